@@ -1,0 +1,119 @@
+// Package algorithms provides the arithmetic of rate limits: pure steps from
+// (limit, state, now, cost) to (state, decision).
+//
+// Nothing in here reads a clock, waits, locks or allocates. Instants are Unix
+// nanoseconds and come in with the call; the caller keeps the State between
+// calls and makes sure that two steps on one State never overlap.
+package algorithms
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// Bounds of what a Limit may ask for. They keep every intermediate result of
+// the integer arithmetic within 128 bits.
+const (
+	MinWindow = 10 * time.Millisecond
+	MaxWindow = 366 * 24 * time.Hour
+	MaxLimit  = 1 << 31 // tokens per window
+	MaxCost   = 1 << 31 // tokens per request
+)
+
+// Never is the RetryAt of a request that no amount of waiting lets pass.
+const Never = math.MaxInt64
+
+// Algorithm names one way of counting. The zero value is not an algorithm.
+type Algorithm uint8
+
+// The algorithms. Their numbers travel between nodes: never renumber them.
+const (
+	// SlidingWindow counts the current window and weighs the previous one by
+	// how much of it still lies within the last window's length.
+	SlidingWindow Algorithm = 1
+)
+
+var names = [...]string{SlidingWindow: "sliding_window"}
+
+// String returns the name that rules use, such as "sliding_window".
+func (a Algorithm) String() string {
+	if int(a) < len(names) && names[a] != "" {
+		return names[a]
+	}
+	return fmt.Sprintf("algorithm(%d)", uint8(a))
+}
+
+// Names lists the algorithms that Parse accepts, in the order of their numbers.
+func Names() []string { return names[1:] }
+
+// Parse is the inverse of String.
+func Parse(name string) (Algorithm, bool) {
+	for a, n := range names {
+		if n == name && n != "" {
+			return Algorithm(a), true
+		}
+	}
+	return 0, false
+}
+
+// Limit is what a counter is held against. It is a value: copy it freely.
+type Limit struct {
+	Algorithm Algorithm
+	Limit     int64 // tokens per window, 0 (always denied) to MaxLimit
+	Window    int64 // nanoseconds, MinWindow to MaxWindow
+}
+
+// Validate reports the first field that is out of bounds, by name and value.
+func (l Limit) Validate() error {
+	switch {
+	case l.Algorithm != SlidingWindow:
+		return fmt.Errorf("algorithm: %v is not one of %v", l.Algorithm, Names())
+	case l.Limit < 0 || l.Limit > MaxLimit:
+		return fmt.Errorf("limit: %d is not between 0 and %d", l.Limit, int64(MaxLimit))
+	case l.Window < int64(MinWindow) || l.Window > int64(MaxWindow):
+		return fmt.Errorf("window: %v is not between %v and %v", time.Duration(l.Window), MinWindow, MaxWindow)
+	}
+	return nil
+}
+
+// State is what is remembered of one counter. Only the algorithm that wrote it
+// can read it. The zero value is a counter that was never used.
+type State struct{ A, B uint64 }
+
+// Decision is the answer of one step.
+type Decision struct {
+	// Allowed says whether the cost had room. The returned state has counted it
+	// if so; a denial consumes nothing.
+	Allowed bool
+	// At is the instant at which the step took effect, in Unix nanoseconds: its
+	// now, or the beginning of the state's window if that is later.
+	At int64
+	// Remaining is how much more would have room right after this step, in
+	// tokens, never negative.
+	Remaining int64
+	// ResetAt is the earliest instant at which the whole limit is free again if
+	// nothing else comes, in Unix nanoseconds; At if it is free already. From then on the state may be forgotten: it and the zero
+	// State decide alike.
+	ResetAt int64
+	// RetryAt is the earliest instant at which the same request would be allowed
+	// if nothing else came, in Unix nanoseconds: At if it was allowed, and Never if the cost is above the limit.
+	RetryAt int64
+}
+
+// Step decides whether cost more tokens have room in the counter s at the
+// instant now, and counts them if so.
+//
+// A cost of 0 only looks and is always allowed. l must be valid, cost between 0
+// and MaxCost, and now not negative. Time that goes backwards frees nothing: a
+// now before the window that s was last written in is taken for its beginning.
+func Step(l *Limit, s State, now, cost int64) (State, Decision) {
+	return slidingWindow(l, s, now, cost)
+}
+
+// Return gives back tokens that a Step has counted, as far as they still weigh
+// on s at the instant now, and never below zero use. takenAt is that step's
+// Decision.At. It undoes a request that another of its limits has denied.
+func Return(l *Limit, s State, now, takenAt, tokens int64) State {
+	return slidingWindowReturn(l, s, now, takenAt, tokens)
+}

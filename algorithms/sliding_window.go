@@ -1,0 +1,128 @@
+package algorithms
+
+import (
+	"math"
+	"math/bits"
+)
+
+// The sliding-window counter divides time into windows that are aligned to the
+// Unix epoch, counts the current one, and takes the previous one's hits to be
+// spread evenly over it: at the share e of the current window,
+//
+//	used = current + floor(previous * (1 - e))
+//
+// It never admits more than the limit within one aligned window; within an
+// arbitrary stretch of a window's length an adversary can get almost twice that.
+// Seen in Cloudflare, "How we built rate limiting capable of scaling to millions
+// of domains" (2017), and in A. Xu, "System Design Interview" (2020), ch. 4.
+//
+// State.A is the index of the current window since the epoch, State.B holds
+// previous and current in its high and low 32 bits.
+type window struct {
+	index      int64
+	start, now int64 // nanoseconds; start <= now < start + length
+	prev, cur  int64 // tokens, 0 <= each < 1<<32
+	length     int64
+}
+
+// windowAt rolls s forward to now.
+func windowAt(l *Limit, s State, now int64) window {
+	w := window{index: now / l.Window, length: l.Window, now: now}
+	prev, cur := int64(s.B>>32), int64(s.B&math.MaxUint32)
+	switch last := int64(s.A); {
+	case last == w.index:
+		w.prev, w.cur = prev, cur
+	case last == w.index-1:
+		w.prev = cur
+	case last > w.index: // time went backwards
+		w.index, w.prev, w.cur = last, prev, cur
+	}
+	w.start = w.index * w.length
+	w.now = max(w.now, w.start)
+	return w
+}
+
+func (w *window) state() State {
+	return State{A: uint64(w.index), B: uint64(w.prev)<<32 | uint64(w.cur)}
+}
+
+// used is what weighs on the limit at w.now, in tokens, rounded down.
+func (w *window) used() int64 {
+	if w.prev == 0 {
+		return w.cur
+	}
+	left := w.start + w.length - w.now
+	hi, lo := bits.Mul64(uint64(w.prev), uint64(left))
+	carried, _ := bits.Div64(hi, lo, uint64(w.length)) // left <= length, so it fits
+	return w.cur + int64(carried)
+}
+
+// decayed returns the first instant in the window that starts at start at which
+// floor(hits * left / length) <= most, where left is what remains of it. hits
+// must be above most.
+func decayed(start, length, hits, most int64) int64 {
+	// floor(hits*left/length) <= most  <=>  left <= ((most+1)*length - 1) / hits
+	hi, lo := bits.Mul64(uint64(most+1), uint64(length))
+	lo, borrow := bits.Sub64(lo, 1, 0)
+	left, _ := bits.Div64(hi-borrow, lo, uint64(hits)) // most < hits, so left <= length
+	return addInstant(start, length-int64(left))
+}
+
+// addInstant adds a duration to an instant and stops at the end of time.
+func addInstant(t, d int64) int64 {
+	if t > math.MaxInt64-d {
+		return math.MaxInt64
+	}
+	return t + d
+}
+
+func slidingWindow(l *Limit, s State, now, cost int64) (State, Decision) {
+	w := windowAt(l, s, now)
+	used := w.used()
+	d := Decision{Allowed: cost == 0 || cost <= l.Limit-used, At: w.now, RetryAt: w.now}
+	if d.Allowed {
+		w.cur += cost
+		used += cost
+	} else {
+		d.RetryAt = w.retryAt(l, cost)
+	}
+	d.Remaining = max(0, l.Limit-used)
+	d.ResetAt = w.resetAt(used)
+	return w.state(), d
+}
+
+// retryAt returns when cost, which has no room at w.now, would have it.
+func (w *window) retryAt(l *Limit, cost int64) int64 {
+	most := l.Limit - cost // what may weigh on the limit for cost to fit
+	switch {
+	case most < 0:
+		return Never
+	case w.cur <= most: // the previous window fades enough within this one
+		return decayed(w.start, w.length, w.prev, most-w.cur)
+	default: // this window's own hits must fade, in the next one
+		return decayed(addInstant(w.start, w.length), w.length, w.cur, most)
+	}
+}
+
+// resetAt returns when nothing weighs on the limit any more.
+func (w *window) resetAt(used int64) int64 {
+	switch {
+	case w.cur > 0:
+		return decayed(addInstant(w.start, w.length), w.length, w.cur, 0)
+	case used > 0:
+		return decayed(w.start, w.length, w.prev, 0)
+	default:
+		return w.now
+	}
+}
+
+func slidingWindowReturn(l *Limit, s State, now, takenAt, tokens int64) State {
+	w := windowAt(l, s, now)
+	switch takenAt / l.Window {
+	case w.index:
+		w.cur = max(0, w.cur-tokens)
+	case w.index - 1:
+		w.prev = max(0, w.prev-tokens)
+	}
+	return w.state()
+}
