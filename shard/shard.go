@@ -1,0 +1,216 @@
+// Package shard provides the counters of one node: the only mutable state of the
+// limiter.
+//
+// The node's share of the ring is cut into partitions, each a table behind one
+// mutex. Decide locks the partitions that a group touches, reads the clock, takes
+// one step of package algorithms per counter, and keeps the result or throws it
+// away as a whole.
+package shard
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/ring"
+)
+
+// Config says how to build a Shard. Every field is required.
+type Config struct {
+	// Partitions is the ring's number of partitions.
+	Partitions uint32
+	// MaxCounters bounds how many counters are kept, give or take one per
+	// partition. A new one beyond it takes the place of an old one.
+	MaxCounters int
+	// Metrics is where the shard's metrics are registered.
+	Metrics prometheus.Registerer
+}
+
+// Shard holds counters. It is safe for concurrent use; make it with New.
+type Shard struct {
+	partitions  []partition
+	maxCounters int64
+	counters    atomic.Int64 // how many entries all tables hold; written under the lock of the table that changes
+	metrics     metrics
+
+	// Instants are the wall clock's at start plus what the monotonic clock has
+	// counted since: a step of the wall clock changes nothing.
+	started time.Time
+	epoch   int64 // started in Unix nanoseconds
+}
+
+// New returns an empty Shard.
+func New(c Config) (*Shard, error) {
+	if c.Partitions == 0 {
+		return nil, fmt.Errorf("shard: partitions: 0 is not at least 1")
+	}
+	if c.MaxCounters < 1 {
+		return nil, fmt.Errorf("shard: max counters: %d is not at least 1", c.MaxCounters)
+	}
+	started := time.Now()
+	s := &Shard{
+		partitions:  make([]partition, c.Partitions),
+		maxCounters: int64(c.MaxCounters),
+		started:     started,
+		epoch:       started.UnixNano(),
+	}
+	for i := range s.partitions {
+		s.partitions[i].table = make(map[ring.Key]entry)
+	}
+	s.metrics = newMetrics(c.Metrics, s)
+	return s, nil
+}
+
+// Len returns how many counters there are, expired ones that were not yet swept
+// included.
+func (s *Shard) Len() int { return int(s.counters.Load()) }
+
+func (s *Shard) now() int64 { return s.epoch + int64(time.Since(s.started)) }
+
+// Decide answers every group, in order: each atomically against everybody else,
+// and each counted whole or not at all. It sets every Take's Decision and Source
+// and every Group's Allowed. Limits must be valid, and costs as
+// algorithms.Step wants them.
+//
+// Where a group is denied, the Takes that had room say what they would say to a
+// request that is not made: they are Allowed, and nothing was taken.
+func (s *Shard) Decide(groups []Group) {
+	now := s.now()
+	for i := range groups {
+		if g := &groups[i]; len(g.Takes) == 1 {
+			s.decideOne(g, now)
+		} else if len(g.Takes) > 1 {
+			s.decideMany(g, now)
+		} else {
+			g.Allowed = true
+		}
+	}
+}
+
+func (s *Shard) partition(k ring.Key) *partition {
+	return &s.partitions[k.Partition(uint32(len(s.partitions)))]
+}
+
+func (s *Shard) decideOne(g *Group, now int64) {
+	t := &g.Takes[0]
+	p := s.partition(t.Key)
+	p.mu.Lock()
+	old, found := p.table[t.Key]
+	var state algorithms.State
+	state, t.Decision = algorithms.Step(&t.Limit, old.state, p.clockLocked(now), t.Cost)
+	if t.Decision.Allowed && t.Cost > 0 && !g.Peek {
+		s.putLocked(p, t, state, found)
+	}
+	p.mu.Unlock()
+	t.Source = Owner
+	g.Allowed = t.Decision.Allowed
+}
+
+// decideMany counts take by take, so that two takes of one counter see each
+// other, and puts everything back if one is denied.
+func (s *Shard) decideMany(g *Group, now int64) {
+	var few [8]*partition
+	locked := s.lock(g, few[:0])
+	defer func() {
+		for _, p := range locked {
+			p.mu.Unlock()
+		}
+	}()
+	for _, p := range locked { // one instant for the whole group
+		now = p.clockLocked(now)
+	}
+	var fewUndo [8]undo
+	undos := fewUndo[:0]
+	g.Allowed = true
+	for i := range g.Takes {
+		t := &g.Takes[i]
+		p := s.partition(t.Key)
+		old, found := p.table[t.Key]
+		var state algorithms.State
+		state, t.Decision = algorithms.Step(&t.Limit, old.state, now, t.Cost)
+		t.Source = Owner
+		if !t.Decision.Allowed {
+			g.Allowed = false
+			continue
+		}
+		if t.Cost > 0 {
+			undos = append(undos, undo{i, old, found})
+			s.putLocked(p, t, state, found)
+		}
+	}
+	if !g.Allowed || g.Peek {
+		s.undoLocked(g, undos)
+	}
+	if !g.Allowed && !g.Peek {
+		s.lookAgainLocked(g, now)
+	}
+}
+
+type undo struct {
+	take  int // index
+	old   entry
+	found bool // whether old was in the table
+}
+
+func (s *Shard) undoLocked(g *Group, undos []undo) {
+	for _, u := range slices.Backward(undos) {
+		key := g.Takes[u.take].Key
+		p := s.partition(key)
+		// A later take of the group may have evicted it: count what really changes.
+		if _, there := p.table[key]; there {
+			s.deleteLocked(p, key)
+		}
+		if u.found {
+			p.table[key] = u.old
+			s.counters.Add(1)
+		}
+	}
+}
+
+// lookAgainLocked makes the takes that had room forget that they were counted.
+func (s *Shard) lookAgainLocked(g *Group, now int64) {
+	for i := range g.Takes {
+		if t := &g.Takes[i]; t.Decision.Allowed {
+			_, t.Decision = algorithms.Step(&t.Limit, s.partition(t.Key).table[t.Key].state, now, 0)
+		}
+	}
+}
+
+// Return gives back what the takes have counted: those of a group whose other
+// takes, on another node, were denied.
+func (s *Shard) Return(takes []Take) {
+	now := s.now()
+	for i := range takes {
+		t := &takes[i]
+		p := s.partition(t.Key)
+		p.mu.Lock()
+		if e, found := p.table[t.Key]; found {
+			e.state = algorithms.Return(&t.Limit, e.state, p.clockLocked(now), t.Decision.At, t.Cost)
+			p.table[t.Key] = e // expires later than needed, which is harmless
+		}
+		p.mu.Unlock()
+	}
+}
+
+// Run sweeps expired counters out until ctx ends.
+func (s *Shard) Run(ctx context.Context) error {
+	tick := time.NewTicker(sweepTick)
+	defer tick.Stop()
+	perTick := max(1, len(s.partitions)*int(sweepTick)/int(sweepRound))
+	for next := 0; ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		for range perTick {
+			s.sweep(&s.partitions[next])
+			next = (next + 1) % len(s.partitions)
+		}
+	}
+}

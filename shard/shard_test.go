@@ -1,0 +1,303 @@
+package shard
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"pgregory.net/rapid"
+
+	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/ring"
+)
+
+func newShard(t testing.TB, maxCounters int) *Shard {
+	s, err := New(Config{Partitions: 1021, MaxCounters: maxCounters, Metrics: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func perHour(limit int64) algorithms.Limit {
+	return algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: limit, Window: int64(time.Hour)}
+}
+
+func key(name string, i int) ring.Key { return ring.Hasher{}.Key(fmt.Appendf(nil, "%s/%d", name, i)) }
+
+// ask decides one group of one take.
+func ask(s *Shard, k ring.Key, l algorithms.Limit, cost int64) algorithms.Decision {
+	g := []Group{{Takes: []Take{{Key: k, Limit: l, Cost: cost}}}}
+	s.Decide(g)
+	return g[0].Takes[0].Decision
+}
+
+func TestNewRefuses(t *testing.T) {
+	for _, tc := range []struct {
+		config Config
+		want   string
+	}{
+		{Config{MaxCounters: 1}, "shard: partitions: 0 is not at least 1"},
+		{Config{Partitions: 1}, "shard: max counters: 0 is not at least 1"},
+	} {
+		if _, err := New(tc.config); fmt.Sprint(err) != tc.want {
+			t.Errorf("%+v: %v, want %s", tc.config, err, tc.want)
+		}
+	}
+}
+
+// Two requests never both take the last slot.
+func TestConcurrentTakesAreExact(t *testing.T) {
+	s := newShard(t, 1000)
+	var allowed atomic.Int64
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 1000 {
+				if ask(s, key("one", 0), perHour(1234), 1).Allowed {
+					allowed.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	// At most one edge of an hour can lie within the test, and after it the
+	// previous hour still weighs (almost) whole.
+	if got := allowed.Load(); got != 1234 {
+		t.Errorf("%d of 8000 allowed, want 1234", got)
+	}
+}
+
+func TestGroupIsCountedWholeOrNotAtAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShard(t, 1000)
+		group := func(cost int64, peek bool) Group {
+			return Group{Peek: peek, Takes: []Take{
+				{Key: key("a", 1), Limit: perHour(10), Cost: cost},
+				{Key: key("b", 2), Limit: perHour(3), Cost: cost},
+				{Key: key("c", 3), Limit: perHour(10), Cost: cost},
+			}}
+		}
+		for i, tc := range []struct {
+			cost      int64
+			peek      bool
+			allowed   bool
+			remaining [3]int64
+		}{
+			{2, true, true, [3]int64{8, 1, 8}},
+			{2, false, true, [3]int64{8, 1, 8}},
+			{2, false, false, [3]int64{8, 1, 8}},
+			{2, true, false, [3]int64{6, 1, 6}},
+			{1, false, true, [3]int64{7, 0, 7}},
+			{0, false, true, [3]int64{7, 0, 7}},
+		} {
+			g := []Group{group(tc.cost, tc.peek)}
+			s.Decide(g)
+			var remaining [3]int64
+			for j, take := range g[0].Takes {
+				remaining[j] = take.Decision.Remaining
+				if take.Source != Owner {
+					t.Errorf("step %d: source %d", i, take.Source)
+				}
+			}
+			if g[0].Allowed != tc.allowed || remaining != tc.remaining {
+				t.Errorf("step %d %+v: allowed %v, remaining %v", i, tc, g[0].Allowed, remaining)
+			}
+		}
+		if s.Len() != 3 {
+			t.Errorf("%d counters, want 3", s.Len())
+		}
+	})
+}
+
+func TestOneCounterTwiceInAGroup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShard(t, 1000)
+		take := Take{Key: key("a", 1), Limit: perHour(3), Cost: 2}
+		g := []Group{{Takes: []Take{take, take}}}
+		s.Decide(g)
+		if g[0].Allowed || s.Len() != 0 {
+			t.Errorf("2 + 2 of 3: allowed %v, %d counters", g[0].Allowed, s.Len())
+		}
+		if d := ask(s, take.Key, take.Limit, 3); !d.Allowed {
+			t.Errorf("the denied group consumed something: %+v", d)
+		}
+	})
+}
+
+func TestPeekKeepsNothing(t *testing.T) {
+	s := newShard(t, 1000)
+	g := []Group{{Peek: true, Takes: []Take{{Key: key("a", 1), Limit: perHour(3), Cost: 1}}}}
+	s.Decide(g)
+	if !g[0].Allowed || s.Len() != 0 {
+		t.Errorf("allowed %v, %d counters", g[0].Allowed, s.Len())
+	}
+}
+
+func TestReturn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShard(t, 1000)
+		g := []Group{{Takes: []Take{{Key: key("a", 1), Limit: perHour(3), Cost: 3}}}}
+		s.Decide(g)
+		s.Return(g[0].Takes)
+		if d := ask(s, key("a", 1), perHour(3), 3); !d.Allowed {
+			t.Errorf("after 3 were returned: %+v", d)
+		}
+	})
+}
+
+// A dumb twin: one map, one lock for everything, one take after the other.
+func TestDecideAgainstTwin(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, err := New(Config{Partitions: 7, MaxCounters: 1 << 20, Metrics: prometheus.NewRegistry()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		twin := map[ring.Key]int64{}
+		for range rapid.IntRange(1, 30).Draw(t, "groups") {
+			g := Group{Peek: rapid.Bool().Draw(t, "peek")}
+			for range rapid.IntRange(0, 12).Draw(t, "takes") {
+				g.Takes = append(g.Takes, Take{
+					Key:   key("k", rapid.IntRange(0, 9).Draw(t, "key")),
+					Limit: perHour(20),
+					Cost:  rapid.Int64Range(0, 8).Draw(t, "cost"),
+				})
+			}
+			want := twinDecide(twin, g)
+			groups := []Group{g}
+			s.Decide(groups)
+			if groups[0].Allowed != want {
+				t.Fatalf("%+v: allowed %v, the twin says %v", g, groups[0].Allowed, want)
+			}
+			for k, used := range twin {
+				if left := ask(s, k, perHour(20), 0).Remaining; left != 20-used {
+					t.Fatalf("%v: %d remaining, the twin says %d", k, left, 20-used)
+				}
+			}
+			if s.Len() != len(twin) {
+				t.Fatalf("%d counters, the twin has %d", s.Len(), len(twin))
+			}
+		}
+	})
+}
+
+func twinDecide(used map[ring.Key]int64, g Group) bool {
+	tried := map[ring.Key]int64{}
+	allowed := true
+	for _, take := range g.Takes {
+		if take.Cost != 0 && used[take.Key]+tried[take.Key]+take.Cost > take.Limit.Limit {
+			allowed = false
+			continue
+		}
+		tried[take.Key] += take.Cost
+	}
+	if allowed && !g.Peek {
+		for k, cost := range tried {
+			if cost > 0 {
+				used[k] += cost
+			}
+		}
+	}
+	return allowed
+}
+
+func TestSweepDropsWhatIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShard(t, 10_000)
+		done := make(chan error)
+		ctx := t.Context()
+		go func() { done <- s.Run(ctx) }()
+		for i := range 5000 {
+			ask(s, key("short", i), algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: 5, Window: int64(time.Second)}, 1)
+		}
+		ask(s, key("long", 0), perHour(5), 5)
+		time.Sleep(2*time.Second + sweepRound)
+		if s.Len() != 1 {
+			t.Errorf("%d counters after the sweep, want 1", s.Len())
+		}
+		if d := ask(s, key("long", 0), perHour(5), 1); d.Allowed {
+			t.Error("the sweep dropped a live counter")
+		}
+		t.Cleanup(func() {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+	})
+}
+
+func TestFullShardEvictsTheLeastUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := New(Config{Partitions: 1, MaxCounters: evictProbe, Metrics: prometheus.NewRegistry()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range evictProbe - 1 {
+			ask(s, key("exhausted", i), perHour(2), 2)
+		}
+		for i := range 1000 {
+			ask(s, key("fresh", i), perHour(2), 1)
+		}
+		for i := range evictProbe - 1 {
+			if ask(s, key("exhausted", i), perHour(2), 1).Allowed {
+				t.Errorf("the flood freed exhausted counter %d", i)
+			}
+		}
+		if s.Len() != evictProbe {
+			t.Errorf("%d counters, the bound is %d", s.Len(), evictProbe)
+		}
+		if got := testutil.ToFloat64(s.metrics.evicted); got != 999 {
+			t.Errorf("%v evictions counted, want 999", got)
+		}
+	})
+}
+
+func TestDecideAllocatesNothing(t *testing.T) {
+	s := newShard(t, 1000)
+	one := []Group{{Takes: []Take{{Key: key("a", 0), Limit: perHour(5), Cost: 1}}}}
+	three := []Group{{Takes: []Take{
+		{Key: key("a", 1), Limit: perHour(1 << 30), Cost: 1},
+		{Key: key("a", 2), Limit: perHour(1 << 30), Cost: 1},
+		{Key: key("a", 3), Limit: perHour(1 << 30), Cost: 1},
+	}}}
+	for name, groups := range map[string][]Group{"one": one, "three": three} {
+		if n := testing.AllocsPerRun(1000, func() { s.Decide(groups) }); n != 0 {
+			t.Errorf("%s: %v allocations per decision, want 0", name, n)
+		}
+	}
+}
+
+func BenchmarkDecide(b *testing.B) {
+	const keys = 1 << 20
+	all := make([]ring.Key, keys)
+	for i := range all {
+		all[i] = key("k", i)
+	}
+	s := newShard(b, 2*keys)
+	for _, k := range all {
+		ask(s, k, perHour(100), 1)
+	}
+	for _, bc := range []struct {
+		name string
+		next func(i int) ring.Key
+	}{
+		{"uniform", func(i int) ring.Key { return all[(i*2654435761)%keys] }},
+		{"hot", func(int) ring.Key { return all[0] }},
+	} {
+		b.Run(bc.name, func(b *testing.B) {
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				groups := []Group{{Takes: []Take{{Limit: perHour(100), Cost: 1}}}}
+				for i := 0; pb.Next(); i++ {
+					groups[0].Takes[0].Key = bc.next(i)
+					s.Decide(groups)
+				}
+			})
+		})
+	}
+}
