@@ -197,14 +197,15 @@ func (x *RateLimitRequest) GetPeek() bool {
 	return false
 }
 
-// RateLimitResponse is the decision. Where several limits apply, limit,
-// remaining_tokens and reset_time speak of the one that decided: of those that
-// denied the one that frees last, otherwise the one with the fewest tokens left.
+// RateLimitResponse is the decision. Where several limits apply, the fields speak
+// of the one that decided: of those that denied the one that frees last, otherwise
+// the one with the fewest tokens left. With SOURCE_NO_RULE and SOURCE_FAIL_OPEN
+// there is nothing to tell of a limit: remaining_tokens and the times are unset.
 type RateLimitResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether the request may go on. If not, nothing was counted.
 	Allowed bool `protobuf:"varint,1,opt,name=allowed,proto3" json:"allowed,omitempty"`
-	// The limit that decided, in tokens per window. Unset if no limit applied.
+	// The limit that decided, in tokens per window. Unset if no rule matched.
 	Limit uint32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
 	// How many more tokens would be allowed right now, after this request.
 	RemainingTokens uint32 `protobuf:"varint,3,opt,name=remaining_tokens,json=remainingTokens,proto3" json:"remaining_tokens,omitempty"`
@@ -221,8 +222,10 @@ type RateLimitResponse struct {
 	RuleId string `protobuf:"bytes,7,opt,name=rule_id,json=ruleId,proto3" json:"rule_id,omitempty"`
 	// Who decided.
 	Source Source `protobuf:"varint,8,opt,name=source,proto3,enum=weir.v1.Source" json:"source,omitempty"`
-	// The limit's window. Unset if no limit applied.
-	Window        *durationpb.Duration `protobuf:"bytes,9,opt,name=window,proto3" json:"window,omitempty"`
+	// The limit's window. Unset if no rule matched.
+	Window *durationpb.Duration `protobuf:"bytes,9,opt,name=window,proto3" json:"window,omitempty"`
+	// How long it is until reset_time, to the nanosecond.
+	ResetAfter    *durationpb.Duration `protobuf:"bytes,10,opt,name=reset_after,json=resetAfter,proto3" json:"reset_after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -316,6 +319,13 @@ func (x *RateLimitResponse) GetSource() Source {
 func (x *RateLimitResponse) GetWindow() *durationpb.Duration {
 	if x != nil {
 		return x.Window
+	}
+	return nil
+}
+
+func (x *RateLimitResponse) GetResetAfter() *durationpb.Duration {
+	if x != nil {
+		return x.ResetAfter
 	}
 	return nil
 }
@@ -432,7 +442,7 @@ const file_weir_v1_rate_limiter_proto_rawDesc = "" +
 	"\x04peek\x18\b \x01(\bR\x04peek\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xee\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xaa\x03\n" +
 	"\x11RateLimitResponse\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\x12)\n" +
@@ -444,7 +454,10 @@ const file_weir_v1_rate_limiter_proto_rawDesc = "" +
 	"retryAfter\x12\x17\n" +
 	"\arule_id\x18\a \x01(\tR\x06ruleId\x12'\n" +
 	"\x06source\x18\b \x01(\x0e2\x0f.weir.v1.SourceR\x06source\x121\n" +
-	"\x06window\x18\t \x01(\v2\x19.google.protobuf.DurationR\x06window\"N\n" +
+	"\x06window\x18\t \x01(\v2\x19.google.protobuf.DurationR\x06window\x12:\n" +
+	"\vreset_after\x18\n" +
+	" \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"resetAfter\"N\n" +
 	"\x15RateLimitBatchRequest\x125\n" +
 	"\brequests\x18\x01 \x03(\v2\x19.weir.v1.RateLimitRequestR\brequests\"R\n" +
 	"\x16RateLimitBatchResponse\x128\n" +
@@ -486,17 +499,18 @@ var file_weir_v1_rate_limiter_proto_depIdxs = []int32{
 	6, // 1: weir.v1.RateLimitResponse.retry_after:type_name -> google.protobuf.Duration
 	0, // 2: weir.v1.RateLimitResponse.source:type_name -> weir.v1.Source
 	6, // 3: weir.v1.RateLimitResponse.window:type_name -> google.protobuf.Duration
-	1, // 4: weir.v1.RateLimitBatchRequest.requests:type_name -> weir.v1.RateLimitRequest
-	2, // 5: weir.v1.RateLimitBatchResponse.responses:type_name -> weir.v1.RateLimitResponse
-	1, // 6: weir.v1.RateLimiter.CheckRateLimit:input_type -> weir.v1.RateLimitRequest
-	3, // 7: weir.v1.RateLimiter.CheckRateLimitBatch:input_type -> weir.v1.RateLimitBatchRequest
-	2, // 8: weir.v1.RateLimiter.CheckRateLimit:output_type -> weir.v1.RateLimitResponse
-	4, // 9: weir.v1.RateLimiter.CheckRateLimitBatch:output_type -> weir.v1.RateLimitBatchResponse
-	8, // [8:10] is the sub-list for method output_type
-	6, // [6:8] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	6, // 4: weir.v1.RateLimitResponse.reset_after:type_name -> google.protobuf.Duration
+	1, // 5: weir.v1.RateLimitBatchRequest.requests:type_name -> weir.v1.RateLimitRequest
+	2, // 6: weir.v1.RateLimitBatchResponse.responses:type_name -> weir.v1.RateLimitResponse
+	1, // 7: weir.v1.RateLimiter.CheckRateLimit:input_type -> weir.v1.RateLimitRequest
+	3, // 8: weir.v1.RateLimiter.CheckRateLimitBatch:input_type -> weir.v1.RateLimitBatchRequest
+	2, // 9: weir.v1.RateLimiter.CheckRateLimit:output_type -> weir.v1.RateLimitResponse
+	4, // 10: weir.v1.RateLimiter.CheckRateLimitBatch:output_type -> weir.v1.RateLimitBatchResponse
+	9, // [9:11] is the sub-list for method output_type
+	7, // [7:9] is the sub-list for method input_type
+	7, // [7:7] is the sub-list for extension type_name
+	7, // [7:7] is the sub-list for extension extendee
+	0, // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_weir_v1_rate_limiter_proto_init() }

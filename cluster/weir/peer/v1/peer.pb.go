@@ -27,7 +27,7 @@ const (
 // ExchangeRequest carries one frame of questions.
 type ExchangeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A frame as package cluster's wire.go lays it out. Up to 256 KiB.
+	// A frame as package cluster's wire.go lays it out. Up to 255 KiB.
 	Frame         []byte `protobuf:"bytes,1,opt,name=frame,proto3" json:"frame,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -73,7 +73,7 @@ func (x *ExchangeRequest) GetFrame() []byte {
 // ExchangeResponse carries one frame of answers.
 type ExchangeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A frame as package cluster's wire.go lays it out. Up to 256 KiB.
+	// A frame as package cluster's wire.go lays it out. Up to 255 KiB.
 	Frame         []byte `protobuf:"bytes,1,opt,name=frame,proto3" json:"frame,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

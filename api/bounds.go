@@ -1,0 +1,65 @@
+package api
+
+import (
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/weirlimit/weir/algorithms"
+)
+
+// Bounds of what a client may send. More is refused with the field's name, never
+// cut off.
+const (
+	maxValue       = 256  // bytes of an attribute's value
+	maxKey         = 64   // bytes of an attribute's name and of a domain
+	maxAttributes  = 16   // of a request, or of an Envoy descriptor
+	maxBatch       = 1000 // requests of a batch
+	maxDescriptors = 100  // of an Envoy request
+	maxLimits      = 1024 // limits that may apply to one request
+
+	// MaxMessage is the most bytes of a gRPC message or of an HTTP body.
+	MaxMessage = 256 << 10
+	maxHeader  = 16 << 10 // bytes of all HTTP headers
+
+	headerTimeout = 5 * time.Second  // to send the headers of an HTTP request
+	bodyTimeout   = 10 * time.Second // to send its body, and to read the answer
+	idleTimeout   = 2 * time.Minute  // between two HTTP requests
+)
+
+// extraAttributes is how many attributes a request may have beside its
+// identifier and endpoint.
+const extraAttributes = maxAttributes - 2
+
+// invalid is an INVALID_ARGUMENT error about the field. Its format names the value
+// or its length, and the bound.
+func invalid(field, format string, args ...any) error {
+	return status.Error(codes.InvalidArgument, field+": "+fmt.Sprintf(format, args...))
+}
+
+// within reports whether a text has 1 to most bytes, as an error if not.
+func within(field, text string, most int) error {
+	switch {
+	case text == "":
+		return invalid(field, "must not be empty")
+	case len(text) > most:
+		return invalid(field, "%d bytes are more than %d", len(text), most)
+	}
+	return nil
+}
+
+func atMost(field, text string, most int) error {
+	if len(text) > most {
+		return invalid(field, "%d bytes are more than %d", len(text), most)
+	}
+	return nil
+}
+
+func validCost(field string, cost int64) error {
+	if cost < 0 || cost > algorithms.MaxCost {
+		return invalid(field, "%d is not between 0 and %d", cost, int64(algorithms.MaxCost))
+	}
+	return nil
+}

@@ -1,0 +1,153 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/rules"
+	"github.com/weirlimit/weir/shard"
+)
+
+// envoyServer implements Envoy's rate limit service on the native rules: the
+// domain picks them, and the entries of a descriptor are its attributes. One call
+// is one group, so that a denied descriptor lets no other be counted.
+type envoyServer struct {
+	rlsv3.UnimplementedRateLimitServiceServer
+	*Limiter
+}
+
+// ShouldRateLimit implements rlsv3.RateLimitServiceServer.
+func (s envoyServer) ShouldRateLimit(ctx context.Context, req *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
+	start := time.Now()
+	if err := within("domain", req.GetDomain(), maxKey); err != nil {
+		return nil, err
+	}
+	switch n := len(req.GetDescriptors()); {
+	case n == 0:
+		return nil, invalid("descriptors", "must not be empty")
+	case n > maxDescriptors:
+		return nil, invalid("descriptors", "%d items are more than %d", n, maxDescriptors)
+	}
+	w := s.newWork()
+	defer s.works.Put(w)
+	w.request.Domain = req.GetDomain()
+	set := s.rules()
+	var few [8]int
+	ends := few[:0] // of each descriptor's takes
+	for i, d := range req.GetDescriptors() {
+		cost, err := s.addDescriptor(w, req, i, d)
+		if err != nil {
+			return nil, err
+		}
+		s.match(w, set, cost)
+		ends = append(ends, len(w.takes))
+	}
+	if err := w.endGroup(false); err != nil {
+		return nil, err
+	}
+	s.decide(ctx, w)
+	resp := s.renderEnvoy(w, ends)
+	s.metrics.envoy.Observe(time.Since(start).Seconds())
+	return resp, nil
+}
+
+// addDescriptor makes the entries of d the attributes of w.request, and returns
+// the descriptor's cost.
+func (s envoyServer) addDescriptor(w *work, req *rlsv3.RateLimitRequest, i int, d *commonv3.RateLimitDescriptor) (cost int64, err error) {
+	field := func(name string) string { return fmt.Sprintf("descriptors[%d].%s", i, name) }
+	if n := len(d.GetEntries()); n > maxAttributes {
+		return 0, invalid(field("entries"), "%d items are more than %d", n, maxAttributes)
+	}
+	if d.GetLimit() != nil {
+		return 0, invalid(field("limit"), "overrides are not supported yet")
+	}
+	if d.GetIsNegativeHits() {
+		return 0, invalid(field("is_negative_hits"), "giving hits back is not supported yet")
+	}
+	attributes := w.request.Attributes[:0]
+	for j, e := range d.GetEntries() {
+		if n := len(e.GetKey()); n == 0 || n > maxKey {
+			return 0, within(field(fmt.Sprintf("entries[%d].key", j)), e.GetKey(), maxKey)
+		}
+		if len(e.GetValue()) > maxValue {
+			return 0, atMost(field(fmt.Sprintf("entries[%d].value", j)), e.GetValue(), maxValue)
+		}
+		for _, earlier := range attributes {
+			if earlier.Key == e.GetKey() {
+				return 0, invalid(field(fmt.Sprintf("entries[%d].key", j)), "%q stands there twice", e.GetKey())
+			}
+		}
+		attributes = append(attributes, rules.Attribute{Key: e.GetKey(), Value: e.GetValue()})
+	}
+	w.request.Attributes = attributes
+	cost = max(1, int64(req.GetHitsAddend()))
+	name := "hits_addend"
+	if own := d.GetHitsAddend(); own != nil {
+		cost, name = int64(min(own.GetValue(), 1<<62)), field(name)
+	}
+	return cost, validCost(name, cost)
+}
+
+func (s envoyServer) renderEnvoy(w *work, ends []int) *rlsv3.RateLimitResponse {
+	resp := &rlsv3.RateLimitResponse{
+		OverallCode: rlsv3.RateLimitResponse_OK,
+		Statuses:    make([]*rlsv3.RateLimitResponse_DescriptorStatus, len(ends)),
+	}
+	takes := w.groups[0].Takes
+	begin := 0
+	for i, end := range ends {
+		v := judge(takes[begin:end])
+		s.metrics.count(v)
+		resp.Statuses[i] = envoyStatus(v, w.matches[begin:end], takes[begin:end])
+		if !v.allowed {
+			resp.OverallCode = rlsv3.RateLimitResponse_OVER_LIMIT
+		}
+		begin = end
+	}
+	return resp
+}
+
+func envoyStatus(v verdict, matches []rules.Match, takes []shard.Take) *rlsv3.RateLimitResponse_DescriptorStatus {
+	st := &rlsv3.RateLimitResponse_DescriptorStatus{Code: rlsv3.RateLimitResponse_OK}
+	if !v.allowed {
+		st.Code = rlsv3.RateLimitResponse_OVER_LIMIT
+	}
+	if v.source != byOwner {
+		return st
+	}
+	take := &takes[v.by]
+	st.CurrentLimit = &rlsv3.RateLimitResponse_RateLimit{
+		Name:            matches[v.by].Rule.ID,
+		RequestsPerUnit: uint32(take.Limit.Limit),
+		Unit:            envoyUnit(take.Limit),
+	}
+	if v.allowed {
+		st.LimitRemaining = uint32(take.Decision.Remaining)
+	}
+	st.DurationUntilReset = durationpb.New(time.Duration(take.Decision.ResetAt - take.Decision.At))
+	return st
+}
+
+// envoyUnit is the unit of a limit whose window is exactly one; UNKNOWN otherwise,
+// as Envoy has no other windows.
+func envoyUnit(l algorithms.Limit) rlsv3.RateLimitResponse_RateLimit_Unit {
+	switch time.Duration(l.Window) {
+	case time.Second:
+		return rlsv3.RateLimitResponse_RateLimit_SECOND
+	case time.Minute:
+		return rlsv3.RateLimitResponse_RateLimit_MINUTE
+	case time.Hour:
+		return rlsv3.RateLimitResponse_RateLimit_HOUR
+	case 24 * time.Hour:
+		return rlsv3.RateLimitResponse_RateLimit_DAY
+	case 7 * 24 * time.Hour:
+		return rlsv3.RateLimitResponse_RateLimit_WEEK
+	}
+	return rlsv3.RateLimitResponse_RateLimit_UNKNOWN
+}

@@ -1,0 +1,175 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/rules"
+	"github.com/weirlimit/weir/shard"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+)
+
+// DefaultDomain is the domain of requests that name none.
+const DefaultDomain = "default"
+
+const endpointAttribute = "endpoint"
+
+// rateLimiter implements weirv1.RateLimiterServer.
+type rateLimiter struct {
+	weirv1.UnimplementedRateLimiterServer
+	*Limiter
+}
+
+// CheckRateLimit implements weirv1.RateLimiterServer.
+func (s rateLimiter) CheckRateLimit(ctx context.Context, req *weirv1.RateLimitRequest) (*weirv1.RateLimitResponse, error) {
+	start := time.Now()
+	w := s.newWork()
+	defer s.works.Put(w)
+	if err := s.add(w, s.rules(), "", req); err != nil {
+		return nil, err
+	}
+	s.decide(ctx, w)
+	resp := s.render(w.matches, w.groups[0].Takes)
+	s.metrics.check.Observe(time.Since(start).Seconds())
+	return resp, nil
+}
+
+// CheckRateLimitBatch implements weirv1.RateLimiterServer.
+func (s rateLimiter) CheckRateLimitBatch(ctx context.Context, req *weirv1.RateLimitBatchRequest) (*weirv1.RateLimitBatchResponse, error) {
+	start := time.Now()
+	switch n := len(req.GetRequests()); {
+	case n == 0:
+		return nil, invalid("requests", "must not be empty")
+	case n > maxBatch:
+		return nil, invalid("requests", "%d items are more than %d", n, maxBatch)
+	}
+	w := s.newWork()
+	defer s.works.Put(w)
+	set := s.rules()
+	for i, r := range req.GetRequests() {
+		if err := s.add(w, set, "", r); err != nil {
+			// The prefix is built only here: valid batches do not pay for it.
+			return nil, s.add(w, set, fmt.Sprintf("requests[%d].", i), r)
+		}
+	}
+	s.decide(ctx, w)
+	resp := &weirv1.RateLimitBatchResponse{Responses: make([]*weirv1.RateLimitResponse, len(w.groups))}
+	begin := 0
+	for i := range w.groups {
+		resp.Responses[i] = s.render(w.matches[begin:w.ends[i]], w.groups[i].Takes)
+		begin = w.ends[i]
+	}
+	s.metrics.batch.Observe(time.Since(start).Seconds())
+	return resp, nil
+}
+
+// add validates req and adds its group to w. prefix stands before the names of
+// fields in errors.
+func (s rateLimiter) add(w *work, set *rules.Set, prefix string, req *weirv1.RateLimitRequest) error {
+	if err := validate(prefix, req); err != nil {
+		return err
+	}
+	w.request.Domain = req.GetDomain()
+	if w.request.Domain == "" {
+		w.request.Domain = DefaultDomain
+	}
+	attributes := append(w.request.Attributes[:0], rules.Attribute{Key: req.GetIdentifierType(), Value: req.GetIdentifier()})
+	if req.GetEndpoint() != "" {
+		attributes = append(attributes, rules.Attribute{Key: endpointAttribute, Value: req.GetEndpoint()})
+	}
+	for key, value := range req.GetAttributes() {
+		attributes = append(attributes, rules.Attribute{Key: key, Value: value})
+	}
+	w.request.Attributes = attributes
+	s.match(w, set, max(1, req.GetTokensRequested()))
+	return w.endGroup(req.GetPeek())
+}
+
+func validate(prefix string, req *weirv1.RateLimitRequest) error {
+	if err := within(prefix+"identifier", req.GetIdentifier(), maxValue); err != nil {
+		return err
+	}
+	if err := within(prefix+"identifier_type", req.GetIdentifierType(), maxKey); err != nil {
+		return err
+	}
+	if req.GetIdentifierType() == endpointAttribute {
+		return invalid(prefix+"identifier_type", "%q is the name of another field", endpointAttribute)
+	}
+	if err := atMost(prefix+"endpoint", req.GetEndpoint(), maxValue); err != nil {
+		return err
+	}
+	if err := validCost(prefix+"tokens_requested", req.GetTokensRequested()); err != nil {
+		return err
+	}
+	if err := atMost(prefix+"domain", req.GetDomain(), maxKey); err != nil {
+		return err
+	}
+	if len(req.GetAttributes()) == 0 {
+		return nil
+	}
+	return validateAttributes(prefix+"attributes", req)
+}
+
+func validateAttributes(field string, req *weirv1.RateLimitRequest) error {
+	if n := len(req.GetAttributes()); n > extraAttributes {
+		return invalid(field, "%d entries are more than %d", n, extraAttributes)
+	}
+	for key, value := range req.GetAttributes() {
+		if err := within(field+": key", key, maxKey); err != nil {
+			return err
+		}
+		if key == endpointAttribute || key == req.GetIdentifierType() {
+			return invalid(fmt.Sprintf("%s[%q]", field, key), "is set by another field already")
+		}
+		if err := atMost(fmt.Sprintf("%s[%q]", field, key), value, maxValue); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// render turns the answers to one request into its response, and counts it.
+func (l *Limiter) render(matches []rules.Match, takes []shard.Take) *weirv1.RateLimitResponse {
+	v := judge(takes)
+	l.metrics.count(v)
+	resp := &weirv1.RateLimitResponse{Allowed: v.allowed, Source: wireSource[v.source]}
+	if v.by < 0 {
+		return resp
+	}
+	take := &takes[v.by]
+	resp.RuleId = matches[v.by].Rule.ID
+	resp.Limit = uint32(take.Limit.Limit)
+	resp.Window = durationpb.New(time.Duration(take.Limit.Window))
+	if v.source == byFailOpen {
+		return resp
+	}
+	d := &take.Decision
+	resp.RemainingTokens = uint32(d.Remaining)
+	resp.ResetTime = ceilSeconds(d.ResetAt)
+	resp.ResetAfter = durationpb.New(time.Duration(d.ResetAt - d.At))
+	if !v.allowed && d.RetryAt != algorithms.Never {
+		resp.RetryAfter = durationpb.New(time.Duration(d.RetryAt - d.At))
+		resp.RetryAfterSeconds = uint32(ceilSeconds(d.RetryAt - d.At))
+	}
+	return resp
+}
+
+var wireSource = [sources]weirv1.Source{
+	byOwner:    weirv1.Source_SOURCE_OWNER,
+	byNoRule:   weirv1.Source_SOURCE_NO_RULE,
+	byFailOpen: weirv1.Source_SOURCE_FAIL_OPEN,
+}
+
+// ceilSeconds rounds nanoseconds up to seconds.
+func ceilSeconds(ns int64) int64 {
+	s := ns / int64(time.Second)
+	if ns%int64(time.Second) > 0 {
+		s++
+	}
+	return s
+}

@@ -1,0 +1,58 @@
+package api
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/weirlimit/weir/ring"
+	"github.com/weirlimit/weir/rules"
+)
+
+// Config says how to build a Limiter. Every field is required.
+type Config struct {
+	// Rules returns the rules to apply now.
+	Rules func() *rules.Set
+	// Hasher makes the keys of counters. All nodes of a cluster need the same.
+	Hasher ring.Hasher
+	// Decider answers.
+	Decider Decider
+	// Metrics is where the limiter's metrics are registered.
+	Metrics prometheus.Registerer
+}
+
+type metrics struct {
+	checks              [sources][2]prometheus.Counter // by allowed
+	check, batch, envoy prometheus.Observer
+}
+
+func newMetrics(r prometheus.Registerer) *metrics {
+	f := promauto.With(r)
+	checks := f.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_checks_total",
+		Help: "Requests that clients have asked about, by result (allowed, denied) and by who decided (owner, no_rule, fail_open).",
+	}, []string{"result", "source"})
+	duration := f.NewHistogramVec(prometheus.HistogramOpts{
+		Name:                        "weir_check_duration_seconds",
+		Help:                        "How long this node took to answer a call, by API: check, batch or envoy.",
+		Buckets:                     []float64{25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3},
+		NativeHistogramBucketFactor: 1.1,
+	}, []string{"api"})
+	m := &metrics{
+		check: duration.WithLabelValues("check"),
+		batch: duration.WithLabelValues("batch"),
+		envoy: duration.WithLabelValues("envoy"),
+	}
+	for s, name := range [sources]string{byOwner: "owner", byNoRule: "no_rule", byFailOpen: "fail_open"} {
+		m.checks[s][0] = checks.WithLabelValues("denied", name)
+		m.checks[s][1] = checks.WithLabelValues("allowed", name)
+	}
+	return m
+}
+
+func (m *metrics) count(v verdict) {
+	if v.allowed {
+		m.checks[v.source][1].Inc()
+	} else {
+		m.checks[v.source][0].Inc()
+	}
+}

@@ -1,0 +1,72 @@
+package cluster
+
+import "time"
+
+// Times of the breaker.
+const (
+	probeEvery   = 250 * time.Millisecond // between pings on a quiet or open lane, and between connects
+	probeTimeout = 25 * time.Millisecond  // an answer that takes longer does not close the breaker
+	silence      = 750 * time.Millisecond // a peer that says nothing for so long is not there
+	tripAfter    = 3                      // timeouts in a row, each of a question sent after the one before
+)
+
+// breaker decides whether it makes sense to ask a peer. It is a pure state
+// machine: open until the first ping has been answered quickly, opened again by
+// a broken stream, by timeouts in a row or by silence, and closed only by a ping
+// that is answered as quickly as a question must be. So a peer that is alive but
+// too slow to be of use stays open, and the breaker does not flap.
+//
+// The zero value is open.
+type breaker struct {
+	closed   bool
+	timeouts int       // in a row
+	lastLate time.Time // when the last of them was counted
+	pingSent time.Time // of the ping that was not yet answered; zero if none
+	heard    time.Time // when the peer last said anything
+}
+
+func (b *breaker) connected(now time.Time) { *b = breaker{heard: now} }
+
+func (b *breaker) broken() { *b = breaker{} }
+
+func (b *breaker) answered(now time.Time) {
+	b.heard = now
+	b.timeouts = 0
+}
+
+// timedOut counts a question that was sent at sent and got no answer in time.
+// Of many that were under way together one counts: a single pause of the peer
+// must not open the breaker because it was busy. And a question that waited for
+// less than attemptTimeout does not count at all: else a caller in a hurry could
+// cut off a healthy peer from everybody.
+func (b *breaker) timedOut(sent, now time.Time) {
+	if sent.Before(b.lastLate) || now.Sub(sent) < attemptTimeout {
+		return
+	}
+	b.lastLate = now
+	if b.timeouts++; b.timeouts >= tripAfter {
+		b.closed = false
+	}
+}
+
+func (b *breaker) pong(now time.Time) {
+	b.heard = now
+	if !b.pingSent.IsZero() && now.Sub(b.pingSent) <= probeTimeout {
+		b.closed = true
+		b.timeouts = 0
+	}
+	b.pingSent = time.Time{}
+}
+
+// tick is called every probeEvery. It reports whether to send a ping now.
+func (b *breaker) tick(now time.Time) (ping bool) {
+	if now.Sub(b.heard) >= silence {
+		b.closed = false
+	}
+	quiet := now.Sub(b.heard) >= probeEvery
+	if b.pingSent.IsZero() && (quiet || !b.closed) {
+		b.pingSent = now
+		return true
+	}
+	return false
+}

@@ -1,0 +1,296 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/weirlimit/weir/shard"
+
+	peerv1 "github.com/weirlimit/weir/cluster/weir/peer/v1"
+)
+
+// lane is one connection with one stream to a peer. Whoever asks appends the
+// question to queue; one goroutine sends whatever has queued up while it was
+// sending the last frame. There is no timer, so an idle lane adds no latency and
+// a busy one batches by itself.
+type lane struct {
+	conn   *grpc.ClientConn
+	closed atomic.Bool // mirrors breaker.closed, for those who do not hold mu
+	wake   chan struct{}
+
+	mu      sync.Mutex
+	breaker breaker            // guarded by mu
+	queue   [][]byte           // frames to be sent, each <= maxFrame; guarded by mu
+	queued  int                // bytes in queue; guarded by mu; <= maxQueue
+	pending map[uint32]waiting // by id; guarded by mu; <= maxPending
+	nextID  uint32             // guarded by mu
+}
+
+// waiting is a question that was not answered yet.
+type waiting struct {
+	ask   *ask
+	group *shard.Group // where the answer goes
+}
+
+// ask is one caller's wait for the answers to some questions.
+type ask struct {
+	left  atomic.Int32  // questions neither answered nor given up, plus 1 while the caller adds more
+	done  chan struct{} // has room for one; sent to by whoever takes left to 0
+	timer *time.Timer
+	sent  time.Time
+}
+
+// finish takes n questions off the wait.
+func (a *ask) finish(n int32) {
+	if n > 0 && a.left.Add(-n) == 0 {
+		a.done <- struct{}{}
+	}
+}
+
+var (
+	errOpen     = errors.New("breaker is open")
+	errOverflow = errors.New("too much is waiting for the peer already")
+)
+
+func newLane(conn *grpc.ClientConn) *lane {
+	return &lane{conn: conn, wake: make(chan struct{}, 1), pending: make(map[uint32]waiting)}
+}
+
+// enqueue appends a question for every group, and returns the id of the first;
+// the others follow it. Answers will be written to the groups and counted off a.
+// If it fails, nothing was appended and a is untouched.
+func (l *lane) enqueue(a *ask, groups []*shard.Group) (first uint32, err error) {
+	if !l.closed.Load() {
+		return 0, errOpen
+	}
+	size := 0
+	for _, g := range groups {
+		size += questionSize(len(g.Takes))
+	}
+	l.mu.Lock()
+	switch {
+	case !l.breaker.closed: // it may have broken since, and nobody would answer
+		err = errOpen
+	case l.queued+size > maxQueue || len(l.pending)+len(groups) > maxPending:
+		err = errOverflow
+	}
+	if err != nil {
+		l.mu.Unlock()
+		return 0, err
+	}
+	a.left.Add(int32(len(groups)))
+	first = l.nextID
+	for _, g := range groups {
+		l.pending[l.nextID] = waiting{a, g}
+		o := opDecide
+		if g.Peek {
+			o = opPeek
+		}
+		l.appendLocked(o, l.nextID, g.Takes)
+		l.nextID++
+	}
+	l.mu.Unlock()
+	l.kick()
+	return first, nil
+}
+
+// giveBack sends takes to be returned, and does not wait.
+func (l *lane) giveBack(takes []shard.Take) error {
+	l.mu.Lock()
+	switch {
+	case !l.breaker.closed:
+		l.mu.Unlock()
+		return errOpen
+	case l.queued+questionSize(len(takes)) > maxQueue:
+		l.mu.Unlock()
+		return errOverflow
+	}
+	l.appendLocked(opReturn, 0, takes)
+	l.mu.Unlock()
+	l.kick()
+	return nil
+}
+
+func (l *lane) appendLocked(o op, id uint32, takes []shard.Take) {
+	last := len(l.queue) - 1
+	if last < 0 || len(l.queue[last])+questionSize(len(takes)) > maxFrame {
+		l.queue = append(l.queue, make([]byte, 0, frameSize))
+		last++
+		l.queue[last] = append(l.queue[last], wireVersion)
+	}
+	before := len(l.queue[last])
+	l.queue[last] = appendQuestion(l.queue[last], o, id, takes)
+	l.queued += len(l.queue[last]) - before
+}
+
+func (l *lane) kick() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// giveUp stops waiting for those of the n questions from first on that were not
+// answered, and returns how many they were. When a has no questions left
+// anywhere, no answer will be written to any of its groups any more.
+func (l *lane) giveUp(a *ask, first uint32, n int, now time.Time) (late int) {
+	l.mu.Lock()
+	for id := first; id != first+uint32(n); id++ {
+		if _, found := l.pending[id]; found {
+			delete(l.pending, id)
+			late++
+		}
+	}
+	if late > 0 {
+		l.breaker.timedOut(a.sent, now)
+		l.closed.Store(l.breaker.closed)
+	}
+	l.mu.Unlock()
+	a.finish(int32(late))
+	return late
+}
+
+// run keeps the stream up until ctx ends.
+func (l *lane) run(ctx context.Context) {
+	tick := time.NewTicker(probeEvery)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		l.session(ctx, tick.C)
+		l.broken()
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+			l.conn.ResetConnectBackoff()
+		}
+	}
+}
+
+// broken gives up everything that waits: its answers cannot come any more.
+func (l *lane) broken() {
+	l.mu.Lock()
+	l.breaker.broken()
+	l.closed.Store(false)
+	lost := l.pending
+	l.pending = make(map[uint32]waiting)
+	l.queue, l.queued = nil, 0
+	l.mu.Unlock()
+	for _, w := range lost {
+		w.ask.finish(1)
+	}
+}
+
+// session is the life of one stream: this goroutine sends, another receives.
+func (l *lane) session(ctx context.Context, tick <-chan time.Time) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := peerv1.NewPeerClient(l.conn).Exchange(ctx)
+	if err != nil {
+		return // the breaker stays open, and metrics and status show it
+	}
+	received := make(chan struct{})
+	go func() {
+		defer close(received)
+		defer cancel()
+		l.receive(stream)
+	}()
+	l.mu.Lock()
+	l.breaker.connected(time.Now())
+	l.mu.Unlock()
+	l.send(ctx, stream, tick)
+	cancel()
+	<-received
+}
+
+func (l *lane) send(ctx context.Context, stream grpc.BidiStreamingClient[peerv1.ExchangeRequest, peerv1.ExchangeResponse], tick <-chan time.Time) {
+	l.tick() // the first ping closes the breaker
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick:
+			l.tick()
+		case <-l.wake:
+		}
+		// Whoever is about to ask gets the chance to come along.
+		runtime.Gosched()
+		for _, frame := range l.takeQueue() {
+			if err := stream.Send(&peerv1.ExchangeRequest{Frame: frame}); err != nil {
+				return
+			}
+		}
+	}
+}
+
+func (l *lane) tick() {
+	l.mu.Lock()
+	ping := l.breaker.tick(time.Now())
+	l.closed.Store(l.breaker.closed)
+	if ping {
+		l.appendLocked(opPing, 0, nil)
+	}
+	l.mu.Unlock()
+	if ping {
+		l.kick()
+	}
+}
+
+// takeQueue returns the frames to be sent. They are not used again: gRPC does not
+// say when it is done with a message.
+func (l *lane) takeQueue() [][]byte {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	frames := l.queue
+	l.queue, l.queued = nil, 0
+	return frames
+}
+
+func (l *lane) receive(stream grpc.BidiStreamingClient[peerv1.ExchangeRequest, peerv1.ExchangeResponse]) {
+	for {
+		m, err := stream.Recv()
+		if err != nil {
+			return
+		}
+		if err := l.deliver(m.GetFrame()); err != nil {
+			return // a peer that talks nonsense is as good as gone
+		}
+	}
+}
+
+// deliver writes the answers of one frame to the groups that wait for them.
+func (l *lane) deliver(frame []byte) error {
+	now := time.Now()
+	r := openFrame(frame)
+	for r.more() {
+		id, allowed, takes := r.answerHead()
+		l.mu.Lock()
+		w, found := l.pending[id]
+		delete(l.pending, id)
+		if takes == 0 {
+			l.breaker.pong(now)
+		} else {
+			l.breaker.answered(now)
+		}
+		l.closed.Store(l.breaker.closed)
+		l.mu.Unlock()
+		fits := found && takes == len(w.group.Takes)
+		if fits {
+			w.group.Allowed = allowed
+		}
+		for i := range takes {
+			d := r.decision()
+			if fits && r.err == nil {
+				w.group.Takes[i].Decision, w.group.Takes[i].Source = d, shard.Owner
+			}
+		}
+		if found {
+			w.ask.finish(1)
+		}
+	}
+	return r.err
+}

@@ -1,0 +1,174 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/weirlimit/weir/ring"
+)
+
+// Times of membership.
+const (
+	joinBatch   = time.Second     // how long a join waits for others to come along
+	goneGrace   = time.Second     // how long a key must be missing before its node may be dropped
+	recheck     = time.Second     // how often suspects and failed writes are looked at again
+	swapTimeout = 2 * time.Second // how long one write of a view may take
+)
+
+// Membership follows the registry: it gives every new view to the router, and
+// writes the next one when that falls to this node.
+type Membership struct {
+	self     string
+	params   ring.Params
+	registry Registry
+	router   *Router
+	log      *slog.Logger
+
+	changed chan struct{} // has room for one
+
+	mu     sync.Mutex
+	latest Snapshot // guarded by mu
+
+	// Owned by Run.
+	missing   map[string]time.Time // members without a key, and since when
+	joinSince time.Time            // when a join was first seen that is not in the view; zero if none
+	nextDrop  time.Time            // before it nobody is dropped
+}
+
+// NewMembership returns the membership of the node self.
+func NewMembership(self string, params ring.Params, registry Registry, router *Router, log *slog.Logger) *Membership {
+	return &Membership{
+		self: self, params: params, registry: registry, router: router, log: log,
+		changed: make(chan struct{}, 1),
+		missing: make(map[string]time.Time),
+	}
+}
+
+// Update tells what the registry holds now. It does not block.
+func (m *Membership) Update(s Snapshot) {
+	m.mu.Lock()
+	m.latest = s
+	m.mu.Unlock()
+	select {
+	case m.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Latest returns the last snapshot that Update was given.
+func (m *Membership) Latest() Snapshot {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.latest
+}
+
+// Run adopts and writes views until ctx ends. It fails only if a view cannot be
+// routed by at all.
+func (m *Membership) Run(ctx context.Context) error {
+	again := time.NewTimer(0)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-m.changed:
+		case <-again.C:
+		}
+		s := m.Latest()
+		if err := m.adopt(s.View); err != nil {
+			return err
+		}
+		if wait := m.write(ctx, s); wait > 0 {
+			again.Reset(wait)
+		}
+	}
+}
+
+func (m *Membership) adopt(v *View) error {
+	current := m.router.View()
+	if v == nil || (current != nil && v.Number <= current.Number) {
+		return nil
+	}
+	if err := m.router.SetView(v); err != nil {
+		return err
+	}
+	_, member := v.Index(m.self)
+	m.log.Info("new view", "view", v.Number, "members", len(v.Members), "member", member)
+	return nil
+}
+
+// write writes the next view if there is to be one and this node is to write it.
+// It returns when to look again, 0 for not before something changes.
+func (m *Membership) write(ctx context.Context, s Snapshot) (wait time.Duration) {
+	if len(s.Nodes) == 0 || writer(s.View, s.Nodes) != m.self {
+		m.joinSince = time.Time{}
+		return 0
+	}
+	now := time.Now()
+	m.noteMissing(s, now)
+	c := nextMembers(s.View, s.Nodes, func(id string) bool {
+		return now.Sub(m.missing[id]) >= goneGrace && !now.Before(m.nextDrop) && !m.router.Reaches(id)
+	})
+	if wait := m.holdBack(s, c, now); wait > 0 || len(c.members) == 0 {
+		return wait
+	}
+	v, err := nextView(m.params, s.View, c.members)
+	if err == nil {
+		swap, cancel := context.WithTimeout(ctx, swapTimeout)
+		defer cancel()
+		err = m.registry.SwapView(swap, v, s.ViewRevision)
+	}
+	if err != nil && !errors.Is(err, ErrViewChanged) && ctx.Err() == nil {
+		m.log.Warn("cannot write the next view", "members", len(c.members), "error", err)
+	}
+	if err == nil {
+		m.joinSince = time.Time{}
+		if c.drops {
+			m.nextDrop = now.Add(recheck)
+		}
+	}
+	return recheck
+}
+
+// holdBack returns how long to wait before c is carried out.
+func (m *Membership) holdBack(s Snapshot, c change, now time.Time) time.Duration {
+	if !c.joins {
+		m.joinSince = time.Time{}
+	} else if m.joinSince.IsZero() {
+		m.joinSince = now
+	}
+	switch {
+	case s.View == nil || c.urgent || c.drops:
+		return 0
+	case c.joins:
+		return m.joinSince.Add(joinBatch).Sub(now)
+	case c.suspect:
+		return recheck
+	}
+	return 0
+}
+
+// noteMissing keeps since when each member of the view has had no key.
+func (m *Membership) noteMissing(s Snapshot, now time.Time) {
+	if s.View == nil {
+		return
+	}
+	hasKey := make(map[string]bool, len(s.Nodes))
+	for _, n := range s.Nodes {
+		hasKey[n.ID] = true
+		delete(m.missing, n.ID)
+	}
+	for id := range m.missing {
+		if _, isMember := s.View.Index(id); !isMember {
+			delete(m.missing, id)
+		}
+	}
+	for _, member := range s.View.Members {
+		if _, noted := m.missing[member.ID]; !hasKey[member.ID] && !noted {
+			m.missing[member.ID] = now
+		}
+	}
+}

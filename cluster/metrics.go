@@ -1,0 +1,116 @@
+package cluster
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/weirlimit/weir/shard"
+)
+
+// RouterConfig says how to build a Router. Every field is required.
+type RouterConfig struct {
+	// Self is this node's id.
+	Self string
+	// Local answers for what this node owns.
+	Local Local
+	// Dial connects to the others.
+	Dial Dialer
+	// Metrics is where the router's metrics are registered.
+	Metrics prometheus.Registerer
+}
+
+// routerMetrics label by peer, of which there are as many as members.
+type routerMetrics struct {
+	forwarded   *prometheus.CounterVec
+	lostReturns prometheus.Counter
+}
+
+func newRouterMetrics(r prometheus.Registerer, router *Router) *routerMetrics {
+	r.MustRegister(viewCollector{router})
+	f := promauto.With(r)
+	return &routerMetrics{
+		forwarded: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_forwarded_total",
+			Help: "Groups of limits that this node asked a peer for, by outcome: answered, late, breaker_open, overflow.",
+		}, []string{"peer", "outcome"}),
+		lostReturns: f.NewCounter(prometheus.CounterOpts{
+			Name: "weir_lost_returns_total",
+			Help: "Tokens of denied requests that could not be given back to a peer, in groups.",
+		}),
+	}
+}
+
+// viewCollector reads the state of the view and its peers when it is asked for.
+type viewCollector struct{ router *Router }
+
+var (
+	breakerDesc = prometheus.NewDesc("weir_peer_breaker_open",
+		"1 if this node does not ask the peer at the moment because it does not answer.", []string{"peer"}, nil)
+	viewDesc = prometheus.NewDesc("weir_view_number",
+		"Number of the cluster view that this node routes by.", nil, nil)
+	membersDesc = prometheus.NewDesc("weir_members",
+		"Members of the cluster view that this node routes by.", nil, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (c viewCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- breakerDesc
+	ch <- viewDesc
+	ch <- membersDesc
+}
+
+// Collect implements prometheus.Collector.
+func (c viewCollector) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	t := c.router.table.Load()
+	if t == nil {
+		gauge(viewDesc, 0)
+		gauge(membersDesc, 0)
+		return
+	}
+	gauge(viewDesc, float64(t.view.Number))
+	gauge(membersDesc, float64(len(t.view.Members)))
+	for _, p := range t.peers {
+		if p != nil {
+			gauge(breakerDesc, float64(boolByte(!p.reachable())), p.member.ID)
+		}
+	}
+}
+
+// peerMetrics are the series of one peer.
+type peerMetrics struct {
+	answered, late, open, overflow prometheus.Counter
+}
+
+func (m *routerMetrics) peer(p *peer) peerMetrics {
+	outcome := func(name string) prometheus.Counter { return m.forwarded.WithLabelValues(p.member.ID, name) }
+	return peerMetrics{outcome("answered"), outcome("late"), outcome("breaker_open"), outcome("overflow")}
+}
+
+func (m *routerMetrics) forget(p *peer) {
+	m.forwarded.DeletePartialMatch(prometheus.Labels{"peer": p.member.ID})
+}
+
+func (m *peerMetrics) count(err error, n int) {
+	if errors.Is(err, errOverflow) {
+		m.overflow.Add(float64(n))
+	} else {
+		m.open.Add(float64(n))
+	}
+}
+
+func (m *peerMetrics) countAnswers(groups []*shard.Group) {
+	n := 0
+	for _, g := range groups {
+		if g.Takes[0].Source != shard.Unanswered {
+			n++
+		}
+	}
+	if n > 0 {
+		m.answered.Add(float64(n))
+	}
+}

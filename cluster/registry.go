@@ -1,0 +1,68 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+
+	"github.com/weirlimit/weir/ring"
+)
+
+// Params are fixed when a cluster is bootstrapped and never change.
+type Params struct {
+	// Format is the version of the formats and hashes that the cluster uses.
+	Format int `json:"format"`
+	// Ring shapes the ring.
+	Ring ring.Params `json:"ring"`
+	// Secret keys the hash of every counter key. In JSON it is base64.
+	Secret []byte `json:"secret"`
+}
+
+// Format is the version that this software reads and writes.
+const Format = 1
+
+// State is what a node says that it is doing.
+type State string
+
+// The states of a node.
+const (
+	Joining State = "joining" // started, does not serve yet
+	Ready   State = "ready"   // serves
+	Leaving State = "leaving" // about to stop
+)
+
+// Node is what a node says of itself to the others.
+type Node struct {
+	ID           string `json:"id"`
+	Address      string `json:"address"`     // host:port of gRPC
+	Incarnation  uint64 `json:"incarnation"` // rises at every start of a node of this id, from 1
+	State        State  `json:"state"`
+	Version      string `json:"version"`
+	RuleRevision string `json:"rule_revision"`
+}
+
+// Snapshot is what the registry holds at one moment.
+type Snapshot struct {
+	// Nodes are sorted by ID.
+	Nodes []Node
+	// View is nil before the first.
+	View *View
+	// ViewRevision is the registry's revision of View, to pass to SwapView; 0
+	// while there is none.
+	ViewRevision int64
+}
+
+// Registry is the store in which nodes register and agree on views. Package
+// cluster/etcd provides it.
+type Registry interface {
+	// Announce makes node known to the others, now if the store answers and
+	// otherwise as soon as it does again, until the registry stops. Every call
+	// replaces what the last one said. It does not block.
+	Announce(node Node)
+	// SwapView stores view if the stored one is still at revision; 0 means that
+	// there must be none. It returns ErrViewChanged if somebody else was faster.
+	SwapView(ctx context.Context, view *View, revision int64) error
+}
+
+// ErrViewChanged says that the view in the store is not the one that was to be
+// replaced.
+var ErrViewChanged = errors.New("view has changed")

@@ -1,0 +1,251 @@
+package cluster
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/weirlimit/weir/shard"
+)
+
+// Times of a question to a peer.
+const (
+	attemptTimeout = 25 * time.Millisecond // the most that one question waits for its answer
+	attemptShare   = 0.4                   // and the most of the caller's own time
+	retireGrace    = 250 * time.Millisecond
+)
+
+// Local answers from this node's counters. *shard.Shard is one.
+type Local interface {
+	Decide(groups []shard.Group)
+	Return(takes []shard.Take)
+}
+
+// Dialer opens a connection to a peer, without waiting for it.
+type Dialer func(address string) (*grpc.ClientConn, error)
+
+// Router asks the owners of counters: the local shard, or the peer that has them,
+// one hop away. It is safe for concurrent use; make it with NewRouter.
+type Router struct {
+	self    string // this node's id
+	local   Local
+	dial    Dialer
+	metrics *routerMetrics
+	table   atomic.Pointer[table]
+	asks    sync.Pool // of *ask, this router's own: timers and channels belong to one synctest bubble
+
+	stop    context.CancelFunc
+	stopped context.Context // ends with Close; what the peers' goroutines live by
+	running sync.WaitGroup  // the peers' goroutines
+
+	mu    sync.Mutex
+	peers map[Member]*peer // by Member.endpoint; guarded by mu
+}
+
+// table is what the router routes by; immutable.
+type table struct {
+	view  *View
+	peers []*peer // by member index; nil for this node itself
+}
+
+// SetView makes the router route by v. Peers that v does not name any more are
+// left after a moment, so that questions under way get their answers.
+func (r *Router) SetView(v *View) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	named := make(map[Member]bool, len(v.Members))
+	for _, m := range v.Members {
+		named[m.endpoint()] = true
+	}
+	for m, p := range r.peers {
+		if !named[m] {
+			r.retire(p)
+			delete(r.peers, m)
+		}
+	}
+	t := &table{view: v, peers: make([]*peer, len(v.Members))}
+	for i, m := range v.Members {
+		if m.ID == r.self {
+			continue
+		}
+		p := r.peers[m.endpoint()]
+		if p == nil {
+			var err error
+			if p, err = r.startPeer(m.endpoint()); err != nil {
+				return err
+			}
+			r.peers[m.endpoint()] = p
+		}
+		t.peers[i] = p
+	}
+	r.table.Store(t)
+	return nil
+}
+
+// endpoint is m whenever it was started: a restarted peer is found again by the
+// same connection.
+func (m Member) endpoint() Member { return Member{ID: m.ID, Address: m.Address} }
+
+// View returns the view that the router routes by, nil before the first.
+func (r *Router) View() *View {
+	if t := r.table.Load(); t != nil {
+		return t.view
+	}
+	return nil
+}
+
+// Reaches reports whether the member of that id answers this node. It is true
+// for the node itself and false for nodes that are no members.
+func (r *Router) Reaches(id string) bool {
+	t := r.table.Load()
+	if t == nil {
+		return false
+	}
+	i, found := t.view.Index(id)
+	return found && (t.peers[i] == nil || t.peers[i].reachable())
+}
+
+// Close stops talking to peers and waits until that is done. Decide goes on
+// answering for what this node owns.
+func (r *Router) Close() {
+	r.stop()
+	r.running.Wait()
+}
+
+// Decide answers every group as shard.Decide does, wherever its counters live.
+// What nobody answers in time stays Unanswered and counts as allowed: it is the
+// caller's to say what that means. A group that spans nodes is taken from all of
+// them at once, and given back if one denies.
+func (r *Router) Decide(ctx context.Context, groups []shard.Group) {
+	t := r.table.Load()
+	if t == nil {
+		for i := range groups {
+			groups[i].Allowed = true
+		}
+		return
+	}
+	if len(groups) == 1 {
+		if owner, one := t.owner(&groups[0]); one {
+			if t.peers[owner] == nil {
+				r.local.Decide(groups)
+			} else {
+				r.askOne(ctx, t, owner, &groups[0])
+			}
+			return
+		}
+	}
+	r.decideMany(ctx, t, groups)
+}
+
+// owner returns the index of the member that owns the counters of g, and whether
+// it owns them all.
+func (t *table) owner(g *shard.Group) (owner int, all bool) {
+	if len(g.Takes) == 0 {
+		return 0, false
+	}
+	partitions := t.view.Ring.Partitions()
+	owner = t.view.Ring.Owner(g.Takes[0].Key.Partition(partitions))
+	for i := 1; i < len(g.Takes); i++ {
+		if t.view.Ring.Owner(g.Takes[i].Key.Partition(partitions)) != owner {
+			return owner, false
+		}
+	}
+	return owner, true
+}
+
+// lane returns the lane for g. All questions about one partition take one lane,
+// so that the owner sees them in the order in which they were asked.
+func (t *table) lane(owner int, g *shard.Group) *lane {
+	p := t.peers[owner]
+	return p.lanes[g.Takes[0].Key.Partition(t.view.Ring.Partitions())%uint32(len(p.lanes))]
+}
+
+func (r *Router) askOne(ctx context.Context, t *table, owner int, g *shard.Group) {
+	l, m := t.lane(owner, g), t.peers[owner].metrics
+	g.Allowed = true
+	a := r.newAsk(ctx)
+	if a == nil {
+		m.late.Inc()
+		return
+	}
+	one := [1]*shard.Group{g}
+	first, err := l.enqueue(a, one[:])
+	if err != nil {
+		m.count(err, 1)
+	}
+	if r.wait(ctx, a) {
+		m.late.Add(float64(l.giveUp(a, first, 1, time.Now())))
+		<-a.done
+	}
+	m.countAnswers(one[:])
+	r.asks.Put(a)
+}
+
+// newAsk returns an ask that has the caller's token, nil if the caller's time is
+// up already.
+func (r *Router) newAsk(ctx context.Context) *ask {
+	timeout := attemptTimeout
+	now := time.Now()
+	if deadline, ok := ctx.Deadline(); ok {
+		timeout = min(timeout, time.Duration(attemptShare*float64(deadline.Sub(now))))
+	}
+	if timeout <= 0 || ctx.Err() != nil {
+		return nil
+	}
+	a := r.asks.Get().(*ask)
+	a.sent = now
+	a.left.Store(1)
+	a.timer.Reset(timeout)
+	return a
+}
+
+// wait gives back the caller's token and waits until all is answered. It reports
+// whether time ran out first; then a.done is still to come.
+func (r *Router) wait(ctx context.Context, a *ask) (late bool) {
+	a.finish(1)
+	select {
+	case <-a.done:
+	case <-a.timer.C:
+		late = true
+	case <-ctx.Done():
+		late = true
+	}
+	a.timer.Stop()
+	return late
+}
+
+// NewRouter returns the router of the node self. It has no view and answers
+// nothing until SetView.
+func NewRouter(c RouterConfig) *Router {
+	r := &Router{
+		self:  c.Self,
+		local: c.Local,
+		dial:  c.Dial,
+		peers: make(map[Member]*peer),
+	}
+	r.metrics = newRouterMetrics(c.Metrics, r)
+	r.stopped, r.stop = context.WithCancel(context.Background())
+	r.asks.New = func() any {
+		t := time.NewTimer(time.Hour)
+		t.Stop()
+		return &ask{done: make(chan struct{}, 1), timer: t}
+	}
+	return r
+}
+
+// Members returns the members of the view, and whether this node reaches each.
+func (r *Router) Members() (members []Member, reachable []bool) {
+	t := r.table.Load()
+	if t == nil {
+		return nil, nil
+	}
+	reachable = make([]bool, len(t.peers))
+	for i, p := range t.peers {
+		reachable[i] = p == nil || p.reachable()
+	}
+	return slices.Clone(t.view.Members), reachable
+}

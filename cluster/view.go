@@ -1,0 +1,123 @@
+package cluster
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/weirlimit/weir/ring"
+)
+
+// View is what a cluster has agreed on: who is a member, and who owns what. It
+// is immutable; a change is a new View with a higher number.
+type View struct {
+	// Number rises by one with every view of a cluster, from 1.
+	Number uint64
+	// Members are sorted by ID. Ring's indices point into them.
+	Members []Member
+	Ring    *ring.Ring
+}
+
+// Member is a node in a view.
+type Member struct {
+	ID          string `json:"id"`
+	Address     string `json:"address"`     // host:port of gRPC
+	Incarnation uint64 `json:"incarnation"` // of the node when it was admitted
+}
+
+// Index returns the index of the member with that id, and whether there is one.
+func (v *View) Index(id string) (int, bool) {
+	return slices.BinarySearchFunc(v.Members, id, func(m Member, id string) int {
+		return strings.Compare(m.ID, id)
+	})
+}
+
+// viewJSON is a view as it stands in etcd. The tables are 16-bit little-endian
+// member indices, one per partition, in standard base64.
+type viewJSON struct {
+	Number   uint64   `json:"number"`
+	Members  []Member `json:"members"`
+	Owner    string   `json:"owner"`
+	Standby  string   `json:"standby"`
+	Checksum uint64   `json:"checksum,string"` // XXH64 of this object with checksum "0"
+}
+
+// MarshalView encodes v for etcd.
+func MarshalView(v *View) ([]byte, error) {
+	owner, standby := v.Ring.Tables()
+	j := viewJSON{Number: v.Number, Members: v.Members, Owner: packTable(owner), Standby: packTable(standby)}
+	sum, err := j.sum()
+	if err != nil {
+		return nil, err
+	}
+	j.Checksum = sum
+	return json.Marshal(j)
+}
+
+// UnmarshalView decodes what MarshalView wrote and refuses what is damaged.
+func UnmarshalView(b []byte) (*View, error) {
+	var j viewJSON
+	if err := json.Unmarshal(b, &j); err != nil {
+		return nil, fmt.Errorf("view: %w", err)
+	}
+	want := j.Checksum
+	got, err := j.sum()
+	if err != nil {
+		return nil, fmt.Errorf("view: %w", err)
+	}
+	if got != want {
+		return nil, fmt.Errorf("view %d: checksum is %d, content has %d", j.Number, want, got)
+	}
+	owner, err := unpackTable(j.Owner)
+	if err != nil {
+		return nil, fmt.Errorf("view %d: owner: %w", j.Number, err)
+	}
+	standby, err := unpackTable(j.Standby)
+	if err != nil {
+		return nil, fmt.Errorf("view %d: standby: %w", j.Number, err)
+	}
+	for i := 1; i < len(j.Members); i++ {
+		if j.Members[i-1].ID >= j.Members[i].ID {
+			return nil, fmt.Errorf("view %d: members are not sorted by unique id", j.Number)
+		}
+	}
+	r, err := ring.FromTables(owner, standby, len(j.Members))
+	if err != nil {
+		return nil, fmt.Errorf("view %d: %w", j.Number, err)
+	}
+	return &View{Number: j.Number, Members: j.Members, Ring: r}, nil
+}
+
+func (j viewJSON) sum() (uint64, error) {
+	j.Checksum = 0
+	b, err := json.Marshal(j)
+	return xxhash.Sum64(b), err
+}
+
+func packTable(t []uint16) string {
+	b := make([]byte, 0, 2*len(t))
+	for _, m := range t {
+		b = binary.LittleEndian.AppendUint16(b, m)
+	}
+	return base64.StdEncoding.EncodeToString(b)
+}
+
+func unpackTable(s string) ([]uint16, error) {
+	b, err := base64.StdEncoding.DecodeString(s)
+	if err != nil {
+		return nil, err
+	}
+	if len(b)%2 != 0 {
+		return nil, fmt.Errorf("%d bytes are no table of 16-bit indices", len(b))
+	}
+	t := make([]uint16, len(b)/2)
+	for i := range t {
+		t[i] = binary.LittleEndian.Uint16(b[2*i:])
+	}
+	return t, nil
+}

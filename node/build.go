@@ -1,0 +1,255 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/net/netutil"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+
+	"github.com/weirlimit/weir/api"
+	"github.com/weirlimit/weir/cluster"
+	"github.com/weirlimit/weir/cluster/etcd"
+	"github.com/weirlimit/weir/ring"
+	"github.com/weirlimit/weir/rules"
+	"github.com/weirlimit/weir/shard"
+
+	peerv1 "github.com/weirlimit/weir/cluster/weir/peer/v1"
+)
+
+// Bounds of what connects to a node.
+const (
+	maxGRPCConnections = 16 << 10
+	maxHTTPConnections = 4 << 10
+	maxStreams         = 4 << 10 // calls under way on one gRPC connection
+	maxGRPCHeader      = 16 << 10
+	handshakeTimeout   = 5 * time.Second
+	minClientPing      = 5 * time.Second // a client that pings more often is cut off
+)
+
+// node is a node's parts. It implements api.Status.
+type node struct {
+	opts    Options
+	log     *slog.Logger
+	metrics *prometheus.Registry
+
+	grpcListener, httpListener net.Listener
+	rules                      *rules.Source
+	etcd                       *etcd.Server // nil if it is not in this process
+	registry                   *etcd.Registry
+	shard                      *shard.Shard
+	router                     *cluster.Router
+	membership                 *cluster.Membership
+	grpc                       *grpc.Server
+	http                       *http.Server
+	health                     *health.Server
+
+	leaving atomic.Bool
+
+	mu   sync.Mutex
+	self cluster.Node // guarded by mu; as announced
+
+	closers []func() // in the order of building
+}
+
+// build makes all parts of a node, and starts nothing but an embedded etcd. If it
+// fails, it leaves nothing behind.
+func build(ctx context.Context, opts Options, log *slog.Logger) (_ *node, err error) {
+	if err := opts.Validate(); err != nil {
+		return nil, err
+	}
+	n := &node{opts: opts.WithDefaults(), log: log, metrics: prometheus.NewRegistry()}
+	defer func() {
+		if err != nil {
+			n.close()
+		}
+	}()
+	n.metrics.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		collectors.NewBuildInfoCollector(),
+	)
+	for _, step := range []func(context.Context) error{
+		n.listen, n.loadRules, n.openRegistry, n.register,
+	} {
+		if err := step(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return n, nil
+}
+
+// close frees what build has made, in the opposite order.
+func (n *node) close() {
+	for _, c := range slices.Backward(n.closers) {
+		c()
+	}
+	n.closers = nil
+}
+
+// listen takes the ports first: the most common mistake shows before anything
+// else is touched, and the defaults that depend on the port become known.
+func (n *node) listen(ctx context.Context) error {
+	var lc net.ListenConfig
+	open := func(name, address string, most int) (net.Listener, error) {
+		l, err := lc.Listen(ctx, "tcp", address)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		n.closers = append(n.closers, func() { _ = l.Close() }) // the server may have closed it
+		return netutil.LimitListener(l, most), nil
+	}
+	var err error
+	if n.grpcListener, err = open("grpc", n.opts.GRPC, maxGRPCConnections); err != nil {
+		return err
+	}
+	if n.httpListener, err = open("http", n.opts.HTTP, maxHTTPConnections); err != nil {
+		return err
+	}
+	n.opts.GRPC, n.opts.HTTP = n.grpcListener.Addr().String(), n.httpListener.Addr().String()
+	n.opts = n.opts.WithDefaults()
+	return n.opts.Validate()
+}
+
+func (n *node) loadRules(context.Context) error {
+	var err error
+	n.rules, err = rules.Open(n.opts.Rules, n.log, n.metrics)
+	return err
+}
+
+// openRegistry connects to etcd, of which it starts one if none is given.
+func (n *node) openRegistry(ctx context.Context) error {
+	endpoints := n.opts.Etcd
+	if len(endpoints) == 0 {
+		server, err := etcd.StartServer(ctx, etcd.ServerConfig{
+			Listen: n.opts.EtcdListen,
+			Dir:    filepath.Join(n.opts.DataDir, "etcd"),
+		})
+		if err != nil {
+			return err
+		}
+		n.etcd = server
+		n.closers = append(n.closers, server.Close)
+		endpoints = []string{server.Endpoint()}
+	}
+	registry, err := etcd.Open(ctx, etcd.Config{
+		Endpoints: endpoints, Cluster: n.opts.Cluster, Logger: n.log, Metrics: n.metrics,
+	})
+	if err != nil {
+		return err
+	}
+	n.registry = registry
+	n.opts.Etcd = endpoints
+	n.closers = append(n.closers, registry.Close)
+	return nil
+}
+
+// register takes the node's place in the cluster, and builds what depends on the
+// cluster's parameters.
+func (n *node) register(ctx context.Context) error {
+	params, err := n.registry.Bootstrap(ctx, cluster.Params{Format: cluster.Format})
+	if err != nil {
+		return err
+	}
+	if err := n.refuseTakenID(ctx); err != nil {
+		return err
+	}
+	incarnation, err := n.registry.NextIncarnation(ctx, n.opts.ID)
+	if err != nil {
+		return err
+	}
+	n.self = cluster.Node{
+		ID: n.opts.ID, Address: n.opts.Advertise, Incarnation: incarnation,
+		State: cluster.Joining, Version: Version, RuleRevision: n.rules.Set().Revision(),
+	}
+	n.rules.OnChange(func(s *rules.Set) {
+		n.announce(func(self *cluster.Node) { self.RuleRevision = s.Revision() })
+	})
+	n.shard, err = shard.New(shard.Config{
+		Partitions:  uint32(params.Ring.Partitions),
+		MaxCounters: n.opts.MaxCounters,
+		Metrics:     n.metrics,
+	})
+	if err != nil {
+		return err
+	}
+	n.router = cluster.NewRouter(cluster.RouterConfig{
+		Self: n.opts.ID, Local: n.shard, Dial: cluster.Dial, Metrics: n.metrics,
+	})
+	n.closers = append(n.closers, n.router.Close)
+	n.membership = cluster.NewMembership(n.opts.ID, params.Ring, n.registry, n.router, n.log)
+	return n.buildServers(params)
+}
+
+func (n *node) buildServers(params cluster.Params) error {
+	limiter := api.NewLimiter(api.Config{
+		Rules:   n.rules.Set,
+		Hasher:  ring.NewHasher([ring.SecretSize]byte(params.Secret)),
+		Decider: n.router,
+		Metrics: n.metrics,
+	})
+	n.grpc = newGRPCServer()
+	api.Register(n.grpc, limiter, n)
+	peerv1.RegisterPeerServer(n.grpc, cluster.NewServer(n.shard))
+	n.health = health.NewServer()
+	healthpb.RegisterHealthServer(n.grpc, n.health)
+	reflection.Register(n.grpc)
+	n.setServing(false)
+	var err error
+	n.http, err = api.NewHTTPServer(limiter, n, n.metrics)
+	return err
+}
+
+func newGRPCServer() *grpc.Server {
+	return grpc.NewServer(
+		grpc.MaxRecvMsgSize(api.MaxMessage),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.MaxHeaderListSize(maxGRPCHeader),
+		grpc.ConnectionTimeout(handshakeTimeout),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minClientPing, PermitWithoutStream: true}),
+	)
+}
+
+// refuseTakenID looks whether the node that has a key under our id still answers.
+// After a crash its key is still there, but nobody is behind it.
+func (n *node) refuseTakenID(ctx context.Context) error {
+	nodes, err := n.registry.Nodes(ctx)
+	if err != nil {
+		return err
+	}
+	for _, other := range nodes {
+		if other.ID != n.opts.ID || other.Address == n.opts.Advertise {
+			continue // nobody else can answer where this node listens
+		}
+		if cluster.Answers(ctx, other.Address, other.ID) {
+			return fmt.Errorf("id: %q is taken by a node that runs at %s; give this one another with --id", other.ID, other.Address)
+		}
+	}
+	return nil
+}
+
+func (n *node) info() Info {
+	return Info{
+		ID:           n.opts.ID,
+		GRPC:         n.opts.GRPC,
+		HTTP:         n.opts.HTTP,
+		Etcd:         strings.Join(n.opts.Etcd, ","),
+		EmbeddedEtcd: n.etcd != nil,
+		Rules:        n.rules.Set().Len(),
+	}
+}

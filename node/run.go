@@ -1,0 +1,181 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Times of starting and stopping. Stopping as a whole stays below 5 s.
+const (
+	joinPatience  = 5 * time.Second         // how long to wait quietly for a place in the view
+	leavePatience = 1500 * time.Millisecond // for the view without this node
+	drainPatience = 1500 * time.Millisecond // for calls under way
+	peerPatience  = time.Second             // for the peers to answer, once in the view
+	lookEvery     = 10 * time.Millisecond   // at conditions that nothing signals
+)
+
+// Info says where a node can be reached, with the ports that were really bound.
+type Info struct {
+	ID           string
+	GRPC, HTTP   string // host:port
+	Etcd         string // host:port, comma-separated
+	EmbeddedEtcd bool
+	Rules        int
+}
+
+// Run runs a node until ctx ends, which is no error, or until it cannot go on. It
+// calls ready once the node is a member and serves.
+func Run(ctx context.Context, opts Options, log *slog.Logger, ready func(Info)) error {
+	n, err := build(ctx, opts, log)
+	if err != nil {
+		return err
+	}
+	defer n.close()
+	return n.run(ctx, ready)
+}
+
+// run serves. The parts have contexts of their own, because they must end one
+// after the other: the servers keep answering while the node leaves the ring.
+func (n *node) run(ctx context.Context, ready func(Info)) error {
+	parts, endParts := context.WithCancel(context.Background())
+	defer endParts()
+	registry, endRegistry := context.WithCancel(parts)
+	g, failed := errgroup.WithContext(parts)
+	g.Go(func() error { return n.grpc.Serve(n.grpcListener) })
+	g.Go(func() error {
+		if err := n.http.Serve(n.httpListener); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	g.Go(func() error { return n.rules.Run(failed) })
+	g.Go(func() error { return n.shard.Run(failed) })
+	g.Go(func() error { return n.membership.Run(failed) })
+	registryEnded := make(chan struct{})
+	g.Go(func() error {
+		defer close(registryEnded)
+		if err := n.registry.Run(registry, n.membership.Update); err != nil {
+			return fmt.Errorf("node %s: %w", n.opts.ID, err)
+		}
+		return nil
+	})
+	g.Go(func() error { return n.watchEtcd(failed) })
+	n.announceReady()
+	g.Go(func() error {
+		select {
+		case <-ctx.Done():
+			n.leave(failed)
+		case <-failed.Done(): // something broke: go at once
+		}
+		endRegistry()
+		<-registryEnded
+		n.stopServers()
+		endParts()
+		return nil
+	})
+	g.Go(func() error { return n.untilReady(ctx, failed, ready) })
+	return g.Wait()
+}
+
+// watchEtcd fails when the etcd in this process does.
+func (n *node) watchEtcd(ctx context.Context) error {
+	if n.etcd == nil {
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case err, broken := <-n.etcd.Err():
+		if !broken {
+			return nil
+		}
+		return err
+	}
+}
+
+// untilReady waits for a place in the view, and calls ready.
+func (n *node) untilReady(ctx, failed context.Context, ready func(Info)) error {
+	if !n.await(ctx, failed, joinPatience, n.Ready) {
+		if ctx.Err() == nil && failed.Err() == nil {
+			n.log.Warn("still not a member: waiting for a node that writes the next view", "id", n.opts.ID)
+		}
+		if !n.await(ctx, failed, 0, n.Ready) {
+			return nil
+		}
+	}
+	n.await(ctx, failed, peerPatience, n.reachesAll)
+	n.setServing(true)
+	ready(n.info())
+	return nil
+}
+
+// await reports whether the condition came true before ctx or failed ended, or
+// the patience, unless that is 0.
+func (n *node) await(ctx, failed context.Context, patience time.Duration, condition func() bool) bool {
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	var over <-chan time.Time
+	if patience > 0 {
+		timer := time.NewTimer(patience)
+		defer timer.Stop()
+		over = timer.C
+	}
+	for !condition() {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-failed.Done():
+			return false
+		case <-over:
+			return false
+		case <-look.C:
+		}
+	}
+	return true
+}
+
+// leave tells the others and waits until they ask somebody else.
+func (n *node) leave(failed context.Context) {
+	n.log.Info("leaving", "id", n.opts.ID)
+	n.leaving.Store(true)
+	n.setServing(false)
+	alone := func() bool { v := n.View(); return v == nil || len(v.Members) < 2 }
+	if alone() || !n.EtcdReachable() {
+		return
+	}
+	n.announceLeaving()
+	gone := func() bool {
+		v := n.View()
+		_, member := v.Index(n.opts.ID)
+		return !member
+	}
+	if !n.await(context.Background(), failed, leavePatience, gone) {
+		n.log.Warn("leaving although the others still count on this node", "id", n.opts.ID)
+	}
+}
+
+// stopServers lets calls under way finish.
+func (n *node) stopServers() {
+	patience, cancel := context.WithTimeout(context.Background(), drainPatience)
+	defer cancel()
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		n.grpc.GracefulStop()
+	}()
+	if err := n.http.Shutdown(patience); err != nil {
+		_ = n.http.Close() // the clients had their time
+	}
+	select {
+	case <-drained:
+	case <-patience.Done():
+		n.grpc.Stop()
+		<-drained
+	}
+}

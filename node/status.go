@@ -1,0 +1,116 @@
+package node
+
+import (
+	"fmt"
+
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/weirlimit/weir/api"
+	"github.com/weirlimit/weir/cluster"
+	"github.com/weirlimit/weir/rules"
+)
+
+// Version is the version of the software, as others see it.
+var Version = "dev"
+
+var _ api.Status = (*node)(nil)
+
+// announce changes what the node says of itself.
+func (n *node) announce(change func(self *cluster.Node)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	change(&n.self)
+	if n.self.State != cluster.Joining { // the registry is not told before that
+		n.registry.Announce(n.self)
+	}
+}
+
+func (n *node) announceReady() {
+	n.announce(func(self *cluster.Node) { self.State = cluster.Ready })
+}
+
+func (n *node) announceLeaving() {
+	n.announce(func(self *cluster.Node) { self.State = cluster.Leaving })
+}
+
+// setServing tells those who use the standard health service.
+func (n *node) setServing(serving bool) {
+	st := healthpb.HealthCheckResponse_NOT_SERVING
+	if serving {
+		st = healthpb.HealthCheckResponse_SERVING
+	}
+	n.health.SetServingStatus("", st)
+	for service := range n.grpc.GetServiceInfo() {
+		n.health.SetServingStatus(service, st)
+	}
+}
+
+// Self implements api.Status.
+func (n *node) Self() cluster.Node {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.self
+}
+
+// Ready implements api.Status.
+func (n *node) Ready() bool { return n.isMember() && !n.leaving.Load() }
+
+func (n *node) isMember() bool {
+	v := n.router.View()
+	if v == nil {
+		return false
+	}
+	i, found := v.Index(n.opts.ID)
+	return found && v.Members[i].Incarnation == n.Self().Incarnation
+}
+
+// View implements api.Status.
+func (n *node) View() *cluster.View { return n.router.View() }
+
+// Nodes implements api.Status.
+func (n *node) Nodes() []cluster.Node { return n.membership.Latest().Nodes }
+
+// Reaches implements api.Status.
+func (n *node) Reaches(id string) bool { return n.router.Reaches(id) }
+
+func (n *node) reachesAll() bool {
+	_, reachable := n.router.Members()
+	for _, r := range reachable {
+		if !r {
+			return false
+		}
+	}
+	return true
+}
+
+// EtcdReachable implements api.Status.
+func (n *node) EtcdReachable() bool { return n.registry.Reachable() }
+
+// Rules implements api.Status.
+func (n *node) Rules() *rules.Set { return n.rules.Set() }
+
+// Counters implements api.Status.
+func (n *node) Counters() int { return n.shard.Len() }
+
+// Problems implements api.Status.
+func (n *node) Problems() []string {
+	var problems []string
+	if !n.isMember() {
+		problems = append(problems, "this node is not a member of the view, so it only forwards")
+	}
+	if st := n.registry.Status(); !st.Reachable {
+		problems = append(problems, "etcd does not answer: nodes cannot join or leave; checks go on")
+	} else if st.Alarm != "" {
+		problems = append(problems, st.Alarm)
+	}
+	if err := n.rules.Err(); err != nil {
+		problems = append(problems, fmt.Sprintf("the rules as they are now were refused, the last good ones are in force: %v", err))
+	}
+	members, reachable := n.router.Members()
+	for i, m := range members {
+		if !reachable[i] {
+			problems = append(problems, fmt.Sprintf("node %s at %s does not answer: checks of its keys are let through", m.ID, m.Address))
+		}
+	}
+	return problems
+}
