@@ -36,6 +36,7 @@ type Membership struct {
 	missing   map[string]time.Time // members without a key, and since when
 	joinSince time.Time            // when a join was first seen that is not in the view; zero if none
 	nextDrop  time.Time            // before it nobody is dropped
+	nextTry   time.Time            // before it nothing is written: the last write failed
 }
 
 // NewMembership returns the membership of the node self.
@@ -112,7 +113,7 @@ func (m *Membership) write(ctx context.Context, s Snapshot) (wait time.Duration)
 	c := nextMembers(s.View, s.Nodes, func(id string) bool {
 		return now.Sub(m.missing[id]) >= goneGrace && !now.Before(m.nextDrop) && !m.router.Reaches(id)
 	})
-	if wait := m.holdBack(s, c, now); wait > 0 || len(c.members) == 0 {
+	if wait := max(m.holdBack(s, c, now), m.nextTry.Sub(now)); wait > 0 || len(c.members) == 0 {
 		return wait
 	}
 	v, err := nextView(m.params, s.View, c.members)
@@ -124,11 +125,13 @@ func (m *Membership) write(ctx context.Context, s Snapshot) (wait time.Duration)
 	if err != nil && !errors.Is(err, ErrViewChanged) && ctx.Err() == nil {
 		m.log.Warn("cannot write the next view", "members", len(c.members), "error", err)
 	}
-	if err == nil {
-		m.joinSince = time.Time{}
-		if c.drops {
-			m.nextDrop = now.Add(recheck)
-		}
+	if err != nil {
+		m.nextTry = now.Add(recheck)
+		return recheck
+	}
+	m.joinSince = time.Time{}
+	if c.drops {
+		m.nextDrop = now.Add(recheck)
 	}
 	return recheck
 }

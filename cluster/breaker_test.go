@@ -1,0 +1,76 @@
+package cluster
+
+import (
+	"testing"
+	"time"
+)
+
+func TestBreakerTimeline(t *testing.T) {
+	t0 := time.Unix(1000, 0)
+	ms := func(n int) time.Time { return t0.Add(time.Duration(n) * time.Millisecond) }
+	type step struct {
+		what   string
+		do     func(b *breaker)
+		closed bool
+	}
+	connected := func(at int) step {
+		return step{"connected", func(b *breaker) { b.connected(ms(at)) }, false}
+	}
+	ping := func(at int, closed bool) step {
+		return step{"ping", func(b *breaker) {
+			if !b.tick(ms(at)) {
+				t.Errorf("no ping at %d ms", at)
+			}
+		}, closed}
+	}
+	quiet := func(at int, closed bool) step {
+		return step{"no ping", func(b *breaker) {
+			if b.tick(ms(at)) {
+				t.Errorf("a ping at %d ms", at)
+			}
+		}, closed}
+	}
+	pong := func(at int, closed bool) step {
+		return step{"pong", func(b *breaker) { b.pong(ms(at)) }, closed}
+	}
+	late := func(sent, at int, closed bool) step {
+		return step{"late", func(b *breaker) { b.timedOut(ms(sent), ms(at)) }, closed}
+	}
+	answered := func(at int, closed bool) step {
+		return step{"answered", func(b *breaker) { b.answered(ms(at)) }, closed}
+	}
+	broken := step{"broken", func(b *breaker) { b.broken() }, false}
+	up := []step{connected(0), ping(0, false), pong(1, true)}
+
+	for _, tl := range []struct {
+		name  string
+		steps []step
+	}{
+		{"the first quick pong closes it", up},
+		{"a broken stream opens it", append(up[:3:3], broken)},
+		{"three timeouts in a row open it", append(up[:3:3],
+			late(10, 35, true), late(40, 65, true), late(70, 95, false))},
+		{"an answer in between starts the row anew", append(up[:3:3],
+			late(10, 35, true), late(40, 65, true), answered(66, true), late(70, 95, true), late(100, 125, true))},
+		{"timeouts of one moment count once", append(up[:3:3],
+			late(10, 35, true), late(10, 35, true), late(11, 36, true), late(12, 37, true), late(13, 38, true))},
+		{"callers in a hurry do not count", append(up[:3:3],
+			late(10, 20, true), late(30, 40, true), late(50, 60, true), late(70, 80, true))},
+		{"a slow pong does not close it, a quick one does", append(up[:3:3],
+			late(10, 35, true), late(40, 65, true), late(70, 95, false),
+			ping(250, false), pong(280, false), ping(500, false), pong(525, true))},
+		{"no second ping while one is under way", append(up[:3:3],
+			ping(300, true), quiet(550, true), quiet(740, true), quiet(751, false))},
+		{"no ping while the peer talks", append(up[:3:3], answered(240, true), quiet(250, true), answered(480, true), quiet(500, true))},
+		{"silence opens it", append(up[:3:3], ping(251, true), quiet(500, true), quiet(760, false), pong(5000, false), ping(5001, false), pong(5002, true))},
+	} {
+		t.Run(tl.name, func(t *testing.T) {
+			var b breaker
+			for i, s := range tl.steps {
+				if s.do(&b); b.closed != s.closed {
+					t.Errorf("step %d, %s: closed %v, want %v", i, s.what, b.closed, s.closed)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,181 @@
+package etcd
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/weirlimit/weir/cluster"
+	"github.com/weirlimit/weir/ring"
+)
+
+// Bootstrap fixes the parameters of the cluster, if nobody has yet, and returns
+// those that are stored. Of however many nodes that start at once, one wins and
+// all return the same.
+//
+// Zero fields of want agree with anything; where they must be chosen they are
+// cluster.Format, ring.DefaultParams and a random secret. Bootstrap refuses when
+// another field differs from what is stored, or when this software cannot run
+// with what is stored.
+func (r *Registry) Bootstrap(ctx context.Context, want cluster.Params) (cluster.Params, error) {
+	got, raw, err := r.bootstrap(ctx, want)
+	if err != nil {
+		return cluster.Params{}, fmt.Errorf("bootstrapping cluster %q: %w", r.cluster, err)
+	}
+	r.mu.Lock()
+	r.params = raw
+	r.mu.Unlock()
+	return got, nil
+}
+
+// knownParams returns the parameters as Bootstrap found them stored, or nil.
+func (r *Registry) knownParams() []byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.params
+}
+
+func (r *Registry) bootstrap(ctx context.Context, want cluster.Params) (cluster.Params, []byte, error) {
+	fresh := complete(want)
+	if err := checkParams(fresh); err != nil {
+		return cluster.Params{}, nil, err
+	}
+	value, err := json.Marshal(fresh)
+	if err != nil {
+		return cluster.Params{}, nil, err
+	}
+	resp, err := r.txn(ctx, openTimeout, transaction{
+		when:      []clientv3.Cmp{unchanged(r.keys.params, 0)},
+		then:      []clientv3.Op{clientv3.OpPut(r.keys.params, string(value))},
+		otherwise: []clientv3.Op{clientv3.OpGet(r.keys.params)},
+	})
+	if err != nil {
+		return cluster.Params{}, nil, err
+	}
+	if resp.Succeeded {
+		return fresh, value, nil
+	}
+	value = first(resp, 0).Value
+	var stored cluster.Params
+	if err := json.Unmarshal(value, &stored); err != nil {
+		return cluster.Params{}, nil, fmt.Errorf("stored parameters: %w", err)
+	}
+	if err := checkParams(stored); err != nil {
+		return cluster.Params{}, nil, fmt.Errorf("stored parameters: %w", err)
+	}
+	return stored, value, agree(want, stored)
+}
+
+// complete chooses what p leaves open.
+func complete(p cluster.Params) cluster.Params {
+	if p.Format == 0 {
+		p.Format = cluster.Format
+	}
+	if p.Ring.Partitions == 0 {
+		p.Ring.Partitions = ring.DefaultParams.Partitions
+	}
+	if p.Ring.ReplicationFactor == 0 {
+		p.Ring.ReplicationFactor = ring.DefaultParams.ReplicationFactor
+	}
+	if p.Ring.Load == 0 {
+		p.Ring.Load = ring.DefaultParams.Load
+	}
+	if len(p.Secret) == 0 {
+		p.Secret = make([]byte, ring.SecretSize)
+		rand.Read(p.Secret) // never returns an error
+	}
+	return p
+}
+
+// checkParams refuses what this software cannot run with.
+func checkParams(p cluster.Params) error {
+	if p.Format != cluster.Format {
+		return fmt.Errorf("format: %d is not the %d of this software", p.Format, cluster.Format)
+	}
+	if err := p.Ring.Validate(); err != nil {
+		return err
+	}
+	if len(p.Secret) != ring.SecretSize {
+		return fmt.Errorf("secret: %d bytes are not %d", len(p.Secret), ring.SecretSize)
+	}
+	return nil
+}
+
+// agree reports the first field in which want is given and is not as stored.
+func agree(want, stored cluster.Params) error {
+	w, s := want.Ring, stored.Ring
+	switch {
+	case w.Partitions != 0 && w.Partitions != s.Partitions:
+		return fmt.Errorf("partitions: %d are wanted, the cluster has %d", w.Partitions, s.Partitions)
+	case w.ReplicationFactor != 0 && w.ReplicationFactor != s.ReplicationFactor:
+		return fmt.Errorf("replication_factor: %d is wanted, the cluster has %d", w.ReplicationFactor, s.ReplicationFactor)
+	case w.Load != 0 && w.Load != s.Load:
+		return fmt.Errorf("load: %v is wanted, the cluster has %v", w.Load, s.Load)
+	case len(want.Secret) != 0 && !bytes.Equal(want.Secret, stored.Secret):
+		return fmt.Errorf("secret: the cluster has another than is wanted")
+	}
+	return nil
+}
+
+// NextIncarnation counts one more start of the node with that id and returns its
+// number, from 1. No two calls return the same.
+func (r *Registry) NextIncarnation(ctx context.Context, id string) (uint64, error) {
+	if err := checkName("node", id, maxNodeID); err != nil {
+		return 0, fmt.Errorf("counting starts: %w", err)
+	}
+	n, err := r.increment(ctx, r.keys.incarnations+id)
+	if err != nil {
+		return 0, fmt.Errorf("counting starts of node %q: %w", id, err)
+	}
+	return n, nil
+}
+
+// increment adds one to the number at key. The number stands in the value, not in
+// etcd's own version of the key, so that it survives a copy to another etcd.
+func (r *Registry) increment(ctx context.Context, key string) (uint64, error) {
+	var number uint64
+	var revision int64 // of number
+	for began := time.Now(); time.Since(began) < openTimeout; {
+		next := strconv.FormatUint(number+1, 10)
+		resp, err := r.txn(ctx, openTimeout, transaction{
+			when:      []clientv3.Cmp{unchanged(key, revision)},
+			then:      []clientv3.Op{clientv3.OpPut(key, next)},
+			otherwise: []clientv3.Op{clientv3.OpGet(key)},
+		})
+		if err != nil {
+			return 0, err
+		}
+		if resp.Succeeded {
+			return number + 1, nil
+		}
+		number, revision = 0, 0
+		if kv := first(resp, 0); kv != nil {
+			revision = kv.ModRevision
+			if number, err = strconv.ParseUint(string(kv.Value), 10, 63); err != nil {
+				return 0, fmt.Errorf("%s: %w", key, err)
+			}
+		}
+	}
+	return 0, fmt.Errorf("%s: others changed it for %v", key, openTimeout)
+}
+
+// Nodes returns the nodes that are announced now, sorted by ID.
+func (r *Registry) Nodes(ctx context.Context) ([]cluster.Node, error) {
+	var resp *clientv3.GetResponse
+	err := r.call(ctx, openTimeout, func(ctx context.Context) (err error) {
+		resp, err = r.client.Get(ctx, r.keys.nodes, clientv3.WithPrefix(), clientv3.WithLimit(maxNodes))
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing nodes of cluster %q: %w", r.cluster, err)
+	}
+	m := newMirror(r.keys, r.log)
+	m.replace(resp.Kvs, resp.Header.Revision)
+	return m.sortedNodes(), nil
+}

@@ -1,0 +1,201 @@
+package etcd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir/cluster"
+	"github.com/weirlimit/weir/ring"
+)
+
+func TestBootstrapRace(t *testing.T) {
+	t.Parallel()
+	s := anyServer(t)
+	const openers = 8
+	var wait sync.WaitGroup
+	got := make([]cluster.Params, openers)
+	for i := range openers {
+		r := open(t, 0, s.Endpoint())
+		wait.Go(func() {
+			var err error
+			if got[i], err = r.Bootstrap(t.Context(), cluster.Params{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wait.Wait()
+	for _, p := range got {
+		if !bytes.Equal(p.Secret, got[0].Secret) || p.Ring != ring.DefaultParams || p.Format != cluster.Format {
+			t.Errorf("%+v and %+v", p, got[0])
+		}
+	}
+	if len(got[0].Secret) != ring.SecretSize || bytes.Equal(got[0].Secret, make([]byte, ring.SecretSize)) {
+		t.Errorf("secret %x", got[0].Secret)
+	}
+}
+
+func TestBootstrapRefuses(t *testing.T) {
+	t.Parallel()
+	s := anyServer(t)
+	r := open(t, 0, s.Endpoint())
+	secret := []byte("0123456789abcdef")
+	const prefix = `bootstrapping cluster "test": `
+
+	refuse := func(want cluster.Params, message string) {
+		t.Helper()
+		if _, err := r.Bootstrap(t.Context(), want); err == nil || err.Error() != prefix+message {
+			t.Errorf("%+v: error %q, not %q", want, err, prefix+message)
+		}
+	}
+	refuse(cluster.Params{Format: 9}, "format: 9 is not the 1 of this software")
+	refuse(cluster.Params{Ring: ring.Params{Partitions: 3}}, "partitions: 3 is not between 64 and 65536")
+	refuse(cluster.Params{Secret: []byte("short")}, "secret: 5 bytes are not 16")
+
+	want := cluster.Params{Format: cluster.Format, Ring: smallRing, Secret: secret}
+	for range 2 { // creates, then finds
+		got, err := r.Bootstrap(t.Context(), want)
+		if err != nil || got.Ring != want.Ring || !bytes.Equal(got.Secret, secret) {
+			t.Fatalf("%+v, %v", got, err)
+		}
+	}
+	refuse(cluster.Params{Ring: ring.DefaultParams}, "partitions: 1021 are wanted, the cluster has 64")
+	refuse(cluster.Params{Ring: ring.Params{ReplicationFactor: 11}}, "replication_factor: 11 is wanted, the cluster has 10")
+	refuse(cluster.Params{Ring: ring.Params{Load: 2}}, "load: 2 is wanted, the cluster has 1.25")
+	refuse(cluster.Params{Secret: []byte("fedcba9876543210")}, "secret: the cluster has another than is wanted")
+
+	c := rawClient(t, s.Endpoint())
+	for stored, message := range map[string]string{
+		`{"format":2}`: "stored parameters: format: 2 is not the 1 of this software",
+		`{"format":1,"ring":{"partitions":64,"replication_factor":0,"load":1}}`:                 "stored parameters: replication_factor: 0 is not between 1 and 1000",
+		`{"format":1,"ring":{"partitions":64,"replication_factor":1,"load":1},"secret":"AAAA"}`: "stored parameters: secret: 3 bytes are not 16",
+		`what?`: "stored parameters: invalid character 'w' looking for beginning of value",
+	} {
+		put(t, c, r.keys.params, stored)
+		refuse(cluster.Params{}, message)
+	}
+}
+
+func TestIncarnations(t *testing.T) {
+	t.Parallel()
+	s := anyServer(t)
+	const nodes, each = 4, 10
+	var wait sync.WaitGroup
+	var mu sync.Mutex
+	var got []uint64
+	for range nodes {
+		r := open(t, 0, s.Endpoint())
+		wait.Go(func() {
+			last := uint64(0)
+			for range each {
+				n, err := r.NextIncarnation(t.Context(), "a")
+				if err != nil || n <= last {
+					t.Errorf("%d after %d, %v", n, last, err)
+				}
+				last = n
+				mu.Lock()
+				got = append(got, n)
+				mu.Unlock()
+			}
+		})
+	}
+	wait.Wait()
+	slices.Sort(got)
+	for i, n := range got {
+		if n != uint64(i+1) {
+			t.Fatalf("not 1 to %d: %d", nodes*each, got)
+		}
+	}
+	r := open(t, 0, s.Endpoint())
+	if n, err := r.NextIncarnation(t.Context(), "b"); n != 1 || err != nil {
+		t.Errorf("another node: %d, %v", n, err)
+	}
+	put(t, rawClient(t, s.Endpoint()), r.keys.incarnations+"c", "many")
+	_, err := r.NextIncarnation(t.Context(), "c")
+	if want := `counting starts of node "c": /weir/test/incarnations/c: strconv.ParseUint: parsing "many": invalid syntax`; err == nil || err.Error() != want {
+		t.Errorf("error %q, not %q", err, want)
+	}
+	for _, id := range []string{"", "a/b", strings.Repeat("x", 129)} {
+		if _, err := r.NextIncarnation(t.Context(), id); err == nil {
+			t.Errorf("id %q is taken", id)
+		}
+	}
+}
+
+func TestOpenRefuses(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		cfg  Config
+		want string
+	}{
+		{Config{Cluster: "c"}, `etcd: endpoints [] are not 1 to 64 addresses`},
+		{Config{Cluster: "c", Endpoints: []string{""}}, `etcd: endpoints [""] are not 1 to 64 addresses`},
+		{Config{Endpoints: []string{"127.0.0.1:1"}}, `etcd: cluster "" has 0 bytes, not 1 to 64`},
+		{Config{Cluster: "a/b", Endpoints: []string{"127.0.0.1:1"}}, `etcd: cluster "a/b" has a character that is no letter, digit, '.', '_' or '-'`},
+		{Config{Cluster: "c", Endpoints: []string{"127.0.0.1:1"}, LeaseTTL: time.Second}, `etcd: lease of 1s is not 2s to 10m0s long`},
+		{Config{Cluster: "c", Endpoints: []string{"127.0.0.1:1", "127.0.0.1:2"}}, `etcd at 127.0.0.1:1, 127.0.0.1:2: no answer in 5s (dial tcp 127.0.0.1:1: connect: connection refused)`},
+	} {
+		t.Run(c.want, func(t *testing.T) {
+			t.Parallel()
+			began := time.Now()
+			r, err := Open(t.Context(), c.cfg)
+			if err == nil {
+				r.Close()
+			}
+			// Which of two endpoints is named last is not told.
+			if err == nil || strings.Replace(err.Error(), "tcp 127.0.0.1:2", "tcp 127.0.0.1:1", 1) != c.want {
+				t.Errorf("error %q, not %q", err, c.want)
+			}
+			if took := time.Since(began); took > openTimeout+time.Second {
+				t.Errorf("took %v", took)
+			}
+		})
+	}
+}
+
+func TestOpenIsCancelled(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err = Open(ctx, Config{Cluster: "c", Endpoints: []string{silent.Addr().String()}})
+	if want := "etcd at " + silent.Addr().String() + ": no answer in 100ms"; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("error %q, not %q", err, want)
+	}
+	ctx, cancel = context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, cancel)
+	if _, err = Open(ctx, Config{Cluster: "c", Endpoints: []string{silent.Addr().String()}}); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestOpenAgainWithTheSameMetrics(t *testing.T) {
+	t.Parallel()
+	s := anyServer(t)
+	n := open(t, 0, s.Endpoint())
+	cfg := Config{Cluster: "test", Endpoints: []string{s.Endpoint()}, Metrics: n.reg}
+	if r, err := Open(t.Context(), cfg); err == nil {
+		r.Close()
+		t.Error("two registries share metrics")
+	}
+	n.Close()
+	n.Close()
+	r, err := Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	if err := r.Run(t.Context(), nil); err == nil {
+		t.Error("Run runs after Close")
+	}
+}

@@ -1,0 +1,86 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// dial makes a client. It does not wait for a connection.
+func dial(endpoints []string) (*clientv3.Client, error) {
+	return clientv3.New(clientv3.Config{
+		Endpoints: endpoints,
+		Logger:    zap.NewNop(),
+		// With gRPC's own back-off of up to 120 s every lease is lost after an
+		// outage although etcd is back.
+		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			MinConnectTimeout: time.Second,
+		})},
+		// 10 s is the least that gRPC allows. It also makes the kernel drop a
+		// connection whose data are not acknowledged for 3 s.
+		DialKeepAliveTime:    10 * time.Second,
+		DialKeepAliveTimeout: 3 * time.Second,
+		MaxCallRecvMsgSize:   maxMessage,
+		// The client repeats reads up to 100 times when a member refuses them at
+		// once, as without a leader: not every 25 ms, then.
+		BackoffWaitBetween:    100 * time.Millisecond,
+		BackoffJitterFraction: 0.5,
+	})
+}
+
+// awaitAnswer waits until a quorum of etcd answers a read of key.
+//
+// It uses the raw client, because clientv3 waits for a connection and then says
+// no more than that the deadline is over.
+func awaitAnswer(ctx context.Context, client *clientv3.Client, key string) error {
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	kv := etcdserverpb.NewKVClient(client.ActiveConnection())
+	began := time.Now()
+	var why string
+	for {
+		_, err := kv.Range(ctx, &etcdserverpb.RangeRequest{Key: []byte(key), CountOnly: true})
+		switch code := status.Code(err); {
+		case err == nil:
+			return nil
+		case errors.Is(ctx.Err(), context.Canceled):
+			return ctx.Err()
+		case ctx.Err() != nil || code == codes.DeadlineExceeded:
+			return fmt.Errorf("no answer in %v%s", time.Since(began).Round(100*time.Millisecond), why)
+		case code != codes.Unavailable:
+			return errors.New(status.Convert(err).Message())
+		}
+		why = " (" + dialReason(err) + ")"
+		sleep(ctx, minPause)
+	}
+}
+
+// dialReason cuts the operating system's reason out of gRPC's message.
+func dialReason(err error) string {
+	msg := status.Convert(err).Message()
+	if _, after, ok := strings.Cut(msg, "Error while dialing: "); ok {
+		msg, _, _ = strings.Cut(after, `"`)
+	}
+	return msg
+}
+
+// sleep waits for d, or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

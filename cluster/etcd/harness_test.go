@@ -1,0 +1,297 @@
+package etcd
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/goleak"
+
+	"github.com/weirlimit/weir/cluster"
+	"github.com/weirlimit/weir/ring"
+)
+
+// patience is how long a condition may take that must come true. Nothing waits
+// that long in a test that passes.
+const patience = 20 * time.Second
+
+// shortTTL is the shortest lease that is allowed.
+const shortTTL = minLeaseTTL
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func startServer(t *testing.T, listen, dir string) *Server {
+	t.Helper()
+	s, err := StartServer(t.Context(), ServerConfig{Listen: listen, Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+func anyServer(t *testing.T) *Server {
+	t.Helper()
+	return startServer(t, "127.0.0.1:0", t.TempDir())
+}
+
+// testNode is a registry with what a test wants to know of it.
+type testNode struct {
+	*Registry
+	t    *testing.T
+	logs *logRecorder
+	reg  *prometheus.Registry
+
+	mu        sync.Mutex
+	changed   chan struct{} // closed and replaced with every snapshot
+	snapshots []cluster.Snapshot
+	busy      bool // in onChange
+
+	cancel context.CancelFunc
+	done   chan struct{}
+	err    error // of Run, when done is closed
+}
+
+func open(t *testing.T, ttl time.Duration, endpoints ...string) *testNode {
+	t.Helper()
+	n := &testNode{t: t, logs: newLogRecorder(), reg: prometheus.NewRegistry(), changed: make(chan struct{}), done: make(chan struct{})}
+	r, err := Open(t.Context(), Config{
+		Endpoints: endpoints,
+		Cluster:   "test",
+		LeaseTTL:  ttl,
+		Logger:    slog.New(n.logs),
+		Metrics:   n.reg,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Registry = r
+	t.Cleanup(r.Close)
+	return n
+}
+
+// run opens a registry and starts Run.
+func run(t *testing.T, ttl time.Duration, endpoints ...string) *testNode {
+	t.Helper()
+	n := open(t, ttl, endpoints...)
+	ctx, cancel := context.WithCancel(context.Background())
+	n.cancel = cancel
+	go func() {
+		defer close(n.done)
+		n.err = n.Run(ctx, n.record)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-n.done
+	})
+	return n
+}
+
+func (n *testNode) record(s cluster.Snapshot) {
+	n.mu.Lock()
+	if n.busy {
+		n.t.Error("onChange is called concurrently")
+	}
+	n.busy = true
+	if k := len(n.snapshots); k > 0 {
+		last := n.snapshots[k-1]
+		if slices.Equal(last.Nodes, s.Nodes) && last.View == s.View && last.ViewRevision == s.ViewRevision {
+			n.t.Errorf("onChange is called for no change: %+v", s)
+		}
+	}
+	n.snapshots = append(n.snapshots, s)
+	close(n.changed)
+	n.changed = make(chan struct{})
+	n.mu.Unlock()
+
+	n.mu.Lock()
+	n.busy = false
+	n.mu.Unlock()
+}
+
+// await waits until the newest snapshot is ok, and returns it.
+func (n *testNode) await(what string, ok func(cluster.Snapshot) bool) cluster.Snapshot {
+	n.t.Helper()
+	timeout := time.After(patience)
+	for {
+		n.mu.Lock()
+		changed := n.changed
+		var last cluster.Snapshot
+		if len(n.snapshots) > 0 {
+			last = n.snapshots[len(n.snapshots)-1]
+		}
+		good := len(n.snapshots) > 0 && ok(last)
+		n.mu.Unlock()
+		if good {
+			return last
+		}
+		select {
+		case <-changed:
+		case <-timeout:
+			n.t.Fatalf("%s: still not so: %+v; log: %q", what, last, n.logs.all())
+		}
+	}
+}
+
+func (n *testNode) history() []cluster.Snapshot {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.snapshots)
+}
+
+// awaitIDs waits until exactly these nodes are listed.
+func (n *testNode) awaitIDs(ids ...string) cluster.Snapshot {
+	n.t.Helper()
+	return n.await("nodes "+strings.Join(ids, ","), func(s cluster.Snapshot) bool { return slices.Equal(idsOf(s), ids) })
+}
+
+func (n *testNode) awaitView(number uint64) cluster.Snapshot {
+	n.t.Helper()
+	return n.await("view", func(s cluster.Snapshot) bool { return s.View != nil && s.View.Number == number })
+}
+
+func (n *testNode) awaitEnd() error {
+	n.t.Helper()
+	select {
+	case <-n.done:
+		return n.err
+	case <-time.After(patience):
+		n.t.Fatal("Run goes on")
+		return nil
+	}
+}
+
+// metric returns the value of a metric without labels.
+func (n *testNode) metric(name string) float64 {
+	n.t.Helper()
+	families, err := n.reg.Gather()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			m := f.GetMetric()[0]
+			return m.GetGauge().GetValue() + m.GetCounter().GetValue()
+		}
+	}
+	n.t.Fatalf("no metric %s", name)
+	return 0
+}
+
+func idsOf(s cluster.Snapshot) []string {
+	var ids []string
+	for _, n := range s.Nodes {
+		ids = append(ids, n.ID)
+	}
+	return ids
+}
+
+func node(id string, incarnation uint64) cluster.Node {
+	return cluster.Node{ID: id, Address: id + ":9090", Incarnation: incarnation, State: cluster.Ready, Version: "test"}
+}
+
+var smallRing = ring.Params{Partitions: 64, ReplicationFactor: 10, Load: 1.25}
+
+func view(t *testing.T, number uint64, ids ...string) *cluster.View {
+	t.Helper()
+	r, err := ring.Build(smallRing, ids)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := &cluster.View{Number: number, Ring: r}
+	for _, id := range slices.Sorted(slices.Values(ids)) {
+		v.Members = append(v.Members, cluster.Member{ID: id, Address: id + ":9090", Incarnation: 1})
+	}
+	return v
+}
+
+// rawClient talks to etcd past the registry.
+func rawClient(t *testing.T, endpoint string) *clientv3.Client {
+	t.Helper()
+	c, err := dial([]string{endpoint})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func put(t *testing.T, c *clientv3.Client, key, value string) int64 {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	resp, err := c.Put(ctx, key, value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.Header.Revision
+}
+
+// logRecorder is a slog.Handler that keeps the messages.
+type logRecorder struct {
+	mu      sync.Mutex
+	lines   []string
+	changed chan struct{}
+}
+
+func newLogRecorder() *logRecorder { return &logRecorder{changed: make(chan struct{})} }
+
+func (l *logRecorder) Enabled(_ context.Context, level slog.Level) bool {
+	return level >= slog.LevelInfo
+}
+func (l *logRecorder) WithAttrs([]slog.Attr) slog.Handler { return l }
+func (l *logRecorder) WithGroup(string) slog.Handler      { return l }
+
+func (l *logRecorder) Handle(_ context.Context, r slog.Record) error {
+	line := r.Level.String() + " " + r.Message
+	r.Attrs(func(a slog.Attr) bool {
+		line += " " + a.String()
+		return true
+	})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, line)
+	close(l.changed)
+	l.changed = make(chan struct{})
+	return nil
+}
+
+func (l *logRecorder) all() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.lines)
+}
+
+func (l *logRecorder) count(part string) int {
+	n := 0
+	for _, line := range l.all() {
+		if strings.Contains(line, part) {
+			n++
+		}
+	}
+	return n
+}
+
+func (l *logRecorder) await(t *testing.T, part string) {
+	t.Helper()
+	timeout := time.After(patience)
+	for {
+		l.mu.Lock()
+		changed := l.changed
+		l.mu.Unlock()
+		if l.count(part) > 0 {
+			return
+		}
+		select {
+		case <-changed:
+		case <-timeout:
+			t.Fatalf("not logged: %q; but %q", part, l.all())
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package etcd
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/weirlimit/weir/ring"
+)
+
+// DefaultLeaseTTL is how long a node's key outlives its last renewal.
+const DefaultLeaseTTL = 5 * time.Second
+
+// Bounds of names, counts and sizes.
+const (
+	maxClusterName = 64                 // bytes
+	maxNodeID      = ring.MaxMemberName // bytes
+	maxNodes       = 8192               // of the largest ring; more node keys are an error
+	maxNodeValue   = 8 << 10            // bytes of a node's JSON
+	maxEndpoints   = 64                 // of etcd
+	maxMessage     = 64 << 20           // bytes of one answer of etcd
+	minLeaseTTL    = 2 * time.Second    // etcd raises shorter ones itself
+	maxLeaseTTL    = 10 * time.Minute   // a dead node would be listed for that long
+)
+
+// Bounds of waiting.
+const (
+	openTimeout = 5 * time.Second // of Open, Bootstrap, NextIncarnation and Nodes
+	callTimeout = 2 * time.Second // of a list, a put or a swap
+
+	// A lease is renewed five times per TTL but at least every second, so that
+	// several attempts may fail before it is lost.
+	renewsPerTTL  = 5
+	maxRenewEvery = time.Second
+	renewTimeout  = time.Second
+	revokeTimeout = time.Second
+
+	// A watch that is silent for staleAfter although it was asked for its
+	// progress is given up: a stopped or cut-off etcd leaves the connection open,
+	// and gRPC's own keep-alive takes 13 s to see it.
+	progressEvery = 500 * time.Millisecond
+	staleAfter    = 2 * time.Second
+	relistEvery   = 5 * time.Minute
+
+	// etcd counts as unreachable when nothing has succeeded for this long. A
+	// single failed call says little: with three endpoints of which one hangs,
+	// every third fails.
+	unreachableAfter = 2 * time.Second
+
+	minPause = 50 * time.Millisecond // between two lists, doubled up to
+	maxPause = time.Second
+)
+
+// checkName refuses what may not stand in a key.
+func checkName(what, name string, longest int) error {
+	if name == "" || len(name) > longest {
+		return fmt.Errorf("%s %q has %d bytes, not 1 to %d", what, name, len(name), longest)
+	}
+	for _, c := range []byte(name) {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '_', c == '-':
+		default:
+			return fmt.Errorf("%s %q has a character that is no letter, digit, '.', '_' or '-'", what, name)
+		}
+	}
+	return nil
+}
+
+// keys are where a cluster's data stand in etcd.
+type keys struct {
+	nodes, view, params, incarnations string
+}
+
+func keysOf(cluster string) keys {
+	root := "/weir/" + cluster + "/"
+	return keys{
+		nodes:        root + "nodes/",
+		view:         root + "view",
+		params:       root + "params",
+		incarnations: root + "incarnations/",
+	}
+}
+
+// watched returns the range [from, to) of one watch that covers nodes, params
+// and view. Several watches would not tell in which order their events happened.
+// Keys in between, such as rules, come along and are ignored.
+func (k keys) watched() (from, to string) { return k.nodes, k.view + "\x00" }

@@ -1,0 +1,273 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"google.golang.org/grpc"
+)
+
+// Settings of the embedded member.
+const (
+	memberName = "weir"
+	// One member elects itself after 1 to 5 ticks of TickMs; nobody competes, so
+	// a short time-out costs nothing but the ticks.
+	tickMs     = 50
+	electionMs = 5 * tickMs
+	// Watchers may lag this far; older revisions are dropped. A view is some
+	// kilobytes and changes at most once a second.
+	compactAfter = 5 * time.Minute
+	quotaBytes   = 512 << 20
+	maxWALs      = 2 // of 64 MB each
+
+	// lockWait is how long a lock on the data may be held by somebody who is
+	// just going away.
+	lockWait = 500 * time.Millisecond
+)
+
+var (
+	errDirInUse = errors.New("in use by another process")
+	errPanic    = errors.New("it cannot read its data")
+)
+
+// member is the embedded etcd with what must end with it.
+type member struct {
+	lock  *fileutil.LockedFile
+	words *lastWords
+
+	etcd *embed.Etcd        // set by start
+	cut  context.CancelFunc // ends all streams of clients
+}
+
+// start runs etcd and returns when it is ready. When it returns an error
+// everything is given back, if need be later: etcd's start cannot be interrupted.
+func (m *member) start(ctx context.Context, host, port string, cfg ServerConfig) error {
+	streams, cut := context.WithCancel(context.Background())
+	m.cut = cut
+	started := make(chan error, 1)
+	go func() {
+		// etcd panics on some damage of its files, with its half-open parts out of
+		// reach; they stay as they are until the process ends.
+		defer func() {
+			if p := recover(); p != nil {
+				started <- errPanic // p says no more, as a rule: a nil pointer
+			}
+		}()
+		etcd, err := embed.StartEtcd(memberConfig(host, port, cfg.Dir, m.words, streams))
+		m.etcd = etcd
+		started <- err
+	}()
+	select {
+	case err := <-started:
+		if errors.Is(err, errPanic) {
+			cut()
+			return startError(cfg, err)
+		}
+		if err != nil {
+			m.release()
+			return startError(cfg, err)
+		}
+	case <-m.words.spoken:
+		// The goroutine that said them has ended, and the one above may wait for
+		// it for ever. The directory stays claimed: it is not known to be free.
+		cut()
+		return startError(cfg, m.words.err())
+	case <-ctx.Done():
+		go func() {
+			switch err := <-started; {
+			case err == nil:
+				m.close()
+			case !errors.Is(err, errPanic):
+				m.release()
+			}
+		}()
+		return startError(cfg, notReady(ctx))
+	}
+	if err := m.awaitReady(ctx); err != nil {
+		m.close()
+		return startError(cfg, err)
+	}
+	return nil
+}
+
+// awaitReady waits until the member leads itself and answers.
+func (m *member) awaitReady(ctx context.Context) error {
+	select {
+	case <-m.etcd.Server.ReadyNotify():
+		return nil
+	case <-m.words.spoken:
+		return m.words.err()
+	case err := <-m.etcd.Err():
+		return err
+	case <-m.etcd.Server.StopNotify():
+		return errors.New("it stopped by itself")
+	case <-ctx.Done():
+		return notReady(ctx)
+	}
+}
+
+func notReady(ctx context.Context) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("not ready in %v", startTimeout)
+	}
+	return ctx.Err()
+}
+
+// close ends etcd and then gives the directory back. It must be called once:
+// embed panics the second time.
+func (m *member) close() {
+	// Without this etcd waits 5 s for the watches of its clients to end.
+	m.cut()
+	closed := make(chan struct{})
+	go func() {
+		m.etcd.Close()
+		m.release()
+		close(closed)
+	}()
+	timer := time.NewTimer(closeTimeout)
+	defer timer.Stop()
+	select {
+	case <-closed:
+	case <-timer.C:
+	}
+}
+
+func (m *member) release() {
+	m.cut()
+	m.lock.Close()
+}
+
+// memberConfig configures a silent etcd of one member that serves nothing but
+// gRPC.
+func memberConfig(host, port, dir string, words *lastWords, streams context.Context) *embed.Config {
+	client := url.URL{Scheme: "http", Host: net.JoinHostPort(host, port)}
+	// Nobody is to connect there; a fixed port would clash with another etcd.
+	peer := url.URL{Scheme: "http", Host: "127.0.0.1:0"}
+
+	c := embed.NewConfig()
+	c.Name = memberName
+	c.Dir = dir
+	c.ListenClientUrls = []url.URL{client}
+	c.AdvertiseClientUrls = []url.URL{client}
+	c.ListenPeerUrls = []url.URL{peer}
+	c.AdvertisePeerUrls = []url.URL{peer}
+	c.InitialCluster = c.InitialClusterFromName(memberName)
+	c.TickMs = tickMs
+	c.ElectionMs = electionMs
+	c.AutoCompactionMode = embed.CompactorModePeriodic
+	c.AutoCompactionRetention = compactAfter.String()
+	c.QuotaBackendBytes = quotaBytes
+	c.MaxWalFiles = maxWALs
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(words.logger())
+	c.EnableGRPCGateway = false
+	// etcd serves its metrics and variables by HTTP on the port of its clients.
+	// No request has this name as its host, so all are refused.
+	c.HostWhitelist = map[string]struct{}{"HTTP is not served": {}}
+	c.GRPCAdditionalServerOptions = []grpc.ServerOption{grpc.ChainStreamInterceptor(cutStreams(streams))}
+	return c
+}
+
+// cutStreams ends every stream when stop is done.
+func cutStreams(stop context.Context) grpc.StreamServerInterceptor {
+	return func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		ctx, cancel := context.WithCancel(ss.Context())
+		defer cancel()
+		defer context.AfterFunc(stop, cancel)()
+		return handler(srv, stream{ss, ctx})
+	}
+}
+
+// stream is a ServerStream with another context; gRPC has no other way to set it.
+type stream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s stream) Context() context.Context { return s.ctx }
+
+// lockDir takes dir against other servers of this package.
+func lockDir(dir string) (*fileutil.LockedFile, error) {
+	lock, err := fileutil.TryLockFile(filepath.Join(dir, "weir.lock"), os.O_WRONLY|os.O_CREATE, 0o600)
+	if errors.Is(err, fileutil.ErrLocked) {
+		return nil, errDirInUse
+	}
+	return lock, err
+}
+
+// probeBackend finds out whether an etcd of somebody else has the data open, and
+// whether they can be read at all. etcd itself would wait for ever for the lock,
+// and panic on damaged data.
+func probeBackend(dir string) error {
+	file := filepath.Join("member", "snap", "db")
+	path := filepath.Join(dir, file)
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: lockWait})
+	if errors.Is(err, berrors.ErrTimeout) {
+		return errDirInUse
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, reason(err))
+	}
+	return db.Close()
+}
+
+// lastWords is the core of etcd's logger. It writes nothing; it keeps the first
+// message with which etcd would have ended the process, and ends the goroutine
+// that said it instead: a full disk must stop etcd, not the rate limiter.
+type lastWords struct {
+	spoken chan struct{} // closed after said is set
+
+	once sync.Once
+	said error
+}
+
+func newLastWords() *lastWords { return &lastWords{spoken: make(chan struct{})} }
+
+func (w *lastWords) logger() *zap.Logger {
+	return zap.New(w, zap.WithFatalHook(zapcore.WriteThenGoexit), zap.WithPanicHook(zapcore.WriteThenGoexit))
+}
+
+// err returns the words. It may be called when spoken is closed.
+func (w *lastWords) err() error { return w.said }
+
+// Enabled, With, Check, Write and Sync implement zapcore.Core.
+func (w *lastWords) Enabled(l zapcore.Level) bool { return l >= zapcore.PanicLevel }
+
+func (w *lastWords) With([]zapcore.Field) zapcore.Core { return w }
+
+func (w *lastWords) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if w.Enabled(e.Level) {
+		return ce.AddCore(e, w)
+	}
+	return ce
+}
+
+func (w *lastWords) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	w.once.Do(func() {
+		w.said = errors.New(e.Message)
+		for _, f := range fields {
+			if err, ok := f.Interface.(error); ok && f.Type == zapcore.ErrorType {
+				w.said = fmt.Errorf("%s: %w", e.Message, err)
+			}
+		}
+		close(w.spoken)
+	})
+	return nil
+}
+
+func (w *lastWords) Sync() error { return nil }

@@ -1,0 +1,73 @@
+package etcd
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// metrics of one registry.
+type metrics struct {
+	up         prometheus.Gauge
+	alarm      prometheus.Gauge
+	leasesLost prometheus.Counter
+	lists      *prometheus.CounterVec // by why
+
+	registerer prometheus.Registerer
+	registered []prometheus.Collector // with registerer
+}
+
+// The reasons for a list.
+const (
+	listFirst     = "first"     // of Run
+	listScheduled = "scheduled" // every relistEvery
+	listCut       = "cut"       // the watch ended: connection, leader, silence
+	listCompacted = "compacted" // the watch lagged behind a compaction
+	listFailed    = "failed"    // the last list got no answer
+)
+
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		up: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "weir_etcd_up",
+			Help: "1 while etcd answers, else 0.",
+		}),
+		alarm: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "weir_etcd_alarm",
+			Help: "1 while the view in etcd is not believed, else 0.",
+		}),
+		leasesLost: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "weir_etcd_leases_lost_total",
+			Help: "Leases of this node that etcd had dropped.",
+		}),
+		lists: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_etcd_lists_total",
+			Help: "Full lists of what etcd holds, by why.",
+		}, []string{"why"}),
+	}
+	for _, why := range []string{listFirst, listScheduled, listCut, listCompacted, listFailed} {
+		m.lists.WithLabelValues(why)
+	}
+	if reg == nil {
+		return m, nil
+	}
+	m.registerer = reg
+	for _, c := range []prometheus.Collector{m.up, m.alarm, m.leasesLost, m.lists} {
+		if err := reg.Register(c); err != nil {
+			m.unregister()
+			return nil, err
+		}
+		m.registered = append(m.registered, c)
+	}
+	return m, nil
+}
+
+func (m *metrics) setAlarm(on bool) {
+	if on {
+		m.alarm.Set(1)
+	} else {
+		m.alarm.Set(0)
+	}
+}
+
+func (m *metrics) unregister() {
+	for _, c := range m.registered {
+		m.registerer.Unregister(c)
+	}
+}

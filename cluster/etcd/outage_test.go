@@ -1,0 +1,306 @@
+package etcd
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir/cluster"
+)
+
+func mustJSON(t *testing.T, v any) string {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// pair runs two announced nodes with a view of both behind one proxy.
+func pair(t *testing.T, ttl time.Duration, addr string) (a, b *testNode) {
+	t.Helper()
+	a, b = run(t, ttl, addr), run(t, ttl, addr)
+	for _, n := range []*testNode{a, b} {
+		if _, err := n.Bootstrap(t.Context(), cluster.Params{Ring: smallRing}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.Announce(node("a", 1))
+	b.Announce(node("b", 1))
+	a.awaitIDs("a", "b")
+	b.awaitIDs("a", "b")
+	if err := a.SwapView(t.Context(), view(t, 1, "a", "b"), 0); err != nil {
+		t.Fatal(err)
+	}
+	a.awaitView(1)
+	b.awaitView(1)
+	return a, b
+}
+
+// mark changes what node "a" says and waits until others see it: whatever was to
+// be handed out before has been, then.
+func mark(n *testNode, text string, others ...*testNode) {
+	n.t.Helper()
+	marked := node("a", 1)
+	marked.RuleRevision = text
+	n.Announce(marked)
+	for _, o := range others {
+		o.await("mark "+text, func(s cluster.Snapshot) bool { return len(s.Nodes) > 0 && s.Nodes[0] == marked })
+	}
+}
+
+// unbroken fails if a snapshot since the first with a view lacks any of it.
+func (n *testNode) unbroken(since int) {
+	n.t.Helper()
+	for _, s := range n.history()[since:] {
+		if s.View == nil || len(s.Nodes) != 2 {
+			n.t.Errorf("handed out %+v", s)
+		}
+	}
+}
+
+func TestRestartOnSameDirectory(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := startServer(t, "127.0.0.1:0", dir)
+	p := newProxy(t, s.Endpoint())
+	a, b := pair(t, 3*time.Second, p.addr())
+	nodes := []*testNode{a, b}
+	before := make([]int, len(nodes))
+	views := make([]cluster.Snapshot, len(nodes))
+	for i, n := range nodes {
+		before[i] = len(n.history())
+		views[i] = n.history()[before[i]-1]
+	}
+
+	s.Close()
+	began := time.Now()
+	for _, n := range nodes {
+		n.logs.await(t, "etcd unreachable")
+		if n.Reachable() || n.Status().Reachable || n.metric("weir_etcd_up") != 0 {
+			t.Error("reachable while etcd is away")
+		}
+	}
+	if err := a.SwapView(t.Context(), view(t, 2, "a"), views[0].ViewRevision); err == nil || errors.Is(err, cluster.ErrViewChanged) {
+		t.Errorf("swap while etcd is away: %v", err)
+	}
+	s = startServer(t, "127.0.0.1:0", dir)
+	t.Logf("away for %v, leases of %v", time.Since(began), a.ttl)
+	p.connect(s.Endpoint())
+	for _, n := range nodes {
+		n.logs.await(t, "etcd reachable again")
+	}
+	mark(a, "1", a, b)
+	for i, n := range nodes {
+		n.unbroken(before[i] - 1)
+		// The mark is the only change.
+		if got := len(n.history()) - before[i]; got != 1 {
+			t.Errorf("%d snapshots, not 1: %+v", got, n.history()[before[i]:])
+		}
+		last := n.history()[len(n.history())-1]
+		if last.View != views[i].View || last.ViewRevision != views[i].ViewRevision {
+			t.Errorf("view %+v, was %+v", last, views[i])
+		}
+		if !n.Reachable() || n.metric("weir_etcd_up") != 1 {
+			t.Error("not reachable")
+		}
+		if got := n.metric("weir_etcd_leases_lost_total"); got != 0 {
+			t.Errorf("%v leases lost: etcd keeps them while it is away", got)
+		}
+		for _, line := range []string{"etcd unreachable", "etcd reachable again"} {
+			if got := n.logs.count(line); got != 1 {
+				t.Errorf("%q is logged %d times: %q", line, got, n.logs.all())
+			}
+		}
+	}
+	if err := b.SwapView(t.Context(), view(t, 2, "b"), views[1].ViewRevision); err != nil {
+		t.Error(err)
+	}
+	a.awaitView(2)
+}
+
+// TestOutageLongerThanLease cuts one node off until its key has expired, while
+// etcd forgets all that the node has not seen.
+func TestOutageLongerThanLease(t *testing.T) {
+	t.Parallel()
+	s := anyServer(t)
+	p := newProxy(t, s.Endpoint())
+	observer := run(t, 0, s.Endpoint())
+	a, b := pair(t, shortTTL, p.addr())
+	observer.awaitIDs("a", "b")
+	revision := observer.awaitView(1).ViewRevision
+
+	p.cut()
+	observer.awaitIDs()
+	for number := uint64(2); number <= 5; number++ {
+		if err := observer.SwapView(t.Context(), view(t, number, "a", "b"), revision); err != nil {
+			t.Fatal(err)
+		}
+		revision = observer.awaitView(number).ViewRevision
+	}
+	c := rawClient(t, s.Endpoint())
+	if _, err := c.Compact(t.Context(), revision); err != nil {
+		t.Fatal(err)
+	}
+	a.logs.await(t, "etcd unreachable")
+	began := time.Now()
+	p.connect(s.Endpoint())
+	observer.awaitIDs("a", "b")
+	t.Logf("back after %v", time.Since(began))
+	for _, n := range []*testNode{a, b} {
+		n.awaitIDs("a", "b")
+		if got := n.awaitView(5); got.ViewRevision != revision {
+			t.Errorf("revision %d, not %d", got.ViewRevision, revision)
+		}
+		if got := n.metric("weir_etcd_leases_lost_total"); got != 1 {
+			t.Errorf("%v leases lost", got)
+		}
+		if got := n.logs.count("lease lost"); got != 1 {
+			t.Errorf("logged %d times: %q", got, n.logs.all())
+		}
+	}
+}
+
+// TestSilentEndpoint has one of two endpoints hang with its connections open.
+func TestSilentEndpoint(t *testing.T) {
+	t.Parallel()
+	s := anyServer(t)
+	frozen, fine := newProxy(t, s.Endpoint()), newProxy(t, s.Endpoint())
+	a, writer := run(t, DefaultLeaseTTL, frozen.addr(), fine.addr()), run(t, 0, s.Endpoint())
+	a.Announce(node("a", 1))
+	writer.awaitIDs("a")
+	began := time.Now()
+	frozen.freeze()
+	if err := writer.SwapView(t.Context(), view(t, 1, "a"), 0); err != nil {
+		t.Fatal(err)
+	}
+	a.awaitView(1)
+	// At worst the watch is given up, and the list fails once or twice.
+	if lag := time.Since(began); lag > staleAfter+3*callTimeout {
+		t.Errorf("the view came after %v", lag)
+	}
+	if got := a.metric("weir_etcd_leases_lost_total"); got != 0 {
+		t.Errorf("%v leases lost", got)
+	}
+	for _, s := range writer.history()[slices.IndexFunc(writer.history(), func(s cluster.Snapshot) bool { return len(s.Nodes) == 1 }):] {
+		if len(s.Nodes) != 1 {
+			t.Error("the node's key was gone")
+		}
+	}
+}
+
+func TestWipedEtcd(t *testing.T) {
+	t.Parallel()
+	s := anyServer(t)
+	p := newProxy(t, s.Endpoint())
+	a, b := pair(t, DefaultLeaseTTL, p.addr())
+	if err := a.SwapView(t.Context(), view(t, 2, "a", "b"), a.awaitView(1).ViewRevision); err != nil {
+		t.Fatal(err)
+	}
+	good := a.awaitView(2)
+	b.awaitView(2)
+	s.Close()
+
+	// Nothing is left.
+	s = anyServer(t)
+	p.connect(s.Endpoint())
+	for _, n := range []*testNode{a, b} {
+		n.logs.await(t, "view in etcd refused")
+		if got, want := n.Status().Alarm, "etcd was wiped: it has lost the parameters of this cluster"; got != want {
+			t.Errorf("alarm %q, not %q", got, want)
+		}
+	}
+	mark(a, "1", a, b)
+	for _, n := range []*testNode{a, b} {
+		n.awaitIDs("a", "b") // both registered again
+	}
+	for _, revision := range []int64{0, good.ViewRevision} {
+		if err := a.SwapView(t.Context(), view(t, 3, "a"), revision); !errors.Is(err, cluster.ErrViewChanged) {
+			t.Errorf("swap in a wiped etcd: %v", err)
+		}
+	}
+
+	// Somebody founds another cluster of the same name there.
+	stranger := run(t, 0, s.Endpoint())
+	if _, err := stranger.Bootstrap(t.Context(), cluster.Params{Ring: smallRing}); err != nil {
+		t.Fatal(err)
+	}
+	a.logs.await(t, "parameters of another cluster")
+	if err := stranger.SwapView(t.Context(), view(t, 9, "a"), 0); err != nil {
+		t.Fatal(err)
+	}
+	stranger.awaitView(9)
+	mark(a, "2", a, b)
+
+	for _, n := range []*testNode{a, b} {
+		for _, s := range n.history() {
+			if s.View != nil && s.View.Number > 2 {
+				t.Errorf("handed out %+v", s)
+			}
+		}
+		last := n.history()[len(n.history())-1]
+		if last.View == nil || last.View.Number != 2 || last.ViewRevision != good.ViewRevision {
+			t.Errorf("holds %+v", last)
+		}
+		if got := n.logs.count("view in etcd refused"); got != 2 { // one per reason
+			t.Errorf("%d lines: %q", got, n.logs.all())
+		}
+	}
+}
+
+// TestOlderView has etcd come back from an old backup, and then right.
+func TestOlderView(t *testing.T) {
+	t.Parallel()
+	s := anyServer(t)
+	c := rawClient(t, s.Endpoint())
+	a := run(t, 0, s.Endpoint())
+	a.awaitIDs()
+	a.Announce(node("a", 1))
+	a.awaitIDs("a")
+	raw := make([]string, 6)
+	for i := range raw {
+		b, err := cluster.MarshalView(view(t, uint64(i), "a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw[i] = string(b)
+	}
+	put(t, c, a.keys.view, raw[4])
+	good := a.awaitView(4)
+
+	put(t, c, a.keys.view, raw[3])
+	a.logs.await(t, "it has view 3 after view 4")
+	other, err := cluster.MarshalView(view(t, 4, "a", "b"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, c, a.keys.view, string(other))
+	a.logs.await(t, "it has another view 4")
+	put(t, c, a.keys.view, raw[0])
+	a.logs.await(t, "damaged view: it has no number")
+	if _, err := c.Delete(t.Context(), a.keys.view); err != nil {
+		t.Fatal(err)
+	}
+	a.logs.await(t, "it has lost view 4")
+	if err := a.SwapView(t.Context(), view(t, 5, "a"), 0); !errors.Is(err, cluster.ErrViewChanged) {
+		t.Errorf("swap: %v", err)
+	}
+	mark(a, "1", a)
+	if last := a.history()[len(a.history())-1]; last.View != good.View {
+		t.Errorf("holds %+v", last)
+	}
+
+	// The same view at another revision: to be handed out for the revision.
+	revision := put(t, c, a.keys.view, raw[4])
+	a.await("revision", func(s cluster.Snapshot) bool { return s.ViewRevision == revision })
+	if last := a.history()[len(a.history())-1]; last.View != good.View || a.Status().Alarm != "" {
+		t.Errorf("holds %+v, alarm %q", last, a.Status().Alarm)
+	}
+	if err := a.SwapView(t.Context(), view(t, 5, "a"), revision); err != nil {
+		t.Error(err)
+	}
+	a.awaitView(5)
+}

@@ -1,0 +1,190 @@
+package etcd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/weirlimit/weir/cluster"
+)
+
+// Run keeps the announced node known to the others and calls onChange with every
+// change of what the registry holds: with a complete snapshot of one moment,
+// never twice with the same, and never concurrently. onChange should return
+// soon: further changes wait for it.
+//
+// While etcd is away Run goes on and onChange is not called. When ctx ends, or
+// Close is called, Run takes the node's key away, which takes at most 1 s, and
+// returns nil. It returns ErrSuperseded, wrapped, if another node was started
+// under the announced id. It may be called once; onChange must not call Close.
+func (r *Registry) Run(ctx context.Context, onChange func(cluster.Snapshot)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan struct{})
+	defer close(ended)
+	r.mu.Lock()
+	if r.closed || r.stop != nil {
+		r.mu.Unlock()
+		return errors.New("etcd registry: closed or run before")
+	}
+	r.stop, r.ended = cancel, ended
+	r.mu.Unlock()
+
+	kept := make(chan error, 1)
+	go func() {
+		defer cancel()
+		kept <- newKeeper(r).run(ctx)
+	}()
+	f := follower{r: r, mirror: newMirror(r.keys, r.log), onChange: onChange}
+	err := f.run(ctx)
+	cancel()
+	if keptErr := <-kept; err == nil {
+		err = keptErr
+	}
+	return err
+}
+
+// follower mirrors etcd and hands out snapshots. It belongs to one goroutine.
+type follower struct {
+	r        *Registry
+	mirror   *mirror
+	onChange func(cluster.Snapshot)
+	params   []byte // that must stand in etcd; nil while that is not known
+}
+
+// run lists and watches until ctx ends, when it returns nil, or until the node is
+// superseded.
+func (f *follower) run(ctx context.Context) error {
+	pause := minPause
+	for why := listFirst; ; {
+		f.r.metrics.lists.WithLabelValues(why).Inc()
+		began := time.Now()
+		err := f.list(ctx)
+		if err != nil {
+			why = listFailed
+		} else {
+			err = f.watch(ctx)
+			why = whyList(err)
+		}
+		switch {
+		case errors.Is(err, ErrSuperseded):
+			return err
+		case ctx.Err() != nil:
+			return nil
+		}
+		// A watch that held shows that etcd is well; one that breaks at once must
+		// not make us spin.
+		if time.Since(began) > maxPause {
+			pause = minPause
+		}
+		f.r.log.Debug("listing etcd again", "why", why, "error", err)
+		sleep(ctx, pause/2+rand.N(pause))
+		pause = min(2*pause, maxPause)
+	}
+}
+
+// whyList names the end of a watch.
+func whyList(err error) string {
+	switch {
+	case errors.Is(err, errScheduled):
+		return listScheduled
+	case errors.Is(err, errCompacted):
+		return listCompacted
+	}
+	return listCut
+}
+
+// list reads everything at one revision.
+func (f *follower) list(ctx context.Context) error {
+	k := f.r.keys
+	// Before the list, for Bootstrap may go on meanwhile: what it has stored by now
+	// must be in the list, what it stores later need not be.
+	if params := f.r.knownParams(); params != nil {
+		f.params = params
+	}
+	resp, err := f.r.txn(ctx, callTimeout, transaction{then: []clientv3.Op{
+		clientv3.OpGet(k.nodes, clientv3.WithPrefix(), clientv3.WithLimit(maxNodes+1)),
+		clientv3.OpGet(k.params),
+		clientv3.OpGet(k.view),
+	}})
+	if err != nil {
+		return err
+	}
+	var kvs []*keyValue
+	for _, op := range resp.Responses {
+		kvs = append(kvs, op.GetResponseRange().GetKvs()...)
+	}
+	if len(kvs) > maxNodes+2 {
+		return fmt.Errorf("listing nodes: more than %d", maxNodes)
+	}
+	f.mirror.replace(kvs, resp.Header.Revision)
+	return f.deliver()
+}
+
+// watch follows the changes since the list.
+func (f *follower) watch(ctx context.Context) error {
+	return f.r.watchFrom(ctx, f.mirror.revision+1, func(resp *etcdserverpb.WatchResponse) error {
+		if len(resp.Events) == 0 { // progress
+			return f.checkOwn()
+		}
+		for _, ev := range resp.Events {
+			if ev.Type == mvccpb.DELETE {
+				f.mirror.unset(string(ev.Kv.Key), ev.Kv.ModRevision)
+			} else {
+				f.mirror.set(ev.Kv)
+			}
+		}
+		return f.deliver()
+	})
+}
+
+// deliver hands out the snapshot if it is new.
+func (f *follower) deliver() error {
+	r, m := f.r, f.mirror
+	if f.params == nil && m.params != nil && bytes.Equal(m.params, r.knownParams()) {
+		f.params = m.params
+	}
+	snapshot, changed := m.snapshot(f.params)
+
+	seen := seenView{alarm: m.view.alarm, wiped: m.view.wiped}
+	if m.view.good != nil {
+		seen.number = m.view.good.Number
+	}
+	r.mu.Lock()
+	r.view = seen
+	r.mu.Unlock()
+	r.metrics.setAlarm(seen.alarm != "")
+
+	if changed {
+		f.onChange(snapshot)
+	}
+	return f.checkOwn()
+}
+
+// checkOwn looks after our own key.
+func (f *follower) checkOwn() error {
+	r, m := f.r, f.mirror
+	r.mu.Lock()
+	node, put := r.node, r.put
+	r.mu.Unlock()
+	own := m.nodes[node.ID]
+	if own.valid && own.node.Incarnation > node.Incarnation {
+		return superseded(node, own.node)
+	}
+	if put.modRevision != 0 && m.revision >= put.modRevision && own.modRevision != put.modRevision {
+		r.nudge() // somebody changed or deleted our key, or a newer put is on its way
+	}
+	return nil
+}
+
+func superseded(node, other cluster.Node) error {
+	return fmt.Errorf("%w: %q at %s is incarnation %d, this is %d",
+		ErrSuperseded, node.ID, other.Address, other.Incarnation, node.Incarnation)
+}

@@ -1,0 +1,194 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
+)
+
+// ServerConfig says how to run an etcd in this process.
+type ServerConfig struct {
+	// Listen is where clients reach it, as host:port. Port 0 picks a free one.
+	Listen string
+	// Dir holds its data and nothing else. It is created if missing, for this
+	// user only.
+	Dir string
+}
+
+// Bounds of the server in this process.
+const (
+	startTimeout = 5 * time.Second
+	// closeTimeout is generous: it is only reached after etcd has died of an
+	// internal error, when its own shutdown may wait for ever.
+	closeTimeout = 10 * time.Second
+)
+
+// Server is an etcd of one member in this process. Its methods may be called
+// from several goroutines.
+type Server struct {
+	endpoint string
+	member   *member
+
+	close sync.Once
+	stop  chan struct{} // closed by Close
+	done  chan struct{} // closed when supervise has ended
+	errs  chan error    // one at most; closed by Close
+}
+
+// StartServer runs an etcd and returns when it answers, or within 5 s with an
+// error that says in one sentence what is wrong where. The data of an earlier
+// run in the same directory are kept.
+//
+// ctx bounds the start only; Close ends the server.
+func StartServer(ctx context.Context, cfg ServerConfig) (*Server, error) {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	host, port, err := resolveListen(ctx, cfg.Listen)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := claimDir(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	m := &member{lock: lock, words: newLastWords()}
+	if err := m.start(ctx, host, port, cfg); err != nil {
+		return nil, err
+	}
+	s := &Server{
+		endpoint: reachable(m.etcd.Clients[0].Addr(), host),
+		member:   m,
+		stop:     make(chan struct{}),
+		done:     make(chan struct{}),
+		errs:     make(chan error, 1),
+	}
+	go s.supervise()
+	return s, nil
+}
+
+// Endpoint returns where this process reaches the server, as host:port.
+func (s *Server) Endpoint() string { return s.endpoint }
+
+// Err returns a channel that yields one error if the server dies by itself, as
+// when its disk is full. Close closes it.
+func (s *Server) Err() <-chan error { return s.errs }
+
+// Close ends the server and waits for that. Open watches are cut at once. It may
+// be called again.
+func (s *Server) Close() {
+	s.close.Do(func() {
+		close(s.stop)
+		<-s.done
+		s.member.close()
+		close(s.errs)
+	})
+}
+
+// supervise reports the first sign that etcd has died.
+func (s *Server) supervise() {
+	defer close(s.done)
+	var err error
+	select {
+	case <-s.stop:
+		return
+	case <-s.member.words.spoken:
+		err = s.member.words.err()
+	case err = <-s.member.etcd.Err():
+	case <-s.member.etcd.Server.StopNotify():
+		err = errors.New("stopped by itself")
+	}
+	s.errs <- fmt.Errorf("etcd on %s: %w", s.endpoint, err)
+}
+
+// resolveListen splits host:port, with the host as an IP: embed takes no names.
+func resolveListen(ctx context.Context, listen string) (host, port string, err error) {
+	host, port, err = net.SplitHostPort(listen)
+	if err != nil {
+		return "", "", fmt.Errorf("etcd: listen on %q: not host:port", listen)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || port != strconv.FormatUint(n, 10) {
+		return "", "", fmt.Errorf("etcd: listen on %q: port %q is not between 0 and 65535", listen, port)
+	}
+	if host == "" {
+		return "0.0.0.0", port, nil
+	}
+	if net.ParseIP(host) != nil {
+		return host, port, nil
+	}
+	addrs, err := net.DefaultResolver.LookupIPAddr(ctx, host)
+	if err != nil {
+		return "", "", fmt.Errorf("etcd: listen on %q: no such host", listen)
+	}
+	// IPv4 first: "localhost" as ::1 would surprise those who dial 127.0.0.1.
+	best := addrs[0].IP
+	for _, a := range addrs {
+		if a.IP.To4() != nil {
+			best = a.IP
+			break
+		}
+	}
+	return best.String(), port, nil
+}
+
+// reachable returns bound as an address to dial: one cannot dial 0.0.0.0
+// everywhere.
+func reachable(bound net.Addr, host string) string {
+	_, port, _ := net.SplitHostPort(bound.String())
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// claimDir creates dir if need be and takes it for this process until the lock
+// is closed.
+func claimDir(dir string) (*fileutil.LockedFile, error) {
+	if dir == "" {
+		return nil, errors.New("etcd: data directory is not given")
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, dirError(dir, err)
+	}
+	lock, err := lockDir(dir)
+	if err != nil {
+		return nil, dirError(dir, err)
+	}
+	if err := probeBackend(dir); err != nil {
+		lock.Close()
+		return nil, dirError(dir, err)
+	}
+	return lock, nil
+}
+
+func dirError(dir string, err error) error {
+	return fmt.Errorf("etcd: data directory %s: %w", dir, reason(err))
+}
+
+// startError turns what embed says into our one sentence.
+func startError(cfg ServerConfig, err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "listen" {
+		return fmt.Errorf("etcd: listen on %s: %w", cfg.Listen, reason(err))
+	}
+	if err = reason(err); !errors.As(err, new(syscall.Errno)) {
+		err = fmt.Errorf("etcd does not start: %w", err)
+	}
+	return dirError(cfg.Dir, err)
+}
+
+// reason cuts the operating system's reason out of err, if it has one.
+func reason(err error) error {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return errno
+	}
+	return err
+}

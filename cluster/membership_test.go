@@ -1,0 +1,241 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirlimit/weir/ring"
+)
+
+// fakeRegistry is a Registry in memory that tells its watchers at once. What etcd
+// really does is tested in package etcd.
+type fakeRegistry struct {
+	mu       sync.Mutex
+	nodes    map[string]Node
+	view     *View
+	revision int64
+	down     bool
+	watchers []func(Snapshot)
+	swaps    []time.Time
+}
+
+func (r *fakeRegistry) Announce(n Node) { r.change(func() { r.nodes[n.ID] = n }) }
+
+func (r *fakeRegistry) expire(ids ...string) {
+	r.change(func() {
+		for _, id := range ids {
+			delete(r.nodes, id)
+		}
+	})
+}
+
+func (r *fakeRegistry) SwapView(_ context.Context, v *View, revision int64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.down:
+		return errors.New("etcd is down")
+	case revision != r.revision:
+		return ErrViewChanged
+	}
+	r.view = v
+	r.revision++
+	r.swaps = append(r.swaps, time.Now())
+	r.tellLocked()
+	return nil
+}
+
+func (r *fakeRegistry) change(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f()
+	r.tellLocked()
+}
+
+func (r *fakeRegistry) tellLocked() {
+	s := Snapshot{View: r.view, ViewRevision: r.revision}
+	for _, n := range r.nodes {
+		s.Nodes = append(s.Nodes, n)
+	}
+	slices.SortFunc(s.Nodes, func(a, b Node) int {
+		if a.ID < b.ID {
+			return -1
+		}
+		return 1
+	})
+	for _, w := range r.watchers {
+		w(s)
+	}
+}
+
+// membershipTest is a cluster whose members follow one fake registry.
+type membershipTest struct {
+	*testCluster
+	registry *fakeRegistry
+	parts    []*Membership
+}
+
+// inRegistry runs a test in a bubble with nodes that have not been announced.
+func inRegistry(t *testing.T, size int, f func(t *testing.T, m *membershipTest)) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &membershipTest{testCluster: newTestCluster(t, size), registry: &fakeRegistry{nodes: make(map[string]Node)}}
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for _, n := range m.nodes {
+			n.router.table.Store(nil) // the harness has set a view already
+			part := NewMembership(n.id, ring.DefaultParams, m.registry, n.router, slog.New(slog.DiscardHandler))
+			m.parts = append(m.parts, part)
+			m.registry.watchers = append(m.registry.watchers, part.Update)
+			wg.Go(func() {
+				if err := part.Run(ctx); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		f(t, m)
+		cancel()
+		wg.Wait()
+		m.close()
+	})
+}
+
+// announce announces nodes one after the other.
+func (m *membershipTest) announce(ids string) {
+	for _, n := range parseNodes(ids) {
+		m.registry.Announce(n)
+		synctest.Wait()
+	}
+}
+
+// members returns what all nodes route by, or complains if they differ.
+func (m *membershipTest) members() string {
+	m.t.Helper()
+	synctest.Wait()
+	first := m.nodes[0].router.View()
+	for _, n := range m.nodes[1:] {
+		if n.router.View() != first {
+			m.t.Errorf("%s routes by another view", n.id)
+		}
+	}
+	if first == nil {
+		return ""
+	}
+	return fmt.Sprintf("%d: %s", first.Number, formatMembers(first.Members))
+}
+
+func (m *membershipTest) want(when, members string) {
+	m.t.Helper()
+	if got := m.members(); got != members {
+		m.t.Errorf("%s: %q, want %q", when, got, members)
+	}
+}
+
+func TestFirstViewIsWrittenAtOnceAndJoinsAreBatched(t *testing.T) {
+	inRegistry(t, 3, func(t *testing.T, m *membershipTest) {
+		m.announce("a")
+		m.want("at once", "1: a")
+		m.announce("b")
+		time.Sleep(joinBatch / 2)
+		m.announce("c")
+		m.want("before the batch is full", "1: a")
+		time.Sleep(joinBatch/2 + time.Millisecond)
+		m.want("after it", "2: a b c")
+	})
+}
+
+func TestLeavingIsNotHeldBack(t *testing.T) {
+	inRegistry(t, 3, func(t *testing.T, m *membershipTest) {
+		m.announce("a b c")
+		time.Sleep(2 * joinBatch)
+		m.want("all", "2: a b c")
+		m.announce("a/leaving") // the one that writes
+		m.want("at once", "3: b c")
+		m.announce("b@2")
+		m.want("restarted", "4: b@2 c")
+	})
+}
+
+func TestDeadNodeIsDroppedOnceItsLeaseHasEnded(t *testing.T) {
+	inRegistry(t, 3, func(t *testing.T, m *membershipTest) {
+		m.announce("a b c")
+		time.Sleep(2 * joinBatch)
+		m.kill(m.nodes[0])
+		time.Sleep(time.Minute)
+		m.want("while it has a lease", "2: a b c")
+		m.registry.expire("a")
+		time.Sleep(goneGrace + recheck + time.Millisecond)
+		m.want("after it", "3: b c")
+	})
+}
+
+// When etcd loses all leases at once, nobody is dropped who still answers; and
+// when the keys come back, nothing has changed.
+func TestMassExpiryIsHarmless(t *testing.T) {
+	inRegistry(t, 4, func(t *testing.T, m *membershipTest) {
+		m.announce("a b c d")
+		time.Sleep(2 * joinBatch)
+		m.want("all", "2: a b c d")
+		m.registry.expire("a", "b", "c", "d")
+		time.Sleep(time.Minute)
+		m.announce("a")
+		time.Sleep(time.Minute)
+		m.want("three keys missing for a minute", "2: a b c d")
+		m.announce("b c d")
+		time.Sleep(time.Minute)
+		m.want("the keys are back", "2: a b c d")
+	})
+}
+
+func TestDropsAreSpreadOut(t *testing.T) {
+	inRegistry(t, 6, func(t *testing.T, m *membershipTest) {
+		m.announce("a b c d e f")
+		time.Sleep(2 * joinBatch)
+		for _, n := range m.nodes[2:] {
+			m.kill(n)
+		}
+		m.registry.expire("c", "d", "e", "f")
+		time.Sleep(goneGrace + 500*time.Millisecond)
+		m.want("the first third", "3: a b e f")
+		time.Sleep(10 * time.Second)
+		m.want("one by one", "5: a b")
+		swaps := m.registry.swaps[2:]
+		for i := 1; i < len(swaps); i++ {
+			if gap := swaps[i].Sub(swaps[i-1]); gap < recheck {
+				t.Errorf("only %v between two drops", gap)
+			}
+		}
+	})
+}
+
+func TestViewIsWrittenWhenEtcdIsBack(t *testing.T) {
+	inRegistry(t, 2, func(t *testing.T, m *membershipTest) {
+		m.announce("a b")
+		time.Sleep(2 * joinBatch)
+		m.registry.change(func() { m.registry.down = true })
+		m.announce("b/leaving")
+		time.Sleep(time.Minute)
+		m.want("while etcd is down", "2: a b")
+		m.registry.change(func() { m.registry.down = false })
+		time.Sleep(recheck)
+		m.want("after it", "3: a")
+	})
+}
+
+func TestOldViewsAreIgnored(t *testing.T) {
+	inRegistry(t, 1, func(t *testing.T, m *membershipTest) {
+		m.announce("a")
+		time.Sleep(2 * joinBatch)
+		old := m.nodes[0].router.View()
+		m.announce("a@2")
+		m.want("new", "2: a@2")
+		m.parts[0].Update(Snapshot{View: old})
+		m.want("still", "2: a@2")
+	})
+}

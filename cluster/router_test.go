@@ -1,0 +1,452 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/ring"
+	"github.com/weirlimit/weir/shard"
+
+	peerv1 "github.com/weirlimit/weir/cluster/weir/peer/v1"
+)
+
+// testNode is a router and a shard with real gRPC over an in-memory connection.
+type testNode struct {
+	id     string
+	shard  *shard.Shard
+	router *Router
+	server *grpc.Server
+	frames atomic.Int64  // of questions that the node has been asked to decide
+	pause  chan struct{} // closed to let peers' questions through; nil for always
+	mu     sync.Mutex    // guards pause
+}
+
+// Decide implements Local for the peers' questions.
+func (n *testNode) Decide(groups []shard.Group) {
+	n.frames.Add(1)
+	n.mu.Lock()
+	pause := n.pause
+	n.mu.Unlock()
+	if pause != nil {
+		<-pause
+	}
+	n.shard.Decide(groups)
+}
+
+func (n *testNode) Return(takes []shard.Take) { n.shard.Return(takes) }
+
+// stall makes the node answer no peer until the returned function is called.
+func (n *testNode) stall() (resume func()) {
+	c := make(chan struct{})
+	n.mu.Lock()
+	n.pause = c
+	n.mu.Unlock()
+	return func() {
+		n.mu.Lock()
+		n.pause = nil
+		n.mu.Unlock()
+		close(c)
+	}
+}
+
+// testCluster is some nodes, and who can dial whom.
+type testCluster struct {
+	t         *testing.T
+	nodes     []*testNode
+	mu        sync.Mutex
+	listeners map[string]*bufconn.Listener // by address; guarded by mu
+	view      *View
+}
+
+func newTestCluster(t *testing.T, size int) *testCluster {
+	c := &testCluster{t: t, listeners: make(map[string]*bufconn.Listener)}
+	var members []Member
+	for i := range size {
+		id := string(rune('a' + i))
+		s, err := shard.New(shard.Config{Partitions: uint32(ring.DefaultParams.Partitions), MaxCounters: 1 << 20, Metrics: prometheus.NewRegistry()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := &testNode{id: id, shard: s}
+		n.router = NewRouter(RouterConfig{Self: id, Local: s, Dial: c.dial, Metrics: prometheus.NewRegistry()})
+		c.nodes = append(c.nodes, n)
+		c.serve(n)
+		members = append(members, Member{ID: id, Address: id + ":1", Incarnation: 1})
+	}
+	c.setView(members)
+	synctest.Wait()
+	return c
+}
+
+func (c *testCluster) setView(members []Member) {
+	v, err := nextView(ring.DefaultParams, c.view, members)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.view = v
+	for _, n := range c.nodes {
+		if err := n.router.SetView(v); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+func (c *testCluster) serve(n *testNode) {
+	l := bufconn.Listen(1 << 20)
+	n.server = grpc.NewServer()
+	peerv1.RegisterPeerServer(n.server, NewServer(n))
+	c.mu.Lock()
+	c.listeners[n.id+":1"] = l
+	c.mu.Unlock()
+	go func() { _ = n.server.Serve(l) }()
+}
+
+func (c *testCluster) kill(n *testNode) {
+	c.mu.Lock()
+	c.listeners[n.id+":1"].Close()
+	delete(c.listeners, n.id+":1")
+	c.mu.Unlock()
+	n.server.Stop()
+}
+
+func (c *testCluster) dial(address string) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///"+address, append(dialOptions(),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			c.mu.Lock()
+			l := c.listeners[address]
+			c.mu.Unlock()
+			if l == nil {
+				return nil, fmt.Errorf("%s: connection refused", address)
+			}
+			return l.DialContext(ctx)
+		}))...)
+}
+
+func (c *testCluster) close() {
+	for _, n := range c.nodes {
+		n.router.Close()
+	}
+	for _, n := range c.nodes {
+		n.server.Stop()
+	}
+}
+
+// inCluster runs a test in a bubble with a cluster of three.
+func inCluster(t *testing.T, f func(t *testing.T, c *testCluster)) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCluster(t, 3)
+		defer c.close()
+		f(t, c)
+	})
+}
+
+// ownedBy returns the i-th key that the node owns.
+func (c *testCluster) ownedBy(n *testNode, i int) ring.Key {
+	owner, _ := c.view.Index(n.id)
+	for j := 0; ; j++ {
+		k := ring.Hasher{}.Key(fmt.Append(nil, j))
+		if c.view.Ring.Owner(k.Partition(c.view.Ring.Partitions())) == owner {
+			if i == 0 {
+				return k
+			}
+			i--
+		}
+	}
+}
+
+func perHour(limit int64) algorithms.Limit {
+	return algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: limit, Window: int64(time.Hour)}
+}
+
+func take(k ring.Key, limit, cost int64) shard.Take {
+	return shard.Take{Key: k, Limit: perHour(limit), Cost: cost}
+}
+
+// ask decides one group, and says how long that took.
+func (n *testNode) ask(ctx context.Context, takes ...shard.Take) (shard.Group, time.Duration) {
+	groups := []shard.Group{{Takes: takes}}
+	start := time.Now()
+	n.router.Decide(ctx, groups)
+	return groups[0], time.Since(start)
+}
+
+func TestThreeNodesShareOneLimitExactly(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		key := c.ownedBy(c.nodes[1], 0)
+		var allowed atomic.Int64
+		var wg sync.WaitGroup
+		for i := range 5000 {
+			wg.Go(func() {
+				g, _ := c.nodes[i%3].ask(t.Context(), take(key, 1000, 1))
+				if g.Takes[0].Source != shard.Owner {
+					t.Error("somebody else than the owner answered")
+				}
+				if g.Allowed {
+					allowed.Add(1)
+				}
+			})
+		}
+		wg.Wait()
+		if got := allowed.Load(); got != 1000 {
+			t.Errorf("%d of 5000 allowed, want 1000", got)
+		}
+		// Without a timer, whatever asks together travels together.
+		if frames := c.nodes[1].frames.Load(); frames > 1000 {
+			t.Errorf("%d frames for 3333 forwarded questions", frames)
+		}
+	})
+}
+
+func TestForwardingWaitsForNoTimer(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		g, took := c.nodes[0].ask(t.Context(), take(c.ownedBy(c.nodes[2], 0), 10, 3))
+		if took != 0 || !g.Allowed || g.Takes[0].Decision.Remaining != 7 {
+			t.Errorf("%+v after %v", g, took)
+		}
+	})
+}
+
+func TestStalledOwnerIsGivenUpInTime(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		resume := c.nodes[2].stall()
+		defer resume()
+		for _, tc := range []struct{ deadline, want time.Duration }{
+			{0, 25 * time.Millisecond},
+			{time.Second, 25 * time.Millisecond},
+			{10 * time.Millisecond, 4 * time.Millisecond},
+		} {
+			ctx := t.Context()
+			if tc.deadline > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, tc.deadline)
+				defer cancel()
+			}
+			g, took := c.nodes[0].ask(ctx, take(c.ownedBy(c.nodes[2], 0), 10, 1))
+			if took != tc.want || !g.Allowed || g.Takes[0].Source != shard.Unanswered {
+				t.Errorf("deadline %v: %+v after %v, want unanswered after %v", tc.deadline, g, took, tc.want)
+			}
+		}
+	})
+}
+
+func TestCallersWithoutTimeAreNotCounted(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		key := c.ownedBy(c.nodes[2], 0)
+		if g, took := c.nodes[0].ask(ctx, take(key, 10, 1)); took != 0 || g.Takes[0].Source != shard.Unanswered {
+			t.Errorf("%+v after %v", g, took)
+		}
+		if g, _ := c.nodes[0].ask(t.Context(), take(key, 10, 0)); g.Takes[0].Decision.Remaining != 10 {
+			t.Errorf("the request of a caller that was gone has been counted: %+v", g)
+		}
+	})
+}
+
+func TestBreakerOpensOnTimeoutsAndClosesByItself(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		resume := c.nodes[2].stall()
+		key := c.ownedBy(c.nodes[2], 0)
+		for range tripAfter {
+			c.nodes[0].ask(t.Context(), take(key, 10, 1))
+		}
+		if _, took := c.nodes[0].ask(t.Context(), take(key, 10, 1)); took != 0 || c.nodes[0].router.Reaches("c") {
+			t.Errorf("the breaker is closed after %d timeouts: %v", tripAfter, took)
+		}
+		resume()
+		time.Sleep(2 * probeEvery)
+		g, _ := c.nodes[0].ask(t.Context(), take(key, 10, 1))
+		// The owner did not know that nobody waited any more: it has counted those too.
+		if g.Takes[0].Source != shard.Owner || g.Takes[0].Decision.Remaining != 6 {
+			t.Errorf("after the owner is back: %+v", g)
+		}
+	})
+}
+
+func TestKilledOwnerCostsNoTime(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		key := c.ownedBy(c.nodes[2], 0)
+		resume := c.nodes[2].stall()
+		answered := make(chan time.Duration)
+		go func() {
+			_, took := c.nodes[0].ask(t.Context(), take(key, 10, 1))
+			answered <- took
+		}()
+		synctest.Wait() // the question is with the owner
+		go resume()     // or its server would not stop
+		c.kill(c.nodes[2])
+		if took := <-answered; took != 0 {
+			t.Errorf("a question under way came back after %v", took)
+		}
+		synctest.Wait()
+		if g, took := c.nodes[0].ask(t.Context(), take(key, 10, 1)); took != 0 || g.Takes[0].Source != shard.Unanswered {
+			t.Errorf("%+v after %v", g, took)
+		}
+		time.Sleep(time.Minute)
+		c.serve(c.nodes[2])
+		time.Sleep(2 * probeEvery)
+		if g, _ := c.nodes[0].ask(t.Context(), take(key, 10, 1)); g.Takes[0].Source != shard.Owner {
+			t.Errorf("after the owner is back: %+v", g)
+		}
+	})
+}
+
+func TestSilentPeerIsFoundOutWhileNobodyAsks(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		time.Sleep(time.Minute)
+		if !c.nodes[0].router.Reaches("c") {
+			t.Fatal("an idle minute has opened the breaker")
+		}
+		resume := c.nodes[2].stall()
+		defer resume()
+		// The stream's goroutine at the owner now hangs, so that pings are not answered.
+		go c.nodes[0].ask(t.Context(), take(c.ownedBy(c.nodes[2], 0), 10, 1))
+		time.Sleep(silence + 2*probeEvery)
+		if c.nodes[0].router.Reaches("c") {
+			t.Error("the breaker is still closed")
+		}
+	})
+}
+
+func TestGroupAcrossNodesIsTakenWholeOrNotAtAll(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		a, b, third := c.ownedBy(c.nodes[0], 0), c.ownedBy(c.nodes[1], 0), c.ownedBy(c.nodes[2], 0)
+		group := func(cost int64) []shard.Take {
+			return []shard.Take{take(a, 10, cost), take(b, 5, cost), take(third, 10, cost), take(a.With(1), 10, cost)}
+		}
+		remaining := func(g shard.Group) (r []int64) {
+			for _, t := range g.Takes {
+				r = append(r, t.Decision.Remaining)
+			}
+			return r
+		}
+		for i, tc := range []struct {
+			cost      int64
+			allowed   bool
+			remaining []int64
+		}{
+			{3, true, []int64{7, 2, 7, 7}},
+			{3, false, []int64{7, 2, 7, 7}}, // b has room for 2 only
+			{2, true, []int64{5, 0, 5, 5}},
+			{1, false, []int64{5, 0, 5, 5}},
+		} {
+			g, _ := c.nodes[i%3].ask(t.Context(), group(tc.cost)...)
+			if g.Allowed != tc.allowed || !slices.Equal(remaining(g), tc.remaining) {
+				t.Errorf("step %d: allowed %v, remaining %v, want %+v", i, g.Allowed, remaining(g), tc)
+			}
+			synctest.Wait() // nobody waits for what is given back
+			if look, _ := c.nodes[(i+1)%3].ask(t.Context(), group(0)...); !slices.Equal(remaining(look), tc.remaining) {
+				t.Errorf("step %d, looked up: %v, want %v", i, remaining(look), tc.remaining)
+			}
+		}
+	})
+}
+
+func TestBatchGoesToEveryOwnerAtOnce(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		var groups []shard.Group
+		for i := range 300 {
+			groups = append(groups, shard.Group{Takes: []shard.Take{take(c.ownedBy(c.nodes[i%3], i/3), int64(i), 1)}})
+		}
+		groups = append(groups, shard.Group{}) // no limit applies
+		resume := c.nodes[1].stall()
+		start := time.Now()
+		c.nodes[0].router.Decide(t.Context(), groups)
+		if took := time.Since(start); took != attemptTimeout {
+			t.Errorf("took %v, want the %v of the owner that does not answer", took, attemptTimeout)
+		}
+		resume()
+		for i, g := range groups[:300] {
+			want := shard.Owner
+			if i%3 == 1 {
+				want = shard.Unanswered
+			}
+			if got := g.Takes[0].Source; got != want {
+				t.Errorf("group %d: source %d, want %d", i, got, want)
+			}
+			if want == shard.Owner && g.Takes[0].Decision.Remaining != max(0, int64(i)-1) {
+				t.Errorf("group %d of limit %d: %+v", i, i, g)
+			}
+		}
+		if !groups[300].Allowed {
+			t.Error("a group without takes was denied")
+		}
+	})
+}
+
+func TestNoViewNoAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := NewRouter(RouterConfig{Self: "a", Metrics: prometheus.NewRegistry()})
+		defer r.Close()
+		groups := []shard.Group{{Takes: []shard.Take{take(ring.Key{}, 1, 1)}}}
+		r.Decide(t.Context(), groups)
+		if !groups[0].Allowed || groups[0].Takes[0].Source != shard.Unanswered {
+			t.Errorf("%+v", groups[0])
+		}
+	})
+}
+
+func TestNewViewFinishesWhatIsUnderWay(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		resume := c.nodes[2].stall()
+		answered := make(chan shard.Group)
+		go func() {
+			g, _ := c.nodes[0].ask(t.Context(), take(c.ownedBy(c.nodes[2], 0), 10, 1))
+			answered <- g
+		}()
+		synctest.Wait()
+		c.setView(c.view.Members[:2])
+		time.Sleep(attemptTimeout / 2)
+		resume()
+		if g := <-answered; g.Takes[0].Source != shard.Owner {
+			t.Errorf("the old owner's answer was lost: %+v", g)
+		}
+		if c.nodes[0].router.Reaches("c") {
+			t.Error("a node that is no member is reached")
+		}
+		for _, n := range c.nodes { // c itself is no member any more and forwards all
+			if g, _ := n.ask(t.Context(), take(c.ownedBy(c.nodes[1], 5), 10, 1)); g.Takes[0].Source != shard.Owner {
+				t.Errorf("%s in the new view: %+v", n.id, g)
+			}
+		}
+	})
+}
+
+func TestOverflowIsRefusedAtOnce(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		resume := c.nodes[2].stall()
+		key := c.ownedBy(c.nodes[2], 0)
+		groups := make([]shard.Group, maxPending)
+		for i := range groups {
+			groups[i].Takes = []shard.Take{take(key, 10, 0)}
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			c.nodes[0].router.Decide(t.Context(), groups)
+		}()
+		synctest.Wait()
+		if _, took := c.nodes[0].ask(t.Context(), take(key, 10, 1)); took != 0 {
+			t.Errorf("refused after %v", took)
+		}
+		overflow := c.nodes[0].router.metrics.forwarded.WithLabelValues("c", "overflow")
+		if got := testutil.ToFloat64(overflow); got != 1 {
+			t.Errorf("%v overflows counted, want 1", got)
+		}
+		resume()
+		<-done
+	})
+}
