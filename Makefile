@@ -1,0 +1,26 @@
+# Each target is one line that you could as well type.
+GOLANGCI_LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+BUF = github.com/bufbuild/buf/cmd/buf@v1.72.0
+
+.PHONY: build test race lint generate bench ci
+
+build:
+	go build -o bin/ ./cmd/weir
+
+test:
+	go test ./...
+
+race:
+	go test -race ./...
+
+lint:
+	go run $(GOLANGCI_LINT) run && go run $(BUF) lint
+
+generate:
+	go run $(BUF) generate && go run $(BUF) generate --template api/buf.gen.yaml api
+
+bench:
+	go test -run '^$$' -bench . -benchmem ./...
+
+ci:
+	.ci/run

@@ -1,0 +1,88 @@
+package arch
+
+import (
+	"slices"
+	"testing"
+	"testing/fstest"
+)
+
+// TestCheckBites checks small modules of one file, or of some, each with at most
+// one fault.
+func TestCheckBites(t *testing.T) {
+	const ours = `"` + module + `/`
+	tests := []struct {
+		name  string
+		files map[string]string
+		want  string // empty if the check must not bite
+	}{
+		{"allowed", map[string]string{"shard/a.go": doc("shard") + "import _ " + ours + "ring\"\n"}, ""},
+		{"upwards", map[string]string{"shard/a.go": doc("shard") + "import _ " + ours + "cluster\"\n"},
+			"shard/a.go:3: shard must not import cluster, only ring, algorithms; see the table in test/arch/arch_test.go"},
+		{"by another name", map[string]string{"ring/a.go": doc("ring") + "import x " + ours + "algorithms\"\nvar _ x.Limit\n"},
+			"ring/a.go:3: ring must not import algorithms, only nothing; see the table in test/arch/arch_test.go"},
+		{"under a build constraint", map[string]string{"ring/a.go": "//go:build plan9\n\n" + doc("ring") + "import _ " + ours + "shard\"\n"},
+			"ring/a.go:5: ring must not import shard, only nothing; see the table in test/arch/arch_test.go"},
+		{"upwards in a test", map[string]string{"shard/a.go": doc("shard"), "shard/a_test.go": "package shard_test\nimport _ " + ours + "cluster\"\n"}, ""},
+		{"from test", map[string]string{"test/x/a.go": doc("x") + "import _ " + ours + "node\"\nimport _ \"go.etcd.io/etcd/client/v3\"\n"}, ""},
+		{"to test", map[string]string{"node/a.go": doc("node"), "node/a_test.go": "package node\nimport _ " + ours + "test/x\"\n"},
+			"node/a_test.go:2: node must not import test/x: nobody imports test; see the table in test/arch/arch_test.go"},
+		{"unknown package", map[string]string{"util/a.go": doc("util")},
+			"util: nothing says what it may import; see the table in test/arch/arch_test.go"},
+		{"unknown package beside a known one", map[string]string{"shard/x/a.go": doc("x")},
+			"shard/x: nothing says what it may import; see the table in test/arch/arch_test.go"},
+
+		{"etcd", map[string]string{"cluster/etcd/a.go": doc("etcd") + "import _ \"go.etcd.io/etcd/client/v3\"\n"}, ""},
+		{"etcd elsewhere", map[string]string{"node/a.go": doc("node") + "import _ \"go.etcd.io/etcd/server/v3/embed\"\n"},
+			"node/a.go:3: node must not import go.etcd.io/etcd/server/v3/embed: only cluster/etcd may; see the table in test/arch/arch_test.go"},
+		{"etcd in a test elsewhere", map[string]string{"node/a.go": doc("node"), "node/a_test.go": "package node\nimport _ \"go.etcd.io/etcd/client/v3\"\n"},
+			"node/a_test.go:2: node must not import go.etcd.io/etcd/client/v3: only cluster/etcd may; see the table in test/arch/arch_test.go"},
+
+		{"time without the clock", map[string]string{"rules/a.go": doc("rules") + "import \"time\"\nvar _ = time.Unix(0, 0)\n"}, ""},
+		{"clock", map[string]string{"rules/a.go": doc("rules") + "import \"time\"\nvar _ = time.Now()\n"},
+			"rules/a.go:4: rules must not use time.Now: instants come in with the call"},
+		{"clock as a value", map[string]string{"rules/a.go": doc("rules") + "import clock \"time\"\nvar now = clock.Now\n"},
+			"rules/a.go:4: rules must not use time.Now: instants come in with the call"},
+		{"clock below", map[string]string{"algorithms/a.go": doc("algorithms") + "import \"time\"\nvar _ = time.Since(time.Time{})\n"},
+			"algorithms/a.go:4: algorithms must not use time.Since: instants come in with the call"},
+		{"clock in a test", map[string]string{"ring/a.go": doc("ring"), "ring/a_test.go": "package ring\nimport \"time\"\nvar _ = time.Now()\n"}, ""},
+		{"clock where it may be", map[string]string{"shard/a.go": doc("shard") + "import \"time\"\nvar _ = time.Now()\n"}, ""},
+
+		{"sleep", map[string]string{"shard/a.go": doc("shard"), "shard/a_test.go": "package shard\nimport \"time\"\nfunc f() { time.Sleep(1) }\n"},
+			"shard/a_test.go:3: time.Sleep outside of testing/synctest: wait for the event itself"},
+		{"sleep in a bubble", map[string]string{"shard/a.go": doc("shard"), "shard/a_test.go": "package shard\nimport (\n\"time\"\n\"testing/synctest\"\n)\nvar _ = synctest.Test\nfunc f() { time.Sleep(1) }\n"}, ""},
+		{"sleep of another package", map[string]string{"shard/a.go": doc("shard"), "shard/a_test.go": "package shard\nfunc f() { time.Sleep(1) }\n"}, ""},
+
+		{"no comment", map[string]string{"shard/a.go": "package shard\n"}, "shard: no file has a package comment"},
+		{"comment in a test only", map[string]string{"shard/a.go": "package shard\n", "shard/a_test.go": doc("shard")}, "shard: no file has a package comment"},
+		{"two comments", map[string]string{"shard/a.go": doc("shard"), "shard/b.go": doc("shard")}, "shard: more than one file has a package comment: a.go, b.go"},
+		{"wrong comment", map[string]string{"shard/a.go": "// Shard is it.\npackage shard\n"}, `shard/a.go:1: the package comment must begin with "Package shard "`},
+		{"command", map[string]string{"cmd/weir/a.go": "// Command weir is it.\npackage main\n"}, ""},
+		{"only tests", map[string]string{"test/x/a_test.go": doc("x")}, ""},
+		{"only generated", map[string]string{"api/weir/v1/a.go": "// Code generated by hand. DO NOT EDIT.\n\npackage weirv1\n"}, ""},
+
+		{"not ours", map[string]string{"testdata/a.go": "package x\n", ".x/a.go": "package x\n", "_x/a.go": "package x\n", "vendor/a.go": "package x\n",
+			"other/go.mod": "module other\n", "other/a.go": "package x\n"}, ""},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			module := fstest.MapFS{"go.mod": {}}
+			for name, source := range test.files {
+				module[name] = &fstest.MapFile{Data: []byte(source)}
+			}
+			files, err := load(module)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var want []string
+			if test.want != "" {
+				want = []string{test.want}
+			}
+			if got := check(files); !slices.Equal(got, want) {
+				t.Errorf("\n got %q\nwant %q", got, want)
+			}
+		})
+	}
+}
+
+// doc returns the first two lines of a file.
+func doc(pkg string) string { return "// Package " + pkg + " is a test.\npackage " + pkg + "\n" }
