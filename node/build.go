@@ -29,7 +29,7 @@ import (
 	"github.com/weirlimit/weir/rules"
 	"github.com/weirlimit/weir/shard"
 
-	peerv1 "github.com/weirlimit/weir/cluster/weir/peer/v1"
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
 // Bounds of what connects to a node.
@@ -39,6 +39,7 @@ const (
 	maxStreams         = 4 << 10 // calls under way on one gRPC connection
 	maxGRPCHeader      = 16 << 10
 	handshakeTimeout   = 5 * time.Second
+	answerTimeout      = time.Second     // for another node to say who it is
 	minClientPing      = 5 * time.Second // a client that pings more often is cut off
 )
 
@@ -175,7 +176,7 @@ func (n *node) register(ctx context.Context) error {
 	}
 	n.self = cluster.Node{
 		ID: n.opts.ID, Address: n.opts.Advertise, Incarnation: incarnation,
-		State: cluster.Joining, Version: Version, RuleRevision: n.rules.Set().Revision(),
+		State: cluster.Joining, Version: Version(), RuleRevision: n.rules.Set().Revision(),
 	}
 	n.rules.OnChange(func(s *rules.Set) {
 		n.announce(func(self *cluster.Node) { self.RuleRevision = s.Revision() })
@@ -189,7 +190,7 @@ func (n *node) register(ctx context.Context) error {
 		return err
 	}
 	n.router = cluster.NewRouter(cluster.RouterConfig{
-		Self: n.opts.ID, Local: n.shard, Dial: cluster.Dial, Metrics: n.metrics,
+		Self: n.opts.ID, Local: n.shard, Dial: cluster.Dial, AttemptTimeout: n.opts.PeerTimeout, Metrics: n.metrics,
 	})
 	n.closers = append(n.closers, n.router.Close)
 	n.membership = cluster.NewMembership(n.opts.ID, params.Ring, n.registry, n.router, n.log)
@@ -205,7 +206,7 @@ func (n *node) buildServers(params cluster.Params) error {
 	})
 	n.grpc = newGRPCServer()
 	api.Register(n.grpc, limiter, n)
-	peerv1.RegisterPeerServer(n.grpc, cluster.NewServer(n.shard))
+	cluster.NewServer(n.shard).Register(n.grpc)
 	n.health = health.NewServer()
 	healthpb.RegisterHealthServer(n.grpc, n.health)
 	reflection.Register(n.grpc)
@@ -236,11 +237,24 @@ func (n *node) refuseTakenID(ctx context.Context) error {
 		if other.ID != n.opts.ID || other.Address == n.opts.Advertise {
 			continue // nobody else can answer where this node listens
 		}
-		if cluster.Answers(ctx, other.Address, other.ID) {
+		if answers(ctx, other.Address, other.ID) {
 			return fmt.Errorf("id: %q is taken by a node that runs at %s; give this one another with --id", other.ID, other.Address)
 		}
 	}
 	return nil
+}
+
+// answers reports whether the node id runs at address right now.
+func answers(ctx context.Context, address, id string) bool {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	conn, err := cluster.Dial(address)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = conn.Close() }() // there is nothing to lose
+	resp, err := weirv1.NewRateLimiterHealthClient(conn).GetHealthStatus(ctx, &weirv1.GetHealthStatusRequest{})
+	return err == nil && resp.GetNodeId() == id
 }
 
 func (n *node) info() Info {

@@ -10,9 +10,6 @@ import (
 	"github.com/weirlimit/weir/rules"
 )
 
-// Version is the version of the software, as others see it.
-var Version = "dev"
-
 var _ api.Status = (*node)(nil)
 
 // announce changes what the node says of itself.

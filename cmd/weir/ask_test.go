@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+)
+
+// fakeNode answers every call alike and keeps the last check.
+type fakeNode struct {
+	weirv1.UnimplementedRateLimiterServer
+	weirv1.UnimplementedClusterServer
+
+	check   *weirv1.RateLimitRequest
+	answer  *weirv1.RateLimitResponse
+	nodes   *weirv1.ListNodesResponse
+	ring    *weirv1.GetRingResponse
+	failure error // instead of an answer
+	silent  bool  // never answer
+}
+
+func (f *fakeNode) CheckRateLimit(_ context.Context, request *weirv1.RateLimitRequest) (*weirv1.RateLimitResponse, error) {
+	f.check = request
+	return f.answer, f.failure
+}
+
+func (f *fakeNode) ListNodes(ctx context.Context, _ *weirv1.ListNodesRequest) (*weirv1.ListNodesResponse, error) {
+	if f.silent {
+		<-ctx.Done()
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+	return f.nodes, f.failure
+}
+
+func (f *fakeNode) GetRing(_ context.Context, request *weirv1.GetRingRequest) (*weirv1.GetRingResponse, error) {
+	if request.GetTables() != (f.ring.GetOwners() != nil) {
+		return nil, status.Error(codes.Internal, "the flag --tables has not arrived")
+	}
+	return f.ring, f.failure
+}
+
+// listen starts a fake node and returns its address. A nil fake is a gRPC server
+// without services.
+func listen(t *testing.T, fake *fakeNode) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	if fake != nil {
+		weirv1.RegisterRateLimiterServer(server, fake)
+		weirv1.RegisterClusterServer(server, fake)
+	}
+	served := make(chan error)
+	go func() { served <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		server.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return listener.Addr().String()
+}
+
+// TestAskErrors: every failed call is one sentence and exit code 2.
+func TestAskErrors(t *testing.T) {
+	refused := "127.0.0.1:1" // reserved for tcpmux; nobody listens there
+	silent := listen(t, &fakeNode{silent: true})
+	empty := listen(t, nil)
+	web := httptest.NewServer(http.NotFoundHandler())
+	defer web.Close()
+	notGRPC := web.Listener.Addr().String()
+	invalid := listen(t, &fakeNode{failure: status.Error(codes.InvalidArgument, "identifier: 300 bytes, at most 256 are allowed")})
+	broken := listen(t, &fakeNode{failure: status.Error(codes.Internal, "boom")})
+	busy := listen(t, &fakeNode{failure: status.Error(codes.Unavailable, "the node is stopping")})
+
+	tests := []struct {
+		env  []string
+		args string
+		want string
+	}{
+		{nil, "check user=alice --node " + refused, "no node answers at " + refused + ": the connection was refused; " +
+			`start one with "weir serve", or name another with --node`},
+		{[]string{"WEIR_NODE=" + refused}, "ring", "no node answers at " + refused + ": the connection was refused; " +
+			`start one with "weir serve", or name another with --node`},
+		{nil, "nodes --node 9090", `--node: address "9090" is not host:port`},
+		{[]string{"WEIR_NODE=9090"}, "nodes", `WEIR_NODE: address "9090" is not host:port`},
+		{nil, "nodes --timeout 100ms --node " + silent, "node " + silent + " did not answer within 100ms; " +
+			"wait longer with --timeout, or name another with --node"},
+		{nil, "nodes --node " + empty, "what answers at " + empty + " is no node of weir, or one of another version: " +
+			"unknown service weir.v1.Cluster"},
+		{nil, "nodes --node " + notGRPC, "what answers at " + notGRPC + " does not speak gRPC; --node wants the node's gRPC address"},
+		{nil, "check user=alice --node " + invalid, "node " + invalid + " refuses the request: identifier: 300 bytes, at most 256 are allowed"},
+		{nil, "check user=alice --json --node " + broken, "node " + broken + ": boom (Internal)"},
+		{nil, "nodes --node " + busy, "node " + busy + " cannot be reached: the node is stopping"},
+	}
+	for _, test := range tests {
+		want := outcome{2, "", "weir: " + test.want + "\n"}
+		if got := weir(t, test.env, strings.Fields(test.args)...); got != want {
+			t.Errorf("weir %s:\n got %+v\nwant %+v", test.args, got, want)
+		}
+	}
+}
+
+// TestExplainUnavailable has the texts that would need a name server.
+func TestExplainUnavailable(t *testing.T) {
+	q := &asking{node: "n:1"}
+	const lookup = "dns: A record lookup error: lookup n on 127.0.0.1:53: read udp 127.0.0.1:5->127.0.0.1:53: read: connection refused"
+	tests := []struct{ message, want string }{
+		{"name resolver error: produced zero addresses", "node n:1 cannot be reached: its name stands for no address"},
+		{lookup, "node n:1 cannot be reached: " + lookup},
+	}
+	for _, test := range tests {
+		if got := q.explainUnavailable(test.message).Error(); got != test.want {
+			t.Errorf("got %s, want %s", got, test.want)
+		}
+	}
+}

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+	"github.com/weirlimit/weir/client"
+)
+
+// maxCost is the most that the API allows, the bound of tokens_requested.
+const maxCost = 1 << 31
+
+func (a *app) checkCommand() *cobra.Command {
+	var q asking
+	var domain string
+	var cost int64
+	var peek bool
+	cmd := &cobra.Command{
+		Use:   "check KEY=VALUE...",
+		Short: "Ask whether a request is allowed, and count it",
+		Long: `Ask a node whether a request is allowed. If so it counts, unless --peek is given.
+
+The first KEY=VALUE that is not the endpoint says who asks: user=alice, ip=10.0.0.1,
+api_key=k1 or any other name. The rest are further attributes that rules can match.
+
+The exit code is 0 if the request is allowed, 1 if it is denied, and 2 if there
+is no answer.`,
+		Example: `  weir check user=alice endpoint=/api/v1/posts
+  weir check ip=10.0.0.1 method=POST --cost 5 --domain shop
+  weir check user=alice --peek --json`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			request, err := parseRequest(args)
+			if err != nil {
+				return usageError(cmd, "%w", err)
+			}
+			if cost < 1 || cost > maxCost {
+				return usageError(cmd, "--cost: %d is not between 1 and %d; to look and count nothing pass --peek", cost, maxCost)
+			}
+			request.TokensRequested, request.Domain, request.Peek = cost, domain, peek
+			return a.check(cmd, &q, request)
+		},
+	}
+	flags := cmd.Flags()
+	flags.Int64Var(&cost, "cost", 1, "count the request as `N` tokens")
+	flags.BoolVar(&peek, "peek", false, "only look: count nothing")
+	flags.StringVar(&domain, "domain", "", "`NAMESPACE` of the rules (default \"default\")")
+	q.addTo(cmd)
+	return cmd
+}
+
+// parseRequest turns user=alice endpoint=/posts method=GET into a request.
+// Bounds are left to the node, which knows them.
+func parseRequest(args []string) (*weirv1.RateLimitRequest, error) {
+	request := &weirv1.RateLimitRequest{}
+	seen := make(map[string]bool)
+	for _, arg := range args {
+		key, value, ok := strings.Cut(arg, "=")
+		if !ok || key == "" {
+			return nil, fmt.Errorf("%q is not KEY=VALUE, such as user=alice", arg)
+		}
+		if seen[key] {
+			return nil, fmt.Errorf("%s is given twice", key)
+		}
+		seen[key] = true
+		switch {
+		case key == "endpoint":
+			request.Endpoint = value
+		case request.GetIdentifierType() == "":
+			request.IdentifierType, request.Identifier = key, value
+		default:
+			if request.Attributes == nil {
+				request.Attributes = make(map[string]string)
+			}
+			request.Attributes[key] = value
+		}
+	}
+	if request.GetIdentifierType() == "" {
+		return nil, errors.New("nothing says who asks; add for example user=alice")
+	}
+	return request, nil
+}
+
+// check asks and prints. A denial becomes an error without words.
+func (a *app) check(cmd *cobra.Command, q *asking, request *weirv1.RateLimitRequest) error {
+	var allowed bool
+	err := a.ask(cmd, q, func(ctx context.Context, c *client.Client) error {
+		response, err := c.Check(ctx, request)
+		if err != nil {
+			return err
+		}
+		allowed = response.GetAllowed()
+		return a.print(q.json, response, formatDecision(request, response, time.Now()))
+	})
+	if err == nil && !allowed {
+		return &exitError{code: 1}
+	}
+	return err
+}
+
+// formatDecision renders an answer that came at now for a person.
+func formatDecision(request *weirv1.RateLimitRequest, response *weirv1.RateLimitResponse, now time.Time) string {
+	var out strings.Builder
+	verdict := "denied "
+	if response.GetAllowed() {
+		verdict = "allowed"
+	}
+	fmt.Fprintf(&out, "%s  %s=%s", verdict, request.GetIdentifierType(), request.GetIdentifier())
+	if request.GetEndpoint() != "" {
+		fmt.Fprintf(&out, " endpoint=%s", request.GetEndpoint())
+	}
+	if cost := request.GetTokensRequested(); cost > 1 {
+		fmt.Fprintf(&out, " cost %d", cost)
+	}
+	switch {
+	case response.GetAllowed():
+	case response.GetRetryAfter() != nil:
+		fmt.Fprintf(&out, ", retry after %s", short(response.GetRetryAfter().AsDuration()))
+	default:
+		out.WriteString(", no wait helps: it costs more than the limit")
+	}
+	if request.GetPeek() {
+		out.WriteString(" (only looked)")
+	}
+	fmt.Fprintf(&out, "\nrule     %s\nsource   %s\n", formatRule(response, now), formatSource(response.GetSource()))
+	return out.String()
+}
+
+// formatRule describes the limit that decided and what is left of it.
+func formatRule(response *weirv1.RateLimitResponse, now time.Time) string {
+	if response.GetRuleId() == "" {
+		return "none"
+	}
+	if response.GetWindow() == nil {
+		return response.GetRuleId()
+	}
+	rule := fmt.Sprintf("%s: %d per %s", response.GetRuleId(), response.GetLimit(), per(response.GetWindow().AsDuration()))
+	if response.GetSource() == weirv1.Source_SOURCE_FAIL_OPEN {
+		return rule // nobody knows what is left
+	}
+	reset := "now"
+	if left := time.Unix(response.GetResetTime(), 0).Sub(now); left > 0 {
+		reset = "in " + short(left)
+	}
+	return fmt.Sprintf("%s, %d remaining, resets %s", rule, response.GetRemainingTokens(), reset)
+}
+
+func formatSource(source weirv1.Source) string {
+	name := strings.ToLower(strings.TrimPrefix(source.String(), "SOURCE_"))
+	switch source {
+	case weirv1.Source_SOURCE_OWNER:
+		return name + " (the node that keeps the counter)"
+	case weirv1.Source_SOURCE_NO_RULE:
+		return name + " (nothing limits this request)"
+	case weirv1.Source_SOURCE_FAIL_OPEN:
+		return name + " (nobody who could decide answered in time)"
+	}
+	return name
+}
+
+// per names a window: "minute", "90s".
+func per(window time.Duration) string {
+	names := map[time.Duration]string{time.Second: "second", time.Minute: "minute", time.Hour: "hour", 24 * time.Hour: "day"}
+	if name := names[window]; name != "" {
+		return name
+	}
+	return trim(window)
+}
+
+// short rounds up, as a wait that is too short helps nobody: to milliseconds
+// below ten seconds, to seconds above.
+func short(d time.Duration) string {
+	unit := time.Second
+	if d < 10*time.Second {
+		unit = time.Millisecond
+	}
+	return trim((d + unit - 1) / unit * unit)
+}
+
+// trim writes "1m" where Duration.String has "1m0s".
+func trim(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+)
+
+func TestNodes(t *testing.T) {
+	nodes := &weirv1.ListNodesResponse{View: 7, Nodes: []*weirv1.Node{
+		{Id: "a", Address: "127.0.0.1:9090", Incarnation: 1, State: weirv1.NodeState_NODE_STATE_READY, Version: "v0.1.0", RuleRevision: "3f2a", Member: true, Reachable: true, Partitions: 511},
+		{Id: "host-9091", Address: "10.20.30.40:9091", Incarnation: 12, Member: true, Partitions: 510},
+		{Id: "z", Address: "z:1", Incarnation: 1, State: weirv1.NodeState_NODE_STATE_JOINING, Version: "v0.1.0", RuleRevision: "3f2a", Reachable: true},
+	}}
+	const text = `
+NODE       ADDRESS           STATE    MEMBER  REACHABLE  PARTITIONS  STARTS  VERSION  RULES
+a          127.0.0.1:9090    ready    yes     yes        511         1       v0.1.0   3f2a
+host-9091  10.20.30.40:9091  gone     yes     no         510         12      -        -
+z          z:1               joining  no      yes        0           1       v0.1.0   3f2a
+
+view 7, members 2 of 3
+`
+	address := listen(t, &fakeNode{nodes: nodes})
+	if got, want := weir(t, nil, "nodes", "--node", address), (outcome{0, text[1:], ""}); got != want {
+		t.Errorf("\n got %+v\nwant %+v", got, want)
+	}
+
+	nodes.Nodes = nodes.Nodes[:1]
+	const json = `{"view":"7","nodes":[{"id":"a","address":"127.0.0.1:9090","incarnation":"1","state":"NODE_STATE_READY",` +
+		`"version":"v0.1.0","rule_revision":"3f2a","member":true,"reachable":true,"partitions":511}]}` + "\n"
+	if got, want := weir(t, nil, "nodes", "--json", "--node", address), (outcome{0, json, ""}); got != want {
+		t.Errorf("\n got %+v\nwant %+v", got, want)
+	}
+}
+
+func TestRing(t *testing.T) {
+	ring := &weirv1.GetRingResponse{View: 7, Partitions: 1021, Shares: []*weirv1.RingShare{
+		{Id: "a", Owned: 341, Standby: 339}, {Id: "host-9091", Owned: 680, Standby: 682},
+	}}
+	const text = `
+NODE       OWNED  SHARE  STANDBY
+a          341    33.4%  339
+host-9091  680    66.6%  682
+
+view 7, 1021 partitions
+`
+	fake := &fakeNode{ring: ring}
+	address := listen(t, fake)
+	if got, want := weir(t, nil, "ring", "--node", address), (outcome{0, text[1:], ""}); got != want {
+		t.Errorf("\n got %+v\nwant %+v", got, want)
+	}
+	const json = `{"view":"7","partitions":1021,"shares":[{"id":"a","owned":341,"standby":339},` +
+		`{"id":"host-9091","owned":680,"standby":682}],"owners":[],"standbys":[]}` + "\n"
+	if got, want := weir(t, nil, "ring", "--json", "--node", address), (outcome{0, json, ""}); got != want {
+		t.Errorf("\n got %+v\nwant %+v", got, want)
+	}
+
+	// The last partition's owner is not among the members, and its standby missing.
+	ring.Owners, ring.Standbys = []uint32{0, 1, 2}, []uint32{1, 0}
+	const tables = `
+PARTITION  OWNER      STANDBY
+0          a          host-9091
+1          host-9091  a
+2          -          -
+`
+	if got, want := weir(t, nil, "ring", "--tables", "--node", address), (outcome{0, tables[1:], ""}); got != want {
+		t.Errorf("\n got %+v\nwant %+v", got, want)
+	}
+
+	fake.ring = &weirv1.GetRingResponse{} // before the first view
+	if got := weir(t, nil, "ring", "--node", address); got.code != 0 || !strings.Contains(got.stdout, "view 0, 0 partitions") {
+		t.Errorf("got %+v", got)
+	}
+}

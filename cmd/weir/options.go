@@ -1,0 +1,230 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/weirlimit/weir/node"
+)
+
+// option is one field of node.Options as people set it: as a flag, as an
+// environment variable or as a key of the configuration file.
+type option struct {
+	name    string // of the flag and of the key
+	kind    string // what help calls the value; "bool" for a switch, which takes none
+	initial string // what the flag's help shows as the default
+	usage   string
+	set     func(o *node.Options, text string) error
+}
+
+// isList says that several values may be given, with commas in between.
+func (o option) isList() bool { return strings.HasSuffix(o.kind, ",...") }
+
+func options() []option {
+	d := node.Options{}.WithDefaults()
+	return []option{
+		{"id", "NAME", "", "this node's name in the cluster; a node restarted under its name takes its old place (default the host's name and the gRPC port)",
+			text(func(o *node.Options) *string { return &o.ID })},
+		{"grpc", "HOST:PORT", d.GRPC, "listen here for gRPC, from clients and other nodes; port 0 picks a free one",
+			text(func(o *node.Options) *string { return &o.GRPC })},
+		{"http", "HOST:PORT", d.HTTP, "listen here for HTTP; port 0 picks a free one",
+			text(func(o *node.Options) *string { return &o.HTTP })},
+		{"advertise", "HOST:PORT", "", "where other nodes reach this node's gRPC (default the address in --grpc)",
+			text(func(o *node.Options) *string { return &o.Advertise })},
+		{"cluster", "NAME", d.Cluster, "nodes of one etcd and one cluster share their limits",
+			text(func(o *node.Options) *string { return &o.Cluster })},
+		{"etcd", "HOST:PORT,...", "", "endpoints of an etcd cluster (default none: run an etcd in this process)",
+			list(func(o *node.Options) *[]string { return &o.Etcd })},
+		{"etcd-listen", "HOST:PORT", d.EtcdListen, "listen here with the etcd in this process, so that more nodes can join with --etcd; port 0 picks a free one",
+			text(func(o *node.Options) *string { return &o.EtcdListen })},
+		{"data-dir", "DIR", "", "what must survive a restart: the data of the etcd in this process (default weir/ID under $XDG_STATE_HOME or ~/.local/state)",
+			text(func(o *node.Options) *string { return &o.DataDir })},
+		{"rules", "FILE-or-DIR", "", "the rules file, or a directory of them (default none: everything is allowed)",
+			text(func(o *node.Options) *string { return &o.Rules })},
+		{"insecure", "bool", "", "permit to listen beyond loopback without TLS",
+			boolean(func(o *node.Options) *bool { return &o.Insecure })},
+		{"log-level", "LEVEL", d.LogLevel, "least level to log: debug, info, warn or error",
+			text(func(o *node.Options) *string { return &o.LogLevel })},
+		{"max-counters", "N", strconv.Itoa(d.MaxCounters), "most counters to keep on this node, of about 100 bytes each",
+			integer(func(o *node.Options) *int { return &o.MaxCounters })},
+		{"peer-timeout", "DURATION", d.PeerTimeout.String(), "most to wait for the node that owns a counter, before a check is let through",
+			duration(func(o *node.Options) *time.Duration { return &o.PeerTimeout })},
+	}
+}
+
+func text(field func(*node.Options) *string) func(*node.Options, string) error {
+	return func(o *node.Options, text string) error {
+		*field(o) = text
+		return nil
+	}
+}
+
+func list(field func(*node.Options) *[]string) func(*node.Options, string) error {
+	return func(o *node.Options, text string) error {
+		*field(o) = nil
+		if text == "" {
+			return nil
+		}
+		for item := range strings.SplitSeq(text, ",") {
+			*field(o) = append(*field(o), strings.TrimSpace(item))
+		}
+		return nil
+	}
+}
+
+func boolean(field func(*node.Options) *bool) func(*node.Options, string) error {
+	return func(o *node.Options, text string) error {
+		value, err := strconv.ParseBool(text)
+		if err != nil {
+			return fmt.Errorf("%q is not true or false", text)
+		}
+		*field(o) = value
+		return nil
+	}
+}
+
+func integer(field func(*node.Options) *int) func(*node.Options, string) error {
+	return func(o *node.Options, text string) error {
+		value, err := strconv.Atoi(strings.ReplaceAll(text, "_", ""))
+		if err != nil {
+			return fmt.Errorf("%q is not a whole number, such as 1000000", text)
+		}
+		*field(o) = value
+		return nil
+	}
+}
+
+func duration(field func(*node.Options) *time.Duration) func(*node.Options, string) error {
+	return func(o *node.Options, text string) error {
+		value, err := time.ParseDuration(text)
+		if err != nil {
+			return fmt.Errorf("%q is not a duration, such as 25ms or 1s", text)
+		}
+		*field(o) = value
+		return nil
+	}
+}
+
+// variable is the environment variable of a flag: WEIR_ETCD_LISTEN of etcd-listen.
+func variable(flag string) string {
+	return "WEIR_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// flagText is a flag's value as it was typed. It is understood only together
+// with the other places that an option can come from, so that all of them obey
+// one syntax and answer a mistake alike.
+type flagText struct {
+	option
+	text  string
+	given bool
+}
+
+func (f *flagText) String() string { return f.text }
+
+// Type is what help calls the value. pflag knows "bool".
+func (f *flagText) Type() string { return f.kind }
+
+// Set keeps the last value, or all of a list.
+func (f *flagText) Set(text string) error {
+	if f.given && f.isList() {
+		text = f.text + "," + text
+	}
+	f.text, f.given = text, true
+	return nil
+}
+
+// addOptions defines a flag for each option, and --config.
+func addOptions(flags *pflag.FlagSet) {
+	flags.SortFlags = false
+	flags.String("config", "", "read options from this YAML `FILE`")
+	for _, o := range options() {
+		flag := flags.VarPF(&flagText{option: o}, o.name, "", o.usage)
+		flag.DefValue = o.initial
+		if o.kind == "bool" {
+			flag.NoOptDefVal = "true"
+		}
+	}
+}
+
+// given is the value of an option and where it was given, such as "--grpc",
+// "WEIR_GRPC" or "weir.yaml:3: grpc".
+type given struct{ text, where string }
+
+// readOptions puts node.Options together: a flag wins over the environment, that
+// over the file, and that over the default. An empty variable counts as unset,
+// as scripts and compose files pass on what they do not know.
+func readOptions(flags *pflag.FlagSet, env map[string]string) (node.Options, error) {
+	config := given{flags.Lookup("config").Value.String(), "--config"}
+	if !flags.Changed("config") {
+		config = given{env[variable("config")], variable("config")}
+	}
+	file, err := readFile(config)
+	if err != nil {
+		return node.Options{}, err
+	}
+
+	var opts node.Options
+	where := make(map[string]string)
+	for _, option := range options() {
+		value, ok := file[option.name]
+		if text := env[variable(option.name)]; text != "" {
+			value, ok = given{text, variable(option.name)}, true
+		}
+		if flags.Changed(option.name) {
+			value, ok = given{flags.Lookup(option.name).Value.String(), "--" + option.name}, true
+		}
+		if !ok {
+			where[option.name] = "--" + option.name // where to mend a default
+			continue
+		}
+		where[option.name] = value.where
+		if err := option.set(&opts, value.text); err != nil {
+			return node.Options{}, fmt.Errorf("%s: %w", value.where, err)
+		}
+	}
+	if err := opts.Validate(); err != nil {
+		var bad *node.OptionError
+		if errors.As(err, &bad) && where[bad.Name] != "" {
+			err = fmt.Errorf("%s: %s", where[bad.Name], bad.Problem)
+		}
+		return node.Options{}, err
+	}
+	return opts.WithDefaults(), nil
+}
+
+// What Kubernetes and Docker put into the environment of a container for a
+// service called weir or weir-something. The names in serviceURLVariable, such
+// as WEIR_PORT, could as well be a mistake for an option: their values tell.
+var (
+	serviceVariable = regexp.MustCompile(`^WEIR_([A-Z0-9_]+_)?SERVICE_(HOST|PORT(_[A-Z0-9_]+)?)$|` +
+		`^WEIR_([A-Z0-9_]+_)?PORT_[0-9]+_(TCP|UDP|SCTP)_(PROTO|PORT|ADDR)$`)
+	serviceURLVariable = regexp.MustCompile(`^WEIR_([A-Z0-9_]+_)?PORT(_[0-9]+_(TCP|UDP|SCTP))?$`)
+	serviceURL         = regexp.MustCompile(`^(tcp|udp|sctp)://`)
+)
+
+// unknownVariables returns the variables that look like options of weir and are
+// none, each with a suggestion. They are not refused, as an environment is often
+// shared with other programs; those of a service named weir are no mistake.
+func unknownVariables(env map[string]string) []string {
+	known := []string{variable("config"), variable("node")}
+	for _, o := range options() {
+		known = append(known, variable(o.name))
+	}
+	var unknown []string
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		isService := serviceVariable.MatchString(name) ||
+			serviceURLVariable.MatchString(name) && serviceURL.MatchString(env[name])
+		if strings.HasPrefix(name, "WEIR_") && !isService && !slices.Contains(known, name) {
+			unknown = append(unknown, name+didYouMean(name, known))
+		}
+	}
+	return unknown
+}

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"github.com/weirlimit/weir/node"
+)
+
+// read resolves options from flags, from environment entries and from the
+// content of a configuration file, if that is not empty.
+func read(t *testing.T, args, environ []string, file string) (node.Options, error) {
+	t.Helper()
+	if file != "" {
+		t.Chdir(t.TempDir())
+		if err := os.WriteFile("weir.yaml", []byte(file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args = append([]string{"--config=weir.yaml"}, args...)
+	}
+	flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	addOptions(flags)
+	if err := flags.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return readOptions(flags, newApp(environ, nil, nil).env)
+}
+
+// samples hold for each option two values, as text and as they show in Options.
+var samples = map[string][2]string{
+	"id":           {"a", "b"},
+	"grpc":         {"127.0.0.1:1", "127.0.0.1:2"},
+	"http":         {"127.0.0.1:1", "127.0.0.1:2"},
+	"advertise":    {"a:1", "b:2"},
+	"cluster":      {"a", "b"},
+	"etcd":         {"a:1,b:2", "c:3"},
+	"etcd-listen":  {"127.0.0.1:1", "127.0.0.1:2"},
+	"data-dir":     {"/a", "/b"},
+	"rules":        {"/a", "/b"},
+	"insecure":     {"true", "false"},
+	"log-level":    {"debug", "error"},
+	"max-counters": {"1", "2"},
+	"peer-timeout": {"5ms", "7ms"},
+}
+
+// field returns the field that an option sets, as text: the one whose name is the
+// option's without its dashes.
+func field(t *testing.T, opts node.Options, option string) string {
+	t.Helper()
+	value := reflect.ValueOf(opts).FieldByNameFunc(func(name string) bool {
+		return strings.EqualFold(name, strings.ReplaceAll(option, "-", ""))
+	})
+	if !value.IsValid() {
+		t.Fatalf("node.Options has no field for %s", option)
+	}
+	if items, ok := value.Interface().([]string); ok {
+		return strings.Join(items, ",")
+	}
+	return fmt.Sprint(value.Interface())
+}
+
+// TestOptionsPrecedence tries, for every option, all ways to give it in several
+// places: a flag wins over the environment, that over the file.
+func TestOptionsPrecedence(t *testing.T) {
+	if got, want := len(options()), reflect.TypeFor[node.Options]().NumField(); got != want {
+		t.Fatalf("there are %d options for %d fields", got, want)
+	}
+	for _, o := range options() {
+		first, other := samples[o.name][0], samples[o.name][1]
+		flag := func(text string) []string { return []string{"--" + o.name + "=" + text} }
+		env := func(text string) []string { return []string{variable(o.name) + "=" + text} }
+		file := func(text string) string { return o.name + ": " + text + "\n" }
+		unset := field(t, node.Options{}.WithDefaults(), o.name)
+		tests := []struct {
+			name      string
+			args, env []string
+			file      string
+			want      string
+		}{
+			{"nowhere", nil, nil, "", unset},
+			{"empty variable", nil, env(""), "", unset},
+			{"file", nil, nil, file(first), first},
+			{"variable", nil, env(first), "", first},
+			{"flag", flag(first), nil, "", first},
+			{"variable, file", nil, env(first), file(other), first},
+			{"file, empty variable", nil, env(""), file(first), first},
+			{"flag, file", flag(first), nil, file(other), first},
+			{"flag, variable", flag(first), env(other), "", first},
+			{"all", flag(first), env(other), file(other), first},
+		}
+		for _, test := range tests {
+			t.Run(o.name+"/"+test.name, func(t *testing.T) {
+				opts, err := read(t, test.args, test.env, test.file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := field(t, opts, o.name); got != test.want {
+					t.Errorf("got %s, want %s", got, test.want)
+				}
+			})
+		}
+	}
+}
+
+// TestOptionsDefaults holds the flags' help against the defaults of node.
+func TestOptionsDefaults(t *testing.T) {
+	defaults := node.Options{}.WithDefaults()
+	for _, o := range options() {
+		want := field(t, defaults, o.name)
+		switch {
+		case o.kind == "bool":
+			if want != "false" || o.initial != "" {
+				t.Errorf("%s: a switch must be off by default", o.name)
+			}
+		case strings.Contains(o.usage, "(default"):
+			// Depends on the machine or on other options.
+			if o.initial != "" {
+				t.Errorf("%s: help states two defaults", o.name)
+			}
+		case o.initial != want:
+			t.Errorf("%s: help says default %q, node has %q", o.name, o.initial, want)
+		}
+	}
+}
+
+func TestOptionsLists(t *testing.T) {
+	tests := []struct {
+		args []string
+		file string
+		want []string
+	}{
+		{[]string{"--etcd=a:1", "--etcd=b:2,c:3"}, "", []string{"a:1", "b:2", "c:3"}},
+		{[]string{"--etcd=a:1, http://b:2"}, "", []string{"a:1", "b:2"}},
+		{nil, "etcd: [a:1, \"b:2\"]\n", []string{"a:1", "b:2"}},
+		{nil, "etcd: &e\n  - a:1\n  - b:2\n", []string{"a:1", "b:2"}},
+		{nil, "etcd: []\n", nil},
+		{[]string{"--etcd="}, "etcd: a:1\n", nil}, // back to an embedded one
+		{nil, "# nothing\n", nil},
+		{nil, "---\n", nil},
+		{[]string{"--id=a", "--id=b"}, "", nil}, // not a list: the last one counts
+	}
+	for _, test := range tests {
+		opts, err := read(t, test.args, nil, test.file)
+		if err != nil || !slices.Equal(opts.Etcd, test.want) {
+			t.Errorf("%v %q: got %v, %v, want %v", test.args, test.file, opts.Etcd, err, test.want)
+		}
+		if len(test.args) == 2 && test.args[0] == "--id=a" && opts.ID != "b" {
+			t.Errorf("%v: id is %s", test.args, opts.ID)
+		}
+	}
+}
+
+func TestOptionsNumbers(t *testing.T) {
+	for _, text := range []string{"1000000", "1_000_000", `"1000000"`} {
+		if opts, err := read(t, nil, nil, "max-counters: "+text+"\n"); err != nil || opts.MaxCounters != 1_000_000 {
+			t.Errorf("%s: got %d, %v", text, opts.MaxCounters, err)
+		}
+	}
+}
+
+func TestOptionsErrors(t *testing.T) {
+	tests := []struct {
+		args, env []string
+		file      string
+		want      string
+	}{
+		{[]string{"--grpc=9090"}, nil, "", `--grpc: "9090" is not host:port, such as 127.0.0.1:9090`},
+		{nil, []string{"WEIR_GRPC=9090"}, "", `WEIR_GRPC: "9090" is not host:port, such as 127.0.0.1:9090`},
+		{nil, nil, "id: a\ngrpc: 9090\n", `weir.yaml:2: grpc: "9090" is not host:port, such as 127.0.0.1:9090`},
+		{nil, []string{"WEIR_GRPC=0.0.0.0:9090"}, "", "WEIR_GRPC: 0.0.0.0:9090 is reachable from other machines and there is no TLS yet; " +
+			"listen on 127.0.0.1:9090, or pass --insecure if the network is trusted"},
+		{nil, nil, "grpc: :1\ninsecure: true\n", "--advertise: must be given because grpc listens on :1, which " +
+			"names no host that others can reach; pass for example --advertise HOST:1"},
+		{[]string{"--insecure=maybe"}, nil, "", `--insecure: "maybe" is not true or false`},
+		{nil, []string{"WEIR_INSECURE=yes"}, "", `WEIR_INSECURE: "yes" is not true or false`},
+		{nil, nil, "insecure: yes", `weir.yaml:1: insecure: "yes" is not true or false`},
+		{[]string{"--peer-timeout=10"}, nil, "", `--peer-timeout: "10" is not a duration, such as 25ms or 1s`},
+		{[]string{"--max-counters=10k"}, nil, "", `--max-counters: "10k" is not a whole number, such as 1000000`},
+		{nil, nil, "max-counters: -1", `weir.yaml:1: max-counters: -1 is not between 1 and 1000000000`},
+		{nil, []string{"WEIR_LOG_LEVEL=trace"}, "", `WEIR_LOG_LEVEL: "trace" is not one of debug, info, warn, error`},
+
+		{nil, nil, "gprc: x", `weir.yaml:1: unknown key "gprc"; did you mean grpc?`},
+		{nil, nil, "id: a\nmax_counters: 1", `weir.yaml:2: unknown key "max_counters"; did you mean max-counters?`},
+		{nil, nil, "config: x", `weir.yaml:1: unknown key "config"`},
+		{nil, nil, "tls: {cert: x}", `weir.yaml:1: unknown key "tls"`},
+		{nil, nil, "[a]: x", `weir.yaml:1: unknown key ""`},
+		{nil, nil, "id: a\nid: b", `weir.yaml:2: id is given twice, first in line 1`},
+		{nil, nil, "id:", `weir.yaml:1: id: has no value; leave the line out for the default`},
+		{nil, nil, "id: [a]", `weir.yaml:1: id: is a list, allowed is one value`},
+		{nil, nil, "id: {a: b}", `weir.yaml:1: id: is a mapping, allowed is a value`},
+		{nil, nil, "etcd: [[a]]", `weir.yaml:1: etcd: an item is a list, allowed is one value`},
+		{nil, nil, "etcd:\n- a:1\n- null", `weir.yaml:1: etcd: an item has no value; leave the line out for the default`},
+		{nil, nil, "- a", `weir.yaml:1: not a mapping of options, such as grpc: 127.0.0.1:9090`},
+		{nil, nil, "hello", `weir.yaml:1: not a mapping of options, such as grpc: 127.0.0.1:9090`},
+		{nil, nil, "id: a\n---\nid: b", `weir.yaml:2: a second document begins here, allowed is one`},
+		{nil, nil, "id: \"a", `weir.yaml: not YAML: found unexpected end of stream`},
+		{nil, nil, "id: a\n\tgrpc: b", `weir.yaml:2: not YAML: found a tab character that violates indentation`},
+		{nil, nil, "id: *a", `weir.yaml: not YAML: unknown anchor 'a' referenced`},
+
+		{[]string{"--config=/nonexistent"}, nil, "", `--config: open /nonexistent: no such file or directory`},
+		{nil, []string{"WEIR_CONFIG=/nonexistent"}, "", `WEIR_CONFIG: open /nonexistent: no such file or directory`},
+	}
+	for _, test := range tests {
+		_, err := read(t, test.args, test.env, test.file)
+		if err == nil || err.Error() != test.want {
+			t.Errorf("%v %v %q:\n got %v\nwant %s", test.args, test.env, test.file, err, test.want)
+		}
+	}
+}
+
+func TestOptionsConfigFromEnvironment(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "weir.yaml")
+	if err := os.WriteFile(path, []byte("id: from-file"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	opts, err := read(t, nil, []string{"WEIR_CONFIG=" + path}, "")
+	if err != nil || opts.ID != "from-file" {
+		t.Errorf("got %s, %v", opts.ID, err)
+	}
+	opts, err = read(t, []string{"--config="}, []string{"WEIR_CONFIG=" + path}, "")
+	if err != nil || opts.ID == "from-file" {
+		t.Errorf("the flag does not win: got %s, %v", opts.ID, err)
+	}
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirlimit/weir/node"
+)
+
+func (a *app) serveCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run a node",
+		Long: `Run a node until SIGINT or SIGTERM; a second one ends it at once.
+
+Every option is also an environment variable (WEIR_ETCD_LISTEN for
+--etcd-listen) and a key of the YAML file given with --config (etcd-listen:).
+A flag wins over the environment, and that over the file. Paths are relative to
+the working directory.`,
+		Example: `  # One node, with an etcd of its own.
+  weir serve --rules rules.yaml
+
+  # A second node on the same machine joins it.
+  weir serve --grpc 127.0.0.1:9091 --http 127.0.0.1:8081 --etcd 127.0.0.1:2379 --rules rules.yaml
+
+  # A node among others on a trusted network, with an etcd cluster.
+  weir serve --insecure --grpc 0.0.0.0:9090 --advertise weir-1:9090 \
+      --etcd etcd-1:2379,etcd-2:2379,etcd-3:2379 --rules /etc/weir/rules`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			opts, err := readOptions(cmd.Flags(), a.env)
+			if err != nil {
+				return err
+			}
+			return a.serve(opts)
+		},
+	}
+	addOptions(cmd.Flags())
+	return cmd
+}
+
+// serve runs a node until it fails or a signal stops it.
+func (a *app) serve(opts node.Options) error {
+	log := newLogger(a.stderr, opts.LogLevel)
+	if unknown := unknownVariables(a.env); len(unknown) > 0 {
+		log.Warn("ignoring unknown environment variables", "variables", strings.Join(unknown, ", "))
+	}
+	ctx, stop := a.untilSignal(log)
+	defer stop()
+	err := a.runNode(ctx, opts, log, func(info node.Info) {
+		fmt.Fprintln(a.stdout, readyLine(info))
+	})
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// untilSignal returns a context that the first SIGINT or SIGTERM cancels, and a
+// function that gives the signals back and must be called. The second signal
+// ends the process: whoever sends it does not want to wait.
+func (a *app) untilSignal(log *slog.Logger) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	stopped := make(chan struct{})
+	var wait sync.WaitGroup
+	wait.Go(func() {
+		select {
+		case s := <-signals:
+			log.Info("stopping", "signal", s.String())
+			cancel()
+		case <-stopped:
+			return
+		}
+		select {
+		case s := <-signals:
+			a.exit(signalExitCode(s))
+		case <-stopped:
+		}
+	})
+	return ctx, func() {
+		signal.Stop(signals)
+		close(stopped)
+		wait.Wait()
+		cancel()
+	}
+}
+
+// signalExitCode is 128 and the signal's number, as shells have it.
+func signalExitCode(s os.Signal) int {
+	if number, ok := s.(syscall.Signal); ok {
+		return 128 + int(number)
+	}
+	return 1
+}
+
+// newLogger writes text for people and JSON for programs.
+func newLogger(w io.Writer, level string) *slog.Logger {
+	options := &slog.HandlerOptions{}
+	var least slog.Level
+	if err := least.UnmarshalText([]byte(level)); err == nil {
+		options.Level = least
+	}
+	if isTerminal(w) {
+		return slog.New(slog.NewTextHandler(w, options))
+	}
+	return slog.New(slog.NewJSONHandler(w, options))
+}
+
+// isTerminal takes any character device for a terminal, which is good enough to
+// choose a format by.
+func isTerminal(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := file.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// readyLine says where the node is and what to try next.
+func readyLine(info node.Info) string {
+	rules := fmt.Sprintf("%d rules", info.Rules)
+	switch info.Rules {
+	case 0:
+		rules = "no rules: everything is allowed"
+	case 1:
+		rules = "1 rule"
+	}
+	etcd := "etcd at " + info.Etcd
+	if info.EmbeddedEtcd {
+		etcd = "embedded etcd on " + info.Etcd
+	}
+	ask := "weir check"
+	if address := dialable(info.GRPC); address != defaultNode {
+		ask += " --node " + address
+	}
+	return fmt.Sprintf("weir node %s serves gRPC on %s and HTTP on %s (%s, %s); try: %s user=alice endpoint=/api/v1/posts",
+		info.ID, info.GRPC, info.HTTP, rules, etcd, ask)
+}
+
+// dialable replaces a wildcard by loopback.
+func dialable(address string) string {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return address
+	}
+	if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port)
+}

@@ -1,0 +1,320 @@
+package node
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirlimit/weir/cluster"
+)
+
+// Options say how to run a node. The zero value is a node that serves on
+// loopback with an etcd of its own. Command weir fills them from flags, the
+// environment and a file, under names that follow the fields': EtcdListen is
+// etcd-listen.
+type Options struct {
+	// ID names the node in its cluster, 1 to 128 bytes of letters, digits, '.',
+	// '_' and '-'. A node that is restarted under its ID takes its old place.
+	// Empty means the host's name and the gRPC port, as in "host-9090".
+	ID string
+	// GRPC is where to listen for gRPC, from clients and other nodes, as
+	// host:port. Port 0 picks a free one. Default 127.0.0.1:9090.
+	GRPC string
+	// HTTP is where to listen for HTTP, as host:port. Port 0 picks a free one.
+	// Default 127.0.0.1:8080.
+	HTTP string
+	// Advertise is where other nodes reach this node's gRPC, as host:port. Empty
+	// means the address in GRPC, which must then name one host, not 0.0.0.0.
+	Advertise string
+	// Cluster names the cluster: nodes of one etcd and one name share their
+	// limits. 1 to 64 bytes of letters, digits, '.', '_' and '-'. Default "default".
+	Cluster string
+	// Etcd lists the endpoints of an etcd cluster, as host:port or
+	// http://host:port. Empty means to run one in this process.
+	Etcd []string
+	// EtcdListen is where the etcd in this process listens, as host:port, so that
+	// more nodes can join. Port 0 picks a free one. Default 127.0.0.1:2379.
+	// Unused if Etcd is given.
+	EtcdListen string
+	// DataDir holds what must survive a restart: the data of the etcd in this
+	// process. It is created if missing. Empty means weir/<ID> under
+	// $XDG_STATE_HOME, or under ~/.local/state if that is not set.
+	DataDir string
+	// Rules is the rules file, or a directory of them. Empty means no rules:
+	// everything is allowed.
+	Rules string
+	// Insecure permits to listen beyond loopback without TLS. Default false.
+	Insecure bool
+	// LogLevel is debug, info, warn or error: the least level that the program
+	// logs. Default info.
+	LogLevel string
+	// MaxCounters bounds how many counters this node keeps, 1 to 1,000,000,000.
+	// 0 means the default, 10,000,000, which take about 1 GB.
+	MaxCounters int
+	// PeerTimeout is the most that a check waits for the node that owns its
+	// counter, 1 ms to 10 s; it never waits for more than 40 % of its caller's own
+	// time. After it, the check is let through. 0 means the default, 25ms.
+	PeerTimeout time.Duration
+}
+
+// Defaults and bounds of Options; the fields say what they mean.
+const (
+	defaultGRPC        = "127.0.0.1:9090"
+	defaultHTTP        = "127.0.0.1:8080"
+	defaultCluster     = "default"
+	defaultEtcdListen  = "127.0.0.1:2379"
+	defaultLogLevel    = "info"
+	defaultMaxCounters = 10_000_000
+	defaultPeerTimeout = cluster.DefaultAttemptTimeout
+
+	maxIDBytes      = 128
+	maxClusterBytes = 64
+	maxMaxCounters  = 1_000_000_000
+	minPeerTimeout  = time.Millisecond
+	maxPeerTimeout  = 10 * time.Second
+)
+
+var logLevels = []string{"debug", "info", "warn", "error"}
+
+// OptionError says which option cannot be used and why, so that the one who read
+// the option can add where it was set.
+type OptionError struct {
+	// Name is the option as flags and files spell it, such as "etcd-listen".
+	Name string
+	// Problem names the value and what is allowed instead.
+	Problem string
+}
+
+// Error returns "name: problem".
+func (e *OptionError) Error() string { return e.Name + ": " + e.Problem }
+
+// WithDefaults returns o with every empty field that has a default filled, and
+// with Etcd written as host:port.
+//
+// The defaults of ID, Advertise and DataDir contain the port of GRPC. While that
+// is 0 they stay empty: call WithDefaults again with the address that was bound.
+func (o Options) WithDefaults() Options {
+	fill(&o.GRPC, defaultGRPC)
+	fill(&o.HTTP, defaultHTTP)
+	fill(&o.Cluster, defaultCluster)
+	fill(&o.EtcdListen, defaultEtcdListen)
+	fill(&o.LogLevel, defaultLogLevel)
+	if o.PeerTimeout == 0 {
+		o.PeerTimeout = defaultPeerTimeout
+	}
+	if o.MaxCounters == 0 {
+		o.MaxCounters = defaultMaxCounters
+	}
+	var etcd []string // not o.Etcd in place: that is the caller's
+	for _, endpoint := range o.Etcd {
+		etcd = append(etcd, strings.TrimSuffix(strings.TrimPrefix(endpoint, "http://"), "/"))
+	}
+	o.Etcd = etcd
+	if host, port, err := net.SplitHostPort(o.GRPC); err == nil && port != "0" {
+		fill(&o.ID, hostName()+"-"+port)
+		if !isWildcard(host) {
+			fill(&o.Advertise, o.GRPC)
+		}
+	}
+	if dir := stateHome(); dir != "" && o.ID != "" {
+		fill(&o.DataDir, filepath.Join(dir, "weir", o.ID))
+	}
+	return o
+}
+
+// Validate reports the first option that cannot be used, as an *OptionError. An
+// empty field is as good as its default. It looks at nothing but the values:
+// whether a port is free or a file is there shows when the node starts.
+func (o Options) Validate() error {
+	o = o.WithDefaults()
+	checks := []struct{ name, problem string }{
+		{"id", badName(o.ID, maxIDBytes)},
+		{"grpc", o.badListener(o.GRPC)},
+		{"http", o.badListener(o.HTTP)},
+		{"advertise", o.badAdvertise()},
+		{"cluster", badName(o.Cluster, maxClusterBytes)},
+		{"etcd", badEndpoints(o.Etcd)},
+		{"etcd-listen", o.badEtcdListen()},
+		{"data-dir", o.badDataDir()},
+		{"log-level", badLogLevel(o.LogLevel)},
+		{"max-counters", badMaxCounters(o.MaxCounters)},
+		{"peer-timeout", badPeerTimeout(o.PeerTimeout)},
+	}
+	for _, c := range checks {
+		if c.problem != "" {
+			return &OptionError{Name: c.name, Problem: c.problem}
+		}
+	}
+	return nil
+}
+
+func fill(field *string, value string) {
+	if *field == "" {
+		*field = value
+	}
+}
+
+// hostName returns the host's name in the alphabet of ID, with room for a port.
+func hostName() string {
+	name, err := os.Hostname()
+	if err != nil || name == "" {
+		return "localhost"
+	}
+	name = strings.Map(func(r rune) rune {
+		if isNameByte(r) {
+			return r
+		}
+		return '-'
+	}, name)
+	return name[:min(len(name), maxIDBytes-len("-65535"))]
+}
+
+// stateHome returns the directory for data that outlives a process, by the XDG
+// base directory specification, or nothing if the user has none.
+func stateHome() string {
+	// The specification says to ignore a relative path.
+	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return dir
+	}
+	if home, err := os.UserHomeDir(); err == nil && home != "" {
+		return filepath.Join(home, ".local", "state")
+	}
+	return ""
+}
+
+// The bad… functions return what is wrong with a value, or nothing.
+
+// badName lets an empty name pass: it stands for the default.
+func badName(name string, maxBytes int) string {
+	switch {
+	case len(name) > maxBytes:
+		return fmt.Sprintf("%.16q... has %d bytes, at most %d are allowed", name, len(name), maxBytes)
+	case name == "." || name == "..": // they would name another directory
+		return fmt.Sprintf("%q is not a name", name)
+	case strings.ContainsFunc(name, func(r rune) bool { return !isNameByte(r) }):
+		return fmt.Sprintf("%q has more than letters, digits, '.', '_' and '-'", name)
+	}
+	return ""
+}
+
+func isNameByte(r rune) bool {
+	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
+		r == '.' || r == '_' || r == '-'
+}
+
+// badHostPort checks the syntax only. An empty host passes.
+func badHostPort(address string, minPort uint64) string {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Sprintf("%q is not host:port, such as %s", address, defaultGRPC)
+	}
+	if number, err := strconv.ParseUint(port, 10, 16); err != nil || number < minPort {
+		return fmt.Sprintf("%q has the port %q, allowed is %d to 65535", address, port, minPort)
+	}
+	if _, err := netip.ParseAddr(host); err != nil && badName(host, 253) != "" {
+		return fmt.Sprintf("%q has the host %q, which is neither a name nor an IP address", address, host)
+	}
+	return ""
+}
+
+func (o Options) badListener(address string) string {
+	if problem := badHostPort(address, 0); problem != "" {
+		return problem
+	}
+	host, port, _ := net.SplitHostPort(address)
+	if o.Insecure || isLoopback(host) {
+		return ""
+	}
+	return fmt.Sprintf("%s is reachable from other machines and there is no TLS yet; "+
+		"listen on 127.0.0.1:%s, or pass --insecure if the network is trusted", address, port)
+}
+
+func (o Options) badEtcdListen() string {
+	if len(o.Etcd) > 0 {
+		return badHostPort(o.EtcdListen, 0)
+	}
+	return o.badListener(o.EtcdListen)
+}
+
+func (o Options) badAdvertise() string {
+	_, port, _ := net.SplitHostPort(o.GRPC)
+	if o.Advertise == "" {
+		if host, _, _ := net.SplitHostPort(o.GRPC); !isWildcard(host) {
+			return "" // the port of GRPC is not known yet
+		}
+		return fmt.Sprintf("must be given because grpc listens on %s, which names no host that "+
+			"others can reach; pass for example --advertise HOST:%s", o.GRPC, port)
+	}
+	if problem := badHostPort(o.Advertise, 1); problem != "" {
+		return problem
+	}
+	if host, _, _ := net.SplitHostPort(o.Advertise); isWildcard(host) {
+		return fmt.Sprintf("%s names no host that others can reach; allowed is the name or the "+
+			"IP address of this machine", o.Advertise)
+	}
+	return ""
+}
+
+// isWildcard reports whether listening on host means all interfaces.
+func isWildcard(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return host == "" || err == nil && addr.Unmap().IsUnspecified()
+}
+
+// isLoopback does not resolve names: what they stand for may change.
+func isLoopback(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return strings.EqualFold(host, "localhost") || err == nil && addr.Unmap().IsLoopback()
+}
+
+func badEndpoints(endpoints []string) string {
+	for i, endpoint := range endpoints {
+		host, _, _ := net.SplitHostPort(endpoint)
+		problem := badHostPort(endpoint, 1)
+		switch {
+		case strings.HasPrefix(endpoint, "https://"):
+			return fmt.Sprintf("%s asks for TLS, which there is not yet; allowed is host:port or http://host:port", endpoint)
+		case problem != "":
+			return problem
+		case isWildcard(host):
+			return fmt.Sprintf("%s names no host to connect to", endpoint)
+		case slices.Contains(endpoints[:i], endpoint):
+			return fmt.Sprintf("%s is listed twice", endpoint)
+		}
+	}
+	return ""
+}
+
+func (o Options) badDataDir() string {
+	if o.DataDir == "" && len(o.Etcd) == 0 && stateHome() == "" {
+		return "must be given because neither XDG_STATE_HOME nor HOME is set"
+	}
+	return ""
+}
+
+func badLogLevel(level string) string {
+	if slices.Contains(logLevels, level) {
+		return ""
+	}
+	return fmt.Sprintf("%q is not one of %s", level, strings.Join(logLevels, ", "))
+}
+
+func badMaxCounters(n int) string {
+	if n >= 1 && n <= maxMaxCounters {
+		return ""
+	}
+	return fmt.Sprintf("%d is not between 1 and %d", n, maxMaxCounters)
+}
+
+func badPeerTimeout(d time.Duration) string {
+	if d >= minPeerTimeout && d <= maxPeerTimeout {
+		return ""
+	}
+	return fmt.Sprintf("%v is not between %v and %v", d, minPeerTimeout, maxPeerTimeout)
+}

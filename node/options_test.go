@@ -1,0 +1,177 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestOptionsValidate(t *testing.T) {
+	const notLoopback = " is reachable from other machines and there is no TLS yet; " +
+		"listen on 127.0.0.1:%s, or pass --insecure if the network is trusted"
+	tests := []struct {
+		options Options
+		want    string // empty if valid
+	}{
+		{Options{}, ""},
+		{Options{ID: "node-1.a_B"}, ""},
+		{Options{ID: strings.Repeat("x", 128)}, ""},
+		{Options{ID: strings.Repeat("x", 129)}, `id: "xxxxxxxxxxxxxxxx"... has 129 bytes, at most 128 are allowed`},
+		{Options{ID: "a b"}, `id: "a b" has more than letters, digits, '.', '_' and '-'`},
+		{Options{ID: "a/b"}, `id: "a/b" has more than letters, digits, '.', '_' and '-'`},
+		{Options{ID: "ä"}, `id: "ä" has more than letters, digits, '.', '_' and '-'`},
+		{Options{ID: ".."}, `id: ".." is not a name`},
+
+		{Options{GRPC: "[::1]:0"}, ""},
+		{Options{GRPC: "[::ffff:127.0.0.1]:9090"}, ""},
+		{Options{GRPC: "LocalHost:9090"}, ""},
+		{Options{GRPC: "9090"}, `grpc: "9090" is not host:port, such as 127.0.0.1:9090`},
+		{Options{GRPC: "::1:9090"}, `grpc: "::1:9090" is not host:port, such as 127.0.0.1:9090`},
+		{Options{GRPC: "127.0.0.1:http"}, `grpc: "127.0.0.1:http" has the port "http", allowed is 0 to 65535`},
+		{Options{GRPC: "127.0.0.1:65536"}, `grpc: "127.0.0.1:65536" has the port "65536", allowed is 0 to 65535`},
+		{Options{GRPC: "127.0.0.1:-1"}, `grpc: "127.0.0.1:-1" has the port "-1", allowed is 0 to 65535`},
+		{Options{GRPC: "a b:1"}, `grpc: "a b:1" has the host "a b", which is neither a name nor an IP address`},
+		{Options{GRPC: "0.0.0.0:9090"}, "grpc: 0.0.0.0:9090" + fmt.Sprintf(notLoopback, "9090")},
+		{Options{GRPC: ":9090"}, "grpc: :9090" + fmt.Sprintf(notLoopback, "9090")},
+		{Options{GRPC: "weir.example:1"}, "grpc: weir.example:1" + fmt.Sprintf(notLoopback, "1")},
+		{Options{GRPC: "10.0.0.1:9090", Insecure: true}, ""},
+		{Options{HTTP: "http://127.0.0.1"}, `http: "http://127.0.0.1" has the port "//127.0.0.1", allowed is 0 to 65535`},
+		{Options{HTTP: "[::]:80"}, "http: [::]:80" + fmt.Sprintf(notLoopback, "80")},
+		{Options{EtcdListen: "10.0.0.1:2379"}, "etcd-listen: 10.0.0.1:2379" + fmt.Sprintf(notLoopback, "2379")},
+		{Options{EtcdListen: "10.0.0.1:2379", Etcd: []string{"e:1"}}, ""}, // unused
+		{Options{EtcdListen: "2379", Etcd: []string{"e:1"}}, `etcd-listen: "2379" is not host:port, such as 127.0.0.1:9090`},
+
+		{Options{Advertise: "weir-1.example:9090"}, ""},
+		{Options{Advertise: "weir-1:0"}, `advertise: "weir-1:0" has the port "0", allowed is 1 to 65535`},
+		{Options{Advertise: "0.0.0.0:9090"}, "advertise: 0.0.0.0:9090 names no host that others can reach; " +
+			"allowed is the name or the IP address of this machine"},
+		{Options{GRPC: ":9091", Insecure: true}, "advertise: must be given because grpc listens on :9091, which " +
+			"names no host that others can reach; pass for example --advertise HOST:9091"},
+		{Options{GRPC: "[::]:9091", Insecure: true, Advertise: "[fd00::1]:9091"}, ""},
+
+		{Options{Cluster: strings.Repeat("x", 65)}, `cluster: "xxxxxxxxxxxxxxxx"... has 65 bytes, at most 64 are allowed`},
+		{Options{Cluster: "a/b"}, `cluster: "a/b" has more than letters, digits, '.', '_' and '-'`},
+
+		{Options{Etcd: []string{"http://etcd-1:2379/", "etcd-2:2379"}}, ""},
+		{Options{Etcd: []string{"https://etcd-1:2379"}}, "etcd: https://etcd-1:2379 asks for TLS, which there is not yet; " +
+			"allowed is host:port or http://host:port"},
+		{Options{Etcd: []string{"etcd-1"}}, `etcd: "etcd-1" is not host:port, such as 127.0.0.1:9090`},
+		{Options{Etcd: []string{""}}, `etcd: "" is not host:port, such as 127.0.0.1:9090`},
+		{Options{Etcd: []string{":2379"}}, `etcd: :2379 names no host to connect to`},
+		{Options{Etcd: []string{"a:1", "http://a:1"}}, `etcd: a:1 is listed twice`},
+
+		{Options{LogLevel: "debug"}, ""},
+		{Options{LogLevel: "INFO"}, `log-level: "INFO" is not one of debug, info, warn, error`},
+		{Options{MaxCounters: 1}, ""},
+		{Options{MaxCounters: 1_000_000_000}, ""},
+		{Options{PeerTimeout: time.Microsecond}, `peer-timeout: 1µs is not between 1ms and 10s`},
+		{Options{PeerTimeout: 11 * time.Second}, `peer-timeout: 11s is not between 1ms and 10s`},
+		{Options{MaxCounters: -1}, `max-counters: -1 is not between 1 and 1000000000`},
+		{Options{MaxCounters: 1_000_000_001}, `max-counters: 1000000001 is not between 1 and 1000000000`},
+	}
+	for _, test := range tests {
+		err := test.options.Validate()
+		if got := fmt.Sprint(err); got != test.want && !(err == nil && test.want == "") {
+			t.Errorf("%+v:\n got %s\nwant %s", test.options, got, test.want)
+		}
+		var optionErr *OptionError
+		if err != nil && !errors.As(err, &optionErr) {
+			t.Errorf("%+v: got a %T, want an *OptionError", test.options, err)
+		}
+	}
+}
+
+func TestOptionsWithoutHome(t *testing.T) {
+	t.Setenv("HOME", "")
+	t.Setenv("XDG_STATE_HOME", "relative/is/ignored")
+	const want = "data-dir: must be given because neither XDG_STATE_HOME nor HOME is set"
+	if err := (Options{}).Validate(); err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	for _, o := range []Options{{DataDir: "/data"}, {Etcd: []string{"e:1"}}} {
+		if err := o.Validate(); err != nil {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}
+
+func TestOptionsWithDefaults(t *testing.T) {
+	t.Setenv("HOME", "/home/weir")
+	t.Setenv("XDG_STATE_HOME", "")
+	host := hostName()
+	defaults := Options{
+		ID: host + "-9090", GRPC: "127.0.0.1:9090", HTTP: "127.0.0.1:8080", Advertise: "127.0.0.1:9090",
+		Cluster: "default", EtcdListen: "127.0.0.1:2379", DataDir: "/home/weir/.local/state/weir/" + host + "-9090",
+		LogLevel: "info", MaxCounters: 10_000_000, PeerTimeout: 25 * time.Millisecond,
+	}
+	tests := []struct {
+		name     string
+		options  Options
+		expected func(*Options)
+	}{
+		{"zero", Options{}, func(*Options) {}},
+		{"twice", Options{}.WithDefaults(), func(*Options) {}},
+		{"id", Options{ID: "a"}, func(o *Options) { o.ID, o.DataDir = "a", "/home/weir/.local/state/weir/a" }},
+		{"free port", Options{GRPC: "127.0.0.1:0"}, func(o *Options) {
+			o.GRPC, o.ID, o.Advertise, o.DataDir = "127.0.0.1:0", "", "", ""
+		}},
+		{"wildcard", Options{GRPC: "0.0.0.0:9090"}, func(o *Options) { o.GRPC, o.Advertise = "0.0.0.0:9090", "" }},
+		{"etcd", Options{Etcd: []string{"http://a:1/", "b:2"}}, func(o *Options) { o.Etcd = []string{"a:1", "b:2"} }},
+	}
+	for _, test := range tests {
+		want := defaults
+		test.expected(&want)
+		if got := test.options.WithDefaults(); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s:\n got %+v\nwant %+v", test.name, got, want)
+		}
+	}
+
+	t.Setenv("XDG_STATE_HOME", "/state")
+	if got := (Options{ID: "a"}).WithDefaults().DataDir; got != "/state/weir/a" {
+		t.Errorf("data-dir is %s, want /state/weir/a", got)
+	}
+	in := Options{Etcd: []string{"http://a:1"}}
+	if in.WithDefaults(); in.Etcd[0] != "http://a:1" {
+		t.Error("WithDefaults has written to the caller's Etcd")
+	}
+}
+
+// TestOptionsDocumentation holds the comments of the fields against the code.
+func TestOptionsDocumentation(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "options.go", nil, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defaults := reflect.ValueOf(Options{}.WithDefaults())
+	stated := regexp.MustCompile(`(?:Default|means the default,) "?([^\s"]*[^\s".,])`)
+	var fields []*ast.Field
+	ast.Inspect(file, func(n ast.Node) bool {
+		if spec, ok := n.(*ast.TypeSpec); ok && spec.Name.Name == "Options" {
+			fields = spec.Type.(*ast.StructType).Fields.List
+		}
+		return true
+	})
+	if len(fields) != defaults.NumField() {
+		t.Fatalf("found %d fields, want %d", len(fields), defaults.NumField())
+	}
+	for _, field := range fields {
+		name, doc := field.Names[0].Name, strings.Join(strings.Fields(field.Doc.Text()), " ")
+		match := stated.FindStringSubmatch(doc)
+		switch {
+		case match == nil && !strings.Contains(doc, "Empty means"):
+			t.Errorf("%s: the comment says neither what the default is nor what empty means", name)
+		case match != nil:
+			want := fmt.Sprint(defaults.FieldByName(name).Interface())
+			if got := strings.ReplaceAll(match[1], ",", ""); got != want {
+				t.Errorf("%s: the comment says default %s, the code %s", name, got, want)
+			}
+		}
+	}
+}
