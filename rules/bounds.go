@@ -1,0 +1,26 @@
+package rules
+
+// Bounds of what rules may ask for. They keep the cost of loading and of one
+// Match within what a node can spare.
+const (
+	maxFiles     = 1000     // in a directory
+	maxFileSize  = 4 << 20  // bytes; the YAML parser needs up to 200 times as many
+	maxTotalSize = 64 << 20 // bytes, all files of a set
+	maxRules     = 100_000  // in a set
+
+	maxDomain    = 64  // bytes
+	maxID        = 128 // bytes
+	maxAttribute = 64  // bytes of an attribute's name
+	maxValue     = 256 // bytes of an exact value or prefix
+
+	maxConditions = 16  // per rule
+	maxList       = 256 // values of one condition
+	maxPer        = 16  // per rule
+	maxLimits     = 8   // per rule
+
+	maxRegexp       = 1024      // bytes of one expression
+	maxInstructions = 1000      // of one compiled expression; 256 bytes take it about 1 ms at worst
+	maxRegexpMemory = 128 << 20 // bytes of all compiled expressions of a set, estimated
+
+	maxProblems = 50 // reported of one load; more are counted
+)

@@ -1,0 +1,80 @@
+package rules
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+// FuzzParse: no text makes Parse panic; what it accepts can be matched, and what
+// it refuses has a reason.
+func FuzzParse(f *testing.F) {
+	for _, text := range []string{
+		"",
+		"domain: d\nrules: []\n",
+		"domain: d\nrules:\n- {id: r, when: {a: [x, /p*, 're:[a-z]+'], b: \"*\", c: {absent: true}}, per: [u], limits: [{limit: 1, window: 1d}]}\n",
+		"domain: d\nrules:\n- {id: r, limits: [{limit: 0, window: 1h30m, algorithm: sliding_window}], enabled: false}\n---\ndomain: e\nrules: []\n",
+		"domain: &a d\nrules: [*a, {<<: *a}]\n",
+		"domain: !!binary aGk=\nrules: {? [x] : y}\n",
+		"domain: 'd\n# x\nrules: |\n  a\n",
+		"%YAML 1.1\n---\ndomain: d\n...\n",
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		set, err := Parse("f.yaml", text)
+		if err != nil {
+			e, ok := errors.AsType[*LoadError](err)
+			if set != nil || !ok || len(e.Problems) == 0 || len(e.Problems) > maxProblems {
+				t.Fatalf("%v, %T with %v", set, err, err)
+			}
+			return
+		}
+		for r := range set.Rules() {
+			req := &Request{Domain: r.Domain}
+			for _, a := range r.Per {
+				req.Attributes = append(req.Attributes, Attribute{a, "x"})
+			}
+			set.Match(testHasher, req, nil)
+		}
+	})
+}
+
+// Here are texts that are known to be hard on YAML parsers, and on this package.
+// They are as long as what is parsed again and again for the line of an error.
+func TestParseTakesBoundedTime(t *testing.T) {
+	fill := func(s string) string { return strings.Repeat(s, (256<<10-100)/len(s)) }
+	for _, c := range []struct{ what, text string }{
+		{"lists", fill("[")},
+		{"mappings", fill("{")},
+		{"nested blocks", fill("- ")},
+		{"explicit keys", fill("? ")},
+		{"unknown keys", fill("a:\n")},
+		{"comments", "domain: d\nrules:\n" + fill("-\n# c\n")},
+		{"documents", fill("---\n")},
+		{"anchors", "rules:\n" + fill("- &a x\n")},
+		{"aliases", "rules:\n- &a x\n" + fill("- *a\n")},
+		{"a long key", fill("a") + ": x\n"},
+		{"a long id", "domain: d\nrules: [{id: " + fill("a") + "}]\n"},
+		{"deep lists", fill(strings.Repeat("[", 9000) + strings.Repeat("]", 9000) + "\n---\n")},
+		{"an unclosed quote", "domain: \"" + fill("a\n")},
+		{"empty rules", "domain: d\nrules: [" + fill("{},") + "]\n"},
+		{"values", "domain: d\nrules: [{id: r, when: {a: [" + fill("x,") + "]}}]\n"},
+		{"expressions", "domain: d\nrules:\n" + fill(`- {id: r, when: {a: 're:`+strings.Repeat(`\pL{30}`, 30)+"'}}\n")},
+		{"a late error", "domain: d\nrules:\n" + fill("- {id: r}\n") + "\t"},
+		{"late errors", "domain: d\nrules:\n" + fill("- -\n# c\n") + ":"},
+	} {
+		begin := time.Now()
+		_, err := Parse("f.yaml", []byte(c.text))
+		if err == nil {
+			t.Errorf("%s: no problem", c.what)
+		}
+		// They take a second at most, quadratic time would be minutes.
+		if took := time.Since(begin); took > 15*time.Second {
+			t.Errorf("%s: %v", c.what, took)
+		} else {
+			t.Logf("%s: %v", c.what, took.Round(time.Millisecond))
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package rules
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/ring"
+)
+
+// ruleOf returns a rule with just what its counters' names depend on.
+func ruleOf(domain, id string, per ...string) *Rule {
+	r := &Rule{Domain: domain, ID: id, Per: per}
+	r.prepare(0)
+	return r
+}
+
+// readName reads a name back into its texts. That it can be done shows that no
+// two names are alike.
+func readName(name []byte) (texts []string, ok bool) {
+	for len(name) > 0 {
+		size, n := binary.Uvarint(name)
+		if n <= 0 || size > uint64(len(name)-n) {
+			return nil, false
+		}
+		texts = append(texts, string(name[n:n+int(size)]))
+		name = name[n+int(size):]
+	}
+	return texts, true
+}
+
+func FuzzKey(f *testing.F) {
+	f.Add("shop", "posts-per-user", "user", "alice", "ip", "10.0.0.1")
+	f.Add("shop", "posts-per", "useruser", "alice", "", "")
+	f.Add("a", "b", "", "", "", "")
+	f.Add("a", "b", "c\x01d", "\x00", "e", strings.Repeat("x", 300))
+	f.Fuzz(func(t *testing.T, domain, id, a, v, b, w string) {
+		for _, want := range [][]string{{domain, id}, {domain, id, a, v}, {domain, id, a, v, b, w}} {
+			var per, values []string
+			for i := 2; i < len(want); i += 2 {
+				per, values = append(per, want[i]), append(values, want[i+1])
+			}
+			name := ruleOf(domain, id, per...).appendName(nil, values)
+			if got, ok := readName(name); !ok || !slices.Equal(got, want) {
+				t.Fatalf("%q reads back as %q, %t", want, got, ok)
+			}
+		}
+	})
+}
+
+func TestNamesDiffer(t *testing.T) {
+	text := rapid.StringOfN(rapid.SampledFrom([]rune("a\x00\x01\x02")), 0, 3, -1)
+	list := rapid.Custom(func(t *rapid.T) []string {
+		n := 2 + 2*rapid.IntRange(0, 2).Draw(t, "pairs")
+		return rapid.SliceOfN(text, n, n).Draw(t, "texts")
+	})
+	encode := func(s []string) []byte {
+		var per, values []string
+		for i := 2; i < len(s); i += 2 {
+			per, values = append(per, s[i]), append(values, s[i+1])
+		}
+		return ruleOf(s[0], s[1], per...).appendName(nil, values)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := list.Draw(t, "a"), list.Draw(t, "b")
+		if same := bytes.Equal(encode(a), encode(b)); same != slices.Equal(a, b) {
+			t.Fatalf("%q and %q have the same name: %t", a, b, same)
+		}
+	})
+}
+
+// keys returns the keys of a request by rule, algorithm and window.
+func keys(t *testing.T, rule string, attributes ...string) map[algorithms.Limit]ring.Key {
+	t.Helper()
+	got := make(map[algorithms.Limit]ring.Key)
+	for _, m := range parse(t, oneRule(rule)).Match(testHasher, request("d", attributes...), nil) {
+		l := m.Rule.Limits[m.Limit]
+		l.Limit = 0
+		got[l] = m.Key
+	}
+	return got
+}
+
+func TestKeyKeeps(t *testing.T) {
+	const base = `{id: r, per: [user, ip], limits: [{limit: 1, window: 1s}, {limit: 5, window: 1m}]}`
+	want := keys(t, base, "user=u", "ip=i")
+	if len(want) != 2 {
+		t.Fatalf("%d keys, want 2", len(want))
+	}
+	for _, c := range []struct{ what, rule string }{
+		{"another limit", `{id: r, per: [user, ip], limits: [{limit: 7, window: 1s}, {limit: 0, window: 1m}]}`},
+		{"limits in another order", `{id: r, per: [user, ip], limits: [{limit: 5, window: 1m}, {limit: 1, window: 1s}]}`},
+		{"a window written otherwise", `{id: r, per: [user, ip], limits: [{limit: 1, window: 1000ms}, {limit: 5, window: 60s}]}`},
+		{"per in another order", `{id: r, per: [ip, user], limits: [{limit: 1, window: 1s}, {limit: 5, window: 1m}]}`},
+		{"another condition", `{id: r, when: {user: u*}, per: [user, ip], limits: [{limit: 1, window: 1s}, {limit: 5, window: 1m}]}`},
+	} {
+		got := keys(t, c.rule, "ip=i", "x=y", "user=u")
+		for l, key := range want {
+			if got[l] != key {
+				t.Errorf("%s: the key of %v has changed", c.what, l)
+			}
+		}
+	}
+}
+
+func TestKeyChanges(t *testing.T) {
+	seen := map[ring.Key]string{}
+	for _, c := range []struct{ what, rule, user, ip string }{
+		{"base", `{id: r, per: [user], limits: [{limit: 1, window: 1s}, {limit: 1, window: 2s}]}`, "user=u", "ip=i"},
+		{"another id", `{id: s, per: [user], limits: [{limit: 1, window: 1s}]}`, "user=u", "ip=i"},
+		{"another value", `{id: r, per: [user], limits: [{limit: 1, window: 1s}]}`, "user=v", "ip=i"},
+		{"another window", `{id: r, per: [user], limits: [{limit: 1, window: 3s}]}`, "user=u", "ip=i"},
+		{"other attributes", `{id: r, per: [ip], limits: [{limit: 1, window: 1s}]}`, "user=u", "ip=u"},
+		{"more attributes", `{id: r, per: [user, ip], limits: [{limit: 1, window: 1s}]}`, "user=u", "ip=i"},
+		{"shared", `{id: r, limits: [{limit: 1, window: 1s}]}`, "user=u", "ip=i"},
+		{"long name", `{id: r, per: [user], limits: [{limit: 1, window: 1s}]}`, "user=" + strings.Repeat("u", smallName), "ip=i"},
+		{"longer name", `{id: r, per: [user], limits: [{limit: 1, window: 1s}]}`, "user=" + strings.Repeat("u", largeName), "ip=i"},
+	} {
+		for l, key := range keys(t, c.rule, c.user, c.ip) {
+			if other, twice := seen[key]; twice {
+				t.Errorf("%s %v has the key of %s", c.what, l, other)
+			}
+			seen[key] = c.what
+		}
+	}
+	if len(seen) != 10 {
+		t.Errorf("%d keys, want 10", len(seen))
+	}
+}
+
+// Limits of one rule and subject are decided together, so they share a place.
+func TestKeysShareLo(t *testing.T) {
+	ks := keys(t, `{id: r, per: [user], limits: [{limit: 1, window: 1s}, {limit: 1, window: 2s}]}`, "user=u")
+	var los []uint64
+	for _, k := range ks {
+		los = append(los, k.Lo)
+	}
+	if len(los) != 2 || los[0] != los[1] {
+		t.Errorf("got %x", los)
+	}
+}
+
+// Nodes of different versions must agree on every key, so these values are here
+// to stay.
+func TestKeyGolden(t *testing.T) {
+	const rule = `{id: posts-per-user, per: [user], limits: [{limit: 10, window: 1s}]}`
+	l := algorithms.Limit{Algorithm: algorithms.SlidingWindow, Window: 1e9}
+	if got, want := salt(l), uint64(0x8c747b90584d290f); got != want {
+		t.Errorf("salt is %#x, want %#x", got, want)
+	}
+	if got, want := ruleOf("d", "r", "user").appendName(nil, []string{"alice"}), "\x01d\x01r\x04user\x05alice"; string(got) != want {
+		t.Errorf("name is %q, want %q", got, want)
+	}
+	if got, want := keys(t, rule, "user=alice")[l], (ring.Key{Hi: 0x9fc74a95a80c4016, Lo: 0xdcfec16d510eeb2}); got != want {
+		t.Errorf("key is %#v, want %#v", got, want)
+	}
+}

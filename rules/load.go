@@ -1,0 +1,99 @@
+package rules
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Load reads the rules in a file, or in all *.yaml and *.yml files that stand
+// directly in a directory, in the order of their names. Names that begin with a
+// dot are passed over, symbolic links followed. An empty path means no rules.
+//
+// The error is a *LoadError with the problems of all files; errors.Is sees what
+// the file system said. A file without a document and a directory without a file
+// are errors, so that a truncated file or a volume that is not there yet does not
+// look like "no rules". A file that wants none says rules: [].
+func Load(path string) (*Set, error) {
+	return load(readFiles(path))
+}
+
+// Parse reads the rules in data. name stands for the file in messages.
+func Parse(name string, data []byte) (*Set, error) {
+	return load([]source{{name: name, data: data, err: checkSize(len(data))}})
+}
+
+// source is a file's content, or why it could not be read.
+type source struct {
+	name string
+	data []byte
+	err  error
+}
+
+// loader gathers what files hold.
+type loader struct {
+	problems     problems
+	rules        []*Rule
+	byName       map[ruleName]*Rule
+	regexpBudget int // bytes left; negative if used up
+}
+
+type ruleName struct{ domain, id string }
+
+func load(sources []source) (*Set, error) {
+	l := &loader{byName: make(map[ruleName]*Rule), regexpBudget: maxRegexpMemory}
+	for _, src := range sources {
+		if src.err != nil {
+			l.problems.add(Problem{File: src.name, Message: trimPath(src.err), cause: src.err})
+			continue
+		}
+		l.file(src)
+	}
+	if err := l.problems.err(); err != nil {
+		return nil, err
+	}
+	return newSet(l.rules), nil
+}
+
+// file reads one file's documents, up to the first that is not YAML.
+func (l *loader) file(src source) {
+	d := &decoder{loader: l, file: src.name}
+	yamls := yaml.NewDecoder(bytes.NewReader(src.data))
+	for documents := 0; ; documents++ {
+		var n yaml.Node
+		switch err := next(yamls, &n); {
+		case errors.Is(err, io.EOF):
+			if documents == 0 {
+				d.problem(&yaml.Node{Line: 1, Column: 1}, path{}, "the file is empty; for no rules, write {domain: default, rules: []}")
+			}
+			return
+		case err != nil:
+			l.problems.add(syntaxProblem(src, err))
+			return
+		}
+		d.document(&n)
+	}
+}
+
+// addRule takes in one rule, once it has its domain.
+func (l *loader) addRule(r *Rule) {
+	problem := func(message string) {
+		l.problems.add(Problem{File: r.file, Line: r.line, Column: r.column, Rule: r.ID, Message: message})
+	}
+	name := ruleName{r.Domain, r.ID}
+	switch other := l.byName[name]; {
+	case r.ID == "" || r.Domain == "":
+		return // reported as such
+	case other != nil:
+		problem(fmt.Sprintf("domain %s has a rule of this id already, at %s:%d", quote(r.Domain), other.file, other.line))
+		return
+	case len(l.rules) == maxRules:
+		problem(fmt.Sprintf("is one more than the %d rules that a set may have", maxRules))
+		return
+	}
+	l.byName[name] = r
+	l.rules = append(l.rules, r)
+}

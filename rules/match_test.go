@@ -1,0 +1,348 @@
+package rules
+
+import (
+	"encoding/binary"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/ring"
+)
+
+var testHasher = ring.NewHasher([ring.SecretSize]byte{7, 1})
+
+// request makes attributes of "key=value" texts.
+func request(domain string, attributes ...string) *Request {
+	req := &Request{Domain: domain}
+	for _, a := range attributes {
+		key, value, _ := strings.Cut(a, "=")
+		req.Attributes = append(req.Attributes, Attribute{key, value})
+	}
+	return req
+}
+
+func TestCondition(t *testing.T) {
+	for _, c := range []struct {
+		when, attributes string
+		want             bool
+	}{
+		{`{}`, "", true},
+		{`{}`, "a=x", true},
+		{`{a: x}`, "a=x", true},
+		{`{a: x}`, "a=X", false},
+		{`{a: x}`, "a=xx", false},
+		{`{a: x}`, "a=", false},
+		{`{a: x}`, "b=x", false},
+		{`{a: x}`, "b=y a=x", true},
+		{`{a: ""}`, "a=", true},
+		{`{a: ""}`, "", false},
+		{`{a: "*"}`, "a=", true},
+		{`{a: "*"}`, "a=x", true},
+		{`{a: "*"}`, "", false},
+		{`{a: /api/*}`, "a=/api/", true},
+		{`{a: /api/*}`, "a=/api/v1", true},
+		{`{a: /api/*}`, "a=/api", false},
+		{`{a: /api/*}`, "", false},
+		{`{a: "re:[xy]+"}`, "a=xyx", true},
+		{`{a: "re:[xy]+"}`, "a=xyz", false},
+		{`{a: "re:[xy]+"}`, "a=zxy", false},
+		{`{a: "re:[xy]+"}`, "", false},
+		{`{a: "re:x|y"}`, "a=y", true},
+		{`{a: "re:x|y"}`, "a=xz", false},
+		{`{a: "re:(?i)get"}`, "a=GET", true},
+		{`{a: 're:(?m)^x$'}`, "a=x\nx", false},
+		{`{a: 're:/a\*b'}`, "a=/a*b", true},
+		{`{a: "re:re:x"}`, "a=re:x", true},
+		{`{a: [x, y]}`, "a=y", true},
+		{`{a: [x, y]}`, "a=z", false},
+		{`{a: [x, /p/*, "re:q+"]}`, "a=/p/1", true},
+		{`{a: [x, /p/*, "re:q+"]}`, "a=qq", true},
+		{`{a: [x, /p/*, "re:q+"]}`, "a=p", false},
+		{`{a: [/p/*, /p/q/*, /p/x]}`, "a=/p/q/x", true},
+		{`{a: [/p/*, /p/q/*, /p/x]}`, "a=/p/x", true},
+		{`{a: [b*, a*, aa, c]}`, "a=ab", true},
+		{`{a: {absent: true}}`, "", true},
+		{`{a: {absent: true}}`, "b=x", true},
+		{`{a: {absent: true}}`, "a=", false},
+		{`{a: absent}`, "a=absent", true},
+		{`{a: absent}`, "", false},
+		{`{a: x, b: y}`, "a=x b=y", true},
+		{`{a: x, b: y}`, "a=x b=z", false},
+		{`{a: x, b: y}`, "a=x", false},
+		{`{a: x, b: {absent: true}}`, "a=x", true},
+		{`{a: x, b: {absent: true}}`, "a=x b=y", false},
+	} {
+		set := parse(t, oneRule("{id: r, when: "+c.when+", limits: [{limit: 1, window: 1s}]}"))
+		req := &Request{Domain: "d"}
+		for a := range strings.SplitSeq(c.attributes, " ") {
+			if key, value, ok := strings.Cut(a, "="); ok {
+				req.Attributes = append(req.Attributes, Attribute{key, value})
+			}
+		}
+		if got := len(set.Match(testHasher, req, nil)) == 1; got != c.want {
+			t.Errorf("when %s: %q matches %t, want %t", c.when, c.attributes, got, c.want)
+		}
+	}
+}
+
+// matched names the limits of an answer.
+func matched(ms []Match) string {
+	var names []string
+	for _, m := range ms {
+		names = append(names, fmt.Sprintf("%s[%d]", m.Rule.ID, m.Limit))
+	}
+	return strings.Join(names, " ")
+}
+
+func TestMatch(t *testing.T) {
+	set := parse(t, `
+domain: shop
+rules:
+  - {id: posts, when: {endpoint: /posts}, per: [user], limits: [{limit: 1, window: 1s}, {limit: 2, window: 1m}]}
+  - {id: all, limits: [{limit: 3, window: 1s}]}
+  - {id: prefix, when: {endpoint: /p*}, limits: [{limit: 4, window: 1s}]}
+  - {id: longer, when: {endpoint: /po*}, limits: [{limit: 4, window: 1s}]}
+  - {id: off, when: {endpoint: /posts}, enabled: false, limits: [{limit: 5, window: 1s}]}
+  - {id: pair, per: [user, ip], limits: [{limit: 6, window: 1s}]}
+---
+domain: other
+rules: [{id: posts, limits: [{limit: 0, window: 1s}]}]
+`)
+	for _, c := range []struct {
+		req  *Request
+		want string
+	}{
+		{request("shop"), "all[0]"},
+		{request("shop", "user=u"), "all[0]"},
+		{request("shop", "endpoint=/posts"), "all[0] prefix[0] longer[0]"},
+		{request("shop", "endpoint=/posts", "user=u"), "posts[0] posts[1] all[0] prefix[0] longer[0]"},
+		{request("shop", "user=u", "ip=i"), "all[0] pair[0]"},
+		{request("shop", "user=", "ip="), "all[0] pair[0]"},
+		{request("other", "endpoint=/posts"), "posts[0]"},
+		{request(""), ""},
+		{request("default"), ""},
+	} {
+		if got := matched(set.Match(testHasher, c.req, nil)); got != c.want {
+			t.Errorf("%v: %q, want %q", *c.req, got, c.want)
+		}
+	}
+}
+
+func TestMatchAppends(t *testing.T) {
+	set := parse(t, oneRule("{id: r, limits: [{limit: 1, window: 1s}]}"))
+	before := Match{Limit: 42}
+	if got := set.Match(testHasher, request("d"), []Match{before}); len(got) != 2 || got[0] != before || got[1].Rule.ID != "r" {
+		t.Errorf("got %v", got)
+	}
+	var zero Set
+	if got := zero.Match(testHasher, request("d"), []Match{before}); len(got) != 1 {
+		t.Errorf("the zero Set matches: %v", got)
+	}
+}
+
+func TestMatchDoesNotAllocate(t *testing.T) {
+	long := strings.Repeat("v", maxValue)
+	var names, attributes []string
+	for i := range maxPer {
+		names = append(names, fmt.Sprintf("%d-%s", i, strings.Repeat("n", 60)))
+		attributes = append(attributes, names[i]+"="+long)
+	}
+	set := parse(t, fmt.Sprintf(`
+domain: d
+rules:
+  - {id: a, when: {endpoint: /a}, per: [user], limits: [{limit: 1, window: 1s}, {limit: 1, window: 2s}]}
+  - {id: b, when: {endpoint: "/*"}, limits: [{limit: 1, window: 1s}]}
+  - {id: c, when: {user: "re:[a-z]*"}, limits: [{limit: 1, window: 1s}]}
+  - {id: d, when: {method: [GET, POST]}, limits: [{limit: 1, window: 1s}]}
+  - {id: e, per: [%s], limits: [{limit: 1, window: 1s}]}
+`, strings.Join(names, ", ")))
+	for _, c := range []struct {
+		req  *Request
+		want string
+	}{
+		{request("d", "method=GET", "user=alice", "endpoint=/a"), "a[0] a[1] b[0] c[0] d[0]"},
+		{request("d", attributes...), "e[0]"},
+	} {
+		var buf [16]Match
+		if got := matched(set.Match(testHasher, c.req, buf[:0])); got != c.want {
+			t.Errorf("matches %s, want %s", got, c.want)
+		}
+		if n := testing.AllocsPerRun(100, func() { set.Match(testHasher, c.req, buf[:0]) }); n != 0 {
+			t.Errorf("%s: %v allocations", c.want, n)
+		}
+	}
+}
+
+// Values beyond the bounds must cost, not break.
+func TestMatchHugeValue(t *testing.T) {
+	set := parse(t, oneRule("{id: r, when: {user: x*}, per: [user], limits: [{limit: 1, window: 1s}]}"))
+	huge := "user=" + strings.Repeat("x", 1<<20)
+	a, b := set.Match(testHasher, request("d", huge), nil), set.Match(testHasher, request("d", huge+"y"), nil)
+	if len(a) != 1 || len(b) != 1 || a[0].Key == b[0].Key {
+		t.Errorf("got %v and %v", a, b)
+	}
+}
+
+// linear is the dumb twin of Set.Match: it asks every rule, and reads conditions
+// as they are written.
+func linear(rules []*Rule, req *Request) []Match {
+	attributes := make(map[string]string)
+	for _, a := range req.Attributes {
+		attributes[a.Key] = a.Value
+	}
+	fits := func(c Condition) bool {
+		value, present := attributes[c.Attribute]
+		return present != c.Absent && (c.Absent || slices.ContainsFunc(c.AnyOf, func(p string) bool {
+			if text, ok := strings.CutPrefix(p, "re:"); ok {
+				return regexp.MustCompile("^(?:" + text + ")$").MatchString(value)
+			}
+			text, prefix := strings.CutSuffix(p, "*")
+			return value == text || prefix && strings.HasPrefix(value, text)
+		}))
+	}
+	var ms []Match
+next:
+	for _, r := range rules {
+		if !r.Enabled || r.Domain != req.Domain {
+			continue
+		}
+		for _, c := range r.When {
+			if !fits(c) {
+				continue next
+			}
+		}
+		parts := []string{r.Domain, r.ID}
+		for _, name := range r.Per {
+			value, ok := attributes[name]
+			if !ok {
+				continue next
+			}
+			parts = append(parts, name, value)
+		}
+		for i, l := range r.Limits {
+			ms = append(ms, Match{Rule: r, Limit: i, Key: testHasher.Key(joined(parts)).With(salt(l))})
+		}
+	}
+	return ms
+}
+
+// joined is the encoding of a name, written down once more.
+func joined(parts []string) []byte {
+	var b []byte
+	for _, p := range parts {
+		b = append(binary.AppendUvarint(b, uint64(len(p))), p...)
+	}
+	return b
+}
+
+var (
+	someAttributes = []string{"a", "b", "c"}
+	someValues     = []string{"", "/", "/x", "/x/", "/x/y", "/xy", "/y", "x", "y"}
+	somePatterns   = []string{"", "/", "/x", "/x/y", "x", "y", "/*", "/x*", "/x/*", "/x/y*", "x*", "re:/?[xy]", "re:.*y"}
+)
+
+// someRule writes a rule in YAML.
+func someRule(t *rapid.T, id int) string {
+	condition := rapid.Custom(func(t *rapid.T) string {
+		pattern := rapid.SampledFrom(somePatterns)
+		switch rapid.IntRange(0, 5).Draw(t, "kind") {
+		case 0:
+			return `"*"`
+		case 1:
+			return "{absent: true}"
+		case 2, 3:
+			list := rapid.SliceOfNDistinct(pattern, 1, 5, rapid.ID[string]).Draw(t, "list")
+			return `["` + strings.Join(list, `", "`) + `"]`
+		}
+		return `"` + pattern.Draw(t, "pattern") + `"`
+	})
+	per := rapid.SliceOfNDistinct(rapid.SampledFrom(someAttributes), 0, 2, rapid.ID[string]).Draw(t, "per")
+	var when []string
+	for _, a := range someAttributes {
+		if rapid.Bool().Draw(t, "has "+a) {
+			c := condition.Draw(t, a)
+			if strings.HasPrefix(c, "{") && slices.Contains(per, a) {
+				continue // refused: it could never match
+			}
+			when = append(when, a+": "+c)
+		}
+	}
+	limits := "{limit: 1, window: 1s}"
+	if rapid.Bool().Draw(t, "two limits") {
+		limits += ", {limit: 9, window: 1h}"
+	}
+	return fmt.Sprintf("- {id: r%d, when: {%s}, per: [%s], limits: [%s], enabled: %t}\n", id,
+		strings.Join(when, ", "), strings.Join(per, ", "), limits, rapid.IntRange(0, 9).Draw(t, "on") > 0)
+}
+
+func TestMatchAsLinear(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := ""
+		for _, domain := range []string{"d", "e"} {
+			text += "---\ndomain: " + domain + "\nrules:\n"
+			for i := range rapid.IntRange(1, 12).Draw(t, "rules") {
+				text += someRule(t, i)
+			}
+		}
+		set, err := Parse("f.yaml", []byte(text))
+		if err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		rules := slices.Collect(set.Rules())
+		for range 20 {
+			req := &Request{Domain: rapid.SampledFrom([]string{"d", "d", "e", "f"}).Draw(t, "domain")}
+			for _, a := range rapid.Permutation(someAttributes).Draw(t, "order") {
+				if rapid.IntRange(0, 3).Draw(t, "has") > 0 {
+					req.Attributes = append(req.Attributes, Attribute{a, rapid.SampledFrom(someValues).Draw(t, "value")})
+				}
+			}
+			if got, want := set.Match(testHasher, req, nil), linear(rules, req); !slices.Equal(got, want) {
+				t.Fatalf("%v matches %s, want %s\n%s", *req, matched(got), matched(want), text)
+			}
+		}
+	})
+}
+
+// The index must not file all rules under the value that they share.
+func TestIndexTellsRulesApart(t *testing.T) {
+	for _, when := range []string{
+		`method: POST, endpoint: /posts/%d`,
+		`method: POST, endpoint: "/posts/%d/*"`,
+		`aaa: "*", endpoint: ["/posts/%[1]d", "/articles/%[1]d/*"], method: [GET, POST]`,
+		`method: {absent: true}, endpoint: /posts/%d, user: "re:[a-z]+"`,
+	} {
+		ix := manyRules(100, when).domains["shop"]
+		a := ix.attributes["endpoint"]
+		if a == nil || len(ix.attributes) != 1 || len(ix.always) > 0 || len(a.present) > 0 {
+			t.Errorf("%s: not filed under endpoint alone", when)
+			continue
+		}
+		for value, rules := range a.exact {
+			if len(rules) > 1 {
+				t.Errorf("%s: %d rules under %q", when, len(rules), value)
+			}
+		}
+	}
+}
+
+// A rule without conditions is asked only if its attributes are there.
+func TestIndexFilesByPer(t *testing.T) {
+	ix := parse(t, oneRule("{id: r, when: {x: {absent: true}}, per: [user], limits: [{limit: 1, window: 1s}]}")).domains["d"]
+	if a := ix.attributes["user"]; len(ix.always) > 0 || a == nil || len(a.present) != 1 {
+		t.Errorf("not filed under user: %v", ix)
+	}
+}
+
+func TestMatchLimitValue(t *testing.T) {
+	set := parse(t, oneRule("{id: r, limits: [{limit: 0, window: 1m}]}"))
+	m := set.Match(testHasher, request("d"), nil)[0]
+	want := algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: 0, Window: 60e9}
+	if got := m.Rule.Limits[m.Limit]; got != want {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}

@@ -1,0 +1,131 @@
+package rules
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+
+	"github.com/weirlimit/weir/ring"
+)
+
+// Attribute is one named value of a request.
+type Attribute struct{ Key, Value string }
+
+// Request is what rules are matched against.
+type Request struct {
+	// Domain is the namespace of the rules. There is no default here.
+	Domain string
+	// Attributes may stand in any order. No key may stand twice. At most 16, and
+	// values of at most 256 bytes, keep Match from allocating; more work as well.
+	Attributes []Attribute
+}
+
+func (r *Request) value(key string) (string, bool) {
+	for i := range r.Attributes {
+		if r.Attributes[i].Key == key {
+			return r.Attributes[i].Value, true
+		}
+	}
+	return "", false
+}
+
+// Match is one limit that applies to a request.
+type Match struct {
+	Rule *Rule
+	// Limit is the index of the limit in Rule.Limits.
+	Limit int
+	// Key is the counter's. The keys of one Rule in one answer share their Lo.
+	Key ring.Key
+}
+
+// Set is an immutable set of rules, safe for concurrent use. The zero value has
+// no rules.
+type Set struct {
+	rules    []*Rule
+	domains  map[string]*index
+	revision string
+}
+
+// newSet takes over the rules, which are valid and in file order.
+func newSet(rules []*Rule) *Set {
+	byDomain := make(map[string][]*Rule)
+	for i, r := range rules {
+		r.prepare(i)
+		if r.Enabled {
+			byDomain[r.Domain] = append(byDomain[r.Domain], r)
+		}
+	}
+	s := &Set{rules: rules, domains: make(map[string]*index, len(byDomain)), revision: revision(rules)}
+	for domain, enabled := range byDomain {
+		s.domains[domain] = newIndex(enabled)
+	}
+	return s
+}
+
+// Match appends to buf every limit that applies to req, in the order of the files
+// and of the limits in their rules, and returns the extended slice. It neither
+// keeps req or buf nor allocates while buf has room.
+//
+// Its cost grows with the rules that ask for the same value as req in the
+// attribute that tells most rules apart, not with all rules.
+func (s *Set) Match(h ring.Hasher, req *Request, buf []Match) []Match {
+	ix := s.domains[req.Domain]
+	if ix == nil {
+		return buf
+	}
+	start := len(buf)
+	buf = appendMatches(buf, ix.always, h, req)
+	for i := range req.Attributes {
+		if a := ix.attributes[req.Attributes[i].Key]; a != nil {
+			buf = a.appendMatches(buf, h, req, req.Attributes[i].Value)
+		}
+	}
+	inFileOrder(buf[start:])
+	return buf
+}
+
+// appendMatches appends the limits of those candidates that do apply.
+func appendMatches(buf []Match, candidates []*Rule, h ring.Hasher, req *Request) []Match {
+next:
+	for _, r := range candidates {
+		for i := range r.When {
+			c := &r.When[i]
+			if value, present := req.value(c.Attribute); !c.holds(value, present) {
+				continue next
+			}
+		}
+		key, ok := r.key(h, req)
+		if !ok {
+			continue
+		}
+		for i, salt := range r.salts {
+			buf = append(buf, Match{Rule: r, Limit: i, Key: key.With(salt)})
+		}
+	}
+	return buf
+}
+
+func inFileOrder(matches []Match) {
+	compare := func(a, b Match) int {
+		return cmp.Or(cmp.Compare(a.Rule.order, b.Rule.order), cmp.Compare(a.Limit, b.Limit))
+	}
+	if !slices.IsSortedFunc(matches, compare) {
+		slices.SortFunc(matches, compare)
+	}
+}
+
+// Len returns how many rules there are, disabled ones included.
+func (s *Set) Len() int { return len(s.rules) }
+
+// Rules returns all rules in the order of the files, disabled ones included.
+func (s *Set) Rules() iter.Seq[*Rule] { return slices.Values(s.rules) }
+
+// Revision returns 16 hexadecimal digits that two sets share only if they decide
+// alike: comments, formatting and the names of files do not matter, the order of
+// rules does.
+func (s *Set) Revision() string {
+	if s.revision == "" {
+		return emptyRevision
+	}
+	return s.revision
+}

@@ -1,0 +1,159 @@
+package rules
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/fsnotify/fsnotify"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Source keeps the rules of a path up to date while Run runs. Its methods are
+// safe for concurrent use.
+type Source struct {
+	path    string
+	log     *slog.Logger
+	metrics *metrics
+	set     atomic.Pointer[Set]
+
+	// content is what was read last, good or bad. Owned by Run.
+	content contentHash
+
+	mu       sync.Mutex
+	err      error        // guarded by mu
+	onChange []func(*Set) // guarded by mu
+}
+
+// Open loads the rules of a path, as Load does, and fails if they are refused:
+// there is no last good set to stay with yet.
+func Open(path string, log *slog.Logger, reg prometheus.Registerer) (*Source, error) {
+	sources := readFiles(path)
+	set, err := load(sources)
+	if err != nil {
+		return nil, err
+	}
+	m, err := newMetrics(reg)
+	if err != nil {
+		return nil, fmt.Errorf("register the metrics of rules: %w", err)
+	}
+	m.loadedSet(set)
+	s := &Source{path: path, log: log, metrics: m, content: hashContent(sources)}
+	s.set.Store(set)
+	return s, nil
+}
+
+// Set returns the rules in force, never nil. A caller asks once per request, so
+// that all its answers come from one set.
+func (s *Source) Set() *Set { return s.set.Load() }
+
+// Err returns why the files as they are now were refused, or nil if they are in
+// force. It is a *LoadError.
+func (s *Source) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// OnChange registers f to be called with every set that comes into force after
+// it. Run calls it, one call at a time, when Set returns that set already; f
+// should not block, because no change is seen meanwhile. A change of comments
+// only is none. Whoever registers before Run misses none.
+func (s *Source) OnChange(f func(*Set)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.onChange = append(s.onChange, f)
+}
+
+// Run follows the files until ctx ends, and then returns nil. At most one Run may
+// run at a time.
+//
+// Bad rules are refused whole and logged once; the set in force stays until they
+// are good. So it does while the files are gone.
+func (s *Source) Run(ctx context.Context) error {
+	return s.run(ctx, fsnotify.NewWatcher)
+}
+
+func (s *Source) run(ctx context.Context, open func() (*fsnotify.Watcher, error)) error {
+	if s.path == "" {
+		<-ctx.Done()
+		return nil
+	}
+	w := watch{open: open}
+	defer w.close()
+	for blind := false; ; {
+		// Watch first, then read: what changes in between is noticed.
+		err := w.cover(s.path)
+		if err != nil && !blind {
+			s.log.Warn("rules cannot be watched, only polled", "path", s.path, "interval", pollInterval, "error", err)
+		}
+		blind = err != nil
+		s.reload()
+		if !w.wait(ctx) {
+			return nil
+		}
+	}
+}
+
+// reload reads the files and puts them in force if they are good and new.
+func (s *Source) reload() {
+	sources := readFiles(s.path)
+	content := hashContent(sources)
+	if content == s.content {
+		return
+	}
+	s.content = content
+	set, err := load(sources)
+	if err != nil {
+		s.setErr(err)
+		s.metrics.refused()
+		s.log.Error("rules refused, the last good ones stay", "path", s.path, "revision", s.Set().Revision(), "error", err)
+		return
+	}
+	changed := set.Revision() != s.Set().Revision()
+	if changed {
+		s.set.Store(set)
+	}
+	s.setErr(nil)
+	s.metrics.loadedSet(set)
+	s.log.Info("rules loaded", "path", s.path, "revision", set.Revision(), "rules", set.Len(), "changed", changed)
+	if changed {
+		s.tell(set)
+	}
+}
+
+func (s *Source) setErr(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
+}
+
+func (s *Source) tell(set *Set) {
+	s.mu.Lock()
+	hooks := s.onChange
+	s.mu.Unlock()
+	for _, f := range hooks {
+		f(set)
+	}
+}
+
+// contentHash tells whether files have changed since they were read last.
+type contentHash [sha256.Size]byte
+
+func hashContent(sources []source) contentHash {
+	hash := sha256.New()
+	var b []byte
+	for _, src := range sources {
+		b = appendText(b[:0], src.name)
+		b = appendFlag(b, src.err != nil)
+		if src.err != nil {
+			b = appendText(b, src.err.Error())
+		}
+		b = appendText(b, src.data)
+		hash.Write(b)
+	}
+	return contentHash(hash.Sum(nil))
+}
