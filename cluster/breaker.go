@@ -4,10 +4,9 @@ import "time"
 
 // Times of the breaker.
 const (
-	probeEvery   = 250 * time.Millisecond // between pings on a quiet or open lane, and between connects
-	probeTimeout = 25 * time.Millisecond  // an answer that takes longer does not close the breaker
-	silence      = 750 * time.Millisecond // a peer that says nothing for so long is not there
-	tripAfter    = 3                      // timeouts in a row, each of a question sent after the one before
+	probeEvery = 250 * time.Millisecond // between pings on a quiet or open lane, and between connects
+	silence    = 750 * time.Millisecond // a peer that says nothing for so long is not there
+	tripAfter  = 3                      // timeouts in a row, each of a question sent after the one before
 )
 
 // breaker decides whether it makes sense to ask a peer. It is a pure state
@@ -16,8 +15,9 @@ const (
 // that is answered as quickly as a question must be. So a peer that is alive but
 // too slow to be of use stays open, and the breaker does not flap.
 //
-// The zero value is open.
+// The zero value is open; attempt must be set.
 type breaker struct {
+	attempt  time.Duration // how long a question may wait for its answer
 	closed   bool
 	timeouts int       // in a row
 	lastLate time.Time // when the last of them was counted
@@ -25,9 +25,9 @@ type breaker struct {
 	heard    time.Time // when the peer last said anything
 }
 
-func (b *breaker) connected(now time.Time) { *b = breaker{heard: now} }
+func (b *breaker) connected(now time.Time) { *b = breaker{attempt: b.attempt, heard: now} }
 
-func (b *breaker) broken() { *b = breaker{} }
+func (b *breaker) broken() { *b = breaker{attempt: b.attempt} }
 
 func (b *breaker) answered(now time.Time) {
 	b.heard = now
@@ -37,10 +37,10 @@ func (b *breaker) answered(now time.Time) {
 // timedOut counts a question that was sent at sent and got no answer in time.
 // Of many that were under way together one counts: a single pause of the peer
 // must not open the breaker because it was busy. And a question that waited for
-// less than attemptTimeout does not count at all: else a caller in a hurry could
+// less than an attempt does not count at all: else a caller in a hurry could
 // cut off a healthy peer from everybody.
 func (b *breaker) timedOut(sent, now time.Time) {
-	if sent.Before(b.lastLate) || now.Sub(sent) < attemptTimeout {
+	if sent.Before(b.lastLate) || now.Sub(sent) < b.attempt {
 		return
 	}
 	b.lastLate = now
@@ -51,7 +51,7 @@ func (b *breaker) timedOut(sent, now time.Time) {
 
 func (b *breaker) pong(now time.Time) {
 	b.heard = now
-	if !b.pingSent.IsZero() && now.Sub(b.pingSent) <= probeTimeout {
+	if !b.pingSent.IsZero() && now.Sub(b.pingSent) <= b.attempt {
 		b.closed = true
 		b.timeouts = 0
 	}

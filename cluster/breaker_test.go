@@ -65,7 +65,7 @@ func TestBreakerTimeline(t *testing.T) {
 		{"silence opens it", append(up[:3:3], ping(251, true), quiet(500, true), quiet(760, false), pong(5000, false), ping(5001, false), pong(5002, true))},
 	} {
 		t.Run(tl.name, func(t *testing.T) {
-			var b breaker
+			b := breaker{attempt: DefaultAttemptTimeout}
 			for i, s := range tl.steps {
 				if s.do(&b); b.closed != s.closed {
 					t.Errorf("step %d, %s: closed %v, want %v", i, s.what, b.closed, s.closed)

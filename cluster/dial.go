@@ -1,21 +1,14 @@
 package cluster
 
 import (
-	"context"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
-
-	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
-// Times of connecting to a peer.
-const (
-	connectTimeout = time.Second
-	answerTimeout  = time.Second // of Answers
-)
+const connectTimeout = time.Second // to a peer
 
 // Dial is the Dialer for real networks.
 func Dial(address string) (*grpc.ClientConn, error) {
@@ -35,17 +28,4 @@ func dialOptions() []grpc.DialOption {
 			MinConnectTimeout: connectTimeout,
 		}),
 	}
-}
-
-// Answers reports whether the node id runs at address right now.
-func Answers(ctx context.Context, address, id string) bool {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
-	conn, err := Dial(address)
-	if err != nil {
-		return false
-	}
-	defer conn.Close()
-	resp, err := weirv1.NewRateLimiterHealthClient(conn).GetHealthStatus(ctx, &weirv1.GetHealthStatusRequest{})
-	return err == nil && resp.GetNodeId() == id
 }

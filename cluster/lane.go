@@ -58,8 +58,8 @@ var (
 	errOverflow = errors.New("too much is waiting for the peer already")
 )
 
-func newLane(conn *grpc.ClientConn) *lane {
-	return &lane{conn: conn, wake: make(chan struct{}, 1), pending: make(map[uint32]waiting)}
+func newLane(conn *grpc.ClientConn, attempt time.Duration) *lane {
+	return &lane{conn: conn, breaker: breaker{attempt: attempt}, wake: make(chan struct{}, 1), pending: make(map[uint32]waiting)}
 }
 
 // enqueue appends a question for every group, and returns the id of the first;

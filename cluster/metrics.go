@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"errors"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -17,6 +18,8 @@ type RouterConfig struct {
 	Local Local
 	// Dial connects to the others.
 	Dial Dialer
+	// AttemptTimeout is the most that a question to a peer waits for its answer.
+	AttemptTimeout time.Duration
 	// Metrics is where the router's metrics are registered.
 	Metrics prometheus.Registerer
 }

@@ -37,7 +37,7 @@ func (r *Router) startPeer(m Member) (*peer, error) {
 			p.closeConns()
 			return nil, fmt.Errorf("dial peer %s at %s: %w", m.ID, m.Address, err)
 		}
-		p.lanes = append(p.lanes, newLane(conn))
+		p.lanes = append(p.lanes, newLane(conn, r.attempt))
 	}
 	p.metrics = r.metrics.peer(p)
 	var ctx context.Context
@@ -61,7 +61,7 @@ func (p *peer) closeConns() {
 func (r *Router) retire(p *peer) {
 	r.metrics.forget(p)
 	r.running.Go(func() {
-		grace := time.NewTimer(retireGrace)
+		grace := time.NewTimer(r.attempt + retireGrace)
 		defer grace.Stop()
 		select {
 		case <-grace.C:

@@ -12,11 +12,13 @@ import (
 	"github.com/weirlimit/weir/shard"
 )
 
-// Times of a question to a peer.
+// DefaultAttemptTimeout is the most that one question waits for its answer, unless
+// configured otherwise.
+const DefaultAttemptTimeout = 25 * time.Millisecond
+
 const (
-	attemptTimeout = 25 * time.Millisecond // the most that one question waits for its answer
-	attemptShare   = 0.4                   // and the most of the caller's own time
-	retireGrace    = 250 * time.Millisecond
+	attemptShare = 0.4                    // the most of the caller's own time that one question waits
+	retireGrace  = 250 * time.Millisecond // what peers that are left get to finish, beyond an attempt
 )
 
 // Local answers from this node's counters. *shard.Shard is one.
@@ -34,6 +36,7 @@ type Router struct {
 	self    string // this node's id
 	local   Local
 	dial    Dialer
+	attempt time.Duration
 	metrics *routerMetrics
 	table   atomic.Pointer[table]
 	asks    sync.Pool // of *ask, this router's own: timers and channels belong to one synctest bubble
@@ -188,7 +191,7 @@ func (r *Router) askOne(ctx context.Context, t *table, owner int, g *shard.Group
 // newAsk returns an ask that has the caller's token, nil if the caller's time is
 // up already.
 func (r *Router) newAsk(ctx context.Context) *ask {
-	timeout := attemptTimeout
+	timeout := r.attempt
 	now := time.Now()
 	if deadline, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, time.Duration(attemptShare*float64(deadline.Sub(now))))
@@ -222,10 +225,11 @@ func (r *Router) wait(ctx context.Context, a *ask) (late bool) {
 // nothing until SetView.
 func NewRouter(c RouterConfig) *Router {
 	r := &Router{
-		self:  c.Self,
-		local: c.Local,
-		dial:  c.Dial,
-		peers: make(map[Member]*peer),
+		self:    c.Self,
+		local:   c.Local,
+		dial:    c.Dial,
+		attempt: c.AttemptTimeout,
+		peers:   make(map[Member]*peer),
 	}
 	r.metrics = newRouterMetrics(c.Metrics, r)
 	r.stopped, r.stop = context.WithCancel(context.Background())

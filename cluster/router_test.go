@@ -81,7 +81,7 @@ func newTestCluster(t *testing.T, size int) *testCluster {
 			t.Fatal(err)
 		}
 		n := &testNode{id: id, shard: s}
-		n.router = NewRouter(RouterConfig{Self: id, Local: s, Dial: c.dial, Metrics: prometheus.NewRegistry()})
+		n.router = NewRouter(RouterConfig{Self: id, Local: s, Dial: c.dial, AttemptTimeout: DefaultAttemptTimeout, Metrics: prometheus.NewRegistry()})
 		c.nodes = append(c.nodes, n)
 		c.serve(n)
 		members = append(members, Member{ID: id, Address: id + ":1", Incarnation: 1})
@@ -365,8 +365,8 @@ func TestBatchGoesToEveryOwnerAtOnce(t *testing.T) {
 		resume := c.nodes[1].stall()
 		start := time.Now()
 		c.nodes[0].router.Decide(t.Context(), groups)
-		if took := time.Since(start); took != attemptTimeout {
-			t.Errorf("took %v, want the %v of the owner that does not answer", took, attemptTimeout)
+		if took := time.Since(start); took != DefaultAttemptTimeout {
+			t.Errorf("took %v, want the %v of the owner that does not answer", took, DefaultAttemptTimeout)
 		}
 		resume()
 		for i, g := range groups[:300] {
@@ -409,7 +409,7 @@ func TestNewViewFinishesWhatIsUnderWay(t *testing.T) {
 		}()
 		synctest.Wait()
 		c.setView(c.view.Members[:2])
-		time.Sleep(attemptTimeout / 2)
+		time.Sleep(DefaultAttemptTimeout / 2)
 		resume()
 		if g := <-answered; g.Takes[0].Source != shard.Owner {
 			t.Errorf("the old owner's answer was lost: %+v", g)

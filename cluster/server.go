@@ -23,6 +23,9 @@ type Server struct {
 // NewServer returns the server for the counters behind local.
 func NewServer(local Local) *Server { return &Server{local: local} }
 
+// Register registers the server with a gRPC server.
+func (s *Server) Register(r grpc.ServiceRegistrar) { peerv1.RegisterPeerServer(r, s) }
+
 // Exchange implements peerv1.PeerServer. One goroutine reads a frame, decides all
 // of it, and writes one frame of answers.
 func (s *Server) Exchange(stream grpc.BidiStreamingServer[peerv1.ExchangeRequest, peerv1.ExchangeResponse]) error {

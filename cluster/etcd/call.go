@@ -7,6 +7,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // call gives one exchange with etcd a time-out of its own and notes in health
@@ -18,10 +20,10 @@ func (r *Registry) call(ctx context.Context, timeout time.Duration, exchange fun
 	if ctx.Err() != nil {
 		return err // says nothing about etcd
 	}
-	r.health.exchange(err)
-	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("etcd at %s: no answer in %v: %w", r.where, timeout, err)
+	if errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.DeadlineExceeded {
+		err = fmt.Errorf("etcd at %s: no answer in %v", r.where, timeout)
 	}
+	r.health.exchange(err)
 	return err
 }
 

@@ -66,7 +66,7 @@ func (m *member) start(ctx context.Context, host, port string, cfg ServerConfig)
 				started <- errPanic // p says no more, as a rule: a nil pointer
 			}
 		}()
-		etcd, err := embed.StartEtcd(memberConfig(host, port, cfg.Dir, m.words, streams))
+		etcd, err := embed.StartEtcd(memberConfig(streams, host, port, cfg.Dir, m.words))
 		m.etcd = etcd
 		started <- err
 	}()
@@ -121,7 +121,7 @@ func (m *member) awaitReady(ctx context.Context) error {
 
 func notReady(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fmt.Errorf("not ready in %v", startTimeout)
+		return errors.New("it is not ready in time")
 	}
 	return ctx.Err()
 }
@@ -151,8 +151,8 @@ func (m *member) release() {
 }
 
 // memberConfig configures a silent etcd of one member that serves nothing but
-// gRPC.
-func memberConfig(host, port, dir string, words *lastWords, streams context.Context) *embed.Config {
+// gRPC, and ends the streams of its clients when streams is done.
+func memberConfig(streams context.Context, host, port, dir string, words *lastWords) *embed.Config {
 	client := url.URL{Scheme: "http", Host: net.JoinHostPort(host, port)}
 	// Nobody is to connect there; a fixed port would clash with another etcd.
 	peer := url.URL{Scheme: "http", Host: "127.0.0.1:0"}

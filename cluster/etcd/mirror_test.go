@@ -3,6 +3,7 @@ package etcd
 import (
 	"encoding/json"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -16,105 +17,149 @@ import (
 // TestMirrorAgainstModel lets anybody write anything and compares what is handed
 // out with what a plain map says.
 func TestMirrorAgainstModel(t *testing.T) {
-	r, err := ring.Build(smallRing, []string{"a", "b"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	rawView := func(number uint64, variant string) []byte {
-		b, err := cluster.MarshalView(&cluster.View{Number: number, Ring: r, Members: []cluster.Member{
-			{ID: "a", Address: variant}, {ID: "b", Address: "b:1"},
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return b
-	}
-	k := keysOf("test")
-	params := []byte("params")
-
 	rapid.Check(t, func(t *rapid.T) {
-		m := newMirror(k, slog.New(slog.DiscardHandler))
-		stored := map[string]*keyValue{} // what etcd holds
-		revision := int64(0)
-		var good *keyValue // the view that is believed
-		var number uint64  // of it
-		var last cluster.Snapshot
-		handedOut := false
-
+		m := &model{
+			t:      t,
+			keys:   keysOf("test"),
+			mirror: newMirror(keysOf("test"), slog.New(slog.DiscardHandler)),
+			stored: make(map[string]*keyValue),
+		}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
-			key := rapid.SampledFrom([]string{k.nodes + "a", k.nodes + "b", k.nodes + "!", k.view, k.view, k.params, "/weir/test/rules/x"}).Draw(t, "key")
-			revision++
-			switch rapid.SampledFrom([]string{"put", "put", "put", "delete", "list", "wipe"}).Draw(t, "what") {
-			case "put":
-				var value []byte
-				switch {
-				case key == k.params:
-					value = []byte(rapid.SampledFrom([]string{"params", "params", "others"}).Draw(t, "params"))
-				case key == k.view:
-					value = rawView(uint64(rapid.IntRange(0, 5).Draw(t, "number")), rapid.SampledFrom([]string{"x", "y"}).Draw(t, "variant"))
-				default:
-					id := strings.TrimPrefix(key, k.nodes)
-					value, _ = json.Marshal(node(id, uint64(rapid.IntRange(0, 2).Draw(t, "incarnation"))))
-				}
-				if rapid.IntRange(0, 9).Draw(t, "damage") == 0 {
-					value = value[:len(value)/2]
-				}
-				kv := &keyValue{Key: []byte(key), Value: value, ModRevision: revision}
-				stored[key] = kv
-				m.set(kv)
-			case "delete":
-				delete(stored, key)
-				m.unset(key, revision)
-			case "wipe":
-				clear(stored)
-				revision = 1
-				fallthrough
-			case "list":
-				var kvs []*keyValue
-				for _, kv := range stored {
-					kvs = append(kvs, kv)
-				}
-				m.replace(kvs, revision)
-			}
-
-			if kv := stored[k.view]; kv != nil && stored[k.params] != nil && string(stored[k.params].Value) == "params" {
-				if v, err := cluster.UnmarshalView(kv.Value); err == nil && v.Number > number {
-					good, number = kv, v.Number
-				}
-			}
-			var nodes []cluster.Node
-			for _, id := range []string{"a", "b"} {
-				if kv := stored[k.nodes+id]; kv != nil {
-					var n cluster.Node
-					if json.Unmarshal(kv.Value, &n) == nil && n.Incarnation > 0 {
-						nodes = append(nodes, n)
-					}
-				}
-			}
-
-			s, changed := m.snapshot(params)
-			if !slices.Equal(s.Nodes, nodes) {
-				t.Fatalf("nodes %v, not %v", s.Nodes, nodes)
-			}
-			if (s.View == nil) != (good == nil) || s.View != nil && s.View.Number != number {
-				t.Fatalf("view %+v, not %d", s.View, number)
-			}
-			if s.View != nil && m.view.alarm == "" && s.ViewRevision != stored[k.view].ModRevision {
-				t.Fatalf("revision %d, stored is %v", s.ViewRevision, stored[k.view])
-			}
-			trusted := stored[k.view] != nil && good != nil && string(stored[k.view].Value) == string(good.Value) || stored[k.view] == nil && good == nil
-			trusted = trusted && stored[k.params] != nil && string(stored[k.params].Value) == "params"
-			if (m.view.alarm == "") != trusted {
-				t.Fatalf("alarm %q, trusted %v", m.view.alarm, trusted)
-			}
-			same := handedOut && slices.Equal(s.Nodes, last.Nodes) && s.View == last.View && s.ViewRevision == last.ViewRevision
-			if changed == same {
-				t.Fatalf("changed %v from %+v to %+v", changed, last, s)
-			}
-			handedOut, last = true, s
+			m.step()
+			m.compare()
 		}
 	})
 }
+
+// ourParams are what stands in etcd while it is the one that it was.
+const ourParams = "params"
+
+// model is the dumb twin of a mirror, next to it.
+type model struct {
+	t      *rapid.T
+	keys   keys
+	mirror *mirror
+
+	stored   map[string]*keyValue // what etcd holds
+	revision int64
+	good     *keyValue // the view that is to be believed
+	number   uint64    // of good
+	last     *cluster.Snapshot
+}
+
+// step changes what etcd holds and tells the mirror.
+func (m *model) step() {
+	k := m.keys
+	key := rapid.SampledFrom([]string{
+		k.nodes + "a", k.nodes + "b", k.nodes + "!", k.view, k.view, k.params, "/weir/test/rules/x",
+	}).Draw(m.t, "key")
+	m.revision++
+	switch rapid.SampledFrom([]string{"put", "put", "put", "delete", "list", "wipe"}).Draw(m.t, "what") {
+	case "put":
+		kv := &keyValue{Key: []byte(key), Value: m.value(key), ModRevision: m.revision}
+		m.stored[key] = kv
+		m.mirror.set(kv)
+	case "delete":
+		delete(m.stored, key)
+		m.mirror.unset(key, m.revision)
+	case "wipe":
+		clear(m.stored)
+		m.revision = 1
+		m.mirror.replace(nil, 1)
+	case "list":
+		m.mirror.replace(slices.Collect(maps.Values(m.stored)), m.revision)
+	}
+	if kv := m.stored[k.view]; kv != nil && m.ours() {
+		if v, err := cluster.UnmarshalView(kv.Value); err == nil && v.Number > m.number {
+			m.good, m.number = kv, v.Number
+		}
+	}
+}
+
+// value draws something to put at key, now and then damaged.
+func (m *model) value(key string) []byte {
+	var value []byte
+	switch key {
+	case m.keys.params:
+		value = []byte(rapid.SampledFrom([]string{ourParams, ourParams, "others"}).Draw(m.t, "params"))
+	case m.keys.view:
+		number := rapid.IntRange(0, 5).Draw(m.t, "number")
+		address := rapid.SampledFrom([]string{"x", "y"}).Draw(m.t, "address")
+		value, _ = cluster.MarshalView(&cluster.View{
+			Number:  uint64(number),
+			Ring:    tinyRing,
+			Members: []cluster.Member{{ID: "a", Address: address}},
+		})
+	default:
+		id := strings.TrimPrefix(key, m.keys.nodes)
+		value, _ = json.Marshal(node(id, uint64(rapid.IntRange(0, 2).Draw(m.t, "incarnation"))))
+	}
+	if rapid.IntRange(0, 9).Draw(m.t, "damage") == 0 {
+		value = value[:len(value)/2]
+	}
+	return value
+}
+
+func (m *model) ours() bool {
+	kv := m.stored[m.keys.params]
+	return kv != nil && string(kv.Value) == ourParams
+}
+
+// trusted says whether etcd holds the view that is believed.
+func (m *model) trusted() bool {
+	kv := m.stored[m.keys.view]
+	switch {
+	case !m.ours():
+		return false
+	case kv == nil || m.good == nil:
+		return kv == nil && m.good == nil
+	}
+	return string(kv.Value) == string(m.good.Value)
+}
+
+func (m *model) nodes() []cluster.Node {
+	var nodes []cluster.Node
+	for _, id := range []string{"a", "b"} {
+		var n cluster.Node
+		kv := m.stored[m.keys.nodes+id]
+		if kv != nil && json.Unmarshal(kv.Value, &n) == nil && n.Incarnation > 0 {
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes
+}
+
+// compare fails if the mirror hands out something else than the model would.
+func (m *model) compare() {
+	s, changed := m.mirror.snapshot([]byte(ourParams))
+	if want := m.nodes(); !slices.Equal(s.Nodes, want) {
+		m.t.Fatalf("nodes %v, not %v", s.Nodes, want)
+	}
+	if (s.View == nil) != (m.good == nil) || s.View != nil && s.View.Number != m.number {
+		m.t.Fatalf("view %+v, not %d", s.View, m.number)
+	}
+	alarm := m.mirror.view.alarm
+	if (alarm == "") != m.trusted() {
+		m.t.Fatalf("alarm %q, trusted %v", alarm, m.trusted())
+	}
+	if s.View != nil && alarm == "" && s.ViewRevision != m.stored[m.keys.view].ModRevision {
+		m.t.Fatalf("revision %d, stored is %v", s.ViewRevision, m.stored[m.keys.view])
+	}
+	same := m.last != nil && slices.Equal(s.Nodes, m.last.Nodes) && s.View == m.last.View && s.ViewRevision == m.last.ViewRevision
+	if changed == same {
+		m.t.Fatalf("changed %v from %+v to %+v", changed, m.last, s)
+	}
+	m.last = &s
+}
+
+// tinyRing has one partition, which is enough to damage.
+var tinyRing = func() *ring.Ring {
+	r, err := ring.FromTables([]uint16{0}, []uint16{0}, 1)
+	if err != nil {
+		panic(err)
+	}
+	return r
+}()
 
 // FuzzMirror shows that nothing that stands in etcd makes a node panic.
 func FuzzMirror(f *testing.F) {

@@ -1,0 +1,204 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+	"github.com/weirlimit/weir/test/process"
+)
+
+func TestThreeProcessesShareEveryLimitExactly(t *testing.T) {
+	// What counts here is that all counts, not how fast: nothing may be let through.
+	_, nodes := startThree(t, rulesPerDay(1000), "--peer-timeout", "4s")
+
+	t.Run("one key", func(t *testing.T) {
+		var counts tally
+		var wg sync.WaitGroup
+		for i := range 100 {
+			wg.Go(func() {
+				for j := range 50 {
+					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+					counts.add(nodes[(i+j)%3].Client.Check(ctx, user("one")))
+					cancel()
+				}
+			})
+		}
+		wg.Wait()
+		counts.noErrors(t)
+		if allowed := 5000 - counts.denied.Load(); allowed != 1000 || counts.failOpen.Load() != 0 {
+			t.Errorf("%d of 5000 allowed, %d let through undecided; want 1000 and 0", allowed, counts.failOpen.Load())
+		}
+	})
+
+	t.Run("2000 keys", func(t *testing.T) {
+		// Three rounds of 400 tokens each, from all nodes at once: two fit.
+		const keys, batch = 2000, 500
+		var allowed [keys]atomic.Int64
+		var wg sync.WaitGroup
+		for _, n := range nodes {
+			for begin := 0; begin < keys; begin += batch {
+				wg.Go(func() {
+					reqs := make([]*weirv1.RateLimitRequest, batch)
+					for i := range reqs {
+						reqs[i] = user(fmt.Sprint("key-", begin+i))
+						reqs[i].TokensRequested = 400
+					}
+					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+					defer cancel()
+					answers, err := n.Client.CheckBatch(ctx, reqs)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					for i, a := range answers {
+						if a.GetSource() != weirv1.Source_SOURCE_OWNER {
+							t.Errorf("key %d: %v", begin+i, a.GetSource())
+						}
+						if a.GetAllowed() {
+							allowed[begin+i].Add(1)
+						}
+					}
+				})
+			}
+		}
+		wg.Wait()
+		for i := range allowed {
+			if got := allowed[i].Load(); got != 2 {
+				t.Errorf("key %d: %d of 3 allowed, want 2", i, got)
+			}
+		}
+	})
+}
+
+func TestKilledOwner(t *testing.T) {
+	_, nodes := startThree(t, rulesPerDay(1_000_000))
+	victim, others := nodes[2], nodes[:2]
+	var counts atomic.Pointer[tally]
+	counts.Store(new(tally))
+	stop := load(others, &counts)
+	defer stop()
+	pause(t, time.Second)
+	before := newTally(&counts)
+	before.noErrors(t)
+	before.decided(t)
+
+	victim.Kill()
+	killed := time.Now()
+	process.AwaitMembers(t, 10*time.Second, others...)
+	t.Logf("the next owner decides after %v", time.Since(killed).Round(100*time.Millisecond))
+	during := newTally(&counts)
+	during.noErrors(t)
+	if during.failOpen.Load() == 0 {
+		t.Error("no answer was marked fail_open while the owner was dead")
+	}
+
+	pause(t, time.Second)
+	after := newTally(&counts)
+	after.noErrors(t)
+	after.decided(t)
+
+	victim.Restart()
+	process.AwaitMembers(t, 10*time.Second, nodes...)
+	pause(t, time.Second)
+	back := newTally(&counts)
+	back.noErrors(t)
+	stop()
+	for _, n := range victim.Nodes().GetNodes() {
+		if want := uint64(1); n.GetId() == victim.ID {
+			if want = 2; n.GetIncarnation() != want {
+				t.Errorf("%s has incarnation %d, want %d", n.GetId(), n.GetIncarnation(), want)
+			}
+		}
+	}
+	t.Logf("let through: %d of %d while the owner was dead, %d while it came back",
+		during.failOpen.Load(), during.failOpen.Load()+during.owner.Load(), back.failOpen.Load())
+}
+
+// The next owner decides again, from nothing: today a killed owner's counts start
+// afresh.
+func TestNextOwnerEnforcesTheLimit(t *testing.T) {
+	_, nodes := startThree(t, rulesPerDay(3), "--peer-timeout", "4s")
+	nodes[2].Kill()
+	process.AwaitMembers(t, 10*time.Second, nodes[:2]...)
+	for i := range 30 {
+		allowed := 0
+		for j := range 10 {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			resp, err := nodes[j%2].Client.Check(ctx, user(fmt.Sprint("user-", i)))
+			cancel()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if resp.GetAllowed() {
+				allowed++
+			}
+		}
+		if allowed != 3 {
+			t.Errorf("user %d: %d of 10 allowed, want 3", i, allowed)
+		}
+	}
+}
+
+func TestInstantRestartUnderTheSameID(t *testing.T) {
+	_, nodes := startThree(t, rulesPerDay(1000))
+	nodes[1].Kill()
+	nodes[1].Restart()
+	process.AwaitMembers(t, 10*time.Second, nodes...)
+}
+
+func TestNodeThatLeavesIsNotMissed(t *testing.T) {
+	_, nodes := startThree(t, rulesPerDay(1_000_000))
+	var counts atomic.Pointer[tally]
+	counts.Store(new(tally))
+	stop := load(nodes[:2], &counts)
+	defer stop()
+	pause(t, 500*time.Millisecond)
+	nodes[2].Signal(syscall.SIGTERM)
+	if code := nodes[2].Wait(5 * time.Second); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	process.AwaitMembers(t, 5*time.Second, nodes[:2]...)
+	pause(t, 500*time.Millisecond)
+	stop()
+	counts.Load().noErrors(t)
+	counts.Load().decided(t)
+}
+
+func TestEtcdAwayForHalfAMinute(t *testing.T) {
+	etcd, nodes := startThree(t, rulesPerDay(1_000_000))
+	view := nodes[0].Nodes().GetView()
+	var counts atomic.Pointer[tally]
+	counts.Store(new(tally))
+	stop := load(nodes, &counts)
+	defer stop()
+
+	etcd.Kill()
+	pause(t, 30*time.Second)
+	etcd.Start()
+	// Every key is back under a lease when each node sees all of them ready; and
+	// after more than a lease's time nothing has changed either.
+	process.Await(t, 15*time.Second, func() error {
+		for _, n := range nodes {
+			for _, m := range n.Nodes().GetNodes() {
+				if m.GetState() != weirv1.NodeState_NODE_STATE_READY {
+					return fmt.Errorf("%s sees %s as %v", n.ID, m.GetId(), m.GetState())
+				}
+			}
+		}
+		return nil
+	})
+	pause(t, 7*time.Second)
+	stop()
+	c := counts.Load()
+	c.noErrors(t)
+	c.decided(t)
+	if got := process.AwaitMembers(t, time.Second, nodes...); got != view {
+		t.Errorf("view %d, it was %d before etcd went away", got, view)
+	}
+}

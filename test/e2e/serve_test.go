@@ -1,0 +1,201 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir/test/process"
+)
+
+func TestServeFailsInOneSentence(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	bad := writeRules(t, "domain: default\nrules:\n  - id: x\n    limits: [{limit: 1, window: 5}]\n")
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"gRPC port taken", []string{"--grpc", taken.Addr().String()}, `^weir: grpc: listen tcp ` + taken.Addr().String() + `: bind: address already in use\n$`},
+		{"HTTP port taken", []string{"--http", taken.Addr().String()}, `^weir: http: listen tcp ` + taken.Addr().String() + `: bind: address already in use\n$`},
+		{"etcd port taken", []string{"--etcd-listen", taken.Addr().String()}, `^weir: .*etcd.*` + taken.Addr().String() + `.*address already in use\n$`},
+		{"no such rules", []string{"--rules", "/no/such/rules.yaml"}, `^weir: .*/no/such/rules.yaml.*no such file or directory\n$`},
+		{"bad rules", []string{"--rules", bad}, `^weir: .*rules.yaml:4:\d+: rule "x": limits\[0\].window: .*5.*\n$`},
+		{"no etcd", []string{"--etcd", "127.0.0.1:1"}, `^weir: etcd at 127.0.0.1:1: .*\n$`},
+		{"a silent etcd", []string{"--etcd", taken.Addr().String()}, `^weir: etcd at ` + taken.Addr().String() + `: .*\n$`},
+		{"no data directory", []string{"--data-dir", file}, `^weir: .*` + file + `.*not a directory\n$`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			args := append([]string{"serve", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--etcd-listen", "127.0.0.1:0", "--data-dir", t.TempDir()}, tc.args...)
+			cmd := exec.Command(process.Binary(t), args...)
+			var stdout, stderr bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &stdout, &stderr
+			start := time.Now()
+			err := cmd.Run()
+			if code := cmd.ProcessState.ExitCode(); err == nil || code != 1 {
+				t.Errorf("exit code %d, want 1", code)
+			}
+			if took := time.Since(start); took > 6*time.Second { // 5 s, and what a slow machine needs to start a process
+				t.Errorf("took %v", took)
+			}
+			if !regexp.MustCompile(tc.want).MatchString(stderr.String()) || stdout.Len() > 0 {
+				t.Errorf("stderr %q, stdout %q, want %s", stderr.String(), stdout.String(), tc.want)
+			}
+		})
+	}
+}
+
+func TestStopsCleanly(t *testing.T) {
+	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		n := process.Start(t, "--rules", writeRules(t, rulesPerDay(1)))
+		if _, err := n.Client.Check(t.Context(), user("alice")); err != nil { // a connection that stays open
+			t.Error(err)
+		}
+		n.Signal(s)
+		if code := n.Wait(5 * time.Second); code != 0 {
+			t.Errorf("%v: exit code %d", s, code)
+		}
+	}
+}
+
+// A node that is started again finds its etcd's data, and its place.
+func TestSingleNodeRestarts(t *testing.T) {
+	n := process.Start(t, "--rules", writeRules(t, rulesPerDay(1)), "--data-dir", t.TempDir())
+	for range 2 {
+		n.Kill()
+		n.Restart()
+	}
+	if got := n.Nodes().GetNodes(); len(got) != 1 || got[0].GetIncarnation() != 3 {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestSecondNodeUnderOneIDIsRefused(t *testing.T) {
+	n := process.Start(t)
+	cmd := exec.Command(process.Binary(t), "serve", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--etcd", n.Etcd, "--id", n.ID)
+	out, _ := cmd.CombinedOutput()
+	want := fmt.Sprintf("weir: id: %q is taken by a node that runs at %s; give this one another with --id\n", n.ID, n.GRPC)
+	if code := cmd.ProcessState.ExitCode(); code != 1 || string(out) != want {
+		t.Errorf("exit code %d, %q, want 1, %q", code, out, want)
+	}
+}
+
+// What the README's quick start shows.
+func TestQuickstart(t *testing.T) {
+	n := process.Start(t, "--rules", "../../deploy/examples/quickstart.yaml")
+	var last *http.Response
+	var body []byte
+	for i := range 20 { // an edge of the window may give a few more
+		resp, err := http.Post("http://"+n.HTTP+"/v1/check", "application/json",
+			strings.NewReader(`{"identifier_type":"user","identifier":"alice","endpoint":"/api/v1/posts"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err = io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = resp
+		if i == 0 && resp.StatusCode != http.StatusOK {
+			t.Errorf("the first check: %s %s", resp.Status, body)
+		}
+		if resp.StatusCode == http.StatusTooManyRequests {
+			break
+		}
+	}
+	var decision struct {
+		Allowed bool   `json:"allowed"`
+		RuleID  string `json:"rule_id"`
+		Source  string `json:"source"`
+	}
+	if err := json.Unmarshal(body, &decision); err != nil || decision.Allowed || decision.RuleID != "posts-per-user" || decision.Source != "SOURCE_OWNER" {
+		t.Errorf("%v %s", err, body)
+	}
+	for header, want := range map[string]string{
+		"Content-Type":            `^application/json$`,
+		"Retry-After":             `^\d+$`,
+		"RateLimit":               `^"posts-per-user";r=0;t=\d+$`,
+		"RateLimit-Policy":        `^"posts-per-user";q=5;w=10$`,
+		"X-RateLimit-Limit":       `^5$`,
+		"X-RateLimit-Remaining":   `^0$`,
+		"X-RateLimit-Reset":       `^\d+$`,
+		"X-Ratelimit-Retry-After": `^\d+$`,
+	} {
+		if got := last.Header.Get(header); last.StatusCode != http.StatusTooManyRequests || !regexp.MustCompile(want).MatchString(got) {
+			t.Errorf("%d, %s: %q, want %s", last.StatusCode, header, got, want)
+		}
+	}
+	out, err := exec.Command(process.Binary(t), "check", "--node", n.GRPC, "--json", "user=alice", "endpoint=/api/v1/posts").Output()
+	if code := exitCode(err); code != 1 || !json.Valid(out) {
+		t.Errorf("weir check: exit code %d, %s", code, out)
+	}
+}
+
+func exitCode(err error) int {
+	if exit, ok := err.(*exec.ExitError); ok {
+		return exit.ExitCode()
+	}
+	return 0
+}
+
+func TestChangedRulesAreFollowed(t *testing.T) {
+	path := writeRules(t, rulesPerDay(1))
+	n := process.Start(t, "--rules", path)
+	limit := func() string {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		req := user("alice")
+		req.Peek = true
+		resp, err := n.Client.Check(ctx, req)
+		return fmt.Sprint(resp.GetLimit(), " ", err)
+	}
+	write := func(text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(rulesPerDay(7))
+	process.Await(t, 5*time.Second, func() error {
+		if got := limit(); got != "7 <nil>" {
+			return fmt.Errorf("limit %s, want 7", got)
+		}
+		return nil
+	})
+	write("nonsense")
+	process.Await(t, 5*time.Second, func() error {
+		resp, err := http.Get("http://" + n.HTTP + "/v1/health")
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err == nil && !bytes.Contains(body, []byte(`"degraded":true`)) {
+			err = fmt.Errorf("not degraded: %s", body)
+		}
+		return err
+	})
+	if got := limit(); got != "7 <nil>" {
+		t.Errorf("limit %s after a bad change, want 7", got)
+	}
+}

@@ -1,0 +1,340 @@
+// Package process runs real weir processes for tests: it builds the binary once,
+// starts and kills nodes, and runs an etcd in a process of its own.
+package process
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir/client"
+	"github.com/weirlimit/weir/cluster/etcd"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+)
+
+// Times that a process gets before the test gives up on it.
+const (
+	startPatience = 30 * time.Second
+	lookEvery     = 20 * time.Millisecond
+)
+
+const etcdVariable = "WEIR_TEST_ETCD" // its value is "host:port directory"
+
+// Main replaces m.Run in a TestMain: in a process that StartEtcd has started it
+// runs the etcd instead of the tests. It removes the binary at the end.
+func Main(m *testing.M) {
+	if spec := os.Getenv(etcdVariable); spec != "" {
+		os.Exit(runEtcd(spec))
+	}
+	code := m.Run()
+	if binary.dir != "" {
+		_ = os.RemoveAll(binary.dir) // it is in the temporary directory
+	}
+	os.Exit(code)
+}
+
+var binary struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+// Binary builds weir once per test process, with the race detector if the test
+// has it, and returns the binary's path.
+func Binary(t testing.TB) string {
+	t.Helper()
+	binary.once.Do(func() {
+		if binary.dir, binary.err = os.MkdirTemp("", "weir-test-"); binary.err != nil {
+			return
+		}
+		args := []string{"build", "-o", binary.dir + "/weir"}
+		if raceEnabled {
+			args = append(args, "-race")
+		}
+		_, here, _, _ := runtime.Caller(0)
+		cmd := exec.Command("go", append(args, "./cmd/weir")...)
+		cmd.Dir = filepath.Join(filepath.Dir(here), "..", "..")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			binary.err = fmt.Errorf("build weir: %w\n%s", err, out)
+		}
+	})
+	if binary.err != nil {
+		t.Fatal(binary.err)
+	}
+	return binary.dir + "/weir"
+}
+
+// Node is a running weir process.
+type Node struct {
+	ID, GRPC, HTTP, Etcd string
+	Client               *client.Client
+
+	t    testing.TB
+	cmd  *exec.Cmd
+	args []string
+	log  *logFile
+	done chan struct{} // closed when the process has ended
+	err  error         // how, once done is closed
+}
+
+// Start starts a node with these arguments to serve, on free ports unless they say
+// otherwise, and waits until it serves. It is killed when the test ends, and its
+// log is shown if the test has failed.
+func Start(t testing.TB, args ...string) *Node {
+	t.Helper()
+	n := &Node{t: t, args: args}
+	n.start()
+	t.Cleanup(func() {
+		n.Kill()
+		if t.Failed() {
+			t.Logf("log of %s:\n%s", n.ID, n.log.read())
+		}
+	})
+	return n
+}
+
+var readyLine = regexp.MustCompile(`^weir node (\S+) serves gRPC on (\S+) and HTTP on (\S+) \(.*etcd (?:on|at) (\S+)\); try: `)
+
+func (n *Node) start() {
+	n.t.Helper()
+	if n.log == nil {
+		n.log = newLogFile(n.t)
+	}
+	all := append([]string{"serve"}, n.args...)
+	if n.GRPC == "" {
+		all = append([]string{"serve", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--etcd-listen", "127.0.0.1:0", "--data-dir", n.t.TempDir()}, n.args...)
+	} else { // again, at the same place
+		all = append(all, "--grpc", n.GRPC, "--http", n.HTTP, "--id", n.ID)
+	}
+	n.cmd = exec.Command(Binary(n.t), all...)
+	n.cmd.Stderr = n.log.file
+	stdout, err := n.cmd.StdoutPipe()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	if err := n.cmd.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+	line := make(chan string, 1)
+	n.done = make(chan struct{})
+	go func() {
+		r := bufio.NewReader(stdout)
+		first, _ := r.ReadString('\n')
+		line <- first
+		_, _ = io.Copy(io.Discard, r)
+		n.err = n.cmd.Wait()
+		close(n.done)
+	}()
+	select {
+	case first := <-line:
+		m := readyLine.FindStringSubmatch(first)
+		if m == nil {
+			n.t.Fatalf("weir %s did not become ready: %q\n%s", strings.Join(all, " "), first, n.log.read())
+		}
+		n.ID, n.GRPC, n.HTTP, n.Etcd = m[1], m[2], m[3], m[4]
+	case <-time.After(startPatience):
+		_ = n.cmd.Process.Kill()
+		n.t.Fatalf("weir %s is not ready after %v\n%s", strings.Join(all, " "), startPatience, n.log.read())
+	}
+	if n.Client == nil {
+		if n.Client, err = client.New(n.GRPC); err != nil {
+			n.t.Fatal(err)
+		}
+		n.t.Cleanup(func() { _ = n.Client.Close() })
+	}
+}
+
+// Restart starts the node again under its id and ports, after it was killed or
+// stopped.
+func (n *Node) Restart() {
+	n.t.Helper()
+	<-n.done
+	n.start()
+}
+
+// Kill ends the process as a crash would, and waits until it is gone.
+func (n *Node) Kill() {
+	_ = n.cmd.Process.Kill() // it may have ended by itself
+	<-n.done
+}
+
+// Signal sends the process a signal.
+func (n *Node) Signal(s syscall.Signal) {
+	n.t.Helper()
+	if err := n.cmd.Process.Signal(s); err != nil {
+		n.t.Fatalf("signal %v to %s: %v", s, n.ID, err)
+	}
+}
+
+// Wait waits for the end of the process and returns its exit code.
+func (n *Node) Wait(patience time.Duration) int {
+	n.t.Helper()
+	select {
+	case <-n.done:
+	case <-time.After(patience):
+		n.t.Fatalf("%s has not ended after %v", n.ID, patience)
+	}
+	var exit *exec.ExitError
+	if errors.As(n.err, &exit) {
+		return exit.ExitCode()
+	}
+	return 0
+}
+
+// CPU returns the processor time that the process has used.
+func (n *Node) CPU() time.Duration { return CPU(n.t, n.cmd.Process.Pid) }
+
+// Cluster is the view of several nodes as each of them tells it.
+func (n *Node) Nodes() *weirv1.ListNodesResponse {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	resp, err := n.Client.ListNodes(ctx)
+	if err != nil {
+		return &weirv1.ListNodesResponse{}
+	}
+	return resp
+}
+
+// AwaitMembers waits until all nodes route by one view of just these members and
+// reach each other, and returns the number of that view.
+func AwaitMembers(t testing.TB, patience time.Duration, nodes ...*Node) uint64 {
+	t.Helper()
+	var view uint64
+	Await(t, patience, func() error {
+		view = 0
+		for _, n := range nodes {
+			resp := n.Nodes()
+			members := 0
+			for _, m := range resp.GetNodes() {
+				if m.GetMember() {
+					members++
+				}
+				if m.GetMember() && !m.GetReachable() {
+					return fmt.Errorf("%s does not reach %s", n.ID, m.GetId())
+				}
+			}
+			if view == 0 {
+				view = resp.GetView()
+			}
+			if members != len(nodes) || view != resp.GetView() {
+				return fmt.Errorf("%s is at view %d with %d members, want view %d with %d", n.ID, resp.GetView(), members, view, len(nodes))
+			}
+		}
+		return nil
+	})
+	return view
+}
+
+// Await waits until the condition returns no error, and fails with its last one if
+// that does not happen in time.
+func Await(t testing.TB, patience time.Duration, condition func() error) {
+	t.Helper()
+	over := time.After(patience)
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	for {
+		err := condition()
+		if err == nil {
+			return
+		}
+		select {
+		case <-over:
+			t.Fatalf("after %v: %v", patience, err)
+		case <-look.C:
+		}
+	}
+}
+
+// Etcd is an etcd in a process of its own.
+type Etcd struct {
+	Endpoint string
+	t        testing.TB
+	dir      string
+	cmd      *exec.Cmd
+}
+
+// StartEtcd starts an etcd on a free port. It is killed when the test ends.
+func StartEtcd(t testing.TB) *Etcd {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &Etcd{Endpoint: l.Addr().String(), t: t, dir: t.TempDir()}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	e.Start()
+	t.Cleanup(e.Kill)
+	return e
+}
+
+// Start starts it again, with its data and on its port, after Kill.
+func (e *Etcd) Start() {
+	e.t.Helper()
+	e.cmd = exec.Command(os.Args[0])
+	e.cmd.Env = append(os.Environ(), etcdVariable+"="+e.Endpoint+" "+e.dir)
+	e.cmd.Stderr = os.Stderr
+	stdout, err := e.cmd.StdoutPipe()
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	if err := e.cmd.Start(); err != nil {
+		e.t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil {
+		e.t.Fatalf("etcd on %s did not start: %q, %v", e.Endpoint, line, err)
+	}
+}
+
+// Kill ends it as a crash would.
+func (e *Etcd) Kill() {
+	_ = e.cmd.Process.Kill()
+	_ = e.cmd.Wait()
+}
+
+func runEtcd(spec string) int {
+	listen, dir, _ := strings.Cut(spec, " ")
+	s, err := etcd.StartServer(context.Background(), etcd.ServerConfig{Listen: listen, Dir: dir})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	fmt.Println("ready")
+	<-s.Err() // until killed
+	return 1
+}
+
+// logFile collects what a process writes to standard error.
+type logFile struct{ file *os.File }
+
+func newLogFile(t testing.TB) *logFile {
+	f, err := os.CreateTemp(t.TempDir(), "log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return &logFile{f}
+}
+
+func (l *logFile) read() string {
+	b, err := os.ReadFile(l.file.Name())
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
