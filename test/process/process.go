@@ -195,10 +195,10 @@ func (n *Node) Wait(patience time.Duration) int {
 	return 0
 }
 
-// CPU returns the processor time that the process has used.
-func (n *Node) CPU() time.Duration { return CPU(n.t, n.cmd.Process.Pid) }
+// PID returns the process's number.
+func (n *Node) PID() int { return n.cmd.Process.Pid }
 
-// Cluster is the view of several nodes as each of them tells it.
+// Nodes is the cluster as the node sees it, empty if it does not answer.
 func (n *Node) Nodes() *weirv1.ListNodesResponse {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -1,0 +1,215 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+	"github.com/weirlimit/weir/test/process"
+)
+
+const floorVariable = "WEIR_BENCH_FLOOR"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(floorVariable) != "" {
+		serveFloor()
+	}
+	process.Main(m)
+}
+
+// floor is the bare server: it decides nothing, and answers what a check answers.
+type floor struct {
+	weirv1.UnimplementedRateLimiterServer
+}
+
+func (floor) CheckRateLimit(context.Context, *weirv1.RateLimitRequest) (*weirv1.RateLimitResponse, error) {
+	return floorAnswer(), nil
+}
+
+func (floor) CheckRateLimitBatch(_ context.Context, req *weirv1.RateLimitBatchRequest) (*weirv1.RateLimitBatchResponse, error) {
+	resp := &weirv1.RateLimitBatchResponse{Responses: make([]*weirv1.RateLimitResponse, len(req.GetRequests()))}
+	for i := range resp.Responses {
+		resp.Responses[i] = floorAnswer()
+	}
+	return resp, nil
+}
+
+func floorAnswer() *weirv1.RateLimitResponse {
+	return &weirv1.RateLimitResponse{
+		Allowed: true, Limit: 1_000_000_000, RemainingTokens: 999_999_999, ResetTime: 1_800_000_000,
+		RuleId: "per-user", Source: weirv1.Source_SOURCE_OWNER,
+		Window: durationpb.New(24 * time.Hour), ResetAfter: durationpb.New(40 * time.Hour),
+	}
+}
+
+func serveFloor() {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	s := grpc.NewServer()
+	weirv1.RegisterRateLimiterServer(s, floor{})
+	fmt.Println(l.Addr())
+	panic(s.Serve(l))
+}
+
+// startFloor starts the floor in a process of its own.
+func startFloor(b *testing.B) (address string, pid int) {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), floorVariable+"=1")
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		b.Fatal(err)
+	}
+	return line[:len(line)-1], cmd.Process.Pid
+}
+
+// servers are what a benchmark asks, in turn.
+type servers struct {
+	clients []weirv1.RateLimiterClient
+	pids    []int
+}
+
+func (s *servers) add(b *testing.B, address string, pid int) {
+	const connections = 2
+	for range connections {
+		conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { _ = conn.Close() })
+		s.clients = append(s.clients, weirv1.NewRateLimiterClient(conn))
+	}
+	s.pids = append(s.pids, pid)
+}
+
+func (s *servers) cpu(b *testing.B) (sum time.Duration) {
+	for _, pid := range s.pids {
+		sum += process.CPU(b, pid)
+	}
+	return sum
+}
+
+// startWeir starts a cluster of so many nodes.
+func startWeir(b *testing.B, size int) *servers {
+	rules := filepath.Join(b.TempDir(), "rules.yaml")
+	const text = "domain: default\nrules:\n  - {id: per-user, per: [user], limits: [{limit: 1000000000, window: 1d}]}\n"
+	if err := os.WriteFile(rules, []byte(text), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	etcd := process.StartEtcd(b)
+	var nodes []*process.Node
+	s := &servers{}
+	for range size {
+		n := process.Start(b, "--etcd", etcd.Endpoint, "--rules", rules, "--peer-timeout", "1s")
+		nodes = append(nodes, n)
+		s.add(b, n.GRPC, n.PID())
+	}
+	process.AwaitMembers(b, 10*time.Second, nodes...)
+	return s
+}
+
+// users are the identifiers that are asked about, uniformly.
+const users = 100_000
+
+// callers is how many calls are under way at once, per processor.
+const callersPerProcessor = 32
+
+// measure asks b.N times and reports the processor time of all servers per check.
+func measure(b *testing.B, s *servers, perCall int, call func(c weirv1.RateLimiterClient, first int) error) float64 {
+	var next atomic.Int64
+	before := s.cpu(b)
+	b.SetParallelism(callersPerProcessor)
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		mine := int(next.Add(1))
+		for i := mine * 7919; pb.Next(); i++ {
+			if err := call(s.clients[i%len(s.clients)], i*perCall); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	})
+	b.StopTimer()
+	perCheck := float64((s.cpu(b) - before).Microseconds()) / float64(b.N*perCall)
+	b.ReportMetric(perCheck, "cpu-µs/check")
+	b.ReportMetric(float64(b.N*perCall)/b.Elapsed().Seconds(), "checks/s")
+	b.ReportMetric(0, "ns/op") // of one of many callers: says nothing
+	return perCheck
+}
+
+func request(i int) *weirv1.RateLimitRequest {
+	return &weirv1.RateLimitRequest{Identifier: fmt.Sprintf("user-%06d", i%users), IdentifierType: "user", Endpoint: "/api/v1/posts"}
+}
+
+func unary(c weirv1.RateLimiterClient, i int) error {
+	resp, err := c.CheckRateLimit(context.Background(), request(i))
+	if err == nil && (!resp.GetAllowed() || resp.GetSource() != weirv1.Source_SOURCE_OWNER) {
+		err = fmt.Errorf("unexpected answer %v", resp)
+	}
+	return err
+}
+
+const batchSize = 100
+
+func batch(c weirv1.RateLimiterClient, first int) error {
+	req := &weirv1.RateLimitBatchRequest{Requests: make([]*weirv1.RateLimitRequest, batchSize)}
+	for i := range req.Requests {
+		req.Requests[i] = request(first + i)
+	}
+	resp, err := c.CheckRateLimitBatch(context.Background(), req)
+	if err == nil && len(resp.GetResponses()) != batchSize {
+		err = fmt.Errorf("%d answers", len(resp.GetResponses()))
+	}
+	return err
+}
+
+// BenchmarkCPUPerCheck reports the processor time of all servers per check: of the
+// floor, of one node, and of three nodes of which any is asked. "x-floor" is the
+// ratio to the floor, "x-one-node" that to one node, of the same run.
+func BenchmarkCPUPerCheck(b *testing.B) {
+	bare := &servers{}
+	address, pid := startFloor(b)
+	bare.add(b, address, pid)
+	one, three := startWeir(b, 1), startWeir(b, 3)
+	for _, bc := range []struct {
+		name    string
+		perCall int
+		call    func(weirv1.RateLimiterClient, int) error
+	}{{"unary", 1, unary}, {"batch100", batchSize, batch}} {
+		var floorCost, oneCost float64
+		b.Run(bc.name+"/floor", func(b *testing.B) { floorCost = measure(b, bare, bc.perCall, bc.call) })
+		b.Run(bc.name+"/one-node", func(b *testing.B) {
+			oneCost = measure(b, one, bc.perCall, bc.call)
+			b.ReportMetric(oneCost/floorCost, "x-floor")
+		})
+		b.Run(bc.name+"/three-nodes", func(b *testing.B) {
+			cost := measure(b, three, bc.perCall, bc.call)
+			b.ReportMetric(cost/floorCost, "x-floor")
+			b.ReportMetric(cost/oneCost, "x-one-node")
+		})
+	}
+}
