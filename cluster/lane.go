@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 
 	"github.com/weirlimit/weir/shard"
@@ -16,12 +17,13 @@ import (
 )
 
 // lane is one connection with one stream to a peer. Whoever asks appends the
-// question to queue; one goroutine sends whatever has queued up while it was
-// sending the last frame. There is no timer, so an idle lane adds no latency and
-// a busy one batches by itself.
+// question to queue; one goroutine sends whatever has queued up whenever fewer than
+// maxUnacked frames are under way. There is no timer, so an idle lane adds no
+// latency and a busy one batches by itself.
 type lane struct {
 	conn   *grpc.ClientConn
-	closed atomic.Bool // mirrors breaker.closed, for those who do not hold mu
+	frames prometheus.Counter // sent
+	closed atomic.Bool        // mirrors breaker.closed, for those who do not hold mu
 	wake   chan struct{}
 
 	mu      sync.Mutex
@@ -30,6 +32,7 @@ type lane struct {
 	queued  int                // bytes in queue; guarded by mu; <= maxQueue
 	pending map[uint32]waiting // by id; guarded by mu; <= maxPending
 	nextID  uint32             // guarded by mu
+	unacked int                // frames sent that were not answered; guarded by mu; <= maxUnacked
 }
 
 // waiting is a question that was not answered yet.
@@ -58,8 +61,8 @@ var (
 	errOverflow = errors.New("too much is waiting for the peer already")
 )
 
-func newLane(conn *grpc.ClientConn, attempt time.Duration) *lane {
-	return &lane{conn: conn, breaker: breaker{attempt: attempt}, wake: make(chan struct{}, 1), pending: make(map[uint32]waiting)}
+func newLane(conn *grpc.ClientConn, attempt time.Duration, frames prometheus.Counter) *lane {
+	return &lane{conn: conn, frames: frames, breaker: breaker{attempt: attempt}, wake: make(chan struct{}, 1), pending: make(map[uint32]waiting)}
 }
 
 // enqueue appends a question for every group, and returns the id of the first;
@@ -123,6 +126,7 @@ func (l *lane) appendLocked(o op, id uint32, takes []shard.Take) {
 		l.queue = append(l.queue, make([]byte, 0, frameSize))
 		last++
 		l.queue[last] = append(l.queue[last], wireVersion)
+		l.queued++
 	}
 	before := len(l.queue[last])
 	l.queue[last] = appendQuestion(l.queue[last], o, id, takes)
@@ -178,7 +182,7 @@ func (l *lane) broken() {
 	l.closed.Store(false)
 	lost := l.pending
 	l.pending = make(map[uint32]waiting)
-	l.queue, l.queued = nil, 0
+	l.queue, l.queued, l.unacked = nil, 0, 0
 	l.mu.Unlock()
 	for _, w := range lost {
 		w.ask.finish(1)
@@ -220,6 +224,7 @@ func (l *lane) send(ctx context.Context, stream grpc.BidiStreamingClient[peerv1.
 		// Whoever is about to ask gets the chance to come along.
 		runtime.Gosched()
 		for _, frame := range l.takeQueue() {
+			l.frames.Inc()
 			if err := stream.Send(&peerv1.ExchangeRequest{Frame: frame}); err != nil {
 				return
 			}
@@ -245,8 +250,13 @@ func (l *lane) tick() {
 func (l *lane) takeQueue() [][]byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	frames := l.queue
-	l.queue, l.queued = nil, 0
+	n := min(len(l.queue), maxUnacked-l.unacked)
+	frames := l.queue[:n:n]
+	l.queue = l.queue[n:]
+	for _, f := range frames {
+		l.queued -= len(f)
+	}
+	l.unacked += n
 	return frames
 }
 
@@ -291,6 +301,13 @@ func (l *lane) deliver(frame []byte) error {
 		if found {
 			w.ask.finish(1)
 		}
+	}
+	l.mu.Lock()
+	l.unacked--
+	more := len(l.queue) > 0
+	l.mu.Unlock()
+	if more {
+		l.kick()
 	}
 	return r.err
 }

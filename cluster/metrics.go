@@ -27,6 +27,7 @@ type RouterConfig struct {
 // routerMetrics label by peer, of which there are as many as members.
 type routerMetrics struct {
 	forwarded   *prometheus.CounterVec
+	frames      *prometheus.CounterVec
 	lostReturns prometheus.Counter
 }
 
@@ -38,6 +39,10 @@ func newRouterMetrics(r prometheus.Registerer, router *Router) *routerMetrics {
 			Name: "weir_forwarded_total",
 			Help: "Groups of limits that this node asked a peer for, by outcome: answered, late, breaker_open, overflow.",
 		}, []string{"peer", "outcome"}),
+		frames: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_forwarded_frames_total",
+			Help: "Messages in which this node has asked a peer; weir_forwarded_total per message is how well it batches.",
+		}, []string{"peer"}),
 		lostReturns: f.NewCounter(prometheus.CounterOpts{
 			Name: "weir_lost_returns_total",
 			Help: "Tokens of denied requests that could not be given back to a peer, in groups.",
@@ -86,16 +91,18 @@ func (c viewCollector) Collect(ch chan<- prometheus.Metric) {
 
 // peerMetrics are the series of one peer.
 type peerMetrics struct {
-	answered, late, open, overflow prometheus.Counter
+	answered, late, open, overflow, frames prometheus.Counter
 }
 
 func (m *routerMetrics) peer(p *peer) peerMetrics {
 	outcome := func(name string) prometheus.Counter { return m.forwarded.WithLabelValues(p.member.ID, name) }
-	return peerMetrics{outcome("answered"), outcome("late"), outcome("breaker_open"), outcome("overflow")}
+	return peerMetrics{outcome("answered"), outcome("late"), outcome("breaker_open"), outcome("overflow"),
+		m.frames.WithLabelValues(p.member.ID)}
 }
 
 func (m *routerMetrics) forget(p *peer) {
 	m.forwarded.DeletePartialMatch(prometheus.Labels{"peer": p.member.ID})
+	m.frames.DeleteLabelValues(p.member.ID)
 }
 
 func (m *peerMetrics) count(err error, n int) {

@@ -31,15 +31,15 @@ func (p *peer) reachable() bool {
 // startPeer dials m. The caller holds r.mu.
 func (r *Router) startPeer(m Member) (*peer, error) {
 	p := &peer{member: m}
+	p.metrics = r.metrics.peer(p)
 	for range lanesPerPeer() {
 		conn, err := r.dial(m.Address)
 		if err != nil {
 			p.closeConns()
 			return nil, fmt.Errorf("dial peer %s at %s: %w", m.ID, m.Address, err)
 		}
-		p.lanes = append(p.lanes, newLane(conn, r.attempt))
+		p.lanes = append(p.lanes, newLane(conn, r.attempt, p.metrics.frames))
 	}
-	p.metrics = r.metrics.peer(p)
 	var ctx context.Context
 	ctx, p.stop = context.WithCancel(r.stopped)
 	for _, l := range p.lanes {

@@ -42,9 +42,6 @@ func (s *Server) Exchange(stream grpc.BidiStreamingServer[peerv1.ExchangeRequest
 		if err != nil {
 			return status.Errorf(codes.InvalidArgument, "frame: %v", err)
 		}
-		if len(answers) == 0 {
-			continue
-		}
 		if err := stream.Send(&peerv1.ExchangeResponse{Frame: answers}); err != nil {
 			return err
 		}
@@ -85,9 +82,6 @@ func (b *batch) answer(local Local, frame []byte) ([]byte, error) {
 		default:
 			out, i = b.decideRun(local, out, i)
 		}
-	}
-	if len(out) == 1 {
-		return nil, nil
 	}
 	return out, nil
 }

@@ -164,7 +164,7 @@ func FuzzClientFrame(f *testing.F) {
 	g := shard.Group{Allowed: true, Takes: make([]shard.Take, 2)}
 	f.Add(appendAnswer(appendAnswer([]byte{wireVersion}, 0, &g), 1, &shard.Group{}))
 	f.Fuzz(func(t *testing.T, frame []byte) {
-		l := newLane(nil, DefaultAttemptTimeout)
+		l := newLane(nil, DefaultAttemptTimeout, nil)
 		l.closed.Store(true)
 		l.breaker.closed = true
 		a := &ask{done: make(chan struct{}, 1)}

@@ -40,6 +40,7 @@ const (
 	maxGRPCHeader      = 16 << 10
 	handshakeTimeout   = 5 * time.Second
 	answerTimeout      = time.Second     // for another node to say who it is
+	streamWorkers      = 64              // goroutines that are kept for calls; more calls start their own
 	minClientPing      = 5 * time.Second // a client that pings more often is cut off
 )
 
@@ -220,6 +221,7 @@ func newGRPCServer() *grpc.Server {
 	return grpc.NewServer(
 		grpc.MaxRecvMsgSize(api.MaxMessage),
 		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.NumStreamWorkers(streamWorkers),
 		grpc.MaxHeaderListSize(maxGRPCHeader),
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minClientPing, PermitWithoutStream: true}),

@@ -5,13 +5,17 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -91,6 +95,7 @@ func startFloor(b *testing.B) (address string, pid int) {
 type servers struct {
 	clients []weirv1.RateLimiterClient
 	pids    []int
+	metrics []string // URLs
 }
 
 func (s *servers) add(b *testing.B, address string, pid int) {
@@ -104,6 +109,32 @@ func (s *servers) add(b *testing.B, address string, pid int) {
 		s.clients = append(s.clients, weirv1.NewRateLimiterClient(conn))
 	}
 	s.pids = append(s.pids, pid)
+}
+
+// reportBatching reports how many questions a message between two nodes carries.
+func (s *servers) reportBatching(b *testing.B) {
+	var answered, frames float64
+	for _, url := range s.metrics {
+		resp, err := http.Get(url)
+		if err != nil {
+			b.Fatal(err)
+		}
+		parser := expfmt.NewTextParser(model.UTF8Validation)
+		families, err := parser.TextToMetricFamilies(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, m := range families["weir_forwarded_total"].GetMetric() {
+			answered += m.GetCounter().GetValue()
+		}
+		for _, m := range families["weir_forwarded_frames_total"].GetMetric() {
+			frames += m.GetCounter().GetValue()
+		}
+	}
+	if frames > 0 {
+		b.ReportMetric(answered/frames, "questions/message")
+	}
 }
 
 func (s *servers) cpu(b *testing.B) (sum time.Duration) {
@@ -126,6 +157,7 @@ func startWeir(b *testing.B, size int) *servers {
 	for range size {
 		n := process.Start(b, "--etcd", etcd.Endpoint, "--rules", rules, "--peer-timeout", "1s")
 		nodes = append(nodes, n)
+		s.metrics = append(s.metrics, "http://"+n.HTTP+"/metrics")
 		s.add(b, n.GRPC, n.PID())
 	}
 	process.AwaitMembers(b, 10*time.Second, nodes...)
@@ -135,14 +167,14 @@ func startWeir(b *testing.B, size int) *servers {
 // users are the identifiers that are asked about, uniformly.
 const users = 100_000
 
-// callers is how many calls are under way at once, per processor.
-const callersPerProcessor = 32
+// callers is how many calls are under way at once, per node.
+const callers = 64
 
 // measure asks b.N times and reports the processor time of all servers per check.
-func measure(b *testing.B, s *servers, perCall int, call func(c weirv1.RateLimiterClient, first int) error) float64 {
+func measure(b *testing.B, s *servers, callers, perCall int, call func(c weirv1.RateLimiterClient, first int) error) float64 {
 	var next atomic.Int64
 	before := s.cpu(b)
-	b.SetParallelism(callersPerProcessor)
+	b.SetParallelism(max(1, callers/runtime.GOMAXPROCS(0)))
 	b.ResetTimer()
 	b.RunParallel(func(pb *testing.PB) {
 		mine := int(next.Add(1))
@@ -154,6 +186,7 @@ func measure(b *testing.B, s *servers, perCall int, call func(c weirv1.RateLimit
 		}
 	})
 	b.StopTimer()
+	s.reportBatching(b)
 	perCheck := float64((s.cpu(b) - before).Microseconds()) / float64(b.N*perCall)
 	b.ReportMetric(perCheck, "cpu-µs/check")
 	b.ReportMetric(float64(b.N*perCall)/b.Elapsed().Seconds(), "checks/s")
@@ -188,7 +221,8 @@ func batch(c weirv1.RateLimiterClient, first int) error {
 }
 
 // BenchmarkCPUPerCheck reports the processor time of all servers per check: of the
-// floor, of one node, and of three nodes of which any is asked. "x-floor" is the
+// floor, of one node, and of three nodes of which any is asked: each by as many
+// callers as the one, or by as many in all, so that the work is cut finer. "x-floor" is the
 // ratio to the floor, "x-one-node" that to one node, of the same run.
 func BenchmarkCPUPerCheck(b *testing.B) {
 	bare := &servers{}
@@ -201,15 +235,17 @@ func BenchmarkCPUPerCheck(b *testing.B) {
 		call    func(weirv1.RateLimiterClient, int) error
 	}{{"unary", 1, unary}, {"batch100", batchSize, batch}} {
 		var floorCost, oneCost float64
-		b.Run(bc.name+"/floor", func(b *testing.B) { floorCost = measure(b, bare, bc.perCall, bc.call) })
+		b.Run(bc.name+"/floor", func(b *testing.B) { floorCost = measure(b, bare, callers, bc.perCall, bc.call) })
 		b.Run(bc.name+"/one-node", func(b *testing.B) {
-			oneCost = measure(b, one, bc.perCall, bc.call)
+			oneCost = measure(b, one, callers, bc.perCall, bc.call)
 			b.ReportMetric(oneCost/floorCost, "x-floor")
 		})
-		b.Run(bc.name+"/three-nodes", func(b *testing.B) {
-			cost := measure(b, three, bc.perCall, bc.call)
-			b.ReportMetric(cost/floorCost, "x-floor")
-			b.ReportMetric(cost/oneCost, "x-one-node")
-		})
+		for _, all := range []int{3 * callers, callers} {
+			b.Run(fmt.Sprintf("%s/three-nodes/callers=%d", bc.name, all), func(b *testing.B) {
+				cost := measure(b, three, all, bc.perCall, bc.call)
+				b.ReportMetric(cost/floorCost, "x-floor")
+				b.ReportMetric(cost/oneCost, "x-one-node")
+			})
+		}
 	}
 }
