@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -47,7 +48,7 @@ func BenchmarkForward(b *testing.B) {
 				b.Fatal(err)
 			}
 			for !r.Reaches("b") {
-				time.Sleep(time.Millisecond)
+				runtime.Gosched()
 			}
 			keys := make([]ring.Key, 1<<16)
 			for i := range keys {

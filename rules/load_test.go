@@ -119,7 +119,7 @@ func TestLoad(t *testing.T) {
 		dir := t.TempDir()
 		write(t, dir, c.files)
 		set, err := Load(filepath.Join(dir, c.path))
-		got := ""
+		var got string
 		if err != nil {
 			got = strings.ReplaceAll(err.Error(), dir, "DIR")
 		} else {

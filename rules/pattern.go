@@ -69,7 +69,7 @@ var errRegexpMemory = fmt.Errorf("is more than the rules can hold: all expressio
 func parseRegexp(text string, budget *int) (pattern, error) {
 	switch {
 	case text == "":
-		return pattern{}, errors.New("has no expression after re:")
+		return pattern{}, errors.New("has no expression; write one after re:, such as re:/v[12]/.*")
 	case len(text) > maxRegexp:
 		return pattern{}, fmt.Errorf("has %d bytes after re:, more than %d", len(text), maxRegexp)
 	case *budget < 0:

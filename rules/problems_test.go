@@ -58,6 +58,7 @@ func TestRuleProblems(t *testing.T) {
 		{`~`, `f.yaml:3:3: rules[0]: is empty, not a mapping`},
 		{`*x`, `f.yaml:3: not valid YAML: unknown anchor 'x' referenced`},
 		{`{}`, "f.yaml:3:3: rules[0].id: is missing\nf.yaml:3:3: rules[0].limits: is missing"},
+		{`{limits: [{limit: 1, window: 5}], y: 1}`, "f.yaml:3:3: rules[0].id: is missing\nf.yaml:3:32: rules[0].limits[0].window: \"5\" is not a duration; write a number with a unit, such as 10s, 5m, 1h, 1d\nf.yaml:3:37: rules[0]: unknown key \"y\"; known are id, when, per, limits, enabled"},
 		{`{id: r}`, `f.yaml:3:3: rule "r": limits: is missing`},
 		{`{limits: [{limit: 1, window: 1s}]}`, `f.yaml:3:3: rules[0].id: is missing`},
 		{`{id: 404, limits: [{limit: 1, window: 1s}]}`, `f.yaml:3:8: rule "404": id: "404" is a number, not text; put it in quotes`},
@@ -122,7 +123,7 @@ func TestRuleProblems(t *testing.T) {
 		{`{id: r, when: {a: *x}, limits: [{limit: 1, window: 1s}]}`, `f.yaml:3: not valid YAML: unknown anchor 'x' referenced`},
 		{`{id: r, when: {a: /a*/b}, limits: [{limit: 1, window: 1s}]}`, `f.yaml:3:21: rule "r": when.a: "/a*/b" has a '*' before its end; it may only end a prefix, as in "/api/*"; write all else as an expression, such as re:/api/[^/]*/posts`},
 		{`{id: r, when: {a b: '**'}, limits: [{limit: 1, window: 1s}]}`, `f.yaml:3:23: rule "r": when["a b"]: "**" has a '*' before its end; it may only end a prefix, as in "/api/*"; write all else as an expression, such as re:/api/[^/]*/posts`},
-		{`{id: r, when: {a: 're:'}, limits: [{limit: 1, window: 1s}]}`, `f.yaml:3:21: rule "r": when.a: "re:" has no expression after re:`},
+		{`{id: r, when: {a: 're:'}, limits: [{limit: 1, window: 1s}]}`, `f.yaml:3:21: rule "r": when.a: "re:" has no expression; write one after re:, such as re:/v[12]/.*`},
 		{`{id: r, when: {a: 're:('}, limits: [{limit: 1, window: 1s}]}`, `f.yaml:3:21: rule "r": when.a: "re:(" does not compile: missing closing ): "("`},
 		{`{id: r, when: {a: 're:a)|(b'}, limits: [{limit: 1, window: 1s}]}`, `f.yaml:3:21: rule "r": when.a: "re:a)|(b" does not compile: unexpected ): "a)|(b"`},
 		{`{id: r, when: {a: 're:\Qa'}, limits: [{limit: 1, window: 1s}]}`, `f.yaml:3:21: rule "r": when.a: "re:\\Qa" does not compile: \Q without \E`},
@@ -241,6 +242,26 @@ func TestManyProblems(t *testing.T) {
 	}
 }
 
+// The first ones are kept in whichever order they come, and no more than needed.
+func TestProblemsKeepFirst(t *testing.T) {
+	var ps problems
+	for i := range 1000 {
+		ps.add(Problem{File: "f.yaml", Line: i*7%1000 + 1})
+		if len(ps.list) >= 2*maxProblems {
+			t.Fatalf("%d are kept", len(ps.list))
+		}
+	}
+	e, _ := errors.AsType[*LoadError](ps.err())
+	for i, p := range e.Problems {
+		if p.Line != i+1 {
+			t.Errorf("problem %d is that of line %d", i, p.Line)
+		}
+	}
+	if len(e.Problems) != maxProblems || e.More != 1000-maxProblems {
+		t.Errorf("%d problems and %d more", len(e.Problems), e.More)
+	}
+}
+
 // Expressions that the budget has no room for are not even compiled.
 func TestRegexpMemory(t *testing.T) {
 	text := "domain: d\nrules:\n"
@@ -256,7 +277,7 @@ func TestRegexpMemory(t *testing.T) {
 	if _, err := parsePattern(`re:\pL{1000}`, &budget); err == nil || budget >= 0 {
 		t.Errorf("%d bytes are left after an expression that is too complex: %v", budget, err)
 	}
-	if _, err := parsePattern("re:(", &budget); err != errRegexpMemory {
+	if _, err := parsePattern("re:(", &budget); !errors.Is(err, errRegexpMemory) {
 		t.Errorf("compiled without a budget: %v", err)
 	}
 }

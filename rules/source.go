@@ -82,7 +82,7 @@ func (s *Source) run(ctx context.Context, open func() (*fsnotify.Watcher, error)
 		<-ctx.Done()
 		return nil
 	}
-	w := watch{open: open}
+	w := watch{log: s.log, open: open}
 	defer w.close()
 	for blind := false; ; {
 		// Watch first, then read: what changes in between is noticed.

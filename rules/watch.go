@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -101,17 +102,9 @@ func firstLink(path string) (string, fs.FileInfo) {
 
 // watch tells when something changes in directories. Owned by Run.
 type watch struct {
+	log     *slog.Logger
 	open    func() (*fsnotify.Watcher, error)
 	watcher *fsnotify.Watcher // nil if there is none
-	dirs    []watched         // what watcher covers
-}
-
-// watched is a directory and what its path led to: a directory that is replaced
-// needs a new watch. One that is deleted has left the watcher's own list, which
-// matters because its inode may be used again at once.
-type watched struct {
-	path string
-	info fs.FileInfo
 }
 
 // cover sees to it that every change of what path leads to is told, from before
@@ -120,8 +113,8 @@ func (w *watch) cover(path string) error {
 	// Links may change before they are watched, so look again afterwards. Where
 	// they change faster than that, the poll has to do.
 	for range 10 {
-		dirs := identify(watchDirs(path))
-		if w.watcher != nil && len(w.watcher.WatchList()) == len(dirs) && slices.EqualFunc(w.dirs, dirs, watched.same) {
+		dirs := watchDirs(path)
+		if w.covers(dirs) {
 			return nil
 		}
 		if err := w.reopen(dirs); err != nil {
@@ -132,35 +125,29 @@ func (w *watch) cover(path string) error {
 	return nil
 }
 
+// covers says whether just these directories are watched. The watcher's own list
+// tells which of them have been deleted or moved since, even if their paths lead
+// somewhere again.
+func (w *watch) covers(sorted []string) bool {
+	return w.watcher != nil && slices.Equal(slices.Sorted(slices.Values(w.watcher.WatchList())), sorted)
+}
+
 // reopen takes a new watcher: simpler than to find out which watches of the old
 // one are still good.
-func (w *watch) reopen(dirs []watched) error {
+func (w *watch) reopen(dirs []string) error {
 	w.close()
-	watcher, err := w.open()
-	if err != nil {
+	var err error
+	if w.watcher, err = w.open(); err != nil {
 		return err
 	}
-	w.watcher, w.dirs = watcher, dirs
 	for _, d := range dirs {
 		// One that has just gone is no reason to lose sight of the others.
-		if err := watcher.Add(d.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("watch %s: %w", d.path, err)
+		if err := w.watcher.Add(d); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("watch %s: %w", d, err)
 		}
 	}
 	return nil
 }
-
-func identify(paths []string) []watched {
-	var dirs []watched
-	for _, p := range paths {
-		if info, err := os.Stat(p); err == nil {
-			dirs = append(dirs, watched{p, info})
-		}
-	}
-	return dirs
-}
-
-func (a watched) same(b watched) bool { return a.path == b.path && os.SameFile(a.info, b.info) }
 
 // wait returns true when it is time to read again, and false when ctx ends.
 func (w *watch) wait(ctx context.Context) bool {
@@ -176,8 +163,9 @@ func (w *watch) wait(ctx context.Context) bool {
 		case <-settled:
 			return true
 		case <-w.events():
-		case <-w.errors():
-			w.close() // events were lost, or more will be: begin afresh
+		case err := <-w.errors(): // events were lost, or more will be
+			w.log.Debug("watching of rules begins afresh", "error", err)
+			w.close()
 		}
 		if settled == nil {
 			poll.Reset(settleMost)
@@ -202,7 +190,7 @@ func (w *watch) errors() <-chan error {
 
 func (w *watch) close() {
 	if w.watcher != nil {
-		w.watcher.Close() // waits for its goroutine; fails only if closed already
-		w.watcher, w.dirs = nil, nil
+		_ = w.watcher.Close() // waits for its goroutine; fails only if closed already
+		w.watcher = nil
 	}
 }

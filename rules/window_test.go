@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -60,7 +61,7 @@ func TestParseWindow(t *testing.T) {
 		{"1h-1m", 0, errNotDuration},
 		{"1s1s1s1s1s1s1s1s1s1s1s1s1s1s1s1s1s1s1s1s1s1s1s1s1s1s1s1s1s1s1s1s1s", 0, errNotDuration},
 	} {
-		if got, err := parseWindow(c.text); got != c.want || err != c.err {
+		if got, err := parseWindow(c.text); got != c.want || !errors.Is(err, c.err) {
 			t.Errorf("parseWindow(%q) = %v, %v, want %v, %v", c.text, got, err, c.want, c.err)
 		}
 	}
