@@ -23,6 +23,7 @@ const (
 	// MaxMessage is the most bytes of a gRPC message or of an HTTP body.
 	MaxMessage = 256 << 10
 	maxHeader  = 16 << 10 // bytes of all HTTP headers
+	maxEcho    = 512      // bytes of what is said of a body that cannot be read
 
 	headerTimeout = 5 * time.Second  // to send the headers of an HTTP request
 	bodyTimeout   = 10 * time.Second // to send its body, and to read the answer
@@ -37,6 +38,11 @@ const extraAttributes = maxAttributes - 2
 // or its length, and the bound.
 func invalid(field, format string, args ...any) error {
 	return status.Error(codes.InvalidArgument, field+": "+fmt.Sprintf(format, args...))
+}
+
+// ofItem is err, made by invalid, with the batch's item before the field's name.
+func ofItem(i int, err error) error {
+	return status.Errorf(codes.InvalidArgument, "requests[%d].%s", i, status.Convert(err).Message())
 }
 
 // within reports whether a text has 1 to most bytes, as an error if not.
@@ -57,7 +63,7 @@ func atMost(field, text string, most int) error {
 	return nil
 }
 
-func validCost(field string, cost int64) error {
+func validCost[T int64 | uint64](field string, cost T) error {
 	if cost < 0 || cost > algorithms.MaxCost {
 		return invalid(field, "%d is not between 0 and %d", cost, int64(algorithms.MaxCost))
 	}

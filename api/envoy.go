@@ -86,12 +86,11 @@ func (s envoyServer) addDescriptor(w *work, req *rlsv3.RateLimitRequest, i int, 
 		attributes = append(attributes, rules.Attribute{Key: e.GetKey(), Value: e.GetValue()})
 	}
 	w.request.Attributes = attributes
-	cost = max(1, int64(req.GetHitsAddend()))
-	name := "hits_addend"
 	if own := d.GetHitsAddend(); own != nil {
-		cost, name = int64(min(own.GetValue(), 1<<62)), field(name)
+		return int64(own.GetValue()), validCost(field("hits_addend"), own.GetValue())
 	}
-	return cost, validCost(name, cost)
+	cost = max(1, int64(req.GetHitsAddend()))
+	return cost, validCost("hits_addend", cost)
 }
 
 func (s envoyServer) renderEnvoy(w *work, ends []int) *rlsv3.RateLimitResponse {
@@ -134,8 +133,8 @@ func envoyStatus(v verdict, matches []rules.Match, takes []shard.Take) *rlsv3.Ra
 	return st
 }
 
-// envoyUnit is the unit of a limit whose window is exactly one; UNKNOWN otherwise,
-// as Envoy has no other windows.
+// envoyUnit is the unit of a limit whose window is exactly one, where a month has 30
+// days and a year 365, as in Envoy's reference server; UNKNOWN otherwise.
 func envoyUnit(l algorithms.Limit) rlsv3.RateLimitResponse_RateLimit_Unit {
 	switch time.Duration(l.Window) {
 	case time.Second:
@@ -148,6 +147,10 @@ func envoyUnit(l algorithms.Limit) rlsv3.RateLimitResponse_RateLimit_Unit {
 		return rlsv3.RateLimitResponse_RateLimit_DAY
 	case 7 * 24 * time.Hour:
 		return rlsv3.RateLimitResponse_RateLimit_WEEK
+	case 30 * 24 * time.Hour:
+		return rlsv3.RateLimitResponse_RateLimit_MONTH
+	case 365 * 24 * time.Hour:
+		return rlsv3.RateLimitResponse_RateLimit_YEAR
 	}
 	return rlsv3.RateLimitResponse_RateLimit_UNKNOWN
 }

@@ -1,10 +1,14 @@
 package api
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"regexp"
+	"strings"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,13 +26,15 @@ import (
 // /healthz and /readyz. The caller sets Addr or calls Serve.
 func NewHTTPServer(l *Limiter, s Status, gather prometheus.Gatherer) (*http.Server, error) {
 	gateway := runtime.NewServeMux(
-		runtime.WithMarshalerOption(runtime.MIMEWildcard, &runtime.JSONPb{
+		runtime.WithMarshalerOption(runtime.MIMEWildcard, &jsonBody{runtime.JSONPb{
 			MarshalOptions: protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true},
 			// Unknown fields are refused: a misspelt one must not limit nobody.
 			UnmarshalOptions: protojson.UnmarshalOptions{DiscardUnknown: false},
-		}),
+		}}),
+		runtime.WithDisablePathLengthFallback(), // a form's POST is not a GET
 		runtime.WithForwardResponseOption(forwardDecision),
 		runtime.WithErrorHandler(handleError),
+		runtime.WithRoutingErrorHandler(handleRoutingError),
 	)
 	ctx := context.Background() // the registrations only keep it
 	for _, err := range []error{
@@ -84,17 +90,73 @@ func forwardDecision(_ context.Context, w http.ResponseWriter, m proto.Message) 
 	return nil
 }
 
+// jsonBody is JSON as the gateway knows it, except that a body is read whole: what
+// stands after its message is an error too, and errors say where in the body.
+type jsonBody struct{ runtime.JSONPb }
+
 // jsonError matches what protojson says; it puts a no-break space after "proto:"
 // at random, to keep anybody from relying on the text.
-var jsonError = regexp.MustCompile(`^proto:[\s\x{a0}]*(?:syntax error )?\(line (\d+):(\d+)\):[\s\x{a0}]*(.*)$`)
+var jsonError = regexp.MustCompile(`(?s)^proto:[\s\x{a0}]*(?:syntax error )?\(line (\d+):(\d+)\):[\s\x{a0}]*(.*)$`)
 
-// handleError answers with the gateway's own form of errors, and names the body
-// where the body is at fault.
-func handleError(ctx context.Context, mux *runtime.ServeMux, m runtime.Marshaler, w http.ResponseWriter, r *http.Request, err error) {
-	if st := status.Convert(err); st.Code() == codes.InvalidArgument {
-		if p := jsonError.FindStringSubmatch(st.Message()); p != nil {
-			err = status.Errorf(codes.InvalidArgument, "body: line %s, column %s: %s", p[1], p[2], p[3])
+// bodyTooLarge is known by its text: the gateway makes every error a new one.
+var bodyTooLarge = fmt.Sprintf("body: more than %d bytes", MaxMessage)
+
+// NewDecoder implements runtime.Marshaler.
+func (j *jsonBody) NewDecoder(r io.Reader) runtime.Decoder {
+	return runtime.DecoderFunc(func(v any) error {
+		body, err := io.ReadAll(r)
+		if err != nil {
+			if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+				return errors.New(bodyTooLarge)
+			}
+			return fmt.Errorf("body: read: %w", err)
 		}
+		if len(bytes.TrimSpace(body)) == 0 {
+			return errors.New("body: must not be empty")
+		}
+		err = j.UnmarshalOptions.Unmarshal(body, v.(proto.Message)) // by gateway.yaml, a body is always one
+		switch {
+		case err == nil:
+			return nil
+		case strings.HasSuffix(err.Error(), io.ErrUnexpectedEOF.Error()):
+			return fmt.Errorf("body: the JSON ends too early, after %d bytes", len(body))
+		}
+		return errors.New(describe(err.Error()))
+	})
+}
+
+// describe turns what protojson says of a body into an error's message.
+func describe(text string) string {
+	where := "body: "
+	if p := jsonError.FindStringSubmatch(text); p != nil {
+		where, text = fmt.Sprintf("body: line %s, column %s: ", p[1], p[2]), p[3]
+	}
+	if len(text) > maxEcho {
+		text = text[:maxEcho] + "..."
+	}
+	return where + strings.ToValidUTF8(text, "\uFFFD") // no answer can hold other bytes
+}
+
+// handleError answers with the gateway's own form of errors.
+func handleError(ctx context.Context, mux *runtime.ServeMux, m runtime.Marshaler, w http.ResponseWriter, r *http.Request, err error) {
+	if status.Convert(err).Message() == bodyTooLarge {
+		err = &runtime.HTTPStatusError{HTTPStatus: http.StatusRequestEntityTooLarge, Err: err}
 	}
 	runtime.DefaultHTTPErrorHandler(ctx, mux, m, w, r, err)
+}
+
+// handleRoutingError answers 405, where the gateway would say 501, and names the
+// method that the path knows.
+func handleRoutingError(ctx context.Context, mux *runtime.ServeMux, m runtime.Marshaler, w http.ResponseWriter, r *http.Request, code int) {
+	if code != http.StatusMethodNotAllowed {
+		runtime.DefaultRoutingErrorHandler(ctx, mux, m, w, r, code)
+		return
+	}
+	allow := http.MethodGet
+	if strings.HasPrefix(r.URL.Path, "/v1/check") {
+		allow = http.MethodPost
+	}
+	w.Header().Set("Allow", allow)
+	err := status.Errorf(codes.Unimplemented, "method: %s is not %s", r.Method, allow)
+	handleError(ctx, mux, m, w, r, &runtime.HTTPStatusError{HTTPStatus: code, Err: err})
 }

@@ -30,7 +30,7 @@ func (s rateLimiter) CheckRateLimit(ctx context.Context, req *weirv1.RateLimitRe
 	start := time.Now()
 	w := s.newWork()
 	defer s.works.Put(w)
-	if err := s.add(w, s.rules(), "", req); err != nil {
+	if err := s.add(w, s.rules(), req); err != nil {
 		return nil, err
 	}
 	s.decide(ctx, w)
@@ -52,9 +52,8 @@ func (s rateLimiter) CheckRateLimitBatch(ctx context.Context, req *weirv1.RateLi
 	defer s.works.Put(w)
 	set := s.rules()
 	for i, r := range req.GetRequests() {
-		if err := s.add(w, set, "", r); err != nil {
-			// The prefix is built only here: valid batches do not pay for it.
-			return nil, s.add(w, set, fmt.Sprintf("requests[%d].", i), r)
+		if err := s.add(w, set, r); err != nil {
+			return nil, ofItem(i, err)
 		}
 	}
 	s.decide(ctx, w)
@@ -68,17 +67,17 @@ func (s rateLimiter) CheckRateLimitBatch(ctx context.Context, req *weirv1.RateLi
 	return resp, nil
 }
 
-// add validates req and adds its group to w. prefix stands before the names of
-// fields in errors.
-func (s rateLimiter) add(w *work, set *rules.Set, prefix string, req *weirv1.RateLimitRequest) error {
-	if err := validate(prefix, req); err != nil {
+// add validates req and adds its group to w.
+func (s rateLimiter) add(w *work, set *rules.Set, req *weirv1.RateLimitRequest) error {
+	if err := validate(req); err != nil {
 		return err
 	}
 	w.request.Domain = req.GetDomain()
 	if w.request.Domain == "" {
 		w.request.Domain = DefaultDomain
 	}
-	attributes := append(w.request.Attributes[:0], rules.Attribute{Key: req.GetIdentifierType(), Value: req.GetIdentifier()})
+	attributes := w.request.Attributes[:0]
+	attributes = append(attributes, rules.Attribute{Key: req.GetIdentifierType(), Value: req.GetIdentifier()})
 	if req.GetEndpoint() != "" {
 		attributes = append(attributes, rules.Attribute{Key: endpointAttribute, Value: req.GetEndpoint()})
 	}
@@ -90,32 +89,33 @@ func (s rateLimiter) add(w *work, set *rules.Set, prefix string, req *weirv1.Rat
 	return w.endGroup(req.GetPeek())
 }
 
-func validate(prefix string, req *weirv1.RateLimitRequest) error {
-	if err := within(prefix+"identifier", req.GetIdentifier(), maxValue); err != nil {
+func validate(req *weirv1.RateLimitRequest) error {
+	if err := within("identifier", req.GetIdentifier(), maxValue); err != nil {
 		return err
 	}
-	if err := within(prefix+"identifier_type", req.GetIdentifierType(), maxKey); err != nil {
+	if err := within("identifier_type", req.GetIdentifierType(), maxKey); err != nil {
 		return err
 	}
 	if req.GetIdentifierType() == endpointAttribute {
-		return invalid(prefix+"identifier_type", "%q is the name of another field", endpointAttribute)
+		return invalid("identifier_type", "%q is the name of another field", endpointAttribute)
 	}
-	if err := atMost(prefix+"endpoint", req.GetEndpoint(), maxValue); err != nil {
+	if err := atMost("endpoint", req.GetEndpoint(), maxValue); err != nil {
 		return err
 	}
-	if err := validCost(prefix+"tokens_requested", req.GetTokensRequested()); err != nil {
+	if err := validCost("tokens_requested", req.GetTokensRequested()); err != nil {
 		return err
 	}
-	if err := atMost(prefix+"domain", req.GetDomain(), maxKey); err != nil {
+	if err := atMost("domain", req.GetDomain(), maxKey); err != nil {
 		return err
 	}
 	if len(req.GetAttributes()) == 0 {
 		return nil
 	}
-	return validateAttributes(prefix+"attributes", req)
+	return validateAttributes(req)
 }
 
-func validateAttributes(field string, req *weirv1.RateLimitRequest) error {
+func validateAttributes(req *weirv1.RateLimitRequest) error {
+	const field = "attributes"
 	if n := len(req.GetAttributes()); n > extraAttributes {
 		return invalid(field, "%d entries are more than %d", n, extraAttributes)
 	}
@@ -126,8 +126,8 @@ func validateAttributes(field string, req *weirv1.RateLimitRequest) error {
 		if key == endpointAttribute || key == req.GetIdentifierType() {
 			return invalid(fmt.Sprintf("%s[%q]", field, key), "is set by another field already")
 		}
-		if err := atMost(fmt.Sprintf("%s[%q]", field, key), value, maxValue); err != nil {
-			return err
+		if len(value) > maxValue { // only then: the name of the field costs
+			return atMost(fmt.Sprintf("%s[%q]", field, key), value, maxValue)
 		}
 	}
 	return nil

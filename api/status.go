@@ -75,7 +75,7 @@ type clusterServer struct {
 // ListNodes implements weirv1.ClusterServer.
 func (s clusterServer) ListNodes(context.Context, *weirv1.ListNodesRequest) (*weirv1.ListNodesResponse, error) {
 	resp := &weirv1.ListNodesResponse{}
-	byID := make(map[string]*weirv1.Node)
+	self, byID := s.status.Self().ID, make(map[string]*weirv1.Node)
 	if v := s.status.View(); v != nil {
 		resp.View = v.Number
 		owned, _ := shares(v)
@@ -89,7 +89,7 @@ func (s clusterServer) ListNodes(context.Context, *weirv1.ListNodesRequest) (*we
 	for _, n := range s.status.Nodes() {
 		node := byID[n.ID]
 		if node == nil {
-			node = &weirv1.Node{Id: n.ID}
+			node = &weirv1.Node{Id: n.ID, Reachable: n.ID == self}
 			byID[n.ID] = node
 		}
 		node.Address, node.Incarnation = n.Address, n.Incarnation

@@ -3,6 +3,7 @@ package cluster
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -19,7 +20,7 @@ func parseNodes(s string) (nodes []Node) {
 		}
 		id, inc, found := strings.Cut(f, "@")
 		if found {
-			fmt.Sscan(inc, &n.Incarnation)
+			n.Incarnation, _ = strconv.ParseUint(inc, 10, 64) // 0 shows
 		}
 		n.ID, n.Address = id, id+":1"
 		nodes = append(nodes, n)

@@ -110,10 +110,8 @@ func TestKilledOwner(t *testing.T) {
 	back.noErrors(t)
 	stop()
 	for _, n := range victim.Nodes().GetNodes() {
-		if want := uint64(1); n.GetId() == victim.ID {
-			if want = 2; n.GetIncarnation() != want {
-				t.Errorf("%s has incarnation %d, want %d", n.GetId(), n.GetIncarnation(), want)
-			}
+		if n.GetId() == victim.ID && n.GetIncarnation() != 2 {
+			t.Errorf("%s has incarnation %d, want 2", n.GetId(), n.GetIncarnation())
 		}
 	}
 	t.Logf("let through: %d of %d while the owner was dead, %d while it came back",

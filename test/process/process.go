@@ -58,6 +58,7 @@ var binary struct {
 func Binary(t testing.TB) string {
 	t.Helper()
 	binary.once.Do(func() {
+		//nolint:usetesting // it outlives the test that happens to be the first
 		if binary.dir, binary.err = os.MkdirTemp("", "weir-test-"); binary.err != nil {
 			return
 		}
@@ -315,7 +316,7 @@ func runEtcd(spec string) int {
 		return 1
 	}
 	fmt.Println("ready")
-	<-s.Err() // until killed
+	fmt.Fprintln(os.Stderr, <-s.Err()) // until killed
 	return 1
 }
 

@@ -1,0 +1,203 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protojson"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+)
+
+func (f *fixture) httpServer(t testing.TB) *http.Server {
+	t.Helper()
+	server, err := NewHTTPServer(f.Limiter, f.status, f.registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return server
+}
+
+func (f *fixture) handler(t testing.TB) http.Handler { return f.httpServer(t).Handler }
+
+// send returns the answer to one request.
+func send(h http.Handler, method, path, body string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(method, path, strings.NewReader(body)))
+	return w
+}
+
+const (
+	checkPath, batchPath = "/v1/check", "/v1/check:batch"
+	goodBody             = `{"identifier":"alice","identifier_type":"user"}`
+)
+
+func TestHTTPRefuses(t *testing.T) {
+	f := newFixture(t, inputRules)
+	h := f.handler(t)
+	for _, tc := range []struct {
+		body, want string
+	}{
+		{``, `body: must not be empty`},
+		{" \n ", `body: must not be empty`},
+		{`{`, `body: the JSON ends too early, after 1 bytes`},
+		{`{"identifier": "al`, `body: the JSON ends too early, after 18 bytes`},
+		{goodBody[:len(goodBody)-1], `body: the JSON ends too early, after 46 bytes`},
+		{`{"identifier"}`, `body: line 1, column 14: unexpected character }, missing ":" after field name`},
+		{`[]`, `body: line 1, column 1: unexpected token [`},
+		{`null`, `body: line 1, column 1: unexpected token null`},
+		{`"x"`, `body: line 1, column 1: unexpected token "x"`},
+		{`nonsense`, `body: line 1, column 1: invalid value nonsense`},
+		{"\xff", "body: line 1, column 1: invalid value \uFFFD"},
+		{"{\"identifier\": \"\xff\"}", `body: line 1, column 16: invalid UTF-8 in string`},
+		{"{\"a\nb\": 1}", `body: line 1, column 2: invalid character '\n' in string`},
+		{`{"identifier":"alice","identifer_type":"user"}`, `body: line 1, column 23: unknown field "identifer_type"`},
+		{"\n\n  {\"identifier\":\"alice\",\n   \"nope\":1}", `body: line 4, column 4: unknown field "nope"`},
+		{`{"identifier":7}`, `body: line 1, column 15: invalid value for string field identifier: 7`},
+		{`{"tokens_requested":"many"}`, `body: line 1, column 21: invalid value for int64 field tokensRequested: "many"`},
+		{`{"tokens_requested":1.5}`, `body: line 1, column 21: invalid value for int64 field tokensRequested: 1.5`},
+		{`{"tokens_requested":9223372036854775808}`, `body: line 1, column 21: invalid value for int64 field tokensRequested: 9223372036854775808`},
+		{`{"peek":"yes"}`, `body: line 1, column 9: invalid value for bool field peek: "yes"`},
+		{`{"attributes":{"a":1}}`, `body: line 1, column 20: invalid value for string field value: 1`},
+		{`{"attributes":{"a":"b","a":"c"}}`, `body: line 1, column 24: duplicate map key "a"`},
+		{`{"identifier":"a","identifier":"b"}`, `body: line 1, column 19: duplicate field "identifier"`},
+		{goodBody + `}`, `body: line 1, column 48: unexpected token }`},
+		{goodBody + goodBody, `body: line 1, column 48: unexpected token {`},
+		{`{"` + strings.Repeat("x", 1<<17) + `":1}`, `body: line 1, column 2: unknown field "` + strings.Repeat("x", 497) + `...`},
+		{`{}`, `identifier: must not be empty`},
+		{strings.Replace(goodBody, "alice", long257, 1), `identifier: 257 bytes are more than 256`},
+		{`{"identifier":"a","identifier_type":"user","tokens_requested":-1}`, `tokens_requested: -1 is not between 0 and 2147483648`},
+	} {
+		refusedHTTP(t, send(h, http.MethodPost, checkPath, tc.body), 400, 3, tc.want)
+	}
+	if f.shard.Len() != 0 {
+		t.Error("a refused request was counted")
+	}
+}
+
+// refusedHTTP reports an answer that is not the error that it should be.
+func refusedHTTP(t *testing.T, w *httptest.ResponseRecorder, status, code int, want string) {
+	t.Helper()
+	var got struct {
+		Code    int
+		Message string
+		Details []any
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+		t.Errorf("%d %s: %v", w.Code, w.Body, err)
+	}
+	if w.Code != status || got.Code != code || got.Message != want || len(got.Details) > 0 || w.Header().Get("Content-Type") != "application/json" {
+		t.Errorf("\ngot  %d %s\nwant %d %d %s", w.Code, w.Body, status, code, want)
+	}
+}
+
+func TestHTTPRefusesBatches(t *testing.T) {
+	f := newFixture(t, inputRules)
+	h := f.handler(t)
+	items := func(n int) string {
+		return `{"requests":[` + strings.TrimSuffix(strings.Repeat(goodBody+",", n), ",") + `]}`
+	}
+	for body, want := range map[string]string{
+		`{}`:        `requests: must not be empty`,
+		items(1001): `requests: 1001 items are more than 1000`,
+		strings.Replace(items(2), goodBody+"]", `{"identifier":"b"}]`, 1): `requests[1].identifier_type: must not be empty`,
+		strings.Replace(items(1), "alice", long257, 1):                    `requests[0].identifier: 257 bytes are more than 256`,
+	} {
+		refusedHTTP(t, send(h, http.MethodPost, batchPath, body), 400, 3, want)
+	}
+	if f.shard.Len() != 0 {
+		t.Error("a refused batch was counted")
+	}
+	if w := send(h, http.MethodPost, batchPath, items(1000)); w.Code != http.StatusOK {
+		t.Errorf("1000 items: %d %s", w.Code, w.Body)
+	}
+}
+
+func TestHTTPBodySize(t *testing.T) {
+	h := newFixture(t, inputRules).handler(t)
+	pad := func(n int) string { return goodBody + strings.Repeat(" ", n-len(goodBody)) }
+	if w := send(h, http.MethodPost, checkPath, pad(MaxMessage)); w.Code != http.StatusOK {
+		t.Errorf("%d bytes: %d %s", MaxMessage, w.Code, w.Body)
+	}
+	for _, path := range []string{checkPath, batchPath} {
+		refusedHTTP(t, send(h, http.MethodPost, path, pad(MaxMessage+1)), 413, 3, "body: more than 262144 bytes")
+	}
+	// An error has room for what it is about, wherever the limit cuts.
+	refusedHTTP(t, send(h, http.MethodPost, checkPath, "{"+strings.Repeat(`"x`, MaxMessage)), 413, 3, "body: more than 262144 bytes")
+}
+
+func TestHTTPRoutes(t *testing.T) {
+	h := newFixture(t, inputRules).handler(t)
+	for _, tc := range []struct {
+		method, path, allow, want string
+	}{
+		{"GET", checkPath, "POST", `method: GET is not POST`},
+		{"PUT", batchPath, "POST", `method: PUT is not POST`},
+		{"POST", "/v1/nodes", "GET", `method: POST is not GET`},
+		{"DELETE", "/v1/ring", "GET", `method: DELETE is not GET`},
+		{"HEAD", "/v1/health", "GET", `method: HEAD is not GET`},
+	} {
+		w := send(h, tc.method, tc.path, goodBody)
+		refusedHTTP(t, w, 405, 12, tc.want)
+		if got := w.Header().Get("Allow"); got != tc.allow {
+			t.Errorf("%s %s: Allow: %s, want %s", tc.method, tc.path, got, tc.allow)
+		}
+	}
+	for _, path := range []string{"/v1/", "/v1/chek", "/v1/check:bath", "/v1/check/alice", "/v1/:batch"} {
+		refusedHTTP(t, send(h, http.MethodPost, path, goodBody), 404, 5, "Not Found")
+	}
+	for path, want := range map[string]string{"/": "404 404 page not found\n", "/v2/check": "404 404 page not found\n", "/metrics": "405 Method Not Allowed\n", "/healthz": "405 Method Not Allowed\n", "/readyz": "405 Method Not Allowed\n"} {
+		w := send(h, http.MethodPost, path, goodBody)
+		if got := fmt.Sprint(w.Code, " ", w.Body); got != want {
+			t.Errorf("POST %s: %q, want %q", path, got, want)
+		}
+	}
+	// A form is no way around the method, and a header neither.
+	r := httptest.NewRequest(http.MethodPost, "/v1/nodes", http.NoBody)
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.Header.Set("X-HTTP-Method-Override", http.MethodGet)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	refusedHTTP(t, w, 405, 12, `method: POST is not GET`)
+}
+
+// JSON has every field, unset ones too, by its name in the proto.
+func TestHTTPJSON(t *testing.T) {
+	f := newFixture(t, inputRules)
+	f.status.view = newView(t, 3, "a", "b")
+	h := f.handler(t)
+	for _, body := range []string{goodBody, `{"identifier":"alice","identifierType":"user"}`} { // both spellings
+		w := send(h, http.MethodPost, checkPath, body)
+		var fields map[string]any
+		if err := json.Unmarshal(w.Body.Bytes(), &fields); err != nil || w.Code != http.StatusOK {
+			t.Fatalf("%d %s: %v", w.Code, w.Body, err)
+		}
+		for _, name := range strings.Fields("allowed limit remaining_tokens reset_time retry_after_seconds retry_after rule_id source window reset_after") {
+			if _, ok := fields[name]; !ok {
+				t.Errorf("%s: no %s", w.Body, name)
+			}
+		}
+		if len(fields) != 10 || fields["source"] != "SOURCE_OWNER" || fields["retry_after"] != nil || fields["window"] != "3600s" {
+			t.Errorf("%s", w.Body)
+		}
+	}
+	var ring weirv1.GetRingResponse
+	w := send(h, http.MethodGet, "/v1/ring?tables=true", "")
+	if err := protojson.Unmarshal(w.Body.Bytes(), &ring); err != nil || len(ring.GetOwners()) != 1021 || ring.GetView() != 3 {
+		t.Errorf("ring: %d %v", w.Code, err)
+	}
+	var nodes weirv1.ListNodesResponse
+	w = send(h, http.MethodGet, "/v1/nodes", "")
+	if err := protojson.Unmarshal(w.Body.Bytes(), &nodes); err != nil || len(nodes.GetNodes()) != 2 {
+		t.Errorf("nodes: %d %s: %v", w.Code, w.Body, err)
+	}
+	var health weirv1.GetHealthStatusResponse
+	w = send(h, http.MethodGet, "/v1/health", "")
+	if err := protojson.Unmarshal(w.Body.Bytes(), &health); err != nil || len(health.GetMembers()) != 2 {
+		t.Errorf("health: %d %s: %v", w.Code, w.Body, err)
+	}
+}

@@ -1,0 +1,165 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/weirlimit/weir/ring"
+	"github.com/weirlimit/weir/rules"
+	"github.com/weirlimit/weir/shard"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// bubble is when a synctest bubble begins, in Unix seconds: at the edge of a day.
+const bubble = 946_684_800
+
+// fixture is the API of a node that decides alone.
+type fixture struct {
+	*Limiter
+	shard    *shard.Shard
+	status   *fakeStatus
+	registry *prometheus.Registry
+
+	// silent says for which takes nobody answers, and delay how long it takes until
+	// that is known. Set them before the requests.
+	silent func(shard.Take) bool
+	delay  time.Duration
+}
+
+func newFixture(t testing.TB, text string) *fixture {
+	t.Helper()
+	set, err := rules.Parse("f.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fixture{registry: prometheus.NewRegistry(), status: &fakeStatus{rules: set}}
+	f.shard, err = shard.New(shard.Config{Partitions: 1021, MaxCounters: 1e6, Metrics: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Limiter = NewLimiter(Config{
+		Rules: func() *rules.Set { return set }, Hasher: ring.NewHasher([ring.SecretSize]byte{1}), Decider: f, Metrics: f.registry,
+	})
+	return f
+}
+
+// Decide implements Decider. Like a router, it asks only those who answer.
+func (f *fixture) Decide(_ context.Context, groups []shard.Group) {
+	if f.delay > 0 { // in a bubble
+		time.Sleep(f.delay)
+	}
+	if f.silent == nil {
+		f.shard.Decide(groups)
+		return
+	}
+	for i := range groups {
+		g := &groups[i]
+		asked := []shard.Group{{Peek: g.Peek}}
+		var index []int
+		for j, take := range g.Takes {
+			if !f.silent(take) {
+				asked[0].Takes = append(asked[0].Takes, take)
+				index = append(index, j)
+			}
+		}
+		f.shard.Decide(asked)
+		for k, j := range index {
+			g.Takes[j] = asked[0].Takes[k]
+		}
+		g.Allowed = asked[0].Allowed
+	}
+}
+
+func (f *fixture) server() rateLimiter { return rateLimiter{Limiter: f.Limiter} }
+
+// check returns a decision that is no error.
+func (f *fixture) check(t testing.TB, text string) *weirv1.RateLimitResponse {
+	t.Helper()
+	resp, err := f.server().CheckRateLimit(t.Context(), request(text))
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return resp
+}
+
+// dial serves the API over gRPC until the test ends.
+func (f *fixture) dial(t testing.TB) *grpc.ClientConn {
+	t.Helper()
+	listener := bufconn.Listen(1 << 20)
+	server := grpc.NewServer()
+	Register(server, f.Limiter, f.status)
+	done := make(chan error)
+	go func() { done <- server.Serve(listener) }()
+	conn, err := grpc.NewClient("passthrough:node",
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = conn.Close() // it was never used for writing
+		server.Stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return conn
+}
+
+// request reads what people write for weir check: first the identifier as
+// type=name; then endpoint, domain, cost and peek, or other attributes.
+func request(text string) *weirv1.RateLimitRequest {
+	req := &weirv1.RateLimitRequest{}
+	for field := range strings.FieldsSeq(text) {
+		key, value, _ := strings.Cut(field, "=")
+		switch {
+		case req.IdentifierType == "":
+			req.IdentifierType, req.Identifier = key, value
+		case key == "endpoint":
+			req.Endpoint = value
+		case key == "domain":
+			req.Domain = value
+		case key == "cost":
+			req.TokensRequested, _ = strconv.ParseInt(value, 10, 64)
+		case key == "peek":
+			req.Peek = true
+		case req.Attributes == nil:
+			req.Attributes = map[string]string{key: value}
+		default:
+			req.Attributes[key] = value
+		}
+	}
+	return req
+}
+
+// brief tells every field of a response, with reset_time from the bubble's begin.
+func brief(r *weirv1.RateLimitResponse) string {
+	parts := []string{"denied", strings.ToLower(strings.TrimPrefix(r.GetSource().String(), "SOURCE_"))}
+	if r.GetAllowed() {
+		parts[0] = "allowed"
+	}
+	if r.GetRuleId() != "" || r.GetLimit() != 0 || r.GetWindow() != nil {
+		parts = append(parts, fmt.Sprintf("%s %d/%v", r.GetRuleId(), r.GetLimit(), r.GetWindow().AsDuration()))
+	}
+	if r.GetRemainingTokens() != 0 || r.GetResetTime() != 0 || r.GetResetAfter() != nil {
+		parts = append(parts, fmt.Sprintf("left %d reset %d %v", r.GetRemainingTokens(), r.GetResetTime()-bubble, r.GetResetAfter().AsDuration()))
+	}
+	if r.GetRetryAfterSeconds() != 0 || r.GetRetryAfter() != nil {
+		parts = append(parts, fmt.Sprintf("retry %d %v", r.GetRetryAfterSeconds(), r.GetRetryAfter().AsDuration()))
+	}
+	return strings.Join(parts, " ")
+}

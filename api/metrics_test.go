@@ -1,0 +1,100 @@
+package api
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/weirlimit/weir/shard"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+)
+
+const metricRules = `
+domain: default
+rules:
+  - {id: secret-rule, when: {endpoint: /secret}, per: [user], limits: [{limit: 2, window: 1h}]}
+  - {id: mute, when: {endpoint: /mute}, limits: [{limit: 9, window: 1h}]}
+`
+
+const wantMetrics = `
+weir_checks_total{result="allowed",source="fail_open"} 2
+weir_checks_total{result="allowed",source="no_rule"} 3
+weir_checks_total{result="allowed",source="owner"} 4
+weir_checks_total{result="denied",source="fail_open"} 0
+weir_checks_total{result="denied",source="no_rule"} 0
+weir_checks_total{result="denied",source="owner"} 3
+weir_check_duration_seconds_bucket{api="batch",le="0.05"} 0
+weir_check_duration_seconds_bucket{api="batch",le="0.1"} 1
+weir_check_duration_seconds_count{api="batch"} 1
+weir_check_duration_seconds_sum{api="batch"} 0.0625
+weir_check_duration_seconds_bucket{api="check",le="0.05"} 0
+weir_check_duration_seconds_bucket{api="check",le="0.1"} 6
+weir_check_duration_seconds_count{api="check"} 6
+weir_check_duration_seconds_sum{api="check"} 0.375
+weir_check_duration_seconds_count{api="envoy"} 1
+weir_check_duration_seconds_sum{api="envoy"} 0.0625
+`
+
+func TestMetrics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, metricRules)
+		f.silent = func(take shard.Take) bool { return take.Limit.Limit == 9 }
+		f.delay = time.Second / 16
+		for _, text := range []string{
+			"user=alice endpoint=/secret",        // allowed by its owner
+			"user=alice endpoint=/secret",        // allowed
+			"user=alice endpoint=/secret",        // denied
+			"user=alice endpoint=/secret cost=3", // denied
+			"user=alice",                         // no rule
+			"user=alice endpoint=/mute",          // fail open
+		} {
+			f.check(t, text)
+		}
+		_, err := f.server().CheckRateLimitBatch(t.Context(), &weirv1.RateLimitBatchRequest{Requests: []*weirv1.RateLimitRequest{
+			request("user=bob endpoint=/secret peek"), request("user=bob"), request("user=bob endpoint=/mute"),
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = envoyServer{Limiter: f.Limiter}.ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{
+			Domain: "default", Descriptors: descriptors("user=carol endpoint=/secret", "user=alice endpoint=/secret", "user=carol"),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// What is refused is not counted.
+		_, err = f.server().CheckRateLimit(t.Context(), request("user="))
+		refused(t, err, "identifier: must not be empty")
+		checkMetrics(t, f)
+	})
+}
+
+func checkMetrics(t *testing.T, f *fixture) {
+	w := send(f.handler(t), http.MethodGet, "/metrics", "")
+	text := w.Body.String()
+	if w.Code != http.StatusOK || !strings.HasPrefix(w.Header().Get("Content-Type"), "text/plain") {
+		t.Errorf("%d %v", w.Code, w.Header())
+	}
+	for line := range strings.Lines(strings.TrimPrefix(wantMetrics, "\n")) {
+		if !strings.Contains(text, line) {
+			t.Errorf("no %s", line)
+		}
+	}
+	for _, key := range []string{"alice", "bob", "carol", "secret", "mute"} {
+		if strings.Contains(text, key) {
+			t.Errorf("the metrics name %s", key)
+		}
+	}
+	if t.Failed() {
+		t.Log(text)
+	}
+	if problems, err := testutil.GatherAndLint(f.registry); err != nil || len(problems) > 0 {
+		t.Errorf("%v %v", problems, err)
+	}
+}
