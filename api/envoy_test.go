@@ -101,8 +101,8 @@ func TestShouldRateLimit(t *testing.T) {
 		"units": {
 			{0, []string{"unit=s", "unit=m"}, "OK | OK second 5/SECOND left 4 reset 1.000000001s | OK minute 5/MINUTE left 4 reset 1m0.000000001s"},
 			{0, []string{"unit=h", "unit=d"}, "OK | OK hour 5/HOUR left 4 reset 1h0m0.000000001s | OK day 5/DAY left 4 reset 24h0m0.000000001s"},
-			{0, []string{"unit=w", "unit=mo"}, "OK | OK week 5/WEEK left 4 reset 120h0m0.000000001s | OK month 5/UNKNOWN left 4 reset 552h0m0.000000001s"},
-			{0, []string{"unit=y", "unit=odd"}, "OK | OK year 5/UNKNOWN left 4 reset 8592h0m0.000000001s | OK odd 5/UNKNOWN left 4 reset 1m30.000000001s"},
+			{0, []string{"unit=w", "unit=mo"}, "OK | OK week 5/WEEK left 4 reset 120h0m0.000000001s | OK month 5/MONTH left 4 reset 552h0m0.000000001s"},
+			{0, []string{"unit=y", "unit=odd"}, "OK | OK year 5/YEAR left 4 reset 8592h0m0.000000001s | OK odd 5/UNKNOWN left 4 reset 1m30.000000001s"},
 			{1 << 31, []string{"unit=top"}, "OK | OK top 2147483648/SECOND left 0 reset 2s"},
 		},
 		"hits": {

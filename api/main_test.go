@@ -60,7 +60,7 @@ func newFixture(t testing.TB, text string) *fixture {
 // Decide implements Decider. Like a router, it asks only those who answer.
 func (f *fixture) Decide(_ context.Context, groups []shard.Group) {
 	if f.delay > 0 { // in a bubble
-		time.Sleep(f.delay)
+		<-time.After(f.delay)
 	}
 	if f.silent == nil {
 		f.shard.Decide(groups)
