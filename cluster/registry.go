@@ -46,8 +46,9 @@ type Snapshot struct {
 	Nodes []Node
 	// View is nil before the first.
 	View *View
-	// ViewRevision is the registry's revision of View, to pass to SwapView; 0
-	// while there is none.
+	// ViewRevision is the registry's revision of the stored view, to pass to
+	// SwapView; 0 while there is none. View is older than what is stored there if
+	// that is damaged or lies behind what was seen before.
 	ViewRevision int64
 }
 
@@ -64,5 +65,5 @@ type Registry interface {
 }
 
 // ErrViewChanged says that the view in the store is not the one that was to be
-// replaced.
+// replaced, or that the store holds less than was seen before.
 var ErrViewChanged = errors.New("view has changed")

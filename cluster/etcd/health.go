@@ -36,8 +36,8 @@ func (h *health) exchange(err error) {
 	now := time.Now()
 	if answered(err) {
 		if h.down {
-			h.log.Info("etcd reachable again", "after", now.Sub(h.success).Round(time.Millisecond))
 			h.metrics.up.Set(1)
+			h.log.Info("etcd reachable again", "after", now.Sub(h.success).Round(time.Millisecond))
 		}
 		h.failing, h.down, h.success = false, false, now
 		return
@@ -45,8 +45,8 @@ func (h *health) exchange(err error) {
 	h.failing = true
 	if !h.down && now.Sub(h.success) >= unreachableAfter {
 		h.down = true
-		h.log.Warn("etcd unreachable", "error", err)
 		h.metrics.up.Set(0)
+		h.log.Warn("etcd unreachable", "error", err)
 	}
 }
 

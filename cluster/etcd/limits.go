@@ -42,9 +42,9 @@ const (
 	relistEvery   = 5 * time.Minute
 
 	// etcd counts as unreachable when nothing has succeeded for this long. A
-	// single failed call says little: with three endpoints of which one hangs,
-	// every third fails.
-	unreachableAfter = 2 * time.Second
+	// single failed call says little: with two endpoints of which one hangs, every
+	// other fails, after a second.
+	unreachableAfter = 3 * time.Second
 
 	minPause = 50 * time.Millisecond // between two lists, doubled up to
 	maxPause = time.Second

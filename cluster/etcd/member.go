@@ -73,7 +73,6 @@ func (m *member) start(ctx context.Context, host, port string, cfg ServerConfig)
 	select {
 	case err := <-started:
 		if errors.Is(err, errPanic) {
-			cut()
 			return startError(cfg, err)
 		}
 		if err != nil {
@@ -83,7 +82,6 @@ func (m *member) start(ctx context.Context, host, port string, cfg ServerConfig)
 	case <-m.words.spoken:
 		// The goroutine that said them has ended, and the one above may wait for
 		// it for ever. The directory stays claimed: it is not known to be free.
-		cut()
 		return startError(cfg, m.words.err())
 	case <-ctx.Done():
 		go func() {
@@ -129,7 +127,9 @@ func notReady(ctx context.Context) error {
 // close ends etcd and then gives the directory back. It must be called once:
 // embed panics the second time.
 func (m *member) close() {
-	// Without this etcd waits 5 s for the watches of its clients to end.
+	// Otherwise etcd may wait 5 s for the watches of its clients to end. It takes
+	// no renewals in that time, but still lets leases expire: all nodes would be
+	// gone when it comes back.
 	m.cut()
 	closed := make(chan struct{})
 	go func() {

@@ -139,7 +139,7 @@ func (m *mirror) report(key string, value []byte, msg string, err error) {
 }
 
 // snapshot returns what to believe and whether that is new. The first is. params
-// are those of our cluster as stored, or nil if they are not known.
+// are those that must stand in etcd, or nil if that is not known.
 func (m *mirror) snapshot(params []byte) (cluster.Snapshot, bool) {
 	m.believe(params)
 	s := cluster.Snapshot{Nodes: m.sortedNodes(), View: m.view.good}
@@ -171,7 +171,7 @@ func (m *mirror) sortedNodes() []cluster.Node {
 //
 // invariant: view.good.Number never falls.
 func (m *mirror) believe(params []byte) {
-	v, was := &m.view, m.view
+	v := &m.view
 	v.alarm, v.wiped = "", false
 	switch {
 	case params != nil && m.params == nil:
@@ -185,14 +185,6 @@ func (m *mirror) believe(params []byte) {
 		v.revision = m.stored.ModRevision
 	default:
 		m.judge(m.stored)
-	}
-	if v.alarm == was.alarm {
-		return
-	}
-	if v.alarm != "" {
-		m.log.Error("view in etcd refused", "reason", v.alarm)
-	} else {
-		m.log.Info("view in etcd is good again")
 	}
 }
 

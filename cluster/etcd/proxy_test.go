@@ -10,6 +10,7 @@ import (
 type proxy struct {
 	listener net.Listener
 	wait     sync.WaitGroup
+	made     chan struct{} // gets a token with every connection to the target
 
 	mu     sync.Mutex
 	target string              // guarded by mu; empty while cut
@@ -23,7 +24,7 @@ func newProxy(t *testing.T, target string) *proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{listener: l, target: target, frozen: make(chan struct{}), conns: make(map[net.Conn]string)}
+	p := &proxy{listener: l, target: target, frozen: make(chan struct{}), made: make(chan struct{}, 1000), conns: make(map[net.Conn]string)}
 	p.wait.Go(p.accept)
 	t.Cleanup(func() {
 		l.Close()
@@ -46,6 +47,15 @@ func (p *proxy) connect(target string) {
 	for c := range p.conns {
 		c.Close()
 	}
+}
+
+// reconnect breaks all connections to target and waits for a new one.
+func (p *proxy) reconnect(target string) {
+	p.connect(target)
+	for len(p.made) > 0 {
+		<-p.made
+	}
+	<-p.made
 }
 
 // freeze leaves all connections open but forwards nothing any more on them.
@@ -84,6 +94,7 @@ func (p *proxy) serve(c net.Conn) {
 	p.conns[c], p.conns[d] = target, target
 	p.mu.Unlock()
 	if !stale {
+		p.made <- struct{}{}
 		p.wait.Go(func() { forward(d, c, frozen) })
 		forward(c, d, frozen)
 	}

@@ -181,7 +181,7 @@ func (r *Registry) nudge() {
 }
 
 // Reachable reports whether etcd answers: whether anything has succeeded since
-// the last failure, or at least within the last 2 s.
+// the last failure, or at least within the last 3 s.
 func (r *Registry) Reachable() bool { return r.health.status().Reachable }
 
 // Status returns how the registry is doing.

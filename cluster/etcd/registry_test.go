@@ -4,7 +4,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -118,58 +117,6 @@ func TestDeadNodeExpires(t *testing.T) {
 	}
 }
 
-func TestSwapView(t *testing.T) {
-	t.Parallel()
-	s := anyServer(t)
-	a, b := run(t, 0, s.Endpoint()), run(t, 0, s.Endpoint())
-	for _, n := range []*testNode{a, b} {
-		if _, err := n.Bootstrap(t.Context(), cluster.Params{Ring: smallRing}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := a.SwapView(t.Context(), view(t, 1, "a"), 7); !errors.Is(err, cluster.ErrViewChanged) {
-		t.Errorf("a view over one that there is not: %v", err)
-	}
-	revision := int64(0)
-	for number := uint64(1); number <= 5; number++ {
-		errs := make([]error, 2)
-		var wait sync.WaitGroup
-		for i, n := range []*testNode{a, b} {
-			wait.Go(func() { errs[i] = n.SwapView(t.Context(), view(t, number, "a", "b"), revision) })
-		}
-		wait.Wait()
-		won, lost := errs[0], errs[1]
-		if won != nil {
-			won, lost = lost, won
-		}
-		if won != nil || !errors.Is(lost, cluster.ErrViewChanged) {
-			t.Fatalf("two writers: %v and %v", errs[0], errs[1])
-		}
-		revision = a.awaitView(number).ViewRevision
-		if got := b.awaitView(number); got.ViewRevision != revision || got.View.Members[1].ID != "b" {
-			t.Errorf("a and b disagree: %+v", got)
-		}
-	}
-	for _, n := range []*testNode{a, b} {
-		if got := n.logs.count("view in etcd refused"); got != 0 {
-			t.Errorf("false alarm: %q", n.logs.all())
-		}
-	}
-	newcomer := open(t, 0, s.Endpoint()) // has seen nothing
-	if err := newcomer.SwapView(t.Context(), view(t, 0, "a"), revision); err == nil || !strings.HasSuffix(err.Error(), "views are numbered from 1") {
-		t.Errorf("view 0: %v", err)
-	}
-	for number := uint64(1); number <= 5; number++ {
-		err := newcomer.SwapView(t.Context(), view(t, number, "a"), revision)
-		if want := `of cluster "test": the stored view has number 5`; err == nil || !strings.HasSuffix(err.Error(), want) {
-			t.Errorf("view %d over 5: %v", number, err)
-		}
-	}
-	if err := newcomer.SwapView(t.Context(), view(t, 6, "a"), revision); err != nil {
-		t.Error(err)
-	}
-}
-
 func TestSuperseded(t *testing.T) {
 	t.Parallel()
 	s := anyServer(t)
@@ -201,6 +148,33 @@ func TestSuperseded(t *testing.T) {
 	}
 	if nodes, err := next.Nodes(t.Context()); err != nil || !slices.Equal(nodes, got.Nodes) {
 		t.Errorf("then %+v, %v", nodes, err)
+	}
+}
+
+// TestKeeperSparesSuccessor has the keeper alone find out.
+func TestKeeperSparesSuccessor(t *testing.T) {
+	t.Parallel()
+	s := anyServer(t)
+	a := open(t, 0, s.Endpoint())
+	a.Announce(node("a", 1))
+	k := newKeeper(a.Registry)
+	if err := k.step(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	successor := mustJSON(t, node("a", 2))
+	c := rawClient(t, s.Endpoint())
+	put(t, c, a.keys.nodes+"a", successor)
+	for name, disturb := range map[string]func(){
+		"nudged":     func() { k.look = true },
+		"announcing": func() { a.Announce(cluster.Node{ID: "a", Address: "a:9090", Incarnation: 1, State: cluster.Leaving}) },
+		"lease lost": func() { k.lost() },
+		"restarted":  func() { k = newKeeper(a.Registry) },
+	} {
+		disturb()
+		if err := k.step(t.Context()); !errors.Is(err, ErrSuperseded) {
+			t.Errorf("%s: %v", name, err)
+		}
+		awaitKey(t, c, a.keys.nodes+"a", func(kv *keyValue) bool { return kv != nil && string(kv.Value) == successor })
 	}
 }
 
@@ -248,63 +222,6 @@ func awaitKey(t *testing.T, c *clientv3.Client, key string, ok func(*keyValue) b
 		case <-timeout:
 			t.Fatalf("%s is still %v", key, kv)
 		}
-	}
-}
-
-func TestMalformedContent(t *testing.T) {
-	t.Parallel()
-	s := anyServer(t)
-	c := rawClient(t, s.Endpoint())
-	a := run(t, 0, s.Endpoint())
-	a.Announce(node("a", 1))
-	if err := a.SwapView(t.Context(), view(t, 1, "a"), 0); err != nil {
-		t.Fatal(err)
-	}
-	first := a.awaitView(1)
-	a.awaitIDs("a")
-
-	bad := []string{"", "{", "null", `{"id":"other","address":"x:1","incarnation":1,"state":"ready"}`, `{"id":"bad","incarnation":1,"state":"ready"}`, strings.Repeat("x", 1<<20)}
-	for i, value := range bad {
-		put(t, c, a.keys.nodes+"bad", value)
-		put(t, c, a.keys.nodes+"bad", value) // the same again is not worth a line
-		put(t, c, a.keys.nodes+"mark", mustJSON(t, node("mark", uint64(i+1))))
-		a.await("mark", func(s cluster.Snapshot) bool { return len(s.Nodes) == 2 && s.Nodes[1] == node("mark", uint64(i+1)) })
-		if got := a.logs.count("node in etcd ignored"); got != i+1 {
-			t.Errorf("%d lines after %d bad values: %q", got, i+1, a.logs.all())
-		}
-	}
-
-	good, err := cluster.MarshalView(view(t, 2, "a"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	damaged := strings.Replace(string(good), `"a:9090"`, `"x:9090"`, 1)
-	revision := put(t, c, a.keys.view, damaged)
-	got := a.await("damage", func(s cluster.Snapshot) bool { return s.ViewRevision == revision })
-	if got.View != first.View {
-		t.Errorf("damaged view %+v is handed out", got.View)
-	}
-	if got := a.Status().Alarm; !strings.HasPrefix(got, "etcd has a damaged view: view 2: checksum") {
-		t.Errorf("alarm %q", got)
-	}
-	if a.metric("weir_etcd_alarm") != 1 {
-		t.Error("metric does not show the alarm")
-	}
-	if err := open(t, 0, s.Endpoint()).SwapView(t.Context(), view(t, 9, "a"), revision); err == nil || !strings.Contains(err.Error(), "the stored view is damaged") {
-		t.Errorf("a newcomer repairs: %v", err)
-	}
-	if err := a.SwapView(t.Context(), view(t, 2, "a"), revision); err == nil || !strings.Contains(err.Error(), "is damaged and has number 2") {
-		t.Errorf("repair with the same number: %v", err)
-	}
-	if err := a.SwapView(t.Context(), view(t, 3, "a"), revision); err != nil {
-		t.Errorf("repair: %v", err)
-	}
-	a.awaitView(3)
-	if got := a.Status().Alarm; got != "" || a.metric("weir_etcd_alarm") != 0 {
-		t.Errorf("alarm %q after the repair", got)
-	}
-	if got := a.logs.count("view in etcd refused"); got != 1 {
-		t.Errorf("%d lines: %q", got, a.logs.all())
 	}
 }
 

@@ -56,7 +56,7 @@ type follower struct {
 	r        *Registry
 	mirror   *mirror
 	onChange func(cluster.Snapshot)
-	params   []byte // that must stand in etcd; nil while that is not known
+	params   []byte // of our cluster, once they were seen in etcd; they must stay
 }
 
 // run lists and watches until ctx ends, when it returns nil, or until the node is
@@ -72,6 +72,7 @@ func (f *follower) run(ctx context.Context) error {
 		} else {
 			err = f.watch(ctx)
 			why = whyList(err)
+			f.r.log.Debug("watch of etcd ended", "error", err)
 		}
 		switch {
 		case errors.Is(err, ErrSuperseded):
@@ -84,7 +85,6 @@ func (f *follower) run(ctx context.Context) error {
 		if time.Since(began) > maxPause {
 			pause = minPause
 		}
-		f.r.log.Debug("listing etcd again", "why", why, "error", err)
 		sleep(ctx, pause/2+rand.N(pause))
 		pause = min(2*pause, maxPause)
 	}
@@ -104,11 +104,6 @@ func whyList(err error) string {
 // list reads everything at one revision.
 func (f *follower) list(ctx context.Context) error {
 	k := f.r.keys
-	// Before the list, for Bootstrap may go on meanwhile: what it has stored by now
-	// must be in the list, what it stores later need not be.
-	if params := f.r.knownParams(); params != nil {
-		f.params = params
-	}
 	resp, err := f.r.txn(ctx, callTimeout, transaction{then: []clientv3.Op{
 		clientv3.OpGet(k.nodes, clientv3.WithPrefix(), clientv3.WithLimit(maxNodes+1)),
 		clientv3.OpGet(k.params),
@@ -158,10 +153,17 @@ func (f *follower) deliver() error {
 		seen.number = m.view.good.Number
 	}
 	r.mu.Lock()
+	was := r.view.alarm
 	r.view = seen
 	r.mu.Unlock()
 	r.metrics.setAlarm(seen.alarm != "")
-
+	switch {
+	case seen.alarm == was:
+	case seen.alarm != "":
+		r.log.Error("view in etcd refused", "reason", seen.alarm)
+	default:
+		r.log.Info("view in etcd is good again")
+	}
 	if changed {
 		f.onChange(snapshot)
 	}
