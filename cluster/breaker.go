@@ -4,7 +4,7 @@ import "time"
 
 // Times of the breaker.
 const (
-	probeEvery = 250 * time.Millisecond // between pings on a quiet or open lane, and between connects
+	probeEvery = 250 * time.Millisecond // between pings on a quiet or open lane, and between attempts to connect
 	silence    = 750 * time.Millisecond // a peer that says nothing for so long is not there
 	tripAfter  = 3                      // timeouts in a row, each of a question sent after the one before
 )

@@ -23,7 +23,7 @@ func dialOptions() []grpc.DialOption {
 		grpc.WithDisableRetry(), // a question that is asked twice may be counted twice
 		grpc.WithIdleTimeout(0), // a lane's stream keeps it busy anyway
 		grpc.WithConnectParams(grpc.ConnectParams{
-			// The lane tries again every probeEvery, and resets the back-off.
+			// By default gRPC waits for up to two minutes before it tries again.
 			Backoff:           backoff.Config{BaseDelay: probeEvery, Multiplier: 1, MaxDelay: probeEvery},
 			MinConnectTimeout: connectTimeout,
 		}),

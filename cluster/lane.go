@@ -167,10 +167,9 @@ func (l *lane) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		l.session(ctx, tick.C)
 		l.broken()
-		select {
+		select { // a peer that breaks every stream at once must not keep us busy
 		case <-ctx.Done():
 		case <-tick.C:
-			l.conn.ResetConnectBackoff()
 		}
 	}
 }
@@ -193,9 +192,10 @@ func (l *lane) broken() {
 func (l *lane) session(ctx context.Context, tick <-chan time.Time) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := peerv1.NewPeerClient(l.conn).Exchange(ctx)
+	// gRPC tries to connect every probeEvery; meanwhile the breaker stays open.
+	stream, err := peerv1.NewPeerClient(l.conn).Exchange(ctx, grpc.WaitForReady(true))
 	if err != nil {
-		return // the breaker stays open, and metrics and status show it
+		return
 	}
 	received := make(chan struct{})
 	go func() {
