@@ -24,11 +24,11 @@ import (
 	"github.com/weirlimit/weir/test/process"
 )
 
-const floorVariable = "WEIR_BENCH_FLOOR"
+const floorVariable = "WEIR_BENCH_FLOOR" // "default" or "tuned"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(floorVariable) != "" {
-		serveFloor()
+	if settings := os.Getenv(floorVariable); settings != "" {
+		serveFloor(settings == "tuned")
 	}
 	process.Main(m)
 }
@@ -58,21 +58,27 @@ func floorAnswer() *weirv1.RateLimitResponse {
 	}
 }
 
-func serveFloor() {
+// serveFloor serves with gRPC's and Go's defaults, or with the settings of a node.
+func serveFloor(tuned bool) {
+	var options []grpc.ServerOption
+	if tuned {
+		options = append(options, grpc.NumStreamWorkers(64))
+		defer runtime.KeepAlive(make([]byte, 32<<20))
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		panic(err)
 	}
-	s := grpc.NewServer()
+	s := grpc.NewServer(options...)
 	weirv1.RegisterRateLimiterServer(s, floor{})
 	fmt.Println(l.Addr())
 	panic(s.Serve(l))
 }
 
 // startFloor starts the floor in a process of its own.
-func startFloor(b *testing.B) (address string, pid int) {
+func startFloor(b *testing.B, settings string) *servers {
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), floorVariable+"=1")
+	cmd.Env = append(os.Environ(), floorVariable+"="+settings)
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		b.Fatal(err)
@@ -88,7 +94,9 @@ func startFloor(b *testing.B) (address string, pid int) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	return line[:len(line)-1], cmd.Process.Pid
+	s := &servers{}
+	s.add(b, line[:len(line)-1], cmd.Process.Pid)
+	return s
 }
 
 // servers are what a benchmark asks, in turn.
@@ -221,23 +229,23 @@ func batch(c weirv1.RateLimiterClient, first int) error {
 }
 
 // BenchmarkCPUPerCheck reports the processor time of all servers per check: of the
-// floor, of one node, and of three nodes of which any is asked: each by as many
+// floor with default settings and with those of a node, of one node, and of three nodes of which any is asked: each by as many
 // callers as the one, or by as many in all, so that the work is cut finer. "x-floor" is the
 // ratio to the floor, "x-one-node" that to one node, of the same run.
 func BenchmarkCPUPerCheck(b *testing.B) {
-	bare := &servers{}
-	address, pid := startFloor(b)
-	bare.add(b, address, pid)
+	bare, tuned := startFloor(b, "default"), startFloor(b, "tuned")
 	one, three := startWeir(b, 1), startWeir(b, 3)
 	for _, bc := range []struct {
 		name    string
 		perCall int
 		call    func(weirv1.RateLimiterClient, int) error
 	}{{"unary", 1, unary}, {"batch100", batchSize, batch}} {
-		var floorCost, oneCost float64
+		var floorCost, tunedCost, oneCost float64
 		b.Run(bc.name+"/floor", func(b *testing.B) { floorCost = measure(b, bare, callers, bc.perCall, bc.call) })
+		b.Run(bc.name+"/floor-tuned", func(b *testing.B) { tunedCost = measure(b, tuned, callers, bc.perCall, bc.call) })
 		b.Run(bc.name+"/one-node", func(b *testing.B) {
 			oneCost = measure(b, one, callers, bc.perCall, bc.call)
+			b.ReportMetric(oneCost/tunedCost, "x-floor-tuned")
 			b.ReportMetric(oneCost/floorCost, "x-floor")
 		})
 		for _, all := range []int{3 * callers, callers} {
