@@ -16,6 +16,9 @@ import (
 // Seen in Cloudflare, "How we built rate limiting capable of scaling to millions
 // of domains" (2017), and in A. Xu, "System Design Interview" (2020), ch. 4.
 //
+// A negative cost is taken from the current window's hits first, then from the
+// previous one's: there a token weighs, and so frees, less than one.
+//
 // State.A is the index of the current window since the epoch, State.B holds
 // previous and current in its high and low 32 bits.
 type window struct {
@@ -79,16 +82,27 @@ func addInstant(t, d int64) int64 {
 func slidingWindow(l *Limit, s State, now, cost int64) (State, Decision) {
 	w := windowAt(l, s, now)
 	used := w.used()
-	d := Decision{Allowed: cost == 0 || cost <= l.Limit-used, At: w.now, RetryAt: w.now}
-	if d.Allowed {
+	d := Decision{Allowed: cost <= 0 || cost <= l.Limit-used, At: w.now, RetryAt: w.now}
+	switch {
+	case !d.Allowed:
+		d.RetryAt = w.retryAt(l, cost)
+	case cost >= 0:
 		w.cur += cost
 		used += cost
-	} else {
-		d.RetryAt = w.retryAt(l, cost)
+	default:
+		w.giveBack(-cost)
+		used = w.used()
 	}
 	d.Remaining = max(0, l.Limit-used)
 	d.ResetAt = w.resetAt(used)
 	return w.state(), d
+}
+
+// giveBack takes tokens off the current window, then off the previous one.
+func (w *window) giveBack(tokens int64) {
+	fromCur := min(tokens, w.cur)
+	w.cur -= fromCur
+	w.prev = max(0, w.prev-(tokens-fromCur))
 }
 
 // retryAt returns when cost, which has no room at w.now, would have it.

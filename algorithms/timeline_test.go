@@ -1,0 +1,124 @@
+package algorithms
+
+import (
+	"testing"
+	"time"
+)
+
+const minute = int64(time.Minute)
+
+// at returns the instant at the share percent of the n-th minute.
+func at(n, percent int64) int64 { return n*minute + percent*minute/100 }
+
+// timelineStep asks for cost at now; what must come back follows.
+type timelineStep struct {
+	now, cost int64
+	allowed   bool
+	remaining int64
+}
+
+type timeline struct {
+	name  string
+	limit *Limit
+	steps []timelineStep
+}
+
+func (tl timeline) play(t *testing.T) {
+	t.Helper()
+	var s State
+	var d Decision
+	for i, step := range tl.steps {
+		if s, d = Step(tl.limit, s, step.now, step.cost); d.Allowed != step.allowed || d.Remaining != step.remaining {
+			t.Errorf("step %d %+v: allowed %v, remaining %d", i, step, d.Allowed, d.Remaining)
+		}
+	}
+}
+
+func TestSlidingWindowTimeline(t *testing.T) {
+	seven := &Limit{Algorithm: SlidingWindow, Limit: 7, Window: minute}
+	for _, tl := range []timeline{
+		{"the book: 5 in the previous minute, 3 in this one, 30 % into it", seven, []timelineStep{
+			{at(1, 50), 5, true, 2},
+			{at(2, 10), 2, true, 1}, // 2 + 5 x 90 % = 6.5 -> 6
+			{at(2, 30), 1, true, 1}, // 3 + 5 x 70 % = 6.5 -> 6: allowed
+			{at(2, 30), 1, true, 0}, // 4 + 5 x 70 % = 7.5 -> 7: and the next is the last
+			{at(2, 30), 1, false, 0},
+		}},
+		{"a denial consumes nothing", seven, []timelineStep{
+			{at(1, 0), 5, true, 2},
+			{at(1, 1), 3, false, 2},
+			{at(1, 2), 2, true, 0},
+		}},
+		{"a cost above the limit", seven, []timelineStep{{at(1, 0), 8, false, 7}}},
+		{"looking is free", seven, []timelineStep{
+			{at(1, 0), 7, true, 0},
+			{at(1, 1), 0, true, 0},
+		}},
+		{"two windows later all is free", seven, []timelineStep{
+			{at(1, 0), 7, true, 0},
+			{at(2, 0), 1, false, 0},
+			{at(3, 0), 7, true, 0},
+		}},
+		{"time that goes backwards frees nothing", seven, []timelineStep{
+			{at(5, 50), 7, true, 0},
+			{at(4, 0), 1, false, 0},
+			{at(1, 0), 1, false, 0},
+			{at(5, 60), 1, false, 0},
+		}},
+		{"a limit of nothing", &Limit{Algorithm: SlidingWindow, Window: minute}, []timelineStep{
+			{at(1, 0), 1, false, 0},
+			{at(1, 0), 0, true, 0},
+		}},
+		{"tokens come back to this window first, then to the previous one", seven, []timelineStep{
+			{at(1, 50), 5, true, 2},
+			{at(2, 0), 2, true, 0},
+			{at(2, 0), -1, true, 1},
+			{at(2, 50), 0, true, 4},  // 1 + 5 x 50 % = 3.5 -> 3
+			{at(2, 50), -2, true, 5}, // 0 + 4 x 50 %
+			{at(2, 50), -9, true, 7}, // never below zero use
+			{at(2, 50), 7, true, 0},
+		}},
+	} {
+		t.Run(tl.name, func(t *testing.T) { tl.play(t) })
+	}
+}
+
+func TestFixedWindowTimeline(t *testing.T) {
+	five := &Limit{Algorithm: FixedWindow, Limit: 5, Window: minute}
+	for _, tl := range []timeline{
+		{"the book: 10 of 5 within a minute, across an edge", five, []timelineStep{
+			{at(1, 50), 5, true, 0},
+			{at(1, 99), 1, false, 0},
+			{at(2, 0), 5, true, 0},
+			{at(2, 49), 1, false, 0},
+		}},
+		{"a denial consumes nothing", five, []timelineStep{
+			{at(1, 0), 4, true, 1},
+			{at(1, 1), 2, false, 1},
+			{at(1, 2), 1, true, 0},
+		}},
+		{"looking is free", five, []timelineStep{
+			{at(1, 0), 5, true, 0},
+			{at(1, 1), 0, true, 0},
+		}},
+		{"time that goes backwards frees nothing", five, []timelineStep{
+			{at(5, 50), 4, true, 1},
+			{at(4, 0), 2, false, 1},
+			{at(1, 0), 1, true, 0},
+			{at(5, 60), 1, false, 0},
+			{at(6, 0), 5, true, 0},
+		}},
+		{"tokens come back, never below zero use", five, []timelineStep{
+			{at(1, 0), 4, true, 1},
+			{at(1, 1), -2, true, 3},
+			{at(1, 2), -9, true, 5},
+			{at(1, 3), 6, false, 5},
+		}},
+		{"a limit of nothing", &Limit{Algorithm: FixedWindow, Window: minute}, []timelineStep{
+			{at(1, 0), 1, false, 0},
+			{at(1, 0), 0, true, 0},
+		}},
+	} {
+		t.Run(tl.name, func(t *testing.T) { tl.play(t) })
+	}
+}
