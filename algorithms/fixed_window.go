@@ -19,9 +19,9 @@ type fixed struct {
 
 // fixedAt rolls s forward to now.
 func fixedAt(l *Limit, s State, now int64) fixed {
-	f := fixed{index: now / l.Window}
-	if last := int64(s.A); last >= f.index { // later: time went backwards
-		f.index, f.used = last, int64(s.B)
+	f := fixed{index: windowIndex(l, int64(s.A), now)}
+	if f.index == int64(s.A) {
+		f.used = int64(s.B)
 	}
 	start := f.index * l.Window
 	f.at, f.end = max(now, start), addInstant(start, l.Window)
@@ -30,9 +30,10 @@ func fixedAt(l *Limit, s State, now int64) fixed {
 
 func (f *fixed) state() State { return State{A: uint64(f.index), B: uint64(f.used)} }
 
-func fixedWindow(l *Limit, s State, now, cost int64) (State, Decision) {
+func fixedWindow(l *Limit, s State, now, cost int64, d *Decision) State {
 	f := fixedAt(l, s, now)
-	d := Decision{Allowed: cost <= 0 || cost <= l.Limit-f.used, At: f.at, RetryAt: f.at, ResetAt: f.at}
+	d.At, d.RetryAt, d.ResetAt = f.at, f.at, f.at
+	d.Allowed = cost <= 0 || cost <= l.Limit-f.used
 	switch {
 	case d.Allowed:
 		f.used = max(0, f.used+cost)
@@ -45,7 +46,7 @@ func fixedWindow(l *Limit, s State, now, cost int64) (State, Decision) {
 		d.ResetAt = f.end
 	}
 	d.Remaining = max(0, l.Limit-f.used)
-	return f.state(), d
+	return f.state()
 }
 
 func fixedWindowReturn(l *Limit, s State, now, takenAt, tokens int64) State {
