@@ -34,11 +34,19 @@ const (
 	SlidingWindow Algorithm = 1
 	// FixedWindow counts the current window and forgets it at its end.
 	FixedWindow Algorithm = 2
+	// TokenBucket takes tokens from a bucket that holds Burst of them and refills
+	// continuously, Limit per Window.
+	TokenBucket Algorithm = 3
+	// GCRA, the generic cell rate algorithm, spaces requests by Window / Limit
+	// and lets Burst of them come early. It decides as TokenBucket does.
+	GCRA Algorithm = 4
 )
 
 var names = [...]string{
 	SlidingWindow: "sliding_window",
 	FixedWindow:   "fixed_window",
+	TokenBucket:   "token_bucket",
+	GCRA:          "gcra",
 }
 
 // String returns the name that rules use, such as "sliding_window".
@@ -73,7 +81,7 @@ type Limit struct {
 }
 
 // bursts reports whether a limit of this algorithm may have a Burst.
-func (a Algorithm) bursts() bool { return false }
+func (a Algorithm) bursts() bool { return a == TokenBucket || a == GCRA }
 
 // Capacity is what an unused counter has room for, in tokens: Limit, or Burst
 // if there is one. It is also the highest cost that can ever be allowed.
@@ -144,6 +152,8 @@ func Step(l *Limit, s State, now, cost int64) (next State, d Decision) {
 		next = slidingWindow(l, s, now, cost, &d)
 	case FixedWindow:
 		next = fixedWindow(l, s, now, cost, &d)
+	case TokenBucket, GCRA:
+		next = meterStep(l, s, now, cost, &d)
 	default:
 		panic("algorithms: step of an invalid limit")
 	}
@@ -159,6 +169,8 @@ func Return(l *Limit, s State, now, takenAt, tokens int64) State {
 		return slidingWindowReturn(l, s, now, takenAt, tokens)
 	case FixedWindow:
 		return fixedWindowReturn(l, s, now, takenAt, tokens)
+	case TokenBucket, GCRA:
+		return meterReturn(l, s, now, takenAt, tokens)
 	default:
 		panic("algorithms: return to an invalid limit")
 	}

@@ -32,7 +32,7 @@ func (l *Limit) extremes(t *testing.T) {
 		if _, d = Step(l, s, now, MaxCost); d.Allowed || d.RetryAt <= now || d.Remaining != 0 {
 			t.Errorf("the highest cost at %d: %+v", now, d)
 		}
-		if _, d = Step(l, s, math.MaxInt64, 1); d.At != math.MaxInt64 || d.Allowed != (now < 2) {
+		if _, d = Step(l, s, math.MaxInt64, l.Limit); d.At != math.MaxInt64 || d.Allowed != (now < 2) {
 			t.Errorf("used at %d, at the end of time: %+v", now, d)
 		}
 		back, d := Step(l, s, now, -MaxCost)
@@ -41,6 +41,9 @@ func (l *Limit) extremes(t *testing.T) {
 		}
 		if _, d = Step(l, back, 0, l.Limit); !d.Allowed {
 			t.Errorf("back to the beginning from %d: %+v", now, d)
+		}
+		if _, d = Step(l, Return(l, s, now, now, l.Limit), now, l.Limit); !d.Allowed {
+			t.Errorf("returned at %d: %+v", now, d)
 		}
 	}
 }
@@ -53,11 +56,17 @@ func TestValidate(t *testing.T) {
 		want  string
 	}{
 		{ok, "<nil>"},
-		{Limit{}, "algorithm: algorithm(0) is not one of [sliding_window fixed_window]"},
+		{Limit{}, "algorithm: algorithm(0) is not one of [sliding_window fixed_window token_bucket gcra]"},
 		{with(func(l *Limit) { l.Limit = -1 }), "limit: -1 is not between 0 and 2147483648"},
 		{with(func(l *Limit) { l.Limit = MaxLimit + 1 }), "limit: 2147483649 is not between 0 and 2147483648"},
 		{with(func(l *Limit) { l.Window = 9_999_999 }), "window: 9.999999ms is not between 10ms and 8784h0m0s"},
 		{with(func(l *Limit) { l.Window = int64(MaxWindow) + 1 }), "window: 8784h0m0.000000001s is not between 10ms and 8784h0m0s"},
+		{with(func(l *Limit) { l.Burst = 5 }), "burst: 5 is not for sliding_window, which has none"},
+		{with(func(l *Limit) { l.Algorithm, l.Burst = FixedWindow, -1 }), "burst: -1 is not for fixed_window, which has none"},
+		{with(func(l *Limit) { l.Algorithm, l.Burst = TokenBucket, MaxLimit }), "<nil>"},
+		{with(func(l *Limit) { l.Algorithm, l.Burst = TokenBucket, -1 }), "burst: -1 is not between 0 and 2147483648"},
+		{with(func(l *Limit) { l.Algorithm, l.Burst = GCRA, MaxLimit+1 }), "burst: 2147483649 is not between 0 and 2147483648"},
+		{with(func(l *Limit) { l.Algorithm = 5 }), "algorithm: algorithm(5) is not one of [sliding_window fixed_window token_bucket gcra]"},
 	} {
 		if got := fmt.Sprint(tc.limit.Validate()); got != tc.want {
 			t.Errorf("%+v: %s, want %s", tc.limit, got, tc.want)

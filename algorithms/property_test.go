@@ -49,6 +49,7 @@ func drawMove(t *rapid.T, l *Limit) int64 {
 		rapid.Int64Range(l.Window-2, l.Window+2),
 		rapid.Int64Range(0, 3*l.Window),
 		rapid.Int64Range(-10, 0),
+		rapid.Int64Range(-1<<23, 1<<23), // the longest grain of time is 1<<22
 		rapid.Int64Range(-2*l.Window, 0),
 	).Draw(t, "move")
 }
@@ -68,9 +69,14 @@ func TestAgainstTwin(t *testing.T) {
 		l, tw := drawLimit(t, a), newTwin(a)
 		limits := []*Limit{l}
 		if rapid.Bool().Draw(t, "changes") {
-			other := *l
-			other.Limit = drawTokens(t, "other limit")
-			limits = append(limits, &other)
+			other := drawLimit(t, a)
+			other.Window = l.Window
+			limits = append(limits, other)
+		}
+		for _, l := range limits {
+			if a == GCRA { // the twin's schedule cannot stop and go on
+				l.Limit = max(1, l.Limit)
+			}
 		}
 		var s State
 		now := rapid.Int64Range(0, 1<<62).Draw(t, "start")
@@ -130,7 +136,7 @@ func TestForgettingAfterResetChangesNothing(t *testing.T) {
 		var d Decision
 		for range rapid.IntRange(1, 5).Draw(t, "steps") {
 			now += rapid.Int64Range(0, l.Window).Draw(t, "move")
-			kept, d = Step(l, kept, now, rapid.Int64Range(-l.Limit, l.Limit).Draw(t, "cost"))
+			kept, d = Step(l, kept, now, rapid.Int64Range(-l.Capacity(), l.Capacity()).Draw(t, "cost"))
 		}
 		now = d.ResetAt
 		forgotten := State{}
@@ -181,12 +187,63 @@ func TestChangedLimitKeepsUse(t *testing.T) {
 			changed.Burst = drawTokens(t, "burst to")
 		}
 		_, looked := Step(&changed, s, d.At, 0)
-		// Tokens that come and go by the grain of time are less than one.
+		// The grain of time moves at most half a token.
 		if want := max(0, changed.Capacity()-used); looked.Remaining < want-1 || looked.Remaining > want {
 			t.Fatalf("used %d, remaining %d of %d", used, looked.Remaining, changed.Capacity())
 		}
-		if _, d = Step(&changed, s, now, 1); d.Allowed && used >= changed.Capacity()+1 {
+		if _, d = Step(&changed, s, now, 1); d.Allowed && used > changed.Capacity() {
 			t.Fatalf("allowed above the new limit: %+v", d)
+		}
+	})
+}
+
+// A step that is returned later leaves no more room than if it had not been.
+func TestReturnNeverFreesOthers(t *testing.T) {
+	forEach(t, func(t *rapid.T, a Algorithm) {
+		l := drawLimit(t, a)
+		now := rapid.Int64Range(0, 1<<62).Draw(t, "start")
+		undone := rapid.IntRange(0, 4).Draw(t, "undone")
+		var with, without State
+		var takenAt, taken int64
+		for i := range 5 {
+			now += rapid.Int64Range(0, l.Window/2).Draw(t, "later")
+			cost := rapid.Int64Range(0, l.Capacity()).Draw(t, "cost")
+			var d Decision
+			switch with, d = Step(l, with, now, cost); {
+			case i == undone && d.Allowed:
+				takenAt, taken = d.At, cost
+			case d.Allowed:
+				without, _ = Step(l, without, now, cost)
+			}
+		}
+		if taken > 0 {
+			with = Return(l, with, now, takenAt, taken)
+		}
+		_, got := Step(l, with, now, 0)
+		_, most := Step(l, without, now, 0)
+		if got.Remaining > most.Remaining {
+			t.Fatalf("remaining %d, without the step %d", got.Remaining, most.Remaining)
+		}
+	})
+}
+
+// Two names, one behaviour: whatever happens, they decide alike.
+func TestTokenBucketAndGCRADecideAlike(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		bucket := drawLimit(t, TokenBucket)
+		gcra := *bucket
+		gcra.Algorithm = GCRA
+		now := rapid.Int64Range(0, 1<<62).Draw(t, "start")
+		var s, r State
+		for range 20 {
+			now = max(0, now+drawMove(t, bucket))
+			cost := drawCost(t, bucket)
+			var a, b Decision
+			s, a = Step(bucket, s, now, cost)
+			r, b = Step(&gcra, r, now, cost)
+			if a != b {
+				t.Fatalf("token_bucket: %+v, gcra: %+v", a, b)
+			}
 		}
 	})
 }

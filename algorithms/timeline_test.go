@@ -122,3 +122,104 @@ func TestFixedWindowTimeline(t *testing.T) {
 		t.Run(tl.name, func(t *testing.T) { tl.play(t) })
 	}
 }
+
+func TestTokenBucketTimeline(t *testing.T) {
+	four := &Limit{Algorithm: TokenBucket, Limit: 4, Window: minute}
+	for _, tl := range []timeline{
+		{"the book: a bucket of 4, refilled 4 per minute", four, []timelineStep{
+			{at(1, 0), 1, true, 3},
+			{at(1, 0), 3, true, 0}, // empty
+			{at(1, 20), 1, false, 0},
+			{at(1, 25), 1, true, 0}, // 1 in 15 s
+			{at(2, 25), 4, true, 0}, // full again in a minute
+		}},
+		{"a bucket is never more than full", four, []timelineStep{
+			{at(1, 0), 4, true, 0},
+			{at(1, 50), 0, true, 2},
+			{at(9, 0), 5, false, 4},
+			{at(9, 0), 4, true, 0},
+			{at(9, 0), 1, false, 0},
+		}},
+		{"10 of 4 per minute at once, then 4 per minute", &Limit{Algorithm: TokenBucket, Limit: 4, Window: minute, Burst: 10}, []timelineStep{
+			{at(1, 0), 10, true, 0},
+			{at(1, 99), 4, false, 3},
+			{at(2, 0), 4, true, 0},
+			{at(3, 50), 0, true, 6},
+			{at(4, 50), 11, false, 10},
+		}},
+		{"tokens come back, never more than the bucket holds", four, []timelineStep{
+			{at(1, 0), 4, true, 0},
+			{at(1, 0), -1, true, 1},
+			{at(1, 0), -9, true, 4},
+			{at(1, 0), 5, false, 4},
+		}},
+		{"time that goes backwards frees nothing", four, []timelineStep{
+			{at(5, 0), 3, true, 1},
+			{at(4, 0), 2, false, 1},
+			{at(1, 0), 1, true, 0}, // and an hour lost does not lock out for an hour
+			{at(5, 24), 1, false, 0},
+			{at(5, 25), 1, true, 0},
+		}},
+		{"a limit of nothing, whatever the burst", &Limit{Algorithm: TokenBucket, Window: minute, Burst: 9}, []timelineStep{
+			{at(1, 0), 1, false, 0},
+			{at(1, 0), 0, true, 0},
+		}},
+	} {
+		t.Run(tl.name, func(t *testing.T) { tl.play(t) })
+	}
+}
+
+func TestGCRATimeline(t *testing.T) {
+	for _, tl := range []timeline{
+		{"one every 15 s, none early", &Limit{Algorithm: GCRA, Limit: 4, Window: minute, Burst: 1}, []timelineStep{
+			{at(1, 0), 1, true, 0},
+			{at(1, 24), 1, false, 0},
+			{at(1, 25), 1, true, 0},
+			{at(1, 60), 1, true, 0}, // late: the next is due 15 s from here
+			{at(1, 75), 1, false, 0},
+			{at(1, 85), 1, true, 0},
+		}},
+		{"one every 15 s, two early", &Limit{Algorithm: GCRA, Limit: 4, Window: minute, Burst: 3}, []timelineStep{
+			{at(1, 0), 1, true, 2}, // the next is expected at 25 %,
+			{at(1, 0), 1, true, 1}, // at 50 %,
+			{at(1, 0), 1, true, 0}, // at 75 %: more than two early
+			{at(1, 24), 1, false, 0},
+			{at(1, 25), 1, true, 0},
+			{at(2, 0), 3, true, 0},
+		}},
+		{"3 per second do not divide a second: the third is exact", &Limit{Algorithm: GCRA, Limit: 3, Window: 1e9, Burst: 1}, []timelineStep{
+			{0, 1, true, 0},
+			{333_333_333, 1, false, 0},
+			{333_333_334, 1, true, 0}, // due at 333,333,333 1/3
+			{666_666_667, 1, false, 0},
+			{666_666_668, 1, true, 0},
+		}},
+	} {
+		t.Run(tl.name, func(t *testing.T) { tl.play(t) })
+	}
+}
+
+// What was used stays used when a rule changes under it.
+func TestChangedLimitTimeline(t *testing.T) {
+	for _, a := range []Algorithm{FixedWindow, SlidingWindow, TokenBucket, GCRA} {
+		var s State
+		for _, step := range []struct {
+			limit, cost int64
+			allowed     bool
+			remaining   int64
+		}{
+			{10, 8, true, 2},
+			{5, 1, false, 0},  // lowered: 3 above it
+			{5, -4, true, 1},  // given back: 4 used
+			{20, 0, true, 16}, // raised
+			{0, 1, false, 0},  // blocked
+			{10, 6, true, 0},  // and unblocked
+		} {
+			l := &Limit{Algorithm: a, Limit: step.limit, Window: 1e9}
+			var d Decision
+			if s, d = Step(l, s, 1e9, step.cost); d.Allowed != step.allowed || d.Remaining != step.remaining {
+				t.Errorf("%v %+v: allowed %v, remaining %d", a, step, d.Allowed, d.Remaining)
+			}
+		}
+	}
+}

@@ -12,6 +12,10 @@ func newTwin(a Algorithm) twin {
 	switch a {
 	case FixedWindow:
 		return &windowTwin{}
+	case TokenBucket:
+		return &bucketTwin{missing: new(big.Rat)}
+	case GCRA:
+		return &scheduleTwin{increment: new(big.Rat), arrival: new(big.Rat)}
 	default:
 		return &windowTwin{weighPrevious: true}
 	}
