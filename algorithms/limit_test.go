@@ -7,12 +7,13 @@ import (
 	"time"
 )
 
-// The corners of limit x window, with costs at the bounds, at both ends of time.
+// The corners of limit x window, with costs at the bounds, at both ends of time;
+// and windows that fill or just do not fill the bits that the meter gives them.
 func TestNoOverflowAtTheExtremes(t *testing.T) {
 	for _, name := range Names() {
 		a, _ := Parse(name)
 		for _, limit := range []int64{1, MaxLimit} {
-			for _, window := range []int64{int64(MinWindow), int64(MaxWindow)} {
+			for _, window := range []int64{int64(MinWindow), 1<<33 - 1, 1 << 33, 1<<54 - 1, 1 << 54, int64(MaxWindow)} {
 				l := &Limit{Algorithm: a, Limit: limit, Window: window}
 				t.Run(fmt.Sprintf("%s/%d/%d", name, limit, window), func(t *testing.T) { l.extremes(t) })
 			}

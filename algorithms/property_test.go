@@ -40,6 +40,15 @@ func drawLimit(t *rapid.T, a Algorithm) *Limit {
 	return l
 }
 
+// drawStart returns an instant, often the beginning of a window.
+func drawStart(t *rapid.T, l *Limit) int64 {
+	now := rapid.Int64Range(0, 1<<62).Draw(t, "start")
+	if rapid.Bool().Draw(t, "aligned") {
+		now -= now % l.Window
+	}
+	return now
+}
+
 // drawMove returns how far the clock moves: often within the window, often to
 // about its edge, sometimes far, sometimes backwards by little or much.
 func drawMove(t *rapid.T, l *Limit) int64 {
@@ -51,6 +60,7 @@ func drawMove(t *rapid.T, l *Limit) int64 {
 		rapid.Int64Range(-10, 0),
 		rapid.Int64Range(-1<<23, 1<<23), // the longest grain of time is 1<<22
 		rapid.Int64Range(-2*l.Window, 0),
+		rapid.SampledFrom([]int64{-l.Window, l.Window, 2 * l.Window}),
 	).Draw(t, "move")
 }
 
@@ -79,7 +89,7 @@ func TestAgainstTwin(t *testing.T) {
 			}
 		}
 		var s State
-		now := rapid.Int64Range(0, 1<<62).Draw(t, "start")
+		now := drawStart(t, l)
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			l = rapid.SampledFrom(limits).Draw(t, "limit of the step")
 			now = max(0, now+drawMove(t, l))
@@ -93,6 +103,10 @@ func TestAgainstTwin(t *testing.T) {
 			}
 			checkInstants(t, l, before, s, d, cost)
 			if d.Allowed && cost > 0 && rapid.IntRange(0, 4).Draw(t, "give back") == 0 {
+				if rapid.Bool().Draw(t, "twice") {
+					s = Return(l, s, now, d.At, cost)
+					tw.giveBack(l, now, d.At, cost)
+				}
 				now = max(0, now+drawMove(t, l))
 				s = Return(l, s, now, d.At, cost)
 				tw.giveBack(l, now, d.At, cost)
@@ -131,7 +145,7 @@ func checkInstants(t *rapid.T, l *Limit, before, after State, d Decision, cost i
 func TestForgettingAfterResetChangesNothing(t *testing.T) {
 	forEach(t, func(t *rapid.T, a Algorithm) {
 		l := drawLimit(t, a)
-		now := rapid.Int64Range(0, 1<<62).Draw(t, "start")
+		now := drawStart(t, l)
 		var kept State
 		var d Decision
 		for range rapid.IntRange(1, 5).Draw(t, "steps") {
@@ -160,9 +174,9 @@ func TestForgettingAfterResetChangesNothing(t *testing.T) {
 func TestReturnAtOnceUndoes(t *testing.T) {
 	forEach(t, func(t *rapid.T, a Algorithm) {
 		l := drawLimit(t, a)
-		now := rapid.Int64Range(0, 1<<62).Draw(t, "start")
+		now := drawStart(t, l)
 		s, _ := Step(l, State{}, now, rapid.Int64Range(0, l.Capacity()).Draw(t, "used"))
-		now += rapid.Int64Range(0, l.Window).Draw(t, "later")
+		now = max(0, now+drawMove(t, l))
 		before, _ := Step(l, s, now, 0)
 		cost := rapid.Int64Range(1, MaxCost).Draw(t, "cost")
 		after, d := Step(l, s, now, cost)
@@ -179,7 +193,7 @@ func TestReturnAtOnceUndoes(t *testing.T) {
 func TestChangedLimitKeepsUse(t *testing.T) {
 	forEach(t, func(t *rapid.T, a Algorithm) {
 		l := drawLimit(t, a)
-		now := rapid.Int64Range(0, 1<<62).Draw(t, "start")
+		now := drawStart(t, l)
 		used := rapid.Int64Range(0, l.Capacity()).Draw(t, "used")
 		s, d := Step(l, State{}, now, used)
 		changed := *l
@@ -201,7 +215,7 @@ func TestChangedLimitKeepsUse(t *testing.T) {
 func TestReturnNeverFreesOthers(t *testing.T) {
 	forEach(t, func(t *rapid.T, a Algorithm) {
 		l := drawLimit(t, a)
-		now := rapid.Int64Range(0, 1<<62).Draw(t, "start")
+		now := drawStart(t, l)
 		undone := rapid.IntRange(0, 4).Draw(t, "undone")
 		var with, without State
 		var takenAt, taken int64
@@ -233,7 +247,7 @@ func TestTokenBucketAndGCRADecideAlike(t *testing.T) {
 		bucket := drawLimit(t, TokenBucket)
 		gcra := *bucket
 		gcra.Algorithm = GCRA
-		now := rapid.Int64Range(0, 1<<62).Draw(t, "start")
+		now := drawStart(t, bucket)
 		var s, r State
 		for range 20 {
 			now = max(0, now+drawMove(t, bucket))

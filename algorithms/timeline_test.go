@@ -223,3 +223,30 @@ func TestChangedLimitTimeline(t *testing.T) {
 		}
 	}
 }
+
+// 3 taken, 30 s or an edge later 2 more; then the 3 are returned.
+func TestReturnTimeline(t *testing.T) {
+	for _, tc := range []struct {
+		algorithm     Algorithm
+		first, second int64
+		remaining     int64
+	}{
+		{FixedWindow, at(1, 0), at(1, 50), 3},
+		{FixedWindow, at(1, 50), at(2, 0), 3}, // the 3 are gone already: the 2 stay
+		{SlidingWindow, at(1, 0), at(1, 50), 3},
+		{SlidingWindow, at(1, 50), at(2, 50), 3},
+		{SlidingWindow, at(1, 50), at(3, 0), 3},
+		{TokenBucket, at(1, 0), at(1, 20), 3}, // 1 of the 3 has drained
+		{TokenBucket, at(1, 0), at(1, 50), 3}, // 2 and a half
+		{TokenBucket, at(1, 0), at(2, 0), 3},  // all: the 2 stay
+		{GCRA, at(1, 0), at(2, 0), 3},
+	} {
+		l := &Limit{Algorithm: tc.algorithm, Limit: 5, Window: minute}
+		s, d := Step(l, State{}, tc.first, 3)
+		s, _ = Step(l, s, tc.second, 2)
+		s = Return(l, s, tc.second, d.At, 3)
+		if _, d := Step(l, s, tc.second, 0); d.Remaining != tc.remaining {
+			t.Errorf("%+v: %+v", tc, d)
+		}
+	}
+}
