@@ -32,9 +32,22 @@ const (
 	// SlidingWindow counts the current window and weighs the previous one by
 	// how much of it still lies within the last window's length.
 	SlidingWindow Algorithm = 1
+	// FixedWindow counts the current window and forgets it at its end.
+	FixedWindow Algorithm = 2
+	// TokenBucket takes tokens from a bucket that holds Burst of them and refills
+	// continuously, Limit per Window.
+	TokenBucket Algorithm = 3
+	// GCRA, the generic cell rate algorithm, spaces requests by Window / Limit
+	// and lets Burst of them come early. It decides as TokenBucket does.
+	GCRA Algorithm = 4
 )
 
-var names = [...]string{SlidingWindow: "sliding_window"}
+var names = [...]string{
+	SlidingWindow: "sliding_window",
+	FixedWindow:   "fixed_window",
+	TokenBucket:   "token_bucket",
+	GCRA:          "gcra",
+}
 
 // String returns the name that rules use, such as "sliding_window".
 func (a Algorithm) String() string {
@@ -62,17 +75,36 @@ type Limit struct {
 	Algorithm Algorithm
 	Limit     int64 // tokens per window, 0 (always denied) to MaxLimit
 	Window    int64 // nanoseconds, MinWindow to MaxWindow
+	// Burst is how many tokens may be taken at once, 0 (as many as Limit) to
+	// MaxLimit. Only algorithms that refill continuously have one.
+	Burst int64
+}
+
+// bursts reports whether a limit of this algorithm may have a Burst.
+func (a Algorithm) bursts() bool { return a == TokenBucket || a == GCRA }
+
+// Capacity is what an unused counter has room for, in tokens: Limit, or Burst
+// if there is one. It is also the highest cost that can ever be allowed.
+func (l Limit) Capacity() int64 {
+	if l.Burst == 0 || l.Limit == 0 {
+		return l.Limit
+	}
+	return l.Burst
 }
 
 // Validate reports the first field that is out of bounds, by name and value.
 func (l Limit) Validate() error {
 	switch {
-	case l.Algorithm != SlidingWindow:
+	case l.Algorithm == 0 || int(l.Algorithm) >= len(names):
 		return fmt.Errorf("algorithm: %v is not one of %v", l.Algorithm, Names())
 	case l.Limit < 0 || l.Limit > MaxLimit:
 		return fmt.Errorf("limit: %d is not between 0 and %d", l.Limit, int64(MaxLimit))
 	case l.Window < int64(MinWindow) || l.Window > int64(MaxWindow):
 		return fmt.Errorf("window: %v is not between %v and %v", time.Duration(l.Window), MinWindow, MaxWindow)
+	case l.Burst != 0 && !l.Algorithm.bursts():
+		return fmt.Errorf("burst: %d is not for %v, which has none", l.Burst, l.Algorithm)
+	case l.Burst < 0 || l.Burst > MaxLimit:
+		return fmt.Errorf("burst: %d is not between 0 and %d", l.Burst, int64(MaxLimit))
 	}
 	return nil
 }
@@ -87,33 +119,59 @@ type Decision struct {
 	// if so; a denial consumes nothing.
 	Allowed bool
 	// At is the instant at which the step took effect, in Unix nanoseconds: its
-	// now, or the beginning of the state's window if that is later.
+	// now, or an instant that the state remembers if that is later: time never
+	// goes backwards for a counter.
 	At int64
 	// Remaining is how much more would have room right after this step, in
 	// tokens, never negative.
 	Remaining int64
 	// ResetAt is the earliest instant at which the whole limit is free again if
-	// nothing else comes, in Unix nanoseconds; At if it is free already. From then on the state may be forgotten: it and the zero
-	// State decide alike.
+	// nothing else comes, in Unix nanoseconds; At if it is free already. From
+	// then on the state may be forgotten: it and the zero State decide alike.
+	// It stops at MaxInt64, the end of time.
 	ResetAt int64
 	// RetryAt is the earliest instant at which the same request would be allowed
-	// if nothing else came, in Unix nanoseconds: At if it was allowed, and Never if the cost is above the limit.
+	// if nothing else came, in Unix nanoseconds: At if it was allowed, and Never
+	// if the cost is above the limit or would have to wait for the end of time.
 	RetryAt int64
 }
 
 // Step decides whether cost more tokens have room in the counter s at the
 // instant now, and counts them if so.
 //
-// A cost of 0 only looks and is always allowed. l must be valid, cost between 0
-// and MaxCost, and now not negative. Time that goes backwards frees nothing: a
-// now before the window that s was last written in is taken for its beginning.
-func Step(l *Limit, s State, now, cost int64) (State, Decision) {
-	return slidingWindow(l, s, now, cost)
+// A cost of 0 only looks, a negative one gives tokens back, never below zero
+// use; both are always allowed. l must be valid, cost between -MaxCost and
+// MaxCost, and now not negative. A limit that has changed since s was written
+// keeps what was used: a counter above its new limit denies until it is below.
+// Time that goes backwards frees nothing: see Decision.At.
+func Step(l *Limit, s State, now, cost int64) (next State, d Decision) {
+	// The steps fill d in place: to return five fields through two calls would
+	// copy them three times, a quarter of the cost of a step.
+	switch l.Algorithm {
+	case SlidingWindow:
+		next = slidingWindow(l, s, now, cost, &d)
+	case FixedWindow:
+		next = fixedWindow(l, s, now, cost, &d)
+	case TokenBucket, GCRA:
+		next = meterStep(l, s, now, cost, &d)
+	default:
+		panic("algorithms: step of an invalid limit")
+	}
+	return next, d
 }
 
 // Return gives back tokens that a Step has counted, as far as they still weigh
 // on s at the instant now, and never below zero use. takenAt is that step's
 // Decision.At. It undoes a request that another of its limits has denied.
 func Return(l *Limit, s State, now, takenAt, tokens int64) State {
-	return slidingWindowReturn(l, s, now, takenAt, tokens)
+	switch l.Algorithm {
+	case SlidingWindow:
+		return slidingWindowReturn(l, s, now, takenAt, tokens)
+	case FixedWindow:
+		return fixedWindowReturn(l, s, now, takenAt, tokens)
+	case TokenBucket, GCRA:
+		return meterReturn(l, s, now, takenAt, tokens)
+	default:
+		panic("algorithms: return to an invalid limit")
+	}
 }

@@ -16,6 +16,9 @@ import (
 // Seen in Cloudflare, "How we built rate limiting capable of scaling to millions
 // of domains" (2017), and in A. Xu, "System Design Interview" (2020), ch. 4.
 //
+// A negative cost is taken from the current window's hits first, then from the
+// previous one's: there a token weighs, and so frees, less than one.
+//
 // State.A is the index of the current window since the epoch, State.B holds
 // previous and current in its high and low 32 bits.
 type window struct {
@@ -27,19 +30,30 @@ type window struct {
 
 // windowAt rolls s forward to now.
 func windowAt(l *Limit, s State, now int64) window {
-	w := window{index: now / l.Window, length: l.Window, now: now}
-	prev, cur := int64(s.B>>32), int64(s.B&math.MaxUint32)
-	switch last := int64(s.A); {
-	case last == w.index:
-		w.prev, w.cur = prev, cur
-	case last == w.index-1:
-		w.prev = cur
-	case last > w.index: // time went backwards
-		w.index, w.prev, w.cur = last, prev, cur
+	w := window{index: windowIndex(l, int64(s.A), now), length: l.Window}
+	switch w.index - int64(s.A) {
+	case 0:
+		w.prev, w.cur = int64(s.B>>32), int64(s.B&math.MaxUint32)
+	case 1:
+		w.prev = int64(s.B & math.MaxUint32)
 	}
 	w.start = w.index * w.length
-	w.now = max(w.now, w.start)
+	w.now = max(now, w.start)
 	return w
+}
+
+// windowIndex returns the index of the window that now lies in, or last, the
+// one that the state was written in, if time went backwards. Most steps meet
+// the same window or the next: they do not pay for a division.
+func windowIndex(l *Limit, last, now int64) int64 {
+	switch into := now - last*l.Window; {
+	case into < l.Window:
+		return last
+	case into-l.Window < l.Window:
+		return last + 1
+	default:
+		return now / l.Window
+	}
 }
 
 func (w *window) state() State {
@@ -76,19 +90,31 @@ func addInstant(t, d int64) int64 {
 	return t + d
 }
 
-func slidingWindow(l *Limit, s State, now, cost int64) (State, Decision) {
+func slidingWindow(l *Limit, s State, now, cost int64, d *Decision) State {
 	w := windowAt(l, s, now)
 	used := w.used()
-	d := Decision{Allowed: cost == 0 || cost <= l.Limit-used, At: w.now, RetryAt: w.now}
-	if d.Allowed {
+	d.At, d.RetryAt = w.now, w.now
+	d.Allowed = cost <= 0 || cost <= l.Limit-used
+	switch {
+	case !d.Allowed:
+		d.RetryAt = w.retryAt(l, cost)
+	case cost >= 0:
 		w.cur += cost
 		used += cost
-	} else {
-		d.RetryAt = w.retryAt(l, cost)
+	default:
+		w.giveBack(-cost)
+		used = w.used()
 	}
 	d.Remaining = max(0, l.Limit-used)
 	d.ResetAt = w.resetAt(used)
-	return w.state(), d
+	return w.state()
+}
+
+// giveBack takes tokens off the current window, then off the previous one.
+func (w *window) giveBack(tokens int64) {
+	fromCur := min(tokens, w.cur)
+	w.cur -= fromCur
+	w.prev = max(0, w.prev-(tokens-fromCur))
 }
 
 // retryAt returns when cost, which has no room at w.now, would have it.
