@@ -158,6 +158,6 @@ func (r *Router) giveBack(t *table, p *part) {
 	}
 	for i := range p.group.Takes { // the answers are those to a request that was not made
 		take := &p.group.Takes[i]
-		take.Decision.Remaining = min(take.Limit.Limit, take.Decision.Remaining+take.Cost)
+		take.Decision.Remaining = min(take.Limit.Capacity(), take.Decision.Remaining+take.Cost)
 	}
 }

@@ -24,7 +24,7 @@ const (
 // unsigned LEB128 varints (u), zigzag varints (z) or little-endian.
 //
 //	question: op byte, id uint32, takes u, then per take:
-//	          key.hi uint64, key.lo uint64, algorithm byte, limit u, window u, cost u,
+//	          key.hi uint64, key.lo uint64, algorithm byte, limit u, window u, burst u, cost u,
 //	          and for opReturn: at u
 //	answer:   id uint32, allowed byte, takes u, then per take:
 //	          flags byte, remaining u, at u, resetAt-at z, and with flagRetry: retryAt-at z
@@ -57,7 +57,7 @@ type question struct {
 var errShort = errors.New("frame ends within an item")
 
 // questionSize is the most bytes that a question of so many takes can have.
-func questionSize(takes int) int { return 8 + 48*takes }
+func questionSize(takes int) int { return 8 + 52*takes }
 
 func appendQuestion(b []byte, o op, id uint32, takes []shard.Take) []byte {
 	b = append(b, byte(o))
@@ -70,6 +70,7 @@ func appendQuestion(b []byte, o op, id uint32, takes []shard.Take) []byte {
 		b = append(b, byte(t.Limit.Algorithm))
 		b = binary.AppendUvarint(b, uint64(t.Limit.Limit))
 		b = binary.AppendUvarint(b, uint64(t.Limit.Window))
+		b = binary.AppendUvarint(b, uint64(t.Limit.Burst))
 		b = binary.AppendUvarint(b, uint64(t.Cost))
 		if o == opReturn {
 			b = binary.AppendUvarint(b, uint64(t.Decision.At))
@@ -201,6 +202,7 @@ func (r *reader) take(o op) shard.Take {
 	t.Limit.Algorithm = algorithms.Algorithm(r.byte())
 	t.Limit.Limit = r.varint("limit", math.MaxInt64)
 	t.Limit.Window = r.varint("window", math.MaxInt64)
+	t.Limit.Burst = r.varint("burst", math.MaxInt64)
 	t.Cost = r.varint("cost", algorithms.MaxCost)
 	if o == opReturn {
 		t.Decision.At = r.varint("at", math.MaxInt64)

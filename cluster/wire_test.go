@@ -15,7 +15,7 @@ import (
 )
 
 func drawTake(t *rapid.T) shard.Take {
-	return shard.Take{
+	take := shard.Take{
 		Key: ring.Key{Hi: rapid.Uint64().Draw(t, "hi"), Lo: rapid.Uint64().Draw(t, "lo")},
 		Limit: algorithms.Limit{
 			Algorithm: algorithms.SlidingWindow,
@@ -24,6 +24,11 @@ func drawTake(t *rapid.T) shard.Take {
 		},
 		Cost: rapid.Int64Range(0, algorithms.MaxCost).Draw(t, "cost"),
 	}
+	if rapid.Bool().Draw(t, "bucket") {
+		take.Limit.Algorithm = algorithms.TokenBucket
+		take.Limit.Burst = rapid.Int64Range(0, algorithms.MaxLimit).Draw(t, "burst")
+	}
+	return take
 }
 
 func TestQuestionsSurviveTheWire(t *testing.T) {
@@ -108,7 +113,8 @@ func TestFramesThatAreRefused(t *testing.T) {
 		{"cut off", whole[:len(whole)-1], "frame ends within an item"},
 		{"unknown op", appendQuestion([]byte{wireVersion}, 9, 3, nil), "question 3 has the unknown op 9"},
 		{"too many takes", append(appendQuestion([]byte{wireVersion}, opDecide, 1, nil)[:6], 0x81, 0x08), "takes: 1025 is above 1024"},
-		{"an algorithm of the future", with(func(t *shard.Take) { t.Limit.Algorithm = 99 }), "algorithm: algorithm(99) is not one of [sliding_window]"},
+		{"an algorithm of the future", with(func(t *shard.Take) { t.Limit.Algorithm = 99 }), "algorithm: algorithm(99) is not one of [sliding_window fixed_window token_bucket gcra]"},
+		{"a burst where there is none", with(func(t *shard.Take) { t.Limit.Burst = 5 }), "burst: 5 is not for sliding_window, which has none"},
 		{"no window", with(func(t *shard.Take) { t.Limit.Window = 0 }), "window: 0s is not between 10ms and 8784h0m0s"},
 		{"a cost below zero", with(func(t *shard.Take) { t.Cost = -1 }), "cost: 18446744073709551615 is above 2147483648"},
 	} {

@@ -41,6 +41,9 @@ var limitFields = []field[algorithms.Limit]{
 		l.Limit = d.whole(n, at, algorithms.MaxLimit)
 	}},
 	{"window", true, (*decoder).window},
+	{"burst", false, func(d *decoder, n *yaml.Node, at path, l *algorithms.Limit) {
+		l.Burst = d.whole(n, at, algorithms.MaxLimit)
+	}},
 	{"algorithm", false, (*decoder).algorithm},
 }
 

@@ -214,6 +214,8 @@ func TestRevision(t *testing.T) {
 		`{id: r, when: {a: [x, y], b: z}, per: [u, v], limits: [{limit: 1, window: 61s}]}`,
 		`{id: r, when: {a: [x, y], b: z}, per: [u, v], limits: [{limit: 1, window: 60s}, {limit: 1, window: 61s}]}`,
 		`{id: r, when: {a: [x, y], b: z}, per: [u, v], limits: [{limit: 1, window: 60s}], enabled: false}`,
+		`{id: r, when: {a: [x, y], b: z}, per: [u, v], limits: [{limit: 1, window: 60s, algorithm: token_bucket}]}`,
+		`{id: r, when: {a: [x, y], b: z}, per: [u, v], limits: [{limit: 1, window: 60s, algorithm: token_bucket, burst: 2}]}`,
 	} {
 		got := revisionOf(rule)
 		if other, twice := seen[got]; twice {

@@ -34,6 +34,7 @@ func appendRule(b []byte, r *Rule) []byte {
 		b = append(b, byte(l.Algorithm))
 		b = binary.AppendUvarint(b, uint64(l.Limit))
 		b = binary.AppendUvarint(b, uint64(l.Window))
+		b = binary.AppendUvarint(b, uint64(l.Burst))
 	}
 	return b
 }

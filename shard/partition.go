@@ -31,7 +31,7 @@ type entry struct {
 	state   algorithms.State
 	expires int64  // when state weighs nothing any more, in Unix nanoseconds
 	used    uint32 // of limit, as of the last take; what eviction goes by
-	limit   uint32
+	limit   uint32 // the limit's capacity
 }
 
 // clockLocked returns now, or the latest instant that the partition has seen if
@@ -52,8 +52,8 @@ func (s *Shard) putLocked(p *partition, t *Take, state algorithms.State, found b
 	p.table[t.Key] = entry{
 		state:   state,
 		expires: t.Decision.ResetAt,
-		used:    uint32(t.Limit.Limit - t.Decision.Remaining),
-		limit:   uint32(t.Limit.Limit),
+		used:    uint32(t.Limit.Capacity() - t.Decision.Remaining),
+		limit:   uint32(t.Limit.Capacity()),
 	}
 }
 

@@ -206,6 +206,28 @@ func twinDecide(used map[ring.Key]int64, g Group) bool {
 	return allowed
 }
 
+// A bucket may hold more than its limit per window, and eviction knows.
+func TestBurstAboveTheLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := New(Config{Partitions: 1, MaxCounters: 2, Metrics: prometheus.NewRegistry()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		bucket := algorithms.Limit{Algorithm: algorithms.TokenBucket, Limit: 10, Window: int64(time.Hour), Burst: 20}
+		if d := ask(s, key("full", 0), bucket, 20); !d.Allowed || d.Remaining != 0 {
+			t.Errorf("20 at once: %+v", d)
+		}
+		for i := range 100 { // each takes the place of the one before, which has used less
+			if d := ask(s, key("fresh", i), bucket, 1); d.Remaining != 19 {
+				t.Errorf("fresh %d: %+v", i, d)
+			}
+		}
+		if d := ask(s, key("full", 0), bucket, 1); d.Allowed || d.RetryAt-d.At != int64(6*time.Minute) {
+			t.Errorf("the flood freed it, or it says otherwise when a token comes: %+v", d)
+		}
+	})
+}
+
 func TestSweepDropsWhatIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShard(t, 10_000)

@@ -207,7 +207,8 @@ type RateLimitResponse struct {
 	Allowed bool `protobuf:"varint,1,opt,name=allowed,proto3" json:"allowed,omitempty"`
 	// The limit that decided, in tokens per window. Unset if no rule matched.
 	Limit uint32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
-	// How many more tokens would be allowed right now, after this request.
+	// How many more tokens would be allowed right now, after this request. More than
+	// limit where the limit has a larger burst.
 	RemainingTokens uint32 `protobuf:"varint,3,opt,name=remaining_tokens,json=remainingTokens,proto3" json:"remaining_tokens,omitempty"`
 	// When the whole limit is free again if nothing else comes, in Unix seconds,
 	// rounded up.
@@ -216,7 +217,8 @@ type RateLimitResponse struct {
 	// up. 0 if allowed. If denied and 0, no wait helps: see retry_after.
 	RetryAfterSeconds uint32 `protobuf:"varint,5,opt,name=retry_after_seconds,json=retryAfterSeconds,proto3" json:"retry_after_seconds,omitempty"`
 	// The same to the nanosecond: the earliest moment, not a promise. Unset if
-	// allowed, and if no wait helps because the cost is above the limit.
+	// allowed, and if no wait helps because the cost is above the limit, or above its
+	// burst if it has one.
 	RetryAfter *durationpb.Duration `protobuf:"bytes,6,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	// The rule whose limit decided. Empty if no rule matched.
 	RuleId string `protobuf:"bytes,7,opt,name=rule_id,json=ruleId,proto3" json:"rule_id,omitempty"`
