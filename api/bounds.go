@@ -13,12 +13,13 @@ import (
 // Bounds of what a client may send. More is refused with the field's name, never
 // cut off.
 const (
-	maxValue       = 256  // bytes of an attribute's value
-	maxKey         = 64   // bytes of an attribute's name and of a domain
-	maxAttributes  = 16   // of a request, or of an Envoy descriptor
-	maxBatch       = 1000 // requests of a batch
-	maxDescriptors = 100  // of an Envoy request
-	maxLimits      = 1024 // limits that may apply to one request
+	maxValue       = 256   // bytes of an attribute's value
+	maxKey         = 64    // bytes of an attribute's name and of a domain
+	maxAttributes  = 16    // of a request, or of an Envoy descriptor
+	maxBatch       = 1000  // requests of a batch
+	maxDescriptors = 100   // of an Envoy request
+	maxLimits      = 1024  // limits that may apply to one request
+	maxBatchLimits = 16384 // limits that may apply to one batch
 
 	// MaxMessage is the most bytes of a gRPC message or of an HTTP body.
 	MaxMessage = 256 << 10

@@ -73,6 +73,9 @@ func (w *work) endGroup(peek bool) error {
 	if n := len(w.takes) - begin; n > maxLimits {
 		return invalid("rules", "%d limits apply to the request, more than %d", n, maxLimits)
 	}
+	if n := len(w.takes); n > maxBatchLimits {
+		return invalid("rules", "%d limits apply up to here, more than %d for a batch", n, maxBatchLimits)
+	}
 	w.ends = append(w.ends, len(w.takes))
 	w.groups = append(w.groups, shard.Group{Peek: peek})
 	return nil

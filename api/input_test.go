@@ -147,6 +147,12 @@ func TestTooManyLimits(t *testing.T) {
 		request("user=a"), request("user=a endpoint=/more"),
 	}})
 	refused(t, err, "requests[1]."+want)
+	seventeen := &weirv1.RateLimitBatchRequest{}
+	for range 17 { // of 1024 limits each
+		seventeen.Requests = append(seventeen.Requests, request("user=a"))
+	}
+	_, err = f.server().CheckRateLimitBatch(t.Context(), seventeen)
+	refused(t, err, "requests[16].rules: 17408 limits apply up to here, more than 16384 for a batch")
 	_, err = envoyServer{Limiter: f.Limiter}.ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{
 		Domain: "default", Descriptors: descriptors("endpoint=/more"),
 	})

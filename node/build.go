@@ -155,6 +155,10 @@ func (n *node) openRegistry(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if n.onlyHere(endpoints) {
+		n.log.Warn("others may not reach this node: set advertise to an address of this machine",
+			"advertise", n.opts.Advertise, "etcd", strings.Join(endpoints, ","))
+	}
 	n.registry = registry
 	n.opts.Etcd = endpoints
 	n.closers = append(n.closers, registry.Close)
@@ -226,6 +230,16 @@ func newGRPCServer() *grpc.Server {
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minClientPing, PermitWithoutStream: true}),
 	)
+}
+
+// onlyHere reports whether etcd is elsewhere, and the address that others are given
+// for this node is loopback.
+func (n *node) onlyHere(etcd []string) bool {
+	loopback := func(address string) bool {
+		host, _, err := net.SplitHostPort(address)
+		return err == nil && isLoopback(host)
+	}
+	return loopback(n.opts.Advertise) && !slices.ContainsFunc(etcd, loopback)
 }
 
 // refuseTakenID looks whether the node that has a key under our id still answers.
