@@ -222,7 +222,9 @@ func (l *lane) send(ctx context.Context, stream grpc.BidiStreamingClient[peerv1.
 		case <-l.wake:
 		}
 		// Whoever is about to ask gets the chance to come along.
-		runtime.Gosched()
+		for seen := -1; l.growsFrom(&seen); {
+			runtime.Gosched()
+		}
 		for _, frame := range l.takeQueue() {
 			l.frames.Inc()
 			if err := stream.Send(&peerv1.ExchangeRequest{Frame: frame}); err != nil {
@@ -230,6 +232,15 @@ func (l *lane) send(ctx context.Context, stream grpc.BidiStreamingClient[peerv1.
 			}
 		}
 	}
+}
+
+// growsFrom reports whether the queue is longer than when it was last seen.
+func (l *lane) growsFrom(seen *int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	grows := l.queued > *seen
+	*seen = l.queued
+	return grows
 }
 
 func (l *lane) tick() {

@@ -16,7 +16,7 @@ const (
 	maxFrame   = 255 << 10 // bytes of one frame: the API's bound of 256 KiB, less what gRPC adds
 	maxQueue   = 1 << 20   // bytes that wait to be sent on one lane
 	maxPending = 16 << 10  // questions in flight on one lane
-	maxUnacked = 2         // frames under way on one lane
+	maxUnacked = 1         // frames under way on one lane
 	maxTakes   = 1 << 10   // takes of one group
 )
 
