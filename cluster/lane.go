@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -31,7 +32,7 @@ type lane struct {
 	queue   [][]byte           // frames to be sent, each <= maxFrame; guarded by mu
 	queued  int                // bytes in queue; guarded by mu; <= maxQueue
 	pending map[uint32]waiting // by id; guarded by mu; <= maxPending
-	nextID  uint32             // guarded by mu
+	nextID  uint32             // the last id given; guarded by mu
 	unacked int                // frames sent that were not answered; guarded by mu; <= maxUnacked
 }
 
@@ -88,15 +89,18 @@ func (l *lane) enqueue(a *ask, groups []*shard.Group) (first uint32, err error) 
 		return 0, err
 	}
 	a.left.Add(int32(len(groups)))
-	first = l.nextID
+	if l.nextID > math.MaxUint32-maxPending {
+		l.nextID = 0 // those of the last round were answered or given up long ago
+	}
+	first = l.nextID + 1 // pingID is no question's
 	for _, g := range groups {
+		l.nextID++
 		l.pending[l.nextID] = waiting{a, g}
 		o := opDecide
 		if g.Peek {
 			o = opPeek
 		}
 		l.appendLocked(o, l.nextID, g.Takes)
-		l.nextID++
 	}
 	l.mu.Unlock()
 	l.kick()
@@ -248,7 +252,7 @@ func (l *lane) tick() {
 	ping := l.breaker.tick(time.Now())
 	l.closed.Store(l.breaker.closed)
 	if ping {
-		l.appendLocked(opPing, 0, nil)
+		l.appendLocked(opPing, pingID, nil)
 	}
 	l.mu.Unlock()
 	if ping {
@@ -292,7 +296,7 @@ func (l *lane) deliver(frame []byte) error {
 		l.mu.Lock()
 		w, found := l.pending[id]
 		delete(l.pending, id)
-		if takes == 0 {
+		if id == pingID {
 			l.breaker.pong(now)
 		} else {
 			l.breaker.answered(now)

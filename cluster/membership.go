@@ -66,39 +66,37 @@ func (m *Membership) Latest() Snapshot {
 	return m.latest
 }
 
-// Run adopts and writes views until ctx ends. It fails only if a view cannot be
-// routed by at all.
-func (m *Membership) Run(ctx context.Context) error {
+// Run adopts and writes views until ctx ends.
+func (m *Membership) Run(ctx context.Context) {
 	again := time.NewTimer(0)
 	defer again.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-m.changed:
 		case <-again.C:
 		}
 		s := m.Latest()
-		if err := m.adopt(s.View); err != nil {
-			return err
-		}
+		m.adopt(s.View)
 		if wait := m.write(ctx, s); wait > 0 {
 			again.Reset(wait)
 		}
 	}
 }
 
-func (m *Membership) adopt(v *View) error {
+func (m *Membership) adopt(v *View) {
 	current := m.router.View()
 	if v == nil || (current != nil && v.Number <= current.Number) {
-		return nil
+		return
 	}
 	if err := m.router.SetView(v); err != nil {
-		return err
+		// One member's nonsense of an address must not stop the others.
+		m.log.Error("cannot route by the new view, the last one stays", "view", v.Number, "error", err)
+		return
 	}
 	_, member := v.Index(m.self)
 	m.log.Info("new view", "view", v.Number, "members", len(v.Members), "member", member)
-	return nil
 }
 
 // write writes the next view if there is to be one and this node is to write it.

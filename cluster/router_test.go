@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"math"
 	"net"
 	"slices"
 	"sync"
@@ -449,4 +450,32 @@ func TestOverflowIsRefusedAtOnce(t *testing.T) {
 		resume()
 		<-done
 	})
+}
+
+// The answer to a ping is nobody's answer, whichever question waits.
+func TestPongAnswersNoQuestion(t *testing.T) {
+	for _, last := range []uint32{0, math.MaxUint32 - maxPending, math.MaxUint32} {
+		l := newLane(nil, DefaultAttemptTimeout, nil)
+		l.closed.Store(true)
+		l.breaker.closed = true
+		l.nextID = last
+		a := &ask{done: make(chan struct{}, 1)}
+		a.left.Store(1)
+		groups := []*shard.Group{{Takes: make([]shard.Take, 1)}, {Takes: make([]shard.Take, 1)}}
+		first, err := l.enqueue(a, groups)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pong := appendAnswer([]byte{wireVersion}, pingID, &shard.Group{Allowed: true})
+		if err := l.deliver(pong); err != nil || len(l.pending) != 2 {
+			t.Errorf("after id %d: %v, %d of 2 questions wait", last, err, len(l.pending))
+		}
+		answers := []byte{wireVersion}
+		for i, g := range groups {
+			answers = appendAnswer(answers, first+uint32(i), g)
+		}
+		if err := l.deliver(answers); err != nil || len(l.pending) != 0 || groups[1].Takes[0].Source != shard.Owner {
+			t.Errorf("after id %d: %v, %d questions wait", last, err, len(l.pending))
+		}
+	}
 }

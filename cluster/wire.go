@@ -41,6 +41,9 @@ const (
 	opPing   op = 4 // answer at once
 )
 
+// pingID is the id of every ping, and of no question that is answered.
+const pingID = 0
+
 // Flags of an answered take.
 const (
 	flagAllowed = 1 << iota // it had room

@@ -64,7 +64,7 @@ func (n *node) run(ctx context.Context, ready func(Info)) error {
 	})
 	g.Go(func() error { return n.rules.Run(failed) })
 	g.Go(func() error { return n.shard.Run(failed) })
-	g.Go(func() error { return n.membership.Run(failed) })
+	g.Go(func() error { n.membership.Run(failed); return nil })
 	registryEnded := make(chan struct{})
 	g.Go(func() error {
 		defer close(registryEnded)
@@ -118,6 +118,9 @@ func (n *node) untilReady(ctx, failed context.Context, ready func(Info)) error {
 		}
 	}
 	n.await(ctx, failed, peerPatience, n.reachesAll)
+	if ctx.Err() != nil || failed.Err() != nil {
+		return nil // leaving already
+	}
 	n.setServing(true)
 	ready(n.info())
 	return nil
