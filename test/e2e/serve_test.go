@@ -192,10 +192,20 @@ func TestChangedRulesAreFollowed(t *testing.T) {
 		}
 		defer resp.Body.Close()
 		body, err := io.ReadAll(resp.Body)
-		if err == nil && !bytes.Contains(body, []byte(`"degraded":true`)) {
-			err = fmt.Errorf("not degraded: %s", body)
+		if err != nil {
+			return err
 		}
-		return err
+		var health struct {
+			Degraded bool     `json:"degraded"`
+			Reasons  []string `json:"reasons"`
+		}
+		if err := json.Unmarshal(body, &health); err != nil {
+			return err
+		}
+		if !health.Degraded || !strings.Contains(strings.Join(health.Reasons, " "), "the last good ones are in force") {
+			return fmt.Errorf("not degraded: %s", body)
+		}
+		return nil
 	})
 	if got := limit(); got != "7 <nil>" {
 		t.Errorf("limit %s after a bad change, want 7", got)
