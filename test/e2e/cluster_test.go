@@ -198,3 +198,24 @@ func TestEtcdAwayForHalfAMinute(t *testing.T) {
 		t.Errorf("view %d, it was %d before etcd went away", got, view)
 	}
 }
+
+// A node that was paused for longer than its lease finds that the cluster has gone
+// on without it, and comes back.
+func TestPausedOwnerComesBack(t *testing.T) {
+	_, nodes := startThree(t, rulesPerDay(1_000_000))
+	var counts atomic.Pointer[tally]
+	counts.Store(new(tally))
+	stop := load(nodes[:2], &counts)
+	defer stop()
+	nodes[2].Signal(syscall.SIGSTOP)
+	process.AwaitMembers(t, 15*time.Second, nodes[:2]...)
+	newTally(&counts).noErrors(t)
+	pause(t, 500*time.Millisecond)
+	without := newTally(&counts)
+	without.noErrors(t)
+	without.decided(t)
+	nodes[2].Signal(syscall.SIGCONT)
+	process.AwaitMembers(t, 15*time.Second, nodes...)
+	stop()
+	counts.Load().noErrors(t)
+}
