@@ -53,24 +53,24 @@ func TestNewRefuses(t *testing.T) {
 
 // Two requests never both take the last slot.
 func TestConcurrentTakesAreExact(t *testing.T) {
-	s := newShard(t, 1000)
-	var allowed atomic.Int64
-	var wg sync.WaitGroup
-	for range 8 {
-		wg.Go(func() {
-			for range 1000 {
-				if ask(s, key("one", 0), perHour(1234), 1).Allowed {
-					allowed.Add(1)
+	synctest.Test(t, func(t *testing.T) { // no window's edge comes in between
+		s := newShard(t, 1000)
+		var allowed atomic.Int64
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				for range 1000 {
+					if ask(s, key("one", 0), perHour(1234), 1).Allowed {
+						allowed.Add(1)
+					}
 				}
-			}
-		})
-	}
-	wg.Wait()
-	// At most one edge of an hour can lie within the test, and after it the
-	// previous hour still weighs (almost) whole.
-	if got := allowed.Load(); got != 1234 {
-		t.Errorf("%d of 8000 allowed, want 1234", got)
-	}
+			})
+		}
+		wg.Wait()
+		if got := allowed.Load(); got != 1234 {
+			t.Errorf("%d of 8000 allowed, want 1234", got)
+		}
+	})
 }
 
 func TestGroupIsCountedWholeOrNotAtAll(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 
 func TestThreeProcessesShareEveryLimitExactly(t *testing.T) {
 	// What counts here is that all counts, not how fast: nothing may be let through.
-	_, nodes := startThree(t, rulesPerDay(1000), "--peer-timeout", "4s")
+	_, nodes := startThree(t, rulesPerYear(1000), "--peer-timeout", "4s")
 
 	t.Run("one key", func(t *testing.T) {
 		var counts tally
@@ -75,7 +75,7 @@ func TestThreeProcessesShareEveryLimitExactly(t *testing.T) {
 }
 
 func TestKilledOwner(t *testing.T) {
-	_, nodes := startThree(t, rulesPerDay(1_000_000))
+	_, nodes := startThree(t, rulesPerYear(1_000_000))
 	victim, others := nodes[2], nodes[:2]
 	var counts atomic.Pointer[tally]
 	counts.Store(new(tally))
@@ -119,7 +119,7 @@ func TestKilledOwner(t *testing.T) {
 // The next owner decides again, from nothing: today a killed owner's counts start
 // afresh.
 func TestNextOwnerEnforcesTheLimit(t *testing.T) {
-	_, nodes := startThree(t, rulesPerDay(3), "--peer-timeout", "4s")
+	_, nodes := startThree(t, rulesPerYear(3), "--peer-timeout", "4s")
 	nodes[2].Kill()
 	process.AwaitMembers(t, 10*time.Second, nodes[:2]...)
 	for i := range 30 {
@@ -142,14 +142,14 @@ func TestNextOwnerEnforcesTheLimit(t *testing.T) {
 }
 
 func TestInstantRestartUnderTheSameID(t *testing.T) {
-	_, nodes := startThree(t, rulesPerDay(1000))
+	_, nodes := startThree(t, rulesPerYear(1000))
 	nodes[1].Kill()
 	nodes[1].Restart()
 	process.AwaitMembers(t, 10*time.Second, nodes...)
 }
 
 func TestNodeThatLeavesIsNotMissed(t *testing.T) {
-	_, nodes := startThree(t, rulesPerDay(1_000_000))
+	_, nodes := startThree(t, rulesPerYear(1_000_000))
 	var counts atomic.Pointer[tally]
 	counts.Store(new(tally))
 	stop := load(nodes[:2], &counts)
@@ -167,7 +167,7 @@ func TestNodeThatLeavesIsNotMissed(t *testing.T) {
 }
 
 func TestEtcdAwayForHalfAMinute(t *testing.T) {
-	etcd, nodes := startThree(t, rulesPerDay(1_000_000))
+	etcd, nodes := startThree(t, rulesPerYear(1_000_000))
 	view := nodes[0].Nodes().GetView()
 	var counts atomic.Pointer[tally]
 	counts.Store(new(tally))
@@ -202,7 +202,7 @@ func TestEtcdAwayForHalfAMinute(t *testing.T) {
 // A node that was paused for longer than its lease finds that the cluster has gone
 // on without it, and comes back.
 func TestPausedOwnerComesBack(t *testing.T) {
-	_, nodes := startThree(t, rulesPerDay(1_000_000))
+	_, nodes := startThree(t, rulesPerYear(1_000_000))
 	var counts atomic.Pointer[tally]
 	counts.Store(new(tally))
 	stop := load(nodes[:2], &counts)

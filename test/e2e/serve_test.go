@@ -68,7 +68,7 @@ func TestServeFailsInOneSentence(t *testing.T) {
 
 func TestStopsCleanly(t *testing.T) {
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
-		n := process.Start(t, "--rules", writeRules(t, rulesPerDay(1)))
+		n := process.Start(t, "--rules", writeRules(t, rulesPerYear(1)))
 		if _, err := n.Client.Check(t.Context(), user("alice")); err != nil { // a connection that stays open
 			t.Error(err)
 		}
@@ -81,7 +81,7 @@ func TestStopsCleanly(t *testing.T) {
 
 // A node that is started again finds its etcd's data, and its place.
 func TestSingleNodeRestarts(t *testing.T) {
-	n := process.Start(t, "--rules", writeRules(t, rulesPerDay(1)), "--data-dir", t.TempDir())
+	n := process.Start(t, "--rules", writeRules(t, rulesPerYear(1)), "--data-dir", t.TempDir())
 	for range 2 {
 		n.Kill()
 		n.Restart()
@@ -162,7 +162,7 @@ func exitCode(err error) int {
 }
 
 func TestChangedRulesAreFollowed(t *testing.T) {
-	path := writeRules(t, rulesPerDay(1))
+	path := writeRules(t, rulesPerYear(1))
 	n := process.Start(t, "--rules", path)
 	limit := func() string {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -177,7 +177,7 @@ func TestChangedRulesAreFollowed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(rulesPerDay(7))
+	write(rulesPerYear(7))
 	process.Await(t, 5*time.Second, func() error {
 		if got := limit(); got != "7 <nil>" {
 			return fmt.Errorf("limit %s, want 7", got)
