@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/dunglas/httpsfv"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/weirlimit/weir/shard"
 )
@@ -22,7 +21,7 @@ import (
 // connect serves the API over HTTP on one connection until the test ends.
 func (f *fixture) connect(t *testing.T) net.Conn {
 	t.Helper()
-	listener, server := bufconn.Listen(1<<20), f.httpServer(t)
+	listener, server := newPipeListener(), f.httpServer(t)
 	done := make(chan error)
 	go func() { done <- server.Serve(listener) }()
 	conn, err := listener.DialContext(t.Context())

@@ -13,7 +13,6 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/rules"
@@ -99,7 +98,7 @@ func (f *fixture) check(t testing.TB, text string) *weirv1.RateLimitResponse {
 // dial serves the API over gRPC until the test ends.
 func (f *fixture) dial(t testing.TB) *grpc.ClientConn {
 	t.Helper()
-	listener := bufconn.Listen(1 << 20)
+	listener := newPipeListener()
 	server := grpc.NewServer()
 	Register(server, f.Limiter, f.status)
 	done := make(chan error)

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"net/url"
 	"time"
 
 	"google.golang.org/grpc"
@@ -12,7 +13,7 @@ const connectTimeout = time.Second // to a peer
 
 // Dial is the Dialer for real networks.
 func Dial(address string) (*grpc.ClientConn, error) {
-	return grpc.NewClient("dns:///"+address, dialOptions()...)
+	return grpc.NewClient("dns:///"+url.PathEscape(address), dialOptions()...)
 }
 
 func dialOptions() []grpc.DialOption {

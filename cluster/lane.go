@@ -150,7 +150,7 @@ func (l *lane) kick() {
 func (l *lane) giveUp(a *ask, first uint32, n int, now time.Time) (late int) {
 	l.mu.Lock()
 	for id := first; id != first+uint32(n); id++ {
-		if _, found := l.pending[id]; found {
+		if w, found := l.pending[id]; found && w.ask == a {
 			delete(l.pending, id)
 			late++
 		}
@@ -192,7 +192,8 @@ func (l *lane) broken() {
 	}
 }
 
-// session is the life of one stream: this goroutine sends, another receives.
+// session is the life of one stream: one goroutine sends, one receives, and this one
+// keeps the time, because a peer that reads no more blocks the one that sends.
 func (l *lane) session(ctx context.Context, tick <-chan time.Time) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -201,28 +202,27 @@ func (l *lane) session(ctx context.Context, tick <-chan time.Time) {
 	if err != nil {
 		return
 	}
-	received := make(chan struct{})
-	go func() {
-		defer close(received)
-		defer cancel()
-		l.receive(stream)
-	}()
 	l.mu.Lock()
 	l.breaker.connected(time.Now())
 	l.mu.Unlock()
-	l.send(ctx, stream, tick)
-	cancel()
-	<-received
+	var both sync.WaitGroup
+	both.Go(func() { defer cancel(); l.receive(stream) })
+	both.Go(func() { defer cancel(); l.send(ctx, stream) })
+	for l.tick(); ctx.Err() == nil; { // the first ping closes the breaker
+		select {
+		case <-ctx.Done():
+		case <-tick:
+			l.tick()
+		}
+	}
+	both.Wait()
 }
 
-func (l *lane) send(ctx context.Context, stream grpc.BidiStreamingClient[peerv1.ExchangeRequest, peerv1.ExchangeResponse], tick <-chan time.Time) {
-	l.tick() // the first ping closes the breaker
+func (l *lane) send(ctx context.Context, stream grpc.BidiStreamingClient[peerv1.ExchangeRequest, peerv1.ExchangeResponse]) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick:
-			l.tick()
 		case <-l.wake:
 		}
 		// Whoever is about to ask gets the chance to come along.

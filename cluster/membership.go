@@ -68,7 +68,7 @@ func (m *Membership) Latest() Snapshot {
 
 // Run adopts and writes views until ctx ends.
 func (m *Membership) Run(ctx context.Context) {
-	again := time.NewTimer(0)
+	again := time.NewTimer(recheck)
 	defer again.Stop()
 	for {
 		select {

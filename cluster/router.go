@@ -181,7 +181,9 @@ func (r *Router) askOne(ctx context.Context, t *table, owner int, g *shard.Group
 		m.count(err, 1)
 	}
 	if r.wait(ctx, a) {
-		m.late.Add(float64(l.giveUp(a, first, 1, time.Now())))
+		if err == nil {
+			m.late.Add(float64(l.giveUp(a, first, 1, time.Now())))
+		}
 		<-a.done
 	}
 	m.countAnswers(one[:])

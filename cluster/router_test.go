@@ -15,7 +15,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/ring"
@@ -68,12 +67,12 @@ type testCluster struct {
 	t         *testing.T
 	nodes     []*testNode
 	mu        sync.Mutex
-	listeners map[string]*bufconn.Listener // by address; guarded by mu
+	listeners map[string]*pipeListener // by address; guarded by mu
 	view      *View
 }
 
 func newTestCluster(t *testing.T, size int) *testCluster {
-	c := &testCluster{t: t, listeners: make(map[string]*bufconn.Listener)}
+	c := &testCluster{t: t, listeners: make(map[string]*pipeListener)}
 	var members []Member
 	for i := range size {
 		id := string(rune('a' + i))
@@ -106,7 +105,7 @@ func (c *testCluster) setView(members []Member) {
 }
 
 func (c *testCluster) serve(n *testNode) {
-	l := bufconn.Listen(1 << 20)
+	l := newPipeListener()
 	n.server = grpc.NewServer()
 	peerv1.RegisterPeerServer(n.server, NewServer(n))
 	c.mu.Lock()
@@ -477,5 +476,35 @@ func TestPongAnswersNoQuestion(t *testing.T) {
 		if err := l.deliver(answers); err != nil || len(l.pending) != 0 || groups[1].Takes[0].Source != shard.Owner {
 			t.Errorf("after id %d: %v, %d questions wait", last, err, len(l.pending))
 		}
+	}
+}
+
+// Whatever a member says that its address is, dialling it may fail but not to parse.
+func TestAnyAddressCanBeDialled(t *testing.T) {
+	for _, address := range []string{"[fe80::1%eth0]:9090", "%zz", "a b:1", "", "host:1"} {
+		conn, err := Dial(address)
+		if err != nil {
+			t.Errorf("%q: %v", address, err)
+			continue
+		}
+		if got := conn.Target(); got == "" {
+			t.Errorf("%q: no target", address)
+		}
+		_ = conn.Close()
+	}
+}
+
+// Who has no question on a lane gives nobody else's up.
+func TestGiveUpTouchesOnlyOnesOwn(t *testing.T) {
+	l := newLane(nil, DefaultAttemptTimeout, nil)
+	l.closed.Store(true)
+	l.breaker.closed = true
+	a, other := &ask{done: make(chan struct{}, 1)}, &ask{done: make(chan struct{}, 1)}
+	first, err := l.enqueue(a, []*shard.Group{{Takes: make([]shard.Take, 1)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := l.giveUp(other, first, 1, time.Now()); n != 0 || len(l.pending) != 1 {
+		t.Errorf("gave up %d questions, %d wait", n, len(l.pending))
 	}
 }

@@ -38,6 +38,9 @@ func (s *Server) Exchange(stream grpc.BidiStreamingServer[peerv1.ExchangeRequest
 		if err != nil {
 			return err
 		}
+		if cap(b.questions) > keepQuestions || cap(b.takes) > keepQuestions {
+			b = batch{} // of one large frame; not to be kept for as long as the stream
+		}
 		answers, err := b.answer(s.local, m.GetFrame())
 		if err != nil {
 			return status.Errorf(codes.InvalidArgument, "frame: %v", err)

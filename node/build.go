@@ -38,7 +38,7 @@ const (
 	maxHTTPConnections = 4 << 10
 	maxStreams         = 4 << 10 // calls under way on one gRPC connection
 	maxGRPCHeader      = 16 << 10
-	handshakeTimeout   = 5 * time.Second
+	handshakeTimeout   = time.Second     // also what a silent connection can hold up a stop
 	answerTimeout      = time.Second     // for another node to say who it is
 	streamWorkers      = 64              // goroutines that are kept for calls; more calls start their own
 	minClientPing      = 5 * time.Second // a client that pings more often is cut off

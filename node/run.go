@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
 )
 
 // Times of starting and stopping. Stopping as a whole stays below 5 s.
@@ -55,7 +56,12 @@ func (n *node) run(ctx context.Context, ready func(Info)) error {
 	defer endParts()
 	registry, endRegistry := context.WithCancel(parts)
 	g, failed := errgroup.WithContext(parts)
-	g.Go(func() error { return n.grpc.Serve(n.grpcListener) })
+	g.Go(func() error {
+		if err := n.grpc.Serve(n.grpcListener); !errors.Is(err, grpc.ErrServerStopped) {
+			return err
+		}
+		return nil // stopped before it began
+	})
 	g.Go(func() error {
 		if err := n.http.Serve(n.httpListener); !errors.Is(err, http.ErrServerClosed) {
 			return err

@@ -44,9 +44,6 @@ func (p *partition) clockLocked(now int64) int64 {
 
 func (s *Shard) putLocked(p *partition, t *Take, state algorithms.State, found bool) {
 	if !found {
-		if s.counters.Load() >= s.maxCounters {
-			s.evictLocked(p)
-		}
 		s.counters.Add(1)
 	}
 	p.table[t.Key] = entry{

@@ -104,6 +104,9 @@ func (s *Shard) decideOne(g *Group, now int64) {
 	var state algorithms.State
 	state, t.Decision = algorithms.Step(&t.Limit, old.state, p.clockLocked(now), t.Cost)
 	if t.Decision.Allowed && t.Cost > 0 && !g.Peek {
+		if !found && s.counters.Load() >= s.maxCounters {
+			s.evictLocked(p)
+		}
 		s.putLocked(p, t, state, found)
 	}
 	p.mu.Unlock()
@@ -123,6 +126,9 @@ func (s *Shard) decideMany(g *Group, now int64) {
 	}()
 	for _, p := range locked { // one instant for the whole group
 		now = p.clockLocked(now)
+	}
+	for _, p := range locked {
+		p.latest = now
 	}
 	var fewUndo [8]undo
 	undos := fewUndo[:0]
@@ -145,6 +151,8 @@ func (s *Shard) decideMany(g *Group, now int64) {
 	}
 	if !g.Allowed || g.Peek {
 		s.undoLocked(g, undos)
+	} else {
+		s.makeRoomLocked(g, undos)
 	}
 	if !g.Allowed && !g.Peek {
 		s.lookAgainLocked(g, now)
@@ -161,13 +169,20 @@ func (s *Shard) undoLocked(g *Group, undos []undo) {
 	for _, u := range slices.Backward(undos) {
 		key := g.Takes[u.take].Key
 		p := s.partition(key)
-		// A later take of the group may have evicted it: count what really changes.
-		if _, there := p.table[key]; there {
-			s.deleteLocked(p, key)
-		}
 		if u.found {
 			p.table[key] = u.old
-			s.counters.Add(1)
+		} else {
+			s.deleteLocked(p, key)
+		}
+	}
+}
+
+// makeRoomLocked evicts for what the group has added, only now that it stays: a
+// denied group must cost nobody his counter, nor a take that of one before it.
+func (s *Shard) makeRoomLocked(g *Group, undos []undo) {
+	for _, u := range undos {
+		if !u.found && s.counters.Load() > s.maxCounters {
+			s.evictLocked(s.partition(g.Takes[u.take].Key))
 		}
 	}
 }

@@ -206,6 +206,47 @@ func twinDecide(used map[ring.Key]int64, g Group) bool {
 	return allowed
 }
 
+func TestEvictionWithinAGroup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := New(Config{Partitions: 1, MaxCounters: 1, Metrics: prometheus.NewRegistry()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, b := Take{Key: key("a", 0), Limit: perHour(10), Cost: 6}, Take{Key: key("b", 0), Limit: perHour(10), Cost: 1}
+		g := []Group{{Takes: []Take{a, b, a}}}
+		if s.Decide(g); g[0].Allowed || s.Len() != 0 {
+			t.Errorf("6 + 6 of 10 with another counter in between: allowed %v, %d counters", g[0].Allowed, s.Len())
+		}
+		ask(s, key("full", 0), perHour(10), 10)
+		g = []Group{{Takes: []Take{b, a, a}}}
+		if s.Decide(g); g[0].Allowed || s.Len() != 1 || ask(s, key("full", 0), perHour(10), 1).Allowed {
+			t.Errorf("a denied group has evicted somebody: allowed %v, %d counters", g[0].Allowed, s.Len())
+		}
+		g = []Group{{Takes: []Take{a, b}}}
+		if s.Decide(g); !g[0].Allowed || s.Len() != 1 {
+			t.Errorf("allowed %v, %d counters, the bound is 1", g[0].Allowed, s.Len())
+		}
+	})
+}
+
+// All partitions of a group have seen the instant at which it was decided.
+func TestGroupMovesTheClockOfAllItsPartitions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := New(Config{Partitions: 2, MaxCounters: 10, Metrics: prometheus.NewRegistry()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.partitions[1].latest = s.now() + int64(time.Minute) // somebody read the clock later
+		a, b := Take{Limit: perHour(10), Cost: 1}, Take{Limit: perHour(10), Cost: 1}
+		b.Key.Lo = 1
+		g := []Group{{Takes: []Take{a, b}}}
+		s.Decide(g)
+		if d := ask(s, a.Key, a.Limit, 1); d.At != g[0].Takes[0].Decision.At {
+			t.Errorf("time went back from %d to %d", g[0].Takes[0].Decision.At, d.At)
+		}
+	})
+}
+
 // A bucket may hold more than its limit per window, and eviction knows.
 func TestBurstAboveTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
