@@ -78,6 +78,16 @@ type Limit struct {
 	// Burst is how many tokens may be taken at once, 0 (as many as Limit) to
 	// MaxLimit. Only algorithms that refill continuously have one.
 	Burst int64
+	// MaxDelay is how long a request that has no room yet may be told to wait
+	// instead of being denied, in nanoseconds. 0 means that nothing is booked ahead,
+	// but for LeakyBucket, whose queue then bounds the delay alone.
+	MaxDelay int64
+	// Buckets is into how many sub-windows SlidingWindowBuckets cuts a window, 0
+	// for DefaultBuckets.
+	Buckets int64
+	// Calendar replaces Window, which is 0 then, by the days, months or so of a time
+	// zone. Only FixedWindow may have one.
+	Calendar *Calendar
 }
 
 // bursts reports whether a limit of this algorithm may have a Burst.
@@ -134,6 +144,9 @@ type Decision struct {
 	// if nothing else came, in Unix nanoseconds: At if it was allowed, and Never
 	// if the cost is above the limit or would have to wait for the end of time.
 	RetryAt int64
+	// Delay is how long after At an allowed request has to wait for its turn, in
+	// nanoseconds. Its tokens are booked already.
+	Delay int64
 }
 
 // Step decides whether cost more tokens have room in the counter s at the

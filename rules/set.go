@@ -32,8 +32,15 @@ func (r *Request) value(key string) (string, bool) {
 // Match is one limit that applies to a request.
 type Match struct {
 	Rule *Rule
-	// Limit is the index of the limit in Rule.Limits.
+	// Limit is the index of the limit in Rule.Limits, or -1 if Rule is unlimited and
+	// exempts the request from everything: then it is the only Match.
 	Limit int
+	// Per is the index of the set of attributes in Rule.Per.
+	Per int
+	// Above is how many tokens above the limit are allowed as well, flagged.
+	Above int64
+	// Shadow says that a denial by this counter is not enforced.
+	Shadow bool
 	// Key is the counter's. The keys of one Rule in one answer share their Lo.
 	Key ring.Key
 }

@@ -12,6 +12,11 @@ type Take struct {
 	Limit algorithms.Limit
 	// Cost is the number of tokens asked for. See algorithms.Step for 0 and less.
 	Cost int64
+	// Shadow says that a denial of this take denies nothing: it is counted if it
+	// has room, and otherwise the rest of its group goes on without it.
+	Shadow bool
+	// OnFailure says what happens if nobody who could decide answers in time.
+	OnFailure Policy
 
 	// Decision and Source are the answer. Decision means nothing while Source is
 	// Unanswered.
@@ -24,11 +29,27 @@ type Group struct {
 	Takes []Take
 	// Peek asks what the answer would be and counts nothing.
 	Peek bool
+	// Reset makes every counter of the group a fresh one, whatever the costs. The
+	// answers are those to a look at it afterwards.
+	Reset bool
 
-	// Allowed is the answer: every Take that was answered had room. If it is
-	// false, no Take has consumed anything.
+	// Allowed is the answer: every Take that was answered and is no Shadow had
+	// room. If it is false, no Take has consumed anything.
 	Allowed bool
 }
+
+// Policy says what becomes of a Take that nobody answers in time.
+type Policy uint8
+
+// The failure policies.
+const (
+	// FailOpen lets it through.
+	FailOpen Policy = 0
+	// FailLocal decides it against this node's share of the limit.
+	FailLocal Policy = 1
+	// FailClosed denies it.
+	FailClosed Policy = 2
+)
 
 // Source says who decided a Take.
 type Source uint8
@@ -39,4 +60,9 @@ const (
 	Unanswered Source = 0
 	// Owner: the node that owns the counter.
 	Owner Source = 1
+	// Local: the asked node by its share of the limit, because nobody else answered.
+	Local Source = 2
+	// Overloaded: nobody was asked, because too much is waiting already. It counts
+	// as a denial that consumed nothing.
+	Overloaded Source = 3
 )
