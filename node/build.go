@@ -61,7 +61,8 @@ type node struct {
 	http                       *http.Server
 	health                     *health.Server
 
-	leaving atomic.Bool
+	leaving  atomic.Bool
+	etcdDied atomic.Pointer[error] // why the one in this process has ended by itself
 
 	mu   sync.Mutex
 	self cluster.Node // guarded by mu; as announced
