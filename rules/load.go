@@ -38,6 +38,7 @@ type loader struct {
 	problems     problems
 	rules        []*Rule
 	byName       map[ruleName]*Rule
+	references   []reference
 	regexpBudget int // bytes left; negative if used up
 }
 
@@ -61,6 +62,7 @@ func load(sources []source) (*Set, error) {
 
 // set returns the Set of all rules if there was no problem.
 func (l *loader) set() (*Set, error) {
+	l.link()
 	if err := l.problems.err(); err != nil {
 		return nil, err
 	}
