@@ -157,7 +157,12 @@ func TestSpecIsOwn(t *testing.T) {
 		for _, per := range s.Per {
 			per[0] = "changed"
 		}
-		s.Limits[0].Limit = 77
+		for i := range s.Replaces {
+			s.Replaces[i] = "changed"
+		}
+		if s.Enforce != nil {
+			*s.Enforce = 77
+		}
 	}
 	if got := revision(set.rules); got != before {
 		t.Error("a Spec shares memory with its Rule")

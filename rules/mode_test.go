@@ -30,7 +30,7 @@ func TestHeld(t *testing.T) {
 		text := oneRule(fmt.Sprintf("{id: r, limits: [{%s, window: 1s}], mode: %s}", c.limit, c.mode)) +
 			"- {id: p, limits: [{limit: 1, window: 1s}]}\n"
 		if c.limit == "limit: 2147483648" {
-			refused(t, text, `f.yaml:3:76: rule "r": mode.soft.over: "0%" is not between 1% and 1000%`)
+			refused(t, text, `f.yaml:3:74: rule "r": mode.soft.over: "0%" is not between 1% and 1000%`)
 			continue
 		}
 		m := parse(t, text).Match(testHasher, request("d"), nil)[0]
