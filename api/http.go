@@ -39,7 +39,7 @@ func NewHTTPServer(l *Limiter, s Status, gather prometheus.Gatherer) (*http.Serv
 	ctx := context.Background() // the registrations only keep it
 	for _, err := range []error{
 		weirv1.RegisterRateLimiterHandlerServer(ctx, gateway, rateLimiter{Limiter: l}),
-		weirv1.RegisterRateLimiterHealthHandlerServer(ctx, gateway, healthServer{status: s}),
+		weirv1.RegisterRateLimiterHealthHandlerServer(ctx, gateway, healthServer{limiter: l, status: s}),
 		weirv1.RegisterClusterHandlerServer(ctx, gateway, clusterServer{status: s}),
 	} {
 		if err != nil {
@@ -139,6 +139,10 @@ func describe(text string) string {
 
 // handleError answers with the gateway's own form of errors.
 func handleError(ctx context.Context, mux *runtime.ServeMux, m runtime.Marshaler, w http.ResponseWriter, r *http.Request, err error) {
+	if status.Code(err) == codes.ResourceExhausted { // the gateway's 429 would look like the answer of a limit
+		w.Header().Set("Retry-After", "1")
+		err = &runtime.HTTPStatusError{HTTPStatus: http.StatusServiceUnavailable, Err: err}
+	}
 	if status.Convert(err).Message() == bodyTooLarge {
 		err = &runtime.HTTPStatusError{HTTPStatus: http.StatusRequestEntityTooLarge, Err: err}
 	}
@@ -153,8 +157,10 @@ func handleRoutingError(ctx context.Context, mux *runtime.ServeMux, m runtime.Ma
 		return
 	}
 	allow := http.MethodGet
-	if strings.HasPrefix(r.URL.Path, "/v1/check") {
-		allow = http.MethodPost
+	for _, path := range []string{"/v1/check", "/v1/status", "/v1/explain", "/v1/reset"} {
+		if strings.HasPrefix(r.URL.Path, path) {
+			allow = http.MethodPost
+		}
 	}
 	w.Header().Set("Allow", allow)
 	err := status.Errorf(codes.Unimplemented, "method: %s is not %s", r.Method, allow)

@@ -56,6 +56,9 @@ func newFixture(t testing.TB, text string) *fixture {
 	return f
 }
 
+// Owner implements Decider.
+func (f *fixture) Owner(ring.Key) string { return "here" }
+
 // Decide implements Decider. Like a router, it asks only those who answer.
 func (f *fixture) Decide(_ context.Context, groups []shard.Group) {
 	if f.delay > 0 { // in a bubble

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/shard"
 )
 
@@ -110,6 +111,15 @@ func (r *Router) Reaches(id string) bool {
 	}
 	i, found := t.view.Index(id)
 	return found && (t.peers[i] == nil || t.peers[i].reachable())
+}
+
+// Owner returns the id of the node that owns a counter, "" before the first view.
+func (r *Router) Owner(key ring.Key) string {
+	t := r.table.Load()
+	if t == nil {
+		return ""
+	}
+	return t.view.Members[t.view.Ring.Owner(key.Partition(t.view.Ring.Partitions()))].ID
 }
 
 // Close stops talking to peers and waits until that is done. Decide goes on
