@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc"
-
 	"github.com/weirlimit/weir/shard"
 )
 
@@ -26,9 +24,6 @@ type Local interface {
 	Decide(groups []shard.Group)
 	Return(takes []shard.Take)
 }
-
-// Dialer opens a connection to a peer, without waiting for it.
-type Dialer func(address string) (*grpc.ClientConn, error)
 
 // Router asks the owners of counters: the local shard, or the peer that has them,
 // one hop away. It is safe for concurrent use; make it with NewRouter.
@@ -57,7 +52,7 @@ type table struct {
 
 // SetView makes the router route by v. Peers that v does not name any more are
 // left after a moment, so that questions under way get their answers.
-func (r *Router) SetView(v *View) error {
+func (r *Router) SetView(v *View) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	named := make(map[Member]bool, len(v.Members))
@@ -77,16 +72,12 @@ func (r *Router) SetView(v *View) error {
 		}
 		p := r.peers[m.endpoint()]
 		if p == nil {
-			var err error
-			if p, err = r.startPeer(m.endpoint()); err != nil {
-				return err
-			}
+			p = r.startPeer(m.endpoint())
 			r.peers[m.endpoint()] = p
 		}
 		t.peers[i] = p
 	}
 	r.table.Store(t)
-	return nil
 }
 
 // endpoint is m whenever it was started: a restarted peer is found again by the

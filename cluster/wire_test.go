@@ -119,7 +119,7 @@ func TestFramesThatAreRefused(t *testing.T) {
 		{"a cost below zero", with(func(t *shard.Take) { t.Cost = -1 }), "cost: 18446744073709551615 is above 2147483648"},
 	} {
 		s := &countingLocal{}
-		if _, err := new(batch).answer(s, tc.frame); fmt.Sprint(err) != tc.want {
+		if _, err := new(batch).answer(s, nil, tc.frame); fmt.Sprint(err) != tc.want {
 			t.Errorf("%s: %v, want %s", tc.name, err, tc.want)
 		}
 		if s.decided != 0 {
@@ -149,11 +149,11 @@ func FuzzServerFrame(f *testing.F) {
 	frame = appendQuestion(frame, opReturn, 0, []shard.Take{take})
 	f.Add(appendQuestion(frame, opPing, 2, nil))
 	f.Fuzz(func(t *testing.T, frame []byte) {
-		answers, err := new(batch).answer(&countingLocal{}, frame)
+		answers, err := new(batch).answer(&countingLocal{}, nil, frame)
 		if err != nil {
 			return
 		}
-		r := openFrame(answers)
+		r := openFrame(answers[lengthSize:])
 		for len(answers) > 0 && r.more() {
 			_, _, n := r.answerHead()
 			for range n {
