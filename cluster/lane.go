@@ -75,7 +75,7 @@ func (l *lane) enqueue(a *ask, groups []*shard.Group) (first uint32, err error) 
 	}
 	size := 0
 	for _, g := range groups {
-		size += questionSize(len(g.Takes))
+		size += questionSize(g.Takes)
 	}
 	l.mu.Lock()
 	switch {
@@ -96,11 +96,7 @@ func (l *lane) enqueue(a *ask, groups []*shard.Group) (first uint32, err error) 
 	for _, g := range groups {
 		l.nextID++
 		l.pending[l.nextID] = waiting{a, g}
-		o := opDecide
-		if g.Peek {
-			o = opPeek
-		}
-		l.appendLocked(o, l.nextID, g.Takes)
+		l.appendLocked(opOf(g), l.nextID, g.Takes)
 	}
 	l.mu.Unlock()
 	l.kick()
@@ -114,7 +110,7 @@ func (l *lane) giveBack(takes []shard.Take) error {
 	case !l.breaker.closed:
 		l.mu.Unlock()
 		return errOpen
-	case l.queued+questionSize(len(takes)) > maxQueue:
+	case l.queued+questionSize(takes) > maxQueue:
 		l.mu.Unlock()
 		return errOverflow
 	}
@@ -126,7 +122,7 @@ func (l *lane) giveBack(takes []shard.Take) error {
 
 func (l *lane) appendLocked(o op, id uint32, takes []shard.Take) {
 	last := len(l.queue) - 1
-	if last < 0 || len(l.queue[last])+questionSize(len(takes)) > maxFrame {
+	if last < 0 || len(l.queue[last])+questionSize(takes) > maxFrame {
 		l.queue = append(l.queue, make([]byte, 0, frameSize))
 		last++
 		l.queue[last] = append(l.queue[last], wireVersion)

@@ -94,7 +94,7 @@ func (b *batch) answer(local Local, frame []byte) ([]byte, error) {
 func (b *batch) decideRun(local Local, out []byte, i int) ([]byte, int) {
 	b.groups = b.groups[:0]
 	end := i
-	for ; end < len(b.questions) && (b.questions[end].op == opDecide || b.questions[end].op == opPeek); end++ {
+	for ; end < len(b.questions) && b.questions[end].op != opReturn && b.questions[end].op != opPing; end++ {
 		b.groups = append(b.groups, b.questions[end].group)
 	}
 	local.Decide(b.groups)
