@@ -29,11 +29,13 @@ type lane struct {
 
 	mu      sync.Mutex
 	breaker breaker            // guarded by mu
+	pace    pace               // guarded by mu
 	queue   [][]byte           // frames to be sent, each <= maxFrame; guarded by mu
 	queued  int                // bytes in queue; guarded by mu; <= maxQueue
 	pending map[uint32]waiting // by id; guarded by mu; <= maxPending
 	nextID  uint32             // the last id given; guarded by mu
 	unacked int                // frames sent that were not answered; guarded by mu; <= maxUnacked
+	backlog int                // takes that the peer has yet to answer, whoever waits; guarded by mu
 }
 
 // waiting is a question that was not answered yet.
@@ -60,10 +62,14 @@ func (a *ask) finish(n int32) {
 var (
 	errOpen     = errors.New("breaker is open")
 	errOverflow = errors.New("too much is waiting for the peer already")
+	errStalled  = errors.New("too much is waiting for the peer, which does not answer")
 )
 
 func newLane(conn *grpc.ClientConn, attempt time.Duration, frames prometheus.Counter) *lane {
-	return &lane{conn: conn, frames: frames, breaker: breaker{attempt: attempt}, wake: make(chan struct{}, 1), pending: make(map[uint32]waiting)}
+	return &lane{
+		conn: conn, frames: frames, wake: make(chan struct{}, 1),
+		breaker: breaker{attempt: attempt}, pace: pace{attempt: attempt}, pending: make(map[uint32]waiting),
+	}
 }
 
 // enqueue appends a question for every group, and returns the id of the first;
@@ -73,21 +79,17 @@ func (l *lane) enqueue(a *ask, groups []*shard.Group) (first uint32, err error) 
 	if !l.closed.Load() {
 		return 0, errOpen
 	}
-	size := 0
+	size, takes := 0, 0
 	for _, g := range groups {
 		size += questionSize(g.Takes)
+		takes += len(g.Takes)
 	}
 	l.mu.Lock()
-	switch {
-	case !l.breaker.closed: // it may have broken since, and nobody would answer
-		err = errOpen
-	case l.queued+size > maxQueue || len(l.pending)+len(groups) > maxPending:
-		err = errOverflow
-	}
-	if err != nil {
+	if err := l.refuseLocked(len(groups), takes, size, a.sent); err != nil {
 		l.mu.Unlock()
 		return 0, err
 	}
+	l.backlog += takes
 	a.left.Add(int32(len(groups)))
 	if l.nextID > math.MaxUint32-maxPending {
 		l.nextID = 0 // those of the last round were answered or given up long ago
@@ -101,6 +103,22 @@ func (l *lane) enqueue(a *ask, groups []*shard.Group) (first uint32, err error) 
 	l.mu.Unlock()
 	l.kick()
 	return first, nil
+}
+
+// refuseLocked reports why so many questions, with so many takes in so many bytes, are
+// not taken in.
+func (l *lane) refuseLocked(questions, takes, size int, now time.Time) error {
+	stalled := l.pace.stalled(now)
+	full := l.queued+size > maxQueue || len(l.pending)+questions > maxPending
+	switch {
+	case !l.breaker.closed: // it may have broken since, and nobody would answer
+		return errOpen
+	case full && stalled:
+		return errStalled
+	case full, !stalled && l.backlog > 0 && l.backlog+takes > l.pace.most():
+		return errOverflow
+	}
+	return nil
 }
 
 // giveBack sends takes to be returned, and does not wait.
@@ -178,10 +196,11 @@ func (l *lane) run(ctx context.Context) {
 func (l *lane) broken() {
 	l.mu.Lock()
 	l.breaker.broken()
+	l.pace.broken()
 	l.closed.Store(false)
 	lost := l.pending
 	l.pending = make(map[uint32]waiting)
-	l.queue, l.queued, l.unacked = nil, 0, 0
+	l.queue, l.queued, l.unacked, l.backlog = nil, 0, 0, 0
 	l.mu.Unlock()
 	for _, w := range lost {
 		w.ask.finish(1)
@@ -267,7 +286,9 @@ func (l *lane) takeQueue() [][]byte {
 	for _, f := range frames {
 		l.queued -= len(f)
 	}
-	l.unacked += n
+	if l.unacked += n; n > 0 {
+		l.pace.sending(time.Now())
+	}
 	return frames
 }
 
@@ -287,8 +308,10 @@ func (l *lane) receive(stream grpc.BidiStreamingClient[peerv1.ExchangeRequest, p
 func (l *lane) deliver(frame []byte) error {
 	now := time.Now()
 	r := openFrame(frame)
+	answered := 0 // takes
 	for r.more() {
 		id, allowed, takes := r.answerHead()
+		answered += takes
 		l.mu.Lock()
 		w, found := l.pending[id]
 		delete(l.pending, id)
@@ -315,6 +338,8 @@ func (l *lane) deliver(frame []byte) error {
 	}
 	l.mu.Lock()
 	l.unacked--
+	l.backlog = max(0, l.backlog-answered)
+	l.pace.answered(answered, now)
 	more := len(l.queue) > 0
 	l.mu.Unlock()
 	if more {

@@ -120,14 +120,17 @@ func (r *Router) Close() {
 }
 
 // Decide answers every group as shard.Decide does, wherever its counters live.
-// What nobody answers in time stays Unanswered and counts as allowed: it is the
-// caller's to say what that means. A group that spans nodes is taken from all of
-// them at once, and given back if one denies.
+// A group that spans nodes is taken from all of them at once, and given back if one
+// denies.
+//
+// To what nobody answers in time the take's policy applies: it stays Unanswered and
+// counts as allowed or as denied, or this node decides it by its share of the limit.
+// A take that would wait for too long behind others is Overloaded at once, and denies.
 func (r *Router) Decide(ctx context.Context, groups []shard.Group) {
 	t := r.table.Load()
 	if t == nil {
 		for i := range groups {
-			groups[i].Allowed = true
+			r.settle(nil, &groups[i])
 		}
 		return
 	}
@@ -137,6 +140,7 @@ func (r *Router) Decide(ctx context.Context, groups []shard.Group) {
 				r.local.Decide(groups)
 			} else {
 				r.askOne(ctx, t, owner, &groups[0])
+				r.settle(t, &groups[0])
 			}
 			return
 		}
@@ -168,8 +172,7 @@ func (t *table) lane(owner int, g *shard.Group) *lane {
 }
 
 func (r *Router) askOne(ctx context.Context, t *table, owner int, g *shard.Group) {
-	l, m := t.lane(owner, g), t.peers[owner].metrics
-	g.Allowed = true
+	l, m := t.lane(owner, g), &t.peers[owner].metrics
 	a := r.newAsk(ctx)
 	if a == nil {
 		m.late.Inc()
@@ -178,7 +181,7 @@ func (r *Router) askOne(ctx context.Context, t *table, owner int, g *shard.Group
 	one := [1]*shard.Group{g}
 	first, err := l.enqueue(a, one[:])
 	if err != nil {
-		m.count(err, 1)
+		m.refused(err, one[:])
 	}
 	if r.wait(ctx, a) {
 		if err == nil {
