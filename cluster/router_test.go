@@ -32,6 +32,8 @@ type testNode struct {
 	frames atomic.Int64  // of questions that the node has been asked to decide
 	pause  chan struct{} // closed to let peers' questions through; nil for always
 	mu     sync.Mutex    // guards pause
+
+	perTake atomic.Int64 // nanoseconds that a take of a peer needs
 }
 
 // Decide implements Local for the peers' questions.
@@ -42,6 +44,13 @@ func (n *testNode) Decide(groups []shard.Group) {
 	n.mu.Unlock()
 	if pause != nil {
 		<-pause
+	}
+	if each := n.perTake.Load(); each > 0 {
+		takes := 0
+		for i := range groups {
+			takes += len(groups[i].Takes)
+		}
+		time.Sleep(time.Duration(each) * time.Duration(takes))
 	}
 	n.shard.Decide(groups)
 }
@@ -439,12 +448,22 @@ func TestOverflowIsRefusedAtOnce(t *testing.T) {
 			c.nodes[0].router.Decide(t.Context(), groups)
 		}()
 		synctest.Wait()
-		if _, took := c.nodes[0].ask(t.Context(), take(key, 10, 1)); took != 0 {
-			t.Errorf("refused after %v", took)
+		g, took := c.nodes[0].ask(t.Context(), take(key, 10, 1))
+		if took != 0 || g.Allowed || g.Takes[0].Source != shard.Overloaded || g.Takes[0].Decision != (algorithms.Decision{}) {
+			t.Errorf("%+v after %v", g, took)
+		}
+		shadow := take(key, 10, 1)
+		shadow.Shadow = true
+		if g, _ := c.nodes[0].ask(t.Context(), shadow); !g.Allowed || g.Takes[0].Source != shard.Overloaded {
+			t.Errorf("a shadow: %+v", g)
+		}
+		there := take(c.ownedBy(c.nodes[1], 0), 10, 1)
+		if g, _ := c.nodes[0].ask(t.Context(), there, take(key, 10, 1)); g.Allowed || c.used(there) != 0 {
+			t.Errorf("beside another: %+v", g)
 		}
 		overflow := c.nodes[0].router.metrics.forwarded.WithLabelValues("c", "overflow")
-		if got := testutil.ToFloat64(overflow); got != 1 {
-			t.Errorf("%v overflows counted, want 1", got)
+		if got := testutil.ToFloat64(overflow); got != 3 {
+			t.Errorf("%v overflows counted, want 3", got)
 		}
 		resume()
 		<-done
