@@ -23,7 +23,7 @@ import (
 // latency and a busy one batches by itself.
 type lane struct {
 	conn   *grpc.ClientConn
-	frames prometheus.Counter // sent
+	frames prometheus.Counter // sent; set before run
 	closed atomic.Bool        // mirrors breaker.closed, for those who do not hold mu
 	wake   chan struct{}
 
@@ -50,6 +50,7 @@ type ask struct {
 	done  chan struct{} // has room for one; sent to by whoever takes left to 0
 	timer *time.Timer
 	sent  time.Time
+	due   time.Time // when the questions that are not answered are to be given up
 }
 
 // finish takes n questions off the wait.
@@ -65,9 +66,9 @@ var (
 	errStalled  = errors.New("too much is waiting for the peer, which does not answer")
 )
 
-func newLane(conn *grpc.ClientConn, attempt time.Duration, frames prometheus.Counter) *lane {
+func newLane(conn *grpc.ClientConn, attempt time.Duration) *lane {
 	return &lane{
-		conn: conn, frames: frames, wake: make(chan struct{}, 1),
+		conn: conn, wake: make(chan struct{}, 1),
 		breaker: breaker{attempt: attempt}, pace: pace{attempt: attempt}, pending: make(map[uint32]waiting),
 	}
 }
@@ -159,23 +160,35 @@ func (l *lane) kick() {
 }
 
 // giveUp stops waiting for those of the n questions from first on that were not
-// answered, and returns how many they were. When a has no questions left
+// answered, and returns how many they were. If that was for lack of time, their takes
+// are Overloaded, although the peer may still count them. When a has no questions left
 // anywhere, no answer will be written to any of its groups any more.
 func (l *lane) giveUp(a *ask, first uint32, n int, now time.Time) (late int) {
 	l.mu.Lock()
+	busy := l.busyLocked(a, now)
 	for id := first; id != first+uint32(n); id++ {
 		if w, found := l.pending[id]; found && w.ask == a {
 			delete(l.pending, id)
 			late++
+			if busy {
+				overload(w.group)
+			}
 		}
 	}
-	if late > 0 {
+	if late > 0 && !busy {
 		l.breaker.timedOut(a.sent, now)
 		l.closed.Store(l.breaker.closed)
 	}
 	l.mu.Unlock()
 	a.finish(int32(late))
 	return late
+}
+
+// busyLocked reports whether a's questions are late for lack of time: because the peer
+// has much to do and goes on answering, or because this node could not look sooner. A
+// peer that does not answer at all is not busy.
+func (l *lane) busyLocked(a *ask, now time.Time) bool {
+	return l.backlog >= fullFrame && l.breaker.heard.After(a.sent) || now.Sub(a.due) >= l.pace.attempt/2
 }
 
 // run keeps the stream up until ctx ends.

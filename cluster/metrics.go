@@ -117,10 +117,14 @@ func (m *peerMetrics) refused(err error, groups []*shard.Group) {
 	default:
 		m.overflow.Add(n)
 		for _, g := range groups {
-			for i := range g.Takes {
-				g.Takes[i].Source = shard.Overloaded
-			}
+			overload(g)
 		}
+	}
+}
+
+func overload(g *shard.Group) {
+	for i := range g.Takes {
+		g.Takes[i].Source = shard.Overloaded
 	}
 }
 

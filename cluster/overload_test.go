@@ -131,3 +131,42 @@ func TestALargeBatchAloneIsNoOverload(t *testing.T) {
 		}
 	})
 }
+
+// Late behind much else that is being answered is an overload; late with nobody
+// before, or while nothing is answered, is not, and counts against the peer.
+func TestLateIsOverloadOnlyOfABusyPeer(t *testing.T) {
+	const attempt = DefaultAttemptTimeout
+	t0 := time.Unix(1000, 0)
+	for _, tc := range []struct {
+		name    string
+		ahead   int           // takes before the question
+		heard   time.Duration // the peer's last answer, since the question was asked
+		woke    time.Duration // since it was asked
+		want    shard.Source
+		counted int
+	}{
+		{"behind others", fullFrame, time.Millisecond, attempt, shard.Overloaded, 0},
+		{"behind few", 10, time.Millisecond, attempt, shard.Unanswered, 1},
+		{"nothing is answered", fullFrame, -time.Millisecond, attempt, shard.Unanswered, 1},
+		{"this node slept", 10, -time.Millisecond, 2 * attempt, shard.Overloaded, 0},
+		{"this node dozed", 10, -time.Millisecond, attempt + attempt/3, shard.Unanswered, 1},
+	} {
+		l := newLane(nil, attempt)
+		l.closed.Store(true)
+		l.breaker.closed = true
+		others, a := &ask{sent: t0, due: t0.Add(attempt)}, &ask{sent: t0, due: t0.Add(attempt), done: make(chan struct{}, 1)}
+		if _, err := l.enqueue(others, []*shard.Group{{Takes: make([]shard.Take, tc.ahead)}}); err != nil {
+			t.Fatal(err)
+		}
+		g := &shard.Group{Takes: make([]shard.Take, 1)}
+		first, err := l.enqueue(a, []*shard.Group{g})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.breaker.heard = t0.Add(tc.heard)
+		late := l.giveUp(a, first, 1, t0.Add(tc.woke))
+		if late != 1 || g.Takes[0].Source != tc.want || l.breaker.timeouts != tc.counted {
+			t.Errorf("%s: source %d, %d late, %d counted", tc.name, g.Takes[0].Source, late, l.breaker.timeouts)
+		}
+	}
+}

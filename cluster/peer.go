@@ -28,27 +28,32 @@ func (p *peer) reachable() bool {
 	return true
 }
 
-// startPeer dials m. The caller holds r.mu.
-func (r *Router) startPeer(m Member) (*peer, error) {
+// dialPeer connects to m, and asks nothing yet.
+func (r *Router) dialPeer(m Member) (*peer, error) {
 	p := &peer{member: m}
-	p.metrics = r.metrics.peer(p)
 	for range lanesPerPeer() {
 		conn, err := r.dial(m.Address)
 		if err != nil {
 			p.closeConns()
 			return nil, fmt.Errorf("dial peer %s at %s: %w", m.ID, m.Address, err)
 		}
-		p.lanes = append(p.lanes, newLane(conn, r.attempt, p.metrics.frames))
+		p.lanes = append(p.lanes, newLane(conn, r.attempt))
 	}
+	return p, nil
+}
+
+// start makes p ready to be asked. The caller holds r.mu.
+func (r *Router) start(p *peer) {
+	p.metrics = r.metrics.peer(p)
 	var ctx context.Context
 	ctx, p.stop = context.WithCancel(r.stopped)
 	for _, l := range p.lanes {
+		l.frames = p.metrics.frames
 		r.running.Go(func() {
 			l.run(ctx)
 			_ = l.conn.Close() // only ever says that it was closed before
 		})
 	}
-	return p, nil
 }
 
 func (p *peer) closeConns() {

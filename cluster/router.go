@@ -56,21 +56,13 @@ type table struct {
 }
 
 // SetView makes the router route by v. Peers that v does not name any more are
-// left after a moment, so that questions under way get their answers.
+// left after a moment, so that questions under way get their answers. If a new peer
+// cannot be dialled, all stays as it was.
 func (r *Router) SetView(v *View) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	named := make(map[Member]bool, len(v.Members))
-	for _, m := range v.Members {
-		named[m.endpoint()] = true
-	}
-	for m, p := range r.peers {
-		if !named[m] {
-			r.retire(p)
-			delete(r.peers, m)
-		}
-	}
 	t := &table{view: v, peers: make([]*peer, len(v.Members))}
+	named := make(map[Member]*peer, len(v.Members))
 	for i, m := range v.Members {
 		if m.ID == r.self {
 			continue
@@ -78,15 +70,37 @@ func (r *Router) SetView(v *View) error {
 		p := r.peers[m.endpoint()]
 		if p == nil {
 			var err error
-			if p, err = r.startPeer(m.endpoint()); err != nil {
+			if p, err = r.dialPeer(m.endpoint()); err != nil {
+				r.hangUp(named)
 				return err
 			}
-			r.peers[m.endpoint()] = p
 		}
-		t.peers[i] = p
+		t.peers[i], named[m.endpoint()] = p, p
+	}
+	old := r.peers
+	r.peers = named
+	for m, p := range old { // first: a node at a new address has the same metrics
+		if named[m] == nil {
+			r.retire(p)
+		}
+	}
+	for m, p := range named {
+		if old[m] == nil {
+			r.start(p)
+		}
 	}
 	r.table.Store(t)
 	return nil
+}
+
+// hangUp closes what was dialled for a view that is not put in place. The caller
+// holds r.mu.
+func (r *Router) hangUp(named map[Member]*peer) {
+	for m, p := range named {
+		if r.peers[m] == nil {
+			p.closeConns()
+		}
+	}
 }
 
 // endpoint is m whenever it was started: a restarted peer is found again by the
@@ -205,7 +219,7 @@ func (r *Router) newAsk(ctx context.Context) *ask {
 		return nil
 	}
 	a := r.asks.Get().(*ask)
-	a.sent = now
+	a.sent, a.due = now, now.Add(timeout)
 	a.left.Store(1)
 	a.timer.Reset(timeout)
 	return a

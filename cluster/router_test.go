@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net"
@@ -15,6 +16,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/ring"
@@ -473,7 +477,7 @@ func TestOverflowIsRefusedAtOnce(t *testing.T) {
 // The answer to a ping is nobody's answer, whichever question waits.
 func TestPongAnswersNoQuestion(t *testing.T) {
 	for _, last := range []uint32{0, math.MaxUint32 - maxPending, math.MaxUint32} {
-		l := newLane(nil, DefaultAttemptTimeout, nil)
+		l := newLane(nil, DefaultAttemptTimeout)
 		l.closed.Store(true)
 		l.breaker.closed = true
 		l.nextID = last
@@ -515,7 +519,7 @@ func TestAnyAddressCanBeDialled(t *testing.T) {
 
 // Who has no question on a lane gives nobody else's up.
 func TestGiveUpTouchesOnlyOnesOwn(t *testing.T) {
-	l := newLane(nil, DefaultAttemptTimeout, nil)
+	l := newLane(nil, DefaultAttemptTimeout)
 	l.closed.Store(true)
 	l.breaker.closed = true
 	a, other := &ask{done: make(chan struct{}, 1)}, &ask{done: make(chan struct{}, 1)}
@@ -526,4 +530,108 @@ func TestGiveUpTouchesOnlyOnesOwn(t *testing.T) {
 	if n := l.giveUp(other, first, 1, time.Now()); n != 0 || len(l.pending) != 1 {
 		t.Errorf("gave up %d questions, %d wait", n, len(l.pending))
 	}
+}
+
+// A stream above the bound is refused, and one that ends makes room.
+func TestStreamsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newPipeListener()
+		server, s := grpc.NewServer(), NewServer(&countingLocal{})
+		s.Register(server)
+		go func() { _ = server.Serve(l) }()
+		defer server.Stop()
+		conn, err := grpc.NewClient("passthrough:///a", append(dialOptions(),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		ping := &peerv1.ExchangeRequest{Frame: appendQuestion([]byte{wireVersion}, opPing, pingID, nil)}
+		open := func() (grpc.BidiStreamingClient[peerv1.ExchangeRequest, peerv1.ExchangeResponse], error) {
+			stream, err := peerv1.NewPeerClient(conn).Exchange(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := stream.Send(ping); err != nil {
+				t.Fatal(err)
+			}
+			_, err = stream.Recv()
+			return stream, err
+		}
+		s.streams.Store(maxExchanges - 1)
+		last, err := open()
+		if err != nil {
+			t.Errorf("the last one: %v", err)
+		}
+		if _, err := open(); status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("one more: %v", err)
+		}
+		if err := last.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if again, err := open(); err != nil {
+			t.Errorf("after one has ended: %v", err)
+		} else if err := again.CloseSend(); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if got := s.streams.Load(); got != maxExchanges-1 {
+			t.Errorf("%d streams counted in the end, want %d", got, maxExchanges-1)
+		}
+	})
+}
+
+// A view that cannot be dialled leaves the last one whole: its peers go on, and what
+// was dialled for the new one is left.
+func TestFailingDialLeavesTheOldView(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		r := c.nodes[0].router
+		dial, old := r.dial, r.View()
+		var dialled []*grpc.ClientConn
+		r.dial = func(address string) (*grpc.ClientConn, error) {
+			if address == "bad" {
+				return nil, errors.New("no")
+			}
+			conn, err := dial(address)
+			dialled = append(dialled, conn)
+			return conn, err
+		}
+		v, err := nextView(ring.DefaultParams, old, []Member{{ID: "a", Address: "a:1"}, {ID: "b", Address: "b:2"}, {ID: "d", Address: "bad"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.SetView(v); fmt.Sprint(err) != "dial peer d at bad: no" {
+			t.Errorf("%v", err)
+		}
+		time.Sleep(time.Minute)
+		if r.View() != old || !r.Reaches("b") || !r.Reaches("c") || len(r.peers) != 2 {
+			t.Errorf("view %d, %d peers", r.View().Number, len(r.peers))
+		}
+		if len(dialled) != lanesPerPeer() || dialled[0].GetState() != connectivity.Shutdown {
+			t.Errorf("%d dialled for nothing, not closed", len(dialled))
+		}
+		if g, _ := c.nodes[0].ask(t.Context(), take(c.ownedBy(c.nodes[2], 0), 10, 1)); g.Takes[0].Source != shard.Owner {
+			t.Errorf("%+v", g)
+		}
+	})
+}
+
+// A node that comes back at another address is another peer, with the same metrics.
+func TestNodeMovesToAnotherAddress(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		key := c.ownedBy(c.nodes[2], 0)
+		c.nodes[0].ask(t.Context(), take(key, 10, 1))
+		c.mu.Lock()
+		c.listeners["c:2"] = c.listeners["c:1"]
+		c.mu.Unlock()
+		c.setView([]Member{{ID: "a", Address: "a:1"}, {ID: "b", Address: "b:1"}, {ID: "c", Address: "c:2"}})
+		time.Sleep(time.Second)
+		if g, _ := c.nodes[0].ask(t.Context(), take(key, 10, 1)); g.Takes[0].Source != shard.Owner {
+			t.Errorf("%+v", g)
+		}
+		if n := testutil.CollectAndCount(c.nodes[0].router.metrics.forwarded); n != 8 {
+			t.Errorf("%d series, want 4 of each of 2 peers", n)
+		}
+	})
 }

@@ -3,6 +3,7 @@ package cluster
 import (
 	"errors"
 	"io"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -17,7 +18,8 @@ import (
 // else: a question travels at most one hop, whatever views the nodes have.
 type Server struct {
 	peerv1.UnimplementedPeerServer
-	local Local
+	local   Local
+	streams atomic.Int64 // <= maxExchanges
 }
 
 // NewServer returns the server for the counters behind local.
@@ -29,6 +31,10 @@ func (s *Server) Register(r grpc.ServiceRegistrar) { peerv1.RegisterPeerServer(r
 // Exchange implements peerv1.PeerServer. One goroutine reads a frame, decides all
 // of it, and writes one frame of answers.
 func (s *Server) Exchange(stream grpc.BidiStreamingServer[peerv1.ExchangeRequest, peerv1.ExchangeResponse]) error {
+	defer s.streams.Add(-1)
+	if s.streams.Add(1) > maxExchanges {
+		return status.Errorf(codes.ResourceExhausted, "streams: more than %d of other nodes", maxExchanges)
+	}
 	var b batch
 	for {
 		m, err := stream.Recv()
@@ -38,15 +44,15 @@ func (s *Server) Exchange(stream grpc.BidiStreamingServer[peerv1.ExchangeRequest
 		if err != nil {
 			return err
 		}
-		if cap(b.questions) > keepQuestions || cap(b.takes) > keepQuestions {
-			b = batch{} // of one large frame; not to be kept for as long as the stream
-		}
 		answers, err := b.answer(s.local, m.GetFrame())
 		if err != nil {
 			return status.Errorf(codes.InvalidArgument, "frame: %v", err)
 		}
 		if err := stream.Send(&peerv1.ExchangeResponse{Frame: answers}); err != nil {
 			return err
+		}
+		if cap(b.questions) > keepQuestions || cap(b.takes) > keepQuestions {
+			b = batch{} // of one large frame; not to be kept until the next one
 		}
 	}
 }

@@ -19,6 +19,7 @@ const (
 	maxUnacked    = 1         // frames under way on one lane
 	keepQuestions = 1 << 10   // questions and takes that a stream keeps room for
 	maxTakes      = 1 << 10   // takes of one group
+	maxExchanges  = 4 << 10   // streams of other nodes at once; 500 nodes have 8 each at most
 )
 
 // A frame is a version byte and then items without padding. Integers are

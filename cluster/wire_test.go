@@ -218,7 +218,7 @@ func FuzzClientFrame(f *testing.F) {
 	g.Takes[0].Decision = algorithms.Decision{Allowed: true, Delay: 1}
 	f.Add(appendAnswer([]byte{wireVersion}, 1, &g))
 	f.Fuzz(func(t *testing.T, frame []byte) {
-		l := newLane(nil, DefaultAttemptTimeout, nil)
+		l := newLane(nil, DefaultAttemptTimeout)
 		l.closed.Store(true)
 		l.breaker.closed = true
 		a := &ask{done: make(chan struct{}, 1)}
@@ -276,7 +276,7 @@ func TestAnswersThatAreRefused(t *testing.T) {
 		{"a delay of nothing", with(7, flagAllowed|flagDelay, 0), "delay: 0 has a flag"},
 		{"cut off", answer[:len(answer)-1], "frame ends within an item"},
 	} {
-		if err := newLane(nil, DefaultAttemptTimeout, nil).deliver(tc.frame); fmt.Sprint(err) != tc.want {
+		if err := newLane(nil, DefaultAttemptTimeout).deliver(tc.frame); fmt.Sprint(err) != tc.want {
 			t.Errorf("%s: %v, want %s", tc.name, err, tc.want)
 		}
 	}
