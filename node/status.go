@@ -95,6 +95,9 @@ func (n *node) Problems() []string {
 	if !n.isMember() {
 		problems = append(problems, "this node is not a member of the view, so it only forwards")
 	}
+	if left := n.membership.LeftOut(); left > 0 {
+		problems = append(problems, fmt.Sprintf("the ring has no room for %d more nodes: they only forward", left))
+	}
 	if st := n.registry.Status(); !st.Reachable {
 		problems = append(problems, "etcd does not answer: nodes cannot join or leave; checks go on")
 	} else if st.Alarm != "" {
