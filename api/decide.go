@@ -4,6 +4,9 @@ import (
 	"context"
 	"sync"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/rules"
 	"github.com/weirlimit/weir/shard"
@@ -81,6 +84,24 @@ func (w *work) endGroup(peek bool) error {
 	return nil
 }
 
+// errOverloaded answers a call if there was no time for one of its takes: it must not
+// look like the decision of a limit, nor be let through like a failure.
+var errOverloaded = status.Error(codes.ResourceExhausted,
+	"overloaded: too many checks wait already for the node that counts; of a batch, others may have been counted")
+
+// shed reports whether there was no time for the call, as an error, and counts it.
+func (l *Limiter) shed(w *work) error {
+	for i := range w.takes {
+		if w.takes[i].Source == shard.Overloaded && !w.takes[i].Shadow {
+			for range w.groups {
+				l.metrics.count(verdict{source: byOverload})
+			}
+			return errOverloaded
+		}
+	}
+	return nil
+}
+
 // decide asks for all groups at once.
 func (l *Limiter) decide(ctx context.Context, w *work) {
 	begin := 0
@@ -106,11 +127,12 @@ const (
 	byOwner source = iota
 	byNoRule
 	byFailOpen
+	byOverload
 	sources // how many there are
 )
 
 // judge applies the failure policy, which is to let through, and finds the take
-// that decided.
+// that decided. One that there was no time for denies, unless it is a shadow.
 func judge(takes []shard.Take) verdict {
 	if len(takes) == 0 {
 		return verdict{allowed: true, source: byNoRule, by: -1}
@@ -119,7 +141,10 @@ func judge(takes []shard.Take) verdict {
 	unanswered := -1
 	for i := range takes {
 		t := &takes[i]
-		if t.Source == shard.Unanswered {
+		if t.Source == shard.Overloaded && !t.Shadow {
+			return verdict{source: byOverload, by: i}
+		}
+		if t.Source == shard.Unanswered || t.Source == shard.Overloaded {
 			unanswered = i
 			continue
 		}

@@ -34,6 +34,9 @@ func (s rateLimiter) CheckRateLimit(ctx context.Context, req *weirv1.RateLimitRe
 		return nil, err
 	}
 	s.decide(ctx, w)
+	if err := s.shed(w); err != nil {
+		return nil, err
+	}
 	resp := s.render(w.matches, w.groups[0].Takes)
 	s.metrics.check.Observe(time.Since(start).Seconds())
 	return resp, nil
@@ -57,6 +60,9 @@ func (s rateLimiter) CheckRateLimitBatch(ctx context.Context, req *weirv1.RateLi
 		}
 	}
 	s.decide(ctx, w)
+	if err := s.shed(w); err != nil {
+		return nil, err
+	}
 	resp := &weirv1.RateLimitBatchResponse{Responses: make([]*weirv1.RateLimitResponse, len(w.groups))}
 	begin := 0
 	for i := range w.groups {

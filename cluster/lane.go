@@ -21,19 +21,21 @@ import (
 // batches by itself, and no goroutine has to be woken to send.
 type lane struct {
 	dial   func(ctx context.Context) (net.Conn, error)
-	frames prometheus.Counter // sent
+	frames prometheus.Counter // sent; set before run
 	closed atomic.Bool        // mirrors breaker.closed, for those who do not hold mu
 	wake   chan struct{}
 
 	mu      sync.Mutex
 	conn    net.Conn           // written to by whoever has taken a frame; guarded by mu; nil while there is none
 	breaker breaker            // guarded by mu
+	pace    pace               // guarded by mu
 	queue   [][]byte           // frames to be sent, each <= maxFrame; guarded by mu
 	queued  int                // bytes in queue; guarded by mu; <= maxQueue
 	pending map[uint32]waiting // by id; guarded by mu; <= maxPending
 	nextID  uint32             // the last id given; guarded by mu
 	spare   []byte             // a frame's memory to be used again; guarded by mu
 	unacked int                // frames sent that were not answered; guarded by mu; <= maxUnacked
+	backlog int                // takes that the peer has yet to answer, whoever waits; guarded by mu
 }
 
 // waiting is a question that was not answered yet.
@@ -48,6 +50,7 @@ type ask struct {
 	done  chan struct{} // has room for one; sent to by whoever takes left to 0
 	timer *time.Timer
 	sent  time.Time
+	due   time.Time // when the questions that are not answered are to be given up
 }
 
 // finish takes n questions off the wait.
@@ -60,10 +63,14 @@ func (a *ask) finish(n int32) {
 var (
 	errOpen     = errors.New("breaker is open")
 	errOverflow = errors.New("too much is waiting for the peer already")
+	errStalled  = errors.New("too much is waiting for the peer, which does not answer")
 )
 
-func newLane(dial func(context.Context) (net.Conn, error), attempt time.Duration, frames prometheus.Counter) *lane {
-	return &lane{dial: dial, frames: frames, breaker: breaker{attempt: attempt}, wake: make(chan struct{}, 1), pending: make(map[uint32]waiting)}
+func newLane(dial func(context.Context) (net.Conn, error), attempt time.Duration) *lane {
+	return &lane{
+		dial: dial, wake: make(chan struct{}, 1),
+		breaker: breaker{attempt: attempt}, pace: pace{attempt: attempt}, pending: make(map[uint32]waiting),
+	}
 }
 
 // enqueue appends a question for every group, and returns the id of the first;
@@ -73,21 +80,17 @@ func (l *lane) enqueue(a *ask, groups []*shard.Group) (first uint32, err error) 
 	if !l.closed.Load() {
 		return 0, errOpen
 	}
-	size := 0
+	size, takes := 0, 0
 	for _, g := range groups {
-		size += questionSize(len(g.Takes))
+		size += questionSize(g.Takes)
+		takes += len(g.Takes)
 	}
 	l.mu.Lock()
-	switch {
-	case !l.breaker.closed: // it may have broken since, and nobody would answer
-		err = errOpen
-	case l.queued+size > maxQueue || len(l.pending)+len(groups) > maxPending:
-		err = errOverflow
-	}
-	if err != nil {
+	if err := l.refuseLocked(len(groups), takes, size, a.sent); err != nil {
 		l.mu.Unlock()
 		return 0, err
 	}
+	l.backlog += takes
 	a.left.Add(int32(len(groups)))
 	if l.nextID > math.MaxUint32-maxPending {
 		l.nextID = 0 // those of the last round were answered or given up long ago
@@ -96,15 +99,27 @@ func (l *lane) enqueue(a *ask, groups []*shard.Group) (first uint32, err error) 
 	for _, g := range groups {
 		l.nextID++
 		l.pending[l.nextID] = waiting{a, g}
-		o := opDecide
-		if g.Peek {
-			o = opPeek
-		}
-		l.appendLocked(o, l.nextID, g.Takes)
+		l.appendLocked(opOf(g), l.nextID, g.Takes)
 	}
 	l.mu.Unlock()
 	l.pushAll()
 	return first, nil
+}
+
+// refuseLocked reports why so many questions, with so many takes in so many bytes, are
+// not taken in.
+func (l *lane) refuseLocked(questions, takes, size int, now time.Time) error {
+	stalled := l.pace.stalled(now)
+	full := l.queued+size > maxQueue || len(l.pending)+questions > maxPending
+	switch {
+	case !l.breaker.closed: // it may have broken since, and nobody would answer
+		return errOpen
+	case full && stalled:
+		return errStalled
+	case full, !stalled && l.backlog > 0 && l.backlog+takes > l.pace.most():
+		return errOverflow
+	}
+	return nil
 }
 
 // giveBack sends takes to be returned, and does not wait.
@@ -114,7 +129,7 @@ func (l *lane) giveBack(takes []shard.Take) error {
 	case !l.breaker.closed:
 		l.mu.Unlock()
 		return errOpen
-	case l.queued+questionSize(len(takes)) > maxQueue:
+	case l.queued+questionSize(takes) > maxQueue:
 		l.mu.Unlock()
 		return errOverflow
 	}
@@ -126,7 +141,7 @@ func (l *lane) giveBack(takes []shard.Take) error {
 
 func (l *lane) appendLocked(o op, id uint32, takes []shard.Take) {
 	last := len(l.queue) - 1
-	if last < 0 || len(l.queue[last])+questionSize(len(takes)) > lengthSize+maxFrame {
+	if last < 0 || len(l.queue[last])+questionSize(takes) > lengthSize+maxFrame {
 		l.queue = append(l.queue, newFrame(l.spare))
 		l.spare = nil
 		last++
@@ -145,23 +160,35 @@ func (l *lane) kick() {
 }
 
 // giveUp stops waiting for those of the n questions from first on that were not
-// answered, and returns how many they were. When a has no questions left
+// answered, and returns how many they were. If that was for lack of time, their takes
+// are Overloaded, although the peer may still count them. When a has no questions left
 // anywhere, no answer will be written to any of its groups any more.
 func (l *lane) giveUp(a *ask, first uint32, n int, now time.Time) (late int) {
 	l.mu.Lock()
+	busy := l.busyLocked(a, now)
 	for id := first; id != first+uint32(n); id++ {
 		if w, found := l.pending[id]; found && w.ask == a {
 			delete(l.pending, id)
 			late++
+			if busy {
+				overload(w.group)
+			}
 		}
 	}
-	if late > 0 {
+	if late > 0 && !busy {
 		l.breaker.timedOut(a.sent, now)
 		l.closed.Store(l.breaker.closed)
 	}
 	l.mu.Unlock()
 	a.finish(int32(late))
 	return late
+}
+
+// busyLocked reports whether a's questions are late for lack of time: because the peer
+// has much to do and goes on answering, or because this node could not look sooner. A
+// peer that does not answer at all is not busy.
+func (l *lane) busyLocked(a *ask, now time.Time) bool {
+	return l.backlog >= fullFrame && l.breaker.heard.After(a.sent) || now.Sub(a.due) >= l.pace.attempt/2
 }
 
 // run keeps the link up until ctx ends.
@@ -182,10 +209,11 @@ func (l *lane) run(ctx context.Context) {
 func (l *lane) broken() {
 	l.mu.Lock()
 	l.breaker.broken()
+	l.pace.broken()
 	l.closed.Store(false)
 	lost := l.pending
 	l.pending = make(map[uint32]waiting)
-	l.conn, l.queue, l.queued, l.unacked = nil, nil, 0, 0
+	l.conn, l.queue, l.queued, l.unacked, l.backlog = nil, nil, 0, 0, 0
 	l.mu.Unlock()
 	for _, w := range lost {
 		w.ask.finish(1)
@@ -306,6 +334,7 @@ func (l *lane) takeFrame(most int) ([]byte, net.Conn) {
 	l.queue = l.queue[1:]
 	l.queued -= len(frame)
 	l.unacked++
+	l.pace.sending(time.Now())
 	return frame, l.conn
 }
 
@@ -335,8 +364,10 @@ func (l *lane) receive(conn net.Conn) {
 func (l *lane) deliver(frame []byte) error {
 	now := time.Now()
 	r := openFrame(frame)
+	answered := 0 // takes
 	for r.more() {
 		id, allowed, takes := r.answerHead()
+		answered += takes
 		l.mu.Lock()
 		w, found := l.pending[id]
 		delete(l.pending, id)
@@ -363,6 +394,8 @@ func (l *lane) deliver(frame []byte) error {
 	}
 	l.mu.Lock()
 	l.unacked--
+	l.backlog = max(0, l.backlog-answered)
+	l.pace.answered(answered, now)
 	l.mu.Unlock()
 	l.pushAll()
 	return r.err

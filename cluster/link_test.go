@@ -256,7 +256,8 @@ func TestDeadLinksAreReplaced(t *testing.T) {
 					go func() { _, _ = io.Copy(io.Discard, there) }()
 				}
 				return here, nil
-			}, DefaultAttemptTimeout, prometheus.NewCounter(prometheus.CounterOpts{Name: "frames"}))
+			}, DefaultAttemptTimeout)
+			l.frames = prometheus.NewCounter(prometheus.CounterOpts{Name: "frames"})
 			go l.run(ctx)
 			time.Sleep(2*linkIdle + probeEvery) // in a bubble
 			cancel()

@@ -28,19 +28,25 @@ func (p *peer) reachable() bool {
 	return true
 }
 
-// startPeer keeps links to m. The caller holds r.mu.
-func (r *Router) startPeer(m Member) *peer {
+// newPeer returns m as a peer that is asked nothing yet.
+func (r *Router) newPeer(m Member) *peer {
 	p := &peer{member: m}
+	dial := func(ctx context.Context) (net.Conn, error) { return r.dial(ctx, m.Address) }
+	for range lanesPerPeer() {
+		p.lanes = append(p.lanes, newLane(dial, r.attempt))
+	}
+	return p
+}
+
+// start makes p ready to be asked. The caller holds r.mu.
+func (r *Router) start(p *peer) {
 	p.metrics = r.metrics.peer(p)
 	var ctx context.Context
 	ctx, p.stop = context.WithCancel(r.stopped)
-	dial := func(ctx context.Context) (net.Conn, error) { return r.dial(ctx, m.Address) }
-	for range lanesPerPeer() {
-		l := newLane(dial, r.attempt, p.metrics.frames)
-		p.lanes = append(p.lanes, l)
+	for _, l := range p.lanes {
+		l.frames = p.metrics.frames
 		r.running.Go(func() { l.run(ctx) })
 	}
-	return p
 }
 
 // retire leaves p when the questions that are under way have had their time.

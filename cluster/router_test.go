@@ -32,6 +32,8 @@ type testNode struct {
 	frames atomic.Int64  // of questions that the node has been asked to decide
 	pause  chan struct{} // closed to let peers' questions through; nil for always
 	mu     sync.Mutex    // guards pause
+
+	perTake atomic.Int64 // nanoseconds that a take of a peer needs
 }
 
 // Decide implements Local for the peers' questions.
@@ -42,6 +44,13 @@ func (n *testNode) Decide(groups []shard.Group) {
 	n.mu.Unlock()
 	if pause != nil {
 		<-pause
+	}
+	if each := n.perTake.Load(); each > 0 {
+		takes := 0
+		for i := range groups {
+			takes += len(groups[i].Takes)
+		}
+		time.Sleep(time.Duration(each) * time.Duration(takes))
 	}
 	n.shard.Decide(groups)
 }
@@ -440,12 +449,22 @@ func TestOverflowIsRefusedAtOnce(t *testing.T) {
 			c.nodes[0].router.Decide(t.Context(), groups)
 		}()
 		synctest.Wait()
-		if _, took := c.nodes[0].ask(t.Context(), take(key, 10, 1)); took != 0 {
-			t.Errorf("refused after %v", took)
+		g, took := c.nodes[0].ask(t.Context(), take(key, 10, 1))
+		if took != 0 || g.Allowed || g.Takes[0].Source != shard.Overloaded || g.Takes[0].Decision != (algorithms.Decision{}) {
+			t.Errorf("%+v after %v", g, took)
+		}
+		shadow := take(key, 10, 1)
+		shadow.Shadow = true
+		if g, _ := c.nodes[0].ask(t.Context(), shadow); !g.Allowed || g.Takes[0].Source != shard.Overloaded {
+			t.Errorf("a shadow: %+v", g)
+		}
+		there := take(c.ownedBy(c.nodes[1], 0), 10, 1)
+		if g, _ := c.nodes[0].ask(t.Context(), there, take(key, 10, 1)); g.Allowed || c.used(there) != 0 {
+			t.Errorf("beside another: %+v", g)
 		}
 		overflow := c.nodes[0].router.metrics.forwarded.WithLabelValues("c", "overflow")
-		if got := testutil.ToFloat64(overflow); got != 1 {
-			t.Errorf("%v overflows counted, want 1", got)
+		if got := testutil.ToFloat64(overflow); got != 3 {
+			t.Errorf("%v overflows counted, want 3", got)
 		}
 		resume()
 		<-done
@@ -455,7 +474,7 @@ func TestOverflowIsRefusedAtOnce(t *testing.T) {
 // The answer to a ping is nobody's answer, whichever question waits.
 func TestPongAnswersNoQuestion(t *testing.T) {
 	for _, last := range []uint32{0, math.MaxUint32 - maxPending, math.MaxUint32} {
-		l := newLane(nil, DefaultAttemptTimeout, nil)
+		l := newLane(nil, DefaultAttemptTimeout)
 		l.closed.Store(true)
 		l.breaker.closed = true
 		l.nextID = last
@@ -482,7 +501,7 @@ func TestPongAnswersNoQuestion(t *testing.T) {
 
 // Who has no question on a lane gives nobody else's up.
 func TestGiveUpTouchesOnlyOnesOwn(t *testing.T) {
-	l := newLane(nil, DefaultAttemptTimeout, nil)
+	l := newLane(nil, DefaultAttemptTimeout)
 	l.closed.Store(true)
 	l.breaker.closed = true
 	a, other := &ask{done: make(chan struct{}, 1)}, &ask{done: make(chan struct{}, 1)}
@@ -493,4 +512,38 @@ func TestGiveUpTouchesOnlyOnesOwn(t *testing.T) {
 	if n := l.giveUp(other, first, 1, time.Now()); n != 0 || len(l.pending) != 1 {
 		t.Errorf("gave up %d questions, %d wait", n, len(l.pending))
 	}
+}
+
+// A member that cannot be dialled keeps nobody from asking the others.
+func TestMemberThatCannotBeDialled(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		c.setView([]Member{{ID: "a", Address: "a:1"}, {ID: "c", Address: "c:1"}, {ID: "d", Address: "%zz"}})
+		time.Sleep(time.Minute)
+		for i, n := range []*testNode{c.nodes[2], {id: "d"}} {
+			g, took := c.nodes[0].ask(t.Context(), take(c.ownedBy(n, 0), 10, 1))
+			want := []shard.Source{shard.Owner, shard.Unanswered}[i]
+			if g.Takes[0].Source != want || !g.Allowed || took != 0 {
+				t.Errorf("%s: %+v after %v", n.id, g, took)
+			}
+		}
+	})
+}
+
+// A node that comes back at another address is another peer, with the same metrics.
+func TestNodeMovesToAnotherAddress(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		key := c.ownedBy(c.nodes[2], 0)
+		c.nodes[0].ask(t.Context(), take(key, 10, 1))
+		c.mu.Lock()
+		c.listeners["c:2"] = c.listeners["c:1"]
+		c.mu.Unlock()
+		c.setView([]Member{{ID: "a", Address: "a:1"}, {ID: "b", Address: "b:1"}, {ID: "c", Address: "c:2"}})
+		time.Sleep(time.Second)
+		if g, _ := c.nodes[0].ask(t.Context(), take(key, 10, 1)); g.Takes[0].Source != shard.Owner {
+			t.Errorf("%+v", g)
+		}
+		if n := testutil.CollectAndCount(c.nodes[0].router.metrics.forwarded); n != 8 {
+			t.Errorf("%d series, want 4 of each of 2 peers", n)
+		}
+	})
 }

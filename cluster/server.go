@@ -150,14 +150,14 @@ func (s *Server) serve(conn net.Conn) error {
 		if err != nil {
 			return err
 		}
-		if cap(b.questions) > keepQuestions || cap(b.takes) > keepQuestions || cap(out) > keepBytes {
-			b, out = batch{}, nil // of one large frame; not to be kept for as long as the link
-		}
 		if out, err = b.answer(s.local, out, frame); err != nil {
 			return err
 		}
 		if err := writeFrame(conn, out); err != nil {
 			return err
+		}
+		if cap(b.questions) > keepQuestions || cap(b.takes) > keepQuestions || cap(out) > keepBytes {
+			b, out = batch{}, nil // of one large frame; not to be kept until the next one
 		}
 	}
 }
@@ -205,7 +205,7 @@ func (b *batch) answer(local Local, out, frame []byte) ([]byte, error) {
 func (b *batch) decideRun(local Local, out []byte, i int) ([]byte, int) {
 	b.groups = b.groups[:0]
 	end := i
-	for ; end < len(b.questions) && (b.questions[end].op == opDecide || b.questions[end].op == opPeek); end++ {
+	for ; end < len(b.questions) && b.questions[end].op != opReturn && b.questions[end].op != opPing; end++ {
 		b.groups = append(b.groups, b.questions[end].group)
 	}
 	local.Decide(b.groups)

@@ -45,6 +45,9 @@ const (
 	answerTimeout      = time.Second     // for another node to say who it is
 	streamWorkers      = 64              // goroutines that are kept for calls; more calls start their own
 	minClientPing      = 5 * time.Second // a client that pings more often is cut off
+	maxIdle            = 5 * time.Minute // without a call; then a client connects anew
+	pingSilent         = 30 * time.Second
+	pongTimeout        = 10 * time.Second // then the connection is dead
 )
 
 // node is a node's parts. It implements api.Status.
@@ -235,6 +238,7 @@ func newGRPCServer(creds credentials.TransportCredentials) *grpc.Server {
 		grpc.NumStreamWorkers(streamWorkers),
 		grpc.MaxHeaderListSize(maxGRPCHeader),
 		grpc.ConnectionTimeout(handshakeTimeout),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: maxIdle, Time: pingSilent, Timeout: pongTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minClientPing, PermitWithoutStream: true}),
 	)
 }
