@@ -4,6 +4,9 @@ import (
 	"context"
 	"sync"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/rules"
 	"github.com/weirlimit/weir/shard"
@@ -120,6 +123,24 @@ func (w *work) endGroup(peek bool) error {
 	return nil
 }
 
+// errOverloaded answers a call if there was no time for one of its takes: it must not
+// look like the decision of a limit, nor be let through like a failure.
+var errOverloaded = status.Error(codes.ResourceExhausted,
+	"overloaded: too many checks wait already for the node that counts; of a batch, others may have been counted")
+
+// shed reports whether there was no time for the call, as an error, and counts it.
+func (l *Limiter) shed(w *work) error {
+	for i := range w.takes {
+		if w.takes[i].Source == shard.Overloaded && !w.takes[i].Shadow {
+			for range w.items {
+				l.metrics.count(verdict{source: byOverload})
+			}
+			return errOverloaded
+		}
+	}
+	return nil
+}
+
 // decide asks for all groups at once.
 func (l *Limiter) decide(ctx context.Context, w *work) {
 	begin := 0
@@ -128,16 +149,6 @@ func (l *Limiter) decide(ctx context.Context, w *work) {
 		begin = end
 	}
 	l.decider.Decide(ctx, w.groups)
-}
-
-// overloaded reports whether something was not asked because too much waits.
-func (w *work) overloaded() bool {
-	for i := range w.takes {
-		if w.takes[i].Source == shard.Overloaded {
-			return true
-		}
-	}
-	return false
 }
 
 // verdict is the answer to one item.
@@ -158,19 +169,19 @@ const (
 	byUnlimited
 	byLocal
 	byFailClosed
-	byNobody // the node is overloaded
-	sources  // how many there are
+	byOverload
+	sources // how many there are
 )
 
 // sourceOf says who has answered a take.
 func sourceOf(t *shard.Take) source {
 	switch {
-	case t.Source == shard.Local:
-		return byLocal
-	case t.Source == shard.Overloaded:
-		return byNobody
 	case t.Source == shard.Owner:
 		return byOwner
+	case t.Source == shard.Local:
+		return byLocal
+	case t.Source == shard.Overloaded && !t.Shadow:
+		return byOverload
 	case t.OnFailure == shard.FailClosed:
 		return byFailClosed
 	}
@@ -215,10 +226,10 @@ func decidesBefore(a, b *shard.Take) bool {
 	switch x, y := denies(a), denies(b); {
 	case x != y:
 		return x
-	case a.Source != b.Source && (a.Source == shard.Unanswered || b.Source == shard.Unanswered):
+	case answered(a) != answered(b):
 		// A denial that somebody has decided can tell when to come again.
-		return (a.Source == shard.Unanswered) != x
-	case a.Source == shard.Unanswered:
+		return answered(a) == x
+	case !answered(a):
 		return false
 	case a.Shadow != b.Shadow:
 		return b.Shadow

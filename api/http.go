@@ -137,14 +137,15 @@ func describe(text string) string {
 	return where + strings.ToValidUTF8(text, "\uFFFD") // no answer can hold other bytes
 }
 
-// handleError answers with the gateway's own form of errors.
+// handleError answers with the gateway's own form of errors. A node without time for
+// a check answers 503: the gateway's 429 would look like the limit's answer.
 func handleError(ctx context.Context, mux *runtime.ServeMux, m runtime.Marshaler, w http.ResponseWriter, r *http.Request, err error) {
-	if status.Code(err) == codes.ResourceExhausted { // the gateway's 429 would look like the answer of a limit
-		w.Header().Set("Retry-After", "1")
-		err = &runtime.HTTPStatusError{HTTPStatus: http.StatusServiceUnavailable, Err: err}
-	}
 	if status.Convert(err).Message() == bodyTooLarge {
 		err = &runtime.HTTPStatusError{HTTPStatus: http.StatusRequestEntityTooLarge, Err: err}
+	}
+	if status.Code(err) == codes.ResourceExhausted {
+		w.Header().Set("Retry-After", "1")
+		err = &runtime.HTTPStatusError{HTTPStatus: http.StatusServiceUnavailable, Err: err}
 	}
 	runtime.DefaultHTTPErrorHandler(ctx, mux, m, w, r, err)
 }

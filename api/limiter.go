@@ -30,11 +30,11 @@ func (s rateLimiter) CheckRateLimit(ctx context.Context, req *weirv1.RateLimitRe
 		return nil, err
 	}
 	s.decide(ctx, w)
+	if err := s.shed(w); err != nil {
+		return nil, err
+	}
 	resp := s.answer(w, 0)
 	s.metrics.check.Observe(time.Since(start).Seconds())
-	if w.overloaded() {
-		return nil, errOverloaded
-	}
 	return resp, nil
 }
 
@@ -56,14 +56,14 @@ func (s rateLimiter) CheckRateLimitBatch(ctx context.Context, req *weirv1.RateLi
 		}
 	}
 	s.decide(ctx, w)
+	if err := s.shed(w); err != nil {
+		return nil, err
+	}
 	resp := &weirv1.RateLimitBatchResponse{Responses: make([]*weirv1.RateLimitResponse, len(w.items))}
 	for i := range w.items {
 		resp.Responses[i] = s.answer(w, i)
 	}
 	s.metrics.batch.Observe(time.Since(start).Seconds())
-	if w.overloaded() { // what could be asked is counted: a batch cannot tell item by item
-		return nil, errOverloaded
-	}
 	return resp, nil
 }
 

@@ -44,7 +44,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	}
 	for s, name := range [sources]string{
 		byOwner: "owner", byNoRule: "no_rule", byFailOpen: "fail_open",
-		byUnlimited: "unlimited", byLocal: "local", byFailClosed: "fail_closed", byNobody: "overloaded",
+		byUnlimited: "unlimited", byLocal: "local", byFailClosed: "fail_closed", byOverload: "overloaded",
 	} {
 		m.checks[s][0] = checks.WithLabelValues("denied", name)
 		m.checks[s][1] = checks.WithLabelValues("allowed", name)

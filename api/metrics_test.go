@@ -25,9 +25,11 @@ rules:
 const wantMetrics = `
 weir_checks_total{result="allowed",source="fail_open"} 2
 weir_checks_total{result="allowed",source="no_rule"} 3
+weir_checks_total{result="allowed",source="overloaded"} 0
 weir_checks_total{result="allowed",source="owner"} 4
 weir_checks_total{result="denied",source="fail_open"} 0
 weir_checks_total{result="denied",source="no_rule"} 0
+weir_checks_total{result="denied",source="overloaded"} 0
 weir_checks_total{result="denied",source="owner"} 3
 weir_check_duration_seconds_bucket{api="batch",le="0.05"} 0
 weir_check_duration_seconds_bucket{api="batch",le="0.1"} 1

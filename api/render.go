@@ -3,8 +3,6 @@ package api
 import (
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/weirlimit/weir/algorithms"
@@ -13,9 +11,6 @@ import (
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
-
-// errOverloaded is for callers to see, and not theirs to let through.
-var errOverloaded = status.Error(codes.ResourceExhausted, "the node is overloaded: too much waits for the nodes that own the counters; ask again later")
 
 // answer turns the answers to the i-th item into its response, and counts it.
 func (l *Limiter) answer(w *work, i int) *weirv1.RateLimitResponse {

@@ -190,6 +190,7 @@ func (n *node) stopServers() {
 	if err := n.http.Shutdown(patience); err != nil {
 		_ = n.http.Close() // the clients had their time
 	}
+	n.peers.Shutdown(patience)
 	select {
 	case <-drained:
 	case <-patience.Done():

@@ -95,6 +95,9 @@ func (n *node) Problems() []string {
 	if !n.isMember() {
 		problems = append(problems, "this node is not a member of the view, so it only forwards")
 	}
+	if left := n.membership.LeftOut(); left > 0 {
+		problems = append(problems, fmt.Sprintf("the ring has no room for %d more nodes: they only forward", left))
+	}
 	if died := n.etcdDied.Load(); died != nil {
 		problems = append(problems, fmt.Sprintf("the embedded etcd has died, so that nodes cannot join or leave until this one is restarted; checks go on: %v", *died))
 	} else if st := n.registry.Status(); !st.Reachable {

@@ -46,6 +46,8 @@ func (s *Shard) putLocked(p *partition, t *Take, state algorithms.State, found b
 	if !found {
 		s.counters.Add(1)
 	}
+	// A counter that owes, because its limit was lowered or because somebody waits
+	// for his turn, has nothing remaining: it has used all of its capacity, not more.
 	p.table[t.Key] = entry{
 		state:   state,
 		expires: t.Decision.ResetAt,
@@ -104,10 +106,26 @@ func (s *Shard) sweep(p *partition) {
 	}
 }
 
+// returnLocked undoes one take. The entry expires later than it needs to then, or
+// has used more than eviction knows, which is harmless.
+func (p *partition) returnLocked(t *Take, now int64) {
+	e, found := p.table[t.Key]
+	if !found {
+		return
+	}
+	if t.Cost >= 0 {
+		e.state = algorithms.Return(&t.Limit, e.state, now, t.Decision.At, t.Cost)
+	} else if state, d := algorithms.Step(&t.Limit, e.state, now, -t.Cost); d.Allowed {
+		e.state, e.expires = state, max(e.expires, d.ResetAt)
+	}
+	p.table[t.Key] = e
+}
+
 // lock locks the partitions that the group touches, each once and in the order
 // of their addresses in the slice, so that two groups never wait for each other.
-// It appends them to buf.
-func (s *Shard) lock(g *Group, buf []*partition) []*partition {
+// It appends them to buf, and returns the one instant for the whole group: now, or
+// the latest that one of them has seen.
+func (s *Shard) lock(g *Group, now int64, buf []*partition) ([]*partition, int64) {
 	var few [8]uint32
 	indices := few[:0]
 	for i := range g.Takes {
@@ -117,7 +135,17 @@ func (s *Shard) lock(g *Group, buf []*partition) []*partition {
 	for _, i := range slices.Compact(indices) {
 		p := &s.partitions[i]
 		p.mu.Lock()
+		now = p.clockLocked(now)
 		buf = append(buf, p)
 	}
-	return buf
+	for _, p := range buf {
+		p.latest = now
+	}
+	return buf, now
+}
+
+func unlock(partitions []*partition) {
+	for _, p := range partitions {
+		p.mu.Unlock()
+	}
 }

@@ -82,12 +82,13 @@ func (s *Shard) now() int64 { return s.epoch + int64(time.Since(s.started)) }
 func (s *Shard) Decide(groups []Group) {
 	now := s.now()
 	for i := range groups {
-		if g := &groups[i]; len(g.Takes) == 1 {
+		switch g := &groups[i]; {
+		case g.Reset:
+			s.reset(g, now)
+		case len(g.Takes) == 1:
 			s.decideOne(g, now)
-		} else if len(g.Takes) > 1 {
+		default:
 			s.decideMany(g, now)
-		} else {
-			g.Allowed = true
 		}
 	}
 }
@@ -103,7 +104,7 @@ func (s *Shard) decideOne(g *Group, now int64) {
 	old, found := p.table[t.Key]
 	var state algorithms.State
 	state, t.Decision = algorithms.Step(&t.Limit, old.state, p.clockLocked(now), t.Cost)
-	if t.Decision.Allowed && t.Cost > 0 && !g.Peek {
+	if t.changes(found) && !g.Peek {
 		if !found && s.counters.Load() >= s.maxCounters {
 			s.evictLocked(p)
 		}
@@ -111,25 +112,21 @@ func (s *Shard) decideOne(g *Group, now int64) {
 	}
 	p.mu.Unlock()
 	t.Source = Owner
-	g.Allowed = t.Decision.Allowed
+	g.Allowed = t.Decision.Allowed || t.Shadow
+}
+
+// changes reports whether t, once decided, changes its counter. What is given back
+// to one that is not there changes nothing.
+func (t *Take) changes(found bool) bool {
+	return t.Decision.Allowed && (t.Cost > 0 || t.Cost < 0 && found)
 }
 
 // decideMany counts take by take, so that two takes of one counter see each
 // other, and puts everything back if one is denied.
 func (s *Shard) decideMany(g *Group, now int64) {
 	var few [8]*partition
-	locked := s.lock(g, few[:0])
-	defer func() {
-		for _, p := range locked {
-			p.mu.Unlock()
-		}
-	}()
-	for _, p := range locked { // one instant for the whole group
-		now = p.clockLocked(now)
-	}
-	for _, p := range locked {
-		p.latest = now
-	}
+	locked, now := s.lock(g, now, few[:0])
+	defer unlock(locked)
 	var fewUndo [8]undo
 	undos := fewUndo[:0]
 	g.Allowed = true
@@ -140,11 +137,10 @@ func (s *Shard) decideMany(g *Group, now int64) {
 		var state algorithms.State
 		state, t.Decision = algorithms.Step(&t.Limit, old.state, now, t.Cost)
 		t.Source = Owner
-		if !t.Decision.Allowed {
+		if !t.Decision.Allowed && !t.Shadow {
 			g.Allowed = false
-			continue
 		}
-		if t.Cost > 0 {
+		if t.changes(found) {
 			undos = append(undos, undo{i, old, found})
 			s.putLocked(p, t, state, found)
 		}
@@ -196,18 +192,32 @@ func (s *Shard) lookAgainLocked(g *Group, now int64) {
 	}
 }
 
-// Return gives back what the takes have counted: those of a group whose other
-// takes, on another node, were denied.
+// reset forgets the group's counters, and looks at what is there then.
+func (s *Shard) reset(g *Group, now int64) {
+	var few [8]*partition
+	locked, now := s.lock(g, now, few[:0])
+	defer unlock(locked)
+	for i := range g.Takes {
+		t := &g.Takes[i]
+		p := s.partition(t.Key)
+		if _, found := p.table[t.Key]; found {
+			s.deleteLocked(p, t.Key)
+		}
+		_, t.Decision = algorithms.Step(&t.Limit, algorithms.State{}, now, 0)
+		t.Source = Owner
+	}
+	g.Allowed = true
+}
+
+// Return undoes what the takes have counted: those of a group whose other takes, on
+// another node, were denied. What they had given back is taken again if nobody else
+// has taken it since.
 func (s *Shard) Return(takes []Take) {
 	now := s.now()
 	for i := range takes {
-		t := &takes[i]
-		p := s.partition(t.Key)
+		p := s.partition(takes[i].Key)
 		p.mu.Lock()
-		if e, found := p.table[t.Key]; found {
-			e.state = algorithms.Return(&t.Limit, e.state, p.clockLocked(now), t.Decision.At, t.Cost)
-			p.table[t.Key] = e // expires later than needed, which is harmless
-		}
+		p.returnLocked(&takes[i], p.clockLocked(now))
 		p.mu.Unlock()
 	}
 }

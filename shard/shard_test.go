@@ -2,6 +2,7 @@ package shard
 
 import (
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -160,12 +161,13 @@ func TestDecideAgainstTwin(t *testing.T) {
 		}
 		twin := map[ring.Key]int64{}
 		for range rapid.IntRange(1, 30).Draw(t, "groups") {
-			g := Group{Peek: rapid.Bool().Draw(t, "peek")}
+			g := Group{Peek: rapid.Bool().Draw(t, "peek"), Reset: rapid.IntRange(0, 9).Draw(t, "reset") == 0}
 			for range rapid.IntRange(0, 12).Draw(t, "takes") {
 				g.Takes = append(g.Takes, Take{
-					Key:   key("k", rapid.IntRange(0, 9).Draw(t, "key")),
-					Limit: perHour(20),
-					Cost:  rapid.Int64Range(0, 8).Draw(t, "cost"),
+					Key:    key("k", rapid.IntRange(0, 9).Draw(t, "key")),
+					Limit:  perHour(20),
+					Cost:   rapid.Int64Range(-4, 8).Draw(t, "cost"),
+					Shadow: rapid.IntRange(0, 4).Draw(t, "shadow") == 0,
 				})
 			}
 			want := twinDecide(twin, g)
@@ -187,23 +189,142 @@ func TestDecideAgainstTwin(t *testing.T) {
 }
 
 func twinDecide(used map[ring.Key]int64, g Group) bool {
-	tried := map[ring.Key]int64{}
+	if g.Reset {
+		for _, take := range g.Takes {
+			delete(used, take.Key)
+		}
+		return true
+	}
+	tried := maps.Clone(used)
 	allowed := true
 	for _, take := range g.Takes {
-		if take.Cost != 0 && used[take.Key]+tried[take.Key]+take.Cost > take.Limit.Limit {
-			allowed = false
-			continue
+		before, found := tried[take.Key]
+		switch {
+		case take.Cost > 0 && before+take.Cost > take.Limit.Limit:
+			allowed = allowed && take.Shadow
+		case take.Cost > 0 || take.Cost < 0 && found:
+			tried[take.Key] = max(0, before+take.Cost)
 		}
-		tried[take.Key] += take.Cost
 	}
 	if allowed && !g.Peek {
-		for k, cost := range tried {
-			if cost > 0 {
-				used[k] += cost
-			}
-		}
+		maps.Copy(used, tried)
 	}
 	return allowed
+}
+
+func TestShadowTakesDenyNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShard(t, 1000)
+		hard := Take{Key: key("a", 1), Limit: perHour(10), Cost: 4}
+		soft := Take{Key: key("b", 2), Limit: perHour(5), Cost: 4, Shadow: true}
+		for i, tc := range []struct {
+			group                 []Take
+			allowed, room         bool // of the group, of its shadow take
+			remaining, ofShadowed int64
+		}{
+			{[]Take{hard, soft}, true, true, 6, 1},
+			{[]Take{hard, soft}, true, false, 2, 1},
+			{[]Take{hard, soft}, false, false, 2, 1},
+			{[]Take{hard, {Key: key("c", 3), Limit: perHour(5), Cost: 1, Shadow: true}}, false, true, 2, 5}, // nothing is taken of it
+		} {
+			g := []Group{{Takes: tc.group}}
+			s.Decide(g)
+			a, b := g[0].Takes[0].Decision, g[0].Takes[1].Decision
+			if g[0].Allowed != tc.allowed || b.Allowed != tc.room || a.Remaining != tc.remaining || b.Remaining != tc.ofShadowed {
+				t.Errorf("step %d: %+v", i, g[0])
+			}
+		}
+		g := []Group{{Takes: []Take{{Key: soft.Key, Limit: soft.Limit, Cost: 4, Shadow: true}}}}
+		if s.Decide(g); !g[0].Allowed || g[0].Takes[0].Decision.Allowed || s.Len() != 2 {
+			t.Errorf("alone: %+v, %d counters", g[0], s.Len())
+		}
+	})
+}
+
+func TestRefunds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShard(t, 1000)
+		k := key("a", 1)
+		if d := ask(s, k, perHour(10), -3); !d.Allowed || d.Remaining != 10 || s.Len() != 0 {
+			t.Errorf("to nobody: %+v, %d counters", d, s.Len())
+		}
+		ask(s, k, perHour(10), 8)
+		if d := ask(s, k, perHour(10), -3); d.Remaining != 5 {
+			t.Errorf("3 of 8: %+v", d)
+		}
+		if e := s.partition(k).table[k]; e.used != 5 {
+			t.Errorf("eviction goes by %d used", e.used)
+		}
+		if d := ask(s, k, perHour(10), -99); d.Remaining != 10 {
+			t.Errorf("more than was used: %+v", d)
+		}
+		if d := ask(s, k, perHour(10), 11); d.Allowed {
+			t.Errorf("a refund has made room above the limit: %+v", d)
+		}
+	})
+}
+
+// What a group has given back on this node is taken again if the group is denied on
+// another, but never above the limit.
+func TestReturnOfARefund(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShard(t, 1000)
+		k := key("a", 1)
+		refund := func() []Take {
+			g := []Group{{Takes: []Take{{Key: k, Limit: perHour(10), Cost: -3}}}}
+			s.Decide(g)
+			return g[0].Takes
+		}
+		s.Return(refund())
+		if s.Len() != 0 {
+			t.Errorf("%d counters, want 0", s.Len())
+		}
+		ask(s, k, perHour(10), 8)
+		s.Return(refund())
+		if d := ask(s, k, perHour(10), 0); d.Remaining != 2 {
+			t.Errorf("after it was undone: %+v", d)
+		}
+		r := refund()
+		ask(s, k, perHour(10), 5)
+		s.Return(r)
+		if d := ask(s, k, perHour(10), 0); d.Remaining != 0 {
+			t.Errorf("somebody has taken it: %+v", d)
+		}
+	})
+}
+
+func TestReset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShard(t, 1000)
+		a, b := key("a", 1), key("b", 2)
+		ask(s, a, perHour(3), 3)
+		ask(s, b, perHour(5), 4)
+		g := []Group{{Reset: true, Takes: []Take{{Key: a, Limit: perHour(3), Cost: 99}, {Key: key("c", 3), Limit: perHour(7), Cost: 1}}}}
+		s.Decide(g)
+		x, y := g[0].Takes[0], g[0].Takes[1]
+		if !g[0].Allowed || x.Source != Owner || x.Decision.Remaining != 3 || y.Decision.Remaining != 7 || s.Len() != 1 {
+			t.Errorf("%+v, %d counters", g[0], s.Len())
+		}
+		if d := ask(s, b, perHour(5), 2); d.Allowed {
+			t.Errorf("somebody else's counter was reset: %+v", d)
+		}
+	})
+}
+
+// A counter above its limit, which was lowered, has used all of it, not more.
+func TestDebtIsAFullCounter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShard(t, 1000)
+		k := key("a", 1)
+		ask(s, k, perHour(10), 10)
+		ask(s, k, perHour(4), -1)
+		if e := s.partition(k).table[k]; e.used != 4 || e.limit != 4 {
+			t.Errorf("eviction goes by %d of %d", e.used, e.limit)
+		}
+		if d := ask(s, k, perHour(4), 1); d.Allowed || d.Remaining != 0 {
+			t.Errorf("9 used of 4: %+v", d)
+		}
+	})
 }
 
 func TestEvictionWithinAGroup(t *testing.T) {
