@@ -20,6 +20,7 @@ const (
 	keepQuestions = 1 << 10   // questions and takes that a link keeps room for
 	keepBytes     = 64 << 10  // bytes of a frame that a link keeps room for
 	maxTakes      = 1 << 10   // takes of one group
+	maxCalendar   = 64        // bytes of a calendar's text
 )
 
 // A frame is a version byte and then items without padding. Integers are
@@ -28,6 +29,7 @@ const (
 //	question: op byte, id uint32, takes u, then per take:
 //	          key.hi uint64, key.lo uint64, algorithm byte, flags byte, limit u, window u, cost z,
 //	          each with its flag only, and above 0: burst u, maxDelay u, buckets u,
+//	          with flagCalendar, and then without window: length u, as many bytes of text,
 //	          and for opReturn: at u
 //	answer:   id uint32, allowed byte, takes u, then per take:
 //	          flags byte, remaining u, at u, resetAt-at z,
@@ -68,6 +70,7 @@ const (
 	flagBurst    // the limit has a Burst
 	flagMaxDelay // and so on
 	flagBuckets
+	flagCalendar
 	takeFlags = 1<<iota - 1 // all of them
 )
 
@@ -108,6 +111,9 @@ func optionalSize(l *algorithms.Limit) int {
 	if l.Buckets > 0 {
 		size += binary.MaxVarintLen64
 	}
+	if l.Calendar != nil {
+		size += 1 + maxCalendar
+	}
 	return size
 }
 
@@ -121,11 +127,17 @@ func appendQuestion(b []byte, o op, id uint32, takes []shard.Take) []byte {
 		b = binary.LittleEndian.AppendUint64(b, t.Key.Lo)
 		b = append(b, byte(t.Limit.Algorithm), flagsOf(t))
 		b = binary.AppendUvarint(b, uint64(t.Limit.Limit))
-		b = binary.AppendUvarint(b, uint64(t.Limit.Window))
+		if t.Limit.Calendar == nil {
+			b = binary.AppendUvarint(b, uint64(t.Limit.Window))
+		}
 		b = binary.AppendVarint(b, t.Cost)
 		b = appendAboveZero(b, t.Limit.Burst)
 		b = appendAboveZero(b, t.Limit.MaxDelay)
 		b = appendAboveZero(b, t.Limit.Buckets)
+		if c := t.Limit.Calendar; c != nil {
+			b = binary.AppendUvarint(b, uint64(len(c.String())))
+			b = append(b, c.String()...)
+		}
 		if o == opReturn {
 			b = binary.AppendUvarint(b, uint64(t.Decision.At))
 		}
@@ -137,7 +149,8 @@ func flagsOf(t *shard.Take) (flags byte) {
 	return boolByte(t.Shadow)*flagShadow |
 		boolByte(t.Limit.Burst > 0)*flagBurst |
 		boolByte(t.Limit.MaxDelay > 0)*flagMaxDelay |
-		boolByte(t.Limit.Buckets > 0)*flagBuckets
+		boolByte(t.Limit.Buckets > 0)*flagBuckets |
+		boolByte(t.Limit.Calendar != nil)*flagCalendar
 }
 
 func appendAboveZero(b []byte, v int64) []byte {
@@ -181,8 +194,9 @@ func boolByte(v bool) byte {
 
 // reader takes a frame apart. Its methods return zero once err is set.
 type reader struct {
-	rest []byte
-	err  error
+	rest     []byte
+	err      error
+	calendar *algorithms.Calendar // the last one; takes of one frame often have the same
 }
 
 func openFrame(frame []byte) reader {
@@ -298,11 +312,16 @@ func (r *reader) take(o op) shard.Take {
 	flags := r.flags("take", takeFlags)
 	t.Shadow = flags&flagShadow != 0
 	t.Limit.Limit = r.varint("limit", math.MaxInt64)
-	t.Limit.Window = r.varint("window", math.MaxInt64)
+	if flags&flagCalendar == 0 {
+		t.Limit.Window = r.varint("window", math.MaxInt64)
+	}
 	t.Cost = r.zigzag()
 	t.Limit.Burst = r.optional("burst", flags&flagBurst != 0, math.MaxInt64)
 	t.Limit.MaxDelay = r.optional("max_delay", flags&flagMaxDelay != 0, math.MaxInt64)
 	t.Limit.Buckets = r.optional("buckets", flags&flagBuckets != 0, math.MaxInt64)
+	if flags&flagCalendar != 0 {
+		t.Limit.Calendar = r.calendarText()
+	}
 	if o == opReturn {
 		t.Decision.At = r.varint("at", math.MaxInt64)
 	}
@@ -315,6 +334,23 @@ func (r *reader) take(o op) shard.Take {
 		}
 	}
 	return t
+}
+
+// calendarText reads a calendar, which must be written as it writes itself.
+func (r *reader) calendarText() *algorithms.Calendar {
+	text := r.fixed(int(r.varint("calendar", maxCalendar)))
+	if r.err != nil || r.calendar != nil && r.calendar.String() == string(text) {
+		return r.calendar
+	}
+	c, err := algorithms.ParseCalendar(string(text))
+	switch {
+	case err != nil:
+		r.fail(err)
+	case c.String() != string(text):
+		r.fail(fmt.Errorf("calendar: %q is written %q", text, c))
+	}
+	r.calendar = c
+	return c
 }
 
 // answerHead reads the beginning of one item of a response.

@@ -5,6 +5,7 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,17 +20,34 @@ func drawTake(t *rapid.T) shard.Take {
 	take := shard.Take{
 		Key: ring.Key{Hi: rapid.Uint64().Draw(t, "hi"), Lo: rapid.Uint64().Draw(t, "lo")},
 		Limit: algorithms.Limit{
-			Algorithm: algorithms.SlidingWindow,
+			Algorithm: algorithms.Algorithm(rapid.IntRange(1, len(algorithms.Names())).Draw(t, "algorithm")),
 			Limit:     rapid.Int64Range(0, algorithms.MaxLimit).Draw(t, "limit"),
 			Window:    rapid.Int64Range(int64(algorithms.MinWindow), int64(algorithms.MaxWindow)).Draw(t, "window"),
 		},
 		Cost:   rapid.Int64Range(-algorithms.MaxCost, algorithms.MaxCost).Draw(t, "cost"),
 		Shadow: rapid.Bool().Draw(t, "shadow"),
 	}
-	if rapid.Bool().Draw(t, "bucket") {
-		take.Limit.Algorithm = algorithms.TokenBucket
-		take.Limit.Burst = rapid.Int64Range(0, algorithms.MaxLimit).Draw(t, "burst")
-		take.Limit.MaxDelay = rapid.Int64Range(0, int64(algorithms.MaxWindow)).Draw(t, "max delay")
+	l := &take.Limit
+	switch l.Algorithm {
+	case algorithms.FixedWindow:
+		if rapid.Bool().Draw(t, "calendar") {
+			text := rapid.SampledFrom([]string{"day/UTC", "month/Europe/Paris/15", "quarter/America/Argentina/ComodRivadavia/3"}).Draw(t, "text")
+			var err error
+			if l.Calendar, err = algorithms.ParseCalendar(text); err != nil {
+				t.Fatal(err)
+			}
+			l.Window = 0
+		}
+	case algorithms.TokenBucket, algorithms.GCRA, algorithms.LeakyBucket:
+		l.Burst = rapid.Int64Range(0, algorithms.MaxLimit).Draw(t, "burst")
+		l.MaxDelay = rapid.Int64Range(0, int64(algorithms.MaxWindow)).Draw(t, "max delay")
+		if l.Validate() != nil {
+			l.MaxDelay = 0 // it would book more than a counter can hold
+		}
+	case algorithms.SlidingWindowBuckets:
+		l.Buckets = rapid.Int64Range(0, algorithms.MaxBuckets).Draw(t, "buckets")
+	case algorithms.SlidingWindowLog:
+		l.Limit = min(l.Limit, algorithms.MaxLog)
 	}
 	return take
 }
@@ -113,10 +131,14 @@ func TestSizeOfAQuestion(t *testing.T) {
 	if got := len(appendQuestion(nil, opDecide, 1, []shard.Take{plain})); got != 32 {
 		t.Errorf("a plain take makes %d bytes, want 32", got)
 	}
+	longest, err := algorithms.ParseCalendar("quarter/America/Argentina/ComodRivadavia/3")
+	if err != nil {
+		t.Fatal(err)
+	}
 	largest := []shard.Take{{
 		Limit: algorithms.Limit{
 			Algorithm: algorithms.TokenBucket, Limit: algorithms.MaxLimit, Window: int64(algorithms.MaxWindow),
-			Burst: algorithms.MaxLimit, MaxDelay: math.MaxInt64, Buckets: math.MaxInt64,
+			Burst: algorithms.MaxLimit, MaxDelay: math.MaxInt64, Buckets: math.MaxInt64, Calendar: longest,
 		},
 		Cost:     -algorithms.MaxCost,
 		Decision: algorithms.Decision{At: math.MaxInt64},
@@ -135,6 +157,11 @@ func TestFramesThatAreRefused(t *testing.T) {
 		return appendQuestion([]byte{wireVersion}, opDecide, 1, []shard.Take{take})
 	}
 	whole := with(func(*shard.Take) {})
+	dated := func(text string) []byte {
+		f := slices.Clone(whole[:len(whole)-6]) // that is without window and cost
+		f[1+6+16], f[1+6+16+1] = byte(algorithms.FixedWindow), flagCalendar
+		return append(append(f, 2, byte(len(text))), text...)
+	}
 	flagged := func(flags byte, more ...byte) []byte {
 		f := append(slices.Clone(whole), more...)
 		f[1+6+16+1] = flags
@@ -150,14 +177,18 @@ func TestFramesThatAreRefused(t *testing.T) {
 		{"cut off", whole[:len(whole)-1], "frame ends within an item"},
 		{"unknown op", appendQuestion([]byte{wireVersion}, 9, 3, nil), "question 3 has the unknown op 9"},
 		{"too many takes", append(appendQuestion([]byte{wireVersion}, opDecide, 1, nil)[:6], 0x81, 0x08), "takes: 1025 is above 1024"},
-		{"an algorithm of the future", with(func(t *shard.Take) { t.Limit.Algorithm = 99 }), "algorithm: algorithm(99) is not one of [sliding_window fixed_window token_bucket gcra]"},
+		{"an algorithm of the future", with(func(t *shard.Take) { t.Limit.Algorithm = 99 }), fmt.Sprintf("algorithm: algorithm(99) is not one of %v", algorithms.Names())},
 		{"a burst where there is none", with(func(t *shard.Take) { t.Limit.Burst = 5 }), "burst: 5 is not for sliding_window, which has none"},
 		{"no window", with(func(t *shard.Take) { t.Limit.Window = 0 }), "window: 0s is not between 10ms and 8784h0m0s"},
 		{"too much given back", with(func(t *shard.Take) { t.Cost = -algorithms.MaxCost - 1 }), "cost: -2147483649 is not between -2147483648 and 2147483648"},
 		{"too much taken", with(func(t *shard.Take) { t.Cost = algorithms.MaxCost + 1 }), "cost: 2147483649 is not between -2147483648 and 2147483648"},
 		{"nothing asked for", appendQuestion([]byte{wireVersion}, opDecide, 3, nil), "question 3 of op 1 has 0 takes"},
 		{"a ping about something", appendQuestion([]byte{wireVersion}, opPing, 3, []shard.Take{good}), "question 3 of op 4 has 1 takes"},
-		{"a flag of the future", flagged(0x80), "take: flags 0x80 have more than the known 0xf"},
+		{"a calendar of the future", dated("moon/UTC"), `calendar: "moon" is not one of [minute hour day week month quarter year]`},
+		{"a calendar of many names", dated("month/UTC/01"), `calendar: "month/UTC/01" is written "month/UTC"`},
+		{"a long calendar", dated(strings.Repeat("x", maxCalendar+1)), "calendar: 65 is above 64"},
+		{"half a calendar", dated("month/UTC")[:35], "frame ends within an item"},
+		{"a flag of the future", flagged(0x80), "take: flags 0x80 have more than the known 0x1f"},
 		{"a flag for nothing", flagged(flagBurst, 0), "burst: 0 has a flag"},
 	} {
 		s := &countingLocal{}
@@ -192,6 +223,11 @@ func FuzzServerFrame(f *testing.F) {
 	take.Shadow, take.Cost = true, -1
 	take.Limit = algorithms.Limit{Algorithm: algorithms.TokenBucket, Limit: 1, Window: int64(time.Second), Burst: 2, MaxDelay: int64(time.Second)}
 	frame = appendQuestion(frame, opPeek, 3, []shard.Take{take})
+	day, err := algorithms.NewCalendar("day", "", 0)
+	if err != nil {
+		f.Fatal(err)
+	}
+	take.Limit = algorithms.Limit{Algorithm: algorithms.FixedWindow, Limit: 1, Calendar: day}
 	frame = appendQuestion(frame, opReset, 4, []shard.Take{take})
 	f.Add(appendQuestion(frame, opPing, 2, nil))
 	f.Fuzz(func(t *testing.T, frame []byte) {

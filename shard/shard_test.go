@@ -29,6 +29,14 @@ func perHour(limit int64) algorithms.Limit {
 	return algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: limit, Window: int64(time.Hour)}
 }
 
+func logPerHour(limit int64) algorithms.Limit {
+	return algorithms.Limit{Algorithm: algorithms.SlidingWindowLog, Limit: limit, Window: int64(time.Hour)}
+}
+
+func bucketsPerHour(limit int64) algorithms.Limit {
+	return algorithms.Limit{Algorithm: algorithms.SlidingWindowBuckets, Limit: limit, Window: int64(time.Hour)}
+}
+
 func key(name string, i int) ring.Key { return ring.Hasher{}.Key(fmt.Appendf(nil, "%s/%d", name, i)) }
 
 // ask decides one group of one take.
@@ -45,6 +53,7 @@ func TestNewRefuses(t *testing.T) {
 	}{
 		{Config{MaxCounters: 1}, "shard: partitions: 0 is not at least 1"},
 		{Config{Partitions: 1}, "shard: max counters: 0 is not at least 1"},
+		{Config{Partitions: 1, MaxCounters: 1, MaxLongBytes: -1}, "shard: max long bytes: -1 is not at least 0"},
 	} {
 		if _, err := New(tc.config); fmt.Sprint(err) != tc.want {
 			t.Errorf("%+v: %v, want %s", tc.config, err, tc.want)
@@ -159,13 +168,19 @@ func TestDecideAgainstTwin(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		limits := []algorithms.Limit{perHour(20), logPerHour(20), bucketsPerHour(20)}
+		limitOf := map[ring.Key]algorithms.Limit{}
+		for i := range 10 {
+			limitOf[key("k", i)] = limits[i%len(limits)]
+		}
 		twin := map[ring.Key]int64{}
 		for range rapid.IntRange(1, 30).Draw(t, "groups") {
 			g := Group{Peek: rapid.Bool().Draw(t, "peek"), Reset: rapid.IntRange(0, 9).Draw(t, "reset") == 0}
 			for range rapid.IntRange(0, 12).Draw(t, "takes") {
+				i := rapid.IntRange(0, 9).Draw(t, "key")
 				g.Takes = append(g.Takes, Take{
-					Key:    key("k", rapid.IntRange(0, 9).Draw(t, "key")),
-					Limit:  perHour(20),
+					Key:    key("k", i),
+					Limit:  limits[i%len(limits)],
 					Cost:   rapid.Int64Range(-4, 8).Draw(t, "cost"),
 					Shadow: rapid.IntRange(0, 4).Draw(t, "shadow") == 0,
 				})
@@ -177,9 +192,18 @@ func TestDecideAgainstTwin(t *testing.T) {
 				t.Fatalf("%+v: allowed %v, the twin says %v", g, groups[0].Allowed, want)
 			}
 			for k, used := range twin {
-				if left := ask(s, k, perHour(20), 0).Remaining; left != 20-used {
+				if left := ask(s, k, limitOf[k], 0).Remaining; left != 20-used {
 					t.Fatalf("%v: %d remaining, the twin says %d", k, left, 20-used)
 				}
+			}
+			var bytes int64
+			for i := range s.partitions {
+				for _, e := range s.partitions[i].long {
+					bytes += int64(longOverhead + e.counter.Bytes())
+				}
+			}
+			if got := s.longBytes.Load(); got != bytes {
+				t.Fatalf("%d bytes counted, there are %d", got, bytes)
 			}
 			if s.Len() != len(twin) {
 				t.Fatalf("%d counters, the twin has %d", s.Len(), len(twin))
@@ -197,16 +221,24 @@ func twinDecide(used map[ring.Key]int64, g Group) bool {
 	}
 	tried := maps.Clone(used)
 	allowed := true
+	var refunds []Take
 	for _, take := range g.Takes {
 		before, found := tried[take.Key]
 		switch {
 		case take.Cost > 0 && before+take.Cost > take.Limit.Limit:
 			allowed = allowed && take.Shadow
+		case take.Cost < 0 && take.Limit.Algorithm.Long():
+			refunds = append(refunds, take) // counts once the group stays
 		case take.Cost > 0 || take.Cost < 0 && found:
 			tried[take.Key] = max(0, before+take.Cost)
 		}
 	}
 	if allowed && !g.Peek {
+		for _, take := range refunds {
+			if before, found := tried[take.Key]; found {
+				tried[take.Key] = max(0, before+take.Cost)
+			}
+		}
 		maps.Copy(used, tried)
 	}
 	return allowed
