@@ -36,6 +36,7 @@ type fixture struct {
 	// silent says for which takes nobody answers, and delay how long it takes until
 	// that is known. Set them before the requests.
 	silent func(shard.Take) bool
+	source shard.Source // who answers, if not the owner
 	delay  time.Duration
 }
 
@@ -66,6 +67,11 @@ func (f *fixture) Decide(_ context.Context, groups []shard.Group) {
 	}
 	if f.silent == nil {
 		f.shard.Decide(groups)
+		for i := range groups {
+			for j := range groups[i].Takes {
+				groups[i].Takes[j].Source = max(f.source, shard.Owner)
+			}
+		}
 		return
 	}
 	for i := range groups {
