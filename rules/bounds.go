@@ -20,6 +20,8 @@ const (
 	maxLimits     = 8   // per rule
 	maxReplaces   = 64  // per rule
 
+	maxAnchor = 31 // of any calendar
+
 	maxOver = 1000 // percent of a limit above it
 	maxUpTo = 1000 // percent of a limit with what is above it
 

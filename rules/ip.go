@@ -52,20 +52,19 @@ func parseIP(value string) (netip.Addr, bool) {
 // cutPort takes brackets and port off an address. It is false if what follows the
 // address is no port.
 func cutPort(value string) (host string, ok bool) {
-	var port string
-	hasPort := false
+	host, port, hasPort := strings.Cut(value, ":")
 	if inside, bracketed := strings.CutPrefix(value, "["); bracketed {
-		if host, port, ok = strings.Cut(inside, "]"); !ok || port == "" {
+		var rest string
+		if host, rest, ok = strings.Cut(inside, "]"); !ok || rest == "" {
 			return host, ok
 		}
-		port, hasPort = strings.CutPrefix(port, ":")
-		ok = hasPort
-	} else if host, port, hasPort = strings.Cut(value, ":"); !hasPort || strings.Contains(port, ":") {
+		if port, ok = strings.CutPrefix(rest, ":"); !ok {
+			return "", false
+		}
+	} else if !hasPort || strings.Contains(port, ":") {
 		return value, true // IPv6 has more than one colon
-	} else {
-		ok = true
 	}
-	return host, ok && port != "" && len(port) <= 5 && strings.Trim(port, "0123456789") == ""
+	return host, port != "" && len(port) <= 5 && strings.Trim(port, "0123456789") == ""
 }
 
 // parseIPPattern is parsePattern for conditions on addresses.

@@ -25,6 +25,9 @@ func appendText[T string | []byte](name []byte, text T) []byte {
 func salt(l algorithms.Limit) uint64 {
 	b := binary.LittleEndian.AppendUint64(nil, uint64(l.Algorithm))
 	b = binary.LittleEndian.AppendUint64(b, uint64(l.Window))
+	if l.Calendar != nil {
+		b = append(b, l.Calendar.String()...) // longer than all without
+	}
 	return ring.Hasher{}.Key(b).Lo
 }
 

@@ -45,6 +45,7 @@ type Rule struct {
 
 	cost          int64  // per token asked for, or if
 	costAttribute string // is not empty, the value of that
+	maxDelay      int64  // of all Limits
 
 	line, column int    // where it begins
 	file         string // and in which file
