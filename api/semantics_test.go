@@ -134,8 +134,8 @@ func TestSemantics(t *testing.T) {
 			{0, "user=c endpoint=/login", "allowed owner hybrid 2/1m0s left 1 " + minute},
 		},
 		"a calendar": { // a bubble begins on 2000-01-01 at 01:00 in Paris
-			{0, "user=a endpoint=/bill cost=3", "allowed owner monthly 3/0s left 0 reset 2674800 743h0m0s by month/Europe/Paris/1"},
-			{0, "user=a endpoint=/bill", "denied owner monthly 3/0s left 0 reset 2674800 743h0m0s retry 2674800 743h0m0s by month/Europe/Paris/1"},
+			{0, "user=a endpoint=/bill cost=3", "allowed owner monthly 3/0s left 0 reset 2674800 743h0m0s by month/Europe/Paris"},
+			{0, "user=a endpoint=/bill", "denied owner monthly 3/0s left 0 reset 2674800 743h0m0s retry 2674800 743h0m0s by month/Europe/Paris"},
 		},
 		"a rule that replaces another": {
 			{0, "user=a endpoint=/plain cost=5", "allowed owner plain 5/1m0s left 0 " + minute},
