@@ -16,19 +16,28 @@ type outcome struct {
 	// window that ends now.
 	wronglyAllowed int
 	wronglyDenied  int
-	// The sums, over all requests, of how many tokens the algorithm takes to be
-	// used, less or more than are; and of how many are.
-	missed, exact int64
-	worst         int64 // the most requests that went through within any window
-	bytes         int64 // of all counters
-	counters      int64
+	// The sum of how far the algorithm's count was off, relative to the exact one,
+	// over the requests before which there was something to count.
+	missed   float64
+	counted  int
+	worst    int64 // the most requests that went through within any window
+	bytes    int64 // of all counters
+	counters int64
 }
 
 // share returns a part of the requests in percent.
 func (o *outcome) share(part int) float64 { return 100 * float64(part) / float64(o.requests) }
 
+// compare notes what the algorithm takes to be used, and what is.
+func (o *outcome) compare(used, exact int64) {
+	if exact > 0 {
+		o.missed += float64(max(used-exact, exact-used)) / float64(exact)
+		o.counted++
+	}
+}
+
 // difference is the mean error of the count, in percent of it.
-func (o *outcome) difference() float64 { return 100 * float64(o.missed) / float64(o.exact) }
+func (o *outcome) difference() float64 { return 100 * o.missed / float64(o.counted) }
 
 // counter is a counter of any algorithm.
 type counter struct {
@@ -85,8 +94,7 @@ func replay(l algorithms.Limit, trace []request, sources int) outcome {
 	for _, r := range trace {
 		d, used := counters[r.source].step(&l, r.at)
 		exact := admitted[r.source].at(r.at, l.Window)
-		o.missed += max(used-exact, exact-used)
-		o.exact += exact
+		o.compare(used, exact)
 		room := exact < l.Limit
 		switch {
 		case !d.Allowed:
@@ -123,8 +131,7 @@ func observe(threshold int64, length int64, trace []request, sources int) outcom
 	for _, r := range trace {
 		_, used := counters[r.source].step(&l, r.at)
 		exact := sent[r.source].at(r.at, length)
-		o.missed += max(used-exact, exact-used)
-		o.exact += exact
+		o.compare(used, exact)
 		switch over, seen := exact >= threshold, used >= threshold; {
 		case over && !seen:
 			o.wronglyAllowed++
