@@ -37,6 +37,8 @@ func (s *Shard) stepLongLocked(p *partition, t *Take, now int64) (found, changed
 	t.Decision = e.counter.Step(&t.Limit, now, t.Cost, t.Cost > 0)
 	if changed = t.Decision.Allowed && t.Cost > 0; changed {
 		s.noteLongLocked(e, t)
+	} else {
+		s.weighLongLocked(e) // the time that has passed may have made it smaller
 	}
 	return found, changed
 }
@@ -66,9 +68,11 @@ func (s *Shard) undoLongLocked(p *partition, u *undo, t *Take, now int64) {
 }
 
 // lookLongLocked says what there is.
-func (p *partition) lookLongLocked(t *Take, now int64) algorithms.Decision {
+func (s *Shard) lookLongLocked(p *partition, t *Take, now int64) algorithms.Decision {
 	if e := p.long[t.Key]; e != nil {
-		return e.counter.Step(&t.Limit, now, 0, false)
+		d := e.counter.Step(&t.Limit, now, 0, false)
+		s.weighLongLocked(e)
+		return d
 	}
 	var none algorithms.Long
 	return none.Step(&t.Limit, now, 0, false)
