@@ -26,6 +26,7 @@ type Limiter struct {
 	hasher  ring.Hasher
 	decider Decider
 	metrics *metrics
+	tallies *tallies
 	works   sync.Pool // of *work
 }
 
@@ -36,12 +37,14 @@ func NewLimiter(c Config) *Limiter {
 		hasher:  c.Hasher,
 		decider: c.Decider,
 		metrics: newMetrics(c.Metrics),
+		tallies: newTallies(c.Metrics, c.Rules),
 		works:   sync.Pool{New: func() any { return new(work) }},
 	}
 }
 
 // work holds what it takes to decide some requests; it is used again for others.
 type work struct {
+	set     *rules.Set // what the matches belong to
 	request rules.Request
 	matches []rules.Match
 	takes   []shard.Take // one per match
@@ -58,6 +61,7 @@ type item struct {
 
 func (l *Limiter) newWork() *work {
 	w := l.works.Get().(*work)
+	w.set = l.rules()
 	w.request.Attributes = w.request.Attributes[:0]
 	w.matches = w.matches[:0]
 	w.takes = w.takes[:0]
@@ -69,9 +73,9 @@ func (l *Limiter) newWork() *work {
 
 // match appends an item: a take for every limit that applies to w.request. The
 // error says which attribute is no cost.
-func (l *Limiter) match(w *work, set *rules.Set, tokens int64) error {
+func (l *Limiter) match(w *work, tokens int64) error {
 	first := len(w.matches)
-	w.matches = set.Match(l.hasher, &w.request, w.matches)
+	w.matches = w.set.Match(l.hasher, &w.request, w.matches)
 	if n := len(w.matches); n > first && w.matches[first].Limit < 0 {
 		w.items = append(w.items, item{end: first, exempt: w.matches[first].Rule})
 		w.matches = w.matches[:first]
@@ -141,7 +145,7 @@ func (l *Limiter) shed(w *work) error {
 	return nil
 }
 
-// decide asks for all groups at once.
+// decide asks for all groups at once, and counts by rule what became of it.
 func (l *Limiter) decide(ctx context.Context, w *work) {
 	begin := 0
 	for i, end := range w.ends { // only now: takes may have moved while it grew
@@ -149,6 +153,13 @@ func (l *Limiter) decide(ctx context.Context, w *work) {
 		begin = end
 	}
 	l.decider.Decide(ctx, w.groups)
+	begin = 0
+	for i, end := range w.ends {
+		if !w.groups[i].Peek {
+			l.tallies.count(w.set, w.matches[begin:end], w.takes[begin:end])
+		}
+		begin = end
+	}
 }
 
 // verdict is the answer to one item.

@@ -38,13 +38,12 @@ func (s envoyServer) ShouldRateLimit(ctx context.Context, req *rlsv3.RateLimitRe
 	w := s.newWork()
 	defer s.works.Put(w)
 	w.request.Domain = req.GetDomain()
-	set := s.rules()
 	for i, d := range req.GetDescriptors() {
 		cost, err := s.addDescriptor(w, req, i, d)
 		if err != nil {
 			return nil, err
 		}
-		if err := s.match(w, set, cost); err != nil {
+		if err := s.match(w, cost); err != nil {
 			return nil, fmt.Errorf("descriptors[%d]: %w", i, err)
 		}
 	}

@@ -26,7 +26,7 @@ func (s rateLimiter) CheckRateLimit(ctx context.Context, req *weirv1.RateLimitRe
 	start := time.Now()
 	w := s.newWork()
 	defer s.works.Put(w)
-	if err := s.add(w, s.rules(), req); err != nil {
+	if err := s.add(w, req); err != nil {
 		return nil, err
 	}
 	s.decide(ctx, w)
@@ -49,9 +49,8 @@ func (s rateLimiter) CheckRateLimitBatch(ctx context.Context, req *weirv1.RateLi
 	}
 	w := s.newWork()
 	defer s.works.Put(w)
-	set := s.rules()
 	for i, r := range req.GetRequests() {
-		if err := s.add(w, set, r); err != nil {
+		if err := s.add(w, r); err != nil {
 			return nil, ofItem(i, err)
 		}
 	}
@@ -68,7 +67,7 @@ func (s rateLimiter) CheckRateLimitBatch(ctx context.Context, req *weirv1.RateLi
 }
 
 // add validates req and adds its group to w.
-func (l *Limiter) add(w *work, set *rules.Set, req *weirv1.RateLimitRequest) error {
+func (l *Limiter) add(w *work, req *weirv1.RateLimitRequest) error {
 	if err := l.name(w, req); err != nil {
 		return err
 	}
@@ -76,7 +75,7 @@ func (l *Limiter) add(w *work, set *rules.Set, req *weirv1.RateLimitRequest) err
 	if tokens == 0 {
 		tokens = 1
 	}
-	if err := l.match(w, set, tokens); err != nil {
+	if err := l.match(w, tokens); err != nil {
 		return err
 	}
 	return w.endGroup(req.GetPeek())

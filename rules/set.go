@@ -170,6 +170,9 @@ func inFileOrder(matches []Match) {
 	}
 }
 
+// Rank returns r's index among the rules of its Set.
+func (r *Rule) Rank() int { return r.order }
+
 // Len returns how many rules there are, disabled ones included.
 func (s *Set) Len() int { return len(s.rules) }
 
