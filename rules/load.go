@@ -40,7 +40,7 @@ type loader struct {
 	byName       map[ruleName]*Rule
 	references   []reference
 	attributes   map[string]string // names by themselves
-	regexpBudget int // bytes left; negative if used up
+	regexpBudget int               // bytes left; negative if used up
 }
 
 type ruleName struct{ domain, id string }
