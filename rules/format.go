@@ -247,11 +247,17 @@ func (d *decoder) name(n *yaml.Node, at path, others string, most int) string {
 	return s
 }
 
-// attribute checks the name of an attribute.
-func (d *decoder) attribute(n *yaml.Node, at path, s string) {
+// attribute checks the name of an attribute, and returns it in the memory that all
+// rules share: Match compares with it.
+func (d *decoder) attribute(n *yaml.Node, at path, s string) string {
 	if s == "" || len(s) > maxAttribute {
 		d.problem(n, at, "the attribute's name %s has %d bytes, not 1 to %d", quote(s), len(s), maxAttribute)
 	}
+	if shared, ok := d.attributes[s]; ok {
+		return shared
+	}
+	d.attributes[s] = s
+	return s
 }
 
 // per reads one set of attributes, or a list of sets.
@@ -275,8 +281,7 @@ func (d *decoder) per(n *yaml.Node, at path, r *Rule) {
 
 func (d *decoder) perSet(n *yaml.Node, at path, least int) (set []string) {
 	d.names(n, at, least, maxPer, func(n *yaml.Node, at path, s string) {
-		d.attribute(n, at, s)
-		set = append(set, s)
+		set = append(set, d.attribute(n, at, s))
 	})
 	slices.Sort(set)
 	return set
@@ -287,8 +292,7 @@ func (d *decoder) when(n *yaml.Node, at path, r *Rule) {
 		if len(r.When) == maxConditions {
 			d.problem(key, at, "has %d conditions, more than %d", len(n.Content)/2, maxConditions)
 		}
-		d.attribute(key, at, key.Value)
-		r.When = append(r.When, d.condition(value, at.key(key.Value), key.Value))
+		r.When = append(r.When, d.condition(value, at.key(key.Value), d.attribute(key, at, key.Value)))
 	})
 	slices.SortFunc(r.When, compareConditions)
 }
@@ -440,8 +444,7 @@ func (d *decoder) percent(n *yaml.Node, at path, least, most int64) int64 {
 func (d *decoder) cost(n *yaml.Node, at path, r *Rule) {
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!str" && !isWhole(n.Value) {
 		if s, ok := d.text(n, at); ok {
-			d.attribute(n, at, s)
-			r.costAttribute = s
+			r.costAttribute = d.attribute(n, at, s)
 		}
 		return
 	}
