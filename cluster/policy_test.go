@@ -213,3 +213,25 @@ func TestPoliciesWithoutAView(t *testing.T) {
 		}
 	})
 }
+
+// What was booked ahead and is given back leaves nobody waiting, nor more room than
+// there is.
+func TestBookedAheadIsGivenBack(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		ahead, full := c.take(1, 60, 8, 0), c.take(2, 1, 2, 0)
+		ahead.Limit = algorithms.Limit{Algorithm: algorithms.TokenBucket, Limit: 60, Window: int64(time.Hour), Burst: 10, MaxDelay: int64(time.Hour)}
+		c.nodes[0].ask(t.Context(), ahead)
+		g, _ := c.nodes[0].ask(t.Context(), ahead)
+		if d := g.Takes[0].Decision; !d.Allowed || d.Delay != int64(6*time.Minute) {
+			t.Fatalf("8 and 8 of 10: %+v", d)
+		}
+		g, _ = c.nodes[0].ask(t.Context(), ahead, full)
+		if d := g.Takes[0].Decision; g.Allowed || d.Delay != 0 || d.Remaining != 0 {
+			t.Errorf("denied: %+v", d)
+		}
+		synctest.Wait()
+		if g, _ = c.nodes[0].ask(t.Context(), ahead); g.Takes[0].Decision.Delay != int64(14*time.Minute) {
+			t.Errorf("8 and 8 and 8 of 10: %+v", g.Takes[0].Decision)
+		}
+	})
+}

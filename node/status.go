@@ -111,7 +111,7 @@ func (n *node) Problems() []string {
 	members, reachable := n.router.Members()
 	for i, m := range members {
 		if !reachable[i] {
-			problems = append(problems, fmt.Sprintf("node %s at %s does not answer: checks of its keys are let through", m.ID, m.Address))
+			problems = append(problems, fmt.Sprintf("node %s at %s does not answer: for its keys the failure policies of their rules apply", m.ID, m.Address))
 		}
 	}
 	return problems

@@ -487,33 +487,3 @@ func TestDecideAllocatesNothing(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkDecide(b *testing.B) {
-	const keys = 1 << 20
-	all := make([]ring.Key, keys)
-	for i := range all {
-		all[i] = key("k", i)
-	}
-	s := newShard(b, 2*keys)
-	for _, k := range all {
-		ask(s, k, perHour(100), 1)
-	}
-	for _, bc := range []struct {
-		name string
-		next func(i int) ring.Key
-	}{
-		{"uniform", func(i int) ring.Key { return all[(i*2654435761)%keys] }},
-		{"hot", func(int) ring.Key { return all[0] }},
-	} {
-		b.Run(bc.name, func(b *testing.B) {
-			b.ReportAllocs()
-			b.RunParallel(func(pb *testing.PB) {
-				groups := []Group{{Takes: []Take{{Limit: perHour(100), Cost: 1}}}}
-				for i := 0; pb.Next(); i++ {
-					groups[0].Takes[0].Key = bc.next(i)
-					s.Decide(groups)
-				}
-			})
-		})
-	}
-}
