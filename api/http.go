@@ -27,7 +27,7 @@ import (
 func NewHTTPServer(l *Limiter, s Status, gather prometheus.Gatherer) (*http.Server, error) {
 	gateway := runtime.NewServeMux(
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, &jsonBody{runtime.JSONPb{
-			MarshalOptions: protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true},
+			MarshalOptions: protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true},
 			// Unknown fields are refused: a misspelt one must not limit nobody.
 			UnmarshalOptions: protojson.UnmarshalOptions{DiscardUnknown: false},
 		}}),

@@ -76,7 +76,7 @@ func (f *fixture) Decide(_ context.Context, groups []shard.Group) {
 	}
 	for i := range groups {
 		g := &groups[i]
-		asked := []shard.Group{{Peek: g.Peek}}
+		asked := []shard.Group{{Peek: g.Peek, Reset: g.Reset}}
 		var index []int
 		for j, take := range g.Takes {
 			if !f.silent(take) {

@@ -3,6 +3,7 @@ package api
 import (
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/weirlimit/weir/algorithms"
@@ -32,7 +33,11 @@ func (w *work) render(i int, v verdict) *weirv1.RateLimitResponse {
 	nominal := m.Rule.Limits[m.Limit]
 	resp.RuleId = m.Rule.ID
 	resp.Limit = uint32(nominal.Limit)
-	resp.Window, resp.Calendar = wireWindow(&nominal)
+	if nominal.Calendar != nil {
+		resp.Calendar = proto.String(nominal.Calendar.String())
+	} else {
+		resp.Window = durationpb.New(time.Duration(nominal.Window))
+	}
 	if answered(t) {
 		d := &t.Decision
 		resp.RemainingTokens = remaining(m, d)
@@ -53,11 +58,13 @@ func renderSpecial(resp *weirv1.RateLimitResponse, matches []rules.Match, takes 
 	for i := range takes {
 		t := &takes[i]
 		if t.Shadow && answered(t) && !t.Decision.Allowed {
-			resp.WouldDeny = true
+			resp.WouldDeny = proto.Bool(true)
 		}
 		if resp.GetAllowed() {
 			delay = max(delay, t.Decision.Delay)
-			resp.OverLimit = resp.GetOverLimit() || over(&matches[i], t)
+			if over(&matches[i], t) {
+				resp.OverLimit = proto.Bool(true)
+			}
 		}
 	}
 	if delay > 0 {
@@ -83,7 +90,11 @@ func limitStatus(m *rules.Match, t *shard.Take) *weirv1.LimitStatus {
 		Allowed:   t.Decision.Allowed,
 		Source:    wireSource[sourceOf(t)],
 	}
-	s.Window, s.Calendar = wireWindow(&nominal)
+	if nominal.Calendar != nil {
+		s.Calendar = nominal.Calendar.String()
+	} else {
+		s.Window = durationpb.New(time.Duration(nominal.Window))
+	}
 	if !answered(t) {
 		s.Allowed = s.GetSource() == weirv1.Source_SOURCE_FAIL_OPEN
 		return s
@@ -121,13 +132,6 @@ func remaining(m *rules.Match, d *algorithms.Decision) uint32 {
 // over reports whether a take had room only above its limit.
 func over(m *rules.Match, t *shard.Take) bool {
 	return answered(t) && t.Decision.Allowed && t.Cost > 0 && t.Decision.Remaining < m.Above
-}
-
-func wireWindow(l *algorithms.Limit) (window *durationpb.Duration, calendar string) {
-	if l.Calendar != nil {
-		return nil, l.Calendar.String()
-	}
-	return durationpb.New(time.Duration(l.Window)), ""
 }
 
 var wireSource = [sources]weirv1.Source{

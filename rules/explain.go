@@ -146,10 +146,24 @@ next:
 				continue next
 			}
 		}
-		for i := range r.subjects {
-			if key, ok := r.subjects[i].key(h, req); ok && len(r.subjects[i].per) > 0 {
-				buf = r.subjects[i].appendCounters(buf, key)
-			}
+		if len(r.Per) > 0 {
+			buf = r.counterMatches(h, req, buf)
+		}
+	}
+	return buf
+}
+
+// Counters appends to buf a Match for every counter of r that the attributes of req
+// choose, whatever r's conditions say.
+func (r *Rule) Counters(h ring.Hasher, req *Request, buf []Match) []Match {
+	return r.counterMatches(h, new(canonical).of(req), buf)
+}
+
+// counterMatches is Counters for a request whose addresses are canonical.
+func (r *Rule) counterMatches(h ring.Hasher, req *Request, buf []Match) []Match {
+	for i := range r.subjects {
+		if key, ok := r.subjects[i].key(h, req); ok {
+			buf = r.subjects[i].appendCounters(buf, key)
 		}
 	}
 	return buf

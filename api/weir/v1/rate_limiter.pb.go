@@ -253,14 +253,14 @@ type RateLimitResponse struct {
 	// at once.
 	Delay *durationpb.Duration `protobuf:"bytes,12,opt,name=delay,proto3" json:"delay,omitempty"`
 	// The request was allowed above a limit, within what its soft or elastic mode
-	// lets through.
-	OverLimit bool `protobuf:"varint,13,opt,name=over_limit,json=overLimit,proto3" json:"over_limit,omitempty"`
+	// lets through. Unset if not.
+	OverLimit *bool `protobuf:"varint,13,opt,name=over_limit,json=overLimit,proto3,oneof" json:"over_limit,omitempty"`
 	// A limit that is not enforced for this counter had no room; see enforce in the
-	// documentation of rules.
-	WouldDeny bool `protobuf:"varint,14,opt,name=would_deny,json=wouldDeny,proto3" json:"would_deny,omitempty"`
+	// documentation of rules. Unset if not.
+	WouldDeny *bool `protobuf:"varint,14,opt,name=would_deny,json=wouldDeny,proto3,oneof" json:"would_deny,omitempty"`
 	// The calendar that the limit's window follows, such as "month/Europe/Paris/15".
-	// Empty if it follows none; window is unset otherwise.
-	Calendar      string `protobuf:"bytes,15,opt,name=calendar,proto3" json:"calendar,omitempty"`
+	// Unset if it follows none; otherwise window is unset.
+	Calendar      *string `protobuf:"bytes,15,opt,name=calendar,proto3,oneof" json:"calendar,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -380,22 +380,22 @@ func (x *RateLimitResponse) GetDelay() *durationpb.Duration {
 }
 
 func (x *RateLimitResponse) GetOverLimit() bool {
-	if x != nil {
-		return x.OverLimit
+	if x != nil && x.OverLimit != nil {
+		return *x.OverLimit
 	}
 	return false
 }
 
 func (x *RateLimitResponse) GetWouldDeny() bool {
-	if x != nil {
-		return x.WouldDeny
+	if x != nil && x.WouldDeny != nil {
+		return *x.WouldDeny
 	}
 	return false
 }
 
 func (x *RateLimitResponse) GetCalendar() string {
-	if x != nil {
-		return x.Calendar
+	if x != nil && x.Calendar != nil {
+		return *x.Calendar
 	}
 	return ""
 }
@@ -963,7 +963,7 @@ const file_weir_v1_rate_limiter_proto_rawDesc = "" +
 	"\x04peek\x18\b \x01(\bR\x04peek\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe3\x04\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9d\x05\n" +
 	"\x11RateLimitResponse\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\x12)\n" +
@@ -980,12 +980,15 @@ const file_weir_v1_rate_limiter_proto_rawDesc = "" +
 	" \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"resetAfter\x12,\n" +
 	"\x06limits\x18\v \x03(\v2\x14.weir.v1.LimitStatusR\x06limits\x12/\n" +
-	"\x05delay\x18\f \x01(\v2\x19.google.protobuf.DurationR\x05delay\x12\x1d\n" +
+	"\x05delay\x18\f \x01(\v2\x19.google.protobuf.DurationR\x05delay\x12\"\n" +
 	"\n" +
-	"over_limit\x18\r \x01(\bR\toverLimit\x12\x1d\n" +
+	"over_limit\x18\r \x01(\bH\x00R\toverLimit\x88\x01\x01\x12\"\n" +
 	"\n" +
-	"would_deny\x18\x0e \x01(\bR\twouldDeny\x12\x1a\n" +
-	"\bcalendar\x18\x0f \x01(\tR\bcalendar\"\x9f\x04\n" +
+	"would_deny\x18\x0e \x01(\bH\x01R\twouldDeny\x88\x01\x01\x12\x1f\n" +
+	"\bcalendar\x18\x0f \x01(\tH\x02R\bcalendar\x88\x01\x01B\r\n" +
+	"\v_over_limitB\r\n" +
+	"\v_would_denyB\v\n" +
+	"\t_calendar\"\x9f\x04\n" +
 	"\vLimitStatus\x12\x17\n" +
 	"\arule_id\x18\x01 \x01(\tR\x06ruleId\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\x121\n" +
@@ -1118,6 +1121,7 @@ func file_weir_v1_rate_limiter_proto_init() {
 	if File_weir_v1_rate_limiter_proto != nil {
 		return
 	}
+	file_weir_v1_rate_limiter_proto_msgTypes[1].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
