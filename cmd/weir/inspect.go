@@ -179,7 +179,11 @@ func formatReset(response *weirv1.ResetRateLimitResponse) string {
 	}
 	var out strings.Builder
 	writeLimits(&out, response.GetLimits())
-	fmt.Fprintf(&out, "\n%d counters are fresh\n", len(response.GetLimits()))
+	if n := len(response.GetLimits()); n == 1 {
+		out.WriteString("\n1 counter is fresh\n")
+	} else {
+		fmt.Fprintf(&out, "\n%d counters are fresh\n", n)
+	}
 	return out.String()
 }
 
