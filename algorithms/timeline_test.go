@@ -415,3 +415,21 @@ func TestReturnTimeline(t *testing.T) {
 		}
 	}
 }
+
+// What a node whose clock is ahead has counted is not of this window.
+func TestReturnFromTheFuture(t *testing.T) {
+	for _, l := range []*Limit{
+		{Algorithm: FixedWindow, Limit: 5, Window: minute},
+		{Algorithm: FixedWindow, Limit: 5, Calendar: calendar(t, "minute/Asia/Kathmandu")},
+		{Algorithm: SlidingWindow, Limit: 5, Window: minute},
+		{Algorithm: SlidingWindowLog, Limit: 5, Window: minute},
+		{Algorithm: SlidingWindowBuckets, Limit: 5, Window: minute},
+	} {
+		var c counter
+		c.step(l, at(1, 0), 4)
+		c.giveBack(l, at(1, 0), at(2, 0), 4)
+		if d := c.look(l, at(1, 0), 0); d.Remaining != 1 {
+			t.Errorf("%v: %+v", l.Algorithm, d)
+		}
+	}
+}
