@@ -29,7 +29,7 @@ type window struct {
 }
 
 // load rolls s forward to now. It fills w in place: six words do not fit into
-// registers, and to return them would copy them, a third of the cost of a step.
+// registers, and to return them would copy them, half the cost of a step.
 func (w *window) load(l *Limit, s State, now int64) {
 	w.index, w.length = windowIndex(l, int64(s.A), now), l.Window
 	switch w.index - int64(s.A) {
