@@ -156,9 +156,9 @@ func (s *Shard) expireLongLocked(p *partition, key ring.Key) {
 }
 
 // lookLocked says what there is of t's counter.
-func (p *partition) lookLocked(t *Take, now int64) (d algorithms.Decision) {
+func (s *Shard) lookLocked(p *partition, t *Take, now int64) (d algorithms.Decision) {
 	if t.Limit.Algorithm.Long() {
-		return p.lookLongLocked(t, now)
+		return s.lookLongLocked(p, t, now)
 	}
 	_, d = algorithms.Step(&t.Limit, p.table[t.Key].state, now, 0)
 	return d

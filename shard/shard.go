@@ -224,7 +224,7 @@ func (s *Shard) makeRoomLocked(g *Group, undos []undo) {
 func (s *Shard) lookAgainLocked(g *Group, now int64) {
 	for i := range g.Takes {
 		if t := &g.Takes[i]; t.Decision.Allowed {
-			t.Decision = s.partition(t.Key).lookLocked(t, now)
+			t.Decision = s.lookLocked(s.partition(t.Key), t, now)
 		}
 	}
 }
@@ -243,7 +243,7 @@ func (s *Shard) reset(g *Group, now int64) {
 		if _, found := p.long[t.Key]; found {
 			s.deleteLongLocked(p, t.Key)
 		}
-		t.Decision = p.lookLocked(t, now)
+		t.Decision = s.lookLocked(p, t, now)
 		t.Source = Owner
 	}
 	g.Allowed = true
