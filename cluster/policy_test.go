@@ -110,7 +110,7 @@ func TestShareIsNotTheOwnersCounter(t *testing.T) {
 		mine.Source = shard.Unanswered
 		g := shard.Group{Takes: []shard.Take{mine}}
 		c.nodes[0].router.settle(c.nodes[0].router.table.Load(), &g)
-		if g.Takes[0].Decision.Remaining != 1 || c.used(mine) != 3 {
+		if !g.Allowed || g.Takes[0].Source != shard.Local || g.Takes[0].Decision.Remaining != 1 || c.used(mine) != 3 {
 			t.Errorf("%+v, %d used at the owner", g, c.used(mine))
 		}
 	})
@@ -163,6 +163,16 @@ func TestOnlyWhatWasCountedIsGivenBack(t *testing.T) {
 		for range 2 { // 8 of 10, and no room for 4 more
 			c.nodes[0].ask(t.Context(), shadow)
 		}
+		if g, _ := c.nodes[0].ask(t.Context(), c.take(0, 10, 1, 0), shadow, there); g.Allowed || c.used(shadow) != 8 || c.used(there) != 0 {
+			t.Errorf("its owner has denied the part: %+v, %d and %d used", g, c.used(shadow), c.used(there))
+		}
+		c.nodes[0].ask(t.Context(), there)
+		if g, _ := c.nodes[0].ask(t.Context(), c.take(0, 10, 1, 0), shadow, there); g.Allowed || c.used(there) != 4 {
+			t.Errorf("its owner has counted nothing of the part: %+v, %d used", g, c.used(there))
+		}
+		there.Cost = -4
+		c.nodes[0].ask(t.Context(), there)
+		there.Cost = 4
 		shadow.Shadow = true
 		g, _ := c.nodes[0].ask(t.Context(), there, shadow, full)
 		if g.Allowed || c.used(there) != 0 || c.used(shadow) != 8 || g.Takes[0].Decision.Remaining != 10 || g.Takes[1].Decision.Remaining != 2 {
@@ -232,6 +242,21 @@ func TestBookedAheadIsGivenBack(t *testing.T) {
 		synctest.Wait()
 		if g, _ = c.nodes[0].ask(t.Context(), ahead); g.Takes[0].Decision.Delay != int64(14*time.Minute) {
 			t.Errorf("8 and 8 and 8 of 10: %+v", g.Takes[0].Decision)
+		}
+	})
+}
+
+// A look takes nothing anywhere, and so gives nothing back.
+func TestPeekAcrossNodes(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		here, there, full := c.take(0, 10, 4, 0), c.take(1, 10, 4, 0), c.take(2, 3, 4, 0)
+		c.nodes[0].ask(t.Context(), here, there)
+		for _, takes := range [][]shard.Take{{here, there}, {here, there, full}} {
+			groups := []shard.Group{{Peek: true, Takes: takes}}
+			c.nodes[0].router.Decide(t.Context(), groups)
+			if groups[0].Allowed != (len(takes) == 2) || c.used(here) != 4 || c.used(there) != 4 {
+				t.Errorf("%+v: %d and %d used", groups[0], c.used(here), c.used(there))
+			}
 		}
 	})
 }

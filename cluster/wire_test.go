@@ -216,6 +216,32 @@ func (l *countingLocal) Decide(groups []shard.Group) {
 
 func (l *countingLocal) Return(takes []shard.Take) { l.returned += len(takes) }
 
+// Every question of a frame is what it says, whatever stands before it.
+func TestQuestionsOfOneFrame(t *testing.T) {
+	takes := []shard.Take{{Limit: algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: 1, Window: int64(time.Second)}, Cost: 1}}
+	frame := []byte{wireVersion}
+	for id, o := range []op{opDecide, opReturn, opPeek, opReset, opReturn, opReturn, opDecide} {
+		frame = appendQuestion(frame, o, uint32(id), takes)
+	}
+	frame = appendQuestion(frame, opPing, 7, nil)
+	local := &countingLocal{}
+	answers, err := new(batch).answer(local, nil, frame)
+	if err != nil || local.decided != 4 || local.returned != 3 {
+		t.Errorf("%v: %d decided, %d returned", err, local.decided, local.returned)
+	}
+	var ids []uint32
+	for r := openFrame(answers[lengthSize:]); r.more(); {
+		id, _, n := r.answerHead()
+		for range n {
+			r.decision()
+		}
+		ids = append(ids, id)
+	}
+	if !slices.Equal(ids, []uint32{0, 2, 3, 6, 7}) {
+		t.Errorf("answered: %v", ids)
+	}
+}
+
 func FuzzServerFrame(f *testing.F) {
 	take := shard.Take{Limit: algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: 1, Window: int64(time.Second)}, Cost: 1}
 	frame := appendQuestion([]byte{wireVersion}, opDecide, 1, []shard.Take{take, take})

@@ -36,10 +36,9 @@ func (s *Shard) stepLongLocked(p *partition, t *Take, now int64) (found, changed
 	}
 	t.Decision = e.counter.Step(&t.Limit, now, t.Cost, t.Cost > 0)
 	if changed = t.Decision.Allowed && t.Cost > 0; changed {
-		s.noteLongLocked(e, t)
-	} else {
-		s.weighLongLocked(e) // the time that has passed may have made it smaller
+		e.usage = usageOf(t)
 	}
+	s.weighLongLocked(e)
 	return found, changed
 }
 
@@ -50,7 +49,8 @@ func (s *Shard) giveBackLongLocked(g *Group, now int64) {
 		t := &g.Takes[i]
 		if e := s.partition(t.Key).long[t.Key]; t.Cost < 0 && t.Limit.Algorithm.Long() && e != nil {
 			t.Decision = e.counter.Step(&t.Limit, now, t.Cost, true)
-			s.noteLongLocked(e, t)
+			e.usage = usageOf(t)
+			s.weighLongLocked(e)
 		}
 	}
 }
@@ -69,13 +69,13 @@ func (s *Shard) undoLongLocked(p *partition, u *undo, t *Take, now int64) {
 
 // lookLongLocked says what there is.
 func (s *Shard) lookLongLocked(p *partition, t *Take, now int64) algorithms.Decision {
-	if e := p.long[t.Key]; e != nil {
-		d := e.counter.Step(&t.Limit, now, 0, false)
-		s.weighLongLocked(e)
-		return d
+	e := p.long[t.Key]
+	if e == nil {
+		var none algorithms.Long
+		return none.Step(&t.Limit, now, 0, false)
 	}
-	var none algorithms.Long
-	return none.Step(&t.Limit, now, 0, false)
+	defer s.weighLongLocked(e)
+	return e.counter.Step(&t.Limit, now, 0, false)
 }
 
 // returnLongLocked undoes a take, as returnLocked does.
@@ -111,12 +111,7 @@ func (s *Shard) deleteLongLocked(p *partition, key ring.Key) {
 	s.counters.Add(-1)
 }
 
-func (s *Shard) noteLongLocked(e *longEntry, t *Take) {
-	e.usage = usageOf(t)
-	s.weighLongLocked(e)
-}
-
-// weighLongLocked counts how many bytes e has now.
+// weighLongLocked counts how many bytes e has now, which even a look may change.
 func (s *Shard) weighLongLocked(e *longEntry) {
 	now := longOverhead + e.counter.Bytes()
 	s.longBytes.Add(int64(now - e.bytes))

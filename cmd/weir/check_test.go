@@ -140,7 +140,7 @@ func TestDurations(t *testing.T) {
 		{time.Hour, "1h", "hour"},
 		{time.Hour + time.Second, "1h0m1s", "1h0m1s"},
 		{20*time.Hour + 10*time.Minute, "20h10m", "20h10m"},
-		{24 * time.Hour, "24h", "day"},
+		{24 * time.Hour, "1d", "day"},
 	}
 	for _, test := range tests {
 		if got := short(test.d); got != test.short {
