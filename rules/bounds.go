@@ -15,7 +15,8 @@ const (
 
 	maxConditions = 16  // per rule
 	maxList       = 256 // values of one condition
-	maxPer        = 16  // per rule
+	maxPer        = 16  // per set
+	maxPerSets    = 8   // per rule
 	maxLimits     = 8   // per rule
 
 	maxRegexp       = 1024      // bytes of one expression

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -97,6 +98,10 @@ func (d *decoder) text(n *yaml.Node, at path) (string, bool) {
 		d.problem(n, at, "%s is %s, not text; put it in quotes", quote(n.Value), kind)
 		return "", false
 	}
+	if !utf8.ValidString(n.Value) { // as a caller of Compile may have it
+		d.problem(n, at, "%s is not valid UTF-8", quote(n.Value))
+		return "", false
+	}
 	return n.Value, true
 }
 
@@ -143,6 +148,14 @@ func (d *decoder) list(n *yaml.Node, at path, least, most int, each func(n *yaml
 	}
 }
 
+// firstIn ends a sentence on what stands somewhere twice.
+func firstIn(line int) string {
+	if line == 0 { // not from a file
+		return ""
+	}
+	return fmt.Sprintf(", first in line %d", line)
+}
+
 // names is list for texts of which none may stand twice.
 func (d *decoder) names(n *yaml.Node, at path, least, most int, each func(n *yaml.Node, at path, s string)) {
 	lines := make(map[string]int)
@@ -152,7 +165,7 @@ func (d *decoder) names(n *yaml.Node, at path, least, most int, each func(n *yam
 			return
 		}
 		if line, twice := lines[s]; twice {
-			d.problem(n, at, "%s stands here twice, first in line %d", quote(s), line)
+			d.problem(n, at, "%s stands here twice%s", quote(s), firstIn(line))
 			return
 		}
 		lines[s] = n.Line
@@ -173,7 +186,7 @@ func (d *decoder) mapping(n *yaml.Node, at path, each func(key, value *yaml.Node
 			continue
 		}
 		if line, twice := lines[key.Value]; twice {
-			d.problem(key, at, "key %s stands here twice, first in line %d", quote(key.Value), line)
+			d.problem(key, at, "key %s stands here twice%s", quote(key.Value), firstIn(line))
 			continue
 		}
 		lines[key.Value] = key.Line

@@ -36,6 +36,9 @@ var ruleFields = []field[Rule]{
 	{"enabled", false, func(d *decoder, n *yaml.Node, at path, r *Rule) { r.Enabled = d.boolean(n, at) }},
 }
 
+// defaultAlgorithm is that of limits that name none.
+const defaultAlgorithm = algorithms.SlidingWindow
+
 var limitFields = []field[algorithms.Limit]{
 	{"limit", true, func(d *decoder, n *yaml.Node, at path, l *algorithms.Limit) {
 		l.Limit = d.whole(n, at, algorithms.MaxLimit)
@@ -51,13 +54,9 @@ var conditionFields = []field[Condition]{
 	{"absent", true, (*decoder).absent},
 }
 
-func (d *decoder) document(n *yaml.Node) {
-	if isNull(n.Content[0]) {
-		d.problem(n, path{}, "the document is empty; write domain and rules, or leave out its ---")
-		return
-	}
+func (d *decoder) document(n *yaml.Node, at path) {
 	var doc document
-	fields(d, n.Content[0], path{}, documentFields, &doc)
+	fields(d, n, at, documentFields, &doc)
 	for _, r := range doc.rules {
 		r.Domain = doc.domain
 		d.addRule(r)
@@ -92,7 +91,8 @@ func ruleID(n *yaml.Node) string {
 // matchable refuses a rule that no request can match.
 func (d *decoder) matchable(n *yaml.Node, at path, r *Rule) {
 	for _, c := range r.When {
-		if c.Absent && slices.Contains(r.Per, c.Attribute) {
+		wanted := func(set []string) bool { return slices.Contains(set, c.Attribute) }
+		if c.Absent && slices.ContainsFunc(r.Per, wanted) {
 			d.problem(n, at.key("per"), "has %s, which when wants absent; no request would match", quote(c.Attribute))
 		}
 	}
@@ -120,12 +120,32 @@ func (d *decoder) attribute(n *yaml.Node, at path, s string) {
 	}
 }
 
+// per reads one set of attributes, or a list of sets.
 func (d *decoder) per(n *yaml.Node, at path, r *Rule) {
-	d.names(n, at, 0, maxPer, func(n *yaml.Node, at path, s string) {
-		d.attribute(n, at, s)
-		r.Per = append(r.Per, s)
+	if n.Kind != yaml.SequenceNode || len(n.Content) == 0 || n.Content[0].Kind != yaml.SequenceNode {
+		if set := d.perSet(n, at, 0); len(set) > 0 {
+			r.Per = [][]string{set}
+		}
+		return
+	}
+	d.list(n, at, 1, maxPerSets, func(n *yaml.Node, at path) {
+		set := d.perSet(n, at, 1)
+		same := func(other []string) bool { return slices.Equal(set, other) }
+		if len(set) > 0 && slices.ContainsFunc(r.Per, same) {
+			d.problem(n, at, "is a second set of %s; keep one", strings.Join(set, ", "))
+		}
+		r.Per = append(r.Per, set)
 	})
-	slices.Sort(r.Per)
+	slices.SortFunc(r.Per, slices.Compare)
+}
+
+func (d *decoder) perSet(n *yaml.Node, at path, least int) (set []string) {
+	d.names(n, at, least, maxPer, func(n *yaml.Node, at path, s string) {
+		d.attribute(n, at, s)
+		set = append(set, s)
+	})
+	slices.Sort(set)
+	return set
 }
 
 func (d *decoder) when(n *yaml.Node, at path, r *Rule) {
@@ -178,7 +198,7 @@ func (d *decoder) absent(n *yaml.Node, at path, c *Condition) {
 
 func (d *decoder) limits(n *yaml.Node, at path, r *Rule) {
 	d.list(n, at, 1, maxLimits, func(n *yaml.Node, at path) {
-		l := algorithms.Limit{Algorithm: algorithms.SlidingWindow}
+		l := algorithms.Limit{Algorithm: defaultAlgorithm}
 		before := d.problems.total
 		fields(d, n, at, limitFields, &l)
 		if d.problems.total > before {

@@ -33,8 +33,10 @@ func FuzzParse(f *testing.F) {
 		}
 		for r := range set.Rules() {
 			req := &Request{Domain: r.Domain}
-			for _, a := range r.Per {
-				req.Attributes = append(req.Attributes, Attribute{a, "x"})
+			for _, set := range r.Per {
+				for _, a := range set {
+					req.Attributes = append(req.Attributes, Attribute{a, "x"})
+				}
 			}
 			set.Match(testHasher, req, nil)
 		}

@@ -8,7 +8,7 @@ import (
 )
 
 // A counter's name is the sequence domain, rule id, then attribute and value for
-// each of Per in order, every one behind its length. Such a sequence can be read
+// each of one set of Per in order, every one behind its length. Such a sequence can be read
 // back in one way only, so no two counters share a name. Nodes of one cluster
 // must agree on it: never change it, nor salt.
 
@@ -30,8 +30,15 @@ func salt(l algorithms.Limit) uint64 {
 func (r *Rule) prepare(order int) {
 	r.order = order
 	r.name = appendText(appendText(nil, r.Domain), r.ID)
-	for _, attribute := range r.Per {
-		r.per = append(r.per, appendText(nil, attribute))
+	if len(r.Per) == 0 {
+		r.subjects = []subject{{rule: r}}
+	}
+	for i, set := range r.Per {
+		s := subject{rule: r, index: i, per: set}
+		for _, attribute := range set {
+			s.names = append(s.names, appendText(nil, attribute))
+		}
+		r.subjects = append(r.subjects, s)
 	}
 	for _, l := range r.Limits {
 		r.salts = append(r.salts, salt(l))
@@ -45,39 +52,39 @@ const (
 	largeName = 6144
 )
 
-// key returns the common part of the keys of r's counters for req. It is false
-// if req lacks an attribute of Per.
-func (r *Rule) key(h ring.Hasher, req *Request) (ring.Key, bool) {
+// key returns the common part of the keys of s's counters for req. It is false
+// if req lacks an attribute of the set.
+func (s *subject) key(h ring.Hasher, req *Request) (ring.Key, bool) {
 	var values [maxPer]string
-	size := len(r.name)
-	for i, attribute := range r.Per {
+	size := len(s.rule.name)
+	for i, attribute := range s.per {
 		v, ok := req.value(attribute)
 		if !ok {
 			return ring.Key{}, false
 		}
 		values[i] = v
-		size += len(r.per[i]) + binary.MaxVarintLen64 + len(v)
+		size += len(s.names[i]) + binary.MaxVarintLen64 + len(v)
 	}
 	if size > smallName {
-		return r.longKey(h, values[:len(r.per)]), true
+		return s.longKey(h, values[:len(s.per)]), true
 	}
 	var buf [smallName]byte
-	return h.Key(r.appendName(buf[:0], values[:len(r.per)])), true
+	return h.Key(s.appendName(buf[:0], values[:len(s.per)])), true
 }
 
 // longKey is apart so that only long names pay for the large buffer.
 //
 //go:noinline
-func (r *Rule) longKey(h ring.Hasher, values []string) ring.Key {
+func (s *subject) longKey(h ring.Hasher, values []string) ring.Key {
 	var buf [largeName]byte
-	return h.Key(r.appendName(buf[:0], values))
+	return h.Key(s.appendName(buf[:0], values))
 }
 
-// appendName appends the name of the counter that values choose, in Per's order.
-func (r *Rule) appendName(name []byte, values []string) []byte {
-	name = append(name, r.name...)
+// appendName appends the name of the counter that values choose, in the set's order.
+func (s *subject) appendName(name []byte, values []string) []byte {
+	name = append(name, s.rule.name...)
 	for i, v := range values {
-		name = append(name, r.per[i]...)
+		name = append(name, s.names[i]...)
 		name = appendText(name, v)
 	}
 	return name

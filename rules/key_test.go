@@ -13,11 +13,14 @@ import (
 	"github.com/weirlimit/weir/ring"
 )
 
-// ruleOf returns a rule with just what its counters' names depend on.
-func ruleOf(domain, id string, per ...string) *Rule {
-	r := &Rule{Domain: domain, ID: id, Per: per}
+// subjectOf returns a subject with just what its counters' names depend on.
+func subjectOf(domain, id string, per ...string) *subject {
+	r := &Rule{Domain: domain, ID: id}
+	if len(per) > 0 {
+		r.Per = [][]string{per}
+	}
 	r.prepare(0)
-	return r
+	return &r.subjects[0]
 }
 
 // readName reads a name back into its texts. That it can be done shows that no
@@ -45,7 +48,7 @@ func FuzzKey(f *testing.F) {
 			for i := 2; i < len(want); i += 2 {
 				per, values = append(per, want[i]), append(values, want[i+1])
 			}
-			name := ruleOf(domain, id, per...).appendName(nil, values)
+			name := subjectOf(domain, id, per...).appendName(nil, values)
 			if got, ok := readName(name); !ok || !slices.Equal(got, want) {
 				t.Fatalf("%q reads back as %q, %t", want, got, ok)
 			}
@@ -64,7 +67,7 @@ func TestNamesDiffer(t *testing.T) {
 		for i := 2; i < len(s); i += 2 {
 			per, values = append(per, s[i]), append(values, s[i+1])
 		}
-		return ruleOf(s[0], s[1], per...).appendName(nil, values)
+		return subjectOf(s[0], s[1], per...).appendName(nil, values)
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := list.Draw(t, "a"), list.Draw(t, "b")
@@ -153,7 +156,7 @@ func TestKeyGolden(t *testing.T) {
 	if got, want := salt(l), uint64(0x8c747b90584d290f); got != want {
 		t.Errorf("salt is %#x, want %#x", got, want)
 	}
-	if got, want := ruleOf("d", "r", "user").appendName(nil, []string{"alice"}), "\x01d\x01r\x04user\x05alice"; string(got) != want {
+	if got, want := subjectOf("d", "r", "user").appendName(nil, []string{"alice"}), "\x01d\x01r\x04user\x05alice"; string(got) != want {
 		t.Errorf("name is %q, want %q", got, want)
 	}
 	if got, want := keys(t, rule, "user=alice")[l], (ring.Key{Hi: 0x9fc74a95a80c4016, Lo: 0xdcfec16d510eeb2}); got != want {

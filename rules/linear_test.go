@@ -2,56 +2,96 @@ package rules
 
 import (
 	"encoding/binary"
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/ring"
 )
 
-// linear is the dumb twin of Set.Match: it asks every rule, and reads conditions
-// as they are written.
-func linear(rules []*Rule, req *Request) []Match {
+// answer is a Match in plain data.
+type answer struct {
+	rule       string
+	per, limit int
+	key        ring.Key
+}
+
+func answers(ms []Match) []answer {
+	var as []answer
+	for _, m := range ms {
+		as = append(as, answer{m.Rule.ID, m.Per, m.Limit, m.Key})
+	}
+	return as
+}
+
+// linear is the dumb twin of Set.Match: it asks every rule, as it is written.
+func linear(docs []Document, req *Request) []answer {
 	attributes := make(map[string]string)
 	for _, a := range req.Attributes {
 		attributes[a.Key] = a.Value
 	}
-	fits := func(c Condition) bool {
-		value, present := attributes[c.Attribute]
-		return present != c.Absent && (c.Absent || slices.ContainsFunc(c.AnyOf, func(p string) bool {
-			if text, ok := strings.CutPrefix(p, "re:"); ok {
-				return regexp.MustCompile("^(?:" + text + ")$").MatchString(value)
+	var as []answer
+	for _, doc := range docs {
+		for _, s := range doc.Rules {
+			if doc.Domain == req.Domain && applies(s, attributes) {
+				as = append(as, counters(doc.Domain, s, attributes)...)
 			}
-			text, prefix := strings.CutSuffix(p, "*")
-			return value == text || prefix && strings.HasPrefix(value, text)
-		}))
+		}
 	}
-	var ms []Match
-next:
-	for _, r := range rules {
-		if !r.Enabled || r.Domain != req.Domain {
+	return as
+}
+
+// applies says whether the conditions of s hold.
+func applies(s Spec, attributes map[string]string) bool {
+	if s.Enabled != nil && !*s.Enabled {
+		return false
+	}
+	for attribute, c := range s.When {
+		value, present := attributes[attribute]
+		if present == c.Absent || !c.Absent && !slices.ContainsFunc(c.AnyOf, func(p string) bool { return fits(p, value) }) {
+			return false
+		}
+	}
+	return true
+}
+
+func fits(pattern, value string) bool {
+	if text, ok := strings.CutPrefix(pattern, "re:"); ok {
+		return regexp.MustCompile("^(?:" + text + ")$").MatchString(value)
+	}
+	text, prefix := strings.CutSuffix(pattern, "*")
+	return value == text || prefix && strings.HasPrefix(value, text)
+}
+
+// counters returns an answer for each counter of s that attributes choose.
+func counters(domain string, s Spec, attributes map[string]string) []answer {
+	sets := s.Per
+	if len(sets) == 0 {
+		sets = [][]string{nil}
+	}
+	var as []answer
+	for per, set := range sets {
+		if slices.ContainsFunc(set, func(a string) bool { _, has := attributes[a]; return !has }) {
 			continue
 		}
-		for _, c := range r.When {
-			if !fits(c) {
-				continue next
-			}
+		parts := []string{domain, s.ID}
+		for _, name := range set {
+			parts = append(parts, name, attributes[name])
 		}
-		parts := []string{r.Domain, r.ID}
-		for _, name := range r.Per {
-			value, ok := attributes[name]
-			if !ok {
-				continue next
+		for i, l := range s.Limits {
+			window, err := parseWindow(l.Window)
+			if err != nil {
+				panic(err)
 			}
-			parts = append(parts, name, value)
-		}
-		for i, l := range r.Limits {
-			ms = append(ms, Match{Rule: r, Limit: i, Key: testHasher.Key(joined(parts)).With(salt(l))})
+			salt := salt(algorithms.Limit{Algorithm: algorithms.SlidingWindow, Window: int64(window)})
+			as = append(as, answer{s.ID, per, i, testHasher.Key(joined(parts)).With(salt)})
 		}
 	}
-	return ms
+	return as
 }
 
 // joined is the encoding of a name, written down once more.
@@ -63,60 +103,14 @@ func joined(parts []string) []byte {
 	return b
 }
 
-var (
-	someAttributes = []string{"a", "b", "c"}
-	someValues     = []string{"", "/", "/x", "/x/", "/x/y", "/xy", "/y", "x", "y"}
-	somePatterns   = []string{"", "/", "/x", "/x/y", "x", "y", "/*", "/x*", "/x/*", "/x/y*", "x*", "re:/?[xy]", "re:.*y"}
-)
-
-// someRule writes a rule in YAML.
-func someRule(t *rapid.T, id int) string {
-	condition := rapid.Custom(func(t *rapid.T) string {
-		pattern := rapid.SampledFrom(somePatterns)
-		switch rapid.IntRange(0, 5).Draw(t, "kind") {
-		case 0:
-			return `"*"`
-		case 1:
-			return "{absent: true}"
-		case 2, 3:
-			list := rapid.SliceOfNDistinct(pattern, 1, 5, rapid.ID[string]).Draw(t, "list")
-			return `["` + strings.Join(list, `", "`) + `"]`
-		}
-		return `"` + pattern.Draw(t, "pattern") + `"`
-	})
-	per := rapid.SliceOfNDistinct(rapid.SampledFrom(someAttributes), 0, 2, rapid.ID[string]).Draw(t, "per")
-	var when []string
-	for _, a := range someAttributes {
-		if rapid.Bool().Draw(t, "has "+a) {
-			c := condition.Draw(t, a)
-			if strings.HasPrefix(c, "{") && slices.Contains(per, a) {
-				continue // refused: it could never match
-			}
-			when = append(when, a+": "+c)
-		}
-	}
-	limits := "{limit: 1, window: 1s}"
-	if rapid.Bool().Draw(t, "two limits") {
-		limits += ", {limit: 9, window: 1h}"
-	}
-	return fmt.Sprintf("- {id: r%d, when: {%s}, per: [%s], limits: [%s], enabled: %t}\n", id,
-		strings.Join(when, ", "), strings.Join(per, ", "), limits, rapid.IntRange(0, 9).Draw(t, "on") > 0)
-}
-
 func TestMatchAsLinear(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		text := ""
-		for _, domain := range []string{"d", "e"} {
-			text += "---\ndomain: " + domain + "\nrules:\n"
-			for i := range rapid.IntRange(1, 12).Draw(t, "rules") {
-				text += someRule(t, i)
-			}
-		}
-		set, err := Parse("f.yaml", []byte(text))
+		docs := someDocuments(t)
+		set, err := Compile("docs", docs)
 		if err != nil {
-			t.Fatalf("%v\n%s", err, text)
+			t.Fatalf("%v\n%s", err, pretty(docs))
 		}
-		rules := slices.Collect(set.Rules())
+		docs = set.Documents() // in the order of the Set, and with sorted sets
 		for range 20 {
 			req := &Request{Domain: rapid.SampledFrom([]string{"d", "d", "e", "f"}).Draw(t, "domain")}
 			for _, a := range rapid.Permutation(someAttributes).Draw(t, "order") {
@@ -124,8 +118,9 @@ func TestMatchAsLinear(t *testing.T) {
 					req.Attributes = append(req.Attributes, Attribute{a, rapid.SampledFrom(someValues).Draw(t, "value")})
 				}
 			}
-			if got, want := set.Match(testHasher, req, nil), linear(rules, req); !slices.Equal(got, want) {
-				t.Fatalf("%v matches %s, want %s\n%s", *req, matched(got), matched(want), text)
+			got, want := answers(set.Match(testHasher, req, nil)), linear(docs, req)
+			if !slices.Equal(got, want) {
+				t.Fatalf("%v matches %v, want %v\n%s", *req, got, want, pretty(docs))
 			}
 		}
 	})

@@ -73,7 +73,7 @@ rules:
 	for _, c := range []struct{ what, got, want string }{
 		{"names", ruleNames(set), "shop/team/posts.v1_x-y shop/least"},
 		{"when", strings.Join(when, " "), "debug[] true method[POST PUT] false status[404] false path[re:/v[12]/.*] false"},
-		{"per", fmt.Sprint(rules[0].Per), "[ip user]"},
+		{"per", fmt.Sprint(rules[0].Per), "[[ip user]]"},
 		{"enabled", fmt.Sprint(rules[0].Enabled, rules[1].Enabled), "false true"},
 	} {
 		if c.got != c.want {

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"cmp"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,8 +18,10 @@ type Rule struct {
 	// When are the conditions, at most one per attribute: those with regular
 	// expressions last, otherwise by attribute.
 	When []Condition
-	// Per names the attributes whose values choose the counter, sorted.
-	Per []string
+	// Per are sets of attributes whose values choose the counters: all limits once
+	// per set that a request has all attributes of, and the rule matches if there is
+	// one. None means counters that all requests share. All sorted.
+	Per [][]string
 	// Limits must all have room. At least one; no two of one algorithm and window.
 	Limits []algorithms.Limit
 	// Enabled is false for a rule that never matches.
@@ -29,10 +32,18 @@ type Rule struct {
 
 	// Set by prepare:
 
-	order int      // rank in the Set
-	name  []byte   // encoding of domain and id
-	per   [][]byte // encodings of Per
-	salts []uint64 // by index in Limits
+	order    int       // rank in the Set
+	name     []byte    // encoding of domain and id
+	subjects []subject // one per set of Per, or one of no attributes
+	salts    []uint64  // by index in Limits
+}
+
+// subject is a Rule with one set of its Per: what has counters of its own.
+type subject struct {
+	rule  *Rule
+	index int      // in Per
+	per   []string // the set
+	names [][]byte // encodings of per
 }
 
 // Condition is what a rule asks of one attribute.
@@ -51,6 +62,14 @@ type Condition struct {
 	exact    []string // sorted
 	prefixes []string // sorted; none begins with another
 	regexps  []*regexp.Regexp
+}
+
+// place ends a sentence with where r stands, if it was read.
+func (r *Rule) place() string {
+	if r.line == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", at %s:%d", r.file, r.line)
 }
 
 // holds says whether c is met by a value, or by the lack of one.

@@ -41,7 +41,8 @@ type Match struct {
 	Above int64
 	// Shadow says that a denial by this counter is not enforced.
 	Shadow bool
-	// Key is the counter's. The keys of one Rule in one answer share their Lo.
+	// Key is the counter's. The keys of one Rule and Per in one answer share their
+	// Lo.
 	Key ring.Key
 }
 
@@ -69,8 +70,8 @@ func newSet(rules []*Rule) *Set {
 	return s
 }
 
-// Match appends to buf every limit that applies to req, in the order of the files
-// and of the limits in their rules, and returns the extended slice. It neither
+// Match appends to buf every limit that applies to req, in the order of the files,
+// of Rule.Per and of Rule.Limits, and returns the extended slice. It neither
 // keeps req or buf nor allocates while buf has room.
 //
 // Its cost grows with the rules that ask for the same value as req in the
@@ -92,21 +93,22 @@ func (s *Set) Match(h ring.Hasher, req *Request, buf []Match) []Match {
 }
 
 // appendMatches appends the limits of those candidates that do apply.
-func appendMatches(buf []Match, candidates []*Rule, h ring.Hasher, req *Request) []Match {
+func appendMatches(buf []Match, candidates []*subject, h ring.Hasher, req *Request) []Match {
 next:
-	for _, r := range candidates {
+	for _, s := range candidates {
+		r := s.rule
 		for i := range r.When {
 			c := &r.When[i]
 			if value, present := req.value(c.Attribute); !c.holds(value, present) {
 				continue next
 			}
 		}
-		key, ok := r.key(h, req)
+		key, ok := s.key(h, req)
 		if !ok {
 			continue
 		}
 		for i, salt := range r.salts {
-			buf = append(buf, Match{Rule: r, Limit: i, Key: key.With(salt)})
+			buf = append(buf, Match{Rule: r, Limit: i, Per: s.index, Key: key.With(salt)})
 		}
 	}
 	return buf
@@ -114,7 +116,7 @@ next:
 
 func inFileOrder(matches []Match) {
 	compare := func(a, b Match) int {
-		return cmp.Or(cmp.Compare(a.Rule.order, b.Rule.order), cmp.Compare(a.Limit, b.Limit))
+		return cmp.Or(cmp.Compare(a.Rule.order, b.Rule.order), cmp.Compare(a.Per, b.Per), cmp.Compare(a.Limit, b.Limit))
 	}
 	if !slices.IsSortedFunc(matches, compare) {
 		slices.SortFunc(matches, compare)

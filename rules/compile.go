@@ -1,0 +1,92 @@
+package rules
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weirlimit/weir/algorithms"
+)
+
+// Compile makes a Set of documents, by the same rules as Parse. name stands for
+// the file in messages, which have no line numbers.
+func Compile(name string, docs []Document) (*Set, error) {
+	l := newLoader()
+	d := &decoder{loader: l, file: name}
+	for i, doc := range docs {
+		at := path{}
+		if len(docs) > 1 {
+			at = at.key("documents").index(i)
+		}
+		d.document(doc.node(), at)
+	}
+	return l.set()
+}
+
+// Documents returns the rules as documents that Compile makes the same Set of:
+// one per run of rules of one domain, without what the defaults say. Without rules
+// there are none.
+func (s *Set) Documents() []Document {
+	var docs []Document
+	for _, r := range s.rules {
+		if n := len(docs); n == 0 || docs[n-1].Domain != r.Domain {
+			docs = append(docs, Document{Domain: r.Domain})
+		}
+		last := &docs[len(docs)-1]
+		last.Rules = append(last.Rules, r.Spec())
+	}
+	return docs
+}
+
+// Format writes documents as a file that Parse reads. It checks nothing that
+// Compile does; the error is of text that YAML has no way to write.
+func Format(docs []Document) ([]byte, error) {
+	if len(docs) == 0 {
+		docs = []Document{{Domain: "default"}} // a file without a document is refused
+	}
+	var b bytes.Buffer
+	e := yaml.NewEncoder(&b)
+	e.SetIndent(2)
+	for _, doc := range docs {
+		if err := e.Encode(doc.node()); err != nil {
+			return nil, fmt.Errorf("format rules of domain %s: %w", quote(doc.Domain), err)
+		}
+	}
+	if err := e.Close(); err != nil {
+		return nil, fmt.Errorf("format rules: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+// Spec returns what a file says of r, in its canonical form: without what the
+// defaults say, lists sorted whose order says nothing.
+func (r *Rule) Spec() Spec {
+	s := Spec{ID: r.ID}
+	for _, c := range r.When {
+		if s.When == nil {
+			s.When = make(map[string]ConditionSpec, len(r.When))
+		}
+		s.When[c.Attribute] = ConditionSpec{AnyOf: slices.Clone(c.AnyOf), Absent: c.Absent}
+	}
+	for _, set := range r.Per {
+		s.Per = append(s.Per, slices.Clone(set))
+	}
+	for _, l := range r.Limits {
+		s.Limits = append(s.Limits, limitSpec(l))
+	}
+	if !r.Enabled {
+		s.Enabled = new(bool)
+	}
+	return s
+}
+
+func limitSpec(l algorithms.Limit) LimitSpec {
+	s := LimitSpec{Limit: l.Limit, Burst: l.Burst, Window: formatWindow(time.Duration(l.Window))}
+	if l.Algorithm != defaultAlgorithm {
+		s.Algorithm = l.Algorithm.String()
+	}
+	return s
+}
