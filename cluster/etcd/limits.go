@@ -16,6 +16,7 @@ const (
 	maxNodeID      = ring.MaxMemberName // bytes
 	maxNodes       = 8192               // of the largest ring; more node keys are an error
 	maxNodeValue   = 8 << 10            // bytes of a node's JSON
+	maxRulesValue  = 1 << 20            // bytes of the rules; etcd itself takes 1.5 MiB by default
 	maxEndpoints   = 64                 // of etcd
 	maxMessage     = 64 << 20           // bytes of one answer of etcd
 	minLeaseTTL    = 2 * time.Second    // etcd raises shorter ones itself
@@ -25,7 +26,7 @@ const (
 // Bounds of waiting.
 const (
 	openTimeout = 5 * time.Second // of Open, Bootstrap, NextIncarnation and Nodes
-	callTimeout = 2 * time.Second // of a list, a put or a swap
+	callTimeout = 2 * time.Second // of a list, a put or a swap, or of reading the rules
 
 	// A lease is renewed five times per TTL but at least every second, so that
 	// several attempts may fail before it is lost.
@@ -67,7 +68,7 @@ func checkName(what, name string, longest int) error {
 
 // keys are where a cluster's data stand in etcd.
 type keys struct {
-	nodes, view, params, incarnations string
+	nodes, view, params, incarnations, rules string
 }
 
 func keysOf(cluster string) keys {
@@ -77,10 +78,11 @@ func keysOf(cluster string) keys {
 		view:         root + "view",
 		params:       root + "params",
 		incarnations: root + "incarnations/",
+		rules:        root + "rules",
 	}
 }
 
-// watched returns the range [from, to) of one watch that covers nodes, params
-// and view. Several watches would not tell in which order their events happened.
-// Keys in between, such as rules, come along and are ignored.
+// watched returns the range [from, to) of one watch that covers nodes, params,
+// rules and view. Several watches would not tell in which order their events
+// happened. Keys in between would come along and be ignored.
 func (k keys) watched() (from, to string) { return k.nodes, k.view + "\x00" }
