@@ -38,7 +38,8 @@ type loader struct {
 	problems     problems
 	rules        []*Rule
 	byName       map[ruleName]*Rule
-	regexpBudget int // bytes left; negative if used up
+	regexpBudget int      // bytes left; negative if used up
+	domains      []string // of the documents
 }
 
 type ruleName struct{ domain, id string }
@@ -49,6 +50,11 @@ func newLoader() *loader {
 
 func load(sources []source) (*Set, error) {
 	l := newLoader()
+	l.files(sources)
+	return l.set()
+}
+
+func (l *loader) files(sources []source) {
 	for _, src := range sources {
 		if src.err != nil {
 			l.problems.add(Problem{File: src.name, Message: trimPath(src.err), cause: src.err})
@@ -56,7 +62,6 @@ func load(sources []source) (*Set, error) {
 		}
 		l.file(src)
 	}
-	return l.set()
 }
 
 // set returns the Set of all rules if there was no problem.
