@@ -96,7 +96,7 @@ func (n *node) Problems() []string {
 		problems = append(problems, "this node is not a member of the view, so it only forwards")
 	}
 	if st := n.registry.Status(); !st.Reachable {
-		problems = append(problems, "etcd does not answer: nodes cannot join or leave; checks go on")
+		problems = append(problems, "etcd does not answer: nodes cannot join or leave, and rules cannot change; checks go on")
 	} else if st.Alarm != "" {
 		problems = append(problems, st.Alarm)
 	}

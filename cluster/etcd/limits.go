@@ -10,13 +10,16 @@ import (
 // DefaultLeaseTTL is how long a node's key outlives its last renewal.
 const DefaultLeaseTTL = 5 * time.Second
 
+// MaxRules is the most bytes of the rules as stored. etcd itself takes 1.5 MiB by
+// default.
+const MaxRules = 1 << 20
+
 // Bounds of names, counts and sizes.
 const (
 	maxClusterName = 64                 // bytes
 	maxNodeID      = ring.MaxMemberName // bytes
 	maxNodes       = 8192               // of the largest ring; more node keys are an error
 	maxNodeValue   = 8 << 10            // bytes of a node's JSON
-	maxRulesValue  = 1 << 20            // bytes of the rules; etcd itself takes 1.5 MiB by default
 	maxEndpoints   = 64                 // of etcd
 	maxMessage     = 64 << 20           // bytes of one answer of etcd
 	minLeaseTTL    = 2 * time.Second    // etcd raises shorter ones itself

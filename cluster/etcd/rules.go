@@ -9,6 +9,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
+// RulesKey returns where the rules stand in etcd.
+func (r *Registry) RulesKey() string { return r.keys.rules }
+
 // ReadRules returns the rules as they are stored now, and the revision at which
 // to replace them: nil and 0 if there are none.
 func (r *Registry) ReadRules(ctx context.Context) (value []byte, revision int64, err error) {
@@ -37,8 +40,8 @@ func (r *Registry) SwapRules(ctx context.Context, value []byte, revision int64) 
 }
 
 func (r *Registry) swapRules(ctx context.Context, value []byte, revision int64) (int64, error) {
-	if n := len(value); n == 0 || n > maxRulesValue {
-		return 0, fmt.Errorf("%d bytes are not 1 to %d", n, maxRulesValue)
+	if n := len(value); n == 0 || n > MaxRules {
+		return 0, fmt.Errorf("%d bytes are not 1 to %d", n, MaxRules)
 	}
 	r.mu.Lock()
 	params, seen := r.params, r.view

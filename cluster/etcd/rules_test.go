@@ -78,14 +78,14 @@ func TestSwapRulesBounds(t *testing.T) {
 	a := run(t, 0, anyServer(t).Endpoint())
 	for size, want := range map[int]string{
 		0:                 `storing the rules of cluster "test": 0 bytes are not 1 to 1048576`,
-		maxRulesValue + 1: `storing the rules of cluster "test": 1048577 bytes are not 1 to 1048576`,
+		MaxRules + 1: `storing the rules of cluster "test": 1048577 bytes are not 1 to 1048576`,
 	} {
 		if next, err := a.SwapRules(t.Context(), make([]byte, size), 0); next != 0 || err == nil || err.Error() != want {
 			t.Errorf("%d bytes: %d, %v, want %s", size, next, err, want)
 		}
 	}
-	a.swap(strings.Repeat("x", maxRulesValue), 0) // which etcd takes
-	a.awaitRules(strings.Repeat("x", maxRulesValue))
+	a.swap(strings.Repeat("x", MaxRules), 0) // which etcd takes
+	a.awaitRules(strings.Repeat("x", MaxRules))
 }
 
 // A key that was deleted shows as no rules; who has read them decides what to
