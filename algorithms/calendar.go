@@ -1,11 +1,148 @@
 package algorithms
 
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	_ "time/tzdata" // for machines that have no time zones of their own
+)
+
+// MaxCalendars is how many distinct calendars there may be in a process.
+const MaxCalendars = 1024
+
 // Calendar names windows that follow the calendar of a time zone, such as the
 // months that begin on the 15th in Europe/Paris. It is read-only; equal ones are
 // the same pointer.
 type Calendar struct {
-	text string
+	text   string
+	unit   *calendarUnit
+	zone   *time.Location
+	anchor int64 // 1 to unit.anchors, 0 if that is 0
 }
 
-// String returns what ParseCalendar reads, such as "month/Europe/Paris/15".
+// calendarUnit is one kind of window. One of seconds, days and months is not 0.
+type calendarUnit struct {
+	name    string
+	usual   time.Duration // what people would say that it lasts
+	seconds int64
+	days    int64
+	months  int64
+	anchors int64 // the highest anchor; the lowest is 1, and the default
+}
+
+const day = 24 * time.Hour
+
+var calendarUnits = []calendarUnit{
+	{name: "minute", usual: time.Minute, seconds: 60},
+	{name: "hour", usual: time.Hour, seconds: 3600},
+	{name: "day", usual: day, days: 1},
+	{name: "week", usual: 7 * day, days: 7, anchors: 7},
+	{name: "month", usual: 30 * day, months: 1, anchors: 31},
+	{name: "quarter", usual: 91 * day, months: 3, anchors: 12},
+	{name: "year", usual: 365 * day, months: 12, anchors: 12},
+}
+
+// calendars holds every Calendar by its text.
+var calendars = struct {
+	sync.RWMutex
+	byText map[string]*Calendar // guarded by the mutex; at most MaxCalendars
+}{byText: make(map[string]*Calendar)}
+
+// NewCalendar returns the calendar of a unit (minute, hour, day, week, month,
+// quarter or year) in an IANA time zone, UTC if it is empty. Its anchor says
+// where windows begin, and 0 is 1: a week on an ISO weekday (1 is Monday, 7 is
+// Sunday), a month on a day (or its last one, if it has no such day), a quarter
+// or year on the first of a month. Other units have none.
+//
+// The zones are those of the machine, or else of the Go release. NewCalendar may
+// be called concurrently.
+func NewCalendar(unit, zone string, anchor int64) (*Calendar, error) {
+	u := slices.IndexFunc(calendarUnits, func(u calendarUnit) bool { return u.name == unit })
+	if u < 0 {
+		return nil, fmt.Errorf("calendar: %q is not one of %v", unit, calendarNames())
+	}
+	c := &Calendar{unit: &calendarUnits[u], anchor: anchor}
+	switch {
+	case anchor != 0 && c.unit.anchors == 0:
+		return nil, fmt.Errorf("anchor: %d is not for a %s, which has none", anchor, unit)
+	case anchor < 0 || anchor > c.unit.anchors:
+		return nil, fmt.Errorf("anchor: %d is not between 1 and %d", anchor, c.unit.anchors)
+	}
+	location, err := time.LoadLocation(zone)
+	if err != nil || !portable(zone) {
+		return nil, fmt.Errorf("timezone: %q is not an IANA time zone such as Europe/Paris", zone)
+	}
+	c.zone = location
+	c.normalize()
+	return c.intern()
+}
+
+// ParseCalendar is the inverse of String. It allocates only for a text that it
+// has not seen. It may be called concurrently.
+func ParseCalendar(text string) (*Calendar, error) {
+	if c := calendarOf(text); c != nil {
+		return c, nil
+	}
+	unit, zone, _ := strings.Cut(text, "/")
+	var anchor int64
+	if slash := strings.LastIndexByte(zone, '/'); slash >= 0 {
+		if n, err := strconv.ParseInt(zone[slash+1:], 10, 64); err == nil {
+			zone, anchor = zone[:slash], n
+		}
+	}
+	return NewCalendar(unit, zone, anchor)
+}
+
+// String returns what ParseCalendar reads: unit, zone, and the anchor if it is
+// not the default one, such as "month/Europe/Paris/15".
 func (c *Calendar) String() string { return c.text }
+
+func calendarNames() (all []string) {
+	for _, u := range calendarUnits {
+		all = append(all, u.name)
+	}
+	return all
+}
+
+// portable reports whether a zone that this machine knows means the same on
+// every other one.
+func portable(zone string) bool {
+	return zone != "Local" && !strings.HasPrefix(zone, "posix/") && !strings.HasPrefix(zone, "right/")
+}
+
+// normalize gives calendars that mean the same the same text.
+func (c *Calendar) normalize() {
+	if c.unit.anchors > 0 {
+		c.anchor = max(1, c.anchor)
+	}
+	if c.unit.months > 1 { // quarters that begin in April begin in January, too
+		c.anchor = (c.anchor-1)%c.unit.months + 1
+	}
+	if c.text = c.unit.name + "/" + c.zone.String(); c.anchor > 1 {
+		c.text += "/" + strconv.FormatInt(c.anchor, 10)
+	}
+}
+
+func calendarOf(text string) *Calendar {
+	calendars.RLock()
+	defer calendars.RUnlock()
+	return calendars.byText[text]
+}
+
+// intern returns the calendar that has c's text, which is c if there was none.
+func (c *Calendar) intern() (*Calendar, error) {
+	calendars.Lock()
+	defer calendars.Unlock()
+	switch known := calendars.byText[c.text]; {
+	case known != nil:
+		return known, nil
+	case len(calendars.byText) >= MaxCalendars:
+		return nil, fmt.Errorf("calendar: %s would be one more than %d distinct ones", c, MaxCalendars)
+	default:
+		calendars.byText[c.text] = c
+		return c, nil
+	}
+}

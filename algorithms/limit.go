@@ -1,9 +1,11 @@
 // Package algorithms provides the arithmetic of rate limits: pure steps from
 // (limit, state, now, cost) to (state, decision).
 //
-// Nothing in here reads a clock, waits, locks or allocates. Instants are Unix
+// No step reads a clock, waits, locks or allocates. Instants are Unix
 // nanoseconds and come in with the call; the caller keeps the State between
-// calls and makes sure that two steps on one State never overlap.
+// calls and makes sure that two steps on one State never overlap. Algorithms
+// that need more than the 16 bytes of a State keep a Long instead, which is
+// changed in place and allocates while it grows.
 package algorithms
 
 import (
@@ -19,6 +21,10 @@ const (
 	MaxWindow = 366 * 24 * time.Hour
 	MaxLimit  = 1 << 31 // tokens per window
 	MaxCost   = 1 << 31 // tokens per request
+	MaxLog    = 10_000  // tokens per window of SlidingWindowLog, which keeps each
+
+	MaxBuckets     = 3600
+	DefaultBuckets = 60
 )
 
 // Never is the RetryAt of a request that no amount of waiting lets pass.
@@ -40,13 +46,24 @@ const (
 	// GCRA, the generic cell rate algorithm, spaces requests by Window / Limit
 	// and lets Burst of them come early. It decides as TokenBucket does.
 	GCRA Algorithm = 4
+	// SlidingWindowBuckets counts sub-windows: as SlidingWindowLog does, but that
+	// a token counts for up to a sub-window longer.
+	SlidingWindowBuckets Algorithm = 5
+	// SlidingWindowLog keeps the instant of every token: it is exact.
+	SlidingWindowLog Algorithm = 6
+	// LeakyBucket queues requests, Burst tokens of them at most, lets Limit per
+	// Window go, and says how long each has to wait for its turn.
+	LeakyBucket Algorithm = 7
 )
 
 var names = [...]string{
-	SlidingWindow: "sliding_window",
-	FixedWindow:   "fixed_window",
-	TokenBucket:   "token_bucket",
-	GCRA:          "gcra",
+	SlidingWindow:        "sliding_window",
+	FixedWindow:          "fixed_window",
+	TokenBucket:          "token_bucket",
+	GCRA:                 "gcra",
+	SlidingWindowBuckets: "sliding_window_buckets",
+	SlidingWindowLog:     "sliding_window_log",
+	LeakyBucket:          "leaky_bucket",
 }
 
 // String returns the name that rules use, such as "sliding_window".
@@ -90,9 +107,6 @@ type Limit struct {
 	Calendar *Calendar
 }
 
-// bursts reports whether a limit of this algorithm may have a Burst.
-func (a Algorithm) bursts() bool { return a == TokenBucket || a == GCRA }
-
 // Capacity is what an unused counter has room for, in tokens: Limit, or Burst
 // if there is one. It is also the highest cost that can ever be allowed.
 func (l Limit) Capacity() int64 {
@@ -102,21 +116,14 @@ func (l Limit) Capacity() int64 {
 	return l.Burst
 }
 
-// Validate reports the first field that is out of bounds, by name and value.
-func (l Limit) Validate() error {
-	switch {
-	case l.Algorithm == 0 || int(l.Algorithm) >= len(names):
-		return fmt.Errorf("algorithm: %v is not one of %v", l.Algorithm, Names())
-	case l.Limit < 0 || l.Limit > MaxLimit:
-		return fmt.Errorf("limit: %d is not between 0 and %d", l.Limit, int64(MaxLimit))
-	case l.Window < int64(MinWindow) || l.Window > int64(MaxWindow):
-		return fmt.Errorf("window: %v is not between %v and %v", time.Duration(l.Window), MinWindow, MaxWindow)
-	case l.Burst != 0 && !l.Algorithm.bursts():
-		return fmt.Errorf("burst: %d is not for %v, which has none", l.Burst, l.Algorithm)
-	case l.Burst < 0 || l.Burst > MaxLimit:
-		return fmt.Errorf("burst: %d is not between 0 and %d", l.Burst, int64(MaxLimit))
+// Length is how long a window lasts, in nanoseconds, to be shown to people: a
+// Calendar's differ in length, and this is the usual one, such as 30 days for a
+// month.
+func (l Limit) Length() int64 {
+	if l.Calendar != nil {
+		return int64(l.Calendar.unit.usual)
 	}
-	return nil
+	return l.Window
 }
 
 // State is what is remembered of one counter. Only the algorithm that wrote it
@@ -133,7 +140,7 @@ type Decision struct {
 	// goes backwards for a counter.
 	At int64
 	// Remaining is how much more would have room right after this step, in
-	// tokens, never negative.
+	// tokens and without a Delay if the algorithm has a choice, never negative.
 	Remaining int64
 	// ResetAt is the earliest instant at which the whole limit is free again if
 	// nothing else comes, in Unix nanoseconds; At if it is free already. From
@@ -145,7 +152,7 @@ type Decision struct {
 	// if the cost is above the limit or would have to wait for the end of time.
 	RetryAt int64
 	// Delay is how long after At an allowed request has to wait for its turn, in
-	// nanoseconds. Its tokens are booked already.
+	// nanoseconds. Its tokens are booked already. 0 if its cost is not above 0.
 	Delay int64
 }
 
@@ -165,10 +172,10 @@ func Step(l *Limit, s State, now, cost int64) (next State, d Decision) {
 		next = slidingWindow(l, s, now, cost, &d)
 	case FixedWindow:
 		next = fixedWindow(l, s, now, cost, &d)
-	case TokenBucket, GCRA:
+	case TokenBucket, GCRA, LeakyBucket:
 		next = meterStep(l, s, now, cost, &d)
 	default:
-		panic("algorithms: step of an invalid limit")
+		panic("algorithms: step of an invalid limit, or of a long one")
 	}
 	return next, d
 }
@@ -182,9 +189,9 @@ func Return(l *Limit, s State, now, takenAt, tokens int64) State {
 		return slidingWindowReturn(l, s, now, takenAt, tokens)
 	case FixedWindow:
 		return fixedWindowReturn(l, s, now, takenAt, tokens)
-	case TokenBucket, GCRA:
+	case TokenBucket, GCRA, LeakyBucket:
 		return meterReturn(l, s, now, takenAt, tokens)
 	default:
-		panic("algorithms: return to an invalid limit")
+		panic("algorithms: return to an invalid limit, or to a long one")
 	}
 }

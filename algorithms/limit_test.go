@@ -12,7 +12,11 @@ import (
 func TestNoOverflowAtTheExtremes(t *testing.T) {
 	for _, name := range Names() {
 		a, _ := Parse(name)
-		for _, limit := range []int64{1, MaxLimit} {
+		most := int64(MaxLimit)
+		if a == SlidingWindowLog {
+			most = MaxLog
+		}
+		for _, limit := range []int64{1, most} {
 			for _, window := range []int64{int64(MinWindow), 1<<33 - 1, 1 << 33, 1<<54 - 1, 1 << 54, int64(MaxWindow)} {
 				l := &Limit{Algorithm: a, Limit: limit, Window: window}
 				t.Run(fmt.Sprintf("%s/%d/%d", name, limit, window), func(t *testing.T) { l.extremes(t) })
@@ -23,41 +27,44 @@ func TestNoOverflowAtTheExtremes(t *testing.T) {
 
 func (l *Limit) extremes(t *testing.T) {
 	for _, now := range []int64{0, 1, math.MaxInt64 - 1} {
-		s, d := Step(l, State{}, now, l.Limit)
+		var c counter
+		d := c.step(l, now, l.Limit)
 		if want := (Decision{Allowed: true, At: now, RetryAt: now, ResetAt: d.ResetAt}); d != want || d.ResetAt <= now {
 			t.Errorf("all at %d: %+v", now, d)
 		}
-		if _, d = Step(l, s, now, l.Limit); d.Allowed || d.RetryAt <= now || d.Remaining != 0 {
+		if d = c.look(l, now, l.Limit); d.Allowed || d.RetryAt <= now || d.Remaining != 0 {
 			t.Errorf("again at %d: %+v", now, d)
 		}
-		if _, d = Step(l, s, now, MaxCost); d.Allowed || d.RetryAt <= now || d.Remaining != 0 {
+		if d = c.look(l, now, MaxCost); d.Allowed || d.RetryAt <= now || d.Remaining != 0 {
 			t.Errorf("the highest cost at %d: %+v", now, d)
 		}
-		if _, d = Step(l, s, math.MaxInt64, l.Limit); d.At != math.MaxInt64 || d.Allowed != (now < 2) {
+		if d = c.clone().look(l, math.MaxInt64, l.Limit); d.At != math.MaxInt64 || d.Allowed != (now < 2) {
 			t.Errorf("used at %d, at the end of time: %+v", now, d)
 		}
-		back, d := Step(l, s, now, -MaxCost)
+		back := c.clone()
+		d = back.step(l, now, -MaxCost)
 		if want := (Decision{Allowed: true, At: now, RetryAt: now, ResetAt: now, Remaining: l.Limit}); d != want {
 			t.Errorf("all back at %d: %+v", now, d)
 		}
-		if _, d = Step(l, back, 0, l.Limit); !d.Allowed {
+		if d = back.step(l, 0, l.Limit); !d.Allowed {
 			t.Errorf("back to the beginning from %d: %+v", now, d)
 		}
-		if _, d = Step(l, Return(l, s, now, now, l.Limit), now, l.Limit); !d.Allowed {
-			t.Errorf("returned at %d: %+v", now, d)
+		if c.giveBack(l, now, now, l.Limit); !c.look(l, now, l.Limit).Allowed {
+			t.Errorf("returned at %d: %+v", now, c)
 		}
 	}
 }
 
 func TestValidate(t *testing.T) {
 	ok := Limit{Algorithm: SlidingWindow, Limit: 1, Window: int64(time.Second)}
+	utcMonth := calendar(t, "month/UTC")
 	with := func(change func(*Limit)) Limit { l := ok; change(&l); return l }
 	for _, tc := range []struct {
 		limit Limit
 		want  string
 	}{
 		{ok, "<nil>"},
-		{Limit{}, "algorithm: algorithm(0) is not one of [sliding_window fixed_window token_bucket gcra]"},
+		{Limit{}, "algorithm: algorithm(0) is not one of [sliding_window fixed_window token_bucket gcra sliding_window_buckets sliding_window_log leaky_bucket]"},
 		{with(func(l *Limit) { l.Limit = -1 }), "limit: -1 is not between 0 and 2147483648"},
 		{with(func(l *Limit) { l.Limit = MaxLimit + 1 }), "limit: 2147483649 is not between 0 and 2147483648"},
 		{with(func(l *Limit) { l.Window = 9_999_999 }), "window: 9.999999ms is not between 10ms and 8784h0m0s"},
@@ -67,7 +74,23 @@ func TestValidate(t *testing.T) {
 		{with(func(l *Limit) { l.Algorithm, l.Burst = TokenBucket, MaxLimit }), "<nil>"},
 		{with(func(l *Limit) { l.Algorithm, l.Burst = TokenBucket, -1 }), "burst: -1 is not between 0 and 2147483648"},
 		{with(func(l *Limit) { l.Algorithm, l.Burst = GCRA, MaxLimit+1 }), "burst: 2147483649 is not between 0 and 2147483648"},
-		{with(func(l *Limit) { l.Algorithm = 5 }), "algorithm: algorithm(5) is not one of [sliding_window fixed_window token_bucket gcra]"},
+		{with(func(l *Limit) { l.Algorithm = 8 }), "algorithm: algorithm(8) is not one of [sliding_window fixed_window token_bucket gcra sliding_window_buckets sliding_window_log leaky_bucket]"},
+		{with(func(l *Limit) { l.Algorithm, l.Limit = SlidingWindowLog, MaxLog }), "<nil>"},
+		{with(func(l *Limit) { l.Algorithm, l.Limit = SlidingWindowLog, MaxLog+1 }), "limit: 10001 is not between 0 and 10000, the most that sliding_window_log keeps"},
+		{with(func(l *Limit) { l.Algorithm, l.Buckets = SlidingWindowBuckets, 3600 }), "<nil>"},
+		{with(func(l *Limit) { l.Algorithm, l.Buckets = SlidingWindowBuckets, 3601 }), "buckets: 3601 is not between 1 and 3600, or 0 for 60"},
+		{with(func(l *Limit) { l.Algorithm, l.Buckets = SlidingWindowBuckets, -1 }), "buckets: -1 is not between 1 and 3600, or 0 for 60"},
+		{with(func(l *Limit) { l.Algorithm, l.Buckets = SlidingWindowLog, 60 }), "buckets: 60 is not for sliding_window_log, which has none"},
+		{with(func(l *Limit) { l.MaxDelay = 1 }), "max_delay: 1ns is not for sliding_window, which has none"},
+		{with(func(l *Limit) { l.Algorithm, l.MaxDelay = GCRA, -1 }), "max_delay: -1ns is not between 0s and 8784h0m0s"},
+		{with(func(l *Limit) { l.Algorithm, l.MaxDelay = LeakyBucket, int64(MaxWindow)+1 }), "max_delay: 8784h0m0.000000001s is not between 0s and 8784h0m0s"},
+		{with(func(l *Limit) { l.Algorithm, l.MaxDelay = GCRA, int64(MaxWindow) }), "<nil>"},
+		{with(func(l *Limit) { l.Algorithm, l.Burst, l.MaxDelay = GCRA, MaxLimit-3, 3e9 }), "<nil>"},
+		{with(func(l *Limit) { l.Algorithm, l.Burst, l.MaxDelay = GCRA, MaxLimit-3, 3e9+1 }), "max_delay: 3.000000001s lets more than 2147483648 tokens be booked: 2147483645, and 1 per 1s ahead"},
+		{with(func(l *Limit) { l.Algorithm, l.Burst, l.MaxDelay = LeakyBucket, MaxLimit-3, 3e9+1 }), "<nil>"},
+		{with(func(l *Limit) { l.Calendar = utcMonth }), "calendar: month/UTC is not for sliding_window, only for fixed_window"},
+		{with(func(l *Limit) { l.Algorithm, l.Calendar = FixedWindow, utcMonth }), "window: 1s is not 0, and calendar month/UTC takes its place"},
+		{with(func(l *Limit) { l.Algorithm, l.Calendar, l.Window = FixedWindow, utcMonth, 0 }), "<nil>"},
 	} {
 		if got := fmt.Sprint(tc.limit.Validate()); got != tc.want {
 			t.Errorf("%+v: %s, want %s", tc.limit, got, tc.want)
@@ -91,20 +114,46 @@ func TestNamesParse(t *testing.T) {
 func BenchmarkStep(b *testing.B) {
 	for _, name := range Names() {
 		a, _ := Parse(name)
+		most := int64(MaxLimit)
+		if a == SlidingWindowLog {
+			most = MaxLog
+		}
 		for _, bc := range []struct {
 			name  string
-			limit int64
-		}{{"allowed", MaxLimit}, {"denied", 10}} {
-			b.Run(name+"/"+bc.name, func(b *testing.B) {
-				l := &Limit{Algorithm: a, Limit: bc.limit, Window: int64(time.Second)}
-				now := time.Now().UnixNano()
-				var s State
-				b.ReportAllocs()
-				for b.Loop() {
-					now += 1000
-					s, _ = Step(l, s, now, 1)
-				}
-			})
+			limit Limit
+		}{
+			{"allowed", Limit{Limit: most, Window: int64(time.Second)}},
+			{"denied", Limit{Limit: 10, Window: int64(time.Second)}},
+			{"waits", Limit{Limit: 1000, Window: int64(time.Second), MaxDelay: int64(time.Second)}},
+			{"calendar", Limit{Limit: 1000, Calendar: calendar(b, "month/Europe/Paris/15")}},
+		} {
+			if bc.limit.Algorithm = a; bc.limit.Validate() != nil {
+				continue // has no delays, or no calendars
+			}
+			b.Run(name+"/"+bc.name, func(b *testing.B) { bc.limit.benchmark(b) })
 		}
+	}
+}
+
+func (l *Limit) benchmark(b *testing.B) {
+	const apart = 1e9 / MaxLog / 2 // half of what a full log takes
+	now := time.Now().UnixNano()
+	b.ReportAllocs()
+	if l.Algorithm.Long() {
+		var x Long
+		for range 3 * MaxLog { // until it has grown
+			now += apart
+			x.Step(l, now, 1, true)
+		}
+		for b.Loop() {
+			now += apart
+			x.Step(l, now, 1, true)
+		}
+		return
+	}
+	var s State
+	for b.Loop() {
+		now += apart
+		s, _ = Step(l, s, now, 1)
 	}
 }

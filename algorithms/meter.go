@@ -5,9 +5,9 @@ import (
 	"math/bits"
 )
 
-// The meter is what token_bucket and gcra have in common, exactly. It is a leaky
-// bucket that fills by a request's cost and drains all the time, Limit tokens
-// per Window, never below empty; a request is allowed if it fits:
+// The meter is what token_bucket, gcra and leaky_bucket have in common, exactly.
+// It is a leaky bucket that fills by a request's cost and drains all the time,
+// Limit tokens per Window, never below empty; a request is allowed if it fits:
 //
 //	level(t) = max(0, level(s) - (t - s) * limit / window)
 //	allowed  = level + cost <= capacity
@@ -22,7 +22,8 @@ import (
 // (capacity - 1) * T is the tolerance tau. ITU-T I.371 and the ATM Forum's
 // "Traffic Management 4.0" (1996) define it once as "virtual scheduling" and
 // once as "continuous-state leaky bucket", and show that they decide alike. So
-// they are one code here, and twins of both kinds check it.
+// they are one code here, and twins of both kinds check it. What leaky_bucket
+// makes of it is in queue.go.
 //
 // Rates do not divide evenly, so the level is kept in units of 1/window tokens:
 // it drains by exactly limit units per nanosecond, and a token is window units.
@@ -57,6 +58,9 @@ func meterAt(l *Limit, s State, now int64) meter {
 	m.drain(bits.Mul64(uint64(m.at-since), uint64(l.Limit)))
 	return m
 }
+
+// meters reports whether the algorithm is one of the meter's.
+func (a Algorithm) meters() bool { return a == TokenBucket || a == GCRA || a == LeakyBucket }
 
 func (m *meter) state(l *Limit) State {
 	rest := uint64(m.at) & (1<<grain(l.Window) - 1)
@@ -108,7 +112,7 @@ func (m *meter) emptyAt(l *Limit) int64 {
 	case l.Limit == 0: // It never drains. Do not remember it for ever.
 		return addInstant(m.at, l.Window)
 	default:
-		return addInstant(m.at, divideUp(m.hi, m.lo, uint64(l.Limit)))
+		return addInstant(m.at, m.until(l, 0, 0))
 	}
 }
 
@@ -118,9 +122,13 @@ func meterStep(l *Limit, s State, now, cost int64, d *Decision) State {
 	used := divideUp(m.hi, m.lo, uint64(l.Window))
 	d.At, d.RetryAt = m.at, m.at
 	d.Allowed = cost <= 0 || cost <= capacity-used
+	if cost > 0 && cost <= capacity && l.queues() {
+		m.queue(l, cost, d)
+	} else if !d.Allowed {
+		d.RetryAt = m.retryAt(l, capacity-cost)
+	}
 	switch {
 	case !d.Allowed:
-		d.RetryAt = m.retryAt(l, capacity-cost)
 	case cost >= 0:
 		m.fill(l.units(cost))
 		used += cost
@@ -128,18 +136,27 @@ func meterStep(l *Limit, s State, now, cost int64, d *Decision) State {
 		m.drain(l.units(-cost))
 		used += cost
 	}
-	d.Remaining = max(0, capacity-max(0, used))
+	if d.Remaining = max(0, capacity-max(0, used)); l.queues() && m.closed(l) {
+		d.Remaining = 0
+	}
 	d.ResetAt = m.emptyAt(l)
 	return m.state(l)
 }
 
-// retryAt returns when the level, which is above it, will have sunk to most.
-func (m meter) retryAt(l *Limit, most int64) int64 {
+// retryAt returns when the level will have sunk to most, in tokens.
+func (m *meter) retryAt(l *Limit, most int64) int64 {
 	if most < 0 {
 		return Never
 	}
-	m.drain(l.units(most))
-	return m.emptyAt(l)
+	return addInstant(m.at, m.until(l, most, 0))
+}
+
+// until returns how long it takes until the level has sunk to tokens and what
+// drains in delay, in nanoseconds. The limit must not be 0.
+func (m meter) until(l *Limit, tokens, delay int64) int64 {
+	m.drain(l.units(tokens))
+	m.drain(bits.Mul64(uint64(delay), uint64(l.Limit)))
+	return divideUp(m.hi, m.lo, uint64(l.Limit))
 }
 
 // meterReturn gives back what would still be in the bucket of a request that

@@ -1,6 +1,9 @@
 package algorithms
 
-import "math/big"
+import (
+	"math"
+	"math/big"
+)
 
 func rat(n int64) *big.Rat { return new(big.Rat).SetInt64(n) }
 
@@ -45,16 +48,29 @@ func (tw *bucketTwin) update(l *Limit, now int64, f func(missing *big.Rat) *big.
 	}
 }
 
-func (tw *bucketTwin) step(l *Limit, now, cost int64) (allowed bool, remaining int64) {
+func (tw *bucketTwin) step(l *Limit, now, cost int64) (v verdict) {
 	tw.update(l, now, func(missing *big.Rat) *big.Rat {
 		after := positive(new(big.Rat).Add(missing, rat(cost)))
-		if allowed = cost <= 0 || after.Cmp(rat(l.Capacity())) <= 0; !allowed {
-			after = missing
+		if v.allowed = cost <= 0; !v.allowed && cost <= l.Capacity() {
+			v.delay = duration(l, positive(new(big.Rat).Sub(after, rat(l.Capacity()))))
+			v.allowed = v.delay <= l.MaxDelay
 		}
-		remaining = max(0, l.Capacity()-ceil(after))
+		if !v.allowed {
+			after, v.delay = missing, 0
+		}
+		v.remaining = max(0, l.Capacity()-ceil(after))
 		return after
 	})
-	return allowed, remaining
+	return v
+}
+
+// duration is how long it takes to refill tokens.
+func duration(l *Limit, tokens *big.Rat) int64 {
+	exact := new(big.Rat).Quo(tokens, refilled(l, 1))
+	if exact.Cmp(rat(math.MaxInt64)) > 0 {
+		return math.MaxInt64
+	}
+	return ceil(exact)
 }
 
 func (tw *bucketTwin) giveBack(l *Limit, now, takenAt, tokens int64) {
@@ -63,6 +79,29 @@ func (tw *bucketTwin) giveBack(l *Limit, now, takenAt, tokens int64) {
 		left := positive(new(big.Rat).Sub(rat(tokens), refilled(l, max(0, now-takenAt))))
 		return positive(new(big.Rat).Sub(missing, left))
 	})
+}
+
+// queueTwin is the twin of leaky_bucket: what misses in the bucket is what is in
+// the queue.
+type queueTwin struct{ bucketTwin }
+
+func (tw *queueTwin) step(l *Limit, now, cost int64) (v verdict) {
+	tw.update(l, now, func(queued *big.Rat) *big.Rat {
+		after := positive(new(big.Rat).Add(queued, rat(cost)))
+		if v.allowed = cost <= 0; !v.allowed && after.Cmp(rat(l.Capacity())) <= 0 {
+			v.delay = duration(l, queued)
+			v.allowed = l.MaxDelay == 0 || v.delay <= l.MaxDelay
+		}
+		if !v.allowed {
+			after, v.delay = queued, 0
+		}
+		v.remaining = max(0, l.Capacity()-ceil(after))
+		if l.MaxDelay > 0 && l.Limit > 0 && duration(l, after) > l.MaxDelay {
+			v.remaining = 0
+		}
+		return after
+	})
+	return v
 }
 
 // scheduleTwin is virtual scheduling, as ITU-T I.371 has it, the twin of gcra:
@@ -94,21 +133,25 @@ func (tw *scheduleTwin) book(l *Limit, at int64, ahead *big.Rat) {
 	}
 }
 
-func (tw *scheduleTwin) step(l *Limit, now, cost int64) (allowed bool, remaining int64) {
-	if l.Limit == 0 {
-		return cost <= 0, 0
-	}
+func (tw *scheduleTwin) step(l *Limit, now, cost int64) (v verdict) {
 	at, ahead := tw.at(l, now)
 	after := new(big.Rat).Mul(tw.increment, rat(cost))
 	after = positive(after.Add(after, ahead))
 	most := new(big.Rat).Mul(tw.increment, rat(l.Capacity()))
-	if allowed = cost <= 0 || after.Cmp(most) <= 0; !allowed {
+	if v.allowed = cost <= 0; !v.allowed && cost <= l.Capacity() {
+		wait := positive(new(big.Rat).Sub(after, most))
+		if v.allowed = wait.Cmp(rat(l.MaxDelay)) <= 0; v.allowed {
+			v.delay = ceil(wait)
+		}
+	}
+	if !v.allowed {
 		after = ahead
 	}
 	tw.book(l, at, after)
 	free := positive(most.Sub(most, after))
 	free.Quo(free, tw.increment)
-	return allowed, new(big.Int).Quo(free.Num(), free.Denom()).Int64()
+	v.remaining = new(big.Int).Quo(free.Num(), free.Denom()).Int64()
+	return v
 }
 
 func (tw *scheduleTwin) giveBack(l *Limit, now, takenAt, tokens int64) {

@@ -31,8 +31,16 @@ func drawLimit(t *rapid.T, a Algorithm) *Limit {
 			rapid.Int64Range(int64(MinWindow), int64(MaxWindow)),
 		).Draw(t, "window"),
 	}
-	if a.bursts() {
+	switch {
+	case a.meters():
 		l.Burst = drawTokens(t, "burst")
+		l.MaxDelay = drawDelay(t, l)
+	case a == FixedWindow && rapid.Bool().Draw(t, "calendar"):
+		l.Window, l.Calendar = 0, drawCalendar(t)
+	case a == SlidingWindowBuckets:
+		l.Buckets = rapid.OneOf(rapid.Int64Range(0, 5), rapid.Int64Range(0, MaxBuckets)).Draw(t, "buckets")
+	case a == SlidingWindowLog:
+		l.Limit = min(l.Limit, MaxLog)
 	}
 	if err := l.Validate(); err != nil {
 		t.Fatal(err)
@@ -40,27 +48,56 @@ func drawLimit(t *rapid.T, a Algorithm) *Limit {
 	return l
 }
 
+// drawDelay returns a MaxDelay that does not book more than there may be.
+func drawDelay(t *rapid.T, l *Limit) int64 {
+	with := *l
+	with.MaxDelay = rapid.OneOf(
+		rapid.Just(int64(0)),
+		rapid.Int64Range(0, 2*l.Window),
+		rapid.Int64Range(0, int64(MaxWindow)),
+	).Draw(t, "max delay")
+	if with.MaxDelay = min(with.MaxDelay, int64(MaxWindow)); with.Validate() != nil {
+		return 0
+	}
+	return with.MaxDelay
+}
+
+func drawCalendar(t *rapid.T) *Calendar {
+	u := rapid.SampledFrom(calendarUnits).Draw(t, "unit")
+	zone := rapid.SampledFrom(oddZones).Draw(t, "zone")
+	c, err := NewCalendar(u.name, zone, rapid.SampledFrom([]int64{0, u.anchors}).Draw(t, "anchor"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 // drawStart returns an instant, often the beginning of a window.
 func drawStart(t *rapid.T, l *Limit) int64 {
 	now := rapid.Int64Range(0, 1<<62).Draw(t, "start")
-	if rapid.Bool().Draw(t, "aligned") {
+	switch {
+	case !rapid.Bool().Draw(t, "aligned"):
+	case l.Calendar != nil:
+		now, _ = l.Calendar.window(now)
+	default:
 		now -= now % l.Window
 	}
-	return now
+	return max(0, now)
 }
 
 // drawMove returns how far the clock moves: often within the window, often to
 // about its edge, sometimes far, sometimes backwards by little or much.
 func drawMove(t *rapid.T, l *Limit) int64 {
+	window := l.Length()
 	return rapid.OneOf(
 		rapid.Int64Range(0, 10),
-		rapid.Int64Range(0, l.Window/4),
-		rapid.Int64Range(l.Window-2, l.Window+2),
-		rapid.Int64Range(0, 3*l.Window),
+		rapid.Int64Range(0, window/4),
+		rapid.Int64Range(window-2, window+2),
+		rapid.Int64Range(0, 3*window),
 		rapid.Int64Range(-10, 0),
 		rapid.Int64Range(-1<<23, 1<<23), // the longest grain of time is 1<<22
-		rapid.Int64Range(-2*l.Window, 0),
-		rapid.SampledFrom([]int64{-l.Window, l.Window, 2 * l.Window}),
+		rapid.Int64Range(-2*window, 0),
+		rapid.SampledFrom([]int64{-window, window, 2 * window}),
 	).Draw(t, "move")
 }
 
@@ -80,7 +117,7 @@ func TestAgainstTwin(t *testing.T) {
 		limits := []*Limit{l}
 		if rapid.Bool().Draw(t, "changes") {
 			other := drawLimit(t, a)
-			other.Window = l.Window
+			other.Window, other.Calendar = l.Window, l.Calendar
 			limits = append(limits, other)
 		}
 		for _, l := range limits {
@@ -88,27 +125,25 @@ func TestAgainstTwin(t *testing.T) {
 				l.Limit = max(1, l.Limit)
 			}
 		}
-		var s State
+		var c counter
 		now := drawStart(t, l)
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			l = rapid.SampledFrom(limits).Draw(t, "limit of the step")
 			now = max(0, now+drawMove(t, l))
 			cost := drawCost(t, l)
-			before := s
-			var d Decision
-			s, d = Step(l, s, now, cost)
-			allowed, remaining := tw.step(l, now, cost)
-			if d.Allowed != allowed || d.Remaining != remaining {
-				t.Fatalf("at %d cost %d: %+v, the twin says %v, remaining %d", now, cost, d, allowed, remaining)
+			before := c.clone()
+			d := c.step(l, now, cost)
+			if want := tw.step(l, now, cost); verdictOf(d) != want {
+				t.Fatalf("at %d cost %d: %+v, the twin says %+v", now, cost, d, want)
 			}
-			checkInstants(t, l, before, s, d, cost)
+			checkInstants(t, l, before, &c, d, cost)
 			if d.Allowed && cost > 0 && rapid.IntRange(0, 4).Draw(t, "give back") == 0 {
 				if rapid.Bool().Draw(t, "twice") {
-					s = Return(l, s, now, d.At, cost)
+					c.giveBack(l, now, d.At, cost)
 					tw.giveBack(l, now, d.At, cost)
 				}
 				now = max(0, now+drawMove(t, l))
-				s = Return(l, s, now, d.At, cost)
+				c.giveBack(l, now, d.At, cost)
 				tw.giveBack(l, now, d.At, cost)
 			}
 		}
@@ -117,9 +152,10 @@ func TestAgainstTwin(t *testing.T) {
 
 // checkInstants proves RetryAt and ResetAt to the nanosecond: at them it is so,
 // and just before it is not.
-func checkInstants(t *rapid.T, l *Limit, before, after State, d Decision, cost int64) {
-	allowedAt := func(now int64) bool { _, d := Step(l, before, now, cost); return d.Allowed }
-	wholeAt := func(now int64) bool { _, d := Step(l, after, now, 0); return d.Remaining == l.Capacity() }
+func checkInstants(t *rapid.T, l *Limit, before, after *counter, d Decision, cost int64) {
+	before.look(l, d.At, 0) // to cut it into other buckets, if they have changed
+	allowedAt := func(now int64) bool { return before.clone().look(l, now, cost).Allowed }
+	wholeAt := func(now int64) bool { return after.clone().look(l, now, 0).Remaining == l.Capacity() }
 	switch {
 	case d.Allowed && d.RetryAt != d.At:
 		t.Fatalf("allowed at %d, and yet retry at %d", d.At, d.RetryAt)
@@ -146,24 +182,20 @@ func TestForgettingAfterResetChangesNothing(t *testing.T) {
 	forEach(t, func(t *rapid.T, a Algorithm) {
 		l := drawLimit(t, a)
 		now := drawStart(t, l)
-		var kept State
+		var kept, forgotten counter
 		var d Decision
 		for range rapid.IntRange(1, 5).Draw(t, "steps") {
-			now += rapid.Int64Range(0, l.Window).Draw(t, "move")
-			kept, d = Step(l, kept, now, rapid.Int64Range(-l.Capacity(), l.Capacity()).Draw(t, "cost"))
+			now += rapid.Int64Range(0, l.Length()).Draw(t, "move")
+			d = kept.step(l, now, rapid.Int64Range(-l.Capacity(), l.Capacity()).Draw(t, "cost"))
 		}
 		now = d.ResetAt
-		forgotten := State{}
 		for range 5 {
-			now = addInstant(now, rapid.Int64Range(0, l.Window).Draw(t, "later"))
+			now = addInstant(now, rapid.Int64Range(0, l.Length()).Draw(t, "later"))
 			if now == math.MaxInt64 {
 				return // not within the reach of time
 			}
 			cost := drawCost(t, l)
-			var a, b Decision
-			kept, a = Step(l, kept, now, cost)
-			forgotten, b = Step(l, forgotten, now, cost)
-			if a != b {
+			if a, b := kept.step(l, now, cost), forgotten.step(l, now, cost); a != b {
 				t.Fatalf("kept: %+v, forgotten: %+v", a, b)
 			}
 		}
@@ -175,16 +207,17 @@ func TestReturnAtOnceUndoes(t *testing.T) {
 	forEach(t, func(t *rapid.T, a Algorithm) {
 		l := drawLimit(t, a)
 		now := drawStart(t, l)
-		s, _ := Step(l, State{}, now, rapid.Int64Range(0, l.Capacity()).Draw(t, "used"))
+		var c counter
+		c.step(l, now, rapid.Int64Range(0, l.Capacity()).Draw(t, "used"))
 		now = max(0, now+drawMove(t, l))
-		before, _ := Step(l, s, now, 0)
+		c.step(l, now, 0)
+		before := c.clone()
 		cost := rapid.Int64Range(1, MaxCost).Draw(t, "cost")
-		after, d := Step(l, s, now, cost)
-		if d.Allowed {
-			after = Return(l, after, now, d.At, cost)
+		if d := c.step(l, now, cost); d.Allowed {
+			c.giveBack(l, now, d.At, cost)
 		}
-		if after != before {
-			t.Fatalf("%+v became %+v", before, after)
+		if !c.equal(before) {
+			t.Fatalf("%+v became %+v", before, c)
 		}
 	})
 }
@@ -195,17 +228,19 @@ func TestChangedLimitKeepsUse(t *testing.T) {
 		l := drawLimit(t, a)
 		now := drawStart(t, l)
 		used := rapid.Int64Range(0, l.Capacity()).Draw(t, "used")
-		s, d := Step(l, State{}, now, used)
+		var c counter
+		d := c.step(l, now, used)
 		changed := *l
-		if changed.Limit = drawTokens(t, "to"); a.bursts() {
+		changed.Limit, changed.MaxDelay = drawTokens(t, "to"), 0
+		if a.meters() {
 			changed.Burst = drawTokens(t, "burst to")
 		}
-		_, looked := Step(&changed, s, d.At, 0)
+		looked := c.look(&changed, d.At, 0)
 		// The grain of time moves at most half a token.
 		if want := max(0, changed.Capacity()-used); looked.Remaining < want-1 || looked.Remaining > want {
 			t.Fatalf("used %d, remaining %d of %d", used, looked.Remaining, changed.Capacity())
 		}
-		if _, d = Step(&changed, s, now, 1); d.Allowed && used > changed.Capacity() {
+		if d = c.step(&changed, now, 1); d.Allowed && used > changed.Capacity() {
 			t.Fatalf("allowed above the new limit: %+v", d)
 		}
 	})
@@ -217,24 +252,22 @@ func TestReturnNeverFreesOthers(t *testing.T) {
 		l := drawLimit(t, a)
 		now := drawStart(t, l)
 		undone := rapid.IntRange(0, 4).Draw(t, "undone")
-		var with, without State
+		var with, without counter
 		var takenAt, taken int64
 		for i := range 5 {
-			now += rapid.Int64Range(0, l.Window/2).Draw(t, "later")
+			now += rapid.Int64Range(0, l.Length()/2).Draw(t, "later")
 			cost := rapid.Int64Range(0, l.Capacity()).Draw(t, "cost")
-			var d Decision
-			switch with, d = Step(l, with, now, cost); {
+			switch d := with.step(l, now, cost); {
 			case i == undone && d.Allowed:
 				takenAt, taken = d.At, cost
 			case d.Allowed:
-				without, _ = Step(l, without, now, cost)
+				without.step(l, now, cost)
 			}
 		}
 		if taken > 0 {
-			with = Return(l, with, now, takenAt, taken)
+			with.giveBack(l, now, takenAt, taken)
 		}
-		_, got := Step(l, with, now, 0)
-		_, most := Step(l, without, now, 0)
+		got, most := with.look(l, now, 0), without.look(l, now, 0)
 		if got.Remaining > most.Remaining {
 			t.Fatalf("remaining %d, without the step %d", got.Remaining, most.Remaining)
 		}

@@ -15,6 +15,7 @@ type timelineStep struct {
 	now, cost int64
 	allowed   bool
 	remaining int64
+	delay     int64 // nanoseconds
 }
 
 type timeline struct {
@@ -25,11 +26,14 @@ type timeline struct {
 
 func (tl timeline) play(t *testing.T) {
 	t.Helper()
-	var s State
-	var d Decision
+	if err := tl.limit.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	var c counter
 	for i, step := range tl.steps {
-		if s, d = Step(tl.limit, s, step.now, step.cost); d.Allowed != step.allowed || d.Remaining != step.remaining {
-			t.Errorf("step %d %+v: allowed %v, remaining %d", i, step, d.Allowed, d.Remaining)
+		want := verdict{step.allowed, step.remaining, step.delay}
+		if got := verdictOf(c.step(tl.limit, step.now, step.cost)); got != want {
+			t.Errorf("step %d %+v: %+v", i, step, got)
 		}
 	}
 }
@@ -38,45 +42,45 @@ func TestSlidingWindowTimeline(t *testing.T) {
 	seven := &Limit{Algorithm: SlidingWindow, Limit: 7, Window: minute}
 	for _, tl := range []timeline{
 		{"the book: 5 in the previous minute, 3 in this one, 30 % into it", seven, []timelineStep{
-			{at(1, 50), 5, true, 2},
-			{at(2, 10), 2, true, 1}, // 2 + 5 x 90 % = 6.5 -> 6
-			{at(2, 30), 1, true, 1}, // 3 + 5 x 70 % = 6.5 -> 6: allowed
-			{at(2, 30), 1, true, 0}, // 4 + 5 x 70 % = 7.5 -> 7: and the next is the last
-			{at(2, 30), 1, false, 0},
+			{at(1, 50), 5, true, 2, 0},
+			{at(2, 10), 2, true, 1, 0}, // 2 + 5 x 90 % = 6.5 -> 6
+			{at(2, 30), 1, true, 1, 0}, // 3 + 5 x 70 % = 6.5 -> 6: allowed
+			{at(2, 30), 1, true, 0, 0}, // 4 + 5 x 70 % = 7.5 -> 7: and the next is the last
+			{at(2, 30), 1, false, 0, 0},
 		}},
 		{"a denial consumes nothing", seven, []timelineStep{
-			{at(1, 0), 5, true, 2},
-			{at(1, 1), 3, false, 2},
-			{at(1, 2), 2, true, 0},
+			{at(1, 0), 5, true, 2, 0},
+			{at(1, 1), 3, false, 2, 0},
+			{at(1, 2), 2, true, 0, 0},
 		}},
-		{"a cost above the limit", seven, []timelineStep{{at(1, 0), 8, false, 7}}},
+		{"a cost above the limit", seven, []timelineStep{{at(1, 0), 8, false, 7, 0}}},
 		{"looking is free", seven, []timelineStep{
-			{at(1, 0), 7, true, 0},
-			{at(1, 1), 0, true, 0},
+			{at(1, 0), 7, true, 0, 0},
+			{at(1, 1), 0, true, 0, 0},
 		}},
 		{"two windows later all is free", seven, []timelineStep{
-			{at(1, 0), 7, true, 0},
-			{at(2, 0), 1, false, 0},
-			{at(3, 0), 7, true, 0},
+			{at(1, 0), 7, true, 0, 0},
+			{at(2, 0), 1, false, 0, 0},
+			{at(3, 0), 7, true, 0, 0},
 		}},
 		{"time that goes backwards frees nothing", seven, []timelineStep{
-			{at(5, 50), 7, true, 0},
-			{at(4, 0), 1, false, 0},
-			{at(1, 0), 1, false, 0},
-			{at(5, 60), 1, false, 0},
+			{at(5, 50), 7, true, 0, 0},
+			{at(4, 0), 1, false, 0, 0},
+			{at(1, 0), 1, false, 0, 0},
+			{at(5, 60), 1, false, 0, 0},
 		}},
 		{"a limit of nothing", &Limit{Algorithm: SlidingWindow, Window: minute}, []timelineStep{
-			{at(1, 0), 1, false, 0},
-			{at(1, 0), 0, true, 0},
+			{at(1, 0), 1, false, 0, 0},
+			{at(1, 0), 0, true, 0, 0},
 		}},
 		{"tokens come back to this window first, then to the previous one", seven, []timelineStep{
-			{at(1, 50), 5, true, 2},
-			{at(2, 0), 2, true, 0},
-			{at(2, 0), -1, true, 1},
-			{at(2, 50), 0, true, 4},  // 1 + 5 x 50 % = 3.5 -> 3
-			{at(2, 50), -2, true, 5}, // 0 + 4 x 50 %
-			{at(2, 50), -9, true, 7}, // never below zero use
-			{at(2, 50), 7, true, 0},
+			{at(1, 50), 5, true, 2, 0},
+			{at(2, 0), 2, true, 0, 0},
+			{at(2, 0), -1, true, 1, 0},
+			{at(2, 50), 0, true, 4, 0},  // 1 + 5 x 50 % = 3.5 -> 3
+			{at(2, 50), -2, true, 5, 0}, // 0 + 4 x 50 %
+			{at(2, 50), -9, true, 7, 0}, // never below zero use
+			{at(2, 50), 7, true, 0, 0},
 		}},
 	} {
 		t.Run(tl.name, func(t *testing.T) { tl.play(t) })
@@ -87,36 +91,36 @@ func TestFixedWindowTimeline(t *testing.T) {
 	five := &Limit{Algorithm: FixedWindow, Limit: 5, Window: minute}
 	for _, tl := range []timeline{
 		{"the book: 10 of 5 within a minute, across an edge", five, []timelineStep{
-			{at(1, 50), 5, true, 0},
-			{at(1, 99), 1, false, 0},
-			{at(2, 0), 5, true, 0},
-			{at(2, 49), 1, false, 0},
+			{at(1, 50), 5, true, 0, 0},
+			{at(1, 99), 1, false, 0, 0},
+			{at(2, 0), 5, true, 0, 0},
+			{at(2, 49), 1, false, 0, 0},
 		}},
 		{"a denial consumes nothing", five, []timelineStep{
-			{at(1, 0), 4, true, 1},
-			{at(1, 1), 2, false, 1},
-			{at(1, 2), 1, true, 0},
+			{at(1, 0), 4, true, 1, 0},
+			{at(1, 1), 2, false, 1, 0},
+			{at(1, 2), 1, true, 0, 0},
 		}},
 		{"looking is free", five, []timelineStep{
-			{at(1, 0), 5, true, 0},
-			{at(1, 1), 0, true, 0},
+			{at(1, 0), 5, true, 0, 0},
+			{at(1, 1), 0, true, 0, 0},
 		}},
 		{"time that goes backwards frees nothing", five, []timelineStep{
-			{at(5, 50), 4, true, 1},
-			{at(4, 0), 2, false, 1},
-			{at(1, 0), 1, true, 0},
-			{at(5, 60), 1, false, 0},
-			{at(6, 0), 5, true, 0},
+			{at(5, 50), 4, true, 1, 0},
+			{at(4, 0), 2, false, 1, 0},
+			{at(1, 0), 1, true, 0, 0},
+			{at(5, 60), 1, false, 0, 0},
+			{at(6, 0), 5, true, 0, 0},
 		}},
 		{"tokens come back, never below zero use", five, []timelineStep{
-			{at(1, 0), 4, true, 1},
-			{at(1, 1), -2, true, 3},
-			{at(1, 2), -9, true, 5},
-			{at(1, 3), 6, false, 5},
+			{at(1, 0), 4, true, 1, 0},
+			{at(1, 1), -2, true, 3, 0},
+			{at(1, 2), -9, true, 5, 0},
+			{at(1, 3), 6, false, 5, 0},
 		}},
 		{"a limit of nothing", &Limit{Algorithm: FixedWindow, Window: minute}, []timelineStep{
-			{at(1, 0), 1, false, 0},
-			{at(1, 0), 0, true, 0},
+			{at(1, 0), 1, false, 0, 0},
+			{at(1, 0), 0, true, 0, 0},
 		}},
 	} {
 		t.Run(tl.name, func(t *testing.T) { tl.play(t) })
@@ -127,42 +131,42 @@ func TestTokenBucketTimeline(t *testing.T) {
 	four := &Limit{Algorithm: TokenBucket, Limit: 4, Window: minute}
 	for _, tl := range []timeline{
 		{"the book: a bucket of 4, refilled 4 per minute", four, []timelineStep{
-			{at(1, 0), 1, true, 3},
-			{at(1, 0), 3, true, 0}, // empty
-			{at(1, 20), 1, false, 0},
-			{at(1, 25), 1, true, 0}, // 1 in 15 s
-			{at(2, 25), 4, true, 0}, // full again in a minute
+			{at(1, 0), 1, true, 3, 0},
+			{at(1, 0), 3, true, 0, 0}, // empty
+			{at(1, 20), 1, false, 0, 0},
+			{at(1, 25), 1, true, 0, 0}, // 1 in 15 s
+			{at(2, 25), 4, true, 0, 0}, // full again in a minute
 		}},
 		{"a bucket is never more than full", four, []timelineStep{
-			{at(1, 0), 4, true, 0},
-			{at(1, 50), 0, true, 2},
-			{at(9, 0), 5, false, 4},
-			{at(9, 0), 4, true, 0},
-			{at(9, 0), 1, false, 0},
+			{at(1, 0), 4, true, 0, 0},
+			{at(1, 50), 0, true, 2, 0},
+			{at(9, 0), 5, false, 4, 0},
+			{at(9, 0), 4, true, 0, 0},
+			{at(9, 0), 1, false, 0, 0},
 		}},
 		{"10 of 4 per minute at once, then 4 per minute", &Limit{Algorithm: TokenBucket, Limit: 4, Window: minute, Burst: 10}, []timelineStep{
-			{at(1, 0), 10, true, 0},
-			{at(1, 99), 4, false, 3},
-			{at(2, 0), 4, true, 0},
-			{at(3, 50), 0, true, 6},
-			{at(4, 50), 11, false, 10},
+			{at(1, 0), 10, true, 0, 0},
+			{at(1, 99), 4, false, 3, 0},
+			{at(2, 0), 4, true, 0, 0},
+			{at(3, 50), 0, true, 6, 0},
+			{at(4, 50), 11, false, 10, 0},
 		}},
 		{"tokens come back, never more than the bucket holds", four, []timelineStep{
-			{at(1, 0), 4, true, 0},
-			{at(1, 0), -1, true, 1},
-			{at(1, 0), -9, true, 4},
-			{at(1, 0), 5, false, 4},
+			{at(1, 0), 4, true, 0, 0},
+			{at(1, 0), -1, true, 1, 0},
+			{at(1, 0), -9, true, 4, 0},
+			{at(1, 0), 5, false, 4, 0},
 		}},
 		{"time that goes backwards frees nothing", four, []timelineStep{
-			{at(5, 0), 3, true, 1},
-			{at(4, 0), 2, false, 1},
-			{at(1, 0), 1, true, 0}, // and an hour lost does not lock out for an hour
-			{at(5, 24), 1, false, 0},
-			{at(5, 25), 1, true, 0},
+			{at(5, 0), 3, true, 1, 0},
+			{at(4, 0), 2, false, 1, 0},
+			{at(1, 0), 1, true, 0, 0}, // and an hour lost does not lock out for an hour
+			{at(5, 24), 1, false, 0, 0},
+			{at(5, 25), 1, true, 0, 0},
 		}},
 		{"a limit of nothing, whatever the burst", &Limit{Algorithm: TokenBucket, Window: minute, Burst: 9}, []timelineStep{
-			{at(1, 0), 1, false, 0},
-			{at(1, 0), 0, true, 0},
+			{at(1, 0), 1, false, 0, 0},
+			{at(1, 0), 0, true, 0, 0},
 		}},
 	} {
 		t.Run(tl.name, func(t *testing.T) { tl.play(t) })
@@ -172,37 +176,193 @@ func TestTokenBucketTimeline(t *testing.T) {
 func TestGCRATimeline(t *testing.T) {
 	for _, tl := range []timeline{
 		{"one every 15 s, none early", &Limit{Algorithm: GCRA, Limit: 4, Window: minute, Burst: 1}, []timelineStep{
-			{at(1, 0), 1, true, 0},
-			{at(1, 24), 1, false, 0},
-			{at(1, 25), 1, true, 0},
-			{at(1, 60), 1, true, 0}, // late: the next is due 15 s from here
-			{at(1, 75), 1, false, 0},
-			{at(1, 85), 1, true, 0},
+			{at(1, 0), 1, true, 0, 0},
+			{at(1, 24), 1, false, 0, 0},
+			{at(1, 25), 1, true, 0, 0},
+			{at(1, 60), 1, true, 0, 0}, // late: the next is due 15 s from here
+			{at(1, 75), 1, false, 0, 0},
+			{at(1, 85), 1, true, 0, 0},
 		}},
 		{"one every 15 s, two early", &Limit{Algorithm: GCRA, Limit: 4, Window: minute, Burst: 3}, []timelineStep{
-			{at(1, 0), 1, true, 2}, // the next is expected at 25 %,
-			{at(1, 0), 1, true, 1}, // at 50 %,
-			{at(1, 0), 1, true, 0}, // at 75 %: more than two early
-			{at(1, 24), 1, false, 0},
-			{at(1, 25), 1, true, 0},
-			{at(2, 0), 3, true, 0},
+			{at(1, 0), 1, true, 2, 0}, // the next is expected at 25 %,
+			{at(1, 0), 1, true, 1, 0}, // at 50 %,
+			{at(1, 0), 1, true, 0, 0}, // at 75 %: more than two early
+			{at(1, 24), 1, false, 0, 0},
+			{at(1, 25), 1, true, 0, 0},
+			{at(2, 0), 3, true, 0, 0},
 		}},
 		{"3 per second do not divide a second: the third is exact", &Limit{Algorithm: GCRA, Limit: 3, Window: 1e9, Burst: 1}, []timelineStep{
-			{0, 1, true, 0},
-			{333_333_333, 1, false, 0},
-			{333_333_334, 1, true, 0}, // due at 333,333,333 1/3
-			{666_666_667, 1, false, 0},
-			{666_666_668, 1, true, 0},
+			{0, 1, true, 0, 0},
+			{333_333_333, 1, false, 0, 0},
+			{333_333_334, 1, true, 0, 0}, // due at 333,333,333 1/3
+			{666_666_667, 1, false, 0, 0},
+			{666_666_668, 1, true, 0, 0},
 		}},
 	} {
 		t.Run(tl.name, func(t *testing.T) { tl.play(t) })
 	}
 }
 
+func TestLeakyBucketTimeline(t *testing.T) {
+	second := int64(time.Second)
+	four := &Limit{Algorithm: LeakyBucket, Limit: 4, Window: second}
+	for _, tl := range []timeline{
+		{"the book: a queue of 4 from which 4 leave per second", four, []timelineStep{
+			{0, 1, true, 3, 0},
+			{0, 1, true, 2, second / 4},
+			{0, 1, true, 1, second / 2},
+			{0, 1, true, 0, 3 * second / 4},
+			{0, 1, false, 0, 0}, // the queue is full
+			{second/4 - 1, 1, false, 0, 0},
+			{second / 4, 1, true, 0, 3 * second / 4}, // the first has left, and this is the last
+			{5 * second, 4, true, 0, 0},              // all have left: at once
+		}},
+		{"a short queue before a slow outlet", &Limit{Algorithm: LeakyBucket, Limit: 1, Window: minute, Burst: 2}, []timelineStep{
+			{at(1, 0), 1, true, 1, 0},
+			{at(1, 50), 1, true, 0, minute / 2},
+			{at(1, 99), 1, false, 0, 0},
+			{at(2, 0), 1, true, 0, minute},
+			{at(2, 0), 3, false, 0, 0}, // never fits
+		}},
+		{"nobody queues for longer than 300 ms", &Limit{Algorithm: LeakyBucket, Limit: 4, Window: second, MaxDelay: 3 * second / 10}, []timelineStep{
+			{0, 1, true, 3, 0},
+			{0, 1, true, 0, second / 4}, // whoever came now would wait for 500 ms
+			{0, 1, false, 0, 0},
+			{second/5 - 1, 1, false, 0, 0},
+			{second / 5, 1, true, 0, 3 * second / 10},
+			{second / 5, 0, true, 0, 0},
+			{9 * second, 0, true, 4, 0},
+		}},
+		{"who leaves the queue lets the others move up", four, []timelineStep{
+			{0, 4, true, 0, 0},
+			{0, -1, true, 1, 0},
+			{0, 1, true, 0, 3 * second / 4},
+			{0, -9, true, 4, 0},
+		}},
+	} {
+		t.Run(tl.name, func(t *testing.T) { tl.play(t) })
+	}
+}
+
+// Instead of being denied, requests wait.
+func TestMaxDelayTimeline(t *testing.T) {
+	for _, a := range []Algorithm{TokenBucket, GCRA} {
+		four := &Limit{Algorithm: a, Limit: 4, Window: minute, MaxDelay: minute / 2}
+		for _, tl := range []timeline{
+			{"4 per minute, and nobody waits for more than 30 s", four, []timelineStep{
+				{at(1, 0), 4, true, 0, 0},
+				{at(1, 0), 1, true, 0, minute / 4},
+				{at(1, 0), 1, true, 0, minute / 2},
+				{at(1, 0), 1, false, 0, 0}, // would wait for 45 s
+				{at(1, 24), 1, false, 0, 0},
+				{at(1, 25), 1, true, 0, minute / 2},
+				{at(1, 25), 0, true, 0, 0},
+				{at(1, 75), 0, true, 0, 0}, // the debt is paid
+				{at(2, 0), 0, true, 1, 0},
+			}},
+			{"a cost waits until all of it is there", four, []timelineStep{
+				{at(1, 0), 3, true, 1, 0},
+				{at(1, 0), 4, false, 1, 0},
+				{at(1, 0), 3, true, 0, minute / 2},
+				{at(9, 0), 5, false, 4, 0}, // more than the bucket holds
+			}},
+			{"given back, the debt is less", four, []timelineStep{
+				{at(1, 0), 4, true, 0, 0},
+				{at(1, 0), 2, true, 0, minute / 2},
+				{at(1, 0), -1, true, 0, 0},
+				{at(1, 0), 1, true, 0, minute / 2},
+				{at(1, 0), -3, true, 1, 0},
+			}},
+		} {
+			t.Run(a.String()+"/"+tl.name, func(t *testing.T) { tl.play(t) })
+		}
+	}
+}
+
+func TestSlidingWindowLogTimeline(t *testing.T) {
+	// clock returns the instant at minutes and seconds past one o'clock.
+	clock := func(minutes, seconds int64) int64 { return (60+minutes)*minute + seconds*int64(time.Second) }
+	two := &Limit{Algorithm: SlidingWindowLog, Limit: 2, Window: minute}
+	for _, tl := range []timeline{
+		{"the book: 2 per minute", two, []timelineStep{
+			{clock(0, 1), 1, true, 1, 0},
+			{clock(0, 30), 1, true, 0, 0},
+			{clock(0, 50), 1, false, 0, 0}, // and not logged
+			{clock(1, 40), 1, true, 1, 0},  // of the last minute nothing is left
+		}},
+		{"an instant counts for a minute, to the nanosecond", two, []timelineStep{
+			{at(1, 0), 1, true, 1, 0},
+			{at(1, 50), 1, true, 0, 0},
+			{at(2, 0) - 1, 1, false, 0, 0},
+			{at(2, 0), 1, true, 0, 0},
+			{at(2, 50) - 1, 1, false, 0, 0},
+			{at(2, 50), 2, false, 1, 0},
+			{at(3, 0), 2, true, 0, 0},
+		}},
+		{"tokens come back, the newest first", &Limit{Algorithm: SlidingWindowLog, Limit: 9, Window: minute}, []timelineStep{
+			{at(1, 0), 3, true, 6, 0},
+			{at(1, 50), 3, true, 3, 0},
+			{at(1, 60), -4, true, 7, 0},
+			{at(2, 0), 0, true, 9, 0},
+			{at(2, 0), -1, true, 9, 0},
+		}},
+		{"time that goes backwards frees nothing", two, []timelineStep{
+			{at(5, 0), 2, true, 0, 0},
+			{at(1, 0), 1, false, 0, 0},
+			{at(6, 0) - 1, 1, false, 0, 0},
+			{at(6, 0), 1, true, 1, 0},
+		}},
+	} {
+		t.Run(tl.name, func(t *testing.T) { tl.play(t) })
+	}
+}
+
+func TestSlidingWindowBucketsTimeline(t *testing.T) {
+	seven := &Limit{Algorithm: SlidingWindowBuckets, Limit: 7, Window: minute, Buckets: 10}
+	for _, tl := range []timeline{
+		{"sub-windows of 6 s go one by one, a minute after their end", seven, []timelineStep{
+			{at(1, 9), 3, true, 4, 0},
+			{at(1, 10), 4, true, 0, 0},
+			{at(2, 9), 1, false, 0, 0},
+			{at(2, 10) - 1, 1, false, 0, 0},
+			{at(2, 10), 1, true, 2, 0},
+			{at(2, 20) - 1, 3, false, 2, 0},
+			{at(2, 20), 3, true, 3, 0},
+		}},
+		{"tokens come back, the newest first", seven, []timelineStep{
+			{at(1, 0), 3, true, 4, 0},
+			{at(1, 50), 3, true, 1, 0},
+			{at(1, 60), -4, true, 5, 0},
+			{at(2, 10), 0, true, 7, 0},
+		}},
+		{"a minute ago is a sub-window ago if there is but one", &Limit{Algorithm: SlidingWindowBuckets, Limit: 2, Window: minute, Buckets: 1}, []timelineStep{
+			{at(1, 99), 2, true, 0, 0},
+			{at(2, 99), 1, false, 0, 0},
+			{at(3, 0), 2, true, 0, 0},
+		}},
+	} {
+		t.Run(tl.name, func(t *testing.T) { tl.play(t) })
+	}
+}
+
+// A month has 100, whatever its length.
+func TestCalendarTimeline(t *testing.T) {
+	l := &Limit{Algorithm: FixedWindow, Limit: 100, Calendar: calendar(t, "month/Europe/Paris/15")}
+	timeline{"from the 15th to the 15th", l, []timelineStep{
+		{instant(t, "2024-02-15T00:00+01:00"), 60, true, 40, 0},
+		{instant(t, "2024-03-14T23:59+01:00"), 41, false, 40, 0},
+		{instant(t, "2024-03-14T23:59+01:00"), 40, true, 0, 0},
+		{instant(t, "2024-03-15T00:00+01:00"), 100, true, 0, 0},
+		{instant(t, "2024-03-01T00:00+01:00"), 1, false, 0, 0}, // time went backwards
+		{instant(t, "2024-04-14T23:59+02:00"), -30, true, 30, 0},
+		{instant(t, "2024-04-15T00:00+02:00"), 0, true, 100, 0},
+	}}.play(t)
+}
+
 // What was used stays used when a rule changes under it.
 func TestChangedLimitTimeline(t *testing.T) {
-	for _, a := range []Algorithm{FixedWindow, SlidingWindow, TokenBucket, GCRA} {
-		var s State
+	for _, a := range []Algorithm{FixedWindow, SlidingWindow, TokenBucket, GCRA, SlidingWindowBuckets, SlidingWindowLog, LeakyBucket} {
+		var c counter
 		for _, step := range []struct {
 			limit, cost int64
 			allowed     bool
@@ -216,8 +376,7 @@ func TestChangedLimitTimeline(t *testing.T) {
 			{10, 6, true, 0},  // and unblocked
 		} {
 			l := &Limit{Algorithm: a, Limit: step.limit, Window: 1e9}
-			var d Decision
-			if s, d = Step(l, s, 1e9, step.cost); d.Allowed != step.allowed || d.Remaining != step.remaining {
+			if d := c.step(l, 1e9, step.cost); d.Allowed != step.allowed || d.Remaining != step.remaining {
 				t.Errorf("%v %+v: allowed %v, remaining %d", a, step, d.Allowed, d.Remaining)
 			}
 		}
@@ -240,12 +399,18 @@ func TestReturnTimeline(t *testing.T) {
 		{TokenBucket, at(1, 0), at(1, 50), 3}, // 2 and a half
 		{TokenBucket, at(1, 0), at(2, 0), 3},  // all: the 2 stay
 		{GCRA, at(1, 0), at(2, 0), 3},
+		{LeakyBucket, at(1, 0), at(1, 20), 3},
+		{SlidingWindowLog, at(1, 0), at(1, 99), 3},
+		{SlidingWindowLog, at(1, 0), at(2, 0), 3},
+		{SlidingWindowBuckets, at(1, 0), at(2, 1), 3},
+		{SlidingWindowBuckets, at(1, 0), at(2, 2), 3},
 	} {
 		l := &Limit{Algorithm: tc.algorithm, Limit: 5, Window: minute}
-		s, d := Step(l, State{}, tc.first, 3)
-		s, _ = Step(l, s, tc.second, 2)
-		s = Return(l, s, tc.second, d.At, 3)
-		if _, d := Step(l, s, tc.second, 0); d.Remaining != tc.remaining {
+		var c counter
+		takenAt := c.step(l, tc.first, 3).At
+		c.step(l, tc.second, 2)
+		c.giveBack(l, tc.second, takenAt, 3)
+		if d := c.look(l, tc.second, 0); d.Remaining != tc.remaining {
 			t.Errorf("%+v: %+v", tc, d)
 		}
 	}

@@ -1,23 +1,38 @@
 package algorithms
 
-import "math/big"
+import (
+	"math"
+	"math/big"
+)
 
 // A twin is the dumb twin of an algorithm: slow, obvious, in exact rationals.
 type twin interface {
-	step(l *Limit, now, cost int64) (allowed bool, remaining int64)
+	step(l *Limit, now, cost int64) verdict
 	giveBack(l *Limit, now, takenAt, tokens int64)
 }
+
+// verdict is the part of a Decision that a twin knows.
+type verdict struct {
+	allowed          bool
+	remaining, delay int64
+}
+
+func verdictOf(d Decision) verdict { return verdict{d.Allowed, d.Remaining, d.Delay} }
 
 func newTwin(a Algorithm) twin {
 	switch a {
 	case FixedWindow:
-		return &windowTwin{}
+		return &windowTwin{latest: math.MinInt64}
 	case TokenBucket:
 		return &bucketTwin{missing: new(big.Rat)}
 	case GCRA:
 		return &scheduleTwin{increment: new(big.Rat), arrival: new(big.Rat)}
+	case LeakyBucket:
+		return &queueTwin{bucketTwin{missing: new(big.Rat)}}
+	case SlidingWindowLog, SlidingWindowBuckets:
+		return &logTwin{}
 	default:
-		return &windowTwin{weighPrevious: true}
+		return &windowTwin{latest: math.MinInt64, weighPrevious: true}
 	}
 }
 
@@ -46,22 +61,33 @@ func (tw *windowTwin) remove(window, tokens int64) (lacked int64) {
 	return tokens - removed
 }
 
-func (tw *windowTwin) used(l *Limit, now int64) int64 {
-	elapsed := now % l.Window
-	if tw.latest > now/l.Window {
+// window returns the window of now, or the latest one if time went backwards:
+// its number, or a calendar's start, and how much of it has passed.
+func (tw *windowTwin) window(l *Limit, now int64) (window, elapsed int64) {
+	if window = now / max(1, l.Window); l.Calendar != nil {
+		window, _ = l.Calendar.window(now)
+		tw.latest = max(tw.latest, window)
+		return tw.latest, 0
+	}
+	if elapsed = now % l.Window; tw.latest > window {
 		elapsed = 0
 	}
-	tw.latest = max(tw.latest, now/l.Window)
-	used := tw.in(tw.latest)
+	tw.latest = max(tw.latest, window)
+	return tw.latest, elapsed
+}
+
+func (tw *windowTwin) used(l *Limit, now int64) int64 {
+	window, elapsed := tw.window(l, now)
+	used := tw.in(window)
 	if tw.weighPrevious {
 		weight := big.NewRat(l.Window-elapsed, l.Window)
-		carried := weight.Mul(weight, new(big.Rat).SetInt64(tw.in(tw.latest-1)))
+		carried := weight.Mul(weight, new(big.Rat).SetInt64(tw.in(window-1)))
 		used += new(big.Int).Quo(carried.Num(), carried.Denom()).Int64()
 	}
 	return used
 }
 
-func (tw *windowTwin) step(l *Limit, now, cost int64) (allowed bool, remaining int64) {
+func (tw *windowTwin) step(l *Limit, now, cost int64) verdict {
 	used := tw.used(l, now)
 	switch {
 	case cost < 0:
@@ -72,12 +98,17 @@ func (tw *windowTwin) step(l *Limit, now, cost int64) (allowed bool, remaining i
 	case used+cost <= l.Limit:
 		tw.hits = append(tw.hits, hit{tw.latest, cost})
 	default:
-		return false, max(0, l.Limit-used)
+		return verdict{remaining: max(0, l.Limit-used)}
 	}
-	return true, max(0, l.Limit-tw.used(l, max(now, tw.latest*l.Window)))
+	return verdict{allowed: true, remaining: max(0, l.Limit-tw.used(l, max(now, tw.latest*l.Window)))}
 }
 
 func (tw *windowTwin) giveBack(l *Limit, now, takenAt, tokens int64) {
 	tw.used(l, now)
+	if l.Calendar != nil {
+		takenAt, _ = l.Calendar.window(takenAt)
+		tw.remove(takenAt, tokens)
+		return
+	}
 	tw.remove(takenAt/l.Window, tokens)
 }

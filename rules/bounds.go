@@ -19,6 +19,12 @@ const (
 	maxPer        = 16  // per set
 	maxPerSets    = 8   // per rule
 	maxLimits     = 8   // per rule
+	maxReplaces   = 64  // per rule
+
+	maxAttributes = 16 // of a request, for Match not to allocate
+
+	maxOver = 1000 // percent of a limit above it
+	maxUpTo = 1000 // percent of a limit with what is above it
 
 	maxRegexp       = 1024      // bytes of one expression
 	maxInstructions = 1000      // of one compiled expression; 256 bytes take it about 1 ms at worst

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -77,11 +78,35 @@ func (r *Rule) Spec() Spec {
 	for _, l := range r.Limits {
 		s.Limits = append(s.Limits, limitSpec(l))
 	}
+	s.Unlimited = r.Unlimited
+	s.Replaces = slices.Clone(r.Replaces)
+	if r.OnFailure != FailAllow {
+		s.OnFailure = r.OnFailure.String()
+	}
+	if r.Enforce != 100 {
+		s.Enforce = new(r.Enforce)
+	}
+	switch r.Mode.Kind {
+	case Soft:
+		s.Mode = &ModeSpec{Soft: &SoftSpec{Over: formatPercent(r.Mode.Percent)}}
+	case Elastic:
+		s.Mode = &ModeSpec{Elastic: &ElasticSpec{Parent: r.Mode.Parent, UpTo: formatPercent(100 + r.Mode.Percent)}}
+	}
+	if r.cost != 1 {
+		s.Cost = strconv.FormatInt(r.cost, 10)
+	} else {
+		s.Cost = r.costAttribute
+	}
+	if r.IPv6Prefix != defaultIPv6Prefix {
+		s.IPv6Prefix = int64(r.IPv6Prefix)
+	}
 	if !r.Enabled {
-		s.Enabled = new(bool)
+		s.Enabled = new(false)
 	}
 	return s
 }
+
+func formatPercent(percent int64) string { return strconv.FormatInt(percent, 10) + "%" }
 
 func limitSpec(l algorithms.Limit) LimitSpec {
 	s := LimitSpec{Limit: l.Limit, Burst: l.Burst, Window: formatWindow(time.Duration(l.Window))}

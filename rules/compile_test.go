@@ -24,10 +24,24 @@ rules:
     limits:
       - {limit: 10, window: 1s, burst: 20, algorithm: token_bucket}
       - {limit: 500, window: 1h}
+    replaces: [free, hybrid]
+    on_failure: deny
+    enforce: 0
+    mode: {elastic: {parent: hybrid, up_to: 150%}}
+    cost: size
+    ipv6_prefix: 56
   - id: hybrid
     per: [[ip], [user]]
     limits:
       - {limit: 0, window: 10ms}
+    on_failure: local
+    enforce: 50
+    mode: {soft: {over: 10%}}
+    cost: 0
+  - id: free
+    when:
+      ip: [10.0.0.0/8, '2001:db8::1']
+    unlimited: true
     enabled: false
 ---
 domain: other

@@ -175,8 +175,9 @@ func boolNode(value bool) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!bool", Value: strconv.FormatBool(value)}
 }
 
-// isWhole says whether text is a decimal whole number, of any size.
+// isWhole says whether text is a decimal whole number of any size, without zeros
+// before it.
 func isWhole(text string) bool {
 	digits := strings.TrimPrefix(text, "-")
-	return digits != "" && strings.Trim(digits, "0123456789") == ""
+	return digits != "" && strings.Trim(digits, "0123456789") == "" && (digits[0] != '0' || digits == "0")
 }

@@ -1,8 +1,8 @@
 package rules
 
 import (
-	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -39,19 +39,40 @@ var ruleFields = []field[Rule]{
 	{"when", false, (*decoder).when},
 	{"per", false, (*decoder).per},
 	{"limits", true, (*decoder).limits},
+	{"unlimited", false, func(d *decoder, n *yaml.Node, at path, r *Rule) { r.Unlimited = d.boolean(n, at) }},
+	{"replaces", false, (*decoder).replaces},
+	{"on_failure", false, (*decoder).onFailure},
+	{"enforce", false, func(d *decoder, n *yaml.Node, at path, r *Rule) { r.Enforce = d.whole(n, at, 0, 100) }},
+	{"mode", false, (*decoder).mode},
+	{"cost", false, (*decoder).cost},
+	{"ipv6_prefix", false, func(d *decoder, n *yaml.Node, at path, r *Rule) {
+		r.IPv6Prefix = int(d.whole(n, at, 1, 128))
+	}},
 	{"enabled", false, func(d *decoder, n *yaml.Node, at path, r *Rule) { r.Enabled = d.boolean(n, at) }},
 }
 
-// defaultAlgorithm is that of limits that name none.
-const defaultAlgorithm = algorithms.SlidingWindow
+// unlimitedFields are those of a rule that is unlimited: what says how to count is
+// refused.
+var unlimitedFields = func() []field[Rule] {
+	counting := []string{"per", "limits", "on_failure", "enforce", "mode", "max_delay", "cost", "ipv6_prefix"}
+	fields := slices.Clone(ruleFields)
+	for i, f := range fields {
+		if slices.Contains(counting, f.name) {
+			fields[i] = field[Rule]{f.name, false, func(d *decoder, n *yaml.Node, at path, r *Rule) {
+				d.problem(n, at, "is not for an unlimited rule, which counts nothing")
+			}}
+		}
+	}
+	return fields
+}()
 
 var limitFields = []field[algorithms.Limit]{
 	{"limit", true, func(d *decoder, n *yaml.Node, at path, l *algorithms.Limit) {
-		l.Limit = d.whole(n, at, algorithms.MaxLimit)
+		l.Limit = d.whole(n, at, 0, algorithms.MaxLimit)
 	}},
 	{"window", true, (*decoder).window},
 	{"burst", false, func(d *decoder, n *yaml.Node, at path, l *algorithms.Limit) {
-		l.Burst = d.whole(n, at, algorithms.MaxLimit)
+		l.Burst = d.whole(n, at, 0, algorithms.MaxLimit)
 	}},
 	{"algorithm", false, (*decoder).algorithm},
 }
@@ -59,6 +80,37 @@ var limitFields = []field[algorithms.Limit]{
 var conditionFields = []field[Condition]{
 	{"absent", true, (*decoder).absent},
 }
+
+// modeFields are those of a mode that is not hard.
+var modeFields = []field[Rule]{
+	{"soft", false, func(d *decoder, n *yaml.Node, at path, r *Rule) {
+		r.Mode.Kind |= Soft
+		fields(d, n, at, softFields, r)
+	}},
+	{"elastic", false, func(d *decoder, n *yaml.Node, at path, r *Rule) {
+		r.Mode.Kind |= Elastic
+		fields(d, n, at, elasticFields, r)
+	}},
+}
+
+var softFields = []field[Rule]{
+	{"over", true, func(d *decoder, n *yaml.Node, at path, r *Rule) { r.Mode.Percent = d.percent(n, at, 1, maxOver) }},
+}
+
+var elasticFields = []field[Rule]{
+	{"parent", true, func(d *decoder, n *yaml.Node, at path, r *Rule) {
+		if id, ok := d.text(n, at); ok {
+			r.Mode.Parent = id
+			d.refer(n, at, r, id, true)
+		}
+	}},
+	{"up_to", true, func(d *decoder, n *yaml.Node, at path, r *Rule) {
+		r.Mode.Percent = d.percent(n, at, 101, maxUpTo) - 100
+	}},
+}
+
+// defaultAlgorithm is that of limits that name none.
+const defaultAlgorithm = algorithms.SlidingWindow
 
 func (d *decoder) document(n *yaml.Node, at path) {
 	var doc document
@@ -75,11 +127,20 @@ func (d *decoder) rules(n *yaml.Node, at path, doc *document) {
 		if id := ruleID(n); id != "" {
 			at = path{rule: id}
 		}
-		r := &Rule{Enabled: true, file: d.file, line: n.Line, column: n.Column}
+		r := &Rule{
+			Enforce: 100, IPv6Prefix: defaultIPv6Prefix, Enabled: true, cost: 1,
+			file: d.file, line: n.Line, column: n.Column,
+		}
 		before := d.problems.total
-		fields(d, n, at, ruleFields, r)
+		if isUnlimited(n) {
+			fields(d, n, at, unlimitedFields, r)
+		} else {
+			fields(d, n, at, ruleFields, r)
+		}
 		if d.problems.total == before {
 			d.matchable(n, at, r)
+			d.addressed(n, at, r)
+			d.raisable(n, at, r)
 		}
 		doc.rules = append(doc.rules, r)
 	})
@@ -87,12 +148,26 @@ func (d *decoder) rules(n *yaml.Node, at path, doc *document) {
 
 // ruleID looks ahead for what messages call the rule n.
 func ruleID(n *yaml.Node) string {
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Value == "id" && n.Kind == yaml.MappingNode && n.Content[i+1].Kind == yaml.ScalarNode {
-			return n.Content[i+1].Value
-		}
+	if id := scalarOf(n, "id"); id != nil {
+		return id.Value
 	}
 	return ""
+}
+
+// isUnlimited looks ahead for which fields the rule n may have.
+func isUnlimited(n *yaml.Node) bool {
+	u := scalarOf(n, "unlimited")
+	return u != nil && u.Tag == "!!bool" && u.Value == "true"
+}
+
+// scalarOf returns the scalar of a key in a mapping, or nil.
+func scalarOf(n *yaml.Node, key string) *yaml.Node {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key && n.Kind == yaml.MappingNode && n.Content[i+1].Kind == yaml.ScalarNode {
+			return n.Content[i+1]
+		}
+	}
+	return nil
 }
 
 // matchable refuses a rule that no request can match.
@@ -101,6 +176,24 @@ func (d *decoder) matchable(n *yaml.Node, at path, r *Rule) {
 		wanted := func(set []string) bool { return slices.Contains(set, c.Attribute) }
 		if c.Absent && slices.ContainsFunc(r.Per, wanted) {
 			d.problem(n, at.key("per"), "has %s, which when wants absent; no request would match", quote(c.Attribute))
+		}
+	}
+}
+
+// addressed refuses a length of addresses that no counter is told apart by.
+func (d *decoder) addressed(n *yaml.Node, at path, r *Rule) {
+	hasIP := func(set []string) bool { return slices.Contains(set, IPAttribute) }
+	if r.IPv6Prefix != defaultIPv6Prefix && !slices.ContainsFunc(r.Per, hasIP) {
+		d.problem(n, at.key("ipv6_prefix"), "is for rules with %s in per, which this one has not", quote(IPAttribute))
+	}
+}
+
+// raisable refuses a mode that takes a limit out of its bounds.
+func (d *decoder) raisable(n *yaml.Node, at path, r *Rule) {
+	for i, l := range r.Limits {
+		raised, above := raise(l, r.Mode.Percent)
+		if err := raised.Validate(); err != nil {
+			d.problem(n, at.key("mode"), "lets %d through above limits[%d], but %v", above, i, err)
 		}
 	}
 }
@@ -189,7 +282,11 @@ func (d *decoder) condition(n *yaml.Node, at path, attribute string) Condition {
 }
 
 func (d *decoder) pattern(n *yaml.Node, at path, s string, c *Condition) {
-	p, err := parsePattern(s, &d.regexpBudget)
+	parse := parsePattern
+	if c.Attribute == IPAttribute {
+		parse = parseIPPattern
+	}
+	p, err := parse(s, &d.regexpBudget)
 	if err != nil {
 		d.problem(n, at, "%s %v", quote(s), err)
 		return
@@ -214,7 +311,7 @@ func (d *decoder) limits(n *yaml.Node, at path, r *Rule) {
 		if err := l.Validate(); err != nil {
 			d.problem(n, at, "%v", err)
 		}
-		same := func(other algorithms.Limit) bool { return compareLimits(l, other) == 0 }
+		same := func(other algorithms.Limit) bool { return salt(l) == salt(other) }
 		if slices.ContainsFunc(r.Limits, same) {
 			d.problem(n, at, "is a second limit of %s over %s; keep one", l.Algorithm, formatWindow(time.Duration(l.Window)))
 		}
@@ -234,16 +331,61 @@ func (d *decoder) window(n *yaml.Node, at path, l *algorithms.Limit) {
 }
 
 func (d *decoder) algorithm(n *yaml.Node, at path, l *algorithms.Limit) {
-	name, ok := d.text(n, at)
-	if !ok {
+	l.Algorithm, _ = algorithms.Parse(d.choice(n, at, "an algorithm", algorithms.Names()))
+}
+
+func (d *decoder) onFailure(n *yaml.Node, at path, r *Rule) {
+	name := d.choice(n, at, "a failure policy", failurePolicies)
+	r.OnFailure = FailurePolicy(max(0, slices.Index(failurePolicies, name)))
+}
+
+func (d *decoder) replaces(n *yaml.Node, at path, r *Rule) {
+	d.names(n, at, 1, maxReplaces, func(n *yaml.Node, at path, id string) {
+		r.Replaces = append(r.Replaces, id)
+		d.refer(n, at, r, id, false)
+	})
+	slices.Sort(r.Replaces)
+}
+
+func (d *decoder) mode(n *yaml.Node, at path, r *Rule) {
+	const forms = "write hard, {soft: {over: 10%}} or {elastic: {parent: org, up_to: 150%}}"
+	if !d.plain(n, at) || n.Kind == yaml.ScalarNode && n.Value == "hard" {
 		return
 	}
-	if l.Algorithm, ok = algorithms.Parse(name); ok {
+	if n.Kind != yaml.MappingNode {
+		d.problem(n, at, "%s is not a mode; %s", quote(n.Value), forms)
 		return
 	}
-	hint := ""
-	if near := nearest(name, algorithms.Names()); near != "" {
-		hint = fmt.Sprintf("; did you mean %s?", quote(near))
+	fields(d, n, at, modeFields, r)
+	if len(n.Content) == 0 || r.Mode.Kind == Soft|Elastic {
+		d.problem(n, at, "has %d modes, not 1; %s", len(n.Content)/2, forms)
 	}
-	d.problem(n, at, "%s is not an algorithm; known are %s%s", quote(name), strings.Join(algorithms.Names(), ", "), hint)
+}
+
+// percent reads a whole number of percents from least to most.
+func (d *decoder) percent(n *yaml.Node, at path, least, most int64) int64 {
+	if !d.is(n, yaml.ScalarNode, at, "a percentage") {
+		return 0
+	}
+	digits, sign := strings.CutSuffix(n.Value, "%")
+	percent, err := strconv.ParseInt(digits, 10, 64)
+	switch {
+	case !sign || !isWhole(digits):
+		d.problem(n, at, "%s is not a percentage; write a whole number and a sign, such as %d%%", quote(n.Value), least+9)
+	case err != nil || percent < least || percent > most:
+		d.problem(n, at, "%s is not between %d%% and %d%%", quote(n.Value), least, most)
+	}
+	return percent
+}
+
+// cost reads a number, or the name of the attribute that has it.
+func (d *decoder) cost(n *yaml.Node, at path, r *Rule) {
+	if n.Kind == yaml.ScalarNode && n.Tag == "!!str" && !isWhole(n.Value) {
+		if s, ok := d.text(n, at); ok {
+			d.attribute(n, at, s)
+			r.costAttribute = s
+		}
+		return
+	}
+	r.cost = d.whole(n, at, 0, algorithms.MaxCost)
 }

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 
 	"github.com/weirlimit/weir/ring"
@@ -12,18 +13,24 @@ import (
 type index struct {
 	attributes map[string]*attributeIndex
 	always     []*subject // those that ask for no attribute
+	ip         bool       // a rule looks at the attribute ip
+	linked     bool       // what a rule does depends on which others match
 }
 
 // attributeIndex holds the subjects that are filed under one attribute.
 type attributeIndex struct {
 	exact    map[string][]*subject
 	prefixes prefixTree
+	blocks   blockIndex
 	present  []*subject // whatever the value is
 }
 
 func (a *attributeIndex) appendMatches(buf []Match, h ring.Hasher, req *Request, value string) []Match {
 	buf = appendMatches(buf, a.exact[value], h, req)
 	buf = appendMatches(buf, a.present, h, req)
+	for b := a.blocks.find(req.addr); b != nil; b = b.outer {
+		buf = appendMatches(buf, b.subjects, h, req)
+	}
 	for t, rest := &a.prefixes, value; t != nil; t, rest = t.next(rest) {
 		buf = appendMatches(buf, t.subjects, h, req)
 	}
@@ -37,7 +44,10 @@ func newIndex(rules []*Rule) *index {
 		for i := range r.subjects {
 			subjects = append(subjects, &r.subjects[i])
 		}
+		ix.ip = ix.ip || r.looksAtIP()
+		ix.linked = ix.linked || r.Unlimited || len(r.replaces) > 0 || r.parent != nil
 	}
+	blocks := make(map[netip.Prefix][]*subject) // of the attribute ip
 	uses := countUses(subjects)
 	for _, s := range subjects {
 		p, ok := bestPlace(s, uses)
@@ -56,11 +66,22 @@ func newIndex(rules []*Rule) *index {
 		for _, prefix := range p.prefixes {
 			a.prefixes.insert(prefix, s)
 		}
-		if len(p.exact)+len(p.prefixes) == 0 {
+		for _, b := range p.blocks {
+			blocks[b] = append(blocks[b], s)
+		}
+		if p.any() {
 			a.present = append(a.present, s)
 		}
 	}
+	if len(blocks) > 0 {
+		ix.attributes[IPAttribute].blocks = newBlockIndex(blocks)
+	}
 	return ix
+}
+
+func (r *Rule) looksAtIP() bool {
+	return slices.ContainsFunc(r.When, func(c Condition) bool { return c.Attribute == IPAttribute }) ||
+		slices.ContainsFunc(r.Per, func(set []string) bool { return slices.Contains(set, IPAttribute) })
 }
 
 // place is where a subject can be filed: under values of an attribute, or under its
@@ -68,7 +89,11 @@ func newIndex(rules []*Rule) *index {
 type place struct {
 	attribute       string
 	exact, prefixes []string
+	blocks          []netip.Prefix
 }
+
+// any says whether p is the mere presence of the attribute.
+func (p place) any() bool { return len(p.exact)+len(p.prefixes)+len(p.blocks) == 0 }
 
 // use is one value or prefix of an attribute, or its presence.
 type use struct {
@@ -83,7 +108,10 @@ func (p place) uses(yield func(use)) {
 	for _, v := range p.prefixes {
 		yield(use{p.attribute, v, kindPrefix})
 	}
-	if len(p.exact)+len(p.prefixes) == 0 {
+	for _, b := range p.blocks {
+		yield(use{p.attribute, b.String(), kindBlock})
+	}
+	if p.any() {
 		yield(use{p.attribute, "", kindAny})
 	}
 }
@@ -94,10 +122,10 @@ func places(s *subject) []place {
 	for _, c := range s.rule.When {
 		switch {
 		case c.Absent:
-		case c.any || len(c.regexps) > 0:
+		case c.any, len(c.regexps) > 0, len(c.prefixes) > 0 && len(c.blocks) > 0: // both could hold
 			ps = append(ps, place{attribute: c.Attribute})
 		default:
-			ps = append(ps, place{c.Attribute, c.exact, c.prefixes})
+			ps = append(ps, place{c.Attribute, c.exact, c.prefixes, c.blocks})
 		}
 	}
 	for _, attribute := range s.per {
@@ -143,9 +171,9 @@ func (p place) crowd(uses map[use]int) int {
 // width ranks places by how much of the attribute's values they take in.
 func (p place) width() int {
 	switch {
-	case len(p.exact)+len(p.prefixes) == 0:
+	case p.any():
 		return 2
-	case len(p.prefixes) > 0:
+	case len(p.prefixes)+len(p.blocks) > 0:
 		return 1
 	}
 	return 0

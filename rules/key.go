@@ -2,6 +2,8 @@ package rules
 
 import (
 	"encoding/binary"
+	"net/netip"
+	"slices"
 
 	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/ring"
@@ -31,17 +33,19 @@ func (r *Rule) prepare(order int) {
 	r.order = order
 	r.name = appendText(appendText(nil, r.Domain), r.ID)
 	if len(r.Per) == 0 {
-		r.subjects = []subject{{rule: r}}
+		r.subjects = []subject{{rule: r, ip: -1}}
 	}
 	for i, set := range r.Per {
-		s := subject{rule: r, index: i, per: set}
+		s := subject{rule: r, index: i, per: set, ip: slices.Index(set, IPAttribute)}
 		for _, attribute := range set {
 			s.names = append(s.names, appendText(nil, attribute))
 		}
 		r.subjects = append(r.subjects, s)
 	}
 	for _, l := range r.Limits {
-		r.salts = append(r.salts, salt(l))
+		held, above := raise(l, r.Mode.Percent)
+		r.counters = append(r.counters, counter{salt(l), above, held})
+		r.blocks = r.blocks || l.Limit == 0
 	}
 }
 
@@ -56,7 +60,7 @@ const (
 // if req lacks an attribute of the set.
 func (s *subject) key(h ring.Hasher, req *Request) (ring.Key, bool) {
 	var values [maxPer]string
-	size := len(s.rule.name)
+	size := len(s.rule.name) + maxIPText // more than an address has grown by
 	for i, attribute := range s.per {
 		v, ok := req.value(attribute)
 		if !ok {
@@ -66,26 +70,39 @@ func (s *subject) key(h ring.Hasher, req *Request) (ring.Key, bool) {
 		size += len(s.names[i]) + binary.MaxVarintLen64 + len(v)
 	}
 	if size > smallName {
-		return s.longKey(h, values[:len(s.per)]), true
+		return s.longKey(h, req.addr, values[:len(s.per)]), true
 	}
 	var buf [smallName]byte
-	return h.Key(s.appendName(buf[:0], values[:len(s.per)])), true
+	return h.Key(s.appendName(buf[:0], req.addr, values[:len(s.per)])), true
 }
 
 // longKey is apart so that only long names pay for the large buffer.
 //
 //go:noinline
-func (s *subject) longKey(h ring.Hasher, values []string) ring.Key {
+func (s *subject) longKey(h ring.Hasher, addr netip.Addr, values []string) ring.Key {
 	var buf [largeName]byte
-	return h.Key(s.appendName(buf[:0], values))
+	return h.Key(s.appendName(buf[:0], addr, values))
 }
 
-// appendName appends the name of the counter that values choose, in the set's order.
-func (s *subject) appendName(name []byte, values []string) []byte {
+// appendName appends the name of the counter that values choose, in the set's
+// order. addr is what the value of the attribute ip says, if that is an address.
+func (s *subject) appendName(name []byte, addr netip.Addr, values []string) []byte {
 	name = append(name, s.rule.name...)
 	for i, v := range values {
 		name = append(name, s.names[i]...)
-		name = appendText(name, v)
+		if i == s.ip && addr.Is6() {
+			name = appendIP(name, addr, s.rule.IPv6Prefix)
+		} else {
+			name = appendText(name, v)
+		}
 	}
 	return name
+}
+
+// enforced says whether a denial by the counters that share key denies, for a
+// percentage of them: those of the lowest shares, so that a higher percentage only
+// adds some. The high half of Lo is even, and known to no caller.
+func enforced(key ring.Key, percent int64) bool {
+	share := key.Lo >> 32 * 100 >> 32
+	return int64(share) < percent
 }

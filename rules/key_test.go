@@ -3,6 +3,7 @@ package rules
 import (
 	"bytes"
 	"encoding/binary"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -38,20 +39,37 @@ func readName(name []byte) (texts []string, ok bool) {
 }
 
 func FuzzKey(f *testing.F) {
-	f.Add("shop", "posts-per-user", "user", "alice", "ip", "10.0.0.1")
-	f.Add("shop", "posts-per", "useruser", "alice", "", "")
-	f.Add("a", "b", "", "", "", "")
-	f.Add("a", "b", "c\x01d", "\x00", "e", strings.Repeat("x", 300))
-	f.Fuzz(func(t *testing.T, domain, id, a, v, b, w string) {
-		for _, want := range [][]string{{domain, id}, {domain, id, a, v}, {domain, id, a, v, b, w}} {
-			var per, values []string
-			for i := 2; i < len(want); i += 2 {
-				per, values = append(per, want[i]), append(values, want[i+1])
+	f.Add("shop", "posts-per-user", "user", "alice", "ip", "10.0.0.1", 64)
+	f.Add("shop", "posts-per", "useruser", "alice", "", "", 64)
+	f.Add("a", "b", "", "", "", "", 1)
+	f.Add("a", "b", "c\x01d", "\x00", "e", strings.Repeat("x", 300), 128)
+	f.Add("a", "b", "ip", "[2001:DB8::1%eth0]:80", "e", "", 56)
+	f.Fuzz(func(t *testing.T, domain, id, a, v, b, w string, bits int) {
+		rule := &Rule{Domain: domain, ID: id, Per: [][]string{{a}, {b}, {a, b}}, IPv6Prefix: 1 + bits&127}
+		rule.prepare(0)
+		values := map[string]string{a: v, b: w}
+		for i, s := range rule.subjects {
+			want := []string{domain, id}
+			var addr netip.Addr
+			var given []string
+			for _, attribute := range rule.Per[i] {
+				value := values[attribute]
+				given = append(given, value)
+				if parsed, ok := parseIP(value); ok && attribute == "ip" {
+					addr = parsed
+					if parsed.Is6() {
+						value = netip.PrefixFrom(parsed, rule.IPv6Prefix).Masked().String()
+					}
+				}
+				want = append(want, attribute, value)
 			}
-			name := subjectOf(domain, id, per...).appendName(nil, values)
+			name := s.appendName(nil, addr, given)
 			if got, ok := readName(name); !ok || !slices.Equal(got, want) {
 				t.Fatalf("%q reads back as %q, %t", want, got, ok)
 			}
+		}
+		if _, err := netip.ParseAddr(v); err == nil && !ValidIP(v) && !strings.Contains(v, "%") {
+			t.Fatalf("%q is an address", v)
 		}
 	})
 }
@@ -67,7 +85,7 @@ func TestNamesDiffer(t *testing.T) {
 		for i := 2; i < len(s); i += 2 {
 			per, values = append(per, s[i]), append(values, s[i+1])
 		}
-		return subjectOf(s[0], s[1], per...).appendName(nil, values)
+		return subjectOf(s[0], s[1], per...).appendName(nil, netip.Addr{}, values)
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := list.Draw(t, "a"), list.Draw(t, "b")
@@ -82,6 +100,9 @@ func keys(t *testing.T, rule string, attributes ...string) map[algorithms.Limit]
 	t.Helper()
 	got := make(map[algorithms.Limit]ring.Key)
 	for _, m := range parse(t, oneRule(rule)).Match(testHasher, request("d", attributes...), nil) {
+		if set := m.Rule.Per; len(set) > 1 && !slices.Equal(set[m.Per], []string{"ip", "user"}) {
+			continue
+		}
 		l := m.Rule.Limits[m.Limit]
 		l.Limit = 0
 		got[l] = m.Key
@@ -100,6 +121,11 @@ func TestKeyKeeps(t *testing.T) {
 		{"limits in another order", `{id: r, per: [user, ip], limits: [{limit: 5, window: 1m}, {limit: 1, window: 1s}]}`},
 		{"a window written otherwise", `{id: r, per: [user, ip], limits: [{limit: 1, window: 1000ms}, {limit: 5, window: 60s}]}`},
 		{"per in another order", `{id: r, per: [ip, user], limits: [{limit: 1, window: 1s}, {limit: 5, window: 1m}]}`},
+		{"several sets", `{id: r, per: [[a], [user, ip], [x]], limits: [{limit: 1, window: 1s}, {limit: 5, window: 1m}]}`},
+		{"sets in another order", `{id: r, per: [[ip, user], [z]], limits: [{limit: 1, window: 1s}, {limit: 5, window: 1m}]}`},
+		{"a mode", `{id: r, per: [user, ip], limits: [{limit: 1, window: 1s}, {limit: 5, window: 1m}], mode: {soft: {over: 100%}}}`},
+		{"another cost", `{id: r, per: [user, ip], limits: [{limit: 1, window: 1s}, {limit: 5, window: 1m}], cost: 5}`},
+		{"a roll-out", `{id: r, per: [user, ip], limits: [{limit: 1, window: 1s}, {limit: 5, window: 1m}], enforce: 0}`},
 		{"another condition", `{id: r, when: {user: u*}, per: [user, ip], limits: [{limit: 1, window: 1s}, {limit: 5, window: 1m}]}`},
 	} {
 		got := keys(t, c.rule, "ip=i", "x=y", "user=u")
@@ -156,7 +182,7 @@ func TestKeyGolden(t *testing.T) {
 	if got, want := salt(l), uint64(0x8c747b90584d290f); got != want {
 		t.Errorf("salt is %#x, want %#x", got, want)
 	}
-	if got, want := subjectOf("d", "r", "user").appendName(nil, []string{"alice"}), "\x01d\x01r\x04user\x05alice"; string(got) != want {
+	if got, want := subjectOf("d", "r", "user").appendName(nil, netip.Addr{}, []string{"alice"}), "\x01d\x01r\x04user\x05alice"; string(got) != want {
 		t.Errorf("name is %q, want %q", got, want)
 	}
 	if got, want := keys(t, rule, "user=alice")[l], (ring.Key{Hi: 0x9fc74a95a80c4016, Lo: 0xdcfec16d510eeb2}); got != want {

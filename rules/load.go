@@ -38,6 +38,7 @@ type loader struct {
 	problems     problems
 	rules        []*Rule
 	byName       map[ruleName]*Rule
+	references   []reference
 	regexpBudget int      // bytes left; negative if used up
 	domains      []string // of the documents
 }
@@ -66,6 +67,7 @@ func (l *loader) files(sources []source) {
 
 // set returns the Set of all rules if there was no problem.
 func (l *loader) set() (*Set, error) {
+	l.link()
 	if err := l.problems.err(); err != nil {
 		return nil, err
 	}

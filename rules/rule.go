@@ -3,6 +3,7 @@ package rules
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
@@ -22,10 +23,28 @@ type Rule struct {
 	// per set that a request has all attributes of, and the rule matches if there is
 	// one. None means counters that all requests share. All sorted.
 	Per [][]string
-	// Limits must all have room. At least one; no two of one algorithm and window.
+	// Limits must all have room. At least one, and no two that would share a counter;
+	// none if Unlimited.
 	Limits []algorithms.Limit
+	// Unlimited exempts the requests that match from all rules of the domain but
+	// those that block, or from Replaces alone if there are any.
+	Unlimited bool
+	// Replaces are the ids of rules of the domain that do not apply to a request which
+	// this one matches, sorted.
+	Replaces []string
+	// OnFailure says what happens if nobody can decide.
+	OnFailure FailurePolicy
+	// Enforce is the percentage of counters whose denials deny, 0 to 100.
+	Enforce int64
+	// Mode says what happens above the limits.
+	Mode Mode
+	// IPv6Prefix is how many bits of an IPv6 address tell counters apart.
+	IPv6Prefix int
 	// Enabled is false for a rule that never matches.
 	Enabled bool
+
+	cost          int64  // per token asked for, or if
+	costAttribute string // is not empty, the value of that
 
 	line, column int    // where it begins
 	file         string // and in which file
@@ -35,7 +54,13 @@ type Rule struct {
 	order    int       // rank in the Set
 	name     []byte    // encoding of domain and id
 	subjects []subject // one per set of Per, or one of no attributes
-	salts    []uint64  // by index in Limits
+	counters []counter // by index in Limits
+	blocks   bool      // a limit is 0
+
+	// Set by link:
+
+	replaces []*Rule // Replaces
+	parent   *Rule   // Mode.Parent
 }
 
 // subject is a Rule with one set of its Per: what has counters of its own.
@@ -44,6 +69,14 @@ type subject struct {
 	index int      // in Per
 	per   []string // the set
 	names [][]byte // encodings of per
+	ip    int      // index of the attribute ip in per, or -1
+}
+
+// counter is what Match needs of one limit.
+type counter struct {
+	salt  uint64
+	above int64            // tokens that Mode lets through above the limit
+	held  algorithms.Limit // the limit with them
 }
 
 // Condition is what a rule asks of one attribute.
@@ -51,16 +84,18 @@ type Condition struct {
 	// Attribute names the attribute.
 	Attribute string
 	// AnyOf are the values that fit, as a rules file writes them: exact, "*",
-	// "prefix*" or "re:expression". Empty if Absent.
+	// "prefix*" or "re:expression"; for the attribute ip also blocks of addresses.
+	// Empty if Absent.
 	AnyOf []string
 	// Absent asks that there is no such attribute.
 	Absent bool
 
-	// AnyOf compiled. No value fits more than one of exact and prefixes, which the
-	// index relies on: a rule is found at most once.
+	// AnyOf compiled. No value fits more than one of exact and prefixes, nor of exact
+	// and blocks, which the index relies on: a subject is found at most once.
 	any      bool
-	exact    []string // sorted
-	prefixes []string // sorted; none begins with another
+	exact    []string       // sorted
+	prefixes []string       // sorted; none begins with another
+	blocks   []netip.Prefix // sorted; none overlaps another
 	regexps  []*regexp.Regexp
 }
 
@@ -72,7 +107,7 @@ func (r *Rule) place() string {
 	return fmt.Sprintf(", at %s:%d", r.file, r.line)
 }
 
-// holds says whether c is met by a value, or by the lack of one.
+// holds says whether c is met by a value, or by the lack of one, blocks aside.
 func (c *Condition) holds(value string, present bool) bool {
 	if !present || c.Absent {
 		return present != c.Absent
@@ -97,6 +132,20 @@ func (c *Condition) holds(value string, present bool) bool {
 	return false
 }
 
+// covers says whether an address lies in one of c's blocks. The zero address lies
+// in none.
+func (c *Condition) covers(addr netip.Addr) bool {
+	return len(c.blocks) > 0 && inBlocks(c.blocks, addr)
+}
+
+func (c *Condition) coversText(value string) bool {
+	if len(c.blocks) == 0 {
+		return false
+	}
+	addr, err := netip.ParseAddr(value)
+	return err == nil && c.covers(addr)
+}
+
 // hasPrefixIn says whether value begins with one of sorted, none of which begins
 // with another.
 func hasPrefixIn(sorted []string, value string) bool {
@@ -104,6 +153,14 @@ func hasPrefixIn(sorted []string, value string) bool {
 	// What value begins with is not after it, and whatever lies between the two
 	// begins with it as well, so it is the last one before.
 	return found || i > 0 && strings.HasPrefix(value, sorted[i-1])
+}
+
+// inBlocks says whether addr lies in one of sorted, none of which overlaps another.
+func inBlocks(sorted []netip.Prefix, addr netip.Addr) bool {
+	i, found := slices.BinarySearchFunc(sorted, addr, func(b netip.Prefix, addr netip.Addr) int {
+		return b.Addr().Compare(addr)
+	})
+	return found || i > 0 && sorted[i-1].Contains(addr)
 }
 
 // add takes in one more value that fits.
@@ -118,22 +175,35 @@ func (c *Condition) add(p pattern) {
 		c.prefixes = append(c.prefixes, p.text)
 	case kindRegexp:
 		c.regexps = append(c.regexps, p.regexp)
+	case kindBlock:
+		c.blocks = append(c.blocks, p.block)
 	}
 }
 
-// normalize sorts, and drops what a prefix covers already.
+// normalize sorts, and drops what stands there twice or is covered already.
 func (c *Condition) normalize() {
 	slices.Sort(c.AnyOf)
+	c.AnyOf = slices.Compact(c.AnyOf)
 	slices.Sort(c.prefixes)
-	kept := c.prefixes[:0]
-	for _, p := range c.prefixes {
-		if len(kept) == 0 || !strings.HasPrefix(p, kept[len(kept)-1]) {
-			kept = append(kept, p)
+	c.prefixes = withoutCovered(c.prefixes, func(last, p string) bool { return strings.HasPrefix(p, last) })
+	slices.SortFunc(c.blocks, netip.Prefix.Compare)
+	c.blocks = withoutCovered(c.blocks, netip.Prefix.Overlaps)
+	c.exact = slices.DeleteFunc(c.exact, func(v string) bool {
+		return hasPrefixIn(c.prefixes, v) || c.coversText(v)
+	})
+	slices.Sort(c.exact)
+	c.exact = slices.Compact(c.exact)
+}
+
+// withoutCovered leaves out of sorted what the last one kept covers.
+func withoutCovered[T any](sorted []T, covers func(last, next T) bool) []T {
+	kept := sorted[:0]
+	for _, next := range sorted {
+		if len(kept) == 0 || !covers(kept[len(kept)-1], next) {
+			kept = append(kept, next)
 		}
 	}
-	c.prefixes = kept
-	c.exact = slices.DeleteFunc(c.exact, func(v string) bool { return hasPrefixIn(kept, v) })
-	slices.Sort(c.exact)
+	return kept
 }
 
 // compareConditions puts expressions last: they cost most.
@@ -142,9 +212,4 @@ func compareConditions(a, b Condition) int {
 		cmp.Compare(min(len(a.regexps), 1), min(len(b.regexps), 1)),
 		cmp.Compare(a.Attribute, b.Attribute),
 	)
-}
-
-// compareLimits orders what no rule may hold twice.
-func compareLimits(a, b algorithms.Limit) int {
-	return cmp.Or(cmp.Compare(a.Algorithm, b.Algorithm), cmp.Compare(a.Window, b.Window))
 }

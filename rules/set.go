@@ -3,8 +3,10 @@ package rules
 import (
 	"cmp"
 	"iter"
+	"net/netip"
 	"slices"
 
+	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/ring"
 )
 
@@ -18,6 +20,8 @@ type Request struct {
 	// Attributes may stand in any order. No key may stand twice. At most 16, and
 	// values of at most 256 bytes, keep Match from allocating; more work as well.
 	Attributes []Attribute
+
+	addr netip.Addr // what the attribute ip says, if it is canonical already
 }
 
 func (r *Request) value(key string) (string, bool) {
@@ -46,6 +50,18 @@ type Match struct {
 	Key ring.Key
 }
 
+// Held returns the limit that the counter is held against: with what is above. It
+// is zero if the rule is unlimited.
+func (m *Match) Held() algorithms.Limit {
+	switch {
+	case m.Limit < 0:
+		return algorithms.Limit{}
+	case m.Above > 0:
+		return m.Rule.counters[m.Limit].held
+	}
+	return m.Rule.Limits[m.Limit]
+}
+
 // Set is an immutable set of rules, safe for concurrent use. The zero value has
 // no rules.
 type Set struct {
@@ -70,7 +86,8 @@ func newSet(rules []*Rule) *Set {
 	return s
 }
 
-// Match appends to buf every limit that applies to req, in the order of the files,
+// Match appends to buf every limit that applies to req, or one Match if a rule
+// exempts it from all, in the order of the files,
 // of Rule.Per and of Rule.Limits, and returns the extended slice. It neither
 // keeps req or buf nor allocates while buf has room.
 //
@@ -81,6 +98,14 @@ func (s *Set) Match(h ring.Hasher, req *Request, buf []Match) []Match {
 	if ix == nil {
 		return buf
 	}
+	if ix.ip {
+		return ix.matchIP(h, req, buf)
+	}
+	return ix.match(h, req, buf)
+}
+
+// match is Match within a domain. An address in req is canonical.
+func (ix *index) match(h ring.Hasher, req *Request, buf []Match) []Match {
 	start := len(buf)
 	buf = appendMatches(buf, ix.always, h, req)
 	for i := range req.Attributes {
@@ -89,6 +114,9 @@ func (s *Set) Match(h ring.Hasher, req *Request, buf []Match) []Match {
 		}
 	}
 	inFileOrder(buf[start:])
+	if ix.linked {
+		buf = settle(buf, start)
+	}
 	return buf
 }
 
@@ -99,16 +127,26 @@ next:
 		r := s.rule
 		for i := range r.When {
 			c := &r.When[i]
-			if value, present := req.value(c.Attribute); !c.holds(value, present) {
+			if value, present := req.value(c.Attribute); !c.holds(value, present) && !c.covers(req.addr) {
 				continue next
 			}
+		}
+		if r.Unlimited {
+			buf = append(buf, Match{Rule: r, Limit: unlimited})
+			continue
 		}
 		key, ok := s.key(h, req)
 		if !ok {
 			continue
 		}
-		for i, salt := range r.salts {
-			buf = append(buf, Match{Rule: r, Limit: i, Per: s.index, Key: key.With(salt)})
+		shadow := r.Enforce < 100 && !enforced(key, r.Enforce)
+		for i := range r.counters {
+			c := &r.counters[i]
+			m := Match{Rule: r, Limit: i, Per: s.index, Shadow: shadow, Key: key.With(c.salt)}
+			if r.Mode.Kind == Soft {
+				m.Above = c.above
+			}
+			buf = append(buf, m)
 		}
 	}
 	return buf

@@ -158,7 +158,11 @@ func spec(id string, limit int64) Spec {
 func briefState(s *State) string {
 	parts := []string{fmt.Sprint(s.Revision)}
 	for r := range s.Set.Rules() {
-		parts = append(parts, fmt.Sprintf("%s/%s=%d@%d", r.Domain, r.ID, r.Limits[0].Limit, s.RuleRevision(r.Domain, r.ID)))
+		var limit int64 // of an unlimited rule
+		if len(r.Limits) > 0 {
+			limit = r.Limits[0].Limit
+		}
+		parts = append(parts, fmt.Sprintf("%s/%s=%d@%d", r.Domain, r.ID, limit, s.RuleRevision(r.Domain, r.ID)))
 	}
 	return strings.Join(parts, " ")
 }

@@ -1,0 +1,129 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"unsafe"
+
+	"github.com/weirlimit/weir/ring"
+)
+
+// IPAttribute is the attribute whose values are addresses: conditions and
+// counters see them in one form, however they are written.
+const IPAttribute = "ip"
+
+// defaultIPv6Prefix is what one customer has at least: whoever has a /64 has 2^64
+// addresses.
+const defaultIPv6Prefix = 64
+
+// maxIPText is more than the longest text of an address, or of a block.
+const maxIPText = 64
+
+// ValidIP says whether value is an IP address, maybe with a port, in brackets, or
+// with a zone.
+func ValidIP(value string) bool {
+	_, ok := parseIP(value)
+	return ok
+}
+
+// parseIP reads an address without its port, brackets and zone. IPv4 that is
+// mapped into IPv6 is IPv4. It allocates only for what looks like an address and
+// is none.
+func parseIP(value string) (netip.Addr, bool) {
+	host, ok := cutPort(value)
+	if !ok {
+		return netip.Addr{}, false
+	}
+	host, _, zoned := strings.Cut(host, "%")
+	if strings.Trim(host, "0123456789abcdefABCDEF:.") != "" {
+		return netip.Addr{}, false
+	}
+	addr, err := netip.ParseAddr(host)
+	if err != nil || zoned && addr.Is4() {
+		return netip.Addr{}, false
+	}
+	return addr.Unmap(), true
+}
+
+// cutPort takes brackets and port off an address. It is false if what follows the
+// address is no port.
+func cutPort(value string) (host string, ok bool) {
+	var port string
+	hasPort := false
+	if inside, bracketed := strings.CutPrefix(value, "["); bracketed {
+		if host, port, ok = strings.Cut(inside, "]"); !ok || port == "" {
+			return host, ok
+		}
+		port, hasPort = strings.CutPrefix(port, ":")
+		ok = hasPort
+	} else if host, port, hasPort = strings.Cut(value, ":"); !hasPort || strings.Contains(port, ":") {
+		return value, true // IPv6 has more than one colon
+	} else {
+		ok = true
+	}
+	return host, ok && port != "" && len(port) <= 5 && strings.Trim(port, "0123456789") == ""
+}
+
+// parseIPPattern is parsePattern for conditions on addresses.
+func parseIPPattern(s string, budget *int) (pattern, error) {
+	p, err := parsePattern(s, budget)
+	if err != nil || p.kind != kindExact {
+		return p, err
+	}
+	if strings.Contains(s, "/") {
+		return parseBlock(s)
+	}
+	if addr, ok := parseIP(s); ok {
+		p.text = addr.String()
+	}
+	return p, nil
+}
+
+func parseBlock(s string) (pattern, error) {
+	block, err := netip.ParsePrefix(s)
+	switch {
+	case err != nil:
+		return pattern{}, errors.New("is not a block of addresses; write one such as 10.0.0.0/8 or 2001:db8::/32")
+	case block.Addr().Is4In6():
+		return pattern{}, errors.New("holds IPv4 addresses mapped into IPv6, which are taken for IPv4; write it as a block of IPv4")
+	case block != block.Masked():
+		return pattern{}, fmt.Errorf("has an address within the block; write %s", block.Masked())
+	}
+	return pattern{kind: kindBlock, text: block.String(), block: block}, nil
+}
+
+// texts lends memory for one address in its canonical form. (On the stack it would
+// not stay there: regexp's way is too long for the compiler to follow.)
+var texts = sync.Pool{New: func() any { return new([maxIPText]byte) }}
+
+// matchIP is match for a domain whose rules look at addresses: it puts the
+// request's into the canonical form first.
+func (ix *index) matchIP(h ring.Hasher, req *Request, buf []Match) []Match {
+	i := slices.IndexFunc(req.Attributes, func(a Attribute) bool { return a.Key == IPAttribute })
+	if i < 0 {
+		return ix.match(h, req, buf)
+	}
+	addr, ok := parseIP(req.Attributes[i].Value)
+	if !ok {
+		return ix.match(h, req, buf) // such as "unknown": used as it is
+	}
+	var few [maxAttributes]Attribute
+	canonical := Request{Domain: req.Domain, Attributes: append(few[:0], req.Attributes...), addr: addr}
+	memory := texts.Get().(*[maxIPText]byte)
+	defer texts.Put(memory)
+	if text := addr.AppendTo(memory[:0]); string(text) != req.Attributes[i].Value {
+		// Nothing keeps the value beyond this call, so nobody sees memory change.
+		canonical.Attributes[i].Value = unsafe.String(&memory[0], len(text))
+	}
+	return ix.match(h, &canonical, buf)
+}
+
+// appendIP appends the encoding of the block of bits that an IPv6 address lies in.
+func appendIP(name []byte, addr netip.Addr, bits int) []byte {
+	var buf [maxIPText]byte
+	return appendText(name, netip.PrefixFrom(addr, bits).Masked().AppendTo(buf[:0]))
+}
