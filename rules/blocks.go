@@ -55,14 +55,14 @@ func (ix *blockIndex) begin(addr netip.Addr, inner *block) {
 	ix.inner = append(ix.inner, inner)
 }
 
-// find returns the innermost block that addr may lie in, or nil: after the last
-// address of IPv4, a block of IPv4 for some of IPv6, which the conditions refuse.
+// find returns the innermost block that addr lies in, or nil. The zero address lies
+// in none.
 func (ix *blockIndex) find(addr netip.Addr) *block {
 	i, found := slices.BinarySearchFunc(ix.starts, addr, netip.Addr.Compare)
 	if !found {
 		i--
 	}
-	if i < 0 {
+	if i < 0 || ix.inner[i] == nil || ix.inner[i].last.Less(addr) { // IPv6, after the last block of IPv4
 		return nil
 	}
 	return ix.inner[i]

@@ -21,7 +21,7 @@ const (
 	maxLimits     = 8   // per rule
 	maxReplaces   = 64  // per rule
 
-	maxAttributes = 16 // of a request, for Match not to allocate
+	maxAnchor = 31 // of any calendar
 
 	maxOver = 1000 // percent of a limit above it
 	maxUpTo = 1000 // percent of a limit with what is above it

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -92,6 +93,9 @@ func (r *Rule) Spec() Spec {
 	case Elastic:
 		s.Mode = &ModeSpec{Elastic: &ElasticSpec{Parent: r.Mode.Parent, UpTo: formatPercent(100 + r.Mode.Percent)}}
 	}
+	if r.maxDelay != 0 {
+		s.MaxDelay = formatWindow(time.Duration(r.maxDelay))
+	}
 	if r.cost != 1 {
 		s.Cost = strconv.FormatInt(r.cost, 10)
 	} else {
@@ -109,9 +113,28 @@ func (r *Rule) Spec() Spec {
 func formatPercent(percent int64) string { return strconv.FormatInt(percent, 10) + "%" }
 
 func limitSpec(l algorithms.Limit) LimitSpec {
-	s := LimitSpec{Limit: l.Limit, Burst: l.Burst, Window: formatWindow(time.Duration(l.Window))}
+	s := LimitSpec{Limit: l.Limit, Burst: l.Burst, Buckets: l.Buckets}
+	if l.Calendar != nil {
+		s.Calendar = calendarSpec(l.Calendar)
+	} else {
+		s.Window = formatWindow(time.Duration(l.Window))
+	}
 	if l.Algorithm != defaultAlgorithm {
 		s.Algorithm = l.Algorithm.String()
+	}
+	return s
+}
+
+// calendarSpec takes a calendar's text apart: unit, zone, and maybe the anchor.
+func calendarSpec(c *algorithms.Calendar) *CalendarSpec {
+	unit, zone, _ := strings.Cut(c.String(), "/")
+	s := &CalendarSpec{Calendar: unit, Timezone: zone}
+	slash := strings.LastIndexByte(zone, '/')
+	if anchor, err := strconv.ParseInt(zone[slash+1:], 10, 64); err == nil {
+		s.Timezone, s.Anchor = zone[:max(0, slash)], anchor
+	}
+	if s.Timezone == "UTC" {
+		s.Timezone = ""
 	}
 	return s
 }

@@ -34,10 +34,17 @@ rules:
     per: [[ip], [user]]
     limits:
       - {limit: 0, window: 10ms}
+      - {limit: 9, window: {calendar: month, timezone: Europe/Paris, anchor: 15}, algorithm: fixed_window}
+      - {limit: 9, window: {calendar: day}, algorithm: fixed_window}
+      - {limit: 9, window: 1s, buckets: 7, algorithm: sliding_window_buckets}
     on_failure: local
     enforce: 50
     mode: {soft: {over: 10%}}
     cost: 0
+  - id: queue
+    limits:
+      - {limit: 2, window: 1s, algorithm: leaky_bucket}
+    max_delay: 1m30s
   - id: free
     when:
       ip: [10.0.0.0/8, '2001:db8::1']
@@ -145,7 +152,7 @@ func TestDocumentsRoundTrip(t *testing.T) {
 }
 
 func TestSpecIsOwn(t *testing.T) {
-	set := parse(t, everything[:strings.Index(everything, "---")])
+	set := parse(t, everything)
 	before := set.Revision()
 	for r := range set.Rules() {
 		s := r.Spec()
@@ -157,7 +164,12 @@ func TestSpecIsOwn(t *testing.T) {
 		for _, per := range s.Per {
 			per[0] = "changed"
 		}
-		s.Limits[0].Limit = 77
+		for i := range s.Replaces {
+			s.Replaces[i] = "changed"
+		}
+		if s.Enforce != nil {
+			*s.Enforce = 77
+		}
 	}
 	if got := revision(set.rules); got != before {
 		t.Error("a Spec shares memory with its Rule")
@@ -178,6 +190,12 @@ func TestCompileProblems(t *testing.T) {
 		{[]Document{{Domain: "d", Rules: []Spec{{ID: "r", Limits: limits}, {ID: "r", Limits: limits}}}}, `api: rule "r": domain "d" has a rule of this id already`},
 		{[]Document{{Domain: "d", Rules: []Spec{{ID: "r", Limits: []LimitSpec{{Limit: -1, Window: "1s"}}}}}}, `api: rule "r": limits[0].limit: "-1" is not between 0 and 2147483648`},
 		{[]Document{{Domain: "d", Rules: []Spec{{ID: "r", Limits: []LimitSpec{{Limit: 1, Window: "5"}}}}}}, `api: rule "r": limits[0].window: "5" is not a duration; write a number with a unit, such as 10s, 5m, 1h, 1d`},
+		{[]Document{{Domain: "d", Rules: []Spec{{ID: "r", Limits: []LimitSpec{{Limit: 1, Window: "1s", Calendar: &CalendarSpec{Calendar: "day"}}}}}}}, `api: rule "r": limits[0]: key "window" stands here twice`},
+		{[]Document{{Domain: "d", Rules: []Spec{{ID: "r", Limits: limits, Mode: &ModeSpec{}}}}}, `api: rule "r": mode: has 0 modes, not 1; write hard, {soft: {over: 10%}} or {elastic: {parent: org, up_to: 150%}}`},
+		{[]Document{{Domain: "d", Rules: []Spec{{ID: "r", Limits: limits, Cost: "-1"}}}}, `api: rule "r": cost: "-1" is not between 0 and 2147483648`},
+		{[]Document{{Domain: "d", Rules: []Spec{{ID: "r", Limits: limits, IPv6Prefix: -1}}}}, `api: rule "r": ipv6_prefix: "-1" is not between 1 and 128`},
+		{[]Document{{Domain: "d", Rules: []Spec{{ID: "r", Limits: limits, Unlimited: true}}}}, `api: rule "r": limits: is not for an unlimited rule, which counts nothing`},
+		{[]Document{{Domain: "d", Rules: []Spec{{ID: "r", Limits: limits, Replaces: []string{"s"}}}}}, `api: rule "r": replaces[0]: "s" is not a rule of domain "d"`},
 		{[]Document{{Domain: "d", Rules: []Spec{{ID: "r", Limits: []LimitSpec{{Limit: 1}}}}}}, `api: rule "r": limits[0].window: is missing`},
 		{[]Document{{Domain: "d", Rules: []Spec{{ID: "r", Limits: limits, When: map[string]ConditionSpec{"a": {}}}}}}, `api: rule "r": when.a: is empty; write at least 1`},
 		{[]Document{{Domain: "d", Rules: []Spec{{ID: "r", Limits: limits, When: map[string]ConditionSpec{"a": {AnyOf: []string{"x"}, Absent: true}}}}}}, `api: rule "r": when.a[1]: is a mapping, not text`},
@@ -207,7 +225,7 @@ rules:
   - {id: changed, per: [u], limits: [{limit: 1, window: 1s}]}
   - {id: moved, limits: [{limit: 1, window: 1s}]}
 `)
-	new := parse(t, `
+	latest := parse(t, `
 domain: d
 rules:
   - {id: added, limits: [{limit: 2, window: 1s}]}
@@ -217,7 +235,7 @@ rules:
 domain: e
 rules: [{id: moved, limits: [{limit: 1, window: 1s}]}]
 `)
-	c := Diff(old, new)
+	c := Diff(old, latest)
 	names := func(specs []NamedSpec) (list []string) {
 		for _, s := range specs {
 			list = append(list, s.Domain+"/"+s.Spec.ID)
@@ -243,7 +261,7 @@ rules: [{id: moved, limits: [{limit: 1, window: 1s}]}]
 	if same := Diff(old, old); len(same.Added)+len(same.Changed)+len(same.Removed) > 0 || same.Unchanged != 4 {
 		t.Errorf("a set differs from itself: %v", same)
 	}
-	if all := Diff(new, &Set{}); len(all.Removed) != 4 {
+	if all := Diff(latest, &Set{}); len(all.Removed) != 4 {
 		t.Errorf("%d removed", len(all.Removed))
 	}
 }

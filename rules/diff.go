@@ -33,12 +33,12 @@ type Change struct {
 
 // Diff compares rules as Rule.Spec returns them: what was only written otherwise
 // is no change, nor is the order of rules.
-func Diff(old, new *Set) Changes {
+func Diff(before, after *Set) Changes {
 	var c Changes
-	before, after := old.byName(), new.byName()
-	for _, r := range new.rules {
-		was, known := before[ruleName{r.Domain, r.ID}]
-		if !known {
+	old, current := before.byName(), after.byName()
+	for _, r := range after.rules {
+		was := old[ruleName{r.Domain, r.ID}]
+		if was == nil {
 			c.Added = append(c.Added, NamedSpec{r.Domain, r.Spec()})
 			continue
 		}
@@ -49,8 +49,8 @@ func Diff(old, new *Set) Changes {
 		}
 		c.Changed = append(c.Changed, change)
 	}
-	for _, r := range old.rules {
-		if _, kept := after[ruleName{r.Domain, r.ID}]; !kept {
+	for _, r := range before.rules {
+		if current[ruleName{r.Domain, r.ID}] == nil {
 			c.Removed = append(c.Removed, NamedSpec{r.Domain, r.Spec()})
 		}
 	}

@@ -44,6 +44,9 @@ var ruleFields = []field[Rule]{
 	{"on_failure", false, (*decoder).onFailure},
 	{"enforce", false, func(d *decoder, n *yaml.Node, at path, r *Rule) { r.Enforce = d.whole(n, at, 0, 100) }},
 	{"mode", false, (*decoder).mode},
+	{"max_delay", false, func(d *decoder, n *yaml.Node, at path, r *Rule) {
+		r.maxDelay = d.duration(n, at, 0)
+	}},
 	{"cost", false, (*decoder).cost},
 	{"ipv6_prefix", false, func(d *decoder, n *yaml.Node, at path, r *Rule) {
 		r.IPv6Prefix = int(d.whole(n, at, 1, 128))
@@ -58,7 +61,7 @@ var unlimitedFields = func() []field[Rule] {
 	fields := slices.Clone(ruleFields)
 	for i, f := range fields {
 		if slices.Contains(counting, f.name) {
-			fields[i] = field[Rule]{f.name, false, func(d *decoder, n *yaml.Node, at path, r *Rule) {
+			fields[i] = field[Rule]{f.name, false, func(d *decoder, n *yaml.Node, at path, _ *Rule) {
 				d.problem(n, at, "is not for an unlimited rule, which counts nothing")
 			}}
 		}
@@ -74,7 +77,16 @@ var limitFields = []field[algorithms.Limit]{
 	{"burst", false, func(d *decoder, n *yaml.Node, at path, l *algorithms.Limit) {
 		l.Burst = d.whole(n, at, 0, algorithms.MaxLimit)
 	}},
+	{"buckets", false, (*decoder).buckets},
 	{"algorithm", false, (*decoder).algorithm},
+}
+
+var calendarFields = []field[CalendarSpec]{
+	{"calendar", true, func(d *decoder, n *yaml.Node, at path, c *CalendarSpec) { c.Calendar, _ = d.text(n, at) }},
+	{"timezone", false, func(d *decoder, n *yaml.Node, at path, c *CalendarSpec) { c.Timezone, _ = d.text(n, at) }},
+	{"anchor", false, func(d *decoder, n *yaml.Node, at path, c *CalendarSpec) {
+		c.Anchor = d.whole(n, at, 1, maxAnchor)
+	}},
 }
 
 var conditionFields = []field[Condition]{
@@ -140,6 +152,7 @@ func (d *decoder) rules(n *yaml.Node, at path, doc *document) {
 		if d.problems.total == before {
 			d.matchable(n, at, r)
 			d.addressed(n, at, r)
+			d.delay(n, at, r)
 			d.raisable(n, at, r)
 		}
 		doc.rules = append(doc.rules, r)
@@ -148,7 +161,7 @@ func (d *decoder) rules(n *yaml.Node, at path, doc *document) {
 
 // ruleID looks ahead for what messages call the rule n.
 func ruleID(n *yaml.Node) string {
-	if id := scalarOf(n, "id"); id != nil {
+	if id := valueOf(n, "id"); id != nil && id.Kind == yaml.ScalarNode {
 		return id.Value
 	}
 	return ""
@@ -156,26 +169,31 @@ func ruleID(n *yaml.Node) string {
 
 // isUnlimited looks ahead for which fields the rule n may have.
 func isUnlimited(n *yaml.Node) bool {
-	u := scalarOf(n, "unlimited")
+	u := valueOf(n, "unlimited")
 	return u != nil && u.Tag == "!!bool" && u.Value == "true"
 }
 
-// scalarOf returns the scalar of a key in a mapping, or nil.
-func scalarOf(n *yaml.Node, key string) *yaml.Node {
+// valueOf returns the value of a key in a mapping, or nil.
+func valueOf(n *yaml.Node, key string) *yaml.Node {
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Value == key && n.Kind == yaml.MappingNode && n.Content[i+1].Kind == yaml.ScalarNode {
+		if n.Kind == yaml.MappingNode && n.Content[i].Value == key {
 			return n.Content[i+1]
 		}
 	}
 	return nil
 }
 
-// matchable refuses a rule that no request can match.
+// matchable refuses a rule, or a set of its attributes, that no request can match.
 func (d *decoder) matchable(n *yaml.Node, at path, r *Rule) {
-	for _, c := range r.When {
-		wanted := func(set []string) bool { return slices.Contains(set, c.Attribute) }
-		if c.Absent && slices.ContainsFunc(r.Per, wanted) {
-			d.problem(n, at.key("per"), "has %s, which when wants absent; no request would match", quote(c.Attribute))
+	for i, set := range r.Per {
+		field := at.key("per")
+		if len(r.Per) > 1 {
+			field = field.index(i)
+		}
+		for _, c := range r.When {
+			if c.Absent && slices.Contains(set, c.Attribute) {
+				d.problem(n, field, "has %s, which when wants absent; no request would match", quote(c.Attribute))
+			}
 		}
 	}
 }
@@ -184,16 +202,39 @@ func (d *decoder) matchable(n *yaml.Node, at path, r *Rule) {
 func (d *decoder) addressed(n *yaml.Node, at path, r *Rule) {
 	hasIP := func(set []string) bool { return slices.Contains(set, IPAttribute) }
 	if r.IPv6Prefix != defaultIPv6Prefix && !slices.ContainsFunc(r.Per, hasIP) {
-		d.problem(n, at.key("ipv6_prefix"), "is for rules with %s in per, which this one has not", quote(IPAttribute))
+		d.problem(valueOf(n, "ipv6_prefix"), at.key("ipv6_prefix"), "is for rules with %s in per, which this one has not", quote(IPAttribute))
+	}
+}
+
+// delay gives all limits the rule's longest delay.
+func (d *decoder) delay(n *yaml.Node, at path, r *Rule) {
+	if r.maxDelay == 0 {
+		return
+	}
+	value := valueOf(n, "max_delay")
+	for i := range r.Limits {
+		l := &r.Limits[i]
+		if !slices.Contains(delaying, l.Algorithm.String()) {
+			d.problem(value, at.key("max_delay"), "limits[%d] is of %s, which has no delays; those that have are %s",
+				i, l.Algorithm, strings.Join(delaying, ", "))
+			continue
+		}
+		l.MaxDelay = r.maxDelay
+		if err := l.Validate(); err != nil {
+			d.problem(value, at.key("limits").index(i), "%v", err)
+		}
 	}
 }
 
 // raisable refuses a mode that takes a limit out of its bounds.
 func (d *decoder) raisable(n *yaml.Node, at path, r *Rule) {
+	if r.Mode.Kind == Hard {
+		return
+	}
 	for i, l := range r.Limits {
 		raised, above := raise(l, r.Mode.Percent)
 		if err := raised.Validate(); err != nil {
-			d.problem(n, at.key("mode"), "lets %d through above limits[%d], but %v", above, i, err)
+			d.problem(valueOf(n, "mode"), at.key("mode"), "lets %d through above limits[%d], but %v", above, i, err)
 		}
 	}
 }
@@ -213,11 +254,17 @@ func (d *decoder) name(n *yaml.Node, at path, others string, most int) string {
 	return s
 }
 
-// attribute checks the name of an attribute.
-func (d *decoder) attribute(n *yaml.Node, at path, s string) {
+// attribute checks the name of an attribute, and returns it in the memory that all
+// rules share: Match compares with it.
+func (d *decoder) attribute(n *yaml.Node, at path, s string) string {
 	if s == "" || len(s) > maxAttribute {
 		d.problem(n, at, "the attribute's name %s has %d bytes, not 1 to %d", quote(s), len(s), maxAttribute)
 	}
+	if shared, ok := d.attributes[s]; ok {
+		return shared
+	}
+	d.attributes[s] = s
+	return s
 }
 
 // per reads one set of attributes, or a list of sets.
@@ -241,8 +288,7 @@ func (d *decoder) per(n *yaml.Node, at path, r *Rule) {
 
 func (d *decoder) perSet(n *yaml.Node, at path, least int) (set []string) {
 	d.names(n, at, least, maxPer, func(n *yaml.Node, at path, s string) {
-		d.attribute(n, at, s)
-		set = append(set, s)
+		set = append(set, d.attribute(n, at, s))
 	})
 	slices.Sort(set)
 	return set
@@ -253,8 +299,7 @@ func (d *decoder) when(n *yaml.Node, at path, r *Rule) {
 		if len(r.When) == maxConditions {
 			d.problem(key, at, "has %d conditions, more than %d", len(n.Content)/2, maxConditions)
 		}
-		d.attribute(key, at, key.Value)
-		r.When = append(r.When, d.condition(value, at.key(key.Value), key.Value))
+		r.When = append(r.When, d.condition(value, at.key(key.Value), d.attribute(key, at, key.Value)))
 	})
 	slices.SortFunc(r.When, compareConditions)
 }
@@ -313,21 +358,46 @@ func (d *decoder) limits(n *yaml.Node, at path, r *Rule) {
 		}
 		same := func(other algorithms.Limit) bool { return salt(l) == salt(other) }
 		if slices.ContainsFunc(r.Limits, same) {
-			d.problem(n, at, "is a second limit of %s over %s; keep one", l.Algorithm, formatWindow(time.Duration(l.Window)))
+			d.problem(n, at, "is a second limit of %s over %s; keep one", l.Algorithm, windowText(l))
 		}
 		r.Limits = append(r.Limits, l)
 	})
 }
 
+// window reads a duration, or a calendar.
 func (d *decoder) window(n *yaml.Node, at path, l *algorithms.Limit) {
-	if !d.is(n, yaml.ScalarNode, at, "a duration") {
+	if n.Kind != yaml.MappingNode {
+		l.Window = d.duration(n, at, algorithms.MinWindow)
 		return
 	}
-	w, err := parseWindow(n.Value)
+	var c CalendarSpec
+	before := d.problems.total
+	fields(d, n, at, calendarFields, &c)
+	if d.problems.total > before {
+		return
+	}
+	var err error
+	if l.Calendar, err = algorithms.NewCalendar(c.Calendar, c.Timezone, c.Anchor); err != nil {
+		d.problem(n, at, "%v", err)
+	}
+}
+
+// duration reads one from least to MaxWindow, in nanoseconds.
+func (d *decoder) duration(n *yaml.Node, at path, least time.Duration) int64 {
+	if !d.is(n, yaml.ScalarNode, at, "a duration") {
+		return 0
+	}
+	w, err := parseDuration(n.Value, least)
 	if err != nil {
 		d.problem(n, at, "%s %v", quote(n.Value), err)
 	}
-	l.Window = int64(w)
+	return int64(w)
+}
+
+func (d *decoder) buckets(n *yaml.Node, at path, l *algorithms.Limit) {
+	if l.Buckets = d.whole(n, at, 1, algorithms.MaxBuckets); l.Buckets == algorithms.DefaultBuckets {
+		l.Buckets = 0 // one form for what is the same
+	}
 }
 
 func (d *decoder) algorithm(n *yaml.Node, at path, l *algorithms.Limit) {
@@ -349,11 +419,10 @@ func (d *decoder) replaces(n *yaml.Node, at path, r *Rule) {
 
 func (d *decoder) mode(n *yaml.Node, at path, r *Rule) {
 	const forms = "write hard, {soft: {over: 10%}} or {elastic: {parent: org, up_to: 150%}}"
-	if !d.plain(n, at) || n.Kind == yaml.ScalarNode && n.Value == "hard" {
+	if n.Kind == yaml.ScalarNode && n.Value == "hard" && d.plain(n, at) {
 		return
 	}
-	if n.Kind != yaml.MappingNode {
-		d.problem(n, at, "%s is not a mode; %s", quote(n.Value), forms)
+	if !d.is(n, yaml.MappingNode, at, "a mode; "+forms) {
 		return
 	}
 	fields(d, n, at, modeFields, r)
@@ -382,8 +451,7 @@ func (d *decoder) percent(n *yaml.Node, at path, least, most int64) int64 {
 func (d *decoder) cost(n *yaml.Node, at path, r *Rule) {
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!str" && !isWhole(n.Value) {
 		if s, ok := d.text(n, at); ok {
-			d.attribute(n, at, s)
-			r.costAttribute = s
+			r.costAttribute = d.attribute(n, at, s)
 		}
 		return
 	}

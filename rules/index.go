@@ -51,6 +51,7 @@ func newIndex(rules []*Rule) *index {
 	uses := countUses(subjects)
 	for _, s := range subjects {
 		p, ok := bestPlace(s, uses)
+		s.when = unseen(s.rule.When, p)
 		if !ok {
 			ix.always = append(ix.always, s)
 			continue
@@ -77,6 +78,17 @@ func newIndex(rules []*Rule) *index {
 		ix.attributes[IPAttribute].blocks = newBlockIndex(blocks)
 	}
 	return ix
+}
+
+// unseen returns the conditions that may not hold for a request that has led to
+// the place p.
+func unseen(when []Condition, p place) (cs []*Condition) {
+	for i := range when {
+		if c := &when[i]; c.Attribute != p.attribute || p.any() && !c.any {
+			cs = append(cs, c)
+		}
+	}
+	return cs
 }
 
 func (r *Rule) looksAtIP() bool {

@@ -52,20 +52,19 @@ func parseIP(value string) (netip.Addr, bool) {
 // cutPort takes brackets and port off an address. It is false if what follows the
 // address is no port.
 func cutPort(value string) (host string, ok bool) {
-	var port string
-	hasPort := false
+	host, port, hasPort := strings.Cut(value, ":")
 	if inside, bracketed := strings.CutPrefix(value, "["); bracketed {
-		if host, port, ok = strings.Cut(inside, "]"); !ok || port == "" {
+		var rest string
+		if host, rest, ok = strings.Cut(inside, "]"); !ok || rest == "" {
 			return host, ok
 		}
-		port, hasPort = strings.CutPrefix(port, ":")
-		ok = hasPort
-	} else if host, port, hasPort = strings.Cut(value, ":"); !hasPort || strings.Contains(port, ":") {
+		if port, ok = strings.CutPrefix(rest, ":"); !ok {
+			return "", false
+		}
+	} else if !hasPort || strings.Contains(port, ":") {
 		return value, true // IPv6 has more than one colon
-	} else {
-		ok = true
 	}
-	return host, ok && port != "" && len(port) <= 5 && strings.Trim(port, "0123456789") == ""
+	return host, port != "" && len(port) <= 5 && strings.Trim(port, "0123456789") == ""
 }
 
 // parseIPPattern is parsePattern for conditions on addresses.
@@ -96,12 +95,16 @@ func parseBlock(s string) (pattern, error) {
 	return pattern{kind: kindBlock, text: block.String(), block: block}, nil
 }
 
-// texts lends memory for one address in its canonical form. (On the stack it would
-// not stay there: regexp's way is too long for the compiler to follow.)
-var texts = sync.Pool{New: func() any { return new([maxIPText]byte) }}
+// canonical is a request whose address is in its canonical form. (On the stack it
+// would not stay there: the way into regexp is too long for the compiler.)
+type canonical struct {
+	request Request
+	text    [maxIPText]byte
+}
 
-// matchIP is match for a domain whose rules look at addresses: it puts the
-// request's into the canonical form first.
+var canonicals = sync.Pool{New: func() any { return new(canonical) }}
+
+// matchIP is match for a domain whose rules look at addresses.
 func (ix *index) matchIP(h ring.Hasher, req *Request, buf []Match) []Match {
 	i := slices.IndexFunc(req.Attributes, func(a Attribute) bool { return a.Key == IPAttribute })
 	if i < 0 {
@@ -111,15 +114,22 @@ func (ix *index) matchIP(h ring.Hasher, req *Request, buf []Match) []Match {
 	if !ok {
 		return ix.match(h, req, buf) // such as "unknown": used as it is
 	}
-	var few [maxAttributes]Attribute
-	canonical := Request{Domain: req.Domain, Attributes: append(few[:0], req.Attributes...), addr: addr}
-	memory := texts.Get().(*[maxIPText]byte)
-	defer texts.Put(memory)
-	if text := addr.AppendTo(memory[:0]); string(text) != req.Attributes[i].Value {
-		// Nothing keeps the value beyond this call, so nobody sees memory change.
-		canonical.Attributes[i].Value = unsafe.String(&memory[0], len(text))
+	c := canonicals.Get().(*canonical)
+	c.set(req, i, addr)
+	buf = ix.match(h, &c.request, buf)
+	clear(c.request.Attributes) // keeps no value of the caller's
+	canonicals.Put(c)
+	return buf
+}
+
+// set makes c the canonical form of req, whose attribute i is addr. Its values are
+// good until the next set.
+func (c *canonical) set(req *Request, i int, addr netip.Addr) {
+	c.request.Domain, c.request.addr = req.Domain, addr
+	c.request.Attributes = append(c.request.Attributes[:0], req.Attributes...)
+	if text := addr.AppendTo(c.text[:0]); string(text) != req.Attributes[i].Value {
+		c.request.Attributes[i].Value = unsafe.String(&c.text[0], len(text))
 	}
-	return ix.match(h, &canonical, buf)
 }
 
 // appendIP appends the encoding of the block of bits that an IPv6 address lies in.

@@ -25,27 +25,43 @@ func appendText[T string | []byte](name []byte, text T) []byte {
 func salt(l algorithms.Limit) uint64 {
 	b := binary.LittleEndian.AppendUint64(nil, uint64(l.Algorithm))
 	b = binary.LittleEndian.AppendUint64(b, uint64(l.Window))
+	if l.Calendar != nil {
+		b = append(b, l.Calendar.String()...) // longer than all without
+	}
 	return ring.Hasher{}.Key(b).Lo
 }
 
 // prepare computes what Match needs of r beyond what the file says.
 func (r *Rule) prepare(order int) {
 	r.order = order
-	r.name = appendText(appendText(nil, r.Domain), r.ID)
-	if len(r.Per) == 0 {
-		r.subjects = []subject{{rule: r, ip: -1}}
+	var salts []uint64
+	for _, l := range r.Limits {
+		salts = append(salts, salt(l))
+		r.blocks = r.blocks || l.Limit == 0
+		if r.Mode.Kind != Hard {
+			limit, above := raise(l, r.Mode.Percent)
+			r.raised = append(r.raised, raised{above, limit})
+		}
 	}
-	for i, set := range r.Per {
-		s := subject{rule: r, index: i, per: set, ip: slices.Index(set, IPAttribute)}
-		for _, attribute := range set {
-			s.names = append(s.names, appendText(nil, attribute))
+	sets := r.Per
+	if len(sets) == 0 {
+		sets = [][]string{nil}
+	}
+	for i, set := range sets {
+		s := subject{
+			rule: r, index: i, per: set, ip: slices.Index(set, IPAttribute),
+			name:  appendText(appendText(nil, r.Domain), r.ID),
+			salts: salts,
+			plain: !r.Unlimited && r.Mode.Kind != Soft && r.Enforce == 100,
+		}
+		for j, attribute := range set {
+			if j == 0 {
+				s.name = appendText(s.name, attribute)
+			} else {
+				s.more = append(s.more, appendText(nil, attribute))
+			}
 		}
 		r.subjects = append(r.subjects, s)
-	}
-	for _, l := range r.Limits {
-		held, above := raise(l, r.Mode.Percent)
-		r.counters = append(r.counters, counter{salt(l), above, held})
-		r.blocks = r.blocks || l.Limit == 0
 	}
 }
 
@@ -60,14 +76,17 @@ const (
 // if req lacks an attribute of the set.
 func (s *subject) key(h ring.Hasher, req *Request) (ring.Key, bool) {
 	var values [maxPer]string
-	size := len(s.rule.name) + maxIPText // more than an address has grown by
+	size := len(s.name) + maxIPText // more than an address has grown by
 	for i, attribute := range s.per {
 		v, ok := req.value(attribute)
 		if !ok {
 			return ring.Key{}, false
 		}
 		values[i] = v
-		size += len(s.names[i]) + binary.MaxVarintLen64 + len(v)
+		size += binary.MaxVarintLen64 + len(v)
+	}
+	for _, name := range s.more {
+		size += len(name)
 	}
 	if size > smallName {
 		return s.longKey(h, req.addr, values[:len(s.per)]), true
@@ -87,9 +106,11 @@ func (s *subject) longKey(h ring.Hasher, addr netip.Addr, values []string) ring.
 // appendName appends the name of the counter that values choose, in the set's
 // order. addr is what the value of the attribute ip says, if that is an address.
 func (s *subject) appendName(name []byte, addr netip.Addr, values []string) []byte {
-	name = append(name, s.rule.name...)
+	name = append(name, s.name...)
 	for i, v := range values {
-		name = append(name, s.names[i]...)
+		if i > 0 {
+			name = append(name, s.more[i-1]...)
+		}
 		if i == s.ip && addr.Is6() {
 			name = appendIP(name, addr, s.rule.IPv6Prefix)
 		} else {

@@ -3,6 +3,7 @@ package rules
 import (
 	"bytes"
 	"encoding/binary"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -104,7 +105,7 @@ func keys(t *testing.T, rule string, attributes ...string) map[algorithms.Limit]
 			continue
 		}
 		l := m.Rule.Limits[m.Limit]
-		l.Limit = 0
+		l.Limit, l.Buckets = 0, 0
 		got[l] = m.Key
 	}
 	return got
@@ -126,6 +127,7 @@ func TestKeyKeeps(t *testing.T) {
 		{"a mode", `{id: r, per: [user, ip], limits: [{limit: 1, window: 1s}, {limit: 5, window: 1m}], mode: {soft: {over: 100%}}}`},
 		{"another cost", `{id: r, per: [user, ip], limits: [{limit: 1, window: 1s}, {limit: 5, window: 1m}], cost: 5}`},
 		{"a roll-out", `{id: r, per: [user, ip], limits: [{limit: 1, window: 1s}, {limit: 5, window: 1m}], enforce: 0}`},
+		{"a delay", `{id: r, per: [user, ip], limits: [{limit: 1, window: 1s}, {limit: 5, window: 1m}], max_delay: 0s}`},
 		{"another condition", `{id: r, when: {user: u*}, per: [user, ip], limits: [{limit: 1, window: 1s}, {limit: 5, window: 1m}]}`},
 	} {
 		got := keys(t, c.rule, "ip=i", "x=y", "user=u")
@@ -137,6 +139,15 @@ func TestKeyKeeps(t *testing.T) {
 	}
 }
 
+// The buckets of a window are cut anew when their number changes.
+func TestKeyKeepsBuckets(t *testing.T) {
+	few := keys(t, `{id: r, limits: [{limit: 1, window: 1s, algorithm: sliding_window_buckets, buckets: 5}]}`)
+	many := keys(t, `{id: r, limits: [{limit: 1, window: 1s, algorithm: sliding_window_buckets, buckets: 500}]}`)
+	if len(few) != 1 || !maps.Equal(few, many) {
+		t.Errorf("%v and %v", few, many)
+	}
+}
+
 func TestKeyChanges(t *testing.T) {
 	seen := map[ring.Key]string{}
 	for _, c := range []struct{ what, rule, user, ip string }{
@@ -144,6 +155,9 @@ func TestKeyChanges(t *testing.T) {
 		{"another id", `{id: s, per: [user], limits: [{limit: 1, window: 1s}]}`, "user=u", "ip=i"},
 		{"another value", `{id: r, per: [user], limits: [{limit: 1, window: 1s}]}`, "user=v", "ip=i"},
 		{"another window", `{id: r, per: [user], limits: [{limit: 1, window: 3s}]}`, "user=u", "ip=i"},
+		{"another algorithm", `{id: r, per: [user], limits: [{limit: 1, window: 1s, algorithm: fixed_window}]}`, "user=u", "ip=i"},
+		{"calendars", `{id: r, per: [user], limits: [{limit: 1, window: {calendar: day}, algorithm: fixed_window}, {limit: 1, window: {calendar: day, timezone: Asia/Tokyo}, algorithm: fixed_window},
+		  {limit: 1, window: {calendar: month}, algorithm: fixed_window}, {limit: 1, window: {calendar: month, anchor: 2}, algorithm: fixed_window}, {limit: 1, window: 1d, algorithm: fixed_window}]}`, "user=u", "ip=i"},
 		{"other attributes", `{id: r, per: [ip], limits: [{limit: 1, window: 1s}]}`, "user=u", "ip=u"},
 		{"more attributes", `{id: r, per: [user, ip], limits: [{limit: 1, window: 1s}]}`, "user=u", "ip=i"},
 		{"shared", `{id: r, limits: [{limit: 1, window: 1s}]}`, "user=u", "ip=i"},
@@ -157,8 +171,8 @@ func TestKeyChanges(t *testing.T) {
 			seen[key] = c.what
 		}
 	}
-	if len(seen) != 10 {
-		t.Errorf("%d keys, want 10", len(seen))
+	if len(seen) != 16 {
+		t.Errorf("%d keys, want 16", len(seen))
 	}
 }
 
@@ -181,6 +195,13 @@ func TestKeyGolden(t *testing.T) {
 	l := algorithms.Limit{Algorithm: algorithms.SlidingWindow, Window: 1e9}
 	if got, want := salt(l), uint64(0x8c747b90584d290f); got != want {
 		t.Errorf("salt is %#x, want %#x", got, want)
+	}
+	calendar, err := algorithms.NewCalendar("month", "Europe/Paris", 15)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := salt(algorithms.Limit{Algorithm: algorithms.FixedWindow, Calendar: calendar}), uint64(0x8e897335761f1be8); got != want {
+		t.Errorf("salt of a calendar is %#x, want %#x", got, want)
 	}
 	if got, want := subjectOf("d", "r", "user").appendName(nil, netip.Addr{}, []string{"alice"}), "\x01d\x01r\x04user\x05alice"; string(got) != want {
 		t.Errorf("name is %q, want %q", got, want)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -157,15 +158,29 @@ func counters(domain string, s Spec, attributes map[string]string) []answer {
 		key := testHasher.Key(joined(parts))
 		shadow := s.Enforce != nil && float64(key.Lo>>32)*100 >= float64(*s.Enforce<<32)
 		for i, l := range s.Limits {
-			window, err := parseWindow(l.Window)
-			if err != nil {
-				panic(err)
-			}
-			salt := salt(algorithms.Limit{Algorithm: algorithms.SlidingWindow, Window: int64(window)})
-			as = append(as, answer{s.ID, per, i, key.With(salt), 0, shadow})
+			as = append(as, answer{s.ID, per, i, key.With(saltOf(l)), 0, shadow})
 		}
 	}
 	return as
+}
+
+func saltOf(s LimitSpec) uint64 {
+	l := algorithms.Limit{Algorithm: algorithms.SlidingWindow}
+	if s.Algorithm != "" {
+		l.Algorithm, _ = algorithms.Parse(s.Algorithm)
+	}
+	var err error
+	if c := s.Calendar; c != nil {
+		l.Calendar, err = algorithms.NewCalendar(c.Calendar, c.Timezone, c.Anchor)
+	} else {
+		var window time.Duration
+		window, err = parseDuration(s.Window, 0)
+		l.Window = int64(window)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return salt(l)
 }
 
 func cutIPv6(value string, bits int64) string {

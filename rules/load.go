@@ -39,14 +39,15 @@ type loader struct {
 	rules        []*Rule
 	byName       map[ruleName]*Rule
 	references   []reference
-	regexpBudget int      // bytes left; negative if used up
-	domains      []string // of the documents
+	attributes   map[string]string // names by themselves
+	regexpBudget int               // bytes left; negative if used up
+	domains      []string          // of the documents
 }
 
 type ruleName struct{ domain, id string }
 
 func newLoader() *loader {
-	return &loader{byName: make(map[ruleName]*Rule), regexpBudget: maxRegexpMemory}
+	return &loader{byName: make(map[ruleName]*Rule), attributes: make(map[string]string), regexpBudget: maxRegexpMemory}
 }
 
 func load(sources []source) (*Set, error) {

@@ -29,13 +29,16 @@ func raise(l algorithms.Limit, percent int64) (raised algorithms.Limit, above in
 	capacity := l.Capacity()
 	above = capacity * percent / 100
 	switch l.Algorithm {
-	case algorithms.TokenBucket, algorithms.GCRA:
+	case algorithms.TokenBucket, algorithms.GCRA, algorithms.LeakyBucket:
 		l.Burst = capacity + above
 	default:
 		l.Limit += above
 	}
 	return l, above
 }
+
+// delaying are the algorithms whose limits may have a MaxDelay.
+var delaying = []string{algorithms.TokenBucket.String(), algorithms.GCRA.String(), algorithms.LeakyBucket.String()}
 
 // FailurePolicy says what becomes of a request if nobody can decide in time.
 type FailurePolicy uint8

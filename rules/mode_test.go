@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/weirlimit/weir/algorithms"
@@ -23,16 +24,14 @@ func TestHeld(t *testing.T) {
 		{"limit: 10, algorithm: token_bucket", "{soft: {over: 10%}}", 1, algorithms.Limit{Limit: 10, Burst: 11}},
 		{"limit: 10, algorithm: token_bucket, burst: 50", "{soft: {over: 10%}}", 5, algorithms.Limit{Limit: 10, Burst: 55}},
 		{"limit: 10, algorithm: gcra, burst: 5", "{soft: {over: 50%}}", 2, algorithms.Limit{Limit: 10, Burst: 7}},
+		{"limit: 10, algorithm: leaky_bucket, burst: 4", "{soft: {over: 50%}}", 2, algorithms.Limit{Limit: 10, Burst: 6}},
+		{"limit: 10, algorithm: sliding_window_log", "{soft: {over: 50%}}", 5, algorithms.Limit{Limit: 15}},
+		{"limit: 10, algorithm: sliding_window_buckets, buckets: 7", "{soft: {over: 50%}}", 5, algorithms.Limit{Limit: 15, Buckets: 7}},
 		{"limit: 10", "{elastic: {parent: p, up_to: 150%}}", 5, algorithms.Limit{Limit: 15}},
 		{"limit: 10, algorithm: gcra", "{elastic: {parent: p, up_to: 101%}}", 0, algorithms.Limit{Limit: 10}},
-		{"limit: 2147483648", "{soft: {over: 0%}}", 0, algorithms.Limit{}},
 	} {
 		text := oneRule(fmt.Sprintf("{id: r, limits: [{%s, window: 1s}], mode: %s}", c.limit, c.mode)) +
 			"- {id: p, limits: [{limit: 1, window: 1s}]}\n"
-		if c.limit == "limit: 2147483648" {
-			refused(t, text, `f.yaml:3:76: rule "r": mode.soft.over: "0%" is not between 1% and 1000%`)
-			continue
-		}
 		m := parse(t, text).Match(testHasher, request("d"), nil)[0]
 		c.want.Algorithm, c.want.Window = m.Rule.Limits[0].Algorithm, 1e9
 		if m.Above != c.above || m.Held() != c.want {
@@ -40,6 +39,25 @@ func TestHeld(t *testing.T) {
 		}
 		if n := testing.AllocsPerRun(100, func() { _ = m.Held() }); n != 0 {
 			t.Errorf("%v allocations", n)
+		}
+	}
+}
+
+// raise and delaying know which algorithms have a burst and a delay.
+func TestEveryAlgorithm(t *testing.T) {
+	for _, name := range algorithms.Names() {
+		algorithm, _ := algorithms.Parse(name)
+		limit := algorithms.Limit{Algorithm: algorithm, Limit: 10, Window: 1e9}
+		if raised, above := raise(limit, 10); above != 1 || raised.Validate() != nil || raised.Capacity() != 11 {
+			t.Errorf("%s: %v is %d above, %v", name, raised, above, raised.Validate())
+		}
+		limit.Burst = 20
+		if raised, _ := raise(limit, 10); limit.Validate() == nil && (raised.Capacity() != 22 || raised.Limit != 10) {
+			t.Errorf("%s: a burst of 20 becomes %v", name, raised)
+		}
+		limit.Burst, limit.MaxDelay = 0, 1e9
+		if has := limit.Validate() == nil; has != slices.Contains(delaying, name) {
+			t.Errorf("%s has delays: %t", name, has)
 		}
 	}
 }

@@ -45,6 +45,7 @@ type Rule struct {
 
 	cost          int64  // per token asked for, or if
 	costAttribute string // is not empty, the value of that
+	maxDelay      int64  // of all Limits
 
 	line, column int    // where it begins
 	file         string // and in which file
@@ -52,9 +53,8 @@ type Rule struct {
 	// Set by prepare:
 
 	order    int       // rank in the Set
-	name     []byte    // encoding of domain and id
 	subjects []subject // one per set of Per, or one of no attributes
-	counters []counter // by index in Limits
+	raised   []raised  // by index in Limits; none if Mode is hard
 	blocks   bool      // a limit is 0
 
 	// Set by link:
@@ -63,20 +63,24 @@ type Rule struct {
 	parent   *Rule   // Mode.Parent
 }
 
-// subject is a Rule with one set of its Per: what has counters of its own.
+// subject is a Rule with one set of its Per: what has counters of its own. It holds
+// what Match needs of a rule, in few places: of many rules, each is a cache miss.
 type subject struct {
 	rule  *Rule
-	index int      // in Per
-	per   []string // the set
-	names [][]byte // encodings of per
-	ip    int      // index of the attribute ip in per, or -1
+	index int          // in Per
+	when  []*Condition // of the rule, without what the index has seen to
+	per   []string     // the set
+	ip    int          // index of the attribute ip in per, or -1
+	name  []byte       // encodings of domain, id and the first of per
+	more  [][]byte     // encodings of the others
+	salts []uint64     // by index in Limits
+	plain bool         // a match needs nothing but a key
 }
 
-// counter is what Match needs of one limit.
-type counter struct {
-	salt  uint64
-	above int64            // tokens that Mode lets through above the limit
-	held  algorithms.Limit // the limit with them
+// raised is a limit with what Mode lets through above it.
+type raised struct {
+	above int64 // tokens
+	limit algorithms.Limit
 }
 
 // Condition is what a rule asks of one attribute.

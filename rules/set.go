@@ -57,7 +57,7 @@ func (m *Match) Held() algorithms.Limit {
 	case m.Limit < 0:
 		return algorithms.Limit{}
 	case m.Above > 0:
-		return m.Rule.counters[m.Limit].held
+		return m.Rule.raised[m.Limit].limit
 	}
 	return m.Rule.Limits[m.Limit]
 }
@@ -124,30 +124,39 @@ func (ix *index) match(h ring.Hasher, req *Request, buf []Match) []Match {
 func appendMatches(buf []Match, candidates []*subject, h ring.Hasher, req *Request) []Match {
 next:
 	for _, s := range candidates {
-		r := s.rule
-		for i := range r.When {
-			c := &r.When[i]
+		for _, c := range s.when {
 			if value, present := req.value(c.Attribute); !c.holds(value, present) && !c.covers(req.addr) {
 				continue next
 			}
-		}
-		if r.Unlimited {
-			buf = append(buf, Match{Rule: r, Limit: unlimited})
-			continue
 		}
 		key, ok := s.key(h, req)
 		if !ok {
 			continue
 		}
-		shadow := r.Enforce < 100 && !enforced(key, r.Enforce)
-		for i := range r.counters {
-			c := &r.counters[i]
-			m := Match{Rule: r, Limit: i, Per: s.index, Shadow: shadow, Key: key.With(c.salt)}
-			if r.Mode.Kind == Soft {
-				m.Above = c.above
-			}
-			buf = append(buf, m)
+		if !s.plain {
+			buf = s.appendSpecial(buf, key)
+			continue
 		}
+		for i, salt := range s.salts {
+			buf = append(buf, Match{Rule: s.rule, Limit: i, Per: s.index, Key: key.With(salt)})
+		}
+	}
+	return buf
+}
+
+// appendSpecial appends the matches of a subject that is not plain.
+func (s *subject) appendSpecial(buf []Match, key ring.Key) []Match {
+	r := s.rule
+	if r.Unlimited {
+		return append(buf, Match{Rule: r, Limit: unlimited})
+	}
+	shadow := !enforced(key, r.Enforce)
+	for i, salt := range s.salts {
+		m := Match{Rule: r, Limit: i, Per: s.index, Shadow: shadow, Key: key.With(salt)}
+		if r.Mode.Kind == Soft {
+			m.Above = r.raised[i].above
+		}
+		buf = append(buf, m)
 	}
 	return buf
 }

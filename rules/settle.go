@@ -45,7 +45,7 @@ func settle(buf []Match, start int) []Match {
 	for i := range kept[start:] {
 		m := &kept[start+i]
 		if parent := m.Rule.parent; parent != nil && len(of(kept[start:], parent)) > 0 {
-			m.Above = m.Rule.counters[m.Limit].above
+			m.Above = m.Rule.raised[m.Limit].above
 		}
 	}
 	return kept

@@ -37,6 +37,22 @@ var (
 		"10.0.0.0/24", "10.0.0.1/32", "255.255.255.255/32", "::/0", "2001:db8::/32", "2001:db8::/64", "2001:db8::2/127", "fe80::/10"}
 )
 
+var someLimits = []LimitSpec{
+	{Limit: 9, Window: "1h"},
+	{Limit: 9, Window: "3600s", Algorithm: "sliding_window"},
+	{Limit: 9, Window: "1s", Algorithm: "fixed_window"},
+	{Limit: 9, Calendar: &CalendarSpec{Calendar: "month", Timezone: "Europe/Paris", Anchor: 15}, Algorithm: "fixed_window"},
+	{Limit: 9, Calendar: &CalendarSpec{Calendar: "month", Timezone: "America/Argentina/Ushuaia"}, Algorithm: "fixed_window"},
+	{Limit: 9, Calendar: &CalendarSpec{Calendar: "week", Anchor: 7}, Algorithm: "fixed_window"},
+	{Limit: 9, Calendar: &CalendarSpec{Calendar: "day", Timezone: "Etc/GMT+5"}, Algorithm: "fixed_window"},
+	{Limit: 9, Calendar: &CalendarSpec{Calendar: "quarter", Timezone: "UTC", Anchor: 5}, Algorithm: "fixed_window"},
+	{Limit: 9, Window: "1s", Buckets: 60, Algorithm: "sliding_window_buckets"},
+	{Limit: 9, Window: "1s", Buckets: 7, Algorithm: "sliding_window_buckets"},
+	{Limit: 9, Window: "1s", Algorithm: "sliding_window_log"},
+	{Limit: 9, Window: "1s", Algorithm: "leaky_bucket"},
+	{Limit: 9, Window: "1s", Algorithm: "gcra"},
+}
+
 func someRequest(t *rapid.T) *Request {
 	req := &Request{Domain: rapid.SampledFrom([]string{"d", "d", "e", "f"}).Draw(t, "domain")}
 	ips := append(slices.Sorted(maps.Keys(someIPs)), someNoIPs...)
@@ -113,7 +129,11 @@ func someCounting(t *rapid.T, s *Spec, before []Spec) {
 	}
 	s.Limits = []LimitSpec{{Limit: rapid.SampledFrom([]int64{0, 1, 15}).Draw(t, "limit"), Window: "1s"}}
 	if rapid.Bool().Draw(t, "two limits") {
-		s.Limits = append(s.Limits, LimitSpec{Limit: 9, Window: "1h"})
+		s.Limits = append(s.Limits, rapid.SampledFrom(someLimits).Draw(t, "second"))
+	}
+	if rarely(t, 5, "delays") {
+		s.Limits = []LimitSpec{{Limit: 15, Window: "1s", Algorithm: rapid.SampledFrom(delaying).Draw(t, "algorithm")}}
+		s.MaxDelay = rapid.SampledFrom([]string{"0s", "1ns", "2s", "1d"}).Draw(t, "delay")
 	}
 	if rarely(t, 3, "rolls out") {
 		s.Enforce = new(rapid.SampledFrom([]int64{0, 50, 100}).Draw(t, "enforce"))
