@@ -196,6 +196,10 @@ func (n *Node) Wait(patience time.Duration) int {
 	return 0
 }
 
+// Log returns what the node has written to standard error so far: one JSON object
+// per line.
+func (n *Node) Log() string { return n.log.read() }
+
 // PID returns the process's number.
 func (n *Node) PID() int { return n.cmd.Process.Pid }
 
