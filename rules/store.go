@@ -244,8 +244,13 @@ func (s *Store) store(ctx context.Context, dry bool, edit Edit) (old, next *Stat
 		if err != nil {
 			return nil, nil, err
 		}
-		if at, err = s.cfg.Backend.SwapRules(ctx, value, at); err != nil || at != 0 {
-			return old, next, err
+		at, err = s.cfg.Backend.SwapRules(ctx, value, at)
+		if err != nil {
+			return nil, nil, err
+		}
+		if at != 0 {
+			s.log.Info("rules stored", "store_revision", next.Revision, "revision", next.Set.Revision(), "rules", next.Set.Len())
+			return old, next, nil
 		}
 		select {
 		case <-time.After(time.Millisecond + rand.N(attemptPause)):

@@ -63,7 +63,7 @@ func Binary(t testing.TB) string {
 			return
 		}
 		args := []string{"build", "-o", binary.dir + "/weir"}
-		if raceEnabled {
+		if RaceEnabled {
 			args = append(args, "-race")
 		}
 		_, here, _, _ := runtime.Caller(0)
