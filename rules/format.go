@@ -14,8 +14,12 @@ import (
 // This file is the schema of a rules file: one table of fields per mapping, and
 // one function per field.
 
-// nameBytes may stand in names.
-const nameBytes = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
+// nameBytes may stand in names, the others in those of domains and of rules too.
+const (
+	nameBytes   = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
+	domainBytes = "."
+	idBytes     = "./"
+)
 
 // document is one YAML document.
 type document struct {
@@ -24,12 +28,14 @@ type document struct {
 }
 
 var documentFields = []field[document]{
-	{"domain", true, func(d *decoder, n *yaml.Node, at path, doc *document) { doc.domain = d.name(n, at, ".", maxDomain) }},
+	{"domain", true, func(d *decoder, n *yaml.Node, at path, doc *document) {
+		doc.domain = d.name(n, at, domainBytes, maxDomain)
+	}},
 	{"rules", true, (*decoder).rules},
 }
 
 var ruleFields = []field[Rule]{
-	{"id", true, func(d *decoder, n *yaml.Node, at path, r *Rule) { r.ID = d.name(n, at, "./", maxID) }},
+	{"id", true, func(d *decoder, n *yaml.Node, at path, r *Rule) { r.ID = d.name(n, at, idBytes, maxID) }},
 	{"when", false, (*decoder).when},
 	{"per", false, (*decoder).per},
 	{"limits", true, (*decoder).limits},
@@ -121,6 +127,7 @@ const defaultAlgorithm = algorithms.SlidingWindow
 func (d *decoder) document(n *yaml.Node, at path) {
 	var doc document
 	fields(d, n, at, documentFields, &doc)
+	d.domains = append(d.domains, doc.domain)
 	for _, r := range doc.rules {
 		r.Domain = doc.domain
 		d.addRule(r)
