@@ -95,14 +95,14 @@ func parseBlock(s string) (pattern, error) {
 	return pattern{kind: kindBlock, text: block.String(), block: block}, nil
 }
 
-// address returns the index of the attribute ip in req and what it says, or -1 if
+// address returns the index of the attribute ip in r and what it says, or -1 if
 // it is absent or, such as "unknown", no address: then it is used as it is.
-func (req *Request) address() (int, netip.Addr) {
-	i := slices.IndexFunc(req.Attributes, func(a Attribute) bool { return a.Key == IPAttribute })
+func (r *Request) address() (int, netip.Addr) {
+	i := slices.IndexFunc(r.Attributes, func(a Attribute) bool { return a.Key == IPAttribute })
 	if i < 0 {
 		return -1, netip.Addr{}
 	}
-	addr, ok := parseIP(req.Attributes[i].Value)
+	addr, ok := parseIP(r.Attributes[i].Value)
 	if !ok {
 		return -1, netip.Addr{}
 	}
