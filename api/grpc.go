@@ -10,7 +10,7 @@ import (
 // Register registers the public services with a gRPC server.
 func Register(r grpc.ServiceRegistrar, l *Limiter, s Status) {
 	weirv1.RegisterRateLimiterServer(r, rateLimiter{Limiter: l})
-	weirv1.RegisterRateLimiterHealthServer(r, healthServer{status: s})
+	weirv1.RegisterRateLimiterHealthServer(r, healthServer{limiter: l, status: s})
 	weirv1.RegisterClusterServer(r, clusterServer{status: s})
 	rlsv3.RegisterRateLimitServiceServer(r, envoyServer{Limiter: l})
 }

@@ -27,7 +27,7 @@ import (
 func NewHTTPServer(l *Limiter, s Status, gather prometheus.Gatherer) (*http.Server, error) {
 	gateway := runtime.NewServeMux(
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, &jsonBody{runtime.JSONPb{
-			MarshalOptions: protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true},
+			MarshalOptions: protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true},
 			// Unknown fields are refused: a misspelt one must not limit nobody.
 			UnmarshalOptions: protojson.UnmarshalOptions{DiscardUnknown: false},
 		}}),
@@ -39,7 +39,7 @@ func NewHTTPServer(l *Limiter, s Status, gather prometheus.Gatherer) (*http.Serv
 	ctx := context.Background() // the registrations only keep it
 	for _, err := range []error{
 		weirv1.RegisterRateLimiterHandlerServer(ctx, gateway, rateLimiter{Limiter: l}),
-		weirv1.RegisterRateLimiterHealthHandlerServer(ctx, gateway, healthServer{status: s}),
+		weirv1.RegisterRateLimiterHealthHandlerServer(ctx, gateway, healthServer{limiter: l, status: s}),
 		weirv1.RegisterClusterHandlerServer(ctx, gateway, clusterServer{status: s}),
 	} {
 		if err != nil {
@@ -158,8 +158,10 @@ func handleRoutingError(ctx context.Context, mux *runtime.ServeMux, m runtime.Ma
 		return
 	}
 	allow := http.MethodGet
-	if strings.HasPrefix(r.URL.Path, "/v1/check") {
-		allow = http.MethodPost
+	for _, path := range []string{"/v1/check", "/v1/status", "/v1/explain", "/v1/reset"} {
+		if strings.HasPrefix(r.URL.Path, path) {
+			allow = http.MethodPost
+		}
 	}
 	w.Header().Set("Allow", allow)
 	err := status.Errorf(codes.Unimplemented, "method: %s is not %s", r.Method, allow)

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"errors"
+	"net"
 	"testing"
 	"time"
 
@@ -45,13 +46,16 @@ func TestAnswerOfAnotherSize(t *testing.T) {
 	}
 }
 
-// The next stream owes nothing and is owed nothing.
+// The next link owes nothing and is owed nothing.
 func TestBrokenLaneBeginsAnew(t *testing.T) {
 	l, a := closedLane(), newTestAsk()
 	if _, err := l.enqueue(a, groupsOf(3, fullFrame)); err != nil {
 		t.Fatal(err)
 	}
-	l.takeQueue()
+	l.conn, _ = net.Pipe()
+	if frame, _ := l.takeFrame(maxFrame); frame == nil || l.unacked != 1 {
+		t.Fatalf("%d frames under way", l.unacked)
+	}
 	l.pace.answered(fullFrame, time.Now().Add(time.Second))
 	if l.backlog != 3*fullFrame || l.pace.most() != minBacklog {
 		t.Fatalf("%d takes behind, at most %d", l.backlog, l.pace.most())
@@ -62,7 +66,7 @@ func TestBrokenLaneBeginsAnew(t *testing.T) {
 	}
 }
 
-// A frame fits a message, and all that waits fits its bound.
+// A frame keeps to its bound, and all that waits fits its bound.
 func TestQueueIsBounded(t *testing.T) {
 	l := closedLane()
 	if _, err := l.enqueue(newTestAsk(), groupsOf(30, maxTakes)); !errors.Is(err, errOverflow) || l.queued != 0 {
@@ -81,8 +85,8 @@ func TestQueueIsBounded(t *testing.T) {
 	sum := 0
 	for _, frame := range l.queue {
 		sum += len(frame)
-		if len(frame) > maxFrame {
-			t.Errorf("a frame of %d bytes, the bound is %d", len(frame), maxFrame)
+		if len(frame) > lengthSize+maxFrame {
+			t.Errorf("a frame of %d bytes, the bound is %d", len(frame)-lengthSize, maxFrame)
 		}
 	}
 	if sum != l.queued || sum > maxQueue {

@@ -91,11 +91,7 @@ func (m *Membership) adopt(v *View) {
 	if v == nil || (current != nil && v.Number <= current.Number) {
 		return
 	}
-	if err := m.router.SetView(v); err != nil {
-		// One member's nonsense of an address must not stop the others.
-		m.log.Error("cannot route by the new view, the last one stays", "view", v.Number, "error", err)
-		return
-	}
+	m.router.SetView(v)
 	_, member := v.Index(m.self)
 	m.log.Info("new view", "view", v.Number, "members", len(v.Members), "member", member)
 }

@@ -7,8 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc"
-
+	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/shard"
 )
 
@@ -26,9 +25,6 @@ type Local interface {
 	Decide(groups []shard.Group)
 	Return(takes []shard.Take)
 }
-
-// Dialer opens a connection to a peer, without waiting for it.
-type Dialer func(address string) (*grpc.ClientConn, error)
 
 // Router asks the owners of counters: the local shard, or the peer that has them,
 // one hop away. It is safe for concurrent use; make it with NewRouter.
@@ -56,9 +52,8 @@ type table struct {
 }
 
 // SetView makes the router route by v. Peers that v does not name any more are
-// left after a moment, so that questions under way get their answers. If a new peer
-// cannot be dialled, all stays as it was.
-func (r *Router) SetView(v *View) error {
+// left after a moment, so that questions under way get their answers.
+func (r *Router) SetView(v *View) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t := &table{view: v, peers: make([]*peer, len(v.Members))}
@@ -69,11 +64,7 @@ func (r *Router) SetView(v *View) error {
 		}
 		p := r.peers[m.endpoint()]
 		if p == nil {
-			var err error
-			if p, err = r.dialPeer(m.endpoint()); err != nil {
-				r.hangUp(named)
-				return err
-			}
+			p = r.newPeer(m.endpoint())
 		}
 		t.peers[i], named[m.endpoint()] = p, p
 	}
@@ -90,17 +81,6 @@ func (r *Router) SetView(v *View) error {
 		}
 	}
 	r.table.Store(t)
-	return nil
-}
-
-// hangUp closes what was dialled for a view that is not put in place. The caller
-// holds r.mu.
-func (r *Router) hangUp(named map[Member]*peer) {
-	for m, p := range named {
-		if r.peers[m] == nil {
-			p.closeConns()
-		}
-	}
 }
 
 // endpoint is m whenever it was started: a restarted peer is found again by the
@@ -124,6 +104,15 @@ func (r *Router) Reaches(id string) bool {
 	}
 	i, found := t.view.Index(id)
 	return found && (t.peers[i] == nil || t.peers[i].reachable())
+}
+
+// Owner returns the id of the node that owns a counter, "" before the first view.
+func (r *Router) Owner(key ring.Key) string {
+	t := r.table.Load()
+	if t == nil {
+		return ""
+	}
+	return t.view.Members[t.view.Ring.Owner(key.Partition(t.view.Ring.Partitions()))].ID
 }
 
 // Close stops talking to peers and waits until that is done. Decide goes on

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"net"
@@ -16,15 +15,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/shard"
-
-	peerv1 "github.com/weirlimit/weir/cluster/weir/peer/v1"
 )
 
 // testNode is a router and a shard with real gRPC over an in-memory connection.
@@ -33,6 +28,7 @@ type testNode struct {
 	shard  *shard.Shard
 	router *Router
 	server *grpc.Server
+	links  *Server
 	frames atomic.Int64  // of questions that the node has been asked to decide
 	pause  chan struct{} // closed to let peers' questions through; nil for always
 	mu     sync.Mutex    // guards pause
@@ -111,16 +107,14 @@ func (c *testCluster) setView(members []Member) {
 	}
 	c.view = v
 	for _, n := range c.nodes {
-		if err := n.router.SetView(v); err != nil {
-			c.t.Fatal(err)
-		}
+		n.router.SetView(v)
 	}
 }
 
 func (c *testCluster) serve(n *testNode) {
 	l := newPipeListener()
-	n.server = grpc.NewServer()
-	peerv1.RegisterPeerServer(n.server, NewServer(n))
+	n.links = NewServer(n)
+	n.server = grpc.NewServer(grpc.Creds(n.links.Credentials(insecure.NewCredentials())))
 	c.mu.Lock()
 	c.listeners[n.id+":1"] = l
 	c.mu.Unlock()
@@ -133,19 +127,21 @@ func (c *testCluster) kill(n *testNode) {
 	delete(c.listeners, n.id+":1")
 	c.mu.Unlock()
 	n.server.Stop()
+	n.links.Close()
 }
 
-func (c *testCluster) dial(address string) (*grpc.ClientConn, error) {
-	return grpc.NewClient("passthrough:///"+address, append(dialOptions(),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			c.mu.Lock()
-			l := c.listeners[address]
-			c.mu.Unlock()
-			if l == nil {
-				return nil, fmt.Errorf("%s: connection refused", address)
-			}
-			return l.DialContext(ctx)
-		}))...)
+func (c *testCluster) dial(ctx context.Context, address string) (net.Conn, error) {
+	c.mu.Lock()
+	l := c.listeners[address]
+	c.mu.Unlock()
+	if l == nil {
+		return nil, fmt.Errorf("%s: connection refused", address)
+	}
+	conn, err := l.DialContext(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return conn, sendPreface(conn)
 }
 
 func (c *testCluster) close() {
@@ -154,6 +150,7 @@ func (c *testCluster) close() {
 	}
 	for _, n := range c.nodes {
 		n.server.Stop()
+		n.links.Close()
 	}
 }
 
@@ -508,21 +505,6 @@ func TestPongAnswersNoQuestion(t *testing.T) {
 	}
 }
 
-// Whatever a member says that its address is, dialling it may fail but not to parse.
-func TestAnyAddressCanBeDialled(t *testing.T) {
-	for _, address := range []string{"[fe80::1%eth0]:9090", "%zz", "a b:1", "", "host:1"} {
-		conn, err := Dial(address)
-		if err != nil {
-			t.Errorf("%q: %v", address, err)
-			continue
-		}
-		if got := conn.Target(); got == "" {
-			t.Errorf("%q: no target", address)
-		}
-		_ = conn.Close()
-	}
-}
-
 // Who has no question on a lane gives nobody else's up.
 func TestGiveUpTouchesOnlyOnesOwn(t *testing.T) {
 	l := newLane(nil, DefaultAttemptTimeout)
@@ -538,87 +520,17 @@ func TestGiveUpTouchesOnlyOnesOwn(t *testing.T) {
 	}
 }
 
-// A stream above the bound is refused, and one that ends makes room.
-func TestStreamsAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newPipeListener()
-		server, s := grpc.NewServer(), NewServer(&countingLocal{})
-		s.Register(server)
-		go func() { _ = server.Serve(l) }()
-		defer server.Stop()
-		conn, err := grpc.NewClient("passthrough:///a", append(dialOptions(),
-			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		ping := &peerv1.ExchangeRequest{Frame: appendQuestion([]byte{wireVersion}, opPing, pingID, nil)}
-		open := func() (grpc.BidiStreamingClient[peerv1.ExchangeRequest, peerv1.ExchangeResponse], error) {
-			stream, err := peerv1.NewPeerClient(conn).Exchange(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := stream.Send(ping); err != nil {
-				t.Fatal(err)
-			}
-			_, err = stream.Recv()
-			return stream, err
-		}
-		s.streams.Store(maxExchanges - 1)
-		last, err := open()
-		if err != nil {
-			t.Errorf("the last one: %v", err)
-		}
-		if _, err := open(); status.Code(err) != codes.ResourceExhausted {
-			t.Errorf("one more: %v", err)
-		}
-		if err := last.CloseSend(); err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait()
-		if again, err := open(); err != nil {
-			t.Errorf("after one has ended: %v", err)
-		} else if err := again.CloseSend(); err != nil {
-			t.Error(err)
-		}
-		synctest.Wait()
-		if got := s.streams.Load(); got != maxExchanges-1 {
-			t.Errorf("%d streams counted in the end, want %d", got, maxExchanges-1)
-		}
-	})
-}
-
-// A view that cannot be dialled leaves the last one whole: its peers go on, and what
-// was dialled for the new one is left.
-func TestFailingDialLeavesTheOldView(t *testing.T) {
+// A member that cannot be dialled keeps nobody from asking the others.
+func TestMemberThatCannotBeDialled(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *testCluster) {
-		r := c.nodes[0].router
-		dial, old := r.dial, r.View()
-		var dialled []*grpc.ClientConn
-		r.dial = func(address string) (*grpc.ClientConn, error) {
-			if address == "bad" {
-				return nil, errors.New("no")
-			}
-			conn, err := dial(address)
-			dialled = append(dialled, conn)
-			return conn, err
-		}
-		v, err := nextView(ring.DefaultParams, old, []Member{{ID: "a", Address: "a:1"}, {ID: "b", Address: "b:2"}, {ID: "d", Address: "bad"}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := r.SetView(v); fmt.Sprint(err) != "dial peer d at bad: no" {
-			t.Errorf("%v", err)
-		}
+		c.setView([]Member{{ID: "a", Address: "a:1"}, {ID: "c", Address: "c:1"}, {ID: "d", Address: "%zz"}})
 		time.Sleep(time.Minute)
-		if r.View() != old || !r.Reaches("b") || !r.Reaches("c") || len(r.peers) != 2 {
-			t.Errorf("view %d, %d peers", r.View().Number, len(r.peers))
-		}
-		if len(dialled) != lanesPerPeer() || dialled[0].GetState() != connectivity.Shutdown {
-			t.Errorf("%d dialled for nothing, not closed", len(dialled))
-		}
-		if g, _ := c.nodes[0].ask(t.Context(), take(c.ownedBy(c.nodes[2], 0), 10, 1)); g.Takes[0].Source != shard.Owner {
-			t.Errorf("%+v", g)
+		for i, n := range []*testNode{c.nodes[2], {id: "d"}} {
+			g, took := c.nodes[0].ask(t.Context(), take(c.ownedBy(n, 0), 10, 1))
+			want := []shard.Source{shard.Owner, shard.Unanswered}[i]
+			if g.Takes[0].Source != want || !g.Allowed || took != 0 {
+				t.Errorf("%s: %+v after %v", n.id, g, took)
+			}
 		}
 	})
 }

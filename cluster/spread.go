@@ -147,7 +147,7 @@ func (w *split) gather() {
 // undo gives back what the parts of a denied group have counted. A node that dies in
 // between can only have counted too much.
 func (r *Router) undo(t *table, w *split) {
-	if w.whole.Allowed || w.whole.Peek || w.whole.Reset {
+	if w.whole.Allowed || w.whole.Reset {
 		return
 	}
 	for i := range w.parts {
@@ -166,7 +166,7 @@ func (r *Router) giveBack(t *table, whole *shard.Group, p *part) {
 			whole.Takes[index].Decision = undone(take)
 		}
 	}
-	if len(counted) == 0 {
+	if len(counted) == 0 || whole.Peek { // a look has counted nothing
 		return
 	}
 	if t.peers[p.owner] == nil {

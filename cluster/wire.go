@@ -12,15 +12,15 @@ import (
 
 // Bounds of what travels between two nodes.
 const (
-	frameSize     = 512       // bytes that a frame begins with room for
-	maxFrame      = 255 << 10 // bytes of one frame: the API's bound of 256 KiB, less what gRPC adds
+	maxFrame      = 256 << 10 // bytes of one frame
+	maxDirect     = 16 << 10  // bytes of a frame that whoever asks sends himself
 	maxQueue      = 1 << 20   // bytes that wait to be sent on one lane
 	maxPending    = 16 << 10  // questions in flight on one lane
 	maxUnacked    = 1         // frames under way on one lane
-	keepQuestions = 1 << 10   // questions and takes that a stream keeps room for
+	keepQuestions = 1 << 10   // questions and takes that a link keeps room for
+	keepBytes     = 64 << 10  // bytes of a frame that a link keeps room for
 	maxTakes      = 1 << 10   // takes of one group
 	maxCalendar   = 64        // bytes of a calendar's text
-	maxExchanges  = 4 << 10   // streams of other nodes at once; 500 nodes have 8 each at most
 )
 
 // A frame is a version byte and then items without padding. Integers are

@@ -192,7 +192,7 @@ func TestFramesThatAreRefused(t *testing.T) {
 		{"a flag for nothing", flagged(flagBurst, 0), "burst: 0 has a flag"},
 	} {
 		s := &countingLocal{}
-		if _, err := new(batch).answer(s, tc.frame); fmt.Sprint(err) != tc.want {
+		if _, err := new(batch).answer(s, nil, tc.frame); fmt.Sprint(err) != tc.want {
 			t.Errorf("%s: %v, want %s", tc.name, err, tc.want)
 		}
 		if s.decided != 0 {
@@ -225,12 +225,12 @@ func TestQuestionsOfOneFrame(t *testing.T) {
 	}
 	frame = appendQuestion(frame, opPing, 7, nil)
 	local := &countingLocal{}
-	answers, err := new(batch).answer(local, frame)
+	answers, err := new(batch).answer(local, nil, frame)
 	if err != nil || local.decided != 4 || local.returned != 3 {
 		t.Errorf("%v: %d decided, %d returned", err, local.decided, local.returned)
 	}
 	var ids []uint32
-	for r := openFrame(answers); r.more(); {
+	for r := openFrame(answers[lengthSize:]); r.more(); {
 		id, _, n := r.answerHead()
 		for range n {
 			r.decision()
@@ -257,11 +257,11 @@ func FuzzServerFrame(f *testing.F) {
 	frame = appendQuestion(frame, opReset, 4, []shard.Take{take})
 	f.Add(appendQuestion(frame, opPing, 2, nil))
 	f.Fuzz(func(t *testing.T, frame []byte) {
-		answers, err := new(batch).answer(&countingLocal{}, frame)
+		answers, err := new(batch).answer(&countingLocal{}, nil, frame)
 		if err != nil {
 			return
 		}
-		r := openFrame(answers)
+		r := openFrame(answers[lengthSize:])
 		for len(answers) > 0 && r.more() {
 			_, _, n := r.answerHead()
 			for range n {

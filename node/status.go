@@ -98,7 +98,9 @@ func (n *node) Problems() []string {
 	if left := n.membership.LeftOut(); left > 0 {
 		problems = append(problems, fmt.Sprintf("the ring has no room for %d more nodes: they only forward", left))
 	}
-	if st := n.registry.Status(); !st.Reachable {
+	if died := n.etcdDied.Load(); died != nil {
+		problems = append(problems, fmt.Sprintf("the embedded etcd has died, so that nodes cannot join or leave until this one is restarted; checks go on: %v", *died))
+	} else if st := n.registry.Status(); !st.Reachable {
 		problems = append(problems, "etcd does not answer: nodes cannot join or leave; checks go on")
 	} else if st.Alarm != "" {
 		problems = append(problems, st.Alarm)

@@ -61,6 +61,57 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
+// Each request here meets one of 10,000 rules with a feature, among others.
+func BenchmarkMatchFeatures(b *testing.B) {
+	const n = 10_000
+	const limits = "limits: [{limit: 10, window: 1s}]"
+	block := func(i int) string { return fmt.Sprintf("10.%d.%d", i>>8, i&255) }
+	for _, bc := range []struct {
+		name string
+		rule func(i int) string
+		more string // rules
+		ip   func(i int) string
+		want int
+	}{
+		{"block", func(i int) string { return fmt.Sprintf("when: {ip: %s.0/24}, %s", block(i), limits) }, "", func(i int) string { return block(i) + ".7" }, 1},
+		{"block-and-port", func(i int) string { return fmt.Sprintf("when: {ip: %s.0/24}, %s", block(i), limits) }, "", func(i int) string { return block(i) + ".7:443" }, 1},
+		{"block-per-ip", func(i int) string { return fmt.Sprintf("when: {ip: '2001:db8:%x::/48'}, per: [ip], %s", i, limits) }, "", func(i int) string { return fmt.Sprintf("2001:DB8:%x::1", i) }, 1},
+		{"address", func(i int) string { return fmt.Sprintf("when: {ip: %s.7}, %s", block(i), limits) }, "", func(i int) string { return block(i) + ".7" }, 1},
+		{"unlimited", func(i int) string { return fmt.Sprintf("when: {path: /%d}, %s", i, limits) }, "- {id: staff, when: {user: '*'}, unlimited: true}\n", nil, 1},
+		{"replaces", func(i int) string { return fmt.Sprintf("when: {path: /%d}, replaces: [all], %s", i, limits) }, "- {id: all, " + limits + "}\n", nil, 1},
+		{"elastic", func(i int) string {
+			return fmt.Sprintf("when: {path: /%d}, mode: {elastic: {parent: all, up_to: 150%%}}, %s", i, limits)
+		}, "- {id: all, " + limits + "}\n", nil, 2},
+		{"two-sets", func(i int) string { return fmt.Sprintf("when: {path: /%d}, per: [[user], [plan]], %s", i, limits) }, "", nil, 2},
+		{"enforced", func(i int) string { return fmt.Sprintf("when: {path: /%d}, enforce: 50, %s", i, limits) }, "", nil, 1},
+	} {
+		b.Run(bc.name, func(b *testing.B) {
+			var text strings.Builder
+			text.WriteString("domain: shop\nrules:\n" + bc.more)
+			for i := range n {
+				fmt.Fprintf(&text, "- {id: rule-%d, %s}\n", i, bc.rule(i))
+			}
+			set := parse(b, text.String())
+			requests := make([]Request, 4096)
+			for i := range requests {
+				requests[i] = *request("shop", "user=alice", "plan=free", fmt.Sprint("path=/", i*7919%n))
+				if bc.ip != nil {
+					requests[i].Attributes[2] = Attribute{IPAttribute, bc.ip(i * 7919 % n)}
+				}
+			}
+			var buf [8]Match
+			i := 0
+			b.ReportAllocs()
+			for b.Loop() {
+				if got := set.Match(testHasher, &requests[i%len(requests)], buf[:0]); len(got) != bc.want {
+					b.Fatal(matched(got))
+				}
+				i++
+			}
+		})
+	}
+}
+
 func BenchmarkLoad(b *testing.B) {
 	var text strings.Builder
 	text.WriteString("domain: shop\nrules:\n")

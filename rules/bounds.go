@@ -15,8 +15,15 @@ const (
 
 	maxConditions = 16  // per rule
 	maxList       = 256 // values of one condition
-	maxPer        = 16  // per rule
+	maxPer        = 16  // per set
+	maxPerSets    = 8   // per rule
 	maxLimits     = 8   // per rule
+	maxReplaces   = 64  // per rule
+
+	maxAnchor = 31 // of any calendar
+
+	maxOver = 1000 // percent of a limit above it
+	maxUpTo = 1000 // percent of a limit with what is above it
 
 	maxRegexp       = 1024      // bytes of one expression
 	maxInstructions = 1000      // of one compiled expression; 256 bytes take it about 1 ms at worst

@@ -2,8 +2,10 @@ package rules
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -97,25 +99,43 @@ func (d *decoder) text(n *yaml.Node, at path) (string, bool) {
 		d.problem(n, at, "%s is %s, not text; put it in quotes", quote(n.Value), kind)
 		return "", false
 	}
+	if !utf8.ValidString(n.Value) { // as a caller of Compile may have it
+		d.problem(n, at, "%s is not valid UTF-8", quote(n.Value))
+		return "", false
+	}
 	return n.Value, true
 }
 
-// whole reads a decimal number from 0 to most.
-func (d *decoder) whole(n *yaml.Node, at path, most int64) int64 {
+// whole reads a decimal number from least to most.
+func (d *decoder) whole(n *yaml.Node, at path, least, most int64) int64 {
 	if !d.is(n, yaml.ScalarNode, at, "a whole number") {
 		return 0
 	}
-	digits := strings.TrimPrefix(n.Value, "-")
 	value, err := strconv.ParseInt(n.Value, 10, 64)
 	switch {
 	case n.Tag == "!!str" && n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0:
 		d.problem(n, at, "%s is text, not a whole number; leave out the quotes", quote(n.Value))
-	case digits == "" || strings.Trim(digits, "0123456789") != "" || (digits[0] == '0' && len(digits) > 1):
+	case !isWhole(n.Value):
 		d.problem(n, at, "%s is not a whole number; write decimal digits only, such as 100", quote(n.Value))
-	case err != nil || n.Value[0] == '-' || value > most:
-		d.problem(n, at, "%s is not between 0 and %d", quote(n.Value), most)
+	case err != nil || n.Value[0] == '-' || value < least || value > most:
+		d.problem(n, at, "%s is not between %d and %d", quote(n.Value), least, most)
 	}
 	return value
+}
+
+// choice reads a text that is one of names; what says what they are, with its
+// article.
+func (d *decoder) choice(n *yaml.Node, at path, what string, names []string) string {
+	s, ok := d.text(n, at)
+	if !ok || slices.Contains(names, s) {
+		return s
+	}
+	hint := ""
+	if near := nearest(s, names); near != "" {
+		hint = fmt.Sprintf("; did you mean %s?", quote(near))
+	}
+	d.problem(n, at, "%s is not %s; known are %s%s", quote(s), what, strings.Join(names, ", "), hint)
+	return ""
 }
 
 func (d *decoder) boolean(n *yaml.Node, at path) bool {
@@ -143,6 +163,14 @@ func (d *decoder) list(n *yaml.Node, at path, least, most int, each func(n *yaml
 	}
 }
 
+// firstIn ends a sentence on what stands somewhere twice.
+func firstIn(line int) string {
+	if line == 0 { // not from a file
+		return ""
+	}
+	return fmt.Sprintf(", first in line %d", line)
+}
+
 // names is list for texts of which none may stand twice.
 func (d *decoder) names(n *yaml.Node, at path, least, most int, each func(n *yaml.Node, at path, s string)) {
 	lines := make(map[string]int)
@@ -152,7 +180,7 @@ func (d *decoder) names(n *yaml.Node, at path, least, most int, each func(n *yam
 			return
 		}
 		if line, twice := lines[s]; twice {
-			d.problem(n, at, "%s stands here twice, first in line %d", quote(s), line)
+			d.problem(n, at, "%s stands here twice%s", quote(s), firstIn(line))
 			return
 		}
 		lines[s] = n.Line
@@ -173,7 +201,7 @@ func (d *decoder) mapping(n *yaml.Node, at path, each func(key, value *yaml.Node
 			continue
 		}
 		if line, twice := lines[key.Value]; twice {
-			d.problem(key, at, "key %s stands here twice, first in line %d", quote(key.Value), line)
+			d.problem(key, at, "key %s stands here twice%s", quote(key.Value), firstIn(line))
 			continue
 		}
 		lines[key.Value] = key.Line

@@ -3,6 +3,8 @@ package rules
 import (
 	"bytes"
 	"encoding/binary"
+	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -13,11 +15,14 @@ import (
 	"github.com/weirlimit/weir/ring"
 )
 
-// ruleOf returns a rule with just what its counters' names depend on.
-func ruleOf(domain, id string, per ...string) *Rule {
-	r := &Rule{Domain: domain, ID: id, Per: per}
+// subjectOf returns a subject with just what its counters' names depend on.
+func subjectOf(domain, id string, per ...string) *subject {
+	r := &Rule{Domain: domain, ID: id}
+	if len(per) > 0 {
+		r.Per = [][]string{per}
+	}
 	r.prepare(0)
-	return r
+	return &r.subjects[0]
 }
 
 // readName reads a name back into its texts. That it can be done shows that no
@@ -35,20 +40,37 @@ func readName(name []byte) (texts []string, ok bool) {
 }
 
 func FuzzKey(f *testing.F) {
-	f.Add("shop", "posts-per-user", "user", "alice", "ip", "10.0.0.1")
-	f.Add("shop", "posts-per", "useruser", "alice", "", "")
-	f.Add("a", "b", "", "", "", "")
-	f.Add("a", "b", "c\x01d", "\x00", "e", strings.Repeat("x", 300))
-	f.Fuzz(func(t *testing.T, domain, id, a, v, b, w string) {
-		for _, want := range [][]string{{domain, id}, {domain, id, a, v}, {domain, id, a, v, b, w}} {
-			var per, values []string
-			for i := 2; i < len(want); i += 2 {
-				per, values = append(per, want[i]), append(values, want[i+1])
+	f.Add("shop", "posts-per-user", "user", "alice", "ip", "10.0.0.1", 64)
+	f.Add("shop", "posts-per", "useruser", "alice", "", "", 64)
+	f.Add("a", "b", "", "", "", "", 1)
+	f.Add("a", "b", "c\x01d", "\x00", "e", strings.Repeat("x", 300), 128)
+	f.Add("a", "b", "ip", "[2001:DB8::1%eth0]:80", "e", "", 56)
+	f.Fuzz(func(t *testing.T, domain, id, a, v, b, w string, bits int) {
+		rule := &Rule{Domain: domain, ID: id, Per: [][]string{{a}, {b}, {a, b}}, IPv6Prefix: 1 + bits&127}
+		rule.prepare(0)
+		values := map[string]string{a: v, b: w}
+		for i, s := range rule.subjects {
+			want := []string{domain, id}
+			var addr netip.Addr
+			var given []string
+			for _, attribute := range rule.Per[i] {
+				value := values[attribute]
+				given = append(given, value)
+				if parsed, ok := parseIP(value); ok && attribute == "ip" {
+					addr = parsed
+					if parsed.Is6() {
+						value = netip.PrefixFrom(parsed, rule.IPv6Prefix).Masked().String()
+					}
+				}
+				want = append(want, attribute, value)
 			}
-			name := ruleOf(domain, id, per...).appendName(nil, values)
+			name := s.appendName(nil, addr, given)
 			if got, ok := readName(name); !ok || !slices.Equal(got, want) {
 				t.Fatalf("%q reads back as %q, %t", want, got, ok)
 			}
+		}
+		if _, err := netip.ParseAddr(v); err == nil && !ValidIP(v) && !strings.Contains(v, "%") {
+			t.Fatalf("%q is an address", v)
 		}
 	})
 }
@@ -64,7 +86,7 @@ func TestNamesDiffer(t *testing.T) {
 		for i := 2; i < len(s); i += 2 {
 			per, values = append(per, s[i]), append(values, s[i+1])
 		}
-		return ruleOf(s[0], s[1], per...).appendName(nil, values)
+		return subjectOf(s[0], s[1], per...).appendName(nil, netip.Addr{}, values)
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := list.Draw(t, "a"), list.Draw(t, "b")
@@ -79,8 +101,11 @@ func keys(t *testing.T, rule string, attributes ...string) map[algorithms.Limit]
 	t.Helper()
 	got := make(map[algorithms.Limit]ring.Key)
 	for _, m := range parse(t, oneRule(rule)).Match(testHasher, request("d", attributes...), nil) {
+		if set := m.Rule.Per; len(set) > 1 && !slices.Equal(set[m.Per], []string{"ip", "user"}) {
+			continue
+		}
 		l := m.Rule.Limits[m.Limit]
-		l.Limit = 0
+		l.Limit, l.Buckets = 0, 0
 		got[l] = m.Key
 	}
 	return got
@@ -97,6 +122,12 @@ func TestKeyKeeps(t *testing.T) {
 		{"limits in another order", `{id: r, per: [user, ip], limits: [{limit: 5, window: 1m}, {limit: 1, window: 1s}]}`},
 		{"a window written otherwise", `{id: r, per: [user, ip], limits: [{limit: 1, window: 1000ms}, {limit: 5, window: 60s}]}`},
 		{"per in another order", `{id: r, per: [ip, user], limits: [{limit: 1, window: 1s}, {limit: 5, window: 1m}]}`},
+		{"several sets", `{id: r, per: [[a], [user, ip], [x]], limits: [{limit: 1, window: 1s}, {limit: 5, window: 1m}]}`},
+		{"sets in another order", `{id: r, per: [[ip, user], [z]], limits: [{limit: 1, window: 1s}, {limit: 5, window: 1m}]}`},
+		{"a mode", `{id: r, per: [user, ip], limits: [{limit: 1, window: 1s}, {limit: 5, window: 1m}], mode: {soft: {over: 100%}}}`},
+		{"another cost", `{id: r, per: [user, ip], limits: [{limit: 1, window: 1s}, {limit: 5, window: 1m}], cost: 5}`},
+		{"a roll-out", `{id: r, per: [user, ip], limits: [{limit: 1, window: 1s}, {limit: 5, window: 1m}], enforce: 0}`},
+		{"a delay", `{id: r, per: [user, ip], limits: [{limit: 1, window: 1s}, {limit: 5, window: 1m}], max_delay: 0s}`},
 		{"another condition", `{id: r, when: {user: u*}, per: [user, ip], limits: [{limit: 1, window: 1s}, {limit: 5, window: 1m}]}`},
 	} {
 		got := keys(t, c.rule, "ip=i", "x=y", "user=u")
@@ -108,6 +139,15 @@ func TestKeyKeeps(t *testing.T) {
 	}
 }
 
+// The buckets of a window are cut anew when their number changes.
+func TestKeyKeepsBuckets(t *testing.T) {
+	few := keys(t, `{id: r, limits: [{limit: 1, window: 1s, algorithm: sliding_window_buckets, buckets: 5}]}`)
+	many := keys(t, `{id: r, limits: [{limit: 1, window: 1s, algorithm: sliding_window_buckets, buckets: 500}]}`)
+	if len(few) != 1 || !maps.Equal(few, many) {
+		t.Errorf("%v and %v", few, many)
+	}
+}
+
 func TestKeyChanges(t *testing.T) {
 	seen := map[ring.Key]string{}
 	for _, c := range []struct{ what, rule, user, ip string }{
@@ -115,6 +155,9 @@ func TestKeyChanges(t *testing.T) {
 		{"another id", `{id: s, per: [user], limits: [{limit: 1, window: 1s}]}`, "user=u", "ip=i"},
 		{"another value", `{id: r, per: [user], limits: [{limit: 1, window: 1s}]}`, "user=v", "ip=i"},
 		{"another window", `{id: r, per: [user], limits: [{limit: 1, window: 3s}]}`, "user=u", "ip=i"},
+		{"another algorithm", `{id: r, per: [user], limits: [{limit: 1, window: 1s, algorithm: fixed_window}]}`, "user=u", "ip=i"},
+		{"calendars", `{id: r, per: [user], limits: [{limit: 1, window: {calendar: day}, algorithm: fixed_window}, {limit: 1, window: {calendar: day, timezone: Asia/Tokyo}, algorithm: fixed_window},
+		  {limit: 1, window: {calendar: month}, algorithm: fixed_window}, {limit: 1, window: {calendar: month, anchor: 2}, algorithm: fixed_window}, {limit: 1, window: 1d, algorithm: fixed_window}]}`, "user=u", "ip=i"},
 		{"other attributes", `{id: r, per: [ip], limits: [{limit: 1, window: 1s}]}`, "user=u", "ip=u"},
 		{"more attributes", `{id: r, per: [user, ip], limits: [{limit: 1, window: 1s}]}`, "user=u", "ip=i"},
 		{"shared", `{id: r, limits: [{limit: 1, window: 1s}]}`, "user=u", "ip=i"},
@@ -128,8 +171,8 @@ func TestKeyChanges(t *testing.T) {
 			seen[key] = c.what
 		}
 	}
-	if len(seen) != 10 {
-		t.Errorf("%d keys, want 10", len(seen))
+	if len(seen) != 16 {
+		t.Errorf("%d keys, want 16", len(seen))
 	}
 }
 
@@ -153,7 +196,14 @@ func TestKeyGolden(t *testing.T) {
 	if got, want := salt(l), uint64(0x8c747b90584d290f); got != want {
 		t.Errorf("salt is %#x, want %#x", got, want)
 	}
-	if got, want := ruleOf("d", "r", "user").appendName(nil, []string{"alice"}), "\x01d\x01r\x04user\x05alice"; string(got) != want {
+	calendar, err := algorithms.NewCalendar("month", "Europe/Paris", 15)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := salt(algorithms.Limit{Algorithm: algorithms.FixedWindow, Calendar: calendar}), uint64(0x8e897335761f1be8); got != want {
+		t.Errorf("salt of a calendar is %#x, want %#x", got, want)
+	}
+	if got, want := subjectOf("d", "r", "user").appendName(nil, netip.Addr{}, []string{"alice"}), "\x01d\x01r\x04user\x05alice"; string(got) != want {
 		t.Errorf("name is %q, want %q", got, want)
 	}
 	if got, want := keys(t, rule, "user=alice")[l], (ring.Key{Hi: 0x9fc74a95a80c4016, Lo: 0xdcfec16d510eeb2}); got != want {

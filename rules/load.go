@@ -38,13 +38,19 @@ type loader struct {
 	problems     problems
 	rules        []*Rule
 	byName       map[ruleName]*Rule
-	regexpBudget int // bytes left; negative if used up
+	references   []reference
+	attributes   map[string]string // names by themselves
+	regexpBudget int               // bytes left; negative if used up
 }
 
 type ruleName struct{ domain, id string }
 
+func newLoader() *loader {
+	return &loader{byName: make(map[ruleName]*Rule), attributes: make(map[string]string), regexpBudget: maxRegexpMemory}
+}
+
 func load(sources []source) (*Set, error) {
-	l := &loader{byName: make(map[ruleName]*Rule), regexpBudget: maxRegexpMemory}
+	l := newLoader()
 	for _, src := range sources {
 		if src.err != nil {
 			l.problems.add(Problem{File: src.name, Message: trimPath(src.err), cause: src.err})
@@ -52,6 +58,12 @@ func load(sources []source) (*Set, error) {
 		}
 		l.file(src)
 	}
+	return l.set()
+}
+
+// set returns the Set of all rules if there was no problem.
+func (l *loader) set() (*Set, error) {
+	l.link()
 	if err := l.problems.err(); err != nil {
 		return nil, err
 	}
@@ -74,7 +86,11 @@ func (l *loader) file(src source) {
 			l.problems.add(syntaxProblem(src, err))
 			return
 		}
-		d.document(&n)
+		if isNull(n.Content[0]) {
+			d.problem(&n, path{}, "the document is empty; write domain and rules, or leave out its ---")
+			continue
+		}
+		d.document(n.Content[0], path{})
 	}
 }
 
@@ -88,7 +104,7 @@ func (l *loader) addRule(r *Rule) {
 	case r.ID == "" || r.Domain == "":
 		return // reported as such
 	case other != nil:
-		problem(fmt.Sprintf("domain %s has a rule of this id already, at %s:%d", quote(r.Domain), other.file, other.line))
+		problem(fmt.Sprintf("domain %s has a rule of this id already%s", quote(r.Domain), other.place()))
 		return
 	case len(l.rules) == maxRules:
 		problem(fmt.Sprintf("is one more than the %d rules that a set may have", maxRules))

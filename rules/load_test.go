@@ -73,7 +73,7 @@ rules:
 	for _, c := range []struct{ what, got, want string }{
 		{"names", ruleNames(set), "shop/team/posts.v1_x-y shop/least"},
 		{"when", strings.Join(when, " "), "debug[] true method[POST PUT] false status[404] false path[re:/v[12]/.*] false"},
-		{"per", fmt.Sprint(rules[0].Per), "[ip user]"},
+		{"per", fmt.Sprint(rules[0].Per), "[[ip user]]"},
 		{"enabled", fmt.Sprint(rules[0].Enabled, rules[1].Enabled), "false true"},
 	} {
 		if c.got != c.want {
@@ -187,7 +187,9 @@ func TestMaxRules(t *testing.T) {
 
 func TestRevision(t *testing.T) {
 	const base = `{id: r, when: {a: [x, y], b: z}, per: [u, v], limits: [{limit: 1, window: 60s}]}`
-	revisionOf := func(rule string) string { return parse(t, oneRule(rule)).Revision() }
+	revisionOf := func(rule string) string {
+		return parse(t, oneRule(rule)+"- {id: p, "+oneLimit+"}\n- {id: q, "+oneLimit+"}\n").Revision()
+	}
 	want := revisionOf(base)
 	if len(want) != 16 {
 		t.Errorf("%q has %d digits, want 16", want, len(want))
@@ -195,6 +197,7 @@ func TestRevision(t *testing.T) {
 	for _, rule := range []string{
 		base + " # a comment",
 		`{enabled: true, limits: [{algorithm: sliding_window, window: 1m, limit: 1}], per: [v, u], when: {b: [z], a: [y, x]}, id: r}`,
+		`{id: r, when: {a: [x, y], b: z}, per: [[v, u]], limits: [{limit: 1, window: 60s}], unlimited: false, on_failure: allow, enforce: 100, mode: hard, cost: 1}`,
 		"id: r\n  per:\n    - u\n    - v\n  when:\n    a: [\"x\", 'y']\n    b: z\n  limits:\n    - limit: 1\n      window: 1m",
 	} {
 		if got := revisionOf(rule); got != want {
@@ -216,6 +219,33 @@ func TestRevision(t *testing.T) {
 		`{id: r, when: {a: [x, y], b: z}, per: [u, v], limits: [{limit: 1, window: 60s}], enabled: false}`,
 		`{id: r, when: {a: [x, y], b: z}, per: [u, v], limits: [{limit: 1, window: 60s, algorithm: token_bucket}]}`,
 		`{id: r, when: {a: [x, y], b: z}, per: [u, v], limits: [{limit: 1, window: 60s, algorithm: token_bucket, burst: 2}]}`,
+		`{id: r, when: {a: [x, y], b: z}, per: [[u], [v]], limits: [{limit: 1, window: 60s}]}`,
+		`{id: r, when: {a: [x, y], b: z}, per: [[u, v], [v]], limits: [{limit: 1, window: 60s}]}`,
+		`{id: r, when: {a: [x, y], b: z}, unlimited: true}`,
+		base[:len(base)-1] + `, on_failure: local}`,
+		base[:len(base)-1] + `, on_failure: deny}`,
+		base[:len(base)-1] + `, enforce: 0}`,
+		base[:len(base)-1] + `, enforce: 99}`,
+		base[:len(base)-1] + `, mode: {soft: {over: 10%}}}`,
+		base[:len(base)-1] + `, mode: {soft: {over: 11%}}}`,
+		base[:len(base)-1] + `, mode: {elastic: {parent: q, up_to: 110%}}}`,
+		base[:len(base)-1] + `, mode: {elastic: {parent: p, up_to: 110%}}}`,
+		base[:len(base)-1] + `, cost: 0}`,
+		`{id: r, limits: [{limit: 1, window: {calendar: day}, algorithm: fixed_window}]}`,
+		`{id: r, limits: [{limit: 1, window: {calendar: day, timezone: Asia/Tokyo}, algorithm: fixed_window}]}`,
+		`{id: r, limits: [{limit: 1, window: {calendar: month}, algorithm: fixed_window}]}`,
+		`{id: r, limits: [{limit: 1, window: {calendar: month, anchor: 2}, algorithm: fixed_window}]}`,
+		`{id: r, limits: [{limit: 1, window: 1d, algorithm: fixed_window}]}`,
+		`{id: r, limits: [{limit: 1, window: 1d, algorithm: leaky_bucket}]}`,
+		`{id: r, limits: [{limit: 1, window: 1d, algorithm: leaky_bucket}], max_delay: 1s}`,
+		`{id: r, limits: [{limit: 1, window: 1d, algorithm: sliding_window_buckets}]}`,
+		`{id: r, limits: [{limit: 1, window: 1d, algorithm: sliding_window_buckets, buckets: 59}]}`,
+		base[:len(base)-1] + `, cost: size}`,
+		base[:len(base)-1] + `, replaces: [p]}`,
+		base[:len(base)-1] + `, replaces: [q]}`,
+		base[:len(base)-1] + `, replaces: [p, q]}`,
+		`{id: r, when: {a: [x, y], b: z}, per: [ip], limits: [{limit: 1, window: 60s}]}`,
+		`{id: r, when: {a: [x, y], b: z}, per: [ip], limits: [{limit: 1, window: 60s}], ipv6_prefix: 56}`,
 	} {
 		got := revisionOf(rule)
 		if other, twice := seen[got]; twice {

@@ -85,11 +85,16 @@ func TestCondition(t *testing.T) {
 	}
 }
 
-// matched names the limits of an answer.
+// matched names the limits of an answer, with the set of attributes if there are
+// several.
 func matched(ms []Match) string {
 	var names []string
 	for _, m := range ms {
-		names = append(names, fmt.Sprintf("%s[%d]", m.Rule.ID, m.Limit))
+		per := ""
+		if len(m.Rule.Per) > 1 {
+			per = fmt.Sprint("/", m.Per)
+		}
+		names = append(names, fmt.Sprintf("%s%s[%d]", m.Rule.ID, per, m.Limit))
 	}
 	return strings.Join(names, " ")
 }
@@ -104,6 +109,7 @@ rules:
   - {id: longer, when: {endpoint: /po*}, limits: [{limit: 4, window: 1s}]}
   - {id: off, when: {endpoint: /posts}, enabled: false, limits: [{limit: 5, window: 1s}]}
   - {id: pair, per: [user, ip], limits: [{limit: 6, window: 1s}]}
+  - {id: either, when: {endpoint: /hybrid}, per: [[user], [ip]], limits: [{limit: 7, window: 1s}, {limit: 8, window: 1m}]}
 ---
 domain: other
 rules: [{id: posts, limits: [{limit: 0, window: 1s}]}]
@@ -118,6 +124,10 @@ rules: [{id: posts, limits: [{limit: 0, window: 1s}]}]
 		{request("shop", "endpoint=/posts", "user=u"), "posts[0] posts[1] all[0] prefix[0] longer[0]"},
 		{request("shop", "user=u", "ip=i"), "all[0] pair[0]"},
 		{request("shop", "user=", "ip="), "all[0] pair[0]"},
+		{request("shop", "endpoint=/hybrid"), "all[0]"},
+		{request("shop", "endpoint=/hybrid", "ip=i"), "all[0] either/0[0] either/0[1]"},
+		{request("shop", "endpoint=/hybrid", "user=u"), "all[0] either/1[0] either/1[1]"},
+		{request("shop", "endpoint=/hybrid", "user=u", "ip=i"), "all[0] pair[0] either/0[0] either/0[1] either/1[0] either/1[1]"},
 		{request("other", "endpoint=/posts"), "posts[0]"},
 		{request(""), ""},
 		{request("default"), ""},

@@ -3,6 +3,7 @@ package rules
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"regexp"
 	"regexp/syntax"
 	"strings"
@@ -15,6 +16,7 @@ const (
 	kindPrefix
 	kindRegexp
 	kindAny
+	kindBlock
 )
 
 const regexpMark = "re:"
@@ -24,6 +26,7 @@ type pattern struct {
 	kind   patternKind
 	text   string
 	regexp *regexp.Regexp // of kindRegexp
+	block  netip.Prefix   // of kindBlock
 }
 
 // String returns the pattern as files write it.

@@ -2,18 +2,18 @@ package rules
 
 import "strings"
 
-// prefixTree finds the rules filed under prefixes of a value: a radix tree, whose
+// prefixTree finds the subjects filed under prefixes of a value: a radix tree, whose
 // nodes stand where prefixes end or part. A look-up starts at the root and calls
 // next until there is none. The zero value is an empty root.
 type prefixTree struct {
 	label    string       // between the parent and here; empty in the root
-	rules    []*Rule      // filed under the prefix that ends here
+	subjects []*subject   // filed under the prefix that ends here
 	firsts   string       // first byte of each child's label, all different
 	children []prefixTree // in the order of firsts
 }
 
-// insert files r under prefix, from t on.
-func (t *prefixTree) insert(prefix string, r *Rule) {
+// insert files s under prefix, from t on.
+func (t *prefixTree) insert(prefix string, s *subject) {
 	n := commonPrefix(t.label, prefix)
 	if n < len(t.label) {
 		lower := *t
@@ -22,7 +22,7 @@ func (t *prefixTree) insert(prefix string, r *Rule) {
 	}
 	prefix = prefix[n:]
 	if prefix == "" {
-		t.rules = append(t.rules, r)
+		t.subjects = append(t.subjects, s)
 		return
 	}
 	i := strings.IndexByte(t.firsts, prefix[0])
@@ -31,7 +31,7 @@ func (t *prefixTree) insert(prefix string, r *Rule) {
 		t.firsts += prefix[:1]
 		t.children = append(t.children, prefixTree{label: prefix})
 	}
-	t.children[i].insert(prefix, r)
+	t.children[i].insert(prefix, s)
 }
 
 // next returns the child that value goes on with and what is left of value then,

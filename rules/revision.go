@@ -2,54 +2,22 @@ package rules
 
 import (
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
+	"encoding/json"
+	"fmt"
 )
 
 var emptyRevision = revision(nil)
 
-// revision hashes what rules say. All parts stand behind their lengths or
-// numbers, so that different rules never look alike.
+// revision hashes what rules say in its canonical form, so that a field counts
+// from the day on which it is there, and only where it is used.
 func revision(rules []*Rule) string {
 	hash := sha256.New()
-	var b []byte
+	e := json.NewEncoder(hash) // ends each value with a line feed, which no value holds
 	for _, r := range rules {
-		b = appendRule(b[:0], r)
-		hash.Write(b)
+		if err := e.Encode(NamedSpec{r.Domain, r.Spec()}); err != nil {
+			panic(fmt.Sprintf("rules: encode plain data: %v", err)) // cannot be: no types but these
+		}
 	}
 	return hex.EncodeToString(hash.Sum(nil)[:8])
-}
-
-func appendRule(b []byte, r *Rule) []byte {
-	b = appendText(appendText(b, r.Domain), r.ID)
-	b = appendFlag(b, r.Enabled)
-	b = binary.AppendUvarint(b, uint64(len(r.When)))
-	for _, c := range r.When {
-		b = appendText(b, c.Attribute)
-		b = appendTexts(b, c.AnyOf) // none means absent
-	}
-	b = appendTexts(b, r.Per)
-	b = binary.AppendUvarint(b, uint64(len(r.Limits)))
-	for _, l := range r.Limits {
-		b = append(b, byte(l.Algorithm))
-		b = binary.AppendUvarint(b, uint64(l.Limit))
-		b = binary.AppendUvarint(b, uint64(l.Window))
-		b = binary.AppendUvarint(b, uint64(l.Burst))
-	}
-	return b
-}
-
-func appendTexts(b []byte, texts []string) []byte {
-	b = binary.AppendUvarint(b, uint64(len(texts)))
-	for _, t := range texts {
-		b = appendText(b, t)
-	}
-	return b
-}
-
-func appendFlag(b []byte, set bool) []byte {
-	if set {
-		return append(b, 1)
-	}
-	return append(b, 0)
 }

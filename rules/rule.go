@@ -2,6 +2,8 @@ package rules
 
 import (
 	"cmp"
+	"fmt"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,22 +19,68 @@ type Rule struct {
 	// When are the conditions, at most one per attribute: those with regular
 	// expressions last, otherwise by attribute.
 	When []Condition
-	// Per names the attributes whose values choose the counter, sorted.
-	Per []string
-	// Limits must all have room. At least one; no two of one algorithm and window.
+	// Per are sets of attributes whose values choose the counters: all limits once
+	// per set that a request has all attributes of, and the rule matches if there is
+	// one. None means counters that all requests share. All sorted.
+	Per [][]string
+	// Limits must all have room. At least one, and no two that would share a counter;
+	// none if Unlimited.
 	Limits []algorithms.Limit
+	// Unlimited exempts the requests that match from all rules of the domain but
+	// those that block, or from Replaces alone if there are any.
+	Unlimited bool
+	// Replaces are the ids of rules of the domain that do not apply to a request which
+	// this one matches, sorted.
+	Replaces []string
+	// OnFailure says what happens if nobody can decide.
+	OnFailure FailurePolicy
+	// Enforce is the percentage of counters whose denials deny, 0 to 100.
+	Enforce int64
+	// Mode says what happens above the limits.
+	Mode Mode
+	// IPv6Prefix is how many bits of an IPv6 address tell counters apart.
+	IPv6Prefix int
 	// Enabled is false for a rule that never matches.
 	Enabled bool
+
+	cost          int64  // per token asked for, or if
+	costAttribute string // is not empty, the value of that
+	maxDelay      int64  // of all Limits
 
 	line, column int    // where it begins
 	file         string // and in which file
 
 	// Set by prepare:
 
-	order int      // rank in the Set
-	name  []byte   // encoding of domain and id
-	per   [][]byte // encodings of Per
-	salts []uint64 // by index in Limits
+	order    int       // rank in the Set
+	subjects []subject // one per set of Per, or one of no attributes
+	raised   []raised  // by index in Limits; none if Mode is hard
+	blocks   bool      // a limit is 0
+
+	// Set by link:
+
+	replaces []*Rule // Replaces
+	parent   *Rule   // Mode.Parent
+}
+
+// subject is a Rule with one set of its Per: what has counters of its own. It holds
+// what Match needs of a rule, in few places: of many rules, each is a cache miss.
+type subject struct {
+	rule  *Rule
+	index int          // in Per
+	when  []*Condition // of the rule, without what the index has seen to
+	per   []string     // the set
+	ip    int          // index of the attribute ip in per, or -1
+	name  []byte       // encodings of domain, id and the first of per
+	more  [][]byte     // encodings of the others
+	salts []uint64     // by index in Limits
+	plain bool         // a match needs nothing but a key
+}
+
+// raised is a limit with what Mode lets through above it.
+type raised struct {
+	above int64 // tokens
+	limit algorithms.Limit
 }
 
 // Condition is what a rule asks of one attribute.
@@ -40,20 +88,36 @@ type Condition struct {
 	// Attribute names the attribute.
 	Attribute string
 	// AnyOf are the values that fit, as a rules file writes them: exact, "*",
-	// "prefix*" or "re:expression". Empty if Absent.
+	// "prefix*" or "re:expression"; for the attribute ip also blocks of addresses.
+	// Empty if Absent.
 	AnyOf []string
 	// Absent asks that there is no such attribute.
 	Absent bool
 
-	// AnyOf compiled. No value fits more than one of exact and prefixes, which the
-	// index relies on: a rule is found at most once.
+	// AnyOf compiled. No value fits more than one of exact and prefixes, nor of exact
+	// and blocks, which the index relies on: a subject is found at most once.
 	any      bool
-	exact    []string // sorted
-	prefixes []string // sorted; none begins with another
+	exact    []string       // sorted
+	prefixes []string       // sorted; none begins with another
+	blocks   []netip.Prefix // sorted; none overlaps another
 	regexps  []*regexp.Regexp
 }
 
-// holds says whether c is met by a value, or by the lack of one.
+// place ends a sentence with where r stands, if it was read.
+func (r *Rule) place() string {
+	if r.line == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", at %s:%d", r.file, r.line)
+}
+
+// holdsFor says whether req, whose address is canonical, meets c.
+func (c *Condition) holdsFor(req *Request) bool {
+	value, present := req.value(c.Attribute)
+	return c.holds(value, present) || c.covers(req.addr)
+}
+
+// holds says whether c is met by a value, or by the lack of one, blocks aside.
 func (c *Condition) holds(value string, present bool) bool {
 	if !present || c.Absent {
 		return present != c.Absent
@@ -78,6 +142,20 @@ func (c *Condition) holds(value string, present bool) bool {
 	return false
 }
 
+// covers says whether an address lies in one of c's blocks. The zero address lies
+// in none.
+func (c *Condition) covers(addr netip.Addr) bool {
+	return len(c.blocks) > 0 && inBlocks(c.blocks, addr)
+}
+
+func (c *Condition) coversText(value string) bool {
+	if len(c.blocks) == 0 {
+		return false
+	}
+	addr, err := netip.ParseAddr(value)
+	return err == nil && c.covers(addr)
+}
+
 // hasPrefixIn says whether value begins with one of sorted, none of which begins
 // with another.
 func hasPrefixIn(sorted []string, value string) bool {
@@ -85,6 +163,14 @@ func hasPrefixIn(sorted []string, value string) bool {
 	// What value begins with is not after it, and whatever lies between the two
 	// begins with it as well, so it is the last one before.
 	return found || i > 0 && strings.HasPrefix(value, sorted[i-1])
+}
+
+// inBlocks says whether addr lies in one of sorted, none of which overlaps another.
+func inBlocks(sorted []netip.Prefix, addr netip.Addr) bool {
+	i, found := slices.BinarySearchFunc(sorted, addr, func(b netip.Prefix, addr netip.Addr) int {
+		return b.Addr().Compare(addr)
+	})
+	return found || i > 0 && sorted[i-1].Contains(addr)
 }
 
 // add takes in one more value that fits.
@@ -99,22 +185,35 @@ func (c *Condition) add(p pattern) {
 		c.prefixes = append(c.prefixes, p.text)
 	case kindRegexp:
 		c.regexps = append(c.regexps, p.regexp)
+	case kindBlock:
+		c.blocks = append(c.blocks, p.block)
 	}
 }
 
-// normalize sorts, and drops what a prefix covers already.
+// normalize sorts, and drops what stands there twice or is covered already.
 func (c *Condition) normalize() {
 	slices.Sort(c.AnyOf)
+	c.AnyOf = slices.Compact(c.AnyOf)
 	slices.Sort(c.prefixes)
-	kept := c.prefixes[:0]
-	for _, p := range c.prefixes {
-		if len(kept) == 0 || !strings.HasPrefix(p, kept[len(kept)-1]) {
-			kept = append(kept, p)
+	c.prefixes = withoutCovered(c.prefixes, func(last, p string) bool { return strings.HasPrefix(p, last) })
+	slices.SortFunc(c.blocks, netip.Prefix.Compare)
+	c.blocks = withoutCovered(c.blocks, netip.Prefix.Overlaps)
+	c.exact = slices.DeleteFunc(c.exact, func(v string) bool {
+		return hasPrefixIn(c.prefixes, v) || c.coversText(v)
+	})
+	slices.Sort(c.exact)
+	c.exact = slices.Compact(c.exact)
+}
+
+// withoutCovered leaves out of sorted what the last one kept covers.
+func withoutCovered[T any](sorted []T, covers func(last, next T) bool) []T {
+	kept := sorted[:0]
+	for _, next := range sorted {
+		if len(kept) == 0 || !covers(kept[len(kept)-1], next) {
+			kept = append(kept, next)
 		}
 	}
-	c.prefixes = kept
-	c.exact = slices.DeleteFunc(c.exact, func(v string) bool { return hasPrefixIn(kept, v) })
-	slices.Sort(c.exact)
+	return kept
 }
 
 // compareConditions puts expressions last: they cost most.
@@ -123,9 +222,4 @@ func compareConditions(a, b Condition) int {
 		cmp.Compare(min(len(a.regexps), 1), min(len(b.regexps), 1)),
 		cmp.Compare(a.Attribute, b.Attribute),
 	)
-}
-
-// compareLimits orders what no rule may hold twice.
-func compareLimits(a, b algorithms.Limit) int {
-	return cmp.Or(cmp.Compare(a.Algorithm, b.Algorithm), cmp.Compare(a.Window, b.Window))
 }

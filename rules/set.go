@@ -3,8 +3,10 @@ package rules
 import (
 	"cmp"
 	"iter"
+	"net/netip"
 	"slices"
 
+	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/ring"
 )
 
@@ -18,6 +20,8 @@ type Request struct {
 	// Attributes may stand in any order. No key may stand twice. At most 16, and
 	// values of at most 256 bytes, keep Match from allocating; more work as well.
 	Attributes []Attribute
+
+	addr netip.Addr // what the attribute ip says, if it is canonical already
 }
 
 func (r *Request) value(key string) (string, bool) {
@@ -41,8 +45,21 @@ type Match struct {
 	Above int64
 	// Shadow says that a denial by this counter is not enforced.
 	Shadow bool
-	// Key is the counter's. The keys of one Rule in one answer share their Lo.
+	// Key is the counter's. The keys of one Rule and Per in one answer share their
+	// Lo.
 	Key ring.Key
+}
+
+// Held returns the limit that the counter is held against: with what is above. It
+// is zero if the rule is unlimited.
+func (m *Match) Held() algorithms.Limit {
+	switch {
+	case m.Limit < 0:
+		return algorithms.Limit{}
+	case m.Above > 0:
+		return m.Rule.raised[m.Limit].limit
+	}
+	return m.Rule.Limits[m.Limit]
 }
 
 // Set is an immutable set of rules, safe for concurrent use. The zero value has
@@ -69,8 +86,9 @@ func newSet(rules []*Rule) *Set {
 	return s
 }
 
-// Match appends to buf every limit that applies to req, in the order of the files
-// and of the limits in their rules, and returns the extended slice. It neither
+// Match appends to buf every limit that applies to req, or one Match if a rule
+// exempts it from all, in the order of the files,
+// of Rule.Per and of Rule.Limits, and returns the extended slice. It neither
 // keeps req or buf nor allocates while buf has room.
 //
 // Its cost grows with the rules that ask for the same value as req in the
@@ -80,6 +98,14 @@ func (s *Set) Match(h ring.Hasher, req *Request, buf []Match) []Match {
 	if ix == nil {
 		return buf
 	}
+	if ix.ip {
+		return ix.matchIP(h, req, buf)
+	}
+	return ix.match(h, req, buf)
+}
+
+// match is Match within a domain. An address in req is canonical.
+func (ix *index) match(h ring.Hasher, req *Request, buf []Match) []Match {
 	start := len(buf)
 	buf = appendMatches(buf, ix.always, h, req)
 	for i := range req.Attributes {
@@ -88,38 +114,79 @@ func (s *Set) Match(h ring.Hasher, req *Request, buf []Match) []Match {
 		}
 	}
 	inFileOrder(buf[start:])
+	if ix.linked {
+		buf = settle(buf, start)
+	}
 	return buf
 }
 
 // appendMatches appends the limits of those candidates that do apply.
-func appendMatches(buf []Match, candidates []*Rule, h ring.Hasher, req *Request) []Match {
+func appendMatches(buf []Match, candidates []*subject, h ring.Hasher, req *Request) []Match {
 next:
-	for _, r := range candidates {
-		for i := range r.When {
-			c := &r.When[i]
-			if value, present := req.value(c.Attribute); !c.holds(value, present) {
+	for _, s := range candidates {
+		for _, c := range s.when {
+			if !c.holdsFor(req) {
 				continue next
 			}
 		}
-		key, ok := r.key(h, req)
+		key, ok := s.key(h, req)
 		if !ok {
 			continue
 		}
-		for i, salt := range r.salts {
-			buf = append(buf, Match{Rule: r, Limit: i, Key: key.With(salt)})
+		buf = s.appendCounters(buf, key)
+	}
+	return buf
+}
+
+// appendCounters appends a match per limit of s, whose keys' common part is key.
+func (s *subject) appendCounters(buf []Match, key ring.Key) []Match {
+	if !s.plain {
+		return s.appendSpecial(buf, key)
+	}
+	for i, salt := range s.salts {
+		buf = append(buf, Match{Rule: s.rule, Limit: i, Per: s.index, Key: key.With(salt)})
+	}
+	return buf
+}
+
+// appendSpecial is appendCounters for a subject that is not plain.
+func (s *subject) appendSpecial(buf []Match, key ring.Key) []Match {
+	r := s.rule
+	if r.Unlimited {
+		return append(buf, Match{Rule: r, Limit: unlimited})
+	}
+	shadow := !enforced(key, r.Enforce)
+	for i, salt := range s.salts {
+		m := Match{Rule: r, Limit: i, Per: s.index, Shadow: shadow, Key: key.With(salt)}
+		if r.Mode.Kind == Soft {
+			m.Above = r.raised[i].above
 		}
+		buf = append(buf, m)
 	}
 	return buf
 }
 
 func inFileOrder(matches []Match) {
 	compare := func(a, b Match) int {
-		return cmp.Or(cmp.Compare(a.Rule.order, b.Rule.order), cmp.Compare(a.Limit, b.Limit))
+		return cmp.Or(cmp.Compare(a.Rule.order, b.Rule.order), cmp.Compare(a.Per, b.Per), cmp.Compare(a.Limit, b.Limit))
 	}
 	if !slices.IsSortedFunc(matches, compare) {
 		slices.SortFunc(matches, compare)
 	}
 }
+
+// Rule returns the rule of that name, nil if there is none.
+func (s *Set) Rule(domain, id string) *Rule {
+	for _, r := range s.rules {
+		if r.Domain == domain && r.ID == id {
+			return r
+		}
+	}
+	return nil
+}
+
+// Rank returns r's index among the rules of its Set.
+func (r *Rule) Rank() int { return r.order }
 
 // Len returns how many rules there are, disabled ones included.
 func (s *Set) Len() int { return len(s.rules) }

@@ -157,3 +157,10 @@ func hashContent(sources []source) contentHash {
 	}
 	return contentHash(hash.Sum(nil))
 }
+
+func appendFlag(b []byte, set bool) []byte {
+	if set {
+		return append(b, 1)
+	}
+	return append(b, 0)
+}

@@ -11,7 +11,7 @@ import (
 
 var (
 	errNotDuration = errors.New("is not a duration; write a number with a unit, such as 10s, 5m, 1h, 1d")
-	errWindowRange = fmt.Errorf("is not between %s and %s", formatWindow(algorithms.MinWindow), formatWindow(algorithms.MaxWindow))
+	errTooLong     = errors.New("is too long")
 )
 
 // units are those of Go and two more. A d is 24 hours whatever the calendar says.
@@ -20,9 +20,10 @@ var units = map[string]time.Duration{
 	"s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour, "w": 7 * 24 * time.Hour,
 }
 
-// parseWindow reads one or more numbers with units, such as 1h30m or 1.5d. The
-// error continues a sentence that begins with the value.
-func parseWindow(s string) (time.Duration, error) {
+// parseDuration reads one or more numbers with units, such as 1h30m or 1.5d, from
+// least to MaxWindow in all. The error continues a sentence that begins with the
+// value.
+func parseDuration(s string, least time.Duration) (time.Duration, error) {
 	if s == "" || len(s) > 64 {
 		return 0, errNotDuration
 	}
@@ -42,10 +43,26 @@ func parseWindow(s string) (time.Duration, error) {
 		}
 		sum += d
 	}
-	if negative || sum < algorithms.MinWindow || sum > algorithms.MaxWindow {
-		return 0, errWindowRange
+	if negative || sum < least || sum > algorithms.MaxWindow {
+		return 0, rangeError{least}
 	}
 	return sum, nil
+}
+
+// rangeError is a duration that is not between least and MaxWindow.
+type rangeError struct{ least time.Duration }
+
+// Error implements error.
+func (e rangeError) Error() string {
+	return fmt.Sprintf("is not between %s and %s", formatWindow(e.least), formatWindow(algorithms.MaxWindow))
+}
+
+// windowText is how messages call the window of a limit.
+func windowText(l algorithms.Limit) string {
+	if l.Calendar != nil {
+		return l.Calendar.String()
+	}
+	return formatWindow(time.Duration(l.Window))
 }
 
 // parsePart returns number units, at most MaxWindow.
@@ -61,7 +78,7 @@ func parsePart(number, unit string) (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(number + unit)
 	if err != nil || d > algorithms.MaxWindow/factor {
-		return 0, errWindowRange // number and unit are fine, so it can only be too much
+		return 0, errTooLong // number and unit are fine
 	}
 	return d * factor, nil
 }
@@ -75,7 +92,7 @@ func span(s string, digits bool) (head, tail string) {
 	return s[:i], s[i:]
 }
 
-// formatWindow is the shortest text that parseWindow reads as w.
+// formatWindow is the shortest text that parseDuration reads as w.
 func formatWindow(w time.Duration) string {
 	const day = 24 * time.Hour
 	var text string

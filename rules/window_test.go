@@ -10,7 +10,7 @@ import (
 	"github.com/weirlimit/weir/algorithms"
 )
 
-func TestParseWindow(t *testing.T) {
+func TestParseDuration(t *testing.T) {
 	const day = 24 * time.Hour
 	for _, c := range []struct {
 		text string
@@ -31,18 +31,18 @@ func TestParseWindow(t *testing.T) {
 		{"1w", 7 * day, nil},
 		{"2w3d", 17 * day, nil},
 		{"366d", 366 * day, nil},
-		{"366d1ns", 0, errWindowRange},
-		{"300d300d", 0, errWindowRange},
-		{"53w", 0, errWindowRange},
-		{"9ms", 0, errWindowRange},
-		{"0s", 0, errWindowRange},
-		{"-1h", 0, errWindowRange},
-		{"99999999999999999999h", 0, errWindowRange},
-		{"99999999999999999999d", 0, errWindowRange},
-		{"9999999999999w", 0, errWindowRange},
-		{"30501w", 0, errWindowRange}, // comes out as 3 days in 64 bits
-		{"213504d", 0, errWindowRange},
-		{"9223372036854775807ns9223372036854775807ns", 0, errWindowRange},
+		{"366d1ns", 0, rangeError{algorithms.MinWindow}},
+		{"300d300d", 0, rangeError{algorithms.MinWindow}},
+		{"53w", 0, rangeError{algorithms.MinWindow}},
+		{"9ms", 0, rangeError{algorithms.MinWindow}},
+		{"0s", 0, rangeError{algorithms.MinWindow}},
+		{"-1h", 0, rangeError{algorithms.MinWindow}},
+		{"99999999999999999999h", 0, rangeError{algorithms.MinWindow}},
+		{"99999999999999999999d", 0, rangeError{algorithms.MinWindow}},
+		{"9999999999999w", 0, rangeError{algorithms.MinWindow}},
+		{"30501w", 0, rangeError{algorithms.MinWindow}}, // comes out as 3 days in 64 bits
+		{"213504d", 0, rangeError{algorithms.MinWindow}},
+		{"9223372036854775807ns9223372036854775807ns", 0, rangeError{algorithms.MinWindow}},
 		{"9999999999999w1", 0, errNotDuration},
 		{"", 0, errNotDuration},
 		{"-", 0, errNotDuration},
@@ -61,8 +61,8 @@ func TestParseWindow(t *testing.T) {
 		{"1h-1m", 0, errNotDuration},
 		{"1s1s1s1s1s1s1s1s1s1s1s1s1s1s1s1s1s1s1s1s1s1s1s1s1s1s1s1s1s1s1s1s1s", 0, errNotDuration},
 	} {
-		if got, err := parseWindow(c.text); got != c.want || !errors.Is(err, c.err) {
-			t.Errorf("parseWindow(%q) = %v, %v, want %v, %v", c.text, got, err, c.want, c.err)
+		if got, err := parseDuration(c.text, algorithms.MinWindow); got != c.want || !errors.Is(err, c.err) {
+			t.Errorf("parseDuration(%q) = %v, %v, want %v, %v", c.text, got, err, c.want, c.err)
 		}
 	}
 }
@@ -87,7 +87,7 @@ func TestFormatWindow(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		w := time.Duration(rapid.Int64Range(int64(algorithms.MinWindow), int64(algorithms.MaxWindow)).Draw(t, "window"))
-		if back, err := parseWindow(formatWindow(w)); back != w || err != nil {
+		if back, err := parseDuration(formatWindow(w), 0); back != w || err != nil {
 			t.Fatalf("%v reads as %q and back as %v, %v", w, formatWindow(w), back, err)
 		}
 	})

@@ -159,7 +159,7 @@ func (s *Shard) decideMany(g *Group, now int64) {
 	default:
 		s.undoLocked(g, undos, now)
 	}
-	if !g.Allowed && !g.Peek {
+	if !g.Allowed {
 		s.lookAgainLocked(g, now)
 	}
 }

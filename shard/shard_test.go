@@ -102,7 +102,7 @@ func TestGroupIsCountedWholeOrNotAtAll(t *testing.T) {
 			{2, true, true, [3]int64{8, 1, 8}},
 			{2, false, true, [3]int64{8, 1, 8}},
 			{2, false, false, [3]int64{8, 1, 8}},
-			{2, true, false, [3]int64{6, 1, 6}},
+			{2, true, false, [3]int64{8, 1, 8}},
 			{1, false, true, [3]int64{7, 0, 7}},
 			{0, false, true, [3]int64{7, 0, 7}},
 		} {

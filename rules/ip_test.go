@@ -1,0 +1,182 @@
+package rules
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/weirlimit/weir/ring"
+)
+
+func TestParseIP(t *testing.T) {
+	for value, want := range someIPs {
+		if got, ok := parseIP(value); !ok || got.String() != want || !ValidIP(value) {
+			t.Errorf("parseIP(%q) = %v, %t, want %s", value, got, ok, want)
+		}
+	}
+	more := []string{"1.2.3.4.5", "1.2.3.256", "[]", "[]:80", "%eth0", ":80", "[10.0.0.1]:", "[::1]:1:2", "1.2.3.4:+80", "a.b"}
+	for _, value := range append(more, someNoIPs...) {
+		if got, ok := parseIP(value); ok || ValidIP(value) {
+			t.Errorf("parseIP(%q) = %v", value, got)
+		}
+	}
+}
+
+// keyOf returns the key of the only match.
+func keyOf(t *testing.T, set *Set, ip string) ring.Key {
+	t.Helper()
+	ms := set.Match(testHasher, request("d", "ip="+ip), nil)
+	if len(ms) != 1 {
+		t.Fatalf("%s matches %s", ip, matched(ms))
+	}
+	return ms[0].Key
+}
+
+func TestIPCounters(t *testing.T) {
+	for _, c := range []struct {
+		prefix, a, b string
+		same         bool
+	}{
+		{"64", "10.0.0.1", "10.0.0.1:80", true},
+		{"64", "10.0.0.1", "::ffff:10.0.0.1", true},
+		{"64", "10.0.0.1", "10.0.0.2", false},
+		{"64", "2001:db8::1", "[2001:DB8::2%eth0]:80", true},
+		{"64", "2001:db8::1", "2001:db8:0:1::1", false},
+		{"56", "2001:db8::1", "2001:db8:0:1::1", true},
+		{"128", "2001:db8::1", "2001:db8::2", false},
+		{"128", "2001:db8::1", "2001:db8:0::1", true},
+		{"1", "::1", "7fff::1", true},
+		{"64", "unknown", "unknown", true},
+		{"64", "unknown", "unknown:80", false},
+		{"64", "10.0.0", "10.0.0.0", false},
+	} {
+		set := parse(t, oneRule("{id: r, per: [ip], limits: [{limit: 1, window: 1s}], ipv6_prefix: "+c.prefix+"}"))
+		if same := keyOf(t, set, c.a) == keyOf(t, set, c.b); same != c.same {
+			t.Errorf("/%s: %s and %s have one counter: %t", c.prefix, c.a, c.b, same)
+		}
+	}
+	// IPv4 and what is no address have the name that any attribute has.
+	rule := "{id: r, per: [ip], limits: [{limit: 1, window: 1s}]}"
+	for _, ip := range []string{"10.0.0.1", "unknown"} {
+		want := testHasher.Key([]byte("\x01d\x01r\x02ip" + string(rune(len(ip))) + ip)).Lo
+		if got := keyOf(t, parse(t, oneRule(rule)), ip).Lo; got != want {
+			t.Errorf("the counter of %s is not named by it", ip)
+		}
+	}
+	want := testHasher.Key([]byte("\x01d\x01r\x02ip\x0d2001:db8::/64")).Lo
+	if got := keyOf(t, parse(t, oneRule(rule)), "2001:db8::1").Lo; got != want {
+		t.Error("the counter of an IPv6 address is not named by its block")
+	}
+}
+
+func TestIPConditions(t *testing.T) {
+	for _, c := range []struct {
+		when, ip string
+		want     bool
+	}{
+		{"10.0.0.1", "10.0.0.1:80", true},
+		{"10.0.0.1", "::ffff:10.0.0.1", true},
+		{`"::ffff:10.0.0.1"`, "10.0.0.1", true},
+		{`"2001:DB8:0::1"`, "2001:db8::1", true},
+		{`"2001:db8::1"`, "2001:db8::2", false},
+		{"10.0.0.0/8", "10.255.255.255", true},
+		{"10.0.0.0/8", "11.0.0.0", false},
+		{"10.0.0.0/8", "[::ffff:a01:203]:1", true},
+		{"10.0.0.0/8", "::a00:1", false},
+		{"10.0.0.0/8", "10.0.0", false},
+		{"2001:db8::/32", "[2001:db8:ffff::1%eth0]:80", true},
+		{"2001:db8::/32", "2001:db9::", false},
+		{"[10.0.0.0/8, 10.1.0.0/16, 10.1.2.3, unknown]", "10.1.2.3", true},
+		{"[10.0.0.0/8, 10.1.0.0/16, 10.1.2.3, unknown]", "unknown", true},
+		{"[10.0.0.0/8, 10.1.0.0/16, 10.1.2.3, unknown]", "11.0.0.1", false},
+		{"[10.0.0.0/8, 10.*]", "10.1.2.3", true},
+		{"'re:10[.].*[.]3'", "10.1.2.3:99", true},
+		{"'re:10[.].*:99'", "10.1.2.3:99", false},
+		{"0.0.0.0/0", "255.255.255.255", true},
+		{"0.0.0.0/0", "::", false},
+		{`"::/0"`, "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", true},
+		{"{absent: true}", "10.0.0.1", false},
+		{`"*"`, "x", true},
+	} {
+		set := parse(t, oneRule("{id: r, when: {ip: "+c.when+"}, limits: [{limit: 1, window: 1s}]}"))
+		req := request("d", "x=y", "ip="+c.ip)
+		if got := len(set.Match(testHasher, req, nil)); got != map[bool]int{true: 1}[c.want] {
+			t.Errorf("when %s: %s has %d matches", c.when, c.ip, got)
+		}
+		if req.Attributes[1].Value != c.ip {
+			t.Errorf("the request has become %v", req.Attributes)
+		}
+	}
+	// Only the attribute ip is an address.
+	set := parse(t, oneRule("{id: r, when: {client: 10.0.0.0/8}, limits: [{limit: 1, window: 1s}]}"))
+	for ip, want := range map[string]int{"10.0.0.1": 0, "10.0.0.0/8": 1} {
+		if got := len(set.Match(testHasher, request("d", "client="+ip), nil)); got != want {
+			t.Errorf("client %s has %d matches, want %d", ip, got, want)
+		}
+	}
+}
+
+func TestIPDoesNotAllocate(t *testing.T) {
+	set := parse(t, `
+domain: d
+rules:
+  - {id: a, when: {ip: [10.0.0.0/8, "2001:db8::/32"]}, per: [ip], limits: [{limit: 1, window: 1s}]}
+  - {id: b, when: {ip: ["10.*", "2001:*", "re:.*[13]"]}, per: [[ip], [user]], limits: [{limit: 1, window: 1s}]}
+  - {id: c, when: {ip: 10.0.0.9}, unlimited: true}
+  - {id: d, when: {ip: 10.0.0.3}, limits: [{limit: 1, window: 1s}], replaces: [a]}
+`)
+	for ip, want := range map[string]string{
+		"10.0.0.1":        "a[0] b/0[0] b/1[0]",
+		"::ffff:10.0.0.1": "a[0] b/0[0] b/1[0]",
+		"10.0.0.3:80":     "b/0[0] b/1[0] d[0]",
+		"2001:db8::1":     "a[0] b/0[0] b/1[0]",
+		"[2001:DB8:1111:2222:3333:4444:5555:6666]:80": "a[0] b/0[0] b/1[0]",
+		"2001:0db8:0:0:0:0:0:1%eth0":                  "a[0] b/0[0] b/1[0]",
+		"10.0.0.9":                                    "c[-1]",
+		"unknown":                                     "",
+	} {
+		var buf [8]Match
+		req := request("d", "user=u", "ip="+ip)
+		if got := matched(set.Match(testHasher, req, buf[:0])); got != want {
+			t.Errorf("%s matches %s, want %s", ip, got, want)
+		}
+		if n := testing.AllocsPerRun(100, func() { set.Match(testHasher, req, buf[:0]) }); n != 0 {
+			t.Errorf("%s: %v allocations", ip, n)
+		}
+	}
+}
+
+// More attributes than the bound cost, but do not break.
+func TestIPManyAttributes(t *testing.T) {
+	set := parse(t, oneRule("{id: r, when: {ip: 10.0.0.1}, per: [a39], limits: [{limit: 1, window: 1s}]}"))
+	var attributes []string
+	for i := range 40 {
+		attributes = append(attributes, fmt.Sprintf("a%d=x", i))
+	}
+	if got := set.Match(testHasher, request("d", append(attributes, "ip=[10.0.0.1]:80")...), nil); len(got) != 1 {
+		t.Errorf("%d matches", len(got))
+	}
+}
+
+// Blocks that many rules share, within others, do not multiply.
+func TestBlockIndexIsSmall(t *testing.T) {
+	subjects := make(map[netip.Prefix][]*subject)
+	wide := make([]*subject, 1000)
+	subjects[netip.MustParsePrefix("10.0.0.0/8")] = wide
+	for i := range 1000 {
+		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)
+		subjects[p] = make([]*subject, 1)
+	}
+	ix := newBlockIndex(subjects)
+	if n := len(ix.starts); n > 2*len(subjects)+1 {
+		t.Errorf("%d stretches", n)
+	}
+	var path []string
+	for b := ix.find(netip.MustParseAddr("10.0.5.7")); b != nil; b = b.outer {
+		path = append(path, fmt.Sprint(len(b.subjects)))
+	}
+	if got := strings.Join(path, " "); got != "1 1000" {
+		t.Errorf("10.0.5.7 leads to blocks of %s", got)
+	}
+}

@@ -1,0 +1,56 @@
+package rules
+
+import "github.com/weirlimit/weir/algorithms"
+
+// Mode says what a rule does above its limits. The zero value is hard: nothing is
+// let through.
+type Mode struct {
+	Kind ModeKind
+	// Percent is how much of a limit's capacity may be taken above it.
+	Percent int64
+	// Parent is the id of the rule, of the same domain, without whose match an
+	// elastic rule is hard.
+	Parent string
+}
+
+// ModeKind names one way of going beyond a limit.
+type ModeKind uint8
+
+// The kinds of modes.
+const (
+	Hard ModeKind = iota
+	Soft
+	Elastic
+)
+
+// raise returns l with percent more capacity, and how many tokens those are. A
+// window takes them in all, a bucket keeps its rate and gets deeper.
+func raise(l algorithms.Limit, percent int64) (raised algorithms.Limit, above int64) {
+	capacity := l.Capacity()
+	above = capacity * percent / 100
+	switch l.Algorithm {
+	case algorithms.TokenBucket, algorithms.GCRA, algorithms.LeakyBucket:
+		l.Burst = capacity + above
+	default:
+		l.Limit += above
+	}
+	return l, above
+}
+
+// delaying are the algorithms whose limits may have a MaxDelay.
+var delaying = []string{algorithms.TokenBucket.String(), algorithms.GCRA.String(), algorithms.LeakyBucket.String()}
+
+// FailurePolicy says what becomes of a request if nobody can decide in time.
+type FailurePolicy uint8
+
+// The failure policies.
+const (
+	FailAllow FailurePolicy = iota // it passes
+	FailLocal                      // the asked node decides by its share of the limit
+	FailDeny                       // it is denied
+)
+
+var failurePolicies = []string{FailAllow: "allow", FailLocal: "local", FailDeny: "deny"}
+
+// String returns the name that rules use, such as "allow".
+func (p FailurePolicy) String() string { return failurePolicies[p] }
