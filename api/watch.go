@@ -39,11 +39,7 @@ func (h watchHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		return stream.Flush()
 	}
-	// There is nothing to read, and the server's time for it must not end the watch.
-	err := stream.SetReadDeadline(time.Time{})
-	if err == nil {
-		err = h.config.watch(r.Context(), &weirv1.WatchRulesRequest{Domain: r.URL.Query().Get("domain")}, send)
-	}
+	err := h.config.watch(r.Context(), &weirv1.WatchRulesRequest{Domain: r.URL.Query().Get("domain")}, send)
 	if !begun { // otherwise the status is on its way
 		runtime.HTTPError(r.Context(), h.gateway, json, w, r, err)
 	}
