@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -269,7 +270,7 @@ func TestWatchOverHTTP(t *testing.T) {
 		if err := server.Shutdown(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if err := <-served; err != http.ErrServerClosed {
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 			t.Error(err)
 		}
 	})

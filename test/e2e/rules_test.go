@@ -315,7 +315,7 @@ func TestDamagedRulesInEtcd(t *testing.T) {
 		process.Await(t, 5*time.Second, func() error {
 			resp, err := n.Client.Config().ListRateLimits(t.Context(), &weirv1.ListRateLimitsRequest{})
 			if err != nil || len(resp.GetRateLimits()) != 2 || resp.GetRevision() != 2 || getHealth(t, n).Degraded {
-				return fmt.Errorf("%s: %v, %v", n.ID, resp, err)
+				return fmt.Errorf("%s: %v, %w", n.ID, resp, err)
 			}
 			return nil
 		})
@@ -365,7 +365,7 @@ func TestConcurrentCreates(t *testing.T) {
 		process.Await(t, 5*time.Second, func() error {
 			resp, err := n.Client.Config().ListRateLimits(t.Context(), &weirv1.ListRateLimitsRequest{})
 			if err != nil || len(resp.GetRateLimits()) != 3*each || resp.GetRevision() != 3*each {
-				return fmt.Errorf("%s has %d rules at revision %d, %v", n.ID, len(resp.GetRateLimits()), resp.GetRevision(), err)
+				return fmt.Errorf("%s has %d rules at revision %d, %w", n.ID, len(resp.GetRateLimits()), resp.GetRevision(), err)
 			}
 			return nil
 		})
