@@ -80,8 +80,8 @@ func NewCalendar(unit, zone string, anchor int64) (*Calendar, error) {
 	return c.intern()
 }
 
-// ParseCalendar is the inverse of String. It allocates only for a text that it
-// has not seen. It may be called concurrently.
+// ParseCalendar is the inverse of String. For the text of a calendar that there is
+// already it does not allocate. It may be called concurrently.
 func ParseCalendar(text string) (*Calendar, error) {
 	if c := calendarOf(text); c != nil {
 		return c, nil

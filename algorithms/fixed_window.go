@@ -17,71 +17,78 @@ import "time"
 // calendar State.A is the window's start in nanoseconds and the high 32 bits of
 // State.B its length in seconds, so that only the first step in a window has to
 // ask the calendar.
-type fixed struct {
-	id      int64 // State.A
-	seconds int64 // the high half of State.B
-	start   int64 // nanoseconds; below 0 if a calendar's window began before 1970
-	end     int64 // nanoseconds, the end of time at most; start <= at <= end
-	at      int64
-	used    int64 // tokens, 0 <= used < 1<<32
+type fixed struct { // of four words, which stay in registers
+	State
+	at, end int64 // nanoseconds; start <= at <= end, the end of the window or of time
 }
+
+const usedMask = 1<<32 - 1 // of State.B
 
 // fixedAt rolls s forward to now.
 func fixedAt(l *Limit, s State, now int64) fixed {
 	if l.Calendar != nil {
 		return calendarAt(l, s, now)
 	}
-	f := fixed{id: windowIndex(l, int64(s.A), now)}
-	if f.id == int64(s.A) {
-		f.used = int64(s.B)
+	index := windowIndex(l, int64(s.A), now)
+	if index != int64(s.A) {
+		s = State{A: uint64(index)}
 	}
-	f.start = f.id * l.Window
-	f.at, f.end = max(now, f.start), addInstant(f.start, l.Window)
-	return f
+	start := index * l.Window
+	return fixed{s, max(now, start), addInstant(start, l.Window)}
 }
 
 func calendarAt(l *Limit, s State, now int64) fixed {
-	f := fixed{id: int64(s.A), seconds: int64(s.B >> 32), used: int64(s.B & (1<<32 - 1))}
-	f.end = addInstant(f.id, f.seconds*int64(time.Second))
-	if f.seconds == 0 || now >= f.end {
-		id := f.id
-		f.id, f.seconds = l.Calendar.window(now)
-		f.end = addInstant(f.id, f.seconds*int64(time.Second))
-		if f.id != id {
-			f.used = 0
+	start, seconds := int64(s.A), int64(s.B>>32)
+	end := addInstant(start, seconds*int64(time.Second))
+	if seconds == 0 || now >= end {
+		start, seconds = l.Calendar.window(now)
+		end = addInstant(start, seconds*int64(time.Second))
+		if uint64(start) != s.A { // or else the window ends with time
+			s.B = 0
 		}
+		s = State{A: uint64(start), B: uint64(seconds)<<32 | s.B&usedMask}
 	}
-	f.start, f.at = f.id, max(now, f.id)
-	return f
+	return fixed{s, max(now, start), end}
 }
 
-func (f *fixed) state() State {
-	return State{A: uint64(f.id), B: uint64(f.seconds)<<32 | uint64(f.used)}
+// start returns when the window begins: before 1970 if a calendar's does.
+func (f *fixed) start(l *Limit) int64 {
+	if l.Calendar != nil {
+		return int64(f.A)
+	}
+	return int64(f.A) * l.Window
+}
+
+// use changes by how much of the window is used, to 0 at the least.
+func (f *fixed) use(cost int64) {
+	used := max(0, int64(f.B&usedMask)+cost)
+	f.B = f.B&^usedMask | uint64(used)
 }
 
 func fixedWindow(l *Limit, s State, now, cost int64, d *Decision) State {
 	f := fixedAt(l, s, now)
 	d.At, d.RetryAt, d.ResetAt = f.at, f.at, f.at
-	d.Allowed = cost <= 0 || cost <= l.Limit-f.used
+	d.Allowed = cost <= 0 || cost <= l.Limit-int64(f.B&usedMask)
 	switch {
 	case d.Allowed:
-		f.used = max(0, f.used+cost)
+		f.use(cost)
 	case cost > l.Limit:
 		d.RetryAt = Never
 	default:
 		d.RetryAt = f.end
 	}
-	if f.used > 0 {
+	used := int64(f.B & usedMask)
+	if used > 0 {
 		d.ResetAt = f.end
 	}
-	d.Remaining = max(0, l.Limit-f.used)
-	return f.state()
+	d.Remaining = max(0, l.Limit-used)
+	return f.State
 }
 
 func fixedWindowReturn(l *Limit, s State, now, takenAt, tokens int64) State {
 	f := fixedAt(l, s, now)
-	if f.start <= takenAt && takenAt <= max(f.at, f.end-1) {
-		f.used = max(0, f.used-tokens)
+	if f.start(l) <= takenAt && takenAt <= max(f.at, f.end-1) {
+		f.use(-tokens)
 	}
-	return f.state()
+	return f.State
 }

@@ -55,6 +55,36 @@ func (l *Limit) extremes(t *testing.T) {
 	}
 }
 
+// A debt that fills the state to the last token that Validate allows.
+func TestHighestDebt(t *testing.T) {
+	const half = MaxLimit / 2
+	for _, a := range []Algorithm{TokenBucket, GCRA} {
+		for _, window := range []int64{int64(MinWindow), 1<<33 - 1, 1 << 33, 1<<54 - 1, 1 << 54, int64(MaxWindow)} {
+			for _, now := range []int64{0, 1, 1<<62 + 1} {
+				l := &Limit{Algorithm: a, Limit: half, Window: window, MaxDelay: window}
+				if err := l.Validate(); err != nil {
+					t.Fatal(err)
+				}
+				var c counter
+				c.step(l, now, half)
+				if d := c.step(l, now, half); !d.Allowed || d.Delay != window || d.ResetAt != now+2*window {
+					t.Errorf("%v %d: the debt: %+v", a, window, d)
+				}
+				if d := c.step(l, now, half); d.Allowed || d.RetryAt != now+window {
+					t.Errorf("%v %d: more than the highest debt: %+v", a, window, d)
+				}
+				if d := c.look(l, now+window, half); !d.Allowed || d.Delay != window {
+					t.Errorf("%v %d: when half of it is paid: %+v", a, window, d)
+				}
+				c.giveBack(l, now, now, half)
+				if d := c.look(l, now, 1); !d.Allowed || d.Delay != (window+half-1)/half {
+					t.Errorf("%v %d: returned: %+v", a, window, d)
+				}
+			}
+		}
+	}
+}
+
 func TestValidate(t *testing.T) {
 	ok := Limit{Algorithm: SlidingWindow, Limit: 1, Window: int64(time.Second)}
 	utcMonth := calendar(t, "month/UTC")
@@ -108,6 +138,36 @@ func TestNamesParse(t *testing.T) {
 		if a, ok := Parse(name); ok {
 			t.Errorf("%q parses to %v", name, a)
 		}
+	}
+}
+
+func TestStepsDoNotAllocate(t *testing.T) {
+	for _, name := range Names() {
+		a, _ := Parse(name)
+		l := &Limit{Algorithm: a, Limit: 100, Window: int64(time.Second)}
+		if a == FixedWindow {
+			l.Window, l.Calendar = 0, calendar(t, "minute/Europe/Paris")
+		}
+		var c counter
+		now := int64(0)
+		step := func() {
+			now += int64(time.Second) / 150 // a third is denied
+			d := c.step(l, now, 1)
+			c.step(l, now, -1)
+			c.step(l, now, 1)
+			c.giveBack(l, now-1e8, d.At, 1)
+			c.step(l, now, 1)
+		}
+		for range 1000 { // until a long one has grown
+			step()
+		}
+		if allocs := testing.AllocsPerRun(1000, step); allocs != 0 {
+			t.Errorf("%v: %v allocations", a, allocs)
+		}
+	}
+	text := calendar(t, "month/Europe/Paris/15").String()
+	if allocs := testing.AllocsPerRun(100, func() { calendar(t, text) }); allocs != 0 {
+		t.Errorf("ParseCalendar: %v allocations", allocs)
 	}
 }
 

@@ -15,9 +15,8 @@ import "math/bits"
 // and of the n before it count. Two instants less than a window apart are at
 // most n ticks apart, so no window ever gets more than the limit; a token counts
 // for less than window * (1 + 1/n), so none is denied that a log of so long a
-// window would have let pass. Seen in Cloudflare, "How we built rate limiting
-// capable of scaling to millions of domains" (2017), as the alternative to the
-// two windows of sliding_window.
+// window would have let pass. Seen in N. Mahdi, "An alternative approach to rate
+// limiting" (Figma, 2017), with 60 sub-windows.
 
 // Long is what is remembered of one counter of an algorithm that is Long. The
 // zero value is a counter that was never used. Its window belongs to it for good.

@@ -139,6 +139,21 @@ func TestLongBytes(t *testing.T) {
 	}
 }
 
+// What has grown for a burst shrinks as it passes, before all is over.
+func TestLongShrinks(t *testing.T) {
+	l := &Limit{Algorithm: SlidingWindowLog, Limit: 1000, Window: minute}
+	var x Long
+	for i := range int64(1000) {
+		x.Step(l, minute+i, 1, true)
+	}
+	for _, tc := range []struct{ gone, want int64 }{{0, 1000}, {749, 1000}, {750, 500}, {874, 500}, {875, 250}, {999, 4}} {
+		d := x.Step(l, 2*minute-1+tc.gone, 0, false)
+		if d.Remaining != tc.gone || x.Bytes() != int(tc.want)*entryBytes {
+			t.Errorf("%d gone: %+v, %d bytes, want %d entries", tc.gone, d, x.Bytes(), tc.want)
+		}
+	}
+}
+
 func TestLongNeverHoldsMoreThanItsBound(t *testing.T) {
 	for _, l := range []*Limit{
 		{Algorithm: SlidingWindowLog, Limit: MaxLog, Window: minute},

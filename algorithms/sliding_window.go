@@ -28,9 +28,10 @@ type window struct {
 	length     int64
 }
 
-// windowAt rolls s forward to now.
-func windowAt(l *Limit, s State, now int64) window {
-	w := window{index: windowIndex(l, int64(s.A), now), length: l.Window}
+// load rolls s forward to now. It fills w in place: six words do not fit into
+// registers, and to return them would copy them, half the cost of a step.
+func (w *window) load(l *Limit, s State, now int64) {
+	w.index, w.length = windowIndex(l, int64(s.A), now), l.Window
 	switch w.index - int64(s.A) {
 	case 0:
 		w.prev, w.cur = int64(s.B>>32), int64(s.B&math.MaxUint32)
@@ -39,7 +40,6 @@ func windowAt(l *Limit, s State, now int64) window {
 	}
 	w.start = w.index * w.length
 	w.now = max(now, w.start)
-	return w
 }
 
 // windowIndex returns the index of the window that now lies in, or last, the
@@ -91,7 +91,8 @@ func addInstant(t, d int64) int64 {
 }
 
 func slidingWindow(l *Limit, s State, now, cost int64, d *Decision) State {
-	w := windowAt(l, s, now)
+	var w window
+	w.load(l, s, now)
 	used := w.used()
 	d.At, d.RetryAt = w.now, w.now
 	d.Allowed = cost <= 0 || cost <= l.Limit-used
@@ -143,7 +144,8 @@ func (w *window) resetAt(used int64) int64 {
 }
 
 func slidingWindowReturn(l *Limit, s State, now, takenAt, tokens int64) State {
-	w := windowAt(l, s, now)
+	var w window
+	w.load(l, s, now)
 	switch takenAt / l.Window {
 	case w.index:
 		w.cur = max(0, w.cur-tokens)

@@ -20,6 +20,7 @@ const (
 	maxDescriptors = 100   // of an Envoy request
 	maxLimits      = 1024  // limits that may apply to one request
 	maxBatchLimits = 16384 // limits that may apply to one batch
+	maxListed      = 1000  // counters or rules of one answer to a person
 
 	maxRuleID       = 128     // bytes
 	maxFileName     = 256     // bytes of what messages call a file of rules
@@ -77,9 +78,10 @@ func atMost(field, text string, most int) error {
 	return nil
 }
 
-func validCost[T int64 | uint64](field string, cost T) error {
-	if cost < 0 || cost > algorithms.MaxCost {
-		return invalid(field, "%d is not between 0 and %d", cost, int64(algorithms.MaxCost))
+// validCost allows -MaxCost to MaxCost; a negative cost gives tokens back.
+func validCost(field string, cost int64) error {
+	if cost < -algorithms.MaxCost || cost > algorithms.MaxCost {
+		return invalid(field, "%d is not between %d and %d", cost, int64(-algorithms.MaxCost), int64(algorithms.MaxCost))
 	}
 	return nil
 }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"sync"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/rules"
 	"github.com/weirlimit/weir/shard"
@@ -12,6 +15,8 @@ import (
 // Decider answers groups wherever their counters live. *cluster.Router is one.
 type Decider interface {
 	Decide(ctx context.Context, groups []shard.Group)
+	// Owner returns the id of the node that owns a counter, "" if nobody knows.
+	Owner(key ring.Key) string
 }
 
 // Limiter decides requests. It is safe for concurrent use; make it with
@@ -21,6 +26,7 @@ type Limiter struct {
 	hasher  ring.Hasher
 	decider Decider
 	metrics *metrics
+	tallies *tallies
 	works   sync.Pool // of *work
 }
 
@@ -31,37 +37,77 @@ func NewLimiter(c Config) *Limiter {
 		hasher:  c.Hasher,
 		decider: c.Decider,
 		metrics: newMetrics(c.Metrics),
+		tallies: newTallies(c.Metrics, c.Rules),
 		works:   sync.Pool{New: func() any { return new(work) }},
 	}
 }
 
 // work holds what it takes to decide some requests; it is used again for others.
-// Every request adds one group, whose takes belong to matches of the same index.
 type work struct {
+	set     *rules.Set // what the matches belong to
 	request rules.Request
 	matches []rules.Match
-	takes   []shard.Take
+	takes   []shard.Take // one per match
+	items   []item
 	groups  []shard.Group
 	ends    []int // of each group's takes
 }
 
+// item is one thing that was asked for: a request, or a descriptor of one.
+type item struct {
+	end    int         // of its matches and takes
+	exempt *rules.Rule // the rule that exempts it from all limits, or nil
+}
+
 func (l *Limiter) newWork() *work {
 	w := l.works.Get().(*work)
+	w.set = l.rules()
 	w.request.Attributes = w.request.Attributes[:0]
 	w.matches = w.matches[:0]
 	w.takes = w.takes[:0]
+	w.items = w.items[:0]
 	w.groups = w.groups[:0]
 	w.ends = w.ends[:0]
 	return w
 }
 
-// match appends a take of cost for every limit that applies to w.request.
-func (l *Limiter) match(w *work, set *rules.Set, cost int64) {
+// match appends an item: a take for every limit that applies to w.request. The
+// error says which attribute is no cost.
+func (l *Limiter) match(w *work, tokens int64) error {
 	first := len(w.matches)
-	w.matches = set.Match(l.hasher, &w.request, w.matches)
-	for _, m := range w.matches[first:] {
-		w.takes = append(w.takes, shard.Take{Key: m.Key, Limit: m.Rule.Limits[m.Limit], Cost: cost})
+	w.matches = w.set.Match(l.hasher, &w.request, w.matches)
+	if n := len(w.matches); n > first && w.matches[first].Limit < 0 {
+		w.items = append(w.items, item{end: first, exempt: w.matches[first].Rule})
+		w.matches = w.matches[:first]
+		return nil
 	}
+	for i := first; i < len(w.matches); i++ {
+		m := &w.matches[i]
+		cost, err := m.Rule.Cost(&w.request, tokens)
+		if err != nil {
+			return invalid("attributes", "%v", err)
+		}
+		w.takes = append(w.takes, shard.Take{
+			Key: m.Key, Limit: m.Held(), Cost: cost, Shadow: m.Shadow, OnFailure: policies[m.Rule.OnFailure],
+		})
+	}
+	w.items = append(w.items, item{end: len(w.takes)})
+	return nil
+}
+
+var policies = [...]shard.Policy{
+	rules.FailAllow: shard.FailOpen,
+	rules.FailLocal: shard.FailLocal,
+	rules.FailDeny:  shard.FailClosed,
+}
+
+// item returns the matches and takes of the i-th item.
+func (w *work) item(i int) ([]rules.Match, []shard.Take) {
+	begin, end := 0, w.items[i].end
+	if i > 0 {
+		begin = w.items[i-1].end
+	}
+	return w.matches[begin:end], w.takes[begin:end]
 }
 
 // endGroup makes one group of the takes since the last one.
@@ -81,7 +127,25 @@ func (w *work) endGroup(peek bool) error {
 	return nil
 }
 
-// decide asks for all groups at once.
+// errOverloaded answers a call if there was no time for one of its takes: it must not
+// look like the decision of a limit, nor be let through like a failure.
+var errOverloaded = status.Error(codes.ResourceExhausted,
+	"overloaded: too many checks wait already for the node that counts; of a batch, others may have been counted")
+
+// shed reports whether there was no time for the call, as an error, and counts it.
+func (l *Limiter) shed(w *work) error {
+	for i := range w.takes {
+		if w.takes[i].Source == shard.Overloaded && !w.takes[i].Shadow {
+			for range w.items {
+				l.metrics.count(verdict{source: byOverload})
+			}
+			return errOverloaded
+		}
+	}
+	return nil
+}
+
+// decide asks for all groups at once, and counts by rule what became of it.
 func (l *Limiter) decide(ctx context.Context, w *work) {
 	begin := 0
 	for i, end := range w.ends { // only now: takes may have moved while it grew
@@ -89,54 +153,103 @@ func (l *Limiter) decide(ctx context.Context, w *work) {
 		begin = end
 	}
 	l.decider.Decide(ctx, w.groups)
+	begin = 0
+	for i, end := range w.ends {
+		if !w.groups[i].Peek {
+			l.tallies.count(w.set, w.matches[begin:end], w.takes[begin:end])
+		}
+		begin = end
+	}
 }
 
-// verdict is the answer to one group, after the failure policy.
+// verdict is the answer to one item.
 type verdict struct {
 	allowed bool
 	source  source
-	// by is the index in the group of the take that decided, -1 if there is none.
+	// by is the index in the item of the take that decided, -1 if there is none.
 	by int
 }
 
-// source says who decided a request; its numbers index the metrics.
+// source says who decided an item; its numbers index the metrics.
 type source int
 
 const (
 	byOwner source = iota
 	byNoRule
 	byFailOpen
+	byUnlimited
+	byLocal
+	byFailClosed
+	byOverload
 	sources // how many there are
 )
 
-// judge applies the failure policy, which is to let through, and finds the take
-// that decided.
+// sourceOf says who has answered a take.
+func sourceOf(t *shard.Take) source {
+	switch {
+	case t.Source == shard.Owner:
+		return byOwner
+	case t.Source == shard.Local:
+		return byLocal
+	case t.Source == shard.Overloaded && !t.Shadow:
+		return byOverload
+	case t.OnFailure == shard.FailClosed:
+		return byFailClosed
+	}
+	return byFailOpen
+}
+
+// judge finds the take that decided the i-th item.
+func (w *work) judge(i int) verdict {
+	_, takes := w.item(i)
+	if w.items[i].exempt != nil {
+		return verdict{allowed: true, source: byUnlimited, by: -1}
+	}
+	return judge(takes)
+}
+
 func judge(takes []shard.Take) verdict {
 	if len(takes) == 0 {
 		return verdict{allowed: true, source: byNoRule, by: -1}
 	}
-	v := verdict{allowed: true, by: -1}
-	unanswered := -1
+	v := verdict{allowed: true}
 	for i := range takes {
-		t := &takes[i]
-		if t.Source == shard.Unanswered {
-			unanswered = i
-			continue
+		if denies(&takes[i]) {
+			v.allowed = false
 		}
-		if v.by < 0 || tighter(t, &takes[v.by]) {
+		if decidesBefore(&takes[i], &takes[v.by]) {
 			v.by = i
 		}
-		v.allowed = v.allowed && t.Decision.Allowed
 	}
-	if v.allowed && unanswered >= 0 {
-		return verdict{allowed: true, source: byFailOpen, by: unanswered}
-	}
+	v.source = sourceOf(&takes[v.by])
 	return v
 }
 
-// tighter reports whether a rather than b decides a request that both belong to:
-// a denial before what had room, then the one that frees later, or the one with
-// less left.
+// denies reports whether t alone denies its item.
+func denies(t *shard.Take) bool {
+	return !t.Shadow && !t.Decision.Allowed && sourceOf(t) != byFailOpen
+}
+
+// decidesBefore reports whether a rather than b decides an item that both belong
+// to: what denies, then what nobody has decided, then what is enforced, and of equals
+// the tighter.
+func decidesBefore(a, b *shard.Take) bool {
+	switch x, y := denies(a), denies(b); {
+	case x != y:
+		return x
+	case answered(a) != answered(b):
+		// A denial that somebody has decided can tell when to come again.
+		return answered(a) == x
+	case !answered(a):
+		return false
+	case a.Shadow != b.Shadow:
+		return b.Shadow
+	}
+	return tighter(a, b)
+}
+
+// tighter reports whether of two answers a leaves less: a denial before what had
+// room, then the one that frees later, or the one with less left.
 func tighter(a, b *shard.Take) bool {
 	x, y := &a.Decision, &b.Decision
 	switch {

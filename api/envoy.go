@@ -3,6 +3,8 @@ package api
 import (
 	"context"
 	"fmt"
+	"math"
+	"strings"
 	"time"
 
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -11,7 +13,6 @@ import (
 
 	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/rules"
-	"github.com/weirlimit/weir/shard"
 )
 
 // envoyServer implements Envoy's rate limit service on the native rules: the
@@ -37,22 +38,20 @@ func (s envoyServer) ShouldRateLimit(ctx context.Context, req *rlsv3.RateLimitRe
 	w := s.newWork()
 	defer s.works.Put(w)
 	w.request.Domain = req.GetDomain()
-	set := s.rules()
-	var few [8]int
-	ends := few[:0] // of each descriptor's takes
 	for i, d := range req.GetDescriptors() {
 		cost, err := s.addDescriptor(w, req, i, d)
 		if err != nil {
 			return nil, err
 		}
-		s.match(w, set, cost)
-		ends = append(ends, len(w.takes))
+		if err := s.match(w, cost); err != nil {
+			return nil, fmt.Errorf("descriptors[%d]: %w", i, err)
+		}
 	}
 	if err := w.endGroup(false); err != nil {
 		return nil, err
 	}
 	s.decide(ctx, w)
-	resp := s.renderEnvoy(w, ends)
+	resp := s.renderEnvoy(w)
 	s.metrics.envoy.Observe(time.Since(start).Seconds())
 	return resp, nil
 }
@@ -66,9 +65,6 @@ func (s envoyServer) addDescriptor(w *work, req *rlsv3.RateLimitRequest, i int, 
 	}
 	if d.GetLimit() != nil {
 		return 0, invalid(field("limit"), "overrides are not supported yet")
-	}
-	if d.GetIsNegativeHits() {
-		return 0, invalid(field("is_negative_hits"), "giving hits back is not supported yet")
 	}
 	attributes := w.request.Attributes[:0]
 	for j, e := range d.GetEntries() {
@@ -86,56 +82,81 @@ func (s envoyServer) addDescriptor(w *work, req *rlsv3.RateLimitRequest, i int, 
 		attributes = append(attributes, rules.Attribute{Key: e.GetKey(), Value: e.GetValue()})
 	}
 	w.request.Attributes = attributes
+	hits, from := max(1, uint64(req.GetHitsAddend())), "hits_addend"
 	if own := d.GetHitsAddend(); own != nil {
-		return int64(own.GetValue()), validCost(field("hits_addend"), own.GetValue())
+		hits, from = own.GetValue(), field("hits_addend")
 	}
-	cost = max(1, int64(req.GetHitsAddend()))
-	return cost, validCost("hits_addend", cost)
+	switch {
+	case hits > algorithms.MaxCost:
+		return 0, invalid(from, "%d is not between 0 and %d", hits, int64(algorithms.MaxCost))
+	case d.GetIsNegativeHits():
+		return -int64(hits), nil
+	}
+	return int64(hits), nil
 }
 
-func (s envoyServer) renderEnvoy(w *work, ends []int) *rlsv3.RateLimitResponse {
+func (s envoyServer) renderEnvoy(w *work) *rlsv3.RateLimitResponse {
 	resp := &rlsv3.RateLimitResponse{
 		OverallCode: rlsv3.RateLimitResponse_OK,
-		Statuses:    make([]*rlsv3.RateLimitResponse_DescriptorStatus, len(ends)),
+		Statuses:    make([]*rlsv3.RateLimitResponse_DescriptorStatus, len(w.items)),
 	}
-	takes := w.groups[0].Takes
-	begin := 0
-	for i, end := range ends {
-		v := judge(takes[begin:end])
+	for i := range w.items {
+		v := w.judge(i)
 		s.metrics.count(v)
-		resp.Statuses[i] = envoyStatus(v, w.matches[begin:end], takes[begin:end])
+		resp.Statuses[i] = envoyStatus(w, i, v)
 		if !v.allowed {
 			resp.OverallCode = rlsv3.RateLimitResponse_OVER_LIMIT
 		}
-		begin = end
 	}
 	return resp
 }
 
-func envoyStatus(v verdict, matches []rules.Match, takes []shard.Take) *rlsv3.RateLimitResponse_DescriptorStatus {
+func envoyStatus(w *work, i int, v verdict) *rlsv3.RateLimitResponse_DescriptorStatus {
 	st := &rlsv3.RateLimitResponse_DescriptorStatus{Code: rlsv3.RateLimitResponse_OK}
-	if !v.allowed {
+	if !v.allowed { // of an overloaded node too: Envoy would let an error through
 		st.Code = rlsv3.RateLimitResponse_OVER_LIMIT
 	}
-	if v.source != byOwner {
+	if v.source == byUnlimited {
+		st.LimitRemaining = math.MaxUint32
+	}
+	if v.by < 0 {
 		return st
 	}
-	take := &takes[v.by]
+	matches, takes := w.item(i)
+	m, t := &matches[v.by], &takes[v.by]
+	if !answered(t) {
+		return st
+	}
+	nominal := &m.Rule.Limits[m.Limit]
 	st.CurrentLimit = &rlsv3.RateLimitResponse_RateLimit{
-		Name:            matches[v.by].Rule.ID,
-		RequestsPerUnit: uint32(take.Limit.Limit),
-		Unit:            envoyUnit(take.Limit),
+		Name:            m.Rule.ID,
+		RequestsPerUnit: uint32(nominal.Limit),
+		Unit:            envoyUnit(nominal),
 	}
 	if v.allowed {
-		st.LimitRemaining = uint32(take.Decision.Remaining)
+		st.LimitRemaining = remaining(m, &t.Decision)
 	}
-	st.DurationUntilReset = durationpb.New(time.Duration(take.Decision.ResetAt - take.Decision.At))
+	st.DurationUntilReset = durationpb.New(time.Duration(t.Decision.ResetAt - t.Decision.At))
 	return st
+}
+
+// calendarUnits are the units of calendars that Envoy has a name for.
+var calendarUnits = map[string]rlsv3.RateLimitResponse_RateLimit_Unit{
+	"minute": rlsv3.RateLimitResponse_RateLimit_MINUTE,
+	"hour":   rlsv3.RateLimitResponse_RateLimit_HOUR,
+	"day":    rlsv3.RateLimitResponse_RateLimit_DAY,
+	"week":   rlsv3.RateLimitResponse_RateLimit_WEEK,
+	"month":  rlsv3.RateLimitResponse_RateLimit_MONTH,
+	"year":   rlsv3.RateLimitResponse_RateLimit_YEAR,
 }
 
 // envoyUnit is the unit of a limit whose window is exactly one, where a month has 30
 // days and a year 365, as in Envoy's reference server; UNKNOWN otherwise.
-func envoyUnit(l algorithms.Limit) rlsv3.RateLimitResponse_RateLimit_Unit {
+func envoyUnit(l *algorithms.Limit) rlsv3.RateLimitResponse_RateLimit_Unit {
+	if l.Calendar != nil {
+		unit, _, _ := strings.Cut(l.Calendar.String(), "/")
+		return calendarUnits[unit]
+	}
 	switch time.Duration(l.Window) {
 	case time.Second:
 		return rlsv3.RateLimitResponse_RateLimit_SECOND

@@ -28,7 +28,7 @@ import (
 func NewHTTPServer(l *Limiter, c *ConfigServer, s Status, gather prometheus.Gatherer) (*http.Server, error) {
 	gateway := runtime.NewServeMux(
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, &jsonBody{runtime.JSONPb{
-			MarshalOptions: protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true},
+			MarshalOptions: protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true},
 			// Unknown fields are refused: a misspelt one must not limit nobody.
 			UnmarshalOptions: protojson.UnmarshalOptions{DiscardUnknown: false},
 		}}),
@@ -41,7 +41,7 @@ func NewHTTPServer(l *Limiter, c *ConfigServer, s Status, gather prometheus.Gath
 	for _, err := range []error{
 		weirv1.RegisterRateLimiterHandlerServer(ctx, gateway, rateLimiter{Limiter: l}),
 		weirv1.RegisterRateLimiterConfigHandlerServer(ctx, gateway, c),
-		weirv1.RegisterRateLimiterHealthHandlerServer(ctx, gateway, healthServer{status: s}),
+		weirv1.RegisterRateLimiterHealthHandlerServer(ctx, gateway, healthServer{limiter: l, status: s}),
 		weirv1.RegisterClusterHandlerServer(ctx, gateway, clusterServer{status: s}),
 	} {
 		if err != nil {
@@ -153,10 +153,15 @@ func describe(text string) string {
 	return where + strings.ToValidUTF8(text, "\uFFFD") // no answer can hold other bytes
 }
 
-// handleError answers with the gateway's own form of errors.
+// handleError answers with the gateway's own form of errors. A node without time for
+// a check answers 503: the gateway's 429 would look like the limit's answer.
 func handleError(ctx context.Context, mux *runtime.ServeMux, m runtime.Marshaler, w http.ResponseWriter, r *http.Request, err error) {
 	if strings.HasPrefix(status.Convert(err).Message(), bodyTooLarge) {
 		err = &runtime.HTTPStatusError{HTTPStatus: http.StatusRequestEntityTooLarge, Err: err}
+	}
+	if status.Code(err) == codes.ResourceExhausted {
+		w.Header().Set("Retry-After", "1")
+		err = &runtime.HTTPStatusError{HTTPStatus: http.StatusServiceUnavailable, Err: err}
 	}
 	runtime.DefaultHTTPErrorHandler(ctx, mux, m, w, r, err)
 }
@@ -170,12 +175,15 @@ func handleRoutingError(ctx context.Context, mux *runtime.ServeMux, m runtime.Ma
 	}
 	allow := http.MethodGet
 	switch path := r.URL.Path; {
-	case strings.HasPrefix(path, "/v1/check"), path == "/v1/rules:apply":
-		allow = http.MethodPost
 	case path == "/v1/rules":
 		allow = "GET, POST"
 	case strings.HasPrefix(path, "/v1/rules/"):
 		allow = "GET, PUT, DELETE"
+	}
+	for _, path := range []string{"/v1/check", "/v1/status", "/v1/explain", "/v1/reset", "/v1/rules:apply"} {
+		if strings.HasPrefix(r.URL.Path, path) {
+			allow = http.MethodPost
+		}
 	}
 	w.Header().Set("Allow", allow)
 	err := status.Errorf(codes.Unimplemented, "method: %s is not %s", r.Method, allow)

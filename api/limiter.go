@@ -5,11 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"google.golang.org/protobuf/types/known/durationpb"
-
-	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/rules"
-	"github.com/weirlimit/weir/shard"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
@@ -30,11 +26,14 @@ func (s rateLimiter) CheckRateLimit(ctx context.Context, req *weirv1.RateLimitRe
 	start := time.Now()
 	w := s.newWork()
 	defer s.works.Put(w)
-	if err := s.add(w, s.rules(), req); err != nil {
+	if err := s.add(w, req); err != nil {
 		return nil, err
 	}
 	s.decide(ctx, w)
-	resp := s.render(w.matches, w.groups[0].Takes)
+	if err := s.shed(w); err != nil {
+		return nil, err
+	}
+	resp := s.answer(w, 0)
 	s.metrics.check.Observe(time.Since(start).Seconds())
 	return resp, nil
 }
@@ -50,25 +49,40 @@ func (s rateLimiter) CheckRateLimitBatch(ctx context.Context, req *weirv1.RateLi
 	}
 	w := s.newWork()
 	defer s.works.Put(w)
-	set := s.rules()
 	for i, r := range req.GetRequests() {
-		if err := s.add(w, set, r); err != nil {
+		if err := s.add(w, r); err != nil {
 			return nil, ofItem(i, err)
 		}
 	}
 	s.decide(ctx, w)
-	resp := &weirv1.RateLimitBatchResponse{Responses: make([]*weirv1.RateLimitResponse, len(w.groups))}
-	begin := 0
-	for i := range w.groups {
-		resp.Responses[i] = s.render(w.matches[begin:w.ends[i]], w.groups[i].Takes)
-		begin = w.ends[i]
+	if err := s.shed(w); err != nil {
+		return nil, err
+	}
+	resp := &weirv1.RateLimitBatchResponse{Responses: make([]*weirv1.RateLimitResponse, len(w.items))}
+	for i := range w.items {
+		resp.Responses[i] = s.answer(w, i)
 	}
 	s.metrics.batch.Observe(time.Since(start).Seconds())
 	return resp, nil
 }
 
 // add validates req and adds its group to w.
-func (s rateLimiter) add(w *work, set *rules.Set, req *weirv1.RateLimitRequest) error {
+func (l *Limiter) add(w *work, req *weirv1.RateLimitRequest) error {
+	if err := l.name(w, req); err != nil {
+		return err
+	}
+	tokens := req.GetTokensRequested()
+	if tokens == 0 {
+		tokens = 1
+	}
+	if err := l.match(w, tokens); err != nil {
+		return err
+	}
+	return w.endGroup(req.GetPeek())
+}
+
+// name validates req and makes it w.request.
+func (l *Limiter) name(w *work, req *weirv1.RateLimitRequest) error {
 	if err := validate(req); err != nil {
 		return err
 	}
@@ -85,8 +99,7 @@ func (s rateLimiter) add(w *work, set *rules.Set, req *weirv1.RateLimitRequest) 
 		attributes = append(attributes, rules.Attribute{Key: key, Value: value})
 	}
 	w.request.Attributes = attributes
-	s.match(w, set, max(1, req.GetTokensRequested()))
-	return w.endGroup(req.GetPeek())
+	return nil
 }
 
 func validate(req *weirv1.RateLimitRequest) error {
@@ -96,8 +109,13 @@ func validate(req *weirv1.RateLimitRequest) error {
 	if err := within("identifier_type", req.GetIdentifierType(), maxKey); err != nil {
 		return err
 	}
-	if req.GetIdentifierType() == endpointAttribute {
+	switch req.GetIdentifierType() {
+	case endpointAttribute:
 		return invalid("identifier_type", "%q is the name of another field", endpointAttribute)
+	case rules.IPAttribute:
+		if !rules.ValidIP(req.GetIdentifier()) {
+			return invalid("identifier", "%q is not an IP address", req.GetIdentifier())
+		}
 	}
 	if err := atMost("endpoint", req.GetEndpoint(), maxValue); err != nil {
 		return err
@@ -131,38 +149,6 @@ func validateAttributes(req *weirv1.RateLimitRequest) error {
 		}
 	}
 	return nil
-}
-
-// render turns the answers to one request into its response, and counts it.
-func (l *Limiter) render(matches []rules.Match, takes []shard.Take) *weirv1.RateLimitResponse {
-	v := judge(takes)
-	l.metrics.count(v)
-	resp := &weirv1.RateLimitResponse{Allowed: v.allowed, Source: wireSource[v.source]}
-	if v.by < 0 {
-		return resp
-	}
-	take := &takes[v.by]
-	resp.RuleId = matches[v.by].Rule.ID
-	resp.Limit = uint32(take.Limit.Limit)
-	resp.Window = durationpb.New(time.Duration(take.Limit.Window))
-	if v.source == byFailOpen {
-		return resp
-	}
-	d := &take.Decision
-	resp.RemainingTokens = uint32(d.Remaining)
-	resp.ResetTime = ceilSeconds(d.ResetAt)
-	resp.ResetAfter = durationpb.New(time.Duration(d.ResetAt - d.At))
-	if !v.allowed && d.RetryAt != algorithms.Never {
-		resp.RetryAfter = durationpb.New(time.Duration(d.RetryAt - d.At))
-		resp.RetryAfterSeconds = uint32(ceilSeconds(d.RetryAt - d.At))
-	}
-	return resp
-}
-
-var wireSource = [sources]weirv1.Source{
-	byOwner:    weirv1.Source_SOURCE_OWNER,
-	byNoRule:   weirv1.Source_SOURCE_NO_RULE,
-	byFailOpen: weirv1.Source_SOURCE_FAIL_OPEN,
 }
 
 // ceilSeconds rounds nanoseconds up to seconds.

@@ -37,6 +37,7 @@ type fixture struct {
 	// silent says for which takes nobody answers, and delay how long it takes until
 	// that is known. Set them before the requests.
 	silent func(shard.Take) bool
+	source shard.Source // who answers, if not the owner
 	delay  time.Duration
 }
 
@@ -57,6 +58,9 @@ func newFixture(t testing.TB, text string) *fixture {
 	return f
 }
 
+// Owner implements Decider.
+func (f *fixture) Owner(ring.Key) string { return "here" }
+
 // Decide implements Decider. Like a router, it asks only those who answer.
 func (f *fixture) Decide(_ context.Context, groups []shard.Group) {
 	if f.delay > 0 { // in a bubble
@@ -64,11 +68,16 @@ func (f *fixture) Decide(_ context.Context, groups []shard.Group) {
 	}
 	if f.silent == nil {
 		f.shard.Decide(groups)
+		for i := range groups {
+			for j := range groups[i].Takes {
+				groups[i].Takes[j].Source = max(f.source, shard.Owner)
+			}
+		}
 		return
 	}
 	for i := range groups {
 		g := &groups[i]
-		asked := []shard.Group{{Peek: g.Peek}}
+		asked := []shard.Group{{Peek: g.Peek, Reset: g.Reset}}
 		var index []int
 		for j, take := range g.Takes {
 			if !f.silent(take) {

@@ -29,7 +29,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	f := promauto.With(r)
 	checks := f.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_checks_total",
-		Help: "Requests that clients have asked about, by result (allowed, denied) and by who decided (owner, no_rule, fail_open).",
+		Help: "Requests that clients have asked about, by result (allowed, denied) and by who decided (owner, no_rule, unlimited, local, fail_open, fail_closed, overloaded).",
 	}, []string{"result", "source"})
 	duration := f.NewHistogramVec(prometheus.HistogramOpts{
 		Name:                        "weir_check_duration_seconds",
@@ -42,7 +42,10 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		batch: duration.WithLabelValues("batch"),
 		envoy: duration.WithLabelValues("envoy"),
 	}
-	for s, name := range [sources]string{byOwner: "owner", byNoRule: "no_rule", byFailOpen: "fail_open"} {
+	for s, name := range [sources]string{
+		byOwner: "owner", byNoRule: "no_rule", byFailOpen: "fail_open",
+		byUnlimited: "unlimited", byLocal: "local", byFailClosed: "fail_closed", byOverload: "overloaded",
+	} {
 		m.checks[s][0] = checks.WithLabelValues("denied", name)
 		m.checks[s][1] = checks.WithLabelValues("allowed", name)
 	}

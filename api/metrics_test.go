@@ -19,26 +19,35 @@ const metricRules = `
 domain: default
 rules:
   - {id: secret-rule, when: {endpoint: /secret}, per: [user], limits: [{limit: 2, window: 1h}]}
+  - {id: unused, limits: [{limit: 2, window: 1h}], when: {endpoint: /unused}}
+  - {id: tried, limits: [{limit: 0, window: 1h}], when: {endpoint: /tried}, enforce: 0}
   - {id: mute, when: {endpoint: /mute}, limits: [{limit: 9, window: 1h}]}
 `
 
 const wantMetrics = `
 weir_checks_total{result="allowed",source="fail_open"} 2
 weir_checks_total{result="allowed",source="no_rule"} 3
-weir_checks_total{result="allowed",source="owner"} 4
+weir_checks_total{result="allowed",source="overloaded"} 0
+weir_checks_total{result="allowed",source="owner"} 5
 weir_checks_total{result="denied",source="fail_open"} 0
 weir_checks_total{result="denied",source="no_rule"} 0
+weir_checks_total{result="denied",source="overloaded"} 0
 weir_checks_total{result="denied",source="owner"} 3
 weir_check_duration_seconds_bucket{api="batch",le="0.05"} 0
 weir_check_duration_seconds_bucket{api="batch",le="0.1"} 1
 weir_check_duration_seconds_count{api="batch"} 1
 weir_check_duration_seconds_sum{api="batch"} 0.0625
 weir_check_duration_seconds_bucket{api="check",le="0.05"} 0
-weir_check_duration_seconds_bucket{api="check",le="0.1"} 6
-weir_check_duration_seconds_count{api="check"} 6
-weir_check_duration_seconds_sum{api="check"} 0.375
+weir_check_duration_seconds_bucket{api="check",le="0.1"} 7
+weir_check_duration_seconds_count{api="check"} 7
+weir_check_duration_seconds_sum{api="check"} 0.4375
 weir_check_duration_seconds_count{api="envoy"} 1
 weir_check_duration_seconds_sum{api="envoy"} 0.0625
+weir_rule_limits_total{domain="default",result="allowed",rule="secret-rule"} 3
+weir_rule_limits_total{domain="default",result="denied",rule="secret-rule"} 3
+weir_rule_limits_total{domain="default",result="unanswered",rule="mute"} 2
+weir_rule_limits_total{domain="default",result="unanswered",rule="secret-rule"} 0
+weir_rule_limits_total{domain="default",result="would_deny",rule="tried"} 1
 `
 
 func TestMetrics(t *testing.T) {
@@ -53,6 +62,7 @@ func TestMetrics(t *testing.T) {
 			"user=alice endpoint=/secret cost=3", // denied
 			"user=alice",                         // no rule
 			"user=alice endpoint=/mute",          // fail open
+			"user=alice endpoint=/tried",         // allowed, although there is no room
 		} {
 			f.check(t, text)
 		}
@@ -86,7 +96,7 @@ func checkMetrics(t *testing.T, f *fixture) {
 			t.Errorf("no %s", line)
 		}
 	}
-	for _, key := range []string{"alice", "bob", "carol", "secret", "mute"} {
+	for _, key := range []string{"alice", "bob", "carol", "/secret", "/mute", "unused"} {
 		if strings.Contains(text, key) {
 			t.Errorf("the metrics name %s", key)
 		}

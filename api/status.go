@@ -37,7 +37,8 @@ type Status interface {
 // healthServer implements weirv1.RateLimiterHealthServer.
 type healthServer struct {
 	weirv1.UnimplementedRateLimiterHealthServer
-	status Status
+	limiter *Limiter
+	status  Status
 }
 
 // GetHealthStatus implements weirv1.RateLimiterHealthServer.

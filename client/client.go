@@ -33,6 +33,7 @@ type Client struct {
 	limiter weirv1.RateLimiterClient
 	cluster weirv1.ClusterClient
 	config  weirv1.RateLimiterConfigClient
+	health  weirv1.RateLimiterHealthClient
 	timeout time.Duration
 }
 
@@ -83,6 +84,7 @@ func New(addr string, opts ...Option) (*Client, error) {
 	c.limiter = weirv1.NewRateLimiterClient(conn)
 	c.cluster = weirv1.NewClusterClient(conn)
 	c.config = weirv1.NewRateLimiterConfigClient(conn)
+	c.health = weirv1.NewRateLimiterHealthClient(conn)
 	return c, nil
 }
 
@@ -107,6 +109,34 @@ func (c *Client) CheckBatch(ctx context.Context, reqs []*weirv1.RateLimitRequest
 		return nil, fmt.Errorf("check %d requests: got %d answers", want, got)
 	}
 	return batch.GetResponses(), nil
+}
+
+// Status returns the counters of an identifier across all rules, and counts nothing.
+func (c *Client) Status(ctx context.Context, req *weirv1.RateLimitStatusRequest) (*weirv1.RateLimitStatusResponse, error) {
+	ctx, cancel := c.bound(ctx)
+	defer cancel()
+	return c.limiter.GetRateLimitStatus(ctx, req)
+}
+
+// Explain tells how a request would be decided, and why, and counts nothing.
+func (c *Client) Explain(ctx context.Context, req *weirv1.RateLimitRequest) (*weirv1.ExplainRateLimitResponse, error) {
+	ctx, cancel := c.bound(ctx)
+	defer cancel()
+	return c.limiter.ExplainRateLimit(ctx, req)
+}
+
+// Reset makes counters fresh ones.
+func (c *Client) Reset(ctx context.Context, req *weirv1.ResetRateLimitRequest) (*weirv1.ResetRateLimitResponse, error) {
+	ctx, cancel := c.bound(ctx)
+	defer cancel()
+	return c.health.ResetRateLimit(ctx, req)
+}
+
+// Health returns what the asked node says of itself.
+func (c *Client) Health(ctx context.Context) (*weirv1.GetHealthStatusResponse, error) {
+	ctx, cancel := c.bound(ctx)
+	defer cancel()
+	return c.health.GetHealthStatus(ctx, &weirv1.GetHealthStatusRequest{})
 }
 
 // ListNodes returns the nodes of the cluster as the asked node sees them.

@@ -55,7 +55,7 @@ func TestBreakerTimeline(t *testing.T) {
 		{"timeouts of one moment count once", append(up[:3:3],
 			late(10, 35, true), late(10, 35, true), late(11, 36, true), late(12, 37, true), late(13, 38, true))},
 		{"callers in a hurry do not count", append(up[:3:3],
-			late(10, 20, true), late(30, 40, true), late(50, 60, true), late(70, 80, true))},
+			late(10, 34, true), late(40, 64, true), late(70, 94, true), late(100, 124, true))},
 		{"a slow pong does not close it, a quick one does", append(up[:3:3],
 			late(10, 35, true), late(40, 65, true), late(70, 95, false),
 			ping(250, false), pong(280, false), ping(500, false), pong(525, true))},

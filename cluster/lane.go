@@ -4,36 +4,38 @@ import (
 	"context"
 	"errors"
 	"math"
+	"net"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc"
 
 	"github.com/weirlimit/weir/shard"
-
-	peerv1 "github.com/weirlimit/weir/cluster/weir/peer/v1"
 )
 
-// lane is one connection with one stream to a peer. Whoever asks appends the
-// question to queue; one goroutine sends whatever has queued up whenever fewer than
-// maxUnacked frames are under way. There is no timer, so an idle lane adds no
-// latency and a busy one batches by itself.
+// lane is one link to a peer. Whoever asks appends the question to queue, and sends
+// what has queued up if no frame is under way; otherwise whoever receives its answers
+// sends the next. There is no timer, so an idle lane adds no latency and a busy one
+// batches by itself, and no goroutine has to be woken to send.
 type lane struct {
-	conn   *grpc.ClientConn
-	frames prometheus.Counter // sent
+	dial   func(ctx context.Context) (net.Conn, error)
+	frames prometheus.Counter // sent; set before run
 	closed atomic.Bool        // mirrors breaker.closed, for those who do not hold mu
 	wake   chan struct{}
 
 	mu      sync.Mutex
+	conn    net.Conn           // written to by whoever has taken a frame; guarded by mu; nil while there is none
 	breaker breaker            // guarded by mu
+	pace    pace               // guarded by mu
 	queue   [][]byte           // frames to be sent, each <= maxFrame; guarded by mu
 	queued  int                // bytes in queue; guarded by mu; <= maxQueue
 	pending map[uint32]waiting // by id; guarded by mu; <= maxPending
 	nextID  uint32             // the last id given; guarded by mu
+	spare   []byte             // a frame's memory to be used again; guarded by mu
 	unacked int                // frames sent that were not answered; guarded by mu; <= maxUnacked
+	backlog int                // takes that the peer has yet to answer, whoever waits; guarded by mu
 }
 
 // waiting is a question that was not answered yet.
@@ -48,6 +50,7 @@ type ask struct {
 	done  chan struct{} // has room for one; sent to by whoever takes left to 0
 	timer *time.Timer
 	sent  time.Time
+	due   time.Time // when the questions that are not answered are to be given up
 }
 
 // finish takes n questions off the wait.
@@ -60,10 +63,14 @@ func (a *ask) finish(n int32) {
 var (
 	errOpen     = errors.New("breaker is open")
 	errOverflow = errors.New("too much is waiting for the peer already")
+	errStalled  = errors.New("too much is waiting for the peer, which does not answer")
 )
 
-func newLane(conn *grpc.ClientConn, attempt time.Duration, frames prometheus.Counter) *lane {
-	return &lane{conn: conn, frames: frames, breaker: breaker{attempt: attempt}, wake: make(chan struct{}, 1), pending: make(map[uint32]waiting)}
+func newLane(dial func(context.Context) (net.Conn, error), attempt time.Duration) *lane {
+	return &lane{
+		dial: dial, wake: make(chan struct{}, 1),
+		breaker: breaker{attempt: attempt}, pace: pace{attempt: attempt}, pending: make(map[uint32]waiting),
+	}
 }
 
 // enqueue appends a question for every group, and returns the id of the first;
@@ -73,21 +80,17 @@ func (l *lane) enqueue(a *ask, groups []*shard.Group) (first uint32, err error) 
 	if !l.closed.Load() {
 		return 0, errOpen
 	}
-	size := 0
+	size, takes := 0, 0
 	for _, g := range groups {
-		size += questionSize(len(g.Takes))
+		size += questionSize(g.Takes)
+		takes += len(g.Takes)
 	}
 	l.mu.Lock()
-	switch {
-	case !l.breaker.closed: // it may have broken since, and nobody would answer
-		err = errOpen
-	case l.queued+size > maxQueue || len(l.pending)+len(groups) > maxPending:
-		err = errOverflow
-	}
-	if err != nil {
+	if err := l.refuseLocked(len(groups), takes, size, a.sent); err != nil {
 		l.mu.Unlock()
 		return 0, err
 	}
+	l.backlog += takes
 	a.left.Add(int32(len(groups)))
 	if l.nextID > math.MaxUint32-maxPending {
 		l.nextID = 0 // those of the last round were answered or given up long ago
@@ -96,15 +99,27 @@ func (l *lane) enqueue(a *ask, groups []*shard.Group) (first uint32, err error) 
 	for _, g := range groups {
 		l.nextID++
 		l.pending[l.nextID] = waiting{a, g}
-		o := opDecide
-		if g.Peek {
-			o = opPeek
-		}
-		l.appendLocked(o, l.nextID, g.Takes)
+		l.appendLocked(opOf(g), l.nextID, g.Takes)
 	}
 	l.mu.Unlock()
-	l.kick()
+	l.pushAll()
 	return first, nil
+}
+
+// refuseLocked reports why so many questions, with so many takes in so many bytes, are
+// not taken in.
+func (l *lane) refuseLocked(questions, takes, size int, now time.Time) error {
+	stalled := l.pace.stalled(now)
+	full := l.queued+size > maxQueue || len(l.pending)+questions > maxPending
+	switch {
+	case !l.breaker.closed: // it may have broken since, and nobody would answer
+		return errOpen
+	case full && stalled:
+		return errStalled
+	case full, !stalled && l.backlog > 0 && l.backlog+takes > l.pace.most():
+		return errOverflow
+	}
+	return nil
 }
 
 // giveBack sends takes to be returned, and does not wait.
@@ -114,23 +129,23 @@ func (l *lane) giveBack(takes []shard.Take) error {
 	case !l.breaker.closed:
 		l.mu.Unlock()
 		return errOpen
-	case l.queued+questionSize(len(takes)) > maxQueue:
+	case l.queued+questionSize(takes) > maxQueue:
 		l.mu.Unlock()
 		return errOverflow
 	}
 	l.appendLocked(opReturn, 0, takes)
 	l.mu.Unlock()
-	l.kick()
+	l.pushAll()
 	return nil
 }
 
 func (l *lane) appendLocked(o op, id uint32, takes []shard.Take) {
 	last := len(l.queue) - 1
-	if last < 0 || len(l.queue[last])+questionSize(len(takes)) > maxFrame {
-		l.queue = append(l.queue, make([]byte, 0, frameSize))
+	if last < 0 || len(l.queue[last])+questionSize(takes) > lengthSize+maxFrame {
+		l.queue = append(l.queue, newFrame(l.spare))
+		l.spare = nil
 		last++
-		l.queue[last] = append(l.queue[last], wireVersion)
-		l.queued++
+		l.queued += len(l.queue[last])
 	}
 	before := len(l.queue[last])
 	l.queue[last] = appendQuestion(l.queue[last], o, id, takes)
@@ -145,17 +160,22 @@ func (l *lane) kick() {
 }
 
 // giveUp stops waiting for those of the n questions from first on that were not
-// answered, and returns how many they were. When a has no questions left
+// answered, and returns how many they were. If that was for lack of time, their takes
+// are Overloaded, although the peer may still count them. When a has no questions left
 // anywhere, no answer will be written to any of its groups any more.
 func (l *lane) giveUp(a *ask, first uint32, n int, now time.Time) (late int) {
 	l.mu.Lock()
+	busy := l.busyLocked(a, now)
 	for id := first; id != first+uint32(n); id++ {
 		if w, found := l.pending[id]; found && w.ask == a {
 			delete(l.pending, id)
 			late++
+			if busy {
+				overload(w.group)
+			}
 		}
 	}
-	if late > 0 {
+	if late > 0 && !busy {
 		l.breaker.timedOut(a.sent, now)
 		l.closed.Store(l.breaker.closed)
 	}
@@ -164,14 +184,21 @@ func (l *lane) giveUp(a *ask, first uint32, n int, now time.Time) (late int) {
 	return late
 }
 
-// run keeps the stream up until ctx ends.
+// busyLocked reports whether a's questions are late for lack of time: because the peer
+// has much to do and goes on answering, or because this node could not look sooner. A
+// peer that does not answer at all is not busy.
+func (l *lane) busyLocked(a *ask, now time.Time) bool {
+	return l.backlog >= fullFrame && l.breaker.heard.After(a.sent) || now.Sub(a.due) >= l.pace.attempt/2
+}
+
+// run keeps the link up until ctx ends.
 func (l *lane) run(ctx context.Context) {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		l.session(ctx, tick.C)
 		l.broken()
-		select { // a peer that breaks every stream at once must not keep us busy
+		select { // a peer that breaks every link at once must not keep us busy
 		case <-ctx.Done():
 		case <-tick.C:
 		}
@@ -182,106 +209,152 @@ func (l *lane) run(ctx context.Context) {
 func (l *lane) broken() {
 	l.mu.Lock()
 	l.breaker.broken()
+	l.pace.broken()
 	l.closed.Store(false)
 	lost := l.pending
 	l.pending = make(map[uint32]waiting)
-	l.queue, l.queued, l.unacked = nil, 0, 0
+	l.conn, l.queue, l.queued, l.unacked, l.backlog = nil, nil, 0, 0, 0
 	l.mu.Unlock()
 	for _, w := range lost {
 		w.ask.finish(1)
 	}
 }
 
-// session is the life of one stream: one goroutine sends, one receives, and this one
+// session is the life of one link: one goroutine sends, one receives, and this one
 // keeps the time, because a peer that reads no more blocks the one that sends.
 func (l *lane) session(ctx context.Context, tick <-chan time.Time) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	// gRPC tries to connect every probeEvery; meanwhile the breaker stays open.
-	stream, err := peerv1.NewPeerClient(l.conn).Exchange(ctx, grpc.WaitForReady(true))
+	conn, err := l.dial(ctx)
 	if err != nil {
 		return
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	l.mu.Lock()
+	l.conn = conn
 	l.breaker.connected(time.Now())
 	l.mu.Unlock()
 	var both sync.WaitGroup
-	both.Go(func() { defer cancel(); l.receive(stream) })
-	both.Go(func() { defer cancel(); l.send(ctx, stream) })
-	for l.tick(); ctx.Err() == nil; { // the first ping closes the breaker
+	both.Go(func() { defer cancel(); l.receive(conn) })
+	both.Go(func() { defer cancel(); l.send(ctx) })
+	for alive := l.tick(); alive && ctx.Err() == nil; { // the first ping closes the breaker
 		select {
 		case <-ctx.Done():
 		case <-tick:
-			l.tick()
+			alive = l.tick()
 		}
 	}
+	cancel()
+	_ = conn.Close() // ends both; what it says no longer matters
 	both.Wait()
 }
 
-func (l *lane) send(ctx context.Context, stream grpc.BidiStreamingClient[peerv1.ExchangeRequest, peerv1.ExchangeResponse]) {
+// send sends what is too large for others to wait for.
+func (l *lane) send(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-l.wake:
 		}
-		// Whoever is about to ask gets the chance to come along.
-		for seen := -1; l.growsFrom(&seen); {
-			runtime.Gosched()
-		}
-		for _, frame := range l.takeQueue() {
-			l.frames.Inc()
-			if err := stream.Send(&peerv1.ExchangeRequest{Frame: frame}); err != nil {
-				return
-			}
+		if frame, conn := l.takeFrame(maxFrame); frame != nil && !l.write(conn, frame) {
+			return
 		}
 	}
 }
 
-// growsFrom reports whether the queue is longer than when it was last seen.
+// push sends the next frame, if none is under way. A small one fits into the
+// connection's buffer, as the peer has read all that was sent before: so it does not
+// block. A large one is left to send.
+func (l *lane) push() {
+	frame, conn := l.takeFrame(maxDirect)
+	if frame != nil {
+		_ = l.write(conn, frame) // receive notices as well
+	}
+}
+
+func (l *lane) write(conn net.Conn, frame []byte) bool {
+	l.frames.Inc()
+	if err := writeFrame(conn, frame); err != nil {
+		return false
+	}
+	l.reuse(frame)
+	return true
+}
+
+// pushAll is push for one who has just asked: whoever is about to ask gets the chance
+// to come along.
+func (l *lane) pushAll() {
+	for seen := -1; l.growsFrom(&seen); {
+		runtime.Gosched()
+	}
+	l.push()
+}
+
+// growsFrom reports whether the queue can be sent, and is longer than when it was last
+// seen.
 func (l *lane) growsFrom(seen *int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	grows := l.queued > *seen
+	grows := l.queued > *seen && l.unacked < maxUnacked
 	*seen = l.queued
 	return grows
 }
 
-func (l *lane) tick() {
+// tick keeps the breaker's time. It is false if the link is dead.
+func (l *lane) tick() (alive bool) {
+	now := time.Now()
 	l.mu.Lock()
-	ping := l.breaker.tick(time.Now())
+	ping := l.breaker.tick(now)
+	alive = now.Sub(l.breaker.heard) < linkIdle
 	l.closed.Store(l.breaker.closed)
 	if ping {
 		l.appendLocked(opPing, pingID, nil)
 	}
 	l.mu.Unlock()
-	if ping {
+	if ping { // left to send: whoever keeps the time must not wait for the peer to read
 		l.kick()
 	}
+	return alive
 }
 
-// takeQueue returns the frames to be sent. They are not used again: gRPC does not
-// say when it is done with a message.
-func (l *lane) takeQueue() [][]byte {
+// takeFrame returns the frame to be sent now, and where to; nil if there is none. If
+// it is longer than most, it is left for send.
+func (l *lane) takeFrame(most int) ([]byte, net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := min(len(l.queue), maxUnacked-l.unacked)
-	frames := l.queue[:n:n]
-	l.queue = l.queue[n:]
-	for _, f := range frames {
-		l.queued -= len(f)
+	if len(l.queue) == 0 || l.unacked == maxUnacked || l.conn == nil {
+		return nil, nil
 	}
-	l.unacked += n
-	return frames
+	frame := l.queue[0]
+	if len(frame) > lengthSize+most {
+		l.kick()
+		return nil, nil
+	}
+	l.queue[0] = nil
+	l.queue = l.queue[1:]
+	l.queued -= len(frame)
+	l.unacked++
+	l.pace.sending(time.Now())
+	return frame, l.conn
 }
 
-func (l *lane) receive(stream grpc.BidiStreamingClient[peerv1.ExchangeRequest, peerv1.ExchangeResponse]) {
-	for {
-		m, err := stream.Recv()
+// reuse takes back the memory of a frame that was sent.
+func (l *lane) reuse(frame []byte) {
+	if cap(frame) > keepBytes {
+		return
+	}
+	l.mu.Lock()
+	l.spare = frame
+	l.mu.Unlock()
+}
+
+func (l *lane) receive(conn net.Conn) {
+	for frames := newFrameReader(conn); ; {
+		frame, err := frames.next()
 		if err != nil {
 			return
 		}
-		if err := l.deliver(m.GetFrame()); err != nil {
+		if err := l.deliver(frame); err != nil {
 			return // a peer that talks nonsense is as good as gone
 		}
 	}
@@ -291,8 +364,10 @@ func (l *lane) receive(stream grpc.BidiStreamingClient[peerv1.ExchangeRequest, p
 func (l *lane) deliver(frame []byte) error {
 	now := time.Now()
 	r := openFrame(frame)
+	answered := 0 // takes
 	for r.more() {
 		id, allowed, takes := r.answerHead()
+		answered += takes
 		l.mu.Lock()
 		w, found := l.pending[id]
 		delete(l.pending, id)
@@ -319,10 +394,9 @@ func (l *lane) deliver(frame []byte) error {
 	}
 	l.mu.Lock()
 	l.unacked--
-	more := len(l.queue) > 0
+	l.backlog = max(0, l.backlog-answered)
+	l.pace.answered(answered, now)
 	l.mu.Unlock()
-	if more {
-		l.kick()
-	}
+	l.pushAll()
 	return r.err
 }

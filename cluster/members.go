@@ -35,14 +35,19 @@ type change struct {
 	urgent  bool     // somebody leaves or was restarted: nothing to wait for
 	drops   bool     // somebody is gone without a word
 	suspect bool     // somebody's key is gone, but it stays for now: look again soon
+	leftOut int      // ready nodes for which the ring has no room
 }
 
 // nextMembers decides who should be a member. Ready nodes are; leaving ones are
 // not. A member whose key is gone stays until it is gone in the writer's own eyes
 // as well, and at most a third of the members is dropped at a time: when etcd
 // loses all keys at once, the cluster stays as it is.
-func nextMembers(current *View, nodes []Node, gone func(id string) bool) change {
+//
+// There are never more than most: those that are in stay, and of those that would
+// join the first by id come in.
+func nextMembers(current *View, nodes []Node, most int, gone func(id string) bool) change {
 	var c change
+	var joining []Member
 	byID := make(map[string]Node, len(nodes))
 	for _, n := range nodes {
 		byID[n.ID] = n
@@ -50,13 +55,13 @@ func nextMembers(current *View, nodes []Node, gone func(id string) bool) change 
 			continue
 		}
 		m := Member{ID: n.ID, Address: n.Address, Incarnation: n.Incarnation}
-		c.members = append(c.members, m)
 		if current == nil {
-			c.joins = true
+			joining = append(joining, m)
 		} else if i, isMember := current.Index(n.ID); !isMember {
-			c.joins = true
-		} else if current.Members[i] != m {
-			c.urgent = true
+			joining = append(joining, m)
+		} else {
+			c.members = append(c.members, m)
+			c.urgent = c.urgent || current.Members[i] != m
 		}
 	}
 	if current != nil {
@@ -78,6 +83,9 @@ func nextMembers(current *View, nodes []Node, gone func(id string) bool) change 
 			}
 		}
 	}
+	room := max(0, min(len(joining), most-len(c.members)))
+	c.members = append(c.members, joining[:room]...)
+	c.joins, c.leftOut = room > 0, len(joining)-room
 	slices.SortFunc(c.members, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
 	if !c.joins && !c.urgent && !c.drops {
 		c.members = nil

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/weirlimit/weir/ring"
 )
 
 // parseNodes reads "a b/joining c/leaving d@2": ids, states and incarnations.
@@ -72,8 +74,12 @@ func TestNextMembers(t *testing.T) {
 		{"a b c", "a c/leaving", "b", "a [urgent drops]"},
 		{"a b c", "", "", " [suspect]"}, // etcd has lost all keys
 		{"a b", "a c", "b", "a c [joins drops]"},
+		{"", "a b c d e f g h", "", "a b c d e f [joins] 2 left out"},
+		{"c d e f g", "a b c d e f g", "", "a c d e f g [joins] 1 left out"},
+		{"b c d e f g", "a b c d e f g", "", " [] 1 left out"},
+		{"b c d e f g", "a b c d e f/leaving g", "", "a b c d e g [joins urgent]"},
 	} {
-		c := nextMembers(parseView(tc.view), parseNodes(tc.nodes), func(id string) bool {
+		c := nextMembers(parseView(tc.view), parseNodes(tc.nodes), 6, func(id string) bool {
 			return slices.Contains(strings.Fields(tc.gone), id)
 		})
 		var notes []string
@@ -85,7 +91,11 @@ func TestNextMembers(t *testing.T) {
 				notes = append(notes, n.name)
 			}
 		}
-		if got := fmt.Sprintf("%s %v", formatMembers(c.members), notes); got != tc.want {
+		got := fmt.Sprintf("%s %v", formatMembers(c.members), notes)
+		if c.leftOut > 0 {
+			got += fmt.Sprintf(" %d left out", c.leftOut)
+		}
+		if got != tc.want {
 			t.Errorf("view (%s), nodes (%s), gone (%s): %s, want %s", tc.view, tc.nodes, tc.gone, got, tc.want)
 		}
 	}
@@ -121,7 +131,7 @@ func TestNeverDropsMoreThanAThird(t *testing.T) {
 			}
 		}
 		gone := rapid.Bool()
-		c := nextMembers(view, nodes, func(string) bool { return gone.Draw(t, "gone") })
+		c := nextMembers(view, nodes, ring.DefaultParams.MaxMembers(), func(string) bool { return gone.Draw(t, "gone") })
 		if c.members == nil {
 			return
 		}

@@ -37,6 +37,7 @@ type Membership struct {
 	joinSince time.Time            // when a join was first seen that is not in the view; zero if none
 	nextDrop  time.Time            // before it nobody is dropped
 	nextTry   time.Time            // before it nothing is written: the last write failed
+	leftOut   int                  // what was last told of change.leftOut
 }
 
 // NewMembership returns the membership of the node self.
@@ -90,11 +91,7 @@ func (m *Membership) adopt(v *View) {
 	if v == nil || (current != nil && v.Number <= current.Number) {
 		return
 	}
-	if err := m.router.SetView(v); err != nil {
-		// One member's nonsense of an address must not stop the others.
-		m.log.Error("cannot route by the new view, the last one stays", "view", v.Number, "error", err)
-		return
-	}
+	m.router.SetView(v)
 	_, member := v.Index(m.self)
 	m.log.Info("new view", "view", v.Number, "members", len(v.Members), "member", member)
 }
@@ -108,9 +105,10 @@ func (m *Membership) write(ctx context.Context, s Snapshot) (wait time.Duration)
 	}
 	now := time.Now()
 	m.noteMissing(s, now)
-	c := nextMembers(s.View, s.Nodes, func(id string) bool {
+	c := nextMembers(s.View, s.Nodes, m.params.MaxMembers(), func(id string) bool {
 		return now.Sub(m.missing[id]) >= goneGrace && !now.Before(m.nextDrop) && !m.router.Reaches(id)
 	})
+	m.tellLeftOut(c.leftOut)
 	if wait := max(m.holdBack(s, c, now), m.nextTry.Sub(now)); wait > 0 || len(c.members) == 0 {
 		return wait
 	}
@@ -132,6 +130,30 @@ func (m *Membership) write(ctx context.Context, s Snapshot) (wait time.Duration)
 		m.nextDrop = now.Add(recheck)
 	}
 	return recheck
+}
+
+// tellLeftOut logs how many nodes the ring has no room for, when that changes.
+func (m *Membership) tellLeftOut(n int) {
+	if n > m.leftOut {
+		m.log.Warn("the ring has no room for all nodes", "members", m.params.MaxMembers(), "left_out", n)
+	}
+	m.leftOut = n
+}
+
+// LeftOut returns how many nodes are ready but no members, because the view has as
+// many as the ring has room for.
+func (m *Membership) LeftOut() int {
+	s := m.Latest()
+	if s.View == nil || len(s.View.Members) < m.params.MaxMembers() {
+		return 0
+	}
+	n := 0
+	for _, node := range s.Nodes {
+		if _, isMember := s.View.Index(node.ID); node.State == Ready && !isMember {
+			n++
+		}
+	}
+	return n
 }
 
 // holdBack returns how long to wait before c is carried out.

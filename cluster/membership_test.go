@@ -1,11 +1,13 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -80,6 +82,25 @@ type membershipTest struct {
 	*testCluster
 	registry *fakeRegistry
 	parts    []*Membership
+	log      syncBuffer // of all nodes
+}
+
+// syncBuffer is a buffer that several may write to.
+type syncBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
 }
 
 // inRegistry runs a test in a bubble with nodes that have not been announced.
@@ -90,7 +111,7 @@ func inRegistry(t *testing.T, size int, f func(t *testing.T, m *membershipTest))
 		var wg sync.WaitGroup
 		for _, n := range m.nodes {
 			n.router.table.Store(nil) // the harness has set a view already
-			part := NewMembership(n.id, ring.DefaultParams, m.registry, n.router, slog.New(slog.DiscardHandler))
+			part := NewMembership(n.id, ring.DefaultParams, m.registry, n.router, slog.New(slog.NewTextHandler(&m.log, nil)))
 			m.parts = append(m.parts, part)
 			m.registry.watchers = append(m.registry.watchers, part.Update)
 			wg.Go(func() { part.Run(ctx) })
@@ -233,5 +254,37 @@ func TestOldViewsAreIgnored(t *testing.T) {
 		m.want("new", "2: a@2")
 		m.parts[0].Update(Snapshot{View: old})
 		m.want("still", "2: a@2")
+	})
+}
+
+// One node more than the ring has room for stops nobody: it waits for a place.
+func TestTooManyNodes(t *testing.T) {
+	inRegistry(t, 1, func(t *testing.T, m *membershipTest) {
+		for _, p := range m.parts {
+			p.params.Partitions = 64 // 8 members
+		}
+		m.announce("a b c d e f g h i j")
+		time.Sleep(2 * joinBatch)
+		m.want("full", "2: a b c d e f g h")
+		if got := m.parts[0].LeftOut(); got != 2 {
+			t.Errorf("%d left out, want 2", got)
+		}
+		time.Sleep(time.Minute)
+		m.announce("i@2")
+		time.Sleep(time.Minute)
+		m.want("a minute later", "2: a b c d e f g h")
+		if got := strings.Count(m.log.String(), "left_out=2"); got != 1 {
+			t.Errorf("told %d times:\n%s", got, m.log.String())
+		}
+		m.announce("b/leaving")
+		m.want("one has left", "3: a c d e f g h i@2")
+		if got := m.parts[0].LeftOut(); got != 1 {
+			t.Errorf("%d left out, want 1", got)
+		}
+		m.announce("c/leaving d/leaving")
+		time.Sleep(2 * joinBatch)
+		if got := m.parts[0].LeftOut(); got != 0 {
+			t.Errorf("%d left out of %s", got, m.members())
+		}
 	})
 }

@@ -105,18 +105,33 @@ func (m *routerMetrics) forget(p *peer) {
 	m.frames.DeleteLabelValues(p.member.ID)
 }
 
-func (m *peerMetrics) count(err error, n int) {
-	if errors.Is(err, errOverflow) {
-		m.overflow.Add(float64(n))
-	} else {
-		m.open.Add(float64(n))
+// refused counts groups that the lane did not take in, and marks their takes if that
+// was for lack of time.
+func (m *peerMetrics) refused(err error, groups []*shard.Group) {
+	n := float64(len(groups))
+	switch {
+	case errors.Is(err, errOpen):
+		m.open.Add(n)
+	case errors.Is(err, errStalled):
+		m.late.Add(n)
+	default:
+		m.overflow.Add(n)
+		for _, g := range groups {
+			overload(g)
+		}
+	}
+}
+
+func overload(g *shard.Group) {
+	for i := range g.Takes {
+		g.Takes[i].Source = shard.Overloaded
 	}
 }
 
 func (m *peerMetrics) countAnswers(groups []*shard.Group) {
 	n := 0
 	for _, g := range groups {
-		if g.Takes[0].Source != shard.Unanswered {
+		if g.Takes[0].Source == shard.Owner {
 			n++
 		}
 	}

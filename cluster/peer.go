@@ -2,7 +2,7 @@ package cluster
 
 import (
 	"context"
-	"fmt"
+	"net"
 	"runtime"
 	"time"
 )
@@ -28,32 +28,24 @@ func (p *peer) reachable() bool {
 	return true
 }
 
-// startPeer dials m. The caller holds r.mu.
-func (r *Router) startPeer(m Member) (*peer, error) {
+// newPeer returns m as a peer that is asked nothing yet.
+func (r *Router) newPeer(m Member) *peer {
 	p := &peer{member: m}
-	p.metrics = r.metrics.peer(p)
+	dial := func(ctx context.Context) (net.Conn, error) { return r.dial(ctx, m.Address) }
 	for range lanesPerPeer() {
-		conn, err := r.dial(m.Address)
-		if err != nil {
-			p.closeConns()
-			return nil, fmt.Errorf("dial peer %s at %s: %w", m.ID, m.Address, err)
-		}
-		p.lanes = append(p.lanes, newLane(conn, r.attempt, p.metrics.frames))
+		p.lanes = append(p.lanes, newLane(dial, r.attempt))
 	}
+	return p
+}
+
+// start makes p ready to be asked. The caller holds r.mu.
+func (r *Router) start(p *peer) {
+	p.metrics = r.metrics.peer(p)
 	var ctx context.Context
 	ctx, p.stop = context.WithCancel(r.stopped)
 	for _, l := range p.lanes {
-		r.running.Go(func() {
-			l.run(ctx)
-			_ = l.conn.Close() // only ever says that it was closed before
-		})
-	}
-	return p, nil
-}
-
-func (p *peer) closeConns() {
-	for _, l := range p.lanes {
-		_ = l.conn.Close()
+		l.frames = p.metrics.frames
+		r.running.Go(func() { l.run(ctx) })
 	}
 }
 

@@ -7,8 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc"
-
+	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/shard"
 )
 
@@ -26,9 +25,6 @@ type Local interface {
 	Decide(groups []shard.Group)
 	Return(takes []shard.Take)
 }
-
-// Dialer opens a connection to a peer, without waiting for it.
-type Dialer func(address string) (*grpc.ClientConn, error)
 
 // Router asks the owners of counters: the local shard, or the peer that has them,
 // one hop away. It is safe for concurrent use; make it with NewRouter.
@@ -57,36 +53,34 @@ type table struct {
 
 // SetView makes the router route by v. Peers that v does not name any more are
 // left after a moment, so that questions under way get their answers.
-func (r *Router) SetView(v *View) error {
+func (r *Router) SetView(v *View) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	named := make(map[Member]bool, len(v.Members))
-	for _, m := range v.Members {
-		named[m.endpoint()] = true
-	}
-	for m, p := range r.peers {
-		if !named[m] {
-			r.retire(p)
-			delete(r.peers, m)
-		}
-	}
 	t := &table{view: v, peers: make([]*peer, len(v.Members))}
+	named := make(map[Member]*peer, len(v.Members))
 	for i, m := range v.Members {
 		if m.ID == r.self {
 			continue
 		}
 		p := r.peers[m.endpoint()]
 		if p == nil {
-			var err error
-			if p, err = r.startPeer(m.endpoint()); err != nil {
-				return err
-			}
-			r.peers[m.endpoint()] = p
+			p = r.newPeer(m.endpoint())
 		}
-		t.peers[i] = p
+		t.peers[i], named[m.endpoint()] = p, p
+	}
+	old := r.peers
+	r.peers = named
+	for m, p := range old { // first: a node at a new address has the same metrics
+		if named[m] == nil {
+			r.retire(p)
+		}
+	}
+	for m, p := range named {
+		if old[m] == nil {
+			r.start(p)
+		}
 	}
 	r.table.Store(t)
-	return nil
 }
 
 // endpoint is m whenever it was started: a restarted peer is found again by the
@@ -112,6 +106,15 @@ func (r *Router) Reaches(id string) bool {
 	return found && (t.peers[i] == nil || t.peers[i].reachable())
 }
 
+// Owner returns the id of the node that owns a counter, "" before the first view.
+func (r *Router) Owner(key ring.Key) string {
+	t := r.table.Load()
+	if t == nil {
+		return ""
+	}
+	return t.view.Members[t.view.Ring.Owner(key.Partition(t.view.Ring.Partitions()))].ID
+}
+
 // Close stops talking to peers and waits until that is done. Decide goes on
 // answering for what this node owns.
 func (r *Router) Close() {
@@ -120,14 +123,17 @@ func (r *Router) Close() {
 }
 
 // Decide answers every group as shard.Decide does, wherever its counters live.
-// What nobody answers in time stays Unanswered and counts as allowed: it is the
-// caller's to say what that means. A group that spans nodes is taken from all of
-// them at once, and given back if one denies.
+// A group that spans nodes is taken from all of them at once, and given back if one
+// denies.
+//
+// To what nobody answers in time the take's policy applies: it stays Unanswered and
+// counts as allowed or as denied, or this node decides it by its share of the limit.
+// A take that would wait for too long behind others is Overloaded at once, and denies.
 func (r *Router) Decide(ctx context.Context, groups []shard.Group) {
 	t := r.table.Load()
 	if t == nil {
 		for i := range groups {
-			groups[i].Allowed = true
+			r.settle(nil, &groups[i])
 		}
 		return
 	}
@@ -137,6 +143,7 @@ func (r *Router) Decide(ctx context.Context, groups []shard.Group) {
 				r.local.Decide(groups)
 			} else {
 				r.askOne(ctx, t, owner, &groups[0])
+				r.settle(t, &groups[0])
 			}
 			return
 		}
@@ -168,8 +175,7 @@ func (t *table) lane(owner int, g *shard.Group) *lane {
 }
 
 func (r *Router) askOne(ctx context.Context, t *table, owner int, g *shard.Group) {
-	l, m := t.lane(owner, g), t.peers[owner].metrics
-	g.Allowed = true
+	l, m := t.lane(owner, g), &t.peers[owner].metrics
 	a := r.newAsk(ctx)
 	if a == nil {
 		m.late.Inc()
@@ -178,7 +184,7 @@ func (r *Router) askOne(ctx context.Context, t *table, owner int, g *shard.Group
 	one := [1]*shard.Group{g}
 	first, err := l.enqueue(a, one[:])
 	if err != nil {
-		m.count(err, 1)
+		m.refused(err, one[:])
 	}
 	if r.wait(ctx, a) {
 		if err == nil {
@@ -202,7 +208,7 @@ func (r *Router) newAsk(ctx context.Context) *ask {
 		return nil
 	}
 	a := r.asks.Get().(*ask)
-	a.sent = now
+	a.sent, a.due = now, now.Add(timeout)
 	a.left.Store(1)
 	a.timer.Reset(timeout)
 	return a

@@ -15,12 +15,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/shard"
-
-	peerv1 "github.com/weirlimit/weir/cluster/weir/peer/v1"
 )
 
 // testNode is a router and a shard with real gRPC over an in-memory connection.
@@ -29,9 +28,12 @@ type testNode struct {
 	shard  *shard.Shard
 	router *Router
 	server *grpc.Server
+	links  *Server
 	frames atomic.Int64  // of questions that the node has been asked to decide
 	pause  chan struct{} // closed to let peers' questions through; nil for always
 	mu     sync.Mutex    // guards pause
+
+	perTake atomic.Int64 // nanoseconds that a take of a peer needs
 }
 
 // Decide implements Local for the peers' questions.
@@ -42,6 +44,13 @@ func (n *testNode) Decide(groups []shard.Group) {
 	n.mu.Unlock()
 	if pause != nil {
 		<-pause
+	}
+	if each := n.perTake.Load(); each > 0 {
+		takes := 0
+		for i := range groups {
+			takes += len(groups[i].Takes)
+		}
+		time.Sleep(time.Duration(each) * time.Duration(takes))
 	}
 	n.shard.Decide(groups)
 }
@@ -98,16 +107,14 @@ func (c *testCluster) setView(members []Member) {
 	}
 	c.view = v
 	for _, n := range c.nodes {
-		if err := n.router.SetView(v); err != nil {
-			c.t.Fatal(err)
-		}
+		n.router.SetView(v)
 	}
 }
 
 func (c *testCluster) serve(n *testNode) {
 	l := newPipeListener()
-	n.server = grpc.NewServer()
-	peerv1.RegisterPeerServer(n.server, NewServer(n))
+	n.links = NewServer(n)
+	n.server = grpc.NewServer(grpc.Creds(n.links.Credentials(insecure.NewCredentials())))
 	c.mu.Lock()
 	c.listeners[n.id+":1"] = l
 	c.mu.Unlock()
@@ -120,19 +127,21 @@ func (c *testCluster) kill(n *testNode) {
 	delete(c.listeners, n.id+":1")
 	c.mu.Unlock()
 	n.server.Stop()
+	n.links.Close()
 }
 
-func (c *testCluster) dial(address string) (*grpc.ClientConn, error) {
-	return grpc.NewClient("passthrough:///"+address, append(dialOptions(),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			c.mu.Lock()
-			l := c.listeners[address]
-			c.mu.Unlock()
-			if l == nil {
-				return nil, fmt.Errorf("%s: connection refused", address)
-			}
-			return l.DialContext(ctx)
-		}))...)
+func (c *testCluster) dial(ctx context.Context, address string) (net.Conn, error) {
+	c.mu.Lock()
+	l := c.listeners[address]
+	c.mu.Unlock()
+	if l == nil {
+		return nil, fmt.Errorf("%s: connection refused", address)
+	}
+	conn, err := l.DialContext(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return conn, sendPreface(conn)
 }
 
 func (c *testCluster) close() {
@@ -141,6 +150,7 @@ func (c *testCluster) close() {
 	}
 	for _, n := range c.nodes {
 		n.server.Stop()
+		n.links.Close()
 	}
 }
 
@@ -439,12 +449,22 @@ func TestOverflowIsRefusedAtOnce(t *testing.T) {
 			c.nodes[0].router.Decide(t.Context(), groups)
 		}()
 		synctest.Wait()
-		if _, took := c.nodes[0].ask(t.Context(), take(key, 10, 1)); took != 0 {
-			t.Errorf("refused after %v", took)
+		g, took := c.nodes[0].ask(t.Context(), take(key, 10, 1))
+		if took != 0 || g.Allowed || g.Takes[0].Source != shard.Overloaded || g.Takes[0].Decision != (algorithms.Decision{}) {
+			t.Errorf("%+v after %v", g, took)
+		}
+		shadow := take(key, 10, 1)
+		shadow.Shadow = true
+		if g, _ := c.nodes[0].ask(t.Context(), shadow); !g.Allowed || g.Takes[0].Source != shard.Overloaded {
+			t.Errorf("a shadow: %+v", g)
+		}
+		there := take(c.ownedBy(c.nodes[1], 0), 10, 1)
+		if g, _ := c.nodes[0].ask(t.Context(), there, take(key, 10, 1)); g.Allowed || c.used(there) != 0 {
+			t.Errorf("beside another: %+v", g)
 		}
 		overflow := c.nodes[0].router.metrics.forwarded.WithLabelValues("c", "overflow")
-		if got := testutil.ToFloat64(overflow); got != 1 {
-			t.Errorf("%v overflows counted, want 1", got)
+		if got := testutil.ToFloat64(overflow); got != 3 {
+			t.Errorf("%v overflows counted, want 3", got)
 		}
 		resume()
 		<-done
@@ -454,7 +474,7 @@ func TestOverflowIsRefusedAtOnce(t *testing.T) {
 // The answer to a ping is nobody's answer, whichever question waits.
 func TestPongAnswersNoQuestion(t *testing.T) {
 	for _, last := range []uint32{0, math.MaxUint32 - maxPending, math.MaxUint32} {
-		l := newLane(nil, DefaultAttemptTimeout, nil)
+		l := newLane(nil, DefaultAttemptTimeout)
 		l.closed.Store(true)
 		l.breaker.closed = true
 		l.nextID = last
@@ -479,24 +499,9 @@ func TestPongAnswersNoQuestion(t *testing.T) {
 	}
 }
 
-// Whatever a member says that its address is, dialling it may fail but not to parse.
-func TestAnyAddressCanBeDialled(t *testing.T) {
-	for _, address := range []string{"[fe80::1%eth0]:9090", "%zz", "a b:1", "", "host:1"} {
-		conn, err := Dial(address)
-		if err != nil {
-			t.Errorf("%q: %v", address, err)
-			continue
-		}
-		if got := conn.Target(); got == "" {
-			t.Errorf("%q: no target", address)
-		}
-		_ = conn.Close()
-	}
-}
-
 // Who has no question on a lane gives nobody else's up.
 func TestGiveUpTouchesOnlyOnesOwn(t *testing.T) {
-	l := newLane(nil, DefaultAttemptTimeout, nil)
+	l := newLane(nil, DefaultAttemptTimeout)
 	l.closed.Store(true)
 	l.breaker.closed = true
 	a, other := &ask{done: make(chan struct{}, 1)}, &ask{done: make(chan struct{}, 1)}
@@ -507,4 +512,38 @@ func TestGiveUpTouchesOnlyOnesOwn(t *testing.T) {
 	if n := l.giveUp(other, first, 1, time.Now()); n != 0 || len(l.pending) != 1 {
 		t.Errorf("gave up %d questions, %d wait", n, len(l.pending))
 	}
+}
+
+// A member that cannot be dialled keeps nobody from asking the others.
+func TestMemberThatCannotBeDialled(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		c.setView([]Member{{ID: "a", Address: "a:1"}, {ID: "c", Address: "c:1"}, {ID: "d", Address: "%zz"}})
+		time.Sleep(time.Minute)
+		for i, n := range []*testNode{c.nodes[2], {id: "d"}} {
+			g, took := c.nodes[0].ask(t.Context(), take(c.ownedBy(n, 0), 10, 1))
+			want := []shard.Source{shard.Owner, shard.Unanswered}[i]
+			if g.Takes[0].Source != want || !g.Allowed || took != 0 {
+				t.Errorf("%s: %+v after %v", n.id, g, took)
+			}
+		}
+	})
+}
+
+// A node that comes back at another address is another peer, with the same metrics.
+func TestNodeMovesToAnotherAddress(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		key := c.ownedBy(c.nodes[2], 0)
+		c.nodes[0].ask(t.Context(), take(key, 10, 1))
+		c.mu.Lock()
+		c.listeners["c:2"] = c.listeners["c:1"]
+		c.mu.Unlock()
+		c.setView([]Member{{ID: "a", Address: "a:1"}, {ID: "b", Address: "b:1"}, {ID: "c", Address: "c:2"}})
+		time.Sleep(time.Second)
+		if g, _ := c.nodes[0].ask(t.Context(), take(key, 10, 1)); g.Takes[0].Source != shard.Owner {
+			t.Errorf("%+v", g)
+		}
+		if n := testutil.CollectAndCount(c.nodes[0].router.metrics.forwarded); n != 8 {
+			t.Errorf("%d series, want 4 of each of 2 peers", n)
+		}
+	})
 }

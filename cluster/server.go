@@ -1,66 +1,178 @@
 package cluster
 
 import (
-	"errors"
+	"context"
+	"fmt"
 	"io"
+	"net"
+	"sync"
+	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/credentials"
 
 	"github.com/weirlimit/weir/shard"
-
-	peerv1 "github.com/weirlimit/weir/cluster/weir/peer/v1"
 )
 
 // Server answers other nodes from the local counters, and never asks anybody
 // else: a question travels at most one hop, whatever views the nodes have.
 type Server struct {
-	peerv1.UnimplementedPeerServer
 	local Local
+
+	mu     sync.Mutex
+	links  map[net.Conn]struct{} // guarded by mu; <= maxLinks
+	closed bool                  // takes no more; guarded by mu
+	served sync.WaitGroup        // grows only until closed
 }
 
 // NewServer returns the server for the counters behind local.
-func NewServer(local Local) *Server { return &Server{local: local} }
+func NewServer(local Local) *Server {
+	return &Server{local: local, links: make(map[net.Conn]struct{})}
+}
 
-// Register registers the server with a gRPC server.
-func (s *Server) Register(r grpc.ServiceRegistrar) { peerv1.RegisterPeerServer(r, s) }
+// Credentials makes a gRPC server hand the links that come in on its port over to
+// s. Everything else is secured by inner.
+func (s *Server) Credentials(inner credentials.TransportCredentials) credentials.TransportCredentials {
+	return linkCredentials{inner, s}
+}
 
-// Exchange implements peerv1.PeerServer. One goroutine reads a frame, decides all
-// of it, and writes one frame of answers.
-func (s *Server) Exchange(stream grpc.BidiStreamingServer[peerv1.ExchangeRequest, peerv1.ExchangeResponse]) error {
+type linkCredentials struct {
+	credentials.TransportCredentials
+	server *Server
+}
+
+// ServerHandshake implements credentials.TransportCredentials. gRPC calls it in a
+// goroutine of the connection, which it gives a deadline.
+func (c linkCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	var first [1]byte
+	if _, err := io.ReadFull(conn, first[:]); err != nil {
+		return nil, nil, err
+	}
+	if first[0] != linkPreface[0] {
+		return c.TransportCredentials.ServerHandshake(&rewound{Conn: conn, first: first})
+	}
+	var rest [len(linkPreface) - 1]byte
+	if _, err := io.ReadFull(conn, rest[:]); err != nil {
+		return nil, nil, err
+	}
+	if string(rest[:]) != linkPreface[1:] {
+		return nil, nil, fmt.Errorf("connection begins with %q", string(first[:])+string(rest[:]))
+	}
+	if !c.server.adopt(conn) {
+		return nil, nil, fmt.Errorf("%d links are open already, or the server is closed", maxLinks)
+	}
+	return nil, nil, credentials.ErrConnDispatched
+}
+
+// Clone implements credentials.TransportCredentials.
+func (c linkCredentials) Clone() credentials.TransportCredentials {
+	return linkCredentials{c.TransportCredentials.Clone(), c.server}
+}
+
+// rewound is a connection whose first byte is read again.
+type rewound struct {
+	net.Conn
+	first [1]byte
+	past  bool
+}
+
+func (r *rewound) Read(b []byte) (int, error) {
+	if r.past || len(b) == 0 {
+		return r.Conn.Read(b)
+	}
+	r.past = true
+	return copy(b, r.first[:]), nil
+}
+
+// adopt serves a link until it ends. It is false if there is no room for it.
+func (s *Server) adopt(conn net.Conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || len(s.links) == maxLinks {
+		return false
+	}
+	s.links[conn] = struct{}{}
+	s.served.Go(func() {
+		// Why a link ends is of no interest here: whoever opened it opens another.
+		_ = s.serve(conn)
+		s.mu.Lock()
+		delete(s.links, conn)
+		s.mu.Unlock()
+		_ = conn.Close()
+	})
+	return true
+}
+
+// Shutdown takes no more links and waits until the others have left those that there
+// are, as they do when a view no longer names this node. It ends the rest with ctx.
+func (s *Server) Shutdown(ctx context.Context) {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		s.served.Wait()
+	}()
+	select {
+	case <-left:
+	case <-ctx.Done():
+		s.Close()
+		<-left
+	}
+}
+
+// Close ends all links, and waits for that.
+func (s *Server) Close() {
+	s.mu.Lock()
+	s.closed = true
+	for conn := range s.links {
+		_ = conn.Close()
+	}
+	s.mu.Unlock()
+	s.served.Wait()
+}
+
+// serve reads a frame, decides all of it, and writes one frame of answers, over and
+// over.
+func (s *Server) serve(conn net.Conn) error {
+	frames := newFrameReader(conn)
 	var b batch
+	var out []byte
+	var alive time.Time // when the deadline was set
 	for {
-		m, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
+		if now := time.Now(); now.Sub(alive) > linkIdle/4 {
+			if err := conn.SetDeadline(now.Add(linkIdle)); err != nil {
+				return err
+			}
+			alive = now
 		}
+		frame, err := frames.next()
 		if err != nil {
 			return err
 		}
-		if cap(b.questions) > keepQuestions || cap(b.takes) > keepQuestions {
-			b = batch{} // of one large frame; not to be kept for as long as the stream
-		}
-		answers, err := b.answer(s.local, m.GetFrame())
-		if err != nil {
-			return status.Errorf(codes.InvalidArgument, "frame: %v", err)
-		}
-		if err := stream.Send(&peerv1.ExchangeResponse{Frame: answers}); err != nil {
+		if out, err = b.answer(s.local, out, frame); err != nil {
 			return err
+		}
+		if err := writeFrame(conn, out); err != nil {
+			return err
+		}
+		if cap(b.questions) > keepQuestions || cap(b.takes) > keepQuestions || cap(out) > keepBytes {
+			b, out = batch{}, nil // of one large frame; not to be kept until the next one
 		}
 	}
 }
 
-// batch is what one stream needs to answer a frame; it is used again for the next.
+// batch is what one link needs to answer a frame; it is used again for the next.
 type batch struct {
 	takes     []shard.Take
 	questions []question
 	groups    []shard.Group
 }
 
-// answer decides all questions of a frame and returns the frame of answers. A
-// frame with an error in it is refused as a whole, before anything is counted.
-func (b *batch) answer(local Local, frame []byte) ([]byte, error) {
+// answer decides all questions of a frame and returns the frame of answers, in out's
+// memory. A frame with an error in it is refused as a whole, before anything is
+// counted.
+func (b *batch) answer(local Local, out, frame []byte) ([]byte, error) {
 	b.takes, b.questions = b.takes[:0], b.questions[:0]
 	r := openFrame(frame)
 	for r.more() {
@@ -71,8 +183,7 @@ func (b *batch) answer(local Local, frame []byte) ([]byte, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
-	out := make([]byte, 0, len(frame))
-	out = append(out, wireVersion)
+	out = newFrame(out)
 	for i := 0; i < len(b.questions); {
 		q := &b.questions[i]
 		switch q.op {
@@ -94,7 +205,7 @@ func (b *batch) answer(local Local, frame []byte) ([]byte, error) {
 func (b *batch) decideRun(local Local, out []byte, i int) ([]byte, int) {
 	b.groups = b.groups[:0]
 	end := i
-	for ; end < len(b.questions) && (b.questions[end].op == opDecide || b.questions[end].op == opPeek); end++ {
+	for ; end < len(b.questions) && b.questions[end].op != opReturn && b.questions[end].op != opPing; end++ {
 		b.groups = append(b.groups, b.questions[end].group)
 	}
 	local.Decide(b.groups)

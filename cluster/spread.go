@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/shard"
 )
 
@@ -48,14 +49,13 @@ func (r *Router) decideMany(ctx context.Context, t *table, groups []shard.Group)
 		for l, e := range s.remote {
 			var err error
 			if e.first, err = l.enqueue(a, e.groups); err != nil {
-				e.peer.metrics.count(err, len(e.groups))
+				e.peer.metrics.refused(err, e.groups)
 			}
 			e.sent = err == nil
 		}
 	}
 	r.local.Decide(s.local)
 	for i, g := range s.from {
-		copy(g.Takes, s.local[i].Takes)
 		g.Allowed = s.local[i].Allowed
 	}
 	if a != nil {
@@ -69,7 +69,13 @@ func (r *Router) decideMany(ctx context.Context, t *table, groups []shard.Group)
 		e.peer.metrics.countAnswers(e.groups)
 	}
 	for i := range s.split {
-		r.join(t, &s.split[i])
+		s.split[i].gather()
+	}
+	for i := range groups {
+		r.settle(t, &groups[i])
+	}
+	for i := range s.split {
+		r.undo(t, &s.split[i])
 	}
 }
 
@@ -83,7 +89,6 @@ func (s *spread) giveUp(a *ask) {
 }
 
 func (s *spread) add(t *table, g *shard.Group) {
-	g.Allowed = true // until somebody says otherwise
 	if len(g.Takes) == 0 {
 		return
 	}
@@ -94,7 +99,7 @@ func (s *spread) add(t *table, g *shard.Group) {
 	w := split{whole: g}
 	for i := range g.Takes {
 		owner := t.view.Ring.Owner(g.Takes[i].Key.Partition(t.view.Ring.Partitions()))
-		p := w.part(owner, g.Peek)
+		p := w.part(owner)
 		p.takes = append(p.takes, i)
 		p.group.Takes = append(p.group.Takes, g.Takes[i])
 	}
@@ -104,13 +109,13 @@ func (s *spread) add(t *table, g *shard.Group) {
 	s.split = append(s.split, w)
 }
 
-func (w *split) part(owner int, peek bool) *part {
+func (w *split) part(owner int) *part {
 	for i := range w.parts {
 		if w.parts[i].owner == owner {
 			return &w.parts[i]
 		}
 	}
-	w.parts = append(w.parts, part{owner: owner, group: shard.Group{Peek: peek, Allowed: true}})
+	w.parts = append(w.parts, part{owner: owner, group: shard.Group{Peek: w.whole.Peek, Reset: w.whole.Reset}})
 	return &w.parts[len(w.parts)-1]
 }
 
@@ -129,35 +134,55 @@ func (s *spread) assign(t *table, owner int, g *shard.Group) {
 	e.groups = append(e.groups, g)
 }
 
-// join puts the parts' answers together. If one part was denied, the others give
-// back what they have counted. A node that dies in between can only have counted
-// too much.
-func (r *Router) join(t *table, w *split) {
-	w.whole.Allowed = true
-	for i := range w.parts {
-		w.whole.Allowed = w.whole.Allowed && w.parts[i].group.Allowed
-	}
+// gather puts the parts' answers together.
+func (w *split) gather() {
 	for i := range w.parts {
 		p := &w.parts[i]
-		if !w.whole.Allowed && p.group.Allowed && !p.group.Peek && p.answered() {
-			r.giveBack(t, p)
-		}
 		for j, index := range p.takes {
 			w.whole.Takes[index] = p.group.Takes[j]
 		}
 	}
 }
 
-func (p *part) answered() bool { return p.group.Takes[0].Source != shard.Unanswered }
+// undo gives back what the parts of a denied group have counted. A node that dies in
+// between can only have counted too much.
+func (r *Router) undo(t *table, w *split) {
+	if w.whole.Allowed || w.whole.Reset {
+		return
+	}
+	for i := range w.parts {
+		if p := &w.parts[i]; p.group.Allowed { // its owner has said so
+			r.giveBack(t, w.whole, p)
+		}
+	}
+}
 
-func (r *Router) giveBack(t *table, p *part) {
+func (r *Router) giveBack(t *table, whole *shard.Group, p *part) {
+	var counted []shard.Take
+	for j, index := range p.takes {
+		take := &p.group.Takes[j]
+		if take.Decision.Allowed && take.Cost != 0 { // a shadow take may have been denied
+			counted = append(counted, *take)
+			whole.Takes[index].Decision = undone(take)
+		}
+	}
+	if len(counted) == 0 || whole.Peek { // a look has counted nothing
+		return
+	}
 	if t.peers[p.owner] == nil {
-		r.local.Return(p.group.Takes)
-	} else if err := t.lane(p.owner, &p.group).giveBack(p.group.Takes); err != nil {
+		r.local.Return(counted)
+	} else if err := t.lane(p.owner, &p.group).giveBack(counted); err != nil {
 		r.metrics.lostReturns.Inc()
 	}
-	for i := range p.group.Takes { // the answers are those to a request that was not made
-		take := &p.group.Takes[i]
-		take.Decision.Remaining = min(take.Limit.Capacity(), take.Decision.Remaining+take.Cost)
+}
+
+// undone is the answer to t as if it had only looked. What had to wait for its turn
+// leaves no room behind that this node could know of.
+func undone(t *shard.Take) algorithms.Decision {
+	d := t.Decision
+	if d.Delay == 0 {
+		d.Remaining = max(0, min(t.Limit.Capacity(), d.Remaining+t.Cost))
 	}
+	d.Delay = 0
+	return d
 }

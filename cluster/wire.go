@@ -12,25 +12,31 @@ import (
 
 // Bounds of what travels between two nodes.
 const (
-	frameSize     = 512       // bytes that a frame begins with room for
-	maxFrame      = 255 << 10 // bytes of one frame: the API's bound of 256 KiB, less what gRPC adds
+	maxFrame      = 256 << 10 // bytes of one frame
+	maxDirect     = 16 << 10  // bytes of a frame that whoever asks sends himself
 	maxQueue      = 1 << 20   // bytes that wait to be sent on one lane
 	maxPending    = 16 << 10  // questions in flight on one lane
 	maxUnacked    = 1         // frames under way on one lane
-	keepQuestions = 1 << 10   // questions and takes that a stream keeps room for
+	keepQuestions = 1 << 10   // questions and takes that a link keeps room for
+	keepBytes     = 64 << 10  // bytes of a frame that a link keeps room for
 	maxTakes      = 1 << 10   // takes of one group
+	maxCalendar   = 64        // bytes of a calendar's text
 )
 
 // A frame is a version byte and then items without padding. Integers are
 // unsigned LEB128 varints (u), zigzag varints (z) or little-endian.
 //
 //	question: op byte, id uint32, takes u, then per take:
-//	          key.hi uint64, key.lo uint64, algorithm byte, limit u, window u, burst u, cost u,
+//	          key.hi uint64, key.lo uint64, algorithm byte, flags byte, limit u, window u, cost z,
+//	          each with its flag only, and above 0: burst u, maxDelay u, buckets u,
+//	          with flagCalendar, and then without window: length u, as many bytes of text,
 //	          and for opReturn: at u
 //	answer:   id uint32, allowed byte, takes u, then per take:
-//	          flags byte, remaining u, at u, resetAt-at z, and with flagRetry: retryAt-at z
+//	          flags byte, remaining u, at u, resetAt-at z,
+//	          with flagRetry: retryAt-at z, with flagDelay, and above 0: delay u
 //
-// Every question but opReturn is answered, a ping by an answer without takes.
+// Every question but opReturn is answered, a ping by an answer without takes; only
+// a ping has none.
 const wireVersion = 1
 
 type op byte
@@ -40,15 +46,40 @@ const (
 	opPeek   op = 2 // decide a group and count nothing
 	opReturn op = 3 // give back what a group has counted
 	opPing   op = 4 // answer at once
+	opReset  op = 5 // forget a group's counters
 )
+
+// opOf returns what is asked about g.
+func opOf(g *shard.Group) op {
+	switch {
+	case g.Reset:
+		return opReset
+	case g.Peek:
+		return opPeek
+	default:
+		return opDecide
+	}
+}
 
 // pingID is the id of every ping, and of no question that is answered.
 const pingID = 0
 
+// Flags of a take that is asked for.
+const (
+	flagShadow   = 1 << iota
+	flagBurst    // the limit has a Burst
+	flagMaxDelay // and so on
+	flagBuckets
+	flagCalendar
+	takeFlags = 1<<iota - 1 // all of them
+)
+
 // Flags of an answered take.
 const (
-	flagAllowed = 1 << iota // it had room
-	flagRetry               // it was denied, and waiting helps
+	flagAllowed   = 1 << iota // it had room
+	flagRetry                 // it was denied, and waiting helps
+	flagDelay                 // it has to wait for its turn
+	decisionFlags = 1<<iota - 1
 )
 
 // question is one decoded item of a request.
@@ -60,8 +91,31 @@ type question struct {
 
 var errShort = errors.New("frame ends within an item")
 
-// questionSize is the most bytes that a question of so many takes can have.
-func questionSize(takes int) int { return 8 + 52*takes }
+// questionSize is the most bytes that a question about these takes can have.
+func questionSize(takes []shard.Take) int {
+	size := 8 + plainTake*len(takes)
+	for i := range takes {
+		size += optionalSize(&takes[i].Limit)
+	}
+	return size
+}
+
+const plainTake = 16 + 2 + 5 + 8 + 5 + 5 + 9 // bytes at most, of a take with a Burst
+
+// optionalSize is the most bytes that the rarer fields of a limit can have.
+func optionalSize(l *algorithms.Limit) int {
+	size := 0
+	if l.MaxDelay > 0 {
+		size += binary.MaxVarintLen64
+	}
+	if l.Buckets > 0 {
+		size += binary.MaxVarintLen64
+	}
+	if l.Calendar != nil {
+		size += 1 + maxCalendar
+	}
+	return size
+}
 
 func appendQuestion(b []byte, o op, id uint32, takes []shard.Take) []byte {
 	b = append(b, byte(o))
@@ -71,16 +125,39 @@ func appendQuestion(b []byte, o op, id uint32, takes []shard.Take) []byte {
 		t := &takes[i]
 		b = binary.LittleEndian.AppendUint64(b, t.Key.Hi)
 		b = binary.LittleEndian.AppendUint64(b, t.Key.Lo)
-		b = append(b, byte(t.Limit.Algorithm))
+		b = append(b, byte(t.Limit.Algorithm), flagsOf(t))
 		b = binary.AppendUvarint(b, uint64(t.Limit.Limit))
-		b = binary.AppendUvarint(b, uint64(t.Limit.Window))
-		b = binary.AppendUvarint(b, uint64(t.Limit.Burst))
-		b = binary.AppendUvarint(b, uint64(t.Cost))
+		if t.Limit.Calendar == nil {
+			b = binary.AppendUvarint(b, uint64(t.Limit.Window))
+		}
+		b = binary.AppendVarint(b, t.Cost)
+		b = appendAboveZero(b, t.Limit.Burst)
+		b = appendAboveZero(b, t.Limit.MaxDelay)
+		b = appendAboveZero(b, t.Limit.Buckets)
+		if c := t.Limit.Calendar; c != nil {
+			b = binary.AppendUvarint(b, uint64(len(c.String())))
+			b = append(b, c.String()...)
+		}
 		if o == opReturn {
 			b = binary.AppendUvarint(b, uint64(t.Decision.At))
 		}
 	}
 	return b
+}
+
+func flagsOf(t *shard.Take) (flags byte) {
+	return boolByte(t.Shadow)*flagShadow |
+		boolByte(t.Limit.Burst > 0)*flagBurst |
+		boolByte(t.Limit.MaxDelay > 0)*flagMaxDelay |
+		boolByte(t.Limit.Buckets > 0)*flagBuckets |
+		boolByte(t.Limit.Calendar != nil)*flagCalendar
+}
+
+func appendAboveZero(b []byte, v int64) []byte {
+	if v <= 0 {
+		return b
+	}
+	return binary.AppendUvarint(b, uint64(v))
 }
 
 func appendAnswer(b []byte, id uint32, g *shard.Group) []byte {
@@ -95,6 +172,7 @@ func appendAnswer(b []byte, id uint32, g *shard.Group) []byte {
 		} else if d.RetryAt != algorithms.Never {
 			flags = flagRetry
 		}
+		flags |= boolByte(d.Delay > 0) * flagDelay
 		b = append(b, flags)
 		b = binary.AppendUvarint(b, uint64(d.Remaining))
 		b = binary.AppendUvarint(b, uint64(d.At))
@@ -102,6 +180,7 @@ func appendAnswer(b []byte, id uint32, g *shard.Group) []byte {
 		if flags&flagRetry != 0 {
 			b = binary.AppendVarint(b, d.RetryAt-d.At)
 		}
+		b = appendAboveZero(b, d.Delay)
 	}
 	return b
 }
@@ -115,8 +194,9 @@ func boolByte(v bool) byte {
 
 // reader takes a frame apart. Its methods return zero once err is set.
 type reader struct {
-	rest []byte
-	err  error
+	rest     []byte
+	err      error
+	calendar *algorithms.Calendar // the last one; takes of one frame often have the same
 }
 
 func openFrame(frame []byte) reader {
@@ -169,8 +249,8 @@ func (r *reader) varint(what string, most int64) int64 {
 	return int64(v)
 }
 
-// since reads an instant as the distance from at.
-func (r *reader) since(at int64) int64 {
+// zigzag reads a signed varint.
+func (r *reader) zigzag() int64 {
 	v, n := binary.Varint(r.rest)
 	if n <= 0 {
 		r.fail(errShort)
@@ -179,24 +259,49 @@ func (r *reader) since(at int64) int64 {
 		return 0
 	}
 	r.rest = r.rest[n:]
-	return at + v
+	return v
+}
+
+// flags reads a byte that must have no other bits than known.
+func (r *reader) flags(what string, known byte) byte {
+	v := r.byte()
+	if v&^known != 0 {
+		r.fail(fmt.Errorf("%s: flags %#x have more than the known %#x", what, v, known))
+	}
+	return v
+}
+
+// optional reads a varint that is there and above 0 if its flag is set.
+func (r *reader) optional(what string, set bool, most int64) int64 {
+	if !set {
+		return 0
+	}
+	v := r.varint(what, most)
+	if v == 0 {
+		r.fail(fmt.Errorf("%s: 0 has a flag", what))
+	}
+	return v
 }
 
 // question reads one item of a request. The group's takes are appended to takes,
 // whose new value is returned.
 func (r *reader) question(takes []shard.Take) (question, []shard.Take) {
 	q := question{op: op(r.byte()), id: r.uint32()}
-	if q.op < opDecide || q.op > opPing {
+	if q.op < opDecide || q.op > opReset {
 		r.fail(fmt.Errorf("question %d has the unknown op %d", q.id, q.op))
 	}
+	n := r.varint("takes", maxTakes)
+	if (n == 0) != (q.op == opPing) {
+		r.fail(fmt.Errorf("question %d of op %d has %d takes", q.id, q.op, n))
+	}
 	first := len(takes)
-	for range r.varint("takes", maxTakes) {
+	for range n {
 		if r.err != nil {
 			return q, takes
 		}
 		takes = append(takes, r.take(q.op))
 	}
-	q.group = shard.Group{Takes: takes[first:len(takes):len(takes)], Peek: q.op == opPeek}
+	q.group = shard.Group{Takes: takes[first:len(takes):len(takes)], Peek: q.op == opPeek, Reset: q.op == opReset}
 	return q, takes
 }
 
@@ -204,12 +309,24 @@ func (r *reader) take(o op) shard.Take {
 	var t shard.Take
 	t.Key.Hi, t.Key.Lo = r.uint64(), r.uint64()
 	t.Limit.Algorithm = algorithms.Algorithm(r.byte())
+	flags := r.flags("take", takeFlags)
+	t.Shadow = flags&flagShadow != 0
 	t.Limit.Limit = r.varint("limit", math.MaxInt64)
-	t.Limit.Window = r.varint("window", math.MaxInt64)
-	t.Limit.Burst = r.varint("burst", math.MaxInt64)
-	t.Cost = r.varint("cost", algorithms.MaxCost)
+	if flags&flagCalendar == 0 {
+		t.Limit.Window = r.varint("window", math.MaxInt64)
+	}
+	t.Cost = r.zigzag()
+	t.Limit.Burst = r.optional("burst", flags&flagBurst != 0, math.MaxInt64)
+	t.Limit.MaxDelay = r.optional("max_delay", flags&flagMaxDelay != 0, math.MaxInt64)
+	t.Limit.Buckets = r.optional("buckets", flags&flagBuckets != 0, math.MaxInt64)
+	if flags&flagCalendar != 0 {
+		t.Limit.Calendar = r.calendarText()
+	}
 	if o == opReturn {
 		t.Decision.At = r.varint("at", math.MaxInt64)
+	}
+	if t.Cost < -algorithms.MaxCost || t.Cost > algorithms.MaxCost {
+		r.fail(fmt.Errorf("cost: %d is not between %d and %d", t.Cost, -int64(algorithms.MaxCost), int64(algorithms.MaxCost)))
 	}
 	if r.err == nil {
 		if err := t.Limit.Validate(); err != nil {
@@ -219,27 +336,45 @@ func (r *reader) take(o op) shard.Take {
 	return t
 }
 
+// calendarText reads a calendar, which must be written as it writes itself.
+func (r *reader) calendarText() *algorithms.Calendar {
+	text := r.fixed(int(r.varint("calendar", maxCalendar)))
+	if r.err != nil || r.calendar != nil && r.calendar.String() == string(text) {
+		return r.calendar
+	}
+	c, err := algorithms.ParseCalendar(string(text))
+	switch {
+	case err != nil:
+		r.fail(err)
+	case c.String() != string(text):
+		r.fail(fmt.Errorf("calendar: %q is written %q", text, c))
+	}
+	r.calendar = c
+	return c
+}
+
 // answerHead reads the beginning of one item of a response.
 func (r *reader) answerHead() (id uint32, allowed bool, takes int) {
 	id = r.uint32()
-	allowed = r.byte() != 0
+	allowed = r.flags("allowed", 1) != 0
 	return id, allowed, int(r.varint("takes", maxTakes))
 }
 
 // decision reads one take of an answer.
 func (r *reader) decision() algorithms.Decision {
-	flags := r.byte()
+	flags := r.flags("answer", decisionFlags)
 	d := algorithms.Decision{Allowed: flags&flagAllowed != 0}
 	d.Remaining = r.varint("remaining", math.MaxInt64)
 	d.At = r.varint("at", math.MaxInt64)
-	d.ResetAt = r.since(d.At)
+	d.ResetAt = d.At + r.zigzag()
 	switch {
 	case flags&flagRetry != 0:
-		d.RetryAt = r.since(d.At)
+		d.RetryAt = d.At + r.zigzag()
 	case d.Allowed:
 		d.RetryAt = d.At
 	default:
 		d.RetryAt = algorithms.Never
 	}
+	d.Delay = r.optional("delay", flags&flagDelay != 0, math.MaxInt64)
 	return d
 }

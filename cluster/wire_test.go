@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,15 +20,34 @@ func drawTake(t *rapid.T) shard.Take {
 	take := shard.Take{
 		Key: ring.Key{Hi: rapid.Uint64().Draw(t, "hi"), Lo: rapid.Uint64().Draw(t, "lo")},
 		Limit: algorithms.Limit{
-			Algorithm: algorithms.SlidingWindow,
+			Algorithm: algorithms.Algorithm(rapid.IntRange(1, len(algorithms.Names())).Draw(t, "algorithm")),
 			Limit:     rapid.Int64Range(0, algorithms.MaxLimit).Draw(t, "limit"),
 			Window:    rapid.Int64Range(int64(algorithms.MinWindow), int64(algorithms.MaxWindow)).Draw(t, "window"),
 		},
-		Cost: rapid.Int64Range(0, algorithms.MaxCost).Draw(t, "cost"),
+		Cost:   rapid.Int64Range(-algorithms.MaxCost, algorithms.MaxCost).Draw(t, "cost"),
+		Shadow: rapid.Bool().Draw(t, "shadow"),
 	}
-	if rapid.Bool().Draw(t, "bucket") {
-		take.Limit.Algorithm = algorithms.TokenBucket
-		take.Limit.Burst = rapid.Int64Range(0, algorithms.MaxLimit).Draw(t, "burst")
+	l := &take.Limit
+	switch l.Algorithm {
+	case algorithms.FixedWindow:
+		if rapid.Bool().Draw(t, "calendar") {
+			text := rapid.SampledFrom([]string{"day/UTC", "month/Europe/Paris/15", "quarter/America/Argentina/ComodRivadavia/3"}).Draw(t, "text")
+			var err error
+			if l.Calendar, err = algorithms.ParseCalendar(text); err != nil {
+				t.Fatal(err)
+			}
+			l.Window = 0
+		}
+	case algorithms.TokenBucket, algorithms.GCRA, algorithms.LeakyBucket:
+		l.Burst = rapid.Int64Range(0, algorithms.MaxLimit).Draw(t, "burst")
+		l.MaxDelay = rapid.Int64Range(0, int64(algorithms.MaxWindow)).Draw(t, "max delay")
+		if l.Validate() != nil {
+			l.MaxDelay = 0 // it would book more than a counter can hold
+		}
+	case algorithms.SlidingWindowBuckets:
+		l.Buckets = rapid.Int64Range(0, algorithms.MaxBuckets).Draw(t, "buckets")
+	case algorithms.SlidingWindowLog:
+		l.Limit = min(l.Limit, algorithms.MaxLog)
 	}
 	return take
 }
@@ -36,19 +57,26 @@ func TestQuestionsSurviveTheWire(t *testing.T) {
 		frame := []byte{wireVersion}
 		var want []question
 		for id := range rapid.Uint32Range(0, 5).Draw(t, "questions") {
-			q := question{op: op(rapid.IntRange(1, 4).Draw(t, "op")), id: id}
-			for range rapid.IntRange(0, 4).Draw(t, "takes") {
+			q := question{op: op(rapid.IntRange(1, 5).Draw(t, "op")), id: id}
+			takes := rapid.IntRange(1, 4).Draw(t, "takes")
+			if q.op == opPing {
+				takes = 0
+			}
+			for range takes {
 				take := drawTake(t)
 				if q.op == opReturn {
 					take.Decision.At = rapid.Int64Range(0, math.MaxInt64).Draw(t, "at")
 				}
 				q.group.Takes = append(q.group.Takes, take)
 			}
-			q.group.Peek = q.op == opPeek
+			q.group.Peek, q.group.Reset = q.op == opPeek, q.op == opReset
+			if o := opOf(&q.group); q.op != opReturn && q.op != opPing && o != q.op {
+				t.Fatalf("op %d reads as %d", q.op, o)
+			}
 			before := len(frame)
 			frame = appendQuestion(frame, q.op, q.id, q.group.Takes)
-			if size := len(frame) - before; size > questionSize(len(q.group.Takes)) {
-				t.Fatalf("%d takes made %d bytes, the bound is %d", len(q.group.Takes), size, questionSize(len(q.group.Takes)))
+			if size := len(frame) - before; size > questionSize(q.group.Takes) {
+				t.Fatalf("%d takes made %d bytes, the bound is %d", len(q.group.Takes), size, questionSize(q.group.Takes))
 			}
 			want = append(want, q)
 		}
@@ -78,7 +106,9 @@ func TestAnswersSurviveTheWire(t *testing.T) {
 				ResetAt:   at + rapid.Int64Range(0, 1<<60).Draw(t, "reset"),
 				RetryAt:   at,
 			}
-			if !d.Allowed {
+			if d.Allowed {
+				d.Delay = rapid.Int64Range(0, int64(algorithms.MaxWindow)).Draw(t, "delay")
+			} else {
 				d.RetryAt = rapid.OneOf(rapid.Just(int64(algorithms.Never)), rapid.Int64Range(at, at+1<<60)).Draw(t, "retry")
 			}
 			want.Takes = append(want.Takes, shard.Take{Decision: d})
@@ -95,6 +125,30 @@ func TestAnswersSurviveTheWire(t *testing.T) {
 	})
 }
 
+// The bound holds for the largest take that there can be, and a plain one is small.
+func TestSizeOfAQuestion(t *testing.T) {
+	plain := shard.Take{Limit: algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: 100, Window: int64(time.Minute)}, Cost: 1}
+	if got := len(appendQuestion(nil, opDecide, 1, []shard.Take{plain})); got != 32 {
+		t.Errorf("a plain take makes %d bytes, want 32", got)
+	}
+	longest, err := algorithms.ParseCalendar("quarter/America/Argentina/ComodRivadavia/3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	largest := []shard.Take{{
+		Limit: algorithms.Limit{
+			Algorithm: algorithms.TokenBucket, Limit: algorithms.MaxLimit, Window: int64(algorithms.MaxWindow),
+			Burst: algorithms.MaxLimit, MaxDelay: math.MaxInt64, Buckets: math.MaxInt64, Calendar: longest,
+		},
+		Cost:     -algorithms.MaxCost,
+		Decision: algorithms.Decision{At: math.MaxInt64},
+	}}
+	size := len(appendQuestion(nil, opReturn, math.MaxUint32, slices.Repeat(largest, maxTakes)))
+	if most := questionSize(slices.Repeat(largest, maxTakes)); size > most || most > maxFrame {
+		t.Errorf("%d bytes, the bound is %d, that of a frame %d", size, most, maxFrame)
+	}
+}
+
 func TestFramesThatAreRefused(t *testing.T) {
 	good := shard.Take{Limit: algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: 1, Window: int64(time.Second)}, Cost: 1}
 	with := func(change func(*shard.Take)) []byte {
@@ -103,6 +157,16 @@ func TestFramesThatAreRefused(t *testing.T) {
 		return appendQuestion([]byte{wireVersion}, opDecide, 1, []shard.Take{take})
 	}
 	whole := with(func(*shard.Take) {})
+	dated := func(text string) []byte {
+		f := slices.Clone(whole[:len(whole)-6]) // that is without window and cost
+		f[1+6+16], f[1+6+16+1] = byte(algorithms.FixedWindow), flagCalendar
+		return append(append(f, 2, byte(len(text))), text...)
+	}
+	flagged := func(flags byte, more ...byte) []byte {
+		f := append(slices.Clone(whole), more...)
+		f[1+6+16+1] = flags
+		return f
+	}
 	for _, tc := range []struct {
 		name  string
 		frame []byte
@@ -113,13 +177,22 @@ func TestFramesThatAreRefused(t *testing.T) {
 		{"cut off", whole[:len(whole)-1], "frame ends within an item"},
 		{"unknown op", appendQuestion([]byte{wireVersion}, 9, 3, nil), "question 3 has the unknown op 9"},
 		{"too many takes", append(appendQuestion([]byte{wireVersion}, opDecide, 1, nil)[:6], 0x81, 0x08), "takes: 1025 is above 1024"},
-		{"an algorithm of the future", with(func(t *shard.Take) { t.Limit.Algorithm = 99 }), "algorithm: algorithm(99) is not one of [sliding_window fixed_window token_bucket gcra]"},
+		{"an algorithm of the future", with(func(t *shard.Take) { t.Limit.Algorithm = 99 }), fmt.Sprintf("algorithm: algorithm(99) is not one of %v", algorithms.Names())},
 		{"a burst where there is none", with(func(t *shard.Take) { t.Limit.Burst = 5 }), "burst: 5 is not for sliding_window, which has none"},
 		{"no window", with(func(t *shard.Take) { t.Limit.Window = 0 }), "window: 0s is not between 10ms and 8784h0m0s"},
-		{"a cost below zero", with(func(t *shard.Take) { t.Cost = -1 }), "cost: 18446744073709551615 is above 2147483648"},
+		{"too much given back", with(func(t *shard.Take) { t.Cost = -algorithms.MaxCost - 1 }), "cost: -2147483649 is not between -2147483648 and 2147483648"},
+		{"too much taken", with(func(t *shard.Take) { t.Cost = algorithms.MaxCost + 1 }), "cost: 2147483649 is not between -2147483648 and 2147483648"},
+		{"nothing asked for", appendQuestion([]byte{wireVersion}, opDecide, 3, nil), "question 3 of op 1 has 0 takes"},
+		{"a ping about something", appendQuestion([]byte{wireVersion}, opPing, 3, []shard.Take{good}), "question 3 of op 4 has 1 takes"},
+		{"a calendar of the future", dated("moon/UTC"), `calendar: "moon" is not one of [minute hour day week month quarter year]`},
+		{"a calendar of many names", dated("month/UTC/01"), `calendar: "month/UTC/01" is written "month/UTC"`},
+		{"a long calendar", dated(strings.Repeat("x", maxCalendar+1)), "calendar: 65 is above 64"},
+		{"half a calendar", dated("month/UTC")[:35], "frame ends within an item"},
+		{"a flag of the future", flagged(0x80), "take: flags 0x80 have more than the known 0x1f"},
+		{"a flag for nothing", flagged(flagBurst, 0), "burst: 0 has a flag"},
 	} {
 		s := &countingLocal{}
-		if _, err := new(batch).answer(s, tc.frame); fmt.Sprint(err) != tc.want {
+		if _, err := new(batch).answer(s, nil, tc.frame); fmt.Sprint(err) != tc.want {
 			t.Errorf("%s: %v, want %s", tc.name, err, tc.want)
 		}
 		if s.decided != 0 {
@@ -143,17 +216,52 @@ func (l *countingLocal) Decide(groups []shard.Group) {
 
 func (l *countingLocal) Return(takes []shard.Take) { l.returned += len(takes) }
 
+// Every question of a frame is what it says, whatever stands before it.
+func TestQuestionsOfOneFrame(t *testing.T) {
+	takes := []shard.Take{{Limit: algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: 1, Window: int64(time.Second)}, Cost: 1}}
+	frame := []byte{wireVersion}
+	for id, o := range []op{opDecide, opReturn, opPeek, opReset, opReturn, opReturn, opDecide} {
+		frame = appendQuestion(frame, o, uint32(id), takes)
+	}
+	frame = appendQuestion(frame, opPing, 7, nil)
+	local := &countingLocal{}
+	answers, err := new(batch).answer(local, nil, frame)
+	if err != nil || local.decided != 4 || local.returned != 3 {
+		t.Errorf("%v: %d decided, %d returned", err, local.decided, local.returned)
+	}
+	var ids []uint32
+	for r := openFrame(answers[lengthSize:]); r.more(); {
+		id, _, n := r.answerHead()
+		for range n {
+			r.decision()
+		}
+		ids = append(ids, id)
+	}
+	if !slices.Equal(ids, []uint32{0, 2, 3, 6, 7}) {
+		t.Errorf("answered: %v", ids)
+	}
+}
+
 func FuzzServerFrame(f *testing.F) {
 	take := shard.Take{Limit: algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: 1, Window: int64(time.Second)}, Cost: 1}
 	frame := appendQuestion([]byte{wireVersion}, opDecide, 1, []shard.Take{take, take})
 	frame = appendQuestion(frame, opReturn, 0, []shard.Take{take})
+	take.Shadow, take.Cost = true, -1
+	take.Limit = algorithms.Limit{Algorithm: algorithms.TokenBucket, Limit: 1, Window: int64(time.Second), Burst: 2, MaxDelay: int64(time.Second)}
+	frame = appendQuestion(frame, opPeek, 3, []shard.Take{take})
+	day, err := algorithms.NewCalendar("day", "", 0)
+	if err != nil {
+		f.Fatal(err)
+	}
+	take.Limit = algorithms.Limit{Algorithm: algorithms.FixedWindow, Limit: 1, Calendar: day}
+	frame = appendQuestion(frame, opReset, 4, []shard.Take{take})
 	f.Add(appendQuestion(frame, opPing, 2, nil))
 	f.Fuzz(func(t *testing.T, frame []byte) {
-		answers, err := new(batch).answer(&countingLocal{}, frame)
+		answers, err := new(batch).answer(&countingLocal{}, nil, frame)
 		if err != nil {
 			return
 		}
-		r := openFrame(answers)
+		r := openFrame(answers[lengthSize:])
 		for len(answers) > 0 && r.more() {
 			_, _, n := r.answerHead()
 			for range n {
@@ -169,8 +277,10 @@ func FuzzServerFrame(f *testing.F) {
 func FuzzClientFrame(f *testing.F) {
 	g := shard.Group{Allowed: true, Takes: make([]shard.Take, 2)}
 	f.Add(appendAnswer(appendAnswer([]byte{wireVersion}, 0, &g), 1, &shard.Group{}))
+	g.Takes[0].Decision = algorithms.Decision{Allowed: true, Delay: 1}
+	f.Add(appendAnswer([]byte{wireVersion}, 1, &g))
 	f.Fuzz(func(t *testing.T, frame []byte) {
-		l := newLane(nil, DefaultAttemptTimeout, nil)
+		l := newLane(nil, DefaultAttemptTimeout)
 		l.closed.Store(true)
 		l.breaker.closed = true
 		a := &ask{done: make(chan struct{}, 1)}
@@ -208,6 +318,30 @@ func FuzzView(f *testing.F) {
 			t.Errorf("accepted, written and refused: %v", err)
 		}
 	})
+}
+
+func TestAnswersThatAreRefused(t *testing.T) {
+	answer := appendAnswer([]byte{wireVersion}, 1, &shard.Group{Allowed: true, Takes: []shard.Take{{Decision: algorithms.Decision{Allowed: true}}}})
+	with := func(at int, v byte, more ...byte) []byte {
+		f := append(slices.Clone(answer), more...)
+		f[at] = v
+		return f
+	}
+	for _, tc := range []struct {
+		name  string
+		frame []byte
+		want  string
+	}{
+		{"as it should be", answer, "<nil>"},
+		{"half allowed", with(5, 2), "allowed: flags 0x2 have more than the known 0x1"},
+		{"a flag of the future", with(7, 8), "answer: flags 0x8 have more than the known 0x7"},
+		{"a delay of nothing", with(7, flagAllowed|flagDelay, 0), "delay: 0 has a flag"},
+		{"cut off", answer[:len(answer)-1], "frame ends within an item"},
+	} {
+		if err := newLane(nil, DefaultAttemptTimeout).deliver(tc.frame); fmt.Sprint(err) != tc.want {
+			t.Errorf("%s: %v, want %s", tc.name, err, tc.want)
+		}
+	}
 }
 
 func TestViewRefusesDamage(t *testing.T) {

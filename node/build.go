@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,6 +18,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/net/netutil"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -42,6 +45,9 @@ const (
 	answerTimeout      = time.Second     // for another node to say who it is
 	streamWorkers      = 64              // goroutines that are kept for calls; more calls start their own
 	minClientPing      = 5 * time.Second // a client that pings more often is cut off
+	maxIdle            = 5 * time.Minute // without a call; then a client connects anew
+	pingSilent         = 30 * time.Second
+	pongTimeout        = 10 * time.Second // then the connection is dead
 )
 
 // ruleSource is where the rules in force come from: *rules.Source or *rules.Store.
@@ -69,10 +75,12 @@ type node struct {
 	router                     *cluster.Router
 	membership                 *cluster.Membership
 	grpc                       *grpc.Server
+	peers                      *cluster.Server
 	http                       *http.Server
 	health                     *health.Server
 
-	leaving atomic.Bool
+	leaving  atomic.Bool
+	etcdDied atomic.Pointer[error] // why the one in this process has ended by itself
 
 	mu   sync.Mutex
 	self cluster.Node // guarded by mu; as announced
@@ -236,9 +244,10 @@ func (n *node) buildServers(params cluster.Params) error {
 		Decider: n.router,
 		Metrics: n.metrics,
 	})
-	n.grpc = newGRPCServer()
+	n.peers = cluster.NewServer(n.shard)
+	n.closers = append(n.closers, n.peers.Close)
+	n.grpc = newGRPCServer(n.peers.Credentials(insecure.NewCredentials()))
 	api.Register(n.grpc, limiter, n.config, n)
-	cluster.NewServer(n.shard).Register(n.grpc)
 	n.health = health.NewServer()
 	healthpb.RegisterHealthServer(n.grpc, n.health)
 	reflection.Register(n.grpc)
@@ -248,13 +257,15 @@ func (n *node) buildServers(params cluster.Params) error {
 	return err
 }
 
-func newGRPCServer() *grpc.Server {
+func newGRPCServer(creds credentials.TransportCredentials) *grpc.Server {
 	return grpc.NewServer(
+		grpc.Creds(creds),
 		grpc.MaxRecvMsgSize(api.MaxMessage),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.NumStreamWorkers(streamWorkers),
 		grpc.MaxHeaderListSize(maxGRPCHeader),
 		grpc.ConnectionTimeout(handshakeTimeout),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: maxIdle, Time: pingSilent, Timeout: pongTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minClientPing, PermitWithoutStream: true}),
 	)
 }
@@ -291,7 +302,7 @@ func (n *node) refuseTakenID(ctx context.Context) error {
 func answers(ctx context.Context, address, id string) bool {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	conn, err := cluster.Dial(address)
+	conn, err := grpc.NewClient("dns:///"+url.PathEscape(address), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
 	if err != nil {
 		return false
 	}

@@ -254,7 +254,11 @@ func (o Options) badAdvertise() string {
 	if problem := badHostPort(o.Advertise, 1); problem != "" {
 		return problem
 	}
-	if host, _, _ := net.SplitHostPort(o.Advertise); isWildcard(host) {
+	host, _, _ := net.SplitHostPort(o.Advertise)
+	if addr, err := netip.ParseAddr(host); err == nil && addr.Zone() != "" {
+		return fmt.Sprintf("%s has the zone %q, which means something on this machine only", o.Advertise, addr.Zone())
+	}
+	if isWildcard(host) {
 		return fmt.Sprintf("%s names no host that others can reach; allowed is the name or the "+
 			"IP address of this machine", o.Advertise)
 	}

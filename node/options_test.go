@@ -50,6 +50,7 @@ func TestOptionsValidate(t *testing.T) {
 
 		{Options{Advertise: "weir-1.example:9090"}, ""},
 		{Options{Advertise: "weir-1:0"}, `advertise: "weir-1:0" has the port "0", allowed is 1 to 65535`},
+		{Options{Advertise: "[fe80::1%eth0]:9090"}, `advertise: [fe80::1%eth0]:9090 has the zone "eth0", which means something on this machine only`},
 		{Options{Advertise: "0.0.0.0:9090"}, "advertise: 0.0.0.0:9090 names no host that others can reach; " +
 			"allowed is the name or the IP address of this machine"},
 		{Options{GRPC: ":9091", Insecure: true}, "advertise: must be given because grpc listens on :9091, which " +

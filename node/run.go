@@ -82,7 +82,7 @@ func (n *node) run(ctx context.Context, ready func(Info)) error {
 		}
 		return nil
 	})
-	g.Go(func() error { return n.watchEtcd(failed) })
+	g.Go(func() error { n.watchEtcd(failed); return nil })
 	n.announceReady()
 	g.Go(func() error {
 		select {
@@ -108,19 +108,20 @@ func (n *node) update(s cluster.Snapshot) {
 	n.membership.Update(s)
 }
 
-// watchEtcd fails when the etcd in this process does.
-func (n *node) watchEtcd(ctx context.Context) error {
+// watchEtcd tells when the etcd in this process has died, as when its disk is full.
+// The node serves on by its last view: that is what callers need of it, and no
+// restart would help them.
+func (n *node) watchEtcd(ctx context.Context) {
 	if n.etcd == nil {
-		return nil
+		return
 	}
 	select {
 	case <-ctx.Done():
-		return nil
-	case err, broken := <-n.etcd.Err():
-		if !broken {
-			return nil
+	case err, died := <-n.etcd.Err():
+		if died {
+			n.etcdDied.Store(&err)
+			n.log.Error("the embedded etcd has died; checks go on", "error", err)
 		}
-		return err
 	}
 }
 
@@ -201,6 +202,7 @@ func (n *node) stopServers() {
 	if err := n.http.Shutdown(patience); err != nil {
 		_ = n.http.Close() // the clients had their time
 	}
+	n.peers.Shutdown(patience)
 	select {
 	case <-drained:
 	case <-patience.Done():

@@ -95,7 +95,12 @@ func (n *node) Problems() []string {
 	if !n.isMember() {
 		problems = append(problems, "this node is not a member of the view, so it only forwards")
 	}
-	if st := n.registry.Status(); !st.Reachable {
+	if left := n.membership.LeftOut(); left > 0 {
+		problems = append(problems, fmt.Sprintf("the ring has no room for %d more nodes: they only forward", left))
+	}
+	if died := n.etcdDied.Load(); died != nil {
+		problems = append(problems, fmt.Sprintf("the embedded etcd has died, so that nodes cannot join or leave, nor rules change, until this one is restarted; checks go on: %v", *died))
+	} else if st := n.registry.Status(); !st.Reachable {
 		problems = append(problems, "etcd does not answer: nodes cannot join or leave, and rules cannot change; checks go on")
 	} else if st.Alarm != "" {
 		problems = append(problems, st.Alarm)
@@ -106,7 +111,7 @@ func (n *node) Problems() []string {
 	members, reachable := n.router.Members()
 	for i, m := range members {
 		if !reachable[i] {
-			problems = append(problems, fmt.Sprintf("node %s at %s does not answer: checks of its keys are let through", m.ID, m.Address))
+			problems = append(problems, fmt.Sprintf("node %s at %s does not answer: for its keys the failure policies of their rules apply", m.ID, m.Address))
 		}
 	}
 	return problems

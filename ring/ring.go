@@ -50,6 +50,9 @@ func (p Params) Validate() error {
 	return nil
 }
 
+// MaxMembers is how many members a ring of these parameters may have.
+func (p Params) MaxMembers() int { return p.Partitions / partitionsPerMember }
+
 // Ring says who owns each partition. Members are indices into the sorted list of
 // names that the ring was built from. The zero value has no partitions.
 type Ring struct {
@@ -97,7 +100,7 @@ func validateMembers(p Params, sorted []string) error {
 	if len(sorted) == 0 {
 		return errors.New("members: a ring needs at least one")
 	}
-	if most := p.Partitions / partitionsPerMember; len(sorted) > most {
+	if most := p.MaxMembers(); len(sorted) > most {
 		return fmt.Errorf("members: %d are more than the %d that %d partitions allow", len(sorted), most, p.Partitions)
 	}
 	for i, name := range sorted {

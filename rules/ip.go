@@ -106,30 +106,30 @@ var canonicals = sync.Pool{New: func() any { return new(canonical) }}
 
 // matchIP is match for a domain whose rules look at addresses.
 func (ix *index) matchIP(h ring.Hasher, req *Request, buf []Match) []Match {
-	i := slices.IndexFunc(req.Attributes, func(a Attribute) bool { return a.Key == IPAttribute })
-	if i < 0 {
-		return ix.match(h, req, buf)
-	}
-	addr, ok := parseIP(req.Attributes[i].Value)
-	if !ok {
-		return ix.match(h, req, buf) // such as "unknown": used as it is
-	}
 	c := canonicals.Get().(*canonical)
-	c.set(req, i, addr)
-	buf = ix.match(h, &c.request, buf)
+	buf = ix.match(h, c.of(req), buf)
 	clear(c.request.Attributes) // keeps no value of the caller's
 	canonicals.Put(c)
 	return buf
 }
 
-// set makes c the canonical form of req, whose attribute i is addr. Its values are
-// good until the next set.
-func (c *canonical) set(req *Request, i int, addr netip.Addr) {
+// of returns the canonical form of req, which is good until the next call, or req
+// itself if the attribute ip is absent or, such as "unknown", no address.
+func (c *canonical) of(req *Request) *Request {
+	i := slices.IndexFunc(req.Attributes, func(a Attribute) bool { return a.Key == IPAttribute })
+	if i < 0 {
+		return req
+	}
+	addr, ok := parseIP(req.Attributes[i].Value)
+	if !ok {
+		return req
+	}
 	c.request.Domain, c.request.addr = req.Domain, addr
 	c.request.Attributes = append(c.request.Attributes[:0], req.Attributes...)
 	if text := addr.AppendTo(c.text[:0]); string(text) != req.Attributes[i].Value {
 		c.request.Attributes[i].Value = unsafe.String(&c.text[0], len(text))
 	}
+	return &c.request
 }
 
 // appendIP appends the encoding of the block of bits that an IPv6 address lies in.

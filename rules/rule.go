@@ -111,6 +111,12 @@ func (r *Rule) place() string {
 	return fmt.Sprintf(", at %s:%d", r.file, r.line)
 }
 
+// holdsFor says whether req, whose address is canonical, meets c.
+func (c *Condition) holdsFor(req *Request) bool {
+	value, present := req.value(c.Attribute)
+	return c.holds(value, present) || c.covers(req.addr)
+}
+
 // holds says whether c is met by a value, or by the lack of one, blocks aside.
 func (c *Condition) holds(value string, present bool) bool {
 	if !present || c.Absent {

@@ -125,7 +125,7 @@ func appendMatches(buf []Match, candidates []*subject, h ring.Hasher, req *Reque
 next:
 	for _, s := range candidates {
 		for _, c := range s.when {
-			if value, present := req.value(c.Attribute); !c.holds(value, present) && !c.covers(req.addr) {
+			if !c.holdsFor(req) {
 				continue next
 			}
 		}
@@ -133,18 +133,23 @@ next:
 		if !ok {
 			continue
 		}
-		if !s.plain {
-			buf = s.appendSpecial(buf, key)
-			continue
-		}
-		for i, salt := range s.salts {
-			buf = append(buf, Match{Rule: s.rule, Limit: i, Per: s.index, Key: key.With(salt)})
-		}
+		buf = s.appendCounters(buf, key)
 	}
 	return buf
 }
 
-// appendSpecial appends the matches of a subject that is not plain.
+// appendCounters appends a match per limit of s, whose keys' common part is key.
+func (s *subject) appendCounters(buf []Match, key ring.Key) []Match {
+	if !s.plain {
+		return s.appendSpecial(buf, key)
+	}
+	for i, salt := range s.salts {
+		buf = append(buf, Match{Rule: s.rule, Limit: i, Per: s.index, Key: key.With(salt)})
+	}
+	return buf
+}
+
+// appendSpecial is appendCounters for a subject that is not plain.
 func (s *subject) appendSpecial(buf []Match, key ring.Key) []Match {
 	r := s.rule
 	if r.Unlimited {
@@ -169,6 +174,19 @@ func inFileOrder(matches []Match) {
 		slices.SortFunc(matches, compare)
 	}
 }
+
+// Rule returns the rule of that name, nil if there is none.
+func (s *Set) Rule(domain, id string) *Rule {
+	for _, r := range s.rules {
+		if r.Domain == domain && r.ID == id {
+			return r
+		}
+	}
+	return nil
+}
+
+// Rank returns r's index among the rules of its Set.
+func (r *Rule) Rank() int { return r.order }
 
 // Len returns how many rules there are, disabled ones included.
 func (s *Set) Len() int { return len(s.rules) }

@@ -21,17 +21,36 @@ const (
 // partitions' locks never share one.
 type partition struct {
 	mu     sync.Mutex
-	table  map[ring.Key]entry // guarded by mu
-	latest int64              // the latest instant of a decision; guarded by mu
-	_      [64 - 24]byte
+	table  map[ring.Key]entry      // guarded by mu
+	latest int64                   // the latest instant of a decision; guarded by mu
+	long   map[ring.Key]*longEntry // of long algorithms, nil before the first; guarded by mu
+	_      [64 - 32]byte
 }
 
 // entry is what is kept of one counter.
 type entry struct {
-	state   algorithms.State
-	expires int64  // when state weighs nothing any more, in Unix nanoseconds
-	used    uint32 // of limit, as of the last take; what eviction goes by
+	state algorithms.State
+	usage
+}
+
+// usage is what sweeping and eviction go by.
+type usage struct {
+	expires int64  // when the counter weighs nothing any more, in Unix nanoseconds
+	used    uint32 // of limit, as of the last take
 	limit   uint32 // the limit's capacity
+}
+
+// usageOf returns the usage of a counter after t. One that owes, because its limit was
+// lowered or because somebody waits for his turn, has used all of its capacity, not
+// more.
+func usageOf(t *Take) usage {
+	capacity := t.Limit.Capacity()
+	return usage{expires: t.Decision.ResetAt, used: uint32(capacity - t.Decision.Remaining), limit: uint32(capacity)}
+}
+
+// lessThan reports whether u has used less of its limit than v.
+func (u usage) lessThan(v usage) bool {
+	return uint64(u.used)*uint64(v.limit) < uint64(v.used)*uint64(u.limit)
 }
 
 // clockLocked returns now, or the latest instant that the partition has seen if
@@ -46,12 +65,7 @@ func (s *Shard) putLocked(p *partition, t *Take, state algorithms.State, found b
 	if !found {
 		s.counters.Add(1)
 	}
-	p.table[t.Key] = entry{
-		state:   state,
-		expires: t.Decision.ResetAt,
-		used:    uint32(t.Limit.Capacity() - t.Decision.Remaining),
-		limit:   uint32(t.Limit.Capacity()),
-	}
+	p.table[t.Key] = entry{state, usageOf(t)}
 }
 
 func (s *Shard) deleteLocked(p *partition, key ring.Key) {
@@ -59,28 +73,51 @@ func (s *Shard) deleteLocked(p *partition, key ring.Key) {
 	s.counters.Add(-1)
 }
 
-// evictLocked makes room for one counter: of a few that it comes across, an
-// expired one, or else the one that has used the least of its limit, which
-// loses the least by starting afresh.
-func (s *Shard) evictLocked(p *partition) {
-	var victim ring.Key
-	var least entry
+// victim returns which of a few counters that it comes across is to make room: an
+// expired one, or else the one that has used the least of its limit, which loses the
+// least by starting afresh.
+func victim[E any](table map[ring.Key]E, of func(E) usage, now int64) (key ring.Key, expired, found bool) {
+	var least usage
 	probed := 0
-	for key, e := range p.table { // begins at a random place
-		if e.expires <= p.latest {
-			s.deleteLocked(p, key)
-			return
+	for k, e := range table { // begins at a random place
+		u := of(e)
+		if u.expires <= now {
+			return k, true, true
 		}
-		// used/limit < least.used/least.limit
-		if probed == 0 || uint64(e.used)*uint64(least.limit) < uint64(least.used)*uint64(e.limit) {
-			victim, least = key, e
+		if probed == 0 || u.lessThan(least) {
+			key, least = k, u
 		}
 		if probed++; probed == evictProbe {
 			break
 		}
 	}
-	if probed > 0 {
-		s.deleteLocked(p, victim)
+	return key, false, probed > 0
+}
+
+func usageOfEntry(e entry) usage     { return e.usage }
+func usageOfLong(e *longEntry) usage { return e.usage }
+
+// evictLocked makes room for one counter.
+func (s *Shard) evictLocked(p *partition) {
+	key, expired, found := victim(p.table, usageOfEntry, p.latest)
+	if !found {
+		s.evictLongLocked(p)
+		return
+	}
+	s.deleteLocked(p, key)
+	if !expired {
+		s.metrics.evicted.Inc()
+	}
+}
+
+// evictLongLocked makes room of one counter of a long algorithm.
+func (s *Shard) evictLongLocked(p *partition) {
+	key, expired, found := victim(p.long, usageOfLong, p.latest)
+	if !found {
+		return
+	}
+	s.deleteLongLocked(p, key)
+	if !expired {
 		s.metrics.evicted.Inc()
 	}
 }
@@ -91,11 +128,15 @@ func (s *Shard) sweep(p *partition) {
 	now := s.now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	sweepLocked(p, p.table, usageOfEntry, now, s.expireLocked)
+	sweepLocked(p, p.long, usageOfLong, now, s.expireLongLocked)
+}
+
+func sweepLocked[E any](p *partition, table map[ring.Key]E, of func(E) usage, now int64, expire func(*partition, ring.Key)) {
 	visited := 0
-	for key, e := range p.table {
-		if e.expires <= now {
-			s.deleteLocked(p, key)
-			s.metrics.expired.Inc()
+	for key, e := range table {
+		if of(e).expires <= now {
+			expire(p, key)
 		}
 		if visited++; visited%sweepStep == 0 {
 			p.mu.Unlock()
@@ -104,10 +145,49 @@ func (s *Shard) sweep(p *partition) {
 	}
 }
 
+func (s *Shard) expireLocked(p *partition, key ring.Key) {
+	s.deleteLocked(p, key)
+	s.metrics.expired.Inc()
+}
+
+func (s *Shard) expireLongLocked(p *partition, key ring.Key) {
+	s.deleteLongLocked(p, key)
+	s.metrics.expired.Inc()
+}
+
+// lookLocked says what there is of t's counter.
+func (s *Shard) lookLocked(p *partition, t *Take, now int64) (d algorithms.Decision) {
+	if t.Limit.Algorithm.Long() {
+		return s.lookLongLocked(p, t, now)
+	}
+	_, d = algorithms.Step(&t.Limit, p.table[t.Key].state, now, 0)
+	return d
+}
+
+// returnLocked undoes one take. The entry expires later than it needs to then, or
+// has used more than eviction knows, which is harmless.
+func (s *Shard) returnLocked(p *partition, t *Take, now int64) {
+	if t.Limit.Algorithm.Long() {
+		s.returnLongLocked(p, t, now)
+		return
+	}
+	e, found := p.table[t.Key]
+	if !found {
+		return
+	}
+	if t.Cost >= 0 {
+		e.state = algorithms.Return(&t.Limit, e.state, now, t.Decision.At, t.Cost)
+	} else if state, d := algorithms.Step(&t.Limit, e.state, now, -t.Cost); d.Allowed {
+		e.state, e.expires = state, max(e.expires, d.ResetAt)
+	}
+	p.table[t.Key] = e
+}
+
 // lock locks the partitions that the group touches, each once and in the order
 // of their addresses in the slice, so that two groups never wait for each other.
-// It appends them to buf.
-func (s *Shard) lock(g *Group, buf []*partition) []*partition {
+// It appends them to buf, and returns the one instant for the whole group: now, or
+// the latest that one of them has seen.
+func (s *Shard) lock(g *Group, now int64, buf []*partition) ([]*partition, int64) {
 	var few [8]uint32
 	indices := few[:0]
 	for i := range g.Takes {
@@ -117,7 +197,17 @@ func (s *Shard) lock(g *Group, buf []*partition) []*partition {
 	for _, i := range slices.Compact(indices) {
 		p := &s.partitions[i]
 		p.mu.Lock()
+		now = p.clockLocked(now)
 		buf = append(buf, p)
 	}
-	return buf
+	for _, p := range buf {
+		p.latest = now
+	}
+	return buf, now
+}
+
+func unlock(partitions []*partition) {
+	for _, p := range partitions {
+		p.mu.Unlock()
+	}
 }

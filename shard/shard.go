@@ -8,6 +8,7 @@
 package shard
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -20,13 +21,17 @@ import (
 	"github.com/weirlimit/weir/ring"
 )
 
-// Config says how to build a Shard. Every field is required.
+// Config says how to build a Shard. Every field is required, but for MaxLongBytes.
 type Config struct {
 	// Partitions is the ring's number of partitions.
 	Partitions uint32
 	// MaxCounters bounds how many counters are kept, give or take one per
 	// partition. A new one beyond it takes the place of an old one.
 	MaxCounters int
+	// MaxLongBytes bounds the memory of the counters of long algorithms, give or take
+	// one per partition. Beyond it one takes the place of others. 0 means
+	// DefaultMaxLongBytes.
+	MaxLongBytes int64
 	// Metrics is where the shard's metrics are registered.
 	Metrics prometheus.Registerer
 }
@@ -36,6 +41,8 @@ type Shard struct {
 	partitions  []partition
 	maxCounters int64
 	counters    atomic.Int64 // how many entries all tables hold; written under the lock of the table that changes
+	longBytes   atomic.Int64 // of all counters of long algorithms; likewise
+	maxLong     int64
 	metrics     metrics
 
 	// Instants are the wall clock's at start plus what the monotonic clock has
@@ -52,10 +59,14 @@ func New(c Config) (*Shard, error) {
 	if c.MaxCounters < 1 {
 		return nil, fmt.Errorf("shard: max counters: %d is not at least 1", c.MaxCounters)
 	}
+	if c.MaxLongBytes < 0 {
+		return nil, fmt.Errorf("shard: max long bytes: %d is not at least 0", c.MaxLongBytes)
+	}
 	started := time.Now()
 	s := &Shard{
 		partitions:  make([]partition, c.Partitions),
 		maxCounters: int64(c.MaxCounters),
+		maxLong:     cmp.Or(c.MaxLongBytes, DefaultMaxLongBytes),
 		started:     started,
 		epoch:       started.UnixNano(),
 	}
@@ -82,12 +93,13 @@ func (s *Shard) now() int64 { return s.epoch + int64(time.Since(s.started)) }
 func (s *Shard) Decide(groups []Group) {
 	now := s.now()
 	for i := range groups {
-		if g := &groups[i]; len(g.Takes) == 1 {
+		switch g := &groups[i]; {
+		case g.Reset:
+			s.reset(g, now)
+		case len(g.Takes) == 1 && !g.Takes[0].Limit.Algorithm.Long():
 			s.decideOne(g, now)
-		} else if len(g.Takes) > 1 {
+		default:
 			s.decideMany(g, now)
-		} else {
-			g.Allowed = true
 		}
 	}
 }
@@ -103,7 +115,7 @@ func (s *Shard) decideOne(g *Group, now int64) {
 	old, found := p.table[t.Key]
 	var state algorithms.State
 	state, t.Decision = algorithms.Step(&t.Limit, old.state, p.clockLocked(now), t.Cost)
-	if t.Decision.Allowed && t.Cost > 0 && !g.Peek {
+	if t.changes(found) && !g.Peek {
 		if !found && s.counters.Load() >= s.maxCounters {
 			s.evictLocked(p)
 		}
@@ -111,68 +123,85 @@ func (s *Shard) decideOne(g *Group, now int64) {
 	}
 	p.mu.Unlock()
 	t.Source = Owner
-	g.Allowed = t.Decision.Allowed
+	g.Allowed = t.Decision.Allowed || t.Shadow
+}
+
+// changes reports whether t, once decided, changes its counter. What is given back
+// to one that is not there changes nothing.
+func (t *Take) changes(found bool) bool {
+	return t.Decision.Allowed && (t.Cost > 0 || t.Cost < 0 && found)
 }
 
 // decideMany counts take by take, so that two takes of one counter see each
 // other, and puts everything back if one is denied.
 func (s *Shard) decideMany(g *Group, now int64) {
 	var few [8]*partition
-	locked := s.lock(g, few[:0])
-	defer func() {
-		for _, p := range locked {
-			p.mu.Unlock()
-		}
-	}()
-	for _, p := range locked { // one instant for the whole group
-		now = p.clockLocked(now)
-	}
-	for _, p := range locked {
-		p.latest = now
-	}
+	locked, now := s.lock(g, now, few[:0])
+	defer unlock(locked)
 	var fewUndo [8]undo
 	undos := fewUndo[:0]
 	g.Allowed = true
 	for i := range g.Takes {
 		t := &g.Takes[i]
-		p := s.partition(t.Key)
-		old, found := p.table[t.Key]
-		var state algorithms.State
-		state, t.Decision = algorithms.Step(&t.Limit, old.state, now, t.Cost)
+		if u, changed := s.stepLocked(t, now); changed {
+			u.take = i
+			undos = append(undos, u)
+		}
 		t.Source = Owner
-		if !t.Decision.Allowed {
+		if !t.Decision.Allowed && !t.Shadow {
 			g.Allowed = false
-			continue
-		}
-		if t.Cost > 0 {
-			undos = append(undos, undo{i, old, found})
-			s.putLocked(p, t, state, found)
 		}
 	}
-	if !g.Allowed || g.Peek {
-		s.undoLocked(g, undos)
-	} else {
+	switch {
+	case g.Allowed && !g.Peek:
+		s.giveBackLongLocked(g, now)
 		s.makeRoomLocked(g, undos)
+	default:
+		s.undoLocked(g, undos, now)
 	}
-	if !g.Allowed && !g.Peek {
+	if !g.Allowed {
 		s.lookAgainLocked(g, now)
 	}
 }
 
 type undo struct {
-	take  int // index
-	old   entry
-	found bool // whether old was in the table
+	take  int   // index
+	old   entry // of a long counter the usage only
+	found bool  // whether old was in the table
 }
 
-func (s *Shard) undoLocked(g *Group, undos []undo) {
-	for _, u := range slices.Backward(undos) {
-		key := g.Takes[u.take].Key
-		p := s.partition(key)
-		if u.found {
-			p.table[key] = u.old
-		} else {
-			s.deleteLocked(p, key)
+// stepLocked decides t and counts it. It returns how to undo that, and whether there
+// is something to undo.
+func (s *Shard) stepLocked(t *Take, now int64) (u undo, changed bool) {
+	p := s.partition(t.Key)
+	if t.Limit.Algorithm.Long() {
+		if e := p.long[t.Key]; e != nil {
+			u.old.usage = e.usage
+		}
+		u.found, changed = s.stepLongLocked(p, t, now)
+		return u, changed
+	}
+	u.old, u.found = p.table[t.Key]
+	var state algorithms.State
+	state, t.Decision = algorithms.Step(&t.Limit, u.old.state, now, t.Cost)
+	if changed = t.changes(u.found); changed {
+		s.putLocked(p, t, state, u.found)
+	}
+	return u, changed
+}
+
+func (s *Shard) undoLocked(g *Group, undos []undo, now int64) {
+	for i := range slices.Backward(undos) {
+		u := &undos[i]
+		t := &g.Takes[u.take]
+		p := s.partition(t.Key)
+		switch {
+		case t.Limit.Algorithm.Long():
+			s.undoLongLocked(p, u, t, now)
+		case u.found:
+			p.table[t.Key] = u.old
+		default:
+			s.deleteLocked(p, t.Key)
 		}
 	}
 }
@@ -181,8 +210,12 @@ func (s *Shard) undoLocked(g *Group, undos []undo) {
 // denied group must cost nobody his counter, nor a take that of one before it.
 func (s *Shard) makeRoomLocked(g *Group, undos []undo) {
 	for _, u := range undos {
+		p := s.partition(g.Takes[u.take].Key)
 		if !u.found && s.counters.Load() > s.maxCounters {
-			s.evictLocked(s.partition(g.Takes[u.take].Key))
+			s.evictLocked(p)
+		}
+		for s.longBytes.Load() > s.maxLong && len(p.long) > 1 {
+			s.evictLongLocked(p)
 		}
 	}
 }
@@ -191,23 +224,40 @@ func (s *Shard) makeRoomLocked(g *Group, undos []undo) {
 func (s *Shard) lookAgainLocked(g *Group, now int64) {
 	for i := range g.Takes {
 		if t := &g.Takes[i]; t.Decision.Allowed {
-			_, t.Decision = algorithms.Step(&t.Limit, s.partition(t.Key).table[t.Key].state, now, 0)
+			t.Decision = s.lookLocked(s.partition(t.Key), t, now)
 		}
 	}
 }
 
-// Return gives back what the takes have counted: those of a group whose other
-// takes, on another node, were denied.
+// reset forgets the group's counters, and looks at what is there then.
+func (s *Shard) reset(g *Group, now int64) {
+	var few [8]*partition
+	locked, now := s.lock(g, now, few[:0])
+	defer unlock(locked)
+	for i := range g.Takes {
+		t := &g.Takes[i]
+		p := s.partition(t.Key)
+		if _, found := p.table[t.Key]; found {
+			s.deleteLocked(p, t.Key)
+		}
+		if _, found := p.long[t.Key]; found {
+			s.deleteLongLocked(p, t.Key)
+		}
+		t.Decision = s.lookLocked(p, t, now)
+		t.Source = Owner
+	}
+	g.Allowed = true
+}
+
+// Return undoes what the takes have counted: those of a group whose other takes, on
+// another node, were denied. What they had given back is taken again if nobody else
+// has taken it since.
 func (s *Shard) Return(takes []Take) {
 	now := s.now()
 	for i := range takes {
-		t := &takes[i]
-		p := s.partition(t.Key)
+		p := s.partition(takes[i].Key)
 		p.mu.Lock()
-		if e, found := p.table[t.Key]; found {
-			e.state = algorithms.Return(&t.Limit, e.state, p.clockLocked(now), t.Decision.At, t.Cost)
-			p.table[t.Key] = e // expires later than needed, which is harmless
-		}
+		s.returnLocked(p, &takes[i], p.clockLocked(now))
 		p.mu.Unlock()
 	}
 }

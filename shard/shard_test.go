@@ -2,6 +2,7 @@ package shard
 
 import (
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -28,6 +29,14 @@ func perHour(limit int64) algorithms.Limit {
 	return algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: limit, Window: int64(time.Hour)}
 }
 
+func logPerHour(limit int64) algorithms.Limit {
+	return algorithms.Limit{Algorithm: algorithms.SlidingWindowLog, Limit: limit, Window: int64(time.Hour)}
+}
+
+func bucketsPerHour(limit int64) algorithms.Limit {
+	return algorithms.Limit{Algorithm: algorithms.SlidingWindowBuckets, Limit: limit, Window: int64(time.Hour)}
+}
+
 func key(name string, i int) ring.Key { return ring.Hasher{}.Key(fmt.Appendf(nil, "%s/%d", name, i)) }
 
 // ask decides one group of one take.
@@ -44,6 +53,7 @@ func TestNewRefuses(t *testing.T) {
 	}{
 		{Config{MaxCounters: 1}, "shard: partitions: 0 is not at least 1"},
 		{Config{Partitions: 1}, "shard: max counters: 0 is not at least 1"},
+		{Config{Partitions: 1, MaxCounters: 1, MaxLongBytes: -1}, "shard: max long bytes: -1 is not at least 0"},
 	} {
 		if _, err := New(tc.config); fmt.Sprint(err) != tc.want {
 			t.Errorf("%+v: %v, want %s", tc.config, err, tc.want)
@@ -92,7 +102,7 @@ func TestGroupIsCountedWholeOrNotAtAll(t *testing.T) {
 			{2, true, true, [3]int64{8, 1, 8}},
 			{2, false, true, [3]int64{8, 1, 8}},
 			{2, false, false, [3]int64{8, 1, 8}},
-			{2, true, false, [3]int64{6, 1, 6}},
+			{2, true, false, [3]int64{8, 1, 8}},
 			{1, false, true, [3]int64{7, 0, 7}},
 			{0, false, true, [3]int64{7, 0, 7}},
 		} {
@@ -158,14 +168,21 @@ func TestDecideAgainstTwin(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		limits := []algorithms.Limit{perHour(20), logPerHour(20), bucketsPerHour(20)}
+		limitOf := map[ring.Key]algorithms.Limit{}
+		for i := range 10 {
+			limitOf[key("k", i)] = limits[i%len(limits)]
+		}
 		twin := map[ring.Key]int64{}
 		for range rapid.IntRange(1, 30).Draw(t, "groups") {
-			g := Group{Peek: rapid.Bool().Draw(t, "peek")}
+			g := Group{Peek: rapid.Bool().Draw(t, "peek"), Reset: rapid.IntRange(0, 9).Draw(t, "reset") == 0}
 			for range rapid.IntRange(0, 12).Draw(t, "takes") {
+				i := rapid.IntRange(0, 9).Draw(t, "key")
 				g.Takes = append(g.Takes, Take{
-					Key:   key("k", rapid.IntRange(0, 9).Draw(t, "key")),
-					Limit: perHour(20),
-					Cost:  rapid.Int64Range(0, 8).Draw(t, "cost"),
+					Key:    key("k", i),
+					Limit:  limits[i%len(limits)],
+					Cost:   rapid.Int64Range(-4, 8).Draw(t, "cost"),
+					Shadow: rapid.IntRange(0, 4).Draw(t, "shadow") == 0,
 				})
 			}
 			want := twinDecide(twin, g)
@@ -175,9 +192,18 @@ func TestDecideAgainstTwin(t *testing.T) {
 				t.Fatalf("%+v: allowed %v, the twin says %v", g, groups[0].Allowed, want)
 			}
 			for k, used := range twin {
-				if left := ask(s, k, perHour(20), 0).Remaining; left != 20-used {
+				if left := ask(s, k, limitOf[k], 0).Remaining; left != 20-used {
 					t.Fatalf("%v: %d remaining, the twin says %d", k, left, 20-used)
 				}
+			}
+			var bytes int64
+			for i := range s.partitions {
+				for _, e := range s.partitions[i].long {
+					bytes += int64(longOverhead + e.counter.Bytes())
+				}
+			}
+			if got := s.longBytes.Load(); got != bytes {
+				t.Fatalf("%d bytes counted, there are %d", got, bytes)
 			}
 			if s.Len() != len(twin) {
 				t.Fatalf("%d counters, the twin has %d", s.Len(), len(twin))
@@ -187,23 +213,150 @@ func TestDecideAgainstTwin(t *testing.T) {
 }
 
 func twinDecide(used map[ring.Key]int64, g Group) bool {
-	tried := map[ring.Key]int64{}
-	allowed := true
-	for _, take := range g.Takes {
-		if take.Cost != 0 && used[take.Key]+tried[take.Key]+take.Cost > take.Limit.Limit {
-			allowed = false
-			continue
+	if g.Reset {
+		for _, take := range g.Takes {
+			delete(used, take.Key)
 		}
-		tried[take.Key] += take.Cost
+		return true
+	}
+	tried := maps.Clone(used)
+	allowed := true
+	var refunds []Take
+	for _, take := range g.Takes {
+		before, found := tried[take.Key]
+		switch {
+		case take.Cost > 0 && before+take.Cost > take.Limit.Limit:
+			allowed = allowed && take.Shadow
+		case take.Cost < 0 && take.Limit.Algorithm.Long():
+			refunds = append(refunds, take) // counts once the group stays
+		case take.Cost > 0 || take.Cost < 0 && found:
+			tried[take.Key] = max(0, before+take.Cost)
+		}
 	}
 	if allowed && !g.Peek {
-		for k, cost := range tried {
-			if cost > 0 {
-				used[k] += cost
+		for _, take := range refunds {
+			if before, found := tried[take.Key]; found {
+				tried[take.Key] = max(0, before+take.Cost)
 			}
 		}
+		maps.Copy(used, tried)
 	}
 	return allowed
+}
+
+func TestShadowTakesDenyNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShard(t, 1000)
+		hard := Take{Key: key("a", 1), Limit: perHour(10), Cost: 4}
+		soft := Take{Key: key("b", 2), Limit: perHour(5), Cost: 4, Shadow: true}
+		for i, tc := range []struct {
+			group                 []Take
+			allowed, room         bool // of the group, of its shadow take
+			remaining, ofShadowed int64
+		}{
+			{[]Take{hard, soft}, true, true, 6, 1},
+			{[]Take{hard, soft}, true, false, 2, 1},
+			{[]Take{hard, soft}, false, false, 2, 1},
+			{[]Take{hard, {Key: key("c", 3), Limit: perHour(5), Cost: 1, Shadow: true}}, false, true, 2, 5}, // nothing is taken of it
+		} {
+			g := []Group{{Takes: tc.group}}
+			s.Decide(g)
+			a, b := g[0].Takes[0].Decision, g[0].Takes[1].Decision
+			if g[0].Allowed != tc.allowed || b.Allowed != tc.room || a.Remaining != tc.remaining || b.Remaining != tc.ofShadowed {
+				t.Errorf("step %d: %+v", i, g[0])
+			}
+		}
+		g := []Group{{Takes: []Take{{Key: soft.Key, Limit: soft.Limit, Cost: 4, Shadow: true}}}}
+		if s.Decide(g); !g[0].Allowed || g[0].Takes[0].Decision.Allowed || s.Len() != 2 {
+			t.Errorf("alone: %+v, %d counters", g[0], s.Len())
+		}
+	})
+}
+
+func TestRefunds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShard(t, 1000)
+		k := key("a", 1)
+		if d := ask(s, k, perHour(10), -3); !d.Allowed || d.Remaining != 10 || s.Len() != 0 {
+			t.Errorf("to nobody: %+v, %d counters", d, s.Len())
+		}
+		ask(s, k, perHour(10), 8)
+		if d := ask(s, k, perHour(10), -3); d.Remaining != 5 {
+			t.Errorf("3 of 8: %+v", d)
+		}
+		if e := s.partition(k).table[k]; e.used != 5 {
+			t.Errorf("eviction goes by %d used", e.used)
+		}
+		if d := ask(s, k, perHour(10), -99); d.Remaining != 10 {
+			t.Errorf("more than was used: %+v", d)
+		}
+		if d := ask(s, k, perHour(10), 11); d.Allowed {
+			t.Errorf("a refund has made room above the limit: %+v", d)
+		}
+	})
+}
+
+// What a group has given back on this node is taken again if the group is denied on
+// another, but never above the limit.
+func TestReturnOfARefund(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShard(t, 1000)
+		k := key("a", 1)
+		refund := func() []Take {
+			g := []Group{{Takes: []Take{{Key: k, Limit: perHour(10), Cost: -3}}}}
+			s.Decide(g)
+			return g[0].Takes
+		}
+		s.Return(refund())
+		if s.Len() != 0 {
+			t.Errorf("%d counters, want 0", s.Len())
+		}
+		ask(s, k, perHour(10), 8)
+		s.Return(refund())
+		if d := ask(s, k, perHour(10), 0); d.Remaining != 2 {
+			t.Errorf("after it was undone: %+v", d)
+		}
+		r := refund()
+		ask(s, k, perHour(10), 5)
+		s.Return(r)
+		if d := ask(s, k, perHour(10), 0); d.Remaining != 0 {
+			t.Errorf("somebody has taken it: %+v", d)
+		}
+	})
+}
+
+func TestReset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShard(t, 1000)
+		a, b := key("a", 1), key("b", 2)
+		ask(s, a, perHour(3), 3)
+		ask(s, b, perHour(5), 4)
+		g := []Group{{Reset: true, Takes: []Take{{Key: a, Limit: perHour(3), Cost: 99}, {Key: key("c", 3), Limit: perHour(7), Cost: 1}}}}
+		s.Decide(g)
+		x, y := g[0].Takes[0], g[0].Takes[1]
+		if !g[0].Allowed || x.Source != Owner || x.Decision.Remaining != 3 || y.Decision.Remaining != 7 || s.Len() != 1 {
+			t.Errorf("%+v, %d counters", g[0], s.Len())
+		}
+		if d := ask(s, b, perHour(5), 2); d.Allowed {
+			t.Errorf("somebody else's counter was reset: %+v", d)
+		}
+	})
+}
+
+// A counter above its limit, which was lowered, has used all of it, not more.
+func TestDebtIsAFullCounter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShard(t, 1000)
+		k := key("a", 1)
+		ask(s, k, perHour(10), 10)
+		ask(s, k, perHour(4), -1)
+		if e := s.partition(k).table[k]; e.used != 4 || e.limit != 4 {
+			t.Errorf("eviction goes by %d of %d", e.used, e.limit)
+		}
+		if d := ask(s, k, perHour(4), 1); d.Allowed || d.Remaining != 0 {
+			t.Errorf("9 used of 4: %+v", d)
+		}
+	})
 }
 
 func TestEvictionWithinAGroup(t *testing.T) {
@@ -332,35 +485,5 @@ func TestDecideAllocatesNothing(t *testing.T) {
 		if n := testing.AllocsPerRun(1000, func() { s.Decide(groups) }); n != 0 {
 			t.Errorf("%s: %v allocations per decision, want 0", name, n)
 		}
-	}
-}
-
-func BenchmarkDecide(b *testing.B) {
-	const keys = 1 << 20
-	all := make([]ring.Key, keys)
-	for i := range all {
-		all[i] = key("k", i)
-	}
-	s := newShard(b, 2*keys)
-	for _, k := range all {
-		ask(s, k, perHour(100), 1)
-	}
-	for _, bc := range []struct {
-		name string
-		next func(i int) ring.Key
-	}{
-		{"uniform", func(i int) ring.Key { return all[(i*2654435761)%keys] }},
-		{"hot", func(int) ring.Key { return all[0] }},
-	} {
-		b.Run(bc.name, func(b *testing.B) {
-			b.ReportAllocs()
-			b.RunParallel(func(pb *testing.PB) {
-				groups := []Group{{Takes: []Take{{Limit: perHour(100), Cost: 1}}}}
-				for i := 0; pb.Next(); i++ {
-					groups[0].Takes[0].Key = bc.next(i)
-					s.Decide(groups)
-				}
-			})
-		})
 	}
 }

@@ -19,7 +19,7 @@ type Take struct {
 	OnFailure Policy
 
 	// Decision and Source are the answer. Decision means nothing while Source is
-	// Unanswered.
+	// Unanswered or Overloaded.
 	Decision algorithms.Decision
 	Source   Source
 }
@@ -62,7 +62,7 @@ const (
 	Owner Source = 1
 	// Local: the asked node by its share of the limit, because nobody else answered.
 	Local Source = 2
-	// Overloaded: nobody was asked, because too much is waiting already. It counts
-	// as a denial that consumed nothing.
+	// Overloaded: nobody was asked, because too much is waiting already, or the answer
+	// was late because of that. It counts as a denial.
 	Overloaded Source = 3
 )

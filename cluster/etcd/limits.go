@@ -2,6 +2,9 @@ package etcd
 
 import (
 	"fmt"
+	"net"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weirlimit/weir/ring"
@@ -53,6 +56,19 @@ const (
 	minPause = 50 * time.Millisecond // between two lists, doubled up to
 	maxPause = time.Second
 )
+
+// checkAddress refuses what no other machine can dial. The zone of an IPv6 address
+// means something on one machine only.
+func checkAddress(address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if n, bad := strconv.ParseUint(port, 10, 16); err != nil || host == "" || bad != nil || n == 0 {
+		return fmt.Errorf("address %q is not host:port", address)
+	}
+	if strings.Contains(host, "%") {
+		return fmt.Errorf("address %q has a zone", address)
+	}
+	return nil
+}
 
 // checkName refuses what may not stand in a key.
 func checkName(what, name string, longest int) error {

@@ -137,7 +137,13 @@ func (m *member) close() {
 		m.release()
 		close(closed)
 	}()
-	timer := time.NewTimer(closeTimeout)
+	timeout := closeTimeout
+	select {
+	case <-m.words.spoken:
+		timeout = deadTimeout
+	default:
+	}
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case <-closed:

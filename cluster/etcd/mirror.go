@@ -132,6 +132,9 @@ func parseNode(id string, value []byte) (cluster.Node, error) {
 	case n.State == "":
 		return cluster.Node{}, errors.New("state is missing")
 	}
+	if err := checkAddress(n.Address); err != nil {
+		return cluster.Node{}, err
+	}
 	return n, nil
 }
 

@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -185,4 +186,24 @@ func FuzzMirror(f *testing.F) {
 		}
 		_ = mayReplace(&keyValue{Value: viewValue}, 0, 2, 1)
 	})
+}
+
+func TestAddressesThatAreRefused(t *testing.T) {
+	for _, tc := range []struct{ address, want string }{
+		{"10.0.0.1:9090", "<nil>"},
+		{"weir-1.example:9090", "<nil>"},
+		{"[2001:db8::1]:9090", "<nil>"},
+		{"[fe80::1%eth0]:9090", `address "[fe80::1%eth0]:9090" has a zone`},
+		{"weir-1", `address "weir-1" is not host:port`},
+		{":9090", `address ":9090" is not host:port`},
+		{"weir-1:0", `address "weir-1:0" is not host:port`},
+		{"weir-1:http", `address "weir-1:http" is not host:port`},
+		{"weir-1:65536", `address "weir-1:65536" is not host:port`},
+		{"", "address is missing"},
+	} {
+		value := fmt.Sprintf(`{"id":"a","address":%q,"incarnation":1,"state":"ready"}`, tc.address)
+		if _, err := parseNode("a", []byte(value)); fmt.Sprint(err) != tc.want {
+			t.Errorf("%q: %v, want %s", tc.address, err, tc.want)
+		}
+	}
 }

@@ -26,9 +26,10 @@ type ServerConfig struct {
 // Bounds of the server in this process.
 const (
 	startTimeout = 5 * time.Second
-	// closeTimeout is generous: it is only reached after etcd has died of an
-	// internal error, when its own shutdown may wait for ever.
-	closeTimeout = 10 * time.Second
+	closeTimeout = 5 * time.Second
+	// deadTimeout is closeTimeout after etcd has died of an internal error: its own
+	// shutdown may then wait for ever for a goroutine that is no more.
+	deadTimeout = time.Second
 )
 
 // Server is an etcd of one member in this process. Its methods may be called

@@ -39,17 +39,16 @@ is no answer.`,
 			if err != nil {
 				return usageError(cmd, "%w", err)
 			}
-			if cost < 1 || cost > maxCost {
-				return usageError(cmd, "--cost: %d is not between 1 and %d; to look and count nothing pass --peek", cost, maxCost)
+			if err := checkCost(cmd, cost); err != nil {
+				return err
 			}
 			request.TokensRequested, request.Domain, request.Peek = cost, domain, peek
 			return a.check(cmd, &q, request)
 		},
 	}
-	flags := cmd.Flags()
-	flags.Int64Var(&cost, "cost", 1, "count the request as `N` tokens")
-	flags.BoolVar(&peek, "peek", false, "only look: count nothing")
-	flags.StringVar(&domain, "domain", "", "`NAMESPACE` of the rules (default \"default\")")
+	addCost(cmd, &cost)
+	cmd.Flags().BoolVar(&peek, "peek", false, "only look: count nothing")
+	addDomain(cmd, &domain)
 	q.addTo(cmd)
 	return cmd
 }
@@ -81,10 +80,12 @@ func parseRequest(args []string) (*weirv1.RateLimitRequest, error) {
 		}
 	}
 	if request.GetIdentifierType() == "" {
-		return nil, errors.New("nothing says who asks; add for example user=alice")
+		return nil, errNobody
 	}
 	return request, nil
 }
+
+var errNobody = errors.New("nothing says who asks; add for example user=alice")
 
 // check asks and prints. A denial becomes an error without words.
 func (a *app) check(cmd *cobra.Command, q *asking, request *weirv1.RateLimitRequest) error {
@@ -114,15 +115,23 @@ func formatDecision(request *weirv1.RateLimitRequest, response *weirv1.RateLimit
 	if request.GetEndpoint() != "" {
 		fmt.Fprintf(&out, " endpoint=%s", request.GetEndpoint())
 	}
-	if cost := request.GetTokensRequested(); cost > 1 {
+	if cost := request.GetTokensRequested(); cost != 1 {
 		fmt.Fprintf(&out, " cost %d", cost)
 	}
 	switch {
+	case response.GetDelay() != nil:
+		fmt.Fprintf(&out, ", after a delay of %s", short(response.GetDelay().AsDuration()))
+	case response.GetOverLimit():
+		out.WriteString(", above the limit")
 	case response.GetAllowed():
+	case response.GetSource() == weirv1.Source_SOURCE_FAIL_CLOSED:
 	case response.GetRetryAfter() != nil:
 		fmt.Fprintf(&out, ", retry after %s", short(response.GetRetryAfter().AsDuration()))
 	default:
 		out.WriteString(", no wait helps: it costs more than the limit")
+	}
+	if response.GetWouldDeny() {
+		out.WriteString(", a limit that is not enforced has no room")
 	}
 	if request.GetPeek() {
 		out.WriteString(" (only looked)")
@@ -136,11 +145,18 @@ func formatRule(response *weirv1.RateLimitResponse, now time.Time) string {
 	if response.GetRuleId() == "" {
 		return "none"
 	}
-	if response.GetWindow() == nil {
+	var window string
+	switch {
+	case response.GetCalendar() != "":
+		window = calendarName(response.GetCalendar())
+	case response.GetWindow() != nil:
+		window = per(response.GetWindow().AsDuration())
+	default:
 		return response.GetRuleId()
 	}
-	rule := fmt.Sprintf("%s: %d per %s", response.GetRuleId(), response.GetLimit(), per(response.GetWindow().AsDuration()))
-	if response.GetSource() == weirv1.Source_SOURCE_FAIL_OPEN {
+	rule := fmt.Sprintf("%s: %d per %s", response.GetRuleId(), response.GetLimit(), window)
+	switch response.GetSource() {
+	case weirv1.Source_SOURCE_FAIL_OPEN, weirv1.Source_SOURCE_FAIL_CLOSED:
 		return rule // nobody knows what is left
 	}
 	reset := "now"
@@ -157,8 +173,12 @@ func formatSource(source weirv1.Source) string {
 		return name + " (the node that keeps the counter)"
 	case weirv1.Source_SOURCE_NO_RULE:
 		return name + " (nothing limits this request)"
-	case weirv1.Source_SOURCE_FAIL_OPEN:
+	case weirv1.Source_SOURCE_UNLIMITED:
+		return name + " (the rule exempts it from all limits)"
+	case weirv1.Source_SOURCE_FAIL_OPEN, weirv1.Source_SOURCE_FAIL_CLOSED:
 		return name + " (nobody who could decide answered in time)"
+	case weirv1.Source_SOURCE_LOCAL:
+		return name + " (the asked node, by its share of the limit: the one that keeps the counter did not answer in time)"
 	}
 	return name
 }
@@ -172,19 +192,31 @@ func per(window time.Duration) string {
 	return trim(window)
 }
 
+const day = 24 * time.Hour
+
 // short rounds up, as a wait that is too short helps nobody: to milliseconds
-// below ten seconds, to seconds above.
+// below ten seconds, to minutes above a day, to seconds between.
 func short(d time.Duration) string {
 	unit := time.Second
-	if d < 10*time.Second {
+	switch {
+	case d < 10*time.Second:
 		unit = time.Millisecond
+	case d > day:
+		unit = time.Minute
 	}
 	return trim((d + unit - 1) / unit * unit)
 }
 
-// trim writes "1m" where Duration.String has "1m0s".
+// trim writes "1m" where Duration.String has "1m0s", and "2d" for "48h0m0s".
 func trim(d time.Duration) string {
-	text := d.String()
+	days := ""
+	if d >= day {
+		days = fmt.Sprintf("%dd", d/day)
+		if d %= day; d == 0 {
+			return days
+		}
+	}
+	text := days + d.String()
 	if strings.HasSuffix(text, "m0s") {
 		text = strings.TrimSuffix(text, "0s")
 	}

@@ -51,9 +51,9 @@ rule     posts-per-user: 500 per hour
 source   fail_open (nobody who could decide answered in time)
 `, ""}},
 		{allowedAnswer, "user=alice --json", outcome{0, `{"allowed":true,"limit":10,"remaining_tokens":9,"reset_time":"1700000042",` +
-			`"retry_after_seconds":0,"rule_id":"posts-per-user","source":"SOURCE_OWNER","window":"60s"}` + "\n", ""}},
+			`"retry_after_seconds":0,"rule_id":"posts-per-user","source":"SOURCE_OWNER","window":"60s","limits":[]}` + "\n", ""}},
 		{deniedAnswer, "user=alice --json", outcome{1, `{"allowed":false,"limit":10,"remaining_tokens":0,"reset_time":"1700000042",` +
-			`"retry_after_seconds":12,"retry_after":"11.900500s","rule_id":"posts-per-user","source":"SOURCE_OWNER","window":"60s"}` + "\n", ""}},
+			`"retry_after_seconds":12,"retry_after":"11.900500s","rule_id":"posts-per-user","source":"SOURCE_OWNER","window":"60s","limits":[]}` + "\n", ""}},
 	}
 	for _, test := range tests {
 		address := listen(t, &fakeNode{answer: test.answer})
@@ -140,7 +140,7 @@ func TestDurations(t *testing.T) {
 		{time.Hour, "1h", "hour"},
 		{time.Hour + time.Second, "1h0m1s", "1h0m1s"},
 		{20*time.Hour + 10*time.Minute, "20h10m", "20h10m"},
-		{24 * time.Hour, "24h", "day"},
+		{24 * time.Hour, "1d", "day"},
 	}
 	for _, test := range tests {
 		if got := short(test.d); got != test.short {

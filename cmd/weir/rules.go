@@ -389,10 +389,6 @@ if nothing was deleted because of an error.`,
 	return cmd
 }
 
-func addDomain(cmd *cobra.Command, domain *string) {
-	cmd.Flags().StringVar(domain, "domain", "", "`NAMESPACE` of the rule (default \"default\")")
-}
-
 func oneID(cmd *cobra.Command, args []string) error {
 	if len(args) == 1 {
 		return nil

@@ -22,7 +22,7 @@ var imports = map[string][]string{
 
 	"node":         {"api", "api/weir/v1", "cluster", "cluster/etcd", "shard", "rules", "ring", "algorithms"},
 	"api":          {"api/weir/v1", "cluster", "rules", "shard", "ring", "algorithms"},
-	"cluster":      {"cluster/weir/peer/v1", "shard", "ring", "algorithms"},
+	"cluster":      {"shard", "ring", "algorithms"},
 	"cluster/etcd": {"cluster", "ring"},
 	"rules":        {"ring", "algorithms"},
 	"shard":        {"ring", "algorithms"},
@@ -31,7 +31,6 @@ var imports = map[string][]string{
 	"algorithms": {},
 
 	"api/weir/v1":          {},
-	"cluster/weir/peer/v1": {},
 }
 
 // etcdPackage is the only one that knows etcd.

@@ -23,6 +23,135 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// ResetRateLimitRequest names counters.
+type ResetRateLimitRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whose counters, such as "alice". 1 to 256 bytes. Required, unless rule_id is that
+	// of a rule with one counter for all.
+	Identifier string `protobuf:"bytes,1,opt,name=identifier,proto3" json:"identifier,omitempty"`
+	// What kind of name identifier is, such as "user". Required with identifier.
+	IdentifierType string `protobuf:"bytes,2,opt,name=identifier_type,json=identifierType,proto3" json:"identifier_type,omitempty"`
+	// The namespace of the rules. Empty means "default".
+	Domain string `protobuf:"bytes,3,opt,name=domain,proto3" json:"domain,omitempty"`
+	// Only the counters of this rule. Empty means all that the identifier chooses.
+	RuleId string `protobuf:"bytes,4,opt,name=rule_id,json=ruleId,proto3" json:"rule_id,omitempty"`
+	// The values of further attributes that choose counters, as in RateLimitRequest.
+	Attributes    map[string]string `protobuf:"bytes,5,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResetRateLimitRequest) Reset() {
+	*x = ResetRateLimitRequest{}
+	mi := &file_weir_v1_health_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResetRateLimitRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResetRateLimitRequest) ProtoMessage() {}
+
+func (x *ResetRateLimitRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_health_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResetRateLimitRequest.ProtoReflect.Descriptor instead.
+func (*ResetRateLimitRequest) Descriptor() ([]byte, []int) {
+	return file_weir_v1_health_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *ResetRateLimitRequest) GetIdentifier() string {
+	if x != nil {
+		return x.Identifier
+	}
+	return ""
+}
+
+func (x *ResetRateLimitRequest) GetIdentifierType() string {
+	if x != nil {
+		return x.IdentifierType
+	}
+	return ""
+}
+
+func (x *ResetRateLimitRequest) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *ResetRateLimitRequest) GetRuleId() string {
+	if x != nil {
+		return x.RuleId
+	}
+	return ""
+}
+
+func (x *ResetRateLimitRequest) GetAttributes() map[string]string {
+	if x != nil {
+		return x.Attributes
+	}
+	return nil
+}
+
+// ResetRateLimitResponse says what was reset.
+type ResetRateLimitResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The limits whose counters are fresh now, in the order of the rules.
+	Limits        []*LimitStatus `protobuf:"bytes,1,rep,name=limits,proto3" json:"limits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResetRateLimitResponse) Reset() {
+	*x = ResetRateLimitResponse{}
+	mi := &file_weir_v1_health_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResetRateLimitResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResetRateLimitResponse) ProtoMessage() {}
+
+func (x *ResetRateLimitResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_health_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResetRateLimitResponse.ProtoReflect.Descriptor instead.
+func (*ResetRateLimitResponse) Descriptor() ([]byte, []int) {
+	return file_weir_v1_health_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ResetRateLimitResponse) GetLimits() []*LimitStatus {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
 // GetHealthStatusRequest has no fields.
 type GetHealthStatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -32,7 +161,7 @@ type GetHealthStatusRequest struct {
 
 func (x *GetHealthStatusRequest) Reset() {
 	*x = GetHealthStatusRequest{}
-	mi := &file_weir_v1_health_proto_msgTypes[0]
+	mi := &file_weir_v1_health_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -44,7 +173,7 @@ func (x *GetHealthStatusRequest) String() string {
 func (*GetHealthStatusRequest) ProtoMessage() {}
 
 func (x *GetHealthStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_health_proto_msgTypes[0]
+	mi := &file_weir_v1_health_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -57,7 +186,7 @@ func (x *GetHealthStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHealthStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetHealthStatusRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_health_proto_rawDescGZIP(), []int{0}
+	return file_weir_v1_health_proto_rawDescGZIP(), []int{2}
 }
 
 // GetHealthStatusResponse is the state of the node that was asked.
@@ -93,7 +222,7 @@ type GetHealthStatusResponse struct {
 
 func (x *GetHealthStatusResponse) Reset() {
 	*x = GetHealthStatusResponse{}
-	mi := &file_weir_v1_health_proto_msgTypes[1]
+	mi := &file_weir_v1_health_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -105,7 +234,7 @@ func (x *GetHealthStatusResponse) String() string {
 func (*GetHealthStatusResponse) ProtoMessage() {}
 
 func (x *GetHealthStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_health_proto_msgTypes[1]
+	mi := &file_weir_v1_health_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -118,7 +247,7 @@ func (x *GetHealthStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHealthStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetHealthStatusResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_health_proto_rawDescGZIP(), []int{1}
+	return file_weir_v1_health_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *GetHealthStatusResponse) GetNodeId() string {
@@ -222,7 +351,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_weir_v1_health_proto_msgTypes[2]
+	mi := &file_weir_v1_health_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -234,7 +363,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_health_proto_msgTypes[2]
+	mi := &file_weir_v1_health_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -247,7 +376,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_weir_v1_health_proto_rawDescGZIP(), []int{2}
+	return file_weir_v1_health_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Member) GetId() string {
@@ -282,7 +411,22 @@ var File_weir_v1_health_proto protoreflect.FileDescriptor
 
 const file_weir_v1_health_proto_rawDesc = "" +
 	"\n" +
-	"\x14weir/v1/health.proto\x12\aweir.v1\"\x18\n" +
+	"\x14weir/v1/health.proto\x12\aweir.v1\x1a\x1aweir/v1/rate_limiter.proto\"\xa0\x02\n" +
+	"\x15ResetRateLimitRequest\x12\x1e\n" +
+	"\n" +
+	"identifier\x18\x01 \x01(\tR\n" +
+	"identifier\x12'\n" +
+	"\x0fidentifier_type\x18\x02 \x01(\tR\x0eidentifierType\x12\x16\n" +
+	"\x06domain\x18\x03 \x01(\tR\x06domain\x12\x17\n" +
+	"\arule_id\x18\x04 \x01(\tR\x06ruleId\x12N\n" +
+	"\n" +
+	"attributes\x18\x05 \x03(\v2..weir.v1.ResetRateLimitRequest.AttributesEntryR\n" +
+	"attributes\x1a=\n" +
+	"\x0fAttributesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"F\n" +
+	"\x16ResetRateLimitResponse\x12,\n" +
+	"\x06limits\x18\x01 \x03(\v2\x14.weir.v1.LimitStatusR\x06limits\"\x18\n" +
 	"\x16GetHealthStatusRequest\"\x80\x03\n" +
 	"\x17GetHealthStatusResponse\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12 \n" +
@@ -303,9 +447,10 @@ const file_weir_v1_health_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12 \n" +
 	"\vincarnation\x18\x03 \x01(\x04R\vincarnation\x12\x1c\n" +
-	"\treachable\x18\x04 \x01(\bR\treachable2i\n" +
+	"\treachable\x18\x04 \x01(\bR\treachable2\xbc\x01\n" +
 	"\x11RateLimiterHealth\x12T\n" +
-	"\x0fGetHealthStatus\x12\x1f.weir.v1.GetHealthStatusRequest\x1a .weir.v1.GetHealthStatusResponseB.Z,github.com/weirlimit/weir/api/weir/v1;weirv1b\x06proto3"
+	"\x0fGetHealthStatus\x12\x1f.weir.v1.GetHealthStatusRequest\x1a .weir.v1.GetHealthStatusResponse\x12Q\n" +
+	"\x0eResetRateLimit\x12\x1e.weir.v1.ResetRateLimitRequest\x1a\x1f.weir.v1.ResetRateLimitResponseB.Z,github.com/weirlimit/weir/api/weir/v1;weirv1b\x06proto3"
 
 var (
 	file_weir_v1_health_proto_rawDescOnce sync.Once
@@ -319,21 +464,29 @@ func file_weir_v1_health_proto_rawDescGZIP() []byte {
 	return file_weir_v1_health_proto_rawDescData
 }
 
-var file_weir_v1_health_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_weir_v1_health_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_weir_v1_health_proto_goTypes = []any{
-	(*GetHealthStatusRequest)(nil),  // 0: weir.v1.GetHealthStatusRequest
-	(*GetHealthStatusResponse)(nil), // 1: weir.v1.GetHealthStatusResponse
-	(*Member)(nil),                  // 2: weir.v1.Member
+	(*ResetRateLimitRequest)(nil),   // 0: weir.v1.ResetRateLimitRequest
+	(*ResetRateLimitResponse)(nil),  // 1: weir.v1.ResetRateLimitResponse
+	(*GetHealthStatusRequest)(nil),  // 2: weir.v1.GetHealthStatusRequest
+	(*GetHealthStatusResponse)(nil), // 3: weir.v1.GetHealthStatusResponse
+	(*Member)(nil),                  // 4: weir.v1.Member
+	nil,                             // 5: weir.v1.ResetRateLimitRequest.AttributesEntry
+	(*LimitStatus)(nil),             // 6: weir.v1.LimitStatus
 }
 var file_weir_v1_health_proto_depIdxs = []int32{
-	2, // 0: weir.v1.GetHealthStatusResponse.members:type_name -> weir.v1.Member
-	0, // 1: weir.v1.RateLimiterHealth.GetHealthStatus:input_type -> weir.v1.GetHealthStatusRequest
-	1, // 2: weir.v1.RateLimiterHealth.GetHealthStatus:output_type -> weir.v1.GetHealthStatusResponse
-	2, // [2:3] is the sub-list for method output_type
-	1, // [1:2] is the sub-list for method input_type
-	1, // [1:1] is the sub-list for extension type_name
-	1, // [1:1] is the sub-list for extension extendee
-	0, // [0:1] is the sub-list for field type_name
+	5, // 0: weir.v1.ResetRateLimitRequest.attributes:type_name -> weir.v1.ResetRateLimitRequest.AttributesEntry
+	6, // 1: weir.v1.ResetRateLimitResponse.limits:type_name -> weir.v1.LimitStatus
+	4, // 2: weir.v1.GetHealthStatusResponse.members:type_name -> weir.v1.Member
+	2, // 3: weir.v1.RateLimiterHealth.GetHealthStatus:input_type -> weir.v1.GetHealthStatusRequest
+	0, // 4: weir.v1.RateLimiterHealth.ResetRateLimit:input_type -> weir.v1.ResetRateLimitRequest
+	3, // 5: weir.v1.RateLimiterHealth.GetHealthStatus:output_type -> weir.v1.GetHealthStatusResponse
+	1, // 6: weir.v1.RateLimiterHealth.ResetRateLimit:output_type -> weir.v1.ResetRateLimitResponse
+	5, // [5:7] is the sub-list for method output_type
+	3, // [3:5] is the sub-list for method input_type
+	3, // [3:3] is the sub-list for extension type_name
+	3, // [3:3] is the sub-list for extension extendee
+	0, // [0:3] is the sub-list for field type_name
 }
 
 func init() { file_weir_v1_health_proto_init() }
@@ -341,13 +494,14 @@ func file_weir_v1_health_proto_init() {
 	if File_weir_v1_health_proto != nil {
 		return
 	}
+	file_weir_v1_rate_limiter_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_v1_health_proto_rawDesc), len(file_weir_v1_health_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   3,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

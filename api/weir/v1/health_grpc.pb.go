@@ -22,6 +22,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	RateLimiterHealth_GetHealthStatus_FullMethodName = "/weir.v1.RateLimiterHealth/GetHealthStatus"
+	RateLimiterHealth_ResetRateLimit_FullMethodName  = "/weir.v1.RateLimiterHealth/ResetRateLimit"
 )
 
 // RateLimiterHealthClient is the client API for RateLimiterHealth service.
@@ -33,6 +34,10 @@ const (
 type RateLimiterHealthClient interface {
 	// GetHealthStatus answers at once from memory and never fails on a running node.
 	GetHealthStatus(ctx context.Context, in *GetHealthStatusRequest, opts ...grpc.CallOption) (*GetHealthStatusResponse, error)
+	// ResetRateLimit makes one counter a fresh one, or all of an identifier. It may be
+	// repeated. UNAVAILABLE says that the owner of some did not answer.
+	// Over HTTP: POST /v1/reset.
+	ResetRateLimit(ctx context.Context, in *ResetRateLimitRequest, opts ...grpc.CallOption) (*ResetRateLimitResponse, error)
 }
 
 type rateLimiterHealthClient struct {
@@ -53,6 +58,16 @@ func (c *rateLimiterHealthClient) GetHealthStatus(ctx context.Context, in *GetHe
 	return out, nil
 }
 
+func (c *rateLimiterHealthClient) ResetRateLimit(ctx context.Context, in *ResetRateLimitRequest, opts ...grpc.CallOption) (*ResetRateLimitResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ResetRateLimitResponse)
+	err := c.cc.Invoke(ctx, RateLimiterHealth_ResetRateLimit_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // RateLimiterHealthServer is the server API for RateLimiterHealth service.
 // All implementations must embed UnimplementedRateLimiterHealthServer
 // for forward compatibility.
@@ -62,6 +77,10 @@ func (c *rateLimiterHealthClient) GetHealthStatus(ctx context.Context, in *GetHe
 type RateLimiterHealthServer interface {
 	// GetHealthStatus answers at once from memory and never fails on a running node.
 	GetHealthStatus(context.Context, *GetHealthStatusRequest) (*GetHealthStatusResponse, error)
+	// ResetRateLimit makes one counter a fresh one, or all of an identifier. It may be
+	// repeated. UNAVAILABLE says that the owner of some did not answer.
+	// Over HTTP: POST /v1/reset.
+	ResetRateLimit(context.Context, *ResetRateLimitRequest) (*ResetRateLimitResponse, error)
 	mustEmbedUnimplementedRateLimiterHealthServer()
 }
 
@@ -74,6 +93,9 @@ type UnimplementedRateLimiterHealthServer struct{}
 
 func (UnimplementedRateLimiterHealthServer) GetHealthStatus(context.Context, *GetHealthStatusRequest) (*GetHealthStatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetHealthStatus not implemented")
+}
+func (UnimplementedRateLimiterHealthServer) ResetRateLimit(context.Context, *ResetRateLimitRequest) (*ResetRateLimitResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ResetRateLimit not implemented")
 }
 func (UnimplementedRateLimiterHealthServer) mustEmbedUnimplementedRateLimiterHealthServer() {}
 func (UnimplementedRateLimiterHealthServer) testEmbeddedByValue()                           {}
@@ -114,6 +136,24 @@ func _RateLimiterHealth_GetHealthStatus_Handler(srv interface{}, ctx context.Con
 	return interceptor(ctx, in, info, handler)
 }
 
+func _RateLimiterHealth_ResetRateLimit_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResetRateLimitRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RateLimiterHealthServer).ResetRateLimit(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RateLimiterHealth_ResetRateLimit_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RateLimiterHealthServer).ResetRateLimit(ctx, req.(*ResetRateLimitRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // RateLimiterHealth_ServiceDesc is the grpc.ServiceDesc for RateLimiterHealth service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -124,6 +164,10 @@ var RateLimiterHealth_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetHealthStatus",
 			Handler:    _RateLimiterHealth_GetHealthStatus_Handler,
+		},
+		{
+			MethodName: "ResetRateLimit",
+			Handler:    _RateLimiterHealth_ResetRateLimit_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

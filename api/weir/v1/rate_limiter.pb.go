@@ -38,6 +38,13 @@ const (
 	Source_SOURCE_NO_RULE Source = 2
 	// Nobody who could decide answered in time, so the request was let through.
 	Source_SOURCE_FAIL_OPEN Source = 3
+	// A rule exempts the request from all limits: allowed.
+	Source_SOURCE_UNLIMITED Source = 4
+	// Nobody who could decide answered in time, so the asked node has, by its share of
+	// the limit.
+	Source_SOURCE_LOCAL Source = 5
+	// Nobody who could decide answered in time, and the rule wants a denial then.
+	Source_SOURCE_FAIL_CLOSED Source = 6
 )
 
 // Enum value maps for Source.
@@ -47,12 +54,18 @@ var (
 		1: "SOURCE_OWNER",
 		2: "SOURCE_NO_RULE",
 		3: "SOURCE_FAIL_OPEN",
+		4: "SOURCE_UNLIMITED",
+		5: "SOURCE_LOCAL",
+		6: "SOURCE_FAIL_CLOSED",
 	}
 	Source_value = map[string]int32{
 		"SOURCE_UNSPECIFIED": 0,
 		"SOURCE_OWNER":       1,
 		"SOURCE_NO_RULE":     2,
 		"SOURCE_FAIL_OPEN":   3,
+		"SOURCE_UNLIMITED":   4,
+		"SOURCE_LOCAL":       5,
+		"SOURCE_FAIL_CLOSED": 6,
 	}
 )
 
@@ -94,7 +107,9 @@ type RateLimitRequest struct {
 	// What is asked for, such as "/api/v1/posts". Rules see it as the attribute
 	// "endpoint". Up to 256 bytes; empty means that there is no such attribute.
 	Endpoint string `protobuf:"bytes,3,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
-	// How many tokens the request costs, 0 to 2147483648. 0 means 1.
+	// How many tokens the request costs, -2147483648 to 2147483648. 0 means 1. A
+	// negative number gives tokens back, never below an unused limit, and is always
+	// allowed. Rules with a cost of their own multiply it.
 	TokensRequested int64 `protobuf:"varint,4,opt,name=tokens_requested,json=tokensRequested,proto3" json:"tokens_requested,omitempty"`
 	// When the caller sent it, in Unix milliseconds. Informational: the clock of
 	// the node that owns the counter decides.
@@ -103,7 +118,8 @@ type RateLimitRequest struct {
 	Domain string `protobuf:"bytes,6,opt,name=domain,proto3" json:"domain,omitempty"`
 	// Further attributes that rules can match, such as {"method": "POST"}. Up to
 	// 14 entries; keys of 1 to 64 bytes, values of up to 256 bytes. A key must
-	// not repeat identifier_type or be "endpoint".
+	// not repeat identifier_type or be "endpoint". The attribute "ip" is understood
+	// as an address: see the documentation of rules.
 	Attributes map[string]string `protobuf:"bytes,7,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Look only: answer as if the request were made, and count nothing.
 	Peek          bool `protobuf:"varint,8,opt,name=peek,proto3" json:"peek,omitempty"`
@@ -199,8 +215,9 @@ func (x *RateLimitRequest) GetPeek() bool {
 
 // RateLimitResponse is the decision. Where several limits apply, the fields speak
 // of the one that decided: of those that denied the one that frees last, otherwise
-// the one with the fewest tokens left. With SOURCE_NO_RULE and SOURCE_FAIL_OPEN
-// there is nothing to tell of a limit: remaining_tokens and the times are unset.
+// the one with the fewest tokens left. With SOURCE_NO_RULE, SOURCE_UNLIMITED,
+// SOURCE_FAIL_OPEN and SOURCE_FAIL_CLOSED nobody has counted: remaining_tokens and
+// the times are unset.
 type RateLimitResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether the request may go on. If not, nothing was counted.
@@ -227,7 +244,23 @@ type RateLimitResponse struct {
 	// The limit's window. Unset if no rule matched.
 	Window *durationpb.Duration `protobuf:"bytes,9,opt,name=window,proto3" json:"window,omitempty"`
 	// How long it is until reset_time, to the nanosecond.
-	ResetAfter    *durationpb.Duration `protobuf:"bytes,10,opt,name=reset_after,json=resetAfter,proto3" json:"reset_after,omitempty"`
+	ResetAfter *durationpb.Duration `protobuf:"bytes,10,opt,name=reset_after,json=resetAfter,proto3" json:"reset_after,omitempty"`
+	// Every limit that was asked, in the order of the rules, if they are several. If
+	// it is only one, the fields above tell all there is.
+	Limits []*LimitStatus `protobuf:"bytes,11,rep,name=limits,proto3" json:"limits,omitempty"`
+	// How long the request has to wait for its turn, if it is allowed and its rule
+	// has a max_delay or a leaky_bucket: its tokens are booked. Unset if it can go on
+	// at once.
+	Delay *durationpb.Duration `protobuf:"bytes,12,opt,name=delay,proto3" json:"delay,omitempty"`
+	// The request was allowed above a limit, within what its soft or elastic mode
+	// lets through. Unset if not.
+	OverLimit *bool `protobuf:"varint,13,opt,name=over_limit,json=overLimit,proto3,oneof" json:"over_limit,omitempty"`
+	// A limit that is not enforced for this counter had no room; see enforce in the
+	// documentation of rules. Unset if not.
+	WouldDeny *bool `protobuf:"varint,14,opt,name=would_deny,json=wouldDeny,proto3,oneof" json:"would_deny,omitempty"`
+	// The calendar that the limit's window follows, such as "month/Europe/Paris/15".
+	// Unset if it follows none; otherwise window is unset.
+	Calendar      *string `protobuf:"bytes,15,opt,name=calendar,proto3,oneof" json:"calendar,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -332,6 +365,492 @@ func (x *RateLimitResponse) GetResetAfter() *durationpb.Duration {
 	return nil
 }
 
+func (x *RateLimitResponse) GetLimits() []*LimitStatus {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+func (x *RateLimitResponse) GetDelay() *durationpb.Duration {
+	if x != nil {
+		return x.Delay
+	}
+	return nil
+}
+
+func (x *RateLimitResponse) GetOverLimit() bool {
+	if x != nil && x.OverLimit != nil {
+		return *x.OverLimit
+	}
+	return false
+}
+
+func (x *RateLimitResponse) GetWouldDeny() bool {
+	if x != nil && x.WouldDeny != nil {
+		return *x.WouldDeny
+	}
+	return false
+}
+
+func (x *RateLimitResponse) GetCalendar() string {
+	if x != nil && x.Calendar != nil {
+		return *x.Calendar
+	}
+	return ""
+}
+
+// LimitStatus is one limit and the state of the counter that a request is held
+// against, after that request.
+type LimitStatus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The rule that it belongs to.
+	RuleId string `protobuf:"bytes,1,opt,name=rule_id,json=ruleId,proto3" json:"rule_id,omitempty"`
+	// The limit in tokens per window.
+	Limit uint32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	// The window. Unset if it follows a calendar.
+	Window *durationpb.Duration `protobuf:"bytes,3,opt,name=window,proto3" json:"window,omitempty"`
+	// The calendar that the window follows, such as "month/Europe/Paris/15", or empty.
+	Calendar string `protobuf:"bytes,4,opt,name=calendar,proto3" json:"calendar,omitempty"`
+	// The algorithm, such as "sliding_window".
+	Algorithm string `protobuf:"bytes,5,opt,name=algorithm,proto3" json:"algorithm,omitempty"`
+	// The attributes whose values choose the counter; none if all share one.
+	Per []string `protobuf:"bytes,6,rep,name=per,proto3" json:"per,omitempty"`
+	// Whether the request had room. That it did does not mean that it was counted:
+	// another limit may have denied it.
+	Allowed bool `protobuf:"varint,7,opt,name=allowed,proto3" json:"allowed,omitempty"`
+	// How many more tokens would be allowed right now.
+	RemainingTokens uint32 `protobuf:"varint,8,opt,name=remaining_tokens,json=remainingTokens,proto3" json:"remaining_tokens,omitempty"`
+	// How long it is until the whole limit is free again if nothing else comes.
+	ResetAfter *durationpb.Duration `protobuf:"bytes,9,opt,name=reset_after,json=resetAfter,proto3" json:"reset_after,omitempty"`
+	// How long to wait before the same request would have room. Unset if it has, and
+	// if no wait helps.
+	RetryAfter *durationpb.Duration `protobuf:"bytes,10,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
+	// How long the request has to wait for its turn. Unset if not at all.
+	Delay *durationpb.Duration `protobuf:"bytes,11,opt,name=delay,proto3" json:"delay,omitempty"`
+	// The request had room only above the limit, within its soft or elastic mode.
+	OverLimit bool `protobuf:"varint,12,opt,name=over_limit,json=overLimit,proto3" json:"over_limit,omitempty"`
+	// The limit is not enforced for this counter.
+	Shadow bool `protobuf:"varint,13,opt,name=shadow,proto3" json:"shadow,omitempty"`
+	// Who decided.
+	Source Source `protobuf:"varint,14,opt,name=source,proto3,enum=weir.v1.Source" json:"source,omitempty"`
+	// The node that owns the counter. Set by GetRateLimitStatus and ExplainRateLimit.
+	Owner         string `protobuf:"bytes,15,opt,name=owner,proto3" json:"owner,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LimitStatus) Reset() {
+	*x = LimitStatus{}
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LimitStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LimitStatus) ProtoMessage() {}
+
+func (x *LimitStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LimitStatus.ProtoReflect.Descriptor instead.
+func (*LimitStatus) Descriptor() ([]byte, []int) {
+	return file_weir_v1_rate_limiter_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *LimitStatus) GetRuleId() string {
+	if x != nil {
+		return x.RuleId
+	}
+	return ""
+}
+
+func (x *LimitStatus) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *LimitStatus) GetWindow() *durationpb.Duration {
+	if x != nil {
+		return x.Window
+	}
+	return nil
+}
+
+func (x *LimitStatus) GetCalendar() string {
+	if x != nil {
+		return x.Calendar
+	}
+	return ""
+}
+
+func (x *LimitStatus) GetAlgorithm() string {
+	if x != nil {
+		return x.Algorithm
+	}
+	return ""
+}
+
+func (x *LimitStatus) GetPer() []string {
+	if x != nil {
+		return x.Per
+	}
+	return nil
+}
+
+func (x *LimitStatus) GetAllowed() bool {
+	if x != nil {
+		return x.Allowed
+	}
+	return false
+}
+
+func (x *LimitStatus) GetRemainingTokens() uint32 {
+	if x != nil {
+		return x.RemainingTokens
+	}
+	return 0
+}
+
+func (x *LimitStatus) GetResetAfter() *durationpb.Duration {
+	if x != nil {
+		return x.ResetAfter
+	}
+	return nil
+}
+
+func (x *LimitStatus) GetRetryAfter() *durationpb.Duration {
+	if x != nil {
+		return x.RetryAfter
+	}
+	return nil
+}
+
+func (x *LimitStatus) GetDelay() *durationpb.Duration {
+	if x != nil {
+		return x.Delay
+	}
+	return nil
+}
+
+func (x *LimitStatus) GetOverLimit() bool {
+	if x != nil {
+		return x.OverLimit
+	}
+	return false
+}
+
+func (x *LimitStatus) GetShadow() bool {
+	if x != nil {
+		return x.Shadow
+	}
+	return false
+}
+
+func (x *LimitStatus) GetSource() Source {
+	if x != nil {
+		return x.Source
+	}
+	return Source_SOURCE_UNSPECIFIED
+}
+
+func (x *LimitStatus) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+// RateLimitStatusRequest names an identifier, and narrows down what to tell of it.
+type RateLimitStatusRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whose counters, such as "alice". 1 to 256 bytes. Required.
+	Identifier string `protobuf:"bytes,1,opt,name=identifier,proto3" json:"identifier,omitempty"`
+	// What kind of name identifier is, as in RateLimitRequest. Required.
+	IdentifierType string `protobuf:"bytes,2,opt,name=identifier_type,json=identifierType,proto3" json:"identifier_type,omitempty"`
+	// Only rules that fit this endpoint. Empty means all.
+	Endpoint string `protobuf:"bytes,3,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	// The namespace of the rules. Empty means "default".
+	Domain string `protobuf:"bytes,4,opt,name=domain,proto3" json:"domain,omitempty"`
+	// Only rules that fit these further attributes. Counters that are chosen by more
+	// attributes than the identifier are found only if those are given here.
+	Attributes    map[string]string `protobuf:"bytes,5,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RateLimitStatusRequest) Reset() {
+	*x = RateLimitStatusRequest{}
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RateLimitStatusRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RateLimitStatusRequest) ProtoMessage() {}
+
+func (x *RateLimitStatusRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RateLimitStatusRequest.ProtoReflect.Descriptor instead.
+func (*RateLimitStatusRequest) Descriptor() ([]byte, []int) {
+	return file_weir_v1_rate_limiter_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *RateLimitStatusRequest) GetIdentifier() string {
+	if x != nil {
+		return x.Identifier
+	}
+	return ""
+}
+
+func (x *RateLimitStatusRequest) GetIdentifierType() string {
+	if x != nil {
+		return x.IdentifierType
+	}
+	return ""
+}
+
+func (x *RateLimitStatusRequest) GetEndpoint() string {
+	if x != nil {
+		return x.Endpoint
+	}
+	return ""
+}
+
+func (x *RateLimitStatusRequest) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *RateLimitStatusRequest) GetAttributes() map[string]string {
+	if x != nil {
+		return x.Attributes
+	}
+	return nil
+}
+
+// RateLimitStatusResponse is the state of an identifier.
+type RateLimitStatusResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The counters in the order of the rules, up to 1000. allowed says whether one
+	// more token would have room.
+	Limits []*LimitStatus `protobuf:"bytes,1,rep,name=limits,proto3" json:"limits,omitempty"`
+	// How many more there are.
+	Omitted       uint32 `protobuf:"varint,2,opt,name=omitted,proto3" json:"omitted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RateLimitStatusResponse) Reset() {
+	*x = RateLimitStatusResponse{}
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RateLimitStatusResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RateLimitStatusResponse) ProtoMessage() {}
+
+func (x *RateLimitStatusResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RateLimitStatusResponse.ProtoReflect.Descriptor instead.
+func (*RateLimitStatusResponse) Descriptor() ([]byte, []int) {
+	return file_weir_v1_rate_limiter_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *RateLimitStatusResponse) GetLimits() []*LimitStatus {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+func (x *RateLimitStatusResponse) GetOmitted() uint32 {
+	if x != nil {
+		return x.Omitted
+	}
+	return 0
+}
+
+// ExplainRateLimitResponse tells how a request would be decided, and why.
+type ExplainRateLimitResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What the request would be answered.
+	Decision *RateLimitResponse `protobuf:"bytes,1,opt,name=decision,proto3" json:"decision,omitempty"`
+	// The rules of the domain in their order: all that match, and up to 1000 others.
+	Rules []*RuleExplanation `protobuf:"bytes,2,rep,name=rules,proto3" json:"rules,omitempty"`
+	// How many more do not match.
+	Omitted       uint32 `protobuf:"varint,3,opt,name=omitted,proto3" json:"omitted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainRateLimitResponse) Reset() {
+	*x = ExplainRateLimitResponse{}
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainRateLimitResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainRateLimitResponse) ProtoMessage() {}
+
+func (x *ExplainRateLimitResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainRateLimitResponse.ProtoReflect.Descriptor instead.
+func (*ExplainRateLimitResponse) Descriptor() ([]byte, []int) {
+	return file_weir_v1_rate_limiter_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ExplainRateLimitResponse) GetDecision() *RateLimitResponse {
+	if x != nil {
+		return x.Decision
+	}
+	return nil
+}
+
+func (x *ExplainRateLimitResponse) GetRules() []*RuleExplanation {
+	if x != nil {
+		return x.Rules
+	}
+	return nil
+}
+
+func (x *ExplainRateLimitResponse) GetOmitted() uint32 {
+	if x != nil {
+		return x.Omitted
+	}
+	return 0
+}
+
+// RuleExplanation tells what one rule has to do with a request.
+type RuleExplanation struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The rule.
+	RuleId string `protobuf:"bytes,1,opt,name=rule_id,json=ruleId,proto3" json:"rule_id,omitempty"`
+	// Whether its limits apply.
+	Applies bool `protobuf:"varint,2,opt,name=applies,proto3" json:"applies,omitempty"`
+	// Why not, or what is special about it, in one sentence. Often empty if it applies.
+	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Its limits that apply, and their counters as the request would leave them.
+	Limits        []*LimitStatus `protobuf:"bytes,4,rep,name=limits,proto3" json:"limits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RuleExplanation) Reset() {
+	*x = RuleExplanation{}
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RuleExplanation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RuleExplanation) ProtoMessage() {}
+
+func (x *RuleExplanation) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RuleExplanation.ProtoReflect.Descriptor instead.
+func (*RuleExplanation) Descriptor() ([]byte, []int) {
+	return file_weir_v1_rate_limiter_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *RuleExplanation) GetRuleId() string {
+	if x != nil {
+		return x.RuleId
+	}
+	return ""
+}
+
+func (x *RuleExplanation) GetApplies() bool {
+	if x != nil {
+		return x.Applies
+	}
+	return false
+}
+
+func (x *RuleExplanation) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *RuleExplanation) GetLimits() []*LimitStatus {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
 // RateLimitBatchRequest holds independent requests.
 type RateLimitBatchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -343,7 +862,7 @@ type RateLimitBatchRequest struct {
 
 func (x *RateLimitBatchRequest) Reset() {
 	*x = RateLimitBatchRequest{}
-	mi := &file_weir_v1_rate_limiter_proto_msgTypes[2]
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -355,7 +874,7 @@ func (x *RateLimitBatchRequest) String() string {
 func (*RateLimitBatchRequest) ProtoMessage() {}
 
 func (x *RateLimitBatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_rate_limiter_proto_msgTypes[2]
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -368,7 +887,7 @@ func (x *RateLimitBatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RateLimitBatchRequest.ProtoReflect.Descriptor instead.
 func (*RateLimitBatchRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_rate_limiter_proto_rawDescGZIP(), []int{2}
+	return file_weir_v1_rate_limiter_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RateLimitBatchRequest) GetRequests() []*RateLimitRequest {
@@ -389,7 +908,7 @@ type RateLimitBatchResponse struct {
 
 func (x *RateLimitBatchResponse) Reset() {
 	*x = RateLimitBatchResponse{}
-	mi := &file_weir_v1_rate_limiter_proto_msgTypes[3]
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -401,7 +920,7 @@ func (x *RateLimitBatchResponse) String() string {
 func (*RateLimitBatchResponse) ProtoMessage() {}
 
 func (x *RateLimitBatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_rate_limiter_proto_msgTypes[3]
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -414,7 +933,7 @@ func (x *RateLimitBatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RateLimitBatchResponse.ProtoReflect.Descriptor instead.
 func (*RateLimitBatchResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_rate_limiter_proto_rawDescGZIP(), []int{3}
+	return file_weir_v1_rate_limiter_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RateLimitBatchResponse) GetResponses() []*RateLimitResponse {
@@ -444,7 +963,7 @@ const file_weir_v1_rate_limiter_proto_rawDesc = "" +
 	"\x04peek\x18\b \x01(\bR\x04peek\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xaa\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9d\x05\n" +
 	"\x11RateLimitResponse\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\x12)\n" +
@@ -459,19 +978,79 @@ const file_weir_v1_rate_limiter_proto_rawDesc = "" +
 	"\x06window\x18\t \x01(\v2\x19.google.protobuf.DurationR\x06window\x12:\n" +
 	"\vreset_after\x18\n" +
 	" \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"resetAfter\"N\n" +
+	"resetAfter\x12,\n" +
+	"\x06limits\x18\v \x03(\v2\x14.weir.v1.LimitStatusR\x06limits\x12/\n" +
+	"\x05delay\x18\f \x01(\v2\x19.google.protobuf.DurationR\x05delay\x12\"\n" +
+	"\n" +
+	"over_limit\x18\r \x01(\bH\x00R\toverLimit\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"would_deny\x18\x0e \x01(\bH\x01R\twouldDeny\x88\x01\x01\x12\x1f\n" +
+	"\bcalendar\x18\x0f \x01(\tH\x02R\bcalendar\x88\x01\x01B\r\n" +
+	"\v_over_limitB\r\n" +
+	"\v_would_denyB\v\n" +
+	"\t_calendar\"\x9f\x04\n" +
+	"\vLimitStatus\x12\x17\n" +
+	"\arule_id\x18\x01 \x01(\tR\x06ruleId\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\rR\x05limit\x121\n" +
+	"\x06window\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x06window\x12\x1a\n" +
+	"\bcalendar\x18\x04 \x01(\tR\bcalendar\x12\x1c\n" +
+	"\talgorithm\x18\x05 \x01(\tR\talgorithm\x12\x10\n" +
+	"\x03per\x18\x06 \x03(\tR\x03per\x12\x18\n" +
+	"\aallowed\x18\a \x01(\bR\aallowed\x12)\n" +
+	"\x10remaining_tokens\x18\b \x01(\rR\x0fremainingTokens\x12:\n" +
+	"\vreset_after\x18\t \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"resetAfter\x12:\n" +
+	"\vretry_after\x18\n" +
+	" \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"retryAfter\x12/\n" +
+	"\x05delay\x18\v \x01(\v2\x19.google.protobuf.DurationR\x05delay\x12\x1d\n" +
+	"\n" +
+	"over_limit\x18\f \x01(\bR\toverLimit\x12\x16\n" +
+	"\x06shadow\x18\r \x01(\bR\x06shadow\x12'\n" +
+	"\x06source\x18\x0e \x01(\x0e2\x0f.weir.v1.SourceR\x06source\x12\x14\n" +
+	"\x05owner\x18\x0f \x01(\tR\x05owner\"\xa5\x02\n" +
+	"\x16RateLimitStatusRequest\x12\x1e\n" +
+	"\n" +
+	"identifier\x18\x01 \x01(\tR\n" +
+	"identifier\x12'\n" +
+	"\x0fidentifier_type\x18\x02 \x01(\tR\x0eidentifierType\x12\x1a\n" +
+	"\bendpoint\x18\x03 \x01(\tR\bendpoint\x12\x16\n" +
+	"\x06domain\x18\x04 \x01(\tR\x06domain\x12O\n" +
+	"\n" +
+	"attributes\x18\x05 \x03(\v2/.weir.v1.RateLimitStatusRequest.AttributesEntryR\n" +
+	"attributes\x1a=\n" +
+	"\x0fAttributesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"a\n" +
+	"\x17RateLimitStatusResponse\x12,\n" +
+	"\x06limits\x18\x01 \x03(\v2\x14.weir.v1.LimitStatusR\x06limits\x12\x18\n" +
+	"\aomitted\x18\x02 \x01(\rR\aomitted\"\x9c\x01\n" +
+	"\x18ExplainRateLimitResponse\x126\n" +
+	"\bdecision\x18\x01 \x01(\v2\x1a.weir.v1.RateLimitResponseR\bdecision\x12.\n" +
+	"\x05rules\x18\x02 \x03(\v2\x18.weir.v1.RuleExplanationR\x05rules\x12\x18\n" +
+	"\aomitted\x18\x03 \x01(\rR\aomitted\"\x8a\x01\n" +
+	"\x0fRuleExplanation\x12\x17\n" +
+	"\arule_id\x18\x01 \x01(\tR\x06ruleId\x12\x18\n" +
+	"\aapplies\x18\x02 \x01(\bR\aapplies\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12,\n" +
+	"\x06limits\x18\x04 \x03(\v2\x14.weir.v1.LimitStatusR\x06limits\"N\n" +
 	"\x15RateLimitBatchRequest\x125\n" +
 	"\brequests\x18\x01 \x03(\v2\x19.weir.v1.RateLimitRequestR\brequests\"R\n" +
 	"\x16RateLimitBatchResponse\x128\n" +
-	"\tresponses\x18\x01 \x03(\v2\x1a.weir.v1.RateLimitResponseR\tresponses*\\\n" +
+	"\tresponses\x18\x01 \x03(\v2\x1a.weir.v1.RateLimitResponseR\tresponses*\x9c\x01\n" +
 	"\x06Source\x12\x16\n" +
 	"\x12SOURCE_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fSOURCE_OWNER\x10\x01\x12\x12\n" +
 	"\x0eSOURCE_NO_RULE\x10\x02\x12\x14\n" +
-	"\x10SOURCE_FAIL_OPEN\x10\x032\xae\x01\n" +
+	"\x10SOURCE_FAIL_OPEN\x10\x03\x12\x14\n" +
+	"\x10SOURCE_UNLIMITED\x10\x04\x12\x10\n" +
+	"\fSOURCE_LOCAL\x10\x05\x12\x16\n" +
+	"\x12SOURCE_FAIL_CLOSED\x10\x062\xd9\x02\n" +
 	"\vRateLimiter\x12G\n" +
 	"\x0eCheckRateLimit\x12\x19.weir.v1.RateLimitRequest\x1a\x1a.weir.v1.RateLimitResponse\x12V\n" +
-	"\x13CheckRateLimitBatch\x12\x1e.weir.v1.RateLimitBatchRequest\x1a\x1f.weir.v1.RateLimitBatchResponseB.Z,github.com/weirlimit/weir/api/weir/v1;weirv1b\x06proto3"
+	"\x13CheckRateLimitBatch\x12\x1e.weir.v1.RateLimitBatchRequest\x1a\x1f.weir.v1.RateLimitBatchResponse\x12W\n" +
+	"\x12GetRateLimitStatus\x12\x1f.weir.v1.RateLimitStatusRequest\x1a .weir.v1.RateLimitStatusResponse\x12P\n" +
+	"\x10ExplainRateLimit\x12\x19.weir.v1.RateLimitRequest\x1a!.weir.v1.ExplainRateLimitResponseB.Z,github.com/weirlimit/weir/api/weir/v1;weirv1b\x06proto3"
 
 var (
 	file_weir_v1_rate_limiter_proto_rawDescOnce sync.Once
@@ -486,33 +1065,55 @@ func file_weir_v1_rate_limiter_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_v1_rate_limiter_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_weir_v1_rate_limiter_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_weir_v1_rate_limiter_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_weir_v1_rate_limiter_proto_goTypes = []any{
-	(Source)(0),                    // 0: weir.v1.Source
-	(*RateLimitRequest)(nil),       // 1: weir.v1.RateLimitRequest
-	(*RateLimitResponse)(nil),      // 2: weir.v1.RateLimitResponse
-	(*RateLimitBatchRequest)(nil),  // 3: weir.v1.RateLimitBatchRequest
-	(*RateLimitBatchResponse)(nil), // 4: weir.v1.RateLimitBatchResponse
-	nil,                            // 5: weir.v1.RateLimitRequest.AttributesEntry
-	(*durationpb.Duration)(nil),    // 6: google.protobuf.Duration
+	(Source)(0),                      // 0: weir.v1.Source
+	(*RateLimitRequest)(nil),         // 1: weir.v1.RateLimitRequest
+	(*RateLimitResponse)(nil),        // 2: weir.v1.RateLimitResponse
+	(*LimitStatus)(nil),              // 3: weir.v1.LimitStatus
+	(*RateLimitStatusRequest)(nil),   // 4: weir.v1.RateLimitStatusRequest
+	(*RateLimitStatusResponse)(nil),  // 5: weir.v1.RateLimitStatusResponse
+	(*ExplainRateLimitResponse)(nil), // 6: weir.v1.ExplainRateLimitResponse
+	(*RuleExplanation)(nil),          // 7: weir.v1.RuleExplanation
+	(*RateLimitBatchRequest)(nil),    // 8: weir.v1.RateLimitBatchRequest
+	(*RateLimitBatchResponse)(nil),   // 9: weir.v1.RateLimitBatchResponse
+	nil,                              // 10: weir.v1.RateLimitRequest.AttributesEntry
+	nil,                              // 11: weir.v1.RateLimitStatusRequest.AttributesEntry
+	(*durationpb.Duration)(nil),      // 12: google.protobuf.Duration
 }
 var file_weir_v1_rate_limiter_proto_depIdxs = []int32{
-	5, // 0: weir.v1.RateLimitRequest.attributes:type_name -> weir.v1.RateLimitRequest.AttributesEntry
-	6, // 1: weir.v1.RateLimitResponse.retry_after:type_name -> google.protobuf.Duration
-	0, // 2: weir.v1.RateLimitResponse.source:type_name -> weir.v1.Source
-	6, // 3: weir.v1.RateLimitResponse.window:type_name -> google.protobuf.Duration
-	6, // 4: weir.v1.RateLimitResponse.reset_after:type_name -> google.protobuf.Duration
-	1, // 5: weir.v1.RateLimitBatchRequest.requests:type_name -> weir.v1.RateLimitRequest
-	2, // 6: weir.v1.RateLimitBatchResponse.responses:type_name -> weir.v1.RateLimitResponse
-	1, // 7: weir.v1.RateLimiter.CheckRateLimit:input_type -> weir.v1.RateLimitRequest
-	3, // 8: weir.v1.RateLimiter.CheckRateLimitBatch:input_type -> weir.v1.RateLimitBatchRequest
-	2, // 9: weir.v1.RateLimiter.CheckRateLimit:output_type -> weir.v1.RateLimitResponse
-	4, // 10: weir.v1.RateLimiter.CheckRateLimitBatch:output_type -> weir.v1.RateLimitBatchResponse
-	9, // [9:11] is the sub-list for method output_type
-	7, // [7:9] is the sub-list for method input_type
-	7, // [7:7] is the sub-list for extension type_name
-	7, // [7:7] is the sub-list for extension extendee
-	0, // [0:7] is the sub-list for field type_name
+	10, // 0: weir.v1.RateLimitRequest.attributes:type_name -> weir.v1.RateLimitRequest.AttributesEntry
+	12, // 1: weir.v1.RateLimitResponse.retry_after:type_name -> google.protobuf.Duration
+	0,  // 2: weir.v1.RateLimitResponse.source:type_name -> weir.v1.Source
+	12, // 3: weir.v1.RateLimitResponse.window:type_name -> google.protobuf.Duration
+	12, // 4: weir.v1.RateLimitResponse.reset_after:type_name -> google.protobuf.Duration
+	3,  // 5: weir.v1.RateLimitResponse.limits:type_name -> weir.v1.LimitStatus
+	12, // 6: weir.v1.RateLimitResponse.delay:type_name -> google.protobuf.Duration
+	12, // 7: weir.v1.LimitStatus.window:type_name -> google.protobuf.Duration
+	12, // 8: weir.v1.LimitStatus.reset_after:type_name -> google.protobuf.Duration
+	12, // 9: weir.v1.LimitStatus.retry_after:type_name -> google.protobuf.Duration
+	12, // 10: weir.v1.LimitStatus.delay:type_name -> google.protobuf.Duration
+	0,  // 11: weir.v1.LimitStatus.source:type_name -> weir.v1.Source
+	11, // 12: weir.v1.RateLimitStatusRequest.attributes:type_name -> weir.v1.RateLimitStatusRequest.AttributesEntry
+	3,  // 13: weir.v1.RateLimitStatusResponse.limits:type_name -> weir.v1.LimitStatus
+	2,  // 14: weir.v1.ExplainRateLimitResponse.decision:type_name -> weir.v1.RateLimitResponse
+	7,  // 15: weir.v1.ExplainRateLimitResponse.rules:type_name -> weir.v1.RuleExplanation
+	3,  // 16: weir.v1.RuleExplanation.limits:type_name -> weir.v1.LimitStatus
+	1,  // 17: weir.v1.RateLimitBatchRequest.requests:type_name -> weir.v1.RateLimitRequest
+	2,  // 18: weir.v1.RateLimitBatchResponse.responses:type_name -> weir.v1.RateLimitResponse
+	1,  // 19: weir.v1.RateLimiter.CheckRateLimit:input_type -> weir.v1.RateLimitRequest
+	8,  // 20: weir.v1.RateLimiter.CheckRateLimitBatch:input_type -> weir.v1.RateLimitBatchRequest
+	4,  // 21: weir.v1.RateLimiter.GetRateLimitStatus:input_type -> weir.v1.RateLimitStatusRequest
+	1,  // 22: weir.v1.RateLimiter.ExplainRateLimit:input_type -> weir.v1.RateLimitRequest
+	2,  // 23: weir.v1.RateLimiter.CheckRateLimit:output_type -> weir.v1.RateLimitResponse
+	9,  // 24: weir.v1.RateLimiter.CheckRateLimitBatch:output_type -> weir.v1.RateLimitBatchResponse
+	5,  // 25: weir.v1.RateLimiter.GetRateLimitStatus:output_type -> weir.v1.RateLimitStatusResponse
+	6,  // 26: weir.v1.RateLimiter.ExplainRateLimit:output_type -> weir.v1.ExplainRateLimitResponse
+	23, // [23:27] is the sub-list for method output_type
+	19, // [19:23] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_weir_v1_rate_limiter_proto_init() }
@@ -520,13 +1121,14 @@ func file_weir_v1_rate_limiter_proto_init() {
 	if File_weir_v1_rate_limiter_proto != nil {
 		return
 	}
+	file_weir_v1_rate_limiter_proto_msgTypes[1].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_v1_rate_limiter_proto_rawDesc), len(file_weir_v1_rate_limiter_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   5,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -25,6 +25,8 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	RateLimiter_CheckRateLimit_FullMethodName      = "/weir.v1.RateLimiter/CheckRateLimit"
 	RateLimiter_CheckRateLimitBatch_FullMethodName = "/weir.v1.RateLimiter/CheckRateLimitBatch"
+	RateLimiter_GetRateLimitStatus_FullMethodName  = "/weir.v1.RateLimiter/GetRateLimitStatus"
+	RateLimiter_ExplainRateLimit_FullMethodName    = "/weir.v1.RateLimiter/ExplainRateLimit"
 )
 
 // RateLimiterClient is the client API for RateLimiter service.
@@ -45,6 +47,13 @@ type RateLimiterClient interface {
 	// in the order of the requests. One invalid request refuses the whole batch,
 	// before anything is counted. Over HTTP: POST /v1/check:batch, always 200.
 	CheckRateLimitBatch(ctx context.Context, in *RateLimitBatchRequest, opts ...grpc.CallOption) (*RateLimitBatchResponse, error)
+	// GetRateLimitStatus returns the counters of an identifier across all rules, as
+	// they are now, and counts nothing. Over HTTP: POST /v1/status.
+	GetRateLimitStatus(ctx context.Context, in *RateLimitStatusRequest, opts ...grpc.CallOption) (*RateLimitStatusResponse, error)
+	// ExplainRateLimit tells how a request would be decided now, and why: which rules
+	// match and which do not, and what their counters hold. It counts nothing.
+	// Over HTTP: POST /v1/explain.
+	ExplainRateLimit(ctx context.Context, in *RateLimitRequest, opts ...grpc.CallOption) (*ExplainRateLimitResponse, error)
 }
 
 type rateLimiterClient struct {
@@ -75,6 +84,26 @@ func (c *rateLimiterClient) CheckRateLimitBatch(ctx context.Context, in *RateLim
 	return out, nil
 }
 
+func (c *rateLimiterClient) GetRateLimitStatus(ctx context.Context, in *RateLimitStatusRequest, opts ...grpc.CallOption) (*RateLimitStatusResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RateLimitStatusResponse)
+	err := c.cc.Invoke(ctx, RateLimiter_GetRateLimitStatus_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *rateLimiterClient) ExplainRateLimit(ctx context.Context, in *RateLimitRequest, opts ...grpc.CallOption) (*ExplainRateLimitResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ExplainRateLimitResponse)
+	err := c.cc.Invoke(ctx, RateLimiter_ExplainRateLimit_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // RateLimiterServer is the server API for RateLimiter service.
 // All implementations must embed UnimplementedRateLimiterServer
 // for forward compatibility.
@@ -93,6 +122,13 @@ type RateLimiterServer interface {
 	// in the order of the requests. One invalid request refuses the whole batch,
 	// before anything is counted. Over HTTP: POST /v1/check:batch, always 200.
 	CheckRateLimitBatch(context.Context, *RateLimitBatchRequest) (*RateLimitBatchResponse, error)
+	// GetRateLimitStatus returns the counters of an identifier across all rules, as
+	// they are now, and counts nothing. Over HTTP: POST /v1/status.
+	GetRateLimitStatus(context.Context, *RateLimitStatusRequest) (*RateLimitStatusResponse, error)
+	// ExplainRateLimit tells how a request would be decided now, and why: which rules
+	// match and which do not, and what their counters hold. It counts nothing.
+	// Over HTTP: POST /v1/explain.
+	ExplainRateLimit(context.Context, *RateLimitRequest) (*ExplainRateLimitResponse, error)
 	mustEmbedUnimplementedRateLimiterServer()
 }
 
@@ -108,6 +144,12 @@ func (UnimplementedRateLimiterServer) CheckRateLimit(context.Context, *RateLimit
 }
 func (UnimplementedRateLimiterServer) CheckRateLimitBatch(context.Context, *RateLimitBatchRequest) (*RateLimitBatchResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CheckRateLimitBatch not implemented")
+}
+func (UnimplementedRateLimiterServer) GetRateLimitStatus(context.Context, *RateLimitStatusRequest) (*RateLimitStatusResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetRateLimitStatus not implemented")
+}
+func (UnimplementedRateLimiterServer) ExplainRateLimit(context.Context, *RateLimitRequest) (*ExplainRateLimitResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ExplainRateLimit not implemented")
 }
 func (UnimplementedRateLimiterServer) mustEmbedUnimplementedRateLimiterServer() {}
 func (UnimplementedRateLimiterServer) testEmbeddedByValue()                     {}
@@ -166,6 +208,42 @@ func _RateLimiter_CheckRateLimitBatch_Handler(srv interface{}, ctx context.Conte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _RateLimiter_GetRateLimitStatus_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RateLimitStatusRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RateLimiterServer).GetRateLimitStatus(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RateLimiter_GetRateLimitStatus_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RateLimiterServer).GetRateLimitStatus(ctx, req.(*RateLimitStatusRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _RateLimiter_ExplainRateLimit_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RateLimitRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RateLimiterServer).ExplainRateLimit(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RateLimiter_ExplainRateLimit_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RateLimiterServer).ExplainRateLimit(ctx, req.(*RateLimitRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // RateLimiter_ServiceDesc is the grpc.ServiceDesc for RateLimiter service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -180,6 +258,14 @@ var RateLimiter_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CheckRateLimitBatch",
 			Handler:    _RateLimiter_CheckRateLimitBatch_Handler,
+		},
+		{
+			MethodName: "GetRateLimitStatus",
+			Handler:    _RateLimiter_GetRateLimitStatus_Handler,
+		},
+		{
+			MethodName: "ExplainRateLimit",
+			Handler:    _RateLimiter_ExplainRateLimit_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

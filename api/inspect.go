@@ -1,0 +1,159 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/weirlimit/weir/rules"
+	"github.com/weirlimit/weir/shard"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+)
+
+// GetRateLimitStatus implements weirv1.RateLimiterServer.
+func (s rateLimiter) GetRateLimitStatus(ctx context.Context, req *weirv1.RateLimitStatusRequest) (*weirv1.RateLimitStatusResponse, error) {
+	w := s.newWork()
+	defer s.works.Put(w)
+	err := s.name(w, &weirv1.RateLimitRequest{
+		Identifier: req.GetIdentifier(), IdentifierType: req.GetIdentifierType(), Endpoint: req.GetEndpoint(),
+		Domain: req.GetDomain(), Attributes: req.GetAttributes(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	w.matches = w.set.Counters(s.hasher, &w.request, w.matches)
+	resp := &weirv1.RateLimitStatusResponse{Omitted: uint32(max(0, len(w.matches)-maxListed))}
+	w.matches = w.matches[:min(len(w.matches), maxListed)]
+	resp.Limits = s.look(ctx, w)
+	return resp, nil
+}
+
+// look returns the counters of w's matches as they are, and when one more token would
+// have room.
+func (l *Limiter) look(ctx context.Context, w *work) []*weirv1.LimitStatus {
+	for i := range w.matches {
+		for cost := range int64(2) { // what it holds, and what it would answer
+			w.groups = append(w.groups, shard.Group{Peek: true, Takes: []shard.Take{{
+				Key: w.matches[i].Key, Limit: w.matches[i].Held(), Cost: cost,
+			}}})
+		}
+	}
+	l.decider.Decide(ctx, w.groups)
+	statuses := make([]*weirv1.LimitStatus, len(w.matches))
+	for i := range w.matches {
+		held, next := &w.groups[2*i].Takes[0], &w.groups[2*i+1].Takes[0]
+		st, would := l.limitStatus(&w.matches[i], held), limitStatus(&w.matches[i], next)
+		st.Allowed, st.RetryAfter, st.Delay, st.OverLimit = would.GetAllowed(), would.GetRetryAfter(), would.GetDelay(), would.GetOverLimit()
+		statuses[i] = st
+	}
+	return statuses
+}
+
+// limitStatus is limitStatus with the owner of the counter.
+func (l *Limiter) limitStatus(m *rules.Match, t *shard.Take) *weirv1.LimitStatus {
+	st := limitStatus(m, t)
+	st.Owner = l.decider.Owner(m.Key)
+	return st
+}
+
+// ExplainRateLimit implements weirv1.RateLimiterServer.
+func (s rateLimiter) ExplainRateLimit(ctx context.Context, req *weirv1.RateLimitRequest) (*weirv1.ExplainRateLimitResponse, error) {
+	w := s.newWork()
+	defer s.works.Put(w)
+	if err := s.add(w, req); err != nil {
+		return nil, err
+	}
+	w.groups[0].Peek = true
+	s.decide(ctx, w)
+	if err := s.shed(w); err != nil {
+		return nil, err
+	}
+	resp := &weirv1.ExplainRateLimitResponse{Decision: w.render(0, w.judge(0))}
+	matches, takes := w.item(0)
+	others := 0
+	for _, e := range w.set.Explain(s.hasher, &w.request) {
+		if !e.Matched {
+			if others++; others > maxListed {
+				resp.Omitted++
+				continue
+			}
+		}
+		explained := &weirv1.RuleExplanation{RuleId: e.Rule.ID, Applies: e.Matched, Reason: e.Reason}
+		for i := range matches {
+			if matches[i].Rule == e.Rule {
+				explained.Limits = append(explained.Limits, s.limitStatus(&matches[i], &takes[i]))
+			}
+		}
+		resp.Rules = append(resp.Rules, explained)
+	}
+	return resp, nil
+}
+
+// ResetRateLimit implements weirv1.RateLimiterHealthServer.
+func (s healthServer) ResetRateLimit(ctx context.Context, req *weirv1.ResetRateLimitRequest) (*weirv1.ResetRateLimitResponse, error) {
+	w := s.limiter.newWork()
+	defer s.limiter.works.Put(w)
+	if err := s.limiter.namedCounters(w, req); err != nil {
+		return nil, err
+	}
+	for i := range w.matches {
+		w.groups = append(w.groups, shard.Group{Reset: true, Takes: []shard.Take{{Key: w.matches[i].Key, Limit: w.matches[i].Held()}}})
+	}
+	s.limiter.decider.Decide(ctx, w.groups)
+	resp := &weirv1.ResetRateLimitResponse{}
+	var silent []string
+	for i := range w.matches {
+		st := s.limiter.limitStatus(&w.matches[i], &w.groups[i].Takes[0])
+		if w.groups[i].Takes[0].Source != shard.Owner {
+			silent = append(silent, st.GetOwner())
+		}
+		resp.Limits = append(resp.Limits, st)
+	}
+	if n := len(silent); n > 0 {
+		slices.Sort(silent)
+		return nil, status.Errorf(codes.Unavailable, "%d of %d counters were not reset, because their owner does not answer: %s; try again",
+			n, len(resp.GetLimits()), strings.Join(slices.Compact(silent), ", "))
+	}
+	return resp, nil
+}
+
+// namedCounters makes w.matches the counters that req names.
+func (l *Limiter) namedCounters(w *work, req *weirv1.ResetRateLimitRequest) error {
+	if req.GetIdentifier() == "" && req.GetIdentifierType() == "" && req.GetRuleId() != "" {
+		w.request.Domain = cmp.Or(req.GetDomain(), DefaultDomain)
+	} else if err := l.name(w, &weirv1.RateLimitRequest{
+		Identifier: req.GetIdentifier(), IdentifierType: req.GetIdentifierType(),
+		Domain: req.GetDomain(), Attributes: req.GetAttributes(),
+	}); err != nil {
+		return err
+	}
+	if req.GetRuleId() == "" {
+		w.matches = w.set.Counters(l.hasher, &w.request, w.matches)
+		if n := len(w.matches); n > maxListed {
+			return invalid("identifier", "chooses %d counters, more than %d; name a rule_id", n, maxListed)
+		}
+		return nil
+	}
+	rule := w.set.Rule(w.request.Domain, req.GetRuleId())
+	if rule == nil {
+		return status.Errorf(codes.NotFound, "rule_id: domain %q has no rule %q", w.request.Domain, req.GetRuleId())
+	}
+	if w.matches = rule.Counters(l.hasher, &w.request, w.matches); len(w.matches) == 0 {
+		return invalid("attributes", "rule %q counts by %s; give a value for each", rule.ID, countsBy(rule))
+	}
+	return nil
+}
+
+// countsBy lists the sets of attributes that choose a rule's counters.
+func countsBy(r *rules.Rule) string {
+	var sets []string
+	for _, per := range r.Per {
+		sets = append(sets, strings.Join(per, " and "))
+	}
+	return strings.Join(sets, ", or by ")
+}

@@ -1,0 +1,204 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/weirlimit/weir/shard"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+)
+
+const inspectRules = `
+domain: default
+rules:
+  - {id: posts, when: {endpoint: /posts}, per: [user], limits: [{limit: 10, window: 1m, algorithm: fixed_window}, {limit: 100, window: 1h, algorithm: fixed_window}]}
+  - {id: likes, when: {endpoint: /likes}, per: [user], limits: [{limit: 5, window: 1m, algorithm: fixed_window}]}
+  - {id: pair, per: [[tenant, user]], limits: [{limit: 3, window: 1m, algorithm: fixed_window}]}
+  - {id: all, when: {endpoint: "*"}, limits: [{limit: 50, window: 1m, algorithm: fixed_window}]}
+  - {id: off, per: [user], limits: [{limit: 1, window: 1m}], enabled: false}
+`
+
+// lines tells limits, one per line.
+func lines(limits []*weirv1.LimitStatus) string {
+	var b strings.Builder
+	for _, l := range limits {
+		fmt.Fprintf(&b, "%s %d/%v %s left %d", l.GetRuleId(), l.GetLimit(), l.GetWindow().AsDuration(), l.GetOwner(), l.GetRemainingTokens())
+		if !l.GetAllowed() {
+			fmt.Fprintf(&b, " denied for %v", l.GetRetryAfter().AsDuration())
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+func expectLines(t *testing.T, what, got, want string) {
+	t.Helper()
+	if got != strings.TrimPrefix(want, "\n") {
+		t.Errorf("%s\ngot\n%s\nwant%s", what, got, want)
+	}
+}
+
+func TestStatusOfAnIdentifier(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, inspectRules)
+		f.check(t, "user=alice endpoint=/posts cost=10")
+		f.check(t, "user=alice endpoint=/likes cost=2")
+		for range 2 { // the second sees that the first has counted nothing
+			resp, err := f.server().GetRateLimitStatus(t.Context(), &weirv1.RateLimitStatusRequest{IdentifierType: "user", Identifier: "alice"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			expectLines(t, "alice", lines(resp.GetLimits()), `
+posts 10/1m0s here left 0 denied for 1m0s
+posts 100/1h0m0s here left 90
+likes 5/1m0s here left 3
+`)
+		}
+		resp, err := f.server().GetRateLimitStatus(t.Context(), &weirv1.RateLimitStatusRequest{
+			IdentifierType: "user", Identifier: "alice", Endpoint: "/likes", Attributes: map[string]string{"tenant": "t"},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		expectLines(t, "alice of t at /likes", lines(resp.GetLimits()), "\nlikes 5/1m0s here left 3\npair 3/1m0s here left 3\n")
+		_, err = f.server().GetRateLimitStatus(t.Context(), &weirv1.RateLimitStatusRequest{IdentifierType: "user"})
+		refused(t, err, "identifier: must not be empty")
+	})
+}
+
+// The answer of a status is bounded.
+func TestStatusOfVeryManyRules(t *testing.T) {
+	var text strings.Builder
+	text.WriteString("domain: default\nrules:\n")
+	for i := range maxListed + 5 {
+		fmt.Fprintf(&text, "  - {id: r%d, when: {endpoint: /e%d}, per: [user], limits: [{limit: 1, window: 1m}]}\n", i, i)
+	}
+	f := newFixture(t, text.String())
+	resp, err := f.server().GetRateLimitStatus(t.Context(), &weirv1.RateLimitStatusRequest{IdentifierType: "user", Identifier: "alice"})
+	if err != nil || len(resp.GetLimits()) != maxListed || resp.GetOmitted() != 5 {
+		t.Errorf("%d limits, %d omitted, %v", len(resp.GetLimits()), resp.GetOmitted(), err)
+	}
+	explained, err := f.server().ExplainRateLimit(t.Context(), request("user=alice endpoint=/e1004"))
+	if err != nil || len(explained.GetRules()) != maxListed+1 || explained.GetOmitted() != 4 || explained.GetRules()[maxListed].GetRuleId() != "r1004" {
+		t.Errorf("%d rules, %d omitted, %v", len(explained.GetRules()), explained.GetOmitted(), err)
+	}
+	_, err = healthServer{limiter: f.Limiter}.ResetRateLimit(t.Context(), &weirv1.ResetRateLimitRequest{IdentifierType: "user", Identifier: "alice"})
+	refused(t, err, "identifier: chooses 1005 counters, more than 1000; name a rule_id")
+}
+
+func TestExplain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, inspectRules)
+		f.check(t, "user=alice endpoint=/posts cost=9")
+		for range 2 { // the second sees that the first has counted nothing
+			resp, err := f.server().ExplainRateLimit(t.Context(), request("user=alice endpoint=/posts cost=2"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := resp.GetDecision(); d.GetAllowed() || d.GetRuleId() != "posts" || d.GetRetryAfterSeconds() != 60 {
+				t.Errorf("%v", d)
+			}
+			var b strings.Builder
+			for _, r := range resp.GetRules() {
+				fmt.Fprintf(&b, "%s %t %s\n%s", r.GetRuleId(), r.GetApplies(), r.GetReason(), lines(r.GetLimits()))
+			}
+			expectLines(t, "explained", b.String(), `
+posts true 
+posts 10/1m0s here left 1 denied for 1m0s
+posts 100/1h0m0s here left 91
+likes false endpoint is "/posts", not "/likes"
+pair false the request has no attribute tenant
+all true 
+all 50/1m0s here left 41
+off false is disabled
+`)
+		}
+		_, err := f.server().ExplainRateLimit(t.Context(), request("user="))
+		refused(t, err, "identifier: must not be empty")
+	})
+}
+
+func TestReset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, inspectRules)
+		server := healthServer{limiter: f.Limiter}
+		use := func() {
+			f.check(t, "user=alice endpoint=/posts cost=10")
+			f.check(t, "user=alice endpoint=/likes cost=5")
+			f.check(t, "user=bob endpoint=/likes cost=5")
+		}
+		left := func(request string, want uint32) {
+			t.Helper()
+			if got := f.check(t, request+" peek"); got.GetRemainingTokens() != want {
+				t.Errorf("%s: %v, want %d left", request, got, want)
+			}
+		}
+		use()
+		for _, tc := range []struct {
+			req  *weirv1.ResetRateLimitRequest
+			want string
+		}{
+			{&weirv1.ResetRateLimitRequest{IdentifierType: "user", Identifier: "alice", RuleId: "likes"}, "\nlikes 5/1m0s here left 5\n"},
+			{&weirv1.ResetRateLimitRequest{IdentifierType: "user", Identifier: "alice"}, `
+posts 10/1m0s here left 10
+posts 100/1h0m0s here left 100
+likes 5/1m0s here left 5
+`},
+			{&weirv1.ResetRateLimitRequest{RuleId: "all"}, "\nall 50/1m0s here left 50\n"},
+			{&weirv1.ResetRateLimitRequest{IdentifierType: "user", Identifier: "alice", RuleId: "pair", Attributes: map[string]string{"tenant": "t"}}, "\npair 3/1m0s here left 3\n"},
+			{&weirv1.ResetRateLimitRequest{IdentifierType: "team", Identifier: "x"}, "\n"},
+		} {
+			resp, err := server.ResetRateLimit(t.Context(), tc.req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			expectLines(t, tc.req.String(), lines(resp.GetLimits()), tc.want)
+		}
+		left("user=alice endpoint=/likes", 4)
+		left("user=alice endpoint=/posts", 9)
+		if got := f.check(t, "user=bob endpoint=/likes"); got.GetAllowed() {
+			t.Errorf("bob was reset as well: %v", got)
+		}
+		_, err := server.ResetRateLimit(t.Context(), &weirv1.ResetRateLimitRequest{RuleId: "none"})
+		if st := status.Convert(err); st.Code() != codes.NotFound || st.Message() != `rule_id: domain "default" has no rule "none"` {
+			t.Errorf("%v", err)
+		}
+		_, err = server.ResetRateLimit(t.Context(), &weirv1.ResetRateLimitRequest{IdentifierType: "user", Identifier: "alice", RuleId: "pair"})
+		refused(t, err, `attributes: rule "pair" counts by tenant and user; give a value for each`)
+		_, err = server.ResetRateLimit(t.Context(), &weirv1.ResetRateLimitRequest{})
+		refused(t, err, "identifier: must not be empty")
+
+		f.silent = func(take shard.Take) bool { return take.Limit.Limit == 5 }
+		_, err = server.ResetRateLimit(t.Context(), &weirv1.ResetRateLimitRequest{IdentifierType: "user", Identifier: "alice"})
+		const want = "1 of 3 counters were not reset, because their owner does not answer: here; try again"
+		if st := status.Convert(err); st.Code() != codes.Unavailable || st.Message() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	})
+}
+
+// The same over HTTP.
+func TestInspectOverHTTP(t *testing.T) {
+	f := newFixture(t, inspectRules)
+	h := f.handler(t)
+	for path, want := range map[string]string{
+		"/v1/status":  `"rule_id":"likes"`,
+		"/v1/explain": `"reason":"therequesthasnoattributetenant"`,
+		"/v1/reset":   `"rule_id":"likes"`,
+	} {
+		w := send(h, http.MethodPost, path, `{"identifier_type":"user","identifier":"alice"}`)
+		if w.Code != http.StatusOK || !strings.Contains(strings.ReplaceAll(w.Body.String(), " ", ""), want) {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
+		if w := send(h, http.MethodGet, path, ""); w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != http.MethodPost {
+			t.Errorf("GET %s: %d %v", path, w.Code, w.Header())
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/weirlimit/weir/shard"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+)
+
+const overloadRules = `
+domain: default
+rules:
+  - {id: here, per: [user], limits: [{limit: 9, window: 1h}]}
+  - {id: there, when: {endpoint: /there}, limits: [{limit: 5, window: 1h}]}
+`
+
+// overloadedThere is a Decider without time for limits of 5.
+type overloadedThere struct {
+	Decider
+	shadow bool
+}
+
+func (d overloadedThere) Decide(ctx context.Context, groups []shard.Group) {
+	for i := range groups {
+		g := &groups[i]
+		one := []shard.Group{*g}
+		d.Decider.Decide(ctx, one)
+		for j := range g.Takes {
+			if t := &g.Takes[j]; t.Limit.Limit == 5 {
+				*t = shard.Take{Key: t.Key, Limit: t.Limit, Cost: t.Cost, Source: shard.Overloaded, Shadow: d.shadow}
+				g.Allowed = d.shadow
+			}
+		}
+	}
+}
+
+func TestOverload(t *testing.T) {
+	f := newFixture(t, overloadRules)
+	f.decider = overloadedThere{Decider: f}
+	f.check(t, "user=alice")
+	_, err := f.server().CheckRateLimit(t.Context(), request("user=alice endpoint=/there"))
+	if st := status.Convert(err); st.Code() != codes.ResourceExhausted || !strings.HasPrefix(st.Message(), "overloaded: ") {
+		t.Errorf("check: %v", err)
+	}
+	_, err = f.server().CheckRateLimitBatch(t.Context(), &weirv1.RateLimitBatchRequest{Requests: []*weirv1.RateLimitRequest{
+		request("user=alice"), request("user=alice endpoint=/there"),
+	}})
+	if status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("batch: %v", err)
+	}
+	resp, err := envoyServer{Limiter: f.Limiter}.ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{
+		Domain: "default", Descriptors: descriptors("user=alice", "user=alice endpoint=/there"),
+	})
+	if err != nil || resp.GetOverallCode() != rlsv3.RateLimitResponse_OVER_LIMIT ||
+		resp.GetStatuses()[0].GetCode() != rlsv3.RateLimitResponse_OK || resp.GetStatuses()[1].GetCode() != rlsv3.RateLimitResponse_OVER_LIMIT {
+		t.Errorf("envoy: %v, %v", resp, err)
+	}
+	if got := testutil.ToFloat64(f.metrics.checks[byOverload][0]); got != 4 {
+		t.Errorf("%v counted, want one of the check, two of the batch and one descriptor", got)
+	}
+	f.decider = overloadedThere{Decider: f, shadow: true}
+	if resp := f.check(t, "user=alice endpoint=/there"); !resp.GetAllowed() || resp.GetSource() != weirv1.Source_SOURCE_FAIL_OPEN {
+		t.Errorf("a shadow: %v", resp)
+	}
+	resp, err = envoyServer{Limiter: f.Limiter}.ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{
+		Domain: "default", Descriptors: descriptors("endpoint=/there"),
+	})
+	if err != nil || resp.GetOverallCode() != rlsv3.RateLimitResponse_OK {
+		t.Errorf("a shadow, of an envoy: %v, %v", resp, err)
+	}
+}
+
+// Over HTTP a 429 would say that the limit is reached.
+func TestOverloadOverHTTP(t *testing.T) {
+	f := newFixture(t, overloadRules)
+	f.decider = overloadedThere{Decider: f}
+	w := send(f.handler(t), http.MethodPost, checkPath, `{"identifier_type":"user","identifier":"alice","endpoint":"/there"}`)
+	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), "overloaded: ") {
+		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+	}
+}

@@ -1,0 +1,144 @@
+package api
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/rules"
+	"github.com/weirlimit/weir/shard"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+)
+
+// answer turns the answers to the i-th item into its response, and counts it.
+func (l *Limiter) answer(w *work, i int) *weirv1.RateLimitResponse {
+	v := w.judge(i)
+	l.metrics.count(v)
+	return w.render(i, v)
+}
+
+func (w *work) render(i int, v verdict) *weirv1.RateLimitResponse {
+	resp := &weirv1.RateLimitResponse{Allowed: v.allowed, Source: wireSource[v.source]}
+	if v.source == byUnlimited {
+		resp.RuleId = w.items[i].exempt.ID
+	}
+	if v.by < 0 {
+		return resp
+	}
+	matches, takes := w.item(i)
+	m, t := &matches[v.by], &takes[v.by]
+	nominal := m.Rule.Limits[m.Limit]
+	resp.RuleId = m.Rule.ID
+	resp.Limit = uint32(nominal.Limit)
+	if nominal.Calendar != nil {
+		resp.Calendar = proto.String(nominal.Calendar.String())
+	} else {
+		resp.Window = durationpb.New(time.Duration(nominal.Window))
+	}
+	if answered(t) {
+		d := &t.Decision
+		resp.RemainingTokens = remaining(m, d)
+		resp.ResetTime = ceilSeconds(d.ResetAt)
+		resp.ResetAfter = durationpb.New(time.Duration(d.ResetAt - d.At))
+		if !v.allowed && d.RetryAt != algorithms.Never {
+			resp.RetryAfter = durationpb.New(time.Duration(d.RetryAt - d.At))
+			resp.RetryAfterSeconds = uint32(ceilSeconds(d.RetryAt - d.At))
+		}
+	}
+	renderSpecial(resp, matches, takes)
+	return resp
+}
+
+// renderSpecial adds what most answers have nothing of.
+func renderSpecial(resp *weirv1.RateLimitResponse, matches []rules.Match, takes []shard.Take) {
+	var delay int64
+	for i := range takes {
+		t := &takes[i]
+		if t.Shadow && answered(t) && !t.Decision.Allowed {
+			resp.WouldDeny = proto.Bool(true)
+		}
+		if resp.GetAllowed() {
+			delay = max(delay, t.Decision.Delay)
+			if over(&matches[i], t) {
+				resp.OverLimit = proto.Bool(true)
+			}
+		}
+	}
+	if delay > 0 {
+		resp.Delay = durationpb.New(time.Duration(delay))
+	}
+	if len(takes) > 1 {
+		resp.Limits = make([]*weirv1.LimitStatus, len(takes))
+		for i := range takes {
+			resp.Limits[i] = limitStatus(&matches[i], &takes[i])
+		}
+	}
+}
+
+// limitStatus tells all there is to tell of one limit.
+func limitStatus(m *rules.Match, t *shard.Take) *weirv1.LimitStatus {
+	nominal := m.Rule.Limits[m.Limit]
+	s := &weirv1.LimitStatus{
+		RuleId:    m.Rule.ID,
+		Limit:     uint32(nominal.Limit),
+		Algorithm: nominal.Algorithm.String(),
+		Per:       attributesOf(m),
+		Shadow:    m.Shadow,
+		Allowed:   t.Decision.Allowed,
+		Source:    wireSource[sourceOf(t)],
+	}
+	if nominal.Calendar != nil {
+		s.Calendar = nominal.Calendar.String()
+	} else {
+		s.Window = durationpb.New(time.Duration(nominal.Window))
+	}
+	if !answered(t) {
+		s.Allowed = s.GetSource() == weirv1.Source_SOURCE_FAIL_OPEN
+		return s
+	}
+	d := &t.Decision
+	s.RemainingTokens = remaining(m, d)
+	s.ResetAfter = durationpb.New(time.Duration(d.ResetAt - d.At))
+	s.OverLimit = over(m, t)
+	if !d.Allowed && d.RetryAt != algorithms.Never {
+		s.RetryAfter = durationpb.New(time.Duration(d.RetryAt - d.At))
+	}
+	if d.Delay > 0 {
+		s.Delay = durationpb.New(time.Duration(d.Delay))
+	}
+	return s
+}
+
+// attributesOf returns the attributes whose values choose m's counter.
+func attributesOf(m *rules.Match) []string {
+	if len(m.Rule.Per) == 0 {
+		return nil
+	}
+	return m.Rule.Per[m.Per]
+}
+
+// answered reports whether somebody has looked at the counter.
+func answered(t *shard.Take) bool { return t.Source == shard.Owner || t.Source == shard.Local }
+
+// remaining is what is left of the limit itself, without what a soft or elastic mode
+// lets through above it.
+func remaining(m *rules.Match, d *algorithms.Decision) uint32 {
+	return uint32(max(0, d.Remaining-m.Above))
+}
+
+// over reports whether a take had room only above its limit.
+func over(m *rules.Match, t *shard.Take) bool {
+	return answered(t) && t.Decision.Allowed && t.Cost > 0 && t.Decision.Remaining < m.Above
+}
+
+var wireSource = [sources]weirv1.Source{
+	byOwner:      weirv1.Source_SOURCE_OWNER,
+	byNoRule:     weirv1.Source_SOURCE_NO_RULE,
+	byFailOpen:   weirv1.Source_SOURCE_FAIL_OPEN,
+	byUnlimited:  weirv1.Source_SOURCE_UNLIMITED,
+	byLocal:      weirv1.Source_SOURCE_LOCAL,
+	byFailClosed: weirv1.Source_SOURCE_FAIL_CLOSED,
+}

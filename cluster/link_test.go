@@ -1,0 +1,270 @@
+package cluster
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+)
+
+// handshake lets a server see a connection that begins with these bytes.
+func handshake(s *Server, begin string) (there net.Conn, got net.Conn, err error) {
+	here, there := net.Pipe()
+	go func() { _, _ = io.WriteString(there, begin) }()
+	got, _, err = s.Credentials(insecure.NewCredentials()).ServerHandshake(here)
+	return there, got, err
+}
+
+func TestHandshakeTellsLinksApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewServer(&countingLocal{})
+		defer s.Close()
+		for begin, want := range map[string]string{
+			linkPreface:     credentials.ErrConnDispatched.Error(),
+			"weir-peer/2\n": `connection begins with "weir-peer/2\n"`,
+			"water and oil": `connection begins with "water and oi"`,
+		} {
+			there, got, err := handshake(s, begin)
+			if got != nil || err == nil || err.Error() != want {
+				t.Errorf("%q: connection %v, error %v, want %s", begin, got, err, want)
+			}
+			_ = there.Close()
+		}
+		const http2 = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+		there, got, err := handshake(s, http2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := make([]byte, len(http2))
+		if _, err := io.ReadFull(got, all); err != nil || string(all) != http2 {
+			t.Errorf("gRPC reads %q, %v", all, err)
+		}
+		_ = there.Close()
+	})
+}
+
+func TestLinksAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewServer(&countingLocal{})
+		var conns []net.Conn
+		for range maxLinks {
+			conn, _, err := handshake(s, linkPreface)
+			if !errors.Is(err, credentials.ErrConnDispatched) {
+				t.Fatal(err)
+			}
+			conns = append(conns, conn)
+		}
+		want := fmt.Sprintf("%d links are open already, or the server is closed", maxLinks)
+		if _, _, err := handshake(s, linkPreface); err == nil || err.Error() != want {
+			t.Errorf("one more: %v, want %s", err, want)
+		}
+		_ = conns[0].Close()
+		synctest.Wait()
+		conn, _, err := handshake(s, linkPreface)
+		if !errors.Is(err, credentials.ErrConnDispatched) {
+			t.Errorf("after one has ended: %v", err)
+		}
+		s.Close()
+		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("after Close: %v", err)
+		}
+		if _, _, err := handshake(s, linkPreface); err == nil || err.Error() != want {
+			t.Errorf("after Close: %v, want %s", err, want)
+		}
+	})
+}
+
+// open returns the other end of a link that s serves.
+func open(t *testing.T, s *Server) net.Conn {
+	t.Helper()
+	conn, _, err := handshake(s, linkPreface)
+	if !errors.Is(err, credentials.ErrConnDispatched) {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+func TestServerEndsLinks(t *testing.T) {
+	long := binary.LittleEndian.AppendUint32(nil, maxFrame+1)
+	nonsense := append(binary.LittleEndian.AppendUint32(nil, 1), 99)
+	for name, tc := range map[string]struct {
+		send  []byte
+		after time.Duration
+	}{
+		"a frame that is too long": {long, 0},
+		"nonsense":                 {nonsense, 0},
+		"silence":                  {nil, linkIdle},
+		"half a frame":             {long[:2], linkIdle},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := NewServer(&countingLocal{})
+				defer s.Close()
+				conn, start := open(t, s), time.Now()
+				if _, err := conn.Write(tc.send); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) || time.Since(start) != tc.after {
+					t.Errorf("%v after %v, want the end after %v", err, time.Since(start), tc.after)
+				}
+			})
+		})
+	}
+}
+
+// A link in use outlives its deadline.
+func TestServerKeepsLinksInUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewServer(&countingLocal{})
+		defer s.Close()
+		conn := open(t, s)
+		frames := newFrameReader(conn)
+		for range 20 {
+			if err := writeFrame(conn, appendQuestion(newFrame(nil), opPing, pingID, nil)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := frames.next(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(linkIdle / 2) // in a bubble
+		}
+	})
+}
+
+// Frames of all sizes arrive whole, however they are cut on the way.
+func TestFramesOfAllSizes(t *testing.T) {
+	here, there := net.Pipe()
+	var sent []string
+	for _, n := range []int{0, 1, 100, linkBuffer/2 - 1, linkBuffer / 2, linkBuffer, linkBuffer + 1, 3, maxFrame - 1, 7} {
+		sent = append(sent, strings.Repeat(string(rune('a'+len(sent))), n))
+	}
+	go func() {
+		for i, text := range sent {
+			frame := append(newFrame(nil), text...)
+			if i%2 == 0 {
+				_ = writeFrame(there, frame)
+				continue
+			}
+			binary.LittleEndian.PutUint32(frame, uint32(len(frame)-lengthSize))
+			for _, b := range frame {
+				_, _ = there.Write([]byte{b})
+			}
+		}
+		_ = there.Close()
+	}()
+	frames := newFrameReader(here)
+	for i, want := range sent {
+		frame, err := frames.next()
+		if err != nil || frame[0] != wireVersion || string(frame[1:]) != want {
+			t.Fatalf("frame %d: %d bytes, %v, want %d", i, len(frame)-1, err, len(want))
+		}
+	}
+	if _, err := frames.next(); !errors.Is(err, io.EOF) {
+		t.Errorf("at the end: %v", err)
+	}
+}
+
+// Shutdown waits for those who are still about to leave, and no longer than it may.
+func TestShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewServer(&countingLocal{})
+		conn := open(t, s)
+		time.AfterFunc(3*time.Second, func() { _ = conn.Close() })
+		stays := open(t, s)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		start := time.Now()
+		s.Shutdown(ctx)
+		if took := time.Since(start); took != 5*time.Second {
+			t.Errorf("waited %v for the one that stays, want 5s", took)
+		}
+		if _, err := stays.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("the one that stayed: %v", err)
+		}
+
+		s = NewServer(&countingLocal{})
+		leaves := open(t, s)
+		time.AfterFunc(time.Second, func() { _ = leaves.Close() })
+		start = time.Now()
+		s.Shutdown(t.Context())
+		if took := time.Since(start); took != time.Second {
+			t.Errorf("waited %v, want 1s", took)
+		}
+	})
+}
+
+// gRPC and links share a port.
+func TestOnePort(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := NewServer(&countingLocal{})
+	defer s.Close()
+	server := grpc.NewServer(grpc.Creds(s.Credentials(insecure.NewCredentials())))
+	healthpb.RegisterHealthServer(server, health.NewServer())
+	go func() { _ = server.Serve(l) }()
+	defer server.Stop()
+
+	conn, err := Dial(t.Context(), l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := writeFrame(conn, appendQuestion(newFrame(nil), opPing, pingID, nil)); err != nil {
+		t.Fatal(err)
+	}
+	frames := newFrameReader(conn)
+	if _, err := frames.next(); err != nil {
+		t.Error(err)
+	}
+	client, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if _, err := healthpb.NewHealthClient(client).Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// A link on which nobody answers is given up for a new one, whether the peer reads
+// what is sent or not.
+func TestDeadLinksAreReplaced(t *testing.T) {
+	for _, reads := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			var opened []time.Duration
+			start := time.Now()
+			l := newLane(func(context.Context) (net.Conn, error) {
+				opened = append(opened, time.Since(start))
+				here, there := net.Pipe()
+				if reads {
+					go func() { _, _ = io.Copy(io.Discard, there) }()
+				}
+				return here, nil
+			}, DefaultAttemptTimeout)
+			l.frames = prometheus.NewCounter(prometheus.CounterOpts{Name: "frames"})
+			go l.run(ctx)
+			time.Sleep(2*linkIdle + probeEvery) // in a bubble
+			cancel()
+			synctest.Wait()
+			if len(opened) != 2 || opened[1] < linkIdle || opened[1] > linkIdle+2*probeEvery {
+				t.Errorf("reads %t: links were opened at %v", reads, opened)
+			}
+		})
+	}
+}

@@ -1,0 +1,170 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/weirlimit/weir/ring"
+)
+
+// Explanation says why a rule applies to a request, or does not.
+type Explanation struct {
+	Rule *Rule
+	// Matched says that the rule applies: that it limits the request, or exempts it.
+	Matched bool
+	// Reason is why it does not, as a sentence without its full stop. Where it has no
+	// subject, that is the rule.
+	Reason string
+	// Matches are the rule's among those that Match returns.
+	Matches []Match
+}
+
+// Explain returns what Match decides, and why, for every rule of the request's
+// domain in the order of the files. It is for people: it takes its time.
+func (s *Set) Explain(h ring.Hasher, req *Request) []Explanation {
+	matches := s.Match(h, req, nil)
+	req = new(canonical).of(req)
+	var all []Explanation
+	var matching []*Rule // as far as they themselves are concerned
+	for _, r := range s.rules {
+		if r.Domain != req.Domain {
+			continue
+		}
+		e := Explanation{Rule: r, Reason: r.mismatch(req)}
+		if e.Reason == "" {
+			matching = append(matching, r)
+		}
+		for _, m := range matches {
+			if m.Rule == r {
+				e.Matches = append(e.Matches, m)
+			}
+		}
+		all = append(all, e)
+	}
+	for i := range all {
+		if e := &all[i]; e.Reason == "" {
+			e.Reason = dropped(e.Rule, matching)
+			e.Matched = e.Reason == ""
+		}
+	}
+	return all
+}
+
+// mismatch says why r does not match req, whatever other rules say, or nothing.
+func (r *Rule) mismatch(req *Request) string {
+	if !r.Enabled {
+		return "is disabled"
+	}
+	for i := range r.When {
+		if c := &r.When[i]; !c.holdsFor(req) {
+			return c.mismatch(req)
+		}
+	}
+	var missing []string
+	for _, set := range r.Per {
+		i := slices.IndexFunc(set, func(a string) bool { _, has := req.value(a); return !has })
+		if i < 0 {
+			return ""
+		}
+		missing = append(missing, "no attribute "+attributeText(set[i]))
+	}
+	if len(missing) > 0 {
+		return "the request has " + strings.Join(slices.Compact(missing), " and ")
+	}
+	return ""
+}
+
+// mismatch says why c does not hold for req.
+func (c *Condition) mismatch(req *Request) string {
+	value, present := req.value(c.Attribute)
+	switch {
+	case !present:
+		return "the request has no attribute " + attributeText(c.Attribute)
+	case c.Absent:
+		return fmt.Sprintf("%s is %s, not absent", attributeText(c.Attribute), quote(value))
+	}
+	const most = 5
+	var wanted []string
+	for _, p := range c.AnyOf[:min(most, len(c.AnyOf))] {
+		wanted = append(wanted, quote(p))
+	}
+	text := strings.Join(wanted, " or ")
+	if n := len(c.AnyOf) - most; n > 0 {
+		text += fmt.Sprintf(" or one of %d more", n)
+	}
+	return fmt.Sprintf("%s is %s, not %s", attributeText(c.Attribute), quote(value), text)
+}
+
+// dropped says which of the matching rules keeps r, which is one of them, from
+// applying, or nothing.
+func dropped(r *Rule, matching []*Rule) string {
+	by := func(r *Rule) *Rule { // one that replaces r, or nil
+		i := slices.IndexFunc(matching, func(other *Rule) bool { return slices.Contains(other.replaces, r) })
+		if i < 0 {
+			return nil
+		}
+		return matching[i]
+	}
+	if other := by(r); other != nil {
+		return "replaced by rule " + quote(other.ID)
+	}
+	if r.Unlimited || r.blocks {
+		return ""
+	}
+	for _, other := range matching {
+		if other.Unlimited && len(other.Replaces) == 0 && by(other) == nil {
+			return fmt.Sprintf("rule %s exempts the request", quote(other.ID))
+		}
+	}
+	return ""
+}
+
+// attributeText quotes the name of an attribute unless it is plain.
+func attributeText(name string) string {
+	if strings.Trim(name, nameBytes) != "" {
+		return quote(name)
+	}
+	return name
+}
+
+// Counters appends to buf a Match for every counter that the attributes of req
+// choose, and that others do not: those of each set of Rule.Per of which req has
+// all attributes, at least one. Conditions on attributes that req lacks do not
+// matter, nor what rules say of each other. It is for showing what an identifier
+// has used up. Its cost grows with all rules.
+func (s *Set) Counters(h ring.Hasher, req *Request, buf []Match) []Match {
+	req = new(canonical).of(req)
+next:
+	for _, r := range s.rules {
+		if r.Domain != req.Domain || !r.Enabled {
+			continue
+		}
+		for i := range r.When {
+			c := &r.When[i]
+			if _, given := req.value(c.Attribute); given && !c.holdsFor(req) {
+				continue next
+			}
+		}
+		if len(r.Per) > 0 {
+			buf = r.counterMatches(h, req, buf)
+		}
+	}
+	return buf
+}
+
+// Counters appends to buf a Match for every counter of r that the attributes of req
+// choose, whatever r's conditions say.
+func (r *Rule) Counters(h ring.Hasher, req *Request, buf []Match) []Match {
+	return r.counterMatches(h, new(canonical).of(req), buf)
+}
+
+// counterMatches is Counters for a request whose addresses are canonical.
+func (r *Rule) counterMatches(h ring.Hasher, req *Request, buf []Match) []Match {
+	for i := range r.subjects {
+		if key, ok := r.subjects[i].key(h, req); ok {
+			buf = r.subjects[i].appendCounters(buf, key)
+		}
+	}
+	return buf
+}

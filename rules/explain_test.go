@@ -1,0 +1,154 @@
+package rules
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestExplain(t *testing.T) {
+	set := parse(t, `
+domain: d
+rules:
+  - {id: posts, when: {endpoint: "/api/*", method: [POST, PUT]}, per: [user], limits: [{limit: 1, window: 1s}, {limit: 2, window: 1m}]}
+  - {id: hybrid, per: [[ip], [user]], limits: [{limit: 1, window: 1s}]}
+  - {id: off, limits: [{limit: 1, window: 1s}], enabled: false}
+  - {id: all, limits: [{limit: 1, window: 1s}]}
+  - {id: vip, when: {user: "v*"}, limits: [{limit: 9, window: 1s}], replaces: [all]}
+  - {id: staff, when: {user: [s1, s2, s3, s4, s5, s6, s7]}, unlimited: true}
+  - {id: blocked, when: {ip: 10.0.0.0/8}, limits: [{limit: 0, window: 1s}]}
+  - {id: debug, when: {debug: {absent: true}, "the plan": free}, limits: [{limit: 1, window: 1s}]}
+---
+domain: e
+rules: [{id: other, limits: [{limit: 1, window: 1s}]}]
+`)
+	for _, c := range []struct {
+		req  *Request
+		want string
+	}{
+		{request("d"), `
+posts: the request has no attribute endpoint
+hybrid: the request has no attribute ip and no attribute user
+off: is disabled
+all[0]
+vip: the request has no attribute user
+staff: the request has no attribute user
+blocked: the request has no attribute ip
+debug: the request has no attribute "the plan"`},
+		{request("d", "endpoint=/api/x", "method=GET", "user=val", "ip=[::ffff:a01:203]:80", "debug=1"), `
+posts: method is "GET", not "POST" or "PUT"
+hybrid/0[0] hybrid/1[0]
+off: is disabled
+all: replaced by rule "vip"
+vip[0]
+staff: user is "val", not "s1" or "s2" or "s3" or "s4" or "s5" or one of 2 more
+blocked[0]
+debug: debug is "1", not absent`},
+		{request("d", "endpoint=/x", "user=s7", "ip=2001:DB8::1", "the plan=paid"), `
+posts: endpoint is "/x", not "/api/*"
+hybrid: rule "staff" exempts the request
+off: is disabled
+all: rule "staff" exempts the request
+vip: user is "s7", not "v*"
+staff[-1]
+blocked: ip is "2001:db8::1", not "10.0.0.0/8"
+debug: "the plan" is "paid", not "free"`},
+		{request("d", "user=s1", "ip=10.0.0.1"), `
+posts: the request has no attribute endpoint
+hybrid: rule "staff" exempts the request
+off: is disabled
+all: rule "staff" exempts the request
+vip: user is "s1", not "v*"
+staff applies
+blocked[0]
+debug: the request has no attribute "the plan"`},
+		{request("x"), ""},
+	} {
+		var lines []string
+		for _, e := range set.Explain(testHasher, c.req) {
+			line := e.Rule.ID + ": " + e.Reason
+			switch {
+			case len(e.Matches) > 0:
+				line = matched(e.Matches)
+			case e.Matched:
+				line = e.Rule.ID + " applies"
+			}
+			lines = append(lines, line)
+		}
+		if got := strings.Join(lines, "\n"); got != strings.TrimPrefix(c.want, "\n") {
+			t.Errorf("%v:\n%s\nwant%s", c.req.Attributes, got, c.want)
+		}
+	}
+}
+
+// What Explain says is what Match does.
+func TestExplainAsMatch(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		docs := someDocuments(t)
+		set, err := Compile("docs", docs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req := someRequest(t)
+		var together []Match
+		for _, e := range set.Explain(testHasher, req) {
+			together = append(together, e.Matches...)
+			if e.Matched == (e.Reason != "") || e.Matched && len(e.Matches) == 0 && !e.Rule.Unlimited || !e.Matched && len(e.Matches) > 0 {
+				t.Fatalf("%v: rule %s matches %t, %q, %v\n%s", *req, e.Rule.ID, e.Matched, e.Reason, e.Matches, pretty(docs))
+			}
+		}
+		if got := set.Match(testHasher, req, nil); !slices.Equal(got, together) {
+			t.Fatalf("%v matches %s, explained are %s\n%s", *req, matched(got), matched(together), pretty(docs))
+		}
+	})
+}
+
+func TestCounters(t *testing.T) {
+	set := parse(t, `
+domain: d
+rules:
+  - {id: posts, when: {endpoint: /posts}, per: [user], limits: [{limit: 1, window: 1s}, {limit: 2, window: 1m}]}
+  - {id: pair, per: [user, ip], limits: [{limit: 1, window: 1s}]}
+  - {id: hybrid, when: {debug: {absent: true}}, per: [[ip], [user]], limits: [{limit: 1, window: 1s}], mode: {soft: {over: 100%}}, enforce: 0}
+  - {id: alice, when: {user: alice, ip: 10.0.0.0/8}, per: [user], limits: [{limit: 1, window: 1s}], replaces: [posts]}
+  - {id: all, limits: [{limit: 1, window: 1s}]}
+  - {id: free, when: {user: alice}, unlimited: true}
+  - {id: off, per: [user], limits: [{limit: 1, window: 1s}], enabled: false}
+---
+domain: e
+rules: [{id: other, per: [user], limits: [{limit: 1, window: 1s}]}]
+`)
+	for _, c := range []struct {
+		req  *Request
+		want string
+	}{
+		{request("d"), ""},
+		{request("d", "user=alice"), "posts[0] posts[1] hybrid/1[0] alice[0]"},
+		{request("d", "user=bob"), "posts[0] posts[1] hybrid/1[0]"},
+		{request("d", "user=bob", "endpoint=/x"), "hybrid/1[0]"},
+		{request("d", "user=bob", "debug=1"), "posts[0] posts[1]"},
+		{request("d", "user=alice", "ip=11.0.0.1"), "posts[0] posts[1] pair[0] hybrid/0[0] hybrid/1[0]"},
+		{request("d", "user=alice", "ip=[::ffff:a00:1]:80"), "posts[0] posts[1] pair[0] hybrid/0[0] hybrid/1[0] alice[0]"},
+		{request("e", "user=alice"), "other[0]"},
+		{request("x", "user=alice"), ""},
+	} {
+		before := Match{Limit: 42}
+		got := set.Counters(testHasher, c.req, []Match{before})
+		if got[0] != before || matched(got[1:]) != c.want {
+			t.Errorf("%v chooses %s, want %s", c.req.Attributes, matched(got[1:]), c.want)
+		}
+	}
+	// They are the counters that a check takes.
+	full := request("d", "user=bob", "ip=10.0.0.1:80", "endpoint=/posts")
+	shown := set.Counters(testHasher, request("d", "user=bob", "ip=10.0.0.1"), nil)
+	for _, m := range set.Match(testHasher, full, nil) {
+		if m.Rule.ID != "all" && !slices.Contains(shown, m) {
+			t.Errorf("%s is not shown", matched([]Match{m}))
+		}
+	}
+	if m := shown[len(shown)-1]; m.Rule.ID != "hybrid" || m.Above != 1 || !m.Shadow {
+		t.Errorf("%v is not above its limit, or not a shadow", m)
+	}
+}

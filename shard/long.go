@@ -1,0 +1,119 @@
+package shard
+
+import (
+	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/ring"
+)
+
+// DefaultMaxLongBytes is how much memory counters of long algorithms may take,
+// unless configured otherwise.
+const DefaultMaxLongBytes = 256 << 20
+
+// longOverhead is about what a longEntry takes beside its counter's own bytes, with
+// its place in the table.
+const longOverhead = 192
+
+// longEntry is what is kept of one counter of a long algorithm, in a table of its
+// own: few are, and the others shall not pay for them.
+type longEntry struct {
+	usage
+	counter algorithms.Long
+	bytes   int // counted in Shard.longBytes
+}
+
+// stepLongLocked decides t, and counts it if it takes something. What is given back
+// is not counted yet, because nothing could undo that: see giveBackLongLocked. It
+// reports whether the counter was there, and whether it has changed.
+func (s *Shard) stepLongLocked(p *partition, t *Take, now int64) (found, changed bool) {
+	e := p.long[t.Key]
+	if found = e != nil; !found {
+		var none algorithms.Long
+		t.Decision = none.Step(&t.Limit, now, t.Cost, false)
+		if !t.changes(false) {
+			return false, false
+		}
+		e = s.addLongLocked(p, t.Key)
+	}
+	t.Decision = e.counter.Step(&t.Limit, now, t.Cost, t.Cost > 0)
+	if changed = t.Decision.Allowed && t.Cost > 0; changed {
+		e.usage = usageOf(t)
+	}
+	s.weighLongLocked(e)
+	return found, changed
+}
+
+// giveBackLongLocked counts those of the group's takes that give back to a long
+// counter, now that the group stays. The takes beside them have not seen that.
+func (s *Shard) giveBackLongLocked(g *Group, now int64) {
+	for i := range g.Takes {
+		t := &g.Takes[i]
+		if e := s.partition(t.Key).long[t.Key]; t.Cost < 0 && t.Limit.Algorithm.Long() && e != nil {
+			t.Decision = e.counter.Step(&t.Limit, now, t.Cost, true)
+			e.usage = usageOf(t)
+			s.weighLongLocked(e)
+		}
+	}
+}
+
+// undoLongLocked takes back what a step at this very instant has counted.
+func (s *Shard) undoLongLocked(p *partition, u *undo, t *Take, now int64) {
+	if !u.found {
+		s.deleteLongLocked(p, t.Key)
+		return
+	}
+	e := p.long[t.Key]
+	e.counter.Return(&t.Limit, now, t.Decision.At, t.Cost)
+	e.usage = u.old.usage
+	s.weighLongLocked(e)
+}
+
+// lookLongLocked says what there is.
+func (s *Shard) lookLongLocked(p *partition, t *Take, now int64) algorithms.Decision {
+	e := p.long[t.Key]
+	if e == nil {
+		var none algorithms.Long
+		return none.Step(&t.Limit, now, 0, false)
+	}
+	defer s.weighLongLocked(e)
+	return e.counter.Step(&t.Limit, now, 0, false)
+}
+
+// returnLongLocked undoes a take, as returnLocked does.
+func (s *Shard) returnLongLocked(p *partition, t *Take, now int64) {
+	e := p.long[t.Key]
+	if e == nil {
+		return
+	}
+	if t.Cost >= 0 {
+		e.counter.Return(&t.Limit, now, t.Decision.At, t.Cost)
+	} else {
+		d := e.counter.Step(&t.Limit, now, -t.Cost, true)
+		e.expires = max(e.expires, d.ResetAt)
+	}
+	s.weighLongLocked(e)
+}
+
+// addLongLocked makes a counter, and room for it.
+func (s *Shard) addLongLocked(p *partition, key ring.Key) *longEntry {
+	if p.long == nil {
+		p.long = make(map[ring.Key]*longEntry)
+	}
+	e := &longEntry{bytes: longOverhead}
+	p.long[key] = e
+	s.longBytes.Add(longOverhead)
+	s.counters.Add(1)
+	return e
+}
+
+func (s *Shard) deleteLongLocked(p *partition, key ring.Key) {
+	s.longBytes.Add(-int64(p.long[key].bytes))
+	delete(p.long, key)
+	s.counters.Add(-1)
+}
+
+// weighLongLocked counts how many bytes e has now, which even a look may change.
+func (s *Shard) weighLongLocked(e *longEntry) {
+	now := longOverhead + e.counter.Bytes()
+	s.longBytes.Add(int64(now - e.bytes))
+	e.bytes = now
+}

@@ -1,0 +1,60 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+
+	"github.com/weirlimit/weir/test/process"
+)
+
+// When the etcd in a node's process cannot write any more, it ends itself. The
+// checks go on, on all nodes, and the node says what is wrong.
+func TestEmbeddedEtcdDies(t *testing.T) {
+	rules := writeRules(t, rulesPerYear(1_000_000))
+	first := process.Start(t, "--id", "a", "--rules", rules)
+	second := process.Start(t, "--id", "b", "--rules", rules, "--etcd", first.Etcd)
+	view := process.AwaitMembers(t, 10*time.Second, first, second)
+	var counts atomic.Pointer[tally]
+	counts.Store(new(tally))
+	stop := load([]*process.Node{first, second}, &counts)
+	defer stop()
+
+	// Every write to a file fails from now on, as on a full disk.
+	if err := unix.Prlimit(first.PID(), unix.RLIMIT_FSIZE, &unix.Rlimit{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	process.Await(t, 15*time.Second, func() error {
+		health, err := first.Client.Health(t.Context())
+		if err != nil {
+			return err
+		}
+		if !health.GetDegraded() || !strings.Contains(strings.Join(health.GetReasons(), "\n"), "the embedded etcd has died") {
+			return fmt.Errorf("reasons %q", health.GetReasons())
+		}
+		return nil
+	})
+	pause(t, 7*time.Second) // longer than a lease
+	stop()
+	counts.Load().noErrors(t)
+	counts.Load().decided(t)
+	if got := process.AwaitMembers(t, time.Second, first, second); got != view {
+		t.Errorf("view %d, it was %d before etcd died", got, view)
+	}
+	for _, n := range first.Nodes().GetNodes() {
+		if n.GetState() != weirv1.NodeState_NODE_STATE_READY || !n.GetMember() {
+			t.Errorf("%v", n)
+		}
+	}
+	first.Signal(syscall.SIGTERM)
+	if code := first.Wait(5 * time.Second); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
