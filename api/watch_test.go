@@ -193,7 +193,7 @@ func TestWatchesAreBounded(t *testing.T) {
 		_, err = stream.Recv()
 		return err
 	}
-	f.isStatus(t, "one too many", watch(), codes.ResourceExhausted, "this node has 1000 watches, which is the most")
+	f.isStatus(t, "one too many", watch(), codes.ResourceExhausted, "this node has 100 watches, which is the most")
 	f.config.removeWatcher()
 	if err := watch(); err != nil {
 		t.Error(err)

@@ -30,7 +30,7 @@ var imports = map[string][]string{
 	"ring":       {},
 	"algorithms": {},
 
-	"api/weir/v1":          {},
+	"api/weir/v1": {},
 }
 
 // etcdPackage is the only one that knows etcd.
