@@ -28,7 +28,9 @@ const (
 	maxPage         = 1000    // rules of a page
 	maxPageBytes    = 1 << 20 // after which a page or a message of a watch ends
 	maxChanges      = 1000    // differences in an answer; more are counted
-	maxWatchers     = 1000    // watches of rules on one node
+	maxWatchers     = 100     // watches of rules on one node
+	maxWriters      = 64      // changes of rules under way or waiting on one node
+	maxHTTPApplies  = 4       // bodies of maxApply at once
 	maxProblemBytes = 4 << 10 // of what is wrong with rules, in one of the two ways in which it is said
 
 	// maxApply is the most bytes of an HTTP body with a file of rules. JSON makes a

@@ -30,7 +30,9 @@ type RuleStore interface {
 // concurrent use; make it with NewConfigServer.
 type ConfigServer struct {
 	weirv1.UnimplementedRateLimiterConfigServer
-	store RuleStore
+	store   RuleStore
+	writing chan struct{} // holds a token for every change under way
+	parsing chan struct{} // holds a token while a file is parsed, which takes much memory
 
 	mu       sync.Mutex
 	changed  chan struct{} // guarded by mu; closed and replaced with every change
@@ -42,7 +44,10 @@ type ConfigServer struct {
 // NewConfigServer returns a server of store's rules. Whoever knows of changes
 // calls Changed.
 func NewConfigServer(store RuleStore) *ConfigServer {
-	return &ConfigServer{store: store, changed: make(chan struct{}), stopping: make(chan struct{})}
+	return &ConfigServer{
+		store: store, writing: make(chan struct{}, maxWriters), parsing: make(chan struct{}, 1),
+		changed: make(chan struct{}), stopping: make(chan struct{}),
+	}
 }
 
 // CreateRateLimit implements weirv1.RateLimiterConfigServer.
@@ -69,14 +74,36 @@ func (s *ConfigServer) UpdateRateLimit(ctx context.Context, req *weirv1.UpdateRa
 	return s.put(ctx, domain, spec.ID, rules.Update(domain, spec, req.GetRateLimit().GetRevision()))
 }
 
+// change is store.Change with bounds and with statuses for errors.
+func (s *ConfigServer) change(ctx context.Context, dry bool, edit rules.Edit) (old, next *rules.State, err error) {
+	release, err := s.startWriting()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer release()
+	old, next, err = s.store.Change(ctx, dry, edit)
+	return old, next, changeError(err)
+}
+
+// startWriting refuses what would be one change too many at once. Otherwise the
+// caller calls release in the end.
+func (s *ConfigServer) startWriting() (release func(), err error) {
+	select {
+	case s.writing <- struct{}{}:
+		return func() { <-s.writing }, nil
+	default:
+		return nil, status.Errorf(codes.ResourceExhausted, "%d changes of rules are under way, which is the most", maxWriters)
+	}
+}
+
 // put makes a change and returns the rule as it is then.
 func (s *ConfigServer) put(ctx context.Context, domain, id string, edit rules.Edit) (*weirv1.RateLimit, error) {
-	_, next, err := s.store.Change(ctx, false, edit)
+	_, next, err := s.change(ctx, false, edit)
 	if err != nil {
-		return nil, changeError(err)
+		return nil, err
 	}
-	rule, found := next.Set.Rule(domain, id)
-	if !found {
+	rule := next.Set.Rule(domain, id)
+	if rule == nil {
 		return nil, status.Errorf(codes.Internal, "rule %q of domain %q is not among those that were stored", id, domain)
 	}
 	return writeRateLimit(rule, next), nil
@@ -91,11 +118,12 @@ func (s *ConfigServer) DeleteRateLimit(ctx context.Context, req *weirv1.DeleteRa
 		return nil, err
 	}
 	domain := cmp.Or(req.GetDomain(), DefaultDomain)
-	_, next, err := s.store.Change(ctx, false, rules.Delete(domain, req.GetId(), req.GetRevision()))
-	if err = changeError(err); status.Code(err) == codes.InvalidArgument {
+	_, next, err := s.change(ctx, false, rules.Delete(domain, req.GetId(), req.GetRevision()))
+	switch {
+	case status.Code(err) == codes.InvalidArgument:
 		// The request is fine; what is left without the rule is not.
 		return nil, status.Error(codes.FailedPrecondition, status.Convert(err).Message())
-	} else if err != nil {
+	case err != nil:
 		return nil, err
 	}
 	return &weirv1.DeleteRateLimitResponse{Revision: next.Revision, RuleRevision: next.Set.Revision()}, nil
@@ -108,8 +136,8 @@ func (s *ConfigServer) GetRateLimit(_ context.Context, req *weirv1.GetRateLimitR
 	}
 	state := s.store.State()
 	domain := cmp.Or(req.GetDomain(), DefaultDomain)
-	rule, found := state.Set.Rule(domain, req.GetId())
-	if !found {
+	rule := state.Set.Rule(domain, req.GetId())
+	if rule == nil {
 		return nil, status.Errorf(codes.NotFound, "there is no such rule: %q in domain %q", req.GetId(), domain)
 	}
 	return writeRateLimit(rule, state), nil
@@ -177,21 +205,17 @@ func (s *ConfigServer) ApplyRules(ctx context.Context, req *weirv1.ApplyRulesReq
 	if err := atMost("name", name, maxFileName); err != nil {
 		return nil, err
 	}
-	text, err := rulesText(req)
+	docs, err := s.parse(ctx, name, req)
 	if err != nil {
 		return nil, err
-	}
-	docs, err := rules.ParseDocuments(name, text)
-	if err != nil {
-		return nil, changeError(err)
 	}
 	edit := rules.Apply(docs, req.GetPrune())
 	if req.ExpectedRevision != nil {
 		edit = edit.At(req.GetExpectedRevision())
 	}
-	old, next, err := s.store.Change(ctx, req.GetDryRun(), edit)
+	old, next, err := s.change(ctx, req.GetDryRun(), edit)
 	if err != nil {
-		return nil, changeError(err)
+		return nil, err
 	}
 	resp := &weirv1.ApplyRulesResponse{Revision: next.Revision, RuleRevision: next.Set.Revision(), Changed: next != old}
 	if req.GetDryRun() {
@@ -201,6 +225,27 @@ func (s *ConfigServer) ApplyRules(ctx context.Context, req *weirv1.ApplyRulesReq
 	resp.Changes = all[:min(len(all), maxChanges)]
 	resp.MoreChanges = int32(len(all) - len(resp.Changes))
 	return resp, nil
+}
+
+// parse reads the file to apply, one at a time.
+func (s *ConfigServer) parse(ctx context.Context, name string, req *weirv1.ApplyRulesRequest) ([]rules.Document, error) {
+	release, err := s.startWriting() // those that wait here count too
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	select {
+	case s.parsing <- struct{}{}:
+		defer func() { <-s.parsing }()
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+	text, err := rulesText(req)
+	if err != nil {
+		return nil, err
+	}
+	docs, err := rules.ParseDocuments(name, text)
+	return docs, changeError(err)
 }
 
 // rulesText returns the text of the file to apply.

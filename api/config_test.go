@@ -14,6 +14,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -533,5 +534,47 @@ func TestConfigOverHTTP(t *testing.T) {
 	}
 	if w := send(h, http.MethodPost, "/v1/rules/d/x", "{}"); w.Header().Get("Allow") != "GET, PUT, DELETE" {
 		t.Errorf("Allow: %s", w.Header().Get("Allow"))
+	}
+}
+
+func TestChangesAreBounded(t *testing.T) {
+	f, _, c := newConfig(t)
+	var releases []func()
+	for range maxWriters {
+		release, err := f.config.startWriting()
+		if err != nil {
+			t.Fatal(err)
+		}
+		releases = append(releases, release)
+	}
+	const want = "64 changes of rules are under way, which is the most"
+	_, err := c.CreateRateLimit(t.Context(), &weirv1.CreateRateLimitRequest{RateLimit: simple("r", 1)})
+	f.isStatus(t, "create", err, codes.ResourceExhausted, want)
+	file := &weirv1.ApplyRulesRequest{Rules: "domain: d\nrules: []\n"}
+	_, err = c.ApplyRules(t.Context(), file)
+	f.isStatus(t, "apply", err, codes.ResourceExhausted, want)
+	releases[0]()
+	if _, err := c.ApplyRules(t.Context(), file); err != nil {
+		t.Error(err)
+	}
+	if len(f.config.writing) != maxWriters-1 || len(f.config.parsing) != 0 {
+		t.Error("a change keeps its place")
+	}
+
+	// Bodies are large, so only a few are read at once.
+	entered, leave := make(chan struct{}), make(chan struct{})
+	h := atOnce(1, runtime.NewServeMux(), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		entered <- struct{}{}
+		<-leave
+	}))
+	first := make(chan int)
+	go func() { first <- send(h, http.MethodPost, "/", "").Code }()
+	<-entered
+	if w := send(h, http.MethodPost, "/", ""); w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), "1 requests of this kind are under way, which is the most") {
+		t.Errorf("one too many: %d %s", w.Code, w.Body)
+	}
+	close(leave)
+	if code := <-first; code != http.StatusOK {
+		t.Errorf("the first: %d", code)
 	}
 }

@@ -50,7 +50,7 @@ func NewHTTPServer(l *Limiter, c *ConfigServer, s Status, gather prometheus.Gath
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/v1/", http.MaxBytesHandler(gateway, MaxMessage))
-	mux.Handle("/v1/rules:apply", http.MaxBytesHandler(gateway, maxApply))
+	mux.Handle("/v1/rules:apply", atOnce(maxHTTPApplies, gateway, http.MaxBytesHandler(gateway, maxApply)))
 	mux.Handle("GET /v1/rules:watch", watchHandler{config: c, gateway: gateway})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(gather, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {

@@ -5,9 +5,28 @@ import (
 	"time"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
+
+// atOnce passes on so many requests at a time, and answers further ones in the form
+// of the gateway.
+func atOnce(most int, gateway *runtime.ServeMux, next http.Handler) http.Handler {
+	slots := make(chan struct{}, most)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case slots <- struct{}{}:
+			defer func() { <-slots }()
+			next.ServeHTTP(w, r)
+		default:
+			_, json := runtime.MarshalerForRequest(gateway, r)
+			runtime.HTTPError(r.Context(), gateway, json, w, r,
+				status.Errorf(codes.ResourceExhausted, "%d requests of this kind are under way, which is the most", most))
+		}
+	})
+}
 
 // watchHandler streams WatchRules as one JSON object per line, which the gateway
 // cannot do within a process.
@@ -39,11 +58,7 @@ func (h watchHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		return stream.Flush()
 	}
-	// There is nothing to read, and the server's time for it must not end the watch.
-	err := stream.SetReadDeadline(time.Time{})
-	if err == nil {
-		err = h.config.watch(r.Context(), &weirv1.WatchRulesRequest{Domain: r.URL.Query().Get("domain")}, send)
-	}
+	err := h.config.watch(r.Context(), &weirv1.WatchRulesRequest{Domain: r.URL.Query().Get("domain")}, send)
 	if !begun { // otherwise the status is on its way
 		runtime.HTTPError(r.Context(), h.gateway, json, w, r, err)
 	}

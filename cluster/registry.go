@@ -51,10 +51,8 @@ type Snapshot struct {
 	// that is damaged or lies behind what was seen before.
 	ViewRevision int64
 	// Rules are the rules as stored, or as they were before the store lost what was
-	// seen in it. Read-only.
+	// seen in it; nil if there are none. Read-only.
 	Rules []byte
-	// RulesRevision is the registry's revision of them; 0 while there are none.
-	RulesRevision int64
 }
 
 // Registry is the store in which nodes register and agree on views. Package

@@ -124,3 +124,29 @@ func BenchmarkLoad(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkStored is what a node does with 1,000 changed rules: read what is
+// stored, and compile it.
+func BenchmarkStored(b *testing.B) {
+	doc := Document{Domain: "d"}
+	for i := range 1000 {
+		doc.Rules = append(doc.Rules, Spec{
+			ID: fmt.Sprint("rule-", i), When: map[string]ConditionSpec{"endpoint": {AnyOf: []string{fmt.Sprint("/api/v1/resource/", i)}}},
+			Per: [][]string{{"user"}}, Limits: []LimitSpec{{Limit: 10, Window: "1s"}, {Limit: 500, Window: "1h"}},
+		})
+	}
+	set, err := Compile("x", []Document{doc})
+	if err != nil {
+		b.Fatal(err)
+	}
+	value, err := (&State{Set: set, Revision: 1}).marshal(1 << 20)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(int64(len(value)))
+	for b.Loop() {
+		if _, err := unmarshal("x", value); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"slices"
@@ -101,7 +102,7 @@ func (n *testNode) record(s cluster.Snapshot) {
 	n.busy = true
 	if k := len(n.snapshots); k > 0 {
 		last := n.snapshots[k-1]
-		if slices.Equal(last.Nodes, s.Nodes) && last.View == s.View && last.ViewRevision == s.ViewRevision && last.RulesRevision == s.RulesRevision {
+		if slices.Equal(last.Nodes, s.Nodes) && last.View == s.View && last.ViewRevision == s.ViewRevision && bytes.Equal(last.Rules, s.Rules) {
 			n.t.Errorf("onChange is called for no change: %+v", s)
 		}
 	}

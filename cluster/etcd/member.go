@@ -28,7 +28,8 @@ const (
 	tickMs     = 50
 	electionMs = 5 * tickMs
 	// Watchers may lag this far; older revisions are dropped. A view is some
-	// kilobytes and changes at most once a second.
+	// kilobytes and changes at most once a second; rules are seldom more than some
+	// dozen kilobytes, and people change them.
 	compactAfter = 5 * time.Minute
 	quotaBytes   = 512 << 20
 	maxWALs      = 2 // of 64 MB each

@@ -157,10 +157,10 @@ func (m *mirror) snapshot(params []byte) (cluster.Snapshot, bool) {
 		s.ViewRevision = m.view.revision
 	}
 	if m.believed != nil {
-		s.Rules, s.RulesRevision = m.believed.Value, m.believed.ModRevision
+		s.Rules = m.believed.Value
 	}
 	if m.handedOut && s.View == m.last.View && s.ViewRevision == m.last.ViewRevision &&
-		s.RulesRevision == m.last.RulesRevision && bytes.Equal(s.Rules, m.last.Rules) && slices.Equal(s.Nodes, m.last.Nodes) {
+		bytes.Equal(s.Rules, m.last.Rules) && slices.Equal(s.Nodes, m.last.Nodes) {
 		return m.last, false
 	}
 	m.handedOut = true

@@ -1,7 +1,6 @@
 package etcd
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 	"sync"
@@ -10,10 +9,10 @@ import (
 	"github.com/weirlimit/weir/cluster"
 )
 
-// awaitRules waits until these rules are handed out, and returns their revision.
-func (n *testNode) awaitRules(text string) int64 {
+// awaitRules waits until these rules are handed out.
+func (n *testNode) awaitRules(text string) {
 	n.t.Helper()
-	return n.await("rules "+text, func(s cluster.Snapshot) bool { return string(s.Rules) == text }).RulesRevision
+	n.await("rules "+text, func(s cluster.Snapshot) bool { return string(s.Rules) == text })
 }
 
 // swap stores rules that nobody else changes meanwhile.
@@ -30,9 +29,7 @@ func TestSwapRules(t *testing.T) {
 	t.Parallel()
 	s := anyServer(t)
 	a, b := run(t, 0, s.Endpoint()), run(t, 0, s.Endpoint())
-	if got := a.awaitRules(""); got != 0 {
-		t.Errorf("no rules have revision %d", got)
-	}
+	a.awaitRules("")
 	if value, revision, err := a.ReadRules(t.Context()); value != nil || revision != 0 || err != nil {
 		t.Errorf("no rules: %q, %d, %v", value, revision, err)
 	}
@@ -58,9 +55,7 @@ func TestSwapRules(t *testing.T) {
 		}
 		revision = next[won]
 		for _, n := range []*testNode{a, b} {
-			if got := n.awaitRules(values[won]); got != revision {
-				t.Errorf("revision %d is handed out, %d was stored", got, revision)
-			}
+			n.awaitRules(values[won])
 			value, got, err := n.ReadRules(t.Context())
 			if string(value) != values[won] || got != revision || err != nil {
 				t.Errorf("read %q, %d, %v", value, got, err)
@@ -68,9 +63,7 @@ func TestSwapRules(t *testing.T) {
 		}
 	}
 	// A late reader finds what the watchers were told.
-	if got := run(t, 0, s.Endpoint()); got.awaitRules(string(a.history()[len(a.history())-1].Rules)) != revision {
-		t.Error("a late reader sees another revision")
-	}
+	run(t, 0, s.Endpoint()).awaitRules(string(a.history()[len(a.history())-1].Rules))
 }
 
 func TestSwapRulesBounds(t *testing.T) {
@@ -99,9 +92,7 @@ func TestDeletedRules(t *testing.T) {
 	if _, err := rawClient(t, s.Endpoint()).Delete(t.Context(), a.keys.rules); err != nil {
 		t.Fatal(err)
 	}
-	if got := a.awaitRules(""); got != 0 {
-		t.Errorf("deleted rules have revision %d", got)
-	}
+	a.awaitRules("")
 	if next, err := a.SwapRules(t.Context(), []byte("two"), revision); next != 0 || err != nil {
 		t.Errorf("over the deleted ones: %d, %v", next, err)
 	}
@@ -131,10 +122,8 @@ func TestRulesSurviveOutage(t *testing.T) {
 	s = startServer(t, "127.0.0.1:0", dir)
 	p.connect(s.Endpoint())
 	b.logs.await(t, "etcd reachable again")
-	next := a.swap("two", revision)
-	if got := b.awaitRules("two"); got != next {
-		t.Errorf("revision %d is handed out, %d was stored", got, next)
-	}
+	a.swap("two", revision)
+	b.awaitRules("two")
 	for _, s := range b.history()[since:] {
 		if len(s.Rules) == 0 {
 			t.Error("the rules were gone")
@@ -171,8 +160,37 @@ func TestRulesInWipedEtcd(t *testing.T) {
 	mark(a, "1", a, b)
 	for _, n := range []*testNode{a, b} {
 		last := n.history()[len(n.history())-1]
-		if !bytes.Equal(last.Rules, []byte("good")) || last.RulesRevision != revision {
-			t.Errorf("a wiped etcd has changed the rules to %q at %d", last.Rules, last.RulesRevision)
+		if string(last.Rules) != "good" {
+			t.Errorf("a wiped etcd has changed the rules to %q", last.Rules)
 		}
+	}
+}
+
+// While the view lies behind what was seen, so may the rules.
+func TestRulesInRestoredEtcd(t *testing.T) {
+	t.Parallel()
+	s := anyServer(t)
+	a, _ := pair(t, DefaultLeaseTTL, s.Endpoint())
+	old, err := cluster.MarshalView(view(t, 1, "a", "b"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.SwapView(t.Context(), view(t, 2, "a", "b"), a.awaitView(1).ViewRevision); err != nil {
+		t.Fatal(err)
+	}
+	a.awaitView(2)
+	revision := a.swap("good", 0)
+	a.awaitRules("good")
+	c := rawClient(t, s.Endpoint())
+	put(t, c, a.keys.view, string(old))
+	a.logs.await(t, "it has view 1 after view 2")
+	want := `storing the rules of cluster "test": etcd was wiped or restored: it has view 1 after view 2`
+	if next, err := a.SwapRules(t.Context(), []byte("new"), revision); next != 0 || err == nil || err.Error() != want {
+		t.Errorf("%d, %v, want %s", next, err, want)
+	}
+	put(t, c, a.keys.rules, "old")
+	mark(a, "1", a)
+	if last := a.history()[len(a.history())-1]; string(last.Rules) != "good" {
+		t.Errorf("an etcd that was restored has changed the rules to %q", last.Rules)
 	}
 }

@@ -96,6 +96,8 @@ func (q *asking) explain(err error) error {
 // code says no more than that there was no connection.
 func (q *asking) explainUnavailable(message string) error {
 	switch {
+	case strings.Contains(message, "may have been made"): // by a node that answers, but for etcd
+		return fmt.Errorf("node %s: %s", q.node, message)
 	case strings.Contains(message, "lookup error"):
 		// Comes before the next: it may be the name server that refused.
 		return fmt.Errorf("node %s cannot be reached: %s", q.node, message)
@@ -106,8 +108,6 @@ func (q *asking) explainUnavailable(message string) error {
 		return fmt.Errorf("node %s cannot be reached: its name stands for no address", q.node)
 	case strings.Contains(message, "server preface"):
 		return fmt.Errorf("what answers at %s does not speak gRPC; --node wants the node's gRPC address", q.node)
-	case strings.Contains(message, "may have been made"): // a change, by a node that answers
-		return fmt.Errorf("node %s: %s", q.node, message)
 	}
 	return fmt.Errorf("node %s cannot be reached: %s", q.node, message)
 }
