@@ -22,6 +22,19 @@ const (
 	maxBatchLimits = 16384 // limits that may apply to one batch
 	maxListed      = 1000  // counters or rules of one answer to a person
 
+	maxRuleID       = 128     // bytes
+	maxFileName     = 256     // bytes of what messages call a file of rules
+	defaultPage     = 100     // rules of a page
+	maxPage         = 1000    // rules of a page
+	maxPageBytes    = 1 << 20 // after which a page or a message of a watch ends
+	maxChanges      = 1000    // differences in an answer; more are counted
+	maxWatchers     = 1000    // watches of rules on one node
+	maxProblemBytes = 4 << 10 // of what is wrong with rules, in one of the two ways in which it is said
+
+	// maxApply is the most bytes of an HTTP body with a file of rules. JSON makes a
+	// text longer. Over gRPC the file is compressed instead.
+	maxApply = 5 << 20
+
 	// MaxMessage is the most bytes of a gRPC message or of an HTTP body.
 	MaxMessage = 256 << 10
 	maxHeader  = 16 << 10 // bytes of all HTTP headers

@@ -8,8 +8,9 @@ import (
 )
 
 // Register registers the public services with a gRPC server.
-func Register(r grpc.ServiceRegistrar, l *Limiter, s Status) {
+func Register(r grpc.ServiceRegistrar, l *Limiter, c *ConfigServer, s Status) {
 	weirv1.RegisterRateLimiterServer(r, rateLimiter{Limiter: l})
+	weirv1.RegisterRateLimiterConfigServer(r, c)
 	weirv1.RegisterRateLimiterHealthServer(r, healthServer{limiter: l, status: s})
 	weirv1.RegisterClusterServer(r, clusterServer{status: s})
 	rlsv3.RegisterRateLimitServiceServer(r, envoyServer{Limiter: l})

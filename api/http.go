@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
 	"regexp"
 	"strings"
 
@@ -24,7 +25,7 @@ import (
 // NewHTTPServer returns the server of the HTTP API, with every timeout and size
 // bounded: the services as JSON by api/weir/v1/gateway.yaml, /metrics from gather,
 // /healthz and /readyz. The caller sets Addr or calls Serve.
-func NewHTTPServer(l *Limiter, s Status, gather prometheus.Gatherer) (*http.Server, error) {
+func NewHTTPServer(l *Limiter, c *ConfigServer, s Status, gather prometheus.Gatherer) (*http.Server, error) {
 	gateway := runtime.NewServeMux(
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, &jsonBody{runtime.JSONPb{
 			MarshalOptions: protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true},
@@ -39,6 +40,7 @@ func NewHTTPServer(l *Limiter, s Status, gather prometheus.Gatherer) (*http.Serv
 	ctx := context.Background() // the registrations only keep it
 	for _, err := range []error{
 		weirv1.RegisterRateLimiterHandlerServer(ctx, gateway, rateLimiter{Limiter: l}),
+		weirv1.RegisterRateLimiterConfigHandlerServer(ctx, gateway, c),
 		weirv1.RegisterRateLimiterHealthHandlerServer(ctx, gateway, healthServer{limiter: l, status: s}),
 		weirv1.RegisterClusterHandlerServer(ctx, gateway, clusterServer{status: s}),
 	} {
@@ -48,6 +50,8 @@ func NewHTTPServer(l *Limiter, s Status, gather prometheus.Gatherer) (*http.Serv
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/v1/", http.MaxBytesHandler(gateway, MaxMessage))
+	mux.Handle("/v1/rules:apply", http.MaxBytesHandler(gateway, maxApply))
+	mux.Handle("GET /v1/rules:watch", watchHandler{config: c, gateway: gateway})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(gather, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		writeText(w, http.StatusOK, "ok")
@@ -98,23 +102,24 @@ type jsonBody struct{ runtime.JSONPb }
 // at random, to keep anybody from relying on the text.
 var jsonError = regexp.MustCompile(`(?s)^proto:[\s\x{a0}]*(?:syntax error )?\(line (\d+):(\d+)\):[\s\x{a0}]*(.*)$`)
 
-// bodyTooLarge is known by its text: the gateway makes every error a new one.
-var bodyTooLarge = fmt.Sprintf("body: more than %d bytes", MaxMessage)
+// bodyTooLarge begins the error that is known by its text: the gateway makes every
+// error a new one.
+const bodyTooLarge = "body: more than "
 
 // NewDecoder implements runtime.Marshaler.
 func (j *jsonBody) NewDecoder(r io.Reader) runtime.Decoder {
 	return runtime.DecoderFunc(func(v any) error {
 		body, err := io.ReadAll(r)
 		if err != nil {
-			if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-				return errors.New(bodyTooLarge)
+			if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
+				return fmt.Errorf("%s%d bytes", bodyTooLarge, large.Limit)
 			}
 			return fmt.Errorf("body: read: %w", err)
 		}
 		if len(bytes.TrimSpace(body)) == 0 {
 			return errors.New("body: must not be empty")
 		}
-		err = j.UnmarshalOptions.Unmarshal(body, v.(proto.Message)) // by gateway.yaml, a body is always one
+		err = j.UnmarshalOptions.Unmarshal(body, message(v))
 		switch {
 		case err == nil:
 			return nil
@@ -123,6 +128,17 @@ func (j *jsonBody) NewDecoder(r io.Reader) runtime.Decoder {
 		}
 		return errors.New(describe(err.Error()))
 	})
+}
+
+// message is what a body is read into. By gateway.yaml it is a message, or a field
+// of one that has none yet.
+func message(v any) proto.Message {
+	if m, ok := v.(proto.Message); ok {
+		return m
+	}
+	field := reflect.ValueOf(v).Elem()
+	field.Set(reflect.New(field.Type().Elem()))
+	return field.Interface().(proto.Message)
 }
 
 // describe turns what protojson says of a body into an error's message.
@@ -140,7 +156,7 @@ func describe(text string) string {
 // handleError answers with the gateway's own form of errors. A node without time for
 // a check answers 503: the gateway's 429 would look like the limit's answer.
 func handleError(ctx context.Context, mux *runtime.ServeMux, m runtime.Marshaler, w http.ResponseWriter, r *http.Request, err error) {
-	if status.Convert(err).Message() == bodyTooLarge {
+	if strings.HasPrefix(status.Convert(err).Message(), bodyTooLarge) {
 		err = &runtime.HTTPStatusError{HTTPStatus: http.StatusRequestEntityTooLarge, Err: err}
 	}
 	if status.Code(err) == codes.ResourceExhausted {
@@ -151,17 +167,20 @@ func handleError(ctx context.Context, mux *runtime.ServeMux, m runtime.Marshaler
 }
 
 // handleRoutingError answers 405, where the gateway would say 501, and names the
-// method that the path knows.
+// methods that the path knows.
 func handleRoutingError(ctx context.Context, mux *runtime.ServeMux, m runtime.Marshaler, w http.ResponseWriter, r *http.Request, code int) {
 	if code != http.StatusMethodNotAllowed {
 		runtime.DefaultRoutingErrorHandler(ctx, mux, m, w, r, code)
 		return
 	}
 	allow := http.MethodGet
-	for _, path := range []string{"/v1/check", "/v1/status", "/v1/explain", "/v1/reset"} {
-		if strings.HasPrefix(r.URL.Path, path) {
-			allow = http.MethodPost
-		}
+	switch path := r.URL.Path; {
+	case strings.HasPrefix(path, "/v1/check"), path == "/v1/status", path == "/v1/explain", path == "/v1/reset", path == "/v1/rules:apply":
+		allow = http.MethodPost
+	case path == "/v1/rules":
+		allow = "GET, POST"
+	case strings.HasPrefix(path, "/v1/rules/"):
+		allow = "GET, PUT, DELETE"
 	}
 	w.Header().Set("Allow", allow)
 	err := status.Errorf(codes.Unimplemented, "method: %s is not %s", r.Method, allow)

@@ -15,7 +15,7 @@ import (
 
 func (f *fixture) httpServer(t testing.TB) *http.Server {
 	t.Helper()
-	server, err := NewHTTPServer(f.Limiter, f.status, f.registry)
+	server, err := NewHTTPServer(f.Limiter, f.config, f.status, f.registry)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,6 +30,7 @@ const bubble = 946_684_800
 type fixture struct {
 	*Limiter
 	shard    *shard.Shard
+	config   *ConfigServer
 	status   *fakeStatus
 	registry *prometheus.Registry
 
@@ -46,7 +47,7 @@ func newFixture(t testing.TB, text string) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{registry: prometheus.NewRegistry(), status: &fakeStatus{rules: set}}
+	f := &fixture{registry: prometheus.NewRegistry(), config: NewConfigServer(fixedRules{set}), status: &fakeStatus{rules: set}}
 	f.shard, err = shard.New(shard.Config{Partitions: 1021, MaxCounters: 1e6, Metrics: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +110,7 @@ func (f *fixture) dial(t testing.TB) *grpc.ClientConn {
 	t.Helper()
 	listener := newPipeListener()
 	server := grpc.NewServer()
-	Register(server, f.Limiter, f.status)
+	Register(server, f.Limiter, f.config, f.status)
 	done := make(chan error)
 	go func() { done <- server.Serve(listener) }()
 	conn, err := grpc.NewClient("passthrough:node",

@@ -33,6 +33,7 @@ type Client struct {
 	limiter weirv1.RateLimiterClient
 	cluster weirv1.ClusterClient
 	health  weirv1.RateLimiterHealthClient
+	config  weirv1.RateLimiterConfigClient
 	timeout time.Duration
 }
 
@@ -83,6 +84,7 @@ func New(addr string, opts ...Option) (*Client, error) {
 	c.limiter = weirv1.NewRateLimiterClient(conn)
 	c.cluster = weirv1.NewClusterClient(conn)
 	c.health = weirv1.NewRateLimiterHealthClient(conn)
+	c.config = weirv1.NewRateLimiterConfigClient(conn)
 	return c, nil
 }
 
@@ -150,6 +152,10 @@ func (c *Client) GetRing(ctx context.Context, tables bool) (*weirv1.GetRingRespo
 	defer cancel()
 	return c.cluster.GetRing(ctx, &weirv1.GetRingRequest{Tables: tables})
 }
+
+// Config returns the service that reads and changes the rules, on the same
+// connection. Its calls have the deadlines of their contexts only.
+func (c *Client) Config() weirv1.RateLimiterConfigClient { return c.config }
 
 // Close breaks off the calls under way and ends the connection. Calls after it
 // fail.

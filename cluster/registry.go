@@ -50,6 +50,11 @@ type Snapshot struct {
 	// SwapView; 0 while there is none. View is older than what is stored there if
 	// that is damaged or lies behind what was seen before.
 	ViewRevision int64
+	// Rules are the rules as stored, or as they were before the store lost what was
+	// seen in it. Read-only.
+	Rules []byte
+	// RulesRevision is the registry's revision of them; 0 while there are none.
+	RulesRevision int64
 }
 
 // Registry is the store in which nodes register and agree on views. Package

@@ -50,6 +50,15 @@ const (
 	pongTimeout        = 10 * time.Second // then the connection is dead
 )
 
+// ruleSource is where the rules in force come from: *rules.Source or *rules.Store.
+type ruleSource interface {
+	api.RuleStore
+	Set() *rules.Set
+	Err() error
+	OnChange(f func(*rules.Set))
+	Run(ctx context.Context) error
+}
+
 // node is a node's parts. It implements api.Status.
 type node struct {
 	opts    Options
@@ -57,7 +66,9 @@ type node struct {
 	metrics *prometheus.Registry
 
 	grpcListener, httpListener net.Listener
-	rules                      *rules.Source
+	rules                      ruleSource
+	store                      *rules.Store // rules, unless they come from files; else nil
+	config                     *api.ConfigServer
 	etcd                       *etcd.Server // nil if it is not in this process
 	registry                   *etcd.Registry
 	shard                      *shard.Shard
@@ -95,7 +106,7 @@ func build(ctx context.Context, opts Options, log *slog.Logger) (_ *node, err er
 		collectors.NewBuildInfoCollector(),
 	)
 	for _, step := range []func(context.Context) error{
-		n.listen, n.loadRules, n.openRegistry, n.register,
+		n.listen, n.loadRules, n.openRegistry, n.openStore, n.register,
 	} {
 		if err := step(ctx); err != nil {
 			return nil, err
@@ -136,12 +147,6 @@ func (n *node) listen(ctx context.Context) error {
 	return n.opts.Validate()
 }
 
-func (n *node) loadRules(context.Context) error {
-	var err error
-	n.rules, err = rules.Open(n.opts.Rules, n.log, n.metrics)
-	return err
-}
-
 // openRegistry connects to etcd, of which it starts one if none is given.
 func (n *node) openRegistry(ctx context.Context) error {
 	endpoints := n.opts.Etcd
@@ -173,6 +178,26 @@ func (n *node) openRegistry(ctx context.Context) error {
 	return nil
 }
 
+// loadRules reads the rules of files, if they are given.
+func (n *node) loadRules(context.Context) (err error) {
+	if n.opts.Rules != "" {
+		n.rules, err = rules.Open(n.opts.Rules, n.log, n.metrics)
+	}
+	return err
+}
+
+// openStore reads the rules of the cluster, unless there are files.
+func (n *node) openStore(ctx context.Context) (err error) {
+	if n.rules != nil {
+		return nil
+	}
+	n.store, err = rules.OpenStore(ctx, rules.StoreConfig{
+		Backend: n.registry, Name: "etcd:" + n.registry.RulesKey(), MaxSize: etcd.MaxRules, Logger: n.log, Metrics: n.metrics,
+	})
+	n.rules = n.store
+	return err
+}
+
 // register takes the node's place in the cluster, and builds what depends on the
 // cluster's parameters.
 func (n *node) register(ctx context.Context) error {
@@ -191,7 +216,9 @@ func (n *node) register(ctx context.Context) error {
 		ID: n.opts.ID, Address: n.opts.Advertise, Incarnation: incarnation,
 		State: cluster.Joining, Version: Version(), RuleRevision: n.rules.Set().Revision(),
 	}
+	n.config = api.NewConfigServer(n.rules)
 	n.rules.OnChange(func(s *rules.Set) {
+		n.config.Changed()
 		n.announce(func(self *cluster.Node) { self.RuleRevision = s.Revision() })
 	})
 	n.shard, err = shard.New(shard.Config{
@@ -220,13 +247,13 @@ func (n *node) buildServers(params cluster.Params) error {
 	n.peers = cluster.NewServer(n.shard)
 	n.closers = append(n.closers, n.peers.Close)
 	n.grpc = newGRPCServer(n.peers.Credentials(insecure.NewCredentials()))
-	api.Register(n.grpc, limiter, n)
+	api.Register(n.grpc, limiter, n.config, n)
 	n.health = health.NewServer()
 	healthpb.RegisterHealthServer(n.grpc, n.health)
 	reflection.Register(n.grpc)
 	n.setServing(false)
 	var err error
-	n.http, err = api.NewHTTPServer(limiter, n, n.metrics)
+	n.http, err = api.NewHTTPServer(limiter, n.config, n, n.metrics)
 	return err
 }
 
@@ -292,5 +319,6 @@ func (n *node) info() Info {
 		Etcd:         strings.Join(n.opts.Etcd, ","),
 		EmbeddedEtcd: n.etcd != nil,
 		Rules:        n.rules.Set().Len(),
+		RulesPath:    n.opts.Rules,
 	}
 }

@@ -46,8 +46,8 @@ type Options struct {
 	// process. It is created if missing. Empty means weir/<ID> under
 	// $XDG_STATE_HOME, or under ~/.local/state if that is not set.
 	DataDir string
-	// Rules is the rules file, or a directory of them. Empty means no rules:
-	// everything is allowed.
+	// Rules is the rules file, or a directory of them. Empty means the rules of the
+	// cluster, which stand in etcd.
 	Rules string
 	// Insecure permits to listen beyond loopback without TLS. Default false.
 	Insecure bool

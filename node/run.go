@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+
+	"github.com/weirlimit/weir/cluster"
 )
 
 // Times of starting and stopping. Stopping as a whole stays below 5 s.
@@ -29,6 +31,7 @@ type Info struct {
 	Etcd         string // host:port, comma-separated
 	EmbeddedEtcd bool
 	Rules        int
+	RulesPath    string // empty if the rules are the cluster's
 }
 
 // Run runs a node until ctx ends, which is no error, or until it cannot go on. It
@@ -74,7 +77,7 @@ func (n *node) run(ctx context.Context, ready func(Info)) error {
 	registryEnded := make(chan struct{})
 	g.Go(func() error {
 		defer close(registryEnded)
-		if err := n.registry.Run(registry, n.membership.Update); err != nil {
+		if err := n.registry.Run(registry, n.update); err != nil {
 			return fmt.Errorf("node %s: %w", n.opts.ID, err)
 		}
 		return nil
@@ -95,6 +98,14 @@ func (n *node) run(ctx context.Context, ready func(Info)) error {
 	})
 	g.Go(func() error { return n.untilReady(ctx, failed, ready) })
 	return g.Wait()
+}
+
+// update passes on what the registry holds.
+func (n *node) update(s cluster.Snapshot) {
+	if n.store != nil {
+		n.store.Update(s.Rules)
+	}
+	n.membership.Update(s)
 }
 
 // watchEtcd tells when the etcd in this process has died, as when its disk is full.
@@ -180,6 +191,7 @@ func (n *node) leave(failed context.Context) {
 
 // stopServers lets calls under way finish.
 func (n *node) stopServers() {
+	n.config.Stop()
 	patience, cancel := context.WithTimeout(context.Background(), drainPatience)
 	defer cancel()
 	drained := make(chan struct{})

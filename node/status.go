@@ -101,7 +101,7 @@ func (n *node) Problems() []string {
 	if died := n.etcdDied.Load(); died != nil {
 		problems = append(problems, fmt.Sprintf("the embedded etcd has died, so that nodes cannot join or leave until this one is restarted; checks go on: %v", *died))
 	} else if st := n.registry.Status(); !st.Reachable {
-		problems = append(problems, "etcd does not answer: nodes cannot join or leave; checks go on")
+		problems = append(problems, "etcd does not answer: nodes cannot join or leave, and rules cannot change; checks go on")
 	} else if st.Alarm != "" {
 		problems = append(problems, st.Alarm)
 	}

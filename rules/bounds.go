@@ -7,6 +7,7 @@ const (
 	maxFileSize  = 4 << 20  // bytes; the YAML parser needs up to 200 times as many
 	maxTotalSize = 64 << 20 // bytes, all files of a set
 	maxRules     = 100_000  // in a set
+	maxStored    = 16 << 20 // bytes of the rules of a cluster, before they are compressed
 
 	maxDomain    = 64  // bytes
 	maxID        = 128 // bytes

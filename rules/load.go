@@ -41,6 +41,7 @@ type loader struct {
 	references   []reference
 	attributes   map[string]string // names by themselves
 	regexpBudget int               // bytes left; negative if used up
+	domains      []string          // of the documents
 }
 
 type ruleName struct{ domain, id string }
@@ -51,6 +52,11 @@ func newLoader() *loader {
 
 func load(sources []source) (*Set, error) {
 	l := newLoader()
+	l.files(sources)
+	return l.set()
+}
+
+func (l *loader) files(sources []source) {
 	for _, src := range sources {
 		if src.err != nil {
 			l.problems.add(Problem{File: src.name, Message: trimPath(src.err), cause: src.err})
@@ -58,7 +64,6 @@ func load(sources []source) (*Set, error) {
 		}
 		l.file(src)
 	}
-	return l.set()
 }
 
 // set returns the Set of all rules if there was no problem.

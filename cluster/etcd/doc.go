@@ -4,12 +4,14 @@
 // Open connects to an etcd cluster, or to the one of this process that
 // StartServer runs. Bootstrap fixes or reads the parameters of the cluster. Run
 // then keeps the announced node alive under a lease, follows what etcd holds,
-// and hands out a Snapshot for every change; SwapView writes the next view.
+// and hands out a Snapshot for every change; SwapView writes the next view,
+// SwapRules the next rules.
 //
 // # Keys
 //
 //	/weir/<cluster>/nodes/<id>         JSON of cluster.Node, under the node's lease
 //	/weir/<cluster>/view               what cluster.MarshalView writes
+//	/weir/<cluster>/rules              the rules, of which this package knows nothing
 //	/weir/<cluster>/params             JSON of cluster.Params, never changed
 //	/weir/<cluster>/incarnations/<id>  decimal number of starts of that node
 //

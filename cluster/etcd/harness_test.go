@@ -101,7 +101,7 @@ func (n *testNode) record(s cluster.Snapshot) {
 	n.busy = true
 	if k := len(n.snapshots); k > 0 {
 		last := n.snapshots[k-1]
-		if slices.Equal(last.Nodes, s.Nodes) && last.View == s.View && last.ViewRevision == s.ViewRevision {
+		if slices.Equal(last.Nodes, s.Nodes) && last.View == s.View && last.ViewRevision == s.ViewRevision && last.RulesRevision == s.RulesRevision {
 			n.t.Errorf("onChange is called for no change: %+v", s)
 		}
 	}

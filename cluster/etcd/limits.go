@@ -13,6 +13,10 @@ import (
 // DefaultLeaseTTL is how long a node's key outlives its last renewal.
 const DefaultLeaseTTL = 5 * time.Second
 
+// MaxRules is the most bytes of the rules as stored. etcd itself takes 1.5 MiB by
+// default.
+const MaxRules = 1 << 20
+
 // Bounds of names, counts and sizes.
 const (
 	maxClusterName = 64                 // bytes
@@ -28,7 +32,7 @@ const (
 // Bounds of waiting.
 const (
 	openTimeout = 5 * time.Second // of Open, Bootstrap, NextIncarnation and Nodes
-	callTimeout = 2 * time.Second // of a list, a put or a swap
+	callTimeout = 2 * time.Second // of a list, a put or a swap, or of reading the rules
 
 	// A lease is renewed five times per TTL but at least every second, so that
 	// several attempts may fail before it is lost.
@@ -83,7 +87,7 @@ func checkName(what, name string, longest int) error {
 
 // keys are where a cluster's data stand in etcd.
 type keys struct {
-	nodes, view, params, incarnations string
+	nodes, view, params, incarnations, rules string
 }
 
 func keysOf(cluster string) keys {
@@ -93,10 +97,11 @@ func keysOf(cluster string) keys {
 		view:         root + "view",
 		params:       root + "params",
 		incarnations: root + "incarnations/",
+		rules:        root + "rules",
 	}
 }
 
-// watched returns the range [from, to) of one watch that covers nodes, params
-// and view. Several watches would not tell in which order their events happened.
-// Keys in between, such as rules, come along and are ignored.
+// watched returns the range [from, to) of one watch that covers nodes, params,
+// rules and view. Several watches would not tell in which order their events
+// happened. Keys in between would come along and be ignored.
 func (k keys) watched() (from, to string) { return k.nodes, k.view + "\x00" }

@@ -26,8 +26,10 @@ type mirror struct {
 	nodes    map[string]nodeEntry
 	params   []byte    // as stored; nil if absent
 	stored   *keyValue // the view's key; nil if absent
+	rules    *keyValue // nil if absent
 
 	view     viewBelief
+	believed *keyValue         // rules, or what they were before etcd was wiped
 	reported map[string]string // key to the malformed value that was logged
 
 	handedOut bool // snapshot has returned true before
@@ -60,7 +62,7 @@ func (m *mirror) replace(kvs []*keyValue, revision int64) {
 	old := m.reported
 	m.reported = make(map[string]string) // only what is still there stays
 	clear(m.nodes)
-	m.params, m.stored = nil, nil
+	m.params, m.stored, m.rules = nil, nil, nil
 	for _, kv := range kvs {
 		if said, ok := old[string(kv.Key)]; ok {
 			m.reported[string(kv.Key)] = said
@@ -87,6 +89,8 @@ func (m *mirror) set(kv *keyValue) {
 		m.params = kv.Value
 	case key == m.keys.view:
 		m.stored = kv
+	case key == m.keys.rules:
+		m.rules = kv
 	}
 }
 
@@ -101,6 +105,8 @@ func (m *mirror) unset(key string, revision int64) {
 		m.params = nil
 	case key == m.keys.view:
 		m.stored = nil
+	case key == m.keys.rules:
+		m.rules = nil
 	}
 }
 
@@ -145,11 +151,16 @@ func (m *mirror) report(key string, value []byte, msg string, err error) {
 // are those that must stand in etcd, or nil if that is not known.
 func (m *mirror) snapshot(params []byte) (cluster.Snapshot, bool) {
 	m.believe(params)
+	m.believeRules()
 	s := cluster.Snapshot{Nodes: m.sortedNodes(), View: m.view.good}
 	if s.View != nil {
 		s.ViewRevision = m.view.revision
 	}
-	if m.handedOut && s.View == m.last.View && s.ViewRevision == m.last.ViewRevision && slices.Equal(s.Nodes, m.last.Nodes) {
+	if m.believed != nil {
+		s.Rules, s.RulesRevision = m.believed.Value, m.believed.ModRevision
+	}
+	if m.handedOut && s.View == m.last.View && s.ViewRevision == m.last.ViewRevision &&
+		s.RulesRevision == m.last.RulesRevision && bytes.Equal(s.Rules, m.last.Rules) && slices.Equal(s.Nodes, m.last.Nodes) {
 		return m.last, false
 	}
 	m.handedOut = true
@@ -188,6 +199,14 @@ func (m *mirror) believe(params []byte) {
 		v.revision = m.stored.ModRevision
 	default:
 		m.judge(m.stored)
+	}
+}
+
+// believeRules takes the stored rules, unless etcd was wiped. Only who can read
+// them can tell whether they are older than the ones before.
+func (m *mirror) believeRules() {
+	if !m.view.wiped {
+		m.believed = m.rules
 	}
 }
 

@@ -108,6 +108,7 @@ func (f *follower) list(ctx context.Context) error {
 		clientv3.OpGet(k.nodes, clientv3.WithPrefix(), clientv3.WithLimit(maxNodes+1)),
 		clientv3.OpGet(k.params),
 		clientv3.OpGet(k.view),
+		clientv3.OpGet(k.rules),
 	}})
 	if err != nil {
 		return err
@@ -116,7 +117,7 @@ func (f *follower) list(ctx context.Context) error {
 	for _, op := range resp.Responses {
 		kvs = append(kvs, op.GetResponseRange().GetKvs()...)
 	}
-	if len(kvs) > maxNodes+2 {
+	if len(kvs) > maxNodes+3 {
 		return fmt.Errorf("listing nodes: more than %d", maxNodes)
 	}
 	f.mirror.replace(kvs, resp.Header.Revision)

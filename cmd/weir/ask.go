@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -33,13 +34,13 @@ type asking struct {
 	json    bool
 }
 
-// addTo defines the flags.
+// addTo defines the flags. A timeout that is set already is the default.
 func (q *asking) addTo(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&q.node, "node", defaultNode, "`HOST:PORT` of the node's gRPC; also $WEIR_NODE")
 	flags.BoolVar(&q.json, "json", false, "print JSON")
-	flags.DurationVar(&q.timeout, "timeout", defaultAskTimeout, "wait at most `DURATION` for the answer")
+	flags.DurationVar(&q.timeout, "timeout", cmp.Or(q.timeout, defaultAskTimeout), "wait at most `DURATION` for the answer")
 }
 
 // ask calls the node. What goes wrong becomes an error with exit code 2, because
@@ -83,6 +84,8 @@ func (q *asking) explain(err error) error {
 			"or name another with --node", q.node, q.timeout)
 	case codes.InvalidArgument:
 		return fmt.Errorf("node %s refuses the request: %s", q.node, message)
+	case codes.NotFound, codes.AlreadyExists, codes.Aborted, codes.FailedPrecondition:
+		return fmt.Errorf("node %s: %s", q.node, message)
 	case codes.Unimplemented:
 		return fmt.Errorf("what answers at %s is no node of weir, or one of another version: %s", q.node, message)
 	}
@@ -103,6 +106,8 @@ func (q *asking) explainUnavailable(message string) error {
 		return fmt.Errorf("node %s cannot be reached: its name stands for no address", q.node)
 	case strings.Contains(message, "server preface"):
 		return fmt.Errorf("what answers at %s does not speak gRPC; --node wants the node's gRPC address", q.node)
+	case strings.Contains(message, "may have been made"): // a change, by a node that answers
+		return fmt.Errorf("node %s: %s", q.node, message)
 	}
 	return fmt.Errorf("node %s cannot be reached: %s", q.node, message)
 }

@@ -19,10 +19,12 @@ import (
 type fakeNode struct {
 	weirv1.UnimplementedRateLimiterServer
 	weirv1.UnimplementedClusterServer
+	weirv1.UnimplementedRateLimiterConfigServer
 
 	check   *weirv1.RateLimitRequest
 	answer  *weirv1.RateLimitResponse
 	nodes   *weirv1.ListNodesResponse
+	config  fakeConfig
 	ring    *weirv1.GetRingResponse
 	failure error // instead of an answer
 	silent  bool  // never answer
@@ -37,6 +39,9 @@ func (f *fakeNode) ListNodes(ctx context.Context, _ *weirv1.ListNodesRequest) (*
 	if f.silent {
 		<-ctx.Done()
 		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+	if f.config.looks != nil {
+		return f.config.look(), nil
 	}
 	return f.nodes, f.failure
 }
@@ -60,6 +65,7 @@ func listen(t *testing.T, fake *fakeNode) string {
 	if fake != nil {
 		weirv1.RegisterRateLimiterServer(server, fake)
 		weirv1.RegisterClusterServer(server, fake)
+		weirv1.RegisterRateLimiterConfigServer(server, fake)
 	}
 	served := make(chan error)
 	go func() { served <- server.Serve(listener) }()
@@ -82,6 +88,8 @@ func TestAskErrors(t *testing.T) {
 	notGRPC := web.Listener.Addr().String()
 	invalid := listen(t, &fakeNode{failure: status.Error(codes.InvalidArgument, "identifier: 300 bytes, at most 256 are allowed")})
 	broken := listen(t, &fakeNode{failure: status.Error(codes.Internal, "boom")})
+	taken := listen(t, &fakeNode{failure: status.Error(codes.FailedPrecondition, "rules cannot be changed through this node")})
+	cutOff := listen(t, &fakeNode{failure: status.Error(codes.Unavailable, "etcd is away; the change may have been made or not")})
 	busy := listen(t, &fakeNode{failure: status.Error(codes.Unavailable, "the node is stopping")})
 
 	tests := []struct {
@@ -102,6 +110,8 @@ func TestAskErrors(t *testing.T) {
 		{nil, "nodes --node " + notGRPC, "what answers at " + notGRPC + " does not speak gRPC; --node wants the node's gRPC address"},
 		{nil, "check user=alice --node " + invalid, "node " + invalid + " refuses the request: identifier: 300 bytes, at most 256 are allowed"},
 		{nil, "check user=alice --json --node " + broken, "node " + broken + ": boom (Internal)"},
+		{nil, "nodes --node " + taken, "node " + taken + ": rules cannot be changed through this node"},
+		{nil, "nodes --node " + cutOff, "node " + cutOff + ": etcd is away; the change may have been made or not"},
 		{nil, "nodes --node " + busy, "node " + busy + " cannot be reached: the node is stopping"},
 	}
 	for _, test := range tests {

@@ -25,6 +25,7 @@ func main() {
 // app is what the commands share: everything that they touch outside.
 type app struct {
 	env            map[string]string
+	stdin          io.Reader
 	stdout, stderr io.Writer
 	// runNode is node.Run. It blocks until the node has stopped.
 	runNode func(context.Context, node.Options, *slog.Logger, func(node.Info)) error
@@ -38,7 +39,7 @@ func newApp(environ []string, stdout, stderr io.Writer) *app {
 		name, value, _ := strings.Cut(entry, "=")
 		env[name] = value
 	}
-	return &app{env: env, stdout: stdout, stderr: stderr, runNode: node.Run, exit: os.Exit}
+	return &app{env: env, stdin: os.Stdin, stdout: stdout, stderr: stderr, runNode: node.Run, exit: os.Exit}
 }
 
 // run runs the command line args and returns the exit code.
@@ -72,27 +73,19 @@ func (a *app) rootCommand() *cobra.Command {
 		Long: `Weir is a distributed rate limiter: every node answers every check, and all
 nodes together hold one limit.`,
 		Example: `  weir serve                                    run a node
-  weir check user=alice endpoint=/api/v1/posts  ask it`,
+  weir check user=alice endpoint=/api/v1/posts  ask it
+  weir rules apply -f rules.yaml                say what it allows`,
 		Version:       versionText(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		// Not left to cobra, which answers with several lines.
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return nil
-			}
-			var names []string
-			for _, c := range cmd.Commands() {
-				names = append(names, c.Name())
-			}
-			return usageError(cmd, "unknown command %q%s", args[0], didYouMean(args[0], names))
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args:          knownCommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetUsageTemplate(usageTemplate)
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(a.serveCommand(), a.checkCommand(), a.explainCommand(), a.statusCommand(), a.resetCommand(), a.nodesCommand(), a.ringCommand(), a.versionCommand())
+	root.AddCommand(a.serveCommand(), a.checkCommand(), a.explainCommand(), a.statusCommand(), a.resetCommand(), a.rulesCommand(),
+		a.nodesCommand(), a.ringCommand(), a.versionCommand())
 	return root
 }
 

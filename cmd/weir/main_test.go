@@ -25,8 +25,15 @@ type outcome struct {
 // weir runs a command line in this process, with a node that must not be run.
 func weir(t *testing.T, env []string, args ...string) outcome {
 	t.Helper()
+	return weirWith(t, "", env, args...)
+}
+
+// weirWith is weir with something to read on standard input.
+func weirWith(t *testing.T, stdin string, env []string, args ...string) outcome {
+	t.Helper()
 	var stdout, stderr bytes.Buffer
 	a := newApp(env, &stdout, &stderr)
+	a.stdin = strings.NewReader(stdin)
 	a.runNode = func(context.Context, node.Options, *slog.Logger, func(node.Info)) error {
 		t.Errorf("weir %s has started a node", strings.Join(args, " "))
 		return nil
@@ -56,6 +63,15 @@ func TestUsageErrors(t *testing.T) {
 		{"check user=a --peek=x", `--peek: "x" is not true or false`},
 		{"check user=a --timeout=5", `--timeout: "5" is not a duration, such as 500ms or 2s`},
 		{"check user=a --timeout=0s", `--timeout: 0s is not above 0`},
+		{"rules appl", `unknown command "appl"; did you mean apply?`},
+		{"rules apply", `nothing says which rules; add for example -f rules.yaml`},
+		{"rules lint", `nothing says which rules; add for example -f rules.yaml`},
+		{"rules diff x", `diff takes no arguments, but got "x"`},
+		{"rules list --timeout=0s", `--timeout: 0s is not above 0`},
+		{"rules list x", `list takes no arguments, but got "x"`},
+		{"rules get", `get takes the id of one rule, but got 0 arguments`},
+		{"rules delete a b", `delete takes the id of one rule, but got 2 arguments`},
+		{"rules export -o x --json", `--output writes a file of rules, --json prints JSON; leave one of them out`},
 		{"nodes x", `nodes takes no arguments, but got "x"`},
 		{"ring x", `ring takes no arguments, but got "x"`},
 		{"version x", `version takes no arguments, but got "x"`},
@@ -63,7 +79,12 @@ func TestUsageErrors(t *testing.T) {
 	for _, test := range tests {
 		args := strings.Fields(test.args)
 		command := "weir"
-		if !strings.HasPrefix(test.want, "unknown command") && args[0] != "--frobnicate" {
+		if args[0] == "rules" {
+			command += " rules"
+			if !strings.HasPrefix(test.want, "unknown command") {
+				command += " " + args[1]
+			}
+		} else if !strings.HasPrefix(test.want, "unknown command") && args[0] != "--frobnicate" {
 			command += " " + args[0]
 		}
 		want := outcome{2, "", "weir: " + test.want + "\nRun \"" + command + " --help\" for how to use it.\n"}
@@ -76,7 +97,10 @@ func TestUsageErrors(t *testing.T) {
 // TestHelp holds the help texts to what a terminal shows well, and every command
 // to having examples.
 func TestHelp(t *testing.T) {
-	for _, command := range []string{"", "serve", "check", "nodes", "ring", "version"} {
+	for _, command := range []string{
+		"", "serve", "check", "nodes", "ring", "version", "rules",
+		"rules apply", "rules diff", "rules lint", "rules list", "rules get", "rules delete", "rules export",
+	} {
 		got := weir(t, nil, append(strings.Fields(command), "--help")...)
 		if got.code != 0 || got.stderr != "" {
 			t.Errorf("weir %s --help: %+v", command, got)

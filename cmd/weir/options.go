@@ -47,7 +47,7 @@ func options() []option {
 			text(func(o *node.Options) *string { return &o.EtcdListen })},
 		{"data-dir", "DIR", "", "what must survive a restart: the data of the etcd in this process (default weir/ID under $XDG_STATE_HOME or ~/.local/state)",
 			text(func(o *node.Options) *string { return &o.DataDir })},
-		{"rules", "FILE-or-DIR", "", "the rules file, or a directory of them (default none: everything is allowed)",
+		{"rules", "FILE-or-DIR", "", "the rules file, or a directory of them (default none: the cluster's rules, see weir rules)",
 			text(func(o *node.Options) *string { return &o.Rules })},
 		{"insecure", "bool", "", "permit to listen beyond loopback without TLS",
 			boolean(func(o *node.Options) *bool { return &o.Insecure })},

@@ -137,6 +137,9 @@ func readyLine(info node.Info) string {
 	switch info.Rules {
 	case 0:
 		rules = "no rules: everything is allowed"
+		if info.RulesPath == "" {
+			rules += "; add some with: weir rules apply -f FILE" + atNode(info.GRPC)
+		}
 	case 1:
 		rules = "1 rule"
 	}
@@ -144,12 +147,17 @@ func readyLine(info node.Info) string {
 	if info.EmbeddedEtcd {
 		etcd = "embedded etcd on " + info.Etcd
 	}
-	ask := "weir check"
-	if address := dialable(info.GRPC); address != defaultNode {
-		ask += " --node " + address
-	}
+	ask := "weir check" + atNode(info.GRPC)
 	return fmt.Sprintf("weir node %s serves gRPC on %s and HTTP on %s (%s, %s); try: %s user=alice endpoint=/api/v1/posts",
 		info.ID, info.GRPC, info.HTTP, rules, etcd, ask)
+}
+
+// atNode is the flag that commands need to find the node that listens there.
+func atNode(listen string) string {
+	if address := dialable(listen); address != defaultNode {
+		return " --node " + address
+	}
+	return ""
 }
 
 // dialable replaces a wildcard by loopback.

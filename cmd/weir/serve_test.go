@@ -93,7 +93,11 @@ func TestReadyLine(t *testing.T) {
 		}, {
 			node.Info{ID: "a", GRPC: "10.0.0.1:1", HTTP: "10.0.0.1:2", Etcd: "e-1:2379"},
 			"weir node a serves gRPC on 10.0.0.1:1 and HTTP on 10.0.0.1:2 " +
-				"(no rules: everything is allowed, etcd at e-1:2379); try: weir check --node 10.0.0.1:1 user=alice endpoint=/api/v1/posts",
+				"(no rules: everything is allowed; add some with: weir rules apply -f FILE --node 10.0.0.1:1, etcd at e-1:2379); try: weir check --node 10.0.0.1:1 user=alice endpoint=/api/v1/posts",
+		}, {
+			node.Info{ID: "a", GRPC: "127.0.0.1:9090", HTTP: "127.0.0.1:8080", Etcd: "e-1:2379", RulesPath: "none.yaml"},
+			"weir node a serves gRPC on 127.0.0.1:9090 and HTTP on 127.0.0.1:8080 " +
+				"(no rules: everything is allowed, etcd at e-1:2379); try: weir check user=alice endpoint=/api/v1/posts",
 		},
 	}
 	for _, test := range tests {

@@ -29,6 +29,19 @@ func usageError(cmd *cobra.Command, format string, args ...any) error {
 	return &exitError{err: fmt.Errorf(format, args...), code: 2, help: cmd.CommandPath()}
 }
 
+// knownCommand refuses what is no command of a command that only has others. It is
+// not left to cobra, which answers with several lines.
+func knownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var names []string
+	for _, c := range cmd.Commands() {
+		names = append(names, c.Name())
+	}
+	return usageError(cmd, "unknown command %q%s", args[0], didYouMean(args[0], names))
+}
+
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

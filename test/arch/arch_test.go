@@ -17,7 +17,7 @@ const module = "github.com/weirlimit/weir"
 // The arrows point one way: cmd to node to the parts to the arithmetic. Before
 // adding one that does not, have the consumer declare an interface.
 var imports = map[string][]string{
-	"cmd/weir": {"node", "client", "api/weir/v1"},
+	"cmd/weir": {"node", "client", "api", "api/weir/v1", "rules"},
 	"client":   {"api/weir/v1"},
 
 	"node":         {"api", "api/weir/v1", "cluster", "cluster/etcd", "shard", "rules", "ring", "algorithms"},
@@ -30,7 +30,7 @@ var imports = map[string][]string{
 	"ring":       {},
 	"algorithms": {},
 
-	"api/weir/v1":          {},
+	"api/weir/v1": {},
 }
 
 // etcdPackage is the only one that knows etcd.

@@ -40,14 +40,17 @@ rules:
 // one cluster.
 func startThree(t testing.TB, rules string, args ...string) (*process.Etcd, []*process.Node) {
 	t.Helper()
+	return startThreeWith(t, append([]string{"--rules", writeRules(t, rules)}, args...)...)
+}
+
+// startThreeWith is startThree for nodes that need no rules file.
+func startThreeWith(t testing.TB, args ...string) (*process.Etcd, []*process.Node) {
+	t.Helper()
 	etcd := process.StartEtcd(t)
-	path := writeRules(t, rules)
 	nodes := make([]*process.Node, 3)
 	var wg sync.WaitGroup
 	for i := range nodes {
-		wg.Go(func() {
-			nodes[i] = process.Start(t, append([]string{"--etcd", etcd.Endpoint, "--rules", path}, args...)...)
-		})
+		wg.Go(func() { nodes[i] = process.Start(t, append([]string{"--etcd", etcd.Endpoint}, args...)...) })
 	}
 	wg.Wait()
 	process.AwaitMembers(t, 10*time.Second, nodes...)

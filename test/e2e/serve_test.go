@@ -186,28 +186,31 @@ func TestChangedRulesAreFollowed(t *testing.T) {
 	})
 	write("nonsense")
 	process.Await(t, 5*time.Second, func() error {
-		resp, err := http.Get("http://" + n.HTTP + "/v1/health")
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		body, err := io.ReadAll(resp.Body)
-		if err != nil {
-			return err
-		}
-		var health struct {
-			Degraded bool     `json:"degraded"`
-			Reasons  []string `json:"reasons"`
-		}
-		if err := json.Unmarshal(body, &health); err != nil {
-			return err
-		}
-		if !health.Degraded || !strings.Contains(strings.Join(health.Reasons, " "), "the last good ones are in force") {
-			return fmt.Errorf("not degraded: %s", body)
+		if h := getHealth(t, n); !h.Degraded || !strings.Contains(strings.Join(h.Reasons, " "), "the last good ones are in force") {
+			return fmt.Errorf("not degraded: %+v", h)
 		}
 		return nil
 	})
 	if got := limit(); got != "7 <nil>" {
 		t.Errorf("limit %s after a bad change, want 7", got)
 	}
+}
+
+// health is what GET /v1/health says.
+type health struct {
+	Degraded bool     `json:"degraded"`
+	Reasons  []string `json:"reasons"`
+}
+
+func getHealth(t *testing.T, n *process.Node) (h health) {
+	t.Helper()
+	resp, err := http.Get("http://" + n.HTTP + "/v1/health")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(&h); err != nil {
+		t.Fatal(err)
+	}
+	return h
 }

@@ -63,7 +63,7 @@ func Binary(t testing.TB) string {
 			return
 		}
 		args := []string{"build", "-o", binary.dir + "/weir"}
-		if raceEnabled {
+		if RaceEnabled {
 			args = append(args, "-race")
 		}
 		_, here, _, _ := runtime.Caller(0)
@@ -195,6 +195,10 @@ func (n *Node) Wait(patience time.Duration) int {
 	}
 	return 0
 }
+
+// Log returns what the node has written to standard error so far: one JSON object
+// per line.
+func (n *Node) Log() string { return n.log.read() }
 
 // PID returns the process's number.
 func (n *Node) PID() int { return n.cmd.Process.Pid }

@@ -2,4 +2,6 @@
 
 package process
 
-const raceEnabled = true
+// RaceEnabled says whether the test and its nodes have the race detector, which makes
+// them many times slower.
+const RaceEnabled = true

@@ -1,0 +1,213 @@
+package api
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/rules"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+)
+
+// This file turns rules on the wire into plain data and back.
+
+// readRateLimit returns the rule that r says in one of its two forms. What the
+// rules themselves bound is left to them.
+func readRateLimit(r *weirv1.RateLimit) (domain string, spec rules.Spec, err error) {
+	const field = "rate_limit"
+	if r == nil {
+		return "", spec, invalid(field, "must not be empty")
+	}
+	domain = cmp.Or(r.GetDomain(), DefaultDomain)
+	switch simple := simpleField(r); {
+	case r.GetRule() != nil && simple != "":
+		return "", spec, invalid(field, "must have the simple fields or rule, but has both %s and rule", simple)
+	case r.GetRule() != nil:
+		return domain, readRule(r.GetId(), r.GetRule()), nil
+	case r.Limit == nil:
+		return "", spec, invalid(field+".limit", "is missing; give limit and window_seconds, or rule")
+	}
+	most := int64(algorithms.MaxWindow / time.Second)
+	if w := r.GetWindowSeconds(); w < 1 || w > most {
+		return "", spec, invalid(field+".window_seconds", "%d is not between 1 and %d", w, most)
+	}
+	return domain, simpleSpec(r, fmt.Sprint(r.GetWindowSeconds(), "s")), nil
+}
+
+// simpleField returns a field of the simple form that is set, or nothing.
+func simpleField(r *weirv1.RateLimit) string {
+	switch {
+	case r.GetEndpoint() != "":
+		return "endpoint"
+	case r.GetIdentifierType() != "":
+		return "identifier_type"
+	case r.Limit != nil:
+		return "limit"
+	case r.GetWindowSeconds() != 0:
+		return "window_seconds"
+	case r.GetAlgorithm() != "":
+		return "algorithm"
+	case r.Enabled != nil:
+		return "enabled"
+	}
+	return ""
+}
+
+// simpleSpec is what the simple form of r means, with the window as a text.
+func simpleSpec(r *weirv1.RateLimit, window string) rules.Spec {
+	spec := rules.Spec{
+		ID:      r.GetId(),
+		Limits:  []rules.LimitSpec{{Limit: r.GetLimit(), Window: window, Algorithm: r.GetAlgorithm()}},
+		Enabled: r.Enabled,
+	}
+	if r.GetEndpoint() != "" {
+		spec.When = map[string]rules.ConditionSpec{endpointAttribute: {AnyOf: []string{r.GetEndpoint()}}}
+	}
+	if r.GetIdentifierType() != "" {
+		spec.Per = [][]string{{r.GetIdentifierType()}}
+	}
+	return spec
+}
+
+// writeRateLimit returns a rule of a state in both forms.
+func writeRateLimit(rule *rules.Rule, state *rules.State) *weirv1.RateLimit {
+	spec := rule.Spec()
+	full := &weirv1.RateLimit{
+		Domain: rule.Domain, Id: rule.ID, Rule: writeRule(spec),
+		Revision: state.RuleRevision(rule.Domain, rule.ID),
+	}
+	addSimple(full, rule, spec)
+	return full
+}
+
+// addSimple fills the simple fields of r if they say all that spec says.
+func addSimple(r *weirv1.RateLimit, rule *rules.Rule, spec rules.Spec) {
+	if len(spec.Limits) != 1 || len(spec.When) > 1 || len(spec.Per) > 1 {
+		return
+	}
+	window := time.Duration(rule.Limits[0].Window)
+	simple := &weirv1.RateLimit{
+		Id: spec.ID, Limit: &spec.Limits[0].Limit, Algorithm: spec.Limits[0].Algorithm, Enabled: spec.Enabled,
+		WindowSeconds: int64(window / time.Second),
+	}
+	if c := spec.When[endpointAttribute]; len(c.AnyOf) == 1 {
+		simple.Endpoint = c.AnyOf[0]
+	}
+	if len(spec.Per) == 1 && len(spec.Per[0]) == 1 {
+		simple.IdentifierType = spec.Per[0][0]
+	}
+	// The simple form has said all if nothing is lost on the way back.
+	if window%time.Second != 0 || !reflect.DeepEqual(simpleSpec(simple, spec.Limits[0].Window), spec) {
+		return
+	}
+	r.Endpoint, r.IdentifierType = simple.GetEndpoint(), simple.GetIdentifierType()
+	r.Limit, r.WindowSeconds = simple.Limit, simple.GetWindowSeconds()
+	r.Algorithm, r.Enabled = rule.Limits[0].Algorithm.String(), proto.Bool(rule.Enabled)
+}
+
+// readRule returns what r says of the rule id.
+func readRule(id string, r *weirv1.Rule) rules.Spec {
+	spec := rules.Spec{
+		ID: id, Unlimited: r.GetUnlimited(), Replaces: r.GetReplaces(), OnFailure: r.GetOnFailure(), Enforce: r.Enforce,
+		MaxDelay: r.GetMaxDelay(), Cost: r.GetCost(), IPv6Prefix: r.GetIpv6Prefix(), Enabled: r.Enabled,
+	}
+	if len(r.GetWhen()) > 0 {
+		spec.When = make(map[string]rules.ConditionSpec, len(r.GetWhen()))
+	}
+	for attribute, c := range r.GetWhen() {
+		spec.When[attribute] = rules.ConditionSpec{AnyOf: c.GetAnyOf(), Absent: c.GetAbsent()}
+	}
+	for _, set := range r.GetPer() {
+		spec.Per = append(spec.Per, set.GetAttributes())
+	}
+	for _, l := range r.GetLimits() {
+		limit := rules.LimitSpec{
+			Limit: l.GetLimit(), Window: l.GetWindow(), Burst: l.GetBurst(), Buckets: l.GetBuckets(), Algorithm: l.GetAlgorithm(),
+		}
+		if c := l.GetCalendar(); c != nil {
+			limit.Calendar = &rules.CalendarSpec{Calendar: c.GetCalendar(), Timezone: c.GetTimezone(), Anchor: c.GetAnchor()}
+		}
+		spec.Limits = append(spec.Limits, limit)
+	}
+	if m := r.GetMode(); m != nil {
+		spec.Mode = &rules.ModeSpec{}
+		if m.GetSoft() != nil {
+			spec.Mode.Soft = &rules.SoftSpec{Over: m.GetSoft().GetOver()}
+		}
+		if m.GetElastic() != nil {
+			spec.Mode.Elastic = &rules.ElasticSpec{Parent: m.GetElastic().GetParent(), UpTo: m.GetElastic().GetUpTo()}
+		}
+	}
+	return spec
+}
+
+// writeRule is the inverse of readRule.
+func writeRule(spec rules.Spec) *weirv1.Rule {
+	r := &weirv1.Rule{
+		Unlimited: spec.Unlimited, Replaces: spec.Replaces, OnFailure: spec.OnFailure, Enforce: spec.Enforce,
+		MaxDelay: spec.MaxDelay, Cost: spec.Cost, Ipv6Prefix: spec.IPv6Prefix, Enabled: spec.Enabled,
+	}
+	if len(spec.When) > 0 {
+		r.When = make(map[string]*weirv1.Condition, len(spec.When))
+	}
+	for attribute, c := range spec.When {
+		r.When[attribute] = &weirv1.Condition{AnyOf: c.AnyOf, Absent: c.Absent}
+	}
+	for _, set := range spec.Per {
+		r.Per = append(r.Per, &weirv1.AttributeSet{Attributes: set})
+	}
+	for _, l := range spec.Limits {
+		limit := &weirv1.Limit{Limit: l.Limit, Window: l.Window, Burst: l.Burst, Buckets: l.Buckets, Algorithm: l.Algorithm}
+		if c := l.Calendar; c != nil {
+			limit.Calendar = &weirv1.Calendar{Calendar: c.Calendar, Timezone: c.Timezone, Anchor: c.Anchor}
+		}
+		r.Limits = append(r.Limits, limit)
+	}
+	if m := spec.Mode; m != nil {
+		r.Mode = &weirv1.Mode{}
+		if m.Soft != nil {
+			r.Mode.Soft = &weirv1.SoftMode{Over: m.Soft.Over}
+		}
+		if m.Elastic != nil {
+			r.Mode.Elastic = &weirv1.ElasticMode{Parent: m.Elastic.Parent, UpTo: m.Elastic.UpTo}
+		}
+	}
+	return r
+}
+
+// Documents returns rules that were read from a node, in their order.
+func Documents(limits []*weirv1.RateLimit) []rules.Document {
+	var docs []rules.Document
+	for _, r := range limits {
+		if n := len(docs); n == 0 || docs[n-1].Domain != r.GetDomain() {
+			docs = append(docs, rules.Document{Domain: r.GetDomain()})
+		}
+		last := &docs[len(docs)-1]
+		last.Rules = append(last.Rules, readRule(r.GetId(), r.GetRule()))
+	}
+	return docs
+}
+
+// writeChanges returns the differences, those of new rules first.
+func writeChanges(c rules.Changes) []*weirv1.RuleChange {
+	var all []*weirv1.RuleChange
+	for _, r := range c.Added {
+		all = append(all, &weirv1.RuleChange{Kind: weirv1.RuleChange_KIND_ADDED, Domain: r.Domain, Id: r.Spec.ID})
+	}
+	for _, r := range c.Changed {
+		change := &weirv1.RuleChange{Kind: weirv1.RuleChange_KIND_CHANGED, Domain: r.Domain, Id: r.New.ID}
+		for _, f := range r.Details() {
+			change.Fields = append(change.Fields, &weirv1.FieldChange{Field: f.Field, Old: f.Old, New: f.New})
+		}
+		all = append(all, change)
+	}
+	for _, r := range c.Removed {
+		all = append(all, &weirv1.RuleChange{Kind: weirv1.RuleChange_KIND_REMOVED, Domain: r.Domain, Id: r.Spec.ID})
+	}
+	return all
+}

@@ -1,0 +1,318 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+)
+
+// fakeConfig is what a fakeNode does with rules.
+type fakeConfig struct {
+	applied *weirv1.ApplyRulesRequest // the last one
+	text    string                    // of it
+	deleted *weirv1.DeleteRateLimitRequest
+	answer  *weirv1.ApplyRulesResponse
+	watched []*weirv1.WatchRulesResponse
+
+	mu    sync.Mutex
+	looks []*weirv1.ListNodesResponse // guarded by mu; one per call, the last one again and again
+}
+
+func (f *fakeNode) ApplyRules(_ context.Context, request *weirv1.ApplyRulesRequest) (*weirv1.ApplyRulesResponse, error) {
+	f.config.applied = request
+	z, err := gzip.NewReader(bytes.NewReader(request.GetRulesGzip()))
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(z)
+	if err != nil {
+		return nil, err
+	}
+	f.config.text = string(text)
+	return f.config.answer, f.failure
+}
+
+func (f *fakeNode) DeleteRateLimit(_ context.Context, request *weirv1.DeleteRateLimitRequest) (*weirv1.DeleteRateLimitResponse, error) {
+	f.config.deleted = request
+	return &weirv1.DeleteRateLimitResponse{Revision: 8, RuleRevision: "new"}, f.failure
+}
+
+func (f *fakeNode) GetRateLimit(_ context.Context, request *weirv1.GetRateLimitRequest) (*weirv1.RateLimit, error) {
+	for _, m := range f.config.watched {
+		for _, r := range m.GetRateLimits() {
+			if r.GetDomain() == request.GetDomain() && r.GetId() == request.GetId() {
+				return r, nil
+			}
+		}
+	}
+	return nil, status.Error(codes.NotFound, "there is no such rule")
+}
+
+func (f *fakeNode) WatchRules(request *weirv1.WatchRulesRequest, stream weirv1.RateLimiterConfig_WatchRulesServer) error {
+	for _, m := range f.config.watched {
+		m = proto.CloneOf(m)
+		if request.GetDomain() != "" {
+			m.RateLimits = m.GetRateLimits()[:1]
+		}
+		if err := stream.Send(m); err != nil {
+			return err
+		}
+	}
+	<-stream.Context().Done()
+	return nil
+}
+
+// look returns what the nodes say next.
+func (c *fakeConfig) look() *weirv1.ListNodesResponse {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	next := c.looks[0]
+	if len(c.looks) > 1 {
+		c.looks = c.looks[1:]
+	}
+	return next
+}
+
+// running is a cluster whose members a, b and so on run these rules.
+func running(revisions ...string) *weirv1.ListNodesResponse {
+	nodes := &weirv1.ListNodesResponse{Nodes: []*weirv1.Node{{Id: "waits", Address: "w:1", RuleRevision: "other"}}}
+	for i, r := range revisions {
+		id := string(rune('a' + i))
+		nodes.Nodes = append(nodes.Nodes, &weirv1.Node{Id: id, Address: id + ":1", Member: true, RuleRevision: r})
+	}
+	return nodes
+}
+
+var changedAnswer = &weirv1.ApplyRulesResponse{
+	Revision: 7, RuleRevision: "new", Changed: true,
+	Changes: []*weirv1.RuleChange{
+		{Kind: weirv1.RuleChange_KIND_ADDED, Domain: "shop", Id: "a"},
+		{Kind: weirv1.RuleChange_KIND_CHANGED, Domain: "shop", Id: "b/c", Fields: []*weirv1.FieldChange{
+			{Field: "limits[0].limit", Old: "10", New: "20"}, {Field: "per", New: "[user]"},
+		}},
+		{Kind: weirv1.RuleChange_KIND_REMOVED, Domain: "shop", Id: "d"},
+	},
+}
+
+const (
+	changesText = `+ shop/a
+~ shop/b/c
+    limits[0].limit: 10 -> 20
+    per: - -> [user]
+- shop/d
+`
+	oneRule = "{domain: d, rules: [{id: r, limits: [{limit: 1, window: 60s}]}]}\n"
+	// formatted is oneRule as it is sent.
+	formatted = "domain: d\nrules:\n  - id: r\n    limits:\n      - {limit: 1, window: 1m}\n"
+)
+
+func TestRulesApply(t *testing.T) {
+	unchanged := &weirv1.ApplyRulesResponse{Revision: 7, RuleRevision: "new"}
+	order := &weirv1.ApplyRulesResponse{Revision: 8, RuleRevision: "new", Changed: true}
+	many := &weirv1.ApplyRulesResponse{Revision: 8, RuleRevision: "new", Changed: true, Changes: changedAnswer.GetChanges()[:1], MoreChanges: 9}
+	for _, test := range []struct {
+		args   string
+		answer *weirv1.ApplyRulesResponse
+		looks  []*weirv1.ListNodesResponse
+		want   outcome
+	}{
+		{"", changedAnswer, []*weirv1.ListNodesResponse{running("new", "new", "new")},
+			outcome{0, changesText + "stored as revision 7 (new)\nall 3 nodes run it\n", ""}},
+		{"", changedAnswer, []*weirv1.ListNodesResponse{running("new", "old"), running("old", "old"), running("new", "new")},
+			outcome{0, changesText + "stored as revision 7 (new)\nall 2 nodes run it\n", ""}},
+		{"--timeout 200ms", changedAnswer, []*weirv1.ListNodesResponse{running("new", "old", "")},
+			outcome{1, changesText + "stored as revision 7 (new)\n",
+				"weir: the rules are stored, but after 200ms some nodes do not run them: b at b:1 runs old; c at c:1 does not answer etcd\n"}},
+		{"", unchanged, []*weirv1.ListNodesResponse{running("new")}, outcome{0, "nothing changes\nstill at revision 7 (new)\nthe only node runs it\n", ""}},
+		{"", order, []*weirv1.ListNodesResponse{running("new")}, outcome{0, "only the order of the rules changes\nstored as revision 8 (new)\nthe only node runs it\n", ""}},
+		{"", many, []*weirv1.ListNodesResponse{running("new")}, outcome{0, "+ shop/a\nand 9 more\nstored as revision 8 (new)\nthe only node runs it\n", ""}},
+		{"--json", unchanged, []*weirv1.ListNodesResponse{running("new")},
+			outcome{0, `{"revision":"7","rule_revision":"new","changes":[],"more_changes":0,"changed":false}` + "\n", ""}},
+		{"--dry-run", changedAnswer, nil, outcome{0, changesText + "not stored: the rules stay at revision 7\n", ""}},
+		{"--prune", unchanged, []*weirv1.ListNodesResponse{running("new")}, outcome{0, "nothing changes\nstill at revision 7 (new)\nthe only node runs it\n", ""}},
+	} {
+		fake := &fakeNode{config: fakeConfig{answer: test.answer, looks: test.looks}}
+		args := append(strings.Fields("rules apply -f - --node "+listen(t, fake)), strings.Fields(test.args)...)
+		if got := weirWith(t, oneRule, nil, args...); got != test.want {
+			t.Errorf("weir rules apply %s:\n got %+v\nwant %+v", test.args, got, test.want)
+		}
+		applied := fake.config.applied
+		if fake.config.text != formatted || applied.GetPrune() != strings.Contains(test.args, "prune") || applied.GetDryRun() != strings.Contains(test.args, "dry") || applied.GetName() != "-" {
+			t.Errorf("weir rules apply %s has sent %v\n%s", test.args, applied, fake.config.text)
+		}
+	}
+}
+
+// A directory is one set, and what is wrong in it is told with the names of its
+// files, before a node is asked.
+func TestRulesApplyDirectory(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("1.yaml", oneRule)
+	write("2.yaml", "{domain: e, rules: []}\n")
+	fake := &fakeNode{config: fakeConfig{answer: changedAnswer, looks: []*weirv1.ListNodesResponse{running("new")}}}
+	address := listen(t, fake)
+	if got := weir(t, nil, "rules", "apply", "-f", dir, "--node", address); got.code != 0 {
+		t.Errorf("got %+v", got)
+	}
+	if want := formatted + "---\ndomain: e\nrules: []\n"; fake.config.text != want {
+		t.Errorf("sent\n%s", fake.config.text)
+	}
+	write("2.yaml", "domain: e\nrules:\n- {id: x, limits: [{limit: 1, window: 5}]}\n")
+	problem := dir + `/2.yaml:3:39: rule "x": limits[0].window: "5" is not a duration; write a number with a unit, such as 10s, 5m, 1h, 1d` + "\n"
+	for _, command := range []string{"apply", "diff"} {
+		if got := weir(t, nil, "rules", command, "-f", dir, "--node", "127.0.0.1:1"); got != (outcome{2, "", "weir: " + problem}) {
+			t.Errorf("%s: got %+v", command, got)
+		}
+	}
+	if got := weir(t, nil, "rules", "lint", "-f", dir); got != (outcome{1, problem, ""}) {
+		t.Errorf("lint: got %+v", got)
+	}
+}
+
+func TestRulesApplyFails(t *testing.T) {
+	fake := &fakeNode{failure: status.Error(codes.Aborted, "somebody else has changed the rules"), config: fakeConfig{looks: []*weirv1.ListNodesResponse{running("x")}}}
+	address := listen(t, fake)
+	want := outcome{2, "", "weir: node " + address + ": somebody else has changed the rules\n"}
+	for _, args := range []string{"apply -f -", "diff -f -", "delete r"} {
+		if got := weirWith(t, oneRule, nil, append(strings.Fields("rules "+args), "--node", address)...); got != want {
+			t.Errorf("%s: got %+v, want %+v", args, got, want)
+		}
+	}
+}
+
+func TestRulesDiff(t *testing.T) {
+	for _, test := range []struct {
+		answer *weirv1.ApplyRulesResponse
+		want   outcome
+	}{
+		{changedAnswer, outcome{1, changesText, ""}},
+		{&weirv1.ApplyRulesResponse{}, outcome{0, "nothing changes\n", ""}},
+	} {
+		fake := &fakeNode{config: fakeConfig{answer: test.answer}}
+		if got := weirWith(t, oneRule, nil, "rules", "diff", "-f", "-", "--prune", "--node", listen(t, fake)); got != test.want {
+			t.Errorf("got %+v, want %+v", got, test.want)
+		}
+		if !fake.config.applied.GetDryRun() || !fake.config.applied.GetPrune() {
+			t.Errorf("sent %v", fake.config.applied)
+		}
+	}
+}
+
+func TestRulesLint(t *testing.T) {
+	bad := "domain: d\nrules:\n- {id: x, limits: [{limit: 1, window: 5}]}\n"
+	message := `"5" is not a duration; write a number with a unit, such as 10s, 5m, 1h, 1d`
+	for _, test := range []struct {
+		stdin, args string
+		want        outcome
+	}{
+		{oneRule, "-f -", outcome{0, "good: 1 rule, 1 domain\n", ""}},
+		{"{domain: d, rules: []}\n---\n{domain: e, rules: []}\n", "-f -", outcome{0, "good: 0 rules, 2 domains\n", ""}},
+		{oneRule, "-f - --json", outcome{0, `{"rules":1,"problems":[],"more_problems":0}` + "\n", ""}},
+		{bad, "-f -", outcome{1, `standard input:3:39: rule "x": limits[0].window: ` + message + "\n", ""}},
+		{bad, "-f - --json", outcome{1, `{"rules":0,"problems":[{"file":"standard input","line":3,"column":39,"rule":"x","field":"limits[0].window",` +
+			`"message":"` + strings.ReplaceAll(message, `"`, `\"`) + `"}],"more_problems":0}` + "\n", ""}},
+		{"", "-f /no/such", outcome{2, "", "weir: /no/such: stat: no such file or directory\n"}},
+	} {
+		if got := weirWith(t, test.stdin, nil, append([]string{"rules", "lint"}, strings.Fields(test.args)...)...); got != test.want {
+			t.Errorf("weir rules lint %s:\n got %+v\nwant %+v", test.args, got, test.want)
+		}
+	}
+}
+
+// watchedRules are two messages of one state.
+func watchedRules() []*weirv1.WatchRulesResponse {
+	off := false
+	return []*weirv1.WatchRulesResponse{
+		{Revision: 9, RuleRevision: "3f2a", RateLimits: []*weirv1.RateLimit{{Domain: "shop", Id: "a/b", Revision: 3, Rule: &weirv1.Rule{
+			When:   map[string]*weirv1.Condition{"method": {AnyOf: []string{"GET", "PUT"}}, "beta": {Absent: true}},
+			Per:    []*weirv1.AttributeSet{{Attributes: []string{"user"}}, {Attributes: []string{"ip", "key"}}},
+			Limits: []*weirv1.Limit{{Limit: 10, Window: "1s", Burst: 20, Algorithm: "gcra"}, {Limit: 500, Window: "1h"}},
+		}}}},
+		{Revision: 9, RuleRevision: "3f2a", Complete: true, RateLimits: []*weirv1.RateLimit{{Domain: "shop", Id: "c", Revision: 9, Rule: &weirv1.Rule{
+			Unlimited: true, Enabled: &off,
+		}}}},
+	}
+}
+
+const exported = `domain: shop
+rules:
+  - id: a/b
+    when:
+      beta: {absent: true}
+      method: [GET, PUT]
+    per: [[user], [ip, key]]
+    limits:
+      - {limit: 10, window: 1s, burst: 20, algorithm: gcra}
+      - {limit: 500, window: 1h}
+`
+
+func TestRulesRead(t *testing.T) {
+	address := listen(t, &fakeNode{config: fakeConfig{watched: watchedRules()}})
+	const list = `
+DOMAIN  ID   WHEN                          PER           LIMITS                               ENABLED  REVISION
+shop    a/b  beta=(absent) method=GET|PUT  user, ip+key  10 per 1s burst 20 gcra, 500 per 1h  yes      3
+shop    c    -                             -             unlimited                            no       9
+
+revision 9 (3f2a), 2 rules
+`
+	const second = "  - id: c\n    unlimited: true\n    enabled: false\n"
+	output := filepath.Join(t.TempDir(), "out.yaml")
+	for _, test := range []struct {
+		args string
+		want outcome
+	}{
+		{"list", outcome{0, list[1:], ""}},
+		{"get a/b --domain shop", outcome{0, exported, ""}},
+		{"get a/b", outcome{2, "", "weir: node " + address + ": there is no such rule\n"}},
+		{"export", outcome{0, exported + second, ""}},
+		{"export -o " + output, outcome{0, "", ""}},
+	} {
+		if got := weir(t, nil, append(strings.Fields("rules "+test.args), "--node", address)...); got != test.want {
+			t.Errorf("weir rules %s:\n got %+v\nwant %+v", test.args, got, test.want)
+		}
+	}
+	if text, err := os.ReadFile(output); err != nil || string(text) != exported+second {
+		t.Errorf("exported %s, %v", text, err)
+	}
+	for args, want := range map[string]string{
+		"list --json":                    `"rule_revision":"3f2a"`,
+		"list --json --domain shop":      `"complete":true}`,
+		"get a/b --domain shop --json":   `{"domain":"shop","id":"a/b",`,
+		"export --domain shop":           "domain: shop\n",
+		"export --json --domain shop":    `"revision":"9"`,
+		"export --domain x -o /no/such/": "",
+	} {
+		got := weir(t, nil, append(strings.Fields("rules "+args), "--node", address)...)
+		if !strings.Contains(got.stdout, want) || (got.code == 0) != (want != "") {
+			t.Errorf("weir rules %s: %+v", args, got)
+		}
+	}
+}
+
+func TestRulesDelete(t *testing.T) {
+	fake := &fakeNode{config: fakeConfig{looks: []*weirv1.ListNodesResponse{running("old", "new"), running("new", "new")}}}
+	want := outcome{0, "deleted a/b in revision 8 (new)\nall 2 nodes run it\n", ""}
+	if got := weir(t, nil, "rules", "delete", "a/b", "--domain", "shop", "--node", listen(t, fake)); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if d := fake.config.deleted; d.GetDomain() != "shop" || d.GetId() != "a/b" || d.GetRevision() != 0 {
+		t.Errorf("sent %v", d)
+	}
+}

@@ -1,0 +1,197 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// State is a set of rules with what the store says of it. It is immutable.
+type State struct {
+	// Set are the rules.
+	Set *Set
+	// Revision is the store's: it rises by one with every change. It is 0 before the
+	// first, and for rules that come from files.
+	Revision int64
+
+	changed map[ruleName]int64 // revisions of the rules
+	stored  []byte             // the value that it was read from, nil if none
+}
+
+// RuleRevision returns the store's revision at which the rule changed last, 0 if
+// it does not come from the store.
+func (s *State) RuleRevision(domain, id string) int64 { return s.changed[ruleName{domain, id}] }
+
+// Rule returns the rule of that name. It looks at all of them.
+func (s *Set) Rule(domain, id string) (*Rule, bool) {
+	for _, r := range s.rules {
+		if r.Domain == domain && r.ID == id {
+			return r, true
+		}
+	}
+	return nil, false
+}
+
+// editName is what messages call the rules as they would be after an edit.
+const editName = "rules"
+
+// Edit says which rules are to take the place of those of a state. Its error
+// becomes that of Change. It may be asked again about a newer state.
+type Edit func(old *State) ([]Document, error)
+
+// Why an Edit or a Change is refused, beside a *LoadError.
+var (
+	ErrNotFound = errors.New("there is no such rule")
+	ErrExists   = errors.New("there is such a rule already")
+	ErrChanged  = errors.New("somebody else has changed the rules meanwhile")
+	ErrReadOnly = errors.New("rules cannot be changed through this node")
+	ErrTooLarge = errors.New("the rules are too large for the store")
+)
+
+// At returns the edit if the state is of that revision, and otherwise ErrChanged.
+func (edit Edit) At(revision int64) Edit {
+	return func(old *State) ([]Document, error) {
+		if old.Revision != revision {
+			return nil, fmt.Errorf("%w: they are at revision %d, not %d", ErrChanged, old.Revision, revision)
+		}
+		return edit(old)
+	}
+}
+
+// Create adds a rule, after those of its domain. It returns ErrExists if there is
+// one of that name.
+func Create(domain string, spec Spec) Edit {
+	return func(old *State) ([]Document, error) {
+		if err := checkName(domain, spec.ID); err != nil {
+			return nil, err
+		}
+		g := group(old.Set.Documents())
+		if _, exists := g.index[ruleName{domain, spec.ID}]; exists {
+			return nil, fmt.Errorf("%w: %s", ErrExists, describe(domain, spec.ID))
+		}
+		g.add(domain, spec)
+		return g.documents(), nil
+	}
+}
+
+// Update replaces a rule, in its place. It returns ErrNotFound if there is none,
+// and ErrChanged if it is not of that revision, unless that is 0.
+func Update(domain string, spec Spec, revision int64) Edit {
+	return func(old *State) ([]Document, error) {
+		g := group(old.Set.Documents())
+		i, err := g.locate(old, domain, spec.ID, revision)
+		if err != nil {
+			return nil, err
+		}
+		g.rules[domain][i] = spec
+		return g.documents(), nil
+	}
+}
+
+// Delete removes a rule, with the same errors as Update.
+func Delete(domain, id string, revision int64) Edit {
+	return func(old *State) ([]Document, error) {
+		g := group(old.Set.Documents())
+		i, err := g.locate(old, domain, id, revision)
+		if err != nil {
+			return nil, err
+		}
+		g.rules[domain] = slices.Delete(g.rules[domain], i, i+1)
+		return g.documents(), nil
+	}
+}
+
+// Apply adds the rules of docs and replaces those that are there already, in their
+// places. With prune it also removes all others from the domains that docs have, a
+// document without rules included; their rules then stand in the order of docs.
+func Apply(docs []Document, prune bool) Edit {
+	return func(old *State) ([]Document, error) {
+		emptied := make(map[string]bool)
+		for _, doc := range docs {
+			emptied[doc.Domain] = prune
+		}
+		before := old.Set.Documents()
+		for i := range before {
+			if emptied[before[i].Domain] {
+				before[i].Rules = nil // but the domain keeps its place
+			}
+		}
+		g := group(before)
+		for _, doc := range docs {
+			for _, spec := range doc.Rules {
+				if i, exists := g.index[ruleName{doc.Domain, spec.ID}]; exists {
+					g.rules[doc.Domain][i] = spec
+				} else {
+					g.add(doc.Domain, spec)
+				}
+			}
+		}
+		return g.documents(), nil
+	}
+}
+
+// grouped are documents with one per domain.
+type grouped struct {
+	domains []string // in order
+	rules   map[string][]Spec
+	index   map[ruleName]int // in the rules of the domain
+}
+
+func group(docs []Document) *grouped {
+	g := &grouped{rules: make(map[string][]Spec), index: make(map[ruleName]int)}
+	for _, doc := range docs {
+		g.open(doc.Domain)
+		for _, spec := range doc.Rules {
+			g.add(doc.Domain, spec)
+		}
+	}
+	return g
+}
+
+// open gives a domain its place.
+func (g *grouped) open(domain string) {
+	if _, known := g.rules[domain]; !known {
+		g.domains = append(g.domains, domain)
+		g.rules[domain] = nil
+	}
+}
+
+func (g *grouped) add(domain string, spec Spec) {
+	g.open(domain)
+	g.index[ruleName{domain, spec.ID}] = len(g.rules[domain])
+	g.rules[domain] = append(g.rules[domain], spec)
+}
+
+// locate returns the index in its domain of a rule that must be there, at the
+// revision unless that is 0.
+func (g *grouped) locate(old *State, domain, id string, revision int64) (int, error) {
+	i, exists := g.index[ruleName{domain, id}]
+	if !exists {
+		return 0, fmt.Errorf("%w: %s", ErrNotFound, describe(domain, id))
+	}
+	if now := old.RuleRevision(domain, id); revision != 0 && now != revision {
+		return 0, fmt.Errorf("%w: %s is at revision %d, not %d", ErrChanged, describe(domain, id), now, revision)
+	}
+	return i, nil
+}
+
+func (g *grouped) documents() []Document {
+	docs := make([]Document, len(g.domains))
+	for i, domain := range g.domains {
+		docs[i] = Document{Domain: domain, Rules: g.rules[domain]}
+	}
+	return docs
+}
+
+// checkName refuses names that no rule can have. Compile does so too, but cannot
+// say which of all documents is meant.
+func checkName(domain, id string) error {
+	d := &decoder{loader: newLoader(), file: editName}
+	d.name(textNode(domain), path{}.key("domain"), domainBytes, maxDomain)
+	d.name(textNode(id), path{}.key("id"), idBytes, maxID)
+	return d.problems.err()
+}
+
+func describe(domain, id string) string {
+	return fmt.Sprintf("%s in domain %s", quote(id), quote(domain))
+}

@@ -1,0 +1,343 @@
+package rules
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Times and counts of a change.
+const (
+	maxAttempts  = 32                     // of one change, when others are faster
+	attemptPause = 20 * time.Millisecond  // at most, at random, before the next
+	inForceWait  = 500 * time.Millisecond // for what was stored to come back and be in force here
+)
+
+// Backend holds one value and changes it by compare-and-swap. Package cluster/etcd
+// has one.
+type Backend interface {
+	// ReadRules returns the value as it is now, and the revision at which to replace
+	// it: nil and 0 if there is none.
+	ReadRules(ctx context.Context) (value []byte, revision int64, err error)
+	// SwapRules stores value if what is stored is still at revision; 0 means that
+	// there must be nothing. It returns the new revision, or 0 if somebody else was
+	// faster. After an error, value may have been stored or not.
+	SwapRules(ctx context.Context, value []byte, revision int64) (int64, error)
+}
+
+// StoreConfig says how to open a Store. Every field is required.
+type StoreConfig struct {
+	// Backend is where the rules are stored.
+	Backend Backend
+	// Name is what messages call the stored rules.
+	Name string
+	// MaxSize is how many bytes the Backend takes.
+	MaxSize int
+	Logger  *slog.Logger
+	Metrics prometheus.Registerer
+}
+
+// Store keeps the rules of a cluster up to date while Run runs and Update tells it
+// what is stored, and changes them. Its methods are safe for concurrent use.
+type Store struct {
+	cfg     StoreConfig
+	log     *slog.Logger
+	metrics *metrics
+	state   atomic.Pointer[State]
+
+	wake     chan struct{} // holds a token when there is a value to look at
+	changing chan struct{} // holds a token while a change is made: here they queue, not at the backend
+
+	seen []byte // the value that was looked at last. Owned by Run
+
+	mu       sync.Mutex
+	latest   []byte        // guarded by mu; the value that Update was given last
+	inForce  chan struct{} // guarded by mu; closed and replaced with every new state
+	err      error         // guarded by mu
+	onChange []func(*Set)  // guarded by mu
+}
+
+// OpenStore reads the stored rules, and fails if they cannot be read or are
+// refused: there is no last good set to stay with yet. Before the first change
+// there are none.
+func OpenStore(ctx context.Context, cfg StoreConfig) (*Store, error) {
+	value, _, err := cfg.Backend.ReadRules(ctx)
+	if err != nil {
+		return nil, err
+	}
+	state := &State{Set: new(Set)}
+	if value != nil {
+		if state, err = unmarshal(cfg.Name, value); err != nil {
+			return nil, err
+		}
+	}
+	m, err := newMetrics(cfg.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("register the metrics of rules: %w", err)
+	}
+	m.loadedSet(state.Set)
+	s := &Store{
+		cfg: cfg, log: cfg.Logger, metrics: m,
+		wake: make(chan struct{}, 1), changing: make(chan struct{}, 1),
+		seen: value, latest: value, inForce: make(chan struct{}),
+	}
+	s.state.Store(state)
+	return s, nil
+}
+
+// Set returns the rules in force, never nil.
+func (s *Store) Set() *Set { return s.state.Load().Set }
+
+// State returns the rules in force with their revisions, never nil.
+func (s *Store) State() *State { return s.state.Load() }
+
+// Err returns why the rules that are stored now are not in force, or nil if they
+// are.
+func (s *Store) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// OnChange registers f to be called with every set that comes into force after
+// it. Run calls it, one call at a time, when Set returns that set already; f should
+// not block. Whoever registers before Run misses none.
+func (s *Store) OnChange(f func(*Set)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.onChange = append(s.onChange, f)
+}
+
+// Update tells what is stored now, nil if nothing is. It does not block, and keeps
+// value.
+func (s *Store) Update(value []byte) {
+	s.mu.Lock()
+	s.latest = value
+	s.mu.Unlock()
+	select {
+	case s.wake <- struct{}{}:
+	default: // it has not looked since the last token
+	}
+}
+
+// Run puts into force what Update tells, until ctx ends, and then returns nil. At
+// most one Run may run at a time.
+//
+// What cannot be read or is refused, is older than what is in force, or gone, is
+// logged once; the set in force stays until something newer is stored.
+func (s *Store) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.wake:
+		}
+		s.mu.Lock()
+		value := s.latest
+		s.mu.Unlock()
+		if bytes.Equal(value, s.seen) {
+			continue
+		}
+		s.seen = value
+		s.look(value)
+	}
+}
+
+// look puts a stored value into force if it is good and new.
+func (s *Store) look(value []byte) {
+	next, err := s.judge(value)
+	old := s.State()
+	switch {
+	case err != nil:
+		s.setErr(err)
+		s.metrics.refused()
+		s.log.Error("stored rules refused, the last good ones stay",
+			"store_revision", old.Revision, "revision", old.Set.Revision(), "error", err)
+		return
+	case next == old:
+		s.setErr(nil)
+		s.metrics.loadedSet(old.Set)
+		s.log.Info("stored rules are those in force again", "store_revision", old.Revision)
+		return
+	}
+	s.state.Store(next)
+	s.metrics.loadedSet(next.Set)
+	s.mu.Lock()
+	s.err = nil
+	close(s.inForce)
+	s.inForce = make(chan struct{})
+	hooks := s.onChange
+	s.mu.Unlock()
+	s.log.Info("rules changed", "store_revision", next.Revision, "revision", next.Set.Revision(), "rules", next.Set.Len())
+	for _, f := range hooks {
+		f(next.Set)
+	}
+}
+
+// judge returns the state that a stored value leads to, which may be the one in
+// force.
+func (s *Store) judge(value []byte) (*State, error) {
+	old := s.State()
+	if value == nil {
+		if old.Revision > 0 {
+			return nil, fmt.Errorf("%s: revision %d of the rules is gone from etcd; the next change writes all of them again", s.cfg.Name, old.Revision)
+		}
+		return old, nil
+	}
+	next, err := unmarshal(s.cfg.Name, value)
+	switch {
+	case err != nil:
+		return nil, err
+	case next.Revision > old.Revision:
+		return next, nil
+	case next.Revision < old.Revision:
+		return nil, fmt.Errorf("%s: etcd was restored: it has revision %d of the rules after revision %d; the next change writes all of them again",
+			s.cfg.Name, next.Revision, old.Revision)
+	case !bytes.Equal(value, old.stored):
+		return nil, fmt.Errorf("%s: etcd was restored: it has another revision %d of the rules", s.cfg.Name, next.Revision)
+	}
+	return old, nil
+}
+
+func (s *Store) setErr(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
+}
+
+// Change stores what edit makes of the rules as they are stored now, and waits for
+// a moment until it is in force here. It returns the states before and after; they
+// are the same if edit changes nothing. When dry it stores nothing.
+//
+// An edit that is refused leaves all as it was, with one of the errors above or a
+// *LoadError. After any other error the change may have been made or not.
+func (s *Store) Change(ctx context.Context, dry bool, edit Edit) (old, next *State, err error) {
+	if old, next, err = s.store(ctx, dry, edit); err == nil && !dry {
+		s.awaitRevision(ctx, next.Revision)
+	}
+	return old, next, err
+}
+
+func (s *Store) store(ctx context.Context, dry bool, edit Edit) (old, next *State, err error) {
+	select {
+	case s.changing <- struct{}{}:
+		defer func() { <-s.changing }()
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	}
+	for range maxAttempts {
+		var at int64
+		if old, at, err = s.base(ctx); err != nil {
+			return nil, nil, err
+		}
+		if next, err = s.edit(old, edit); err != nil || next == old || dry {
+			return old, next, err
+		}
+		value, err := next.marshal(s.cfg.MaxSize)
+		if err != nil {
+			return nil, nil, err
+		}
+		at, err = s.cfg.Backend.SwapRules(ctx, value, at)
+		if err != nil {
+			return nil, nil, err
+		}
+		if at != 0 {
+			s.log.Info("rules stored", "store_revision", next.Revision, "revision", next.Set.Revision(), "rules", next.Set.Len())
+			return old, next, nil
+		}
+		select {
+		case <-time.After(time.Millisecond + rand.N(attemptPause)):
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		}
+	}
+	return nil, nil, fmt.Errorf("%w: others were faster %d times in a row", ErrChanged, maxAttempts)
+}
+
+// base returns the state to change, and the revision of the backend at which to
+// replace it: the stored one, or the one in force if the stored one is older, gone
+// or another of its revision. What cannot be read must not be overwritten.
+func (s *Store) base(ctx context.Context) (*State, int64, error) {
+	value, at, err := s.cfg.Backend.ReadRules(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	here := s.State()
+	if value == nil || bytes.Equal(value, here.stored) {
+		return here, at, nil
+	}
+	stored, err := unmarshal(s.cfg.Name, value)
+	if err != nil {
+		return nil, 0, fmt.Errorf("%w, because it cannot read those that are stored; ask a node of the version that wrote them, "+
+			"or delete the key to begin with those in force here: %s", ErrReadOnly, err.Error())
+	}
+	if stored.Revision <= here.Revision {
+		return here, at, nil
+	}
+	return stored, at, nil
+}
+
+// edit returns the state after old, which is old itself if nothing changes.
+func (s *Store) edit(old *State, edit Edit) (*State, error) {
+	docs, err := edit(old)
+	if err != nil {
+		return nil, err
+	}
+	set, err := Compile(editName, docs)
+	if err != nil {
+		return nil, err
+	}
+	diff := Diff(old.Set, set)
+	if set.Revision() == old.Set.Revision() && len(diff.Added)+len(diff.Changed)+len(diff.Removed) == 0 {
+		return old, nil
+	}
+	next := &State{Set: set, Revision: old.Revision + 1, changed: make(map[ruleName]int64, set.Len())}
+	for r := range set.Rules() {
+		name := ruleName{r.Domain, r.ID}
+		next.changed[name] = old.changed[name]
+	}
+	for _, r := range diff.Added {
+		next.changed[ruleName{r.Domain, r.Spec.ID}] = next.Revision
+	}
+	for _, r := range diff.Changed {
+		next.changed[ruleName{r.Domain, r.New.ID}] = next.Revision
+	}
+	return next, nil
+}
+
+// awaitRevision waits until that revision or a later one is in force here. It has
+// been stored already: if it does not come back in time, it will later.
+func (s *Store) awaitRevision(ctx context.Context, revision int64) {
+	late := time.NewTimer(inForceWait)
+	defer late.Stop()
+	for {
+		s.mu.Lock()
+		inForce := s.inForce
+		s.mu.Unlock()
+		if s.State().Revision >= revision {
+			return
+		}
+		select {
+		case <-inForce:
+		case <-late.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// State returns the rules in force, which have no revisions.
+func (s *Source) State() *State { return &State{Set: s.Set()} }
+
+// Change refuses: the rules of files are changed in the files.
+func (s *Source) Change(context.Context, bool, Edit) (old, next *State, err error) {
+	return nil, nil, fmt.Errorf("%w: it takes them from %s; change them there, or start it without --rules", ErrReadOnly, s.path)
+}
