@@ -209,7 +209,7 @@ func (s *Shard) usage(k ring.Key) usage {
 	if e := s.partition(k).long[k]; e != nil {
 		return e.usage
 	}
-	return s.partition(k).table[k].usage
+	return s.partition(k).table.find(k).usage
 }
 
 // A refund that is undone is remembered for as long as it weighs.

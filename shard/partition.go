@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -21,10 +22,10 @@ const (
 // partitions' locks never share one.
 type partition struct {
 	mu     sync.Mutex
-	table  map[ring.Key]entry      // guarded by mu
+	table  table                   // guarded by mu
 	latest int64                   // the latest instant of a decision; guarded by mu
 	long   map[ring.Key]*longEntry // of long algorithms, nil before the first; guarded by mu
-	_      [64 - 32]byte
+	_      [64 - 56]byte
 }
 
 // entry is what is kept of one counter.
@@ -33,9 +34,17 @@ type entry struct {
 	usage
 }
 
+// stateOf returns the state of a counter, also of one that is not there.
+func stateOf(e *entry) algorithms.State {
+	if e == nil {
+		return algorithms.State{}
+	}
+	return e.state
+}
+
 // usage is what sweeping and eviction go by.
 type usage struct {
-	expires int64  // when the counter weighs nothing any more, in Unix nanoseconds
+	expires int64  // when the counter weighs nothing any more, in Unix nanoseconds, above 0
 	used    uint32 // of limit, as of the last take
 	limit   uint32 // the limit's capacity
 }
@@ -45,7 +54,7 @@ type usage struct {
 // more.
 func usageOf(t *Take) usage {
 	capacity := t.Limit.Capacity()
-	return usage{expires: t.Decision.ResetAt, used: uint32(capacity - t.Decision.Remaining), limit: uint32(capacity)}
+	return usage{expires: max(1, t.Decision.ResetAt), used: uint32(capacity - t.Decision.Remaining), limit: uint32(capacity)}
 }
 
 // lessThan reports whether u has used less of its limit than v.
@@ -61,98 +70,115 @@ func (p *partition) clockLocked(now int64) int64 {
 	return p.latest
 }
 
-func (s *Shard) putLocked(p *partition, t *Take, state algorithms.State, found bool) {
-	if !found {
-		s.counters.Add(1)
+// putLocked keeps what a take has made of e, its counter's entry, nil if there is none.
+func (s *Shard) putLocked(p *partition, e *entry, t *Take, state algorithms.State) {
+	if e != nil {
+		*e = entry{state, usageOf(t)}
+		return
 	}
-	p.table[t.Key] = entry{state, usageOf(t)}
+	s.counters.Add(1)
+	p.table.add(t.Key, entry{state, usageOf(t)})
 }
 
 func (s *Shard) deleteLocked(p *partition, key ring.Key) {
-	delete(p.table, key)
+	p.table.remove(key)
 	s.counters.Add(-1)
 }
 
-// victim returns which of a few counters that it comes across is to make room: an
-// expired one, or else the one that has used the least of its limit, which loses the
-// least by starting afresh.
-func victim[E any](table map[ring.Key]E, of func(E) usage, now int64) (key ring.Key, expired, found bool) {
-	var least usage
-	probed := 0
-	for k, e := range table { // begins at a random place
-		u := of(e)
-		if u.expires <= now {
-			return k, true, true
-		}
-		if probed == 0 || u.lessThan(least) {
-			key, least = k, u
-		}
-		if probed++; probed == evictProbe {
-			break
-		}
-	}
-	return key, false, probed > 0
+// victim finds out which of a few counters is to make room: an expired one, or else
+// the one that has used the least of its limit, which loses the least by starting
+// afresh.
+type victim struct {
+	key     ring.Key
+	usage   usage
+	expired bool
+	probed  int
 }
 
-func usageOfEntry(e entry) usage     { return e.usage }
-func usageOfLong(e *longEntry) usage { return e.usage }
+// probe looks at one more counter. It is false once there is no need for another.
+func (v *victim) probe(key ring.Key, u usage, now int64) (more bool) {
+	v.expired = u.expires <= now
+	if v.expired || v.probed == 0 || u.lessThan(v.usage) {
+		v.key, v.usage = key, u
+	}
+	v.probed++
+	return !v.expired && v.probed < evictProbe
+}
 
 // evictLocked makes room for one counter.
 func (s *Shard) evictLocked(p *partition) {
-	key, expired, found := victim(p.table, usageOfEntry, p.latest)
-	if !found {
+	if p.table.n == 0 {
 		s.evictLongLocked(p)
 		return
 	}
-	s.deleteLocked(p, key)
-	if !expired {
+	var v victim
+	slots := p.table.slots
+	begin := rand.IntN(len(slots))
+	for i := range slots {
+		e := &slots[(begin+i)%len(slots)]
+		if e.expires != 0 && !v.probe(e.key, e.usage, p.latest) {
+			break
+		}
+	}
+	s.deleteLocked(p, v.key)
+	if !v.expired {
 		s.metrics.evicted.Inc()
 	}
 }
 
-// evictLongLocked makes room of one counter of a long algorithm.
+// evictLongLocked makes room of one counter of a long algorithm, if there is one.
 func (s *Shard) evictLongLocked(p *partition) {
-	key, expired, found := victim(p.long, usageOfLong, p.latest)
-	if !found {
+	var v victim
+	for key, e := range p.long { // begins at a random place
+		if !v.probe(key, e.usage, p.latest) {
+			break
+		}
+	}
+	if v.probed == 0 {
 		return
 	}
-	s.deleteLongLocked(p, key)
-	if !expired {
+	s.deleteLongLocked(p, v.key)
+	if !v.expired {
 		s.metrics.evicted.Inc()
 	}
 }
 
 // sweep deletes the partition's expired entries. It lets go of the lock every few
-// entries; a range over a map may be continued after others have changed it.
+// entries, and then goes on where it was: whatever has moved meanwhile is visited in
+// the next round.
 func (s *Shard) sweep(p *partition) {
 	now := s.now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	sweepLocked(p, p.table, usageOfEntry, now, s.expireLocked)
-	sweepLocked(p, p.long, usageOfLong, now, s.expireLongLocked)
-}
-
-func sweepLocked[E any](p *partition, table map[ring.Key]E, of func(E) usage, now int64, expire func(*partition, ring.Key)) {
-	visited := 0
-	for key, e := range table {
-		if of(e).expires <= now {
-			expire(p, key)
+	for i, visited := 0, 0; i < len(p.table.slots); {
+		if e := &p.table.slots[i]; e.expires != 0 && e.expires <= now {
+			p.table.removeAt(i) // and look again at i, where another may have moved up
+			s.counters.Add(-1)
+			s.metrics.expired.Inc()
+		} else {
+			i++
 		}
 		if visited++; visited%sweepStep == 0 {
-			p.mu.Unlock()
-			p.mu.Lock()
+			p.breathe()
+		}
+	}
+	p.table.tidy()
+	visited := 0
+	for key, e := range p.long { // a range may be continued after others have changed it
+		if e.expires <= now {
+			s.deleteLongLocked(p, key)
+			s.metrics.expired.Inc()
+		}
+		if visited++; visited%sweepStep == 0 {
+			p.breathe()
 		}
 	}
 }
 
-func (s *Shard) expireLocked(p *partition, key ring.Key) {
-	s.deleteLocked(p, key)
-	s.metrics.expired.Inc()
-}
-
-func (s *Shard) expireLongLocked(p *partition, key ring.Key) {
-	s.deleteLongLocked(p, key)
-	s.metrics.expired.Inc()
+// breathe lets others have the lock.
+func (p *partition) breathe() {
+	p.mu.Unlock()
+	p.mu.Lock()
 }
 
 // lookLocked says what there is of t's counter.
@@ -160,7 +186,7 @@ func (s *Shard) lookLocked(p *partition, t *Take, now int64) (d algorithms.Decis
 	if t.Limit.Algorithm.Long() {
 		return s.lookLongLocked(p, t, now)
 	}
-	_, d = algorithms.Step(&t.Limit, p.table[t.Key].state, now, 0)
+	_, d = algorithms.Step(&t.Limit, stateOf(p.table.find(t.Key)), now, 0)
 	return d
 }
 
@@ -171,8 +197,8 @@ func (s *Shard) returnLocked(p *partition, t *Take, now int64) {
 		s.returnLongLocked(p, t, now)
 		return
 	}
-	e, found := p.table[t.Key]
-	if !found {
+	e := p.table.find(t.Key)
+	if e == nil {
 		return
 	}
 	if t.Cost >= 0 {
@@ -180,7 +206,6 @@ func (s *Shard) returnLocked(p *partition, t *Take, now int64) {
 	} else if state, d := algorithms.Step(&t.Limit, e.state, now, -t.Cost); d.Allowed {
 		e.state, e.expires = state, max(e.expires, d.ResetAt)
 	}
-	p.table[t.Key] = e
 }
 
 // lock locks the partitions that the group touches, each once and in the order

@@ -70,9 +70,6 @@ func New(c Config) (*Shard, error) {
 		started:     started,
 		epoch:       started.UnixNano(),
 	}
-	for i := range s.partitions {
-		s.partitions[i].table = make(map[ring.Key]entry)
-	}
 	s.metrics = newMetrics(c.Metrics, s)
 	return s, nil
 }
@@ -112,14 +109,14 @@ func (s *Shard) decideOne(g *Group, now int64) {
 	t := &g.Takes[0]
 	p := s.partition(t.Key)
 	p.mu.Lock()
-	old, found := p.table[t.Key]
+	e := p.table.find(t.Key)
 	var state algorithms.State
-	state, t.Decision = algorithms.Step(&t.Limit, old.state, p.clockLocked(now), t.Cost)
-	if t.changes(found) && !g.Peek {
-		if !found && s.counters.Load() >= s.maxCounters {
+	state, t.Decision = algorithms.Step(&t.Limit, stateOf(e), p.clockLocked(now), t.Cost)
+	if t.changes(e != nil) && !g.Peek {
+		if e == nil && s.counters.Load() >= s.maxCounters {
 			s.evictLocked(p)
 		}
-		s.putLocked(p, t, state, found)
+		s.putLocked(p, e, t, state)
 	}
 	p.mu.Unlock()
 	t.Source = Owner
@@ -181,11 +178,14 @@ func (s *Shard) stepLocked(t *Take, now int64) (u undo, changed bool) {
 		u.found, changed = s.stepLongLocked(p, t, now)
 		return u, changed
 	}
-	u.old, u.found = p.table[t.Key]
+	e := p.table.find(t.Key)
+	if u.found = e != nil; u.found {
+		u.old = *e
+	}
 	var state algorithms.State
 	state, t.Decision = algorithms.Step(&t.Limit, u.old.state, now, t.Cost)
 	if changed = t.changes(u.found); changed {
-		s.putLocked(p, t, state, u.found)
+		s.putLocked(p, e, t, state)
 	}
 	return u, changed
 }
@@ -199,7 +199,7 @@ func (s *Shard) undoLocked(g *Group, undos []undo, now int64) {
 		case t.Limit.Algorithm.Long():
 			s.undoLongLocked(p, u, t, now)
 		case u.found:
-			p.table[t.Key] = u.old
+			*p.table.find(t.Key) = u.old
 		default:
 			s.deleteLocked(p, t.Key)
 		}
@@ -237,7 +237,7 @@ func (s *Shard) reset(g *Group, now int64) {
 	for i := range g.Takes {
 		t := &g.Takes[i]
 		p := s.partition(t.Key)
-		if _, found := p.table[t.Key]; found {
+		if p.table.find(t.Key) != nil {
 			s.deleteLocked(p, t.Key)
 		}
 		if _, found := p.long[t.Key]; found {

@@ -284,7 +284,7 @@ func TestRefunds(t *testing.T) {
 		if d := ask(s, k, perHour(10), -3); d.Remaining != 5 {
 			t.Errorf("3 of 8: %+v", d)
 		}
-		if e := s.partition(k).table[k]; e.used != 5 {
+		if e := s.partition(k).table.find(k); e.used != 5 {
 			t.Errorf("eviction goes by %d used", e.used)
 		}
 		if d := ask(s, k, perHour(10), -99); d.Remaining != 10 {
@@ -350,7 +350,7 @@ func TestDebtIsAFullCounter(t *testing.T) {
 		k := key("a", 1)
 		ask(s, k, perHour(10), 10)
 		ask(s, k, perHour(4), -1)
-		if e := s.partition(k).table[k]; e.used != 4 || e.limit != 4 {
+		if e := s.partition(k).table.find(k); e.used != 4 || e.limit != 4 {
 			t.Errorf("eviction goes by %d of %d", e.used, e.limit)
 		}
 		if d := ask(s, k, perHour(4), 1); d.Allowed || d.Remaining != 0 {
