@@ -175,15 +175,12 @@ func handleRoutingError(ctx context.Context, mux *runtime.ServeMux, m runtime.Ma
 	}
 	allow := http.MethodGet
 	switch path := r.URL.Path; {
+	case strings.HasPrefix(path, "/v1/check"), path == "/v1/status", path == "/v1/explain", path == "/v1/reset", path == "/v1/rules:apply":
+		allow = http.MethodPost
 	case path == "/v1/rules":
 		allow = "GET, POST"
 	case strings.HasPrefix(path, "/v1/rules/"):
 		allow = "GET, PUT, DELETE"
-	}
-	for _, path := range []string{"/v1/check", "/v1/status", "/v1/explain", "/v1/reset", "/v1/rules:apply"} {
-		if strings.HasPrefix(r.URL.Path, path) {
-			allow = http.MethodPost
-		}
 	}
 	w.Header().Set("Allow", allow)
 	err := status.Errorf(codes.Unimplemented, "method: %s is not %s", r.Method, allow)

@@ -38,6 +38,9 @@ func (w *work) render(i int, v verdict) *weirv1.RateLimitResponse {
 	} else {
 		resp.Window = durationpb.New(time.Duration(nominal.Window))
 	}
+	if !v.allowed {
+		resp.DenialReason = denialReason(t).Enum()
+	}
 	if answered(t) {
 		d := &t.Decision
 		resp.RemainingTokens = remaining(m, d)
@@ -118,6 +121,19 @@ func attributesOf(m *rules.Match) []string {
 		return nil
 	}
 	return m.Rule.Per[m.Per]
+}
+
+// denialReason says why t denies.
+func denialReason(t *shard.Take) weirv1.DenialReason {
+	switch capacity := t.Limit.Capacity(); {
+	case !answered(t):
+		return weirv1.DenialReason_DENIAL_REASON_UNANSWERED
+	case capacity == 0:
+		return weirv1.DenialReason_DENIAL_REASON_BLOCKED
+	case t.Cost > capacity:
+		return weirv1.DenialReason_DENIAL_REASON_COST_ABOVE_LIMIT
+	}
+	return weirv1.DenialReason_DENIAL_REASON_LIMIT_REACHED
 }
 
 // answered reports whether somebody has looked at the counter.

@@ -44,6 +44,8 @@ func told(r *weirv1.RateLimitResponse) string {
 		}
 	}
 	add(r.GetCalendar() != "", "by "+r.GetCalendar())
+	add(r.DenialReason != nil && r.GetRetryAfter() == nil, strings.ToLower(strings.TrimPrefix(r.GetDenialReason().String(), "DENIAL_REASON_")))
+	add(r.GetAllowed() == (r.DenialReason != nil), "and yet no reason, or one")
 	add(r.GetDelay() != nil, "delay "+r.GetDelay().AsDuration().String())
 	add(r.GetOverLimit(), "over")
 	add(r.GetWouldDeny(), "would deny")
@@ -76,7 +78,7 @@ func TestSemantics(t *testing.T) {
 			{0, "user=a endpoint=/tried", "allowed owner tried 1/1m0s left 0 " + minute + " would deny"},
 			{0, "user=a endpoint=/tried both=y", "allowed owner kept 3/1h0m0s left 2 reset 3600 1h0m0s would deny [tried per user shadow denied left 0] [kept per user allowed left 2]"},
 			{0, "user=a endpoint=/tried both=y cost=3", "denied owner kept 3/1h0m0s left 2 reset 3600 1h0m0s retry 3600 1h0m0s would deny [tried per user shadow denied left 0] [kept per user denied left 2]"},
-			{0, "user=b endpoint=/tried both=y cost=4", "denied owner kept 3/1h0m0s left 3 reset 0 0s would deny [tried per user shadow denied left 1] [kept per user denied left 3]"},
+			{0, "user=b endpoint=/tried both=y cost=4", "denied owner kept 3/1h0m0s left 3 reset 0 0s cost_above_limit would deny [tried per user shadow denied left 1] [kept per user denied left 3]"},
 		},
 		"soft": {
 			{0, "user=a endpoint=/soft cost=10", "allowed owner soft 10/1m0s left 0 " + minute},
@@ -95,8 +97,8 @@ func TestSemantics(t *testing.T) {
 		},
 		"exempt and banned": {
 			{0, "user=boss endpoint=/plain cost=6", "allowed unlimited vip 0/0s"},
-			{0, "user=boss endpoint=/secret", "denied owner banned 0/1s left 0 reset 0 0s"},
-			{0, "user=mallory endpoint=/secret", "denied owner banned 0/1s left 0 reset 0 0s"},
+			{0, "user=boss endpoint=/secret", "denied owner banned 0/1s left 0 reset 0 0s blocked"},
+			{0, "user=mallory endpoint=/secret", "denied owner banned 0/1s left 0 reset 0 0s blocked"},
 			{0, "user=mallory endpoint=/other", "allowed no_rule"},
 		},
 		"refunds": {
@@ -125,7 +127,7 @@ func TestSemantics(t *testing.T) {
 			{0, "user=a endpoint=/upload size=20 cost=2", "allowed owner bytes 100/1m0s left 0 " + minute},
 			{0, "user=a endpoint=/upload size=0", "allowed owner bytes 100/1m0s left 0 " + minute},
 			{0, "user=a endpoint=/upload", "denied owner bytes 100/1m0s left 0 " + minute + " retry 60 1m0s"},
-			{0, "user=b endpoint=/upload size=101", "denied owner bytes 100/1m0s left 100 reset 0 0s"},
+			{0, "user=b endpoint=/upload size=101", "denied owner bytes 100/1m0s left 100 reset 0 0s cost_above_limit"},
 		},
 		"two sets of attributes": {
 			{0, "user=a endpoint=/login ip=10.0.0.1", "allowed owner hybrid 2/1m0s left 1 " + minute + " [hybrid per ip allowed left 1] [hybrid per user allowed left 1]"},
@@ -162,7 +164,7 @@ func TestSemantics(t *testing.T) {
 func TestFailurePolicies(t *testing.T) {
 	f := newFixture(t, semanticsRules)
 	f.silent = func(take shard.Take) bool { return take.OnFailure == shard.FailClosed }
-	if got, want := told(f.check(t, "user=a endpoint=/shut")), "denied fail_closed shut 3/1m0s [shut denied left 0] [shared allowed"; !strings.HasPrefix(got, want) {
+	if got, want := told(f.check(t, "user=a endpoint=/shut")), "denied fail_closed shut 3/1m0s unanswered [shut denied left 0] [shared allowed"; !strings.HasPrefix(got, want) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	f = newFixture(t, strings.ReplaceAll(semanticsRules, "on_failure: deny", "on_failure: local"))

@@ -32,8 +32,8 @@ type Client struct {
 	conn    *grpc.ClientConn
 	limiter weirv1.RateLimiterClient
 	cluster weirv1.ClusterClient
-	config  weirv1.RateLimiterConfigClient
 	health  weirv1.RateLimiterHealthClient
+	config  weirv1.RateLimiterConfigClient
 	timeout time.Duration
 }
 
@@ -83,8 +83,8 @@ func New(addr string, opts ...Option) (*Client, error) {
 	c.conn = conn
 	c.limiter = weirv1.NewRateLimiterClient(conn)
 	c.cluster = weirv1.NewClusterClient(conn)
-	c.config = weirv1.NewRateLimiterConfigClient(conn)
 	c.health = weirv1.NewRateLimiterHealthClient(conn)
+	c.config = weirv1.NewRateLimiterConfigClient(conn)
 	return c, nil
 }
 

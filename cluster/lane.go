@@ -188,7 +188,7 @@ func (l *lane) giveUp(a *ask, first uint32, n int, now time.Time) (late int) {
 // has much to do and goes on answering, or because this node could not look sooner. A
 // peer that does not answer at all is not busy.
 func (l *lane) busyLocked(a *ask, now time.Time) bool {
-	return l.backlog >= fullFrame && l.breaker.heard.After(a.sent) || now.Sub(a.due) >= l.pace.attempt/2
+	return l.backlog >= fullFrame && l.breaker.heard.After(a.sent) || now.Sub(a.due) >= l.pace.attempt/4
 }
 
 // run keeps the link up until ctx ends.

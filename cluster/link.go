@@ -14,7 +14,7 @@ import (
 // A link is one TCP connection between two nodes. It comes in on the port that
 // serves gRPC, where its first bytes tell it apart: no HTTP/2 connection begins
 // with them. Then both sides send frames, each behind its length in four bytes,
-// little-endian; wire.go says what is in a frame. (ADR 6 says why it is not gRPC.)
+// little-endian; wire.go says what is in a frame. (ADR 8 says why it is not gRPC.)
 const linkPreface = "weir-peer/1\n"
 
 // Bounds of links.

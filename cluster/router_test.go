@@ -412,6 +412,7 @@ func TestNoViewNoAnswer(t *testing.T) {
 func TestNewViewFinishesWhatIsUnderWay(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *testCluster) {
 		resume := c.nodes[2].stall()
+		old := c.nodes[0].router.peers[Member{ID: "c", Address: "c:1"}]
 		answered := make(chan shard.Group)
 		go func() {
 			g, _ := c.nodes[0].ask(t.Context(), take(c.ownedBy(c.nodes[2], 0), 10, 1))
@@ -427,6 +428,13 @@ func TestNewViewFinishesWhatIsUnderWay(t *testing.T) {
 		if c.nodes[0].router.Reaches("c") {
 			t.Error("a node that is no member is reached")
 		}
+		time.Sleep(DefaultAttemptTimeout + retireGrace)
+		synctest.Wait()
+		old.lanes[0].mu.Lock()
+		if old.lanes[0].conn != nil {
+			t.Error("the link to it is open")
+		}
+		old.lanes[0].mu.Unlock()
 		for _, n := range c.nodes { // c itself is no member any more and forwards all
 			if g, _ := n.ask(t.Context(), take(c.ownedBy(c.nodes[1], 5), 10, 1)); g.Takes[0].Source != shard.Owner {
 				t.Errorf("%s in the new view: %+v", n.id, g)

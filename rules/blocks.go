@@ -11,7 +11,10 @@ import (
 type blockIndex struct {
 	starts []netip.Addr // of stretches, sorted
 	inner  []*block     // the innermost block of each, or nil
+	pages  []netip.Addr // every pageSize-th start: a search there misses the cache less
 }
+
+const pageSize = 64
 
 type block struct {
 	outer    *block // the next larger one that holds it, or nil
@@ -51,6 +54,9 @@ func (ix *blockIndex) begin(addr netip.Addr, inner *block) {
 		ix.inner[n-1] = inner
 		return
 	}
+	if len(ix.starts)%pageSize == 0 {
+		ix.pages = append(ix.pages, addr)
+	}
 	ix.starts = append(ix.starts, addr)
 	ix.inner = append(ix.inner, inner)
 }
@@ -58,14 +64,26 @@ func (ix *blockIndex) begin(addr netip.Addr, inner *block) {
 // find returns the innermost block that addr lies in, or nil. The zero address lies
 // in none.
 func (ix *blockIndex) find(addr netip.Addr) *block {
-	i, found := slices.BinarySearchFunc(ix.starts, addr, netip.Addr.Compare)
-	if !found {
-		i--
+	page := lastNotAfter(ix.pages, addr)
+	if page < 0 {
+		return nil
 	}
-	if i < 0 || ix.inner[i] == nil || ix.inner[i].last.Less(addr) { // IPv6, after the last block of IPv4
+	begin := page * pageSize
+	i := begin + lastNotAfter(ix.starts[begin:min(begin+pageSize, len(ix.starts))], addr)
+	if ix.inner[i] == nil || ix.inner[i].last.Less(addr) { // IPv6, after the last block of IPv4
 		return nil
 	}
 	return ix.inner[i]
+}
+
+// lastNotAfter returns the index of the last of sorted that is not after addr, or
+// -1.
+func lastNotAfter(sorted []netip.Addr, addr netip.Addr) int {
+	i, found := slices.BinarySearchFunc(sorted, addr, netip.Addr.Compare)
+	if !found {
+		i--
+	}
+	return i
 }
 
 // lastOf returns the last address of p.

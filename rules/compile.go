@@ -43,8 +43,9 @@ func (s *Set) Documents() []Document {
 	return docs
 }
 
-// Format writes documents as a file that Parse reads. It checks nothing that
-// Compile does; the error is of text that YAML has no way to write.
+// Format writes documents as a file that Parse reads, unless it is longer than a
+// file may be: then it takes several. It checks nothing that Compile does; the
+// error is of text that YAML has no way to write.
 func Format(docs []Document) ([]byte, error) {
 	if len(docs) == 0 {
 		docs = []Document{{Domain: "default"}} // a file without a document is refused

@@ -2,11 +2,15 @@
 // which counter each of them is held against.
 //
 // Load reads rules from files, all or nothing, into an immutable Set; Set.Match
-// finds the rules of a request; a Source follows files as they change.
+// finds the rules of a request; a Source follows files as they change. Compile and
+// Set.Documents are the same for rules as plain data, Format writes those as a
+// file, and Diff tells what has changed. Set.Explain and Set.Counters are for
+// people who want to know why.
 //
 // # Files
 //
-// A file is one or several YAML documents:
+// docs/rules.md teaches the format and lists its bounds. In short, a file is one
+// or several YAML documents:
 //
 //	domain: shop                # the namespace; a request names it too
 //	rules:
@@ -14,14 +18,24 @@
 //	    when:                   # all of these must hold; none means always
 //	      endpoint: /api/v1/posts
 //	      method: [POST, PUT]
-//	    per: [user]             # one counter per user; none means one shared counter
+//	    per: [user]             # one counter per user; none means one shared counter;
+//	                            # [[ip], [user]] counts by each
 //	    limits:                 # all of them must have room
-//	      - {limit: 10, window: 1s}
-//	      - {limit: 500, window: 1h, algorithm: sliding_window}
-//	    enabled: true           # the default; false means checked but never matched
+//	      - {limit: 10, window: 1s, algorithm: token_bucket, burst: 20}
+//	      - {limit: 500, window: 1h}
+//	      - {limit: 9999, window: {calendar: month, timezone: Europe/Paris, anchor: 15}, algorithm: fixed_window}
+//	    replaces: [posts]       # rules that do not apply where this one does
+//	    on_failure: allow       # allow | local | deny
+//	    enforce: 100            # percent of the counters; 0 is a shadow
+//	    mode: hard              # hard | {soft: {over: 10%}} | {elastic: {parent: id, up_to: 150%}}
+//	    max_delay: 0s           # more: book ahead instead of denying, where the algorithms can
+//	    cost: 1                 # per token asked for, or the attribute that has it
+//	    ipv6_prefix: 64         # bits of an IPv6 address that tell counters apart
+//	    enabled: true           # false means checked but never matched
+//	  - {id: staff, when: {ip: 10.0.0.0/8}, unlimited: true}
 //
 // All rules that match apply. A rule matches if its conditions hold and the
-// request has every attribute that per names.
+// request has every attribute that one of its sets in per names.
 //
 // A condition is one of
 //
@@ -29,7 +43,8 @@
 //	/api/*             every value that starts with /api/
 //	"*"                every value: the attribute is there
 //	re:/v[12]/.*       RE2, against the whole value; compiled when loaded
-//	[GET, "/api/*"]    any of these: exact values, prefixes and expressions
+//	10.0.0.0/8         every address of the block; only for the attribute ip
+//	[GET, "/api/*"]    any of these: exact values, prefixes, expressions, blocks
 //	{absent: true}     the attribute is not there
 //
 // A '*' stands only at the end. A value that has a star of its own is written as
@@ -45,7 +60,12 @@
 //
 // # Counters
 //
-// A counter is named by domain, rule id, the rule's per attributes with their
-// values, algorithm and window. Whatever else changes in a rule, its counters
-// keep what was used: raising a limit frees only the difference.
+// A counter is named by domain, rule id, the attributes of one set of the rule's
+// per with their values, algorithm, and window or calendar. Whatever else changes
+// in a rule, its counters keep what was used: raising a limit frees only the
+// difference.
+//
+// The attribute ip is an address: rules see it without port, brackets and zone and
+// in its canonical form, and counters see the block of ipv6_prefix bits that an
+// IPv6 address lies in.
 package rules

@@ -24,7 +24,7 @@ type Explanation struct {
 // domain in the order of the files. It is for people: it takes its time.
 func (s *Set) Explain(h ring.Hasher, req *Request) []Explanation {
 	matches := s.Match(h, req, nil)
-	req = new(canonical).of(req)
+	req = canonicalOf(req)
 	var all []Explanation
 	var matching []*Rule // as far as they themselves are concerned
 	for _, r := range s.rules {
@@ -134,7 +134,7 @@ func attributeText(name string) string {
 // matter, nor what rules say of each other. It is for showing what an identifier
 // has used up. Its cost grows with all rules.
 func (s *Set) Counters(h ring.Hasher, req *Request, buf []Match) []Match {
-	req = new(canonical).of(req)
+	req = canonicalOf(req)
 next:
 	for _, r := range s.rules {
 		if r.Domain != req.Domain || !r.Enabled {
@@ -156,7 +156,7 @@ next:
 // Counters appends to buf a Match for every counter of r that the attributes of req
 // choose, whatever r's conditions say.
 func (r *Rule) Counters(h ring.Hasher, req *Request, buf []Match) []Match {
-	return r.counterMatches(h, new(canonical).of(req), buf)
+	return r.counterMatches(h, canonicalOf(req), buf)
 }
 
 // counterMatches is Counters for a request whose addresses are canonical.

@@ -18,6 +18,7 @@ rules:
   - {id: all, limits: [{limit: 1, window: 1s}]}
   - {id: vip, when: {user: "v*"}, limits: [{limit: 9, window: 1s}], replaces: [all]}
   - {id: staff, when: {user: [s1, s2, s3, s4, s5, s6, s7]}, unlimited: true}
+  - {id: probation, when: {user: s2}, limits: [{limit: 1, window: 1s}], replaces: [staff]}
   - {id: blocked, when: {ip: 10.0.0.0/8}, limits: [{limit: 0, window: 1s}]}
   - {id: debug, when: {debug: {absent: true}, "the plan": free}, limits: [{limit: 1, window: 1s}]}
 ---
@@ -35,6 +36,7 @@ off: is disabled
 all[0]
 vip: the request has no attribute user
 staff: the request has no attribute user
+probation: the request has no attribute user
 blocked: the request has no attribute ip
 debug: the request has no attribute "the plan"`},
 		{request("d", "endpoint=/api/x", "method=GET", "user=val", "ip=[::ffff:a01:203]:80", "debug=1"), `
@@ -44,6 +46,7 @@ off: is disabled
 all: replaced by rule "vip"
 vip[0]
 staff: user is "val", not "s1" or "s2" or "s3" or "s4" or "s5" or one of 2 more
+probation: user is "val", not "s2"
 blocked[0]
 debug: debug is "1", not absent`},
 		{request("d", "endpoint=/x", "user=s7", "ip=2001:DB8::1", "the plan=paid"), `
@@ -53,6 +56,7 @@ off: is disabled
 all: rule "staff" exempts the request
 vip: user is "s7", not "v*"
 staff[-1]
+probation: user is "s7", not "s2"
 blocked: ip is "2001:db8::1", not "10.0.0.0/8"
 debug: "the plan" is "paid", not "free"`},
 		{request("d", "user=s1", "ip=10.0.0.1"), `
@@ -62,7 +66,18 @@ off: is disabled
 all: rule "staff" exempts the request
 vip: user is "s1", not "v*"
 staff applies
+probation: user is "s1", not "s2"
 blocked[0]
+debug: the request has no attribute "the plan"`},
+		{request("d", "user=s2"), `
+posts: the request has no attribute endpoint
+hybrid/1[0]
+off: is disabled
+all[0]
+vip: user is "s2", not "v*"
+staff: replaced by rule "probation"
+probation[0]
+blocked: the request has no attribute ip
 debug: the request has no attribute "the plan"`},
 		{request("x"), ""},
 	} {

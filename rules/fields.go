@@ -1,64 +1,233 @@
 package rules
 
 import (
+	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/weirlimit/weir/algorithms"
 )
 
-// FieldChange is one field in which two rules differ.
-type FieldChange struct {
-	// Field is the way to the value, such as limits[0].limit.
-	Field string
-	// Old and New are the values as a file writes them, empty where there is none.
-	Old, New string
-}
+// This file reads the fields of rules and limits that take more than a line.
 
-// Details returns the values that differ, in the order of the new rule, behind it
-// those that it lacks.
-func (c Change) Details() []FieldChange {
-	before, after := leaves(c.Old.node(), path{}, nil), leaves(c.New.node(), path{}, nil)
-	old := make(map[string]string, len(before))
-	for _, l := range before {
-		old[l.field] = l.text
-	}
-	var changes []FieldChange
-	for _, l := range after {
-		if was := old[l.field]; was != l.text {
-			changes = append(changes, FieldChange{l.field, was, l.text})
-		}
-		delete(old, l.field)
-	}
-	for _, l := range before {
-		if _, gone := old[l.field]; gone {
-			changes = append(changes, FieldChange{Field: l.field, Old: l.text})
-		}
-	}
-	return changes
-}
-
-// leaf is a scalar or a list of scalars, and the way to it.
-type leaf struct{ field, text string }
-
-// leaves appends the leaves of n.
-func leaves(n *yaml.Node, at path, to []leaf) []leaf {
+// name reads a text of 1 to most letters, digits and '_', '-' or others.
+func (d *decoder) name(n *yaml.Node, at path, others string, most int) string {
+	s, ok := d.text(n, at)
 	switch {
-	case n.Kind == yaml.MappingNode:
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			to = leaves(n.Content[i+1], at.key(n.Content[i].Value), to)
+	case !ok:
+	case s == "" || len(s) > most:
+		d.problem(n, at, "%s has %d bytes, not 1 to %d", quote(s), len(s), most)
+	default:
+		if bad := strings.Trim(s, nameBytes+others); bad != "" {
+			d.problem(n, at, "%s has characters other than letters, digits and %s", quote(s), strings.Join(strings.Split("_-"+others, ""), " "))
 		}
-		return to
-	case n.Kind == yaml.SequenceNode && len(n.Content) > 0 && n.Content[0].Kind != yaml.ScalarNode:
-		for i, e := range n.Content {
-			to = leaves(e, at.index(i), to)
-		}
-		return to
-	case n.Kind == yaml.SequenceNode:
-		texts := make([]string, len(n.Content))
-		for i, e := range n.Content {
-			texts[i] = e.Value
-		}
-		return append(to, leaf{at.field, "[" + strings.Join(texts, ", ") + "]"})
 	}
-	return append(to, leaf{at.field, n.Value})
+	return s
+}
+
+// attribute checks the name of an attribute, and returns it in the memory that all
+// rules share: Match compares with it.
+func (d *decoder) attribute(n *yaml.Node, at path, s string) string {
+	if s == "" || len(s) > maxAttribute {
+		d.problem(n, at, "the attribute's name %s has %d bytes, not 1 to %d", quote(s), len(s), maxAttribute)
+	}
+	if shared, ok := d.attributes[s]; ok {
+		return shared
+	}
+	d.attributes[s] = s
+	return s
+}
+
+// per reads one set of attributes, or a list of sets.
+func (d *decoder) per(n *yaml.Node, at path, r *Rule) {
+	if n.Kind != yaml.SequenceNode || len(n.Content) == 0 || n.Content[0].Kind != yaml.SequenceNode {
+		if set := d.perSet(n, at, 0); len(set) > 0 {
+			r.Per = [][]string{set}
+		}
+		return
+	}
+	d.list(n, at, 1, maxPerSets, func(n *yaml.Node, at path) {
+		set := d.perSet(n, at, 1)
+		same := func(other []string) bool { return slices.Equal(set, other) }
+		if len(set) > 0 && slices.ContainsFunc(r.Per, same) {
+			d.problem(n, at, "is a second set of %s; keep one", strings.Join(set, ", "))
+		}
+		r.Per = append(r.Per, set)
+	})
+	slices.SortFunc(r.Per, slices.Compare)
+}
+
+func (d *decoder) perSet(n *yaml.Node, at path, least int) (set []string) {
+	d.names(n, at, least, maxPer, func(n *yaml.Node, at path, s string) {
+		set = append(set, d.attribute(n, at, s))
+	})
+	slices.Sort(set)
+	return set
+}
+
+func (d *decoder) when(n *yaml.Node, at path, r *Rule) {
+	d.mapping(n, at, func(key, value *yaml.Node) {
+		if len(r.When) == maxConditions {
+			d.problem(key, at, "has %d conditions, more than %d", len(n.Content)/2, maxConditions)
+		}
+		r.When = append(r.When, d.condition(value, at.key(key.Value), d.attribute(key, at, key.Value)))
+	})
+	slices.SortFunc(r.When, compareConditions)
+}
+
+func (d *decoder) condition(n *yaml.Node, at path, attribute string) Condition {
+	c := Condition{Attribute: attribute}
+	switch n.Kind {
+	case yaml.MappingNode:
+		fields(d, n, at, conditionFields, &c)
+	case yaml.SequenceNode:
+		d.names(n, at, 1, maxList, func(n *yaml.Node, at path, s string) {
+			if s == "*" {
+				d.problem(n, at, `"*" fits every value; write it alone instead of a list`)
+				return
+			}
+			d.pattern(n, at, s, &c)
+		})
+	default:
+		if s, ok := d.text(n, at); ok {
+			d.pattern(n, at, s, &c)
+		}
+	}
+	c.normalize()
+	return c
+}
+
+func (d *decoder) pattern(n *yaml.Node, at path, s string, c *Condition) {
+	parse := parsePattern
+	if c.Attribute == IPAttribute {
+		parse = parseIPPattern
+	}
+	p, err := parse(s, &d.regexpBudget)
+	if err != nil {
+		d.problem(n, at, "%s %v", quote(s), err)
+		return
+	}
+	c.add(p)
+}
+
+func (d *decoder) absent(n *yaml.Node, at path, c *Condition) {
+	if c.Absent = d.boolean(n, at); n.Value == "false" {
+		d.problem(n, at, `"false" is not allowed; for an attribute that is there, write "*" as the condition`)
+	}
+}
+
+func (d *decoder) limits(n *yaml.Node, at path, r *Rule) {
+	d.list(n, at, 1, maxLimits, func(n *yaml.Node, at path) {
+		l := algorithms.Limit{Algorithm: defaultAlgorithm}
+		before := d.problems.total
+		fields(d, n, at, limitFields, &l)
+		if d.problems.total > before {
+			return
+		}
+		if err := l.Validate(); err != nil {
+			d.problem(n, at, "%v", err)
+		}
+		same := func(other algorithms.Limit) bool { return salt(l) == salt(other) }
+		if slices.ContainsFunc(r.Limits, same) {
+			d.problem(n, at, "is a second limit of %s over %s; keep one", l.Algorithm, windowText(l))
+		}
+		r.Limits = append(r.Limits, l)
+	})
+}
+
+// window reads a duration, or a calendar.
+func (d *decoder) window(n *yaml.Node, at path, l *algorithms.Limit) {
+	if n.Kind != yaml.MappingNode {
+		l.Window = d.duration(n, at, algorithms.MinWindow)
+		return
+	}
+	var c CalendarSpec
+	before := d.problems.total
+	fields(d, n, at, calendarFields, &c)
+	if d.problems.total > before {
+		return
+	}
+	var err error
+	if l.Calendar, err = algorithms.NewCalendar(c.Calendar, c.Timezone, c.Anchor); err != nil {
+		d.problem(n, at, "%v", err)
+	}
+}
+
+// duration reads one from least to MaxWindow, in nanoseconds.
+func (d *decoder) duration(n *yaml.Node, at path, least time.Duration) int64 {
+	if !d.is(n, yaml.ScalarNode, at, "a duration") {
+		return 0
+	}
+	w, err := parseDuration(n.Value, least)
+	if err != nil {
+		d.problem(n, at, "%s %v", quote(n.Value), err)
+	}
+	return int64(w)
+}
+
+func (d *decoder) buckets(n *yaml.Node, at path, l *algorithms.Limit) {
+	if l.Buckets = d.whole(n, at, 1, algorithms.MaxBuckets); l.Buckets == algorithms.DefaultBuckets {
+		l.Buckets = 0 // one form for what is the same
+	}
+}
+
+func (d *decoder) algorithm(n *yaml.Node, at path, l *algorithms.Limit) {
+	l.Algorithm, _ = algorithms.Parse(d.choice(n, at, "an algorithm", algorithms.Names()))
+}
+
+func (d *decoder) onFailure(n *yaml.Node, at path, r *Rule) {
+	name := d.choice(n, at, "a failure policy", failurePolicies)
+	r.OnFailure = FailurePolicy(max(0, slices.Index(failurePolicies, name)))
+}
+
+func (d *decoder) replaces(n *yaml.Node, at path, r *Rule) {
+	d.names(n, at, 1, maxReplaces, func(n *yaml.Node, at path, id string) {
+		r.Replaces = append(r.Replaces, id)
+		d.refer(n, at, r, id, false)
+	})
+	slices.Sort(r.Replaces)
+}
+
+func (d *decoder) mode(n *yaml.Node, at path, r *Rule) {
+	const forms = "write hard, {soft: {over: 10%}} or {elastic: {parent: org, up_to: 150%}}"
+	if n.Kind == yaml.ScalarNode && n.Value == "hard" && d.plain(n, at) {
+		return
+	}
+	if !d.is(n, yaml.MappingNode, at, "a mode; "+forms) {
+		return
+	}
+	fields(d, n, at, modeFields, r)
+	if len(n.Content) == 0 || r.Mode.Kind == Soft|Elastic {
+		d.problem(n, at, "has %d modes, not 1; %s", len(n.Content)/2, forms)
+	}
+}
+
+// percent reads a whole number of percents from least to most.
+func (d *decoder) percent(n *yaml.Node, at path, least, most int64) int64 {
+	if !d.is(n, yaml.ScalarNode, at, "a percentage") {
+		return 0
+	}
+	digits, sign := strings.CutSuffix(n.Value, "%")
+	percent, err := strconv.ParseInt(digits, 10, 64)
+	switch {
+	case !sign || !isWhole(digits):
+		d.problem(n, at, "%s is not a percentage; write a whole number and a sign, such as %d%%", quote(n.Value), least+9)
+	case err != nil || percent < least || percent > most:
+		d.problem(n, at, "%s is not between %d%% and %d%%", quote(n.Value), least, most)
+	}
+	return percent
+}
+
+// cost reads a number, or the name of the attribute that has it.
+func (d *decoder) cost(n *yaml.Node, at path, r *Rule) {
+	if n.Kind == yaml.ScalarNode && n.Tag == "!!str" && !isWhole(n.Value) {
+		if s, ok := d.text(n, at); ok {
+			r.costAttribute = d.attribute(n, at, s)
+		}
+		return
+	}
+	r.cost = d.whole(n, at, 0, algorithms.MaxCost)
 }

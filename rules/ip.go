@@ -95,8 +95,23 @@ func parseBlock(s string) (pattern, error) {
 	return pattern{kind: kindBlock, text: block.String(), block: block}, nil
 }
 
-// canonical is a request whose address is in its canonical form. (On the stack it
-// would not stay there: the way into regexp is too long for the compiler.)
+// address returns the index of the attribute ip in r and what it says, or -1 if
+// it is absent or, such as "unknown", no address: then it is used as it is.
+func (r *Request) address() (int, netip.Addr) {
+	i := slices.IndexFunc(r.Attributes, func(a Attribute) bool { return a.Key == IPAttribute })
+	if i < 0 {
+		return -1, netip.Addr{}
+	}
+	addr, ok := parseIP(r.Attributes[i].Value)
+	if !ok {
+		return -1, netip.Addr{}
+	}
+	return i, addr
+}
+
+// canonical is memory for a request whose address is written in its canonical
+// form. (On the stack it would not stay there: the way into regexp is too long for
+// the compiler.)
 type canonical struct {
 	request Request
 	text    [maxIPText]byte
@@ -104,32 +119,40 @@ type canonical struct {
 
 var canonicals = sync.Pool{New: func() any { return new(canonical) }}
 
-// matchIP is match for a domain whose rules look at addresses.
-func (ix *index) matchIP(h ring.Hasher, req *Request, buf []Match) []Match {
-	c := canonicals.Get().(*canonical)
-	buf = ix.match(h, c.of(req), buf)
-	clear(c.request.Attributes) // keeps no value of the caller's
-	canonicals.Put(c)
-	return buf
+// of returns the canonical form of req, whose attribute i says addr. It is good
+// until the next call.
+func (c *canonical) of(req *Request, i int, addr netip.Addr) *Request {
+	c.request.Domain, c.request.addr = req.Domain, addr
+	c.request.Attributes = append(c.request.Attributes[:0], req.Attributes...)
+	text := addr.AppendTo(c.text[:0])
+	c.request.Attributes[i].Value = unsafe.String(&c.text[0], len(text))
+	return &c.request
 }
 
-// of returns the canonical form of req, which is good until the next call, or req
-// itself if the attribute ip is absent or, such as "unknown", no address.
-func (c *canonical) of(req *Request) *Request {
-	i := slices.IndexFunc(req.Attributes, func(a Attribute) bool { return a.Key == IPAttribute })
+// canonicalOf is canonical.of in memory of its own.
+func canonicalOf(req *Request) *Request {
+	i, addr := req.address()
 	if i < 0 {
 		return req
 	}
-	addr, ok := parseIP(req.Attributes[i].Value)
-	if !ok {
-		return req
+	return new(canonical).of(req, i, addr)
+}
+
+// matchIP is match for a domain whose rules look at addresses.
+func (ix *index) matchIP(h ring.Hasher, req *Request, buf []Match) []Match {
+	i, addr := req.address()
+	if i < 0 {
+		return ix.match(h, req, buf)
 	}
-	c.request.Domain, c.request.addr = req.Domain, addr
-	c.request.Attributes = append(c.request.Attributes[:0], req.Attributes...)
-	if text := addr.AppendTo(c.text[:0]); string(text) != req.Attributes[i].Value {
-		c.request.Attributes[i].Value = unsafe.String(&c.text[0], len(text))
+	var text [maxIPText]byte
+	if string(addr.AppendTo(text[:0])) == req.Attributes[i].Value {
+		return ix.match(h, &Request{Domain: req.Domain, Attributes: req.Attributes, addr: addr}, buf)
 	}
-	return &c.request
+	c := canonicals.Get().(*canonical)
+	buf = ix.match(h, c.of(req, i, addr), buf)
+	clear(c.request.Attributes) // keeps no value of the caller's
+	canonicals.Put(c)
+	return buf
 }
 
 // appendIP appends the encoding of the block of bits that an IPv6 address lies in.

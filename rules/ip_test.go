@@ -3,8 +3,11 @@ package rules
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"github.com/weirlimit/weir/ring"
 )
@@ -141,7 +144,7 @@ rules:
 		if got := matched(set.Match(testHasher, req, buf[:0])); got != want {
 			t.Errorf("%s matches %s, want %s", ip, got, want)
 		}
-		if n := testing.AllocsPerRun(100, func() { set.Match(testHasher, req, buf[:0]) }); n != 0 {
+		if n := testing.AllocsPerRun(100, func() { set.Match(testHasher, req, buf[:0]) }); n != 0 && !racing() {
 			t.Errorf("%s: %v allocations", ip, n)
 		}
 	}
@@ -179,4 +182,40 @@ func TestBlockIndexIsSmall(t *testing.T) {
 	if got := strings.Join(path, " "); got != "1 1000" {
 		t.Errorf("10.0.5.7 leads to blocks of %s", got)
 	}
+}
+
+// The index finds what asking every block finds, over many pages.
+func TestBlockIndexAsLinear(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		subjects := make(map[netip.Prefix][]*subject)
+		address := rapid.Custom(func(t *rapid.T) netip.Addr {
+			if rapid.Bool().Draw(t, "v4") {
+				return netip.AddrFrom4([4]byte{byte(rapid.SampledFrom([]int{0, 10, 255}).Draw(t, "a")), rapid.Byte().Draw(t, "b"), 0, rapid.Byte().Draw(t, "c")})
+			}
+			return netip.AddrFrom16([16]byte{rapid.Byte().Draw(t, "a"), 15: rapid.Byte().Draw(t, "b")})
+		})
+		for range rapid.IntRange(0, 400).Draw(t, "blocks") {
+			addr := address.Draw(t, "address")
+			p := netip.PrefixFrom(addr, rapid.IntRange(0, addr.BitLen()).Draw(t, "bits")).Masked()
+			subjects[p] = []*subject{{index: len(subjects)}}
+		}
+		ix := newBlockIndex(subjects)
+		for range 50 {
+			addr := address.Draw(t, "asked")
+			var got, want []int
+			for b := ix.find(addr); b != nil; b = b.outer {
+				got = append(got, b.subjects[0].index)
+			}
+			for p, s := range subjects {
+				if p.Contains(addr) {
+					want = append(want, s[0].index)
+				}
+			}
+			slices.Sort(got)
+			slices.Sort(want)
+			if !slices.Equal(got, want) {
+				t.Fatalf("%v lies in %v, want %v of %v", addr, got, want, subjects)
+			}
+		}
+	})
 }

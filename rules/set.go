@@ -87,9 +87,10 @@ func newSet(rules []*Rule) *Set {
 }
 
 // Match appends to buf every limit that applies to req, or one Match if a rule
-// exempts it from all, in the order of the files,
-// of Rule.Per and of Rule.Limits, and returns the extended slice. It neither
-// keeps req or buf nor allocates while buf has room.
+// exempts it from all, and returns the extended slice. The order is that of the
+// files, of Rule.Per and of Rule.Limits. Match neither keeps req or buf nor
+// allocates while buf has room, but for an attribute ip that looks like an address
+// and is none.
 //
 // Its cost grows with the rules that ask for the same value as req in the
 // attribute that tells most rules apart, not with all rules.
@@ -173,16 +174,6 @@ func inFileOrder(matches []Match) {
 	if !slices.IsSortedFunc(matches, compare) {
 		slices.SortFunc(matches, compare)
 	}
-}
-
-// Rule returns the rule of that name, nil if there is none.
-func (s *Set) Rule(domain, id string) *Rule {
-	for _, r := range s.rules {
-		if r.Domain == domain && r.ID == id {
-			return r
-		}
-	}
-	return nil
 }
 
 // Rank returns r's index among the rules of its Set.

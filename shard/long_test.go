@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/ring"
 )
 
 func newLongShard(t testing.TB, c Config) *Shard {
@@ -162,5 +163,69 @@ func TestLongDecideAllocatesNothing(t *testing.T) {
 		if n := testing.AllocsPerRun(1000, func() { s.Decide(groups) }); n != 0 {
 			t.Errorf("%v: %v allocations per decision, want 0", limit.Algorithm, n)
 		}
+	}
+}
+
+// Whatever shrinks a log, the bytes that are counted are those that it has.
+func TestLongBytesFollowRefunds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShard(t, 1000)
+		k, limit := key("a", 1), logPerHour(64)
+		for range 64 {
+			ask(s, k, limit, 1)
+			time.Sleep(time.Nanosecond)
+		}
+		s.Decide([]Group{{Takes: []Take{{Key: k, Limit: limit, Cost: -50}, {Key: k, Limit: limit, Cost: -10}}}})
+		e := s.partition(k).long[k]
+		if got := s.longBytes.Load(); got != int64(longOverhead+e.counter.Bytes()) || e.used != 4 {
+			t.Errorf("%d bytes counted of %d, %d used", got, longOverhead+e.counter.Bytes(), e.used)
+		}
+		ask(s, k, limit, 0)
+		if got := s.longBytes.Load(); got != int64(longOverhead+e.counter.Bytes()) || got > longOverhead+64*16/4 {
+			t.Errorf("%d bytes counted of %d after a look", got, longOverhead+e.counter.Bytes())
+		}
+	})
+}
+
+// A denied group leaves what eviction goes by as it was.
+func TestDeniedGroupLeavesTheUsage(t *testing.T) {
+	for _, limit := range []algorithms.Limit{perHour(10), logPerHour(10)} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newShard(t, 1000)
+			k := key("a", 1)
+			ask(s, k, limit, 2)
+			before := s.usage(k)
+			time.Sleep(time.Minute)
+			s.Decide([]Group{{Takes: []Take{{Key: k, Limit: limit, Cost: 5}, {Key: key("b", 2), Limit: perHour(1), Cost: 2}}}})
+			if after := s.usage(k); after != before || after.used != 2 {
+				t.Errorf("%v: %+v, was %+v", limit.Algorithm, after, before)
+			}
+		})
+	}
+}
+
+// usage returns what eviction goes by.
+func (s *Shard) usage(k ring.Key) usage {
+	if e := s.partition(k).long[k]; e != nil {
+		return e.usage
+	}
+	return s.partition(k).table[k].usage
+}
+
+// A refund that is undone is remembered for as long as it weighs.
+func TestReturnedRefundIsNotSwept(t *testing.T) {
+	for _, limit := range []algorithms.Limit{perHour(10), logPerHour(10)} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newShard(t, 1000)
+			k := key("a", 1)
+			ask(s, k, limit, 8)
+			g := []Group{{Takes: []Take{{Key: k, Limit: limit, Cost: -8}}}}
+			s.Decide(g)
+			s.Return(g[0].Takes)
+			s.sweep(s.partition(k))
+			if d := ask(s, k, limit, 0); d.Remaining != 2 {
+				t.Errorf("%v: %+v", limit.Algorithm, d)
+			}
+		})
 	}
 }

@@ -382,6 +382,48 @@ func TestEvictionWithinAGroup(t *testing.T) {
 	})
 }
 
+// A group that just fits costs nobody anything.
+func TestGroupFillsTheShard(t *testing.T) {
+	s := newLongShard(t, Config{Partitions: 1, MaxCounters: 2})
+	a, b := Take{Key: key("a", 0), Limit: perHour(10), Cost: 6}, Take{Key: key("b", 0), Limit: logPerHour(10), Cost: 1}
+	s.Decide([]Group{{Takes: []Take{a, b}}})
+	if s.Len() != 2 {
+		t.Errorf("%d counters, want 2", s.Len())
+	}
+}
+
+// What is over at this very instant goes before who has used little.
+func TestEvictionPrefersWhatIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLongShard(t, Config{Partitions: 1, MaxCounters: 2})
+		second := algorithms.Limit{Algorithm: algorithms.FixedWindow, Limit: 10, Window: int64(time.Second)}
+		for range 20 {
+			ask(s, key("over", 0), second, 10)
+			ask(s, key("live", 0), perHour(10), 1)
+			time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
+			ask(s, key("new", 0), second, 5)
+			if ask(s, key("live", 0), perHour(10), 0).Remaining == 10 || s.Len() != 2 {
+				t.Fatalf("the live one was evicted, %d are left", s.Len())
+			}
+			s.Decide([]Group{{Reset: true, Takes: []Take{{Key: key("new", 0), Limit: second}, {Key: key("live", 0), Limit: perHour(10)}}}})
+		}
+	})
+}
+
+// Time never goes back, whoever read the clock first.
+func TestTimeNeverGoesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLongShard(t, Config{Partitions: 1, MaxCounters: 10})
+		later := s.now() + int64(time.Minute)
+		s.partitions[0].latest = later
+		for i := range 2 {
+			if d := ask(s, key("a", i), perHour(10), 1); d.At != later {
+				t.Errorf("take %d is of %d, want %d", i, d.At, later)
+			}
+		}
+	})
+}
+
 // All partitions of a group have seen the instant at which it was decided.
 func TestGroupMovesTheClockOfAllItsPartitions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

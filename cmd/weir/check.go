@@ -124,7 +124,9 @@ func formatDecision(request *weirv1.RateLimitRequest, response *weirv1.RateLimit
 	case response.GetOverLimit():
 		out.WriteString(", above the limit")
 	case response.GetAllowed():
-	case response.GetSource() == weirv1.Source_SOURCE_FAIL_CLOSED:
+	case response.GetDenialReason() == weirv1.DenialReason_DENIAL_REASON_BLOCKED:
+		out.WriteString(": the rule blocks it")
+	case response.GetDenialReason() == weirv1.DenialReason_DENIAL_REASON_UNANSWERED:
 	case response.GetRetryAfter() != nil:
 		fmt.Fprintf(&out, ", retry after %s", short(response.GetRetryAfter().AsDuration()))
 	default:

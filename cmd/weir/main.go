@@ -84,7 +84,8 @@ nodes together hold one limit.`,
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetUsageTemplate(usageTemplate)
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(a.serveCommand(), a.checkCommand(), a.explainCommand(), a.statusCommand(), a.resetCommand(), a.rulesCommand(), a.nodesCommand(), a.ringCommand(), a.versionCommand())
+	root.AddCommand(a.serveCommand(), a.checkCommand(), a.explainCommand(), a.statusCommand(), a.resetCommand(), a.rulesCommand(),
+		a.nodesCommand(), a.ringCommand(), a.versionCommand())
 	return root
 }
 

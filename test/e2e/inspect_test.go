@@ -76,7 +76,7 @@ everybody +1000 per year \(Asia/Tokyo\) +- +fixed_window +1000 +- +now +(first|s
 no rule counts by this identifier
 `},
 		{"reset user=alice --rule nothing", 2, `
-weir: node .*: rule_id: domain "default" has no rule "nothing" \(NotFound\)
+weir: node .*: rule_id: domain "default" has no rule "nothing"
 `},
 		{"explain", 2, `
 weir: nothing says who asks; add for example user=alice

@@ -26,6 +26,68 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// DenialReason says why a request was denied.
+type DenialReason int32
+
+const (
+	// Never sent.
+	DenialReason_DENIAL_REASON_UNSPECIFIED DenialReason = 0
+	// The limit is used up; retry_after says for how long.
+	DenialReason_DENIAL_REASON_LIMIT_REACHED DenialReason = 1
+	// The request costs more than the limit, or its burst, ever has room for: it can
+	// pass in smaller parts only.
+	DenialReason_DENIAL_REASON_COST_ABOVE_LIMIT DenialReason = 2
+	// The limit is 0: the rule blocks.
+	DenialReason_DENIAL_REASON_BLOCKED DenialReason = 3
+	// Nobody who could decide answered in time, and the rule wants a denial then.
+	DenialReason_DENIAL_REASON_UNANSWERED DenialReason = 4
+)
+
+// Enum value maps for DenialReason.
+var (
+	DenialReason_name = map[int32]string{
+		0: "DENIAL_REASON_UNSPECIFIED",
+		1: "DENIAL_REASON_LIMIT_REACHED",
+		2: "DENIAL_REASON_COST_ABOVE_LIMIT",
+		3: "DENIAL_REASON_BLOCKED",
+		4: "DENIAL_REASON_UNANSWERED",
+	}
+	DenialReason_value = map[string]int32{
+		"DENIAL_REASON_UNSPECIFIED":      0,
+		"DENIAL_REASON_LIMIT_REACHED":    1,
+		"DENIAL_REASON_COST_ABOVE_LIMIT": 2,
+		"DENIAL_REASON_BLOCKED":          3,
+		"DENIAL_REASON_UNANSWERED":       4,
+	}
+)
+
+func (x DenialReason) Enum() *DenialReason {
+	p := new(DenialReason)
+	*p = x
+	return p
+}
+
+func (x DenialReason) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (DenialReason) Descriptor() protoreflect.EnumDescriptor {
+	return file_weir_v1_rate_limiter_proto_enumTypes[0].Descriptor()
+}
+
+func (DenialReason) Type() protoreflect.EnumType {
+	return &file_weir_v1_rate_limiter_proto_enumTypes[0]
+}
+
+func (x DenialReason) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use DenialReason.Descriptor instead.
+func (DenialReason) EnumDescriptor() ([]byte, []int) {
+	return file_weir_v1_rate_limiter_proto_rawDescGZIP(), []int{0}
+}
+
 // Source says who decided.
 type Source int32
 
@@ -80,11 +142,11 @@ func (x Source) String() string {
 }
 
 func (Source) Descriptor() protoreflect.EnumDescriptor {
-	return file_weir_v1_rate_limiter_proto_enumTypes[0].Descriptor()
+	return file_weir_v1_rate_limiter_proto_enumTypes[1].Descriptor()
 }
 
 func (Source) Type() protoreflect.EnumType {
-	return &file_weir_v1_rate_limiter_proto_enumTypes[0]
+	return &file_weir_v1_rate_limiter_proto_enumTypes[1]
 }
 
 func (x Source) Number() protoreflect.EnumNumber {
@@ -93,7 +155,7 @@ func (x Source) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Source.Descriptor instead.
 func (Source) EnumDescriptor() ([]byte, []int) {
-	return file_weir_v1_rate_limiter_proto_rawDescGZIP(), []int{0}
+	return file_weir_v1_rate_limiter_proto_rawDescGZIP(), []int{1}
 }
 
 // RateLimitRequest asks whether a caller may do something now.
@@ -231,11 +293,10 @@ type RateLimitResponse struct {
 	// rounded up.
 	ResetTime int64 `protobuf:"varint,4,opt,name=reset_time,json=resetTime,proto3" json:"reset_time,omitempty"`
 	// How long to wait before the same request can be allowed, in seconds, rounded
-	// up. 0 if allowed. If denied and 0, no wait helps: see retry_after.
+	// up. 0 if allowed. If denied and 0, no wait helps: see denial_reason.
 	RetryAfterSeconds uint32 `protobuf:"varint,5,opt,name=retry_after_seconds,json=retryAfterSeconds,proto3" json:"retry_after_seconds,omitempty"`
 	// The same to the nanosecond: the earliest moment, not a promise. Unset if
-	// allowed, and if no wait helps because the cost is above the limit, or above its
-	// burst if it has one.
+	// allowed, and if no wait helps: see denial_reason.
 	RetryAfter *durationpb.Duration `protobuf:"bytes,6,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	// The rule whose limit decided. Empty if no rule matched.
 	RuleId string `protobuf:"bytes,7,opt,name=rule_id,json=ruleId,proto3" json:"rule_id,omitempty"`
@@ -260,7 +321,9 @@ type RateLimitResponse struct {
 	WouldDeny *bool `protobuf:"varint,14,opt,name=would_deny,json=wouldDeny,proto3,oneof" json:"would_deny,omitempty"`
 	// The calendar that the limit's window follows, such as "month/Europe/Paris/15".
 	// Unset if it follows none; otherwise window is unset.
-	Calendar      *string `protobuf:"bytes,15,opt,name=calendar,proto3,oneof" json:"calendar,omitempty"`
+	Calendar *string `protobuf:"bytes,15,opt,name=calendar,proto3,oneof" json:"calendar,omitempty"`
+	// Why the request was denied. Unset if it was allowed.
+	DenialReason  *DenialReason `protobuf:"varint,16,opt,name=denial_reason,json=denialReason,proto3,enum=weir.v1.DenialReason,oneof" json:"denial_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -398,6 +461,13 @@ func (x *RateLimitResponse) GetCalendar() string {
 		return *x.Calendar
 	}
 	return ""
+}
+
+func (x *RateLimitResponse) GetDenialReason() DenialReason {
+	if x != nil && x.DenialReason != nil {
+		return *x.DenialReason
+	}
+	return DenialReason_DENIAL_REASON_UNSPECIFIED
 }
 
 // LimitStatus is one limit and the state of the counter that a request is held
@@ -963,7 +1033,7 @@ const file_weir_v1_rate_limiter_proto_rawDesc = "" +
 	"\x04peek\x18\b \x01(\bR\x04peek\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9d\x05\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf0\x05\n" +
 	"\x11RateLimitResponse\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\x12)\n" +
@@ -985,10 +1055,12 @@ const file_weir_v1_rate_limiter_proto_rawDesc = "" +
 	"over_limit\x18\r \x01(\bH\x00R\toverLimit\x88\x01\x01\x12\"\n" +
 	"\n" +
 	"would_deny\x18\x0e \x01(\bH\x01R\twouldDeny\x88\x01\x01\x12\x1f\n" +
-	"\bcalendar\x18\x0f \x01(\tH\x02R\bcalendar\x88\x01\x01B\r\n" +
+	"\bcalendar\x18\x0f \x01(\tH\x02R\bcalendar\x88\x01\x01\x12?\n" +
+	"\rdenial_reason\x18\x10 \x01(\x0e2\x15.weir.v1.DenialReasonH\x03R\fdenialReason\x88\x01\x01B\r\n" +
 	"\v_over_limitB\r\n" +
 	"\v_would_denyB\v\n" +
-	"\t_calendar\"\x9f\x04\n" +
+	"\t_calendarB\x10\n" +
+	"\x0e_denial_reason\"\x9f\x04\n" +
 	"\vLimitStatus\x12\x17\n" +
 	"\arule_id\x18\x01 \x01(\tR\x06ruleId\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\x121\n" +
@@ -1037,7 +1109,13 @@ const file_weir_v1_rate_limiter_proto_rawDesc = "" +
 	"\x15RateLimitBatchRequest\x125\n" +
 	"\brequests\x18\x01 \x03(\v2\x19.weir.v1.RateLimitRequestR\brequests\"R\n" +
 	"\x16RateLimitBatchResponse\x128\n" +
-	"\tresponses\x18\x01 \x03(\v2\x1a.weir.v1.RateLimitResponseR\tresponses*\x9c\x01\n" +
+	"\tresponses\x18\x01 \x03(\v2\x1a.weir.v1.RateLimitResponseR\tresponses*\xab\x01\n" +
+	"\fDenialReason\x12\x1d\n" +
+	"\x19DENIAL_REASON_UNSPECIFIED\x10\x00\x12\x1f\n" +
+	"\x1bDENIAL_REASON_LIMIT_REACHED\x10\x01\x12\"\n" +
+	"\x1eDENIAL_REASON_COST_ABOVE_LIMIT\x10\x02\x12\x19\n" +
+	"\x15DENIAL_REASON_BLOCKED\x10\x03\x12\x1c\n" +
+	"\x18DENIAL_REASON_UNANSWERED\x10\x04*\x9c\x01\n" +
 	"\x06Source\x12\x16\n" +
 	"\x12SOURCE_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fSOURCE_OWNER\x10\x01\x12\x12\n" +
@@ -1064,56 +1142,58 @@ func file_weir_v1_rate_limiter_proto_rawDescGZIP() []byte {
 	return file_weir_v1_rate_limiter_proto_rawDescData
 }
 
-var file_weir_v1_rate_limiter_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_weir_v1_rate_limiter_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
 var file_weir_v1_rate_limiter_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_weir_v1_rate_limiter_proto_goTypes = []any{
-	(Source)(0),                      // 0: weir.v1.Source
-	(*RateLimitRequest)(nil),         // 1: weir.v1.RateLimitRequest
-	(*RateLimitResponse)(nil),        // 2: weir.v1.RateLimitResponse
-	(*LimitStatus)(nil),              // 3: weir.v1.LimitStatus
-	(*RateLimitStatusRequest)(nil),   // 4: weir.v1.RateLimitStatusRequest
-	(*RateLimitStatusResponse)(nil),  // 5: weir.v1.RateLimitStatusResponse
-	(*ExplainRateLimitResponse)(nil), // 6: weir.v1.ExplainRateLimitResponse
-	(*RuleExplanation)(nil),          // 7: weir.v1.RuleExplanation
-	(*RateLimitBatchRequest)(nil),    // 8: weir.v1.RateLimitBatchRequest
-	(*RateLimitBatchResponse)(nil),   // 9: weir.v1.RateLimitBatchResponse
-	nil,                              // 10: weir.v1.RateLimitRequest.AttributesEntry
-	nil,                              // 11: weir.v1.RateLimitStatusRequest.AttributesEntry
-	(*durationpb.Duration)(nil),      // 12: google.protobuf.Duration
+	(DenialReason)(0),                // 0: weir.v1.DenialReason
+	(Source)(0),                      // 1: weir.v1.Source
+	(*RateLimitRequest)(nil),         // 2: weir.v1.RateLimitRequest
+	(*RateLimitResponse)(nil),        // 3: weir.v1.RateLimitResponse
+	(*LimitStatus)(nil),              // 4: weir.v1.LimitStatus
+	(*RateLimitStatusRequest)(nil),   // 5: weir.v1.RateLimitStatusRequest
+	(*RateLimitStatusResponse)(nil),  // 6: weir.v1.RateLimitStatusResponse
+	(*ExplainRateLimitResponse)(nil), // 7: weir.v1.ExplainRateLimitResponse
+	(*RuleExplanation)(nil),          // 8: weir.v1.RuleExplanation
+	(*RateLimitBatchRequest)(nil),    // 9: weir.v1.RateLimitBatchRequest
+	(*RateLimitBatchResponse)(nil),   // 10: weir.v1.RateLimitBatchResponse
+	nil,                              // 11: weir.v1.RateLimitRequest.AttributesEntry
+	nil,                              // 12: weir.v1.RateLimitStatusRequest.AttributesEntry
+	(*durationpb.Duration)(nil),      // 13: google.protobuf.Duration
 }
 var file_weir_v1_rate_limiter_proto_depIdxs = []int32{
-	10, // 0: weir.v1.RateLimitRequest.attributes:type_name -> weir.v1.RateLimitRequest.AttributesEntry
-	12, // 1: weir.v1.RateLimitResponse.retry_after:type_name -> google.protobuf.Duration
-	0,  // 2: weir.v1.RateLimitResponse.source:type_name -> weir.v1.Source
-	12, // 3: weir.v1.RateLimitResponse.window:type_name -> google.protobuf.Duration
-	12, // 4: weir.v1.RateLimitResponse.reset_after:type_name -> google.protobuf.Duration
-	3,  // 5: weir.v1.RateLimitResponse.limits:type_name -> weir.v1.LimitStatus
-	12, // 6: weir.v1.RateLimitResponse.delay:type_name -> google.protobuf.Duration
-	12, // 7: weir.v1.LimitStatus.window:type_name -> google.protobuf.Duration
-	12, // 8: weir.v1.LimitStatus.reset_after:type_name -> google.protobuf.Duration
-	12, // 9: weir.v1.LimitStatus.retry_after:type_name -> google.protobuf.Duration
-	12, // 10: weir.v1.LimitStatus.delay:type_name -> google.protobuf.Duration
-	0,  // 11: weir.v1.LimitStatus.source:type_name -> weir.v1.Source
-	11, // 12: weir.v1.RateLimitStatusRequest.attributes:type_name -> weir.v1.RateLimitStatusRequest.AttributesEntry
-	3,  // 13: weir.v1.RateLimitStatusResponse.limits:type_name -> weir.v1.LimitStatus
-	2,  // 14: weir.v1.ExplainRateLimitResponse.decision:type_name -> weir.v1.RateLimitResponse
-	7,  // 15: weir.v1.ExplainRateLimitResponse.rules:type_name -> weir.v1.RuleExplanation
-	3,  // 16: weir.v1.RuleExplanation.limits:type_name -> weir.v1.LimitStatus
-	1,  // 17: weir.v1.RateLimitBatchRequest.requests:type_name -> weir.v1.RateLimitRequest
-	2,  // 18: weir.v1.RateLimitBatchResponse.responses:type_name -> weir.v1.RateLimitResponse
-	1,  // 19: weir.v1.RateLimiter.CheckRateLimit:input_type -> weir.v1.RateLimitRequest
-	8,  // 20: weir.v1.RateLimiter.CheckRateLimitBatch:input_type -> weir.v1.RateLimitBatchRequest
-	4,  // 21: weir.v1.RateLimiter.GetRateLimitStatus:input_type -> weir.v1.RateLimitStatusRequest
-	1,  // 22: weir.v1.RateLimiter.ExplainRateLimit:input_type -> weir.v1.RateLimitRequest
-	2,  // 23: weir.v1.RateLimiter.CheckRateLimit:output_type -> weir.v1.RateLimitResponse
-	9,  // 24: weir.v1.RateLimiter.CheckRateLimitBatch:output_type -> weir.v1.RateLimitBatchResponse
-	5,  // 25: weir.v1.RateLimiter.GetRateLimitStatus:output_type -> weir.v1.RateLimitStatusResponse
-	6,  // 26: weir.v1.RateLimiter.ExplainRateLimit:output_type -> weir.v1.ExplainRateLimitResponse
-	23, // [23:27] is the sub-list for method output_type
-	19, // [19:23] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	11, // 0: weir.v1.RateLimitRequest.attributes:type_name -> weir.v1.RateLimitRequest.AttributesEntry
+	13, // 1: weir.v1.RateLimitResponse.retry_after:type_name -> google.protobuf.Duration
+	1,  // 2: weir.v1.RateLimitResponse.source:type_name -> weir.v1.Source
+	13, // 3: weir.v1.RateLimitResponse.window:type_name -> google.protobuf.Duration
+	13, // 4: weir.v1.RateLimitResponse.reset_after:type_name -> google.protobuf.Duration
+	4,  // 5: weir.v1.RateLimitResponse.limits:type_name -> weir.v1.LimitStatus
+	13, // 6: weir.v1.RateLimitResponse.delay:type_name -> google.protobuf.Duration
+	0,  // 7: weir.v1.RateLimitResponse.denial_reason:type_name -> weir.v1.DenialReason
+	13, // 8: weir.v1.LimitStatus.window:type_name -> google.protobuf.Duration
+	13, // 9: weir.v1.LimitStatus.reset_after:type_name -> google.protobuf.Duration
+	13, // 10: weir.v1.LimitStatus.retry_after:type_name -> google.protobuf.Duration
+	13, // 11: weir.v1.LimitStatus.delay:type_name -> google.protobuf.Duration
+	1,  // 12: weir.v1.LimitStatus.source:type_name -> weir.v1.Source
+	12, // 13: weir.v1.RateLimitStatusRequest.attributes:type_name -> weir.v1.RateLimitStatusRequest.AttributesEntry
+	4,  // 14: weir.v1.RateLimitStatusResponse.limits:type_name -> weir.v1.LimitStatus
+	3,  // 15: weir.v1.ExplainRateLimitResponse.decision:type_name -> weir.v1.RateLimitResponse
+	8,  // 16: weir.v1.ExplainRateLimitResponse.rules:type_name -> weir.v1.RuleExplanation
+	4,  // 17: weir.v1.RuleExplanation.limits:type_name -> weir.v1.LimitStatus
+	2,  // 18: weir.v1.RateLimitBatchRequest.requests:type_name -> weir.v1.RateLimitRequest
+	3,  // 19: weir.v1.RateLimitBatchResponse.responses:type_name -> weir.v1.RateLimitResponse
+	2,  // 20: weir.v1.RateLimiter.CheckRateLimit:input_type -> weir.v1.RateLimitRequest
+	9,  // 21: weir.v1.RateLimiter.CheckRateLimitBatch:input_type -> weir.v1.RateLimitBatchRequest
+	5,  // 22: weir.v1.RateLimiter.GetRateLimitStatus:input_type -> weir.v1.RateLimitStatusRequest
+	2,  // 23: weir.v1.RateLimiter.ExplainRateLimit:input_type -> weir.v1.RateLimitRequest
+	3,  // 24: weir.v1.RateLimiter.CheckRateLimit:output_type -> weir.v1.RateLimitResponse
+	10, // 25: weir.v1.RateLimiter.CheckRateLimitBatch:output_type -> weir.v1.RateLimitBatchResponse
+	6,  // 26: weir.v1.RateLimiter.GetRateLimitStatus:output_type -> weir.v1.RateLimitStatusResponse
+	7,  // 27: weir.v1.RateLimiter.ExplainRateLimit:output_type -> weir.v1.ExplainRateLimitResponse
+	24, // [24:28] is the sub-list for method output_type
+	20, // [20:24] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_weir_v1_rate_limiter_proto_init() }
@@ -1127,7 +1207,7 @@ func file_weir_v1_rate_limiter_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_v1_rate_limiter_proto_rawDesc), len(file_weir_v1_rate_limiter_proto_rawDesc)),
-			NumEnums:      1,
+			NumEnums:      2,
 			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
