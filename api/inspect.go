@@ -139,8 +139,8 @@ func (l *Limiter) namedCounters(w *work, req *weirv1.ResetRateLimitRequest) erro
 		}
 		return nil
 	}
-	rule, found := w.set.Rule(w.request.Domain, req.GetRuleId())
-	if !found {
+	rule := w.set.Rule(w.request.Domain, req.GetRuleId())
+	if rule == nil {
 		return status.Errorf(codes.NotFound, "rule_id: domain %q has no rule %q", w.request.Domain, req.GetRuleId())
 	}
 	if w.matches = rule.Counters(l.hasher, &w.request, w.matches); len(w.matches) == 0 {

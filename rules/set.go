@@ -176,6 +176,16 @@ func inFileOrder(matches []Match) {
 	}
 }
 
+// Rule returns the rule of that name, nil if there is none.
+func (s *Set) Rule(domain, id string) *Rule {
+	for _, r := range s.rules {
+		if r.Domain == domain && r.ID == id {
+			return r
+		}
+	}
+	return nil
+}
+
 // Rank returns r's index among the rules of its Set.
 func (r *Rule) Rank() int { return r.order }
 
