@@ -102,8 +102,8 @@ func (s *ConfigServer) put(ctx context.Context, domain, id string, edit rules.Ed
 	if err != nil {
 		return nil, err
 	}
-	rule, found := next.Set.Rule(domain, id)
-	if !found {
+	rule := next.Set.Rule(domain, id)
+	if rule == nil {
 		return nil, status.Errorf(codes.Internal, "rule %q of domain %q is not among those that were stored", id, domain)
 	}
 	return writeRateLimit(rule, next), nil
@@ -136,8 +136,8 @@ func (s *ConfigServer) GetRateLimit(_ context.Context, req *weirv1.GetRateLimitR
 	}
 	state := s.store.State()
 	domain := cmp.Or(req.GetDomain(), DefaultDomain)
-	rule, found := state.Set.Rule(domain, req.GetId())
-	if !found {
+	rule := state.Set.Rule(domain, req.GetId())
+	if rule == nil {
 		return nil, status.Errorf(codes.NotFound, "there is no such rule: %q in domain %q", req.GetId(), domain)
 	}
 	return writeRateLimit(rule, state), nil

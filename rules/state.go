@@ -22,16 +22,6 @@ type State struct {
 // it does not come from the store.
 func (s *State) RuleRevision(domain, id string) int64 { return s.changed[ruleName{domain, id}] }
 
-// Rule returns the rule of that name. It looks at all of them.
-func (s *Set) Rule(domain, id string) (*Rule, bool) {
-	for _, r := range s.rules {
-		if r.Domain == domain && r.ID == id {
-			return r, true
-		}
-	}
-	return nil, false
-}
-
 // editName is what messages call the rules as they would be after an edit.
 const editName = "rules"
 
