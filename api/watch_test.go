@@ -106,6 +106,7 @@ func TestWatchCoalesces(t *testing.T) {
 				return nil
 			})
 		}()
+		synctest.Wait() // until the first state waits to be read
 		for i := range int64(50) {
 			f.change(t, rules.Create("d", limitOf(fmt.Sprint("r", i), 1)))
 			if i > 0 {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -550,4 +551,85 @@ func TestChangeDetails(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
+}
+
+// TestEditsTwin compares sequences of edits with a map of limits and revisions.
+func TestEditsTwin(t *testing.T) {
+	type entry struct{ limit, revision int64 }
+	rapid.Check(t, func(t *rapid.T) {
+		s, state := new(Store), &State{Set: new(Set)}
+		twin, revision := make(map[ruleName]entry), int64(0)
+		domains, ids := rapid.SampledFrom([]string{"d", "e"}), rapid.SampledFrom([]string{"a", "b", "c"})
+		for range rapid.IntRange(1, 20).Draw(t, "edits") {
+			name := ruleName{domains.Draw(t, "domain"), ids.Draw(t, "id")}
+			limit := rapid.Int64Range(1, 3).Draw(t, "limit")
+			at := rapid.SampledFrom([]int64{0, twin[name].revision, revision}).Draw(t, "at")
+			was, exists := twin[name]
+			after := maps.Clone(twin)
+			var edit Edit
+			var refused error
+			locked := func() error {
+				switch {
+				case !exists:
+					return ErrNotFound
+				case at != 0 && at != was.revision:
+					return ErrChanged
+				}
+				return nil
+			}
+			switch rapid.IntRange(0, 3).Draw(t, "kind") {
+			case 0:
+				edit = Create(name.domain, spec(name.id, limit))
+				after[name] = entry{limit, 0}
+				if exists {
+					refused = ErrExists
+				}
+			case 1:
+				edit, refused = Update(name.domain, spec(name.id, limit), at), locked()
+				after[name] = entry{limit, 0}
+			case 2:
+				edit, refused = Delete(name.domain, name.id, at), locked()
+				delete(after, name)
+			default:
+				doc, prune := Document{Domain: name.domain}, rapid.Bool().Draw(t, "prune")
+				for n := range after {
+					if prune && n.domain == name.domain {
+						delete(after, n)
+					}
+				}
+				for _, id := range rapid.SliceOfDistinct(ids, rapid.ID[string]).Draw(t, "file") {
+					doc.Rules = append(doc.Rules, spec(id, limit))
+					after[ruleName{name.domain, id}] = entry{limit, 0}
+				}
+				edit = Apply([]Document{doc}, prune)
+			}
+			next, err := s.edit(state, edit)
+			if !errors.Is(err, refused) || (err == nil) != (refused == nil) {
+				t.Fatalf("got %v, want %v", err, refused)
+			}
+			if err != nil {
+				continue
+			}
+			// Only what is different is at the next revision.
+			for n, e := range after {
+				if e.revision = twin[n].revision; twin[n].limit != e.limit {
+					e.revision = revision + 1
+				}
+				after[n] = e
+			}
+			if next != state {
+				revision++
+			} else if !maps.Equal(after, twin) {
+				t.Fatal("a change was not seen")
+			}
+			state, twin = next, after
+			got := make(map[ruleName]entry)
+			for r := range state.Set.Rules() {
+				got[ruleName{r.Domain, r.ID}] = entry{r.Limits[0].Limit, state.RuleRevision(r.Domain, r.ID)}
+			}
+			if state.Revision != revision || !maps.Equal(got, twin) {
+				t.Fatalf("got %v, want %v at %d", briefState(state), twin, revision)
+			}
+		}
+	})
 }

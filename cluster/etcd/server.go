@@ -52,6 +52,9 @@ type Server struct {
 func StartServer(ctx context.Context, cfg ServerConfig) (*Server, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
+	if ctx.Err() != nil { // before there is something that cannot be interrupted
+		return nil, startError(cfg, notReady(ctx))
+	}
 	host, port, err := resolveListen(ctx, cfg.Listen)
 	if err != nil {
 		return nil, err

@@ -1189,8 +1189,8 @@ func (x *ListRateLimitsResponse) GetRuleRevision() string {
 // ApplyRulesRequest holds a rules file.
 type ApplyRulesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The file's text, YAML. It must make sense by itself: the rules that it refers
-	// to stand in it.
+	// The file's text, YAML, of up to 4 MiB. It must make sense by itself: the rules
+	// that it refers to stand in it.
 	Rules string `protobuf:"bytes,1,opt,name=rules,proto3" json:"rules,omitempty"`
 	// The same, compressed with gzip, of up to 4 MiB when decompressed: a gRPC
 	// message has at most 256 KiB. Excludes rules.

@@ -67,7 +67,7 @@ type RateLimiterConfigClient interface {
 	ListRateLimits(ctx context.Context, in *ListRateLimitsRequest, opts ...grpc.CallOption) (*ListRateLimitsResponse, error)
 	// ApplyRules makes the rules be as in a file, all or nothing, and returns what
 	// that changes. What changes nothing is not written. Over HTTP: POST
-	// /v1/rules:apply, with a body of up to 4 MiB.
+	// /v1/rules:apply, with a body of up to 5 MiB.
 	ApplyRules(ctx context.Context, in *ApplyRulesRequest, opts ...grpc.CallOption) (*ApplyRulesResponse, error)
 	// WatchRules returns the rules that the asked node runs, and then what changes.
 	// A reader that is slower than the changes misses states in between, never the
@@ -200,7 +200,7 @@ type RateLimiterConfigServer interface {
 	ListRateLimits(context.Context, *ListRateLimitsRequest) (*ListRateLimitsResponse, error)
 	// ApplyRules makes the rules be as in a file, all or nothing, and returns what
 	// that changes. What changes nothing is not written. Over HTTP: POST
-	// /v1/rules:apply, with a body of up to 4 MiB.
+	// /v1/rules:apply, with a body of up to 5 MiB.
 	ApplyRules(context.Context, *ApplyRulesRequest) (*ApplyRulesResponse, error)
 	// WatchRules returns the rules that the asked node runs, and then what changes.
 	// A reader that is slower than the changes misses states in between, never the
