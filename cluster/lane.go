@@ -160,12 +160,15 @@ func (l *lane) kick() {
 }
 
 // giveUp stops waiting for those of the n questions from first on that were not
-// answered, and returns how many they were. If that was for lack of time, their takes
-// are Overloaded, although the peer may still count them. When a has no questions left
-// anywhere, no answer will be written to any of its groups any more.
+// answered, and returns how many they were. If that was for lack of time, because much
+// else waits that is being answered, or that this node came to look at too late, their
+// takes are Overloaded, although the peer may still count them. A peer that does not
+// answer at all is not busy. When a has no questions left anywhere, no answer will be
+// written to any of its groups any more.
 func (l *lane) giveUp(a *ask, first uint32, n int, now time.Time) (late int) {
 	l.mu.Lock()
-	busy := l.busyLocked(a, now)
+	slept := now.Sub(a.due) >= l.pace.attempt/4 // so it is not the peer's fault
+	busy := l.backlog >= fullFrame && (slept || l.breaker.heard.After(a.sent))
 	for id := first; id != first+uint32(n); id++ {
 		if w, found := l.pending[id]; found && w.ask == a {
 			delete(l.pending, id)
@@ -175,20 +178,13 @@ func (l *lane) giveUp(a *ask, first uint32, n int, now time.Time) (late int) {
 			}
 		}
 	}
-	if late > 0 && !busy {
+	if late > 0 && !busy && !slept {
 		l.breaker.timedOut(a.sent, now)
 		l.closed.Store(l.breaker.closed)
 	}
 	l.mu.Unlock()
 	a.finish(int32(late))
 	return late
-}
-
-// busyLocked reports whether a's questions are late for lack of time: because the peer
-// has much to do and goes on answering, or because this node could not look sooner. A
-// peer that does not answer at all is not busy.
-func (l *lane) busyLocked(a *ask, now time.Time) bool {
-	return l.backlog >= fullFrame && l.breaker.heard.After(a.sent) || now.Sub(a.due) >= l.pace.attempt/4
 }
 
 // run keeps the link up until ctx ends.

@@ -148,7 +148,8 @@ func TestLateIsOverloadOnlyOfABusyPeer(t *testing.T) {
 		{"behind others", fullFrame, time.Millisecond, attempt, shard.Overloaded, 0},
 		{"behind few", 10, time.Millisecond, attempt, shard.Unanswered, 1},
 		{"nothing is answered", fullFrame, -time.Millisecond, attempt, shard.Unanswered, 1},
-		{"this node slept", 10, -time.Millisecond, attempt + attempt/4, shard.Overloaded, 0},
+		{"this node slept", 10, -time.Millisecond, attempt + attempt/4, shard.Unanswered, 0},
+		{"this node slept over much", fullFrame, -time.Millisecond, attempt + attempt/4, shard.Overloaded, 0},
 		{"this node dozed", 10, -time.Millisecond, attempt + attempt/5, shard.Unanswered, 1},
 	} {
 		l := newLane(nil, attempt)
