@@ -75,11 +75,15 @@ func (s *Shard) deleteLocked(p *partition, key ring.Key) {
 
 // victim returns which of a few counters that it comes across is to make room: an
 // expired one, or else the one that has used the least of its limit, which loses the
-// least by starting afresh.
-func victim[E any](table map[ring.Key]E, of func(E) usage, now int64) (key ring.Key, expired, found bool) {
+// least by starting afresh. It is none of those that room is made for: they are the
+// least used of all as a rule, and would never count anything.
+func victim[E any](table map[ring.Key]E, of func(E) usage, now int64, spared []Take) (key ring.Key, expired, found bool) {
 	var least usage
 	probed := 0
 	for k, e := range table { // begins at a random place
+		if slices.ContainsFunc(spared, func(t Take) bool { return t.Key == k }) {
+			continue
+		}
 		u := of(e)
 		if u.expires <= now {
 			return k, true, true
@@ -97,11 +101,12 @@ func victim[E any](table map[ring.Key]E, of func(E) usage, now int64) (key ring.
 func usageOfEntry(e entry) usage     { return e.usage }
 func usageOfLong(e *longEntry) usage { return e.usage }
 
-// evictLocked makes room for one counter.
-func (s *Shard) evictLocked(p *partition) {
-	key, expired, found := victim(p.table, usageOfEntry, p.latest)
+// evictLocked makes room for one counter, if there is another one than those of the
+// takes.
+func (s *Shard) evictLocked(p *partition, spared []Take) {
+	key, expired, found := victim(p.table, usageOfEntry, p.latest, spared)
 	if !found {
-		s.evictLongLocked(p)
+		s.evictLongLocked(p, spared)
 		return
 	}
 	s.deleteLocked(p, key)
@@ -110,16 +115,18 @@ func (s *Shard) evictLocked(p *partition) {
 	}
 }
 
-// evictLongLocked makes room of one counter of a long algorithm.
-func (s *Shard) evictLongLocked(p *partition) {
-	key, expired, found := victim(p.long, usageOfLong, p.latest)
+// evictLongLocked makes room of one counter of a long algorithm. It reports whether
+// there was one.
+func (s *Shard) evictLongLocked(p *partition, spared []Take) bool {
+	key, expired, found := victim(p.long, usageOfLong, p.latest, spared)
 	if !found {
-		return
+		return false
 	}
 	s.deleteLongLocked(p, key)
 	if !expired {
 		s.metrics.evicted.Inc()
 	}
+	return true
 }
 
 // sweep deletes the partition's expired entries. It lets go of the lock every few

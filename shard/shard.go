@@ -25,11 +25,11 @@ import (
 type Config struct {
 	// Partitions is the ring's number of partitions.
 	Partitions uint32
-	// MaxCounters bounds how many counters are kept, give or take one per
+	// MaxCounters bounds how many counters are kept, give or take those of one group per
 	// partition. A new one beyond it takes the place of an old one.
 	MaxCounters int
 	// MaxLongBytes bounds the memory of the counters of long algorithms, give or take
-	// one per partition. Beyond it one takes the place of others. 0 means
+	// those of one group per partition. Beyond it one takes the place of others. 0 means
 	// DefaultMaxLongBytes.
 	MaxLongBytes int64
 	// Metrics is where the shard's metrics are registered.
@@ -117,7 +117,7 @@ func (s *Shard) decideOne(g *Group, now int64) {
 	state, t.Decision = algorithms.Step(&t.Limit, old.state, p.clockLocked(now), t.Cost)
 	if t.changes(found) && !g.Peek {
 		if !found && s.counters.Load() >= s.maxCounters {
-			s.evictLocked(p)
+			s.evictLocked(p, nil)
 		}
 		s.putLocked(p, t, state, found)
 	}
@@ -212,10 +212,12 @@ func (s *Shard) makeRoomLocked(g *Group, undos []undo) {
 	for _, u := range undos {
 		p := s.partition(g.Takes[u.take].Key)
 		if !u.found && s.counters.Load() > s.maxCounters {
-			s.evictLocked(p)
+			s.evictLocked(p, g.Takes)
 		}
-		for s.longBytes.Load() > s.maxLong && len(p.long) > 1 {
-			s.evictLongLocked(p)
+		for s.longBytes.Load() > s.maxLong {
+			if !s.evictLongLocked(p, g.Takes) {
+				break
+			}
 		}
 	}
 }

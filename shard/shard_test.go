@@ -376,8 +376,36 @@ func TestEvictionWithinAGroup(t *testing.T) {
 			t.Errorf("a denied group has evicted somebody: allowed %v, %d counters", g[0].Allowed, s.Len())
 		}
 		g = []Group{{Takes: []Take{a, b}}}
-		if s.Decide(g); !g[0].Allowed || s.Len() != 1 {
-			t.Errorf("allowed %v, %d counters, the bound is 1", g[0].Allowed, s.Len())
+		if s.Decide(g); !g[0].Allowed || s.Len() != 2 || ask(s, a.Key, perHour(10), 5).Allowed {
+			t.Errorf("allowed %v, %d counters, want the two that it has counted", g[0].Allowed, s.Len())
+		}
+	})
+}
+
+// A full shard holds newcomers to their limits too, although they are the least used.
+func TestNewcomersStay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, perHour := range map[string]func(int64) algorithms.Limit{"short": perHour, "long": logPerHour} {
+			s, err := New(Config{Partitions: 1, MaxCounters: 4, MaxLongBytes: 4 * longOverhead, Metrics: prometheus.NewRegistry()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range 4 {
+				ask(s, key("full", i), perHour(10), 10)
+			}
+			allowed := 0
+			for range 10 {
+				g := []Group{{Takes: []Take{
+					{Key: key("new", 0), Limit: perHour(5), Cost: 1},
+					{Key: key("new", 1), Limit: perHour(50), Cost: 1},
+				}}}
+				if s.Decide(g); g[0].Allowed {
+					allowed++
+				}
+			}
+			if allowed != 5 {
+				t.Errorf("%s: %d allowed, want the limit of 5", name, allowed)
+			}
 		}
 	})
 }
