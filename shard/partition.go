@@ -68,6 +68,15 @@ func (s *Shard) putLocked(p *partition, t *Take, state algorithms.State, found b
 	p.table[t.Key] = entry{state, usageOf(t)}
 }
 
+// keepLocked keeps an entry, which t has not changed, for as long as it weighs: that
+// is longer than it was if its limit was lowered.
+func (p *partition) keepLocked(t *Take, e entry) {
+	if t.Decision.ResetAt > e.expires {
+		e.expires = t.Decision.ResetAt
+		p.table[t.Key] = e
+	}
+}
+
 func (s *Shard) deleteLocked(p *partition, key ring.Key) {
 	delete(p.table, key)
 	s.counters.Add(-1)

@@ -115,11 +115,15 @@ func (s *Shard) decideOne(g *Group, now int64) {
 	old, found := p.table[t.Key]
 	var state algorithms.State
 	state, t.Decision = algorithms.Step(&t.Limit, old.state, p.clockLocked(now), t.Cost)
-	if t.changes(found) && !g.Peek {
+	switch {
+	case g.Peek:
+	case t.changes(found):
 		if !found && s.counters.Load() >= s.maxCounters {
 			s.evictLocked(p, nil)
 		}
 		s.putLocked(p, t, state, found)
+	case found:
+		p.keepLocked(t, old)
 	}
 	p.mu.Unlock()
 	t.Source = Owner
@@ -186,6 +190,8 @@ func (s *Shard) stepLocked(t *Take, now int64) (u undo, changed bool) {
 	state, t.Decision = algorithms.Step(&t.Limit, u.old.state, now, t.Cost)
 	if changed = t.changes(u.found); changed {
 		s.putLocked(p, t, state, u.found)
+	} else if u.found {
+		p.keepLocked(t, u.old)
 	}
 	return u, changed
 }

@@ -410,6 +410,30 @@ func TestNewcomersStay(t *testing.T) {
 	})
 }
 
+// What drains more slowly since its limit was lowered is remembered for longer.
+func TestLoweredLimitIsRememberedWhileItWeighs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShard(t, 1000)
+		bucket := algorithms.Limit{Algorithm: algorithms.TokenBucket, Limit: 1000, Window: int64(time.Hour)}
+		alone, first, second := key("alone", 0), key("grouped", 0), key("grouped", 1)
+		lowered := bucket
+		lowered.Limit = 10
+		for _, l := range []algorithms.Limit{bucket, lowered} {
+			ask(s, alone, l, 1000)
+			s.Decide([]Group{{Takes: []Take{{Key: first, Limit: l, Cost: 1000}, {Key: second, Limit: l, Cost: 1000}}}})
+		}
+		time.Sleep(2 * time.Hour)
+		for i := range s.partitions {
+			s.sweep(&s.partitions[i])
+		}
+		for _, k := range []ring.Key{alone, first, second} {
+			if d := ask(s, k, lowered, 1); d.Allowed || d.RetryAt-d.At != int64(97*time.Hour+6*time.Minute) {
+				t.Errorf("1000 used of 10 per hour, two hours later: %+v", d)
+			}
+		}
+	})
+}
+
 // All partitions of a group have seen the instant at which it was decided.
 func TestGroupMovesTheClockOfAllItsPartitions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
