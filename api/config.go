@@ -30,7 +30,8 @@ type RuleStore interface {
 // concurrent use; make it with NewConfigServer.
 type ConfigServer struct {
 	weirv1.UnimplementedRateLimiterConfigServer
-	store RuleStore
+	store   RuleStore
+	reading chan struct{} // holds a token while a file is read: one of a few KiB can take 800 MiB
 
 	mu       sync.Mutex
 	changed  chan struct{} // guarded by mu; closed and replaced with every change
@@ -42,7 +43,10 @@ type ConfigServer struct {
 // NewConfigServer returns a server of store's rules. Whoever knows of changes
 // calls Changed.
 func NewConfigServer(store RuleStore) *ConfigServer {
-	return &ConfigServer{store: store, changed: make(chan struct{}), stopping: make(chan struct{})}
+	return &ConfigServer{
+		store: store, reading: make(chan struct{}, 1),
+		changed: make(chan struct{}), stopping: make(chan struct{}),
+	}
 }
 
 // CreateRateLimit implements weirv1.RateLimiterConfigServer.
@@ -173,17 +177,9 @@ func readPageToken(token string) (ruleName, error) {
 
 // ApplyRules implements weirv1.RateLimiterConfigServer.
 func (s *ConfigServer) ApplyRules(ctx context.Context, req *weirv1.ApplyRulesRequest) (*weirv1.ApplyRulesResponse, error) {
-	name := cmp.Or(req.GetName(), "rules")
-	if err := atMost("name", name, maxFileName); err != nil {
-		return nil, err
-	}
-	text, err := rulesText(req)
+	docs, err := s.read(ctx, req)
 	if err != nil {
 		return nil, err
-	}
-	docs, err := rules.ParseDocuments(name, text)
-	if err != nil {
-		return nil, changeError(err)
 	}
 	edit := rules.Apply(docs, req.GetPrune())
 	if req.ExpectedRevision != nil {
@@ -201,6 +197,26 @@ func (s *ConfigServer) ApplyRules(ctx context.Context, req *weirv1.ApplyRulesReq
 	resp.Changes = all[:min(len(all), maxChanges)]
 	resp.MoreChanges = int32(len(all) - len(resp.Changes))
 	return resp, nil
+}
+
+// read reads the file to apply, one call at a time.
+func (s *ConfigServer) read(ctx context.Context, req *weirv1.ApplyRulesRequest) ([]rules.Document, error) {
+	name := cmp.Or(req.GetName(), "rules")
+	if err := atMost("name", name, maxFileName); err != nil {
+		return nil, err
+	}
+	select {
+	case s.reading <- struct{}{}:
+		defer func() { <-s.reading }()
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+	text, err := rulesText(req)
+	if err != nil {
+		return nil, err
+	}
+	docs, err := rules.ParseDocuments(name, text)
+	return docs, changeError(err)
 }
 
 // rulesText returns the text of the file to apply.
