@@ -55,6 +55,27 @@ func (l *Limit) extremes(t *testing.T) {
 	}
 }
 
+// A peer may say that one counter belongs to two limits. Nobody can make sense of
+// that, but it must not bring the node down.
+func TestForeignStatesDoNotPanic(t *testing.T) {
+	const now = 1_800_000_000 * int64(time.Second)
+	for a := range Algorithm(len(names)) {
+		for _, window := range []int64{int64(MinWindow), int64(time.Hour), int64(MaxWindow)} {
+			l := &Limit{Algorithm: a, Limit: 1000, Window: window}
+			if l.Validate() != nil || a.Long() {
+				continue
+			}
+			for shift := range 64 {
+				s := State{A: math.MaxUint64 >> shift, B: math.MaxUint64}
+				for _, cost := range []int64{1, 0, -1} {
+					Step(l, s, now, cost)
+				}
+				Return(l, s, now, now, 1)
+			}
+		}
+	}
+}
+
 // A debt that fills the state to the last token that Validate allows.
 func TestHighestDebt(t *testing.T) {
 	const half = MaxLimit / 2

@@ -65,8 +65,9 @@ func (w *window) used() int64 {
 	if w.prev == 0 {
 		return w.cur
 	}
-	left := w.start + w.length - w.now
-	hi, lo := bits.Mul64(uint64(w.prev), uint64(left))
+	// Only a state that another limit has written leaves more than a window.
+	left := min(uint64(w.start+w.length-w.now), uint64(w.length))
+	hi, lo := bits.Mul64(uint64(w.prev), left)
 	carried, _ := bits.Div64(hi, lo, uint64(w.length)) // left <= length, so it fits
 	return w.cur + int64(carried)
 }

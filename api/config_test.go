@@ -431,6 +431,24 @@ func TestApplyRules(t *testing.T) {
 	}
 }
 
+// A file of a few KiB can take hundreds of MiB to read, and so only one is read at a time.
+func TestFilesAreReadOneAtATime(t *testing.T) {
+	f, _, _ := newConfig(t)
+	req := &weirv1.ApplyRulesRequest{Rules: "domain: d\nrules: []\n", DryRun: true}
+	f.config.parsing <- struct{}{}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := f.config.ApplyRules(ctx, req); status.Code(err) != codes.Canceled {
+		t.Errorf("while another is read: %v, want to wait until cancelled", err)
+	}
+	<-f.config.parsing
+	for range 2 {
+		if _, err := f.config.ApplyRules(t.Context(), req); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // A file of 1,000 rules travels; its differences are counted beyond the first.
 func TestApplyManyRules(t *testing.T) {
 	_, _, c := newConfig(t)

@@ -345,7 +345,7 @@ func (l *lane) reuse(frame []byte) {
 }
 
 func (l *lane) receive(conn net.Conn) {
-	for frames := newFrameReader(conn); ; {
+	for frames := newFrameReader(conn, maxAnswers); ; {
 		frame, err := frames.next()
 		if err != nil {
 			return

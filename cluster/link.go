@@ -60,11 +60,12 @@ func writeFrame(conn net.Conn, frame []byte) error {
 // frameReader reads frames.
 type frameReader struct {
 	r     *bufio.Reader
+	most  int // bytes of one
 	frame []byte
 }
 
-func newFrameReader(conn net.Conn) frameReader {
-	return frameReader{r: bufio.NewReaderSize(conn, linkBuffer)}
+func newFrameReader(conn net.Conn, most int) frameReader {
+	return frameReader{r: bufio.NewReaderSize(conn, linkBuffer), most: most}
 }
 
 // next returns the next frame, which is valid until the next call.
@@ -74,8 +75,8 @@ func (f *frameReader) next() ([]byte, error) {
 		return nil, err
 	}
 	n := int(binary.LittleEndian.Uint32(head))
-	if n > maxFrame {
-		return nil, fmt.Errorf("frame of %d bytes is above %d", n, maxFrame)
+	if n > f.most {
+		return nil, fmt.Errorf("frame of %d bytes is above %d", n, f.most)
 	}
 	if _, err := f.r.Discard(lengthSize); err != nil {
 		return nil, err

@@ -131,7 +131,7 @@ func TestServerKeepsLinksInUse(t *testing.T) {
 		s := NewServer(&countingLocal{})
 		defer s.Close()
 		conn := open(t, s)
-		frames := newFrameReader(conn)
+		frames := newFrameReader(conn, maxAnswers)
 		for range 20 {
 			if err := writeFrame(conn, appendQuestion(newFrame(nil), opPing, pingID, nil)); err != nil {
 				t.Fatal(err)
@@ -165,7 +165,7 @@ func TestFramesOfAllSizes(t *testing.T) {
 		}
 		_ = there.Close()
 	}()
-	frames := newFrameReader(here)
+	frames := newFrameReader(here, maxFrame)
 	for i, want := range sent {
 		frame, err := frames.next()
 		if err != nil || frame[0] != wireVersion || string(frame[1:]) != want {
@@ -227,7 +227,7 @@ func TestOnePort(t *testing.T) {
 	if err := writeFrame(conn, appendQuestion(newFrame(nil), opPing, pingID, nil)); err != nil {
 		t.Fatal(err)
 	}
-	frames := newFrameReader(conn)
+	frames := newFrameReader(conn, maxAnswers)
 	if _, err := frames.next(); err != nil {
 		t.Error(err)
 	}

@@ -191,6 +191,10 @@ func TestRefundOfADeniedGroup(t *testing.T) {
 		if g.Allowed || c.used(there) != 6 || g.Takes[0].Decision.Remaining != 4 {
 			t.Errorf("%+v: %d used", g, c.used(there))
 		}
+		there.Cost = -8
+		if g, _ := c.nodes[0].ask(t.Context(), there, closed); g.Allowed || c.used(there) > 6 {
+			t.Errorf("more than was used: %+v: %d used", g, c.used(there))
+		}
 	})
 }
 

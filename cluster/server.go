@@ -135,7 +135,7 @@ func (s *Server) Close() {
 // serve reads a frame, decides all of it, and writes one frame of answers, over and
 // over.
 func (s *Server) serve(conn net.Conn) error {
-	frames := newFrameReader(conn)
+	frames := newFrameReader(conn, maxFrame)
 	var b batch
 	var out []byte
 	var alive time.Time // when the deadline was set

@@ -161,7 +161,7 @@ func (r *Router) giveBack(t *table, whole *shard.Group, p *part) {
 	var counted []shard.Take
 	for j, index := range p.takes {
 		take := &p.group.Takes[j]
-		if take.Decision.Allowed && take.Cost != 0 { // a shadow take may have been denied
+		if isToUndo(take) {
 			counted = append(counted, *take)
 			whole.Takes[index].Decision = undone(take)
 		}
@@ -174,6 +174,19 @@ func (r *Router) giveBack(t *table, whole *shard.Group, p *part) {
 	} else if err := t.lane(p.owner, &p.group).giveBack(counted); err != nil {
 		r.metrics.lostReturns.Inc()
 	}
+}
+
+// isToUndo reports whether t has changed its counter: a shadow take may have been
+// denied. A refund that left nothing used may have been of more than there was, and to
+// take all of it again would use up what nobody has taken.
+func isToUndo(t *shard.Take) bool {
+	switch {
+	case !t.Decision.Allowed || t.Cost == 0:
+		return false
+	case t.Cost < 0:
+		return t.Decision.Remaining < t.Limit.Capacity()
+	}
+	return true
 }
 
 // undone is the answer to t as if it had only looked. What had to wait for its turn

@@ -12,7 +12,8 @@ import (
 
 // Bounds of what travels between two nodes.
 const (
-	maxFrame      = 256 << 10 // bytes of one frame
+	maxFrame      = 256 << 10 // bytes of one frame of questions
+	maxAnswers    = 512 << 10 // bytes of one frame of answers: each may be longer than its question by a half
 	maxDirect     = 16 << 10  // bytes of a frame that whoever asks sends himself
 	maxQueue      = 1 << 20   // bytes that wait to be sent on one lane
 	maxPending    = 16 << 10  // questions in flight on one lane

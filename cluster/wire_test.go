@@ -3,6 +3,7 @@ package cluster
 import (
 	"fmt"
 	"math"
+	"net"
 	"reflect"
 	"slices"
 	"strings"
@@ -146,6 +147,52 @@ func TestSizeOfAQuestion(t *testing.T) {
 	size := len(appendQuestion(nil, opReturn, math.MaxUint32, slices.Repeat(largest, maxTakes)))
 	if most := questionSize(slices.Repeat(largest, maxTakes)); size > most || most > maxFrame {
 		t.Errorf("%d bytes, the bound is %d, that of a frame %d", size, most, maxFrame)
+	}
+}
+
+// answersOf answers every take with the same.
+type answersOf algorithms.Decision
+
+func (d answersOf) Decide(groups []shard.Group) {
+	for i := range groups {
+		for j := range groups[i].Takes {
+			groups[i].Takes[j].Decision = algorithms.Decision(d)
+		}
+	}
+}
+
+func (answersOf) Return([]shard.Take) {}
+
+// The answers to a full frame fit the bound of theirs, although they may be longer.
+func TestAnswersToAFullFrame(t *testing.T) {
+	const now = 1_800_000_000 * int64(time.Second)
+	for name, tc := range map[string]struct {
+		window   time.Duration
+		decision algorithms.Decision
+	}{
+		"denied for two years": {algorithms.MaxWindow, algorithms.Decision{At: now, ResetAt: now + 2*int64(algorithms.MaxWindow), RetryAt: now + 2*int64(algorithms.MaxWindow)}},
+		"the longest there is": {algorithms.MinWindow, algorithms.Decision{At: now, Remaining: algorithms.MaxLimit, ResetAt: math.MaxInt64, RetryAt: math.MaxInt64 - 1}},
+	} {
+		take := shard.Take{Limit: algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: 1, Window: int64(tc.window)}, Cost: 1}
+		frame := newFrame(nil)
+		for len(frame) < lengthSize+maxFrame-questionSize([]shard.Take{take}) {
+			frame = appendQuestion(frame, opDecide, 1, []shard.Take{take})
+		}
+		out, err := new(batch).answer(answersOf(tc.decision), nil, frame[lengthSize:])
+		if err != nil || len(out) > lengthSize+maxAnswers {
+			t.Errorf("%s: %d bytes, the bound is %d: %v", name, len(out)-lengthSize, maxAnswers, err)
+		}
+		here, there := net.Pipe()
+		go func() {
+			_ = writeFrame(there, out)
+			_ = there.Close()
+		}()
+		l := closedLane()
+		l.pending[1] = waiting{newTestAsk(), &shard.Group{Takes: []shard.Take{take}}}
+		if l.receive(here); len(l.pending) != 0 {
+			t.Errorf("%s: %d bytes of answers were not read", name, len(out)-lengthSize)
+		}
+		_ = here.Close()
 	}
 }
 

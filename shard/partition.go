@@ -80,6 +80,10 @@ func (s *Shard) putLocked(p *partition, e *entry, t *Take, state algorithms.Stat
 	p.table.add(t.Key, entry{state, usageOf(t)})
 }
 
+// keepLocked keeps an entry, which t has not changed, for as long as it weighs: that
+// is longer than it was if its limit was lowered.
+func (e *entry) keepLocked(t *Take) { e.expires = max(e.expires, t.Decision.ResetAt) }
+
 func (s *Shard) deleteLocked(p *partition, key ring.Key) {
 	p.table.remove(key)
 	s.counters.Add(-1)
@@ -87,8 +91,10 @@ func (s *Shard) deleteLocked(p *partition, key ring.Key) {
 
 // victim finds out which of a few counters is to make room: an expired one, or else
 // the one that has used the least of its limit, which loses the least by starting
-// afresh.
+// afresh. It is none of those that room is made for: they are the least used of all as
+// a rule, and would never count anything.
 type victim struct {
+	spared  []Take // those that room is made for
 	key     ring.Key
 	usage   usage
 	expired bool
@@ -97,6 +103,9 @@ type victim struct {
 
 // probe looks at one more counter. It is false once there is no need for another.
 func (v *victim) probe(key ring.Key, u usage, now int64) (more bool) {
+	if slices.ContainsFunc(v.spared, func(t Take) bool { return t.Key == key }) {
+		return true
+	}
 	v.expired = u.expires <= now
 	if v.expired || v.probed == 0 || u.lessThan(v.usage) {
 		v.key, v.usage = key, u
@@ -105,20 +114,21 @@ func (v *victim) probe(key ring.Key, u usage, now int64) (more bool) {
 	return !v.expired && v.probed < evictProbe
 }
 
-// evictLocked makes room for one counter.
-func (s *Shard) evictLocked(p *partition) {
-	if p.table.n == 0 {
-		s.evictLongLocked(p)
-		return
-	}
-	var v victim
+// evictLocked makes room for one counter, if there is another one than those of the
+// takes.
+func (s *Shard) evictLocked(p *partition, spared []Take) {
+	v := victim{spared: spared}
 	slots := p.table.slots
-	begin := rand.IntN(len(slots))
+	begin := rand.IntN(max(1, len(slots)))
 	for i := range slots {
 		e := &slots[(begin+i)%len(slots)]
 		if e.expires != 0 && !v.probe(e.key, e.usage, p.latest) {
 			break
 		}
+	}
+	if v.probed == 0 {
+		s.evictLongLocked(p, spared)
+		return
 	}
 	s.deleteLocked(p, v.key)
 	if !v.expired {
@@ -126,21 +136,23 @@ func (s *Shard) evictLocked(p *partition) {
 	}
 }
 
-// evictLongLocked makes room of one counter of a long algorithm, if there is one.
-func (s *Shard) evictLongLocked(p *partition) {
-	var v victim
+// evictLongLocked makes room of one counter of a long algorithm. It reports whether
+// there was one.
+func (s *Shard) evictLongLocked(p *partition, spared []Take) bool {
+	v := victim{spared: spared}
 	for key, e := range p.long { // begins at a random place
 		if !v.probe(key, e.usage, p.latest) {
 			break
 		}
 	}
 	if v.probed == 0 {
-		return
+		return false
 	}
 	s.deleteLongLocked(p, v.key)
 	if !v.expired {
 		s.metrics.evicted.Inc()
 	}
+	return true
 }
 
 // sweep deletes the partition's expired entries. It lets go of the lock every few

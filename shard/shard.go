@@ -25,11 +25,11 @@ import (
 type Config struct {
 	// Partitions is the ring's number of partitions.
 	Partitions uint32
-	// MaxCounters bounds how many counters are kept, give or take one per
+	// MaxCounters bounds how many counters are kept, give or take those of one group per
 	// partition. A new one beyond it takes the place of an old one.
 	MaxCounters int
 	// MaxLongBytes bounds the memory of the counters of long algorithms, give or take
-	// one per partition. Beyond it one takes the place of others. 0 means
+	// those of one group per partition. Beyond it one takes the place of others. 0 means
 	// DefaultMaxLongBytes.
 	MaxLongBytes int64
 	// Metrics is where the shard's metrics are registered.
@@ -112,11 +112,15 @@ func (s *Shard) decideOne(g *Group, now int64) {
 	e := p.table.find(t.Key)
 	var state algorithms.State
 	state, t.Decision = algorithms.Step(&t.Limit, stateOf(e), p.clockLocked(now), t.Cost)
-	if t.changes(e != nil) && !g.Peek {
+	switch {
+	case g.Peek:
+	case t.changes(e != nil):
 		if e == nil && s.counters.Load() >= s.maxCounters {
-			s.evictLocked(p)
+			s.evictLocked(p, nil)
 		}
 		s.putLocked(p, e, t, state)
+	case e != nil:
+		e.keepLocked(t)
 	}
 	p.mu.Unlock()
 	t.Source = Owner
@@ -186,6 +190,8 @@ func (s *Shard) stepLocked(t *Take, now int64) (u undo, changed bool) {
 	state, t.Decision = algorithms.Step(&t.Limit, u.old.state, now, t.Cost)
 	if changed = t.changes(u.found); changed {
 		s.putLocked(p, e, t, state)
+	} else if u.found {
+		e.keepLocked(t)
 	}
 	return u, changed
 }
@@ -212,10 +218,12 @@ func (s *Shard) makeRoomLocked(g *Group, undos []undo) {
 	for _, u := range undos {
 		p := s.partition(g.Takes[u.take].Key)
 		if !u.found && s.counters.Load() > s.maxCounters {
-			s.evictLocked(p)
+			s.evictLocked(p, g.Takes)
 		}
-		for s.longBytes.Load() > s.maxLong && len(p.long) > 1 {
-			s.evictLongLocked(p)
+		for s.longBytes.Load() > s.maxLong {
+			if !s.evictLongLocked(p, g.Takes) {
+				break
+			}
 		}
 	}
 }

@@ -376,8 +376,60 @@ func TestEvictionWithinAGroup(t *testing.T) {
 			t.Errorf("a denied group has evicted somebody: allowed %v, %d counters", g[0].Allowed, s.Len())
 		}
 		g = []Group{{Takes: []Take{a, b}}}
-		if s.Decide(g); !g[0].Allowed || s.Len() != 1 {
-			t.Errorf("allowed %v, %d counters, the bound is 1", g[0].Allowed, s.Len())
+		if s.Decide(g); !g[0].Allowed || s.Len() != 2 || ask(s, a.Key, perHour(10), 5).Allowed {
+			t.Errorf("allowed %v, %d counters, want the two that it has counted", g[0].Allowed, s.Len())
+		}
+	})
+}
+
+// A full shard holds newcomers to their limits too, although they are the least used.
+func TestNewcomersStay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, perHour := range map[string]func(int64) algorithms.Limit{"short": perHour, "long": logPerHour} {
+			s, err := New(Config{Partitions: 1, MaxCounters: 4, MaxLongBytes: 4 * longOverhead, Metrics: prometheus.NewRegistry()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range 4 {
+				ask(s, key("full", i), perHour(10), 10)
+			}
+			allowed := 0
+			for range 10 {
+				g := []Group{{Takes: []Take{
+					{Key: key("new", 0), Limit: perHour(5), Cost: 1},
+					{Key: key("new", 1), Limit: perHour(50), Cost: 1},
+				}}}
+				if s.Decide(g); g[0].Allowed {
+					allowed++
+				}
+			}
+			if allowed != 5 {
+				t.Errorf("%s: %d allowed, want the limit of 5", name, allowed)
+			}
+		}
+	})
+}
+
+// What drains more slowly since its limit was lowered is remembered for longer.
+func TestLoweredLimitIsRememberedWhileItWeighs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShard(t, 1000)
+		bucket := algorithms.Limit{Algorithm: algorithms.TokenBucket, Limit: 1000, Window: int64(time.Hour)}
+		alone, first, second := key("alone", 0), key("grouped", 0), key("grouped", 1)
+		lowered := bucket
+		lowered.Limit = 10
+		for _, l := range []algorithms.Limit{bucket, lowered} {
+			ask(s, alone, l, 1000)
+			s.Decide([]Group{{Takes: []Take{{Key: first, Limit: l, Cost: 1000}, {Key: second, Limit: l, Cost: 1000}}}})
+		}
+		time.Sleep(2 * time.Hour)
+		for i := range s.partitions {
+			s.sweep(&s.partitions[i])
+		}
+		for _, k := range []ring.Key{alone, first, second} {
+			if d := ask(s, k, lowered, 1); d.Allowed || d.RetryAt-d.At != int64(97*time.Hour+6*time.Minute) {
+				t.Errorf("1000 used of 10 per hour, two hours later: %+v", d)
+			}
 		}
 	})
 }
