@@ -23,7 +23,9 @@ func setHeaders(h http.Header, resp *weirv1.RateLimitResponse) error {
 	reset := ceilSeconds(int64(resp.GetResetAfter().AsDuration()))
 	policy := httpsfv.NewItem(resp.GetRuleId())
 	policy.Params.Add("q", int64(resp.GetLimit()))
-	policy.Params.Add("w", ceilSeconds(int64(resp.GetWindow().AsDuration())))
+	if resp.GetWindow() != nil { // a calendar's windows differ in length
+		policy.Params.Add("w", ceilSeconds(int64(resp.GetWindow().AsDuration())))
+	}
 	state := httpsfv.NewItem(resp.GetRuleId())
 	state.Params.Add("r", int64(resp.GetRemainingTokens()))
 	state.Params.Add("t", reset)

@@ -7,17 +7,20 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"reflect"
 	"regexp"
 	"strings"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"github.com/grpc-ecosystem/grpc-gateway/v2/utilities"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
@@ -33,6 +36,7 @@ func NewHTTPServer(l *Limiter, c *ConfigServer, s Status, gather prometheus.Gath
 			UnmarshalOptions: protojson.UnmarshalOptions{DiscardUnknown: false},
 		}}),
 		runtime.WithDisablePathLengthFallback(), // a form's POST is not a GET
+		runtime.SetQueryParameterParser(strictQuery{}),
 		runtime.WithForwardResponseOption(forwardDecision),
 		runtime.WithErrorHandler(handleError),
 		runtime.WithRoutingErrorHandler(handleRoutingError),
@@ -92,6 +96,21 @@ func forwardDecision(_ context.Context, w http.ResponseWriter, m proto.Message) 
 		w.WriteHeader(http.StatusTooManyRequests)
 	}
 	return nil
+}
+
+// strictQuery refuses unknown parameters, which the gateway would ignore: a misspelt
+// revision must not delete whatever there is.
+type strictQuery struct{ runtime.DefaultQueryParser }
+
+// Parse implements runtime.QueryParameterParser.
+func (q strictQuery) Parse(m proto.Message, values url.Values, filter *utilities.DoubleArray) error {
+	fields := m.ProtoReflect().Descriptor().Fields()
+	for name := range values {
+		if n := protoreflect.Name(name); fields.ByName(n) == nil && fields.ByJSONName(name) == nil {
+			return fmt.Errorf("query: unknown parameter %q", name)
+		}
+	}
+	return q.DefaultQueryParser.Parse(m, values, filter)
 }
 
 // jsonBody is JSON as the gateway knows it, except that a body is read whole: what

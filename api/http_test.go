@@ -202,3 +202,14 @@ func TestHTTPJSON(t *testing.T) {
 		t.Errorf("health: %d %s: %v", w.Code, w.Body, err)
 	}
 }
+
+// A misspelt parameter is refused, so that it does not look as if it were heeded.
+func TestHTTPQueryIsStrict(t *testing.T) {
+	f := newFixture(t, inputRules)
+	f.status.view = newView(t, 3, "a", "b")
+	h := f.handler(t)
+	if w := send(h, http.MethodGet, "/v1/ring?tables=true", ""); w.Code != http.StatusOK {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	refusedHTTP(t, send(h, http.MethodGet, "/v1/ring?table=true", ""), 400, 3, `query: unknown parameter "table"`)
+}

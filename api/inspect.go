@@ -143,6 +143,9 @@ func (l *Limiter) namedCounters(w *work, req *weirv1.ResetRateLimitRequest) erro
 	if rule == nil {
 		return status.Errorf(codes.NotFound, "rule_id: domain %q has no rule %q", w.request.Domain, req.GetRuleId())
 	}
+	if rule.Unlimited {
+		return invalid("rule_id", "%q is unlimited and counts nothing", rule.ID)
+	}
 	if w.matches = rule.Counters(l.hasher, &w.request, w.matches); len(w.matches) == 0 {
 		return invalid("attributes", "rule %q counts by %s; give a value for each", rule.ID, countsBy(rule))
 	}

@@ -22,6 +22,7 @@ rules:
   - {id: likes, when: {endpoint: /likes}, per: [user], limits: [{limit: 5, window: 1m, algorithm: fixed_window}]}
   - {id: pair, per: [[tenant, user]], limits: [{limit: 3, window: 1m, algorithm: fixed_window}]}
   - {id: all, when: {endpoint: "*"}, limits: [{limit: 50, window: 1m, algorithm: fixed_window}]}
+  - {id: staff, when: {user: root}, unlimited: true}
   - {id: off, per: [user], limits: [{limit: 1, window: 1m}], enabled: false}
 `
 
@@ -117,6 +118,7 @@ likes false endpoint is "/posts", not "/likes"
 pair false the request has no attribute tenant
 all true 
 all 50/1m0s here left 41
+staff false user is "alice", not "root"
 off false is disabled
 `)
 		}
@@ -172,6 +174,8 @@ likes 5/1m0s here left 5
 		}
 		_, err = server.ResetRateLimit(t.Context(), &weirv1.ResetRateLimitRequest{IdentifierType: "user", Identifier: "alice", RuleId: "pair"})
 		refused(t, err, `attributes: rule "pair" counts by tenant and user; give a value for each`)
+		_, err = server.ResetRateLimit(t.Context(), &weirv1.ResetRateLimitRequest{RuleId: "staff"})
+		refused(t, err, `rule_id: "staff" is unlimited and counts nothing`)
 		_, err = server.ResetRateLimit(t.Context(), &weirv1.ResetRateLimitRequest{})
 		refused(t, err, "identifier: must not be empty")
 

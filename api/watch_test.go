@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -39,8 +40,12 @@ func briefWatch(m *weirv1.WatchRulesResponse) string {
 // change edits the rules of a fixture with a store.
 func (f *fixture) change(t *testing.T, edit rules.Edit) {
 	t.Helper()
-	if _, _, err := f.config.store.Change(t.Context(), false, edit); err != nil {
+	_, next, err := f.config.store.Change(t.Context(), false, edit)
+	if err != nil {
 		t.Fatal(err)
+	}
+	for f.config.store.State().Revision < next.Revision { // Change waits for that, but not for ever
+		runtime.Gosched()
 	}
 }
 

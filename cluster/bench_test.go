@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"runtime"
 	"syscall"
@@ -40,7 +41,7 @@ func BenchmarkForward(b *testing.B) {
 			server := grpc.NewServer(grpc.Creds(links.Credentials(insecure.NewCredentials())))
 			go func() { _ = server.Serve(l) }()
 			defer server.Stop()
-			r := NewRouter(RouterConfig{Self: "a", Local: newShard(), Dial: Dial, AttemptTimeout: time.Second, Metrics: prometheus.NewRegistry()})
+			r := NewRouter(RouterConfig{Self: "a", Local: newShard(), Dial: Dial, AttemptTimeout: time.Second, Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
 			defer r.Close()
 			v, err := nextView(ring.DefaultParams, nil, []Member{{ID: "b", Address: l.Addr().String()}})
 			if err != nil {

@@ -22,6 +22,7 @@ import (
 type lane struct {
 	dial   func(ctx context.Context) (net.Conn, error)
 	frames prometheus.Counter // sent; set before run
+	notice func()             // called when the breaker may have changed; set before run
 	closed atomic.Bool        // mirrors breaker.closed, for those who do not hold mu
 	wake   chan struct{}
 
@@ -194,6 +195,7 @@ func (l *lane) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		l.session(ctx, tick.C)
 		l.broken()
+		l.notice()
 		select { // a peer that breaks every link at once must not keep us busy
 		case <-ctx.Done():
 		case <-tick.C:
@@ -307,6 +309,7 @@ func (l *lane) tick() (alive bool) {
 		l.appendLocked(opPing, pingID, nil)
 	}
 	l.mu.Unlock()
+	l.notice()
 	if ping { // left to send: whoever keeps the time must not wait for the peer to read
 		l.kick()
 	}

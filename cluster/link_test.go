@@ -257,7 +257,7 @@ func TestDeadLinksAreReplaced(t *testing.T) {
 				}
 				return here, nil
 			}, DefaultAttemptTimeout)
-			l.frames = prometheus.NewCounter(prometheus.CounterOpts{Name: "frames"})
+			l.frames, l.notice = prometheus.NewCounter(prometheus.CounterOpts{Name: "frames"}), func() {}
 			go l.run(ctx)
 			time.Sleep(2*linkIdle + probeEvery) // in a bubble
 			cancel()

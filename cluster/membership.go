@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -93,7 +95,19 @@ func (m *Membership) adopt(v *View) {
 	}
 	m.router.SetView(v)
 	_, member := v.Index(m.self)
-	m.log.Info("new view", "view", v.Number, "members", len(v.Members), "member", member)
+	m.log.Info("new view", "view", v.Number, "members", len(v.Members), "member", member,
+		"joined", lacking(current, v), "left", lacking(v, current))
+}
+
+// lacking returns the ids of b's members that a has not, separated by commas.
+func lacking(a, b *View) string {
+	var ids []string
+	for _, m := range b.members() {
+		if !slices.ContainsFunc(a.members(), func(n Member) bool { return n.ID == m.ID }) {
+			ids = append(ids, m.ID)
+		}
+	}
+	return strings.Join(ids, ",")
 }
 
 // write writes the next view if there is to be one and this node is to write it.

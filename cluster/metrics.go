@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +21,8 @@ type RouterConfig struct {
 	Dial Dialer
 	// AttemptTimeout is the most that a question to a peer waits for its answer.
 	AttemptTimeout time.Duration
+	// Logger is told when a peer ceases to answer, and when it answers again.
+	Logger *slog.Logger
 	// Metrics is where the router's metrics are registered.
 	Metrics prometheus.Registerer
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"runtime"
+	"sync/atomic"
 	"time"
 )
 
@@ -13,6 +14,8 @@ type peer struct {
 	lanes   []*lane
 	stop    context.CancelFunc
 	metrics peerMetrics
+
+	answered atomic.Bool // what was logged last
 }
 
 // lanesPerPeer is how many connections go to one peer: one saturates about two
@@ -43,9 +46,23 @@ func (r *Router) start(p *peer) {
 	p.metrics = r.metrics.peer(p)
 	var ctx context.Context
 	ctx, p.stop = context.WithCancel(r.stopped)
+	notice := func() {
+		if answers := p.reachable(); p.answered.Swap(answers) != answers && ctx.Err() == nil {
+			r.tell(p.member, answers)
+		}
+	}
 	for _, l := range p.lanes {
-		l.frames = p.metrics.frames
+		l.frames, l.notice = p.metrics.frames, notice
 		r.running.Go(func() { l.run(ctx) })
+	}
+}
+
+// tell logs that a peer has begun or ceased to answer.
+func (r *Router) tell(m Member, answers bool) {
+	if answers {
+		r.log.Info("peer answers", "peer", m.ID, "address", m.Address)
+	} else {
+		r.log.Warn("peer does not answer", "peer", m.ID, "address", m.Address)
 	}
 }
 

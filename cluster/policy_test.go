@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -204,7 +205,7 @@ func TestPoliciesWithoutAView(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := NewRouter(RouterConfig{Self: "a", Local: s, Metrics: prometheus.NewRegistry()})
+		r := NewRouter(RouterConfig{Self: "a", Local: s, Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
 		defer r.Close()
 		for _, tc := range []struct {
 			policy  shard.Policy

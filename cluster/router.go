@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -34,6 +35,7 @@ type Router struct {
 	dial    Dialer
 	attempt time.Duration
 	metrics *routerMetrics
+	log     *slog.Logger
 	table   atomic.Pointer[table]
 	asks    sync.Pool // of *ask, this router's own: timers and channels belong to one synctest bubble
 
@@ -237,6 +239,7 @@ func NewRouter(c RouterConfig) *Router {
 		local:   c.Local,
 		dial:    c.Dial,
 		attempt: c.AttemptTimeout,
+		log:     c.Logger,
 		peers:   make(map[Member]*peer),
 	}
 	r.metrics = newRouterMetrics(c.Metrics, r)

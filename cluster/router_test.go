@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math"
 	"net"
 	"slices"
@@ -90,7 +91,7 @@ func newTestCluster(t *testing.T, size int) *testCluster {
 			t.Fatal(err)
 		}
 		n := &testNode{id: id, shard: s}
-		n.router = NewRouter(RouterConfig{Self: id, Local: s, Dial: c.dial, AttemptTimeout: DefaultAttemptTimeout, Metrics: prometheus.NewRegistry()})
+		n.router = NewRouter(RouterConfig{Self: id, Local: s, Dial: c.dial, AttemptTimeout: DefaultAttemptTimeout, Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
 		c.nodes = append(c.nodes, n)
 		c.serve(n)
 		members = append(members, Member{ID: id, Address: id + ":1", Incarnation: 1})
@@ -399,7 +400,7 @@ func TestBatchGoesToEveryOwnerAtOnce(t *testing.T) {
 
 func TestNoViewNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := NewRouter(RouterConfig{Self: "a", Metrics: prometheus.NewRegistry()})
+		r := NewRouter(RouterConfig{Self: "a", Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
 		defer r.Close()
 		groups := []shard.Group{{Takes: []shard.Take{take(ring.Key{}, 1, 1)}}}
 		r.Decide(t.Context(), groups)

@@ -121,3 +121,11 @@ func unpackTable(s string) ([]uint16, error) {
 	}
 	return t, nil
 }
+
+// members returns the members of a view, also of none.
+func (v *View) members() []Member {
+	if v == nil {
+		return nil
+	}
+	return v.Members
+}

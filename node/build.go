@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -155,6 +157,9 @@ func (n *node) openRegistry(ctx context.Context) error {
 			Listen: n.opts.EtcdListen,
 			Dir:    filepath.Join(n.opts.DataDir, "etcd"),
 		})
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return fmt.Errorf("%w; to join the node that runs there, pass --etcd %s", err, n.opts.EtcdListen)
+		}
 		if err != nil {
 			return err
 		}
@@ -230,7 +235,7 @@ func (n *node) register(ctx context.Context) error {
 		return err
 	}
 	n.router = cluster.NewRouter(cluster.RouterConfig{
-		Self: n.opts.ID, Local: n.shard, Dial: cluster.Dial, AttemptTimeout: n.opts.PeerTimeout, Metrics: n.metrics,
+		Self: n.opts.ID, Local: n.shard, Dial: cluster.Dial, AttemptTimeout: n.opts.PeerTimeout, Logger: n.log, Metrics: n.metrics,
 	})
 	n.closers = append(n.closers, n.router.Close)
 	n.membership = cluster.NewMembership(n.opts.ID, params.Ring, n.registry, n.router, n.log)

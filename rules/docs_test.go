@@ -225,17 +225,19 @@ func verdict(matches []Match, decisions []algorithms.Decision, allowed bool) str
 			return "denied by " + name + " for good"
 		case !d.Allowed && !matches[i].Shadow:
 			return fmt.Sprintf("denied by %s, the next passes after %v", name, time.Duration(d.RetryAt-d.At).Round(time.Millisecond))
-		case !allowed || least >= 0 && d.Remaining >= least:
+		}
+		left := max(0, d.Remaining-matches[i].Above)
+		if !allowed || least >= 0 && left >= least {
 			continue
 		}
-		least = d.Remaining
+		least = left
 		switch {
 		case d.Delay > 0:
 			text = fmt.Sprintf("allowed, after waiting for %v", time.Duration(d.Delay))
 		case d.Remaining < matches[i].Above:
-			text = fmt.Sprintf("allowed above the limit, %d left", d.Remaining)
+			text = "allowed above the limit"
 		default:
-			text = fmt.Sprintf("allowed, %d left", d.Remaining)
+			text = fmt.Sprintf("allowed, %d left", left)
 		}
 	}
 	return text

@@ -154,8 +154,11 @@ next:
 }
 
 // Counters appends to buf a Match for every counter of r that the attributes of req
-// choose, whatever r's conditions say.
+// choose, whatever r's conditions say. An unlimited rule has none.
 func (r *Rule) Counters(h ring.Hasher, req *Request, buf []Match) []Match {
+	if r.Unlimited {
+		return buf
+	}
 	return r.counterMatches(h, canonicalOf(req), buf)
 }
 

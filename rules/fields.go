@@ -110,6 +110,10 @@ func (d *decoder) pattern(n *yaml.Node, at path, s string, c *Condition) {
 		d.problem(n, at, "%s %v", quote(s), err)
 		return
 	}
+	if c.Attribute == IPAttribute && p.kind == kindExact && looksLikeIP(s) && !ValidIP(s) {
+		d.problem(n, at, "%s is not an IP address; write a block as 10.0.0.0/8, a prefix as \"10.0.*\"", quote(s))
+		return
+	}
 	c.add(p)
 }
 

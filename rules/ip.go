@@ -30,6 +30,11 @@ func ValidIP(value string) bool {
 	return ok
 }
 
+// looksLikeIP says whether a text can only have been meant as an address.
+func looksLikeIP(s string) bool {
+	return strings.Trim(s, "0123456789abcdefABCDEF:.") == "" && strings.ContainsAny(s, ":.")
+}
+
 // parseIP reads an address without its port, brackets and zone. IPv4 that is
 // mapped into IPv6 is IPv4. It allocates only for what looks like an address and
 // is none.

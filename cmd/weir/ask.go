@@ -96,8 +96,6 @@ func (q *asking) explain(err error) error {
 // code says no more than that there was no connection.
 func (q *asking) explainUnavailable(message string) error {
 	switch {
-	case strings.Contains(message, "may have been made"): // by a node that answers, but for etcd
-		return fmt.Errorf("node %s: %s", q.node, message)
 	case strings.Contains(message, "lookup error"):
 		// Comes before the next: it may be the name server that refused.
 		return fmt.Errorf("node %s cannot be reached: %s", q.node, message)
@@ -109,7 +107,12 @@ func (q *asking) explainUnavailable(message string) error {
 	case strings.Contains(message, "server preface"):
 		return fmt.Errorf("what answers at %s does not speak gRPC; --node wants the node's gRPC address", q.node)
 	}
-	return fmt.Errorf("node %s cannot be reached: %s", q.node, message)
+	for _, words := range []string{"connection", "transport", "error reading from server"} {
+		if strings.Contains(message, words) { // gRPC's own
+			return fmt.Errorf("node %s cannot be reached: %s", q.node, message)
+		}
+	}
+	return fmt.Errorf("node %s: %s", q.node, message) // for somebody else, whom it asked
 }
 
 // print writes the text for a person or the message for a program.

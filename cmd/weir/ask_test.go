@@ -112,7 +112,7 @@ func TestAskErrors(t *testing.T) {
 		{nil, "check user=alice --json --node " + broken, "node " + broken + ": boom (Internal)"},
 		{nil, "nodes --node " + taken, "node " + taken + ": rules cannot be changed through this node"},
 		{nil, "nodes --node " + cutOff, "node " + cutOff + ": etcd is away; the change may have been made or not"},
-		{nil, "nodes --node " + busy, "node " + busy + " cannot be reached: the node is stopping"},
+		{nil, "nodes --node " + busy, "node " + busy + ": the node is stopping"},
 	}
 	for _, test := range tests {
 		want := outcome{2, "", "weir: " + test.want + "\n"}

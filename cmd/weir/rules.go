@@ -415,6 +415,9 @@ func (a *app) exportCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
+				if domain != "" && len(state.GetRateLimits()) == 0 {
+					return fmt.Errorf("domain %q has no rules", domain)
+				}
 				text, err := rules.Format(api.Documents(state.GetRateLimits()))
 				if err != nil {
 					return err

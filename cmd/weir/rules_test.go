@@ -266,9 +266,9 @@ rules:
 func TestRulesRead(t *testing.T) {
 	address := listen(t, &fakeNode{config: fakeConfig{watched: watchedRules()}})
 	const list = `
-DOMAIN  ID   WHEN                          PER           LIMITS                               ENABLED  REVISION
-shop    a/b  beta=(absent) method=GET|PUT  user, ip+key  10 per 1s burst 20 gcra, 500 per 1h  yes      3
-shop    c    -                             -             unlimited                            no       9
+DOMAIN  ID   WHEN                          PER           LIMITS                               ALSO  ENABLED  REVISION
+shop    a/b  beta=(absent) method=GET|PUT  user, ip+key  10 per 1s burst 20 gcra, 500 per 1h  -     yes      3
+shop    c    -                             -             unlimited                            -     no       9
 
 revision 9 (3f2a), 2 rules
 `
@@ -314,5 +314,23 @@ func TestRulesDelete(t *testing.T) {
 	}
 	if d := fake.config.deleted; d.GetDomain() != "shop" || d.GetId() != "a/b" || d.GetRevision() != 0 {
 		t.Errorf("sent %v", d)
+	}
+}
+
+func TestFormatAlso(t *testing.T) {
+	none := int64(0)
+	for want, rule := range map[string]*weirv1.Rule{
+		"":           {},
+		"enforce 0%": {Enforce: &none},
+		"soft +10%; max delay 2s; cost size": {
+			Mode: &weirv1.Mode{Soft: &weirv1.SoftMode{Over: "10%"}}, MaxDelay: "2s", Cost: "size",
+		},
+		"elastic to 150% of org; on failure deny; replaces a, b": {
+			Mode: &weirv1.Mode{Elastic: &weirv1.ElasticMode{Parent: "org", UpTo: "150%"}}, OnFailure: "deny", Replaces: []string{"a", "b"},
+		},
+	} {
+		if got := formatAlso(rule); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 }

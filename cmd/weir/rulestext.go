@@ -69,15 +69,34 @@ func formatMissing(n *weirv1.Node) string {
 
 func formatList(state *weirv1.WatchRulesResponse) string {
 	var out strings.Builder
-	table := newTable(&out, "DOMAIN", "ID", "WHEN", "PER", "LIMITS", "ENABLED", "REVISION")
+	table := newTable(&out, "DOMAIN", "ID", "WHEN", "PER", "LIMITS", "ALSO", "ENABLED", "REVISION")
 	for _, r := range state.GetRateLimits() {
 		rule := r.GetRule()
-		table.row(r.GetDomain(), r.GetId(), orDash(formatWhen(rule)), orDash(formatPer(rule)), orDash(formatLimits(rule)),
+		table.row(r.GetDomain(), r.GetId(), orDash(formatWhen(rule)), orDash(formatPer(rule)), orDash(formatLimits(rule)), orDash(formatAlso(rule)),
 			yesNo(rule.Enabled == nil || rule.GetEnabled()), r.GetRevision())
 	}
 	table.flush()
 	fmt.Fprintf(&out, "\nrevision %d (%s), %s\n", state.GetRevision(), state.GetRuleRevision(), count(len(state.GetRateLimits()), "rule"))
 	return out.String()
+}
+
+// formatAlso tells what changes what the limits mean.
+func formatAlso(rule *weirv1.Rule) string {
+	var parts []string
+	add := func(is bool, format string, args ...any) {
+		if is {
+			parts = append(parts, fmt.Sprintf(format, args...))
+		}
+	}
+	add(rule.Enforce != nil, "enforce %d%%", rule.GetEnforce())
+	soft, elastic := rule.GetMode().GetSoft(), rule.GetMode().GetElastic()
+	add(soft != nil, "soft +%s", soft.GetOver())
+	add(elastic != nil, "elastic to %s of %s", elastic.GetUpTo(), elastic.GetParent())
+	add(rule.GetMaxDelay() != "", "max delay %s", rule.GetMaxDelay())
+	add(rule.GetCost() != "", "cost %s", rule.GetCost())
+	add(rule.GetOnFailure() != "", "on failure %s", rule.GetOnFailure())
+	add(len(rule.GetReplaces()) > 0, "replaces %s", strings.Join(rule.GetReplaces(), ", "))
+	return strings.Join(parts, "; ")
 }
 
 func formatWhen(rule *weirv1.Rule) string {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -68,9 +69,13 @@ func (a *app) serve(opts node.Options) error {
 	return err
 }
 
+// sameSignal is how soon after the first a second signal is not meant as another.
+const sameSignal = 200 * time.Millisecond
+
 // untilSignal returns a context that the first SIGINT or SIGTERM cancels, and a
-// function that gives the signals back and must be called. The second signal
-// ends the process: whoever sends it does not want to wait.
+// function that gives the signals back and must be called. A second signal ends the
+// process: whoever sends it does not want to wait. One that comes with the first was
+// sent with it, as by timeout(1), which signals the process and its group.
 func (a *app) untilSignal(log *slog.Logger) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
@@ -85,10 +90,16 @@ func (a *app) untilSignal(log *slog.Logger) (context.Context, func()) {
 		case <-stopped:
 			return
 		}
-		select {
-		case s := <-signals:
-			a.exit(signalExitCode(s))
-		case <-stopped:
+		for first := time.Now(); ; {
+			select {
+			case s := <-signals:
+				if time.Since(first) >= sameSignal {
+					a.exit(signalExitCode(s))
+					return
+				}
+			case <-stopped:
+				return
+			}
 		}
 	})
 	return ctx, func() {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/weirlimit/weir/node"
 )
@@ -56,6 +57,13 @@ func TestServeEndsOnSecondSignal(t *testing.T) {
 		a.runNode = func(ctx context.Context, _ node.Options, _ *slog.Logger, _ func(node.Info)) error {
 			kill(t, syscall.SIGTERM)
 			<-ctx.Done()
+			kill(t, syscall.SIGTERM) // comes with the first, and ends nothing
+			<-time.After(sameSignal)
+			select {
+			case code := <-exited:
+				t.Errorf("ended with %d by a signal that came with the first", code)
+			default:
+			}
 			kill(t, signal) // the node hangs
 			if code := <-exited; code != want {
 				t.Errorf("second %v: exit code %d, want %d", signal, code, want)

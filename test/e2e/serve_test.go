@@ -39,7 +39,7 @@ func TestServeFailsInOneSentence(t *testing.T) {
 	}{
 		{"gRPC port taken", []string{"--grpc", taken.Addr().String()}, `^weir: grpc: listen tcp ` + taken.Addr().String() + `: bind: address already in use\n$`},
 		{"HTTP port taken", []string{"--http", taken.Addr().String()}, `^weir: http: listen tcp ` + taken.Addr().String() + `: bind: address already in use\n$`},
-		{"etcd port taken", []string{"--etcd-listen", taken.Addr().String()}, `^weir: .*etcd.*` + taken.Addr().String() + `.*address already in use\n$`},
+		{"etcd port taken", []string{"--etcd-listen", taken.Addr().String()}, `^weir: .*etcd.*` + taken.Addr().String() + `.*address already in use; to join the node that runs there, pass --etcd ` + taken.Addr().String() + `\n$`},
 		{"no such rules", []string{"--rules", "/no/such/rules.yaml"}, `^weir: .*/no/such/rules.yaml.*no such file or directory\n$`},
 		{"bad rules", []string{"--rules", bad}, `^weir: .*rules.yaml:4:\d+: rule "x": limits\[0\].window: .*5.*\n$`},
 		{"no etcd", []string{"--etcd", "127.0.0.1:1"}, `^weir: etcd at 127.0.0.1:1: .*\n$`},

@@ -286,8 +286,9 @@ type RateLimitResponse struct {
 	Allowed bool `protobuf:"varint,1,opt,name=allowed,proto3" json:"allowed,omitempty"`
 	// The limit that decided, in tokens per window. Unset if no rule matched.
 	Limit uint32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
-	// How many more tokens would be allowed right now, after this request. More than
-	// limit where the limit has a larger burst.
+	// How many more tokens of the limit would be allowed right now, after this request.
+	// More than limit where the limit has a larger burst. What a soft or elastic mode
+	// lets through above the limit does not count.
 	RemainingTokens uint32 `protobuf:"varint,3,opt,name=remaining_tokens,json=remainingTokens,proto3" json:"remaining_tokens,omitempty"`
 	// When the whole limit is free again if nothing else comes, in Unix seconds,
 	// rounded up.
