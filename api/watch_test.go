@@ -105,6 +105,7 @@ func TestWatchCoalesces(t *testing.T) {
 				return nil
 			})
 		}()
+		synctest.Wait() // it has seen that there are no rules
 		for i := range int64(50) {
 			f.change(t, rules.Create("d", limitOf(fmt.Sprint("r", i), 1)))
 			if i > 0 {
