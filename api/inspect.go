@@ -40,6 +40,7 @@ func (l *Limiter) look(ctx context.Context, w *work) []*weirv1.LimitStatus {
 		for cost := range int64(2) { // what it holds, and what it would answer
 			w.groups = append(w.groups, shard.Group{Peek: true, Takes: []shard.Take{{
 				Key: w.matches[i].Key, Limit: w.matches[i].Held(), Cost: cost,
+				Shadow: w.matches[i].Shadow, OnFailure: policies[w.matches[i].Rule.OnFailure],
 			}}})
 		}
 	}

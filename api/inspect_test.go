@@ -75,6 +75,26 @@ likes 5/1m0s here left 3
 }
 
 // The answer of a status is bounded.
+// A counter that nobody answers for is shown as a check would be decided.
+func TestStatusByFailurePolicy(t *testing.T) {
+	f := newFixture(t, `
+domain: default
+rules:
+  - {id: open, per: [user], limits: [{limit: 1, window: 1m}]}
+  - {id: closed, per: [user], limits: [{limit: 1, window: 1m}], on_failure: deny}
+`)
+	f.silent = func(shard.Take) bool { return true }
+	resp, err := f.server().GetRateLimitStatus(t.Context(), &weirv1.RateLimitStatusRequest{IdentifierType: "user", Identifier: "alice"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"true SOURCE_FAIL_OPEN", "false SOURCE_FAIL_CLOSED"} {
+		if l := resp.GetLimits()[i]; fmt.Sprint(l.GetAllowed(), " ", l.GetSource()) != want {
+			t.Errorf("%v, want %s", l, want)
+		}
+	}
+}
+
 func TestStatusOfVeryManyRules(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("domain: default\nrules:\n")

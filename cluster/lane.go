@@ -392,7 +392,7 @@ func (l *lane) deliver(frame []byte) error {
 		}
 	}
 	l.mu.Lock()
-	l.unacked--
+	l.unacked = max(0, l.unacked-1) // a frame that nobody asked for is no licence to send more
 	l.backlog = max(0, l.backlog-answered)
 	l.pace.answered(answered, now)
 	l.mu.Unlock()

@@ -66,6 +66,26 @@ func TestBrokenLaneBeginsAnew(t *testing.T) {
 	}
 }
 
+// Answers to frames that were never sent do not let more than one be under way.
+func TestUnaskedAnswersAreNoLicence(t *testing.T) {
+	l := closedLane()
+	l.conn, _ = net.Pipe()
+	for range 3 {
+		if err := l.deliver([]byte{wireVersion}); err != nil {
+			t.Error(err)
+		}
+	}
+	for range 2 {
+		l.queue = append(l.queue, newFrame(nil))
+	}
+	if frame, _ := l.takeFrame(maxFrame); frame == nil {
+		t.Error("no frame is sent")
+	}
+	if frame, _ := l.takeFrame(maxFrame); frame != nil {
+		t.Error("two frames are under way")
+	}
+}
+
 // A frame keeps to its bound, and all that waits fits its bound.
 func TestQueueIsBounded(t *testing.T) {
 	l := closedLane()

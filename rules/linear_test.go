@@ -84,7 +84,8 @@ func settled(matching []Spec, found map[string][]answer) []answer {
 			case m == nil:
 			case m.Soft != nil:
 				a.above = share(s.Limits[a.limit].Limit, m.Soft.Over)
-			case slices.ContainsFunc(left, func(s Spec) bool { return s.ID == m.Elastic.Parent }):
+			case slices.ContainsFunc(left, func(s Spec) bool { return s.ID == m.Elastic.Parent }) &&
+				!slices.ContainsFunc(found[m.Elastic.Parent], func(a answer) bool { return a.shadow }):
 				a.above = share(s.Limits[a.limit].Limit, m.Elastic.UpTo) - s.Limits[a.limit].Limit
 			}
 			as = append(as, a)

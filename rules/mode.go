@@ -8,8 +8,8 @@ type Mode struct {
 	Kind ModeKind
 	// Percent is how much of a limit's capacity may be taken above it.
 	Percent int64
-	// Parent is the id of the rule, of the same domain, without whose match an
-	// elastic rule is hard.
+	// Parent is the id of the rule, of the same domain, without whose enforced match
+	// an elastic rule is hard.
 	Parent string
 }
 

@@ -69,6 +69,8 @@ rules:
   - {id: team, when: {team: "*"}, limits: [{limit: 10, window: 1s}, {limit: 100, window: 1m}], mode: {elastic: {parent: org, up_to: 150%}}}
   - {id: org, when: {org: "*"}, limits: [{limit: 1000, window: 1s}]}
   - {id: free, when: {free: "*"}, unlimited: true, replaces: [org]}
+  - {id: squad, when: {squad: "*"}, limits: [{limit: 10, window: 1s}], mode: {elastic: {parent: trial, up_to: 150%}}}
+  - {id: trial, when: {squad: "*"}, limits: [{limit: 1000, window: 1s}], enforce: 0}
 `)
 	for _, c := range []struct {
 		req  *Request
@@ -77,6 +79,7 @@ rules:
 		{request("d", "team=t"), "team 0 0"},
 		{request("d", "team=t", "org=o"), "team 5 50 org 0"},
 		{request("d", "team=t", "org=o", "free=f"), "team 0 0"}, // the parent is replaced
+		{request("d", "squad=s"), "squad 0 trial 0"},            // the parent denies nothing
 	} {
 		got, last := "", ""
 		for _, m := range set.Match(testHasher, c.req, nil) {

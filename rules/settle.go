@@ -44,11 +44,25 @@ func settle(buf []Match, start int) []Match {
 	}
 	for i := range kept[start:] {
 		m := &kept[start+i]
-		if parent := m.Rule.parent; parent != nil && len(of(kept[start:], parent)) > 0 {
+		if parent := m.Rule.parent; parent != nil && enforces(kept[start:], parent) {
 			m.Above = m.Rule.raised[m.Limit].above
 		}
 	}
 	return kept
+}
+
+// enforces reports whether r matches, and all of its limits must have room.
+func enforces(ms []Match, r *Rule) bool {
+	matches := of(ms, r)
+	for _, m := range matches {
+		switch {
+		case m.Rule != r:
+			return true
+		case m.Shadow:
+			return false
+		}
+	}
+	return len(matches) > 0
 }
 
 // of returns the matches from the first one of r on, none if there is none of r.

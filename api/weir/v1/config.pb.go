@@ -726,7 +726,8 @@ func (x *SoftMode) GetOver() string {
 	return ""
 }
 
-// ElasticMode goes above the limit while another rule has room.
+// ElasticMode goes above the limit while another rule has room. If that rule does not
+// match a request, or is not enforced for it, there is nothing above the limit.
 type ElasticMode struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The id of that rule, in the same domain.
