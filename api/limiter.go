@@ -35,7 +35,7 @@ func (s rateLimiter) CheckRateLimit(ctx context.Context, req *weirv1.RateLimitRe
 	if err := s.shed(w); err != nil {
 		return nil, err
 	}
-	resp := s.answer(w, 0)
+	resp := s.answer(w, 0, new(answer))
 	s.metrics.check.Observe(time.Since(start).Seconds())
 	return resp, nil
 }
@@ -69,9 +69,9 @@ func (l *Limiter) checkAll(ctx context.Context, reqs []*weirv1.RateLimitRequest,
 	if err := l.shed(w); err != nil {
 		return nil, err
 	}
-	responses := make([]*weirv1.RateLimitResponse, len(w.items))
+	answers, responses := make([]answer, len(w.items)), make([]*weirv1.RateLimitResponse, len(w.items))
 	for i := range w.items {
-		responses[i] = l.answer(w, i)
+		responses[i] = l.answer(w, i, &answers[i])
 	}
 	took.Observe(time.Since(start).Seconds())
 	return responses, nil
