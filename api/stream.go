@@ -30,15 +30,24 @@ type stream struct {
 
 // StreamRateLimits implements weirv1.RateLimiterServer.
 func (s rateLimiter) StreamRateLimits(server weirv1.RateLimiter_StreamRateLimitsServer) error {
-	st := &stream{
-		Limiter: s.Limiter, grpc: server,
+	return newStream(s.Limiter, server).run()
+}
+
+func newStream(l *Limiter, server weirv1.RateLimiter_StreamRateLimitsServer) *stream {
+	return &stream{
+		Limiter: l, grpc: server,
 		messages: make(chan *weirv1.StreamRateLimitsRequest), sending: make(chan struct{}, 1),
 		started: 1, idle: 1,
 	}
+}
+
+// run works until the stream ends. Of the goroutines it does not wait for the one
+// that reads: only the end of the call ends its Recv.
+func (s *stream) run() error {
 	end := make(chan error, 1)
-	go func() { end <- st.read() }() // not waited for: Recv returns only after this call
-	st.work()
-	st.workers.Wait()
+	go func() { end <- s.read() }()
+	s.work()
+	s.workers.Wait()
 	select {
 	case err := <-end:
 		return err

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -194,6 +195,66 @@ func TestStreamPipelines(t *testing.T) {
 	})
 }
 
+// fakeServer is the node's end of a stream without gRPC.
+type fakeServer struct {
+	grpc.ServerStream
+	ctx      context.Context
+	messages chan *weirv1.StreamRateLimitsRequest // closed when the caller has closed its side
+	answers  chan *weirv1.StreamRateLimitsResponse
+	sending  atomic.Int32 // calls of Send under way
+}
+
+func (s *fakeServer) Context() context.Context { return s.ctx }
+
+func (s *fakeServer) Send(m *weirv1.StreamRateLimitsResponse) error {
+	s.sending.Add(1)
+	defer s.sending.Add(-1)
+	s.answers <- m
+	return nil
+}
+
+func (s *fakeServer) Recv() (*weirv1.StreamRateLimitsRequest, error) {
+	if m, more := <-s.messages; more {
+		return m, nil
+	}
+	return nil, io.EOF
+}
+
+// Who waits for each answer needs no more workers than one and the next. Answers to
+// others are sent one by one, which gRPC demands.
+func TestStreamWorkers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &fakeServer{
+			ctx: t.Context(), messages: make(chan *weirv1.StreamRateLimitsRequest), answers: make(chan *weirv1.StreamRateLimitsResponse),
+		}
+		s := newStream(newFixture(t, checkRules).Limiter, server)
+		end := make(chan error)
+		go func() { end <- s.run() }()
+		for range 10 * maxUnderWay {
+			server.messages <- &weirv1.StreamRateLimitsRequest{}
+			<-server.answers
+			synctest.Wait()
+		}
+		if s.started != 2 { // nobody else looks at it now
+			t.Errorf("%d workers", s.started)
+		}
+		for range maxUnderWay {
+			server.messages <- &weirv1.StreamRateLimitsRequest{}
+		}
+		close(server.messages)
+		for range maxUnderWay {
+			synctest.Wait()
+			if n := server.sending.Load(); n != 1 || s.started != maxUnderWay {
+				t.Errorf("%d workers, of which %d send", s.started, n)
+			}
+			<-server.answers
+		}
+		if err := <-end; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A message's timeout bounds its decision, and that of no other.
 func TestStreamTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -255,12 +316,12 @@ func TestStreamPushesBack(t *testing.T) {
 		var decided atomic.Int32
 		f.decider = deciderFunc{f, func(context.Context, []shard.Group) { decided.Add(1) }}
 		s := f.stream(t)
-		m := &weirv1.StreamRateLimitsRequest{} // of 10 KB, and an answer of 50 KB
-		for range 300 {
-			m.Requests = append(m.Requests, request("user=a endpoint=/both"))
+		m := &weirv1.StreamRateLimitsRequest{} // of 45 KB, and an answer of 25 KB
+		for range 150 {
+			m.Requests = append(m.Requests, request("user="+long256+" endpoint=/both"))
 		}
 		var sent atomic.Int32
-		const messages = 100
+		const messages = 50
 		go func() {
 			for range messages {
 				s.sendMessage(m)
