@@ -329,8 +329,8 @@ func TestStreamPushesBack(t *testing.T) {
 			}
 		}()
 		synctest.Wait()
-		// Beside what is under way, gRPC holds some windows of 64 KiB.
-		if n := decided.Load(); n < maxUnderWay || n > 2*maxUnderWay {
+		// Beside what is under way, gRPC holds some windows of 64 KiB or more.
+		if n := decided.Load(); n < maxUnderWay || n > 3*maxUnderWay {
 			t.Errorf("%d messages were decided for one who does not read", n)
 		}
 		if sent.Load() == messages {
