@@ -17,6 +17,7 @@ const (
 	maxKey         = 64    // bytes of an attribute's name and of a domain
 	maxAttributes  = 16    // of a request, or of an Envoy descriptor
 	maxBatch       = 1000  // requests of a batch
+	maxUnderWay    = 8     // messages of one stream that are decided at once
 	maxDescriptors = 100   // of an Envoy request
 	maxLimits      = 1024  // limits that may apply to one request
 	maxBatchLimits = 16384 // limits that may apply to one batch

@@ -28,10 +28,14 @@ type Limiter struct {
 	metrics *metrics
 	tallies *tallies
 	works   sync.Pool // of *work
+
+	stop    context.CancelFunc
+	stopped context.Context // ends with Stop; streams of checks end with it
 }
 
 // NewLimiter returns a Limiter of whatever rules returns at the time.
 func NewLimiter(c Config) *Limiter {
+	stopped, stop := context.WithCancel(context.Background())
 	return &Limiter{
 		rules:   c.Rules,
 		hasher:  c.Hasher,
@@ -39,8 +43,14 @@ func NewLimiter(c Config) *Limiter {
 		metrics: newMetrics(c.Metrics),
 		tallies: newTallies(c.Metrics, c.Rules),
 		works:   sync.Pool{New: func() any { return new(work) }},
+		stop:    stop,
+		stopped: stopped,
 	}
 }
+
+// Stop ends all streams of checks, which would hold up a server that waits for its
+// calls. Messages that are being decided are answered.
+func (l *Limiter) Stop() { l.stop() }
 
 // work holds what it takes to decide some requests; it is used again for others.
 type work struct {

@@ -74,7 +74,7 @@ func (s rateLimiter) ExplainRateLimit(ctx context.Context, req *weirv1.RateLimit
 	if err := s.shed(w); err != nil {
 		return nil, err
 	}
-	resp := &weirv1.ExplainRateLimitResponse{Decision: w.render(0, w.judge(0))}
+	resp := &weirv1.ExplainRateLimitResponse{Decision: w.render(0, w.judge(0), new(answer))}
 	matches, takes := w.item(0)
 	others := 0
 	for _, e := range w.set.Explain(s.hasher, &w.request) {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/weirlimit/weir/rules"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
@@ -33,37 +35,46 @@ func (s rateLimiter) CheckRateLimit(ctx context.Context, req *weirv1.RateLimitRe
 	if err := s.shed(w); err != nil {
 		return nil, err
 	}
-	resp := s.answer(w, 0)
+	resp := s.answer(w, 0, new(answer))
 	s.metrics.check.Observe(time.Since(start).Seconds())
 	return resp, nil
 }
 
 // CheckRateLimitBatch implements weirv1.RateLimiterServer.
 func (s rateLimiter) CheckRateLimitBatch(ctx context.Context, req *weirv1.RateLimitBatchRequest) (*weirv1.RateLimitBatchResponse, error) {
+	responses, err := s.checkAll(ctx, req.GetRequests(), s.metrics.batch)
+	if err != nil {
+		return nil, err
+	}
+	return &weirv1.RateLimitBatchResponse{Responses: responses}, nil
+}
+
+// checkAll decides independent requests, and observes how long it took in seconds.
+func (l *Limiter) checkAll(ctx context.Context, reqs []*weirv1.RateLimitRequest, took prometheus.Observer) ([]*weirv1.RateLimitResponse, error) {
 	start := time.Now()
-	switch n := len(req.GetRequests()); {
+	switch n := len(reqs); {
 	case n == 0:
 		return nil, invalid("requests", "must not be empty")
 	case n > maxBatch:
 		return nil, invalid("requests", "%d items are more than %d", n, maxBatch)
 	}
-	w := s.newWork()
-	defer s.works.Put(w)
-	for i, r := range req.GetRequests() {
-		if err := s.add(w, r); err != nil {
+	w := l.newWork()
+	defer l.works.Put(w)
+	for i, r := range reqs {
+		if err := l.add(w, r); err != nil {
 			return nil, ofItem(i, err)
 		}
 	}
-	s.decide(ctx, w)
-	if err := s.shed(w); err != nil {
+	l.decide(ctx, w)
+	if err := l.shed(w); err != nil {
 		return nil, err
 	}
-	resp := &weirv1.RateLimitBatchResponse{Responses: make([]*weirv1.RateLimitResponse, len(w.items))}
+	answers, responses := make([]answer, len(w.items)), make([]*weirv1.RateLimitResponse, len(w.items))
 	for i := range w.items {
-		resp.Responses[i] = s.answer(w, i)
+		responses[i] = l.answer(w, i, &answers[i])
 	}
-	s.metrics.batch.Observe(time.Since(start).Seconds())
-	return resp, nil
+	took.Observe(time.Since(start).Seconds())
+	return responses, nil
 }
 
 // add validates req and adds its group to w.

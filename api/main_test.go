@@ -33,6 +33,7 @@ type fixture struct {
 	config   *ConfigServer
 	status   *fakeStatus
 	registry *prometheus.Registry
+	grpc     *grpc.Server // once there is a dial
 
 	// silent says for which takes nobody answers, and delay how long it takes until
 	// that is known. Set them before the requests.
@@ -110,6 +111,7 @@ func (f *fixture) dial(t testing.TB) *grpc.ClientConn {
 	t.Helper()
 	listener := newPipeListener()
 	server := grpc.NewServer()
+	f.grpc = server
 	Register(server, f.Limiter, f.config, f.status)
 	done := make(chan error)
 	go func() { done <- server.Serve(listener) }()

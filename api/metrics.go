@@ -21,8 +21,9 @@ type Config struct {
 }
 
 type metrics struct {
-	checks              [sources][2]prometheus.Counter // by allowed
-	check, batch, envoy prometheus.Observer
+	checks [sources][2]prometheus.Counter // by allowed
+
+	check, batch, stream, envoy prometheus.Observer
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -33,14 +34,15 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	}, []string{"result", "source"})
 	duration := f.NewHistogramVec(prometheus.HistogramOpts{
 		Name:                        "weir_check_duration_seconds",
-		Help:                        "How long this node took to answer a call, by API: check, batch or envoy.",
+		Help:                        "How long this node took to answer a call, or a message of a stream, by API: check, batch, stream or envoy.",
 		Buckets:                     []float64{25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3},
 		NativeHistogramBucketFactor: 1.1,
 	}, []string{"api"})
 	m := &metrics{
-		check: duration.WithLabelValues("check"),
-		batch: duration.WithLabelValues("batch"),
-		envoy: duration.WithLabelValues("envoy"),
+		check:  duration.WithLabelValues("check"),
+		batch:  duration.WithLabelValues("batch"),
+		stream: duration.WithLabelValues("stream"),
+		envoy:  duration.WithLabelValues("envoy"),
 	}
 	for s, name := range [sources]string{
 		byOwner: "owner", byNoRule: "no_rule", byFailOpen: "fail_open",

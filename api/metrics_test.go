@@ -26,7 +26,7 @@ rules:
 
 const wantMetrics = `
 weir_checks_total{result="allowed",source="fail_open"} 2
-weir_checks_total{result="allowed",source="no_rule"} 3
+weir_checks_total{result="allowed",source="no_rule"} 4
 weir_checks_total{result="allowed",source="overloaded"} 0
 weir_checks_total{result="allowed",source="owner"} 5
 weir_checks_total{result="denied",source="fail_open"} 0
@@ -43,6 +43,8 @@ weir_check_duration_seconds_count{api="check"} 7
 weir_check_duration_seconds_sum{api="check"} 0.4375
 weir_check_duration_seconds_count{api="envoy"} 1
 weir_check_duration_seconds_sum{api="envoy"} 0.0625
+weir_check_duration_seconds_count{api="stream"} 1
+weir_check_duration_seconds_sum{api="stream"} 0.0625
 weir_rule_limits_total{domain="default",result="allowed",rule="secret-rule"} 3
 weir_rule_limits_total{domain="default",result="denied",rule="secret-rule"} 3
 weir_rule_limits_total{domain="default",result="unanswered",rule="mute"} 2
@@ -78,7 +80,12 @@ func TestMetrics(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		stream := f.stream(t)
+		stream.send(1, "user=alice")
+		stream.receive()
 		// What is refused is not counted.
+		stream.send(2, "user=")
+		stream.receive()
 		_, err = f.server().CheckRateLimit(t.Context(), request("user="))
 		refused(t, err, "identifier: must not be empty")
 		checkMetrics(t, f)

@@ -64,8 +64,16 @@ func TestOverload(t *testing.T) {
 		resp.GetStatuses()[0].GetCode() != rlsv3.RateLimitResponse_OK || resp.GetStatuses()[1].GetCode() != rlsv3.RateLimitResponse_OVER_LIMIT {
 		t.Errorf("envoy: %v, %v", resp, err)
 	}
-	if got := testutil.ToFloat64(f.metrics.checks[byOverload][0]); got != 4 {
-		t.Errorf("%v counted, want one of the check, two of the batch and one descriptor", got)
+	stream := f.stream(t)
+	for id, texts := range [][]string{{"user=bob", "user=bob endpoint=/there"}, {"user=bob"}} {
+		stream.send(uint64(id), texts...)
+		want := []string{"8 " + status.Convert(errOverloaded).Message(), ""}[id]
+		if m := stream.receive(); briefError(m) != want {
+			t.Errorf("stream: %v, want %q", m, want)
+		}
+	}
+	if got := testutil.ToFloat64(f.metrics.checks[byOverload][0]); got != 6 {
+		t.Errorf("%v counted, want one of the check, two of the batch, two of the stream and one descriptor", got)
 	}
 	f.decider = overloadedThere{Decider: f, shadow: true}
 	if resp := f.check(t, "user=alice endpoint=/there"); !resp.GetAllowed() || resp.GetSource() != weirv1.Source_SOURCE_FAIL_OPEN {

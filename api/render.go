@@ -13,15 +13,24 @@ import (
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
-// answer turns the answers to the i-th item into its response, and counts it.
-func (l *Limiter) answer(w *work, i int) *weirv1.RateLimitResponse {
-	v := w.judge(i)
-	l.metrics.count(v)
-	return w.render(i, v)
+// answer is a response and the durations that nearly every one has. Those of a
+// batch are allocated together.
+type answer struct {
+	response           weirv1.RateLimitResponse
+	window, resetAfter durationpb.Duration
 }
 
-func (w *work) render(i int, v verdict) *weirv1.RateLimitResponse {
-	resp := &weirv1.RateLimitResponse{Allowed: v.allowed, Source: wireSource[v.source]}
+// answer makes the answers to the i-th item its response, and counts it.
+func (l *Limiter) answer(w *work, i int, into *answer) *weirv1.RateLimitResponse {
+	v := w.judge(i)
+	l.metrics.count(v)
+	return w.render(i, v, into)
+}
+
+// render fills into, which is fresh, and returns its response.
+func (w *work) render(i int, v verdict, into *answer) *weirv1.RateLimitResponse {
+	resp := &into.response
+	resp.Allowed, resp.Source = v.allowed, wireSource[v.source]
 	if v.source == byUnlimited {
 		resp.RuleId = w.items[i].exempt.ID
 	}
@@ -36,7 +45,7 @@ func (w *work) render(i int, v verdict) *weirv1.RateLimitResponse {
 	if nominal.Calendar != nil {
 		resp.Calendar = proto.String(nominal.Calendar.String())
 	} else {
-		resp.Window = durationpb.New(time.Duration(nominal.Window))
+		resp.Window = setDuration(&into.window, nominal.Window)
 	}
 	if !v.allowed {
 		resp.DenialReason = denialReason(t).Enum()
@@ -45,7 +54,7 @@ func (w *work) render(i int, v verdict) *weirv1.RateLimitResponse {
 		d := &t.Decision
 		resp.RemainingTokens = remaining(m, d)
 		resp.ResetTime = ceilSeconds(d.ResetAt)
-		resp.ResetAfter = durationpb.New(time.Duration(d.ResetAt - d.At))
+		resp.ResetAfter = setDuration(&into.resetAfter, d.ResetAt-d.At)
 		if !v.allowed && d.RetryAt != algorithms.Never {
 			resp.RetryAfter = durationpb.New(time.Duration(d.RetryAt - d.At))
 			resp.RetryAfterSeconds = uint32(ceilSeconds(d.RetryAt - d.At))
@@ -53,6 +62,12 @@ func (w *work) render(i int, v verdict) *weirv1.RateLimitResponse {
 	}
 	renderSpecial(resp, matches, takes)
 	return resp
+}
+
+// setDuration makes d as many nanoseconds.
+func setDuration(d *durationpb.Duration, ns int64) *durationpb.Duration {
+	d.Seconds, d.Nanos = ns/int64(time.Second), int32(ns%int64(time.Second))
+	return d
 }
 
 // renderSpecial adds what most answers have nothing of.

@@ -71,6 +71,7 @@ type node struct {
 	rules                      ruleSource
 	store                      *rules.Store // rules, unless they come from files; else nil
 	config                     *api.ConfigServer
+	limiter                    *api.Limiter
 	etcd                       *etcd.Server // nil if it is not in this process
 	registry                   *etcd.Registry
 	shard                      *shard.Shard
@@ -243,7 +244,7 @@ func (n *node) register(ctx context.Context) error {
 }
 
 func (n *node) buildServers(params cluster.Params) error {
-	limiter := api.NewLimiter(api.Config{
+	n.limiter = api.NewLimiter(api.Config{
 		Rules:   n.rules.Set,
 		Hasher:  ring.NewHasher([ring.SecretSize]byte(params.Secret)),
 		Decider: n.router,
@@ -252,13 +253,13 @@ func (n *node) buildServers(params cluster.Params) error {
 	n.peers = cluster.NewServer(n.shard)
 	n.closers = append(n.closers, n.peers.Close)
 	n.grpc = newGRPCServer(n.peers.Credentials(insecure.NewCredentials()))
-	api.Register(n.grpc, limiter, n.config, n)
+	api.Register(n.grpc, n.limiter, n.config, n)
 	n.health = health.NewServer()
 	healthpb.RegisterHealthServer(n.grpc, n.health)
 	reflection.Register(n.grpc)
 	n.setServing(false)
 	var err error
-	n.http, err = api.NewHTTPServer(limiter, n.config, n, n.metrics)
+	n.http, err = api.NewHTTPServer(n.limiter, n.config, n, n.metrics)
 	return err
 }
 

@@ -192,6 +192,7 @@ func (n *node) leave(failed context.Context) {
 // stopServers lets calls under way finish.
 func (n *node) stopServers() {
 	n.config.Stop()
+	n.limiter.Stop()
 	patience, cancel := context.WithTimeout(context.Background(), drainPatience)
 	defer cancel()
 	drained := make(chan struct{})

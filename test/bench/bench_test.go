@@ -3,7 +3,9 @@ package bench
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -43,11 +45,31 @@ func (floor) CheckRateLimit(context.Context, *weirv1.RateLimitRequest) (*weirv1.
 }
 
 func (floor) CheckRateLimitBatch(_ context.Context, req *weirv1.RateLimitBatchRequest) (*weirv1.RateLimitBatchResponse, error) {
-	resp := &weirv1.RateLimitBatchResponse{Responses: make([]*weirv1.RateLimitResponse, len(req.GetRequests()))}
-	for i := range resp.Responses {
-		resp.Responses[i] = floorAnswer()
+	return &weirv1.RateLimitBatchResponse{Responses: floorAnswers(len(req.GetRequests()))}, nil
+}
+
+func (floor) StreamRateLimits(stream weirv1.RateLimiter_StreamRateLimitsServer) error {
+	for {
+		req, err := stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+		resp := &weirv1.StreamRateLimitsResponse{Id: req.GetId(), Responses: floorAnswers(len(req.GetRequests()))}
+		if err := stream.Send(resp); err != nil {
+			return err
+		}
 	}
-	return resp, nil
+}
+
+func floorAnswers(n int) []*weirv1.RateLimitResponse {
+	all := make([]*weirv1.RateLimitResponse, n)
+	for i := range all {
+		all[i] = floorAnswer()
+	}
+	return all
 }
 
 func floorAnswer() *weirv1.RateLimitResponse {
@@ -178,19 +200,34 @@ const users = 100_000
 // callers is how many calls are under way at once, per node.
 const callers = 64
 
+// caller asks one thing after the other. The function that it returns is called
+// once in the end.
+type caller func(clients []weirv1.RateLimiterClient, number int) (ask func(i int) error, end func() error, err error)
+
+// calls is a caller that asks the servers in turn, by a call each time.
+func calls(call func(c weirv1.RateLimiterClient, i int) error) caller {
+	return func(clients []weirv1.RateLimiterClient, _ int) (ask func(int) error, end func() error, err error) {
+		return func(i int) error { return call(clients[i%len(clients)], i) }, func() error { return nil }, nil
+	}
+}
+
 // measure asks b.N times and reports the processor time of all servers per check.
-func measure(b *testing.B, s *servers, callers, perCall int, call func(c weirv1.RateLimiterClient, first int) error) float64 {
+func measure(b *testing.B, s *servers, callers, perCall int, start caller) float64 {
 	var next atomic.Int64
 	before := s.cpu(b)
 	b.SetParallelism(max(1, callers/runtime.GOMAXPROCS(0)))
 	b.ResetTimer()
 	b.RunParallel(func(pb *testing.PB) {
 		mine := int(next.Add(1))
-		for i := mine * 7919; pb.Next(); i++ {
-			if err := call(s.clients[i%len(s.clients)], i*perCall); err != nil {
-				b.Error(err)
-				return
-			}
+		ask, end, err := start(s.clients, mine)
+		for i := mine * 7919; err == nil && pb.Next(); i++ {
+			err = ask(i)
+		}
+		if err == nil {
+			err = end()
+		}
+		if err != nil {
+			b.Error(err)
 		}
 	})
 	b.StopTimer()
@@ -216,16 +253,60 @@ func unary(c weirv1.RateLimiterClient, i int) error {
 
 const batchSize = 100
 
-func batch(c weirv1.RateLimiterClient, first int) error {
-	req := &weirv1.RateLimitBatchRequest{Requests: make([]*weirv1.RateLimitRequest, batchSize)}
-	for i := range req.Requests {
-		req.Requests[i] = request(first + i)
+// requests returns those of the i-th batch.
+func requests(i int) []*weirv1.RateLimitRequest {
+	all := make([]*weirv1.RateLimitRequest, batchSize)
+	for j := range all {
+		all[j] = request(i*batchSize + j)
 	}
-	resp, err := c.CheckRateLimitBatch(context.Background(), req)
+	return all
+}
+
+func batch(c weirv1.RateLimiterClient, i int) error {
+	resp, err := c.CheckRateLimitBatch(context.Background(), &weirv1.RateLimitBatchRequest{Requests: requests(i)})
 	if err == nil && len(resp.GetResponses()) != batchSize {
 		err = fmt.Errorf("%d answers", len(resp.GetResponses()))
 	}
 	return err
+}
+
+const (
+	streamCallers = 6 // streams, per node
+	window        = 8 // messages of a stream under way
+)
+
+// stream is a caller that keeps a window full on a stream to one server.
+func stream(clients []weirv1.RateLimiterClient, number int) (ask func(int) error, end func() error, err error) {
+	s, err := clients[number%len(clients)].StreamRateLimits(context.Background())
+	if err != nil {
+		return nil, nil, err
+	}
+	underWay := 0
+	receive := func() error {
+		underWay--
+		resp, err := s.Recv()
+		if err == nil && (len(resp.GetResponses()) != batchSize || resp.GetResponses()[0].GetSource() != weirv1.Source_SOURCE_OWNER) {
+			err = fmt.Errorf("unexpected answer %v", resp)
+		}
+		return err
+	}
+	ask = func(i int) error {
+		if underWay == window {
+			if err := receive(); err != nil {
+				return err
+			}
+		}
+		underWay++
+		return s.Send(&weirv1.StreamRateLimitsRequest{Id: uint64(i), Requests: requests(i)})
+	}
+	end = func() error {
+		err := s.CloseSend()
+		for err == nil && underWay > 0 {
+			err = receive()
+		}
+		return err
+	}
+	return ask, end, nil
 }
 
 // BenchmarkCPUPerCheck reports the processor time of all servers per check: of the
@@ -236,21 +317,24 @@ func BenchmarkCPUPerCheck(b *testing.B) {
 	bare, tuned := startFloor(b, "default"), startFloor(b, "tuned")
 	one, three := startWeir(b, 1), startWeir(b, 3)
 	for _, bc := range []struct {
-		name    string
-		perCall int
-		call    func(weirv1.RateLimiterClient, int) error
-	}{{"unary", 1, unary}, {"batch100", batchSize, batch}} {
+		name             string
+		callers, perCall int
+		start            caller
+	}{
+		{"unary", callers, 1, calls(unary)}, {"batch100", callers, batchSize, calls(batch)},
+		{"stream100", streamCallers, batchSize, stream},
+	} {
 		var floorCost, tunedCost, oneCost float64
-		b.Run(bc.name+"/floor", func(b *testing.B) { floorCost = measure(b, bare, callers, bc.perCall, bc.call) })
-		b.Run(bc.name+"/floor-tuned", func(b *testing.B) { tunedCost = measure(b, tuned, callers, bc.perCall, bc.call) })
+		b.Run(bc.name+"/floor", func(b *testing.B) { floorCost = measure(b, bare, bc.callers, bc.perCall, bc.start) })
+		b.Run(bc.name+"/floor-tuned", func(b *testing.B) { tunedCost = measure(b, tuned, bc.callers, bc.perCall, bc.start) })
 		b.Run(bc.name+"/one-node", func(b *testing.B) {
-			oneCost = measure(b, one, callers, bc.perCall, bc.call)
+			oneCost = measure(b, one, bc.callers, bc.perCall, bc.start)
 			b.ReportMetric(oneCost/tunedCost, "x-floor-tuned")
 			b.ReportMetric(oneCost/floorCost, "x-floor")
 		})
-		for _, all := range []int{3 * callers, callers} {
+		for _, all := range []int{3 * bc.callers, bc.callers} {
 			b.Run(fmt.Sprintf("%s/three-nodes/callers=%d", bc.name, all), func(b *testing.B) {
-				cost := measure(b, three, all, bc.perCall, bc.call)
+				cost := measure(b, three, all, bc.perCall, bc.start)
 				b.ReportMetric(cost/floorCost, "x-floor")
 				b.ReportMetric(cost/oneCost, "x-one-node")
 			})

@@ -1014,6 +1014,193 @@ func (x *RateLimitBatchResponse) GetResponses() []*RateLimitResponse {
 	return nil
 }
 
+// StreamRateLimitsRequest holds independent requests, as RateLimitBatchRequest does.
+type StreamRateLimitsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Any number; the answer has the same. The node does not look at it.
+	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// 1 to 1000 requests.
+	Requests []*RateLimitRequest `protobuf:"bytes,2,rep,name=requests,proto3" json:"requests,omitempty"`
+	// How long the caller waits for this message's answer, counted from when the node
+	// has read it: like the deadline of a call it bounds how long other nodes are asked.
+	// Above 0. Unset means that only the stream's own deadline counts.
+	Timeout       *durationpb.Duration `protobuf:"bytes,3,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StreamRateLimitsRequest) Reset() {
+	*x = StreamRateLimitsRequest{}
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StreamRateLimitsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StreamRateLimitsRequest) ProtoMessage() {}
+
+func (x *StreamRateLimitsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StreamRateLimitsRequest.ProtoReflect.Descriptor instead.
+func (*StreamRateLimitsRequest) Descriptor() ([]byte, []int) {
+	return file_weir_v1_rate_limiter_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *StreamRateLimitsRequest) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *StreamRateLimitsRequest) GetRequests() []*RateLimitRequest {
+	if x != nil {
+		return x.Requests
+	}
+	return nil
+}
+
+func (x *StreamRateLimitsRequest) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+// StreamRateLimitsResponse answers one message.
+type StreamRateLimitsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The id of the message that this answers.
+	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// One response per request, in the same order. Empty if there is an error.
+	Responses []*RateLimitResponse `protobuf:"bytes,2,rep,name=responses,proto3" json:"responses,omitempty"`
+	// Why the message was refused. Unset if it was not. The stream goes on.
+	Error         *CheckError `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StreamRateLimitsResponse) Reset() {
+	*x = StreamRateLimitsResponse{}
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StreamRateLimitsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StreamRateLimitsResponse) ProtoMessage() {}
+
+func (x *StreamRateLimitsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StreamRateLimitsResponse.ProtoReflect.Descriptor instead.
+func (*StreamRateLimitsResponse) Descriptor() ([]byte, []int) {
+	return file_weir_v1_rate_limiter_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *StreamRateLimitsResponse) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *StreamRateLimitsResponse) GetResponses() []*RateLimitResponse {
+	if x != nil {
+		return x.Responses
+	}
+	return nil
+}
+
+func (x *StreamRateLimitsResponse) GetError() *CheckError {
+	if x != nil {
+		return x.Error
+	}
+	return nil
+}
+
+// CheckError says why requests were refused, as the status of a call does.
+type CheckError struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The code of gRPC: 3 (INVALID_ARGUMENT) if one of the requests is invalid, before
+	// any of them is counted; 8 (RESOURCE_EXHAUSTED) if the node is overloaded, where
+	// some may have been counted.
+	Code int32 `protobuf:"varint,1,opt,name=code,proto3" json:"code,omitempty"`
+	// What is wrong, in one sentence that names the request, the field, and the bound.
+	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckError) Reset() {
+	*x = CheckError{}
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckError) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckError) ProtoMessage() {}
+
+func (x *CheckError) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckError.ProtoReflect.Descriptor instead.
+func (*CheckError) Descriptor() ([]byte, []int) {
+	return file_weir_v1_rate_limiter_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *CheckError) GetCode() int32 {
+	if x != nil {
+		return x.Code
+	}
+	return 0
+}
+
+func (x *CheckError) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 var File_weir_v1_rate_limiter_proto protoreflect.FileDescriptor
 
 const file_weir_v1_rate_limiter_proto_rawDesc = "" +
@@ -1110,7 +1297,19 @@ const file_weir_v1_rate_limiter_proto_rawDesc = "" +
 	"\x15RateLimitBatchRequest\x125\n" +
 	"\brequests\x18\x01 \x03(\v2\x19.weir.v1.RateLimitRequestR\brequests\"R\n" +
 	"\x16RateLimitBatchResponse\x128\n" +
-	"\tresponses\x18\x01 \x03(\v2\x1a.weir.v1.RateLimitResponseR\tresponses*\xab\x01\n" +
+	"\tresponses\x18\x01 \x03(\v2\x1a.weir.v1.RateLimitResponseR\tresponses\"\x95\x01\n" +
+	"\x17StreamRateLimitsRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x125\n" +
+	"\brequests\x18\x02 \x03(\v2\x19.weir.v1.RateLimitRequestR\brequests\x123\n" +
+	"\atimeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\atimeout\"\x8f\x01\n" +
+	"\x18StreamRateLimitsResponse\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x128\n" +
+	"\tresponses\x18\x02 \x03(\v2\x1a.weir.v1.RateLimitResponseR\tresponses\x12)\n" +
+	"\x05error\x18\x03 \x01(\v2\x13.weir.v1.CheckErrorR\x05error\":\n" +
+	"\n" +
+	"CheckError\x12\x12\n" +
+	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage*\xab\x01\n" +
 	"\fDenialReason\x12\x1d\n" +
 	"\x19DENIAL_REASON_UNSPECIFIED\x10\x00\x12\x1f\n" +
 	"\x1bDENIAL_REASON_LIMIT_REACHED\x10\x01\x12\"\n" +
@@ -1124,10 +1323,11 @@ const file_weir_v1_rate_limiter_proto_rawDesc = "" +
 	"\x10SOURCE_FAIL_OPEN\x10\x03\x12\x14\n" +
 	"\x10SOURCE_UNLIMITED\x10\x04\x12\x10\n" +
 	"\fSOURCE_LOCAL\x10\x05\x12\x16\n" +
-	"\x12SOURCE_FAIL_CLOSED\x10\x062\xd9\x02\n" +
+	"\x12SOURCE_FAIL_CLOSED\x10\x062\xb6\x03\n" +
 	"\vRateLimiter\x12G\n" +
 	"\x0eCheckRateLimit\x12\x19.weir.v1.RateLimitRequest\x1a\x1a.weir.v1.RateLimitResponse\x12V\n" +
-	"\x13CheckRateLimitBatch\x12\x1e.weir.v1.RateLimitBatchRequest\x1a\x1f.weir.v1.RateLimitBatchResponse\x12W\n" +
+	"\x13CheckRateLimitBatch\x12\x1e.weir.v1.RateLimitBatchRequest\x1a\x1f.weir.v1.RateLimitBatchResponse\x12[\n" +
+	"\x10StreamRateLimits\x12 .weir.v1.StreamRateLimitsRequest\x1a!.weir.v1.StreamRateLimitsResponse(\x010\x01\x12W\n" +
 	"\x12GetRateLimitStatus\x12\x1f.weir.v1.RateLimitStatusRequest\x1a .weir.v1.RateLimitStatusResponse\x12P\n" +
 	"\x10ExplainRateLimit\x12\x19.weir.v1.RateLimitRequest\x1a!.weir.v1.ExplainRateLimitResponseB.Z,github.com/weirlimit/weir/api/weir/v1;weirv1b\x06proto3"
 
@@ -1144,7 +1344,7 @@ func file_weir_v1_rate_limiter_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_v1_rate_limiter_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_weir_v1_rate_limiter_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_weir_v1_rate_limiter_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_weir_v1_rate_limiter_proto_goTypes = []any{
 	(DenialReason)(0),                // 0: weir.v1.DenialReason
 	(Source)(0),                      // 1: weir.v1.Source
@@ -1157,44 +1357,53 @@ var file_weir_v1_rate_limiter_proto_goTypes = []any{
 	(*RuleExplanation)(nil),          // 8: weir.v1.RuleExplanation
 	(*RateLimitBatchRequest)(nil),    // 9: weir.v1.RateLimitBatchRequest
 	(*RateLimitBatchResponse)(nil),   // 10: weir.v1.RateLimitBatchResponse
-	nil,                              // 11: weir.v1.RateLimitRequest.AttributesEntry
-	nil,                              // 12: weir.v1.RateLimitStatusRequest.AttributesEntry
-	(*durationpb.Duration)(nil),      // 13: google.protobuf.Duration
+	(*StreamRateLimitsRequest)(nil),  // 11: weir.v1.StreamRateLimitsRequest
+	(*StreamRateLimitsResponse)(nil), // 12: weir.v1.StreamRateLimitsResponse
+	(*CheckError)(nil),               // 13: weir.v1.CheckError
+	nil,                              // 14: weir.v1.RateLimitRequest.AttributesEntry
+	nil,                              // 15: weir.v1.RateLimitStatusRequest.AttributesEntry
+	(*durationpb.Duration)(nil),      // 16: google.protobuf.Duration
 }
 var file_weir_v1_rate_limiter_proto_depIdxs = []int32{
-	11, // 0: weir.v1.RateLimitRequest.attributes:type_name -> weir.v1.RateLimitRequest.AttributesEntry
-	13, // 1: weir.v1.RateLimitResponse.retry_after:type_name -> google.protobuf.Duration
+	14, // 0: weir.v1.RateLimitRequest.attributes:type_name -> weir.v1.RateLimitRequest.AttributesEntry
+	16, // 1: weir.v1.RateLimitResponse.retry_after:type_name -> google.protobuf.Duration
 	1,  // 2: weir.v1.RateLimitResponse.source:type_name -> weir.v1.Source
-	13, // 3: weir.v1.RateLimitResponse.window:type_name -> google.protobuf.Duration
-	13, // 4: weir.v1.RateLimitResponse.reset_after:type_name -> google.protobuf.Duration
+	16, // 3: weir.v1.RateLimitResponse.window:type_name -> google.protobuf.Duration
+	16, // 4: weir.v1.RateLimitResponse.reset_after:type_name -> google.protobuf.Duration
 	4,  // 5: weir.v1.RateLimitResponse.limits:type_name -> weir.v1.LimitStatus
-	13, // 6: weir.v1.RateLimitResponse.delay:type_name -> google.protobuf.Duration
+	16, // 6: weir.v1.RateLimitResponse.delay:type_name -> google.protobuf.Duration
 	0,  // 7: weir.v1.RateLimitResponse.denial_reason:type_name -> weir.v1.DenialReason
-	13, // 8: weir.v1.LimitStatus.window:type_name -> google.protobuf.Duration
-	13, // 9: weir.v1.LimitStatus.reset_after:type_name -> google.protobuf.Duration
-	13, // 10: weir.v1.LimitStatus.retry_after:type_name -> google.protobuf.Duration
-	13, // 11: weir.v1.LimitStatus.delay:type_name -> google.protobuf.Duration
+	16, // 8: weir.v1.LimitStatus.window:type_name -> google.protobuf.Duration
+	16, // 9: weir.v1.LimitStatus.reset_after:type_name -> google.protobuf.Duration
+	16, // 10: weir.v1.LimitStatus.retry_after:type_name -> google.protobuf.Duration
+	16, // 11: weir.v1.LimitStatus.delay:type_name -> google.protobuf.Duration
 	1,  // 12: weir.v1.LimitStatus.source:type_name -> weir.v1.Source
-	12, // 13: weir.v1.RateLimitStatusRequest.attributes:type_name -> weir.v1.RateLimitStatusRequest.AttributesEntry
+	15, // 13: weir.v1.RateLimitStatusRequest.attributes:type_name -> weir.v1.RateLimitStatusRequest.AttributesEntry
 	4,  // 14: weir.v1.RateLimitStatusResponse.limits:type_name -> weir.v1.LimitStatus
 	3,  // 15: weir.v1.ExplainRateLimitResponse.decision:type_name -> weir.v1.RateLimitResponse
 	8,  // 16: weir.v1.ExplainRateLimitResponse.rules:type_name -> weir.v1.RuleExplanation
 	4,  // 17: weir.v1.RuleExplanation.limits:type_name -> weir.v1.LimitStatus
 	2,  // 18: weir.v1.RateLimitBatchRequest.requests:type_name -> weir.v1.RateLimitRequest
 	3,  // 19: weir.v1.RateLimitBatchResponse.responses:type_name -> weir.v1.RateLimitResponse
-	2,  // 20: weir.v1.RateLimiter.CheckRateLimit:input_type -> weir.v1.RateLimitRequest
-	9,  // 21: weir.v1.RateLimiter.CheckRateLimitBatch:input_type -> weir.v1.RateLimitBatchRequest
-	5,  // 22: weir.v1.RateLimiter.GetRateLimitStatus:input_type -> weir.v1.RateLimitStatusRequest
-	2,  // 23: weir.v1.RateLimiter.ExplainRateLimit:input_type -> weir.v1.RateLimitRequest
-	3,  // 24: weir.v1.RateLimiter.CheckRateLimit:output_type -> weir.v1.RateLimitResponse
-	10, // 25: weir.v1.RateLimiter.CheckRateLimitBatch:output_type -> weir.v1.RateLimitBatchResponse
-	6,  // 26: weir.v1.RateLimiter.GetRateLimitStatus:output_type -> weir.v1.RateLimitStatusResponse
-	7,  // 27: weir.v1.RateLimiter.ExplainRateLimit:output_type -> weir.v1.ExplainRateLimitResponse
-	24, // [24:28] is the sub-list for method output_type
-	20, // [20:24] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	2,  // 20: weir.v1.StreamRateLimitsRequest.requests:type_name -> weir.v1.RateLimitRequest
+	16, // 21: weir.v1.StreamRateLimitsRequest.timeout:type_name -> google.protobuf.Duration
+	3,  // 22: weir.v1.StreamRateLimitsResponse.responses:type_name -> weir.v1.RateLimitResponse
+	13, // 23: weir.v1.StreamRateLimitsResponse.error:type_name -> weir.v1.CheckError
+	2,  // 24: weir.v1.RateLimiter.CheckRateLimit:input_type -> weir.v1.RateLimitRequest
+	9,  // 25: weir.v1.RateLimiter.CheckRateLimitBatch:input_type -> weir.v1.RateLimitBatchRequest
+	11, // 26: weir.v1.RateLimiter.StreamRateLimits:input_type -> weir.v1.StreamRateLimitsRequest
+	5,  // 27: weir.v1.RateLimiter.GetRateLimitStatus:input_type -> weir.v1.RateLimitStatusRequest
+	2,  // 28: weir.v1.RateLimiter.ExplainRateLimit:input_type -> weir.v1.RateLimitRequest
+	3,  // 29: weir.v1.RateLimiter.CheckRateLimit:output_type -> weir.v1.RateLimitResponse
+	10, // 30: weir.v1.RateLimiter.CheckRateLimitBatch:output_type -> weir.v1.RateLimitBatchResponse
+	12, // 31: weir.v1.RateLimiter.StreamRateLimits:output_type -> weir.v1.StreamRateLimitsResponse
+	6,  // 32: weir.v1.RateLimiter.GetRateLimitStatus:output_type -> weir.v1.RateLimitStatusResponse
+	7,  // 33: weir.v1.RateLimiter.ExplainRateLimit:output_type -> weir.v1.ExplainRateLimitResponse
+	29, // [29:34] is the sub-list for method output_type
+	24, // [24:29] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_weir_v1_rate_limiter_proto_init() }
@@ -1209,7 +1418,7 @@ func file_weir_v1_rate_limiter_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_v1_rate_limiter_proto_rawDesc), len(file_weir_v1_rate_limiter_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   11,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -25,6 +25,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	RateLimiter_CheckRateLimit_FullMethodName      = "/weir.v1.RateLimiter/CheckRateLimit"
 	RateLimiter_CheckRateLimitBatch_FullMethodName = "/weir.v1.RateLimiter/CheckRateLimitBatch"
+	RateLimiter_StreamRateLimits_FullMethodName    = "/weir.v1.RateLimiter/StreamRateLimits"
 	RateLimiter_GetRateLimitStatus_FullMethodName  = "/weir.v1.RateLimiter/GetRateLimitStatus"
 	RateLimiter_ExplainRateLimit_FullMethodName    = "/weir.v1.RateLimiter/ExplainRateLimit"
 )
@@ -47,6 +48,16 @@ type RateLimiterClient interface {
 	// in the order of the requests. One invalid request refuses the whole batch,
 	// before anything is counted. Over HTTP: POST /v1/check:batch, always 200.
 	CheckRateLimitBatch(ctx context.Context, in *RateLimitBatchRequest, opts ...grpc.CallOption) (*RateLimitBatchResponse, error)
+	// StreamRateLimits decides batches for as long as the stream stands, one answer
+	// per message. A caller need not wait for an answer before it sends on: up to 8
+	// messages of a stream are decided at once, in any order, and their answers come in
+	// any order; id tells which belongs to which. While those 8 are not answered, or
+	// their answers not read, the node does not read on, and sending blocks.
+	//
+	// When the caller has closed its side the stream ends with OK after the last
+	// answer. It ends with UNAVAILABLE when the node stops. Whether a message whose
+	// answer has not come by then was counted is not known. Not over HTTP.
+	StreamRateLimits(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[StreamRateLimitsRequest, StreamRateLimitsResponse], error)
 	// GetRateLimitStatus returns the counters of an identifier across all rules, as
 	// they are now, and counts nothing. Over HTTP: POST /v1/status.
 	GetRateLimitStatus(ctx context.Context, in *RateLimitStatusRequest, opts ...grpc.CallOption) (*RateLimitStatusResponse, error)
@@ -83,6 +94,19 @@ func (c *rateLimiterClient) CheckRateLimitBatch(ctx context.Context, in *RateLim
 	}
 	return out, nil
 }
+
+func (c *rateLimiterClient) StreamRateLimits(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[StreamRateLimitsRequest, StreamRateLimitsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &RateLimiter_ServiceDesc.Streams[0], RateLimiter_StreamRateLimits_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[StreamRateLimitsRequest, StreamRateLimitsResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type RateLimiter_StreamRateLimitsClient = grpc.BidiStreamingClient[StreamRateLimitsRequest, StreamRateLimitsResponse]
 
 func (c *rateLimiterClient) GetRateLimitStatus(ctx context.Context, in *RateLimitStatusRequest, opts ...grpc.CallOption) (*RateLimitStatusResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -122,6 +146,16 @@ type RateLimiterServer interface {
 	// in the order of the requests. One invalid request refuses the whole batch,
 	// before anything is counted. Over HTTP: POST /v1/check:batch, always 200.
 	CheckRateLimitBatch(context.Context, *RateLimitBatchRequest) (*RateLimitBatchResponse, error)
+	// StreamRateLimits decides batches for as long as the stream stands, one answer
+	// per message. A caller need not wait for an answer before it sends on: up to 8
+	// messages of a stream are decided at once, in any order, and their answers come in
+	// any order; id tells which belongs to which. While those 8 are not answered, or
+	// their answers not read, the node does not read on, and sending blocks.
+	//
+	// When the caller has closed its side the stream ends with OK after the last
+	// answer. It ends with UNAVAILABLE when the node stops. Whether a message whose
+	// answer has not come by then was counted is not known. Not over HTTP.
+	StreamRateLimits(grpc.BidiStreamingServer[StreamRateLimitsRequest, StreamRateLimitsResponse]) error
 	// GetRateLimitStatus returns the counters of an identifier across all rules, as
 	// they are now, and counts nothing. Over HTTP: POST /v1/status.
 	GetRateLimitStatus(context.Context, *RateLimitStatusRequest) (*RateLimitStatusResponse, error)
@@ -144,6 +178,9 @@ func (UnimplementedRateLimiterServer) CheckRateLimit(context.Context, *RateLimit
 }
 func (UnimplementedRateLimiterServer) CheckRateLimitBatch(context.Context, *RateLimitBatchRequest) (*RateLimitBatchResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CheckRateLimitBatch not implemented")
+}
+func (UnimplementedRateLimiterServer) StreamRateLimits(grpc.BidiStreamingServer[StreamRateLimitsRequest, StreamRateLimitsResponse]) error {
+	return status.Error(codes.Unimplemented, "method StreamRateLimits not implemented")
 }
 func (UnimplementedRateLimiterServer) GetRateLimitStatus(context.Context, *RateLimitStatusRequest) (*RateLimitStatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetRateLimitStatus not implemented")
@@ -208,6 +245,13 @@ func _RateLimiter_CheckRateLimitBatch_Handler(srv interface{}, ctx context.Conte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _RateLimiter_StreamRateLimits_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(RateLimiterServer).StreamRateLimits(&grpc.GenericServerStream[StreamRateLimitsRequest, StreamRateLimitsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type RateLimiter_StreamRateLimitsServer = grpc.BidiStreamingServer[StreamRateLimitsRequest, StreamRateLimitsResponse]
+
 func _RateLimiter_GetRateLimitStatus_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(RateLimitStatusRequest)
 	if err := dec(in); err != nil {
@@ -268,6 +312,13 @@ var RateLimiter_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _RateLimiter_ExplainRateLimit_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "StreamRateLimits",
+			Handler:       _RateLimiter_StreamRateLimits_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+	},
 	Metadata: "weir/v1/rate_limiter.proto",
 }
