@@ -29,7 +29,7 @@ least.`,
 		Args: knownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.benchGRPCCommand())
+	cmd.AddCommand(a.benchGRPCCommand(), a.benchEngineCommand(), a.benchFloorCommand())
 	return cmd
 }
 
@@ -138,6 +138,7 @@ func (f *grpcFlags) addTo(cmd *cobra.Command) {
 	addDomain(cmd, &f.domain)
 	addCost(cmd, &f.cost)
 	flags.Int64SliceVar(&f.pids, "server-pid", nil, "measure the server process `PID,...` on this machine")
+	flags.Lookup("server-pid").DefValue = ""
 	flags.BoolVar(&f.progress, "progress", false, "tell every second how it goes, not only on a terminal")
 	f.asking.addTo(cmd)
 }

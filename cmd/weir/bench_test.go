@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/weirlimit/weir/algorithms"
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 	"github.com/weirlimit/weir/cmd/weir/internal/bench"
 	"github.com/weirlimit/weir/node"
@@ -39,6 +40,13 @@ func TestBenchUsageErrors(t *testing.T) {
 		{"grpc alice", `"alice" is not KEY=VALUE, such as user=alice`},
 		{"grpc ip=alice", `ip: "alice" is not the first of some IPv4 addresses, such as 10.0.0.0`},
 		{"grpc ip=::1", `ip: "::1" is not the first of some IPv4 addresses, such as 10.0.0.0`},
+		{"engine x", `engine takes no arguments, but got "x"`},
+		{"engine --keys=100000001", `--keys: 100000001 is not between 1 and 100000000`},
+		{"engine --goroutines=0", `--goroutines: 0 is not between 1 and 10000`},
+		{"engine --batch=1001", `--batch: 1001 is not between 1 and 1000`},
+		{"engine --algorithm=x", `--algorithm: "x" is not one of ` + strings.Join(algorithms.Names(), ", ")},
+		{"floor x", `floor takes no arguments, but got "x"`},
+		{"floor --settings=x", `--settings: "x" is not one of default, node`},
 		{"grpc ip=255.255.255.0 --keys=257", `ip: there are no 257 addresses from 255.255.255.0 on`},
 	}
 	for _, test := range tests {
@@ -185,6 +193,37 @@ client   21.34µs    -
 no answer: DeadlineExceeded 2, Unavailable 3
 `
 	if got := formatReport(report); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestBenchEngine(t *testing.T) {
+	got := weir(t, nil, strings.Fields("bench engine --json --keys 100 --duration 20ms --algorithm gcra --limit 1 --batch 3")...)
+	var report bench.EngineReport
+	if err := json.Unmarshal([]byte(got.stdout), &report); err != nil || got.code != 0 || got.stderr != "" {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	// The only token of each key has gone to make its counter.
+	if report.Algorithm != "gcra" || report.Counters != 100 || report.Denied == 0 || report.Denied != report.Checks || report.Checks%3 != 0 {
+		t.Errorf("got %+v", report)
+	}
+	if got := weir(t, nil, "bench", "engine", "--limit=-1"); got.code != 2 || !strings.HasPrefix(got.stderr, "weir: --limit: -1 ") {
+		t.Errorf("a limit of -1: %+v", got)
+	}
+}
+
+func TestFormatEngineReport(t *testing.T) {
+	report := bench.EngineReport{
+		Algorithm: "gcra", Goroutines: 2, Batch: 1, Keys: 1000, Distribution: "uniform", Counters: 999, Seconds: 10.01,
+		Checks: 50_000_000, Allowed: 30_000_000, Denied: 20_000_000, ChecksPerSecond: 5_000_000.4,
+		Nanoseconds: 400.04, CPU: 380.26, Allocations: 0.0004, Bytes: 44.25,
+	}
+	want := `gcra, 2 goroutines, batches of 1, 1000 keys (uniform), 999 counters, 10.0s
+
+CHECKS    ALLOWED   DENIED    CHECKS/S  TIME/CHECK  CPU/CHECK  ALLOCS/CHECK  MEMORY/KEY
+50000000  30000000  20000000  5000000   400.0ns     380.3ns    0.000         44.2B
+`
+	if got := formatEngineReport(report); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
