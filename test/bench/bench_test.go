@@ -4,11 +4,11 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -18,67 +18,18 @@ import (
 	"github.com/prometheus/common/model"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 	"github.com/weirlimit/weir/test/process"
 )
 
-const floorVariable = "WEIR_BENCH_FLOOR" // "default" or "tuned"
+func TestMain(m *testing.M) { process.Main(m) }
 
-func TestMain(m *testing.M) {
-	if settings := os.Getenv(floorVariable); settings != "" {
-		serveFloor(settings == "tuned")
-	}
-	process.Main(m)
-}
+var floorLine = regexp.MustCompile(`^weir floor serves gRPC on (\S+) `)
 
-// floor is the bare server: it decides nothing, and answers what a check answers.
-type floor struct {
-	weirv1.UnimplementedRateLimiterServer
-}
-
-func (floor) CheckRateLimit(context.Context, *weirv1.RateLimitRequest) (*weirv1.RateLimitResponse, error) {
-	return floorAnswer(), nil
-}
-
-func (floor) CheckRateLimitBatch(_ context.Context, req *weirv1.RateLimitBatchRequest) (*weirv1.RateLimitBatchResponse, error) {
-	resp := &weirv1.RateLimitBatchResponse{Responses: make([]*weirv1.RateLimitResponse, len(req.GetRequests()))}
-	for i := range resp.Responses {
-		resp.Responses[i] = floorAnswer()
-	}
-	return resp, nil
-}
-
-func floorAnswer() *weirv1.RateLimitResponse {
-	return &weirv1.RateLimitResponse{
-		Allowed: true, Limit: 1_000_000_000, RemainingTokens: 999_999_999, ResetTime: 1_800_000_000,
-		RuleId: "per-user", Source: weirv1.Source_SOURCE_OWNER,
-		Window: durationpb.New(24 * time.Hour), ResetAfter: durationpb.New(40 * time.Hour),
-	}
-}
-
-// serveFloor serves with gRPC's and Go's defaults, or with the settings of a node.
-func serveFloor(tuned bool) {
-	var options []grpc.ServerOption
-	if tuned {
-		options = append(options, grpc.NumStreamWorkers(64))
-		defer runtime.KeepAlive(make([]byte, 32<<20))
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		panic(err)
-	}
-	s := grpc.NewServer(options...)
-	weirv1.RegisterRateLimiterServer(s, floor{})
-	fmt.Println(l.Addr())
-	panic(s.Serve(l))
-}
-
-// startFloor starts the floor in a process of its own.
+// startFloor starts the bare server in a process of its own.
 func startFloor(b *testing.B, settings string) *servers {
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), floorVariable+"="+settings)
+	cmd := exec.Command(process.Binary(b), "bench", "floor", "--settings", settings)
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		b.Fatal(err)
@@ -94,8 +45,12 @@ func startFloor(b *testing.B, settings string) *servers {
 	if err != nil {
 		b.Fatal(err)
 	}
+	m := floorLine.FindStringSubmatch(line)
+	if m == nil {
+		b.Fatalf("the floor did not start: %q", line)
+	}
 	s := &servers{}
-	s.add(b, line[:len(line)-1], cmd.Process.Pid)
+	s.add(b, m[1], cmd.Process.Pid)
 	return s
 }
 
@@ -233,7 +188,7 @@ func batch(c weirv1.RateLimiterClient, first int) error {
 // callers as the one, or by as many in all, so that the work is cut finer. "x-floor" is the
 // ratio to the floor, "x-one-node" that to one node, of the same run.
 func BenchmarkCPUPerCheck(b *testing.B) {
-	bare, tuned := startFloor(b, "default"), startFloor(b, "tuned")
+	bare, tuned := startFloor(b, "default"), startFloor(b, "node")
 	one, three := startWeir(b, 1), startWeir(b, 3)
 	for _, bc := range []struct {
 		name    string
