@@ -46,10 +46,7 @@ func (q *asking) addTo(cmd *cobra.Command) {
 // ask calls the node. What goes wrong becomes an error with exit code 2, because
 // 1 means a denied check.
 func (a *app) ask(cmd *cobra.Command, q *asking, call func(context.Context, *client.Client) error) error {
-	q.where = "--node"
-	if address := a.env[variable("node")]; address != "" && !cmd.Flags().Changed("node") {
-		q.node, q.where = address, variable("node")
-	}
+	a.locate(cmd, q)
 	if q.timeout <= 0 {
 		return usageError(cmd, "--timeout: %v is not above 0", q.timeout)
 	}
@@ -67,6 +64,14 @@ func (a *app) ask(cmd *cobra.Command, q *asking, call func(context.Context, *cli
 		return &exitError{err: q.explain(err), code: 2}
 	}
 	return nil
+}
+
+// locate finds out which node is asked.
+func (a *app) locate(cmd *cobra.Command, q *asking) {
+	q.where = "--node"
+	if address := a.env[variable("node")]; address != "" && !cmd.Flags().Changed("node") {
+		q.node, q.where = address, variable("node")
+	}
 }
 
 // explain says in one sentence what a failed call means for the person who made it.

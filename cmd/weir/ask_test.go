@@ -57,16 +57,24 @@ func (f *fakeNode) GetRing(_ context.Context, request *weirv1.GetRingRequest) (*
 // without services.
 func listen(t *testing.T, fake *fakeNode) string {
 	t.Helper()
+	return listenWith(t, func(server *grpc.Server) {
+		if fake != nil {
+			weirv1.RegisterRateLimiterServer(server, fake)
+			weirv1.RegisterClusterServer(server, fake)
+			weirv1.RegisterRateLimiterConfigServer(server, fake)
+		}
+	})
+}
+
+// listenWith starts a gRPC server of what is registered and returns its address.
+func listenWith(t *testing.T, register func(*grpc.Server)) string {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := grpc.NewServer()
-	if fake != nil {
-		weirv1.RegisterRateLimiterServer(server, fake)
-		weirv1.RegisterClusterServer(server, fake)
-		weirv1.RegisterRateLimiterConfigServer(server, fake)
-	}
+	register(server)
 	served := make(chan error)
 	go func() { served <- server.Serve(listener) }()
 	t.Cleanup(func() {

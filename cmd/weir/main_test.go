@@ -100,6 +100,7 @@ func TestHelp(t *testing.T) {
 	for _, command := range []string{
 		"", "serve", "check", "nodes", "ring", "version", "rules",
 		"rules apply", "rules diff", "rules lint", "rules list", "rules get", "rules delete", "rules export",
+		"bench", "bench grpc", "bench engine", "bench floor",
 	} {
 		got := weir(t, nil, append(strings.Fields(command), "--help")...)
 		if got.code != 0 || got.stderr != "" {

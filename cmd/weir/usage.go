@@ -70,7 +70,7 @@ func flagError(cmd *cobra.Command, err error) error {
 // allowedValues describes a pflag type.
 func allowedValues(kind string) string {
 	switch kind {
-	case "int64":
+	case "int64", "int64Slice":
 		return "a whole number"
 	case "duration":
 		return "a duration, such as 500ms or 2s"

@@ -17,8 +17,10 @@ const module = "github.com/weirlimit/weir"
 // The arrows point one way: cmd to node to the parts to the arithmetic. Before
 // adding one that does not, have the consumer declare an interface.
 var imports = map[string][]string{
-	"cmd/weir": {"node", "client", "api", "api/weir/v1", "rules"},
+	"cmd/weir": {"cmd/weir/internal/bench", "node", "client", "api", "api/weir/v1", "rules", "algorithms"},
 	"client":   {"api/weir/v1"},
+	// It asks nodes as any client does, and measures the counters alone, below the node.
+	"cmd/weir/internal/bench": {"api/weir/v1", "shard", "ring", "algorithms"},
 
 	"node":         {"api", "api/weir/v1", "cluster", "cluster/etcd", "shard", "rules", "ring", "algorithms"},
 	"api":          {"api/weir/v1", "cluster", "rules", "shard", "ring", "algorithms"},

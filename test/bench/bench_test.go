@@ -3,14 +3,12 @@ package bench
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -20,87 +18,18 @@ import (
 	"github.com/prometheus/common/model"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 	"github.com/weirlimit/weir/test/process"
 )
 
-const floorVariable = "WEIR_BENCH_FLOOR" // "default" or "tuned"
+func TestMain(m *testing.M) { process.Main(m) }
 
-func TestMain(m *testing.M) {
-	if settings := os.Getenv(floorVariable); settings != "" {
-		serveFloor(settings == "tuned")
-	}
-	process.Main(m)
-}
+var floorLine = regexp.MustCompile(`^weir floor serves gRPC on (\S+) `)
 
-// floor is the bare server: it decides nothing, and answers what a check answers.
-type floor struct {
-	weirv1.UnimplementedRateLimiterServer
-}
-
-func (floor) CheckRateLimit(context.Context, *weirv1.RateLimitRequest) (*weirv1.RateLimitResponse, error) {
-	return floorAnswer(), nil
-}
-
-func (floor) CheckRateLimitBatch(_ context.Context, req *weirv1.RateLimitBatchRequest) (*weirv1.RateLimitBatchResponse, error) {
-	return &weirv1.RateLimitBatchResponse{Responses: floorAnswers(len(req.GetRequests()))}, nil
-}
-
-func (floor) StreamRateLimits(stream weirv1.RateLimiter_StreamRateLimitsServer) error {
-	for {
-		req, err := stream.Recv()
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return err
-		}
-		resp := &weirv1.StreamRateLimitsResponse{Id: req.GetId(), Responses: floorAnswers(len(req.GetRequests()))}
-		if err := stream.Send(resp); err != nil {
-			return err
-		}
-	}
-}
-
-func floorAnswers(n int) []*weirv1.RateLimitResponse {
-	all := make([]*weirv1.RateLimitResponse, n)
-	for i := range all {
-		all[i] = floorAnswer()
-	}
-	return all
-}
-
-func floorAnswer() *weirv1.RateLimitResponse {
-	return &weirv1.RateLimitResponse{
-		Allowed: true, Limit: 1_000_000_000, RemainingTokens: 999_999_999, ResetTime: 1_800_000_000,
-		RuleId: "per-user", Source: weirv1.Source_SOURCE_OWNER,
-		Window: durationpb.New(24 * time.Hour), ResetAfter: durationpb.New(40 * time.Hour),
-	}
-}
-
-// serveFloor serves with gRPC's and Go's defaults, or with the settings of a node.
-func serveFloor(tuned bool) {
-	var options []grpc.ServerOption
-	if tuned {
-		options = append(options, grpc.NumStreamWorkers(64))
-		defer runtime.KeepAlive(make([]byte, 32<<20))
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		panic(err)
-	}
-	s := grpc.NewServer(options...)
-	weirv1.RegisterRateLimiterServer(s, floor{})
-	fmt.Println(l.Addr())
-	panic(s.Serve(l))
-}
-
-// startFloor starts the floor in a process of its own.
+// startFloor starts the bare server in a process of its own.
 func startFloor(b *testing.B, settings string) *servers {
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), floorVariable+"="+settings)
+	cmd := exec.Command(process.Binary(b), "bench", "floor", "--settings", settings)
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		b.Fatal(err)
@@ -116,8 +45,12 @@ func startFloor(b *testing.B, settings string) *servers {
 	if err != nil {
 		b.Fatal(err)
 	}
+	m := floorLine.FindStringSubmatch(line)
+	if m == nil {
+		b.Fatalf("the floor did not start: %q", line)
+	}
 	s := &servers{}
-	s.add(b, line[:len(line)-1], cmd.Process.Pid)
+	s.add(b, m[1], cmd.Process.Pid)
 	return s
 }
 
@@ -314,7 +247,7 @@ func stream(clients []weirv1.RateLimiterClient, number int) (ask func(int) error
 // callers as the one, or by as many in all, so that the work is cut finer. "x-floor" is the
 // ratio to the floor, "x-one-node" that to one node, of the same run.
 func BenchmarkCPUPerCheck(b *testing.B) {
-	bare, tuned := startFloor(b, "default"), startFloor(b, "tuned")
+	bare, tuned := startFloor(b, "default"), startFloor(b, "node")
 	one, three := startWeir(b, 1), startWeir(b, 3)
 	for _, bc := range []struct {
 		name             string

@@ -1,0 +1,81 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"runtime"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+)
+
+// floor decides nothing, and answers what a check answers.
+type floor struct {
+	weirv1.UnimplementedRateLimiterServer
+}
+
+func (floor) CheckRateLimit(context.Context, *weirv1.RateLimitRequest) (*weirv1.RateLimitResponse, error) {
+	return floorAnswer(), nil
+}
+
+func (floor) CheckRateLimitBatch(_ context.Context, req *weirv1.RateLimitBatchRequest) (*weirv1.RateLimitBatchResponse, error) {
+	return &weirv1.RateLimitBatchResponse{Responses: floorAnswers(len(req.GetRequests()))}, nil
+}
+
+func (floor) StreamRateLimits(stream weirv1.RateLimiter_StreamRateLimitsServer) error {
+	for {
+		req, err := stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+		resp := &weirv1.StreamRateLimitsResponse{Id: req.GetId(), Responses: floorAnswers(len(req.GetRequests()))}
+		if err := stream.Send(resp); err != nil {
+			return err
+		}
+	}
+}
+
+func floorAnswers(n int) []*weirv1.RateLimitResponse {
+	all := make([]*weirv1.RateLimitResponse, n)
+	for i := range all {
+		all[i] = floorAnswer()
+	}
+	return all
+}
+
+func floorAnswer() *weirv1.RateLimitResponse {
+	return &weirv1.RateLimitResponse{
+		Allowed: true, Limit: 1_000_000_000, RemainingTokens: 999_999_999, ResetTime: 1_800_000_000,
+		RuleId: "per-user", Source: weirv1.Source_SOURCE_OWNER,
+		Window: durationpb.New(24 * time.Hour), ResetAfter: durationpb.New(40 * time.Hour),
+	}
+}
+
+// What a node sets otherwise than gRPC and Go do, as far as it saves processor time; see
+// package node.
+const (
+	nodeStreamWorkers = 64
+	nodeBallast       = 32 << 20 // bytes, never touched
+)
+
+// ServeFloor answers checks on l until ctx ends, deciding nothing: the least that a server
+// of these messages costs, with gRPC's and Go's defaults or with the settings of a node.
+func ServeFloor(ctx context.Context, l net.Listener, likeNode bool) error {
+	var options []grpc.ServerOption
+	if likeNode {
+		options = append(options, grpc.NumStreamWorkers(nodeStreamWorkers))
+		defer runtime.KeepAlive(make([]byte, nodeBallast))
+	}
+	s := grpc.NewServer(options...)
+	weirv1.RegisterRateLimiterServer(s, floor{})
+	defer context.AfterFunc(ctx, s.Stop)()
+	return s.Serve(l)
+}

@@ -1,0 +1,205 @@
+package bench
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+)
+
+// Conn is a connection to a node: *client.Client.
+type Conn interface {
+	Check(ctx context.Context, req *weirv1.RateLimitRequest) (*weirv1.RateLimitResponse, error)
+	CheckBatch(ctx context.Context, reqs []*weirv1.RateLimitRequest) ([]*weirv1.RateLimitResponse, error)
+}
+
+// Load says what to ask, how often and for how long. Every field is required, unless it
+// says otherwise.
+type Load struct {
+	Conns []Conn // that the callers share
+	Keys  *Keys
+	// Request makes the request about a key. Concurrent calls must be safe.
+	Request func(key uint64) *weirv1.RateLimitRequest
+	Batch   int // checks per call; 0 means one, and not as a batch
+	Callers int // calls under way at once, at most
+	// Rate is the checks per second of an open loop, in which calls are sent by the clock.
+	// In a closed loop, of rate 0, a caller sends when it has its last answer.
+	Rate     int64
+	Duration time.Duration // after which no call is sent
+	Timeout  time.Duration // of a call
+	PIDs     []int         // the servers that run on this machine, to measure; may be empty
+}
+
+// Progress is how far a run has come.
+type Progress struct {
+	Elapsed time.Duration
+	Counts
+}
+
+// progressEvery is how often progress is told.
+const progressEvery = time.Second
+
+// Run makes the load until its duration is over or ctx ends. Calls under way then get
+// their time. It calls progress, unless nil, every second. An error says that a server
+// cannot be measured, and then nothing was asked.
+//
+// The latency of a call in an open loop counts from the instant at which it should have
+// been sent. Counting from when it was would leave out those that a stalled server keeps
+// from being sent, and so the worst ("coordinated omission", Gil Tene).
+func (l *Load) Run(ctx context.Context, progress func(Progress)) (Report, error) {
+	meters, err := newMeters(l.PIDs)
+	if err != nil {
+		return Report{}, err
+	}
+	r := &run{Load: l, perCall: max(1, l.Batch), tallies: make([]*tally, len(l.Conns))}
+	for i := range r.tallies {
+		r.tallies[i] = newTally()
+	}
+	cpu := ownCPU()
+	ctx, cancel := context.WithTimeout(ctx, l.Duration)
+	defer cancel()
+	r.started = time.Now()
+	var callers sync.WaitGroup
+	for i := range l.Callers {
+		callers.Go(func() { r.call(ctx, i) })
+	}
+	r.tell(ctx, progress)
+	sending := min(time.Since(r.started), l.Duration)
+	callers.Wait()
+	elapsed := time.Since(r.started)
+	return r.report(sending, elapsed, ownCPU()-cpu, meters), nil
+}
+
+// run is a Load that runs.
+type run struct {
+	*Load
+	perCall int      // checks
+	tallies []*tally // by connection
+	started time.Time
+	turns   atomic.Int64 // of an open loop, given out
+}
+
+// call sends one call after the other until ctx ends.
+func (r *run) call(ctx context.Context, caller int) {
+	conn, tally := r.Conns[caller%len(r.Conns)], r.tallies[caller%len(r.Conns)]
+	draw := r.Keys.Draw(caller, r.Callers)
+	for {
+		due, ok := r.await(ctx)
+		if !ok {
+			return
+		}
+		sent := time.Now()
+		answers, err := r.ask(ctx, conn, draw)
+		tally.add(sent.Sub(due), time.Since(due), r.perCall, answers, err)
+	}
+}
+
+// await waits for the caller's next turn. It returns the instant for which that was set,
+// and false if no more come.
+func (r *run) await(ctx context.Context) (due time.Time, ok bool) {
+	if r.Rate == 0 {
+		return time.Now(), ctx.Err() == nil
+	}
+	after := r.due(r.turns.Add(1) - 1)
+	if after >= r.Duration {
+		return due, false
+	}
+	due = r.started.Add(after)
+	if wait := time.Until(due); wait > 0 {
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+	return due, ctx.Err() == nil
+}
+
+// due is how long after the start a turn comes. Seconds and their rest are multiplied
+// apart, so that nothing overflows.
+func (r *run) due(turn int64) time.Duration {
+	checks := turn * int64(r.perCall)
+	second := int64(time.Second)
+	return time.Duration(checks/r.Rate*second + checks%r.Rate*second/r.Rate)
+}
+
+// dueChecks is how many checks should have been sent so long after the start.
+func (r *run) dueChecks(after time.Duration) int64 {
+	second := int64(time.Second)
+	checks := int64(after)/second*r.Rate + int64(after)%second*r.Rate/second
+	return checks / int64(r.perCall) * int64(r.perCall)
+}
+
+// ask makes one call. It ends by its time-out, and not with ctx.
+func (r *run) ask(ctx context.Context, conn Conn, draw func() uint64) ([]*weirv1.RateLimitResponse, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.Timeout)
+	defer cancel()
+	if r.Batch == 0 {
+		answer, err := conn.Check(ctx, r.Request(draw()))
+		return []*weirv1.RateLimitResponse{answer}, err
+	}
+	requests := make([]*weirv1.RateLimitRequest, r.Batch)
+	for i := range requests {
+		requests[i] = r.Request(draw())
+	}
+	return conn.CheckBatch(ctx, requests)
+}
+
+// tell reports progress until ctx ends.
+func (r *run) tell(ctx context.Context, progress func(Progress)) {
+	tick := time.NewTicker(progressEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if progress != nil {
+			progress(Progress{Elapsed: time.Since(r.started), Counts: r.counts()})
+		}
+	}
+}
+
+func (r *run) counts() (sum Counts) {
+	for _, t := range r.tallies {
+		sum.add(t.read())
+	}
+	return sum
+}
+
+// report is made when no caller runs any more.
+func (r *run) report(sending, elapsed, cpu time.Duration, meters []meter) Report {
+	latency, delay := newHistogram(), newHistogram()
+	for _, t := range r.tallies {
+		latency.merge(t.latency)
+		delay.merge(t.delay)
+	}
+	report := Report{
+		Counts: r.counts(), Batch: r.Batch, Callers: r.Callers, Connections: len(r.Conns), Rate: r.Rate,
+		Keys: int64(r.Keys.n), Distribution: r.Keys.distribution,
+		Seconds: elapsed.Seconds(), Latency: latency.percentiles(),
+	}
+	report.ChecksPerSecond = ratio(float64(report.Checks), elapsed.Seconds())
+	if r.Rate > 0 {
+		percentiles := delay.percentiles()
+		report.SendDelay = &percentiles
+		report.Unsent = max(0, r.dueChecks(sending)-report.Checks-report.Errors)
+	}
+	report.ClientCPU = ratio(micros(cpu), float64(report.Checks))
+	for _, m := range meters {
+		report.Servers = append(report.Servers, m.usage(report.Checks))
+	}
+	return report
+}
+
+// ratio is a/b, or 0 if there is no b.
+func ratio(a, b float64) float64 {
+	if b == 0 {
+		return 0
+	}
+	return a / b
+}
