@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"runtime"
 	"strings"
 	"sync"
@@ -120,6 +121,9 @@ func (n *Node) start() {
 		all = append([]string{"serve", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--etcd-listen", "127.0.0.1:0", "--data-dir", n.t.TempDir()}, n.args...)
 	} else { // again, at the same place
 		all = append(all, "--grpc", n.GRPC, "--http", n.HTTP, "--id", n.ID)
+		if !slices.Contains(n.args, "--etcd") {
+			all = append(all, "--etcd-listen", n.Etcd)
+		}
 	}
 	n.cmd = exec.Command(Binary(n.t), all...)
 	n.cmd.Stderr = n.log.file
