@@ -81,7 +81,7 @@ func TestStopsCleanly(t *testing.T) {
 
 // A node that is started again finds its etcd's data, and its place.
 func TestSingleNodeRestarts(t *testing.T) {
-	n := process.Start(t, "--rules", writeRules(t, rulesPerYear(1)), "--data-dir", t.TempDir())
+	n := process.Start(t, "--rules", writeRules(t, rulesPerYear(1)), "--data-dir", t.TempDir(), "--etcd-listen", "127.0.0.1:0")
 	for range 2 {
 		n.Kill()
 		n.Restart()
