@@ -1,11 +1,17 @@
 package cluster
 
 import (
+	"bytes"
 	"errors"
 	"net"
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/shard"
 )
 
@@ -40,9 +46,99 @@ func TestAnswerOfAnotherSize(t *testing.T) {
 		if err := l.deliver(appendAnswer([]byte{wireVersion}, first, answer)); err != nil {
 			t.Error(err)
 		}
-		if g := groups[0]; g.Allowed || g.Takes[0].Source != shard.Unanswered || a.left.Load() != 0 {
-			t.Errorf("%d takes for 2: %+v, %d wait", takes, g, a.left.Load())
+		if g := groups[0]; g.Allowed || g.Takes[0].Source != shard.Unanswered || a.left.Load() != 0 || l.backlog < 0 {
+			t.Errorf("%d takes for 2: %+v, %d wait, backlog %d", takes, g, a.left.Load(), l.backlog)
 		}
+	}
+}
+
+// An answer that is cut off answers nothing that it does not contain.
+func TestAnswerThatIsCutOff(t *testing.T) {
+	l, a, groups := closedLane(), newTestAsk(), groupsOf(1, 1)
+	first, err := l.enqueue(a, groups)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := appendAnswer([]byte{wireVersion}, first, &shard.Group{Allowed: true, Takes: make([]shard.Take, 1)})
+	if err := l.deliver(answer[:len(answer)-1]); err == nil {
+		t.Error("no error")
+	}
+	if g := groups[0]; g.Takes[0].Source != shard.Unanswered || a.left.Load() != 0 {
+		t.Errorf("%+v, %d wait", g, a.left.Load())
+	}
+}
+
+// sendingLane is a closed lane with a link, and the link's other end.
+func sendingLane() (*lane, net.Conn) {
+	here, there := net.Pipe()
+	l := closedLane()
+	l.frames = prometheus.NewCounter(prometheus.CounterOpts{Name: "frames"})
+	l.conn = here
+	return l, there
+}
+
+// What is asked while a frame is under way goes out with the answer to that.
+func TestAnswerSendsWhatHasWaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, there := sendingLane()
+		frames := newFrameReader(there, maxFrame)
+		question := func() uint32 {
+			frame, err := frames.next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := openFrame(frame)
+			q, _ := r.question(nil)
+			return q.id
+		}
+		ask := func() {
+			if _, err := l.enqueue(newTestAsk(), groupsOf(1, 1)); err != nil {
+				t.Error(err)
+			}
+		}
+		go ask()
+		first := question()
+		synctest.Wait()
+		ask()
+		go func() { _ = l.deliver(appendAnswer([]byte{wireVersion}, first, groupsOf(1, 1)[0])) }()
+		if second := question(); second == first {
+			t.Errorf("question %d came twice", second)
+		}
+	})
+}
+
+// Whoever asks does not wait until the peer has read a large frame.
+func TestLargeFramesAreLeftToSend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, there := sendingLane()
+		go l.send(t.Context())
+		takes := slices.Repeat([]shard.Take{take(ring.Key{}, 10, 1)}, maxTakes)
+		if err := l.giveBack(takes); err != nil { // nobody reads
+			t.Fatal(err)
+		}
+		frames := newFrameReader(there, maxFrame)
+		frame, err := frames.next()
+		if err != nil || len(frame) <= maxDirect {
+			t.Errorf("%d bytes, %v", len(frame), err)
+		}
+	})
+}
+
+// A frame under way shares no memory with the one that is filled meanwhile.
+func TestFramesShareNoMemory(t *testing.T) {
+	l := closedLane()
+	l.conn, _ = net.Pipe()
+	l.reuse(make([]byte, keepBytes+1))
+	if l.spare != nil {
+		t.Errorf("%d bytes are kept, the bound is %d", cap(l.spare), keepBytes)
+	}
+	l.reuse(make([]byte, keepBytes))
+	l.appendLocked(opPing, 1, nil)
+	frame, _ := l.takeFrame(maxFrame)
+	was := bytes.Clone(frame)
+	l.appendLocked(opPing, 2, nil)
+	if !bytes.Equal(frame, was) {
+		t.Errorf("%x, it was %x", frame, was)
 	}
 }
 
@@ -83,6 +179,23 @@ func TestUnaskedAnswersAreNoLicence(t *testing.T) {
 	}
 	if frame, _ := l.takeFrame(maxFrame); frame != nil {
 		t.Error("two frames are under way")
+	}
+}
+
+// No question is taken in that nobody would give up again.
+func TestQuestionsAreBounded(t *testing.T) {
+	l := closedLane()
+	for _, tc := range []struct {
+		questions int
+		want      error
+	}{{maxPending + 1, errOverflow}, {maxPending, nil}, {1, errOverflow}} {
+		if _, err := l.enqueue(newTestAsk(), groupsOf(tc.questions, 0)); !errors.Is(err, tc.want) {
+			t.Errorf("%d questions: %v, want %v", tc.questions, err, tc.want)
+		}
+	}
+	l.breaker.closed = false // since enqueue has looked
+	if _, err := l.enqueue(newTestAsk(), groupsOf(1, 0)); !errors.Is(err, errOpen) || len(l.pending) != maxPending {
+		t.Errorf("broken: %v, %d wait", err, len(l.pending))
 	}
 }
 

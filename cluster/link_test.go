@@ -18,13 +18,16 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/weirlimit/weir/ring"
+	"github.com/weirlimit/weir/shard"
 )
 
 // handshake lets a server see a connection that begins with these bytes.
 func handshake(s *Server, begin string) (there net.Conn, got net.Conn, err error) {
 	here, there := net.Pipe()
 	go func() { _, _ = io.WriteString(there, begin) }()
-	got, _, err = s.Credentials(insecure.NewCredentials()).ServerHandshake(here)
+	got, _, err = s.Credentials(insecure.NewCredentials()).Clone().ServerHandshake(here)
 	return there, got, err
 }
 
@@ -54,6 +57,17 @@ func TestHandshakeTellsLinksApart(t *testing.T) {
 		}
 		_ = there.Close()
 	})
+}
+
+func TestPrefaceThatCannotBeSent(t *testing.T) {
+	here, there := net.Pipe()
+	_ = there.Close()
+	if err := sendPreface(here); err == nil {
+		t.Error("no error")
+	}
+	if _, err := here.Read(make([]byte, 1)); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("the connection was left open: %v", err)
+	}
 }
 
 func TestLinksAreBounded(t *testing.T) {
@@ -125,6 +139,54 @@ func TestServerEndsLinks(t *testing.T) {
 	}
 }
 
+// A peer that does not read its answers is not waited for.
+func TestServerEndsLinksThatAreNotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewServer(&countingLocal{})
+		defer s.Close()
+		if err := writeFrame(open(t, s), appendQuestion(newFrame(nil), opPing, pingID, nil)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(linkIdle) // in a bubble
+		synctest.Wait()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if len(s.links) != 0 {
+			t.Errorf("%d links are open", len(s.links))
+		}
+	})
+}
+
+// stuckLocal decides when it is let.
+type stuckLocal struct{ let chan struct{} }
+
+func (l stuckLocal) Decide([]shard.Group) { <-l.let }
+func (l stuckLocal) Return([]shard.Take)  {}
+
+// When Close returns, nobody uses the counters any more.
+func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		local := stuckLocal{make(chan struct{})}
+		s := NewServer(local)
+		if err := writeFrame(open(t, s), appendQuestion(newFrame(nil), opDecide, 1, []shard.Take{take(ring.Key{}, 10, 1)})); err != nil {
+			t.Fatal(err)
+		}
+		closed := make(chan struct{})
+		go func() {
+			s.Close()
+			close(closed)
+		}()
+		synctest.Wait()
+		select {
+		case <-closed:
+			t.Error("closed while a question was decided")
+		default:
+		}
+		close(local.let)
+		<-closed
+	})
+}
+
 // A link in use outlives its deadline.
 func TestServerKeepsLinksInUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -184,6 +246,11 @@ func TestShutdown(t *testing.T) {
 		conn := open(t, s)
 		time.AfterFunc(3*time.Second, func() { _ = conn.Close() })
 		stays := open(t, s)
+		time.AfterFunc(time.Second, func() {
+			if _, _, err := handshake(s, linkPreface); errors.Is(err, credentials.ErrConnDispatched) {
+				t.Error("a link was taken on the way out")
+			}
+		})
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		start := time.Now()

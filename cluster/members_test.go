@@ -65,6 +65,7 @@ func TestNextMembers(t *testing.T) {
 		{"a", "a b", "", "a b [joins]"},
 		{"a b", "a b@2", "", "a b@2 [urgent]"},
 		{"a b", "a b@2/joining", "", " []"},
+		{"a b", "a b@2/joining c", "", "a b c [joins]"},
 		{"a b", "a b/leaving", "", "a [urgent]"},
 		{"a b", "a/leaving b/leaving", "", " [urgent]"},
 		{"a b", "a", "", " [suspect]"},
@@ -77,6 +78,7 @@ func TestNextMembers(t *testing.T) {
 		{"", "a b c d e f g h", "", "a b c d e f [joins] 2 left out"},
 		{"c d e f g", "a b c d e f g", "", "a c d e f g [joins] 1 left out"},
 		{"b c d e f g", "a b c d e f g", "", " [] 1 left out"},
+		{"a b c d e f g", "a b c d e f g h", "", " [] 1 left out"},
 		{"b c d e f g", "a b c d e f/leaving g", "", "a b c d e g [joins urgent]"},
 	} {
 		c := nextMembers(parseView(tc.view), parseNodes(tc.nodes), 6, func(id string) bool {

@@ -113,12 +113,12 @@ func lacking(a, b *View) string {
 // write writes the next view if there is to be one and this node is to write it.
 // It returns when to look again, 0 for not before something changes.
 func (m *Membership) write(ctx context.Context, s Snapshot) (wait time.Duration) {
+	now := time.Now()
+	m.noteMissing(s, now) // also while others write: keys come back meanwhile
 	if len(s.Nodes) == 0 || writer(s.View, s.Nodes) != m.self {
 		m.joinSince = time.Time{}
 		return 0
 	}
-	now := time.Now()
-	m.noteMissing(s, now)
 	c := nextMembers(s.View, s.Nodes, m.params.MaxMembers(), func(id string) bool {
 		return now.Sub(m.missing[id]) >= goneGrace && !now.Before(m.nextDrop) && !m.router.Reaches(id)
 	})

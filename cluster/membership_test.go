@@ -24,8 +24,10 @@ type fakeRegistry struct {
 	view     *View
 	revision int64
 	down     bool
+	hangs    bool
 	watchers []func(Snapshot)
 	swaps    []time.Time
+	tries    int // of SwapView
 }
 
 func (r *fakeRegistry) Announce(n Node) { r.change(func() { r.nodes[n.ID] = n }) }
@@ -38,9 +40,16 @@ func (r *fakeRegistry) expire(ids ...string) {
 	})
 }
 
-func (r *fakeRegistry) SwapView(_ context.Context, v *View, revision int64) error {
+func (r *fakeRegistry) SwapView(ctx context.Context, v *View, revision int64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.tries++
+	if r.hangs {
+		r.mu.Unlock()
+		<-ctx.Done()
+		r.mu.Lock()
+		return ctx.Err()
+	}
 	switch {
 	case r.down:
 		return errors.New("etcd is down")
@@ -162,6 +171,9 @@ func TestFirstViewIsWrittenAtOnceAndJoinsAreBatched(t *testing.T) {
 		time.Sleep(joinBatch / 2)
 		m.announce("c")
 		m.want("before the batch is full", "1: a")
+		if n := m.parts[0].LeftOut(); n != 0 {
+			t.Errorf("%d left out, although they only wait", n)
+		}
 		time.Sleep(joinBatch/2 + time.Millisecond)
 		m.want("after it", "2: a b c")
 	})
@@ -176,6 +188,29 @@ func TestLeavingIsNotHeldBack(t *testing.T) {
 		m.want("at once", "3: b c")
 		m.announce("b@2")
 		m.want("restarted", "4: b@2 c")
+	})
+}
+
+// A key that was gone before has its whole grace again.
+func TestGraceBeginsAnew(t *testing.T) {
+	inRegistry(t, 3, func(t *testing.T, m *membershipTest) {
+		m.announce("a b c")
+		time.Sleep(2 * joinBatch)
+		m.registry.expire("a", "c") // b writes now
+		time.Sleep(time.Minute)
+		m.announce("a c")
+		m.kill(m.nodes[0])
+		m.kill(m.nodes[2])
+		time.Sleep(time.Minute)
+		m.registry.expire("c")
+		m.want("c at once", "2: a b c")
+		time.Sleep(goneGrace + recheck + time.Millisecond)
+		m.want("c later", "3: a b")
+		time.Sleep(time.Minute)
+		m.registry.expire("a")
+		m.want("a at once", "3: a b")
+		time.Sleep(goneGrace + recheck + time.Millisecond)
+		m.want("a later", "4: b")
 	})
 }
 
@@ -239,8 +274,33 @@ func TestViewIsWrittenWhenEtcdIsBack(t *testing.T) {
 		m.announce("b/leaving")
 		time.Sleep(time.Minute)
 		m.want("while etcd is down", "2: a b")
-		m.registry.change(func() { m.registry.down = false })
+		m.registry.mu.Lock() // nobody is told
+		m.registry.down = false
+		m.registry.mu.Unlock()
 		time.Sleep(recheck)
+		m.want("after it", "3: a")
+	})
+}
+
+// However much changes while writes fail, they are tried once per recheck, and one
+// that hangs is given up.
+func TestFailedWritesAreSpreadOut(t *testing.T) {
+	inRegistry(t, 2, func(t *testing.T, m *membershipTest) {
+		m.announce("a b")
+		time.Sleep(2 * joinBatch)
+		m.registry.change(func() { m.registry.down, m.registry.tries = true, 0 })
+		for range 100 {
+			m.announce("b/leaving")
+			time.Sleep(recheck / 10)
+		}
+		if m.registry.tries < 9 || m.registry.tries > 11 {
+			t.Errorf("%d tries in 10 times %v", m.registry.tries, recheck)
+		}
+		m.registry.change(func() { m.registry.down, m.registry.hangs = false, true })
+		time.Sleep(recheck + recheck/2)
+		m.registry.change(func() { m.registry.hangs = false })
+		m.want("while a write hangs", "2: a b")
+		time.Sleep(swapTimeout + recheck)
 		m.want("after it", "3: a")
 	})
 }
@@ -254,6 +314,11 @@ func TestOldViewsAreIgnored(t *testing.T) {
 		m.want("new", "2: a@2")
 		m.parts[0].Update(Snapshot{View: old})
 		m.want("still", "2: a@2")
+		m.parts[0].Update(Snapshot{View: m.nodes[0].router.View()})
+		m.want("again", "2: a@2")
+		if got := strings.Count(m.log.String(), "new view"); got != 2 {
+			t.Errorf("told of %d new views, want 2:\n%s", got, m.log.String())
+		}
 	})
 }
 

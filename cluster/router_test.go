@@ -436,9 +436,62 @@ func TestNewViewFinishesWhatIsUnderWay(t *testing.T) {
 			t.Error("the link to it is open")
 		}
 		old.lanes[0].mu.Unlock()
+		if n := testutil.CollectAndCount(c.nodes[0].router.metrics.forwarded); n != 4 {
+			t.Errorf("%d series, want 4 of the one peer that is left", n)
+		}
 		for _, n := range c.nodes { // c itself is no member any more and forwards all
 			if g, _ := n.ask(t.Context(), take(c.ownedBy(c.nodes[1], 5), 10, 1)); g.Takes[0].Source != shard.Owner {
 				t.Errorf("%s in the new view: %+v", n.id, g)
+			}
+		}
+	})
+}
+
+// A member that stays is asked over the same links, also after it was restarted, and a
+// node asks itself over none.
+func TestPeersOutliveViews(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		old := make([]*table, len(c.nodes))
+		for i, n := range c.nodes {
+			old[i] = n.router.table.Load()
+		}
+		for range 2 {
+			members := slices.Clone(c.view.Members)
+			members[2].Incarnation++
+			c.setView(members)
+		}
+		time.Sleep(time.Minute)
+		for i, n := range c.nodes {
+			n.links.mu.Lock()
+			if got, want := len(n.links.links), 2*lanesPerPeer(); got != want {
+				t.Errorf("%s: %d links come in, want %d", n.id, got, want)
+			}
+			n.links.mu.Unlock()
+			if n.router.Reaches("aa") {
+				t.Errorf("%s reaches a node that is no member", n.id)
+			}
+			got := n.router.table.Load().peers
+			if !slices.Equal(got, old[i].peers) || got[i] != nil {
+				t.Errorf("%s: peers %p, they were %p", n.id, got, old[i].peers)
+			}
+		}
+	})
+}
+
+func TestOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := NewRouter(RouterConfig{Self: "a", Metrics: prometheus.NewRegistry()})
+		defer r.Close()
+		if got := r.Owner(ring.Key{}); got != "" {
+			t.Errorf("without a view %q owns a counter", got)
+		}
+	})
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		for _, n := range c.nodes {
+			for i := range 20 {
+				if got := c.nodes[0].router.Owner(c.ownedBy(n, i)); got != n.id {
+					t.Errorf("key %d of %s is owned by %q", i, n.id, got)
+				}
 			}
 		}
 	})
@@ -508,18 +561,30 @@ func TestPongAnswersNoQuestion(t *testing.T) {
 	}
 }
 
-// Who has no question on a lane gives nobody else's up.
+// Who has no question on a lane gives nobody else's up, and what is given up gets no
+// answer any more.
 func TestGiveUpTouchesOnlyOnesOwn(t *testing.T) {
 	l := newLane(nil, DefaultAttemptTimeout)
 	l.closed.Store(true)
 	l.breaker.closed = true
 	a, other := &ask{done: make(chan struct{}, 1)}, &ask{done: make(chan struct{}, 1)}
-	first, err := l.enqueue(a, []*shard.Group{{Takes: make([]shard.Take, 1)}})
+	groups := []*shard.Group{{Takes: make([]shard.Take, 1)}}
+	first, err := l.enqueue(a, groups)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if n := l.giveUp(other, first, 1, time.Now()); n != 0 || len(l.pending) != 1 {
 		t.Errorf("gave up %d questions, %d wait", n, len(l.pending))
+	}
+	if n := l.giveUp(a, first, 1, time.Now()); n != 1 || len(l.pending) != 0 {
+		t.Errorf("gave up %d of one's own, %d wait", n, len(l.pending))
+	}
+	late := &shard.Group{Allowed: true, Takes: make([]shard.Take, 1)}
+	if err := l.deliver(appendAnswer([]byte{wireVersion}, first, late)); err != nil {
+		t.Error(err)
+	}
+	if groups[0].Allowed || a.left.Load() != 0 {
+		t.Errorf("the late answer was written: %+v, %d wait", groups[0], a.left.Load())
 	}
 }
 

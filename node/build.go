@@ -111,6 +111,9 @@ func build(ctx context.Context, opts Options, log *slog.Logger) (_ *node, err er
 	for _, step := range []func(context.Context) error{
 		n.listen, n.loadRules, n.openRegistry, n.openStore, n.register,
 	} {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		if err := step(ctx); err != nil {
 			return nil, err
 		}
@@ -253,6 +256,7 @@ func (n *node) buildServers(params cluster.Params) error {
 	n.peers = cluster.NewServer(n.shard)
 	n.closers = append(n.closers, n.peers.Close)
 	n.grpc = newGRPCServer(n.peers.Credentials(insecure.NewCredentials()))
+	n.closers = append(n.closers, n.grpc.Stop) // its workers wait for calls from now on
 	api.Register(n.grpc, n.limiter, n.config, n)
 	n.health = health.NewServer()
 	healthpb.RegisterHealthServer(n.grpc, n.health)

@@ -173,7 +173,7 @@ func (n *node) await(ctx, failed context.Context, patience time.Duration, condit
 func (n *node) leave(failed context.Context) {
 	n.log.Info("leaving", "id", n.opts.ID)
 	n.leaving.Store(true)
-	n.setServing(false)
+	n.health.Shutdown() // not to be undone by untilReady, which may have passed its last look
 	alone := func() bool { v := n.View(); return v == nil || len(v.Members) < 2 }
 	if alone() || !n.EtcdReachable() {
 		return

@@ -2,11 +2,21 @@ package node
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/weirlimit/weir/cluster"
+	"github.com/weirlimit/weir/cluster/etcd"
 )
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -63,5 +73,101 @@ func TestRunThatIsStoppedBeforeItIsReady(t *testing.T) {
 	opts := Options{GRPC: "127.0.0.1:0", HTTP: "127.0.0.1:0", EtcdListen: "127.0.0.1:0", DataDir: t.TempDir()}
 	if err := Run(ctx, opts, quiet(), func(Info) { t.Error("ready") }); err == nil || !strings.Contains(err.Error(), "context canceled") {
 		t.Errorf("%v, want context canceled", err)
+	}
+}
+
+// start runs a node until stop, and returns when it is ready.
+func start(t *testing.T, opts Options) (_ Info, stop func(), ended <-chan error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	done, ready := make(chan error, 1), make(chan Info, 1)
+	go func() { done <- Run(ctx, opts, quiet(), func(i Info) { ready <- i }) }()
+	select {
+	case info := <-ready:
+		return info, cancel, done
+	case err := <-done:
+		t.Fatal(err)
+		return Info{}, nil, nil
+	}
+}
+
+// A node ends with an error when another one is started under its id.
+func TestRunEndsWhenSuperseded(t *testing.T) {
+	info, _, ended := start(t, testOptions(t))
+	r, err := etcd.Open(t.Context(), etcd.Config{Endpoints: []string{info.Etcd}, Cluster: "default", Logger: quiet()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	incarnation, err := r.NextIncarnation(t.Context(), info.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Announce(cluster.Node{ID: info.ID, Address: "127.0.0.1:1", Incarnation: incarnation, State: cluster.Ready})
+	go func() { _ = r.Run(t.Context(), func(cluster.Snapshot) {}) }()
+	if err := <-ended; !errors.Is(err, etcd.ErrSuperseded) || !strings.Contains(err.Error(), "node "+info.ID) {
+		t.Errorf("%v, want %v", err, etcd.ErrSuperseded)
+	}
+}
+
+// Clients that stay do not keep a node from stopping: they are cut off.
+func TestStopCutsOffWhoStays(t *testing.T) {
+	info, stop, ended := start(t, testOptions(t))
+	conn, err := grpc.NewClient(info.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	watch, err := healthpb.NewHealthClient(conn).Watch(t.Context(), &healthpb.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	half, err := net.Dial("tcp", info.HTTP)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer half.Close()
+	const request = "POST /v1/check HTTP/1.1\r\nHost: weir\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n"
+	if _, err := fmt.Fprint(half, request); err != nil {
+		t.Fatal(err)
+	}
+	const asked = "HTTP/1.1 100 Continue\r\n\r\n" // the handler waits for the body
+	if _, err := io.ReadFull(half, make([]byte, len(asked))); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	var last healthpb.HealthCheckResponse_ServingStatus
+	for resp, err := watch.Recv(); err == nil; resp, err = watch.Recv() {
+		last = resp.GetStatus()
+	}
+	if last != healthpb.HealthCheckResponse_NOT_SERVING {
+		t.Errorf("the last word was %v", last)
+	}
+	if body, err := io.ReadAll(half); strings.Contains(string(body), "200 OK") {
+		t.Errorf("half a request was answered: %q, %v", body, err)
+	}
+}
+
+// An etcd that is gone when a node stops does not keep it.
+func TestStopWithoutEtcd(t *testing.T) {
+	server, err := etcd.StartServer(t.Context(), etcd.ServerConfig{Listen: "127.0.0.1:0", Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	opts := testOptions(t)
+	opts.Etcd = []string{server.Endpoint()}
+	info, stop, ended := start(t, opts)
+	if info.EmbeddedEtcd || info.Etcd != server.Endpoint() {
+		t.Errorf("%+v", info)
+	}
+	server.Close()
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }

@@ -96,7 +96,7 @@ func (a *app) check(cmd *cobra.Command, q *asking, request *weirv1.RateLimitRequ
 			return err
 		}
 		allowed = response.GetAllowed()
-		return a.print(q.json, response, formatDecision(request, response, time.Now()))
+		return a.print(q.json, response, formatDecision(request, response))
 	})
 	if err == nil && !allowed {
 		return &exitError{code: 1}
@@ -104,8 +104,8 @@ func (a *app) check(cmd *cobra.Command, q *asking, request *weirv1.RateLimitRequ
 	return err
 }
 
-// formatDecision renders an answer that came at now for a person.
-func formatDecision(request *weirv1.RateLimitRequest, response *weirv1.RateLimitResponse, now time.Time) string {
+// formatDecision renders an answer for a person.
+func formatDecision(request *weirv1.RateLimitRequest, response *weirv1.RateLimitResponse) string {
 	var out strings.Builder
 	verdict := "denied "
 	if response.GetAllowed() {
@@ -138,12 +138,12 @@ func formatDecision(request *weirv1.RateLimitRequest, response *weirv1.RateLimit
 	if request.GetPeek() {
 		out.WriteString(" (only looked)")
 	}
-	fmt.Fprintf(&out, "\nrule     %s\nsource   %s\n", formatRule(response, now), formatSource(response.GetSource()))
+	fmt.Fprintf(&out, "\nrule     %s\nsource   %s\n", formatRule(response), formatSource(response.GetSource()))
 	return out.String()
 }
 
 // formatRule describes the limit that decided and what is left of it.
-func formatRule(response *weirv1.RateLimitResponse, now time.Time) string {
+func formatRule(response *weirv1.RateLimitResponse) string {
 	if response.GetRuleId() == "" {
 		return "none"
 	}
@@ -162,7 +162,7 @@ func formatRule(response *weirv1.RateLimitResponse, now time.Time) string {
 		return rule // nobody knows what is left
 	}
 	reset := "now"
-	if left := time.Unix(response.GetResetTime(), 0).Sub(now); left > 0 {
+	if left := response.GetResetAfter().AsDuration(); left > 0 {
 		reset = "in " + short(left)
 	}
 	return fmt.Sprintf("%s, %d remaining, resets %s", rule, response.GetRemainingTokens(), reset)

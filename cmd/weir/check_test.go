@@ -97,7 +97,6 @@ func TestCheckRequest(t *testing.T) {
 }
 
 func TestFormatDecision(t *testing.T) {
-	now := time.Unix(1_700_000_000, 100_000_000)
 	request := &weirv1.RateLimitRequest{IdentifierType: "user", Identifier: "alice", TokensRequested: 20}
 	answer := func(change func(*weirv1.RateLimitResponse)) *weirv1.RateLimitResponse {
 		response := proto.CloneOf(deniedAnswer)
@@ -109,17 +108,17 @@ func TestFormatDecision(t *testing.T) {
 		want     string // a line of the output
 	}{
 		{allowedAnswer, "allowed  user=alice cost 20"},
-		{allowedAnswer, "rule     posts-per-user: 10 per minute, 9 remaining, resets in 42s"},
+		{allowedAnswer, "rule     posts-per-user: 10 per minute, 9 remaining, resets now"},
 		{deniedAnswer, "denied   user=alice cost 20, retry after 12s"},
 		{answer(func(r *weirv1.RateLimitResponse) { r.RetryAfter = nil }), "denied   user=alice cost 20, no wait helps: it costs more than the limit"},
 		{answer(func(r *weirv1.RateLimitResponse) { r.RetryAfter = durationpb.New(120_100_000) }), "denied   user=alice cost 20, retry after 121ms"},
-		{answer(func(r *weirv1.RateLimitResponse) { r.ResetTime = 1_700_003_661 }), "rule     posts-per-user: 10 per minute, 0 remaining, resets in 1h1m1s"},
+		{answer(func(r *weirv1.RateLimitResponse) { r.ResetAfter = durationpb.New(3661 * time.Second) }), "rule     posts-per-user: 10 per minute, 0 remaining, resets in 1h1m1s"},
 		{answer(func(r *weirv1.RateLimitResponse) { r.Window = nil }), "rule     posts-per-user"},
-		{answer(func(r *weirv1.RateLimitResponse) { r.Window = durationpb.New(90 * time.Second) }), "rule     posts-per-user: 10 per 1m30s, 0 remaining, resets in 42s"},
+		{answer(func(r *weirv1.RateLimitResponse) { r.Window = durationpb.New(90 * time.Second) }), "rule     posts-per-user: 10 per 1m30s, 0 remaining, resets now"},
 		{answer(func(r *weirv1.RateLimitResponse) { r.Source = 99 }), "source   99"},
 	}
 	for _, test := range tests {
-		got := formatDecision(request, test.response, now)
+		got := formatDecision(request, test.response)
 		if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(test.want) + `$`).MatchString(got) {
 			t.Errorf("got\n%swant the line\n%s", got, test.want)
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -41,7 +40,7 @@ The exit code is 0 whatever the decision is, and 2 if there is no answer.`,
 				if err != nil {
 					return err
 				}
-				return a.print(q.json, response, formatExplanation(request, response, time.Now()))
+				return a.print(q.json, response, formatExplanation(request, response))
 			})
 		},
 	}
@@ -141,9 +140,9 @@ func checkCost(cmd *cobra.Command, cost int64) error {
 	return nil
 }
 
-func formatExplanation(request *weirv1.RateLimitRequest, response *weirv1.ExplainRateLimitResponse, now time.Time) string {
+func formatExplanation(request *weirv1.RateLimitRequest, response *weirv1.ExplainRateLimitResponse) string {
 	var out strings.Builder
-	out.WriteString(formatDecision(request, response.GetDecision(), now))
+	out.WriteString(formatDecision(request, response.GetDecision()))
 	if len(response.GetRules()) == 0 {
 		return out.String()
 	}

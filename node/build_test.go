@@ -1,0 +1,182 @@
+package node
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/cluster/etcd"
+	"github.com/weirlimit/weir/ring"
+	"github.com/weirlimit/weir/shard"
+)
+
+// testOptions are those of a node on free ports with an etcd of its own.
+func testOptions(t *testing.T) Options {
+	return Options{ID: "a", GRPC: "127.0.0.1:0", HTTP: "127.0.0.1:0", EtcdListen: "127.0.0.1:0", DataDir: t.TempDir()}
+}
+
+// occupied listens on a free port until the test ends.
+func occupied(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// freed returns an address that was free a moment ago.
+func freed(t *testing.T) string {
+	t.Helper()
+	l := occupied(t)
+	_ = l.Close()
+	return l.Addr().String()
+}
+
+// Whichever step fails, what the steps before it have taken is free again: both
+// ports, the etcd's port and its directory.
+func TestBuildThatFailsLeavesNothingBehind(t *testing.T) {
+	taken := occupied(t).Addr().String()
+	for name, tc := range map[string]struct {
+		breaks func(*testing.T, *Options)
+		want   string
+	}{
+		"invalid":        {func(_ *testing.T, o *Options) { o.MaxCounters = -1 }, "max-counters: -1"},
+		"invalid host":   {func(_ *testing.T, o *Options) { o.GRPC = "0.0.0.0:0" }, "grpc: 0.0.0.0:0 is reachable"},
+		"port of HTTP":   {func(_ *testing.T, o *Options) { o.HTTP = taken }, "http: "},
+		"rules":          {func(_ *testing.T, o *Options) { o.Rules = "/no/such/rules.yaml" }, "/no/such/rules.yaml"},
+		"port of etcd":   {func(_ *testing.T, o *Options) { o.EtcdListen = taken }, "etcd: listen on " + taken},
+		"params in etcd": {spoilParams, "stored parameters"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			opts := testOptions(t)
+			opts.GRPC, opts.HTTP, opts.EtcdListen = freed(t), freed(t), freed(t)
+			good := opts
+			tc.breaks(t, &opts)
+			if _, err := build(t.Context(), opts, quiet()); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Fatalf("%v, want %s", err, tc.want)
+			}
+			for _, address := range []string{good.GRPC, good.HTTP} {
+				l, err := net.Listen("tcp", address)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = l.Close()
+			}
+			s, err := etcd.StartServer(t.Context(), etcd.ServerConfig{Listen: good.EtcdListen, Dir: filepath.Join(good.DataDir, "etcd")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Close()
+		})
+	}
+}
+
+// spoilParams makes o's etcd hold parameters that no node can read.
+func spoilParams(t *testing.T, o *Options) {
+	s, err := etcd.StartServer(t.Context(), etcd.ServerConfig{Listen: o.EtcdListen, Dir: filepath.Join(o.DataDir, "etcd")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Endpoint()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if _, err := client.Put(t.Context(), "/weir/default/params", "nonsense"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Every option reaches the part that it is for.
+func TestBuildUsesItsOptions(t *testing.T) {
+	opts := testOptions(t)
+	opts.GRPC, opts.Insecure, opts.Advertise = "0.0.0.0:0", true, "weir.example:9090"
+	opts.Cluster, opts.MaxCounters, opts.EtcdListen = "shop", 3, freed(t)
+	opts.Rules = filepath.Join(t.TempDir(), "rules.yaml")
+	const rules = "domain: shop\nrules: [{id: r, limits: [{limit: 1, window: 1h}]}]\n"
+	if err := os.WriteFile(opts.Rules, []byte(rules), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n, err := build(t.Context(), opts, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.close()
+	if got, want := n.info(), (Info{
+		ID: "a", GRPC: n.grpcListener.Addr().String(), HTTP: n.httpListener.Addr().String(),
+		Etcd: opts.EtcdListen, EmbeddedEtcd: true, Rules: 1, RulesPath: opts.Rules,
+	}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if got := n.Self(); got.ID != "a" || got.Address != opts.Advertise || got.Incarnation != 1 {
+		t.Errorf("%+v", got)
+	}
+	if got := n.registry.RulesKey(); got != "/weir/shop/rules" {
+		t.Errorf("the cluster's rules are at %s", got)
+	}
+	if _, err := os.Stat(filepath.Join(opts.DataDir, "etcd")); err != nil {
+		t.Error(err)
+	}
+	for i := range 10 {
+		limit := algorithms.Limit{Algorithm: algorithms.FixedWindow, Limit: 1, Window: 1 << 40}
+		n.shard.Decide([]shard.Group{{Takes: []shard.Take{{Key: ring.Key{Hi: uint64(i)}, Limit: limit, Cost: 1}}}})
+	}
+	if got := n.Counters(); got != opts.MaxCounters {
+		t.Errorf("%d counters, want %d", got, opts.MaxCounters)
+	}
+}
+
+// Nobody is sent to a node that leaves, however late it finds out that it was ready.
+func TestLeavingIsNotUndone(t *testing.T) {
+	n, err := build(t.Context(), testOptions(t), quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.close()
+	check := func(want healthpb.HealthCheckResponse_ServingStatus) {
+		t.Helper()
+		for _, service := range []string{"", "weir.v1.RateLimiter"} {
+			resp, err := n.health.Check(t.Context(), &healthpb.HealthCheckRequest{Service: service})
+			if err != nil || resp.GetStatus() != want {
+				t.Errorf("%q: %v %v, want %v", service, resp.GetStatus(), err, want)
+			}
+		}
+	}
+	check(healthpb.HealthCheckResponse_NOT_SERVING)
+	n.setServing(true)
+	check(healthpb.HealthCheckResponse_SERVING)
+	n.leave(t.Context())
+	n.setServing(true)
+	check(healthpb.HealthCheckResponse_NOT_SERVING)
+}
+
+// A node whose port breaks ends, and says why.
+func TestRunEndsWithItsServers(t *testing.T) {
+	for name, which := range map[string]func(*node) io.Closer{
+		"gRPC": func(n *node) io.Closer { return n.grpcListener },
+		"HTTP": func(n *node) io.Closer { return n.httpListener },
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, err := build(t.Context(), testOptions(t), quiet())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer n.close()
+			_ = which(n).Close()
+			if err := n.run(t.Context(), func(Info) {}); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("%v, want %v", err, net.ErrClosed)
+			}
+		})
+	}
+}
