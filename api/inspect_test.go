@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -74,6 +75,80 @@ likes 5/1m0s here left 3
 	})
 }
 
+const nextRules = `
+domain: default
+rules:
+  - {id: later, when: {endpoint: /later}, per: [user], limits: [{limit: 1, window: 1s, algorithm: token_bucket}], max_delay: 2s}
+  - {id: soft, when: {endpoint: /soft}, per: [user], limits: [{limit: 10, window: 1m, algorithm: fixed_window}], mode: {soft: {over: 20%}}}
+  - {id: monthly, when: {endpoint: /bill}, per: [user], limits: [{limit: 3, window: {calendar: month, timezone: Europe/Paris}, algorithm: fixed_window}]}
+  - {id: never, when: {endpoint: /secret}, per: [user], limits: [{limit: 0, window: 1s}]}
+`
+
+// A status tells what the next request would be told.
+func TestStatusTellsOfTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, nextRules)
+		f.check(t, "user=a endpoint=/later")
+		f.check(t, "user=a endpoint=/soft cost=10")
+		for _, tc := range []struct{ endpoint, domain, want string }{
+			{"/later", "", "allowed after 0s delay 1s over false 1s"},
+			{"/soft", "", "allowed after 0s delay 0s over true 1m0s"},
+			{"/bill", "", "allowed after 0s delay 0s over false month/Europe/Paris"},
+			{"/secret", "", "denied after never delay 0s over false 1s"},
+			{"/soft", "elsewhere", ""},
+		} {
+			resp, err := f.server().GetRateLimitStatus(t.Context(), &weirv1.RateLimitStatusRequest{
+				IdentifierType: "user", Identifier: "a", Endpoint: tc.endpoint, Domain: tc.domain,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			for _, l := range resp.GetLimits() {
+				word, after, window := "allowed", l.GetRetryAfter().AsDuration().String(), l.GetCalendar()
+				if !l.GetAllowed() {
+					word = "denied"
+					if l.GetRetryAfter() == nil {
+						after = "never"
+					}
+				}
+				if l.GetWindow() != nil {
+					window += l.GetWindow().AsDuration().String()
+				}
+				got += fmt.Sprintf("%s after %s delay %v over %t %s", word, after, l.GetDelay().AsDuration(), l.GetOverLimit(), window)
+			}
+			if got != tc.want {
+				t.Errorf("%+v\ngot %s", tc, got)
+			}
+		}
+	})
+}
+
+// askingMore is a Decider during which another request is made.
+type askingMore struct {
+	Decider
+	ask func()
+}
+
+func (d *askingMore) Decide(ctx context.Context, groups []shard.Group) {
+	if ask := d.ask; ask != nil {
+		d.ask = nil
+		ask()
+	}
+	d.Decider.Decide(ctx, groups)
+}
+
+// A request that comes while a status waits for its answer does not use its memory.
+func TestStatusKeepsItsMemory(t *testing.T) {
+	f := newFixture(t, inspectRules)
+	f.decider = &askingMore{f, func() { f.check(t, "user=bob endpoint=/other tenant=t") }}
+	resp, err := f.server().GetRateLimitStatus(t.Context(), &weirv1.RateLimitStatusRequest{IdentifierType: "user", Identifier: "alice"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	expectLines(t, "alice", lines(resp.GetLimits()), "\nposts 10/1m0s here left 10\nposts 100/1h0m0s here left 100\nlikes 5/1m0s here left 5\n")
+}
+
 // The answer of a status is bounded.
 // A counter that nobody answers for is shown as a check would be decided.
 func TestStatusByFailurePolicy(t *testing.T) {
@@ -142,6 +217,12 @@ staff false user is "alice", not "root"
 off false is disabled
 `)
 		}
+		for range 2 { // also what it would allow
+			resp, err := f.server().ExplainRateLimit(t.Context(), request("user=bob endpoint=/likes cost=3"))
+			if err != nil || !resp.GetDecision().GetAllowed() {
+				t.Errorf("%v, %v", resp.GetDecision(), err)
+			}
+		}
 		_, err := f.server().ExplainRateLimit(t.Context(), request("user="))
 		refused(t, err, "identifier: must not be empty")
 	})
@@ -205,6 +286,21 @@ likes 5/1m0s here left 5
 		if st := status.Convert(err); st.Code() != codes.Unavailable || st.Message() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
+		f.silent = func(shard.Take) bool { return true }
+		_, err = server.ResetRateLimit(t.Context(), &weirv1.ResetRateLimitRequest{IdentifierType: "user", Identifier: "alice"})
+		if got, want := status.Convert(err).Message(), strings.Replace(want, "1 of", "3 of", 1); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		f.silent, f.source = nil, shard.Local // its share of the limit is not the counter
+		_, err = server.ResetRateLimit(t.Context(), &weirv1.ResetRateLimitRequest{RuleId: "all"})
+		if status.Code(err) != codes.Unavailable {
+			t.Errorf("of a share: %v", err)
+		}
+		_, err = server.ResetRateLimit(t.Context(), &weirv1.ResetRateLimitRequest{IdentifierType: "user", RuleId: "all"})
+		refused(t, err, "identifier: must not be empty")
+		f = newFixture(t, semanticsRules)
+		_, err = healthServer{limiter: f.Limiter}.ResetRateLimit(t.Context(), &weirv1.ResetRateLimitRequest{RuleId: "hybrid"})
+		refused(t, err, `attributes: rule "hybrid" counts by ip, or by user; give a value for each`)
 	})
 }
 

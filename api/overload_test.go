@@ -57,6 +57,9 @@ func TestOverload(t *testing.T) {
 	if status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("batch: %v", err)
 	}
+	if _, err := f.server().ExplainRateLimit(t.Context(), request("user=alice endpoint=/there")); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("explain: %v", err)
+	}
 	resp, err := envoyServer{Limiter: f.Limiter}.ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{
 		Domain: "default", Descriptors: descriptors("user=alice", "user=alice endpoint=/there"),
 	})
@@ -72,11 +75,11 @@ func TestOverload(t *testing.T) {
 			t.Errorf("stream: %v, want %q", m, want)
 		}
 	}
-	if got := testutil.ToFloat64(f.metrics.checks[byOverload][0]); got != 6 {
-		t.Errorf("%v counted, want one of the check, two of the batch, two of the stream and one descriptor", got)
+	if got := testutil.ToFloat64(f.metrics.checks[byOverload][0]); got != 7 {
+		t.Errorf("%v counted, want one of the check, two of the batch, one explained, two of the stream and one descriptor", got)
 	}
 	f.decider = overloadedThere{Decider: f, shadow: true}
-	if resp := f.check(t, "user=alice endpoint=/there"); !resp.GetAllowed() || resp.GetSource() != weirv1.Source_SOURCE_FAIL_OPEN {
+	if resp := f.check(t, "user=alice endpoint=/there"); !resp.GetAllowed() || resp.GetWouldDeny() || resp.GetSource() != weirv1.Source_SOURCE_FAIL_OPEN {
 		t.Errorf("a shadow: %v", resp)
 	}
 	resp, err = envoyServer{Limiter: f.Limiter}.ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{

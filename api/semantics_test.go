@@ -33,6 +33,9 @@ rules:
   - {id: shut, when: {endpoint: /shut}, limits: [{limit: 3, window: 1m, algorithm: fixed_window}], on_failure: deny}
   - {id: shared, when: {endpoint: /shut}, limits: [{limit: 7, window: 1m, algorithm: fixed_window}]}
   - {id: strict, when: {endpoint: /plain, tier: gold}, limits: [{limit: 50, window: 1m, algorithm: fixed_window}], replaces: [plain]}
+  - {id: slower, when: {endpoint: /two}, limits: [{limit: 2, window: 1s, burst: 3, algorithm: leaky_bucket}]}
+  - {id: slow, when: {endpoint: /two}, limits: [{limit: 4, window: 1s, burst: 3, algorithm: leaky_bucket}]}
+  - {id: few, when: {endpoint: /two}, limits: [{limit: 2, window: 1m, algorithm: fixed_window}]}
 `
 
 // told is brief, with what most answers have nothing of.
@@ -116,6 +119,11 @@ func TestSemantics(t *testing.T) {
 			{0, "user=a endpoint=/queue", "denied owner queue 4/1s left 0 reset 1 750ms retry 1 250ms"},
 			{250 * time.Millisecond, "user=a endpoint=/queue", "allowed owner queue 4/1s left 0 reset 1 750ms delay 500ms"},
 		},
+		"two queues and a limit": {
+			{0, "user=a endpoint=/two", "allowed owner few 2/1m0s left 1 " + minute + " [slower allowed left 2] [slow allowed left 2] [few allowed left 1]"},
+			{0, "user=a endpoint=/two", "allowed owner few 2/1m0s left 0 " + minute + " delay 500ms [slower allowed left 1] [slow allowed left 1] [few allowed left 0]"},
+			{0, "user=a endpoint=/two", "denied owner few 2/1m0s left 0 " + minute + " retry 60 1m0s [slower allowed left 1] [slow allowed left 1] [few denied left 0]"},
+		},
 		"a later turn": {
 			{0, "user=a endpoint=/later", "allowed owner later 1/1s left 0 reset 1 1s"},
 			{0, "user=a endpoint=/later", "allowed owner later 1/1s left 0 reset 2 2s delay 1s"},
@@ -167,10 +175,54 @@ func TestFailurePolicies(t *testing.T) {
 	if got, want := told(f.check(t, "user=a endpoint=/shut")), "denied fail_closed shut 3/1m0s unanswered [shut denied left 0] [shared allowed"; !strings.HasPrefix(got, want) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
+	f.silent = func(shard.Take) bool { return true }
+	if got, want := told(f.check(t, "user=a endpoint=/shut")), "denied fail_closed shut 3/1m0s unanswered [shut denied left 0] [shared allowed left 0]"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
 	f = newFixture(t, strings.ReplaceAll(semanticsRules, "on_failure: deny", "on_failure: local"))
 	f.source = shard.Local
 	if got := f.check(t, "user=a endpoint=/plain"); got.GetSource() != weirv1.Source_SOURCE_LOCAL || got.GetRemainingTokens() != 4 {
 		t.Errorf("local: %v", got)
+	}
+}
+
+// Of two that deny, the one that was asked decides: it knows when to come again.
+func TestDenialThatWasDecidedGoesFirst(t *testing.T) {
+	silent := shard.Take{OnFailure: shard.FailClosed}
+	denied := shard.Take{Source: shard.Owner}
+	for want, takes := range [][]shard.Take{{denied, silent}, {silent, denied}} {
+		if got := judge(takes); got != (verdict{source: byOwner, by: want}) {
+			t.Errorf("%+v, want the take %d", got, want)
+		}
+	}
+}
+
+// What no limit holds leaves the limits of the next item of a batch as they are.
+func TestExemptInABatch(t *testing.T) {
+	f := newFixture(t, semanticsRules)
+	resp, err := f.server().CheckRateLimitBatch(t.Context(), &weirv1.RateLimitBatchRequest{Requests: []*weirv1.RateLimitRequest{
+		request("user=boss endpoint=/plain"), request("user=a endpoint=/bill"),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"vip", "monthly"} {
+		if got := resp.GetResponses()[i].GetRuleId(); got != want {
+			t.Errorf("item %d is decided by %q, want %s", i, got, want)
+		}
+	}
+}
+
+func TestReasonOfADenial(t *testing.T) {
+	f := newFixture(t, semanticsRules)
+	f.check(t, "user=a endpoint=/plain")
+	for cost, want := range map[string]weirv1.DenialReason{
+		"5": weirv1.DenialReason_DENIAL_REASON_LIMIT_REACHED, // all of it, but one is gone
+		"6": weirv1.DenialReason_DENIAL_REASON_COST_ABOVE_LIMIT,
+	} {
+		if got := f.check(t, "user=a endpoint=/plain cost="+cost); got.GetDenialReason() != want {
+			t.Errorf("cost %s: %v, want %v", cost, got, want)
+		}
 	}
 }
 

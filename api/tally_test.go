@@ -7,13 +7,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirlimit/weir/rules"
+	"github.com/weirlimit/weir/shard"
 )
 
 // A rule keeps its tally when the rules change, whoever is still at work with the old
 // ones, and one that is gone takes its tally with it.
 func TestTalliesOutliveRules(t *testing.T) {
 	parse := func(text string) *rules.Set {
-		set, err := rules.Parse("f", []byte("domain: default\nrules:\n"+text))
+		set, err := rules.Parse("f", []byte("domain: shop\nrules:\n"+text))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -28,7 +29,11 @@ func TestTalliesOutliveRules(t *testing.T) {
 	now = second
 	var wg sync.WaitGroup
 	for range 100 {
-		wg.Go(func() { ts.of(second)[1].counts[hadRoom].Add(1) })
+		wg.Go(func() {
+			now := ts.of(second)
+			now[0].counts[hadRoom].Add(1)
+			now[1].counts[hadRoom].Add(1)
+		})
 		wg.Go(func() { ts.of(first)[1].counts[hadNone].Add(1) })
 	}
 	wg.Wait()
@@ -36,7 +41,32 @@ func TestTalliesOutliveRules(t *testing.T) {
 	if len(got) != 2 || got[1] != b || b.counts[hadRoom].Load() != 103 || b.counts[hadNone].Load() != 100 {
 		t.Errorf("%d tallies, b has %v", len(got), &b.counts)
 	}
-	if got[0].rule.ID != "c" {
-		t.Errorf("the first is of %s", got[0].rule.ID)
+	if got[0].rule.ID != "c" || got[0].counts[hadRoom].Load() != 100 {
+		t.Errorf("the first is of %s and has %v", got[0].rule.ID, &got[0].counts)
+	}
+	ts.of(first) // a straggler
+	if again := ts.of(second); again[0] != got[0] {
+		t.Error("a straggler with the old rules has thrown the tallies of the new ones away")
+	}
+}
+
+func TestOutcomeOf(t *testing.T) {
+	for _, tc := range []struct {
+		source          shard.Source
+		allowed, shadow bool
+		want            int
+	}{
+		{shard.Owner, true, false, hadRoom},
+		{shard.Owner, true, true, hadRoom},
+		{shard.Local, false, false, hadNone},
+		{shard.Owner, false, true, hadNoneUnenforced},
+		{shard.Unanswered, true, false, notAnswered},
+		{shard.Overloaded, false, true, notAnswered},
+	} {
+		take := shard.Take{Source: tc.source, Shadow: tc.shadow}
+		take.Decision.Allowed = tc.allowed
+		if got := outcomeOf(&take); got != tc.want {
+			t.Errorf("%+v: %s", tc, outcomeNames[got])
+		}
 	}
 }

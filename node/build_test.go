@@ -7,12 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/cluster"
 	"github.com/weirlimit/weir/cluster/etcd"
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/shard"
@@ -50,12 +51,12 @@ func TestBuildThatFailsLeavesNothingBehind(t *testing.T) {
 		breaks func(*testing.T, *Options)
 		want   string
 	}{
-		"invalid":        {func(_ *testing.T, o *Options) { o.MaxCounters = -1 }, "max-counters: -1"},
-		"invalid host":   {func(_ *testing.T, o *Options) { o.GRPC = "0.0.0.0:0" }, "grpc: 0.0.0.0:0 is reachable"},
-		"port of HTTP":   {func(_ *testing.T, o *Options) { o.HTTP = taken }, "http: "},
-		"rules":          {func(_ *testing.T, o *Options) { o.Rules = "/no/such/rules.yaml" }, "/no/such/rules.yaml"},
-		"port of etcd":   {func(_ *testing.T, o *Options) { o.EtcdListen = taken }, "etcd: listen on " + taken},
-		"params in etcd": {spoilParams, "stored parameters"},
+		"invalid":      {func(_ *testing.T, o *Options) { o.MaxCounters = -1 }, "max-counters: -1"},
+		"invalid host": {func(_ *testing.T, o *Options) { o.GRPC = "0.0.0.0:0" }, "grpc: 0.0.0.0:0 is reachable"},
+		"port of HTTP": {func(_ *testing.T, o *Options) { o.HTTP = taken }, "http: "},
+		"rules":        {func(_ *testing.T, o *Options) { o.Rules = "/no/such/rules.yaml" }, "/no/such/rules.yaml"},
+		"port of etcd": {func(_ *testing.T, o *Options) { o.EtcdListen = taken }, "etcd: listen on " + taken},
+		"id":           {takeID, `id: "a" is taken by a node that runs at 127.0.0.1:`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			opts := testOptions(t)
@@ -81,21 +82,34 @@ func TestBuildThatFailsLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// spoilParams makes o's etcd hold parameters that no node can read.
-func spoilParams(t *testing.T, o *Options) {
+// takeID makes o's etcd hold the key of another node that runs under o's ID.
+func takeID(t *testing.T, o *Options) {
+	other, _, _ := start(t, testOptions(t))
 	s, err := etcd.StartServer(t.Context(), etcd.ServerConfig{Listen: o.EtcdListen, Dir: filepath.Join(o.DataDir, "etcd")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Endpoint()}})
+	r, err := etcd.Open(t.Context(), etcd.Config{Endpoints: []string{s.Endpoint()}, Cluster: "default", Logger: quiet()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.Close()
-	if _, err := client.Put(t.Context(), "/weir/default/params", "nonsense"); err != nil {
+	if _, err := r.Bootstrap(t.Context(), cluster.Params{Format: cluster.Format}); err != nil {
 		t.Fatal(err)
 	}
+	there := make(chan struct{})
+	seen := sync.OnceFunc(func() { close(there) })
+	r.Announce(cluster.Node{ID: o.ID, Address: other.GRPC, Incarnation: 1, State: cluster.Ready})
+	go func() {
+		_ = r.Run(t.Context(), func(snapshot cluster.Snapshot) {
+			if len(snapshot.Nodes) > 0 {
+				seen()
+			}
+		})
+	}()
+	<-there
+	s.Close() // before r would take the key away
+	r.Close()
 }
 
 // Every option reaches the part that it is for.

@@ -28,6 +28,8 @@ func TestOptionsValidate(t *testing.T) {
 		{Options{ID: "a/b"}, `id: "a/b" has more than letters, digits, '.', '_' and '-'`},
 		{Options{ID: "ä"}, `id: "ä" has more than letters, digits, '.', '_' and '-'`},
 		{Options{ID: ".."}, `id: ".." is not a name`},
+		{Options{ID: "."}, `id: "." is not a name`},
+		{Options{ID: "azAZ09"}, ""},
 
 		{Options{GRPC: "[::1]:0"}, ""},
 		{Options{GRPC: "[::ffff:127.0.0.1]:9090"}, ""},
@@ -38,6 +40,9 @@ func TestOptionsValidate(t *testing.T) {
 		{Options{GRPC: "127.0.0.1:65536"}, `grpc: "127.0.0.1:65536" has the port "65536", allowed is 0 to 65535`},
 		{Options{GRPC: "127.0.0.1:-1"}, `grpc: "127.0.0.1:-1" has the port "-1", allowed is 0 to 65535`},
 		{Options{GRPC: "a b:1"}, `grpc: "a b:1" has the host "a b", which is neither a name nor an IP address`},
+		{Options{Insecure: true, GRPC: strings.Repeat("x", 253) + ":1"}, ""},
+		{Options{Insecure: true, GRPC: strings.Repeat("x", 254) + ":1"}, fmt.Sprintf("grpc: %q has the host %[2]q, "+
+			"which is neither a name nor an IP address", strings.Repeat("x", 254)+":1", strings.Repeat("x", 254))},
 		{Options{GRPC: "0.0.0.0:9090"}, "grpc: 0.0.0.0:9090" + fmt.Sprintf(notLoopback, "9090")},
 		{Options{GRPC: ":9090"}, "grpc: :9090" + fmt.Sprintf(notLoopback, "9090")},
 		{Options{GRPC: "weir.example:1"}, "grpc: weir.example:1" + fmt.Sprintf(notLoopback, "1")},
@@ -53,6 +58,8 @@ func TestOptionsValidate(t *testing.T) {
 		{Options{Advertise: "[fe80::1%eth0]:9090"}, `advertise: [fe80::1%eth0]:9090 has the zone "eth0", which means something on this machine only`},
 		{Options{Advertise: "0.0.0.0:9090"}, "advertise: 0.0.0.0:9090 names no host that others can reach; " +
 			"allowed is the name or the IP address of this machine"},
+		{Options{Advertise: "[::ffff:0.0.0.0]:9090"}, "advertise: [::ffff:0.0.0.0]:9090 names no host that others can reach; " +
+			"allowed is the name or the IP address of this machine"},
 		{Options{GRPC: ":9091", Insecure: true}, "advertise: must be given because grpc listens on :9091, which " +
 			"names no host that others can reach; pass for example --advertise HOST:9091"},
 		{Options{GRPC: "[::]:9091", Insecure: true, Advertise: "[fd00::1]:9091"}, ""},
@@ -65,6 +72,7 @@ func TestOptionsValidate(t *testing.T) {
 			"allowed is host:port or http://host:port"},
 		{Options{Etcd: []string{"etcd-1"}}, `etcd: "etcd-1" is not host:port, such as 127.0.0.1:9090`},
 		{Options{Etcd: []string{""}}, `etcd: "" is not host:port, such as 127.0.0.1:9090`},
+		{Options{Etcd: []string{"a:0"}}, `etcd: "a:0" has the port "0", allowed is 1 to 65535`},
 		{Options{Etcd: []string{":2379"}}, `etcd: :2379 names no host to connect to`},
 		{Options{Etcd: []string{"a:1", "http://a:1"}}, `etcd: a:1 is listed twice`},
 
@@ -72,6 +80,8 @@ func TestOptionsValidate(t *testing.T) {
 		{Options{LogLevel: "INFO"}, `log-level: "INFO" is not one of debug, info, warn, error`},
 		{Options{MaxCounters: 1}, ""},
 		{Options{MaxCounters: 1_000_000_000}, ""},
+		{Options{PeerTimeout: time.Millisecond}, ""},
+		{Options{PeerTimeout: 10 * time.Second}, ""},
 		{Options{PeerTimeout: time.Microsecond}, `peer-timeout: 1µs is not between 1ms and 10s`},
 		{Options{PeerTimeout: 11 * time.Second}, `peer-timeout: 11s is not between 1ms and 10s`},
 		{Options{MaxCounters: -1}, `max-counters: -1 is not between 1 and 1000000000`},

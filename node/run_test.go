@@ -123,6 +123,9 @@ func TestStopCutsOffWhoStays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if first, err := watch.Recv(); err != nil || first.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+		t.Errorf("ready, and yet %v %v", first, err)
+	}
 	half, err := net.Dial("tcp", info.HTTP)
 	if err != nil {
 		t.Fatal(err)

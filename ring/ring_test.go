@@ -54,6 +54,26 @@ func TestBuildRefuses(t *testing.T) {
 	}
 }
 
+func TestBounds(t *testing.T) {
+	for _, p := range []Params{{64, 1, 1}, {1 << 16, 1000, 10}} {
+		if err := p.Validate(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, p := range []Params{{64, 1001, 1}, {64, 1, 10.01}} {
+		if p.Validate() == nil {
+			t.Errorf("%+v are valid", p)
+		}
+	}
+	long := strings.Repeat("x", MaxMemberName)
+	if err := validateMembers(DefaultParams, append(names(DefaultParams.MaxMembers()-1), long)); err != nil {
+		t.Error(err)
+	}
+	if validateMembers(DefaultParams, []string{long + "x"}) == nil {
+		t.Error("a name that is too long is valid")
+	}
+}
+
 // Whatever the members are called and whatever the parameters, Build answers or
 // refuses; and what it answers is a ring.
 func TestBuildNeverPanics(t *testing.T) {
@@ -225,10 +245,14 @@ func TestFromTablesRefuses(t *testing.T) {
 		{nil, nil, "0 owners"},
 		{[]uint16{0, 1}, []uint16{0}, "2 owners and 1 standbys"},
 		{[]uint16{0, 2}, []uint16{0, 1}, "partition 1 names owner 2 and standby 1 of 2 members"},
+		{[]uint16{0, 1}, []uint16{0, 2}, "partition 1 names owner 1 and standby 2 of 2 members"},
 	} {
 		if _, err := FromTables(tc.owner, tc.standby, 2); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%v %v: %v, want %s", tc.owner, tc.standby, err, tc.want)
 		}
+	}
+	if r, err := FromTables([]uint16{0, 1}, []uint16{1, 0}, 2); err != nil || r.Members() != 2 || r.Owner(1) != 1 || r.Standby(1) != 0 {
+		t.Errorf("%+v, %v", r, err)
 	}
 }
 
