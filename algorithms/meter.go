@@ -59,8 +59,9 @@ func meterAt(l *Limit, s State, now int64) meter {
 	return m
 }
 
-// meters reports whether the algorithm is one of the meter's.
-func (a Algorithm) meters() bool { return a == TokenBucket || a == GCRA || a == LeakyBucket }
+// Drains reports whether a counter of this algorithm drains all the time, so that a
+// Return later than its step may give back less than was taken.
+func (a Algorithm) Drains() bool { return a == TokenBucket || a == GCRA || a == LeakyBucket }
 
 func (m *meter) state(l *Limit) State {
 	rest := uint64(m.at) & (1<<grain(l.Window) - 1)

@@ -32,7 +32,7 @@ func drawLimit(t *rapid.T, a Algorithm) *Limit {
 		).Draw(t, "window"),
 	}
 	switch {
-	case a.meters():
+	case a.Drains():
 		l.Burst = drawTokens(t, "burst")
 		l.MaxDelay = drawDelay(t, l)
 	case a == FixedWindow && rapid.Bool().Draw(t, "calendar"):
@@ -232,7 +232,7 @@ func TestChangedLimitKeepsUse(t *testing.T) {
 		d := c.step(l, now, used)
 		changed := *l
 		changed.Limit, changed.MaxDelay = drawTokens(t, "to"), 0
-		if a.meters() {
+		if a.Drains() {
 			changed.Burst = drawTokens(t, "burst to")
 		}
 		looked := c.look(&changed, d.At, 0)

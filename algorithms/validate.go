@@ -38,7 +38,7 @@ func (l Limit) validateWindow() error {
 
 func (l Limit) validateBurst() error {
 	switch {
-	case l.Burst != 0 && !l.Algorithm.meters():
+	case l.Burst != 0 && !l.Algorithm.Drains():
 		return fmt.Errorf("burst: %d is not for %v, which has none", l.Burst, l.Algorithm)
 	case l.Burst < 0 || l.Burst > MaxLimit:
 		return fmt.Errorf("burst: %d is not between 0 and %d", l.Burst, int64(MaxLimit))
@@ -48,7 +48,7 @@ func (l Limit) validateBurst() error {
 
 func (l Limit) validateDelay() error {
 	switch {
-	case l.MaxDelay != 0 && !l.Algorithm.meters():
+	case l.MaxDelay != 0 && !l.Algorithm.Drains():
 		return fmt.Errorf("max_delay: %v is not for %v, which has none", time.Duration(l.MaxDelay), l.Algorithm)
 	case l.MaxDelay < 0 || l.MaxDelay > int64(MaxWindow):
 		return fmt.Errorf("max_delay: %v is not between 0s and %v", time.Duration(l.MaxDelay), MaxWindow)

@@ -265,3 +265,39 @@ func TestPeekAcrossNodes(t *testing.T) {
 		}
 	})
 }
+
+// Who is denied elsewhere takes nothing out of a bucket, not even for a moment: it
+// would not get back what has flowed out meanwhile.
+func TestBucketsAreTakenLast(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		bucket := func(n *testNode) shard.Take {
+			limit := algorithms.Limit{Algorithm: algorithms.TokenBucket, Limit: 10, Window: int64(time.Hour)}
+			return shard.Take{Key: c.ownedBy(n, 0), Limit: limit, Cost: 2}
+		}
+		b, other := c.nodes[1], c.nodes[2]
+		closed := take(c.ownedBy(other, 1), 0, 1)
+		for range 10 {
+			g, _ := c.nodes[0].ask(t.Context(), bucket(b), closed)
+			if g.Allowed || g.Takes[0].Decision.Remaining != 10 || g.Takes[1].Decision.Allowed {
+				t.Fatalf("%+v", g)
+			}
+		}
+		if n := b.takes.Load(); n != 0 {
+			t.Errorf("denied groups have taken from the bucket %d times", n)
+		}
+		for i, second := range []shard.Take{take(c.ownedBy(other, 2), 5, 1), bucket(other)} {
+			g, _ := c.nodes[0].ask(t.Context(), bucket(b), second)
+			if !g.Allowed || g.Takes[0].Decision.Remaining != int64(8-2*i) || g.Takes[0].Source != shard.Owner || g.Takes[1].Source != shard.Owner {
+				t.Errorf("%+v", g)
+			}
+		}
+		if n := b.takes.Load(); n != 2 {
+			t.Errorf("two allowed groups have taken from the bucket %d times", n)
+		}
+		look := []shard.Group{{Peek: true, Takes: []shard.Take{bucket(b), take(c.ownedBy(other, 2), 5, 1)}}}
+		c.nodes[0].router.Decide(t.Context(), look)
+		if n := b.takes.Load(); n != 2 || !look[0].Allowed {
+			t.Errorf("a look has taken from the bucket: %+v", look[0])
+		}
+	})
+}

@@ -30,6 +30,7 @@ type testNode struct {
 	router *Router
 	server *grpc.Server
 	links  *Server
+	takes  atomic.Int64  // of the peers' groups that were not only looked at
 	frames atomic.Int64  // of questions that the node has been asked to decide
 	pause  chan struct{} // closed to let peers' questions through; nil for always
 	mu     sync.Mutex    // guards pause
@@ -40,6 +41,11 @@ type testNode struct {
 // Decide implements Local for the peers' questions.
 func (n *testNode) Decide(groups []shard.Group) {
 	n.frames.Add(1)
+	for i := range groups {
+		if !groups[i].Peek {
+			n.takes.Add(1)
+		}
+	}
 	n.mu.Lock()
 	pause := n.pause
 	n.mu.Unlock()

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/weirlimit/weir/algorithms"
@@ -37,13 +38,41 @@ type part struct {
 	takes []int // indices into whole.Takes
 }
 
-// decideMany answers several groups, or one that spans members: it asks all peers
-// first, then the local shard, and then waits for all together.
+// decideMany answers several groups, or one that spans members: all parts take at
+// once, and if one denies, the others give back.
+//
+// A bucket cannot give back exactly what has flowed out of it since it was taken, so
+// that somebody who is denied elsewhere, over and over, could empty one that others
+// share. So a part with buckets only looks at first, and takes once all have room.
 func (r *Router) decideMany(ctx context.Context, t *table, groups []shard.Group) {
-	s := spread{remote: make(map[*lane]*errand)}
+	s := newSpread()
 	for i := range groups {
 		s.add(t, &groups[i])
 	}
+	r.exchange(ctx, &s)
+	second := newSpread()
+	for i := range s.split {
+		s.split[i].gather()
+		second.addLooked(t, &s.split[i])
+	}
+	if len(second.remote)+len(second.local) > 0 {
+		r.exchange(ctx, &second)
+		for i := range s.split {
+			s.split[i].gather()
+		}
+	}
+	for i := range groups {
+		r.settle(t, &groups[i])
+	}
+	for i := range s.split {
+		r.undo(t, &s.split[i])
+	}
+}
+
+func newSpread() spread { return spread{remote: make(map[*lane]*errand)} }
+
+// exchange asks all peers first, then the local shard, and then waits for all together.
+func (r *Router) exchange(ctx context.Context, s *spread) {
 	a := r.newAsk(ctx)
 	if a != nil {
 		for l, e := range s.remote {
@@ -67,15 +96,6 @@ func (r *Router) decideMany(ctx context.Context, t *table, groups []shard.Group)
 	}
 	for _, e := range s.remote {
 		e.peer.metrics.countAnswers(e.groups)
-	}
-	for i := range s.split {
-		s.split[i].gather()
-	}
-	for i := range groups {
-		r.settle(t, &groups[i])
-	}
-	for i := range s.split {
-		r.undo(t, &s.split[i])
 	}
 }
 
@@ -104,9 +124,31 @@ func (s *spread) add(t *table, g *shard.Group) {
 		p.group.Takes = append(p.group.Takes, g.Takes[i])
 	}
 	for i := range w.parts {
-		s.assign(t, w.parts[i].owner, &w.parts[i].group)
+		p := &w.parts[i]
+		p.group.Peek = g.Peek || !g.Reset && slices.ContainsFunc(p.group.Takes, leavesLess)
+		s.assign(t, p.owner, &p.group)
 	}
 	s.split = append(s.split, w)
+}
+
+// leavesLess reports whether t, taken and given back, may leave less than there was.
+func leavesLess(t shard.Take) bool { return t.Cost > 0 && t.Limit.Algorithm.Drains() }
+
+// addLooked lets those parts take that have only looked so far, if nothing denies their
+// group.
+func (s *spread) addLooked(t *table, w *split) {
+	if w.whole.Peek || slices.ContainsFunc(w.whole.Takes, func(t shard.Take) bool { return !t.Shadow && denies(&t) }) {
+		return
+	}
+	for i := range w.parts {
+		if p := &w.parts[i]; p.group.Peek {
+			p.group.Peek = false
+			for j := range p.group.Takes {
+				p.group.Takes[j].Decision, p.group.Takes[j].Source = algorithms.Decision{}, shard.Unanswered
+			}
+			s.assign(t, p.owner, &p.group)
+		}
+	}
 }
 
 func (w *split) part(owner int) *part {
@@ -115,7 +157,7 @@ func (w *split) part(owner int) *part {
 			return &w.parts[i]
 		}
 	}
-	w.parts = append(w.parts, part{owner: owner, group: shard.Group{Peek: w.whole.Peek, Reset: w.whole.Reset}})
+	w.parts = append(w.parts, part{owner: owner, group: shard.Group{Reset: w.whole.Reset}})
 	return &w.parts[len(w.parts)-1]
 }
 
@@ -166,7 +208,7 @@ func (r *Router) giveBack(t *table, whole *shard.Group, p *part) {
 			whole.Takes[index].Decision = undone(take)
 		}
 	}
-	if len(counted) == 0 || whole.Peek { // a look has counted nothing
+	if len(counted) == 0 || p.group.Peek { // a look has counted nothing
 		return
 	}
 	if t.peers[p.owner] == nil {

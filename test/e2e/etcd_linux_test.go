@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"os/exec"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -30,6 +31,11 @@ func TestEmbeddedEtcdDies(t *testing.T) {
 	// Every write to a file fails from now on, as on a full disk.
 	if err := unix.Prlimit(first.PID(), unix.RLIMIT_FSIZE, &unix.Rlimit{}, nil); err != nil {
 		t.Fatal(err)
+	}
+	// Who wants to join makes etcd write: otherwise that may take a while.
+	third := exec.Command(process.Binary(t), "serve", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--etcd", first.Etcd, "--data-dir", t.TempDir())
+	if out, err := third.CombinedOutput(); err == nil {
+		t.Errorf("a third node has joined: %s", out)
 	}
 	process.Await(t, 15*time.Second, func() error {
 		health, err := first.Client.Health(t.Context())
