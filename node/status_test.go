@@ -31,8 +31,8 @@ func TestProblems(t *testing.T) {
 	}
 	defer n.close()
 	self := cluster.Member{ID: "a", Address: n.opts.GRPC, Incarnation: n.self.Incarnation}
-	before, other := self, cluster.Member{ID: "b", Address: freed(t), Incarnation: 1}
-	before.Incarnation--
+	restarted, other := self, cluster.Member{ID: "b", Address: freed(t), Incarnation: 1}
+	restarted.Incarnation++
 	died := errors.New("disk full")
 	for _, step := range []struct {
 		do    func()
@@ -40,7 +40,7 @@ func TestProblems(t *testing.T) {
 		want  []string // how each begins
 	}{
 		{func() {}, false, []string{"this node is not a member of the view"}},
-		{func() { setView(t, n, before) }, false, []string{"this node is not a member of the view"}},
+		{func() { setView(t, n, restarted) }, false, []string{"this node is not a member of the view"}},
 		{func() { setView(t, n, self) }, true, nil},
 		{func() { setView(t, n, self, other) }, true, []string{"node b at " + other.Address + " does not answer"}},
 		{func() { setView(t, n, self) }, true, nil},
