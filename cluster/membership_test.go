@@ -293,8 +293,9 @@ func TestFailedWritesAreSpreadOut(t *testing.T) {
 			m.announce("b/leaving")
 			time.Sleep(recheck / 10)
 		}
-		if m.registry.tries < 9 || m.registry.tries > 11 {
-			t.Errorf("%d tries in 10 times %v", m.registry.tries, recheck)
+		synctest.Wait()
+		if n := m.registry.tries; n < 9 || n > 11 {
+			t.Errorf("%d tries in 10 times %v", n, recheck)
 		}
 		m.registry.change(func() { m.registry.down, m.registry.hangs = false, true })
 		time.Sleep(recheck + recheck/2)

@@ -17,6 +17,8 @@ import (
 
 	"github.com/weirlimit/weir/cluster"
 	"github.com/weirlimit/weir/cluster/etcd"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -111,15 +113,54 @@ func TestRunEndsWhenSuperseded(t *testing.T) {
 	}
 }
 
-// Clients that stay do not keep a node from stopping: they are cut off.
-func TestStopCutsOffWhoStays(t *testing.T) {
-	info, stop, ended := start(t, testOptions(t))
+// dial returns a connection to a node that lasts until the test ends.
+func dial(t *testing.T, info Info) *grpc.ClientConn {
+	t.Helper()
 	conn, err := grpc.NewClient(info.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
-	watch, err := healthpb.NewHealthClient(conn).Watch(t.Context(), &healthpb.HealthCheckRequest{})
+	t.Cleanup(func() { _ = conn.Close() }) // nothing is under way
+	return conn
+}
+
+// Who watches the rules at one node hears of changes at another, and of the end.
+func TestRulesAreWatchedAcrossNodes(t *testing.T) {
+	first, stop, ended := start(t, testOptions(t))
+	opts := testOptions(t)
+	opts.ID, opts.Etcd = "b", []string{first.Etcd}
+	second, stopSecond, secondEnded := start(t, opts)
+	watch, err := weirv1.NewRateLimiterConfigClient(dial(t, first)).WatchRules(t.Context(), &weirv1.WatchRulesRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := watch.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	const text = "domain: shop\nrules: [{id: r, limits: [{limit: 1, window: 1h}]}]\n"
+	if _, err := weirv1.NewRateLimiterConfigClient(dial(t, second)).ApplyRules(t.Context(), &weirv1.ApplyRulesRequest{Rules: text}); err != nil {
+		t.Fatal(err)
+	}
+	if changed, err := watch.Recv(); err != nil || changed.GetRevision() != 1 {
+		t.Errorf("%v, %v", changed, err)
+	}
+	stopSecond()
+	if err := <-secondEnded; err != nil {
+		t.Error(err)
+	}
+	stop()
+	if _, err := watch.Recv(); err == nil || !strings.Contains(err.Error(), "the node is stopping") {
+		t.Errorf("at the end: %v", err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// Clients that stay do not keep a node from stopping: they are cut off.
+func TestStopCutsOffWhoStays(t *testing.T) {
+	info, stop, ended := start(t, testOptions(t))
+	watch, err := healthpb.NewHealthClient(dial(t, info)).Watch(t.Context(), &healthpb.HealthCheckRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
