@@ -45,7 +45,7 @@ func TestProblems(t *testing.T) {
 		{func() { setView(t, n, self, other) }, true, []string{"node b at " + other.Address + " does not answer"}},
 		{func() { setView(t, n, self) }, true, nil},
 		{func() { n.etcd.Close(); _, _ = n.registry.Nodes(t.Context()) }, true, []string{"etcd does not answer"}},
-		{func() { n.etcdDied.Store(&died) }, true, []string{"the embedded etcd has died, so that nodes cannot join or leave until this one is restarted; checks go on: disk full"}},
+		{func() { n.etcdDied.Store(&died) }, true, []string{"the embedded etcd has died, so that nodes cannot join or leave, nor rules change, until this one is restarted; checks go on: disk full"}},
 		{func() { n.leaving.Store(true) }, false, []string{"the embedded etcd has died"}},
 	} {
 		step.do()
