@@ -228,7 +228,7 @@ func TestConfigRefuses(t *testing.T) {
 		{&weirv1.RateLimit{Id: "r", Limit: &limit}, `rate_limit.window_seconds: 0 is not between 1 and 31622400`},
 		{&weirv1.RateLimit{Id: "r", Limit: &limit, WindowSeconds: -1}, `rate_limit.window_seconds: -1 is not between 1 and 31622400`},
 		{&weirv1.RateLimit{Id: "r", Limit: &limit, WindowSeconds: 31622401}, `rate_limit.window_seconds: 31622401 is not between 1 and 31622400`},
-		{&weirv1.RateLimit{Id: "r", Enabled: proto.Bool(true), Rule: &weirv1.Rule{}}, `rate_limit: must have the simple fields or rule, but has both enabled and rule`},
+		{&weirv1.RateLimit{Id: "r", Enabled: proto.Bool(true), Rule: &weirv1.Rule{}}, `rate_limit: must have the simple fields or rule, or both if they say the same, but has both enabled and another rule`},
 		{simple("", 1), `rules: id: "" has 0 bytes, not 1 to 128`},
 		{simple("a b", 1), `rules: id: "a b" has characters other than letters, digits and _ - . /`},
 		{simple("r", -1), `rules: rule "r": limits[0].limit: "-1" is not between 0 and 2147483648`},
@@ -595,4 +595,35 @@ func TestChangesAreBounded(t *testing.T) {
 	if code := <-first; code != http.StatusOK {
 		t.Errorf("the first: %d", code)
 	}
+}
+
+// What a GET returns, a PUT takes, whether the simple fields say it all or not.
+func TestWhatIsReadCanBeWritten(t *testing.T) {
+	f := newFixture(t, "domain: d\nrules: []\n")
+	withStore(t, f)
+	h := f.handler(t)
+	for id, body := range map[string]string{
+		"simple": `{"id":"simple","endpoint":"/x*","identifier_type":"user","limit":7,"window_seconds":60,"algorithm":"gcra","enabled":false}`,
+		"full":   `{"id":"full","rule":{"per":[{"attributes":["user"]}],"limits":[{"limit":7,"window":"1m"},{"limit":9,"window":"90s"}],"enforce":"5"}}`,
+	} {
+		if w := send(h, http.MethodPost, "/v1/rules", body); w.Code != http.StatusOK {
+			t.Fatalf("%s: %d %s", id, w.Code, w.Body)
+		}
+		path := "/v1/rules/default/" + id
+		read := send(h, http.MethodGet, path, "").Body.String()
+		w := send(h, http.MethodPut, path, read)
+		if again := send(h, http.MethodGet, path, "").Body.String(); w.Code != http.StatusOK || compact(t, again) != compact(t, read) {
+			t.Errorf("%s: %d %s\n%s\n%s", id, w.Code, w.Body, read, again)
+		}
+	}
+}
+
+// compact takes the spaces out that protojson puts where it likes.
+func compact(t *testing.T, text string) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := json.Compact(&b, []byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
 }

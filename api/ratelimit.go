@@ -25,10 +25,12 @@ func readRateLimit(r *weirv1.RateLimit) (domain string, spec rules.Spec, err err
 	}
 	domain = cmp.Or(r.GetDomain(), DefaultDomain)
 	switch simple := simpleField(r); {
-	case r.GetRule() != nil && simple != "":
-		return "", spec, invalid(field, "must have the simple fields or rule, but has both %s and rule", simple)
 	case r.GetRule() != nil:
-		return domain, readRule(r.GetId(), r.GetRule()), nil
+		spec = readRule(r.GetId(), r.GetRule())
+		if simple != "" && !sameRule(domain, spec, simpleSpec(r, fmt.Sprint(r.GetWindowSeconds(), "s"))) {
+			return "", spec, invalid(field, "must have the simple fields or rule, or both if they say the same, but has both %s and another rule", simple)
+		}
+		return domain, spec, nil
 	case r.Limit == nil:
 		return "", spec, invalid(field+".limit", "is missing; give limit and window_seconds, or rule")
 	}
@@ -37,6 +39,20 @@ func readRateLimit(r *weirv1.RateLimit) (domain string, spec rules.Spec, err err
 		return "", spec, invalid(field+".window_seconds", "%d is not between 1 and %d", w, most)
 	}
 	return domain, simpleSpec(r, fmt.Sprint(r.GetWindowSeconds(), "s")), nil
+}
+
+// sameRule reports whether two forms of a rule, as a read returns them both, decide
+// alike.
+func sameRule(domain string, a, b rules.Spec) bool {
+	var revisions [2]string
+	for i, spec := range []rules.Spec{a, b} {
+		set, err := rules.Compile("rules", []rules.Document{{Domain: domain, Rules: []rules.Spec{spec}}})
+		if err != nil {
+			return false
+		}
+		revisions[i] = set.Revision()
+	}
+	return revisions[0] == revisions[1]
 }
 
 // simpleField returns a field of the simple form that is set, or nothing.

@@ -80,9 +80,10 @@ func (RuleChange_Kind) EnumDescriptor() ([]byte, []int) {
 	return file_weir_v1_config_proto_rawDescGZIP(), []int{18, 0}
 }
 
-// RateLimit is one rule. It is written in one of two ways, never in both: the
-// simple one with limit, window_seconds and what may go with them, or the full one
-// with rule. What is read has rule, and the simple fields if they can say it all.
+// RateLimit is one rule. It is written in one of two ways: the simple one with
+// limit, window_seconds and what may go with them, or the full one with rule. What is
+// read has rule, and the simple fields if they can say it all; it can be written
+// again as it is. Over HTTP the path names the rule, whatever the body says.
 type RateLimit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The namespace, 1 to 64 letters, digits and "_-.". Empty means "default".
