@@ -229,6 +229,10 @@ func TestConfigRefuses(t *testing.T) {
 		{&weirv1.RateLimit{Id: "r", Limit: &limit, WindowSeconds: -1}, `rate_limit.window_seconds: -1 is not between 1 and 31622400`},
 		{&weirv1.RateLimit{Id: "r", Limit: &limit, WindowSeconds: 31622401}, `rate_limit.window_seconds: 31622401 is not between 1 and 31622400`},
 		{&weirv1.RateLimit{Id: "r", Enabled: proto.Bool(true), Rule: &weirv1.Rule{}}, `rate_limit: must have the simple fields or rule, or both if they say the same, but has both enabled and another rule`},
+		{
+			&weirv1.RateLimit{Id: "r", Limit: proto.Int64(7), WindowSeconds: 60, Rule: &weirv1.Rule{Limits: []*weirv1.Limit{{Limit: 8, Window: "1m"}}}},
+			`rate_limit: must have the simple fields or rule, or both if they say the same, but has both limit and another rule`,
+		},
 		{simple("", 1), `rules: id: "" has 0 bytes, not 1 to 128`},
 		{simple("a b", 1), `rules: id: "a b" has characters other than letters, digits and _ - . /`},
 		{simple("r", -1), `rules: rule "r": limits[0].limit: "-1" is not between 0 and 2147483648`},
