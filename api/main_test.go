@@ -49,7 +49,7 @@ func newFixture(t testing.TB, text string) *fixture {
 		t.Fatal(err)
 	}
 	f := &fixture{registry: prometheus.NewRegistry(), config: NewConfigServer(fixedRules{set}), status: &fakeStatus{rules: set}}
-	f.shard, err = shard.New(shard.Config{Partitions: 1021, MaxCounters: 1e6, Metrics: prometheus.NewRegistry()})
+	f.shard, err = shard.New(shard.Config{Partitions: 1021, MaxBytes: 64 << 20, Metrics: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ func BenchmarkForward(b *testing.B) {
 	for _, callers := range []int{1, 8, 32} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
 			newShard := func() *shard.Shard {
-				s, err := shard.New(shard.Config{Partitions: uint32(ring.DefaultParams.Partitions), MaxCounters: 1 << 20, Metrics: prometheus.NewRegistry()})
+				s, err := shard.New(shard.Config{Partitions: uint32(ring.DefaultParams.Partitions), MaxBytes: 64 << 20, Metrics: prometheus.NewRegistry()})
 				if err != nil {
 					b.Fatal(err)
 				}

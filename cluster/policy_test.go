@@ -201,7 +201,7 @@ func TestRefundOfADeniedGroup(t *testing.T) {
 
 func TestPoliciesWithoutAView(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := shard.New(shard.Config{Partitions: 64, MaxCounters: 10, Metrics: prometheus.NewRegistry()})
+		s, err := shard.New(shard.Config{Partitions: 64, MaxBytes: shard.MinBytes(64), Metrics: prometheus.NewRegistry()})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -92,7 +92,7 @@ func newTestCluster(t *testing.T, size int) *testCluster {
 	var members []Member
 	for i := range size {
 		id := string(rune('a' + i))
-		s, err := shard.New(shard.Config{Partitions: uint32(ring.DefaultParams.Partitions), MaxCounters: 1 << 20, Metrics: prometheus.NewRegistry()})
+		s, err := shard.New(shard.Config{Partitions: uint32(ring.DefaultParams.Partitions), MaxBytes: 64 << 20, Metrics: prometheus.NewRegistry()})
 		if err != nil {
 			t.Fatal(err)
 		}

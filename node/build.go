@@ -231,9 +231,9 @@ func (n *node) register(ctx context.Context) error {
 		n.announce(func(self *cluster.Node) { self.RuleRevision = s.Revision() })
 	})
 	n.shard, err = shard.New(shard.Config{
-		Partitions:  uint32(params.Ring.Partitions),
-		MaxCounters: n.opts.MaxCounters,
-		Metrics:     n.metrics,
+		Partitions: uint32(params.Ring.Partitions),
+		MaxBytes:   int(n.opts.CounterMemory),
+		Metrics:    n.metrics,
 	})
 	if err != nil {
 		return err

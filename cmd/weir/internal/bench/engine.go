@@ -57,9 +57,9 @@ const stopEvery = 64
 func (e *Engine) Run(ctx context.Context) (EngineReport, error) {
 	before := residentBytes()
 	s, err := shard.New(shard.Config{
-		Partitions:  uint32(ring.DefaultParams.Partitions),
-		MaxCounters: int(e.Keys.n) + ring.DefaultParams.Partitions,
-		Metrics:     prometheus.NewRegistry(),
+		Partitions: uint32(ring.DefaultParams.Partitions),
+		MaxBytes:   64*int(e.Keys.n) + shard.MinBytes(uint32(ring.DefaultParams.Partitions)),
+		Metrics:    prometheus.NewRegistry(),
 	})
 	if err != nil {
 		return EngineReport{}, err
