@@ -47,13 +47,16 @@ type usage struct {
 // heavy is the share from which on a counter does not make room for another one.
 const heavy = 1 << 15
 
-// usageOf returns the usage of a counter after t. One that owes, because its limit was
-// lowered or because somebody waits for his turn, has used all of its capacity, not
-// more.
-func usageOf(t *Take) usage {
+// usageOf returns the usage of a counter after t.
+func usageOf(t *Take) usage { return usage{seconds(t.Decision.ResetAt), shareOf(t)} }
+
+// shareOf returns the share that a counter has used after t. One that owes, because its
+// limit was lowered or because somebody waits for his turn, has used all of its
+// capacity, not more.
+func shareOf(t *Take) uint16 {
 	capacity := max(1, t.Limit.Capacity())
 	used := min(capacity, capacity-t.Decision.Remaining)
-	return usage{seconds(t.Decision.ResetAt), uint16((used*math.MaxUint16 + capacity - 1) / capacity)}
+	return uint16((used*math.MaxUint16 + capacity - 1) / capacity)
 }
 
 // seconds returns an instant in Unix nanoseconds in seconds, rounded up.
@@ -98,15 +101,15 @@ func (s *Shard) keyLocked(p *partition, t *Take, group []Take) (key ring.Key, vi
 // putLocked keeps what a take has made of e, its counter's entry, nil if there is none
 // under the key yet.
 func (s *Shard) putLocked(p *partition, e *slot, key ring.Key, t *Take, state algorithms.State) {
-	u := usageOf(t)
+	share := shareOf(t)
 	if key != t.Key {
-		u.share = math.MaxUint16 // those that it was made for shall not evict it
+		share = math.MaxUint16 // those that it was made for shall not evict it
 	}
 	if e != nil {
-		e.put(state, u)
+		e.state, e.expires, e.share = state, e.secondsOf(t.Decision.ResetAt), share
 		return
 	}
-	dropped, ok := p.table.add(s.arena, newSlot(key, state, u), over(p.latest))
+	dropped, ok := p.table.add(s.arena, newSlot(key, state, usage{seconds(t.Decision.ResetAt), share}), over(p.latest))
 	s.droppedLocked(dropped)
 	if ok {
 		s.counters.Add(1)
@@ -125,7 +128,15 @@ func (s *Shard) droppedLocked(n int) {
 
 // keepLocked keeps an entry, which t has not changed, for as long as it weighs: that
 // is longer than it was if its limit was lowered.
-func (e *slot) keepLocked(t *Take) { e.expires = max(e.expires, seconds(t.Decision.ResetAt)) }
+func (e *slot) keepLocked(t *Take) { e.expires = max(e.expires, e.secondsOf(t.Decision.ResetAt)) }
+
+// secondsOf is seconds, and spares the division if that is what e has already.
+func (e *slot) secondsOf(at int64) uint32 {
+	if early := int64(e.expires)*int64(time.Second) - at; early >= 0 && early < int64(time.Second) {
+		return e.expires
+	}
+	return seconds(at)
+}
 
 func (s *Shard) deleteLocked(p *partition, key ring.Key) {
 	if p.table.remove(s.arena, key) {

@@ -182,8 +182,7 @@ func (s *Shard) decideOne(g *Group, now int64) {
 		}
 		e = p.table.find(s.arena, key)
 	}
-	var state algorithms.State
-	state, t.Decision = algorithms.Step(&t.Limit, stateOf(e), now, t.Cost)
+	state := algorithms.StepInto(&t.Decision, &t.Limit, stateOf(e), now, t.Cost)
 	switch {
 	case g.Peek:
 	case t.changes(e != nil):
@@ -264,8 +263,7 @@ func (s *Shard) stepLocked(p *partition, t *Take, group []Take, now int64) (u un
 	if u.found = e != nil; u.found {
 		u.old = *e
 	}
-	var state algorithms.State
-	state, t.Decision = algorithms.Step(&t.Limit, u.old.state, now, t.Cost)
+	state := algorithms.StepInto(&t.Decision, &t.Limit, u.old.state, now, t.Cost)
 	if changed = t.changes(u.found); changed {
 		s.putLocked(p, e, u.key, t, state)
 	} else if u.found {

@@ -50,10 +50,6 @@ func (s *slot) isFor(key ring.Key) bool {
 
 func (s *slot) usage() usage { return usage{expires: s.expires, share: s.share} }
 
-func (s *slot) put(state algorithms.State, u usage) {
-	s.state, s.expires, s.share = state, u.expires, u.share
-}
-
 // table keeps the counters of one partition: a hash table with open addressing and
 // linear probing, ordered by key (Amble and Knuth, "Ordered hash tables", 1974), so that
 // a search ends where the key would be, and so that a larger table is filled from
