@@ -90,8 +90,8 @@ func (a *arena) give(i uint32) {
 }
 
 const (
-	giveBackPages = 64  // pages that go back to the kernel under one lock
-	keepIdle      = 256 // pages that stay for what comes next
+	giveBackPages = 64 // pages that go back to the kernel under one lock
+	keepIdle      = 64 // pages that stay for what comes next
 )
 
 // trim gives a part of the pages back to the kernel, neighbours together, if more than a few
@@ -112,7 +112,9 @@ func (a *arena) trim() (more bool) {
 		a.gone = append(a.gone, some[:run]...)
 		some = some[run:]
 	}
-	a.idle = a.idle[:len(a.idle)-n]
+	if a.idle = a.idle[:len(a.idle)-n]; cap(a.idle) > 64*keepIdle && len(a.idle) <= keepIdle {
+		a.idle = slices.Clip(slices.Clone(a.idle)) // as long as it was when all were idle
+	}
 	return len(a.idle) > keepIdle
 }
 

@@ -3,7 +3,6 @@ package shard
 import (
 	"hash/maphash"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -17,7 +16,8 @@ const (
 	sweepTick  = 100 * time.Millisecond // how often the sweeper wakes
 	sweepRound = 10 * time.Second       // how long it takes to visit every partition
 	sweepStep  = 256                    // entries visited before the lock is let go
-	evictScan  = 64                     // entries compared to find one to evict
+	evictScan  = 64                     // entries visited to find one to evict
+	evictFew   = 16                     // entries compared, if so many could be evicted
 )
 
 // partition is one table and its lock. What a decision looks at fills a cache line, so
@@ -87,13 +87,13 @@ func (s *Shard) keyLocked(p *partition, t *Take, group []Take) (key ring.Key, vi
 	if p.table.room(s.arena) {
 		return t.Key, cursor{}, false
 	}
-	if victim, full = s.victimLocked(p, group, false); full {
+	if victim, full = s.victimLocked(p, t.Key, group, false); full {
 		return t.Key, victim, true
 	}
 	s.metrics.shared.Inc()
 	key = ring.Key{Hi: maphash.Comparable(s.seed, t.Limit)}
 	if p.table.brimful() && p.table.find(s.arena, key) == nil {
-		victim, full = s.victimLocked(p, group, true)
+		victim, full = s.victimLocked(p, t.Key, group, true)
 	}
 	return key, victim, full
 }
@@ -148,28 +148,33 @@ func (s *Shard) deleteLocked(p *partition, key ring.Key) {
 // else the one that has used the least of its limit, which loses the least by
 // starting afresh.
 type victims struct {
-	any   bool // counts those that have used half of their limit or more, too
-	over  uint32
-	best  usage
-	found bool
+	any  bool // counts those that have used half of their limit or more, too
+	over uint32
+	best usage
+	few  int // compared so far
 }
 
 // compare looks at one more counter. It reports whether that is the best so far, and
 // whether there is a need for another.
 func (v *victims) compare(u usage) (best, more bool) {
 	expired := u.expires <= v.over
-	if best = expired || (v.any || u.share < heavy) && (!v.found || u.share < v.best.share); best {
-		v.best, v.found = u, true
+	if !expired && !v.any && u.share >= heavy {
+		return false, true
 	}
-	return best, !expired
+	if best = expired || v.few == 0 || u.share < v.best.share; best {
+		v.best = u
+	}
+	v.few++
+	return best, !expired && v.few < evictFew
 }
 
 // victimLocked returns the place of the counter that is to make room. It is none of those
 // that room is made for: they are the least used of all as a rule, and would never
-// count anything.
-func (s *Shard) victimLocked(p *partition, group []Take, any bool) (place cursor, found bool) {
+// count anything. It is one of those beside near: the key that needs the room, say, whose
+// neighbours are as good as any, and in the processor's cache.
+func (s *Shard) victimLocked(p *partition, near ring.Key, group []Take, any bool) (place cursor, found bool) {
 	v := victims{any: any, over: over(p.latest)}
-	c := p.table.seek(s.arena, rand.Uint64())
+	c := p.table.seek(s.arena, near.Hi)
 	for range min(evictScan, p.table.n) {
 		e := c.next(s.arena)
 		if e == nil {
@@ -187,7 +192,7 @@ func (s *Shard) victimLocked(p *partition, group []Take, any bool) (place cursor
 		}
 		c.i++
 	}
-	return place, v.found
+	return place, v.few > 0
 }
 
 // evictLocked makes room.
@@ -206,7 +211,6 @@ func (s *Shard) evictLocked(p *partition, victim cursor) {
 func (s *Shard) evictLongLocked(p *partition, group []Take) bool {
 	v := victims{any: true, over: over(p.latest)}
 	var key ring.Key
-	compared := 0
 	for k, e := range p.long { // begins at a random place
 		if slices.ContainsFunc(group, func(t Take) bool { return t.Key == k }) {
 			continue
@@ -215,11 +219,11 @@ func (s *Shard) evictLongLocked(p *partition, group []Take) bool {
 		if best {
 			key = k
 		}
-		if compared++; !more || compared == evictScan {
+		if !more {
 			break
 		}
 	}
-	if !v.found {
+	if v.few == 0 {
 		return false
 	}
 	s.deleteLongLocked(p, key)

@@ -297,7 +297,7 @@ func (s *Shard) makeRoomLocked(g *Group, undos []undo) {
 		p := s.partition(t.Key)
 		shared := u.key != t.Key
 		if !u.found && (p.table.crowded() && !shared || p.table.brimful()) {
-			if victim, found := s.victimLocked(p, g.Takes, shared); found {
+			if victim, found := s.victimLocked(p, u.key, g.Takes, shared); found {
 				s.evictLocked(p, victim)
 			}
 		}

@@ -122,13 +122,7 @@ func (r *run) find(a *arena, key ring.Key, from int) (i int, found bool) {
 // there was room.
 func (r *run) insert(a *arena, s slot, from int, now uint32) (dropped, ok bool) {
 	i := r.search(a, ^s.hi, from)
-	j := i
-	for ; j < r.end(); j++ {
-		if x := r.slot(a, j); x.expires <= now {
-			dropped = x.expires != 0
-			break
-		}
-	}
+	j := r.free(a, i, now)
 	for j >= r.end() {
 		p, ok := a.take()
 		if !ok {
@@ -136,11 +130,33 @@ func (r *run) insert(a *arena, s slot, from int, now uint32) (dropped, ok bool) 
 		}
 		r.pages = append(r.pages, p)
 	}
-	for ; j > i; j-- {
-		*r.slot(a, j) = *r.slot(a, j-1)
+	free := r.slot(a, j)
+	dropped = free.expires != 0
+	for first := j &^ (pageSlots - 1); i < first; first -= pageSlots { // it is on a later page
+		p := &a.pages[r.pages[first/pageSlots]]
+		copy(p[1:j-first+1], p[:j-first])
+		p[0] = *r.slot(a, first-1)
+		j = first - 1
 	}
-	*r.slot(a, i) = s
+	p := &a.pages[r.pages[i/pageSlots]]
+	i, j = i%pageSlots, j%pageSlots
+	copy(p[i+1:j+1], p[i:j])
+	p[i] = s
 	return dropped, true
+}
+
+// free returns the first slot from i on that is empty or over at now.
+func (r *run) free(a *arena, i int, now uint32) int {
+	for i < r.end() {
+		p := &a.pages[r.pages[i/pageSlots]]
+		for j := i % pageSlots; j < pageSlots; j++ {
+			if p[j].expires <= now {
+				return i
+			}
+			i++
+		}
+	}
+	return i
 }
 
 // remove empties slot i, and moves down what can be nearer to its home then.
