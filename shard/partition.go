@@ -27,7 +27,9 @@ type partition struct {
 	latest int64                   // the latest instant of a decision; guarded by mu
 	table  table                   // guarded by mu
 	long   map[ring.Key]*longEntry // of long algorithms, nil before the first; guarded by mu
-	_      [128 - 80]byte
+	// histories are of those buckets from which was taken tentatively; guarded by mu
+	histories map[ring.Key]*history
+	_         [128 - 88]byte
 }
 
 // stateOf returns the state of a counter, also of one that is not there.
@@ -252,6 +254,7 @@ func (s *Shard) sweep(p *partition) {
 			break // no memory
 		}
 	}
+	p.forgetHistoriesLocked(p.latest)
 	visited := 0
 	for key, e := range p.long { // a range may be continued after others have changed it
 		if e.expires <= now {
@@ -311,6 +314,11 @@ func (s *Shard) returnLocked(p *partition, t *Take, now int64) {
 	if e == nil {
 		return
 	}
+	if state, known := p.rewriteLocked(t); known {
+		e.state = state
+		return
+	}
+	delete(p.histories, t.Key) // which know nothing of this
 	if t.Cost >= 0 {
 		e.state = algorithms.Return(&t.Limit, e.state, now, t.Decision.At, t.Cost)
 	} else if state, d := algorithms.Step(&t.Limit, e.state, now, -t.Cost); d.Allowed {

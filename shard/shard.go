@@ -186,6 +186,9 @@ func (s *Shard) decideOne(g *Group, now int64) {
 	switch {
 	case g.Peek:
 	case t.changes(e != nil):
+		if p.histories != nil || t.Tentative {
+			p.noteLocked(t, stateOf(e), e != nil)
+		}
 		s.putLocked(p, e, key, t, state)
 	case e != nil:
 		e.keepLocked(t)
@@ -228,6 +231,10 @@ func (s *Shard) decideMany(g *Group, now int64) {
 	case g.Allowed && !g.Peek:
 		s.giveBackLongLocked(g, now)
 		s.makeRoomLocked(g, undos)
+		for i := range undos {
+			t := &g.Takes[undos[i].take]
+			s.partition(t.Key).noteLocked(t, undos[i].old.state, undos[i].found)
+		}
 	default:
 		s.undoLocked(g, undos, now)
 	}
@@ -327,6 +334,7 @@ func (s *Shard) reset(g *Group, now int64) {
 		t := &g.Takes[i]
 		p := s.partition(t.Key)
 		s.deleteLocked(p, t.Key)
+		delete(p.histories, t.Key)
 		if _, found := p.long[t.Key]; found {
 			s.deleteLongLocked(p, t.Key)
 		}
