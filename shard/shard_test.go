@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -91,6 +92,56 @@ func TestConcurrentTakesAreExact(t *testing.T) {
 		wg.Wait()
 		if got := allowed.Load(); got != 1234 {
 			t.Errorf("%d of 8000 allowed, want 1234", got)
+		}
+	})
+}
+
+// Tables that grow, shrink and are swept lose nobody.
+func TestConcurrentTakesWhileTablesMove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // no window's edge comes in between
+		s := newShardOf(t, Config{Partitions: 3, MaxBytes: 4 << 20})
+		const keys, limit, workers = 10_000, 3, 5
+		second := algorithms.Limit{Algorithm: algorithms.FixedWindow, Limit: 1, Window: int64(time.Second)}
+		for i := range 20_000 {
+			ask(s, key("over", i), second, 1)
+		}
+		time.Sleep(time.Second)
+		var allowed [keys]atomic.Int32
+		var wg sync.WaitGroup
+		for w := range workers {
+			wg.Go(func() {
+				r := rand.New(rand.NewPCG(uint64(w), 0))
+				groups := make([]Group, 40)
+				for _, first := range r.Perm(keys / len(groups)) {
+					for i := range groups {
+						groups[i].Takes = []Take{{Key: key("k", first*len(groups)+i), Limit: perHour(limit), Cost: 1}}
+					}
+					s.Decide(groups)
+					for i, g := range groups {
+						if g.Allowed {
+							allowed[first*len(groups)+i].Add(1)
+						}
+					}
+				}
+			})
+		}
+		wg.Go(func() {
+			for i := range 30 {
+				s.sweep(&s.partitions[i%3])
+				s.arena.trim()
+			}
+		})
+		wg.Wait()
+		for i := range allowed {
+			if got := allowed[i].Load(); got != limit {
+				t.Fatalf("key %d: %d of %d allowed, want %d", i, got, workers, limit)
+			}
+		}
+		for i := range s.partitions {
+			s.sweep(&s.partitions[i])
+		}
+		if s.Len() != keys {
+			t.Errorf("%d counters, want %d", s.Len(), keys)
 		}
 	})
 }
