@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"unsafe"
@@ -26,32 +25,50 @@ const maxIPText = 64
 // ValidIP says whether value is an IP address, maybe with a port, in brackets, or
 // with a zone.
 func ValidIP(value string) bool {
-	_, ok := parseIP(value)
+	_, _, ok := parseIP(value)
 	return ok
+}
+
+// addressBytes are those that an address is written with.
+var addressBytes = func() (is [256]bool) {
+	for _, b := range []byte("0123456789abcdefABCDEF:.") {
+		is[b] = true
+	}
+	return is
+}()
+
+// onlyAddressBytes says whether s may be an address.
+func onlyAddressBytes(s string) bool {
+	for i := range len(s) {
+		if !addressBytes[s[i]] {
+			return false
+		}
+	}
+	return true
 }
 
 // looksLikeIP says whether a text can only have been meant as an address.
 func looksLikeIP(s string) bool {
-	return strings.Trim(s, "0123456789abcdefABCDEF:.") == "" && strings.ContainsAny(s, ":.")
+	return onlyAddressBytes(s) && strings.ContainsAny(s, ":.")
 }
 
-// parseIP reads an address without its port, brackets and zone. IPv4 that is
-// mapped into IPv6 is IPv4. It allocates only for what looks like an address and
-// is none.
-func parseIP(value string) (netip.Addr, bool) {
-	host, ok := cutPort(value)
+// parseIP reads an address without its port, brackets and zone, and returns the text
+// of the rest as well. IPv4 that is mapped into IPv6 is IPv4. It allocates only for
+// what looks like an address and is none.
+func parseIP(value string) (addr netip.Addr, text string, ok bool) {
+	text, ok = cutPort(value)
 	if !ok {
-		return netip.Addr{}, false
+		return netip.Addr{}, "", false
 	}
-	host, _, zoned := strings.Cut(host, "%")
-	if strings.Trim(host, "0123456789abcdefABCDEF:.") != "" {
-		return netip.Addr{}, false
+	text, _, zoned := strings.Cut(text, "%")
+	if !onlyAddressBytes(text) {
+		return netip.Addr{}, "", false
 	}
-	addr, err := netip.ParseAddr(host)
+	addr, err := netip.ParseAddr(text)
 	if err != nil || zoned && addr.Is4() {
-		return netip.Addr{}, false
+		return netip.Addr{}, "", false
 	}
-	return addr.Unmap(), true
+	return addr.Unmap(), text, true
 }
 
 // cutPort takes brackets and port off an address. It is false if what follows the
@@ -69,8 +86,10 @@ func cutPort(value string) (host string, ok bool) {
 	} else if !hasPort || strings.Contains(port, ":") {
 		return value, true // IPv6 has more than one colon
 	}
-	return host, port != "" && len(port) <= 5 && strings.Trim(port, "0123456789") == ""
+	return host, port != "" && len(port) <= 5 && !strings.ContainsFunc(port, notDigit)
 }
+
+func notDigit(r rune) bool { return r < '0' || r > '9' }
 
 // parseIPPattern is parsePattern for conditions on addresses.
 func parseIPPattern(s string, budget *int) (pattern, error) {
@@ -81,8 +100,8 @@ func parseIPPattern(s string, budget *int) (pattern, error) {
 	if strings.Contains(s, "/") {
 		return parseBlock(s)
 	}
-	if addr, ok := parseIP(s); ok {
-		p.text = addr.String()
+	if addr, _, ok := parseIP(s); ok {
+		p.text, p.block = addr.String(), netip.PrefixFrom(addr, addr.BitLen())
 	}
 	return p, nil
 }
@@ -100,63 +119,51 @@ func parseBlock(s string) (pattern, error) {
 	return pattern{kind: kindBlock, text: block.String(), block: block}, nil
 }
 
-// address returns the index of the attribute ip in r and what it says, or -1 if
-// it is absent or, such as "unknown", no address: then it is used as it is.
-func (r *Request) address() (int, netip.Addr) {
-	i := slices.IndexFunc(r.Attributes, func(a Attribute) bool { return a.Key == IPAttribute })
-	if i < 0 {
-		return -1, netip.Addr{}
+// texts is memory for the canonical form of addresses. (On the stack it would not
+// stay there: the way into regexp is too long for the compiler.)
+var texts = sync.Pool{New: func() any { return new([maxIPText]byte) }}
+
+// withIP returns req with what its attribute ip says, if that is an address. Else,
+// such as for "unknown", it is used as it is. inForm says that the text of the address
+// is canonical as it stands.
+func (r *Request) withIP() (req Request, inForm bool) {
+	req = Request{Domain: r.Domain, Attributes: r.Attributes}
+	value, present := req.value(IPAttribute)
+	if !present {
+		return req, true
 	}
-	addr, ok := parseIP(r.Attributes[i].Value)
+	addr, text, ok := parseIP(value)
 	if !ok {
-		return -1, netip.Addr{}
+		return req, true
 	}
-	return i, addr
+	req.addr, req.ip = addr, text
+	return req, addr.Is4() && !strings.Contains(text, ":") // not mapped: there is no other form
 }
 
-// canonical is memory for a request whose address is written in its canonical
-// form. (On the stack it would not stay there: the way into regexp is too long for
-// the compiler.)
-type canonical struct {
-	request Request
-	text    [maxIPText]byte
+// format makes the text of the address canonical, in memory that it is good as long as.
+func (r *Request) format(memory *[maxIPText]byte) {
+	r.ip = unsafe.String(&memory[0], len(r.addr.AppendTo(memory[:0])))
 }
 
-var canonicals = sync.Pool{New: func() any { return new(canonical) }}
-
-// of returns the canonical form of req, whose attribute i says addr. It is good
-// until the next call.
-func (c *canonical) of(req *Request, i int, addr netip.Addr) *Request {
-	c.request.Domain, c.request.addr = req.Domain, addr
-	c.request.Attributes = append(c.request.Attributes[:0], req.Attributes...)
-	text := addr.AppendTo(c.text[:0])
-	c.request.Attributes[i].Value = unsafe.String(&c.text[0], len(text))
-	return &c.request
-}
-
-// canonicalOf is canonical.of in memory of its own.
+// canonicalOf returns req with its address in its canonical form.
 func canonicalOf(req *Request) *Request {
-	i, addr := req.address()
-	if i < 0 {
-		return req
+	canonical, inForm := req.withIP()
+	if !inForm {
+		canonical.ip = canonical.addr.String()
 	}
-	return new(canonical).of(req, i, addr)
+	return &canonical
 }
 
 // matchIP is match for a domain whose rules look at addresses.
-func (ix *index) matchIP(h ring.Hasher, req *Request, buf []Match) []Match {
-	i, addr := req.address()
-	if i < 0 {
-		return ix.match(h, req, buf)
+func (ix *index) matchIP(h ring.Hasher, given *Request, buf []Match) []Match {
+	req, inForm := given.withIP()
+	if inForm || req.addr.Is6() && !ix.ipText {
+		return ix.match(h, &req, buf)
 	}
-	var text [maxIPText]byte
-	if string(addr.AppendTo(text[:0])) == req.Attributes[i].Value {
-		return ix.match(h, &Request{Domain: req.Domain, Attributes: req.Attributes, addr: addr}, buf)
-	}
-	c := canonicals.Get().(*canonical)
-	buf = ix.match(h, c.of(req, i, addr), buf)
-	clear(c.request.Attributes) // keeps no value of the caller's
-	canonicals.Put(c)
+	memory := texts.Get().(*[maxIPText]byte)
+	req.format(memory)
+	buf = ix.match(h, &req, buf)
+	texts.Put(memory)
 	return buf
 }
 

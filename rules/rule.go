@@ -2,6 +2,7 @@ package rules
 
 import (
 	"cmp"
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"regexp"
@@ -65,17 +66,37 @@ type Rule struct {
 
 // subject is a Rule with one set of its Per: what has counters of its own. It holds
 // what Match needs of a rule, in few places: of many rules, each is a cache miss.
+// It fills a cache line.
 type subject struct {
-	rule  *Rule
-	index int          // in Per
-	when  []*Condition // of the rule, without what the index has seen to
-	per   []string     // the set
-	ip    int          // index of the attribute ip in per, or -1
-	name  []byte       // encodings of domain, id and the first of per
-	more  [][]byte     // encodings of the others
-	salts []uint64     // by index in Limits
-	plain bool         // a match needs nothing but a key
+	rule *Rule
+	kind *kind
+	name string       // encodings of domain, id and the first attribute of the set
+	rank uint64       // the first Match's
+	when []*Condition // of the rule, without what the index has seen to
 }
+
+// kind is what the subjects of many rules have in common.
+type kind struct {
+	per       []string // the set
+	ip        int      // index of the attribute ip in per, or -1
+	bits      int      // of an IPv6 address there
+	more      []string // encodings of per, but for the first
+	salts     []uint64 // by index in Limits
+	plain     bool     // a match needs nothing but a key
+	unlimited bool     // or not even that
+}
+
+// A rank is three numbers, of which the later ones have so many bits.
+const (
+	limitBits = 8
+	perBits   = 8
+)
+
+// index returns the index of s's set in Rule.Per.
+func (s *subject) index() int { return int(s.rank >> limitBits & (1<<perBits - 1)) }
+
+// orderOf returns the rank in its Set of the rule that rank begins with.
+func orderOf(rank uint64) int { return int(rank >> (limitBits + perBits)) }
 
 // raised is a limit with what Mode lets through above it.
 type raised struct {
@@ -94,10 +115,10 @@ type Condition struct {
 	// Absent asks that there is no such attribute.
 	Absent bool
 
-	// AnyOf compiled. No value fits more than one of exact and prefixes, nor of exact
-	// and blocks, which the index relies on: a subject is found at most once.
+	// AnyOf compiled. No value fits more than one of exact, prefixes, and blocks of one
+	// address, which the index relies on: a subject is found at most once.
 	any      bool
-	exact    []string       // sorted
+	exact    []string       // sorted; no addresses, which are blocks of one
 	prefixes []string       // sorted; none begins with another
 	blocks   []netip.Prefix // sorted; none overlaps another
 	regexps  []*regexp.Regexp
@@ -125,13 +146,7 @@ func (c *Condition) holds(value string, present bool) bool {
 	if c.any {
 		return true
 	}
-	if len(c.exact) == 1 && c.exact[0] == value {
-		return true
-	}
-	if _, found := slices.BinarySearch(c.exact, value); found {
-		return true
-	}
-	if hasPrefixIn(c.prefixes, value) {
+	if isOneOf(c.exact, value) || hasPrefixIn(c.prefixes, value) {
 		return true
 	}
 	for _, re := range c.regexps {
@@ -148,17 +163,22 @@ func (c *Condition) covers(addr netip.Addr) bool {
 	return len(c.blocks) > 0 && inBlocks(c.blocks, addr)
 }
 
-func (c *Condition) coversText(value string) bool {
-	if len(c.blocks) == 0 {
-		return false
+// isOneOf says whether value is one of sorted. Of few, it asks each: texts of different
+// lengths are told apart at once.
+func isOneOf(sorted []string, value string) bool {
+	if len(sorted) > 16 {
+		_, found := slices.BinarySearch(sorted, value)
+		return found
 	}
-	addr, err := netip.ParseAddr(value)
-	return err == nil && c.covers(addr)
+	return slices.Contains(sorted, value)
 }
 
 // hasPrefixIn says whether value begins with one of sorted, none of which begins
 // with another.
 func hasPrefixIn(sorted []string, value string) bool {
+	if len(sorted) == 0 {
+		return false
+	}
 	i, found := slices.BinarySearch(sorted, value)
 	// What value begins with is not after it, and whatever lies between the two
 	// begins with it as well, so it is the last one before.
@@ -180,7 +200,11 @@ func (c *Condition) add(p pattern) {
 	case kindAny:
 		c.any = true
 	case kindExact:
-		c.exact = append(c.exact, p.text)
+		if p.block.IsValid() { // an address
+			c.blocks = append(c.blocks, p.block)
+		} else {
+			c.exact = append(c.exact, p.text)
+		}
 	case kindPrefix:
 		c.prefixes = append(c.prefixes, p.text)
 	case kindRegexp:
@@ -188,6 +212,16 @@ func (c *Condition) add(p pattern) {
 	case kindBlock:
 		c.blocks = append(c.blocks, p.block)
 	}
+}
+
+// appendTo appends what c says: the same for conditions that hold for the same.
+func (c *Condition) appendTo(b []byte) []byte {
+	b = appendText(b, c.Attribute)
+	b = binary.AppendUvarint(b, uint64(len(c.AnyOf))) // none if it is to be absent
+	for _, p := range c.AnyOf {
+		b = appendText(b, p)
+	}
+	return b
 }
 
 // normalize sorts, and drops what stands there twice or is covered already.
@@ -198,9 +232,10 @@ func (c *Condition) normalize() {
 	c.prefixes = withoutCovered(c.prefixes, func(last, p string) bool { return strings.HasPrefix(p, last) })
 	slices.SortFunc(c.blocks, netip.Prefix.Compare)
 	c.blocks = withoutCovered(c.blocks, netip.Prefix.Overlaps)
-	c.exact = slices.DeleteFunc(c.exact, func(v string) bool {
-		return hasPrefixIn(c.prefixes, v) || c.coversText(v)
+	c.blocks = slices.DeleteFunc(c.blocks, func(b netip.Prefix) bool {
+		return b.IsSingleIP() && hasPrefixIn(c.prefixes, b.Addr().String())
 	})
+	c.exact = slices.DeleteFunc(c.exact, func(v string) bool { return hasPrefixIn(c.prefixes, v) })
 	slices.Sort(c.exact)
 	c.exact = slices.Compact(c.exact)
 }

@@ -67,7 +67,7 @@ func enforces(ms []Match, r *Rule) bool {
 
 // of returns the matches from the first one of r on, none if there is none of r.
 func of(ms []Match, r *Rule) []Match {
-	i, found := slices.BinarySearchFunc(ms, r, func(m Match, r *Rule) int { return cmp.Compare(m.Rule.order, r.order) })
+	i, found := slices.BinarySearchFunc(ms, r, func(m Match, r *Rule) int { return cmp.Compare(orderOf(m.rank), r.order) })
 	if !found {
 		return nil
 	}
