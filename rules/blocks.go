@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"encoding/binary"
 	"maps"
 	"math/bits"
@@ -25,7 +26,7 @@ type stretches struct {
 
 type stretch struct {
 	start number
-	inner *block // the innermost block, or nil
+	inner block // a copy of the innermost block; the zero value if there is none
 }
 
 type block struct {
@@ -49,7 +50,7 @@ func newBlockIndex(filed map[netip.Prefix]extent) *blockIndex {
 		for n := len(open); n > 0 && (!next.IsValid() || open[n-1].Less(next)); n-- {
 			after := open[n-1].Next() // not valid after the last one of its family
 			if open, top = open[:n-1], top.outer; after.IsValid() {
-				ix.of(after).begin(after, top)
+				ix.of(after).begin(after, cmp.Or(top, new(block)))
 			}
 		}
 	}
@@ -77,10 +78,10 @@ func (ix *blockIndex) of(addr netip.Addr) *stretches {
 func (s *stretches) begin(addr netip.Addr, inner *block) {
 	start := numberOf(addr)
 	if n := len(s.all); n > 0 && s.all[n-1].start == start {
-		s.all[n-1].inner = inner
+		s.all[n-1].inner = *inner
 		return
 	}
-	s.all = append(s.all, stretch{start, inner})
+	s.all = append(s.all, stretch{start, *inner})
 }
 
 // cut makes the pages.
@@ -97,8 +98,8 @@ func (s *stretches) cut() {
 	s.pages = append(s.pages, uint32(end))
 }
 
-// find returns the innermost block that addr lies in, or nil. The zero address lies
-// in none.
+// find returns the innermost block that addr lies in, maybe an empty one if it lies in
+// none. The zero address lies in none.
 func (ix *blockIndex) find(addr netip.Addr) *block {
 	if ix == nil || !addr.IsValid() {
 		return nil
@@ -110,7 +111,7 @@ func (ix *blockIndex) find(addr netip.Addr) *block {
 	page := min((n.high-s.all[0].start.high)>>s.shift, uint64(len(s.pages)-2))
 	begin := s.pages[page]
 	near := s.all[begin : s.pages[page+1]+1]
-	return near[lastNotAfter(near, n)].inner
+	return &near[lastNotAfter(near, n)].inner
 }
 
 // lastNotAfter returns the index of the last of sorted that begins not after n, 0 if

@@ -122,10 +122,24 @@ func (ix *index) file(subjects []*subject) extent {
 func (ix *index) newAttribute(f *attributeFiling) *attributeIndex {
 	return &attributeIndex{
 		present:  ix.file(f.present),
-		exact:    newTable(fileAll(ix, f.exact, strings.Compare)),
+		exact:    newTable(ix.fileExact(f.exact)),
 		prefixes: newPrefixTree(fileAll(ix, f.prefixes, strings.Compare)),
 		blocks:   newBlockIndex(fileAll(ix, f.blocks, netip.Prefix.Compare)),
 	}
+}
+
+// fileExact is fileAll for exact values. A value and the name that is read after it
+// stand side by side.
+func (ix *index) fileExact(subjects map[string][]*subject) map[string]extent {
+	extents := make(map[string]extent, len(subjects))
+	for _, value := range slices.Sorted(maps.Keys(subjects)) {
+		filed := ix.file(subjects[value])
+		first := &ix.filed[filed.begin]
+		both := value + first.name
+		first.name = both[len(value):]
+		extents[both[:len(value)]] = filed
+	}
+	return extents
 }
 
 // fileAll is file for subjects by what they are filed under.

@@ -1,9 +1,11 @@
 package rules
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 	"sync"
 	"unsafe"
@@ -29,23 +31,17 @@ func ValidIP(value string) bool {
 	return ok
 }
 
-// addressBytes are those that an address is written with.
-var addressBytes = func() (is [256]bool) {
-	for _, b := range []byte("0123456789abcdefABCDEF:.") {
-		is[b] = true
-	}
-	return is
-}()
-
 // onlyAddressBytes says whether s may be an address.
 func onlyAddressBytes(s string) bool {
 	for i := range len(s) {
-		if !addressBytes[s[i]] {
+		if b := s[i]; !isDigit(b) && (b|0x20 < 'a' || b|0x20 > 'f') && b != ':' && b != '.' {
 			return false
 		}
 	}
 	return true
 }
+
+func isDigit(b byte) bool { return b-'0' <= 9 }
 
 // looksLikeIP says whether a text can only have been meant as an address.
 func looksLikeIP(s string) bool {
@@ -56,6 +52,9 @@ func looksLikeIP(s string) bool {
 // of the rest as well. IPv4 that is mapped into IPv6 is IPv4. It allocates only for
 // what looks like an address and is none.
 func parseIP(value string) (addr netip.Addr, text string, ok bool) {
+	if addr, ok = parseIPv6(value); ok {
+		return addr.Unmap(), value, true
+	}
 	text, ok = cutPort(value)
 	if !ok {
 		return netip.Addr{}, "", false
@@ -69,6 +68,51 @@ func parseIP(value string) (addr netip.Addr, text string, ok bool) {
 		return netip.Addr{}, "", false
 	}
 	return addr.Unmap(), text, true
+}
+
+// parseIPv6 reads IPv6 without dots, brackets and zone, three times as fast as netip,
+// which sees to the rest.
+func parseIPv6(s string) (netip.Addr, bool) {
+	var bytes [16]byte
+	n, gap := 0, -1 // how many there are, and how many before "::"
+	var group uint16
+	digits := 0
+	for i := range len(s) {
+		switch digit, ok := hexDigit(s[i]); {
+		case ok && digits < 4 && n < len(bytes):
+			group, digits = group<<4|uint16(digit), digits+1
+		case s[i] == ':' && digits > 0:
+			binary.BigEndian.PutUint16(bytes[n:], group)
+			n, group, digits = n+2, 0, 0
+		case s[i] == ':' && i > 0 && s[i-1] == ':' && gap < 0:
+			gap = n
+		case i > 0 || !strings.HasPrefix(s, "::"):
+			return netip.Addr{}, false
+		}
+	}
+	if digits > 0 {
+		binary.BigEndian.PutUint16(bytes[n:], group)
+		n += 2
+	} else if gap != n { // ends with one colon
+		return netip.Addr{}, false
+	}
+	if gap < 0 != (n == len(bytes)) {
+		return netip.Addr{}, false
+	}
+	if gap >= 0 {
+		copy(bytes[len(bytes)-(n-gap):], bytes[gap:n])
+		clear(bytes[gap : len(bytes)-(n-gap)])
+	}
+	return netip.AddrFrom16(bytes), true
+}
+
+// hexDigit returns the value of a hexadecimal digit.
+func hexDigit(b byte) (value byte, ok bool) {
+	if isDigit(b) {
+		return b - '0', true
+	}
+	value = b | 0x20 - 'a' + 10
+	return value, 10 <= value && value <= 15
 }
 
 // cutPort takes brackets and port off an address. It is false if what follows the
@@ -123,32 +167,23 @@ func parseBlock(s string) (pattern, error) {
 // stay there: the way into regexp is too long for the compiler.)
 var texts = sync.Pool{New: func() any { return new([maxIPText]byte) }}
 
-// withIP returns req with what its attribute ip says, if that is an address. Else,
-// such as for "unknown", it is used as it is. inForm says that the text of the address
-// is canonical as it stands.
-func (r *Request) withIP() (req Request, inForm bool) {
-	req = Request{Domain: r.Domain, Attributes: r.Attributes}
-	value, present := req.value(IPAttribute)
-	if !present {
-		return req, true
-	}
+// readIP notes what the attribute ip says, if that is an address. Else, such as
+// "unknown", it is used as it is. It returns whether the text is in canonical form.
+func (r *Request) readIP() (canonical bool) {
+	r.ip = ""
+	value, _ := r.value(IPAttribute)
 	addr, text, ok := parseIP(value)
 	if !ok {
-		return req, true
+		return true
 	}
-	req.addr, req.ip = addr, text
-	return req, addr.Is4() && !strings.Contains(text, ":") // not mapped: there is no other form
+	r.addr, r.ip = addr, text
+	return addr.Is4() && !strings.Contains(text, ":") // not mapped: there is no other form
 }
 
-// format makes the text of the address canonical, in memory that it is good as long as.
-func (r *Request) format(memory *[maxIPText]byte) {
-	r.ip = unsafe.String(&memory[0], len(r.addr.AppendTo(memory[:0])))
-}
-
-// canonicalOf returns req with its address in its canonical form.
+// canonicalOf returns req with its address in canonical form.
 func canonicalOf(req *Request) *Request {
-	canonical, inForm := req.withIP()
-	if !inForm {
+	canonical := *req
+	if !canonical.readIP() {
 		canonical.ip = canonical.addr.String()
 	}
 	return &canonical
@@ -156,19 +191,38 @@ func canonicalOf(req *Request) *Request {
 
 // matchIP is match for a domain whose rules look at addresses.
 func (ix *index) matchIP(h ring.Hasher, given *Request, buf []Match) []Match {
-	req, inForm := given.withIP()
-	if inForm || req.addr.Is6() && !ix.ipText {
+	req := Request{Domain: given.Domain, Attributes: given.Attributes}
+	if req.readIP() || req.addr.Is6() && !ix.ipText {
 		return ix.match(h, &req, buf)
 	}
-	memory := texts.Get().(*[maxIPText]byte)
-	req.format(memory)
+	text := texts.Get().(*[maxIPText]byte)
+	req.ip = unsafe.String(&text[0], len(req.addr.AppendTo(text[:0])))
 	buf = ix.match(h, &req, buf)
-	texts.Put(memory)
+	texts.Put(text)
 	return buf
 }
 
 // appendIP appends the encoding of the block of bits that an IPv6 address lies in.
 func appendIP(name []byte, addr netip.Addr, bits int) []byte {
-	var buf [maxIPText]byte
-	return appendText(name, netip.PrefixFrom(addr, bits).Masked().AppendTo(buf[:0]))
+	length := len(name)
+	name = append(name, 0)
+	if bits <= 64 {
+		name = appendHalf(name, numberOf(addr).high>>(64-bits)<<(64-bits), bits)
+	} else {
+		name = netip.PrefixFrom(addr, bits).Masked().AppendTo(name)
+	}
+	name[length] = byte(len(name) - length - 1) // less than maxIPText: one byte, as appendText writes it
+	return name
+}
+
+// appendHalf is netip.Prefix.AppendTo for a block whose lower half is 0: it has no
+// longer run of zeros than that at the end, which text leaves out.
+func appendHalf(name []byte, high uint64, bits int) []byte {
+	if high == 0 {
+		name = append(name, ':')
+	}
+	for ; high != 0; high <<= 16 {
+		name = append(strconv.AppendUint(name, high>>48, 16), ':')
+	}
+	return strconv.AppendInt(append(name, ':', '/'), int64(bits), 10)
 }

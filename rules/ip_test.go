@@ -1,9 +1,11 @@
 package rules
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -149,6 +151,39 @@ rules:
 	}
 }
 
+// parseIPv6 reads as netip does.
+func TestParseIPv6(t *testing.T) {
+	part := rapid.SampledFrom([]string{":", "::", ":", "0", "1", "db8", "FfFf", "12345", "00001", ".", "%", "g"})
+	rapid.Check(t, func(t *rapid.T) {
+		text := strings.Join(rapid.SliceOfN(part, 0, 18).Draw(t, "parts"), "")
+		if rapid.Bool().Draw(t, "whole") { // most others are none
+			groups := rapid.SliceOfN(rapid.SampledFrom([]string{"0", "1", "0db8", "FfFf", ""}), 6, 9).Draw(t, "groups")
+			text = strings.Join(groups, ":")
+		}
+		got, ok := parseIPv6(text)
+		want, err := netip.ParseAddr(text)
+		if reads := err == nil && !strings.ContainsAny(text, ".%"); ok != reads || ok && got != want {
+			t.Fatalf("%q: %v, %t, want %v, %v", text, got, ok, want, err)
+		}
+	})
+}
+
+// What names counters stays as it is, however it is written.
+func TestAppendIP(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		group := rapid.OneOf(rapid.Just(uint16(0)), rapid.Uint16())
+		var bytes [16]byte
+		for i := 0; i < len(bytes); i += 2 {
+			binary.BigEndian.PutUint16(bytes[i:], group.Draw(t, "group"))
+		}
+		addr, bits := netip.AddrFrom16(bytes), rapid.IntRange(1, 128).Draw(t, "bits")
+		got, want := appendIP([]byte("x"), addr, bits), appendText([]byte("x"), netip.PrefixFrom(addr, bits).Masked().String())
+		if string(got) != string(want) {
+			t.Fatalf("%v/%d: %q, want %q", addr, bits, got, want)
+		}
+	})
+}
+
 // More attributes than the bound cost, but do not break.
 func TestIPManyAttributes(t *testing.T) {
 	set := parse(t, oneRule("{id: r, when: {ip: 10.0.0.1}, per: [a39], limits: [{limit: 1, window: 1s}]}"))
@@ -213,14 +248,17 @@ func TestBlockIndexAsLinear(t *testing.T) {
 		for range rapid.IntRange(0, 400).Draw(t, "blocks") {
 			addr := address.Draw(t, "address")
 			p := netip.PrefixFrom(addr, rapid.IntRange(0, addr.BitLen()).Draw(t, "bits")).Masked()
-			filed[p] = extent{begin: uint32(len(filed))}
+			n := uint32(len(filed))
+			filed[p] = extent{n, n + 1}
 		}
 		ix := newBlockIndex(filed)
 		for range 50 {
 			addr := address.Draw(t, "asked")
 			var got, want []uint32
 			for b := ix.find(addr); b != nil; b = b.outer {
-				got = append(got, b.filed.begin)
+				for i := b.filed.begin; i < b.filed.end; i++ {
+					got = append(got, i)
+				}
 			}
 			for p, f := range filed {
 				if p.Contains(addr) {

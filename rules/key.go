@@ -37,12 +37,12 @@ func salt(l algorithms.Limit) uint64 {
 func (r *Rule) prepare(order int, kinds map[string]*kind) {
 	r.order = order
 	var salts []uint64
+	var above []int64
 	for _, l := range r.Limits {
 		salts = append(salts, salt(l))
-		r.blocks = r.blocks || l.Limit == 0
 		if r.Mode.Kind != Hard {
-			limit, above := raise(l, r.Mode.Percent)
-			r.raised = append(r.raised, raised{above, limit})
+			limit, more := raise(l, r.Mode.Percent)
+			r.raised, above = append(r.raised, limit), append(above, more)
 		}
 	}
 	sets := r.Per
@@ -55,28 +55,34 @@ func (r *Rule) prepare(order int, kinds map[string]*kind) {
 			name = appendText(name, set[0])
 		}
 		r.subjects = append(r.subjects, subject{
-			rule: r, kind: r.kindOf(set, salts, kinds), name: string(name),
-			rank: (uint64(order)<<perBits + uint64(i)) << limitBits,
+			rule: r, name: string(name), rank: uint32(order<<8 + i),
+			kind: known(kinds, r.kind(set, salts, above)),
 		})
 	}
 }
 
-// kindOf returns the kind of r's subject of a set, the one of kinds if it is there.
-func (r *Rule) kindOf(set []string, salts []uint64, kinds map[string]*kind) *kind {
+// kind returns the kind of r's subject of a set.
+func (r *Rule) kind(set []string, salts []uint64, above []int64) *kind {
 	k := &kind{
 		per: set, ip: slices.Index(set, IPAttribute), bits: r.IPv6Prefix, salts: salts,
 		plain:     !r.Unlimited && r.Mode.Kind != Soft && r.Enforce == 100,
-		unlimited: r.Unlimited,
+		unlimited: r.Unlimited, blocks: r.blocks(), enforce: r.Enforce,
+		mode: r.Mode.Kind, above: above, replaces: r.replaces, parent: r.parent,
 	}
-	encoding := fmt.Append(nil, k.plain, k.unlimited, k.bits, k.salts)
-	for i, attribute := range set {
-		encoding = appendText(encoding, attribute)
-		if i > 0 {
-			k.more = append(k.more, string(appendText(nil, attribute)))
-		}
+	for _, attribute := range set[min(1, len(set)):] {
+		k.more = append(k.more, string(appendText(nil, attribute)))
 	}
-	if known := kinds[string(encoding)]; known != nil {
-		return known
+	return k
+}
+
+// known returns the one of kinds that is the same as k, which is k if there was none.
+func known(kinds map[string]*kind, k *kind) *kind {
+	encoding := fmt.Appendf(nil, "%q %d %d %t %d %d %d %p", k.per, k.bits, k.salts, k.blocks, k.enforce, k.mode, k.above, k.parent)
+	for _, r := range k.replaces {
+		encoding = fmt.Appendf(encoding, " %p", r)
+	}
+	if other := kinds[string(encoding)]; other != nil {
+		return other
 	}
 	kinds[string(encoding)] = k
 	return k

@@ -24,39 +24,42 @@ type Rule struct {
 	// per set that a request has all attributes of, and the rule matches if there is
 	// one. None means counters that all requests share. All sorted.
 	Per [][]string
-	// Limits must all have room. At least one, and no two that would share a counter;
-	// none if Unlimited.
-	Limits []algorithms.Limit
 	// Unlimited exempts the requests that match from all rules of the domain but
 	// those that block, or from Replaces alone if there are any.
 	Unlimited bool
 	// Replaces are the ids of rules of the domain that do not apply to a request which
 	// this one matches, sorted.
 	Replaces []string
-	// OnFailure says what happens if nobody can decide.
-	OnFailure FailurePolicy
-	// Enforce is the percentage of counters whose denials deny, 0 to 100.
-	Enforce int64
-	// Mode says what happens above the limits.
-	Mode Mode
 	// IPv6Prefix is how many bits of an IPv6 address tell counters apart.
 	IPv6Prefix int
 	// Enabled is false for a rule that never matches.
 	Enabled bool
 
-	cost          int64  // per token asked for, or if
-	costAttribute string // is not empty, the value of that
-	maxDelay      int64  // of all Limits
-
+	maxDelay     int64  // of all Limits
 	line, column int    // where it begins
 	file         string // and in which file
 
+	// What follows is read for every decision. It stands together: of many rules, each
+	// cache line is a miss.
+
+	// Limits must all have room. At least one, and no two that would share a counter;
+	// none if Unlimited.
+	Limits []algorithms.Limit
+	// Mode says what happens above the limits.
+	Mode Mode
+	// Enforce is the percentage of counters whose denials deny, 0 to 100.
+	Enforce int64
+	// OnFailure says what happens if nobody can decide.
+	OnFailure FailurePolicy
+
+	cost          int64  // per token asked for, or if
+	costAttribute string // is not empty, the value of that
+
 	// Set by prepare:
 
-	order    int       // rank in the Set
-	subjects []subject // one per set of Per, or one of no attributes
-	raised   []raised  // by index in Limits; none if Mode is hard
-	blocks   bool      // a limit is 0
+	raised   []algorithms.Limit // Limits with what Mode lets through above them; none if it is hard
+	order    int                // rank in the Set
+	subjects []subject          // one per set of Per, or one of no attributes
 
 	// Set by link:
 
@@ -64,45 +67,46 @@ type Rule struct {
 	parent   *Rule   // Mode.Parent
 }
 
+// blocks says whether a limit is 0.
+func (r *Rule) blocks() bool {
+	return slices.ContainsFunc(r.Limits, func(l algorithms.Limit) bool { return l.Limit == 0 })
+}
+
 // subject is a Rule with one set of its Per: what has counters of its own. It holds
-// what Match needs of a rule, in few places: of many rules, each is a cache miss.
-// It fills a cache line.
+// what Match needs of a rule, and fills a cache line: of many rules, each place to look
+// at is a cache miss.
 type subject struct {
 	rule *Rule
 	kind *kind
 	name string       // encodings of domain, id and the first attribute of the set
-	rank uint64       // the first Match's
 	when []*Condition // of the rule, without what the index has seen to
+	rank uint32       // Rule.order, and in the last byte the index in Rule.Per
 }
 
-// kind is what the subjects of many rules have in common.
+// kind is what the subjects of many rules have in common, so that it stays in the
+// cache.
 type kind struct {
-	per       []string // the set
-	ip        int      // index of the attribute ip in per, or -1
-	bits      int      // of an IPv6 address there
-	more      []string // encodings of per, but for the first
-	salts     []uint64 // by index in Limits
-	plain     bool     // a match needs nothing but a key
-	unlimited bool     // or not even that
-}
+	per   []string // the set
+	ip    int      // index of the attribute ip in per, or -1
+	bits  int      // of an IPv6 address there
+	more  []string // encodings of per, but for the first
+	salts []uint64 // by index in Limits
 
-// A rank is three numbers, of which the later ones have so many bits.
-const (
-	limitBits = 8
-	perBits   = 8
-)
+	plain     bool // a match needs nothing but a key
+	unlimited bool // or not even that
+	blocks    bool // a limit is 0
+	enforce   int64
+	mode      ModeKind
+	above     []int64 // by index in Limits; none if mode is hard
+	replaces  []*Rule
+	parent    *Rule
+}
 
 // index returns the index of s's set in Rule.Per.
-func (s *subject) index() int { return int(s.rank >> limitBits & (1<<perBits - 1)) }
+func (s *subject) index() int { return int(s.rank & 0xff) }
 
-// orderOf returns the rank in its Set of the rule that rank begins with.
-func orderOf(rank uint64) int { return int(rank >> (limitBits + perBits)) }
-
-// raised is a limit with what Mode lets through above it.
-type raised struct {
-	above int64 // tokens
-	limit algorithms.Limit
-}
+// orderOf returns the Rule.order in a rank.
+func orderOf(rank uint32) int { return int(rank >> 8) }
 
 // Condition is what a rule asks of one attribute.
 type Condition struct {
@@ -118,6 +122,7 @@ type Condition struct {
 	// AnyOf compiled. No value fits more than one of exact, prefixes, and blocks of one
 	// address, which the index relies on: a subject is found at most once.
 	any      bool
+	only     string         // exact if that is one value
 	exact    []string       // sorted; no addresses, which are blocks of one
 	prefixes []string       // sorted; none begins with another
 	blocks   []netip.Prefix // sorted; none overlaps another
@@ -146,7 +151,7 @@ func (c *Condition) holds(value string, present bool) bool {
 	if c.any {
 		return true
 	}
-	if isOneOf(c.exact, value) || hasPrefixIn(c.prefixes, value) {
+	if c.only != "" && c.only == value || isOneOf(c.exact, value) || hasPrefixIn(c.prefixes, value) {
 		return true
 	}
 	for _, re := range c.regexps {
@@ -238,6 +243,9 @@ func (c *Condition) normalize() {
 	c.exact = slices.DeleteFunc(c.exact, func(v string) bool { return hasPrefixIn(c.prefixes, v) })
 	slices.Sort(c.exact)
 	c.exact = slices.Compact(c.exact)
+	if len(c.exact) == 1 {
+		c.only = c.exact[0]
+	}
 }
 
 // withoutCovered leaves out of sorted what the last one kept covers.

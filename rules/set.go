@@ -56,11 +56,14 @@ type Match struct {
 	Above int64
 	// Shadow says that a denial by this counter is not enforced.
 	Shadow bool
+
+	rank uint32 // of the subject; it fills the gap
+
 	// Key is the counter's. The keys of one Rule and Per in one answer share their
 	// Lo.
 	Key ring.Key
 
-	rank uint64 // by the order of rules, Per and Limit
+	kind *kind // of the subject
 }
 
 // Held returns the limit that the counter is held against: with what is above. It
@@ -70,7 +73,7 @@ func (m *Match) Held() algorithms.Limit {
 	case m.Limit < 0:
 		return algorithms.Limit{}
 	case m.Above > 0:
-		return m.Rule.raised[m.Limit].limit
+		return m.Rule.raised[m.Limit]
 	}
 	return m.Rule.Limits[m.Limit]
 }
@@ -166,7 +169,7 @@ next:
 		}
 		if s.kind.unlimited {
 			if s.chosen(req) {
-				buf = append(buf, Match{Rule: s.rule, Limit: unlimited, rank: s.rank})
+				buf = append(buf, Match{Rule: s.rule, Limit: unlimited, rank: s.rank, kind: s.kind})
 			}
 		} else if key, ok := s.key(h, req); ok {
 			buf = s.appendCounters(buf, key)
@@ -181,19 +184,18 @@ func (s *subject) appendCounters(buf []Match, key ring.Key) []Match {
 		return s.appendSpecial(buf, key)
 	}
 	for i, salt := range s.kind.salts {
-		buf = append(buf, Match{Rule: s.rule, Limit: i, Per: s.index(), Key: key.With(salt), rank: s.rank + uint64(i)})
+		buf = append(buf, Match{Rule: s.rule, Limit: i, Per: s.index(), Key: key.With(salt), rank: s.rank, kind: s.kind})
 	}
 	return buf
 }
 
 // appendSpecial is appendCounters for a subject that is not plain.
 func (s *subject) appendSpecial(buf []Match, key ring.Key) []Match {
-	r := s.rule
-	shadow := !enforced(key, r.Enforce)
+	shadow := !enforced(key, s.kind.enforce)
 	for i, salt := range s.kind.salts {
-		m := Match{Rule: r, Limit: i, Per: s.index(), Shadow: shadow, Key: key.With(salt), rank: s.rank + uint64(i)}
-		if r.Mode.Kind == Soft {
-			m.Above = r.raised[i].above
+		m := Match{Rule: s.rule, Limit: i, Per: s.index(), Shadow: shadow, Key: key.With(salt), rank: s.rank, kind: s.kind}
+		if s.kind.mode == Soft {
+			m.Above = s.kind.above[i]
 		}
 		buf = append(buf, m)
 	}
@@ -202,8 +204,8 @@ func (s *subject) appendSpecial(buf []Match, key ring.Key) []Match {
 
 func inFileOrder(matches []Match) {
 	for i := 1; i < len(matches); i++ {
-		if matches[i].rank < matches[i-1].rank {
-			slices.SortFunc(matches, func(a, b Match) int { return cmp.Compare(a.rank, b.rank) })
+		if matches[i].rank < matches[i-1].rank { // limits of one subject are in order
+			slices.SortStableFunc(matches, func(a, b Match) int { return cmp.Compare(a.rank, b.rank) })
 			return
 		}
 	}
