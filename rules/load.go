@@ -44,7 +44,7 @@ type loader struct {
 	attributes   map[string]string // names by themselves
 	regexpBudget int               // bytes left; negative if used up
 	calendars    map[*algorithms.Calendar]bool
-	domains      []string          // of the documents
+	domains      []string // of the documents
 }
 
 type ruleName struct{ domain, id string }
