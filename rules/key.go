@@ -158,16 +158,6 @@ func (s *subject) appendName(name []byte, req *Request, most int) ([]byte, namin
 	return name, named
 }
 
-// chosen says whether req has all attributes of the set.
-func (s *subject) chosen(req *Request) bool {
-	for _, attribute := range s.kind.per {
-		if _, ok := req.value(attribute); !ok {
-			return false
-		}
-	}
-	return true
-}
-
 // enforced says whether a denial by the counters that share key denies, for a
 // percentage of them: those of the lowest shares, so that a higher percentage only
 // adds some. The high half of Lo is even, and known to no caller.

@@ -93,7 +93,7 @@ type kind struct {
 	salts []uint64 // by index in Limits
 
 	plain     bool // a match needs nothing but a key
-	unlimited bool // or not even that
+	unlimited bool // or not even that; per is empty
 	blocks    bool // a limit is 0
 	enforce   int64
 	mode      ModeKind

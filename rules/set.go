@@ -168,9 +168,7 @@ next:
 			}
 		}
 		if s.kind.unlimited {
-			if s.chosen(req) {
-				buf = append(buf, Match{Rule: s.rule, Limit: unlimited, rank: s.rank, kind: s.kind})
-			}
+			buf = append(buf, Match{Rule: s.rule, Limit: unlimited, rank: s.rank, kind: s.kind})
 		} else if key, ok := s.key(h, req); ok {
 			buf = s.appendCounters(buf, key)
 		}

@@ -29,6 +29,17 @@ func TestTableAsMap(t *testing.T) {
 	})
 }
 
+// Texts whose hashes are the same are told apart.
+func TestTableComparesTexts(t *testing.T) {
+	table := newTable(map[string]int{"a": 1})
+	i, tag := table.hash("b")
+	clear(table.slots)
+	table.slots[i] = slot[int]{text: "a", value: 1, tag: tag}
+	if got := table.find("b"); got != 0 {
+		t.Errorf("b leads to the %d of a", got)
+	}
+}
+
 // A look-up ends soon, also if it finds nothing: at most half of the slots are taken.
 func TestTableHasRoom(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 4, 5, 1000} {
