@@ -144,7 +144,8 @@ type Decision struct {
 	Remaining int64
 	// ResetAt is the earliest instant at which the whole limit is free again if
 	// nothing else comes, in Unix nanoseconds; At if it is free already. From
-	// then on the state may be forgotten: it and the zero State decide alike.
+	// then on the state may be forgotten: it and the zero State decide alike, under
+	// this limit; under a lower one, a state that drains would weigh for longer.
 	// It stops at MaxInt64, the end of time.
 	ResetAt int64
 	// RetryAt is the earliest instant at which the same request would be allowed

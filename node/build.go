@@ -223,7 +223,7 @@ func (n *node) register(ctx context.Context) error {
 	}
 	n.self = cluster.Node{
 		ID: n.opts.ID, Address: n.opts.Advertise, Incarnation: incarnation,
-		State: cluster.Joining, Version: Version(), RuleRevision: n.rules.Set().Revision(),
+		State: cluster.Joining, Version: Version(), RuleRevision: n.rules.Set().Revision(), OwnRules: n.store == nil,
 	}
 	n.config = api.NewConfigServer(n.rules)
 	n.rules.OnChange(func(s *rules.Set) {
