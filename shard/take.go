@@ -73,4 +73,6 @@ const (
 	// Overloaded: nobody was asked, because too much is waiting already, or the answer
 	// was late because of that. It counts as a denial.
 	Overloaded Source = 3
+	// Lent: the asked node, from tokens that the owner has lent it.
+	Lent Source = 4
 )
