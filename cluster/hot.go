@@ -47,6 +47,8 @@ type hotCounter struct {
 	lane    *lane // to the owner
 	renewal bool  // somebody is asking the owner; nobody else needs to
 
+	promised bool // whether the answer to the renewal says that its denial stays; guarded by renewal
+
 	denial              algorithms.Decision
 	denialSent, denials int64 // when the question was sent, and until when the denial holds
 
@@ -57,7 +59,7 @@ type hotCounter struct {
 	used                bool                // since the last sweep
 }
 
-// source says where the answer to a group comes from.
+// source says, of a remote group, where the answer to a group comes from.
 type source uint8
 
 const (
@@ -71,6 +73,7 @@ func newHotCounters(p *Promises, m *routerMetrics) *hotCounters {
 }
 
 // consult answers g, whose counters the peer behind l owns, if what is known suffices.
+// It returns the counter if it is to be renewed.
 func (h *hotCounters) consult(g *shard.Group, l *lane, now time.Time) (*hotCounter, source) {
 	if len(g.Takes) != 1 || g.Takes[0].Cost <= 0 || g.Peek || g.Reset || !h.remember && !h.lend {
 		return nil, fromOwner
@@ -100,16 +103,16 @@ func (h *hotCounters) consult(g *shard.Group, l *lane, now time.Time) (*hotCount
 	case c.renewal || g.Lend > 0:
 		return nil, fromOwner
 	}
-	c.renewal = true
+	c.renewal, c.promised = true, false
 	if h.lend {
 		g.Lend, g.Tokens = min(shard.MaxLoan, asks*loanEpochs*t.Cost), t.Cost
 	}
 	return c, renew
 }
 
-// learn keeps what the owner has answered to g, which consult wanted to be asked at the
-// instant sent. A denial may be remembered if it was promised.
-func (h *hotCounters) learn(c *hotCounter, g *shard.Group, sent time.Time, promised bool) {
+// learn keeps what the owner has answered to g, which consult wanted to be asked, and was
+// at the instant sent.
+func (h *hotCounters) learn(c *hotCounter, g *shard.Group, sent time.Time) {
 	t, instant := &g.Takes[0], int64(sent.Sub(h.started))
 	loan := g.Loan
 	g.Lend, g.Tokens, g.Loan = 0, 0, shard.Loan{}
@@ -123,7 +126,7 @@ func (h *hotCounters) learn(c *hotCounter, g *shard.Group, sent time.Time, promi
 		h.sweepLater()
 	case t.Source != shard.Owner || t.Decision.Allowed:
 	default:
-		if promised && h.remember {
+		if c.promised && h.remember {
 			c.denial, c.denialSent, c.denials = t.Decision, instant, instant+remembered(&t.Decision)
 		}
 		if now := int64(time.Since(h.started)); c.left >= t.Cost && now < c.loanEnds {
