@@ -12,10 +12,12 @@ import (
 
 // Times and bounds of hot counters.
 const (
-	epochShift = 23                    // an epoch has 1<<epochShift ns: 8.4 ms
-	hotAsks    = 4                     // in one epoch, about 500 in a second, make a counter hot
-	heatSlots  = 4 << 10               // counters that share one are counted together
-	maxHeat    = 1<<16 - 1             // asks that are counted in one epoch
+	epochShift = 23        // an epoch has 1<<epochShift ns: 8.4 ms
+	hotAsks    = 4         // in one epoch, about 500 in a second, make a counter hot
+	heatSlots  = 4 << 10   // of each one counter is watched
+	maxHeat    = 1<<14 - 1 // asks that are counted in one epoch
+	epochMask  = 1<<20 - 1
+	tagMask    = 1<<16 - 1
 	hotShards  = 64                    // each behind a lock of its own
 	maxHot     = 64                    // counters of one shard; further ones are treated as if they were not hot
 	loanEpochs = 2                     // a loan is what was asked for in so many epochs
@@ -29,7 +31,7 @@ type hotCounters struct {
 	remember, lend bool
 	started        time.Time // what instants are counted from, as the monotonic clock has it
 	metrics        *routerMetrics
-	heat           [heatSlots]atomic.Uint64 // epoch, asks of the epoch before, asks of this one
+	heat           [heatSlots]atomic.Uint64 // epoch, 16 bits of a key, asks of the epoch before, asks of this one
 	shards         [hotShards]hotShard
 	sweeps         atomic.Bool // whether a sweep is to come
 }
@@ -137,20 +139,31 @@ func (h *hotCounters) learn(c *hotCounter, g *shard.Group, sent time.Time) {
 }
 
 // count counts one more ask, and returns how many there were in this epoch or the last,
-// whichever is more. Counts that meet may lose one.
+// whichever is more. Of counters that share a slot the one is counted that is asked for
+// more often than all others together (Boyer and Moore, "MJRTY", 1991), so that many
+// cold ones never look hot. Counts that meet may lose one.
 func (h *hotCounters) count(k ring.Key, instant int64) int64 {
 	slot := &h.heat[k.Hi%heatSlots]
-	v, epoch := slot.Load(), uint64(instant)>>epochShift&(1<<32-1)
-	last, asks := v>>16&maxHeat, v&maxHeat
-	switch epoch - v>>32 {
+	v := slot.Load()
+	epoch, tag := uint64(instant)>>epochShift<<44, k.Hi>>48<<28
+	last, asks := v>>14&maxHeat, v&maxHeat
+	switch gone := epoch - v&(epochMask<<44); gone {
 	case 0:
-	case 1:
+	case 1 << 44:
 		last, asks = asks, 0
 	default:
 		last, asks = 0, 0
 	}
-	asks = min(asks+1, maxHeat)
-	slot.Store(epoch<<32 | last<<16 | asks)
+	switch same := v&(tagMask<<28) == tag; {
+	case same:
+		asks = min(asks+1, maxHeat)
+	case asks > 0:
+		slot.Store(epoch | v&(tagMask<<28) | last<<14 | (asks - 1))
+		return 0
+	default:
+		last, asks = 0, 1
+	}
+	slot.Store(epoch | tag | last<<14 | asks)
 	return int64(max(last, asks))
 }
 

@@ -25,7 +25,7 @@ type errand struct {
 	peer   *peer
 	groups []*shard.Group
 	hot    []*hotCounter // of those that are to be renewed, or nil, for each group
-	first  uint32 // id
+	first  uint32        // id
 	sent   bool
 }
 
