@@ -115,7 +115,7 @@ func parallel(goroutines int, f func(goroutine int)) {
 // fill takes one token of every key.
 func (r *engineRun) fill() *Growth {
 	if !r.Grow {
-		fill(r.shard, r.Keys.n, r.Goroutines, &r.stop, r.Limit)
+		fill(r.shard, r.Keys.n, runtime.GOMAXPROCS(0), &r.stop, r.Limit)
 		return nil
 	}
 	watch := startWatch(r.shard, r.Limit, r.Keys.n)
@@ -123,13 +123,18 @@ func (r *engineRun) fill() *Growth {
 	return watch.end()
 }
 
+// fillBatch is how many keys are filled in at once.
+const fillBatch = 100
+
 // fill takes one token of each of n keys, from many goroutines, until it is told to stop.
 func fill(s *shard.Shard, n uint64, goroutines int, stop *atomic.Bool, limit algorithms.Limit) {
 	parallel(goroutines, func(goroutine int) {
-		a := newAsker(s, limit, 1)
 		part := func(i int) uint64 { return n * uint64(i) / uint64(goroutines) }
-		for key := part(goroutine); key < part(goroutine+1) && !stop.Load(); key++ {
-			a.ask(func() uint64 { return key })
+		key, end := part(goroutine), part(goroutine+1)
+		next := func() uint64 { key++; return key - 1 }
+		for a := newAsker(s, limit, fillBatch); key < end && !stop.Load(); {
+			a.groups = a.groups[:min(fillBatch, end-key)]
+			a.ask(next)
 		}
 	})
 }
