@@ -51,6 +51,8 @@ func options() []option {
 			text(func(o *node.Options) *string { return &o.Rules })},
 		{"insecure", "bool", "", "permit to listen beyond loopback without TLS",
 			boolean(func(o *node.Options) *bool { return &o.Insecure })},
+		{"pprof", "HOST:PORT", "", "serve Go's profiles of this process here, on loopback only; port 0 picks a free one (default none)",
+			text(func(o *node.Options) *string { return &o.Pprof })},
 		{"log-level", "LEVEL", d.LogLevel, "least level to log: debug, info, warn or error",
 			text(func(o *node.Options) *string { return &o.LogLevel })},
 		{"max-counters", "N", strconv.Itoa(d.MaxCounters), "most counters to keep on this node, of about 100 bytes each",
