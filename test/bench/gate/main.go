@@ -38,18 +38,25 @@ const (
 )
 
 func main() {
+	ok, err := gate()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "gate:", err)
+	}
+	if !ok {
+		os.Exit(1)
+	}
+}
+
+func gate() (ok bool, err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not done after %v", patience))
 	defer cancel()
 	results, err := run(ctx)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "gate:", err)
-		os.Exit(1)
+		return false, err
 	}
-	if !check(os.Stdout, results) {
-		os.Exit(1)
-	}
+	return check(os.Stdout, results), nil
 }
 
 // run measures everything, one thing after the other.

@@ -66,7 +66,7 @@ func GoTest(ctx context.Context, log io.Writer, dir string, cpus []int, args ...
 	cmd.Stdout = io.MultiWriter(log, &out)
 	cmd.Stderr = log
 	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("%s: %w", strings.Join(cmd.Args, " "), cmp.Or(context.Cause(ctx), err))
+		return nil, fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), cmp.Or(context.Cause(ctx), err), out.Bytes())
 	}
 	return parse(&out, cpus)
 }

@@ -37,11 +37,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "report:", err)
 		os.Exit(2)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	ctx, cancel := context.WithTimeoutCause(ctx, *patience, fmt.Errorf("not done after %v", *patience))
-	defer cancel()
-	if err := run(ctx, *dir, chosen); err != nil {
+	if err := run(*dir, *patience, chosen); err != nil {
 		fmt.Fprintln(os.Stderr, "report:", err)
 		os.Exit(1)
 	}
@@ -70,7 +66,11 @@ func choose(only string, render bool) ([]part, error) {
 
 // run measures the parts, and stores the results of each as soon as they are there. The
 // page is written once.
-func run(ctx context.Context, dir string, chosen []part) error {
+func run(dir string, patience time.Duration, chosen []part) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not done after %v", patience))
+	defer cancel()
 	s, err := loadStore(filepath.Join(dir, "performance", "results.json"))
 	if err != nil {
 		return err
