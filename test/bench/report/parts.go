@@ -23,6 +23,9 @@ type step struct {
 	args []string
 	dir  string // of go test
 	cpus []int  // of go test; nil for weir
+	// rounds is how often it is run. go test's own -count would run each benchmark so often
+	// before the next, and ratios would not be of neighbours.
+	rounds int
 }
 
 // String is what one would type.
@@ -49,11 +52,13 @@ func quoted(args []string) string {
 }
 
 // weir is a step that runs weir.
-func weir(name string, args string) step { return step{name: name, args: strings.Fields(args)} }
+func weir(name string, args string) step {
+	return step{name: name, args: strings.Fields(args), rounds: 1}
+}
 
-// gotest is a step that runs benchmarks of the main module, each so often.
-func gotest(pkg, bench, benchtime string, count int) step {
-	return step{dir: ".", cpus: []int{2}, args: []string{pkg, "-bench", bench, "-benchtime", benchtime, "-count", fmt.Sprint(count)}}
+// gotest is a step that runs benchmarks of the main module so often.
+func gotest(pkg, bench, benchtime string, rounds int) step {
+	return step{dir: ".", cpus: []int{2}, rounds: rounds, args: []string{pkg, "-bench", bench, "-benchtime", benchtime}}
 }
 
 // keyCounts are those of the plot and the table of memory.
@@ -89,15 +94,15 @@ var parts = []part{
 		weir("flood", "bench flood --keys 10000000 --budget 64"),
 	}},
 	{"libraries", []step{
-		{dir: "test/bench/peers", cpus: []int{1, 2}, args: []string{"-bench", ".", "-benchtime", "1s"}},
+		{dir: "test/bench/peers", cpus: []int{1, 2}, rounds: 1, args: []string{"-bench", ".", "-benchtime", "1s"}},
 	}},
 	{"map", []step{
-		{dir: ".", cpus: []int{1, 2}, args: []string{"./shard", "-bench", "^BenchmarkCheck$", "-benchtime", "1s", "-count", "3"}},
+		{dir: ".", cpus: []int{1, 2}, rounds: 3, args: []string{"./shard", "-bench", "^BenchmarkCheck$", "-benchtime", "1s"}},
 	}},
 	{"within", []step{
 		gotest("./algorithms", "^BenchmarkStep$", "200ms", 1),
 		gotest("./rules", "^BenchmarkMatch$", "200ms", 1),
-		{dir: ".", cpus: []int{2}, args: []string{"./api", "-bench", "^Benchmark(CheckRateLimit|CheckRateLimitBatch|ShouldRateLimit)$", "-benchtime", "500ms", "-benchmem"}},
+		{dir: ".", cpus: []int{2}, rounds: 1, args: []string{"./api", "-bench", "^Benchmark(CheckRateLimit|CheckRateLimitBatch|ShouldRateLimit)$", "-benchtime", "500ms", "-benchmem"}},
 	}},
 	{"wire", []step{gotest("./test/bench", "^BenchmarkCPUPerCheck$", "2s", 3)}},
 	{"few", []step{gotest("./test/bench", "^BenchmarkFewCallers$", "2s", 3)}},
@@ -125,11 +130,13 @@ func (s *store) measure(ctx context.Context, binaries string, chosen []part) err
 		for _, st := range p.steps {
 			started := time.Now()
 			fmt.Printf("=== %s: %v\n", p.name, st)
-			results, err := st.run(ctx, binary, os.Stdout)
-			if err != nil {
-				return err
+			for range st.rounds {
+				results, err := st.run(ctx, binary, os.Stdout)
+				if err != nil {
+					return err
+				}
+				s.keep(p.name, st, results)
 			}
-			s.keep(p.name, st, results)
 			fmt.Printf("--- %.0fs\n", time.Since(started).Seconds())
 		}
 		if err := s.save(); err != nil {

@@ -178,7 +178,11 @@ func (s *store) commands() string {
 		}
 		var commands []string
 		for _, st := range p.steps {
-			commands = append(commands, "`"+strings.ReplaceAll(st.String(), "|", "\\|")+"`")
+			text := "`" + strings.ReplaceAll(st.String(), "|", "\\|") + "`"
+			if st.rounds > 1 {
+				text += fmt.Sprintf(", %d times", st.rounds)
+			}
+			commands = append(commands, text)
 		}
 		rows = append(rows, []string{"`" + p.name + "`", strings.Join(commands, "<br>"), when, where})
 	}

@@ -203,8 +203,8 @@ func TestChoose(t *testing.T) {
 func TestSteps(t *testing.T) {
 	for want, s := range map[string]step{
 		"weir bench engine --keys 5": weir("x", "bench engine --keys 5"),
-		"go test -run '^$' -cpu 2 ./shard -bench '^BenchmarkCheck$' -benchtime 1s -count 3": gotest("./shard", "^BenchmarkCheck$", "1s", 3),
-		"cd a/b && go test -run '^$' -cpu 1,2 -bench .":                                     {dir: "a/b", cpus: []int{1, 2}, args: []string{"-bench", "."}},
+		"go test -run '^$' -cpu 2 ./shard -bench '^BenchmarkCheck$' -benchtime 1s": gotest("./shard", "^BenchmarkCheck$", "1s", 3),
+		"cd a/b && go test -run '^$' -cpu 1,2 -bench .":                            {dir: "a/b", cpus: []int{1, 2}, args: []string{"-bench", "."}},
 	} {
 		if got := s.String(); got != want {
 			t.Errorf("got %s, want %s", got, want)

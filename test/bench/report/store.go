@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -85,7 +86,9 @@ func (s *store) keep(part string, st step, r measure.Results) {
 		m = &measured{When: time.Now().UTC().Format(time.DateOnly), Machine: thisMachine(), Values: make(measure.Results)}
 		s.Parts[part] = m
 	}
-	m.Commands = append(m.Commands, st.String())
+	if command := st.String(); !slices.Contains(m.Commands, command) {
+		m.Commands = append(m.Commands, command)
+	}
 	m.Values.Merge(r)
 }
 
