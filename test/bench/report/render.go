@@ -22,6 +22,7 @@ var blocks = []struct {
 	{"all paths", (*store).allPaths},
 	{"keys", (*store).keys},
 	{"libraries", (*store).libraries},
+	{"within a check", (*store).within},
 	{"commands", (*store).commands},
 }
 
@@ -121,6 +122,20 @@ func (s *store) allPaths() string {
 		rows = append(rows, row)
 	}
 	return table([]string{"path", "all servers, per check", "checks/s", "x floor", "x one node"}, rows)
+}
+
+// within lists what a check in one process is made of, and what it is compared with.
+func (s *store) within() string {
+	var rows [][]string
+	for _, part := range []string{"map", "within"} {
+		r := s.part(part)
+		for _, name := range sortedNames(r) {
+			ns, ok := r.Median(name, "ns/op")
+			allocs, also := r.Median(name, "allocs/op")
+			rows = append(rows, []string{"`" + strings.TrimPrefix(name, "Benchmark") + "`", cell("%.0f ns", ns, ok), cell("%.0f", allocs, also), "`" + part + "`"})
+		}
+	}
+	return table([]string{"benchmark", "time", "allocations", "part"}, rows)
 }
 
 // sortedNames are the names in the order of the alphabet.
