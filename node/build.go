@@ -68,6 +68,7 @@ type node struct {
 	metrics *prometheus.Registry
 
 	grpcListener, httpListener net.Listener
+	pprofListener              net.Listener // nil unless profiles are served
 	rules                      ruleSource
 	store                      *rules.Store // rules, unless they come from files; else nil
 	config                     *api.ConfigServer
@@ -80,6 +81,7 @@ type node struct {
 	grpc                       *grpc.Server
 	peers                      *cluster.Server
 	http                       *http.Server
+	pprof                      *http.Server // nil unless profiles are served
 	health                     *health.Server
 
 	leaving  atomic.Bool
@@ -147,6 +149,13 @@ func (n *node) listen(ctx context.Context) error {
 	}
 	if n.httpListener, err = open("http", n.opts.HTTP, maxHTTPConnections); err != nil {
 		return err
+	}
+	if n.opts.Pprof != "" {
+		if n.pprofListener, err = open("pprof", n.opts.Pprof, maxProfileConnections); err != nil {
+			return err
+		}
+		n.pprof = newProfileServer()
+		n.log.Info("serving profiles", "url", "http://"+n.pprofListener.Addr().String()+"/debug/pprof/")
 	}
 	n.opts.GRPC, n.opts.HTTP = n.grpcListener.Addr().String(), n.httpListener.Addr().String()
 	n.opts = n.opts.WithDefaults()

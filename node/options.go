@@ -53,6 +53,9 @@ type Options struct {
 	Rules string
 	// Insecure permits to listen beyond loopback without TLS. Default false.
 	Insecure bool
+	// Pprof is where to serve Go's profiles of this process, as host:port on loopback. Port 0
+	// picks a free one, which the log tells. Empty means not to.
+	Pprof string
 	// LogLevel is debug, info, warn or error: the least level that the program
 	// logs. Default info.
 	LogLevel string
@@ -163,6 +166,7 @@ func (o Options) Validate() error {
 		{"etcd", badEndpoints(o.Etcd)},
 		{"etcd-listen", o.badEtcdListen()},
 		{"data-dir", o.badDataDir()},
+		{"pprof", o.badPprof()},
 		{"log-level", badLogLevel(o.LogLevel)},
 		{"counter-memory", badCounterMemory(o.CounterMemory)},
 		{"peer-timeout", badPeerTimeout(o.PeerTimeout)},

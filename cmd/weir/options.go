@@ -53,6 +53,8 @@ func options() []option {
 			text(func(o *node.Options) *string { return &o.Rules })},
 		{"insecure", "bool", "", "permit to listen beyond loopback without TLS",
 			boolean(func(o *node.Options) *bool { return &o.Insecure })},
+		{"pprof", "HOST:PORT", "", "serve Go's profiles of this process here, on loopback only; port 0 picks a free one (default none)",
+			text(func(o *node.Options) *string { return &o.Pprof })},
 		{"log-level", "LEVEL", d.LogLevel, "least level to log: debug, info, warn or error",
 			text(func(o *node.Options) *string { return &o.LogLevel })},
 		{"counter-memory", "SIZE", d.CounterMemory.String(), "most memory for the counters of this node, of about 43 bytes each",

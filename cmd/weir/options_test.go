@@ -47,6 +47,7 @@ var samples = map[string][2]string{
 	"insecure":       {"true", "false"},
 	"log-level":      {"debug", "error"},
 	"counter-memory": {"9.0MiB", "8.0GiB"},
+	"pprof":          {"127.0.0.1:1", "127.0.0.1:2"},
 	"peer-timeout":   {"5ms", "7ms"},
 
 	"forget-denials": {"true", "false"},
