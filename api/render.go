@@ -13,23 +13,24 @@ import (
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
-// answer is a response and the durations that nearly every one has. Those of a
-// batch are allocated together.
+// answer is a response and the durations that it may have.
 type answer struct {
-	response           weirv1.RateLimitResponse
-	window, resetAfter durationpb.Duration
+	response                              weirv1.RateLimitResponse
+	window, resetAfter, retryAfter, delay durationpb.Duration
 }
 
-// answer makes the answers to the i-th item its response, and counts it.
-func (l *Limiter) answer(w *work, i int, into *answer) *weirv1.RateLimitResponse {
+// answer returns the answer to the i-th item, and counts its verdict. The next call
+// overwrites it.
+func (w *work) answer(i int, verdicts *verdictCounts) *weirv1.RateLimitResponse {
 	v := w.judge(i)
-	l.metrics.count(v)
-	return w.render(i, v, into)
+	verdicts.add(v)
+	return w.render(i, v, &w.reply)
 }
 
-// render fills into, which is fresh, and returns its response.
+// render fills into and returns its response.
 func (w *work) render(i int, v verdict, into *answer) *weirv1.RateLimitResponse {
 	resp := &into.response
+	resp.Reset()
 	resp.Allowed, resp.Source = v.allowed, wireSource[v.source]
 	if v.source == byUnlimited {
 		resp.RuleId = w.items[i].exempt.ID
@@ -39,7 +40,7 @@ func (w *work) render(i int, v verdict, into *answer) *weirv1.RateLimitResponse 
 	}
 	matches, takes := w.item(i)
 	m, t := &matches[v.by], &takes[v.by]
-	nominal := m.Rule.Limits[m.Limit]
+	nominal := &m.Rule.Limits[m.Limit]
 	resp.RuleId = m.Rule.ID
 	resp.Limit = uint32(nominal.Limit)
 	if nominal.Calendar != nil {
@@ -56,11 +57,11 @@ func (w *work) render(i int, v verdict, into *answer) *weirv1.RateLimitResponse 
 		resp.ResetTime = ceilSeconds(d.ResetAt)
 		resp.ResetAfter = setDuration(&into.resetAfter, d.ResetAt-d.At)
 		if !v.allowed && d.RetryAt != algorithms.Never {
-			resp.RetryAfter = durationpb.New(time.Duration(d.RetryAt - d.At))
+			resp.RetryAfter = setDuration(&into.retryAfter, d.RetryAt-d.At)
 			resp.RetryAfterSeconds = uint32(ceilSeconds(d.RetryAt - d.At))
 		}
 	}
-	renderSpecial(resp, matches, takes)
+	renderSpecial(into, matches, takes)
 	return resp
 }
 
@@ -71,7 +72,8 @@ func setDuration(d *durationpb.Duration, ns int64) *durationpb.Duration {
 }
 
 // renderSpecial adds what most answers have nothing of.
-func renderSpecial(resp *weirv1.RateLimitResponse, matches []rules.Match, takes []shard.Take) {
+func renderSpecial(into *answer, matches []rules.Match, takes []shard.Take) {
+	resp := &into.response
 	var delay int64
 	for i := range takes {
 		t := &takes[i]
@@ -86,7 +88,7 @@ func renderSpecial(resp *weirv1.RateLimitResponse, matches []rules.Match, takes 
 		}
 	}
 	if delay > 0 {
-		resp.Delay = durationpb.New(time.Duration(delay))
+		resp.Delay = setDuration(&into.delay, delay)
 	}
 	if len(takes) > 1 {
 		resp.Limits = make([]*weirv1.LimitStatus, len(takes))
