@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"net"
 	"runtime"
@@ -32,17 +33,21 @@ type lane struct {
 	pace    pace               // guarded by mu
 	queue   [][]byte           // frames to be sent, each <= maxFrame; guarded by mu
 	queued  int                // bytes in queue; guarded by mu; <= maxQueue
-	pending map[uint32]waiting // by id; guarded by mu; <= maxPending
+	pending map[uint32]waiting // of which no question was answered, by first id; guarded by mu
+	current waiting            // the one whose questions are being answered; guarded by mu
+	waiting int                // questions in pending and current; guarded by mu; <= maxPending
 	nextID  uint32             // the last id given; guarded by mu
 	spare   []byte             // a frame's memory to be used again; guarded by mu
 	unacked int                // frames sent that were not answered; guarded by mu; <= maxUnacked
 	backlog int                // takes that the peer has yet to answer, whoever waits; guarded by mu
 }
 
-// waiting is a question that was not answered yet.
+// waiting are questions that were asked together and not answered yet. A peer answers
+// them in their order.
 type waiting struct {
-	ask   *ask
-	group *shard.Group // where the answer goes
+	ask    *ask
+	first  uint32         // id; the others follow it
+	groups []*shard.Group // where the answers go
 }
 
 // ask is one caller's wait for the answers to some questions.
@@ -51,7 +56,8 @@ type ask struct {
 	done  chan struct{} // has room for one; sent to by whoever takes left to 0
 	timer *time.Timer
 	sent  time.Time
-	due   time.Time // when the questions that are not answered are to be given up
+	due   time.Time       // when the questions that are not answered are to be given up
+	one   [1]*shard.Group // what is asked, if it is one
 }
 
 // finish takes n questions off the wait.
@@ -75,8 +81,8 @@ func newLane(dial func(context.Context) (net.Conn, error), attempt time.Duration
 }
 
 // enqueue appends a question for every group, and returns the id of the first;
-// the others follow it. Answers will be written to the groups and counted off a.
-// If it fails, nothing was appended and a is untouched.
+// the others follow it. Answers will be written to the groups and counted off a, until
+// when groups must not change. If it fails, nothing was appended and a is untouched.
 func (l *lane) enqueue(a *ask, groups []*shard.Group) (first uint32, err error) {
 	if !l.closed.Load() {
 		return 0, errOpen
@@ -97,9 +103,10 @@ func (l *lane) enqueue(a *ask, groups []*shard.Group) (first uint32, err error) 
 		l.nextID = 0 // those of the last round were answered or given up long ago
 	}
 	first = l.nextID + 1 // pingID is no question's
+	l.pending[first] = waiting{a, first, groups}
+	l.waiting += len(groups)
 	for _, g := range groups {
 		l.nextID++
-		l.pending[l.nextID] = waiting{a, g}
 		l.appendLocked(opOf(g), l.nextID, g.Takes)
 	}
 	l.mu.Unlock()
@@ -111,7 +118,7 @@ func (l *lane) enqueue(a *ask, groups []*shard.Group) (first uint32, err error) 
 // not taken in.
 func (l *lane) refuseLocked(questions, takes, size int, now time.Time) error {
 	stalled := l.pace.stalled(now)
-	full := l.queued+size > maxQueue || len(l.pending)+questions > maxPending
+	full := l.queued+size > maxQueue || l.waiting+questions > maxPending
 	switch {
 	case !l.breaker.closed: // it may have broken since, and nobody would answer
 		return errOpen
@@ -160,23 +167,21 @@ func (l *lane) kick() {
 	}
 }
 
-// giveUp stops waiting for those of the n questions from first on that were not
+// giveUp stops waiting for those of the questions from first on that were not
 // answered, and returns how many they were. If that was for lack of time, because much
 // else waits that is being answered, or that this node came to look at too late, their
 // takes are Overloaded, although the peer may still count them. A peer that does not
 // answer at all is not busy. When a has no questions left anywhere, no answer will be
 // written to any of its groups any more.
-func (l *lane) giveUp(a *ask, first uint32, n int, now time.Time) (late int) {
+func (l *lane) giveUp(a *ask, first uint32, now time.Time) (late int) {
 	l.mu.Lock()
 	slept := now.Sub(a.due) >= l.pace.attempt/4 // so it is not the peer's fault
 	busy := l.backlog >= fullFrame && (slept || l.breaker.heard.After(a.sent))
-	for id := first; id != first+uint32(n); id++ {
-		if w, found := l.pending[id]; found && w.ask == a {
-			delete(l.pending, id)
-			late++
-			if busy {
-				overload(w.group)
-			}
+	unanswered := l.takeLocked(a, first)
+	late = len(unanswered)
+	if busy {
+		for _, g := range unanswered {
+			overload(g)
 		}
 	}
 	if late > 0 && !busy && !slept {
@@ -186,6 +191,20 @@ func (l *lane) giveUp(a *ask, first uint32, n int, now time.Time) (late int) {
 	l.mu.Unlock()
 	a.finish(int32(late))
 	return late
+}
+
+// takeLocked stops waiting for a's questions from first on, and returns the groups of
+// those that were not answered.
+func (l *lane) takeLocked(a *ask, first uint32) (unanswered []*shard.Group) {
+	if w, found := l.pending[first]; found && w.ask == a {
+		delete(l.pending, first)
+		unanswered = w.groups
+	} else if l.current.ask == a {
+		unanswered = l.current.groups
+		l.current = waiting{}
+	}
+	l.waiting -= len(unanswered)
+	return unanswered
 }
 
 // run keeps the link up until ctx ends.
@@ -209,12 +228,15 @@ func (l *lane) broken() {
 	l.breaker.broken()
 	l.pace.broken()
 	l.closed.Store(false)
-	lost := l.pending
-	l.pending = make(map[uint32]waiting)
+	lost, current := l.pending, l.current
+	l.pending, l.current, l.waiting = make(map[uint32]waiting), waiting{}, 0
 	l.conn, l.queue, l.queued, l.unacked, l.backlog = nil, nil, 0, 0, 0
 	l.mu.Unlock()
 	for _, w := range lost {
-		w.ask.finish(1)
+		w.ask.finish(int32(len(w.groups)))
+	}
+	if current.ask != nil {
+		current.ask.finish(int32(len(current.groups)))
 	}
 }
 
@@ -365,31 +387,12 @@ func (l *lane) deliver(frame []byte) error {
 	r := openFrame(frame)
 	answered := 0 // takes
 	for r.more() {
-		id, allowed, takes := r.answerHead()
-		answered += takes
 		l.mu.Lock()
-		w, found := l.pending[id]
-		delete(l.pending, id)
-		if id == pingID {
-			l.breaker.pong(now)
-		} else {
-			l.breaker.answered(now)
+		for n := 0; n < deliverAtOnce && r.more(); n++ {
+			answered += l.deliverLocked(&r, now)
 		}
 		l.closed.Store(l.breaker.closed)
 		l.mu.Unlock()
-		fits := found && takes == len(w.group.Takes)
-		if fits {
-			w.group.Allowed = allowed
-		}
-		for i := range takes {
-			d := r.decision()
-			if fits && r.err == nil {
-				w.group.Takes[i].Decision, w.group.Takes[i].Source = d, shard.Owner
-			}
-		}
-		if found {
-			w.ask.finish(1)
-		}
 	}
 	l.mu.Lock()
 	l.unacked = max(0, l.unacked-1) // a frame that nobody asked for is no licence to send more
@@ -398,4 +401,58 @@ func (l *lane) deliver(frame []byte) error {
 	l.mu.Unlock()
 	l.pushAll()
 	return r.err
+}
+
+// deliverLocked reads an answer, writes it to the group that waits for it, if one still
+// does, and returns how many takes it has.
+func (l *lane) deliverLocked(r *reader, now time.Time) (takes int) {
+	id, allowed, takes := r.answerHead()
+	if id == pingID {
+		l.breaker.pong(now)
+	} else {
+		l.breaker.answered(now)
+	}
+	a, g, err := l.nextLocked(id)
+	if err != nil {
+		r.fail(err)
+	}
+	fits := a != nil && takes == len(g.Takes)
+	if fits {
+		g.Allowed = allowed
+	}
+	for i := range takes {
+		d := r.decision()
+		if fits && r.err == nil {
+			g.Takes[i].Decision, g.Takes[i].Source = d, shard.Owner
+		}
+	}
+	if a != nil {
+		a.finish(1)
+	}
+	return takes
+}
+
+// nextLocked takes the question of that id off those that wait, if somebody still does.
+// A pong may come between any others.
+func (l *lane) nextLocked(id uint32) (*ask, *shard.Group, error) {
+	w := &l.current
+	if id == pingID {
+		return nil, nil, nil
+	}
+	if len(w.groups) == 0 {
+		next, found := l.pending[id]
+		if !found {
+			return nil, nil, nil
+		}
+		delete(l.pending, id)
+		*w = next
+	}
+	if id != w.first {
+		return nil, nil, fmt.Errorf("answer %d comes before answer %d", id, w.first)
+	}
+	a, g := w.ask, w.groups[0]
+	w.first++
+	w.groups = w.groups[1:]
+	l.waiting--
+	return a, g, nil
 }

@@ -3,26 +3,56 @@ package cluster
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/shard"
 )
 
-// spread is how the groups of one call are spread over the members.
+// spread is how the groups of one call are spread over the members. It is used again for
+// others.
 type spread struct {
-	local  []shard.Group // copies, for the local shard
-	from   []*shard.Group
-	remote map[*lane]*errand
-	split  []split
+	local   []shard.Group // copies, for the local shard
+	from    []*shard.Group
+	errands []errand
+	lanes   []uint16 // by number: 1 + index of the lane's errand, 0 if it has none
+	split   []split
 }
 
 // errand is what is asked on one lane.
 type errand struct {
+	lane   *lane
+	number int // the lane's, in the table
 	peer   *peer
 	groups []*shard.Group
 	first  uint32 // id
 	sent   bool
+}
+
+var spreads = sync.Pool{New: func() any { return new(spread) }}
+
+func newSpread(t *table) *spread {
+	s := spreads.Get().(*spread)
+	if n := len(t.peers) * maxLanes; len(s.lanes) < n {
+		s.lanes = make([]uint16, n)
+	}
+	return s
+}
+
+// free keeps the memory, and nothing of what it held.
+func (s *spread) free() {
+	for i := range s.errands {
+		e := &s.errands[i]
+		s.lanes[e.number] = 0
+		clear(e.groups)
+		*e = errand{groups: e.groups[:0]}
+	}
+	clear(s.local)
+	clear(s.from)
+	clear(s.split)
+	s.local, s.from, s.errands, s.split = s.local[:0], s.from[:0], s.errands[:0], s.split[:0]
+	spreads.Put(s)
 }
 
 // split is a group whose counters live on several members, cut into one part per
@@ -45,21 +75,14 @@ type part struct {
 // that somebody who is denied elsewhere, over and over, could empty one that others
 // share. So a part with buckets only looks at first, and takes once all have room.
 func (r *Router) decideMany(ctx context.Context, t *table, groups []shard.Group) {
-	s := newSpread()
+	s := newSpread(t)
+	defer s.free()
 	for i := range groups {
 		s.add(t, &groups[i])
 	}
-	r.exchange(ctx, &s)
-	second := newSpread()
-	for i := range s.split {
-		s.split[i].gather()
-		second.addLooked(t, &s.split[i])
-	}
-	if len(second.remote)+len(second.local) > 0 {
-		r.exchange(ctx, &second)
-		for i := range s.split {
-			s.split[i].gather()
-		}
+	r.exchange(ctx, s)
+	if len(s.split) > 0 {
+		r.decideLooked(ctx, t, s)
 	}
 	for i := range groups {
 		r.settle(t, &groups[i])
@@ -69,24 +92,42 @@ func (r *Router) decideMany(ctx context.Context, t *table, groups []shard.Group)
 	}
 }
 
-func newSpread() spread { return spread{remote: make(map[*lane]*errand)} }
+// decideLooked puts together the answers to what was split, and lets those parts take
+// that have only looked.
+func (r *Router) decideLooked(ctx context.Context, t *table, s *spread) {
+	second := newSpread(t)
+	defer second.free()
+	for i := range s.split {
+		s.split[i].gather()
+		second.addLooked(t, &s.split[i])
+	}
+	if len(second.errands)+len(second.local) == 0 {
+		return
+	}
+	r.exchange(ctx, second)
+	for i := range s.split {
+		s.split[i].gather()
+	}
+}
 
 // exchange asks all peers first, then the local shard, and then waits for all together.
 func (r *Router) exchange(ctx context.Context, s *spread) {
+	if len(s.errands) == 0 {
+		r.askLocal(s)
+		return
+	}
 	a := r.newAsk(ctx)
 	if a != nil {
-		for l, e := range s.remote {
+		for i := range s.errands {
+			e := &s.errands[i]
 			var err error
-			if e.first, err = l.enqueue(a, e.groups); err != nil {
+			if e.first, err = e.lane.enqueue(a, e.groups); err != nil {
 				e.peer.metrics.refused(err, e.groups)
 			}
 			e.sent = err == nil
 		}
 	}
-	r.local.Decide(s.local)
-	for i, g := range s.from {
-		g.Allowed = s.local[i].Allowed
-	}
+	r.askLocal(s)
 	if a != nil {
 		if r.wait(ctx, a) {
 			s.giveUp(a)
@@ -94,16 +135,23 @@ func (r *Router) exchange(ctx context.Context, s *spread) {
 		}
 		r.asks.Put(a)
 	}
-	for _, e := range s.remote {
-		e.peer.metrics.countAnswers(e.groups)
+	for i := range s.errands {
+		s.errands[i].peer.metrics.countAnswers(s.errands[i].groups)
+	}
+}
+
+func (r *Router) askLocal(s *spread) {
+	r.local.Decide(s.local)
+	for i, g := range s.from {
+		g.Allowed = s.local[i].Allowed
 	}
 }
 
 func (s *spread) giveUp(a *ask) {
 	now := time.Now()
-	for l, e := range s.remote {
-		if e.sent {
-			e.peer.metrics.late.Add(float64(l.giveUp(a, e.first, len(e.groups), now)))
+	for i := range s.errands {
+		if e := &s.errands[i]; e.sent {
+			e.peer.metrics.late.Add(float64(e.lane.giveUp(a, e.first, now)))
 		}
 	}
 }
@@ -167,12 +215,16 @@ func (s *spread) assign(t *table, owner int, g *shard.Group) {
 		s.from = append(s.from, g)
 		return
 	}
-	l := t.lane(owner, g)
-	e := s.remote[l]
-	if e == nil {
-		e = &errand{peer: t.peers[owner]}
-		s.remote[l] = e
+	l, number := t.numbered(owner, g)
+	at := s.lanes[number]
+	if at == 0 {
+		s.errands = slices.Grow(s.errands, 1)[:len(s.errands)+1]
+		at = uint16(len(s.errands))
+		s.lanes[number] = at
+		e := &s.errands[at-1]
+		e.lane, e.number, e.peer = l, number, t.peers[owner]
 	}
+	e := &s.errands[at-1]
 	e.groups = append(e.groups, g)
 }
 
