@@ -46,6 +46,9 @@ func (f *fields) next() bool {
 	if len(f.rest.bytes) == 0 || f.err != nil {
 		return false
 	}
+	if f.nextShort() {
+		return true
+	}
 	number, kind, tagSize := protowire.ConsumeTag(f.rest.bytes)
 	if tagSize < 0 {
 		return f.fail(protowire.ParseError(tagSize))
@@ -72,6 +75,23 @@ func (f *fields) next() bool {
 		f.part.text = f.rest.text[end-len(f.part.bytes) : end]
 	}
 	f.rest = part{f.rest.bytes[end:], f.rest.text[end:]}
+	return true
+}
+
+// nextShort is next for most fields: texts and messages whose tag and length are a byte
+// each. It is false if the field is another.
+func (f *fields) nextShort() bool {
+	b := f.rest.bytes
+	if len(b) < 2 || b[0]&7 != byte(asBytes) || b[0] < 1<<3 || b[0] > 0x7f || b[1] > 0x7f {
+		return false
+	}
+	end := 2 + int(b[1])
+	if end > len(b) {
+		return false
+	}
+	f.tag = uint64(b[0])
+	f.part = part{b[2:end], f.rest.text[2:end]}
+	f.rest = part{b[end:], f.rest.text[end:]}
 	return true
 }
 
@@ -106,11 +126,11 @@ func (l *list) reset() { *l = list{parts: l.parts[:0]} }
 // decodeRequest decodes a RateLimitRequest into one that may have been used before.
 func decodeRequest(p part, into *weirv1.RateLimitRequest) error {
 	attributes := into.Attributes
-	into.Reset()
-	if len(attributes) <= extraAttributes { // of more, a map would be slow from then on
-		clear(attributes)
-		into.Attributes = attributes
+	if len(attributes) > extraAttributes {
+		attributes = nil // a map that was large once is slow to clear
 	}
+	clear(attributes)
+	*into = weirv1.RateLimitRequest{Attributes: attributes}
 	f := fieldsOf(p)
 	for f.next() {
 		switch f.tag {

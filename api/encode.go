@@ -33,8 +33,7 @@ func appendResponse(b []byte, r *weirv1.RateLimitResponse) []byte {
 	b = appendOptionalBool(b, 13, r.OverLimit)
 	b = appendOptionalBool(b, 14, r.WouldDeny)
 	if r.Calendar != nil {
-		b = protowire.AppendTag(b, 15, protowire.BytesType)
-		b = protowire.AppendString(b, *r.Calendar)
+		b = protowire.AppendString(appendTag(b, 15, protowire.BytesType), *r.Calendar)
 	}
 	if r.DenialReason != nil {
 		b = protowire.AppendTag(b, 16, protowire.VarintType)
@@ -51,8 +50,7 @@ func appendLimitStatus(b []byte, number protowire.Number, s *weirv1.LimitStatus)
 	b = appendString(b, 4, s.Calendar)
 	b = appendString(b, 5, s.Algorithm)
 	for _, attribute := range s.Per {
-		b = protowire.AppendTag(b, 6, protowire.BytesType)
-		b = protowire.AppendString(b, attribute)
+		b = protowire.AppendString(appendTag(b, 6, protowire.BytesType), attribute)
 	}
 	b = appendBool(b, 7, s.Allowed)
 	b = appendVarint(b, 8, uint64(s.RemainingTokens))
@@ -78,8 +76,7 @@ func appendVarint(b []byte, number protowire.Number, v uint64) []byte {
 	if v == 0 {
 		return b
 	}
-	b = protowire.AppendTag(b, number, protowire.VarintType)
-	return protowire.AppendVarint(b, v)
+	return protowire.AppendVarint(appendTag(b, number, protowire.VarintType), v)
 }
 
 func appendBool(b []byte, number protowire.Number, v bool) []byte {
@@ -90,16 +87,19 @@ func appendOptionalBool(b []byte, number protowire.Number, v *bool) []byte {
 	if v == nil {
 		return b
 	}
-	b = protowire.AppendTag(b, number, protowire.VarintType)
-	return protowire.AppendVarint(b, protowire.EncodeBool(*v))
+	return protowire.AppendVarint(appendTag(b, number, protowire.VarintType), protowire.EncodeBool(*v))
 }
 
 func appendString(b []byte, number protowire.Number, v string) []byte {
 	if v == "" {
 		return b
 	}
-	b = protowire.AppendTag(b, number, protowire.BytesType)
-	return protowire.AppendString(b, v)
+	return protowire.AppendString(appendTag(b, number, protowire.BytesType), v)
+}
+
+// appendTag is protowire.AppendTag for numbers up to 15, whose tags are a byte.
+func appendTag(b []byte, number protowire.Number, kind protowire.Type) []byte {
+	return append(b, byte(number)<<3|byte(kind))
 }
 
 func appendDurationOf(b []byte, number protowire.Number, d *durationpb.Duration) []byte {
@@ -119,15 +119,16 @@ func appendDuration(b []byte, number protowire.Number, ns int64) []byte {
 
 // beginMessage begins a field that is a message, which endMessage ends.
 func beginMessage(b []byte, number protowire.Number) (_ []byte, begin int) {
-	b = protowire.AppendTag(b, number, protowire.BytesType)
-	return append(b, 0), len(b) + 1 // most are so short that a byte tells their length
+	b = append(appendTag(b, number, protowire.BytesType), 0)
+	return b, len(b) // most are so short that a byte tells their length
 }
 
 func endMessage(b []byte, begin int) []byte {
-	length := uint64(len(b) - begin)
-	if more := protowire.SizeVarint(length) - 1; more > 0 {
-		b = slices.Insert(b, begin, make([]byte, more)...)
+	length := len(b) - begin
+	if more := protowire.SizeVarint(uint64(length)) - 1; more > 0 {
+		b = slices.Grow(b, more)[:len(b)+more]
+		copy(b[begin+more:], b[begin:begin+length])
 	}
-	protowire.AppendVarint(b[:begin-1], length)
+	protowire.AppendVarint(b[:begin-1], uint64(length))
 	return b
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -13,9 +14,20 @@ import (
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
-// answer is a response and the durations that it may have.
+// answer is a response and what it may point to.
 type answer struct {
-	response                              weirv1.RateLimitResponse
+	response weirv1.RateLimitResponse
+	durations
+	limits []limitAnswer
+}
+
+// limitAnswer is a status and what it may point to.
+type limitAnswer struct {
+	status weirv1.LimitStatus
+	durations
+}
+
+type durations struct {
 	window, resetAfter, retryAfter, delay durationpb.Duration
 }
 
@@ -30,7 +42,7 @@ func (w *work) answer(i int, verdicts *verdictCounts) *weirv1.RateLimitResponse 
 // render fills into and returns its response.
 func (w *work) render(i int, v verdict, into *answer) *weirv1.RateLimitResponse {
 	resp := &into.response
-	resp.Reset()
+	*resp = weirv1.RateLimitResponse{Limits: resp.Limits[:0]}
 	resp.Allowed, resp.Source = v.allowed, wireSource[v.source]
 	if v.source == byUnlimited {
 		resp.RuleId = w.items[i].exempt.ID
@@ -91,17 +103,23 @@ func renderSpecial(into *answer, matches []rules.Match, takes []shard.Take) {
 		resp.Delay = setDuration(&into.delay, delay)
 	}
 	if len(takes) > 1 {
-		resp.Limits = make([]*weirv1.LimitStatus, len(takes))
+		into.limits = slices.Grow(into.limits[:0], len(takes))[:len(takes)]
 		for i := range takes {
-			resp.Limits[i] = limitStatus(&matches[i], &takes[i])
+			resp.Limits = append(resp.Limits, into.limits[i].fill(&matches[i], &takes[i]))
 		}
 	}
 }
 
 // limitStatus tells all there is to tell of one limit.
 func limitStatus(m *rules.Match, t *shard.Take) *weirv1.LimitStatus {
-	nominal := m.Rule.Limits[m.Limit]
-	s := &weirv1.LimitStatus{
+	return new(limitAnswer).fill(m, t)
+}
+
+// fill fills into and returns its status.
+func (into *limitAnswer) fill(m *rules.Match, t *shard.Take) *weirv1.LimitStatus {
+	nominal := &m.Rule.Limits[m.Limit]
+	s := &into.status
+	*s = weirv1.LimitStatus{
 		RuleId:    m.Rule.ID,
 		Limit:     uint32(nominal.Limit),
 		Algorithm: nominal.Algorithm.String(),
@@ -113,7 +131,7 @@ func limitStatus(m *rules.Match, t *shard.Take) *weirv1.LimitStatus {
 	if nominal.Calendar != nil {
 		s.Calendar = nominal.Calendar.String()
 	} else {
-		s.Window = durationpb.New(time.Duration(nominal.Window))
+		s.Window = setDuration(&into.window, nominal.Window)
 	}
 	if !answered(t) {
 		s.Allowed = s.GetSource() == weirv1.Source_SOURCE_FAIL_OPEN
@@ -121,13 +139,13 @@ func limitStatus(m *rules.Match, t *shard.Take) *weirv1.LimitStatus {
 	}
 	d := &t.Decision
 	s.RemainingTokens = remaining(m, d)
-	s.ResetAfter = durationpb.New(time.Duration(d.ResetAt - d.At))
+	s.ResetAfter = setDuration(&into.resetAfter, d.ResetAt-d.At)
 	s.OverLimit = over(m, t)
 	if !d.Allowed && d.RetryAt != algorithms.Never {
-		s.RetryAfter = durationpb.New(time.Duration(d.RetryAt - d.At))
+		s.RetryAfter = setDuration(&into.retryAfter, d.RetryAt-d.At)
 	}
 	if d.Delay > 0 {
-		s.Delay = durationpb.New(time.Duration(d.Delay))
+		s.Delay = setDuration(&into.delay, d.Delay)
 	}
 	return s
 }
