@@ -150,6 +150,10 @@ func decodeRequest(p part, into *weirv1.RateLimitRequest) error {
 			f.err = decodeAttribute(f.part, into)
 		case 8<<3 | asVarint:
 			into.Peek = f.varint != 0
+		case 9<<3 | asVarint:
+			into.Lease = int64(f.varint)
+		case 10<<3 | asVarint:
+			into.DebitedAt = int64(f.varint)
 		}
 	}
 	return f.err

@@ -36,10 +36,20 @@ func appendResponse(b []byte, r *weirv1.RateLimitResponse) []byte {
 		b = protowire.AppendString(appendTag(b, 15, protowire.BytesType), *r.Calendar)
 	}
 	if r.DenialReason != nil {
-		b = protowire.AppendTag(b, 16, protowire.VarintType)
-		b = protowire.AppendVarint(b, uint64(*r.DenialReason))
+		b = protowire.AppendVarint(appendTag(b, 16, protowire.VarintType), uint64(*r.DenialReason))
+	}
+	if r.Lease != nil {
+		b = appendLease(b, 17, r.Lease)
 	}
 	return b
+}
+
+func appendLease(b []byte, number protowire.Number, l *weirv1.Lease) []byte {
+	b, begin := beginMessage(b, number)
+	b = appendVarint(b, 1, uint64(l.Tokens))
+	b = appendDurationOf(b, 2, l.ValidFor)
+	b = appendVarint(b, 3, uint64(l.DebitedAt))
+	return endMessage(b, begin)
 }
 
 func appendLimitStatus(b []byte, number protowire.Number, s *weirv1.LimitStatus) []byte {
@@ -97,8 +107,11 @@ func appendString(b []byte, number protowire.Number, v string) []byte {
 	return protowire.AppendString(appendTag(b, number, protowire.BytesType), v)
 }
 
-// appendTag is protowire.AppendTag for numbers up to 15, whose tags are a byte.
+// appendTag is protowire.AppendTag, but for numbers up to 15, whose tags are a byte, faster.
 func appendTag(b []byte, number protowire.Number, kind protowire.Type) []byte {
+	if number > 15 {
+		return protowire.AppendTag(b, number, kind)
+	}
 	return append(b, byte(number)<<3|byte(kind))
 }
 

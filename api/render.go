@@ -19,6 +19,9 @@ type answer struct {
 	response weirv1.RateLimitResponse
 	durations
 	limits []limitAnswer
+
+	lease    weirv1.Lease
+	validFor durationpb.Duration
 }
 
 // limitAnswer is a status and what it may point to.
@@ -72,6 +75,12 @@ func (w *work) render(i int, v verdict, into *answer) *weirv1.RateLimitResponse 
 			resp.RetryAfter = setDuration(&into.retryAfter, d.RetryAt-d.At)
 			resp.RetryAfterSeconds = uint32(ceilSeconds(d.RetryAt - d.At))
 		}
+	}
+	if loan := w.groups[i].Loan; loan.Tokens > 0 {
+		into.lease = weirv1.Lease{
+			Tokens: loan.Tokens, ValidFor: setDuration(&into.validFor, loan.Until-loan.At), DebitedAt: loan.At,
+		}
+		resp.Lease = &into.lease
 	}
 	renderSpecial(into, matches, takes)
 	return resp
@@ -172,7 +181,9 @@ func denialReason(t *shard.Take) weirv1.DenialReason {
 }
 
 // answered reports whether somebody has looked at the counter.
-func answered(t *shard.Take) bool { return t.Source == shard.Owner || t.Source == shard.Local }
+func answered(t *shard.Take) bool {
+	return t.Source == shard.Owner || t.Source == shard.Local || t.Source == shard.Lent
+}
 
 // remaining is what is left of the limit itself, without what a soft or elastic mode
 // lets through above it.
@@ -192,4 +203,5 @@ var wireSource = [sources]weirv1.Source{
 	byUnlimited:  weirv1.Source_SOURCE_UNLIMITED,
 	byLocal:      weirv1.Source_SOURCE_LOCAL,
 	byFailClosed: weirv1.Source_SOURCE_FAIL_CLOSED,
+	byLent:       weirv1.Source_SOURCE_LENT,
 }

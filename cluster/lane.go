@@ -48,6 +48,7 @@ type waiting struct {
 	ask    *ask
 	first  uint32         // id; the others follow it
 	groups []*shard.Group // where the answers go
+	hot    []*hotCounter  // beside groups, those asked about as opHot; nil if there are none
 }
 
 // ask is one caller's wait for the answers to some questions.
@@ -56,8 +57,27 @@ type ask struct {
 	done  chan struct{} // has room for one; sent to by whoever takes left to 0
 	timer *time.Timer
 	sent  time.Time
-	due   time.Time       // when the questions that are not answered are to be given up
-	one   [1]*shard.Group // what is asked, if it is one
+	due   time.Time // when the questions that are not answered are to be given up
+
+	again atomic.Int64 // nanoseconds after which unanswered questions should be asked again
+
+	one [1]*shard.Group // what is asked, if it is one
+	hot [1]*hotCounter  // likewise
+}
+
+// more keeps what an answer to g says beside its decisions, if those fit. c may be nil.
+func (a *ask) more(g *shard.Group, c *hotCounter, h *answerHead, fits bool) {
+	raise(&a.again, int64(h.wait))
+	if !fits {
+		return
+	}
+	if h.lent > 0 {
+		at := g.Takes[0].Decision.At
+		g.Loan = shard.Loan{Tokens: h.lent, At: at, Until: at + h.lentFor}
+	}
+	if c != nil {
+		c.promised = h.promised
+	}
 }
 
 // finish takes n questions off the wait.
@@ -81,15 +101,16 @@ func newLane(dial func(context.Context) (net.Conn, error), attempt time.Duration
 }
 
 // enqueue appends a question for every group, and returns the id of the first;
-// the others follow it. Answers will be written to the groups and counted off a, until
-// when groups must not change. If it fails, nothing was appended and a is untouched.
-func (l *lane) enqueue(a *ask, groups []*shard.Group) (first uint32, err error) {
+// the others follow it. Those beside which a hot counter stands are asked as such; hot
+// may be nil. Answers will be written to the groups and counted off a, until when groups
+// and hot must not change. If it fails, nothing was appended and a is untouched.
+func (l *lane) enqueue(a *ask, groups []*shard.Group, hot []*hotCounter) (first uint32, err error) {
 	if !l.closed.Load() {
 		return 0, errOpen
 	}
 	size, takes := 0, 0
 	for _, g := range groups {
-		size += questionSize(g.Takes)
+		size += questionSize(g)
 		takes += len(g.Takes)
 	}
 	l.mu.Lock()
@@ -103,11 +124,15 @@ func (l *lane) enqueue(a *ask, groups []*shard.Group) (first uint32, err error) 
 		l.nextID = 0 // those of the last round were answered or given up long ago
 	}
 	first = l.nextID + 1 // pingID is no question's
-	l.pending[first] = waiting{a, first, groups}
+	l.pending[first] = waiting{a, first, groups, hot}
 	l.waiting += len(groups)
-	for _, g := range groups {
+	for i, g := range groups {
 		l.nextID++
-		l.appendLocked(opOf(g), l.nextID, g.Takes)
+		o := opOf(g)
+		if hot != nil && hot[i] != nil {
+			o = opHot
+		}
+		l.appendLocked(o, l.nextID, g)
 	}
 	l.mu.Unlock()
 	l.pushAll()
@@ -132,31 +157,32 @@ func (l *lane) refuseLocked(questions, takes, size int, now time.Time) error {
 
 // giveBack sends takes to be returned, and does not wait.
 func (l *lane) giveBack(takes []shard.Take) error {
+	g := &shard.Group{Takes: takes}
 	l.mu.Lock()
 	switch {
 	case !l.breaker.closed:
 		l.mu.Unlock()
 		return errOpen
-	case l.queued+questionSize(takes) > maxQueue:
+	case l.queued+questionSize(g) > maxQueue:
 		l.mu.Unlock()
 		return errOverflow
 	}
-	l.appendLocked(opReturn, 0, takes)
+	l.appendLocked(opReturn, 0, g)
 	l.mu.Unlock()
 	l.pushAll()
 	return nil
 }
 
-func (l *lane) appendLocked(o op, id uint32, takes []shard.Take) {
+func (l *lane) appendLocked(o op, id uint32, g *shard.Group) {
 	last := len(l.queue) - 1
-	if last < 0 || len(l.queue[last])+questionSize(takes) > lengthSize+maxFrame {
+	if last < 0 || len(l.queue[last])+questionSize(g) > lengthSize+maxFrame {
 		l.queue = append(l.queue, newFrame(l.spare))
 		l.spare = nil
 		last++
 		l.queued += len(l.queue[last])
 	}
 	before := len(l.queue[last])
-	l.queue[last] = appendQuestion(l.queue[last], o, id, takes)
+	l.queue[last] = appendQuestion(l.queue[last], o, id, g)
 	l.queued += len(l.queue[last]) - before
 }
 
@@ -328,7 +354,7 @@ func (l *lane) tick() (alive bool) {
 	alive = now.Sub(l.breaker.heard) < linkIdle
 	l.closed.Store(l.breaker.closed)
 	if ping {
-		l.appendLocked(opPing, pingID, nil)
+		l.appendLocked(opPing, pingID, &shard.Group{})
 	}
 	l.mu.Unlock()
 	l.notice()
@@ -406,53 +432,58 @@ func (l *lane) deliver(frame []byte) error {
 // deliverLocked reads an answer, writes it to the group that waits for it, if one still
 // does, and returns how many takes it has.
 func (l *lane) deliverLocked(r *reader, now time.Time) (takes int) {
-	id, allowed, takes := r.answerHead()
-	if id == pingID {
+	h := r.answerHead()
+	if h.id == pingID {
 		l.breaker.pong(now)
 	} else {
 		l.breaker.answered(now)
 	}
-	a, g, err := l.nextLocked(id)
+	a, g, c, err := l.nextLocked(h.id)
 	if err != nil {
 		r.fail(err)
 	}
-	fits := a != nil && takes == len(g.Takes)
+	fits := a != nil && h.takes == len(g.Takes)
 	if fits {
-		g.Allowed = allowed
+		g.Allowed = h.allowed
 	}
-	for i := range takes {
+	for i := range h.takes {
 		d := r.decision()
 		if fits && r.err == nil {
 			g.Takes[i].Decision, g.Takes[i].Source = d, shard.Owner
 		}
 	}
 	if a != nil {
+		a.more(g, c, &h, fits && r.err == nil)
 		a.finish(1)
 	}
-	return takes
+	return h.takes
 }
 
 // nextLocked takes the question of that id off those that wait, if somebody still does.
-// A pong may come between any others.
-func (l *lane) nextLocked(id uint32) (*ask, *shard.Group, error) {
+// It may be about a hot counter. A pong, which nobody waits for, may come between others.
+func (l *lane) nextLocked(id uint32) (*ask, *shard.Group, *hotCounter, error) {
 	w := &l.current
 	if id == pingID {
-		return nil, nil, nil
+		return nil, nil, nil, nil
 	}
 	if len(w.groups) == 0 {
 		next, found := l.pending[id]
 		if !found {
-			return nil, nil, nil
+			return nil, nil, nil, nil
 		}
 		delete(l.pending, id)
 		*w = next
 	}
 	if id != w.first {
-		return nil, nil, fmt.Errorf("answer %d comes before answer %d", id, w.first)
+		return nil, nil, nil, fmt.Errorf("answer %d comes before answer %d", id, w.first)
 	}
 	a, g := w.ask, w.groups[0]
 	w.first++
 	w.groups = w.groups[1:]
+	var c *hotCounter
+	if w.hot != nil {
+		c, w.hot = w.hot[0], w.hot[1:]
+	}
 	l.waiting--
-	return a, g, nil
+	return a, g, c, nil
 }

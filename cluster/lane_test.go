@@ -39,12 +39,12 @@ func groupsOf(n, takes int) []*shard.Group {
 func TestAnswerOfAnotherSize(t *testing.T) {
 	for _, takes := range []int{0, 1, 3} {
 		l, a, groups := closedLane(), newTestAsk(), groupsOf(1, 2)
-		first, err := l.enqueue(a, groups)
+		first, err := l.enqueue(a, groups, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		answer := &shard.Group{Allowed: true, Takes: make([]shard.Take, takes)}
-		if err := l.deliver(appendAnswer([]byte{wireVersion}, first, answer)); err != nil {
+		if err := l.deliver(appendAnswer([]byte{wireVersion}, first, answer, false)); err != nil {
 			t.Error(err)
 		}
 		if g := groups[0]; g.Allowed || g.Takes[0].Source != shard.Unanswered || a.left.Load() != 0 || l.backlog < 0 {
@@ -56,11 +56,11 @@ func TestAnswerOfAnotherSize(t *testing.T) {
 // An answer that is cut off answers nothing that it does not contain.
 func TestAnswerThatIsCutOff(t *testing.T) {
 	l, a, groups := closedLane(), newTestAsk(), groupsOf(1, 1)
-	first, err := l.enqueue(a, groups)
+	first, err := l.enqueue(a, groups, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer := appendAnswer([]byte{wireVersion}, first, &shard.Group{Allowed: true, Takes: make([]shard.Take, 1)})
+	answer := appendAnswer([]byte{wireVersion}, first, &shard.Group{Allowed: true, Takes: make([]shard.Take, 1)}, false)
 	if err := l.deliver(answer[:len(answer)-1]); err == nil {
 		t.Error("no error")
 	}
@@ -93,7 +93,7 @@ func TestAnswerSendsWhatHasWaited(t *testing.T) {
 			return q.id
 		}
 		ask := func() {
-			if _, err := l.enqueue(newTestAsk(), groupsOf(1, 1)); err != nil {
+			if _, err := l.enqueue(newTestAsk(), groupsOf(1, 1), nil); err != nil {
 				t.Error(err)
 			}
 		}
@@ -101,7 +101,7 @@ func TestAnswerSendsWhatHasWaited(t *testing.T) {
 		first := question()
 		synctest.Wait()
 		ask()
-		go func() { _ = l.deliver(appendAnswer([]byte{wireVersion}, first, groupsOf(1, 1)[0])) }()
+		go func() { _ = l.deliver(appendAnswer([]byte{wireVersion}, first, groupsOf(1, 1)[0], false)) }()
 		if second := question(); second == first {
 			t.Errorf("question %d came twice", second)
 		}
@@ -134,10 +134,10 @@ func TestFramesShareNoMemory(t *testing.T) {
 		t.Errorf("%d bytes are kept, the bound is %d", cap(l.spare), keepBytes)
 	}
 	l.reuse(make([]byte, keepBytes))
-	l.appendLocked(opPing, 1, nil)
+	l.appendLocked(opPing, 1, &shard.Group{})
 	frame, _ := l.takeFrame(maxFrame)
 	was := bytes.Clone(frame)
-	l.appendLocked(opPing, 2, nil)
+	l.appendLocked(opPing, 2, &shard.Group{})
 	if !bytes.Equal(frame, was) {
 		t.Errorf("%x, it was %x", frame, was)
 	}
@@ -146,7 +146,7 @@ func TestFramesShareNoMemory(t *testing.T) {
 // The next link owes nothing and is owed nothing.
 func TestBrokenLaneBeginsAnew(t *testing.T) {
 	l, a := closedLane(), newTestAsk()
-	if _, err := l.enqueue(a, groupsOf(3, fullFrame)); err != nil {
+	if _, err := l.enqueue(a, groupsOf(3, fullFrame), nil); err != nil {
 		t.Fatal(err)
 	}
 	l.conn, _ = net.Pipe()
@@ -190,12 +190,12 @@ func TestQuestionsAreBounded(t *testing.T) {
 		questions int
 		want      error
 	}{{maxPending + 1, errOverflow}, {maxPending, nil}, {1, errOverflow}} {
-		if _, err := l.enqueue(newTestAsk(), groupsOf(tc.questions, 0)); !errors.Is(err, tc.want) {
+		if _, err := l.enqueue(newTestAsk(), groupsOf(tc.questions, 0), nil); !errors.Is(err, tc.want) {
 			t.Errorf("%d questions: %v, want %v", tc.questions, err, tc.want)
 		}
 	}
 	l.breaker.closed = false // since enqueue has looked
-	if _, err := l.enqueue(newTestAsk(), groupsOf(1, 0)); !errors.Is(err, errOpen) || l.waiting != maxPending {
+	if _, err := l.enqueue(newTestAsk(), groupsOf(1, 0), nil); !errors.Is(err, errOpen) || l.waiting != maxPending {
 		t.Errorf("broken: %v, %d wait", err, l.waiting)
 	}
 }
@@ -203,10 +203,10 @@ func TestQuestionsAreBounded(t *testing.T) {
 // A frame keeps to its bound, and all that waits fits its bound.
 func TestQueueIsBounded(t *testing.T) {
 	l := closedLane()
-	if _, err := l.enqueue(newTestAsk(), groupsOf(30, maxTakes)); !errors.Is(err, errOverflow) || l.queued != 0 {
+	if _, err := l.enqueue(newTestAsk(), groupsOf(30, maxTakes), nil); !errors.Is(err, errOverflow) || l.queued != 0 {
 		t.Errorf("%v, %d bytes wait", err, l.queued)
 	}
-	if _, err := l.enqueue(newTestAsk(), groupsOf(10, maxTakes)); err != nil {
+	if _, err := l.enqueue(newTestAsk(), groupsOf(10, maxTakes), nil); err != nil {
 		t.Error(err)
 	}
 	takes := make([]shard.Take, maxTakes)
@@ -244,12 +244,12 @@ func TestSomeAreAnswered(t *testing.T) {
 		"broken": func(l *lane, _ *ask, _ uint32) { l.broken() },
 	} {
 		l, a, groups := closedLane(), newTestAsk(), groupsOf(3, 1)
-		first, err := l.enqueue(a, groups)
+		first, err := l.enqueue(a, groups, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		answer := func(id uint32) error {
-			return l.deliver(appendAnswer([]byte{wireVersion}, id, &shard.Group{Allowed: true, Takes: make([]shard.Take, 1)}))
+			return l.deliver(appendAnswer([]byte{wireVersion}, id, &shard.Group{Allowed: true, Takes: make([]shard.Take, 1)}, false))
 		}
 		if err := answer(first); err != nil || !groups[0].Allowed || l.waiting != 2 {
 			t.Errorf("%s: %v, %+v, %d wait", name, err, groups[0], l.waiting)
@@ -264,13 +264,13 @@ func TestSomeAreAnswered(t *testing.T) {
 // A peer that leaves out an answer talks nonsense; a pong may come at any time.
 func TestAnswersAreInOrder(t *testing.T) {
 	l, groups := closedLane(), groupsOf(4, 1)
-	first, err := l.enqueue(newTestAsk(), groups)
+	first, err := l.enqueue(newTestAsk(), groups, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	frame := []byte{wireVersion}
 	for _, id := range []uint32{first, pingID, first + 1, first + 3} {
-		frame = appendAnswer(frame, id, &shard.Group{Allowed: true, Takes: make([]shard.Take, 1)})
+		frame = appendAnswer(frame, id, &shard.Group{Allowed: true, Takes: make([]shard.Take, 1)}, false)
 	}
 	err = l.deliver(frame)
 	if want := fmt.Sprintf("answer %d comes before answer %d", first+3, first+2); err == nil || err.Error() != want {

@@ -36,8 +36,12 @@ type Router struct {
 	attempt time.Duration
 	metrics *routerMetrics
 	log     *slog.Logger
-	table   atomic.Pointer[table]
-	asks    sync.Pool // of *ask, this router's own: timers and channels belong to one synctest bubble
+
+	promises *Promises    // of this node as an owner
+	hot      *hotCounters // of others
+
+	table atomic.Pointer[table]
+	asks  sync.Pool // of *ask, this router's own: timers and channels belong to one synctest bubble
 
 	stop    context.CancelFunc
 	stopped context.Context // ends with Close; what the peers' goroutines live by
@@ -117,9 +121,10 @@ func (r *Router) Owner(key ring.Key) string {
 	return t.view.Members[t.view.Ring.Owner(key.Partition(t.view.Ring.Partitions()))].ID
 }
 
-// Close stops talking to peers and waits until that is done. Decide goes on
-// answering for what this node owns.
+// Close stops talking to peers, after it has given back what they have lent, and waits
+// until that is done. Decide goes on answering for what this node owns.
 func (r *Router) Close() {
+	r.hot.sweep(true)
 	r.stop()
 	r.running.Wait()
 }
@@ -140,13 +145,13 @@ func (r *Router) Decide(ctx context.Context, groups []shard.Group) {
 		return
 	}
 	switch {
-	case len(t.peers) == 1 && t.peers[0] == nil:
-		r.local.Decide(groups)
+	case len(t.peers) == 1 && t.peers[0] == nil && !slices.ContainsFunc(groups, func(g shard.Group) bool { return frees(&g) }):
+		r.promises.decide(r.local, groups)
 		return
-	case len(groups) == 1:
+	case len(groups) == 1 && !frees(&groups[0]):
 		if owner, one := t.owner(&groups[0]); one {
 			if t.peers[owner] == nil {
-				r.local.Decide(groups)
+				r.promises.decide(r.local, groups)
 			} else {
 				r.askOne(ctx, t, owner, &groups[0])
 				r.settle(t, &groups[0])
@@ -187,15 +192,23 @@ func (t *table) numbered(owner int, g *shard.Group) (l *lane, number int) {
 	return lanes[i], owner*maxLanes + i
 }
 
+// askOne answers g from what its owner has promised or lent, or else asks it.
 func (r *Router) askOne(ctx context.Context, t *table, owner int, g *shard.Group) {
-	l, m := t.lane(owner, g), &t.peers[owner].metrics
-	a := r.newAsk(ctx)
+	l, m, now := t.lane(owner, g), &t.peers[owner].metrics, time.Now()
+	c, from := r.hot.consult(g, l, now)
+	if from == known {
+		return
+	}
+	if from == renew {
+		defer r.hot.learn(c, g, now)
+	}
+	a := r.newAsk(ctx, now)
 	if a == nil {
 		m.late.Inc()
 		return
 	}
-	a.one[0] = g
-	first, err := l.enqueue(a, a.one[:])
+	a.one[0], a.hot[0] = g, c
+	first, err := l.enqueue(a, a.one[:], a.hot[:])
 	if err != nil {
 		m.refused(err, a.one[:])
 	}
@@ -211,9 +224,8 @@ func (r *Router) askOne(ctx context.Context, t *table, owner int, g *shard.Group
 
 // newAsk returns an ask that has the caller's token, nil if the caller's time is
 // up already.
-func (r *Router) newAsk(ctx context.Context) *ask {
+func (r *Router) newAsk(ctx context.Context, now time.Time) *ask {
 	timeout := r.attempt
-	now := time.Now()
 	if deadline, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, time.Duration(attemptShare*float64(deadline.Sub(now))))
 	}
@@ -222,6 +234,7 @@ func (r *Router) newAsk(ctx context.Context) *ask {
 	}
 	a := r.asks.Get().(*ask)
 	a.sent, a.due = now, now.Add(timeout)
+	a.again.Store(0)
 	a.left.Store(1)
 	a.timer.Reset(timeout)
 	return a
@@ -252,8 +265,11 @@ func NewRouter(c RouterConfig) *Router {
 		attempt: c.AttemptTimeout,
 		log:     c.Logger,
 		peers:   make(map[Member]*peer),
+
+		promises: c.Promises,
 	}
 	r.metrics = newRouterMetrics(c.Metrics, r)
+	r.hot = newHotCounters(c.Promises, r.metrics)
 	r.stopped, r.stop = context.WithCancel(context.Background())
 	r.asks.New = func() any {
 		t := time.NewTimer(time.Hour)

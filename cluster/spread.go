@@ -10,6 +10,9 @@ import (
 	"github.com/weirlimit/weir/shard"
 )
 
+// maxRounds is how often at most a group is asked again that frees something.
+const maxRounds = 3
+
 // spread is how the groups of one call are spread over the members. It is used again for
 // others.
 type spread struct {
@@ -26,7 +29,8 @@ type errand struct {
 	number int // the lane's, in the table
 	peer   *peer
 	groups []*shard.Group
-	first  uint32 // id
+	hot    []*hotCounter // of those that are to be renewed, or nil, for each group
+	first  uint32        // id
 	sent   bool
 }
 
@@ -46,7 +50,8 @@ func (s *spread) free() {
 		e := &s.errands[i]
 		s.lanes[e.number] = 0
 		clear(e.groups)
-		*e = errand{groups: e.groups[:0]}
+		clear(e.hot)
+		*e = errand{groups: e.groups[:0], hot: e.hot[:0]}
 	}
 	clear(s.local)
 	clear(s.from)
@@ -75,12 +80,12 @@ type part struct {
 // that somebody who is denied elsewhere, over and over, could empty one that others
 // share. So a part with buckets only looks at first, and takes once all have room.
 func (r *Router) decideMany(ctx context.Context, t *table, groups []shard.Group) {
-	s := newSpread(t)
+	s, now := newSpread(t), time.Now()
 	defer s.free()
 	for i := range groups {
-		s.add(t, &groups[i])
+		r.add(s, t, &groups[i], now)
 	}
-	r.exchange(ctx, s)
+	r.exchangeAll(ctx, t, s)
 	if len(s.split) > 0 {
 		r.decideLooked(ctx, t, s)
 	}
@@ -110,41 +115,92 @@ func (r *Router) decideLooked(ctx context.Context, t *table, s *spread) {
 	}
 }
 
-// exchange asks all peers first, then the local shard, and then waits for all together.
-func (r *Router) exchange(ctx context.Context, s *spread) {
-	if len(s.errands) == 0 {
-		r.askLocal(s)
-		return
+// exchangeAll asks, and asks again for what has to wait until nobody remembers a denial.
+func (r *Router) exchangeAll(ctx context.Context, t *table, s *spread) {
+	wait := r.exchange(ctx, s)
+	for round := 0; wait > 0 && round < maxRounds; round++ {
+		r.metrics.waits.Inc()
+		pause(ctx, wait)
+		again := newSpread(t)
+		again.addUnanswered(t, s)
+		wait = r.exchange(ctx, again)
+		again.free()
 	}
-	a := r.newAsk(ctx)
+}
+
+// pause waits, or until ctx ends.
+func pause(ctx context.Context, wait time.Duration) {
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// addUnanswered assigns what of another spread frees something and was not answered.
+func (s *spread) addUnanswered(t *table, of *spread) {
+	add := func(g *shard.Group) {
+		if owner, _ := t.owner(g); frees(g) && g.Takes[0].Source == shard.Unanswered {
+			s.assign(t, owner, g, nil)
+		}
+	}
+	for _, g := range of.from {
+		add(g)
+	}
+	for i := range of.errands {
+		for _, g := range of.errands[i].groups {
+			add(g)
+		}
+	}
+}
+
+// exchange asks all peers first, then the local shard, and then waits for all together.
+// It returns how long to wait before unanswered is asked again, 0 if there is no need.
+func (r *Router) exchange(ctx context.Context, s *spread) (again time.Duration) {
+	if len(s.errands) == 0 {
+		return r.askLocal(s)
+	}
+	now := time.Now()
+	a := r.newAsk(ctx, now)
 	if a != nil {
 		for i := range s.errands {
 			e := &s.errands[i]
 			var err error
-			if e.first, err = e.lane.enqueue(a, e.groups); err != nil {
+			if e.first, err = e.lane.enqueue(a, e.groups, e.hot); err != nil {
 				e.peer.metrics.refused(err, e.groups)
 			}
 			e.sent = err == nil
 		}
 	}
-	r.askLocal(s)
+	again = r.askLocal(s)
 	if a != nil {
 		if r.wait(ctx, a) {
 			s.giveUp(a)
 			<-a.done
 		}
+		again = max(again, time.Duration(a.again.Load()))
 		r.asks.Put(a)
 	}
 	for i := range s.errands {
-		s.errands[i].peer.metrics.countAnswers(s.errands[i].groups)
+		e := &s.errands[i]
+		e.peer.metrics.countAnswers(e.groups)
+		for j, c := range e.hot {
+			if c != nil {
+				r.hot.learn(c, e.groups[j], now)
+			}
+		}
 	}
+	return again
 }
 
-func (r *Router) askLocal(s *spread) {
-	r.local.Decide(s.local)
+// askLocal returns how long to wait before what was not answered is asked again.
+func (r *Router) askLocal(s *spread) (again time.Duration) {
+	again = r.promises.decide(r.local, s.local)
 	for i, g := range s.from {
-		g.Allowed = s.local[i].Allowed
+		g.Allowed, g.Loan = s.local[i].Allowed, s.local[i].Loan
 	}
+	return again
 }
 
 func (s *spread) giveUp(a *ask) {
@@ -156,12 +212,20 @@ func (s *spread) giveUp(a *ask) {
 	}
 }
 
-func (s *spread) add(t *table, g *shard.Group) {
+// add assigns g, or its parts, unless it can be answered from what is known.
+func (r *Router) add(s *spread, t *table, g *shard.Group, now time.Time) {
 	if len(g.Takes) == 0 {
 		return
 	}
 	if owner, all := t.owner(g); all {
-		s.assign(t, owner, g)
+		var c *hotCounter
+		from := fromOwner
+		if t.peers[owner] != nil {
+			c, from = r.hot.consult(g, t.lane(owner, g), now)
+		}
+		if from != known {
+			s.assign(t, owner, g, c)
+		}
 		return
 	}
 	w := split{whole: g}
@@ -174,7 +238,7 @@ func (s *spread) add(t *table, g *shard.Group) {
 	for i := range w.parts {
 		p := &w.parts[i]
 		p.group.Peek = g.Peek || !g.Reset && slices.ContainsFunc(p.group.Takes, leavesLess)
-		s.assign(t, p.owner, &p.group)
+		s.assign(t, p.owner, &p.group, nil)
 	}
 	s.split = append(s.split, w)
 }
@@ -194,7 +258,7 @@ func (s *spread) addLooked(t *table, w *split) {
 			for j := range p.group.Takes {
 				p.group.Takes[j].Decision, p.group.Takes[j].Source = algorithms.Decision{}, shard.Unanswered
 			}
-			s.assign(t, p.owner, &p.group)
+			s.assign(t, p.owner, &p.group, nil)
 		}
 	}
 }
@@ -205,11 +269,12 @@ func (w *split) part(owner int) *part {
 			return &w.parts[i]
 		}
 	}
-	w.parts = append(w.parts, part{owner: owner, group: shard.Group{Reset: w.whole.Reset}})
+	w.parts = append(w.parts, part{owner: owner, group: shard.Group{Reset: w.whole.Reset, LentAt: w.whole.LentAt}})
 	return &w.parts[len(w.parts)-1]
 }
 
-func (s *spread) assign(t *table, owner int, g *shard.Group) {
+// assign has the owner asked for g, as for a hot counter if c is not nil.
+func (s *spread) assign(t *table, owner int, g *shard.Group, c *hotCounter) {
 	if t.peers[owner] == nil {
 		s.local = append(s.local, *g)
 		s.from = append(s.from, g)
@@ -225,7 +290,7 @@ func (s *spread) assign(t *table, owner int, g *shard.Group) {
 		e.lane, e.number, e.peer = l, number, t.peers[owner]
 	}
 	e := &s.errands[at-1]
-	e.groups = append(e.groups, g)
+	e.groups, e.hot = append(e.groups, g), append(e.hot, c)
 }
 
 // gather puts the parts' answers together.
@@ -241,7 +306,7 @@ func (w *split) gather() {
 // undo gives back what the parts of a denied group have counted. A node that dies in
 // between can only have counted too much.
 func (r *Router) undo(t *table, w *split) {
-	if w.whole.Allowed || w.whole.Reset {
+	if w.whole.Allowed || w.whole.Reset || w.whole.LentAt > 0 {
 		return
 	}
 	for i := range w.parts {
@@ -264,7 +329,7 @@ func (r *Router) giveBack(t *table, whole *shard.Group, p *part) {
 		return
 	}
 	if t.peers[p.owner] == nil {
-		r.local.Return(counted)
+		r.promises.giveBack(r.local, counted)
 	} else if err := t.lane(p.owner, &p.group).giveBack(counted); err != nil {
 		r.metrics.lostReturns.Inc()
 	}

@@ -107,6 +107,8 @@ const (
 	Source_SOURCE_LOCAL Source = 5
 	// Nobody who could decide answered in time, and the rule wants a denial then.
 	Source_SOURCE_FAIL_CLOSED Source = 6
+	// The asked node, from tokens that the owner has lent it: allowed.
+	Source_SOURCE_LENT Source = 7
 )
 
 // Enum value maps for Source.
@@ -119,6 +121,7 @@ var (
 		4: "SOURCE_UNLIMITED",
 		5: "SOURCE_LOCAL",
 		6: "SOURCE_FAIL_CLOSED",
+		7: "SOURCE_LENT",
 	}
 	Source_value = map[string]int32{
 		"SOURCE_UNSPECIFIED": 0,
@@ -128,6 +131,7 @@ var (
 		"SOURCE_UNLIMITED":   4,
 		"SOURCE_LOCAL":       5,
 		"SOURCE_FAIL_CLOSED": 6,
+		"SOURCE_LENT":        7,
 	}
 )
 
@@ -184,7 +188,15 @@ type RateLimitRequest struct {
 	// as an address: see the documentation of rules.
 	Attributes map[string]string `protobuf:"bytes,7,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Look only: answer as if the request were made, and count nothing.
-	Peek          bool `protobuf:"varint,8,opt,name=peek,proto3" json:"peek,omitempty"`
+	Peek bool `protobuf:"varint,8,opt,name=peek,proto3" json:"peek,omitempty"`
+	// How many tokens beyond its own the caller would like to be lent, so that it can
+	// decide that many tokens' worth of requests like this one by itself. 0 to 1000000.
+	// Not together with peek or with tokens to give back.
+	Lease int64 `protobuf:"varint,9,opt,name=lease,proto3" json:"lease,omitempty"`
+	// With a negative tokens_requested: the debited_at of the lease that the tokens are
+	// left of. They are then taken off the very window that they were debited in, and
+	// what does not weigh on a limit any more is not given back. 0 for other tokens.
+	DebitedAt     int64 `protobuf:"varint,10,opt,name=debited_at,json=debitedAt,proto3" json:"debited_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -275,6 +287,20 @@ func (x *RateLimitRequest) GetPeek() bool {
 	return false
 }
 
+func (x *RateLimitRequest) GetLease() int64 {
+	if x != nil {
+		return x.Lease
+	}
+	return 0
+}
+
+func (x *RateLimitRequest) GetDebitedAt() int64 {
+	if x != nil {
+		return x.DebitedAt
+	}
+	return 0
+}
+
 // RateLimitResponse is the decision. Where several limits apply, the fields speak
 // of the one that decided: of those that denied the one that frees last, otherwise
 // the one with the fewest tokens left. With SOURCE_NO_RULE, SOURCE_UNLIMITED,
@@ -324,7 +350,11 @@ type RateLimitResponse struct {
 	// Unset if it follows none; otherwise window is unset.
 	Calendar *string `protobuf:"bytes,15,opt,name=calendar,proto3,oneof" json:"calendar,omitempty"`
 	// Why the request was denied. Unset if it was allowed.
-	DenialReason  *DenialReason `protobuf:"varint,16,opt,name=denial_reason,json=denialReason,proto3,enum=weir.v1.DenialReason,oneof" json:"denial_reason,omitempty"`
+	DenialReason *DenialReason `protobuf:"varint,16,opt,name=denial_reason,json=denialReason,proto3,enum=weir.v1.DenialReason,oneof" json:"denial_reason,omitempty"`
+	// What the caller is lent. Unset if that is nothing: nothing was asked for, the
+	// request was denied, a limit is nearly used up or lends nothing, or the owner is
+	// not known for sure.
+	Lease         *Lease `protobuf:"bytes,17,opt,name=lease,proto3,oneof" json:"lease,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -471,6 +501,85 @@ func (x *RateLimitResponse) GetDenialReason() DenialReason {
 	return DenialReason_DENIAL_REASON_UNSPECIFIED
 }
 
+func (x *RateLimitResponse) GetLease() *Lease {
+	if x != nil {
+		return x.Lease
+	}
+	return nil
+}
+
+// Lease lends tokens, which are counted already: the caller may allow that many tokens'
+// worth of requests that differ from the one that was answered in nothing but their
+// tokens and their timestamp, without asking again.
+//
+// What is left over may be given back while the lease is valid, by the same request
+// with the negative number of them and debited_at. It need not be: what is not given
+// back is free again when the limit's window has passed, like all that was used.
+type Lease struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many, above 0 and not above what was asked for.
+	Tokens int64 `protobuf:"varint,1,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	// How long they may be used, counted from the moment at which the caller sent the
+	// request, so that no two clocks are compared. Above 0.
+	ValidFor *durationpb.Duration `protobuf:"bytes,2,opt,name=valid_for,json=validFor,proto3" json:"valid_for,omitempty"`
+	// When they were counted, by the clock of the node that did. To be sent back with
+	// what is left over; it means nothing else to the caller.
+	DebitedAt     int64 `protobuf:"varint,3,opt,name=debited_at,json=debitedAt,proto3" json:"debited_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Lease) Reset() {
+	*x = Lease{}
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Lease) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Lease) ProtoMessage() {}
+
+func (x *Lease) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Lease.ProtoReflect.Descriptor instead.
+func (*Lease) Descriptor() ([]byte, []int) {
+	return file_weir_v1_rate_limiter_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Lease) GetTokens() int64 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
+func (x *Lease) GetValidFor() *durationpb.Duration {
+	if x != nil {
+		return x.ValidFor
+	}
+	return nil
+}
+
+func (x *Lease) GetDebitedAt() int64 {
+	if x != nil {
+		return x.DebitedAt
+	}
+	return 0
+}
+
 // LimitStatus is one limit and the state of the counter that a request is held
 // against, after that request.
 type LimitStatus struct {
@@ -513,7 +622,7 @@ type LimitStatus struct {
 
 func (x *LimitStatus) Reset() {
 	*x = LimitStatus{}
-	mi := &file_weir_v1_rate_limiter_proto_msgTypes[2]
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -525,7 +634,7 @@ func (x *LimitStatus) String() string {
 func (*LimitStatus) ProtoMessage() {}
 
 func (x *LimitStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_rate_limiter_proto_msgTypes[2]
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -538,7 +647,7 @@ func (x *LimitStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitStatus.ProtoReflect.Descriptor instead.
 func (*LimitStatus) Descriptor() ([]byte, []int) {
-	return file_weir_v1_rate_limiter_proto_rawDescGZIP(), []int{2}
+	return file_weir_v1_rate_limiter_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *LimitStatus) GetRuleId() string {
@@ -666,7 +775,7 @@ type RateLimitStatusRequest struct {
 
 func (x *RateLimitStatusRequest) Reset() {
 	*x = RateLimitStatusRequest{}
-	mi := &file_weir_v1_rate_limiter_proto_msgTypes[3]
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -678,7 +787,7 @@ func (x *RateLimitStatusRequest) String() string {
 func (*RateLimitStatusRequest) ProtoMessage() {}
 
 func (x *RateLimitStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_rate_limiter_proto_msgTypes[3]
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -691,7 +800,7 @@ func (x *RateLimitStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RateLimitStatusRequest.ProtoReflect.Descriptor instead.
 func (*RateLimitStatusRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_rate_limiter_proto_rawDescGZIP(), []int{3}
+	return file_weir_v1_rate_limiter_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *RateLimitStatusRequest) GetIdentifier() string {
@@ -743,7 +852,7 @@ type RateLimitStatusResponse struct {
 
 func (x *RateLimitStatusResponse) Reset() {
 	*x = RateLimitStatusResponse{}
-	mi := &file_weir_v1_rate_limiter_proto_msgTypes[4]
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -755,7 +864,7 @@ func (x *RateLimitStatusResponse) String() string {
 func (*RateLimitStatusResponse) ProtoMessage() {}
 
 func (x *RateLimitStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_rate_limiter_proto_msgTypes[4]
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -768,7 +877,7 @@ func (x *RateLimitStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RateLimitStatusResponse.ProtoReflect.Descriptor instead.
 func (*RateLimitStatusResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_rate_limiter_proto_rawDescGZIP(), []int{4}
+	return file_weir_v1_rate_limiter_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *RateLimitStatusResponse) GetLimits() []*LimitStatus {
@@ -800,7 +909,7 @@ type ExplainRateLimitResponse struct {
 
 func (x *ExplainRateLimitResponse) Reset() {
 	*x = ExplainRateLimitResponse{}
-	mi := &file_weir_v1_rate_limiter_proto_msgTypes[5]
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -812,7 +921,7 @@ func (x *ExplainRateLimitResponse) String() string {
 func (*ExplainRateLimitResponse) ProtoMessage() {}
 
 func (x *ExplainRateLimitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_rate_limiter_proto_msgTypes[5]
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -825,7 +934,7 @@ func (x *ExplainRateLimitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRateLimitResponse.ProtoReflect.Descriptor instead.
 func (*ExplainRateLimitResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_rate_limiter_proto_rawDescGZIP(), []int{5}
+	return file_weir_v1_rate_limiter_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ExplainRateLimitResponse) GetDecision() *RateLimitResponse {
@@ -866,7 +975,7 @@ type RuleExplanation struct {
 
 func (x *RuleExplanation) Reset() {
 	*x = RuleExplanation{}
-	mi := &file_weir_v1_rate_limiter_proto_msgTypes[6]
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -878,7 +987,7 @@ func (x *RuleExplanation) String() string {
 func (*RuleExplanation) ProtoMessage() {}
 
 func (x *RuleExplanation) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_rate_limiter_proto_msgTypes[6]
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -891,7 +1000,7 @@ func (x *RuleExplanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RuleExplanation.ProtoReflect.Descriptor instead.
 func (*RuleExplanation) Descriptor() ([]byte, []int) {
-	return file_weir_v1_rate_limiter_proto_rawDescGZIP(), []int{6}
+	return file_weir_v1_rate_limiter_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RuleExplanation) GetRuleId() string {
@@ -933,7 +1042,7 @@ type RateLimitBatchRequest struct {
 
 func (x *RateLimitBatchRequest) Reset() {
 	*x = RateLimitBatchRequest{}
-	mi := &file_weir_v1_rate_limiter_proto_msgTypes[7]
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -945,7 +1054,7 @@ func (x *RateLimitBatchRequest) String() string {
 func (*RateLimitBatchRequest) ProtoMessage() {}
 
 func (x *RateLimitBatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_rate_limiter_proto_msgTypes[7]
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -958,7 +1067,7 @@ func (x *RateLimitBatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RateLimitBatchRequest.ProtoReflect.Descriptor instead.
 func (*RateLimitBatchRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_rate_limiter_proto_rawDescGZIP(), []int{7}
+	return file_weir_v1_rate_limiter_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RateLimitBatchRequest) GetRequests() []*RateLimitRequest {
@@ -979,7 +1088,7 @@ type RateLimitBatchResponse struct {
 
 func (x *RateLimitBatchResponse) Reset() {
 	*x = RateLimitBatchResponse{}
-	mi := &file_weir_v1_rate_limiter_proto_msgTypes[8]
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -991,7 +1100,7 @@ func (x *RateLimitBatchResponse) String() string {
 func (*RateLimitBatchResponse) ProtoMessage() {}
 
 func (x *RateLimitBatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_rate_limiter_proto_msgTypes[8]
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1004,7 +1113,7 @@ func (x *RateLimitBatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RateLimitBatchResponse.ProtoReflect.Descriptor instead.
 func (*RateLimitBatchResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_rate_limiter_proto_rawDescGZIP(), []int{8}
+	return file_weir_v1_rate_limiter_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RateLimitBatchResponse) GetResponses() []*RateLimitResponse {
@@ -1031,7 +1140,7 @@ type StreamRateLimitsRequest struct {
 
 func (x *StreamRateLimitsRequest) Reset() {
 	*x = StreamRateLimitsRequest{}
-	mi := &file_weir_v1_rate_limiter_proto_msgTypes[9]
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1043,7 +1152,7 @@ func (x *StreamRateLimitsRequest) String() string {
 func (*StreamRateLimitsRequest) ProtoMessage() {}
 
 func (x *StreamRateLimitsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_rate_limiter_proto_msgTypes[9]
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1056,7 +1165,7 @@ func (x *StreamRateLimitsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamRateLimitsRequest.ProtoReflect.Descriptor instead.
 func (*StreamRateLimitsRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_rate_limiter_proto_rawDescGZIP(), []int{9}
+	return file_weir_v1_rate_limiter_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *StreamRateLimitsRequest) GetId() uint64 {
@@ -1095,7 +1204,7 @@ type StreamRateLimitsResponse struct {
 
 func (x *StreamRateLimitsResponse) Reset() {
 	*x = StreamRateLimitsResponse{}
-	mi := &file_weir_v1_rate_limiter_proto_msgTypes[10]
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1107,7 +1216,7 @@ func (x *StreamRateLimitsResponse) String() string {
 func (*StreamRateLimitsResponse) ProtoMessage() {}
 
 func (x *StreamRateLimitsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_rate_limiter_proto_msgTypes[10]
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1120,7 +1229,7 @@ func (x *StreamRateLimitsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamRateLimitsResponse.ProtoReflect.Descriptor instead.
 func (*StreamRateLimitsResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_rate_limiter_proto_rawDescGZIP(), []int{10}
+	return file_weir_v1_rate_limiter_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *StreamRateLimitsResponse) GetId() uint64 {
@@ -1159,7 +1268,7 @@ type CheckError struct {
 
 func (x *CheckError) Reset() {
 	*x = CheckError{}
-	mi := &file_weir_v1_rate_limiter_proto_msgTypes[11]
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1171,7 +1280,7 @@ func (x *CheckError) String() string {
 func (*CheckError) ProtoMessage() {}
 
 func (x *CheckError) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_rate_limiter_proto_msgTypes[11]
+	mi := &file_weir_v1_rate_limiter_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1184,7 +1293,7 @@ func (x *CheckError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckError.ProtoReflect.Descriptor instead.
 func (*CheckError) Descriptor() ([]byte, []int) {
-	return file_weir_v1_rate_limiter_proto_rawDescGZIP(), []int{11}
+	return file_weir_v1_rate_limiter_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CheckError) GetCode() int32 {
@@ -1205,7 +1314,7 @@ var File_weir_v1_rate_limiter_proto protoreflect.FileDescriptor
 
 const file_weir_v1_rate_limiter_proto_rawDesc = "" +
 	"\n" +
-	"\x1aweir/v1/rate_limiter.proto\x12\aweir.v1\x1a\x1egoogle/protobuf/duration.proto\"\xf6\x02\n" +
+	"\x1aweir/v1/rate_limiter.proto\x12\aweir.v1\x1a\x1egoogle/protobuf/duration.proto\"\xab\x03\n" +
 	"\x10RateLimitRequest\x12\x1e\n" +
 	"\n" +
 	"identifier\x18\x01 \x01(\tR\n" +
@@ -1218,10 +1327,14 @@ const file_weir_v1_rate_limiter_proto_rawDesc = "" +
 	"\n" +
 	"attributes\x18\a \x03(\v2).weir.v1.RateLimitRequest.AttributesEntryR\n" +
 	"attributes\x12\x12\n" +
-	"\x04peek\x18\b \x01(\bR\x04peek\x1a=\n" +
+	"\x04peek\x18\b \x01(\bR\x04peek\x12\x14\n" +
+	"\x05lease\x18\t \x01(\x03R\x05lease\x12\x1d\n" +
+	"\n" +
+	"debited_at\x18\n" +
+	" \x01(\x03R\tdebitedAt\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf0\x05\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa5\x06\n" +
 	"\x11RateLimitResponse\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\x12)\n" +
@@ -1244,11 +1357,18 @@ const file_weir_v1_rate_limiter_proto_rawDesc = "" +
 	"\n" +
 	"would_deny\x18\x0e \x01(\bH\x01R\twouldDeny\x88\x01\x01\x12\x1f\n" +
 	"\bcalendar\x18\x0f \x01(\tH\x02R\bcalendar\x88\x01\x01\x12?\n" +
-	"\rdenial_reason\x18\x10 \x01(\x0e2\x15.weir.v1.DenialReasonH\x03R\fdenialReason\x88\x01\x01B\r\n" +
+	"\rdenial_reason\x18\x10 \x01(\x0e2\x15.weir.v1.DenialReasonH\x03R\fdenialReason\x88\x01\x01\x12)\n" +
+	"\x05lease\x18\x11 \x01(\v2\x0e.weir.v1.LeaseH\x04R\x05lease\x88\x01\x01B\r\n" +
 	"\v_over_limitB\r\n" +
 	"\v_would_denyB\v\n" +
 	"\t_calendarB\x10\n" +
-	"\x0e_denial_reason\"\x9f\x04\n" +
+	"\x0e_denial_reasonB\b\n" +
+	"\x06_lease\"v\n" +
+	"\x05Lease\x12\x16\n" +
+	"\x06tokens\x18\x01 \x01(\x03R\x06tokens\x126\n" +
+	"\tvalid_for\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bvalidFor\x12\x1d\n" +
+	"\n" +
+	"debited_at\x18\x03 \x01(\x03R\tdebitedAt\"\x9f\x04\n" +
 	"\vLimitStatus\x12\x17\n" +
 	"\arule_id\x18\x01 \x01(\tR\x06ruleId\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\x121\n" +
@@ -1315,7 +1435,7 @@ const file_weir_v1_rate_limiter_proto_rawDesc = "" +
 	"\x1bDENIAL_REASON_LIMIT_REACHED\x10\x01\x12\"\n" +
 	"\x1eDENIAL_REASON_COST_ABOVE_LIMIT\x10\x02\x12\x19\n" +
 	"\x15DENIAL_REASON_BLOCKED\x10\x03\x12\x1c\n" +
-	"\x18DENIAL_REASON_UNANSWERED\x10\x04*\x9c\x01\n" +
+	"\x18DENIAL_REASON_UNANSWERED\x10\x04*\xad\x01\n" +
 	"\x06Source\x12\x16\n" +
 	"\x12SOURCE_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fSOURCE_OWNER\x10\x01\x12\x12\n" +
@@ -1323,7 +1443,8 @@ const file_weir_v1_rate_limiter_proto_rawDesc = "" +
 	"\x10SOURCE_FAIL_OPEN\x10\x03\x12\x14\n" +
 	"\x10SOURCE_UNLIMITED\x10\x04\x12\x10\n" +
 	"\fSOURCE_LOCAL\x10\x05\x12\x16\n" +
-	"\x12SOURCE_FAIL_CLOSED\x10\x062\xb6\x03\n" +
+	"\x12SOURCE_FAIL_CLOSED\x10\x06\x12\x0f\n" +
+	"\vSOURCE_LENT\x10\a2\xb6\x03\n" +
 	"\vRateLimiter\x12G\n" +
 	"\x0eCheckRateLimit\x12\x19.weir.v1.RateLimitRequest\x1a\x1a.weir.v1.RateLimitResponse\x12V\n" +
 	"\x13CheckRateLimitBatch\x12\x1e.weir.v1.RateLimitBatchRequest\x1a\x1f.weir.v1.RateLimitBatchResponse\x12[\n" +
@@ -1344,66 +1465,69 @@ func file_weir_v1_rate_limiter_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_v1_rate_limiter_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_weir_v1_rate_limiter_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_weir_v1_rate_limiter_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_weir_v1_rate_limiter_proto_goTypes = []any{
 	(DenialReason)(0),                // 0: weir.v1.DenialReason
 	(Source)(0),                      // 1: weir.v1.Source
 	(*RateLimitRequest)(nil),         // 2: weir.v1.RateLimitRequest
 	(*RateLimitResponse)(nil),        // 3: weir.v1.RateLimitResponse
-	(*LimitStatus)(nil),              // 4: weir.v1.LimitStatus
-	(*RateLimitStatusRequest)(nil),   // 5: weir.v1.RateLimitStatusRequest
-	(*RateLimitStatusResponse)(nil),  // 6: weir.v1.RateLimitStatusResponse
-	(*ExplainRateLimitResponse)(nil), // 7: weir.v1.ExplainRateLimitResponse
-	(*RuleExplanation)(nil),          // 8: weir.v1.RuleExplanation
-	(*RateLimitBatchRequest)(nil),    // 9: weir.v1.RateLimitBatchRequest
-	(*RateLimitBatchResponse)(nil),   // 10: weir.v1.RateLimitBatchResponse
-	(*StreamRateLimitsRequest)(nil),  // 11: weir.v1.StreamRateLimitsRequest
-	(*StreamRateLimitsResponse)(nil), // 12: weir.v1.StreamRateLimitsResponse
-	(*CheckError)(nil),               // 13: weir.v1.CheckError
-	nil,                              // 14: weir.v1.RateLimitRequest.AttributesEntry
-	nil,                              // 15: weir.v1.RateLimitStatusRequest.AttributesEntry
-	(*durationpb.Duration)(nil),      // 16: google.protobuf.Duration
+	(*Lease)(nil),                    // 4: weir.v1.Lease
+	(*LimitStatus)(nil),              // 5: weir.v1.LimitStatus
+	(*RateLimitStatusRequest)(nil),   // 6: weir.v1.RateLimitStatusRequest
+	(*RateLimitStatusResponse)(nil),  // 7: weir.v1.RateLimitStatusResponse
+	(*ExplainRateLimitResponse)(nil), // 8: weir.v1.ExplainRateLimitResponse
+	(*RuleExplanation)(nil),          // 9: weir.v1.RuleExplanation
+	(*RateLimitBatchRequest)(nil),    // 10: weir.v1.RateLimitBatchRequest
+	(*RateLimitBatchResponse)(nil),   // 11: weir.v1.RateLimitBatchResponse
+	(*StreamRateLimitsRequest)(nil),  // 12: weir.v1.StreamRateLimitsRequest
+	(*StreamRateLimitsResponse)(nil), // 13: weir.v1.StreamRateLimitsResponse
+	(*CheckError)(nil),               // 14: weir.v1.CheckError
+	nil,                              // 15: weir.v1.RateLimitRequest.AttributesEntry
+	nil,                              // 16: weir.v1.RateLimitStatusRequest.AttributesEntry
+	(*durationpb.Duration)(nil),      // 17: google.protobuf.Duration
 }
 var file_weir_v1_rate_limiter_proto_depIdxs = []int32{
-	14, // 0: weir.v1.RateLimitRequest.attributes:type_name -> weir.v1.RateLimitRequest.AttributesEntry
-	16, // 1: weir.v1.RateLimitResponse.retry_after:type_name -> google.protobuf.Duration
+	15, // 0: weir.v1.RateLimitRequest.attributes:type_name -> weir.v1.RateLimitRequest.AttributesEntry
+	17, // 1: weir.v1.RateLimitResponse.retry_after:type_name -> google.protobuf.Duration
 	1,  // 2: weir.v1.RateLimitResponse.source:type_name -> weir.v1.Source
-	16, // 3: weir.v1.RateLimitResponse.window:type_name -> google.protobuf.Duration
-	16, // 4: weir.v1.RateLimitResponse.reset_after:type_name -> google.protobuf.Duration
-	4,  // 5: weir.v1.RateLimitResponse.limits:type_name -> weir.v1.LimitStatus
-	16, // 6: weir.v1.RateLimitResponse.delay:type_name -> google.protobuf.Duration
+	17, // 3: weir.v1.RateLimitResponse.window:type_name -> google.protobuf.Duration
+	17, // 4: weir.v1.RateLimitResponse.reset_after:type_name -> google.protobuf.Duration
+	5,  // 5: weir.v1.RateLimitResponse.limits:type_name -> weir.v1.LimitStatus
+	17, // 6: weir.v1.RateLimitResponse.delay:type_name -> google.protobuf.Duration
 	0,  // 7: weir.v1.RateLimitResponse.denial_reason:type_name -> weir.v1.DenialReason
-	16, // 8: weir.v1.LimitStatus.window:type_name -> google.protobuf.Duration
-	16, // 9: weir.v1.LimitStatus.reset_after:type_name -> google.protobuf.Duration
-	16, // 10: weir.v1.LimitStatus.retry_after:type_name -> google.protobuf.Duration
-	16, // 11: weir.v1.LimitStatus.delay:type_name -> google.protobuf.Duration
-	1,  // 12: weir.v1.LimitStatus.source:type_name -> weir.v1.Source
-	15, // 13: weir.v1.RateLimitStatusRequest.attributes:type_name -> weir.v1.RateLimitStatusRequest.AttributesEntry
-	4,  // 14: weir.v1.RateLimitStatusResponse.limits:type_name -> weir.v1.LimitStatus
-	3,  // 15: weir.v1.ExplainRateLimitResponse.decision:type_name -> weir.v1.RateLimitResponse
-	8,  // 16: weir.v1.ExplainRateLimitResponse.rules:type_name -> weir.v1.RuleExplanation
-	4,  // 17: weir.v1.RuleExplanation.limits:type_name -> weir.v1.LimitStatus
-	2,  // 18: weir.v1.RateLimitBatchRequest.requests:type_name -> weir.v1.RateLimitRequest
-	3,  // 19: weir.v1.RateLimitBatchResponse.responses:type_name -> weir.v1.RateLimitResponse
-	2,  // 20: weir.v1.StreamRateLimitsRequest.requests:type_name -> weir.v1.RateLimitRequest
-	16, // 21: weir.v1.StreamRateLimitsRequest.timeout:type_name -> google.protobuf.Duration
-	3,  // 22: weir.v1.StreamRateLimitsResponse.responses:type_name -> weir.v1.RateLimitResponse
-	13, // 23: weir.v1.StreamRateLimitsResponse.error:type_name -> weir.v1.CheckError
-	2,  // 24: weir.v1.RateLimiter.CheckRateLimit:input_type -> weir.v1.RateLimitRequest
-	9,  // 25: weir.v1.RateLimiter.CheckRateLimitBatch:input_type -> weir.v1.RateLimitBatchRequest
-	11, // 26: weir.v1.RateLimiter.StreamRateLimits:input_type -> weir.v1.StreamRateLimitsRequest
-	5,  // 27: weir.v1.RateLimiter.GetRateLimitStatus:input_type -> weir.v1.RateLimitStatusRequest
-	2,  // 28: weir.v1.RateLimiter.ExplainRateLimit:input_type -> weir.v1.RateLimitRequest
-	3,  // 29: weir.v1.RateLimiter.CheckRateLimit:output_type -> weir.v1.RateLimitResponse
-	10, // 30: weir.v1.RateLimiter.CheckRateLimitBatch:output_type -> weir.v1.RateLimitBatchResponse
-	12, // 31: weir.v1.RateLimiter.StreamRateLimits:output_type -> weir.v1.StreamRateLimitsResponse
-	6,  // 32: weir.v1.RateLimiter.GetRateLimitStatus:output_type -> weir.v1.RateLimitStatusResponse
-	7,  // 33: weir.v1.RateLimiter.ExplainRateLimit:output_type -> weir.v1.ExplainRateLimitResponse
-	29, // [29:34] is the sub-list for method output_type
-	24, // [24:29] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	4,  // 8: weir.v1.RateLimitResponse.lease:type_name -> weir.v1.Lease
+	17, // 9: weir.v1.Lease.valid_for:type_name -> google.protobuf.Duration
+	17, // 10: weir.v1.LimitStatus.window:type_name -> google.protobuf.Duration
+	17, // 11: weir.v1.LimitStatus.reset_after:type_name -> google.protobuf.Duration
+	17, // 12: weir.v1.LimitStatus.retry_after:type_name -> google.protobuf.Duration
+	17, // 13: weir.v1.LimitStatus.delay:type_name -> google.protobuf.Duration
+	1,  // 14: weir.v1.LimitStatus.source:type_name -> weir.v1.Source
+	16, // 15: weir.v1.RateLimitStatusRequest.attributes:type_name -> weir.v1.RateLimitStatusRequest.AttributesEntry
+	5,  // 16: weir.v1.RateLimitStatusResponse.limits:type_name -> weir.v1.LimitStatus
+	3,  // 17: weir.v1.ExplainRateLimitResponse.decision:type_name -> weir.v1.RateLimitResponse
+	9,  // 18: weir.v1.ExplainRateLimitResponse.rules:type_name -> weir.v1.RuleExplanation
+	5,  // 19: weir.v1.RuleExplanation.limits:type_name -> weir.v1.LimitStatus
+	2,  // 20: weir.v1.RateLimitBatchRequest.requests:type_name -> weir.v1.RateLimitRequest
+	3,  // 21: weir.v1.RateLimitBatchResponse.responses:type_name -> weir.v1.RateLimitResponse
+	2,  // 22: weir.v1.StreamRateLimitsRequest.requests:type_name -> weir.v1.RateLimitRequest
+	17, // 23: weir.v1.StreamRateLimitsRequest.timeout:type_name -> google.protobuf.Duration
+	3,  // 24: weir.v1.StreamRateLimitsResponse.responses:type_name -> weir.v1.RateLimitResponse
+	14, // 25: weir.v1.StreamRateLimitsResponse.error:type_name -> weir.v1.CheckError
+	2,  // 26: weir.v1.RateLimiter.CheckRateLimit:input_type -> weir.v1.RateLimitRequest
+	10, // 27: weir.v1.RateLimiter.CheckRateLimitBatch:input_type -> weir.v1.RateLimitBatchRequest
+	12, // 28: weir.v1.RateLimiter.StreamRateLimits:input_type -> weir.v1.StreamRateLimitsRequest
+	6,  // 29: weir.v1.RateLimiter.GetRateLimitStatus:input_type -> weir.v1.RateLimitStatusRequest
+	2,  // 30: weir.v1.RateLimiter.ExplainRateLimit:input_type -> weir.v1.RateLimitRequest
+	3,  // 31: weir.v1.RateLimiter.CheckRateLimit:output_type -> weir.v1.RateLimitResponse
+	11, // 32: weir.v1.RateLimiter.CheckRateLimitBatch:output_type -> weir.v1.RateLimitBatchResponse
+	13, // 33: weir.v1.RateLimiter.StreamRateLimits:output_type -> weir.v1.StreamRateLimitsResponse
+	7,  // 34: weir.v1.RateLimiter.GetRateLimitStatus:output_type -> weir.v1.RateLimitStatusResponse
+	8,  // 35: weir.v1.RateLimiter.ExplainRateLimit:output_type -> weir.v1.ExplainRateLimitResponse
+	31, // [31:36] is the sub-list for method output_type
+	26, // [26:31] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_weir_v1_rate_limiter_proto_init() }
@@ -1418,7 +1542,7 @@ func file_weir_v1_rate_limiter_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_v1_rate_limiter_proto_rawDesc), len(file_weir_v1_rate_limiter_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   14,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
