@@ -279,7 +279,7 @@ func TestUndecodable(t *testing.T) {
 	)
 	f := newFixture(t, checkRules)
 	for _, tc := range []struct{ method, message, want string }{
-		{check, "\x0a\x05a", "message: cannot be decoded: unexpected EOF"},
+		{check, "\x0a\x05a", "message: the last 3 bytes cannot be decoded"},
 		{check, "\x0a\x02a\xff", `identifier: "a\xff" is not UTF-8`},
 		{check, "\x12\x01\xff", `identifier_type: "\xff" is not UTF-8`},
 		{check, "\x1a\x01\xff", `endpoint: "\xff" is not UTF-8`},
@@ -288,13 +288,13 @@ func TestUndecodable(t *testing.T) {
 		{check, "\x3a\x06\x0a\x01a\x12\x01\xff", `attributes.value: "\xff" is not UTF-8`},
 		{check, "\x1a\xc8\x01" + strings.Repeat("\xff", 200), `endpoint: "` + strings.Repeat(`\xff`, 200) + `" is not UTF-8`},
 		{check, "\x1a\xac\x02" + strings.Repeat("\xff", 300), `endpoint: "` + strings.Repeat(`\xff`, 256) + `" is not UTF-8`},
-		{batch, "\x08\x01\xff", "message: cannot be decoded: unexpected EOF"},
+		{batch, "\x08\x01\xff", "message: the last 1 bytes cannot be decoded"},
 		{batch, "\x0a\x09\x0a\x01a\x12\x04user\x0a\x03\x0a\x01\xff", `requests[1].identifier: "\xff" is not UTF-8`},
-		{batch, "\x0a\x01\x0f", "requests[0].message: cannot be decoded: proto: cannot parse reserved wire type"},
-		{check, "\xf8\xff\xff\xff\x3f\x01", "message: cannot be decoded: 2147483647 is no field number"},
+		{batch, "\x0a\x01\x0f", "requests[0].message: the last 1 bytes cannot be decoded"},
+		{check, "\xf8\xff\xff\xff\x3f\x01", "message: the last 6 bytes cannot be decoded"},
 		{envoy, "\x0a\x01\xff", `domain: "\xff" is not UTF-8`},
-		{envoy, "\x02\x00", "message: cannot be decoded: proto: invalid field number"},
-		{envoy, "\x0a\x01d\x12\x00\x12\x01\x0f", "descriptors[1].message: cannot be decoded: proto: cannot parse reserved wire type"},
+		{envoy, "\x02\x00", "message: the last 2 bytes cannot be decoded"},
+		{envoy, "\x0a\x01d\x12\x00\x12\x01\x0f", "descriptors[1].message: the last 1 bytes cannot be decoded"},
 		{envoy, "\x0a\x01d\x12\x05\x0a\x03\x0a\x01\xff", `descriptors[0].entries[0].key: "\xff" is not UTF-8`},
 		{envoy, "\x0a\x01d\x12\x08\x0a\x06\x0a\x01a\x12\x01\xff", `descriptors[0].entries[0].value: "\xff" is not UTF-8`},
 	} {
@@ -314,7 +314,7 @@ func TestStreamUndecodable(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct{ message, want string }{
-		{"\x08\x07\x12\x09\x0a\x01", "7: message: cannot be decoded: unexpected EOF"},
+		{"\x08\x07\x12\x09\x0a\x01", "7: message: the last 4 bytes cannot be decoded"},
 		{"\x08\x08\x12\x03\x0a\x01\xff", `8: requests[0].identifier: "\xff" is not UTF-8`},
 		{"\x08\x09\x12\x09\x0a\x01a\x12\x04user", "9: "},
 	} {

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"fmt"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -50,11 +49,8 @@ func (f *fields) next() bool {
 		return true
 	}
 	number, kind, tagSize := protowire.ConsumeTag(f.rest.bytes)
-	if tagSize < 0 {
-		return f.fail(protowire.ParseError(tagSize))
-	}
-	if !number.IsValid() {
-		return f.fail(fmt.Errorf("%d is no field number", number))
+	if tagSize < 0 || !number.IsValid() {
+		return f.fail()
 	}
 	value := f.rest.bytes[tagSize:]
 	var size int
@@ -67,7 +63,7 @@ func (f *fields) next() bool {
 		size = protowire.ConsumeFieldValue(number, kind, value)
 	}
 	if size < 0 {
-		return f.fail(protowire.ParseError(size))
+		return f.fail()
 	}
 	f.tag = protowire.EncodeTag(number, kind)
 	end := tagSize + size
@@ -95,8 +91,8 @@ func (f *fields) nextShort() bool {
 	return true
 }
 
-func (f *fields) fail(why error) bool {
-	f.err = invalid("message", "cannot be decoded: %v", why)
+func (f *fields) fail() bool {
+	f.err = invalid("message", "the last %d bytes cannot be decoded", len(f.rest.bytes))
 	return false
 }
 
