@@ -12,7 +12,7 @@ import (
 )
 
 // encoded is a message as it travels: whoever is given one decodes it, and whoever
-// returns one has encoded it. ADR 10 says why.
+// returns one has encoded it. ADR 13 says why.
 type encoded struct{ mem.Buffer }
 
 // copyEncoded returns a message of a copy of b.
