@@ -18,9 +18,9 @@ const (
 	maxDirect     = 16 << 10  // bytes of a frame that whoever asks sends himself
 	maxQueue      = 1 << 20   // bytes that wait to be sent on one lane
 	maxPending    = 16 << 10  // questions in flight on one lane
+	deliverAtOnce = 64        // answers that are written while others wait for the lane
 	maxUnacked    = 1         // frames under way on one lane
-	keepQuestions = 1 << 10   // questions and takes that a link keeps room for
-	keepBytes     = 64 << 10  // bytes of a frame that a link keeps room for
+	keepBytes     = 128 << 10 // bytes of a frame that a lane keeps room for
 	maxTakes      = 1 << 10   // takes of one group
 	maxCalendar   = 64        // bytes of a calendar's text
 )

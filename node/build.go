@@ -280,6 +280,7 @@ func (n *node) buildServers(params cluster.Params, promises *cluster.Promises) e
 func newGRPCServer(creds credentials.TransportCredentials) *grpc.Server {
 	return grpc.NewServer(
 		grpc.Creds(creds),
+		grpc.ForceServerCodecV2(api.Codec()),
 		grpc.MaxRecvMsgSize(api.MaxMessage),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.NumStreamWorkers(streamWorkers),
