@@ -65,15 +65,15 @@ func (f *keyFlags) draw(cmd *cobra.Command) (*bench.Keys, error) {
 
 // quantity is a flag that says how many.
 type quantity struct {
-	flag        string
-	value, most int64
+	flag               string
+	value, least, most int64
 }
 
-// checkQuantities refuses those that are not between 1 and the most.
+// checkQuantities refuses those that are not between the least and the most.
 func checkQuantities(cmd *cobra.Command, quantities ...quantity) error {
 	for _, c := range quantities {
-		if c.value < 1 || c.value > c.most {
-			return usageError(cmd, "--%s: %d is not between 1 and %d", c.flag, c.value, c.most)
+		if c.value < c.least || c.value > c.most {
+			return usageError(cmd, "--%s: %d is not between %d and %d", c.flag, c.value, c.least, c.most)
 		}
 	}
 	return nil
@@ -210,11 +210,11 @@ func (f *grpcFlags) check(cmd *cobra.Command) error {
 		}
 	}
 	quantities := []quantity{
-		{"callers", f.callers, most}, {"connections", f.connections, bench.MaxConnections},
-		{"batch", f.batch, bench.MaxBatch}, {"window", f.window, bench.MaxWindow},
+		{"callers", f.callers, 1, most}, {"connections", f.connections, 1, bench.MaxConnections},
+		{"batch", f.batch, 1, bench.MaxBatch}, {"window", f.window, 1, bench.MaxWindow},
 	}
 	if given("rate") {
-		quantities = append(quantities, quantity{"rate", f.rate, bench.MaxRate})
+		quantities = append(quantities, quantity{"rate", f.rate, 1, bench.MaxRate})
 	}
 	if err := checkQuantities(cmd, quantities...); err != nil {
 		return err

@@ -40,7 +40,7 @@ it stands how long it took to do nothing instead, as other processes take their 
 			if err != nil {
 				return err
 			}
-			if err := checkQuantities(cmd, quantity{"goroutines", goroutines, bench.MaxCallers}, quantity{"batch", batch, bench.MaxBatch}); err != nil {
+			if err := checkQuantities(cmd, quantity{"goroutines", goroutines, 1, bench.MaxCallers}, quantity{"batch", batch, 1, bench.MaxBatch}); err != nil {
 				return err
 			}
 			e := &bench.Engine{Keys: keys, Goroutines: int(goroutines), Batch: int(batch), Duration: f.duration, Grow: grow}
@@ -131,7 +131,7 @@ The exit code is 0 if the memory came back in time, and 1 if it did not.`,
   weir bench expiry --keys 1000000 --window 2s --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkQuantities(cmd, quantity{"keys", keys, bench.MaxKeys}); err != nil {
+			if err := checkQuantities(cmd, quantity{"keys", keys, 1, bench.MaxKeys}); err != nil {
 				return err
 			}
 			if e.Patience <= 0 || e.Patience > bench.MaxDuration {
@@ -208,7 +208,7 @@ The exit code is 0 if nothing was forgotten, and 1 otherwise.`,
   weir bench flood --budget 256 --keys 50000000 --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkQuantities(cmd, quantity{"keys", keys, bench.MaxKeys}, quantity{"victims", victims, maxVictims}, quantity{"budget", budget, maxBudget}); err != nil {
+			if err := checkQuantities(cmd, quantity{"keys", keys, 1, bench.MaxKeys}, quantity{"victims", victims, 1, maxVictims}, quantity{"budget", budget, minBudget, maxBudget}); err != nil {
 				return err
 			}
 			f.Keys, f.Victims, f.Budget = uint64(keys), uint64(victims), budget<<20
@@ -236,7 +236,8 @@ The exit code is 0 if nothing was forgotten, and 1 otherwise.`,
 // Bounds of weir bench flood.
 const (
 	maxVictims = 1_000_000
-	maxBudget  = 64 << 10 // MiB
+	minBudget  = 8 // MiB, as of weir serve --counter-memory
+	maxBudget  = 64 << 10
 )
 
 func formatFloodReport(r bench.FloodReport) string {
