@@ -266,6 +266,36 @@ func TestPeekAcrossNodes(t *testing.T) {
 	})
 }
 
+// If the last room goes between the look and the take, the other bucket is as if nobody had
+// taken from it, although it drains all the time and others have taken from it since.
+func TestBucketsAreUndoneExactly(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		b, other := c.nodes[1], c.nodes[2]
+		fast := algorithms.Limit{Algorithm: algorithms.TokenBucket, Limit: 1000, Window: int64(time.Second), Burst: 20}
+		slow := algorithms.Limit{Algorithm: algorithms.TokenBucket, Limit: 5, Window: int64(time.Hour)}
+		keep, lose := c.ownedBy(b, 0), c.ownedBy(other, 0)
+		take := func(n *testNode, k ring.Key, l algorithms.Limit, cost int64) algorithms.Decision {
+			g := []shard.Group{{Takes: []shard.Take{{Key: k, Limit: l, Cost: cost}}}}
+			n.shard.Decide(g)
+			return g[0].Takes[0].Decision
+		}
+		other.perTake.Store(int64(2 * time.Millisecond)) // looks until 2 ms, takes at 4 ms
+		go func() {
+			time.Sleep(3 * time.Millisecond)
+			take(other, lose, slow, 5)
+			take(b, keep, fast, 10)
+		}()
+		g, took := c.nodes[0].ask(t.Context(), shard.Take{Key: keep, Limit: fast, Cost: 5}, shard.Take{Key: lose, Limit: slow, Cost: 1})
+		if g.Allowed || took != 4*time.Millisecond {
+			t.Fatalf("%+v after %v", g, took)
+		}
+		synctest.Wait()
+		if used := fast.Burst - take(b, keep, fast, 0).Remaining; used != 9 {
+			t.Errorf("%d used, want the 9 that are left of the others' 10", used)
+		}
+	})
+}
+
 // Who is denied elsewhere takes nothing out of a bucket, not even for a moment: it
 // would not get back what has flowed out meanwhile.
 func TestBucketsAreTakenLast(t *testing.T) {

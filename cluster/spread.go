@@ -78,7 +78,9 @@ type part struct {
 //
 // A bucket cannot give back exactly what has flowed out of it since it was taken, so
 // that somebody who is denied elsewhere, over and over, could empty one that others
-// share. So a part with buckets only looks at first, and takes once all have room.
+// share. So a part with buckets only looks at first, and takes once all have room. If
+// there are several, and one has lost its room meanwhile, the owners of the others undo the
+// take by what they remember of it.
 func (r *Router) decideMany(ctx context.Context, t *table, groups []shard.Group) {
 	s, now := newSpread(t), time.Now()
 	defer s.free()
@@ -252,11 +254,19 @@ func (s *spread) addLooked(t *table, w *split) {
 	if w.whole.Peek || slices.ContainsFunc(w.whole.Takes, func(t shard.Take) bool { return !t.Shadow && denies(&t) }) {
 		return
 	}
+	looked := 0
+	for i := range w.parts {
+		if w.parts[i].group.Peek {
+			looked++
+		}
+	}
 	for i := range w.parts {
 		if p := &w.parts[i]; p.group.Peek {
 			p.group.Peek = false
 			for j := range p.group.Takes {
-				p.group.Takes[j].Decision, p.group.Takes[j].Source = algorithms.Decision{}, shard.Unanswered
+				t := &p.group.Takes[j]
+				t.Decision, t.Source = algorithms.Decision{}, shard.Unanswered
+				t.Tentative = looked > 1 // another part may be denied yet
 			}
 			s.assign(t, p.owner, &p.group, nil)
 		}

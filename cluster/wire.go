@@ -82,6 +82,7 @@ const (
 	flagMaxDelay // and so on
 	flagBuckets
 	flagCalendar
+	flagTentative
 	takeFlags = 1<<iota - 1 // all of them
 )
 
@@ -184,7 +185,8 @@ func flagsOf(t *shard.Take) (flags byte) {
 		boolByte(t.Limit.Burst > 0)*flagBurst |
 		boolByte(t.Limit.MaxDelay > 0)*flagMaxDelay |
 		boolByte(t.Limit.Buckets > 0)*flagBuckets |
-		boolByte(t.Limit.Calendar != nil)*flagCalendar
+		boolByte(t.Limit.Calendar != nil)*flagCalendar |
+		boolByte(t.Tentative)*flagTentative
 }
 
 func appendAboveZero(b []byte, v int64) []byte {
@@ -362,7 +364,7 @@ func (r *reader) take(o op) shard.Take {
 	t.Key.Hi, t.Key.Lo = r.uint64(), r.uint64()
 	t.Limit.Algorithm = algorithms.Algorithm(r.byte())
 	flags := r.flags("take", takeFlags)
-	t.Shadow = flags&flagShadow != 0
+	t.Shadow, t.Tentative = flags&flagShadow != 0, flags&flagTentative != 0
 	t.Limit.Limit = r.varint("limit", math.MaxInt64)
 	if flags&flagCalendar == 0 {
 		t.Limit.Window = r.varint("window", math.MaxInt64)
