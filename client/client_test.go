@@ -2,178 +2,492 @@ package client_test
 
 import (
 	"context"
-	"net"
-	"strconv"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 	"github.com/weirlimit/weir/client"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// fakeNode answers with the identifier's number as the remaining tokens. The
-// identifier "slow" is never answered.
-type fakeNode struct {
-	weirv1.UnimplementedRateLimiterServer
-	weirv1.UnimplementedClusterServer
-	deadlines chan time.Duration // how much time each check was given
-	short     bool               // answer one request of a batch too few
-}
-
-func (f *fakeNode) CheckRateLimit(ctx context.Context, req *weirv1.RateLimitRequest) (*weirv1.RateLimitResponse, error) {
-	deadline, _ := ctx.Deadline()
-	f.deadlines <- time.Until(deadline)
-	if req.GetIdentifier() == "slow" {
-		<-ctx.Done()
-		return nil, ctx.Err()
-	}
-	remaining, err := strconv.ParseUint(req.GetIdentifier(), 10, 32)
-	if err != nil {
-		return nil, status.Error(codes.InvalidArgument, "identifier: not a number")
-	}
-	return &weirv1.RateLimitResponse{Allowed: true, RemainingTokens: uint32(remaining)}, nil
-}
-
-func (f *fakeNode) CheckRateLimitBatch(ctx context.Context, req *weirv1.RateLimitBatchRequest) (*weirv1.RateLimitBatchResponse, error) {
-	var batch weirv1.RateLimitBatchResponse
-	for _, r := range req.GetRequests() {
-		response, err := f.CheckRateLimit(ctx, r)
-		if err != nil {
-			return nil, err
-		}
-		batch.Responses = append(batch.Responses, response)
-	}
-	if f.short {
-		batch.Responses = batch.Responses[1:]
-	}
-	return &batch, nil
-}
-
-func (f *fakeNode) ListNodes(context.Context, *weirv1.ListNodesRequest) (*weirv1.ListNodesResponse, error) {
-	return &weirv1.ListNodesResponse{View: 3}, nil
-}
-
-func (f *fakeNode) GetRing(_ context.Context, req *weirv1.GetRingRequest) (*weirv1.GetRingResponse, error) {
-	response := &weirv1.GetRingResponse{View: 3}
-	if req.GetTables() {
-		response.Owners = []uint32{0}
-	}
-	return response, nil
-}
-
-// start returns a client of a fake node and the node.
-func start(t *testing.T, opts ...client.Option) (*client.Client, *fakeNode) {
+// bubble runs a test in which time is virtual, on a network of nodes a, b and so on,
+// which all know each other.
+func bubble(t *testing.T, size int, test func(t *testing.T, n *network, nodes []*fakeNode)) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	fake := &fakeNode{deadlines: make(chan time.Duration, 10)}
-	server := grpc.NewServer()
-	weirv1.RegisterRateLimiterServer(server, fake)
-	weirv1.RegisterClusterServer(server, fake)
-	served := make(chan error)
-	go func() { served <- server.Serve(listener) }()
-	c, err := client.New(listener.Addr().String(), opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t)
+		var nodes []*fakeNode
+		for i := range size {
+			nodes = append(nodes, n.start(string(rune('a'+i))))
 		}
-		server.Stop()
-		if err := <-served; err != nil {
-			t.Error(err)
+		if size > 0 {
+			n.members(nodes...)
+		}
+		test(t, n, nodes)
+	})
+}
+
+// allowed asks once and expects an answer from a node.
+func allowed(t *testing.T, c *client.Client, user string) bool {
+	t.Helper()
+	r, err := c.Check(t.Context(), request(user))
+	if err != nil || client.Undecided(r) {
+		t.Fatalf("%v, %v, want a node's answer", r, err)
+	}
+	return r.GetAllowed()
+}
+
+// askMany asks n times at once and expects answers from nodes. It returns how many
+// were allowed.
+func askMany(t *testing.T, c *client.Client, user string, n int) (sum int) {
+	t.Helper()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for range n {
+		wg.Go(func() {
+			r, err := c.Check(t.Context(), request(user))
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil || client.Undecided(r) {
+				t.Errorf("%v, %v, want a node's answer", r, err)
+			}
+			if r.GetAllowed() {
+				sum++
+			}
+		})
+	}
+	wg.Wait()
+	return sum
+}
+
+// One seed is enough to share the load among all nodes, in batches, and to count each
+// check once.
+func TestClientSharesTheLoad(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("b:1")
+		if got := askMany(t, c, "alice", 3*limit); got != limit {
+			t.Errorf("%d allowed, want %d", got, limit)
+		}
+		for _, f := range nodes {
+			asked, batches := f.asked.Load(), f.batches.Load()
+			if asked < limit/2 || asked > 2*limit {
+				t.Errorf("%s was asked %d of %d checks", f.id, asked, 3*limit)
+			}
+			if batches > asked/10 {
+				t.Errorf("%s was asked %d checks in %d messages", f.id, asked, batches)
+			}
+		}
+		s := c.Stats()
+		if s.Answered != 3*limit || s.Retried+s.Undecided+s.Overloaded != 0 {
+			t.Errorf("%+v", s)
+		}
+		var got []string
+		for _, node := range s.Nodes {
+			got = append(got, fmt.Sprint(node.Address, " ", node.ID, " ", node.Problem))
+		}
+		if want := []string{"a:1 a <nil>", "b:1 b <nil>", "c:1 c <nil>"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
 		}
 	})
-	return c, fake
 }
 
-func request(identifier string) *weirv1.RateLimitRequest {
-	return &weirv1.RateLimitRequest{IdentifierType: "user", Identifier: identifier}
-}
-
-func TestCheck(t *testing.T) {
-	c, _ := start(t)
-	answer, err := c.Check(t.Context(), request("41"))
-	if err != nil || !answer.GetAllowed() || answer.GetRemainingTokens() != 41 {
-		t.Errorf("got %v, %v", answer, err)
-	}
-	_, err = c.Check(t.Context(), request("alice"))
-	if got := status.Convert(err); got.Code() != codes.InvalidArgument || got.Message() != "identifier: not a number" {
-		t.Errorf("got %v", err)
-	}
-}
-
-func TestCheckBatch(t *testing.T) {
-	c, fake := start(t)
-	reqs := []*weirv1.RateLimitRequest{request("3"), request("1"), request("2")}
-	answers, err := c.CheckBatch(t.Context(), reqs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, want := range []uint32{3, 1, 2} {
-		if got := answers[i].GetRemainingTokens(); got != want {
-			t.Errorf("answer %d is %d, want %d", i, got, want)
+func TestWithoutDiscovery(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("b:1", client.WithoutDiscovery(), client.WithSeeds("c:1"))
+		askMany(t, c, "alice", 100)
+		if nodes[0].asked.Load() != 0 || nodes[1].asked.Load() == 0 || nodes[2].asked.Load() == 0 {
+			t.Error("want b and c asked, and a not")
 		}
-	}
-	if _, err := c.CheckBatch(t.Context(), append(reqs, request("x"))); status.Code(err) != codes.InvalidArgument {
-		t.Errorf("got %v", err)
-	}
-	fake.short = true
-	const want = "check 3 requests: got 2 answers"
-	if _, err := c.CheckBatch(t.Context(), reqs); err == nil || err.Error() != want {
-		t.Errorf("got %v, want %s", err, want)
-	}
+	})
 }
 
-func TestCluster(t *testing.T) {
-	c, _ := start(t)
-	nodes, err := c.ListNodes(t.Context())
-	if err != nil || nodes.GetView() != 3 {
-		t.Errorf("got %v, %v", nodes, err)
-	}
-	for _, tables := range []bool{false, true} {
-		ring, err := c.GetRing(t.Context(), tables)
-		if err != nil || (len(ring.GetOwners()) == 1) != tables {
-			t.Errorf("tables %v: got %v, %v", tables, ring, err)
+func TestConnections(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("a:1", client.WithConnections(3))
+		askMany(t, c, "alice", 100)
+		if got := nodes[0].batches.Load(); got < 3 {
+			t.Errorf("%d messages on 3 connections", got)
 		}
+		if got := len(c.Stats().Nodes); got != 1 {
+			t.Errorf("%d nodes, want 1", got)
+		}
+	})
+}
+
+func TestClientBatch(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("a:1")
+		var reqs []*weirv1.RateLimitRequest
+		for i := range 1000 {
+			reqs = append(reqs, request(fmt.Sprint(i)))
+			reqs[i].TokensRequested = int64(i + 1)
+		}
+		answers, err := c.CheckBatch(t.Context(), reqs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, r := range answers {
+			if got, want := r.GetRemainingTokens(), uint32(limit-i-1); got != want {
+				t.Fatalf("answer %d has %d left, want %d", i, got, want)
+			}
+		}
+		if nodes[0].batches.Load()+nodes[1].batches.Load() != 1 {
+			t.Error("want one message")
+		}
+	})
+}
+
+// refused says what an error must be.
+func refused(t *testing.T, err error, code codes.Code, message string) {
+	t.Helper()
+	if s := status.Convert(err); s.Code() != code || s.Message() != message {
+		t.Errorf("got %v, want %v %s", err, code, message)
 	}
 }
 
-func TestDeadline(t *testing.T) {
-	c, fake := start(t)
-	if _, err := c.Check(t.Context(), request("slow")); status.Code(err) != codes.DeadlineExceeded {
-		t.Errorf("got %v", err)
-	}
-	if got := <-fake.deadlines; got > client.DefaultTimeout {
-		t.Errorf("without a deadline the node had %v", got)
-	}
+// An invalid request is an error for whoever made it, as if it had been asked alone,
+// and for nobody else.
+func TestInvalid(t *testing.T) {
+	const noPrice = `attributes: attribute "size" is the cost of rule "priced": "much" is not a whole number between 0 and 2147483648`
+	bubble(t, 1, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("a:1")
+		nodes[0].hold()
+		var wg sync.WaitGroup
+		priced := func(size string) *weirv1.RateLimitRequest {
+			r := request("alice")
+			r.Endpoint, r.Attributes = "/priced", map[string]string{"size": size}
+			return r
+		}
+		for i := range 60 {
+			wg.Go(func() {
+				if i%7 != 0 {
+					if !allowed(t, c, "alice") {
+						t.Error("denied")
+					}
+					return
+				}
+				_, err := c.Check(t.Context(), priced("much"))
+				refused(t, err, codes.InvalidArgument, noPrice)
+			})
+		}
+		synctest.Wait()
+		nodes[0].release()
+		wg.Wait()
+		if got := n.used(c, "alice"); got != 51 {
+			t.Errorf("%d counted, want 51", got)
+		}
 
-	long, cancel := context.WithTimeout(t.Context(), time.Hour)
-	defer cancel()
-	if _, err := c.Check(long, request("1")); err != nil {
-		t.Error(err)
-	}
-	if got := <-fake.deadlines; got < 50*time.Minute {
-		t.Errorf("with a deadline of an hour the node had %v", got)
-	}
+		_, err := c.CheckBatch(t.Context(), []*weirv1.RateLimitRequest{request("bob"), priced("much"), request("bob")})
+		refused(t, err, codes.InvalidArgument, "requests[1]."+noPrice)
+		if got := n.used(c, "bob"); got != 0 {
+			t.Errorf("%d counted", got)
+		}
+		_, err = c.CheckBatch(t.Context(), nil)
+		refused(t, err, codes.InvalidArgument, "requests: must not be empty")
+		_, err = c.CheckBatch(t.Context(), slices.Repeat([]*weirv1.RateLimitRequest{request("bob")}, 1001))
+		refused(t, err, codes.InvalidArgument, "requests: 1001 items are more than 1000")
+		_, err = c.Check(t.Context(), request(strings.Repeat("x", 300<<10)))
+		refused(t, err, codes.InvalidArgument, "requests: 307214 bytes are more than 256000")
+		_, err = c.Check(t.Context(), request("\xff"))
+		if status.Code(err) != codes.InvalidArgument {
+			t.Errorf("got %v", err)
+		}
+		if s := c.Stats(); s.Undecided+s.Retried != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
 
-	patient, fake := start(t, client.WithTimeout(time.Minute))
-	if _, err := patient.Check(t.Context(), request("1")); err != nil {
-		t.Error(err)
+// A node that ends, however it does, costs no answer.
+func TestNodeEnds(t *testing.T) {
+	for name, end := range map[string]func(*fakeNode){"killed": (*fakeNode).kill, "stopped": (*fakeNode).stop} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, n *network, nodes []*fakeNode) {
+				c := n.client("a:1")
+				var wg sync.WaitGroup
+				for range 30 {
+					wg.Go(func() {
+						for range 20 {
+							allowed(t, c, "alice")
+							time.Sleep(time.Millisecond)
+						}
+					})
+				}
+				time.Sleep(10 * time.Millisecond)
+				end(nodes[0]) // the seed, even
+				wg.Wait()
+				if got := n.used(c, "alice"); got < 600 {
+					t.Errorf("%d counted, want 600 or more", got)
+				}
+			})
+		})
 	}
-	if got := <-fake.deadlines; got < 50*time.Second || got > time.Minute {
-		t.Errorf("with a timeout of a minute the node had %v", got)
-	}
+}
+
+// What was under way when the connection broke is asked again, unless it gives back.
+func TestBrokenWhileUnderWay(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("a:1")
+		for range 100 {
+			allowed(t, c, "alice")
+		}
+		nodes[0].hold()
+		nodes[1].hold()
+		var wg sync.WaitGroup
+		wg.Go(func() { askMany(t, c, "alice", 10) })
+		back := request("alice")
+		back.TokensRequested = -10
+		var undecided atomic.Uint64
+		for range 10 {
+			wg.Go(func() {
+				r, err := c.Check(t.Context(), back)
+				if err != nil {
+					t.Error(err)
+				}
+				if client.Undecided(r) {
+					undecided.Add(1)
+				}
+			})
+		}
+		synctest.Wait()
+		nodes[0].server.Stop()
+		synctest.Wait()
+		nodes[0].kill()
+		nodes[1].release()
+		wg.Wait()
+		// All is counted at least once, and what gives back at most once.
+		s := c.Stats()
+		if got, most := n.used(c, "alice"), uint32(10+s.Retried+10*s.Undecided); got < 10 || got > most {
+			t.Errorf("%d counted, want 10 to %d", got, most)
+		}
+		if s.Retried == 0 || undecided.Load() == 0 || s.Undecided != undecided.Load() {
+			t.Errorf("%d undecided, %+v", undecided.Load(), s)
+		}
+	})
+}
+
+// A node that accepts checks and never answers is left for another within half of the
+// time, and is not asked any more; until it answers again.
+func TestStalledNode(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("a:1")
+		nodes[0].hold()
+		began := time.Now()
+		askMany(t, c, "alice", 20)
+		if took := time.Since(began); took != 50*time.Millisecond {
+			t.Errorf("took %v", took)
+		}
+		began = time.Now()
+		askMany(t, c, "alice", 100)
+		if took := time.Since(began); took != 0 {
+			t.Errorf("took %v while b answers", took)
+		}
+		nodes[0].release()
+		synctest.Wait()
+		before := nodes[0].asked.Load()
+		askMany(t, c, "alice", 100)
+		if nodes[0].asked.Load() == before {
+			t.Error("a is not asked again")
+		}
+	})
+}
+
+// A node that never answers again gets a new connection.
+func TestStalledForLong(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("a:1")
+		nodes[0].hold()
+		r, err := c.Check(t.Context(), request("alice"))
+		if err != nil || !client.Undecided(r) {
+			t.Errorf("%v, %v", r, err)
+		}
+		nodes[0].holds.Store(nil) // but what is held stays so
+		time.Sleep(5 * time.Second)
+		allowed(t, c, "alice")
+	})
+}
+
+// A node that only pauses is not left if there is no other.
+func TestPause(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("a:1")
+		nodes[0].hold()
+		time.AfterFunc(90*time.Millisecond, nodes[0].release)
+		askMany(t, c, "alice", 10)
+		if got := n.used(c, "alice"); got != 10 {
+			t.Errorf("%d counted, want 10", got)
+		}
+	})
+}
+
+// When all nodes are gone there is an answer at the deadline, later at once, and when
+// one is back it decides.
+func TestNobodyAnswers(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, n *network, nodes []*fakeNode) {
+		open, closed := n.client("a:1"), n.client("a:1", client.WithFailClosed(), client.WithTimeout(30*time.Millisecond))
+		for _, f := range nodes {
+			f.kill()
+		}
+		synctest.Wait()
+		ask := func(c *client.Client, within time.Duration, want *weirv1.RateLimitResponse) {
+			t.Helper()
+			began := time.Now()
+			r, err := c.Check(t.Context(), request("alice"))
+			if took := time.Since(began); err != nil || took != within || r.String() != want.String() || !client.Undecided(r) {
+				t.Errorf("%v, %v after %v, want %v after %v", r, err, took, want, within)
+			}
+		}
+		yes := &weirv1.RateLimitResponse{Allowed: true, Source: weirv1.Source_SOURCE_FAIL_OPEN}
+		no := &weirv1.RateLimitResponse{
+			Source: weirv1.Source_SOURCE_FAIL_CLOSED, DenialReason: weirv1.DenialReason_DENIAL_REASON_UNANSWERED.Enum(),
+		}
+		ask(open, client.DefaultTimeout, yes)
+		ask(closed, 30*time.Millisecond, no)
+		batch, err := open.CheckBatch(t.Context(), []*weirv1.RateLimitRequest{request("a"), request("b")})
+		if err != nil || len(batch) != 2 || !client.Undecided(batch[1]) {
+			t.Errorf("%v, %v", batch, err)
+		}
+		time.Sleep(time.Second)
+		ask(open, 0, yes)
+		ask(closed, 0, no)
+		if s := open.Stats(); s.Undecided != 3 || s.Nodes[0].Problem == nil {
+			t.Errorf("%+v", s)
+		}
+
+		n.start("b")
+		time.Sleep(5 * time.Second)
+		allowed(t, open, "alice")
+	})
+}
+
+// A node that is started while a check waits answers it.
+func TestFirstNodeComesLate(t *testing.T) {
+	bubble(t, 0, func(t *testing.T, n *network, _ []*fakeNode) {
+		c, err := client.New("a:1", client.WithDialer(n.dial), client.WithTimeout(900*time.Millisecond))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = c.Close() }()
+		time.AfterFunc(300*time.Millisecond, func() { n.start("a") })
+		allowed(t, c, "alice")
+	})
+}
+
+// The context's deadline holds instead of the client's, and canceling is an error.
+func TestContext(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("a:1")
+		for _, f := range nodes {
+			f.hold()
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		r, err := c.Check(ctx, request("alice"))
+		if took := time.Since(began); err != nil || !client.Undecided(r) || took != 20*time.Millisecond {
+			t.Errorf("%v, %v after %v", r, err, took)
+		}
+		if r, err := c.Check(ctx, request("alice")); err != nil || !client.Undecided(r) {
+			t.Errorf("%v, %v after the deadline", r, err)
+		}
+
+		ctx, cancel = context.WithCancel(t.Context())
+		time.AfterFunc(10*time.Millisecond, cancel)
+		for range 2 { // in the middle, and before
+			if _, err := c.Check(ctx, request("alice")); !errors.Is(err, context.Canceled) {
+				t.Errorf("got %v", err)
+			}
+		}
+	})
+}
+
+// More than can wait is refused, if there is somebody who answers.
+func TestFull(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("a:1", client.WithTimeout(45*time.Millisecond)) // after which it is a stall
+		nodes[0].hold()
+		big := request("alice")
+		big.Attributes = map[string]string{"k": strings.Repeat("v", 256)}
+		var reqs []*weirv1.RateLimitRequest
+		for range 800 {
+			reqs = append(reqs, big)
+		}
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		var undecided, full int
+		ask := func() {
+			_, err := c.CheckBatch(t.Context(), reqs)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil:
+				undecided++
+			default:
+				refused(t, err, codes.ResourceExhausted, "overloaded: too many checks of this client wait already for the nodes")
+				full++
+			}
+		}
+		for range 30 {
+			wg.Go(ask)
+		}
+		wg.Wait()
+		if undecided < 8 || undecided > 14 || undecided+full != 30 || c.Stats().Overloaded != uint64(full) {
+			t.Errorf("%d undecided, %d refused, %+v", undecided, full, c.Stats())
+		}
+	})
+}
+
+func TestMembersComeAndGo(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("a:1")
+		d := n.start("d")
+		n.members(nodes[0], d)
+		time.Sleep(14 * time.Second)
+		nodes[1].asked.Store(0)
+		askMany(t, c, "alice", 100)
+		if nodes[1].asked.Load() != 0 || d.asked.Load() == 0 {
+			t.Errorf("b, who left, was asked %d times, and d, who came, %d times", nodes[1].asked.Load(), d.asked.Load())
+		}
+		var got []string
+		for _, node := range c.Stats().Nodes {
+			got = append(got, node.Address)
+		}
+		if want := []string{"a:1", "d:1"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}
+
+// A node that cannot be reached from here, or behind whose address is another one, is
+// not asked; nor is the seed under a second address.
+func TestUnreachable(t *testing.T) {
+	bubble(t, 0, func(t *testing.T, n *network, _ []*fakeNode) {
+		seed := n.startAt("a", "forwarded:1")
+		stranger := n.startAt("z", "b:1")
+		n.members(&fakeNode{id: "a", address: "a:1"}, &fakeNode{id: "b", address: "b:1"}, &fakeNode{id: "c", address: "c:1"})
+		c := n.client("forwarded:1")
+		askMany(t, c, "alice", 100)
+		if seed.asked.Load() != 100 || stranger.asked.Load() != 0 {
+			t.Errorf("the seed was asked %d times, the stranger %d times", seed.asked.Load(), stranger.asked.Load())
+		}
+		var got []string
+		for _, node := range c.Stats().Nodes {
+			got = append(got, fmt.Sprint(node.Address, node.Problem != nil))
+		}
+		if want := []string{"b:1true", "c:1true", "forwarded:1false"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
 }
 
 func TestNewRefuses(t *testing.T) {
@@ -182,10 +496,14 @@ func TestNewRefuses(t *testing.T) {
 		opts []client.Option
 		want string
 	}{
-		{"9090", nil, `address "9090" is not host:port`},
-		{":9090", nil, `address ":9090" is not host:port`},
-		{"127.0.0.1:", nil, `address "127.0.0.1:" is not host:port`},
+		{"9090", nil, `client of 9090: address "9090" is not host:port`},
+		{":9090", nil, `client of :9090: address ":9090" is not host:port`},
+		{"a:1", []client.Option{client.WithSeeds("b:1", "127.0.0.1:")}, `client of a:1: address "127.0.0.1:" is not host:port`},
 		{"a:1", []client.Option{client.WithTimeout(0)}, "client of a:1: timeout 0s is not positive"},
+		{"a:1", []client.Option{client.WithConnections(9)}, "client of a:1: connections 9 are not between 1 and 8"},
+		{"a:1", []client.Option{client.WithConnections(0)}, "client of a:1: connections 0 are not between 1 and 8"},
+		{"a:1", []client.Option{client.WithDialer(nil)}, "client of a:1: dialer is nil"},
+		{"a:1", []client.Option{client.WithSeeds(slices.Repeat([]string{"a:1"}, 256)...)}, "client of a:1: 257 seeds are more than 256"},
 	}
 	for _, test := range tests {
 		if _, err := client.New(test.addr, test.opts...); err == nil || err.Error() != test.want {
@@ -194,15 +512,22 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-func TestClosed(t *testing.T) {
-	c, err := client.New("127.0.0.1:1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Check(t.Context(), request("1")); status.Code(err) != codes.Canceled {
-		t.Errorf("got %v", err)
-	}
+func TestClientClosed(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("a:1")
+		nodes[0].hold()
+		result := make(chan error)
+		go func() {
+			_, err := c.Check(t.Context(), request("alice"))
+			result <- err
+		}()
+		synctest.Wait()
+		go func() { _ = c.Close() }()
+		if err := <-result; !errors.Is(err, client.ErrClosed) {
+			t.Errorf("under way: got %v", err)
+		}
+		if _, err := c.Check(t.Context(), request("alice")); !errors.Is(err, client.ErrClosed) {
+			t.Errorf("got %v", err)
+		}
+	})
 }

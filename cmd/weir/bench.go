@@ -221,14 +221,14 @@ func (a *app) benchGRPC(cmd *cobra.Command, f *grpcFlags, load *bench.Load) erro
 }
 
 // connect gives the load its connections, and returns them, also with an error.
-func (f *grpcFlags) connect(ctx context.Context, load *bench.Load) (clients []*client.Client, err error) {
+func (f *grpcFlags) connect(ctx context.Context, load *bench.Load) (clients []*client.Node, err error) {
 	where, targets := "--target", f.targets
 	if len(targets) == 0 {
 		where, targets = f.where, []string{f.node}
 	}
 	for _, target := range targets {
 		for range f.connections {
-			c, err := client.New(target)
+			c, err := client.NewNode(target)
 			if err != nil {
 				return clients, fmt.Errorf("%s: %w", where, err)
 			}
@@ -243,7 +243,7 @@ func (f *grpcFlags) connect(ctx context.Context, load *bench.Load) (clients []*c
 }
 
 // look asks without counting: it connects, and finds out what would fail all the time.
-func (f *grpcFlags) look(ctx context.Context, c *client.Client, load *bench.Load) error {
+func (f *grpcFlags) look(ctx context.Context, c *client.Node, load *bench.Load) error {
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
 	request := load.Request(0)

@@ -128,7 +128,7 @@ nothing was changed because of an error.`,
 }
 
 func (a *app) apply(cmd *cobra.Command, q *asking, request *weirv1.ApplyRulesRequest) error {
-	return a.changeAndWait(cmd, q, func(ctx context.Context, c *client.Client) (string, error) {
+	return a.changeAndWait(cmd, q, func(ctx context.Context, c *client.Node) (string, error) {
 		response, err := c.Config().ApplyRules(ctx, request)
 		if err != nil {
 			return "", err
@@ -143,9 +143,9 @@ func (a *app) apply(cmd *cobra.Command, q *asking, request *weirv1.ApplyRulesReq
 
 // changeAndWait makes a change and waits until all members run the content
 // revision that it returns; none means that there is nothing to wait for.
-func (a *app) changeAndWait(cmd *cobra.Command, q *asking, change func(context.Context, *client.Client) (string, error)) error {
+func (a *app) changeAndWait(cmd *cobra.Command, q *asking, change func(context.Context, *client.Node) (string, error)) error {
 	var missing []string
-	err := a.ask(cmd, q, func(ctx context.Context, c *client.Client) error {
+	err := a.ask(cmd, q, func(ctx context.Context, c *client.Node) error {
 		revision, err := change(ctx, c)
 		if err != nil || revision == "" {
 			return err
@@ -167,7 +167,7 @@ func (a *app) changeAndWait(cmd *cobra.Command, q *asking, change func(context.C
 // awaitNodes waits until all members run the rules of that content revision, and
 // returns how many there are. When ctx ends first it returns the others, with what
 // they run.
-func awaitNodes(ctx context.Context, c *client.Client, revision string) (members int, missing []string, err error) {
+func awaitNodes(ctx context.Context, c *client.Node, revision string) (members int, missing []string, err error) {
 	look := time.NewTicker(nodesEvery)
 	defer look.Stop()
 	for {
@@ -219,7 +219,7 @@ error.`,
 			}
 			request.Prune, request.DryRun = prune, true
 			var changed bool
-			err = a.ask(cmd, &q, func(ctx context.Context, c *client.Client) error {
+			err = a.ask(cmd, &q, func(ctx context.Context, c *client.Node) error {
 				response, err := c.Config().ApplyRules(ctx, request)
 				if err != nil {
 					return err
@@ -297,7 +297,7 @@ func (a *app) listCommand() *cobra.Command {
   weir rules list --domain shop --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.ask(cmd, &q, func(ctx context.Context, c *client.Client) error {
+			return a.ask(cmd, &q, func(ctx context.Context, c *client.Node) error {
 				state, err := readRules(ctx, c, domain)
 				if err != nil {
 					return err
@@ -312,7 +312,7 @@ func (a *app) listCommand() *cobra.Command {
 }
 
 // readRules returns all rules that a node runs, of one moment and in their order.
-func readRules(ctx context.Context, c *client.Client, domain string) (*weirv1.WatchRulesResponse, error) {
+func readRules(ctx context.Context, c *client.Node, domain string) (*weirv1.WatchRulesResponse, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the watch
 	stream, err := c.Config().WatchRules(ctx, &weirv1.WatchRulesRequest{Domain: domain}, grpc.MaxCallRecvMsgSize(maxWatchMessage))
@@ -342,7 +342,7 @@ func (a *app) getCommand() *cobra.Command {
   weir rules get posts-per-user --domain shop --json`,
 		Args: oneID,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.ask(cmd, &q, func(ctx context.Context, c *client.Client) error {
+			return a.ask(cmd, &q, func(ctx context.Context, c *client.Node) error {
 				response, err := c.Config().GetRateLimit(ctx, &weirv1.GetRateLimitRequest{Domain: domain, Id: args[0]})
 				if err != nil {
 					return err
@@ -374,7 +374,7 @@ if nothing was deleted because of an error.`,
   weir rules delete posts-per-user --domain shop`,
 		Args: oneID,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.changeAndWait(cmd, &q, func(ctx context.Context, c *client.Client) (string, error) {
+			return a.changeAndWait(cmd, &q, func(ctx context.Context, c *client.Node) (string, error) {
 				response, err := c.Config().DeleteRateLimit(ctx, &weirv1.DeleteRateLimitRequest{Domain: domain, Id: args[0]})
 				if err != nil {
 					return "", err
@@ -410,7 +410,7 @@ func (a *app) exportCommand() *cobra.Command {
 			if output != "" && q.json {
 				return usageError(cmd, "--output writes a file of rules, --json prints JSON; leave one of them out")
 			}
-			return a.ask(cmd, &q, func(ctx context.Context, c *client.Client) error {
+			return a.ask(cmd, &q, func(ctx context.Context, c *client.Node) error {
 				state, err := readRules(ctx, c, domain)
 				if err != nil {
 					return err

@@ -9,7 +9,7 @@ import (
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
-// Conn is a connection to a node: *client.Client.
+// Conn is a connection to a node: *client.Node.
 type Conn interface {
 	Check(ctx context.Context, req *weirv1.RateLimitRequest) (*weirv1.RateLimitResponse, error)
 	CheckBatch(ctx context.Context, reqs []*weirv1.RateLimitRequest) ([]*weirv1.RateLimitResponse, error)

@@ -1,0 +1,126 @@
+package client_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir/client"
+	"github.com/weirlimit/weir/node"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+)
+
+// startNode runs a real node in this process until the test ends, on loopback.
+func startNode(t testing.TB, rules string, etcd ...string) node.Info {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	opts := node.Options{
+		GRPC: "127.0.0.1:0", HTTP: "127.0.0.1:0", EtcdListen: "127.0.0.1:0", DataDir: t.TempDir(), Etcd: etcd, Rules: file,
+		PeerTimeout: 4 * time.Second, // what counts is that all counts
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, ended := make(chan node.Info, 1), make(chan error, 1)
+	go func() {
+		ended <- node.Run(ctx, opts, slog.New(slog.NewTextHandler(io.Discard, nil)), func(i node.Info) { ready <- i })
+	}()
+	t.Cleanup(cancel)
+	select {
+	case info := <-ready:
+		t.Cleanup(func() {
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+		return info
+	case err := <-ended:
+		t.Fatal(err)
+		return node.Info{}
+	}
+}
+
+const plenty = "domain: default\nrules:\n  - {id: per-user, per: [user], limits: [{limit: 1000000000, window: 1d}]}\n"
+
+// checker is what the benchmarks ask.
+type checker interface {
+	Check(ctx context.Context, req *weirv1.RateLimitRequest) (*weirv1.RateLimitResponse, error)
+}
+
+// BenchmarkCheck asks a node on loopback, which runs in this process too, from 64
+// goroutines: by one call per check, and by the client's stream. The time is that of
+// client and node together, on all processors.
+func BenchmarkCheck(b *testing.B) {
+	info := startNode(b, plenty)
+	plain, err := client.NewNode(info.GRPC)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = plain.Close() }()
+	c, err := client.New(info.GRPC)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	run := func(callers int, c checker) func(b *testing.B) {
+		return func(b *testing.B) {
+			reqs := make([]*weirv1.RateLimitRequest, 1024)
+			for i := range reqs {
+				reqs[i] = request(fmt.Sprint("user-", i))
+			}
+			b.ReportAllocs()
+			b.SetParallelism(callers)
+			b.RunParallel(func(pb *testing.PB) {
+				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+				defer cancel()
+				for i := 0; pb.Next(); i++ {
+					if r, err := c.Check(ctx, reqs[i%len(reqs)]); err != nil || r.GetSource() != weirv1.Source_SOURCE_OWNER {
+						b.Errorf("%v, %v", r, err)
+						return
+					}
+				}
+			})
+		}
+	}
+	for _, callers := range []int{1, 32} { // per processor
+		b.Run(fmt.Sprintf("unary/%d", callers), run(callers, plain))
+		b.Run(fmt.Sprintf("client/%d", callers), run(callers, c))
+	}
+}
+
+// BenchmarkCheckAlone waits for each answer: what a check costs that has no company.
+func BenchmarkCheckAlone(b *testing.B) {
+	info := startNode(b, plenty)
+	plain, err := client.NewNode(info.GRPC)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = plain.Close() }()
+	c, err := client.New(info.GRPC)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	for _, kind := range []struct {
+		name string
+		checker
+	}{{"unary", plain}, {"client", c}} {
+		b.Run(kind.name, func(b *testing.B) {
+			req := request("alice")
+			b.ReportAllocs()
+			for b.Loop() {
+				if r, err := kind.Check(b.Context(), req); err != nil || r.GetSource() != weirv1.Source_SOURCE_OWNER {
+					b.Fatalf("%v, %v", r, err)
+				}
+			}
+		})
+	}
+}
