@@ -124,3 +124,45 @@ func BenchmarkCheckAlone(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkLeases decides checks of hot keys from lent tokens, on all processors: what
+// it costs to have as many as one likes.
+func BenchmarkLeases(b *testing.B) {
+	n := newNetwork(b)
+	startLender(n, 1e12)
+	c, err := client.New("l:1", client.WithDialer(n.dial), client.WithoutDiscovery(), client.WithLeases())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	for _, keys := range []int{1, 100} {
+		for _, extra := range []bool{false, true} {
+			name := fmt.Sprintf("keys=%d", keys)
+			reqs := make([]*weirv1.RateLimitRequest, keys)
+			for i := range reqs {
+				reqs[i] = request(fmt.Sprint("user-", i))
+				reqs[i].Endpoint = "/api/v1/posts"
+				if extra {
+					reqs[i].Attributes = map[string]string{"method": "GET", "plan": "free"}
+				}
+			}
+			if extra {
+				name += "/attributes"
+			}
+			b.Run(name, func(b *testing.B) {
+				before := c.Stats()
+				b.ReportAllocs()
+				b.RunParallel(func(pb *testing.PB) {
+					for i := 0; pb.Next(); i++ {
+						if r, err := c.Check(context.Background(), reqs[i%len(reqs)]); err != nil || !r.GetAllowed() || client.Undecided(r) {
+							b.Errorf("%v, %v", r, err)
+							return
+						}
+					}
+				})
+				b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "checks/s")
+				b.ReportMetric(float64(c.Stats().Answered-before.Answered)/float64(b.N)*1e6, "asked/million")
+			})
+		}
+	}
+}

@@ -84,26 +84,10 @@ type entry struct {
 	hash    uint64
 	request *weirv1.RateLimitRequest // without tokens; never changed
 
-	lease  atomic.Pointer[lease] // the oldest that may have tokens
+	lease  atomic.Pointer[lease] // the oldest that was not retired, or is being
 	want   atomic.Int64          // tokens to ask for
 	asking atomic.Bool           // somebody asks for more
 	after  atomic.Int64          // not before, by the client's clock
-}
-
-// take takes tokens from the leases. left is what the lease has then; without a lease
-// that has enough, response is nil.
-func (e *entry) take(now, cost int64) (response *weirv1.RateLimitResponse, from *lease, left int64) {
-	for l := e.lease.Load(); l != nil; {
-		if left := l.take(now, cost); left >= 0 {
-			return l.response, l, left
-		}
-		next := l.next.Load()
-		if next != nil {
-			e.lease.CompareAndSwap(l, next)
-		}
-		l = next
-	}
-	return nil, nil, 0
 }
 
 // add appends a lease. The caller has e.asking.

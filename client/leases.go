@@ -52,7 +52,7 @@ func (t *leases) check(ctx context.Context, req *weirv1.RateLimitRequest) (*weir
 			return t.client.check(ctx, req)
 		}
 	}
-	response, from, left := e.take(now, cost)
+	response, from, left := t.take(e, now, cost)
 	if response != nil && (left >= from.low || from.next.Load() != nil) {
 		return response, nil
 	}
@@ -68,6 +68,23 @@ func (t *leases) check(ctx context.Context, req *weirv1.RateLimitRequest) (*weir
 		e.grow(now, from)
 	}
 	return t.borrow(ctx, e, req, cost)
+}
+
+// take takes tokens from the leases of a key. left is what the lease has then; without a
+// lease that has enough, response is nil.
+func (t *leases) take(e *entry, now, cost int64) (response *weirv1.RateLimitResponse, from *lease, left int64) {
+	for l := e.lease.Load(); l != nil; {
+		if left := l.take(now, cost); left >= 0 {
+			return l.response, l, left
+		}
+		next := l.next.Load()
+		if next != nil && e.lease.CompareAndSwap(l, next) {
+			l.timer.Stop()
+			t.retire(e, l)
+		}
+		l = next
+	}
+	return nil, nil, 0
 }
 
 // borrow asks a node, for itself and for more. The caller has e.asking.
@@ -88,7 +105,7 @@ func (t *leases) borrow(ctx context.Context, e *entry, req *weirv1.RateLimitRequ
 		answer.Lease = nil
 	}
 	if err == nil && Undecided(answer) { // but others may have left something
-		if response, _, _ := e.take(now, cost); response != nil {
+		if response, _, _ := t.take(e, now, cost); response != nil {
 			return response, nil
 		}
 	}
@@ -105,7 +122,8 @@ func (t *leases) end(l *lease) int64 {
 	return left
 }
 
-// retire ends a lease whose time is over, and gives back what is left.
+// retire ends a lease whose time is over or that has too few tokens, and gives back what
+// is left.
 func (t *leases) retire(e *entry, l *lease) {
 	left := t.end(l)
 	e.shrink(l, left)

@@ -34,7 +34,7 @@ var ruleText = fmt.Sprintf("domain: default\nrules:\n  - {id: per-user, per: [us
 // network is a cluster in memory: nodes with the real API, which share one table of
 // counters, as if none of them were ever far away.
 type network struct {
-	t     *testing.T
+	t     testing.TB
 	set   *rules.Set
 	shard *shard.Shard
 
@@ -43,7 +43,7 @@ type network struct {
 	view  *cluster.View        // guarded by mu
 }
 
-func newNetwork(t *testing.T) *network {
+func newNetwork(t testing.TB) *network {
 	t.Helper()
 	n := &network{t: t, nodes: make(map[string]*fakeNode)}
 	var err error
