@@ -3,50 +3,13 @@ package client_test
 import (
 	"context"
 	"fmt"
-	"io"
-	"log/slog"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/weirlimit/weir/client"
-	"github.com/weirlimit/weir/node"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
-
-// startNode runs a real node in this process until the test ends, on loopback.
-func startNode(t testing.TB, rules string, etcd ...string) node.Info {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	opts := node.Options{
-		GRPC: "127.0.0.1:0", HTTP: "127.0.0.1:0", EtcdListen: "127.0.0.1:0", DataDir: t.TempDir(), Etcd: etcd, Rules: file,
-		PeerTimeout: 4 * time.Second, // what counts is that all counts
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ready, ended := make(chan node.Info, 1), make(chan error, 1)
-	go func() {
-		ended <- node.Run(ctx, opts, slog.New(slog.NewTextHandler(io.Discard, nil)), func(i node.Info) { ready <- i })
-	}()
-	t.Cleanup(cancel)
-	select {
-	case info := <-ready:
-		t.Cleanup(func() {
-			cancel()
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
-		})
-		return info
-	case err := <-ended:
-		t.Fatal(err)
-		return node.Info{}
-	}
-}
 
 const plenty = "domain: default\nrules:\n  - {id: per-user, per: [user], limits: [{limit: 1000000000, window: 1d}]}\n"
 
@@ -59,7 +22,7 @@ type checker interface {
 // goroutines: by one call per check, and by the client's stream. The time is that of
 // client and node together, on all processors.
 func BenchmarkCheck(b *testing.B) {
-	info := startNode(b, plenty)
+	info := startNode(b, "n", plenty)
 	plain, err := client.NewNode(info.GRPC)
 	if err != nil {
 		b.Fatal(err)
@@ -98,7 +61,7 @@ func BenchmarkCheck(b *testing.B) {
 
 // BenchmarkCheckAlone waits for each answer: what a check costs that has no company.
 func BenchmarkCheckAlone(b *testing.B) {
-	info := startNode(b, plenty)
+	info := startNode(b, "n", plenty)
 	plain, err := client.NewNode(info.GRPC)
 	if err != nil {
 		b.Fatal(err)

@@ -32,7 +32,7 @@ var (
 type call struct {
 	bytes     []byte // of a StreamRateLimitsRequest
 	checks    int
-	batch     bool // a message of its own
+	batch     bool // so an error says which request is meant
 	givesBack bool // tokens; counted twice it would free tokens that are in use
 	due       time.Time
 

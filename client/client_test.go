@@ -208,6 +208,53 @@ func TestInvalid(t *testing.T) {
 	})
 }
 
+// A batch that is invalid is refused as if it had travelled alone, and refuses nobody else.
+func TestInvalidBatchInCompany(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("a:1")
+		nodes[0].hold()
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() { allowed(t, c, "alice") })
+			wg.Go(func() {
+				bad := []*weirv1.RateLimitRequest{request("alice"), request(""), request("alice")}
+				_, err := c.CheckBatch(t.Context(), bad)
+				refused(t, err, codes.InvalidArgument, "requests[1].identifier: must not be empty")
+			})
+		}
+		synctest.Wait()
+		nodes[0].release()
+		wg.Wait()
+		if got := n.used(c, "alice"); got != 20 {
+			t.Errorf("%d counted, want 20", got)
+		}
+	})
+}
+
+// Messages stay below what a node accepts, whatever comes together.
+func TestLargeRequests(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("a:1")
+		nodes[0].hold()
+		var wg sync.WaitGroup
+		for range 3000 {
+			wg.Go(func() {
+				r := request("alice")
+				r.Attributes = map[string]string{"k": strings.Repeat("v", 256)}
+				if r, err := c.Check(t.Context(), r); err != nil || client.Undecided(r) {
+					t.Errorf("%v, %v", r, err)
+				}
+			})
+		}
+		synctest.Wait()
+		nodes[0].release()
+		wg.Wait()
+		if s := c.Stats(); s.Answered != 3000 || s.Retried != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
 // A node that ends, however it does, costs no answer.
 func TestNodeEnds(t *testing.T) {
 	for name, end := range map[string]func(*fakeNode){"killed": (*fakeNode).kill, "stopped": (*fakeNode).stop} {

@@ -28,13 +28,12 @@ type frame struct {
 	ends   []int  // in bytes, of each call's requests
 	calls  []*call
 	checks int
-	sealed bool      // takes in no more
 	due    time.Time // of the call that waits longest
 }
 
 // fits reports whether the frame can take in k.
 func (f *frame) fits(k *call) bool {
-	return !f.sealed && !k.batch && f.checks+k.checks <= maxFrameChecks && len(f.bytes)+len(k.bytes) <= maxFrame
+	return f.checks+k.checks <= maxFrameChecks && len(f.bytes)+len(k.bytes) <= maxFrame
 }
 
 func (f *frame) add(k *call) {
@@ -42,7 +41,6 @@ func (f *frame) add(k *call) {
 	f.ends = append(f.ends, len(f.bytes))
 	f.calls = append(f.calls, k)
 	f.checks += k.checks
-	f.sealed = k.batch // so that an invalid request refuses just its batch
 	if k.due.After(f.due) {
 		f.due = k.due
 	}
@@ -58,7 +56,7 @@ func (f *frame) finish(id uint64, left time.Duration) {
 
 // halve returns the calls of a frame with several as two frames.
 func (f *frame) halve() (a, b *frame) {
-	a, b = &frame{due: f.due, sealed: true}, &frame{due: f.due, sealed: true}
+	a, b = &frame{due: f.due}, &frame{due: f.due}
 	begin := 0
 	for i, k := range f.calls {
 		half := a
