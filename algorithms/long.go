@@ -249,7 +249,12 @@ func (k clock) freed(tick int64) int64 {
 	if k.buckets == 0 {
 		return addInstant(tick, k.window)
 	}
-	hi, lo := bits.Mul64(uint64(tick+k.span()), uint64(k.window))
+	return k.begin(tick + k.span())
+}
+
+// begin returns the first instant of a tick.
+func (k clock) begin(tick int64) int64 {
+	hi, lo := bits.Mul64(uint64(tick), uint64(k.window))
 	return divideUp(hi, lo, uint64(k.buckets))
 }
 

@@ -8,20 +8,24 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/shard"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
 // Bounds of what a client may send. More is refused with the field's name, never
 // cut off.
 const (
-	maxValue       = 256   // bytes of an attribute's value
-	maxKey         = 64    // bytes of an attribute's name and of a domain
-	maxAttributes  = 16    // of a request, or of an Envoy descriptor
-	maxBatch       = 1000  // requests of a batch
-	maxUnderWay    = 8     // messages of one stream that are decided at once
-	maxDescriptors = 100   // of an Envoy request
-	maxLimits      = 1024  // limits that may apply to one request
-	maxBatchLimits = 16384 // limits that may apply to one batch
-	maxListed      = 1000  // counters or rules of one answer to a person
+	maxValue       = 256           // bytes of an attribute's value
+	maxKey         = 64            // bytes of an attribute's name and of a domain
+	maxAttributes  = 16            // of a request, or of an Envoy descriptor
+	maxBatch       = 1000          // requests of a batch
+	maxUnderWay    = 8             // messages of one stream that are decided at once
+	maxDescriptors = 100           // of an Envoy request
+	maxLease       = shard.MaxLoan // tokens that a caller may ask to be lent
+	maxLimits      = 1024          // limits that may apply to one request
+	maxBatchLimits = 16384         // limits that may apply to one batch
+	maxListed      = 1000          // counters or rules of one answer to a person
 
 	maxRuleID       = 128     // bytes
 	maxFileName     = 256     // bytes of what messages call a file of rules
@@ -85,6 +89,20 @@ func atMost(field, text string, most int) error {
 func validCost(field string, cost int64) error {
 	if cost < -algorithms.MaxCost || cost > algorithms.MaxCost {
 		return invalid(field, "%d is not between %d and %d", cost, int64(-algorithms.MaxCost), int64(algorithms.MaxCost))
+	}
+	return nil
+}
+
+// validLease refuses a lease, or one that is given back, where there can be none.
+func validLease(req *weirv1.RateLimitRequest) error {
+	tokens, lease, at := req.GetTokensRequested(), req.GetLease(), req.GetDebitedAt()
+	switch {
+	case lease < 0 || lease > maxLease:
+		return invalid("lease", "%d is not between 0 and %d", lease, maxLease)
+	case lease > 0 && (tokens < 0 || req.GetPeek()):
+		return invalid("lease", "%d is asked for together with peek, or with tokens that are given back", lease)
+	case at < 0 || at > 0 && (tokens >= 0 || req.GetPeek()):
+		return invalid("debited_at", "%d is not 0, nor an instant at which tokens given back were debited", at)
 	}
 	return nil
 }

@@ -120,6 +120,23 @@ func (w *work) item(i int) ([]rules.Match, []shard.Take) {
 	return w.matches[begin:end], w.takes[begin:end]
 }
 
+// lease asks that the caller be lent more of what the last group takes, of which it has
+// so many tokens. Of a soft or elastic limit nothing is lent: who decides by himself
+// could not tell what is above it.
+func (w *work) lease(lend, tokens int64) {
+	begin := 0
+	if n := len(w.ends); n > 1 {
+		begin = w.ends[n-2]
+	}
+	for i := begin; i < len(w.matches); i++ {
+		if w.matches[i].Above > 0 {
+			return
+		}
+	}
+	g := &w.groups[len(w.groups)-1]
+	g.Lend, g.Tokens = lend, tokens
+}
+
 // endGroup makes one group of the takes since the last one.
 func (w *work) endGroup(peek bool) error {
 	begin := 0
@@ -191,6 +208,7 @@ const (
 	byLocal
 	byFailClosed
 	byOverload
+	byLent
 	sources // how many there are
 )
 
@@ -201,6 +219,8 @@ func sourceOf(t *shard.Take) source {
 		return byOwner
 	case t.Source == shard.Local:
 		return byLocal
+	case t.Source == shard.Lent:
+		return byLent
 	case t.Source == shard.Overloaded && !t.Shadow:
 		return byOverload
 	case t.OnFailure == shard.FailClosed:

@@ -89,7 +89,14 @@ func (l *Limiter) add(w *work, req *weirv1.RateLimitRequest) error {
 	if err := l.match(w, tokens); err != nil {
 		return err
 	}
-	return w.endGroup(req.GetPeek())
+	if err := w.endGroup(req.GetPeek()); err != nil {
+		return err
+	}
+	if req.GetLease() > 0 {
+		w.lease(req.GetLease(), tokens)
+	}
+	w.groups[len(w.groups)-1].LentAt = req.GetDebitedAt()
+	return nil
 }
 
 // name validates req and makes it w.request.
@@ -132,6 +139,9 @@ func validate(req *weirv1.RateLimitRequest) error {
 		return err
 	}
 	if err := validCost("tokens_requested", req.GetTokensRequested()); err != nil {
+		return err
+	}
+	if err := validLease(req); err != nil {
 		return err
 	}
 	if err := atMost("domain", req.GetDomain(), maxKey); err != nil {

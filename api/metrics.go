@@ -30,7 +30,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	f := promauto.With(r)
 	checks := f.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_checks_total",
-		Help: "Requests that clients have asked about, by result (allowed, denied) and by who decided (owner, no_rule, unlimited, local, fail_open, fail_closed, overloaded).",
+		Help: "Requests that clients have asked about, by result (allowed, denied) and by who decided (owner, no_rule, unlimited, local, fail_open, fail_closed, overloaded, lent).",
 	}, []string{"result", "source"})
 	duration := f.NewHistogramVec(prometheus.HistogramOpts{
 		Name:                        "weir_check_duration_seconds",
@@ -47,6 +47,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	for s, name := range [sources]string{
 		byOwner: "owner", byNoRule: "no_rule", byFailOpen: "fail_open",
 		byUnlimited: "unlimited", byLocal: "local", byFailClosed: "fail_closed", byOverload: "overloaded",
+		byLent: "lent",
 	} {
 		m.checks[s][0] = checks.WithLabelValues("denied", name)
 		m.checks[s][1] = checks.WithLabelValues("allowed", name)

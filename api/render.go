@@ -60,6 +60,11 @@ func (w *work) render(i int, v verdict, into *answer) *weirv1.RateLimitResponse 
 			resp.RetryAfterSeconds = uint32(ceilSeconds(d.RetryAt - d.At))
 		}
 	}
+	if loan := w.groups[i].Loan; loan.Tokens > 0 {
+		resp.Lease = &weirv1.Lease{
+			Tokens: loan.Tokens, ValidFor: durationpb.New(time.Duration(loan.Until - loan.At)), DebitedAt: loan.At,
+		}
+	}
 	renderSpecial(resp, matches, takes)
 	return resp
 }
@@ -152,7 +157,9 @@ func denialReason(t *shard.Take) weirv1.DenialReason {
 }
 
 // answered reports whether somebody has looked at the counter.
-func answered(t *shard.Take) bool { return t.Source == shard.Owner || t.Source == shard.Local }
+func answered(t *shard.Take) bool {
+	return t.Source == shard.Owner || t.Source == shard.Local || t.Source == shard.Lent
+}
 
 // remaining is what is left of the limit itself, without what a soft or elastic mode
 // lets through above it.
@@ -172,4 +179,5 @@ var wireSource = [sources]weirv1.Source{
 	byUnlimited:  weirv1.Source_SOURCE_UNLIMITED,
 	byLocal:      weirv1.Source_SOURCE_LOCAL,
 	byFailClosed: weirv1.Source_SOURCE_FAIL_CLOSED,
+	byLent:       weirv1.Source_SOURCE_LENT,
 }

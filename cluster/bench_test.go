@@ -36,12 +36,12 @@ func BenchmarkForward(b *testing.B) {
 				b.Fatal(err)
 			}
 			owner := &testNode{shard: newShard()}
-			links := NewServer(owner)
+			links := NewServer(owner, NewPromises(true, true))
 			defer links.Close()
 			server := grpc.NewServer(grpc.Creds(links.Credentials(insecure.NewCredentials())))
 			go func() { _ = server.Serve(l) }()
 			defer server.Stop()
-			r := NewRouter(RouterConfig{Self: "a", Local: newShard(), Dial: Dial, AttemptTimeout: time.Second, Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
+			r := NewRouter(RouterConfig{Self: "a", Promises: NewPromises(true, true), Local: newShard(), Dial: Dial, AttemptTimeout: time.Second, Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
 			defer r.Close()
 			v, err := nextView(ring.DefaultParams, nil, []Member{{ID: "b", Address: l.Addr().String()}})
 			if err != nil {

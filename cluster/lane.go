@@ -52,6 +52,24 @@ type ask struct {
 	timer *time.Timer
 	sent  time.Time
 	due   time.Time // when the questions that are not answered are to be given up
+
+	hot, promised bool         // the one question is asked as opHot; its denial may be remembered
+	again         atomic.Int64 // nanoseconds after which unanswered questions should be asked again
+}
+
+// more keeps what an answer says beside its decisions, if those fit.
+func (w *waiting) more(h *answerHead, fits bool) {
+	raise(&w.ask.again, int64(h.wait))
+	if !fits {
+		return
+	}
+	if h.lent > 0 {
+		at := w.group.Takes[0].Decision.At
+		w.group.Loan = shard.Loan{Tokens: h.lent, At: at, Until: at + h.lentFor}
+	}
+	if w.ask.hot {
+		w.ask.promised = h.promised
+	}
 }
 
 // finish takes n questions off the wait.
@@ -83,7 +101,7 @@ func (l *lane) enqueue(a *ask, groups []*shard.Group) (first uint32, err error) 
 	}
 	size, takes := 0, 0
 	for _, g := range groups {
-		size += questionSize(g.Takes)
+		size += questionSize(g)
 		takes += len(g.Takes)
 	}
 	l.mu.Lock()
@@ -100,7 +118,11 @@ func (l *lane) enqueue(a *ask, groups []*shard.Group) (first uint32, err error) 
 	for _, g := range groups {
 		l.nextID++
 		l.pending[l.nextID] = waiting{a, g}
-		l.appendLocked(opOf(g), l.nextID, g.Takes)
+		o := opOf(g)
+		if a.hot {
+			o = opHot
+		}
+		l.appendLocked(o, l.nextID, g)
 	}
 	l.mu.Unlock()
 	l.pushAll()
@@ -125,31 +147,32 @@ func (l *lane) refuseLocked(questions, takes, size int, now time.Time) error {
 
 // giveBack sends takes to be returned, and does not wait.
 func (l *lane) giveBack(takes []shard.Take) error {
+	g := &shard.Group{Takes: takes}
 	l.mu.Lock()
 	switch {
 	case !l.breaker.closed:
 		l.mu.Unlock()
 		return errOpen
-	case l.queued+questionSize(takes) > maxQueue:
+	case l.queued+questionSize(g) > maxQueue:
 		l.mu.Unlock()
 		return errOverflow
 	}
-	l.appendLocked(opReturn, 0, takes)
+	l.appendLocked(opReturn, 0, g)
 	l.mu.Unlock()
 	l.pushAll()
 	return nil
 }
 
-func (l *lane) appendLocked(o op, id uint32, takes []shard.Take) {
+func (l *lane) appendLocked(o op, id uint32, g *shard.Group) {
 	last := len(l.queue) - 1
-	if last < 0 || len(l.queue[last])+questionSize(takes) > lengthSize+maxFrame {
+	if last < 0 || len(l.queue[last])+questionSize(g) > lengthSize+maxFrame {
 		l.queue = append(l.queue, newFrame(l.spare))
 		l.spare = nil
 		last++
 		l.queued += len(l.queue[last])
 	}
 	before := len(l.queue[last])
-	l.queue[last] = appendQuestion(l.queue[last], o, id, takes)
+	l.queue[last] = appendQuestion(l.queue[last], o, id, g)
 	l.queued += len(l.queue[last]) - before
 }
 
@@ -306,7 +329,7 @@ func (l *lane) tick() (alive bool) {
 	alive = now.Sub(l.breaker.heard) < linkIdle
 	l.closed.Store(l.breaker.closed)
 	if ping {
-		l.appendLocked(opPing, pingID, nil)
+		l.appendLocked(opPing, pingID, &shard.Group{})
 	}
 	l.mu.Unlock()
 	l.notice()
@@ -365,27 +388,30 @@ func (l *lane) deliver(frame []byte) error {
 	r := openFrame(frame)
 	answered := 0 // takes
 	for r.more() {
-		id, allowed, takes := r.answerHead()
-		answered += takes
+		h := r.answerHead()
+		answered += h.takes
 		l.mu.Lock()
-		w, found := l.pending[id]
-		delete(l.pending, id)
-		if id == pingID {
+		w, found := l.pending[h.id]
+		delete(l.pending, h.id)
+		if h.id == pingID {
 			l.breaker.pong(now)
 		} else {
 			l.breaker.answered(now)
 		}
 		l.closed.Store(l.breaker.closed)
 		l.mu.Unlock()
-		fits := found && takes == len(w.group.Takes)
+		fits := found && h.takes == len(w.group.Takes)
 		if fits {
-			w.group.Allowed = allowed
+			w.group.Allowed = h.allowed
 		}
-		for i := range takes {
+		for i := range h.takes {
 			d := r.decision()
 			if fits && r.err == nil {
 				w.group.Takes[i].Decision, w.group.Takes[i].Source = d, shard.Owner
 			}
+		}
+		if found {
+			w.more(&h, fits && r.err == nil)
 		}
 		if found {
 			w.ask.finish(1)

@@ -43,7 +43,7 @@ func TestAnswerOfAnotherSize(t *testing.T) {
 			t.Fatal(err)
 		}
 		answer := &shard.Group{Allowed: true, Takes: make([]shard.Take, takes)}
-		if err := l.deliver(appendAnswer([]byte{wireVersion}, first, answer)); err != nil {
+		if err := l.deliver(appendAnswer([]byte{wireVersion}, first, answer, false)); err != nil {
 			t.Error(err)
 		}
 		if g := groups[0]; g.Allowed || g.Takes[0].Source != shard.Unanswered || a.left.Load() != 0 || l.backlog < 0 {
@@ -59,7 +59,7 @@ func TestAnswerThatIsCutOff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer := appendAnswer([]byte{wireVersion}, first, &shard.Group{Allowed: true, Takes: make([]shard.Take, 1)})
+	answer := appendAnswer([]byte{wireVersion}, first, &shard.Group{Allowed: true, Takes: make([]shard.Take, 1)}, false)
 	if err := l.deliver(answer[:len(answer)-1]); err == nil {
 		t.Error("no error")
 	}
@@ -100,7 +100,7 @@ func TestAnswerSendsWhatHasWaited(t *testing.T) {
 		first := question()
 		synctest.Wait()
 		ask()
-		go func() { _ = l.deliver(appendAnswer([]byte{wireVersion}, first, groupsOf(1, 1)[0])) }()
+		go func() { _ = l.deliver(appendAnswer([]byte{wireVersion}, first, groupsOf(1, 1)[0], false)) }()
 		if second := question(); second == first {
 			t.Errorf("question %d came twice", second)
 		}
@@ -133,10 +133,10 @@ func TestFramesShareNoMemory(t *testing.T) {
 		t.Errorf("%d bytes are kept, the bound is %d", cap(l.spare), keepBytes)
 	}
 	l.reuse(make([]byte, keepBytes))
-	l.appendLocked(opPing, 1, nil)
+	l.appendLocked(opPing, 1, &shard.Group{})
 	frame, _ := l.takeFrame(maxFrame)
 	was := bytes.Clone(frame)
-	l.appendLocked(opPing, 2, nil)
+	l.appendLocked(opPing, 2, &shard.Group{})
 	if !bytes.Equal(frame, was) {
 		t.Errorf("%x, it was %x", frame, was)
 	}

@@ -33,7 +33,7 @@ func handshake(s *Server, begin string) (there net.Conn, got net.Conn, err error
 
 func TestHandshakeTellsLinksApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := NewServer(&countingLocal{})
+		s := NewServer(&countingLocal{}, NewPromises(true, true))
 		defer s.Close()
 		for begin, want := range map[string]string{
 			linkPreface:     credentials.ErrConnDispatched.Error(),
@@ -72,7 +72,7 @@ func TestPrefaceThatCannotBeSent(t *testing.T) {
 
 func TestLinksAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := NewServer(&countingLocal{})
+		s := NewServer(&countingLocal{}, NewPromises(true, true))
 		var conns []net.Conn
 		for range maxLinks {
 			conn, _, err := handshake(s, linkPreface)
@@ -125,7 +125,7 @@ func TestServerEndsLinks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := NewServer(&countingLocal{})
+				s := NewServer(&countingLocal{}, NewPromises(true, true))
 				defer s.Close()
 				conn, start := open(t, s), time.Now()
 				if _, err := conn.Write(tc.send); err != nil {
@@ -142,9 +142,9 @@ func TestServerEndsLinks(t *testing.T) {
 // A peer that does not read its answers is not waited for.
 func TestServerEndsLinksThatAreNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := NewServer(&countingLocal{})
+		s := NewServer(&countingLocal{}, NewPromises(true, true))
 		defer s.Close()
-		if err := writeFrame(open(t, s), appendQuestion(newFrame(nil), opPing, pingID, nil)); err != nil {
+		if err := writeFrame(open(t, s), appendTakes(newFrame(nil), opPing, pingID, nil)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(linkIdle) // in a bubble
@@ -167,8 +167,8 @@ func (l stuckLocal) Return([]shard.Take)  {}
 func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		local := stuckLocal{make(chan struct{})}
-		s := NewServer(local)
-		if err := writeFrame(open(t, s), appendQuestion(newFrame(nil), opDecide, 1, []shard.Take{take(ring.Key{}, 10, 1)})); err != nil {
+		s := NewServer(local, NewPromises(true, true))
+		if err := writeFrame(open(t, s), appendTakes(newFrame(nil), opDecide, 1, []shard.Take{take(ring.Key{}, 10, 1)})); err != nil {
 			t.Fatal(err)
 		}
 		closed := make(chan struct{})
@@ -190,12 +190,12 @@ func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {
 // A link in use outlives its deadline.
 func TestServerKeepsLinksInUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := NewServer(&countingLocal{})
+		s := NewServer(&countingLocal{}, NewPromises(true, true))
 		defer s.Close()
 		conn := open(t, s)
 		frames := newFrameReader(conn, maxAnswers)
 		for range 20 {
-			if err := writeFrame(conn, appendQuestion(newFrame(nil), opPing, pingID, nil)); err != nil {
+			if err := writeFrame(conn, appendTakes(newFrame(nil), opPing, pingID, nil)); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := frames.next(); err != nil {
@@ -242,7 +242,7 @@ func TestFramesOfAllSizes(t *testing.T) {
 // Shutdown waits for those who are still about to leave, and no longer than it may.
 func TestShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := NewServer(&countingLocal{})
+		s := NewServer(&countingLocal{}, NewPromises(true, true))
 		conn := open(t, s)
 		time.AfterFunc(3*time.Second, func() { _ = conn.Close() })
 		stays := open(t, s)
@@ -262,7 +262,7 @@ func TestShutdown(t *testing.T) {
 			t.Errorf("the one that stayed: %v", err)
 		}
 
-		s = NewServer(&countingLocal{})
+		s = NewServer(&countingLocal{}, NewPromises(true, true))
 		leaves := open(t, s)
 		time.AfterFunc(time.Second, func() { _ = leaves.Close() })
 		start = time.Now()
@@ -279,7 +279,7 @@ func TestOnePort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := NewServer(&countingLocal{})
+	s := NewServer(&countingLocal{}, NewPromises(true, true))
 	defer s.Close()
 	server := grpc.NewServer(grpc.Creds(s.Credentials(insecure.NewCredentials())))
 	healthpb.RegisterHealthServer(server, health.NewServer())
@@ -291,7 +291,7 @@ func TestOnePort(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if err := writeFrame(conn, appendQuestion(newFrame(nil), opPing, pingID, nil)); err != nil {
+	if err := writeFrame(conn, appendTakes(newFrame(nil), opPing, pingID, nil)); err != nil {
 		t.Fatal(err)
 	}
 	frames := newFrameReader(conn, maxAnswers)

@@ -17,6 +17,8 @@ type RouterConfig struct {
 	Self string
 	// Local answers for what this node owns.
 	Local Local
+	// Promises are this node's; its Server has the same.
+	Promises *Promises
 	// Dial connects to the others.
 	Dial Dialer
 	// AttemptTimeout is the most that a question to a peer waits for its answer.
@@ -32,12 +34,25 @@ type routerMetrics struct {
 	forwarded   *prometheus.CounterVec
 	frames      *prometheus.CounterVec
 	lostReturns prometheus.Counter
+
+	remembered, lentChecks, returned, waits prometheus.Counter
 }
 
 func newRouterMetrics(r prometheus.Registerer, router *Router) *routerMetrics {
 	r.MustRegister(viewCollector{router})
 	f := promauto.With(r)
+	counter := func(name, help string) prometheus.Counter {
+		return f.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
 	return &routerMetrics{
+		remembered: counter("weir_remembered_denials_total",
+			"Checks that this node has denied by itself, because their owner has promised that it would."),
+		lentChecks: counter("weir_lent_checks_total",
+			"Checks that this node has allowed by itself, from tokens that their owner has lent."),
+		returned: counter("weir_returned_tokens_total",
+			"Tokens that were lent to this node and not used, and that it has given back."),
+		waits: counter("weir_promise_waits_total",
+			"Times that resets and refunds through this node have waited for peers to forget a denial."),
 		forwarded: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_forwarded_total",
 			Help: "Groups of limits that this node asked a peer for, by outcome: answered, late, breaker_open, overflow.",
@@ -46,10 +61,8 @@ func newRouterMetrics(r prometheus.Registerer, router *Router) *routerMetrics {
 			Name: "weir_forwarded_frames_total",
 			Help: "Messages in which this node has asked a peer; weir_forwarded_total per message is how well it batches.",
 		}, []string{"peer"}),
-		lostReturns: f.NewCounter(prometheus.CounterOpts{
-			Name: "weir_lost_returns_total",
-			Help: "Tokens of denied requests that could not be given back to a peer, in groups.",
-		}),
+		lostReturns: counter("weir_lost_returns_total",
+			"Tokens of denied requests, or that were lent, that could not be given back to a peer, in groups."),
 	}
 }
 

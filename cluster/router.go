@@ -36,8 +36,12 @@ type Router struct {
 	attempt time.Duration
 	metrics *routerMetrics
 	log     *slog.Logger
-	table   atomic.Pointer[table]
-	asks    sync.Pool // of *ask, this router's own: timers and channels belong to one synctest bubble
+
+	promises *Promises    // of this node as an owner
+	hot      *hotCounters // of others
+
+	table atomic.Pointer[table]
+	asks  sync.Pool // of *ask, this router's own: timers and channels belong to one synctest bubble
 
 	stop    context.CancelFunc
 	stopped context.Context // ends with Close; what the peers' goroutines live by
@@ -117,9 +121,10 @@ func (r *Router) Owner(key ring.Key) string {
 	return t.view.Members[t.view.Ring.Owner(key.Partition(t.view.Ring.Partitions()))].ID
 }
 
-// Close stops talking to peers and waits until that is done. Decide goes on
-// answering for what this node owns.
+// Close stops talking to peers, after it has given back what they have lent, and waits
+// until that is done. Decide goes on answering for what this node owns.
 func (r *Router) Close() {
+	r.hot.sweep(true)
 	r.stop()
 	r.running.Wait()
 }
@@ -139,13 +144,12 @@ func (r *Router) Decide(ctx context.Context, groups []shard.Group) {
 		}
 		return
 	}
-	if len(groups) == 1 {
+	if len(groups) == 1 && !frees(&groups[0]) {
 		if owner, one := t.owner(&groups[0]); one {
 			if t.peers[owner] == nil {
-				r.local.Decide(groups)
+				r.promises.decide(r.local, groups)
 			} else {
-				r.askOne(ctx, t, owner, &groups[0])
-				r.settle(t, &groups[0])
+				r.askAbout(ctx, t, owner, &groups[0])
 			}
 			return
 		}
@@ -176,13 +180,29 @@ func (t *table) lane(owner int, g *shard.Group) *lane {
 	return p.lanes[g.Takes[0].Key.Partition(t.view.Ring.Partitions())%uint32(len(p.lanes))]
 }
 
-func (r *Router) askOne(ctx context.Context, t *table, owner int, g *shard.Group) {
-	l, m := t.lane(owner, g), &t.peers[owner].metrics
-	a := r.newAsk(ctx)
-	if a == nil {
-		m.late.Inc()
+// askAbout answers g from what its owner has promised or lent, or else asks it.
+func (r *Router) askAbout(ctx context.Context, t *table, owner int, g *shard.Group) {
+	l, now := t.lane(owner, g), time.Now()
+	c, from := r.hot.consult(g, l, now)
+	if from == known {
 		return
 	}
+	promised := r.askOne(ctx, l, &t.peers[owner].metrics, g, now, from == renew)
+	if from == renew {
+		r.hot.learn(c, g, now, promised)
+	}
+	r.settle(t, g)
+}
+
+// askOne asks for one group. The owner of a hot one says whether it promises that a
+// denial stays.
+func (r *Router) askOne(ctx context.Context, l *lane, m *peerMetrics, g *shard.Group, now time.Time, hot bool) (promised bool) {
+	a := r.newAsk(ctx, now)
+	if a == nil {
+		m.late.Inc()
+		return false
+	}
+	a.hot = hot
 	one := [1]*shard.Group{g}
 	first, err := l.enqueue(a, one[:])
 	if err != nil {
@@ -195,14 +215,15 @@ func (r *Router) askOne(ctx context.Context, t *table, owner int, g *shard.Group
 		<-a.done
 	}
 	m.countAnswers(one[:])
+	promised = a.promised
 	r.asks.Put(a)
+	return promised
 }
 
 // newAsk returns an ask that has the caller's token, nil if the caller's time is
 // up already.
-func (r *Router) newAsk(ctx context.Context) *ask {
+func (r *Router) newAsk(ctx context.Context, now time.Time) *ask {
 	timeout := r.attempt
-	now := time.Now()
 	if deadline, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, time.Duration(attemptShare*float64(deadline.Sub(now))))
 	}
@@ -211,6 +232,8 @@ func (r *Router) newAsk(ctx context.Context) *ask {
 	}
 	a := r.asks.Get().(*ask)
 	a.sent, a.due = now, now.Add(timeout)
+	a.hot, a.promised = false, false
+	a.again.Store(0)
 	a.left.Store(1)
 	a.timer.Reset(timeout)
 	return a
@@ -241,8 +264,11 @@ func NewRouter(c RouterConfig) *Router {
 		attempt: c.AttemptTimeout,
 		log:     c.Logger,
 		peers:   make(map[Member]*peer),
+
+		promises: c.Promises,
 	}
 	r.metrics = newRouterMetrics(c.Metrics, r)
+	r.hot = newHotCounters(c.Promises, r.metrics)
 	r.stopped, r.stop = context.WithCancel(context.Background())
 	r.asks.New = func() any {
 		t := time.NewTimer(time.Hour)

@@ -25,15 +25,16 @@ import (
 
 // testNode is a router and a shard with real gRPC over an in-memory connection.
 type testNode struct {
-	id     string
-	shard  *shard.Shard
-	router *Router
-	server *grpc.Server
-	links  *Server
-	takes  atomic.Int64  // of the peers' groups that were not only looked at
-	frames atomic.Int64  // of questions that the node has been asked to decide
-	pause  chan struct{} // closed to let peers' questions through; nil for always
-	mu     sync.Mutex    // guards pause
+	id       string
+	shard    *shard.Shard
+	router   *Router
+	server   *grpc.Server
+	links    *Server
+	promises *Promises
+	takes    atomic.Int64  // of the peers' groups that were not only looked at
+	frames   atomic.Int64  // of questions that the node has been asked to decide
+	pause    chan struct{} // closed to let peers' questions through; nil for always
+	mu       sync.Mutex    // guards pause
 
 	perTake atomic.Int64 // nanoseconds that a take of a peer needs
 }
@@ -88,16 +89,25 @@ type testCluster struct {
 }
 
 func newTestCluster(t *testing.T, size int) *testCluster {
+	var promises []*Promises
+	for range size {
+		promises = append(promises, NewPromises(true, true))
+	}
+	return newTestClusterOf(t, promises...)
+}
+
+// newTestClusterOf returns a cluster of as many nodes as there are promises.
+func newTestClusterOf(t *testing.T, promises ...*Promises) *testCluster {
 	c := &testCluster{t: t, listeners: make(map[string]*pipeListener)}
 	var members []Member
-	for i := range size {
+	for i := range promises {
 		id := string(rune('a' + i))
 		s, err := shard.New(shard.Config{Partitions: uint32(ring.DefaultParams.Partitions), MaxCounters: 1 << 20, Metrics: prometheus.NewRegistry()})
 		if err != nil {
 			t.Fatal(err)
 		}
-		n := &testNode{id: id, shard: s}
-		n.router = NewRouter(RouterConfig{Self: id, Local: s, Dial: c.dial, AttemptTimeout: DefaultAttemptTimeout, Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
+		n := &testNode{id: id, shard: s, promises: promises[i]}
+		n.router = NewRouter(RouterConfig{Self: id, Local: s, Promises: n.promises, Dial: c.dial, AttemptTimeout: DefaultAttemptTimeout, Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
 		c.nodes = append(c.nodes, n)
 		c.serve(n)
 		members = append(members, Member{ID: id, Address: id + ":1", Incarnation: 1})
@@ -120,7 +130,7 @@ func (c *testCluster) setView(members []Member) {
 
 func (c *testCluster) serve(n *testNode) {
 	l := newPipeListener()
-	n.links = NewServer(n)
+	n.links = NewServer(n, n.promises)
 	n.server = grpc.NewServer(grpc.Creds(n.links.Credentials(insecure.NewCredentials())))
 	c.mu.Lock()
 	c.listeners[n.id+":1"] = l
@@ -208,8 +218,8 @@ func TestThreeNodesShareOneLimitExactly(t *testing.T) {
 		for i := range 5000 {
 			wg.Go(func() {
 				g, _ := c.nodes[i%3].ask(t.Context(), take(key, 1000, 1))
-				if g.Takes[0].Source != shard.Owner {
-					t.Error("somebody else than the owner answered")
+				if s := g.Takes[0].Source; s != shard.Owner && s != shard.Lent {
+					t.Error("neither the owner nor a loan of it answered")
 				}
 				if g.Allowed {
 					allowed.Add(1)
@@ -217,7 +227,7 @@ func TestThreeNodesShareOneLimitExactly(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if got := allowed.Load(); got != 1000 {
+		if got := allowed.Load() + c.lent(key); got != 1000 {
 			t.Errorf("%d of 5000 allowed, want 1000", got)
 		}
 		// Without a timer, whatever asks together travels together.
@@ -406,7 +416,7 @@ func TestBatchGoesToEveryOwnerAtOnce(t *testing.T) {
 
 func TestNoViewNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := NewRouter(RouterConfig{Self: "a", Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
+		r := NewRouter(RouterConfig{Self: "a", Promises: NewPromises(true, true), Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
 		defer r.Close()
 		groups := []shard.Group{{Takes: []shard.Take{take(ring.Key{}, 1, 1)}}}
 		r.Decide(t.Context(), groups)
@@ -486,7 +496,7 @@ func TestPeersOutliveViews(t *testing.T) {
 
 func TestOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := NewRouter(RouterConfig{Self: "a", Metrics: prometheus.NewRegistry()})
+		r := NewRouter(RouterConfig{Self: "a", Promises: NewPromises(true, true), Metrics: prometheus.NewRegistry()})
 		defer r.Close()
 		if got := r.Owner(ring.Key{}); got != "" {
 			t.Errorf("without a view %q owns a counter", got)
@@ -553,13 +563,13 @@ func TestPongAnswersNoQuestion(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pong := appendAnswer([]byte{wireVersion}, pingID, &shard.Group{Allowed: true})
+		pong := appendAnswer([]byte{wireVersion}, pingID, &shard.Group{Allowed: true}, false)
 		if err := l.deliver(pong); err != nil || len(l.pending) != 2 {
 			t.Errorf("after id %d: %v, %d of 2 questions wait", last, err, len(l.pending))
 		}
 		answers := []byte{wireVersion}
 		for i, g := range groups {
-			answers = appendAnswer(answers, first+uint32(i), g)
+			answers = appendAnswer(answers, first+uint32(i), g, false)
 		}
 		if err := l.deliver(answers); err != nil || len(l.pending) != 0 || groups[1].Takes[0].Source != shard.Owner {
 			t.Errorf("after id %d: %v, %d questions wait", last, err, len(l.pending))
@@ -586,7 +596,7 @@ func TestGiveUpTouchesOnlyOnesOwn(t *testing.T) {
 		t.Errorf("gave up %d of one's own, %d wait", n, len(l.pending))
 	}
 	late := &shard.Group{Allowed: true, Takes: make([]shard.Take, 1)}
-	if err := l.deliver(appendAnswer([]byte{wireVersion}, first, late)); err != nil {
+	if err := l.deliver(appendAnswer([]byte{wireVersion}, first, late, false)); err != nil {
 		t.Error(err)
 	}
 	if groups[0].Allowed || a.left.Load() != 0 {

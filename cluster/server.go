@@ -16,7 +16,8 @@ import (
 // Server answers other nodes from the local counters, and never asks anybody
 // else: a question travels at most one hop, whatever views the nodes have.
 type Server struct {
-	local Local
+	local    Local
+	promises *Promises
 
 	mu     sync.Mutex
 	links  map[net.Conn]struct{} // guarded by mu; <= maxLinks
@@ -24,9 +25,9 @@ type Server struct {
 	served sync.WaitGroup        // grows only until closed
 }
 
-// NewServer returns the server for the counters behind local.
-func NewServer(local Local) *Server {
-	return &Server{local: local, links: make(map[net.Conn]struct{})}
+// NewServer returns the server for the counters behind local, of which it makes promises.
+func NewServer(local Local, p *Promises) *Server {
+	return &Server{local: local, promises: p, links: make(map[net.Conn]struct{})}
 }
 
 // Credentials makes a gRPC server hand the links that come in on its port over to
@@ -136,7 +137,7 @@ func (s *Server) Close() {
 // over.
 func (s *Server) serve(conn net.Conn) error {
 	frames := newFrameReader(conn, maxFrame)
-	var b batch
+	b := newBatch(s.promises)
 	var out []byte
 	var alive time.Time // when the deadline was set
 	for {
@@ -157,17 +158,20 @@ func (s *Server) serve(conn net.Conn) error {
 			return err
 		}
 		if cap(b.questions) > keepQuestions || cap(b.takes) > keepQuestions || cap(out) > keepBytes {
-			b, out = batch{}, nil // of one large frame; not to be kept until the next one
+			b, out = newBatch(s.promises), nil // of one large frame; not to be kept until the next one
 		}
 	}
 }
 
 // batch is what one link needs to answer a frame; it is used again for the next.
 type batch struct {
+	promises  *Promises
 	takes     []shard.Take
 	questions []question
 	groups    []shard.Group
 }
+
+func newBatch(p *Promises) *batch { return &batch{promises: p} }
 
 // answer decides all questions of a frame and returns the frame of answers, in out's
 // memory. A frame with an error in it is refused as a whole, before anything is
@@ -188,10 +192,10 @@ func (b *batch) answer(local Local, out, frame []byte) ([]byte, error) {
 		q := &b.questions[i]
 		switch q.op {
 		case opReturn:
-			local.Return(q.group.Takes)
+			b.promises.giveBack(local, q.group.Takes)
 			i++
 		case opPing:
-			out = appendAnswer(out, q.id, &shard.Group{Allowed: true})
+			out = appendAnswer(out, q.id, &shard.Group{Allowed: true}, false)
 			i++
 		default:
 			out, i = b.decideRun(local, out, i)
@@ -206,11 +210,21 @@ func (b *batch) decideRun(local Local, out []byte, i int) ([]byte, int) {
 	b.groups = b.groups[:0]
 	end := i
 	for ; end < len(b.questions) && b.questions[end].op != opReturn && b.questions[end].op != opPing; end++ {
-		b.groups = append(b.groups, b.questions[end].group)
+		q := &b.questions[end]
+		if q.op == opHot {
+			q.ticket, q.quiet = b.promises.quiet(q.group.Takes[0].Key)
+		}
+		b.groups = append(b.groups, q.group)
 	}
-	local.Decide(b.groups)
+	wait := b.promises.decide(local, b.groups)
 	for j := range b.groups {
-		out = appendAnswer(out, b.questions[i+j].id, &b.groups[j])
+		q, g := &b.questions[i+j], &b.groups[j]
+		if wait > 0 && g.Takes[0].Source == shard.Unanswered {
+			out = appendWait(out, q.id, wait)
+			continue
+		}
+		promised := q.op == opHot && q.quiet && b.promises.promise(&g.Takes[0], q.ticket)
+		out = appendAnswer(out, q.id, g, promised)
 	}
 	return out, end
 }

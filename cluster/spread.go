@@ -9,6 +9,9 @@ import (
 	"github.com/weirlimit/weir/shard"
 )
 
+// maxRounds is how often at most a group is asked again that frees something.
+const maxRounds = 3
+
 // spread is how the groups of one call are spread over the members.
 type spread struct {
 	local  []shard.Group // copies, for the local shard
@@ -49,7 +52,7 @@ func (r *Router) decideMany(ctx context.Context, t *table, groups []shard.Group)
 	for i := range groups {
 		s.add(t, &groups[i])
 	}
-	r.exchange(ctx, &s)
+	r.exchangeAll(ctx, t, &s)
 	second := newSpread()
 	for i := range s.split {
 		s.split[i].gather()
@@ -71,9 +74,50 @@ func (r *Router) decideMany(ctx context.Context, t *table, groups []shard.Group)
 
 func newSpread() spread { return spread{remote: make(map[*lane]*errand)} }
 
+// exchangeAll asks, and asks again for what has to wait until nobody remembers a denial.
+func (r *Router) exchangeAll(ctx context.Context, t *table, s *spread) {
+	wait := r.exchange(ctx, s)
+	for round := 0; wait > 0 && round < maxRounds; round++ {
+		r.metrics.waits.Inc()
+		pause(ctx, wait)
+		s = s.unanswered(t)
+		wait = r.exchange(ctx, s)
+	}
+}
+
+// pause waits, or until ctx ends.
+func pause(ctx context.Context, wait time.Duration) {
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// unanswered returns what of s frees something and was not answered.
+func (s *spread) unanswered(t *table) *spread {
+	again := newSpread()
+	add := func(g *shard.Group) {
+		if owner, _ := t.owner(g); frees(g) && g.Takes[0].Source == shard.Unanswered {
+			again.assign(t, owner, g)
+		}
+	}
+	for _, g := range s.from {
+		add(g)
+	}
+	for _, e := range s.remote {
+		for _, g := range e.groups {
+			add(g)
+		}
+	}
+	return &again
+}
+
 // exchange asks all peers first, then the local shard, and then waits for all together.
-func (r *Router) exchange(ctx context.Context, s *spread) {
-	a := r.newAsk(ctx)
+// It returns how long to wait before unanswered is asked again, 0 if there is no need.
+func (r *Router) exchange(ctx context.Context, s *spread) (again time.Duration) {
+	a := r.newAsk(ctx, time.Now())
 	if a != nil {
 		for l, e := range s.remote {
 			var err error
@@ -83,20 +127,22 @@ func (r *Router) exchange(ctx context.Context, s *spread) {
 			e.sent = err == nil
 		}
 	}
-	r.local.Decide(s.local)
+	again = r.promises.decide(r.local, s.local)
 	for i, g := range s.from {
-		g.Allowed = s.local[i].Allowed
+		g.Allowed, g.Loan = s.local[i].Allowed, s.local[i].Loan
 	}
 	if a != nil {
 		if r.wait(ctx, a) {
 			s.giveUp(a)
 			<-a.done
 		}
+		again = max(again, time.Duration(a.again.Load()))
 		r.asks.Put(a)
 	}
 	for _, e := range s.remote {
 		e.peer.metrics.countAnswers(e.groups)
 	}
+	return again
 }
 
 func (s *spread) giveUp(a *ask) {
@@ -157,7 +203,7 @@ func (w *split) part(owner int) *part {
 			return &w.parts[i]
 		}
 	}
-	w.parts = append(w.parts, part{owner: owner, group: shard.Group{Reset: w.whole.Reset}})
+	w.parts = append(w.parts, part{owner: owner, group: shard.Group{Reset: w.whole.Reset, LentAt: w.whole.LentAt}})
 	return &w.parts[len(w.parts)-1]
 }
 
@@ -189,7 +235,7 @@ func (w *split) gather() {
 // undo gives back what the parts of a denied group have counted. A node that dies in
 // between can only have counted too much.
 func (r *Router) undo(t *table, w *split) {
-	if w.whole.Allowed || w.whole.Reset {
+	if w.whole.Allowed || w.whole.Reset || w.whole.LentAt > 0 {
 		return
 	}
 	for i := range w.parts {
@@ -212,7 +258,7 @@ func (r *Router) giveBack(t *table, whole *shard.Group, p *part) {
 		return
 	}
 	if t.peers[p.owner] == nil {
-		r.local.Return(counted)
+		r.promises.giveBack(r.local, counted)
 	} else if err := t.lane(p.owner, &p.group).giveBack(counted); err != nil {
 		r.metrics.lostReturns.Inc()
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/shard"
@@ -31,13 +32,14 @@ const (
 //	          key.hi uint64, key.lo uint64, algorithm byte, flags byte, limit u, window u, cost z,
 //	          each with its flag only, and above 0: burst u, maxDelay u, buckets u,
 //	          with flagCalendar, and then without window: length u, as many bytes of text,
-//	          and for opReturn: at u
-//	answer:   id uint32, allowed byte, takes u, then per take:
+//	          and for opReturn: at u;
+//	          then for opLend and opHot: lend u, tokens u, and for opGiveBack: at u
+//	answer:   id uint32, flags byte, takes u, with flagLent: tokens u, for u, with flagWait: wait u, then per take:
 //	          flags byte, remaining u, at u, resetAt-at z,
 //	          with flagRetry: retryAt-at z, with flagDelay, and above 0: delay u
 //
 // Every question but opReturn is answered, a ping by an answer without takes; only
-// a ping has none.
+// a ping has none. With flagWait nothing was decided, and there are no takes either.
 const wireVersion = 1
 
 type op byte
@@ -48,6 +50,10 @@ const (
 	opReturn op = 3 // give back what a group has counted
 	opPing   op = 4 // answer at once
 	opReset  op = 5 // forget a group's counters
+
+	opLend     op = 6 // decide a group, count it, and lend more of the same
+	opHot      op = 7 // likewise, for one take, and promise that a denial stays
+	opGiveBack op = 8 // give back what is left of a loan
 )
 
 // opOf returns what is asked about g.
@@ -57,6 +63,10 @@ func opOf(g *shard.Group) op {
 		return opReset
 	case g.Peek:
 		return opPeek
+	case g.Lend > 0:
+		return opLend
+	case g.LentAt > 0:
+		return opGiveBack
 	default:
 		return opDecide
 	}
@@ -75,6 +85,15 @@ const (
 	takeFlags = 1<<iota - 1 // all of them
 )
 
+// Flags of an answer.
+const (
+	flagGroup   = 1 << iota // the group is allowed
+	flagPromise             // the denial stays until its RetryAt, but for what waits for maxPromise
+	flagLent                // something is lent
+	flagWait                // to be asked again later
+	answerFlags = 1<<iota - 1
+)
+
 // Flags of an answered take.
 const (
 	flagAllowed   = 1 << iota // it had room
@@ -88,15 +107,21 @@ type question struct {
 	op    op
 	id    uint32
 	group shard.Group
+
+	ticket uint32 // of Promises.quiet, for opHot
+	quiet  bool
 }
 
 var errShort = errors.New("frame ends within an item")
 
-// questionSize is the most bytes that a question about these takes can have.
-func questionSize(takes []shard.Take) int {
-	size := 8 + plainTake*len(takes)
-	for i := range takes {
-		size += optionalSize(&takes[i].Limit)
+// questionSize is the most bytes that a question about g can have.
+func questionSize(g *shard.Group) int {
+	size := 10 + plainTake*len(g.Takes)
+	for i := range g.Takes {
+		size += optionalSize(&g.Takes[i].Limit)
+	}
+	if g.Lend > 0 || g.LentAt > 0 {
+		size += 2 * binary.MaxVarintLen64
 	}
 	return size
 }
@@ -118,7 +143,8 @@ func optionalSize(l *algorithms.Limit) int {
 	return size
 }
 
-func appendQuestion(b []byte, o op, id uint32, takes []shard.Take) []byte {
+func appendQuestion(b []byte, o op, id uint32, g *shard.Group) []byte {
+	takes := g.Takes
 	b = append(b, byte(o))
 	b = binary.LittleEndian.AppendUint32(b, id)
 	b = binary.AppendUvarint(b, uint64(len(takes)))
@@ -143,6 +169,13 @@ func appendQuestion(b []byte, o op, id uint32, takes []shard.Take) []byte {
 			b = binary.AppendUvarint(b, uint64(t.Decision.At))
 		}
 	}
+	switch o {
+	case opLend, opHot:
+		b = binary.AppendUvarint(b, uint64(g.Lend))
+		b = binary.AppendUvarint(b, uint64(g.Tokens))
+	case opGiveBack:
+		b = binary.AppendUvarint(b, uint64(g.LentAt))
+	}
 	return b
 }
 
@@ -161,10 +194,21 @@ func appendAboveZero(b []byte, v int64) []byte {
 	return binary.AppendUvarint(b, uint64(v))
 }
 
-func appendAnswer(b []byte, id uint32, g *shard.Group) []byte {
+// appendWait answers a question that is to be asked again.
+func appendWait(b []byte, id uint32, wait time.Duration) []byte {
 	b = binary.LittleEndian.AppendUint32(b, id)
-	b = append(b, boolByte(g.Allowed))
+	b = append(b, flagWait, 0)
+	return binary.AppendUvarint(b, uint64(wait))
+}
+
+func appendAnswer(b []byte, id uint32, g *shard.Group, promised bool) []byte {
+	b = binary.LittleEndian.AppendUint32(b, id)
+	b = append(b, boolByte(g.Allowed)*flagGroup|boolByte(promised)*flagPromise|boolByte(g.Loan.Tokens > 0)*flagLent)
 	b = binary.AppendUvarint(b, uint64(len(g.Takes)))
+	if g.Loan.Tokens > 0 {
+		b = binary.AppendUvarint(b, uint64(g.Loan.Tokens))
+		b = binary.AppendUvarint(b, uint64(g.Loan.Until-g.Loan.At))
+	}
 	for i := range g.Takes {
 		d := &g.Takes[i].Decision
 		var flags byte
@@ -288,11 +332,11 @@ func (r *reader) optional(what string, set bool, most int64) int64 {
 // whose new value is returned.
 func (r *reader) question(takes []shard.Take) (question, []shard.Take) {
 	q := question{op: op(r.byte()), id: r.uint32()}
-	if q.op < opDecide || q.op > opReset {
+	if q.op < opDecide || q.op > opGiveBack {
 		r.fail(fmt.Errorf("question %d has the unknown op %d", q.id, q.op))
 	}
 	n := r.varint("takes", maxTakes)
-	if (n == 0) != (q.op == opPing) {
+	if (n == 0) != (q.op == opPing) || n > 1 && q.op == opHot {
 		r.fail(fmt.Errorf("question %d of op %d has %d takes", q.id, q.op, n))
 	}
 	first := len(takes)
@@ -303,6 +347,13 @@ func (r *reader) question(takes []shard.Take) (question, []shard.Take) {
 		takes = append(takes, r.take(q.op))
 	}
 	q.group = shard.Group{Takes: takes[first:len(takes):len(takes)], Peek: q.op == opPeek, Reset: q.op == opReset}
+	switch q.op {
+	case opLend, opHot:
+		q.group.Lend = r.varint("lend", shard.MaxLoan)
+		q.group.Tokens = r.varint("tokens", algorithms.MaxCost)
+	case opGiveBack:
+		q.group.LentAt = r.varint("at", math.MaxInt64)
+	}
 	return q, takes
 }
 
@@ -354,16 +405,33 @@ func (r *reader) calendarText() *algorithms.Calendar {
 	return c
 }
 
-// answerHead reads the beginning of one item of a response.
-func (r *reader) answerHead() (id uint32, allowed bool, takes int) {
-	id = r.uint32()
-	allowed = r.flags("allowed", 1) != 0
-	return id, allowed, int(r.varint("takes", maxTakes))
+// answerHead is the beginning of one item of a response.
+type answerHead struct {
+	id       uint32
+	takes    int
+	allowed  bool
+	promised bool
+	lent     int64         // tokens
+	lentFor  int64         // nanoseconds, from the instant of the decisions on
+	wait     time.Duration // before the question is asked again; 0 if it is answered
+}
+
+func (r *reader) answerHead() answerHead {
+	h := answerHead{id: r.uint32()}
+	flags := r.flags("answer", answerFlags)
+	h.allowed, h.promised = flags&flagGroup != 0, flags&flagPromise != 0
+	h.takes = int(r.varint("takes", maxTakes))
+	if flags&flagLent != 0 {
+		h.lent = r.varint("lent", shard.MaxLoan)
+		h.lentFor = r.varint("for", int64(algorithms.MaxWindow))
+	}
+	h.wait = time.Duration(r.optional("wait", flags&flagWait != 0, int64(maxPromise)))
+	return h
 }
 
 // decision reads one take of an answer.
 func (r *reader) decision() algorithms.Decision {
-	flags := r.flags("answer", decisionFlags)
+	flags := r.flags("decision", decisionFlags)
 	d := algorithms.Decision{Allowed: flags&flagAllowed != 0}
 	d.Remaining = r.varint("remaining", math.MaxInt64)
 	d.At = r.varint("at", math.MaxInt64)

@@ -53,15 +53,30 @@ func drawTake(t *rapid.T) shard.Take {
 	return take
 }
 
+// appendTakes is appendQuestion about takes alone.
+func appendTakes(b []byte, o op, id uint32, takes []shard.Take) []byte {
+	return appendQuestion(b, o, id, &shard.Group{Takes: takes})
+}
+
+func TestWaitsSurviveTheWire(t *testing.T) {
+	r := openFrame(appendWait([]byte{wireVersion}, 7, maxPromise))
+	if h := r.answerHead(); r.err != nil || r.more() || h != (answerHead{id: 7, wait: maxPromise}) {
+		t.Errorf("%v: %+v", r.err, h)
+	}
+}
+
 func TestQuestionsSurviveTheWire(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		frame := []byte{wireVersion}
 		var want []question
 		for id := range rapid.Uint32Range(0, 5).Draw(t, "questions") {
-			q := question{op: op(rapid.IntRange(1, 5).Draw(t, "op")), id: id}
+			q := question{op: op(rapid.IntRange(1, 8).Draw(t, "op")), id: id}
 			takes := rapid.IntRange(1, 4).Draw(t, "takes")
-			if q.op == opPing {
+			switch q.op {
+			case opPing:
 				takes = 0
+			case opHot:
+				takes = 1
 			}
 			for range takes {
 				take := drawTake(t)
@@ -71,13 +86,19 @@ func TestQuestionsSurviveTheWire(t *testing.T) {
 				q.group.Takes = append(q.group.Takes, take)
 			}
 			q.group.Peek, q.group.Reset = q.op == opPeek, q.op == opReset
-			if o := opOf(&q.group); q.op != opReturn && q.op != opPing && o != q.op {
+			switch q.op {
+			case opLend, opHot:
+				q.group.Lend, q.group.Tokens = rapid.Int64Range(1, shard.MaxLoan).Draw(t, "lend"), rapid.Int64Range(0, algorithms.MaxCost).Draw(t, "tokens")
+			case opGiveBack:
+				q.group.LentAt = rapid.Int64Range(1, math.MaxInt64).Draw(t, "lent at")
+			}
+			if o := opOf(&q.group); q.op != opReturn && q.op != opPing && q.op != opHot && o != q.op {
 				t.Fatalf("op %d reads as %d", q.op, o)
 			}
 			before := len(frame)
-			frame = appendQuestion(frame, q.op, q.id, q.group.Takes)
-			if size := len(frame) - before; size > questionSize(q.group.Takes) {
-				t.Fatalf("%d takes made %d bytes, the bound is %d", len(q.group.Takes), size, questionSize(q.group.Takes))
+			frame = appendQuestion(frame, q.op, q.id, &q.group)
+			if size := len(frame) - before; size > questionSize(&q.group) {
+				t.Fatalf("%d takes made %d bytes, the bound is %d", len(q.group.Takes), size, questionSize(&q.group))
 			}
 			want = append(want, q)
 		}
@@ -114,13 +135,22 @@ func TestAnswersSurviveTheWire(t *testing.T) {
 			}
 			want.Takes = append(want.Takes, shard.Take{Decision: d})
 		}
-		r := openFrame(appendAnswer([]byte{wireVersion}, 7, &want))
-		id, allowed, n := r.answerHead()
-		got := shard.Group{Allowed: allowed}
-		for range n {
+		promised := rapid.Bool().Draw(t, "promised")
+		if len(want.Takes) > 0 && rapid.Bool().Draw(t, "lent") {
+			want.Loan = shard.Loan{
+				Tokens: rapid.Int64Range(1, shard.MaxLoan).Draw(t, "tokens"), At: at, Until: at + rapid.Int64Range(0, int64(algorithms.MaxWindow)).Draw(t, "for"),
+			}
+		}
+		r := openFrame(appendAnswer([]byte{wireVersion}, 7, &want, promised))
+		h := r.answerHead()
+		got := shard.Group{Allowed: h.allowed}
+		if h.lent > 0 {
+			got.Loan = shard.Loan{Tokens: h.lent, At: at, Until: at + h.lentFor}
+		}
+		for range h.takes {
 			got.Takes = append(got.Takes, shard.Take{Decision: r.decision()})
 		}
-		if r.err != nil || r.more() || id != 7 || !reflect.DeepEqual(got, want) {
+		if r.err != nil || r.more() || h.id != 7 || h.promised != promised || h.wait != 0 || !reflect.DeepEqual(got, want) {
 			t.Fatalf("%v\n got %+v\nwant %+v", r.err, got, want)
 		}
 	})
@@ -129,7 +159,7 @@ func TestAnswersSurviveTheWire(t *testing.T) {
 // The bound holds for the largest take that there can be, and a plain one is small.
 func TestSizeOfAQuestion(t *testing.T) {
 	plain := shard.Take{Limit: algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: 100, Window: int64(time.Minute)}, Cost: 1}
-	if got := len(appendQuestion(nil, opDecide, 1, []shard.Take{plain})); got != 32 {
+	if got := len(appendTakes(nil, opDecide, 1, []shard.Take{plain})); got != 32 {
 		t.Errorf("a plain take makes %d bytes, want 32", got)
 	}
 	longest, err := algorithms.ParseCalendar("quarter/America/Argentina/ComodRivadavia/3")
@@ -144,8 +174,9 @@ func TestSizeOfAQuestion(t *testing.T) {
 		Cost:     -algorithms.MaxCost,
 		Decision: algorithms.Decision{At: math.MaxInt64},
 	}}
-	size := len(appendQuestion(nil, opReturn, math.MaxUint32, slices.Repeat(largest, maxTakes)))
-	if most := questionSize(slices.Repeat(largest, maxTakes)); size > most || most > maxFrame {
+	g := &shard.Group{Takes: slices.Repeat(largest, maxTakes), LentAt: math.MaxInt64}
+	size := len(appendQuestion(nil, opReturn, math.MaxUint32, g))
+	if most := questionSize(g); size > most || most > maxFrame {
 		t.Errorf("%d bytes, the bound is %d, that of a frame %d", size, most, maxFrame)
 	}
 }
@@ -175,10 +206,10 @@ func TestAnswersToAFullFrame(t *testing.T) {
 	} {
 		take := shard.Take{Limit: algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: 1, Window: int64(tc.window)}, Cost: 1}
 		frame := newFrame(nil)
-		for len(frame) < lengthSize+maxFrame-questionSize([]shard.Take{take}) {
-			frame = appendQuestion(frame, opDecide, 1, []shard.Take{take})
+		for len(frame) < lengthSize+maxFrame-questionSize(&shard.Group{Takes: []shard.Take{take}}) {
+			frame = appendTakes(frame, opDecide, 1, []shard.Take{take})
 		}
-		out, err := new(batch).answer(answersOf(tc.decision), nil, frame[lengthSize:])
+		out, err := newBatch(NewPromises(true, true)).answer(answersOf(tc.decision), nil, frame[lengthSize:])
 		if err != nil || len(out) > lengthSize+maxAnswers {
 			t.Errorf("%s: %d bytes, the bound is %d: %v", name, len(out)-lengthSize, maxAnswers, err)
 		}
@@ -201,7 +232,7 @@ func TestFramesThatAreRefused(t *testing.T) {
 	with := func(change func(*shard.Take)) []byte {
 		take := good
 		change(&take)
-		return appendQuestion([]byte{wireVersion}, opDecide, 1, []shard.Take{take})
+		return appendTakes([]byte{wireVersion}, opDecide, 1, []shard.Take{take})
 	}
 	whole := with(func(*shard.Take) {})
 	dated := func(text string) []byte {
@@ -222,15 +253,16 @@ func TestFramesThatAreRefused(t *testing.T) {
 		{"another version", []byte{2}, "frame of version 2, not 1"},
 		{"nothing", nil, "frame ends within an item"},
 		{"cut off", whole[:len(whole)-1], "frame ends within an item"},
-		{"unknown op", appendQuestion([]byte{wireVersion}, 9, 3, nil), "question 3 has the unknown op 9"},
-		{"too many takes", append(appendQuestion([]byte{wireVersion}, opDecide, 1, nil)[:6], 0x81, 0x08), "takes: 1025 is above 1024"},
+		{"unknown op", appendTakes([]byte{wireVersion}, 9, 3, nil), "question 3 has the unknown op 9"},
+		{"too many takes", append(appendTakes([]byte{wireVersion}, opDecide, 1, nil)[:6], 0x81, 0x08), "takes: 1025 is above 1024"},
 		{"an algorithm of the future", with(func(t *shard.Take) { t.Limit.Algorithm = 99 }), fmt.Sprintf("algorithm: algorithm(99) is not one of %v", algorithms.Names())},
 		{"a burst where there is none", with(func(t *shard.Take) { t.Limit.Burst = 5 }), "burst: 5 is not for sliding_window, which has none"},
 		{"no window", with(func(t *shard.Take) { t.Limit.Window = 0 }), "window: 0s is not between 10ms and 8784h0m0s"},
 		{"too much given back", with(func(t *shard.Take) { t.Cost = -algorithms.MaxCost - 1 }), "cost: -2147483649 is not between -2147483648 and 2147483648"},
 		{"too much taken", with(func(t *shard.Take) { t.Cost = algorithms.MaxCost + 1 }), "cost: 2147483649 is not between -2147483648 and 2147483648"},
-		{"nothing asked for", appendQuestion([]byte{wireVersion}, opDecide, 3, nil), "question 3 of op 1 has 0 takes"},
-		{"a ping about something", appendQuestion([]byte{wireVersion}, opPing, 3, []shard.Take{good}), "question 3 of op 4 has 1 takes"},
+		{"nothing asked for", appendTakes([]byte{wireVersion}, opDecide, 3, nil), "question 3 of op 1 has 0 takes"},
+		{"a hot group", appendTakes([]byte{wireVersion}, opHot, 3, []shard.Take{good, good}), "question 3 of op 7 has 2 takes"},
+		{"a ping about something", appendTakes([]byte{wireVersion}, opPing, 3, []shard.Take{good}), "question 3 of op 4 has 1 takes"},
 		{"a calendar of the future", dated("moon/UTC"), `calendar: "moon" is not one of [minute hour day week month quarter year]`},
 		{"a calendar of many names", dated("month/UTC/01"), `calendar: "month/UTC/01" is written "month/UTC"`},
 		{"a long calendar", dated(strings.Repeat("x", maxCalendar+1)), "calendar: 65 is above 64"},
@@ -239,7 +271,7 @@ func TestFramesThatAreRefused(t *testing.T) {
 		{"a flag for nothing", flagged(flagBurst, 0), "burst: 0 has a flag"},
 	} {
 		s := &countingLocal{}
-		if _, err := new(batch).answer(s, nil, tc.frame); fmt.Sprint(err) != tc.want {
+		if _, err := newBatch(NewPromises(true, true)).answer(s, nil, tc.frame); fmt.Sprint(err) != tc.want {
 			t.Errorf("%s: %v, want %s", tc.name, err, tc.want)
 		}
 		if s.decided != 0 {
@@ -268,17 +300,18 @@ func TestQuestionsOfOneFrame(t *testing.T) {
 	takes := []shard.Take{{Limit: algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: 1, Window: int64(time.Second)}, Cost: 1}}
 	frame := []byte{wireVersion}
 	for id, o := range []op{opDecide, opReturn, opPeek, opReset, opReturn, opReturn, opDecide} {
-		frame = appendQuestion(frame, o, uint32(id), takes)
+		frame = appendTakes(frame, o, uint32(id), takes)
 	}
-	frame = appendQuestion(frame, opPing, 7, nil)
+	frame = appendTakes(frame, opPing, 7, nil)
 	local := &countingLocal{}
-	answers, err := new(batch).answer(local, nil, frame)
+	answers, err := newBatch(NewPromises(true, true)).answer(local, nil, frame)
 	if err != nil || local.decided != 4 || local.returned != 3 {
 		t.Errorf("%v: %d decided, %d returned", err, local.decided, local.returned)
 	}
 	var ids []uint32
 	for r := openFrame(answers[lengthSize:]); r.more(); {
-		id, _, n := r.answerHead()
+		h := r.answerHead()
+		id, n := h.id, h.takes
 		for range n {
 			r.decision()
 		}
@@ -291,26 +324,26 @@ func TestQuestionsOfOneFrame(t *testing.T) {
 
 func FuzzServerFrame(f *testing.F) {
 	take := shard.Take{Limit: algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: 1, Window: int64(time.Second)}, Cost: 1}
-	frame := appendQuestion([]byte{wireVersion}, opDecide, 1, []shard.Take{take, take})
-	frame = appendQuestion(frame, opReturn, 0, []shard.Take{take})
+	frame := appendTakes([]byte{wireVersion}, opDecide, 1, []shard.Take{take, take})
+	frame = appendTakes(frame, opReturn, 0, []shard.Take{take})
 	take.Shadow, take.Cost = true, -1
 	take.Limit = algorithms.Limit{Algorithm: algorithms.TokenBucket, Limit: 1, Window: int64(time.Second), Burst: 2, MaxDelay: int64(time.Second)}
-	frame = appendQuestion(frame, opPeek, 3, []shard.Take{take})
+	frame = appendTakes(frame, opPeek, 3, []shard.Take{take})
 	day, err := algorithms.NewCalendar("day", "", 0)
 	if err != nil {
 		f.Fatal(err)
 	}
 	take.Limit = algorithms.Limit{Algorithm: algorithms.FixedWindow, Limit: 1, Calendar: day}
-	frame = appendQuestion(frame, opReset, 4, []shard.Take{take})
-	f.Add(appendQuestion(frame, opPing, 2, nil))
+	frame = appendTakes(frame, opReset, 4, []shard.Take{take})
+	f.Add(appendTakes(frame, opPing, 2, nil))
 	f.Fuzz(func(t *testing.T, frame []byte) {
-		answers, err := new(batch).answer(&countingLocal{}, nil, frame)
+		answers, err := newBatch(NewPromises(true, true)).answer(&countingLocal{}, nil, frame)
 		if err != nil {
 			return
 		}
 		r := openFrame(answers[lengthSize:])
 		for len(answers) > 0 && r.more() {
-			_, _, n := r.answerHead()
+			n := r.answerHead().takes
 			for range n {
 				r.decision()
 			}
@@ -323,9 +356,9 @@ func FuzzServerFrame(f *testing.F) {
 
 func FuzzClientFrame(f *testing.F) {
 	g := shard.Group{Allowed: true, Takes: make([]shard.Take, 2)}
-	f.Add(appendAnswer(appendAnswer([]byte{wireVersion}, 0, &g), 1, &shard.Group{}))
+	f.Add(appendAnswer(appendAnswer([]byte{wireVersion}, 0, &g, false), 1, &shard.Group{}, false))
 	g.Takes[0].Decision = algorithms.Decision{Allowed: true, Delay: 1}
-	f.Add(appendAnswer([]byte{wireVersion}, 1, &g))
+	f.Add(appendAnswer([]byte{wireVersion}, 1, &g, false))
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		l := newLane(nil, DefaultAttemptTimeout)
 		l.closed.Store(true)
@@ -368,7 +401,7 @@ func FuzzView(f *testing.F) {
 }
 
 func TestAnswersThatAreRefused(t *testing.T) {
-	answer := appendAnswer([]byte{wireVersion}, 1, &shard.Group{Allowed: true, Takes: []shard.Take{{Decision: algorithms.Decision{Allowed: true}}}})
+	answer := appendAnswer([]byte{wireVersion}, 1, &shard.Group{Allowed: true, Takes: []shard.Take{{Decision: algorithms.Decision{Allowed: true}}}}, false)
 	with := func(at int, v byte, more ...byte) []byte {
 		f := append(slices.Clone(answer), more...)
 		f[at] = v
@@ -380,8 +413,10 @@ func TestAnswersThatAreRefused(t *testing.T) {
 		want  string
 	}{
 		{"as it should be", answer, "<nil>"},
-		{"half allowed", with(5, 2), "allowed: flags 0x2 have more than the known 0x1"},
-		{"a flag of the future", with(7, 8), "answer: flags 0x8 have more than the known 0x7"},
+		{"an answer of the future", with(5, 0x10), "answer: flags 0x10 have more than the known 0xf"},
+		{"a flag of the future", with(7, 8), "decision: flags 0x8 have more than the known 0x7"},
+		{"a wait of nothing", []byte{wireVersion, 1, 0, 0, 0, flagWait, 0, 0}, "wait: 0 has a flag"},
+		{"too much lent", append([]byte{wireVersion, 1, 0, 0, 0, flagLent, 0}, 0xc1, 0x84, 0x3d), "lent: 1000001 is above 1000000"},
 		{"a delay of nothing", with(7, flagAllowed|flagDelay, 0), "delay: 0 has a flag"},
 		{"cut off", answer[:len(answer)-1], "frame ends within an item"},
 	} {

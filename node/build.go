@@ -238,22 +238,23 @@ func (n *node) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	promises := cluster.NewPromises(!n.opts.ForgetDenials, !n.opts.LendNothing)
 	n.router = cluster.NewRouter(cluster.RouterConfig{
-		Self: n.opts.ID, Local: n.shard, Dial: cluster.Dial, AttemptTimeout: n.opts.PeerTimeout, Logger: n.log, Metrics: n.metrics,
+		Self: n.opts.ID, Local: n.shard, Promises: promises, Dial: cluster.Dial, AttemptTimeout: n.opts.PeerTimeout, Logger: n.log, Metrics: n.metrics,
 	})
 	n.closers = append(n.closers, n.router.Close)
 	n.membership = cluster.NewMembership(n.opts.ID, params.Ring, n.registry, n.router, n.log)
-	return n.buildServers(params)
+	return n.buildServers(params, promises)
 }
 
-func (n *node) buildServers(params cluster.Params) error {
+func (n *node) buildServers(params cluster.Params, promises *cluster.Promises) error {
 	n.limiter = api.NewLimiter(api.Config{
 		Rules:   n.rules.Set,
 		Hasher:  ring.NewHasher([ring.SecretSize]byte(params.Secret)),
 		Decider: n.router,
 		Metrics: n.metrics,
 	})
-	n.peers = cluster.NewServer(n.shard)
+	n.peers = cluster.NewServer(n.shard, promises)
 	n.closers = append(n.closers, n.peers.Close)
 	n.grpc = newGRPCServer(n.peers.Credentials(insecure.NewCredentials()))
 	n.closers = append(n.closers, n.grpc.Stop) // its workers wait for calls from now on

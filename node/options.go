@@ -61,6 +61,13 @@ type Options struct {
 	// counter, 1 ms to 10 s; it never waits for more than 40 % of its caller's own
 	// time. After it, the check is let through. 0 means the default, 25ms.
 	PeerTimeout time.Duration
+	// ForgetDenials makes this node ask the owner of a counter again although it has
+	// denied just now, and has its peers do so. Otherwise a denial may be remembered
+	// for up to 10 ms, and resets and refunds wait until it is forgotten. Default false.
+	ForgetDenials bool
+	// LendNothing makes this node lend no tokens of counters that are asked for often,
+	// neither to other nodes nor to clients, and borrow none. Default false.
+	LendNothing bool
 }
 
 // Defaults and bounds of Options; the fields say what they mean.

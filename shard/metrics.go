@@ -6,7 +6,7 @@ import (
 )
 
 type metrics struct {
-	evicted, expired prometheus.Counter
+	evicted, expired, lent prometheus.Counter
 }
 
 func newMetrics(r prometheus.Registerer, s *Shard) metrics {
@@ -23,6 +23,10 @@ func newMetrics(r prometheus.Registerer, s *Shard) metrics {
 		expired: f.NewCounter(prometheus.CounterOpts{
 			Name: "weir_counters_expired_total",
 			Help: "Counters that were dropped because nothing weighed on them any more.",
+		}),
+		lent: f.NewCounter(prometheus.CounterOpts{
+			Name: "weir_lent_tokens_total",
+			Help: "Tokens that this node has lent to other nodes and to clients.",
 		}),
 	}
 }

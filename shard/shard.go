@@ -93,6 +93,10 @@ func (s *Shard) Decide(groups []Group) {
 		switch g := &groups[i]; {
 		case g.Reset:
 			s.reset(g, now)
+		case g.Lend > 0 && !g.Peek:
+			s.lend(g)
+		case g.LentAt > 0 && !g.Peek:
+			s.giveBack(g)
 		case len(g.Takes) == 1 && !g.Takes[0].Limit.Algorithm.Long():
 			s.decideOne(g, now)
 		default:

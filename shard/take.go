@@ -32,10 +32,18 @@ type Group struct {
 	// Reset makes every counter of the group a fresh one, whatever the costs. The
 	// answers are those to a look at it afterwards.
 	Reset bool
+	// Lend is how many tokens the caller would like to be lent beyond what the takes
+	// cost, and Tokens how many tokens those costs stand for; each is a multiple of it.
+	// Lend is 0, or else Tokens above 0.
+	Lend, Tokens int64
+	// LentAt, unless 0, is the Loan.At of the tokens that the negative costs give back.
+	LentAt int64
 
 	// Allowed is the answer: every Take that was answered and is no Shadow had
 	// room. If it is false, no Take has consumed anything.
 	Allowed bool
+	// Loan is what the caller is lent. The decisions are those after it.
+	Loan Loan
 }
 
 // Policy says what becomes of a Take that nobody answers in time.
@@ -65,4 +73,6 @@ const (
 	// Overloaded: nobody was asked, because too much is waiting already, or the answer
 	// was late because of that. It counts as a denial.
 	Overloaded Source = 3
+	// Lent: the asked node, from tokens that the owner has lent it.
+	Lent Source = 4
 )

@@ -48,6 +48,9 @@ var samples = map[string][2]string{
 	"log-level":    {"debug", "error"},
 	"max-counters": {"1", "2"},
 	"peer-timeout": {"5ms", "7ms"},
+
+	"forget-denials": {"true", "false"},
+	"lend-nothing":   {"true", "false"},
 }
 
 // field returns the field that an option sets, as text: the one whose name is the

@@ -107,6 +107,8 @@ const (
 	Source_SOURCE_LOCAL Source = 5
 	// Nobody who could decide answered in time, and the rule wants a denial then.
 	Source_SOURCE_FAIL_CLOSED Source = 6
+	// The asked node, from tokens that the owner has lent it: allowed.
+	Source_SOURCE_LENT Source = 7
 )
 
 // Enum value maps for Source.
@@ -119,6 +121,7 @@ var (
 		4: "SOURCE_UNLIMITED",
 		5: "SOURCE_LOCAL",
 		6: "SOURCE_FAIL_CLOSED",
+		7: "SOURCE_LENT",
 	}
 	Source_value = map[string]int32{
 		"SOURCE_UNSPECIFIED": 0,
@@ -128,6 +131,7 @@ var (
 		"SOURCE_UNLIMITED":   4,
 		"SOURCE_LOCAL":       5,
 		"SOURCE_FAIL_CLOSED": 6,
+		"SOURCE_LENT":        7,
 	}
 )
 
@@ -1431,7 +1435,7 @@ const file_weir_v1_rate_limiter_proto_rawDesc = "" +
 	"\x1bDENIAL_REASON_LIMIT_REACHED\x10\x01\x12\"\n" +
 	"\x1eDENIAL_REASON_COST_ABOVE_LIMIT\x10\x02\x12\x19\n" +
 	"\x15DENIAL_REASON_BLOCKED\x10\x03\x12\x1c\n" +
-	"\x18DENIAL_REASON_UNANSWERED\x10\x04*\x9c\x01\n" +
+	"\x18DENIAL_REASON_UNANSWERED\x10\x04*\xad\x01\n" +
 	"\x06Source\x12\x16\n" +
 	"\x12SOURCE_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fSOURCE_OWNER\x10\x01\x12\x12\n" +
@@ -1439,7 +1443,8 @@ const file_weir_v1_rate_limiter_proto_rawDesc = "" +
 	"\x10SOURCE_FAIL_OPEN\x10\x03\x12\x14\n" +
 	"\x10SOURCE_UNLIMITED\x10\x04\x12\x10\n" +
 	"\fSOURCE_LOCAL\x10\x05\x12\x16\n" +
-	"\x12SOURCE_FAIL_CLOSED\x10\x062\xb6\x03\n" +
+	"\x12SOURCE_FAIL_CLOSED\x10\x06\x12\x0f\n" +
+	"\vSOURCE_LENT\x10\a2\xb6\x03\n" +
 	"\vRateLimiter\x12G\n" +
 	"\x0eCheckRateLimit\x12\x19.weir.v1.RateLimitRequest\x1a\x1a.weir.v1.RateLimitResponse\x12V\n" +
 	"\x13CheckRateLimitBatch\x12\x1e.weir.v1.RateLimitBatchRequest\x1a\x1f.weir.v1.RateLimitBatchResponse\x12[\n" +

@@ -1,0 +1,414 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/ring"
+	"github.com/weirlimit/weir/shard"
+)
+
+const hammerEvery = 100 * time.Microsecond // 10,000 in a second through each node
+
+// hammer asks for one token of every take through every node, so often, and returns how
+// many groups were allowed.
+func (c *testCluster) hammer(times int, take shard.Take) (allowed int64) {
+	for range times {
+		for _, n := range c.nodes {
+			if g, _ := n.ask(c.t.Context(), take); g.Allowed {
+				allowed++
+			}
+		}
+		time.Sleep(hammerEvery)
+	}
+	return allowed
+}
+
+func (c *testCluster) remembered() (checks float64) {
+	for _, n := range c.nodes {
+		checks += testutil.ToFloat64(n.router.metrics.remembered)
+	}
+	return checks
+}
+
+func (c *testCluster) fromLoans() (checks float64) {
+	for _, n := range c.nodes {
+		checks += testutil.ToFloat64(n.router.metrics.lentChecks)
+	}
+	return checks
+}
+
+func allAlgorithms() (limits []algorithms.Limit) {
+	for _, name := range algorithms.Names() {
+		a, _ := algorithms.Parse(name)
+		limits = append(limits, algorithms.Limit{Algorithm: a, Limit: 2000, Window: int64(time.Hour)})
+	}
+	return limits
+}
+
+// Whatever is lent and remembered, one hot counter admits its limit, no more, and in the
+// end no less, and its owner is asked for few of the checks that it denies.
+func TestFloodOnOneHotCounter(t *testing.T) {
+	for _, l := range allAlgorithms() {
+		t.Run(l.Algorithm.String(), func(t *testing.T) {
+			inCluster(t, func(t *testing.T, c *testCluster) {
+				owner := c.nodes[1]
+				hot := shard.Take{Key: c.ownedBy(owner, 0), Limit: l, Cost: 1}
+				most := int64(2000)
+				if l.Algorithm.Drains() {
+					most++ // flows out in 1.8 s
+				}
+				allowed := c.hammer(3000, hot)
+				if allowed < 2000 || allowed > most {
+					t.Errorf("%d allowed, want %d to %d", allowed, 2000, most)
+				}
+				if lends := algorithms.LentUntil(&l, &algorithms.Decision{ResetAt: 1}) > 0; lends != (c.fromLoans() > 100) {
+					t.Errorf("%v checks were decided from loans", c.fromLoans())
+				}
+				before := owner.takes.Load()
+				if again := c.hammer(3000, hot); again > most-2000 {
+					t.Errorf("%d more allowed", again)
+				}
+				if asked := owner.takes.Load() - before; asked > 2*3000/20 {
+					t.Errorf("the owner was asked %d times for 6000 checks", asked)
+				}
+			})
+		})
+	}
+}
+
+// While a flood is on, nobody is denied what the owner would have let through, except by
+// what is lent: what was allowed and what is lent make up the limit at any time.
+func TestWhatIsAllowedAndLentIsTheLimit(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		hot := take(c.ownedBy(c.nodes[1], 0), 2000, 1)
+		var allowed int64
+		for range 100 {
+			allowed += c.hammer(20, hot)
+			if used, lent := c.used(hot), c.lent(hot.Key); used != allowed+lent {
+				t.Fatalf("%d used, %d allowed and %d lent", used, allowed, lent)
+			}
+		}
+	})
+}
+
+// exhausted is a cluster whose hot counter is used up, and every node remembers that.
+func exhausted(t *testing.T, f func(t *testing.T, c *testCluster, hot shard.Take)) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		hot := take(c.ownedBy(c.nodes[1], 0), 200, 1)
+		c.hammer(300, hot)
+		before := c.remembered()
+		if c.hammer(1, hot); c.remembered() != before+2 {
+			t.Fatalf("%v checks were answered from memory", c.remembered()-before)
+		}
+		f(t, c, hot)
+	})
+}
+
+func TestRememberedDenialIsTheOwnersDecision(t *testing.T) {
+	for _, l := range allAlgorithms() {
+		t.Run(l.Algorithm.String(), func(t *testing.T) {
+			inCluster(t, func(t *testing.T, c *testCluster) {
+				hot := shard.Take{Key: c.ownedBy(c.nodes[1], 0), Limit: l, Cost: 1}
+				c.hammer(1000, hot)
+				before := c.remembered()
+				for range 500 {
+					time.Sleep(13 * time.Microsecond)
+					want, _ := c.nodes[1].ask(t.Context(), hot)
+					got, _ := c.nodes[0].ask(t.Context(), hot)
+					if got.Allowed != want.Allowed || got.Takes[0] != want.Takes[0] {
+						t.Fatalf("%+v, the owner says %+v", got, want)
+					}
+				}
+				if n := c.remembered() - before; n < 400 {
+					t.Errorf("%v of 500 were answered from memory", n)
+				}
+			})
+		})
+	}
+}
+
+// What frees something is seen through every node as soon as it is answered.
+func TestFreeingEndsRememberedDenials(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		group func(hot shard.Take) shard.Group
+		freed int64
+	}{
+		{"reset", func(hot shard.Take) shard.Group { return shard.Group{Takes: []shard.Take{hot}, Reset: true} }, 200},
+		{"refund", func(hot shard.Take) shard.Group {
+			hot.Cost = -3
+			return shard.Group{Takes: []shard.Take{hot}}
+		}, 3},
+		{"what is left of a client's lease", func(hot shard.Take) shard.Group {
+			hot.Cost = -3
+			return shard.Group{Takes: []shard.Take{hot}, LentAt: time.Now().UnixNano()}
+		}, 3},
+	} {
+		for through := range 3 {
+			t.Run(fmt.Sprintf("%s through node %d", tc.name, through), func(t *testing.T) {
+				exhausted(t, func(t *testing.T, c *testCluster, hot shard.Take) {
+					start := time.Now()
+					groups := []shard.Group{tc.group(hot), {Takes: []shard.Take{take(c.ownedBy(c.nodes[2], 5), 10, 1)}}}
+					c.nodes[through].router.Decide(t.Context(), groups)
+					if groups[0].Takes[0].Source != shard.Owner || !groups[1].Allowed {
+						t.Errorf("%+v", groups)
+					}
+					if took := time.Since(start); took == 0 || took > maxPromise {
+						t.Errorf("it took %v", took)
+					}
+					for i, n := range c.nodes {
+						if g, _ := n.ask(t.Context(), hot); !g.Allowed || g.Takes[0].Decision.Remaining >= tc.freed-int64(i) {
+							t.Errorf("node %d afterwards: %+v", i, g)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// There is no instant at which the owner lets through what a peer still denies: from the
+// first check on that has room, all have, until what was freed is used up.
+func TestNobodyIsDeniedWhatTheOwnerAllows(t *testing.T) {
+	exhausted(t, func(t *testing.T, c *testCluster, hot shard.Take) {
+		refund := hot
+		refund.Cost = -60
+		var refunded sync.WaitGroup
+		refunded.Go(func() {
+			time.Sleep(time.Millisecond)
+			if g, _ := c.nodes[0].ask(t.Context(), refund); g.Takes[0].Source != shard.Owner {
+				t.Errorf("%+v", g)
+			}
+		})
+		var allowed int
+		for range 400 {
+			for i, n := range c.nodes {
+				g, _ := n.ask(t.Context(), hot)
+				if !g.Allowed && allowed > 0 && allowed < 60 {
+					t.Fatalf("node %d denied after %d were allowed", i, allowed)
+				}
+				if g.Allowed {
+					allowed++
+				}
+			}
+			time.Sleep(hammerEvery)
+		}
+		refunded.Wait()
+		if allowed != 60 {
+			t.Errorf("%d allowed, want 60", allowed)
+		}
+	})
+}
+
+// What a group that spans nodes gives back is counted when nobody remembers a denial.
+func TestGiveBackWaitsForRememberedDenials(t *testing.T) {
+	exhausted(t, func(t *testing.T, c *testCluster, hot shard.Take) {
+		used := hot
+		used.Decision.At = time.Now().UnixNano()
+		c.nodes[1].links.promises.giveBack(c.nodes[1], []shard.Take{used})
+		start := time.Now()
+		for time.Since(start) < 2*maxPromise {
+			atOwner, _ := c.nodes[1].ask(t.Context(), hot)
+			if atOwner.Allowed {
+				break
+			}
+			time.Sleep(hammerEvery)
+		}
+		took := time.Since(start)
+		if took == 0 || took > maxPromise {
+			t.Errorf("given back after %v", took)
+		}
+	})
+}
+
+func TestUnusedLoansComeBack(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		hot := take(c.ownedBy(c.nodes[1], 0), 100_000, 1)
+		allowed := c.hammer(500, hot)
+		if c.used(hot) == allowed {
+			t.Fatal("nothing was lent")
+		}
+		time.Sleep(2*idleLoan + time.Millisecond)
+		if used := c.used(hot); used != allowed {
+			t.Errorf("%d used for %d that were allowed", used, allowed)
+		}
+		allowed += c.hammer(500, hot)
+		c.nodes[0].router.Close()
+		c.nodes[2].router.Close()
+		if used := c.used(hot); used != allowed {
+			t.Errorf("%d used for %d that were allowed, after the borrowers have closed", used, allowed)
+		}
+	})
+}
+
+// What is lent is for its window: nothing of it is used later.
+func TestLoanIsNotUsedAfterItsWindow(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		hot := shard.Take{Key: c.ownedBy(c.nodes[1], 0), Cost: 1, Limit: algorithms.Limit{
+			Algorithm: algorithms.FixedWindow, Limit: 1000, Window: int64(50 * time.Millisecond),
+		}}
+		for range 20 {
+			time.Sleep(time.Duration(hot.Limit.Window - time.Now().UnixNano()%hot.Limit.Window))
+			allowed := c.hammer(int(hot.Limit.Window/int64(hammerEvery)), hot)
+			if allowed > 1000 || allowed < 900 {
+				t.Fatalf("%d allowed in one window", allowed)
+			}
+		}
+		if c.fromLoans() < 1000 {
+			t.Errorf("%v checks were decided from loans", c.fromLoans())
+		}
+	})
+}
+
+// Loans and denials are of one owner and one limit.
+func TestWhatIsKnownBelongsToItsOwnerAndLimit(t *testing.T) {
+	exhausted(t, func(t *testing.T, c *testCluster, hot shard.Take) {
+		raised := hot
+		raised.Limit.Limit = 201
+		if g, _ := c.nodes[0].ask(t.Context(), raised); !g.Allowed || g.Takes[0].Decision.Remaining != 0 {
+			t.Errorf("with a higher limit: %+v", g)
+		}
+		c.hammer(100, raised)
+		c.setView([]Member{{ID: "a", Address: "a:1", Incarnation: 1}, {ID: "c", Address: "c:1", Incarnation: 1}})
+		synctest.Wait()
+		owner := c.view.Ring.Owner(hot.Key.Partition(c.view.Ring.Partitions()))
+		asker := c.nodes[2*(1-owner)]
+		if g, _ := asker.ask(t.Context(), raised); !g.Allowed || g.Takes[0].Decision.Remaining < 150 {
+			t.Errorf("of a new owner: %+v", g)
+		}
+	})
+}
+
+// Costs above what is left, looks and groups of several takes are for the owner.
+func TestWhatIsNotKnownIsAsked(t *testing.T) {
+	exhausted(t, func(t *testing.T, c *testCluster, hot shard.Take) {
+		two, other := hot, take(c.ownedBy(c.nodes[1], 1), 10, 1)
+		two.Cost = 2
+		for _, group := range []shard.Group{
+			{Takes: []shard.Take{hot}, Peek: true},
+			{Takes: []shard.Take{hot, other}},
+			{Takes: []shard.Take{two}},
+		} {
+			want := shard.Group{Takes: append([]shard.Take(nil), group.Takes...), Peek: group.Peek}
+			groups := []shard.Group{group}
+			before := c.nodes[1].frames.Load()
+			c.nodes[0].router.Decide(t.Context(), groups)
+			c.nodes[1].shard.Decide([]shard.Group{want})
+			if c.nodes[1].frames.Load() == before {
+				t.Errorf("the owner was not asked: %+v", groups[0])
+			}
+			for i := range want.Takes {
+				if groups[0].Takes[i] != want.Takes[i] {
+					t.Errorf("%+v, want %+v", groups[0].Takes[i], want.Takes[i])
+				}
+			}
+		}
+	})
+}
+
+func TestLoanServesAnyCostThatFits(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		hot := take(c.ownedBy(c.nodes[1], 0), 1_000_000, 3)
+		if got := c.hammer(1000, hot); got != 3000 {
+			t.Errorf("%d of 3000 allowed", got)
+		}
+		time.Sleep(3 * idleLoan)
+		if used := c.used(hot); used != 9000 {
+			t.Errorf("%d used, want 9000", used)
+		}
+		if c.fromLoans() < 1500 {
+			t.Errorf("%v checks were decided from loans", c.fromLoans())
+		}
+	})
+}
+
+func TestLentAnswers(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		hot := take(c.ownedBy(c.nodes[1], 0), 1_000_000, 1)
+		last := int64(1_000_000)
+		for lent := 0; lent < 500; {
+			g, _ := c.nodes[0].ask(t.Context(), hot)
+			d := g.Takes[0].Decision
+			if g.Takes[0].Source == shard.Lent {
+				lent++
+				if d.Remaining != last-1 || d.At != time.Now().UnixNano() || d.RetryAt != d.At || d.Delay != 0 {
+					t.Fatalf("%+v after %d remained", d, last)
+				}
+			}
+			if g.Loan != (shard.Loan{}) || g.Lend != 0 {
+				t.Fatalf("the caller is told of a loan: %+v", g)
+			}
+			last = d.Remaining
+			if g.Takes[0].Source == shard.Owner { // which does not count what is left of a loan
+				last = 1_000_000 - c.used(hot) + c.lent(hot.Key)
+			}
+			time.Sleep(hammerEvery)
+		}
+	})
+}
+
+// lent returns how much of a counter is lent and was not used.
+func (c *testCluster) lent(k ring.Key) (tokens int64) {
+	for _, n := range c.nodes {
+		if known := n.router.hot.shard(k).counters[k]; known != nil {
+			tokens += known.left
+		}
+	}
+	return tokens
+}
+
+// Switched off, every check is asked for, whoever of the two is.
+func TestSwitchedOff(t *testing.T) {
+	for _, askerOn := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newTestClusterOf(t, NewPromises(askerOn, askerOn), NewPromises(!askerOn, !askerOn))
+			defer c.close()
+			hot := take(c.ownedBy(c.nodes[1], 0), 200, 1)
+			if allowed := c.hammer(500, hot); allowed != 200 {
+				t.Errorf("%d allowed, want 200", allowed)
+			}
+			if asked := c.nodes[1].takes.Load(); asked != 500 || c.fromLoans()+c.remembered() != 0 {
+				t.Errorf("the owner was asked %d times for 500 checks", asked)
+			}
+			start := time.Now()
+			c.nodes[0].router.Decide(context.Background(), []shard.Group{{Takes: []shard.Take{hot}, Reset: true}})
+			if took := time.Since(start); took != 0 {
+				t.Errorf("a reset took %v", took)
+			}
+		})
+	}
+}
+
+func TestHotCountersAreBounded(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		h := c.nodes[0].router.hot
+		l := c.nodes[0].router.table.Load().peers[1].lanes[0]
+		for round := range 2 {
+			for i := range 4 * maxHot {
+				take := take(ring.Key{Hi: uint64(i), Lo: uint64(round)}, 10, 1)
+				s := h.shard(take.Key)
+				s.mu.Lock()
+				found := s.find(&take, l, int64(time.Since(h.started)))
+				if full := round == 0 && i >= maxHot; (found == nil) != full {
+					t.Fatalf("round %d: counter %d: %+v", round, i, found)
+				}
+				if found != nil {
+					found.denials = int64(time.Since(h.started)) + int64(time.Second)
+				}
+				s.mu.Unlock()
+				if round == 1 && i == maxHot-1 {
+					break
+				}
+			}
+			time.Sleep(time.Second)
+		}
+	})
+}
