@@ -75,12 +75,23 @@ func askMany(t *testing.T, c *client.Client, user string, n int) (sum int) {
 func TestClientSharesTheLoad(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, n *network, nodes []*fakeNode) {
 		c := n.client("b:1")
-		if got := askMany(t, c, "alice", 3*limit); got != limit {
-			t.Errorf("%d allowed, want %d", got, limit)
+		for _, f := range nodes {
+			f.hold()
 		}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if got := askMany(t, c, "alice", 3*limit); got != limit {
+				t.Errorf("%d allowed, want %d", got, limit)
+			}
+		})
+		synctest.Wait()
+		for _, f := range nodes {
+			f.release()
+		}
+		wg.Wait()
 		for _, f := range nodes {
 			asked, batches := f.asked.Load(), f.batches.Load()
-			if asked < limit/2 || asked > 2*limit {
+			if asked < limit*9/10 || asked > limit*11/10 {
 				t.Errorf("%s was asked %d of %d checks", f.id, asked, 3*limit)
 			}
 			if batches > asked/10 {
@@ -321,6 +332,70 @@ func TestBrokenWhileUnderWay(t *testing.T) {
 			t.Errorf("%d undecided, %+v", undecided.Load(), s)
 		}
 	})
+}
+
+// What gives back is not sent to a second node while the first may yet count it, and
+// what nobody waits for any more is not sent at all.
+func TestStalledSendsNothingTwice(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("a:1")
+		askMany(t, c, "alice", 100)
+		for _, f := range nodes {
+			f.hold()
+			f.asked.Store(0)
+		}
+		back := request("alice")
+		back.TokensRequested = -10
+		var wg sync.WaitGroup
+		undecided := func(reqs ...*weirv1.RateLimitRequest) {
+			wg.Go(func() {
+				r, err := c.CheckBatch(t.Context(), reqs)
+				if err != nil || !client.Undecided(r[0]) {
+					t.Errorf("%v, %v", r, err)
+				}
+			})
+		}
+		undecided(back)
+		for range 20 {
+			undecided(slices.Repeat([]*weirv1.RateLimitRequest{request("bob")}, 1000)...)
+		}
+		wg.Wait()
+		for _, f := range nodes {
+			f.release()
+		}
+		synctest.Wait()
+		if got := n.used(c, "alice"); got != 90 {
+			t.Errorf("%d counted, want 90", got)
+		}
+		if got := nodes[0].asked.Load() + nodes[1].asked.Load(); got > 8*1000 {
+			t.Errorf("%d checks were sent, want no more than 4 messages to each", got)
+		}
+	})
+}
+
+// A node that talks nonsense is not believed.
+func TestNonsense(t *testing.T) {
+	for want, spoil := range map[string]func(m *weirv1.StreamRateLimitsResponse){
+		"0 answers to 1 checks":                func(m *weirv1.StreamRateLimitsResponse) { m.Responses = nil },
+		"an answer to 77, which was not asked": func(m *weirv1.StreamRateLimitsResponse) { m.Id = 77 },
+	} {
+		t.Run(want, func(t *testing.T) {
+			lending(t, 1000, func(t *testing.T, n *network, l *lender) {
+				c := n.client("l:1", client.WithoutDiscovery())
+				l.spoil = spoil
+				r, err := c.Check(t.Context(), request("alice"))
+				if err != nil || !client.Undecided(r) {
+					t.Errorf("%v, %v", r, err)
+				}
+				if problem := c.Stats().Nodes[0].Problem; problem == nil || problem.Error() != want {
+					t.Errorf("got %v, want %s", problem, want)
+				}
+				l.spoil = nil
+				time.Sleep(time.Second)
+				allowed(t, c, "alice")
+			})
+		})
+	}
 }
 
 // A node that accepts checks and never answers is left for another within half of the

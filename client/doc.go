@@ -34,12 +34,12 @@
 // lends tokens, which it counts when it lends them, and checks take from those without
 // asking. So however many clients there are, no limit lets through more than it would
 // without leases; it may let through less, by what is lent and not used. What is not
-// used is given back before it lapses, and at [Client.Close]. A check that finds too few
+// used is given back after a quarter of a second, and at [Client.Close]. A check that finds too few
 // tokens asks a node, which has the last word; so a key that has used up its limit is
 // asked for as if there were no leases.
 //
-// An answer from lent tokens is shared by all of them: it tells the state of the counter
-// as it was when they were lent. Tokens that are lent are not seen by a reset, nor by a
-// change of rules, until the lease ends. On a machine that is suspended, as virtual ones
+// An answer from lent tokens, SOURCE_LENT, is shared by all of them: it tells the state
+// of the counter as it was when they were lent. A reset or a change of rules takes none
+// back: for a quarter of a second checks may still be allowed from them. On a machine that is suspended, as virtual ones
 // can be, a lease may outlive its window by what is left of it.
 package client

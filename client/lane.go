@@ -48,7 +48,7 @@ type lane struct {
 	mu      sync.Mutex
 	open    bool              // there is a stream; guarded by mu
 	queue   []*frame          // guarded by mu
-	queued  int               // bytes in queue; guarded by mu; <= maxQueue, or one call's
+	queued  int               // bytes in queue; guarded by mu; <= maxQueue, but for one call or what was refused
 	flights map[uint64]*frame // by id; guarded by mu; <= maxUnderWay
 	nextID  uint64            // guarded by mu
 	spare   *frame            // to be used again; guarded by mu
@@ -74,14 +74,12 @@ func (l *lane) usable(now int64) bool { return l.up.Load() && l.silence(now) < s
 
 // enqueue takes the call in. It settles it, unless it returns errBroken or errFull.
 func (l *lane) enqueue(k *call) error {
+	l.load.Add(int64(k.checks)) // first, for those who choose while others wait for mu
 	l.mu.Lock()
-	switch {
-	case !l.open:
+	if err := l.refuseLocked(k); err != nil {
 		l.mu.Unlock()
-		return errBroken
-	case l.queued > 0 && l.queued+len(k.bytes) > maxQueue:
-		l.mu.Unlock()
-		return errFull
+		l.load.Add(int64(-k.checks))
+		return err
 	}
 	last := len(l.queue) - 1
 	if last < 0 || !l.queue[last].fits(k) {
@@ -94,11 +92,21 @@ func (l *lane) enqueue(k *call) error {
 	}
 	l.queue[last].add(k)
 	l.queued += len(k.bytes)
-	l.load.Add(int64(k.checks))
 	idle := len(l.flights) < maxUnderWay
 	l.mu.Unlock()
 	if idle {
 		l.wake()
+	}
+	return nil
+}
+
+// refuseLocked reports why a call is not taken in.
+func (l *lane) refuseLocked(k *call) error {
+	switch {
+	case !l.open:
+		return errBroken
+	case l.queued > 0 && l.queued+len(k.bytes) > maxQueue:
+		return errFull
 	}
 	return nil
 }
@@ -196,12 +204,13 @@ func (l *lane) broken() {
 	queue, flights := l.queue, l.flights
 	l.queue, l.queued, l.flights = nil, 0, make(map[uint64]*frame)
 	l.silent.Store(0)
-	l.load.Store(0)
 	l.mu.Unlock()
 	for _, f := range flights {
+		l.load.Add(int64(-f.checks))
 		f.fail(errBroken, true)
 	}
 	for _, f := range queue {
+		l.load.Add(int64(-f.checks))
 		f.fail(errBroken, false)
 	}
 }
@@ -354,7 +363,7 @@ func (l *lane) refused(f *frame, code codes.Code, message string) {
 	}
 	l.queue = slices.Insert(l.queue, 0, a, b)
 	l.queued += len(a.bytes) + len(b.bytes)
-	l.load.Add(int64(f.checks))
 	l.mu.Unlock()
+	l.load.Add(int64(f.checks))
 	l.wake()
 }

@@ -12,17 +12,18 @@ import (
 
 // Bounds and times of leases.
 const (
-	firstWant = 32        // tokens of a key's first lease
-	mostWant  = 1_000_000 // a node lends no more at once
-	notAgain  = 50 * time.Millisecond
+	firstWant = 32                     // tokens of a key's first lease
+	mostWant  = 1_000_000              // a node lends no more at once
+	notAgain  = 50 * time.Millisecond  // after a node has lent nothing
+	mostHeld  = 250 * time.Millisecond // then what is left is given back, however long it is valid
 )
 
 // spent is what a lease holds that is over: however much is put back, nothing can be
 // taken from it.
 const spent = math.MinInt64 / 2
 
-// lease is what a node has lent. It is used until three quarters of its time are over;
-// then what is left is given back, while the node still takes it.
+// lease is what a node has lent. It is used for mostHeld, and not longer than for three
+// quarters of its time; then what is left is given back, while the node still takes it.
 type lease struct {
 	begin, until int64 // by the client's clock
 	debitedAt    int64 // by the node's
@@ -44,10 +45,10 @@ func newLease(answer *weirv1.RateLimitResponse, begin, wanted int64) *lease {
 		return nil
 	}
 	l := &lease{
-		begin: begin, until: begin + int64(valid-valid/4), debitedAt: lent.GetDebitedAt(),
+		begin: begin, until: begin + int64(min(mostHeld, valid-valid/4)), debitedAt: lent.GetDebitedAt(),
 		granted: n, low: n / 2, response: proto.CloneOf(answer),
 	}
-	l.response.Lease = nil
+	l.response.Lease, l.response.Source = nil, weirv1.Source_SOURCE_LENT
 	l.tokens.Store(n)
 	return l
 }

@@ -21,8 +21,8 @@ type lender struct {
 	weirv1.UnimplementedRateLimiterServer
 	weirv1.UnimplementedRateLimiterHealthServer
 	limit int64
-	delay func() time.Duration // before a message is decided, and before it is answered
-	deaf  bool                 // to what is given back
+	delay func() time.Duration                   // before a message is decided, and before it is answered
+	spoil func(*weirv1.StreamRateLimitsResponse) // does something to an answer, unless nil
 
 	mu      sync.Mutex
 	counted map[int64]int64 // by window; guarded by mu
@@ -77,6 +77,9 @@ func (l *lender) StreamRateLimits(stream weirv1.RateLimiter_StreamRateLimitsServ
 		for _, r := range m.GetRequests() {
 			answer.Responses = append(answer.Responses, l.decide(r))
 		}
+		if l.spoil != nil {
+			l.spoil(answer)
+		}
 		pause(l.delay())
 		if err := stream.Send(answer); err != nil {
 			return err
@@ -99,7 +102,7 @@ func (l *lender) decide(r *weirv1.RateLimitRequest) *weirv1.RateLimitResponse {
 	answer := &weirv1.RateLimitResponse{ResetTime: w, Source: weirv1.Source_SOURCE_OWNER, RuleId: "per-user"}
 	if cost < 0 {
 		answer.Allowed = true
-		if !l.deaf && r.GetDebitedAt() != 0 && window(time.Unix(0, r.GetDebitedAt())) == w {
+		if r.GetDebitedAt() != 0 && window(time.Unix(0, r.GetDebitedAt())) == w {
 			l.counted[w] += cost
 		}
 		return answer
