@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"runtime"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -24,33 +25,7 @@ import (
 func BenchmarkForward(b *testing.B) {
 	for _, callers := range []int{1, 8, 32} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
-			newShard := func() *shard.Shard {
-				s, err := shard.New(shard.Config{Partitions: uint32(ring.DefaultParams.Partitions), MaxCounters: 1 << 20, Metrics: prometheus.NewRegistry()})
-				if err != nil {
-					b.Fatal(err)
-				}
-				return s
-			}
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				b.Fatal(err)
-			}
-			owner := &testNode{shard: newShard()}
-			links := NewServer(owner, NewPromises(true, true))
-			defer links.Close()
-			server := grpc.NewServer(grpc.Creds(links.Credentials(insecure.NewCredentials())))
-			go func() { _ = server.Serve(l) }()
-			defer server.Stop()
-			r := NewRouter(RouterConfig{Self: "a", Promises: NewPromises(true, true), Local: newShard(), Dial: Dial, AttemptTimeout: time.Second, Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
-			defer r.Close()
-			v, err := nextView(ring.DefaultParams, nil, []Member{{ID: "b", Address: l.Addr().String()}})
-			if err != nil {
-				b.Fatal(err)
-			}
-			r.SetView(v)
-			for !r.Reaches("b") {
-				runtime.Gosched()
-			}
+			r, owner := newPair(b)
 			keys := make([]ring.Key, 1<<16)
 			for i := range keys {
 				keys[i] = ring.Hasher{}.Key(fmt.Append(nil, i))
@@ -59,9 +34,11 @@ func BenchmarkForward(b *testing.B) {
 			b.ReportAllocs()
 			before := processorTime(b)
 			owner.frames.Store(0)
+			var caller atomic.Int64
 			b.RunParallel(func(pb *testing.PB) {
 				groups := []shard.Group{{Takes: make([]shard.Take, 1)}}
-				for i := 0; pb.Next(); i++ {
+				begin := int(caller.Add(1)) * len(keys) / callers // no two ask for one key at a time
+				for i := begin; pb.Next(); i++ {
 					groups[0].Takes[0] = take(keys[i%len(keys)], 1<<30, 1)
 					r.Decide(context.Background(), groups)
 					if groups[0].Takes[0].Source != shard.Owner {
@@ -72,6 +49,68 @@ func BenchmarkForward(b *testing.B) {
 			})
 			b.ReportMetric(float64((processorTime(b)-before).Nanoseconds())/float64(b.N), "cpu-ns/op")
 			b.ReportMetric(float64(b.N)/float64(owner.frames.Load()), "questions/frame")
+		})
+	}
+}
+
+// newPair returns a router of a node that owns nothing, and the node that owns all.
+func newPair(b *testing.B) (*Router, *testNode) {
+	newShard := func() *shard.Shard {
+		s, err := shard.New(shard.Config{Partitions: uint32(ring.DefaultParams.Partitions), MaxCounters: 1 << 20, Metrics: prometheus.NewRegistry()})
+		if err != nil {
+			b.Fatal(err)
+		}
+		return s
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	owner := &testNode{shard: newShard()}
+	links := NewServer(owner, NewPromises(true, true))
+	b.Cleanup(links.Close)
+	server := grpc.NewServer(grpc.Creds(links.Credentials(insecure.NewCredentials())))
+	go func() { _ = server.Serve(l) }()
+	b.Cleanup(server.Stop)
+	r := NewRouter(RouterConfig{
+		Self: "a", Promises: NewPromises(true, true), Local: newShard(), Dial: Dial, AttemptTimeout: time.Second,
+		Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
+	})
+	b.Cleanup(r.Close)
+	v, err := nextView(ring.DefaultParams, nil, []Member{{ID: "b", Address: l.Addr().String()}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	r.SetView(v)
+	for !r.Reaches("b") {
+		runtime.Gosched()
+	}
+	return r, owner
+}
+
+// BenchmarkHot asks one node for one counter that another owns, over and over: what it
+// costs to answer from what is remembered or lent, and how many of 1000 the owner is
+// asked for.
+func BenchmarkHot(b *testing.B) {
+	for name, limit := range map[string]int64{"denied": 1, "lent": 1 << 31} {
+		b.Run(name, func(b *testing.B) {
+			r, owner := newPair(b)
+			b.SetParallelism(16)
+			b.ReportAllocs()
+			before := processorTime(b)
+			b.RunParallel(func(pb *testing.PB) {
+				groups := []shard.Group{{Takes: make([]shard.Take, 1)}}
+				for pb.Next() {
+					groups[0].Takes[0] = take(ring.Key{}, limit, 1)
+					r.Decide(context.Background(), groups)
+					if groups[0].Takes[0].Source == shard.Unanswered {
+						b.Error("unanswered")
+						return
+					}
+				}
+			})
+			b.ReportMetric(float64((processorTime(b)-before).Nanoseconds())/float64(b.N), "cpu-ns/op")
+			b.ReportMetric(1000*float64(owner.takes.Load())/float64(b.N), "asked/1000")
 		})
 	}
 }

@@ -12,10 +12,12 @@ import (
 
 // Times and bounds of hot counters.
 const (
-	epochShift = 23                    // an epoch has 1<<epochShift ns: 8.4 ms
-	hotAsks    = 4                     // in one epoch, about 500 in a second, make a counter hot
-	heatSlots  = 4 << 10               // counters that share one are counted together
-	maxHeat    = 1<<16 - 1             // asks that are counted in one epoch
+	epochShift = 23        // an epoch has 1<<epochShift ns: 8.4 ms
+	hotAsks    = 4         // in one epoch, about 500 in a second, make a counter hot
+	heatSlots  = 4 << 10   // of each one counter is watched
+	maxHeat    = 1<<14 - 1 // asks that are counted in one epoch
+	epochMask  = 1<<20 - 1
+	tagMask    = 1<<16 - 1
 	hotShards  = 64                    // each behind a lock of its own
 	maxHot     = 64                    // counters of one shard; further ones are treated as if they were not hot
 	loanEpochs = 2                     // a loan is what was asked for in so many epochs
@@ -29,7 +31,7 @@ type hotCounters struct {
 	remember, lend bool
 	started        time.Time // what instants are counted from, as the monotonic clock has it
 	metrics        *routerMetrics
-	heat           [heatSlots]atomic.Uint64 // epoch, asks of the epoch before, asks of this one
+	heat           [heatSlots]atomic.Uint64 // epoch, 16 bits of a key, asks of the epoch before, asks of this one
 	shards         [hotShards]hotShard
 	sweeps         atomic.Bool // whether a sweep is to come
 }
@@ -47,6 +49,8 @@ type hotCounter struct {
 	lane    *lane // to the owner
 	renewal bool  // somebody is asking the owner; nobody else needs to
 
+	promised bool // whether the answer to the renewal says that its denial stays; guarded by renewal
+
 	denial              algorithms.Decision
 	denialSent, denials int64 // when the question was sent, and until when the denial holds
 
@@ -57,7 +61,7 @@ type hotCounter struct {
 	used                bool                // since the last sweep
 }
 
-// source says where the answer to a group comes from.
+// source says, of a remote group, where the answer to a group comes from.
 type source uint8
 
 const (
@@ -71,6 +75,7 @@ func newHotCounters(p *Promises, m *routerMetrics) *hotCounters {
 }
 
 // consult answers g, whose counters the peer behind l owns, if what is known suffices.
+// It returns the counter if it is to be renewed.
 func (h *hotCounters) consult(g *shard.Group, l *lane, now time.Time) (*hotCounter, source) {
 	if len(g.Takes) != 1 || g.Takes[0].Cost <= 0 || g.Peek || g.Reset || !h.remember && !h.lend {
 		return nil, fromOwner
@@ -100,16 +105,16 @@ func (h *hotCounters) consult(g *shard.Group, l *lane, now time.Time) (*hotCount
 	case c.renewal || g.Lend > 0:
 		return nil, fromOwner
 	}
-	c.renewal = true
+	c.renewal, c.promised = true, false
 	if h.lend {
 		g.Lend, g.Tokens = min(shard.MaxLoan, asks*loanEpochs*t.Cost), t.Cost
 	}
 	return c, renew
 }
 
-// learn keeps what the owner has answered to g, which consult wanted to be asked at the
-// instant sent. A denial may be remembered if it was promised.
-func (h *hotCounters) learn(c *hotCounter, g *shard.Group, sent time.Time, promised bool) {
+// learn keeps what the owner has answered to g, which consult wanted to be asked, and was
+// at the instant sent.
+func (h *hotCounters) learn(c *hotCounter, g *shard.Group, sent time.Time) {
 	t, instant := &g.Takes[0], int64(sent.Sub(h.started))
 	loan := g.Loan
 	g.Lend, g.Tokens, g.Loan = 0, 0, shard.Loan{}
@@ -123,7 +128,7 @@ func (h *hotCounters) learn(c *hotCounter, g *shard.Group, sent time.Time, promi
 		h.sweepLater()
 	case t.Source != shard.Owner || t.Decision.Allowed:
 	default:
-		if promised && h.remember {
+		if c.promised && h.remember {
 			c.denial, c.denialSent, c.denials = t.Decision, instant, instant+remembered(&t.Decision)
 		}
 		if now := int64(time.Since(h.started)); c.left >= t.Cost && now < c.loanEnds {
@@ -134,20 +139,31 @@ func (h *hotCounters) learn(c *hotCounter, g *shard.Group, sent time.Time, promi
 }
 
 // count counts one more ask, and returns how many there were in this epoch or the last,
-// whichever is more. Counts that meet may lose one.
+// whichever is more. Of counters that share a slot the one is counted that is asked for
+// more often than all others together (Boyer and Moore, "MJRTY", 1991), so that many
+// cold ones never look hot. Counts that meet may lose one.
 func (h *hotCounters) count(k ring.Key, instant int64) int64 {
 	slot := &h.heat[k.Hi%heatSlots]
-	v, epoch := slot.Load(), uint64(instant)>>epochShift&(1<<32-1)
-	last, asks := v>>16&maxHeat, v&maxHeat
-	switch epoch - v>>32 {
+	v := slot.Load()
+	epoch, tag := uint64(instant)>>epochShift<<44, k.Hi>>48<<28
+	last, asks := v>>14&maxHeat, v&maxHeat
+	switch gone := epoch - v&(epochMask<<44); gone {
 	case 0:
-	case 1:
+	case 1 << 44:
 		last, asks = asks, 0
 	default:
 		last, asks = 0, 0
 	}
-	asks = min(asks+1, maxHeat)
-	slot.Store(epoch<<32 | last<<16 | asks)
+	switch same := v&(tagMask<<28) == tag; {
+	case same:
+		asks = min(asks+1, maxHeat)
+	case asks > 0:
+		slot.Store(epoch | v&(tagMask<<28) | last<<14 | (asks - 1))
+		return 0
+	default:
+		last, asks = 0, 1
+	}
+	slot.Store(epoch | tag | last<<14 | asks)
 	return int64(max(last, asks))
 }
 

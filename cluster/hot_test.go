@@ -99,6 +99,47 @@ func TestWhatIsAllowedAndLentIsTheLimit(t *testing.T) {
 	})
 }
 
+// A batch is spared the way as well.
+func TestFloodInBatches(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		hot, cold := take(c.ownedBy(c.nodes[1], 0), 2000, 1), take(c.ownedBy(c.nodes[1], 1), 1<<30, 1)
+		allowed := 0
+		batch := func(n *testNode) {
+			groups := make([]shard.Group, 20)
+			for i := range groups {
+				groups[i].Takes = []shard.Take{hot}
+			}
+			groups[7].Takes[0] = cold
+			n.router.Decide(t.Context(), groups)
+			for i := range groups {
+				if i != 7 && groups[i].Allowed {
+					allowed++
+				}
+			}
+			if !groups[7].Allowed || groups[7].Takes[0].Source != shard.Owner && groups[7].Takes[0].Source != shard.Lent {
+				t.Fatalf("beside the hot ones: %+v", groups[7])
+			}
+		}
+		for range 200 {
+			for _, n := range c.nodes {
+				batch(n)
+			}
+			time.Sleep(hammerEvery)
+		}
+		if allowed != 2000 {
+			t.Errorf("%d allowed, want 2000", allowed)
+		}
+		before := c.nodes[1].takes.Load()
+		for range 200 {
+			batch(c.nodes[0])
+			time.Sleep(hammerEvery)
+		}
+		if asked := c.nodes[1].takes.Load() - before; asked > 200/10 {
+			t.Errorf("the owner was asked %d times for 4000 checks", asked)
+		}
+	})
+}
+
 // exhausted is a cluster whose hot counter is used up, and every node remembers that.
 func exhausted(t *testing.T, f func(t *testing.T, c *testCluster, hot shard.Take)) {
 	inCluster(t, func(t *testing.T, c *testCluster) {

@@ -43,6 +43,7 @@ type lane struct {
 type waiting struct {
 	ask   *ask
 	group *shard.Group // where the answer goes
+	hot   *hotCounter  // asked about as opHot, or nil
 }
 
 // ask is one caller's wait for the answers to some questions.
@@ -53,8 +54,7 @@ type ask struct {
 	sent  time.Time
 	due   time.Time // when the questions that are not answered are to be given up
 
-	hot, promised bool         // the one question is asked as opHot; its denial may be remembered
-	again         atomic.Int64 // nanoseconds after which unanswered questions should be asked again
+	again atomic.Int64 // nanoseconds after which unanswered questions should be asked again
 }
 
 // more keeps what an answer says beside its decisions, if those fit.
@@ -67,8 +67,8 @@ func (w *waiting) more(h *answerHead, fits bool) {
 		at := w.group.Takes[0].Decision.At
 		w.group.Loan = shard.Loan{Tokens: h.lent, At: at, Until: at + h.lentFor}
 	}
-	if w.ask.hot {
-		w.ask.promised = h.promised
+	if w.hot != nil {
+		w.hot.promised = h.promised
 	}
 }
 
@@ -93,9 +93,11 @@ func newLane(dial func(context.Context) (net.Conn, error), attempt time.Duration
 }
 
 // enqueue appends a question for every group, and returns the id of the first;
-// the others follow it. Answers will be written to the groups and counted off a.
+// the others follow it. Those beside which a hot counter stands are asked as such; hot
+// may be nil.
+// Answers will be written to the groups and counted off a.
 // If it fails, nothing was appended and a is untouched.
-func (l *lane) enqueue(a *ask, groups []*shard.Group) (first uint32, err error) {
+func (l *lane) enqueue(a *ask, groups []*shard.Group, hot []*hotCounter) (first uint32, err error) {
 	if !l.closed.Load() {
 		return 0, errOpen
 	}
@@ -115,13 +117,13 @@ func (l *lane) enqueue(a *ask, groups []*shard.Group) (first uint32, err error) 
 		l.nextID = 0 // those of the last round were answered or given up long ago
 	}
 	first = l.nextID + 1 // pingID is no question's
-	for _, g := range groups {
+	for i, g := range groups {
 		l.nextID++
-		l.pending[l.nextID] = waiting{a, g}
-		o := opOf(g)
-		if a.hot {
-			o = opHot
+		w, o := waiting{ask: a, group: g}, opOf(g)
+		if hot != nil && hot[i] != nil {
+			w.hot, o = hot[i], opHot
 		}
+		l.pending[l.nextID] = w
 		l.appendLocked(o, l.nextID, g)
 	}
 	l.mu.Unlock()

@@ -38,7 +38,7 @@ func groupsOf(n, takes int) []*shard.Group {
 func TestAnswerOfAnotherSize(t *testing.T) {
 	for _, takes := range []int{0, 1, 3} {
 		l, a, groups := closedLane(), newTestAsk(), groupsOf(1, 2)
-		first, err := l.enqueue(a, groups)
+		first, err := l.enqueue(a, groups, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +55,7 @@ func TestAnswerOfAnotherSize(t *testing.T) {
 // An answer that is cut off answers nothing that it does not contain.
 func TestAnswerThatIsCutOff(t *testing.T) {
 	l, a, groups := closedLane(), newTestAsk(), groupsOf(1, 1)
-	first, err := l.enqueue(a, groups)
+	first, err := l.enqueue(a, groups, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestAnswerSendsWhatHasWaited(t *testing.T) {
 			return q.id
 		}
 		ask := func() {
-			if _, err := l.enqueue(newTestAsk(), groupsOf(1, 1)); err != nil {
+			if _, err := l.enqueue(newTestAsk(), groupsOf(1, 1), nil); err != nil {
 				t.Error(err)
 			}
 		}
@@ -145,7 +145,7 @@ func TestFramesShareNoMemory(t *testing.T) {
 // The next link owes nothing and is owed nothing.
 func TestBrokenLaneBeginsAnew(t *testing.T) {
 	l, a := closedLane(), newTestAsk()
-	if _, err := l.enqueue(a, groupsOf(3, fullFrame)); err != nil {
+	if _, err := l.enqueue(a, groupsOf(3, fullFrame), nil); err != nil {
 		t.Fatal(err)
 	}
 	l.conn, _ = net.Pipe()
@@ -189,12 +189,12 @@ func TestQuestionsAreBounded(t *testing.T) {
 		questions int
 		want      error
 	}{{maxPending + 1, errOverflow}, {maxPending, nil}, {1, errOverflow}} {
-		if _, err := l.enqueue(newTestAsk(), groupsOf(tc.questions, 0)); !errors.Is(err, tc.want) {
+		if _, err := l.enqueue(newTestAsk(), groupsOf(tc.questions, 0), nil); !errors.Is(err, tc.want) {
 			t.Errorf("%d questions: %v, want %v", tc.questions, err, tc.want)
 		}
 	}
 	l.breaker.closed = false // since enqueue has looked
-	if _, err := l.enqueue(newTestAsk(), groupsOf(1, 0)); !errors.Is(err, errOpen) || len(l.pending) != maxPending {
+	if _, err := l.enqueue(newTestAsk(), groupsOf(1, 0), nil); !errors.Is(err, errOpen) || len(l.pending) != maxPending {
 		t.Errorf("broken: %v, %d wait", err, len(l.pending))
 	}
 }
@@ -202,10 +202,10 @@ func TestQuestionsAreBounded(t *testing.T) {
 // A frame keeps to its bound, and all that waits fits its bound.
 func TestQueueIsBounded(t *testing.T) {
 	l := closedLane()
-	if _, err := l.enqueue(newTestAsk(), groupsOf(30, maxTakes)); !errors.Is(err, errOverflow) || l.queued != 0 {
+	if _, err := l.enqueue(newTestAsk(), groupsOf(30, maxTakes), nil); !errors.Is(err, errOverflow) || l.queued != 0 {
 		t.Errorf("%v, %d bytes wait", err, l.queued)
 	}
-	if _, err := l.enqueue(newTestAsk(), groupsOf(10, maxTakes)); err != nil {
+	if _, err := l.enqueue(newTestAsk(), groupsOf(10, maxTakes), nil); err != nil {
 		t.Error(err)
 	}
 	takes := make([]shard.Take, maxTakes)

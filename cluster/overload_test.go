@@ -67,7 +67,7 @@ func (c *testCluster) flood(callers int, during time.Duration) *outcomes {
 // and the rest is refused: nobody gets through because of it.
 func TestOverloadIsRefusedNotLetThrough(t *testing.T) {
 	for _, perTake := range []time.Duration{4 * time.Microsecond, 10 * time.Microsecond} {
-		inCluster(t, func(t *testing.T, c *testCluster) {
+		inForgetfulCluster(t, func(t *testing.T, c *testCluster) {
 			c.nodes[2].perTake.Store(int64(perTake))
 			c.flood(10, 20*time.Millisecond) // 1000 at a time: the pace becomes known
 			const while = 200 * time.Millisecond
@@ -91,7 +91,7 @@ func TestOverloadIsRefusedNotLetThrough(t *testing.T) {
 // An owner that does not answer is no overload, however much waits for it: what comes
 // after an attempt is late, as before, and the breaker opens.
 func TestStalledOwnerIsNoOverload(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *testCluster) {
+	inForgetfulCluster(t, func(t *testing.T, c *testCluster) {
 		resume := c.nodes[2].stall()
 		done := make(chan *outcomes)
 		go func() { done <- c.flood(100, 4*DefaultAttemptTimeout) }()
@@ -115,7 +115,7 @@ func TestStalledOwnerIsNoOverload(t *testing.T) {
 
 // What comes alone is taken in, however slow the peer was.
 func TestALargeBatchAloneIsNoOverload(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *testCluster) {
+	inForgetfulCluster(t, func(t *testing.T, c *testCluster) {
 		c.nodes[2].perTake.Store(int64(20 * time.Microsecond))
 		c.flood(2, 20*time.Millisecond)
 		c.nodes[2].perTake.Store(0)
@@ -156,11 +156,11 @@ func TestLateIsOverloadOnlyOfABusyPeer(t *testing.T) {
 		l.closed.Store(true)
 		l.breaker.closed = true
 		others, a := &ask{sent: t0, due: t0.Add(attempt)}, &ask{sent: t0, due: t0.Add(attempt), done: make(chan struct{}, 1)}
-		if _, err := l.enqueue(others, []*shard.Group{{Takes: make([]shard.Take, tc.ahead)}}); err != nil {
+		if _, err := l.enqueue(others, []*shard.Group{{Takes: make([]shard.Take, tc.ahead)}}, nil); err != nil {
 			t.Fatal(err)
 		}
 		g := &shard.Group{Takes: make([]shard.Take, 1)}
-		first, err := l.enqueue(a, []*shard.Group{g})
+		first, err := l.enqueue(a, []*shard.Group{g}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

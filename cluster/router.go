@@ -149,7 +149,8 @@ func (r *Router) Decide(ctx context.Context, groups []shard.Group) {
 			if t.peers[owner] == nil {
 				r.promises.decide(r.local, groups)
 			} else {
-				r.askAbout(ctx, t, owner, &groups[0])
+				r.askOne(ctx, t, owner, &groups[0])
+				r.settle(t, &groups[0])
 			}
 			return
 		}
@@ -180,31 +181,23 @@ func (t *table) lane(owner int, g *shard.Group) *lane {
 	return p.lanes[g.Takes[0].Key.Partition(t.view.Ring.Partitions())%uint32(len(p.lanes))]
 }
 
-// askAbout answers g from what its owner has promised or lent, or else asks it.
-func (r *Router) askAbout(ctx context.Context, t *table, owner int, g *shard.Group) {
-	l, now := t.lane(owner, g), time.Now()
+// askOne answers g from what its owner has promised or lent, or else asks it.
+func (r *Router) askOne(ctx context.Context, t *table, owner int, g *shard.Group) {
+	l, m, now := t.lane(owner, g), &t.peers[owner].metrics, time.Now()
 	c, from := r.hot.consult(g, l, now)
 	if from == known {
 		return
 	}
-	promised := r.askOne(ctx, l, &t.peers[owner].metrics, g, now, from == renew)
 	if from == renew {
-		r.hot.learn(c, g, now, promised)
+		defer r.hot.learn(c, g, now)
 	}
-	r.settle(t, g)
-}
-
-// askOne asks for one group. The owner of a hot one says whether it promises that a
-// denial stays.
-func (r *Router) askOne(ctx context.Context, l *lane, m *peerMetrics, g *shard.Group, now time.Time, hot bool) (promised bool) {
 	a := r.newAsk(ctx, now)
 	if a == nil {
 		m.late.Inc()
-		return false
+		return
 	}
-	a.hot = hot
-	one := [1]*shard.Group{g}
-	first, err := l.enqueue(a, one[:])
+	one, hot := [1]*shard.Group{g}, [1]*hotCounter{c}
+	first, err := l.enqueue(a, one[:], hot[:])
 	if err != nil {
 		m.refused(err, one[:])
 	}
@@ -215,9 +208,7 @@ func (r *Router) askOne(ctx context.Context, l *lane, m *peerMetrics, g *shard.G
 		<-a.done
 	}
 	m.countAnswers(one[:])
-	promised = a.promised
 	r.asks.Put(a)
-	return promised
 }
 
 // newAsk returns an ask that has the caller's token, nil if the caller's time is
@@ -232,7 +223,6 @@ func (r *Router) newAsk(ctx context.Context, now time.Time) *ask {
 	}
 	a := r.asks.Get().(*ask)
 	a.sent, a.due = now, now.Add(timeout)
-	a.hot, a.promised = false, false
 	a.again.Store(0)
 	a.left.Store(1)
 	a.timer.Reset(timeout)

@@ -180,6 +180,15 @@ func inCluster(t *testing.T, f func(t *testing.T, c *testCluster)) {
 	})
 }
 
+// inForgetfulCluster is inCluster with nodes that ask for everything.
+func inForgetfulCluster(t *testing.T, f func(t *testing.T, c *testCluster)) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestClusterOf(t, NewPromises(false, false), NewPromises(false, false), NewPromises(false, false))
+		defer c.close()
+		f(t, c)
+	})
+}
+
 // ownedBy returns the i-th key that the node owns.
 func (c *testCluster) ownedBy(n *testNode, i int) ring.Key {
 	owner, _ := c.view.Index(n.id)
@@ -559,7 +568,7 @@ func TestPongAnswersNoQuestion(t *testing.T) {
 		a := &ask{done: make(chan struct{}, 1)}
 		a.left.Store(1)
 		groups := []*shard.Group{{Takes: make([]shard.Take, 1)}, {Takes: make([]shard.Take, 1)}}
-		first, err := l.enqueue(a, groups)
+		first, err := l.enqueue(a, groups, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -585,7 +594,7 @@ func TestGiveUpTouchesOnlyOnesOwn(t *testing.T) {
 	l.breaker.closed = true
 	a, other := &ask{done: make(chan struct{}, 1)}, &ask{done: make(chan struct{}, 1)}
 	groups := []*shard.Group{{Takes: make([]shard.Take, 1)}}
-	first, err := l.enqueue(a, groups)
+	first, err := l.enqueue(a, groups, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,8 @@ type spread struct {
 type errand struct {
 	peer   *peer
 	groups []*shard.Group
-	first  uint32 // id
+	hot    []*hotCounter // of those that are to be renewed, or nil, for each group
+	first  uint32        // id
 	sent   bool
 }
 
@@ -48,9 +49,9 @@ type part struct {
 // that somebody who is denied elsewhere, over and over, could empty one that others
 // share. So a part with buckets only looks at first, and takes once all have room.
 func (r *Router) decideMany(ctx context.Context, t *table, groups []shard.Group) {
-	s := newSpread()
+	s, now := newSpread(), time.Now()
 	for i := range groups {
-		s.add(t, &groups[i])
+		r.add(&s, t, &groups[i], now)
 	}
 	r.exchangeAll(ctx, t, &s)
 	second := newSpread()
@@ -100,7 +101,7 @@ func (s *spread) unanswered(t *table) *spread {
 	again := newSpread()
 	add := func(g *shard.Group) {
 		if owner, _ := t.owner(g); frees(g) && g.Takes[0].Source == shard.Unanswered {
-			again.assign(t, owner, g)
+			again.assign(t, owner, g, nil)
 		}
 	}
 	for _, g := range s.from {
@@ -117,11 +118,12 @@ func (s *spread) unanswered(t *table) *spread {
 // exchange asks all peers first, then the local shard, and then waits for all together.
 // It returns how long to wait before unanswered is asked again, 0 if there is no need.
 func (r *Router) exchange(ctx context.Context, s *spread) (again time.Duration) {
-	a := r.newAsk(ctx, time.Now())
+	now := time.Now()
+	a := r.newAsk(ctx, now)
 	if a != nil {
 		for l, e := range s.remote {
 			var err error
-			if e.first, err = l.enqueue(a, e.groups); err != nil {
+			if e.first, err = l.enqueue(a, e.groups, e.hot); err != nil {
 				e.peer.metrics.refused(err, e.groups)
 			}
 			e.sent = err == nil
@@ -141,6 +143,11 @@ func (r *Router) exchange(ctx context.Context, s *spread) (again time.Duration) 
 	}
 	for _, e := range s.remote {
 		e.peer.metrics.countAnswers(e.groups)
+		for i, c := range e.hot {
+			if c != nil {
+				r.hot.learn(c, e.groups[i], now)
+			}
+		}
 	}
 	return again
 }
@@ -154,12 +161,20 @@ func (s *spread) giveUp(a *ask) {
 	}
 }
 
-func (s *spread) add(t *table, g *shard.Group) {
+// add assigns g, or its parts, unless it can be answered from what is known.
+func (r *Router) add(s *spread, t *table, g *shard.Group, now time.Time) {
 	if len(g.Takes) == 0 {
 		return
 	}
 	if owner, all := t.owner(g); all {
-		s.assign(t, owner, g)
+		var c *hotCounter
+		from := fromOwner
+		if t.peers[owner] != nil {
+			c, from = r.hot.consult(g, t.lane(owner, g), now)
+		}
+		if from != known {
+			s.assign(t, owner, g, c)
+		}
 		return
 	}
 	w := split{whole: g}
@@ -172,7 +187,7 @@ func (s *spread) add(t *table, g *shard.Group) {
 	for i := range w.parts {
 		p := &w.parts[i]
 		p.group.Peek = g.Peek || !g.Reset && slices.ContainsFunc(p.group.Takes, leavesLess)
-		s.assign(t, p.owner, &p.group)
+		s.assign(t, p.owner, &p.group, nil)
 	}
 	s.split = append(s.split, w)
 }
@@ -192,7 +207,7 @@ func (s *spread) addLooked(t *table, w *split) {
 			for j := range p.group.Takes {
 				p.group.Takes[j].Decision, p.group.Takes[j].Source = algorithms.Decision{}, shard.Unanswered
 			}
-			s.assign(t, p.owner, &p.group)
+			s.assign(t, p.owner, &p.group, nil)
 		}
 	}
 }
@@ -207,7 +222,8 @@ func (w *split) part(owner int) *part {
 	return &w.parts[len(w.parts)-1]
 }
 
-func (s *spread) assign(t *table, owner int, g *shard.Group) {
+// assign has the owner asked for g, as for a hot counter if c is not nil.
+func (s *spread) assign(t *table, owner int, g *shard.Group, c *hotCounter) {
 	if t.peers[owner] == nil {
 		s.local = append(s.local, *g)
 		s.from = append(s.from, g)
@@ -219,7 +235,7 @@ func (s *spread) assign(t *table, owner int, g *shard.Group) {
 		e = &errand{peer: t.peers[owner]}
 		s.remote[l] = e
 	}
-	e.groups = append(e.groups, g)
+	e.groups, e.hot = append(e.groups, g), append(e.hot, c)
 }
 
 // gather puts the parts' answers together.

@@ -219,7 +219,7 @@ func TestAnswersToAFullFrame(t *testing.T) {
 			_ = there.Close()
 		}()
 		l := closedLane()
-		l.pending[1] = waiting{newTestAsk(), &shard.Group{Takes: []shard.Take{take}}}
+		l.pending[1] = waiting{ask: newTestAsk(), group: &shard.Group{Takes: []shard.Take{take}}}
 		if l.receive(here); len(l.pending) != 0 {
 			t.Errorf("%s: %d bytes of answers were not read", name, len(out)-lengthSize)
 		}
@@ -366,7 +366,7 @@ func FuzzClientFrame(f *testing.F) {
 		a := &ask{done: make(chan struct{}, 1)}
 		a.left.Store(1)
 		groups := []*shard.Group{{Takes: make([]shard.Take, 2)}, {Takes: make([]shard.Take, 1)}}
-		first, err := l.enqueue(a, groups)
+		first, err := l.enqueue(a, groups, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

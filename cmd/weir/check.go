@@ -173,6 +173,8 @@ func formatSource(source weirv1.Source) string {
 	switch source {
 	case weirv1.Source_SOURCE_OWNER:
 		return name + " (the node that keeps the counter)"
+	case weirv1.Source_SOURCE_LENT:
+		return name + " (the asked node, from tokens that the node that keeps the counter has lent it)"
 	case weirv1.Source_SOURCE_NO_RULE:
 		return name + " (nothing limits this request)"
 	case weirv1.Source_SOURCE_UNLIMITED:

@@ -73,7 +73,7 @@ func (c *tally) add(resp *weirv1.RateLimitResponse, err error) {
 		c.errs.Add(1)
 		c.firstErr.CompareAndSwap(nil, &err)
 		return
-	case resp.GetSource() == weirv1.Source_SOURCE_OWNER:
+	case resp.GetSource() == weirv1.Source_SOURCE_OWNER, resp.GetSource() == weirv1.Source_SOURCE_LENT:
 		c.owner.Add(1)
 	case resp.GetSource() == weirv1.Source_SOURCE_FAIL_OPEN:
 		c.failOpen.Add(1)
