@@ -59,6 +59,8 @@ type servers struct {
 	clients []weirv1.RateLimiterClient
 	pids    []int
 	metrics []string // URLs
+
+	addresses []string
 }
 
 func (s *servers) add(b *testing.B, address string, pid int) {
@@ -72,6 +74,7 @@ func (s *servers) add(b *testing.B, address string, pid int) {
 		s.clients = append(s.clients, weirv1.NewRateLimiterClient(conn))
 	}
 	s.pids = append(s.pids, pid)
+	s.addresses = append(s.addresses, address)
 }
 
 // reportBatching reports how many questions a message between two nodes carries.
