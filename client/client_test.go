@@ -91,7 +91,7 @@ func TestClientSharesTheLoad(t *testing.T) {
 		wg.Wait()
 		for _, f := range nodes {
 			asked, batches := f.asked.Load(), f.batches.Load()
-			if asked < limit*9/10 || asked > limit*11/10 {
+			if asked < limit*7/10 || asked > limit*13/10 {
 				t.Errorf("%s was asked %d of %d checks", f.id, asked, 3*limit)
 			}
 			if batches > asked/10 {
@@ -263,7 +263,101 @@ func TestLargeRequests(t *testing.T) {
 		if s := c.Stats(); s.Answered != 3000 || s.Retried != 0 {
 			t.Errorf("%+v", s)
 		}
+
+		nodes[0].hold()
+		wg.Go(func() { askMany(t, c, "bob", 3000) })
+		synctest.Wait()
+		nodes[0].release()
+		wg.Wait()
+		if got := nodes[0].largest.Load(); got != 1000 {
+			t.Errorf("the largest message had %d checks, want 1000", got)
+		}
 	})
+}
+
+// A check that travels with one that has less time keeps its own.
+func TestHurryInCompany(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("a:1")
+		nodes[0].hold()
+		var wg sync.WaitGroup
+		for range 4 { // messages under way
+			wg.Go(func() { allowed(t, c, "alice") })
+			synctest.Wait()
+		}
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer cancel()
+			if r, err := c.Check(ctx, request("alice")); err != nil || !client.Undecided(r) {
+				t.Errorf("%v, %v", r, err)
+			}
+		})
+		synctest.Wait()
+		wg.Go(func() { allowed(t, c, "alice") })
+		time.Sleep(30 * time.Millisecond)
+		nodes[0].release()
+		wg.Wait()
+	})
+}
+
+// What a node had to do once does not count for ever.
+func TestLoadIsForgotten(t *testing.T) {
+	for name, before := range map[string]func(t *testing.T, c *client.Client, a *fakeNode){
+		"answered": func(t *testing.T, c *client.Client, a *fakeNode) { askMany(t, c, "alice", 500) },
+		"refused": func(t *testing.T, c *client.Client, a *fakeNode) {
+			a.hold()
+			var wg sync.WaitGroup
+			for range 300 {
+				wg.Go(func() { allowed(t, c, "alice") })
+				wg.Go(func() { _, _ = c.Check(t.Context(), request("")) })
+			}
+			synctest.Wait()
+			a.release()
+			wg.Wait()
+		},
+		"broken": func(t *testing.T, c *client.Client, a *fakeNode) {
+			a.hold()
+			var wg sync.WaitGroup
+			for range 500 {
+				wg.Go(func() { _, _ = c.Check(t.Context(), request("alice")) })
+			}
+			synctest.Wait()
+			a.kill()
+			wg.Wait()
+			a.members(a.start("a"))
+			time.Sleep(5 * time.Second)
+		},
+		"late": func(t *testing.T, c *client.Client, a *fakeNode) {
+			a.hold()
+			for range 8 {
+				_, _ = c.CheckBatch(t.Context(), slices.Repeat([]*weirv1.RateLimitRequest{request("alice")}, 1000))
+			}
+			a.release()
+			synctest.Wait()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 1, func(t *testing.T, n *network, nodes []*fakeNode) {
+				c := n.client("a:1")
+				before(t, c, nodes[0])
+				a, b := n.nodes["a:1"], n.start("b")
+				n.members(a, b)
+				time.Sleep(15 * time.Second)
+				a.asked.Store(0)
+				a.hold()
+				b.hold()
+				var wg sync.WaitGroup
+				wg.Go(func() { askMany(t, c, "bob", 1000) })
+				synctest.Wait()
+				a.release()
+				b.release()
+				wg.Wait()
+				if got := a.asked.Load(); got < 350 || got > 650 {
+					t.Errorf("a was asked %d of 1000 checks", got)
+				}
+			})
+		})
+	}
 }
 
 // A node that ends, however it does, costs no answer.
