@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir/client"
+	"github.com/weirlimit/weir/cluster"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
@@ -518,6 +519,49 @@ func TestStalledNode(t *testing.T) {
 	})
 }
 
+// However little time a check has, it is not given to the same node twice.
+func TestStalledNodeInAHurry(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("a:1", client.WithConnections(2), client.WithTimeout(20*time.Millisecond))
+		nodes[0].hold()
+		askMany(t, c, "alice", 20)
+	})
+}
+
+// What gives back has all its time for the one node that is asked.
+func TestGivingBackWaits(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("a:1")
+		for _, f := range nodes {
+			f.hold()
+			time.AfterFunc(80*time.Millisecond, f.release)
+		}
+		back := request("alice")
+		back.TokensRequested = -1
+		if r, err := c.Check(t.Context(), back); err != nil || client.Undecided(r) {
+			t.Errorf("%v, %v", r, err)
+		}
+	})
+}
+
+// A node that has something to do is asked less than one that has nothing to do.
+func TestBusyNode(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("a:1")
+		nodes[0].hold()
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() { allowed(t, c, "alice") })
+			synctest.Wait()
+		}
+		if got := nodes[1].asked.Load(); got < 49 {
+			t.Errorf("b has answered %d of 50 checks", got)
+		}
+		nodes[0].release()
+		wg.Wait()
+	})
+}
+
 // A node that never answers again gets a new connection.
 func TestStalledForLong(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, n *network, nodes []*fakeNode) {
@@ -624,6 +668,16 @@ func TestContext(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		}
+		for _, f := range nodes {
+			f.release()
+		}
+		synctest.Wait()
+		before := nodes[0].asked.Load() + nodes[1].asked.Load()
+		_, _ = c.Check(ctx, request("alice"))
+		synctest.Wait()
+		if nodes[0].asked.Load()+nodes[1].asked.Load() != before {
+			t.Error("a node was asked for a caller that had canceled before")
+		}
 	})
 }
 
@@ -663,6 +717,26 @@ func TestFull(t *testing.T) {
 	})
 }
 
+// More than can wait for a node that does not answer is no overload.
+func TestFullOfStalled(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("a:1")
+		nodes[0].hold()
+		big := request("alice")
+		big.Attributes = map[string]string{"k": strings.Repeat("v", 256)}
+		reqs := slices.Repeat([]*weirv1.RateLimitRequest{big}, 800)
+		var wg sync.WaitGroup
+		for range 30 {
+			wg.Go(func() { _, _ = c.CheckBatch(t.Context(), reqs) })
+		}
+		time.Sleep(60 * time.Millisecond)
+		if r, err := c.CheckBatch(t.Context(), reqs); err != nil || !client.Undecided(r[0]) {
+			t.Errorf("got %v", err)
+		}
+		wg.Wait()
+	})
+}
+
 func TestMembersComeAndGo(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, n *network, nodes []*fakeNode) {
 		c := n.client("a:1")
@@ -679,6 +753,84 @@ func TestMembersComeAndGo(t *testing.T) {
 			got = append(got, node.Address)
 		}
 		if want := []string{"a:1", "d:1"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+
+		e := n.start("e") // and as soon as somebody is missed
+		n.members(nodes[0], e)
+		d.kill()
+		time.Sleep(time.Second)
+		askMany(t, c, "alice", 100)
+		if e.asked.Load() == 0 {
+			t.Error("e is not asked")
+		}
+	})
+}
+
+// A node that left has time to answer what it was asked.
+func TestLeftWhileUnderWay(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("a:1", client.WithTimeout(2*time.Second))
+		nodes[1].hold()
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() { allowed(t, c, "alice") })
+		}
+		synctest.Wait()
+		n.members(nodes[0])
+		nodes[2].kill() // now it looks for nodes
+		time.Sleep(500 * time.Millisecond)
+		nodes[1].release()
+		wg.Wait()
+		if s := c.Stats(); nodes[1].asked.Load() == 0 || s.Retried != 0 || len(s.Nodes) != 1 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func TestUndecided(t *testing.T) {
+	for _, test := range []struct {
+		source weirv1.Source
+		rule   string
+		want   bool
+	}{
+		{weirv1.Source_SOURCE_FAIL_OPEN, "", true},
+		{weirv1.Source_SOURCE_FAIL_CLOSED, "", true},
+		{weirv1.Source_SOURCE_FAIL_OPEN, "r", false}, // by a node
+		{weirv1.Source_SOURCE_FAIL_CLOSED, "r", false},
+		{weirv1.Source_SOURCE_NO_RULE, "", false},
+		{weirv1.Source_SOURCE_OWNER, "r", false},
+	} {
+		if got := client.Undecided(&weirv1.RateLimitResponse{Source: test.source, RuleId: test.rule}); got != test.want {
+			t.Errorf("%v %q: %t", test.source, test.rule, got)
+		}
+	}
+}
+
+// Only members that stay are asked; a node that knows of none changes nothing.
+func TestWhoIsAsked(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, n *network, nodes []*fakeNode) {
+		joins := n.start("d")
+		n.keys = []cluster.Node{
+			{ID: "b", Address: "b:1", State: cluster.Ready}, {ID: "c", Address: "c:1", State: cluster.Leaving},
+			{ID: "d", Address: "d:1", State: cluster.Ready}, {ID: "e", Address: "e:1", State: cluster.Joining},
+		}
+		c := n.client("a:1")
+		known := func() (addresses []string) {
+			for _, node := range c.Stats().Nodes {
+				addresses = append(addresses, node.Address)
+			}
+			return addresses
+		}
+		want := []string{"a:1", "b:1"}
+		if got := known(); !slices.Equal(got, want) || joins.asked.Load() != 0 {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		n.mu.Lock()
+		n.view, n.keys = nil, nil
+		n.mu.Unlock()
+		time.Sleep(14 * time.Second)
+		if got := known(); !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	})

@@ -3,7 +3,6 @@ package client_test
 import (
 	"context"
 	"fmt"
-	"log"
 	"os"
 	"time"
 
@@ -16,16 +15,16 @@ import (
 func exampleNode() (addr string, stop func()) {
 	dir, err := os.MkdirTemp("", "weir-example-")
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	const rules = "domain: default\nrules:\n  - {id: per-user, per: [user], limits: [{limit: 2, window: 1d, algorithm: gcra}]}\n"
 	info, end, err := runNode(dir, rules)
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	return info.GRPC, func() {
 		if err := end(); err != nil {
-			log.Fatal(err)
+			panic(err)
 		}
 		_ = os.RemoveAll(dir) // it is in the temporary directory
 	}
@@ -37,7 +36,8 @@ func Example() {
 
 	weir, err := client.New(addr, client.WithTimeout(10*time.Second))
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	defer func() { _ = weir.Close() }()
 
@@ -47,7 +47,7 @@ func Example() {
 		})
 		switch {
 		case err != nil:
-			log.Fatal(err)
+			fmt.Println(err)
 		case !answer.GetAllowed():
 			fmt.Println("denied: come back in", answer.GetRetryAfter().AsDuration().Round(time.Hour))
 		default:
@@ -66,7 +66,8 @@ func ExampleClient_Node() {
 	defer stop()
 	weir, err := client.New(addr)
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	defer func() { _ = weir.Close() }()
 
@@ -74,7 +75,8 @@ func ExampleClient_Node() {
 	defer cancel()
 	resp, err := weir.Node().Status(ctx, &weirv1.RateLimitStatusRequest{IdentifierType: "user", Identifier: "alice"})
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	for _, l := range resp.GetLimits() {
 		fmt.Println(l.GetRuleId(), l.GetRemainingTokens(), "of", l.GetLimit())

@@ -144,6 +144,26 @@ func TestLeasesAreGivenBack(t *testing.T) {
 	})
 }
 
+// However many keys have leases, closing gives all of them back.
+func TestCloseGivesAllBack(t *testing.T) {
+	lending(t, 1_000_000_000, func(t *testing.T, n *network, l *lender) {
+		c := n.client("l:1", client.WithoutDiscovery(), client.WithLeases())
+		got := &admitted{t: t, by: make(map[int64]int64)}
+		const keys = 1500
+		for i := range keys {
+			for range 10 {
+				got.ask(c, request(fmt.Sprint("user-", i)))
+			}
+		}
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if counted := l.counted[window(time.Now())]; counted != 10*keys || l.lent < 32*keys*9/10 {
+			t.Errorf("%d counted, want %d; %d were lent", counted, 10*keys, l.lent)
+		}
+	})
+}
+
 // A hot key is hardly ever asked for, and a cold one is not lent anything.
 func TestLeasesSaveAsking(t *testing.T) {
 	lending(t, 1_000_000_000, func(t *testing.T, n *network, l *lender) {
@@ -185,10 +205,12 @@ func TestLeasesTellKeysApart(t *testing.T) {
 		ask := func(req *weirv1.RateLimitRequest) (asked int64) {
 			t.Helper()
 			before := l.asked
-			if r, err := c.Check(t.Context(), req); err != nil || !r.GetAllowed() {
-				t.Errorf("%v, %v", r, err)
+			r, err := c.Check(t.Context(), req)
+			asked = l.asked - before
+			if err != nil || !r.GetAllowed() || r.GetLease() != nil || (r.GetSource() == weirv1.Source_SOURCE_LENT) != (asked == 0) {
+				t.Errorf("%v, %v, asked %d times", r, err, asked)
 			}
-			return l.asked - before
+			return asked
 		}
 		for range 20 {
 			ask(base())
@@ -209,7 +231,6 @@ func TestLeasesTellKeysApart(t *testing.T) {
 			"more":       func(r *weirv1.RateLimitRequest) { r.Attributes["c"] = "3" },
 			"peek":       func(r *weirv1.RateLimitRequest) { r.Peek = true },
 			"giving":     func(r *weirv1.RateLimitRequest) { r.TokensRequested = -1 },
-			"borrowing":  func(r *weirv1.RateLimitRequest) { r.Lease = 1 },
 			"much":       func(r *weirv1.RateLimitRequest) { r.TokensRequested = 1000 },
 		} {
 			req := base()

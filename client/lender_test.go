@@ -74,6 +74,10 @@ func (l *lender) StreamRateLimits(stream weirv1.RateLimiter_StreamRateLimitsServ
 		}
 		pause(l.delay())
 		answer := &weirv1.StreamRateLimitsResponse{Id: m.GetId()}
+		if n := len(m.GetRequests()); n > 1000 {
+			answer.Error = &weirv1.CheckError{Code: 3, Message: "requests: too many"}
+			m.Requests = nil
+		}
 		for _, r := range m.GetRequests() {
 			answer.Responses = append(answer.Responses, l.decide(r))
 		}

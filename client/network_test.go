@@ -41,6 +41,7 @@ type network struct {
 	mu    sync.Mutex
 	nodes map[string]*fakeNode // by address; guarded by mu
 	view  *cluster.View        // guarded by mu
+	keys  []cluster.Node       // in etcd, beside the members; guarded by mu
 }
 
 func newNetwork(t testing.TB) *network {
@@ -223,12 +224,17 @@ func (f *fakeNode) View() *cluster.View {
 	return f.view
 }
 
-func (f *fakeNode) Nodes() []cluster.Node { return nil }
-func (f *fakeNode) Reaches(string) bool   { return true }
-func (f *fakeNode) EtcdReachable() bool   { return false }
-func (f *fakeNode) Rules() *rules.Set     { return f.set }
-func (f *fakeNode) Counters() int         { return f.shard.Len() }
-func (f *fakeNode) Problems() []string    { return nil }
+func (f *fakeNode) Nodes() []cluster.Node {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.keys
+}
+
+func (f *fakeNode) Reaches(string) bool { return true }
+func (f *fakeNode) EtcdReachable() bool { return false }
+func (f *fakeNode) Rules() *rules.Set   { return f.set }
+func (f *fakeNode) Counters() int       { return f.shard.Len() }
+func (f *fakeNode) Problems() []string  { return nil }
 
 // noStore is an api.RuleStore that nobody asks.
 type noStore struct{}

@@ -26,7 +26,7 @@ func TestLeasesOfRealNodes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = c.Close() }()
+		t.Cleanup(func() { _ = c.Close() })
 		clients = append(clients, c)
 	}
 	var allowed [4]atomic.Int64
