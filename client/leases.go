@@ -30,7 +30,6 @@ type leases struct {
 	seed   maphash.Seed
 	sets   [leaseSets][leaseWays]atomic.Pointer[entry]
 	heat   [heatCells]atomic.Uint64 // epoch and checks in it, of the keys that share a cell; about
-	closed atomic.Bool
 }
 
 func newLeases(c *Client) *leases { return &leases{client: c, seed: maphash.MakeSeed()} }
@@ -56,7 +55,7 @@ func (t *leases) check(ctx context.Context, req *weirv1.RateLimitRequest) (*weir
 	if response != nil && (left >= from.low || from.next.Load() != nil) {
 		return response, nil
 	}
-	if t.closed.Load() || now < e.after.Load() || e.asking.Load() || !e.asking.CompareAndSwap(false, true) {
+	if now < e.after.Load() || e.asking.Load() || !e.asking.CompareAndSwap(false, true) {
 		if response != nil {
 			return response, nil
 		}
@@ -134,7 +133,6 @@ func (t *leases) retire(e *entry, l *lease) {
 
 // close ends all leases and gives back what is left, within the client's timeout.
 func (t *leases) close() {
-	t.closed.Store(true)
 	ctx, cancel := context.WithTimeout(context.Background(), t.client.timeout)
 	defer cancel()
 	var back []*weirv1.RateLimitRequest
