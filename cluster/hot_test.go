@@ -293,18 +293,114 @@ func TestUnusedLoansComeBack(t *testing.T) {
 // What is lent is for its window: nothing of it is used later.
 func TestLoanIsNotUsedAfterItsWindow(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *testCluster) {
+		const window = 50 * time.Millisecond
 		hot := shard.Take{Key: c.ownedBy(c.nodes[1], 0), Cost: 1, Limit: algorithms.Limit{
-			Algorithm: algorithms.FixedWindow, Limit: 1000, Window: int64(50 * time.Millisecond),
+			Algorithm: algorithms.FixedWindow, Limit: 100_000, Window: int64(window),
 		}}
 		for range 20 {
-			time.Sleep(time.Duration(hot.Limit.Window - time.Now().UnixNano()%hot.Limit.Window))
-			allowed := c.hammer(int(hot.Limit.Window/int64(hammerEvery)), hot)
-			if allowed > 1000 || allowed < 900 {
-				t.Fatalf("%d allowed in one window", allowed)
+			time.Sleep(time.Until(time.Now().Truncate(window).Add(window)))
+			c.hammer(int(window/hammerEvery)-5, hot)
+			if g, _ := c.nodes[0].ask(t.Context(), hot); g.Takes[0].Source != shard.Lent || c.lent(hot.Key) == 0 {
+				t.Fatalf("nothing is lent: %+v", g)
+			}
+			time.Sleep(time.Until(time.Now().Truncate(window).Add(window)))
+			if g, _ := c.nodes[0].ask(t.Context(), hot); g.Takes[0].Source != shard.Owner {
+				t.Fatalf("in the next window: %+v", g)
 			}
 		}
-		if c.fromLoans() < 1000 {
-			t.Errorf("%v checks were decided from loans", c.fromLoans())
+	})
+}
+
+// What is left of one loan counts on beside the next if both are of one window, and as
+// long as both may be used.
+func TestLoansAddUpWithinAWindow(t *testing.T) {
+	const minute = int64(time.Minute)
+	window := algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: 1000, Window: minute}
+	bucket := algorithms.Limit{Algorithm: algorithms.TokenBucket, Limit: 1000, Window: minute}
+	for _, tc := range []struct {
+		name       string
+		limit      algorithms.Limit
+		sent, at   int64 // of the second; the first is sent at 0, lent at 100 minutes, and valid for 50 s
+		left, ends int64
+	}{
+		{"the same window", window, 10, 100*minute + 20, 30, 50e9},
+		{"the next window", window, 10, 101*minute + 20, 20, 10 + 50e9},
+		{"of a bucket", bucket, 10, 100*minute + 20, 30, 50e9},
+		{"the first is over", bucket, 60e9, 101 * minute, 20, 60e9 + 50e9},
+	} {
+		c := &hotCounter{limit: tc.limit}
+		for i, loan := range []shard.Loan{{Tokens: 10, At: 100 * minute}, {Tokens: 20, At: tc.at}} {
+			loan.Until = loan.At + 50e9
+			take := shard.Take{Limit: tc.limit, Cost: 1, Decision: algorithms.Decision{Allowed: true, At: loan.At, ResetAt: loan.At + minute}}
+			c.borrow(&take, loan, int64(i)*tc.sent)
+		}
+		if c.left != tc.left || c.loanEnds != tc.ends {
+			t.Errorf("%s: %d left until %d, want %d and %d", tc.name, c.left, c.loanEnds, tc.left, tc.ends)
+		}
+	}
+}
+
+// About 500 asks in a second make a counter hot, but not when others are in the way.
+func TestWhatIsHot(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		every  time.Duration
+		asks   int // each time
+		others int // keys of the same slot, asked for once each time
+		hot    bool
+	}{
+		{"300 in a second", 3333 * time.Microsecond, 1, 0, false},
+		{"700 in a second", 1428 * time.Microsecond, 1, 0, true},
+		{"one of many", 100 * time.Microsecond, 1, 9, false},
+		{"as often as two others and more", time.Millisecond, 3, 2, true},
+	} {
+		h := newHotCounters(NewPromises(true, true), nil)
+		var most int64
+		for at := time.Duration(0); at < time.Second; at += tc.every {
+			for range tc.asks {
+				most = max(most, h.count(ring.Key{}, int64(at)))
+			}
+			for i := range uint64(tc.others) {
+				h.count(ring.Key{Hi: (i + 1) << 48}, int64(at))
+			}
+		}
+		if hot := most >= hotAsks; hot != tc.hot {
+			t.Errorf("%s: %d asks in an epoch", tc.name, most)
+		}
+	}
+}
+
+// What is asked for now and then is asked of the owner.
+func TestColdCounterIsAsked(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		cold := take(c.ownedBy(c.nodes[1], 0), 1000, 1)
+		for range 500 {
+			c.nodes[0].ask(t.Context(), cold)
+			time.Sleep(3333 * time.Microsecond)
+		}
+		if asked := c.nodes[1].takes.Load(); asked != 500 || c.used(cold) != 500 {
+			t.Errorf("the owner was asked %d times for 500 checks, and %d are used", asked, c.used(cold))
+		}
+	})
+}
+
+// A client's lease comes from the owner, whatever this node has borrowed itself.
+func TestLeaseBesideALoan(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		hot := take(c.ownedBy(c.nodes[1], 0), 100_000, 1)
+		allowed := c.hammer(100, hot)
+		for through, n := range c.nodes {
+			for _, other := range [][]shard.Group{nil, {{Takes: []shard.Take{take(c.ownedBy(c.nodes[2], 3), 10, 1)}}}} {
+				groups := append([]shard.Group{{Takes: []shard.Take{hot}, Lend: 50, Tokens: 1}}, other...)
+				n.router.Decide(t.Context(), groups)
+				if g := groups[0]; !g.Allowed || g.Loan.Tokens != 50 || g.Loan.Until <= g.Loan.At {
+					t.Errorf("through node %d: %+v", through, g)
+				}
+				allowed += 51
+			}
+		}
+		if used, lent := c.used(hot), c.lent(hot.Key); used != allowed+lent {
+			t.Errorf("%d used, %d allowed or lent to clients, %d lent to nodes", used, allowed, lent)
 		}
 	})
 }

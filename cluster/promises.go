@@ -109,7 +109,10 @@ func (p *Promises) end(takes []shard.Take) {
 
 // raise makes v at least to.
 func raise(v *atomic.Int64, to int64) {
-	for old := v.Load(); old < to && !v.CompareAndSwap(old, to); old = v.Load() {
+	for {
+		if old := v.Load(); old >= to || v.CompareAndSwap(old, to) {
+			return
+		}
 	}
 }
 
