@@ -110,7 +110,7 @@ func BenchmarkLeases(b *testing.B) {
 				}
 			}
 			if extra {
-				name += "/attributes"
+				name += ",attributes"
 			}
 			b.Run(name, func(b *testing.B) {
 				before := c.Stats()

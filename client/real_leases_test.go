@@ -13,11 +13,10 @@ import (
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
-// Three clients of three real nodes, all on loopback, share limits from lent tokens,
-// and are allowed just what the limits allow.
-func TestLeasesOfRealNodes(t *testing.T) {
-	const most = 20_000
-	rules := fmt.Sprintf("domain: default\nrules:\n  - {id: per-user, per: [user], limits: [{limit: %d, window: 1d, algorithm: fixed_window}]}\n", most)
+// fleet returns three clients with leases, each of which was told of another one of three
+// real nodes on loopback.
+func fleet(t *testing.T, rules string) []*client.Client {
+	t.Helper()
 	first := startNode(t, "a", rules)
 	seeds := []string{first.GRPC, startNode(t, "b", rules, first.Etcd).GRPC, startNode(t, "c", rules, first.Etcd).GRPC}
 	var clients []*client.Client
@@ -29,36 +28,77 @@ func TestLeasesOfRealNodes(t *testing.T) {
 		t.Cleanup(func() { _ = c.Close() })
 		clients = append(clients, c)
 	}
+	return clients
+}
+
+// allows expects an answer from a node, or from what one has lent.
+func allows(t *testing.T, c *client.Client, req *weirv1.RateLimitRequest) bool {
+	r, err := c.Check(context.Background(), req)
+	if err != nil || r.GetSource() != weirv1.Source_SOURCE_OWNER && r.GetSource() != weirv1.Source_SOURCE_LENT {
+		t.Errorf("%v, %v", r, err)
+	}
+	return r.GetAllowed()
+}
+
+func lentUsed(t *testing.T, clients []*client.Client) {
+	t.Helper()
+	for _, c := range clients {
+		if s := c.Stats(); s.LentUsed == 0 {
+			t.Errorf("nothing was decided from lent tokens: %+v", s)
+		}
+	}
+}
+
+// Clients that share limits from lent tokens are allowed what the limits allow, and no
+// more.
+func TestLeasesOfRealNodes(t *testing.T) {
+	const most = 20_000
+	clients := fleet(t, fmt.Sprintf("domain: default\nrules:\n  - {id: per-user, per: [user], limits: [{limit: %d, window: 1d, algorithm: fixed_window}]}\n", most))
 	var allowed [4]atomic.Int64
 	var wg sync.WaitGroup
 	for i := range 12 {
 		wg.Go(func() {
-			for n := range 10_000 { // 120,000 in all, of 4 keys
-				key := (n + i) % len(allowed)
-				r, err := clients[i%3].Check(context.Background(), request(fmt.Sprint("user-", key)))
-				if err != nil || client.Undecided(r) || r.GetSource() == weirv1.Source_SOURCE_FAIL_OPEN {
-					t.Errorf("%v, %v", r, err)
-					return
-				}
-				if r.GetAllowed() {
+			for n := range 10_000 { // 120,000 in all
+				if key := (n + i) % len(allowed); allows(t, clients[i%3], request(fmt.Sprint("user-", key))) {
 					allowed[key].Add(1)
 				}
 			}
 		})
 	}
 	wg.Wait()
-	var used uint64
-	for _, c := range clients {
-		used += c.Stats().LentUsed
-	}
 	for key := range allowed {
-		got := allowed[key].Load()
-		t.Logf("key %d: %d of %d allowed", key, got, most)
-		if got > most || got < most*95/100 {
-			t.Errorf("key %d: %d of %d allowed", key, got, most)
+		// A lease that is given back too late is lost.
+		if got := allowed[key].Load(); got > most || got < most*95/100 {
+			t.Errorf("key %d: %d allowed of %d", key, got, most)
 		}
 	}
-	if used == 0 {
-		t.Error("nothing was decided from lent tokens")
+	lentUsed(t, clients)
+}
+
+// In three windows they are allowed no more than three times the limit.
+func TestLeasesInSeveralWindows(t *testing.T) {
+	const most, window, windows = 3000, time.Second, 3
+	clients := fleet(t, fmt.Sprintf("domain: default\nrules:\n  - {id: per-user, per: [user], limits: [{limit: %d, window: %v, algorithm: fixed_window}]}\n", most, window))
+	for _, c := range clients {
+		allows(t, c, request("warm"))
 	}
+	begin := time.Now().Truncate(window).Add(window)
+	<-time.After(time.Until(begin))
+	var allowed atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 12 {
+		wg.Go(func() {
+			// What is asked in the last window is answered in it, as the limit is long used up.
+			for time.Since(begin) < windows*window-window/2 {
+				if allows(t, clients[i%3], request("alice")) {
+					allowed.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if got := allowed.Load(); got > windows*most || got < windows*most*9/10 {
+		t.Errorf("%d allowed in %d windows of %d", got, windows, most)
+	}
+	lentUsed(t, clients)
 }
