@@ -305,6 +305,9 @@ func TestHurryInCompany(t *testing.T) {
 		time.Sleep(30 * time.Millisecond)
 		nodes[0].release()
 		wg.Wait()
+		if s := c.Stats(); s.Retried != 0 {
+			t.Errorf("%+v", s)
+		}
 	})
 }
 

@@ -85,6 +85,8 @@ type entry struct {
 	hash    uint64
 	request *weirv1.RateLimitRequest // without tokens; never changed
 
+	attributes [][2]string // those of request; a list takes less time to go through
+
 	lease  atomic.Pointer[lease] // the oldest that was not retired, or is being
 	want   atomic.Int64          // tokens to ask for
 	asking atomic.Bool           // somebody asks for more

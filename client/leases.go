@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"hash/maphash"
-	"maps"
 	"math/bits"
 	"strings"
 	"sync/atomic"
@@ -193,9 +192,32 @@ func mix(a, b uint64) uint64 { return bits.RotateLeft64(a*0x9e3779b97f4a7c15, 31
 // matches reports whether lent tokens of e may decide req.
 func (e *entry) matches(req *weirv1.RateLimitRequest) bool {
 	r := e.request
+	if len(req.GetAttributes()) != len(e.attributes) {
+		return false
+	}
+	for _, a := range e.attributes {
+		if value, found := req.GetAttributes()[a[0]]; !found || value != a[1] {
+			return false
+		}
+	}
 	return r.GetIdentifier() == req.GetIdentifier() && r.GetIdentifierType() == req.GetIdentifierType() &&
-		r.GetEndpoint() == req.GetEndpoint() && r.GetDomain() == req.GetDomain() &&
-		maps.Equal(r.GetAttributes(), req.GetAttributes())
+		r.GetEndpoint() == req.GetEndpoint() && r.GetDomain() == req.GetDomain()
+}
+
+func newEntry(hash uint64, req *weirv1.RateLimitRequest) *entry {
+	e := &entry{hash: hash, request: &weirv1.RateLimitRequest{
+		// The caller's strings may be parts of something large.
+		Identifier: strings.Clone(req.GetIdentifier()), IdentifierType: strings.Clone(req.GetIdentifierType()),
+		Endpoint: strings.Clone(req.GetEndpoint()), Domain: strings.Clone(req.GetDomain()),
+		Attributes: make(map[string]string, len(req.GetAttributes())),
+	}}
+	for key, value := range req.GetAttributes() {
+		key, value = strings.Clone(key), strings.Clone(value)
+		e.request.Attributes[key] = value
+		e.attributes = append(e.attributes, [2]string{key, value})
+	}
+	e.want.Store(firstWant)
+	return e
 }
 
 // with returns the request with these tokens.
@@ -229,13 +251,7 @@ func (t *leases) insert(hash uint64, now int64, req *weirv1.RateLimitRequest) *e
 	set := &t.sets[hash%leaseSets]
 	for i := range set {
 		if old := set[i].Load(); old == nil || old.idle(now) {
-			e := &entry{hash: hash, request: &weirv1.RateLimitRequest{
-				// The caller's strings may be parts of something large.
-				Identifier: strings.Clone(req.GetIdentifier()), IdentifierType: strings.Clone(req.GetIdentifierType()),
-				Endpoint: strings.Clone(req.GetEndpoint()), Domain: strings.Clone(req.GetDomain()),
-				Attributes: maps.Clone(req.GetAttributes()),
-			}}
-			e.want.Store(firstWant)
+			e := newEntry(hash, req)
 			if set[i].CompareAndSwap(old, e) {
 				return e
 			}
