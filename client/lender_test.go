@@ -93,7 +93,7 @@ func (l *lender) StreamRateLimits(stream weirv1.RateLimiter_StreamRateLimitsServ
 
 func pause(d time.Duration) {
 	if d > 0 {
-		time.Sleep(d) // in a bubble
+		<-time.After(d) // in a bubble
 	}
 }
 
