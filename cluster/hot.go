@@ -96,7 +96,7 @@ func (h *hotCounters) consult(g *shard.Group, l *lane, now time.Time) (*hotCount
 		h.metrics.lentChecks.Inc()
 		g.Allowed = true
 		return nil, known
-	case t.Cost == 1 && instant < c.denials && (c.renewal || c.denials-instant > int64(maxPromise/4)):
+	case t.Cost == 1 && instant < c.denials && (c.renewal || c.denials-instant > int64(maxPromise/2)):
 		h.metrics.remembered.Inc()
 		t.Decision, t.Source = c.denial, shard.Owner
 		t.Decision.At += instant - c.denialSent

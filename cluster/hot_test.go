@@ -495,9 +495,12 @@ func TestLentAnswers(t *testing.T) {
 // lent returns how much of a counter is lent and was not used.
 func (c *testCluster) lent(k ring.Key) (tokens int64) {
 	for _, n := range c.nodes {
-		if known := n.router.hot.shard(k).counters[k]; known != nil {
+		s := n.router.hot.shard(k)
+		s.mu.Lock()
+		if known := s.counters[k]; known != nil {
 			tokens += known.left
 		}
+		s.mu.Unlock()
 	}
 	return tokens
 }
