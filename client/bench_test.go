@@ -93,7 +93,7 @@ func BenchmarkCheckAlone(b *testing.B) {
 func BenchmarkLeases(b *testing.B) {
 	n := newNetwork(b)
 	startLender(n, 1e12)
-	c, err := client.New("l:1", client.WithDialer(n.dial), client.WithoutDiscovery(), client.WithLeases())
+	c, err := client.New("l:1", client.WithDialer(n.dial), client.WithoutDiscovery(), client.WithLeases(), client.WithTimeout(time.Minute))
 	if err != nil {
 		b.Fatal(err)
 	}
