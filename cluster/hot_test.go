@@ -99,6 +99,23 @@ func TestWhatIsAllowedAndLentIsTheLimit(t *testing.T) {
 	})
 }
 
+// Where a token comes back every 10 ms, its owner is not asked much more often.
+func TestFloodOfShortDenials(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		hot := shard.Take{Key: c.ownedBy(c.nodes[1], 0), Cost: 1, Limit: algorithms.Limit{
+			Algorithm: algorithms.TokenBucket, Limit: 100, Window: int64(time.Second),
+		}}
+		c.hammer(1000, hot)
+		before := c.nodes[1].takes.Load()
+		if allowed := c.hammer(3000, hot); allowed != 30 {
+			t.Errorf("%d allowed in 300 ms, want 30", allowed)
+		}
+		if asked := c.nodes[1].takes.Load() - before; asked > 4*30 {
+			t.Errorf("the owner was asked %d times for 6000 checks", asked)
+		}
+	})
+}
+
 // A batch is spared the way as well.
 func TestFloodInBatches(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *testCluster) {
@@ -541,7 +558,7 @@ func TestHotCountersAreBounded(t *testing.T) {
 					t.Fatalf("round %d: counter %d: %+v", round, i, found)
 				}
 				if found != nil {
-					found.denials = int64(time.Since(h.started)) + int64(time.Second)
+					found.denialEnds = int64(time.Since(h.started)) + int64(time.Second)
 				}
 				s.mu.Unlock()
 				if round == 1 && i == maxHot-1 {
