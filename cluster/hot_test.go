@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -191,6 +192,33 @@ func TestRememberedDenialIsTheOwnersDecision(t *testing.T) {
 			})
 		})
 	}
+}
+
+// While one caller renews what is remembered, the others go on with it.
+func TestRenewalHoldsUpOnlyOne(t *testing.T) {
+	exhausted(t, func(t *testing.T, c *testCluster, hot shard.Take) {
+		h := c.nodes[0].router.hot
+		known := h.shard(hot.Key).counters[hot.Key]
+		time.Sleep(time.Until(h.started.Add(time.Duration(known.denialSent) + maxPromise/2 + 1)))
+		resume := c.nodes[1].stall()
+		var renewed atomic.Bool
+		go func() {
+			g, _ := c.nodes[0].ask(t.Context(), hot)
+			renewed.Store(g.Takes[0].Source == shard.Owner)
+		}()
+		synctest.Wait()
+		if renewed.Load() {
+			t.Error("the first was not sent to the owner")
+		}
+		if g, took := c.nodes[0].ask(t.Context(), hot); took != 0 || g.Allowed || g.Takes[0].Source != shard.Owner {
+			t.Errorf("the second: %+v after %v", g, took)
+		}
+		resume()
+		synctest.Wait()
+		if !renewed.Load() || time.Duration(known.denialEnds-int64(time.Since(h.started))) < maxPromise*9/10 {
+			t.Error("it was not renewed")
+		}
+	})
 }
 
 // What frees something is seen through every node as soon as it is answered.
