@@ -1,170 +1,202 @@
-// Package client provides the Go client of Weir.
-//
-//	weir, err := client.New("127.0.0.1:9090") // any node; connects at the first call
-//	defer weir.Close()
-//	answer, err := weir.Check(ctx, &weirv1.RateLimitRequest{IdentifierType: "user", Identifier: "alice"})
-//
-// A denied check is an answer with Allowed = false. An error means that there is
-// no answer; it carries a gRPC status, so status.Code tells what happened.
 package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"net"
+	"sync"
+	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
-// DefaultTimeout bounds a call whose context has no deadline. A caller that asks
-// before it serves can hardly wait longer.
-const DefaultTimeout = 100 * time.Millisecond
+// outage is for how long checks wait for a node while there is none. After that they
+// are answered at once, until a node is back.
+const outage = time.Second
 
-// Client asks one node, which answers for its whole cluster. It is safe for
-// concurrent use, and one per process is enough: calls share a connection, which
-// is made when first needed and remade after it broke.
+// ErrClosed says that the client was closed.
+var ErrClosed = errors.New("client is closed")
+
+// errFull says that a check was refused because too much waits for nodes that do answer.
+var errFull = status.Error(codes.ResourceExhausted, "overloaded: too many checks of this client wait already for the nodes")
+
+// Client asks all nodes of a cluster. It is safe for concurrent use, and one per process
+// is enough. Make it with New, and Close it at the end.
 type Client struct {
-	conn    *grpc.ClientConn
-	limiter weirv1.RateLimiterClient
-	cluster weirv1.ClusterClient
-	health  weirv1.RateLimiterHealthClient
-	config  weirv1.RateLimiterConfigClient
-	timeout time.Duration
+	options
+	started    time.Time
+	lanes      atomic.Pointer[[]*lane]
+	downSince  atomic.Int64  // when the last lane went down, by since; 0 while one is up
+	rediscover chan struct{} // has room for one
+	calls      *callPool
+	leases     *leases // nil without WithLeases
+	stats      counters
+
+	stopped context.Context
+	stop    context.CancelFunc
+	running sync.WaitGroup
+
+	mu      sync.Mutex
+	members map[string]*member // by address; guarded by mu
+	seen    chan struct{}      // closed when a lane comes up, and replaced; guarded by mu
 }
 
-// Option changes what New would do by default.
-type Option func(*Client) error
-
-// WithTimeout bounds every call whose context has no deadline, instead of
-// DefaultTimeout. It must be positive.
-func WithTimeout(timeout time.Duration) Option {
-	return func(c *Client) error {
-		if timeout <= 0 {
-			return fmt.Errorf("timeout %v is not positive", timeout)
-		}
-		c.timeout = timeout
-		return nil
-	}
-}
-
-// New returns a client of the node at addr, as host:port. It does not connect
-// yet, so it fails only if addr or an option makes no sense. The connection is
-// not encrypted.
+// New returns a client of the cluster to which the node at addr, as host:port, belongs.
+// It begins to connect, and does not wait for that: so it fails only if addr or an
+// option makes no sense. Connections are not encrypted.
 func New(addr string, opts ...Option) (*Client, error) {
-	if host, port, err := net.SplitHostPort(addr); err != nil || host == "" || port == "" {
-		return nil, fmt.Errorf("address %q is not host:port", addr)
-	}
-	c := &Client{timeout: DefaultTimeout}
-	for _, opt := range opts {
-		if err := opt(c); err != nil {
-			return nil, fmt.Errorf("client of %s: %w", addr, err)
-		}
-	}
-	conn, err := grpc.NewClient("dns:///"+addr,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		// A node is next door: neither a proxy nor a look-up of a service
-		// configuration in DNS belongs on the path of every request.
-		grpc.WithNoProxy(),
-		grpc.WithDisableServiceConfig(),
-		// By default gRPC tries again only after up to two minutes.
-		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
-			MinConnectTimeout: time.Second,
-		}),
-	)
+	o, err := readOptions(addr, opts)
 	if err != nil {
 		return nil, fmt.Errorf("client of %s: %w", addr, err)
 	}
-	c.conn = conn
-	c.limiter = weirv1.NewRateLimiterClient(conn)
-	c.cluster = weirv1.NewClusterClient(conn)
-	c.health = weirv1.NewRateLimiterHealthClient(conn)
-	c.config = weirv1.NewRateLimiterConfigClient(conn)
+	c := &Client{
+		options: o, started: time.Now(), rediscover: make(chan struct{}, 1), calls: newCallPool(),
+		members: make(map[string]*member), seen: make(chan struct{}),
+	}
+	c.downSince.Store(c.since())
+	c.stopped, c.stop = context.WithCancel(context.Background())
+	if err := c.connectSeeds(); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	if o.discover {
+		c.running.Go(func() { c.follow(c.stopped) })
+	}
+	if o.withLeases {
+		c.leases = newLeases(c)
+	}
 	return c, nil
 }
 
-// Check asks whether one request may go on, and counts it if so.
+func (c *Client) connectSeeds() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	defer c.publish()
+	for _, seed := range c.seeds {
+		if c.members[seed] != nil {
+			continue
+		}
+		if err := c.addMember(seed, ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close gives back what was lent, breaks off what is under way, and returns when all is
+// at rest. Checks after it fail with ErrClosed.
+func (c *Client) Close() error {
+	if c.leases != nil {
+		c.leases.close()
+	}
+	c.stop()
+	c.running.Wait()
+	return nil
+}
+
+// since is the client's clock: nanoseconds since it was made, above 0, by the monotonic
+// clock.
+func (c *Client) since() int64 { return int64(time.Since(c.started)) + 1 }
+
+// Check asks whether one request may go on, and counts it if so. Unless the request is
+// invalid, the cluster overloaded, or ctx canceled, there is always an answer; Undecided
+// tells whether it is that of a node. The answer may be shared with others: do not
+// change it.
 func (c *Client) Check(ctx context.Context, req *weirv1.RateLimitRequest) (*weirv1.RateLimitResponse, error) {
-	ctx, cancel := c.bound(ctx)
-	defer cancel()
-	return c.limiter.CheckRateLimit(ctx, req)
+	if c.leases != nil && lendable(req) {
+		return c.leases.check(ctx, req)
+	}
+	return c.check(ctx, req)
+}
+
+// check asks a node.
+func (c *Client) check(ctx context.Context, req *weirv1.RateLimitRequest) (*weirv1.RateLimitResponse, error) {
+	one := [1]*weirv1.RateLimitRequest{req}
+	responses, err := c.ask(ctx, one[:], false)
+	switch {
+	case err != nil:
+		return nil, err
+	case responses == nil:
+		return c.undecided(), nil
+	}
+	return responses[0], nil
 }
 
 // CheckBatch asks for up to 1000 independent requests at once. The answers stand
 // in the order of the requests. One invalid request refuses the whole batch.
 func (c *Client) CheckBatch(ctx context.Context, reqs []*weirv1.RateLimitRequest) ([]*weirv1.RateLimitResponse, error) {
-	ctx, cancel := c.bound(ctx)
-	defer cancel()
-	batch, err := c.limiter.CheckRateLimitBatch(ctx, &weirv1.RateLimitBatchRequest{Requests: reqs})
-	if err != nil {
-		return nil, err
+	responses, err := c.ask(ctx, reqs, true)
+	if err == nil && responses == nil {
+		responses = make([]*weirv1.RateLimitResponse, len(reqs))
+		for i := range responses {
+			responses[i] = c.undecided()
+		}
 	}
-	// Callers index the answers by their requests.
-	if got, want := len(batch.GetResponses()), len(reqs); got != want {
-		return nil, fmt.Errorf("check %d requests: got %d answers", want, got)
+	return responses, err
+}
+
+// undecided is the client's own answer.
+func (c *Client) undecided() *weirv1.RateLimitResponse {
+	if c.failClosed {
+		return &weirv1.RateLimitResponse{
+			Source:       weirv1.Source_SOURCE_FAIL_CLOSED,
+			DenialReason: weirv1.DenialReason_DENIAL_REASON_UNANSWERED.Enum(),
+		}
 	}
-	return batch.GetResponses(), nil
+	return &weirv1.RateLimitResponse{Allowed: true, Source: weirv1.Source_SOURCE_FAIL_OPEN}
 }
 
-// Status returns the counters of an identifier across all rules, and counts nothing.
-func (c *Client) Status(ctx context.Context, req *weirv1.RateLimitStatusRequest) (*weirv1.RateLimitStatusResponse, error) {
-	ctx, cancel := c.bound(ctx)
-	defer cancel()
-	return c.limiter.GetRateLimitStatus(ctx, req)
-}
-
-// Explain tells how a request would be decided, and why, and counts nothing.
-func (c *Client) Explain(ctx context.Context, req *weirv1.RateLimitRequest) (*weirv1.ExplainRateLimitResponse, error) {
-	ctx, cancel := c.bound(ctx)
-	defer cancel()
-	return c.limiter.ExplainRateLimit(ctx, req)
-}
-
-// Reset makes counters fresh ones.
-func (c *Client) Reset(ctx context.Context, req *weirv1.ResetRateLimitRequest) (*weirv1.ResetRateLimitResponse, error) {
-	ctx, cancel := c.bound(ctx)
-	defer cancel()
-	return c.health.ResetRateLimit(ctx, req)
-}
-
-// Health returns what the asked node says of itself.
-func (c *Client) Health(ctx context.Context) (*weirv1.GetHealthStatusResponse, error) {
-	ctx, cancel := c.bound(ctx)
-	defer cancel()
-	return c.health.GetHealthStatus(ctx, &weirv1.GetHealthStatusRequest{})
-}
-
-// ListNodes returns the nodes of the cluster as the asked node sees them.
-func (c *Client) ListNodes(ctx context.Context) (*weirv1.ListNodesResponse, error) {
-	ctx, cancel := c.bound(ctx)
-	defer cancel()
-	return c.cluster.ListNodes(ctx, &weirv1.ListNodesRequest{})
-}
-
-// GetRing returns who owns how much, and with tables who owns what.
-func (c *Client) GetRing(ctx context.Context, tables bool) (*weirv1.GetRingResponse, error) {
-	ctx, cancel := c.bound(ctx)
-	defer cancel()
-	return c.cluster.GetRing(ctx, &weirv1.GetRingRequest{Tables: tables})
-}
-
-// Config returns the service that reads and changes the rules, on the same
-// connection. Its calls have the deadlines of their contexts only.
-func (c *Client) Config() weirv1.RateLimiterConfigClient { return c.config }
-
-// Close breaks off the calls under way and ends the connection. Calls after it
-// fail.
-func (c *Client) Close() error { return c.conn.Close() }
-
-// bound gives ctx a deadline if it has none.
-func (c *Client) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	if _, ok := ctx.Deadline(); ok {
-		return ctx, func() {}
+// Undecided reports whether a client has made the answer by itself, because no node
+// answered in time. It is marked as a node marks its own when it does not reach the one
+// that counts, but it names no rule, as the client knows none.
+func Undecided(r *weirv1.RateLimitResponse) bool {
+	switch r.GetSource() {
+	case weirv1.Source_SOURCE_FAIL_OPEN, weirv1.Source_SOURCE_FAIL_CLOSED:
+		return r.GetRuleId() == ""
 	}
-	return context.WithTimeout(ctx, c.timeout)
+	return false
+}
+
+// Node returns a node that the client is connected to, or else a seed, for calls that
+// Client has no methods for. It need not be closed, and is of use until the client is.
+func (c *Client) Node() *Node {
+	l := c.pick(c.since(), nil)
+	if l == nil {
+		l = (*c.lanes.Load())[0]
+	}
+	n := newNode(l.conn)
+	n.lent = true
+	return n
+}
+
+// changed is told by a lane that it has come up, or why not.
+func (c *Client) changed(m *member, problem error) {
+	m.mu.Lock()
+	m.problem = problem
+	m.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if problem == nil {
+		c.downSince.Store(0)
+		close(c.seen)
+		c.seen = make(chan struct{})
+	} else if c.downSince.Load() == 0 && !c.anyUp() {
+		c.downSince.Store(c.since())
+	}
+	select {
+	case c.rediscover <- struct{}{}:
+	default:
+	}
+}
+
+func (c *Client) anyUp() bool {
+	for _, l := range *c.lanes.Load() {
+		if l.up.Load() {
+			return true
+		}
+	}
+	return false
 }

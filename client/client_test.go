@@ -2,177 +2,427 @@ package client_test
 
 import (
 	"context"
-	"net"
-	"strconv"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 	"github.com/weirlimit/weir/client"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// fakeNode answers with the identifier's number as the remaining tokens. The
-// identifier "slow" is never answered.
-type fakeNode struct {
-	weirv1.UnimplementedRateLimiterServer
-	weirv1.UnimplementedClusterServer
-	deadlines chan time.Duration // how much time each check was given
-	short     bool               // answer one request of a batch too few
-}
-
-func (f *fakeNode) CheckRateLimit(ctx context.Context, req *weirv1.RateLimitRequest) (*weirv1.RateLimitResponse, error) {
-	deadline, _ := ctx.Deadline()
-	f.deadlines <- time.Until(deadline)
-	if req.GetIdentifier() == "slow" {
-		<-ctx.Done()
-		return nil, ctx.Err()
-	}
-	remaining, err := strconv.ParseUint(req.GetIdentifier(), 10, 32)
-	if err != nil {
-		return nil, status.Error(codes.InvalidArgument, "identifier: not a number")
-	}
-	return &weirv1.RateLimitResponse{Allowed: true, RemainingTokens: uint32(remaining)}, nil
-}
-
-func (f *fakeNode) CheckRateLimitBatch(ctx context.Context, req *weirv1.RateLimitBatchRequest) (*weirv1.RateLimitBatchResponse, error) {
-	var batch weirv1.RateLimitBatchResponse
-	for _, r := range req.GetRequests() {
-		response, err := f.CheckRateLimit(ctx, r)
-		if err != nil {
-			return nil, err
-		}
-		batch.Responses = append(batch.Responses, response)
-	}
-	if f.short {
-		batch.Responses = batch.Responses[1:]
-	}
-	return &batch, nil
-}
-
-func (f *fakeNode) ListNodes(context.Context, *weirv1.ListNodesRequest) (*weirv1.ListNodesResponse, error) {
-	return &weirv1.ListNodesResponse{View: 3}, nil
-}
-
-func (f *fakeNode) GetRing(_ context.Context, req *weirv1.GetRingRequest) (*weirv1.GetRingResponse, error) {
-	response := &weirv1.GetRingResponse{View: 3}
-	if req.GetTables() {
-		response.Owners = []uint32{0}
-	}
-	return response, nil
-}
-
-// start returns a client of a fake node and the node.
-func start(t *testing.T, opts ...client.Option) (*client.Client, *fakeNode) {
+// bubble runs a test in which time is virtual, on a network of nodes a, b and so on,
+// which all know each other.
+func bubble(t *testing.T, size int, test func(t *testing.T, n *network, nodes []*fakeNode)) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	fake := &fakeNode{deadlines: make(chan time.Duration, 10)}
-	server := grpc.NewServer()
-	weirv1.RegisterRateLimiterServer(server, fake)
-	weirv1.RegisterClusterServer(server, fake)
-	served := make(chan error)
-	go func() { served <- server.Serve(listener) }()
-	c, err := client.New(listener.Addr().String(), opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t)
+		var nodes []*fakeNode
+		for i := range size {
+			nodes = append(nodes, n.start(string(rune('a'+i))))
 		}
-		server.Stop()
-		if err := <-served; err != nil {
-			t.Error(err)
+		if size > 0 {
+			n.members(nodes...)
+		}
+		test(t, n, nodes)
+	})
+}
+
+// allowed asks once and expects an answer from a node.
+func allowed(t *testing.T, c *client.Client, user string) bool {
+	t.Helper()
+	r, err := c.Check(t.Context(), request(user))
+	if err != nil || client.Undecided(r) {
+		t.Fatalf("%v, %v, want a node's answer", r, err)
+	}
+	return r.GetAllowed()
+}
+
+// askMany asks n times at once and expects answers from nodes. It returns how many
+// were allowed.
+func askMany(t *testing.T, c *client.Client, user string, n int) (sum int) {
+	t.Helper()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for range n {
+		wg.Go(func() {
+			r, err := c.Check(t.Context(), request(user))
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil || client.Undecided(r) {
+				t.Errorf("%v, %v, want a node's answer", r, err)
+			}
+			if r.GetAllowed() {
+				sum++
+			}
+		})
+	}
+	wg.Wait()
+	return sum
+}
+
+// askInTurn asks n times, each when all others wait for the nodes, which are held, and
+// then releases these.
+func askInTurn(t *testing.T, c *client.Client, user string, n int, nodes ...*fakeNode) {
+	t.Helper()
+	for _, f := range nodes {
+		f.hold()
+		f.asked.Store(0)
+		f.batches.Store(0)
+	}
+	var wg sync.WaitGroup
+	for range n {
+		wg.Go(func() { allowed(t, c, user) })
+		synctest.Wait()
+	}
+	for _, f := range nodes {
+		f.release()
+	}
+	wg.Wait()
+}
+
+// One seed is enough to share the load among all nodes, in batches, and to count each
+// check once.
+func TestClientSharesTheLoad(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("b:1")
+		askInTurn(t, c, "bob", 300, nodes...)
+		for _, f := range nodes {
+			// 4 messages are under way when all others queue up.
+			if asked, batches := f.asked.Load(), f.batches.Load(); asked < 95 || asked > 105 || batches != 5 {
+				t.Errorf("%s was asked %d of 300 checks in %d messages", f.id, asked, batches)
+			}
+		}
+		if got := askMany(t, c, "alice", 3*limit-300); got != limit {
+			t.Errorf("%d allowed, want %d", got, limit)
+		}
+		s := c.Stats()
+		if s.Answered != 3*limit || s.Retried+s.Undecided+s.Overloaded != 0 {
+			t.Errorf("%+v", s)
+		}
+		var got []string
+		for _, node := range s.Nodes {
+			got = append(got, fmt.Sprint(node.Address, " ", node.ID, " ", node.Problem))
+		}
+		if want := []string{"a:1 a <nil>", "b:1 b <nil>", "c:1 c <nil>"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
 		}
 	})
-	return c, fake
 }
 
-func request(identifier string) *weirv1.RateLimitRequest {
-	return &weirv1.RateLimitRequest{IdentifierType: "user", Identifier: identifier}
-}
-
-func TestCheck(t *testing.T) {
-	c, _ := start(t)
-	answer, err := c.Check(t.Context(), request("41"))
-	if err != nil || !answer.GetAllowed() || answer.GetRemainingTokens() != 41 {
-		t.Errorf("got %v, %v", answer, err)
-	}
-	_, err = c.Check(t.Context(), request("alice"))
-	if got := status.Convert(err); got.Code() != codes.InvalidArgument || got.Message() != "identifier: not a number" {
-		t.Errorf("got %v", err)
-	}
-}
-
-func TestCheckBatch(t *testing.T) {
-	c, fake := start(t)
-	reqs := []*weirv1.RateLimitRequest{request("3"), request("1"), request("2")}
-	answers, err := c.CheckBatch(t.Context(), reqs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, want := range []uint32{3, 1, 2} {
-		if got := answers[i].GetRemainingTokens(); got != want {
-			t.Errorf("answer %d is %d, want %d", i, got, want)
+func TestConnections(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("a:1", client.WithConnections(3))
+		askMany(t, c, "alice", 100)
+		if got := nodes[0].batches.Load(); got < 3 {
+			t.Errorf("%d messages on 3 connections", got)
 		}
-	}
-	if _, err := c.CheckBatch(t.Context(), append(reqs, request("x"))); status.Code(err) != codes.InvalidArgument {
-		t.Errorf("got %v", err)
-	}
-	fake.short = true
-	const want = "check 3 requests: got 2 answers"
-	if _, err := c.CheckBatch(t.Context(), reqs); err == nil || err.Error() != want {
-		t.Errorf("got %v, want %s", err, want)
-	}
-}
-
-func TestCluster(t *testing.T) {
-	c, _ := start(t)
-	nodes, err := c.ListNodes(t.Context())
-	if err != nil || nodes.GetView() != 3 {
-		t.Errorf("got %v, %v", nodes, err)
-	}
-	for _, tables := range []bool{false, true} {
-		ring, err := c.GetRing(t.Context(), tables)
-		if err != nil || (len(ring.GetOwners()) == 1) != tables {
-			t.Errorf("tables %v: got %v, %v", tables, ring, err)
+		if got := len(c.Stats().Nodes); got != 1 {
+			t.Errorf("%d nodes, want 1", got)
 		}
+	})
+}
+
+func TestClientBatch(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("a:1")
+		var reqs []*weirv1.RateLimitRequest
+		for i := range 1000 {
+			reqs = append(reqs, request(fmt.Sprint(i)))
+			reqs[i].TokensRequested = int64(i + 1)
+		}
+		answers, err := c.CheckBatch(t.Context(), reqs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, r := range answers {
+			if got, want := r.GetRemainingTokens(), uint32(limit-i-1); got != want {
+				t.Fatalf("answer %d has %d left, want %d", i, got, want)
+			}
+		}
+		if nodes[0].batches.Load()+nodes[1].batches.Load() != 1 {
+			t.Error("want one message")
+		}
+	})
+}
+
+// refused says what an error must be.
+func refused(t *testing.T, err error, code codes.Code, message string) {
+	t.Helper()
+	if s := status.Convert(err); s.Code() != code || s.Message() != message {
+		t.Errorf("got %v, want %v %s", err, code, message)
 	}
 }
 
-func TestDeadline(t *testing.T) {
-	c, fake := start(t)
-	if _, err := c.Check(t.Context(), request("slow")); status.Code(err) != codes.DeadlineExceeded {
-		t.Errorf("got %v", err)
-	}
-	if got := <-fake.deadlines; got > client.DefaultTimeout {
-		t.Errorf("without a deadline the node had %v", got)
-	}
+// An invalid request is an error for whoever made it, as if it had been asked alone,
+// and for nobody else.
+func TestInvalid(t *testing.T) {
+	const noPrice = `attributes: attribute "size" is the cost of rule "priced": "much" is not a whole number between 0 and 2147483648`
+	bubble(t, 1, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("a:1")
+		nodes[0].hold()
+		var wg sync.WaitGroup
+		priced := func(size string) *weirv1.RateLimitRequest {
+			r := request("alice")
+			r.Endpoint, r.Attributes = "/priced", map[string]string{"size": size}
+			return r
+		}
+		for i := range 60 {
+			wg.Go(func() {
+				if i%7 != 0 {
+					if !allowed(t, c, "alice") {
+						t.Error("denied")
+					}
+					return
+				}
+				_, err := c.Check(t.Context(), priced("much"))
+				refused(t, err, codes.InvalidArgument, noPrice)
+			})
+		}
+		synctest.Wait()
+		nodes[0].release()
+		wg.Wait()
+		if got := n.used(c, "alice"); got != 51 {
+			t.Errorf("%d counted, want 51", got)
+		}
 
-	long, cancel := context.WithTimeout(t.Context(), time.Hour)
-	defer cancel()
-	if _, err := c.Check(long, request("1")); err != nil {
-		t.Error(err)
-	}
-	if got := <-fake.deadlines; got < 50*time.Minute {
-		t.Errorf("with a deadline of an hour the node had %v", got)
-	}
+		_, err := c.CheckBatch(t.Context(), []*weirv1.RateLimitRequest{request("bob"), priced("much"), request("bob")})
+		refused(t, err, codes.InvalidArgument, "requests[1]."+noPrice)
+		if got := n.used(c, "bob"); got != 0 {
+			t.Errorf("%d counted", got)
+		}
+		_, err = c.CheckBatch(t.Context(), nil)
+		refused(t, err, codes.InvalidArgument, "requests: must not be empty")
+		_, err = c.CheckBatch(t.Context(), slices.Repeat([]*weirv1.RateLimitRequest{request("bob")}, 1001))
+		refused(t, err, codes.InvalidArgument, "requests: 1001 items are more than 1000")
+		_, err = c.Check(t.Context(), request(strings.Repeat("x", 300<<10)))
+		refused(t, err, codes.InvalidArgument, "requests: 307214 bytes are more than 256000")
+		_, err = c.Check(t.Context(), request("\xff"))
+		if status.Code(err) != codes.InvalidArgument {
+			t.Errorf("got %v", err)
+		}
+		if s := c.Stats(); s.Undecided+s.Retried != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
 
-	patient, fake := start(t, client.WithTimeout(time.Minute))
-	if _, err := patient.Check(t.Context(), request("1")); err != nil {
-		t.Error(err)
+// A batch that is invalid is refused as if it had travelled alone, and refuses nobody else.
+func TestInvalidBatchInCompany(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("a:1")
+		nodes[0].hold()
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() { allowed(t, c, "alice") })
+			wg.Go(func() {
+				bad := []*weirv1.RateLimitRequest{request("alice"), request(""), request("alice")}
+				_, err := c.CheckBatch(t.Context(), bad)
+				refused(t, err, codes.InvalidArgument, "requests[1].identifier: must not be empty")
+			})
+		}
+		synctest.Wait()
+		nodes[0].release()
+		wg.Wait()
+		if got := n.used(c, "alice"); got != 20 {
+			t.Errorf("%d counted, want 20", got)
+		}
+	})
+}
+
+// Messages stay below what a node accepts, whatever comes together.
+func TestLargeRequests(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("a:1")
+		nodes[0].hold()
+		var wg sync.WaitGroup
+		for range 3000 {
+			wg.Go(func() {
+				r := request("alice")
+				r.Attributes = map[string]string{"k": strings.Repeat("v", 256)}
+				if r, err := c.Check(t.Context(), r); err != nil || client.Undecided(r) {
+					t.Errorf("%v, %v", r, err)
+				}
+			})
+		}
+		synctest.Wait()
+		nodes[0].release()
+		wg.Wait()
+		if s := c.Stats(); s.Answered != 3000 || s.Retried != 0 {
+			t.Errorf("%+v", s)
+		}
+
+		nodes[0].hold()
+		wg.Go(func() { askMany(t, c, "bob", 3000) })
+		synctest.Wait()
+		nodes[0].release()
+		wg.Wait()
+		if got := nodes[0].largest.Load(); got != 1000 {
+			t.Errorf("the largest message had %d checks, want 1000", got)
+		}
+	})
+}
+
+// A check that travels with one that has less time keeps its own.
+func TestHurryInCompany(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("a:1")
+		nodes[0].hold()
+		var wg sync.WaitGroup
+		for range 4 { // messages under way
+			wg.Go(func() { allowed(t, c, "alice") })
+			synctest.Wait()
+		}
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer cancel()
+			if r, err := c.Check(ctx, request("alice")); err != nil || !client.Undecided(r) {
+				t.Errorf("%v, %v", r, err)
+			}
+		})
+		synctest.Wait()
+		wg.Go(func() { allowed(t, c, "alice") })
+		time.Sleep(30 * time.Millisecond)
+		nodes[0].release()
+		wg.Wait()
+		if s := c.Stats(); s.Retried != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// What a node had to do once does not count for ever.
+func TestLoadIsForgotten(t *testing.T) {
+	for name, before := range map[string]func(t *testing.T, c *client.Client, a *fakeNode){
+		"answered": func(t *testing.T, c *client.Client, a *fakeNode) { askMany(t, c, "alice", 500) },
+		"refused": func(t *testing.T, c *client.Client, a *fakeNode) {
+			a.hold()
+			var wg sync.WaitGroup
+			for range 300 {
+				wg.Go(func() { allowed(t, c, "alice") })
+				wg.Go(func() { _, _ = c.Check(t.Context(), request("")) })
+			}
+			synctest.Wait()
+			a.release()
+			wg.Wait()
+		},
+		"broken": func(t *testing.T, c *client.Client, a *fakeNode) {
+			a.hold()
+			var wg sync.WaitGroup
+			for range 500 {
+				wg.Go(func() { _, _ = c.Check(t.Context(), request("alice")) })
+			}
+			synctest.Wait()
+			a.kill()
+			wg.Wait()
+			a.members(a.start("a"))
+			time.Sleep(5 * time.Second)
+		},
+		"late": func(t *testing.T, c *client.Client, a *fakeNode) {
+			a.hold()
+			for range 8 {
+				_, _ = c.CheckBatch(t.Context(), slices.Repeat([]*weirv1.RateLimitRequest{request("alice")}, 1000))
+			}
+			a.release()
+			synctest.Wait()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 1, func(t *testing.T, n *network, nodes []*fakeNode) {
+				c := n.client("a:1")
+				before(t, c, nodes[0])
+				a, b := n.nodes["a:1"], n.start("b")
+				n.members(a, b)
+				time.Sleep(15 * time.Second)
+				askInTurn(t, c, "bob", 200, a, b)
+				if got := a.asked.Load(); got < 95 || got > 105 {
+					t.Errorf("a was asked %d of 200 checks", got)
+				}
+			})
+		})
 	}
-	if got := <-fake.deadlines; got < 50*time.Second || got > time.Minute {
-		t.Errorf("with a timeout of a minute the node had %v", got)
+}
+
+// A node that has something to do is asked less than one that has nothing to do.
+func TestBusyNode(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("a:1")
+		nodes[0].hold()
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() { allowed(t, c, "alice") })
+			synctest.Wait()
+		}
+		if got := nodes[1].asked.Load(); got < 49 {
+			t.Errorf("b has answered %d of 50 checks", got)
+		}
+		nodes[0].release()
+		wg.Wait()
+	})
+}
+
+// The context's deadline holds instead of the client's, and canceling is an error.
+func TestContext(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("a:1")
+		for _, f := range nodes {
+			f.hold()
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		r, err := c.Check(ctx, request("alice"))
+		if took := time.Since(began); err != nil || !client.Undecided(r) || took != 20*time.Millisecond {
+			t.Errorf("%v, %v after %v", r, err, took)
+		}
+		if r, err := c.Check(ctx, request("alice")); err != nil || !client.Undecided(r) {
+			t.Errorf("%v, %v after the deadline", r, err)
+		}
+
+		ctx, cancel = context.WithCancel(t.Context())
+		time.AfterFunc(10*time.Millisecond, cancel)
+		for range 2 { // in the middle, and before
+			if _, err := c.Check(ctx, request("alice")); !errors.Is(err, context.Canceled) {
+				t.Errorf("got %v", err)
+			}
+		}
+		for _, f := range nodes {
+			f.release()
+		}
+		synctest.Wait()
+		before := nodes[0].asked.Load() + nodes[1].asked.Load()
+		_, _ = c.Check(ctx, request("alice"))
+		synctest.Wait()
+		if nodes[0].asked.Load()+nodes[1].asked.Load() != before {
+			t.Error("a node was asked for a caller that had canceled before")
+		}
+	})
+}
+
+func TestUndecided(t *testing.T) {
+	for _, test := range []struct {
+		source weirv1.Source
+		rule   string
+		want   bool
+	}{
+		{weirv1.Source_SOURCE_FAIL_OPEN, "", true},
+		{weirv1.Source_SOURCE_FAIL_CLOSED, "", true},
+		{weirv1.Source_SOURCE_FAIL_OPEN, "r", false}, // by a node
+		{weirv1.Source_SOURCE_FAIL_CLOSED, "r", false},
+		{weirv1.Source_SOURCE_NO_RULE, "", false},
+		{weirv1.Source_SOURCE_OWNER, "r", false},
+	} {
+		if got := client.Undecided(&weirv1.RateLimitResponse{Source: test.source, RuleId: test.rule}); got != test.want {
+			t.Errorf("%v %q: %t", test.source, test.rule, got)
+		}
 	}
 }
 
@@ -182,10 +432,14 @@ func TestNewRefuses(t *testing.T) {
 		opts []client.Option
 		want string
 	}{
-		{"9090", nil, `address "9090" is not host:port`},
-		{":9090", nil, `address ":9090" is not host:port`},
-		{"127.0.0.1:", nil, `address "127.0.0.1:" is not host:port`},
+		{"9090", nil, `client of 9090: address "9090" is not host:port`},
+		{":9090", nil, `client of :9090: address ":9090" is not host:port`},
+		{"a:1", []client.Option{client.WithSeeds("b:1", "127.0.0.1:")}, `client of a:1: address "127.0.0.1:" is not host:port`},
 		{"a:1", []client.Option{client.WithTimeout(0)}, "client of a:1: timeout 0s is not positive"},
+		{"a:1", []client.Option{client.WithConnections(9)}, "client of a:1: connections 9 are not between 1 and 8"},
+		{"a:1", []client.Option{client.WithConnections(0)}, "client of a:1: connections 0 are not between 1 and 8"},
+		{"a:1", []client.Option{client.WithDialer(nil)}, "client of a:1: dialer is nil"},
+		{"a:1", []client.Option{client.WithSeeds(slices.Repeat([]string{"a:1"}, 256)...)}, "client of a:1: 257 seeds are more than 256"},
 	}
 	for _, test := range tests {
 		if _, err := client.New(test.addr, test.opts...); err == nil || err.Error() != test.want {
@@ -194,15 +448,22 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-func TestClosed(t *testing.T) {
-	c, err := client.New("127.0.0.1:1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Check(t.Context(), request("1")); status.Code(err) != codes.Canceled {
-		t.Errorf("got %v", err)
-	}
+func TestClientClosed(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("a:1")
+		nodes[0].hold()
+		result := make(chan error)
+		go func() {
+			_, err := c.Check(t.Context(), request("alice"))
+			result <- err
+		}()
+		synctest.Wait()
+		go func() { _ = c.Close() }()
+		if err := <-result; !errors.Is(err, client.ErrClosed) {
+			t.Errorf("under way: got %v", err)
+		}
+		if _, err := c.Check(t.Context(), request("alice")); !errors.Is(err, client.ErrClosed) {
+			t.Errorf("got %v", err)
+		}
+	})
 }

@@ -49,10 +49,10 @@ type hotCounter struct {
 	lane    *lane // to the owner
 	renewal bool  // somebody is asking the owner; nobody else needs to
 
-	promised bool // whether the answer to the renewal says that its denial stays; guarded by renewal
+	promised bool // whether the answer to the renewal says that its denial stays; its lane's and his
 
-	denial              algorithms.Decision
-	denialSent, denials int64 // when the question was sent, and until when the denial holds
+	denial                 algorithms.Decision
+	denialSent, denialEnds int64 // when the question was sent, and until when the denial holds
 
 	after               algorithms.Decision // of the last loan
 	afterSent, loanEnds int64               // when it was asked for, and until when all of them may be used
@@ -61,7 +61,7 @@ type hotCounter struct {
 	used                bool                // since the last sweep
 }
 
-// source says, of a remote group, where the answer to a group comes from.
+// source says where the answer to a remote group comes from.
 type source uint8
 
 const (
@@ -96,7 +96,7 @@ func (h *hotCounters) consult(g *shard.Group, l *lane, now time.Time) (*hotCount
 		h.metrics.lentChecks.Inc()
 		g.Allowed = true
 		return nil, known
-	case t.Cost == 1 && instant < c.denials && (c.renewal || c.denials-instant > int64(maxPromise/4)):
+	case t.Cost == 1 && c.denies(instant):
 		h.metrics.remembered.Inc()
 		t.Decision, t.Source = c.denial, shard.Owner
 		t.Decision.At += instant - c.denialSent
@@ -129,7 +129,7 @@ func (h *hotCounters) learn(c *hotCounter, g *shard.Group, sent time.Time) {
 	case t.Source != shard.Owner || t.Decision.Allowed:
 	default:
 		if c.promised && h.remember {
-			c.denial, c.denialSent, c.denials = t.Decision, instant, instant+remembered(&t.Decision)
+			c.denial, c.denialSent, c.denialEnds = t.Decision, instant, instant+remembered(&t.Decision)
 		}
 		if now := int64(time.Since(h.started)); c.left >= t.Cost && now < c.loanEnds {
 			c.spend(t, now)
@@ -202,7 +202,17 @@ func (s *hotShard) evict(instant int64) bool {
 }
 
 func (c *hotCounter) idle(instant int64) bool {
-	return !c.renewal && instant >= c.denials && (c.left == 0 || instant >= c.loanEnds)
+	return !c.renewal && instant >= c.denialEnds && (c.left == 0 || instant >= c.loanEnds)
+}
+
+// denies reports whether the denial holds and need not be renewed yet. One that ends by
+// itself needs not at all.
+func (c *hotCounter) denies(instant int64) bool {
+	if instant >= c.denialEnds {
+		return false
+	}
+	last := c.denial.RetryAt-c.denial.At <= int64(maxPromise)
+	return last || c.renewal || c.denialEnds-instant > int64(maxPromise/2)
 }
 
 // spends answers t from what was lent, unless that is too little or it is time to renew
@@ -211,7 +221,7 @@ func (c *hotCounter) spends(t *shard.Take, instant int64) bool {
 	if instant >= c.loanEnds || t.Cost > c.left {
 		return false
 	}
-	if c.left-t.Cost < c.tokens/2 && !c.renewal && instant >= c.denials {
+	if c.left-t.Cost < c.tokens/2 && !c.renewal && instant >= c.denialEnds {
 		return false
 	}
 	c.spend(t, instant)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -99,6 +100,23 @@ func TestWhatIsAllowedAndLentIsTheLimit(t *testing.T) {
 	})
 }
 
+// Where a token comes back every 10 ms, its owner is not asked much more often.
+func TestFloodOfShortDenials(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		hot := shard.Take{Key: c.ownedBy(c.nodes[1], 0), Cost: 1, Limit: algorithms.Limit{
+			Algorithm: algorithms.TokenBucket, Limit: 100, Window: int64(time.Second),
+		}}
+		c.hammer(1000, hot)
+		before := c.nodes[1].takes.Load()
+		if allowed := c.hammer(3000, hot); allowed != 30 {
+			t.Errorf("%d allowed in 300 ms, want 30", allowed)
+		}
+		if asked := c.nodes[1].takes.Load() - before; asked > 4*30 {
+			t.Errorf("the owner was asked %d times for 6000 checks", asked)
+		}
+	})
+}
+
 // A batch is spared the way as well.
 func TestFloodInBatches(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *testCluster) {
@@ -174,6 +192,33 @@ func TestRememberedDenialIsTheOwnersDecision(t *testing.T) {
 			})
 		})
 	}
+}
+
+// While one caller renews what is remembered, the others go on with it.
+func TestRenewalHoldsUpOnlyOne(t *testing.T) {
+	exhausted(t, func(t *testing.T, c *testCluster, hot shard.Take) {
+		h := c.nodes[0].router.hot
+		known := h.shard(hot.Key).counters[hot.Key]
+		time.Sleep(time.Until(h.started.Add(time.Duration(known.denialSent) + maxPromise/2 + 1)))
+		resume := c.nodes[1].stall()
+		var renewed atomic.Bool
+		go func() {
+			g, _ := c.nodes[0].ask(t.Context(), hot)
+			renewed.Store(g.Takes[0].Source == shard.Owner)
+		}()
+		synctest.Wait()
+		if renewed.Load() {
+			t.Error("the first was not sent to the owner")
+		}
+		if g, took := c.nodes[0].ask(t.Context(), hot); took != 0 || g.Allowed || g.Takes[0].Source != shard.Owner {
+			t.Errorf("the second: %+v after %v", g, took)
+		}
+		resume()
+		synctest.Wait()
+		if !renewed.Load() || time.Duration(known.denialEnds-int64(time.Since(h.started))) < maxPromise*9/10 {
+			t.Error("it was not renewed")
+		}
+	})
 }
 
 // What frees something is seen through every node as soon as it is answered.
@@ -495,9 +540,12 @@ func TestLentAnswers(t *testing.T) {
 // lent returns how much of a counter is lent and was not used.
 func (c *testCluster) lent(k ring.Key) (tokens int64) {
 	for _, n := range c.nodes {
-		if known := n.router.hot.shard(k).counters[k]; known != nil {
+		s := n.router.hot.shard(k)
+		s.mu.Lock()
+		if known := s.counters[k]; known != nil {
 			tokens += known.left
 		}
+		s.mu.Unlock()
 	}
 	return tokens
 }
@@ -538,7 +586,7 @@ func TestHotCountersAreBounded(t *testing.T) {
 					t.Fatalf("round %d: counter %d: %+v", round, i, found)
 				}
 				if found != nil {
-					found.denials = int64(time.Since(h.started)) + int64(time.Second)
+					found.denialEnds = int64(time.Since(h.started)) + int64(time.Second)
 				}
 				s.mu.Unlock()
 				if round == 1 && i == maxHot-1 {

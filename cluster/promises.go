@@ -17,7 +17,7 @@ import (
 
 // Times and bounds of promises.
 const (
-	maxPromise   = 10 * time.Millisecond // the most that a denial is remembered
+	maxPromise   = 20 * time.Millisecond // the most that a denial is remembered
 	freeingGrace = 50 * time.Millisecond // for whoever waits to come back; until then nothing new is promised
 	promiseSlots = 4 << 10
 	maxPutOff    = 1 << 10 // give-backs that wait; more do not

@@ -68,7 +68,7 @@ type Options struct {
 	PeerTimeout time.Duration
 	// ForgetDenials makes this node ask the owner of a counter again although it has
 	// denied just now, and has its peers do so. Otherwise a denial may be remembered
-	// for up to 10 ms, and resets and refunds wait until it is forgotten. Default false.
+	// for up to 20 ms, and resets and refunds wait until it is forgotten. Default false.
 	ForgetDenials bool
 	// LendNothing makes this node lend no tokens of counters that are asked for often,
 	// neither to other nodes nor to clients, and borrow none. Default false.

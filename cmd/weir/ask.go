@@ -45,12 +45,12 @@ func (q *asking) addTo(cmd *cobra.Command) {
 
 // ask calls the node. What goes wrong becomes an error with exit code 2, because
 // 1 means a denied check.
-func (a *app) ask(cmd *cobra.Command, q *asking, call func(context.Context, *client.Client) error) error {
+func (a *app) ask(cmd *cobra.Command, q *asking, call func(context.Context, *client.Node) error) error {
 	a.locate(cmd, q)
 	if q.timeout <= 0 {
 		return usageError(cmd, "--timeout: %v is not above 0", q.timeout)
 	}
-	c, err := client.New(q.node)
+	c, err := client.NewNode(q.node)
 	if err != nil {
 		return &exitError{err: fmt.Errorf("%s: %w", q.where, err), code: 2}
 	}

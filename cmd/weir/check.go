@@ -90,7 +90,7 @@ var errNobody = errors.New("nothing says who asks; add for example user=alice")
 // check asks and prints. A denial becomes an error without words.
 func (a *app) check(cmd *cobra.Command, q *asking, request *weirv1.RateLimitRequest) error {
 	var allowed bool
-	err := a.ask(cmd, q, func(ctx context.Context, c *client.Client) error {
+	err := a.ask(cmd, q, func(ctx context.Context, c *client.Node) error {
 		response, err := c.Check(ctx, request)
 		if err != nil {
 			return err

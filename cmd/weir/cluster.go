@@ -24,7 +24,7 @@ partitions it owns, how often it was started, and which rules it runs.`,
   weir nodes --node 10.0.0.1:9090 --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.ask(cmd, &q, func(ctx context.Context, c *client.Client) error {
+			return a.ask(cmd, &q, func(ctx context.Context, c *client.Node) error {
 				response, err := c.ListNodes(ctx)
 				if err != nil {
 					return err
@@ -50,7 +50,7 @@ one node sees it.`,
   weir ring --tables --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.ask(cmd, &q, func(ctx context.Context, c *client.Client) error {
+			return a.ask(cmd, &q, func(ctx context.Context, c *client.Node) error {
 				response, err := c.GetRing(ctx, tables)
 				if err != nil {
 					return err

@@ -35,7 +35,7 @@ The exit code is 0 whatever the decision is, and 2 if there is no answer.`,
 				return err
 			}
 			request.TokensRequested, request.Domain, request.Peek = cost, domain, true
-			return a.ask(cmd, &q, func(ctx context.Context, c *client.Client) error {
+			return a.ask(cmd, &q, func(ctx context.Context, c *client.Node) error {
 				response, err := c.Explain(ctx, request)
 				if err != nil {
 					return err
@@ -66,7 +66,7 @@ and find the counters that are chosen by several attributes.`,
 			if err != nil {
 				return usageError(cmd, "%w", err)
 			}
-			return a.ask(cmd, &q, func(ctx context.Context, c *client.Client) error {
+			return a.ask(cmd, &q, func(ctx context.Context, c *client.Node) error {
 				response, err := c.Status(ctx, &weirv1.RateLimitStatusRequest{
 					Identifier: request.GetIdentifier(), IdentifierType: request.GetIdentifierType(),
 					Endpoint: request.GetEndpoint(), Attributes: request.GetAttributes(), Domain: domain,
@@ -107,7 +107,7 @@ chosen by several. A rule with one counter for all needs no KEY=VALUE.`,
 			if request.GetEndpoint() != "" {
 				return usageError(cmd, "endpoint: counters are reset whatever the endpoint is; name a rule with --rule")
 			}
-			return a.ask(cmd, &q, func(ctx context.Context, c *client.Client) error {
+			return a.ask(cmd, &q, func(ctx context.Context, c *client.Node) error {
 				response, err := c.Reset(ctx, &weirv1.ResetRateLimitRequest{
 					Identifier: request.GetIdentifier(), IdentifierType: request.GetIdentifierType(),
 					Attributes: attributes, Domain: domain, RuleId: rule,

@@ -61,7 +61,7 @@ func options() []option {
 			size(func(o *node.Options) *node.Bytes { return &o.CounterMemory })},
 		{"peer-timeout", "DURATION", d.PeerTimeout.String(), "most to wait for the node that owns a counter, before a check is let through",
 			duration(func(o *node.Options) *time.Duration { return &o.PeerTimeout })},
-		{"forget-denials", "bool", "", "ask the node that owns a counter again although it has denied just now, instead of remembering that for up to 10ms",
+		{"forget-denials", "bool", "", "ask the node that owns a counter again although it has denied just now, instead of remembering that for up to 20ms",
 			boolean(func(o *node.Options) *bool { return &o.ForgetDenials })},
 		{"lend-nothing", "bool", "", "lend no tokens of counters that are asked for often, neither to other nodes nor to clients, and borrow none",
 			boolean(func(o *node.Options) *bool { return &o.LendNothing })},

@@ -54,7 +54,7 @@ nothing was changed because of an error.`,
 }
 
 func (a *app) apply(cmd *cobra.Command, q *asking, request *weirv1.ApplyRulesRequest) error {
-	return a.changeAndWait(cmd, q, func(ctx context.Context, c *client.Client) (string, error) {
+	return a.changeAndWait(cmd, q, func(ctx context.Context, c *client.Node) (string, error) {
 		response, err := c.Config().ApplyRules(ctx, request)
 		if err != nil {
 			return "", err
@@ -81,7 +81,7 @@ if nothing was deleted because of an error.`,
   weir rules delete posts-per-user --domain shop`,
 		Args: oneID,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.changeAndWait(cmd, &q, func(ctx context.Context, c *client.Client) (string, error) {
+			return a.changeAndWait(cmd, &q, func(ctx context.Context, c *client.Node) (string, error) {
 				response, err := c.Config().DeleteRateLimit(ctx, &weirv1.DeleteRateLimitRequest{Domain: domain, Id: args[0]})
 				if err != nil {
 					return "", err
@@ -98,9 +98,9 @@ if nothing was deleted because of an error.`,
 
 // changeAndWait makes a change and waits until all members run the content
 // revision that it returns; none means that there is nothing to wait for.
-func (a *app) changeAndWait(cmd *cobra.Command, q *asking, change func(context.Context, *client.Client) (string, error)) error {
+func (a *app) changeAndWait(cmd *cobra.Command, q *asking, change func(context.Context, *client.Node) (string, error)) error {
 	var missing []string
-	err := a.ask(cmd, q, func(ctx context.Context, c *client.Client) error {
+	err := a.ask(cmd, q, func(ctx context.Context, c *client.Node) error {
 		revision, err := change(ctx, c)
 		if err != nil || revision == "" {
 			return err
@@ -122,7 +122,7 @@ func (a *app) changeAndWait(cmd *cobra.Command, q *asking, change func(context.C
 // awaitNodes waits until all members run the rules of that content revision, and
 // returns how many there are. When ctx ends first it returns the others, with what
 // they run.
-func awaitNodes(ctx context.Context, c *client.Client, revision string) (members int, missing []string, err error) {
+func awaitNodes(ctx context.Context, c *client.Node, revision string) (members int, missing []string, err error) {
 	look := time.NewTicker(nodesEvery)
 	defer look.Stop()
 	for {

@@ -33,7 +33,7 @@ error.`,
 			}
 			request.Prune, request.DryRun = prune, true
 			var changed bool
-			err = a.ask(cmd, &q, func(ctx context.Context, c *client.Client) error {
+			err = a.ask(cmd, &q, func(ctx context.Context, c *client.Node) error {
 				response, err := c.Config().ApplyRules(ctx, request)
 				if err != nil {
 					return err

@@ -28,7 +28,7 @@ func (a *app) listCommand() *cobra.Command {
   weir rules list --domain shop --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.ask(cmd, &q, func(ctx context.Context, c *client.Client) error {
+			return a.ask(cmd, &q, func(ctx context.Context, c *client.Node) error {
 				state, err := readRules(ctx, c, domain)
 				if err != nil {
 					return err
@@ -43,7 +43,7 @@ func (a *app) listCommand() *cobra.Command {
 }
 
 // readRules returns all rules that a node runs, of one moment and in their order.
-func readRules(ctx context.Context, c *client.Client, domain string) (*weirv1.WatchRulesResponse, error) {
+func readRules(ctx context.Context, c *client.Node, domain string) (*weirv1.WatchRulesResponse, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the watch
 	stream, err := c.Config().WatchRules(ctx, &weirv1.WatchRulesRequest{Domain: domain}, grpc.MaxCallRecvMsgSize(maxWatchMessage))
@@ -73,7 +73,7 @@ func (a *app) getCommand() *cobra.Command {
   weir rules get posts-per-user --domain shop --json`,
 		Args: oneID,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.ask(cmd, &q, func(ctx context.Context, c *client.Client) error {
+			return a.ask(cmd, &q, func(ctx context.Context, c *client.Node) error {
 				response, err := c.Config().GetRateLimit(ctx, &weirv1.GetRateLimitRequest{Domain: domain, Id: args[0]})
 				if err != nil {
 					return err
@@ -105,7 +105,7 @@ func (a *app) exportCommand() *cobra.Command {
 			if output != "" && q.json {
 				return usageError(cmd, "--output writes a file of rules, --json prints JSON; leave one of them out")
 			}
-			return a.ask(cmd, &q, func(ctx context.Context, c *client.Client) error {
+			return a.ask(cmd, &q, func(ctx context.Context, c *client.Node) error {
 				state, err := readRules(ctx, c, domain)
 				if err != nil {
 					return err

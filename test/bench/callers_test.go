@@ -17,11 +17,11 @@ const batchSize = 100
 
 // caller asks one thing after the other. The function that it returns is called
 // once in the end.
-type caller func(clients []client, number int) (ask func(i int) error, end func() error, err error)
+type caller func(clients []conn, number int) (ask func(i int) error, end func() error, err error)
 
 // calls is a caller that asks the servers in turn, by a call each time.
-func calls(call func(c client, i int) error) caller {
-	return func(clients []client, _ int) (ask func(int) error, end func() error, err error) {
+func calls(call func(c conn, i int) error) caller {
+	return func(clients []conn, _ int) (ask func(int) error, end func() error, err error) {
 		return func(i int) error { return call(clients[i%len(clients)], i) }, func() error { return nil }, nil
 	}
 }
@@ -32,7 +32,7 @@ func request(i int) *weirv1.RateLimitRequest {
 	return &weirv1.RateLimitRequest{Identifier: user(i), IdentifierType: "user", Endpoint: "/api/v1/posts"}
 }
 
-func unary(c client, i int) error {
+func unary(c conn, i int) error {
 	resp, err := c.weir.CheckRateLimit(context.Background(), request(i))
 	if err == nil && (!resp.GetAllowed() || resp.GetSource() != weirv1.Source_SOURCE_OWNER) {
 		err = fmt.Errorf("unexpected answer %v", resp)
@@ -49,7 +49,7 @@ func requests(i int) []*weirv1.RateLimitRequest {
 	return all
 }
 
-func batch(c client, i int) error {
+func batch(c conn, i int) error {
 	resp, err := c.weir.CheckRateLimitBatch(context.Background(), &weirv1.RateLimitBatchRequest{Requests: requests(i)})
 	if err == nil && len(resp.GetResponses()) != batchSize {
 		err = fmt.Errorf("%d answers", len(resp.GetResponses()))
@@ -58,7 +58,7 @@ func batch(c client, i int) error {
 }
 
 // envoy asks about the same users by Envoy's API.
-func envoy(c client, i int) error {
+func envoy(c conn, i int) error {
 	req := &rlsv3.RateLimitRequest{Domain: "default", Descriptors: make([]*commonv3.RateLimitDescriptor, batchSize)}
 	for j := range req.Descriptors {
 		req.Descriptors[j] = &commonv3.RateLimitDescriptor{Entries: []*commonv3.RateLimitDescriptor_Entry{
@@ -78,7 +78,7 @@ const (
 )
 
 // stream is a caller that keeps a window full on a stream to one server.
-func stream(clients []client, number int) (ask func(int) error, end func() error, err error) {
+func stream(clients []conn, number int) (ask func(int) error, end func() error, err error) {
 	s, err := clients[number%len(clients)].weir.StreamRateLimits(context.Background())
 	if err != nil {
 		return nil, nil, err

@@ -30,7 +30,7 @@ var paths = []path{
 }
 
 // drive asks b.N times, as so many callers, and returns when all have their answers.
-func drive(b *testing.B, clients []client, callers int, start caller) {
+func drive(b *testing.B, clients []conn, callers int, start caller) {
 	var left, numbers atomic.Int64
 	left.Store(int64(b.N))
 	var all sync.WaitGroup
@@ -128,7 +128,7 @@ func BenchmarkHotDenied(b *testing.B) {
 	bare, tuned := startFloor(b, "default"), startFloor(b, "node")
 	hot := &weirv1.RateLimitRequest{Domain: "flood", IdentifierType: "user", Identifier: "hot"}
 	asked, owner := elsewhere(b, startNodes(b, 3), hot)
-	check := func(c client, _ int) error {
+	check := func(c conn, _ int) error {
 		_, err := c.weir.CheckRateLimit(context.Background(), hot)
 		return err
 	}

@@ -24,13 +24,13 @@ func TestMain(m *testing.M) { process.Main(m) }
 
 // servers are what a benchmark asks, in turn.
 type servers struct {
-	clients []client
+	clients []conn
 	pids    []int
 	nodes   []*process.Node // none of a floor
 }
 
-// client asks by one connection.
-type client struct {
+// conn asks by one connection.
+type conn struct {
 	weir  weirv1.RateLimiterClient
 	envoy rlsv3.RateLimitServiceClient
 }
@@ -38,12 +38,12 @@ type client struct {
 func (s *servers) add(b *testing.B, address string, pid int) {
 	const connections = 2
 	for range connections {
-		conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		c, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
 			b.Fatal(err)
 		}
-		b.Cleanup(func() { _ = conn.Close() })
-		s.clients = append(s.clients, client{weirv1.NewRateLimiterClient(conn), rlsv3.NewRateLimitServiceClient(conn)})
+		b.Cleanup(func() { _ = c.Close() })
+		s.clients = append(s.clients, conn{weirv1.NewRateLimiterClient(c), rlsv3.NewRateLimitServiceClient(c)})
 	}
 	s.pids = append(s.pids, pid)
 }

@@ -83,7 +83,7 @@ func Binary(t testing.TB) string {
 // Node is a running weir process.
 type Node struct {
 	ID, GRPC, HTTP, Etcd string
-	Client               *client.Client
+	Client               *client.Node
 
 	t    testing.TB
 	cmd  *exec.Cmd
@@ -156,7 +156,7 @@ func (n *Node) start() {
 		n.t.Fatalf("weir %s is not ready after %v\n%s", strings.Join(all, " "), startPatience, n.log.read())
 	}
 	if n.Client == nil {
-		if n.Client, err = client.New(n.GRPC); err != nil {
+		if n.Client, err = client.NewNode(n.GRPC); err != nil {
 			n.t.Fatal(err)
 		}
 		n.t.Cleanup(func() { _ = n.Client.Close() })

@@ -351,9 +351,10 @@ type RateLimitResponse struct {
 	Calendar *string `protobuf:"bytes,15,opt,name=calendar,proto3,oneof" json:"calendar,omitempty"`
 	// Why the request was denied. Unset if it was allowed.
 	DenialReason *DenialReason `protobuf:"varint,16,opt,name=denial_reason,json=denialReason,proto3,enum=weir.v1.DenialReason,oneof" json:"denial_reason,omitempty"`
-	// What the caller is lent. Unset if that is nothing: nothing was asked for, the
-	// request was denied, a limit is nearly used up or lends nothing, or the owner is
-	// not known for sure.
+	// What the caller is lent. Unset if that is nothing: nothing was asked for, no limit
+	// applies, the request was denied, a limit has less than 8 tokens left or lends
+	// nothing (sliding_window_log, leaky_bucket, with a max_delay, soft, elastic or not
+	// enforced), or the limits live on several nodes.
 	Lease         *Lease `protobuf:"bytes,17,opt,name=lease,proto3,oneof" json:"lease,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -514,7 +515,8 @@ func (x *RateLimitResponse) GetLease() *Lease {
 //
 // What is left over may be given back while the lease is valid, by the same request
 // with the negative number of them and debited_at. It need not be: what is not given
-// back is free again when the limit's window has passed, like all that was used.
+// back is free again when the limit's window has passed, like all that was used. To a
+// token_bucket or gcra it is not given back: there it drains.
 type Lease struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How many, above 0 and not above what was asked for.

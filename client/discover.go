@@ -1,0 +1,197 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+)
+
+// Bounds and times of the discovery of nodes.
+const (
+	maxNodes       = 256 // that one client is connected to
+	discoverEvery  = 10 * time.Second
+	discoverPause  = 250 * time.Millisecond // at least, between two times
+	discoverWithin = time.Second            // for a node to answer
+	retireGrace    = time.Second            // for what is under way to a node that left
+)
+
+// member is a node that the client is connected to, or tries to be.
+type member struct {
+	address string
+	id      string // as another node said; "" for a seed, which may be any
+	lanes   []*lane
+	stop    context.CancelFunc
+
+	mu      sync.Mutex
+	problem error // why it cannot be asked; guarded by mu
+}
+
+var errConnecting = errors.New("not connected yet")
+
+// nodeID is who the node said it is; "" if it has not been asked yet.
+func (m *member) nodeID() string {
+	for _, l := range m.lanes {
+		if id := l.nodeID.Load(); id != nil {
+			return *id
+		}
+	}
+	return ""
+}
+
+func (m *member) up() bool {
+	return slices.ContainsFunc(m.lanes, func(l *lane) bool { return l.up.Load() })
+}
+
+// addMember connects to a node. The caller holds c.mu.
+func (c *Client) addMember(address, id string) error {
+	m := &member{address: address, id: id, problem: errConnecting}
+	for range c.connections {
+		conn, err := connect(address, c.dial)
+		if err != nil {
+			return fmt.Errorf("client of %s: %w", address, err)
+		}
+		notice := func(err error) { c.changed(m, err) }
+		l := newLane(conn, id, c.since, notice)
+		l.member = m
+		m.lanes = append(m.lanes, l)
+	}
+	var ctx context.Context
+	ctx, m.stop = context.WithCancel(c.stopped)
+	for _, l := range m.lanes {
+		c.running.Go(func() {
+			l.run(ctx)
+			_ = l.conn.Close() // nothing is under way
+		})
+	}
+	c.members[address] = m
+	return nil
+}
+
+// retire leaves a node, when what is under way has had its time. The caller holds c.mu.
+func (c *Client) retire(m *member) {
+	delete(c.members, m.address)
+	c.running.Go(func() {
+		grace := time.NewTimer(retireGrace)
+		defer grace.Stop()
+		select {
+		case <-grace.C:
+		case <-c.stopped.Done():
+		}
+		m.stop()
+	})
+}
+
+// publish makes the lanes of all members known to those who ask. The caller holds c.mu.
+func (c *Client) publish() {
+	var lanes []*lane
+	for _, m := range c.sorted() {
+		lanes = append(lanes, m.lanes...)
+	}
+	c.lanes.Store(&lanes)
+}
+
+// sorted returns the members by address. The caller holds c.mu.
+func (c *Client) sorted() []*member {
+	var members []*member
+	for _, address := range slices.Sorted(maps.Keys(c.members)) {
+		members = append(members, c.members[address])
+	}
+	return members
+}
+
+// follow keeps up with the cluster until ctx ends.
+func (c *Client) follow(ctx context.Context) {
+	timer := time.NewTimer(discoverPause)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-c.rediscover:
+			timer.Reset(discoverPause) // whatever else has happened by then counts as well
+			select {
+			case <-ctx.Done():
+				return
+			case <-timer.C:
+			}
+		}
+		if nodes := c.listNodes(ctx); nodes != nil {
+			c.adopt(nodes)
+		}
+		timer.Reset(discoverEvery*3/4 + rand.N(discoverEvery/2)) // clients are not to march in step
+	}
+}
+
+// listNodes asks one node after the other for all, until one knows.
+func (c *Client) listNodes(ctx context.Context) []*weirv1.Node {
+	lanes := *c.lanes.Load()
+	for _, i := range rand.Perm(len(lanes)) {
+		if !lanes[i].usable(c.since()) {
+			continue
+		}
+		if nodes := listNodes(ctx, lanes[i].conn); nodes != nil {
+			return nodes
+		}
+	}
+	return nil
+}
+
+// listNodes returns nil if the node does not answer, or is no member of a view itself.
+func listNodes(ctx context.Context, conn *grpc.ClientConn) []*weirv1.Node {
+	ctx, cancel := context.WithTimeout(ctx, discoverWithin)
+	defer cancel()
+	resp, err := weirv1.NewClusterClient(conn).ListNodes(ctx, &weirv1.ListNodesRequest{})
+	if err != nil || !slices.ContainsFunc(resp.GetNodes(), (*weirv1.Node).GetMember) {
+		return nil
+	}
+	return resp.GetNodes()
+}
+
+// serves reports whether a node is to be asked.
+func serves(n *weirv1.Node) bool {
+	switch n.GetState() {
+	case weirv1.NodeState_NODE_STATE_JOINING, weirv1.NodeState_NODE_STATE_LEAVING:
+		return false
+	}
+	return n.GetMember() && validAddress(n.GetAddress()) == nil
+}
+
+// adopt connects to the nodes that serve, and leaves those that do not. A seed stays,
+// and stands for the node that it is: its address is known to work from here.
+func (c *Client) adopt(nodes []*weirv1.Node) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known := make(map[string]bool) // ids of seeds
+	for _, m := range c.members {
+		if m.id == "" && m.up() {
+			known[m.nodeID()] = true
+		}
+	}
+	wanted := make(map[string]string) // addresses to ids
+	for _, n := range nodes {
+		if serves(n) && !known[n.GetId()] && len(wanted)+len(c.seeds) < maxNodes {
+			wanted[n.GetAddress()] = n.GetId()
+		}
+	}
+	for address, m := range c.members {
+		if m.id != "" && wanted[address] != m.id {
+			c.retire(m)
+		}
+	}
+	for address, id := range wanted {
+		if c.members[address] == nil {
+			_ = c.addMember(address, id) // fails for no address that validAddress lets through
+		}
+	}
+	c.publish()
+}

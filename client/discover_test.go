@@ -1,0 +1,125 @@
+package client_test
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirlimit/weir/client"
+	"github.com/weirlimit/weir/cluster"
+)
+
+func TestWithoutDiscovery(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("b:1", client.WithoutDiscovery(), client.WithSeeds("c:1"))
+		askMany(t, c, "alice", 100)
+		if nodes[0].asked.Load() != 0 || nodes[1].asked.Load() == 0 || nodes[2].asked.Load() == 0 {
+			t.Error("want b and c asked, and a not")
+		}
+	})
+}
+
+func TestMembersComeAndGo(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("a:1")
+		d := n.start("d")
+		n.members(nodes[0], d)
+		time.Sleep(14 * time.Second)
+		nodes[1].asked.Store(0)
+		askMany(t, c, "alice", 100)
+		if nodes[1].asked.Load() != 0 || d.asked.Load() == 0 {
+			t.Errorf("b, who left, was asked %d times, and d, who came, %d times", nodes[1].asked.Load(), d.asked.Load())
+		}
+		var got []string
+		for _, node := range c.Stats().Nodes {
+			got = append(got, node.Address)
+		}
+		if want := []string{"a:1", "d:1"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+
+		e := n.start("e") // and as soon as somebody is missed
+		n.members(nodes[0], e)
+		d.kill()
+		time.Sleep(time.Second)
+		askMany(t, c, "alice", 100)
+		if e.asked.Load() == 0 {
+			t.Error("e is not asked")
+		}
+	})
+}
+
+// A node that left has time to answer what it was asked.
+func TestLeftWhileUnderWay(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("a:1", client.WithTimeout(2*time.Second))
+		nodes[1].hold()
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() { allowed(t, c, "alice") })
+		}
+		synctest.Wait()
+		n.members(nodes[0])
+		nodes[2].kill() // now it looks for nodes
+		time.Sleep(500 * time.Millisecond)
+		nodes[1].release()
+		wg.Wait()
+		if s := c.Stats(); nodes[1].asked.Load() == 0 || s.Retried != 0 || len(s.Nodes) != 1 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// Only members that stay are asked; a node that knows of none changes nothing.
+func TestWhoIsAsked(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, n *network, nodes []*fakeNode) {
+		joins := n.start("d")
+		n.keys = []cluster.Node{
+			{ID: "b", Address: "b:1", State: cluster.Ready}, {ID: "c", Address: "c:1", State: cluster.Leaving},
+			{ID: "d", Address: "d:1", State: cluster.Ready}, {ID: "e", Address: "e:1", State: cluster.Joining},
+		}
+		c := n.client("a:1")
+		known := func() (addresses []string) {
+			for _, node := range c.Stats().Nodes {
+				addresses = append(addresses, node.Address)
+			}
+			return addresses
+		}
+		want := []string{"a:1", "b:1"}
+		if got := known(); !slices.Equal(got, want) || joins.asked.Load() != 0 {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		n.mu.Lock()
+		n.view = nil
+		n.mu.Unlock()
+		time.Sleep(14 * time.Second)
+		if got := known(); !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}
+
+// A node that cannot be reached from here, or behind whose address is another one, is
+// not asked; nor is the seed under a second address.
+func TestUnreachable(t *testing.T) {
+	bubble(t, 0, func(t *testing.T, n *network, _ []*fakeNode) {
+		seed := n.startAt("a", "forwarded:1")
+		stranger := n.startAt("z", "b:1")
+		n.members(&fakeNode{id: "a", address: "a:1"}, &fakeNode{id: "b", address: "b:1"}, &fakeNode{id: "c", address: "c:1"})
+		c := n.client("forwarded:1")
+		askMany(t, c, "alice", 100)
+		if seed.asked.Load() != 100 || stranger.asked.Load() != 0 {
+			t.Errorf("the seed was asked %d times, the stranger %d times", seed.asked.Load(), stranger.asked.Load())
+		}
+		var got []string
+		for _, node := range c.Stats().Nodes {
+			got = append(got, fmt.Sprint(node.Address, node.Problem != nil))
+		}
+		if want := []string{"b:1true", "c:1true", "forwarded:1false"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}

@@ -1,0 +1,177 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+)
+
+// Node asks one node and no other, by one call per question, and answers nothing by
+// itself: what fails is an error with a gRPC status. It is for tools and for what
+// Client has no methods for. It is safe for concurrent use: calls share a connection,
+// which is made when first needed and remade after it broke.
+//
+// A call whose context has no deadline is given DefaultTimeout.
+type Node struct {
+	conn    *grpc.ClientConn
+	lent    bool // by a Client, which closes it
+	limiter weirv1.RateLimiterClient
+	cluster weirv1.ClusterClient
+	health  weirv1.RateLimiterHealthClient
+	config  weirv1.RateLimiterConfigClient
+}
+
+// NewNode returns a client of the node at addr, as host:port. It does not connect
+// yet, so it fails only if addr makes no sense. The connection is not encrypted.
+func NewNode(addr string) (*Node, error) {
+	if err := validAddress(addr); err != nil {
+		return nil, err
+	}
+	conn, err := connect(addr, nil)
+	if err != nil {
+		return nil, fmt.Errorf("client of %s: %w", addr, err)
+	}
+	return newNode(conn), nil
+}
+
+func newNode(conn *grpc.ClientConn) *Node {
+	return &Node{
+		conn:    conn,
+		limiter: weirv1.NewRateLimiterClient(conn),
+		cluster: weirv1.NewClusterClient(conn),
+		health:  weirv1.NewRateLimiterHealthClient(conn),
+		config:  weirv1.NewRateLimiterConfigClient(conn),
+	}
+}
+
+func validAddress(addr string) error {
+	if host, port, err := net.SplitHostPort(addr); err != nil || host == "" || port == "" {
+		return fmt.Errorf("address %q is not host:port", addr)
+	}
+	return nil
+}
+
+// Times of connections.
+const (
+	firstPause     = 100 * time.Millisecond // before connecting again
+	longestPause   = 2 * time.Second        // by default it would be two minutes
+	connectTimeout = time.Second
+	pingSilent     = 10 * time.Second // a node cuts off who pings twice as often
+	pongTimeout    = 3 * time.Second  // then the connection is dead
+)
+
+// connect returns a connection that dial, unless nil, makes.
+func connect(addr string, dial Dialer) (*grpc.ClientConn, error) {
+	options := []grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		// A node is next door: neither a proxy nor a look-up of a service
+		// configuration in DNS belongs on the path of every request.
+		grpc.WithNoProxy(),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: firstPause, Multiplier: 1.6, Jitter: 0.2, MaxDelay: longestPause},
+			MinConnectTimeout: connectTimeout,
+		}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingSilent, Timeout: pongTimeout}),
+	}
+	target := "dns:///" + addr
+	if dial != nil {
+		target = "passthrough:///" + addr // what a name means is the dialer's business
+		options = append(options, grpc.WithContextDialer(dial))
+	}
+	return grpc.NewClient(target, options...)
+}
+
+// Check asks whether one request may go on, and counts it if so.
+func (n *Node) Check(ctx context.Context, req *weirv1.RateLimitRequest) (*weirv1.RateLimitResponse, error) {
+	ctx, cancel := n.bound(ctx)
+	defer cancel()
+	return n.limiter.CheckRateLimit(ctx, req)
+}
+
+// CheckBatch asks for up to 1000 independent requests at once. The answers stand
+// in the order of the requests. One invalid request refuses the whole batch.
+func (n *Node) CheckBatch(ctx context.Context, reqs []*weirv1.RateLimitRequest) ([]*weirv1.RateLimitResponse, error) {
+	ctx, cancel := n.bound(ctx)
+	defer cancel()
+	batch, err := n.limiter.CheckRateLimitBatch(ctx, &weirv1.RateLimitBatchRequest{Requests: reqs})
+	if err != nil {
+		return nil, err
+	}
+	// Callers index the answers by their requests.
+	if got, want := len(batch.GetResponses()), len(reqs); got != want {
+		return nil, fmt.Errorf("check %d requests: got %d answers", want, got)
+	}
+	return batch.GetResponses(), nil
+}
+
+// Status returns the counters of an identifier across all rules, and counts nothing.
+func (n *Node) Status(ctx context.Context, req *weirv1.RateLimitStatusRequest) (*weirv1.RateLimitStatusResponse, error) {
+	ctx, cancel := n.bound(ctx)
+	defer cancel()
+	return n.limiter.GetRateLimitStatus(ctx, req)
+}
+
+// Explain tells how a request would be decided, and why, and counts nothing.
+func (n *Node) Explain(ctx context.Context, req *weirv1.RateLimitRequest) (*weirv1.ExplainRateLimitResponse, error) {
+	ctx, cancel := n.bound(ctx)
+	defer cancel()
+	return n.limiter.ExplainRateLimit(ctx, req)
+}
+
+// Reset makes counters fresh ones.
+func (n *Node) Reset(ctx context.Context, req *weirv1.ResetRateLimitRequest) (*weirv1.ResetRateLimitResponse, error) {
+	ctx, cancel := n.bound(ctx)
+	defer cancel()
+	return n.health.ResetRateLimit(ctx, req)
+}
+
+// Health returns what the asked node says of itself.
+func (n *Node) Health(ctx context.Context) (*weirv1.GetHealthStatusResponse, error) {
+	ctx, cancel := n.bound(ctx)
+	defer cancel()
+	return n.health.GetHealthStatus(ctx, &weirv1.GetHealthStatusRequest{})
+}
+
+// ListNodes returns the nodes of the cluster as the asked node sees them.
+func (n *Node) ListNodes(ctx context.Context) (*weirv1.ListNodesResponse, error) {
+	ctx, cancel := n.bound(ctx)
+	defer cancel()
+	return n.cluster.ListNodes(ctx, &weirv1.ListNodesRequest{})
+}
+
+// GetRing returns who owns how much, and with tables who owns what.
+func (n *Node) GetRing(ctx context.Context, tables bool) (*weirv1.GetRingResponse, error) {
+	ctx, cancel := n.bound(ctx)
+	defer cancel()
+	return n.cluster.GetRing(ctx, &weirv1.GetRingRequest{Tables: tables})
+}
+
+// Config returns the service that reads and changes the rules, on the same
+// connection. Its calls have the deadlines of their contexts only.
+func (n *Node) Config() weirv1.RateLimiterConfigClient { return n.config }
+
+// Close breaks off the calls under way and ends the connection. Calls after it
+// fail. The connection of a node that a Client returned stays.
+func (n *Node) Close() error {
+	if n.lent {
+		return nil
+	}
+	return n.conn.Close()
+}
+
+// bound gives ctx a deadline if it has none.
+func (n *Node) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, DefaultTimeout)
+}
