@@ -20,7 +20,7 @@ generate:
 	go run $(BUF) generate && go run $(BUF) generate --template api/buf.gen.yaml api
 
 bench:
-	go test -run '^$$' -bench . -benchmem ./...
+	go run ./test/bench/report
 
 ci:
 	.ci/run

@@ -2,20 +2,24 @@ package algorithms
 
 import (
 	"fmt"
+	"path"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 	_ "time/tzdata" // for machines that have no time zones of their own
+	"weak"
 )
-
-// MaxCalendars is how many distinct calendars there may be in a process.
-const MaxCalendars = 1024
 
 // Calendar names windows that follow the calendar of a time zone, such as the
 // months that begin on the 15th in Europe/Paris. It is read-only; equal ones are
 // the same pointer.
+//
+// There are as many as somebody holds, such as the rules in force. What nobody
+// holds is forgotten, so that whoever may name calendars cannot fill the memory with
+// them.
 type Calendar struct {
 	text   string
 	unit   *calendarUnit
@@ -45,11 +49,11 @@ var calendarUnits = []calendarUnit{
 	{name: "year", usual: 365 * day, months: 12, anchors: 12},
 }
 
-// calendars holds every Calendar by its text.
+// calendars finds every Calendar by its text, and holds none.
 var calendars = struct {
 	sync.RWMutex
-	byText map[string]*Calendar // guarded by the mutex; at most MaxCalendars
-}{byText: make(map[string]*Calendar)}
+	byText map[string]weak.Pointer[Calendar] // guarded by the mutex; those gone are removed soon
+}{byText: make(map[string]weak.Pointer[Calendar])}
 
 // NewCalendar returns the calendar of a unit (minute, hour, day, week, month,
 // quarter or year) in an IANA time zone, UTC if it is empty. Its anchor says
@@ -77,7 +81,7 @@ func NewCalendar(unit, zone string, anchor int64) (*Calendar, error) {
 	}
 	c.zone = location
 	c.normalize()
-	return c.intern()
+	return c.intern(), nil
 }
 
 // ParseCalendar is the inverse of String. For the text of a calendar that there is
@@ -108,9 +112,9 @@ func calendarNames() (all []string) {
 }
 
 // portable reports whether a zone that this machine knows means the same on
-// every other one.
+// every other one, and is written in the only way.
 func portable(zone string) bool {
-	return zone != "Local" && !strings.HasPrefix(zone, "posix/") && !strings.HasPrefix(zone, "right/")
+	return (zone == "" || zone == path.Clean(zone)) && zone != "Local" && !strings.HasPrefix(zone, "posix/") && !strings.HasPrefix(zone, "right/")
 }
 
 // normalize gives calendars that mean the same the same text.
@@ -126,23 +130,31 @@ func (c *Calendar) normalize() {
 	}
 }
 
+// calendarOf returns the calendar of that text, nil if there is none.
 func calendarOf(text string) *Calendar {
 	calendars.RLock()
 	defer calendars.RUnlock()
-	return calendars.byText[text]
+	return calendars.byText[text].Value()
 }
 
 // intern returns the calendar that has c's text, which is c if there was none.
-func (c *Calendar) intern() (*Calendar, error) {
+func (c *Calendar) intern() *Calendar {
 	calendars.Lock()
 	defer calendars.Unlock()
-	switch known := calendars.byText[c.text]; {
-	case known != nil:
-		return known, nil
-	case len(calendars.byText) >= MaxCalendars:
-		return nil, fmt.Errorf("calendar: %s would be one more than %d distinct ones", c, MaxCalendars)
-	default:
-		calendars.byText[c.text] = c
-		return c, nil
+	if known := calendars.byText[c.text].Value(); known != nil {
+		return known
+	}
+	w := weak.Make(c)
+	calendars.byText[c.text] = w
+	runtime.AddCleanup(c, func(text string) { forget(text, w) }, c.text)
+	return c
+}
+
+// forget removes a calendar that is gone, unless another one has its text already.
+func forget(text string, w weak.Pointer[Calendar]) {
+	calendars.Lock()
+	defer calendars.Unlock()
+	if calendars.byText[text] == w {
+		delete(calendars.byText, text)
 	}
 }

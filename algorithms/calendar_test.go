@@ -3,10 +3,11 @@ package algorithms
 import (
 	"fmt"
 	"math"
-	"strings"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
+	"weak"
 )
 
 // Zones whose clocks do what others do not.
@@ -113,6 +114,8 @@ func TestCalendarTexts(t *testing.T) {
 		{"day/Local", `timezone: "Local" is not an IANA time zone such as Europe/Paris`},
 		{"day/right/UTC", `timezone: "right/UTC" is not an IANA time zone such as Europe/Paris`},
 		{"day/../../etc/passwd", `timezone: "../../etc/passwd" is not an IANA time zone such as Europe/Paris`},
+		{"day/Europe//Paris", `timezone: "Europe//Paris" is not an IANA time zone such as Europe/Paris`},
+		{"day/./UTC", `timezone: "./UTC" is not an IANA time zone such as Europe/Paris`},
 		{"day/UTC/1", "anchor: 1 is not for a day, which has none"},
 		{"week/UTC/8", "anchor: 8 is not between 1 and 7"},
 		{"month/UTC/-1", "anchor: -1 is not between 1 and 31"},
@@ -131,8 +134,8 @@ func TestCalendarTexts(t *testing.T) {
 	}
 }
 
-// Whoever asks first, all get the same one; and there is an end to them.
-func TestCalendarsAreBoundedAndShared(t *testing.T) {
+// Whoever asks first, all get the same one.
+func TestCalendarsAreShared(t *testing.T) {
 	var got [8]*Calendar
 	var wg sync.WaitGroup
 	for i := range got {
@@ -144,33 +147,51 @@ func TestCalendarsAreBoundedAndShared(t *testing.T) {
 			t.Fatalf("%v and %v", c, got[0])
 		}
 	}
-	calendars.Lock()
-	all := calendars.byText
-	calendars.byText = map[string]*Calendar{"week/Asia/Tokyo/5": got[0]}
-	calendars.Unlock()
-	defer func() {
-		calendars.Lock()
-		calendars.byText = all
-		calendars.Unlock()
-	}()
-	var refused error
-	add := func(unit string, offset int, anchors int64) {
-		for anchor := range anchors {
-			if _, err := NewCalendar(unit, fmt.Sprintf("Etc/GMT%+d", offset), anchor+1); err != nil {
-				refused = err
+	runtime.GC()
+	if c := calendar(t, "week/Asia/Tokyo/5"); c != got[0] {
+		t.Error("a calendar that is in use was forgotten")
+	}
+	if n := testing.AllocsPerRun(100, func() { _, _ = ParseCalendar("week/Asia/Tokyo/5") }); n != 0 {
+		t.Errorf("to parse it again takes %v allocations", n)
+	}
+}
+
+// However many are named, what nobody holds is forgotten.
+func TestCalendarsAreForgotten(t *testing.T) {
+	named := func() int {
+		calendars.RLock()
+		defer calendars.RUnlock()
+		return len(calendars.byText)
+	}
+	held := calendar(t, "month/Etc/GMT+5/7")
+	before := named()
+	for offset := -14; offset <= 12; offset++ {
+		for anchor := range int64(31) {
+			if _, err := NewCalendar("month", fmt.Sprintf("Etc/GMT%+d", offset), anchor+1); err != nil {
+				t.Fatal(err)
 			}
 		}
 	}
-	for offset := -14; offset <= 12; offset++ { // 27 zones
-		add("month", offset, 31)
-		add("week", offset, 7)
-		add("year", offset, 12)
+	for range 1000 {
+		if runtime.GC(); named() <= before {
+			break
+		}
+		runtime.Gosched() // to who cleans up
 	}
-	if len(calendars.byText) != MaxCalendars || refused == nil || !strings.Contains(refused.Error(), "more than 1024 distinct ones") {
-		t.Errorf("%d calendars, refused with %v", len(calendars.byText), refused)
+	if n := named(); n > before {
+		t.Errorf("%d calendars are left, %d of them of before", n, before)
 	}
-	if c, err := ParseCalendar("week/Asia/Tokyo/5"); c != got[0] {
-		t.Errorf("a known one: %v, %v", c, err)
+	if c := calendar(t, "month/Etc/GMT+5/7"); c != held {
+		t.Error("the one that is in use was forgotten, too")
+	}
+}
+
+// Who comes late to clean up leaves a newer calendar of the same text alone.
+func TestForgetLate(t *testing.T) {
+	held := calendar(t, "month/Etc/GMT+5/8")
+	forget("month/Etc/GMT+5/8", weak.Make(new(Calendar)))
+	if calendarOf("month/Etc/GMT+5/8") != held {
+		t.Error("it was forgotten")
 	}
 }
 

@@ -144,7 +144,8 @@ type Decision struct {
 	Remaining int64
 	// ResetAt is the earliest instant at which the whole limit is free again if
 	// nothing else comes, in Unix nanoseconds; At if it is free already. From
-	// then on the state may be forgotten: it and the zero State decide alike.
+	// then on the state may be forgotten: it and the zero State decide alike, under
+	// this limit; under a lower one, a state that drains would weigh for longer.
 	// It stops at MaxInt64, the end of time.
 	ResetAt int64
 	// RetryAt is the earliest instant at which the same request would be allowed
@@ -165,19 +166,24 @@ type Decision struct {
 // keeps what was used: a counter above its new limit denies until it is below.
 // Time that goes backwards frees nothing: see Decision.At.
 func Step(l *Limit, s State, now, cost int64) (next State, d Decision) {
-	// The steps fill d in place: to return five fields through two calls would
-	// copy them three times, a quarter of the cost of a step.
+	next = StepInto(&d, l, s, now, cost)
+	return next, d
+}
+
+// StepInto is Step with the decision in place: to return it through two calls would
+// copy it three times, a quarter of the cost of a step. All of d is overwritten.
+func StepInto(d *Decision, l *Limit, s State, now, cost int64) (next State) {
+	d.Delay = 0 // the only field that a step may leave alone
 	switch l.Algorithm {
 	case SlidingWindow:
-		next = slidingWindow(l, s, now, cost, &d)
+		return slidingWindow(l, s, now, cost, d)
 	case FixedWindow:
-		next = fixedWindow(l, s, now, cost, &d)
+		return fixedWindow(l, s, now, cost, d)
 	case TokenBucket, GCRA, LeakyBucket:
-		next = meterStep(l, s, now, cost, &d)
+		return meterStep(l, s, now, cost, d)
 	default:
 		panic("algorithms: step of an invalid limit, or of a long one")
 	}
-	return next, d
 }
 
 // Return gives back tokens that a Step has counted, as far as they still weigh

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/proto"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
@@ -24,54 +25,52 @@ func BenchmarkCheckRateLimit(b *testing.B) {
 		{"four attributes more", "user=alice endpoint=/one method=GET tenant=t region=r plan=p"},
 	} {
 		b.Run(bb.name, func(b *testing.B) {
-			server, req := newFixture(b, benchRules).server(), request(bb.request)
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := server.CheckRateLimit(b.Context(), req); err != nil {
-					b.Fatal(err)
-				}
-			}
+			benchmark(b, newFixture(b, benchRules).Limiter.check, request(bb.request))
 		})
+	}
+}
+
+// benchmark makes a call over and over, from encoded request to encoded answer.
+func benchmark(b *testing.B, answer answerer, req proto.Message) {
+	message := marshal(b, req)
+	b.ReportAllocs()
+	for b.Loop() {
+		m, err := answer(b.Context(), message)
+		if err != nil {
+			b.Fatal(err)
+		}
+		m.Free()
 	}
 }
 
 // BenchmarkCheckRateLimitParallel is many callers of one limit each.
 func BenchmarkCheckRateLimitParallel(b *testing.B) {
-	server := newFixture(b, benchRules).server()
+	f, message := newFixture(b, benchRules), marshal(b, request("user=alice endpoint=/one"))
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
-		req := request("user=alice endpoint=/one")
 		for pb.Next() {
-			if _, err := server.CheckRateLimit(b.Context(), req); err != nil {
+			m, err := f.Limiter.check(b.Context(), message)
+			if err != nil {
 				b.Error(err)
 				return
 			}
+			m.Free()
 		}
 	})
 }
 
 // BenchmarkCheckRateLimitBatch is a batch of 100 checks of one limit each.
 func BenchmarkCheckRateLimitBatch(b *testing.B) {
-	server, batch := newFixture(b, benchRules).server(), &weirv1.RateLimitBatchRequest{}
+	batch := &weirv1.RateLimitBatchRequest{}
 	for range 100 {
 		batch.Requests = append(batch.Requests, request("user=alice endpoint=/one"))
 	}
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := server.CheckRateLimitBatch(b.Context(), batch); err != nil {
-			b.Fatal(err)
-		}
-	}
+	benchmark(b, newFixture(b, benchRules).checkBatch, batch)
 }
 
 // BenchmarkShouldRateLimit is Envoy's call with two descriptors.
 func BenchmarkShouldRateLimit(b *testing.B) {
-	server := envoyServer{Limiter: newFixture(b, benchRules).Limiter}
-	req := &rlsv3.RateLimitRequest{Domain: "default", Descriptors: descriptors("user=alice endpoint=/one", "user=alice endpoint=/three")}
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := server.ShouldRateLimit(b.Context(), req); err != nil {
-			b.Fatal(err)
-		}
-	}
+	benchmark(b, newFixture(b, benchRules).checkEnvoy, &rlsv3.RateLimitRequest{
+		Domain: "default", Descriptors: descriptors("user=alice endpoint=/one", "user=alice endpoint=/three"),
+	})
 }

@@ -63,8 +63,11 @@ func invalid(field, format string, args ...any) error {
 }
 
 // ofItem is err, made by invalid, with the batch's item before the field's name.
-func ofItem(i int, err error) error {
-	return status.Errorf(codes.InvalidArgument, "requests[%d].%s", i, status.Convert(err).Message())
+func ofItem(i int, err error) error { return under(fmt.Sprintf("requests[%d]", i), err) }
+
+// under is err, made by invalid, with what the field belongs to before its name.
+func under(name string, err error) error {
+	return status.Error(codes.InvalidArgument, name+"."+status.Convert(err).Message())
 }
 
 // within reports whether a text has 1 to most bytes, as an error if not.

@@ -10,6 +10,8 @@ import (
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/rules"
 	"github.com/weirlimit/weir/shard"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
 // Decider answers groups wherever their counters live. *cluster.Router is one.
@@ -61,6 +63,12 @@ type work struct {
 	items   []item
 	groups  []shard.Group
 	ends    []int // of each group's takes
+
+	list    list                    // what is still to be decoded
+	entries list                    // likewise, of a descriptor
+	decoded weirv1.RateLimitRequest // one after the other
+	reply   answer                  // likewise
+	out     []byte
 }
 
 // item is one thing that was asked for: a request, or a descriptor of one.
@@ -72,12 +80,13 @@ type item struct {
 func (l *Limiter) newWork() *work {
 	w := l.works.Get().(*work)
 	w.set = l.rules()
-	w.request.Attributes = w.request.Attributes[:0]
+	w.request = rules.Request{Attributes: w.request.Attributes[:0]}
 	w.matches = w.matches[:0]
 	w.takes = w.takes[:0]
 	w.items = w.items[:0]
 	w.groups = w.groups[:0]
 	w.ends = w.ends[:0]
+	w.list.reset()
 	return w
 }
 
@@ -159,34 +168,28 @@ func (w *work) endGroup(peek bool) error {
 var errOverloaded = status.Error(codes.ResourceExhausted,
 	"overloaded: too many checks wait already for the node that counts; of a batch, others may have been counted")
 
-// shed reports whether there was no time for the call, as an error, and counts it.
-func (l *Limiter) shed(w *work) error {
+// decide asks for all groups at once, and counts by rule what became of it. The error
+// is errOverloaded, or nil.
+func (l *Limiter) decide(ctx context.Context, w *work) error {
+	l.ask(ctx, w)
 	for i := range w.takes {
 		if w.takes[i].Source == shard.Overloaded && !w.takes[i].Shadow {
-			for range w.items {
-				l.metrics.count(verdict{source: byOverload})
-			}
+			l.metrics.count(&verdictCounts{byOverload: {denied: uint64(len(w.items))}})
 			return errOverloaded
 		}
 	}
 	return nil
 }
 
-// decide asks for all groups at once, and counts by rule what became of it.
-func (l *Limiter) decide(ctx context.Context, w *work) {
+// ask is decide for those who tell an overload in another way.
+func (l *Limiter) ask(ctx context.Context, w *work) {
 	begin := 0
 	for i, end := range w.ends { // only now: takes may have moved while it grew
 		w.groups[i].Takes = w.takes[begin:end:end]
 		begin = end
 	}
 	l.decider.Decide(ctx, w.groups)
-	begin = 0
-	for i, end := range w.ends {
-		if !w.groups[i].Peek {
-			l.tallies.count(w.set, w.matches[begin:end], w.takes[begin:end])
-		}
-		begin = end
-	}
+	l.tallies.count(w)
 }
 
 // verdict is the answer to one item.

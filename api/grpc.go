@@ -7,11 +7,17 @@ import (
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
-// Register registers the public services with a gRPC server.
+// Register registers the public services with a gRPC server, which must have been made
+// with Codec.
 func Register(r grpc.ServiceRegistrar, l *Limiter, c *ConfigServer, s Status) {
-	weirv1.RegisterRateLimiterServer(r, rateLimiter{Limiter: l})
+	checks := weirv1.RateLimiter_ServiceDesc
+	replaceHandler(&checks, "CheckRateLimit", l.check)
+	replaceHandler(&checks, "CheckRateLimitBatch", l.checkBatch)
+	r.RegisterService(&checks, rateLimiter{Limiter: l})
+	envoy := rlsv3.RateLimitService_ServiceDesc
+	replaceHandler(&envoy, "ShouldRateLimit", l.checkEnvoy)
+	r.RegisterService(&envoy, envoyServer{Limiter: l})
 	weirv1.RegisterRateLimiterConfigServer(r, c)
 	weirv1.RegisterRateLimiterHealthServer(r, healthServer{limiter: l, status: s})
 	weirv1.RegisterClusterServer(r, clusterServer{status: s})
-	rlsv3.RegisterRateLimitServiceServer(r, envoyServer{Limiter: l})
 }

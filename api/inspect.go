@@ -70,8 +70,7 @@ func (s rateLimiter) ExplainRateLimit(ctx context.Context, req *weirv1.RateLimit
 		return nil, err
 	}
 	w.groups[0].Peek = true
-	s.decide(ctx, w)
-	if err := s.shed(w); err != nil {
+	if err := s.decide(ctx, w); err != nil {
 		return nil, err
 	}
 	resp := &weirv1.ExplainRateLimitResponse{Decision: w.render(0, w.judge(0), new(answer))}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/weirlimit/weir/rules"
 
@@ -25,56 +25,82 @@ type rateLimiter struct {
 
 // CheckRateLimit implements weirv1.RateLimiterServer.
 func (s rateLimiter) CheckRateLimit(ctx context.Context, req *weirv1.RateLimitRequest) (*weirv1.RateLimitResponse, error) {
-	start := time.Now()
-	w := s.newWork()
-	defer s.works.Put(w)
-	if err := s.add(w, req); err != nil {
-		return nil, err
-	}
-	s.decide(ctx, w)
-	if err := s.shed(w); err != nil {
-		return nil, err
-	}
-	resp := s.answer(w, 0, new(answer))
-	s.metrics.check.Observe(time.Since(start).Seconds())
-	return resp, nil
+	return decoded(ctx, s.check, req, new(weirv1.RateLimitResponse))
 }
 
 // CheckRateLimitBatch implements weirv1.RateLimiterServer.
 func (s rateLimiter) CheckRateLimitBatch(ctx context.Context, req *weirv1.RateLimitBatchRequest) (*weirv1.RateLimitBatchResponse, error) {
-	responses, err := s.checkAll(ctx, req.GetRequests(), s.metrics.batch)
-	if err != nil {
-		return nil, err
-	}
-	return &weirv1.RateLimitBatchResponse{Responses: responses}, nil
+	return decoded(ctx, s.checkBatch, req, new(weirv1.RateLimitBatchResponse))
 }
 
-// checkAll decides independent requests, and observes how long it took in seconds.
-func (l *Limiter) checkAll(ctx context.Context, reqs []*weirv1.RateLimitRequest, took prometheus.Observer) ([]*weirv1.RateLimitResponse, error) {
+// check answers a RateLimitRequest.
+func (l *Limiter) check(ctx context.Context, request []byte) (encoded, error) {
 	start := time.Now()
-	switch n := len(reqs); {
-	case n == 0:
-		return nil, invalid("requests", "must not be empty")
-	case n > maxBatch:
-		return nil, invalid("requests", "%d items are more than %d", n, maxBatch)
-	}
 	w := l.newWork()
 	defer l.works.Put(w)
-	for i, r := range reqs {
-		if err := l.add(w, r); err != nil {
-			return nil, ofItem(i, err)
+	if err := decodeRequest(newPart(request), &w.decoded); err != nil {
+		return encoded{}, err
+	}
+	if err := l.add(w, &w.decoded); err != nil {
+		return encoded{}, err
+	}
+	if err := l.decide(ctx, w); err != nil {
+		return encoded{}, err
+	}
+	var verdicts verdictCounts
+	w.out = appendResponse(w.out[:0], w.answer(0, &verdicts))
+	l.metrics.count(&verdicts)
+	l.metrics.check.Observe(time.Since(start).Seconds())
+	return copyEncoded(w.out), nil
+}
+
+// checkBatch answers a RateLimitBatchRequest.
+func (l *Limiter) checkBatch(ctx context.Context, request []byte) (encoded, error) {
+	start := time.Now()
+	w := l.newWork()
+	defer l.works.Put(w)
+	if err := decodeBatch(newPart(request), &w.list); err != nil {
+		return encoded{}, err
+	}
+	if err := l.checkAll(ctx, w); err != nil {
+		return encoded{}, err
+	}
+	w.out = l.appendAnswers(w.out[:0], w, 1)
+	l.metrics.batch.Observe(time.Since(start).Seconds())
+	return copyEncoded(w.out), nil
+}
+
+// checkAll decides the requests of w.list, which are independent.
+func (l *Limiter) checkAll(ctx context.Context, w *work) error {
+	switch n := w.list.n; {
+	case n == 0:
+		return invalid("requests", "must not be empty")
+	case n > maxBatch:
+		return invalid("requests", "%d items are more than %d", n, maxBatch)
+	}
+	for i, p := range w.list.parts {
+		if err := decodeRequest(p, &w.decoded); err != nil {
+			return ofItem(i, err)
+		}
+		if err := l.add(w, &w.decoded); err != nil {
+			return ofItem(i, err)
 		}
 	}
-	l.decide(ctx, w)
-	if err := l.shed(w); err != nil {
-		return nil, err
-	}
-	answers, responses := make([]answer, len(w.items)), make([]*weirv1.RateLimitResponse, len(w.items))
+	return l.decide(ctx, w)
+}
+
+// appendAnswers appends the answers to all items to b, each as a field of that number,
+// and counts them.
+func (l *Limiter) appendAnswers(b []byte, w *work, number protowire.Number) []byte {
+	var verdicts verdictCounts
 	for i := range w.items {
-		responses[i] = l.answer(w, i, &answers[i])
+		var begin int
+		b, begin = beginMessage(b, number)
+		b = appendResponse(b, w.answer(i, &verdicts))
+		b = endMessage(b, begin)
 	}
-	took.Observe(time.Since(start).Seconds())
-	return responses, nil
+	l.metrics.count(&verdicts)
+	return b
 }
 
 // add validates req and adds its group to w.

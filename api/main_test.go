@@ -40,6 +40,8 @@ type fixture struct {
 	silent func(shard.Take) bool
 	source shard.Source // who answers, if not the owner
 	delay  time.Duration
+
+	intercept grpc.UnaryServerInterceptor // set it before dial
 }
 
 func newFixture(t testing.TB, text string) *fixture {
@@ -49,7 +51,7 @@ func newFixture(t testing.TB, text string) *fixture {
 		t.Fatal(err)
 	}
 	f := &fixture{registry: prometheus.NewRegistry(), config: NewConfigServer(fixedRules{set}), status: &fakeStatus{rules: set}}
-	f.shard, err = shard.New(shard.Config{Partitions: 1021, MaxCounters: 1e6, Metrics: prometheus.NewRegistry()})
+	f.shard, err = shard.New(shard.Config{Partitions: 1021, MaxBytes: 64 << 20, Metrics: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +112,7 @@ func (f *fixture) check(t testing.TB, text string) *weirv1.RateLimitResponse {
 func (f *fixture) dial(t testing.TB) *grpc.ClientConn {
 	t.Helper()
 	listener := newPipeListener()
-	server := grpc.NewServer()
+	server := grpc.NewServer(grpc.ForceServerCodecV2(Codec()), grpc.UnaryInterceptor(f.intercept))
 	f.grpc = server
 	Register(server, f.Limiter, f.config, f.status)
 	done := make(chan error)

@@ -21,7 +21,7 @@ type Config struct {
 }
 
 type metrics struct {
-	checks [sources][2]prometheus.Counter // by allowed
+	checks [sources][2]prometheus.Counter // as verdictCounts
 
 	check, batch, stream, envoy prometheus.Observer
 }
@@ -49,16 +49,36 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		byUnlimited: "unlimited", byLocal: "local", byFailClosed: "fail_closed", byOverload: "overloaded",
 		byLent: "lent",
 	} {
-		m.checks[s][0] = checks.WithLabelValues("denied", name)
-		m.checks[s][1] = checks.WithLabelValues("allowed", name)
+		m.checks[s][denied] = checks.WithLabelValues("denied", name)
+		m.checks[s][allowed] = checks.WithLabelValues("allowed", name)
 	}
 	return m
 }
 
-func (m *metrics) count(v verdict) {
+// verdictCounts are how many verdicts of a call were which.
+type verdictCounts [sources][2]uint64
+
+// The second index of verdictCounts.
+const (
+	denied = iota
+	allowed
+)
+
+func (c *verdictCounts) add(v verdict) {
 	if v.allowed {
-		m.checks[v.source][1].Inc()
+		c[v.source][allowed]++
 	} else {
-		m.checks[v.source][0].Inc()
+		c[v.source][denied]++
+	}
+}
+
+// count counts all verdicts of a call.
+func (m *metrics) count(c *verdictCounts) {
+	for source := range c {
+		for result, n := range c[source] {
+			if n > 0 {
+				m.checks[source][result].Add(float64(n))
+			}
+		}
 	}
 }

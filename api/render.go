@@ -1,6 +1,7 @@
 package api
 
 import (
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -13,23 +14,38 @@ import (
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
-// answer is a response and the durations that nearly every one has. Those of a
-// batch are allocated together.
+// answer is a response and what it may point to.
 type answer struct {
-	response           weirv1.RateLimitResponse
-	window, resetAfter durationpb.Duration
+	response weirv1.RateLimitResponse
+	durations
+	limits []limitAnswer
+
+	lease    weirv1.Lease
+	validFor durationpb.Duration
 }
 
-// answer makes the answers to the i-th item its response, and counts it.
-func (l *Limiter) answer(w *work, i int, into *answer) *weirv1.RateLimitResponse {
+// limitAnswer is a status and what it may point to.
+type limitAnswer struct {
+	status weirv1.LimitStatus
+	durations
+}
+
+type durations struct {
+	window, resetAfter, retryAfter, delay durationpb.Duration
+}
+
+// answer returns the answer to the i-th item, and counts its verdict. The next call
+// overwrites it.
+func (w *work) answer(i int, verdicts *verdictCounts) *weirv1.RateLimitResponse {
 	v := w.judge(i)
-	l.metrics.count(v)
-	return w.render(i, v, into)
+	verdicts.add(v)
+	return w.render(i, v, &w.reply)
 }
 
-// render fills into, which is fresh, and returns its response.
+// render fills into and returns its response.
 func (w *work) render(i int, v verdict, into *answer) *weirv1.RateLimitResponse {
 	resp := &into.response
+	*resp = weirv1.RateLimitResponse{Limits: resp.Limits[:0]}
 	resp.Allowed, resp.Source = v.allowed, wireSource[v.source]
 	if v.source == byUnlimited {
 		resp.RuleId = w.items[i].exempt.ID
@@ -39,7 +55,7 @@ func (w *work) render(i int, v verdict, into *answer) *weirv1.RateLimitResponse 
 	}
 	matches, takes := w.item(i)
 	m, t := &matches[v.by], &takes[v.by]
-	nominal := m.Rule.Limits[m.Limit]
+	nominal := &m.Rule.Limits[m.Limit]
 	resp.RuleId = m.Rule.ID
 	resp.Limit = uint32(nominal.Limit)
 	if nominal.Calendar != nil {
@@ -56,16 +72,17 @@ func (w *work) render(i int, v verdict, into *answer) *weirv1.RateLimitResponse 
 		resp.ResetTime = ceilSeconds(d.ResetAt)
 		resp.ResetAfter = setDuration(&into.resetAfter, d.ResetAt-d.At)
 		if !v.allowed && d.RetryAt != algorithms.Never {
-			resp.RetryAfter = durationpb.New(time.Duration(d.RetryAt - d.At))
+			resp.RetryAfter = setDuration(&into.retryAfter, d.RetryAt-d.At)
 			resp.RetryAfterSeconds = uint32(ceilSeconds(d.RetryAt - d.At))
 		}
 	}
 	if loan := w.groups[i].Loan; loan.Tokens > 0 {
-		resp.Lease = &weirv1.Lease{
-			Tokens: loan.Tokens, ValidFor: durationpb.New(time.Duration(loan.Until - loan.At)), DebitedAt: loan.At,
+		into.lease = weirv1.Lease{
+			Tokens: loan.Tokens, ValidFor: setDuration(&into.validFor, loan.Until-loan.At), DebitedAt: loan.At,
 		}
+		resp.Lease = &into.lease
 	}
-	renderSpecial(resp, matches, takes)
+	renderSpecial(into, matches, takes)
 	return resp
 }
 
@@ -76,7 +93,8 @@ func setDuration(d *durationpb.Duration, ns int64) *durationpb.Duration {
 }
 
 // renderSpecial adds what most answers have nothing of.
-func renderSpecial(resp *weirv1.RateLimitResponse, matches []rules.Match, takes []shard.Take) {
+func renderSpecial(into *answer, matches []rules.Match, takes []shard.Take) {
+	resp := &into.response
 	var delay int64
 	for i := range takes {
 		t := &takes[i]
@@ -91,20 +109,26 @@ func renderSpecial(resp *weirv1.RateLimitResponse, matches []rules.Match, takes 
 		}
 	}
 	if delay > 0 {
-		resp.Delay = durationpb.New(time.Duration(delay))
+		resp.Delay = setDuration(&into.delay, delay)
 	}
 	if len(takes) > 1 {
-		resp.Limits = make([]*weirv1.LimitStatus, len(takes))
+		into.limits = slices.Grow(into.limits[:0], len(takes))[:len(takes)]
 		for i := range takes {
-			resp.Limits[i] = limitStatus(&matches[i], &takes[i])
+			resp.Limits = append(resp.Limits, into.limits[i].fill(&matches[i], &takes[i]))
 		}
 	}
 }
 
 // limitStatus tells all there is to tell of one limit.
 func limitStatus(m *rules.Match, t *shard.Take) *weirv1.LimitStatus {
-	nominal := m.Rule.Limits[m.Limit]
-	s := &weirv1.LimitStatus{
+	return new(limitAnswer).fill(m, t)
+}
+
+// fill fills into and returns its status.
+func (into *limitAnswer) fill(m *rules.Match, t *shard.Take) *weirv1.LimitStatus {
+	nominal := &m.Rule.Limits[m.Limit]
+	s := &into.status
+	*s = weirv1.LimitStatus{
 		RuleId:    m.Rule.ID,
 		Limit:     uint32(nominal.Limit),
 		Algorithm: nominal.Algorithm.String(),
@@ -116,7 +140,7 @@ func limitStatus(m *rules.Match, t *shard.Take) *weirv1.LimitStatus {
 	if nominal.Calendar != nil {
 		s.Calendar = nominal.Calendar.String()
 	} else {
-		s.Window = durationpb.New(time.Duration(nominal.Window))
+		s.Window = setDuration(&into.window, nominal.Window)
 	}
 	if !answered(t) {
 		s.Allowed = s.GetSource() == weirv1.Source_SOURCE_FAIL_OPEN
@@ -124,13 +148,13 @@ func limitStatus(m *rules.Match, t *shard.Take) *weirv1.LimitStatus {
 	}
 	d := &t.Decision
 	s.RemainingTokens = remaining(m, d)
-	s.ResetAfter = durationpb.New(time.Duration(d.ResetAt - d.At))
+	s.ResetAfter = setDuration(&into.resetAfter, d.ResetAt-d.At)
 	s.OverLimit = over(m, t)
 	if !d.Allowed && d.RetryAt != algorithms.Never {
-		s.RetryAfter = durationpb.New(time.Duration(d.RetryAt - d.At))
+		s.RetryAfter = setDuration(&into.retryAfter, d.RetryAt-d.At)
 	}
 	if d.Delay > 0 {
-		s.Delay = durationpb.New(time.Duration(d.Delay))
+		s.Delay = setDuration(&into.delay, d.Delay)
 	}
 	return s
 }

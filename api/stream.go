@@ -5,9 +5,12 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
@@ -19,10 +22,10 @@ var errStopping = status.Error(codes.Unavailable, "the node is stopping; ask ano
 // and gRPC's flow control makes the caller wait.
 type stream struct {
 	*Limiter
-	grpc     weirv1.RateLimiter_StreamRateLimitsServer
-	messages chan *weirv1.StreamRateLimitsRequest // without room; closed at the end of what there is to read
-	workers  sync.WaitGroup                       // but for the first
-	sending  chan struct{}                        // holds a token while somebody sends
+	grpc     grpc.ServerStream
+	messages chan encoded   // without room; closed at the end of what there is to read
+	workers  sync.WaitGroup // but for the first
+	sending  chan struct{}  // holds a token while somebody sends
 
 	mu            sync.Mutex
 	started, idle int // workers, and those that wait for a message or will; guarded by mu
@@ -33,10 +36,10 @@ func (s rateLimiter) StreamRateLimits(server weirv1.RateLimiter_StreamRateLimits
 	return newStream(s.Limiter, server).run()
 }
 
-func newStream(l *Limiter, server weirv1.RateLimiter_StreamRateLimitsServer) *stream {
+func newStream(l *Limiter, server grpc.ServerStream) *stream {
 	return &stream{
 		Limiter: l, grpc: server,
-		messages: make(chan *weirv1.StreamRateLimitsRequest), sending: make(chan struct{}, 1),
+		messages: make(chan encoded), sending: make(chan struct{}, 1),
 		started: 1, idle: 1,
 	}
 }
@@ -61,8 +64,8 @@ func (s *stream) run() error {
 func (s *stream) read() error {
 	defer close(s.messages)
 	for {
-		m, err := s.grpc.Recv()
-		switch {
+		var m encoded
+		switch err := s.grpc.RecvMsg(&m); {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
@@ -71,6 +74,7 @@ func (s *stream) read() error {
 		select {
 		case s.messages <- m:
 		case <-s.grpc.Context().Done():
+			m.Free()
 			return status.FromContextError(s.grpc.Context().Err()).Err()
 		}
 	}
@@ -113,36 +117,44 @@ func (s *stream) end() {
 }
 
 // send sends an answer. If that fails the call has ended, and so has reading.
-func (s *stream) send(m *weirv1.StreamRateLimitsResponse) {
+func (s *stream) send(m encoded) {
 	s.sending <- struct{}{}
 	defer func() { <-s.sending }()
-	_ = s.grpc.Send(m)
+	_ = s.grpc.SendMsg(m)
 }
 
-// check answers one message.
-func (s *stream) check(m *weirv1.StreamRateLimitsRequest) *weirv1.StreamRateLimitsResponse {
-	resp := &weirv1.StreamRateLimitsResponse{Id: m.GetId()}
-	ctx := s.grpc.Context()
-	err := validTimeout(m)
+// check answers one message, which it frees.
+func (s *stream) check(m encoded) encoded {
+	start := time.Now()
+	w := s.newWork()
+	defer s.works.Put(w)
+	var head weirv1.StreamRateLimitsRequest
+	err := decodeStream(newPart(m.ReadOnlyData()), &w.list, &head)
 	if err == nil {
-		if m.GetTimeout() != nil {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, m.GetTimeout().AsDuration())
-			defer cancel()
-		}
-		resp.Responses, err = s.checkAll(ctx, m.GetRequests(), s.metrics.stream)
+		err = s.checkWithin(w, head.Timeout)
 	}
+	m.Free()
+	w.out = appendVarint(w.out[:0], 1, head.Id)
 	if err != nil {
-		st := status.Convert(err)
-		resp.Error = &weirv1.CheckError{Code: int32(st.Code()), Message: st.Message()}
+		w.out = appendError(w.out, 3, status.Convert(err))
+	} else {
+		w.out = s.appendAnswers(w.out, w, 2)
+		s.metrics.stream.Observe(time.Since(start).Seconds())
 	}
-	return resp
+	return copyEncoded(w.out)
 }
 
-// validTimeout allows none, or one above 0.
-func validTimeout(m *weirv1.StreamRateLimitsRequest) error {
-	if t := m.GetTimeout(); t != nil && (t.CheckValid() != nil || t.AsDuration() <= 0) {
-		return invalid("timeout", "%ds%dns is not a duration above 0", t.GetSeconds(), t.GetNanos())
+// checkWithin decides the requests of w.list within the timeout, which may be nil.
+func (s *stream) checkWithin(w *work, timeout *durationpb.Duration) error {
+	ctx := s.grpc.Context()
+	if timeout == nil {
+		return s.checkAll(ctx, w)
 	}
-	return nil
+	d := timeout.AsDuration()
+	if timeout.CheckValid() != nil || d <= 0 {
+		return invalid("timeout", "%ds%dns is not a duration above 0", timeout.GetSeconds(), timeout.GetNanos())
+	}
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	return s.checkAll(ctx, w)
 }

@@ -199,25 +199,27 @@ func TestStreamPipelines(t *testing.T) {
 type fakeServer struct {
 	grpc.ServerStream
 	ctx      context.Context
-	messages chan *weirv1.StreamRateLimitsRequest // closed when the caller has closed its side
-	answers  chan *weirv1.StreamRateLimitsResponse
-	sending  atomic.Int32 // calls of Send under way
+	messages chan encoded // closed when the caller has closed its side
+	answers  chan encoded
+	sending  atomic.Int32 // calls of SendMsg under way
 }
 
 func (s *fakeServer) Context() context.Context { return s.ctx }
 
-func (s *fakeServer) Send(m *weirv1.StreamRateLimitsResponse) error {
+func (s *fakeServer) SendMsg(m any) error {
 	s.sending.Add(1)
 	defer s.sending.Add(-1)
-	s.answers <- m
+	s.answers <- m.(encoded)
 	return nil
 }
 
-func (s *fakeServer) Recv() (*weirv1.StreamRateLimitsRequest, error) {
-	if m, more := <-s.messages; more {
-		return m, nil
+func (s *fakeServer) RecvMsg(m any) error {
+	next, more := <-s.messages
+	if !more {
+		return io.EOF
 	}
-	return nil, io.EOF
+	*m.(*encoded) = next
+	return nil
 }
 
 // Who waits for each answer needs no more workers than one and the next. Answers to
@@ -225,13 +227,13 @@ func (s *fakeServer) Recv() (*weirv1.StreamRateLimitsRequest, error) {
 func TestStreamWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &fakeServer{
-			ctx: t.Context(), messages: make(chan *weirv1.StreamRateLimitsRequest), answers: make(chan *weirv1.StreamRateLimitsResponse),
+			ctx: t.Context(), messages: make(chan encoded), answers: make(chan encoded),
 		}
 		s := newStream(newFixture(t, checkRules).Limiter, server)
 		end := make(chan error)
 		go func() { end <- s.run() }()
 		for range 10 * maxUnderWay {
-			server.messages <- &weirv1.StreamRateLimitsRequest{}
+			server.messages <- copyEncoded(nil)
 			<-server.answers
 			synctest.Wait()
 		}
@@ -239,7 +241,7 @@ func TestStreamWorkers(t *testing.T) {
 			t.Errorf("%d workers", s.started)
 		}
 		for range maxUnderWay {
-			server.messages <- &weirv1.StreamRateLimitsRequest{}
+			server.messages <- copyEncoded(nil)
 		}
 		close(server.messages)
 		for range maxUnderWay {

@@ -94,11 +94,29 @@ func (t *tallies) renew(set *rules.Set) []*tally {
 	return s.byRank
 }
 
-// count counts the takes of a set's rules.
-func (t *tallies) count(set *rules.Set, matches []rules.Match, takes []shard.Take) {
-	byRank := t.of(set)
-	for i := range takes {
-		byRank[matches[i].Rule.Rank()].counts[outcomeOf(&takes[i])].Add(1)
+// count counts the takes of w, but for those of groups that only look. Of many in a row
+// it counts at once what is alike: a counter that all cores write to is slow.
+func (t *tallies) count(w *work) {
+	byRank := t.of(w.set)
+	var last *atomic.Uint64
+	var alike uint64
+	begin := 0
+	for i, end := range w.ends {
+		if !w.groups[i].Peek {
+			for j := begin; j < end; j++ {
+				c := &byRank[w.matches[j].Rule.Rank()].counts[outcomeOf(&w.takes[j])]
+				if c != last && last != nil {
+					last.Add(alike)
+					alike = 0
+				}
+				last = c
+				alike++
+			}
+		}
+		begin = end
+	}
+	if last != nil {
+		last.Add(alike)
 	}
 }
 

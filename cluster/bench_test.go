@@ -56,7 +56,7 @@ func BenchmarkForward(b *testing.B) {
 // newPair returns a router of a node that owns nothing, and the node that owns all.
 func newPair(b *testing.B) (*Router, *testNode) {
 	newShard := func() *shard.Shard {
-		s, err := shard.New(shard.Config{Partitions: uint32(ring.DefaultParams.Partitions), MaxCounters: 1 << 20, Metrics: prometheus.NewRegistry()})
+		s, err := shard.New(shard.Config{Partitions: uint32(ring.DefaultParams.Partitions), MaxBytes: 64 << 20, Metrics: prometheus.NewRegistry()})
 		if err != nil {
 			b.Fatal(err)
 		}

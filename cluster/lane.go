@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"net"
 	"runtime"
@@ -32,18 +33,22 @@ type lane struct {
 	pace    pace               // guarded by mu
 	queue   [][]byte           // frames to be sent, each <= maxFrame; guarded by mu
 	queued  int                // bytes in queue; guarded by mu; <= maxQueue
-	pending map[uint32]waiting // by id; guarded by mu; <= maxPending
+	pending map[uint32]waiting // of which no question was answered, by first id; guarded by mu
+	current waiting            // the one whose questions are being answered; guarded by mu
+	waiting int                // questions in pending and current; guarded by mu; <= maxPending
 	nextID  uint32             // the last id given; guarded by mu
 	spare   []byte             // a frame's memory to be used again; guarded by mu
 	unacked int                // frames sent that were not answered; guarded by mu; <= maxUnacked
 	backlog int                // takes that the peer has yet to answer, whoever waits; guarded by mu
 }
 
-// waiting is a question that was not answered yet.
+// waiting are questions that were asked together and not answered yet. A peer answers
+// them in their order.
 type waiting struct {
-	ask   *ask
-	group *shard.Group // where the answer goes
-	hot   *hotCounter  // asked about as opHot, or nil
+	ask    *ask
+	first  uint32         // id; the others follow it
+	groups []*shard.Group // where the answers go
+	hot    []*hotCounter  // beside groups, those asked about as opHot; nil if there are none
 }
 
 // ask is one caller's wait for the answers to some questions.
@@ -55,20 +60,23 @@ type ask struct {
 	due   time.Time // when the questions that are not answered are to be given up
 
 	again atomic.Int64 // nanoseconds after which unanswered questions should be asked again
+
+	one [1]*shard.Group // what is asked, if it is one
+	hot [1]*hotCounter  // likewise
 }
 
-// more keeps what an answer says beside its decisions, if those fit.
-func (w *waiting) more(h *answerHead, fits bool) {
-	raise(&w.ask.again, int64(h.wait))
+// more keeps what an answer to g says beside its decisions, if those fit. c may be nil.
+func (a *ask) more(g *shard.Group, c *hotCounter, h *answerHead, fits bool) {
+	raise(&a.again, int64(h.wait))
 	if !fits {
 		return
 	}
 	if h.lent > 0 {
-		at := w.group.Takes[0].Decision.At
-		w.group.Loan = shard.Loan{Tokens: h.lent, At: at, Until: at + h.lentFor}
+		at := g.Takes[0].Decision.At
+		g.Loan = shard.Loan{Tokens: h.lent, At: at, Until: at + h.lentFor}
 	}
-	if w.hot != nil {
-		w.hot.promised = h.promised
+	if c != nil {
+		c.promised = h.promised
 	}
 }
 
@@ -94,9 +102,8 @@ func newLane(dial func(context.Context) (net.Conn, error), attempt time.Duration
 
 // enqueue appends a question for every group, and returns the id of the first;
 // the others follow it. Those beside which a hot counter stands are asked as such; hot
-// may be nil.
-// Answers will be written to the groups and counted off a.
-// If it fails, nothing was appended and a is untouched.
+// may be nil. Answers will be written to the groups and counted off a, until when groups
+// and hot must not change. If it fails, nothing was appended and a is untouched.
 func (l *lane) enqueue(a *ask, groups []*shard.Group, hot []*hotCounter) (first uint32, err error) {
 	if !l.closed.Load() {
 		return 0, errOpen
@@ -117,13 +124,14 @@ func (l *lane) enqueue(a *ask, groups []*shard.Group, hot []*hotCounter) (first 
 		l.nextID = 0 // those of the last round were answered or given up long ago
 	}
 	first = l.nextID + 1 // pingID is no question's
+	l.pending[first] = waiting{a, first, groups, hot}
+	l.waiting += len(groups)
 	for i, g := range groups {
 		l.nextID++
-		w, o := waiting{ask: a, group: g}, opOf(g)
+		o := opOf(g)
 		if hot != nil && hot[i] != nil {
-			w.hot, o = hot[i], opHot
+			o = opHot
 		}
-		l.pending[l.nextID] = w
 		l.appendLocked(o, l.nextID, g)
 	}
 	l.mu.Unlock()
@@ -135,7 +143,7 @@ func (l *lane) enqueue(a *ask, groups []*shard.Group, hot []*hotCounter) (first 
 // not taken in.
 func (l *lane) refuseLocked(questions, takes, size int, now time.Time) error {
 	stalled := l.pace.stalled(now)
-	full := l.queued+size > maxQueue || len(l.pending)+questions > maxPending
+	full := l.queued+size > maxQueue || l.waiting+questions > maxPending
 	switch {
 	case !l.breaker.closed: // it may have broken since, and nobody would answer
 		return errOpen
@@ -185,23 +193,21 @@ func (l *lane) kick() {
 	}
 }
 
-// giveUp stops waiting for those of the n questions from first on that were not
+// giveUp stops waiting for those of the questions from first on that were not
 // answered, and returns how many they were. If that was for lack of time, because much
 // else waits that is being answered, or that this node came to look at too late, their
 // takes are Overloaded, although the peer may still count them. A peer that does not
 // answer at all is not busy. When a has no questions left anywhere, no answer will be
 // written to any of its groups any more.
-func (l *lane) giveUp(a *ask, first uint32, n int, now time.Time) (late int) {
+func (l *lane) giveUp(a *ask, first uint32, now time.Time) (late int) {
 	l.mu.Lock()
 	slept := now.Sub(a.due) >= l.pace.attempt/4 // so it is not the peer's fault
 	busy := l.backlog >= fullFrame && (slept || l.breaker.heard.After(a.sent))
-	for id := first; id != first+uint32(n); id++ {
-		if w, found := l.pending[id]; found && w.ask == a {
-			delete(l.pending, id)
-			late++
-			if busy {
-				overload(w.group)
-			}
+	unanswered := l.takeLocked(a, first)
+	late = len(unanswered)
+	if busy {
+		for _, g := range unanswered {
+			overload(g)
 		}
 	}
 	if late > 0 && !busy && !slept {
@@ -211,6 +217,20 @@ func (l *lane) giveUp(a *ask, first uint32, n int, now time.Time) (late int) {
 	l.mu.Unlock()
 	a.finish(int32(late))
 	return late
+}
+
+// takeLocked stops waiting for a's questions from first on, and returns the groups of
+// those that were not answered.
+func (l *lane) takeLocked(a *ask, first uint32) (unanswered []*shard.Group) {
+	if w, found := l.pending[first]; found && w.ask == a {
+		delete(l.pending, first)
+		unanswered = w.groups
+	} else if l.current.ask == a {
+		unanswered = l.current.groups
+		l.current = waiting{}
+	}
+	l.waiting -= len(unanswered)
+	return unanswered
 }
 
 // run keeps the link up until ctx ends.
@@ -234,12 +254,15 @@ func (l *lane) broken() {
 	l.breaker.broken()
 	l.pace.broken()
 	l.closed.Store(false)
-	lost := l.pending
-	l.pending = make(map[uint32]waiting)
+	lost, current := l.pending, l.current
+	l.pending, l.current, l.waiting = make(map[uint32]waiting), waiting{}, 0
 	l.conn, l.queue, l.queued, l.unacked, l.backlog = nil, nil, 0, 0, 0
 	l.mu.Unlock()
 	for _, w := range lost {
-		w.ask.finish(1)
+		w.ask.finish(int32(len(w.groups)))
+	}
+	if current.ask != nil {
+		current.ask.finish(int32(len(current.groups)))
 	}
 }
 
@@ -390,34 +413,12 @@ func (l *lane) deliver(frame []byte) error {
 	r := openFrame(frame)
 	answered := 0 // takes
 	for r.more() {
-		h := r.answerHead()
-		answered += h.takes
 		l.mu.Lock()
-		w, found := l.pending[h.id]
-		delete(l.pending, h.id)
-		if h.id == pingID {
-			l.breaker.pong(now)
-		} else {
-			l.breaker.answered(now)
+		for n := 0; n < deliverAtOnce && r.more(); n++ {
+			answered += l.deliverLocked(&r, now)
 		}
 		l.closed.Store(l.breaker.closed)
 		l.mu.Unlock()
-		fits := found && h.takes == len(w.group.Takes)
-		if fits {
-			w.group.Allowed = h.allowed
-		}
-		for i := range h.takes {
-			d := r.decision()
-			if fits && r.err == nil {
-				w.group.Takes[i].Decision, w.group.Takes[i].Source = d, shard.Owner
-			}
-		}
-		if found {
-			w.more(&h, fits && r.err == nil)
-		}
-		if found {
-			w.ask.finish(1)
-		}
 	}
 	l.mu.Lock()
 	l.unacked = max(0, l.unacked-1) // a frame that nobody asked for is no licence to send more
@@ -426,4 +427,63 @@ func (l *lane) deliver(frame []byte) error {
 	l.mu.Unlock()
 	l.pushAll()
 	return r.err
+}
+
+// deliverLocked reads an answer, writes it to the group that waits for it, if one still
+// does, and returns how many takes it has.
+func (l *lane) deliverLocked(r *reader, now time.Time) (takes int) {
+	h := r.answerHead()
+	if h.id == pingID {
+		l.breaker.pong(now)
+	} else {
+		l.breaker.answered(now)
+	}
+	a, g, c, err := l.nextLocked(h.id)
+	if err != nil {
+		r.fail(err)
+	}
+	fits := a != nil && h.takes == len(g.Takes)
+	if fits {
+		g.Allowed = h.allowed
+	}
+	for i := range h.takes {
+		d := r.decision()
+		if fits && r.err == nil {
+			g.Takes[i].Decision, g.Takes[i].Source = d, shard.Owner
+		}
+	}
+	if a != nil {
+		a.more(g, c, &h, fits && r.err == nil)
+		a.finish(1)
+	}
+	return h.takes
+}
+
+// nextLocked takes the question of that id off those that wait, if somebody still does.
+// It may be about a hot counter. A pong, which nobody waits for, may come between others.
+func (l *lane) nextLocked(id uint32) (*ask, *shard.Group, *hotCounter, error) {
+	w := &l.current
+	if id == pingID {
+		return nil, nil, nil, nil
+	}
+	if len(w.groups) == 0 {
+		next, found := l.pending[id]
+		if !found {
+			return nil, nil, nil, nil
+		}
+		delete(l.pending, id)
+		*w = next
+	}
+	if id != w.first {
+		return nil, nil, nil, fmt.Errorf("answer %d comes before answer %d", id, w.first)
+	}
+	a, g := w.ask, w.groups[0]
+	w.first++
+	w.groups = w.groups[1:]
+	var c *hotCounter
+	if w.hot != nil {
+		c, w.hot = w.hot[0], w.hot[1:]
+	}
+	l.waiting--
+	return a, g, c, nil
 }

@@ -3,6 +3,7 @@ package cluster
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"testing"
@@ -157,7 +158,7 @@ func TestBrokenLaneBeginsAnew(t *testing.T) {
 		t.Fatalf("%d takes behind, at most %d", l.backlog, l.pace.most())
 	}
 	l.broken()
-	if l.backlog != 0 || l.unacked != 0 || l.queued != 0 || len(l.pending) != 0 || l.pace.most() != firstBacklog || a.left.Load() != 0 {
+	if l.backlog != 0 || l.unacked != 0 || l.queued != 0 || l.waiting != 0 || l.pace.most() != firstBacklog || a.left.Load() != 0 {
 		t.Errorf("%+v, %d wait", l, a.left.Load())
 	}
 }
@@ -194,8 +195,8 @@ func TestQuestionsAreBounded(t *testing.T) {
 		}
 	}
 	l.breaker.closed = false // since enqueue has looked
-	if _, err := l.enqueue(newTestAsk(), groupsOf(1, 0), nil); !errors.Is(err, errOpen) || len(l.pending) != maxPending {
-		t.Errorf("broken: %v, %d wait", err, len(l.pending))
+	if _, err := l.enqueue(newTestAsk(), groupsOf(1, 0), nil); !errors.Is(err, errOpen) || l.waiting != maxPending {
+		t.Errorf("broken: %v, %d wait", err, l.waiting)
 	}
 }
 
@@ -228,5 +229,54 @@ func TestQueueIsBounded(t *testing.T) {
 	l.breaker.closed = false
 	if err := l.giveBack(takes[:1]); !errors.Is(err, errOpen) {
 		t.Errorf("broken: %v", err)
+	}
+}
+
+// Of questions that were asked together, some may be answered when the others are given
+// up, or when the link breaks.
+func TestSomeAreAnswered(t *testing.T) {
+	for name, end := range map[string]func(l *lane, a *ask, first uint32){
+		"given up": func(l *lane, a *ask, first uint32) {
+			if n := l.giveUp(a, first, time.Now()); n != 2 {
+				t.Errorf("gave up %d questions of 2", n)
+			}
+		},
+		"broken": func(l *lane, _ *ask, _ uint32) { l.broken() },
+	} {
+		l, a, groups := closedLane(), newTestAsk(), groupsOf(3, 1)
+		first, err := l.enqueue(a, groups, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer := func(id uint32) error {
+			return l.deliver(appendAnswer([]byte{wireVersion}, id, &shard.Group{Allowed: true, Takes: make([]shard.Take, 1)}, false))
+		}
+		if err := answer(first); err != nil || !groups[0].Allowed || l.waiting != 2 {
+			t.Errorf("%s: %v, %+v, %d wait", name, err, groups[0], l.waiting)
+		}
+		end(l, a, first)
+		if err := answer(first + 1); err != nil || groups[1].Allowed || l.waiting != 0 || a.left.Load() != 0 {
+			t.Errorf("%s: %v, %+v, %d wait, of the asker's %d", name, err, groups[1], l.waiting, a.left.Load())
+		}
+	}
+}
+
+// A peer that leaves out an answer talks nonsense; a pong may come at any time.
+func TestAnswersAreInOrder(t *testing.T) {
+	l, groups := closedLane(), groupsOf(4, 1)
+	first, err := l.enqueue(newTestAsk(), groups, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	frame := []byte{wireVersion}
+	for _, id := range []uint32{first, pingID, first + 1, first + 3} {
+		frame = appendAnswer(frame, id, &shard.Group{Allowed: true, Takes: make([]shard.Take, 1)}, false)
+	}
+	err = l.deliver(frame)
+	if want := fmt.Sprintf("answer %d comes before answer %d", first+3, first+2); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	if !groups[1].Allowed || groups[2].Allowed || groups[3].Allowed {
+		t.Errorf("%+v", groups)
 	}
 }

@@ -165,7 +165,7 @@ func TestLateIsOverloadOnlyOfABusyPeer(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.breaker.heard = t0.Add(tc.heard)
-		late := l.giveUp(a, first, 1, t0.Add(tc.woke))
+		late := l.giveUp(a, first, t0.Add(tc.woke))
 		if late != 1 || g.Takes[0].Source != tc.want || l.breaker.timeouts != tc.counted {
 			t.Errorf("%s: source %d, %d late, %d counted", tc.name, g.Takes[0].Source, late, l.breaker.timeouts)
 		}

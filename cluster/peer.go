@@ -18,9 +18,11 @@ type peer struct {
 	answered atomic.Bool // what was logged last
 }
 
+const maxLanes = 8 // to one peer
+
 // lanesPerPeer is how many connections go to one peer: one saturates about two
 // cores of its owner.
-func lanesPerPeer() int { return min(8, max(1, runtime.GOMAXPROCS(0)/2)) }
+func lanesPerPeer() int { return min(maxLanes, max(1, runtime.GOMAXPROCS(0)/2)) }
 
 func (p *peer) reachable() bool {
 	for _, l := range p.lanes {

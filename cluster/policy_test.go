@@ -201,7 +201,7 @@ func TestRefundOfADeniedGroup(t *testing.T) {
 
 func TestPoliciesWithoutAView(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := shard.New(shard.Config{Partitions: 64, MaxCounters: 10, Metrics: prometheus.NewRegistry()})
+		s, err := shard.New(shard.Config{Partitions: 64, MaxBytes: shard.MinBytes(64), Metrics: prometheus.NewRegistry()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -262,6 +262,36 @@ func TestPeekAcrossNodes(t *testing.T) {
 			if groups[0].Allowed != (len(takes) == 2) || c.used(here) != 4 || c.used(there) != 4 {
 				t.Errorf("%+v: %d and %d used", groups[0], c.used(here), c.used(there))
 			}
+		}
+	})
+}
+
+// If the last room goes between the look and the take, the other bucket is as if nobody had
+// taken from it, although it drains all the time and others have taken from it since.
+func TestBucketsAreUndoneExactly(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		b, other := c.nodes[1], c.nodes[2]
+		fast := algorithms.Limit{Algorithm: algorithms.TokenBucket, Limit: 1000, Window: int64(time.Second), Burst: 20}
+		slow := algorithms.Limit{Algorithm: algorithms.TokenBucket, Limit: 5, Window: int64(time.Hour)}
+		keep, lose := c.ownedBy(b, 0), c.ownedBy(other, 0)
+		take := func(n *testNode, k ring.Key, l algorithms.Limit, cost int64) algorithms.Decision {
+			g := []shard.Group{{Takes: []shard.Take{{Key: k, Limit: l, Cost: cost}}}}
+			n.shard.Decide(g)
+			return g[0].Takes[0].Decision
+		}
+		other.perTake.Store(int64(2 * time.Millisecond)) // looks until 2 ms, takes at 4 ms
+		go func() {
+			time.Sleep(3 * time.Millisecond)
+			take(other, lose, slow, 5)
+			take(b, keep, fast, 10)
+		}()
+		g, took := c.nodes[0].ask(t.Context(), shard.Take{Key: keep, Limit: fast, Cost: 5}, shard.Take{Key: lose, Limit: slow, Cost: 1})
+		if g.Allowed || took != 4*time.Millisecond {
+			t.Fatalf("%+v after %v", g, took)
+		}
+		synctest.Wait()
+		if used := fast.Burst - take(b, keep, fast, 0).Remaining; used != 9 {
+			t.Errorf("%d used, want the 9 that are left of the others' 10", used)
 		}
 	})
 }

@@ -38,6 +38,7 @@ type Node struct {
 	State        State  `json:"state"`
 	Version      string `json:"version"`
 	RuleRevision string `json:"rule_revision"`
+	OwnRules     bool   `json:"own_rules,omitempty"` // they come from files of its own, not from the registry
 }
 
 // Snapshot is what the registry holds at one moment.

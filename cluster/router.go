@@ -144,7 +144,11 @@ func (r *Router) Decide(ctx context.Context, groups []shard.Group) {
 		}
 		return
 	}
-	if len(groups) == 1 && !frees(&groups[0]) {
+	switch {
+	case len(t.peers) == 1 && t.peers[0] == nil && !slices.ContainsFunc(groups, func(g shard.Group) bool { return frees(&g) }):
+		r.promises.decide(r.local, groups)
+		return
+	case len(groups) == 1 && !frees(&groups[0]):
 		if owner, one := t.owner(&groups[0]); one {
 			if t.peers[owner] == nil {
 				r.promises.decide(r.local, groups)
@@ -177,8 +181,15 @@ func (t *table) owner(g *shard.Group) (owner int, all bool) {
 // lane returns the lane for g. All questions about one partition take one lane,
 // so that the owner sees them in the order in which they were asked.
 func (t *table) lane(owner int, g *shard.Group) *lane {
-	p := t.peers[owner]
-	return p.lanes[g.Takes[0].Key.Partition(t.view.Ring.Partitions())%uint32(len(p.lanes))]
+	l, _ := t.numbered(owner, g)
+	return l
+}
+
+// numbered returns the lane for g, and a number that no other lane of the table has.
+func (t *table) numbered(owner int, g *shard.Group) (l *lane, number int) {
+	lanes := t.peers[owner].lanes
+	i := int(g.Takes[0].Key.Partition(t.view.Ring.Partitions())) % len(lanes)
+	return lanes[i], owner*maxLanes + i
 }
 
 // askOne answers g from what its owner has promised or lent, or else asks it.
@@ -196,18 +207,18 @@ func (r *Router) askOne(ctx context.Context, t *table, owner int, g *shard.Group
 		m.late.Inc()
 		return
 	}
-	one, hot := [1]*shard.Group{g}, [1]*hotCounter{c}
-	first, err := l.enqueue(a, one[:], hot[:])
+	a.one[0], a.hot[0] = g, c
+	first, err := l.enqueue(a, a.one[:], a.hot[:])
 	if err != nil {
-		m.refused(err, one[:])
+		m.refused(err, a.one[:])
 	}
 	if r.wait(ctx, a) {
 		if err == nil {
-			m.late.Add(float64(l.giveUp(a, first, 1, time.Now())))
+			m.late.Add(float64(l.giveUp(a, first, time.Now())))
 		}
 		<-a.done
 	}
-	m.countAnswers(one[:])
+	m.countAnswers(a.one[:])
 	r.asks.Put(a)
 }
 

@@ -102,7 +102,7 @@ func newTestClusterOf(t *testing.T, promises ...*Promises) *testCluster {
 	var members []Member
 	for i := range promises {
 		id := string(rune('a' + i))
-		s, err := shard.New(shard.Config{Partitions: uint32(ring.DefaultParams.Partitions), MaxCounters: 1 << 20, Metrics: prometheus.NewRegistry()})
+		s, err := shard.New(shard.Config{Partitions: uint32(ring.DefaultParams.Partitions), MaxBytes: 64 << 20, Metrics: prometheus.NewRegistry()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -573,15 +573,15 @@ func TestPongAnswersNoQuestion(t *testing.T) {
 			t.Fatal(err)
 		}
 		pong := appendAnswer([]byte{wireVersion}, pingID, &shard.Group{Allowed: true}, false)
-		if err := l.deliver(pong); err != nil || len(l.pending) != 2 {
-			t.Errorf("after id %d: %v, %d of 2 questions wait", last, err, len(l.pending))
+		if err := l.deliver(pong); err != nil || l.waiting != 2 {
+			t.Errorf("after id %d: %v, %d of 2 questions wait", last, err, l.waiting)
 		}
 		answers := []byte{wireVersion}
 		for i, g := range groups {
 			answers = appendAnswer(answers, first+uint32(i), g, false)
 		}
-		if err := l.deliver(answers); err != nil || len(l.pending) != 0 || groups[1].Takes[0].Source != shard.Owner {
-			t.Errorf("after id %d: %v, %d questions wait", last, err, len(l.pending))
+		if err := l.deliver(answers); err != nil || l.waiting != 0 || groups[1].Takes[0].Source != shard.Owner {
+			t.Errorf("after id %d: %v, %d questions wait", last, err, l.waiting)
 		}
 	}
 }
@@ -598,11 +598,11 @@ func TestGiveUpTouchesOnlyOnesOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := l.giveUp(other, first, 1, time.Now()); n != 0 || len(l.pending) != 1 {
-		t.Errorf("gave up %d questions, %d wait", n, len(l.pending))
+	if n := l.giveUp(other, first, time.Now()); n != 0 || l.waiting != 1 {
+		t.Errorf("gave up %d questions, %d wait", n, l.waiting)
 	}
-	if n := l.giveUp(a, first, 1, time.Now()); n != 1 || len(l.pending) != 0 {
-		t.Errorf("gave up %d of one's own, %d wait", n, len(l.pending))
+	if n := l.giveUp(a, first, time.Now()); n != 1 || l.waiting != 0 {
+		t.Errorf("gave up %d of one's own, %d wait", n, l.waiting)
 	}
 	late := &shard.Group{Allowed: true, Takes: make([]shard.Take, 1)}
 	if err := l.deliver(appendAnswer([]byte{wireVersion}, first, late, false)); err != nil {

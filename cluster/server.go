@@ -137,8 +137,6 @@ func (s *Server) Close() {
 // over.
 func (s *Server) serve(conn net.Conn) error {
 	frames := newFrameReader(conn, maxFrame)
-	b := newBatch(s.promises)
-	var out []byte
 	var alive time.Time // when the deadline was set
 	for {
 		if now := time.Now(); now.Sub(alive) > linkIdle/4 {
@@ -151,27 +149,33 @@ func (s *Server) serve(conn net.Conn) error {
 		if err != nil {
 			return err
 		}
-		if out, err = b.answer(s.local, out, frame); err != nil {
+		b := newBatch(s.promises)
+		if b.out, err = b.answer(s.local, b.out, frame); err != nil {
 			return err
 		}
-		if err := writeFrame(conn, out); err != nil {
+		if err := writeFrame(conn, b.out); err != nil {
 			return err
 		}
-		if cap(b.questions) > keepQuestions || cap(b.takes) > keepQuestions || cap(out) > keepBytes {
-			b, out = newBatch(s.promises), nil // of one large frame; not to be kept until the next one
-		}
+		batches.Put(b)
 	}
 }
 
-// batch is what one link needs to answer a frame; it is used again for the next.
+// batch is what it takes to answer a frame; it is used again for another.
 type batch struct {
 	promises  *Promises
 	takes     []shard.Take
 	questions []question
 	groups    []shard.Group
+	out       []byte // the frame of answers
 }
 
-func newBatch(p *Promises) *batch { return &batch{promises: p} }
+var batches = sync.Pool{New: func() any { return new(batch) }}
+
+func newBatch(p *Promises) *batch {
+	b := batches.Get().(*batch)
+	b.promises = p
+	return b
+}
 
 // answer decides all questions of a frame and returns the frame of answers, in out's
 // memory. A frame with an error in it is refused as a whole, before anything is

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/weirlimit/weir/algorithms"
@@ -12,21 +13,51 @@ import (
 // maxRounds is how often at most a group is asked again that frees something.
 const maxRounds = 3
 
-// spread is how the groups of one call are spread over the members.
+// spread is how the groups of one call are spread over the members. It is used again for
+// others.
 type spread struct {
-	local  []shard.Group // copies, for the local shard
-	from   []*shard.Group
-	remote map[*lane]*errand
-	split  []split
+	local   []shard.Group // copies, for the local shard
+	from    []*shard.Group
+	errands []errand
+	lanes   []uint16 // by number: 1 + index of the lane's errand, 0 if it has none
+	split   []split
 }
 
 // errand is what is asked on one lane.
 type errand struct {
+	lane   *lane
+	number int // the lane's, in the table
 	peer   *peer
 	groups []*shard.Group
 	hot    []*hotCounter // of those that are to be renewed, or nil, for each group
 	first  uint32        // id
 	sent   bool
+}
+
+var spreads = sync.Pool{New: func() any { return new(spread) }}
+
+func newSpread(t *table) *spread {
+	s := spreads.Get().(*spread)
+	if n := len(t.peers) * maxLanes; len(s.lanes) < n {
+		s.lanes = make([]uint16, n)
+	}
+	return s
+}
+
+// free keeps the memory, and nothing of what it held.
+func (s *spread) free() {
+	for i := range s.errands {
+		e := &s.errands[i]
+		s.lanes[e.number] = 0
+		clear(e.groups)
+		clear(e.hot)
+		*e = errand{groups: e.groups[:0], hot: e.hot[:0]}
+	}
+	clear(s.local)
+	clear(s.from)
+	clear(s.split)
+	s.local, s.from, s.errands, s.split = s.local[:0], s.from[:0], s.errands[:0], s.split[:0]
+	spreads.Put(s)
 }
 
 // split is a group whose counters live on several members, cut into one part per
@@ -47,23 +78,18 @@ type part struct {
 //
 // A bucket cannot give back exactly what has flowed out of it since it was taken, so
 // that somebody who is denied elsewhere, over and over, could empty one that others
-// share. So a part with buckets only looks at first, and takes once all have room.
+// share. So a part with buckets only looks at first, and takes once all have room. If
+// there are several, and one has lost its room meanwhile, the owners of the others undo the
+// take by what they remember of it.
 func (r *Router) decideMany(ctx context.Context, t *table, groups []shard.Group) {
-	s, now := newSpread(), time.Now()
+	s, now := newSpread(t), time.Now()
+	defer s.free()
 	for i := range groups {
-		r.add(&s, t, &groups[i], now)
+		r.add(s, t, &groups[i], now)
 	}
-	r.exchangeAll(ctx, t, &s)
-	second := newSpread()
-	for i := range s.split {
-		s.split[i].gather()
-		second.addLooked(t, &s.split[i])
-	}
-	if len(second.remote)+len(second.local) > 0 {
-		r.exchange(ctx, &second)
-		for i := range s.split {
-			s.split[i].gather()
-		}
+	r.exchangeAll(ctx, t, s)
+	if len(s.split) > 0 {
+		r.decideLooked(ctx, t, s)
 	}
 	for i := range groups {
 		r.settle(t, &groups[i])
@@ -73,7 +99,23 @@ func (r *Router) decideMany(ctx context.Context, t *table, groups []shard.Group)
 	}
 }
 
-func newSpread() spread { return spread{remote: make(map[*lane]*errand)} }
+// decideLooked puts together the answers to what was split, and lets those parts take
+// that have only looked.
+func (r *Router) decideLooked(ctx context.Context, t *table, s *spread) {
+	second := newSpread(t)
+	defer second.free()
+	for i := range s.split {
+		s.split[i].gather()
+		second.addLooked(t, &s.split[i])
+	}
+	if len(second.errands)+len(second.local) == 0 {
+		return
+	}
+	r.exchange(ctx, second)
+	for i := range s.split {
+		s.split[i].gather()
+	}
+}
 
 // exchangeAll asks, and asks again for what has to wait until nobody remembers a denial.
 func (r *Router) exchangeAll(ctx context.Context, t *table, s *spread) {
@@ -81,8 +123,10 @@ func (r *Router) exchangeAll(ctx context.Context, t *table, s *spread) {
 	for round := 0; wait > 0 && round < maxRounds; round++ {
 		r.metrics.waits.Inc()
 		pause(ctx, wait)
-		s = s.unanswered(t)
-		wait = r.exchange(ctx, s)
+		again := newSpread(t)
+		again.addUnanswered(t, s)
+		wait = r.exchange(ctx, again)
+		again.free()
 	}
 }
 
@@ -96,43 +140,42 @@ func pause(ctx context.Context, wait time.Duration) {
 	}
 }
 
-// unanswered returns what of s frees something and was not answered.
-func (s *spread) unanswered(t *table) *spread {
-	again := newSpread()
+// addUnanswered assigns what of another spread frees something and was not answered.
+func (s *spread) addUnanswered(t *table, of *spread) {
 	add := func(g *shard.Group) {
 		if owner, _ := t.owner(g); frees(g) && g.Takes[0].Source == shard.Unanswered {
-			again.assign(t, owner, g, nil)
+			s.assign(t, owner, g, nil)
 		}
 	}
-	for _, g := range s.from {
+	for _, g := range of.from {
 		add(g)
 	}
-	for _, e := range s.remote {
-		for _, g := range e.groups {
+	for i := range of.errands {
+		for _, g := range of.errands[i].groups {
 			add(g)
 		}
 	}
-	return &again
 }
 
 // exchange asks all peers first, then the local shard, and then waits for all together.
 // It returns how long to wait before unanswered is asked again, 0 if there is no need.
 func (r *Router) exchange(ctx context.Context, s *spread) (again time.Duration) {
+	if len(s.errands) == 0 {
+		return r.askLocal(s)
+	}
 	now := time.Now()
 	a := r.newAsk(ctx, now)
 	if a != nil {
-		for l, e := range s.remote {
+		for i := range s.errands {
+			e := &s.errands[i]
 			var err error
-			if e.first, err = l.enqueue(a, e.groups, e.hot); err != nil {
+			if e.first, err = e.lane.enqueue(a, e.groups, e.hot); err != nil {
 				e.peer.metrics.refused(err, e.groups)
 			}
 			e.sent = err == nil
 		}
 	}
-	again = r.promises.decide(r.local, s.local)
-	for i, g := range s.from {
-		g.Allowed, g.Loan = s.local[i].Allowed, s.local[i].Loan
-	}
+	again = r.askLocal(s)
 	if a != nil {
 		if r.wait(ctx, a) {
 			s.giveUp(a)
@@ -141,22 +184,32 @@ func (r *Router) exchange(ctx context.Context, s *spread) (again time.Duration) 
 		again = max(again, time.Duration(a.again.Load()))
 		r.asks.Put(a)
 	}
-	for _, e := range s.remote {
+	for i := range s.errands {
+		e := &s.errands[i]
 		e.peer.metrics.countAnswers(e.groups)
-		for i, c := range e.hot {
+		for j, c := range e.hot {
 			if c != nil {
-				r.hot.learn(c, e.groups[i], now)
+				r.hot.learn(c, e.groups[j], now)
 			}
 		}
 	}
 	return again
 }
 
+// askLocal returns how long to wait before what was not answered is asked again.
+func (r *Router) askLocal(s *spread) (again time.Duration) {
+	again = r.promises.decide(r.local, s.local)
+	for i, g := range s.from {
+		g.Allowed, g.Loan = s.local[i].Allowed, s.local[i].Loan
+	}
+	return again
+}
+
 func (s *spread) giveUp(a *ask) {
 	now := time.Now()
-	for l, e := range s.remote {
-		if e.sent {
-			e.peer.metrics.late.Add(float64(l.giveUp(a, e.first, len(e.groups), now)))
+	for i := range s.errands {
+		if e := &s.errands[i]; e.sent {
+			e.peer.metrics.late.Add(float64(e.lane.giveUp(a, e.first, now)))
 		}
 	}
 }
@@ -201,11 +254,19 @@ func (s *spread) addLooked(t *table, w *split) {
 	if w.whole.Peek || slices.ContainsFunc(w.whole.Takes, func(t shard.Take) bool { return !t.Shadow && denies(&t) }) {
 		return
 	}
+	looked := 0
+	for i := range w.parts {
+		if w.parts[i].group.Peek {
+			looked++
+		}
+	}
 	for i := range w.parts {
 		if p := &w.parts[i]; p.group.Peek {
 			p.group.Peek = false
 			for j := range p.group.Takes {
-				p.group.Takes[j].Decision, p.group.Takes[j].Source = algorithms.Decision{}, shard.Unanswered
+				t := &p.group.Takes[j]
+				t.Decision, t.Source = algorithms.Decision{}, shard.Unanswered
+				t.Tentative = looked > 1 // another part may be denied yet
 			}
 			s.assign(t, p.owner, &p.group, nil)
 		}
@@ -229,12 +290,16 @@ func (s *spread) assign(t *table, owner int, g *shard.Group, c *hotCounter) {
 		s.from = append(s.from, g)
 		return
 	}
-	l := t.lane(owner, g)
-	e := s.remote[l]
-	if e == nil {
-		e = &errand{peer: t.peers[owner]}
-		s.remote[l] = e
+	l, number := t.numbered(owner, g)
+	at := s.lanes[number]
+	if at == 0 {
+		s.errands = slices.Grow(s.errands, 1)[:len(s.errands)+1]
+		at = uint16(len(s.errands))
+		s.lanes[number] = at
+		e := &s.errands[at-1]
+		e.lane, e.number, e.peer = l, number, t.peers[owner]
 	}
+	e := &s.errands[at-1]
 	e.groups, e.hot = append(e.groups, g), append(e.hot, c)
 }
 

@@ -18,9 +18,9 @@ const (
 	maxDirect     = 16 << 10  // bytes of a frame that whoever asks sends himself
 	maxQueue      = 1 << 20   // bytes that wait to be sent on one lane
 	maxPending    = 16 << 10  // questions in flight on one lane
+	deliverAtOnce = 64        // answers that are written while others wait for the lane
 	maxUnacked    = 1         // frames under way on one lane
-	keepQuestions = 1 << 10   // questions and takes that a link keeps room for
-	keepBytes     = 64 << 10  // bytes of a frame that a link keeps room for
+	keepBytes     = 128 << 10 // bytes of a frame that a lane keeps room for
 	maxTakes      = 1 << 10   // takes of one group
 	maxCalendar   = 64        // bytes of a calendar's text
 )
@@ -82,6 +82,7 @@ const (
 	flagMaxDelay // and so on
 	flagBuckets
 	flagCalendar
+	flagTentative
 	takeFlags = 1<<iota - 1 // all of them
 )
 
@@ -184,7 +185,8 @@ func flagsOf(t *shard.Take) (flags byte) {
 		boolByte(t.Limit.Burst > 0)*flagBurst |
 		boolByte(t.Limit.MaxDelay > 0)*flagMaxDelay |
 		boolByte(t.Limit.Buckets > 0)*flagBuckets |
-		boolByte(t.Limit.Calendar != nil)*flagCalendar
+		boolByte(t.Limit.Calendar != nil)*flagCalendar |
+		boolByte(t.Tentative)*flagTentative
 }
 
 func appendAboveZero(b []byte, v int64) []byte {
@@ -362,7 +364,7 @@ func (r *reader) take(o op) shard.Take {
 	t.Key.Hi, t.Key.Lo = r.uint64(), r.uint64()
 	t.Limit.Algorithm = algorithms.Algorithm(r.byte())
 	flags := r.flags("take", takeFlags)
-	t.Shadow = flags&flagShadow != 0
+	t.Shadow, t.Tentative = flags&flagShadow != 0, flags&flagTentative != 0
 	t.Limit.Limit = r.varint("limit", math.MaxInt64)
 	if flags&flagCalendar == 0 {
 		t.Limit.Window = r.varint("window", math.MaxInt64)

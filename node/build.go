@@ -68,6 +68,7 @@ type node struct {
 	metrics *prometheus.Registry
 
 	grpcListener, httpListener net.Listener
+	pprofListener              net.Listener // nil unless profiles are served
 	rules                      ruleSource
 	store                      *rules.Store // rules, unless they come from files; else nil
 	config                     *api.ConfigServer
@@ -80,6 +81,7 @@ type node struct {
 	grpc                       *grpc.Server
 	peers                      *cluster.Server
 	http                       *http.Server
+	pprof                      *http.Server // nil unless profiles are served
 	health                     *health.Server
 
 	leaving  atomic.Bool
@@ -147,6 +149,13 @@ func (n *node) listen(ctx context.Context) error {
 	}
 	if n.httpListener, err = open("http", n.opts.HTTP, maxHTTPConnections); err != nil {
 		return err
+	}
+	if n.opts.Pprof != "" {
+		if n.pprofListener, err = open("pprof", n.opts.Pprof, maxProfileConnections); err != nil {
+			return err
+		}
+		n.pprof = newProfileServer()
+		n.log.Info("serving profiles", "url", "http://"+n.pprofListener.Addr().String()+"/debug/pprof/")
 	}
 	n.opts.GRPC, n.opts.HTTP = n.grpcListener.Addr().String(), n.httpListener.Addr().String()
 	n.opts = n.opts.WithDefaults()
@@ -223,7 +232,7 @@ func (n *node) register(ctx context.Context) error {
 	}
 	n.self = cluster.Node{
 		ID: n.opts.ID, Address: n.opts.Advertise, Incarnation: incarnation,
-		State: cluster.Joining, Version: Version(), RuleRevision: n.rules.Set().Revision(),
+		State: cluster.Joining, Version: Version(), RuleRevision: n.rules.Set().Revision(), OwnRules: n.store == nil,
 	}
 	n.config = api.NewConfigServer(n.rules)
 	n.rules.OnChange(func(s *rules.Set) {
@@ -231,9 +240,9 @@ func (n *node) register(ctx context.Context) error {
 		n.announce(func(self *cluster.Node) { self.RuleRevision = s.Revision() })
 	})
 	n.shard, err = shard.New(shard.Config{
-		Partitions:  uint32(params.Ring.Partitions),
-		MaxCounters: n.opts.MaxCounters,
-		Metrics:     n.metrics,
+		Partitions: uint32(params.Ring.Partitions),
+		MaxBytes:   int(n.opts.CounterMemory),
+		Metrics:    n.metrics,
 	})
 	if err != nil {
 		return err
@@ -271,6 +280,7 @@ func (n *node) buildServers(params cluster.Params, promises *cluster.Promises) e
 func newGRPCServer(creds credentials.TransportCredentials) *grpc.Server {
 	return grpc.NewServer(
 		grpc.Creds(creds),
+		grpc.ForceServerCodecV2(api.Codec()),
 		grpc.MaxRecvMsgSize(api.MaxMessage),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.NumStreamWorkers(streamWorkers),

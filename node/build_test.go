@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"io"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -51,7 +52,7 @@ func TestBuildThatFailsLeavesNothingBehind(t *testing.T) {
 		breaks func(*testing.T, *Options)
 		want   string
 	}{
-		"invalid":      {func(_ *testing.T, o *Options) { o.MaxCounters = -1 }, "max-counters: -1"},
+		"invalid":      {func(_ *testing.T, o *Options) { o.CounterMemory = -1 }, "counter-memory: -1B"},
 		"invalid host": {func(_ *testing.T, o *Options) { o.GRPC = "0.0.0.0:0" }, "grpc: 0.0.0.0:0 is reachable"},
 		"port of HTTP": {func(_ *testing.T, o *Options) { o.HTTP = taken }, "http: "},
 		"rules":        {func(_ *testing.T, o *Options) { o.Rules = "/no/such/rules.yaml" }, "/no/such/rules.yaml"},
@@ -116,7 +117,7 @@ func takeID(t *testing.T, o *Options) {
 func TestBuildUsesItsOptions(t *testing.T) {
 	opts := testOptions(t)
 	opts.GRPC, opts.Insecure, opts.Advertise = "0.0.0.0:0", true, "weir.example:9090"
-	opts.Cluster, opts.MaxCounters, opts.EtcdListen = "shop", 3, freed(t)
+	opts.Cluster, opts.CounterMemory, opts.EtcdListen = "shop", minCounterMemory, freed(t)
 	opts.Rules = filepath.Join(t.TempDir(), "rules.yaml")
 	const rules = "domain: shop\nrules: [{id: r, limits: [{limit: 1, window: 1h}]}]\n"
 	if err := os.WriteFile(opts.Rules, []byte(rules), 0o600); err != nil {
@@ -142,12 +143,12 @@ func TestBuildUsesItsOptions(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(opts.DataDir, "etcd")); err != nil {
 		t.Error(err)
 	}
-	for i := range 10 {
+	for i := range uint64(minCounterMemory / 20) {
 		limit := algorithms.Limit{Algorithm: algorithms.FixedWindow, Limit: 1, Window: 1 << 40}
-		n.shard.Decide([]shard.Group{{Takes: []shard.Take{{Key: ring.Key{Hi: uint64(i)}, Limit: limit, Cost: 1}}}})
+		n.shard.Decide([]shard.Group{{Takes: []shard.Take{{Key: ring.Key{Hi: i * (math.MaxUint64 / minCounterMemory), Lo: i}, Limit: limit, Cost: 1}}}})
 	}
-	if got := n.Counters(); got != opts.MaxCounters {
-		t.Errorf("%d counters, want %d", got, opts.MaxCounters)
+	if got := n.Counters(); got < minCounterMemory/64 || got > minCounterMemory/32 {
+		t.Errorf("%d counters in %v", got, opts.CounterMemory)
 	}
 }
 

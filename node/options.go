@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
+
 	"github.com/weirlimit/weir/cluster"
 )
 
@@ -51,12 +53,15 @@ type Options struct {
 	Rules string
 	// Insecure permits to listen beyond loopback without TLS. Default false.
 	Insecure bool
+	// Pprof is where to serve Go's profiles of this process, as host:port on loopback. Port 0
+	// picks a free one, which the log tells. Empty means not to.
+	Pprof string
 	// LogLevel is debug, info, warn or error: the least level that the program
 	// logs. Default info.
 	LogLevel string
-	// MaxCounters bounds how many counters this node keeps, 1 to 1,000,000,000.
-	// 0 means the default, 10,000,000, which take about 1 GB.
-	MaxCounters int
+	// CounterMemory bounds the memory of this node's counters, 8MiB to 4TiB. 0 means the
+	// default, 1.0GiB, which is enough for about 25,000,000.
+	CounterMemory Bytes
 	// PeerTimeout is the most that a check waits for the node that owns its
 	// counter, 1 ms to 10 s; it never waits for more than 40 % of its caller's own
 	// time. After it, the check is let through. 0 means the default, 25ms.
@@ -70,21 +75,33 @@ type Options struct {
 	LendNothing bool
 }
 
+// Bytes is a size of memory.
+type Bytes int64
+
+// String returns the size as 512MiB, rounded to three digits.
+func (b Bytes) String() string {
+	if b < 0 {
+		return "-" + (-b).String()
+	}
+	return strings.ReplaceAll(humanize.IBytes(uint64(b)), " ", "")
+}
+
 // Defaults and bounds of Options; the fields say what they mean.
 const (
-	defaultGRPC        = "127.0.0.1:9090"
-	defaultHTTP        = "127.0.0.1:8080"
-	defaultCluster     = "default"
-	defaultEtcdListen  = "127.0.0.1:2379"
-	defaultLogLevel    = "info"
-	defaultMaxCounters = 10_000_000
-	defaultPeerTimeout = cluster.DefaultAttemptTimeout
+	defaultGRPC          = "127.0.0.1:9090"
+	defaultHTTP          = "127.0.0.1:8080"
+	defaultCluster       = "default"
+	defaultEtcdListen    = "127.0.0.1:2379"
+	defaultLogLevel      = "info"
+	defaultCounterMemory = 1 << 30
+	defaultPeerTimeout   = cluster.DefaultAttemptTimeout
 
-	maxIDBytes      = 128
-	maxClusterBytes = 64
-	maxMaxCounters  = 1_000_000_000
-	minPeerTimeout  = time.Millisecond
-	maxPeerTimeout  = 10 * time.Second
+	maxIDBytes       = 128
+	maxClusterBytes  = 64
+	minCounterMemory = 8 << 20
+	maxCounterMemory = 4 << 40
+	minPeerTimeout   = time.Millisecond
+	maxPeerTimeout   = 10 * time.Second
 )
 
 var logLevels = []string{"debug", "info", "warn", "error"}
@@ -115,8 +132,8 @@ func (o Options) WithDefaults() Options {
 	if o.PeerTimeout == 0 {
 		o.PeerTimeout = defaultPeerTimeout
 	}
-	if o.MaxCounters == 0 {
-		o.MaxCounters = defaultMaxCounters
+	if o.CounterMemory == 0 {
+		o.CounterMemory = defaultCounterMemory
 	}
 	var etcd []string // not o.Etcd in place: that is the caller's
 	for _, endpoint := range o.Etcd {
@@ -149,8 +166,9 @@ func (o Options) Validate() error {
 		{"etcd", badEndpoints(o.Etcd)},
 		{"etcd-listen", o.badEtcdListen()},
 		{"data-dir", o.badDataDir()},
+		{"pprof", o.badPprof()},
 		{"log-level", badLogLevel(o.LogLevel)},
-		{"max-counters", badMaxCounters(o.MaxCounters)},
+		{"counter-memory", badCounterMemory(o.CounterMemory)},
 		{"peer-timeout", badPeerTimeout(o.PeerTimeout)},
 	}
 	for _, c := range checks {
@@ -316,11 +334,11 @@ func badLogLevel(level string) string {
 	return fmt.Sprintf("%q is not one of %s", level, strings.Join(logLevels, ", "))
 }
 
-func badMaxCounters(n int) string {
-	if n >= 1 && n <= maxMaxCounters {
+func badCounterMemory(n Bytes) string {
+	if n >= minCounterMemory && n <= maxCounterMemory {
 		return ""
 	}
-	return fmt.Sprintf("%d is not between 1 and %d", n, maxMaxCounters)
+	return fmt.Sprintf("%v is not between %v and %v", n, Bytes(minCounterMemory), Bytes(maxCounterMemory))
 }
 
 func badPeerTimeout(d time.Duration) string {

@@ -78,14 +78,18 @@ func TestOptionsValidate(t *testing.T) {
 
 		{Options{LogLevel: "debug"}, ""},
 		{Options{LogLevel: "INFO"}, `log-level: "INFO" is not one of debug, info, warn, error`},
-		{Options{MaxCounters: 1}, ""},
-		{Options{MaxCounters: 1_000_000_000}, ""},
+		{Options{CounterMemory: 8 << 20}, ""},
+		{Options{CounterMemory: 4 << 40}, ""},
+		{Options{Pprof: "localhost:0"}, ""},
+		{Options{Pprof: "x"}, `pprof: "x" is not host:port, such as 127.0.0.1:9090`},
+		{Options{Pprof: "0.0.0.0:6060", Insecure: true}, `pprof: 0.0.0.0:6060 is reachable from other machines; profiles are served on loopback only, such as 127.0.0.1:6060`},
 		{Options{PeerTimeout: time.Millisecond}, ""},
 		{Options{PeerTimeout: 10 * time.Second}, ""},
 		{Options{PeerTimeout: time.Microsecond}, `peer-timeout: 1µs is not between 1ms and 10s`},
 		{Options{PeerTimeout: 11 * time.Second}, `peer-timeout: 11s is not between 1ms and 10s`},
-		{Options{MaxCounters: -1}, `max-counters: -1 is not between 1 and 1000000000`},
-		{Options{MaxCounters: 1_000_000_001}, `max-counters: 1000000001 is not between 1 and 1000000000`},
+		{Options{CounterMemory: -1}, `counter-memory: -1B is not between 8.0MiB and 4.0TiB`},
+		{Options{CounterMemory: 7 << 20}, `counter-memory: 7.0MiB is not between 8.0MiB and 4.0TiB`},
+		{Options{CounterMemory: 5 << 40}, `counter-memory: 5.0TiB is not between 8.0MiB and 4.0TiB`},
 	}
 	for _, test := range tests {
 		err := test.options.Validate()
@@ -120,7 +124,7 @@ func TestOptionsWithDefaults(t *testing.T) {
 	defaults := Options{
 		ID: host + "-9090", GRPC: "127.0.0.1:9090", HTTP: "127.0.0.1:8080", Advertise: "127.0.0.1:9090",
 		Cluster: "default", EtcdListen: "127.0.0.1:2379", DataDir: "/home/weir/.local/state/weir/" + host + "-9090",
-		LogLevel: "info", MaxCounters: 10_000_000, PeerTimeout: 25 * time.Millisecond,
+		LogLevel: "info", CounterMemory: 1 << 30, PeerTimeout: 25 * time.Millisecond,
 	}
 	tests := []struct {
 		name     string

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"runtime"
 	"time"
@@ -65,12 +66,10 @@ func (n *node) run(ctx context.Context, ready func(Info)) error {
 		}
 		return nil // stopped before it began
 	})
-	g.Go(func() error {
-		if err := n.http.Serve(n.httpListener); !errors.Is(err, http.ErrServerClosed) {
-			return err
-		}
-		return nil
-	})
+	g.Go(func() error { return serveHTTP(n.http, n.httpListener) })
+	if n.pprof != nil {
+		g.Go(func() error { return serveHTTP(n.pprof, n.pprofListener) })
+	}
 	g.Go(func() error { return n.rules.Run(failed) })
 	g.Go(func() error { return n.shard.Run(failed) })
 	g.Go(func() error { n.membership.Run(failed); return nil })
@@ -98,6 +97,14 @@ func (n *node) run(ctx context.Context, ready func(Info)) error {
 	})
 	g.Go(func() error { return n.untilReady(ctx, failed, ready) })
 	return g.Wait()
+}
+
+// serveHTTP serves until the server is stopped, which is no error.
+func serveHTTP(s *http.Server, l net.Listener) error {
+	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
 }
 
 // update passes on what the registry holds.
@@ -202,6 +209,9 @@ func (n *node) stopServers() {
 	}()
 	if err := n.http.Shutdown(patience); err != nil {
 		_ = n.http.Close() // the clients had their time
+	}
+	if n.pprof != nil {
+		_ = n.pprof.Close() // nobody waits for the rest of a profile
 	}
 	n.peers.Shutdown(patience)
 	select {

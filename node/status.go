@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"strings"
 
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
@@ -108,6 +109,9 @@ func (n *node) Problems() []string {
 	if err := n.rules.Err(); err != nil {
 		problems = append(problems, fmt.Sprintf("the rules as they are now were refused, the last good ones are in force: %v", err))
 	}
+	if others := n.othersRules(); len(others) > 0 {
+		problems = append(problems, fmt.Sprintf("other rules than this node's are in force on %s, because some nodes have files (--rules) of their own: what applies to a check depends on the node that is asked", strings.Join(others, ", ")))
+	}
 	members, reachable := n.router.Members()
 	for i, m := range members {
 		if !reachable[i] {
@@ -115,4 +119,16 @@ func (n *node) Problems() []string {
 		}
 	}
 	return problems
+}
+
+// othersRules returns the ids of the nodes that run other rules than this one, and
+// will go on to: with the registry's rules on both, one of them is about to follow.
+func (n *node) othersRules() (ids []string) {
+	self := n.Self()
+	for _, other := range n.Nodes() {
+		if other.ID != self.ID && other.RuleRevision != self.RuleRevision && (other.OwnRules || self.OwnRules) {
+			ids = append(ids, other.ID)
+		}
+	}
+	return ids
 }

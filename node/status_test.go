@@ -2,6 +2,8 @@ package node
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -34,6 +36,14 @@ func TestProblems(t *testing.T) {
 	restarted, other := self, cluster.Member{ID: "b", Address: freed(t), Incarnation: 1}
 	restarted.Incarnation++
 	died := errors.New("disk full")
+	const otherRules = "other rules than this node's are in force on c, because some nodes have files"
+	ours := n.Self().RuleRevision
+	rules := func(self, others bool, revision string) func() {
+		return func() {
+			n.announce(func(n *cluster.Node) { n.OwnRules = self })
+			n.membership.Update(cluster.Snapshot{Nodes: []cluster.Node{n.Self(), {ID: "b", RuleRevision: ours, OwnRules: others}, {ID: "c", RuleRevision: revision, OwnRules: others}}})
+		}
+	}
 	for _, step := range []struct {
 		do    func()
 		ready bool
@@ -44,6 +54,10 @@ func TestProblems(t *testing.T) {
 		{func() { setView(t, n, self) }, true, nil},
 		{func() { setView(t, n, self, other) }, true, []string{"node b at " + other.Address + " does not answer"}},
 		{func() { setView(t, n, self) }, true, nil},
+		{rules(false, true, "3f2a"), true, []string{otherRules}},
+		{rules(true, false, "3f2a"), true, []string{otherRules}},
+		{rules(false, false, "3f2a"), true, nil}, // about to follow
+		{rules(true, true, ours), true, nil},
 		{func() { n.etcd.Close(); _, _ = n.registry.Nodes(t.Context()) }, true, []string{"etcd does not answer"}},
 		{func() { n.etcdDied.Store(&died) }, true, []string{"the embedded etcd has died, so that nodes cannot join or leave, nor rules change, until this one is restarted; checks go on: disk full"}},
 		{func() { n.leaving.Store(true) }, false, []string{"the embedded etcd has died"}},
@@ -57,5 +71,25 @@ func TestProblems(t *testing.T) {
 		if !ok || n.Ready() != step.ready {
 			t.Errorf("ready %t, problems %q, want %t, %q", n.Ready(), got, step.ready, step.want)
 		}
+	}
+}
+
+// A node says whether its rules are its own.
+func TestOwnRules(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(file, []byte("{domain: d, rules: []}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]bool{"": false, file: true} {
+		opts := testOptions(t)
+		opts.Rules = path
+		n, err := build(t.Context(), opts, quiet())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := n.Self().OwnRules; got != want {
+			t.Errorf("with --rules %q: %t", path, got)
+		}
+		n.close()
 	}
 }

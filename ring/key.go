@@ -1,7 +1,5 @@
 package ring
 
-import "github.com/dchest/siphash"
-
 // Key identifies one counter everywhere: in tables, on the wire and in replicas.
 // Nothing stores the text that it was made from.
 //
@@ -10,8 +8,7 @@ import "github.com/dchest/siphash"
 // partition and are decided together (ADR 0001).
 type Key struct{ Hi, Lo uint64 }
 
-// Hasher makes Keys. A keyed hash (SipHash-2-4-128, Aumasson and Bernstein 2012)
-// keeps a caller who chooses identifiers from choosing which node or which slot
+// Hasher makes Keys. A keyed hash (SipHash-1-3-128) keeps a caller who chooses identifiers from choosing which node or which slot
 // they land on. The zero value works, with a secret that everybody knows.
 type Hasher struct{ k0, k1 uint64 }
 
@@ -31,7 +28,7 @@ func NewHasher(secret [SecretSize]byte) Hasher {
 
 // Key hashes the encoded name of a counter.
 func (h Hasher) Key(name []byte) Key {
-	lo, hi := siphash.Hash128(h.k0, h.k1, name)
+	lo, hi := siphash13(h.k0, h.k1, name)
 	return Key{Hi: hi, Lo: lo}
 }
 

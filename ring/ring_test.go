@@ -231,8 +231,8 @@ func TestPlacementIsPinned(t *testing.T) {
 	if got, want := fmt.Sprint(r.standby[:24]), "[0 0 0 0 1 2 1 2 2 2 1 2 2 0 2 2 1 1 1 0 0 0 0 2]"; got != want {
 		t.Errorf("standbys %s, want %s", got, want)
 	}
-	// The third vector of the SipHash-2-4-128 reference implementation.
-	if got, want := fmt.Sprintf("%x", NewHasher([SecretSize]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}).Key([]byte{0, 1, 2})), "{51ed8529b0b6335f 4ea967520cb6709c}"; got != want {
+	// Not a published vector: there is none of SipHash-1-3-128. See TestSipHash.
+	if got, want := fmt.Sprintf("%x", NewHasher([SecretSize]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}).Key([]byte{0, 1, 2})), "{43d7eb1277182348 9ff7dc1efaccc56b}"; got != want {
 		t.Errorf("key %s, want %s", got, want)
 	}
 }

@@ -33,6 +33,7 @@ func BenchmarkMatch(b *testing.B) {
 		{"prefix-10", `endpoint: "/api/v1/posts/%d/*"`, 10},
 		{"prefix-10000", `endpoint: "/api/v1/posts/%d/*"`, 10_000},
 		{"exact-30000", `endpoint: "/api/v1/posts/%d"`, 30_000},
+		{"exact-10000-and-tenant", `endpoint: "/api/v1/posts/%[1]d", tenant: t-%[1]d`, 10_000},
 	} {
 		b.Run(bc.name, func(b *testing.B) {
 			set := manyRules(bc.n, bc.when)
@@ -47,6 +48,9 @@ func BenchmarkMatch(b *testing.B) {
 				requests[i] = Request{Domain: "shop", Attributes: []Attribute{
 					{"user", fmt.Sprintf("user-%08d", i)}, {"endpoint", endpoint}, {"method", "POST"},
 				}}
+				if strings.HasSuffix(bc.name, "tenant") {
+					requests[i].Attributes[2] = Attribute{"tenant", fmt.Sprintf("t-%d", n)}
+				}
 			}
 			var buf [8]Match
 			i := 0

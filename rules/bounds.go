@@ -21,6 +21,8 @@ const (
 	maxLimits     = 8   // per rule
 	maxReplaces   = 64  // per rule
 
+	maxCalendars = 1024 // distinct ones in a set
+
 	maxAnchor = 31 // of any calendar
 
 	maxOver = 1000 // percent of a limit above it

@@ -109,7 +109,7 @@ func dropped(r *Rule, matching []*Rule) string {
 	if other := by(r); other != nil {
 		return "replaced by rule " + quote(other.ID)
 	}
-	if r.Unlimited || r.blocks {
+	if r.Unlimited || r.blocks() {
 		return ""
 	}
 	for _, other := range matching {

@@ -154,10 +154,15 @@ func (d *decoder) window(n *yaml.Node, at path, l *algorithms.Limit) {
 	if d.problems.total > before {
 		return
 	}
-	var err error
-	if l.Calendar, err = algorithms.NewCalendar(c.Calendar, c.Timezone, c.Anchor); err != nil {
+	calendar, err := algorithms.NewCalendar(c.Calendar, c.Timezone, c.Anchor)
+	if err != nil {
 		d.problem(n, at, "%v", err)
+		return
 	}
+	if d.calendars[calendar] = true; len(d.calendars) > maxCalendars {
+		d.problem(n, at, "%s is one more than the %d distinct calendars that a set may have", calendar, maxCalendars)
+	}
+	l.Calendar = calendar
 }
 
 // duration reads one from least to MaxWindow, in nanoseconds.

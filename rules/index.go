@@ -2,39 +2,54 @@ package rules
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
-
-	"github.com/weirlimit/weir/ring"
+	"strings"
 )
 
 // index finds the rules of one domain that a request may match. Every subject
 // is filed under one attribute, with all values of one condition, or among always.
 type index struct {
+	filed      []subject // what is filed in one place stands side by side
 	attributes map[string]*attributeIndex
-	always     []*subject // those that ask for no attribute
-	ip         bool       // a rule looks at the attribute ip
-	linked     bool       // what a rule does depends on which others match
+	names      uint64 // nameBit of all keys of attributes
+	always     extent // those that ask for no attribute
+	ip         bool   // a rule looks at the attribute ip
+	ipText     bool   // and at how an address is written
+	linked     bool   // what a rule does depends on which others match
 }
+
+// extent is a range of index.filed.
+type extent struct{ begin, end uint32 }
 
 // attributeIndex holds the subjects that are filed under one attribute.
 type attributeIndex struct {
-	exact    map[string][]*subject
+	exact    table[extent]
 	prefixes prefixTree
-	blocks   blockIndex
-	present  []*subject // whatever the value is
+	blocks   *blockIndex // nil if there are none
+	present  extent      // whatever the value is
 }
 
-func (a *attributeIndex) appendMatches(buf []Match, h ring.Hasher, req *Request, value string) []Match {
-	buf = appendMatches(buf, a.exact[value], h, req)
-	buf = appendMatches(buf, a.present, h, req)
-	for b := a.blocks.find(req.addr); b != nil; b = b.outer {
-		buf = appendMatches(buf, b.subjects, h, req)
+// nameBit returns one bit that names of attributes have in common with few others.
+func nameBit(name string) uint64 {
+	if name == "" {
+		return 1
 	}
-	for t, rest := &a.prefixes, value; t != nil; t, rest = t.next(rest) {
-		buf = appendMatches(buf, t.subjects, h, req)
-	}
-	return buf
+	return 1 << ((uint(len(name)) + 5*uint(name[0]) + 11*uint(name[len(name)-1])) % 64)
+}
+
+// filing is an index that is being made: who is to be filed where.
+type filing struct {
+	attributes map[string]*attributeFiling
+	always     []*subject
+	whens      map[string][]*Condition // by their encodings
+}
+
+type attributeFiling struct {
+	exact, prefixes map[string][]*subject
+	blocks          map[netip.Prefix][]*subject
+	present         []*subject
 }
 
 func newIndex(rules []*Rule) *index {
@@ -45,55 +60,123 @@ func newIndex(rules []*Rule) *index {
 			subjects = append(subjects, &r.subjects[i])
 		}
 		ix.ip = ix.ip || r.looksAtIP()
+		ix.ipText = ix.ipText || slices.ContainsFunc(r.When, readsAddress)
 		ix.linked = ix.linked || r.Unlimited || len(r.replaces) > 0 || r.parent != nil
 	}
-	blocks := make(map[netip.Prefix][]*subject) // of the attribute ip
+	f := filing{attributes: make(map[string]*attributeFiling), whens: make(map[string][]*Condition)}
 	uses := countUses(subjects)
 	for _, s := range subjects {
 		p, ok := bestPlace(s, uses)
-		s.when = unseen(s.rule.When, p)
+		s.when = f.unseen(s.rule.When, p)
 		if !ok {
-			ix.always = append(ix.always, s)
-			continue
-		}
-		a := ix.attributes[p.attribute]
-		if a == nil {
-			a = &attributeIndex{exact: make(map[string][]*subject)}
-			ix.attributes[p.attribute] = a
-		}
-		for _, value := range p.exact {
-			a.exact[value] = append(a.exact[value], s)
-		}
-		for _, prefix := range p.prefixes {
-			a.prefixes.insert(prefix, s)
-		}
-		for _, b := range p.blocks {
-			blocks[b] = append(blocks[b], s)
-		}
-		if p.any() {
-			a.present = append(a.present, s)
+			f.always = append(f.always, s)
+		} else {
+			f.at(p.attribute).add(s, p)
 		}
 	}
-	if len(blocks) > 0 {
-		ix.attributes[IPAttribute].blocks = newBlockIndex(blocks)
+	ix.always = ix.file(f.always)
+	for name, a := range f.attributes {
+		ix.attributes[name] = ix.newAttribute(a)
+		ix.names |= nameBit(name)
 	}
 	return ix
 }
 
+func (f *filing) at(attribute string) *attributeFiling {
+	a := f.attributes[attribute]
+	if a == nil {
+		a = &attributeFiling{
+			exact: make(map[string][]*subject), prefixes: make(map[string][]*subject),
+			blocks: make(map[netip.Prefix][]*subject),
+		}
+		f.attributes[attribute] = a
+	}
+	return a
+}
+
+// add files s in the place p.
+func (a *attributeFiling) add(s *subject, p place) {
+	for _, value := range p.exact {
+		a.exact[value] = append(a.exact[value], s)
+	}
+	for _, prefix := range p.prefixes {
+		a.prefixes[prefix] = append(a.prefixes[prefix], s)
+	}
+	for _, b := range p.blocks {
+		a.blocks[b] = append(a.blocks[b], s)
+	}
+	if p.any() {
+		a.present = append(a.present, s)
+	}
+}
+
+// file puts copies of the subjects side by side.
+func (ix *index) file(subjects []*subject) extent {
+	begin := len(ix.filed)
+	for _, s := range subjects {
+		ix.filed = append(ix.filed, *s)
+	}
+	return extent{uint32(begin), uint32(len(ix.filed))}
+}
+
+func (ix *index) newAttribute(f *attributeFiling) *attributeIndex {
+	return &attributeIndex{
+		present:  ix.file(f.present),
+		exact:    newTable(ix.fileExact(f.exact)),
+		prefixes: newPrefixTree(fileAll(ix, f.prefixes, strings.Compare)),
+		blocks:   newBlockIndex(fileAll(ix, f.blocks, netip.Prefix.Compare)),
+	}
+}
+
+// fileExact is fileAll for exact values. A value and the name that is read after it
+// stand side by side.
+func (ix *index) fileExact(subjects map[string][]*subject) map[string]extent {
+	extents := make(map[string]extent, len(subjects))
+	for _, value := range slices.Sorted(maps.Keys(subjects)) {
+		filed := ix.file(subjects[value])
+		first := &ix.filed[filed.begin]
+		both := value + first.name
+		first.name = both[len(value):]
+		extents[both[:len(value)]] = filed
+	}
+	return extents
+}
+
+// fileAll is file for subjects by what they are filed under.
+func fileAll[K comparable](ix *index, subjects map[K][]*subject, compare func(K, K) int) map[K]extent {
+	runs := make(map[K]extent, len(subjects))
+	for _, k := range slices.SortedFunc(maps.Keys(subjects), compare) {
+		runs[k] = ix.file(subjects[k])
+	}
+	return runs
+}
+
 // unseen returns the conditions that may not hold for a request that has led to
-// the place p.
-func unseen(when []Condition, p place) (cs []*Condition) {
+// the place p: the same slice for all rules that ask the same.
+func (f *filing) unseen(when []Condition, p place) []*Condition {
+	var cs []*Condition
+	var encoding []byte
 	for i := range when {
 		if c := &when[i]; c.Attribute != p.attribute || p.any() && !c.any {
 			cs = append(cs, c)
+			encoding = c.appendTo(encoding)
 		}
 	}
+	if known, ok := f.whens[string(encoding)]; ok {
+		return known
+	}
+	f.whens[string(encoding)] = cs
 	return cs
 }
 
 func (r *Rule) looksAtIP() bool {
 	return slices.ContainsFunc(r.When, func(c Condition) bool { return c.Attribute == IPAttribute }) ||
 		slices.ContainsFunc(r.Per, func(set []string) bool { return slices.Contains(set, IPAttribute) })
+}
+
+// readsAddress says whether c depends on how an address is written.
+func readsAddress(c Condition) bool {
+	return c.Attribute == IPAttribute && len(c.prefixes)+len(c.regexps) > 0
 }
 
 // place is where a subject can be filed: under values of an attribute, or under its
@@ -134,13 +217,13 @@ func places(s *subject) []place {
 	for _, c := range s.rule.When {
 		switch {
 		case c.Absent:
-		case c.any, len(c.regexps) > 0, len(c.prefixes) > 0 && len(c.blocks) > 0: // both could hold
+		case c.any, len(c.regexps) > 0, len(c.prefixes) > 0 && hasWide(c.blocks): // both could hold
 			ps = append(ps, place{attribute: c.Attribute})
 		default:
 			ps = append(ps, place{c.Attribute, c.exact, c.prefixes, c.blocks})
 		}
 	}
-	for _, attribute := range s.per {
+	for _, attribute := range s.kind.per {
 		ps = append(ps, place{attribute: attribute})
 	}
 	return ps
@@ -185,8 +268,13 @@ func (p place) width() int {
 	switch {
 	case p.any():
 		return 2
-	case len(p.prefixes)+len(p.blocks) > 0:
+	case len(p.prefixes) > 0 || hasWide(p.blocks):
 		return 1
 	}
 	return 0
+}
+
+// hasWide says whether one of the blocks has more than one address.
+func hasWide(blocks []netip.Prefix) bool {
+	return slices.ContainsFunc(blocks, func(b netip.Prefix) bool { return !b.IsSingleIP() })
 }

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -14,13 +15,13 @@ import (
 
 func TestParseIP(t *testing.T) {
 	for value, want := range someIPs {
-		if got, ok := parseIP(value); !ok || got.String() != want || !ValidIP(value) {
+		if got, _, ok := parseIP(value); !ok || got.String() != want || !ValidIP(value) {
 			t.Errorf("parseIP(%q) = %v, %t, want %s", value, got, ok, want)
 		}
 	}
 	more := []string{"1.2.3.4.5", "1.2.3.256", "[]", "[]:80", "%eth0", ":80", "[10.0.0.1]:", "[::1]:1:2", "1.2.3.4:+80", "a.b"}
 	for _, value := range append(more, someNoIPs...) {
-		if got, ok := parseIP(value); ok || ValidIP(value) {
+		if got, _, ok := parseIP(value); ok || ValidIP(value) {
 			t.Errorf("parseIP(%q) = %v", value, got)
 		}
 	}
@@ -96,6 +97,9 @@ func TestIPConditions(t *testing.T) {
 		{"[10.0.0.0/8, 10.*]", "10.1.2.3", true},
 		{"'re:10[.].*[.]3'", "10.1.2.3:99", true},
 		{"'re:10[.].*:99'", "10.1.2.3:99", false},
+		{`"2001:db8::*"`, "[2001:0DB8:0:0::1]:80", true},
+		{`"2001:0*"`, "2001:0DB8:0:0::1", false},
+		{`"re:2001:db8::[12]"`, "2001:0DB8:0:0::1", true},
 		{"0.0.0.0/0", "255.255.255.255", true},
 		{"0.0.0.0/0", "::", false},
 		{`"::/0"`, "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", true},
@@ -150,6 +154,39 @@ rules:
 	}
 }
 
+// parseIPv6 reads as netip does.
+func TestParseIPv6(t *testing.T) {
+	part := rapid.SampledFrom([]string{":", "::", ":", "0", "1", "db8", "FfFf", "12345", "00001", ".", "%", "g"})
+	rapid.Check(t, func(t *rapid.T) {
+		text := strings.Join(rapid.SliceOfN(part, 0, 18).Draw(t, "parts"), "")
+		if rapid.Bool().Draw(t, "whole") { // most others are none
+			groups := rapid.SliceOfN(rapid.SampledFrom([]string{"0", "1", "0db8", "FfFf", ""}), 6, 9).Draw(t, "groups")
+			text = strings.Join(groups, ":")
+		}
+		got, ok := parseIPv6(text)
+		want, err := netip.ParseAddr(text)
+		if reads := err == nil && !strings.ContainsAny(text, ".%"); ok != reads || ok && got != want {
+			t.Fatalf("%q: %v, %t, want %v, %v", text, got, ok, want, err)
+		}
+	})
+}
+
+// What names counters stays as it is, however it is written.
+func TestAppendIP(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		group := rapid.OneOf(rapid.Just(uint16(0)), rapid.Uint16())
+		var bytes [16]byte
+		for i := 0; i < len(bytes); i += 2 {
+			binary.BigEndian.PutUint16(bytes[i:], group.Draw(t, "group"))
+		}
+		addr, bits := netip.AddrFrom16(bytes), rapid.IntRange(1, 128).Draw(t, "bits")
+		got, want := appendIP([]byte("x"), addr, bits), appendText([]byte("x"), netip.PrefixFrom(addr, bits).Masked().String())
+		if string(got) != string(want) {
+			t.Fatalf("%v/%d: %q, want %q", addr, bits, got, want)
+		}
+	})
+}
+
 // More attributes than the bound cost, but do not break.
 func TestIPManyAttributes(t *testing.T) {
 	set := parse(t, oneRule("{id: r, when: {ip: 10.0.0.1}, per: [a39], limits: [{limit: 1, window: 1s}]}"))
@@ -162,60 +199,83 @@ func TestIPManyAttributes(t *testing.T) {
 	}
 }
 
-// Blocks that many rules share, within others, do not multiply.
+// Blocks within others do not multiply.
 func TestBlockIndexIsSmall(t *testing.T) {
-	subjects := make(map[netip.Prefix][]*subject)
-	wide := make([]*subject, 1000)
-	subjects[netip.MustParsePrefix("10.0.0.0/8")] = wide
-	for i := range 1000 {
+	filed := map[netip.Prefix]extent{netip.MustParsePrefix("10.0.0.0/8"): {1, 1000}}
+	for i := range uint32(1000) {
 		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)
-		subjects[p] = make([]*subject, 1)
+		filed[p] = extent{1000 + i, 1001 + i}
 	}
-	ix := newBlockIndex(subjects)
-	if n := len(ix.starts); n > 2*len(subjects)+1 {
-		t.Errorf("%d stretches", n)
+	ix := newBlockIndex(filed)
+	if n := len(ix.v4.all); n > 2*len(filed)+1 || len(ix.v4.pages) > 2*n {
+		t.Errorf("%d stretches on %d pages", n, len(ix.v4.pages))
 	}
-	var path []string
+	var path []extent
 	for b := ix.find(netip.MustParseAddr("10.0.5.7")); b != nil; b = b.outer {
-		path = append(path, fmt.Sprint(len(b.subjects)))
+		path = append(path, b.filed)
 	}
-	if got := strings.Join(path, " "); got != "1 1000" {
-		t.Errorf("10.0.5.7 leads to blocks of %s", got)
+	if want := []extent{{1005, 1006}, {1, 1000}}; !slices.Equal(path, want) {
+		t.Errorf("10.0.5.7 leads to %v", path)
+	}
+}
+
+// A search asks few stretches, however blocks lie: many side by side, and one far off.
+func TestBlockIndexPages(t *testing.T) {
+	filed := make(map[netip.Prefix]extent)
+	for i := range uint32(10_000) {
+		filed[netip.PrefixFrom(netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, byte(i >> 8), byte(i)}), 48)] = extent{i, i + 1}
+	}
+	widest := func() (most uint32) {
+		pages := newBlockIndex(filed).v6.pages
+		for i := range len(pages) - 1 {
+			most = max(most, pages[i+1]-pages[i])
+		}
+		return most
+	}
+	if n := widest(); n > 2 {
+		t.Errorf("a search among blocks side by side asks %d stretches", n)
 	}
 }
 
 // The index finds what asking every block finds, over many pages.
 func TestBlockIndexAsLinear(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		subjects := make(map[netip.Prefix][]*subject)
+		filed := make(map[netip.Prefix]extent)
+		part := rapid.SampledFrom([]byte{0, 1, 10, 127, 128, 254, 255})
 		address := rapid.Custom(func(t *rapid.T) netip.Addr {
 			if rapid.Bool().Draw(t, "v4") {
-				return netip.AddrFrom4([4]byte{byte(rapid.SampledFrom([]int{0, 10, 255}).Draw(t, "a")), rapid.Byte().Draw(t, "b"), 0, rapid.Byte().Draw(t, "c")})
+				return netip.AddrFrom4([4]byte{part.Draw(t, "a"), rapid.Byte().Draw(t, "b"), 0, rapid.Byte().Draw(t, "c")})
 			}
-			return netip.AddrFrom16([16]byte{rapid.Byte().Draw(t, "a"), 15: rapid.Byte().Draw(t, "b")})
+			return netip.AddrFrom16([16]byte{part.Draw(t, "a"), 7: part.Draw(t, "b"), 8: part.Draw(t, "c"), 15: rapid.Byte().Draw(t, "d")})
 		})
 		for range rapid.IntRange(0, 400).Draw(t, "blocks") {
 			addr := address.Draw(t, "address")
 			p := netip.PrefixFrom(addr, rapid.IntRange(0, addr.BitLen()).Draw(t, "bits")).Masked()
-			subjects[p] = []*subject{{index: len(subjects)}}
+			n := uint32(len(filed))
+			filed[p] = extent{n, n + 1}
 		}
-		ix := newBlockIndex(subjects)
+		ix := newBlockIndex(filed)
 		for range 50 {
 			addr := address.Draw(t, "asked")
-			var got, want []int
+			var got, want []uint32
 			for b := ix.find(addr); b != nil; b = b.outer {
-				got = append(got, b.subjects[0].index)
+				for i := b.filed.begin; i < b.filed.end; i++ {
+					got = append(got, i)
+				}
 			}
-			for p, s := range subjects {
+			for p, f := range filed {
 				if p.Contains(addr) {
-					want = append(want, s[0].index)
+					want = append(want, f.begin)
 				}
 			}
 			slices.Sort(got)
 			slices.Sort(want)
 			if !slices.Equal(got, want) {
-				t.Fatalf("%v lies in %v, want %v of %v", addr, got, want, subjects)
+				t.Fatalf("%v lies in %v, want %v of %v", addr, got, want, filed)
 			}
+		}
+		if ix.find(netip.Addr{}) != nil {
+			t.Fatal("no address lies in a block")
 		}
 	})
 }

@@ -2,7 +2,8 @@ package rules
 
 import (
 	"encoding/binary"
-	"net/netip"
+	"fmt"
+	"math"
 	"slices"
 
 	"github.com/weirlimit/weir/algorithms"
@@ -31,16 +32,17 @@ func salt(l algorithms.Limit) uint64 {
 	return ring.Hasher{}.Key(b).Lo
 }
 
-// prepare computes what Match needs of r beyond what the file says.
-func (r *Rule) prepare(order int) {
+// prepare computes what Match needs of r beyond what the file says. kinds are those
+// of the rules so far, by their encodings.
+func (r *Rule) prepare(order int, kinds map[string]*kind) {
 	r.order = order
 	var salts []uint64
+	var above []int64
 	for _, l := range r.Limits {
 		salts = append(salts, salt(l))
-		r.blocks = r.blocks || l.Limit == 0
 		if r.Mode.Kind != Hard {
-			limit, above := raise(l, r.Mode.Percent)
-			r.raised = append(r.raised, raised{above, limit})
+			limit, more := raise(l, r.Mode.Percent)
+			r.raised, above = append(r.raised, limit), append(above, more)
 		}
 	}
 	sets := r.Per
@@ -48,25 +50,47 @@ func (r *Rule) prepare(order int) {
 		sets = [][]string{nil}
 	}
 	for i, set := range sets {
-		s := subject{
-			rule: r, index: i, per: set, ip: slices.Index(set, IPAttribute),
-			name:  appendText(appendText(nil, r.Domain), r.ID),
-			salts: salts,
-			plain: !r.Unlimited && r.Mode.Kind != Soft && r.Enforce == 100,
+		name := appendText(appendText(nil, r.Domain), r.ID)
+		if len(set) > 0 {
+			name = appendText(name, set[0])
 		}
-		for j, attribute := range set {
-			if j == 0 {
-				s.name = appendText(s.name, attribute)
-			} else {
-				s.more = append(s.more, appendText(nil, attribute))
-			}
-		}
-		r.subjects = append(r.subjects, s)
+		r.subjects = append(r.subjects, subject{
+			rule: r, name: string(name), rank: uint32(order<<8 + i),
+			kind: known(kinds, r.kind(set, salts, above)),
+		})
 	}
 }
 
-// Sizes of the buffers for names, on the stack. All names fit the large one that
-// bounds and callers allow; longer ones move to the heap.
+// kind returns the kind of r's subject of a set.
+func (r *Rule) kind(set []string, salts []uint64, above []int64) *kind {
+	k := &kind{
+		per: set, ip: slices.Index(set, IPAttribute), bits: r.IPv6Prefix, salts: salts,
+		plain:     !r.Unlimited && r.Mode.Kind != Soft && r.Enforce == 100,
+		unlimited: r.Unlimited, blocks: r.blocks(), enforce: r.Enforce,
+		mode: r.Mode.Kind, above: above, replaces: r.replaces, parent: r.parent,
+	}
+	for _, attribute := range set[min(1, len(set)):] {
+		k.more = append(k.more, string(appendText(nil, attribute)))
+	}
+	return k
+}
+
+// known returns the one of kinds that is the same as k, which is k if there was none.
+func known(kinds map[string]*kind, k *kind) *kind {
+	encoding := fmt.Appendf(nil, "%q %d %d %t %d %d %d %p", k.per, k.bits, k.salts, k.blocks, k.enforce, k.mode, k.above, k.parent)
+	for _, r := range k.replaces {
+		encoding = fmt.Appendf(encoding, " %p", r)
+	}
+	if other := kinds[string(encoding)]; other != nil {
+		return other
+	}
+	kinds[string(encoding)] = k
+	return k
+}
+
+// smallName is the size of the buffer for most names, on the stack; largeName that
+// for the others: all fit it that bounds and callers allow. Longer ones move to the
+// heap.
 const (
 	smallName = 256
 	largeName = 6144
@@ -75,49 +99,63 @@ const (
 // key returns the common part of the keys of s's counters for req. It is false
 // if req lacks an attribute of the set.
 func (s *subject) key(h ring.Hasher, req *Request) (ring.Key, bool) {
-	var values [maxPer]string
-	size := len(s.name) + maxIPText // more than an address has grown by
-	for i, attribute := range s.per {
-		v, ok := req.value(attribute)
-		if !ok {
-			return ring.Key{}, false
-		}
-		values[i] = v
-		size += binary.MaxVarintLen64 + len(v)
-	}
-	for _, name := range s.more {
-		size += len(name)
-	}
-	if size > smallName {
-		return s.longKey(h, req.addr, values[:len(s.per)]), true
-	}
 	var buf [smallName]byte
-	return h.Key(s.appendName(buf[:0], req.addr, values[:len(s.per)])), true
+	switch name, result := s.appendName(buf[:0], req, smallName); result {
+	case named:
+		return h.Key(name), true
+	case tooLong:
+		return s.longKey(h, req)
+	}
+	return ring.Key{}, false
 }
 
 // longKey is apart so that only long names pay for the large buffer.
 //
 //go:noinline
-func (s *subject) longKey(h ring.Hasher, addr netip.Addr, values []string) ring.Key {
+func (s *subject) longKey(h ring.Hasher, req *Request) (ring.Key, bool) {
 	var buf [largeName]byte
-	return h.Key(s.appendName(buf[:0], addr, values))
+	name, result := s.appendName(buf[:0], req, math.MaxInt)
+	return h.Key(name), result == named
 }
 
-// appendName appends the name of the counter that values choose, in the set's
-// order. addr is what the value of the attribute ip says, if that is an address.
-func (s *subject) appendName(name []byte, addr netip.Addr, values []string) []byte {
+// naming is what becomes of a name.
+type naming int
+
+const (
+	named naming = iota
+	lacking
+	tooLong
+)
+
+// appendName appends the name of the counter that req chooses, unless it lacks an
+// attribute of the set or most bytes may be too few.
+func (s *subject) appendName(name []byte, req *Request, most int) ([]byte, naming) {
+	k := s.kind
+	if len(s.name) > most {
+		return nil, tooLong
+	}
 	name = append(name, s.name...)
-	for i, v := range values {
-		if i > 0 {
-			name = append(name, s.more[i-1]...)
+	for i, attribute := range k.per {
+		value, ok := req.value(attribute)
+		if !ok {
+			return nil, lacking
 		}
-		if i == s.ip && addr.Is6() {
-			name = appendIP(name, addr, s.rule.IPv6Prefix)
+		if i > 0 {
+			if len(k.more[i-1]) > most-len(name) {
+				return nil, tooLong
+			}
+			name = append(name, k.more[i-1]...)
+		}
+		if max(len(value), maxIPText)+binary.MaxVarintLen64 > most-len(name) {
+			return nil, tooLong
+		}
+		if i == k.ip && req.addr.Is6() {
+			name = appendIP(name, req.addr, k.bits)
 		} else {
-			name = appendText(name, v)
+			name = appendText(name, value)
 		}
 	}
-	return name
+	return name, named
 }
 
 // enforced says whether a denial by the counters that share key denies, for a

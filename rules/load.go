@@ -7,6 +7,8 @@ import (
 	"io"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/weirlimit/weir/algorithms"
 )
 
 // Load reads the rules in a file, or in all *.yaml and *.yml files that stand
@@ -41,13 +43,17 @@ type loader struct {
 	references   []reference
 	attributes   map[string]string // names by themselves
 	regexpBudget int               // bytes left; negative if used up
-	domains      []string          // of the documents
+	calendars    map[*algorithms.Calendar]bool
+	domains      []string // of the documents
 }
 
 type ruleName struct{ domain, id string }
 
 func newLoader() *loader {
-	return &loader{byName: make(map[ruleName]*Rule), attributes: make(map[string]string), regexpBudget: maxRegexpMemory}
+	return &loader{
+		byName: make(map[ruleName]*Rule), attributes: make(map[string]string),
+		calendars: make(map[*algorithms.Calendar]bool), regexpBudget: maxRegexpMemory,
+	}
 }
 
 func load(sources []source) (*Set, error) {

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -183,6 +184,31 @@ func TestMaxRules(t *testing.T) {
 	if want := `f.yaml:100001:1: rule "100000": is one more than the 100000 rules that a set may have`; err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
+}
+
+// Calendars beyond the bound are refused, and only those of the set count: not those
+// that somebody else names.
+func TestMaxCalendars(t *testing.T) {
+	var rules []string // one per calendar, 27 zones of them
+	add := func(unit string, anchors int) {
+		for offset := -14; offset <= 12; offset++ {
+			for anchor := range anchors {
+				rules = append(rules, fmt.Sprintf("- {id: r%d, limits: [{limit: 1, window: {calendar: %s, timezone: Etc/GMT%+d, anchor: %d}, algorithm: fixed_window}]}\n",
+					len(rules), unit, offset, anchor+1))
+			}
+		}
+	}
+	add("month", 31)
+	add("year", 12)
+	document := func(rules []string) string { return "domain: d\nrules:\n" + strings.Join(rules, "") }
+	others := parse(t, document(rules[maxCalendars/2:]))
+	parse(t, document(append(rules[:maxCalendars:maxCalendars], strings.Replace(rules[0], "r0", "again", 1))))
+	_, err := Parse("f.yaml", []byte(document(rules[:maxCalendars+1])))
+	want := `rule "r1024": limits[0].window: year/Etc/GMT+1/8 is one more than the 1024 distinct calendars that a set may have`
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+	runtime.KeepAlive(others)
 }
 
 func TestRevision(t *testing.T) {

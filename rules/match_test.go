@@ -193,6 +193,8 @@ func TestMatchHugeValue(t *testing.T) {
 	}
 }
 
+func (e extent) len() int { return int(e.end - e.begin) }
+
 // The index must not file all rules under the value that they share.
 func TestIndexTellsRulesApart(t *testing.T) {
 	for _, when := range []string{
@@ -203,13 +205,13 @@ func TestIndexTellsRulesApart(t *testing.T) {
 	} {
 		ix := manyRules(100, when).domains["shop"]
 		a := ix.attributes["endpoint"]
-		if a == nil || len(ix.attributes) != 1 || len(ix.always) > 0 || len(a.present) > 0 {
+		if a == nil || len(ix.attributes) != 1 || ix.always.len() > 0 || a.present.len() > 0 {
 			t.Errorf("%s: not filed under endpoint alone", when)
 			continue
 		}
-		for value, rules := range a.exact {
-			if len(rules) > 1 {
-				t.Errorf("%s: %d rules under %q", when, len(rules), value)
+		for _, s := range a.exact.slots {
+			if n := s.value.len(); n > 1 {
+				t.Errorf("%s: %d rules under %q", when, n, s.text)
 			}
 		}
 	}
@@ -218,7 +220,7 @@ func TestIndexTellsRulesApart(t *testing.T) {
 // A rule without conditions is asked only if its attributes are there.
 func TestIndexFilesByPer(t *testing.T) {
 	ix := parse(t, oneRule("{id: r, when: {x: {absent: true}}, per: [user], limits: [{limit: 1, window: 1s}]}")).domains["d"]
-	if a := ix.attributes["user"]; len(ix.always) > 0 || a == nil || len(a.present) != 1 {
+	if a := ix.attributes["user"]; ix.always.len() > 0 || a == nil || a.present.len() != 1 {
 		t.Errorf("not filed under user: %v", ix)
 	}
 }

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"cmp"
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"regexp"
@@ -23,39 +24,42 @@ type Rule struct {
 	// per set that a request has all attributes of, and the rule matches if there is
 	// one. None means counters that all requests share. All sorted.
 	Per [][]string
-	// Limits must all have room. At least one, and no two that would share a counter;
-	// none if Unlimited.
-	Limits []algorithms.Limit
 	// Unlimited exempts the requests that match from all rules of the domain but
 	// those that block, or from Replaces alone if there are any.
 	Unlimited bool
 	// Replaces are the ids of rules of the domain that do not apply to a request which
 	// this one matches, sorted.
 	Replaces []string
-	// OnFailure says what happens if nobody can decide.
-	OnFailure FailurePolicy
-	// Enforce is the percentage of counters whose denials deny, 0 to 100.
-	Enforce int64
-	// Mode says what happens above the limits.
-	Mode Mode
 	// IPv6Prefix is how many bits of an IPv6 address tell counters apart.
 	IPv6Prefix int
 	// Enabled is false for a rule that never matches.
 	Enabled bool
 
-	cost          int64  // per token asked for, or if
-	costAttribute string // is not empty, the value of that
-	maxDelay      int64  // of all Limits
-
+	maxDelay     int64  // of all Limits
 	line, column int    // where it begins
 	file         string // and in which file
 
+	// What follows is read for every decision. It stands together: of many rules, each
+	// cache line is a miss.
+
+	// Limits must all have room. At least one, and no two that would share a counter;
+	// none if Unlimited.
+	Limits []algorithms.Limit
+	// Mode says what happens above the limits.
+	Mode Mode
+	// Enforce is the percentage of counters whose denials deny, 0 to 100.
+	Enforce int64
+	// OnFailure says what happens if nobody can decide.
+	OnFailure FailurePolicy
+
+	cost          int64  // per token asked for, or if
+	costAttribute string // is not empty, the value of that
+
 	// Set by prepare:
 
-	order    int       // rank in the Set
-	subjects []subject // one per set of Per, or one of no attributes
-	raised   []raised  // by index in Limits; none if Mode is hard
-	blocks   bool      // a limit is 0
+	raised   []algorithms.Limit // Limits with what Mode lets through above them; none if it is hard
+	order    int                // rank in the Set
+	subjects []subject          // one per set of Per, or one of no attributes
 
 	// Set by link:
 
@@ -63,25 +67,46 @@ type Rule struct {
 	parent   *Rule   // Mode.Parent
 }
 
-// subject is a Rule with one set of its Per: what has counters of its own. It holds
-// what Match needs of a rule, in few places: of many rules, each is a cache miss.
-type subject struct {
-	rule  *Rule
-	index int          // in Per
-	when  []*Condition // of the rule, without what the index has seen to
-	per   []string     // the set
-	ip    int          // index of the attribute ip in per, or -1
-	name  []byte       // encodings of domain, id and the first of per
-	more  [][]byte     // encodings of the others
-	salts []uint64     // by index in Limits
-	plain bool         // a match needs nothing but a key
+// blocks says whether a limit is 0.
+func (r *Rule) blocks() bool {
+	return slices.ContainsFunc(r.Limits, func(l algorithms.Limit) bool { return l.Limit == 0 })
 }
 
-// raised is a limit with what Mode lets through above it.
-type raised struct {
-	above int64 // tokens
-	limit algorithms.Limit
+// subject is a Rule with one set of its Per: what has counters of its own. It holds
+// what Match needs of a rule, and fills a cache line: of many rules, each place to look
+// at is a cache miss.
+type subject struct {
+	rule *Rule
+	kind *kind
+	name string       // encodings of domain, id and the first attribute of the set
+	when []*Condition // of the rule, without what the index has seen to
+	rank uint32       // Rule.order, and in the last byte the index in Rule.Per
 }
+
+// kind is what the subjects of many rules have in common, so that it stays in the
+// cache.
+type kind struct {
+	per   []string // the set
+	ip    int      // index of the attribute ip in per, or -1
+	bits  int      // of an IPv6 address there
+	more  []string // encodings of per, but for the first
+	salts []uint64 // by index in Limits
+
+	plain     bool // a match needs nothing but a key
+	unlimited bool // or not even that; per is empty
+	blocks    bool // a limit is 0
+	enforce   int64
+	mode      ModeKind
+	above     []int64 // by index in Limits; none if mode is hard
+	replaces  []*Rule
+	parent    *Rule
+}
+
+// index returns the index of s's set in Rule.Per.
+func (s *subject) index() int { return int(s.rank & 0xff) }
+
+// orderOf returns the Rule.order in a rank.
+func orderOf(rank uint32) int { return int(rank >> 8) }
 
 // Condition is what a rule asks of one attribute.
 type Condition struct {
@@ -94,10 +119,11 @@ type Condition struct {
 	// Absent asks that there is no such attribute.
 	Absent bool
 
-	// AnyOf compiled. No value fits more than one of exact and prefixes, nor of exact
-	// and blocks, which the index relies on: a subject is found at most once.
+	// AnyOf compiled. No value fits more than one of exact, prefixes, and blocks of one
+	// address, which the index relies on: a subject is found at most once.
 	any      bool
-	exact    []string       // sorted
+	only     string         // exact if that is one value
+	exact    []string       // sorted; no addresses, which are blocks of one
 	prefixes []string       // sorted; none begins with another
 	blocks   []netip.Prefix // sorted; none overlaps another
 	regexps  []*regexp.Regexp
@@ -125,13 +151,7 @@ func (c *Condition) holds(value string, present bool) bool {
 	if c.any {
 		return true
 	}
-	if len(c.exact) == 1 && c.exact[0] == value {
-		return true
-	}
-	if _, found := slices.BinarySearch(c.exact, value); found {
-		return true
-	}
-	if hasPrefixIn(c.prefixes, value) {
+	if c.only != "" && c.only == value || isOneOf(c.exact, value) || hasPrefixIn(c.prefixes, value) {
 		return true
 	}
 	for _, re := range c.regexps {
@@ -148,17 +168,22 @@ func (c *Condition) covers(addr netip.Addr) bool {
 	return len(c.blocks) > 0 && inBlocks(c.blocks, addr)
 }
 
-func (c *Condition) coversText(value string) bool {
-	if len(c.blocks) == 0 {
-		return false
+// isOneOf says whether value is one of sorted. Of few, it asks each: texts of different
+// lengths are told apart at once.
+func isOneOf(sorted []string, value string) bool {
+	if len(sorted) > 16 {
+		_, found := slices.BinarySearch(sorted, value)
+		return found
 	}
-	addr, err := netip.ParseAddr(value)
-	return err == nil && c.covers(addr)
+	return slices.Contains(sorted, value)
 }
 
 // hasPrefixIn says whether value begins with one of sorted, none of which begins
 // with another.
 func hasPrefixIn(sorted []string, value string) bool {
+	if len(sorted) == 0 {
+		return false
+	}
 	i, found := slices.BinarySearch(sorted, value)
 	// What value begins with is not after it, and whatever lies between the two
 	// begins with it as well, so it is the last one before.
@@ -180,7 +205,11 @@ func (c *Condition) add(p pattern) {
 	case kindAny:
 		c.any = true
 	case kindExact:
-		c.exact = append(c.exact, p.text)
+		if p.block.IsValid() { // an address
+			c.blocks = append(c.blocks, p.block)
+		} else {
+			c.exact = append(c.exact, p.text)
+		}
 	case kindPrefix:
 		c.prefixes = append(c.prefixes, p.text)
 	case kindRegexp:
@@ -188,6 +217,16 @@ func (c *Condition) add(p pattern) {
 	case kindBlock:
 		c.blocks = append(c.blocks, p.block)
 	}
+}
+
+// appendTo appends what c says: the same for conditions that hold for the same.
+func (c *Condition) appendTo(b []byte) []byte {
+	b = appendText(b, c.Attribute)
+	b = binary.AppendUvarint(b, uint64(len(c.AnyOf))) // none if it is to be absent
+	for _, p := range c.AnyOf {
+		b = appendText(b, p)
+	}
+	return b
 }
 
 // normalize sorts, and drops what stands there twice or is covered already.
@@ -198,11 +237,15 @@ func (c *Condition) normalize() {
 	c.prefixes = withoutCovered(c.prefixes, func(last, p string) bool { return strings.HasPrefix(p, last) })
 	slices.SortFunc(c.blocks, netip.Prefix.Compare)
 	c.blocks = withoutCovered(c.blocks, netip.Prefix.Overlaps)
-	c.exact = slices.DeleteFunc(c.exact, func(v string) bool {
-		return hasPrefixIn(c.prefixes, v) || c.coversText(v)
+	c.blocks = slices.DeleteFunc(c.blocks, func(b netip.Prefix) bool {
+		return b.IsSingleIP() && hasPrefixIn(c.prefixes, b.Addr().String())
 	})
+	c.exact = slices.DeleteFunc(c.exact, func(v string) bool { return hasPrefixIn(c.prefixes, v) })
 	slices.Sort(c.exact)
 	c.exact = slices.Compact(c.exact)
+	if len(c.exact) == 1 {
+		c.only = c.exact[0]
+	}
 }
 
 // withoutCovered leaves out of sorted what the last one kept covers.

@@ -21,16 +21,27 @@ type Request struct {
 	// values of at most 256 bytes, keep Match from allocating; more work as well.
 	Attributes []Attribute
 
-	addr netip.Addr // what the attribute ip says, if it is canonical already
+	// Set for rules that look at addresses:
+
+	addr netip.Addr // what the attribute ip says, if that is one
+	ip   string     // its canonical text; empty if it says so itself, or nobody asks
 }
 
 func (r *Request) value(key string) (string, bool) {
 	for i := range r.Attributes {
 		if r.Attributes[i].Key == key {
-			return r.Attributes[i].Value, true
+			return r.valueOf(i), true
 		}
 	}
 	return "", false
+}
+
+// valueOf returns the value of an attribute, that of ip in its canonical form.
+func (r *Request) valueOf(i int) string {
+	if r.ip != "" && r.Attributes[i].Key == IPAttribute {
+		return r.ip
+	}
+	return r.Attributes[i].Value
 }
 
 // Match is one limit that applies to a request.
@@ -45,9 +56,14 @@ type Match struct {
 	Above int64
 	// Shadow says that a denial by this counter is not enforced.
 	Shadow bool
+
+	rank uint32 // of the subject; it fills the gap
+
 	// Key is the counter's. The keys of one Rule and Per in one answer share their
 	// Lo.
 	Key ring.Key
+
+	kind *kind // of the subject
 }
 
 // Held returns the limit that the counter is held against: with what is above. It
@@ -57,7 +73,7 @@ func (m *Match) Held() algorithms.Limit {
 	case m.Limit < 0:
 		return algorithms.Limit{}
 	case m.Above > 0:
-		return m.Rule.raised[m.Limit].limit
+		return m.Rule.raised[m.Limit]
 	}
 	return m.Rule.Limits[m.Limit]
 }
@@ -73,8 +89,9 @@ type Set struct {
 // newSet takes over the rules, which are valid and in file order.
 func newSet(rules []*Rule) *Set {
 	byDomain := make(map[string][]*Rule)
+	kinds := make(map[string]*kind)
 	for i, r := range rules {
-		r.prepare(i)
+		r.prepare(i, kinds)
 		if r.Enabled {
 			byDomain[r.Domain] = append(byDomain[r.Domain], r)
 		}
@@ -108,10 +125,14 @@ func (s *Set) Match(h ring.Hasher, req *Request, buf []Match) []Match {
 // match is Match within a domain. An address in req is canonical.
 func (ix *index) match(h ring.Hasher, req *Request, buf []Match) []Match {
 	start := len(buf)
-	buf = appendMatches(buf, ix.always, h, req)
+	buf = ix.appendMatches(buf, ix.always, h, req)
 	for i := range req.Attributes {
-		if a := ix.attributes[req.Attributes[i].Key]; a != nil {
-			buf = a.appendMatches(buf, h, req, req.Attributes[i].Value)
+		key := req.Attributes[i].Key
+		if ix.names&nameBit(key) == 0 {
+			continue
+		}
+		if a := ix.attributes[key]; a != nil {
+			buf = ix.appendFiled(buf, a, h, req, req.valueOf(i))
 		}
 	}
 	inFileOrder(buf[start:])
@@ -121,46 +142,58 @@ func (ix *index) match(h ring.Hasher, req *Request, buf []Match) []Match {
 	return buf
 }
 
+// appendFiled appends the matches among what is filed under an attribute, which has
+// a value in req.
+func (ix *index) appendFiled(buf []Match, a *attributeIndex, h ring.Hasher, req *Request, value string) []Match {
+	buf = ix.appendMatches(buf, a.exact.find(value), h, req)
+	buf = ix.appendMatches(buf, a.present, h, req)
+	for b := a.blocks.find(req.addr); b != nil; b = b.outer {
+		buf = ix.appendMatches(buf, b.filed, h, req)
+	}
+	for n, rest := a.prefixes.root(), value; n != nil; n, rest = a.prefixes.next(n, rest) {
+		buf = ix.appendMatches(buf, n.filed, h, req)
+	}
+	return buf
+}
+
 // appendMatches appends the limits of those candidates that do apply.
-func appendMatches(buf []Match, candidates []*subject, h ring.Hasher, req *Request) []Match {
+func (ix *index) appendMatches(buf []Match, candidates extent, h ring.Hasher, req *Request) []Match {
+	filed := ix.filed[candidates.begin:candidates.end]
 next:
-	for _, s := range candidates {
+	for i := range filed {
+		s := &filed[i]
 		for _, c := range s.when {
 			if !c.holdsFor(req) {
 				continue next
 			}
 		}
-		key, ok := s.key(h, req)
-		if !ok {
-			continue
+		if s.kind.unlimited {
+			buf = append(buf, Match{Rule: s.rule, Limit: unlimited, rank: s.rank, kind: s.kind})
+		} else if key, ok := s.key(h, req); ok {
+			buf = s.appendCounters(buf, key)
 		}
-		buf = s.appendCounters(buf, key)
 	}
 	return buf
 }
 
 // appendCounters appends a match per limit of s, whose keys' common part is key.
 func (s *subject) appendCounters(buf []Match, key ring.Key) []Match {
-	if !s.plain {
+	if !s.kind.plain {
 		return s.appendSpecial(buf, key)
 	}
-	for i, salt := range s.salts {
-		buf = append(buf, Match{Rule: s.rule, Limit: i, Per: s.index, Key: key.With(salt)})
+	for i, salt := range s.kind.salts {
+		buf = append(buf, Match{Rule: s.rule, Limit: i, Per: s.index(), Key: key.With(salt), rank: s.rank, kind: s.kind})
 	}
 	return buf
 }
 
 // appendSpecial is appendCounters for a subject that is not plain.
 func (s *subject) appendSpecial(buf []Match, key ring.Key) []Match {
-	r := s.rule
-	if r.Unlimited {
-		return append(buf, Match{Rule: r, Limit: unlimited})
-	}
-	shadow := !enforced(key, r.Enforce)
-	for i, salt := range s.salts {
-		m := Match{Rule: r, Limit: i, Per: s.index, Shadow: shadow, Key: key.With(salt)}
-		if r.Mode.Kind == Soft {
-			m.Above = r.raised[i].above
+	shadow := !enforced(key, s.kind.enforce)
+	for i, salt := range s.kind.salts {
+		m := Match{Rule: s.rule, Limit: i, Per: s.index(), Shadow: shadow, Key: key.With(salt), rank: s.rank, kind: s.kind}
+		if s.kind.mode == Soft {
+			m.Above = s.kind.above[i]
 		}
 		buf = append(buf, m)
 	}
@@ -168,11 +201,11 @@ func (s *subject) appendSpecial(buf []Match, key ring.Key) []Match {
 }
 
 func inFileOrder(matches []Match) {
-	compare := func(a, b Match) int {
-		return cmp.Or(cmp.Compare(a.Rule.order, b.Rule.order), cmp.Compare(a.Per, b.Per), cmp.Compare(a.Limit, b.Limit))
-	}
-	if !slices.IsSortedFunc(matches, compare) {
-		slices.SortFunc(matches, compare)
+	for i := 1; i < len(matches); i++ {
+		if matches[i].rank < matches[i-1].rank { // limits of one subject are in order
+			slices.SortStableFunc(matches, func(a, b Match) int { return cmp.Compare(a.rank, b.rank) })
+			return
+		}
 	}
 }
 

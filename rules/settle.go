@@ -17,45 +17,60 @@ const (
 func settle(buf []Match, start int) []Match {
 	ms := buf[start:]
 	for i := range ms {
-		if i > 0 && ms[i].Rule == ms[i-1].Rule {
-			continue
-		}
-		for _, r := range ms[i].Rule.replaces {
-			for m := of(ms, r); len(m) > 0 && m[0].Rule == r; m = m[1:] {
-				m[0].Limit = replaced
-			}
+		if rules := ms[i].kind.replaces; len(rules) > 0 && (i == 0 || ms[i-1].Rule != ms[i].Rule) {
+			drop(ms, rules)
 		}
 	}
-	exempts := func(m Match) bool { return m.Limit == unlimited && len(m.Rule.Replaces) == 0 }
-	exempt := slices.ContainsFunc(ms, exempts)
-	var free *Rule // the first unlimited rule
+	exempt, elastic := false, false
+	for i := range ms {
+		k := ms[i].kind
+		exempt = exempt || ms[i].Limit == unlimited && len(k.replaces) == 0
+		elastic = elastic || k.parent != nil
+	}
+	var free *Match // the first unlimited one
 	kept := buf[:start]
-	for _, m := range ms {
-		switch {
+	for i := range ms {
+		switch m := &ms[i]; {
 		case m.Limit == unlimited:
-			free = cmp.Or(free, m.Rule)
-		case m.Limit == replaced, exempt && !m.Rule.blocks:
+			free = cmp.Or(free, m)
+		case m.Limit == replaced, exempt && !m.kind.blocks:
 		default:
-			kept = append(kept, m)
+			kept = append(kept, *m)
 		}
 	}
 	if len(kept) == start && free != nil {
-		return append(kept, Match{Rule: free, Limit: unlimited})
+		return append(kept, *free)
 	}
-	for i := range kept[start:] {
-		m := &kept[start+i]
-		if parent := m.Rule.parent; parent != nil && enforces(kept[start:], parent) {
-			m.Above = m.Rule.raised[m.Limit].above
-		}
+	if elastic {
+		raiseElastic(kept[start:])
 	}
 	return kept
+}
+
+// drop marks what matches of these rules.
+func drop(ms []Match, rules []*Rule) {
+	for _, r := range rules {
+		for m := of(ms, r); len(m) > 0 && m[0].Rule == r; m = m[1:] {
+			m[0].Limit = replaced
+		}
+	}
+}
+
+// raiseElastic raises what has a parent among the matches.
+func raiseElastic(ms []Match) {
+	for i := range ms {
+		m := &ms[i]
+		if k := m.kind; k.parent != nil && enforces(ms, k.parent) {
+			m.Above = k.above[m.Limit]
+		}
+	}
 }
 
 // enforces reports whether r matches, and all of its limits must have room.
 func enforces(ms []Match, r *Rule) bool {
 	matches := of(ms, r)
-	for _, m := range matches {
-		switch {
+	for i := range matches {
+		switch m := &matches[i]; {
 		case m.Rule != r:
 			return true
 		case m.Shadow:
@@ -67,7 +82,7 @@ func enforces(ms []Match, r *Rule) bool {
 
 // of returns the matches from the first one of r on, none if there is none of r.
 func of(ms []Match, r *Rule) []Match {
-	i, found := slices.BinarySearchFunc(ms, r, func(m Match, r *Rule) int { return cmp.Compare(m.Rule.order, r.order) })
+	i, found := slices.BinarySearchFunc(ms, r, func(m Match, r *Rule) int { return cmp.Compare(orderOf(m.rank), r.order) })
 	if !found {
 		return nil
 	}

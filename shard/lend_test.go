@@ -28,7 +28,7 @@ func takeOf(name string, l algorithms.Limit, cost int64) Take {
 
 func TestLoanShrinksToNoneAsTheLimitNears(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShard(t, 1000)
+		s := newShard(t)
 		take := takeOf("a", perHour(1000), 1)
 		for i, want := range []struct{ lent, remaining int64 }{{124, 875}, {109, 765}} {
 			g := borrow(s, 1000, take)
@@ -67,7 +67,7 @@ func TestLoanOfSeveralLimits(t *testing.T) {
 			{"one is a shadow", []Take{wide, shadow}, 0},
 			{"one costs nothing", []Take{wide, free}, 0},
 		} {
-			s := newShard(t, 1000)
+			s := newShard(t)
 			g := borrow(s, 10_000, tc.takes...)
 			if !g.Allowed || g.Loan.Tokens != tc.lent {
 				t.Errorf("%s: %+v, want %d", tc.name, g.Loan, tc.lent)
@@ -84,7 +84,7 @@ func TestLoanOfSeveralLimits(t *testing.T) {
 // Valid to the end of the least window, but for what a slow clock would add.
 func TestLoanIsValidInItsWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShard(t, 1000)
+		s := newShard(t)
 		time.Sleep(20 * time.Minute)
 		g := borrow(s, 10, takeOf("a", perHour(8000), 1), takeOf("b", bucketsPerHour(8000), 1))
 		if got := time.Duration(g.Loan.Until - g.Loan.At); g.Loan.Tokens != 10 || got > time.Minute-time.Minute/1024 || got < time.Minute-time.Minute/1000 {
@@ -93,8 +93,25 @@ func TestLoanIsValidInItsWindow(t *testing.T) {
 	})
 }
 
+// A loan from a bucket lasts as long as what else is in it, which must not be undone.
+func TestNothingIsLentBesideATentativeTake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShard(t)
+		tentative := takeOf("a", bucketPerHour(800), 50)
+		tentative.Tentative = true
+		s.Decide([]Group{{Takes: []Take{tentative}}})
+		if g := borrow(s, 10, takeOf("a", bucketPerHour(800), 1)); !g.Allowed || g.Loan != (Loan{}) {
+			t.Errorf("beside it: %+v", g)
+		}
+		time.Sleep(undoFor + 1)
+		if g := borrow(s, 10, takeOf("a", bucketPerHour(800), 1)); g.Loan.Tokens != 10 {
+			t.Errorf("when it stays: %+v", g)
+		}
+	})
+}
+
 func TestPeekLendsNothing(t *testing.T) {
-	s := newShard(t, 1000)
+	s := newShard(t)
 	g := []Group{{Takes: []Take{takeOf("a", perHour(800), 1)}, Lend: 10, Tokens: 1, Peek: true}}
 	if s.Decide(g); !g[0].Allowed || g[0].Loan != (Loan{}) || s.Len() != 0 {
 		t.Errorf("%+v, %d counters", g[0], s.Len())
@@ -122,7 +139,7 @@ func TestWhatIsLeftOfALoanComesBack(t *testing.T) {
 			{bucketPerHour(800), 99, time.Hour, 800},
 		} {
 			time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour)))
-			s := newShard(t, 1000)
+			s := newShard(t)
 			take := takeOf("a", tc.limit, 1)
 			g := borrow(s, 100, take)
 			if g.Loan.Tokens != tc.lent {
@@ -142,7 +159,7 @@ func TestWhatIsLeftOfALoanComesBack(t *testing.T) {
 func TestLateLoanFreesNobodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fixed := algorithms.Limit{Algorithm: algorithms.FixedWindow, Limit: 800, Window: int64(time.Hour)}
-		s := newShard(t, 1000)
+		s := newShard(t)
 		take := takeOf("a", fixed, 1)
 		g := borrow(s, 50, take)
 		time.Sleep(time.Hour)
@@ -194,7 +211,7 @@ func TestLoansNeverAdmitMore(t *testing.T) {
 }
 
 func checkLoans(t *testing.T, l algorithms.Limit, steps []loanStep) (problem string) {
-	lender, exact := newShard(t, 10), newShard(t, 10)
+	lender, exact := newShard(t), newShard(t)
 	type held struct {
 		Loan
 		left int64

@@ -63,7 +63,7 @@ func (s *Shard) undoLongLocked(p *partition, u *undo, t *Take, now int64) {
 	}
 	e := p.long[t.Key]
 	e.counter.Return(&t.Limit, now, t.Decision.At, t.Cost)
-	e.usage = u.old.usage
+	e.usage = u.long
 	s.weighLongLocked(e)
 }
 
@@ -88,7 +88,7 @@ func (s *Shard) returnLongLocked(p *partition, t *Take, now int64) {
 		e.counter.Return(&t.Limit, now, t.Decision.At, t.Cost)
 	} else {
 		d := e.counter.Step(&t.Limit, now, -t.Cost, true)
-		e.expires = max(e.expires, d.ResetAt)
+		e.expires = max(e.expires, seconds(d.ResetAt))
 	}
 	s.weighLongLocked(e)
 }

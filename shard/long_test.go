@@ -1,32 +1,23 @@
 package shard
 
 import (
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/ring"
 )
 
-func newLongShard(t testing.TB, c Config) *Shard {
-	c.Metrics = prometheus.NewRegistry()
-	s, err := New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
 // Whatever is done to counters of long algorithms, as to any other.
 func TestLongCounters(t *testing.T) {
 	for _, limit := range []algorithms.Limit{logPerHour(3), bucketsPerHour(3)} {
 		t.Run(limit.Algorithm.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newShard(t, 1000)
+				s := newShard(t)
 				k := key("a", 1)
 				want := func(what string, d algorithms.Decision, allowed bool, remaining int64) {
 					t.Helper()
@@ -74,7 +65,7 @@ func TestLongCounters(t *testing.T) {
 
 func TestLongCountersAreSwept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShard(t, 10_000)
+		s := newShard(t)
 		short := logPerHour(5)
 		short.Window = int64(time.Second)
 		for i := range 1000 {
@@ -99,7 +90,7 @@ func TestLongBytesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 64
 		each := int64(longOverhead + limit*16)
-		s := newLongShard(t, Config{Partitions: 1, MaxCounters: 1e6, MaxLongBytes: 4 * each})
+		s := newShardOf(t, Config{Partitions: 1, MaxBytes: MinBytes(1), MaxLongBytes: 4 * each})
 		for range limit {
 			ask(s, key("full", 0), logPerHour(limit), 1)
 			time.Sleep(time.Nanosecond)
@@ -119,7 +110,7 @@ func TestLongBytesAreBounded(t *testing.T) {
 		if got := testutil.ToFloat64(s.metrics.evicted); got < float64(1001-s.Len()) { // some came twice
 			t.Errorf("%v evictions counted, %d counters left of 1001", got, s.Len())
 		}
-		time.Sleep(time.Hour)
+		time.Sleep(time.Hour + time.Second)
 		evicted := testutil.ToFloat64(s.metrics.evicted)
 		for i := range 4 { // what is over goes first, and is no eviction
 			for range limit {
@@ -133,28 +124,25 @@ func TestLongBytesAreBounded(t *testing.T) {
 	})
 }
 
-// Both kinds of counters count for MaxCounters, and one alone is never too large.
-func TestLongCountersAreCounters(t *testing.T) {
+// One counter of a long algorithm is never too large.
+func TestLongCounterStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newLongShard(t, Config{Partitions: 1, MaxCounters: 2, MaxLongBytes: 1})
+		s := newShardOf(t, Config{Partitions: 1, MaxBytes: MinBytes(1), MaxLongBytes: 1})
 		ask(s, key("log", 0), logPerHour(5), 5)
 		if ask(s, key("log", 0), logPerHour(5), 1).Allowed {
 			t.Error("the only one was evicted")
 		}
-		for i := range 10 {
+		for i := range 2 * smallest {
 			ask(s, key("plain", i), perHour(5), 1)
 		}
-		if s.Len() != 2 {
-			t.Errorf("%d counters, the bound is 2", s.Len())
-		}
-		if ask(s, key("log", 0), logPerHour(5), 1).Allowed {
-			t.Error("counters of another kind have freed it")
+		if ask(s, key("log", 0), logPerHour(5), 1).Allowed || s.Len() != 1+smallest {
+			t.Errorf("counters of another kind have freed it; %d counters", s.Len())
 		}
 	})
 }
 
 func TestLongDecideAllocatesNothing(t *testing.T) {
-	s := newShard(t, 1000)
+	s := newShard(t)
 	for _, limit := range []algorithms.Limit{logPerHour(5), bucketsPerHour(1 << 30)} {
 		groups := []Group{{Takes: []Take{{Key: key(limit.Algorithm.String(), 0), Limit: limit, Cost: 1}}}}
 		for range 10 {
@@ -169,7 +157,7 @@ func TestLongDecideAllocatesNothing(t *testing.T) {
 // Whatever shrinks a log, the bytes that are counted are those that it has.
 func TestLongBytesFollowRefunds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShard(t, 1000)
+		s := newShard(t)
 		k, limit := key("a", 1), logPerHour(64)
 		for range 64 {
 			ask(s, k, limit, 1)
@@ -177,8 +165,8 @@ func TestLongBytesFollowRefunds(t *testing.T) {
 		}
 		s.Decide([]Group{{Takes: []Take{{Key: k, Limit: limit, Cost: -50}, {Key: k, Limit: limit, Cost: -10}}}})
 		e := s.partition(k).long[k]
-		if got := s.longBytes.Load(); got != int64(longOverhead+e.counter.Bytes()) || e.used != 4 {
-			t.Errorf("%d bytes counted of %d, %d used", got, longOverhead+e.counter.Bytes(), e.used)
+		if got := s.longBytes.Load(); got != int64(longOverhead+e.counter.Bytes()) || e.share != math.MaxUint16/16+1 {
+			t.Errorf("%d bytes counted of %d, a share of %d/65535 used", got, longOverhead+e.counter.Bytes(), e.share)
 		}
 		ask(s, k, limit, 0)
 		if got := s.longBytes.Load(); got != int64(longOverhead+e.counter.Bytes()) || got > longOverhead+64*16/4 {
@@ -191,13 +179,13 @@ func TestLongBytesFollowRefunds(t *testing.T) {
 func TestDeniedGroupLeavesTheUsage(t *testing.T) {
 	for _, limit := range []algorithms.Limit{perHour(10), logPerHour(10)} {
 		synctest.Test(t, func(t *testing.T) {
-			s := newShard(t, 1000)
+			s := newShard(t)
 			k := key("a", 1)
 			ask(s, k, limit, 2)
 			before := s.usage(k)
 			time.Sleep(time.Minute)
 			s.Decide([]Group{{Takes: []Take{{Key: k, Limit: limit, Cost: 5}, {Key: key("b", 2), Limit: perHour(1), Cost: 2}}}})
-			if after := s.usage(k); after != before || after.used != 2 {
+			if after := s.usage(k); after != before || after.share != math.MaxUint16/5 {
 				t.Errorf("%v: %+v, was %+v", limit.Algorithm, after, before)
 			}
 		})
@@ -209,14 +197,14 @@ func (s *Shard) usage(k ring.Key) usage {
 	if e := s.partition(k).long[k]; e != nil {
 		return e.usage
 	}
-	return s.partition(k).table.find(k).usage
+	return s.partition(k).table.find(s.arena, k).usage()
 }
 
 // A refund that is undone is remembered for as long as it weighs.
 func TestReturnedRefundIsNotSwept(t *testing.T) {
 	for _, limit := range []algorithms.Limit{perHour(10), logPerHour(10)} {
 		synctest.Test(t, func(t *testing.T) {
-			s := newShard(t, 1000)
+			s := newShard(t)
 			k := key("a", 1)
 			ask(s, k, limit, 8)
 			g := []Group{{Takes: []Take{{Key: k, Limit: limit, Cost: -8}}}}

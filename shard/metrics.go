@@ -6,7 +6,7 @@ import (
 )
 
 type metrics struct {
-	evicted, expired, lent prometheus.Counter
+	evicted, expired, shared, lent prometheus.Counter
 }
 
 func newMetrics(r prometheus.Registerer, s *Shard) metrics {
@@ -15,10 +15,18 @@ func newMetrics(r prometheus.Registerer, s *Shard) metrics {
 		Name: "weir_counters",
 		Help: "Counters that this node keeps.",
 	}, func() float64 { return float64(s.Len()) })
+	f.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "weir_counter_bytes",
+		Help: "Memory of the tables of the counters, those of long algorithms aside.",
+	}, func() float64 { return float64(s.Bytes()) })
 	return metrics{
 		evicted: f.NewCounter(prometheus.CounterOpts{
 			Name: "weir_counters_evicted_total",
 			Help: "Live counters that were dropped because the node keeps no more.",
+		}),
+		shared: f.NewCounter(prometheus.CounterOpts{
+			Name: "weir_counters_shared_total",
+			Help: "Takes that were counted together with others of the same limit because the node has no memory for more counters.",
 		}),
 		expired: f.NewCounter(prometheus.CounterOpts{
 			Name: "weir_counters_expired_total",

@@ -1,7 +1,8 @@
 package shard
 
 import (
-	"math/rand/v2"
+	"hash/maphash"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -15,27 +16,24 @@ const (
 	sweepTick  = 100 * time.Millisecond // how often the sweeper wakes
 	sweepRound = 10 * time.Second       // how long it takes to visit every partition
 	sweepStep  = 256                    // entries visited before the lock is let go
-	evictProbe = 8                      // entries compared to find one to evict
+	evictScan  = 64                     // entries visited to find one to evict
+	evictFew   = 16                     // entries compared, if so many could be evicted
 )
 
-// partition is one table and its lock. It fills a cache line, so that two
-// partitions' locks never share one.
+// partition is one table and its lock. What a decision looks at fills a cache line, so
+// that two partitions' locks never share one.
 type partition struct {
 	mu     sync.Mutex
-	table  table                   // guarded by mu
 	latest int64                   // the latest instant of a decision; guarded by mu
+	table  table                   // guarded by mu
 	long   map[ring.Key]*longEntry // of long algorithms, nil before the first; guarded by mu
-	_      [64 - 56]byte
-}
-
-// entry is what is kept of one counter.
-type entry struct {
-	state algorithms.State
-	usage
+	// histories are of those buckets from which was taken tentatively; guarded by mu
+	histories map[ring.Key]*history
+	_         [128 - 88]byte
 }
 
 // stateOf returns the state of a counter, also of one that is not there.
-func stateOf(e *entry) algorithms.State {
+func stateOf(e *slot) algorithms.State {
 	if e == nil {
 		return algorithms.State{}
 	}
@@ -44,23 +42,36 @@ func stateOf(e *entry) algorithms.State {
 
 // usage is what sweeping and eviction go by.
 type usage struct {
-	expires int64  // when the counter weighs nothing any more, in Unix nanoseconds, above 0
-	used    uint32 // of limit, as of the last take
-	limit   uint32 // the limit's capacity
+	expires uint32 // when the counter weighs nothing any more, in Unix seconds, rounded up, above 0
+	share   uint16 // of the limit's capacity that is used, as of the last take, in 1/65535, rounded up
 }
 
-// usageOf returns the usage of a counter after t. One that owes, because its limit was
-// lowered or because somebody waits for his turn, has used all of its capacity, not
-// more.
-func usageOf(t *Take) usage {
-	capacity := t.Limit.Capacity()
-	return usage{expires: max(1, t.Decision.ResetAt), used: uint32(capacity - t.Decision.Remaining), limit: uint32(capacity)}
+// heavy is the share from which on a counter does not make room for another one.
+const heavy = 1 << 15
+
+// usageOf returns the usage of a counter after t.
+func usageOf(t *Take) usage { return usage{seconds(t.Decision.ResetAt), shareOf(t)} }
+
+// shareOf returns the share that a counter has used after t. One that owes, because its
+// limit was lowered or because somebody waits for his turn, has used all of its
+// capacity, not more.
+func shareOf(t *Take) uint16 {
+	capacity := max(1, t.Limit.Capacity())
+	used := min(capacity, capacity-t.Decision.Remaining)
+	return uint16((used*math.MaxUint16 + capacity - 1) / capacity)
 }
 
-// lessThan reports whether u has used less of its limit than v.
-func (u usage) lessThan(v usage) bool {
-	return uint64(u.used)*uint64(v.limit) < uint64(v.used)*uint64(u.limit)
+// seconds returns an instant in Unix nanoseconds in seconds, rounded up.
+func seconds(at int64) uint32 {
+	s := at / int64(time.Second)
+	if at%int64(time.Second) > 0 {
+		s++
+	}
+	return uint32(min(max(s, 1), math.MaxUint32))
 }
+
+// over returns the latest usage.expires of what weighs nothing any more.
+func over(now int64) uint32 { return uint32(min(now/int64(time.Second), math.MaxUint32-1)) }
 
 // clockLocked returns now, or the latest instant that the partition has seen if
 // another goroutine read the clock later and got the lock earlier: within a
@@ -70,111 +81,180 @@ func (p *partition) clockLocked(now int64) int64 {
 	return p.latest
 }
 
-// putLocked keeps what a take has made of e, its counter's entry, nil if there is none.
-func (s *Shard) putLocked(p *partition, e *entry, t *Take, state algorithms.State) {
+// keyLocked returns under which key t is to be counted, which is going to take something and
+// has no counter yet: its own, unless there is neither room nor a counter that could make
+// room. Then it is a key that all in the partition share that have the same limit. The victim,
+// if there is one, has to be evicted before a counter is added.
+func (s *Shard) keyLocked(p *partition, t *Take, group []Take) (key ring.Key, victim cursor, full bool) {
+	if p.table.room(s.arena) {
+		return t.Key, cursor{}, false
+	}
+	if victim, full = s.victimLocked(p, t.Key, group, false); full {
+		return t.Key, victim, true
+	}
+	s.metrics.shared.Inc()
+	key = ring.Key{Hi: maphash.Comparable(s.seed, t.Limit)}
+	if p.table.brimful() && p.table.find(s.arena, key) == nil {
+		victim, full = s.victimLocked(p, t.Key, group, true)
+	}
+	return key, victim, full
+}
+
+// putLocked keeps what a take has made of e, its counter's entry, nil if there is none
+// under the key yet.
+func (s *Shard) putLocked(p *partition, e *slot, key ring.Key, t *Take, state algorithms.State) {
+	share := shareOf(t)
+	if key != t.Key {
+		share = math.MaxUint16 // those that it was made for shall not evict it
+	}
 	if e != nil {
-		*e = entry{state, usageOf(t)}
+		e.state, e.expires, e.share = state, e.secondsOf(t.Decision.ResetAt), share
 		return
 	}
-	s.counters.Add(1)
-	p.table.add(t.Key, entry{state, usageOf(t)})
-}
-
-// keepLocked keeps an entry, which t has not changed, for as long as it weighs: that
-// is longer than it was if its limit was lowered.
-func (e *entry) keepLocked(t *Take) { e.expires = max(e.expires, t.Decision.ResetAt) }
-
-func (s *Shard) deleteLocked(p *partition, key ring.Key) {
-	p.table.remove(key)
-	s.counters.Add(-1)
-}
-
-// victim finds out which of a few counters is to make room: an expired one, or else
-// the one that has used the least of its limit, which loses the least by starting
-// afresh. It is none of those that room is made for: they are the least used of all as
-// a rule, and would never count anything.
-type victim struct {
-	spared  []Take // those that room is made for
-	key     ring.Key
-	usage   usage
-	expired bool
-	probed  int
-}
-
-// probe looks at one more counter. It is false once there is no need for another.
-func (v *victim) probe(key ring.Key, u usage, now int64) (more bool) {
-	if slices.ContainsFunc(v.spared, func(t Take) bool { return t.Key == key }) {
-		return true
-	}
-	v.expired = u.expires <= now
-	if v.expired || v.probed == 0 || u.lessThan(v.usage) {
-		v.key, v.usage = key, u
-	}
-	v.probed++
-	return !v.expired && v.probed < evictProbe
-}
-
-// evictLocked makes room for one counter, if there is another one than those of the
-// takes.
-func (s *Shard) evictLocked(p *partition, spared []Take) {
-	v := victim{spared: spared}
-	slots := p.table.slots
-	begin := rand.IntN(max(1, len(slots)))
-	for i := range slots {
-		e := &slots[(begin+i)%len(slots)]
-		if e.expires != 0 && !v.probe(e.key, e.usage, p.latest) {
-			break
-		}
-	}
-	if v.probed == 0 {
-		s.evictLongLocked(p, spared)
-		return
-	}
-	s.deleteLocked(p, v.key)
-	if !v.expired {
+	dropped, ok := p.table.add(s.arena, newSlot(key, state, usage{seconds(t.Decision.ResetAt), share}), over(p.latest))
+	s.droppedLocked(dropped)
+	if ok {
+		s.counters.Add(1)
+	} else {
 		s.metrics.evicted.Inc()
 	}
 }
 
+// droppedLocked counts entries that were over.
+func (s *Shard) droppedLocked(n int) {
+	if n > 0 {
+		s.counters.Add(int64(-n))
+		s.metrics.expired.Add(float64(n))
+	}
+}
+
+// keepLocked keeps an entry, which t has not changed, for as long as it weighs: that
+// is longer than it was if its limit was lowered.
+func (e *slot) keepLocked(t *Take) { e.expires = max(e.expires, e.secondsOf(t.Decision.ResetAt)) }
+
+// secondsOf is seconds, and spares the division if that is what e has already.
+func (e *slot) secondsOf(at int64) uint32 {
+	if early := int64(e.expires)*int64(time.Second) - at; early >= 0 && early < int64(time.Second) {
+		return e.expires
+	}
+	return seconds(at)
+}
+
+func (s *Shard) deleteLocked(p *partition, key ring.Key) {
+	if p.table.remove(s.arena, key) {
+		s.counters.Add(-1)
+	}
+}
+
+// victims compares counters to find the one that is to make room: an expired one, or
+// else the one that has used the least of its limit, which loses the least by
+// starting afresh.
+type victims struct {
+	any  bool // counts those that have used half of their limit or more, too
+	over uint32
+	best usage
+	few  int // compared so far
+}
+
+// compare looks at one more counter. It reports whether that is the best so far, and
+// whether there is a need for another.
+func (v *victims) compare(u usage) (best, more bool) {
+	expired := u.expires <= v.over
+	if !expired && !v.any && u.share >= heavy {
+		return false, true
+	}
+	if best = expired || v.few == 0 || u.share < v.best.share; best {
+		v.best = u
+	}
+	v.few++
+	return best, !expired && v.few < evictFew
+}
+
+// victimLocked returns the place of the counter that is to make room. It is none of those
+// that room is made for: they are the least used of all as a rule, and would never
+// count anything. It is one of those beside near: the key that needs the room, say, whose
+// neighbours are as good as any, and in the processor's cache.
+func (s *Shard) victimLocked(p *partition, near ring.Key, group []Take, any bool) (place cursor, found bool) {
+	v := victims{any: any, over: over(p.latest)}
+	c := p.table.seek(s.arena, near.Hi)
+	for range min(evictScan, p.table.n) {
+		e := c.next(s.arena)
+		if e == nil {
+			c = p.table.seek(s.arena, 0)
+			e = c.next(s.arena)
+		}
+		if !slices.ContainsFunc(group, func(t Take) bool { return e.isFor(t.Key) }) {
+			best, more := v.compare(e.usage())
+			if best {
+				place = c
+			}
+			if !more {
+				break
+			}
+		}
+		c.i++
+	}
+	return place, v.few > 0
+}
+
+// evictLocked makes room.
+func (s *Shard) evictLocked(p *partition, victim cursor) {
+	if victim.next(s.arena).expires <= over(p.latest) {
+		s.metrics.expired.Inc()
+	} else {
+		s.metrics.evicted.Inc()
+	}
+	p.table.removeAt(s.arena, victim)
+	s.counters.Add(-1)
+}
+
 // evictLongLocked makes room of one counter of a long algorithm. It reports whether
 // there was one.
-func (s *Shard) evictLongLocked(p *partition, spared []Take) bool {
-	v := victim{spared: spared}
-	for key, e := range p.long { // begins at a random place
-		if !v.probe(key, e.usage, p.latest) {
+func (s *Shard) evictLongLocked(p *partition, group []Take) bool {
+	v := victims{any: true, over: over(p.latest)}
+	var key ring.Key
+	for k, e := range p.long { // begins at a random place
+		if slices.ContainsFunc(group, func(t Take) bool { return t.Key == k }) {
+			continue
+		}
+		best, more := v.compare(e.usage)
+		if best {
+			key = k
+		}
+		if !more {
 			break
 		}
 	}
-	if v.probed == 0 {
+	if v.few == 0 {
 		return false
 	}
-	s.deleteLongLocked(p, v.key)
-	if !v.expired {
+	s.deleteLongLocked(p, key)
+	if v.best.expires <= v.over {
+		s.metrics.expired.Inc()
+	} else {
 		s.metrics.evicted.Inc()
 	}
 	return true
 }
 
-// sweep deletes the partition's expired entries. It lets go of the lock every few
-// entries, and then goes on where it was: whatever has moved meanwhile is visited in
-// the next round.
+// sweep deletes the partition's expired entries, and goes on with what else there is to
+// do for its table. It lets go of the lock every few entries, and then goes on behind the
+// last key.
 func (s *Shard) sweep(p *partition) {
-	now := s.now()
+	now := over(s.now())
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for i, visited := 0, 0; i < len(p.table.slots); {
-		if e := &p.table.slots[i]; e.expires != 0 && e.expires <= now {
-			p.table.removeAt(i) // and look again at i, where another may have moved up
-			s.counters.Add(-1)
-			s.metrics.expired.Inc()
-		} else {
-			i++
-		}
-		if visited++; visited%sweepStep == 0 {
-			p.breathe()
+	for next, more := uint64(0), true; more; p.breathe() {
+		next, more = s.sweepLocked(p, next, now)
+	}
+	for p.table.tidy(s.arena); p.table.moving != nil; p.breathe() {
+		before := p.table.moving.from
+		s.droppedLocked(p.table.move(s.arena, sweepStep, now))
+		if p.table.moving != nil && p.table.moving.from == before {
+			break // no memory
 		}
 	}
-	p.table.tidy()
+	p.forgetHistoriesLocked(p.latest)
 	visited := 0
 	for key, e := range p.long { // a range may be continued after others have changed it
 		if e.expires <= now {
@@ -185,6 +265,27 @@ func (s *Shard) sweep(p *partition) {
 			p.breathe()
 		}
 	}
+}
+
+// sweepLocked deletes those of a few entries that are over at now, from a key's high half on.
+// It returns where to go on, if there are more.
+func (s *Shard) sweepLocked(p *partition, from uint64, now uint32) (next uint64, more bool) {
+	c := p.table.seek(s.arena, from)
+	dropped := 0
+	defer func() { s.droppedLocked(dropped) }()
+	for range sweepStep {
+		e := c.next(s.arena)
+		if e == nil {
+			return 0, false
+		}
+		if next = ^e.hi; e.expires <= now {
+			p.table.removeAt(s.arena, c)
+			dropped++
+		} else {
+			c.i++
+		}
+	}
+	return next + 1, next < math.MaxUint64
 }
 
 // breathe lets others have the lock.
@@ -198,7 +299,7 @@ func (s *Shard) lookLocked(p *partition, t *Take, now int64) (d algorithms.Decis
 	if t.Limit.Algorithm.Long() {
 		return s.lookLongLocked(p, t, now)
 	}
-	_, d = algorithms.Step(&t.Limit, stateOf(p.table.find(t.Key)), now, 0)
+	_, d = algorithms.Step(&t.Limit, stateOf(p.table.find(s.arena, t.Key)), now, 0)
 	return d
 }
 
@@ -209,14 +310,19 @@ func (s *Shard) returnLocked(p *partition, t *Take, now int64) {
 		s.returnLongLocked(p, t, now)
 		return
 	}
-	e := p.table.find(t.Key)
+	e := p.table.find(s.arena, t.Key)
 	if e == nil {
 		return
 	}
+	if state, known := p.rewriteLocked(t); known {
+		e.state = state
+		return
+	}
+	delete(p.histories, t.Key) // which know nothing of this
 	if t.Cost >= 0 {
 		e.state = algorithms.Return(&t.Limit, e.state, now, t.Decision.At, t.Cost)
 	} else if state, d := algorithms.Step(&t.Limit, e.state, now, -t.Cost); d.Allowed {
-		e.state, e.expires = state, max(e.expires, d.ResetAt)
+		e.state, e.expires = state, max(e.expires, seconds(d.ResetAt))
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"hash/maphash"
+	"math"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -25,9 +27,11 @@ import (
 type Config struct {
 	// Partitions is the ring's number of partitions.
 	Partitions uint32
-	// MaxCounters bounds how many counters are kept, give or take those of one group per
-	// partition. A new one beyond it takes the place of an old one.
-	MaxCounters int
+	// MaxBytes bounds the memory of the counters' tables, at least MinBytes. A new counter
+	// beyond it takes the place of an old one: of one that is over, or else of one that has
+	// used little of its limit, never half of it or more. If there is none, it is
+	// counted together with others of the same limit.
+	MaxBytes int
 	// MaxLongBytes bounds the memory of the counters of long algorithms, give or take
 	// those of one group per partition. Beyond it one takes the place of others. 0 means
 	// DefaultMaxLongBytes.
@@ -38,12 +42,13 @@ type Config struct {
 
 // Shard holds counters. It is safe for concurrent use; make it with New.
 type Shard struct {
-	partitions  []partition
-	maxCounters int64
-	counters    atomic.Int64 // how many entries all tables hold; written under the lock of the table that changes
-	longBytes   atomic.Int64 // of all counters of long algorithms; likewise
-	maxLong     int64
-	metrics     metrics
+	partitions []partition
+	arena      *arena
+	seed       maphash.Seed // of keys that counters share
+	counters   atomic.Int64 // how many entries all tables hold; written under the lock of the table that changes
+	longBytes  atomic.Int64 // of all counters of long algorithms; likewise
+	maxLong    int64
+	metrics    metrics
 
 	// Instants are the wall clock's at start plus what the monotonic clock has
 	// counted since: a step of the wall clock changes nothing.
@@ -56,23 +61,45 @@ func New(c Config) (*Shard, error) {
 	if c.Partitions == 0 {
 		return nil, fmt.Errorf("shard: partitions: 0 is not at least 1")
 	}
-	if c.MaxCounters < 1 {
-		return nil, fmt.Errorf("shard: max counters: %d is not at least 1", c.MaxCounters)
+	if least := MinBytes(c.Partitions); c.MaxBytes < least {
+		return nil, fmt.Errorf("shard: max bytes: %d is not at least %d", c.MaxBytes, least)
+	}
+	if c.MaxBytes > maxMaxBytes {
+		return nil, fmt.Errorf("shard: max bytes: %d is not at most %d", c.MaxBytes, maxMaxBytes)
 	}
 	if c.MaxLongBytes < 0 {
 		return nil, fmt.Errorf("shard: max long bytes: %d is not at least 0", c.MaxLongBytes)
 	}
+	budget := c.MaxBytes/pageBytes - int(c.Partitions) // every table has one
+	arena, err := newArena(budget, extraPages*int(c.Partitions))
+	if err != nil {
+		return nil, err
+	}
 	started := time.Now()
 	s := &Shard{
-		partitions:  make([]partition, c.Partitions),
-		maxCounters: int64(c.MaxCounters),
-		maxLong:     cmp.Or(c.MaxLongBytes, DefaultMaxLongBytes),
-		started:     started,
-		epoch:       started.UnixNano(),
+		partitions: make([]partition, c.Partitions),
+		arena:      arena,
+		seed:       maphash.MakeSeed(),
+		maxLong:    cmp.Or(c.MaxLongBytes, DefaultMaxLongBytes),
+		started:    started,
+		epoch:      started.UnixNano(),
 	}
 	s.metrics = newMetrics(c.Metrics, s)
 	return s, nil
 }
+
+// extraPages is how many pages a table takes at most beyond what the budget promises it:
+// the first one, one at the end, and one each at both ends of a move.
+const extraPages = 4
+
+// maxMaxBytes is where the numbers of pages end.
+const maxMaxBytes = math.MaxUint32 * pageBytes / 2
+
+// MinBytes is the least memory that the tables of so many partitions work with.
+func MinBytes(partitions uint32) int { return int(partitions) * pageBytes }
+
+// Bytes returns how much memory the counters' tables take, those of long algorithms aside.
+func (s *Shard) Bytes() int { return s.arena.bytes() }
 
 // Len returns how many counters there are, expired ones that were not yet swept
 // included.
@@ -89,6 +116,18 @@ func (s *Shard) now() int64 { return s.epoch + int64(time.Since(s.started)) }
 // request that is not made: they are Allowed, and nothing was taken.
 func (s *Shard) Decide(groups []Group) {
 	now := s.now()
+	for len(groups) > lookAhead {
+		s.lookAhead(groups[:lookAhead])
+		s.decide(groups[:lookAhead], now)
+		groups = groups[lookAhead:]
+	}
+	if len(groups) > 1 {
+		s.lookAhead(groups)
+	}
+	s.decide(groups, now)
+}
+
+func (s *Shard) decide(groups []Group, now int64) {
 	for i := range groups {
 		switch g := &groups[i]; {
 		case g.Reset:
@@ -105,6 +144,29 @@ func (s *Shard) Decide(groups []Group) {
 	}
 }
 
+// lookAhead is for how many groups memory is asked for before the first is decided.
+const lookAhead = 32
+
+// lookAhead asks for the memory that the groups will need, so that they wait for it together
+// and not one after the other.
+func (s *Shard) lookAhead(groups []Group) {
+	var last ring.Key
+	for i := range groups {
+		takes := groups[i].Takes
+		for j := range takes {
+			key := takes[j].Key
+			if key == last {
+				continue
+			}
+			last = key
+			if p := s.partition(key); p.mu.TryLock() {
+				p.table.prefetch(s.arena, key.Hi)
+				p.mu.Unlock()
+			}
+		}
+	}
+}
+
 func (s *Shard) partition(k ring.Key) *partition {
 	return &s.partitions[k.Partition(uint32(len(s.partitions)))]
 }
@@ -113,16 +175,25 @@ func (s *Shard) decideOne(g *Group, now int64) {
 	t := &g.Takes[0]
 	p := s.partition(t.Key)
 	p.mu.Lock()
-	e := p.table.find(t.Key)
-	var state algorithms.State
-	state, t.Decision = algorithms.Step(&t.Limit, stateOf(e), p.clockLocked(now), t.Cost)
+	now = p.clockLocked(now)
+	key := t.Key
+	e := p.table.find(s.arena, key)
+	if e == nil && !g.Peek && t.begins() && p.table.full() {
+		var victim cursor
+		var full bool
+		if key, victim, full = s.keyLocked(p, t, nil); full {
+			s.evictLocked(p, victim)
+		}
+		e = p.table.find(s.arena, key)
+	}
+	state := algorithms.StepInto(&t.Decision, &t.Limit, stateOf(e), now, t.Cost)
 	switch {
 	case g.Peek:
 	case t.changes(e != nil):
-		if e == nil && s.counters.Load() >= s.maxCounters {
-			s.evictLocked(p, nil)
+		if p.histories != nil || t.Tentative {
+			p.noteLocked(t, stateOf(e), e != nil)
 		}
-		s.putLocked(p, e, t, state)
+		s.putLocked(p, e, key, t, state)
 	case e != nil:
 		e.keepLocked(t)
 	}
@@ -137,6 +208,9 @@ func (t *Take) changes(found bool) bool {
 	return t.Decision.Allowed && (t.Cost > 0 || t.Cost < 0 && found)
 }
 
+// begins reports whether t, whose counter is not there yet, makes one.
+func (t *Take) begins() bool { return t.Cost > 0 && t.Cost <= t.Limit.Capacity() }
+
 // decideMany counts take by take, so that two takes of one counter see each
 // other, and puts everything back if one is denied.
 func (s *Shard) decideMany(g *Group, now int64) {
@@ -148,7 +222,7 @@ func (s *Shard) decideMany(g *Group, now int64) {
 	g.Allowed = true
 	for i := range g.Takes {
 		t := &g.Takes[i]
-		if u, changed := s.stepLocked(t, now); changed {
+		if u, changed := s.stepLocked(s.partition(t.Key), t, g.Takes, now); changed {
 			u.take = i
 			undos = append(undos, u)
 		}
@@ -161,6 +235,10 @@ func (s *Shard) decideMany(g *Group, now int64) {
 	case g.Allowed && !g.Peek:
 		s.giveBackLongLocked(g, now)
 		s.makeRoomLocked(g, undos)
+		for i := range undos {
+			t := &g.Takes[undos[i].take]
+			s.partition(t.Key).noteLocked(t, undos[i].old.state, undos[i].found)
+		}
 	default:
 		s.undoLocked(g, undos, now)
 	}
@@ -170,30 +248,35 @@ func (s *Shard) decideMany(g *Group, now int64) {
 }
 
 type undo struct {
-	take  int   // index
-	old   entry // of a long counter the usage only
-	found bool  // whether old was in the table
+	take  int      // index
+	key   ring.Key // that of the take, or one that it shares
+	old   slot     // what was there, if found
+	long  usage    // what was there of a long counter, if found
+	found bool
 }
 
 // stepLocked decides t and counts it. It returns how to undo that, and whether there
 // is something to undo.
-func (s *Shard) stepLocked(t *Take, now int64) (u undo, changed bool) {
-	p := s.partition(t.Key)
+func (s *Shard) stepLocked(p *partition, t *Take, group []Take, now int64) (u undo, changed bool) {
+	u.key = t.Key
 	if t.Limit.Algorithm.Long() {
 		if e := p.long[t.Key]; e != nil {
-			u.old.usage = e.usage
+			u.long = e.usage
 		}
 		u.found, changed = s.stepLongLocked(p, t, now)
 		return u, changed
 	}
-	e := p.table.find(t.Key)
+	e := p.table.find(s.arena, u.key)
+	if e == nil && t.begins() && p.table.full() {
+		u.key, _, _ = s.keyLocked(p, t, group)
+		e = p.table.find(s.arena, u.key)
+	}
 	if u.found = e != nil; u.found {
 		u.old = *e
 	}
-	var state algorithms.State
-	state, t.Decision = algorithms.Step(&t.Limit, u.old.state, now, t.Cost)
+	state := algorithms.StepInto(&t.Decision, &t.Limit, u.old.state, now, t.Cost)
 	if changed = t.changes(u.found); changed {
-		s.putLocked(p, e, t, state)
+		s.putLocked(p, e, u.key, t, state)
 	} else if u.found {
 		e.keepLocked(t)
 	}
@@ -209,9 +292,9 @@ func (s *Shard) undoLocked(g *Group, undos []undo, now int64) {
 		case t.Limit.Algorithm.Long():
 			s.undoLongLocked(p, u, t, now)
 		case u.found:
-			*p.table.find(t.Key) = u.old
+			*p.table.find(s.arena, u.key) = u.old
 		default:
-			s.deleteLocked(p, t.Key)
+			s.deleteLocked(p, u.key)
 		}
 	}
 }
@@ -219,10 +302,15 @@ func (s *Shard) undoLocked(g *Group, undos []undo, now int64) {
 // makeRoomLocked evicts for what the group has added, only now that it stays: a
 // denied group must cost nobody his counter, nor a take that of one before it.
 func (s *Shard) makeRoomLocked(g *Group, undos []undo) {
-	for _, u := range undos {
-		p := s.partition(g.Takes[u.take].Key)
-		if !u.found && s.counters.Load() > s.maxCounters {
-			s.evictLocked(p, g.Takes)
+	for i := range undos {
+		u := &undos[i]
+		t := &g.Takes[u.take]
+		p := s.partition(t.Key)
+		shared := u.key != t.Key
+		if !u.found && (p.table.crowded() && !shared || p.table.brimful()) {
+			if victim, found := s.victimLocked(p, u.key, g.Takes, shared); found {
+				s.evictLocked(p, victim)
+			}
 		}
 		for s.longBytes.Load() > s.maxLong {
 			if !s.evictLongLocked(p, g.Takes) {
@@ -249,9 +337,8 @@ func (s *Shard) reset(g *Group, now int64) {
 	for i := range g.Takes {
 		t := &g.Takes[i]
 		p := s.partition(t.Key)
-		if p.table.find(t.Key) != nil {
-			s.deleteLocked(p, t.Key)
-		}
+		s.deleteLocked(p, t.Key)
+		delete(p.histories, t.Key)
 		if _, found := p.long[t.Key]; found {
 			s.deleteLongLocked(p, t.Key)
 		}
@@ -288,6 +375,8 @@ func (s *Shard) Run(ctx context.Context) error {
 		for range perTick {
 			s.sweep(&s.partitions[next])
 			next = (next + 1) % len(s.partitions)
+		}
+		for s.arena.trim() {
 		}
 	}
 }

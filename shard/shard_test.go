@@ -3,6 +3,8 @@ package shard
 import (
 	"fmt"
 	"maps"
+	"math"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,8 +19,18 @@ import (
 	"github.com/weirlimit/weir/ring"
 )
 
-func newShard(t testing.TB, maxCounters int) *Shard {
-	s, err := New(Config{Partitions: 1021, MaxCounters: maxCounters, Metrics: prometheus.NewRegistry()})
+func newShard(t testing.TB) *Shard { return newShardOf(t, Config{Partitions: 1021, MaxBytes: 1 << 30}) }
+
+// newSmallShard returns a Shard that has memory for smallest counters.
+func newSmallShard(t testing.TB) *Shard {
+	return newShardOf(t, Config{Partitions: 1, MaxBytes: MinBytes(1)})
+}
+
+const smallest = (pageSlots - spareSlots) * fullNum / fullDen
+
+func newShardOf(t testing.TB, c Config) *Shard {
+	c.Metrics = prometheus.NewRegistry()
+	s, err := New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,9 +63,10 @@ func TestNewRefuses(t *testing.T) {
 		config Config
 		want   string
 	}{
-		{Config{MaxCounters: 1}, "shard: partitions: 0 is not at least 1"},
-		{Config{Partitions: 1}, "shard: max counters: 0 is not at least 1"},
-		{Config{Partitions: 1, MaxCounters: 1, MaxLongBytes: -1}, "shard: max long bytes: -1 is not at least 0"},
+		{Config{MaxBytes: 1}, "shard: partitions: 0 is not at least 1"},
+		{Config{Partitions: 3, MaxBytes: 3*4096 - 1}, "shard: max bytes: 12287 is not at least 12288"},
+		{Config{Partitions: 1, MaxBytes: 1 << 62}, "shard: max bytes: 4611686018427387904 is not at most 8796093020160"},
+		{Config{Partitions: 1, MaxBytes: 4096, MaxLongBytes: -1}, "shard: max long bytes: -1 is not at least 0"},
 	} {
 		if _, err := New(tc.config); fmt.Sprint(err) != tc.want {
 			t.Errorf("%+v: %v, want %s", tc.config, err, tc.want)
@@ -64,7 +77,7 @@ func TestNewRefuses(t *testing.T) {
 // Two requests never both take the last slot.
 func TestConcurrentTakesAreExact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // no window's edge comes in between
-		s := newShard(t, 1000)
+		s := newShard(t)
 		var allowed atomic.Int64
 		var wg sync.WaitGroup
 		for range 8 {
@@ -83,9 +96,59 @@ func TestConcurrentTakesAreExact(t *testing.T) {
 	})
 }
 
+// Tables that grow, shrink and are swept lose nobody.
+func TestConcurrentTakesWhileTablesMove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // no window's edge comes in between
+		s := newShardOf(t, Config{Partitions: 3, MaxBytes: 4 << 20})
+		const keys, limit, workers = 10_000, 3, 5
+		second := algorithms.Limit{Algorithm: algorithms.FixedWindow, Limit: 1, Window: int64(time.Second)}
+		for i := range 20_000 {
+			ask(s, key("over", i), second, 1)
+		}
+		time.Sleep(time.Second)
+		var allowed [keys]atomic.Int32
+		var wg sync.WaitGroup
+		for w := range workers {
+			wg.Go(func() {
+				r := rand.New(rand.NewPCG(uint64(w), 0))
+				groups := make([]Group, 40)
+				for _, first := range r.Perm(keys / len(groups)) {
+					for i := range groups {
+						groups[i].Takes = []Take{{Key: key("k", first*len(groups)+i), Limit: perHour(limit), Cost: 1}}
+					}
+					s.Decide(groups)
+					for i, g := range groups {
+						if g.Allowed {
+							allowed[first*len(groups)+i].Add(1)
+						}
+					}
+				}
+			})
+		}
+		wg.Go(func() {
+			for i := range 30 {
+				s.sweep(&s.partitions[i%3])
+				s.arena.trim()
+			}
+		})
+		wg.Wait()
+		for i := range allowed {
+			if got := allowed[i].Load(); got != limit {
+				t.Fatalf("key %d: %d of %d allowed, want %d", i, got, workers, limit)
+			}
+		}
+		for i := range s.partitions {
+			s.sweep(&s.partitions[i])
+		}
+		if s.Len() != keys {
+			t.Errorf("%d counters, want %d", s.Len(), keys)
+		}
+	})
+}
+
 func TestGroupIsCountedWholeOrNotAtAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShard(t, 1000)
+		s := newShard(t)
 		group := func(cost int64, peek bool) Group {
 			return Group{Peek: peek, Takes: []Take{
 				{Key: key("a", 1), Limit: perHour(10), Cost: cost},
@@ -127,7 +190,7 @@ func TestGroupIsCountedWholeOrNotAtAll(t *testing.T) {
 
 func TestOneCounterTwiceInAGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShard(t, 1000)
+		s := newShard(t)
 		take := Take{Key: key("a", 1), Limit: perHour(3), Cost: 2}
 		g := []Group{{Takes: []Take{take, take}}}
 		s.Decide(g)
@@ -141,7 +204,7 @@ func TestOneCounterTwiceInAGroup(t *testing.T) {
 }
 
 func TestPeekKeepsNothing(t *testing.T) {
-	s := newShard(t, 1000)
+	s := newShard(t)
 	g := []Group{{Peek: true, Takes: []Take{{Key: key("a", 1), Limit: perHour(3), Cost: 1}}}}
 	s.Decide(g)
 	if !g[0].Allowed || s.Len() != 0 {
@@ -151,7 +214,7 @@ func TestPeekKeepsNothing(t *testing.T) {
 
 func TestReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShard(t, 1000)
+		s := newShard(t)
 		g := []Group{{Takes: []Take{{Key: key("a", 1), Limit: perHour(3), Cost: 3}}}}
 		s.Decide(g)
 		s.Return(g[0].Takes)
@@ -164,7 +227,7 @@ func TestReturn(t *testing.T) {
 // A dumb twin: one map, one lock for everything, one take after the other.
 func TestDecideAgainstTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s, err := New(Config{Partitions: 7, MaxCounters: 1 << 20, Metrics: prometheus.NewRegistry()})
+		s, err := New(Config{Partitions: 7, MaxBytes: MinBytes(7), Metrics: prometheus.NewRegistry()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -246,7 +309,7 @@ func twinDecide(used map[ring.Key]int64, g Group) bool {
 
 func TestShadowTakesDenyNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShard(t, 1000)
+		s := newShard(t)
 		hard := Take{Key: key("a", 1), Limit: perHour(10), Cost: 4}
 		soft := Take{Key: key("b", 2), Limit: perHour(5), Cost: 4, Shadow: true}
 		for i, tc := range []struct {
@@ -275,7 +338,7 @@ func TestShadowTakesDenyNothing(t *testing.T) {
 
 func TestRefunds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShard(t, 1000)
+		s := newShard(t)
 		k := key("a", 1)
 		if d := ask(s, k, perHour(10), -3); !d.Allowed || d.Remaining != 10 || s.Len() != 0 {
 			t.Errorf("to nobody: %+v, %d counters", d, s.Len())
@@ -284,8 +347,8 @@ func TestRefunds(t *testing.T) {
 		if d := ask(s, k, perHour(10), -3); d.Remaining != 5 {
 			t.Errorf("3 of 8: %+v", d)
 		}
-		if e := s.partition(k).table.find(k); e.used != 5 {
-			t.Errorf("eviction goes by %d used", e.used)
+		if e := s.partition(k).table.find(s.arena, k); e.share != heavy {
+			t.Errorf("eviction goes by a share of %d/65535", e.share)
 		}
 		if d := ask(s, k, perHour(10), -99); d.Remaining != 10 {
 			t.Errorf("more than was used: %+v", d)
@@ -300,7 +363,7 @@ func TestRefunds(t *testing.T) {
 // another, but never above the limit.
 func TestReturnOfARefund(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShard(t, 1000)
+		s := newShard(t)
 		k := key("a", 1)
 		refund := func() []Take {
 			g := []Group{{Takes: []Take{{Key: k, Limit: perHour(10), Cost: -3}}}}
@@ -327,7 +390,7 @@ func TestReturnOfARefund(t *testing.T) {
 
 func TestReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShard(t, 1000)
+		s := newShard(t)
 		a, b := key("a", 1), key("b", 2)
 		ask(s, a, perHour(3), 3)
 		ask(s, b, perHour(5), 4)
@@ -346,12 +409,12 @@ func TestReset(t *testing.T) {
 // A counter above its limit, which was lowered, has used all of it, not more.
 func TestDebtIsAFullCounter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShard(t, 1000)
+		s := newShard(t)
 		k := key("a", 1)
 		ask(s, k, perHour(10), 10)
 		ask(s, k, perHour(4), -1)
-		if e := s.partition(k).table.find(k); e.used != 4 || e.limit != 4 {
-			t.Errorf("eviction goes by %d of %d", e.used, e.limit)
+		if e := s.partition(k).table.find(s.arena, k); e.share != math.MaxUint16 {
+			t.Errorf("eviction goes by a share of %d/65535", e.share)
 		}
 		if d := ask(s, k, perHour(4), 1); d.Allowed || d.Remaining != 0 {
 			t.Errorf("9 used of 4: %+v", d)
@@ -361,23 +424,23 @@ func TestDebtIsAFullCounter(t *testing.T) {
 
 func TestEvictionWithinAGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := New(Config{Partitions: 1, MaxCounters: 1, Metrics: prometheus.NewRegistry()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := newSmallShard(t)
 		a, b := Take{Key: key("a", 0), Limit: perHour(10), Cost: 6}, Take{Key: key("b", 0), Limit: perHour(10), Cost: 1}
 		g := []Group{{Takes: []Take{a, b, a}}}
 		if s.Decide(g); g[0].Allowed || s.Len() != 0 {
 			t.Errorf("6 + 6 of 10 with another counter in between: allowed %v, %d counters", g[0].Allowed, s.Len())
 		}
-		ask(s, key("full", 0), perHour(10), 10)
+		for i := range smallest {
+			ask(s, key("light", i), perHour(10), 1)
+		}
 		g = []Group{{Takes: []Take{b, a, a}}}
-		if s.Decide(g); g[0].Allowed || s.Len() != 1 || ask(s, key("full", 0), perHour(10), 1).Allowed {
+		if s.Decide(g); g[0].Allowed || s.Len() != smallest || testutil.ToFloat64(s.metrics.evicted) != 0 {
 			t.Errorf("a denied group has evicted somebody: allowed %v, %d counters", g[0].Allowed, s.Len())
 		}
 		g = []Group{{Takes: []Take{a, b}}}
-		if s.Decide(g); !g[0].Allowed || s.Len() != 2 || ask(s, a.Key, perHour(10), 5).Allowed {
-			t.Errorf("allowed %v, %d counters, want the two that it has counted", g[0].Allowed, s.Len())
+		if s.Decide(g); !g[0].Allowed || s.Len() != smallest || ask(s, a.Key, perHour(10), 5).Allowed ||
+			ask(s, b.Key, perHour(10), 0).Remaining != 9 || testutil.ToFloat64(s.metrics.evicted) != 2 {
+			t.Errorf("allowed %v, %d counters, want the two that it has counted among them", g[0].Allowed, s.Len())
 		}
 	})
 }
@@ -386,12 +449,9 @@ func TestEvictionWithinAGroup(t *testing.T) {
 func TestNewcomersStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, perHour := range map[string]func(int64) algorithms.Limit{"short": perHour, "long": logPerHour} {
-			s, err := New(Config{Partitions: 1, MaxCounters: 4, MaxLongBytes: 4 * longOverhead, Metrics: prometheus.NewRegistry()})
-			if err != nil {
-				t.Fatal(err)
-			}
-			for i := range 4 {
-				ask(s, key("full", i), perHour(10), 10)
+			s := newShardOf(t, Config{Partitions: 1, MaxBytes: MinBytes(1), MaxLongBytes: 4 * longOverhead})
+			for i := range smallest {
+				ask(s, key("light", i), perHour(10), 2)
 			}
 			allowed := 0
 			for range 10 {
@@ -410,10 +470,72 @@ func TestNewcomersStay(t *testing.T) {
 	})
 }
 
+// Where all counters have used half of their limits, none makes room: those that come
+// later share a counter with all that have the same limit.
+func TestWhatDoesNotFitIsSharedByLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSmallShard(t)
+		for i := range smallest {
+			ask(s, key("half", i), perHour(10), 5)
+		}
+		group := func(names ...string) bool {
+			var takes []Take
+			for _, name := range names {
+				takes = append(takes, Take{Key: key(name, 0), Limit: perHour(3), Cost: 1})
+			}
+			g := []Group{{Takes: takes}}
+			s.Decide(g)
+			return g[0].Allowed
+		}
+		for i, step := range []struct {
+			limit   int64
+			name    string
+			allowed bool
+		}{
+			{7, "a", true}, {7, "b", true}, {7, "c", true}, {7, "d", true}, {7, "a", true}, {7, "b", true}, {7, "e", true},
+			{7, "a", false}, {7, "f", false},
+			{8, "a", true}, // another limit, another counter
+		} {
+			if d := ask(s, key(step.name, 0), perHour(step.limit), 1); d.Allowed != step.allowed {
+				t.Errorf("step %d: %+v", i, d)
+			}
+		}
+		if group("g", "h", "i", "j") || !group("g", "h", "i") || group("k") {
+			t.Error("a group of four of three has passed, or has counted")
+		}
+		if n := testutil.ToFloat64(s.metrics.shared); n != 10+4+3+1 {
+			t.Errorf("%v takes counted as shared", n)
+		}
+		for i := range smallest {
+			if ask(s, key("half", i), perHour(10), 0).Remaining != 5 {
+				t.Errorf("%d was evicted", i)
+			}
+		}
+		for i := range int64(1000) {
+			ask(s, key("other", 0), perHour(1000+i), 1)
+		}
+		if s.Len() > pageSlots {
+			t.Errorf("%d counters", s.Len())
+		}
+		time.Sleep(2 * time.Hour)
+		s.sweep(&s.partitions[0])
+		for range 2 { // now there is room
+			for i := range smallest {
+				ask(s, key("later", i), perHour(4), 2)
+			}
+		}
+		for i := range smallest {
+			if d := ask(s, key("later", i), perHour(4), 0); d.Remaining != 0 {
+				t.Errorf("%+v", d)
+			}
+		}
+	})
+}
+
 // What drains more slowly since its limit was lowered is remembered for longer.
 func TestLoweredLimitIsRememberedWhileItWeighs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShard(t, 1000)
+		s := newShard(t)
 		bucket := algorithms.Limit{Algorithm: algorithms.TokenBucket, Limit: 1000, Window: int64(time.Hour)}
 		alone, first, second := key("alone", 0), key("grouped", 0), key("grouped", 1)
 		lowered := bucket
@@ -436,28 +558,41 @@ func TestLoweredLimitIsRememberedWhileItWeighs(t *testing.T) {
 
 // A group that just fits costs nobody anything.
 func TestGroupFillsTheShard(t *testing.T) {
-	s := newLongShard(t, Config{Partitions: 1, MaxCounters: 2})
-	a, b := Take{Key: key("a", 0), Limit: perHour(10), Cost: 6}, Take{Key: key("b", 0), Limit: logPerHour(10), Cost: 1}
+	s := newSmallShard(t)
+	for i := range smallest - 2 {
+		ask(s, key("light", i), perHour(10), 1)
+	}
+	a, b := Take{Key: key("a", 0), Limit: perHour(10), Cost: 6}, Take{Key: key("b", 0), Limit: perHour(10), Cost: 1}
 	s.Decide([]Group{{Takes: []Take{a, b}}})
-	if s.Len() != 2 {
-		t.Errorf("%d counters, want 2", s.Len())
+	if s.Len() != smallest || testutil.ToFloat64(s.metrics.evicted) != 0 {
+		t.Errorf("%d counters, want %d", s.Len(), smallest)
 	}
 }
 
 // What is over at this very instant goes before who has used little.
 func TestEvictionPrefersWhatIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newLongShard(t, Config{Partitions: 1, MaxCounters: 2})
+		s := newSmallShard(t)
 		second := algorithms.Limit{Algorithm: algorithms.FixedWindow, Limit: 10, Window: int64(time.Second)}
-		for range 20 {
-			ask(s, key("over", 0), second, 10)
-			ask(s, key("live", 0), perHour(10), 1)
-			time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
-			ask(s, key("new", 0), second, 5)
-			if ask(s, key("live", 0), perHour(10), 0).Remaining == 10 || s.Len() != 2 {
-				t.Fatalf("the live one was evicted, %d are left", s.Len())
+		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
+		for i := range smallest {
+			if i%8 == 0 {
+				ask(s, key("live", i), perHour(1000), 1)
+			} else {
+				ask(s, key("over", i), second, 10)
 			}
-			s.Decide([]Group{{Reset: true, Takes: []Take{{Key: key("new", 0), Limit: second}, {Key: key("live", 0), Limit: perHour(10)}}}})
+		}
+		time.Sleep(time.Second)
+		for i := range smallest / 2 {
+			ask(s, key("new", i), perHour(10), 1)
+		}
+		for i := 0; i < smallest; i += 8 {
+			if ask(s, key("live", i), perHour(1000), 0).Remaining == 1000 {
+				t.Errorf("live counter %d was evicted", i)
+			}
+		}
+		if got := testutil.ToFloat64(s.metrics.expired); got < smallest/2 || testutil.ToFloat64(s.metrics.evicted) != 0 {
+			t.Errorf("%v expired", got)
 		}
 	})
 }
@@ -465,7 +600,7 @@ func TestEvictionPrefersWhatIsOver(t *testing.T) {
 // Time never goes back, whoever read the clock first.
 func TestTimeNeverGoesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newLongShard(t, Config{Partitions: 1, MaxCounters: 10})
+		s := newSmallShard(t)
 		later := s.now() + int64(time.Minute)
 		s.partitions[0].latest = later
 		for i := range 2 {
@@ -479,10 +614,7 @@ func TestTimeNeverGoesBack(t *testing.T) {
 // All partitions of a group have seen the instant at which it was decided.
 func TestGroupMovesTheClockOfAllItsPartitions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := New(Config{Partitions: 2, MaxCounters: 10, Metrics: prometheus.NewRegistry()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := newShardOf(t, Config{Partitions: 2, MaxBytes: MinBytes(2)})
 		s.partitions[1].latest = s.now() + int64(time.Minute) // somebody read the clock later
 		a, b := Take{Limit: perHour(10), Cost: 1}, Take{Limit: perHour(10), Cost: 1}
 		b.Key.Lo = 1
@@ -497,15 +629,15 @@ func TestGroupMovesTheClockOfAllItsPartitions(t *testing.T) {
 // A bucket may hold more than its limit per window, and eviction knows.
 func TestBurstAboveTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := New(Config{Partitions: 1, MaxCounters: 2, Metrics: prometheus.NewRegistry()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := newSmallShard(t)
 		bucket := algorithms.Limit{Algorithm: algorithms.TokenBucket, Limit: 10, Window: int64(time.Hour), Burst: 20}
+		for i := range smallest - 1 {
+			ask(s, key("light", i), bucket, 1)
+		}
 		if d := ask(s, key("full", 0), bucket, 20); !d.Allowed || d.Remaining != 0 {
 			t.Errorf("20 at once: %+v", d)
 		}
-		for i := range 100 { // each takes the place of the one before, which has used less
+		for i := range 1000 { // each takes the place of one that has used less
 			if d := ask(s, key("fresh", i), bucket, 1); d.Remaining != 19 {
 				t.Errorf("fresh %d: %+v", i, d)
 			}
@@ -518,7 +650,7 @@ func TestBurstAboveTheLimit(t *testing.T) {
 
 func TestSweepDropsWhatIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShard(t, 10_000)
+		s := newShard(t)
 		done := make(chan error)
 		ctx := t.Context()
 		go func() { done <- s.Run(ctx) }()
@@ -526,7 +658,7 @@ func TestSweepDropsWhatIsOver(t *testing.T) {
 			ask(s, key("short", i), algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: 5, Window: int64(time.Second)}, 1)
 		}
 		ask(s, key("long", 0), perHour(5), 5)
-		time.Sleep(2*time.Second + sweepRound)
+		time.Sleep(3*time.Second + sweepRound) // the end of a window is rounded up to a second
 		if s.Len() != 1 {
 			t.Errorf("%d counters after the sweep, want 1", s.Len())
 		}
@@ -543,32 +675,49 @@ func TestSweepDropsWhatIsOver(t *testing.T) {
 
 func TestFullShardEvictsTheLeastUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := New(Config{Partitions: 1, MaxCounters: evictProbe, Metrics: prometheus.NewRegistry()})
-		if err != nil {
-			t.Fatal(err)
+		s := newSmallShard(t)
+		for i := range smallest {
+			ask(s, key("used", i), perHour(100), 1+int64(i%2)*48)
 		}
-		for i := range evictProbe - 1 {
-			ask(s, key("exhausted", i), perHour(2), 2)
-		}
-		for i := range 1000 {
+		for i := range smallest / 4 {
 			ask(s, key("fresh", i), perHour(2), 1)
 		}
-		for i := range evictProbe - 1 {
-			if ask(s, key("exhausted", i), perHour(2), 1).Allowed {
-				t.Errorf("the flood freed exhausted counter %d", i)
+		for i := range smallest {
+			if i%2 == 1 && ask(s, key("used", i), perHour(100), 0).Remaining == 100 {
+				t.Errorf("%d, which has used 49 %%, has made room beside others that have used 1 %%", i)
 			}
 		}
-		if s.Len() != evictProbe {
-			t.Errorf("%d counters, the bound is %d", s.Len(), evictProbe)
+		if got := testutil.ToFloat64(s.metrics.evicted); got != smallest/4 || s.Len() != smallest {
+			t.Errorf("%v evictions counted, want %d; %d counters", got, smallest/4, s.Len())
 		}
-		if got := testutil.ToFloat64(s.metrics.evicted); got != 999 {
-			t.Errorf("%v evictions counted, want 999", got)
+	})
+}
+
+// A flood of fresh counters frees none that has used half of its limit.
+func TestFloodSparesTheHeavy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShardOf(t, Config{Partitions: 7, MaxBytes: 10 * MinBytes(7)})
+		const full = 2000
+		for i := range full {
+			ask(s, key("full", i), perHour(10), 10)
+			ask(s, key("half", i), perHour(10), 5)
+		}
+		for i := range 100_000 {
+			ask(s, key("fresh", i), perHour(10), 1)
+			if s.Bytes() > 10*MinBytes(7)+extraPages*MinBytes(7) {
+				t.Fatalf("%d bytes", s.Bytes())
+			}
+		}
+		for i := range full {
+			if ask(s, key("full", i), perHour(10), 1).Allowed || ask(s, key("half", i), perHour(10), 0).Remaining != 5 {
+				t.Errorf("the flood freed counters %d", i)
+			}
 		}
 	})
 }
 
 func TestDecideAllocatesNothing(t *testing.T) {
-	s := newShard(t, 1000)
+	s := newShard(t)
 	one := []Group{{Takes: []Take{{Key: key("a", 0), Limit: perHour(5), Cost: 1}}}}
 	three := []Group{{Takes: []Take{
 		{Key: key("a", 1), Limit: perHour(1 << 30), Cost: 1},

@@ -1,139 +1,381 @@
 package shard
 
 import (
+	"math"
 	"math/bits"
 
+	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/ring"
 )
 
 // Sizes of a table.
 const (
-	minSlots = 8
-	// A table is at most fullNum/fullDen full, then it grows by half: between half and
-	// three quarters, a look-up compares 2.5 keys at most on average, in memory that
-	// lies side by side (Knuth, "The Art of Computer Programming", vol. 3, 6.4).
-	fullNum, fullDen = 3, 4
+	// A table is at most fullNum/fullDen full, then it grows by 1/growth: a look-up
+	// passes 1.5 to 2 other slots on average, in memory that lies side by side (Knuth, "The
+	// Art of Computer Programming", vol. 3, 6.4).
+	fullNum, fullDen = 4, 5
+	growth           = 8
+	// If it cannot grow, counters that others share may be added up to brimNum/brimDen.
+	brimNum, brimDen = 9, 10
+	// The last slots of a table are nobody's home, so that few tables need a page for
+	// what does not fit before the end.
+	spareSlots = 16
 	// A table that is less than 1/sparse full is made smaller by the sweeper.
-	sparse = 4
+	sparse = 2
+	// moveStep is how many slots one addition moves to the larger table.
+	moveStep = 64
 )
 
-// table keeps the counters of one partition: a hash table with open addressing and
-// linear probing, whose slots hold no pointers, so that the garbage collector does not
-// look at them. What is removed leaves no gap behind: those that come after it move up
-// (Knuth's algorithm R).
-type table struct {
-	slots []slot
-	n     int // used
+// slot is what is kept of one counter: half a cache line. Its key is told by the table
+// that it is in (that is, by the key's partition), by hi and by lo: of 100 million
+// counters in 1021 partitions, any two are taken for one with a probability of 4e-12.
+type slot struct {
+	hi      uint64 // of the key, inverted, so that an empty slot comes after all others
+	state   algorithms.State
+	expires uint32 // see usage; 0 if the slot is empty
+	share   uint16 // see usage
+	lo      uint16 // of the key
 }
 
-// slot is empty if its entry never expires: if expires is 0.
-type slot struct {
-	key ring.Key
-	entry
+func newSlot(key ring.Key, state algorithms.State, u usage) slot {
+	return slot{hi: ^key.Hi, state: state, expires: u.expires, share: u.share, lo: lowBits(key)}
 }
+
+// lowBits are the bits of a key's low half that a slot keeps.
+func lowBits(key ring.Key) uint16 { return uint16(key.Lo >> 48) }
+
+func (s *slot) isFor(key ring.Key) bool {
+	return s.hi == ^key.Hi && s.lo == lowBits(key) && s.expires != 0
+}
+
+func (s *slot) usage() usage { return usage{expires: s.expires, share: s.share} }
+
+// table keeps the counters of one partition: a hash table with open addressing and
+// linear probing, ordered by key (Amble and Knuth, "Ordered hash tables", 1974), so that
+// a search ends where the key would be, and so that a larger table is filled from
+// one end to the other. It does not lie in one piece but in pages of an arena, and grows a
+// few slots at a time: what has been moved, up to a key, is in the one run of slots,
+// and the rest in the other.
+type table struct {
+	run
+	moving  *move // nil if not
+	n       int   // slots used
+	promise int   // pages of the arena's budget, 0 if there is no slot
+}
+
+// move is where a table moves to.
+type move struct {
+	run             // of the keys below the frontier
+	frontier uint64 // high half of a key
+	from     int    // in the old run, the first slot that has not moved
+	given    int    // pages of the old run that were given back
+}
+
+// run is a sequence of slots.
+type run struct {
+	pages []uint32 // in the arena
+	homes int      // how many slots a search may begin at
+}
+
+func (r *run) end() int { return len(r.pages) * pageSlots }
 
 // home is where the search for a key begins. Keys are hashes: their high halves,
 // scaled to the number of slots, are as good as any other hash. (The low halves say
 // which partition they belong to.)
-func (t *table) home(key ring.Key) int {
-	hi, _ := bits.Mul64(key.Hi, uint64(len(t.slots)))
-	return int(hi)
+func (r *run) home(hi uint64) int {
+	home, _ := bits.Mul64(hi, uint64(r.homes))
+	return int(home)
 }
 
-// find returns what is kept under a key, nil if nothing. The entry may be written to
-// until the next add or remove.
-func (t *table) find(key ring.Key) *entry {
-	if t.n == 0 {
-		return nil
-	}
-	for i := t.home(key); ; {
-		s := &t.slots[i]
-		switch {
-		case s.expires == 0:
-			return nil
-		case s.key == key:
-			return &s.entry
-		}
-		if i++; i == len(t.slots) {
-			i = 0
+func (r *run) slot(a *arena, i int) *slot { return &a.pages[r.pages[i/pageSlots]][i%pageSlots] }
+
+// search returns where the first key not below hi is or would be, at or after from.
+func (r *run) search(a *arena, hi uint64, from int) int {
+	i := max(r.home(hi), from)
+	for i < r.end() {
+		p := &a.pages[r.pages[i/pageSlots]]
+		for j := i % pageSlots; j < pageSlots; j++ {
+			if p[j].hi <= ^hi {
+				return i
+			}
+			i++
 		}
 	}
+	return i
 }
 
-// add keeps e under a key that is not there yet.
-func (t *table) add(key ring.Key, e entry) {
-	if (t.n+1)*fullDen > len(t.slots)*fullNum {
-		t.resize(len(t.slots) + len(t.slots)/2)
-	}
-	t.n++
-	t.insert(slot{key, e})
-}
-
-func (t *table) insert(s slot) {
-	i := t.home(s.key)
-	for t.slots[i].expires != 0 {
-		if i++; i == len(t.slots) {
-			i = 0
+// find returns the place of a key, if it is there.
+func (r *run) find(a *arena, key ring.Key, from int) (i int, found bool) {
+	for i = r.search(a, key.Hi, from); i < r.end(); i++ {
+		switch s := r.slot(a, i); {
+		case s.isFor(key):
+			return i, true
+		case s.hi != ^key.Hi || s.expires == 0:
+			return i, false
 		}
 	}
-	t.slots[i] = s
+	return i, false
 }
 
-// resize moves everything to a table of so many slots. It is done for one partition at
-// a time: half a megabyte of ten thousand counters, which takes some 0.1 ms.
-func (t *table) resize(size int) {
-	old := t.slots
-	t.slots = make([]slot, max(size, minSlots))
-	for i := range old {
-		if old[i].expires != 0 {
-			t.insert(old[i])
+// insert puts s where its key belongs, and moves up what comes after it until an empty
+// slot or one that is over at now. It reports whether that one was dropped, and whether
+// there was room.
+func (r *run) insert(a *arena, s slot, from int, now uint32) (dropped, ok bool) {
+	i := r.search(a, ^s.hi, from)
+	j := r.free(a, i, now)
+	for j >= r.end() {
+		p, ok := a.take()
+		if !ok {
+			return false, false
+		}
+		r.pages = append(r.pages, p)
+	}
+	free := r.slot(a, j)
+	dropped = free.expires != 0
+	for first := j &^ (pageSlots - 1); i < first; first -= pageSlots { // it is on a later page
+		p := &a.pages[r.pages[first/pageSlots]]
+		copy(p[1:j-first+1], p[:j-first])
+		p[0] = *r.slot(a, first-1)
+		j = first - 1
+	}
+	p := &a.pages[r.pages[i/pageSlots]]
+	i, j = i%pageSlots, j%pageSlots
+	copy(p[i+1:j+1], p[i:j])
+	p[i] = s
+	return dropped, true
+}
+
+// free returns the first slot from i on that is empty or over at now.
+func (r *run) free(a *arena, i int, now uint32) int {
+	for i < r.end() {
+		p := &a.pages[r.pages[i/pageSlots]]
+		for j := i % pageSlots; j < pageSlots; j++ {
+			if p[j].expires <= now {
+				return i
+			}
+			i++
 		}
 	}
+	return i
 }
 
-// remove forgets a key that is there.
-func (t *table) remove(key ring.Key) {
-	i := t.home(key)
-	for t.slots[i].key != key || t.slots[i].expires == 0 {
-		if i++; i == len(t.slots) {
-			i = 0
-		}
-	}
-	t.removeAt(i)
-}
-
-// removeAt empties slot i, and moves up into it what would not be found any more.
-func (t *table) removeAt(i int) {
-	t.n--
-	for j := i; ; {
-		if j++; j == len(t.slots) {
-			j = 0
-		}
-		s := &t.slots[j]
-		if s.expires == 0 {
+// remove empties slot i, and moves down what can be nearer to its home then.
+func (r *run) remove(a *arena, i int) {
+	s := r.slot(a, i)
+	for i++; i < r.end(); i++ {
+		next := r.slot(a, i)
+		if next.expires == 0 || r.home(^next.hi) == i {
 			break
 		}
-		if t.between(i, t.home(s.key), j) {
-			continue // it is found without passing i
+		*s = *next
+		s = next
+	}
+	*s = slot{}
+}
+
+// at returns the run in which a key belongs, and where that begins.
+func (t *table) at(hi uint64) (r *run, from int) {
+	switch m := t.moving; {
+	case m == nil:
+		return &t.run, 0
+	case hi < m.frontier:
+		return &m.run, 0
+	default:
+		return &t.run, m.from
+	}
+}
+
+// find returns what is kept under a key, nil if nothing. It may be written to until
+// the next add or remove.
+func (t *table) find(a *arena, key ring.Key) *slot {
+	r, from := t.at(key.Hi)
+	if i, found := r.find(a, key, from); found {
+		return r.slot(a, i)
+	}
+	return nil
+}
+
+// prefetch asks for the memory in which a key is or would be.
+func (t *table) prefetch(a *arena, hi uint64) {
+	r, from := t.at(hi)
+	if i := max(r.home(hi), from); i < r.end() {
+		prefetch(r.slot(a, i))
+	}
+}
+
+// room makes room for one more counter, unless the arena has promised all that it has.
+func (t *table) room(a *arena) bool {
+	if !t.full() {
+		return true
+	}
+	if t.moving != nil {
+		t.move(a, math.MaxInt, 0)
+	}
+	return t.begin(a, t.promise+max(1, t.promise/growth))
+}
+
+// full reports whether one more counter would be too many.
+func (t *table) full() bool { return (t.n+1)*fullDen > t.size()*fullNum }
+
+// crowded reports whether there is one too many.
+func (t *table) crowded() bool { return t.n*fullDen > t.size()*fullNum }
+
+// brimful reports whether even a counter that many share would be too many.
+func (t *table) brimful() bool { return (t.n+1)*brimDen > t.size()*brimNum }
+
+// size returns how many homes there are, or will be.
+func (t *table) size() int {
+	if t.moving != nil {
+		return t.moving.homes
+	}
+	return t.homes
+}
+
+// begin begins to move to so many pages, of which one was promised to every table from
+// the beginning. It is false if they cannot be had, or if a move is under way.
+func (t *table) begin(a *arena, pages int) bool {
+	if t.moving != nil || !a.promise(max(0, pages-max(1, t.promise))) {
+		return false
+	}
+	t.moving = &move{run: run{homes: pages*pageSlots - spareSlots}}
+	a.release(max(0, max(1, t.promise)-pages))
+	t.promise = pages
+	if t.n == 0 {
+		t.move(a, math.MaxInt, 0)
+	}
+	return true
+}
+
+// add keeps s, whose key is not there yet. It says how many were dropped that are
+// over at now, and whether there was memory.
+func (t *table) add(a *arena, s slot, now uint32) (dropped int, ok bool) {
+	if t.moving != nil {
+		dropped = t.move(a, moveStep, now)
+	}
+	r, from := t.at(^s.hi)
+	over, ok := r.insert(a, s, from, now)
+	if over {
+		dropped++
+		t.n--
+	}
+	if ok {
+		t.n++
+	}
+	return dropped, ok
+}
+
+// move moves up to n slots, all that is left if there is no end to n, and drops those that are over
+// at now. It says how many.
+func (t *table) move(a *arena, n int, now uint32) (dropped int) {
+	m := t.moving
+	for last := uint64(0); ; m.from++ {
+		if m.from == t.end() {
+			t.moved(a)
+			return dropped
 		}
-		t.slots[i] = *s
-		i = j
+		s := t.slot(a, m.from)
+		if s.expires == 0 {
+			continue
+		}
+		if n <= 0 && s.hi != last { // equal ones move together
+			break
+		}
+		if s.expires <= now {
+			dropped++
+			t.n--
+		} else if _, ok := m.insert(a, *s, 0, 0); !ok {
+			break
+		}
+		last = s.hi
+		m.frontier = ^s.hi + 1 // above all, 0: then the loop goes on to the end
+		n--
 	}
-	t.slots[i] = slot{}
+	for ; m.given < m.from/pageSlots; m.given++ {
+		a.give(t.pages[m.given])
+	}
+	return dropped
 }
 
-// between reports whether h comes after i and not after j, on the way from i to j that
-// may lead around the end.
-func (t *table) between(i, h, j int) bool {
-	if i < j {
-		return i < h && h <= j
+// moved ends a move.
+func (t *table) moved(a *arena) {
+	for _, p := range t.pages[t.moving.given:] {
+		a.give(p)
 	}
-	return i < h || h <= j
+	t.run, t.moving = t.moving.run, nil
 }
 
-// tidy makes the table smaller if most of it is empty.
-func (t *table) tidy() {
-	if len(t.slots) > minSlots && t.n*sparse < len(t.slots) {
-		t.resize(2 * t.n)
+// remove forgets a key. It reports whether it was there.
+func (t *table) remove(a *arena, key ring.Key) bool {
+	r, from := t.at(key.Hi)
+	i, found := r.find(a, key, from)
+	if found {
+		r.remove(a, i)
+		t.n--
 	}
+	return found
+}
+
+// tidy begins to move to fewer pages if most of them are empty. A table without
+// counters gives all of them back.
+func (t *table) tidy(a *arena) {
+	if t.n == 0 && t.promise > 0 {
+		for _, p := range t.pages[t.given():] {
+			a.give(p)
+		}
+		if t.moving != nil {
+			for _, p := range t.moving.pages {
+				a.give(p)
+			}
+		}
+		a.release(t.promise - 1)
+		*t = table{}
+	}
+	if t.n*fullDen*sparse < t.homes*fullNum {
+		if pages := 1 + (t.n*fullDen/fullNum*(growth+1)/growth+spareSlots)/pageSlots; pages < t.promise {
+			t.begin(a, pages)
+		}
+	}
+}
+
+// given returns how many pages of the old run were given back.
+func (t *table) given() int {
+	if t.moving == nil {
+		return 0
+	}
+	return t.moving.given
+}
+
+// cursor walks over a table that does not change meanwhile, in the order of the keys.
+type cursor struct {
+	t *table
+	r *run
+	i int
+}
+
+// seek returns a cursor before the first key that is not below hi.
+func (t *table) seek(a *arena, hi uint64) cursor {
+	r, from := t.at(hi)
+	return cursor{t, r, r.search(a, hi, from)}
+}
+
+// next returns the used slot at the cursor or after it, nil if there is none, and
+// leaves the cursor there.
+func (c *cursor) next(a *arena) *slot {
+	for {
+		for ; c.i < c.r.end(); c.i++ {
+			if s := c.r.slot(a, c.i); s.expires != 0 {
+				return s
+			}
+		}
+		if c.r == &c.t.run {
+			return nil
+		}
+		c.r, c.i = &c.t.run, c.t.moving.from
+	}
+}
+
+// removeAt forgets the slot at the cursor, where another one may be then.
+func (t *table) removeAt(a *arena, c cursor) {
+	c.r.remove(a, c.i)
+	t.n--
 }

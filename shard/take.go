@@ -15,6 +15,9 @@ type Take struct {
 	// Shadow says that a denial of this take denies nothing: it is counted if it
 	// has room, and otherwise the rest of its group goes on without it.
 	Shadow bool
+	// Tentative says that Return may undo this take soon: what comes after it is
+	// remembered, so that a bucket is then as if it had never been.
+	Tentative bool
 	// OnFailure says what happens if nobody who could decide answers in time.
 	OnFailure Policy
 

@@ -11,9 +11,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
 
-	weirv1 "github.com/weirlimit/weir/api/weir/v1"
-	"github.com/weirlimit/weir/client"
 	"github.com/weirlimit/weir/cmd/weir/internal/bench"
 )
 
@@ -25,11 +24,15 @@ func (a *app) benchCommand() *cobra.Command {
 least.`,
 		Example: `  weir bench grpc --callers 64             as fast as a node answers
   weir bench grpc --rate 5000 --json       5000 checks per second, whatever happens
-  weir bench engine --keys 1000000         the counters of a node, without a network`,
+  weir bench grpc --mode envoy --floor node --server-pid "$(pgrep -x weir)"
+                                           beside a server that decides nothing
+  weir bench engine --keys 1000000         the counters of a node, without a network
+  weir bench expiry                        does memory come back?
+  weir bench flood --budget 64             does a flood of keys stay within its budget?`,
 		Args: knownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.benchGRPCCommand(), a.benchEngineCommand(), a.benchFloorCommand())
+	cmd.AddCommand(a.benchGRPCCommand(), a.benchEngineCommand(), a.benchExpiryCommand(), a.benchFloodCommand(), a.benchFloorCommand())
 	return cmd
 }
 
@@ -62,15 +65,15 @@ func (f *keyFlags) draw(cmd *cobra.Command) (*bench.Keys, error) {
 
 // quantity is a flag that says how many.
 type quantity struct {
-	flag        string
-	value, most int64
+	flag               string
+	value, least, most int64
 }
 
-// checkQuantities refuses those that are not between 1 and the most.
+// checkQuantities refuses those that are not between the least and the most.
 func checkQuantities(cmd *cobra.Command, quantities ...quantity) error {
 	for _, c := range quantities {
-		if c.value < 1 || c.value > c.most {
-			return usageError(cmd, "--%s: %d is not between 1 and %d", c.flag, c.value, c.most)
+		if c.value < c.least || c.value > c.most {
+			return usageError(cmd, "--%s: %d is not between %d and %d", c.flag, c.value, c.least, c.most)
 		}
 	}
 	return nil
@@ -80,18 +83,20 @@ func checkQuantities(cmd *cobra.Command, quantities ...quantity) error {
 type grpcFlags struct {
 	asking
 	keyFlags
-	targets                           []string
-	mode                              string
-	batch, callers, rate, connections int64
-	pids                              []int64
-	domain                            string
-	cost                              int64
-	progress                          bool
+	targets                                   []string
+	mode                                      string
+	batch, callers, window, rate, connections int64
+	pids                                      []int64
+	floor                                     string
+	domain                                    string
+	cost                                      int64
+	progress                                  bool
 }
 
+// Defaults of --callers. A stream has a window of messages under way.
 const (
-	modeUnary = "unary"
-	modeBatch = "batch"
+	defaultCallers = 64
+	defaultStreams = 6
 )
 
 func (a *app) benchGRPCCommand() *cobra.Command {
@@ -104,21 +109,33 @@ answer (a closed loop), or with --rate by the clock (an open loop), whether answ
 come or not. The latency of an open loop counts from when a call should have been sent,
 so that a server that stalls cannot hide it.
 
+--mode says which call asks: unary (one check), batch (--batch checks), stream (messages
+of --batch checks, --window of them under way on each stream, one stream per caller), or
+envoy (ShouldRateLimit of envoy.service.ratelimit.v3 with --batch descriptors, which
+envoyproxy/ratelimit answers too).
+
 What is asked is written as for "weir check"; the identifier gets the number of the
-key at its end. It really is counted. SIGINT ends it early.
+key at its end. Envoy's descriptors have their entries in the order in which they are
+written. It really is counted. SIGINT ends it early.
+
+With --server-pid the processor time of the servers is measured, which hardly depends on
+how much else runs; --floor asks a server of the same messages that decides nothing by
+the same load first, and shows how many times its cost the servers have.
 
 The exit code is 0 if every check was answered, 1 if some were not, and 2 if nothing
 could be asked.`,
 		Example: `  weir bench grpc
   weir bench grpc user=load endpoint=/api/v1/posts --mode batch --distribution zipf
   weir bench grpc ip=10.0.0.0 --rate 2000 --duration 1m --json
-  weir bench grpc --target 127.0.0.1:9090 --server-pid "$(pgrep -x weir)"`,
+  weir bench grpc --mode stream --callers 4 --window 16
+  weir bench grpc --server-pid "$(pgrep -x weir)" --floor node
+  weir bench grpc --mode envoy --target 127.0.0.1:8081 --domain shop tenant=load`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			load, err := f.load(cmd, args)
+			load, requests, err := f.load(cmd, args)
 			if err != nil {
 				return err
 			}
-			return a.benchGRPC(cmd, &f, load)
+			return a.benchGRPC(cmd, &f, load, requests)
 		},
 	}
 	f.addTo(cmd)
@@ -129,9 +146,10 @@ func (f *grpcFlags) addTo(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringSliceVar(&f.targets, "target", nil, "ask at `HOST:PORT,...`, each on its own connections (default the address in --node)")
-	flags.StringVar(&f.mode, "mode", modeUnary, "`NAME` of the call: unary (one check) or batch")
-	flags.Int64Var(&f.batch, "batch", 100, "`N` checks in a call of --mode batch")
-	flags.Int64Var(&f.callers, "callers", 64, "`N` calls under way at once, at most")
+	flags.StringVar(&f.mode, "mode", bench.Unary, "ask by `NAME`: "+strings.Join(bench.Modes(), ", "))
+	flags.Int64Var(&f.batch, "batch", 100, "`N` checks in a call or a message, but for --mode unary")
+	flags.Int64Var(&f.callers, "callers", 0, fmt.Sprintf("`N` calls under way at once, at most (default %d); of --mode stream, streams (default %d)", defaultCallers, defaultStreams))
+	flags.Int64Var(&f.window, "window", 8, "`N` messages under way on each stream of --mode stream")
 	flags.Int64Var(&f.rate, "rate", 0, "send `N` checks per second by the clock (default as fast as answers come)")
 	flags.Int64Var(&f.connections, "connections", 2, "share `N` connections to each target")
 	f.keyFlags.addTo(cmd)
@@ -139,77 +157,124 @@ func (f *grpcFlags) addTo(cmd *cobra.Command) {
 	addCost(cmd, &f.cost)
 	flags.Int64SliceVar(&f.pids, "server-pid", nil, "measure the server process `PID,...` on this machine")
 	flags.Lookup("server-pid").DefValue = ""
+	flags.StringVar(&f.floor, "floor", "", "measure a bare server as well, with the settings of gRPC and Go that `NAME` says: default, or node")
 	flags.BoolVar(&f.progress, "progress", false, "tell every second how it goes, not only on a terminal")
 	f.asking.addTo(cmd)
 }
 
 // load checks what was given. The connections are still missing.
-func (f *grpcFlags) load(cmd *cobra.Command, args []string) (*bench.Load, error) {
+func (f *grpcFlags) load(cmd *cobra.Command, args []string) (*bench.Load, *bench.Requests, error) {
 	keys, err := f.draw(cmd)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	quantities := []quantity{{"callers", f.callers, bench.MaxCallers}, {"connections", f.connections, bench.MaxConnections}, {"batch", f.batch, bench.MaxBatch}}
-	if cmd.Flags().Changed("rate") {
-		quantities = append(quantities, quantity{"rate", f.rate, bench.MaxRate})
+	if err := f.check(cmd); err != nil {
+		return nil, nil, err
 	}
-	if err := checkQuantities(cmd, quantities...); err != nil {
-		return nil, err
-	}
-	if f.timeout <= 0 || f.timeout > bench.MaxTimeout {
-		return nil, usageError(cmd, "--timeout: %v is not above 0 and at most %v", f.timeout, bench.MaxTimeout)
-	}
-	if err := checkCost(cmd, f.cost); err != nil {
-		return nil, err
-	}
-	template, err := parseTemplate(args)
+	attributes, err := parseTemplate(args)
 	if err != nil {
-		return nil, usageError(cmd, "%w", err)
+		return nil, nil, usageError(cmd, "%w", err)
 	}
-	template.Domain, template.TokensRequested = f.domain, f.cost
-	load := &bench.Load{Keys: keys, Callers: int(f.callers), Rate: f.rate, Duration: f.duration, Timeout: f.timeout}
-	if load.Request, err = bench.Requests(template, keys); err != nil {
-		return nil, usageError(cmd, "%w", err)
+	requests, err := bench.NewRequests(f.domain, f.cost, attributes, keys)
+	if err != nil {
+		return nil, nil, usageError(cmd, "%w", err)
 	}
-	switch {
-	case f.mode == modeBatch:
+	load := &bench.Load{Mode: f.mode, Keys: keys, Callers: int(f.callers), Rate: f.rate, Duration: f.duration, Timeout: f.timeout}
+	if f.mode != bench.Unary {
 		load.Batch = int(f.batch)
-	case f.mode != modeUnary:
-		return nil, usageError(cmd, "--mode: %q is not one of %s, %s", f.mode, modeUnary, modeBatch)
-	case cmd.Flags().Changed("batch"):
-		return nil, usageError(cmd, "--batch: only --mode %s has batches", modeBatch)
+	}
+	if f.mode == bench.Stream {
+		load.Window = int(f.window)
+		load.Callers *= load.Window
 	}
 	for _, pid := range f.pids {
 		load.PIDs = append(load.PIDs, int(pid))
 	}
-	return load, nil
+	return load, requests, nil
 }
 
-// parseTemplate is parseRequest, with a user if nobody is said to ask.
-func parseTemplate(args []string) (*weirv1.RateLimitRequest, error) {
-	template, err := parseRequest(args)
-	if errors.Is(err, errNobody) {
-		return parseRequest(append([]string{"user=user"}, args...))
+// check refuses flags that make no sense, and fills in those that depend on others.
+func (f *grpcFlags) check(cmd *cobra.Command) error {
+	given := cmd.Flags().Changed
+	if !slices.Contains(bench.Modes(), f.mode) {
+		return usageError(cmd, "--mode: %q is not one of %s", f.mode, strings.Join(bench.Modes(), ", "))
 	}
-	return template, err
+	most := int64(bench.MaxCallers)
+	if f.mode == bench.Stream {
+		most = bench.MaxStreams
+	}
+	if !given("callers") {
+		f.callers = defaultCallers
+		if f.mode == bench.Stream {
+			f.callers = defaultStreams
+		}
+	}
+	quantities := []quantity{
+		{"callers", f.callers, 1, most}, {"connections", f.connections, 1, bench.MaxConnections},
+		{"batch", f.batch, 1, bench.MaxBatch}, {"window", f.window, 1, bench.MaxWindow},
+	}
+	if given("rate") {
+		quantities = append(quantities, quantity{"rate", f.rate, 1, bench.MaxRate})
+	}
+	if err := checkQuantities(cmd, quantities...); err != nil {
+		return err
+	}
+	switch {
+	case given("batch") && f.mode == bench.Unary:
+		return usageError(cmd, "--batch: --mode %s asks one check at a time", f.mode)
+	case given("window") && f.mode != bench.Stream:
+		return usageError(cmd, "--window: only --mode %s has windows", bench.Stream)
+	case given("floor") && !slices.Contains(floorSettings, f.floor):
+		return usageError(cmd, "--floor: %q is not one of %s", f.floor, strings.Join(floorSettings, ", "))
+	case f.timeout <= 0 || f.timeout > bench.MaxTimeout:
+		return usageError(cmd, "--timeout: %v is not above 0 and at most %v", f.timeout, bench.MaxTimeout)
+	case f.mode == bench.Envoy && f.cost < 0:
+		return usageError(cmd, "--cost: --mode %s gives no tokens back", f.mode)
+	}
+	return checkCost(cmd, f.cost)
 }
 
-func (a *app) benchGRPC(cmd *cobra.Command, f *grpcFlags, load *bench.Load) error {
+// parseTemplate reads what is asked: by a user, if nothing says who asks. That there is
+// no attribute twice is up to parseRequest.
+func parseTemplate(args []string) ([]bench.Attribute, error) {
+	_, err := parseRequest(args)
+	if errors.Is(err, errNobody) {
+		args = append([]string{"user=user"}, args...)
+		_, err = parseRequest(args)
+	}
+	var attributes []bench.Attribute
+	for _, arg := range args {
+		key, value, _ := strings.Cut(arg, "=")
+		attributes = append(attributes, bench.Attribute{Key: key, Value: value})
+	}
+	return attributes, err
+}
+
+func (a *app) benchGRPC(cmd *cobra.Command, f *grpcFlags, load *bench.Load, requests *bench.Requests) error {
 	a.locate(cmd, &f.asking)
 	ctx, stop := a.untilSignal(slog.New(slog.DiscardHandler))
 	defer stop()
-	clients, err := f.connect(ctx, load)
-	defer func() {
-		for _, c := range clients {
-			_ = c.Close() // nothing is under way
-		}
-	}()
+	where, targets := "--target", f.targets
+	if len(targets) == 0 {
+		where, targets = f.where, []string{f.node}
+	}
+	conns, err := f.connect(ctx, where, targets, requests)
+	defer closeAll(conns)
 	if err != nil {
 		return &exitError{err: err, code: 2}
 	}
-	report, err := load.Run(ctx, a.progress(f.progress))
+	var bare *bench.Report
+	if f.floor != "" {
+		if bare, err = a.runFloor(ctx, f, *load, requests); err != nil {
+			return &exitError{err: fmt.Errorf("--floor: %w", err), code: 2}
+		}
+	}
+	report, err := f.run(ctx, load, conns, requests, a.progress(f.progress))
 	if err != nil {
-		return &exitError{err: fmt.Errorf("--server-pid: %w", err), code: 2}
+		return &exitError{err: err, code: 2}
+	}
+	if bare != nil {
+		report.CompareTo(*bare)
 	}
 	if err := a.printReport(f.json, report, formatReport(report)); err != nil {
 		return err
@@ -220,36 +285,77 @@ func (a *app) benchGRPC(cmd *cobra.Command, f *grpcFlags, load *bench.Load) erro
 	return nil
 }
 
-// connect gives the load its connections, and returns them, also with an error.
-func (f *grpcFlags) connect(ctx context.Context, load *bench.Load) (clients []*client.Client, err error) {
-	where, targets := "--target", f.targets
-	if len(targets) == 0 {
-		where, targets = f.where, []string{f.node}
+// run makes the load on connections: each caller's stream on one of them, or all calls.
+func (f *grpcFlags) run(ctx context.Context, load *bench.Load, conns []*grpc.ClientConn, requests *bench.Requests, progress func(bench.Progress)) (bench.Report, error) {
+	shared := len(conns)
+	if f.mode == bench.Stream {
+		shared = int(f.callers)
 	}
+	load.Conns = nil
+	for i := range shared {
+		c, err := bench.NewConn(f.mode, conns[i%len(conns)], requests)
+		if err != nil {
+			return bench.Report{}, err
+		}
+		load.Conns = append(load.Conns, c)
+	}
+	report, err := load.Run(ctx, progress)
+	if err != nil {
+		return report, fmt.Errorf("--server-pid: %w", err)
+	}
+	report.Connections = len(conns)
+	return report, nil
+}
+
+// connect returns --connections to each target, also with an error.
+func (f *grpcFlags) connect(ctx context.Context, where string, targets []string, requests *bench.Requests) (conns []*grpc.ClientConn, err error) {
 	for _, target := range targets {
 		for range f.connections {
-			c, err := client.New(target)
+			conn, err := bench.Dial(target)
 			if err != nil {
-				return clients, fmt.Errorf("%s: %w", where, err)
+				return conns, fmt.Errorf("%s: %w", where, err)
 			}
-			clients, load.Conns = append(clients, c), append(load.Conns, c)
-			if err := f.look(ctx, c, load); err != nil {
+			conns = append(conns, conn)
+			if err := f.look(ctx, conn, requests); err != nil {
 				q := asking{node: target, timeout: f.timeout}
-				return clients, q.explain(err)
+				return conns, q.explain(err)
 			}
 		}
 	}
-	return clients, nil
+	return conns, nil
 }
 
-// look asks without counting: it connects, and finds out what would fail all the time.
-func (f *grpcFlags) look(ctx context.Context, c *client.Client, load *bench.Load) error {
+func (f *grpcFlags) look(ctx context.Context, conn *grpc.ClientConn, requests *bench.Requests) error {
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
-	request := load.Request(0)
-	request.Peek = true
-	_, err := c.Check(ctx, request)
-	return err
+	return bench.Look(ctx, f.mode, conn, requests)
+}
+
+func closeAll(conns []*grpc.ClientConn) {
+	for _, c := range conns {
+		_ = c.Close() // nothing is under way
+	}
+}
+
+// runFloor makes the load on a bare server, in a process of its own so that its
+// processor time can be told from the load's.
+func (a *app) runFloor(ctx context.Context, f *grpcFlags, load bench.Load, requests *bench.Requests) (*bench.Report, error) {
+	bare, err := startFloor(f.floor)
+	if err != nil {
+		return nil, err
+	}
+	defer bare.stop()
+	conns, err := f.connect(ctx, "--floor", []string{bare.address}, requests)
+	defer closeAll(conns)
+	if err != nil {
+		return nil, err
+	}
+	load.PIDs = nil
+	if len(f.pids) > 0 {
+		load.PIDs = []int{bare.pid}
+	}
+	report, err := f.run(ctx, &load, conns, requests, a.progress(f.progress))
+	return &report, err
 }
 
 // progress returns what tells progress to a person, or nil if nobody wants to know.
@@ -276,9 +382,12 @@ func (a *app) printReport(asJSON bool, report any, text string) error {
 
 func formatReport(r bench.Report) string {
 	var out strings.Builder
-	call := "unary"
+	call := r.Mode
 	if r.Batch > 0 {
-		call = fmt.Sprintf("batches of %d", r.Batch)
+		call = fmt.Sprintf("%s of %d", r.Mode, r.Batch)
+	}
+	if r.Window > 0 {
+		call += fmt.Sprintf(", %d under way per stream", r.Window)
 	}
 	loop := "closed loop"
 	if r.Rate > 0 {
@@ -300,15 +409,38 @@ func formatReport(r bench.Report) string {
 	table = newTable(&out, "PROCESS", "CPU/CHECK", "MEMORY")
 	table.row("client", fmt.Sprintf("%.2fµs", r.ClientCPU), "-")
 	for _, s := range r.Servers {
-		if s.Gone {
-			table.row(s.PID, "has ended", "-")
-			continue
-		}
-		table.row(s.PID, fmt.Sprintf("%.2fµs", s.CPU), fmt.Sprintf("%.1fMiB", float64(s.RSS)/(1<<20)))
+		table.row(append([]any{s.PID}, usageCells(s)...)...)
 	}
-	table.flush()
+	writeFloor(&out, table, r)
 	writeTrouble(&out, r)
 	return out.String()
+}
+
+func usageCells(u bench.Usage) []any {
+	if u.Gone {
+		return []any{"has ended", "-"}
+	}
+	return []any{fmt.Sprintf("%.2fµs", u.CPU), formatMiB(u.RSS)}
+}
+
+func formatMiB(bytes int64) string { return fmt.Sprintf("%.1fMiB", float64(bytes)/(1<<20)) }
+
+// writeFloor ends the table of processes with the bare server, and compares.
+func writeFloor(out *strings.Builder, t table, r bench.Report) {
+	if r.Floor != nil {
+		for _, s := range r.Floor.Servers {
+			t.row(append([]any{"floor"}, usageCells(s)...)...)
+		}
+	}
+	t.flush()
+	if r.Floor == nil {
+		return
+	}
+	fmt.Fprintf(out, "\nfloor: %.0f checks/s, p50 %s, p99 %s", r.Floor.ChecksPerSecond, formatMicros(r.Floor.Latency.P50), formatMicros(r.Floor.Latency.P99))
+	if r.XFloor > 0 {
+		fmt.Fprintf(out, "; a check costs the servers %.2f times the floor", r.XFloor)
+	}
+	out.WriteString("\n")
 }
 
 // writeTrouble says what the figures above leave out.

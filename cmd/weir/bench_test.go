@@ -27,8 +27,14 @@ func TestBenchUsageErrors(t *testing.T) {
 		{"grpc --callers=x", `--callers: "x" is not a whole number`},
 		{"grpc --connections=257", `--connections: 257 is not between 1 and 256`},
 		{"grpc --rate=0", `--rate: 0 is not between 1 and 10000000`},
-		{"grpc --mode=stream", `--mode: "stream" is not one of unary, batch`},
-		{"grpc --batch=10", `--batch: only --mode batch has batches`},
+		{"grpc --mode=x", `--mode: "x" is not one of unary, batch, stream, envoy`},
+		{"grpc --batch=10", `--batch: --mode unary asks one check at a time`},
+		{"grpc --mode=batch --window=2", `--window: only --mode stream has windows`},
+		{"grpc --mode=stream --window=101", `--window: 101 is not between 1 and 100`},
+		{"grpc --mode=stream --callers=101", `--callers: 101 is not between 1 and 100`},
+		{"grpc --mode=envoy --cost=-1", `--cost: --mode envoy gives no tokens back`},
+		{"grpc --floor=x", `--floor: "x" is not one of default, node`},
+		{"grpc user=a user=b", `user is given twice`},
 		{"grpc --mode=batch --batch=1001", `--batch: 1001 is not between 1 and 1000`},
 		{"grpc --keys=-1", `--keys: -1 is not between 1 and 100000000`},
 		{"grpc --distribution=normal", `--distribution: "normal" is not one of uniform, zipf, hot, sequential`},
@@ -45,6 +51,14 @@ func TestBenchUsageErrors(t *testing.T) {
 		{"engine --goroutines=0", `--goroutines: 0 is not between 1 and 10000`},
 		{"engine --batch=1001", `--batch: 1001 is not between 1 and 1000`},
 		{"engine --algorithm=x", `--algorithm: "x" is not one of ` + strings.Join(algorithms.Names(), ", ")},
+		{"expiry --keys=0", `--keys: 0 is not between 1 and 100000000`},
+		{"expiry --window=0s", `--window: 0s is not between 10ms and 8784h0m0s`},
+		{"expiry --window=2h", `--window: 2h0m0s is more than 1h0m0s`},
+		{"expiry --patience=0s", `--patience: 0s is not above 0 and at most 1h0m0s`},
+		{"expiry --within=0", `--within: 0 is not above 0 and at most 1000`},
+		{"expiry --within=NaN", `--within: NaN is not above 0 and at most 1000`},
+		{"flood --victims=1000001", `--victims: 1000001 is not between 1 and 1000000`},
+		{"flood --budget=7", `--budget: 7 is not between 8 and 65536`},
 		{"floor x", `floor takes no arguments, but got "x"`},
 		{"floor --settings=x", `--settings: "x" is not one of default, node`},
 		{"grpc ip=255.255.255.0 --keys=257", `ip: there are no 257 addresses from 255.255.255.0 on`},
@@ -108,7 +122,8 @@ func TestBenchNode(t *testing.T) {
 		t.Fatal("the node has ended")
 	}
 	const keys = 5
-	for _, flags := range []string{"user=closed", "user=open --rate 500", "user=batch --mode batch --batch 20", "--target " + info.GRPC + " user=target --connections 3"} {
+	for _, flags := range []string{"user=closed", "user=open --rate 500", "user=batch --mode batch --batch 20",
+		"user=stream --mode stream --batch 20 --window 3", "user=envoy --mode envoy --batch 1", "--target " + info.GRPC + " user=target --connections 3"} {
 		args := "bench grpc --json --callers 4 --distribution sequential --keys 5 --duration 200ms --node " + info.GRPC + " --server-pid " + strconv.Itoa(os.Getpid()) + " " + flags
 		got := weir(t, nil, strings.Fields(args)...)
 		var report bench.Report
@@ -153,7 +168,7 @@ func TestBenchErrors(t *testing.T) {
 func TestFormatReport(t *testing.T) {
 	percentiles := bench.Percentiles{P50: 97.31, P90: 812.4, P99: 1234.5678, P999: 250_123.4, Max: 1_204_567.8}
 	report := bench.Report{
-		Callers: 64, Connections: 2, Keys: 1000, Distribution: "zipf", Seconds: 10.04,
+		Mode: "unary", Callers: 64, Connections: 2, Keys: 1000, Distribution: "zipf", Seconds: 10.04,
 		Counts:          bench.Counts{Checks: 200_000, Allowed: 150_000, Denied: 50_000, FailOpen: 7},
 		ChecksPerSecond: 19_920.3, Latency: percentiles, ClientCPU: 21.345,
 	}
@@ -171,10 +186,12 @@ client   21.34µs    -
 	if got := formatReport(report); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	report.Batch, report.Rate, report.SendDelay, report.Unsent = 100, 5000, &bench.Percentiles{}, 300
+	report.Mode, report.Batch, report.Window = "stream", 100, 8
+	report.Rate, report.SendDelay, report.Unsent = 5000, &bench.Percentiles{}, 300
 	report.Errors, report.Failures = 5, map[string]int64{"Unavailable": 3, "DeadlineExceeded": 2}
 	report.Servers = []bench.Usage{{PID: 42, CPU: 9.1, RSS: 50 << 20}, {PID: 43, Gone: true}}
-	want = `open loop of 5000 checks/s, batches of 100, 64 callers, 2 connections, 1000 keys (zipf), 10.0s
+	report.CompareTo(bench.Report{ChecksPerSecond: 40_000.4, Latency: bench.Percentiles{P50: 50, P99: 700}, Servers: []bench.Usage{{CPU: 4.55}}})
+	want = `open loop of 5000 checks/s, stream of 100, 8 under way per stream, 64 callers, 2 connections, 1000 keys (zipf), 10.0s
 
 CHECKS  ALLOWED  DENIED  FAIL_OPEN  ERRORS  CHECKS/S
 200000  150000   50000   7          5       19920
@@ -187,6 +204,9 @@ PROCESS  CPU/CHECK  MEMORY
 client   21.34µs    -
 42       9.10µs     50.0MiB
 43       has ended  -
+floor    4.55µs     0.0MiB
+
+floor: 40000 checks/s, p50 50µs, p99 700µs; a check costs the servers 2.00 times the floor
 
 300 checks were not sent in time, as all callers were waiting: the rate is more than 64 callers and the servers can do
 
@@ -198,13 +218,13 @@ no answer: DeadlineExceeded 2, Unavailable 3
 }
 
 func TestBenchEngine(t *testing.T) {
-	got := weir(t, nil, strings.Fields("bench engine --json --keys 100 --duration 20ms --algorithm gcra --limit 1 --batch 3")...)
+	got := weir(t, nil, strings.Fields("bench engine --grow --json --keys 100 --duration 20ms --algorithm gcra --limit 1 --batch 3")...)
 	var report bench.EngineReport
 	if err := json.Unmarshal([]byte(got.stdout), &report); err != nil || got.code != 0 || got.stderr != "" {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	// The only token of each key has gone to make its counter.
-	if report.Algorithm != "gcra" || report.Counters != 100 || report.Denied == 0 || report.Denied != report.Checks || report.Checks%3 != 0 {
+	if report.Growth == nil || report.Algorithm != "gcra" || report.Counters != 100 || report.Denied == 0 || report.Denied != report.Checks || report.Checks%3 != 0 {
 		t.Errorf("got %+v", report)
 	}
 	if got := weir(t, nil, "bench", "engine", "--limit=-1"); got.code != 2 || !strings.HasPrefix(got.stderr, "weir: --limit: -1 ") {
@@ -224,6 +244,73 @@ CHECKS    ALLOWED   DENIED    CHECKS/S  TIME/CHECK  CPU/CHECK  ALLOCS/CHECK  MEM
 50000000  30000000  20000000  5000000   400.0ns     380.3ns    0.000         44.2B
 `
 	if got := formatEngineReport(report); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	report.Growth = &bench.Growth{Seconds: 2.04, Checks: 5, Latency: bench.Percentiles{P50: 0.3, Max: 700}, Idle: bench.Percentiles{Max: 600}}
+	want += `
+5 checks while the counters were made, 2.0s
+
+TIME                P50    P90  P99  P99.9  MAX
+of a check          300ns  0s   0s   0s     700µs
+of nothing instead  0s     0s   0s   0s     600µs
+`
+	if got := formatEngineReport(report); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestBenchExpiry: what does not come back in time is exit code 1, and 0 if it does.
+func TestBenchExpiry(t *testing.T) {
+	for flags, code := range map[string]int{"--within 1000": 0, "--within 0.000001": 1} {
+		got := weir(t, nil, strings.Fields("bench expiry --json --keys 100 --window 10ms --patience 300ms "+flags)...)
+		var report bench.ExpiryReport
+		if err := json.Unmarshal([]byte(got.stdout), &report); err != nil || got.code != code || got.stderr != "" {
+			t.Fatalf("%s: %+v, %v", flags, got, err)
+		}
+		if report.Keys != 100 || report.Back != (code == 0) || report.Idle == 0 || report.Full == 0 || report.Checks.Checks == 0 {
+			t.Errorf("%s: %+v", flags, report)
+		}
+	}
+}
+
+// TestBenchFlood: keys that have used half of their limit survive, unless there is room
+// for nothing.
+func TestBenchFlood(t *testing.T) {
+	for victims, code := range map[string]int{"10": 0, "300000": 1} {
+		got := weir(t, nil, strings.Fields("bench flood --json --keys 400000 --budget 8 --victims "+victims)...)
+		var report bench.FloodReport
+		if err := json.Unmarshal([]byte(got.stdout), &report); err != nil || got.code != code || got.stderr != "" {
+			t.Fatalf("%s victims: %+v, %v", victims, got, err)
+		}
+		if (report.Forgotten > 0) != (code == 1) || (report.Evicted > 0) != (code == 0) || report.Counters < 150_000 || report.Counters > 262_144 || report.Peak == 0 {
+			t.Errorf("%s victims: %+v", victims, report)
+		}
+	}
+}
+
+func TestFormatMemoryReports(t *testing.T) {
+	expiry := bench.ExpiryReport{Keys: 10, Idle: 10 << 20, Full: 20 << 20, After: 11 << 20, XIdle: 1.1, FillSeconds: 2, BackSeconds: 3, Back: true, Counters: 4, Checks: &bench.Growth{Checks: 9}}
+	want := `10 keys, made in 2.0s; the memory is back after 3.0s
+
+IDLE     FULL     AFTER    AFTER/IDLE  COUNTERS
+10.0MiB  20.0MiB  11.0MiB  1.10        4
+
+9 checks went on
+
+TIME                P50  P90  P99  P99.9  MAX
+of a check          0s   0s   0s   0s     0s
+of nothing instead  0s   0s   0s   0s     0s
+`
+	if got := formatExpiryReport(expiry); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	flood := bench.FloodReport{Keys: 10, Victims: 5, Budget: 64 << 20, Peak: 70 << 20, XBudget: 1.09, Counters: 7, Evicted: 3, Forgotten: 1, Seconds: 2}
+	want = `10 fresh keys, a budget of 64.0MiB, 5 keys at half of their limit, 2.0s
+
+MEMORY   MEMORY/BUDGET  COUNTERS  EVICTED  FORGOTTEN
+70.0MiB  1.09           7         3        1
+`
+	if got := formatFloodReport(flood); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }

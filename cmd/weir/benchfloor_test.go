@@ -3,14 +3,15 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
 	"io"
-	"regexp"
 	"strings"
 	"syscall"
 	"testing"
-)
 
-var floorLine = regexp.MustCompile(`^weir floor serves gRPC on (\S+) \(pid \d+\); try: weir bench grpc --target (\S+) --server-pid \d+$`)
+	"github.com/weirlimit/weir/cmd/weir/internal/bench"
+)
 
 // TestBenchFloor asks both floors for a moment, and stops them by a signal.
 func TestBenchFloor(t *testing.T) {
@@ -24,12 +25,12 @@ func TestBenchFloor(t *testing.T) {
 		}()
 		line := make([]byte, 1024)
 		n, err := stdout.Read(line)
-		m := floorLine.FindStringSubmatch(strings.TrimSuffix(string(line[:n]), "\n"))
+		m := floorLine.FindStringSubmatch(string(line[:n]))
 		if err != nil || m == nil {
 			t.Fatalf("%s: got %q, %v", settings, line[:n], err)
 		}
-		for _, mode := range []string{modeUnary, modeBatch} {
-			got := weir(t, nil, "bench", "grpc", "--mode", mode, "--target", m[2], "--duration", "50ms", "--callers", "2")
+		for _, mode := range bench.Modes() {
+			got := weir(t, nil, "bench", "grpc", "--mode", mode, "--target", m[1], "--duration", "50ms", "--callers", "2")
 			if got.code != 0 || !strings.Contains(got.stdout, "closed loop") {
 				t.Errorf("%s, %s: %+v", settings, mode, got)
 			}
@@ -38,5 +39,28 @@ func TestBenchFloor(t *testing.T) {
 		if code := <-ended; code != 0 {
 			t.Errorf("%s: stopped with exit code %d", settings, code)
 		}
+	}
+}
+
+// TestBenchBesideFloor asks a bare server, and then another bare server, which must cost
+// about the same: the ratio is of the two.
+func TestBenchBesideFloor(t *testing.T) {
+	t.Setenv(runVariable, "1")
+	asked, err := startFloor(settingsNode)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer asked.stop()
+	args := fmt.Sprintf("bench grpc --json --mode batch --duration 300ms --callers 4 --target %s --server-pid %d --floor default", asked.address, asked.pid)
+	got := weir(t, nil, strings.Fields(args)...)
+	var report bench.Report
+	if err := json.Unmarshal([]byte(got.stdout), &report); err != nil || got.code != 0 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if report.Floor == nil || report.Floor.Checks == 0 || len(report.Floor.Servers) != 1 || report.Floor.Servers[0].PID == asked.pid {
+		t.Fatalf("floor %+v", report.Floor)
+	}
+	if want := report.Servers[0].CPU / report.Floor.Servers[0].CPU; report.XFloor != want || want == 0 {
+		t.Errorf("x floor %v, want %v", report.XFloor, want)
 	}
 }

@@ -1,10 +1,9 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
-	"net"
-	"os"
 	"runtime"
 	"strings"
 	"time"
@@ -19,15 +18,20 @@ func (a *app) benchEngineCommand() *cobra.Command {
 	var f keyFlags
 	var algorithm string
 	var limit, goroutines, batch int64
-	var asJSON bool
+	var grow, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "engine",
 		Short: "Ask the counters of a node in this process",
 		Long: `Ask the counters of a node in this process: hash, clock, locks, tables and
 algorithm, without requests, rules and network. Every key has its counter before the
 time runs. Memory per key is what they add to the process: of few keys it is mostly
-what the tables take anyway. SIGINT ends it early.`,
+what the tables take anyway. SIGINT ends it early.
+
+With --grow one goroutine less makes the counters, and that one checks any of the keys
+meanwhile, one at a time: how long a check may have to wait while tables grow. Beside
+it stands how long it took to do nothing instead, as other processes take their turns.`,
 		Example: `  weir bench engine
+  weir bench engine --keys 10000000 --grow
   weir bench engine --keys 10000000 --distribution zipf --algorithm gcra
   weir bench engine --batch 100 --goroutines 1 --json`,
 		Args: noArgs,
@@ -36,14 +40,17 @@ what the tables take anyway. SIGINT ends it early.`,
 			if err != nil {
 				return err
 			}
-			if err := checkQuantities(cmd, quantity{"goroutines", goroutines, bench.MaxCallers}, quantity{"batch", batch, bench.MaxBatch}); err != nil {
+			if err := checkQuantities(cmd, quantity{"goroutines", goroutines, 1, bench.MaxCallers}, quantity{"batch", batch, 1, bench.MaxBatch}); err != nil {
 				return err
 			}
-			e := &bench.Engine{Keys: keys, Goroutines: int(goroutines), Batch: int(batch), Duration: f.duration}
-			if e.Limit, err = parseLimit(algorithm, limit); err != nil {
+			e := &bench.Engine{Keys: keys, Goroutines: int(goroutines), Batch: int(batch), Duration: f.duration, Grow: grow}
+			if e.Limit, err = parseLimit(algorithm, limit, time.Hour); err != nil {
 				return usageError(cmd, "--%w", err)
 			}
-			return a.benchEngine(e, asJSON)
+			return a.benchLocal(asJSON, func(ctx context.Context) (any, string, error) {
+				report, err := e.Run(ctx)
+				return report, formatEngineReport(report), err
+			})
 		},
 	}
 	flags := cmd.Flags()
@@ -53,28 +60,31 @@ what the tables take anyway. SIGINT ends it early.`,
 	flags.Int64Var(&goroutines, "goroutines", int64(runtime.GOMAXPROCS(0)), "ask from `N` goroutines")
 	flags.Lookup("goroutines").DefValue = "the processors"
 	flags.Int64Var(&batch, "batch", 1, "`N` checks at once, which read the clock once")
+	flags.BoolVar(&grow, "grow", false, "measure single checks while the counters are made")
 	f.addTo(cmd)
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
-func parseLimit(algorithm string, limit int64) (algorithms.Limit, error) {
+func parseLimit(algorithm string, limit int64, window time.Duration) (algorithms.Limit, error) {
 	parsed, ok := algorithms.Parse(algorithm)
 	if !ok {
 		return algorithms.Limit{}, fmt.Errorf("algorithm: %q is not one of %s", algorithm, strings.Join(algorithms.Names(), ", "))
 	}
-	l := algorithms.Limit{Algorithm: parsed, Limit: limit, Window: int64(time.Hour)}
+	l := algorithms.Limit{Algorithm: parsed, Limit: limit, Window: int64(window)}
 	return l, l.Validate()
 }
 
-func (a *app) benchEngine(e *bench.Engine, asJSON bool) error {
+// benchLocal runs a benchmark of this process until it is done or a signal comes, and
+// prints what it reports.
+func (a *app) benchLocal(asJSON bool, run func(context.Context) (report any, text string, err error)) error {
 	ctx, stop := a.untilSignal(slog.New(slog.DiscardHandler))
 	defer stop()
-	report, err := e.Run(ctx)
+	report, text, err := run(ctx)
 	if err != nil {
 		return err
 	}
-	return a.printReport(asJSON, report, formatEngineReport(report))
+	return a.printReport(asJSON, report, text)
 }
 
 func formatEngineReport(r bench.EngineReport) string {
@@ -85,49 +95,156 @@ func formatEngineReport(r bench.EngineReport) string {
 	table.row(r.Checks, r.Allowed, r.Denied, fmt.Sprintf("%.0f", r.ChecksPerSecond), fmt.Sprintf("%.1fns", r.Nanoseconds),
 		fmt.Sprintf("%.1fns", r.CPU), fmt.Sprintf("%.3f", r.Allocations), fmt.Sprintf("%.1fB", r.Bytes))
 	table.flush()
+	if r.Growth != nil {
+		fmt.Fprintf(&out, "\n%d checks while the counters were made, %.1fs\n\n", r.Growth.Checks, r.Growth.Seconds)
+		writeGrowth(&out, r.Growth)
+	}
 	return out.String()
 }
 
-func (a *app) benchFloorCommand() *cobra.Command {
-	var listen, settings string
+func writeGrowth(out *strings.Builder, g *bench.Growth) {
+	table := newTable(out, "TIME", "P50", "P90", "P99", "P99.9", "MAX")
+	writePercentiles(table, "of a check", g.Latency)
+	writePercentiles(table, "of nothing instead", g.Idle)
+	table.flush()
+}
+
+func (a *app) benchExpiryCommand() *cobra.Command {
+	e := bench.Expiry{Goroutines: runtime.GOMAXPROCS(0)}
+	var algorithm string
+	var keys int64
+	var window time.Duration
+	var within float64
+	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "floor",
-		Short: "Serve answers that cost the least",
-		Long: `Serve checks as a node does, over gRPC and with the same messages, but decide nothing:
-what "weir bench grpc" measures of it is the least that any node can cost. It runs until
-SIGINT or SIGTERM.`,
-		Example: `  weir bench floor --listen 127.0.0.1:7070
-  weir bench grpc --target 127.0.0.1:7070    in another terminal`,
+		Use:   "expiry",
+		Short: "Watch memory come back when counters expire",
+		Long: `Make a counter of every key in this process, and wait until they have expired and what
+they took is given back to the operating system. Checks of a thousand keys go on.
+
+Memory is what the process has resident: before the first counter, with all, and at the
+end. The time counts from two windows after the last counter was made, when all have
+expired whatever the algorithm. SIGINT ends it early.
+
+The exit code is 0 if the memory came back in time, and 1 if it did not.`,
+		Example: `  weir bench expiry
+  weir bench expiry --keys 1000000 --window 2s --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if settings != settingsDefault && settings != settingsNode {
-				return usageError(cmd, "--settings: %q is not one of %s, %s", settings, settingsDefault, settingsNode)
+			if err := checkQuantities(cmd, quantity{"keys", keys, 1, bench.MaxKeys}); err != nil {
+				return err
 			}
-			return a.benchFloor(listen, settings == settingsNode)
+			if e.Patience <= 0 || e.Patience > bench.MaxDuration {
+				return usageError(cmd, "--patience: %v is not above 0 and at most %v", e.Patience, bench.MaxDuration)
+			}
+			if window > bench.MaxDuration {
+				return usageError(cmd, "--window: %v is more than %v", window, bench.MaxDuration)
+			}
+			if !(within > 0 && within <= maxWithin) {
+				return usageError(cmd, "--within: %v is not above 0 and at most %v", within, maxWithin)
+			}
+			limit, err := parseLimit(algorithm, 1000, window)
+			if err != nil {
+				return usageError(cmd, "--%w", err)
+			}
+			e.Keys, e.Limit, e.Within = uint64(keys), limit, within/100
+			var back bool
+			err = a.benchLocal(asJSON, func(ctx context.Context) (any, string, error) {
+				report, err := e.Run(ctx)
+				back = report.Back
+				return report, formatExpiryReport(report), err
+			})
+			if err == nil && !back {
+				return &exitError{code: 1}
+			}
+			return err
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&listen, "listen", "127.0.0.1:0", "listen at `HOST:PORT`; port 0 picks a free one")
-	flags.StringVar(&settings, "settings", settingsDefault, "`NAME` of gRPC's and Go's settings: default, or node (those of weir serve)")
+	flags.Int64Var(&keys, "keys", 10_000_000, "make counters of `N` keys")
+	flags.StringVar(&algorithm, "algorithm", algorithms.SlidingWindow.String(), "count by `NAME`: "+strings.Join(algorithms.Names(), ", "))
+	flags.DurationVar(&window, "window", 15*time.Second, "`DURATION` of a limit's window; longer than it takes to make the counters")
+	flags.DurationVar(&e.Patience, "patience", time.Minute, "wait `DURATION` for the memory after all have expired")
+	flags.Float64Var(&within, "within", 20, "the memory is back when it is at most `PERCENT` above what it was")
+	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
+// maxWithin is the most of --within, in percent.
+const maxWithin = 1000
+
+func formatExpiryReport(r bench.ExpiryReport) string {
+	var out strings.Builder
+	verdict := fmt.Sprintf("back after %.1fs", r.BackSeconds)
+	if !r.Back {
+		verdict = fmt.Sprintf("not back after %.1fs", r.BackSeconds)
+	}
+	fmt.Fprintf(&out, "%d keys, made in %.1fs; the memory is %s\n\n", r.Keys, r.FillSeconds, verdict)
+	table := newTable(&out, "IDLE", "FULL", "AFTER", "AFTER/IDLE", "COUNTERS")
+	table.row(formatMiB(r.Idle), formatMiB(r.Full), formatMiB(r.After), fmt.Sprintf("%.2f", r.XIdle), r.Counters)
+	table.flush()
+	if r.Checks != nil {
+		fmt.Fprintf(&out, "\n%d checks went on\n\n", r.Checks.Checks)
+		writeGrowth(&out, r.Checks)
+	}
+	return out.String()
+}
+
+func (a *app) benchFloodCommand() *cobra.Command {
+	f := bench.Flood{Goroutines: runtime.GOMAXPROCS(0)}
+	var keys, victims, budget int64
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "flood",
+		Short: "Flood a budget of memory with fresh keys",
+		Long: `Use half of the limit of some keys in this process, and then ask about many more keys
+than the budget of memory has room for, each once. It tells how much memory they took,
+and how many of the first keys do not have exactly the other half of their limit left.
+SIGINT ends it early.
+
+The exit code is 0 if nothing was forgotten, and 1 otherwise.`,
+		Example: `  weir bench flood
+  weir bench flood --budget 256 --keys 50000000 --json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkQuantities(cmd, quantity{"keys", keys, 1, bench.MaxKeys}, quantity{"victims", victims, 1, maxVictims}, quantity{"budget", budget, minBudget, maxBudget}); err != nil {
+				return err
+			}
+			f.Keys, f.Victims, f.Budget = uint64(keys), uint64(victims), budget<<20
+			var forgotten uint64
+			err := a.benchLocal(asJSON, func(ctx context.Context) (any, string, error) {
+				report, err := f.Run(ctx)
+				forgotten = report.Forgotten
+				return report, formatFloodReport(report), err
+			})
+			if err == nil && forgotten > 0 {
+				return &exitError{code: 1}
+			}
+			return err
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.Int64Var(&keys, "keys", 10_000_000, "ask about `N` fresh keys")
+	flags.Int64Var(&victims, "victims", 1000, "use half of the limit of `N` keys before")
+	flags.Int64Var(&budget, "budget", 64, "let counters take `N` MiB")
+	flags.BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// Bounds of weir bench flood.
 const (
-	settingsDefault = "default"
-	settingsNode    = "node"
+	maxVictims = 1_000_000
+	minBudget  = 8 // MiB, as of weir serve --counter-memory
+	maxBudget  = 64 << 10
 )
 
-func (a *app) benchFloor(listen string, likeNode bool) error {
-	ctx, stop := a.untilSignal(slog.New(slog.DiscardHandler))
-	defer stop()
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", listen)
-	if err != nil {
-		return fmt.Errorf("--listen: %w", err)
-	}
-	address := l.Addr().String()
-	fmt.Fprintf(a.stdout, "weir floor serves gRPC on %s (pid %d); try: weir bench grpc --target %s --server-pid %[2]d\n",
-		address, os.Getpid(), dialable(address))
-	return bench.ServeFloor(ctx, l, likeNode)
+func formatFloodReport(r bench.FloodReport) string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "%d fresh keys, a budget of %s, %d keys at half of their limit, %.1fs\n\n", r.Keys, formatMiB(r.Budget), r.Victims, r.Seconds)
+	table := newTable(&out, "MEMORY", "MEMORY/BUDGET", "COUNTERS", "EVICTED", "FORGOTTEN")
+	table.row(formatMiB(r.Peak), fmt.Sprintf("%.2f", r.XBudget), r.Counters, r.Evicted, r.Forgotten)
+	table.flush()
+	return out.String()
 }

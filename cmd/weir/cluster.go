@@ -81,7 +81,21 @@ func formatNodes(response *weirv1.ListNodesResponse) string {
 	}
 	table.flush()
 	fmt.Fprintf(&out, "\nview %d, members %d of %d\n", response.GetView(), members, len(response.GetNodes()))
+	if n := differentRules(response.GetNodes()); n > 1 {
+		fmt.Fprintf(&out, "%d different sets of rules are in force\n", n)
+	}
 	return out.String()
+}
+
+// differentRules returns how many there are in force on the nodes.
+func differentRules(nodes []*weirv1.Node) int {
+	revisions := make(map[string]bool)
+	for _, n := range nodes {
+		if revision := n.GetRuleRevision(); revision != "" { // else its key is gone from etcd
+			revisions[revision] = true
+		}
+	}
+	return len(revisions)
 }
 
 func formatRing(response *weirv1.GetRingResponse) string {

@@ -26,6 +26,12 @@ view 7, members 2 of 3
 		t.Errorf("\n got %+v\nwant %+v", got, want)
 	}
 
+	nodes.Nodes[2].RuleRevision = "77e0"
+	const differ = "\nview 7, members 2 of 3\n2 different sets of rules are in force\n"
+	if got := weir(t, nil, "nodes", "--node", address); !strings.HasSuffix(got.stdout, differ) {
+		t.Errorf("got %s, want %s behind the table", got.stdout, differ)
+	}
+
 	nodes.Nodes = nodes.Nodes[:1]
 	const json = `{"view":"7","nodes":[{"id":"a","address":"127.0.0.1:9090","incarnation":"1","state":"NODE_STATE_READY",` +
 		`"version":"v0.1.0","rule_revision":"3f2a","member":true,"reachable":true,"partitions":511}]}` + "\n"

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"os"
 	"regexp"
 	"runtime/debug"
 	"strings"
@@ -14,7 +15,15 @@ import (
 	"github.com/weirlimit/weir/node"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// runVariable makes the test binary run as weir, so that commands can start each other.
+const runVariable = "WEIR_TEST_RUN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(runVariable) != "" {
+		os.Exit(newApp(os.Environ(), os.Stdout, os.Stderr).run(os.Args[1:]))
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // outcome is what a command line led to.
 type outcome struct {

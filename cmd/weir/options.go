@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/pflag"
 
 	"github.com/weirlimit/weir/node"
@@ -51,10 +53,12 @@ func options() []option {
 			text(func(o *node.Options) *string { return &o.Rules })},
 		{"insecure", "bool", "", "permit to listen beyond loopback without TLS",
 			boolean(func(o *node.Options) *bool { return &o.Insecure })},
+		{"pprof", "HOST:PORT", "", "serve Go's profiles of this process here, on loopback only; port 0 picks a free one (default none)",
+			text(func(o *node.Options) *string { return &o.Pprof })},
 		{"log-level", "LEVEL", d.LogLevel, "least level to log: debug, info, warn or error",
 			text(func(o *node.Options) *string { return &o.LogLevel })},
-		{"max-counters", "N", strconv.Itoa(d.MaxCounters), "most counters to keep on this node, of about 100 bytes each",
-			integer(func(o *node.Options) *int { return &o.MaxCounters })},
+		{"counter-memory", "SIZE", d.CounterMemory.String(), "most memory for the counters of this node, of about 43 bytes each",
+			size(func(o *node.Options) *node.Bytes { return &o.CounterMemory })},
 		{"peer-timeout", "DURATION", d.PeerTimeout.String(), "most to wait for the node that owns a counter, before a check is let through",
 			duration(func(o *node.Options) *time.Duration { return &o.PeerTimeout })},
 		{"forget-denials", "bool", "", "ask the node that owns a counter again although it has denied just now, instead of remembering that for up to 20ms",
@@ -95,13 +99,13 @@ func boolean(field func(*node.Options) *bool) func(*node.Options, string) error 
 	}
 }
 
-func integer(field func(*node.Options) *int) func(*node.Options, string) error {
+func size(field func(*node.Options) *node.Bytes) func(*node.Options, string) error {
 	return func(o *node.Options, text string) error {
-		value, err := strconv.Atoi(strings.ReplaceAll(text, "_", ""))
-		if err != nil {
-			return fmt.Errorf("%q is not a whole number, such as 1000000", text)
+		value, err := humanize.ParseBytes(text)
+		if err != nil || value > math.MaxInt64 {
+			return fmt.Errorf("%q is not a size, such as 512MiB or 8GiB", text)
 		}
-		*field(o) = value
+		*field(o) = node.Bytes(value)
 		return nil
 	}
 }

@@ -35,19 +35,20 @@ func read(t *testing.T, args, environ []string, file string) (node.Options, erro
 
 // samples hold for each option two values, as text and as they show in Options.
 var samples = map[string][2]string{
-	"id":           {"a", "b"},
-	"grpc":         {"127.0.0.1:1", "127.0.0.1:2"},
-	"http":         {"127.0.0.1:1", "127.0.0.1:2"},
-	"advertise":    {"a:1", "b:2"},
-	"cluster":      {"a", "b"},
-	"etcd":         {"a:1,b:2", "c:3"},
-	"etcd-listen":  {"127.0.0.1:1", "127.0.0.1:2"},
-	"data-dir":     {"/a", "/b"},
-	"rules":        {"/a", "/b"},
-	"insecure":     {"true", "false"},
-	"log-level":    {"debug", "error"},
-	"max-counters": {"1", "2"},
-	"peer-timeout": {"5ms", "7ms"},
+	"id":             {"a", "b"},
+	"grpc":           {"127.0.0.1:1", "127.0.0.1:2"},
+	"http":           {"127.0.0.1:1", "127.0.0.1:2"},
+	"advertise":      {"a:1", "b:2"},
+	"cluster":        {"a", "b"},
+	"etcd":           {"a:1,b:2", "c:3"},
+	"etcd-listen":    {"127.0.0.1:1", "127.0.0.1:2"},
+	"data-dir":       {"/a", "/b"},
+	"rules":          {"/a", "/b"},
+	"insecure":       {"true", "false"},
+	"log-level":      {"debug", "error"},
+	"counter-memory": {"9.0MiB", "8.0GiB"},
+	"pprof":          {"127.0.0.1:1", "127.0.0.1:2"},
+	"peer-timeout":   {"5ms", "7ms"},
 
 	"forget-denials": {"true", "false"},
 	"lend-nothing":   {"true", "false"},
@@ -160,10 +161,10 @@ func TestOptionsLists(t *testing.T) {
 	}
 }
 
-func TestOptionsNumbers(t *testing.T) {
-	for _, text := range []string{"1000000", "1_000_000", `"1000000"`} {
-		if opts, err := read(t, nil, nil, "max-counters: "+text+"\n"); err != nil || opts.MaxCounters != 1_000_000 {
-			t.Errorf("%s: got %d, %v", text, opts.MaxCounters, err)
+func TestOptionsSizes(t *testing.T) {
+	for _, text := range []string{"67108864", "64MiB", `"64 MiB"`, "64mib", "67.108864MB"} {
+		if opts, err := read(t, nil, nil, "counter-memory: "+text+"\n"); err != nil || opts.CounterMemory != 64<<20 {
+			t.Errorf("%s: got %v, %v", text, opts.CounterMemory, err)
 		}
 	}
 }
@@ -185,12 +186,14 @@ func TestOptionsErrors(t *testing.T) {
 		{nil, []string{"WEIR_INSECURE=yes"}, "", `WEIR_INSECURE: "yes" is not true or false`},
 		{nil, nil, "insecure: yes", `weir.yaml:1: insecure: "yes" is not true or false`},
 		{[]string{"--peer-timeout=10"}, nil, "", `--peer-timeout: "10" is not a duration, such as 25ms or 1s`},
-		{[]string{"--max-counters=10k"}, nil, "", `--max-counters: "10k" is not a whole number, such as 1000000`},
-		{nil, nil, "max-counters: -1", `weir.yaml:1: max-counters: -1 is not between 1 and 1000000000`},
+		{[]string{"--counter-memory=much"}, nil, "", `--counter-memory: "much" is not a size, such as 512MiB or 8GiB`},
+		{nil, nil, "counter-memory: -1", `weir.yaml:1: counter-memory: "-1" is not a size, such as 512MiB or 8GiB`},
+		{nil, nil, "counter-memory: 1kB", `weir.yaml:1: counter-memory: 1000B is not between 8.0MiB and 4.0TiB`},
+		{nil, []string{"WEIR_COUNTER_MEMORY=18EiB"}, "", `WEIR_COUNTER_MEMORY: "18EiB" is not a size, such as 512MiB or 8GiB`},
 		{nil, []string{"WEIR_LOG_LEVEL=trace"}, "", `WEIR_LOG_LEVEL: "trace" is not one of debug, info, warn, error`},
 
 		{nil, nil, "gprc: x", `weir.yaml:1: unknown key "gprc"; did you mean grpc?`},
-		{nil, nil, "id: a\nmax_counters: 1", `weir.yaml:2: unknown key "max_counters"; did you mean max-counters?`},
+		{nil, nil, "id: a\ncounter_memory: 1", `weir.yaml:2: unknown key "counter_memory"; did you mean counter-memory?`},
 		{nil, nil, "config: x", `weir.yaml:1: unknown key "config"`},
 		{nil, nil, "tls: {cert: x}", `weir.yaml:1: unknown key "tls"`},
 		{nil, nil, "[a]: x", `weir.yaml:1: unknown key ""`},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/test/docs"
 )
 
 var small = traceConfig{requests: 200_000, sources: 5_000, length: 10 * time.Minute, seed: 7}
@@ -136,22 +137,7 @@ func TestDocsAreCurrent(t *testing.T) {
 			t.Errorf("algorithms.md does not show the plot of %s", name)
 		}
 	}
-	if again, err := replaceBlock(page, nil); err != nil || len(again) >= len(page) {
+	if again, err := docs.Replace(page, command, nil); err != nil || len(again) >= len(page) {
 		t.Errorf("algorithms.md has no tables: %v", err)
-	}
-}
-
-func TestReplaceBlock(t *testing.T) {
-	begin, end := string(blockBegin), string(blockEnd)
-	for _, tc := range []struct{ text, want, err string }{
-		{"a\n" + begin + "old\n" + end + "z\n", "a\n" + begin + "new\n" + end + "z\n", ""},
-		{begin + end, begin + "new\n" + end, ""},
-		{"a\n" + end, "", "there is no line"},
-		{end + begin, "", "there is no line"},
-	} {
-		got, err := replaceBlock([]byte(tc.text), []byte("new\n"))
-		if string(got) != tc.want || (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
-			t.Errorf("%q: %q, %v", tc.text, got, err)
-		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/test/docs"
 )
 
 //go:generate go run . -docs ../../docs
@@ -27,28 +28,31 @@ var publishedLimits = []int64{60, 6000}
 // observedThresholds are those that the trace is observed at, per minute.
 var observedThresholds = []int64{60, 600, 6000}
 
+// command stands in the markers of what it writes.
+const command = "go run ./test/accuracy"
+
 func main() {
-	docs := flag.String("docs", "docs", "directory of algorithms.md")
+	dir := flag.String("docs", "docs", "directory of algorithms.md")
 	flag.Parse()
-	if err := run(*docs); err != nil {
+	if err := run(*dir); err != nil {
 		fmt.Fprintln(os.Stderr, "accuracy:", err)
 		os.Exit(1)
 	}
 }
 
-func run(docs string) error {
+func run(dir string) error {
 	for _, l := range plotted {
-		file := filepath.Join(docs, "algorithms", l.Algorithm.String()+".svg")
+		file := filepath.Join(dir, "algorithms", l.Algorithm.String()+".svg")
 		if err := os.WriteFile(file, plot(l), 0o644); err != nil {
 			return err
 		}
 	}
-	page := filepath.Join(docs, "algorithms.md")
+	page := filepath.Join(dir, "algorithms.md")
 	text, err := os.ReadFile(page)
 	if err != nil {
 		return err
 	}
-	if text, err = replaceBlock(text, measure(published)); err != nil {
+	if text, err = docs.Replace(text, command, measure(published)); err != nil {
 		return fmt.Errorf("%s: %w", page, err)
 	}
 	return os.WriteFile(page, text, 0o644)

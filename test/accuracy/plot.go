@@ -2,10 +2,10 @@ package main
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/test/docs"
 )
 
 // All plots show five minutes of the same requests: one every two seconds, and
@@ -71,17 +71,12 @@ const (
 	barSeconds               = 2
 )
 
-// Colours that can be read on white and on black.
-const style = `<style>
-text { font: 13px system-ui, sans-serif; fill: #808790 }
-.title { font-size: 15px; font-weight: 600 }
-.grid { stroke: #808790; stroke-opacity: .25 }
-.edge { stroke: #808790; stroke-opacity: .55; stroke-dasharray: 1 4 }
+// style is that of what only these plots have.
+const style = `.edge { stroke: #808790; stroke-opacity: .55; stroke-dasharray: 1 4 }
 .limit { stroke: #e0653a; stroke-width: 1.5; stroke-dasharray: 7 4 }
 .minute { stroke: #2f86d6; stroke-width: 2; fill: none; stroke-linejoin: round }
 .came { fill: #808790; fill-opacity: .35 }
 .went { fill: #2f86d6 }
-</style>
 `
 
 func x(at int64) float64 { return left + float64(right-left)*float64(at)/float64(plotLength) }
@@ -96,19 +91,14 @@ func lowerY(perSecond float64) float64 {
 // ends at each instant; below, how many came, and how many went, per second.
 func plot(l algorithms.Limit) []byte {
 	came, went := burst(l)
-	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img">`+"\n", plotWidth, plotHeight, plotWidth, plotHeight)
-	b.WriteString(style)
-	peak := drawMinute(&b, went)
-	title := fmt.Sprintf("%s, %s: at most %d in any minute", describe(l), "limit 60 a minute", peak)
-	fmt.Fprintf(&b, "<title>%s</title>\n", title)
-	text(&b, left, 22, "start", "title", title)
-	drawAxes(&b)
-	drawBars(&b, came, "came")
-	drawBars(&b, went, "went")
-	drawLegend(&b)
-	b.WriteString("</svg>\n")
-	return []byte(b.String())
+	drawing := docs.NewDrawing(plotWidth, plotHeight, style)
+	peak := drawMinute(drawing, went)
+	drawing.Title(left, 22, fmt.Sprintf("%s, %s: at most %d in any minute", describe(l), "limit 60 a minute", peak))
+	drawAxes(drawing)
+	drawBars(drawing, came, "came")
+	drawBars(drawing, went, "went")
+	drawLegend(drawing)
+	return drawing.Bytes()
 }
 
 // describe names an algorithm and what of its parameters is not the default.
@@ -126,59 +116,51 @@ func describe(l algorithms.Limit) string {
 }
 
 // drawMinute draws the line above, and returns its highest point.
-func drawMinute(b *strings.Builder, went []int64) (peak int) {
-	b.WriteString(`<polyline class="minute" points="`)
+func drawMinute(d *docs.Drawing, went []int64) (peak int) {
+	var points [][2]float64
 	for at := int64(0); at <= plotLength; at += second / 2 {
 		n := between(went, at-minute, at)
 		peak = max(peak, n)
-		fmt.Fprintf(b, "%.1f,%.1f ", x(at), upperY(float64(n)))
+		points = append(points, [2]float64{x(at), upperY(float64(n))})
 	}
-	b.WriteString("\"/>\n")
+	d.Polyline("minute", points)
 	return peak
 }
 
-func drawBars(b *strings.Builder, instants []int64, class string) {
+func drawBars(d *docs.Drawing, instants []int64, class string) {
 	width := x(barSeconds*second) - x(0) - 1
 	for at := int64(0); at < plotLength; at += barSeconds * second {
 		if n := between(instants, at-1, at+barSeconds*second-1); n > 0 {
 			top := lowerY(float64(n) / barSeconds)
-			fmt.Fprintf(b, `<rect class="%s" x="%.1f" y="%.1f" width="%.1f" height="%.1f"/>`+"\n", class, x(at), top, width, lowerBottom-top)
+			d.Addf(`<rect class="%s" x="%.1f" y="%.1f" width="%.1f" height="%.1f"/>`+"\n", class, x(at), top, width, lowerBottom-top)
 		}
 	}
 }
 
-func drawAxes(b *strings.Builder) {
+func drawAxes(d *docs.Drawing) {
 	for _, n := range []float64{0, 30, 60, 90, 120} {
-		line(b, "grid", left, upperY(n), right, upperY(n))
-		text(b, left-8, upperY(n)+4, "end", "", fmt.Sprint(n))
+		d.Line("grid", left, upperY(n), right, upperY(n))
+		d.Text(left-8, upperY(n)+4, "end", "", fmt.Sprint(n))
 	}
 	for _, n := range []float64{0, 5} {
-		line(b, "grid", left, lowerY(n), right, lowerY(n))
-		text(b, left-8, lowerY(n)+4, "end", "", fmt.Sprint(n))
+		d.Line("grid", left, lowerY(n), right, lowerY(n))
+		d.Text(left-8, lowerY(n)+4, "end", "", fmt.Sprint(n))
 	}
 	for at := int64(0); at <= plotLength; at += minute {
-		line(b, "edge", x(at), upperTop, x(at), lowerBottom)
-		text(b, x(at), lowerBottom+18, "middle", "", fmt.Sprintf("%d min", at/minute))
+		d.Line("edge", x(at), upperTop, x(at), lowerBottom)
+		d.Text(x(at), lowerBottom+18, "middle", "", fmt.Sprintf("%d min", at/minute))
 	}
-	line(b, "limit", left, upperY(plotLimit), right, upperY(plotLimit))
+	d.Line("limit", left, upperY(plotLimit), right, upperY(plotLimit))
 }
 
-func drawLegend(b *strings.Builder) {
+func drawLegend(d *docs.Drawing) {
 	const y = plotHeight - 10
-	line(b, "minute", 58, y-4, 82, y-4)
-	text(b, 88, y, "start", "", "let through in the last minute")
-	line(b, "limit", 290, y-4, 314, y-4)
-	text(b, 320, y, "start", "", "limit")
-	fmt.Fprintf(b, `<rect class="came" x="376" y="%d" width="12" height="12"/>`+"\n", y-11)
-	text(b, 394, y, "start", "", "came, per second")
-	fmt.Fprintf(b, `<rect class="went" x="526" y="%d" width="12" height="12"/>`+"\n", y-11)
-	text(b, 544, y, "start", "", "let through, per second")
-}
-
-func line(b *strings.Builder, class string, x1, y1, x2, y2 float64) {
-	fmt.Fprintf(b, `<line class="%s" x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f"/>`+"\n", class, x1, y1, x2, y2)
-}
-
-func text(b *strings.Builder, x, y float64, anchor, class, s string) {
-	fmt.Fprintf(b, `<text class="%s" x="%.1f" y="%.1f" text-anchor="%s">%s</text>`+"\n", class, x, y, anchor, s)
+	d.Line("minute", 58, y-4, 82, y-4)
+	d.Text(88, y, "start", "", "let through in the last minute")
+	d.Line("limit", 290, y-4, 314, y-4)
+	d.Text(320, y, "start", "", "limit")
+	d.Addf(`<rect class="came" x="376" y="%d" width="12" height="12"/>`+"\n", y-11)
+	d.Text(394, y, "start", "", "came, per second")
+	d.Addf(`<rect class="went" x="526" y="%d" width="12" height="12"/>`+"\n", y-11)
+	d.Text(544, y, "start", "", "let through, per second")
 }

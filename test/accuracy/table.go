@@ -1,28 +1,6 @@
 package main
 
-import (
-	"bytes"
-	"fmt"
-)
-
-// The markers between which the command writes.
-var (
-	blockBegin = []byte("<!-- written by go run ./test/accuracy -->\n")
-	blockEnd   = []byte("<!-- end -->\n")
-)
-
-// replaceBlock puts a block in the place of the one between the markers.
-func replaceBlock(text, block []byte) ([]byte, error) {
-	before, rest, found := bytes.Cut(text, blockBegin)
-	if !found {
-		return nil, fmt.Errorf("there is no line %q", blockBegin)
-	}
-	_, after, found := bytes.Cut(rest, blockEnd)
-	if !found {
-		return nil, fmt.Errorf("there is no line %q", blockEnd)
-	}
-	return bytes.Join([][]byte{before, blockBegin, block, blockEnd, after}, nil), nil
-}
+import "fmt"
 
 // appendReplayed appends a table of what algorithms made of one limit.
 func appendReplayed(b []byte, outcomes []outcome) []byte {

@@ -1,8 +1,8 @@
 // Package bench makes load and measures what it costs.
 //
-// Load asks nodes over gRPC, in a closed loop or an open one; Engine asks the counters
-// of a node in this process; ServeFloor is the least that a server of the same messages
-// costs. What they report is in Report and EngineReport.
+// Load asks servers over gRPC, in a closed loop or an open one; Engine asks the counters
+// of a node in this process, Expiry and Flood see to their memory; ServeFloor is the least
+// that a server of the same messages costs. Each reports what it has led to.
 package bench
 
 import "time"
@@ -13,8 +13,10 @@ const (
 	MaxDuration    = time.Hour
 	MaxTimeout     = time.Minute
 	MaxKeys        = 100_000_000
-	MaxBatch       = 1000       // what a node takes in one call
-	MaxCallers     = 10_000     // goroutines
+	MaxBatch       = 1000   // what a node takes in one call
+	MaxCallers     = 10_000 // goroutines
+	MaxStreams     = 100    // of so many messages each at most:
+	MaxWindow      = 100
 	MaxRate        = 10_000_000 // checks per second
 	MaxConnections = 256        // to each target
 )

@@ -25,6 +25,9 @@ type Engine struct {
 	Goroutines int
 	Batch      int // checks that read the clock once
 	Duration   time.Duration
+	// Grow measures single checks while the counters are made, at the cost of one goroutine
+	// that makes none.
+	Grow bool
 }
 
 // EngineReport is what an Engine led to.
@@ -47,6 +50,8 @@ type EngineReport struct {
 	CPU             float64 `json:"cpu_ns_per_check"`  // 0 where it cannot be measured
 	Allocations     float64 `json:"allocs_per_check"`
 	Bytes           float64 `json:"rss_bytes_per_key"` // 0 where it cannot be measured
+
+	Growth *Growth `json:"growth,omitempty"`
 }
 
 // stopEvery is how many calls a goroutine makes before it looks whether it should stop.
@@ -56,17 +61,13 @@ const stopEvery = 64
 // early with ctx.
 func (e *Engine) Run(ctx context.Context) (EngineReport, error) {
 	before := residentBytes()
-	s, err := shard.New(shard.Config{
-		Partitions:  uint32(ring.DefaultParams.Partitions),
-		MaxCounters: int(e.Keys.n) + ring.DefaultParams.Partitions,
-		Metrics:     prometheus.NewRegistry(),
-	})
+	s, err := newShard(roomFor(e.Keys.n), prometheus.NewRegistry())
 	if err != nil {
 		return EngineReport{}, err
 	}
 	r := &engineRun{Engine: e, shard: s}
 	defer context.AfterFunc(ctx, func() { r.stop.Store(true) })()
-	r.parallel(r.fill)
+	growth := r.fill()
 	bytes := residentBytes() - before
 
 	var start, end runtime.MemStats
@@ -74,7 +75,7 @@ func (e *Engine) Run(ctx context.Context) (EngineReport, error) {
 	cpu, started := ownCPU(), time.Now()
 	timer := time.AfterFunc(e.Duration, func() { r.stop.Store(true) })
 	defer timer.Stop()
-	r.parallel(r.check)
+	parallel(e.Goroutines, r.check)
 	elapsed := time.Since(started)
 	cpu = ownCPU() - cpu
 	runtime.ReadMemStats(&end)
@@ -90,6 +91,7 @@ func (e *Engine) Run(ctx context.Context) (EngineReport, error) {
 		CPU:             ratio(float64(cpu), checks),
 		Allocations:     ratio(float64(end.Mallocs-start.Mallocs), checks),
 		Bytes:           ratio(float64(max(0, bytes)), float64(s.Len())),
+		Growth:          growth,
 	}, nil
 }
 
@@ -101,28 +103,46 @@ type engineRun struct {
 	checks, allowed atomic.Int64
 }
 
-// parallel runs f in every goroutine, with its number.
-func (r *engineRun) parallel(f func(goroutine int)) {
+// parallel runs f in so many goroutines, with their numbers.
+func parallel(goroutines int, f func(goroutine int)) {
 	var all sync.WaitGroup
-	for i := range r.Goroutines {
+	for i := range goroutines {
 		all.Go(func() { f(i) })
 	}
 	all.Wait()
 }
 
-// fill takes one token of every key of this goroutine's part.
-func (r *engineRun) fill(goroutine int) {
-	n, all := uint64(goroutine), uint64(r.Goroutines)
-	a := r.newAsker(1)
-	for key := r.Keys.n * n / all; key < r.Keys.n*(n+1)/all && !r.stop.Load(); key++ {
-		a.ask(func() uint64 { return key })
+// fill takes one token of every key.
+func (r *engineRun) fill() *Growth {
+	if !r.Grow {
+		fill(r.shard, r.Keys.n, runtime.GOMAXPROCS(0), &r.stop, r.Limit)
+		return nil
 	}
+	watch := startWatch(r.shard, r.Limit, r.Keys.n)
+	fill(r.shard, r.Keys.n, max(1, r.Goroutines-1), &r.stop, r.Limit)
+	return watch.end()
+}
+
+// fillBatch is how many keys are filled in at once.
+const fillBatch = 100
+
+// fill takes one token of each of n keys, from many goroutines, until it is told to stop.
+func fill(s *shard.Shard, n uint64, goroutines int, stop *atomic.Bool, limit algorithms.Limit) {
+	parallel(goroutines, func(goroutine int) {
+		part := func(i int) uint64 { return n * uint64(i) / uint64(goroutines) }
+		key, end := part(goroutine), part(goroutine+1)
+		next := func() uint64 { key++; return key - 1 }
+		for a := newAsker(s, limit, fillBatch); key < end && !stop.Load(); {
+			a.groups = a.groups[:min(fillBatch, end-key)]
+			a.ask(next)
+		}
+	})
 }
 
 // check asks until it should stop.
 func (r *engineRun) check(goroutine int) {
 	draw := r.Keys.Draw(goroutine, r.Goroutines)
-	a := r.newAsker(r.Batch)
+	a := newAsker(r.shard, r.Limit, r.Batch)
 	var checks, allowed int64
 	for !r.stop.Load() {
 		for range stopEvery {
@@ -142,10 +162,10 @@ type asker struct {
 	groups []shard.Group
 }
 
-func (r *engineRun) newAsker(batch int) *asker {
-	a := &asker{shard: r.shard, hasher: ring.NewHasher([ring.SecretSize]byte{1}), groups: make([]shard.Group, batch)}
+func newAsker(s *shard.Shard, limit algorithms.Limit, batch int) *asker {
+	a := &asker{shard: s, hasher: ring.NewHasher([ring.SecretSize]byte{1}), groups: make([]shard.Group, batch)}
 	for i := range a.groups {
-		a.groups[i].Takes = []shard.Take{{Limit: r.Limit, Cost: 1}}
+		a.groups[i].Takes = []shard.Take{{Limit: limit, Cost: 1}}
 	}
 	return a
 }
@@ -165,10 +185,27 @@ func (a *asker) ask(draw func() uint64) (allowed int64) {
 	return allowed
 }
 
+// newShard returns the counters of a node that may take so many bytes.
+func newShard(budget int64, metrics prometheus.Registerer) (*shard.Shard, error) {
+	return shard.New(shard.Config{
+		Partitions: uint32(ring.DefaultParams.Partitions),
+		MaxBytes:   int(budget),
+		Metrics:    metrics,
+	})
+}
+
+// roomFor is a budget that n counters do not fill, however their tables grow.
+func roomFor(n uint64) int64 { return 64<<20 + 64*int64(n) }
+
 // residentBytes is what this process has in memory without garbage, or 0 where that
 // is not known.
 func residentBytes() int64 {
 	debug.FreeOSMemory()
+	return rss()
+}
+
+// rss is what this process has in memory, or 0 where that is not known.
+func rss() int64 {
 	_, rss, err := readProcess(os.Getpid())
 	if err != nil {
 		return 0

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"time"
 
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -59,6 +60,24 @@ func floorAnswer() *weirv1.RateLimitResponse {
 	}
 }
 
+// envoyFloor is the same for Envoy's API.
+type envoyFloor struct {
+	rlsv3.UnimplementedRateLimitServiceServer
+}
+
+func (envoyFloor) ShouldRateLimit(_ context.Context, req *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
+	statuses := make([]*rlsv3.RateLimitResponse_DescriptorStatus, len(req.GetDescriptors()))
+	for i := range statuses {
+		statuses[i] = &rlsv3.RateLimitResponse_DescriptorStatus{
+			Code: rlsv3.RateLimitResponse_OK, LimitRemaining: 999_999_999, DurationUntilReset: durationpb.New(40 * time.Hour),
+			CurrentLimit: &rlsv3.RateLimitResponse_RateLimit{
+				Name: "per-user", RequestsPerUnit: 1_000_000_000, Unit: rlsv3.RateLimitResponse_RateLimit_DAY,
+			},
+		}
+	}
+	return &rlsv3.RateLimitResponse{OverallCode: rlsv3.RateLimitResponse_OK, Statuses: statuses}, nil
+}
+
 // What a node sets otherwise than gRPC and Go do, as far as it saves processor time; see
 // package node.
 const (
@@ -76,6 +95,7 @@ func ServeFloor(ctx context.Context, l net.Listener, likeNode bool) error {
 	}
 	s := grpc.NewServer(options...)
 	weirv1.RegisterRateLimiterServer(s, floor{})
+	rlsv3.RegisterRateLimitServiceServer(s, envoyFloor{})
 	defer context.AfterFunc(ctx, s.Stop)()
 	return s.Serve(l)
 }

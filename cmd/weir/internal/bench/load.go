@@ -5,25 +5,17 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
-
-// Conn is a connection to a node: *client.Client.
-type Conn interface {
-	Check(ctx context.Context, req *weirv1.RateLimitRequest) (*weirv1.RateLimitResponse, error)
-	CheckBatch(ctx context.Context, reqs []*weirv1.RateLimitRequest) ([]*weirv1.RateLimitResponse, error)
-}
 
 // Load says what to ask, how often and for how long. Every field is required, unless it
 // says otherwise.
 type Load struct {
-	Conns []Conn // that the callers share
-	Keys  *Keys
-	// Request makes the request about a key. Concurrent calls must be safe.
-	Request func(key uint64) *weirv1.RateLimitRequest
+	Mode    string // of the connections, for the report
+	Conns   []Conn // that the callers share
+	Keys    *Keys
 	Batch   int // checks per call; 0 means one, and not as a batch
 	Callers int // calls under way at once, at most
+	Window  int // of these on each stream, for the report; 0: there are none
 	// Rate is the checks per second of an open loop, in which calls are sent by the clock.
 	// In a closed loop, of rate 0, a caller sends when it has its last answer.
 	Rate     int64
@@ -85,13 +77,17 @@ type run struct {
 func (r *run) call(ctx context.Context, caller int) {
 	conn, tally := r.Conns[caller%len(r.Conns)], r.tallies[caller%len(r.Conns)]
 	draw := r.Keys.Draw(caller, r.Callers)
+	keys := make([]uint64, r.perCall)
 	for {
 		due, ok := r.await(ctx)
 		if !ok {
 			return
 		}
+		for i := range keys {
+			keys[i] = draw()
+		}
 		sent := time.Now()
-		answers, err := r.ask(ctx, conn, draw)
+		answers, err := r.ask(ctx, conn, keys)
 		tally.add(sent.Sub(due), time.Since(due), r.perCall, answers, err)
 	}
 }
@@ -134,18 +130,10 @@ func (r *run) dueChecks(after time.Duration) int64 {
 }
 
 // ask makes one call. It ends by its time-out, and not with ctx.
-func (r *run) ask(ctx context.Context, conn Conn, draw func() uint64) ([]*weirv1.RateLimitResponse, error) {
+func (r *run) ask(ctx context.Context, conn Conn, keys []uint64) (Answers, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.Timeout)
 	defer cancel()
-	if r.Batch == 0 {
-		answer, err := conn.Check(ctx, r.Request(draw()))
-		return []*weirv1.RateLimitResponse{answer}, err
-	}
-	requests := make([]*weirv1.RateLimitRequest, r.Batch)
-	for i := range requests {
-		requests[i] = r.Request(draw())
-	}
-	return conn.CheckBatch(ctx, requests)
+	return conn.Ask(ctx, keys)
 }
 
 // tell reports progress until ctx ends.
@@ -179,7 +167,7 @@ func (r *run) report(sending, elapsed, cpu time.Duration, meters []meter) Report
 		delay.merge(t.delay)
 	}
 	report := Report{
-		Counts: r.counts(), Batch: r.Batch, Callers: r.Callers, Connections: len(r.Conns), Rate: r.Rate,
+		Counts: r.counts(), Mode: r.Mode, Batch: r.Batch, Window: r.Window, Callers: r.Callers, Connections: len(r.Conns), Rate: r.Rate,
 		Keys: int64(r.Keys.n), Distribution: r.Keys.distribution,
 		Seconds: elapsed.Seconds(), Latency: latency.percentiles(),
 	}

@@ -12,8 +12,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"pgregory.net/rapid"
-
-	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
 // fakeNode takes a millisecond for each call, and stalls once.
@@ -27,13 +25,13 @@ type fakeNode struct {
 	sizes   map[int]struct{} // guarded by mu; of batches
 }
 
-func (f *fakeNode) CheckBatch(ctx context.Context, reqs []*weirv1.RateLimitRequest) ([]*weirv1.RateLimitResponse, error) {
+func (f *fakeNode) Ask(ctx context.Context, keys []uint64) (Answers, error) {
 	f.mu.Lock()
 	f.calls++
 	if f.sizes == nil {
 		f.sizes = make(map[int]struct{})
 	}
-	f.sizes[len(reqs)] = struct{}{}
+	f.sizes[len(keys)] = struct{}{}
 	f.mu.Unlock()
 	wait := time.Millisecond
 	if now := time.Since(f.started); now >= f.stallFrom && now < f.stallFrom+f.stallFor {
@@ -45,24 +43,21 @@ func (f *fakeNode) CheckBatch(ctx context.Context, reqs []*weirv1.RateLimitReque
 	select {
 	case <-time.After(wait):
 	case <-ctx.Done():
-		return nil, status.FromContextError(ctx.Err()).Err()
+		return Answers{}, status.FromContextError(ctx.Err()).Err()
 	}
-	answers := make([]*weirv1.RateLimitResponse, len(reqs))
-	for i := range answers {
-		answers[i] = &weirv1.RateLimitResponse{Allowed: reqs[i].GetIdentifier() != "user-0"}
-		if reqs[i].GetIdentifier() == "user-1" {
-			answers[i].Source = weirv1.Source_SOURCE_FAIL_OPEN
+	var answers Answers
+	for _, key := range keys {
+		switch key {
+		case 0:
+			answers.Denied++
+		case 1:
+			answers.Allowed++
+			answers.FailOpen++
+		default:
+			answers.Allowed++
 		}
 	}
 	return answers, nil
-}
-
-func (f *fakeNode) Check(ctx context.Context, req *weirv1.RateLimitRequest) (*weirv1.RateLimitResponse, error) {
-	answers, err := f.CheckBatch(ctx, []*weirv1.RateLimitRequest{req})
-	if err != nil {
-		return nil, err
-	}
-	return answers[0], nil
 }
 
 // testRun runs the load on the node in a bubble, whose time costs nothing.
@@ -72,10 +67,6 @@ func testRun(t *testing.T, node *fakeNode, l Load, f func(Report)) {
 		node.started = time.Now()
 		l.Conns = []Conn{node}
 		l.Keys = newTestKeys(t, Sequential, 4)
-		var err error
-		if l.Request, err = Requests(&weirv1.RateLimitRequest{IdentifierType: "user", Identifier: "user"}, l.Keys); err != nil {
-			t.Fatal(err)
-		}
 		l.Duration, l.Timeout = 10*time.Second, 4*time.Second
 		report, err := l.Run(t.Context(), nil)
 		if err != nil {
@@ -196,7 +187,6 @@ func TestCancel(t *testing.T) {
 		keys := newTestKeys(t, Uniform, 10)
 		l := Load{
 			Conns: []Conn{node}, Keys: keys, Callers: 5, Rate: 1000, Duration: time.Hour, Timeout: time.Second,
-			Request: func(uint64) *weirv1.RateLimitRequest { return &weirv1.RateLimitRequest{} },
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)
 		defer cancel()

@@ -2,7 +2,9 @@ package bench
 
 // Report is what a Load led to.
 type Report struct {
+	Mode         string `json:"mode"`
 	Batch        int    `json:"batch"`       // checks per call; 0: unary
+	Window       int    `json:"window"`      // calls under way on each stream; 0: there are none
 	Rate         int64  `json:"rate"`        // checks per second that were to be sent; 0: a closed loop
 	Callers      int    `json:"callers"`     // calls under way at once, at most
 	Connections  int    `json:"connections"` // to all targets
@@ -24,6 +26,26 @@ type Report struct {
 
 	ClientCPU float64 `json:"client_cpu_us_per_check"` // 0 where it cannot be measured
 	Servers   []Usage `json:"servers,omitempty"`
+
+	// Floor is what the same load led to at a bare server, if it was asked as well.
+	Floor *Report `json:"floor,omitempty"`
+	// XFloor is the processor time of all servers per check, as a multiple of the floor's;
+	// 0 if that was not measured.
+	XFloor float64 `json:"x_floor,omitempty"`
+}
+
+// CompareTo notes what the same load led to at a bare server.
+func (r *Report) CompareTo(floor Report) {
+	r.Floor, r.XFloor = &floor, ratio(r.serverCPU(), floor.serverCPU())
+}
+
+// serverCPU is the processor time of all servers per check, in microseconds. Of one that
+// has ended nothing is known.
+func (r *Report) serverCPU() (sum float64) {
+	for _, s := range r.Servers {
+		sum += s.CPU
+	}
+	return sum
 }
 
 // Usage is what a server used while it was asked.

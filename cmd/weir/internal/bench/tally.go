@@ -7,8 +7,6 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"google.golang.org/grpc/status"
-
-	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
 // Counts is what became of checks.
@@ -51,7 +49,7 @@ type tally struct {
 func newTally() *tally { return &tally{latency: newHistogram(), delay: newHistogram()} }
 
 // add counts a call of so many checks, which led to answers or to err.
-func (t *tally) add(delay, latency time.Duration, checks int, answers []*weirv1.RateLimitResponse, err error) {
+func (t *tally) add(delay, latency time.Duration, checks int, answers Answers, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.delay.record(delay)
@@ -61,17 +59,10 @@ func (t *tally) add(delay, latency time.Duration, checks int, answers []*weirv1.
 		t.counts.fail(status.Code(err).String(), int64(checks))
 		return
 	}
-	t.counts.Checks += int64(len(answers))
-	for _, answer := range answers {
-		if !answer.GetAllowed() {
-			t.counts.Denied++
-			continue
-		}
-		t.counts.Allowed++
-		if answer.GetSource() == weirv1.Source_SOURCE_FAIL_OPEN {
-			t.counts.FailOpen++
-		}
-	}
+	t.counts.Checks += int64(checks)
+	t.counts.Allowed += answers.Allowed
+	t.counts.Denied += answers.Denied
+	t.counts.FailOpen += answers.FailOpen
 }
 
 // read returns the counts so far.

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirlimit/weir/cmd/weir/internal/bench"
+)
+
+const (
+	settingsDefault = "default"
+	settingsNode    = "node"
+)
+
+var floorSettings = []string{settingsDefault, settingsNode}
+
+func (a *app) benchFloorCommand() *cobra.Command {
+	var listen, settings string
+	cmd := &cobra.Command{
+		Use:   "floor",
+		Short: "Serve answers that cost the least",
+		Long: `Serve checks as a node does, over gRPC and with the same messages, those of Envoy's API
+too, but decide nothing: what "weir bench grpc" measures of it is the least that any node
+can cost. It runs until SIGINT or SIGTERM. ("weir bench grpc --floor" starts one by itself.)`,
+		Example: `  weir bench floor --listen 127.0.0.1:7070
+  weir bench grpc --target 127.0.0.1:7070    in another terminal`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !slices.Contains(floorSettings, settings) {
+				return usageError(cmd, "--settings: %q is not one of %s", settings, strings.Join(floorSettings, ", "))
+			}
+			return a.benchFloor(listen, settings == settingsNode)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&listen, "listen", "127.0.0.1:0", "listen at `HOST:PORT`; port 0 picks a free one")
+	flags.StringVar(&settings, "settings", settingsDefault, "`NAME` of gRPC's and Go's settings: default, or node (those of weir serve)")
+	return cmd
+}
+
+func (a *app) benchFloor(listen string, likeNode bool) error {
+	ctx, stop := a.untilSignal(slog.New(slog.DiscardHandler))
+	defer stop()
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", listen)
+	if err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	address := l.Addr().String()
+	fmt.Fprintf(a.stdout, "weir floor serves gRPC on %s (pid %d); try: weir bench grpc --target %s --server-pid %[2]d\n",
+		address, os.Getpid(), dialable(address))
+	return bench.ServeFloor(ctx, l, likeNode)
+}
+
+// floorLine is the line that benchFloor prints.
+var floorLine = regexp.MustCompile(`^weir floor serves gRPC on \S+ \(pid \d+\); try: weir bench grpc --target (\S+) --server-pid \d+\n$`)
+
+// bareServer is a weir bench floor in a process of its own.
+type bareServer struct {
+	address string
+	pid     int
+	stop    func() // also waits until it has ended
+}
+
+func startFloor(settings string) (bareServer, error) {
+	weir, err := os.Executable()
+	if err != nil {
+		return bareServer{}, err
+	}
+	cmd := exec.Command(weir, "bench", "floor", "--settings", settings)
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return bareServer{}, err
+	}
+	if err := cmd.Start(); err != nil {
+		return bareServer{}, err
+	}
+	stop := func() {
+		_ = cmd.Process.Kill() // it has nothing to lose
+		_ = cmd.Wait()
+	}
+	line, _ := bufio.NewReader(stdout).ReadString('\n') // a line that is cut short does not match
+	m := floorLine.FindStringSubmatch(line)
+	if m == nil {
+		stop()
+		return bareServer{}, fmt.Errorf("%s bench floor did not start: it said %q", weir, line)
+	}
+	return bareServer{address: m[1], pid: cmd.Process.Pid, stop: stop}, nil
+}

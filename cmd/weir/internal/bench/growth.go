@@ -1,0 +1,67 @@
+package bench
+
+import (
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/shard"
+)
+
+// Growth says how long single checks took while others made counters.
+type Growth struct {
+	Seconds float64     `json:"seconds"`
+	Checks  int64       `json:"checks"`
+	Latency Percentiles `json:"latency_us"` // of a check, the two readings of the clock included
+	// Idle is the same of doing nothing for as long as a check took, in turns with the checks:
+	// what of the latency is the machine's, which lets others run.
+	Idle Percentiles `json:"idle_us"`
+}
+
+// watch checks keys one after the other, in a goroutine of its own.
+type watch struct {
+	stop    atomic.Bool
+	done    sync.WaitGroup
+	started time.Time
+	check   *histogram
+	idle    *histogram
+}
+
+// startWatch checks any of n keys until the end.
+func startWatch(s *shard.Shard, limit algorithms.Limit, n uint64) *watch {
+	w := &watch{started: time.Now(), check: newHistogram(), idle: newHistogram()}
+	w.done.Go(func() {
+		a, r := newAsker(s, limit, 1), rand.New(rand.NewPCG(4, 5))
+		for !w.stop.Load() {
+			key := r.Uint64N(n)
+			begin := time.Now()
+			a.ask(func() uint64 { return key })
+			end := time.Now()
+			w.check.record(end.Sub(begin))
+			// One stall must not be followed by an idle time as long as itself.
+			w.idle.record(idle(end, min(end.Sub(begin), time.Microsecond)))
+		}
+	})
+	return w
+}
+
+// idle does nothing for so long since an instant, and returns how long that took.
+func idle(since time.Time, duration time.Duration) time.Duration {
+	for {
+		if passed := time.Since(since); passed >= duration {
+			return passed
+		}
+	}
+}
+
+// end stops the checks, and returns what they were like.
+func (w *watch) end() *Growth {
+	w.stop.Store(true)
+	w.done.Wait()
+	return &Growth{
+		Seconds: time.Since(w.started).Seconds(), Checks: w.check.hdr.TotalCount(),
+		Latency: w.check.percentiles(), Idle: w.idle.percentiles(),
+	}
+}

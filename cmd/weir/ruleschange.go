@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+	"github.com/weirlimit/weir/client"
+)
+
+const (
+	// defaultApplyTimeout is for a change and for all nodes to run it.
+	defaultApplyTimeout = 10 * time.Second
+	// nodesEvery is how often the nodes are looked at meanwhile.
+	nodesEvery = 50 * time.Millisecond
+)
+
+func (a *app) applyCommand() *cobra.Command {
+	q := asking{timeout: defaultApplyTimeout}
+	var f file
+	var prune, dryRun bool
+	cmd := &cobra.Command{
+		Use:   "apply -f FILE",
+		Short: "Make the rules be as in a file",
+		Long: `Add the rules of a file and replace those that are there already, all or none,
+and wait until every node runs them. Rules that the file lacks stay, unless --prune
+is given: then they go from every domain that the file has. A domain that has no
+rules in the file is emptied by it: {domain: shop, rules: []}.
+
+The exit code is 0 if all nodes run the rules, 1 if some do not in time, and 2 if
+nothing was changed because of an error.`,
+		Example: `  weir rules apply -f rules.yaml
+  weir rules apply -f /etc/weir/rules --prune --timeout 30s
+  weir rules export | sed 's/limit: 10,/limit: 20,/' | weir rules apply -f -`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			request, err := a.request(cmd, f)
+			if err != nil {
+				return err
+			}
+			request.Prune, request.DryRun = prune, dryRun
+			return a.apply(cmd, &q, request)
+		},
+	}
+	f.addTo(cmd)
+	cmd.Flags().BoolVar(&prune, "prune", false, "remove the rules that the file lacks from its domains")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only show what would change")
+	q.addTo(cmd)
+	return cmd
+}
+
+func (a *app) apply(cmd *cobra.Command, q *asking, request *weirv1.ApplyRulesRequest) error {
+	return a.changeAndWait(cmd, q, func(ctx context.Context, c *client.Client) (string, error) {
+		response, err := c.Config().ApplyRules(ctx, request)
+		if err != nil {
+			return "", err
+		}
+		text := formatChanges(response)
+		if request.GetDryRun() {
+			return "", a.print(q.json, response, text+formatDryRun(response))
+		}
+		return response.GetRuleRevision(), a.print(q.json, response, text+formatApplied(response))
+	})
+}
+
+func (a *app) deleteCommand() *cobra.Command {
+	q := asking{timeout: defaultApplyTimeout}
+	var domain string
+	cmd := &cobra.Command{
+		Use:   "delete ID",
+		Short: "Delete one rule",
+		Long: `Delete one rule, and wait until no node runs it any more.
+
+The exit code is 0 if none does, 1 if some still do when the time is over, and 2
+if nothing was deleted because of an error.`,
+		Example: `  weir rules delete posts-per-user
+  weir rules delete posts-per-user --domain shop`,
+		Args: oneID,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.changeAndWait(cmd, &q, func(ctx context.Context, c *client.Client) (string, error) {
+				response, err := c.Config().DeleteRateLimit(ctx, &weirv1.DeleteRateLimitRequest{Domain: domain, Id: args[0]})
+				if err != nil {
+					return "", err
+				}
+				text := fmt.Sprintf("deleted %s in revision %d (%s)\n", args[0], response.GetRevision(), response.GetRuleRevision())
+				return response.GetRuleRevision(), a.print(q.json, response, text)
+			})
+		},
+	}
+	addDomain(cmd, &domain)
+	q.addTo(cmd)
+	return cmd
+}
+
+// changeAndWait makes a change and waits until all members run the content
+// revision that it returns; none means that there is nothing to wait for.
+func (a *app) changeAndWait(cmd *cobra.Command, q *asking, change func(context.Context, *client.Client) (string, error)) error {
+	var missing []string
+	err := a.ask(cmd, q, func(ctx context.Context, c *client.Client) error {
+		revision, err := change(ctx, c)
+		if err != nil || revision == "" {
+			return err
+		}
+		var members int
+		members, missing, err = awaitNodes(ctx, c, revision)
+		if err == nil && len(missing) == 0 && !q.json {
+			_, err = fmt.Fprintf(a.stdout, "%s\n", formatRunning(members))
+		}
+		return err
+	})
+	if err == nil && len(missing) > 0 {
+		return &exitError{code: 1, err: fmt.Errorf("the rules are stored, but after %v some nodes do not run them: %s",
+			q.timeout, strings.Join(missing, "; "))}
+	}
+	return err
+}
+
+// awaitNodes waits until all members run the rules of that content revision, and
+// returns how many there are. When ctx ends first it returns the others, with what
+// they run.
+func awaitNodes(ctx context.Context, c *client.Client, revision string) (members int, missing []string, err error) {
+	look := time.NewTicker(nodesEvery)
+	defer look.Stop()
+	for {
+		nodes, lookErr := c.ListNodes(ctx)
+		if lookErr == nil {
+			members, missing = 0, nil
+			for _, n := range nodes.GetNodes() {
+				if !n.GetMember() {
+					continue
+				}
+				members++
+				if n.GetRuleRevision() != revision {
+					missing = append(missing, formatMissing(n))
+				}
+			}
+			if len(missing) == 0 {
+				return members, nil, nil
+			}
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			if missing == nil {
+				return 0, nil, lookErr // nobody has said anything
+			}
+			return members, missing, nil
+		}
+	}
+}

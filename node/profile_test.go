@@ -1,0 +1,63 @@
+package node
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"testing"
+)
+
+// TestProfiles: a node that is told to serves its profiles, where its log says, and on its
+// other ports there are none.
+func TestProfiles(t *testing.T) {
+	logged, w := io.Pipe()
+	defer func() { _ = w.Close() }()
+	urls := make(chan string, 1)
+	go func() {
+		for lines := bufio.NewScanner(logged); lines.Scan(); {
+			var line struct{ URL string }
+			if json.Unmarshal(lines.Bytes(), &line) == nil && line.URL != "" {
+				urls <- line.URL
+			}
+		}
+	}()
+	ctx, cancel := context.WithCancel(t.Context())
+	opts := Options{ID: "a", GRPC: "127.0.0.1:0", HTTP: "127.0.0.1:0", EtcdListen: "127.0.0.1:0", Pprof: "127.0.0.1:0", DataDir: t.TempDir()}
+	ended, ready := make(chan error, 1), make(chan Info, 1)
+	go func() {
+		ended <- Run(ctx, opts, slog.New(slog.NewJSONHandler(w, nil)), func(i Info) { ready <- i })
+	}()
+	var info Info
+	select {
+	case info = <-ready:
+	case err := <-ended:
+		t.Fatal(err)
+	}
+	url := <-urls
+	for path, want := range map[string]int{
+		url:                                     http.StatusOK,
+		url + "heap":                            http.StatusOK,
+		url + "profile?seconds=1":               http.StatusOK,
+		"http://" + info.HTTP + "/debug/pprof/": http.StatusNotFound,
+	} {
+		resp, err := http.Get(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("%s: %s, want %d", path, resp.Status, want)
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if resp, err := http.Get(url); err == nil {
+		_ = resp.Body.Close()
+		t.Error("profiles are served after the end")
+	}
+}

@@ -1,0 +1,170 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+	"github.com/weirlimit/weir/test/process"
+)
+
+// callers is how many calls are under way at once, per node.
+const callers = 64
+
+// path is a way to ask.
+type path struct {
+	name             string
+	callers, perCall int
+	start            caller
+}
+
+var paths = []path{
+	{"unary", callers, 1, calls(unary)},
+	{"batch100", callers, batchSize, calls(batch)},
+	{"stream100", streamCallers, batchSize, stream},
+	{"envoy100", callers, batchSize, calls(envoy)},
+}
+
+// drive asks b.N times, as so many callers, and returns when all have their answers.
+func drive(b *testing.B, clients []client, callers int, start caller) {
+	var left, numbers atomic.Int64
+	left.Store(int64(b.N))
+	var all sync.WaitGroup
+	b.ResetTimer()
+	for range callers {
+		all.Go(func() {
+			mine := int(numbers.Add(1))
+			ask, end, err := start(clients, mine)
+			for i := mine * 7919; err == nil && left.Add(-1) >= 0; i++ {
+				err = ask(i)
+			}
+			if err == nil {
+				err = end()
+			}
+			if err != nil {
+				b.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	b.StopTimer()
+	b.ReportMetric(0, "ns/op") // of one of many callers: says nothing
+}
+
+// measure asks b.N times and reports the processor time of all servers per check.
+func measure(b *testing.B, s *servers, callers, perCall int, start caller) float64 {
+	before := s.cpu(b)
+	drive(b, s.clients, callers, start)
+	s.reportBatching(b)
+	perCheck := float64((s.cpu(b) - before).Microseconds()) / float64(b.N*perCall)
+	b.ReportMetric(perCheck, "cpu-µs/check")
+	b.ReportMetric(float64(b.N*perCall)/b.Elapsed().Seconds(), "checks/s")
+	return perCheck
+}
+
+// BenchmarkCPUPerCheck reports the processor time of all servers per check: of the
+// floor with default settings and with those of a node, of one node, and of three nodes
+// of which any is asked: each by as many callers as the one, or by as many in all, so
+// that the work is cut finer. "x-floor" is the ratio to the floor, "x-one-node" that to
+// one node, of the same run.
+func BenchmarkCPUPerCheck(b *testing.B) {
+	bare, tuned := startFloor(b, "default"), startFloor(b, "node")
+	one, three := startWeir(b, 1), startWeir(b, 3)
+	for _, p := range paths {
+		var floorCost, tunedCost, oneCost float64
+		b.Run(p.name+"/floor", func(b *testing.B) { floorCost = measure(b, bare, p.callers, p.perCall, p.start) })
+		b.Run(p.name+"/floor-tuned", func(b *testing.B) { tunedCost = measure(b, tuned, p.callers, p.perCall, p.start) })
+		b.Run(p.name+"/one-node", func(b *testing.B) {
+			oneCost = measure(b, one, p.callers, p.perCall, p.start)
+			b.ReportMetric(oneCost/tunedCost, "x-floor-tuned")
+			b.ReportMetric(oneCost/floorCost, "x-floor")
+		})
+		for _, all := range []int{3 * p.callers, p.callers} {
+			b.Run(fmt.Sprintf("%s/three-nodes/callers=%d", p.name, all), func(b *testing.B) {
+				cost := measure(b, three, all, p.perCall, p.start)
+				b.ReportMetric(cost/floorCost, "x-floor")
+				b.ReportMetric(cost/oneCost, "x-one-node")
+			})
+		}
+	}
+}
+
+// BenchmarkFewCallers is unary with three callers, so that hardly anything can be done
+// for several at once: the floor, one node, and three nodes of which any is asked.
+func BenchmarkFewCallers(b *testing.B) {
+	const few = 3
+	tuned, one, three := startFloor(b, "node"), startWeir(b, 1), startWeir(b, 3)
+	var floorCost, oneCost float64
+	b.Run("floor-tuned", func(b *testing.B) { floorCost = measure(b, tuned, few, 1, calls(unary)) })
+	b.Run("one-node", func(b *testing.B) {
+		oneCost = measure(b, one, few, 1, calls(unary))
+		b.ReportMetric(oneCost/floorCost, "x-floor-tuned")
+	})
+	b.Run("three-nodes", func(b *testing.B) {
+		b.ReportMetric(measure(b, three, few, 1, calls(unary))/oneCost, "x-one-node")
+	})
+}
+
+// BenchmarkNodes is what a check costs clusters of one to eight nodes, of which any is
+// asked, by as many callers in all.
+func BenchmarkNodes(b *testing.B) {
+	for _, size := range []int{1, 2, 3, 4, 6, 8} {
+		b.Run(fmt.Sprintf("nodes=%d", size), func(b *testing.B) {
+			s := startWeir(b, size)
+			for _, p := range paths[:2] {
+				b.Run(p.name, func(b *testing.B) { measure(b, s, p.callers, p.perCall, p.start) })
+			}
+		})
+	}
+}
+
+// BenchmarkHotDenied asks one of three nodes about one key that is over its limit and that
+// another owns: what that costs the asked node, beside the floor, and what the owner.
+func BenchmarkHotDenied(b *testing.B) {
+	bare, tuned := startFloor(b, "default"), startFloor(b, "node")
+	hot := &weirv1.RateLimitRequest{Domain: "flood", IdentifierType: "user", Identifier: "hot"}
+	asked, owner := elsewhere(b, startNodes(b, 3), hot)
+	check := func(c client, _ int) error {
+		_, err := c.weir.CheckRateLimit(context.Background(), hot)
+		return err
+	}
+	var floorCost, tunedCost float64
+	b.Run("floor", func(b *testing.B) { floorCost = measure(b, bare, callers, 1, calls(check)) })
+	b.Run("floor-tuned", func(b *testing.B) { tunedCost = measure(b, tuned, callers, 1, calls(check)) })
+	b.Run("three-nodes", func(b *testing.B) {
+		s := &servers{}
+		s.addNode(b, asked)
+		before := process.CPU(b, owner.PID())
+		cost := measure(b, s, callers, 1, calls(check)) // of the asked node
+		owners := float64((process.CPU(b, owner.PID()) - before).Microseconds()) / float64(b.N)
+		b.ReportMetric(cost/floorCost, "x-floor")
+		b.ReportMetric(cost/tunedCost, "x-floor-tuned")
+		b.ReportMetric(owners, "owner-cpu-µs/check")
+		b.ReportMetric(100*owners/cost, "owner-%")
+	})
+}
+
+// elsewhere returns the node that owns the request's counter, and another one.
+func elsewhere(b *testing.B, nodes []*process.Node, req *weirv1.RateLimitRequest) (asked, owner *process.Node) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	resp, err := nodes[0].Client.Explain(ctx, req)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, n := range nodes {
+		if n.ID == resp.GetRules()[0].GetLimits()[0].GetOwner() {
+			owner = n
+		} else {
+			asked = n
+		}
+	}
+	if owner == nil || asked == nil {
+		b.Fatalf("nobody owns %v", resp)
+	}
+	return asked, owner
+}

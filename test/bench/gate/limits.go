@@ -1,0 +1,66 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/weirlimit/weir/test/bench/measure"
+)
+
+// limit is the most that something may be. Raise one only with a reason in the commit.
+type limit struct {
+	name, unit string
+	// beside is what the value is divided by, of the same unit; empty: nothing.
+	beside string
+	most   float64
+}
+
+// limits leave room for the noise of a machine that does other things as well: the ratios
+// are about 1.
+var limits = []limit{
+	{"BenchmarkCheck/weir/uniform", "allocs/op", "", 0},
+	{"BenchmarkCheck/weir/hot", "allocs/op", "", 0},
+	{"BenchmarkMatch/exact-10000", "allocs/op", "", 0},
+	{"BenchmarkCheckRateLimit/one_limit", "allocs/op", "", 1}, // the answer
+	{"BenchmarkCheckRateLimit/one_limit", "B/op", "", 400},
+	{"BenchmarkCheckRateLimitBatch", "allocs/op", "", 4}, // of 100 checks
+	{"BenchmarkCheckRateLimitBatch", "B/op", "", 40_000},
+	{"BenchmarkShouldRateLimit", "allocs/op", "", 9}, // of 2 descriptors
+	{memory, "allocs_per_check", "", 0.01},
+	{memory, "rss_bytes_per_key", "", 56},
+	{"BenchmarkCheck/weir/uniform", "ns/op", "BenchmarkCheck/maps/uniform", 1.6},
+	{"BenchmarkCheck/weir/zipf", "ns/op", "BenchmarkCheck/maps/zipf", 1.6},
+	{"BenchmarkCheck/weir/hot", "ns/op", "BenchmarkCheck/maps/hot", 1.6},
+}
+
+// measured returns the median of the rounds, false if it was not measured.
+func (l limit) measured(r measure.Results) (float64, bool) {
+	if l.beside == "" {
+		return r.Median(l.name, l.unit)
+	}
+	return r.MedianRatio(l.name, l.beside, l.unit)
+}
+
+// check writes a table, and reports whether everything was measured and is within its limit.
+func check(out io.Writer, r measure.Results) (ok bool) {
+	ok = true
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "WHAT\tUNIT\tMEASURED\tAT MOST\t")
+	for _, l := range limits {
+		value, measured := l.measured(r)
+		shown, verdict := fmt.Sprintf("%.4g", value), ""
+		switch {
+		case !measured:
+			shown, verdict, ok = "-", "NOT MEASURED", false
+		case value > l.most:
+			verdict, ok = "TOO MUCH", false
+		}
+		unit := l.unit
+		if l.beside != "" {
+			unit += " / " + l.beside
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%.4g\t%s\n", l.name, unit, shown, l.most, verdict)
+	}
+	return table.Flush() == nil && ok
+}

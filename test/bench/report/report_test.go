@@ -1,0 +1,213 @@
+package main
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/weirlimit/weir/test/bench/measure"
+)
+
+// TestPageIsCurrent: what the repository shows is what the stored results say.
+func TestPageIsCurrent(t *testing.T) {
+	dir := copyDocs(t)
+	s, err := loadStore(filepath.Join(dir, "performance", "results.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := render(dir, s); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"performance.md", "performance/keys.svg", "performance/nodes.svg"} {
+		want, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(filepath.Join("../../../docs", name)); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("docs/%s is out of date: go run ./test/bench/report -render (%v)", name, err)
+		}
+	}
+}
+
+// copyDocs copies the page and the results to a directory that may be written to.
+func copyDocs(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.CopyFS(filepath.Join(dir, "performance"), os.DirFS("../../../docs/performance")); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("../../../docs/performance.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "performance.md"), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// everything returns results in which each target's value is as given, if it is a median.
+func everything(value float64) *store {
+	s := &store{Parts: make(map[string]*measured)}
+	add := func(part, name, unit string, v float64) {
+		if s.Parts[part] == nil {
+			s.Parts[part] = &measured{When: "2026-01-02", Values: make(measure.Results)}
+		}
+		s.Parts[part].Values.Merge(measure.Results{name: {unit: {v}}})
+	}
+	for _, unit := range []string{"x-floor", "x-floor-tuned", cpuUnit} {
+		for _, path := range pathOf {
+			add("wire", wireBench+path+oneNode, unit, value)
+		}
+		add("hot", hotBench+"three-nodes", unit, value)
+	}
+	for _, n := range nodeCounts {
+		add("nodes", "BenchmarkNodes/nodes="+string(rune('0'+n))+"/unary", cpuUnit, value)
+	}
+	for _, keys := range keyCounts {
+		add("engine", engineName(keys, 1), "rss_bytes_per_key", value)
+		add("engine", engineName(keys, 100), "ns_per_check", value)
+	}
+	for i, name := range append([]string{"weir"}, otherLibraries...) {
+		add("libraries", library(name, "uniform", 1), "ns/op", 100*float64(i+1))
+	}
+	add("libraries", library("weir", "uniform", 2), "ns/op", 50)
+	return s
+}
+
+// TestTargets: what is within its target is met, what is not is not, and what was not
+// measured is neither.
+func TestTargets(t *testing.T) {
+	good, bad, none := everything(0.5), everything(1e9), &store{}
+	for _, targets := range [][]row{inMemory, onWire} {
+		if got := none.targets(targets); strings.Count(got, "| not measured | - |") != len(targets) {
+			t.Errorf("nothing measured:\n%s", got)
+		}
+	}
+	for _, what := range []string{"memory per live key, 10 M", "unary, one node", "stream, 100", "flood of one denied key", "batch of 100, one node"} {
+		for want, s := range map[string]*store{"yes": good, "no": bad} {
+			line := lineOf(s.targets(append(inMemory[:len(inMemory):len(inMemory)], onWire...)), what)
+			if !strings.Contains(line, "| "+want+" |") {
+				t.Errorf("want %s: %s", want, line)
+			}
+		}
+	}
+	for what, want := range map[string]string{"a check of 1 M uniform keys, beside": "| 2.00x (100 ns) | yes |", "two goroutines": "| 2.00x | yes |"} {
+		if line := lineOf(good.targets(inMemory), what); !strings.Contains(line, want) {
+			t.Errorf("got %s, want %s", line, want)
+		}
+	}
+	if line := lineOf(good.cores(), "unary, one node"); !strings.Contains(line, "| 0.50 µs | 5 |") {
+		t.Errorf("cores: %s", line)
+	}
+}
+
+func lineOf(table, what string) string {
+	for line := range strings.Lines(table) {
+		if strings.HasPrefix(line, "| "+what) {
+			return line
+		}
+	}
+	return "no line of " + what
+}
+
+// TestPlots: every point is drawn, where its value is.
+func TestPlots(t *testing.T) {
+	for name, svg := range plots(everything(1)) {
+		for r := xml.NewDecoder(bytes.NewReader(svg)); ; {
+			if _, err := r.Token(); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		_, points, _ := strings.Cut(string(svg), `<polyline class="first" points="`)
+		points, _, _ = strings.Cut(points, `"`)
+		if n, want := len(strings.Fields(points)), map[string]int{"nodes.svg": len(nodeCounts), "keys.svg": len(keyCounts)}[name]; n != want {
+			t.Errorf("%s: %d points, want %d", name, n, want)
+		}
+	}
+	a := axis{least: 1, most: 100, log: true}
+	for v, want := range map[float64]float64{0.1: 0, 1: 0, 10: 0.5, 100: 1, 1000: 1} {
+		if got := a.place(v); got != want {
+			t.Errorf("%v is at %v, want %v", v, got, want)
+		}
+	}
+}
+
+// TestStore: what was kept is read again, and a part that is measured anew starts afresh.
+func TestStore(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "performance", "results.json")
+	s, err := loadStore(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := weir("n", "bench engine")
+	s.keep("engine", st, measure.Results{"n": {"ns": {1, 2.5}}})
+	s.keep("engine", st, measure.Results{"n": {"ns": {3}}})
+	if err := s.save(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := loadStore(path)
+	if err != nil || !reflect.DeepEqual(again, s) {
+		t.Fatalf("got %+v, %v", again, err)
+	}
+	if got := again.part("engine")["n"]["ns"]; !reflect.DeepEqual(got, []float64{1, 2.5, 3}) {
+		t.Errorf("got %v", got)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil || !strings.Contains(string(text), `"ns": [1,2.5,3]`) {
+		t.Errorf("stored %s, %v", text, err)
+	}
+	again.forget("engine")
+	if again.part("engine") != nil {
+		t.Error("not forgotten")
+	}
+}
+
+func TestChoose(t *testing.T) {
+	for _, tc := range []struct {
+		only   string
+		render bool
+		want   int
+		err    string
+	}{
+		{"", false, len(parts), ""},
+		{"", true, 0, ""},
+		{"wire,few", false, 2, ""},
+		{"wire", true, 0, "leave one of them out"},
+		{"wires", false, 0, `-part: "wires" is not one of engine, `},
+	} {
+		got, err := choose(tc.only, tc.render)
+		if len(got) != tc.want || (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
+			t.Errorf("%+v: %d parts, %v", tc, len(got), err)
+		}
+	}
+	// Each target and path is measured by a part that there is.
+	for _, targets := range [][]row{inMemory, onWire} {
+		for _, row := range targets {
+			if _, err := choose(row.part, false); err != nil {
+				t.Errorf("%s: %v", row.what, err)
+			}
+		}
+	}
+}
+
+// TestSteps: a command is written so that a shell takes it as it was.
+func TestSteps(t *testing.T) {
+	for want, s := range map[string]step{
+		"weir bench engine --keys 5": weir("x", "bench engine --keys 5"),
+		"go test -run '^$' -cpu 2 ./shard -bench '^BenchmarkCheck$' -benchtime 1s": gotest("./shard", "^BenchmarkCheck$", "1s", 3),
+		"cd a/b && go test -run '^$' -cpu 1,2 -bench .":                            {dir: "a/b", cpus: []int{1, 2}, args: []string{"-bench", "."}},
+	} {
+		if got := s.String(); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
