@@ -32,7 +32,7 @@ func (s *Shard) lend(g *Group) {
 	s.Decide(own)
 	g.Allowed = own[0].Allowed
 	tokens, until := g.lendable()
-	if tokens <= 0 {
+	if tokens <= 0 || slices.ContainsFunc(g.Takes, s.unsettled) {
 		return
 	}
 	more := []Group{{Takes: slices.Clone(g.Takes)}}
@@ -76,6 +76,16 @@ func (g *Group) lendable() (tokens, until int64) {
 		}
 	}
 	return tokens, until
+}
+
+// unsettled reports whether something that is in t's bucket may be undone yet. A loan
+// that is valid because of it would outlive it.
+func (s *Shard) unsettled(t Take) bool {
+	p := s.partition(t.Key)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := p.histories[t.Key]
+	return h != nil && h.until >= t.Decision.At
 }
 
 // giveBack gives back what is left of the loan of g.LentAt, and looks at what there is

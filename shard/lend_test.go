@@ -93,6 +93,23 @@ func TestLoanIsValidInItsWindow(t *testing.T) {
 	})
 }
 
+// A loan from a bucket lasts as long as what else is in it, which must not be undone.
+func TestNothingIsLentBesideATentativeTake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShard(t)
+		tentative := takeOf("a", bucketPerHour(800), 50)
+		tentative.Tentative = true
+		s.Decide([]Group{{Takes: []Take{tentative}}})
+		if g := borrow(s, 10, takeOf("a", bucketPerHour(800), 1)); !g.Allowed || g.Loan != (Loan{}) {
+			t.Errorf("beside it: %+v", g)
+		}
+		time.Sleep(undoFor + 1)
+		if g := borrow(s, 10, takeOf("a", bucketPerHour(800), 1)); g.Loan.Tokens != 10 {
+			t.Errorf("when it stays: %+v", g)
+		}
+	})
+}
+
 func TestPeekLendsNothing(t *testing.T) {
 	s := newShard(t)
 	g := []Group{{Takes: []Take{takeOf("a", perHour(800), 1)}, Lend: 10, Tokens: 1, Peek: true}}
