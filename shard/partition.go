@@ -130,12 +130,12 @@ func (s *Shard) droppedLocked(n int) {
 
 // keepLocked keeps an entry, which t has not changed, for as long as it weighs: that
 // is longer than it was if its limit was lowered.
-func (e *slot) keepLocked(t *Take) { e.expires = max(e.expires, e.secondsOf(t.Decision.ResetAt)) }
+func (s *slot) keepLocked(t *Take) { s.expires = max(s.expires, s.secondsOf(t.Decision.ResetAt)) }
 
-// secondsOf is seconds, and spares the division if that is what e has already.
-func (e *slot) secondsOf(at int64) uint32 {
-	if early := int64(e.expires)*int64(time.Second) - at; early >= 0 && early < int64(time.Second) {
-		return e.expires
+// secondsOf is seconds, and spares the division if that is what s has already.
+func (s *slot) secondsOf(at int64) uint32 {
+	if early := int64(s.expires)*int64(time.Second) - at; early >= 0 && early < int64(time.Second) {
+		return s.expires
 	}
 	return seconds(at)
 }
@@ -150,17 +150,17 @@ func (s *Shard) deleteLocked(p *partition, key ring.Key) {
 // else the one that has used the least of its limit, which loses the least by
 // starting afresh.
 type victims struct {
-	any  bool // counts those that have used half of their limit or more, too
-	over uint32
-	best usage
-	few  int // compared so far
+	heavyToo bool // counts those that have used half of their limit or more
+	over     uint32
+	best     usage
+	few      int // compared so far
 }
 
 // compare looks at one more counter. It reports whether that is the best so far, and
 // whether there is a need for another.
 func (v *victims) compare(u usage) (best, more bool) {
 	expired := u.expires <= v.over
-	if !expired && !v.any && u.share >= heavy {
+	if !expired && !v.heavyToo && u.share >= heavy {
 		return false, true
 	}
 	if best = expired || v.few == 0 || u.share < v.best.share; best {
@@ -174,8 +174,8 @@ func (v *victims) compare(u usage) (best, more bool) {
 // that room is made for: they are the least used of all as a rule, and would never
 // count anything. It is one of those beside near: the key that needs the room, say, whose
 // neighbours are as good as any, and in the processor's cache.
-func (s *Shard) victimLocked(p *partition, near ring.Key, group []Take, any bool) (place cursor, found bool) {
-	v := victims{any: any, over: over(p.latest)}
+func (s *Shard) victimLocked(p *partition, near ring.Key, group []Take, heavyToo bool) (place cursor, found bool) {
+	v := victims{heavyToo: heavyToo, over: over(p.latest)}
 	c := p.table.seek(s.arena, near.Hi)
 	for range min(evictScan, p.table.n) {
 		e := c.next(s.arena)
@@ -211,7 +211,7 @@ func (s *Shard) evictLocked(p *partition, victim cursor) {
 // evictLongLocked makes room of one counter of a long algorithm. It reports whether
 // there was one.
 func (s *Shard) evictLongLocked(p *partition, group []Take) bool {
-	v := victims{any: true, over: over(p.latest)}
+	v := victims{heavyToo: true, over: over(p.latest)}
 	var key ring.Key
 	for k, e := range p.long { // begins at a random place
 		if slices.ContainsFunc(group, func(t Take) bool { return t.Key == k }) {
