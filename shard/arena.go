@@ -15,7 +15,7 @@ const (
 
 type page [pageSlots]slot
 
-// arena is the memory of all tables of a Shard, in pages of the size of the machine's.
+// arena is the memory of all tables of a Shard, in pages of the size that most machines' have.
 // It lies outside the heap: the garbage collector neither looks at it nor lets it
 // double before it collects, and what is not needed any more goes back at once.
 type arena struct {
@@ -24,7 +24,8 @@ type arena struct {
 	mu    sync.Mutex
 	fresh int      // pages[fresh:] were never handed out; guarded by mu
 	idle  []uint32 // handed out before, and still in memory; guarded by mu
-	gone  []uint32 // handed out before, and given back to the kernel; guarded by mu
+	gone  []uint32 // handed out before, and read as zero since, as the kernel has them; guarded by mu
+	kept  int      // of gone: those that the kernel could not be given; guarded by mu
 	left  int      // pages that may still be promised; guarded by mu
 }
 
@@ -68,6 +69,7 @@ func (a *arena) take() (uint32, bool) {
 		a.pages[i] = page{}
 		return i, true
 	case len(a.gone) > 0:
+		a.kept = min(a.kept, len(a.gone)-1)
 		return pop(&a.gone), true
 	case a.fresh < len(a.pages):
 		a.fresh++
@@ -97,30 +99,47 @@ const (
 // trim gives a part of the pages back to the kernel, neighbours together, if more than a few
 // are idle. It reports whether there are more.
 func (a *arena) trim() (more bool) {
+	some, more := a.untake()
+	for rest := some; len(rest) > 0; {
+		run := 1
+		for run < len(rest) && rest[run] == rest[0]+uint32(run) {
+			run++
+		}
+		pages := a.pages[rest[0]:][:run]
+		given := forget(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(pages))), run*pageBytes))
+		a.gave(rest[:run], given)
+		rest = rest[run:]
+	}
+	return more
+}
+
+// untake returns some idle pages, in order, that are nobody's until gave.
+func (a *arena) untake() (some []uint32, more bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	n := min(max(0, len(a.idle)-keepIdle), giveBackPages)
-	some := a.idle[len(a.idle)-n:]
+	left := len(a.idle) - n
+	some = slices.Clone(a.idle[left:])
 	slices.Sort(some)
-	for len(some) > 0 {
-		run := 1
-		for run < len(some) && some[run] == some[0]+uint32(run) {
-			run++
-		}
-		pages := a.pages[some[0]:][:run]
-		forget(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(pages))), run*pageBytes))
-		a.gone = append(a.gone, some[:run]...)
-		some = some[run:]
-	}
-	if a.idle = a.idle[:len(a.idle)-n]; cap(a.idle) > 64*keepIdle && len(a.idle) <= keepIdle {
+	if a.idle = a.idle[:left]; cap(a.idle) > 64*keepIdle && left <= keepIdle {
 		a.idle = slices.Clip(slices.Clone(a.idle)) // as long as it was when all were idle
 	}
-	return len(a.idle) > keepIdle
+	return some, left > keepIdle
+}
+
+// gave says that pages of untake read as zero, and whether the kernel has them.
+func (a *arena) gave(pages []uint32, given bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.gone = append(a.gone, pages...)
+	if !given {
+		a.kept += len(pages)
+	}
 }
 
 // bytes returns how much memory the pages take.
 func (a *arena) bytes() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return (a.fresh - len(a.gone)) * pageBytes
+	return (a.fresh - len(a.gone) + a.kept) * pageBytes
 }

@@ -1,11 +1,14 @@
-//go:build !unix
+//go:build !linux
 
 package shard
 
-// Without mmap, the tables' memory is the heap's.
+// Elsewhere than on Linux, the tables' memory is the heap's, and stays there.
 
 func reserve(size int) ([]byte, error) { return make([]byte, size), nil }
 
 func unreserve([]byte) {}
 
-func forget(memory []byte) { clear(memory) }
+func forget(memory []byte) (given bool) {
+	clear(memory)
+	return false
+}

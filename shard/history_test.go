@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/ring"
 )
 
 // A bucket from which tentative takes were undone is what it would be if they had never
@@ -56,7 +57,7 @@ func TestTentativeTakesAreUndoneExactly(t *testing.T) {
 			}
 			now := time.Now().UnixNano()
 			_, wantLook := algorithms.Step(&limit, want, now, 0)
-			_, gotLook := algorithms.Step(&limit, stateOf(s.partition(k).table.find(s.arena, k)), now, 0)
+			_, gotLook := algorithms.Step(&limit, s.stateLocked(s.partition(k), s.partition(k).table.find(s.arena, k), &take), now, 0)
 			if gotLook != wantLook {
 				t.Fatalf("seed %d, %+v: %+v, want %+v after %v", seed, limit, gotLook, wantLook, kept)
 			}
@@ -66,6 +67,34 @@ func TestTentativeTakesAreUndoneExactly(t *testing.T) {
 		s := newShard(t)
 		for seed := range uint64(1000) {
 			run(t, s, seed)
+		}
+	})
+}
+
+// A refund is not undone by what would have been: others may have used what it gave back.
+func TestUndoneRefundsFreeNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShard(t)
+		bucket := algorithms.Limit{Algorithm: algorithms.TokenBucket, Limit: 10, Window: int64(time.Hour)}
+		used, all := key("used", 0), key("all", 0)
+		refund := func(k ring.Key, cost int64) []Take {
+			g := []Group{{Takes: []Take{{Key: k, Limit: bucket, Cost: -cost, Tentative: true}}}}
+			s.Decide(g)
+			return g[0].Takes
+		}
+		s.Decide([]Group{{Takes: []Take{{Key: used, Limit: bucket, Cost: 9, Tentative: true}}}})
+		one := refund(used, 1)
+		ask(s, used, bucket, 2)
+		s.Return(one)
+		if d := ask(s, used, bucket, 0); d.Remaining != 0 {
+			t.Errorf("10 used, and a refund undone: %+v", d)
+		}
+		ask(s, all, bucket, 10)
+		s.Return(refund(all, 10))
+		time.Sleep(2 * time.Second)
+		s.sweep(s.partition(all))
+		if d := ask(s, all, bucket, 10); d.Allowed {
+			t.Errorf("10 used, given back, and that undone: %+v", d)
 		}
 	})
 }

@@ -24,20 +24,31 @@ const (
 // that two partitions' locks never share one.
 type partition struct {
 	mu     sync.Mutex
-	latest int64                   // the latest instant of a decision; guarded by mu
-	table  table                   // guarded by mu
-	long   map[ring.Key]*longEntry // of long algorithms, nil before the first; guarded by mu
-	// histories are of those buckets from which was taken tentatively; guarded by mu
-	histories map[ring.Key]*history
-	_         [128 - 88]byte
+	latest int64 // the latest instant of a decision; guarded by mu
+	table  table // guarded by mu
+
+	long      map[ring.Key]*longEntry // of long algorithms, nil before the first; guarded by mu
+	histories map[ring.Key]*history   // of buckets from which was taken tentatively, or nil; guarded by mu
+	sharing   uint32                  // the last usage.expires of a counter that many share; guarded by mu
+	_         [128 - 96]byte
 }
 
-// stateOf returns the state of a counter, also of one that is not there.
-func stateOf(e *slot) algorithms.State {
+// stateLocked returns the state of the counter of t, of which e is nil if it has none of its
+// own. Then it may have been counted together with others.
+func (s *Shard) stateLocked(p *partition, e *slot, t *Take) algorithms.State {
+	if e == nil && p.sharing > over(p.latest) {
+		e = p.table.find(s.arena, s.sharedKey(&t.Limit))
+	}
 	if e == nil {
 		return algorithms.State{}
 	}
 	return e.state
+}
+
+// sharedKey is the key of the counter that all in a partition share that have the same limit
+// and no counter of their own.
+func (s *Shard) sharedKey(l *algorithms.Limit) ring.Key {
+	return ring.Key{Hi: maphash.Comparable(s.seed, *l)}
 }
 
 // usage is what sweeping and eviction go by.
@@ -83,19 +94,21 @@ func (p *partition) clockLocked(now int64) int64 {
 
 // keyLocked returns under which key t is to be counted, which is going to take something and
 // has no counter yet: its own, unless there is neither room nor a counter that could make
-// room. Then it is a key that all in the partition share that have the same limit. The victim,
-// if there is one, has to be evicted before a counter is added.
-func (s *Shard) keyLocked(p *partition, t *Take, group []Take) (key ring.Key, victim cursor, full bool) {
+// room. Then it is one that it shares. The victim, if there is one, has to be evicted before a
+// counter is added; a group, which is not nil, does so only once it stays, and adds no
+// more until then than a table has room for.
+func (s *Shard) keyLocked(p *partition, t *Take, group *spared) (key ring.Key, victim cursor, full bool) {
 	if p.table.room(s.arena) {
 		return t.Key, cursor{}, false
 	}
-	if victim, full = s.victimLocked(p, t.Key, group, false); full {
-		return t.Key, victim, true
+	if group == nil || !p.table.brimful() {
+		if victim, full = s.victimLocked(p, t.Key, group, false); full {
+			return t.Key, victim, true
+		}
 	}
-	s.metrics.shared.Inc()
-	key = ring.Key{Hi: maphash.Comparable(s.seed, t.Limit)}
+	key = s.sharedKey(&t.Limit)
 	if p.table.brimful() && p.table.find(s.arena, key) == nil {
-		victim, full = s.victimLocked(p, t.Key, group, true)
+		victim, full = s.victimLocked(p, key, group, true)
 	}
 	return key, victim, full
 }
@@ -106,12 +119,18 @@ func (s *Shard) putLocked(p *partition, e *slot, key ring.Key, t *Take, state al
 	share := shareOf(t)
 	if key != t.Key {
 		share = math.MaxUint16 // those that it was made for shall not evict it
+		p.sharing = max(p.sharing, seconds(t.Decision.ResetAt))
 	}
 	if e != nil {
 		e.state, e.expires, e.share = state, e.secondsOf(t.Decision.ResetAt), share
 		return
 	}
-	dropped, ok := p.table.add(s.arena, newSlot(key, state, usage{seconds(t.Decision.ResetAt), share}), over(p.latest))
+	s.addLocked(p, newSlot(key, state, usage{seconds(t.Decision.ResetAt), share}))
+}
+
+// addLocked adds a counter that is not there.
+func (s *Shard) addLocked(p *partition, e slot) {
+	dropped, ok := p.table.add(s.arena, e, over(p.latest))
 	s.droppedLocked(dropped)
 	if ok {
 		s.counters.Add(1)
@@ -170,11 +189,31 @@ func (v *victims) compare(u usage) (best, more bool) {
 	return best, !expired && v.few < evictFew
 }
 
-// victimLocked returns the place of the counter that is to make room. It is none of those
-// that room is made for: they are the least used of all as a rule, and would never
-// count anything. It is one of those beside near: the key that needs the room, say, whose
-// neighbours are as good as any, and in the processor's cache.
-func (s *Shard) victimLocked(p *partition, near ring.Key, group []Take, heavyToo bool) (place cursor, found bool) {
+// spared are the counters of a group, which do not make room for each other: they are the
+// least used of all as a rule, and would never count anything.
+type spared struct {
+	takes []Take
+	his   []uint64 // of slots, sorted; nil before it is asked for
+}
+
+func (x *spared) has(e *slot) bool {
+	if x == nil {
+		return false
+	}
+	if x.his == nil {
+		for i := range x.takes {
+			x.his = append(x.his, ^x.takes[i].Key.Hi)
+		}
+		slices.Sort(x.his)
+	}
+	_, found := slices.BinarySearch(x.his, e.hi)
+	return found
+}
+
+// victimLocked returns the place of the counter that is to make room: of one beside near, the
+// key that needs the room, whose neighbours are as good as any, and in the processor's
+// cache.
+func (s *Shard) victimLocked(p *partition, near ring.Key, group *spared, heavyToo bool) (place cursor, found bool) {
 	v := victims{heavyToo: heavyToo, over: over(p.latest)}
 	c := p.table.seek(s.arena, near.Hi)
 	for range min(evictScan, p.table.n) {
@@ -183,7 +222,7 @@ func (s *Shard) victimLocked(p *partition, near ring.Key, group []Take, heavyToo
 			c = p.table.seek(s.arena, 0)
 			e = c.next(s.arena)
 		}
-		if !slices.ContainsFunc(group, func(t Take) bool { return e.isFor(t.Key) }) {
+		if !e.isFor(near) && !group.has(e) {
 			best, more := v.compare(e.usage())
 			if best {
 				place = c
@@ -241,9 +280,9 @@ func (s *Shard) evictLongLocked(p *partition, group []Take) bool {
 // do for its table. It lets go of the lock every few entries, and then goes on behind the
 // last key.
 func (s *Shard) sweep(p *partition) {
-	now := over(s.now())
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	now := over(p.clockLocked(s.now())) // so that nobody decides at an instant before it
 	for next, more := uint64(0), true; more; p.breathe() {
 		next, more = s.sweepLocked(p, next, now)
 	}
@@ -254,7 +293,7 @@ func (s *Shard) sweep(p *partition) {
 			break // no memory
 		}
 	}
-	p.forgetHistoriesLocked(p.latest)
+	s.forgetHistoriesLocked(p, p.latest)
 	visited := 0
 	for key, e := range p.long { // a range may be continued after others have changed it
 		if e.expires <= now {
@@ -267,25 +306,37 @@ func (s *Shard) sweep(p *partition) {
 	}
 }
 
-// sweepLocked deletes those of a few entries that are over at now, from a key's high half on.
-// It returns where to go on, if there are more.
+// sweepLocked visits a few slots from a key's high half on, and deletes those that are over at
+// now. It returns where to go on, if there are more.
 func (s *Shard) sweepLocked(p *partition, from uint64, now uint32) (next uint64, more bool) {
 	c := p.table.seek(s.arena, from)
 	dropped := 0
 	defer func() { s.droppedLocked(dropped) }()
-	for range sweepStep {
-		e := c.next(s.arena)
-		if e == nil {
-			return 0, false
+	for visited := 0; visited < sweepStep || c.i >= c.r.homes; visited++ {
+		if c.i >= c.r.end() {
+			if !c.turn() {
+				return 0, false
+			}
+			continue
 		}
-		if next = ^e.hi; e.expires <= now {
+		switch e := c.r.slot(s.arena, c.i); {
+		case e.expires == 0:
+			c.i++
+			if c.i < c.r.homes {
+				next = c.r.firstAt(c.i) // nothing that comes later belongs before it
+			}
+		case e.expires <= now:
+			next = ^e.hi
 			p.table.removeAt(s.arena, c)
 			dropped++
-		} else {
+		default:
+			if next = ^e.hi + 1; next == 0 {
+				return 0, false
+			}
 			c.i++
 		}
 	}
-	return next + 1, next < math.MaxUint64
+	return next, true
 }
 
 // breathe lets others have the lock.
@@ -299,7 +350,7 @@ func (s *Shard) lookLocked(p *partition, t *Take, now int64) (d algorithms.Decis
 	if t.Limit.Algorithm.Long() {
 		return s.lookLongLocked(p, t, now)
 	}
-	_, d = algorithms.Step(&t.Limit, stateOf(p.table.find(s.arena, t.Key)), now, 0)
+	_, d = algorithms.Step(&t.Limit, s.stateLocked(p, p.table.find(s.arena, t.Key), t), now, 0)
 	return d
 }
 
@@ -314,11 +365,11 @@ func (s *Shard) returnLocked(p *partition, t *Take, now int64) {
 	if e == nil {
 		return
 	}
-	if state, known := p.rewriteLocked(t); known {
+	if state, known := s.rewriteLocked(p, t); known {
 		e.state = state
 		return
 	}
-	delete(p.histories, t.Key) // which know nothing of this
+	s.forgetLocked(p, t.Key) // which know nothing of this
 	if t.Cost >= 0 {
 		e.state = algorithms.Return(&t.Limit, e.state, now, t.Decision.At, t.Cost)
 	} else if state, d := algorithms.Step(&t.Limit, e.state, now, -t.Cost); d.Allowed {

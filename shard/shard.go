@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -44,6 +45,7 @@ type Config struct {
 type Shard struct {
 	partitions []partition
 	arena      *arena
+	steps      atomic.Int64 // of all histories
 	seed       maphash.Seed // of keys that counters share
 	counters   atomic.Int64 // how many entries all tables hold; written under the lock of the table that changes
 	longBytes  atomic.Int64 // of all counters of long algorithms; likewise
@@ -125,6 +127,7 @@ func (s *Shard) Decide(groups []Group) {
 		s.lookAhead(groups)
 	}
 	s.decide(groups, now)
+	runtime.KeepAlive(s.arena) // whose memory goes with it
 }
 
 func (s *Shard) decide(groups []Group, now int64) {
@@ -176,24 +179,28 @@ func (s *Shard) decideOne(g *Group, now int64) {
 	p := s.partition(t.Key)
 	p.mu.Lock()
 	now = p.clockLocked(now)
-	key := t.Key
-	e := p.table.find(s.arena, key)
+	key, e := t.Key, p.table.find(s.arena, t.Key)
+	var victim cursor
+	full := false
 	if e == nil && !g.Peek && t.begins() && p.table.full() {
-		var victim cursor
-		var full bool
-		if key, victim, full = s.keyLocked(p, t, nil); full {
-			s.evictLocked(p, victim)
-		}
+		key, victim, full = s.keyLocked(p, t, nil)
 		e = p.table.find(s.arena, key)
 	}
-	state := algorithms.StepInto(&t.Decision, &t.Limit, stateOf(e), now, t.Cost)
+	before := s.stateLocked(p, e, t)
+	state := algorithms.StepInto(&t.Decision, &t.Limit, before, now, t.Cost)
 	switch {
 	case g.Peek:
 	case t.changes(e != nil):
+		if full {
+			s.evictLocked(p, victim)
+		}
 		if p.histories != nil || t.Tentative {
-			p.noteLocked(t, stateOf(e), e != nil)
+			s.noteLocked(p, key, t, before, e != nil)
 		}
 		s.putLocked(p, e, key, t, state)
+		if key != t.Key {
+			s.metrics.shared.Inc()
+		}
 	case e != nil:
 		e.keepLocked(t)
 	}
@@ -219,10 +226,11 @@ func (s *Shard) decideMany(g *Group, now int64) {
 	defer unlock(locked)
 	var fewUndo [8]undo
 	undos := fewUndo[:0]
+	group := spared{takes: g.Takes}
 	g.Allowed = true
 	for i := range g.Takes {
 		t := &g.Takes[i]
-		if u, changed := s.stepLocked(s.partition(t.Key), t, g.Takes, now); changed {
+		if u, changed := s.stepLocked(s.partition(t.Key), t, &group, now); changed {
 			u.take = i
 			undos = append(undos, u)
 		}
@@ -234,10 +242,11 @@ func (s *Shard) decideMany(g *Group, now int64) {
 	switch {
 	case g.Allowed && !g.Peek:
 		s.giveBackLongLocked(g, now)
-		s.makeRoomLocked(g, undos)
+		s.makeRoomLocked(g, &group, undos)
 		for i := range undos {
-			t := &g.Takes[undos[i].take]
-			s.partition(t.Key).noteLocked(t, undos[i].old.state, undos[i].found)
+			u := &undos[i]
+			t := &g.Takes[u.take]
+			s.noteLocked(s.partition(t.Key), u.key, t, u.before, u.found)
 		}
 	default:
 		s.undoLocked(g, undos, now)
@@ -250,14 +259,17 @@ func (s *Shard) decideMany(g *Group, now int64) {
 type undo struct {
 	take  int      // index
 	key   ring.Key // that of the take, or one that it shares
-	old   slot     // what was there, if found
-	long  usage    // what was there of a long counter, if found
 	found bool
+	old   slot  // what was there, if found
+	long  usage // what was there of a long counter, if found
+	// before is the state that the take has found, which others may have made that it shares a
+	// counter with.
+	before algorithms.State
 }
 
 // stepLocked decides t and counts it. It returns how to undo that, and whether there
 // is something to undo.
-func (s *Shard) stepLocked(p *partition, t *Take, group []Take, now int64) (u undo, changed bool) {
+func (s *Shard) stepLocked(p *partition, t *Take, group *spared, now int64) (u undo, changed bool) {
 	u.key = t.Key
 	if t.Limit.Algorithm.Long() {
 		if e := p.long[t.Key]; e != nil {
@@ -274,7 +286,8 @@ func (s *Shard) stepLocked(p *partition, t *Take, group []Take, now int64) (u un
 	if u.found = e != nil; u.found {
 		u.old = *e
 	}
-	state := algorithms.StepInto(&t.Decision, &t.Limit, u.old.state, now, t.Cost)
+	u.before = s.stateLocked(p, e, t)
+	state := algorithms.StepInto(&t.Decision, &t.Limit, u.before, now, t.Cost)
 	if changed = t.changes(u.found); changed {
 		s.putLocked(p, e, u.key, t, state)
 	} else if u.found {
@@ -292,7 +305,11 @@ func (s *Shard) undoLocked(g *Group, undos []undo, now int64) {
 		case t.Limit.Algorithm.Long():
 			s.undoLongLocked(p, u, t, now)
 		case u.found:
-			*p.table.find(s.arena, u.key) = u.old
+			if e := p.table.find(s.arena, u.key); e != nil {
+				*e = u.old
+			} else { // what the group has given back has left it empty, and it was dropped
+				s.addLocked(p, u.old)
+			}
 		default:
 			s.deleteLocked(p, u.key)
 		}
@@ -301,14 +318,17 @@ func (s *Shard) undoLocked(g *Group, undos []undo, now int64) {
 
 // makeRoomLocked evicts for what the group has added, only now that it stays: a
 // denied group must cost nobody his counter, nor a take that of one before it.
-func (s *Shard) makeRoomLocked(g *Group, undos []undo) {
+func (s *Shard) makeRoomLocked(g *Group, group *spared, undos []undo) {
 	for i := range undos {
 		u := &undos[i]
 		t := &g.Takes[u.take]
 		p := s.partition(t.Key)
 		shared := u.key != t.Key
+		if shared {
+			s.metrics.shared.Inc()
+		}
 		if !u.found && (p.table.crowded() && !shared || p.table.brimful()) {
-			if victim, found := s.victimLocked(p, u.key, g.Takes, shared); found {
+			if victim, found := s.victimLocked(p, u.key, group, shared); found {
 				s.evictLocked(p, victim)
 			}
 		}
@@ -338,7 +358,7 @@ func (s *Shard) reset(g *Group, now int64) {
 		t := &g.Takes[i]
 		p := s.partition(t.Key)
 		s.deleteLocked(p, t.Key)
-		delete(p.histories, t.Key)
+		s.forgetLocked(p, t.Key)
 		if _, found := p.long[t.Key]; found {
 			s.deleteLongLocked(p, t.Key)
 		}

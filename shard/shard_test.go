@@ -500,10 +500,15 @@ func TestWhatDoesNotFitIsSharedByLimit(t *testing.T) {
 				t.Errorf("step %d: %+v", i, d)
 			}
 		}
+		longer := perHour(7)
+		longer.Window *= 2
+		if d := ask(s, key("a", 0), longer, 1); !d.Allowed {
+			t.Errorf("another window, another counter: %+v", d)
+		}
 		if group("g", "h", "i", "j") || !group("g", "h", "i") || group("k") {
 			t.Error("a group of four of three has passed, or has counted")
 		}
-		if n := testutil.ToFloat64(s.metrics.shared); n != 10+4+3+1 {
+		if n := testutil.ToFloat64(s.metrics.shared); n != 8+1+3 {
 			t.Errorf("%v takes counted as shared", n)
 		}
 		for i := range smallest {

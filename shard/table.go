@@ -87,6 +87,15 @@ func (r *run) home(hi uint64) int {
 	return int(home)
 }
 
+// firstAt returns the lowest high half whose home is not before i, which is a home.
+func (r *run) firstAt(i int) uint64 {
+	hi, rest := bits.Div64(uint64(i), 0, uint64(r.homes))
+	if rest > 0 {
+		hi++
+	}
+	return hi
+}
+
 func (r *run) slot(a *arena, i int) *slot { return &a.pages[r.pages[i/pageSlots]][i%pageSlots] }
 
 // search returns where the first key not below hi is or would be, at or after from.
@@ -238,8 +247,7 @@ func (t *table) begin(a *arena, pages int) bool {
 		return false
 	}
 	t.moving = &move{run: run{homes: pages*pageSlots - spareSlots}}
-	a.release(max(0, max(1, t.promise)-pages))
-	t.promise = pages
+	t.promise = max(t.promise, pages) // what it shrinks by is promised until it has moved
 	if t.n == 0 {
 		t.move(a, math.MaxInt, 0)
 	}
@@ -264,8 +272,8 @@ func (t *table) add(a *arena, s slot, now uint32) (dropped int, ok bool) {
 	return dropped, ok
 }
 
-// move moves up to n slots, all that is left if there is no end to n, and drops those that are over
-// at now. It says how many.
+// move moves up to n slots, empty ones included, all that is left if there is no end to n, and drops
+// those that are over at now. It says how many.
 func (t *table) move(a *arena, n int, now uint32) (dropped int) {
 	m := t.moving
 	for last := uint64(0); ; m.from++ {
@@ -274,11 +282,12 @@ func (t *table) move(a *arena, n int, now uint32) (dropped int) {
 			return dropped
 		}
 		s := t.slot(a, m.from)
+		if n <= 0 && m.frontier > 0 && (s.expires == 0 || s.hi != last) { // equal ones move together
+			break
+		}
+		n--
 		if s.expires == 0 {
 			continue
-		}
-		if n <= 0 && s.hi != last { // equal ones move together
-			break
 		}
 		if s.expires <= now {
 			dropped++
@@ -287,8 +296,7 @@ func (t *table) move(a *arena, n int, now uint32) (dropped int) {
 			break
 		}
 		last = s.hi
-		m.frontier = ^s.hi + 1 // above all, 0: then the loop goes on to the end
-		n--
+		m.frontier = ^s.hi + 1 // 0 above all keys: then the loop goes on to the end
 	}
 	for ; m.given < m.from/pageSlots; m.given++ {
 		a.give(t.pages[m.given])
@@ -302,6 +310,9 @@ func (t *table) moved(a *arena) {
 		a.give(p)
 	}
 	t.run, t.moving = t.moving.run, nil
+	pages := (t.homes + spareSlots) / pageSlots
+	a.release(t.promise - pages)
+	t.promise = pages
 }
 
 // remove forgets a key. It reports whether it was there.
@@ -358,6 +369,15 @@ func (t *table) seek(a *arena, hi uint64) cursor {
 	return cursor{t, r, r.search(a, hi, from)}
 }
 
+// turn leaves the run that the table moves to for the other one. It is false if there is none.
+func (c *cursor) turn() bool {
+	if c.r == &c.t.run {
+		return false
+	}
+	c.r, c.i = &c.t.run, c.t.moving.from
+	return true
+}
+
 // next returns the used slot at the cursor or after it, nil if there is none, and
 // leaves the cursor there.
 func (c *cursor) next(a *arena) *slot {
@@ -367,10 +387,9 @@ func (c *cursor) next(a *arena) *slot {
 				return s
 			}
 		}
-		if c.r == &c.t.run {
+		if !c.turn() {
 			return nil
 		}
-		c.r, c.i = &c.t.run, c.t.moving.from
 	}
 }
 

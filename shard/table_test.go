@@ -137,6 +137,9 @@ func checkTable(t *rapid.T, a *arena, table *table, twin map[ring.Key]slot) {
 	if table.moving != nil {
 		held += len(table.moving.pages)
 	}
+	if held > max(1, table.promise)+extraPages-1 {
+		t.Fatalf("%d pages, promised are %d", held, table.promise)
+	}
 	if used := a.fresh - len(a.idle) - len(a.gone); held != used {
 		t.Fatalf("the table has %d pages, the arena lacks %d", held, used)
 	}

@@ -57,7 +57,7 @@ func options() []option {
 			text(func(o *node.Options) *string { return &o.Pprof })},
 		{"log-level", "LEVEL", d.LogLevel, "least level to log: debug, info, warn or error",
 			text(func(o *node.Options) *string { return &o.LogLevel })},
-		{"counter-memory", "SIZE", d.CounterMemory.String(), "most memory for the counters of this node, of about 43 bytes each",
+		{"counter-memory", "SIZE", d.CounterMemory.String(), "most memory for the counters of this node, of about 43 bytes each; those of logs and buckets come on top, at most 256MiB",
 			size(func(o *node.Options) *node.Bytes { return &o.CounterMemory })},
 		{"peer-timeout", "DURATION", d.PeerTimeout.String(), "most to wait for the node that owns a counter, before a check is let through",
 			duration(func(o *node.Options) *time.Duration { return &o.PeerTimeout })},
