@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -25,14 +26,23 @@ var patterns = []struct {
 	{"hot", func(*rand.Rand) func() uint64 { return func() uint64 { return 0 } }},
 }
 
-// order returns a million names' indices in a pattern, the same in every run.
-func order(draw func(r *rand.Rand) func() uint64) []uint32 {
+func benchName(i uint64) string { return fmt.Sprintf("user:%025d", i*2654435761) }
+
+// asked returns a million names in a pattern, the same in every run. They lie in memory in
+// the order in which they are asked for: the name of a request that has come in is in the
+// processor's cache.
+func asked(draw func(r *rand.Rand) func() uint64) []string {
 	next := draw(rand.New(rand.NewPCG(1, 2)))
-	is := make([]uint32, benchKeys)
-	for i := range is {
-		is[i] = uint32(next())
+	var all strings.Builder
+	for range benchKeys {
+		all.WriteString(benchName(next()))
 	}
-	return is
+	names := make([]string, benchKeys)
+	for i := range names {
+		size := len(benchName(0))
+		names[i] = all.String()[i*size:][:size]
+	}
+	return names
 }
 
 // BenchmarkCheck takes one token of one of a million names of 30 bytes: hash, clock,
@@ -40,24 +50,19 @@ func order(draw func(r *rand.Rand) func() uint64) []uint32 {
 // stands the plainest limiter that one could write, in the same run: 256 maps behind
 // mutexes, from the name to when GCRA lets the next one through.
 func BenchmarkCheck(b *testing.B) {
-	names := make([]string, benchKeys)
-	for i := range names {
-		names[i] = fmt.Sprintf("user:%025d", i*2654435761)
-	}
 	limit := algorithms.Limit{Algorithm: algorithms.GCRA, Limit: 100, Window: int64(time.Hour)}
 	h := ring.NewHasher([ring.SecretSize]byte{1})
-	key := func(i uint32) ring.Key {
-		name := names[i]
+	key := func(name string) ring.Key {
 		return h.Key(unsafe.Slice(unsafe.StringData(name), len(name))) // a handler has bytes
 	}
 	s, m := newShard(b), newPlain(int64(time.Hour)/100, 100)
-	for i, name := range names {
-		ask(s, key(uint32(i)), limit, 1)
-		m.allow(name)
+	for i := range uint64(benchKeys) {
+		ask(s, key(benchName(i)), limit, 1)
+		m.allow(benchName(i))
 	}
 	runtime.GC()
 	for _, p := range patterns {
-		is := order(p.draw)
+		names := asked(p.draw)
 		check := func(batch int) func(b *testing.B) {
 			return func(b *testing.B) {
 				b.ReportAllocs()
@@ -66,12 +71,12 @@ func BenchmarkCheck(b *testing.B) {
 					for i := range groups {
 						groups[i].Takes = []Take{{Limit: limit, Cost: 1}}
 					}
-					i := rand.IntN(len(is))
+					i := rand.IntN(len(names))
 					for more := true; more; {
 						n := 0
 						for ; n < batch && more; n++ {
 							if more = pb.Next(); more {
-								groups[n].Takes[0].Key = key(is[i%len(is)])
+								groups[n].Takes[0].Key = key(names[i%len(names)])
 								i++
 							}
 						}
@@ -85,8 +90,8 @@ func BenchmarkCheck(b *testing.B) {
 		b.Run("maps/"+p.name, func(b *testing.B) {
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
-				for i := rand.IntN(len(is)); pb.Next(); i++ {
-					m.allow(names[is[i%len(is)]])
+				for i := rand.IntN(len(names)); pb.Next(); i++ {
+					m.allow(names[i%len(names)])
 				}
 			})
 		})
