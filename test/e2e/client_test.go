@@ -22,6 +22,7 @@ func TestClientOutlivesItsNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = c.Close() }()
+	awaitAll(t, c, len(nodes)) // or it knows of nobody but the one that is stopped first
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	for i := range 8 {
@@ -50,6 +51,13 @@ func TestClientOutlivesItsNodes(t *testing.T) {
 		n.Restart()
 		process.AwaitMembers(t, 10*time.Second, nodes...)
 	}
+	awaitAll(t, c, len(nodes))
+	cancel()
+	wg.Wait()
+}
+
+// awaitAll returns when the client can ask so many nodes, and knows of no more.
+func awaitAll(t *testing.T, c *client.Client, nodes int) {
 	process.Await(t, 20*time.Second, func() error { // it looks for nodes every 10 s or so
 		known := c.Stats().Nodes
 		for _, node := range known {
@@ -57,11 +65,9 @@ func TestClientOutlivesItsNodes(t *testing.T) {
 				return node.Problem
 			}
 		}
-		if len(known) != len(nodes) {
-			return fmt.Errorf("the client knows %d nodes, want %d", len(known), len(nodes))
+		if len(known) != nodes {
+			return fmt.Errorf("the client knows %d nodes, want %d", len(known), nodes)
 		}
 		return nil
 	})
-	cancel()
-	wg.Wait()
 }
