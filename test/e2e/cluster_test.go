@@ -75,7 +75,7 @@ func TestThreeProcessesShareEveryLimitExactly(t *testing.T) {
 }
 
 func TestKilledOwner(t *testing.T) {
-	_, nodes := startThree(t, rulesPerYear(1_000_000))
+	_, nodes := startThree(t, rulesPerYear(1_000_000), "--peer-timeout", "4s")
 	victim, others := nodes[2], nodes[:2]
 	var counts atomic.Pointer[tally]
 	counts.Store(new(tally))
@@ -149,7 +149,7 @@ func TestInstantRestartUnderTheSameID(t *testing.T) {
 }
 
 func TestNodeThatLeavesIsNotMissed(t *testing.T) {
-	_, nodes := startThree(t, rulesPerYear(1_000_000))
+	_, nodes := startThree(t, rulesPerYear(1_000_000), "--peer-timeout", "4s")
 	var counts atomic.Pointer[tally]
 	counts.Store(new(tally))
 	stop := load(nodes[:2], &counts)
@@ -167,7 +167,7 @@ func TestNodeThatLeavesIsNotMissed(t *testing.T) {
 }
 
 func TestEtcdAwayForHalfAMinute(t *testing.T) {
-	etcd, nodes := startThree(t, rulesPerYear(1_000_000))
+	etcd, nodes := startThree(t, rulesPerYear(1_000_000), "--peer-timeout", "4s")
 	view := nodes[0].Nodes().GetView()
 	var counts atomic.Pointer[tally]
 	counts.Store(new(tally))
