@@ -1,7 +1,6 @@
 package shard
 
 import (
-	"hash/maphash"
 	"math"
 	"slices"
 	"sync"
@@ -9,15 +8,6 @@ import (
 
 	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/ring"
-)
-
-// Bounds of the work that is done under one partition's lock.
-const (
-	sweepTick  = 100 * time.Millisecond // how often the sweeper wakes
-	sweepRound = 10 * time.Second       // how long it takes to visit every partition
-	sweepStep  = 256                    // entries visited before the lock is let go
-	evictScan  = 64                     // entries visited to find one to evict
-	evictFew   = 16                     // entries compared, if so many could be evicted
 )
 
 // partition is one table and its lock. What a decision looks at fills a cache line, so
@@ -45,32 +35,14 @@ func (s *Shard) stateLocked(p *partition, e *slot, t *Take) algorithms.State {
 	return e.state
 }
 
-// sharedKey is the key of the counter that all in a partition share that have the same limit
-// and no counter of their own.
-func (s *Shard) sharedKey(l *algorithms.Limit) ring.Key {
-	return ring.Key{Hi: maphash.Comparable(s.seed, *l)}
-}
-
 // usage is what sweeping and eviction go by.
 type usage struct {
 	expires uint32 // when the counter weighs nothing any more, in Unix seconds, rounded up, above 0
 	share   uint16 // of the limit's capacity that is used, as of the last take, in 1/65535, rounded up
 }
 
-// heavy is the share from which on a counter does not make room for another one.
-const heavy = 1 << 15
-
 // usageOf returns the usage of a counter after t.
 func usageOf(t *Take) usage { return usage{seconds(t.Decision.ResetAt), shareOf(t)} }
-
-// shareOf returns the share that a counter has used after t. One that owes, because its
-// limit was lowered or because somebody waits for his turn, has used all of its
-// capacity, not more.
-func shareOf(t *Take) uint16 {
-	capacity := max(1, t.Limit.Capacity())
-	used := min(capacity, capacity-t.Decision.Remaining)
-	return uint16((used*math.MaxUint16 + capacity - 1) / capacity)
-}
 
 // seconds returns an instant in Unix nanoseconds in seconds, rounded up.
 func seconds(at int64) uint32 {
@@ -90,27 +62,6 @@ func over(now int64) uint32 { return uint32(min(now/int64(time.Second), math.Max
 func (p *partition) clockLocked(now int64) int64 {
 	p.latest = max(p.latest, now)
 	return p.latest
-}
-
-// keyLocked returns under which key t is to be counted, which is going to take something and
-// has no counter yet: its own, unless there is neither room nor a counter that could make
-// room. Then it is one that it shares. The victim, if there is one, has to be evicted before a
-// counter is added; a group, which is not nil, does so only once it stays, and adds no
-// more until then than a table has room for.
-func (s *Shard) keyLocked(p *partition, t *Take, group *spared) (key ring.Key, victim cursor, full bool) {
-	if p.table.room(s.arena) {
-		return t.Key, cursor{}, false
-	}
-	if group == nil || !p.table.brimful() {
-		if victim, full = s.victimLocked(p, t.Key, group, false); full {
-			return t.Key, victim, true
-		}
-	}
-	key = s.sharedKey(&t.Limit)
-	if p.table.brimful() && p.table.find(s.arena, key) == nil {
-		victim, full = s.victimLocked(p, key, group, true)
-	}
-	return key, victim, full
 }
 
 // putLocked keeps what a take has made of e, its counter's entry, nil if there is none
@@ -163,186 +114,6 @@ func (s *Shard) deleteLocked(p *partition, key ring.Key) {
 	if p.table.remove(s.arena, key) {
 		s.counters.Add(-1)
 	}
-}
-
-// victims compares counters to find the one that is to make room: an expired one, or
-// else the one that has used the least of its limit, which loses the least by
-// starting afresh.
-type victims struct {
-	heavyToo bool // counts those that have used half of their limit or more
-	over     uint32
-	best     usage
-	few      int // compared so far
-}
-
-// compare looks at one more counter. It reports whether that is the best so far, and
-// whether there is a need for another.
-func (v *victims) compare(u usage) (best, more bool) {
-	expired := u.expires <= v.over
-	if !expired && !v.heavyToo && u.share >= heavy {
-		return false, true
-	}
-	if best = expired || v.few == 0 || u.share < v.best.share; best {
-		v.best = u
-	}
-	v.few++
-	return best, !expired && v.few < evictFew
-}
-
-// spared are the counters of a group, which do not make room for each other: they are the
-// least used of all as a rule, and would never count anything.
-type spared struct {
-	takes []Take
-	his   []uint64 // of slots, sorted; nil before it is asked for
-}
-
-func (x *spared) has(e *slot) bool {
-	if x == nil {
-		return false
-	}
-	if x.his == nil {
-		for i := range x.takes {
-			x.his = append(x.his, ^x.takes[i].Key.Hi)
-		}
-		slices.Sort(x.his)
-	}
-	_, found := slices.BinarySearch(x.his, e.hi)
-	return found
-}
-
-// victimLocked returns the place of the counter that is to make room: of one beside near, the
-// key that needs the room, whose neighbours are as good as any, and in the processor's
-// cache.
-func (s *Shard) victimLocked(p *partition, near ring.Key, group *spared, heavyToo bool) (place cursor, found bool) {
-	v := victims{heavyToo: heavyToo, over: over(p.latest)}
-	c := p.table.seek(s.arena, near.Hi)
-	for range min(evictScan, p.table.n) {
-		e := c.next(s.arena)
-		if e == nil {
-			c = p.table.seek(s.arena, 0)
-			e = c.next(s.arena)
-		}
-		if !e.isFor(near) && !group.has(e) {
-			best, more := v.compare(e.usage())
-			if best {
-				place = c
-			}
-			if !more {
-				break
-			}
-		}
-		c.i++
-	}
-	return place, v.few > 0
-}
-
-// evictLocked makes room.
-func (s *Shard) evictLocked(p *partition, victim cursor) {
-	if victim.next(s.arena).expires <= over(p.latest) {
-		s.metrics.expired.Inc()
-	} else {
-		s.metrics.evicted.Inc()
-	}
-	p.table.removeAt(s.arena, victim)
-	s.counters.Add(-1)
-}
-
-// evictLongLocked makes room of one counter of a long algorithm. It reports whether
-// there was one.
-func (s *Shard) evictLongLocked(p *partition, group []Take) bool {
-	v := victims{heavyToo: true, over: over(p.latest)}
-	var key ring.Key
-	for k, e := range p.long { // begins at a random place
-		if slices.ContainsFunc(group, func(t Take) bool { return t.Key == k }) {
-			continue
-		}
-		best, more := v.compare(e.usage)
-		if best {
-			key = k
-		}
-		if !more {
-			break
-		}
-	}
-	if v.few == 0 {
-		return false
-	}
-	s.deleteLongLocked(p, key)
-	if v.best.expires <= v.over {
-		s.metrics.expired.Inc()
-	} else {
-		s.metrics.evicted.Inc()
-	}
-	return true
-}
-
-// sweep deletes the partition's expired entries, and goes on with what else there is to
-// do for its table. It lets go of the lock every few entries, and then goes on behind the
-// last key.
-func (s *Shard) sweep(p *partition) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := over(p.clockLocked(s.now())) // so that nobody decides at an instant before it
-	for next, more := uint64(0), true; more; p.breathe() {
-		next, more = s.sweepLocked(p, next, now)
-	}
-	for p.table.tidy(s.arena); p.table.moving != nil; p.breathe() {
-		before := p.table.moving.from
-		s.droppedLocked(p.table.move(s.arena, sweepStep, now))
-		if p.table.moving != nil && p.table.moving.from == before {
-			break // no memory
-		}
-	}
-	s.forgetHistoriesLocked(p, p.latest)
-	visited := 0
-	for key, e := range p.long { // a range may be continued after others have changed it
-		if e.expires <= now {
-			s.deleteLongLocked(p, key)
-			s.metrics.expired.Inc()
-		}
-		if visited++; visited%sweepStep == 0 {
-			p.breathe()
-		}
-	}
-}
-
-// sweepLocked visits a few slots from a key's high half on, and deletes those that are over at
-// now. It returns where to go on, if there are more.
-func (s *Shard) sweepLocked(p *partition, from uint64, now uint32) (next uint64, more bool) {
-	c := p.table.seek(s.arena, from)
-	dropped := 0
-	defer func() { s.droppedLocked(dropped) }()
-	for visited := 0; visited < sweepStep || c.i >= c.r.homes; visited++ {
-		if c.i >= c.r.end() {
-			if !c.turn() {
-				return 0, false
-			}
-			continue
-		}
-		switch e := c.r.slot(s.arena, c.i); {
-		case e.expires == 0:
-			c.i++
-			if c.i < c.r.homes {
-				next = c.r.firstAt(c.i) // nothing that comes later belongs before it
-			}
-		case e.expires <= now:
-			next = ^e.hi
-			p.table.removeAt(s.arena, c)
-			dropped++
-		default:
-			if next = ^e.hi + 1; next == 0 {
-				return 0, false
-			}
-			c.i++
-		}
-	}
-	return next, true
-}
-
-// breathe lets others have the lock.
-func (p *partition) breathe() {
-	p.mu.Unlock()
-	p.mu.Lock()
 }
 
 // lookLocked says what there is of t's counter.

@@ -9,7 +9,6 @@ package shard
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"hash/maphash"
 	"math"
@@ -378,25 +377,5 @@ func (s *Shard) Return(takes []Take) {
 		p.mu.Lock()
 		s.returnLocked(p, &takes[i], p.clockLocked(now))
 		p.mu.Unlock()
-	}
-}
-
-// Run sweeps expired counters out until ctx ends.
-func (s *Shard) Run(ctx context.Context) error {
-	tick := time.NewTicker(sweepTick)
-	defer tick.Stop()
-	perTick := max(1, len(s.partitions)*int(sweepTick)/int(sweepRound))
-	for next := 0; ; {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		for range perTick {
-			s.sweep(&s.partitions[next])
-			next = (next + 1) % len(s.partitions)
-		}
-		for s.arena.trim() {
-		}
 	}
 }
