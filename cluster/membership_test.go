@@ -120,7 +120,7 @@ func inRegistry(t *testing.T, size int, f func(t *testing.T, m *membershipTest))
 		var wg sync.WaitGroup
 		for _, n := range m.nodes {
 			n.router.table.Store(nil) // the harness has set a view already
-			part := NewMembership(n.id, ring.DefaultParams, m.registry, n.router, slog.New(slog.NewTextHandler(&m.log, nil)))
+			part := NewMembership(n.id, ring.DefaultParams, m.registry, n.router, n.router.SetView, slog.New(slog.NewTextHandler(&m.log, nil)))
 			m.parts = append(m.parts, part)
 			m.registry.watchers = append(m.registry.watchers, part.Update)
 			wg.Go(func() { part.Run(ctx) })

@@ -27,10 +27,6 @@ func (n *node) announceReady() {
 	n.announce(func(self *cluster.Node) { self.State = cluster.Ready })
 }
 
-func (n *node) announceLeaving() {
-	n.announce(func(self *cluster.Node) { self.State = cluster.Leaving })
-}
-
 // setServing tells those who use the standard health service.
 func (n *node) setServing(serving bool) {
 	st := healthpb.HealthCheckResponse_NOT_SERVING
