@@ -14,13 +14,15 @@ import (
 // that two partitions' locks never share one.
 type partition struct {
 	mu     sync.Mutex
-	latest int64 // the latest instant of a decision; guarded by mu
-	table  table // guarded by mu
+	latest int64  // the latest instant of a decision; guarded by mu
+	heat   uint32 // see Heat; guarded by mu
+	closed bool   // see Open; guarded by mu
+	table  table  // guarded by mu
 
 	long      map[ring.Key]*longEntry // of long algorithms, nil before the first; guarded by mu
 	histories map[ring.Key]*history   // of buckets from which was taken tentatively, or nil; guarded by mu
 	sharing   uint32                  // the last usage.expires of a counter that many share; guarded by mu
-	_         [128 - 96]byte
+	_         [128 - 104]byte
 }
 
 // stateLocked returns the state of the counter of t, of which e is nil if it has none of its
@@ -162,6 +164,7 @@ func (s *Shard) lock(g *Group, now int64, buf []*partition) ([]*partition, int64
 	for _, i := range slices.Compact(indices) {
 		p := &s.partitions[i]
 		p.mu.Lock()
+		p.heat++
 		now = p.clockLocked(now)
 		buf = append(buf, p)
 	}

@@ -50,6 +50,7 @@ type Shard struct {
 	longBytes  atomic.Int64 // of all counters of long algorithms; likewise
 	maxLong    int64
 	metrics    metrics
+	authority  atomic.Int64 // until when anything is decided, MaxInt64 if there is no bound
 
 	// Instants are the wall clock's at start plus what the monotonic clock has
 	// counted since: a step of the wall clock changes nothing.
@@ -86,6 +87,7 @@ func New(c Config) (*Shard, error) {
 		epoch:      started.UnixNano(),
 	}
 	s.metrics = newMetrics(c.Metrics, s)
+	s.SetAuthority(time.Time{})
 	return s, nil
 }
 
@@ -114,7 +116,9 @@ func (s *Shard) now() int64 { return s.epoch + int64(time.Since(s.started)) }
 // algorithms.Step wants them.
 //
 // Where a group is denied, the Takes that had room say what they would say to a
-// request that is not made: they are Allowed, and nothing was taken.
+// request that is not made: they are Allowed, and nothing was taken. Where one touches a
+// partition that is closed, nothing was taken either: its Takes there are Moved, the others
+// Unanswered, and Allowed is false even if all are shadows.
 func (s *Shard) Decide(groups []Group) {
 	now := s.now()
 	for len(groups) > lookAhead {
@@ -130,14 +134,17 @@ func (s *Shard) Decide(groups []Group) {
 }
 
 func (s *Shard) decide(groups []Group, now int64) {
+	lapsed := now >= s.authority.Load()
 	for i := range groups {
 		switch g := &groups[i]; {
+		case lapsed && g.needsAuthority():
+			g.moved()
 		case g.Reset:
 			s.reset(g, now)
 		case g.Lend > 0 && !g.Peek:
 			s.lend(g)
 		case g.LentAt > 0 && !g.Peek:
-			s.giveBack(g)
+			s.giveBack(g, now)
 		case len(g.Takes) == 1 && !g.Takes[0].Limit.Algorithm.Long():
 			s.decideOne(g, now)
 		default:
@@ -177,6 +184,12 @@ func (s *Shard) decideOne(g *Group, now int64) {
 	t := &g.Takes[0]
 	p := s.partition(t.Key)
 	p.mu.Lock()
+	if p.closed && !g.Ungated {
+		p.mu.Unlock()
+		g.moved()
+		return
+	}
+	p.heat++
 	now = p.clockLocked(now)
 	key, e := t.Key, p.table.find(s.arena, t.Key)
 	var victim cursor
@@ -223,6 +236,9 @@ func (s *Shard) decideMany(g *Group, now int64) {
 	var few [8]*partition
 	locked, now := s.lock(g, now, few[:0])
 	defer unlock(locked)
+	if s.movedLocked(g, locked) {
+		return
+	}
 	var fewUndo [8]undo
 	undos := fewUndo[:0]
 	group := spared{takes: g.Takes}
@@ -353,6 +369,9 @@ func (s *Shard) reset(g *Group, now int64) {
 	var few [8]*partition
 	locked, now := s.lock(g, now, few[:0])
 	defer unlock(locked)
+	if s.movedLocked(g, locked) {
+		return
+	}
 	for i := range g.Takes {
 		t := &g.Takes[i]
 		p := s.partition(t.Key)
@@ -369,13 +388,16 @@ func (s *Shard) reset(g *Group, now int64) {
 
 // Return undoes what the takes have counted: those of a group whose other takes, on
 // another node, were denied. What they had given back is taken again if nobody else
-// has taken it since.
+// has taken it since. What was counted in a partition that is closed is not this node's to
+// undo, and is dropped.
 func (s *Shard) Return(takes []Take) {
 	now := s.now()
 	for i := range takes {
 		p := s.partition(takes[i].Key)
 		p.mu.Lock()
-		s.returnLocked(p, &takes[i], p.clockLocked(now))
+		if !p.closed {
+			s.returnLocked(p, &takes[i], p.clockLocked(now))
+		}
 		p.mu.Unlock()
 	}
 }

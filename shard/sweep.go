@@ -18,6 +18,7 @@ const (
 func (s *Shard) sweep(p *partition) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.heat /= 2
 	now := over(p.clockLocked(s.now())) // so that nobody decides at an instant before it
 	for next, more := uint64(0), true; more; p.breathe() {
 		next, more = s.sweepLocked(p, next, now)
