@@ -58,6 +58,7 @@ func slidingWindowMerge(l *Limit, a, b State, now int64) State {
 	var x, y window
 	x.load(l, a, now)
 	y.load(l, b, x.now)
+	x = window{}
 	x.load(l, a, y.now)
 	x.add(y.prev, y.cur)
 	return x.state()
