@@ -7,6 +7,7 @@ import (
 	"math"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -42,7 +43,8 @@ type Custody struct {
 	party   party
 	metrics custodyMetrics
 
-	kick chan struct{} // holds a token when there may be something to acquire
+	kick     chan struct{}               // holds a token when there may be something to acquire
+	standbys []atomic.Pointer[colleague] // by partition, for those that do not lock
 
 	mu       sync.Mutex
 	view     *View
@@ -121,6 +123,7 @@ func NewCustody(c CustodyConfig, partitions int) *Custody {
 		CustodyConfig: c,
 		party:         party{c.Self.ID, c.Self.Incarnation},
 		kick:          make(chan struct{}, 1),
+		standbys:      make([]atomic.Pointer[colleague], partitions),
 		parts:         make([]holding, partitions),
 		peers:         make(map[string]*colleague),
 		settled:       make(map[uint64]time.Time),
@@ -146,10 +149,10 @@ func (k *Custody) Adopt(v *View) {
 	}
 	old := k.view
 	k.view, k.former = v, len(old.members())
+	k.meet(v)
 	for p := range k.parts {
 		k.adoptPart(uint32(p), old)
 	}
-	k.meet(v)
 	for e := range k.settled {
 		if !k.creates(e) {
 			delete(k.settled, e)
@@ -205,11 +208,18 @@ func (k *Custody) creates(epoch uint64) bool {
 func (k *Custody) open(p uint32) {
 	pt := &k.parts[p]
 	pt.sequence, pt.from, pt.copy = 0, "", version{}
-	k.Shard.ForgetGrants(p)
-	delete(k.outbox, p)
+	k.forgetGrants(p)
 	k.Promises.Opened()
 	k.Shard.Open(p)
 	k.follow(p)
+}
+
+// forgetGrants forgets what is kept apart of a partition: it is part of its counters, and they
+// go where it was to be added.
+func (k *Custody) forgetGrants(p uint32) {
+	for len(k.Shard.Grants(p, maxGrantBatch)) > 0 {
+	}
+	delete(k.outbox, p)
 }
 
 func (k *Custody) close(p uint32) {
@@ -224,6 +234,7 @@ func (k *Custody) follow(p uint32) {
 	if m := v.Members[v.Ring.Standby(p)]; pt.token.state == active && m.ID != k.Self.ID {
 		standby = m.ID
 	}
+	k.standbys[p].Store(k.peers[standby])
 	if standby == pt.standby {
 		return
 	}

@@ -203,8 +203,7 @@ func (k *Custody) seal(p uint32, to party, isCopy bool) (Generation, error) {
 	defer k.mu.Unlock()
 	pt := &k.parts[p]
 	if isCopy {
-		k.Shard.ForgetGrants(p) // they are part of it
-		delete(k.outbox, p)
+		k.forgetGrants(p)
 		return pt.copy.gen, nil
 	}
 	had := pt.token.state

@@ -34,11 +34,9 @@ func (k *Custody) replicate(ctx context.Context, c *colleague) {
 	}
 }
 
-// urgent has a partition replicated at once.
+// urgent has a partition replicated at once. Checks call it, so it takes no lock.
 func (k *Custody) urgent(p uint32) {
-	k.mu.Lock()
-	c := k.peers[k.parts[p].standby]
-	k.mu.Unlock()
+	c := k.standbys[p].Load()
 	if c == nil {
 		return
 	}
@@ -160,8 +158,8 @@ func (k *Custody) returnGrants(ctx context.Context, c *colleague) {
 	if !k.Router.Reaches(c.member.ID) {
 		return
 	}
-	for _, p := range k.Shard.Granted() {
-		k.prepare(p)
+	for p := range k.parts {
+		k.prepare(uint32(p))
 	}
 	for p, o := range k.outgoing(c) {
 		call, cancel := context.WithTimeout(ctx, callTimeout)

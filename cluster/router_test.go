@@ -118,7 +118,7 @@ func newTestClusterOf(t *testing.T, promises ...*Promises) *testCluster {
 }
 
 func (c *testCluster) setView(members []Member) {
-	v, err := nextView(ring.DefaultParams, c.view, members)
+	v, err := nextView(ring.DefaultParams, c.view, members, nil)
 	if err != nil {
 		c.t.Fatal(err)
 	}

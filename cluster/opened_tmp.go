@@ -1,0 +1,4 @@
+package cluster
+
+// Opened tmp
+func (p *Promises) Opened() {}
