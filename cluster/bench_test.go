@@ -67,7 +67,7 @@ func newPair(b *testing.B) (*Router, *testNode) {
 		b.Fatal(err)
 	}
 	owner := &testNode{shard: newShard()}
-	links := NewServer(owner, NewPromises(true, true))
+	links := NewServer(owner, NewPromises(true, true), nil)
 	b.Cleanup(links.Close)
 	server := grpc.NewServer(grpc.Creds(links.Credentials(insecure.NewCredentials())))
 	go func() { _ = server.Serve(l) }()

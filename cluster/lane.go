@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/shard"
 )
 
@@ -24,6 +25,7 @@ type lane struct {
 	dial   func(ctx context.Context) (net.Conn, error)
 	frames prometheus.Counter // sent; set before run
 	notice func()             // called when the breaker may have changed; set before run
+	moved  movedFunc          // called under mu; set before run
 	closed atomic.Bool        // mirrors breaker.closed, for those who do not hold mu
 	wake   chan struct{}
 
@@ -41,6 +43,10 @@ type lane struct {
 	unacked int                // frames sent that were not answered; guarded by mu; <= maxUnacked
 	backlog int                // takes that the peer has yet to answer, whoever waits; guarded by mu
 }
+
+// movedFunc is told that the counter of that key is not with the peer that was asked, and
+// the mark of who has it, 0 if the peer does not know.
+type movedFunc func(k ring.Key, mark uint64)
 
 // waiting are questions that were asked together and not answered yet. A peer answers
 // them in their order.
@@ -60,6 +66,8 @@ type ask struct {
 	due   time.Time // when the questions that are not answered are to be given up
 
 	again atomic.Int64 // nanoseconds after which unanswered questions should be asked again
+
+	standby bool // whether the peer is asked as a standby
 
 	one [1]*shard.Group // what is asked, if it is one
 	hot [1]*hotCounter  // likewise
@@ -97,6 +105,7 @@ func newLane(dial func(context.Context) (net.Conn, error), attempt time.Duration
 	return &lane{
 		dial: dial, wake: make(chan struct{}, 1),
 		breaker: breaker{attempt: attempt}, pace: pace{attempt: attempt}, pending: make(map[uint32]waiting),
+		moved: func(ring.Key, uint64) {},
 	}
 }
 
@@ -129,7 +138,10 @@ func (l *lane) enqueue(a *ask, groups []*shard.Group, hot []*hotCounter) (first 
 	for i, g := range groups {
 		l.nextID++
 		o := opOf(g)
-		if hot != nil && hot[i] != nil {
+		switch {
+		case a.standby:
+			o = o.ofStandby()
+		case hot != nil && hot[i] != nil:
 			o = opHot
 		}
 		l.appendLocked(o, l.nextID, g)
@@ -444,12 +456,15 @@ func (l *lane) deliverLocked(r *reader, now time.Time) (takes int) {
 	}
 	fits := a != nil && h.takes == len(g.Takes)
 	if fits {
-		g.Allowed = h.allowed
+		g.Allowed = h.allowed && h.decided()
 	}
-	for i := range h.takes {
+	if h.moved > 0 {
+		l.readMovedLocked(r, &h, g, fits)
+	}
+	for i := 0; i < h.takes && h.decided(); i++ {
 		d := r.decision()
 		if fits && r.err == nil {
-			g.Takes[i].Decision, g.Takes[i].Source = d, shard.Owner
+			g.Takes[i].Decision, g.Takes[i].Source = d, h.source
 		}
 	}
 	if a != nil {
@@ -457,6 +472,17 @@ func (l *lane) deliverLocked(r *reader, now time.Time) (takes int) {
 		a.finish(1)
 	}
 	return h.takes
+}
+
+// readMovedLocked reads which takes of g live elsewhere, if g fits the answer.
+func (l *lane) readMovedLocked(r *reader, h *answerHead, g *shard.Group, fits bool) {
+	for range h.moved {
+		i, mark := r.movedTake(h.takes)
+		if fits && r.err == nil {
+			g.Takes[i].Source = shard.Moved
+			l.moved(g.Takes[i].Key, mark)
+		}
+	}
 }
 
 // nextLocked takes the question of that id off those that wait, if somebody still does.

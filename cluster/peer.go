@@ -54,7 +54,7 @@ func (r *Router) start(p *peer) {
 		}
 	}
 	for _, l := range p.lanes {
-		l.frames, l.notice = p.metrics.frames, notice
+		l.frames, l.notice, l.moved = p.metrics.frames, notice, r.movedFrom(p)
 		r.running.Go(func() { l.run(ctx) })
 	}
 }

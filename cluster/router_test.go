@@ -86,6 +86,7 @@ type testCluster struct {
 	mu        sync.Mutex
 	listeners map[string]*pipeListener // by address; guarded by mu
 	view      *View
+	standbys  bool // whether views have any; without, the policies show
 }
 
 func newTestCluster(t *testing.T, size int) *testCluster {
@@ -122,15 +123,27 @@ func (c *testCluster) setView(members []Member) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
+	if owner, _ := v.Ring.Tables(); !c.standbys {
+		if v.Ring, err = ring.FromTables(owner, owner, len(v.Members)); err != nil {
+			c.t.Fatal(err)
+		}
+	}
 	c.view = v
 	for _, n := range c.nodes {
 		n.router.SetView(v)
+		for p := range v.Ring.Partitions() { // handed over at once, and empty
+			if v.Members[v.Ring.Owner(p)].ID == n.id {
+				n.shard.Open(p)
+			} else {
+				n.shard.Close(p)
+			}
+		}
 	}
 }
 
 func (c *testCluster) serve(n *testNode) {
 	l := newPipeListener()
-	n.links = NewServer(n, n.promises)
+	n.links = NewServer(n, n.promises, n.router)
 	n.server = grpc.NewServer(grpc.Creds(n.links.Credentials(insecure.NewCredentials())))
 	c.mu.Lock()
 	c.listeners[n.id+":1"] = l

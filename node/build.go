@@ -288,7 +288,7 @@ func (n *node) buildServers(params cluster.Params, promises *cluster.Promises) e
 		Decider: n.router,
 		Metrics: n.metrics,
 	})
-	n.peers = cluster.NewServer(n.shard, promises)
+	n.peers = cluster.NewServer(n.shard, promises, n.router)
 	n.closers = append(n.closers, n.peers.Close)
 	n.grpc = newGRPCServer(n.peers.Credentials(insecure.NewCredentials()))
 	n.closers = append(n.closers, n.grpc.Stop) // its workers wait for calls from now on
