@@ -36,10 +36,8 @@ func appendSlot(b []byte, s *slot) []byte {
 	b = binary.LittleEndian.AppendUint64(b, s.hi)
 	b = binary.LittleEndian.AppendUint64(b, s.state.A)
 	b = binary.LittleEndian.AppendUint64(b, s.state.B)
-	return s.lo16(appendUsage(b, s.usage()))
+	return binary.LittleEndian.AppendUint16(appendUsage(b, s.usage()), s.lo)
 }
-
-func (s *slot) lo16(b []byte) []byte { return binary.LittleEndian.AppendUint16(b, s.lo) }
 
 func appendUsage(b []byte, u usage) []byte {
 	b = binary.LittleEndian.AppendUint32(b, u.expires)
@@ -139,7 +137,7 @@ func (r *record) check(p, n uint32) error {
 	}
 	for i, last := 0, uint64(math.MaxUint64); i < r.len(); i++ {
 		e := r.slot(i)
-		if err := e.usage().check(e.share); err != nil {
+		if err := (usage{e.expires, e.share}).check(); err != nil {
 			return err
 		}
 		if r.tag == tagRange && (e.hi > last || ^e.hi < r.from || ^e.hi > r.to) {
@@ -150,20 +148,20 @@ func (r *record) check(p, n uint32) error {
 	if r.tag != tagLong {
 		return nil
 	}
-	if err := r.usage.check(r.usage.share); err != nil {
+	if err := r.usage.check(); err != nil {
 		return err
 	}
 	var x algorithms.Long
 	return x.UnmarshalBinary(r.long)
 }
 
-// check reports what is wrong with the usage of a record, whose share may have marks.
-func (u usage) check(share uint16) error {
+// check reports what is wrong with the usage of a record.
+func (u usage) check() error {
 	switch {
 	case u.expires == 0:
 		return errors.New("a counter that expires at 0 is none")
-	case share&marks != 0:
-		return fmt.Errorf("a share of %d is not a multiple of %d", share, marks+1)
+	case u.share&marks != 0:
+		return fmt.Errorf("a share of %d is not a multiple of %d", u.share, marks+1)
 	default:
 		return nil
 	}
@@ -177,7 +175,7 @@ type reader struct {
 
 // bytes returns the next n bytes.
 func (r *reader) bytes(n int) []byte {
-	if n > len(r.rest) {
+	if n < 0 || n > len(r.rest) { // below 0 where an int has 32 bits
 		r.short = true
 		return nil
 	}

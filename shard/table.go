@@ -381,6 +381,19 @@ func (c *cursor) turn() bool {
 	return true
 }
 
+// least returns a high half that no key is below that comes after the cursor, at an empty slot:
+// 0 if it knows of none.
+func (c *cursor) least() uint64 {
+	switch {
+	case c.i >= c.r.homes:
+		return 0
+	case c.r == &c.t.run:
+		return c.r.firstAt(c.i)
+	default:
+		return min(c.r.firstAt(c.i), c.t.moving.frontier)
+	}
+}
+
 // next returns the used slot at the cursor or after it, nil if there is none, and
 // leaves the cursor there.
 func (c *cursor) next(a *arena) *slot {
