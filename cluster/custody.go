@@ -136,6 +136,7 @@ func NewCustody(c CustodyConfig, partitions int) *Custody {
 		k.Shard.Close(uint32(p))
 	}
 	k.Shard.OnUrgent(k.urgent)
+	k.Router.holders = k
 	return k
 }
 
