@@ -117,14 +117,14 @@ const (
 
 // Flags of an answer.
 const (
-	flagGroup   = 1 << iota // the group is allowed
-	flagPromise             // the denial stays until its RetryAt, but for what waits for maxPromise
-	flagLent                // something is lent
-	flagWait                // to be asked again later
-	flagMoved               // another node has counters of the group
-	flagStandby             // the standby has asked the owner
-	flagProvisional         // the standby has decided from its copy
-	answerFlags = 1<<iota - 1
+	flagGroup       = 1 << iota // the group is allowed
+	flagPromise                 // the denial stays until its RetryAt, but for what waits for maxPromise
+	flagLent                    // something is lent
+	flagWait                    // to be asked again later
+	flagMoved                   // another node has counters of the group
+	flagStandby                 // the standby has asked the owner
+	flagProvisional             // the standby has decided from its copy
+	answerFlags     = 1<<iota - 1
 )
 
 // Flags of an answered take.
