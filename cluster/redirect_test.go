@@ -23,16 +23,18 @@ type ledger struct {
 	partitions uint32
 	counts     map[ring.Key]int64
 	holder     map[uint32]int // -1 while nobody has it
+	copies     []map[ring.Key]int64
 }
 
-// page is the ledger as one node keeps it.
+// page is the ledger as one node keeps it, and what the node has granted from copies.
 type page struct {
 	*ledger
 	self int
 }
 
-// Decide counts groups, of whose partitions this node has all. Remaining says how much
-// is counted then.
+// Decide counts a group of whose partitions this node has all, or which may be decided
+// from copies, if all of it has room in a window that never ends. Remaining says how much is
+// counted then.
 func (p page) Decide(groups []shard.Group) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -40,19 +42,40 @@ func (p page) Decide(groups []shard.Group) {
 		g := &groups[i]
 		g.Allowed = true
 		for j := range g.Takes {
-			g.Takes[j].Source = shard.Unanswered
-			if p.holder[g.Takes[j].Key.Partition(p.partitions)] != p.self {
-				g.Takes[j].Source, g.Allowed = shard.Moved, false
-			}
-		}
-		for j := 0; g.Allowed && j < len(g.Takes); j++ {
 			t := &g.Takes[j]
-			if !g.Peek {
-				p.counts[t.Key] += t.Cost
+			counts, source := p.countsOf(t.Key, g.Provisional)
+			t.Decision = algorithms.Decision{Allowed: counts[t.Key]+t.Cost <= t.Limit.Limit, RetryAt: algorithms.Never}
+			t.Source = source
+			g.Allowed = g.Allowed && t.Decision.Allowed
+		}
+		if moved(g) {
+			g.Allowed = false
+			for j := range g.Takes {
+				if t := &g.Takes[j]; t.Source != shard.Moved {
+					t.Source = shard.Unanswered
+				}
 			}
-			t.Decision, t.Source = algorithms.Decision{Allowed: true, Remaining: p.counts[t.Key]}, shard.Owner
+			continue
+		}
+		for j := range g.Takes {
+			t := &g.Takes[j]
+			counts, _ := p.countsOf(t.Key, g.Provisional)
+			if g.Allowed && !g.Peek {
+				counts[t.Key] += t.Cost
+			}
+			t.Decision.Remaining = counts[t.Key]
 		}
 	}
+}
+
+func (p page) countsOf(k ring.Key, provisional bool) (map[ring.Key]int64, shard.Source) {
+	switch {
+	case p.holder[k.Partition(p.partitions)] == p.self:
+		return p.counts, shard.Owner
+	case provisional:
+		return p.copies[p.self], shard.Provisional
+	}
+	return p.counts, shard.Moved
 }
 
 func (p page) Return(takes []shard.Take) {
@@ -81,6 +104,7 @@ func inLedger(t *testing.T, size int, f func(t *testing.T, c *testCluster, l *le
 		var locals []Local
 		var promises []*Promises
 		for i := range size {
+			l.copies = append(l.copies, make(map[ring.Key]int64))
 			locals, promises = append(locals, page{l, i}), append(promises, NewPromises(false, false))
 		}
 		c.start(locals, promises...)
@@ -246,8 +270,8 @@ func TestNewViewAsksWhereItWas(t *testing.T) {
 	})
 }
 
-// Who says that others have it, who say the same, is asked no end of times: neither by
-// those who ask nor by the nodes themselves.
+// Two that say of each other that they have it are not asked for ever, by whoever asks.
+// Then the owner decides from what it has of it.
 func TestNodesThatPointAtEachOther(t *testing.T) {
 	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
 		k := c.ownedBy(c.nodes[1], 0)
@@ -260,10 +284,13 @@ func TestNodesThatPointAtEachOther(t *testing.T) {
 				var took time.Duration
 				asked := c.askedFrames(func() { g, took = n.ask(t.Context(), take(k, 10, 1)) })
 				sum := asked[0] + asked[1] + asked[2]
-				if g.Takes[0].Source != shard.Unanswered || took > maxHops*hopPause || sum > 1+maxHops+2+relayHops {
+				if g.Takes[0].Source != shard.Provisional || took > maxHops*hopPause || sum > 1+maxHops+2+relayHops {
 					t.Errorf("%d: %+v after %v, asked %v", i, g, took, asked)
 				}
 			}
+		}
+		if l.copies[1][k] != 9 {
+			t.Errorf("%v counted of copies, want 9 by the owner", l.copies)
 		}
 		// A caller in a hurry is not kept.
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
@@ -286,7 +313,7 @@ func TestOwnerThatIsAboutToHaveIt(t *testing.T) {
 			t.Errorf("%+v after %v", g, took)
 		}
 		l.move(p, -1)
-		if g, took := c.nodes[0].ask(t.Context(), take(k, 10, 1)); g.Takes[0].Source != shard.Unanswered || took != maxLost*hopPause {
+		if g, took := c.nodes[0].ask(t.Context(), take(k, 10, 1)); g.Takes[0].Source != shard.Provisional || took != maxLost*hopPause || l.copies[1][k] != 1 {
 			t.Errorf("%+v after %v", g, took)
 		}
 	})
