@@ -43,7 +43,7 @@ func (p page) Decide(groups []shard.Group) {
 		g.Allowed = true
 		for j := range g.Takes {
 			t := &g.Takes[j]
-			counts, source := p.countsOf(t.Key, g.Provisional)
+			counts, source := p.countsOf(t.Key, g.Provisional && !g.Reset)
 			t.Decision = algorithms.Decision{Allowed: counts[t.Key]+t.Cost <= t.Limit.Limit, RetryAt: algorithms.Never}
 			t.Source = source
 			g.Allowed = g.Allowed && t.Decision.Allowed
@@ -82,7 +82,8 @@ func (p page) Return(takes []shard.Take) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := range takes {
-		p.counts[takes[i].Key] -= takes[i].Cost
+		counts, _ := p.countsOf(takes[i].Key, takes[i].Source == shard.Provisional)
+		counts[takes[i].Key] -= takes[i].Cost
 	}
 }
 

@@ -70,11 +70,9 @@ func (r *Router) askStandbys(ctx context.Context, top *spread) {
 	})
 }
 
-// allowCopy lets g be decided from copies where the local shard has no more. What frees
-// something is not: nobody knows what of it the owner has counted.
+// allowCopy lets g be decided from copies where the local shard has no more.
 func allowCopy(g *shard.Group) {
-	g.Provisional = !frees(g)
-	g.Lend = 0
+	g.Provisional, g.Lend = true, 0
 }
 
 // answerAsStandby answers those groups that this node was asked for as a standby, and that

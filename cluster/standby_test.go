@@ -194,8 +194,8 @@ func TestGroupOfADeadOwner(t *testing.T) {
 			want    []int64
 		}{
 			{group(1, 2, 3, 4), true, []int64{1, 2, 3, 4}},
-			{group(1, 9, 1, 1), false, []int64{1, 2, 4, 5}}, // what was granted from copies stays granted
-			{group(1, 1, 1, 1)[2:], true, []int64{1, 2, 5, 6}},
+			{group(1, 9, 1, 1), false, []int64{1, 2, 3, 4}}, // copies get theirs back, too
+			{group(1, 1, 1, 1)[2:], true, []int64{1, 2, 4, 5}},
 		} {
 			g, took := c.nodes[0].ask(t.Context(), tc.takes...)
 			if g.Allowed != tc.allowed || took != 0 || !slices.Equal(counted(), tc.want) {
@@ -222,8 +222,9 @@ func TestPolicyWhereNobodyIsLeft(t *testing.T) {
 	})
 }
 
-// What frees something is for the owner alone to count.
-func TestStandbyFreesNothing(t *testing.T) {
+// A reset is for the owner alone, but relayed to it; what is refunded to copies is as the
+// shard has it.
+func TestStandbyResetsNothing(t *testing.T) {
 	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
 		k := c.keyWith(1, 2, 0)
 		groups := func() []shard.Group {
@@ -236,16 +237,18 @@ func TestStandbyFreesNothing(t *testing.T) {
 		c.nodes[0].router.Decide(t.Context(), relayed)
 		c.kill(c.nodes[1])
 		synctest.Wait()
+		l.copies[2][k] = 5
 		for _, n := range []int{0, 2} {
 			for i, g := range groups() {
 				one := []shard.Group{g}
 				c.nodes[n].router.Decide(t.Context(), one)
-				if relayed[i].Takes[0].Source != shard.Standby || one[0].Takes[0].Source != shard.Unanswered {
+				want := []shard.Source{shard.Provisional, shard.Unanswered}[i]
+				if relayed[i].Takes[0].Source != shard.Standby || one[0].Takes[0].Source != want {
 					t.Errorf("group %d by node %d: relayed %+v, then %+v", i, n, relayed[i], one[0])
 				}
 			}
 		}
-		if l.counts[k] != 4 || len(l.copies[2]) > 0 {
+		if l.counts[k] != 4 || l.copies[2][k] != 3 {
 			t.Errorf("%d counted, %v from copies", l.counts[k], l.copies)
 		}
 	})
