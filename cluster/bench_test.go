@@ -66,7 +66,8 @@ func newPair(b *testing.B) (*Router, *testNode) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	owner := &testNode{shard: newShard()}
+	s := newShard()
+	owner := &testNode{shard: s, local: s}
 	links := NewServer(owner, NewPromises(true, true), nil)
 	b.Cleanup(links.Close)
 	server := grpc.NewServer(grpc.Creds(links.Credentials(insecure.NewCredentials())))

@@ -167,9 +167,13 @@ func (l *lane) refuseLocked(questions, takes, size int, now time.Time) error {
 	return nil
 }
 
-// giveBack sends takes to be returned, and does not wait.
+// giveBack sends takes to be returned, all of them decided from copies or none, and does
+// not wait.
 func (l *lane) giveBack(takes []shard.Take) error {
-	g := &shard.Group{Takes: takes}
+	g, o := &shard.Group{Takes: takes}, opReturn
+	if takes[0].Source == shard.Provisional {
+		o = o.ofStandby()
+	}
 	l.mu.Lock()
 	switch {
 	case !l.breaker.closed:
@@ -179,7 +183,7 @@ func (l *lane) giveBack(takes []shard.Take) error {
 		l.mu.Unlock()
 		return errOverflow
 	}
-	l.appendLocked(opReturn, 0, g)
+	l.appendLocked(o, 0, g)
 	l.mu.Unlock()
 	l.pushAll()
 	return nil

@@ -15,7 +15,8 @@ type peer struct {
 	stop    context.CancelFunc
 	metrics peerMetrics
 
-	answered atomic.Bool // what was logged last
+	answered atomic.Bool  // what was logged last
+	spared   atomic.Int64 // until when nothing is relayed to it, because it was late; since hotCounters.started
 }
 
 const maxLanes = 8 // to one peer

@@ -178,9 +178,7 @@ func moved(g *shard.Group) bool {
 // forget makes g one that was not asked.
 func forget(g *shard.Group) {
 	g.Allowed = false
-	for i := range g.Takes {
-		g.Takes[i].Source = shard.Unanswered
-	}
+	mark(g, shard.Unanswered)
 }
 
 // walk is how far the groups of one call have got.

@@ -445,9 +445,10 @@ func (r *Router) giveBack(whole *shard.Group, p *part) {
 	if len(counted) == 0 || p.group.Peek { // a look has counted nothing
 		return
 	}
-	if p.lane == nil {
+	switch {
+	case p.lane == nil:
 		r.promises.giveBack(r.local, counted)
-	} else if err := p.lane.giveBack(counted); err != nil {
+	case counted[0].Source == shard.Standby || p.lane.giveBack(counted) != nil: // the standby did not count it
 		r.metrics.lostReturns.Inc()
 	}
 }

@@ -32,11 +32,14 @@ func (t *table) successor(k ring.Key) int {
 	return t.standby(k)
 }
 
-// keeps reports whether the member to may decide g from copies: it is the owner or the
-// standby of all counters.
-func (t *table) keeps(to int, g *shard.Group) bool {
+// keeps reports whether this node may decide g from copies: it is the owner or the standby
+// of all counters.
+func (t *table) keeps(g *shard.Group) bool {
+	if t == nil || t.self < 0 {
+		return false
+	}
 	for i := range g.Takes {
-		if k := g.Takes[i].Key; t.owner(k) != to && t.standby(k) != to {
+		if k := g.Takes[i].Key; t.owner(k) != t.self && t.standby(k) != t.self {
 			return false
 		}
 	}
@@ -67,11 +70,9 @@ func (r *Router) askStandbys(ctx context.Context, top *spread) {
 	})
 }
 
-// allowCopy lets g be decided from copies where the local shard has no more. What frees
-// something is not: nobody knows what of it the owner has counted.
+// allowCopy lets g be decided from copies where the local shard has no more.
 func allowCopy(g *shard.Group) {
-	g.Provisional = !frees(g)
-	g.Lend = 0
+	g.Provisional, g.Lend = true, 0
 }
 
 // answerAsStandby answers those groups that this node was asked for as a standby, and that
@@ -84,7 +85,11 @@ func (r *Router) answerAsStandby(local Local, questions []question, groups []sha
 	}
 	t := r.table.Load()
 	for i := range groups {
-		if g := &groups[i]; questions[i].standby && moved(g) && t != nil && t.keeps(t.self, g) {
+		switch g := &groups[i]; {
+		case !questions[i].standby:
+		case g.Takes[0].Source == shard.Overloaded: // whoever has it is there
+			mark(g, shard.Moved)
+		case moved(g) && t.keeps(g):
 			forget(g)
 			allowCopy(g)
 			r.promises.decide(local, groups[i:i+1])
@@ -92,21 +97,23 @@ func (r *Router) answerAsStandby(local Local, questions []question, groups []sha
 	}
 }
 
-// relay has what has moved decided by those that are said to have it, once.
+// relay has what has moved decided by those that are said to have it, once. Who asks waits
+// meanwhile with all else that it has asked, so who is late is not asked again soon.
 func (r *Router) relay(questions []question, groups []shard.Group, due time.Time) {
-	t := r.table.Load()
-	if t == nil {
+	t, now := r.table.Load(), time.Now()
+	if t == nil || !now.Before(due) {
 		return
 	}
 	s := newSpread(t)
 	defer s.free()
+	instant := int64(now.Sub(r.hot.started))
 	for i := range groups {
 		g := &groups[i]
 		if !questions[i].standby || !moved(g) {
 			continue
 		}
 		r.movedHere(g)
-		if to, one := t.routeOf(g); one && t.peers[to] != nil {
+		if to, one := t.routeOf(g); one && t.peers[to] != nil && t.peers[to].spared.Load() <= instant {
 			forget(g)
 			s.assign(to, g, nil, nil)
 		}
@@ -115,16 +122,23 @@ func (r *Router) relay(questions []question, groups []shard.Group, due time.Time
 		return
 	}
 	r.exchange(context.Background(), s, due)
-	s.each(func(_ *peer, g *shard.Group, _ *part) {
-		source := shard.Standby
-		if g.Takes[0].Source == shard.Owner {
+	late := !time.Now().Before(due)
+	s.each(func(to *peer, g *shard.Group, _ *part) {
+		switch {
+		case g.Takes[0].Source == shard.Owner:
 			r.metrics.relayed.Inc()
-		} else {
-			source = shard.Moved
-			g.Allowed = false
-		}
-		for i := range g.Takes {
-			g.Takes[i].Source = source
+			mark(g, shard.Standby)
+		case undecided(g):
+			mark(g, shard.Moved)
+			if late {
+				to.spared.Store(instant + int64(probeEvery))
+			}
 		}
 	})
+}
+
+func mark(g *shard.Group, s shard.Source) {
+	for i := range g.Takes {
+		g.Takes[i].Source = s
+	}
 }

@@ -62,8 +62,8 @@ const (
 	opHot      op = 7 // likewise, for one take, and promise that a denial stays
 	opGiveBack op = 8 // give back what is left of a loan
 
-	// opStandby beside opDecide, opPeek, opReset or opGiveBack asks the standby, because
-	// the owner does not answer.
+	// opStandby beside another asks the standby, because the owner does not answer; beside
+	// opReturn it says that the takes were decided from copies.
 	opStandby op = 1 << 7
 )
 
@@ -86,7 +86,7 @@ func opOf(g *shard.Group) op {
 // forStandby reports whether a standby may be asked for it.
 func (o op) forStandby() bool {
 	switch o {
-	case opDecide, opPeek, opReset, opGiveBack:
+	case opDecide, opPeek, opReturn, opReset, opGiveBack:
 		return true
 	}
 	return false
@@ -117,14 +117,14 @@ const (
 
 // Flags of an answer.
 const (
-	flagGroup   = 1 << iota // the group is allowed
-	flagPromise             // the denial stays until its RetryAt, but for what waits for maxPromise
-	flagLent                // something is lent
-	flagWait                // to be asked again later
-	flagMoved               // another node has counters of the group
-	flagStandby             // the standby has asked the owner
-	flagProvisional         // the standby has decided from its copy
-	answerFlags = 1<<iota - 1
+	flagGroup       = 1 << iota // the group is allowed
+	flagPromise                 // the denial stays until its RetryAt, but for what waits for maxPromise
+	flagLent                    // something is lent
+	flagWait                    // to be asked again later
+	flagMoved                   // another node has counters of the group
+	flagStandby                 // the standby has asked the owner
+	flagProvisional             // the standby has decided from its copy
+	answerFlags     = 1<<iota - 1
 )
 
 // Flags of an answered take.
@@ -180,6 +180,7 @@ func optionalSize(l *algorithms.Limit) int {
 func appendQuestion(b []byte, o op, id uint32, g *shard.Group) []byte {
 	takes := g.Takes
 	b = append(b, byte(o))
+	o &^= opStandby
 	b = binary.LittleEndian.AppendUint32(b, id)
 	b = binary.AppendUvarint(b, uint64(len(takes)))
 	for i := range takes {
@@ -203,7 +204,7 @@ func appendQuestion(b []byte, o op, id uint32, g *shard.Group) []byte {
 			b = binary.AppendUvarint(b, uint64(t.Decision.At))
 		}
 	}
-	switch o &^ opStandby {
+	switch o {
 	case opLend, opHot:
 		b = binary.AppendUvarint(b, uint64(g.Lend))
 		b = binary.AppendUvarint(b, uint64(g.Tokens))
@@ -422,6 +423,9 @@ func (r *reader) question(takes []shard.Take) (question, []shard.Take) {
 			return q, takes
 		}
 		takes = append(takes, r.take(q.op))
+		if q.standby && q.op == opReturn {
+			takes[len(takes)-1].Source = shard.Provisional
+		}
 	}
 	q.group = shard.Group{Takes: takes[first:len(takes):len(takes)], Peek: q.op == opPeek, Reset: q.op == opReset}
 	switch q.op {

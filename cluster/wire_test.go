@@ -111,6 +111,7 @@ func TestQuestionsSurviveTheWire(t *testing.T) {
 		var want []question
 		for id := range rapid.Uint32Range(0, 5).Draw(t, "questions") {
 			q := question{op: op(rapid.IntRange(1, 8).Draw(t, "op")), id: id}
+			q.standby = q.op.forStandby() && rapid.Bool().Draw(t, "standby")
 			takes := rapid.IntRange(1, 4).Draw(t, "takes")
 			switch q.op {
 			case opPing:
@@ -121,11 +122,13 @@ func TestQuestionsSurviveTheWire(t *testing.T) {
 			for range takes {
 				take := drawTake(t)
 				if q.op == opReturn {
+					if q.standby {
+						take.Source = shard.Provisional
+					}
 					take.Decision.At = rapid.Int64Range(0, math.MaxInt64).Draw(t, "at")
 				}
 				q.group.Takes = append(q.group.Takes, take)
 			}
-			q.standby = q.op.forStandby() && rapid.Bool().Draw(t, "standby")
 			q.group.Peek, q.group.Reset = q.op == opPeek, q.op == opReset
 			switch q.op {
 			case opLend, opHot:
