@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -95,7 +96,7 @@ func (c *custodyCluster) start(ids ...string) {
 			Dial: c.dialRaw, Logger: log, Metrics: prometheus.NewRegistry(),
 		}, custodyRing.Partitions)
 		n.membership = NewMembership(id, custodyRing, c.registry, n.router, n.custody.Adopt, log)
-		n.links = NewServer(s, n.promises)
+		n.links = NewServer(s, n.promises, n.router)
 		n.server = grpc.NewServer(grpc.Creds(n.links.Credentials(insecure.NewCredentials())))
 		n.custody.Register(n.server)
 		l := newPipeListener()
@@ -133,11 +134,24 @@ func (c *custodyCluster) crash(id string) {
 func (c *custodyCluster) leave(id string) {
 	c.t.Helper()
 	n := c.alive[id]
-	n.node.State = Leaving
+	c.announce(n, Leaving)
+	c.await("all was handed over by "+id, n.handedOver)
+	c.end(id)
+}
+
+func (c *custodyCluster) announce(n *custodyNode, s State) {
+	n.node.State = s
 	c.registry.Announce(n.node)
-	c.await("all was handed over by "+id, func() bool { s := n.custody.Standing(); return s.Held+s.Leaving == 0 })
-	n.node.State = Left
-	c.registry.Announce(n.node)
+}
+
+func (n *custodyNode) handedOver() bool {
+	s := n.custody.Standing()
+	return s.Held+s.Leaving == 0
+}
+
+// end ends a node that has handed over all.
+func (c *custodyCluster) end(id string) {
+	c.announce(c.alive[id], Left)
 	synctest.Wait()
 	c.crash(id)
 	c.registry.expire(id)
@@ -166,38 +180,40 @@ func (c *custodyCluster) await(what string, condition func() bool) {
 	}
 }
 
-// settled waits until every partition is held once, by its owner, and all nodes have one view.
+// settled waits until isSettled.
 func (c *custodyCluster) settled() {
 	c.t.Helper()
-	c.await("every partition is held by its owner", func() bool {
-		synctest.Wait()
-		holders := make([]int, custodyRing.Partitions)
-		var v *View
-		for _, n := range c.alive {
-			if w := n.router.View(); w == nil || v != nil && v.Number != w.Number || len(w.Members) != len(c.alive) {
-				return false
-			} else {
-				v = w
-			}
-			for p := range holders {
-				if n.shard.IsOpen(uint32(p)) {
-					holders[p]++
-				}
-			}
-			if s := n.custody.Standing(); s.Wanted+s.Leaving > 0 {
-				return false
-			}
-		}
-		return !slices.ContainsFunc(holders, func(n int) bool { return n != 1 })
-	})
+	c.await("every partition is held once, by its owner", c.isSettled)
 }
 
-// any returns some node.
-func (c *custodyCluster) any() *custodyNode {
+// isSettled reports whether every partition is held once, by its owner, and all nodes have one
+// view.
+func (c *custodyCluster) isSettled() bool {
+	synctest.Wait()
+	holders := make([]int, custodyRing.Partitions)
+	first := c.any().router.View()
 	for _, n := range c.alive {
-		return n
+		v, s := n.router.View(), n.custody.Standing()
+		if v == nil || v.Number != first.Number || len(v.Members) != len(c.alive) || s.Wanted+s.Leaving > 0 {
+			return false
+		}
+		for p := range holders {
+			if n.shard.IsOpen(uint32(p)) {
+				holders[p]++
+			}
+		}
 	}
-	return nil
+	return !slices.ContainsFunc(holders, func(n int) bool { return n != 1 })
+}
+
+// any returns some node that reaches all others, as those do that call themselves ready.
+func (c *custodyCluster) any() (some *custodyNode) {
+	for _, some = range c.alive {
+		if _, reachable := some.router.Members(); len(reachable) > 0 && !slices.Contains(reachable, false) {
+			break
+		}
+	}
+	return some
 }
 
 var custodyLimit = algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: 10, Window: int64(time.Hour)}
@@ -208,11 +224,13 @@ func custodyKey(i int) ring.Key {
 }
 
 // check asks some node, and returns whether it is allowed and who has decided.
-func (c *custodyCluster) check(key ring.Key) (bool, shard.Source) {
+func (c *custodyCluster) check(key ring.Key) (bool, shard.Source) { return c.checkAt(c.any(), key) }
+
+func (c *custodyCluster) checkAt(n *custodyNode, key ring.Key) (bool, shard.Source) {
 	g := []shard.Group{{Takes: []shard.Take{{Key: key, Limit: custodyLimit, Cost: 1, OnFailure: shard.FailOpen}}}}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	c.any().router.Decide(ctx, g)
+	n.router.Decide(ctx, g)
 	return g[0].Allowed, g[0].Takes[0].Source
 }
 
@@ -316,5 +334,85 @@ func TestRestartAtOnce(t *testing.T) {
 		c.settled()
 		c.take(allowed, keys, 5)
 		c.exact(allowed, keys, 10)
+	})
+}
+
+// load is callers that ask all the time, some node each time.
+type load struct {
+	nodes     atomic.Pointer[[]*custodyNode] // that are asked
+	stop      chan struct{}
+	callers   sync.WaitGroup
+	mu        sync.Mutex
+	allowed   map[ring.Key]int // guarded by mu
+	asked     int              // guarded by mu
+	undecided int              // guarded by mu
+}
+
+// begin begins to ask for so many keys, every 1 to 20 ms by each of so many callers.
+func (c *custodyCluster) begin(keys, callers int) *load {
+	l := &load{stop: make(chan struct{}), allowed: make(map[ring.Key]int)}
+	c.ask(l)
+	for i := range callers {
+		l.callers.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(i), 2))
+			for {
+				select {
+				case <-l.stop:
+					return
+				case <-time.After(time.Duration(1+r.IntN(20)) * time.Millisecond):
+				}
+				key, nodes := custodyKey(r.IntN(keys)), *l.nodes.Load()
+				ok, source := c.checkAt(nodes[r.IntN(len(nodes))], key)
+				l.mu.Lock()
+				l.asked++
+				l.allowed[key] += int(boolByte(ok))
+				l.undecided += int(boolByte(source == shard.Unanswered))
+				l.mu.Unlock()
+			}
+		})
+	}
+	return l
+}
+
+// ask has all nodes asked that reach all others, but one.
+func (c *custodyCluster) ask(l *load, but ...string) {
+	var nodes []*custodyNode
+	for id, n := range c.alive {
+		if _, reachable := n.router.Members(); !slices.Contains(reachable, false) && !slices.Contains(but, id) {
+			nodes = append(nodes, n)
+		}
+	}
+	l.nodes.Store(&nodes)
+}
+
+func (l *load) end() {
+	close(l.stop)
+	l.callers.Wait()
+}
+
+// TestHandOverUnderLoad asks from many sides while nodes come and go.
+func TestHandOverUnderLoad(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		const keys = 40
+		c.start("a", "b", "c")
+		c.settled()
+		l := c.begin(keys, 16)
+		for _, id := range []string{"d", "e"} {
+			time.Sleep(20 * time.Millisecond)
+			c.start(id)
+			c.settled()
+			c.ask(l)
+		}
+		for _, id := range []string{"a", "d"} {
+			time.Sleep(20 * time.Millisecond)
+			c.ask(l, id)
+			c.leave(id)
+			c.settled()
+		}
+		l.end()
+		if l.asked < 20*keys || l.undecided > 0 {
+			t.Errorf("%d asked, %d not decided", l.asked, l.undecided)
+		}
+		c.exact(l.allowed, keys, 10)
 	})
 }

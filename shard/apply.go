@@ -245,7 +245,7 @@ func (s *Shard) Clear(p uint32) {
 	for _, e := range x.long {
 		s.dropLongLocked(x, e)
 	}
-	x.forgetHistoriesOf(s)
+	s.forgetAllLocked(x)
 	x.sharing = 0
 	for f := range Follower(followers) {
 		if x.follows[f] != nil {

@@ -74,7 +74,8 @@ func (s *Shard) scanLocked(p *partition, f Follower, b []byte) []byte {
 	x := p.follows[f]
 	head := len(b)
 	b = appendRange(b)
-	n, to := 0, s.visitLocked(p, x.next, func(e *slot) {
+	n := 0
+	to := s.visitLocked(p, x.next, func(e *slot) {
 		e.share &^= 1 << f
 		if e.expires > over(p.latest) {
 			b = appendSlot(b, e)

@@ -47,6 +47,7 @@ type Shard struct {
 	counters   atomic.Int64 // how many entries all tables hold; written under the lock of the table that changes
 	longBytes  atomic.Int64 // of all counters of long algorithms; likewise
 	maxLong    int64
+	grantBytes atomic.Int64 // of all grants that are kept apart; likewise
 	metrics    metrics
 	urgent     atomic.Pointer[func(p uint32)]
 	authority  atomic.Int64 // until when anything is decided, MaxInt64 if there is no bound
@@ -139,10 +140,12 @@ func (s *Shard) decide(groups []Group, now int64) {
 			g.moved()
 		case g.Reset:
 			s.reset(g, now)
-		case g.Lend > 0 && !g.Peek:
-			s.lend(g)
 		case g.LentAt > 0 && !g.Peek:
 			s.giveBack(g, now)
+		case g.Provisional:
+			s.decideProvisionally(g, now)
+		case g.Lend > 0 && !g.Peek:
+			s.lend(g)
 		case len(g.Takes) == 1 && !g.Takes[0].Limit.Algorithm.Long():
 			s.decideOne(g, now)
 		default:
@@ -256,6 +259,11 @@ func (s *Shard) decideTogether(g *Group, now int64) (urgent bool) {
 	if s.movedLocked(g, locked) {
 		return false
 	}
+	return s.decideLocked(g, now)
+}
+
+// decideLocked is decideTogether whatever the gates say.
+func (s *Shard) decideLocked(g *Group, now int64) (urgent bool) {
 	var fewUndo [8]undo
 	undos := fewUndo[:0]
 	group := spared{takes: g.Takes}
@@ -411,14 +419,18 @@ func (s *Shard) reset(g *Group, now int64) {
 // Return undoes what the takes have counted: those of a group whose other takes, on
 // another node, were denied. What they had given back is taken again if nobody else
 // has taken it since. What was counted in a partition that is closed is not this node's to
-// undo, and is dropped.
+// undo, and is dropped; but if its Source is Provisional, it is undone in the copy and in what is
+// kept apart.
 func (s *Shard) Return(takes []Take) {
 	now := s.now()
 	for i := range takes {
 		p := s.partition(takes[i].Key)
 		p.mu.Lock()
-		if !p.closed {
-			s.returnLocked(p, &takes[i], p.clockLocked(now))
+		if t := &takes[i]; t.Source == Provisional {
+			s.returnLocked(p, t, p.clockLocked(now))
+			s.returnGrantLocked(p, t, p.clockLocked(now))
+		} else if !p.closed {
+			s.returnLocked(p, t, p.clockLocked(now))
 		}
 		p.mu.Unlock()
 	}
