@@ -1,4 +1,0 @@
-package cluster
-
-// Opened tmp
-func (p *Promises) Opened() {}
