@@ -210,7 +210,7 @@ func (k *Custody) open(p uint32) {
 	pt := &k.parts[p]
 	pt.sequence, pt.from, pt.copy = 0, "", version{}
 	k.forgetGrants(p)
-	k.Promises.Opened()
+	k.Promises.Opened(p, uint32(len(k.parts)))
 	k.Shard.Open(p)
 	k.follow(p)
 }

@@ -47,7 +47,7 @@ var custodyRing = ring.Params{Partitions: 64, ReplicationFactor: 20, Load: 1.25}
 func inCustody(t *testing.T, f func(t *testing.T, c *custodyCluster)) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &custodyCluster{
-			testCluster: &testCluster{t: t, listeners: make(map[string]*pipeListener)},
+			testCluster: newEmptyCluster(t),
 			registry:    &fakeRegistry{nodes: make(map[string]Node)},
 			starts:      make(map[string]uint64),
 			alive:       make(map[string]*custodyNode),
@@ -76,7 +76,7 @@ func (c *custodyCluster) start(ids ...string) {
 		n := &custodyNode{testNode: testNode{id: id, shard: s, promises: NewPromises(true, true)}, leased: true}
 		n.node = Node{ID: id, Address: id + ":1", Incarnation: c.starts[id], State: Ready}
 		n.router = NewRouter(RouterConfig{
-			Self: id, Local: s, Promises: n.promises, Dial: c.dial, AttemptTimeout: DefaultAttemptTimeout,
+			Self: id, Local: s, Promises: n.promises, Dial: func(ctx context.Context, address string) (net.Conn, error) { return c.dial(ctx, id, address) }, AttemptTimeout: DefaultAttemptTimeout,
 			Logger: log, Metrics: prometheus.NewRegistry(),
 		})
 		n.custody = NewCustody(CustodyConfig{
@@ -93,7 +93,7 @@ func (c *custodyCluster) start(ids ...string) {
 				}
 				return time.Time{}
 			},
-			Dial: c.dialRaw, Logger: log, Metrics: prometheus.NewRegistry(),
+			Dial: func(ctx context.Context, address string) (net.Conn, error) { return c.dialRaw(ctx, id, address) }, Logger: log, Metrics: prometheus.NewRegistry(),
 		}, custodyRing.Partitions)
 		n.membership = NewMembership(id, custodyRing, c.registry, n.router, n.custody.Adopt, log)
 		n.links = NewServer(s, n.promises, n.router)
@@ -157,14 +157,22 @@ func (c *custodyCluster) end(id string) {
 	c.registry.expire(id)
 }
 
-func (c *custodyCluster) dialRaw(ctx context.Context, address string) (net.Conn, error) {
+func (c *custodyCluster) dialRaw(ctx context.Context, from, address string) (net.Conn, error) {
+	way := [2]string{from, address}
 	c.mu.Lock()
-	l := c.listeners[address]
+	l, cut := c.listeners[address], c.cuts[way]
 	c.mu.Unlock()
-	if l == nil {
+	if l == nil || cut {
 		return nil, fmt.Errorf("%s: connection refused", address)
 	}
-	return l.DialContext(ctx)
+	conn, err := l.DialContext(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.links[way] = append(c.links[way], conn)
+	return conn, nil
 }
 
 // await waits for at most 10 s.

@@ -97,14 +97,24 @@ func nextMembers(current *View, nodes []Node, most int, gone func(id string) boo
 			}
 		}
 	}
-	room := max(0, min(len(joining), most-len(c.members)))
+	room := max(0, min(len(joining), most-staying(c.members)))
 	c.members = append(c.members, joining[:room]...)
 	c.joins, c.leftOut = room > 0, len(joining)-room
 	slices.SortFunc(c.members, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
-	if !c.joins && !c.urgent && !c.drops {
+	if !c.joins && !c.urgent && !c.drops || staying(c.members) == 0 {
 		c.members = nil
 	}
 	return c
+}
+
+// staying returns how many members are not leaving.
+func staying(members []Member) (n int) {
+	for _, m := range members {
+		if !m.Leaving {
+			n++
+		}
+	}
+	return n
 }
 
 // nextView builds the view that follows current with these members. What the lost ones

@@ -177,7 +177,7 @@ func (m *Membership) tellLeftOut(n int) {
 // many as the ring has room for.
 func (m *Membership) LeftOut() int {
 	s := m.Latest()
-	if s.View == nil || len(s.View.Members) < m.params.MaxMembers() {
+	if s.View == nil || staying(s.View.Members) < m.params.MaxMembers() {
 		return 0
 	}
 	n := 0

@@ -46,9 +46,9 @@ type searchMessage struct {
 type searchState struct {
 	nodes    [searchNodes]searchNode
 	messages [searchMessages]searchMessage
-	written  int8   // views
+	written  int8    // views
 	epochs   [5]int8 // by view
-	taken    int8   // the newest epoch in which a token was made anew: who has not its view has no authority
+	taken    int8    // the newest epoch in which a token was made anew: who has not its view has no authority
 	crashes  int8
 	admitted int8
 	held     int8 // what the token counts
