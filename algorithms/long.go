@@ -266,7 +266,8 @@ func (k clock) begin(tick int64) int64 {
 	return divideUp(hi, lo, uint64(k.buckets))
 }
 
-// entries returns how many there can be: each has a token, and a tick of its own.
+// entries returns how many there can be after a step that had room: each has a token, and a
+// tick of its own.
 func (k clock) entries(l *Limit) int64 {
 	if k.buckets == 0 {
 		return l.Limit

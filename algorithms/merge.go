@@ -7,7 +7,7 @@ import (
 
 // Two counts of one counter are disjoint if no token is in both, such as what an owner
 // has let pass and what a standby has meanwhile. They are added once, and what is above
-// the limit then stays: nobody's tokens are forgiven.
+// the limit then stays.
 //
 // Windows add exactly: their hits lie in the same windows as if one counter had taken
 // them. Meters add what has not drained yet from each. As both have drained while
@@ -15,7 +15,8 @@ import (
 // the time in which both were in use.
 //
 // What a State has room for bounds the sum: 1<<32 - 1 tokens per window, and in a meter
-// about MaxLimit. No limit is above it, so what is at the bound is denied all the same.
+// as many as its invariant has room for. No limit is above it, so what is at the bound
+// is denied all the same.
 
 // Merge adds two disjoint counts of one counter at the instant now, or at the latest that
 // a or b remembers, whatever the room. Two merge to the same in either order, and more
@@ -37,7 +38,7 @@ func Merge(l *Limit, a, b State, now int64) State {
 
 // Charge counts tokens that were taken at an instant takenAt, as far as they still
 // weigh on s at now, whatever the room. It does what Merge does with a counter of these
-// tokens alone, and Return undoes it. An instant after now is a now.
+// tokens alone, and Return undoes it. If takenAt is after now, that is now.
 //
 // tokens must be between 0 and MaxCost, and takenAt not negative.
 func Charge(l *Limit, s State, now, takenAt, tokens int64) State {

@@ -21,6 +21,7 @@ func (x *Long) Merge(l *Limit, y *Long, now int64) {
 	x.roll(k, now)
 	y.roll(k, now)
 	both := Long{latest: now, buckets: k.buckets}
+	both.resize(min(x.count+y.count, k.most()))
 	for i, j := 0, 0; i < x.count || j < y.count; {
 		if j == y.count || i < x.count && x.at(i).tick <= y.at(j).tick {
 			both.force(k, x.at(i).tick, x.tokens(i))
@@ -36,9 +37,9 @@ func (x *Long) Merge(l *Limit, y *Long, now int64) {
 // Charge counts tokens that were taken at an instant, as the function Charge does.
 func (x *Long) Charge(l *Limit, now, takenAt, tokens int64) {
 	k := clockOf(l)
-	now = x.roll(k, max(now, takenAt))
+	current := x.roll(k, max(now, takenAt))
 	switch tick := k.tick(takenAt); {
-	case tokens == 0 || tick <= now-k.span():
+	case tokens == 0 || tick <= current-k.span():
 	case x.count == 0 || tick >= x.at(x.count-1).tick:
 		x.force(k, tick, tokens)
 	default:
