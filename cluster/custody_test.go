@@ -320,8 +320,12 @@ func TestTakeover(t *testing.T) {
 		c.take(allowed, keys, 7)
 		time.Sleep(2 * replicateEvery)
 		c.crash("b")
+		c.take(allowed, keys, 1) // the standbys decide
 		time.Sleep(5 * time.Second)
+		c.take(allowed, keys, 1)
 		c.registry.expire("b")
+		time.Sleep(goneGrace + recheck)
+		c.take(allowed, keys, 1) // the new owners, from their copies
 		c.settled()
 		c.take(allowed, keys, 5)
 		c.exact(allowed, keys, 10)
@@ -422,5 +426,25 @@ func TestHandOverUnderLoad(t *testing.T) {
 			t.Errorf("%d asked, %d not decided", l.asked, l.undecided)
 		}
 		c.exact(l.allowed, keys, 10)
+	})
+}
+
+// TestLostBeforeFetched kills the first node before the others have fetched anything from it.
+func TestLostBeforeFetched(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		const keys = 100
+		allowed := make(map[ring.Key]int)
+		c.start("b")
+		c.settled()
+		c.start("a", "c")
+		c.await("all are members", func() bool { return len(c.alive["a"].router.View().Members) == 3 })
+		c.crash("b")
+		c.take(allowed, keys, 1)
+		c.registry.expire("b")
+		c.await("b is no member", func() bool { return len(c.alive["a"].router.View().Members) == 2 })
+		c.take(allowed, keys, 3)
+		c.settled()
+		c.take(allowed, keys, 10)
+		c.exact(allowed, keys, 10)
 	})
 }

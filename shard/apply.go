@@ -109,7 +109,7 @@ func (s *Shard) layLocked(p *partition, e slot) {
 	}
 	e.share |= there.share & marks
 	*there = e
-	p.changedLocked(there)
+	s.changedLocked(p, there)
 }
 
 // makeRoomForLocked makes room for e, which is not there. It is false if all that is there has used
@@ -142,7 +142,7 @@ func (s *Shard) removeLocked(p *partition, key ring.Key) {
 func (s *Shard) leaveGrantLocked(p *partition, e *slot, g *grant) {
 	u := g.usageOf(g.State, p.latest)
 	e.state, e.expires, e.share = g.State, u.expires, u.share|e.share&marks
-	p.changedLocked(e)
+	s.changedLocked(p, e)
 }
 
 // layRangeLocked lays all slots of a range, and forgets others there.
@@ -162,7 +162,7 @@ func (s *Shard) layRangeLocked(p *partition, r *record) {
 			s.leaveGrantLocked(p, e, g)
 			c.i++
 		} else {
-			p.changedLocked(e)
+			s.changedLocked(p, e)
 			p.table.removeAt(s.arena, c)
 			s.counters.Add(-1)
 		}
@@ -202,7 +202,7 @@ func (s *Shard) layLongLocked(p *partition, r *record) {
 		e.expires, e.share = max(e.expires, r.usage.expires), max(e.share, r.usage.share)
 	}
 	s.weighLongLocked(e)
-	p.listLongLocked(e, ToStandby)
+	s.listLongLocked(p, e, ToStandby)
 	for s.longBytes.Load() > s.maxLong && s.evictLongLocked(p, []Take{{Key: r.key}}) {
 	}
 }
@@ -216,7 +216,7 @@ func (s *Shard) removeLongLocked(p *partition, e *longEntry) {
 	}
 	e.counter = algorithms.Long{}
 	s.mergeLongLocked(p, e, &g.Grant)
-	p.listLongLocked(e, ToStandby)
+	s.listLongLocked(p, e, ToStandby)
 }
 
 // endLongsLocked forgets the counters of which no record came in the round.

@@ -141,7 +141,7 @@ func (s *Shard) evictLocked(p *partition, victim cursor) {
 	if e := victim.next(s.arena); e.expires <= over(p.latest) {
 		s.metrics.expired.Inc()
 	} else {
-		p.changedLocked(e)
+		s.changedLocked(p, e)
 		s.metrics.evicted.Inc()
 	}
 	p.table.removeAt(s.arena, victim)

@@ -112,14 +112,14 @@ func (x *follower) ahead(hi uint64) bool {
 }
 
 // changedLocked has all followers told of e, which has changed or is going to be deleted.
-func (p *partition) changedLocked(e *slot) {
+func (s *Shard) changedLocked(p *partition, e *slot) {
 	if p.followed {
-		p.listLocked(e, ToStandby)
+		s.listLocked(p, e, ToStandby)
 	}
 }
 
 // listLocked has the followers from f on told of e.
-func (p *partition) listLocked(e *slot, f Follower) {
+func (s *Shard) listLocked(p *partition, e *slot, f Follower) {
 	for ; f < followers; f++ {
 		x := p.follows[f]
 		if x == nil || e.share&(1<<f) != 0 || x.ahead(^e.hi) {
@@ -127,6 +127,7 @@ func (p *partition) listLocked(e *slot, f Follower) {
 		}
 		if len(x.list) == maxChanges {
 			p.startOverLocked(f)
+			s.metrics.restarts.Inc()
 			continue
 		}
 		x.list = append(x.list, e.key())
@@ -135,7 +136,7 @@ func (p *partition) listLocked(e *slot, f Follower) {
 }
 
 // listLongLocked is listLocked for a counter of a long algorithm.
-func (p *partition) listLongLocked(e *longEntry, f Follower) {
+func (s *Shard) listLongLocked(p *partition, e *longEntry, f Follower) {
 	for ; f < followers; f++ {
 		x := p.follows[f]
 		if x == nil || e.marks&(1<<f) != 0 {
@@ -143,6 +144,7 @@ func (p *partition) listLongLocked(e *longEntry, f Follower) {
 		}
 		if len(x.longs) >= maxChanges+len(p.long) { // those that are there are in it once at most
 			p.startLongsOverLocked(f)
+			s.metrics.restarts.Inc()
 			continue
 		}
 		x.longs = append(x.longs, e)
@@ -158,7 +160,7 @@ func (s *Shard) tellLocked(p *partition, e *slot, key ring.Key, t *Take) (urgent
 		f = ToMover
 	}
 	if t.Limit.Algorithm.Long() {
-		p.listLongLocked(p.long[key], f)
+		s.listLongLocked(p, p.long[key], f)
 	} else {
 		if e == nil {
 			e = p.table.find(s.arena, key)
@@ -166,7 +168,7 @@ func (s *Shard) tellLocked(p *partition, e *slot, key ring.Key, t *Take) (urgent
 		if e == nil { // there was no memory for it
 			return false
 		}
-		p.listLocked(e, f)
+		s.listLocked(p, e, f)
 	}
 	return p.follows[ToStandby] != nil && t.urgent()
 }

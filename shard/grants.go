@@ -247,7 +247,7 @@ func (s *Shard) mergeLocked(p *partition, g *Grant, now int64) {
 			e = s.addLongLocked(p, g.Key)
 		}
 		s.mergeLongLocked(p, e, g)
-		p.listLongLocked(e, ToStandby)
+		s.listLongLocked(p, e, ToStandby)
 		for s.longBytes.Load() > s.maxLong && s.evictLongLocked(p, []Take{{Key: g.Key}}) {
 		}
 		return

@@ -55,7 +55,7 @@ func (s *Shard) giveBackLongLocked(g *Group, now int64) {
 			t.Decision = e.counter.Step(&t.Limit, now, t.Cost, true)
 			e.usage = usageOf(t)
 			s.weighLongLocked(e)
-			s.partition(t.Key).listLongLocked(e, ToStandby)
+			s.listLongLocked(s.partition(t.Key), e, ToStandby)
 		}
 	}
 }
@@ -96,7 +96,7 @@ func (s *Shard) returnLongLocked(p *partition, t *Take, now int64) {
 		e.expires = max(e.expires, seconds(d.ResetAt))
 	}
 	s.weighLongLocked(e)
-	p.listLongLocked(e, ToStandby)
+	s.listLongLocked(p, e, ToStandby)
 }
 
 // addLongLocked makes a counter, and room for it.
@@ -112,7 +112,7 @@ func (s *Shard) addLongLocked(p *partition, key ring.Key) *longEntry {
 }
 
 func (s *Shard) deleteLongLocked(p *partition, e *longEntry) {
-	p.listLongLocked(e, ToStandby)
+	s.listLongLocked(p, e, ToStandby)
 	s.dropLongLocked(p, e)
 }
 

@@ -105,10 +105,10 @@ func (s *Shard) droppedLocked(n int) {
 
 // keepLocked keeps an entry, which t has not changed, for as long as it weighs: that
 // is longer than it was if its limit was lowered.
-func (p *partition) keepLocked(e *slot, t *Take) {
+func (s *Shard) keepLocked(p *partition, e *slot, t *Take) {
 	if until := e.secondsOf(t.Decision.ResetAt); until > e.expires {
 		e.expires = until
-		p.changedLocked(e)
+		s.changedLocked(p, e)
 	}
 }
 
@@ -123,7 +123,7 @@ func (s *slot) secondsOf(at int64) uint32 {
 func (s *Shard) deleteLocked(p *partition, key ring.Key) {
 	if p.followed {
 		if e := p.table.find(s.arena, key); e != nil {
-			p.listLocked(e, ToStandby)
+			s.listLocked(p, e, ToStandby)
 		}
 	}
 	s.dropLocked(p, key)
@@ -156,7 +156,7 @@ func (s *Shard) returnLocked(p *partition, t *Take, now int64) {
 	if e == nil {
 		return
 	}
-	defer p.changedLocked(e)
+	defer s.changedLocked(p, e)
 	if state, known := s.rewriteLocked(p, t); known {
 		e.state = state
 		return

@@ -219,7 +219,7 @@ func (s *Shard) decideOne(g *Group, now int64) {
 			urgent = s.tellLocked(p, e, key, t)
 		}
 	case e != nil:
-		p.keepLocked(e, t)
+		s.keepLocked(p, e, t)
 	}
 	p.mu.Unlock()
 	if urgent {
@@ -336,7 +336,7 @@ func (s *Shard) stepLocked(p *partition, t *Take, group *spared, now int64) (u u
 	if changed = t.changes(u.found); changed {
 		s.putLocked(p, e, u.key, t, state)
 	} else if u.found {
-		p.keepLocked(e, t)
+		s.keepLocked(p, e, t)
 	}
 	return u, changed
 }
