@@ -326,6 +326,19 @@ type Standing struct {
 	Until time.Time
 }
 
+// StandingOf returns how far custody is on a member, as it has said last.
+func (k *Custody) StandingOf(id string) Standing {
+	if id == k.Self.ID {
+		return k.Standing()
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if c := k.peers[id]; c != nil {
+		return c.stands
+	}
+	return Standing{}
+}
+
 // Standing returns how far custody is.
 func (k *Custody) Standing() Standing {
 	k.mu.Lock()

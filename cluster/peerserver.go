@@ -63,7 +63,11 @@ func (s peerServer) Heartbeat(ctx context.Context, req *peerv1.HeartbeatRequest)
 	if err := s.admit(ctx, req.GetCaller()); err != nil {
 		return nil, err
 	}
-	return &peerv1.HeartbeatResponse{View: s.view(), Incarnation: s.k.Self.Incarnation}, nil
+	standing := s.k.Standing()
+	return &peerv1.HeartbeatResponse{
+		View: s.view(), Incarnation: s.k.Self.Incarnation,
+		Held: uint32(standing.Held), Wanted: uint32(standing.Wanted), Leaving: uint32(standing.Leaving),
+	}, nil
 }
 
 // GetView implements peerv1.PeerServer.
