@@ -18,12 +18,12 @@ const module = "github.com/weirlimit/weir"
 // adding one that does not, have the consumer declare an interface.
 var imports = map[string][]string{
 	"cmd/weir": {"cmd/weir/internal/bench", "node", "client", "api", "api/weir/v1", "rules", "algorithms"},
-	"client":   {"api/weir/v1"},
+	"client":   {"api/weir/v1", "headers"},
 	// It asks nodes as any client does, and measures the counters alone, below the node.
 	"cmd/weir/internal/bench": {"api/weir/v1", "shard", "ring", "algorithms"},
 
 	"node":         {"api", "api/weir/v1", "cluster", "cluster/etcd", "shard", "rules", "ring", "algorithms"},
-	"api":          {"api/weir/v1", "cluster", "rules", "shard", "ring", "algorithms"},
+	"api":          {"api/weir/v1", "headers", "cluster", "rules", "shard", "ring", "algorithms"},
 	"cluster":      {"shard", "ring", "algorithms"},
 	"cluster/etcd": {"cluster", "ring"},
 	"rules":        {"ring", "algorithms"},
@@ -31,6 +31,9 @@ var imports = map[string][]string{
 
 	"ring":       {},
 	"algorithms": {},
+
+	// How a decision is told to people's clients: by api, and where client enforces it.
+	"headers": {"api/weir/v1"},
 
 	"api/weir/v1": {},
 }
