@@ -12,8 +12,8 @@ import (
 // header fields, and a name has up to 131 bytes.
 const maxPolicies = 8
 
-// Set sets the header fields of an answer, in the spelling that people look for; HTTP
-// does not care. The error says that a policy's name cannot be said in a structured
+// Set sets the header fields of an answer, in the spelling that people look for, such as
+// RateLimit: HTTP does not care, but h.Get looks for Ratelimit. The error says that a policy's name cannot be said in a structured
 // field, as it is not ASCII; names of rules are.
 func (s Style) Set(h http.Header, a Answer) error {
 	wait := s.jitter(a.RetryAfter)

@@ -39,6 +39,9 @@ func lines(h http.Header) string {
 	return strings.Join(all, "\n")
 }
 
+// field returns a field whose name is not in the spelling of package http.
+func field(h http.Header, name string) []string { return h[name] }
+
 func TestSet(t *testing.T) {
 	hopeless, nothing := denied(), Answer{Denied: true}
 	hopeless.RetryAfter = 0
@@ -121,7 +124,7 @@ func TestManyPolicies(t *testing.T) {
 	if n := len(lines(h)); n < 500 || n > 2000 {
 		t.Errorf("%d bytes", n)
 	}
-	list, err := httpsfv.UnmarshalList(h["RateLimit-Policy"])
+	list, err := httpsfv.UnmarshalList(field(h, "RateLimit-Policy"))
 	if err != nil || len(list) != maxPolicies || len(ProblemOf(a).Violated) != maxPolicies {
 		t.Errorf("%d policies, %d violated, %v", len(list), len(ProblemOf(a).Violated), err)
 	}
@@ -152,11 +155,11 @@ func TestJitter(t *testing.T) {
 		if most := seconds(wait/100*time.Duration(s.Jitter)) + 1; late < 0 || late > most || s.Jitter == 0 && late != 0 {
 			t.Errorf("%d s are told for %v, with %d %%", told, wait, s.Jitter)
 		}
-		list, err := httpsfv.UnmarshalList(h["RateLimit"])
+		list, err := httpsfv.UnmarshalList(field(h, "RateLimit"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if window, _ := list[0].(httpsfv.Item).Params.Get("t"); window != told || h["X-Ratelimit-Retry-After"][0] != h.Get("Retry-After") {
+		if window, _ := list[0].(httpsfv.Item).Params.Get("t"); window != told || h.Get("X-Ratelimit-Retry-After") != h.Get("Retry-After") {
 			t.Errorf("two times are told: %v", h)
 		}
 	})
