@@ -22,12 +22,14 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/weirlimit/weir/headers"
+
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
 // NewHTTPServer returns the server of the HTTP API, with every timeout and size
-// bounded: the services as JSON by api/weir/v1/gateway.yaml, /metrics from gather,
-// /healthz and /readyz. The caller sets Addr or calls Serve.
+// bounded: the services as JSON by api/weir/v1/gateway.yaml, /auth for proxies, /metrics
+// from gather, /healthz and /readyz. The caller sets Addr or calls Serve.
 func NewHTTPServer(l *Limiter, c *ConfigServer, s Status, gather prometheus.Gatherer) (*http.Server, error) {
 	gateway := runtime.NewServeMux(
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, &jsonBody{runtime.JSONPb{
@@ -37,7 +39,7 @@ func NewHTTPServer(l *Limiter, c *ConfigServer, s Status, gather prometheus.Gath
 		}}),
 		runtime.WithDisablePathLengthFallback(), // a form's POST is not a GET
 		runtime.SetQueryParameterParser(strictQuery{}),
-		runtime.WithForwardResponseOption(forwardDecision),
+		runtime.WithForwardResponseOption(l.forwardDecision),
 		runtime.WithErrorHandler(handleError),
 		runtime.WithRoutingErrorHandler(handleRoutingError),
 	)
@@ -56,6 +58,7 @@ func NewHTTPServer(l *Limiter, c *ConfigServer, s Status, gather prometheus.Gath
 	mux.Handle("/v1/", http.MaxBytesHandler(gateway, MaxMessage))
 	mux.Handle("/v1/rules:apply", atOnce(maxHTTPApplies, gateway, http.MaxBytesHandler(gateway, maxApply)))
 	mux.Handle("GET /v1/rules:watch", watchHandler{config: c, gateway: gateway})
+	mux.Handle("/auth", authHandler{l})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(gather, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		writeText(w, http.StatusOK, "ok")
@@ -84,12 +87,12 @@ func writeText(w http.ResponseWriter, code int, text string) {
 }
 
 // forwardDecision adds the headers to a decision, and makes a denial a 429.
-func forwardDecision(_ context.Context, w http.ResponseWriter, m proto.Message) error {
+func (l *Limiter) forwardDecision(_ context.Context, w http.ResponseWriter, m proto.Message) error {
 	resp, ok := m.(*weirv1.RateLimitResponse)
 	if !ok {
 		return nil
 	}
-	if err := setHeaders(w.Header(), resp); err != nil {
+	if err := l.style.Set(w.Header(), headers.Of(resp)); err != nil {
 		return err
 	}
 	if !resp.GetAllowed() {
