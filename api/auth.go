@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -17,7 +18,8 @@ import (
 )
 
 // authHandler answers proxies that ask whether a request may go on: 200 or 429, both with
-// the header fields that its client is to see.
+// the header fields that its client is to see. They may name the domain in the path, but
+// not in the query, where some of them put what the client has sent.
 type authHandler struct{ *Limiter }
 
 // The header fields in which proxies say what they ask about: nginx by convention, then
@@ -66,8 +68,9 @@ func problemOf(err error) headers.Problem {
 func (h authHandler) answer(r *http.Request) (headers.Answer, error) {
 	w := h.newWork()
 	defer h.works.Put(w)
-	var err error
-	if w.request.Domain, err = authDomain(r.URL.RawQuery); err != nil {
+	w.request.Domain = cmp.Or(r.PathValue("domain"), DefaultDomain)
+	err := within("domain", w.request.Domain, maxKey)
+	if err != nil {
 		return headers.Answer{}, err
 	}
 	if w.request.Attributes, err = h.auth.attributes(r, w.request.Attributes); err != nil {
@@ -91,27 +94,6 @@ func (l *Limiter) checkOne(ctx context.Context, w *work) (headers.Answer, error)
 	answer := headers.Of(w.answer(0, &verdicts))
 	l.metrics.count(&verdicts)
 	return answer, nil
-}
-
-// authDomain reads the query of /auth, in which the proxy may name the domain.
-func authDomain(query string) (string, error) {
-	if query == "" {
-		return DefaultDomain, nil
-	}
-	values, err := url.ParseQuery(query)
-	if err != nil {
-		return "", invalid("query", "cannot be read: %v", err)
-	}
-	for name, list := range values {
-		switch {
-		case name != "domain":
-			return "", invalid("query", "unknown parameter %q; allowed is domain", name)
-		case len(list) > 1:
-			return "", invalid("domain", "stands there %d times", len(list))
-		}
-	}
-	domain := values.Get("domain")
-	return domain, within("domain", domain, maxKey)
 }
 
 // attributes appends the attributes of the request that r asks about.

@@ -59,6 +59,7 @@ func NewHTTPServer(l *Limiter, c *ConfigServer, s Status, gather prometheus.Gath
 	mux.Handle("/v1/rules:apply", atOnce(maxHTTPApplies, gateway, http.MaxBytesHandler(gateway, maxApply)))
 	mux.Handle("GET /v1/rules:watch", watchHandler{config: c, gateway: gateway})
 	mux.Handle("/auth", authHandler{l})
+	mux.Handle("/auth/{domain}", authHandler{l})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(gather, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		writeText(w, http.StatusOK, "ok")
