@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -27,9 +28,14 @@ import (
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
+// openAPI describes the HTTP API.
+//
+//go:embed openapi/openapi.json
+var openAPI []byte
+
 // NewHTTPServer returns the server of the HTTP API, with every timeout and size
 // bounded: the services as JSON by api/weir/v1/gateway.yaml, /auth for proxies, /metrics
-// from gather, /healthz and /readyz. The caller sets Addr or calls Serve.
+// from gather, /healthz, /readyz, and /openapi.json, which describes all of them. The caller sets Addr or calls Serve.
 func NewHTTPServer(l *Limiter, c *ConfigServer, s Status, gather prometheus.Gatherer) (*http.Server, error) {
 	gateway := runtime.NewServeMux(
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, &jsonBody{runtime.JSONPb{
@@ -61,6 +67,10 @@ func NewHTTPServer(l *Limiter, c *ConfigServer, s Status, gather prometheus.Gath
 	mux.Handle("/auth", authHandler{l})
 	mux.Handle("/auth/{domain}", authHandler{l})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(gather, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(openAPI) // a client that is gone does not matter
+	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		writeText(w, http.StatusOK, "ok")
 	})
