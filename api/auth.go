@@ -37,7 +37,7 @@ func (h authHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case err == nil:
 		err = h.style.Set(w.Header(), answer)
 	case status.Code(err) == codes.ResourceExhausted:
-		w.Header().Set("Retry-After", "1")
+		w.Header().Set("Retry-After", retryOverloaded)
 	}
 	switch {
 	case err != nil:

@@ -193,7 +193,7 @@ func handleError(ctx context.Context, mux *runtime.ServeMux, m runtime.Marshaler
 		err = &runtime.HTTPStatusError{HTTPStatus: http.StatusRequestEntityTooLarge, Err: err}
 	}
 	if status.Code(err) == codes.ResourceExhausted {
-		w.Header().Set("Retry-After", "1")
+		w.Header().Set("Retry-After", retryOverloaded)
 		err = &runtime.HTTPStatusError{HTTPStatus: http.StatusServiceUnavailable, Err: err}
 	}
 	runtime.DefaultHTTPErrorHandler(ctx, mux, m, w, r, err)

@@ -409,3 +409,22 @@ func TestTraefik(t *testing.T) {
 	}
 	t.Error("10 logins are allowed")
 }
+
+// What the page tells people to paste is what the tests run.
+func TestGatewaysPage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/gateways.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for language, name := range map[string]string{"nginx": "nginx.conf", "caddyfile": "Caddyfile", "yaml": "traefik.yaml"} {
+		file, err := os.ReadFile(examples + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, block, found := strings.Cut(string(page), "```"+language+"\n")
+		block, _, ended := strings.Cut(block, "```\n")
+		if !found || !ended || len(block) < 200 || !strings.Contains(string(file), block) {
+			t.Errorf("what docs/gateways.md has of %s is not in it:\n%s", name, block)
+		}
+	}
+}
