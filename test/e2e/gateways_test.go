@@ -21,6 +21,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/weirlimit/weir/headers"
 	"github.com/weirlimit/weir/test/process"
 )
 
@@ -323,6 +324,59 @@ func TestGatewaysThatFailClosed(t *testing.T) {
 			t.Errorf("%v", r)
 		}
 	})
+}
+
+// What a node answers instead of a decision is not let through, and reaches the client.
+func TestGatewaysPassOn(t *testing.T) {
+	t.Parallel()
+	weir := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		uri := r.Header.Get("X-Original-Uri") + r.Header.Get("X-Forwarded-Uri") // of nginx, of Caddy
+		code, err := strconv.Atoi(strings.TrimPrefix(uri, "/"))
+		if err != nil {
+			t.Error(err)
+		}
+		headers.Problem{Type: "about:blank", Title: http.StatusText(code), Status: code}.Write(w)
+	}))
+	t.Cleanup(weir.Close)
+	for name, start := range map[string]func(*testing.T, string, func(string) string) gateway{"nginx": startNginx, "Caddy": startCaddy} {
+		t.Run(name, func(t *testing.T) {
+			g := start(t, weir.Listener.Addr().String(), asItIs)
+			for _, code := range []int{400, 503} {
+				r := g.post(t, fmt.Sprint("/", code))
+				if r.code != code || r.header.Get("Content-Type") != headers.ProblemType || !strings.Contains(r.body, `"title":"`) {
+					t.Errorf("a node answers %d: %v", code, r)
+				}
+			}
+		})
+	}
+}
+
+// What the options of a node say of /auth and of header fields is what it does.
+func TestAuthOptions(t *testing.T) {
+	t.Parallel()
+	rules := writeRules(t, "domain: default\nrules:\n"+
+		"  - {id: per-user, per: [user], limits: [{limit: 1, window: 1h}]}\n  - {id: per-ip, per: [ip], limits: [{limit: 1000, window: 1h}]}\n")
+	node := process.Start(t, "--rules", rules, "--http-headers", "draft-7,x-ratelimit", "--reset-format", "epoch", "--retry-jitter", "0%",
+		"--trusted-proxies", "127.0.0.1", "--client-ip-header", "X-Real-IP", "--auth-attribute", "user=X-User")
+	g := gateway("http://" + node.HTTP)
+	for _, r := range []reply{g.post(t, "/auth", "X-User: alice"), g.post(t, "/auth", "X-User: bob")} {
+		if r.code != http.StatusOK {
+			t.Errorf("%v", r)
+		}
+	}
+	denied := g.post(t, "/auth", "X-User: alice", "X-Real-IP: 203.0.113.7")
+	if denied.code != http.StatusTooManyRequests {
+		t.Errorf("%v", denied)
+	}
+	expect(t, denied, "RateLimit", `^limit=1, remaining=0, reset=\d+$`)
+	expect(t, denied, "RateLimit-Policy", `^1;w=3600, 1000;w=3600$`)
+	expect(t, denied, "X-RateLimit-Reset", `^\d{10}$`)
+	if wait := denied.header.Get("Retry-After"); "limit=1, remaining=0, reset="+wait != denied.header.Get("RateLimit") {
+		t.Errorf("two times: %v", denied)
+	}
+	if r := g.post(t, "/auth", "X-Real-IP: 203.0.113.7"); r.header.Get("X-RateLimit-Remaining") != "999" {
+		t.Errorf("the client's address is not that of the connection: %v", r)
+	}
 }
 
 // traefikFile is what https://doc.traefik.io/traefik/v3.3/reference/routing-configuration
