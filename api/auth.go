@@ -31,7 +31,6 @@ var (
 
 // ServeHTTP implements http.Handler.
 func (h authHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	start := time.Now()
 	answer, err := h.answer(r)
 	switch {
 	case err == nil:
@@ -47,7 +46,6 @@ func (h authHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		w.WriteHeader(http.StatusOK)
 	}
-	h.metrics.auth.Observe(time.Since(start).Seconds())
 }
 
 // problemOf returns the problem of a request that was not decided.
@@ -66,6 +64,7 @@ func problemOf(err error) headers.Problem {
 // answer decides the request that r asks about. The error is one of invalid, or
 // errOverloaded.
 func (h authHandler) answer(r *http.Request) (headers.Answer, error) {
+	start := time.Now()
 	w := h.newWork()
 	defer h.works.Put(w)
 	w.request.Domain = cmp.Or(r.PathValue("domain"), DefaultDomain)
@@ -76,7 +75,11 @@ func (h authHandler) answer(r *http.Request) (headers.Answer, error) {
 	if w.request.Attributes, err = h.auth.attributes(r, w.request.Attributes); err != nil {
 		return headers.Answer{}, err
 	}
-	return h.checkOne(r.Context(), w)
+	answer, err := h.checkOne(r.Context(), w)
+	if err == nil {
+		h.metrics.auth.Observe(time.Since(start).Seconds())
+	}
+	return answer, err
 }
 
 // checkOne decides w.request, which takes one token.
