@@ -288,6 +288,8 @@ func (n *node) buildServers(params cluster.Params, promises *cluster.Promises) e
 		Hasher:  ring.NewHasher([ring.SecretSize]byte(params.Secret)),
 		Decider: n.router,
 		Metrics: n.metrics,
+		Style:   n.opts.style(),
+		Auth:    n.opts.auth(),
 	})
 	n.peers = cluster.NewServer(n.shard, promises, n.router)
 	n.closers = append(n.closers, n.peers.Close)

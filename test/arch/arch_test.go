@@ -18,13 +18,13 @@ const module = "github.com/weirlimit/weir"
 // adding one that does not, have the consumer declare an interface.
 var imports = map[string][]string{
 	"cmd/weir": {"cmd/weir/internal/bench", "node", "client", "api", "api/weir/v1", "rules", "algorithms"},
-	"client":   {"api/weir/v1"},
+	"client":   {"api/weir/v1", "headers"},
 	// It asks nodes as any client does, and measures the counters alone, below the node.
 	"cmd/weir/internal/bench": {"api/weir/v1", "shard", "ring", "algorithms"},
 
-	"node":         {"api", "api/weir/v1", "cluster", "cluster/etcd", "shard", "rules", "ring", "algorithms"},
-	"api":          {"api/weir/v1", "cluster", "rules", "shard", "ring", "algorithms"},
 	"cluster":      {"cluster/peerv1", "shard", "ring", "algorithms"},
+	"node":         {"api", "api/weir/v1", "headers", "cluster", "cluster/etcd", "shard", "rules", "ring", "algorithms"},
+	"api":          {"api/weir/v1", "headers", "cluster", "rules", "shard", "ring", "algorithms"},
 	"cluster/etcd": {"cluster", "ring"},
 	"rules":        {"ring", "algorithms"},
 	"shard":        {"ring", "algorithms"},
@@ -32,8 +32,12 @@ var imports = map[string][]string{
 	"ring":       {},
 	"algorithms": {},
 
-	"api/weir/v1":    {},
 	"cluster/peerv1": {},
+
+	// How a decision is told to people's clients: by api, and where client enforces it.
+	"headers": {"api/weir/v1"},
+
+	"api/weir/v1": {},
 }
 
 // etcdPackage is the only one that knows etcd.
