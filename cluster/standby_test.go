@@ -65,11 +65,16 @@ func TestStandbyAnswersWhatWasUnderWay(t *testing.T) {
 			answers <- answer{g, took}
 		}()
 		synctest.Wait() // the question is with the owner
-		go resume()     // or its server would not stop
-		c.kill(c.nodes[1])
+		killed := make(chan struct{})
+		go func() {
+			defer close(killed)
+			c.kill(c.nodes[1])
+		}()
 		if a := <-answers; a.g.Takes[0].Source != shard.Provisional || a.took != 0 {
 			t.Errorf("%+v", a)
 		}
+		resume() // or its server would not stop
+		<-killed
 	})
 }
 
