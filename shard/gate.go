@@ -22,6 +22,7 @@ func (s *Shard) Open(p uint32) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.closed = false
+	s.absorbLocked(x)
 }
 
 // Close stops partition p deciding. When it returns, nobody decides in it any more.
@@ -30,10 +31,7 @@ func (s *Shard) Close(p uint32) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.closed = true
-	for key := range x.histories { // of what others may change from now on
-		s.forgetLocked(x, key)
-	}
-	x.histories = nil
+	s.forgetAllLocked(x) // as others may change the counters from now on
 }
 
 // IsOpen reports whether partition p decides, authority aside.
@@ -53,6 +51,17 @@ func (s *Shard) SetAuthority(until time.Time) {
 		at = s.epoch + d
 	}
 	s.authority.Store(at)
+	if s.grantBytes.Load() == 0 || s.now() >= at {
+		return
+	}
+	for i := range s.partitions { // what they have granted without authority counts from now on
+		x := &s.partitions[i]
+		x.mu.Lock()
+		if !x.closed {
+			s.absorbLocked(x)
+		}
+		x.mu.Unlock()
+	}
 }
 
 // needsAuthority reports whether g is decided only by who holds what it asks.

@@ -32,9 +32,9 @@ func (s *Shard) sweep(p *partition) {
 	}
 	s.forgetHistoriesLocked(p, p.latest)
 	visited := 0
-	for key, e := range p.long { // a range may be continued after others have changed it
+	for _, e := range p.long { // a range may be continued after others have changed it
 		if e.expires <= now {
-			s.deleteLongLocked(p, key)
+			s.dropLongLocked(p, e)
 			s.metrics.expired.Inc()
 		}
 		if visited++; visited%sweepStep == 0 {
