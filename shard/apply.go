@@ -188,15 +188,15 @@ func (r *record) has(i int, e *slot) bool {
 
 // layLongLocked puts the counter that r tells of in the place of what there is under its key.
 func (s *Shard) layLongLocked(p *partition, r *record) {
+	var counter algorithms.Long
+	if counter.UnmarshalBinary(r.long) != nil { // not so, as r was checked
+		return
+	}
 	e := p.long[r.key]
 	if e == nil {
 		e = s.addLongLocked(p, r.key)
 	}
-	e.usage, e.round = r.usage, p.copyLocked().round
-	if err := e.counter.UnmarshalBinary(r.long); err != nil { // which has been checked
-		s.deleteLongLocked(p, e)
-		return
-	}
+	e.usage, e.counter, e.round = r.usage, counter, p.copyLocked().round
 	if g := p.grantLocked(r.key); g != nil && g.Long != nil {
 		s.mergeLongLocked(p, e, &g.Grant)
 		e.expires, e.share = max(e.expires, r.usage.expires), max(e.share, r.usage.share)

@@ -98,6 +98,52 @@ func BenchmarkCheck(b *testing.B) {
 	}
 }
 
+// BenchmarkFollowed takes one token of one of 100,000 keys, while nobody follows, and while a
+// standby does that is given, every 10,000 takes, what has changed; and what each change of
+// those costs.
+func BenchmarkFollowed(b *testing.B) {
+	const keys, every = 100_000, 10_000
+	limit := algorithms.Limit{Algorithm: algorithms.GCRA, Limit: 100, Window: int64(time.Hour)}
+	for _, followed := range []bool{false, true} {
+		b.Run(fmt.Sprintf("followed=%t", followed), func(b *testing.B) {
+			s := newShardOf(b, Config{Partitions: 61, MaxBytes: 1 << 30})
+			s.OnUrgent(func(uint32) {})
+			var buf []byte
+			give := func() (n int) {
+				for p := range uint32(61) {
+					for more := followed; more; n += len(buf) {
+						buf, more = s.Changes(p, ToStandby, buf[:0], 1<<16)
+					}
+				}
+				return n
+			}
+			groups := []Group{{Takes: []Take{{Limit: limit, Cost: 1}}}}
+			take := func(i int) {
+				groups[0].Takes[0].Key = ring.Key{Hi: uint64(i%keys) * 0x9e3779b97f4a7c15, Lo: uint64(i % keys)}
+				s.Decide(groups)
+			}
+			for i := range keys {
+				take(i)
+			}
+			for p := range uint32(61) {
+				if followed {
+					s.Follow(p, ToStandby)
+				}
+			}
+			give()
+			b.ReportAllocs()
+			sent, i := 0, 0
+			for b.Loop() {
+				if take(i * 7919); i%every == 0 {
+					sent += give()
+				}
+				i++
+			}
+			b.ReportMetric(float64(sent)/float64(i), "sent-B/op")
+		})
+	}
+}
+
 // plain is the reference: when the next one is let through, by name.
 type plain struct {
 	every, burst int64 // nanoseconds, tokens

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/ring"
@@ -193,6 +194,15 @@ func TestClosedPartitionForgetsHistories(t *testing.T) {
 			t.Errorf("%d steps are remembered", s.steps.Load())
 		}
 	})
+}
+
+func TestPartitionsFillCacheLines(t *testing.T) {
+	if n := unsafe.Sizeof(partition{}); n != 128 {
+		t.Errorf("%d bytes, want 128", n)
+	}
+	if n := unsafe.Offsetof(partition{}.table) + unsafe.Offsetof(table{}.n); n != 64 {
+		t.Errorf("what every decision looks at takes %d bytes, want 64", n)
+	}
 }
 
 func TestHeatAndCount(t *testing.T) {

@@ -10,16 +10,16 @@ import (
 	"github.com/weirlimit/weir/ring"
 )
 
-// partition is one table and its lock. What a decision looks at fills a cache line, so
-// that two partitions' locks never share one.
+// partition is one table and its lock. It fills two cache lines, so that two partitions' locks
+// never share one, and what every decision looks at lies in the first.
 type partition struct {
 	mu     sync.Mutex
-	latest int64  // the latest instant of a decision; guarded by mu
-	heat   uint32 // see Heat; guarded by mu
-	closed bool   // see Open; guarded by mu
-	// followed says that there are followers; guarded by mu.
-	followed bool
-	table    table // guarded by mu
+	latest int64 // the latest instant of a decision; guarded by mu
+
+	heat     uint32 // see Heat; guarded by mu
+	closed   bool   // see Open; guarded by mu
+	followed bool   // there are followers; guarded by mu
+	table    table  // guarded by mu
 
 	long      map[ring.Key]*longEntry // of long algorithms, nil before the first; guarded by mu
 	histories map[ring.Key]*history   // of buckets from which was taken tentatively, or nil; guarded by mu

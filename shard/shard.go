@@ -142,7 +142,7 @@ func (s *Shard) decide(groups []Group, now int64) {
 			s.reset(g, now)
 		case g.LentAt > 0 && !g.Peek:
 			s.giveBack(g, now)
-		case g.Provisional:
+		case g.Provisional && !g.Ungated:
 			s.decideProvisionally(g, now)
 		case g.Lend > 0 && !g.Peek:
 			s.lend(g)
