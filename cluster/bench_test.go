@@ -78,7 +78,7 @@ func newPair(b *testing.B) (*Router, *testNode) {
 		Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
 	})
 	b.Cleanup(r.Close)
-	v, err := nextView(ring.DefaultParams, nil, []Member{{ID: "b", Address: l.Addr().String()}})
+	v, err := nextView(ring.DefaultParams, nil, []Member{{ID: "b", Address: l.Addr().String()}}, nil)
 	if err != nil {
 		b.Fatal(err)
 	}

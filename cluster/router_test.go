@@ -162,7 +162,7 @@ func (c *testCluster) start(locals []Local, promises ...*Promises) {
 }
 
 func (c *testCluster) setView(members []Member) {
-	v, err := nextView(ring.DefaultParams, c.view, members)
+	v, err := nextView(ring.DefaultParams, c.view, members, nil)
 	if err != nil {
 		c.t.Fatal(err)
 	}

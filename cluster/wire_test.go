@@ -456,7 +456,7 @@ func FuzzClientFrame(f *testing.F) {
 }
 
 func FuzzView(f *testing.F) {
-	v, err := nextView(ring.DefaultParams, nil, []Member{{ID: "a", Address: "x:1", Incarnation: 1}, {ID: "b", Address: "y:1", Incarnation: 2}})
+	v, err := nextView(ring.DefaultParams, nil, []Member{{ID: "a", Address: "x:1", Incarnation: 1}, {ID: "b", Address: "y:1", Incarnation: 2}}, nil)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -509,9 +509,13 @@ func TestAnswersThatAreRefused(t *testing.T) {
 }
 
 func TestViewRefusesDamage(t *testing.T) {
-	v, err := nextView(ring.DefaultParams, &View{Number: 6}, []Member{{ID: "a", Address: "x:1", Incarnation: 1}, {ID: "b", Address: "y:1", Incarnation: 2}})
+	v, err := nextView(ring.DefaultParams, nil, []Member{{ID: "a", Address: "x:1", Incarnation: 1}, {ID: "b", Address: "y:1", Incarnation: 2}}, nil)
 	if err != nil {
 		t.Fatal(err)
+	}
+	v.Number = 700
+	for p := range v.Epochs {
+		v.Epochs[p], v.Bases[p] = uint64(100+p%600), uint64(p%100)
 	}
 	b, err := MarshalView(v)
 	if err != nil {

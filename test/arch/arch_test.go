@@ -24,7 +24,7 @@ var imports = map[string][]string{
 
 	"node":         {"api", "api/weir/v1", "cluster", "cluster/etcd", "shard", "rules", "ring", "algorithms"},
 	"api":          {"api/weir/v1", "cluster", "rules", "shard", "ring", "algorithms"},
-	"cluster":      {"shard", "ring", "algorithms"},
+	"cluster":      {"cluster/peerv1", "shard", "ring", "algorithms"},
 	"cluster/etcd": {"cluster", "ring"},
 	"rules":        {"ring", "algorithms"},
 	"shard":        {"ring", "algorithms"},
@@ -32,7 +32,8 @@ var imports = map[string][]string{
 	"ring":       {},
 	"algorithms": {},
 
-	"api/weir/v1": {},
+	"api/weir/v1":    {},
+	"cluster/peerv1": {},
 }
 
 // etcdPackage is the only one that knows etcd.
