@@ -123,3 +123,25 @@ func processorTime(b *testing.B) time.Duration {
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
+
+// BenchmarkOwned asks a node for what it owns itself: one check, and a batch.
+func BenchmarkOwned(b *testing.B) {
+	for _, size := range []int{1, 100} {
+		b.Run(fmt.Sprintf("batch=%d", size), func(b *testing.B) {
+			r, _ := newPair(b)
+			v, err := nextView(ring.DefaultParams, r.View(), []Member{{ID: "a", Address: "x"}})
+			if err != nil {
+				b.Fatal(err)
+			}
+			r.SetView(v)
+			groups := make([]shard.Group, size)
+			for i := range groups {
+				groups[i].Takes = []shard.Take{take(ring.Hasher{}.Key(fmt.Append(nil, i)), 1<<30, 1)}
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				r.Decide(context.Background(), groups)
+			}
+		})
+	}
+}

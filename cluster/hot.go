@@ -46,7 +46,7 @@ type hotShard struct {
 // in At are the owner's, the others are since hotCounters.started.
 type hotCounter struct {
 	limit   algorithms.Limit
-	lane    *lane // to the owner
+	lane    *lane // to whoever has the counter
 	renewal bool  // somebody is asking the owner; nobody else needs to
 
 	promised bool // whether the answer to the renewal says that its denial stays; its lane's and his
@@ -58,6 +58,7 @@ type hotCounter struct {
 	afterSent, loanEnds int64               // when it was asked for, and until when all of them may be used
 	untilAt             int64               // the same, by the owner's clock
 	tokens, left        int64               // of the last loan, and of all of them
+	inherited           int64               // of what is left, and used first: lent by who does not have the counter any more
 	used                bool                // since the last sweep
 }
 
@@ -175,7 +176,10 @@ func (h *hotCounters) shard(k ring.Key) *hotShard { return &h.shards[k.Hi>>32%ho
 func (s *hotShard) find(t *shard.Take, l *lane, instant int64) *hotCounter {
 	c := s.counters[t.Key]
 	switch {
-	case c != nil && c.lane == l && c.limit == t.Limit:
+	case c != nil && c.limit == t.Limit:
+		if c.lane != l { // what was promised and lent holds: it has moved with the counter
+			c.lane, c.inherited = l, c.left
+		}
 		return c
 	case c != nil && c.renewal:
 		return nil
@@ -230,6 +234,7 @@ func (c *hotCounter) spends(t *shard.Take, instant int64) bool {
 
 func (c *hotCounter) spend(t *shard.Take, instant int64) {
 	c.left -= t.Cost
+	c.inherited = max(0, c.inherited-t.Cost)
 	c.used = true
 	d := c.after
 	d.At += instant - c.afterSent
@@ -253,6 +258,7 @@ func (c *hotCounter) borrow(t *shard.Take, loan shard.Loan, sent int64) {
 	default:
 		ends = min(ends, c.loanEnds)
 	}
+	c.inherited = min(c.inherited, c.left)
 	c.after, c.afterSent, c.loanEnds = t.Decision, sent, ends
 	c.untilAt = algorithms.LentUntil(&t.Limit, &t.Decision)
 	c.tokens, c.left, c.used = loan.Tokens, c.left+loan.Tokens, true
@@ -307,10 +313,12 @@ func (s *hotShard) sweep(instant int64, all bool) (lent map[*lane][]shard.Take, 
 			if lent == nil {
 				lent = make(map[*lane][]shard.Take)
 			}
-			lent[c.lane] = append(lent[c.lane], shard.Take{
-				Key: k, Limit: c.limit, Cost: c.left, Decision: algorithms.Decision{At: c.after.At},
-			})
-			c.left = 0
+			if own := c.left - c.inherited; own > 0 { // who has it now may not have counted the rest
+				lent[c.lane] = append(lent[c.lane], shard.Take{
+					Key: k, Limit: c.limit, Cost: own, Decision: algorithms.Decision{At: c.after.At},
+				})
+			}
+			c.left, c.inherited = 0, 0
 		case c.left > 0 && instant < c.loanEnds:
 			c.used, more = false, true
 		case c.idle(instant):

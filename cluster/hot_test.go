@@ -378,9 +378,12 @@ func TestLoansAddUpWithinAWindow(t *testing.T) {
 			loan.Until = loan.At + 50e9
 			take := shard.Take{Limit: tc.limit, Cost: 1, Decision: algorithms.Decision{Allowed: true, At: loan.At, ResetAt: loan.At + minute}}
 			c.borrow(&take, loan, int64(i)*tc.sent)
+			if i == 0 {
+				c.inherited = 10
+			}
 		}
-		if c.left != tc.left || c.loanEnds != tc.ends {
-			t.Errorf("%s: %d left until %d, want %d and %d", tc.name, c.left, c.loanEnds, tc.left, tc.ends)
+		if inherited := tc.left - 20; c.left != tc.left || c.loanEnds != tc.ends || c.inherited != inherited {
+			t.Errorf("%s: %d left until %d, %d of it inherited, want %d until %d, %d", tc.name, c.left, c.loanEnds, c.inherited, tc.left, tc.ends, inherited)
 		}
 	}
 }
@@ -450,8 +453,45 @@ func TestLeaseBesideALoan(t *testing.T) {
 	})
 }
 
-// Loans and denials are of one owner and one limit.
-func TestWhatIsKnownBelongsToItsOwnerAndLimit(t *testing.T) {
+// What is lent is used on when its counter has moved, but what is left of it is given back
+// to nobody who has not lent it.
+func TestLoansMoveWithTheirCounter(t *testing.T) {
+	for name, more := range map[string]int{"left": 1, "used up": 500} {
+		inCluster(t, func(t *testing.T, c *testCluster) {
+			asker, from, to := c.nodes[0], c.nodes[1], c.nodes[2]
+			hot := take(c.ownedBy(from, 0), 100_000, 1)
+			var allowed int64
+			ask := func(times int) {
+				for range times {
+					if g, _ := asker.ask(t.Context(), hot); g.Allowed {
+						allowed++
+					}
+					time.Sleep(hammerEvery)
+				}
+			}
+			ask(500)
+			lent := c.lent(hot.Key)
+			c.fetch(hot.Key, from, to)
+			asker.ask(t.Context(), take(hot.Key, 100_000, 0)) // finds out
+			ask(more)
+			lost := max(0, lent-int64(more))
+			if spent := lent - c.lent(hot.Key); lent < 10 || more == 1 && spent != 1 {
+				t.Errorf("%s: %d of %d were used on", name, spent, lent)
+			}
+			time.Sleep(2*idleLoan + time.Millisecond)
+			synctest.Wait()
+			look := take(hot.Key, 100_000, 0)
+			groups := []shard.Group{{Takes: []shard.Take{look}}}
+			to.shard.Decide(groups)
+			if used := 100_000 - groups[0].Takes[0].Decision.Remaining; used != allowed+lost {
+				t.Errorf("%s: %d used for %d that were allowed and %d that were lost", name, used, allowed, lost)
+			}
+		})
+	}
+}
+
+// Loans and denials are of one limit, and denials end with those who have promised them.
+func TestWhatIsKnownBelongsToItsLimit(t *testing.T) {
 	exhausted(t, func(t *testing.T, c *testCluster, hot shard.Take) {
 		raised := hot
 		raised.Limit.Limit = 201
@@ -460,7 +500,7 @@ func TestWhatIsKnownBelongsToItsOwnerAndLimit(t *testing.T) {
 		}
 		c.hammer(100, raised)
 		c.setView([]Member{{ID: "a", Address: "a:1", Incarnation: 1}, {ID: "c", Address: "c:1", Incarnation: 1}})
-		synctest.Wait()
+		time.Sleep(maxPromise)
 		owner := c.view.Ring.Owner(hot.Key.Partition(c.view.Ring.Partitions()))
 		asker := c.nodes[2*(1-owner)]
 		if g, _ := asker.ask(t.Context(), raised); !g.Allowed || g.Takes[0].Decision.Remaining < 150 {

@@ -178,7 +178,7 @@ func moved(g *shard.Group) bool {
 // forget makes g one that was not asked.
 func forget(g *shard.Group) {
 	g.Allowed = false
-	mark(g, shard.Unanswered)
+	setSource(g, shard.Unanswered)
 }
 
 // walk is how far the groups of one call have got.
@@ -202,7 +202,7 @@ func (r *Router) pursue(ctx context.Context, top, asked *spread, w walk) {
 		}
 		asked = again
 		if again.size() == 0 || !r.goOn(ctx, pause, &w) {
-			again.strand(top)
+			again.each(func(_ *peer, g *shard.Group, p *part) { top.strand(g, p, true) })
 			break
 		}
 		r.metrics.redirected.Add(float64(again.size()))
@@ -225,8 +225,13 @@ func (r *Router) sortOut(top, asked, again *spread, w *walk) (pause time.Duratio
 		switch {
 		case !undecided(g):
 			return
+		case moved(g) && t.loses(member, g):
+			if w.lost == maxLost {
+				top.strand(g, p, true)
+				return
+			}
+			lost = true
 		case moved(g):
-			lost = lost || t.loses(member, g)
 		case w.wait > 0 && frees(g):
 			if waits < maxRounds {
 				w.waits = waits + 1
@@ -234,13 +239,13 @@ func (r *Router) sortOut(top, asked, again *spread, w *walk) (pause time.Duratio
 			}
 			return
 		case from == nil || member < 0 || !t.forsake(member, g):
-			top.stranded = append(top.stranded, stranded{group: g, part: p})
+			top.strand(g, p, false)
 			return
 		}
 		if t.reaches(g) {
 			again.place(top, g, p, t.route)
 		} else {
-			top.stranded = append(top.stranded, stranded{group: g, part: p, moved: true})
+			top.strand(g, p, true)
 		}
 	})
 	if lost {
@@ -263,7 +268,7 @@ func (r *Router) goOn(ctx context.Context, pause time.Duration, w *walk) bool {
 	if w.wait > 0 { // they were promised to be answered then
 		w.due = r.due(ctx, now.Add(pause))
 	}
-	if w.hops > maxHops || w.lost > maxLost || !now.Add(pause).Before(w.due) {
+	if w.hops > maxHops || !now.Add(pause).Before(w.due) {
 		return false
 	}
 	r.pause(ctx, pause)

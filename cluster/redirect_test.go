@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -416,4 +417,92 @@ func TestRoutesOfANewTable(t *testing.T) {
 			t.Errorf("forsaken: %s", ids(first))
 		}
 	})
+}
+
+// fetch moves the partition of k with all that it holds, and as whoever fetches it does.
+func (c *testCluster) fetch(k ring.Key, from, to *testNode) {
+	p := c.partition(k)
+	c.believe(to, k, from)
+	from.shard.Follow(p, shard.ToMover)
+	to.shard.Clear(p)
+	ship := func() {
+		for more := true; more; {
+			var records []byte
+			records, more = from.shard.Changes(p, shard.ToMover, nil, 1<<10)
+			if err := to.shard.Apply(p, records); err != nil {
+				c.t.Error(err)
+			}
+			time.Sleep(100 * time.Microsecond)
+		}
+	}
+	ship()
+	from.shard.Close(p)
+	c.believe(from, k, to)
+	ship()
+	from.shard.Unfollow(p, shard.ToMover)
+	to.promises.Opened(p, c.view.Ring.Partitions())
+	to.shard.Open(p)
+}
+
+// Limits hold exactly while their counters move about.
+func TestLimitsHoldWhileCountersMove(t *testing.T) {
+	inForgetfulCluster(t, func(t *testing.T, c *testCluster) { c.holdLimitsWhileCountersMove(0, 1000) })
+}
+
+// What is lent or given back on the way may be lost, and is not used then.
+func TestLimitsHoldWhileHotCountersMove(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) { c.holdLimitsWhileCountersMove(0.1, 900) })
+}
+
+// holdLimitsWhileCountersMove has 6000 takes asked for of three limits of 1000, some of
+// them two in a group, and wants at least so many of each to be allowed.
+func (c *testCluster) holdLimitsWhileCountersMove(pairs float64, least int64) {
+	t := c.t
+	const limit = 1000
+	keys := []ring.Key{c.ownedBy(c.nodes[0], 0), c.ownedBy(c.nodes[1], 0), c.ownedBy(c.nodes[2], 0)}
+	stop, moving := make(chan struct{}), sync.WaitGroup{}
+	for i, k := range keys {
+		moving.Go(func() {
+			for at := i; ; at++ {
+				select {
+				case <-stop:
+					return
+				case <-time.After(3 * time.Millisecond):
+				}
+				c.fetch(k, c.nodes[at%3], c.nodes[(at+1)%3])
+			}
+		})
+	}
+	var allowed [3]atomic.Int64
+	var callers sync.WaitGroup
+	for i := range 30 {
+		callers.Go(func() {
+			r := rand.New(rand.NewPCG(3, uint64(i)))
+			for range 200 {
+				j := r.IntN(3)
+				takes := []shard.Take{take(keys[j], limit, 1)}
+				if r.Float64() < pairs {
+					takes = append(takes, take(keys[(j+1)%3], limit, 1))
+				}
+				g, _ := c.nodes[i%3].ask(t.Context(), takes...)
+				for n := range g.Takes {
+					if s := g.Takes[n].Source; s != shard.Owner && s != shard.Lent {
+						t.Errorf("%+v", g)
+					}
+					if g.Allowed {
+						allowed[(j+n)%3].Add(1)
+					}
+				}
+				time.Sleep(time.Duration(r.IntN(500)) * time.Microsecond)
+			}
+		})
+	}
+	callers.Wait()
+	close(stop)
+	moving.Wait()
+	for i := range keys {
+		if got := allowed[i].Load(); got > limit || got < least {
+			t.Errorf("key %d: %d allowed of %d, want at least %d", i, got, limit, least)
+		}
+	}
 }

@@ -110,9 +110,9 @@ func (s *spread) anyUndecided() bool {
 	return found
 }
 
-// strand makes all that is assigned stranded in top.
-func (s *spread) strand(top *spread) {
-	s.each(func(_ *peer, g *shard.Group, p *part) { top.stranded = append(top.stranded, stranded{g, p, true}) })
+// strand notes that g, or the part p that it is of another, is stranded.
+func (s *spread) strand(g *shard.Group, p *part, moved bool) {
+	s.stranded = append(s.stranded, stranded{g, p, moved})
 }
 
 // split is a group whose counters live on several members, cut into one part per

@@ -88,7 +88,7 @@ func (r *Router) answerAsStandby(local Local, questions []question, groups []sha
 		switch g := &groups[i]; {
 		case !questions[i].standby:
 		case g.Takes[0].Source == shard.Overloaded: // whoever has it is there
-			mark(g, shard.Moved)
+			setSource(g, shard.Moved)
 		case moved(g) && t.keeps(g):
 			forget(g)
 			allowCopy(g)
@@ -127,9 +127,9 @@ func (r *Router) relay(questions []question, groups []shard.Group, due time.Time
 		switch {
 		case g.Takes[0].Source == shard.Owner:
 			r.metrics.relayed.Inc()
-			mark(g, shard.Standby)
+			setSource(g, shard.Standby)
 		case undecided(g):
-			mark(g, shard.Moved)
+			setSource(g, shard.Moved)
 			if late {
 				to.spared.Store(instant + int64(probeEvery))
 			}
@@ -137,7 +137,7 @@ func (r *Router) relay(questions []question, groups []shard.Group, due time.Time
 	})
 }
 
-func mark(g *shard.Group, s shard.Source) {
+func setSource(g *shard.Group, s shard.Source) {
 	for i := range g.Takes {
 		g.Takes[i].Source = s
 	}

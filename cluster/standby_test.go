@@ -65,11 +65,16 @@ func TestStandbyAnswersWhatWasUnderWay(t *testing.T) {
 			answers <- answer{g, took}
 		}()
 		synctest.Wait() // the question is with the owner
-		go resume()     // or its server would not stop
-		c.kill(c.nodes[1])
+		killed := make(chan struct{})
+		go func() {
+			defer close(killed)
+			c.kill(c.nodes[1])
+		}()
 		if a := <-answers; a.g.Takes[0].Source != shard.Provisional || a.took != 0 {
 			t.Errorf("%+v", a)
 		}
+		resume() // or its server would not stop
+		<-killed
 	})
 }
 
@@ -328,5 +333,45 @@ func TestOverloadIsNotForStandbys(t *testing.T) {
 		}
 		resume()
 		<-done
+	})
+}
+
+// With real shards: the standby counts on from its copy, and a part of a group that is
+// denied elsewhere is given back to it.
+func TestStandbyCountsOnFromItsCopy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newEmptyCluster(t)
+		c.standbys = true
+		c.start(nil, NewPromises(true, true), NewPromises(true, true), NewPromises(true, true))
+		defer c.close()
+		k, full := c.keyWith(1, 2, 0), take(c.ownedBy(c.nodes[0], 0), 0, 1)
+		p := c.partition(k)
+		c.nodes[0].ask(t.Context(), take(k, 10, 4))
+		c.nodes[1].shard.Follow(p, shard.ToStandby)
+		records, _ := c.nodes[1].shard.Changes(p, shard.ToStandby, nil, 1<<16)
+		if err := c.nodes[2].shard.Apply(p, records); err != nil {
+			t.Fatal(err)
+		}
+		c.kill(c.nodes[1])
+		synctest.Wait()
+		for i, tc := range []struct {
+			takes     []shard.Take
+			allowed   bool
+			remaining int64
+		}{
+			{[]shard.Take{take(k, 10, 3)}, true, 3},
+			{[]shard.Take{take(k, 10, 2), full}, false, 3},
+			{[]shard.Take{take(k, 10, 3)}, true, 0},
+			{[]shard.Take{take(k, 10, 1)}, false, 0},
+		} {
+			g, took := c.nodes[i%2*2].ask(t.Context(), tc.takes...)
+			if d := g.Takes[0]; d.Source != shard.Provisional || g.Allowed != tc.allowed || d.Decision.Remaining != tc.remaining || took != 0 {
+				t.Errorf("step %d: %+v after %v, want %+v", i, g, took, tc)
+			}
+			synctest.Wait() // nobody waits for what is given back
+		}
+		if grants := c.nodes[2].shard.Grants(p, 10); len(grants) != 1 || grants[0].Key.Hi != k.Hi {
+			t.Errorf("kept apart: %+v", grants)
+		}
 	})
 }
