@@ -254,8 +254,7 @@ func (k clock) freed(tick int64) int64 {
 
 // begin returns the first instant of a tick.
 func (k clock) begin(tick int64) int64 {
-	hi, lo := bits.Mul64(uint64(tick), uint64(k.window))
-	return divideUp(hi, lo, uint64(k.buckets))
+	return clamp(product(tick, k.window).divideUp(uint64(k.buckets)))
 }
 
 // entries returns how many there can be: each has a token, and a tick of its own.
