@@ -154,8 +154,14 @@ func (x *Long) used() int64 {
 // tickOf returns the tick of the n-th token, of which there must be as many.
 func (x *Long) tickOf(n int64) int64 {
 	low, high := 0, x.count-1 // it is in one of these entries, or between them
+	switch n += x.before; {
+	case x.at(low).total >= n: // most ask for the first
+		high = low
+	case x.at(high-1).total < n: // or for the last
+		low = high
+	}
 	for low < high {
-		if i := (low + high) / 2; x.at(i).total-x.before >= n {
+		if i := (low + high) / 2; x.at(i).total >= n {
 			high = i
 		} else {
 			low = i + 1
