@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
+	"math/bits"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -52,6 +54,9 @@ func looksLikeIP(s string) bool {
 // of the rest as well. IPv4 that is mapped into IPv6 is IPv4. It allocates only for
 // what looks like an address and is none.
 func parseIP(value string) (addr netip.Addr, text string, ok bool) {
+	if addr, text, ok = parseIPv4(value); ok {
+		return addr, text, true
+	}
 	if addr, ok = parseIPv6(value); ok {
 		return addr.Unmap(), value, true
 	}
@@ -68,6 +73,43 @@ func parseIP(value string) (addr netip.Addr, text string, ok bool) {
 		return netip.Addr{}, "", false
 	}
 	return addr.Unmap(), text, true
+}
+
+// parseIPv4 reads IPv4, maybe with a port, as netip and cutPort do, which see to the rest.
+func parseIPv4(s string) (addr netip.Addr, text string, ok bool) {
+	var bytes [4]byte
+	n, digits, value := 0, 0, 0 // bytes that there are, and digits and value of the next one
+	for i := range len(s) {
+		switch b := s[i]; {
+		case isDigit(b) && (digits == 0 || value > 0): // no leading zeros
+			if value = value*10 + int(b-'0'); value > math.MaxUint8 {
+				return netip.Addr{}, "", false
+			}
+			digits++
+		case b == '.' && digits > 0 && n < 3:
+			bytes[n] = byte(value)
+			n, digits, value = n+1, 0, 0
+		case b == ':' && digits > 0 && n == 3 && isPort(s[i+1:]):
+			bytes[n] = byte(value)
+			return netip.AddrFrom4(bytes), s[:i], true
+		default:
+			return netip.Addr{}, "", false
+		}
+	}
+	if digits == 0 || n < 3 {
+		return netip.Addr{}, "", false
+	}
+	bytes[n] = byte(value)
+	return netip.AddrFrom4(bytes), s, true
+}
+
+func isPort(s string) bool {
+	for i := range len(s) {
+		if !isDigit(s[i]) {
+			return false
+		}
+	}
+	return 1 <= len(s) && len(s) <= 5
 }
 
 // parseIPv6 reads IPv6 without dots, brackets and zone, three times as fast as netip,
@@ -130,10 +172,8 @@ func cutPort(value string) (host string, ok bool) {
 	} else if !hasPort || strings.Contains(port, ":") {
 		return value, true // IPv6 has more than one colon
 	}
-	return host, port != "" && len(port) <= 5 && !strings.ContainsFunc(port, notDigit)
+	return host, isPort(port)
 }
-
-func notDigit(r rune) bool { return r < '0' || r > '9' }
 
 // parseIPPattern is parsePattern for conditions on addresses.
 func parseIPPattern(s string, budget *int) (pattern, error) {
@@ -222,7 +262,16 @@ func appendHalf(name []byte, high uint64, bits int) []byte {
 		name = append(name, ':')
 	}
 	for ; high != 0; high <<= 16 {
-		name = append(strconv.AppendUint(name, high>>48, 16), ':')
+		name = append(appendGroup(name, uint16(high>>48)), ':')
 	}
 	return strconv.AppendInt(append(name, ':', '/'), int64(bits), 10)
+}
+
+// appendGroup is strconv.AppendUint for the 16 bits between two colons.
+func appendGroup(name []byte, group uint16) []byte {
+	const digits = "0123456789abcdef"
+	for shift := max(0, bits.Len16(group)-1) &^ 3; shift >= 0; shift -= 4 {
+		name = append(name, digits[group>>shift&15])
+	}
+	return name
 }
