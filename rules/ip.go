@@ -120,8 +120,8 @@ func parseIPv6(s string) (netip.Addr, bool) {
 	var group uint16
 	digits := 0
 	for i := range len(s) {
-		switch digit, ok := hexDigit(s[i]); {
-		case ok && digits < 4 && n < len(bytes):
+		switch digit := hexDigits[s[i]]; {
+		case digit < 16 && digits < 4 && n < len(bytes):
 			group, digits = group<<4|uint16(digit), digits+1
 		case s[i] == ':' && digits > 0:
 			binary.BigEndian.PutUint16(bytes[n:], group)
@@ -148,14 +148,17 @@ func parseIPv6(s string) (netip.Addr, bool) {
 	return netip.AddrFrom16(bytes), true
 }
 
-// hexDigit returns the value of a hexadecimal digit.
-func hexDigit(b byte) (value byte, ok bool) {
-	if isDigit(b) {
-		return b - '0', true
+// hexDigits are the values of hexadecimal digits, and 16 for other bytes: a branch for
+// letters would be taken at random.
+var hexDigits = func() (values [256]uint8) {
+	for b := range values {
+		values[b] = 16
+		if n, err := strconv.ParseUint(string(rune(b)), 16, 8); err == nil {
+			values[b] = uint8(n)
+		}
 	}
-	value = b | 0x20 - 'a' + 10
-	return value, 10 <= value && value <= 15
-}
+	return values
+}()
 
 // cutPort takes brackets and port off an address. It is false if what follows the
 // address is no port.
