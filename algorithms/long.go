@@ -153,11 +153,12 @@ func (x *Long) used() int64 {
 
 // tickOf returns the tick of the n-th token, of which there must be as many.
 func (x *Long) tickOf(n int64) int64 {
-	low, high := 0, x.count-1 // it is in one of these entries, or between them
-	switch n += x.before; {
-	case x.at(low).total >= n: // most ask for the first
-		high = low
-	case x.at(high-1).total < n: // or for the last
+	n += x.before
+	if first := x.at(0); first.total >= n { // most ask for it, or for the last one
+		return first.tick
+	}
+	low, high := 1, x.count-1 // it is in one of these entries, or between them
+	if x.at(high-1).total < n {
 		low = high
 	}
 	for low < high {
