@@ -109,7 +109,10 @@ type Limit struct {
 
 // Capacity is what an unused counter has room for, in tokens: Limit, or Burst
 // if there is one. It is also the highest cost that can ever be allowed.
-func (l Limit) Capacity() int64 {
+func (l Limit) Capacity() int64 { return l.capacity() }
+
+// capacity is Capacity without a copy of l.
+func (l *Limit) capacity() int64 {
 	if l.Burst == 0 || l.Limit == 0 {
 		return l.Limit
 	}

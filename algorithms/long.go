@@ -161,9 +161,16 @@ func (x *Long) used() int64 {
 
 // tickOf returns the tick of the n-th token, of which there must be as many.
 func (x *Long) tickOf(n int64) int64 {
-	low, high := 0, x.count-1 // it is in one of these entries, or between them
+	n += x.before
+	if first := x.at(0); first.total >= n { // most ask for it, or for the last one
+		return first.tick
+	}
+	low, high := 1, x.count-1 // it is in one of these entries, or between them
+	if x.at(high-1).total < n {
+		low = high
+	}
 	for low < high {
-		if i := (low + high) / 2; x.at(i).total-x.before >= n {
+		if i := (low + high) / 2; x.at(i).total >= n {
 			high = i
 		} else {
 			low = i + 1
@@ -262,8 +269,7 @@ func (k clock) freed(tick int64) int64 {
 
 // begin returns the first instant of a tick.
 func (k clock) begin(tick int64) int64 {
-	hi, lo := bits.Mul64(uint64(tick), uint64(k.window))
-	return divideUp(hi, lo, uint64(k.buckets))
+	return clamp(product(tick, k.window).divideUp(uint64(k.buckets)))
 }
 
 // entries returns how many there can be after a step that had room: each has a token, and a

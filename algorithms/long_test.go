@@ -206,3 +206,26 @@ func TestLongAndShortAreNotMixed(t *testing.T) {
 		}
 	}
 }
+
+// Whatever the number of entries, each token is found in its own.
+func TestTickOfEveryToken(t *testing.T) {
+	l := &Limit{Algorithm: SlidingWindowLog, Limit: MaxLog, Window: minute}
+	for entries := range int64(9) {
+		var x Long
+		x.Step(l, 0, 5, true)
+		x.Step(l, l.Window, 0, true) // the tokens before the first entry are gone
+		var ticks []int64            // by token
+		for i := range entries {
+			tick := l.Window + i
+			x.Step(l, tick, i%3+1, true)
+			for range i%3 + 1 {
+				ticks = append(ticks, tick)
+			}
+		}
+		for i, want := range ticks {
+			if got := x.tickOf(int64(i) + 1); got != want {
+				t.Errorf("token %d in %d entries: %d, want %d", i+1, entries, got, want)
+			}
+		}
+	}
+}

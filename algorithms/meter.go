@@ -1,9 +1,6 @@
 package algorithms
 
-import (
-	"math"
-	"math/bits"
-)
+import "math/bits"
 
 // The meter is what token_bucket, gcra and leaky_bucket have in common, exactly.
 // It is a leaky bucket that fills by a request's cost and drains all the time,
@@ -43,8 +40,8 @@ import (
 // which moves the level by half a token at most; and a now that went backwards
 // past that beginning is taken for it.
 type meter struct {
-	at     int64  // nanoseconds
-	hi, lo uint64 // level at the instant at, in 1/window tokens
+	at     int64 // nanoseconds
+	amount       // level at the instant at, in 1/window tokens
 }
 
 // grain returns the bits of an instant that a state does not keep.
@@ -54,110 +51,74 @@ func grain(window int64) int { return max(0, bits.Len64(uint64(window))-33) }
 func meterAt(l *Limit, s State, now int64) meter {
 	mask := uint64(2)<<grain(l.Window) - 1 // of A's bits that belong to the level
 	since := int64((s.A &^ mask) >> 1)
-	m := meter{at: max(now, since), hi: s.A & mask, lo: s.B}
-	m.drain(bits.Mul64(uint64(m.at-since), uint64(l.Limit)))
-	return m
+	at := max(now, since)
+	return meter{at, amount{s.A & mask, s.B}.minus(product(at-since, l.Limit))}
 }
 
 // Drains reports whether a counter of this algorithm drains all the time, so that a
 // Return later than its step may give back less than was taken.
 func (a Algorithm) Drains() bool { return a == TokenBucket || a == GCRA || a == LeakyBucket }
 
-func (m *meter) state(l *Limit) State {
-	rest := uint64(m.at) & (1<<grain(l.Window) - 1)
-	s := State{A: (uint64(m.at) - rest) << 1}
-	if m.hi|m.lo != 0 {
-		var carry uint64
-		s.B, carry = bits.Add64(m.lo, rest*uint64(l.Limit), 0) // rest < 2^22
-		s.A |= m.hi + carry
+func (m meter) state(l *Limit) State {
+	rest := m.at & (1<<grain(l.Window) - 1)
+	since := uint64(m.at-rest) << 1
+	if m.zero() {
+		return State{A: since}
 	}
-	return s
-}
-
-// drain lowers the level, to 0 at the least.
-func (m *meter) drain(hi, lo uint64) {
-	lo, borrow := bits.Sub64(m.lo, lo, 0)
-	hi, borrow = bits.Sub64(m.hi, hi, borrow)
-	if borrow != 0 {
-		hi, lo = 0, 0
-	}
-	m.hi, m.lo = hi, lo
-}
-
-func (m *meter) fill(hi, lo uint64) {
-	var carry uint64
-	m.lo, carry = bits.Add64(m.lo, lo, 0)
-	m.hi += hi + carry
+	level := m.plus(amount{lo: uint64(rest * l.Limit)}) // rest < 2^22
+	return State{A: since | level.hi, B: level.lo}
 }
 
 // units returns tokens as a level.
-func (l *Limit) units(tokens int64) (hi, lo uint64) {
-	return bits.Mul64(uint64(tokens), uint64(l.Window))
-}
+func (l *Limit) units(tokens int64) amount { return product(tokens, l.Window) }
 
-// divideUp returns ceil((hi, lo) / by), or MaxInt64 if that is less.
-func divideUp(hi, lo, by uint64) int64 {
-	lo, carry := bits.Add64(lo, by-1, 0)
-	if hi += carry; hi >= by {
-		return math.MaxInt64
-	}
-	q, _ := bits.Div64(hi, lo, by)
-	return int64(min(q, math.MaxInt64))
-}
+// drained returns how long it takes to drain a level, in nanoseconds, or MaxUint64 if
+// that is less. The limit must not be 0.
+func (l *Limit) drained(level amount) uint64 { return level.divideUp(uint64(l.Limit)) }
 
-// emptyAt returns when the level will be 0.
-func (m *meter) emptyAt(l *Limit) int64 {
+// idle returns how long it takes until the level is 0.
+func (m meter) idle(l *Limit) uint64 {
 	switch {
-	case m.hi|m.lo == 0:
-		return m.at
+	case m.zero():
+		return 0
 	case l.Limit == 0: // It never drains. Do not remember it for ever.
-		return addInstant(m.at, l.Window)
+		return uint64(l.Window)
 	default:
-		return addInstant(m.at, m.until(l, 0, 0))
+		return l.drained(m.amount)
 	}
 }
 
 func meterStep(l *Limit, s State, now, cost int64, d *Decision) State {
 	m := meterAt(l, s, now)
-	capacity := l.Capacity()
-	used := divideUp(m.hi, m.lo, uint64(l.Window))
 	d.At, d.RetryAt = m.at, m.at
-	d.Allowed = cost <= 0 || cost <= capacity-used
-	if cost > 0 && cost <= capacity && l.queues() {
-		m.queue(l, cost, d)
-	} else if !d.Allowed {
-		d.RetryAt = m.retryAt(l, capacity-cost)
+	capacity := l.capacity()
+	full := l.units(capacity)
+	if d.Allowed = cost <= 0; d.Allowed {
+		m.amount = m.minus(l.units(-cost))
+	} else {
+		with := m.plus(l.units(cost))
+		over := with.minus(full)
+		switch {
+		case cost > capacity:
+			d.RetryAt = Never
+		case l.queues():
+			m.queue(l, over, d)
+		case over.zero():
+			d.Allowed = true
+		default:
+			d.RetryAt = after(m.at, l.drained(over))
+		}
+		if d.Allowed {
+			m.amount = with
+		}
 	}
-	switch {
-	case !d.Allowed:
-	case cost >= 0:
-		m.fill(l.units(cost))
-		used += cost
-	default:
-		m.drain(l.units(-cost))
-		used += cost
+	idle := m.idle(l)
+	d.ResetAt = after(m.at, idle)
+	d.Remaining = 0
+	if !m.closed(l, idle) {
+		d.Remaining = int64(full.minus(m.amount).divide(uint64(l.Window)))
 	}
-	if d.Remaining = max(0, capacity-max(0, used)); l.queues() && m.closed(l) {
-		d.Remaining = 0
-	}
-	d.ResetAt = m.emptyAt(l)
 	return m.state(l)
-}
-
-// retryAt returns when the level will have sunk to most, in tokens.
-func (m *meter) retryAt(l *Limit, most int64) int64 {
-	if most < 0 {
-		return Never
-	}
-	return addInstant(m.at, m.until(l, most, 0))
-}
-
-// until returns how long it takes until the level has sunk to tokens and what
-// drains in delay, in nanoseconds. The limit must not be 0.
-func (m meter) until(l *Limit, tokens, delay int64) int64 {
-	m.drain(l.units(tokens))
-	m.drain(bits.Mul64(uint64(delay), uint64(l.Limit)))
-	return divideUp(m.hi, m.lo, uint64(l.Limit))
 }
 
 // meterReturn gives back what would still be in the bucket of a request that
@@ -166,9 +127,7 @@ func (m meter) until(l *Limit, tokens, delay int64) int64 {
 // of it back would admit too much. At the instant of the step it gives back all.
 func meterReturn(l *Limit, s State, now, takenAt, tokens int64) State {
 	m := meterAt(l, s, now)
-	left := meter{at: m.at}
-	left.fill(l.units(tokens))
-	left.drain(bits.Mul64(uint64(max(0, m.at-takenAt)), uint64(l.Limit)))
-	m.drain(left.hi, left.lo)
+	left := l.units(tokens).minus(product(max(0, m.at-takenAt), l.Limit))
+	m.amount = m.minus(left)
 	return m.state(l)
 }

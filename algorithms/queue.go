@@ -20,27 +20,25 @@ package algorithms
 // queues reports whether an allowed request may have to wait.
 func (l *Limit) queues() bool { return l.MaxDelay != 0 || l.Algorithm == LeakyBucket }
 
-// queue decides about a cost that is above 0 and not above the capacity.
-func (m *meter) queue(l *Limit, cost int64, d *Decision) {
-	var turn, late int64 // how long until its tokens go, and until it may be booked
-	room := l.Capacity() - cost
-	switch {
-	case l.Algorithm != LeakyBucket:
-		turn, late = m.until(l, room, 0), m.until(l, room, l.MaxDelay)
-	case l.MaxDelay == 0:
-		turn, late = m.until(l, 0, 0), m.until(l, room, 0)
-	default:
-		turn, late = m.until(l, 0, 0), max(m.until(l, room, 0), m.until(l, 0, l.MaxDelay))
+// queue decides about a cost that would raise the level by over above the capacity.
+func (m meter) queue(l *Limit, over amount, d *Decision) {
+	room := l.drained(over)
+	delay, late := room, room-min(room, uint64(l.MaxDelay)) // until its tokens go, and until it may be booked
+	if l.Algorithm == LeakyBucket {
+		delay, late = l.drained(m.amount), room
+		if l.MaxDelay > 0 {
+			late = max(late, delay-min(delay, uint64(l.MaxDelay)))
+		}
 	}
 	if d.Allowed = late == 0; d.Allowed {
-		d.Delay = turn
+		d.Delay = clamp(delay)
 	} else {
-		d.RetryAt = addInstant(m.at, late)
+		d.RetryAt = after(m.at, late)
 	}
 }
 
-// closed reports whether the queue is too long for anybody to join, although
-// the capacity may have room.
-func (m *meter) closed(l *Limit) bool {
-	return l.Algorithm == LeakyBucket && l.MaxDelay > 0 && l.Limit > 0 && m.until(l, 0, l.MaxDelay) > 0
+// closed reports whether the queue, which takes idle to drain, is too long for anybody
+// to join, although the capacity may have room.
+func (m meter) closed(l *Limit, idle uint64) bool {
+	return l.Algorithm == LeakyBucket && l.MaxDelay > 0 && l.Limit > 0 && idle > uint64(l.MaxDelay)
 }

@@ -2,7 +2,6 @@ package algorithms
 
 import (
 	"fmt"
-	"math/bits"
 	"time"
 )
 
@@ -62,11 +61,8 @@ func (l Limit) validateDelay() error {
 // overbooks reports whether the capacity and what drains in MaxDelay are more
 // than MaxLimit, and so more than a meter's state has room for.
 func (l Limit) overbooks() bool {
-	hi, lo := bits.Mul64(uint64(l.Limit), uint64(l.MaxDelay))
-	spareHi, spareLo := l.units(MaxLimit - l.Capacity())
-	_, borrow := bits.Sub64(spareLo, lo, 0)
-	_, borrow = bits.Sub64(spareHi, hi, borrow)
-	return borrow != 0
+	ahead, spare := product(l.Limit, l.MaxDelay), l.units(MaxLimit-l.Capacity())
+	return !ahead.minus(spare).zero()
 }
 
 func (l Limit) validateBuckets() error {

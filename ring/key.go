@@ -36,5 +36,8 @@ func (h Hasher) Key(name []byte) Key {
 // other counter. Salts of one rule's limits must differ.
 func (k Key) With(salt uint64) Key { return Key{Hi: k.Hi ^ salt, Lo: k.Lo} }
 
-// Partition returns the partition of k among n.
-func (k Key) Partition(n uint32) uint32 { return uint32(k.Lo % uint64(n)) }
+// Partition returns the partition of k among n, which is small beside 2^32. It scales the
+// low half of Lo: a multiplication, where a remainder takes a division. The high half is
+// left to those who want something else of a key (slots of tables keep some of its bits,
+// and percentages of counters go by it), so that it is spread alike in all partitions.
+func (k Key) Partition(n uint32) uint32 { return uint32(uint64(uint32(k.Lo)) * uint64(n) >> 32) }

@@ -263,6 +263,27 @@ func TestSaltedKeysShareTheirPlace(t *testing.T) {
 	}
 }
 
+// Nodes must agree on it, and the high half is free for others.
+func TestPartitionIsPinned(t *testing.T) {
+	for _, c := range []struct {
+		lo      uint64
+		n, want uint32
+	}{
+		{0, 1021, 0},
+		{math.MaxUint32, 1021, 1020},
+		{math.MaxUint32, 1 << 16, 1<<16 - 1},
+		{1 << 31, 1021, 510},
+		{1<<31 - 1, 2, 0},
+		{1 << 31, 2, 1},
+		{math.MaxUint64, 1, 0},
+		{math.MaxUint32 << 32, 1021, 0},
+	} {
+		if got := (Key{Hi: 42, Lo: c.lo}).Partition(c.n); got != c.want {
+			t.Errorf("%#x among %d: %d, want %d", c.lo, c.n, got, c.want)
+		}
+	}
+}
+
 func BenchmarkOwner(b *testing.B) {
 	r, err := Build(DefaultParams, names(10))
 	if err != nil {

@@ -165,8 +165,9 @@ func (r *Rule) Counters(h ring.Hasher, req *Request, buf []Match) []Match {
 // counterMatches is Counters for a request whose addresses are canonical.
 func (r *Rule) counterMatches(h ring.Hasher, req *Request, buf []Match) []Match {
 	for i := range r.subjects {
-		if key, ok := r.subjects[i].key(h, req); ok {
-			buf = r.subjects[i].appendCounters(buf, key)
+		s := &r.subjects[i]
+		if key, ok := s.kind.key(h, s.name, req); ok {
+			buf = s.appendCounters(buf, key)
 		}
 	}
 	return buf

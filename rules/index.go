@@ -11,7 +11,7 @@ import (
 // index finds the rules of one domain that a request may match. Every subject
 // is filed under one attribute, with all values of one condition, or among always.
 type index struct {
-	filed      []subject // what is filed in one place stands side by side
+	filed      []candidate // what is filed in one place stands side by side
 	attributes map[string]*attributeIndex
 	names      uint64 // nameBit of all keys of attributes
 	always     extent // those that ask for no attribute
@@ -25,7 +25,7 @@ type extent struct{ begin, end uint32 }
 
 // attributeIndex holds the subjects that are filed under one attribute.
 type attributeIndex struct {
-	exact    table[extent]
+	exact    table
 	prefixes prefixTree
 	blocks   *blockIndex // nil if there are none
 	present  extent      // whatever the value is
@@ -42,19 +42,27 @@ func nameBit(name string) uint64 {
 // filing is an index that is being made: who is to be filed where.
 type filing struct {
 	attributes map[string]*attributeFiling
-	always     []*subject
-	whens      map[string][]*Condition // by their encodings
+	always     []*filedSubject
+	whens      map[string]*unseen // by their encodings
+}
+
+// filedSubject is a subject with what its place in the index does not see to: conditions,
+// and the value that one of them asks for.
+type filedSubject struct {
+	*namedSubject
+	when *unseen
+	only string
 }
 
 type attributeFiling struct {
-	exact, prefixes map[string][]*subject
-	blocks          map[netip.Prefix][]*subject
-	present         []*subject
+	exact, prefixes map[string][]*filedSubject
+	blocks          map[netip.Prefix][]*filedSubject
+	present         []*filedSubject
 }
 
 func newIndex(rules []*Rule) *index {
 	ix := &index{attributes: make(map[string]*attributeIndex)}
-	var subjects []*subject
+	var subjects []*namedSubject
 	for _, r := range rules {
 		for i := range r.subjects {
 			subjects = append(subjects, &r.subjects[i])
@@ -63,18 +71,19 @@ func newIndex(rules []*Rule) *index {
 		ix.ipText = ix.ipText || slices.ContainsFunc(r.When, readsAddress)
 		ix.linked = ix.linked || r.Unlimited || len(r.replaces) > 0 || r.parent != nil
 	}
-	f := filing{attributes: make(map[string]*attributeFiling), whens: make(map[string][]*Condition)}
+	f := filing{attributes: make(map[string]*attributeFiling), whens: make(map[string]*unseen)}
 	uses := countUses(subjects)
 	for _, s := range subjects {
 		p, ok := bestPlace(s, uses)
-		s.when = f.unseen(s.rule.When, p)
+		filed := &filedSubject{namedSubject: s}
+		filed.when, filed.only = f.unseen(s.rule.When, p)
 		if !ok {
-			f.always = append(f.always, s)
+			f.always = append(f.always, filed)
 		} else {
-			f.at(p.attribute).add(s, p)
+			f.at(p.attribute).add(filed, p)
 		}
 	}
-	ix.always = ix.file(f.always)
+	ix.always = ix.file(f.always, "")
 	for name, a := range f.attributes {
 		ix.attributes[name] = ix.newAttribute(a)
 		ix.names |= nameBit(name)
@@ -86,8 +95,8 @@ func (f *filing) at(attribute string) *attributeFiling {
 	a := f.attributes[attribute]
 	if a == nil {
 		a = &attributeFiling{
-			exact: make(map[string][]*subject), prefixes: make(map[string][]*subject),
-			blocks: make(map[netip.Prefix][]*subject),
+			exact: make(map[string][]*filedSubject), prefixes: make(map[string][]*filedSubject),
+			blocks: make(map[netip.Prefix][]*filedSubject),
 		}
 		f.attributes[attribute] = a
 	}
@@ -95,7 +104,7 @@ func (f *filing) at(attribute string) *attributeFiling {
 }
 
 // add files s in the place p.
-func (a *attributeFiling) add(s *subject, p place) {
+func (a *attributeFiling) add(s *filedSubject, p place) {
 	for _, value := range p.exact {
 		a.exact[value] = append(a.exact[value], s)
 	}
@@ -110,63 +119,67 @@ func (a *attributeFiling) add(s *subject, p place) {
 	}
 }
 
-// file puts copies of the subjects side by side.
-func (ix *index) file(subjects []*subject) extent {
+// file puts candidates side by side, filed under an exact value if it is not empty.
+func (ix *index) file(subjects []*filedSubject, value string) extent {
 	begin := len(ix.filed)
 	for _, s := range subjects {
-		ix.filed = append(ix.filed, *s)
+		ix.filed = append(ix.filed, newCandidate(s, value))
 	}
 	return extent{uint32(begin), uint32(len(ix.filed))}
 }
 
 func (ix *index) newAttribute(f *attributeFiling) *attributeIndex {
 	return &attributeIndex{
-		present:  ix.file(f.present),
+		present:  ix.file(f.present, ""),
 		exact:    newTable(ix.fileExact(f.exact)),
 		prefixes: newPrefixTree(fileAll(ix, f.prefixes, strings.Compare)),
 		blocks:   newBlockIndex(fileAll(ix, f.blocks, netip.Prefix.Compare)),
 	}
 }
 
-// fileExact is fileAll for exact values. A value and the name that is read after it
-// stand side by side.
-func (ix *index) fileExact(subjects map[string][]*subject) map[string]extent {
+// fileExact is fileAll for exact values, which the candidates know.
+func (ix *index) fileExact(subjects map[string][]*filedSubject) map[string]extent {
 	extents := make(map[string]extent, len(subjects))
 	for _, value := range slices.Sorted(maps.Keys(subjects)) {
-		filed := ix.file(subjects[value])
-		first := &ix.filed[filed.begin]
-		both := value + first.name
-		first.name = both[len(value):]
-		extents[both[:len(value)]] = filed
+		extents[value] = ix.file(subjects[value], value)
 	}
 	return extents
 }
 
 // fileAll is file for subjects by what they are filed under.
-func fileAll[K comparable](ix *index, subjects map[K][]*subject, compare func(K, K) int) map[K]extent {
+func fileAll[K comparable](ix *index, subjects map[K][]*filedSubject, compare func(K, K) int) map[K]extent {
 	runs := make(map[K]extent, len(subjects))
 	for _, k := range slices.SortedFunc(maps.Keys(subjects), compare) {
-		runs[k] = ix.file(subjects[k])
+		runs[k] = ix.file(subjects[k], "")
 	}
 	return runs
 }
 
-// unseen returns the conditions that may not hold for a request that has led to
-// the place p: the same slice for all rules that ask the same.
-func (f *filing) unseen(when []Condition, p place) []*Condition {
-	var cs []*Condition
-	var encoding []byte
+// unseen returns the conditions that may not hold for a request that has led to the place
+// p, the same pointer for all rules that ask the same, and the value of its only.
+func (f *filing) unseen(when []Condition, p place) (u *unseen, only string) {
+	u = new(unseen)
 	for i := range when {
-		if c := &when[i]; c.Attribute != p.attribute || p.any() && !c.any {
-			cs = append(cs, c)
-			encoding = c.appendTo(encoding)
+		switch c := &when[i]; {
+		case c.Attribute == p.attribute && (!p.any() || c.any):
+		case u.only == "" && c.isOnly():
+			u.only, only = c.Attribute, c.only
+		default:
+			u.rest = append(u.rest, c)
 		}
 	}
-	if known, ok := f.whens[string(encoding)]; ok {
-		return known
+	if u.only == "" && len(u.rest) == 0 {
+		return nil, ""
 	}
-	f.whens[string(encoding)] = cs
-	return cs
+	encoding := appendText(nil, u.only)
+	for _, c := range u.rest {
+		encoding = c.appendTo(encoding)
+	}
+	if known := f.whens[string(encoding)]; known != nil {
+		return known, only
+	}
+	f.whens[string(encoding)] = u
+	return u, only
 }
 
 func (r *Rule) looksAtIP() bool {
@@ -212,7 +225,7 @@ func (p place) uses(yield func(use)) {
 }
 
 // places returns where s can be filed.
-func places(s *subject) []place {
+func places(s *namedSubject) []place {
 	var ps []place
 	for _, c := range s.rule.When {
 		switch {
@@ -230,7 +243,7 @@ func places(s *subject) []place {
 }
 
 // countUses says how many subjects could be filed under each use.
-func countUses(subjects []*subject) map[use]int {
+func countUses(subjects []*namedSubject) map[use]int {
 	n := make(map[use]int)
 	for _, s := range subjects {
 		for _, p := range places(s) {
@@ -242,7 +255,7 @@ func countUses(subjects []*subject) map[use]int {
 
 // bestPlace returns the place that s shares with the fewest others: of a rule
 // for POST to one endpoint, the endpoint.
-func bestPlace(s *subject, uses map[use]int) (place, bool) {
+func bestPlace(s *namedSubject, uses map[use]int) (place, bool) {
 	ps := places(s)
 	if len(ps) == 0 {
 		return place{}, false

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
+	"math/bits"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -59,6 +61,9 @@ func looksLikeIP(s string) bool {
 // of the rest as well. IPv4 that is mapped into IPv6 is IPv4. It allocates only for
 // what looks like an address and is none.
 func parseIP(value string) (addr netip.Addr, text string, ok bool) {
+	if addr, text, ok = parseIPv4(value); ok {
+		return addr, text, true
+	}
 	if addr, ok = parseIPv6(value); ok {
 		return addr.Unmap(), value, true
 	}
@@ -77,6 +82,43 @@ func parseIP(value string) (addr netip.Addr, text string, ok bool) {
 	return addr.Unmap(), text, true
 }
 
+// parseIPv4 reads IPv4, maybe with a port, as netip and cutPort do, which see to the rest.
+func parseIPv4(s string) (addr netip.Addr, text string, ok bool) {
+	var bytes [4]byte
+	n, digits, value := 0, 0, 0 // bytes that there are, and digits and value of the next one
+	for i := range len(s) {
+		switch b := s[i]; {
+		case isDigit(b) && (digits == 0 || value > 0): // no leading zeros
+			if value = value*10 + int(b-'0'); value > math.MaxUint8 {
+				return netip.Addr{}, "", false
+			}
+			digits++
+		case b == '.' && digits > 0 && n < 3:
+			bytes[n] = byte(value)
+			n, digits, value = n+1, 0, 0
+		case b == ':' && digits > 0 && n == 3 && isPort(s[i+1:]):
+			bytes[n] = byte(value)
+			return netip.AddrFrom4(bytes), s[:i], true
+		default:
+			return netip.Addr{}, "", false
+		}
+	}
+	if digits == 0 || n < 3 {
+		return netip.Addr{}, "", false
+	}
+	bytes[n] = byte(value)
+	return netip.AddrFrom4(bytes), s, true
+}
+
+func isPort(s string) bool {
+	for i := range len(s) {
+		if !isDigit(s[i]) {
+			return false
+		}
+	}
+	return 1 <= len(s) && len(s) <= 5
+}
+
 // parseIPv6 reads IPv6 without dots, brackets and zone, three times as fast as netip,
 // which sees to the rest.
 func parseIPv6(s string) (netip.Addr, bool) {
@@ -85,8 +127,8 @@ func parseIPv6(s string) (netip.Addr, bool) {
 	var group uint16
 	digits := 0
 	for i := range len(s) {
-		switch digit, ok := hexDigit(s[i]); {
-		case ok && digits < 4 && n < len(bytes):
+		switch digit := hexDigits[s[i]]; {
+		case digit < 16 && digits < 4 && n < len(bytes):
 			group, digits = group<<4|uint16(digit), digits+1
 		case s[i] == ':' && digits > 0:
 			binary.BigEndian.PutUint16(bytes[n:], group)
@@ -113,14 +155,17 @@ func parseIPv6(s string) (netip.Addr, bool) {
 	return netip.AddrFrom16(bytes), true
 }
 
-// hexDigit returns the value of a hexadecimal digit.
-func hexDigit(b byte) (value byte, ok bool) {
-	if isDigit(b) {
-		return b - '0', true
+// hexDigits are the values of hexadecimal digits, and 16 for other bytes: a branch for
+// letters would be taken at random.
+var hexDigits = func() (values [256]uint8) {
+	for b := range values {
+		values[b] = 16
+		if n, err := strconv.ParseUint(string(rune(b)), 16, 8); err == nil {
+			values[b] = uint8(n)
+		}
 	}
-	value = b | 0x20 - 'a' + 10
-	return value, 10 <= value && value <= 15
-}
+	return values
+}()
 
 // cutPort takes brackets and port off an address. It is false if what follows the
 // address is no port.
@@ -137,10 +182,8 @@ func cutPort(value string) (host string, ok bool) {
 	} else if !hasPort || strings.Contains(port, ":") {
 		return value, true // IPv6 has more than one colon
 	}
-	return host, port != "" && len(port) <= 5 && !strings.ContainsFunc(port, notDigit)
+	return host, isPort(port)
 }
-
-func notDigit(r rune) bool { return r < '0' || r > '9' }
 
 // parseIPPattern is parsePattern for conditions on addresses.
 func parseIPPattern(s string, budget *int) (pattern, error) {
@@ -229,7 +272,16 @@ func appendHalf(name []byte, high uint64, bits int) []byte {
 		name = append(name, ':')
 	}
 	for ; high != 0; high <<= 16 {
-		name = append(strconv.AppendUint(name, high>>48, 16), ':')
+		name = append(appendGroup(name, uint16(high>>48)), ':')
 	}
 	return strconv.AppendInt(append(name, ':', '/'), int64(bits), 10)
+}
+
+// appendGroup is strconv.AppendUint for the 16 bits between two colons.
+func appendGroup(name []byte, group uint16) []byte {
+	const digits = "0123456789abcdef"
+	for shift := max(0, bits.Len16(group)-1) &^ 3; shift >= 0; shift -= 4 {
+		name = append(name, digits[group>>shift&15])
+	}
+	return name
 }

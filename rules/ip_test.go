@@ -154,6 +154,22 @@ rules:
 	}
 }
 
+// parseIPv4 reads as netip and cutPort do.
+func TestParseIPv4(t *testing.T) {
+	field := rapid.SampledFrom([]string{"0", "1", "10", "192", "255", "256", "1000", "00", "01", "", "a", "+1"})
+	port := rapid.SampledFrom([]string{"", "", ":80", ":99999", ":100000", ":", ":+1", ":1:", ":a", "%a"})
+	rapid.Check(t, func(t *rapid.T) {
+		fields := rapid.SliceOfN(rapid.OneOf(rapid.SampledFrom([]string{"0", "7", "255"}), field), 3, 5).Draw(t, "fields")
+		text := strings.Join(fields, ".") + port.Draw(t, "port")
+		got, rest, ok := parseIPv4(text)
+		host, reads := cutPort(text)
+		want, err := netip.ParseAddr(host)
+		if reads = reads && err == nil && want.Is4(); ok != reads || ok && (got != want || rest != host) {
+			t.Fatalf("%q: %v, %q, %t, want %v, %q, %v", text, got, rest, ok, want, host, err)
+		}
+	})
+}
+
 // parseIPv6 reads as netip does.
 func TestParseIPv6(t *testing.T) {
 	part := rapid.SampledFrom([]string{":", "::", ":", "0", "1", "db8", "FfFf", "12345", "00001", ".", "%", "g"})

@@ -54,10 +54,8 @@ func (r *Rule) prepare(order int, kinds map[string]*kind) {
 		if len(set) > 0 {
 			name = appendText(name, set[0])
 		}
-		r.subjects = append(r.subjects, subject{
-			rule: r, name: string(name), rank: uint32(order<<8 + i),
-			kind: known(kinds, r.kind(set, salts, above)),
-		})
+		s := subject{rule: r, rank: uint32(order<<8 + i), kind: known(kinds, r.kind(set, salts, above))}
+		r.subjects = append(r.subjects, namedSubject{s, string(name)})
 	}
 }
 
@@ -96,15 +94,15 @@ const (
 	largeName = 6144
 )
 
-// key returns the common part of the keys of s's counters for req. It is false
-// if req lacks an attribute of the set.
-func (s *subject) key(h ring.Hasher, req *Request) (ring.Key, bool) {
+// key returns the common part of the keys of the counters for req of a subject, whose
+// name begins with prefix. It is false if req lacks an attribute of the set.
+func (k *kind) key(h ring.Hasher, prefix string, req *Request) (ring.Key, bool) {
 	var buf [smallName]byte
-	switch name, result := s.appendName(buf[:0], req, smallName); result {
+	switch name, result := k.appendName(buf[:0], prefix, req, smallName); result {
 	case named:
 		return h.Key(name), true
 	case tooLong:
-		return s.longKey(h, req)
+		return k.longKey(h, prefix, req)
 	}
 	return ring.Key{}, false
 }
@@ -112,9 +110,9 @@ func (s *subject) key(h ring.Hasher, req *Request) (ring.Key, bool) {
 // longKey is apart so that only long names pay for the large buffer.
 //
 //go:noinline
-func (s *subject) longKey(h ring.Hasher, req *Request) (ring.Key, bool) {
+func (k *kind) longKey(h ring.Hasher, prefix string, req *Request) (ring.Key, bool) {
 	var buf [largeName]byte
-	name, result := s.appendName(buf[:0], req, math.MaxInt)
+	name, result := k.appendName(buf[:0], prefix, req, math.MaxInt)
 	return h.Key(name), result == named
 }
 
@@ -129,12 +127,11 @@ const (
 
 // appendName appends the name of the counter that req chooses, unless it lacks an
 // attribute of the set or most bytes may be too few.
-func (s *subject) appendName(name []byte, req *Request, most int) ([]byte, naming) {
-	k := s.kind
-	if len(s.name) > most {
+func (k *kind) appendName(name []byte, prefix string, req *Request, most int) ([]byte, naming) {
+	if len(prefix) > most {
 		return nil, tooLong
 	}
-	name = append(name, s.name...)
+	name = append(name, prefix...)
 	for i, attribute := range k.per {
 		value, ok := req.value(attribute)
 		if !ok {

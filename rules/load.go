@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -84,7 +83,8 @@ func (l *loader) set() (*Set, error) {
 // file reads one file's documents, up to the first that is not YAML.
 func (l *loader) file(src source) {
 	d := &decoder{loader: l, file: src.name}
-	yamls := yaml.NewDecoder(bytes.NewReader(src.data))
+	text := &lineReader{rest: src.data}
+	yamls := yaml.NewDecoder(text)
 	for documents := 0; ; documents++ {
 		var n yaml.Node
 		switch err := next(yamls, &n); {
@@ -94,7 +94,7 @@ func (l *loader) file(src source) {
 			}
 			return
 		case err != nil:
-			l.problems.add(syntaxProblem(src, err))
+			l.problems.add(syntaxProblem(src, text.read, err))
 			return
 		}
 		if isNull(n.Content[0]) {

@@ -69,6 +69,11 @@ func TestCondition(t *testing.T) {
 		{`{a: x, b: y}`, "a=x b=y", true},
 		{`{a: x, b: y}`, "a=x b=z", false},
 		{`{a: x, b: y}`, "a=x", false},
+		{`{a: x, b: y, c: z}`, "a=x b=y c=z", true},
+		{`{a: x, b: y, c: z}`, "a=q b=y c=z", false},
+		{`{a: x, b: y, c: z}`, "a=x b=q c=z", false},
+		{`{a: x, b: y, c: z}`, "a=x b=y c=q", false},
+		{`{a: x, b: y, c: z}`, "a=x b=y", false},
 		{`{a: x, b: {absent: true}}`, "a=x", true},
 		{`{a: x, b: {absent: true}}`, "a=x b=y", false},
 	} {
@@ -210,8 +215,8 @@ func TestIndexTellsRulesApart(t *testing.T) {
 			continue
 		}
 		for _, s := range a.exact.slots {
-			if n := s.value.len(); n > 1 {
-				t.Errorf("%s: %d rules under %q", when, n, s.text)
+			if n := s.filed.len(); n > 1 {
+				t.Errorf("%s: %d rules under %q", when, n, ix.filed[s.filed.begin].value())
 			}
 		}
 	}

@@ -86,11 +86,11 @@ func (t *prefixTree) next(n *prefixNode, value string) (*prefixNode, string) {
 		return nil, ""
 	}
 	child := &t.nodes[int(n.children)+i]
-	rest, ok := strings.CutPrefix(value, t.texts[child.text:][:child.label])
-	if !ok {
+	label := int(child.label) // its first byte is the one of firsts
+	if label > 1 && !strings.HasPrefix(value, t.texts[child.text:][:label]) {
 		return nil, ""
 	}
-	return child, rest
+	return child, value[label:]
 }
 
 // commonPrefix returns with how many equal bytes a and b begin.

@@ -40,6 +40,7 @@ func TestDocumentProblems(t *testing.T) {
 		{"domain: d\nrules:\n\t- id: r\n", `f.yaml:3: not valid YAML: found character that cannot start any token`},
 		{"domain: d\nrules:\n  - id: r\n   when: {}\n", `f.yaml:4: not valid YAML: did not find expected '-' indicator`},
 		{"domain: \"d\nrules: []\n", `f.yaml:1: not valid YAML: found unexpected end of stream`},
+		{"rules: []\ndomain: \"d\n# a\n# b\n# c\n# d\n", `f.yaml:2: not valid YAML: found unexpected end of stream`},
 		{"domain: d\nrules: []\nfoo\n", `f.yaml:3: not valid YAML: could not find expected ':'`},
 		{"domain: d\nrules: []\nx: \xff\n", `f.yaml:3: not valid YAML: invalid leading UTF-8 octet`},
 		{"domain: d\nrules: []\nx: \x00\n", `f.yaml:3: not valid YAML: control characters are not allowed`},

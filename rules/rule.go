@@ -59,7 +59,7 @@ type Rule struct {
 
 	raised   []algorithms.Limit // Limits with what Mode lets through above them; none if it is hard
 	order    int                // rank in the Set
-	subjects []subject          // one per set of Per, or one of no attributes
+	subjects []namedSubject     // one per set of Per, or one of no attributes
 
 	// Set by link:
 
@@ -72,15 +72,18 @@ func (r *Rule) blocks() bool {
 	return slices.ContainsFunc(r.Limits, func(l algorithms.Limit) bool { return l.Limit == 0 })
 }
 
-// subject is a Rule with one set of its Per: what has counters of its own. It holds
-// what Match needs of a rule, and fills a cache line: of many rules, each place to look
-// at is a cache miss.
+// subject is a Rule with one set of its Per: what has counters of its own.
 type subject struct {
 	rule *Rule
 	kind *kind
-	name string       // encodings of domain, id and the first attribute of the set
-	when []*Condition // of the rule, without what the index has seen to
-	rank uint32       // Rule.order, and in the last byte the index in Rule.Per
+	rank uint32 // Rule.order, and in the last byte the index in Rule.Per
+}
+
+// namedSubject is a subject with the encodings of domain, id and the first attribute of
+// the set.
+type namedSubject struct {
+	subject
+	name string
 }
 
 // kind is what the subjects of many rules have in common, so that it stays in the
@@ -160,6 +163,11 @@ func (c *Condition) holds(value string, present bool) bool {
 		}
 	}
 	return false
+}
+
+// isOnly says whether nothing but the value c.only meets c.
+func (c *Condition) isOnly() bool {
+	return c.only != "" && !c.any && len(c.prefixes)+len(c.blocks)+len(c.regexps) == 0
 }
 
 // covers says whether an address lies in one of c's blocks. The zero address lies

@@ -145,7 +145,7 @@ func (ix *index) match(h ring.Hasher, req *Request, buf []Match) []Match {
 // appendFiled appends the matches among what is filed under an attribute, which has
 // a value in req.
 func (ix *index) appendFiled(buf []Match, a *attributeIndex, h ring.Hasher, req *Request, value string) []Match {
-	buf = ix.appendMatches(buf, a.exact.find(value), h, req)
+	buf = ix.appendMatches(buf, a.exact.find(value, ix.filed), h, req)
 	buf = ix.appendMatches(buf, a.present, h, req)
 	for b := a.blocks.find(req.addr); b != nil; b = b.outer {
 		buf = ix.appendMatches(buf, b.filed, h, req)
@@ -159,18 +159,15 @@ func (ix *index) appendFiled(buf []Match, a *attributeIndex, h ring.Hasher, req 
 // appendMatches appends the limits of those candidates that do apply.
 func (ix *index) appendMatches(buf []Match, candidates extent, h ring.Hasher, req *Request) []Match {
 	filed := ix.filed[candidates.begin:candidates.end]
-next:
 	for i := range filed {
-		s := &filed[i]
-		for _, c := range s.when {
-			if !c.holdsFor(req) {
-				continue next
-			}
+		c := &filed[i]
+		if c.when != nil && !c.holdsFor(req) {
+			continue
 		}
-		if s.kind.unlimited {
-			buf = append(buf, Match{Rule: s.rule, Limit: unlimited, rank: s.rank, kind: s.kind})
-		} else if key, ok := s.key(h, req); ok {
-			buf = s.appendCounters(buf, key)
+		if c.kind.unlimited {
+			buf = append(buf, Match{Rule: c.rule, Limit: unlimited, rank: c.rank, kind: c.kind})
+		} else if key, ok := c.kind.key(h, c.name(), req); ok {
+			buf = c.appendCounters(buf, key)
 		}
 	}
 	return buf

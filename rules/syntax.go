@@ -26,42 +26,69 @@ func next(yamls *yaml.Decoder, n *yaml.Node) (err error) {
 // yamlMark is what the parser puts before its messages.
 var yamlMark = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
-// syntaxProblem says what the parser's error means. It knows no column.
-func syntaxProblem(src source, err error) Problem {
+// lineReader hands out data line by line, so that the parser has read no more than it
+// needed when it fails.
+type lineReader struct {
+	rest []byte
+	read int // lines, the one under way included
+	open bool
+}
+
+func (r *lineReader) Read(p []byte) (int, error) {
+	if len(r.rest) == 0 {
+		return 0, io.EOF
+	}
+	if !r.open {
+		r.read++
+	}
+	line, _, ended := bytes.Cut(r.rest, []byte("\n"))
+	length := len(line)
+	if ended {
+		length++
+	}
+	n := copy(p, r.rest[:length])
+	r.rest, r.open = r.rest[n:], n < length
+	return n, nil
+}
+
+// syntaxProblem says what the parser's error means, which it has found when it had read
+// so many lines. It knows no column.
+func syntaxProblem(src source, read int, err error) Problem {
 	mark := yamlMark.FindStringSubmatch(err.Error())
 	message := err.Error()[len(mark[0]):]
 	line, _ := strconv.Atoi(mark[1]) // 0, unknown, if there is none
-	if found := syntaxLine(src.data, message); found > 0 {
-		line = found
+	if len(src.data) <= maxSearched {
+		line = syntaxLine(src.data, read, message)
 	}
 	return Problem{File: src.name, Line: line, Message: "not valid YAML: " + message}
 }
 
+// maxSearched is the longest file, in bytes, that is parsed again for the line of an error:
+// mostly twice, and some 15 times for a quote that is never closed.
+const maxSearched = 256 << 10
+
 // syntaxLine returns the first line with which the data begins to fail with the
-// message, or 0. The parser's own lines are off by one or more, or those of the
-// end of the file instead of the quote that was never closed.
-func syntaxLine(data []byte, message string) int {
-	const most = 256 << 10 // bytes: this parses some 15 times
-	if len(data) > most {
-		return 0
+// message, which it does at the latest when so many lines are read. The parser's own lines
+// are off by one or more, or those of the end of the file instead of the quote that was
+// never closed.
+func syntaxLine(data []byte, read int, message string) int {
+	ends := []int{0} // of lines, by their number
+	for _, line := range bytes.SplitAfter(data, []byte("\n"))[:read] {
+		ends = append(ends, ends[len(ends)-1]+len(line))
 	}
-	lines := bytes.SplitAfter(data, []byte("\n"))
-	ends := make([]int, len(lines))
-	end := 0
-	for i, l := range lines {
-		end += len(l)
-		ends[i] = end
+	fails := func(line int) bool { return syntaxMessage(data[:ends[line]]) == message }
+	for range 2 { // so far the parser looks ahead
+		if !fails(read - 1) {
+			return read
+		}
+		read--
 	}
-	i := sort.Search(len(ends), func(i int) bool { return syntaxMessage(data[:ends[i]]) == message })
-	if i == len(ends) {
-		return 0
-	}
-	return i + 1
+	return 1 + sort.Search(read-1, func(i int) bool { return fails(i + 1) })
 }
 
 // syntaxMessage returns why data is not YAML, or "".
 func syntaxMessage(data []byte) string {
-	yamls := yaml.NewDecoder(bytes.NewReader(data))
+	yamls := yaml.NewDecoder(&lineReader{rest: data})
 	for {
 		var n yaml.Node
 		switch err := next(yamls, &n); {

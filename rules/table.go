@@ -7,52 +7,52 @@ import (
 	"slices"
 )
 
-// table finds values by texts that callers choose: a hash table with linear probing,
-// at most half full, that does not change. What a look-up reads of it is one cache
-// line and the text. The hash is keyed: nobody can choose texts that collide.
-type table[V any] struct {
+// table finds candidates by their exact values, which are texts that callers choose: a hash table
+// with linear probing, at most half full, that does not change. What a look-up reads of it
+// is one cache line, four slots. The hash is keyed: nobody can choose texts that collide.
+type table struct {
 	seed  maphash.Seed
-	slots []slot[V] // as many as a power of two, or none
+	slots []slot // as many as a power of two, or none
 }
 
-type slot[V any] struct {
-	text  string
-	value V
-	tag   uint32 // of the text's hash, odd; 0 if the slot is free
+type slot struct {
+	hash  uint64 // of the value, odd; 0 if the slot is free
+	filed extent // under the value
 }
 
-func newTable[V any](values map[string]V) table[V] {
-	if len(values) == 0 {
-		return table[V]{}
+// newTable makes a table of what is filed under values.
+func newTable(filed map[string]extent) table {
+	if len(filed) == 0 {
+		return table{}
 	}
-	t := table[V]{seed: maphash.MakeSeed(), slots: make([]slot[V], 2<<bits.Len(uint(len(values)-1)))}
-	for _, text := range slices.Sorted(maps.Keys(values)) {
-		i, tag := t.hash(text)
-		for t.slots[i].tag != 0 {
+	t := table{seed: maphash.MakeSeed(), slots: make([]slot, 2<<bits.Len(uint(len(filed)-1)))}
+	for _, value := range slices.Sorted(maps.Keys(filed)) {
+		hash, i := t.hash(value)
+		for t.slots[i].hash != 0 {
 			i = t.after(i)
 		}
-		t.slots[i] = slot[V]{text, values[text], tag}
+		t.slots[i] = slot{hash, filed[value]}
 	}
 	return t
 }
 
-// hash returns where to look for a text first, and its tag.
-func (t *table[V]) hash(text string) (i int, tag uint32) {
-	h := maphash.String(t.seed, text)
-	return int(h>>32) & (len(t.slots) - 1), uint32(h) | 1
+// hash returns the hash of a text, and where to look for it first.
+func (t *table) hash(text string) (hash uint64, i int) {
+	hash = maphash.String(t.seed, text) | 1
+	return hash, int(hash>>32) & (len(t.slots) - 1)
 }
 
-func (t *table[V]) after(i int) int { return (i + 1) & (len(t.slots) - 1) }
+func (t *table) after(i int) int { return (i + 1) & (len(t.slots) - 1) }
 
-// find returns the value of a text, the zero value if there is none.
-func (t *table[V]) find(text string) (value V) {
+// find returns which of the candidates are filed under a value, an empty extent if none is.
+func (t *table) find(value string, candidates []candidate) extent {
 	if len(t.slots) == 0 {
-		return value
+		return extent{}
 	}
-	for i, tag := t.hash(text); t.slots[i].tag != 0; i = t.after(i) {
-		if s := &t.slots[i]; s.tag == tag && s.text == text {
-			return s.value
+	for hash, i := t.hash(value); t.slots[i].hash != 0; i = t.after(i) {
+		if s := &t.slots[i]; s.hash == hash && candidates[s.filed.begin].value() == value {
+			return s.filed
 		}
 	}
-	return value
+	return extent{}
 }

@@ -621,7 +621,7 @@ func TestGroupMovesTheClockOfAllItsPartitions(t *testing.T) {
 		s := newShardOf(t, Config{Partitions: 2, MaxBytes: MinBytes(2)})
 		s.partitions[1].latest = s.now() + int64(time.Minute) // somebody read the clock later
 		a, b := Take{Limit: perHour(10), Cost: 1}, Take{Limit: perHour(10), Cost: 1}
-		b.Key.Lo = 1
+		b.Key.Lo = 1 << 31 // the second half of the keys
 		g := []Group{{Takes: []Take{a, b}}}
 		s.Decide(g)
 		if d := ask(s, a.Key, a.Limit, 1); d.At != g[0].Takes[0].Decision.At {

@@ -41,7 +41,7 @@ func newSlot(key ring.Key, state algorithms.State, u usage) slot {
 	return slot{hi: ^key.Hi, state: state, expires: u.expires, share: u.share, lo: lowBits(key)}
 }
 
-// lowBits are the bits of a key's low half that a slot keeps.
+// lowBits are the bits of a key's low half that a slot keeps: Key.Partition goes by others.
 func lowBits(key ring.Key) uint16 { return uint16(key.Lo >> 48) }
 
 func (s *slot) isFor(key ring.Key) bool {
