@@ -21,12 +21,15 @@ var imports = map[string][]string{
 	"client":   {"api/weir/v1"},
 	// It is to the client what a node is, and the node's parts to it: so nothing but programs may
 	// import it.
-	"embedded": {"client", "api", "api/weir/v1", "rules", "shard", "ring"},
+	"embedded":             {"client", "api", "api/weir/v1", "rules", "shard", "ring"},
+	"client/httplimit":     {"client", "client/internal/gate", "api/weir/v1", "headers"},
+	"client/grpclimit":     {"client", "client/internal/gate", "api/weir/v1", "headers"},
+	"client/internal/gate": {"client", "api/weir/v1", "headers"},
 	// It asks nodes as any client does, and measures the counters alone, below the node.
 	"cmd/weir/internal/bench": {"api/weir/v1", "shard", "ring", "algorithms"},
 
 	"node":         {"api", "api/weir/v1", "cluster", "cluster/etcd", "shard", "rules", "ring", "algorithms"},
-	"api":          {"api/weir/v1", "cluster", "rules", "shard", "ring", "algorithms"},
+	"api":          {"api/weir/v1", "headers", "cluster", "rules", "shard", "ring", "algorithms"},
 	"cluster":      {"shard", "ring", "algorithms"},
 	"cluster/etcd": {"cluster", "ring"},
 	"rules":        {"ring", "algorithms"},
@@ -34,6 +37,9 @@ var imports = map[string][]string{
 
 	"ring":       {},
 	"algorithms": {},
+
+	// How a decision is told to people's clients: by api, and where client enforces it.
+	"headers": {"api/weir/v1"},
 
 	"api/weir/v1": {},
 }

@@ -1,0 +1,209 @@
+package headers
+
+import (
+	"maps"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dunglas/httpsfv"
+	"pgregory.net/rapid"
+)
+
+// some is an answer of which no two numbers are the same.
+func some() Answer {
+	return Answer{
+		Policy:    Policy{Name: "posts", Limit: 100, Window: time.Minute},
+		Remaining: 7, Reset: 29500 * time.Millisecond, ResetTime: 1_900_000_030,
+		Others: []Policy{{"daily", 1000, 24 * time.Hour}, {"of-month", 5000, 0}, {"fast", 3, 100 * time.Millisecond}},
+	}
+}
+
+func denied() Answer {
+	a := some()
+	a.Denied, a.Remaining, a.RetryAfter = true, 0, 4200*time.Millisecond
+	a.Violated = []Policy{a.Policy, a.Others[0]}
+	return a
+}
+
+// lines returns all fields, sorted.
+func lines(h http.Header) string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(h)) {
+		all = append(all, name+": "+strings.Join(h[name], " | "))
+	}
+	return strings.Join(all, "\n")
+}
+
+// field returns a field whose name is not in the spelling of package http.
+func field(h http.Header, name string) []string { return h[name] }
+
+func TestSet(t *testing.T) {
+	hopeless, nothing := denied(), Answer{Denied: true}
+	hopeless.RetryAfter = 0
+	for _, tc := range []struct {
+		name  string
+		style Style
+		a     Answer
+		want  string
+	}{
+		{"draft", Style{Forms: []Form{Draft}}, some(), `
+RateLimit: "posts";r=7;t=30
+RateLimit-Policy: "posts";q=100;w=60, "daily";q=1000;w=86400, "of-month";q=5000, "fast";q=3;w=1`},
+		{"draft, denied", Style{Forms: []Form{Draft}}, denied(), `
+RateLimit: "posts";r=0;t=5
+RateLimit-Policy: "posts";q=100;w=60, "daily";q=1000;w=86400, "of-month";q=5000, "fast";q=3;w=1
+Retry-After: 5`},
+		{"draft-7", Style{Forms: []Form{Draft7}}, some(), `
+RateLimit: limit=100, remaining=7, reset=30
+RateLimit-Policy: 100;w=60, 1000;w=86400, 5000, 3;w=1`},
+		{"draft-6, denied", Style{Forms: []Form{Draft6}}, denied(), `
+RateLimit-Limit: 100
+RateLimit-Policy: 100;w=60, 1000;w=86400, 5000, 3;w=1
+RateLimit-Remaining: 0
+RateLimit-Reset: 5
+Retry-After: 5`},
+		{"x-ratelimit, denied", Style{Forms: []Form{XRateLimit}}, denied(), `
+Retry-After: 5
+X-RateLimit-Limit: 100
+X-RateLimit-Remaining: 0
+X-RateLimit-Reset: 30
+X-Ratelimit-Retry-After: 5`},
+		{"epoch", Style{Forms: []Form{Draft6, XRateLimit}, Epoch: true}, some(), `
+RateLimit-Limit: 100
+RateLimit-Policy: 100;w=60, 1000;w=86400, 5000, 3;w=1
+RateLimit-Remaining: 7
+RateLimit-Reset: 30
+X-RateLimit-Limit: 100
+X-RateLimit-Remaining: 7
+X-RateLimit-Reset: 1900000030`},
+		{"none", Style{}, some(), ``},
+		{"none, denied", Style{}, denied(), `
+Retry-After: 5`},
+		{"no wait helps", Style{Forms: []Form{Draft, XRateLimit}}, hopeless, `
+RateLimit: "posts";r=0;t=30
+RateLimit-Policy: "posts";q=100;w=60, "daily";q=1000;w=86400, "of-month";q=5000, "fast";q=3;w=1
+X-RateLimit-Limit: 100
+X-RateLimit-Remaining: 0
+X-RateLimit-Reset: 30`},
+		{"nobody has decided", DefaultStyle(), nothing, ``},
+	} {
+		h := make(http.Header)
+		if err := tc.style.Set(h, tc.a); err != nil {
+			t.Errorf("%s: %v", tc.name, err)
+		}
+		if got := lines(h); got != strings.TrimSpace(tc.want) {
+			t.Errorf("%s:\n%s\nwant%s", tc.name, got, tc.want)
+		}
+	}
+}
+
+func TestNamesThatAreNoStrings(t *testing.T) {
+	a := some()
+	a.Others[0].Name = "täglich"
+	if err := DefaultStyle().Set(make(http.Header), a); err == nil {
+		t.Error("a name that is not ASCII was said")
+	}
+}
+
+// However many policies apply, proxies have room for the fields.
+func TestManyPolicies(t *testing.T) {
+	a := denied()
+	for i := range 1000 {
+		p := Policy{strings.Repeat("r", 128) + "[" + strconv.Itoa(i%10) + "]", math.MaxInt32, 366 * 24 * time.Hour}
+		a.Others, a.Violated = append(a.Others, p), append(a.Violated, p)
+	}
+	h := make(http.Header)
+	if err := DefaultStyle().Set(h, a); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(lines(h)); n < 500 || n > 2000 {
+		t.Errorf("%d bytes", n)
+	}
+	list, err := httpsfv.UnmarshalList(field(h, "RateLimit-Policy"))
+	if err != nil || len(list) != maxPolicies || len(ProblemOf(a).Violated) != maxPolicies {
+		t.Errorf("%d policies, %d violated, %v", len(list), len(ProblemOf(a).Violated), err)
+	}
+	if got := list[0].(httpsfv.Item).Value; got != "posts" {
+		t.Errorf("the first is %v, not the one that decided", got)
+	}
+}
+
+// A client that comes back when it is told to is never too early, nor later than the
+// share allows.
+func TestJitter(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		wait := time.Duration(rapid.Int64Range(1, math.MaxInt64).Draw(t, "wait"))
+		if rapid.Bool().Draw(t, "short") {
+			wait = time.Duration(rapid.Int64Range(1, int64(time.Minute)).Draw(t, "short wait"))
+		}
+		a, s := denied(), Style{Forms: []Form{Draft, XRateLimit}, Jitter: rapid.IntRange(0, MaxJitter).Draw(t, "jitter")}
+		a.RetryAfter = wait
+		h := make(http.Header)
+		if err := s.Set(h, a); err != nil {
+			t.Fatal(err)
+		}
+		told, err := strconv.ParseInt(h.Get("Retry-After"), 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		late := told - seconds(wait)
+		if most := seconds(wait/100*time.Duration(s.Jitter)) + 1; late < 0 || late > most || s.Jitter == 0 && late != 0 {
+			t.Errorf("%d s are told for %v, with %d %%", told, wait, s.Jitter)
+		}
+		list, err := httpsfv.UnmarshalList(field(h, "RateLimit"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if window, _ := list[0].(httpsfv.Item).Params.Get("t"); window != told || h.Get("X-Ratelimit-Retry-After") != h.Get("Retry-After") {
+			t.Errorf("two times are told: %v", h)
+		}
+	})
+}
+
+func TestJitterSpreads(t *testing.T) {
+	told := make(map[string]int)
+	for range 1000 {
+		h := make(http.Header)
+		if err := (Style{Jitter: 50}).Set(h, Answer{Denied: true, RetryAfter: 10 * time.Second}); err != nil {
+			t.Fatal(err)
+		}
+		told[h.Get("Retry-After")]++
+	}
+	for s := 11; s <= 15; s++ {
+		if n := told[strconv.Itoa(s)]; n < 100 || n > 300 {
+			t.Errorf("%d of 1000 are told %d s: %v", n, s, told)
+		}
+	}
+}
+
+func TestParseForms(t *testing.T) {
+	for _, tc := range []struct{ names, want, err string }{
+		{"draft", "draft", ""},
+		{"draft x-ratelimit", "draft x-ratelimit", ""},
+		{"x-ratelimit draft-6", "x-ratelimit draft-6", ""},
+		{"draft-7", "draft-7", ""},
+		{"none", "", ""},
+		{"", "", ""},
+		{"draft-8", "", `"draft-8" is not one of draft, draft-7, draft-6, x-ratelimit, none`},
+		{"draft none", "", `"none" is not one of draft, draft-7, draft-6, x-ratelimit, none`},
+		{"draft-6 draft-7", "", `draft-6 and draft-7 are forms of the same fields; allowed is one of them`},
+		{"x-ratelimit x-ratelimit", "", `x-ratelimit stands there twice`},
+	} {
+		forms, err := ParseForms(strings.Fields(tc.names))
+		var got []string
+		for _, f := range forms {
+			got = append(got, f.String())
+		}
+		if strings.Join(got, " ") != tc.want || (err == nil) != (tc.err == "") || err != nil && err.Error() != tc.err {
+			t.Errorf("%s: %v, %v", tc.names, forms, err)
+		}
+	}
+	if got := Form(9).String(); got != "Form(9)" {
+		t.Error(got)
+	}
+}
