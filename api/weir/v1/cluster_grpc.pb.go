@@ -29,7 +29,8 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Cluster describes the nodes and the ring as the asked node sees them.
+// Cluster describes the nodes and the ring as the asked node sees them. It answers at
+// once from memory and never fails on a running node.
 type ClusterClient interface {
 	// ListNodes returns the members of the view and the nodes that wait to join.
 	ListNodes(ctx context.Context, in *ListNodesRequest, opts ...grpc.CallOption) (*ListNodesResponse, error)
@@ -69,7 +70,8 @@ func (c *clusterClient) GetRing(ctx context.Context, in *GetRingRequest, opts ..
 // All implementations must embed UnimplementedClusterServer
 // for forward compatibility.
 //
-// Cluster describes the nodes and the ring as the asked node sees them.
+// Cluster describes the nodes and the ring as the asked node sees them. It answers at
+// once from memory and never fails on a running node.
 type ClusterServer interface {
 	// ListNodes returns the members of the view and the nodes that wait to join.
 	ListNodes(context.Context, *ListNodesRequest) (*ListNodesResponse, error)
