@@ -19,6 +19,7 @@ import (
 
 	"github.com/weirlimit/weir/client"
 	"github.com/weirlimit/weir/embedded"
+	"github.com/weirlimit/weir/rules"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
@@ -298,6 +299,11 @@ func TestWaitRemote(t *testing.T) {
 
 // An embedded limiter answers what a node answers.
 func TestEmbeddedAnswersAsANode(t *testing.T) {
+	const text = "domain: default\nrules:\n- {id: per-user, per: [user], limits: [{limit: 1000, window: 10s}]}\n"
+	set, err := rules.Parse("rules.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
 	rapid.Check(t, func(rt *rapid.T) {
 		type step struct {
 			user  string
@@ -308,18 +314,19 @@ func TestEmbeddedAnswersAsANode(t *testing.T) {
 		steps := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) step {
 			return step{
 				rapid.SampledFrom([]string{"alice", "bob", ""}).Draw(rt, "user"), rapid.Int64Range(-400, 1100).Draw(rt, "cost"),
-				rapid.Bool().Draw(rt, "peek"), rapid.IntRange(0, 600).Draw(rt, "pause"),
+				rapid.Bool().Draw(rt, "peek"), rapid.IntRange(0, 4000).Draw(rt, "pause"),
 			}
 		}), 1, 20).Draw(rt, "steps")
 		bubble(t, 1, func(t *testing.T, n *network, _ []*fakeNode) {
+			n.set = set
 			remote := n.client("a:1")
-			local, err := embedded.New(ruleText)
+			local, err := embedded.New(text)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer func() { _ = local.Close() }()
 			for _, s := range steps {
-				time.Sleep(time.Duration(s.pause)*time.Second + 1)
+				time.Sleep(time.Duration(s.pause)*time.Millisecond + 1)
 				req := request(s.user)
 				req.TokensRequested, req.Peek = s.cost, s.peek
 				want, wantErr := remote.Check(t.Context(), req)

@@ -16,6 +16,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/weirlimit/weir/client"
 	"github.com/weirlimit/weir/client/httplimit"
@@ -326,5 +327,24 @@ func TestOptions(t *testing.T) {
 	}
 	if _, err := httplimit.New(embed(t, perUser), many[:13]...); err != nil {
 		t.Error(err)
+	}
+}
+
+// What the middleware itself costs: the decision is a constant.
+func BenchmarkLimit(b *testing.B) {
+	answer := &weirv1.RateLimitResponse{
+		Allowed: true, Limit: 100, RemainingTokens: 99, RuleId: "per-user", Source: weirv1.Source_SOURCE_OWNER,
+		Window: durationpb.New(time.Minute), ResetAfter: durationpb.New(time.Second),
+	}
+	limit, err := httplimit.New(deciding(func(context.Context, *weirv1.RateLimitRequest) (*weirv1.RateLimitResponse, error) { return answer, nil }), user)
+	if err != nil {
+		b.Fatal(err)
+	}
+	handler := limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	r := httptest.NewRequest(http.MethodGet, "/posts", http.NoBody)
+	r.Header.Set("User", "alice")
+	b.ReportAllocs()
+	for b.Loop() {
+		handler.ServeHTTP(httptest.NewRecorder(), r)
 	}
 }
