@@ -17,7 +17,7 @@ lint:
 	go run $(GOLANGCI_LINT) run && go run $(BUF) lint
 
 generate:
-	go run $(BUF) generate && go run $(BUF) generate --template api/buf.gen.yaml api
+	go run $(BUF) generate && go run $(BUF) generate --template api/buf.gen.yaml api && go run ./test/openapi
 
 bench:
 	go run ./test/bench/report

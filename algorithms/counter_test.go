@@ -53,3 +53,27 @@ func (c *counter) hits() (hits []hit) {
 func (c *counter) equal(other *counter) bool {
 	return c.state == other.state && c.long.latest == other.long.latest && slices.Equal(c.hits(), other.hits())
 }
+
+// merge adds other, which stays what it is.
+func (c *counter) merge(l *Limit, other *counter, now int64) {
+	if l.Algorithm.Long() {
+		c.long.Merge(l, &other.clone().long, now)
+		return
+	}
+	c.state = Merge(l, c.state, other.state, now)
+}
+
+// merged returns what a and b are together, and changes neither.
+func merged(l *Limit, a, b *counter, now int64) *counter {
+	c := a.clone()
+	c.merge(l, b, now)
+	return c
+}
+
+func (c *counter) charge(l *Limit, now, takenAt, tokens int64) {
+	if l.Algorithm.Long() {
+		c.long.Charge(l, now, takenAt, tokens)
+		return
+	}
+	c.state = Charge(l, c.state, now, takenAt, tokens)
+}

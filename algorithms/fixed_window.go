@@ -13,10 +13,10 @@ import "time"
 // "System Design Interview" (2020), ch. 4.
 //
 // State.A is the index of the current window since the epoch, and State.B what
-// was used of it, at most the highest limit that it was held against. Under a
-// calendar State.A is the window's start in nanoseconds and the high 32 bits of
-// State.B its length in seconds, so that only the first step in a window has to
-// ask the calendar.
+// was used of it, at most usedMask, and more than the highest limit that it was held
+// against only after a Merge or Charge. Under a calendar State.A is the window's
+// start in nanoseconds and the high 32 bits of State.B its length in seconds, so
+// that only the first step in a window has to ask the calendar.
 type fixed struct { // of four words, which stay in registers
 	State
 	at, end int64 // nanoseconds; start <= at <= end, the end of the window or of time

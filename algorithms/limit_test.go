@@ -177,6 +177,11 @@ func TestStepsDoNotAllocate(t *testing.T) {
 			c.step(l, now, -1)
 			c.step(l, now, 1)
 			c.giveBack(l, now-1e8, d.At, 1)
+			c.charge(l, now, d.At, 1)
+			c.giveBack(l, now, d.At, 1)
+			if !a.Long() {
+				Merge(l, c.state, c.state, now)
+			}
 			c.step(l, now, 1)
 		}
 		for range 1000 { // until a long one has grown

@@ -126,6 +126,9 @@ func (x *Long) roll(k clock, now int64) (tick int64) {
 		x.head = x.index(1)
 		x.count--
 	}
+	if x.count > 0 && x.at(x.count-1).tick > tick { // written under another window
+		x.gather(tick)
+	}
 	if len(x.ring) > minEntries && x.count <= len(x.ring)/4 {
 		x.resize(max(minEntries, 2*x.count))
 	}
@@ -136,11 +139,16 @@ func (x *Long) roll(k clock, now int64) (tick int64) {
 // known, so all of them count as if they were taken now.
 func (x *Long) recut(k clock, now int64) {
 	x.roll(clock{k.window, x.buckets}, now)
+	if x.buckets = k.buckets; x.count > 0 {
+		x.gather(k.tick(x.latest))
+	}
+}
+
+// gather lets all tokens, of which there must be some, count as if they were of one tick.
+func (x *Long) gather(tick int64) {
 	used := x.used()
 	x.keep(0)
-	if x.buckets = k.buckets; used > 0 {
-		x.add(k.tick(x.latest), used, 1)
-	}
+	x.add(tick, used, 1)
 }
 
 // used is how many tokens there are.
@@ -258,7 +266,8 @@ func (k clock) begin(tick int64) int64 {
 	return divideUp(hi, lo, uint64(k.buckets))
 }
 
-// entries returns how many there can be: each has a token, and a tick of its own.
+// entries returns how many there can be after a step that had room: each has a token, and a
+// tick of its own.
 func (k clock) entries(l *Limit) int64 {
 	if k.buckets == 0 {
 		return l.Limit

@@ -186,11 +186,23 @@ func TestLongAndShortAreNotMixed(t *testing.T) {
 		if got := panics(func() { Return(l, State{}, 1, 1, 1) }); got != a.Long() {
 			t.Errorf("%v: Return panics: %v", a, got)
 		}
+		if got := panics(func() { Merge(l, State{}, State{}, 1) }); got != a.Long() {
+			t.Errorf("%v: Merge panics: %v", a, got)
+		}
+		if got := panics(func() { Charge(l, State{}, 1, 1, 1) }); got != a.Long() {
+			t.Errorf("%v: Charge panics: %v", a, got)
+		}
 		if got := panics(func() { x.Step(l, 1, 1, true) }); got == a.Long() {
 			t.Errorf("%v: Long.Step panics: %v", a, got)
 		}
 		if got := panics(func() { x.Return(l, 1, 1, 1) }); got == a.Long() {
 			t.Errorf("%v: Long.Return panics: %v", a, got)
+		}
+		if got := panics(func() { x.Merge(l, &Long{}, 1) }); got == a.Long() {
+			t.Errorf("%v: Long.Merge panics: %v", a, got)
+		}
+		if got := panics(func() { x.Charge(l, 1, 1, 1) }); got == a.Long() {
+			t.Errorf("%v: Long.Charge panics: %v", a, got)
 		}
 	}
 }

@@ -47,6 +47,11 @@ const (
 	maxHeader  = 16 << 10 // bytes of all HTTP headers
 	maxEcho    = 512      // bytes of what is said of a body that cannot be read
 
+	maxAuthAttributes = maxAttributes - 3 // header fields that /auth makes attributes, beside what it knows itself
+	maxPath           = 4 << 10           // bytes of the path that a proxy asks about; people type and browsers make long ones
+
+	retryOverloaded = "1" // seconds after which to ask a node again that had no time
+
 	headerTimeout = 5 * time.Second  // to send the headers of an HTTP request
 	bodyTimeout   = 10 * time.Second // to send its body, and to read the answer
 	idleTimeout   = 2 * time.Minute  // between two HTTP requests

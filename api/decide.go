@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/weirlimit/weir/headers"
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/rules"
 	"github.com/weirlimit/weir/shard"
@@ -30,6 +31,8 @@ type Limiter struct {
 	metrics *metrics
 	tallies *tallies
 	works   sync.Pool // of *work
+	style   headers.Style
+	auth    AuthConfig
 
 	stop    context.CancelFunc
 	stopped context.Context // ends with Stop; streams of checks end with it
@@ -45,6 +48,8 @@ func NewLimiter(c Config) *Limiter {
 		metrics: newMetrics(c.Metrics),
 		tallies: newTallies(c.Metrics, c.Rules),
 		works:   sync.Pool{New: func() any { return new(work) }},
+		style:   c.Style,
+		auth:    c.Auth,
 		stop:    stop,
 		stopped: stopped,
 	}
@@ -212,6 +217,8 @@ const (
 	byFailClosed
 	byOverload
 	byLent
+	byStandby
+	byCopy
 	sources // how many there are
 )
 
@@ -224,6 +231,10 @@ func sourceOf(t *shard.Take) source {
 		return byLocal
 	case t.Source == shard.Lent:
 		return byLent
+	case t.Source == shard.Standby:
+		return byStandby
+	case t.Source == shard.Provisional:
+		return byCopy
 	case t.Source == shard.Overloaded && !t.Shadow:
 		return byOverload
 	case t.OnFailure == shard.FailClosed:

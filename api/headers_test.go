@@ -15,6 +15,7 @@ import (
 
 	"github.com/dunglas/httpsfv"
 
+	"github.com/weirlimit/weir/headers"
 	"github.com/weirlimit/weir/shard"
 )
 
@@ -78,7 +79,7 @@ func TestHeaders(t *testing.T) {
 			{posts + `,"tokens_requested":4}`, okStatus,
 				`RateLimit-Policy: "posts";q=10;w=10, RateLimit: "posts";r=6;t=18, X-RateLimit-Limit: 10, X-RateLimit-Remaining: 6, X-RateLimit-Reset: 18`},
 			{posts + `,"tokens_requested":"7"}`, deniedStatus,
-				`RateLimit-Policy: "posts";q=10;w=10, RateLimit: "posts";r=6;t=18, Retry-After: 11, X-RateLimit-Limit: 10, X-RateLimit-Remaining: 6, X-RateLimit-Reset: 18, X-Ratelimit-Retry-After: 11`},
+				`RateLimit-Policy: "posts";q=10;w=10, RateLimit: "posts";r=6;t=11, Retry-After: 11, X-RateLimit-Limit: 10, X-RateLimit-Remaining: 6, X-RateLimit-Reset: 18, X-Ratelimit-Retry-After: 11`},
 			{posts + `,"tokens_requested":6,"peek":true}`, okStatus,
 				`RateLimit-Policy: "posts";q=10;w=10, RateLimit: "posts";r=0;t=20, X-RateLimit-Limit: 10, X-RateLimit-Remaining: 0, X-RateLimit-Reset: 20`},
 			{posts + `,"tokens_requested":11}`, deniedStatus,
@@ -89,7 +90,7 @@ func TestHeaders(t *testing.T) {
 				`RateLimit-Policy: "closed";q=0;w=1, RateLimit: "closed";r=0;t=0, X-RateLimit-Limit: 0, X-RateLimit-Remaining: 0, X-RateLimit-Reset: 0`},
 			{strings.Replace(posts, "posts", "none", 1) + `}`, okStatus, ``},
 			{strings.Replace(posts, "posts", "both", 1) + `}`, okStatus,
-				`RateLimit-Policy: "both";q=3;w=1, RateLimit: "both";r=2;t=2, X-RateLimit-Limit: 3, X-RateLimit-Remaining: 2, X-RateLimit-Reset: 2`},
+				`RateLimit-Policy: "both";q=3;w=1, "both[1]";q=5;w=3600, RateLimit: "both";r=2;t=2, X-RateLimit-Limit: 3, X-RateLimit-Remaining: 2, X-RateLimit-Reset: 2`},
 			{posts, "400 Bad Request", ``},
 		} {
 			code, lines, body := ask(t, conn, "/v1/check", tc.body)
@@ -135,7 +136,7 @@ func TestHeadersAreStructuredFields(t *testing.T) {
 	f := newFixture(t, "domain: default\nrules:\n- {id: "+longest+", limits: [{limit: 2147483648, window: 366d}]}\n")
 	resp := f.check(t, "user=a cost=2147483647")
 	h := make(http.Header)
-	if err := setHeaders(h, resp); err != nil {
+	if err := f.style.Set(h, headers.Of(resp)); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]map[string]int64{

@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -22,12 +23,19 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/weirlimit/weir/headers"
+
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
+// openAPI describes the HTTP API.
+//
+//go:embed openapi/openapi.json
+var openAPI []byte
+
 // NewHTTPServer returns the server of the HTTP API, with every timeout and size
-// bounded: the services as JSON by api/weir/v1/gateway.yaml, /metrics from gather,
-// /healthz and /readyz. The caller sets Addr or calls Serve.
+// bounded: the services as JSON by api/weir/v1/gateway.yaml, /auth for proxies, /metrics
+// from gather, /healthz, /readyz, and /openapi.json, which describes all of them. The caller sets Addr or calls Serve.
 func NewHTTPServer(l *Limiter, c *ConfigServer, s Status, gather prometheus.Gatherer) (*http.Server, error) {
 	gateway := runtime.NewServeMux(
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, &jsonBody{runtime.JSONPb{
@@ -37,7 +45,7 @@ func NewHTTPServer(l *Limiter, c *ConfigServer, s Status, gather prometheus.Gath
 		}}),
 		runtime.WithDisablePathLengthFallback(), // a form's POST is not a GET
 		runtime.SetQueryParameterParser(strictQuery{}),
-		runtime.WithForwardResponseOption(forwardDecision),
+		runtime.WithForwardResponseOption(l.forwardDecision),
 		runtime.WithErrorHandler(handleError),
 		runtime.WithRoutingErrorHandler(handleRoutingError),
 	)
@@ -56,7 +64,13 @@ func NewHTTPServer(l *Limiter, c *ConfigServer, s Status, gather prometheus.Gath
 	mux.Handle("/v1/", http.MaxBytesHandler(gateway, MaxMessage))
 	mux.Handle("/v1/rules:apply", atOnce(maxHTTPApplies, gateway, http.MaxBytesHandler(gateway, maxApply)))
 	mux.Handle("GET /v1/rules:watch", watchHandler{config: c, gateway: gateway})
+	mux.Handle("/auth", authHandler{l})
+	mux.Handle("/auth/{domain}", authHandler{l})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(gather, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(openAPI) // a client that is gone does not matter
+	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		writeText(w, http.StatusOK, "ok")
 	})
@@ -84,12 +98,12 @@ func writeText(w http.ResponseWriter, code int, text string) {
 }
 
 // forwardDecision adds the headers to a decision, and makes a denial a 429.
-func forwardDecision(_ context.Context, w http.ResponseWriter, m proto.Message) error {
+func (l *Limiter) forwardDecision(_ context.Context, w http.ResponseWriter, m proto.Message) error {
 	resp, ok := m.(*weirv1.RateLimitResponse)
 	if !ok {
 		return nil
 	}
-	if err := setHeaders(w.Header(), resp); err != nil {
+	if err := l.style.Set(w.Header(), headers.Of(resp)); err != nil {
 		return err
 	}
 	if !resp.GetAllowed() {
@@ -179,7 +193,7 @@ func handleError(ctx context.Context, mux *runtime.ServeMux, m runtime.Marshaler
 		err = &runtime.HTTPStatusError{HTTPStatus: http.StatusRequestEntityTooLarge, Err: err}
 	}
 	if status.Code(err) == codes.ResourceExhausted {
-		w.Header().Set("Retry-After", "1")
+		w.Header().Set("Retry-After", retryOverloaded)
 		err = &runtime.HTTPStatusError{HTTPStatus: http.StatusServiceUnavailable, Err: err}
 	}
 	runtime.DefaultHTTPErrorHandler(ctx, mux, m, w, r, err)

@@ -114,7 +114,7 @@ func (l *Limiter) Reset(ctx context.Context, req *weirv1.ResetRateLimitRequest) 
 	var silent []string
 	for i := range w.matches {
 		st := l.limitStatus(&w.matches[i], &w.groups[i].Takes[0])
-		if w.groups[i].Takes[0].Source != shard.Owner {
+		if s := w.groups[i].Takes[0].Source; s != shard.Owner && s != shard.Standby {
 			silent = append(silent, st.GetOwner())
 		}
 		resp.Limits = append(resp.Limits, st)

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/weirlimit/weir/headers"
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/rules"
 	"github.com/weirlimit/weir/shard"
@@ -57,6 +58,7 @@ func newFixture(t testing.TB, text string) *fixture {
 	}
 	f.Limiter = NewLimiter(Config{
 		Rules: func() *rules.Set { return set }, Hasher: ring.NewHasher([ring.SecretSize]byte{1}), Decider: f, Metrics: f.registry,
+		Style: headers.Style{Forms: []headers.Form{headers.Draft, headers.XRateLimit}},
 	})
 	return f
 }

@@ -4,11 +4,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/weirlimit/weir/headers"
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/rules"
 )
 
-// Config says how to build a Limiter. Every field is required.
+// Config says how to build a Limiter. The first four fields are required.
 type Config struct {
 	// Rules returns the rules to apply now.
 	Rules func() *rules.Set
@@ -18,12 +19,16 @@ type Config struct {
 	Decider Decider
 	// Metrics is where the limiter's metrics are registered.
 	Metrics prometheus.Registerer
+	// Style is how decisions are told in header fields.
+	Style headers.Style
+	// Auth says how requests that a proxy asks about become attributes.
+	Auth AuthConfig
 }
 
 type metrics struct {
 	checks [sources][2]prometheus.Counter // as verdictCounts
 
-	check, batch, stream, envoy prometheus.Observer
+	check, batch, stream, envoy, auth prometheus.Observer
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -34,7 +39,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	}, []string{"result", "source"})
 	duration := f.NewHistogramVec(prometheus.HistogramOpts{
 		Name:                        "weir_check_duration_seconds",
-		Help:                        "How long this node took to answer a call, or a message of a stream, by API: check, batch, stream or envoy.",
+		Help:                        "How long this node took to answer a call, or a message of a stream, by API: check, batch, stream, envoy or auth.",
 		Buckets:                     []float64{25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3},
 		NativeHistogramBucketFactor: 1.1,
 	}, []string{"api"})
@@ -43,11 +48,12 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		batch:  duration.WithLabelValues("batch"),
 		stream: duration.WithLabelValues("stream"),
 		envoy:  duration.WithLabelValues("envoy"),
+		auth:   duration.WithLabelValues("auth"),
 	}
 	for s, name := range [sources]string{
 		byOwner: "owner", byNoRule: "no_rule", byFailOpen: "fail_open",
 		byUnlimited: "unlimited", byLocal: "local", byFailClosed: "fail_closed", byOverload: "overloaded",
-		byLent: "lent",
+		byLent: "lent", byStandby: "standby", byCopy: "provisional",
 	} {
 		m.checks[s][denied] = checks.WithLabelValues("denied", name)
 		m.checks[s][allowed] = checks.WithLabelValues("allowed", name)

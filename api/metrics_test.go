@@ -26,13 +26,15 @@ rules:
 
 const wantMetrics = `
 weir_checks_total{result="allowed",source="fail_open"} 2
-weir_checks_total{result="allowed",source="no_rule"} 4
+weir_checks_total{result="allowed",source="no_rule"} 5
 weir_checks_total{result="allowed",source="overloaded"} 0
 weir_checks_total{result="allowed",source="owner"} 5
 weir_checks_total{result="denied",source="fail_open"} 0
 weir_checks_total{result="denied",source="no_rule"} 0
 weir_checks_total{result="denied",source="overloaded"} 0
 weir_checks_total{result="denied",source="owner"} 3
+weir_check_duration_seconds_count{api="auth"} 1
+weir_check_duration_seconds_sum{api="auth"} 0.0625
 weir_check_duration_seconds_bucket{api="batch",le="0.05"} 0
 weir_check_duration_seconds_bucket{api="batch",le="0.1"} 1
 weir_check_duration_seconds_count{api="batch"} 1
@@ -83,7 +85,9 @@ func TestMetrics(t *testing.T) {
 		stream := f.stream(t)
 		stream.send(1, "user=alice")
 		stream.receive()
+		send(f.handler(t), http.MethodGet, "/auth", "")
 		// What is refused is not counted.
+		send(f.handler(t), http.MethodGet, "/auth/"+strings.Repeat("d", 65), "")
 		stream.send(2, "user=")
 		stream.receive()
 		_, err = f.server().CheckRateLimit(t.Context(), request("user="))

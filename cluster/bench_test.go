@@ -66,8 +66,9 @@ func newPair(b *testing.B) (*Router, *testNode) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	owner := &testNode{shard: newShard()}
-	links := NewServer(owner, NewPromises(true, true))
+	s := newShard()
+	owner := &testNode{shard: s, local: s}
+	links := NewServer(owner, NewPromises(true, true), nil)
 	b.Cleanup(links.Close)
 	server := grpc.NewServer(grpc.Creds(links.Credentials(insecure.NewCredentials())))
 	go func() { _ = server.Serve(l) }()
@@ -77,7 +78,7 @@ func newPair(b *testing.B) (*Router, *testNode) {
 		Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
 	})
 	b.Cleanup(r.Close)
-	v, err := nextView(ring.DefaultParams, nil, []Member{{ID: "b", Address: l.Addr().String()}})
+	v, err := nextView(ring.DefaultParams, nil, []Member{{ID: "b", Address: l.Addr().String()}}, nil)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/shard"
 )
 
@@ -24,6 +25,7 @@ type lane struct {
 	dial   func(ctx context.Context) (net.Conn, error)
 	frames prometheus.Counter // sent; set before run
 	notice func()             // called when the breaker may have changed; set before run
+	moved  movedFunc          // called under mu; set before run
 	closed atomic.Bool        // mirrors breaker.closed, for those who do not hold mu
 	wake   chan struct{}
 
@@ -41,6 +43,10 @@ type lane struct {
 	unacked int                // frames sent that were not answered; guarded by mu; <= maxUnacked
 	backlog int                // takes that the peer has yet to answer, whoever waits; guarded by mu
 }
+
+// movedFunc is told that the counter of that key is not with the peer that was asked, and
+// the mark of who has it, 0 if the peer does not know.
+type movedFunc func(k ring.Key, mark uint64)
 
 // waiting are questions that were asked together and not answered yet. A peer answers
 // them in their order.
@@ -60,6 +66,8 @@ type ask struct {
 	due   time.Time // when the questions that are not answered are to be given up
 
 	again atomic.Int64 // nanoseconds after which unanswered questions should be asked again
+
+	standby bool // whether the peer is asked as a standby
 
 	one [1]*shard.Group // what is asked, if it is one
 	hot [1]*hotCounter  // likewise
@@ -97,6 +105,7 @@ func newLane(dial func(context.Context) (net.Conn, error), attempt time.Duration
 	return &lane{
 		dial: dial, wake: make(chan struct{}, 1),
 		breaker: breaker{attempt: attempt}, pace: pace{attempt: attempt}, pending: make(map[uint32]waiting),
+		moved: func(ring.Key, uint64) {},
 	}
 }
 
@@ -129,7 +138,10 @@ func (l *lane) enqueue(a *ask, groups []*shard.Group, hot []*hotCounter) (first 
 	for i, g := range groups {
 		l.nextID++
 		o := opOf(g)
-		if hot != nil && hot[i] != nil {
+		switch {
+		case a.standby:
+			o = o.ofStandby()
+		case hot != nil && hot[i] != nil:
 			o = opHot
 		}
 		l.appendLocked(o, l.nextID, g)
@@ -155,9 +167,13 @@ func (l *lane) refuseLocked(questions, takes, size int, now time.Time) error {
 	return nil
 }
 
-// giveBack sends takes to be returned, and does not wait.
+// giveBack sends takes to be returned, all of them decided from copies or none, and does
+// not wait.
 func (l *lane) giveBack(takes []shard.Take) error {
-	g := &shard.Group{Takes: takes}
+	g, o := &shard.Group{Takes: takes}, opReturn
+	if takes[0].Source == shard.Provisional {
+		o = o.ofStandby()
+	}
 	l.mu.Lock()
 	switch {
 	case !l.breaker.closed:
@@ -167,7 +183,7 @@ func (l *lane) giveBack(takes []shard.Take) error {
 		l.mu.Unlock()
 		return errOverflow
 	}
-	l.appendLocked(opReturn, 0, g)
+	l.appendLocked(o, 0, g)
 	l.mu.Unlock()
 	l.pushAll()
 	return nil
@@ -446,10 +462,13 @@ func (l *lane) deliverLocked(r *reader, now time.Time) (takes int) {
 	if fits {
 		g.Allowed = h.allowed
 	}
-	for i := range h.takes {
+	if h.moved > 0 {
+		l.readMovedLocked(r, &h, g, fits)
+	}
+	for i := 0; i < h.takes && h.decided(); i++ {
 		d := r.decision()
 		if fits && r.err == nil {
-			g.Takes[i].Decision, g.Takes[i].Source = d, shard.Owner
+			g.Takes[i].Decision, g.Takes[i].Source = d, h.source
 		}
 	}
 	if a != nil {
@@ -457,6 +476,17 @@ func (l *lane) deliverLocked(r *reader, now time.Time) (takes int) {
 		a.finish(1)
 	}
 	return h.takes
+}
+
+// readMovedLocked reads which takes of g live elsewhere, if g fits the answer.
+func (l *lane) readMovedLocked(r *reader, h *answerHead, g *shard.Group, fits bool) {
+	for range h.moved {
+		i, mark := r.movedTake(h.takes)
+		if fits && r.err == nil {
+			g.Takes[i].Source = shard.Moved
+			l.moved(g.Takes[i].Key, mark)
+		}
+	}
 }
 
 // nextLocked takes the question of that id off those that wait, if somebody still does.

@@ -33,7 +33,7 @@ func handshake(s *Server, begin string) (there net.Conn, got net.Conn, err error
 
 func TestHandshakeTellsLinksApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := NewServer(&countingLocal{}, NewPromises(true, true))
+		s := NewServer(&countingLocal{}, NewPromises(true, true), nil)
 		defer s.Close()
 		for begin, want := range map[string]string{
 			linkPreface:     credentials.ErrConnDispatched.Error(),
@@ -72,7 +72,7 @@ func TestPrefaceThatCannotBeSent(t *testing.T) {
 
 func TestLinksAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := NewServer(&countingLocal{}, NewPromises(true, true))
+		s := NewServer(&countingLocal{}, NewPromises(true, true), nil)
 		var conns []net.Conn
 		for range maxLinks {
 			conn, _, err := handshake(s, linkPreface)
@@ -125,7 +125,7 @@ func TestServerEndsLinks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := NewServer(&countingLocal{}, NewPromises(true, true))
+				s := NewServer(&countingLocal{}, NewPromises(true, true), nil)
 				defer s.Close()
 				conn, start := open(t, s), time.Now()
 				if _, err := conn.Write(tc.send); err != nil {
@@ -142,7 +142,7 @@ func TestServerEndsLinks(t *testing.T) {
 // A peer that does not read its answers is not waited for.
 func TestServerEndsLinksThatAreNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := NewServer(&countingLocal{}, NewPromises(true, true))
+		s := NewServer(&countingLocal{}, NewPromises(true, true), nil)
 		defer s.Close()
 		if err := writeFrame(open(t, s), appendTakes(newFrame(nil), opPing, pingID, nil)); err != nil {
 			t.Fatal(err)
@@ -167,7 +167,7 @@ func (l stuckLocal) Return([]shard.Take)  {}
 func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		local := stuckLocal{make(chan struct{})}
-		s := NewServer(local, NewPromises(true, true))
+		s := NewServer(local, NewPromises(true, true), nil)
 		if err := writeFrame(open(t, s), appendTakes(newFrame(nil), opDecide, 1, []shard.Take{take(ring.Key{}, 10, 1)})); err != nil {
 			t.Fatal(err)
 		}
@@ -190,7 +190,7 @@ func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {
 // A link in use outlives its deadline.
 func TestServerKeepsLinksInUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := NewServer(&countingLocal{}, NewPromises(true, true))
+		s := NewServer(&countingLocal{}, NewPromises(true, true), nil)
 		defer s.Close()
 		conn := open(t, s)
 		frames := newFrameReader(conn, maxAnswers)
@@ -242,7 +242,7 @@ func TestFramesOfAllSizes(t *testing.T) {
 // Shutdown waits for those who are still about to leave, and no longer than it may.
 func TestShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := NewServer(&countingLocal{}, NewPromises(true, true))
+		s := NewServer(&countingLocal{}, NewPromises(true, true), nil)
 		conn := open(t, s)
 		time.AfterFunc(3*time.Second, func() { _ = conn.Close() })
 		stays := open(t, s)
@@ -262,7 +262,7 @@ func TestShutdown(t *testing.T) {
 			t.Errorf("the one that stayed: %v", err)
 		}
 
-		s = NewServer(&countingLocal{}, NewPromises(true, true))
+		s = NewServer(&countingLocal{}, NewPromises(true, true), nil)
 		leaves := open(t, s)
 		time.AfterFunc(time.Second, func() { _ = leaves.Close() })
 		start = time.Now()
@@ -279,7 +279,7 @@ func TestOnePort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := NewServer(&countingLocal{}, NewPromises(true, true))
+	s := NewServer(&countingLocal{}, NewPromises(true, true), nil)
 	defer s.Close()
 	server := grpc.NewServer(grpc.Creds(s.Credentials(insecure.NewCredentials())))
 	healthpb.RegisterHealthServer(server, health.NewServer())

@@ -35,7 +35,15 @@ type change struct {
 	urgent  bool     // somebody leaves or was restarted: nothing to wait for
 	drops   bool     // somebody is gone without a word
 	suspect bool     // somebody's key is gone, but it stays for now: look again soon
+	lost    []string // members whose counters are gone: dropped, or restarted
 	leftOut int      // ready nodes for which the ring has no room
+}
+
+func appendIf(ids []string, id string, condition bool) []string {
+	if condition {
+		return append(ids, id)
+	}
+	return ids
 }
 
 // nextMembers decides who should be a member. Ready nodes are; leaving ones are
@@ -62,6 +70,7 @@ func nextMembers(current *View, nodes []Node, most int, gone func(id string) boo
 		} else {
 			c.members = append(c.members, m)
 			c.urgent = c.urgent || current.Members[i] != m
+			c.lost = appendIf(c.lost, m.ID, current.Members[i].Incarnation != m.Incarnation)
 		}
 	}
 	if current != nil {
@@ -70,8 +79,12 @@ func nextMembers(current *View, nodes []Node, most int, gone func(id string) boo
 			n, hasKey := byID[m.ID]
 			switch {
 			case hasKey && n.State == Ready: // is in already
-			case hasKey && n.State == Leaving:
+			case hasKey && n.State == Left && n.Incarnation == m.Incarnation:
 				c.urgent = true
+			case hasKey && n.State == Leaving && n.Incarnation == m.Incarnation:
+				c.urgent = c.urgent || !m.Leaving
+				m.Leaving = true
+				c.members = append(c.members, m)
 			case hasKey: // it was restarted and will say when it is ready
 				c.members = append(c.members, m)
 			case mayDrop == 0 || !gone(m.ID):
@@ -80,32 +93,76 @@ func nextMembers(current *View, nodes []Node, most int, gone func(id string) boo
 			default:
 				mayDrop--
 				c.drops = true
+				c.lost = append(c.lost, m.ID)
 			}
 		}
 	}
-	room := max(0, min(len(joining), most-len(c.members)))
+	room := max(0, min(len(joining), most-staying(c.members)))
 	c.members = append(c.members, joining[:room]...)
 	c.joins, c.leftOut = room > 0, len(joining)-room
 	slices.SortFunc(c.members, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
-	if !c.joins && !c.urgent && !c.drops {
+	if !c.joins && !c.urgent && !c.drops || staying(c.members) == 0 {
 		c.members = nil
 	}
 	return c
 }
 
-// nextView builds the view that follows current with these members.
-func nextView(p ring.Params, current *View, members []Member) (*View, error) {
-	names := make([]string, len(members))
+// staying returns how many members are not leaving.
+func staying(members []Member) (n int) {
+	for _, m := range members {
+		if !m.Leaving {
+			n++
+		}
+	}
+	return n
+}
+
+// nextView builds the view that follows current with these members. What the lost ones
+// owned begins a new epoch.
+func nextView(p ring.Params, current *View, members []Member, lost []string) (*View, error) {
+	var names []string
+	var index []uint16 // of those names, in members
 	for i, m := range members {
-		names[i] = m.ID
+		if !m.Leaving {
+			names = append(names, m.ID)
+			index = append(index, uint16(i))
+		}
 	}
 	r, err := ring.Build(p, names)
 	if err != nil {
 		return nil, err
 	}
-	v := &View{Number: 1, Members: members, Ring: r}
-	if current != nil {
-		v.Number = current.Number + 1
+	if r, err = r.Renumber(index, len(members)); err != nil {
+		return nil, err
+	}
+	if current == nil {
+		return firstView(members, r), nil
+	}
+	v := current.next()
+	v.Members, v.Ring = members, r
+	for part := range v.Epochs {
+		if owner := current.Members[current.Ring.Owner(uint32(part))]; slices.Contains(lost, owner.ID) {
+			v.refound(part)
+		}
 	}
 	return v, nil
 }
+
+func firstView(members []Member, r *ring.Ring) *View {
+	v := &View{Number: 1, Members: members, Ring: r, Epochs: make([]uint64, r.Partitions()), Bases: make([]uint64, r.Partitions())}
+	for part := range v.Epochs {
+		v.Epochs[part] = 1
+	}
+	return v
+}
+
+// next returns a view that follows v, and says the same.
+func (v *View) next() *View {
+	n := *v
+	n.Number++
+	n.Epochs, n.Bases = slices.Clone(v.Epochs), slices.Clone(v.Bases)
+	return &n
+}
+
+// refound begins a new epoch for a partition of a view that is not yet known.
+func (v *View) refound(part int) { v.Bases[part], v.Epochs[part] = v.Epochs[part], v.Number }

@@ -36,7 +36,7 @@ func parseView(s string) *View {
 	}
 	v := &View{Number: 1}
 	for _, n := range parseNodes(s) {
-		v.Members = append(v.Members, Member{ID: n.ID, Address: n.Address, Incarnation: n.Incarnation})
+		v.Members = append(v.Members, Member{ID: n.ID, Address: n.Address, Incarnation: n.Incarnation, Leaving: n.State == Leaving})
 	}
 	return v
 }
@@ -44,11 +44,14 @@ func parseView(s string) *View {
 func formatMembers(members []Member) string {
 	var s []string
 	for _, m := range members {
-		if m.Incarnation == 1 {
-			s = append(s, m.ID)
-		} else {
-			s = append(s, fmt.Sprintf("%s@%d", m.ID, m.Incarnation))
+		text := m.ID
+		if m.Incarnation != 1 {
+			text += fmt.Sprintf("@%d", m.Incarnation)
 		}
+		if m.Leaving {
+			text += "/leaving"
+		}
+		s = append(s, text)
 	}
 	return strings.Join(s, " ")
 }
@@ -63,23 +66,32 @@ func TestNextMembers(t *testing.T) {
 		{"", "b c/joining d", "", "b d [joins]"},
 		{"a", "a", "", " []"},
 		{"a", "a b", "", "a b [joins]"},
-		{"a b", "a b@2", "", "a b@2 [urgent]"},
+		{"a b", "a b@2", "", "a b@2 [urgent] b lost"},
 		{"a b", "a b@2/joining", "", " []"},
 		{"a b", "a b@2/joining c", "", "a b c [joins]"},
-		{"a b", "a b/leaving", "", "a [urgent]"},
+		{"a b", "a b/leaving", "", "a b/leaving [urgent]"},
+		{"a b/leaving", "a b/leaving", "", " []"},
+		{"a b/leaving", "a b/left", "", "a [urgent]"},
+		{"a b", "a b/left", "", "a [urgent]"}, // one that came and went
+		{"a b/leaving", "a", "", " [suspect]"},
+		{"a b/leaving", "a", "b", "a [drops] b lost"},
+		{"a b/leaving", "a b@2", "", "a b@2 [urgent] b lost"},
+		{"a b/leaving", "a b@2/joining", "", " []"},
+		{"a b", "a b@2/leaving", "", " []"}, // it never was ready
+		{"a/leaving b", "a/leaving b/leaving", "", " [urgent]"},
 		{"a b", "a/leaving b/leaving", "", " [urgent]"},
 		{"a b", "a", "", " [suspect]"},
-		{"a b", "a", "b", "a [drops]"},
-		{"a b c", "a", "b c", "a c [drops suspect]"}, // one third at a time
-		{"a b c d e f", "a", "b c d e f", "a d e f [drops suspect]"},
-		{"a b c", "a c/leaving", "b", "a [urgent drops]"},
+		{"a b", "a", "b", "a [drops] b lost"},
+		{"a b c", "a", "b c", "a c [drops suspect] b lost"}, // one third at a time
+		{"a b c d e f", "a", "b c d e f", "a d e f [drops suspect] b c lost"},
+		{"a b c", "a c/leaving", "b", "a c/leaving [urgent drops] b lost"},
 		{"a b c", "", "", " [suspect]"}, // etcd has lost all keys
-		{"a b", "a c", "b", "a c [joins drops]"},
+		{"a b", "a c", "b", "a c [joins drops] b lost"},
 		{"", "a b c d e f g h", "", "a b c d e f [joins] 2 left out"},
 		{"c d e f g", "a b c d e f g", "", "a c d e f g [joins] 1 left out"},
 		{"b c d e f g", "a b c d e f g", "", " [] 1 left out"},
 		{"a b c d e f g", "a b c d e f g h", "", " [] 1 left out"},
-		{"b c d e f g", "a b c d e f/leaving g", "", "a b c d e g [joins urgent]"},
+		{"b c d e f g", "a b c d e f/leaving g", "", "a b c d e f/leaving g [joins urgent]"},
 	} {
 		c := nextMembers(parseView(tc.view), parseNodes(tc.nodes), 6, func(id string) bool {
 			return slices.Contains(strings.Fields(tc.gone), id)
@@ -94,6 +106,9 @@ func TestNextMembers(t *testing.T) {
 			}
 		}
 		got := fmt.Sprintf("%s %v", formatMembers(c.members), notes)
+		if len(c.lost) > 0 {
+			got += fmt.Sprintf(" %s lost", strings.Join(c.lost, " "))
+		}
 		if c.leftOut > 0 {
 			got += fmt.Sprintf(" %d left out", c.leftOut)
 		}

@@ -20,13 +20,14 @@ const (
 	swapTimeout = 2 * time.Second // how long one write of a view may take
 )
 
-// Membership follows the registry: it gives every new view to the router, and
-// writes the next one when that falls to this node.
+// Membership follows the registry: it has every new view adopted, and writes the next one
+// when that falls to this node.
 type Membership struct {
 	self     string
 	params   ring.Params
 	registry Registry
 	router   *Router
+	adoption func(*View)
 	log      *slog.Logger
 
 	changed chan struct{} // has room for one
@@ -42,10 +43,11 @@ type Membership struct {
 	leftOut   int                  // what was last told of change.leftOut
 }
 
-// NewMembership returns the membership of the node self.
-func NewMembership(self string, params ring.Params, registry Registry, router *Router, log *slog.Logger) *Membership {
+// NewMembership returns the membership of the node self, which has views adopted by calling
+// adopt.
+func NewMembership(self string, params ring.Params, registry Registry, router *Router, adopt func(*View), log *slog.Logger) *Membership {
 	return &Membership{
-		self: self, params: params, registry: registry, router: router, log: log,
+		self: self, params: params, registry: registry, router: router, adoption: adopt, log: log,
 		changed: make(chan struct{}, 1),
 		missing: make(map[string]time.Time),
 	}
@@ -93,7 +95,7 @@ func (m *Membership) adopt(v *View) {
 	if v == nil || (current != nil && v.Number <= current.Number) {
 		return
 	}
-	m.router.SetView(v)
+	m.adoption(v)
 	_, member := v.Index(m.self)
 	m.log.Info("new view", "view", v.Number, "members", len(v.Members), "member", member,
 		"joined", lacking(current, v), "left", lacking(v, current))
@@ -126,7 +128,7 @@ func (m *Membership) write(ctx context.Context, s Snapshot) (wait time.Duration)
 	if wait := max(m.holdBack(s, c, now), m.nextTry.Sub(now)); wait > 0 || len(c.members) == 0 {
 		return wait
 	}
-	v, err := nextView(m.params, s.View, c.members)
+	v, err := nextView(m.params, s.View, c.members, c.lost)
 	if err == nil {
 		swap, cancel := context.WithTimeout(ctx, swapTimeout)
 		defer cancel()
@@ -146,6 +148,23 @@ func (m *Membership) write(ctx context.Context, s Snapshot) (wait time.Duration)
 	return recheck
 }
 
+// Refound writes the view after the one of that number, in which partitions begin a new
+// epoch because nobody has their tokens any more. It returns ErrViewChanged if there is
+// another view by now.
+func (m *Membership) Refound(ctx context.Context, view uint64, partitions []uint32) error {
+	s := m.Latest()
+	if s.View == nil || s.View.Number != view {
+		return ErrViewChanged
+	}
+	v := s.View.next()
+	for _, p := range partitions {
+		v.refound(int(p))
+	}
+	ctx, cancel := context.WithTimeout(ctx, swapTimeout)
+	defer cancel()
+	return m.registry.SwapView(ctx, v, s.ViewRevision)
+}
+
 // tellLeftOut logs how many nodes the ring has no room for, when that changes.
 func (m *Membership) tellLeftOut(n int) {
 	if n > m.leftOut {
@@ -158,7 +177,7 @@ func (m *Membership) tellLeftOut(n int) {
 // many as the ring has room for.
 func (m *Membership) LeftOut() int {
 	s := m.Latest()
-	if s.View == nil || len(s.View.Members) < m.params.MaxMembers() {
+	if s.View == nil || staying(s.View.Members) < m.params.MaxMembers() {
 		return 0
 	}
 	n := 0

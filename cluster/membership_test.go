@@ -120,7 +120,7 @@ func inRegistry(t *testing.T, size int, f func(t *testing.T, m *membershipTest))
 		var wg sync.WaitGroup
 		for _, n := range m.nodes {
 			n.router.table.Store(nil) // the harness has set a view already
-			part := NewMembership(n.id, ring.DefaultParams, m.registry, n.router, slog.New(slog.NewTextHandler(&m.log, nil)))
+			part := NewMembership(n.id, ring.DefaultParams, m.registry, n.router, n.router.SetView, slog.New(slog.NewTextHandler(&m.log, nil)))
 			m.parts = append(m.parts, part)
 			m.registry.watchers = append(m.registry.watchers, part.Update)
 			wg.Go(func() { part.Run(ctx) })
@@ -185,9 +185,11 @@ func TestLeavingIsNotHeldBack(t *testing.T) {
 		time.Sleep(2 * joinBatch)
 		m.want("all", "2: a b c")
 		m.announce("a/leaving") // the one that writes
-		m.want("at once", "3: b c")
+		m.want("at once", "3: a/leaving b c")
 		m.announce("b@2")
-		m.want("restarted", "4: b@2 c")
+		m.want("restarted", "4: a/leaving b@2 c")
+		m.announce("a/left")
+		m.want("has left", "5: b@2 c")
 	})
 }
 
@@ -278,7 +280,7 @@ func TestViewIsWrittenWhenEtcdIsBack(t *testing.T) {
 		m.registry.down = false
 		m.registry.mu.Unlock()
 		time.Sleep(recheck)
-		m.want("after it", "3: a")
+		m.want("after it", "3: a b/leaving")
 	})
 }
 
@@ -302,7 +304,7 @@ func TestFailedWritesAreSpreadOut(t *testing.T) {
 		m.registry.change(func() { m.registry.hangs = false })
 		m.want("while a write hangs", "2: a b")
 		time.Sleep(swapTimeout + recheck)
-		m.want("after it", "3: a")
+		m.want("after it", "3: a b/leaving")
 	})
 }
 
@@ -343,7 +345,7 @@ func TestTooManyNodes(t *testing.T) {
 			t.Errorf("told %d times:\n%s", got, m.log.String())
 		}
 		m.announce("b/leaving")
-		m.want("one has left", "3: a c d e f g h i@2")
+		m.want("one leaves", "3: a b/leaving c d e f g h i@2")
 		if got := m.parts[0].LeftOut(); got != 1 {
 			t.Errorf("%d left out, want 1", got)
 		}

@@ -17,6 +17,8 @@ type RouterConfig struct {
 	Self string
 	// Local answers for what this node owns.
 	Local Local
+	// Holders knows where the counters are that Local does not have. It may be nil.
+	Holders Holders
 	// Promises are this node's; its Server has the same.
 	Promises *Promises
 	// Dial connects to the others.
@@ -36,6 +38,7 @@ type routerMetrics struct {
 	lostReturns prometheus.Counter
 
 	remembered, lentChecks, returned, waits prometheus.Counter
+	redirected, toStandby, relayed          prometheus.Counter
 }
 
 func newRouterMetrics(r prometheus.Registerer, router *Router) *routerMetrics {
@@ -53,6 +56,12 @@ func newRouterMetrics(r prometheus.Registerer, router *Router) *routerMetrics {
 			"Tokens that were lent to this node and not used, and that it has given back."),
 		waits: counter("weir_promise_waits_total",
 			"Times that resets and refunds through this node have waited for peers to forget a denial."),
+		redirected: counter("weir_redirected_total",
+			"Groups of limits that this node has asked for again, because whoever was asked first did not have their counters."),
+		toStandby: counter("weir_standby_asked_total",
+			"Groups of limits that this node has asked the standby for, because their owner did not answer."),
+		relayed: counter("weir_relayed_total",
+			"Groups of limits that this node, asked as the standby, has had decided by their owner."),
 		forwarded: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_forwarded_total",
 			Help: "Groups of limits that this node asked a peer for, by outcome: answered, late, breaker_open, overflow.",
@@ -147,7 +156,8 @@ func overload(g *shard.Group) {
 func (m *peerMetrics) countAnswers(groups []*shard.Group) {
 	n := 0
 	for _, g := range groups {
-		if g.Takes[0].Source == shard.Owner {
+		switch g.Takes[0].Source {
+		case shard.Owner, shard.Standby, shard.Provisional:
 			n++
 		}
 	}

@@ -15,7 +15,8 @@ type peer struct {
 	stop    context.CancelFunc
 	metrics peerMetrics
 
-	answered atomic.Bool // what was logged last
+	answered atomic.Bool  // what was logged last
+	spared   atomic.Int64 // until when nothing is relayed to it, because it was late; since hotCounters.started
 }
 
 const maxLanes = 8 // to one peer
@@ -54,7 +55,7 @@ func (r *Router) start(p *peer) {
 		}
 	}
 	for _, l := range p.lanes {
-		l.frames, l.notice = p.metrics.frames, notice
+		l.frames, l.notice, l.moved = p.metrics.frames, notice, r.movedFrom(p)
 		r.running.Go(func() { l.run(ctx) })
 	}
 }

@@ -46,7 +46,7 @@ func (r *Router) decideLocally(t *table, g *shard.Group) {
 		members = len(t.view.Members)
 	}
 	var indices []int
-	own := []shard.Group{{Peek: g.Peek || !g.Allowed, Reset: g.Reset}}
+	own := []shard.Group{{Peek: g.Peek || !g.Allowed, Reset: g.Reset, Ungated: true}}
 	for i := range g.Takes {
 		if isLocal(&g.Takes[i]) {
 			indices = append(indices, i)

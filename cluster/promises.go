@@ -20,6 +20,7 @@ const (
 	maxPromise   = 20 * time.Millisecond // the most that a denial is remembered
 	freeingGrace = 50 * time.Millisecond // for whoever waits to come back; until then nothing new is promised
 	promiseSlots = 4 << 10
+	openedSlots  = 1 << 10 // that partitions share; one of a few waits for nothing, as with promises
 	maxPutOff    = 1 << 10 // give-backs that wait; more do not
 	driftShift   = 10      // a peer's clock may run slower by a 1<<driftShift-th
 )
@@ -30,7 +31,9 @@ type Promises struct {
 	remember, lend bool // what is promised at all
 	started        time.Time
 	slots          [promiseSlots]promise
-	putOff         atomic.Int64 // give-backs that wait
+	partitions     atomic.Uint32             // how many there are; 0 until one was opened
+	opened         [openedSlots]atomic.Int64 // until when peers may remember what another node has promised
+	putOff         atomic.Int64              // give-backs that wait
 }
 
 // promise is about all counters of one slot; times are since started. Who frees and who
@@ -46,6 +49,24 @@ type promise struct {
 // peers may remember denials, and whether peers and clients are lent tokens.
 func NewPromises(remember, lend bool) *Promises {
 	return &Promises{remember: remember, lend: lend, started: time.Now()}
+}
+
+// Opened says that this node is about to decide in one of so many partitions. Who did so
+// before may have promised until now that denials stay; so nothing is freed in it until
+// that is over.
+func (p *Promises) Opened(partition, partitions uint32) {
+	p.partitions.Store(partitions)
+	raise(&p.opened[partition%openedSlots], p.now()+int64(maxPromise))
+}
+
+// inherited returns until when peers may remember a denial that another node has promised
+// about k's counter.
+func (p *Promises) inherited(k ring.Key) int64 {
+	n := p.partitions.Load()
+	if n == 0 {
+		return 0
+	}
+	return p.opened[k.Partition(n)%openedSlots].Load()
 }
 
 func (p *Promises) slot(k ring.Key) *promise { return &p.slots[k.Hi%promiseSlots] }
@@ -90,7 +111,7 @@ func (p *Promises) begin(takes []shard.Take) (wait time.Duration) {
 	for i := range takes {
 		s := p.slot(takes[i].Key)
 		s.begun.Add(1)
-		wait = max(wait, time.Duration(s.told.Load()-now))
+		wait = max(wait, time.Duration(max(s.told.Load(), p.inherited(takes[i].Key))-now))
 	}
 	if wait > 0 {
 		for i := range takes {

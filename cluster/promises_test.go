@@ -191,3 +191,30 @@ func TestGiveBacksThatWaitAreBounded(t *testing.T) {
 		}
 	})
 }
+
+// What another node may have promised about a partition is waited for by who has just got it.
+func TestNothingIsFreedRightAfterOpening(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		owner := c.nodes[2]
+		opened, other := c.ownedBy(owner, 0), c.ownedBy(owner, 1)
+		owner.promises.Opened(c.partition(opened), c.view.Ring.Partitions())
+		for _, tc := range []struct {
+			key  ring.Key
+			want time.Duration
+		}{{other, 0}, {opened, maxPromise}, {opened, 0}} {
+			for _, n := range []*testNode{owner, c.nodes[0]} {
+				groups := []shard.Group{{Takes: []shard.Take{take(tc.key, 10, -1)}}}
+				start := time.Now()
+				n.router.Decide(t.Context(), groups)
+				if took := time.Since(start); took != tc.want || groups[0].Takes[0].Source != shard.Owner {
+					t.Errorf("%s: %+v after %v, want %v", n.id, groups[0], took, tc.want)
+				}
+				tc.want = 0
+			}
+		}
+		owner.promises.Opened(c.partition(opened), c.view.Ring.Partitions())
+		if g, took := owner.ask(t.Context(), take(opened, 10, 1)); took != 0 || !g.Allowed {
+			t.Errorf("what frees nothing: %+v after %v", g, took)
+		}
+	})
+}

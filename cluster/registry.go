@@ -27,7 +27,8 @@ type State string
 const (
 	Joining State = "joining" // started, does not serve yet
 	Ready   State = "ready"   // serves
-	Leaving State = "leaving" // about to stop
+	Leaving State = "leaving" // gives its counters away
+	Left    State = "left"    // has none any more, and is about to stop
 )
 
 // Node is what a node says of itself to the others.

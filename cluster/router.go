@@ -37,6 +37,7 @@ type Router struct {
 	metrics *routerMetrics
 	log     *slog.Logger
 
+	holders  Holders      // nil if this node knows of none
 	promises *Promises    // of this node as an owner
 	hot      *hotCounters // of others
 
@@ -51,10 +52,13 @@ type Router struct {
 	peers map[Member]*peer // by Member.endpoint; guarded by mu
 }
 
-// table is what the router routes by; immutable.
+// table is what the router routes by; immutable, but for the routes.
 type table struct {
-	view  *View
-	peers []*peer // by member index; nil for this node itself
+	view   *View
+	self   int             // this node's member index, -1 if it is none
+	peers  []*peer         // by member index; nil for this node itself
+	marks  []uint64        // by member index; of their ids
+	routes []atomic.Uint32 // by partition: the index of the member that is asked for it
 }
 
 // SetView makes the router route by v. Peers that v does not name any more are
@@ -62,7 +66,7 @@ type table struct {
 func (r *Router) SetView(v *View) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t := &table{view: v, peers: make([]*peer, len(v.Members))}
+	t := r.newTable(v, r.table.Load())
 	named := make(map[Member]*peer, len(v.Members))
 	for i, m := range v.Members {
 		if m.ID == r.self {
@@ -145,67 +149,93 @@ func (r *Router) Decide(ctx context.Context, groups []shard.Group) {
 		return
 	}
 	switch {
-	case len(t.peers) == 1 && t.peers[0] == nil && !slices.ContainsFunc(groups, func(g shard.Group) bool { return frees(&g) }):
+	case len(t.peers) == 1 && t.peers[0] == nil && !anyFrees(groups):
 		r.promises.decide(r.local, groups)
+		if anyUndecided(groups) {
+			r.decideRest(ctx, t, 0, groups, time.Time{})
+		}
 		return
 	case len(groups) == 1 && !frees(&groups[0]):
-		if owner, one := t.owner(&groups[0]); one {
-			if t.peers[owner] == nil {
-				r.promises.decide(r.local, groups)
-			} else {
-				r.askOne(ctx, t, owner, &groups[0])
-				r.settle(t, &groups[0])
-			}
+		if to, one := t.routeOf(&groups[0]); one {
+			r.decideOne(ctx, t, to, groups)
 			return
 		}
 	}
 	r.decideMany(ctx, t, groups)
 }
 
-// owner returns the index of the member that owns the counters of g, and whether
-// it owns them all.
-func (t *table) owner(g *shard.Group) (owner int, all bool) {
+func anyFrees(groups []shard.Group) bool {
+	for i := range groups {
+		if frees(&groups[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// decideOne answers the one of groups, for whose counters that member is asked.
+func (r *Router) decideOne(ctx context.Context, t *table, to int, groups []shard.Group) {
+	var due time.Time
+	g := &groups[0]
+	if t.peers[to] == nil {
+		r.promises.decide(r.local, groups)
+	} else {
+		due = r.askOne(ctx, t, to, g)
+	}
+	if undecided(g) {
+		r.decideRest(ctx, t, to, groups, due)
+	} else if t.peers[to] != nil {
+		r.settle(t, g)
+	}
+}
+
+// routeOf returns the index of the member that is asked for the counters of g, and
+// whether it is asked for them all.
+func (t *table) routeOf(g *shard.Group) (to int, all bool) {
 	if len(g.Takes) == 0 {
 		return 0, false
 	}
-	partitions := t.view.Ring.Partitions()
-	owner = t.view.Ring.Owner(g.Takes[0].Key.Partition(partitions))
+	to = t.route(g.Takes[0].Key)
 	for i := 1; i < len(g.Takes); i++ {
-		if t.view.Ring.Owner(g.Takes[i].Key.Partition(partitions)) != owner {
-			return owner, false
+		if t.route(g.Takes[i].Key) != to {
+			return to, false
 		}
 	}
-	return owner, true
+	return to, true
 }
 
-// lane returns the lane for g. All questions about one partition take one lane,
-// so that the owner sees them in the order in which they were asked.
-func (t *table) lane(owner int, g *shard.Group) *lane {
-	l, _ := t.numbered(owner, g)
+// lane returns the lane to a member for k, and for all groups that begin with it. All
+// questions about one partition take one lane, so that whoever has it sees them in the
+// order in which they were asked.
+func (t *table) lane(to int, k ring.Key) *lane {
+	l, _ := t.numbered(to, k)
 	return l
 }
 
-// numbered returns the lane for g, and a number that no other lane of the table has.
-func (t *table) numbered(owner int, g *shard.Group) (l *lane, number int) {
-	lanes := t.peers[owner].lanes
-	i := int(g.Takes[0].Key.Partition(t.view.Ring.Partitions())) % len(lanes)
-	return lanes[i], owner*maxLanes + i
+// numbered returns the lane to a member for k, and a number that no other lane of the
+// table has.
+func (t *table) numbered(to int, k ring.Key) (l *lane, number int) {
+	lanes := t.peers[to].lanes
+	i := int(k.Partition(uint32(len(t.routes)))) % len(lanes)
+	return lanes[i], to*maxLanes + i
 }
 
-// askOne answers g from what its owner has promised or lent, or else asks it.
-func (r *Router) askOne(ctx context.Context, t *table, owner int, g *shard.Group) {
-	l, m, now := t.lane(owner, g), &t.peers[owner].metrics, time.Now()
+// askOne answers g from what its owner has promised or lent, or else asks the member
+// that has it. It returns until when the question has time.
+func (r *Router) askOne(ctx context.Context, t *table, to int, g *shard.Group) (due time.Time) {
+	l, m, now := t.lane(to, g.Takes[0].Key), &t.peers[to].metrics, time.Now()
 	c, from := r.hot.consult(g, l, now)
 	if from == known {
-		return
+		return now
 	}
 	if from == renew {
 		defer r.hot.learn(c, g, now)
 	}
-	a := r.newAsk(ctx, now)
+	due = r.due(ctx, now)
+	a := r.newAsk(ctx, now, due)
 	if a == nil {
 		m.late.Inc()
-		return
+		return due
 	}
 	a.one[0], a.hot[0] = g, c
 	first, err := l.enqueue(a, a.one[:], a.hot[:])
@@ -220,20 +250,26 @@ func (r *Router) askOne(ctx context.Context, t *table, owner int, g *shard.Group
 	}
 	m.countAnswers(a.one[:])
 	r.asks.Put(a)
+	return due
 }
 
-// newAsk returns an ask that has the caller's token, nil if the caller's time is
-// up already.
-func (r *Router) newAsk(ctx context.Context, now time.Time) *ask {
+// due returns until when a question that is asked now has time.
+func (r *Router) due(ctx context.Context, now time.Time) time.Time {
 	timeout := r.attempt
 	if deadline, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, time.Duration(attemptShare*float64(deadline.Sub(now))))
 	}
+	return now.Add(timeout)
+}
+
+// newAsk returns an ask that has the caller's token, nil if there is no time.
+func (r *Router) newAsk(ctx context.Context, now, due time.Time) *ask {
+	timeout := due.Sub(now)
 	if timeout <= 0 || ctx.Err() != nil {
 		return nil
 	}
 	a := r.asks.Get().(*ask)
-	a.sent, a.due = now, now.Add(timeout)
+	a.sent, a.due, a.standby = now, due, false
 	a.again.Store(0)
 	a.left.Store(1)
 	a.timer.Reset(timeout)
@@ -266,6 +302,7 @@ func NewRouter(c RouterConfig) *Router {
 		log:     c.Logger,
 		peers:   make(map[Member]*peer),
 
+		holders:  c.Holders,
 		promises: c.Promises,
 	}
 	r.metrics = newRouterMetrics(c.Metrics, r)

@@ -27,6 +27,7 @@ import (
 type testNode struct {
 	id       string
 	shard    *shard.Shard
+	local    Local // what decides, mostly the shard
 	router   *Router
 	server   *grpc.Server
 	links    *Server
@@ -60,10 +61,10 @@ func (n *testNode) Decide(groups []shard.Group) {
 		}
 		time.Sleep(time.Duration(each) * time.Duration(takes))
 	}
-	n.shard.Decide(groups)
+	n.local.Decide(groups)
 }
 
-func (n *testNode) Return(takes []shard.Take) { n.shard.Return(takes) }
+func (n *testNode) Return(takes []shard.Take) { n.local.Return(takes) }
 
 // stall makes the node answer no peer until the returned function is called.
 func (n *testNode) stall() (resume func()) {
@@ -85,8 +86,34 @@ type testCluster struct {
 	nodes     []*testNode
 	mu        sync.Mutex
 	listeners map[string]*pipeListener // by address; guarded by mu
+	holders   map[[2]string]string     // by node and partition, who has it; guarded by mu
+	links     map[[2]string][]net.Conn // by who has dialled which address; guarded by mu
+	cuts      map[[2]string]bool       // who cannot dial which address; guarded by mu
 	view      *View
+	standbys  bool // whether views have any; without, the policies show
 }
+
+// testHolders are the Holders of the node self.
+type testHolders struct {
+	*testCluster
+	self string
+}
+
+func (h testHolders) Holder(p uint32) (id string, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	id, ok = h.holders[[2]string{h.self, fmt.Sprint(p)}]
+	return id, ok
+}
+
+// believe makes n believe that the counter of k is with the node holder.
+func (c *testCluster) believe(n *testNode, k ring.Key, holder *testNode) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.holders[[2]string{n.id, fmt.Sprint(c.partition(k))}] = holder.id
+}
+
+func (c *testCluster) partition(k ring.Key) uint32 { return k.Partition(c.view.Ring.Partitions()) }
 
 func newTestCluster(t *testing.T, size int) *testCluster {
 	var promises []*Promises
@@ -98,39 +125,68 @@ func newTestCluster(t *testing.T, size int) *testCluster {
 
 // newTestClusterOf returns a cluster of as many nodes as there are promises.
 func newTestClusterOf(t *testing.T, promises ...*Promises) *testCluster {
-	c := &testCluster{t: t, listeners: make(map[string]*pipeListener)}
+	c := newEmptyCluster(t)
+	c.start(nil, promises...)
+	return c
+}
+
+func newEmptyCluster(t *testing.T) *testCluster {
+	return &testCluster{
+		t: t, listeners: make(map[string]*pipeListener),
+		holders: make(map[[2]string]string), links: make(map[[2]string][]net.Conn), cuts: make(map[[2]string]bool),
+	}
+}
+
+// start adds as many nodes as there are promises, and has locals decide, if there are
+// any, instead of shards.
+func (c *testCluster) start(locals []Local, promises ...*Promises) {
 	var members []Member
 	for i := range promises {
 		id := string(rune('a' + i))
 		s, err := shard.New(shard.Config{Partitions: uint32(ring.DefaultParams.Partitions), MaxBytes: 64 << 20, Metrics: prometheus.NewRegistry()})
 		if err != nil {
-			t.Fatal(err)
+			c.t.Fatal(err)
 		}
-		n := &testNode{id: id, shard: s, promises: promises[i]}
-		n.router = NewRouter(RouterConfig{Self: id, Local: s, Promises: n.promises, Dial: c.dial, AttemptTimeout: DefaultAttemptTimeout, Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
+		n := &testNode{id: id, shard: s, local: s, promises: promises[i]}
+		if locals != nil {
+			n.local = locals[i]
+		}
+		dial := func(ctx context.Context, address string) (net.Conn, error) { return c.dial(ctx, id, address) }
+		n.router = NewRouter(RouterConfig{Self: id, Local: n.local, Holders: testHolders{c, id}, Promises: n.promises, Dial: dial, AttemptTimeout: DefaultAttemptTimeout, Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
 		c.nodes = append(c.nodes, n)
 		c.serve(n)
 		members = append(members, Member{ID: id, Address: id + ":1", Incarnation: 1})
 	}
 	c.setView(members)
 	synctest.Wait()
-	return c
 }
 
 func (c *testCluster) setView(members []Member) {
-	v, err := nextView(ring.DefaultParams, c.view, members)
+	v, err := nextView(ring.DefaultParams, c.view, members, nil)
 	if err != nil {
 		c.t.Fatal(err)
+	}
+	if owner, _ := v.Ring.Tables(); !c.standbys {
+		if v.Ring, err = ring.FromTables(owner, owner, len(v.Members)); err != nil {
+			c.t.Fatal(err)
+		}
 	}
 	c.view = v
 	for _, n := range c.nodes {
 		n.router.SetView(v)
+		for p := range v.Ring.Partitions() { // handed over at once, and empty
+			if v.Members[v.Ring.Owner(p)].ID == n.id {
+				n.shard.Open(p)
+			} else {
+				n.shard.Close(p)
+			}
+		}
 	}
 }
 
 func (c *testCluster) serve(n *testNode) {
 	l := newPipeListener()
-	n.links = NewServer(n, n.promises)
+	n.links = NewServer(n, n.promises, n.router)
 	n.server = grpc.NewServer(grpc.Creds(n.links.Credentials(insecure.NewCredentials())))
 	c.mu.Lock()
 	c.listeners[n.id+":1"] = l
@@ -147,18 +203,33 @@ func (c *testCluster) kill(n *testNode) {
 	n.links.Close()
 }
 
-func (c *testCluster) dial(ctx context.Context, address string) (net.Conn, error) {
+func (c *testCluster) dial(ctx context.Context, from, address string) (net.Conn, error) {
+	way := [2]string{from, address}
 	c.mu.Lock()
-	l := c.listeners[address]
+	l, cut := c.listeners[address], c.cuts[way]
 	c.mu.Unlock()
-	if l == nil {
+	if l == nil || cut {
 		return nil, fmt.Errorf("%s: connection refused", address)
 	}
 	conn, err := l.DialContext(ctx)
 	if err != nil {
 		return nil, err
 	}
+	c.mu.Lock()
+	c.links[way] = append(c.links[way], conn)
+	c.mu.Unlock()
 	return conn, sendPreface(conn)
+}
+
+// cut ends the links from one node to another, and lets it open no more.
+func (c *testCluster) cut(from, to *testNode) {
+	way := [2]string{from.id, to.id + ":1"}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cuts[way] = true
+	for _, conn := range c.links[way] {
+		_ = conn.Close()
+	}
 }
 
 func (c *testCluster) close() {

@@ -13,11 +13,13 @@ import (
 	"github.com/weirlimit/weir/shard"
 )
 
-// Server answers other nodes from the local counters, and never asks anybody
-// else: a question travels at most one hop, whatever views the nodes have.
+// Server answers other nodes from the local counters. It asks others only for what it
+// is asked as a standby, and asks them for their own: a question travels two hops at
+// most, whatever views the nodes have.
 type Server struct {
 	local    Local
 	promises *Promises
+	router   *Router
 
 	mu     sync.Mutex
 	links  map[net.Conn]struct{} // guarded by mu; <= maxLinks
@@ -26,8 +28,9 @@ type Server struct {
 }
 
 // NewServer returns the server for the counters behind local, of which it makes promises.
-func NewServer(local Local, p *Promises) *Server {
-	return &Server{local: local, promises: p, links: make(map[net.Conn]struct{})}
+// The router of the same node knows where the others are.
+func NewServer(local Local, p *Promises, r *Router) *Server {
+	return &Server{local: local, promises: p, router: r, links: make(map[net.Conn]struct{})}
 }
 
 // Credentials makes a gRPC server hand the links that come in on its port over to
@@ -149,7 +152,7 @@ func (s *Server) serve(conn net.Conn) error {
 		if err != nil {
 			return err
 		}
-		b := newBatch(s.promises)
+		b := newBatch(s.promises, s.router)
 		if b.out, err = b.answer(s.local, b.out, frame); err != nil {
 			return err
 		}
@@ -163,6 +166,7 @@ func (s *Server) serve(conn net.Conn) error {
 // batch is what it takes to answer a frame; it is used again for another.
 type batch struct {
 	promises  *Promises
+	router    *Router
 	takes     []shard.Take
 	questions []question
 	groups    []shard.Group
@@ -171,9 +175,9 @@ type batch struct {
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
 
-func newBatch(p *Promises) *batch {
+func newBatch(p *Promises, r *Router) *batch {
 	b := batches.Get().(*batch)
-	b.promises = p
+	b.promises, b.router = p, r
 	return b
 }
 
@@ -212,23 +216,30 @@ func (b *batch) answer(local Local, out, frame []byte) ([]byte, error) {
 // else, all at once. It returns the index of that one.
 func (b *batch) decideRun(local Local, out []byte, i int) ([]byte, int) {
 	b.groups = b.groups[:0]
-	end := i
+	end, standby := i, false
 	for ; end < len(b.questions) && b.questions[end].op != opReturn && b.questions[end].op != opPing; end++ {
 		q := &b.questions[end]
 		if q.op == opHot {
 			q.ticket, q.quiet = b.promises.quiet(q.group.Takes[0].Key)
 		}
+		standby = standby || q.standby
 		b.groups = append(b.groups, q.group)
 	}
 	wait := b.promises.decide(local, b.groups)
+	if standby {
+		b.router.answerAsStandby(local, b.questions[i:end], b.groups)
+	}
 	for j := range b.groups {
 		q, g := &b.questions[i+j], &b.groups[j]
-		if wait > 0 && g.Takes[0].Source == shard.Unanswered {
-			out = appendWait(out, q.id, wait)
-			continue
+		switch {
+		case !undecided(g):
+			promised := q.op == opHot && q.quiet && b.promises.promise(&g.Takes[0], q.ticket)
+			out = appendAnswer(out, q.id, g, promised)
+		case moved(g):
+			out = appendMoved(out, q.id, g, b.router.holder)
+		default:
+			out = appendWait(out, q.id, g, wait)
 		}
-		promised := q.op == opHot && q.quiet && b.promises.promise(&g.Takes[0], q.ticket)
-		out = appendAnswer(out, q.id, g, promised)
 	}
 	return out, end
 }

@@ -7,20 +7,24 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/shard"
 )
 
 // maxRounds is how often at most a group is asked again that frees something.
 const maxRounds = 3
 
-// spread is how the groups of one call are spread over the members. It is used again for
-// others.
+// spread is how groups are spread over the members. It is used again for others.
 type spread struct {
-	local   []shard.Group // copies, for the local shard
-	from    []*shard.Group
-	errands []errand
-	lanes   []uint16 // by number: 1 + index of the lane's errand, 0 if it has none
-	split   []split
+	table    *table
+	standby  bool          // whether the members are asked as standbys
+	local    []shard.Group // copies, for the local shard
+	from     []*shard.Group
+	parts    []*part // beside from, nil for a whole group
+	errands  []errand
+	lanes    []uint16 // by number: 1 + index of the lane's errand, 0 if it has none
+	split    []*split
+	stranded []stranded
 }
 
 // errand is what is asked on one lane.
@@ -30,14 +34,24 @@ type errand struct {
 	peer   *peer
 	groups []*shard.Group
 	hot    []*hotCounter // of those that are to be renewed, or nil, for each group
+	parts  []*part       // beside groups, nil for a whole group
 	first  uint32        // id
 	sent   bool
+}
+
+// stranded is a group, or a part of one, for which there is nobody to ask but who may have
+// copies of its counters.
+type stranded struct {
+	group *shard.Group
+	part  *part // nil for a whole group
+	moved bool  // whether somebody has answered, who did not have them
 }
 
 var spreads = sync.Pool{New: func() any { return new(spread) }}
 
 func newSpread(t *table) *spread {
 	s := spreads.Get().(*spread)
+	s.table = t
 	if n := len(t.peers) * maxLanes; len(s.lanes) < n {
 		s.lanes = make([]uint16, n)
 	}
@@ -51,26 +65,69 @@ func (s *spread) free() {
 		s.lanes[e.number] = 0
 		clear(e.groups)
 		clear(e.hot)
-		*e = errand{groups: e.groups[:0], hot: e.hot[:0]}
+		clear(e.parts)
+		*e = errand{groups: e.groups[:0], hot: e.hot[:0], parts: e.parts[:0]}
 	}
 	clear(s.local)
 	clear(s.from)
+	clear(s.parts)
 	clear(s.split)
-	s.local, s.from, s.errands, s.split = s.local[:0], s.from[:0], s.errands[:0], s.split[:0]
+	clear(s.stranded)
+	*s = spread{
+		local: s.local[:0], from: s.from[:0], parts: s.parts[:0], errands: s.errands[:0], lanes: s.lanes,
+		split: s.split[:0], stranded: s.stranded[:0],
+	}
 	spreads.Put(s)
+}
+
+// size returns how many groups and parts are assigned.
+func (s *spread) size() int {
+	n := len(s.from)
+	for i := range s.errands {
+		n += len(s.errands[i].groups)
+	}
+	return n
+}
+
+// each calls f for every group and part that is assigned, with the peer that it is
+// assigned to, nil for this node.
+func (s *spread) each(f func(to *peer, g *shard.Group, p *part)) {
+	for i := range s.errands {
+		e := &s.errands[i]
+		for j, g := range e.groups {
+			f(e.peer, g, e.parts[j])
+		}
+	}
+	for i, g := range s.from {
+		f(nil, g, s.parts[i])
+	}
+}
+
+// anyUndecided reports whether something that was asked is not decided.
+func (s *spread) anyUndecided() bool {
+	found := false
+	s.each(func(_ *peer, g *shard.Group, _ *part) { found = found || undecided(g) })
+	return found
+}
+
+// strand makes all that is assigned stranded in top.
+func (s *spread) strand(top *spread) {
+	s.each(func(_ *peer, g *shard.Group, p *part) { top.stranded = append(top.stranded, stranded{g, p, true}) })
 }
 
 // split is a group whose counters live on several members, cut into one part per
 // member.
 type split struct {
 	whole *shard.Group
-	parts []part
+	parts []*part
 }
 
 type part struct {
-	owner int
+	of    *split
+	to    int   // the member that is asked
+	lane  *lane // to it, nil for this node
 	group shard.Group
-	takes []int // indices into whole.Takes
+	takes []int // indices into of.whole.Takes
 }
 
 // decideMany answers several groups, or one that spans members: all parts take at
@@ -85,87 +142,78 @@ func (r *Router) decideMany(ctx context.Context, t *table, groups []shard.Group)
 	s, now := newSpread(t), time.Now()
 	defer s.free()
 	for i := range groups {
-		r.add(s, t, &groups[i], now)
+		r.add(s, &groups[i], now)
 	}
-	r.exchangeAll(ctx, t, s)
-	if len(s.split) > 0 {
-		r.decideLooked(ctx, t, s)
+	w := walk{due: r.due(ctx, now)}
+	w.wait = r.exchange(ctx, s, w.due)
+	r.finish(ctx, s, groups, w)
+}
+
+// decideRest answers those groups that the member to was asked for and that are undecided. The
+// zero due is that of a question that is asked now.
+func (r *Router) decideRest(ctx context.Context, t *table, to int, groups []shard.Group, due time.Time) {
+	s := newSpread(t)
+	defer s.free()
+	if due.IsZero() {
+		due = r.due(ctx, time.Now())
 	}
 	for i := range groups {
-		r.settle(t, &groups[i])
+		g := &groups[i]
+		if !undecided(g) {
+			continue
+		}
+		if t.peers[to] == nil {
+			r.movedHere(g)
+		}
+		s.assign(to, g, nil, nil)
 	}
-	for i := range s.split {
-		r.undo(t, &s.split[i])
+	r.finish(ctx, s, groups, walk{due: due})
+}
+
+// finish answers what is undecided of groups, which s has spread and asked for.
+func (r *Router) finish(ctx context.Context, s *spread, groups []shard.Group, w walk) {
+	r.pursue(ctx, s, s, w)
+	if len(s.split) > 0 {
+		r.decideLooked(ctx, s)
+	}
+	for i := range groups {
+		r.settle(s.table, &groups[i])
+	}
+	for _, w := range s.split {
+		r.undo(w)
 	}
 }
 
 // decideLooked puts together the answers to what was split, and lets those parts take
 // that have only looked.
-func (r *Router) decideLooked(ctx context.Context, t *table, s *spread) {
-	second := newSpread(t)
+func (r *Router) decideLooked(ctx context.Context, s *spread) {
+	second := newSpread(r.table.Load())
 	defer second.free()
-	for i := range s.split {
-		s.split[i].gather()
-		second.addLooked(t, &s.split[i])
+	for _, w := range s.split {
+		w.gather()
+		second.addLooked(w)
 	}
-	if len(second.errands)+len(second.local) == 0 {
+	if second.size() == 0 {
 		return
 	}
-	r.exchange(ctx, second)
-	for i := range s.split {
-		s.split[i].gather()
-	}
-}
-
-// exchangeAll asks, and asks again for what has to wait until nobody remembers a denial.
-func (r *Router) exchangeAll(ctx context.Context, t *table, s *spread) {
-	wait := r.exchange(ctx, s)
-	for round := 0; wait > 0 && round < maxRounds; round++ {
-		r.metrics.waits.Inc()
-		pause(ctx, wait)
-		again := newSpread(t)
-		again.addUnanswered(t, s)
-		wait = r.exchange(ctx, again)
-		again.free()
-	}
-}
-
-// pause waits, or until ctx ends.
-func pause(ctx context.Context, wait time.Duration) {
-	t := time.NewTimer(wait)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
-}
-
-// addUnanswered assigns what of another spread frees something and was not answered.
-func (s *spread) addUnanswered(t *table, of *spread) {
-	add := func(g *shard.Group) {
-		if owner, _ := t.owner(g); frees(g) && g.Takes[0].Source == shard.Unanswered {
-			s.assign(t, owner, g, nil)
-		}
-	}
-	for _, g := range of.from {
-		add(g)
-	}
-	for i := range of.errands {
-		for _, g := range of.errands[i].groups {
-			add(g)
-		}
+	w := walk{due: r.due(ctx, time.Now())}
+	w.wait = r.exchange(ctx, second, w.due)
+	r.pursue(ctx, second, second, w)
+	for _, w := range s.split {
+		w.gather()
 	}
 }
 
 // exchange asks all peers first, then the local shard, and then waits for all together.
 // It returns how long to wait before unanswered is asked again, 0 if there is no need.
-func (r *Router) exchange(ctx context.Context, s *spread) (again time.Duration) {
+func (r *Router) exchange(ctx context.Context, s *spread, due time.Time) (again time.Duration) {
 	if len(s.errands) == 0 {
 		return r.askLocal(s)
 	}
 	now := time.Now()
-	a := r.newAsk(ctx, now)
+	a := r.newAsk(ctx, now, due)
 	if a != nil {
+		a.standby = s.standby
 		for i := range s.errands {
 			e := &s.errands[i]
 			var err error
@@ -198,9 +246,15 @@ func (r *Router) exchange(ctx context.Context, s *spread) (again time.Duration) 
 
 // askLocal returns how long to wait before what was not answered is asked again.
 func (r *Router) askLocal(s *spread) (again time.Duration) {
+	for i := 0; s.standby && i < len(s.local); i++ {
+		allowCopy(&s.local[i])
+	}
 	again = r.promises.decide(r.local, s.local)
 	for i, g := range s.from {
 		g.Allowed, g.Loan = s.local[i].Allowed, s.local[i].Loan
+		if moved(g) {
+			r.movedHere(g)
+		}
 	}
 	return again
 }
@@ -215,34 +269,83 @@ func (s *spread) giveUp(a *ask) {
 }
 
 // add assigns g, or its parts, unless it can be answered from what is known.
-func (r *Router) add(s *spread, t *table, g *shard.Group, now time.Time) {
+func (r *Router) add(s *spread, g *shard.Group, now time.Time) {
 	if len(g.Takes) == 0 {
 		return
 	}
-	if owner, all := t.owner(g); all {
-		var c *hotCounter
-		from := fromOwner
-		if t.peers[owner] != nil {
-			c, from = r.hot.consult(g, t.lane(owner, g), now)
-		}
-		if from != known {
-			s.assign(t, owner, g, c)
-		}
+	to, one := s.table.routeOf(g)
+	if !one {
+		s.cut(s, g, s.table.route)
 		return
 	}
-	w := split{whole: g}
+	var c *hotCounter
+	from := fromOwner
+	if s.table.peers[to] != nil {
+		c, from = r.hot.consult(g, s.table.lane(to, g.Takes[0].Key), now)
+	}
+	if from != known {
+		s.assign(to, g, c, nil)
+	}
+}
+
+// place assigns what was asked already, the group g or the part p that it is of another, to
+// the member to(k) for its counter k. If those have parted meanwhile it is split, and
+// belongs to top.
+func (s *spread) place(top *spread, g *shard.Group, p *part, to func(ring.Key) int) {
+	forget(g)
+	first := to(g.Takes[0].Key)
+	parted := slices.ContainsFunc(g.Takes, func(t shard.Take) bool { return to(t.Key) != first })
+	switch {
+	case !parted:
+		s.assign(first, g, nil, p)
+	case p == nil:
+		s.cut(top, g, to)
+	default:
+		s.cutPart(p, to)
+	}
+}
+
+// cut assigns the parts of g, which belong to top.
+func (s *spread) cut(top *spread, g *shard.Group, to func(ring.Key) int) {
+	w := &split{whole: g}
 	for i := range g.Takes {
-		owner := t.view.Ring.Owner(g.Takes[i].Key.Partition(t.view.Ring.Partitions()))
-		p := w.part(owner)
+		p := w.part(&w.parts, to(g.Takes[i].Key))
 		p.takes = append(p.takes, i)
 		p.group.Takes = append(p.group.Takes, g.Takes[i])
 	}
-	for i := range w.parts {
-		p := &w.parts[i]
+	for _, p := range w.parts {
 		p.group.Peek = g.Peek || !g.Reset && slices.ContainsFunc(p.group.Takes, leavesLess)
-		s.assign(t, p.owner, &p.group, nil)
+		s.assign(p.to, &p.group, nil, p)
 	}
-	s.split = append(s.split, w)
+	top.split = append(top.split, w)
+}
+
+// cutPart assigns the parts of p, which take its place.
+func (s *spread) cutPart(p *part, to func(ring.Key) int) {
+	var parts []*part
+	for i, t := range p.group.Takes {
+		q := p.of.part(&parts, to(t.Key))
+		t.Tentative = t.Tentative || !p.group.Peek && leavesLess(t) // another part may be denied yet
+		q.takes = append(q.takes, p.takes[i])
+		q.group.Takes = append(q.group.Takes, t)
+		q.group.Peek = p.group.Peek
+	}
+	for _, q := range parts {
+		s.assign(q.to, &q.group, nil, q)
+	}
+	p.of.parts = append(slices.DeleteFunc(p.of.parts, func(q *part) bool { return q == p }), parts...)
+}
+
+// part returns the one of parts that a member is asked for, if need be a new one of w.
+func (w *split) part(parts *[]*part, to int) *part {
+	for _, p := range *parts {
+		if p.to == to {
+			return p
+		}
+	}
+	p := &part{of: w, to: to, group: shard.Group{Reset: w.whole.Reset, LentAt: w.whole.LentAt}}
+	*parts = append(*parts, p)
+	return p
 }
 
 // leavesLess reports whether t, taken and given back, may leave less than there was.
@@ -250,63 +353,67 @@ func leavesLess(t shard.Take) bool { return t.Cost > 0 && t.Limit.Algorithm.Drai
 
 // addLooked lets those parts take that have only looked so far, if nothing denies their
 // group.
-func (s *spread) addLooked(t *table, w *split) {
+func (s *spread) addLooked(w *split) {
 	if w.whole.Peek || slices.ContainsFunc(w.whole.Takes, func(t shard.Take) bool { return !t.Shadow && denies(&t) }) {
 		return
 	}
 	looked := 0
-	for i := range w.parts {
-		if w.parts[i].group.Peek {
+	for _, p := range w.parts {
+		if p.group.Peek {
 			looked++
 		}
 	}
-	for i := range w.parts {
-		if p := &w.parts[i]; p.group.Peek {
-			p.group.Peek = false
-			for j := range p.group.Takes {
-				t := &p.group.Takes[j]
-				t.Decision, t.Source = algorithms.Decision{}, shard.Unanswered
-				t.Tentative = looked > 1 // another part may be denied yet
-			}
-			s.assign(t, p.owner, &p.group, nil)
+	for _, p := range slices.Clone(w.parts) {
+		if !p.group.Peek {
+			continue
 		}
+		p.group.Peek = false
+		for j := range p.group.Takes {
+			t := &p.group.Takes[j]
+			t.Decision = algorithms.Decision{}
+			t.Tentative = looked > 1 // another part may be denied yet
+		}
+		s.place(s, &p.group, p, s.table.route)
 	}
 }
 
-func (w *split) part(owner int) *part {
-	for i := range w.parts {
-		if w.parts[i].owner == owner {
-			return &w.parts[i]
-		}
-	}
-	w.parts = append(w.parts, part{owner: owner, group: shard.Group{Reset: w.whole.Reset, LentAt: w.whole.LentAt}})
-	return &w.parts[len(w.parts)-1]
-}
+// nobody is the index of no member.
+const nobody = -1
 
-// assign has the owner asked for g, as for a hot counter if c is not nil.
-func (s *spread) assign(t *table, owner int, g *shard.Group, c *hotCounter) {
-	if t.peers[owner] == nil {
-		s.local = append(s.local, *g)
-		s.from = append(s.from, g)
+// assign has the member to asked for g, as for a hot counter if c is not nil. If g is a
+// part, it is p.
+func (s *spread) assign(to int, g *shard.Group, c *hotCounter, p *part) {
+	if to == nobody {
 		return
 	}
-	l, number := t.numbered(owner, g)
+	if s.table.peers[to] == nil {
+		s.local = append(s.local, *g)
+		s.from = append(s.from, g)
+		s.parts = append(s.parts, p)
+		if p != nil {
+			p.to, p.lane = to, nil
+		}
+		return
+	}
+	l, number := s.table.numbered(to, g.Takes[0].Key)
 	at := s.lanes[number]
 	if at == 0 {
 		s.errands = slices.Grow(s.errands, 1)[:len(s.errands)+1]
 		at = uint16(len(s.errands))
 		s.lanes[number] = at
 		e := &s.errands[at-1]
-		e.lane, e.number, e.peer = l, number, t.peers[owner]
+		e.lane, e.number, e.peer = l, number, s.table.peers[to]
 	}
 	e := &s.errands[at-1]
-	e.groups, e.hot = append(e.groups, g), append(e.hot, c)
+	e.groups, e.hot, e.parts = append(e.groups, g), append(e.hot, c), append(e.parts, p)
+	if p != nil {
+		p.to, p.lane = to, l
+	}
 }
 
 // gather puts the parts' answers together.
 func (w *split) gather() {
-	for i := range w.parts {
-		p := &w.parts[i]
+	for _, p := range w.parts {
 		for j, index := range p.takes {
 			w.whole.Takes[index] = p.group.Takes[j]
 		}
@@ -315,18 +422,18 @@ func (w *split) gather() {
 
 // undo gives back what the parts of a denied group have counted. A node that dies in
 // between can only have counted too much.
-func (r *Router) undo(t *table, w *split) {
+func (r *Router) undo(w *split) {
 	if w.whole.Allowed || w.whole.Reset || w.whole.LentAt > 0 {
 		return
 	}
-	for i := range w.parts {
-		if p := &w.parts[i]; p.group.Allowed { // its owner has said so
-			r.giveBack(t, w.whole, p)
+	for _, p := range w.parts {
+		if p.group.Allowed { // whoever was asked has said so
+			r.giveBack(w.whole, p)
 		}
 	}
 }
 
-func (r *Router) giveBack(t *table, whole *shard.Group, p *part) {
+func (r *Router) giveBack(whole *shard.Group, p *part) {
 	var counted []shard.Take
 	for j, index := range p.takes {
 		take := &p.group.Takes[j]
@@ -338,9 +445,10 @@ func (r *Router) giveBack(t *table, whole *shard.Group, p *part) {
 	if len(counted) == 0 || p.group.Peek { // a look has counted nothing
 		return
 	}
-	if t.peers[p.owner] == nil {
+	switch {
+	case p.lane == nil:
 		r.promises.giveBack(r.local, counted)
-	} else if err := t.lane(p.owner, &p.group).giveBack(counted); err != nil {
+	case counted[0].Source == shard.Standby || p.lane.giveBack(counted) != nil: // the standby did not count it
 		r.metrics.lostReturns.Inc()
 	}
 }

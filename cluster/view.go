@@ -20,7 +20,12 @@ type View struct {
 	Number uint64
 	// Members are sorted by ID. Ring's indices point into them.
 	Members []Member
-	Ring    *ring.Ring
+	// Ring places the partitions on those members that are not leaving.
+	Ring *ring.Ring
+	// Epochs and Bases say by partition in which view its token was made anew, and in
+	// which one the token before that was, 0 if there was none. No token of an older epoch
+	// counts.
+	Epochs, Bases []uint64
 }
 
 // Member is a node in a view.
@@ -28,6 +33,9 @@ type Member struct {
 	ID          string `json:"id"`
 	Address     string `json:"address"`     // host:port of gRPC
 	Incarnation uint64 `json:"incarnation"` // of the node when it was admitted
+	// Leaving says that the member owns nothing any more, but may still hold what others
+	// have not fetched yet.
+	Leaving bool `json:"leaving,omitempty"`
 }
 
 // Index returns the index of the member with that id, and whether there is one.
@@ -37,20 +45,25 @@ func (v *View) Index(id string) (int, bool) {
 	})
 }
 
-// viewJSON is a view as it stands in etcd. The tables are 16-bit little-endian
-// member indices, one per partition, in standard base64.
+// viewJSON is a view as it stands in etcd. The tables are in standard base64, one entry
+// per partition: 16-bit little-endian member indices, and epochs as varints.
 type viewJSON struct {
 	Number   uint64   `json:"number"`
 	Members  []Member `json:"members"`
 	Owner    string   `json:"owner"`
 	Standby  string   `json:"standby"`
+	Epochs   string   `json:"epochs"`
+	Bases    string   `json:"bases"`
 	Checksum uint64   `json:"checksum,string"` // XXH64 of this object with checksum "0"
 }
 
 // MarshalView encodes v for etcd.
 func MarshalView(v *View) ([]byte, error) {
 	owner, standby := v.Ring.Tables()
-	j := viewJSON{Number: v.Number, Members: v.Members, Owner: packTable(owner), Standby: packTable(standby)}
+	j := viewJSON{
+		Number: v.Number, Members: v.Members, Owner: packTable(owner), Standby: packTable(standby),
+		Epochs: packEpochs(v.Epochs), Bases: packEpochs(v.Bases),
+	}
 	sum, err := j.sum()
 	if err != nil {
 		return nil, err
@@ -90,7 +103,27 @@ func UnmarshalView(b []byte) (*View, error) {
 	if err != nil {
 		return nil, fmt.Errorf("view %d: %w", j.Number, err)
 	}
-	return &View{Number: j.Number, Members: j.Members, Ring: r}, nil
+	v := &View{Number: j.Number, Members: j.Members, Ring: r}
+	if v.Epochs, err = unpackEpochs(j.Epochs, len(owner)); err != nil {
+		return nil, fmt.Errorf("view %d: epochs: %w", j.Number, err)
+	}
+	if v.Bases, err = unpackEpochs(j.Bases, len(owner)); err != nil {
+		return nil, fmt.Errorf("view %d: bases: %w", j.Number, err)
+	}
+	return v, v.check()
+}
+
+// check refuses what no writer of views writes.
+func (v *View) check() error {
+	for p := range v.Epochs {
+		if v.Epochs[p] > v.Number || v.Bases[p] >= v.Epochs[p] {
+			return fmt.Errorf("view %d: partition %d has epoch %d after epoch %d", v.Number, p, v.Epochs[p], v.Bases[p])
+		}
+		if m := v.Members[v.Ring.Owner(uint32(p))]; m.Leaving {
+			return fmt.Errorf("view %d: partition %d belongs to %s, which is leaving", v.Number, p, m.ID)
+		}
+	}
+	return nil
 }
 
 func (j viewJSON) sum() (uint64, error) {
@@ -120,6 +153,41 @@ func unpackTable(s string) ([]uint16, error) {
 		t[i] = binary.LittleEndian.Uint16(b[2*i:])
 	}
 	return t, nil
+}
+
+func packEpochs(epochs []uint64) string {
+	b := make([]byte, 0, 2*len(epochs))
+	for _, e := range epochs {
+		b = binary.AppendUvarint(b, e)
+	}
+	return base64.StdEncoding.EncodeToString(b)
+}
+
+func unpackEpochs(s string, partitions int) ([]uint64, error) {
+	b, err := base64.StdEncoding.DecodeString(s)
+	if err != nil {
+		return nil, err
+	}
+	epochs := make([]uint64, 0, partitions)
+	for len(b) > 0 && len(epochs) < partitions {
+		e, n := binary.Uvarint(b)
+		if n <= 0 {
+			break
+		}
+		epochs, b = append(epochs, e), b[n:]
+	}
+	if len(b) > 0 || len(epochs) != partitions {
+		return nil, fmt.Errorf("they are not the varints of %d partitions", partitions)
+	}
+	return epochs, nil
+}
+
+// partyAt returns member i as one that is spoken to.
+func (v *View) partyAt(i int) party { return party{v.Members[i].ID, v.Members[i].Incarnation} }
+
+// claim returns what the view says about a partition.
+func (v *View) claim(p uint32) claim {
+	return claim{view: v.Number, epoch: v.Epochs[p], base: v.Bases[p], owner: v.partyAt(v.Ring.Owner(p))}
 }
 
 // members returns the members of a view, also of none.

@@ -7,7 +7,10 @@ import (
 	"math"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/shard"
 )
 
@@ -34,12 +37,16 @@ const (
 //	          with flagCalendar, and then without window: length u, as many bytes of text,
 //	          and for opReturn: at u;
 //	          then for opLend and opHot: lend u, tokens u, and for opGiveBack: at u
-//	answer:   id uint32, flags byte, takes u, with flagLent: tokens u, for u, with flagWait: wait u, then per take:
-//	          flags byte, remaining u, at u, resetAt-at z,
+//	answer:   id uint32, flags byte, takes u, with flagLent: tokens u, for u,
+//	          with flagWait: wait u,
+//	          with flagMoved: moved u, and as often: index u, mark uint64,
+//	          or else per take: flags byte, remaining u, at u, resetAt-at z,
 //	          with flagRetry: retryAt-at z, with flagDelay, and above 0: delay u
 //
 // Every question but opReturn is answered, a ping by an answer without takes; only
-// a ping has none. With flagWait nothing was decided, and there are no takes either.
+// a ping has none. With flagWait or flagMoved nothing was decided: the answer says how many
+// takes the question has, and nothing of each. With flagMoved it says which of them live
+// elsewhere, by index, and with whom, by markOf; 0 is unknown.
 const wireVersion = 1
 
 type op byte
@@ -54,6 +61,10 @@ const (
 	opLend     op = 6 // decide a group, count it, and lend more of the same
 	opHot      op = 7 // likewise, for one take, and promise that a denial stays
 	opGiveBack op = 8 // give back what is left of a loan
+
+	// opStandby beside another asks the standby, because the owner does not answer; beside
+	// opReturn it says that the takes were decided from copies.
+	opStandby op = 1 << 7
 )
 
 // opOf returns what is asked about g.
@@ -72,6 +83,24 @@ func opOf(g *shard.Group) op {
 	}
 }
 
+// forStandby reports whether a standby may be asked for it.
+func (o op) forStandby() bool {
+	switch o {
+	case opDecide, opPeek, opReturn, opReset, opGiveBack:
+		return true
+	}
+	return false
+}
+
+// ofStandby returns how the standby is asked for what o asks the owner for. It lends
+// nothing.
+func (o op) ofStandby() op {
+	if o == opLend {
+		o = opDecide
+	}
+	return o | opStandby
+}
+
 // pingID is the id of every ping, and of no question that is answered.
 const pingID = 0
 
@@ -88,11 +117,14 @@ const (
 
 // Flags of an answer.
 const (
-	flagGroup   = 1 << iota // the group is allowed
-	flagPromise             // the denial stays until its RetryAt, but for what waits for maxPromise
-	flagLent                // something is lent
-	flagWait                // to be asked again later
-	answerFlags = 1<<iota - 1
+	flagGroup       = 1 << iota // the group is allowed
+	flagPromise                 // the denial stays until its RetryAt, but for what waits for maxPromise
+	flagLent                    // something is lent
+	flagWait                    // to be asked again later
+	flagMoved                   // another node has counters of the group
+	flagStandby                 // the standby has asked the owner
+	flagProvisional             // the standby has decided from its copy
+	answerFlags     = 1<<iota - 1
 )
 
 // Flags of an answered take.
@@ -105,9 +137,10 @@ const (
 
 // question is one decoded item of a request.
 type question struct {
-	op    op
-	id    uint32
-	group shard.Group
+	op      op // without opStandby
+	standby bool
+	id      uint32
+	group   shard.Group
 
 	ticket uint32 // of Promises.quiet, for opHot
 	quiet  bool
@@ -147,6 +180,7 @@ func optionalSize(l *algorithms.Limit) int {
 func appendQuestion(b []byte, o op, id uint32, g *shard.Group) []byte {
 	takes := g.Takes
 	b = append(b, byte(o))
+	o &^= opStandby
 	b = binary.LittleEndian.AppendUint32(b, id)
 	b = binary.AppendUvarint(b, uint64(len(takes)))
 	for i := range takes {
@@ -196,16 +230,41 @@ func appendAboveZero(b []byte, v int64) []byte {
 	return binary.AppendUvarint(b, uint64(v))
 }
 
-// appendWait answers a question that is to be asked again.
-func appendWait(b []byte, id uint32, wait time.Duration) []byte {
+// appendWait answers a question about g that is to be asked again.
+func appendWait(b []byte, id uint32, g *shard.Group, wait time.Duration) []byte {
 	b = binary.LittleEndian.AppendUint32(b, id)
-	b = append(b, flagWait, 0)
+	b = append(b, flagWait)
+	b = binary.AppendUvarint(b, uint64(len(g.Takes)))
 	return binary.AppendUvarint(b, uint64(wait))
 }
 
+// appendMoved answers a question about g of which takes have moved away; holder returns
+// the mark of who has the counter of such a take.
+func appendMoved(b []byte, id uint32, g *shard.Group, holder func(ring.Key) uint64) []byte {
+	b = binary.LittleEndian.AppendUint32(b, id)
+	b = append(b, flagMoved)
+	b = binary.AppendUvarint(b, uint64(len(g.Takes)))
+	moved := 0
+	for i := range g.Takes {
+		moved += int(boolByte(g.Takes[i].Source == shard.Moved))
+	}
+	b = binary.AppendUvarint(b, uint64(moved))
+	for i := range g.Takes {
+		if t := &g.Takes[i]; t.Source == shard.Moved {
+			b = binary.AppendUvarint(b, uint64(i))
+			b = binary.LittleEndian.AppendUint64(b, holder(t.Key))
+		}
+	}
+	return b
+}
+
+// markOf is how answers name a node, whatever view the asker has: by a hash of its id.
+// No node's is 0.
+func markOf(id string) uint64 { return max(1, xxhash.Sum64String(id)) }
+
 func appendAnswer(b []byte, id uint32, g *shard.Group, promised bool) []byte {
 	b = binary.LittleEndian.AppendUint32(b, id)
-	b = append(b, boolByte(g.Allowed)*flagGroup|boolByte(promised)*flagPromise|boolByte(g.Loan.Tokens > 0)*flagLent)
+	b = append(b, boolByte(g.Allowed)*flagGroup|boolByte(promised)*flagPromise|boolByte(g.Loan.Tokens > 0)*flagLent|sourceFlag(g))
 	b = binary.AppendUvarint(b, uint64(len(g.Takes)))
 	if g.Loan.Tokens > 0 {
 		b = binary.AppendUvarint(b, uint64(g.Loan.Tokens))
@@ -230,6 +289,19 @@ func appendAnswer(b []byte, id uint32, g *shard.Group, promised bool) []byte {
 		b = appendAboveZero(b, d.Delay)
 	}
 	return b
+}
+
+// sourceFlag says who has answered g, if it was not the owner.
+func sourceFlag(g *shard.Group) (flag byte) {
+	for i := range g.Takes {
+		switch g.Takes[i].Source {
+		case shard.Provisional:
+			return flagProvisional
+		case shard.Standby:
+			flag = flagStandby
+		}
+	}
+	return flag
 }
 
 func boolByte(v bool) byte {
@@ -333,9 +405,13 @@ func (r *reader) optional(what string, set bool, most int64) int64 {
 // question reads one item of a request. The group's takes are appended to takes,
 // whose new value is returned.
 func (r *reader) question(takes []shard.Take) (question, []shard.Take) {
-	q := question{op: op(r.byte()), id: r.uint32()}
+	o := op(r.byte())
+	q := question{op: o &^ opStandby, standby: o&opStandby != 0, id: r.uint32()}
 	if q.op < opDecide || q.op > opGiveBack {
 		r.fail(fmt.Errorf("question %d has the unknown op %d", q.id, q.op))
+	}
+	if q.standby && !q.op.forStandby() {
+		r.fail(fmt.Errorf("question %d asks the standby for op %d", q.id, q.op))
 	}
 	n := r.varint("takes", maxTakes)
 	if (n == 0) != (q.op == opPing) || n > 1 && q.op == opHot {
@@ -347,6 +423,9 @@ func (r *reader) question(takes []shard.Take) (question, []shard.Take) {
 			return q, takes
 		}
 		takes = append(takes, r.take(q.op))
+		if q.standby && q.op == opReturn {
+			takes[len(takes)-1].Source = shard.Provisional
+		}
 	}
 	q.group = shard.Group{Takes: takes[first:len(takes):len(takes)], Peek: q.op == opPeek, Reset: q.op == opReset}
 	switch q.op {
@@ -415,8 +494,13 @@ type answerHead struct {
 	promised bool
 	lent     int64         // tokens
 	lentFor  int64         // nanoseconds, from the instant of the decisions on
-	wait     time.Duration // before the question is asked again; 0 if it is answered
+	wait     time.Duration // before the question is asked again; 0 if it is not to be
+	moved    int           // takes that live elsewhere; 0 if it is answered
+	source   shard.Source  // who has answered
 }
+
+// decided reports whether decisions follow.
+func (h *answerHead) decided() bool { return h.wait == 0 && h.moved == 0 }
 
 func (r *reader) answerHead() answerHead {
 	h := answerHead{id: r.uint32()}
@@ -428,7 +512,23 @@ func (r *reader) answerHead() answerHead {
 		h.lentFor = r.varint("for", int64(algorithms.MaxWindow))
 	}
 	h.wait = time.Duration(r.optional("wait", flags&flagWait != 0, int64(maxPromise)))
+	h.moved = int(r.optional("moved", flags&flagMoved != 0, int64(h.takes)))
+	switch {
+	case flags&flagProvisional != 0:
+		h.source = shard.Provisional
+	case flags&flagStandby != 0:
+		h.source = shard.Standby
+	default:
+		h.source = shard.Owner
+	}
 	return h
+}
+
+// movedTake reads which take of a question lives elsewhere, of so many, and the mark of
+// who has it.
+func (r *reader) movedTake(takes int) (index int, mark uint64) {
+	index = int(r.varint("index", int64(takes-1)))
+	return index, r.uint64()
 }
 
 // decision reads one take of an answer.

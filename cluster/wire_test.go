@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"pgregory.net/rapid"
 
 	"github.com/weirlimit/weir/algorithms"
@@ -60,9 +61,47 @@ func appendTakes(b []byte, o op, id uint32, takes []shard.Take) []byte {
 }
 
 func TestWaitsSurviveTheWire(t *testing.T) {
-	r := openFrame(appendWait([]byte{wireVersion}, 7, maxPromise))
-	if h := r.answerHead(); r.err != nil || r.more() || h != (answerHead{id: 7, wait: maxPromise}) {
+	g := &shard.Group{Takes: make([]shard.Take, 3)}
+	r := openFrame(appendWait([]byte{wireVersion}, 7, g, maxPromise))
+	if h := r.answerHead(); r.err != nil || r.more() || h.decided() || h != (answerHead{id: 7, takes: 3, wait: maxPromise, source: shard.Owner}) {
 		t.Errorf("%v: %+v", r.err, h)
+	}
+}
+
+// Who asks is told of every take that has moved, and of no other.
+func TestMovedSurvivesTheWire(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := closedLane()
+		type told struct {
+			key  ring.Key
+			mark uint64
+		}
+		var want, got []told
+		l.moved = func(k ring.Key, mark uint64) { got = append(got, told{k, mark}) }
+		asked, answer := &shard.Group{Allowed: true}, &shard.Group{}
+		for i := range rapid.IntRange(1, 4).Draw(t, "takes") {
+			take := shard.Take{Key: ring.Key{Hi: uint64(i), Lo: rapid.Uint64().Draw(t, "lo")}}
+			asked.Takes = append(asked.Takes, take)
+			if i == 0 || rapid.Bool().Draw(t, "moved") {
+				take.Source = shard.Moved
+				want = append(want, told{take.Key, take.Key.Lo})
+			}
+			answer.Takes = append(answer.Takes, take)
+		}
+		a := newTestAsk()
+		if _, err := l.enqueue(a, []*shard.Group{asked}, nil); err != nil {
+			t.Fatal(err)
+		}
+		frame := appendMoved([]byte{wireVersion}, 1, answer, func(k ring.Key) uint64 { return k.Lo })
+		if err := l.deliver(frame); err != nil || l.backlog != 0 || !slices.Equal(got, want) || asked.Allowed || !reflect.DeepEqual(asked.Takes, answer.Takes) {
+			t.Fatalf("%v, backlog %d\n got %v %+v\nwant %v", err, l.backlog, got, asked, want)
+		}
+	})
+}
+
+func TestMarks(t *testing.T) {
+	if a, b := markOf("a"), markOf("b"); a == 0 || b == 0 || a == b {
+		t.Errorf("marks are %d and %d", a, b)
 	}
 }
 
@@ -72,6 +111,7 @@ func TestQuestionsSurviveTheWire(t *testing.T) {
 		var want []question
 		for id := range rapid.Uint32Range(0, 5).Draw(t, "questions") {
 			q := question{op: op(rapid.IntRange(1, 8).Draw(t, "op")), id: id}
+			q.standby = q.op.forStandby() && rapid.Bool().Draw(t, "standby")
 			takes := rapid.IntRange(1, 4).Draw(t, "takes")
 			switch q.op {
 			case opPing:
@@ -82,6 +122,9 @@ func TestQuestionsSurviveTheWire(t *testing.T) {
 			for range takes {
 				take := drawTake(t)
 				if q.op == opReturn {
+					if q.standby {
+						take.Source = shard.Provisional
+					}
 					take.Decision.At = rapid.Int64Range(0, math.MaxInt64).Draw(t, "at")
 				}
 				q.group.Takes = append(q.group.Takes, take)
@@ -97,7 +140,11 @@ func TestQuestionsSurviveTheWire(t *testing.T) {
 				t.Fatalf("op %d reads as %d", q.op, o)
 			}
 			before := len(frame)
-			frame = appendQuestion(frame, q.op, q.id, &q.group)
+			o := q.op
+			if q.standby {
+				o = o.ofStandby()
+			}
+			frame = appendQuestion(frame, o, q.id, &q.group)
 			if size := len(frame) - before; size > questionSize(&q.group) {
 				t.Fatalf("%d takes made %d bytes, the bound is %d", len(q.group.Takes), size, questionSize(&q.group))
 			}
@@ -121,6 +168,7 @@ func TestAnswersSurviveTheWire(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		at := rapid.Int64Range(0, 1<<62).Draw(t, "at")
 		want := shard.Group{Allowed: rapid.Bool().Draw(t, "allowed")}
+		source := rapid.SampledFrom([]shard.Source{shard.Owner, shard.Standby, shard.Provisional}).Draw(t, "source")
 		for range rapid.IntRange(0, 5).Draw(t, "takes") {
 			d := algorithms.Decision{
 				Allowed:   rapid.Bool().Draw(t, "room"),
@@ -134,7 +182,7 @@ func TestAnswersSurviveTheWire(t *testing.T) {
 			} else {
 				d.RetryAt = rapid.OneOf(rapid.Just(int64(algorithms.Never)), rapid.Int64Range(at, at+1<<60)).Draw(t, "retry")
 			}
-			want.Takes = append(want.Takes, shard.Take{Decision: d})
+			want.Takes = append(want.Takes, shard.Take{Decision: d, Source: source})
 		}
 		promised := rapid.Bool().Draw(t, "promised")
 		if len(want.Takes) > 0 && rapid.Bool().Draw(t, "lent") {
@@ -149,9 +197,9 @@ func TestAnswersSurviveTheWire(t *testing.T) {
 			got.Loan = shard.Loan{Tokens: h.lent, At: at, Until: at + h.lentFor}
 		}
 		for range h.takes {
-			got.Takes = append(got.Takes, shard.Take{Decision: r.decision()})
+			got.Takes = append(got.Takes, shard.Take{Decision: r.decision(), Source: h.source})
 		}
-		if r.err != nil || r.more() || h.id != 7 || h.promised != promised || h.wait != 0 || !reflect.DeepEqual(got, want) {
+		if r.err != nil || r.more() || h.id != 7 || h.promised != promised || !h.decided() || !reflect.DeepEqual(got, want) {
 			t.Fatalf("%v\n got %+v\nwant %+v", r.err, got, want)
 		}
 	})
@@ -188,7 +236,7 @@ type answersOf algorithms.Decision
 func (d answersOf) Decide(groups []shard.Group) {
 	for i := range groups {
 		for j := range groups[i].Takes {
-			groups[i].Takes[j].Decision = algorithms.Decision(d)
+			groups[i].Takes[j].Decision, groups[i].Takes[j].Source = algorithms.Decision(d), shard.Owner
 		}
 	}
 }
@@ -210,7 +258,7 @@ func TestAnswersToAFullFrame(t *testing.T) {
 		for len(frame) < lengthSize+maxFrame-questionSize(&shard.Group{Takes: []shard.Take{take}}) {
 			frame = appendTakes(frame, opDecide, 1, []shard.Take{take})
 		}
-		out, err := newBatch(NewPromises(true, true)).answer(answersOf(tc.decision), nil, frame[lengthSize:])
+		out, err := newBatch(NewPromises(true, true), nil).answer(answersOf(tc.decision), nil, frame[lengthSize:])
 		if err != nil || len(out) > lengthSize+maxAnswers {
 			t.Errorf("%s: %d bytes, the bound is %d: %v", name, len(out)-lengthSize, maxAnswers, err)
 		}
@@ -256,6 +304,8 @@ func TestFramesThatAreRefused(t *testing.T) {
 		{"nothing", nil, "frame ends within an item"},
 		{"cut off", whole[:len(whole)-1], "frame ends within an item"},
 		{"unknown op", appendTakes([]byte{wireVersion}, 9, 3, nil), "question 3 has the unknown op 9"},
+		{"an unknown op of a standby", appendTakes([]byte{wireVersion}, opStandby, 3, nil), "question 3 has the unknown op 0"},
+		{"a standby's promise", appendTakes([]byte{wireVersion}, opStandby|opHot, 3, []shard.Take{good}), "question 3 asks the standby for op 7"},
 		{"too many takes", append(appendTakes([]byte{wireVersion}, opDecide, 1, nil)[:6], 0x81, 0x08), "takes: 1025 is above 1024"},
 		{"an algorithm of the future", with(func(t *shard.Take) { t.Limit.Algorithm = 99 }), fmt.Sprintf("algorithm: algorithm(99) is not one of %v", algorithms.Names())},
 		{"a burst where there is none", with(func(t *shard.Take) { t.Limit.Burst = 5 }), "burst: 5 is not for sliding_window, which has none"},
@@ -273,7 +323,7 @@ func TestFramesThatAreRefused(t *testing.T) {
 		{"a flag for nothing", flagged(flagBurst, 0), "burst: 0 has a flag"},
 	} {
 		s := &countingLocal{}
-		if _, err := newBatch(NewPromises(true, true)).answer(s, nil, tc.frame); fmt.Sprint(err) != tc.want {
+		if _, err := newBatch(NewPromises(true, true), nil).answer(s, nil, tc.frame); fmt.Sprint(err) != tc.want {
 			t.Errorf("%s: %v, want %s", tc.name, err, tc.want)
 		}
 		if s.decided != 0 {
@@ -306,21 +356,43 @@ func TestQuestionsOfOneFrame(t *testing.T) {
 	}
 	frame = appendTakes(frame, opPing, 7, nil)
 	local := &countingLocal{}
-	answers, err := newBatch(NewPromises(true, true)).answer(local, nil, frame)
+	answers, err := newBatch(NewPromises(true, true), nil).answer(local, nil, frame)
 	if err != nil || local.decided != 4 || local.returned != 3 {
 		t.Errorf("%v: %d decided, %d returned", err, local.decided, local.returned)
 	}
 	var ids []uint32
 	for r := openFrame(answers[lengthSize:]); r.more(); {
-		h := r.answerHead()
-		id, n := h.id, h.takes
-		for range n {
-			r.decision()
-		}
-		ids = append(ids, id)
+		ids = append(ids, r.answer().id)
 	}
 	if !slices.Equal(ids, []uint32{0, 2, 3, 6, 7}) {
 		t.Errorf("answered: %v", ids)
+	}
+}
+
+// answer reads an answer to its end.
+func (r *reader) answer() answerHead {
+	h := r.answerHead()
+	for range h.moved {
+		r.movedTake(h.takes)
+	}
+	for i := 0; h.decided() && i < h.takes; i++ {
+		r.decision()
+	}
+	return h
+}
+
+// movingLocal is a countingLocal in which every second counter has moved away.
+type movingLocal struct{ countingLocal }
+
+func (l *movingLocal) Decide(groups []shard.Group) {
+	l.countingLocal.Decide(groups)
+	for i := range groups {
+		for j := range groups[i].Takes {
+			if t := &groups[i].Takes[j]; t.Key.Lo%2 == 1 {
+				groups[i].Takes[0].Source, groups[i].Allowed = shard.Unanswered, false
+				t.Source = shard.Moved
+			}
+		}
 	}
 }
 
@@ -337,18 +409,19 @@ func FuzzServerFrame(f *testing.F) {
 	}
 	take.Limit = algorithms.Limit{Algorithm: algorithms.FixedWindow, Limit: 1, Calendar: day}
 	frame = appendTakes(frame, opReset, 4, []shard.Take{take})
-	f.Add(appendTakes(frame, opPing, 2, nil))
+	frame = appendTakes(frame, opPing, 2, nil)
+	take.Key.Lo = 1
+	f.Add(appendTakes(frame, opDecide, 2, []shard.Take{take}))
+	f.Add(appendTakes(frame, opDecide|opStandby, 2, []shard.Take{take, take}))
+	router := NewRouter(RouterConfig{Self: "a", Promises: NewPromises(true, true), Metrics: prometheus.NewRegistry()})
 	f.Fuzz(func(t *testing.T, frame []byte) {
-		answers, err := newBatch(NewPromises(true, true)).answer(&countingLocal{}, nil, frame)
+		answers, err := newBatch(NewPromises(true, true), router).answer(&movingLocal{}, nil, frame)
 		if err != nil {
 			return
 		}
 		r := openFrame(answers[lengthSize:])
 		for len(answers) > 0 && r.more() {
-			n := r.answerHead().takes
-			for range n {
-				r.decision()
-			}
+			r.answer()
 		}
 		if len(answers) > 0 && r.err != nil {
 			t.Errorf("our own answer: %v", r.err)
@@ -361,6 +434,9 @@ func FuzzClientFrame(f *testing.F) {
 	f.Add(appendAnswer(appendAnswer([]byte{wireVersion}, 0, &g, false), 1, &shard.Group{}, false))
 	g.Takes[0].Decision = algorithms.Decision{Allowed: true, Delay: 1}
 	f.Add(appendAnswer([]byte{wireVersion}, 1, &g, false))
+	g.Takes[0].Source = shard.Moved
+	f.Add(appendMoved([]byte{wireVersion}, 1, &g, func(ring.Key) uint64 { return 7 }))
+	f.Add(appendWait([]byte{wireVersion}, 1, &g, maxPromise))
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		l := newLane(nil, DefaultAttemptTimeout)
 		l.closed.Store(true)
@@ -380,7 +456,7 @@ func FuzzClientFrame(f *testing.F) {
 }
 
 func FuzzView(f *testing.F) {
-	v, err := nextView(ring.DefaultParams, nil, []Member{{ID: "a", Address: "x:1", Incarnation: 1}, {ID: "b", Address: "y:1", Incarnation: 2}})
+	v, err := nextView(ring.DefaultParams, nil, []Member{{ID: "a", Address: "x:1", Incarnation: 1}, {ID: "b", Address: "y:1", Incarnation: 2}}, nil)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -415,7 +491,11 @@ func TestAnswersThatAreRefused(t *testing.T) {
 		want  string
 	}{
 		{"as it should be", answer, "<nil>"},
-		{"an answer of the future", with(5, 0x10), "answer: flags 0x10 have more than the known 0xf"},
+		{"an answer of the future", with(5, 0x80), "answer: flags 0x80 have more than the known 0x7f"},
+		{"nothing that moved", []byte{wireVersion, 1, 0, 0, 0, flagMoved, 1, 0}, "moved: 0 has a flag"},
+		{"more that moved than was asked for", []byte{wireVersion, 1, 0, 0, 0, flagMoved, 1, 2}, "moved: 2 is above 1"},
+		{"something else that moved", append([]byte{wireVersion, 1, 0, 0, 0, flagMoved, 2, 1, 2}, make([]byte, 8)...), "index: 2 is above 1"},
+		{"half of who has it", append([]byte{wireVersion, 1, 0, 0, 0, flagMoved, 2, 1, 1}, make([]byte, 7)...), "frame ends within an item"},
 		{"a flag of the future", with(7, 8), "decision: flags 0x8 have more than the known 0x7"},
 		{"a wait of nothing", []byte{wireVersion, 1, 0, 0, 0, flagWait, 0, 0}, "wait: 0 has a flag"},
 		{"too much lent", append([]byte{wireVersion, 1, 0, 0, 0, flagLent, 0}, 0xc1, 0x84, 0x3d), "lent: 1000001 is above 1000000"},
@@ -429,9 +509,13 @@ func TestAnswersThatAreRefused(t *testing.T) {
 }
 
 func TestViewRefusesDamage(t *testing.T) {
-	v, err := nextView(ring.DefaultParams, &View{Number: 6}, []Member{{ID: "a", Address: "x:1", Incarnation: 1}, {ID: "b", Address: "y:1", Incarnation: 2}})
+	v, err := nextView(ring.DefaultParams, nil, []Member{{ID: "a", Address: "x:1", Incarnation: 1}, {ID: "b", Address: "y:1", Incarnation: 2}}, nil)
 	if err != nil {
 		t.Fatal(err)
+	}
+	v.Number = 700
+	for p := range v.Epochs {
+		v.Epochs[p], v.Bases[p] = uint64(100+p%600), uint64(p%100)
 	}
 	b, err := MarshalView(v)
 	if err != nil {

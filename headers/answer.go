@@ -3,6 +3,7 @@ package headers
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
@@ -10,7 +11,7 @@ import (
 
 // Policy is what a client may know of a limit whether or not it is used.
 type Policy struct {
-	// Name is the rule's id; of the second limit of a rule it is "id[1]".
+	// Name is the rule's id, in ASCII; of the second limit of a rule it is "id[1]".
 	Name string
 	// Limit is in tokens per window.
 	Limit int64
@@ -48,7 +49,7 @@ func Of(resp *weirv1.RateLimitResponse) Answer {
 	if resp.GetResetAfter() == nil {
 		return a // nobody has decided
 	}
-	a.Policy = Policy{Name: resp.GetRuleId(), Limit: int64(resp.GetLimit()), Window: resp.GetWindow().AsDuration()}
+	a.Policy = Policy{Name: ascii(resp.GetRuleId()), Limit: int64(resp.GetLimit()), Window: resp.GetWindow().AsDuration()}
 	a.Remaining = int64(resp.GetRemainingTokens())
 	a.Reset, a.ResetTime = resp.GetResetAfter().AsDuration(), resp.GetResetTime()
 	a.RetryAfter = resp.GetRetryAfter().AsDuration()
@@ -104,11 +105,25 @@ func (n namer) policy(l *weirv1.LimitStatus) Policy {
 		i = len(n[id])
 		n[id] = append(n[id], kind)
 	}
-	name := id
+	name := ascii(id)
 	if i > 0 {
-		name = fmt.Sprintf("%s[%d]", id, i)
+		name = fmt.Sprintf("%s[%d]", name, i)
 	}
 	return Policy{Name: name, Limit: int64(l.GetLimit()), Window: window}
+}
+
+// ascii returns a name with percent-encoding for what a structured field cannot say. Ids
+// of Weir's own rules need none.
+func ascii(name string) string {
+	var encoded strings.Builder
+	for i := range len(name) {
+		if b := name[i]; b >= ' ' && b <= '~' {
+			encoded.WriteByte(b)
+		} else {
+			fmt.Fprintf(&encoded, "%%%02X", b)
+		}
+	}
+	return encoded.String()
 }
 
 // names returns the names of policies, at most maxPolicies.

@@ -47,6 +47,8 @@ func TestOf(t *testing.T) {
 		{"one that denies", resp(deny), changed(func(a *Answer) {
 			a.Denied, a.Remaining, a.RetryAfter, a.Violated = true, 0, time.Second, []Policy{posts}
 		})},
+		{"an id that is not ASCII", resp(func(r *weirv1.RateLimitResponse) { r.RuleId = "tägl\nich" }),
+			changed(func(a *Answer) { a.Policy.Name = "t%C3%A4gl%0Aich" })},
 		{"a calendar", resp(func(r *weirv1.RateLimitResponse) { r.Window, r.Calendar = nil, proto.String("month") }),
 			changed(func(a *Answer) { a.Policy.Window = 0 })},
 		{"two limits of a rule, and a rule that counts twice", resp(func(r *weirv1.RateLimitResponse) {

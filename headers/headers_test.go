@@ -9,9 +9,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/dunglas/httpsfv"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"pgregory.net/rapid"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
 // some is an answer of which no two numbers are the same.
@@ -108,6 +112,31 @@ func TestNamesThatAreNoStrings(t *testing.T) {
 	if err := DefaultStyle().Set(make(http.Header), a); err == nil {
 		t.Error("a name that is not ASCII was said")
 	}
+}
+
+// Whatever a rule is called and however large its numbers are, all of it can be told.
+func TestAllAnswersCanBeTold(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		forever := &durationpb.Duration{Seconds: math.MaxInt64}
+		resp := &weirv1.RateLimitResponse{
+			RuleId: string(rapid.SliceOfN(rapid.Byte(), 0, 200).Draw(t, "id")), Limit: math.MaxUint32, RemainingTokens: math.MaxUint32,
+			Window: forever, ResetAfter: forever, RetryAfter: forever, ResetTime: math.MaxInt64,
+		}
+		resp.Limits = []*weirv1.LimitStatus{
+			{RuleId: resp.GetRuleId(), Limit: math.MaxUint32, Window: forever, ResetAfter: forever}, {RuleId: resp.GetRuleId(), Limit: 1},
+		}
+		a := Of(resp)
+		for form := range forms {
+			h := make(http.Header)
+			if err := (Style{Forms: []Form{form}, Jitter: MaxJitter, Epoch: true}).Set(h, a); err != nil {
+				t.Errorf("%v: %v", form, err)
+			}
+		}
+		st := DefaultStyle().Status(a, resp.GetRuleId())
+		if len(st.Details()) != 3 || !utf8.ValidString(st.Message()) {
+			t.Errorf("%v %v", st, st.Details())
+		}
+	})
 }
 
 // However many policies apply, proxies have room for the fields.

@@ -78,6 +78,7 @@ type node struct {
 	shard                      *shard.Shard
 	router                     *cluster.Router
 	membership                 *cluster.Membership
+	custody                    *cluster.Custody
 	grpc                       *grpc.Server
 	peers                      *cluster.Server
 	http                       *http.Server
@@ -85,6 +86,7 @@ type node struct {
 	health                     *health.Server
 
 	leaving  atomic.Bool
+	drained  atomic.Bool           // somebody has asked this node to hand over what it holds
 	etcdDied atomic.Pointer[error] // why the one in this process has ended by itself
 
 	mu   sync.Mutex
@@ -252,8 +254,32 @@ func (n *node) register(ctx context.Context) error {
 		Self: n.opts.ID, Local: n.shard, Promises: promises, Dial: cluster.Dial, AttemptTimeout: n.opts.PeerTimeout, Logger: n.log, Metrics: n.metrics,
 	})
 	n.closers = append(n.closers, n.router.Close)
-	n.membership = cluster.NewMembership(n.opts.ID, params.Ring, n.registry, n.router, n.log)
+	n.keep(params, promises)
 	return n.buildServers(params, promises)
+}
+
+// keep builds what follows the cluster and keeps the node's partitions.
+func (n *node) keep(params cluster.Params, promises *cluster.Promises) {
+	n.custody = cluster.NewCustody(cluster.CustodyConfig{
+		Self:     cluster.Member{ID: n.opts.ID, Address: n.opts.Advertise, Incarnation: n.self.Incarnation},
+		Cluster:  ring.NewHasher([ring.SecretSize]byte(params.Secret)).Key([]byte("cluster")).Hi,
+		Shard:    n.shard,
+		Router:   n.router,
+		Promises: promises,
+		Refound: func(ctx context.Context, view uint64, partitions []uint32) error {
+			return n.membership.Refound(ctx, view, partitions)
+		},
+		Renewed: func() time.Time { return n.registry.Status().Renewed },
+		Dial:    dialTCP,
+		Logger:  n.log,
+		Metrics: n.metrics,
+	}, params.Ring.Partitions)
+	n.membership = cluster.NewMembership(n.opts.ID, params.Ring, n.registry, n.router, n.custody.Adopt, n.log)
+}
+
+func dialTCP(ctx context.Context, address string) (net.Conn, error) {
+	var d net.Dialer
+	return d.DialContext(ctx, "tcp", address)
 }
 
 func (n *node) buildServers(params cluster.Params, promises *cluster.Promises) error {
@@ -262,12 +288,15 @@ func (n *node) buildServers(params cluster.Params, promises *cluster.Promises) e
 		Hasher:  ring.NewHasher([ring.SecretSize]byte(params.Secret)),
 		Decider: n.router,
 		Metrics: n.metrics,
+		Style:   n.opts.style(),
+		Auth:    n.opts.auth(),
 	})
-	n.peers = cluster.NewServer(n.shard, promises)
+	n.peers = cluster.NewServer(n.shard, promises, n.router)
 	n.closers = append(n.closers, n.peers.Close)
 	n.grpc = newGRPCServer(n.peers.Credentials(insecure.NewCredentials()))
 	n.closers = append(n.closers, n.grpc.Stop) // its workers wait for calls from now on
 	api.Register(n.grpc, n.limiter, n.config, n)
+	n.custody.Register(n.grpc)
 	n.health = health.NewServer()
 	healthpb.RegisterHealthServer(n.grpc, n.health)
 	reflection.Register(n.grpc)

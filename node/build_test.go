@@ -145,7 +145,7 @@ func TestBuildUsesItsOptions(t *testing.T) {
 	}
 	for i := range uint64(minCounterMemory / 20) {
 		limit := algorithms.Limit{Algorithm: algorithms.FixedWindow, Limit: 1, Window: 1 << 40}
-		n.shard.Decide([]shard.Group{{Takes: []shard.Take{{Key: ring.Key{Hi: i * (math.MaxUint64 / minCounterMemory), Lo: i}, Limit: limit, Cost: 1}}}})
+		n.shard.Decide([]shard.Group{{Ungated: true, Takes: []shard.Take{{Key: ring.Key{Hi: i * (math.MaxUint64 / minCounterMemory), Lo: i}, Limit: limit, Cost: 1}}}})
 	}
 	if got := n.Counters(); got < minCounterMemory/64 || got > minCounterMemory/32 {
 		t.Errorf("%d counters in %v", got, opts.CounterMemory)

@@ -56,6 +56,26 @@ type Options struct {
 	// Pprof is where to serve Go's profiles of this process, as host:port on loopback. Port 0
 	// picks a free one, which the log tells. Empty means not to.
 	Pprof string
+	// HTTPHeaders are the forms in which HTTP answers tell of limits: one of draft, draft-7
+	// and draft-6, which are versions of the IETF's, and x-ratelimit; or none alone. Empty
+	// means draft and x-ratelimit.
+	HTTPHeaders []string
+	// ResetFormat is how X-RateLimit-Reset is written: delta, in seconds from now, or epoch,
+	// in Unix seconds. Default delta.
+	ResetFormat string
+	// RetryJitter is how much longer than it must a denied client is told at most to wait,
+	// 0% to 100%, so that not all come back at once. Default 10%.
+	RetryJitter string
+	// TrustedProxies are the addresses, and blocks of them, whose word on the client's
+	// address is taken by /auth; or none alone. Empty means 127.0.0.0/8 and ::1, which is
+	// this machine.
+	TrustedProxies []string
+	// ClientIPHeader is where they say it: X-Forwarded-For, Forwarded or X-Real-Ip. Default
+	// X-Forwarded-For.
+	ClientIPHeader string
+	// AuthAttribute lists the header fields that /auth makes attributes, as attribute=Header,
+	// 13 at most. Empty means none.
+	AuthAttribute []string
 	// LogLevel is debug, info, warn or error: the least level that the program
 	// logs. Default info.
 	LogLevel string
@@ -129,6 +149,15 @@ func (o Options) WithDefaults() Options {
 	fill(&o.Cluster, defaultCluster)
 	fill(&o.EtcdListen, defaultEtcdListen)
 	fill(&o.LogLevel, defaultLogLevel)
+	fill(&o.ResetFormat, resetDelta)
+	fill(&o.RetryJitter, defaultRetryJitter)
+	fill(&o.ClientIPHeader, defaultClientIPHeader)
+	if len(o.HTTPHeaders) == 0 {
+		o.HTTPHeaders = []string{"draft", "x-ratelimit"}
+	}
+	if len(o.TrustedProxies) == 0 {
+		o.TrustedProxies = []string{"127.0.0.0/8", "::1"}
+	}
 	if o.PeerTimeout == 0 {
 		o.PeerTimeout = defaultPeerTimeout
 	}
@@ -167,6 +196,12 @@ func (o Options) Validate() error {
 		{"etcd-listen", o.badEtcdListen()},
 		{"data-dir", o.badDataDir()},
 		{"pprof", o.badPprof()},
+		{"http-headers", badHTTPHeaders(o.HTTPHeaders)},
+		{"reset-format", o.badResetFormat()},
+		{"retry-jitter", badRetryJitter(o.RetryJitter)},
+		{"trusted-proxies", badTrustedProxies(o.TrustedProxies)},
+		{"client-ip-header", badClientIPHeader(o.ClientIPHeader)},
+		{"auth-attribute", badAuthAttributes(o.AuthAttribute)},
 		{"log-level", badLogLevel(o.LogLevel)},
 		{"counter-memory", badCounterMemory(o.CounterMemory)},
 		{"peer-timeout", badPeerTimeout(o.PeerTimeout)},

@@ -6,11 +6,15 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"net/netip"
 	"reflect"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weirlimit/weir/api"
+	"github.com/weirlimit/weir/headers"
 )
 
 func TestOptionsValidate(t *testing.T) {
@@ -78,6 +82,21 @@ func TestOptionsValidate(t *testing.T) {
 
 		{Options{LogLevel: "debug"}, ""},
 		{Options{LogLevel: "INFO"}, `log-level: "INFO" is not one of debug, info, warn, error`},
+		{Options{HTTPHeaders: []string{"none"}}, ""},
+		{Options{HTTPHeaders: []string{"draft-6", "x-ratelimit"}, ResetFormat: "epoch"}, ""},
+		{Options{HTTPHeaders: []string{"draft-8"}}, `http-headers: "draft-8" is not one of draft, draft-7, draft-6, x-ratelimit, none`},
+		{Options{ResetFormat: "date"}, `reset-format: "date" is not one of delta, epoch`},
+		{Options{ResetFormat: "epoch", HTTPHeaders: []string{"draft"}}, `reset-format: epoch is for x-ratelimit only, which http-headers has not: draft`},
+		{Options{RetryJitter: "0"}, ""},
+		{Options{RetryJitter: "100%"}, ""},
+		{Options{RetryJitter: "101%"}, `retry-jitter: "101%" is not between 0% and 100%`},
+		{Options{RetryJitter: "-1%"}, `retry-jitter: "-1%" is not between 0% and 100%`},
+		{Options{RetryJitter: "1.5%"}, `retry-jitter: "1.5%" is not between 0% and 100%`},
+		{Options{TrustedProxies: []string{"none"}}, ""},
+		{Options{TrustedProxies: []string{"proxy-1"}}, `trusted-proxies: "proxy-1" is not an address nor a block of addresses, such as 10.0.0.0/8 or 2001:db8::/32`},
+		{Options{ClientIPHeader: "via"}, `client-ip-header: "via" is not one of X-Forwarded-For, Forwarded, X-Real-Ip`},
+		{Options{AuthAttribute: []string{"user=X-User"}}, ""},
+		{Options{AuthAttribute: []string{"user"}}, `auth-attribute: "user" is not an attribute and a header field, such as user=X-User`},
 		{Options{CounterMemory: 8 << 20}, ""},
 		{Options{CounterMemory: 4 << 40}, ""},
 		{Options{Pprof: "localhost:0"}, ""},
@@ -125,6 +144,8 @@ func TestOptionsWithDefaults(t *testing.T) {
 		ID: host + "-9090", GRPC: "127.0.0.1:9090", HTTP: "127.0.0.1:8080", Advertise: "127.0.0.1:9090",
 		Cluster: "default", EtcdListen: "127.0.0.1:2379", DataDir: "/home/weir/.local/state/weir/" + host + "-9090",
 		LogLevel: "info", CounterMemory: 1 << 30, PeerTimeout: 25 * time.Millisecond,
+		HTTPHeaders: []string{"draft", "x-ratelimit"}, ResetFormat: "delta", RetryJitter: "10%",
+		TrustedProxies: []string{"127.0.0.0/8", "::1"}, ClientIPHeader: "X-Forwarded-For",
 	}
 	tests := []struct {
 		name     string
@@ -188,5 +209,27 @@ func TestOptionsDocumentation(t *testing.T) {
 				t.Errorf("%s: the comment says default %s, the code %s", name, got, want)
 			}
 		}
+	}
+}
+
+// What is validated is what is used.
+func TestOptionsForHTTP(t *testing.T) {
+	o := Options{
+		HTTPHeaders: []string{"draft-7", "x-ratelimit"}, ResetFormat: "epoch", RetryJitter: "25%",
+		TrustedProxies: []string{"10.0.0.0/8"}, ClientIPHeader: "x-real-ip", AuthAttribute: []string{"user=x-user"},
+	}.WithDefaults()
+	wantStyle := headers.Style{Forms: []headers.Form{headers.Draft7, headers.XRateLimit}, Epoch: true, Jitter: 25}
+	if got := o.style(); !reflect.DeepEqual(got, wantStyle) {
+		t.Errorf("got %+v, want %+v", got, wantStyle)
+	}
+	wantAuth := api.AuthConfig{
+		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, ClientIP: "X-Real-Ip",
+		Attributes: []api.AuthAttribute{{Name: "user", Header: "X-User"}},
+	}
+	if got := o.auth(); !reflect.DeepEqual(got, wantAuth) {
+		t.Errorf("got %+v, want %+v", got, wantAuth)
+	}
+	if got := (Options{}).WithDefaults().style(); !reflect.DeepEqual(got, headers.DefaultStyle()) {
+		t.Errorf("without options: %+v", got)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"runtime"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -16,13 +17,15 @@ import (
 	"github.com/weirlimit/weir/cluster"
 )
 
-// Times of starting and stopping. Stopping as a whole stays below 5 s.
+// Times of starting and stopping. Stopping as a whole stays below 5 s, once others have what
+// this node has held.
 const (
-	joinPatience  = 5 * time.Second         // how long to wait quietly for a place in the view
-	leavePatience = 1500 * time.Millisecond // for the view without this node
-	drainPatience = 1500 * time.Millisecond // for calls under way
-	peerPatience  = time.Second             // for the peers to answer, once in the view
-	lookEvery     = 10 * time.Millisecond   // at conditions that nothing signals
+	joinPatience     = 5 * time.Second         // how long to wait quietly for a place in the view
+	leavePatience    = 1500 * time.Millisecond // for the view without this node
+	handOverPatience = 20 * time.Second        // for others to fetch what this node holds
+	drainPatience    = 1500 * time.Millisecond // for calls under way
+	peerPatience     = time.Second             // for the peers to answer, once in the view
+	lookEvery        = 10 * time.Millisecond   // at conditions that nothing signals
 )
 
 // Info says where a node can be reached, with the ports that were really bound.
@@ -73,6 +76,7 @@ func (n *node) run(ctx context.Context, ready func(Info)) error {
 	g.Go(func() error { return n.rules.Run(failed) })
 	g.Go(func() error { return n.shard.Run(failed) })
 	g.Go(func() error { n.membership.Run(failed); return nil })
+	g.Go(func() error { n.custody.Run(failed); return nil })
 	registryEnded := make(chan struct{})
 	g.Go(func() error {
 		defer close(registryEnded)
@@ -143,6 +147,7 @@ func (n *node) untilReady(ctx, failed context.Context, ready func(Info)) error {
 		}
 	}
 	n.await(ctx, failed, peerPatience, n.reachesAll)
+	n.await(ctx, failed, joinPatience, func() bool { return len(n.View().Members) > 1 || n.custody.Standing().Wanted == 0 })
 	if ctx.Err() != nil || failed.Err() != nil {
 		return nil // leaving already
 	}
@@ -185,15 +190,34 @@ func (n *node) leave(failed context.Context) {
 	if alone() || !n.EtcdReachable() {
 		return
 	}
-	n.announceLeaving()
+	n.announce(func(self *cluster.Node) { self.State = cluster.Leaving })
+	if !n.await(context.Background(), failed, handOverPatience, n.handedOver) {
+		s := n.custody.Standing()
+		n.log.Warn("leaving with partitions that nobody has fetched", "id", n.opts.ID, "partitions", s.Held+s.Leaving)
+	}
+	n.announce(func(self *cluster.Node) { self.State = cluster.Left })
 	gone := func() bool {
 		v := n.View()
 		_, member := v.Index(n.opts.ID)
-		return !member
+		return !member || !n.othersReady()
 	}
 	if !n.await(context.Background(), failed, leavePatience, gone) {
 		n.log.Warn("leaving although the others still count on this node", "id", n.opts.ID)
 	}
+}
+
+// handedOver reports whether others have all that this node has held, or there is nobody who
+// could take it.
+func (n *node) handedOver() bool {
+	v := n.View()
+	i, member := v.Index(n.opts.ID)
+	s := n.custody.Standing()
+	return (!member || v.Members[i].Leaving) && s.Held+s.Leaving == 0 || !n.othersReady()
+}
+
+// othersReady reports whether there is another node that serves.
+func (n *node) othersReady() bool {
+	return slices.ContainsFunc(n.Nodes(), func(o cluster.Node) bool { return o.ID != n.opts.ID && o.State == cluster.Ready })
 }
 
 // stopServers lets calls under way finish.

@@ -155,6 +155,22 @@ func FromTables(owner, standby []uint16, members int) (*Ring, error) {
 	return &Ring{owner: owner, standby: standby, members: members}, nil
 }
 
+// Renumber returns a ring of as many members, in which member i is index[i]. The others
+// own nothing.
+func (r *Ring) Renumber(index []uint16, members int) (*Ring, error) {
+	if len(index) != r.members {
+		return nil, fmt.Errorf("index: %d entries for %d members", len(index), r.members)
+	}
+	renumbered := func(table []uint16) []uint16 {
+		table = slices.Clone(table)
+		for part, m := range table {
+			table[part] = index[m]
+		}
+		return table
+	}
+	return FromTables(renumbered(r.owner), renumbered(r.standby), members)
+}
+
 // Partitions returns how many partitions there are.
 func (r *Ring) Partitions() uint32 { return uint32(len(r.owner)) }
 

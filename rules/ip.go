@@ -27,8 +27,15 @@ const maxIPText = 64
 // ValidIP says whether value is an IP address, maybe with a port, in brackets, or
 // with a zone.
 func ValidIP(value string) bool {
-	_, _, ok := parseIP(value)
+	_, ok := ParseIP(value)
 	return ok
+}
+
+// ParseIP returns the address that value is, without port, brackets and zone. IPv4 that
+// is mapped into IPv6 is IPv4.
+func ParseIP(value string) (addr netip.Addr, ok bool) {
+	addr, _, ok = parseIP(value)
+	return addr, ok
 }
 
 // onlyAddressBytes says whether s may be an address.

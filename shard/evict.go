@@ -1,7 +1,7 @@
 package shard
 
 import (
-	"hash/maphash"
+	"encoding/binary"
 	"math"
 	"slices"
 
@@ -16,13 +16,24 @@ const (
 )
 
 // sharedKey is the key of the counter that all in a partition share that have the same limit
-// and no counter of their own.
-func (s *Shard) sharedKey(l *algorithms.Limit) ring.Key {
-	return ring.Key{Hi: maphash.Comparable(s.seed, *l)}
+// and no counter of their own. It is the same on every node.
+func sharedKey(l *algorithms.Limit) ring.Key {
+	var few [128]byte
+	b := append(few[:0], byte(l.Algorithm))
+	for _, v := range [...]int64{l.Limit, l.Window, l.Burst, l.MaxDelay, l.Buckets} {
+		b = binary.LittleEndian.AppendUint64(b, uint64(v))
+	}
+	if l.Calendar != nil {
+		b = append(b, l.Calendar.String()...)
+	}
+	return ring.Key{Hi: ring.Hasher{}.Key(b).Hi}
 }
 
-// heavy is the share from which on a counter does not make room for another one.
-const heavy = 1 << 15
+// Shares.
+const (
+	whole = math.MaxUint16 &^ marks // the share of who has used all
+	heavy = 1 << 15                 // the share from which on a counter does not make room for another one
+)
 
 // shareOf returns the share that a counter has used after t. One that owes, because its
 // limit was lowered or because somebody waits for his turn, has used all of its
@@ -30,7 +41,7 @@ const heavy = 1 << 15
 func shareOf(t *Take) uint16 {
 	capacity := max(1, t.Limit.Capacity())
 	used := min(capacity, capacity-t.Decision.Remaining)
-	return uint16((used*math.MaxUint16 + capacity - 1) / capacity)
+	return uint16((used*math.MaxUint16+capacity-1)/capacity) &^ marks
 }
 
 // keyLocked returns under which key t is to be counted, which is going to take something and
@@ -47,7 +58,7 @@ func (s *Shard) keyLocked(p *partition, t *Take, group *spared) (key ring.Key, v
 			return t.Key, victim, true
 		}
 	}
-	key = s.sharedKey(&t.Limit)
+	key = sharedKey(&t.Limit)
 	if p.table.brimful() && p.table.find(s.arena, key) == nil {
 		victim, full = s.victimLocked(p, key, group, true)
 	}
@@ -127,27 +138,36 @@ func (s *Shard) victimLocked(p *partition, near ring.Key, group *spared, heavyTo
 
 // evictLocked makes room.
 func (s *Shard) evictLocked(p *partition, victim cursor) {
-	if victim.next(s.arena).expires <= over(p.latest) {
+	if e := victim.next(s.arena); e.expires <= over(p.latest) {
 		s.metrics.expired.Inc()
 	} else {
+		s.changedLocked(p, e)
 		s.metrics.evicted.Inc()
 	}
 	p.table.removeAt(s.arena, victim)
 	s.counters.Add(-1)
 }
 
+// makeRoomForLongLocked keeps the counters of long algorithms within their bytes, those of the
+// group aside.
+func (s *Shard) makeRoomForLongLocked(p *partition, group []Take) {
+	for s.longBytes.Load() > s.maxLong && s.evictLongLocked(p, group) {
+		continue
+	}
+}
+
 // evictLongLocked makes room of one counter of a long algorithm. It reports whether
 // there was one.
 func (s *Shard) evictLongLocked(p *partition, group []Take) bool {
 	v := victims{heavyToo: true, over: over(p.latest)}
-	var key ring.Key
+	var victim *longEntry
 	for k, e := range p.long { // begins at a random place
 		if slices.ContainsFunc(group, func(t Take) bool { return t.Key == k }) {
 			continue
 		}
 		best, more := v.compare(e.usage)
 		if best {
-			key = k
+			victim = e
 		}
 		if !more {
 			break
@@ -156,7 +176,7 @@ func (s *Shard) evictLongLocked(p *partition, group []Take) bool {
 	if v.few == 0 {
 		return false
 	}
-	s.deleteLongLocked(p, key)
+	s.deleteLongLocked(p, victim)
 	if v.best.expires <= v.over {
 		s.metrics.expired.Inc()
 	} else {

@@ -30,10 +30,11 @@ type history struct {
 type step struct{ at, cost int64 }
 
 // noteLocked remembers t, which has changed the counter under key, if there is a reason to. before
-// is what the counter was, found whether it was there.
+// is what the counter was, found whether it was there. Of a copy nothing is remembered: what
+// others have counted takes its place at any time.
 func (s *Shard) noteLocked(p *partition, key ring.Key, t *Take, before algorithms.State, found bool) {
 	tentative := t.Tentative && t.Cost > 0
-	if len(p.histories) == 0 && !tentative || key != t.Key || !t.Limit.Algorithm.Drains() {
+	if p.closed || len(p.histories) == 0 && !tentative || key != t.Key || !t.Limit.Algorithm.Drains() {
 		return
 	}
 	h := p.histories[key]
@@ -87,6 +88,14 @@ func (s *Shard) forgetLocked(p *partition, key ring.Key) {
 		s.steps.Add(int64(-len(h.steps)))
 		delete(p.histories, key)
 	}
+}
+
+// forgetAllLocked drops all that is remembered in p.
+func (s *Shard) forgetAllLocked(p *partition) {
+	for key := range p.histories {
+		s.forgetLocked(p, key)
+	}
+	p.histories = nil
 }
 
 // forgetHistoriesLocked drops those that are over.

@@ -90,19 +90,20 @@ func (s *Shard) unsettled(t Take) bool {
 
 // giveBack gives back what is left of the loan of g.LentAt, and looks at what there is
 // then.
-func (s *Shard) giveBack(g *Group) {
-	look := []Group{{Takes: slices.Clone(g.Takes), Peek: true}}
-	for i := range look[0].Takes {
-		t := &look[0].Takes[i]
+func (s *Shard) giveBack(g *Group, now int64) {
+	var few [8]*partition
+	locked, now := s.lock(g, now, few[:0])
+	defer unlock(locked)
+	if s.movedLocked(g, locked) {
+		return
+	}
+	for _, t := range Left(g.Takes) {
 		t.Cost, t.Decision.At = max(0, -t.Cost), g.LentAt
+		s.returnLocked(s.partition(t.Key), &t, now)
 	}
-	s.Return(Left(look[0].Takes))
-	for i := range look[0].Takes {
-		look[0].Takes[i].Cost = 0
-	}
-	s.Decide(look)
 	for i := range g.Takes {
-		g.Takes[i].Decision, g.Takes[i].Source = look[0].Takes[i].Decision, look[0].Takes[i].Source
+		t := &g.Takes[i]
+		t.Decision, t.Source = s.lookLocked(s.partition(t.Key), t, now), Owner
 	}
 	g.Allowed = true
 }

@@ -17,8 +17,12 @@ const longOverhead = 192
 // own: few are, and the others shall not pay for them.
 type longEntry struct {
 	usage
+	key     ring.Key
 	counter algorithms.Long
-	bytes   int // counted in Shard.longBytes
+	bytes   int    // counted in Shard.longBytes
+	marks   uint8  // in which followers' lists it is, as in a slot
+	gone    bool   // deleted
+	round   uint32 // of copied, when the last record of it came
 }
 
 // stepLongLocked decides t, and counts it if it takes something. What is given back
@@ -51,6 +55,7 @@ func (s *Shard) giveBackLongLocked(g *Group, now int64) {
 			t.Decision = e.counter.Step(&t.Limit, now, t.Cost, true)
 			e.usage = usageOf(t)
 			s.weighLongLocked(e)
+			s.listLongLocked(s.partition(t.Key), e, ToStandby)
 		}
 	}
 }
@@ -58,7 +63,7 @@ func (s *Shard) giveBackLongLocked(g *Group, now int64) {
 // undoLongLocked takes back what a step at this very instant has counted.
 func (s *Shard) undoLongLocked(p *partition, u *undo, t *Take, now int64) {
 	if !u.found {
-		s.deleteLongLocked(p, t.Key)
+		s.dropLongLocked(p, p.long[t.Key])
 		return
 	}
 	e := p.long[t.Key]
@@ -91,6 +96,7 @@ func (s *Shard) returnLongLocked(p *partition, t *Take, now int64) {
 		e.expires = max(e.expires, seconds(d.ResetAt))
 	}
 	s.weighLongLocked(e)
+	s.listLongLocked(p, e, ToStandby)
 }
 
 // addLongLocked makes a counter, and room for it.
@@ -98,16 +104,23 @@ func (s *Shard) addLongLocked(p *partition, key ring.Key) *longEntry {
 	if p.long == nil {
 		p.long = make(map[ring.Key]*longEntry)
 	}
-	e := &longEntry{bytes: longOverhead}
+	e := &longEntry{key: key, bytes: longOverhead}
 	p.long[key] = e
 	s.longBytes.Add(longOverhead)
 	s.counters.Add(1)
 	return e
 }
 
-func (s *Shard) deleteLongLocked(p *partition, key ring.Key) {
-	s.longBytes.Add(-int64(p.long[key].bytes))
-	delete(p.long, key)
+func (s *Shard) deleteLongLocked(p *partition, e *longEntry) {
+	s.listLongLocked(p, e, ToStandby)
+	s.dropLongLocked(p, e)
+}
+
+// dropLongLocked deletes a counter that no follower knows, or has to be told to forget.
+func (s *Shard) dropLongLocked(p *partition, e *longEntry) {
+	s.longBytes.Add(-int64(e.bytes))
+	delete(p.long, e.key)
+	e.gone = true
 	s.counters.Add(-1)
 }
 

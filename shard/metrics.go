@@ -6,7 +6,7 @@ import (
 )
 
 type metrics struct {
-	evicted, expired, shared, lent prometheus.Counter
+	evicted, expired, shared, lent, granted, unkept, restarts prometheus.Counter
 }
 
 func newMetrics(r prometheus.Registerer, s *Shard) metrics {
@@ -35,6 +35,18 @@ func newMetrics(r prometheus.Registerer, s *Shard) metrics {
 		lent: f.NewCounter(prometheus.CounterOpts{
 			Name: "weir_lent_tokens_total",
 			Help: "Tokens that this node has lent to other nodes and to clients.",
+		}),
+		restarts: f.NewCounter(prometheus.CounterOpts{
+			Name: "weir_changes_restarted_total",
+			Help: "How often so much has changed in a partition that a node that follows it is given all of it again.",
+		}),
+		granted: f.NewCounter(prometheus.CounterOpts{
+			Name: "weir_provisional_grants_total",
+			Help: "Takes that this node has granted from its copy of a counter, standing by.",
+		}),
+		unkept: f.NewCounter(prometheus.CounterOpts{
+			Name: "weir_provisional_grants_unkept_total",
+			Help: "Those of them that the owner will not be told of, because too many are waiting for it.",
 		}),
 	}
 }

@@ -14,20 +14,25 @@ import (
 // that two partitions' locks never share one.
 type partition struct {
 	mu     sync.Mutex
-	latest int64 // the latest instant of a decision; guarded by mu
-	table  table // guarded by mu
+	latest int64  // the latest instant of a decision; guarded by mu
+	heat   uint32 // see Heat; guarded by mu
+	closed bool   // see Open; guarded by mu
+	// followed says that there are followers; guarded by mu.
+	followed bool
+	table    table // guarded by mu
 
 	long      map[ring.Key]*longEntry // of long algorithms, nil before the first; guarded by mu
 	histories map[ring.Key]*history   // of buckets from which was taken tentatively, or nil; guarded by mu
 	sharing   uint32                  // the last usage.expires of a counter that many share; guarded by mu
-	_         [128 - 96]byte
+	follows   [followers]*follower    // guarded by mu
+	copied    *copied                 // what is known of a copy, or nil; guarded by mu
 }
 
 // stateLocked returns the state of the counter of t, of which e is nil if it has none of its
 // own. Then it may have been counted together with others.
 func (s *Shard) stateLocked(p *partition, e *slot, t *Take) algorithms.State {
 	if e == nil && p.sharing > over(p.latest) {
-		e = p.table.find(s.arena, s.sharedKey(&t.Limit))
+		e = p.table.find(s.arena, sharedKey(&t.Limit))
 	}
 	if e == nil {
 		return algorithms.State{}
@@ -38,7 +43,7 @@ func (s *Shard) stateLocked(p *partition, e *slot, t *Take) algorithms.State {
 // usage is what sweeping and eviction go by.
 type usage struct {
 	expires uint32 // when the counter weighs nothing any more, in Unix seconds, rounded up, above 0
-	share   uint16 // of the limit's capacity that is used, as of the last take, in 1/65535, rounded up
+	share   uint16 // of the limit's capacity that is used, as of the last take: 0 to whole, a multiple of marks+1
 }
 
 // usageOf returns the usage of a counter after t.
@@ -69,11 +74,11 @@ func (p *partition) clockLocked(now int64) int64 {
 func (s *Shard) putLocked(p *partition, e *slot, key ring.Key, t *Take, state algorithms.State) {
 	share := shareOf(t)
 	if key != t.Key {
-		share = math.MaxUint16 // those that it was made for shall not evict it
+		share = whole // those that it was made for shall not evict it
 		p.sharing = max(p.sharing, seconds(t.Decision.ResetAt))
 	}
 	if e != nil {
-		e.state, e.expires, e.share = state, e.secondsOf(t.Decision.ResetAt), share
+		e.state, e.expires, e.share = state, e.secondsOf(t.Decision.ResetAt), share|e.share&marks
 		return
 	}
 	s.addLocked(p, newSlot(key, state, usage{seconds(t.Decision.ResetAt), share}))
@@ -100,7 +105,12 @@ func (s *Shard) droppedLocked(n int) {
 
 // keepLocked keeps an entry, which t has not changed, for as long as it weighs: that
 // is longer than it was if its limit was lowered.
-func (s *slot) keepLocked(t *Take) { s.expires = max(s.expires, s.secondsOf(t.Decision.ResetAt)) }
+func (s *Shard) keepLocked(p *partition, e *slot, t *Take) {
+	if until := e.secondsOf(t.Decision.ResetAt); until > e.expires {
+		e.expires = until
+		s.changedLocked(p, e)
+	}
+}
 
 // secondsOf is seconds, and spares the division if that is what s has already.
 func (s *slot) secondsOf(at int64) uint32 {
@@ -111,6 +121,16 @@ func (s *slot) secondsOf(at int64) uint32 {
 }
 
 func (s *Shard) deleteLocked(p *partition, key ring.Key) {
+	if p.followed {
+		if e := p.table.find(s.arena, key); e != nil {
+			s.listLocked(p, e, ToStandby)
+		}
+	}
+	s.dropLocked(p, key)
+}
+
+// dropLocked deletes a counter that no follower knows.
+func (s *Shard) dropLocked(p *partition, key ring.Key) {
 	if p.table.remove(s.arena, key) {
 		s.counters.Add(-1)
 	}
@@ -136,6 +156,7 @@ func (s *Shard) returnLocked(p *partition, t *Take, now int64) {
 	if e == nil {
 		return
 	}
+	defer s.changedLocked(p, e)
 	if state, known := s.rewriteLocked(p, t); known {
 		e.state = state
 		return
@@ -162,6 +183,7 @@ func (s *Shard) lock(g *Group, now int64, buf []*partition) ([]*partition, int64
 	for _, i := range slices.Compact(indices) {
 		p := &s.partitions[i]
 		p.mu.Lock()
+		p.heat++
 		now = p.clockLocked(now)
 		buf = append(buf, p)
 	}

@@ -10,7 +10,6 @@ package shard
 import (
 	"cmp"
 	"fmt"
-	"hash/maphash"
 	"math"
 	"runtime"
 	"slices"
@@ -45,11 +44,13 @@ type Shard struct {
 	partitions []partition
 	arena      *arena
 	steps      atomic.Int64 // of all histories
-	seed       maphash.Seed // of keys that counters share
 	counters   atomic.Int64 // how many entries all tables hold; written under the lock of the table that changes
 	longBytes  atomic.Int64 // of all counters of long algorithms; likewise
 	maxLong    int64
+	grantBytes atomic.Int64 // of all grants that are kept apart; likewise
 	metrics    metrics
+	urgent     atomic.Pointer[func(p uint32)]
+	authority  atomic.Int64 // until when anything is decided, MaxInt64 if there is no bound
 
 	// Instants are the wall clock's at start plus what the monotonic clock has
 	// counted since: a step of the wall clock changes nothing.
@@ -80,12 +81,12 @@ func New(c Config) (*Shard, error) {
 	s := &Shard{
 		partitions: make([]partition, c.Partitions),
 		arena:      arena,
-		seed:       maphash.MakeSeed(),
 		maxLong:    cmp.Or(c.MaxLongBytes, DefaultMaxLongBytes),
 		started:    started,
 		epoch:      started.UnixNano(),
 	}
 	s.metrics = newMetrics(c.Metrics, s)
+	s.SetAuthority(time.Time{})
 	return s, nil
 }
 
@@ -114,7 +115,9 @@ func (s *Shard) now() int64 { return s.epoch + int64(time.Since(s.started)) }
 // algorithms.Step wants them.
 //
 // Where a group is denied, the Takes that had room say what they would say to a
-// request that is not made: they are Allowed, and nothing was taken.
+// request that is not made: they are Allowed, and nothing was taken. Where one touches a
+// partition that is closed, nothing was taken either: its Takes there are Moved, the others
+// Unanswered, and Allowed is false even if all are shadows.
 func (s *Shard) Decide(groups []Group) {
 	now := s.now()
 	for len(groups) > lookAhead {
@@ -130,14 +133,19 @@ func (s *Shard) Decide(groups []Group) {
 }
 
 func (s *Shard) decide(groups []Group, now int64) {
+	lapsed := now >= s.authority.Load()
 	for i := range groups {
 		switch g := &groups[i]; {
+		case lapsed && g.needsAuthority():
+			g.moved()
 		case g.Reset:
 			s.reset(g, now)
+		case g.LentAt > 0 && !g.Peek:
+			s.giveBack(g, now)
+		case g.Provisional:
+			s.decideProvisionally(g, now)
 		case g.Lend > 0 && !g.Peek:
 			s.lend(g)
-		case g.LentAt > 0 && !g.Peek:
-			s.giveBack(g)
 		case len(g.Takes) == 1 && !g.Takes[0].Limit.Algorithm.Long():
 			s.decideOne(g, now)
 		default:
@@ -177,6 +185,12 @@ func (s *Shard) decideOne(g *Group, now int64) {
 	t := &g.Takes[0]
 	p := s.partition(t.Key)
 	p.mu.Lock()
+	if p.closed && !g.Ungated {
+		p.mu.Unlock()
+		g.moved()
+		return
+	}
+	p.heat++
 	now = p.clockLocked(now)
 	key, e := t.Key, p.table.find(s.arena, t.Key)
 	var victim cursor
@@ -187,6 +201,7 @@ func (s *Shard) decideOne(g *Group, now int64) {
 	}
 	before := s.stateLocked(p, e, t)
 	state := algorithms.StepInto(&t.Decision, &t.Limit, before, now, t.Cost)
+	urgent := false
 	switch {
 	case g.Peek:
 	case t.changes(e != nil):
@@ -200,10 +215,16 @@ func (s *Shard) decideOne(g *Group, now int64) {
 		if key != t.Key {
 			s.metrics.shared.Inc()
 		}
+		if p.followed {
+			urgent = s.tellLocked(p, e, key, t)
+		}
 	case e != nil:
-		e.keepLocked(t)
+		s.keepLocked(p, e, t)
 	}
 	p.mu.Unlock()
+	if urgent {
+		s.urge(t.Key)
+	}
 	t.Source = Owner
 	g.Allowed = t.Decision.Allowed || t.Shadow
 }
@@ -217,12 +238,32 @@ func (t *Take) changes(found bool) bool {
 // begins reports whether t, whose counter is not there yet, makes one.
 func (t *Take) begins() bool { return t.Cost > 0 && t.Cost <= t.Limit.Capacity() }
 
-// decideMany counts take by take, so that two takes of one counter see each
-// other, and puts everything back if one is denied.
 func (s *Shard) decideMany(g *Group, now int64) {
+	if !s.decideTogether(g, now) {
+		return
+	}
+	for i := range g.Takes {
+		if t := &g.Takes[i]; t.urgent() {
+			s.urge(t.Key)
+		}
+	}
+}
+
+// decideTogether counts take by take, so that two takes of one counter see each
+// other, and puts everything back if one is denied. It reports whether a follower should be
+// told at once.
+func (s *Shard) decideTogether(g *Group, now int64) (urgent bool) {
 	var few [8]*partition
 	locked, now := s.lock(g, now, few[:0])
 	defer unlock(locked)
+	if s.movedLocked(g, locked) {
+		return false
+	}
+	return s.decideLocked(g, now)
+}
+
+// decideLocked is decideTogether whatever the gates say.
+func (s *Shard) decideLocked(g *Group, now int64) (urgent bool) {
 	var fewUndo [8]undo
 	undos := fewUndo[:0]
 	group := spared{takes: g.Takes}
@@ -245,7 +286,11 @@ func (s *Shard) decideMany(g *Group, now int64) {
 		for i := range undos {
 			u := &undos[i]
 			t := &g.Takes[u.take]
-			s.noteLocked(s.partition(t.Key), u.key, t, u.before, u.found)
+			p := s.partition(t.Key)
+			s.noteLocked(p, u.key, t, u.before, u.found)
+			if p.followed {
+				urgent = s.tellLocked(p, nil, u.key, t) || urgent
+			}
 		}
 	default:
 		s.undoLocked(g, undos, now)
@@ -253,6 +298,7 @@ func (s *Shard) decideMany(g *Group, now int64) {
 	if !g.Allowed {
 		s.lookAgainLocked(g, now)
 	}
+	return urgent
 }
 
 type undo struct {
@@ -290,7 +336,7 @@ func (s *Shard) stepLocked(p *partition, t *Take, group *spared, now int64) (u u
 	if changed = t.changes(u.found); changed {
 		s.putLocked(p, e, u.key, t, state)
 	} else if u.found {
-		e.keepLocked(t)
+		s.keepLocked(p, e, t)
 	}
 	return u, changed
 }
@@ -310,7 +356,7 @@ func (s *Shard) undoLocked(g *Group, undos []undo, now int64) {
 				s.addLocked(p, u.old)
 			}
 		default:
-			s.deleteLocked(p, u.key)
+			s.dropLocked(p, u.key)
 		}
 	}
 }
@@ -331,11 +377,7 @@ func (s *Shard) makeRoomLocked(g *Group, group *spared, undos []undo) {
 				s.evictLocked(p, victim)
 			}
 		}
-		for s.longBytes.Load() > s.maxLong {
-			if !s.evictLongLocked(p, g.Takes) {
-				break
-			}
-		}
+		s.makeRoomForLongLocked(p, g.Takes)
 	}
 }
 
@@ -353,13 +395,16 @@ func (s *Shard) reset(g *Group, now int64) {
 	var few [8]*partition
 	locked, now := s.lock(g, now, few[:0])
 	defer unlock(locked)
+	if s.movedLocked(g, locked) {
+		return
+	}
 	for i := range g.Takes {
 		t := &g.Takes[i]
 		p := s.partition(t.Key)
 		s.deleteLocked(p, t.Key)
 		s.forgetLocked(p, t.Key)
-		if _, found := p.long[t.Key]; found {
-			s.deleteLongLocked(p, t.Key)
+		if e := p.long[t.Key]; e != nil {
+			s.deleteLongLocked(p, e)
 		}
 		t.Decision = s.lookLocked(p, t, now)
 		t.Source = Owner
@@ -369,13 +414,20 @@ func (s *Shard) reset(g *Group, now int64) {
 
 // Return undoes what the takes have counted: those of a group whose other takes, on
 // another node, were denied. What they had given back is taken again if nobody else
-// has taken it since.
+// has taken it since. What was counted in a partition that is closed is not this node's to
+// undo, and is dropped; but if its Source is Provisional, it is undone in the copy and in what is
+// kept apart.
 func (s *Shard) Return(takes []Take) {
 	now := s.now()
 	for i := range takes {
 		p := s.partition(takes[i].Key)
 		p.mu.Lock()
-		s.returnLocked(p, &takes[i], p.clockLocked(now))
+		if t := &takes[i]; t.Source == Provisional {
+			s.returnLocked(p, t, p.clockLocked(now))
+			s.returnGrantLocked(p, t, p.clockLocked(now))
+		} else if !p.closed {
+			s.returnLocked(p, t, p.clockLocked(now))
+		}
 		p.mu.Unlock()
 	}
 }

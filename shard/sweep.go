@@ -18,6 +18,7 @@ const (
 func (s *Shard) sweep(p *partition) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.heat /= 2
 	now := over(p.clockLocked(s.now())) // so that nobody decides at an instant before it
 	for next, more := uint64(0), true; more; p.breathe() {
 		next, more = s.sweepLocked(p, next, now)
@@ -31,9 +32,9 @@ func (s *Shard) sweep(p *partition) {
 	}
 	s.forgetHistoriesLocked(p, p.latest)
 	visited := 0
-	for key, e := range p.long { // a range may be continued after others have changed it
+	for _, e := range p.long { // a range may be continued after others have changed it
 		if e.expires <= now {
-			s.deleteLongLocked(p, key)
+			s.dropLongLocked(p, e)
 			s.metrics.expired.Inc()
 		}
 		if visited++; visited%sweepStep == 0 {

@@ -33,7 +33,7 @@ type slot struct {
 	hi      uint64 // of the key, inverted, so that an empty slot comes after all others
 	state   algorithms.State
 	expires uint32 // see usage; 0 if the slot is empty
-	share   uint16 // see usage
+	share   uint16 // see usage; the marks beside it say in which followers' lists the slot is
 	lo      uint16 // of the key
 }
 
@@ -48,7 +48,10 @@ func (s *slot) isFor(key ring.Key) bool {
 	return s.hi == ^key.Hi && s.lo == lowBits(key) && s.expires != 0
 }
 
-func (s *slot) usage() usage { return usage{expires: s.expires, share: s.share} }
+func (s *slot) usage() usage { return usage{expires: s.expires, share: s.share &^ marks} }
+
+// key returns as much of the slot's key as a table knows.
+func (s *slot) key() ring.Key { return ring.Key{Hi: ^s.hi, Lo: uint64(s.lo) << 48} }
 
 // table keeps the counters of one partition: a hash table with open addressing and
 // linear probing, ordered by key (Amble and Knuth, "Ordered hash tables", 1974), so that
@@ -376,6 +379,19 @@ func (c *cursor) turn() bool {
 	}
 	c.r, c.i = &c.t.run, c.t.moving.from
 	return true
+}
+
+// least returns a high half that no key is below that comes after the cursor, at an empty slot:
+// 0 if it knows of none.
+func (c *cursor) least() uint64 {
+	switch {
+	case c.i >= c.r.homes:
+		return 0
+	case c.r == &c.t.run:
+		return c.r.firstAt(c.i)
+	default:
+		return min(c.r.firstAt(c.i), c.t.moving.frontier)
+	}
 }
 
 // next returns the used slot at the cursor or after it, nil if there is none, and

@@ -22,7 +22,7 @@ type Take struct {
 	OnFailure Policy
 
 	// Decision and Source are the answer. Decision means nothing while Source is
-	// Unanswered or Overloaded.
+	// Unanswered, Overloaded or Moved.
 	Decision algorithms.Decision
 	Source   Source
 }
@@ -39,6 +39,13 @@ type Group struct {
 	// cost, and Tokens how many tokens those costs stand for; each is a multiple of it.
 	// Lend is 0, or else Tokens above 0.
 	Lend, Tokens int64
+	// Provisional asks this node for an answer although it may not be the one that decides: a
+	// partition that is closed answers from its copy, and keeps apart what it grants. It
+	// lends nothing so, and resets and gives back loans only where the gate is open.
+	Provisional bool
+	// Ungated says that the group's counters are this node's own, such as its share of a
+	// limit: no gate and no authority matters.
+	Ungated bool
 	// LentAt, unless 0, is the Loan.At of the tokens that the negative costs give back.
 	LentAt int64
 
@@ -78,4 +85,10 @@ const (
 	Overloaded Source = 3
 	// Lent: the asked node, from tokens that the owner has lent it.
 	Lent Source = 4
+	// Moved: nobody, because the counter's partition is closed here. Somebody else has it.
+	Moved Source = 5
+	// Standby: the node that stands by for the owner, which it has asked.
+	Standby Source = 6
+	// Provisional: the node that stands by, from its copy. The owner is told what it has granted.
+	Provisional Source = 7
 )

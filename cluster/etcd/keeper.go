@@ -27,6 +27,7 @@ type keeper struct {
 	renewAt time.Time        // of lease
 	put     receipt          // of the last put
 	look    bool             // whether the key may be other than put says
+	former  clientv3.LeaseID // of this node before it was restarted, which must not renew it any more; 0 if there is none
 	refusal string           // what etcd said last; logged
 }
 
@@ -92,6 +93,23 @@ func (k *keeper) step(ctx context.Context) error {
 	err := k.ensure(ctx, node)
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		k.lost()
+	}
+	if err == nil && k.former != 0 {
+		err = k.fence(ctx)
+	}
+	return err
+}
+
+// fence ends the lease of this node before it was restarted: whoever holds that must not
+// believe that it is still the one.
+func (k *keeper) fence(ctx context.Context) error {
+	err := k.r.call(ctx, callTimeout, func(ctx context.Context) error {
+		_, err := k.r.client.Revoke(ctx, k.former)
+		return err
+	})
+	if err == nil || errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		k.former = 0
+		return nil
 	}
 	return err
 }
@@ -187,6 +205,9 @@ func (k *keeper) reconsider(node cluster.Node, kv *keyValue) error {
 	stored, err := parseNode(node.ID, kv.Value)
 	if err == nil && stored.Incarnation > node.Incarnation {
 		return superseded(node, stored)
+	}
+	if lease := clientv3.LeaseID(kv.Lease); err == nil && stored.Incarnation < node.Incarnation && lease != k.lease {
+		k.former = lease
 	}
 	// It may be ours: the answer to a put is lost when the connection breaks.
 	k.receive(receipt{node: stored, lease: clientv3.LeaseID(kv.Lease), modRevision: kv.ModRevision})

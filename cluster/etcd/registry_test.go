@@ -178,6 +178,31 @@ func TestKeeperSparesSuccessor(t *testing.T) {
 	}
 }
 
+// TestSuccessorEndsLease restarts a node under its id while its old process lives on: that must
+// not go on to renew a lease, by which it would hold itself for the one.
+func TestSuccessorEndsLease(t *testing.T) {
+	t.Parallel()
+	s := anyServer(t)
+	old, young := open(t, 0, s.Endpoint()), open(t, 0, s.Endpoint())
+	old.Announce(node("a", 1))
+	young.Announce(node("a", 2))
+	before, after := newKeeper(old.Registry), newKeeper(young.Registry)
+	for _, k := range []*keeper{before, after} {
+		if err := k.step(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := before.renew(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if before.lease != 0 || !old.Status().Renewed.IsZero() {
+		t.Error("the old process has renewed its lease")
+	}
+	if err := after.renew(t.Context()); err != nil || after.lease == 0 {
+		t.Errorf("the new process has lost its lease: %v", err)
+	}
+}
+
 func TestStolenKeyIsPutBack(t *testing.T) {
 	t.Parallel()
 	s := anyServer(t)

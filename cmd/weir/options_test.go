@@ -49,9 +49,16 @@ var samples = map[string][2]string{
 	"counter-memory": {"9.0MiB", "8.0GiB"},
 	"pprof":          {"127.0.0.1:1", "127.0.0.1:2"},
 	"peer-timeout":   {"5ms", "7ms"},
+	"http-headers":   {"x-ratelimit,draft-7", "x-ratelimit"},
+	"reset-format":   {"epoch", "delta"},
+	"retry-jitter":   {"0%", "25%"},
 
 	"forget-denials": {"true", "false"},
 	"lend-nothing":   {"true", "false"},
+
+	"trusted-proxies":  {"10.0.0.0/8,192.0.2.1", "none"},
+	"client-ip-header": {"Forwarded", "x-real-ip"},
+	"auth-attribute":   {"user=X-User,key=X-Api-Key", "user=X-Other"},
 }
 
 // field returns the field that an option sets, as text: the one whose name is the

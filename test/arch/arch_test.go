@@ -28,15 +28,17 @@ var imports = map[string][]string{
 	// It asks nodes as any client does, and measures the counters alone, below the node.
 	"cmd/weir/internal/bench": {"api/weir/v1", "shard", "ring", "algorithms"},
 
-	"node":         {"api", "api/weir/v1", "cluster", "cluster/etcd", "shard", "rules", "ring", "algorithms"},
+	"cluster":      {"cluster/peerv1", "shard", "ring", "algorithms"},
+	"node":         {"api", "api/weir/v1", "headers", "cluster", "cluster/etcd", "shard", "rules", "ring", "algorithms"},
 	"api":          {"api/weir/v1", "headers", "cluster", "rules", "shard", "ring", "algorithms"},
-	"cluster":      {"shard", "ring", "algorithms"},
 	"cluster/etcd": {"cluster", "ring"},
 	"rules":        {"ring", "algorithms"},
 	"shard":        {"ring", "algorithms"},
 
 	"ring":       {},
 	"algorithms": {},
+
+	"cluster/peerv1": {},
 
 	// How a decision is told to people's clients: by api, and where client enforces it.
 	"headers": {"api/weir/v1"},

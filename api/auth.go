@@ -1,0 +1,188 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/weirlimit/weir/headers"
+	"github.com/weirlimit/weir/rules"
+)
+
+// authHandler answers proxies that ask whether a request may go on: 200 or 429, both with
+// the header fields that its client is to see. They may name the domain in the path, but
+// not in the query, where some of them put what the client has sent.
+type authHandler struct{ *Limiter }
+
+// The header fields in which proxies say what they ask about: nginx by convention, then
+// Traefik and Caddy.
+var (
+	uriHeaders    = [2]string{"X-Original-Uri", "X-Forwarded-Uri"}
+	methodHeaders = [2]string{"X-Original-Method", "X-Forwarded-Method"}
+)
+
+// ServeHTTP implements http.Handler.
+func (h authHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	answer, err := h.answer(r)
+	switch {
+	case err == nil:
+		err = h.style.Set(w.Header(), answer)
+	case status.Code(err) == codes.ResourceExhausted:
+		w.Header().Set("Retry-After", retryOverloaded)
+	}
+	switch {
+	case err != nil:
+		problemOf(err).Write(w)
+	case answer.Denied:
+		headers.ProblemOf(answer).Write(w)
+	default:
+		w.WriteHeader(http.StatusOK)
+	}
+}
+
+// problemOf returns the problem of a request that was not decided.
+func problemOf(err error) headers.Problem {
+	st := status.Convert(err)
+	if st.Code() == codes.ResourceExhausted {
+		return headers.Overloaded(st.Message())
+	}
+	code := http.StatusInternalServerError
+	if st.Code() == codes.InvalidArgument {
+		code = http.StatusBadRequest
+	}
+	return headers.Problem{Type: "about:blank", Title: http.StatusText(code), Status: code, Detail: st.Message()}
+}
+
+// answer decides the request that r asks about. The error is one of invalid, or
+// errOverloaded.
+func (h authHandler) answer(r *http.Request) (headers.Answer, error) {
+	start := time.Now()
+	w := h.newWork()
+	defer h.works.Put(w)
+	w.request.Domain = cmp.Or(r.PathValue("domain"), DefaultDomain)
+	err := within("domain", w.request.Domain, maxKey)
+	if err != nil {
+		return headers.Answer{}, err
+	}
+	if w.request.Attributes, err = h.auth.attributes(r, w.request.Attributes); err != nil {
+		return headers.Answer{}, err
+	}
+	answer, err := h.checkOne(r.Context(), w)
+	if err == nil {
+		h.metrics.auth.Observe(time.Since(start).Seconds())
+	}
+	return answer, err
+}
+
+// checkOne decides w.request, which takes one token.
+func (l *Limiter) checkOne(ctx context.Context, w *work) (headers.Answer, error) {
+	if err := l.match(w, 1); err != nil {
+		return headers.Answer{}, err
+	}
+	if err := w.endGroup(false); err != nil {
+		return headers.Answer{}, err
+	}
+	if err := l.decide(ctx, w); err != nil {
+		return headers.Answer{}, err
+	}
+	var verdicts verdictCounts
+	answer := headers.Of(w.answer(0, &verdicts))
+	l.metrics.count(&verdicts)
+	return answer, nil
+}
+
+// attributes appends the attributes of the request that r asks about.
+func (c *AuthConfig) attributes(r *http.Request, attributes []rules.Attribute) ([]rules.Attribute, error) {
+	add := func(key, value string) {
+		if value != "" {
+			attributes = append(attributes, rules.Attribute{Key: key, Value: value})
+		}
+	}
+	add(rules.IPAttribute, c.clientIP(r))
+	uri, name, err := either(r.Header, uriHeaders, maxPath)
+	if err != nil {
+		return attributes, err
+	}
+	endpoint, err := pathOf(uri)
+	if err != nil {
+		return attributes, invalid(name, "%v", err)
+	}
+	add(endpointAttribute, endpoint)
+	method, _, err := either(r.Header, methodHeaders, maxValue)
+	if err != nil {
+		return attributes, err
+	}
+	if method == "" {
+		method = r.Method
+	}
+	add(methodAttribute, method)
+	for _, a := range c.Attributes {
+		value, err := single(r.Header, a.Header, maxValue)
+		if err != nil {
+			return attributes, err
+		}
+		add(a.Name, value)
+	}
+	return attributes, nil
+}
+
+// either returns the value of one of two header fields that mean the same, and the
+// field's name. A proxy that writes one of them passes on the other as clients send it:
+// two values are refused, so that nobody chooses what he is limited by.
+func either(h http.Header, names [2]string, most int) (value, name string, err error) {
+	first, err := single(h, names[0], most)
+	if err != nil {
+		return "", "", err
+	}
+	second, err := single(h, names[1], most)
+	switch {
+	case err != nil:
+		return "", "", err
+	case first == "":
+		return second, names[1], nil
+	case second != "" && second != first:
+		return "", "", invalid(names[0], "%q is not what %s says: %q", clip(first), names[1], clip(second))
+	}
+	return first, names[0], nil
+}
+
+// single returns the value of a header field, empty if there is none.
+func single(h http.Header, name string, most int) (string, error) {
+	values := h[name]
+	switch {
+	case len(values) == 0:
+		return "", nil
+	case len(values) > 1:
+		return "", invalid(name, "stands there %d times", len(values))
+	}
+	return strings.ToValidUTF8(values[0], "\uFFFD"), atMost(name, values[0], most)
+}
+
+// clip returns what is said of a value that may be long.
+func clip(s string) string { return s[:min(len(s), maxKey)] }
+
+// pathOf returns the path of a URI in one spelling of the many that servers take for the
+// same: with escapes decoded and without dots, repeated slashes, query and fragment.
+func pathOf(uri string) (string, error) {
+	if uri == "" {
+		return "", nil
+	}
+	uri, _, _ = strings.Cut(uri, "#")
+	u, err := url.ParseRequestURI(uri)
+	if err != nil || u.Path == "" && u.Host == "" {
+		return "", fmt.Errorf("%q is not a path or a URI", clip(uri))
+	}
+	clean := path.Clean("/" + u.Path)
+	if strings.HasSuffix(u.Path, "/") && clean != "/" {
+		clean += "/"
+	}
+	return strings.ToValidUTF8(clean, "\uFFFD"), nil
+}

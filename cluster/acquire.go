@@ -1,0 +1,346 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weirlimit/weir/cluster/peerv1"
+)
+
+// acquire does what can be done at the moment for the partitions that this node should hold: it
+// makes anew what nobody has held before, fetches what others hold, and recovers what was lost.
+func (k *Custody) acquire(ctx context.Context) {
+	k.confirmAll(ctx)
+	wanted := k.wanted()
+	if len(wanted) == 0 {
+		return
+	}
+	found, all := k.locate(ctx, wanted)
+	k.recover(ctx, found, all)
+	k.fetch(ctx, found)
+	if all {
+		k.refoundLost(ctx, found)
+	}
+}
+
+// wanted returns the partitions that this node should hold and does not. On the way it makes
+// those that nobody has held before.
+func (k *Custody) wanted() (wanted []uint32) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.view == nil {
+		return nil
+	}
+	for p := range k.parts {
+		pt, c := &k.parts[p], k.view.claim(uint32(p))
+		switch {
+		case pt.token.state == active, pt.pulling:
+		case c.epoch == 1 && pt.token.mayCreate(c): // nobody can have a copy
+			k.create(uint32(p))
+		case c.owner == k.party, pt.fetch != "", pt.token.mayCreate(c):
+			wanted = append(wanted, uint32(p))
+		}
+	}
+	return wanted
+}
+
+// create makes a token anew and opens its partition.
+func (k *Custody) create(p uint32) {
+	if k.parts[p].token.create(k.view.claim(p)) {
+		k.open(p)
+	}
+}
+
+// whereabouts is what the members have of one partition.
+type whereabouts struct {
+	partition uint32
+	safe      bool       // nobody can admit on an older token any more; since before the members were asked
+	holder    *colleague // who holds it, or has sealed it for this node; nil if nobody
+	heat      uint64
+	pending   bool       // somebody is about to hold it
+	sealed    *colleague // who has sealed it for somebody else
+	to        party      // whom for
+	best      *colleague // who has the best copy; nil if that is this node
+	version   version
+}
+
+// locate asks all members what they have of partitions. all reports whether all have answered,
+// by this node's view.
+func (k *Custody) locate(ctx context.Context, partitions []uint32) (found []whereabouts, all bool) {
+	k.mu.Lock()
+	view, number := k.view, k.view.Number
+	found = make([]whereabouts, len(partitions))
+	for i, p := range partitions {
+		found[i] = whereabouts{partition: p, version: k.parts[p].copy, safe: k.fenced(view.Epochs[p])}
+	}
+	var peers []*colleague
+	for _, m := range view.Members {
+		if c := k.peers[m.ID]; c != nil {
+			peers = append(peers, c)
+		}
+	}
+	k.mu.Unlock()
+	answers := make([]*peerv1.LocateResponse, len(peers))
+	var wg sync.WaitGroup
+	for i, c := range peers {
+		wg.Go(func() {
+			resp, err := c.locate(ctx, k, partitions)
+			if err == nil && len(resp.GetPartitions()) == len(partitions) {
+				answers[i] = resp
+			}
+		})
+	}
+	wg.Wait()
+	all = true
+	for i, resp := range answers {
+		if resp == nil || resp.GetView() != number {
+			all = false
+		}
+		if resp == nil {
+			continue
+		}
+		k.heard(peers[i], resp.GetView())
+		for j, l := range resp.GetPartitions() {
+			found[j].note(peers[i], l, k.party)
+		}
+	}
+	return found, all
+}
+
+// note takes note of what a member has.
+func (w *whereabouts) note(c *colleague, l *peerv1.Located, self party) {
+	to := party{l.GetTo(), l.GetToIncarnation()}
+	switch l.GetHolding() {
+	case peerv1.Holding_HOLDING_ACTIVE:
+		w.holder, w.heat = c, l.GetHeat()
+	case peerv1.Holding_HOLDING_SEALED:
+		if to == self {
+			w.holder, w.heat = c, l.GetHeat()
+		} else {
+			w.sealed, w.to = c, to
+		}
+	case peerv1.Holding_HOLDING_PENDING:
+		w.pending = true
+	}
+	v := version{gen: Generation(l.GetGeneration()), seq: l.GetSequence(), whole: l.GetWhole()}
+	if v.gen > 0 && v.compare(w.version) > 0 {
+		w.best, w.version = c, v
+	}
+}
+
+// fetch pulls what somebody holds, the busiest partitions first.
+func (k *Custody) fetch(ctx context.Context, found []whereabouts) {
+	slices.SortStableFunc(found, func(a, b whereabouts) int { return cmp.Compare(b.heat, a.heat) })
+	var pulls errgroup.Group
+	pulls.SetLimit(pullsAtOnce)
+	for i := range found {
+		w := &found[i]
+		switch {
+		case w.holder != nil:
+			pulls.Go(func() error {
+				k.pull(ctx, w.partition, w.holder)
+				return nil
+			})
+		case w.sealed != nil:
+			k.nudge(ctx, w)
+		}
+	}
+	_ = pulls.Wait() // they return nothing
+}
+
+// nudge tells the node for which a partition was sealed to fetch it: the view has given it to
+// this one meanwhile.
+func (k *Custody) nudge(ctx context.Context, w *whereabouts) {
+	k.mu.Lock()
+	c := k.peers[w.to.id]
+	k.mu.Unlock()
+	if c != nil {
+		c.nudge(ctx, k, w.partition, w.sealed.member.ID)
+	}
+}
+
+// pull fetches a partition, installs its token, and confirms that.
+func (k *Custody) pull(ctx context.Context, p uint32, from *colleague) {
+	if !k.begin(p) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
+	defer cancel()
+	gen, err := k.stream(ctx, p, from, false)
+	k.mu.Lock()
+	pt := &k.parts[p]
+	pt.pulling = false
+	if err == nil {
+		held, fresh := pt.token.install(k.view.claim(p), gen)
+		if fresh {
+			k.open(p)
+			k.metrics.installed.Inc()
+		}
+		if held || pt.token.seen >= gen {
+			pt.fetch = ""
+			pt.receipt = receipt{from.party(), gen}
+		}
+	}
+	k.mu.Unlock()
+	if err != nil {
+		k.Logger.Debug("partition not fetched", "partition", p, "from", from.member.ID, "error", err)
+		return
+	}
+	k.confirm(ctx, p)
+}
+
+// begin reports whether this node should still fetch p, and notes that it does.
+func (k *Custody) begin(p uint32) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	pt := &k.parts[p]
+	if pt.pulling || pt.token.state == active {
+		return false
+	}
+	pt.pulling = true
+	return true
+}
+
+// stream lays what from has of p over what is here, and returns the generation of it.
+func (k *Custody) stream(ctx context.Context, p uint32, from *colleague, isCopy bool) (Generation, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // also where it is left early
+	stream, err := from.client.Pull(ctx, &peerv1.PullRequest{Caller: k.caller(from), Partition: p, Copy: isCopy})
+	if err != nil {
+		return 0, err
+	}
+	for {
+		piece, err := stream.Recv()
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return 0, err
+		}
+		if err := k.Shard.Apply(p, piece.GetRecords()); err != nil {
+			return 0, fmt.Errorf("partition %d from %s: %w", p, from.member.ID, err)
+		}
+		if piece.GetLast() {
+			return Generation(piece.GetGeneration()), nil
+		}
+	}
+}
+
+// confirm tells the old holder that this node holds p. If that fails it is told again later.
+func (k *Custody) confirm(ctx context.Context, p uint32) {
+	k.mu.Lock()
+	r := k.parts[p].receipt
+	c := k.peers[r.holder.id]
+	if c == nil || c.party() != r.holder {
+		k.parts[p].receipt = receipt{} // it is gone, and with it what it has sealed
+		c = nil
+	}
+	k.mu.Unlock()
+	if c == nil || r.gen == 0 || c.confirm(ctx, k, p, r.gen) != nil {
+		return
+	}
+	k.mu.Lock()
+	if k.parts[p].receipt == r {
+		k.parts[p].receipt = receipt{}
+	}
+	k.mu.Unlock()
+}
+
+func (k *Custody) confirmAll(ctx context.Context) {
+	k.mu.Lock()
+	var due []uint32
+	for p := range k.parts {
+		if k.parts[p].receipt.gen > 0 {
+			due = append(due, uint32(p))
+		}
+	}
+	k.mu.Unlock()
+	for _, p := range due {
+		k.confirm(ctx, p)
+	}
+}
+
+// recover makes tokens anew whose holders are gone, from the best copies that there are,
+// once nobody can admit on the old ones any more.
+func (k *Custody) recover(ctx context.Context, found []whereabouts, all bool) {
+	var pulls errgroup.Group
+	pulls.SetLimit(pullsAtOnce)
+	for i := range found {
+		w := &found[i]
+		if !w.safe || !k.mayRecover(w.partition, all) {
+			continue
+		}
+		pulls.Go(func() error {
+			if w.best != nil && k.begin(w.partition) {
+				err := k.copy(ctx, w)
+				k.mu.Lock()
+				k.parts[w.partition].pulling = false
+				k.mu.Unlock()
+				if err != nil {
+					k.Logger.Warn("copy not fetched", "partition", w.partition, "from", w.best.member.ID, "error", err)
+					return nil
+				}
+			}
+			k.mu.Lock()
+			k.create(w.partition)
+			k.mu.Unlock()
+			k.metrics.recovered.Inc()
+			return nil
+		})
+	}
+	_ = pulls.Wait() // they return nothing
+}
+
+func (k *Custody) copy(ctx context.Context, w *whereabouts) error {
+	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
+	defer cancel()
+	_, err := k.stream(ctx, w.partition, w.best, true)
+	return err
+}
+
+// mayRecover reports whether this node is to make the token of p anew, and all members have
+// said which copies they have, or had their time to.
+func (k *Custody) mayRecover(p uint32, all bool) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	c := k.view.claim(p)
+	overdue := time.Since(k.settled[c.epoch]) >= authorityTerm+fenceSlack+recoverPatience
+	return k.parts[p].token.mayCreate(c) && (all || overdue)
+}
+
+// refoundLost has a new epoch begun for those partitions that no member has.
+func (k *Custody) refoundLost(ctx context.Context, found []whereabouts) {
+	k.mu.Lock()
+	view := k.view
+	var lost []uint32
+	for i := range found {
+		w := &found[i]
+		pt := &k.parts[w.partition]
+		c := view.claim(w.partition)
+		if w.holder != nil || w.pending || pt.token.state == active || pt.pulling || pt.token.mayCreate(c) || c.owner != k.party {
+			continue
+		}
+		if j, member := view.Index(w.to.id); w.sealed != nil && member && view.partyAt(j) == w.to {
+			continue // it will fetch it
+		}
+		lost = append(lost, w.partition)
+	}
+	k.mu.Unlock()
+	if len(lost) == 0 {
+		return
+	}
+	err := k.Refound(ctx, view.Number, lost)
+	if err != nil && !errors.Is(err, ErrViewChanged) {
+		k.Logger.Warn("partitions that nobody holds cannot be made anew", "partitions", len(lost), "error", err)
+	} else if err == nil {
+		k.Logger.Warn("partitions that nobody holds are made anew", "partitions", len(lost))
+	}
+}

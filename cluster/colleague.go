@@ -1,0 +1,198 @@
+package cluster
+
+import (
+	"context"
+	"net"
+	"net/url"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/weirlimit/weir/cluster/peerv1"
+)
+
+// colleague is another member, as custody speaks to it: over gRPC, beside the links on which
+// checks are asked.
+type colleague struct {
+	member Member
+	conn   *grpc.ClientConn
+	client peerv1.PeerClient
+	stop   context.CancelFunc // ends its goroutines; nil before they run
+	hurry  chan struct{}      // holds a token when something should be replicated at once
+	knows  uint64             // the newest view that it has said it knows of; guarded by Custody.mu
+	stands Standing           // as it has said last; guarded by Custody.mu
+}
+
+func (c *colleague) party() party { return party{c.member.ID, c.member.Incarnation} }
+
+// Times of connecting.
+const (
+	redialFirst = 50 * time.Millisecond
+	redialMost  = time.Second
+)
+
+// connect returns a connection to the gRPC port of a node, which is made when it is used.
+func (k *Custody) connect(address string) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///"+url.PathEscape(address),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return k.Dial(ctx, address) }),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: redialFirst, Multiplier: 2, Jitter: 0.2, MaxDelay: redialMost},
+			MinConnectTimeout: connectTimeout,
+		}),
+		grpc.WithNoProxy(),
+		grpc.WithDisableServiceConfig(),
+	)
+}
+
+// meet makes the members of the view colleagues, and forgets those who are none any more.
+func (k *Custody) meet(v *View) {
+	old := k.peers
+	k.peers = make(map[string]*colleague, len(v.Members))
+	var others []string
+	for _, m := range v.Members {
+		if m.ID == k.Self.ID {
+			continue
+		}
+		others = append(others, m.ID)
+		if c := old[m.ID]; c != nil && c.member.endpoint() == m.endpoint() && c.member.Incarnation == m.Incarnation {
+			k.peers[m.ID] = c
+			continue
+		}
+		conn, err := k.connect(m.Address)
+		if err != nil {
+			k.Logger.Error("member cannot be spoken to", "member", m.ID, "address", m.Address, "error", err)
+			continue
+		}
+		c := &colleague{member: m, conn: conn, client: peerv1.NewPeerClient(conn), hurry: make(chan struct{}, 1)}
+		k.peers[m.ID] = c
+		k.attend(c)
+	}
+	for id, c := range old {
+		if k.peers[id] != c {
+			c.leave()
+		}
+	}
+	k.evidence.view(others)
+}
+
+// attend starts the goroutines that serve a colleague, once custody runs.
+func (k *Custody) attend(c *colleague) {
+	if k.ctx == nil || k.ctx.Err() != nil || c.stop != nil {
+		return
+	}
+	ctx, stop := context.WithCancel(k.ctx)
+	c.stop = stop
+	k.cohort.Go(func() error { k.beat(ctx, c); return nil })
+	k.cohort.Go(func() error { k.replicate(ctx, c); return nil })
+}
+
+// leave ends what is done for a colleague.
+func (c *colleague) leave() {
+	if c.stop != nil {
+		c.stop()
+	}
+	_ = c.conn.Close() // it says only that it was closed before
+}
+
+// caller says who calls c.
+func (k *Custody) caller(c *colleague) *peerv1.Caller {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	caller := &peerv1.Caller{
+		Cluster: k.Cluster, Id: k.Self.ID, Address: k.Self.Address, Incarnation: k.Self.Incarnation, To: c.member.Incarnation,
+	}
+	if k.view != nil {
+		caller.View = k.view.Number
+	}
+	return caller
+}
+
+// beat asks a colleague for a sign of life, over and over, and for its view if that is newer.
+func (k *Custody) beat(ctx context.Context, c *colleague) {
+	tick := time.NewTicker(heartbeatEvery)
+	defer tick.Stop()
+	for {
+		k.beatOnce(ctx, c)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (k *Custody) beatOnce(ctx context.Context, c *colleague) {
+	caller, sent := k.caller(c), time.Now()
+	call, cancel := context.WithTimeout(ctx, callTimeout)
+	resp, err := c.client.Heartbeat(call, &peerv1.HeartbeatRequest{Caller: caller})
+	cancel()
+	if err != nil {
+		return
+	}
+	k.heard(c, resp.GetView())
+	if resp.GetView() > caller.GetView() {
+		k.catchUp(ctx, c.client, caller)
+		return // it knew a newer view: that is no witness
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	c.stands = Standing{Held: int(resp.GetHeld()), Wanted: int(resp.GetWanted()), Leaving: int(resp.GetLeaving())}
+	if k.peers[c.member.ID] == c {
+		k.evidence.answered(c.member.ID, sent)
+		k.witness()
+	}
+}
+
+// heard takes note of which view a colleague knows of.
+func (k *Custody) heard(c *colleague, view uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if view > c.knows {
+		c.knows = view
+		k.settle()
+	}
+}
+
+// catchUp fetches the view of a node that has said that it has a newer one, and adopts it.
+func (k *Custody) catchUp(ctx context.Context, from peerv1.PeerClient, caller *peerv1.Caller) {
+	call, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	resp, err := from.GetView(call, &peerv1.GetViewRequest{Caller: caller})
+	if err != nil || len(resp.GetView()) == 0 {
+		return
+	}
+	v, err := UnmarshalView(resp.GetView())
+	if err != nil {
+		k.Logger.Error("view of another node refused", "error", err)
+		return
+	}
+	k.Adopt(v)
+}
+
+func (c *colleague) locate(ctx context.Context, k *Custody, partitions []uint32) (*peerv1.LocateResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return c.client.Locate(ctx, &peerv1.LocateRequest{Caller: k.caller(c), Partitions: partitions})
+}
+
+// nudge tells a colleague to fetch what holder has sealed for it.
+func (c *colleague) nudge(ctx context.Context, k *Custody, p uint32, holder string) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err := c.client.Locate(ctx, &peerv1.LocateRequest{
+		Caller: k.caller(c), Fetch: []*peerv1.Fetch{{Partition: p, Holder: holder}},
+	})
+	if err != nil {
+		k.Logger.Debug("member not told to fetch a partition", "member", c.member.ID, "partition", p, "error", err)
+	}
+}
+
+func (c *colleague) confirm(ctx context.Context, k *Custody, p uint32, gen Generation) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err := c.client.Confirm(ctx, &peerv1.ConfirmRequest{Caller: k.caller(c), Partition: p, Generation: uint64(gen)})
+	return err
+}

@@ -1,0 +1,426 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"math"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weirlimit/weir/shard"
+)
+
+// Times and bounds of custody.
+const (
+	acquireEvery    = 50 * time.Millisecond  // how often this node looks what it should hold
+	heartbeatEvery  = 500 * time.Millisecond // to each member
+	replicateEvery  = 100 * time.Millisecond // to each standby
+	urgentEvery     = 2 * time.Millisecond   // between replications that somebody has asked for
+	callTimeout     = 500 * time.Millisecond // of one call to a peer, but for Pull
+	pullTimeout     = 5 * time.Second        // of a partition that is fetched
+	recoverPatience = time.Second            // for members to say which copies they have, once it is safe to make a token anew
+	fenceSlack      = 50 * time.Millisecond  // beyond authorityTerm, for clocks that run apart
+	pullsAtOnce     = 4                      // partitions
+	recordBytes     = 32 << 10               // of one partition in one message, about
+	messageBytes    = 128 << 10              // of one message, about
+	keepCopy        = 30 * time.Second       // of a partition that is no business of this node any more
+	maxGrantBatch   = 500                    // grants of one message
+)
+
+// Custody keeps the tokens of partitions: it fetches those that the view gives to this node,
+// hands out those that it gives to others, keeps the standbys' copies current, and
+// makes anew what was lost with its holder. It opens and closes the shard's partitions
+// accordingly. What may happen to a token is decided in token.go, and until when this node
+// may admit in authority.go.
+type Custody struct {
+	CustodyConfig
+	party   party
+	metrics custodyMetrics
+
+	kick     chan struct{}               // holds a token when there may be something to acquire
+	standbys []atomic.Pointer[colleague] // by partition, for those that do not lock
+
+	mu       sync.Mutex
+	view     *View
+	parts    []holding
+	peers    map[string]*colleague // by id
+	former   int                   // members of the view before
+	settled  map[uint64]time.Time  // of epochs in which this node makes tokens anew: since when a majority knows of them, zero if it does not
+	batches  map[grantor]uint64    // the last batch of grants that each has added
+	batch    uint64                // the last one of this node
+	outbox   map[uint32]outgoing   // grants that were not acknowledged yet, by partition
+	cohort   *errgroup.Group       // the colleagues' goroutines
+	ctx      context.Context       // ends with Run
+	evidence authority
+}
+
+// CustodyConfig says what custody works with. Every field is required.
+type CustodyConfig struct {
+	// Self is this node.
+	Self Member
+	// Cluster is the fingerprint of the cluster; what comes from another one is refused.
+	Cluster uint64
+	// Shard has the counters, Router and Promises what is said about them.
+	Shard    *shard.Shard
+	Router   *Router
+	Promises *Promises
+	// Refound writes a view that begins a new epoch for partitions that are lost, after the
+	// view of that number. See Membership.Refound.
+	Refound func(ctx context.Context, view uint64, partitions []uint32) error
+	// Renewed returns when the last renewal of the node's lease was sent that succeeded.
+	Renewed func() time.Time
+	// Dial connects to the gRPC port of a node.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
+
+	Logger  *slog.Logger
+	Metrics prometheus.Registerer
+}
+
+// holding is what this node has to do with one partition.
+type holding struct {
+	token    token
+	copy     version // of what the shard has while it has no token
+	sequence uint64  // of the last replica that was sent of the token
+	standby  string  // whom they are sent to; "" if nobody
+	begun    bool    // whether the standby has been sent something
+	whole    bool    // and whether that was everything
+	from     string  // who is believed to hold the token, if it is to come here; or ""
+	fetch    string  // who has sealed the token for this node, although it is not the owner; or ""
+	pulling  bool    // this node is fetching it
+	moving   bool    // somebody else is fetching it
+	receipt  receipt // what was installed and not yet confirmed
+	idle     time.Time
+}
+
+// receipt is a Confirm that is due.
+type receipt struct {
+	holder party
+	gen    Generation // 0 for none
+}
+
+// version orders the copies of a partition.
+type version struct {
+	gen   Generation
+	seq   uint64
+	whole bool
+}
+
+func (v version) compare(w version) int {
+	whole := func(v version) int { return int(boolByte(v.whole)) }
+	return cmp.Or(cmp.Compare(whole(v), whole(w)), cmp.Compare(v.gen, w.gen), cmp.Compare(v.seq, w.seq))
+}
+
+// NewCustody returns the custody of a node that holds nothing: it closes all partitions
+// of the shard.
+func NewCustody(c CustodyConfig, partitions int) *Custody {
+	k := &Custody{
+		CustodyConfig: c,
+		party:         party{c.Self.ID, c.Self.Incarnation},
+		kick:          make(chan struct{}, 1),
+		standbys:      make([]atomic.Pointer[colleague], partitions),
+		parts:         make([]holding, partitions),
+		peers:         make(map[string]*colleague),
+		settled:       make(map[uint64]time.Time),
+		batches:       make(map[grantor]uint64),
+		outbox:        make(map[uint32]outgoing),
+		cohort:        new(errgroup.Group),
+	}
+	k.metrics = newCustodyMetrics(c.Metrics, k)
+	for p := range k.parts {
+		k.Shard.Close(uint32(p))
+	}
+	k.Shard.OnUrgent(k.urgent)
+	k.Router.holders = k
+	return k
+}
+
+// Adopt makes v the view, unless a newer one is: it fences what v says is over, routes by
+// it, and begins to fetch what it gives to this node.
+func (k *Custody) Adopt(v *View) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.view != nil && v.Number <= k.view.Number || len(v.Epochs) != len(k.parts) {
+		return
+	}
+	old := k.view
+	k.view, k.former = v, len(old.members())
+	k.meet(v)
+	for p := range k.parts {
+		k.adoptPart(uint32(p), old)
+	}
+	for e := range k.settled {
+		if !k.creates(e) {
+			delete(k.settled, e)
+		}
+	}
+	k.settle()
+	k.Router.SetView(v)
+	k.witness()
+	k.look()
+}
+
+func (k *Custody) adoptPart(p uint32, old *View) {
+	pt, v := &k.parts[p], k.view
+	c := v.claim(p)
+	had := pt.token
+	pt.token.adopt(c, k.party)
+	if had.state == active && pt.token.state != active {
+		k.metrics.fenced.Inc()
+		k.close(p)
+	}
+	if pt.token.state == absent && had.state != absent {
+		pt.copy = version{gen: had.gen, seq: pt.sequence, whole: true}
+	}
+	if pt.token.creates == firstOf(c.epoch) {
+		if _, noted := k.settled[c.epoch]; !noted {
+			k.settled[c.epoch] = time.Time{}
+		}
+	}
+	if old != nil {
+		before := old.Members[old.Ring.Owner(p)]
+		if i, stays := v.Index(before.ID); stays && v.Members[i].Incarnation == before.Incarnation && before.ID != k.Self.ID && c.owner.id != before.ID {
+			pt.from = before.ID
+		}
+	}
+	if _, stays := v.Index(pt.from); !stays {
+		pt.from = ""
+	}
+	k.follow(p)
+}
+
+// creates reports whether there is a token of that epoch that this node is to make.
+func (k *Custody) creates(epoch uint64) bool {
+	for p := range k.parts {
+		if c := k.view.claim(uint32(p)); c.epoch == epoch && k.parts[p].token.mayCreate(c) {
+			return true
+		}
+	}
+	return false
+}
+
+// open lets the shard decide in a partition whose token is now held. What was granted in
+// its holder's place is part of its counters.
+func (k *Custody) open(p uint32) {
+	pt := &k.parts[p]
+	pt.sequence, pt.from, pt.copy = 0, "", version{}
+	k.forgetGrants(p)
+	k.Promises.Opened(p, uint32(len(k.parts)))
+	k.Shard.Open(p)
+	k.follow(p)
+}
+
+// forgetGrants forgets what is kept apart of a partition: it is part of its counters, and they
+// go where it was to be added.
+func (k *Custody) forgetGrants(p uint32) {
+	for grants := k.Shard.Grants(p, maxGrantBatch); len(grants) > 0; {
+		grants = k.Shard.Grants(p, maxGrantBatch)
+	}
+	delete(k.outbox, p)
+}
+
+func (k *Custody) close(p uint32) {
+	k.Shard.Close(p)
+	k.follow(p)
+}
+
+// follow has the changes of a partition noted for its standby, if it has one.
+func (k *Custody) follow(p uint32) {
+	pt, v := &k.parts[p], k.view
+	standby := ""
+	if m := v.Members[v.Ring.Standby(p)]; pt.token.state == active && m.ID != k.Self.ID {
+		standby = m.ID
+	}
+	k.standbys[p].Store(k.peers[standby])
+	if standby == pt.standby {
+		return
+	}
+	if pt.standby != "" {
+		k.Shard.Unfollow(p, shard.ToStandby)
+	}
+	pt.standby, pt.begun, pt.whole = standby, false, false
+	if standby != "" {
+		k.Shard.Follow(p, shard.ToStandby)
+	}
+}
+
+// look has the node look at what it should hold.
+func (k *Custody) look() {
+	select {
+	case k.kick <- struct{}{}:
+	default:
+	}
+}
+
+// witness tells the shard until when it may admit.
+func (k *Custody) witness() {
+	k.evidence.renewed = k.Renewed()
+	k.Shard.SetAuthority(k.evidence.until())
+}
+
+// settle notes since when a majority of the members of the view before, and of those of this
+// one, knows of an epoch.
+func (k *Custody) settle() {
+	need := min(max(k.former, len(k.view.Members))/2+1, len(k.view.Members))
+	for e, since := range k.settled {
+		if !since.IsZero() {
+			continue
+		}
+		know := 1
+		for _, peer := range k.peers {
+			if peer.knows >= e {
+				know++
+			}
+		}
+		if know >= need {
+			k.settled[e] = time.Now()
+		}
+	}
+}
+
+// fenced reports whether whoever has held a token before that epoch must have ceased to
+// admit.
+func (k *Custody) fenced(epoch uint64) bool {
+	since := k.settled[epoch]
+	if since.IsZero() {
+		return false
+	}
+	first := epoch == 1                                   // nobody has held anything
+	onlyHere := k.former <= 1 && len(k.view.Members) == 1 // but this node, before it was restarted
+	return first || onlyHere || time.Since(since) >= authorityTerm+fenceSlack
+}
+
+// Holder implements Holders.
+func (k *Custody) Holder(p uint32) (id string, known bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.view == nil {
+		return "", false
+	}
+	pt := &k.parts[p]
+	owner := k.view.claim(p).owner
+	switch {
+	case pt.token.state == sealed:
+		return pt.token.to.id, true
+	case pt.token.state == active:
+		return k.Self.ID, true
+	case owner == k.party && pt.from != "":
+		return pt.from, true
+	case owner.id != k.Self.ID:
+		return owner.id, true
+	}
+	return "", false
+}
+
+// Standing says how far custody is.
+type Standing struct {
+	// Held is how many partitions this node holds, Wanted how many the view gives to it that
+	// it does not hold yet, and Leaving how many it holds that the view gives to others.
+	Held, Wanted, Leaving int
+	// Until is when this node's authority ends if nobody renews it, the zero time if it never
+	// does.
+	Until time.Time
+}
+
+// StandingOf returns how far custody is on a member, as it has said last.
+func (k *Custody) StandingOf(id string) Standing {
+	if id == k.Self.ID {
+		return k.Standing()
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if c := k.peers[id]; c != nil {
+		return c.stands
+	}
+	return Standing{}
+}
+
+// Standing returns how far custody is.
+func (k *Custody) Standing() Standing {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var s Standing
+	s.Until = k.evidence.until()
+	if k.view == nil {
+		return s
+	}
+	for p := range k.parts {
+		mine := k.view.claim(uint32(p)).owner == k.party
+		switch state := k.parts[p].token.state; {
+		case state == active && mine:
+			s.Held++
+		case state != absent && !mine:
+			s.Leaving++
+		case mine:
+			s.Wanted++
+		}
+	}
+	return s
+}
+
+// Run keeps custody until ctx ends.
+func (k *Custody) Run(ctx context.Context) {
+	k.mu.Lock()
+	k.ctx = ctx
+	for _, c := range k.peers {
+		k.attend(c)
+	}
+	k.mu.Unlock()
+	tick := time.NewTicker(acquireEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			k.mu.Lock()
+			for _, c := range k.peers {
+				c.leave()
+			}
+			k.mu.Unlock()
+			_ = k.cohort.Wait() // they return nothing
+			return
+		case <-k.kick:
+		case <-tick.C:
+		}
+		k.mu.Lock()
+		k.witness()
+		k.mu.Unlock()
+		k.acquire(ctx)
+		k.tidy()
+	}
+}
+
+// tidy forgets copies of partitions that are no business of this node any more, once others had
+// the time to ask for them.
+func (k *Custody) tidy() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.view == nil {
+		return
+	}
+	for p := range k.parts {
+		pt, r := &k.parts[p], k.view.Ring
+		owner, standby := k.view.Members[r.Owner(uint32(p))].ID, k.view.Members[r.Standby(uint32(p))].ID
+		switch {
+		case pt.copy.gen == 0, pt.token.state != absent, pt.pulling, owner == k.Self.ID, standby == k.Self.ID:
+			pt.idle = time.Time{}
+		case pt.idle.IsZero():
+			pt.idle = time.Now()
+		case time.Since(pt.idle) >= keepCopy:
+			k.Shard.Clear(uint32(p))
+			pt.copy, pt.idle = version{}, time.Time{}
+		}
+	}
+}
+
+// left returns how many seconds of authority are left.
+func (s Standing) left(now time.Time) float64 {
+	if s.Until.IsZero() {
+		return math.Inf(1)
+	}
+	return max(0, s.Until.Sub(now).Seconds())
+}

@@ -1,0 +1,450 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/ring"
+	"github.com/weirlimit/weir/shard"
+)
+
+// custodyCluster is a cluster of whole nodes but for the API, in a bubble: real gRPC and links
+// over connections in memory, and a registry that tells at once.
+type custodyCluster struct {
+	*testCluster
+	registry *fakeRegistry
+	log      syncBuffer
+	starts   map[string]uint64 // by id
+	alive    map[string]*custodyNode
+	wg       sync.WaitGroup
+}
+
+type custodyNode struct {
+	testNode
+	custody    *Custody
+	membership *Membership
+	node       Node
+	stop       context.CancelFunc
+	leased     bool // whether its lease is being renewed; guarded by mu
+}
+
+var custodyRing = ring.Params{Partitions: 64, ReplicationFactor: 20, Load: 1.25}
+
+func inCustody(t *testing.T, f func(t *testing.T, c *custodyCluster)) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &custodyCluster{
+			testCluster: newEmptyCluster(t),
+			registry:    &fakeRegistry{nodes: make(map[string]Node)},
+			starts:      make(map[string]uint64),
+			alive:       make(map[string]*custodyNode),
+		}
+		f(t, c)
+		for id := range c.alive {
+			c.crash(id)
+		}
+		c.wg.Wait()
+		if t.Failed() {
+			t.Log(c.log.String())
+		}
+	})
+}
+
+// start starts nodes, and announces them as ready.
+func (c *custodyCluster) start(ids ...string) {
+	c.t.Helper()
+	for _, id := range ids {
+		c.starts[id]++
+		s, err := shard.New(shard.Config{Partitions: uint32(custodyRing.Partitions), MaxBytes: 16 << 20, Metrics: prometheus.NewRegistry()})
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		log := slog.New(slog.NewTextHandler(&c.log, nil)).With("node", id)
+		n := &custodyNode{testNode: testNode{id: id, shard: s, promises: NewPromises(true, true)}, leased: true}
+		n.node = Node{ID: id, Address: id + ":1", Incarnation: c.starts[id], State: Ready}
+		n.router = NewRouter(RouterConfig{
+			Self: id, Local: s, Promises: n.promises, Dial: func(ctx context.Context, address string) (net.Conn, error) { return c.dial(ctx, id, address) }, AttemptTimeout: DefaultAttemptTimeout,
+			Logger: log, Metrics: prometheus.NewRegistry(),
+		})
+		n.custody = NewCustody(CustodyConfig{
+			Self:  Member{ID: id, Address: n.node.Address, Incarnation: n.node.Incarnation},
+			Shard: s, Router: n.router, Promises: n.promises,
+			Refound: func(ctx context.Context, view uint64, parts []uint32) error {
+				return n.membership.Refound(ctx, view, parts)
+			},
+			Renewed: func() time.Time {
+				n.mu.Lock()
+				defer n.mu.Unlock()
+				if n.leased {
+					return time.Now()
+				}
+				return time.Time{}
+			},
+			Dial: func(ctx context.Context, address string) (net.Conn, error) { return c.dialRaw(ctx, id, address) }, Logger: log, Metrics: prometheus.NewRegistry(),
+		}, custodyRing.Partitions)
+		n.membership = NewMembership(id, custodyRing, c.registry, n.router, n.custody.Adopt, log)
+		n.links = NewServer(s, n.promises, n.router)
+		n.server = grpc.NewServer(grpc.Creds(n.links.Credentials(insecure.NewCredentials())))
+		n.custody.Register(n.server)
+		l := newPipeListener()
+		c.mu.Lock()
+		c.listeners[n.node.Address] = l
+		c.mu.Unlock()
+		var ctx context.Context
+		ctx, n.stop = context.WithCancel(context.Background())
+		c.wg.Go(func() { _ = n.server.Serve(l) })
+		c.wg.Go(func() { n.custody.Run(ctx) })
+		c.wg.Go(func() { n.membership.Run(ctx) })
+		c.alive[id] = n
+		c.registry.mu.Lock()
+		c.registry.watchers = append(c.registry.watchers, n.membership.Update)
+		c.registry.mu.Unlock()
+		c.registry.Announce(n.node)
+	}
+}
+
+// crash ends a node without a word.
+func (c *custodyCluster) crash(id string) {
+	n := c.alive[id]
+	delete(c.alive, id)
+	c.mu.Lock()
+	c.listeners[n.node.Address].Close()
+	delete(c.listeners, n.node.Address)
+	c.mu.Unlock()
+	n.stop()
+	n.links.Close()
+	n.server.Stop()
+	n.router.Close()
+}
+
+// leave has a node hand over what it holds, and then end.
+func (c *custodyCluster) leave(id string) {
+	c.t.Helper()
+	n := c.alive[id]
+	c.announce(n, Leaving)
+	c.await("all was handed over by "+id, n.handedOver)
+	c.end(id)
+}
+
+func (c *custodyCluster) announce(n *custodyNode, s State) {
+	n.node.State = s
+	c.registry.Announce(n.node)
+}
+
+func (n *custodyNode) handedOver() bool {
+	s := n.custody.Standing()
+	return s.Held+s.Leaving == 0
+}
+
+// end ends a node that has handed over all.
+func (c *custodyCluster) end(id string) {
+	c.announce(c.alive[id], Left)
+	synctest.Wait()
+	c.crash(id)
+	c.registry.expire(id)
+}
+
+func (c *custodyCluster) dialRaw(ctx context.Context, from, address string) (net.Conn, error) {
+	way := [2]string{from, address}
+	c.mu.Lock()
+	l, cut := c.listeners[address], c.cuts[way]
+	c.mu.Unlock()
+	if l == nil || cut {
+		return nil, fmt.Errorf("%s: connection refused", address)
+	}
+	conn, err := l.DialContext(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.links[way] = append(c.links[way], conn)
+	return conn, nil
+}
+
+// await waits for at most 10 s.
+func (c *custodyCluster) await(what string, condition func() bool) {
+	c.t.Helper()
+	for began := time.Now(); !condition(); {
+		if time.Since(began) > 10*time.Second {
+			c.t.Errorf("10 s later it is not so that %s", what)
+			c.t.Log(c.log.String())
+			c.t.FailNow()
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// settled waits until isSettled.
+func (c *custodyCluster) settled() {
+	c.t.Helper()
+	c.await("every partition is held once, by its owner", c.isSettled)
+}
+
+// isSettled reports whether every partition is held once, by its owner, and all nodes have one
+// view.
+func (c *custodyCluster) isSettled() bool {
+	synctest.Wait()
+	holders := make([]int, custodyRing.Partitions)
+	first := c.any().router.View()
+	for _, n := range c.alive {
+		v, s := n.router.View(), n.custody.Standing()
+		if v == nil || v.Number != first.Number || len(v.Members) != len(c.alive) || s.Wanted+s.Leaving > 0 {
+			return false
+		}
+		for p := range holders {
+			if n.shard.IsOpen(uint32(p)) {
+				holders[p]++
+			}
+		}
+	}
+	return !slices.ContainsFunc(holders, func(n int) bool { return n != 1 })
+}
+
+// any returns some node that reaches all others, as those do that call themselves ready.
+func (c *custodyCluster) any() (some *custodyNode) {
+	for _, some = range c.alive {
+		if _, reachable := some.router.Members(); len(reachable) > 0 && !slices.Contains(reachable, false) {
+			break
+		}
+	}
+	return some
+}
+
+var custodyLimit = algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: 10, Window: int64(time.Hour)}
+
+func custodyKey(i int) ring.Key {
+	r := rand.New(rand.NewPCG(uint64(i), 1))
+	return ring.Key{Hi: r.Uint64(), Lo: r.Uint64()}
+}
+
+// check asks some node, and returns whether it is allowed and who has decided.
+func (c *custodyCluster) check(key ring.Key) (bool, shard.Source) { return c.checkAt(c.any(), key) }
+
+func (c *custodyCluster) checkAt(n *custodyNode, key ring.Key) (bool, shard.Source) {
+	g := []shard.Group{{Takes: []shard.Take{{Key: key, Limit: custodyLimit, Cost: 1, OnFailure: shard.FailOpen}}}}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	n.router.Decide(ctx, g)
+	return g[0].Allowed, g[0].Takes[0].Source
+}
+
+// take takes n of each key, which must all be decided, and returns how many were allowed by key.
+func (c *custodyCluster) take(allowed map[ring.Key]int, keys, n int) {
+	c.t.Helper()
+	for i := range keys {
+		for range n {
+			ok, source := c.check(custodyKey(i))
+			if ok {
+				allowed[custodyKey(i)]++
+			}
+			if source == shard.Unanswered {
+				c.t.Errorf("nobody decided about key %d", i)
+			}
+		}
+	}
+}
+
+// exact complains about keys of which not want was allowed.
+func (c *custodyCluster) exact(allowed map[ring.Key]int, keys, want int) {
+	c.t.Helper()
+	for i := range keys {
+		if got := allowed[custodyKey(i)]; got != want {
+			c.t.Errorf("key %d: %d were allowed, not %d", i, got, want)
+		}
+	}
+}
+
+func TestHandOverWhenNodesJoinAndLeave(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		const keys = 200
+		allowed := make(map[ring.Key]int)
+		c.start("a", "b", "c")
+		c.settled()
+		c.take(allowed, keys, 4)
+		c.start("d")
+		c.take(allowed, keys, 1)
+		c.settled()
+		c.take(allowed, keys, 1)
+		c.start("e")
+		c.settled()
+		c.take(allowed, keys, 1)
+		c.leave("a")
+		c.take(allowed, keys, 1)
+		c.settled()
+		c.leave("d")
+		c.settled()
+		c.take(allowed, keys, 5)
+		c.exact(allowed, keys, 10)
+	})
+}
+
+func TestRollingRestart(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		const keys = 100
+		allowed := make(map[ring.Key]int)
+		c.start("a", "b", "c")
+		c.settled()
+		c.take(allowed, keys, 6)
+		for _, id := range []string{"a", "b", "c"} {
+			c.leave(id)
+			c.start(id)
+			c.settled()
+		}
+		c.take(allowed, keys, 6)
+		c.exact(allowed, keys, 10)
+	})
+}
+
+// TestTakeover kills an owner, waits until its lease has ended, and looks whether anything was
+// forgotten that was replicated.
+func TestTakeover(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		const keys = 200
+		allowed := make(map[ring.Key]int)
+		c.start("a", "b", "c")
+		c.settled()
+		c.take(allowed, keys, 7)
+		time.Sleep(2 * replicateEvery)
+		c.crash("b")
+		c.take(allowed, keys, 1) // the standbys decide
+		time.Sleep(5 * time.Second)
+		c.take(allowed, keys, 1)
+		c.registry.expire("b")
+		time.Sleep(goneGrace + recheck)
+		c.take(allowed, keys, 1) // the new owners, from their copies
+		c.settled()
+		c.take(allowed, keys, 5)
+		c.exact(allowed, keys, 10)
+	})
+}
+
+// TestRestartAtOnce kills an owner and starts it again under its id before anybody notices.
+func TestRestartAtOnce(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		const keys = 200
+		allowed := make(map[ring.Key]int)
+		c.start("a", "b", "c")
+		c.settled()
+		c.take(allowed, keys, 7)
+		time.Sleep(2 * replicateEvery)
+		c.crash("b")
+		c.start("b")
+		c.settled()
+		c.take(allowed, keys, 5)
+		c.exact(allowed, keys, 10)
+	})
+}
+
+// load is callers that ask all the time, some node each time.
+type load struct {
+	nodes     atomic.Pointer[[]*custodyNode] // that are asked
+	stop      chan struct{}
+	callers   sync.WaitGroup
+	mu        sync.Mutex
+	allowed   map[ring.Key]int // guarded by mu
+	asked     int              // guarded by mu
+	undecided int              // guarded by mu
+}
+
+// begin begins to ask for so many keys, every 1 to 20 ms by each of so many callers.
+func (c *custodyCluster) begin(keys, callers int) *load {
+	l := &load{stop: make(chan struct{}), allowed: make(map[ring.Key]int)}
+	c.ask(l)
+	for i := range callers {
+		l.callers.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(i), 2))
+			for {
+				select {
+				case <-l.stop:
+					return
+				case <-time.After(time.Duration(1+r.IntN(20)) * time.Millisecond):
+				}
+				key, nodes := custodyKey(r.IntN(keys)), *l.nodes.Load()
+				ok, source := c.checkAt(nodes[r.IntN(len(nodes))], key)
+				l.mu.Lock()
+				l.asked++
+				l.allowed[key] += int(boolByte(ok))
+				l.undecided += int(boolByte(source == shard.Unanswered))
+				l.mu.Unlock()
+			}
+		})
+	}
+	return l
+}
+
+// ask has all nodes asked that reach all others, but one.
+func (c *custodyCluster) ask(l *load, but ...string) {
+	var nodes []*custodyNode
+	for id, n := range c.alive {
+		if _, reachable := n.router.Members(); !slices.Contains(reachable, false) && !slices.Contains(but, id) {
+			nodes = append(nodes, n)
+		}
+	}
+	l.nodes.Store(&nodes)
+}
+
+func (l *load) end() {
+	close(l.stop)
+	l.callers.Wait()
+}
+
+// TestHandOverUnderLoad asks from many sides while nodes come and go.
+func TestHandOverUnderLoad(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		const keys = 40
+		c.start("a", "b", "c")
+		c.settled()
+		l := c.begin(keys, 16)
+		for _, id := range []string{"d", "e"} {
+			time.Sleep(20 * time.Millisecond)
+			c.start(id)
+			c.settled()
+			c.ask(l)
+		}
+		for _, id := range []string{"a", "d"} {
+			time.Sleep(20 * time.Millisecond)
+			c.ask(l, id)
+			c.leave(id)
+			c.settled()
+		}
+		l.end()
+		if l.asked < 20*keys || l.undecided > 0 {
+			t.Errorf("%d asked, %d not decided", l.asked, l.undecided)
+		}
+		c.exact(l.allowed, keys, 10)
+	})
+}
+
+// TestLostBeforeFetched kills the first node before the others have fetched anything from it.
+func TestLostBeforeFetched(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		const keys = 100
+		allowed := make(map[ring.Key]int)
+		c.start("b")
+		c.settled()
+		c.start("a", "c")
+		c.await("all are members", func() bool { return len(c.alive["a"].router.View().members()) == 3 })
+		c.crash("b")
+		c.take(allowed, keys, 1)
+		c.registry.expire("b")
+		c.await("b is no member", func() bool { return len(c.alive["a"].router.View().members()) == 2 })
+		c.take(allowed, keys, 3)
+		c.settled()
+		c.take(allowed, keys, 10)
+		c.exact(allowed, keys, 10)
+	})
+}

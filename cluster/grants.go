@@ -1,0 +1,62 @@
+package cluster
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/shard"
+)
+
+// Grants travel as questions, of one take each that costs nothing, behind which stands what
+// was granted: the 16 bytes of a state, little-endian, or the length of a long counter, u,
+// and the counter.
+
+func appendGrants(b []byte, grants []shard.Grant) []byte {
+	for i := range grants {
+		g := &grants[i]
+		b = appendQuestion(b, opDecide, 0, &shard.Group{Takes: []shard.Take{{Key: g.Key, Limit: g.Limit}}})
+		if g.Long == nil {
+			b = binary.LittleEndian.AppendUint64(b, g.State.A)
+			b = binary.LittleEndian.AppendUint64(b, g.State.B)
+			continue
+		}
+		long := g.Long.AppendBinary(nil)
+		b = binary.AppendUvarint(b, uint64(len(long)))
+		b = append(b, long...)
+	}
+	return b
+}
+
+func parseGrants(b []byte) ([]shard.Grant, error) {
+	r := reader{rest: b}
+	var grants []shard.Grant
+	for r.more() && len(grants) <= maxGrantBatch {
+		grants = append(grants, r.grant())
+	}
+	if r.err == nil && len(grants) > maxGrantBatch {
+		return nil, fmt.Errorf("more than %d", maxGrantBatch)
+	}
+	return grants, r.err
+}
+
+func (r *reader) grant() shard.Grant {
+	q, takes := r.question(nil)
+	if r.err == nil && (q.op != opDecide || len(takes) != 1) {
+		r.fail(errors.New("it is not about one counter"))
+	}
+	if r.err != nil {
+		return shard.Grant{}
+	}
+	g := shard.Grant{Key: takes[0].Key, Limit: takes[0].Limit}
+	if !g.Limit.Algorithm.Long() {
+		g.State = algorithms.State{A: r.uint64(), B: r.uint64()}
+		return g
+	}
+	g.Long = new(algorithms.Long)
+	if err := g.Long.UnmarshalBinary(r.fixed(int(r.varint("long", algorithms.MaxLongBytes)))); err != nil {
+		r.fail(err)
+	}
+	return g
+}

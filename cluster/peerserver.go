@@ -1,0 +1,313 @@
+package cluster
+
+import (
+	"context"
+	"slices"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/weirlimit/weir/cluster/peerv1"
+	"github.com/weirlimit/weir/shard"
+)
+
+// peerServer answers other nodes for custody.
+type peerServer struct {
+	peerv1.UnimplementedPeerServer
+	k *Custody
+}
+
+// Register registers what custody answers to other nodes.
+func (k *Custody) Register(s grpc.ServiceRegistrar) { peerv1.RegisterPeerServer(s, peerServer{k: k}) }
+
+// admit refuses a call that is not for this process. If the caller has a newer view, it is
+// adopted first.
+func (s peerServer) admit(ctx context.Context, c *peerv1.Caller) error {
+	k := s.k
+	switch {
+	case c.GetCluster() != k.Cluster:
+		return status.Errorf(codes.FailedPrecondition, "caller %q is of another cluster", c.GetId())
+	case c.GetTo() != 0 && c.GetTo() != k.Self.Incarnation:
+		return status.Errorf(codes.FailedPrecondition, "incarnation: %d is called, this is %d of %s", c.GetTo(), k.Self.Incarnation, k.Self.ID)
+	case c.GetView() <= s.view() || c.GetAddress() == "":
+		return nil
+	}
+	conn, err := k.connect(c.GetAddress())
+	if err != nil {
+		return status.Errorf(codes.InvalidArgument, "caller's address %q: %v", c.GetAddress(), err)
+	}
+	defer func() { _ = conn.Close() }()
+	k.catchUp(ctx, peerv1.NewPeerClient(conn), &peerv1.Caller{Cluster: k.Cluster, Id: k.Self.ID, Incarnation: k.Self.Incarnation})
+	return nil
+}
+
+// view returns the number of the newest view, 0 if there is none.
+func (s peerServer) view() uint64 {
+	s.k.mu.Lock()
+	defer s.k.mu.Unlock()
+	return s.k.number()
+}
+
+// number is view for those who hold the lock.
+func (k *Custody) number() uint64 {
+	if k.view == nil {
+		return 0
+	}
+	return k.view.Number
+}
+
+// Heartbeat implements peerv1.PeerServer. A caller with a newer view is not waited for: it is
+// told what this node knows.
+func (s peerServer) Heartbeat(ctx context.Context, req *peerv1.HeartbeatRequest) (*peerv1.HeartbeatResponse, error) {
+	if err := s.admit(ctx, req.GetCaller()); err != nil {
+		return nil, err
+	}
+	standing := s.k.Standing()
+	return &peerv1.HeartbeatResponse{
+		View: s.view(), Incarnation: s.k.Self.Incarnation,
+		Held: uint32(standing.Held), Wanted: uint32(standing.Wanted), Leaving: uint32(standing.Leaving),
+	}, nil
+}
+
+// GetView implements peerv1.PeerServer.
+func (s peerServer) GetView(_ context.Context, req *peerv1.GetViewRequest) (*peerv1.GetViewResponse, error) {
+	if req.GetCaller().GetCluster() != s.k.Cluster {
+		return nil, status.Errorf(codes.FailedPrecondition, "caller %q is of another cluster", req.GetCaller().GetId())
+	}
+	s.k.mu.Lock()
+	v := s.k.view
+	s.k.mu.Unlock()
+	if v == nil {
+		return &peerv1.GetViewResponse{}, nil
+	}
+	b, err := MarshalView(v)
+	if err != nil {
+		return nil, status.Error(codes.Internal, err.Error())
+	}
+	return &peerv1.GetViewResponse{View: b}, nil
+}
+
+// Locate implements peerv1.PeerServer.
+func (s peerServer) Locate(ctx context.Context, req *peerv1.LocateRequest) (*peerv1.LocateResponse, error) {
+	if err := s.admit(ctx, req.GetCaller()); err != nil {
+		return nil, err
+	}
+	k := s.k
+	if len(req.GetPartitions()) > len(k.parts) || len(req.GetFetch()) > len(k.parts) {
+		return nil, status.Errorf(codes.InvalidArgument, "partitions: there are %d", len(k.parts))
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	resp := &peerv1.LocateResponse{View: k.number()}
+	for _, p := range req.GetPartitions() {
+		if int(p) >= len(k.parts) {
+			return nil, status.Errorf(codes.InvalidArgument, "partition: %d is not below %d", p, len(k.parts))
+		}
+		resp.Partitions = append(resp.Partitions, k.located(p))
+	}
+	for _, f := range req.GetFetch() {
+		if int(f.GetPartition()) < len(k.parts) && k.parts[f.GetPartition()].token.state != active {
+			k.parts[f.GetPartition()].fetch = f.GetHolder()
+			k.look()
+		}
+	}
+	return resp, nil
+}
+
+func (k *Custody) located(p uint32) *peerv1.Located {
+	pt := &k.parts[p]
+	l := &peerv1.Located{Heat: k.Shard.Heat(p)}
+	v := pt.copy
+	switch {
+	case pt.token.state == active:
+		l.Holding = peerv1.Holding_HOLDING_ACTIVE
+		v = version{gen: pt.token.gen, seq: pt.sequence, whole: true}
+	case pt.token.state == sealed:
+		l.Holding, l.To, l.ToIncarnation = peerv1.Holding_HOLDING_SEALED, pt.token.to.id, pt.token.to.incarnation
+		v = version{gen: pt.token.gen, whole: true}
+	case pt.pulling, pt.fetch != "", k.view != nil && pt.token.mayCreate(k.view.claim(p)):
+		l.Holding = peerv1.Holding_HOLDING_PENDING
+	default:
+		l.Holding = peerv1.Holding_HOLDING_ABSENT
+	}
+	l.Generation, l.Sequence, l.Whole = uint64(v.gen), v.seq, v.whole
+	return l
+}
+
+// Pull implements peerv1.PeerServer.
+func (s peerServer) Pull(req *peerv1.PullRequest, stream grpc.ServerStreamingServer[peerv1.PullResponse]) error {
+	if err := s.admit(stream.Context(), req.GetCaller()); err != nil {
+		return err
+	}
+	k, p := s.k, req.GetPartition()
+	if int(p) >= len(k.parts) {
+		return status.Errorf(codes.InvalidArgument, "partition: %d is not below %d", p, len(k.parts))
+	}
+	to := party{req.GetCaller().GetId(), req.GetCaller().GetIncarnation()}
+	if err := k.beginMove(p, to, req.GetCopy()); err != nil {
+		return err
+	}
+	defer k.endMove(p)
+	if err := k.send(stream, p); err != nil {
+		return err
+	}
+	gen, err := k.seal(p, to, req.GetCopy())
+	if err != nil {
+		return err
+	}
+	if err := k.send(stream, p); err != nil { // what has changed meanwhile
+		return err
+	}
+	return stream.Send(&peerv1.PullResponse{Generation: uint64(gen), Last: true})
+}
+
+// beginMove reports whether to may have p, and begins to note what changes in it.
+func (k *Custody) beginMove(p uint32, to party, isCopy bool) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	pt := &k.parts[p]
+	held := pt.token.state == active && k.view.claim(p).owner == to || pt.token.state == sealed && pt.token.to == to
+	switch {
+	case pt.moving, pt.pulling:
+		return status.Errorf(codes.Aborted, "partition %d is being fetched", p)
+	case !held && !isCopy, isCopy && pt.token.state == active:
+		return status.Errorf(codes.NotFound, "partition %d is not held for %s, incarnation %d", p, to.id, to.incarnation)
+	}
+	pt.moving = true
+	k.Shard.Follow(p, shard.ToMover)
+	return nil
+}
+
+func (k *Custody) endMove(p uint32) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.parts[p].moving = false
+	k.Shard.Unfollow(p, shard.ToMover)
+}
+
+// send sends what the caller of Pull has not been sent yet.
+func (k *Custody) send(stream grpc.ServerStreamingServer[peerv1.PullResponse], p uint32) error {
+	for {
+		records, more := k.Shard.Changes(p, shard.ToMover, nil, messageBytes)
+		if len(records) > 0 {
+			if err := stream.Send(&peerv1.PullResponse{Records: records}); err != nil {
+				return err
+			}
+		}
+		if !more {
+			return nil
+		}
+	}
+}
+
+// seal seals p for to, and returns the generation of what to gets; or, of a copy, that of the copy.
+func (k *Custody) seal(p uint32, to party, isCopy bool) (Generation, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	pt := &k.parts[p]
+	if isCopy {
+		k.forgetGrants(p)
+		return pt.copy.gen, nil
+	}
+	had := pt.token.state
+	gen, ok := pt.token.seal(k.view.claim(p), to)
+	if !ok {
+		return 0, status.Errorf(codes.NotFound, "partition %d is not held for %s any more", p, to.id)
+	}
+	if had == active {
+		k.close(p)
+		k.metrics.sealed.Inc()
+	}
+	return gen, nil
+}
+
+// Confirm implements peerv1.PeerServer.
+func (s peerServer) Confirm(ctx context.Context, req *peerv1.ConfirmRequest) (*peerv1.ConfirmResponse, error) {
+	if err := s.admit(ctx, req.GetCaller()); err != nil {
+		return nil, err
+	}
+	k, p := s.k, req.GetPartition()
+	if int(p) >= len(k.parts) {
+		return nil, status.Errorf(codes.InvalidArgument, "partition: %d is not below %d", p, len(k.parts))
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	pt := &k.parts[p]
+	if gen := Generation(req.GetGeneration()); pt.token.confirm(gen) {
+		pt.copy = version{gen: gen, whole: true}
+	}
+	return &peerv1.ConfirmResponse{}, nil
+}
+
+// Replicate implements peerv1.PeerServer.
+func (s peerServer) Replicate(ctx context.Context, req *peerv1.ReplicateRequest) (*peerv1.ReplicateResponse, error) {
+	if err := s.admit(ctx, req.GetCaller()); err != nil {
+		return nil, err
+	}
+	k := s.k
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	resp := &peerv1.ReplicateResponse{View: k.number()}
+	for _, r := range req.GetReplicas() {
+		if int(r.GetPartition()) >= len(k.parts) {
+			return nil, status.Errorf(codes.InvalidArgument, "partition: %d is not below %d", r.GetPartition(), len(k.parts))
+		}
+		if !k.receive(r) {
+			resp.Again = append(resp.Again, r.GetPartition())
+		}
+	}
+	return resp, nil
+}
+
+// receive lays a replica over the copy of its partition. It is false if something is missing
+// between the two.
+func (k *Custody) receive(r *peerv1.Replica) bool {
+	p, gen, seq := r.GetPartition(), Generation(r.GetGeneration()), r.GetSequence()
+	pt := &k.parts[p]
+	switch {
+	case pt.token.state != absent, pt.pulling, gen < pt.copy.gen, k.view == nil, gen < firstOf(k.view.Epochs[p]):
+		return true // of no use, but nothing that sending it again would help
+	case !r.GetBegin() && (gen != pt.copy.gen || seq != pt.copy.seq+1):
+		return false
+	}
+	if err := k.Shard.Apply(p, r.GetRecords()); err != nil {
+		k.Logger.Error("replica refused", "partition", p, "error", err)
+		return true
+	}
+	pt.copy = version{gen: gen, seq: seq, whole: r.GetWhole() || pt.copy.whole}
+	return true
+}
+
+// AddGrants implements peerv1.PeerServer.
+func (s peerServer) AddGrants(ctx context.Context, req *peerv1.AddGrantsRequest) (*peerv1.AddGrantsResponse, error) {
+	if err := s.admit(ctx, req.GetCaller()); err != nil {
+		return nil, err
+	}
+	k, p := s.k, req.GetPartition()
+	if int(p) >= len(k.parts) {
+		return nil, status.Errorf(codes.InvalidArgument, "partition: %d is not below %d", p, len(k.parts))
+	}
+	grants, err := parseGrants(req.GetGrants())
+	if err != nil {
+		return nil, status.Errorf(codes.InvalidArgument, "grants: %v", err)
+	}
+	if slices.ContainsFunc(grants, func(g shard.Grant) bool { return g.Key.Partition(uint32(len(k.parts))) != p }) {
+		return nil, status.Errorf(codes.InvalidArgument, "grants: one is not of partition %d", p)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	from := grantor{party{req.GetCaller().GetId(), req.GetCaller().GetIncarnation()}, p}
+	switch {
+	case k.batches[from] >= req.GetBatch():
+		return &peerv1.AddGrantsResponse{Added: true}, nil
+	case k.parts[p].token.state != active:
+		return &peerv1.AddGrantsResponse{}, nil
+	}
+	if moved := k.Shard.AddGrants(grants); len(moved) > 0 { // for lack of authority: all of them
+		return &peerv1.AddGrantsResponse{}, nil
+	}
+	k.batches[from] = req.GetBatch()
+	k.metrics.merged.Add(float64(len(grants)))
+	return &peerv1.AddGrantsResponse{Added: true}, nil
+}

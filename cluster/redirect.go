@@ -1,0 +1,286 @@
+package cluster
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirlimit/weir/ring"
+	"github.com/weirlimit/weir/shard"
+)
+
+// Bounds of how far a group is sent about, beside the time that one question has.
+const (
+	maxHops  = 16               // times that it is asked again elsewhere
+	maxLost  = 4                // times that whoever was asked is asked again, who knows of nobody else
+	hopPause = time.Millisecond // before it goes where it may have been before
+)
+
+// Holders knows where the counters are that this node does not have.
+type Holders interface {
+	// Holder returns the id of the member that has partition p as far as this node
+	// knows: to whom it has handed p over, from whom it is fetching p, or else the
+	// view's owner. ok is false if it knows of nobody but itself.
+	Holder(p uint32) (id string, ok bool)
+}
+
+// newTable returns the table for v. A partition whose owner is another one than in old is
+// asked for where it was, as long as that is a member: there it stays until it is fetched.
+func (r *Router) newTable(v *View, old *table) *table {
+	t := &table{view: v, peers: make([]*peer, len(v.Members)), self: -1}
+	for i, m := range v.Members {
+		t.marks = append(t.marks, markOf(m.ID))
+		if m.ID == r.self {
+			t.self = i
+		}
+	}
+	t.routes = make([]atomic.Uint32, v.Ring.Partitions())
+	var now []int // index in v of old's members, -1 if it is none any more
+	if old != nil && len(old.routes) == len(t.routes) {
+		for _, mark := range old.marks {
+			now = append(now, slices.Index(t.marks, mark))
+		}
+	}
+	for p := range t.routes {
+		to := v.Ring.Owner(uint32(p))
+		if now != nil {
+			if there := now[old.routes[p].Load()]; there >= 0 {
+				to = there
+			}
+		}
+		t.routes[p].Store(uint32(to))
+	}
+	return t
+}
+
+// route returns the index of the member that is asked for k's counter.
+func (t *table) route(k ring.Key) int {
+	return int(t.routes[k.Partition(uint32(len(t.routes)))].Load())
+}
+
+// owner returns the index of the member that owns k's counter in the view.
+func (t *table) owner(k ring.Key) int {
+	return t.view.Ring.Owner(k.Partition(uint32(len(t.routes))))
+}
+
+// redirect notes that the member from does not have k's counter, but the one of that
+// mark; or else, for all that is known, the view's owner.
+func (t *table) redirect(k ring.Key, from int, mark uint64) {
+	to := slices.Index(t.marks, mark)
+	if to < 0 || to == from {
+		to = t.owner(k)
+	}
+	t.routes[k.Partition(uint32(len(t.routes)))].CompareAndSwap(uint32(from), uint32(to))
+}
+
+// forsake has the owners asked for what the member from, who does not answer, was asked
+// for instead of them. It reports whether that concerns a counter of g.
+func (t *table) forsake(from int, g *shard.Group) (changed bool) {
+	for i := range g.Takes {
+		k := g.Takes[i].Key
+		if t.route(k) == from && t.owner(k) != from {
+			t.redirect(k, from, 0)
+			changed = true
+		}
+	}
+	return changed
+}
+
+// reaches reports whether everybody answers who is asked for g.
+func (t *table) reaches(g *shard.Group) bool {
+	for i := range g.Takes {
+		if k := g.Takes[i].Key; !t.answers(t.route(k), k) {
+			return false
+		}
+	}
+	return true
+}
+
+// answers reports whether the member to answers questions about k.
+func (t *table) answers(to int, k ring.Key) bool {
+	return t.peers[to] == nil || t.lane(to, k).closed.Load()
+}
+
+// loses reports whether the member from, who does not have a counter of g, is to be asked
+// for it all the same.
+func (t *table) loses(from int, g *shard.Group) bool {
+	for i := range g.Takes {
+		if take := &g.Takes[i]; take.Source == shard.Moved && t.route(take.Key) == from {
+			return true
+		}
+	}
+	return false
+}
+
+// movedFrom returns what the lanes to p are to do about counters that p does not have.
+func (r *Router) movedFrom(p *peer) movedFunc {
+	return func(k ring.Key, mark uint64) {
+		t := r.table.Load()
+		if from := slices.Index(t.peers, p); from >= 0 {
+			t.redirect(k, from, mark)
+		}
+	}
+}
+
+// movedHere has others asked for those counters of g that the local shard does not have.
+func (r *Router) movedHere(g *shard.Group) {
+	t := r.table.Load()
+	for i := range g.Takes {
+		if take := &g.Takes[i]; take.Source == shard.Moved && t.self >= 0 {
+			t.redirect(take.Key, t.self, r.holder(take.Key))
+		}
+	}
+}
+
+// holder returns the mark of the member that has k's counter, as far as this node knows;
+// 0 if it knows of nobody else.
+func (r *Router) holder(k ring.Key) uint64 {
+	t := r.table.Load()
+	if t == nil || r.holders == nil {
+		return 0
+	}
+	id, ok := r.holders.Holder(k.Partition(uint32(len(t.routes))))
+	if !ok || id == r.self {
+		return 0
+	}
+	return markOf(id)
+}
+
+// undecided reports whether g, which was asked, is not decided. What is not is not in part.
+func undecided(g *shard.Group) bool {
+	if len(g.Takes) == 0 {
+		return false
+	}
+	s := g.Takes[0].Source
+	return s == shard.Unanswered || s == shard.Moved
+}
+
+func anyUndecided(groups []shard.Group) bool {
+	for i := range groups {
+		if undecided(&groups[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// moved reports whether g is undecided because whoever was asked does not have a counter of it.
+func moved(g *shard.Group) bool {
+	for i := range g.Takes {
+		if g.Takes[i].Source == shard.Moved {
+			return true
+		}
+	}
+	return false
+}
+
+// forget makes g one that was not asked.
+func forget(g *shard.Group) {
+	g.Allowed = false
+	mark(g, shard.Unanswered)
+}
+
+// walk is how far the groups of one call have got.
+type walk struct {
+	due   time.Time     // of the questions
+	wait  time.Duration // until nobody remembers a denial of what they free; 0 is none
+	waits int           // that were so far
+	hops  int           // that they were asked again
+	lost  int           // of those, to whoever knew of nobody else
+}
+
+// pursue asks for the groups of asked that are undecided wherever they are said to be, until
+// there is no time or nobody else to ask, and then their standbys. What it splits
+// becomes part of top, which asked may be.
+func (r *Router) pursue(ctx context.Context, top, asked *spread, w walk) {
+	for asked.anyUndecided() {
+		again := newSpread(r.table.Load())
+		pause := r.sortOut(top, asked, again, &w)
+		if asked != top {
+			asked.free()
+		}
+		asked = again
+		if again.size() == 0 || !r.goOn(ctx, pause, &w) {
+			again.strand(top)
+			break
+		}
+		r.metrics.redirected.Add(float64(again.size()))
+		w.wait = r.exchange(ctx, again, w.due)
+	}
+	if asked != top {
+		asked.free()
+	}
+	if len(top.stranded) > 0 {
+		r.askStandbys(ctx, top)
+	}
+}
+
+// sortOut assigns what is undecided of asked to again, or strands it. It returns how long to
+// wait before again is asked.
+func (r *Router) sortOut(top, asked, again *spread, w *walk) (pause time.Duration) {
+	t, lost, waits := again.table, false, w.waits
+	asked.each(func(from *peer, g *shard.Group, p *part) {
+		member := slices.Index(t.peers, from)
+		switch {
+		case !undecided(g):
+			return
+		case moved(g):
+			lost = lost || t.loses(member, g)
+		case w.wait > 0 && frees(g):
+			if waits < maxRounds {
+				w.waits = waits + 1
+				again.place(top, g, p, t.route)
+			}
+			return
+		case from == nil || member < 0 || !t.forsake(member, g):
+			top.stranded = append(top.stranded, stranded{group: g, part: p})
+			return
+		}
+		if t.reaches(g) {
+			again.place(top, g, p, t.route)
+		} else {
+			top.stranded = append(top.stranded, stranded{group: g, part: p, moved: true})
+		}
+	})
+	if lost {
+		w.lost++
+	}
+	if lost || w.hops > 0 {
+		pause = hopPause
+	}
+	if w.hops++; w.waits > waits {
+		r.metrics.waits.Inc()
+		return max(pause, w.wait)
+	}
+	w.wait = 0
+	return pause
+}
+
+// goOn pauses, and reports whether the groups are to be asked again then.
+func (r *Router) goOn(ctx context.Context, pause time.Duration, w *walk) bool {
+	now := time.Now()
+	if w.wait > 0 { // they were promised to be answered then
+		w.due = r.due(ctx, now.Add(pause))
+	}
+	if w.hops > maxHops || w.lost > maxLost || !now.Add(pause).Before(w.due) {
+		return false
+	}
+	r.pause(ctx, pause)
+	return ctx.Err() == nil
+}
+
+// pause waits, or until ctx ends.
+func (r *Router) pause(ctx context.Context, wait time.Duration) {
+	if wait <= 0 {
+		return
+	}
+	a := r.asks.Get().(*ask)
+	a.timer.Reset(wait)
+	select {
+	case <-a.timer.C:
+	case <-ctx.Done():
+	}
+	a.timer.Stop()
+	r.asks.Put(a)
+}

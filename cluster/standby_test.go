@@ -1,0 +1,332 @@
+package cluster
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/weirlimit/weir/ring"
+	"github.com/weirlimit/weir/shard"
+)
+
+// keyWith returns the i-th key of that owner and that standby.
+func (c *testCluster) keyWith(owner, standby, i int) ring.Key {
+	for j := 0; ; j++ {
+		k := c.ownedBy(c.nodes[owner], j)
+		if c.view.Ring.Standby(c.partition(k)) != standby {
+			continue
+		}
+		if i == 0 {
+			return k
+		}
+		i--
+	}
+}
+
+// Where the owner is dead, its standby decides at once, whoever is asked, and counts what
+// it grants by itself.
+func TestStandbyDecidesForADeadOwner(t *testing.T) {
+	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
+		k := c.keyWith(1, 2, 0)
+		c.kill(c.nodes[1])
+		synctest.Wait()
+		for i := range 12 {
+			g, took := c.nodes[[]int{0, 2}[i%2]].ask(t.Context(), take(k, 10, 1))
+			if g.Takes[0].Source != shard.Provisional || g.Allowed != (i < 10) || took != 0 {
+				t.Errorf("take %d: %+v after %v", i, g, took)
+			}
+		}
+		if l.copies[2][k] != 10 || l.counts[k] != 0 {
+			t.Errorf("%v counted from copies, %d by the owner", l.copies, l.counts[k])
+		}
+		c.serve(c.nodes[1])
+		time.Sleep(2 * probeEvery)
+		if g, _ := c.nodes[0].ask(t.Context(), take(k, 10, 1)); g.Takes[0].Source != shard.Owner || l.counts[k] != 1 {
+			t.Errorf("the owner is back: %+v", g)
+		}
+	})
+}
+
+// Callers under way when the owner dies are answered at once, too.
+func TestStandbyAnswersWhatWasUnderWay(t *testing.T) {
+	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
+		k := c.keyWith(1, 2, 0)
+		resume := c.nodes[1].stall()
+		type answer struct {
+			g    shard.Group
+			took time.Duration
+		}
+		answers := make(chan answer)
+		go func() {
+			g, took := c.nodes[0].ask(t.Context(), take(k, 10, 1))
+			answers <- answer{g, took}
+		}()
+		synctest.Wait() // the question is with the owner
+		go resume()     // or its server would not stop
+		c.kill(c.nodes[1])
+		if a := <-answers; a.g.Takes[0].Source != shard.Provisional || a.took != 0 {
+			t.Errorf("%+v", a)
+		}
+	})
+}
+
+// An owner that is silent costs an attempt as long as nobody knows, and then nothing.
+func TestStandbyDecidesForASilentOwner(t *testing.T) {
+	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
+		k := c.keyWith(1, 2, 0)
+		resume := c.nodes[1].stall()
+		defer resume()
+		for i := range tripAfter + 1 {
+			g, took := c.nodes[0].ask(t.Context(), take(k, 10, 1))
+			want := []time.Duration{
+				DefaultAttemptTimeout + DefaultAttemptTimeout/2, // the standby tries as well, once
+				DefaultAttemptTimeout, DefaultAttemptTimeout, 0,
+			}[i]
+			if g.Takes[0].Source != shard.Provisional || took != want {
+				t.Errorf("question %d: source %d after %v, want %v", i, g.Takes[0].Source, took, want)
+			}
+		}
+	})
+}
+
+// Who alone cannot reach the owner is answered by it all the same, through the standby.
+func TestStandbyRelays(t *testing.T) {
+	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
+		k, other := c.keyWith(1, 2, 0), c.keyWith(1, 2, 1)
+		c.cut(c.nodes[0], c.nodes[1])
+		synctest.Wait()
+		for i := range 12 {
+			g, took := c.nodes[i%3].ask(t.Context(), take(k, 10, 1), take(other, 20, 1))
+			want := shard.Owner
+			if i%3 == 0 {
+				want = shard.Standby
+			}
+			if g.Takes[0].Source != want || g.Takes[1].Source != want || g.Allowed != (i < 10) || took != 0 {
+				t.Errorf("take %d: %+v after %v", i, g, took)
+			}
+		}
+		if l.counts[k] != 10 || l.counts[other] != 10 || len(l.copies[2]) != 0 {
+			t.Errorf("%d and %d counted, %v from copies", l.counts[k], l.counts[other], l.copies)
+		}
+		if n := testutil.ToFloat64(c.nodes[2].router.metrics.relayed); n != 4 {
+			t.Errorf("%v relayed, want 4", n)
+		}
+		// Nobody's promises travel that way, and nothing is lent.
+		if g := (&shard.Group{Takes: []shard.Take{take(k, 10, 1)}, Lend: 5, Tokens: 1}); opOf(g).ofStandby() != opDecide|opStandby {
+			t.Error("a standby is asked for a loan")
+		}
+	})
+}
+
+// What has moved is relayed to where it is.
+func TestStandbyRelaysToTheHolder(t *testing.T) {
+	inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
+		k := c.keyWith(1, 2, 0)
+		c.handOver(l, k, 3, time.Millisecond)
+		c.cut(c.nodes[0], c.nodes[1])
+		c.cut(c.nodes[0], c.nodes[3])
+		synctest.Wait()
+		if g, took := c.nodes[0].ask(t.Context(), take(k, 10, 1)); g.Takes[0].Source != shard.Standby || took != 0 || l.counts[k] != 1 {
+			t.Errorf("%+v after %v", g, took)
+		}
+	})
+}
+
+// A relayed part of a group that is denied elsewhere is lost, and counted as such.
+func TestRelayedIsNotGivenBack(t *testing.T) {
+	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
+		k, full := c.keyWith(1, 2, 0), take(c.ownedBy(c.nodes[0], 0), 0, 1)
+		c.cut(c.nodes[0], c.nodes[1])
+		synctest.Wait()
+		g, _ := c.nodes[0].ask(t.Context(), take(k, 10, 1), full)
+		synctest.Wait()
+		if n := testutil.ToFloat64(c.nodes[0].router.metrics.lostReturns); g.Allowed || n != 1 || l.counts[k] != 1 {
+			t.Errorf("%+v, %v lost, %d counted", g, n, l.counts[k])
+		}
+	})
+}
+
+// A standby through which too much would go to an owner that is there says nothing: it would
+// count apart what the owner counts.
+func TestStandbyOfABusyOwner(t *testing.T) {
+	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
+		k := c.keyWith(1, 2, 0)
+		c.cut(c.nodes[0], c.nodes[1])
+		resume := c.nodes[1].stall()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			groups := make([]shard.Group, maxPending)
+			for i := range groups {
+				groups[i].Takes = []shard.Take{take(k, 10, 0)}
+			}
+			c.nodes[2].router.Decide(t.Context(), groups)
+		}()
+		synctest.Wait()
+		if g, took := c.nodes[0].ask(t.Context(), take(k, 10, 1)); took != 0 || g.Takes[0].Source != shard.Unanswered {
+			t.Errorf("%+v after %v", g, took)
+		}
+		resume()
+		<-done
+	})
+}
+
+// A hint that leads back to an owner that is dead meanwhile leads to its standby.
+func TestHintThatLeadsToADeadOwner(t *testing.T) {
+	inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
+		k := c.keyWith(1, 2, 0)
+		c.handOver(l, k, 3, time.Millisecond)
+		c.nodes[0].ask(t.Context(), take(k, 10, 1))
+		c.handOver(l, k, 1, time.Millisecond)
+		c.kill(c.nodes[1])
+		synctest.Wait()
+		if g, took := c.nodes[0].ask(t.Context(), take(k, 10, 1)); g.Takes[0].Source != shard.Provisional || took != 0 || l.copies[2][k] != 1 {
+			t.Errorf("%+v after %v", g, took)
+		}
+	})
+}
+
+// What the standby has already it decides as the owner.
+func TestStandbyThatHasIt(t *testing.T) {
+	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
+		k := c.keyWith(1, 2, 0)
+		c.kill(c.nodes[1])
+		synctest.Wait()
+		l.move(c.partition(k), 2)
+		for _, i := range []int{0, 2} {
+			if g, took := c.nodes[i].ask(t.Context(), take(k, 10, 1)); g.Takes[0].Source != shard.Owner || took != 0 {
+				t.Errorf("%+v after %v", g, took)
+			}
+		}
+	})
+}
+
+// A new owner that cannot fetch a partition any more decides from what it has of it, for
+// itself and for others.
+func TestOwnerThatCannotFetch(t *testing.T) {
+	inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
+		k := c.keyWith(1, 2, 0)
+		l.move(c.partition(k), 3)
+		c.believe(c.nodes[1], k, c.nodes[3])
+		c.kill(c.nodes[3])
+		synctest.Wait()
+		for i := range 4 {
+			if g, took := c.nodes[i%2].ask(t.Context(), take(k, 10, 1)); g.Takes[0].Source != shard.Provisional || took != 0 {
+				t.Errorf("%+v after %v", g, took)
+			}
+		}
+		if l.copies[1][k] != 4 {
+			t.Errorf("%v counted", l.copies)
+		}
+	})
+}
+
+// A group that spans owners is taken whole or not at all, although one of them is dead, and
+// takes with several standbys are several parts.
+func TestGroupOfADeadOwner(t *testing.T) {
+	inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
+		here, there := c.ownedBy(c.nodes[0], 0), c.ownedBy(c.nodes[3], 0)
+		two, three := c.keyWith(1, 2, 0), c.keyWith(1, 3, 0)
+		group := func(costs ...int64) (takes []shard.Take) {
+			for i, k := range []ring.Key{here, there, two, three} {
+				takes = append(takes, take(k, 10, costs[i]))
+			}
+			return takes
+		}
+		c.kill(c.nodes[1])
+		synctest.Wait()
+		counted := func() []int64 {
+			synctest.Wait() // nobody waits for what is given back
+			return []int64{l.counts[here], l.counts[there], l.copies[2][two], l.copies[3][three]}
+		}
+		for i, tc := range []struct {
+			takes   []shard.Take
+			allowed bool
+			want    []int64
+		}{
+			{group(1, 2, 3, 4), true, []int64{1, 2, 3, 4}},
+			{group(1, 9, 1, 1), false, []int64{1, 2, 3, 4}}, // copies get theirs back, too
+			{group(1, 1, 1, 1)[2:], true, []int64{1, 2, 4, 5}},
+		} {
+			g, took := c.nodes[0].ask(t.Context(), tc.takes...)
+			if g.Allowed != tc.allowed || took != 0 || !slices.Equal(counted(), tc.want) {
+				t.Errorf("step %d: %+v after %v, counted %v, want %v", i, g, took, counted(), tc.want)
+			}
+		}
+	})
+}
+
+// Where nobody is left who could decide, the policy applies.
+func TestPolicyWhereNobodyIsLeft(t *testing.T) {
+	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
+		k := c.keyWith(1, 2, 0)
+		c.kill(c.nodes[1])
+		c.kill(c.nodes[2])
+		synctest.Wait()
+		for p, allowed := range map[shard.Policy]bool{shard.FailOpen: true, shard.FailClosed: false} {
+			one := take(k, 10, 1)
+			one.OnFailure = p
+			if g, took := c.nodes[0].ask(t.Context(), one); g.Takes[0].Source != shard.Unanswered || g.Allowed != allowed || took != 0 {
+				t.Errorf("policy %d: %+v after %v", p, g, took)
+			}
+		}
+	})
+}
+
+// A reset is for the owner alone, but relayed to it; what is refunded to copies is as the
+// shard has it.
+func TestStandbyResetsNothing(t *testing.T) {
+	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
+		k := c.keyWith(1, 2, 0)
+		groups := func() []shard.Group {
+			return []shard.Group{{Takes: []shard.Take{take(k, 10, -1)}}, {Takes: []shard.Take{take(k, 10, 0)}, Reset: true}}
+		}
+		c.nodes[0].ask(t.Context(), take(k, 10, 5))
+		c.cut(c.nodes[0], c.nodes[1])
+		synctest.Wait()
+		relayed := groups()
+		c.nodes[0].router.Decide(t.Context(), relayed)
+		c.kill(c.nodes[1])
+		synctest.Wait()
+		l.copies[2][k] = 5
+		for _, n := range []int{0, 2} {
+			for i, g := range groups() {
+				one := []shard.Group{g}
+				c.nodes[n].router.Decide(t.Context(), one)
+				want := []shard.Source{shard.Provisional, shard.Unanswered}[i]
+				if relayed[i].Takes[0].Source != shard.Standby || one[0].Takes[0].Source != want {
+					t.Errorf("group %d by node %d: relayed %+v, then %+v", i, n, relayed[i], one[0])
+				}
+			}
+		}
+		if l.counts[k] != 4 || l.copies[2][k] != 3 {
+			t.Errorf("%d counted, %v from copies", l.counts[k], l.copies)
+		}
+	})
+}
+
+// Who has too much to do is not to be relieved by somebody who counts apart.
+func TestOverloadIsNotForStandbys(t *testing.T) {
+	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
+		k := c.keyWith(1, 2, 0)
+		resume := c.nodes[1].stall()
+		groups := make([]shard.Group, maxPending)
+		for i := range groups {
+			groups[i].Takes = []shard.Take{take(k, 10, 0)}
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			c.nodes[0].router.Decide(t.Context(), groups)
+		}()
+		synctest.Wait()
+		if g, took := c.nodes[0].ask(t.Context(), take(k, 10, 1)); took != 0 || g.Allowed || g.Takes[0].Source != shard.Overloaded {
+			t.Errorf("%+v after %v", g, took)
+		}
+		resume()
+		<-done
+	})
+}

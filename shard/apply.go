@@ -1,0 +1,261 @@
+package shard
+
+import (
+	"fmt"
+
+	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/ring"
+)
+
+// applyStep is how many records are laid down under one lock; one of them may be a range.
+const applyStep = 64
+
+// copied is what a partition knows of the copy that it is.
+type copied struct {
+	grants map[ring.Key]*grant // kept apart, by as much of the key as slots know
+	// Counters of long algorithms of which no record has come in the round that ends are not there.
+	round   uint32
+	inRound bool
+}
+
+// copyLocked returns what is known of the copy that p is.
+func (p *partition) copyLocked() *copied {
+	if p.copied == nil {
+		p.copied = &copied{}
+	}
+	return p.copied
+}
+
+// Apply lays records of Changes over what there is in partition p, which must be closed: they
+// take the place of what they tell of. Grants that p keeps apart are merged in. Records that
+// are damaged are refused with those beside them, before anything has changed. Counters
+// beyond the memory that there is are dropped, the least used first.
+func (s *Shard) Apply(p uint32, records []byte) error {
+	n := uint32(len(s.partitions))
+	if p >= n {
+		return fmt.Errorf("shard: records: partition %d is not below %d", p, n)
+	}
+	for rest := records; len(rest) > 0; {
+		r, behind, err := nextRecord(rest)
+		if err == nil {
+			err = r.check(p, n)
+		}
+		if err != nil {
+			return fmt.Errorf("shard: records of partition %d, at byte %d of %d: %w", p, len(records)-len(rest), len(records), err)
+		}
+		rest = behind
+	}
+	x := &s.partitions[p]
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for done := 0; len(records) > 0; done++ {
+		if done%applyStep == applyStep-1 {
+			x.breathe()
+		}
+		if !x.closed {
+			return fmt.Errorf("shard: records of partition %d: it is open", p)
+		}
+		r, rest, _ := nextRecord(records)
+		s.applyLocked(x, &r)
+		records = rest
+	}
+	return nil
+}
+
+func (s *Shard) applyLocked(p *partition, r *record) {
+	switch r.tag {
+	case tagClock:
+		p.latest, p.sharing = max(p.latest, r.latest), max(p.sharing, r.sharing)
+	case tagSlot:
+		s.layLocked(p, r.slot(0))
+	case tagGone:
+		s.removeLocked(p, r.key)
+	case tagRange:
+		s.layRangeLocked(p, r)
+	case tagLong:
+		s.layLongLocked(p, r)
+	case tagLongGone:
+		if e := p.long[r.key]; e != nil {
+			s.removeLongLocked(p, e)
+		}
+	case tagBeginLongs:
+		c := p.copyLocked()
+		c.round, c.inRound = c.round+1, true
+	case tagEndLongs:
+		s.endLongsLocked(p)
+	}
+}
+
+// layLocked puts e in the place of what there is under its key.
+func (s *Shard) layLocked(p *partition, e slot) {
+	if g := p.grantLocked(e.key()); g != nil && g.Long == nil {
+		e.state = algorithms.Merge(&g.Limit, e.state, g.State, p.latest)
+		u := g.usageOf(e.state, p.latest)
+		e.expires, e.share = max(e.expires, u.expires), max(e.share, u.share)
+	}
+	there := p.table.find(s.arena, e.key())
+	if there == nil {
+		if !s.makeRoomForLocked(p, &e) {
+			s.metrics.evicted.Inc()
+			return
+		}
+		s.addLocked(p, e)
+		if !p.followed {
+			return
+		}
+		if there = p.table.find(s.arena, e.key()); there == nil {
+			return
+		}
+	}
+	e.share |= there.share & marks
+	*there = e
+	s.changedLocked(p, there)
+}
+
+// makeRoomForLocked makes room for e, which is not there. It is false if all that is there has used
+// more of its limit.
+func (s *Shard) makeRoomForLocked(p *partition, e *slot) bool {
+	if p.table.room(s.arena) {
+		return true
+	}
+	victim, found := s.victimLocked(p, e.key(), nil, true)
+	if found {
+		there := victim.next(s.arena).usage()
+		found = there.share <= e.share || there.expires <= over(p.latest)
+	}
+	if found {
+		s.evictLocked(p, victim)
+	}
+	return found
+}
+
+// removeLocked forgets what others have counted under key.
+func (s *Shard) removeLocked(p *partition, key ring.Key) {
+	if g := p.grantLocked(key); g == nil || g.Long != nil {
+		s.deleteLocked(p, key)
+	} else if e := p.table.find(s.arena, key); e != nil {
+		s.leaveGrantLocked(p, e, g)
+	}
+}
+
+// leaveGrantLocked leaves of e only what was granted here.
+func (s *Shard) leaveGrantLocked(p *partition, e *slot, g *grant) {
+	u := g.usageOf(g.State, p.latest)
+	e.state, e.expires, e.share = g.State, u.expires, u.share|e.share&marks
+	s.changedLocked(p, e)
+}
+
+// layRangeLocked lays all slots of a range, and forgets others there.
+func (s *Shard) layRangeLocked(p *partition, r *record) {
+	i := 0
+	for c := p.table.seek(s.arena, r.from); ; {
+		e := c.next(s.arena)
+		if e == nil || ^e.hi > r.to {
+			break
+		}
+		for i < r.len() && r.slot(i).hi > e.hi {
+			i++
+		}
+		if g := p.grantLocked(e.key()); r.has(i, e) {
+			c.i++
+		} else if g != nil && g.Long == nil {
+			s.leaveGrantLocked(p, e, g)
+			c.i++
+		} else {
+			s.changedLocked(p, e)
+			p.table.removeAt(s.arena, c)
+			s.counters.Add(-1)
+		}
+	}
+	for i := range r.len() {
+		s.layLocked(p, r.slot(i))
+	}
+}
+
+// has reports whether there is a slot for the key of e among those of r from i on.
+func (r *record) has(i int, e *slot) bool {
+	for ; i < r.len(); i++ {
+		x := r.slot(i)
+		if x.hi != e.hi {
+			return false
+		}
+		if x.lo == e.lo {
+			return true
+		}
+	}
+	return false
+}
+
+// layLongLocked puts the counter that r tells of in the place of what there is under its key.
+func (s *Shard) layLongLocked(p *partition, r *record) {
+	e := p.long[r.key]
+	if e == nil {
+		e = s.addLongLocked(p, r.key)
+	}
+	e.usage, e.round = r.usage, p.copyLocked().round
+	if err := e.counter.UnmarshalBinary(r.long); err != nil { // which has been checked
+		s.deleteLongLocked(p, e)
+		return
+	}
+	if g := p.grantLocked(r.key); g != nil && g.Long != nil {
+		s.mergeLongLocked(p, e, &g.Grant)
+		e.expires, e.share = max(e.expires, r.usage.expires), max(e.share, r.usage.share)
+	}
+	s.weighLongLocked(e)
+	s.listLongLocked(p, e, ToStandby)
+	s.makeRoomForLongLocked(p, []Take{{Key: r.key}})
+}
+
+// removeLongLocked forgets what others have counted in e.
+func (s *Shard) removeLongLocked(p *partition, e *longEntry) {
+	g := p.grantLocked(e.key)
+	if g == nil || g.Long == nil {
+		s.deleteLongLocked(p, e)
+		return
+	}
+	e.counter = algorithms.Long{}
+	s.mergeLongLocked(p, e, &g.Grant)
+	s.listLongLocked(p, e, ToStandby)
+}
+
+// endLongsLocked forgets the counters of which no record came in the round.
+func (s *Shard) endLongsLocked(p *partition) {
+	c := p.copyLocked()
+	if !c.inRound {
+		return
+	}
+	c.inRound = false
+	for _, e := range p.long {
+		if e.round != c.round {
+			s.removeLongLocked(p, e)
+		}
+	}
+}
+
+// Clear forgets what others have counted in partition p: what is left are grants that were kept
+// apart. Its gate and its followers stay.
+func (s *Shard) Clear(p uint32) {
+	x := &s.partitions[p]
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	s.counters.Add(int64(-x.table.n))
+	x.table.n = 0
+	x.table.tidy(s.arena)
+	for _, e := range x.long {
+		s.dropLongLocked(x, e)
+	}
+	s.forgetAllLocked(x)
+	x.sharing = 0
+	for f := range Follower(followers) {
+		if x.follows[f] != nil {
+			x.startOverLocked(f)
+			x.startLongsOverLocked(f)
+		}
+	}
+	if c := x.copied; c != nil {
+		c.inRound = false
+		for _, g := range c.grants {
+			s.layGrantLocked(x, g)
+		}
+	}
+}

@@ -1,0 +1,152 @@
+package shard
+
+import (
+	"math"
+
+	"github.com/weirlimit/weir/ring"
+)
+
+// Bounds of what is done for a follower under one lock.
+const (
+	changesStep     = 256     // slots visited, or keys looked up
+	changesStepLong = 1 << 16 // bytes of counters of long algorithms, give or take one
+)
+
+// Changes appends to buf records of what follower f of partition p has not been given yet, as of
+// some instant in the call, and says whether more is left. It appends at most about so many
+// bytes as most says: up to one step's more, 16 KiB or one counter of a long algorithm. If nothing has
+// changed it appends nothing, but of a closed partition always its clock. One goroutine at
+// a time may ask for one follower.
+//
+// Once a closed partition has no more, its follower was given everything that the
+// partition knows but for what is over and, if the follower is ToStandby, what will be soon.
+// The records are for Apply, all of them and in order.
+func (s *Shard) Changes(p uint32, f Follower, buf []byte, most int) (records []byte, more bool) {
+	x := &s.partitions[p]
+	begin := len(buf)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for {
+		if x.follows[f] == nil {
+			return buf, false
+		}
+		buf = s.changesLocked(x, f, buf, most-(len(buf)-begin))
+		if more = x.follows[f].left(); !more || len(buf)-begin >= most {
+			break
+		}
+		x.breathe()
+	}
+	if len(buf) > begin || x.closed {
+		buf = appendClock(buf, x)
+	}
+	return buf, more
+}
+
+// changesLocked appends one step's records, of about so many bytes at most.
+func (s *Shard) changesLocked(p *partition, f Follower, b []byte, most int) []byte {
+	switch x := p.follows[f]; x.nextKind() {
+	case changed:
+		n := min(len(x.list), changesStep, most/slotBytes+1)
+		for _, key := range x.list[:n] {
+			b = s.appendChangeLocked(p, f, b, key)
+		}
+		x.list = x.list[:copy(x.list, x.list[n:])]
+		return b
+	case scanned:
+		return s.scanLocked(p, f, b)
+	case long:
+		return x.appendLongs(f, b, min(most, changesStepLong))
+	default:
+		return b
+	}
+}
+
+// appendChangeLocked appends what there is under key now, whatever it was when it was listed.
+func (s *Shard) appendChangeLocked(p *partition, f Follower, b []byte, key ring.Key) []byte {
+	e := p.table.find(s.arena, key)
+	if e == nil {
+		return appendGone(b, key)
+	}
+	e.share &^= 1 << f
+	return appendSlot(append(b, tagSlot), e)
+}
+
+// scanLocked appends some of the slots ahead of follower f's scan, and moves it on.
+func (s *Shard) scanLocked(p *partition, f Follower, b []byte) []byte {
+	x := p.follows[f]
+	head := len(b)
+	b = appendRange(b)
+	n := 0
+	to := s.visitLocked(p, x.next, func(e *slot) {
+		e.share &^= 1 << f
+		if e.expires > over(p.latest) {
+			b = appendSlot(b, e)
+			n++
+		}
+	})
+	setRange(b[head:], x.next, to, n)
+	x.passed(to)
+	return b
+}
+
+// passed moves the scan behind a key's high half.
+func (x *follower) passed(hi uint64) {
+	again := x.wrapped
+	if x.next = hi + 1; x.next == 0 {
+		x.wrapped = true
+	}
+	if x.wrapped && (x.next >= x.end || again && x.next == 0) {
+		x.scanning, x.next = false, 0
+	}
+}
+
+// appendLongs appends about so many bytes of counters of long algorithms.
+func (x *follower) appendLongs(f Follower, b []byte, most int) []byte {
+	if x.beginLongs {
+		b = append(b, tagBeginLongs)
+		x.beginLongs, x.endLongs = false, true
+	}
+	for begin := len(b); len(x.longs) > 0 && len(b)-begin < most; {
+		e := x.longs[0]
+		x.longs[0], x.longs = nil, x.longs[1:]
+		e.marks &^= 1 << f
+		if e.gone {
+			b = appendKey(append(b, tagLongGone), e.key)
+		} else {
+			b = appendLong(b, e)
+		}
+	}
+	if len(x.longs) == 0 && x.endLongs {
+		b = append(b, tagEndLongs)
+		x.endLongs = false
+	}
+	return b
+}
+
+// visitLocked calls f for the slots from a high half of a key on, some changesStep empty or used
+// ones, and returns the high half up to which these are all.
+func (s *Shard) visitLocked(p *partition, from uint64, f func(e *slot)) (to uint64) {
+	c := p.table.seek(s.arena, from)
+	to = from
+	for visited := 0; ; visited++ {
+		if c.i >= c.r.end() {
+			if !c.turn() {
+				return math.MaxUint64
+			}
+			continue
+		}
+		e := c.r.slot(s.arena, c.i)
+		next := ^e.hi // no key from here on is below
+		if e.expires == 0 {
+			next = c.least()
+		}
+		if visited >= changesStep && next > to {
+			return next - 1
+		}
+		if e.expires != 0 {
+			f(e)
+			to = next
+		}
+		c.i++
+	}
+}

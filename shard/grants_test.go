@@ -1,0 +1,389 @@
+package shard
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"pgregory.net/rapid"
+
+	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/ring"
+)
+
+// provisionally decides one group in provisional service.
+func provisionally(s *Shard, takes ...Take) Group {
+	g := []Group{{Takes: takes, Provisional: true}}
+	s.Decide(g)
+	return g[0]
+}
+
+func used(s *Shard, k ring.Key, l algorithms.Limit) int64 {
+	g := []Group{{Takes: []Take{{Key: k, Limit: l}}, Peek: true, Provisional: true}}
+	s.Decide(g)
+	return l.Capacity() - g[0].Takes[0].Decision.Remaining
+}
+
+// everyLimit has one limit of every algorithm.
+func everyLimit(limit int64) (all []algorithms.Limit) {
+	for a := algorithms.SlidingWindow; a <= algorithms.LeakyBucket; a++ {
+		all = append(all, algorithms.Limit{Algorithm: a, Limit: limit, Window: int64(time.Hour)})
+	}
+	return all
+}
+
+// newPair returns an owner of one partition and its standby, with a copy.
+func newPair(t testing.TB) (owner, standby *Shard) {
+	owner = newShardOf(t, Config{Partitions: 1, MaxBytes: 1 << 20})
+	standby = newShardOf(t, Config{Partitions: 1, MaxBytes: 1 << 20})
+	standby.Close(0)
+	owner.Follow(0, ToStandby)
+	drain(t, owner, standby, 0, ToStandby)
+	return owner, standby
+}
+
+func TestProvisionalService(t *testing.T) {
+	for _, l := range everyLimit(10) {
+		synctest.Test(t, func(t *testing.T) {
+			owner, standby := newPair(t)
+			k := key("k", 0)
+			want := func(what string, s *Shard, n int64) {
+				t.Helper()
+				if got := used(s, k, l); got != n {
+					t.Errorf("%v, %s: %d used, want %d", l.Algorithm, what, got, n)
+				}
+			}
+			ask(owner, k, l, 4)
+			drain(t, owner, standby, 0, ToStandby)
+			if g := []Group{{Takes: []Take{{Key: k, Limit: l, Cost: 3}}, Provisional: true, Peek: true}}; true {
+				if standby.Decide(g); !g[0].Allowed || g[0].Takes[0].Source != Provisional || len(standby.Grants(0, 9)) != 0 {
+					t.Errorf("%v, a peek: %+v", l.Algorithm, g[0])
+				}
+			}
+			if g := provisionally(standby, Take{Key: k, Limit: l, Cost: 3}); !g.Allowed || g.Takes[0].Source != Provisional || g.Takes[0].Decision.Remaining != 3 {
+				t.Errorf("%v: %+v", l.Algorithm, g)
+			}
+			if g := provisionally(standby, Take{Key: k, Limit: l, Cost: 4}); g.Allowed || g.Takes[0].Source != Provisional {
+				t.Errorf("%v: %+v", l.Algorithm, g)
+			}
+			if g := []Group{{Takes: []Take{{Key: k, Limit: l, Cost: 1}}}}; true {
+				if standby.Decide(g); g[0].Allowed || g[0].Takes[0].Source != Moved {
+					t.Errorf("%v, not provisionally: %+v", l.Algorithm, g[0])
+				}
+			}
+			ask(owner, k, l, 2)
+			drain(t, owner, standby, 0, ToStandby)
+			want("what the owner has sent, and what is apart", standby, 6+3)
+			grants := standby.Grants(0, 9)
+			if len(grants) != 1 || len(standby.Grants(0, 9)) != 0 || standby.grantBytes.Load() != 0 {
+				t.Fatalf("%v: %+v, %d bytes", l.Algorithm, grants, standby.grantBytes.Load())
+			}
+			want("taken away", standby, 9)
+			if moved := standby.AddGrants(grants); len(moved) != 1 || moved[0].Key != k {
+				t.Errorf("%v: to a closed partition: %+v", l.Algorithm, moved)
+			}
+			if moved := owner.AddGrants(grants); len(moved) != 0 {
+				t.Errorf("%v: %+v", l.Algorithm, moved)
+			}
+			want("added", owner, 9)
+			drain(t, owner, standby, 0, ToStandby)
+			want("what the owner has sent, once", standby, 9)
+			if ask(owner, k, l, 2).Allowed || !ask(owner, k, l, 1).Allowed {
+				t.Errorf("%v: 10 are not 9 and 1", l.Algorithm)
+			}
+		})
+	}
+}
+
+// provisionalStep is one thing that happens in TestProvisionalServiceAddsUp.
+type provisionalStep struct {
+	what, key int
+	cost      int64
+}
+
+var provisionalSteps = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) provisionalStep {
+	return provisionalStep{
+		what: rapid.IntRange(0, 11).Draw(t, "what"),
+		key:  rapid.IntRange(0, 20).Draw(t, "key"),
+		cost: rapid.Int64Range(-4, 6).Draw(t, "cost"),
+	}
+}), 1, 60)
+
+// The twin keeps three numbers per counter: what the owner counts, what it last told the standby,
+// and what is kept apart.
+type provisionalTwin struct{ owner, copied, apart int64 }
+
+// However owner and standby take turns, what the standby has is what the owner has told it and
+// what is apart, and nothing that was granted is lost or counted twice.
+func TestProvisionalServiceAddsUp(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		steps := provisionalSteps.Draw(rt, "steps")
+		var problem string
+		synctest.Test(t, func(t *testing.T) { problem = checkProvisional(t, steps) })
+		if problem != "" {
+			rt.Fatal(problem)
+		}
+	})
+}
+
+func checkProvisional(t testing.TB, steps []provisionalStep) string {
+	const limit = 1000 // never reached
+	limits := everyLimit(limit)
+	var twin [21]provisionalTwin
+	owner, standby := newPair(t)
+	keyOf := func(i int) (ring.Key, algorithms.Limit) { return key("k", i), limits[i%len(limits)] }
+	deliver := func(most int) string {
+		for _, g := range standby.Grants(0, most) {
+			for i := range twin {
+				if k, _ := keyOf(i); k == g.Key {
+					twin[i].owner += twin[i].apart
+					twin[i].apart = 0
+				}
+			}
+			if moved := owner.AddGrants([]Grant{g}); len(moved) != 0 {
+				return "the owner is open"
+			}
+		}
+		return ""
+	}
+	for _, x := range steps {
+		k, l := keyOf(x.key)
+		n := &twin[x.key]
+		take := Take{Key: k, Limit: l, Cost: x.cost}
+		switch x.what {
+		case 0, 1:
+			ask(owner, k, l, x.cost)
+			n.owner = max(0, n.owner+x.cost)
+		case 2, 3, 4, 5:
+			provisionally(standby, take)
+			n.apart = max(0, n.apart+x.cost)
+		case 6: // two of one counter, and another that may deny both
+			other, ol := keyOf((x.key + 1) % len(twin))
+			g := provisionally(standby, take, take, Take{Key: other, Limit: ol, Cost: []int64{1, 2 * limit}[x.key%2]})
+			if g.Takes[0].Cost != x.cost {
+				return "its cost was changed"
+			}
+			if g.Allowed {
+				twin[(x.key+1)%len(twin)].apart++
+				n.apart = max(0, n.apart+2*x.cost)
+			}
+		case 7: // what another node has denied
+			if x.cost > 0 {
+				standby.Return(provisionally(standby, take).Takes)
+			}
+		case 8, 9:
+			drain(t, owner, standby, 0, ToStandby)
+			for i := range twin {
+				twin[i].copied = twin[i].owner
+			}
+			for i, n := range twin {
+				k, l := keyOf(i)
+				if got := used(standby, k, l); got != n.copied+n.apart {
+					return fmt.Sprintf("%v: the copy has %d, want %+v", l.Algorithm, got, n)
+				}
+			}
+		default:
+			if problem := deliver(1 + x.key); problem != "" {
+				return problem
+			}
+		}
+	}
+	if problem := deliver(100); problem != "" {
+		return problem
+	}
+	for i, n := range twin {
+		k, l := keyOf(i)
+		if got := used(owner, k, l); got != n.owner {
+			return fmt.Sprintf("%v: the owner has %d, want %+v", l.Algorithm, got, n)
+		}
+	}
+	if standby.grantBytes.Load() != 0 {
+		return fmt.Sprintf("%d bytes of nothing", standby.grantBytes.Load())
+	}
+	return consistent(owner) + consistent(standby)
+}
+
+// What others have counted goes, what was granted here stays.
+func TestGrantsOutliveTheCopy(t *testing.T) {
+	for name, forget := range map[string]func(owner, standby *Shard, takes []Take){
+		"reset": func(owner, _ *Shard, takes []Take) { owner.Decide([]Group{{Takes: takes, Reset: true}}) },
+		"all that there is": func(owner, _ *Shard, takes []Take) {
+			owner.Decide([]Group{{Takes: takes, Reset: true}})
+			owner.Follow(0, ToStandby)
+		},
+		"cleared": func(_, standby *Shard, _ []Take) { standby.Clear(0) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			owner, standby := newPair(t)
+			var takes []Take
+			for i, l := range everyLimit(10) {
+				takes = append(takes, Take{Key: key("k", i), Limit: l, Cost: 4})
+			}
+			owner.Decide([]Group{{Takes: takes}})
+			drain(t, owner, standby, 0, ToStandby)
+			for _, take := range takes {
+				take.Cost = 3
+				provisionally(standby, take)
+			}
+			forget(owner, standby, takes)
+			drain(t, owner, standby, 0, ToStandby)
+			for _, take := range takes {
+				if got := used(standby, take.Key, take.Limit); got != 3 {
+					t.Errorf("%s, %v: %d used, want 3", name, take.Limit.Algorithm, got)
+				}
+			}
+			if d := consistent(standby); d != "" {
+				t.Error(d)
+			}
+			if n := len(standby.Grants(0, 100)); n != len(takes) {
+				t.Errorf("%s: %d grants", name, n)
+			}
+		})
+	}
+}
+
+// A group that touches open and closed partitions is one, and only what is closed is apart.
+func TestProvisionalGroupAcrossPartitions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShardOf(t, Config{Partitions: 2, MaxBytes: MinBytes(2)})
+		s.Close(1)
+		open, closed := Take{Key: in(s, 0, 0), Limit: perHour(10), Cost: 6}, Take{Key: in(s, 1, 0), Limit: perHour(10), Cost: 4}
+		if g := provisionally(s, open, closed); !g.Allowed || g.Takes[0].Source != Owner || g.Takes[1].Source != Provisional {
+			t.Errorf("%+v", g)
+		}
+		if g := provisionally(s, open, closed); g.Allowed || !g.Takes[1].Decision.Allowed {
+			t.Errorf("%+v", g)
+		}
+		if n := testutil.ToFloat64(s.metrics.granted); n != 1 {
+			t.Errorf("%v grants counted", n)
+		}
+		if a, b := s.Grants(0, 9), s.Grants(1, 9); len(a) != 0 || len(b) != 1 || b[0].Key != closed.Key || b[0].Limit != closed.Limit {
+			t.Errorf("%+v, %+v", a, b)
+		}
+		if used(s, open.Key, open.Limit) != 6 || used(s, closed.Key, closed.Limit) != 4 {
+			t.Errorf("%d and %d used", used(s, open.Key, open.Limit), used(s, closed.Key, closed.Limit))
+		}
+	})
+}
+
+// Provisional service cannot reset what the owner has, nor lend it.
+func TestProvisionalServiceIsForTakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShardOf(t, Config{Partitions: 1, MaxBytes: MinBytes(1)})
+		s.Close(0)
+		take := takeOf("a", perHour(1000), 1)
+		g := []Group{
+			{Takes: []Take{take}, Reset: true, Provisional: true},
+			{Takes: []Take{{Key: take.Key, Limit: take.Limit, Cost: -1}}, LentAt: s.now(), Provisional: true},
+			{Takes: []Take{take}, Lend: 10, Tokens: 1, Provisional: true},
+		}
+		s.Decide(g)
+		if g[0].Allowed || g[0].Takes[0].Source != Moved || g[1].Allowed || g[1].Takes[0].Source != Moved {
+			t.Errorf("%+v, %+v", g[0], g[1])
+		}
+		if !g[2].Allowed || g[2].Loan != (Loan{}) || g[2].Takes[0].Decision.Remaining != 999 {
+			t.Errorf("%+v", g[2])
+		}
+	})
+}
+
+// Without authority an open partition serves provisionally, too. If it is closed then, what it has
+// granted is told; if not, it counts where it is.
+func TestProvisionalServiceWithoutAuthority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShardOf(t, Config{Partitions: 1, MaxBytes: MinBytes(1)})
+		take := takeOf("a", perHour(10), 1)
+		grant := func() {
+			t.Helper()
+			s.SetAuthority(time.Now())
+			if g := provisionally(s, take); !g.Allowed || g.Takes[0].Source != Provisional || len(s.Grants(0, 9)) != 0 {
+				t.Errorf("%+v", g)
+			}
+			if moved := s.AddGrants([]Grant{{Key: take.Key, Limit: take.Limit}}); len(moved) != 1 {
+				t.Error("grants were added without authority")
+			}
+		}
+		grant()
+		s.SetAuthority(time.Now().Add(time.Second))
+		if g := provisionally(s, take); g.Takes[0].Source != Owner {
+			t.Errorf("with authority: %+v", g)
+		}
+		if s.Close(0); len(s.Grants(0, 9)) != 0 || s.grantBytes.Load() != 0 {
+			t.Error("they were counted already")
+		}
+		s.Open(0)
+		grant()
+		s.Close(0)
+		s.SetAuthority(time.Now().Add(time.Second))
+		if grants := s.Grants(0, 9); len(grants) != 1 {
+			t.Errorf("%+v", grants)
+		}
+		grant2 := provisionally(s, take)
+		s.Open(0)
+		if s.Close(0); !grant2.Allowed || len(s.Grants(0, 9)) != 0 || s.grantBytes.Load() != 0 {
+			t.Error("what it holds counted when it was open")
+		}
+		if got := used(s, take.Key, take.Limit); got != 4 {
+			t.Errorf("%d used, want 4", got)
+		}
+	})
+}
+
+// Beyond the bound, what is granted is in the copy only.
+func TestGrantsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShardOf(t, Config{Partitions: 1, MaxBytes: 1 << 20})
+		s.Close(0)
+		provisionally(s, takeOf("before", perHour(10), 1), takeOf("long", logPerHour(10), 1))
+		kept := s.grantBytes.Load()
+		s.grantBytes.Add(maxGrantBytes)
+		for _, take := range []Take{takeOf("before", perHour(10), 1), takeOf("after", perHour(10), 1), takeOf("long", logPerHour(10), 1)} {
+			if g := provisionally(s, take); !g.Allowed || used(s, take.Key, take.Limit) == 0 {
+				t.Errorf("%+v", g)
+			}
+		}
+		if s.grantBytes.Load() != kept+maxGrantBytes || testutil.ToFloat64(s.metrics.unkept) != 3 {
+			t.Errorf("%d bytes more, %v said", s.grantBytes.Load()-kept-maxGrantBytes, testutil.ToFloat64(s.metrics.unkept))
+		}
+		s.grantBytes.Add(-maxGrantBytes)
+		if grants := s.Grants(0, 1); len(grants) != 1 || len(s.Grants(0, 9)) != 1 || s.grantBytes.Load() != 0 {
+			t.Errorf("%+v", grants)
+		}
+	})
+}
+
+// Grants that do not fit are counted as takes that do not fit are.
+func TestGrantsOfAFullOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		owner := newShardOf(t, Config{Partitions: 1, MaxBytes: MinBytes(1), MaxLongBytes: 1})
+		for i := range smallest {
+			ask(owner, key("full", i), perHour(10), 10)
+		}
+		ask(owner, key("long", 0), logPerHour(10), 10)
+		var standby = newShardOf(t, Config{Partitions: 1, MaxBytes: 1 << 20})
+		standby.Close(0)
+		r := rand.New(rand.NewPCG(1, 2))
+		for i := range 200 {
+			provisionally(standby, Take{Key: key("new", i), Limit: perHour(1 << 20), Cost: 1 + r.Int64N(10)}, Take{Key: key("newlong", i), Limit: logPerHour(10), Cost: 1})
+		}
+		if moved := owner.AddGrants(standby.Grants(0, 1000)); len(moved) != 0 || owner.partitions[0].table.n > pageSlots || len(owner.partitions[0].long) != 1 {
+			t.Errorf("%d moved, %d counters", len(moved), owner.Len())
+		}
+		for i := range 200 {
+			if used(owner, key("new", i), perHour(1<<20)) == 0 {
+				t.Fatalf("%d counts nothing", i)
+			}
+		}
+		for i := range smallest {
+			if used(owner, key("full", i), perHour(10)) != 10 {
+				t.Errorf("%d was evicted", i)
+			}
+		}
+		if d := consistent(owner); d != "" {
+			t.Error(d)
+		}
+	})
+}
