@@ -51,7 +51,7 @@ func NewHTTPServer(l *Limiter, c *ConfigServer, s Status, gather prometheus.Gath
 	)
 	ctx := context.Background() // the registrations only keep it
 	for _, err := range []error{
-		weirv1.RegisterRateLimiterHandlerServer(ctx, gateway, rateLimiter{Limiter: l}),
+		weirv1.RegisterRateLimiterHandlerServer(ctx, gateway, l.Server()),
 		weirv1.RegisterRateLimiterConfigHandlerServer(ctx, gateway, c),
 		weirv1.RegisterRateLimiterHealthHandlerServer(ctx, gateway, healthServer{limiter: l, status: s}),
 		weirv1.RegisterClusterHandlerServer(ctx, gateway, clusterServer{status: s}),

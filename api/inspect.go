@@ -96,19 +96,24 @@ func (s rateLimiter) ExplainRateLimit(ctx context.Context, req *weirv1.RateLimit
 
 // ResetRateLimit implements weirv1.RateLimiterHealthServer.
 func (s healthServer) ResetRateLimit(ctx context.Context, req *weirv1.ResetRateLimitRequest) (*weirv1.ResetRateLimitResponse, error) {
-	w := s.limiter.newWork()
-	defer s.limiter.works.Put(w)
-	if err := s.limiter.namedCounters(w, req); err != nil {
+	return s.limiter.Reset(ctx, req)
+}
+
+// Reset makes counters fresh ones, for callers over gRPC and in this process.
+func (l *Limiter) Reset(ctx context.Context, req *weirv1.ResetRateLimitRequest) (*weirv1.ResetRateLimitResponse, error) {
+	w := l.newWork()
+	defer l.works.Put(w)
+	if err := l.namedCounters(w, req); err != nil {
 		return nil, err
 	}
 	for i := range w.matches {
 		w.groups = append(w.groups, shard.Group{Reset: true, Takes: []shard.Take{{Key: w.matches[i].Key, Limit: w.matches[i].Held()}}})
 	}
-	s.limiter.decider.Decide(ctx, w.groups)
+	l.decider.Decide(ctx, w.groups)
 	resp := &weirv1.ResetRateLimitResponse{}
 	var silent []string
 	for i := range w.matches {
-		st := s.limiter.limitStatus(&w.matches[i], &w.groups[i].Takes[0])
+		st := l.limitStatus(&w.matches[i], &w.groups[i].Takes[0])
 		if s := w.groups[i].Takes[0].Source; s != shard.Owner && s != shard.Standby {
 			silent = append(silent, st.GetOwner())
 		}

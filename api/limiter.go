@@ -23,6 +23,10 @@ type rateLimiter struct {
 	*Limiter
 }
 
+// Server returns the service of l for callers in this process. Over gRPC there is
+// Register.
+func (l *Limiter) Server() weirv1.RateLimiterServer { return rateLimiter{Limiter: l} }
+
 // CheckRateLimit implements weirv1.RateLimiterServer.
 func (s rateLimiter) CheckRateLimit(ctx context.Context, req *weirv1.RateLimitRequest) (*weirv1.RateLimitResponse, error) {
 	return decoded(ctx, s.check, req, new(weirv1.RateLimitResponse))

@@ -125,6 +125,11 @@ func (c *Client) check(ctx context.Context, req *weirv1.RateLimitRequest) (*weir
 	return responses[0], nil
 }
 
+// Wait returns when the request may go on, as the function Wait does.
+func (c *Client) Wait(ctx context.Context, req *weirv1.RateLimitRequest) (*weirv1.RateLimitResponse, error) {
+	return Wait(ctx, c, req)
+}
+
 // CheckBatch asks for up to 1000 independent requests at once. The answers stand
 // in the order of the requests. One invalid request refuses the whole batch.
 func (c *Client) CheckBatch(ctx context.Context, reqs []*weirv1.RateLimitRequest) ([]*weirv1.RateLimitResponse, error) {
@@ -139,26 +144,7 @@ func (c *Client) CheckBatch(ctx context.Context, reqs []*weirv1.RateLimitRequest
 }
 
 // undecided is the client's own answer.
-func (c *Client) undecided() *weirv1.RateLimitResponse {
-	if c.failClosed {
-		return &weirv1.RateLimitResponse{
-			Source:       weirv1.Source_SOURCE_FAIL_CLOSED,
-			DenialReason: weirv1.DenialReason_DENIAL_REASON_UNANSWERED.Enum(),
-		}
-	}
-	return &weirv1.RateLimitResponse{Allowed: true, Source: weirv1.Source_SOURCE_FAIL_OPEN}
-}
-
-// Undecided reports whether a client has made the answer by itself, because no node
-// answered in time. It is marked as a node marks its own when it does not reach the one
-// that counts, but it names no rule, as the client knows none.
-func Undecided(r *weirv1.RateLimitResponse) bool {
-	switch r.GetSource() {
-	case weirv1.Source_SOURCE_FAIL_OPEN, weirv1.Source_SOURCE_FAIL_CLOSED:
-		return r.GetRuleId() == ""
-	}
-	return false
-}
+func (c *Client) undecided() *weirv1.RateLimitResponse { return undecided(c.failClosed) }
 
 // Node returns a node that the client is connected to, or else a seed, for calls that
 // Client has no methods for. It need not be closed, and is of use until the client is.

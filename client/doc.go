@@ -11,6 +11,10 @@
 // connected to all nodes, shares the load out among them, and sends what is asked at the
 // same time in one message, without waiting for company. [Node] asks one named node.
 //
+// [Client.Wait] returns when the request may go on; [Retry] repeats what was denied, or has
+// failed, when it can succeed. Both, and the middlewares in httplimit and grpclimit, work
+// with any [Checker]: package embedded has one that needs no node.
+//
 // # When no node answers
 //
 // A check waits until the deadline of its context, or for [DefaultTimeout] if that has

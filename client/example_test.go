@@ -2,9 +2,13 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir/client"
 
@@ -82,4 +86,47 @@ func ExampleClient_Node() {
 		fmt.Println(l.GetRuleId(), l.GetRemainingTokens(), "of", l.GetLimit())
 	}
 	// Output: per-user 2 of 2
+}
+
+// Whoever may only do two things a day, and has until the end of the hour, is told so at
+// once.
+func ExampleClient_Wait() {
+	addr, stop := exampleNode()
+	defer stop()
+	weir, err := client.New(addr)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = weir.Close() }()
+
+	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+	defer cancel()
+	for range 3 {
+		_, err := weir.Wait(ctx, &weirv1.RateLimitRequest{IdentifierType: "user", Identifier: "bob"})
+		var denied *client.DeniedError
+		if errors.As(err, &denied) {
+			wait, _ := denied.RetryAfter()
+			fmt.Println("not within an hour, but in", wait.Round(time.Hour))
+			return
+		}
+		fmt.Println("go on")
+	}
+	// Output:
+	// go on
+	// go on
+	// not within an hour, but in 12h0m0s
+}
+
+// What fails for a while is tried again, when it can succeed.
+func ExampleRetry() {
+	tries := 0
+	err := client.Retry(context.Background(), client.Backoff{First: time.Millisecond}, func(context.Context) error {
+		if tries++; tries < 3 {
+			return status.Error(codes.Unavailable, "not yet")
+		}
+		return nil
+	})
+	fmt.Println(err, "after", tries, "tries")
+	// Output: <nil> after 3 tries
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
 
 	"github.com/weirlimit/weir/api"
 	"github.com/weirlimit/weir/client"
@@ -85,7 +86,8 @@ func (n *network) startAt(id, address string) *fakeNode {
 		Rules: func() *rules.Set { return n.set }, Hasher: ring.NewHasher([ring.SecretSize]byte{1}), Decider: f,
 		Metrics: prometheus.NewRegistry(),
 	})
-	f.server = grpc.NewServer(grpc.MaxRecvMsgSize(api.MaxMessage), grpc.ForceServerCodecV2(api.Codec()))
+	f.server = grpc.NewServer(grpc.MaxRecvMsgSize(api.MaxMessage), grpc.ForceServerCodecV2(api.Codec()),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}))
 	api.Register(f.server, f.limiter, api.NewConfigServer(noStore{}), f)
 	go func() { f.served <- f.server.Serve(f.listener) }()
 	n.mu.Lock()

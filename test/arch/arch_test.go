@@ -18,7 +18,13 @@ const module = "github.com/weirlimit/weir"
 // adding one that does not, have the consumer declare an interface.
 var imports = map[string][]string{
 	"cmd/weir": {"cmd/weir/internal/bench", "node", "client", "api", "api/weir/v1", "rules", "algorithms"},
-	"client":   {"api/weir/v1", "headers"},
+	"client":   {"api/weir/v1"},
+	// It is to the client what a node is, and the node's parts to it: so nothing but programs may
+	// import it.
+	"embedded":             {"client", "api", "api/weir/v1", "rules", "shard", "ring"},
+	"client/httplimit":     {"client", "client/internal/gate", "api/weir/v1", "headers"},
+	"client/grpclimit":     {"client", "client/internal/gate", "api/weir/v1", "headers"},
+	"client/internal/gate": {"client", "api/weir/v1", "headers"},
 	// It asks nodes as any client does, and measures the counters alone, below the node.
 	"cmd/weir/internal/bench": {"api/weir/v1", "shard", "ring", "algorithms"},
 

@@ -100,8 +100,17 @@ func findProgram(t *testing.T, name string) string {
 			return path
 		}
 	}
-	t.Skipf("%s is not installed; .ci/run does it, by apt-get install %s", name, name)
+	skip(t, fmt.Sprintf("%s is not installed; .ci/run does it, by apt-get install %s", name, name))
 	return ""
+}
+
+// skip skips a test for what it needs, unless all must run.
+func skip(t *testing.T, why string) {
+	t.Helper()
+	if os.Getenv("WEIR_TEST_ALL") != "" {
+		t.Fatal(why)
+	}
+	t.Skip(why)
 }
 
 // startProxy runs a proxy until the test ends, and waits until it listens.

@@ -124,7 +124,7 @@ func (*ListNodesRequest) Descriptor() ([]byte, []int) {
 // ListNodesResponse lists nodes by id.
 type ListNodesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The number of the view that the asked node routes by.
+	// The number of the view that the asked node routes by; 0 before the first.
 	View uint64 `protobuf:"varint,1,opt,name=view,proto3" json:"view,omitempty"`
 	// The nodes, sorted by id.
 	Nodes         []*Node `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`
@@ -179,7 +179,7 @@ func (x *ListNodesResponse) GetNodes() []*Node {
 // Node is one node of the cluster.
 type Node struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The node's id.
+	// The node's id: 1 to 128 letters, digits and "_-.".
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// Where it answers gRPC, as host:port.
 	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
@@ -189,13 +189,14 @@ type Node struct {
 	State NodeState `protobuf:"varint,4,opt,name=state,proto3,enum=weir.v1.NodeState" json:"state,omitempty"`
 	// Its software version. Empty if its key is gone from etcd.
 	Version string `protobuf:"bytes,5,opt,name=version,proto3" json:"version,omitempty"`
-	// The revision of the rules that it runs. Empty if its key is gone from etcd.
+	// The revision of the rules that it runs: a short hash of their content. Empty if its
+	// key is gone from etcd.
 	RuleRevision string `protobuf:"bytes,6,opt,name=rule_revision,json=ruleRevision,proto3" json:"rule_revision,omitempty"`
 	// Whether it is a member of the view.
 	Member bool `protobuf:"varint,7,opt,name=member,proto3" json:"member,omitempty"`
 	// Whether the asked node reaches it. True for itself.
 	Reachable bool `protobuf:"varint,8,opt,name=reachable,proto3" json:"reachable,omitempty"`
-	// How many partitions it owns.
+	// How many partitions of the ring it owns; 0 if it is no member.
 	Partitions uint32 `protobuf:"varint,9,opt,name=partitions,proto3" json:"partitions,omitempty"`
 	// How many of those it holds, as last heard: it decides about their counters.
 	Held uint32 `protobuf:"varint,10,opt,name=held,proto3" json:"held,omitempty"`
@@ -425,7 +426,7 @@ func (x *DrainNodeResponse) GetHeld() uint32 {
 // GetRingRequest says how much of the ring to return.
 type GetRingRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Return the tables as well.
+	// Return owners and standbys as well.
 	Tables        bool `protobuf:"varint,1,opt,name=tables,proto3" json:"tables,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -468,7 +469,8 @@ func (x *GetRingRequest) GetTables() bool {
 	return false
 }
 
-// GetRingResponse is the ring of the view that the asked node routes by.
+// GetRingResponse is the ring of the view that the asked node routes by. It is empty
+// before the first view.
 type GetRingResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The number of the view.
@@ -477,9 +479,9 @@ type GetRingResponse struct {
 	Partitions uint32 `protobuf:"varint,2,opt,name=partitions,proto3" json:"partitions,omitempty"`
 	// Who owns how many of them, sorted by id.
 	Shares []*RingShare `protobuf:"bytes,3,rep,name=shares,proto3" json:"shares,omitempty"`
-	// On request: the index in shares of each partition's owner.
+	// On request: the index in shares of each partition's owner, one per partition.
 	Owners []uint32 `protobuf:"varint,4,rep,packed,name=owners,proto3" json:"owners,omitempty"`
-	// On request: the index in shares of each partition's standby, which is the
+	// On request, likewise: the index in shares of each partition's standby, which is the
 	// owner that the ring would name without the owner. Equal to the owner if
 	// there is only one node.
 	Standbys      []uint32 `protobuf:"varint,5,rep,packed,name=standbys,proto3" json:"standbys,omitempty"`

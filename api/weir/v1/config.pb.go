@@ -220,16 +220,17 @@ func (x *RateLimit) GetRevision() int64 {
 // Rule is what a rules file says of a rule, field by field, but for its id.
 type Rule struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The conditions by attribute; all must hold. None means always.
+	// The conditions by attribute, up to 16; all must hold. None means always.
 	When map[string]*Condition `protobuf:"bytes,1,rep,name=when,proto3" json:"when,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// The sets of attributes of which each combination of values has a counter. None
-	// means one counter for all.
+	// The sets of attributes, up to 8, of which each combination of values has a counter.
+	// None means one counter for all.
 	Per []*AttributeSet `protobuf:"bytes,2,rep,name=per,proto3" json:"per,omitempty"`
-	// The limits; all must have room.
+	// The limits, 1 to 8 unless unlimited; all must have room.
 	Limits []*Limit `protobuf:"bytes,3,rep,name=limits,proto3" json:"limits,omitempty"`
 	// Exempts the requests that match from every limit. Excludes limits.
 	Unlimited bool `protobuf:"varint,4,opt,name=unlimited,proto3" json:"unlimited,omitempty"`
-	// The ids of rules of the same domain that do not apply where this one does.
+	// The ids of rules of the same domain, up to 64, that do not apply where this one
+	// does.
 	Replaces []string `protobuf:"bytes,5,rep,name=replaces,proto3" json:"replaces,omitempty"`
 	// What happens while nobody can decide: "allow", "local" or "deny". Empty means
 	// "allow".
@@ -240,13 +241,15 @@ type Rule struct {
 	// What happens above the limits. Unset means that they are hard.
 	Mode *Mode `protobuf:"bytes,8,opt,name=mode,proto3" json:"mode,omitempty"`
 	// How long a request may be delayed instead of denied, as a duration such as
-	// "2s". Empty means not at all.
+	// "2s", up to "366d". Empty means not at all. For the algorithms token_bucket, gcra
+	// and leaky_bucket.
 	MaxDelay string `protobuf:"bytes,9,opt,name=max_delay,json=maxDelay,proto3" json:"max_delay,omitempty"`
-	// What a request costs: a whole number, or the name of an attribute that holds
-	// one. Empty means what the request says.
+	// What a request costs in tokens: a whole number, 0 to 2147483648, or the name of an
+	// attribute that holds one. What the request asks for is multiplied by it. Empty
+	// means 1.
 	Cost string `protobuf:"bytes,10,opt,name=cost,proto3" json:"cost,omitempty"`
-	// To how many bits an IPv6 address in the attribute "ip" is cut. 0 means the
-	// default.
+	// To how many bits an IPv6 address in the attribute "ip" is cut, 1 to 128. 0 means
+	// 64.
 	Ipv6Prefix int64 `protobuf:"varint,11,opt,name=ipv6_prefix,json=ipv6Prefix,proto3" json:"ipv6_prefix,omitempty"`
 	// False switches the rule off without losing it. Unset means true.
 	Enabled       *bool `protobuf:"varint,12,opt,name=enabled,proto3,oneof" json:"enabled,omitempty"`
@@ -371,7 +374,9 @@ func (x *Rule) GetEnabled() bool {
 // Condition is what a rule asks of one attribute.
 type Condition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Patterns of which one must fit: exact, "prefix*", "*" or "re:expression".
+	// Patterns, up to 256, of which one must fit: exact, "prefix*", "*" or
+	// "re:expression"; for the attribute "ip" also a block such as "192.0.2.0/24". Up to
+	// 256 bytes, expressions 1024.
 	AnyOf []string `protobuf:"bytes,1,rep,name=any_of,json=anyOf,proto3" json:"any_of,omitempty"`
 	// There must be no such attribute. Excludes any_of.
 	Absent        bool `protobuf:"varint,2,opt,name=absent,proto3" json:"absent,omitempty"`
@@ -426,7 +431,7 @@ func (x *Condition) GetAbsent() bool {
 // AttributeSet names attributes that choose a counter together.
 type AttributeSet struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The attributes' names.
+	// The attributes' names, 1 to 16, each of 1 to 64 bytes.
 	Attributes    []string `protobuf:"bytes,1,rep,name=attributes,proto3" json:"attributes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -474,17 +479,20 @@ type Limit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How many tokens a window has, 0 to 2147483648; 0 denies always.
 	Limit int64 `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`
-	// The window as a duration, such as "10s", "1h30m" or "7d". Excludes calendar.
+	// The window as a duration, such as "10s", "1h30m" or "7d": "10ms" to "366d".
+	// Excludes calendar.
 	Window string `protobuf:"bytes,2,opt,name=window,proto3" json:"window,omitempty"`
 	// A window that follows the calendar. Excludes window.
 	Calendar *Calendar `protobuf:"bytes,3,opt,name=calendar,proto3" json:"calendar,omitempty"`
-	// How many tokens may be taken at once, for the algorithms that refill
-	// continuously. 0 means limit.
+	// How many tokens may be taken at once, up to 2147483648, for the algorithms that
+	// refill continuously: token_bucket, gcra and leaky_bucket. 0 means limit.
 	Burst int64 `protobuf:"varint,4,opt,name=burst,proto3" json:"burst,omitempty"`
-	// Into how many parts the algorithm "sliding_window_buckets" divides the window.
-	// 0 means the default.
+	// Into how many parts the algorithm sliding_window_buckets divides the window, 1 to
+	// 3600. 0 means 60.
 	Buckets int64 `protobuf:"varint,5,opt,name=buckets,proto3" json:"buckets,omitempty"`
-	// The algorithm. Empty means the default, "sliding_window".
+	// The algorithm: "sliding_window", "sliding_window_buckets", "sliding_window_log",
+	// "fixed_window", "token_bucket", "gcra" or "leaky_bucket". Empty means
+	// "sliding_window".
 	Algorithm     string `protobuf:"bytes,6,opt,name=algorithm,proto3" json:"algorithm,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -562,14 +570,15 @@ func (x *Limit) GetAlgorithm() string {
 	return ""
 }
 
-// Calendar is a window of the calendar.
+// Calendar is a window of the calendar, for the algorithm fixed_window.
 type Calendar struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The unit, such as "month".
+	// The unit: "minute", "hour", "day", "week", "month", "quarter" or "year".
 	Calendar string `protobuf:"bytes,1,opt,name=calendar,proto3" json:"calendar,omitempty"`
-	// The IANA name of the time zone. Empty means UTC.
+	// The IANA name of the time zone, such as "Europe/Paris". Empty means UTC.
 	Timezone string `protobuf:"bytes,2,opt,name=timezone,proto3" json:"timezone,omitempty"`
-	// The day on which the window begins, counted from 1. 0 means the first.
+	// Where the window begins, counted from 1: the day of the week (1 to 7, 1 being
+	// Monday) or month (1 to 31), the month of the quarter or year (1 to 12). 0 means 1.
 	Anchor        int64 `protobuf:"varint,3,opt,name=anchor,proto3" json:"anchor,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -684,7 +693,7 @@ func (x *Mode) GetElastic() *ElasticMode {
 // SoftMode lets a share above the limit through.
 type SoftMode struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The share, such as "10%".
+	// The share of the limit, "1%" to "1000%".
 	Over          string `protobuf:"bytes,1,opt,name=over,proto3" json:"over,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -733,7 +742,7 @@ type ElasticMode struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The id of that rule, in the same domain.
 	Parent string `protobuf:"bytes,1,opt,name=parent,proto3" json:"parent,omitempty"`
-	// Up to which share of the limit, such as "150%".
+	// Up to which share of the limit, "101%" to "1000%".
 	UpTo          string `protobuf:"bytes,2,opt,name=up_to,json=upTo,proto3" json:"up_to,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

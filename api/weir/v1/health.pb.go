@@ -29,9 +29,10 @@ type ResetRateLimitRequest struct {
 	// Whose counters, such as "alice". 1 to 256 bytes. Required, unless rule_id is that
 	// of a rule with one counter for all.
 	Identifier string `protobuf:"bytes,1,opt,name=identifier,proto3" json:"identifier,omitempty"`
-	// What kind of name identifier is, such as "user". Required with identifier.
+	// What kind of name identifier is, such as "user". 1 to 64 bytes. Required with
+	// identifier.
 	IdentifierType string `protobuf:"bytes,2,opt,name=identifier_type,json=identifierType,proto3" json:"identifier_type,omitempty"`
-	// The namespace of the rules. Empty means "default".
+	// The namespace of the rules, up to 64 bytes. Empty means "default".
 	Domain string `protobuf:"bytes,3,opt,name=domain,proto3" json:"domain,omitempty"`
 	// Only the counters of this rule. Empty means all that the identifier chooses.
 	RuleId string `protobuf:"bytes,4,opt,name=rule_id,json=ruleId,proto3" json:"rule_id,omitempty"`
@@ -109,7 +110,7 @@ func (x *ResetRateLimitRequest) GetAttributes() map[string]string {
 // ResetRateLimitResponse says what was reset.
 type ResetRateLimitResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The limits whose counters are fresh now, in the order of the rules.
+	// The limits whose counters are fresh now, up to 1000, in the order of the rules.
 	Limits        []*LimitStatus `protobuf:"bytes,1,rep,name=limits,proto3" json:"limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -196,7 +197,7 @@ type GetHealthStatusResponse struct {
 	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	// How often a node of this id has been started, from 1.
 	Incarnation uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	// The software version.
+	// The software version, such as "v1.2.3".
 	Version string `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
 	// Whether the node is a member of its view and serves.
 	Ready bool `protobuf:"varint,4,opt,name=ready,proto3" json:"ready,omitempty"`

@@ -35,7 +35,9 @@ type RateLimiterHealthClient interface {
 	// GetHealthStatus answers at once from memory and never fails on a running node.
 	GetHealthStatus(ctx context.Context, in *GetHealthStatusRequest, opts ...grpc.CallOption) (*GetHealthStatusResponse, error)
 	// ResetRateLimit makes one counter a fresh one, or all of an identifier. It may be
-	// repeated. UNAVAILABLE says that the owner of some did not answer.
+	// repeated. UNAVAILABLE says that the owner of some did not answer, NOT_FOUND that
+	// there is no such rule, and INVALID_ARGUMENT what else is wrong with the request,
+	// such as that it names more than 1000 counters.
 	// Over HTTP: POST /v1/reset.
 	ResetRateLimit(ctx context.Context, in *ResetRateLimitRequest, opts ...grpc.CallOption) (*ResetRateLimitResponse, error)
 }
@@ -78,7 +80,9 @@ type RateLimiterHealthServer interface {
 	// GetHealthStatus answers at once from memory and never fails on a running node.
 	GetHealthStatus(context.Context, *GetHealthStatusRequest) (*GetHealthStatusResponse, error)
 	// ResetRateLimit makes one counter a fresh one, or all of an identifier. It may be
-	// repeated. UNAVAILABLE says that the owner of some did not answer.
+	// repeated. UNAVAILABLE says that the owner of some did not answer, NOT_FOUND that
+	// there is no such rule, and INVALID_ARGUMENT what else is wrong with the request,
+	// such as that it names more than 1000 counters.
 	// Over HTTP: POST /v1/reset.
 	ResetRateLimit(context.Context, *ResetRateLimitRequest) (*ResetRateLimitResponse, error)
 	mustEmbedUnimplementedRateLimiterHealthServer()

@@ -336,7 +336,7 @@ type RateLimitResponse struct {
 	// The same to the nanosecond: the earliest moment, not a promise. Unset if
 	// allowed, and if no wait helps: see denial_reason.
 	RetryAfter *durationpb.Duration `protobuf:"bytes,6,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
-	// The rule whose limit decided. Empty if no rule matched.
+	// The id of the rule whose limit decided. Empty if no rule matched.
 	RuleId string `protobuf:"bytes,7,opt,name=rule_id,json=ruleId,proto3" json:"rule_id,omitempty"`
 	// Who decided.
 	Source Source `protobuf:"varint,8,opt,name=source,proto3,enum=weir.v1.Source" json:"source,omitempty"`
@@ -597,9 +597,9 @@ func (x *Lease) GetDebitedAt() int64 {
 // against, after that request.
 type LimitStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The rule that it belongs to.
+	// The id of the rule that it belongs to.
 	RuleId string `protobuf:"bytes,1,opt,name=rule_id,json=ruleId,proto3" json:"rule_id,omitempty"`
-	// The limit in tokens per window.
+	// How many tokens a window has.
 	Limit uint32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
 	// The window. Unset if it follows a calendar.
 	Window *durationpb.Duration `protobuf:"bytes,3,opt,name=window,proto3" json:"window,omitempty"`
@@ -607,7 +607,7 @@ type LimitStatus struct {
 	Calendar string `protobuf:"bytes,4,opt,name=calendar,proto3" json:"calendar,omitempty"`
 	// The algorithm, such as "sliding_window".
 	Algorithm string `protobuf:"bytes,5,opt,name=algorithm,proto3" json:"algorithm,omitempty"`
-	// The attributes whose values choose the counter; none if all share one.
+	// The names of the attributes whose values choose the counter; none if all share one.
 	Per []string `protobuf:"bytes,6,rep,name=per,proto3" json:"per,omitempty"`
 	// Whether the request had room. That it did does not mean that it was counted:
 	// another limit may have denied it.
@@ -775,9 +775,9 @@ type RateLimitStatusRequest struct {
 	Identifier string `protobuf:"bytes,1,opt,name=identifier,proto3" json:"identifier,omitempty"`
 	// What kind of name identifier is, as in RateLimitRequest. Required.
 	IdentifierType string `protobuf:"bytes,2,opt,name=identifier_type,json=identifierType,proto3" json:"identifier_type,omitempty"`
-	// Only rules that fit this endpoint. Empty means all.
+	// Only rules that fit this endpoint. Up to 256 bytes. Empty means all.
 	Endpoint string `protobuf:"bytes,3,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
-	// The namespace of the rules. Empty means "default".
+	// The namespace of the rules, up to 64 bytes. Empty means "default".
 	Domain string `protobuf:"bytes,4,opt,name=domain,proto3" json:"domain,omitempty"`
 	// Only rules that fit these further attributes. Counters that are chosen by more
 	// attributes than the identifier are found only if those are given here.
@@ -857,7 +857,7 @@ type RateLimitStatusResponse struct {
 	// The counters in the order of the rules, up to 1000. allowed says whether one
 	// more token would have room.
 	Limits []*LimitStatus `protobuf:"bytes,1,rep,name=limits,proto3" json:"limits,omitempty"`
-	// How many more there are.
+	// How many more counters there are.
 	Omitted       uint32 `protobuf:"varint,2,opt,name=omitted,proto3" json:"omitted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -974,7 +974,7 @@ func (x *ExplainRateLimitResponse) GetOmitted() uint32 {
 // RuleExplanation tells what one rule has to do with a request.
 type RuleExplanation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The rule.
+	// The rule's id.
 	RuleId string `protobuf:"bytes,1,opt,name=rule_id,json=ruleId,proto3" json:"rule_id,omitempty"`
 	// Whether its limits apply.
 	Applies bool `protobuf:"varint,2,opt,name=applies,proto3" json:"applies,omitempty"`

@@ -1,0 +1,78 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+)
+
+// Checker decides checks. A Client and a Node ask nodes; an embedded.Limiter counts by
+// itself. Its methods are safe for concurrent use, and its errors those of a Client.
+type Checker interface {
+	Check(ctx context.Context, req *weirv1.RateLimitRequest) (*weirv1.RateLimitResponse, error)
+}
+
+// FailOpen returns a Checker that answers within the timeout, and earlier if the context
+// ends: if c does not, or fails, the check is let through and marked, as by a Client.
+// Invalid requests and overload remain errors.
+func FailOpen(c Checker, timeout time.Duration) Checker { return guard{c, timeout, false} }
+
+// FailClosed is FailOpen that denies. It denies as well what c has let through because
+// no node answered it.
+func FailClosed(c Checker, timeout time.Duration) Checker { return guard{c, timeout, true} }
+
+type guard struct {
+	checker    Checker
+	timeout    time.Duration
+	failClosed bool
+}
+
+// Check implements Checker.
+func (g guard) Check(ctx context.Context, req *weirv1.RateLimitRequest) (*weirv1.RateLimitResponse, error) {
+	bounded, cancel := context.WithTimeout(ctx, g.timeout)
+	defer cancel()
+	answer, err := g.checker.Check(bounded, req)
+	switch {
+	case err == nil && !(g.failClosed && Undecided(answer)):
+		return answer, nil
+	case err == nil:
+	case errors.Is(ctx.Err(), context.Canceled):
+		return nil, context.Canceled
+	case refused(err) || overloaded(err):
+		return nil, err
+	}
+	return undecided(g.failClosed), nil
+}
+
+// refused reports whether a request was invalid.
+func refused(err error) bool { return status.Code(err) == codes.InvalidArgument }
+
+// overloaded reports whether there was too much to do to decide a request.
+func overloaded(err error) bool { return status.Code(err) == codes.ResourceExhausted }
+
+// undecided is the answer of who has none.
+func undecided(failClosed bool) *weirv1.RateLimitResponse {
+	if failClosed {
+		return &weirv1.RateLimitResponse{
+			Source:       weirv1.Source_SOURCE_FAIL_CLOSED,
+			DenialReason: weirv1.DenialReason_DENIAL_REASON_UNANSWERED.Enum(),
+		}
+	}
+	return &weirv1.RateLimitResponse{Allowed: true, Source: weirv1.Source_SOURCE_FAIL_OPEN}
+}
+
+// Undecided reports whether a client has made the answer by itself, because no node
+// answered in time. It is marked as a node marks its own when it does not reach the one
+// that counts, but it names no rule, as the client knows none.
+func Undecided(r *weirv1.RateLimitResponse) bool {
+	switch r.GetSource() {
+	case weirv1.Source_SOURCE_FAIL_OPEN, weirv1.Source_SOURCE_FAIL_CLOSED:
+		return r.GetRuleId() == ""
+	}
+	return false
+}

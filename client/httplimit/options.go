@@ -1,0 +1,68 @@
+package httplimit
+
+import (
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/weirlimit/weir/client/internal/gate"
+	"github.com/weirlimit/weir/headers"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+)
+
+// Option changes what New would do by default.
+type Option = gate.Option[*http.Request]
+
+// By says who makes a request, in an attribute of that name, of 1 to 64 bytes. A request
+// for which of returns "" does not have it. Up to 13 may be given; of several with one
+// name the first that is not empty counts.
+func By(name string, of func(*http.Request) string) Option { return gate.By(name, of) }
+
+// User is By("user", of). Give it a function that knows who has logged in, not one that
+// believes what a client says.
+func User(of func(*http.Request) string) Option { return By("user", of) }
+
+// APIKey is By("api_key", …) with the value of a header field, such as "X-Api-Key". Nodes
+// and their tools see it as it is: where it is a secret, use By with a function that
+// hashes it.
+func APIKey(header string) Option {
+	return By("api_key", func(r *http.Request) string { return r.Header.Get(header) })
+}
+
+// IP is By("ip", …) with the address of the client. X-Forwarded-For is believed as far as
+// it was written by proxies with addresses in trusted; without any, the address is that
+// of the connection. The attribute is there without this option as well, behind all others.
+func IP(trusted ...netip.Prefix) Option {
+	proxies := gate.Proxies(trusted)
+	return func(c *gate.Config[*http.Request]) error {
+		if err := proxies.Validate(); err != nil {
+			return err
+		}
+		return By(gate.IPAttribute, func(r *http.Request) string {
+			return proxies.Client(r.RemoteAddr, r.Header["X-Forwarded-For"])
+		})(c)
+	}
+}
+
+// Endpoint replaces the path as what is asked for.
+func Endpoint(of func(*http.Request) string) Option { return gate.Endpoint(of) }
+
+// Cost says how many tokens a request costs, instead of 1. Less than 1 counts as 1.
+func Cost(of func(*http.Request) int64) Option { return gate.Cost(of) }
+
+// Domain chooses the rules, instead of "default".
+func Domain(name string) Option { return gate.Domain[*http.Request](name) }
+
+// WithTimeout bounds how long a decision may take, instead of client.DefaultTimeout.
+func WithTimeout(timeout time.Duration) Option { return gate.Timeout[*http.Request](timeout) }
+
+// WithFailClosed denies what nobody decides in time, instead of letting it through.
+func WithFailClosed() Option { return gate.FailClosed[*http.Request]() }
+
+// WithStyle chooses the header fields, instead of headers.DefaultStyle.
+func WithStyle(style headers.Style) Option { return gate.Style[*http.Request](style) }
+
+// OnAnswer has every answer told, for logs and metrics, before the request goes on. The
+// answer may be shared: it must not be changed.
+func OnAnswer(told func(*http.Request, *weirv1.RateLimitResponse)) Option { return gate.OnAnswer(told) }

@@ -1,0 +1,147 @@
+// Package gate asks a Checker on behalf of a server, for the middlewares of HTTP and gRPC:
+// who asks, what to do if nobody answers, and how long a request waits for its turn.
+package gate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/weirlimit/weir/client"
+	"github.com/weirlimit/weir/headers"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+)
+
+// Gate decides requests of a server, which are of the type R. Make it with New.
+type Gate[R any] struct {
+	Config[R]
+	checker client.Checker
+}
+
+// Config says how requests are decided.
+type Config[R any] struct {
+	// Callers say who makes a request: all that are not empty are attributes, and the
+	// first is the identifier. Of several with one name the first counts.
+	Callers []Attribute[R]
+	// Further are attributes of what is asked for.
+	Further []Attribute[R]
+	// Endpoint is what is asked for.
+	Endpoint func(R) string
+	// Cost is in tokens. Nil means 1, and so does what is less: nobody gives tokens back.
+	Cost func(R) int64
+	// Domain is that of the rules. Empty means "default".
+	Domain string
+	// Timeout is how long a decision may take. 0 means client.DefaultTimeout.
+	Timeout time.Duration
+	// FailClosed denies what nobody has decided in time.
+	FailClosed bool
+	// OnAnswer is told every answer, unless it is nil.
+	OnAnswer func(R, *weirv1.RateLimitResponse)
+	// Style is how clients are told.
+	Style headers.Style
+}
+
+// Attribute is a property of requests: "" for those that do not have it.
+type Attribute[R any] struct {
+	Name string
+	Of   func(R) string
+}
+
+// New returns a Gate that asks c. The options change the config.
+func New[R any](c client.Checker, config Config[R], opts []Option[R]) (*Gate[R], error) {
+	if c == nil {
+		return nil, errors.New("limiter: it is nil")
+	}
+	config.Style = headers.DefaultStyle()
+	for _, opt := range opts {
+		if err := opt(&config); err != nil {
+			return nil, err
+		}
+	}
+	timeout := cmp.Or(config.Timeout, client.DefaultTimeout)
+	if config.FailClosed {
+		return &Gate[R]{config, client.FailClosed(c, timeout)}, nil
+	}
+	return &Gate[R]{config, client.FailOpen(c, timeout)}, nil
+}
+
+// Admit decides a request, and waits for its turn if a rule has booked one. The error is
+// a *client.DeniedError, the end of ctx, or that of client.Checker for what is invalid or
+// too much. The answer is nil if there is none.
+func (g *Gate[R]) Admit(ctx context.Context, r R) (*weirv1.RateLimitRequest, *weirv1.RateLimitResponse, error) {
+	req := g.request(r)
+	answer, err := g.checker.Check(ctx, req)
+	if err != nil {
+		return req, nil, err
+	}
+	if g.OnAnswer != nil {
+		g.OnAnswer(r, answer)
+	}
+	if err := client.Denied(answer); err != nil {
+		return req, answer, err
+	}
+	return req, answer, client.AwaitTurn(ctx, g.checker, req, answer)
+}
+
+// request returns what to ask about r.
+func (g *Gate[R]) request(r R) *weirv1.RateLimitRequest {
+	req := &weirv1.RateLimitRequest{Domain: g.Domain, Endpoint: valid(g.Endpoint(r))}
+	if g.Cost != nil {
+		req.TokensRequested = max(1, g.Cost(r))
+	}
+	for _, a := range g.Callers {
+		value := valid(a.Of(r))
+		if req.GetIdentifier() == "" {
+			req.IdentifierType, req.Identifier = a.Name, value
+		} else {
+			add(req, a.Name, value)
+		}
+	}
+	for _, a := range g.Further {
+		add(req, a.Name, valid(a.Of(r)))
+	}
+	return req
+}
+
+// add adds an attribute, unless it is empty or there already.
+func add(req *weirv1.RateLimitRequest, name, value string) {
+	if value == "" || name == req.GetIdentifierType() {
+		return
+	}
+	if _, found := req.GetAttributes()[name]; found {
+		return
+	}
+	if req.Attributes == nil {
+		req.Attributes = make(map[string]string)
+	}
+	req.Attributes[name] = value
+}
+
+// valid returns a text that can be sent: clients may write what they like.
+func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
+
+// Told returns what the client is told of a denial.
+func Told(e *client.DeniedError) headers.Answer {
+	a := headers.Of(e.Answer)
+	if !a.Denied { // it has room, but its turn comes too late
+		a.Denied, a.Violated = true, []headers.Policy{a.Policy}
+		a.RetryAfter, _ = e.RetryAfter()
+	}
+	return a
+}
+
+type answerKey struct{}
+
+// WithAnswer returns a context from which AnswerOf returns the answer.
+func WithAnswer(ctx context.Context, answer *weirv1.RateLimitResponse) context.Context {
+	return context.WithValue(ctx, answerKey{}, answer)
+}
+
+// AnswerOf returns the answer that let a request through, nil if nobody was asked.
+func AnswerOf(ctx context.Context) *weirv1.RateLimitResponse {
+	answer, _ := ctx.Value(answerKey{}).(*weirv1.RateLimitResponse)
+	return answer
+}
