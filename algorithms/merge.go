@@ -2,7 +2,6 @@ package algorithms
 
 import (
 	"math"
-	"math/bits"
 )
 
 // Two counts of one counter are disjoint if no token is in both, such as what an owner
@@ -111,28 +110,24 @@ func meterMerge(l *Limit, a, b State, now int64) State {
 	x := meterAt(l, a, now)
 	y := meterAt(l, b, x.at)
 	x = meterAt(l, a, y.at)
-	x.add(l, y.hi, y.lo)
+	x.add(l, y.amount)
 	return x.state(l)
 }
 
 // meterCharge takes what meterReturn gives back.
 func meterCharge(l *Limit, s State, now, takenAt, tokens int64) State {
 	m := meterAt(l, s, now)
-	left := meter{at: m.at}
-	left.fill(l.units(tokens))
-	left.drain(bits.Mul64(uint64(m.at-takenAt), uint64(l.Limit)))
-	m.add(l, left.hi, left.lo)
+	m.add(l, l.units(tokens).minus(product(m.at-takenAt, l.Limit)))
 	return m.state(l)
 }
 
 // add fills m as far as its invariant allows once it is traced back to the beginning
 // of its grain.
-func (m *meter) add(l *Limit, hi, lo uint64) {
-	m.fill(hi, lo)
-	size := uint64(1) << grain(l.Window)
-	hi, lo = bits.Mul64(MaxLimit, uint64(l.Window)+size)
-	lo, borrow := bits.Sub64(lo, uint64(m.at)%size*uint64(l.Limit), 0)
-	if hi -= borrow; m.hi > hi || m.hi == hi && m.lo > lo {
-		m.hi, m.lo = hi, lo
+func (m *meter) add(l *Limit, more amount) {
+	m.amount = m.plus(more)
+	size := int64(1) << grain(l.Window)
+	most := product(MaxLimit, l.Window+size).minus(product(m.at%size, l.Limit))
+	if m.hi > most.hi || m.hi == most.hi && m.lo > most.lo {
+		m.amount = most
 	}
 }
