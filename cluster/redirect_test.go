@@ -389,7 +389,7 @@ func TestRoutesOfANewTable(t *testing.T) {
 		if got := ids(first); got != "aabbcc" || first.self != 1 {
 			t.Errorf("the first: %s, self %d", got, first.self)
 		}
-		keyOf := func(p uint64) ring.Key { return ring.Key{Lo: p} }
+		keyOf := func(p uint64) ring.Key { return ring.Key{Lo: (p<<32 + 5) / 6} } // of six
 		first.redirect(keyOf(1), 0, markOf("c"))
 		first.redirect(keyOf(1), 2, markOf("c")) // itself, but it is not the owner
 		if got := ids(first); got != "aabbcc" {

@@ -37,7 +37,7 @@ func TestApplyRefuses(t *testing.T) {
 	limit := logPerHour(3)
 	long.counter.Step(&limit, 1, 1, true)
 	longs := appendLong(nil, long)
-	elsewhere := appendLong(nil, &longEntry{key: ring.Key{Lo: 1}, usage: usage{expires: 1}})
+	elsewhere := appendLong(nil, &longEntry{key: ring.Key{Lo: 1 << 31}, usage: usage{expires: 1}})
 	noLong := appendLong(nil, &longEntry{key: ring.Key{Lo: 2}})
 	for _, tc := range []struct {
 		records []byte
@@ -59,7 +59,7 @@ func TestApplyRefuses(t *testing.T) {
 		{longs[:len(longs)-1], "a record ends early"},
 		{longs[:10], "a record ends early"},
 		{elsewhere, "a key is of partition 1"},
-		{appendKey([]byte{tagLongGone}, ring.Key{Lo: 1}), "a key is of partition 1"},
+		{appendKey([]byte{tagLongGone}, ring.Key{Lo: 1 << 31}), "a key is of partition 1"},
 		{noLong, "a counter that expires at 0 is none"},
 		{append(bytes.Clone(longs[:27]), 0xff, 0xff, 0xff, 0xff), "a record ends early"},
 	} {
@@ -158,7 +158,7 @@ func TestClear(t *testing.T) {
 		limits := followLimits()
 		for i := range 5000 {
 			l := i % len(limits)
-			ask(s, ring.Key{Hi: key("k", i).Hi, Lo: uint64(l)<<48 | uint64(i%2)}, limits[l], 1)
+			ask(s, ring.Key{Hi: key("k", i).Hi, Lo: uint64(l)<<48 | uint64(i%2)<<31}, limits[l], 1)
 		}
 		s.Follow(0, ToMover)
 		drain(t, s, copied, 0, ToMover)

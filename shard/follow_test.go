@@ -293,7 +293,7 @@ func TestFollowWhileDeciding(t *testing.T) {
 				for i := range 1 + n%2 {
 					k := r.IntN(10_000)
 					take := Take{Key: in(s, uint32(i), k), Limit: limits[k%len(limits)], Cost: r.Int64N(6) - 1}
-					take.Key.Lo |= uint64(k%len(limits)) << 48 // is a multiple of two: the partition stays
+					take.Key.Lo |= uint64(k%len(limits)) << 48 // the partition stays
 					takes = append(takes, take)
 				}
 				groups := []Group{{Takes: takes, Reset: n%50 == 0}}

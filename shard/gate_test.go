@@ -14,7 +14,8 @@ import (
 
 // in returns the i-th key of partition p of s.
 func in(s *Shard, p uint32, i int) ring.Key {
-	return ring.Key{Hi: key("in", i).Hi, Lo: uint64(p)}
+	n := uint64(len(s.partitions))
+	return ring.Key{Hi: key("in", i).Hi, Lo: (uint64(p)<<32 + n - 1) / n} // see ring.Key.Partition
 }
 
 // Whatever asks a partition that is closed is told so, and counts nothing anywhere.
