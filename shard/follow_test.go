@@ -343,6 +343,12 @@ func TestEveryChangeIsTold(t *testing.T) {
 		told   int // how many counters
 	}{
 		{"a take", group(take(0, hour, 1)), 1},
+		{"several takes of one", func(s *Shard, _ []Take) {
+			for range 3 {
+				group(take(0, hour, 1))(s, nil)
+				group(take(0, hour, 1), take(2, log, 1))(s, nil)
+			}
+		}, 2},
 		{"a new counter", group(take(9, hour, 1)), 1},
 		{"a refund", group(take(0, hour, -1)), 1},
 		{"several", group(take(0, hour, 1), take(2, log, 1), take(9, hour, 1), take(8, log, 1)), 4},
