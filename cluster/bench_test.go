@@ -129,7 +129,7 @@ func BenchmarkOwned(b *testing.B) {
 	for _, size := range []int{1, 100} {
 		b.Run(fmt.Sprintf("batch=%d", size), func(b *testing.B) {
 			r, _ := newPair(b)
-			v, err := nextView(ring.DefaultParams, r.View(), []Member{{ID: "a", Address: "x"}})
+			v, err := nextView(ring.DefaultParams, r.View(), []Member{{ID: "a", Address: "x"}}, nil)
 			if err != nil {
 				b.Fatal(err)
 			}
