@@ -21,7 +21,8 @@ const (
 type Holders interface {
 	// Holder returns the id of the member that has partition p as far as this node
 	// knows: to whom it has handed p over, from whom it is fetching p, or else the
-	// view's owner. ok is false if it knows of nobody but itself.
+	// view's owner. It is this node itself if it has p, also if it has no authority to
+	// decide. ok is false if it knows of nobody.
 	Holder(p uint32) (id string, ok bool)
 }
 
@@ -136,15 +137,27 @@ func (r *Router) movedHere(g *shard.Group) {
 // holder returns the mark of the member that has k's counter, as far as this node knows;
 // 0 if it knows of nobody else.
 func (r *Router) holder(k ring.Key) uint64 {
+	if id := r.holderID(k); id != "" && id != r.self {
+		return markOf(id)
+	}
+	return 0
+}
+
+// holds reports whether this node has k's counter, decide about it or not.
+func (r *Router) holds(k ring.Key) bool { return r.holderID(k) == r.self }
+
+// holderID returns the id of the member that has k's counter, as far as this node knows; ""
+// if it does not.
+func (r *Router) holderID(k ring.Key) string {
 	t := r.table.Load()
 	if t == nil || r.holders == nil {
-		return 0
+		return ""
 	}
 	id, ok := r.holders.Holder(k.Partition(uint32(len(t.routes))))
-	if !ok || id == r.self {
-		return 0
+	if !ok {
+		return ""
 	}
-	return markOf(id)
+	return id
 }
 
 // undecided reports whether g, which was asked, is not decided. What is not is not in part.

@@ -137,6 +137,8 @@ func (r *Router) Close() {
 // A group that spans nodes is taken from all of them at once, and given back if one
 // denies.
 //
+// What has moved is asked for where it is, and what its owner does not answer of its
+// standby: its takes are from Standby if that has asked the owner, or Provisional.
 // To what nobody answers in time the take's policy applies: it stays Unanswered and
 // counts as allowed or as denied, or this node decides it by its share of the limit.
 // A take that would wait for too long behind others is Overloaded at once, and denies.

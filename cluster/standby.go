@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/weirlimit/weir/ring"
@@ -22,14 +23,14 @@ func (t *table) standby(k ring.Key) int {
 	return nobody
 }
 
-// successor returns the index of the member that is asked for k's counter if nobody has it
-// who is reached: the owner, which is about to get it, or else its standby.
-func (t *table) successor(k ring.Key) int {
-	owner := t.owner(k)
-	if t.answers(owner, k) {
-		return owner
+// ownersAnswer reports whether all owners of g's counters do.
+func (t *table) ownersAnswer(g *shard.Group) bool {
+	for i := range g.Takes {
+		if k := g.Takes[i].Key; !t.answers(t.owner(k), k) {
+			return false
+		}
 	}
-	return t.standby(k)
+	return true
 }
 
 // keeps reports whether this node may decide g from copies: it is the owner or the standby
@@ -46,33 +47,41 @@ func (t *table) keeps(g *shard.Group) bool {
 	return true
 }
 
-// askStandbys asks for what of top is stranded.
+// askStandbys asks for what of top is stranded: of what has moved first its owner, if that
+// answers, as it is about to get it; and of the rest the standbys.
 func (r *Router) askStandbys(ctx context.Context, top *spread) {
-	s := newSpread(r.table.Load())
-	defer s.free()
-	s.standby = true
+	t := r.table.Load()
+	owners, standbys := newSpread(t), newSpread(t)
+	defer owners.free()
+	defer standbys.free()
+	owners.standby, standbys.standby = true, true
 	for _, left := range top.stranded {
-		to := s.table.standby
-		if left.moved {
-			to = s.table.successor
+		if left.moved && t.ownersAnswer(left.group) {
+			owners.place(top, left.group, left.part, t.owner)
+		} else {
+			standbys.place(top, left.group, left.part, t.standby)
 		}
-		s.place(top, left.group, left.part, to)
 	}
-	if s.size() == 0 {
-		return
-	}
-	r.metrics.toStandby.Add(float64(s.size()))
-	r.exchange(ctx, s, r.due(ctx, time.Now()))
-	s.each(func(_ *peer, g *shard.Group, _ *part) {
+	r.exchange(ctx, owners, r.due(ctx, time.Now()))
+	owners.each(func(_ *peer, g *shard.Group, p *part) {
+		if undecided(g) {
+			standbys.place(top, g, p, t.standby)
+		}
+	})
+	r.exchange(ctx, standbys, r.due(ctx, time.Now()))
+	standbys.each(func(_ *peer, g *shard.Group, _ *part) {
 		if undecided(g) {
 			forget(g)
 		}
 	})
+	r.metrics.toStandby.Add(float64(owners.size() + standbys.size()))
 }
 
-// allowCopy lets g be decided from copies where the local shard has no more.
-func allowCopy(g *shard.Group) {
-	g.Provisional, g.Lend = true, 0
+// allowCopy lets g be decided from copies where the local shard has no more. What this node
+// has itself is none: if it does not decide, it must not.
+func (r *Router) allowCopy(g *shard.Group) {
+	g.Lend = 0
+	g.Provisional = !slices.ContainsFunc(g.Takes, func(t shard.Take) bool { return r.holds(t.Key) })
 }
 
 // answerAsStandby answers those groups that this node was asked for as a standby, and that
@@ -91,7 +100,7 @@ func (r *Router) answerAsStandby(local Local, questions []question, groups []sha
 			setSource(g, shard.Moved)
 		case moved(g) && t.keeps(g):
 			forget(g)
-			allowCopy(g)
+			r.allowCopy(g)
 			r.promises.decide(local, groups[i:i+1])
 		}
 	}

@@ -229,6 +229,28 @@ func TestOwnerThatCannotFetch(t *testing.T) {
 	})
 }
 
+// An owner that has lost its authority decides nothing, from whatever it has: its standby
+// does, or else nobody.
+func TestOwnerWithoutAuthority(t *testing.T) {
+	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
+		k := c.keyWith(1, 2, 0)
+		l.move(c.partition(k), -1)
+		c.believe(c.nodes[1], k, c.nodes[1])
+		for i, n := range c.nodes {
+			if g, took := n.ask(t.Context(), take(k, 10, 1)); g.Takes[0].Source != shard.Provisional || took > maxLost*hopPause || l.copies[2][k] != int64(i+1) {
+				t.Errorf("%s: %+v after %v, %v from copies", n.id, g, took, l.copies)
+			}
+		}
+		c.kill(c.nodes[2])
+		synctest.Wait()
+		for _, n := range c.nodes[:2] {
+			if g, _ := n.ask(t.Context(), take(k, 10, 1)); g.Takes[0].Source != shard.Unanswered {
+				t.Errorf("%s: %+v without a standby", n.id, g)
+			}
+		}
+	})
+}
+
 // A group that spans owners is taken whole or not at all, although one of them is dead, and
 // takes with several standbys are several parts.
 func TestGroupOfADeadOwner(t *testing.T) {

@@ -99,6 +99,21 @@ func TestMovedSurvivesTheWire(t *testing.T) {
 	})
 }
 
+// A question that is to be asked again keeps nobody waiting any more, and weighs on nothing.
+func TestWaitIsAnAnswer(t *testing.T) {
+	l, a := closedLane(), newTestAsk()
+	groups := groupsOf(1, 3)
+	if _, err := l.enqueue(a, groups, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.deliver(appendWait([]byte{wireVersion}, 1, groups[0], maxPromise)); err != nil {
+		t.Fatal(err)
+	}
+	if again := time.Duration(a.again.Load()); l.waiting != 0 || l.backlog != 0 || again != maxPromise || !undecided(groups[0]) {
+		t.Errorf("%d questions wait, %d takes; asked again after %v", l.waiting, l.backlog, again)
+	}
+}
+
 func TestMarks(t *testing.T) {
 	if a, b := markOf("a"), markOf("b"); a == 0 || b == 0 || a == b {
 		t.Errorf("marks are %d and %d", a, b)
