@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/weirlimit/weir/clientip"
 	"github.com/weirlimit/weir/headers"
 	"github.com/weirlimit/weir/rules"
 )
@@ -132,6 +133,16 @@ func (c *AuthConfig) attributes(r *http.Request, attributes []rules.Attribute) (
 		add(a.Name, value)
 	}
 	return attributes, nil
+}
+
+// clientIP returns the address of the client of the request that r asks about, empty if even
+// the caller has none.
+func (c *AuthConfig) clientIP(r *http.Request) string {
+	syntax := clientip.List
+	if c.ClientIP == "Forwarded" {
+		syntax = clientip.Forwarded
+	}
+	return clientip.Proxies(c.TrustedProxies).Client(r.RemoteAddr, r.Header[c.ClientIP], syntax)
 }
 
 // either returns the value of one of two header fields that mean the same, and the

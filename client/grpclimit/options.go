@@ -2,13 +2,16 @@ package grpclimit
 
 import (
 	"context"
+	"errors"
 	"net/netip"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
 	"github.com/weirlimit/weir/client/internal/gate"
+	"github.com/weirlimit/weir/clientip"
 	"github.com/weirlimit/weir/headers"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
@@ -44,17 +47,17 @@ func APIKey(key string) Option {
 // it was written by proxies with addresses in trusted; without any, the address is that
 // of the connection. The attribute is there without this option as well, behind all others.
 func IP(trusted ...netip.Prefix) Option {
-	proxies := gate.Proxies(trusted)
+	proxies := clientip.Proxies(trusted)
 	return func(c *gate.Config[context.Context]) error {
-		if err := proxies.Validate(); err != nil {
-			return err
+		if slices.ContainsFunc(trusted, func(block netip.Prefix) bool { return !block.IsValid() }) {
+			return errors.New("ip: a block of trusted proxies is invalid")
 		}
-		return By(gate.IPAttribute, func(ctx context.Context) string {
+		return By("ip", func(ctx context.Context) string {
 			p, ok := peer.FromContext(ctx)
 			if !ok || p.Addr == nil {
 				return ""
 			}
-			return proxies.Client(p.Addr.String(), metadata.ValueFromIncomingContext(ctx, "x-forwarded-for"))
+			return proxies.Client(p.Addr.String(), metadata.ValueFromIncomingContext(ctx, "x-forwarded-for"), clientip.List)
 		})(c)
 	}
 }

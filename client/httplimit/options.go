@@ -1,11 +1,14 @@
 package httplimit
 
 import (
+	"errors"
 	"net/http"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/weirlimit/weir/client/internal/gate"
+	"github.com/weirlimit/weir/clientip"
 	"github.com/weirlimit/weir/headers"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
@@ -34,13 +37,13 @@ func APIKey(header string) Option {
 // it was written by proxies with addresses in trusted; without any, the address is that
 // of the connection. The attribute is there without this option as well, behind all others.
 func IP(trusted ...netip.Prefix) Option {
-	proxies := gate.Proxies(trusted)
+	proxies := clientip.Proxies(trusted)
 	return func(c *gate.Config[*http.Request]) error {
-		if err := proxies.Validate(); err != nil {
-			return err
+		if slices.ContainsFunc(trusted, func(block netip.Prefix) bool { return !block.IsValid() }) {
+			return errors.New("ip: a block of trusted proxies is invalid")
 		}
-		return By(gate.IPAttribute, func(r *http.Request) string {
-			return proxies.Client(r.RemoteAddr, r.Header["X-Forwarded-For"])
+		return By("ip", func(r *http.Request) string {
+			return proxies.Client(r.RemoteAddr, r.Header["X-Forwarded-For"], clientip.List)
 		})(c)
 	}
 }

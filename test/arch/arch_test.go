@@ -22,15 +22,15 @@ var imports = map[string][]string{
 	// It is to the client what a node is, and the node's parts to it: so nothing but programs may
 	// import it.
 	"embedded":             {"client", "api", "api/weir/v1", "rules", "shard", "ring"},
-	"client/httplimit":     {"client", "client/internal/gate", "api/weir/v1", "headers"},
-	"client/grpclimit":     {"client", "client/internal/gate", "api/weir/v1", "headers"},
+	"client/httplimit":     {"client", "client/internal/gate", "api/weir/v1", "headers", "clientip"},
+	"client/grpclimit":     {"client", "client/internal/gate", "api/weir/v1", "headers", "clientip"},
 	"client/internal/gate": {"client", "api/weir/v1", "headers"},
 	// It asks nodes as any client does, and measures the counters alone, below the node.
 	"cmd/weir/internal/bench": {"api/weir/v1", "shard", "ring", "algorithms"},
 
 	"cluster":      {"cluster/peerv1", "shard", "ring", "algorithms"},
 	"node":         {"api", "api/weir/v1", "headers", "cluster", "cluster/etcd", "shard", "rules", "ring", "algorithms"},
-	"api":          {"api/weir/v1", "headers", "cluster", "rules", "shard", "ring", "algorithms"},
+	"api":          {"api/weir/v1", "headers", "clientip", "cluster", "rules", "shard", "ring", "algorithms"},
 	"cluster/etcd": {"cluster", "ring"},
 	"rules":        {"ring", "algorithms"},
 	"shard":        {"ring", "algorithms"},
@@ -42,6 +42,8 @@ var imports = map[string][]string{
 
 	// How a decision is told to people's clients: by api, and where client enforces it.
 	"headers": {"api/weir/v1"},
+	// Whom a request comes from through proxies: for the same two.
+	"clientip": {},
 
 	"api/weir/v1": {},
 }

@@ -1,32 +1,36 @@
-package api
+// Package clientip tells whom a request comes from, if proxies were on its way. It believes
+// those that it is told to, and nobody else.
+package clientip
 
 import (
-	"net/http"
+	"iter"
 	"net/netip"
 	"slices"
 	"strings"
-
-	"github.com/weirlimit/weir/rules"
 )
 
-// clientIP returns the address of the client of the request that r asks about, empty if
-// even the caller has none. Each proxy tells whom it has the request from, so the list is
-// believed from its end on for as long as those who tell are trusted.
-func (c *AuthConfig) clientIP(r *http.Request) string {
-	client, ok := rules.ParseIP(r.RemoteAddr)
+// Proxies are the addresses of proxies that are believed.
+type Proxies []netip.Prefix
+
+// Syntax yields the addresses that a line of a header field lists, the last one first. What
+// it cannot read it yields as a text that is none.
+type Syntax func(line string) iter.Seq[string]
+
+// Client returns the address of the client of a request that comes from peer, with the
+// lines of a header field in which proxies say whom they have it from; empty if even peer
+// has no address. Each proxy tells whom it has the request from, so the list is believed
+// from its end on for as long as those who tell are trusted.
+func (p Proxies) Client(peer string, lines []string, syntax Syntax) string {
+	client, ok := parse(peer)
 	if !ok {
 		return ""
 	}
-	for _, line := range slices.Backward(r.Header[c.ClientIP]) {
-		hops := addresses
-		if c.ClientIP == "Forwarded" {
-			hops = forwardedFor
-		}
-		for text := range hops(line) {
-			if !c.trusts(client) {
+	for _, line := range slices.Backward(lines) {
+		for text := range syntax(line) {
+			if !p.trust(client) {
 				return client.String()
 			}
-			next, ok := rules.ParseIP(text)
+			next, ok := parse(text)
 			if !ok { // "unknown", a name, or nonsense: who told so is the last one known
 				return client.String()
 			}
@@ -36,13 +40,31 @@ func (c *AuthConfig) clientIP(r *http.Request) string {
 	return client.String()
 }
 
-func (c *AuthConfig) trusts(addr netip.Addr) bool {
-	return slices.ContainsFunc(c.TrustedProxies, func(block netip.Prefix) bool { return block.Contains(addr) })
+func (p Proxies) trust(addr netip.Addr) bool {
+	return slices.ContainsFunc(p, func(block netip.Prefix) bool { return block.Contains(addr) })
 }
 
-// addresses yields the elements of a list such as "10.0.0.1, 10.0.0.2:80", the last one
-// first.
-func addresses(line string) func(yield func(string) bool) {
+// parse reads an address that may have a port, brackets or a zone. IPv4 that is mapped
+// into IPv6 is IPv4.
+func parse(text string) (netip.Addr, bool) {
+	if inside, ok := strings.CutPrefix(text, "["); ok {
+		if alone, ok := strings.CutSuffix(inside, "]"); ok {
+			text = alone
+		}
+	}
+	addr, err := netip.ParseAddr(text)
+	if err != nil {
+		withPort, err := netip.ParseAddrPort(text)
+		if err != nil {
+			return netip.Addr{}, false
+		}
+		addr = withPort.Addr()
+	}
+	return addr.Unmap().WithZone(""), true
+}
+
+// List is the Syntax of X-Forwarded-For: "10.0.0.1, 10.0.0.2:80".
+func List(line string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for found := true; found; {
 			var last string
@@ -61,11 +83,11 @@ func cutLast(line string) (before, last string, found bool) {
 	return "", line, false
 }
 
-// forwardedFor yields what the elements of a Forwarded field (RFC 7239) say of "for", the
-// last one first. An element that does not say it, or a line that cannot be read, yields
+// Forwarded is the Syntax of the field of that name (RFC 7239): it yields what the elements
+// say of "for". An element that does not say it, or a line that cannot be read, yields
 // an empty text: a client may have begun a quotation that swallows what a proxy has
 // appended.
-func forwardedFor(line string) func(yield func(string) bool) {
+func Forwarded(line string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		hops, ok := parseForwarded(line)
 		if !ok {

@@ -1,4 +1,4 @@
-package gate
+package clientip
 
 import (
 	"net/netip"
@@ -35,7 +35,7 @@ func TestClient(t *testing.T) {
 		{"@", []string{"198.51.100.1"}, ""},
 		{"", nil, ""},
 	} {
-		if got := trusted.Client(tc.peer, tc.forwarded); got != tc.want {
+		if got := trusted.Client(tc.peer, tc.forwarded, List); got != tc.want {
 			t.Errorf("%s for %q: %q, want %q", tc.peer, tc.forwarded, got, tc.want)
 		}
 	}
@@ -50,7 +50,7 @@ func TestClientCannotChoose(t *testing.T) {
 		cut := rapid.IntRange(0, len(told)).Draw(t, "cut")
 		lines := []string{strings.Join(told[:cut], ", "), strings.Join(told[cut:], ", ")}
 		lines = slices.DeleteFunc(lines, func(l string) bool { return l == "" })
-		if got := trusted.Client("10.0.0.1:1", lines); got != "198.51.100.1" {
+		if got := trusted.Client("10.0.0.1:1", lines, List); got != "198.51.100.1" {
 			t.Errorf("%q: %s", lines, got)
 		}
 	})
