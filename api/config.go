@@ -244,7 +244,7 @@ func (s *ConfigServer) parse(ctx context.Context, name string, req *weirv1.Apply
 	if err != nil {
 		return nil, err
 	}
-	docs, err := rules.ParseDocuments(name, text)
+	docs, _, err := s.store.State().Set.Lyft().ParseDocuments(name, text)
 	return docs, changeError(err)
 }
 

@@ -199,7 +199,7 @@ func (n *node) openRegistry(ctx context.Context) error {
 // loadRules reads the rules of files, if they are given.
 func (n *node) loadRules(context.Context) (err error) {
 	if n.opts.Rules != "" {
-		n.rules, err = rules.Open(n.opts.Rules, n.log, n.metrics)
+		n.rules, err = rules.Open(n.opts.Rules, rules.Lyft{}, n.log, n.metrics)
 	}
 	return err
 }

@@ -121,6 +121,10 @@ var elasticFields = []field[Rule]{
 const defaultAlgorithm = algorithms.SlidingWindow
 
 func (d *decoder) document(n *yaml.Node, at path) {
+	if isDescriptors(n) {
+		d.descriptorsDocument(n, at)
+		return
+	}
 	var doc document
 	fields(d, n, at, documentFields, &doc)
 	d.domains = append(d.domains, doc.domain)

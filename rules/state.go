@@ -103,11 +103,12 @@ func Apply(docs []Document, prune bool) Edit {
 		before := old.Set.Documents()
 		for i := range before {
 			if emptied[before[i].Domain] {
-				before[i].Rules = nil // but the domain keeps its place
+				before[i].Rules, before[i].Descriptors = nil, nil // but the domain keeps its place
 			}
 		}
 		g := group(before)
 		for _, doc := range docs {
+			g.describe(doc)
 			for _, spec := range doc.Rules {
 				if i, exists := g.index[ruleName{doc.Domain, spec.ID}]; exists {
 					g.rules[doc.Domain][i] = spec
@@ -122,15 +123,17 @@ func Apply(docs []Document, prune bool) Edit {
 
 // grouped are documents with one per domain.
 type grouped struct {
-	domains []string // in order
-	rules   map[string][]Spec
-	index   map[ruleName]int // in the rules of the domain
+	domains     []string // in order
+	rules       map[string][]Spec
+	index       map[ruleName]int // in the rules of the domain
+	descriptors map[string][]DescriptorSpec
 }
 
 func group(docs []Document) *grouped {
-	g := &grouped{rules: make(map[string][]Spec), index: make(map[ruleName]int)}
+	g := &grouped{rules: make(map[string][]Spec), index: make(map[ruleName]int), descriptors: make(map[string][]DescriptorSpec)}
 	for _, doc := range docs {
 		g.open(doc.Domain)
+		g.describe(doc)
 		for _, spec := range doc.Rules {
 			g.add(doc.Domain, spec)
 		}
@@ -143,6 +146,14 @@ func (g *grouped) open(domain string) {
 	if _, known := g.rules[domain]; !known {
 		g.domains = append(g.domains, domain)
 		g.rules[domain] = nil
+	}
+}
+
+// describe takes in the descriptors of doc, if it has some.
+func (g *grouped) describe(doc Document) {
+	if len(doc.Descriptors) > 0 {
+		g.open(doc.Domain)
+		g.descriptors[doc.Domain] = doc.Descriptors
 	}
 }
 
@@ -168,7 +179,7 @@ func (g *grouped) locate(old *State, domain, id string, revision int64) (int, er
 func (g *grouped) documents() []Document {
 	docs := make([]Document, len(g.domains))
 	for i, domain := range g.domains {
-		docs[i] = Document{Domain: domain, Rules: g.rules[domain]}
+		docs[i] = Document{Domain: domain, Rules: g.rules[domain], Descriptors: g.descriptors[domain]}
 	}
 	return docs
 }
@@ -176,7 +187,7 @@ func (g *grouped) documents() []Document {
 // checkName refuses names that no rule can have. Compile does so too, but cannot
 // say which of all documents is meant.
 func checkName(domain, id string) error {
-	d := &decoder{loader: newLoader(), file: editName}
+	d := &decoder{loader: newLoader(Lyft{}), file: editName}
 	d.name(textNode(domain), path{}.key("domain"), domainBytes, maxDomain)
 	d.name(textNode(id), path{}.key("id"), idBytes, maxID)
 	return d.problems.err()

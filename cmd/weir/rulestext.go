@@ -160,7 +160,7 @@ func count(n int, what string) string {
 func countRules(docs []rules.Document) int {
 	n := 0
 	for _, doc := range docs {
-		n += len(doc.Rules)
+		n += len(doc.Rules) + doc.Limits()
 	}
 	return n
 }
