@@ -31,6 +31,9 @@ type Limiter struct {
 	tallies *tallies
 	works   sync.Pool // of *work
 
+	envoyConfig Envoy
+	envoyStats  *envoyStats
+
 	stop    context.CancelFunc
 	stopped context.Context // ends with Stop; streams of checks end with it
 }
@@ -44,6 +47,10 @@ func NewLimiter(c Config) *Limiter {
 		decider: c.Decider,
 		metrics: newMetrics(c.Metrics),
 		tallies: newTallies(c.Metrics, c.Rules),
+
+		envoyConfig: c.Envoy,
+		envoyStats:  newEnvoyStats(c.Metrics, c.Envoy.NearLimit),
+
 		works:   sync.Pool{New: func() any { return new(work) }},
 		stop:    stop,
 		stopped: stopped,
@@ -69,6 +76,8 @@ type work struct {
 	decoded weirv1.RateLimitRequest // one after the other
 	reply   answer                  // likewise
 	out     []byte
+
+	envoy envoyWork
 }
 
 // item is one thing that was asked for: a request, or a descriptor of one.
@@ -183,13 +192,18 @@ func (l *Limiter) decide(ctx context.Context, w *work) error {
 
 // ask is decide for those who tell an overload in another way.
 func (l *Limiter) ask(ctx context.Context, w *work) {
+	l.send(ctx, w)
+	l.tallies.count(w)
+}
+
+// send is ask without counting.
+func (l *Limiter) send(ctx context.Context, w *work) {
 	begin := 0
 	for i, end := range w.ends { // only now: takes may have moved while it grew
 		w.groups[i].Takes = w.takes[begin:end:end]
 		begin = end
 	}
 	l.decider.Decide(ctx, w.groups)
-	l.tallies.count(w)
 }
 
 // verdict is the answer to one item.

@@ -8,7 +8,7 @@ import (
 	"github.com/weirlimit/weir/rules"
 )
 
-// Config says how to build a Limiter. Every field is required.
+// Config says how to build a Limiter. Every field but Envoy is required.
 type Config struct {
 	// Rules returns the rules to apply now.
 	Rules func() *rules.Set
@@ -18,6 +18,8 @@ type Config struct {
 	Decider Decider
 	// Metrics is where the limiter's metrics are registered.
 	Metrics prometheus.Registerer
+	// Envoy says how Envoy's API answers.
+	Envoy Envoy
 }
 
 type metrics struct {

@@ -406,7 +406,7 @@ func (d *decoder) descriptor(n *yaml.Node, at path, tree *Descriptors, parent *d
 	}
 	child := &descriptor{
 		key: r.spec.Key, value: r.spec.Value, share: r.spec.ShareThreshold, named: r.spec.ValueToMetric,
-		spec: r.spec,
+		varies: parent.varies || r.spec.ValueToMetric, spec: r.spec,
 	}
 	composite := child.composite()
 	if parent.children[composite] != nil {
@@ -419,6 +419,7 @@ func (d *decoder) descriptor(n *yaml.Node, at path, tree *Descriptors, parent *d
 	parent.add(child)
 	if r.spec.RateLimit != nil {
 		child.rule = d.descriptorRule(n, at, tree, &r, prefix+composite)
+		child.rule.Descriptor.varies = child.varies || r.spec.DetailedMetric
 	}
 	if r.all != nil {
 		d.children(r.all, path{rule: prefix + composite, field: "descriptors"}, tree, child, prefix+composite+".", depth+1)
@@ -471,7 +472,8 @@ func (d *decoder) rateLimit(n *yaml.Node, at path, r *descriptorReader) {
 		return
 	}
 	l := r.spec.RateLimit
-	unit, valid := parseUnit(l.Unit)
+	r.unit = ParseUnit(l.Unit)
+	valid := r.unit != 0
 	switch {
 	case l.Unlimited && valid:
 		d.problem(n, at, "should not specify rate limit unit when unlimited")
@@ -482,8 +484,8 @@ func (d *decoder) rateLimit(n *yaml.Node, at path, r *descriptorReader) {
 	case !r.hasRequests:
 		d.warn(n, at, "requests_per_unit is missing, and so 0: every request is denied")
 	}
-	if r.unit = unit; valid {
-		l.Unit = unit.String()
+	if valid {
+		l.Unit = r.unit.String()
 	}
 	if l.Name != "" && slices.Contains(l.Replaces, l.Name) {
 		d.problem(n, at.key("replaces"), "replaces should not contain name of same descriptor: %s", quote(l.Name))
@@ -499,7 +501,7 @@ func (d *decoder) descriptorRule(n *yaml.Node, at path, tree *Descriptors, r *de
 		OnFailure: FailLocal,
 		Descriptor: &Descriptor{
 			Name: l.Name, Replaces: l.Replaces, Shadow: r.spec.ShadowMode, Quota: r.spec.QuotaMode,
-			Metadata: r.spec.Metadata, detailed: r.spec.DetailedMetric,
+			Metadata: r.spec.Metadata, detailed: r.spec.DetailedMetric, name: tree.Domain + "." + id,
 			Requests: l.RequestsPerUnit, Unit: r.unit, spec: r.spec,
 		},
 		file: d.file, line: n.Line, column: n.Column,
@@ -508,7 +510,7 @@ func (d *decoder) descriptorRule(n *yaml.Node, at path, tree *Descriptors, r *de
 		rule.Enforce = 0
 	}
 	if !l.Unlimited && r.unit != 0 {
-		limit := d.how.Limit(l.RequestsPerUnit, r.unit)
+		limit := d.how.Limit(l.RequestsPerUnit, r.unit.Window())
 		if err := limit.Validate(); err != nil {
 			d.problem(n, at.key("rate_limit"), "%v", err)
 		}

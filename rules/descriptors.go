@@ -32,13 +32,13 @@ func (how Lyft) algorithm() algorithms.Algorithm {
 	return how.Algorithm
 }
 
-// Limit returns the limit of so many requests per unit. What is above MaxLimit is held
-// against that.
-func (how Lyft) Limit(requests uint32, unit Unit) algorithms.Limit {
+// Limit returns the limit of so many requests per window of so many nanoseconds. What is
+// above MaxLimit is held against that.
+func (how Lyft) Limit(requests uint32, window int64) algorithms.Limit {
 	return algorithms.Limit{
 		Algorithm: how.algorithm(),
 		Limit:     min(int64(requests), algorithms.MaxLimit),
-		Window:    unit.Window(),
+		Window:    window,
 	}
 }
 
@@ -80,6 +80,8 @@ type Descriptor struct {
 	Metadata map[string]any
 	// Salt tells counters of the same entries apart.
 	Salt     uint64
+	name     string // for metrics
+	varies   bool   // with values that are not in the file
 	detailed bool
 	spec     DescriptorSpec // without Descriptors
 }
@@ -90,6 +92,7 @@ type descriptor struct {
 	rule       *Rule  // of a request that has no more entries; nil if there is none
 	share      bool   // all values that fit count together
 	named      bool   // metrics name the value
+	varies     bool   // or that of a parent
 
 	children  map[string]*descriptor // by composite
 	wildcards []wildcard             // of the children, in the order of the file
@@ -214,15 +217,15 @@ func (n *descriptor) pattern(key string) string {
 	return strings.TrimPrefix(n.composite(), key+"_")
 }
 
-// AppendName appends what metrics call the rule that the entries lead to: the domain and
-// the descriptors, behind dots. Values that the file does not have stand there as
+// AppendName appends what metrics call the rule that the entries have led to: the domain
+// and the descriptors, behind dots. Values that the file does not have stand there as
 // detailed_metric and value_to_metric say.
-func (d *Descriptors) AppendName(b []byte, entries []Attribute) []byte {
-	var r route
-	rule := d.walk(entries, &r)
-	if rule == nil {
-		return b
+func (d *Descriptors) AppendName(b []byte, rule *Rule, entries []Attribute) []byte {
+	if !rule.Descriptor.varies {
+		return append(b, rule.Descriptor.name...)
 	}
+	var r route
+	d.walk(entries, &r)
 	b = append(b, d.Domain...)
 	shared := slices.ContainsFunc(r[:len(entries)], func(s step) bool { return s.wild && s.to.share })
 	for i := range entries {

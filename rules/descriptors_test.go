@@ -121,13 +121,13 @@ func TestUnits(t *testing.T) {
 		"second": time.Second, "MINUTE": time.Minute, "Hour": time.Hour, "day": 24 * time.Hour, "week": 7 * 24 * time.Hour,
 		"month": 30 * 24 * time.Hour, "year": 365 * 24 * time.Hour,
 	} {
-		u, ok := parseUnit(name)
-		if !ok || u.Window() != int64(window) || !strings.EqualFold(u.String(), name) {
-			t.Errorf("%s: %v, %v, %v", name, u, time.Duration(u.Window()), ok)
+		u := ParseUnit(name)
+		if u == 0 || u.Window() != int64(window) || !strings.EqualFold(u.String(), name) {
+			t.Errorf("%s: %v, %v", name, u, time.Duration(u.Window()))
 		}
 	}
 	for _, name := range []string{"", "unknown", "fortnight", "seconds"} {
-		if u, ok := parseUnit(name); ok {
+		if u := ParseUnit(name); u != 0 {
 			t.Errorf("%q is %v", name, u)
 		}
 	}
@@ -176,11 +176,11 @@ descriptors:
 		}
 	}
 	// What a request overrides is counted where its entries are counted without that.
-	second := Lyft{}.Limit(7, Second)
+	second := Lyft{}.Limit(7, Second.Window())
 	if got := OverrideKey(testHasher, "d", entriesOf("bare=1"), second); got != key("bare=1") {
 		t.Error("an override has another counter")
 	}
-	minute := Lyft{}.Limit(7, Second+1)
+	minute := Lyft{}.Limit(7, (Second + 1).Window())
 	if got := OverrideKey(testHasher, "d", entriesOf("bare=1"), minute); got == key("bare=1") {
 		t.Error("an override with another unit has the same counter")
 	}
@@ -247,9 +247,9 @@ descriptors:
 		{[]string{"api=api/v1", "method=GET"}, "m.api_api/*.method"},
 		{[]string{"api=api/v1", "verb=GET"}, "m.api_api/*.verb_GET"},
 		{[]string{"api=api/v1", "verb="}, "m.api_api/*.verb"},
-		{[]string{"none=x"}, ""},
 	} {
-		if got := string(d.AppendName(nil, entriesOf(c.entries...))); got != c.want {
+		rule, _ := d.Match(testHasher, entriesOf(c.entries...))
+		if got := string(d.AppendName(nil, rule, entriesOf(c.entries...))); got != c.want {
 			t.Errorf("%q: %s, want %s", c.entries, got, c.want)
 		}
 	}
@@ -418,7 +418,7 @@ rules: [{id: r, limits: [{limit: 1, window: 1m}]}]
 	got := *rule.Descriptor
 	got.spec = DescriptorSpec{}
 	want := Descriptor{
-		Name: "n", Replaces: []string{"m", "o"}, Requests: 4294967295, Unit: 7, Shadow: true, Quota: true, detailed: true,
+		Name: "n", Replaces: []string{"m", "o"}, Requests: 4294967295, Unit: 7, Shadow: true, Quota: true, detailed: true, varies: true, name: "d.a_*x",
 		Metadata: map[string]any{
 			"name": "s", "n": 1.0, "half": 0.5, "on": true, "none": nil, "list": []any{1.0, map[string]any{"a": "b"}},
 			"day": "2026-01-01", "7": "seven",

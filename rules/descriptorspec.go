@@ -75,14 +75,14 @@ func (u Unit) Window() int64 {
 	return 0
 }
 
-// parseUnit reads the name of a unit, in any case.
-func parseUnit(name string) (Unit, bool) {
+// ParseUnit reads the name of a unit, in any case. It is 0 if there is none of it.
+func ParseUnit(name string) Unit {
 	for u := Second; int(u) < len(unitNames); u++ {
 		if strings.EqualFold(name, unitNames[u]) {
-			return u, true
+			return u
 		}
 	}
-	return 0, false
+	return 0
 }
 
 // specs returns the children of n as a file writes them.
