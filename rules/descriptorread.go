@@ -45,7 +45,7 @@ var descriptorsFields = []field[descriptorsReader]{
 			d.problem(n, at, "%s has %d bytes, more than %d", quote(r.domain), len(r.domain), maxLyftText)
 		}
 	}},
-	{"descriptors", false, func(d *decoder, n *yaml.Node, at path, r *descriptorsReader) { r.list, r.at = n, at }},
+	{"descriptors", false, func(_ *decoder, n *yaml.Node, at path, r *descriptorsReader) { r.list, r.at = n, at }},
 }
 
 // descriptorsReader is a document that is being read.

@@ -18,8 +18,8 @@ import (
 // Lyft says how files of envoyproxy/ratelimit are read. The zero value is as that server
 // does by default.
 type Lyft struct {
-	// Algorithm is what limits count by, 0 for FixedWindow. It is one without a cap on
-	// limits: not SlidingWindowLog.
+	// Algorithm is what limits count by, 0 for FixedWindow. It is one that takes any limit
+	// and that delays nothing: not SlidingWindowLog, nor LeakyBucket.
 	Algorithm algorithms.Algorithm
 	// Merge permits several documents of one domain, whose descriptors then stand together.
 	Merge bool

@@ -52,6 +52,16 @@ var samples = map[string][2]string{
 
 	"forget-denials": {"true", "false"},
 	"lend-nothing":   {"true", "false"},
+
+	"lyft-algorithm":     {"sliding_window", "sliding_window_buckets"},
+	"merge-domains":      {"true", "false"},
+	"rls-count-denied":   {"true", "false"},
+	"rls-shadow":         {"true", "false"},
+	"rls-quota":          {"true", "false"},
+	"rls-headers":        {"a,b,c", "d,e,f"},
+	"rls-metadata":       {"true", "false"},
+	"rls-near-limit":     {"0.5", "1"},
+	"health-needs-rules": {"true", "false"},
 }
 
 // field returns the field that an option sets, as text: the one whose name is the
