@@ -57,10 +57,10 @@ type descriptorsReader struct {
 
 // descriptorReader is a descriptor that is being read.
 type descriptorReader struct {
-	spec        DescriptorSpec
-	key, all    *yaml.Node // of the key, and of descriptors
-	unit        Unit
-	hasRequests bool
+	spec               DescriptorSpec
+	key, unitNode, all *yaml.Node // of the key, the unit, and descriptors
+	unit               Unit
+	hasRequests        bool
 }
 
 var descriptorFields = []field[descriptorReader]{
@@ -84,7 +84,7 @@ func flag(of func(*DescriptorSpec) *bool) func(*decoder, *yaml.Node, path, *desc
 
 var rateLimitFields = []field[descriptorReader]{
 	{"unit", false, func(d *decoder, n *yaml.Node, at path, r *descriptorReader) {
-		r.spec.RateLimit.Unit = d.leaf(n, at)
+		r.unitNode, r.spec.RateLimit.Unit = n, d.leaf(n, at)
 	}},
 	{"requests_per_unit", false, func(d *decoder, n *yaml.Node, at path, r *descriptorReader) {
 		r.spec.RateLimit.RequestsPerUnit, r.hasRequests = d.uint32(n, at), true
@@ -480,7 +480,7 @@ func (d *decoder) rateLimit(n *yaml.Node, at path, r *descriptorReader) {
 	case l.Unlimited:
 		l.Unit, l.RequestsPerUnit = "", 0
 	case !valid:
-		d.problem(n, at.key("unit"), "invalid rate limit unit %s; known are %s", quote(l.Unit), strings.Join(unitNames[Second:], ", "))
+		d.problem(cmp.Or(r.unitNode, n), at.key("unit"), "invalid rate limit unit %s; known are %s", quote(l.Unit), strings.Join(unitNames[Second:], ", "))
 	case !r.hasRequests:
 		d.warn(n, at, "requests_per_unit is missing, and so 0: every request is denied")
 	}

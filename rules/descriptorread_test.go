@@ -24,7 +24,7 @@ func TestDescriptorsDocumentProblems(t *testing.T) {
 		{"domain: d\ndescriptors:\n- a\n- [b]\n", "f.yaml:3:3: descriptors[0]: config error, yaml file contains list of type other than map: \"a\"\nf.yaml:4:3: descriptors[1]: config error, yaml file contains list of type other than map: \"\""},
 		{"domain: d\ndescriptors: []\n---\ndomain: d\ndescriptors: []\n", `f.yaml:4:1: domain: duplicate domain "d" in config file, first at f.yaml:1; to put them together, see merge-domains`},
 		{"domain: d\ndescriptors: []\n---\ndomain: d\nrules: [{id: r, limits: [{limit: 1, window: 1s}]}]\n", `f.yaml:5:9: rule "r": domain "d" has descriptors too, at f.yaml:1; a domain has either rules or descriptors`},
-		{"domain: d\nrules: []\ndescriptors: []\n", `f.yaml:3:1: unknown key "descriptors"; known are domain, rules`},
+		{"domain: d\nrules: []\ndescriptors: []\n", `f.yaml:1:1: domain "d" has both rules and descriptors; a domain has either`},
 	} {
 		refused(t, c.text, c.want)
 	}
@@ -44,9 +44,9 @@ func TestDescriptorProblems(t *testing.T) {
 		{`{key: k, [a]: b}`, `f.yaml:3:12: rule "k": config error, key is not of type string: ""`},
 		{`{key: k, rate_limit: 5}`, `f.yaml:3:24: rule "k": rate_limit: config error, yaml file contains "5" instead of a mapping`},
 		{`{key: k, rate_limit: []}`, `f.yaml:3:24: rule "k": rate_limit: config error, yaml file contains a list instead of a mapping`},
-		{`{key: k, rate_limit: {unit: foo, requests_per_unit: 5}}`, `f.yaml:3:24: rule "k": rate_limit.unit: invalid rate limit unit "foo"; known are second, minute, hour, day, month, year, week`},
+		{`{key: k, rate_limit: {unit: foo, requests_per_unit: 5}}`, `f.yaml:3:31: rule "k": rate_limit.unit: invalid rate limit unit "foo"; known are second, minute, hour, day, month, year, week`},
 		{`{key: k, rate_limit: {requests_per_unit: 5}}`, `f.yaml:3:24: rule "k": rate_limit.unit: invalid rate limit unit ""; known are second, minute, hour, day, month, year, week`},
-		{`{key: k, rate_limit: {unit: unknown, requests_per_unit: 5}}`, `f.yaml:3:24: rule "k": rate_limit.unit: invalid rate limit unit "unknown"; known are second, minute, hour, day, month, year, week`},
+		{`{key: k, rate_limit: {unit: unknown, requests_per_unit: 5}}`, `f.yaml:3:31: rule "k": rate_limit.unit: invalid rate limit unit "unknown"; known are second, minute, hour, day, month, year, week`},
 		{`{key: k, rate_limit: {unit: day, requests_per_unit: -1}}`, `f.yaml:3:55: rule "k": rate_limit.requests_per_unit: "-1" is not a whole number between 0 and 4294967295`},
 		{`{key: k, rate_limit: {unit: day, requests_per_unit: 4294967296}}`, `f.yaml:3:55: rule "k": rate_limit.requests_per_unit: "4294967296" is not a whole number between 0 and 4294967295`},
 		{`{key: k, rate_limit: {unit: day, requests_per_unit: 1.5}}`, `f.yaml:3:55: rule "k": rate_limit.requests_per_unit: "1.5" is not a whole number between 0 and 4294967295`},
@@ -83,7 +83,7 @@ func TestDescriptorProblemsOfAllFiles(t *testing.T) {
 		"b.yaml": "domain: a\ndescriptors: []\n",
 	})
 	_, err := Load(dir)
-	want := dir + `/a.yaml:5:5: rule "k": rate_limit.unit: invalid rate limit unit "foo"; known are second, minute, hour, day, month, year, week` + "\n" +
+	want := dir + `/a.yaml:5:11: rule "k": rate_limit.unit: invalid rate limit unit "foo"; known are second, minute, hour, day, month, year, week` + "\n" +
 		dir + `/a.yaml:7:3: rule "k": duplicate descriptor composite key "k"` + "\n" +
 		dir + `/b.yaml:1:1: domain: duplicate domain "a" in config file, first at ` + dir + `/a.yaml:1; to put them together, see merge-domains`
 	if err == nil || err.Error() != want {

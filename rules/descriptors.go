@@ -268,6 +268,23 @@ func (s *Set) describedDocuments() []Document {
 	return docs
 }
 
+// DescriptorFiles returns the domains with descriptors, each as a file: all of them, or
+// the one domain.
+func (s *Set) DescriptorFiles(domain string) ([]string, error) {
+	var files []string
+	for _, doc := range s.describedDocuments() {
+		if domain != "" && doc.Domain != domain {
+			continue
+		}
+		text, err := Format([]Document{doc})
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, string(text))
+	}
+	return files, nil
+}
+
 // Descriptors returns those of a domain, nil if it has none.
 func (s *Set) Descriptors(domain string) *Descriptors { return s.descriptors[domain] }
 

@@ -95,10 +95,25 @@ func (n *descriptor) specs() []DescriptorSpec {
 	return specs
 }
 
+// String returns s as YAML, nothing if it is nil.
+func (s *DescriptorSpec) String() string {
+	if s == nil {
+		return ""
+	}
+	text, err := yaml.Marshal(s.node())
+	if err != nil {
+		return s.Key // of which YAML can write all, as it has read it
+	}
+	return string(text)
+}
+
 func descriptorsNode(specs []DescriptorSpec) *yaml.Node {
 	list := &yaml.Node{Kind: yaml.SequenceNode}
 	for _, s := range specs {
 		list.Content = append(list.Content, s.node())
+	}
+	if len(specs) == 0 {
+		list.Style = yaml.FlowStyle // []
 	}
 	return list
 }

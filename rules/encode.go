@@ -15,7 +15,7 @@ import (
 func (doc Document) node() *yaml.Node {
 	var m entries
 	m.add("domain", textNode(doc.Domain))
-	if len(doc.Rules) > 0 || len(doc.Descriptors) == 0 {
+	if len(doc.Rules) > 0 || doc.Descriptors == nil {
 		list := &yaml.Node{Kind: yaml.SequenceNode}
 		for _, s := range doc.Rules {
 			list.Content = append(list.Content, s.node())
@@ -25,7 +25,7 @@ func (doc Document) node() *yaml.Node {
 		}
 		m.add("rules", list)
 	}
-	if len(doc.Descriptors) > 0 { // beside rules, they are refused
+	if doc.Descriptors != nil { // beside rules, they are refused
 		m.add("descriptors", descriptorsNode(doc.Descriptors))
 	}
 	return m.node(0)

@@ -125,6 +125,14 @@ func (d *decoder) document(n *yaml.Node, at path) {
 		d.descriptorsDocument(n, at)
 		return
 	}
+	if valueOf(n, "rules") != nil && valueOf(n, "descriptors") != nil {
+		name := ""
+		if domain := valueOf(n, "domain"); domain != nil {
+			name = " " + quote(domain.Value)
+		}
+		d.problem(n, at, "domain%s has both rules and descriptors; a domain has either", name)
+		return
+	}
 	var doc document
 	fields(d, n, at, documentFields, &doc)
 	d.domains = append(d.domains, doc.domain)

@@ -9,7 +9,7 @@ package rules
 type Document struct {
 	Domain      string           `json:"domain"`
 	Rules       []Spec           `json:"rules"`
-	Descriptors []DescriptorSpec `json:"descriptors,omitempty"`
+	Descriptors []DescriptorSpec `json:"descriptors,omitzero"` // not nil if there are none
 }
 
 // Spec is one rule.

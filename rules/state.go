@@ -35,6 +35,7 @@ var (
 	ErrExists   = errors.New("there is such a rule already")
 	ErrChanged  = errors.New("somebody else has changed the rules meanwhile")
 	ErrReadOnly = errors.New("rules cannot be changed through this node")
+	ErrWhole    = errors.New("the descriptors of a domain change together: apply their file")
 	ErrTooLarge = errors.New("the rules are too large for the store")
 )
 
@@ -53,6 +54,9 @@ func (edit Edit) At(revision int64) Edit {
 func Create(domain string, spec Spec) Edit {
 	return func(old *State) ([]Document, error) {
 		if err := checkName(domain, spec.ID); err != nil {
+			return nil, err
+		}
+		if err := old.single(domain); err != nil {
 			return nil, err
 		}
 		g := group(old.Set.Documents())
@@ -151,7 +155,7 @@ func (g *grouped) open(domain string) {
 
 // describe takes in the descriptors of doc, if it has some.
 func (g *grouped) describe(doc Document) {
-	if len(doc.Descriptors) > 0 {
+	if doc.Descriptors != nil {
 		g.open(doc.Domain)
 		g.descriptors[doc.Domain] = doc.Descriptors
 	}
@@ -166,6 +170,9 @@ func (g *grouped) add(domain string, spec Spec) {
 // locate returns the index in its domain of a rule that must be there, at the
 // revision unless that is 0.
 func (g *grouped) locate(old *State, domain, id string, revision int64) (int, error) {
+	if err := old.single(domain); err != nil {
+		return 0, err
+	}
 	i, exists := g.index[ruleName{domain, id}]
 	if !exists {
 		return 0, fmt.Errorf("%w: %s", ErrNotFound, describe(domain, id))
@@ -182,6 +189,14 @@ func (g *grouped) documents() []Document {
 		docs[i] = Document{Domain: domain, Rules: g.rules[domain], Descriptors: g.descriptors[domain]}
 	}
 	return docs
+}
+
+// single returns ErrWhole if a domain has no rules that change one by one.
+func (s *State) single(domain string) error {
+	if s.Set.Descriptors(domain) != nil {
+		return fmt.Errorf("%w, with weir rules apply: domain %s", ErrWhole, quote(domain))
+	}
+	return nil
 }
 
 // checkName refuses names that no rule can have. Compile does so too, but cannot

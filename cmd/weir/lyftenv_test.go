@@ -5,7 +5,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-
 )
 
 func TestLyftEnvironment(t *testing.T) {
@@ -113,4 +112,3 @@ func TestMigrationPageIsComplete(t *testing.T) {
 		}
 	}
 }
-
