@@ -3,6 +3,8 @@ package envoy
 import (
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -27,13 +29,13 @@ func TestLimits(t *testing.T) {
 		if i >= 5 {
 			want = 429
 		}
-		if resp.StatusCode != want {
-			t.Errorf("request %d: %s", i, resp.Status)
+		if resp.status != want {
+			t.Errorf("request %d: %d", i, resp.status)
 		}
 		for name, value := range map[string]string{
 			"X-RateLimit-Limit": `5, 5;w=86400;name="per-user"`, "X-RateLimit-Remaining": strconv.Itoa(left), "Limit": "5", "Left": strconv.Itoa(left),
 		} {
-			if got := resp.Header.Get(name); got != value {
+			if got := resp.header.Get(name); got != value {
 				t.Errorf("request %d: %s is %q, want %q", i, name, got, value)
 			}
 		}
@@ -43,32 +45,50 @@ func TestLimits(t *testing.T) {
 			names = names[:2]
 		}
 		for _, name := range names {
-			if got, err := strconv.Atoi(resp.Header.Get(name)); err != nil || got < untilMidnight || got > untilMidnight+10 {
-				t.Errorf("request %d: %s is %q, want %d or a little more", i, name, resp.Header.Get(name), untilMidnight)
+			if got, err := strconv.Atoi(resp.header.Get(name)); err != nil || got < untilMidnight || got > untilMidnight+10 {
+				t.Errorf("request %d: %s is %q, want %d or a little more", i, name, resp.header.Get(name), untilMidnight)
 			}
 		}
-		if got := resp.Header.Get("X-Envoy-Ratelimited"); (got == "true") != (want == 429) {
+		if got := resp.header.Get("X-Envoy-Ratelimited"); (got == "true") != (want == 429) {
 			t.Errorf("request %d: x-envoy-ratelimited is %q", i, got)
 		}
 	}
-	if resp := p.get(t, "/", "bob"); resp.StatusCode != 200 || resp.Header.Get("X-RateLimit-Remaining") != "4" {
-		t.Errorf("another user: %s %v", resp.Status, resp.Header)
+	if resp := p.get(t, "/", "bob"); resp.status != 200 || resp.header.Get("X-RateLimit-Remaining") != "4" {
+		t.Errorf("another user: %d %v", resp.status, resp.header)
 	}
-	if resp := p.get(t, "/", "batch"); resp.StatusCode != 200 || resp.Header.Get("X-RateLimit-Limit") != `100000, 100000;w=86400;name="batch"` {
-		t.Errorf("a user with a limit of his own: %s %v", resp.Status, resp.Header)
+	if resp := p.get(t, "/", "batch"); resp.status != 200 || resp.header.Get("X-RateLimit-Limit") != `100000, 100000;w=86400;name="batch"` {
+		t.Errorf("a user with a limit of his own: %d %v", resp.status, resp.header)
 	}
-	if resp := p.get(t, "/", ""); resp.StatusCode != 200 || resp.Header.Get("X-RateLimit-Limit") != "" {
-		t.Errorf("nobody: %s %v", resp.Status, resp.Header)
+	if resp := p.get(t, "/", ""); resp.status != 200 || resp.header.Get("X-RateLimit-Limit") != "" {
+		t.Errorf("nobody: %d %v", resp.status, resp.header)
 	}
 	// Two descriptors: the tighter one is told, and a denied one lets no other be counted.
-	if resp := p.get(t, "/export", "carol"); resp.Header.Get("X-RateLimit-Limit") != `5, 5;w=86400;name="per-user", 100000;w=86400;name="exports"` {
-		t.Errorf("an export: %s %v", resp.Status, resp.Header)
+	if resp := p.get(t, "/export", "carol"); resp.header.Get("X-RateLimit-Limit") != `5, 5;w=86400;name="per-user", 100000;w=86400;name="exports"` {
+		t.Errorf("an export: %d %v", resp.status, resp.header)
 	}
-	if resp := p.get(t, "/export", "alice"); resp.StatusCode != 429 {
-		t.Errorf("an export by alice: %s", resp.Status)
+	if resp := p.get(t, "/export", "alice"); resp.status != 429 {
+		t.Errorf("an export by alice: %d", resp.status)
 	}
-	if resp := p.get(t, "/export", ""); resp.Header.Get("X-RateLimit-Remaining") != "99998" {
-		t.Errorf("the second export: %s %v", resp.Status, resp.Header)
+	if resp := p.get(t, "/export", ""); resp.header.Get("X-RateLimit-Remaining") != "99998" {
+		t.Errorf("the second export: %d %v", resp.status, resp.header)
+	}
+}
+
+// Rules in Weir's own format limit Envoy, too: its descriptors are attributes.
+func TestRulesOfItsOwn(t *testing.T) {
+	binary(t)
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	text := "domain: edge\nrules:\n  - {id: per-user, per: [user], limits: [{limit: 2, window: 10d, algorithm: fixed_window}]}\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n := process.Start(t, "--rules", file)
+	p := startProxy(t, []string{n.GRPC})
+	for i, want := range []int{200, 200, 429} {
+		resp := p.get(t, "/", "alice")
+		if limit := resp.header.Get("X-RateLimit-Limit"); resp.status != want || limit != `2, 2;w=864000;name="per-user"` {
+			t.Errorf("request %d: %d %q", i, resp.status, limit)
+		}
 	}
 }
 
@@ -91,8 +111,8 @@ func TestNobodyAnswers(t *testing.T) {
 			t.Parallel()
 			p := startProxy(t, []string{nobody}, "failure_mode_deny: false", "failure_mode_deny: "+tc.deny)
 			for i := range 7 {
-				if resp := p.get(t, "/", "alice"); resp.StatusCode != tc.want {
-					t.Errorf("request %d: %s, want %d", i, resp.Status, tc.want)
+				if resp := p.get(t, "/", "alice"); resp.status != tc.want {
+					t.Errorf("request %d: %d, want %d", i, resp.status, tc.want)
 				}
 			}
 		})
@@ -110,7 +130,7 @@ func TestWeirComesBack(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if resp.StatusCode == 429 {
+			if resp.status == 429 {
 				return nil
 			}
 		}
@@ -119,8 +139,8 @@ func TestWeirComesBack(t *testing.T) {
 	process.Await(t, patience, limited)
 	n.Kill()
 	process.Await(t, patience, func() error {
-		if resp := p.get(t, "/", "alice"); resp.StatusCode != 200 {
-			return fmt.Errorf("%s", resp.Status)
+		if resp := p.get(t, "/", "alice"); resp.status != 200 {
+			return fmt.Errorf("status %d", resp.status)
 		}
 		return nil
 	})
@@ -157,12 +177,12 @@ func TestOneOfTwoNodesIsKilled(t *testing.T) {
 				switch sent.Add(1); {
 				case err != nil:
 					t.Errorf("%s: %v", user, err)
-				case resp.StatusCode == 200:
+				case resp.status == 200:
 					passed.Add(1)
-				case resp.StatusCode == 429:
+				case resp.status == 429:
 					denied.Add(1)
 				default:
-					t.Errorf("%s: %s", user, resp.Status)
+					t.Errorf("%s: %d", user, resp.status)
 				}
 			}
 		})
