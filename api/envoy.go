@@ -136,11 +136,14 @@ func (w *work) addDescriptor(i int, p part) (descriptor, error) {
 			return d, under(field(fmt.Sprintf("entries[%d]", j)), err)
 		}
 	}
-	from := field("hits_addend")
 	if !d.hasHits {
-		d.hits, from = max(1, uint64(w.envoy.hits)), "hits_addend"
+		d.hits = max(1, uint64(w.envoy.hits))
 	}
 	if d.hits > algorithms.MaxCost {
+		from := "hits_addend"
+		if d.hasHits {
+			from = field(from)
+		}
 		return d, invalid(from, "%d is not between 0 and %d", d.hits, int64(algorithms.MaxCost))
 	}
 	return d, nil
