@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -51,6 +52,12 @@ func TestLimits(t *testing.T) {
 		}
 		if got := resp.header.Get("X-Envoy-Ratelimited"); (got == "true") != (want == 429) {
 			t.Errorf("request %d: x-envoy-ratelimited is %q", i, got)
+		}
+	}
+	// Who sends what is no text is limited like others.
+	for i := range 6 {
+		if resp := p.get(t, "/", "\xff"+strings.Repeat("\xfe", 5000)); (resp.status == 429) != (i == 5) {
+			t.Errorf("request %d with odd bytes: %d %v", i, resp.status, resp.header)
 		}
 	}
 	if resp := p.get(t, "/", "bob"); resp.status != 200 || resp.header.Get("X-RateLimit-Remaining") != "4" {
