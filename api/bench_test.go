@@ -74,3 +74,12 @@ func BenchmarkShouldRateLimit(b *testing.B) {
 		Domain: "default", Descriptors: descriptors("user=alice endpoint=/one", "user=alice endpoint=/three"),
 	})
 }
+
+// BenchmarkShouldRateLimitOfDescriptors is the same call in a domain of descriptors.
+func BenchmarkShouldRateLimitOfDescriptors(b *testing.B) {
+	f := newFixture(b, "domain: edge\ndescriptors:\n  - {key: user, rate_limit: {unit: year, requests_per_unit: 4294967295}}\n"+
+		"  - {key: endpoint, value: '/t*', descriptors: [{key: user, rate_limit: {unit: year, requests_per_unit: 4294967295}}]}\n")
+	benchmark(b, f.checkEnvoy, &rlsv3.RateLimitRequest{
+		Domain: "edge", Descriptors: descriptors("user=alice", "endpoint=/three user=alice"),
+	})
+}

@@ -22,6 +22,8 @@ const (
 	maxBatch       = 1000          // requests of a batch
 	maxUnderWay    = 8             // messages of one stream that are decided at once
 	maxDescriptors = 100           // of an Envoy request
+	maxEnvoyKey    = 1024          // bytes of a domain or a key of descriptors
+	maxEnvoyNames  = 10_000        // names of limits of descriptors that metrics tell apart
 	maxLease       = shard.MaxLoan // tokens that a caller may ask to be lent
 	maxLimits      = 1024          // limits that may apply to one request
 	maxBatchLimits = 16384         // limits that may apply to one batch

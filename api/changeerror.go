@@ -22,6 +22,7 @@ var changeCodes = []struct {
 	{rules.ErrExists, codes.AlreadyExists},
 	{rules.ErrChanged, codes.Aborted},
 	{rules.ErrReadOnly, codes.FailedPrecondition},
+	{rules.ErrWhole, codes.FailedPrecondition},
 	{rules.ErrTooLarge, codes.InvalidArgument},
 	{context.Canceled, codes.Canceled},
 }

@@ -8,9 +8,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -184,11 +186,17 @@ func decodeWholeEnvoy(p part) (*rlsv3.RateLimitRequest, error) {
 			whole.HitsAddend = wrapperspb.UInt64(d.hits)
 		}
 		if d.hasLimit {
-			whole.Limit = &commonv3.RateLimitDescriptor_RateLimitOverride{}
+			whole.Limit = &commonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: d.requests, Unit: typev3.RateLimitUnit(d.unit)}
+			if d.hasMultiple {
+				whole.Limit.UnitMultiplier = wrapperspb.UInt32(uint32(d.multiple))
+			}
 		}
 		for j := 0; j < len(entries.parts) && err == nil; j++ {
 			e := &commonv3.RateLimitDescriptor_Entry{}
-			e.Key, e.Value, err = decodePair(entries.parts[j])
+			e.Key, e.Value, err = decodeEntry(entries.parts[j])
+			if err == nil && !utf8.ValidString(e.GetValue()) { // which rules refuse, and descriptors do not
+				err = invalid("value", "%q is not UTF-8", e.GetValue())
+			}
 			whole.Entries = append(whole.Entries, e)
 		}
 		m.Descriptors = append(m.Descriptors, whole)
@@ -196,12 +204,12 @@ func decodeWholeEnvoy(p part) (*rlsv3.RateLimitRequest, error) {
 	return m, err
 }
 
-// normalize drops what is not decoded although it is known.
+// normalize makes one of all units that are none.
 func normalize(m proto.Message) proto.Message {
 	if envoy, ok := m.(*rlsv3.RateLimitRequest); ok {
 		for _, d := range envoy.GetDescriptors() {
 			if d.GetLimit() != nil {
-				d.Limit = &commonv3.RateLimitDescriptor_RateLimitOverride{}
+				d.Limit.Unit = typev3.RateLimitUnit(min(uint32(d.GetLimit().GetUnit()), 1<<8-1))
 			}
 		}
 	}
@@ -296,7 +304,7 @@ func TestUndecodable(t *testing.T) {
 		{envoy, "\x02\x00", "message: the last 2 bytes cannot be decoded"},
 		{envoy, "\x0a\x01d\x12\x00\x12\x01\x0f", "descriptors[1].message: the last 1 bytes cannot be decoded"},
 		{envoy, "\x0a\x01d\x12\x05\x0a\x03\x0a\x01\xff", `descriptors[0].entries[0].key: "\xff" is not UTF-8`},
-		{envoy, "\x0a\x01d\x12\x08\x0a\x06\x0a\x01a\x12\x01\xff", `descriptors[0].entries[0].value: "\xff" is not UTF-8`},
+		{envoy, "\x0a\x07default\x12\x08\x0a\x06\x0a\x01a\x12\x01\xff", `descriptors[0].entries[0].value: "\xff" is not UTF-8`},
 	} {
 		refused(t, f.sendBytes(t, tc.method, []byte(tc.message)), tc.want)
 	}

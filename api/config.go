@@ -3,6 +3,7 @@ package api
 import (
 	"cmp"
 	"context"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -188,12 +189,13 @@ func compareNames(a, b ruleName) int {
 	return cmp.Or(cmp.Compare(a.domain, b.domain), cmp.Compare(a.id, b.id))
 }
 
-// pageToken joins what cannot contain a slash and what can.
-func pageToken(last ruleName) string { return last.domain + "/" + last.id }
+// pageToken joins two names, of which the first may not contain a slash.
+func pageToken(last ruleName) string { return url.PathEscape(last.domain) + "/" + last.id }
 
 func readPageToken(token string) (ruleName, error) {
 	domain, id, found := strings.Cut(token, "/")
-	if token != "" && (!found || domain == "" || id == "") {
+	domain, err := url.PathUnescape(domain)
+	if token != "" && (!found || domain == "" || id == "" || err != nil) {
 		return ruleName{}, invalid("page_token", "is no next_page_token")
 	}
 	return ruleName{domain, id}, nil
@@ -244,7 +246,7 @@ func (s *ConfigServer) parse(ctx context.Context, name string, req *weirv1.Apply
 	if err != nil {
 		return nil, err
 	}
-	docs, err := rules.ParseDocuments(name, text)
+	docs, _, err := s.store.State().Set.Lyft().ParseDocuments(name, text)
 	return docs, changeError(err)
 }
 
@@ -328,6 +330,17 @@ func (s *ConfigServer) watch(ctx context.Context, req *weirv1.WatchRulesRequest,
 	}
 }
 
+// addDescriptorFiles adds the descriptors of a domain, or of all, to the last message of
+// a state.
+func addDescriptorFiles(message *weirv1.WatchRulesResponse, domain string, set *rules.Set) error {
+	files, err := set.DescriptorFiles(domain)
+	if err != nil {
+		return status.Errorf(codes.Internal, "%v", err)
+	}
+	message.DescriptorFiles = files
+	return nil
+}
+
 func (s *ConfigServer) addWatcher() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -387,5 +400,8 @@ func sendState(send func(*weirv1.WatchRulesResponse) error, domain string, old, 
 		}
 	}
 	message.Complete = true
+	if err := addDescriptorFiles(message, domain, next.Set); err != nil {
+		return err
+	}
 	return send(message)
 }

@@ -34,6 +34,9 @@ type Limiter struct {
 	style   headers.Style
 	auth    AuthConfig
 
+	envoyConfig Envoy
+	envoyStats  *envoyStats
+
 	stop    context.CancelFunc
 	stopped context.Context // ends with Stop; streams of checks end with it
 }
@@ -47,6 +50,10 @@ func NewLimiter(c Config) *Limiter {
 		decider: c.Decider,
 		metrics: newMetrics(c.Metrics),
 		tallies: newTallies(c.Metrics, c.Rules),
+
+		envoyConfig: c.Envoy,
+		envoyStats:  newEnvoyStats(c.Metrics, c.Envoy.NearLimit),
+
 		works:   sync.Pool{New: func() any { return new(work) }},
 		style:   c.Style,
 		auth:    c.Auth,
@@ -74,6 +81,8 @@ type work struct {
 	decoded weirv1.RateLimitRequest // one after the other
 	reply   answer                  // likewise
 	out     []byte
+
+	envoy envoyWork
 }
 
 // item is one thing that was asked for: a request, or a descriptor of one.
@@ -188,13 +197,18 @@ func (l *Limiter) decide(ctx context.Context, w *work) error {
 
 // ask is decide for those who tell an overload in another way.
 func (l *Limiter) ask(ctx context.Context, w *work) {
+	l.send(ctx, w)
+	l.tallies.count(w)
+}
+
+// send is ask without counting.
+func (l *Limiter) send(ctx context.Context, w *work) {
 	begin := 0
 	for i, end := range w.ends { // only now: takes may have moved while it grew
 		w.groups[i].Takes = w.takes[begin:end:end]
 		begin = end
 	}
 	l.decider.Decide(ctx, w.groups)
-	l.tallies.count(w)
 }
 
 // verdict is the answer to one item.

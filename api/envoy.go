@@ -3,20 +3,42 @@ package api
 import (
 	"context"
 	"fmt"
-	"math"
-	"strings"
 	"time"
+	"unicode/utf8"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/rules"
-	"github.com/weirlimit/weir/shard"
 )
 
-// envoyServer implements Envoy's rate limit service on the native rules: the
-// domain picks them, and the entries of a descriptor are its attributes. One call
-// is one group, so that a denied descriptor lets no other be counted.
+// Envoy says how Envoy's API answers. The zero value is the default.
+type Envoy struct {
+	// CountDenied counts every descriptor by itself, and when it is over its limit, too,
+	// as envoyproxy/ratelimit does. Otherwise a request is counted whole or not at all. It
+	// is for descriptors that count in windows.
+	CountDenied bool
+	// Shadow never denies a request; the statuses tell what would have.
+	Shadow bool
+	// Quota treats all descriptors as if their quota_mode were set.
+	Quota bool
+	// Headers are the names of three headers to add to responses: for the limit, what
+	// remains, and in how many seconds it is reset. None means no headers.
+	Headers []string
+	// Metadata adds dynamic metadata to answers.
+	Metadata bool
+	// NearLimit is the share of a limit from which on hits count as near it, 0 for 0.8.
+	NearLimit float64
+	// Lyft says how descriptors count, for limits that requests bring with them.
+	Lyft rules.Lyft
+	// NeedsRules makes GET /healthcheck fail while there are no rules.
+	NeedsRules bool
+}
+
+// envoyServer implements Envoy's rate limit service. In a domain of descriptors, those
+// of a request are matched as envoyproxy/ratelimit does it; in one of rules, the entries
+// of a descriptor are its attributes. One call is one group, so that a denied descriptor
+// lets no other be counted.
 type envoyServer struct {
 	rlsv3.UnimplementedRateLimitServiceServer
 	*Limiter
@@ -33,23 +55,44 @@ func (l *Limiter) checkEnvoy(ctx context.Context, request []byte) (encoded, erro
 	w := l.newWork()
 	defer l.works.Put(w)
 	if err := l.addEnvoy(w, newPart(request)); err != nil {
-		return encoded{}, err
+		return encoded{}, l.envoyStats.failed(err)
 	}
-	l.ask(ctx, w)
-	var verdicts verdictCounts
-	w.out = appendEnvoyResponse(w.out[:0], w, &verdicts)
-	l.metrics.count(&verdicts)
+	l.send(ctx, w)
+	l.normalize(w)
+	l.tallies.count(w)
+	r, err := l.judgeEnvoy(ctx, w)
+	if err != nil {
+		return encoded{}, l.envoyStats.failed(err)
+	}
+	w.out = l.appendEnvoyResponse(w.out[:0], w, r)
 	l.metrics.envoy.Observe(time.Since(start).Seconds())
 	return copyEncoded(w.out), nil
 }
 
+// envoyWork is what it takes, beside work, to decide a request of Envoy.
+type envoyWork struct {
+	descriptors *rules.Descriptors // of the domain, nil if it has none
+	strict      bool               // the domain has rules, which have bounds of their own
+	hits        uint32             // of the request
+	asked       []asked            // by descriptor
+	statuses    []envoyStatus      // likewise
+	replaced    map[string]bool    // names of limits that do not apply
+	names       []byte             // of asked, one after the other
+}
+
+func (w *envoyWork) reset() {
+	clear(w.asked) // their entries are the request's
+	clear(w.replaced)
+	*w = envoyWork{asked: w.asked[:0], statuses: w.statuses[:0], replaced: w.replaced, names: w.names[:0]}
+}
+
 // addEnvoy makes a group of the descriptors of a RateLimitRequest.
 func (l *Limiter) addEnvoy(w *work, request part) (err error) {
-	var hits uint32
-	if w.request.Domain, hits, err = decodeEnvoy(request, &w.list); err != nil {
+	w.envoy.reset()
+	if w.request.Domain, w.envoy.hits, err = decodeEnvoy(request, &w.list); err != nil {
 		return err
 	}
-	if err := within("domain", w.request.Domain, maxKey); err != nil {
+	if err := within("domain", w.request.Domain, maxEnvoyKey); err != nil {
 		return err
 	}
 	switch n := w.list.n; {
@@ -58,56 +101,65 @@ func (l *Limiter) addEnvoy(w *work, request part) (err error) {
 	case n > maxDescriptors:
 		return invalid("descriptors", "%d items are more than %d", n, maxDescriptors)
 	}
+	w.envoy.descriptors = w.set.Descriptors(w.request.Domain)
+	w.envoy.strict = w.envoy.descriptors == nil && w.set.HasDomain(w.request.Domain)
 	for i, p := range w.list.parts {
-		cost, err := w.addDescriptor(i, p, hits)
+		d, err := w.addDescriptor(i, p)
 		if err != nil {
 			return err
 		}
-		if err := l.match(w, cost); err != nil {
+		if err := l.matchEnvoy(w, d); err != nil {
 			return fmt.Errorf("descriptors[%d]: %w", i, err)
 		}
 	}
+	l.takeAsked(w)
 	return w.endGroup(false)
 }
 
 // addDescriptor makes the entries of the i-th RateLimitDescriptor the attributes of
-// w.request, and returns the descriptor's cost.
-func (w *work) addDescriptor(i int, p part, requestHits uint32) (cost int64, err error) {
+// w.request, and returns the rest of it, checked.
+func (w *work) addDescriptor(i int, p part) (descriptor, error) {
 	field := func(name string) string { return fmt.Sprintf("descriptors[%d].%s", i, name) }
 	d, err := decodeDescriptor(p, &w.entries)
 	if err != nil {
-		return 0, under(fmt.Sprintf("descriptors[%d]", i), err)
+		return d, under(fmt.Sprintf("descriptors[%d]", i), err)
 	}
 	if n := w.entries.n; n > maxAttributes {
-		return 0, invalid(field("entries"), "%d items are more than %d", n, maxAttributes)
+		return d, invalid(field("entries"), "%d items are more than %d", n, maxAttributes)
 	}
-	if d.hasLimit {
-		return 0, invalid(field("limit"), "overrides are not supported yet")
+	if err := d.validOverride(); err != nil {
+		return d, under(field("limit"), err)
 	}
 	w.request.Attributes = w.request.Attributes[:0]
 	for j, e := range w.entries.parts {
 		if err := w.addEntry(e); err != nil {
-			return 0, under(field(fmt.Sprintf("entries[%d]", j)), err)
+			return d, under(field(fmt.Sprintf("entries[%d]", j)), err)
 		}
 	}
-	hits, from := max(1, uint64(requestHits)), "hits_addend"
-	if d.hasHits {
-		hits, from = d.hits, field("hits_addend")
+	if !d.hasHits {
+		d.hits = max(1, uint64(w.envoy.hits))
 	}
-	switch {
-	case hits > algorithms.MaxCost:
-		return 0, invalid(from, "%d is not between 0 and %d", hits, int64(algorithms.MaxCost))
-	case d.negative:
-		return -int64(hits), nil
+	if d.hits > algorithms.MaxCost {
+		from := "hits_addend"
+		if d.hasHits {
+			from = field(from)
+		}
+		return d, invalid(from, "%d is not between 0 and %d", d.hits, int64(algorithms.MaxCost))
 	}
-	return int64(hits), nil
+	return d, nil
 }
 
-// addEntry makes an entry of a descriptor an attribute of w.request.
+// addEntry makes an entry of a descriptor an attribute of w.request. What callers of an
+// Envoy may choose, the values, is an error only where rules have bounds for it: an error
+// may let a request pass.
 func (w *work) addEntry(p part) error {
-	key, value, err := decodePair(p)
+	key, value, err := decodeEntry(p)
 	if err != nil {
 		return err
+	}
+	w.request.Attributes = append(w.request.Attributes, rules.Attribute{Key: key, Value: value})
+	if !w.envoy.strict {
+		return within("key", key, maxEnvoyKey)
 	}
 	if err := within("key", key, maxKey); err != nil {
 		return err
@@ -115,12 +167,14 @@ func (w *work) addEntry(p part) error {
 	if err := atMost("value", value, maxValue); err != nil {
 		return err
 	}
-	for _, earlier := range w.request.Attributes {
+	if !utf8.ValidString(value) {
+		return invalid("value", "%q is not UTF-8", value)
+	}
+	for _, earlier := range w.request.Attributes[:len(w.request.Attributes)-1] {
 		if earlier.Key == key {
 			return invalid("key", "%q stands there twice", key)
 		}
 	}
-	w.request.Attributes = append(w.request.Attributes, rules.Attribute{Key: key, Value: value})
 	return nil
 }
 
@@ -142,8 +196,28 @@ func decodeEnvoy(p part, l *list) (domain string, hits uint32, err error) {
 
 // descriptor is a RateLimitDescriptor without its entries.
 type descriptor struct {
-	hasLimit, hasHits, negative bool
-	hits                        uint64
+	hasHits, negative bool
+	hits              uint64
+	// A limit that the request brings with it:
+	hasLimit, hasMultiple bool
+	requests              uint32
+	unit                  rules.Unit
+	multiple              uint64 // of the unit
+}
+
+// window is that of the limit, in nanoseconds.
+func (d *descriptor) window() int64 { return d.unit.Window() * int64(d.multiple) }
+
+func (d *descriptor) validOverride() error {
+	const day = 24 * time.Hour
+	switch unit := time.Duration(d.unit.Window()); {
+	case !d.hasLimit:
+	case unit == 0:
+		return invalid("unit", "%d is not a unit", uint8(d.unit))
+	case d.multiple == 0 || d.multiple > uint64(algorithms.MaxWindow/unit):
+		return invalid("unit_multiplier", "%d is not between 1 and %d, which is %d days at most", d.multiple, algorithms.MaxWindow/unit, algorithms.MaxWindow/day)
+	}
+	return nil
 }
 
 // decodeDescriptor decodes a RateLimitDescriptor, its entries into a list that may have
@@ -156,7 +230,10 @@ func decodeDescriptor(p part, entries *list) (d descriptor, err error) {
 		case 1<<3 | asBytes:
 			entries.add(f.part, maxAttributes)
 		case 2<<3 | asBytes:
-			d.hasLimit = true
+			if !d.hasLimit {
+				d.hasLimit, d.multiple = true, 1
+			}
+			f.err = decodeOverride(f.part, &d)
 		case 3<<3 | asBytes:
 			d.hasHits = true
 			f.err = decodeUint64(f.part, &d.hits)
@@ -165,6 +242,26 @@ func decodeDescriptor(p part, entries *list) (d descriptor, err error) {
 		}
 	}
 	return d, f.err
+}
+
+// decodeOverride decodes a RateLimitOverride.
+func decodeOverride(p part, d *descriptor) error {
+	f := fieldsOf(p)
+	for f.next() {
+		switch f.tag {
+		case 1<<3 | asVarint:
+			d.requests = uint32(f.varint)
+		case 2<<3 | asVarint:
+			d.unit = rules.Unit(min(uint32(f.varint), 1<<8-1)) // no unit, if it is more
+		case 3<<3 | asBytes:
+			if !d.hasMultiple {
+				d.multiple, d.hasMultiple = 0, true // if it says nothing more
+			}
+			f.err = decodeUint64(f.part, &d.multiple)
+			d.multiple = uint64(uint32(d.multiple))
+		}
+	}
+	return f.err
 }
 
 // decodeUint64 decodes a UInt64Value.
@@ -178,88 +275,16 @@ func decodeUint64(p part, into *uint64) error {
 	return f.err
 }
 
-// appendEnvoyResponse appends a RateLimitResponse, and counts its verdicts.
-func appendEnvoyResponse(b []byte, w *work, verdicts *verdictCounts) []byte {
-	overall := rlsv3.RateLimitResponse_OK
-	for i := range w.items {
-		v := w.judge(i)
-		verdicts.add(v)
-		if !v.allowed {
-			overall = rlsv3.RateLimitResponse_OVER_LIMIT
+// decodeEntry decodes an entry of a descriptor, whose value may be any bytes.
+func decodeEntry(p part) (key, value string, err error) {
+	f := fieldsOf(p)
+	for f.next() {
+		switch f.tag {
+		case 1<<3 | asBytes:
+			key = f.string("key")
+		case 2<<3 | asBytes:
+			value = f.part.text
 		}
-		b = appendEnvoyStatus(b, w, i, v)
 	}
-	return appendVarint(b, 1, uint64(overall))
-}
-
-// appendEnvoyStatus appends the DescriptorStatus of the i-th item.
-func appendEnvoyStatus(b []byte, w *work, i int, v verdict) []byte {
-	b, begin := beginMessage(b, 2)
-	code := rlsv3.RateLimitResponse_OK
-	if !v.allowed { // of an overloaded node too: Envoy would let an error through
-		code = rlsv3.RateLimitResponse_OVER_LIMIT
-	}
-	b = appendVarint(b, 1, uint64(code))
-	if v.source == byUnlimited {
-		b = appendVarint(b, 3, math.MaxUint32)
-	}
-	if v.by >= 0 {
-		matches, takes := w.item(i)
-		b = appendEnvoyLimit(b, &matches[v.by], &takes[v.by], v.allowed)
-	}
-	return endMessage(b, begin)
-}
-
-// appendEnvoyLimit appends the fields of a DescriptorStatus that tell of the limit that
-// decided.
-func appendEnvoyLimit(b []byte, m *rules.Match, t *shard.Take, allowed bool) []byte {
-	if !answered(t) {
-		return b
-	}
-	nominal := &m.Rule.Limits[m.Limit]
-	b, begin := beginMessage(b, 2)
-	b = appendVarint(b, 1, uint64(uint32(nominal.Limit)))
-	b = appendVarint(b, 2, uint64(envoyUnit(nominal)))
-	b = appendString(b, 3, m.Rule.ID)
-	b = endMessage(b, begin)
-	if allowed {
-		b = appendVarint(b, 3, uint64(remaining(m, &t.Decision)))
-	}
-	return appendDuration(b, 4, t.Decision.ResetAt-t.Decision.At)
-}
-
-// calendarUnits are the units of calendars that Envoy has a name for.
-var calendarUnits = map[string]rlsv3.RateLimitResponse_RateLimit_Unit{
-	"minute": rlsv3.RateLimitResponse_RateLimit_MINUTE,
-	"hour":   rlsv3.RateLimitResponse_RateLimit_HOUR,
-	"day":    rlsv3.RateLimitResponse_RateLimit_DAY,
-	"week":   rlsv3.RateLimitResponse_RateLimit_WEEK,
-	"month":  rlsv3.RateLimitResponse_RateLimit_MONTH,
-	"year":   rlsv3.RateLimitResponse_RateLimit_YEAR,
-}
-
-// envoyUnit is the unit of a limit whose window is exactly one, where a month has 30
-// days and a year 365, as in Envoy's reference server; UNKNOWN otherwise.
-func envoyUnit(l *algorithms.Limit) rlsv3.RateLimitResponse_RateLimit_Unit {
-	if l.Calendar != nil {
-		unit, _, _ := strings.Cut(l.Calendar.String(), "/")
-		return calendarUnits[unit]
-	}
-	switch time.Duration(l.Window) {
-	case time.Second:
-		return rlsv3.RateLimitResponse_RateLimit_SECOND
-	case time.Minute:
-		return rlsv3.RateLimitResponse_RateLimit_MINUTE
-	case time.Hour:
-		return rlsv3.RateLimitResponse_RateLimit_HOUR
-	case 24 * time.Hour:
-		return rlsv3.RateLimitResponse_RateLimit_DAY
-	case 7 * 24 * time.Hour:
-		return rlsv3.RateLimitResponse_RateLimit_WEEK
-	case 30 * 24 * time.Hour:
-		return rlsv3.RateLimitResponse_RateLimit_MONTH
-	case 365 * 24 * time.Hour:
-		return rlsv3.RateLimitResponse_RateLimit_YEAR
-	}
-	return rlsv3.RateLimitResponse_RateLimit_UNKNOWN
+	return key, value, f.err
 }

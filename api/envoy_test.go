@@ -10,13 +10,14 @@ import (
 
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weirlimit/weir/shard"
 )
 
 // descriptors reads each text's entries as key=value, and beside them hits=N,
-// override and negative.
+// override=REQUESTS/UNIT*MULTIPLE and negative.
 func descriptors(texts ...string) []*commonv3.RateLimitDescriptor {
 	ds := make([]*commonv3.RateLimitDescriptor, len(texts))
 	for i, text := range texts {
@@ -27,8 +28,13 @@ func descriptors(texts ...string) []*commonv3.RateLimitDescriptor {
 			case key == "hits":
 				n, _ := strconv.ParseUint(value, 10, 64)
 				d.HitsAddend = wrapperspb.UInt64(n)
-			case field == "override":
-				d.Limit = &commonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1}
+			case key == "override":
+				var requests, unit, multiple uint32
+				n, _ := fmt.Sscanf(value, "%d/%d*%d", &requests, &unit, &multiple)
+				d.Limit = &commonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: requests, Unit: typev3.RateLimitUnit(unit)}
+				if n == 3 {
+					d.Limit.UnitMultiplier = wrapperspb.UInt32(multiple)
+				}
 			case field == "negative":
 				d.IsNegativeHits = true
 			case entry:
@@ -40,13 +46,19 @@ func descriptors(texts ...string) []*commonv3.RateLimitDescriptor {
 	return ds
 }
 
-// briefEnvoy tells the overall code, and after each bar every field of a status.
+// briefEnvoy tells the overall code and the headers, and after each bar every field of a status.
 func briefEnvoy(r *rlsv3.RateLimitResponse) string {
 	text := r.GetOverallCode().String()
+	for _, h := range r.GetResponseHeadersToAdd() {
+		text += fmt.Sprintf(" %s=%s", h.GetKey(), h.GetValue())
+	}
 	for _, st := range r.GetStatuses() {
 		text += " | " + st.GetCode().String()
 		if l := st.GetCurrentLimit(); l != nil {
 			text += fmt.Sprintf(" %s %d/%v", l.GetName(), l.GetRequestsPerUnit(), l.GetUnit())
+			if m := l.GetUnitMultiplier(); m != nil {
+				text += fmt.Sprintf("*%d", m.GetValue())
+			}
 		}
 		if st.GetLimitRemaining() != 0 || st.GetDurationUntilReset() != nil {
 			text += fmt.Sprintf(" left %d reset %v", st.GetLimitRemaining(), st.GetDurationUntilReset().AsDuration())
@@ -87,7 +99,7 @@ func (f *fixture) playEnvoy(t *testing.T, calls []call) {
 		if err != nil {
 			t.Fatalf("call %d: %v", i, err)
 		}
-		if len(resp.GetResponseHeadersToAdd())+len(resp.GetRequestHeadersToAdd())+len(resp.GetRawBody()) > 0 || resp.GetDynamicMetadata() != nil {
+		if len(resp.GetRequestHeadersToAdd())+len(resp.GetRawBody()) > 0 || resp.GetDynamicMetadata() != nil {
 			t.Errorf("call %d: more than statuses: %v", i, resp)
 		}
 		if got := briefEnvoy(resp); got != c.want {
@@ -102,7 +114,7 @@ func TestShouldRateLimit(t *testing.T) {
 			{0, []string{"unit=s", "unit=m"}, "OK | OK second 5/SECOND left 4 reset 1.000000001s | OK minute 5/MINUTE left 4 reset 1m0.000000001s"},
 			{0, []string{"unit=h", "unit=d"}, "OK | OK hour 5/HOUR left 4 reset 1h0m0.000000001s | OK day 5/DAY left 4 reset 24h0m0.000000001s"},
 			{0, []string{"unit=w", "unit=mo"}, "OK | OK week 5/WEEK left 4 reset 120h0m0.000000001s | OK month 5/MONTH left 4 reset 552h0m0.000000001s"},
-			{0, []string{"unit=y", "unit=odd"}, "OK | OK year 5/YEAR left 4 reset 8592h0m0.000000001s | OK odd 5/UNKNOWN left 4 reset 1m30.000000001s"},
+			{0, []string{"unit=y", "unit=odd"}, "OK | OK year 5/YEAR left 4 reset 8592h0m0.000000001s | OK odd 5/SECOND*90 left 4 reset 1m30.000000001s"},
 			{1 << 31, []string{"unit=top"}, "OK | OK top 2147483648/SECOND left 0 reset 2s"},
 		},
 		"hits": {

@@ -71,6 +71,7 @@ func NewHTTPServer(l *Limiter, c *ConfigServer, s Status, gather prometheus.Gath
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(openAPI) // a client that is gone does not matter
 	})
+	addEnvoyPaths(mux, l, s)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		writeText(w, http.StatusOK, "ok")
 	})

@@ -179,7 +179,7 @@ func TestEnvoyRefuses(t *testing.T) {
 	const good = "user=alice"
 	for want, req := range map[string]*rlsv3.RateLimitRequest{
 		`domain: must not be empty`:                                                        {Descriptors: descriptors(good)},
-		`domain: 65 bytes are more than 64`:                                                {Domain: long65, Descriptors: descriptors(good)},
+		`domain: 1025 bytes are more than 1024`:                                            {Domain: strings.Repeat("d", 1025), Descriptors: descriptors(good)},
 		`descriptors: must not be empty`:                                                   {Domain: "edge"},
 		`descriptors: 101 items are more than 100`:                                         {Domain: "edge", Descriptors: descriptors(many(101, good)...)},
 		`descriptors[1].entries: 17 items are more than 16`:                                {Domain: "edge", Descriptors: descriptors(good, strings.Join(many(17, "#=x"), " "))},
@@ -187,7 +187,8 @@ func TestEnvoyRefuses(t *testing.T) {
 		`descriptors[0].entries[0].key: 65 bytes are more than 64`:                         {Domain: "edge", Descriptors: descriptors(long65 + "=x")},
 		`descriptors[0].entries[1].value: 257 bytes are more than 256`:                     {Domain: "edge", Descriptors: descriptors("a=x b=" + long257)},
 		`descriptors[1].entries[2].key: "a" stands there twice`:                            {Domain: "edge", Descriptors: descriptors(good, "a=x b=y a=x")},
-		`descriptors[1].limit: overrides are not supported yet`:                            {Domain: "edge", Descriptors: descriptors(good, good+" override")},
+		`descriptors[1].limit.unit: 0 is not a unit`:                                       {Domain: "edge", Descriptors: descriptors(good, good+" override=1/0")},
+		`descriptors[0].limit.unit: 8 is not a unit`:                                       {Domain: "edge", Descriptors: descriptors(good + " override=1/8")},
 		`hits_addend: 2147483649 is not between 0 and 2147483648`:                          {Domain: "edge", Descriptors: descriptors(good), HitsAddend: 1<<31 + 1},
 		`descriptors[1].hits_addend: 2147483649 is not between 0 and 2147483648`:           {Domain: "edge", Descriptors: descriptors(good, good+" hits=2147483649")},
 		`descriptors[0].hits_addend: 18446744073709551615 is not between 0 and 2147483648`: {Domain: "edge", Descriptors: descriptors(good + " hits=18446744073709551615")},

@@ -131,6 +131,9 @@ func (l *Limiter) Reset(ctx context.Context, req *weirv1.ResetRateLimitRequest) 
 func (l *Limiter) namedCounters(w *work, req *weirv1.ResetRateLimitRequest) error {
 	if req.GetIdentifier() == "" && req.GetIdentifierType() == "" && req.GetRuleId() != "" {
 		w.request.Domain = cmp.Or(req.GetDomain(), DefaultDomain)
+		if err := w.hasRules(); err != nil {
+			return err
+		}
 	} else if err := l.name(w, &weirv1.RateLimitRequest{
 		Identifier: req.GetIdentifier(), IdentifierType: req.GetIdentifierType(),
 		Domain: req.GetDomain(), Attributes: req.GetAttributes(),

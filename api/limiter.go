@@ -138,6 +138,9 @@ func (l *Limiter) name(w *work, req *weirv1.RateLimitRequest) error {
 	if w.request.Domain == "" {
 		w.request.Domain = DefaultDomain
 	}
+	if err := w.hasRules(); err != nil {
+		return err
+	}
 	attributes := w.request.Attributes[:0]
 	attributes = append(attributes, rules.Attribute{Key: req.GetIdentifierType(), Value: req.GetIdentifier()})
 	if req.GetEndpoint() != "" {
@@ -147,6 +150,14 @@ func (l *Limiter) name(w *work, req *weirv1.RateLimitRequest) error {
 		attributes = append(attributes, rules.Attribute{Key: key, Value: value})
 	}
 	w.request.Attributes = attributes
+	return nil
+}
+
+// hasRules refuses a domain whose limits would not be looked at.
+func (w *work) hasRules() error {
+	if w.set.Descriptors(w.request.Domain) != nil {
+		return invalid("domain", "%q has descriptors, which only Envoy's API reads; ask with ShouldRateLimit or POST /json", w.request.Domain)
+	}
 	return nil
 }
 

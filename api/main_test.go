@@ -45,9 +45,12 @@ type fixture struct {
 	intercept grpc.UnaryServerInterceptor // set it before dial
 }
 
-func newFixture(t testing.TB, text string) *fixture {
+func newFixture(t testing.TB, text string) *fixture { return newEnvoyFixture(t, text, Envoy{}) }
+
+// newEnvoyFixture is newFixture for those who set up Envoy's API.
+func newEnvoyFixture(t testing.TB, text string, envoy Envoy) *fixture {
 	t.Helper()
-	set, err := rules.Parse("f.yaml", []byte(text))
+	set, err := envoy.Lyft.Parse("f.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +61,7 @@ func newFixture(t testing.TB, text string) *fixture {
 	}
 	f.Limiter = NewLimiter(Config{
 		Rules: func() *rules.Set { return set }, Hasher: ring.NewHasher([ring.SecretSize]byte{1}), Decider: f, Metrics: f.registry,
-		Style: headers.Style{Forms: []headers.Form{headers.Draft, headers.XRateLimit}},
+		Style: headers.Style{Forms: []headers.Form{headers.Draft, headers.XRateLimit}}, Envoy: envoy,
 	})
 	return f
 }

@@ -23,6 +23,8 @@ type Config struct {
 	Style headers.Style
 	// Auth says how requests that a proxy asks about become attributes.
 	Auth AuthConfig
+	// Envoy says how Envoy's API answers.
+	Envoy Envoy
 }
 
 type metrics struct {

@@ -167,6 +167,7 @@ func writeRule(spec rules.Spec) *weirv1.Rule {
 	r := &weirv1.Rule{
 		Unlimited: spec.Unlimited, Replaces: spec.Replaces, OnFailure: spec.OnFailure, Enforce: spec.Enforce,
 		MaxDelay: spec.MaxDelay, Cost: spec.Cost, Ipv6Prefix: spec.IPv6Prefix, Enabled: spec.Enabled,
+		DescriptorYaml: spec.Descriptor.String(),
 	}
 	if len(spec.When) > 0 {
 		r.When = make(map[string]*weirv1.Condition, len(spec.When))
@@ -196,10 +197,14 @@ func writeRule(spec rules.Spec) *weirv1.Rule {
 	return r
 }
 
-// Documents returns rules that were read from a node, in their order.
+// Documents returns rules that were read from a node, in their order, but for those that
+// are descriptors.
 func Documents(limits []*weirv1.RateLimit) []rules.Document {
 	var docs []rules.Document
 	for _, r := range limits {
+		if r.GetRule().GetDescriptorYaml() != "" {
+			continue
+		}
 		if n := len(docs); n == 0 || docs[n-1].Domain != r.GetDomain() {
 			docs = append(docs, rules.Document{Domain: r.GetDomain()})
 		}

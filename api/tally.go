@@ -104,6 +104,9 @@ func (t *tallies) count(w *work) {
 	for i, end := range w.ends {
 		if !w.groups[i].Peek {
 			for j := begin; j < end; j++ {
+				if w.matches[j].Rule == nil { // the request has brought the limit with it
+					continue
+				}
 				c := &byRank[w.matches[j].Rule.Rank()].counts[outcomeOf(&w.takes[j])]
 				if c != last && last != nil {
 					last.Add(alike)

@@ -63,7 +63,7 @@ func Open(path string, opts ...Option) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	source, err := rules.Open(path, o.log, o.metrics)
+	source, err := rules.Open(path, rules.Lyft{}, o.log, o.metrics)
 	if err != nil {
 		return nil, err
 	}

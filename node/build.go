@@ -87,6 +87,7 @@ type node struct {
 
 	leaving  atomic.Bool
 	drained  atomic.Bool           // somebody has asked this node to hand over what it holds
+	serving  atomic.Bool           // what the health service says
 	etcdDied atomic.Pointer[error] // why the one in this process has ended by itself
 
 	mu   sync.Mutex
@@ -201,7 +202,7 @@ func (n *node) openRegistry(ctx context.Context) error {
 // loadRules reads the rules of files, if they are given.
 func (n *node) loadRules(context.Context) (err error) {
 	if n.opts.Rules != "" {
-		n.rules, err = rules.Open(n.opts.Rules, n.log, n.metrics)
+		n.rules, err = rules.Open(n.opts.Rules, n.opts.lyft(), n.log, n.metrics)
 	}
 	return err
 }
@@ -212,7 +213,7 @@ func (n *node) openStore(ctx context.Context) (err error) {
 		return nil
 	}
 	n.store, err = rules.OpenStore(ctx, rules.StoreConfig{
-		Backend: n.registry, Name: "etcd:" + n.registry.RulesKey(), MaxSize: etcd.MaxRules, Logger: n.log, Metrics: n.metrics,
+		Backend: n.registry, Name: "etcd:" + n.registry.RulesKey(), MaxSize: etcd.MaxRules, Lyft: n.opts.lyft(), Logger: n.log, Metrics: n.metrics,
 	})
 	n.rules = n.store
 	return err
@@ -240,6 +241,7 @@ func (n *node) register(ctx context.Context) error {
 	n.rules.OnChange(func(s *rules.Set) {
 		n.config.Changed()
 		n.announce(func(self *cluster.Node) { self.RuleRevision = s.Revision() })
+		n.tellEnvoy()
 	})
 	n.shard, err = shard.New(shard.Config{
 		Partitions: uint32(params.Ring.Partitions),
@@ -290,6 +292,7 @@ func (n *node) buildServers(params cluster.Params, promises *cluster.Promises) e
 		Metrics: n.metrics,
 		Style:   n.opts.style(),
 		Auth:    n.opts.auth(),
+		Envoy:   n.opts.envoy(),
 	})
 	n.peers = cluster.NewServer(n.shard, promises, n.router)
 	n.closers = append(n.closers, n.peers.Close)

@@ -17,6 +17,7 @@ import (
 	"github.com/weirlimit/weir/cluster"
 	"github.com/weirlimit/weir/cluster/etcd"
 	"github.com/weirlimit/weir/ring"
+	"github.com/weirlimit/weir/rules"
 	"github.com/weirlimit/weir/shard"
 )
 
@@ -161,7 +162,7 @@ func TestLeavingIsNotUndone(t *testing.T) {
 	defer n.close()
 	check := func(want healthpb.HealthCheckResponse_ServingStatus) {
 		t.Helper()
-		for _, service := range []string{"", "weir.v1.RateLimiter"} {
+		for _, service := range []string{"", "weir.v1.RateLimiter", "envoy.service.ratelimit.v3.RateLimitService", "ratelimit"} {
 			resp, err := n.health.Check(t.Context(), &healthpb.HealthCheckRequest{Service: service})
 			if err != nil || resp.GetStatus() != want {
 				t.Errorf("%q: %v %v, want %v", service, resp.GetStatus(), err, want)
@@ -175,6 +176,41 @@ func TestLeavingIsNotUndone(t *testing.T) {
 	n.setServing(true)
 	check(healthpb.HealthCheckResponse_NOT_SERVING)
 }
+
+// Envoy may be told that a node without rules is of no use.
+func TestHealthNeedsRules(t *testing.T) {
+	opts := testOptions(t)
+	opts.HealthNeedsRules, opts.Rules = true, ""
+	n, err := build(t.Context(), opts, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.close()
+	check := func(want healthpb.HealthCheckResponse_ServingStatus) {
+		t.Helper()
+		resp, err := n.health.Check(t.Context(), &healthpb.HealthCheckRequest{Service: "ratelimit"})
+		if err != nil || resp.GetStatus() != want {
+			t.Errorf("%v %v, want %v", resp.GetStatus(), err, want)
+		}
+	}
+	n.setServing(true)
+	check(healthpb.HealthCheckResponse_NOT_SERVING)
+	set, err := rules.Parse("f", []byte("domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.rules = fixedRules{n.rules, set}
+	n.tellEnvoy()
+	check(healthpb.HealthCheckResponse_SERVING)
+}
+
+// fixedRules are rules that stay.
+type fixedRules struct {
+	ruleSource
+	set *rules.Set
+}
+
+func (f fixedRules) Set() *rules.Set { return f.set }
 
 // A node whose port breaks ends, and says why.
 func TestRunEndsWithItsServers(t *testing.T) {

@@ -12,8 +12,12 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
+	"golang.org/x/net/http/httpguts"
 
+	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/api"
 	"github.com/weirlimit/weir/cluster"
+	"github.com/weirlimit/weir/rules"
 )
 
 // Options say how to run a node. The zero value is a node that serves on
@@ -93,6 +97,36 @@ type Options struct {
 	// LendNothing makes this node lend no tokens of counters that are asked for often,
 	// neither to other nodes nor to clients, and borrow none. Default false.
 	LendNothing bool
+	// LyftAlgorithm is what the limits of envoyproxy/ratelimit's files count by:
+	// fixed_window, sliding_window, sliding_window_buckets, token_bucket or gcra. Nodes of
+	// one cluster need the same. Default fixed_window, as there.
+	LyftAlgorithm string
+	// MergeDomains permits several of envoyproxy/ratelimit's files for one domain. Default
+	// false.
+	MergeDomains bool
+	// RLSCountDenied makes Envoy's API count each descriptor by itself and also when it is
+	// over its limit, as envoyproxy/ratelimit does, instead of a request whole or not at
+	// all. Not with token_bucket and gcra. Default false.
+	RLSCountDenied bool
+	// RLSShadow makes Envoy's API deny no request; statuses tell what would have. Default
+	// false.
+	RLSShadow bool
+	// RLSQuota makes Envoy's API treat all descriptors as if they had quota_mode. Default
+	// false.
+	RLSQuota bool
+	// RLSHeaders are the names of three headers that answers to Envoy add to responses:
+	// for the limit, for what remains, and for the seconds until it is reset. A denied
+	// request gets Retry-After, too. Empty means no headers.
+	RLSHeaders []string
+	// RLSMetadata makes answers to Envoy tell the request, and the metadata of the
+	// descriptors that let it pass, as dynamic metadata. Default false.
+	RLSMetadata bool
+	// RLSNearLimit is the share of a limit from which on metrics count hits of descriptors
+	// as near it, above 0 and up to 1. 0 means the default, 0.8.
+	RLSNearLimit float64
+	// HealthNeedsRules makes the health of the service "ratelimit", and GET /healthcheck,
+	// bad while there are no rules. Default false.
+	HealthNeedsRules bool
 }
 
 // Bytes is a size of memory.
@@ -115,6 +149,8 @@ const (
 	defaultLogLevel      = "info"
 	defaultCounterMemory = 1 << 30
 	defaultPeerTimeout   = cluster.DefaultAttemptTimeout
+	defaultLyftAlgorithm = "fixed_window"
+	defaultRLSNearLimit  = 0.8
 
 	maxIDBytes       = 128
 	maxClusterBytes  = 64
@@ -123,6 +159,12 @@ const (
 	minPeerTimeout   = time.Millisecond
 	maxPeerTimeout   = 10 * time.Second
 )
+
+// lyftAlgorithms are those that any limit can count by, without a delay that Envoy could
+// not make; the first ones count in windows.
+var lyftAlgorithms = []string{"fixed_window", "sliding_window", "sliding_window_buckets", "token_bucket", "gcra"}
+
+const lyftWindows = 3 // of lyftAlgorithms
 
 var logLevels = []string{"debug", "info", "warn", "error"}
 
@@ -157,6 +199,10 @@ func (o Options) WithDefaults() Options {
 	}
 	if len(o.TrustedProxies) == 0 {
 		o.TrustedProxies = []string{"127.0.0.0/8", "::1"}
+	}
+	fill(&o.LyftAlgorithm, defaultLyftAlgorithm)
+	if o.RLSNearLimit == 0 {
+		o.RLSNearLimit = defaultRLSNearLimit
 	}
 	if o.PeerTimeout == 0 {
 		o.PeerTimeout = defaultPeerTimeout
@@ -205,6 +251,10 @@ func (o Options) Validate() error {
 		{"log-level", badLogLevel(o.LogLevel)},
 		{"counter-memory", badCounterMemory(o.CounterMemory)},
 		{"peer-timeout", badPeerTimeout(o.PeerTimeout)},
+		{"lyft-algorithm", badLyftAlgorithm(o.LyftAlgorithm)},
+		{"rls-count-denied", o.badCountDenied()},
+		{"rls-headers", badHeaders(o.RLSHeaders)},
+		{"rls-near-limit", badNearLimit(o.RLSNearLimit)},
 	}
 	for _, c := range checks {
 		if c.problem != "" {
@@ -381,4 +431,51 @@ func badPeerTimeout(d time.Duration) string {
 		return ""
 	}
 	return fmt.Sprintf("%v is not between %v and %v", d, minPeerTimeout, maxPeerTimeout)
+}
+
+func badLyftAlgorithm(name string) string {
+	if slices.Contains(lyftAlgorithms, name) {
+		return ""
+	}
+	return fmt.Sprintf("%q is not one of %s", name, strings.Join(lyftAlgorithms, ", "))
+}
+
+func (o Options) badCountDenied() string {
+	if !o.RLSCountDenied || slices.Index(lyftAlgorithms, o.LyftAlgorithm) < lyftWindows {
+		return ""
+	}
+	return fmt.Sprintf("is not for lyft-algorithm %s, only for %s", o.LyftAlgorithm, strings.Join(lyftAlgorithms[:lyftWindows], ", "))
+}
+
+func badHeaders(names []string) string {
+	if len(names) != 0 && len(names) != 3 {
+		return fmt.Sprintf("has %d names, not 3: for the limit, what remains, and when it is reset", len(names))
+	}
+	for _, name := range names {
+		if !httpguts.ValidHeaderFieldName(name) {
+			return fmt.Sprintf("%q is not the name of a header", name)
+		}
+	}
+	return ""
+}
+
+func badNearLimit(share float64) string {
+	if share > 0 && share <= 1 {
+		return ""
+	}
+	return fmt.Sprintf("%v is not above 0 and up to 1", share)
+}
+
+// lyft is how files of envoyproxy/ratelimit are read.
+func (o Options) lyft() rules.Lyft {
+	algorithm, _ := algorithms.Parse(o.LyftAlgorithm)
+	return rules.Lyft{Algorithm: algorithm, Merge: o.MergeDomains}
+}
+
+// envoy is how Envoy's API answers.
+func (o Options) envoy() api.Envoy {
+	return api.Envoy{
+		CountDenied: o.RLSCountDenied, Shadow: o.RLSShadow, Quota: o.RLSQuota, Headers: o.RLSHeaders, Metadata: o.RLSMetadata,
+		NearLimit: o.RLSNearLimit, Lyft: o.lyft(), NeedsRules: o.HealthNeedsRules,
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"math"
 	"net/netip"
 	"reflect"
 	"regexp"
@@ -106,6 +107,17 @@ func TestOptionsValidate(t *testing.T) {
 		{Options{PeerTimeout: 10 * time.Second}, ""},
 		{Options{PeerTimeout: time.Microsecond}, `peer-timeout: 1µs is not between 1ms and 10s`},
 		{Options{PeerTimeout: 11 * time.Second}, `peer-timeout: 11s is not between 1ms and 10s`},
+		{Options{LyftAlgorithm: "gcra"}, ""},
+		{Options{LyftAlgorithm: "leaky_bucket"}, `lyft-algorithm: "leaky_bucket" is not one of fixed_window, sliding_window, sliding_window_buckets, token_bucket, gcra`},
+		{Options{LyftAlgorithm: "sliding_window_buckets", RLSCountDenied: true}, ""},
+		{Options{RLSCountDenied: true}, ""},
+		{Options{LyftAlgorithm: "gcra", RLSCountDenied: true}, `rls-count-denied: is not for lyft-algorithm gcra, only for fixed_window, sliding_window, sliding_window_buckets`},
+		{Options{RLSHeaders: []string{"A", "b-c", "D"}}, ""},
+		{Options{RLSHeaders: []string{"A"}}, `rls-headers: has 1 names, not 3: for the limit, what remains, and when it is reset`},
+		{Options{RLSHeaders: []string{"A", "b c", "D"}}, `rls-headers: "b c" is not the name of a header`},
+		{Options{RLSNearLimit: 1}, ""},
+		{Options{RLSNearLimit: -0.1}, `rls-near-limit: -0.1 is not above 0 and up to 1`},
+		{Options{RLSNearLimit: math.NaN()}, `rls-near-limit: NaN is not above 0 and up to 1`},
 		{Options{CounterMemory: -1}, `counter-memory: -1B is not between 8.0MiB and 4.0TiB`},
 		{Options{CounterMemory: 7 << 20}, `counter-memory: 7.0MiB is not between 8.0MiB and 4.0TiB`},
 		{Options{CounterMemory: 5 << 40}, `counter-memory: 5.0TiB is not between 8.0MiB and 4.0TiB`},
@@ -146,6 +158,7 @@ func TestOptionsWithDefaults(t *testing.T) {
 		LogLevel: "info", CounterMemory: 1 << 30, PeerTimeout: 25 * time.Millisecond,
 		HTTPHeaders: []string{"draft", "x-ratelimit"}, ResetFormat: "delta", RetryJitter: "10%",
 		TrustedProxies: []string{"127.0.0.0/8", "::1"}, ClientIPHeader: "X-Forwarded-For",
+		LyftAlgorithm: "fixed_window", RLSNearLimit: 0.8,
 	}
 	tests := []struct {
 		name     string

@@ -38,6 +38,17 @@ func (n *node) setServing(serving bool) {
 	for service := range n.grpc.GetServiceInfo() {
 		n.health.SetServingStatus(service, st)
 	}
+	n.serving.Store(serving)
+	n.tellEnvoy()
+}
+
+// tellEnvoy sets the health of the service by the name that envoyproxy/ratelimit has.
+func (n *node) tellEnvoy() {
+	st := healthpb.HealthCheckResponse_NOT_SERVING
+	if n.serving.Load() && (!n.opts.HealthNeedsRules || n.rules.Set().Len() > 0) {
+		st = healthpb.HealthCheckResponse_SERVING
+	}
+	n.health.SetServingStatus("ratelimit", st)
 }
 
 // Self implements api.Status.

@@ -149,7 +149,7 @@ func BenchmarkStored(b *testing.B) {
 	}
 	b.SetBytes(int64(len(value)))
 	for b.Loop() {
-		if _, err := unmarshal("x", value); err != nil {
+		if _, err := unmarshal("x", value, Lyft{}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -15,8 +15,10 @@ import (
 
 // Compile makes a Set of documents, by the same rules as Parse. name stands for
 // the file in messages, which have no line numbers.
-func Compile(name string, docs []Document) (*Set, error) {
-	l := newLoader()
+func Compile(name string, docs []Document) (*Set, error) { return Lyft{}.compile(name, docs) }
+
+func (how Lyft) compile(name string, docs []Document) (*Set, error) {
+	l := newLoader(how)
 	d := &decoder{loader: l, file: name}
 	for i, doc := range docs {
 		at := path{}
@@ -34,13 +36,16 @@ func Compile(name string, docs []Document) (*Set, error) {
 func (s *Set) Documents() []Document {
 	var docs []Document
 	for _, r := range s.rules {
+		if r.Descriptor != nil {
+			continue
+		}
 		if n := len(docs); n == 0 || docs[n-1].Domain != r.Domain {
 			docs = append(docs, Document{Domain: r.Domain})
 		}
 		last := &docs[len(docs)-1]
 		last.Rules = append(last.Rules, r.Spec())
 	}
-	return docs
+	return append(docs, s.describedDocuments()...)
 }
 
 // Format writes documents as a file that Parse reads, unless it is longer than a
@@ -107,6 +112,10 @@ func (r *Rule) Spec() Spec {
 	}
 	if !r.Enabled {
 		s.Enabled = new(false)
+	}
+	if r.Descriptor != nil {
+		spec := r.Descriptor.spec
+		s.Descriptor, s.OnFailure = &spec, ""
 	}
 	return s
 }

@@ -166,7 +166,7 @@ func TestSpecIsOwn(t *testing.T) {
 			*s.Enforce = 77
 		}
 	}
-	if got := revision(set.rules); got != before {
+	if got := revision(set.rules, Lyft{}, nil); got != before {
 		t.Error("a Spec shares memory with its Rule")
 	}
 }

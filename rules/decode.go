@@ -39,10 +39,14 @@ func (p path) index(i int) path {
 }
 
 func (d *decoder) problem(n *yaml.Node, at path, format string, args ...any) {
-	d.problems.add(Problem{
+	d.problems.add(d.at(n, at, format, args...))
+}
+
+func (d *decoder) at(n *yaml.Node, at path, format string, args ...any) Problem {
+	return Problem{
 		File: d.file, Line: n.Line, Column: n.Column,
 		Rule: at.rule, Field: at.field, Message: fmt.Sprintf(format, args...),
-	})
+	}
 }
 
 // plain refuses what makes YAML mean more than it shows. Aliases could also blow

@@ -58,6 +58,9 @@
 // Anchors, aliases, tags, unknown keys and keys that stand twice are errors.
 // Indices in messages start at 0.
 //
+// A document with descriptors instead of rules is one of envoyproxy/ratelimit, and
+// means what it means there: Set.Descriptors finds its limits. A domain has either.
+//
 // # Counters
 //
 // A counter is named by domain, rule id, the attributes of one set of the rule's

@@ -13,16 +13,21 @@ import (
 // Nodes that were not read have line 0.
 
 func (doc Document) node() *yaml.Node {
-	list := &yaml.Node{Kind: yaml.SequenceNode}
-	for _, s := range doc.Rules {
-		list.Content = append(list.Content, s.node())
-	}
-	if len(doc.Rules) == 0 {
-		list.Style = yaml.FlowStyle // []
-	}
 	var m entries
 	m.add("domain", textNode(doc.Domain))
-	m.add("rules", list)
+	if len(doc.Rules) > 0 || doc.Descriptors == nil {
+		list := &yaml.Node{Kind: yaml.SequenceNode}
+		for _, s := range doc.Rules {
+			list.Content = append(list.Content, s.node())
+		}
+		if len(doc.Rules) == 0 {
+			list.Style = yaml.FlowStyle // []
+		}
+		m.add("rules", list)
+	}
+	if doc.Descriptors != nil { // beside rules, they are refused
+		m.add("descriptors", descriptorsNode(doc.Descriptors))
+	}
 	return m.node(0)
 }
 
@@ -75,6 +80,9 @@ func (s Spec) node() *yaml.Node {
 	m.addInt("ipv6_prefix", s.IPv6Prefix)
 	if s.Enabled != nil {
 		m.add("enabled", boolNode(*s.Enabled))
+	}
+	if s.Descriptor != nil {
+		m.add("descriptor", s.Descriptor.node())
 	}
 	return m.node(0)
 }

@@ -53,6 +53,9 @@ func (s *Set) Explain(h ring.Hasher, req *Request) []Explanation {
 
 // mismatch says why r does not match req, whatever other rules say, or nothing.
 func (r *Rule) mismatch(req *Request) string {
+	if r.Descriptor != nil {
+		return "is a descriptor, which only Envoy's API matches"
+	}
 	if !r.Enabled {
 		return "is disabled"
 	}
@@ -137,7 +140,7 @@ func (s *Set) Counters(h ring.Hasher, req *Request, buf []Match) []Match {
 	req = canonicalOf(req)
 next:
 	for _, r := range s.rules {
-		if r.Domain != req.Domain || !r.Enabled {
+		if r.Domain != req.Domain || !r.Enabled || r.Descriptor != nil {
 			continue
 		}
 		for i := range r.When {

@@ -121,6 +121,18 @@ var elasticFields = []field[Rule]{
 const defaultAlgorithm = algorithms.SlidingWindow
 
 func (d *decoder) document(n *yaml.Node, at path) {
+	if isDescriptors(n) {
+		d.descriptorsDocument(n, at)
+		return
+	}
+	if valueOf(n, "rules") != nil && valueOf(n, "descriptors") != nil {
+		name := ""
+		if domain := valueOf(n, "domain"); domain != nil {
+			name = " " + quote(domain.Value)
+		}
+		d.problem(n, at, "domain%s has both rules and descriptors; a domain has either", name)
+		return
+	}
 	var doc document
 	fields(d, n, at, documentFields, &doc)
 	d.domains = append(d.domains, doc.domain)

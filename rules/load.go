@@ -18,13 +18,19 @@ import (
 // the file system said. A file without a document and a directory without a file
 // are errors, so that a truncated file or a volume that is not there yet does not
 // look like "no rules". A file that wants none says rules: [].
+//
+// A document with descriptors instead of rules is one of envoyproxy/ratelimit, and means
+// what it means there.
 func Load(path string) (*Set, error) {
-	return load(readFiles(path))
+	return load(readFiles(path), Lyft{})
 }
 
 // Parse reads the rules in data. name stands for the file in messages.
-func Parse(name string, data []byte) (*Set, error) {
-	return load([]source{{name: name, data: data, err: checkSize(len(data))}})
+func Parse(name string, data []byte) (*Set, error) { return Lyft{}.Parse(name, data) }
+
+// Parse is Parse for those who read files of envoyproxy/ratelimit in another way.
+func (how Lyft) Parse(name string, data []byte) (*Set, error) {
+	return load([]source{{name: name, data: data, err: checkSize(len(data))}}, how)
 }
 
 // source is a file's content, or why it could not be read.
@@ -43,20 +49,26 @@ type loader struct {
 	attributes   map[string]string // names by themselves
 	regexpBudget int               // bytes left; negative if used up
 	calendars    map[*algorithms.Calendar]bool
-	domains      []string // of the documents
+	domains      []string // of the documents, but for those of envoyproxy/ratelimit
+
+	how         Lyft
+	descriptors map[string]*Descriptors // by domain
+	nodes       int                     // descriptors, and values of their metadata
+	warnings    problems
 }
 
 type ruleName struct{ domain, id string }
 
-func newLoader() *loader {
+func newLoader(how Lyft) *loader {
 	return &loader{
 		byName: make(map[ruleName]*Rule), attributes: make(map[string]string),
 		calendars: make(map[*algorithms.Calendar]bool), regexpBudget: maxRegexpMemory,
+		how: how, descriptors: make(map[string]*Descriptors),
 	}
 }
 
-func load(sources []source) (*Set, error) {
-	l := newLoader()
+func load(sources []source, how Lyft) (*Set, error) {
+	l := newLoader(how)
 	l.files(sources)
 	return l.set()
 }
@@ -74,10 +86,30 @@ func (l *loader) files(sources []source) {
 // set returns the Set of all rules if there was no problem.
 func (l *loader) set() (*Set, error) {
 	l.link()
+	l.oneKind()
 	if err := l.problems.err(); err != nil {
 		return nil, err
 	}
-	return newSet(l.rules), nil
+	s := newSet(l.rules)
+	s.describe(l.how, l.descriptors)
+	s.warnings = l.warnings.sorted()
+	return s, nil
+}
+
+// oneKind refuses domains that have both rules and descriptors.
+func (l *loader) oneKind() {
+	told := make(map[string]bool)
+	for _, r := range l.rules {
+		other := l.descriptors[r.Domain]
+		if r.Descriptor != nil || other == nil || told[r.Domain] {
+			continue
+		}
+		told[r.Domain] = true
+		l.problems.add(Problem{
+			File: r.file, Line: r.line, Column: r.column, Rule: r.ID,
+			Message: fmt.Sprintf("domain %s has descriptors too%s; a domain has either rules or descriptors", quote(r.Domain), other.place()),
+		})
+	}
 }
 
 // file reads one file's documents, up to the first that is not YAML.

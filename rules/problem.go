@@ -101,13 +101,18 @@ func (ps *problems) cut() {
 	ps.list = ps.list[:min(len(ps.list), maxProblems)]
 }
 
+// sorted returns the first ones by position.
+func (ps *problems) sorted() []Problem {
+	ps.cut()
+	return ps.list
+}
+
 // err returns nil if there are none.
 func (ps *problems) err() error {
 	if ps.total == 0 {
 		return nil
 	}
-	ps.cut()
-	return &LoadError{Problems: ps.list, More: ps.total - len(ps.list)}
+	return &LoadError{Problems: ps.sorted(), More: ps.total - min(ps.total, maxProblems)}
 }
 
 // quote returns s as messages show it: escaped, and cut if it is long.

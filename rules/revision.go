@@ -7,17 +7,26 @@ import (
 	"fmt"
 )
 
-var emptyRevision = revision(nil)
+var emptyRevision = revision(nil, Lyft{}, nil)
 
 // revision hashes what rules say in its canonical form, so that a field counts
 // from the day on which it is there, and only where it is used.
-func revision(rules []*Rule) string {
+func revision(rules []*Rule, how Lyft, described []Document) string {
 	hash := sha256.New()
 	e := json.NewEncoder(hash) // ends each value with a line feed, which no value holds
-	for _, r := range rules {
-		if err := e.Encode(NamedSpec{r.Domain, r.Spec()}); err != nil {
+	encode := func(v any) {
+		if err := e.Encode(v); err != nil {
 			panic(fmt.Sprintf("rules: encode plain data: %v", err)) // cannot be: no types but these
 		}
+	}
+	for _, r := range rules {
+		if r.Descriptor == nil {
+			encode(NamedSpec{r.Domain, r.Spec()})
+		}
+	}
+	for _, doc := range described {
+		encode(doc)
+		encode(how.algorithm().String())
 	}
 	return hex.EncodeToString(hash.Sum(nil)[:8])
 }

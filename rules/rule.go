@@ -34,6 +34,9 @@ type Rule struct {
 	IPv6Prefix int
 	// Enabled is false for a rule that never matches.
 	Enabled bool
+	// Descriptor is nil, unless the rule is one of envoyproxy/ratelimit. Then Match does not
+	// find it, but Descriptors.Match, and it has at most one limit.
+	Descriptor *Descriptor
 
 	maxDelay     int64  // of all Limits
 	line, column int    // where it begins

@@ -42,7 +42,7 @@ func run(t *testing.T, path string, blind bool) running {
 	t.Helper()
 	r := running{changes: make(chan *Set, 100), logs: make(logs, 100), reg: prometheus.NewRegistry()}
 	var err error
-	if r.Source, err = Open(path, slog.New(r.logs), r.reg); err != nil {
+	if r.Source, err = Open(path, Lyft{}, slog.New(r.logs), r.reg); err != nil {
 		t.Fatal(err)
 	}
 	r.OnChange(func(s *Set) { r.changes <- s })

@@ -84,6 +84,10 @@ type Set struct {
 	rules    []*Rule
 	domains  map[string]*index
 	revision string
+
+	how         Lyft
+	descriptors map[string]*Descriptors // by domain
+	warnings    []Problem
 }
 
 // newSet takes over the rules, which are valid and in file order.
@@ -91,12 +95,16 @@ func newSet(rules []*Rule) *Set {
 	byDomain := make(map[string][]*Rule)
 	kinds := make(map[string]*kind)
 	for i, r := range rules {
+		if r.Descriptor != nil {
+			r.order = i
+			continue
+		}
 		r.prepare(i, kinds)
 		if r.Enabled {
 			byDomain[r.Domain] = append(byDomain[r.Domain], r)
 		}
 	}
-	s := &Set{rules: rules, domains: make(map[string]*index, len(byDomain)), revision: revision(rules)}
+	s := &Set{rules: rules, domains: make(map[string]*index, len(byDomain))}
 	for domain, enabled := range byDomain {
 		s.domains[domain] = newIndex(enabled)
 	}

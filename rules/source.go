@@ -16,6 +16,7 @@ import (
 // safe for concurrent use.
 type Source struct {
 	path    string
+	how     Lyft
 	log     *slog.Logger
 	metrics *metrics
 	set     atomic.Pointer[Set]
@@ -28,11 +29,11 @@ type Source struct {
 	onChange []func(*Set) // guarded by mu
 }
 
-// Open loads the rules of a path, as Load does, and fails if they are refused:
+// Open loads the rules of a path, as Load does but for how, and fails if they are refused:
 // there is no last good set to stay with yet.
-func Open(path string, log *slog.Logger, reg prometheus.Registerer) (*Source, error) {
+func Open(path string, how Lyft, log *slog.Logger, reg prometheus.Registerer) (*Source, error) {
 	sources := readFiles(path)
-	set, err := load(sources)
+	set, err := load(sources, how)
 	if err != nil {
 		return nil, err
 	}
@@ -41,8 +42,9 @@ func Open(path string, log *slog.Logger, reg prometheus.Registerer) (*Source, er
 		return nil, fmt.Errorf("register the metrics of rules: %w", err)
 	}
 	m.loadedSet(set)
-	s := &Source{path: path, log: log, metrics: m, content: hashContent(sources)}
+	s := &Source{path: path, how: how, log: log, metrics: m, content: hashContent(sources)}
 	s.set.Store(set)
+	s.warn(set)
 	return s, nil
 }
 
@@ -106,7 +108,7 @@ func (s *Source) reload() {
 		return
 	}
 	s.content = content
-	set, err := load(sources)
+	set, err := load(sources, s.how)
 	if err != nil {
 		s.setErr(err)
 		s.metrics.refused()
@@ -119,9 +121,16 @@ func (s *Source) reload() {
 	}
 	s.setErr(nil)
 	s.metrics.loadedSet(set)
+	s.warn(set)
 	s.log.Info("rules loaded", "path", s.path, "revision", set.Revision(), "rules", set.Len(), "changed", changed)
 	if changed {
 		s.tell(set)
+	}
+}
+
+func (s *Source) warn(set *Set) {
+	for _, p := range set.Warnings() {
+		s.log.Warn("rules: " + p.String())
 	}
 }
 

@@ -194,14 +194,14 @@ func TestSourceSwapsWhole(t *testing.T) {
 func TestOpenRefuses(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	path := filepath.Join(t.TempDir(), "r.yaml")
-	if _, err := Open(path, slog.New(make(logs)), reg); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := Open(path, Lyft{}, slog.New(make(logs)), reg); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("opened a file that is not there: %v", err)
 	}
 	must(t, os.WriteFile(path, []byte(ruleFile("a")), 0o644))
-	if _, err := Open(path, slog.New(make(logs)), reg); err != nil {
+	if _, err := Open(path, Lyft{}, slog.New(make(logs)), reg); err != nil {
 		t.Error(err)
 	}
-	if _, err := Open(path, slog.New(make(logs)), reg); err == nil || !strings.HasPrefix(err.Error(), "register the metrics of rules: ") {
+	if _, err := Open(path, Lyft{}, slog.New(make(logs)), reg); err == nil || !strings.HasPrefix(err.Error(), "register the metrics of rules: ") {
 		t.Errorf("registered twice: %v", err)
 	}
 }

@@ -4,10 +4,12 @@ package rules
 // an API, an editor or a diff handles. The tags are the keys of the format. Zero
 // values are left out, and mean what a file means that does not mention the key.
 
-// Document is one document of a rules file: the rules of one domain.
+// Document is one document of a rules file: the rules of one domain, or its descriptors
+// if the file is one of envoyproxy/ratelimit.
 type Document struct {
-	Domain string `json:"domain"`
-	Rules  []Spec `json:"rules"`
+	Domain      string           `json:"domain"`
+	Rules       []Spec           `json:"rules"`
+	Descriptors []DescriptorSpec `json:"descriptors,omitzero"` // not nil if there are none
 }
 
 // Spec is one rule.
@@ -25,6 +27,9 @@ type Spec struct {
 	Cost       string                   `json:"cost,omitempty"` // a whole number or an attribute's name
 	IPv6Prefix int64                    `json:"ipv6_prefix,omitempty"`
 	Enabled    *bool                    `json:"enabled,omitempty"`
+	// Descriptor is that of a rule of envoyproxy/ratelimit, without those in it. It is for
+	// showing: no file has it in a rule.
+	Descriptor *DescriptorSpec `json:"descriptor,omitempty"`
 }
 
 // ConditionSpec is one condition: patterns, or Absent.

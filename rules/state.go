@@ -35,6 +35,7 @@ var (
 	ErrExists   = errors.New("there is such a rule already")
 	ErrChanged  = errors.New("somebody else has changed the rules meanwhile")
 	ErrReadOnly = errors.New("rules cannot be changed through this node")
+	ErrWhole    = errors.New("the descriptors of a domain change together: apply their file")
 	ErrTooLarge = errors.New("the rules are too large for the store")
 )
 
@@ -53,6 +54,9 @@ func (edit Edit) At(revision int64) Edit {
 func Create(domain string, spec Spec) Edit {
 	return func(old *State) ([]Document, error) {
 		if err := checkName(domain, spec.ID); err != nil {
+			return nil, err
+		}
+		if err := old.single(domain); err != nil {
 			return nil, err
 		}
 		g := group(old.Set.Documents())
@@ -103,11 +107,12 @@ func Apply(docs []Document, prune bool) Edit {
 		before := old.Set.Documents()
 		for i := range before {
 			if emptied[before[i].Domain] {
-				before[i].Rules = nil // but the domain keeps its place
+				before[i].Rules, before[i].Descriptors = nil, nil // but the domain keeps its place
 			}
 		}
 		g := group(before)
 		for _, doc := range docs {
+			g.describe(doc)
 			for _, spec := range doc.Rules {
 				if i, exists := g.index[ruleName{doc.Domain, spec.ID}]; exists {
 					g.rules[doc.Domain][i] = spec
@@ -122,15 +127,17 @@ func Apply(docs []Document, prune bool) Edit {
 
 // grouped are documents with one per domain.
 type grouped struct {
-	domains []string // in order
-	rules   map[string][]Spec
-	index   map[ruleName]int // in the rules of the domain
+	domains     []string // in order
+	rules       map[string][]Spec
+	index       map[ruleName]int // in the rules of the domain
+	descriptors map[string][]DescriptorSpec
 }
 
 func group(docs []Document) *grouped {
-	g := &grouped{rules: make(map[string][]Spec), index: make(map[ruleName]int)}
+	g := &grouped{rules: make(map[string][]Spec), index: make(map[ruleName]int), descriptors: make(map[string][]DescriptorSpec)}
 	for _, doc := range docs {
 		g.open(doc.Domain)
+		g.describe(doc)
 		for _, spec := range doc.Rules {
 			g.add(doc.Domain, spec)
 		}
@@ -146,6 +153,14 @@ func (g *grouped) open(domain string) {
 	}
 }
 
+// describe takes in the descriptors of doc, if it has some.
+func (g *grouped) describe(doc Document) {
+	if doc.Descriptors != nil {
+		g.open(doc.Domain)
+		g.descriptors[doc.Domain] = doc.Descriptors
+	}
+}
+
 func (g *grouped) add(domain string, spec Spec) {
 	g.open(domain)
 	g.index[ruleName{domain, spec.ID}] = len(g.rules[domain])
@@ -155,6 +170,9 @@ func (g *grouped) add(domain string, spec Spec) {
 // locate returns the index in its domain of a rule that must be there, at the
 // revision unless that is 0.
 func (g *grouped) locate(old *State, domain, id string, revision int64) (int, error) {
+	if err := old.single(domain); err != nil {
+		return 0, err
+	}
 	i, exists := g.index[ruleName{domain, id}]
 	if !exists {
 		return 0, fmt.Errorf("%w: %s", ErrNotFound, describe(domain, id))
@@ -168,15 +186,23 @@ func (g *grouped) locate(old *State, domain, id string, revision int64) (int, er
 func (g *grouped) documents() []Document {
 	docs := make([]Document, len(g.domains))
 	for i, domain := range g.domains {
-		docs[i] = Document{Domain: domain, Rules: g.rules[domain]}
+		docs[i] = Document{Domain: domain, Rules: g.rules[domain], Descriptors: g.descriptors[domain]}
 	}
 	return docs
+}
+
+// single returns ErrWhole if a domain has no rules that change one by one.
+func (s *State) single(domain string) error {
+	if s.Set.Descriptors(domain) != nil {
+		return fmt.Errorf("%w, with weir rules apply: domain %s", ErrWhole, quote(domain))
+	}
+	return nil
 }
 
 // checkName refuses names that no rule can have. Compile does so too, but cannot
 // say which of all documents is meant.
 func checkName(domain, id string) error {
-	d := &decoder{loader: newLoader(), file: editName}
+	d := &decoder{loader: newLoader(Lyft{}), file: editName}
 	d.name(textNode(domain), path{}.key("domain"), domainBytes, maxDomain)
 	d.name(textNode(id), path{}.key("id"), idBytes, maxID)
 	return d.problems.err()

@@ -32,7 +32,7 @@ type Backend interface {
 	SwapRules(ctx context.Context, value []byte, revision int64) (int64, error)
 }
 
-// StoreConfig says how to open a Store. Every field is required.
+// StoreConfig says how to open a Store. Every field but Lyft is required.
 type StoreConfig struct {
 	// Backend is where the rules are stored.
 	Backend Backend
@@ -40,6 +40,8 @@ type StoreConfig struct {
 	Name string
 	// MaxSize is how many bytes the Backend takes.
 	MaxSize int
+	// Lyft says how descriptors count.
+	Lyft    Lyft
 	Logger  *slog.Logger
 	Metrics prometheus.Registerer
 }
@@ -72,9 +74,9 @@ func OpenStore(ctx context.Context, cfg StoreConfig) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	state := &State{Set: new(Set)}
+	state := &State{Set: &Set{how: cfg.Lyft}}
 	if value != nil {
-		if state, err = unmarshal(cfg.Name, value); err != nil {
+		if state, err = unmarshal(cfg.Name, value, cfg.Lyft); err != nil {
 			return nil, err
 		}
 	}
@@ -191,7 +193,7 @@ func (s *Store) judge(value []byte) (*State, error) {
 		}
 		return old, nil
 	}
-	next, err := unmarshal(s.cfg.Name, value)
+	next, err := unmarshal(s.cfg.Name, value, s.cfg.Lyft)
 	switch {
 	case err != nil:
 		return nil, err
@@ -273,7 +275,7 @@ func (s *Store) base(ctx context.Context) (*State, int64, error) {
 	if value == nil || bytes.Equal(value, here.stored) {
 		return here, at, nil
 	}
-	stored, err := unmarshal(s.cfg.Name, value)
+	stored, err := unmarshal(s.cfg.Name, value, s.cfg.Lyft)
 	if err != nil {
 		return nil, 0, fmt.Errorf("%w, because it cannot read those that are stored; ask a node of the version that wrote them, "+
 			"or delete the key to begin with those in force here: %s", ErrReadOnly, err.Error())
@@ -290,7 +292,7 @@ func (s *Store) edit(old *State, edit Edit) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	set, err := Compile(editName, docs)
+	set, err := s.cfg.Lyft.compile(editName, docs)
 	if err != nil {
 		return nil, err
 	}

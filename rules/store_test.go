@@ -492,7 +492,7 @@ func TestStoredRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		back, err := unmarshal("x", value)
+		back, err := unmarshal("x", value, Lyft{})
 		if err != nil || briefState(back) != briefState(s) || back.Set.Revision() != set.Revision() {
 			t.Fatalf("%v\n got %s\nwant %s", err, briefState(back), briefState(s))
 		}
@@ -504,7 +504,7 @@ func FuzzStored(f *testing.F) {
 	f.Add([]byte(`{"revision":6,"documents":[{"domain":"d","rules":[{"id":"r","limits":[{"limit":1,"window":"1s"}]}]}],"changed":{"d":{"r":3}}}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		for _, value := range [][]byte{body, wrap(t, "weir rules 1\n", body)} {
-			s, err := unmarshal("x", value)
+			s, err := unmarshal("x", value, Lyft{})
 			if err != nil {
 				continue
 			}
@@ -512,7 +512,7 @@ func FuzzStored(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if back, err := unmarshal("x", again); err != nil || briefState(back) != briefState(s) {
+			if back, err := unmarshal("x", again, Lyft{}); err != nil || briefState(back) != briefState(s) {
 				t.Errorf("%v: %s", err, briefState(s))
 			}
 		}
@@ -520,14 +520,14 @@ func FuzzStored(f *testing.F) {
 }
 
 func TestDocumentsOfFile(t *testing.T) {
-	docs, err := ParseDocuments("f.yaml", []byte("domain: a\nrules: []\n---\ndomain: b\nrules: [{id: x, limits: [{limit: 1, window: 60s}]}]\n---\ndomain: a\nrules: []\n"))
+	docs, _, err := Lyft{}.ParseDocuments("f.yaml", []byte("domain: a\nrules: []\n---\ndomain: b\nrules: [{id: x, limits: [{limit: 1, window: 60s}]}]\n---\ndomain: a\nrules: []\n"))
 	if err != nil || len(docs) != 2 || docs[0].Domain != "a" || len(docs[0].Rules) != 0 || docs[1].Domain != "b" || docs[1].Rules[0].Limits[0].Window != "1m" {
 		t.Errorf("%v, %v", docs, err)
 	}
-	if _, err := ParseDocuments("f.yaml", nil); err == nil || !strings.HasPrefix(err.Error(), "f.yaml:1:1: the file is empty") {
+	if _, _, err := (Lyft{}).ParseDocuments("f.yaml", nil); err == nil || !strings.HasPrefix(err.Error(), "f.yaml:1:1: the file is empty") {
 		t.Errorf("nothing: %v", err)
 	}
-	if _, err := LoadDocuments("/no/such"); err == nil || !strings.Contains(err.Error(), "/no/such: stat: no such file") {
+	if _, _, err := (Lyft{}).LoadDocuments("/no/such"); err == nil || !strings.Contains(err.Error(), "/no/such: stat: no such file") {
 		t.Errorf("no file: %v", err)
 	}
 }

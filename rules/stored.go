@@ -58,12 +58,12 @@ func (s *State) marshal(most int) ([]byte, error) {
 }
 
 // unmarshal reads a stored value. name stands for it in messages.
-func unmarshal(name string, value []byte) (*State, error) {
+func unmarshal(name string, value []byte, how Lyft) (*State, error) {
 	c, err := readContent(value)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	set, err := Compile(name, c.Documents)
+	set, err := how.compile(name, c.Documents)
 	if err != nil {
 		return nil, err
 	}

@@ -77,6 +77,24 @@ func options() []option {
 			boolean(func(o *node.Options) *bool { return &o.ForgetDenials })},
 		{"lend-nothing", "bool", "", "lend no tokens of counters that are asked for often, neither to other nodes nor to clients, and borrow none",
 			boolean(func(o *node.Options) *bool { return &o.LendNothing })},
+		{"lyft-algorithm", "NAME", d.LyftAlgorithm, "what limits of envoyproxy/ratelimit's files count by: fixed_window, sliding_window, sliding_window_buckets, token_bucket or gcra; the same on all nodes",
+			text(func(o *node.Options) *string { return &o.LyftAlgorithm })},
+		{"merge-domains", "bool", "", "permit several files of envoyproxy/ratelimit for one domain",
+			boolean(func(o *node.Options) *bool { return &o.MergeDomains })},
+		{"rls-count-denied", "bool", "", "in Envoy's API, count each descriptor by itself and also when it is over its limit, as envoyproxy/ratelimit does",
+			boolean(func(o *node.Options) *bool { return &o.RLSCountDenied })},
+		{"rls-shadow", "bool", "", "in Envoy's API, deny nothing, and only tell what would be",
+			boolean(func(o *node.Options) *bool { return &o.RLSShadow })},
+		{"rls-quota", "bool", "", "in Envoy's API, treat all descriptors as if they had quota_mode",
+			boolean(func(o *node.Options) *bool { return &o.RLSQuota })},
+		{"rls-headers", "NAME,...", "", "in Envoy's API, add three headers of these names to responses: the limit, what remains, and the seconds until it is reset; and Retry-After if denied (default none)",
+			list(func(o *node.Options) *[]string { return &o.RLSHeaders })},
+		{"rls-metadata", "bool", "", "in Envoy's API, answer with dynamic metadata",
+			boolean(func(o *node.Options) *bool { return &o.RLSMetadata })},
+		{"rls-near-limit", "SHARE", fmt.Sprint(d.RLSNearLimit), "share of a descriptor's limit from which on metrics count hits as near it",
+			share(func(o *node.Options) *float64 { return &o.RLSNearLimit })},
+		{"health-needs-rules", "bool", "", `report the service "ratelimit" as unhealthy while there are no rules`,
+			boolean(func(o *node.Options) *bool { return &o.HealthNeedsRules })},
 	}
 }
 
@@ -118,6 +136,17 @@ func size(field func(*node.Options) *node.Bytes) func(*node.Options, string) err
 			return fmt.Errorf("%q is not a size, such as 512MiB or 8GiB", text)
 		}
 		*field(o) = node.Bytes(value)
+		return nil
+	}
+}
+
+func share(field func(*node.Options) *float64) func(*node.Options, string) error {
+	return func(o *node.Options, text string) error {
+		value, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return fmt.Errorf("%q is not a share, such as 0.8", text)
+		}
+		*field(o) = value
 		return nil
 	}
 }
@@ -179,8 +208,9 @@ func addOptions(flags *pflag.FlagSet) {
 type given struct{ text, where string }
 
 // readOptions puts node.Options together: a flag wins over the environment, that
-// over the file, and that over the default. An empty variable counts as unset,
-// as scripts and compose files pass on what they do not know.
+// over the environment that envoyproxy/ratelimit has, that over the file, and that
+// over the default. An empty variable counts as unset, as scripts and compose files
+// pass on what they do not know.
 func readOptions(flags *pflag.FlagSet, env map[string]string) (node.Options, error) {
 	config := given{flags.Lookup("config").Value.String(), "--config"}
 	if !flags.Changed("config") {
@@ -191,10 +221,18 @@ func readOptions(flags *pflag.FlagSet, env map[string]string) (node.Options, err
 		return node.Options{}, err
 	}
 
+	lyft, err := lyftOptions(env)
+	if err != nil {
+		return node.Options{}, err
+	}
+
 	var opts node.Options
 	where := make(map[string]string)
 	for _, option := range options() {
 		value, ok := file[option.name]
+		if v, understood := lyft[option.name]; understood {
+			value, ok = v, true
+		}
 		if text := env[variable(option.name)]; text != "" {
 			value, ok = given{text, variable(option.name)}, true
 		}

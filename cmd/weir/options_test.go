@@ -59,6 +59,16 @@ var samples = map[string][2]string{
 	"trusted-proxies":  {"10.0.0.0/8,192.0.2.1", "none"},
 	"client-ip-header": {"Forwarded", "x-real-ip"},
 	"auth-attribute":   {"user=X-User,key=X-Api-Key", "user=X-Other"},
+
+	"lyft-algorithm":     {"sliding_window", "sliding_window_buckets"},
+	"merge-domains":      {"true", "false"},
+	"rls-count-denied":   {"true", "false"},
+	"rls-shadow":         {"true", "false"},
+	"rls-quota":          {"true", "false"},
+	"rls-headers":        {"a,b,c", "d,e,f"},
+	"rls-metadata":       {"true", "false"},
+	"rls-near-limit":     {"0.5", "1"},
+	"health-needs-rules": {"true", "false"},
 }
 
 // field returns the field that an option sets, as text: the one whose name is the

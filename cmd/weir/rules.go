@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
+	"fmt"
 	"io"
 	"path/filepath"
 
@@ -29,38 +30,44 @@ a change within a second. Nodes that were started with --rules have their own.`,
 	return cmd
 }
 
-// file is the flag that names rules.
-type file struct{ path string }
+// file are the flags that name rules.
+type file struct {
+	path  string
+	merge bool
+}
 
 func (f *file) addTo(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.merge, "merge-domains", false, "permit several files of envoyproxy/ratelimit for one domain")
 	cmd.Flags().StringVarP(&f.path, "file", "f", "", "`FILE` of rules, a directory of them, or - for standard input")
 }
 
-// rules returns what the file holds.
-func (a *app) rules(cmd *cobra.Command, f file) ([]rules.Document, error) {
+// rules returns what the file holds, and warnings.
+func (a *app) rules(cmd *cobra.Command, f file) ([]rules.Document, []rules.Problem, error) {
+	how := rules.Lyft{Merge: f.merge}
 	switch f.path {
 	case "":
-		return nil, usageError(cmd, "nothing says which rules; add for example -f rules.yaml")
+		return nil, nil, usageError(cmd, "nothing says which rules; add for example -f rules.yaml")
 	case "-":
 		data, err := io.ReadAll(a.stdin)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		return rules.ParseDocuments("standard input", data)
+		return how.ParseDocuments("standard input", data)
 	}
-	return rules.LoadDocuments(f.path)
+	return how.LoadDocuments(f.path)
 }
 
 // request returns the request to apply the file. What is wrong with it is told
 // before a node is asked, with the names of all files of a directory.
 func (a *app) request(cmd *cobra.Command, f file) (*weirv1.ApplyRulesRequest, error) {
-	docs, err := a.rules(cmd, f)
+	docs, warnings, err := a.rules(cmd, f)
 	if exit := (*exitError)(nil); errors.As(err, &exit) {
 		return nil, err
 	}
 	if err != nil {
 		return nil, &exitError{err: err, code: 2}
 	}
+	a.warn(warnings)
 	text, err := rules.Format(docs)
 	if err != nil {
 		return nil, err
@@ -74,6 +81,13 @@ func (a *app) request(cmd *cobra.Command, f file) (*weirv1.ApplyRulesRequest, er
 		return nil, err
 	}
 	return &weirv1.ApplyRulesRequest{RulesGzip: compressed.Bytes(), Name: filepath.Base(f.path)}, nil
+}
+
+// warn tells what is odd about rules.
+func (a *app) warn(warnings []rules.Problem) {
+	for _, w := range warnings {
+		fmt.Fprintf(a.stderr, "warning: %s\n", w)
+	}
 }
 
 func oneID(cmd *cobra.Command, args []string) error {

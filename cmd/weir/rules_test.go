@@ -293,7 +293,7 @@ revision 9 (3f2a), 2 rules
 	}
 	for args, want := range map[string]string{
 		"list --json":                    `"rule_revision":"3f2a"`,
-		"list --json --domain shop":      `"complete":true}`,
+		"list --json --domain shop":      `"complete":true,"descriptor_files":[]}`,
 		"get a/b --domain shop --json":   `{"domain":"shop","id":"a/b",`,
 		"export --domain shop":           "domain: shop\n",
 		"export --json --domain shop":    `"revision":"9"`,

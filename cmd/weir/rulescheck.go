@@ -67,7 +67,8 @@ file.`,
   weir rules lint -f /etc/weir/rules --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			docs, err := a.rules(cmd, f)
+			docs, warnings, err := a.rules(cmd, f)
+			a.warn(warnings)
 			return a.lint(docs, err, asJSON)
 		},
 	}

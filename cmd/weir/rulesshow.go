@@ -58,6 +58,7 @@ func readRules(ctx context.Context, c *client.Node, domain string) (*weirv1.Watc
 		}
 		state.Revision, state.RuleRevision, state.Complete = part.GetRevision(), part.GetRuleRevision(), part.GetComplete()
 		state.RateLimits = append(state.RateLimits, part.GetRateLimits()...)
+		state.DescriptorFiles = part.GetDescriptorFiles()
 	}
 	return state, nil
 }
@@ -77,6 +78,9 @@ func (a *app) getCommand() *cobra.Command {
 				response, err := c.Config().GetRateLimit(ctx, &weirv1.GetRateLimitRequest{Domain: domain, Id: args[0]})
 				if err != nil {
 					return err
+				}
+				if descriptor := response.GetRule().GetDescriptorYaml(); descriptor != "" {
+					return a.print(q.json, response, descriptor)
 				}
 				text, err := rules.Format(api.Documents([]*weirv1.RateLimit{response}))
 				if err != nil {
@@ -113,14 +117,14 @@ func (a *app) exportCommand() *cobra.Command {
 				if domain != "" && len(state.GetRateLimits()) == 0 {
 					return fmt.Errorf("domain %q has no rules", domain)
 				}
-				text, err := rules.Format(api.Documents(state.GetRateLimits()))
+				text, err := formatFile(state)
 				if err != nil {
 					return err
 				}
 				if output != "" {
-					return os.WriteFile(output, text, 0o644)
+					return os.WriteFile(output, []byte(text), 0o644)
 				}
-				return a.print(q.json, state, string(text))
+				return a.print(q.json, state, text)
 			})
 		},
 	}

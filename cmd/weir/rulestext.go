@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirlimit/weir/api"
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 	"github.com/weirlimit/weir/rules"
 )
@@ -65,6 +66,20 @@ func formatMissing(n *weirv1.Node) string {
 		return fmt.Sprintf("%s at %s does not answer etcd", n.GetId(), n.GetAddress())
 	}
 	return fmt.Sprintf("%s at %s runs %s", n.GetId(), n.GetAddress(), n.GetRuleRevision())
+}
+
+// formatFile writes a state as a file: the rules, and a document per domain of
+// descriptors.
+func formatFile(state *weirv1.WatchRulesResponse) (string, error) {
+	documents := state.GetDescriptorFiles()
+	if docs := api.Documents(state.GetRateLimits()); len(docs) > 0 || len(documents) == 0 {
+		text, err := rules.Format(docs)
+		if err != nil {
+			return "", err
+		}
+		documents = append([]string{string(text)}, documents...)
+	}
+	return strings.Join(documents, "---\n"), nil
 }
 
 func formatList(state *weirv1.WatchRulesResponse) string {
@@ -160,7 +175,7 @@ func count(n int, what string) string {
 func countRules(docs []rules.Document) int {
 	n := 0
 	for _, doc := range docs {
-		n += len(doc.Rules)
+		n += len(doc.Rules) + doc.Limits()
 	}
 	return n
 }

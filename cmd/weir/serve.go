@@ -29,7 +29,8 @@ func (a *app) serveCommand() *cobra.Command {
 Every option is also an environment variable (WEIR_ETCD_LISTEN for
 --etcd-listen) and a key of the YAML file given with --config (etcd-listen:).
 A flag wins over the environment, and that over the file. Paths are relative to
-the working directory.`,
+the working directory. The environment variables of envoyproxy/ratelimit are
+understood as well, if one that only it has is set, such as RUNTIME_ROOT.`,
 		Example: `  # One node, with an etcd of its own.
   weir serve --rules rules.yaml
 
@@ -57,6 +58,9 @@ func (a *app) serve(opts node.Options) error {
 	log := newLogger(a.stderr, opts.LogLevel)
 	if unknown := unknownVariables(a.env); len(unknown) > 0 {
 		log.Warn("ignoring unknown environment variables", "variables", strings.Join(unknown, ", "))
+	}
+	for _, ignored := range lyftWarnings(a.env) {
+		log.Warn("ignoring environment variables of envoyproxy/ratelimit", "variables", strings.Join(ignored.names, ", "), "because", ignored.because)
 	}
 	ctx, stop := a.untilSignal(log)
 	defer stop()

@@ -252,9 +252,12 @@ type Rule struct {
 	// 64.
 	Ipv6Prefix int64 `protobuf:"varint,11,opt,name=ipv6_prefix,json=ipv6Prefix,proto3" json:"ipv6_prefix,omitempty"`
 	// False switches the rule off without losing it. Unset means true.
-	Enabled       *bool `protobuf:"varint,12,opt,name=enabled,proto3,oneof" json:"enabled,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Enabled *bool `protobuf:"varint,12,opt,name=enabled,proto3,oneof" json:"enabled,omitempty"`
+	// Of a limit in a file of envoyproxy/ratelimit, its descriptor as YAML. Such a rule
+	// can only be read: all descriptors of a domain are written together, by ApplyRules.
+	DescriptorYaml string `protobuf:"bytes,13,opt,name=descriptor_yaml,json=descriptorYaml,proto3" json:"descriptor_yaml,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Rule) Reset() {
@@ -369,6 +372,13 @@ func (x *Rule) GetEnabled() bool {
 		return *x.Enabled
 	}
 	return false
+}
+
+func (x *Rule) GetDescriptorYaml() string {
+	if x != nil {
+		return x.DescriptorYaml
+	}
+	return ""
 }
 
 // Condition is what a rule asks of one attribute.
@@ -1574,9 +1584,12 @@ type WatchRulesResponse struct {
 	// The rules that are gone.
 	Deleted []*RateLimitName `protobuf:"bytes,4,rep,name=deleted,proto3" json:"deleted,omitempty"`
 	// Whether the state is complete with this message. Otherwise more of it follows.
-	Complete      bool `protobuf:"varint,5,opt,name=complete,proto3" json:"complete,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Complete bool `protobuf:"varint,5,opt,name=complete,proto3" json:"complete,omitempty"`
+	// The domains that have descriptors instead of rules, each as a file of
+	// envoyproxy/ratelimit: all of them, in the message that completes a state.
+	DescriptorFiles []string `protobuf:"bytes,6,rep,name=descriptor_files,json=descriptorFiles,proto3" json:"descriptor_files,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *WatchRulesResponse) Reset() {
@@ -1642,6 +1655,13 @@ func (x *WatchRulesResponse) GetComplete() bool {
 		return x.Complete
 	}
 	return false
+}
+
+func (x *WatchRulesResponse) GetDescriptorFiles() []string {
+	if x != nil {
+		return x.DescriptorFiles
+	}
+	return nil
 }
 
 // RateLimitName names a rule.
@@ -1718,7 +1738,7 @@ const file_weir_v1_config_proto_rawDesc = "" +
 	" \x01(\x03R\brevisionB\b\n" +
 	"\x06_limitB\n" +
 	"\n" +
-	"\b_enabled\"\xf5\x03\n" +
+	"\b_enabled\"\x9e\x04\n" +
 	"\x04Rule\x12+\n" +
 	"\x04when\x18\x01 \x03(\v2\x17.weir.v1.Rule.WhenEntryR\x04when\x12'\n" +
 	"\x03per\x18\x02 \x03(\v2\x15.weir.v1.AttributeSetR\x03per\x12&\n" +
@@ -1734,7 +1754,8 @@ const file_weir_v1_config_proto_rawDesc = "" +
 	" \x01(\tR\x04cost\x12\x1f\n" +
 	"\vipv6_prefix\x18\v \x01(\x03R\n" +
 	"ipv6Prefix\x12\x1d\n" +
-	"\aenabled\x18\f \x01(\bH\x01R\aenabled\x88\x01\x01\x1aK\n" +
+	"\aenabled\x18\f \x01(\bH\x01R\aenabled\x88\x01\x01\x12'\n" +
+	"\x0fdescriptor_yaml\x18\r \x01(\tR\x0edescriptorYaml\x1aK\n" +
 	"\tWhenEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12(\n" +
 	"\x05value\x18\x02 \x01(\v2\x12.weir.v1.ConditionR\x05value:\x028\x01B\n" +
@@ -1827,14 +1848,15 @@ const file_weir_v1_config_proto_rawDesc = "" +
 	"\x03old\x18\x02 \x01(\tR\x03old\x12\x10\n" +
 	"\x03new\x18\x03 \x01(\tR\x03new\"+\n" +
 	"\x11WatchRulesRequest\x12\x16\n" +
-	"\x06domain\x18\x01 \x01(\tR\x06domain\"\xd8\x01\n" +
+	"\x06domain\x18\x01 \x01(\tR\x06domain\"\x83\x02\n" +
 	"\x12WatchRulesResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12#\n" +
 	"\rrule_revision\x18\x02 \x01(\tR\fruleRevision\x123\n" +
 	"\vrate_limits\x18\x03 \x03(\v2\x12.weir.v1.RateLimitR\n" +
 	"rateLimits\x120\n" +
 	"\adeleted\x18\x04 \x03(\v2\x16.weir.v1.RateLimitNameR\adeleted\x12\x1a\n" +
-	"\bcomplete\x18\x05 \x01(\bR\bcomplete\"7\n" +
+	"\bcomplete\x18\x05 \x01(\bR\bcomplete\x12)\n" +
+	"\x10descriptor_files\x18\x06 \x03(\tR\x0fdescriptorFiles\"7\n" +
 	"\rRateLimitName\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id2\x9e\x04\n" +

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// This file understands the environment variables of envoyproxy/ratelimit, so that
+// whoever has set them for it can start weir in its place (src/settings/settings.go,
+// July 2026).
+
+// lyftOwn are the variables that only envoyproxy/ratelimit has. One of them says that
+// the others, with names as common as PORT, are meant for it, too.
+var lyftOwn = []string{
+	"RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY", "RUNTIME_IGNOREDOTFILES", "RUNTIME_WATCH_ROOT",
+	"MERGE_DOMAIN_CONFIG", "SHADOW_MODE", "QUOTA_MODE", "RESPONSE_DYNAMIC_METADATA", "NEAR_LIMIT_RATIO",
+	"LIMIT_RESPONSE_HEADERS_ENABLED", "LIMIT_LIMIT_HEADER", "LIMIT_REMAINING_HEADER", "LIMIT_RESET_HEADER",
+	"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "FORCE_START_WITHOUT_INITIAL_CONFIG", "CONFIG_TYPE",
+	"GRPC_HOST", "GRPC_PORT", "GRPC_UDS", "GRPC_SERVER_USE_TLS",
+	"EXPIRATION_JITTER_MAX_SECONDS", "LOCAL_CACHE_SIZE_IN_BYTES", "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "CACHE_KEY_PREFIX",
+}
+
+// lyftBooleans are the options that are variables with the same meaning.
+var lyftBooleans = map[string]string{
+	"SHADOW_MODE": "rls-shadow", "QUOTA_MODE": "rls-quota", "RESPONSE_DYNAMIC_METADATA": "rls-metadata",
+	"MERGE_DOMAIN_CONFIG": "merge-domains", "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED": "health-needs-rules",
+}
+
+// lyftIgnored are the variables without a meaning here, and why. A star stands for any
+// end.
+var lyftIgnored = []struct {
+	because string
+	names   []string
+}{
+	{"counters live in the nodes", []string{
+		"REDIS_*", "MEMCACHE_*", "BACKEND_TYPE", "CACHE_KEY_PREFIX", "LOCAL_CACHE_SIZE_IN_BYTES", "EXPIRATION_JITTER_MAX_SECONDS",
+	}},
+	{"what is denied is not counted; see rls-count-denied", []string{"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT"}},
+	{"metrics are at /metrics of the HTTP port", []string{
+		"USE_STATSD", "STATSD_HOST", "STATSD_PORT", "STATS_FLUSH_INTERVAL", "EXTRA_TAGS", "DISABLE_STATS",
+		"USE_DOG_STATSD", "USE_DOG_STATSD_MOGRIFIERS", "USE_PROMETHEUS", "PROMETHEUS_*",
+	}},
+	{"/rlconfig is on the HTTP port, and profiles are where pprof says", []string{"DEBUG_HOST", "DEBUG_PORT"}},
+	{"logs are JSON, and text on a terminal", []string{"LOG_FORMAT"}},
+	{"rules are not read by xDS", []string{"CONFIG_GRPC_XDS_*", "XDS_CLIENT_*", "FORCE_START_WITHOUT_INITIAL_CONFIG"}},
+	{"files whose names begin with a dot are always passed over", []string{"RUNTIME_IGNOREDOTFILES"}},
+	{"files, directories and links are always watched", []string{"RUNTIME_WATCH_ROOT"}},
+	{"connections do not end by age", []string{"GRPC_MAX_CONNECTION_AGE", "GRPC_MAX_CONNECTION_AGE_GRACE"}},
+	{"there is no TLS yet", []string{"GRPC_SERVER_TLS_*", "GRPC_CLIENT_TLS_*"}},
+	{"there are no traces", []string{"TRACING_*"}},
+}
+
+// lyftLevels are the levels of its log by those of weir's.
+var lyftLevels = map[string]string{
+	"panic": "error", "fatal": "error", "error": "error", "warn": "warn", "warning": "warn", "info": "info", "debug": "debug", "trace": "debug",
+}
+
+// lyftInUse says whether the environment is one of envoyproxy/ratelimit.
+func lyftInUse(env map[string]string) bool {
+	return slices.ContainsFunc(lyftOwn, func(name string) bool { return env[name] != "" })
+}
+
+// lyftOptions returns the options that the environment of envoyproxy/ratelimit gives. It
+// refuses what it asks for and weir does not have, where limits or callers would miss it.
+func lyftOptions(env map[string]string) (map[string]given, error) {
+	options := make(map[string]given)
+	if !lyftInUse(env) {
+		return options, nil
+	}
+	for _, missing := range []struct{ name, value, instead string }{
+		{"CONFIG_TYPE", "GRPC_XDS_SOTW", "allowed is FILE; rules that all nodes share stand in etcd, see weir rules apply"},
+		{"GRPC_SERVER_USE_TLS", "true", "there is no TLS yet; allowed is false"},
+		{"GRPC_UDS", env["GRPC_UDS"], "weir does not listen on a socket file; leave it out and set GRPC_PORT"},
+	} {
+		if v := env[missing.name]; v != "" && strings.EqualFold(v, missing.value) {
+			return nil, fmt.Errorf("%s: %q cannot be had: %s", missing.name, v, missing.instead)
+		}
+	}
+	address := func(option, host, port, otherwise string) {
+		options[option] = given{net.JoinHostPort(cmp.Or(env[host], "0.0.0.0"), cmp.Or(env[port], otherwise)), port}
+	}
+	address("http", "HOST", "PORT", "8080")
+	address("grpc", "GRPC_HOST", "GRPC_PORT", "8081")
+	if env["RUNTIME_ROOT"] != "" || env["RUNTIME_SUBDIRECTORY"] != "" || env["RUNTIME_APPDIRECTORY"] != "" {
+		options["rules"] = given{filepath.Join(cmp.Or(env["RUNTIME_ROOT"], "/srv/runtime_data/current"),
+			env["RUNTIME_SUBDIRECTORY"], cmp.Or(env["RUNTIME_APPDIRECTORY"], "config")), "RUNTIME_ROOT"}
+	}
+	for name, option := range lyftBooleans {
+		if v := env[name]; v != "" {
+			options[option] = given{v, name}
+		}
+	}
+	if v := env["NEAR_LIMIT_RATIO"]; v != "" {
+		options["rls-near-limit"] = given{v, "NEAR_LIMIT_RATIO"}
+	}
+	if v := env["LOG_LEVEL"]; v != "" {
+		level, known := lyftLevels[strings.ToLower(v)]
+		if !known {
+			return nil, fmt.Errorf("LOG_LEVEL: %q is not one of %s", v, strings.Join(slices.Sorted(maps.Keys(lyftLevels)), ", "))
+		}
+		options["log-level"] = given{level, "LOG_LEVEL"}
+	}
+	return options, lyftHeaders(env, options)
+}
+
+func lyftHeaders(env map[string]string, options map[string]given) error {
+	const name = "LIMIT_RESPONSE_HEADERS_ENABLED"
+	if env[name] == "" {
+		return nil
+	}
+	enabled, err := strconv.ParseBool(env[name])
+	if err != nil {
+		return fmt.Errorf("%s: %q is not true or false", name, env[name])
+	}
+	if enabled {
+		options["rls-headers"] = given{strings.Join([]string{
+			cmp.Or(env["LIMIT_LIMIT_HEADER"], "RateLimit-Limit"),
+			cmp.Or(env["LIMIT_REMAINING_HEADER"], "RateLimit-Remaining"),
+			cmp.Or(env["LIMIT_RESET_HEADER"], "RateLimit-Reset"),
+		}, ","), name}
+	}
+	return nil
+}
+
+// ignored are variables without a meaning, and why they have none.
+type ignored struct {
+	names   []string
+	because string
+}
+
+// lyftWarnings returns the variables of envoyproxy/ratelimit that are set and have no
+// meaning here.
+func lyftWarnings(env map[string]string) []ignored {
+	if !lyftInUse(env) {
+		return nil
+	}
+	var warnings []ignored
+	for _, group := range lyftIgnored {
+		var names []string
+		for _, name := range slices.Sorted(maps.Keys(env)) {
+			if env[name] != "" && slices.ContainsFunc(group.names, func(pattern string) bool { return fits(name, pattern) }) {
+				names = append(names, name)
+			}
+		}
+		if len(names) > 0 {
+			warnings = append(warnings, ignored{names, group.because})
+		}
+	}
+	return warnings
+}
+
+// fits says whether a name is a pattern, or begins with one that ends in a star.
+func fits(name, pattern string) bool {
+	prefix, wild := strings.CutSuffix(pattern, "*")
+	return name == pattern || wild && strings.HasPrefix(name, prefix)
+}

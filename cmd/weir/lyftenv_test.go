@@ -1,0 +1,114 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+func TestLyftEnvironment(t *testing.T) {
+	const use = "RUNTIME_ROOT=/r"
+	for _, tc := range []struct {
+		env          []string
+		option, want string
+	}{
+		{[]string{use}, "rules", "/r/config"},
+		{[]string{use, "RUNTIME_SUBDIRECTORY=s", "RUNTIME_APPDIRECTORY=a/b"}, "rules", "/r/s/a/b"},
+		{[]string{"RUNTIME_SUBDIRECTORY=s"}, "rules", "/srv/runtime_data/current/s/config"},
+		{[]string{"SHADOW_MODE=true"}, "rules", ""},
+		{[]string{use, "PORT=1", "HOST=127.0.0.2"}, "http", "127.0.0.2:1"},
+		{[]string{use}, "http", "0.0.0.0:8080"},
+		{[]string{use, "PORT=1"}, "http", "0.0.0.0:1"},
+		{[]string{"GRPC_PORT=2"}, "grpc", "0.0.0.0:2"},
+		{[]string{use}, "grpc", "0.0.0.0:8081"},
+		{[]string{"GRPC_HOST=127.0.0.3"}, "grpc", "127.0.0.3:8081"},
+		{[]string{use, "LOG_LEVEL=WARNING"}, "log-level", "warn"},
+		{[]string{use, "LOG_LEVEL=trace"}, "log-level", "debug"},
+		{[]string{use, "LOG_LEVEL=fatal"}, "log-level", "error"},
+		{[]string{"SHADOW_MODE=1"}, "rls-shadow", "true"},
+		{[]string{"SHADOW_MODE=false"}, "rls-shadow", "false"},
+		{[]string{"QUOTA_MODE=true"}, "rls-quota", "true"},
+		{[]string{"RESPONSE_DYNAMIC_METADATA=true"}, "rls-metadata", "true"},
+		{[]string{"MERGE_DOMAIN_CONFIG=true"}, "merge-domains", "true"},
+		{[]string{"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED=true"}, "health-needs-rules", "true"},
+		{[]string{"NEAR_LIMIT_RATIO=0.7"}, "rls-near-limit", "0.7"},
+		{[]string{"LIMIT_RESPONSE_HEADERS_ENABLED=true"}, "rls-headers", "RateLimit-Limit,RateLimit-Remaining,RateLimit-Reset"},
+		{[]string{"LIMIT_RESPONSE_HEADERS_ENABLED=true", "LIMIT_LIMIT_HEADER=L", "LIMIT_REMAINING_HEADER=M", "LIMIT_RESET_HEADER=R"}, "rls-headers", "L,M,R"},
+		{[]string{"LIMIT_RESPONSE_HEADERS_ENABLED=false", "LIMIT_LIMIT_HEADER=L"}, "rls-headers", ""},
+		{[]string{"CONFIG_TYPE=FILE", "GRPC_SERVER_USE_TLS=false"}, "grpc", "0.0.0.0:8081"},
+		// What others have variables for, too.
+		{[]string{"PORT=1", "HOST=h", "LOG_LEVEL=nonsense", "REDIS_URL=x"}, "http", "127.0.0.1:8080"},
+		{[]string{"RUNTIME_ROOT="}, "rules", ""},
+		// The order of the places.
+		{[]string{use, "PORT=1", "WEIR_HTTP=127.0.0.1:5"}, "http", "127.0.0.1:5"},
+	} {
+		opts, err := read(t, nil, append(tc.env, "WEIR_INSECURE=true", "WEIR_ADVERTISE=h:1"), "")
+		if err != nil {
+			t.Errorf("%q: %v", tc.env, err)
+			continue
+		}
+		if got := field(t, opts, tc.option); got != tc.want {
+			t.Errorf("%q: %s is %s, want %s", tc.env, tc.option, got, tc.want)
+		}
+	}
+	opts, err := read(t, []string{"--grpc=127.0.0.1:7"}, []string{use, "GRPC_PORT=1", "WEIR_INSECURE=true"}, "http: 127.0.0.1:6\nrls-shadow: true\n")
+	if err != nil || opts.GRPC != "127.0.0.1:7" || opts.HTTP != "0.0.0.0:8080" || !opts.RLSShadow {
+		t.Errorf("%+v, %v", opts, err)
+	}
+}
+
+func TestLyftEnvironmentRefuses(t *testing.T) {
+	for env, want := range map[string]string{
+		"CONFIG_TYPE=GRPC_XDS_SOTW":           `CONFIG_TYPE: "GRPC_XDS_SOTW" cannot be had: allowed is FILE; rules that all nodes share stand in etcd, see weir rules apply`,
+		"GRPC_SERVER_USE_TLS=true":            `GRPC_SERVER_USE_TLS: "true" cannot be had: there is no TLS yet; allowed is false`,
+		"GRPC_UDS=/tmp/x.sock":                `GRPC_UDS: "/tmp/x.sock" cannot be had: weir does not listen on a socket file; leave it out and set GRPC_PORT`,
+		"SHADOW_MODE=maybe":                   `SHADOW_MODE: "maybe" is not true or false`,
+		"LIMIT_RESPONSE_HEADERS_ENABLED=1.5":  `LIMIT_RESPONSE_HEADERS_ENABLED: "1.5" is not true or false`,
+		"NEAR_LIMIT_RATIO=2":                  `NEAR_LIMIT_RATIO: 2 is not above 0 and up to 1`,
+		"NEAR_LIMIT_RATIO=x":                  `NEAR_LIMIT_RATIO: "x" is not a share, such as 0.8`,
+		"GRPC_PORT=99999":                     `GRPC_PORT: "0.0.0.0:99999" has the port "99999", allowed is 0 to 65535`,
+		"RUNTIME_ROOT=/r LOG_LEVEL=loud":      `LOG_LEVEL: "loud" is not one of debug, error, fatal, info, panic, trace, warn, warning`,
+		"RUNTIME_ROOT=/r WEIR_INSECURE=false": `GRPC_PORT: 0.0.0.0:8081 is reachable from other machines and there is no TLS yet; listen on 127.0.0.1:8081, or pass --insecure if the network is trusted`,
+	} {
+		_, err := read(t, nil, append([]string{"WEIR_INSECURE=true", "WEIR_ADVERTISE=h:1"}, strings.Fields(env)...), "")
+		if err == nil || err.Error() != want {
+			t.Errorf("%s: %v\nwant %s", env, err, want)
+		}
+	}
+}
+
+func TestLyftWarnings(t *testing.T) {
+	env := newApp([]string{
+		"RUNTIME_ROOT=/r", "REDIS_URL=x", "REDIS_SOCKET_TYPE=tcp", "BACKEND_TYPE=redis", "USE_STATSD=false", "DEBUG_PORT=6070", "TRACING_ENABLED=false", "PORT=1", "MEMCACHE_TLS=",
+	}, nil, nil).env
+	const want = `[{[BACKEND_TYPE REDIS_SOCKET_TYPE REDIS_URL] counters live in the nodes} {[USE_STATSD] metrics are at /metrics of the HTTP port} ` +
+		`{[DEBUG_PORT] /rlconfig is on the HTTP port, and profiles are where pprof says} {[TRACING_ENABLED] there are no traces}]`
+	if got := fmt.Sprint(lyftWarnings(env)); got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+	delete(env, "RUNTIME_ROOT")
+	if got := lyftWarnings(env); got != nil {
+		t.Errorf("without its own variables: %v", got)
+	}
+}
+
+// The page for those who migrate tells of every variable and option.
+func TestMigrationPageIsComplete(t *testing.T) {
+	page, err := os.ReadFile("../../docs/migrate-from-envoyproxy-ratelimit.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := append([]string{"HOST", "PORT", "LOG_LEVEL"}, lyftOwn...)
+	for _, group := range lyftIgnored {
+		names = append(names, group.names...)
+	}
+	for _, option := range lyftBooleans {
+		names = append(names, "--"+option)
+	}
+	for _, name := range names {
+		if !strings.Contains(string(page), "`"+name+"`") {
+			t.Errorf("the page does not mention %s", name)
+		}
+	}
+}
