@@ -1,6 +1,7 @@
 package network
 
 import (
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -121,7 +122,7 @@ func (c *conn) Close() error {
 func (c *conn) Read(b []byte) (int, error) {
 	for {
 		n, w, err := c.read(b)
-		if n > 0 || len(b) == 0 || err == io.EOF {
+		if n > 0 || len(b) == 0 || errors.Is(err, io.EOF) {
 			return n, err
 		}
 		if err == nil {
