@@ -125,7 +125,7 @@ func (p *script) pair() (a, b *member) {
 	b.awaitNodes("a,b")
 	p.note("swap: %v", a.SwapView(p.Context(), p.view(1, "a", "b"), 0))
 	for _, m := range []*member{a, b} {
-		m.await("view", func(s cluster.Snapshot) bool { return s.View != nil })
+		m.await("view", func(s cluster.Snapshot) bool { return s.View != nil && len(s.Nodes) == 2 })
 	}
 	return a, b
 }
@@ -158,10 +158,11 @@ func registry(p *script) {
 	p.note("rules: %v", err)
 	a.await("rules", func(s cluster.Snapshot) bool { return string(s.Rules) == "two" })
 
-	p.delete("/weir/test/nodes/a") // which a puts again
-	b.await("deleted key", func(s cluster.Snapshot) bool {
-		return slices.ContainsFunc(s.Nodes, func(n cluster.Node) bool { return n.ID == "a" })
-	})
+	b.await("rules", func(s cluster.Snapshot) bool { return string(s.Rules) == "two" })
+
+	const key = "/weir/test/nodes/a"
+	p.delete(key)
+	p.note("put again: %v", p.comesBack(key))
 	b.awaitNodes("a,b")
 	b.stop()
 	a.awaitNodes("a")
@@ -169,10 +170,20 @@ func registry(p *script) {
 	p.note("nodes: %v %v", nodes, err)
 }
 
+// comesBack reports whether a key that was deleted is there again within patience.
+func (p *script) comesBack(key string) bool {
+	for began := time.Now(); time.Since(began) < patience; p.sleep(20 * time.Millisecond) {
+		if resp, err := p.client.Get(p.Context(), key); err == nil && resp.Count == 1 {
+			return true
+		}
+	}
+	return false
+}
+
 func registryAfterOutage(p *script) {
 	a, b := p.pair()
 	p.system.stop()
-	time.Sleep(2500 * time.Millisecond) // longer than a lease
+	p.sleep(2500 * time.Millisecond) // longer than a lease
 	p.note("swap while away: %v", errors.Is(a.SwapView(p.Context(), p.view(2, "a"), a.viewRevision()), cluster.ErrViewChanged))
 	p.system.start(p.T)
 	changed := node("a", 1)
