@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"github.com/grpc-ecosystem/grpc-gateway/v2/utilities"
@@ -25,10 +26,14 @@ import (
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
+// readStrictly sets how queries are read. The gateway has one way for the whole process.
+var readStrictly = sync.OnceFunc(func() { runtime.SetQueryParameterParser(strictQuery{})(nil) })
+
 // NewHTTPServer returns the server of the HTTP API, with every timeout and size
 // bounded: the services as JSON by api/weir/v1/gateway.yaml, /metrics from gather,
 // /healthz and /readyz. The caller sets Addr or calls Serve.
 func NewHTTPServer(l *Limiter, c *ConfigServer, s Status, gather prometheus.Gatherer) (*http.Server, error) {
+	readStrictly()
 	gateway := runtime.NewServeMux(
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, &jsonBody{runtime.JSONPb{
 			MarshalOptions: protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true},
@@ -36,7 +41,6 @@ func NewHTTPServer(l *Limiter, c *ConfigServer, s Status, gather prometheus.Gath
 			UnmarshalOptions: protojson.UnmarshalOptions{DiscardUnknown: false},
 		}}),
 		runtime.WithDisablePathLengthFallback(), // a form's POST is not a GET
-		runtime.SetQueryParameterParser(strictQuery{}),
 		runtime.WithForwardResponseOption(forwardDecision),
 		runtime.WithErrorHandler(handleError),
 		runtime.WithRoutingErrorHandler(handleRoutingError),
