@@ -3,10 +3,15 @@ package memetcd_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
+	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirlimit/weir/cluster"
 	"github.com/weirlimit/weir/cluster/etcd"
@@ -204,4 +209,38 @@ func registryAfterWipe(p *script) {
 	b.await("back", func(s cluster.Snapshot) bool { return slices.Contains(s.Nodes, changed) && ids(s) == "a,b" })
 	p.note("alarm: %q", b.Status().Alarm)
 	p.note("swap: %v", b.SwapView(p.Context(), p.view(2, "a"), b.viewRevision()))
+}
+
+// A registry in peace lists every five minutes, and not because its watch seems silent.
+func TestPeacefulWatchIsHeard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, metrics := newInMemory(t), prometheus.NewRegistry()
+		r, err := etcd.Open(t.Context(), etcd.Config{Endpoints: []string{m.endpoint()}, Cluster: "test", Dial: m.dial, Metrics: metrics})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- r.Run(context.Background(), func(cluster.Snapshot) {}) }()
+		r.Announce(node("a", 1))
+		time.Sleep(time.Hour)
+		families, err := metrics.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		lists := make(map[string]float64)
+		for _, f := range families {
+			for _, metric := range f.GetMetric() {
+				if f.GetName() == "weir_etcd_lists_total" {
+					lists[metric.GetLabel()[0].GetValue()] = metric.GetCounter().GetValue()
+				}
+			}
+		}
+		if want := map[string]float64{"first": 1, "scheduled": 11, "cut": 0, "compacted": 0, "failed": 0}; !maps.Equal(lists, want) {
+			t.Errorf("%v, want %v", lists, want)
+		}
+		r.Close()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }
