@@ -85,6 +85,7 @@ func grantedIn(hits []Hit, s stretch) (tokens int64) {
 // Excess is a stretch in which a key was granted more than it may.
 type Excess struct {
 	Key                     Key
+	Since                   time.Duration // when that shows first
 	Within                  stretch
 	Granted, Allowed, Extra int64
 }
@@ -106,8 +107,15 @@ func (p Plan) Excess(k Key, hits []Hit, start time.Time) (worst Excess, found bo
 		decided := within // what goes on then was decided up to so much earlier
 		decided.from -= r.longestWait()
 		extra := p.extra(r, hits, decided)
-		if granted > allowed+extra && (!found || granted-allowed-extra > worst.Granted-worst.Allowed-worst.Extra) {
-			worst, found = Excess{k, within, granted, allowed, extra}, true
+		if granted <= allowed+extra {
+			return
+		}
+		since := within.to
+		if found {
+			since = min(since, worst.Since)
+		}
+		if !found || granted-allowed-extra > worst.Granted-worst.Allowed-worst.Extra {
+			worst, found = Excess{k, since, within, granted, allowed, extra}, true
 		}
 	}
 	switch r.Algorithm {
@@ -123,14 +131,11 @@ func (p Plan) Excess(k Key, hits []Hit, start time.Time) (worst Excess, found bo
 func (r Rule) aligned(hits []Hit, start time.Time, look func(granted, allowed int64, within stretch)) {
 	granted := make(map[int64]int64)
 	index := func(at time.Duration) int64 { return start.Add(at).UnixNano() / int64(r.Window) }
-	for _, h := range hits {
-		if index(h.From) == index(h.To) {
-			granted[index(h.From)] += h.Tokens
+	for _, h := range slices.SortedFunc(slices.Values(hits), byEnd) {
+		if i := index(h.From); i == index(h.To) {
+			granted[i] += h.Tokens
+			look(granted[i], r.Limit, stretch{time.Unix(0, i*int64(r.Window)).Sub(start), h.To})
 		}
-	}
-	for i, n := range granted {
-		from := time.Unix(0, i*int64(r.Window)).Sub(start)
-		look(n, r.Limit, stretch{from, from + r.Window})
 	}
 }
 
@@ -138,15 +143,15 @@ func (r Rule) aligned(hits []Hit, start time.Time, look func(granted, allowed in
 // window's length for those that count what was in it, of any length for those that
 // drain.
 func (r Rule) anywhere(hits []Hit, look func(granted, allowed int64, within stretch)) {
-	byEnd := slices.Clone(hits)
-	for i := range byEnd {
-		byEnd[i].From += byEnd[i].Wait
-		byEnd[i].To += byEnd[i].Wait
+	going := slices.Clone(hits) // as they go on
+	for i := range going {
+		going[i].From += going[i].Wait
+		going[i].To += going[i].Wait
 	}
-	slices.SortFunc(byEnd, func(a, b Hit) int { return cmp.Compare(a.To, b.To) })
-	for _, first := range byEnd {
+	slices.SortFunc(going, byEnd)
+	for _, first := range going {
 		var granted int64
-		for _, h := range byEnd {
+		for _, h := range going {
 			if h.From < first.From {
 				continue
 			}
@@ -168,3 +173,5 @@ func (r Rule) anywhere(hits []Hit, look func(granted, allowed int64, within stre
 		}
 	}
 }
+
+func byEnd(a, b Hit) int { return cmp.Compare(a.To, b.To) }

@@ -165,7 +165,7 @@ func (r *Result) judge(w *World) {
 	}
 	for _, k := range r.Records.keys() {
 		if e, found := r.Plan.Excess(k, r.Records.hits[k], w.start); found {
-			r.Timeline.addAt(e.Within.to, "CHECK", "%v", e)
+			r.Timeline.addAt(e.Since, "CHECK", "too much from now on: %v", e)
 			r.Inexact = append(r.Inexact, e.String())
 		}
 	}
