@@ -26,7 +26,8 @@ func (s stretch) meets(from, to time.Duration) bool { return s.from <= to && fro
 //     tenth of the limit if that is less;
 //   - for deaths of two nodes within the time of a recovery, which may be owner and
 //     standby: a limit;
-//   - for each division of the nodes: a limit for the other side.
+//   - for each division of the nodes, which a node that is too slow makes as well: a
+//     limit for the other side.
 func (p Plan) extra(r Rule, hits []Hit, s stretch) (tokens int64) {
 	var died []time.Duration
 	for _, f := range p.Faults {
@@ -41,7 +42,7 @@ func (p Plan) extra(r Rule, hits []Hit, s stretch) (tokens int64) {
 				tokens += r.capacity()
 			}
 			died = append(died, f.At)
-		case Split, Stall:
+		case Split, Stall, Lag:
 			if s.meets(f.At, f.At+f.For+healing) {
 				tokens += r.capacity()
 			}

@@ -67,8 +67,9 @@ func (w *World) begin(f Fault) (undo func()) {
 	case Reset:
 		w.network.Reset(f.Node, f.Other)
 	case Slow:
-		w.network.Delay(f.Node, f.Other, f.Delay)
-		return func() { w.network.Delay(f.Node, f.Other, 0) }
+		return w.slow(f.Node, []string{f.Other}, f.Delay)
+	case Lag:
+		return w.slow(f.Node, w.others([]string{f.Node}), f.Delay)
 	case OneWay:
 		w.cut(f.Node, f.Other, 1)
 		return func() { w.cut(f.Node, f.Other, -1) }
@@ -106,6 +107,18 @@ func (w *World) begin(f Fault) (undo func()) {
 func (w *World) launch(id string) {
 	if err := w.Start(id); err != nil {
 		w.fail("starting node: %v", err)
+	}
+}
+
+// slow makes what one host sends to others take d longer until undo.
+func (w *World) slow(from string, others []string, d time.Duration) (undo func()) {
+	for _, to := range others {
+		w.delay(from, to, d)
+	}
+	return func() {
+		for _, to := range others {
+			w.delay(from, to, -d)
+		}
 	}
 }
 

@@ -29,24 +29,27 @@ const (
 	Flash Kind = "flash restart" // Node is killed, and started again at once
 	Split Kind = "split"         // nothing passes between Group and the other nodes
 	Stall Kind = "stall"         // nothing passes between Node and anybody
+	Lag   Kind = "lag"           // what Node sends to other nodes takes Delay longer than these wait
 )
 
 var (
 	announced = []Kind{Join, Join, Drain, Drain, Restart, Restart, Slow, Reset, OneWay}
 	ofEtcd    = []Kind{EtcdStop, EtcdHang, EtcdLost, EtcdCut}
 	deaths    = []Kind{Crash, Crash, Flash, Flash}
-	divisions = []Kind{Split, Stall}
+	divisions = []Kind{Split, Stall, Lag}
 )
 
 // Times and sizes of plans.
 const (
 	minNodes, maxNodes = 3, 7
 
-	settle    = 4 * time.Second // from the start until the first fault
-	longestOf = 6 * time.Second // of a fault that lasts
-	recovery  = 8 * time.Second // from a death until others have taken over
-	healing   = 5 * time.Second // from the end of all faults until nothing shows them any more
-	maxSlow   = 10 * time.Millisecond
+	settle    = 4 * time.Second       // from the start until the first fault
+	longestOf = 6 * time.Second       // of a fault that lasts
+	recovery  = 8 * time.Second       // from a death until others have taken over
+	healing   = 5 * time.Second       // from the end of all faults until nothing shows them any more
+	maxSlow   = 10 * time.Millisecond // well below the time that a node waits for another
+	minLag    = 30 * time.Millisecond // above it
+	maxLag    = 500 * time.Millisecond
 	startFor  = 3 * time.Second // what a node may take to start or to stop
 	leftAlone = 2               // nodes that have no fault of their own, at least
 )
@@ -206,12 +209,18 @@ func (d *drawer) fault(kind Kind, at time.Duration) (Fault, bool) {
 	case Crash:
 		f.For = lasting
 		d.busy[f.Node] = max(back, at+lasting+startFor)
-	case EtcdCut, Stall:
+	case EtcdCut:
 		f.For = lasting
 		d.busy[f.Node] = at + lasting
-		if kind == Stall && !d.divide(f) {
+	case Stall, Lag:
+		f.For = lasting
+		if kind == Lag {
+			f.Delay = d.between(minLag, maxLag)
+		}
+		if !d.divide(f) {
 			return f, false
 		}
+		d.busy[f.Node] = at + lasting
 	}
 	return f, at+f.For+recovery < d.plan.Calm
 }

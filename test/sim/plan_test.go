@@ -32,7 +32,7 @@ func TestDraw(t *testing.T) {
 				alive = slices.DeleteFunc(alive, func(id string) bool { return id == f.Node })
 			case Restart, Flash:
 				down[f.Node] = f.At + startFor
-			case Crash, Stall:
+			case Crash, Stall, Lag:
 				down[f.Node] = f.At + f.For
 			case Split:
 				if len(f.Group) == 0 || 2*len(f.Group) >= len(alive) {

@@ -38,7 +38,7 @@ type World struct {
 
 	mu       sync.Mutex
 	nodes    map[string]*Node  // that run, by id; guarded by mu
-	cuts     map[[2]string]int // how many faults cut the way from one host to another; guarded by mu
+	ways     map[[2]string]way // from one host to another; guarded by mu
 	failures []string          // guarded by mu
 }
 
@@ -56,7 +56,7 @@ type Node struct {
 func NewWorld() (*World, error) {
 	w := &World{
 		Timeline: &Timeline{start: time.Now()}, network: network.New(), etcd: memetcd.New(),
-		nodes: make(map[string]*Node), cuts: make(map[[2]string]int),
+		nodes: make(map[string]*Node), ways: make(map[[2]string]way),
 	}
 	var err error
 	if w.there, err = w.network.Host(etcdHost); err != nil {
@@ -172,17 +172,36 @@ func (w *World) Kill(id string) {
 	}
 }
 
-// cut changes by how many faults the way from one host to another is cut.
-func (w *World) cut(from, to string, by int) {
+// way is what faults do to what one host sends to another.
+type way struct {
+	cuts  int // how many faults cut it
+	delay time.Duration
+}
+
+// change changes the way from one host to another.
+func (w *World) change(from, to string, f func(*way)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	way := [2]string{from, to}
-	w.cuts[way] += by
-	if w.cuts[way] > 0 {
+	ends := [2]string{from, to}
+	now := w.ways[ends]
+	f(&now)
+	w.ways[ends] = now
+	w.network.Delay(from, to, now.delay)
+	if now.cuts > 0 {
 		w.network.Cut(from, to)
 	} else {
 		w.network.Heal(from, to)
 	}
+}
+
+// cut changes by how many faults a way is cut.
+func (w *World) cut(from, to string, by int) {
+	w.change(from, to, func(w *way) { w.cuts += by })
+}
+
+// delay changes by how much a way is slow.
+func (w *World) delay(from, to string, by time.Duration) {
+	w.change(from, to, func(w *way) { w.delay += by })
 }
 
 // isolate changes by how many faults nothing passes between hosts of two groups.
