@@ -2,7 +2,7 @@
 GOLANGCI_LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 BUF = github.com/bufbuild/buf/cmd/buf@v1.72.0
 
-.PHONY: build test race lint generate bench ci
+.PHONY: build test race lint generate bench sim ci
 
 build:
 	go build -o bin/ ./cmd/weir
@@ -21,6 +21,12 @@ generate:
 
 bench:
 	go run ./test/bench/report
+
+# make sim SEEDS=1000 plays as many new seeds; make sim SEED=42 plays one and prints
+# what happened when; EXACT=1 holds the counters against the promises as well.
+SEEDS = 200
+sim:
+	go test ./test/sim -run '^TestSeeds$$' -count=1 -timeout=0 $(if $(SEED),-v -seed=$(SEED),-seeds=$(SEEDS)) $(if $(EXACT),-exact)
 
 ci:
 	.ci/run

@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"github.com/grpc-ecosystem/grpc-gateway/v2/utilities"
@@ -33,10 +34,14 @@ import (
 //go:embed openapi/openapi.json
 var openAPI []byte
 
+// readStrictly sets how queries are read. The gateway has one way for the whole process.
+var readStrictly = sync.OnceFunc(func() { runtime.SetQueryParameterParser(strictQuery{})(nil) })
+
 // NewHTTPServer returns the server of the HTTP API, with every timeout and size
 // bounded: the services as JSON by api/weir/v1/gateway.yaml, /auth for proxies, /metrics
 // from gather, /healthz, /readyz, and /openapi.json, which describes all of them. The caller sets Addr or calls Serve.
 func NewHTTPServer(l *Limiter, c *ConfigServer, s Status, gather prometheus.Gatherer) (*http.Server, error) {
+	readStrictly()
 	gateway := runtime.NewServeMux(
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, &jsonBody{runtime.JSONPb{
 			MarshalOptions: protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true},
@@ -44,7 +49,6 @@ func NewHTTPServer(l *Limiter, c *ConfigServer, s Status, gather prometheus.Gath
 			UnmarshalOptions: protojson.UnmarshalOptions{DiscardUnknown: false},
 		}}),
 		runtime.WithDisablePathLengthFallback(), // a form's POST is not a GET
-		runtime.SetQueryParameterParser(strictQuery{}),
 		runtime.WithForwardResponseOption(l.forwardDecision),
 		runtime.WithErrorHandler(handleError),
 		runtime.WithRoutingErrorHandler(handleRoutingError),

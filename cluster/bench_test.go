@@ -74,7 +74,7 @@ func newPair(b *testing.B) (*Router, *testNode) {
 	go func() { _ = server.Serve(l) }()
 	b.Cleanup(server.Stop)
 	r := NewRouter(RouterConfig{
-		Self: "a", Promises: NewPromises(true, true), Local: newShard(), Dial: Dial, AttemptTimeout: time.Second,
+		Self: "a", Promises: NewPromises(true, true), Local: newShard(), Dial: overTCP, AttemptTimeout: time.Second,
 		Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
 	})
 	b.Cleanup(r.Close)

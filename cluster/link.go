@@ -29,14 +29,17 @@ const (
 // Dialer opens a link to a peer, its preface sent.
 type Dialer func(ctx context.Context, address string) (net.Conn, error)
 
-// Dial is the Dialer for real networks.
-func Dial(ctx context.Context, address string) (net.Conn, error) {
-	d := net.Dialer{Timeout: connectTimeout}
-	conn, err := d.DialContext(ctx, "tcp", address)
-	if err != nil {
-		return nil, err
+// Links returns the Dialer that connects by connect.
+func Links(connect func(ctx context.Context, address string) (net.Conn, error)) Dialer {
+	return func(ctx context.Context, address string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+		defer cancel()
+		conn, err := connect(ctx, address)
+		if err != nil {
+			return nil, err
+		}
+		return conn, sendPreface(conn)
 	}
-	return conn, sendPreface(conn)
 }
 
 // sendPreface closes the connection if it fails.

@@ -286,7 +286,7 @@ func TestOnePort(t *testing.T) {
 	go func() { _ = server.Serve(l) }()
 	defer server.Stop()
 
-	conn, err := Dial(t.Context(), l.Addr().String())
+	conn, err := overTCP(t.Context(), l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -335,3 +335,8 @@ func TestDeadLinksAreReplaced(t *testing.T) {
 		})
 	}
 }
+
+// overTCP is the Dialer of real networks.
+var overTCP = Links(func(ctx context.Context, address string) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, "tcp", address)
+})

@@ -64,6 +64,7 @@ type ruleSource interface {
 // node is a node's parts. It implements api.Status.
 type node struct {
 	opts    Options
+	network Network
 	log     *slog.Logger
 	metrics *prometheus.Registry
 
@@ -98,11 +99,11 @@ type node struct {
 
 // build makes all parts of a node, and starts nothing but an embedded etcd. If it
 // fails, it leaves nothing behind.
-func build(ctx context.Context, opts Options, log *slog.Logger) (_ *node, err error) {
+func build(ctx context.Context, network Network, opts Options, log *slog.Logger) (_ *node, err error) {
 	if err := opts.Validate(); err != nil {
 		return nil, err
 	}
-	n := &node{opts: opts.WithDefaults(), log: log, metrics: prometheus.NewRegistry()}
+	n := &node{opts: opts.WithDefaults(), network: network, log: log, metrics: prometheus.NewRegistry()}
 	defer func() {
 		if err != nil {
 			n.close()
@@ -137,9 +138,8 @@ func (n *node) close() {
 // listen takes the ports first: the most common mistake shows before anything
 // else is touched, and the defaults that depend on the port become known.
 func (n *node) listen(ctx context.Context) error {
-	var lc net.ListenConfig
 	open := func(name, address string, most int) (net.Listener, error) {
-		l, err := lc.Listen(ctx, "tcp", address)
+		l, err := n.network.listen(ctx, address)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
@@ -167,7 +167,7 @@ func (n *node) listen(ctx context.Context) error {
 
 // openRegistry connects to etcd, of which it starts one if none is given.
 func (n *node) openRegistry(ctx context.Context) error {
-	endpoints := n.opts.Etcd
+	endpoints, dial := n.opts.Etcd, n.network.Dial
 	if len(endpoints) == 0 {
 		server, err := etcd.StartServer(ctx, etcd.ServerConfig{
 			Listen: n.opts.EtcdListen,
@@ -181,10 +181,10 @@ func (n *node) openRegistry(ctx context.Context) error {
 		}
 		n.etcd = server
 		n.closers = append(n.closers, server.Close)
-		endpoints = []string{server.Endpoint()}
+		endpoints, dial = []string{server.Endpoint()}, nil
 	}
 	registry, err := etcd.Open(ctx, etcd.Config{
-		Endpoints: endpoints, Cluster: n.opts.Cluster, Logger: n.log, Metrics: n.metrics,
+		Endpoints: endpoints, Cluster: n.opts.Cluster, Dial: dial, Logger: n.log, Metrics: n.metrics,
 	})
 	if err != nil {
 		return err
@@ -253,7 +253,7 @@ func (n *node) register(ctx context.Context) error {
 	}
 	promises := cluster.NewPromises(!n.opts.ForgetDenials, !n.opts.LendNothing)
 	n.router = cluster.NewRouter(cluster.RouterConfig{
-		Self: n.opts.ID, Local: n.shard, Promises: promises, Dial: cluster.Dial, AttemptTimeout: n.opts.PeerTimeout, Logger: n.log, Metrics: n.metrics,
+		Self: n.opts.ID, Local: n.shard, Promises: promises, Dial: cluster.Links(n.network.dial), AttemptTimeout: n.opts.PeerTimeout, Logger: n.log, Metrics: n.metrics,
 	})
 	n.closers = append(n.closers, n.router.Close)
 	n.keep(params, promises)
@@ -344,7 +344,7 @@ func (n *node) refuseTakenID(ctx context.Context) error {
 		if other.ID != n.opts.ID || other.Address == n.opts.Advertise {
 			continue // nobody else can answer where this node listens
 		}
-		if answers(ctx, other.Address, other.ID) {
+		if n.answers(ctx, other.Address, other.ID) {
 			return fmt.Errorf("id: %q is taken by a node that runs at %s; give this one another with --id", other.ID, other.Address)
 		}
 	}
@@ -352,10 +352,11 @@ func (n *node) refuseTakenID(ctx context.Context) error {
 }
 
 // answers reports whether the node id runs at address right now.
-func answers(ctx context.Context, address, id string) bool {
+func (n *node) answers(ctx context.Context, address, id string) bool {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	conn, err := grpc.NewClient("dns:///"+url.PathEscape(address), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
+	conn, err := grpc.NewClient("passthrough:///"+url.PathEscape(address), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(n.network.dial))
 	if err != nil {
 		return false
 	}

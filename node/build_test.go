@@ -65,7 +65,7 @@ func TestBuildThatFailsLeavesNothingBehind(t *testing.T) {
 			opts.GRPC, opts.HTTP, opts.EtcdListen = freed(t), freed(t), freed(t)
 			good := opts
 			tc.breaks(t, &opts)
-			if _, err := build(t.Context(), opts, quiet()); err == nil || !strings.Contains(err.Error(), tc.want) {
+			if _, err := build(t.Context(), Network{}, opts, quiet()); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Fatalf("%v, want %s", err, tc.want)
 			}
 			for _, address := range []string{good.GRPC, good.HTTP} {
@@ -124,7 +124,7 @@ func TestBuildUsesItsOptions(t *testing.T) {
 	if err := os.WriteFile(opts.Rules, []byte(rules), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	n, err := build(t.Context(), opts, quiet())
+	n, err := build(t.Context(), Network{}, opts, quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func TestBuildUsesItsOptions(t *testing.T) {
 
 // Nobody is sent to a node that leaves, however late it finds out that it was ready.
 func TestLeavingIsNotUndone(t *testing.T) {
-	n, err := build(t.Context(), testOptions(t), quiet())
+	n, err := build(t.Context(), Network{}, testOptions(t), quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +219,7 @@ func TestRunEndsWithItsServers(t *testing.T) {
 		"HTTP": func(n *node) io.Closer { return n.httpListener },
 	} {
 		t.Run(name, func(t *testing.T) {
-			n, err := build(t.Context(), testOptions(t), quiet())
+			n, err := build(t.Context(), Network{}, testOptions(t), quiet())
 			if err != nil {
 				t.Fatal(err)
 			}

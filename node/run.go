@@ -41,7 +41,12 @@ type Info struct {
 // Run runs a node until ctx ends, which is no error, or until it cannot go on. It
 // calls ready once the node is a member and serves.
 func Run(ctx context.Context, opts Options, log *slog.Logger, ready func(Info)) error {
-	n, err := build(ctx, opts, log)
+	return RunOn(ctx, Network{}, opts, log, ready)
+}
+
+// RunOn is Run on another network than TCP.
+func RunOn(ctx context.Context, network Network, opts Options, log *slog.Logger, ready func(Info)) error {
+	n, err := build(ctx, network, opts, log)
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ func setView(t *testing.T, n *node, members ...cluster.Member) {
 
 // Every problem is told while it lasts, and no other.
 func TestProblems(t *testing.T) {
-	n, err := build(t.Context(), testOptions(t), quiet())
+	n, err := build(t.Context(), Network{}, testOptions(t), quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestOwnRules(t *testing.T) {
 	for path, want := range map[string]bool{"": false, file: true} {
 		opts := testOptions(t)
 		opts.Rules = path
-		n, err := build(t.Context(), opts, quiet())
+		n, err := build(t.Context(), Network{}, opts, quiet())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"time"
 
@@ -16,17 +17,22 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// dial makes a client. It does not wait for a connection.
-func dial(endpoints []string) (*clientv3.Client, error) {
+// dial makes a client, which connects by connect, or by TCP if that is nil. It does not
+// wait for a connection.
+func dial(endpoints []string, connect func(context.Context, string) (net.Conn, error)) (*clientv3.Client, error) {
+	// With gRPC's own back-off of up to 120 s every lease is lost after an outage
+	// although etcd is back.
+	options := []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+		Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+		MinConnectTimeout: time.Second,
+	})}
+	if connect != nil {
+		options = append(options, grpc.WithContextDialer(connect))
+	}
 	return clientv3.New(clientv3.Config{
-		Endpoints: endpoints,
-		Logger:    zap.NewNop(),
-		// With gRPC's own back-off of up to 120 s every lease is lost after an
-		// outage although etcd is back.
-		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
-			MinConnectTimeout: time.Second,
-		})},
+		Endpoints:   endpoints,
+		Logger:      zap.NewNop(),
+		DialOptions: options,
 		// 10 s is the least that gRPC allows. It also makes the kernel drop a
 		// connection whose data are not acknowledged for 3 s.
 		DialKeepAliveTime:    10 * time.Second,

@@ -215,7 +215,7 @@ func view(t *testing.T, number uint64, ids ...string) *cluster.View {
 // rawClient talks to etcd past the registry.
 func rawClient(t *testing.T, endpoint string) *clientv3.Client {
 	t.Helper()
-	c, err := dial([]string{endpoint})
+	c, err := dial([]string{endpoint}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -26,6 +27,8 @@ type Config struct {
 	// LeaseTTL is how long the node's key outlives its last renewal, 2 s to
 	// 10 min, rounded up to seconds. 0 means DefaultLeaseTTL.
 	LeaseTTL time.Duration
+	// Dial connects to an endpoint. Nil means by TCP.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
 	// Logger gets one line per change of state. Nil means none.
 	Logger *slog.Logger
 	// Metrics takes the metrics, until Close. Nil means none.
@@ -115,7 +118,7 @@ func Open(ctx context.Context, cfg Config) (*Registry, error) {
 		return nil, err
 	}
 	where := strings.Join(cfg.Endpoints, ", ")
-	client, err := dial(cfg.Endpoints)
+	client, err := dial(cfg.Endpoints, cfg.Dial)
 	if err != nil {
 		return nil, fmt.Errorf("etcd at %s: %w", where, err)
 	}

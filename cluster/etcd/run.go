@@ -124,9 +124,11 @@ func (f *follower) list(ctx context.Context) error {
 	return f.deliver()
 }
 
-// watch follows the changes since the list.
+// watch follows the changes since the list. It begins with the last one that the list
+// has: etcd tells no progress to a watch that waits for a revision that is still to come,
+// so that one in peace would seem to be silent.
 func (f *follower) watch(ctx context.Context) error {
-	return f.r.watchFrom(ctx, f.mirror.revision+1, func(resp *etcdserverpb.WatchResponse) error {
+	return f.r.watchFrom(ctx, f.mirror.revision, func(resp *etcdserverpb.WatchResponse) error {
 		if len(resp.Events) == 0 { // progress
 			return f.checkOwn()
 		}

@@ -1,0 +1,104 @@
+package sim
+
+import (
+	"testing"
+	"time"
+)
+
+const second = time.Second
+
+// at returns n hits of one token, at one instant.
+func at(when time.Duration, n int) []Hit {
+	hits := make([]Hit, n)
+	for i := range hits {
+		hits[i] = Hit{From: when, To: when, Tokens: 1}
+	}
+	return hits
+}
+
+func join(parts ...[]Hit) (all []Hit) {
+	for _, p := range parts {
+		all = append(all, p...)
+	}
+	return all
+}
+
+// between returns n hits that are known to lie in between, and no more.
+func between(from, to time.Duration, n int) []Hit {
+	hits := at(from, n)
+	for i := range hits {
+		hits[i].To = to
+	}
+	return hits
+}
+
+func named(t *testing.T, name string) int {
+	t.Helper()
+	for i, r := range Rules {
+		if r.Name == name {
+			return i
+		}
+	}
+	t.Fatalf("no rule %s", name)
+	return 0
+}
+
+// One token more than what is allowed is found, and none less is.
+func TestExcess(t *testing.T) {
+	one := func(when time.Duration) []Hit { return at(when, 1) }
+	crash := []Fault{{Kind: Crash, At: 10 * second, Node: "a"}}
+	for name, tc := range map[string]struct {
+		rule   string
+		hits   []Hit // all that is allowed
+		more   []Hit // what is not
+		faults []Fault
+	}{
+		"fixed":                {"fixed", at(5*second, 12), one(7 * second), nil},
+		"fixed, two windows":   {"fixed", join(at(3999*time.Millisecond, 12), at(4*second, 12)), one(4 * second), nil},
+		"fixed, which window":  {"fixed", join(at(5*second, 12), between(7*second, 9*second, 9)), one(5 * second), nil},
+		"fixed, price":         {"fixed", join(at(5*second, 10), []Hit{{From: 5 * second, To: 5 * second, Tokens: 2}}), one(5 * second), nil},
+		"sliding":              {"sliding", at(5*second, 12), one(7 * second), nil},
+		"hour":                 {"sliding-hour", join(at(5*second, 20), at(30*second, 20)), one(60 * second), nil},
+		"log":                  {"log", join(at(5*second, 20), at(11*second, 20)), one(10999 * time.Millisecond), nil},
+		"buckets":              {"buckets", join(at(5*second, 20), at(11*second, 20)), one(9 * second), nil},
+		"bucket":               {"bucket", join(at(5*second, 31), at(10*second, 10)), one(10 * second), nil},
+		"gcra":                 {"gcra", join(at(5*second, 21), at(10*second, 10)), one(10 * second), nil},
+		"leaky":                {"leaky", join(at(5*second, 2), paced(11, asked)), one(10 * second), nil},
+		"leaky, as it goes":    {"leaky", join(at(5*second, 2), paced(11, waiting)), paced(11, waiting)[10:], nil},
+		"joins give nothing":   {"fixed", at(9*second, 12), one(9 * second), []Fault{{Kind: Join, At: 9 * second}, {Kind: Drain, At: 9 * second}, {Kind: EtcdStop, At: 9 * second, For: second}, {Kind: OneWay, At: 9 * second, For: second}}},
+		"death: a tenth":       {"fixed-hour", join(at(9950*time.Millisecond, 20), at(20*second, 24)), one(20 * second), crash},
+		"death: what was last": {"fixed-hour", join(at(5*second, 37), at(9950*time.Millisecond, 2), at(20*second, 3)), one(20 * second), crash},
+		"death elsewhere":      {"fixed", at(13*second, 12), one(13 * second), crash},
+		"two deaths":           {"fixed-hour", at(20*second, 80), one(20 * second), []Fault{{Kind: Flash, At: 10 * second, Node: "a"}, {Kind: Crash, At: 17 * second, Node: "b"}}},
+		"two deaths, apart":    {"fixed-hour", at(20*second, 40), one(20 * second), []Fault{{Kind: Flash, At: 5 * second, Node: "a"}, {Kind: Crash, At: 17 * second, Node: "b"}}},
+		"two deaths, no etcd": {"fixed-hour", at(20*second, 80), one(20 * second),
+			[]Fault{{Kind: Flash, At: 5 * second, Node: "a"}, {Kind: EtcdHang, At: 6 * second, For: 5 * second}, {Kind: Crash, At: 17 * second, Node: "b"}}},
+		"split":        {"fixed-hour", at(20*second, 80), one(20 * second), []Fault{{Kind: Split, At: 10 * second, For: second}}},
+		"split, later": {"fixed", at(21*second, 12), one(21 * second), []Fault{{Kind: Stall, At: 10 * second, For: second}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := Plan{Faults: tc.faults}
+			k := Key{Rule: named(t, tc.rule)}
+			if e, found := p.Excess(k, tc.hits, time.Unix(0, 0)); found {
+				t.Errorf("false alarm: %v", e)
+			}
+			if e, found := p.Excess(k, join(tc.hits, tc.more), time.Unix(0, 0)); !found || e.Granted != e.Allowed+e.Extra+1 {
+				t.Errorf("one more: %v %v", e, found)
+			}
+		})
+	}
+}
+
+// paced returns n hits that go on every half second from 5 s on: asked when they go on,
+// or at once and told to wait.
+func paced(n int, when func(h *Hit, d time.Duration)) []Hit {
+	hits := at(5*second, n)
+	for i := range hits {
+		when(&hits[i], time.Duration(i)*second/2)
+	}
+	return hits
+}
+
+func asked(h *Hit, d time.Duration) { h.From, h.To = h.From+d, h.To+d }
+
+func waiting(h *Hit, d time.Duration) { h.Wait = d }

@@ -1,0 +1,129 @@
+package sim
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// step is something that is to be done at an instant.
+type step struct {
+	at time.Duration
+	do func()
+}
+
+// play carries out the faults of a plan, and returns when they are over.
+func (w *World) play(p Plan) {
+	var steps []step
+	for _, f := range p.Faults {
+		steps = append(steps, step{f.At, func() {
+			w.add("FAULT", "%v", f)
+			undo := w.begin(f)
+			if f.For > 0 {
+				steps = append(steps, step{f.At + f.For, func() {
+					w.add("FAULT", "over: %v", f)
+					undo()
+				}})
+			}
+		}})
+	}
+	for len(steps) > 0 {
+		slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.at, b.at) })
+		next := steps[0]
+		steps = steps[1:]
+		w.sleepUntil(next.at)
+		next.do()
+	}
+	w.sleepUntil(p.Calm)
+	w.add("FAULT", "calm")
+}
+
+func (w *World) sleepUntil(at time.Duration) {
+	if left := at - w.now(); left > 0 {
+		time.Sleep(left)
+	}
+}
+
+// begin begins a fault and returns what ends it.
+func (w *World) begin(f Fault) (undo func()) {
+	switch f.Kind {
+	case Join:
+		w.launch(f.Node)
+	case Drain:
+		w.Drain(f.Node)
+	case Restart:
+		if gone := w.Drain(f.Node); gone != nil {
+			w.running.Go(func() {
+				<-gone
+				w.launch(f.Node)
+			})
+		}
+	case Flash:
+		w.Kill(f.Node)
+		w.launch(f.Node)
+	case Crash:
+		w.Kill(f.Node)
+		return func() { w.launch(f.Node) }
+	case Reset:
+		w.network.Reset(f.Node, f.Other)
+	case Slow:
+		return w.slow(f.Node, []string{f.Other}, f.Delay)
+	case Lag:
+		return w.slow(f.Node, w.others([]string{f.Node}), f.Delay)
+	case OneWay:
+		w.cut(f.Node, f.Other, 1)
+		return func() { w.cut(f.Node, f.Other, -1) }
+	case Split:
+		others := w.others(f.Group)
+		if f.NoEtcd {
+			others = append(others, etcdHost)
+		}
+		return w.divide(f.Group, others)
+	case Stall:
+		others := append(w.others([]string{f.Node}), etcdHost)
+		for i := range clients {
+			others = append(others, clientHost(i))
+		}
+		return w.divide([]string{f.Node}, others)
+	case EtcdCut:
+		return w.divide([]string{f.Node}, []string{etcdHost})
+	case EtcdStop:
+		w.etcd.Stop()
+		return func() {
+			if err := w.startEtcd(); err != nil {
+				w.fail("etcd does not start: %v", err)
+			}
+		}
+	case EtcdHang:
+		w.etcd.Pause()
+		return w.etcd.Resume
+	case EtcdLost:
+		w.etcd.LoseLeader()
+		return w.etcd.ElectLeader
+	}
+	return func() {}
+}
+
+func (w *World) launch(id string) {
+	if err := w.Start(id); err != nil {
+		w.fail("starting node: %v", err)
+	}
+}
+
+// slow makes what one host sends to others take d longer until undo.
+func (w *World) slow(from string, others []string, d time.Duration) (undo func()) {
+	for _, to := range others {
+		w.delay(from, to, d)
+	}
+	return func() {
+		for _, to := range others {
+			w.delay(from, to, -d)
+		}
+	}
+}
+
+// divide lets nothing pass between hosts of two groups until undo.
+func (w *World) divide(some, others []string) (undo func()) {
+	w.isolate(some, others, 1)
+	return func() { w.isolate(some, others, -1) }
+}

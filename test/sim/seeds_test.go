@@ -1,0 +1,164 @@
+package sim
+
+import (
+	"bufio"
+	"flag"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/weirlimit/weir/test/process"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+)
+
+var (
+	seed  = flag.Uint64("seed", 0, "play this one, and print what happened when")
+	seeds = flag.Int("seeds", 0, "play so many new ones")
+	exact = flag.Bool("exact", false, "hold the counters against the promises as well")
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/weirlimit/weir/test/sim.stay"))
+}
+
+// everFailed lists the seeds that have ever failed, one per line.
+const everFailed = "testdata/seeds.txt"
+
+// TestSeeds plays plans drawn from seeds: all that have ever failed, and those that the
+// flags ask for, or else the first few.
+func TestSeeds(t *testing.T) {
+	if *seed != 0 {
+		play(t, *seed)
+		return
+	}
+	for _, s := range known(t) {
+		play(t, s)
+	}
+	first, n := uint64(1), few()
+	if *seeds > 0 {
+		first, n = uint64(time.Now().UnixMicro()), *seeds
+	}
+	for i := range n {
+		play(t, first+uint64(i))
+	}
+}
+
+// few is how many runs a test makes that is not told: the race detector makes them many
+// times slower.
+func few() int {
+	if process.RaceEnabled {
+		return 1
+	}
+	return 6
+}
+
+func known(t *testing.T) (seeds []uint64) {
+	t.Helper()
+	f, err := os.Open(everFailed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		text, _, _ := strings.Cut(lines.Text(), "#")
+		if text = strings.TrimSpace(text); text == "" {
+			continue
+		}
+		s, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatalf("%s: %v", everFailed, err)
+		}
+		seeds = append(seeds, s)
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return seeds
+}
+
+// play plays a seed as a test of its own. What is left behind panics with the seed.
+func play(t *testing.T, seed uint64) {
+	t.Run(fmt.Sprint(seed), func(t *testing.T) {
+		t.Parallel()
+		r := run(t, Draw(seed), Hooks{})
+		problems := r.Broken
+		if *exact {
+			problems = append(problems, r.Inexact...)
+		}
+		for _, p := range problems {
+			t.Error(p)
+		}
+		if t.Failed() {
+			t.Logf("play it again: make sim SEED=%d", seed)
+		}
+	})
+}
+
+// run plays a plan in a bubble, and tells of it if asked to.
+func run(t *testing.T, p Plan, hooks Hooks) (r *Result) {
+	t.Helper()
+	defer func() {
+		if left := recover(); left != nil {
+			panic(fmt.Sprintf("seed %d: %v", p.Seed, left))
+		}
+	}()
+	synctest.Test(t, func(t *testing.T) {
+		var err error
+		if r, err = Run(p, hooks); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Log(r.Summary())
+	if *seed != 0 {
+		t.Logf("what was to happen, and what did:\n%v\n%v", p, r.Timeline)
+	}
+	return r
+}
+
+// Where no counter moves, because the members stay the same whatever the network and etcd
+// do, nothing is granted beyond a limit.
+func TestNothingIsGrantedTwiceWhileMembersStay(t *testing.T) {
+	for s := range few() {
+		t.Run(fmt.Sprint(s), func(t *testing.T) {
+			t.Parallel()
+			r := run(t, Draw(uint64(s+1), append([]Kind{Slow, Reset, OneWay}, ofEtcd...)...), Hooks{})
+			for _, k := range r.Records.keys() {
+				if e, found := r.Plan.Excess(k, r.Records.hits[k], r.Timeline.start); found {
+					t.Error(e)
+				}
+			}
+			for _, b := range r.Broken {
+				t.Error(b)
+			}
+		})
+	}
+}
+
+// In peace all of it holds: the checks raise no false alarm.
+func TestPeace(t *testing.T) {
+	for s := range few() {
+		t.Run(fmt.Sprint(s), func(t *testing.T) {
+			t.Parallel()
+			p := Draw(uint64(s + 1))
+			p.Faults, p.Hot, p.Leases = nil, s == 0, s <= 1
+			r := run(t, p, Hooks{})
+			for _, problem := range append(r.Broken, r.Inexact...) {
+				t.Error(problem)
+			}
+			if p.Hot && r.Records.sources[weirv1.Source_SOURCE_LENT] < 1000 {
+				t.Errorf("hardly anything is lent: %s", r.Summary())
+			}
+			if r.Records.denied < r.Records.checks/5 {
+				t.Errorf("the load is too small to show anything: %s", r.Summary())
+			}
+		})
+	}
+}

@@ -1,0 +1,85 @@
+package sim
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Timeline is what happened in a run. Its methods may be called from several goroutines.
+type Timeline struct {
+	start time.Time
+
+	mu      sync.Mutex
+	entries []entry // guarded by mu
+}
+
+type entry struct {
+	at        time.Duration
+	who, what string
+}
+
+func (t *Timeline) now() time.Duration { return time.Since(t.start) }
+
+func (t *Timeline) add(who, format string, args ...any) { t.addAt(t.now(), who, format, args...) }
+
+func (t *Timeline) addAt(at time.Duration, who, format string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.entries = append(t.entries, entry{at, who, fmt.Sprintf(format, args...)})
+}
+
+// String returns one line for every event, in their order.
+func (t *Timeline) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	slices.SortStableFunc(t.entries, func(a, b entry) int { return cmp.Compare(a.at, b.at) })
+	var b strings.Builder
+	for _, e := range t.entries {
+		fmt.Fprintf(&b, "%9.3fs  %-8s  %s\n", e.at.Seconds(), e.who, e.what)
+	}
+	return b.String()
+}
+
+// logger returns a logger that writes what somebody says into the timeline, until dead.
+func (t *Timeline) logger(who string, dead *atomic.Bool) *slog.Logger {
+	return slog.New(handler{t, who, dead})
+}
+
+type handler struct {
+	timeline *Timeline
+	who      string
+	dead     *atomic.Bool
+}
+
+// Enabled implements slog.Handler.
+func (h handler) Enabled(_ context.Context, l slog.Level) bool {
+	return l >= slog.LevelInfo && !h.dead.Load()
+}
+
+// Handle implements slog.Handler.
+func (h handler) Handle(_ context.Context, r slog.Record) error {
+	var b strings.Builder
+	if r.Level > slog.LevelInfo {
+		b.WriteString(r.Level.String() + " ")
+	}
+	b.WriteString(r.Message)
+	r.Attrs(func(a slog.Attr) bool {
+		fmt.Fprintf(&b, " %s=%v", a.Key, a.Value)
+		return true
+	})
+	h.timeline.add(h.who, "%s", b.String())
+	return nil
+}
+
+// WithAttrs implements slog.Handler. Nodes do not use it.
+func (h handler) WithAttrs([]slog.Attr) slog.Handler { return h }
+
+// WithGroup implements slog.Handler. Nodes do not use it.
+func (h handler) WithGroup(string) slog.Handler { return h }
