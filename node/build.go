@@ -272,16 +272,11 @@ func (n *node) keep(params cluster.Params, promises *cluster.Promises) {
 			return n.membership.Refound(ctx, view, partitions)
 		},
 		Renewed: func() time.Time { return n.registry.Status().Renewed },
-		Dial:    dialTCP,
+		Dial:    n.network.dial,
 		Logger:  n.log,
 		Metrics: n.metrics,
 	}, params.Ring.Partitions)
 	n.membership = cluster.NewMembership(n.opts.ID, params.Ring, n.registry, n.router, n.custody.Adopt, n.log)
-}
-
-func dialTCP(ctx context.Context, address string) (net.Conn, error) {
-	var d net.Dialer
-	return d.DialContext(ctx, "tcp", address)
 }
 
 func (n *node) buildServers(params cluster.Params, promises *cluster.Promises) error {

@@ -181,7 +181,7 @@ func TestLeavingIsNotUndone(t *testing.T) {
 func TestHealthNeedsRules(t *testing.T) {
 	opts := testOptions(t)
 	opts.HealthNeedsRules, opts.Rules = true, ""
-	n, err := build(t.Context(), opts, quiet())
+	n, err := build(t.Context(), Network{}, opts, quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
