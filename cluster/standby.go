@@ -23,16 +23,6 @@ func (t *table) standby(k ring.Key) int {
 	return nobody
 }
 
-// ownersAnswer reports whether all owners of g's counters do.
-func (t *table) ownersAnswer(g *shard.Group) bool {
-	for i := range g.Takes {
-		if k := g.Takes[i].Key; !t.answers(t.owner(k), k) {
-			return false
-		}
-	}
-	return true
-}
-
 // keeps reports whether this node may decide g from copies: it is the owner or the standby
 // of all counters.
 func (t *table) keeps(g *shard.Group) bool {
@@ -47,8 +37,8 @@ func (t *table) keeps(g *shard.Group) bool {
 	return true
 }
 
-// askStandbys asks for what of top is stranded: of what has moved first its owner, if that
-// answers, as it is about to get it; and of the rest the standbys.
+// askStandbys asks for what of top is stranded: of what has moved first the owner, which is
+// about to get it, and of the rest the standby.
 func (r *Router) askStandbys(ctx context.Context, top *spread) {
 	t := r.table.Load()
 	owners, standbys := newSpread(t), newSpread(t)
@@ -56,7 +46,7 @@ func (r *Router) askStandbys(ctx context.Context, top *spread) {
 	defer standbys.free()
 	owners.standby, standbys.standby = true, true
 	for _, left := range top.stranded {
-		if left.moved && t.ownersAnswer(left.group) {
+		if left.moved {
 			owners.place(top, left.group, left.part, t.owner)
 		} else {
 			standbys.place(top, left.group, left.part, t.standby)
