@@ -29,19 +29,19 @@ func (s stretch) meets(from, to time.Duration) bool { return s.from <= to && fro
 //   - for each division of the nodes, which a node that is too slow makes as well: a
 //     limit for the other side.
 func (p Plan) extra(r Rule, hits []Hit, s stretch) (tokens int64) {
-	var died []time.Duration
+	var died []Fault // so far
 	for _, f := range p.Faults {
 		switch f.Kind {
 		case Crash, Flash:
 			if s.contains(f.At) {
 				tokens += min((r.capacity()+9)/10, grantedIn(hits, stretch{f.At - replication, f.At}))
 			}
-			if slices.ContainsFunc(died, func(before time.Duration) bool {
-				return f.At <= p.recovered(before) && s.meets(before, f.At)
+			if slices.ContainsFunc(died, func(before Fault) bool {
+				return f.Node != before.Node && f.At <= p.recovered(before.At) && s.meets(before.At, f.At)
 			}) {
 				tokens += r.capacity()
 			}
-			died = append(died, f.At)
+			died = append(died, f)
 		case Split, Stall, Lag:
 			if s.meets(f.At, f.At+f.For+healing) {
 				tokens += r.capacity()

@@ -122,6 +122,7 @@ func Draw(seed uint64, kinds ...Kind) Plan {
 	}
 	d.alive = slices.Clone(d.plan.Start)
 	d.names = len(d.alive)
+	d.mourning, d.lastDeath = d.IntN(4) == 0, -recovery
 	if len(kinds) == 0 {
 		kinds = slices.Clone(announced)
 		for _, more := range [][]Kind{ofEtcd, deaths, divisions} {
@@ -149,6 +150,9 @@ type drawer struct {
 	busy    map[string]time.Duration // until when a node has its fault
 	divided time.Duration            // until when the network is divided
 	etcd    time.Duration            // until when etcd has its fault
+
+	lastDeath time.Duration
+	mourning  bool // nodes may die before others have recovered from the last death
 }
 
 func (d *drawer) between(least, most time.Duration) time.Duration {
@@ -204,11 +208,15 @@ func (d *drawer) fault(kind Kind, at time.Duration) (Fault, bool) {
 	case Restart:
 		d.busy[f.Node] = back + startFor
 		return f, at+startFor < d.plan.Calm
-	case Flash:
-		d.busy[f.Node] = back
-	case Crash:
-		f.For = lasting
-		d.busy[f.Node] = max(back, at+lasting+startFor)
+	case Flash, Crash:
+		if at < d.lastDeath+recovery && !d.mourning {
+			return f, false
+		}
+		d.lastDeath, d.busy[f.Node] = at, back
+		if kind == Crash {
+			f.For = lasting
+			d.busy[f.Node] = max(back, at+lasting+startFor)
+		}
 	case EtcdCut:
 		f.For = lasting
 		d.busy[f.Node] = at + lasting
