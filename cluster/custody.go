@@ -218,7 +218,8 @@ func (k *Custody) open(p uint32) {
 // forgetGrants forgets what is kept apart of a partition: it is part of its counters, and they
 // go where it was to be added.
 func (k *Custody) forgetGrants(p uint32) {
-	for len(k.Shard.Grants(p, maxGrantBatch)) > 0 {
+	for grants := k.Shard.Grants(p, maxGrantBatch); len(grants) > 0; {
+		grants = k.Shard.Grants(p, maxGrantBatch)
 	}
 	delete(k.outbox, p)
 }

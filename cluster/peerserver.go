@@ -304,7 +304,9 @@ func (s peerServer) AddGrants(ctx context.Context, req *peerv1.AddGrantsRequest)
 	case k.parts[p].token.state != active:
 		return &peerv1.AddGrantsResponse{}, nil
 	}
-	k.Shard.AddGrants(grants)
+	if moved := k.Shard.AddGrants(grants); len(moved) > 0 { // for lack of authority: all of them
+		return &peerv1.AddGrantsResponse{}, nil
+	}
 	k.batches[from] = req.GetBatch()
 	k.metrics.merged.Add(float64(len(grants)))
 	return &peerv1.AddGrantsResponse{Added: true}, nil
