@@ -23,6 +23,9 @@ type Holders interface {
 	// knows: to whom it has handed p over, from whom it is fetching p, or else the
 	// view's owner. ok is false if it knows of nobody but itself.
 	Holder(p uint32) (id string, ok bool)
+	// Forgotten reports whether this node has no copy of partition p and may have had it
+	// before it was restarted.
+	Forgotten(p uint32) bool
 }
 
 // newTable returns the table for v. A partition whose owner is another one than in old is
@@ -100,6 +103,11 @@ func (t *table) reaches(g *shard.Group) bool {
 // answers reports whether the member to answers questions about k.
 func (t *table) answers(to int, k ring.Key) bool {
 	return t.peers[to] == nil || t.lane(to, k).closed.Load()
+}
+
+// silent reports whether the member to is known not to answer questions about k.
+func (t *table) silent(to int, k ring.Key) bool {
+	return !t.answers(to, k) && t.lane(to, k).tried.Load()
 }
 
 // loses reports whether the member from, who does not have a counter of g, is to be asked

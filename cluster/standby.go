@@ -32,42 +32,78 @@ func (t *table) successor(k ring.Key) int {
 	return t.standby(k)
 }
 
-// keeps reports whether this node may decide g from copies: it is the owner or the standby
-// of all counters.
-func (t *table) keeps(g *shard.Group) bool {
+// peerOf returns whom a member is asked through, nil for this node and for nobody.
+func (t *table) peerOf(member int) *peer {
+	if member == nobody {
+		return nil
+	}
+	return t.peers[member]
+}
+
+// keeps reports whether this node may decide g from copies: it is the standby of all counters,
+// or the owner. An owner that was restarted, and has no copy, leaves that to the standby, unless
+// that is known not to answer.
+func (r *Router) keeps(t *table, g *shard.Group) bool {
 	if t == nil || t.self < 0 {
 		return false
 	}
 	for i := range g.Takes {
-		if k := g.Takes[i].Key; t.owner(k) != t.self && t.standby(k) != t.self {
+		k := g.Takes[i].Key
+		standby := t.standby(k)
+		switch {
+		case standby == t.self:
+		case t.owner(k) != t.self:
+			return false
+		case standby != nobody && !t.silent(standby, k) && r.forgotten(t, k):
 			return false
 		}
 	}
 	return true
 }
 
-// askStandbys asks for what of top is stranded.
+// forgotten reports whether this node may have lost k's counter by a restart.
+func (r *Router) forgotten(t *table, k ring.Key) bool {
+	return r.holders != nil && r.holders.Forgotten(k.Partition(uint32(len(t.routes))))
+}
+
+// askStandbys asks for what of top is stranded: whoever is about to have it, if somebody is,
+// and else the standbys.
 func (r *Router) askStandbys(ctx context.Context, top *spread) {
-	s := newSpread(r.table.Load())
-	defer s.free()
-	s.standby = true
+	first := newSpread(r.table.Load())
+	defer first.free()
 	for _, left := range top.stranded {
-		to := s.table.standby
+		to := first.table.standby
 		if left.moved {
-			to = s.table.successor
+			to = first.table.successor
 		}
-		s.place(top, left.group, left.part, to)
+		first.place(top, left.group, left.part, to)
 	}
+	r.askCopies(ctx, first)
+	second := newSpread(first.table)
+	defer second.free()
+	first.each(func(to *peer, g *shard.Group, p *part) {
+		if t := first.table; undecided(g) && to != t.peerOf(t.standby(g.Takes[0].Key)) {
+			second.place(top, g, p, t.standby)
+		}
+	})
+	r.askCopies(ctx, second)
+	for _, s := range []*spread{first, second} {
+		s.each(func(_ *peer, g *shard.Group, _ *part) {
+			if undecided(g) {
+				forget(g)
+			}
+		})
+	}
+}
+
+// askCopies asks for what is assigned to those who may have copies.
+func (r *Router) askCopies(ctx context.Context, s *spread) {
 	if s.size() == 0 {
 		return
 	}
+	s.standby = true
 	r.metrics.toStandby.Add(float64(s.size()))
 	r.exchange(ctx, s, r.due(ctx, time.Now()))
-	s.each(func(_ *peer, g *shard.Group, _ *part) {
-		if undecided(g) {
-			forget(g)
-		}
-	})
 }
 
 // allowCopy lets g be decided from copies where the local shard has no more.
@@ -89,7 +125,7 @@ func (r *Router) answerAsStandby(local Local, questions []question, groups []sha
 		case !questions[i].standby:
 		case g.Takes[0].Source == shard.Overloaded: // whoever has it is there
 			mark(g, shard.Moved)
-		case moved(g) && t.keeps(g):
+		case moved(g) && r.keeps(t, g):
 			forget(g)
 			allowCopy(g)
 			r.promises.decide(local, groups[i:i+1])
