@@ -87,7 +87,7 @@ type holding struct {
 	token    token
 	copy     version // of what the shard has while it has no token
 	sequence uint64  // of the last replica that was sent of the token
-	standby  string  // whom they are sent to; "" if nobody
+	standby  party   // whom they are sent to; zero if nobody
 	begun    bool    // whether the standby has been sent something
 	whole    bool    // and whether that was everything
 	from     string  // who is believed to hold the token, if it is to come here; or ""
@@ -232,19 +232,19 @@ func (k *Custody) close(p uint32) {
 // follow has the changes of a partition noted for its standby, if it has one.
 func (k *Custody) follow(p uint32) {
 	pt, v := &k.parts[p], k.view
-	standby := ""
-	if m := v.Members[v.Ring.Standby(p)]; pt.token.state == active && m.ID != k.Self.ID {
-		standby = m.ID
+	var standby party
+	if i := v.Ring.Standby(p); pt.token.state == active && v.Members[i].ID != k.Self.ID {
+		standby = v.partyAt(i)
 	}
-	k.standbys[p].Store(k.peers[standby])
+	k.standbys[p].Store(k.peers[standby.id])
 	if standby == pt.standby {
 		return
 	}
-	if pt.standby != "" {
+	if pt.standby != (party{}) {
 		k.Shard.Unfollow(p, shard.ToStandby)
 	}
 	pt.standby, pt.begun, pt.whole = standby, false, false
-	if standby != "" {
+	if standby != (party{}) {
 		k.Shard.Follow(p, shard.ToStandby)
 	}
 }
@@ -315,6 +315,13 @@ func (k *Custody) Holder(p uint32) (id string, known bool) {
 		return owner.id, true
 	}
 	return "", false
+}
+
+// Forgotten implements Holders.
+func (k *Custody) Forgotten(p uint32) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.Self.Incarnation > 1 && k.parts[p].copy.gen == 0
 }
 
 // Standing says how far custody is.

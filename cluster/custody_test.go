@@ -349,6 +349,60 @@ func TestRestartAtOnce(t *testing.T) {
 	})
 }
 
+// TestRestartedOwnerHasNoCopies asks for used up keys while a restarted owner may not make its
+// tokens anew yet: the standbys know of them, and the owner does not.
+func TestRestartedOwnerHasNoCopies(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		const keys = 100
+		allowed := make(map[ring.Key]int)
+		c.start("a", "b", "c")
+		c.settled()
+		c.take(allowed, keys, 10)
+		time.Sleep(2 * replicateEvery)
+		c.crash("b")
+		c.start("b")
+		provisional := 0
+		for began := time.Now(); time.Since(began) < authorityTerm/2; time.Sleep(50 * time.Millisecond) {
+			for i := range keys {
+				for _, n := range c.alive {
+					if _, reachable := n.router.Members(); len(reachable) == 0 || slices.Contains(reachable, false) {
+						continue // nobody asks it yet
+					}
+					ok, source := c.checkAt(n, custodyKey(i))
+					allowed[custodyKey(i)] += int(boolByte(ok))
+					provisional += int(boolByte(source == shard.Provisional))
+				}
+			}
+		}
+		if provisional == 0 {
+			t.Error("no standby was asked")
+		}
+		c.settled()
+		c.take(allowed, keys, 1)
+		c.exact(allowed, keys, 10)
+	})
+}
+
+// TestRestartedStandbyIsSentCopies kills the owners of what a restarted standby had copies of, and
+// that nobody has asked for since.
+func TestRestartedStandbyIsSentCopies(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		const keys = 100
+		allowed := make(map[ring.Key]int)
+		c.start("a", "b", "c")
+		c.settled()
+		c.take(allowed, keys, 10)
+		for _, id := range []string{"b", "c", "a"} {
+			time.Sleep(2 * replicateEvery)
+			c.crash(id)
+			c.start(id)
+			c.settled()
+		}
+		c.take(allowed, keys, 1)
+		c.exact(allowed, keys, 10)
+	})
+}
+
 // load is callers that ask all the time, some node each time.
 type load struct {
 	nodes     atomic.Pointer[[]*custodyNode] // that are asked

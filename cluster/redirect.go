@@ -24,6 +24,9 @@ type Holders interface {
 	// view's owner. It is this node itself if it has p, also if it has no authority to
 	// decide. ok is false if it knows of nobody.
 	Holder(p uint32) (id string, ok bool)
+	// Forgotten reports whether this node has no copy of partition p and may have had it
+	// before it was restarted.
+	Forgotten(p uint32) bool
 }
 
 // newTable returns the table for v. A partition whose owner is another one than in old is
@@ -101,6 +104,11 @@ func (t *table) reaches(g *shard.Group) bool {
 // answers reports whether the member to answers questions about k.
 func (t *table) answers(to int, k ring.Key) bool {
 	return t.peers[to] == nil || t.lane(to, k).closed.Load()
+}
+
+// silent reports whether the member to is known not to answer questions about k.
+func (t *table) silent(to int, k ring.Key) bool {
+	return !t.answers(to, k) && t.lane(to, k).tried.Load()
 }
 
 // loses reports whether the member from, who does not have a counter of g, is to be asked

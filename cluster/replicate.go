@@ -72,7 +72,7 @@ func (k *Custody) standbyFor(c *colleague) (partitions []uint32) {
 		return nil
 	}
 	for p := range k.parts {
-		if k.parts[p].standby == c.member.ID {
+		if k.parts[p].standby == c.party() {
 			partitions = append(partitions, uint32(p))
 		}
 	}
@@ -86,7 +86,7 @@ func (k *Custody) append(m *replicas, c *colleague, p uint32) (more bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	pt := &k.parts[p]
-	if pt.token.state != active || pt.standby != c.member.ID {
+	if pt.token.state != active || pt.standby != c.party() {
 		m.records = m.records[:from] // whoever has it now sends all of it
 		return false
 	}
@@ -133,7 +133,7 @@ func (k *Custody) restart(c *colleague, partitions []uint32) {
 		if int(p) >= len(k.parts) {
 			continue
 		}
-		if pt := &k.parts[p]; pt.standby == c.member.ID {
+		if pt := &k.parts[p]; pt.standby == c.party() {
 			k.Shard.Unfollow(p, shard.ToStandby)
 			k.Shard.Follow(p, shard.ToStandby)
 			pt.begun, pt.whole = false, false

@@ -23,18 +23,30 @@ func (t *table) standby(k ring.Key) int {
 	return nobody
 }
 
-// keeps reports whether this node may decide g from copies: it is the owner or the standby
-// of all counters.
-func (t *table) keeps(g *shard.Group) bool {
+// keeps reports whether this node may decide g from copies: it is the standby of all counters,
+// or the owner. An owner that was restarted, and has no copy, leaves that to the standby, unless
+// that is known not to answer.
+func (r *Router) keeps(t *table, g *shard.Group) bool {
 	if t == nil || t.self < 0 {
 		return false
 	}
 	for i := range g.Takes {
-		if k := g.Takes[i].Key; t.owner(k) != t.self && t.standby(k) != t.self {
+		k := g.Takes[i].Key
+		standby := t.standby(k)
+		switch {
+		case standby == t.self:
+		case t.owner(k) != t.self:
+			return false
+		case standby != nobody && !t.silent(standby, k) && r.forgotten(t, k):
 			return false
 		}
 	}
 	return true
+}
+
+// forgotten reports whether this node may have lost k's counter by a restart.
+func (r *Router) forgotten(t *table, k ring.Key) bool {
+	return r.holders != nil && r.holders.Forgotten(k.Partition(uint32(len(t.routes))))
 }
 
 // askStandbys asks for what of top is stranded: of what has moved first the owner, which is
@@ -88,7 +100,7 @@ func (r *Router) answerAsStandby(local Local, questions []question, groups []sha
 		case !questions[i].standby:
 		case g.Takes[0].Source == shard.Overloaded: // whoever has it is there
 			setSource(g, shard.Moved)
-		case moved(g) && t.keeps(g):
+		case moved(g) && r.keeps(t, g):
 			forget(g)
 			r.allowCopy(g)
 			r.promises.decide(local, groups[i:i+1])

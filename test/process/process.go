@@ -42,13 +42,19 @@ func Main(m *testing.M) {
 		os.Exit(runEtcd(spec))
 	}
 	code := m.Run()
-	if binary.dir != "" {
-		_ = os.RemoveAll(binary.dir) // it is in the temporary directory
+	for _, b := range builds.byTag {
+		_ = os.RemoveAll(b.dir) // it is in the temporary directory
 	}
 	os.Exit(code)
 }
 
-var binary struct {
+// builds are the binaries of this test process, by their build tag.
+var builds struct {
+	sync.Mutex
+	byTag map[string]*build
+}
+
+type build struct {
 	once sync.Once
 	dir  string
 	err  error
@@ -58,12 +64,27 @@ var binary struct {
 // has it, and returns the binary's path.
 func Binary(t testing.TB) string {
 	t.Helper()
+	return BinaryWith(t, "")
+}
+
+// BinaryWith is Binary with a build tag, unless that is empty.
+func BinaryWith(t testing.TB, tag string) string {
+	t.Helper()
+	builds.Lock()
+	if builds.byTag == nil {
+		builds.byTag = make(map[string]*build)
+	}
+	if builds.byTag[tag] == nil {
+		builds.byTag[tag] = new(build)
+	}
+	binary := builds.byTag[tag]
+	builds.Unlock()
 	binary.once.Do(func() {
 		//nolint:usetesting // it outlives the test that happens to be the first
 		if binary.dir, binary.err = os.MkdirTemp("", "weir-test-"); binary.err != nil {
 			return
 		}
-		args := []string{"build", "-o", binary.dir + "/weir"}
+		args := []string{"build", "-o", binary.dir + "/weir", "-tags=" + tag}
 		if RaceEnabled {
 			args = append(args, "-race")
 		}
@@ -86,11 +107,21 @@ type Node struct {
 	Client               *client.Node
 
 	t    testing.TB
+	how  How
 	cmd  *exec.Cmd
 	args []string
+	data string // directory
 	log  *logFile
 	done chan struct{} // closed when the process has ended
 	err  error         // how, once done is closed
+}
+
+// How says how a process is run. The zero value is as a user would.
+type How struct {
+	Binary string   // instead of the one that Binary returns
+	Prefix []string // a command that runs the one behind it, such as "ip netns exec NAME"
+	Env    []string // further variables, as NAME=value
+	Host   string   // the address that it listens on, instead of 127.0.0.1
 }
 
 // Start starts a node with these arguments to serve, on free ports unless they say
@@ -98,7 +129,19 @@ type Node struct {
 // log is shown if the test has failed.
 func Start(t testing.TB, args ...string) *Node {
 	t.Helper()
-	n := &Node{t: t, args: args}
+	return How{}.Start(t, args...)
+}
+
+// Start is Start for a process that is run like that.
+func (h How) Start(t testing.TB, args ...string) *Node {
+	t.Helper()
+	if h.Binary == "" {
+		h.Binary = Binary(t)
+	}
+	if h.Host == "" {
+		h.Host = "127.0.0.1"
+	}
+	n := &Node{t: t, how: h, args: args, data: t.TempDir()}
 	n.start()
 	t.Cleanup(func() {
 		n.Kill()
@@ -116,16 +159,18 @@ func (n *Node) start() {
 	if n.log == nil {
 		n.log = newLogFile(n.t)
 	}
-	all := append([]string{"serve"}, n.args...)
-	if n.GRPC == "" {
-		all = append([]string{"serve", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--etcd-listen", "127.0.0.1:0", "--data-dir", n.t.TempDir()}, n.args...)
-	} else { // again, at the same place
+	free := net.JoinHostPort(n.how.Host, "0")
+	all := []string{n.how.Binary, "serve", "--grpc", free, "--http", free, "--etcd-listen", free, "--data-dir", n.data}
+	all = append(all, n.args...)
+	if n.GRPC != "" { // again, at the same place
 		all = append(all, "--grpc", n.GRPC, "--http", n.HTTP, "--id", n.ID)
 		if !slices.Contains(n.args, "--etcd") {
 			all = append(all, "--etcd-listen", n.Etcd)
 		}
 	}
-	n.cmd = exec.Command(Binary(n.t), all...)
+	all = append(slices.Clone(n.how.Prefix), all...)
+	n.cmd = exec.Command(all[0], all[1:]...)
+	n.cmd.Env = append(os.Environ(), n.how.Env...)
 	n.cmd.Stderr = n.log.file
 	stdout, err := n.cmd.StdoutPipe()
 	if err != nil {
@@ -148,12 +193,12 @@ func (n *Node) start() {
 	case first := <-line:
 		m := readyLine.FindStringSubmatch(first)
 		if m == nil {
-			n.t.Fatalf("weir %s did not become ready: %q\n%s", strings.Join(all, " "), first, n.log.read())
+			n.t.Fatalf("%s did not become ready: %q\n%s", strings.Join(all, " "), first, n.log.read())
 		}
 		n.ID, n.GRPC, n.HTTP, n.Etcd = m[1], m[2], m[3], m[4]
 	case <-time.After(startPatience):
 		_ = n.cmd.Process.Kill()
-		n.t.Fatalf("weir %s is not ready after %v\n%s", strings.Join(all, " "), startPatience, n.log.read())
+		n.t.Fatalf("%s is not ready after %v\n%s", strings.Join(all, " "), startPatience, n.log.read())
 	}
 	if n.Client == nil {
 		if n.Client, err = client.NewNode(n.GRPC); err != nil {
@@ -184,6 +229,14 @@ func (n *Node) Signal(s syscall.Signal) {
 		n.t.Fatalf("signal %v to %s: %v", s, n.ID, err)
 	}
 }
+
+// Forget has the node be started without these variables of its environment from now on.
+func (n *Node) Forget(variables ...string) {
+	n.how.Env = slices.DeleteFunc(slices.Clone(n.how.Env), func(v string) bool { return slices.Contains(variables, v) })
+}
+
+// Ended is closed when the process has ended.
+func (n *Node) Ended() <-chan struct{} { return n.done }
 
 // Wait waits for the end of the process and returns its exit code.
 func (n *Node) Wait(patience time.Duration) int {
@@ -279,7 +332,13 @@ type Etcd struct {
 // StartEtcd starts an etcd on a free port. It is killed when the test ends.
 func StartEtcd(t testing.TB) *Etcd {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	return StartEtcdOn(t, "127.0.0.1")
+}
+
+// StartEtcdOn is StartEtcd on another address than loopback's.
+func StartEtcdOn(t testing.TB, host string) *Etcd {
+	t.Helper()
+	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
 		t.Fatal(err)
 	}

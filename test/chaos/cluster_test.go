@@ -1,0 +1,140 @@
+package chaos
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir/test/process"
+)
+
+// healed is the time in which a cluster is to be whole again.
+const healed = 5 * time.Second
+
+// nodePatience is what every node waits for another, so that on a machine with too few
+// processors nothing is let through that only came late. A tenth of a second instead of
+// 25 ms would do on an idle one.
+const nodePatience = "1s"
+
+// stage is an etcd and nodes that have joined it.
+type stage struct {
+	t     *testing.T
+	etcd  *process.Etcd
+	how   process.How
+	rules string
+	nodes []*process.Node
+}
+
+// newStage starts an etcd and so many nodes.
+func newStage(t *testing.T, nodes int) *stage {
+	t.Helper()
+	s := &stage{t: t, etcd: process.StartEtcd(t), rules: writeRules(t)}
+	s.join(nodes)
+	return s
+}
+
+// join starts more nodes at once, and waits until they hold what is theirs.
+func (s *stage) join(nodes int) []*process.Node {
+	s.t.Helper()
+	more := make([]*process.Node, nodes)
+	var wg sync.WaitGroup
+	for i := range more {
+		wg.Go(func() { more[i] = s.start(fmt.Sprintf("node-%d", len(s.nodes)+i+1)) })
+	}
+	wg.Wait()
+	s.nodes = append(s.nodes, more...)
+	s.settle(20 * time.Second)
+	return more
+}
+
+// start starts a node, without waiting until it holds something.
+func (s *stage) start(id string) *process.Node {
+	s.t.Helper()
+	return s.how.Start(s.t, "--id", id, "--etcd", s.etcd.Endpoint, "--rules", s.rules, "--peer-timeout", nodePatience)
+}
+
+// drop forgets a node that has ended.
+func (s *stage) drop(n *process.Node) {
+	s.nodes = slices.DeleteFunc(slices.Clone(s.nodes), func(o *process.Node) bool { return o == n })
+}
+
+// but returns the nodes without one.
+func (s *stage) but(n *process.Node) []*process.Node {
+	return slices.DeleteFunc(slices.Clone(s.nodes), func(o *process.Node) bool { return o == n })
+}
+
+// settle waits until the nodes are one cluster, and every partition has one token. It returns
+// the number of their view, and how long it took.
+func (s *stage) settle(patience time.Duration) (view uint64, took time.Duration) {
+	s.t.Helper()
+	return settle(s.t, patience, s.nodes...)
+}
+
+func settle(t *testing.T, patience time.Duration, nodes ...*process.Node) (view uint64, took time.Duration) {
+	t.Helper()
+	began := time.Now()
+	process.Await(t, patience, func() error {
+		view = 0
+		held, partitions := 0, 0
+		for _, n := range nodes {
+			resp := n.Nodes()
+			members := 0
+			for _, m := range resp.GetNodes() {
+				if m.GetMember() {
+					members++
+					if !m.GetReachable() {
+						return fmt.Errorf("%s does not reach %s", n.ID, m.GetId())
+					}
+				}
+				if m.GetId() != n.ID {
+					continue
+				}
+				if m.GetWanted() > 0 || m.GetLeaving() > 0 {
+					return fmt.Errorf("%s is at view %d and lacks %d, and others lack %d from it", n.ID, resp.GetView(), m.GetWanted(), m.GetLeaving())
+				}
+				held += int(m.GetHeld())
+			}
+			if view == 0 {
+				view = resp.GetView()
+			}
+			if members != len(nodes) || view != resp.GetView() {
+				return fmt.Errorf("%s is at view %d with %d members, want view %d with %d", n.ID, resp.GetView(), members, view, len(nodes))
+			}
+		}
+		partitions = len(owners(t, nodes[0]))
+		if held != partitions {
+			return fmt.Errorf("%d tokens of %d partitions", held, partitions)
+		}
+		return nil
+	})
+	return view, time.Since(began)
+}
+
+// owners returns the ids of the owners of all partitions, as a node knows them.
+func owners(t *testing.T, n *process.Node) []string {
+	t.Helper()
+	r, err := n.Client.GetRing(t.Context(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := make([]string, len(r.GetOwners()))
+	for p, i := range r.GetOwners() {
+		ids[p] = r.GetShares()[i].GetId()
+	}
+	return ids
+}
+
+// moved returns how many partitions have another owner in b than in a.
+func moved(a, b []string) (n int) {
+	for p := range a {
+		if a[p] != b[p] {
+			n++
+		}
+	}
+	return n
+}
+
+// wait lets time pass.
+func wait(d time.Duration) { <-time.After(d) }

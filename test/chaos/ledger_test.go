@@ -1,0 +1,112 @@
+package chaos
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+)
+
+// account is what callers know of one key: its limit holds for longer than any test.
+type account struct {
+	limit   int
+	granted []time.Time // when the answer came, one per token
+	asked   int
+	unknown int // asked without an answer, or let through although nobody has counted
+}
+
+// over returns by how much more was granted than the limit.
+func (a *account) over() int { return max(0, len(a.granted)-a.limit) }
+
+// grantedWithin returns how many tokens were granted in the time before an instant.
+func (a *account) grantedWithin(d time.Duration, before time.Time) (n int) {
+	for _, at := range a.granted {
+		if at.Before(before) && before.Sub(at) <= d {
+			n++
+		}
+	}
+	return n
+}
+
+// ledger keeps the accounts of all keys.
+type ledger struct {
+	mu   sync.Mutex
+	keys map[string]*account
+}
+
+func newLedger() *ledger { return &ledger{keys: make(map[string]*account)} }
+
+// ask takes note of a check that is about to be asked.
+func (l *ledger) ask(key string, limit int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.keys[key]
+	if a == nil {
+		a = &account{limit: limit}
+		l.keys[key] = a
+	}
+	a.asked++
+}
+
+// grant takes note of tokens that were granted.
+func (l *ledger) grant(key string, tokens int, at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for range tokens {
+		l.keys[key].granted = append(l.keys[key].granted, at)
+	}
+}
+
+// lose takes note of a check of which nobody knows whether it was counted.
+func (l *ledger) lose(key string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.keys[key].unknown++
+}
+
+// noneOver fails the test if more was granted of a key than its limit and allowance, and tells
+// the sum of what was.
+func (l *ledger) noneOver(t *testing.T, allowance func(*account) int) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	over, keys, worst := 0, 0, 0
+	for key, a := range l.keys {
+		if n := a.over(); n > 0 {
+			over, keys, worst = over+n, keys+1, max(worst, n)
+			if most := allowance(a); n > most {
+				t.Errorf("%s: %d tokens granted of %d, %d over; %d are allowed\n%s", key, len(a.granted), a.limit, n, most, a.when())
+			}
+		}
+	}
+	t.Logf("over the limit: %d tokens of %d of %d keys, at most %d of one", over, keys, len(l.keys), worst)
+}
+
+// when says when tokens were granted, for short lists.
+func (a *account) when() string {
+	const most = 60
+	if len(a.granted) > most {
+		return ""
+	}
+	text := fmt.Sprintf("asked %d, unknown %d, granted at", a.asked, a.unknown)
+	for _, at := range a.granted {
+		text += at.Format(" 05.000")
+	}
+	return text
+}
+
+// nothing is the allowance of keys whose limits hold.
+func nothing(*account) int { return 0 }
+
+// killedAt is the allowance of keys one of whose owners was killed then: a tenth of the
+// limit, or what the last 100 ms have granted.
+func killedAt(instants ...time.Time) func(*account) int {
+	const interval = 100 * time.Millisecond
+	return func(a *account) int {
+		sum := 0
+		for _, at := range instants {
+			sum += max(a.limit/10, a.grantedWithin(interval, at))
+		}
+		return sum
+	}
+}

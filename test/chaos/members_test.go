@@ -1,0 +1,110 @@
+package chaos
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir/test/process"
+)
+
+// Times in which nothing is to be noticed.
+const (
+	calm        = 2 * time.Second
+	leaveWithin = 25 * time.Second
+)
+
+// mostMoved is how much more may move than an ideal ring would have to.
+const mostMoved = 1.25
+
+// Nodes that join and leave in peace are not noticed: nothing is granted twice, nothing fails.
+func TestMembersComeAndGo(t *testing.T) {
+	s := newStage(t, 3)
+	f := startTraffic(t, s.nodes...)
+	wait(calm)
+	base := f.report("3 nodes", time.Time{})
+
+	for _, n := range []int{4, 5} {
+		began, before := time.Now(), owners(t, s.nodes[0])
+		joined := s.join(1)[0]
+		after := owners(t, joined)
+		f.with(joined)
+		g := f.report(fmt.Sprintf("%d nodes", n), began)
+		checkMoved(t, before, after, 1/float64(n))
+		checkLatency(t, base, g)
+	}
+	wait(calm)
+	for len(s.nodes) > 3 {
+		leaver := s.nodes[len(s.nodes)-1]
+		began, before := time.Now(), owners(t, s.nodes[0])
+		s.leave(f, leaver)
+		g := f.report(fmt.Sprintf("%s left", leaver.ID), began)
+		checkMoved(t, before, owners(t, s.nodes[0]), 1/float64(len(s.nodes)+1))
+		checkLatency(t, base, g)
+	}
+	f.finish()
+	f.noErrors()
+	f.exact()
+}
+
+// All nodes are restarted, one after the other, as by Kubernetes.
+func TestRollingRestart(t *testing.T) {
+	s := newStage(t, 3)
+	f := startTraffic(t, s.nodes...)
+	wait(calm)
+	base := f.report("before", time.Time{})
+	for range brief(3, 1) {
+		for _, n := range s.nodes {
+			began := time.Now()
+			n.Signal(syscall.SIGTERM)
+			f.withoutOnceUnready(n)
+			if code := n.Wait(leaveWithin); code != 0 {
+				t.Errorf("%s: exit code %d", n.ID, code)
+			}
+			left := time.Since(began)
+			n.Restart()
+			f.with(n)
+			_, took := s.settle(leaveWithin)
+			g := f.report(fmt.Sprintf("%s restarted, gone after %v, all moved %v after it served again", n.ID,
+				left.Round(time.Millisecond), took.Round(time.Millisecond)), began)
+			checkLatency(t, base, g)
+		}
+	}
+	wait(calm)
+	f.finish()
+	f.noErrors()
+	f.exact()
+}
+
+// leave has a node leave and end.
+func (s *stage) leave(f *traffic, n *process.Node) {
+	s.t.Helper()
+	n.Signal(syscall.SIGTERM)
+	f.withoutOnceUnready(n)
+	if code := n.Wait(leaveWithin); code != 0 {
+		s.t.Errorf("%s: exit code %d", n.ID, code)
+	}
+	s.drop(n)
+	s.settle(healed)
+}
+
+// checkMoved fails the test if much more has moved than that share of all.
+func checkMoved(t *testing.T, before, after []string, ideal float64) {
+	t.Helper()
+	n := moved(before, after)
+	t.Logf("moved %d of %d partitions, %.2f times the ideal", n, len(before), float64(n)/(ideal*float64(len(before))))
+	if most := mostMoved * ideal * float64(len(before)); float64(n) > most {
+		t.Errorf("moved %d of %d partitions, at most %.0f are to", n, len(before), most)
+	}
+}
+
+// checkLatency fails the test, in the full form, if callers have waited for much longer than
+// before. On a busy machine that says little.
+func checkLatency(t *testing.T, base, g figures) {
+	t.Helper()
+	t.Logf("p99 is %.1f times that before", float64(g.p99)/float64(base.p99))
+	if most := 5*base.p99 + 50*time.Millisecond; *full && g.p99 > most {
+		t.Errorf("p99 %v, more than %v", g.p99, most)
+	}
+}

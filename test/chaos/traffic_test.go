@@ -1,0 +1,445 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir/test/process"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+)
+
+// The traffic: every tick a batch, from the nodes in turn, without waiting for answers.
+const (
+	tick      = 10 * time.Millisecond
+	batchSize = 20               // 2,000 checks a second
+	patience  = 10 * time.Second // of a caller; whoever is not answered then has seen an error
+	inFlight  = 2000             // batches, at most
+)
+
+// Kinds of keys. All limits are of a year.
+const (
+	spentKeys, spentLimit = 10_000, 10 // used up before anything happens
+	slowKeys, slowLimit   = 300, 100   // asked for all the time, and used up at the end
+	briskLimit, briskAsks = 20, 30     // used up in about a second, one after the other
+	busyLimit, busyAsks   = 400, 600   // asked for in bursts, so that tokens are lent
+	briskAtOnce           = 16
+	busyEvery             = 10 // batches; it is about one busy key as a whole
+)
+
+const rulesText = `domain: default
+rules:
+  - {id: spent, per: [spent], limits: [{limit: 10, window: 365d}]}
+  - {id: slow, per: [slow], limits: [{limit: 100, window: 365d}]}
+  - {id: brisk, per: [brisk], limits: [{limit: 20, window: 365d}]}
+  - {id: busy, per: [busy], limits: [{limit: 400, window: 365d}]}
+`
+
+func writeRules(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(path, []byte(rulesText), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func request(key string, tokens int) *weirv1.RateLimitRequest {
+	kind, name, _ := strings.Cut(key, "-")
+	return &weirv1.RateLimitRequest{IdentifierType: kind, Identifier: name, TokensRequested: int64(tokens)}
+}
+
+// traffic is the load, and what its callers were told.
+type traffic struct {
+	t      *testing.T
+	ledger *ledger
+	stop   func() // ends it, and waits for the answers that are due
+
+	mu      sync.Mutex
+	nodes   []*process.Node // that are asked, in turn
+	samples []sample
+	firsts  []string // errors, the first few
+
+	// Owned by the goroutine that asks.
+	turn  int
+	brisk [briskAtOnce]int // how often each was asked for
+	names [briskAtOnce]int // their numbers
+	next  int
+	busy  int // how often it was asked for
+	which int // its number
+}
+
+// kinds of sources there are.
+const kinds = int(weirv1.Source_SOURCE_PROVISIONAL) + 1
+
+// sample is what became of one batch.
+type sample struct {
+	asked   time.Time
+	took    time.Duration
+	node    string
+	sources [kinds]int // of its checks
+	err     bool
+}
+
+// startTraffic uses up the keys that are to be used up, and has the nodes asked until the
+// traffic is stopped.
+func startTraffic(t *testing.T, nodes ...*process.Node) *traffic {
+	t.Helper()
+	f := &traffic{t: t, ledger: newLedger(), nodes: nodes, next: briskAtOnce}
+	for i := range f.names {
+		f.names[i] = i
+	}
+	f.spend()
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { f.run(ctx) })
+	f.stop = sync.OnceFunc(func() { cancel(); running.Wait() })
+	t.Cleanup(f.stop)
+	return f
+}
+
+// spend uses up the keys that are to stay so.
+func (f *traffic) spend() {
+	f.t.Helper()
+	const batch = 500
+	for first := 0; first < spentKeys; first += batch {
+		keys := make([]string, batch)
+		reqs := make([]*weirv1.RateLimitRequest, batch)
+		for i := range keys {
+			keys[i] = fmt.Sprintf("spent-%d", first+i)
+			reqs[i] = request(keys[i], spentLimit)
+			f.ledger.ask(keys[i], spentLimit)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		answers, err := f.nodes[first/batch%len(f.nodes)].Client.CheckBatch(ctx, reqs)
+		cancel()
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		for i, a := range answers {
+			if !a.GetAllowed() || !decided(a.GetSource()) {
+				f.t.Fatalf("%s is to be used up: %v", keys[i], a)
+			}
+			f.ledger.grant(keys[i], spentLimit, time.Now())
+		}
+	}
+}
+
+// decided reports whether somebody has counted, not just let through or denied.
+func decided(s weirv1.Source) bool {
+	switch s {
+	case weirv1.Source_SOURCE_OWNER, weirv1.Source_SOURCE_LENT, weirv1.Source_SOURCE_STANDBY, weirv1.Source_SOURCE_PROVISIONAL:
+		return true
+	}
+	return false
+}
+
+// ask has these nodes asked from now on, and no others.
+func (f *traffic) ask(nodes ...*process.Node) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.nodes = slices.Clone(nodes)
+}
+
+// without has a node not be asked any more.
+func (f *traffic) without(n *process.Node) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.nodes = slices.DeleteFunc(slices.Clone(f.nodes), func(o *process.Node) bool { return o == n })
+}
+
+// with has one more node asked.
+func (f *traffic) with(n *process.Node) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.nodes = append(slices.Clone(f.nodes), n)
+}
+
+// withoutOnceUnready does what a load balancer does: a node that says that it is not ready
+// is not asked any more.
+func (f *traffic) withoutOnceUnready(n *process.Node) {
+	f.t.Helper()
+	process.Await(f.t, patience, func() error {
+		resp, err := http.Get("http://" + n.HTTP + "/readyz")
+		if err != nil {
+			return nil
+		}
+		defer func() { _ = resp.Body.Close() }()
+		if resp.StatusCode == http.StatusOK {
+			return fmt.Errorf("%s says that it is ready", n.ID)
+		}
+		return nil
+	})
+	f.without(n)
+}
+
+func (f *traffic) run(ctx context.Context) {
+	pace := time.NewTicker(tick)
+	defer pace.Stop()
+	var asking sync.WaitGroup
+	room := make(chan struct{}, inFlight)
+	for batches := 0; ; batches++ {
+		select {
+		case <-ctx.Done():
+			asking.Wait()
+			return
+		case <-pace.C:
+		}
+		keys := f.mixed()
+		if batches%busyEvery == 0 {
+			keys = f.burst()
+		}
+		f.mu.Lock()
+		n := f.nodes[f.turn%len(f.nodes)]
+		f.mu.Unlock()
+		f.turn++
+		room <- struct{}{}
+		asking.Go(func() {
+			f.send(n, keys)
+			<-room
+		})
+	}
+}
+
+// mixed returns a batch of keys of all kinds, and notes that they are asked for.
+func (f *traffic) mixed() []string {
+	keys := make([]string, 0, batchSize)
+	add := func(kind string, i, limit int) {
+		key := fmt.Sprintf("%s-%d", kind, i)
+		keys = append(keys, key)
+		f.ledger.ask(key, limit)
+	}
+	for i := range briskAtOnce / 2 {
+		i = 2*i + f.turn%2
+		add("brisk", f.names[i], briskLimit)
+		if f.brisk[i]++; f.brisk[i] == briskAsks {
+			f.brisk[i], f.names[i] = 0, f.next
+			f.next++
+		}
+	}
+	for range 3 {
+		add("slow", rand.IntN(slowKeys), slowLimit)
+	}
+	for len(keys) < batchSize {
+		add("spent", rand.IntN(spentKeys), spentLimit)
+	}
+	return keys
+}
+
+// burst returns a batch about one busy key.
+func (f *traffic) burst() []string {
+	key := fmt.Sprintf("busy-%d", f.which)
+	keys := make([]string, batchSize)
+	for i := range keys {
+		keys[i] = key
+		f.ledger.ask(key, busyLimit)
+	}
+	if f.busy += batchSize; f.busy >= busyAsks {
+		f.busy = 0
+		f.which++
+	}
+	return keys
+}
+
+// send asks a node, and keeps account of the answers.
+func (f *traffic) send(n *process.Node, keys []string) {
+	reqs := make([]*weirv1.RateLimitRequest, len(keys))
+	for i, key := range keys {
+		reqs[i] = request(key, 1)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	s := sample{asked: time.Now(), node: n.ID}
+	answers, err := n.Client.CheckBatch(ctx, reqs)
+	now := time.Now()
+	s.took, s.err = now.Sub(s.asked), err != nil
+	for i, a := range answers {
+		s.sources[a.GetSource()]++
+		switch {
+		case !decided(a.GetSource()):
+			f.ledger.lose(keys[i])
+		case a.GetAllowed():
+			f.ledger.grant(keys[i], 1, now)
+		}
+	}
+	if err != nil {
+		for _, key := range keys {
+			f.ledger.lose(key)
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.samples = append(f.samples, s)
+	if err != nil && len(f.firsts) < 5 {
+		f.firsts = append(f.firsts, fmt.Sprintf("%s asked at %s: %v", n.ID, s.asked.Format("05.000"), err))
+	}
+}
+
+// finish stops the traffic, and asks for all slow and brisk keys until they are used up.
+func (f *traffic) finish() {
+	f.t.Helper()
+	f.stop()
+	type rest struct {
+		key  string
+		left int
+	}
+	var open []rest
+	f.ledger.mu.Lock()
+	for key, a := range f.ledger.keys {
+		if strings.HasPrefix(key, "slow-") || strings.HasPrefix(key, "brisk-") {
+			if left := a.limit - len(a.granted); left > 0 {
+				open = append(open, rest{key, left})
+			}
+		}
+	}
+	f.ledger.mu.Unlock()
+	for i, r := range open {
+		n := f.nodes[i%len(f.nodes)]
+		for _, tokens := range []int{r.left, 1} {
+			f.ledger.ask(r.key, 0)
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			a, err := n.Client.Check(ctx, request(r.key, tokens))
+			cancel()
+			switch {
+			case err != nil:
+				f.t.Errorf("%s: %v", r.key, err)
+			case !decided(a.GetSource()):
+				f.t.Errorf("%s: %v", r.key, a.GetSource())
+			case a.GetAllowed():
+				f.ledger.grant(r.key, tokens, time.Now())
+			}
+		}
+	}
+}
+
+// exact fails the test unless of every key that is used up just its limit was granted.
+func (f *traffic) exact() {
+	f.t.Helper()
+	f.ledger.noneOver(f.t, nothing)
+	f.ledger.mu.Lock()
+	defer f.ledger.mu.Unlock()
+	checked := 0
+	for key, a := range f.ledger.keys {
+		if strings.HasPrefix(key, "busy-") { // what is lent and not used is given back, but not at once
+			continue
+		}
+		checked++
+		if n := len(a.granted); n < a.limit {
+			f.t.Errorf("%s: %d tokens granted of %d, although it was asked for until it was denied\n%s", key, n, a.limit, a.when())
+		}
+	}
+	f.t.Logf("exactly the limit was granted of %d keys, unless said otherwise", checked)
+}
+
+// figures are what callers have seen in a time.
+type figures struct {
+	checks, errors int
+	sources        map[weirv1.Source]int
+	p50, p99, most time.Duration
+}
+
+// seen returns what callers have seen whose batches were asked in a time.
+func (f *traffic) seen(from, to time.Time) figures {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	g := figures{sources: make(map[weirv1.Source]int)}
+	var took []time.Duration
+	for _, s := range f.samples {
+		if s.asked.Before(from) || s.asked.After(to) {
+			continue
+		}
+		g.checks += batchSize
+		if s.err {
+			g.errors += batchSize
+		}
+		for source, n := range s.sources {
+			if n > 0 {
+				g.sources[weirv1.Source(source)] += n
+			}
+		}
+		took = append(took, s.took)
+	}
+	if len(took) > 0 {
+		slices.Sort(took)
+		g.p50, g.p99, g.most = took[len(took)/2], took[len(took)*99/100], took[len(took)-1]
+	}
+	return g
+}
+
+func (g figures) String() string {
+	var by []string
+	for source := range kinds {
+		if n := g.sources[weirv1.Source(source)]; n > 0 {
+			by = append(by, fmt.Sprintf("%s %d", strings.ToLower(strings.TrimPrefix(weirv1.Source(source).String(), "SOURCE_")), n))
+		}
+	}
+	return fmt.Sprintf("%d checks (%s), %d errors; p50 %v, p99 %v, longest %v", g.checks, strings.Join(by, ", "), g.errors,
+		g.p50.Round(10*time.Microsecond), g.p99.Round(10*time.Microsecond), g.most.Round(time.Millisecond))
+}
+
+// undecided returns how many checks nobody has counted.
+func (g figures) undecided() (n int) {
+	for source, checks := range g.sources {
+		if !decided(source) {
+			n += checks
+		}
+	}
+	return n
+}
+
+// report logs what callers have seen since then, under a name, and returns it.
+func (f *traffic) report(name string, since time.Time) figures {
+	f.t.Helper()
+	g := f.seen(since, time.Now())
+	f.t.Logf("%s, %v: %v", name, time.Since(since).Round(100*time.Millisecond), g)
+	return g
+}
+
+// noErrors fails the test if callers have seen an error, or an answer that nobody has
+// counted.
+func (f *traffic) noErrors() {
+	f.t.Helper()
+	if g := f.report("in all", time.Time{}); g.errors > 0 || g.undecided() > 0 {
+		f.t.Errorf("%d checks with errors, %d undecided; the first errors: %q\n%s", g.errors, g.undecided(), f.firsts, f.undecidedWhen())
+	}
+}
+
+// undecidedWhen says when undecided answers were given, in brief.
+func (f *traffic) undecidedWhen() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var b strings.Builder
+	lines := 0
+	for _, s := range f.samples {
+		for source, n := range s.sources {
+			if n > 0 && !decided(weirv1.Source(source)) && lines < 20 {
+				lines++
+				fmt.Fprintf(&b, "%s asked at %s, took %v: %d %v\n", s.node, s.asked.Format("05.000"), s.took.Round(time.Millisecond), n, weirv1.Source(source))
+			}
+		}
+	}
+	return b.String()
+}
+
+// lastFrom returns when a batch was last asked that one of these sources has answered in part.
+func (f *traffic) lastFrom(sources ...weirv1.Source) (last time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range f.samples {
+		for _, source := range sources {
+			if s.sources[source] > 0 && s.asked.After(last) {
+				last = s.asked
+			}
+		}
+	}
+	return last
+}
