@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -315,6 +316,22 @@ func (k *Custody) Holder(p uint32) (id string, known bool) {
 		return owner.id, true
 	}
 	return "", false
+}
+
+// Reaching implements Holders.
+func (k *Custody) Reaching(p uint32) (ids []string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.view == nil {
+		return nil
+	}
+	owner := k.view.claim(p).owner.id
+	for id, c := range k.peers {
+		if time.Since(c.heard) < authorityTerm && slices.Contains(c.reaches, owner) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // Forgotten implements Holders.

@@ -491,7 +491,10 @@ func TestLostBeforeFetched(t *testing.T) {
 		c.start("b")
 		c.settled()
 		c.start("a", "c")
-		c.await("all are members", func() bool { return len(c.alive["a"].router.View().members()) == 3 })
+		c.await("all are members, and the others have met", func() bool {
+			a, d := c.alive["a"].router, c.alive["c"].router
+			return len(a.View().members()) == 3 && a.Reaches("c") && d.Reaches("a")
+		})
 		c.crash("b")
 		c.take(allowed, keys, 1)
 		c.registry.expire("b")

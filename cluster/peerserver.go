@@ -64,8 +64,16 @@ func (s peerServer) Heartbeat(ctx context.Context, req *peerv1.HeartbeatRequest)
 		return nil, err
 	}
 	standing := s.k.Standing()
+	var reaches []string
+	members, reachable := s.k.Router.Members()
+	for i, m := range members {
+		if reachable[i] && m.ID != s.k.Self.ID {
+			reaches = append(reaches, m.ID)
+		}
+	}
 	return &peerv1.HeartbeatResponse{
-		View: s.view(), Incarnation: s.k.Self.Incarnation,
+		Reaches: reaches,
+		View:    s.view(), Incarnation: s.k.Self.Incarnation,
 		Held: uint32(standing.Held), Wanted: uint32(standing.Wanted), Leaving: uint32(standing.Leaving),
 	}, nil
 }

@@ -27,6 +27,9 @@ type Holders interface {
 	// Forgotten reports whether this node has no copy of partition p and may have had it
 	// before it was restarted.
 	Forgotten(p uint32) bool
+	// Reaching returns the ids of the members that have said lately that they reach the view's
+	// owner of partition p.
+	Reaching(p uint32) []string
 }
 
 // newTable returns the table for v. A partition whose owner is another one than in old is

@@ -108,6 +108,8 @@ func (h testHolders) Holder(p uint32) (id string, ok bool) {
 
 func (testHolders) Forgotten(uint32) bool { return false }
 
+func (testHolders) Reaching(uint32) []string { return nil }
+
 // believe makes n believe that the counter of k is with the node holder.
 func (c *testCluster) believe(n *testNode, k ring.Key, holder *testNode) {
 	c.mu.Lock()

@@ -53,21 +53,32 @@ func (r *Router) forgotten(t *table, k ring.Key) bool {
 // about to get it, and of the rest the standby.
 func (r *Router) askStandbys(ctx context.Context, top *spread) {
 	t := r.table.Load()
-	owners, standbys := newSpread(t), newSpread(t)
-	defer owners.free()
-	defer standbys.free()
-	owners.standby, standbys.standby = true, true
+	owners, others, standbys := newSpread(t), newSpread(t), newSpread(t)
+	for _, s := range []*spread{owners, others, standbys} {
+		s.standby = true
+		defer s.free()
+	}
 	for _, left := range top.stranded {
 		if left.moved {
 			owners.place(top, left.group, left.part, t.owner)
 		} else {
-			standbys.place(top, left.group, left.part, t.standby)
+			others.place(top, left.group, left.part, r.beforeCopies(t))
 		}
 	}
 	r.exchange(ctx, owners, r.due(ctx, time.Now()))
 	owners.each(func(_ *peer, g *shard.Group, p *part) {
 		if undecided(g) {
+			others.place(top, g, p, r.beforeCopies(t))
+		}
+	})
+	r.exchange(ctx, others, r.due(ctx, time.Now()))
+	others.each(func(to *peer, g *shard.Group, p *part) {
+		switch {
+		case !undecided(g):
+		case to != nil && t.standby(g.Takes[0].Key) == t.self:
 			standbys.place(top, g, p, t.standby)
+		default:
+			forget(g)
 		}
 	})
 	r.exchange(ctx, standbys, r.due(ctx, time.Now()))
@@ -76,7 +87,35 @@ func (r *Router) askStandbys(ctx context.Context, top *spread) {
 			forget(g)
 		}
 	})
-	r.metrics.toStandby.Add(float64(owners.size() + standbys.size()))
+	r.metrics.toStandby.Add(float64(owners.size() + others.size() + standbys.size()))
+}
+
+// beforeCopies returns whom to ask about a counter whose owner this node does not reach: the
+// standby; but if that is this node, somebody who does, if anybody.
+func (r *Router) beforeCopies(t *table) func(ring.Key) int {
+	return func(k ring.Key) int {
+		standby := t.standby(k)
+		if standby == t.self {
+			if through := r.through(t, k); through != nobody {
+				return through
+			}
+		}
+		return standby
+	}
+}
+
+// through returns the index of a member, neither the owner of k's counter nor its standby, that
+// has said that it reaches the owner; nobody if there is none that answers.
+func (r *Router) through(t *table, k ring.Key) int {
+	if r.holders == nil {
+		return nobody
+	}
+	for _, id := range r.holders.Reaching(k.Partition(uint32(len(t.routes)))) {
+		if i, member := t.view.Index(id); member && i != t.self && i != t.owner(k) && i != t.standby(k) && t.answers(i, k) {
+			return i
+		}
+	}
+	return nobody
 }
 
 // allowCopy lets g be decided from copies where the local shard has no more. What this node
@@ -92,8 +131,9 @@ func (r *Router) allowCopy(g *shard.Group) {
 func (r *Router) answerAsStandby(local Local, questions []question, groups []shard.Group) {
 	due := time.Now().Add(r.attempt / 2) // the asker waits for an attempt
 	for range relayHops {
-		r.relay(questions, groups, due)
+		r.relay(questions, groups, due, r.direct)
 	}
+	r.relay(questions, groups, due, r.indirect)
 	t := r.table.Load()
 	for i := range groups {
 		switch g := &groups[i]; {
@@ -108,9 +148,29 @@ func (r *Router) answerAsStandby(local Local, questions []question, groups []sha
 	}
 }
 
-// relay has what has moved decided by those that are said to have it, once. Who asks waits
-// meanwhile with all else that it has asked, so who is late is not asked again soon.
-func (r *Router) relay(questions []question, groups []shard.Group, due time.Time) {
+// direct returns who is said to have g.
+func (r *Router) direct(t *table, g *shard.Group) (to int, standby bool) {
+	r.movedHere(g)
+	to, one := t.routeOf(g)
+	if !one {
+		return nobody, false
+	}
+	return to, false
+}
+
+// indirect returns who reaches the one that has g, if this node is its standby and does not: a
+// copy decides only if nobody does.
+func (r *Router) indirect(t *table, g *shard.Group) (to int, standby bool) {
+	k := g.Takes[0].Key
+	if t.standby(k) != t.self || !r.keeps(t, g) {
+		return nobody, false
+	}
+	return r.through(t, k), true
+}
+
+// relay has what has moved decided by others, once. Who asks waits meanwhile with all else
+// that it has asked, so who is late is not asked again soon.
+func (r *Router) relay(questions []question, groups []shard.Group, due time.Time, by func(*table, *shard.Group) (int, bool)) {
 	t, now := r.table.Load(), time.Now()
 	if t == nil || !now.Before(due) {
 		return
@@ -123,8 +183,9 @@ func (r *Router) relay(questions []question, groups []shard.Group, due time.Time
 		if !questions[i].standby || !moved(g) {
 			continue
 		}
-		r.movedHere(g)
-		if to, one := t.routeOf(g); one && t.peers[to] != nil && t.peers[to].spared.Load() <= instant {
+		to, standby := by(t, g)
+		if to != nobody && t.peers[to] != nil && t.peers[to].spared.Load() <= instant {
+			s.standby = standby
 			forget(g)
 			s.assign(to, g, nil, nil)
 		}
@@ -136,7 +197,7 @@ func (r *Router) relay(questions []question, groups []shard.Group, due time.Time
 	late := !time.Now().Before(due)
 	s.each(func(to *peer, g *shard.Group, _ *part) {
 		switch {
-		case g.Takes[0].Source == shard.Owner:
+		case g.Takes[0].Source == shard.Owner, g.Takes[0].Source == shard.Standby:
 			r.metrics.relayed.Inc()
 			setSource(g, shard.Standby)
 		case undecided(g):

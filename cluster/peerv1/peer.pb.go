@@ -231,7 +231,9 @@ type HeartbeatResponse struct {
 	// How many it owns and does not hold yet.
 	Wanted uint32 `protobuf:"varint,4,opt,name=wanted,proto3" json:"wanted,omitempty"`
 	// How many it holds that others own.
-	Leaving       uint32 `protobuf:"varint,5,opt,name=leaving,proto3" json:"leaving,omitempty"`
+	Leaving uint32 `protobuf:"varint,5,opt,name=leaving,proto3" json:"leaving,omitempty"`
+	// The ids of the members that answer it.
+	Reaches       []string `protobuf:"bytes,6,rep,name=reaches,proto3" json:"reaches,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -299,6 +301,13 @@ func (x *HeartbeatResponse) GetLeaving() uint32 {
 		return x.Leaving
 	}
 	return 0
+}
+
+func (x *HeartbeatResponse) GetReaches() []string {
+	if x != nil {
+		return x.Reaches
+	}
+	return nil
 }
 
 // GetViewRequest asks for a view.
@@ -1230,13 +1239,14 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\x04view\x18\x05 \x01(\x04R\x04view\x12\x0e\n" +
 	"\x02to\x18\x06 \x01(\x04R\x02to\"@\n" +
 	"\x10HeartbeatRequest\x12,\n" +
-	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\"\x8f\x01\n" +
+	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\"\xa9\x01\n" +
 	"\x11HeartbeatResponse\x12\x12\n" +
 	"\x04view\x18\x01 \x01(\x04R\x04view\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x12\n" +
 	"\x04held\x18\x03 \x01(\rR\x04held\x12\x16\n" +
 	"\x06wanted\x18\x04 \x01(\rR\x06wanted\x12\x18\n" +
-	"\aleaving\x18\x05 \x01(\rR\aleaving\">\n" +
+	"\aleaving\x18\x05 \x01(\rR\aleaving\x12\x18\n" +
+	"\areaches\x18\x06 \x03(\tR\areaches\">\n" +
 	"\x0eGetViewRequest\x12,\n" +
 	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\"%\n" +
 	"\x0fGetViewResponse\x12\x12\n" +
