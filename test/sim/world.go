@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -34,6 +36,7 @@ type World struct {
 	etcd    *memetcd.Server
 	there   *network.Host // of etcd
 	checker *network.Host
+	dir     string         // of what nodes keep on disk, by id: a node that starts again finds it
 	running sync.WaitGroup // all nodes that were ever started
 
 	mu       sync.Mutex
@@ -63,6 +66,9 @@ func NewWorld() (*World, error) {
 		return nil, err
 	}
 	if w.checker, err = w.network.Host(checkerHost); err != nil {
+		return nil, err
+	}
+	if w.dir, err = os.MkdirTemp("", "weir-sim-"); err != nil {
 		return nil, err
 	}
 	return w, w.startEtcd()
@@ -99,7 +105,7 @@ func (w *World) Start(id string) error {
 func (w *World) run(ctx context.Context, n *Node) {
 	opts := node.Options{
 		ID: n.ID, GRPC: address(n.ID), HTTP: n.ID + ":8080", Etcd: []string{etcdAddress},
-		Insecure: true, CounterMemory: counterMemory,
+		DataDir: filepath.Join(w.dir, n.ID), Insecure: true, CounterMemory: counterMemory,
 	}
 	for again := false; ctx.Err() == nil; again = true {
 		if again {
@@ -239,4 +245,5 @@ func (w *World) Close() {
 	}
 	w.running.Wait()
 	w.etcd.Stop()
+	_ = os.RemoveAll(w.dir) // of the system's directory for what need not stay
 }
