@@ -151,6 +151,40 @@ func TestApplyKeepsTheMostUsed(t *testing.T) {
 	})
 }
 
+// A copy can be followed, too.
+func TestCopyOfACopy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var chain [3]*Shard
+		for i := range chain {
+			chain[i] = newShardOf(t, Config{Partitions: 1, MaxBytes: 1 << 20})
+		}
+		s, last := chain[0], chain[2]
+		give := func() {
+			drain(t, s, chain[1], 0, ToMover)
+			drain(t, chain[1], last, 0, ToMover)
+		}
+		var takes []Take
+		for i, l := range everyLimit(10) {
+			takes = append(takes, Take{Key: key("k", i), Limit: l, Cost: 2})
+		}
+		for _, x := range chain[:2] {
+			x.Follow(0, ToMover)
+		}
+		chain[1].Close(0)
+		last.Close(0)
+		give()
+		s.Decide([]Group{{Takes: takes}})
+		give()
+		s.Decide([]Group{{Takes: takes}})
+		s.Decide([]Group{{Takes: []Take{takes[0], takes[5]}, Reset: true}})
+		s.Close(0)
+		give()
+		if d := difference(s, last, 0, func(ring.Key) bool { return false }); d != "" || last.Len() != len(takes)-2 {
+			t.Errorf("%s; %d counters", d, last.Len())
+		}
+	})
+}
+
 func TestClear(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, copied := newShardOf(t, Config{Partitions: 2, MaxBytes: 1 << 20}), newShardOf(t, Config{Partitions: 2, MaxBytes: 1 << 20})

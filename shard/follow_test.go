@@ -658,6 +658,9 @@ func TestUrgent(t *testing.T) {
 		want("a denied group", 0)
 		s.Decide([]Group{{Takes: []Take{long, {Key: in(s, 2, 8), Limit: perHour(10), Cost: 0}}, Peek: true}})
 		want("a peek", 0)
+		s.Follow(2, ToMover)
+		s.Decide([]Group{{Takes: []Take{{Key: in(s, 2, 8), Limit: perHour(10), Cost: 2}, {Key: in(s, 2, 9), Limit: perHour(10), Cost: 2}}}})
+		want("several, which only a mover follows", 0)
 	})
 }
 

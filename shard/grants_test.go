@@ -98,6 +98,9 @@ func TestProvisionalService(t *testing.T) {
 	}
 }
 
+// provisionalKeys is one of every algorithm.
+const provisionalKeys = 7
+
 // provisionalStep is one thing that happens in TestProvisionalServiceAddsUp.
 type provisionalStep struct {
 	what, key int
@@ -107,7 +110,7 @@ type provisionalStep struct {
 var provisionalSteps = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) provisionalStep {
 	return provisionalStep{
 		what: rapid.IntRange(0, 11).Draw(t, "what"),
-		key:  rapid.IntRange(0, 20).Draw(t, "key"),
+		key:  rapid.IntRange(0, provisionalKeys-1).Draw(t, "key"),
 		cost: rapid.Int64Range(-4, 6).Draw(t, "cost"),
 	}
 }), 1, 60)
@@ -132,7 +135,7 @@ func TestProvisionalServiceAddsUp(t *testing.T) {
 func checkProvisional(t testing.TB, steps []provisionalStep) string {
 	const limit = 1000 // never reached
 	limits := everyLimit(limit)
-	var twin [21]provisionalTwin
+	var twin [provisionalKeys]provisionalTwin
 	owner, standby := newPair(t)
 	keyOf := func(i int) (ring.Key, algorithms.Limit) { return key("k", i), limits[i%len(limits)] }
 	deliver := func(most int) string {
@@ -328,6 +331,48 @@ func TestProvisionalServiceWithoutAuthority(t *testing.T) {
 		}
 		if got := used(s, take.Key, take.Limit); got != 4 {
 			t.Errorf("%d used, want 4", got)
+		}
+	})
+}
+
+// Refunds give back what was granted here, however many come together.
+func TestProvisionalRefunds(t *testing.T) {
+	for _, l := range everyLimit(10) {
+		synctest.Test(t, func(t *testing.T) {
+			owner, standby := newPair(t)
+			k := key("k", 0)
+			ask(owner, k, l, 6)
+			drain(t, owner, standby, 0, ToStandby)
+			provisionally(standby, Take{Key: k, Limit: l, Cost: 3})
+			refund := Take{Key: k, Limit: l, Cost: -2}
+			if g := provisionally(standby, refund, refund); !g.Allowed || used(standby, k, l) != 6 {
+				t.Errorf("%v: %d used, want 6", l.Algorithm, used(standby, k, l))
+			}
+			owner.AddGrants(standby.Grants(0, 9))
+			if got := used(owner, k, l); got != 6 {
+				t.Errorf("%v: the owner has %d, want 6", l.Algorithm, got)
+			}
+		})
+	}
+}
+
+// What the owner has sent since is not undone with a take before it, nor is a shadow's denial told.
+func TestProvisionalReturn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		owner, standby := newPair(t)
+		take := takeOf("a", bucketPerHour(10), 2)
+		take.Tentative = true
+		g := provisionally(standby, take)
+		ask(owner, take.Key, take.Limit, 4)
+		drain(t, owner, standby, 0, ToStandby)
+		if standby.Return(g.Takes); used(standby, take.Key, take.Limit) != 4 || used(owner, take.Key, take.Limit) != 4 {
+			t.Errorf("%d used, want 4", used(standby, take.Key, take.Limit))
+		}
+		standby.Grants(0, 9)
+		shadow := takeOf("a", bucketPerHour(10), 7)
+		shadow.Shadow = true
+		if g := provisionally(standby, shadow); !g.Allowed || g.Takes[0].Decision.Allowed || len(standby.Grants(0, 9)) != 0 {
+			t.Errorf("%+v", g)
 		}
 	})
 }
