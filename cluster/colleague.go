@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/url"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -16,13 +17,15 @@ import (
 // colleague is another member, as custody speaks to it: over gRPC, beside the links on which
 // checks are asked.
 type colleague struct {
-	member Member
-	conn   *grpc.ClientConn
-	client peerv1.PeerClient
-	stop   context.CancelFunc // ends its goroutines; nil before they run
-	hurry  chan struct{}      // holds a token when something should be replicated at once
-	knows  uint64             // the newest view that it has said it knows of; guarded by Custody.mu
-	stands Standing           // as it has said last; guarded by Custody.mu
+	member  Member
+	conn    *grpc.ClientConn
+	client  peerv1.PeerClient
+	stop    context.CancelFunc // ends its goroutines; nil before they run
+	hurry   chan struct{}      // holds a token when something should be replicated at once
+	feeding sync.Mutex         // held while what has changed for it is collected and sent
+
+	knows  uint64   // the newest view that it has said it knows of; guarded by Custody.mu
+	stands Standing // as it has said last; guarded by Custody.mu
 
 	reaches []string  // the members that it reaches, as it has said last; guarded by Custody.mu
 	heard   time.Time // when it was asked for that; guarded by Custody.mu

@@ -505,3 +505,19 @@ func TestLostBeforeFetched(t *testing.T) {
 		c.exact(allowed, keys, 10)
 	})
 }
+
+// TestFlush ends a node that cannot hand over anything, because etcd is away.
+func TestFlush(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		const keys = 100
+		allowed := make(map[ring.Key]int)
+		c.start("a", "b", "c")
+		c.settled()
+		time.Sleep(2 * replicateEvery)
+		c.take(allowed, keys, 7)
+		c.alive["b"].custody.Flush(t.Context())
+		c.crash("b")
+		c.take(allowed, keys, 5)
+		c.exact(allowed, keys, 10)
+	})
+}

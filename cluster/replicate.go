@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/weirlimit/weir/cluster/peerv1"
@@ -53,6 +54,8 @@ type replicas struct {
 }
 
 func (k *Custody) replicateOnce(ctx context.Context, c *colleague) {
+	c.feeding.Lock()
+	defer c.feeding.Unlock()
 	var m replicas
 	for _, p := range k.standbyFor(c) {
 		for more := true; more; {
@@ -62,6 +65,25 @@ func (k *Custody) replicateOnce(ctx context.Context, c *colleague) {
 		}
 	}
 	k.sendReplicas(ctx, c, &m)
+}
+
+// Flush ceases to admit, and sends the standbys all that they have not been sent yet: so they
+// miss nothing when this node ends without having handed over what it holds.
+func (k *Custody) Flush(ctx context.Context) {
+	k.mu.Lock()
+	var peers []*colleague
+	for p := range k.parts {
+		k.Shard.Close(uint32(p))
+	}
+	for _, c := range k.peers {
+		peers = append(peers, c)
+	}
+	k.mu.Unlock()
+	var flushed sync.WaitGroup
+	for _, c := range peers {
+		flushed.Go(func() { k.replicateOnce(ctx, c) })
+	}
+	flushed.Wait()
 }
 
 // standbyFor returns the partitions that this node holds and of which c is the standby.

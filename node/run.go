@@ -25,6 +25,7 @@ const (
 	handOverPatience = 20 * time.Second        // for others to fetch what this node holds
 	drainPatience    = 1500 * time.Millisecond // for calls under way
 	peerPatience     = time.Second             // for the peers to answer, once in the view
+	flushPatience    = time.Second             // to tell the standbys what they do not know yet
 	lookEvery        = 10 * time.Millisecond   // at conditions that nothing signals
 )
 
@@ -192,13 +193,16 @@ func (n *node) leave(failed context.Context) {
 	n.leaving.Store(true)
 	n.health.Shutdown() // not to be undone by untilReady, which may have passed its last look
 	alone := func() bool { v := n.View(); return v == nil || len(v.Members) < 2 }
-	if alone() || !n.EtcdReachable() {
+	if alone() {
 		return
 	}
 	n.announce(func(self *cluster.Node) { self.State = cluster.Leaving })
-	if !n.await(context.Background(), failed, handOverPatience, n.handedOver) {
+	n.await(context.Background(), failed, handOverPatience, func() bool { return n.handedOver() || !n.EtcdReachable() })
+	if !n.handedOver() {
 		s := n.custody.Standing()
-		n.log.Warn("leaving with partitions that nobody has fetched", "id", n.opts.ID, "partitions", s.Held+s.Leaving)
+		n.log.Warn("leaving with partitions that nobody has fetched, to the standbys", "id", n.opts.ID, "partitions", s.Held+s.Leaving)
+		n.flush()
+		return
 	}
 	n.announce(func(self *cluster.Node) { self.State = cluster.Left })
 	gone := func() bool {
@@ -209,6 +213,13 @@ func (n *node) leave(failed context.Context) {
 	if !n.await(context.Background(), failed, leavePatience, gone) {
 		n.log.Warn("leaving although the others still count on this node", "id", n.opts.ID)
 	}
+}
+
+// flush leaves it to the standbys to go on: without etcd nobody is told to take over.
+func (n *node) flush() {
+	ctx, cancel := context.WithTimeout(context.Background(), flushPatience)
+	defer cancel()
+	n.custody.Flush(ctx)
 }
 
 // handedOver reports whether others have all that this node has held, or there is nobody who
