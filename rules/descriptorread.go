@@ -196,8 +196,15 @@ func (d *decoder) mappings(n *yaml.Node, at path, each func(n *yaml.Node, at pat
 		d.problem(n, at, "is not a list")
 		return
 	}
+	if !d.visit(len(n.Content), n, at) {
+		return
+	}
 	for i, e := range n.Content {
+		if d.visits > maxVisits {
+			return
+		}
 		if e = d.follow(e); e.Kind != yaml.MappingNode {
+			d.visits += 100 // to tell of it costs more
 			d.problem(e, at.index(i), "config error, yaml file contains list of type other than map: %s", quote(e.Value))
 			continue
 		}
@@ -213,11 +220,16 @@ type pair struct {
 
 // pairs returns the entries of a mapping in their order: first those that merge keys bring.
 func (d *decoder) pairs(n *yaml.Node, at path, depth int) []pair {
+	if !d.visit(len(n.Content)/2, n, at) {
+		return nil
+	}
 	var merged, own []pair
+	keys := make(map[string]bool)
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
 		if key.Tag != "!!merge" {
 			own = append(own, pair{key: key, value: value})
+			keys[key.Value] = true
 			continue
 		}
 		from := []*yaml.Node{d.follow(value)}
@@ -226,6 +238,9 @@ func (d *decoder) pairs(n *yaml.Node, at path, depth int) []pair {
 			slices.Reverse(from) // of several, the first wins
 		}
 		for _, m := range from {
+			if d.visits > maxVisits {
+				return nil
+			}
 			if m = d.follow(m); m.Kind != yaml.MappingNode || depth == maxDepth {
 				d.problem(key, at, "a merge key takes a mapping, and at most %d one in the other", maxDepth)
 				continue
@@ -235,10 +250,20 @@ func (d *decoder) pairs(n *yaml.Node, at path, depth int) []pair {
 			}
 		}
 	}
-	overridden := func(p pair) bool {
-		return slices.ContainsFunc(own, func(o pair) bool { return o.key.Value == p.key.Value })
+	return append(slices.DeleteFunc(merged, func(p pair) bool { return keys[p.key.Value] }), own...)
+}
+
+// visit reports whether so many elements may be read yet. Aliases could make them more
+// than a file has by any factor.
+func (d *decoder) visit(elements int, n *yaml.Node, at path) bool {
+	before := d.visits
+	if d.visits += elements; d.visits <= maxVisits {
+		return true
 	}
-	return append(slices.DeleteFunc(merged, overridden), own...)
+	if before <= maxVisits {
+		d.problem(n, at, "the aliases so far stand for more than %d elements", maxVisits)
+	}
+	return false
 }
 
 // leaf reads a scalar as text, whatever YAML takes it for; nothing is an empty text.
@@ -323,6 +348,9 @@ func (d *decoder) anything(n *yaml.Node, at path, depth int) any {
 		}
 		return m
 	case yaml.SequenceNode:
+		if !d.visit(len(n.Content), n, at) {
+			return nil
+		}
 		list := make([]any, len(n.Content))
 		for i, e := range n.Content {
 			list[i] = d.anything(e, at.index(i), depth+1)
