@@ -330,17 +330,6 @@ func (s *ConfigServer) watch(ctx context.Context, req *weirv1.WatchRulesRequest,
 	}
 }
 
-// addDescriptorFiles adds the descriptors of a domain, or of all, to the last message of
-// a state.
-func addDescriptorFiles(message *weirv1.WatchRulesResponse, domain string, set *rules.Set) error {
-	files, err := set.DescriptorFiles(domain)
-	if err != nil {
-		return status.Errorf(codes.Internal, "%v", err)
-	}
-	message.DescriptorFiles = files
-	return nil
-}
-
 func (s *ConfigServer) addWatcher() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -399,9 +388,16 @@ func sendState(send func(*weirv1.WatchRulesResponse) error, domain string, old, 
 			return err
 		}
 	}
-	message.Complete = true
-	if err := addDescriptorFiles(message, domain, next.Set); err != nil {
-		return err
+	files, err := next.Set.DescriptorFiles(domain)
+	if err != nil {
+		return status.Errorf(codes.Internal, "%v", err)
 	}
+	for _, file := range files {
+		message.DescriptorFiles = append(message.DescriptorFiles, file)
+		if err := add(len(file)); err != nil {
+			return err
+		}
+	}
+	message.Complete = true
 	return send(message)
 }

@@ -7,6 +7,9 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/weirlimit/weir/rules"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
@@ -69,5 +72,33 @@ func TestDescriptorsInTheStore(t *testing.T) {
 	files, err := c.store.State().Set.DescriptorFiles("")
 	if want := "domain: a/b\ndescriptors:\n  - key: z\n    rate_limit:\n      unit: day\n      requests_per_unit: 1\ndomain: shop\ndescriptors:\n  - key: k\n"; err != nil || strings.Join(files, "") != want {
 		t.Errorf("%q, %v", files, err)
+	}
+}
+
+// Who watches gets the files of all descriptors with every state, in messages of bounded
+// size.
+func TestWatchedDescriptors(t *testing.T) {
+	var text strings.Builder
+	for domain := range 4 {
+		fmt.Fprintf(&text, "---\ndomain: d%d\ndescriptors:\n", domain)
+		for i := range 500 {
+			fmt.Fprintf(&text, "- {key: k, value: %q, rate_limit: {unit: day, requests_per_unit: 1}}\n", fmt.Sprint(i, strings.Repeat("v", 1000)))
+		}
+	}
+	f := newFixture(t, strings.TrimPrefix(text.String(), "---\n"))
+	for domain, want := range map[string]int{"": 4, "d2": 1, "x": 0} {
+		var files []string
+		messages := 0
+		err := sendState(func(m *weirv1.WatchRulesResponse) error {
+			messages++
+			files = append(files, m.GetDescriptorFiles()...)
+			if size := proto.Size(m); size > 2*maxPageBytes {
+				t.Errorf("a message of %d bytes", size)
+			}
+			return nil
+		}, domain, &rules.State{Set: new(rules.Set)}, f.config.store.State())
+		if err != nil || len(files) != want || want == 4 && messages < 3 {
+			t.Errorf("domain %q: %d files in %d messages, %v; want %d", domain, len(files), messages, err, want)
+		}
 	}
 }

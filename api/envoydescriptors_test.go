@@ -147,7 +147,8 @@ func TestDescriptorSemantics(t *testing.T) {
 		"denied hits count, and each descriptor alone": {Envoy{CountDenied: true}, []envoyStep{
 			{"", 5, []string{"user=a", "path=p hits=1"}, "OVER_LIMIT | OVER_LIMIT per-user 3/MINUTE left 0 reset 1m0s | OK  4/MINUTE left 3 reset 1m0s", 0},
 			{"", 0, []string{"user=a hits=0"}, "OVER_LIMIT | OVER_LIMIT per-user 3/MINUTE left 0 reset 1m0s", 0},
-			{"", 0, []string{"user=a hits=4 negative"}, "OK | OK per-user 3/MINUTE left 2 reset 1m0s", 0},
+			{"", 0, []string{"user=a hits=1 negative"}, "OK | OK per-user 3/MINUTE left 0 reset 1m0s", 0},
+			{"", 0, []string{"user=a hits=3 negative"}, "OK | OK per-user 3/MINUTE left 2 reset 1m0s", 0},
 			{"", 2, []string{"user=a"}, "OK | OK per-user 3/MINUTE left 0 reset 1m0s", 0},
 			{"", 0, []string{"user=a hits=0"}, "OK | OK per-user 3/MINUTE left 0 reset 1m0s", 0},
 			{"", 0, []string{"user=a hits=9 negative"}, "OK | OK per-user 3/MINUTE left 3 reset 1m0s", 0},
@@ -166,6 +167,7 @@ func TestDescriptorSemantics(t *testing.T) {
 			{"", 4, []string{"user=a", "path=p"}, "OVER_LIMIT | OVER_LIMIT per-user 3/MINUTE left 0 reset 1m0s | OVER_LIMIT  4/MINUTE left 0 reset 1m0s", 0},
 			{"", 4, []string{"user=a", "none="}, "OK | OVER_LIMIT per-user 3/MINUTE left 0 reset 1m0s | OK", 0},
 			{"", 4, []string{"user=a", "free="}, "OK | OK | OK left 4294967295 reset 0s", 0},
+			{"", 0, []string{"path=q hits=5", "free="}, "OVER_LIMIT | OVER_LIMIT  4/MINUTE left 0 reset 1m0s | OK left 4294967295 reset 0s", 0},
 			{"native", 4, []string{"user=a"}, "OVER_LIMIT | OVER_LIMIT user 3/MINUTE left 0 reset 0s", 0},
 		}},
 		"another algorithm": {Envoy{Lyft: rules.Lyft{Algorithm: algorithms.SlidingWindow}}, []envoyStep{
@@ -256,8 +258,8 @@ func TestDescriptorPolicies(t *testing.T) {
 	}{{Envoy{}, shard.FailLocal}, {Envoy{CountDenied: true}, shard.FailOpen}} {
 		f := newEnvoyFixture(t, descriptorRules, tc.envoy)
 		f.silent = func(take shard.Take) bool {
-			if take.OnFailure != tc.want {
-				t.Errorf("%+v: policy %v, want %v", tc.envoy, take.OnFailure, tc.want)
+			if take.OnFailure != tc.want || take.Shadow != tc.envoy.CountDenied { // a shadow is lent nothing
+				t.Errorf("%+v: %+v", tc.envoy, take)
 			}
 			return false
 		}

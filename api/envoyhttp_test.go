@@ -118,6 +118,7 @@ descriptors:
 			`{"entries":["a=2"],"limit":"requests_per_unit:9 unit:MINUTE unit_multiplier:3"}],"metadata":{"name":"second","deep":{"x":2,"w":3},"own":null}}`},
 		{0, []string{"a=1", "b=1"}, `{"domain":"edge","descriptors":[{"entries":["a=1"]},{"entries":["b=1"]}],"metadata":{"name":"second","deep":{"x":2,"w":3},"own":null}}`},
 		{0, []string{"b=1", "a=3"}, `{"domain":"edge","descriptors":[{"entries":["b=1"]},{"entries":["a=3"]}],"metadata":{"name":"second","deep":{"x":2,"w":3,"y":{"z":[true]}},"own":null}}`},
+		{0, []string{"b=1"}, `{"domain":"edge","descriptors":[{"entries":["b=1"]}],"metadata":{"name":"second","deep":{"x":2,"w":3},"own":null}}`},
 		{0, []string{"none=1"}, `{"domain":"edge","descriptors":[{"entries":["none=1"]}]}`},
 	} {
 		resp, err := envoyServer{Limiter: f.Limiter}.ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{Domain: "edge", Descriptors: descriptors(tc.descriptors...), HitsAddend: tc.hits})

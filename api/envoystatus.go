@@ -197,7 +197,7 @@ func (l *Limiter) conclude(statuses []envoyStatus) envoyResult {
 		case s.quota:
 			quotas++
 		case s.over:
-			r.over, least = true, 0
+			r.over = true
 			if s.limited {
 				r.told = i
 			}

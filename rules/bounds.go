@@ -32,9 +32,10 @@ const (
 	maxInstructions = 1000      // of one compiled expression; 256 bytes take it about 1 ms at worst
 	maxRegexpMemory = 128 << 20 // bytes of all compiled expressions of a set, estimated
 
-	maxLyftText      = 1024 // bytes of a domain, key, value or name of envoyproxy/ratelimit
-	maxDepth         = 16   // descriptors one in the other
-	maxMetadataDepth = 32   // values one in the other
+	maxLyftText      = 1024    // bytes of a domain, key, value or name of envoyproxy/ratelimit
+	maxDepth         = 16      // descriptors one in the other
+	maxMetadataDepth = 32      // values one in the other
+	maxVisits        = 2 << 20 // elements of YAML that are read for descriptors, with those that aliases repeat
 
 	maxProblems = 50 // reported of one load; more are counted
 )

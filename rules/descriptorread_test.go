@@ -167,6 +167,8 @@ func TestDescriptorBombs(t *testing.T) {
 			"domain: d\ndescriptors: *x7\n": "is one more than the 100000 descriptors that a set may have",
 		bomb("[a]", "[*, *, *, *, *, *, *]") +
 			"domain: d\ndescriptors: [{key: k, metadata: {a: *x7}}]\n": "error parsing metadata: more than 100000 values in all, or one in the other more than 32 deep",
+		bomb("{k: v}", "{<<: [*, *, *, *, *, *, *, *, *, *, *, *]}") + "domain: d\ndescriptors: [*x7]\n":                                                   "the aliases so far stand for more than 2097152 elements",
+		"x: &x [" + strings.Repeat("a,", 50_000) + "]\ny: &y {key: k, descriptors: *x}\ndomain: d\ndescriptors: [" + strings.Repeat("*y,", 50_000) + "]\n": " more",
 	} {
 		if _, err := Parse("f.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.300v\nwant %s", err, want)

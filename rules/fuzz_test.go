@@ -19,6 +19,8 @@ func FuzzParse(f *testing.F) {
 		"domain: &a d\nrules: [*a, {<<: *a}]\n",
 		"domain: !!binary aGk=\nrules: {? [x] : y}\n",
 		"domain: 'd\n# x\nrules: |\n  a\n",
+		"domain: d\ndescriptors:\n- {key: a, value: 'x*', share_threshold: yes, metadata: {b: [1]}, rate_limit: &l {unit: day, requests_per_unit: 5, name: n, replaces: [{name: m}]}}\n" +
+			"- {key: b, rate_limit: {<<: *l, unlimited: false}, descriptors: [{key: c, quota_mode: on}]}\n",
 		"%YAML 1.1\n---\ndomain: d\n...\n",
 	} {
 		f.Add([]byte(text))
@@ -33,6 +35,13 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		for r := range set.Rules() {
+			if r.Descriptor != nil {
+				set.Descriptors(r.Domain).Match(testHasher, []Attribute{{"a", "x"}, {r.ID, ""}})
+				if _, err := set.DescriptorFiles(""); err != nil {
+					t.Fatal(err)
+				}
+				continue
+			}
 			req := &Request{Domain: r.Domain}
 			for _, set := range r.Per {
 				for _, a := range set {

@@ -54,6 +54,7 @@ type loader struct {
 	how         Lyft
 	descriptors map[string]*Descriptors // by domain
 	nodes       int                     // descriptors, and values of their metadata
+	visits      int                     // elements of mappings and lists that were read for them
 	warnings    problems
 }
 

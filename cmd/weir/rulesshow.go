@@ -58,7 +58,7 @@ func readRules(ctx context.Context, c *client.Node, domain string) (*weirv1.Watc
 		}
 		state.Revision, state.RuleRevision, state.Complete = part.GetRevision(), part.GetRuleRevision(), part.GetComplete()
 		state.RateLimits = append(state.RateLimits, part.GetRateLimits()...)
-		state.DescriptorFiles = part.GetDescriptorFiles()
+		state.DescriptorFiles = append(state.DescriptorFiles, part.GetDescriptorFiles()...)
 	}
 	return state, nil
 }

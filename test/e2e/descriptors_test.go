@@ -1,9 +1,12 @@
 package e2e
 
 import (
+	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -106,6 +109,73 @@ func TestDescriptorsOfTheCluster(t *testing.T) {
 		}
 	}
 	has(run(0, "domain: edge/one\ndescriptors: []\n---\ndomain: other\nrules: []\n", "apply", "-f", "-", "--prune"), "- edge/one/user\n- edge/one/path_/files/*\n")
+}
+
+// What is denied counts, too, wherever it is asked, however often: nothing is lent.
+func TestCountDeniedInTheCluster(t *testing.T) {
+	_, nodes := startThree(t, descriptorFile, "--peer-timeout", "4s", "--rls-count-denied")
+	var passed atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 600 {
+		wg.Go(func() {
+			if code, _ := askJSON(t, nodes[i%3], "user", "alice"); code == http.StatusOK {
+				passed.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	if n := passed.Load(); n != 100 {
+		t.Errorf("%d of 600 passed, want 100", n)
+	}
+	// 500 are too many. What asks in between is one more.
+	for _, step := range []struct {
+		hits, want int
+	}{{499, http.StatusTooManyRequests}, {3, http.StatusOK}} {
+		body := fmt.Sprintf(`{"domain":"edge/one","descriptors":[{"entries":[{"key":"user","value":"alice"}],"hitsAddend":"%d","isNegativeHits":true}]}`, step.hits)
+		resp, err := http.Post("http://"+nodes[0].HTTP+"/json", "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if code, text := askJSON(t, nodes[1], "user", "alice"); code != step.want {
+			t.Errorf("after giving back %d: %d %s", step.hits, code, text)
+		}
+	}
+}
+
+// Whoever has the environment of envoyproxy/ratelimit needs no flags for it.
+func TestEnvironmentOfTheReference(t *testing.T) {
+	root := t.TempDir()
+	config := filepath.Join(root, "releases", "1", "ratelimit", "config")
+	if err := os.MkdirAll(config, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(config, "edge.yaml"), []byte(descriptorFile), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("releases/1", filepath.Join(root, "current")); err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range map[string]string{
+		"RUNTIME_ROOT": filepath.Join(root, "current"), "RUNTIME_SUBDIRECTORY": "ratelimit", "SHADOW_MODE": "true",
+		"REDIS_SOCKET_TYPE": "tcp", "REDIS_URL": "localhost:6379", "USE_STATSD": "false", "LOG_LEVEL": "DEBUG",
+	} {
+		t.Setenv(name, value)
+	}
+	n := process.Start(t) // which has flags for ports
+	for range 102 {
+		if code, body := askJSON(t, n, "user", "alice"); code != http.StatusOK {
+			t.Fatalf("a shadow denies: %d %s", code, body)
+		}
+	}
+	if _, body := askJSON(t, n, "user", "alice"); !strings.Contains(body, `{"overallCode":"OK","statuses":[{"code":"OVER_LIMIT"`) {
+		t.Error(body)
+	}
+	for _, part := range []string{`"variables":"REDIS_SOCKET_TYPE, REDIS_URL"`, `"variables":"USE_STATSD"`} {
+		if !strings.Contains(n.Log(), part) {
+			t.Errorf("no warning with %s:\n%s", part, n.Log())
+		}
+	}
 }
 
 // A file is linted as it is served.

@@ -1586,7 +1586,7 @@ type WatchRulesResponse struct {
 	// Whether the state is complete with this message. Otherwise more of it follows.
 	Complete bool `protobuf:"varint,5,opt,name=complete,proto3" json:"complete,omitempty"`
 	// The domains that have descriptors instead of rules, each as a file of
-	// envoyproxy/ratelimit: all of them, in the message that completes a state.
+	// envoyproxy/ratelimit: all of them, with every state.
 	DescriptorFiles []string `protobuf:"bytes,6,rep,name=descriptor_files,json=descriptorFiles,proto3" json:"descriptor_files,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
