@@ -19,6 +19,7 @@ import (
 // makes anew what nobody has held before, fetches what others hold, and recovers what was lost.
 func (k *Custody) acquire(ctx context.Context) {
 	k.confirmAll(ctx)
+	k.fetchCopies(ctx)
 	wanted := k.wanted()
 	if len(wanted) == 0 {
 		return
@@ -228,10 +229,27 @@ func (k *Custody) stream(ctx context.Context, p uint32, from *colleague, isCopy 
 		if err := k.Shard.Apply(p, piece.GetRecords()); err != nil {
 			return 0, fmt.Errorf("partition %d from %s: %w", p, from.member.ID, err)
 		}
+		if err := k.inherit(p, piece.GetGrants()); err != nil {
+			return 0, fmt.Errorf("grants of partition %d from %s: %w", p, from.member.ID, err)
+		}
 		if piece.GetLast() {
 			return Generation(piece.GetGeneration()), nil
 		}
 	}
+}
+
+// inherit takes over grants that come with a copy: they are part of it, and the owner is to be
+// told of them if it comes back.
+func (k *Custody) inherit(p uint32, encoded []byte) error {
+	grants, err := parseGrants(encoded)
+	if err != nil || len(grants) == 0 {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.batch++
+	k.outbox[p] = outgoing{k.batch, append(k.outbox[p].grants, grants...)}
+	return nil
 }
 
 // confirm tells the old holder that this node holds p. If that fails it is told again later.
@@ -304,6 +322,55 @@ func (k *Custody) copy(ctx context.Context, w *whereabouts) error {
 	defer cancel()
 	_, err := k.stream(ctx, w.partition, w.best, true)
 	return err
+}
+
+// fetchCopies fetches the copies that this node lacks as a standby, of owners that do not answer
+// it: somebody was the standby before, and goes on to be asked only until this one has all.
+func (k *Custody) fetchCopies(ctx context.Context) {
+	lacking := k.lacking()
+	if len(lacking) == 0 {
+		return
+	}
+	found, _ := k.locate(ctx, lacking)
+	var pulls errgroup.Group
+	pulls.SetLimit(pullsAtOnce)
+	for i := range found {
+		w := &found[i]
+		if w.holder != nil || w.best == nil || !w.version.whole || !k.begin(w.partition) {
+			continue
+		}
+		pulls.Go(func() error {
+			err := k.copy(ctx, w)
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			pt := &k.parts[w.partition]
+			pt.pulling = false
+			if err == nil && pt.token.state == absent {
+				pt.copy = w.version
+			}
+			return nil
+		})
+	}
+	_ = pulls.Wait() // they return nothing
+}
+
+// lacking returns the partitions of which this node is the standby, has no whole copy, and does
+// not reach the owner.
+func (k *Custody) lacking() (partitions []uint32) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.view == nil {
+		return nil
+	}
+	for p := range k.parts {
+		pt, r := &k.parts[p], k.view.Ring
+		owner := k.view.Members[r.Owner(uint32(p))].ID
+		if pt.token.state == absent && !pt.pulling && !pt.copy.whole && owner != k.Self.ID &&
+			k.view.Members[r.Standby(uint32(p))].ID == k.Self.ID && !k.Router.Reaches(owner) {
+			partitions = append(partitions, uint32(p))
+		}
+	}
+	return partitions
 }
 
 // mayRecover reports whether this node is to make the token of p anew, and all members have

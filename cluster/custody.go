@@ -210,19 +210,10 @@ func (k *Custody) creates(epoch uint64) bool {
 func (k *Custody) open(p uint32) {
 	pt := &k.parts[p]
 	pt.sequence, pt.from, pt.copy = 0, "", version{}
-	k.forgetGrants(p)
+	delete(k.outbox, p)
 	k.Promises.Opened(p, uint32(len(k.parts)))
 	k.Shard.Open(p)
 	k.follow(p)
-}
-
-// forgetGrants forgets what is kept apart of a partition: it is part of its counters, and they
-// go where it was to be added.
-func (k *Custody) forgetGrants(p uint32) {
-	for grants := k.Shard.Grants(p, maxGrantBatch); len(grants) > 0; {
-		grants = k.Shard.Grants(p, maxGrantBatch)
-	}
-	delete(k.outbox, p)
 }
 
 func (k *Custody) close(p uint32) {
@@ -325,9 +316,12 @@ func (k *Custody) Reaching(p uint32) (ids []string) {
 	if k.view == nil {
 		return nil
 	}
-	owner := k.view.claim(p).owner.id
+	has := k.view.claim(p).owner.id
+	if has == k.Self.ID {
+		has = k.parts[p].from
+	}
 	for id, c := range k.peers {
-		if time.Since(c.heard) < authorityTerm && slices.Contains(c.reaches, owner) {
+		if time.Since(c.heard) < authorityTerm && slices.Contains(c.reaches, has) {
 			ids = append(ids, id)
 		}
 	}
@@ -344,7 +338,8 @@ func (k *Custody) Forgotten(p uint32) bool {
 // Standing says how far custody is.
 type Standing struct {
 	// Held is how many partitions this node holds, Wanted how many the view gives to it that
-	// it does not hold yet, and Leaving how many it holds that the view gives to others.
+	// it does not hold yet, and Leaving how many it holds that the view gives to others, or has
+	// a copy of that the standby must have first, because the owner does not answer.
 	Held, Wanted, Leaving int
 	// Until is when this node's authority ends if nobody renews it, the zero time if it never
 	// does.
@@ -378,13 +373,22 @@ func (k *Custody) Standing() Standing {
 		switch state := k.parts[p].token.state; {
 		case state == active && mine:
 			s.Held++
-		case state != absent && !mine:
+		case state != absent && !mine, k.owesCopy(uint32(p)):
 			s.Leaving++
 		case mine:
 			s.Wanted++
 		}
 	}
 	return s
+}
+
+// owesCopy reports whether the standby of p will come for this node's copy, because the owner
+// does not answer.
+func (k *Custody) owesCopy(p uint32) bool {
+	pt, r := &k.parts[p], k.view.Ring
+	owner, standby := k.view.Members[r.Owner(p)].ID, k.view.Members[r.Standby(p)].ID
+	return pt.token.state == absent && pt.copy.whole && owner != k.Self.ID && standby != k.Self.ID && standby != owner &&
+		k.peers[owner] != nil && k.peers[standby] != nil && !k.Router.Reaches(owner) && k.Router.Reaches(standby)
 }
 
 // Run keeps custody until ctx ends.

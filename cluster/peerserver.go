@@ -160,7 +160,10 @@ func (s peerServer) Pull(req *peerv1.PullRequest, stream grpc.ServerStreamingSer
 	if err := k.send(stream, p); err != nil {
 		return err
 	}
-	gen, err := k.seal(p, to, req.GetCopy())
+	if req.GetCopy() {
+		return k.giveCopy(stream, p)
+	}
+	gen, err := k.seal(p, to)
 	if err != nil {
 		return err
 	}
@@ -209,15 +212,35 @@ func (k *Custody) send(stream grpc.ServerStreamingServer[peerv1.PullResponse], p
 	}
 }
 
-// seal seals p for to, and returns the generation of what to gets; or, of a copy, that of the copy.
-func (k *Custody) seal(p uint32, to party, isCopy bool) (Generation, error) {
+// giveCopy ends the transfer of a copy: with the grants that are part of it, which are somebody
+// else's to tell from now on.
+func (k *Custody) giveCopy(stream grpc.ServerStreamingServer[peerv1.PullResponse], p uint32) error {
+	k.mu.Lock()
+	grants := k.outbox[p].grants
+	delete(k.outbox, p)
+	for more := k.Shard.Grants(p, maxGrantBatch); len(more) > 0; more = k.Shard.Grants(p, maxGrantBatch) {
+		grants = append(grants, more...)
+	}
+	gen := k.parts[p].copy.gen
+	k.parts[p].copy.whole = false
+	k.mu.Unlock()
+	if err := k.send(stream, p); err != nil {
+		return err
+	}
+	for len(grants) > maxGrantBatch {
+		if err := stream.Send(&peerv1.PullResponse{Grants: appendGrants(nil, grants[:maxGrantBatch])}); err != nil {
+			return err
+		}
+		grants = grants[maxGrantBatch:]
+	}
+	return stream.Send(&peerv1.PullResponse{Grants: appendGrants(nil, grants), Generation: uint64(gen), Last: true})
+}
+
+// seal seals p for to, and returns the generation of what to gets.
+func (k *Custody) seal(p uint32, to party) (Generation, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	pt := &k.parts[p]
-	if isCopy {
-		k.forgetGrants(p)
-		return pt.copy.gen, nil
-	}
 	had := pt.token.state
 	gen, ok := pt.token.seal(k.view.claim(p), to)
 	if !ok {

@@ -27,8 +27,8 @@ type Holders interface {
 	// Forgotten reports whether this node has no copy of partition p and may have had it
 	// before it was restarted.
 	Forgotten(p uint32) bool
-	// Reaching returns the ids of the members that have said lately that they reach the view's
-	// owner of partition p.
+	// Reaching returns the ids of the members that have said lately that they reach the one that
+	// has partition p, as far as this node knows.
 	Reaching(p uint32) []string
 }
 

@@ -185,18 +185,28 @@ func (k *Custody) returnGrants(ctx context.Context, c *colleague) {
 	}
 	for p, o := range k.outgoing(c) {
 		call, cancel := context.WithTimeout(ctx, callTimeout)
+		few := o.grants[:min(len(o.grants), maxGrantBatch)]
 		resp, err := c.client.AddGrants(call, &peerv1.AddGrantsRequest{
-			Caller: k.caller(c), Partition: p, Batch: o.batch, Grants: appendGrants(nil, o.grants),
+			Caller: k.caller(c), Partition: p, Batch: o.batch, Grants: appendGrants(nil, few),
 		})
 		cancel()
-		if err != nil || !resp.GetAdded() {
-			continue
+		if err == nil && resp.GetAdded() {
+			k.added(p, o.batch, len(few))
 		}
-		k.mu.Lock()
-		if k.outbox[p].batch == o.batch {
-			delete(k.outbox, p)
-		}
-		k.mu.Unlock()
+	}
+}
+
+// added takes the first grants of a batch off those that are on their way.
+func (k *Custody) added(p uint32, batch uint64, n int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch o := k.outbox[p]; {
+	case o.batch != batch:
+	case len(o.grants) == n:
+		delete(k.outbox, p)
+	default:
+		k.batch++
+		k.outbox[p] = outgoing{k.batch, o.grants[n:]}
 	}
 }
 

@@ -23,6 +23,14 @@ func (t *table) standby(k ring.Key) int {
 	return nobody
 }
 
+// peerOf returns whom a member is asked through, nil for this node and for nobody.
+func (t *table) peerOf(member int) *peer {
+	if member == nobody {
+		return nil
+	}
+	return t.peers[member]
+}
+
 // keeps reports whether this node may decide g from copies: it is the standby of all counters,
 // or the owner. An owner that was restarted, and has no copy, leaves that to the standby, unless
 // that is known not to answer.
@@ -75,7 +83,7 @@ func (r *Router) askStandbys(ctx context.Context, top *spread) {
 	others.each(func(to *peer, g *shard.Group, p *part) {
 		switch {
 		case !undecided(g):
-		case to != nil && t.standby(g.Takes[0].Key) == t.self:
+		case to != nil && t.peerOf(t.standby(g.Takes[0].Key)) != to: // it was asked for somebody else
 			standbys.place(top, g, p, t.standby)
 		default:
 			forget(g)
@@ -90,28 +98,27 @@ func (r *Router) askStandbys(ctx context.Context, top *spread) {
 	r.metrics.toStandby.Add(float64(owners.size() + others.size() + standbys.size()))
 }
 
-// beforeCopies returns whom to ask about a counter whose owner this node does not reach: the
-// standby; but if that is this node, somebody who does, if anybody.
+// beforeCopies returns whom to ask about a counter if this node does not reach the one that has
+// it: the standby; but if this node may decide from a copy itself, somebody who does, if anybody.
 func (r *Router) beforeCopies(t *table) func(ring.Key) int {
 	return func(k ring.Key) int {
-		standby := t.standby(k)
-		if standby == t.self {
+		if t.owner(k) == t.self || t.standby(k) == t.self {
 			if through := r.through(t, k); through != nobody {
 				return through
 			}
 		}
-		return standby
+		return t.standby(k)
 	}
 }
 
-// through returns the index of a member, neither the owner of k's counter nor its standby, that
-// has said that it reaches the owner; nobody if there is none that answers.
+// through returns the index of a member other than the owner of k's counter that has said that
+// it reaches the one that has it; nobody if there is none that answers.
 func (r *Router) through(t *table, k ring.Key) int {
 	if r.holders == nil {
 		return nobody
 	}
 	for _, id := range r.holders.Reaching(k.Partition(uint32(len(t.routes)))) {
-		if i, member := t.view.Index(id); member && i != t.self && i != t.owner(k) && i != t.standby(k) && t.answers(i, k) {
+		if i, member := t.view.Index(id); member && i != t.self && i != t.owner(k) && t.answers(i, k) {
 			return i
 		}
 	}
@@ -158,11 +165,11 @@ func (r *Router) direct(t *table, g *shard.Group) (to int, standby bool) {
 	return to, false
 }
 
-// indirect returns who reaches the one that has g, if this node is its standby and does not: a
-// copy decides only if nobody does.
+// indirect returns who reaches the one that has g, if this node does not and may decide from a
+// copy: that decides only if nobody does.
 func (r *Router) indirect(t *table, g *shard.Group) (to int, standby bool) {
 	k := g.Takes[0].Key
-	if t.standby(k) != t.self || !r.keeps(t, g) {
+	if !r.keeps(t, g) {
 		return nobody, false
 	}
 	return r.through(t, k), true

@@ -749,7 +749,10 @@ type PullResponse struct {
 	// of the copy.
 	Generation uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
 	// Whether it is the last piece.
-	Last          bool `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"`
+	Last bool `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"`
+	// Of a copy, what was granted in the owner's place and the owner does not know of yet; it is
+	// among the records.
+	Grants        []byte `protobuf:"bytes,4,opt,name=grants,proto3" json:"grants,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -803,6 +806,13 @@ func (x *PullResponse) GetLast() bool {
 		return x.Last
 	}
 	return false
+}
+
+func (x *PullResponse) GetGrants() []byte {
+	if x != nil {
+		return x.Grants
+	}
+	return nil
 }
 
 // ConfirmRequest says that a partition has arrived.
@@ -1278,13 +1288,14 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\vPullRequest\x12,\n" +
 	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\x12\x1c\n" +
 	"\tpartition\x18\x02 \x01(\rR\tpartition\x12\x12\n" +
-	"\x04copy\x18\x03 \x01(\bR\x04copy\"\\\n" +
+	"\x04copy\x18\x03 \x01(\bR\x04copy\"t\n" +
 	"\fPullResponse\x12\x18\n" +
 	"\arecords\x18\x01 \x01(\fR\arecords\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\x04R\n" +
 	"generation\x12\x12\n" +
-	"\x04last\x18\x03 \x01(\bR\x04last\"|\n" +
+	"\x04last\x18\x03 \x01(\bR\x04last\x12\x16\n" +
+	"\x06grants\x18\x04 \x01(\fR\x06grants\"|\n" +
 	"\x0eConfirmRequest\x12,\n" +
 	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\x12\x1c\n" +
 	"\tpartition\x18\x02 \x01(\rR\tpartition\x12\x1e\n" +
