@@ -20,15 +20,35 @@ import (
 func (k *Custody) acquire(ctx context.Context) {
 	k.confirmAll(ctx)
 	wanted := k.wanted()
-	if len(wanted) == 0 {
+	bare := k.bare()
+	if len(wanted)+len(bare) == 0 {
 		return
 	}
-	found, all := k.locate(ctx, wanted)
+	found, all := k.locate(ctx, append(wanted, bare...))
 	k.recover(ctx, found, all)
+	found = found[:len(wanted)]
 	k.fetch(ctx, found)
 	if all {
 		k.refoundLost(ctx, found)
 	}
+}
+
+// bare returns the partitions of which this node is the standby without a copy, while their
+// owner does not answer: others may have copies, from before this node was the standby.
+func (k *Custody) bare() (partitions []uint32) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.view == nil {
+		return nil
+	}
+	for p := range k.parts {
+		pt, owner := &k.parts[p], k.view.claim(uint32(p)).owner
+		standby := k.view.partyAt(k.view.Ring.Standby(uint32(p)))
+		if standby == k.party && owner != k.party && pt.token.state == absent && pt.copy.gen == 0 && !k.Router.Reaches(owner.id) {
+			partitions = append(partitions, uint32(p))
+		}
+	}
+	return partitions
 }
 
 // wanted returns the partitions that this node should hold and does not. On the way it makes
@@ -175,6 +195,7 @@ func (k *Custody) pull(ctx context.Context, p uint32, from *colleague) {
 	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()
 	gen, err := k.stream(ctx, p, from, false)
+	failpoint("installs")
 	k.mu.Lock()
 	pt := &k.parts[p]
 	pt.pulling = false
@@ -268,41 +289,56 @@ func (k *Custody) confirmAll(ctx context.Context) {
 	}
 }
 
-// recover makes tokens anew whose holders are gone, from the best copies that there are,
-// once nobody can admit on the old ones any more.
+// recover fetches copies of what nobody holds who could be asked, to decide from them meanwhile,
+// and makes tokens anew, from the best copies, once nobody can admit on the old ones any more.
 func (k *Custody) recover(ctx context.Context, found []whereabouts, all bool) {
 	var pulls errgroup.Group
 	pulls.SetLimit(pullsAtOnce)
 	for i := range found {
 		w := &found[i]
-		if !w.safe || !k.mayRecover(w.partition, all) {
+		create := w.safe && k.mayRecover(w.partition, all)
+		if !create && !k.lacksCopy(w) {
 			continue
 		}
 		pulls.Go(func() error {
 			if w.best != nil && k.begin(w.partition) {
-				err := k.copy(ctx, w)
-				k.mu.Lock()
-				k.parts[w.partition].pulling = false
-				k.mu.Unlock()
-				if err != nil {
+				if err := k.copy(ctx, w); err != nil {
 					k.Logger.Warn("copy not fetched", "partition", w.partition, "from", w.best.member.ID, "error", err)
 					return nil
 				}
 			}
-			k.mu.Lock()
-			k.create(w.partition)
-			k.mu.Unlock()
-			k.metrics.recovered.Inc()
+			if create {
+				k.mu.Lock()
+				k.create(w.partition)
+				k.mu.Unlock()
+				k.metrics.recovered.Inc()
+			}
 			return nil
 		})
 	}
 	_ = pulls.Wait() // they return nothing
 }
 
+// lacksCopy reports whether this node has no copy of what it should have, and somebody has.
+func (k *Custody) lacksCopy(w *whereabouts) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	pt := &k.parts[w.partition]
+	return w.holder == nil && w.sealed == nil && w.best != nil && pt.token.state == absent && pt.copy.gen == 0
+}
+
+// copy fetches the best copy of a partition.
 func (k *Custody) copy(ctx context.Context, w *whereabouts) error {
 	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()
 	_, err := k.stream(ctx, w.partition, w.best, true)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	pt := &k.parts[w.partition]
+	pt.pulling = false
+	if err == nil {
+		pt.copy = w.version
+	}
 	return err
 }
 

@@ -49,6 +49,9 @@ func (k *Custody) connect(address string) (*grpc.ClientConn, error) {
 
 // meet makes the members of the view colleagues, and forgets those who are none any more.
 func (k *Custody) meet(v *View) {
+	if k.ctx != nil && k.ctx.Err() != nil {
+		return // Run has left them all
+	}
 	old := k.peers
 	k.peers = make(map[string]*colleague, len(v.Members))
 	var others []string

@@ -403,6 +403,28 @@ func TestRestartedStandbyIsSentCopies(t *testing.T) {
 	})
 }
 
+// TestLostWhileItMoves kills a node of which a new one has fetched only part of what it is to have:
+// of the rest, which the new one owns, others have copies.
+func TestLostWhileItMoves(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		const keys = 200
+		allowed := make(map[ring.Key]int)
+		c.start("a", "b", "c")
+		c.settled()
+		c.take(allowed, keys, 10)
+		time.Sleep(2 * replicateEvery)
+		c.start("d")
+		c.await("d is a member", func() bool { return len(c.alive["a"].router.View().members()) == 4 })
+		c.crash("c")
+		time.Sleep(4 * acquireEvery) // d has asked for copies
+		c.take(allowed, keys, 1)
+		c.registry.expire("c")
+		c.settled()
+		c.take(allowed, keys, 1)
+		c.exact(allowed, keys, 10)
+	})
+}
+
 // load is callers that ask all the time, some node each time.
 type load struct {
 	nodes     atomic.Pointer[[]*custodyNode] // that are asked

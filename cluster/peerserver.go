@@ -156,6 +156,7 @@ func (s peerServer) Pull(req *peerv1.PullRequest, stream grpc.ServerStreamingSer
 	if err != nil {
 		return err
 	}
+	failpoint("sealed")
 	if err := k.send(stream, p); err != nil { // what has changed meanwhile
 		return err
 	}

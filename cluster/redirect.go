@@ -90,6 +90,11 @@ func (t *table) forsake(from int, g *shard.Group) (changed bool) {
 	return changed
 }
 
+// owns reports whether a counter of g is the member's by the view.
+func (t *table) owns(member int, g *shard.Group) bool {
+	return slices.ContainsFunc(g.Takes, func(take shard.Take) bool { return t.owner(take.Key) == member })
+}
+
 // reaches reports whether everybody answers who is asked for g.
 func (t *table) reaches(g *shard.Group) bool {
 	for i := range g.Takes {
@@ -242,7 +247,7 @@ func (r *Router) sortOut(top, asked, again *spread, w *walk) (pause time.Duratio
 			}
 			return
 		case from == nil || member < 0 || !t.forsake(member, g):
-			top.stranded = append(top.stranded, stranded{group: g, part: p})
+			top.stranded = append(top.stranded, stranded{group: g, part: p, moved: member >= 0 && !t.owns(member, g)})
 			return
 		}
 		if t.reaches(g) {

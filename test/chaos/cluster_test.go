@@ -60,11 +60,6 @@ func (s *stage) drop(n *process.Node) {
 	s.nodes = slices.DeleteFunc(slices.Clone(s.nodes), func(o *process.Node) bool { return o == n })
 }
 
-// but returns the nodes without one.
-func (s *stage) but(n *process.Node) []*process.Node {
-	return slices.DeleteFunc(slices.Clone(s.nodes), func(o *process.Node) bool { return o == n })
-}
-
 // settle waits until the nodes are one cluster, and every partition has one token. It returns
 // the number of their view, and how long it took.
 func (s *stage) settle(patience time.Duration) (view uint64, took time.Duration) {
@@ -77,7 +72,7 @@ func settle(t *testing.T, patience time.Duration, nodes ...*process.Node) (view 
 	began := time.Now()
 	process.Await(t, patience, func() error {
 		view = 0
-		held, partitions := 0, 0
+		held := 0
 		for _, n := range nodes {
 			resp := n.Nodes()
 			members := 0
@@ -103,8 +98,7 @@ func settle(t *testing.T, patience time.Duration, nodes ...*process.Node) (view 
 				return fmt.Errorf("%s is at view %d with %d members, want view %d with %d", n.ID, resp.GetView(), members, view, len(nodes))
 			}
 		}
-		partitions = len(owners(t, nodes[0]))
-		if held != partitions {
+		if partitions := len(owners(t, nodes[0])); held != partitions {
 			return fmt.Errorf("%d tokens of %d partitions", held, partitions)
 		}
 		return nil

@@ -108,3 +108,26 @@ func checkLatency(t *testing.T, base, g figures) {
 		t.Errorf("p99 %v, more than %v", g.p99, most)
 	}
 }
+
+// Nodes that join and leave all the time leave nothing behind.
+func TestMembersFlap(t *testing.T) {
+	const every = 2 * time.Second
+	s := newStage(t, 3)
+	f := startTraffic(t, s.nodes...)
+	began, turns := time.Now(), 0
+	for ; time.Since(began) < brief(time.Minute, 12*time.Second); turns++ {
+		n := s.start(fmt.Sprintf("guest-%d", turns%3)) // some come again under their ids
+		f.with(n)
+		wait(every / 2)
+		n.Signal(syscall.SIGTERM)
+		f.withoutOnceUnready(n)
+		if code := n.Wait(leaveWithin); code != 0 {
+			t.Errorf("%s: exit code %d", n.ID, code)
+		}
+	}
+	_, took := s.settle(healed)
+	t.Logf("%d nodes came and went in %v; settled %v later", turns, time.Since(began).Round(time.Second), took.Round(time.Millisecond))
+	f.finish()
+	f.noErrors()
+	f.exact()
+}
