@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/url"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -21,8 +22,11 @@ type colleague struct {
 	client peerv1.PeerClient
 	stop   context.CancelFunc // ends its goroutines; nil before they run
 	hurry  chan struct{}      // holds a token when something should be replicated at once
-	knows  uint64             // the newest view that it has said it knows of; guarded by Custody.mu
-	stands Standing           // as it has said last; guarded by Custody.mu
+
+	dialed atomic.Pointer[net.Conn] // what conn has connected last; nil before
+
+	knows  uint64   // the newest view that it has said it knows of; guarded by Custody.mu
+	stands Standing // as it has said last; guarded by Custody.mu
 }
 
 func (c *colleague) party() party { return party{c.member.ID, c.member.Incarnation} }
@@ -33,11 +37,23 @@ const (
 	redialMost  = time.Second
 )
 
-// connect returns a connection to the gRPC port of a node, which is made when it is used.
-func (k *Custody) connect(address string) (*grpc.ClientConn, error) {
+// beatsMissed in a row have the connection made anew. One on which packets were lost for a while
+// may go on only after as long again, when TCP sends them once more.
+const beatsMissed = 3
+
+// connect returns a connection to the gRPC port of a node, which is made when it is used. What it
+// is made by is stored in dialed, unless that is nil.
+func (k *Custody) connect(address string, dialed *atomic.Pointer[net.Conn]) (*grpc.ClientConn, error) {
+	dial := func(ctx context.Context, _ string) (net.Conn, error) {
+		conn, err := k.Dial(ctx, address)
+		if err == nil && dialed != nil {
+			dialed.Store(&conn)
+		}
+		return conn, err
+	}
 	return grpc.NewClient("passthrough:///"+url.PathEscape(address),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return k.Dial(ctx, address) }),
+		grpc.WithContextDialer(dial),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: redialFirst, Multiplier: 2, Jitter: 0.2, MaxDelay: redialMost},
 			MinConnectTimeout: connectTimeout,
@@ -64,12 +80,13 @@ func (k *Custody) meet(v *View) {
 			k.peers[m.ID] = c
 			continue
 		}
-		conn, err := k.connect(m.Address)
+		c := &colleague{member: m, hurry: make(chan struct{}, 1)}
+		conn, err := k.connect(m.Address, &c.dialed)
 		if err != nil {
 			k.Logger.Error("member cannot be spoken to", "member", m.ID, "address", m.Address, "error", err)
 			continue
 		}
-		c := &colleague{member: m, conn: conn, client: peerv1.NewPeerClient(conn), hurry: make(chan struct{}, 1)}
+		c.conn, c.client = conn, peerv1.NewPeerClient(conn)
 		k.peers[m.ID] = c
 		k.attend(c)
 	}
@@ -117,8 +134,13 @@ func (k *Custody) caller(c *colleague) *peerv1.Caller {
 func (k *Custody) beat(ctx context.Context, c *colleague) {
 	tick := time.NewTicker(heartbeatEvery)
 	defer tick.Stop()
-	for {
-		k.beatOnce(ctx, c)
+	for missed := 0; ; {
+		missed++
+		if k.beatOnce(ctx, c) {
+			missed = 0
+		} else if conn := c.dialed.Load(); missed%beatsMissed == 0 && conn != nil {
+			_ = (*conn).Close() // it may be closed already
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -127,18 +149,18 @@ func (k *Custody) beat(ctx context.Context, c *colleague) {
 	}
 }
 
-func (k *Custody) beatOnce(ctx context.Context, c *colleague) {
+func (k *Custody) beatOnce(ctx context.Context, c *colleague) (answered bool) {
 	caller, sent := k.caller(c), time.Now()
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	resp, err := c.client.Heartbeat(call, &peerv1.HeartbeatRequest{Caller: caller})
 	cancel()
 	if err != nil {
-		return
+		return false
 	}
 	k.heard(c, resp.GetView())
 	if resp.GetView() > caller.GetView() {
 		k.catchUp(ctx, c.client, caller)
-		return // it knew a newer view: that is no witness
+		return true // it knew a newer view: that is no witness
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -147,6 +169,7 @@ func (k *Custody) beatOnce(ctx context.Context, c *colleague) {
 		k.evidence.answered(c.member.ID, sent)
 		k.witness()
 	}
+	return true
 }
 
 // heard takes note of which view a colleague knows of.

@@ -31,6 +31,7 @@ type custodyCluster struct {
 	starts   map[string]uint64 // by id
 	alive    map[string]*custodyNode
 	wg       sync.WaitGroup
+	lossy    atomic.Bool // whether nothing arrives that custody sends
 }
 
 type custodyNode struct {
@@ -172,7 +173,38 @@ func (c *custodyCluster) dialRaw(ctx context.Context, from, address string) (net
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.links[way] = append(c.links[way], conn)
-	return conn, nil
+	return lossyConn{conn, &c.lossy, new(atomic.Bool)}, nil
+}
+
+// lossyConn loses all from when lossy is true for the first time, as TCP may for long: it waits
+// ever longer before it sends something again.
+type lossyConn struct {
+	net.Conn
+	lossy *atomic.Bool
+	stuck *atomic.Bool
+}
+
+func (c lossyConn) loses() bool {
+	if c.lossy.Load() {
+		c.stuck.Store(true)
+	}
+	return c.stuck.Load()
+}
+
+func (c lossyConn) Write(b []byte) (int, error) {
+	if c.loses() {
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+func (c lossyConn) Read(b []byte) (int, error) {
+	for {
+		n, err := c.Conn.Read(b)
+		if err != nil || !c.loses() {
+			return n, err
+		}
+	}
 }
 
 // await waits for at most 10 s.
@@ -422,6 +454,28 @@ func TestLostWhileItMoves(t *testing.T) {
 		c.settled()
 		c.take(allowed, keys, 1)
 		c.exact(allowed, keys, 10)
+	})
+}
+
+// TestLossyConnectionIsMadeAnew loses what nodes send for a while, so that their connections are
+// of no use any more, although they are open.
+func TestLossyConnectionIsMadeAnew(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		c.start("a", "b", "c")
+		c.settled()
+		c.lossy.Store(true)
+		time.Sleep(30 * time.Second)
+		c.lossy.Store(false)
+		healed := time.Now()
+		time.Sleep(5 * time.Second)
+		k := c.alive["a"].custody
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		for id, heard := range k.evidence.heard {
+			if heard.Before(healed) {
+				t.Errorf("%s was heard %v before it could be heard again", id, healed.Sub(heard))
+			}
+		}
 	})
 }
 

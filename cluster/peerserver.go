@@ -33,7 +33,7 @@ func (s peerServer) admit(ctx context.Context, c *peerv1.Caller) error {
 	case c.GetView() <= s.view() || c.GetAddress() == "":
 		return nil
 	}
-	conn, err := k.connect(c.GetAddress())
+	conn, err := k.connect(c.GetAddress(), nil)
 	if err != nil {
 		return status.Errorf(codes.InvalidArgument, "caller's address %q: %v", c.GetAddress(), err)
 	}
