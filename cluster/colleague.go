@@ -101,7 +101,7 @@ func (k *Custody) caller(c *colleague) *peerv1.Caller {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	caller := &peerv1.Caller{
-		Cluster: k.Cluster, Id: k.Self.ID, Address: k.Self.Address, Incarnation: k.Self.Incarnation, To: c.member.Incarnation,
+		Cluster: k.Cluster, Id: k.Self.ID, Address: k.Self.Address, Incarnation: k.party.incarnation, To: c.member.Incarnation,
 	}
 	if k.view != nil {
 		caller.View = k.view.Number

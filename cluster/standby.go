@@ -23,10 +23,10 @@ func (t *table) standby(k ring.Key) int {
 }
 
 // successor returns the index of the member that is asked for k's counter if nobody has it
-// who is reached: the owner, which is about to get it, or else its standby.
+// who is reached: the owner, which is about to get it, or else its standby, also if the owner knows of nothing.
 func (t *table) successor(k ring.Key) int {
 	owner := t.owner(k)
-	if t.answers(owner, k) {
+	if t.answers(owner, k) && !t.isVacant(k) {
 		return owner
 	}
 	return t.standby(k)
@@ -113,7 +113,7 @@ func (r *Router) relay(questions []question, groups []shard.Group, due time.Time
 			continue
 		}
 		r.movedHere(g)
-		if to, one := t.routeOf(g); one && t.peers[to] != nil && t.peers[to].spared.Load() <= instant {
+		if to, one := t.routeOf(g); one && t.reaches(g) && t.peers[to] != nil && t.peers[to].spared.Load() <= instant {
 			forget(g)
 			s.assign(to, g, nil, nil)
 		}
