@@ -212,6 +212,8 @@ const (
 	byFailClosed
 	byOverload
 	byLent
+	byStandby
+	byCopy
 	sources // how many there are
 )
 
@@ -224,6 +226,10 @@ func sourceOf(t *shard.Take) source {
 		return byLocal
 	case t.Source == shard.Lent:
 		return byLent
+	case t.Source == shard.Standby:
+		return byStandby
+	case t.Source == shard.Provisional:
+		return byCopy
 	case t.Source == shard.Overloaded && !t.Shadow:
 		return byOverload
 	case t.OnFailure == shard.FailClosed:

@@ -109,7 +109,7 @@ func (s healthServer) ResetRateLimit(ctx context.Context, req *weirv1.ResetRateL
 	var silent []string
 	for i := range w.matches {
 		st := s.limiter.limitStatus(&w.matches[i], &w.groups[i].Takes[0])
-		if w.groups[i].Takes[0].Source != shard.Owner {
+		if s := w.groups[i].Takes[0].Source; s != shard.Owner && s != shard.Standby {
 			silent = append(silent, st.GetOwner())
 		}
 		resp.Limits = append(resp.Limits, st)

@@ -291,10 +291,17 @@ likes 5/1m0s here left 5
 		if got, want := status.Convert(err).Message(), strings.Replace(want, "1 of", "3 of", 1); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
-		f.silent, f.source = nil, shard.Local // its share of the limit is not the counter
-		_, err = server.ResetRateLimit(t.Context(), &weirv1.ResetRateLimitRequest{RuleId: "all"})
-		if status.Code(err) != codes.Unavailable {
-			t.Errorf("of a share: %v", err)
+		f.silent = nil
+		for source, want := range map[shard.Source]codes.Code{
+			shard.Local:       codes.Unavailable, // its share of the limit is not the counter,
+			shard.Provisional: codes.Unavailable, // nor is a copy
+			shard.Standby:     codes.OK,
+		} {
+			f.source = source
+			_, err = server.ResetRateLimit(t.Context(), &weirv1.ResetRateLimitRequest{RuleId: "all"})
+			if status.Code(err) != want {
+				t.Errorf("by source %d: %v", source, err)
+			}
 		}
 		_, err = server.ResetRateLimit(t.Context(), &weirv1.ResetRateLimitRequest{IdentifierType: "user", RuleId: "all"})
 		refused(t, err, "identifier: must not be empty")

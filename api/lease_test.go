@@ -139,14 +139,24 @@ func TestLeasesAreRefused(t *testing.T) {
 	}
 }
 
-func TestAnswersFromLoans(t *testing.T) {
-	f := newFixture(t, leaseRules)
-	f.source = shard.Lent
-	resp := f.check(t, "user=a endpoint=/plain")
-	if resp.GetSource() != weirv1.Source_SOURCE_LENT || resp.GetRemainingTokens() != 800 || resp.GetResetAfter() == nil {
-		t.Errorf("%v", resp)
-	}
-	if n := f.metrics.checks[byLent][1]; testutil.ToFloat64(n) != 1 {
-		t.Error("it was not counted")
+// Not only the owner's answers tell the state of the counter.
+func TestAnswersOfOthers(t *testing.T) {
+	for s, want := range map[shard.Source]struct {
+		wire weirv1.Source
+		by   source
+	}{
+		shard.Lent:        {weirv1.Source_SOURCE_LENT, byLent},
+		shard.Standby:     {weirv1.Source_SOURCE_STANDBY, byStandby},
+		shard.Provisional: {weirv1.Source_SOURCE_PROVISIONAL, byCopy},
+	} {
+		f := newFixture(t, leaseRules)
+		f.source = s
+		resp := f.check(t, "user=a endpoint=/plain")
+		if resp.GetSource() != want.wire || resp.GetRemainingTokens() != 800 || resp.GetResetAfter() == nil {
+			t.Errorf("%v: %v", want.wire, resp)
+		}
+		if n := f.metrics.checks[want.by][1]; testutil.ToFloat64(n) != 1 {
+			t.Errorf("%v: it was not counted", want.wire)
+		}
 	}
 }

@@ -47,7 +47,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	for s, name := range [sources]string{
 		byOwner: "owner", byNoRule: "no_rule", byFailOpen: "fail_open",
 		byUnlimited: "unlimited", byLocal: "local", byFailClosed: "fail_closed", byOverload: "overloaded",
-		byLent: "lent",
+		byLent: "lent", byStandby: "standby", byCopy: "provisional",
 	} {
 		m.checks[s][denied] = checks.WithLabelValues("denied", name)
 		m.checks[s][allowed] = checks.WithLabelValues("allowed", name)

@@ -182,7 +182,11 @@ func denialReason(t *shard.Take) weirv1.DenialReason {
 
 // answered reports whether somebody has looked at the counter.
 func answered(t *shard.Take) bool {
-	return t.Source == shard.Owner || t.Source == shard.Local || t.Source == shard.Lent
+	switch t.Source {
+	case shard.Owner, shard.Local, shard.Lent, shard.Standby, shard.Provisional:
+		return true
+	}
+	return false
 }
 
 // remaining is what is left of the limit itself, without what a soft or elastic mode
@@ -204,4 +208,6 @@ var wireSource = [sources]weirv1.Source{
 	byLocal:      weirv1.Source_SOURCE_LOCAL,
 	byFailClosed: weirv1.Source_SOURCE_FAIL_CLOSED,
 	byLent:       weirv1.Source_SOURCE_LENT,
+	byStandby:    weirv1.Source_SOURCE_STANDBY,
+	byCopy:       weirv1.Source_SOURCE_PROVISIONAL,
 }

@@ -5,6 +5,9 @@ import (
 	"context"
 	"slices"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/weirlimit/weir/cluster"
 	"github.com/weirlimit/weir/rules"
 
@@ -26,6 +29,12 @@ type Status interface {
 	Reaches(id string) bool
 	// EtcdReachable reports whether etcd answered the last time.
 	EtcdReachable() bool
+	// Standing says how far the hand-over of partitions is on a node, as last heard; of one that
+	// nothing was heard of it is zero.
+	Standing(id string) cluster.Standing
+	// Drain has the node hand over what it holds, or take partitions again. The error says
+	// why it does not.
+	Drain(cancel bool) error
 	// Rules are the rules in use.
 	Rules() *rules.Set
 	// Counters is how many counters live on this node.
@@ -96,7 +105,9 @@ func (s clusterServer) ListNodes(context.Context, *weirv1.ListNodesRequest) (*we
 		node.Address, node.Incarnation = n.Address, n.Incarnation
 		node.State, node.Version, node.RuleRevision = wireState[n.State], n.Version, n.RuleRevision
 	}
-	for _, node := range byID {
+	for id, node := range byID {
+		standing := s.status.Standing(id)
+		node.Held, node.Wanted, node.Leaving = uint32(standing.Held), uint32(standing.Wanted), uint32(standing.Leaving)
 		resp.Nodes = append(resp.Nodes, node)
 	}
 	slices.SortFunc(resp.Nodes, func(a, b *weirv1.Node) int { return cmp.Compare(a.GetId(), b.GetId()) })
@@ -107,6 +118,20 @@ var wireState = map[cluster.State]weirv1.NodeState{
 	cluster.Joining: weirv1.NodeState_NODE_STATE_JOINING,
 	cluster.Ready:   weirv1.NodeState_NODE_STATE_READY,
 	cluster.Leaving: weirv1.NodeState_NODE_STATE_LEAVING,
+	cluster.Left:    weirv1.NodeState_NODE_STATE_LEFT,
+}
+
+// DrainNode implements weirv1.ClusterServer.
+func (s clusterServer) DrainNode(_ context.Context, req *weirv1.DrainNodeRequest) (*weirv1.DrainNodeResponse, error) {
+	self := s.status.Self().ID
+	if req.GetNodeId() != self {
+		return nil, invalid("node_id", "%q is not the asked node, which is %q", req.GetNodeId(), self)
+	}
+	if err := s.status.Drain(req.GetCancel()); err != nil {
+		return nil, status.Error(codes.FailedPrecondition, err.Error())
+	}
+	standing := s.status.Standing(self)
+	return &weirv1.DrainNodeResponse{Held: uint32(standing.Held + standing.Leaving)}, nil
 }
 
 // GetRing implements weirv1.ClusterServer.

@@ -1,12 +1,16 @@
 package api
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir/cluster"
 	"github.com/weirlimit/weir/ring"
@@ -26,6 +30,10 @@ type fakeStatus struct {
 	rules    *rules.Set
 	counters int
 	problems []string
+
+	standings  map[string]cluster.Standing
+	drained    bool
+	drainError error
 }
 
 func (s *fakeStatus) Self() cluster.Node     { return s.self }
@@ -34,9 +42,17 @@ func (s *fakeStatus) View() *cluster.View    { return s.view }
 func (s *fakeStatus) Nodes() []cluster.Node  { return s.nodes }
 func (s *fakeStatus) Reaches(id string) bool { return slices.Contains(s.reaches, id) }
 func (s *fakeStatus) EtcdReachable() bool    { return s.etcd }
-func (s *fakeStatus) Rules() *rules.Set      { return s.rules }
-func (s *fakeStatus) Counters() int          { return s.counters }
-func (s *fakeStatus) Problems() []string     { return s.problems }
+
+func (s *fakeStatus) Standing(id string) cluster.Standing { return s.standings[id] }
+
+func (s *fakeStatus) Drain(cancel bool) error {
+	s.drained = !cancel
+	return s.drainError
+}
+
+func (s *fakeStatus) Rules() *rules.Set  { return s.rules }
+func (s *fakeStatus) Counters() int      { return s.counters }
+func (s *fakeStatus) Problems() []string { return s.problems }
 
 // newView has the members a:1, b:1 and so on, of incarnations 1, 2 and so on.
 func newView(t *testing.T, number uint64, ids ...string) *cluster.View {
@@ -82,6 +98,29 @@ func TestGetHealthStatus(t *testing.T) {
 	want = fmt.Sprintf(`a 7 v1 ready true degraded false [] view 5 ["a a:1 1 true" "b b:1 2 false"] etcd true rules %s 2 counters 9`, revision)
 	if got := health(); got != want {
 		t.Errorf("in a view\ngot  %s\nwant %s", got, want)
+	}
+}
+
+func TestDrainNode(t *testing.T) {
+	f := newFixture(t, "domain: d\nrules: []\n")
+	client := weirv1.NewClusterClient(f.dial(t))
+	f.status.self = cluster.Node{ID: "n"}
+	f.status.standings = map[string]cluster.Standing{"n": {Held: 3, Leaving: 4}}
+	resp, err := client.DrainNode(t.Context(), &weirv1.DrainNodeRequest{NodeId: "n"})
+	if err != nil || resp.GetHeld() != 7 || !f.status.drained {
+		t.Errorf("%v, %v, drained %t", resp, err, f.status.drained)
+	}
+	if _, err := client.DrainNode(t.Context(), &weirv1.DrainNodeRequest{NodeId: "n", Cancel: true}); err != nil || f.status.drained {
+		t.Errorf("%v, drained %t", err, f.status.drained)
+	}
+	_, err = client.DrainNode(t.Context(), &weirv1.DrainNodeRequest{NodeId: "m"})
+	if want := `node_id: "m" is not the asked node, which is "n"`; status.Code(err) != codes.InvalidArgument || status.Convert(err).Message() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	f.status.drainError = errors.New("nobody there")
+	_, err = client.DrainNode(t.Context(), &weirv1.DrainNodeRequest{NodeId: "n"})
+	if status.Code(err) != codes.FailedPrecondition || status.Convert(err).Message() != "nobody there" {
+		t.Error(err)
 	}
 }
 

@@ -229,9 +229,13 @@ func (f *fakeNode) Nodes() []cluster.Node {
 
 func (f *fakeNode) Reaches(string) bool { return true }
 func (f *fakeNode) EtcdReachable() bool { return false }
-func (f *fakeNode) Rules() *rules.Set   { return f.set }
-func (f *fakeNode) Counters() int       { return f.shard.Len() }
-func (f *fakeNode) Problems() []string  { return nil }
+
+func (f *fakeNode) Standing(string) cluster.Standing { return cluster.Standing{} }
+func (f *fakeNode) Drain(bool) error                 { return errors.New("never") }
+
+func (f *fakeNode) Rules() *rules.Set  { return f.set }
+func (f *fakeNode) Counters() int      { return f.shard.Len() }
+func (f *fakeNode) Problems() []string { return nil }
 
 // noStore is an api.RuleStore that nobody asks.
 type noStore struct{}

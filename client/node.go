@@ -148,6 +148,14 @@ func (n *Node) ListNodes(ctx context.Context) (*weirv1.ListNodesResponse, error)
 	return n.cluster.ListNodes(ctx, &weirv1.ListNodesRequest{})
 }
 
+// DrainNode has the asked node, whose id it must be, hand over what it holds, or take partitions
+// again.
+func (n *Node) DrainNode(ctx context.Context, id string, cancel bool) (*weirv1.DrainNodeResponse, error) {
+	ctx, done := n.bound(ctx)
+	defer done()
+	return n.cluster.DrainNode(ctx, &weirv1.DrainNodeRequest{NodeId: id, Cancel: cancel})
+}
+
 // GetRing returns who owns how much, and with tables who owns what.
 func (n *Node) GetRing(ctx context.Context, tables bool) (*weirv1.GetRingResponse, error) {
 	ctx, cancel := n.bound(ctx)

@@ -22,6 +22,7 @@ type colleague struct {
 	stop   context.CancelFunc // ends its goroutines; nil before they run
 	hurry  chan struct{}      // holds a token when something should be replicated at once
 	knows  uint64             // the newest view that it has said it knows of; guarded by Custody.mu
+	stands Standing           // as it has said last; guarded by Custody.mu
 }
 
 func (c *colleague) party() party { return party{c.member.ID, c.member.Incarnation} }
@@ -138,6 +139,7 @@ func (k *Custody) beatOnce(ctx context.Context, c *colleague) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	c.stands = Standing{Held: int(resp.GetHeld()), Wanted: int(resp.GetWanted()), Leaving: int(resp.GetLeaving())}
 	if k.peers[c.member.ID] == c {
 		k.evidence.answered(c.member.ID, sent)
 		k.witness()

@@ -264,7 +264,8 @@ func (k *Custody) open(p uint32) {
 // forgetGrants forgets what is kept apart of a partition: it is part of its counters, and they
 // go where it was to be added.
 func (k *Custody) forgetGrants(p uint32) {
-	for len(k.Shard.Grants(p, maxGrantBatch)) > 0 {
+	for grants := k.Shard.Grants(p, maxGrantBatch); len(grants) > 0; {
+		grants = k.Shard.Grants(p, maxGrantBatch)
 	}
 	delete(k.outbox, p)
 }
@@ -372,6 +373,19 @@ type Standing struct {
 	// Until is when this node's authority ends if nobody renews it, the zero time if it never
 	// does.
 	Until time.Time
+}
+
+// StandingOf returns how far custody is on a member, as it has said last.
+func (k *Custody) StandingOf(id string) Standing {
+	if id == k.Self.ID {
+		return k.Standing()
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if c := k.peers[id]; c != nil {
+		return c.stands
+	}
+	return Standing{}
 }
 
 // Standing returns how far custody is.

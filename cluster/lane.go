@@ -460,7 +460,7 @@ func (l *lane) deliverLocked(r *reader, now time.Time) (takes int) {
 	}
 	fits := a != nil && h.takes == len(g.Takes)
 	if fits {
-		g.Allowed = h.allowed && h.decided()
+		g.Allowed = h.allowed
 	}
 	if h.moved > 0 {
 		l.readMovedLocked(r, &h, g, fits)

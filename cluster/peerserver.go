@@ -25,7 +25,7 @@ func (k *Custody) Register(s grpc.ServiceRegistrar) { peerv1.RegisterPeerServer(
 // adopted first.
 func (s peerServer) admit(ctx context.Context, c *peerv1.Caller) error {
 	k := s.k
-	self, view := s.standing()
+	self, view := s.self()
 	switch {
 	case c.GetCluster() != k.Cluster:
 		return status.Errorf(codes.FailedPrecondition, "caller %q is of another cluster", c.GetId())
@@ -43,8 +43,8 @@ func (s peerServer) admit(ctx context.Context, c *peerv1.Caller) error {
 	return nil
 }
 
-// standing returns who this node is, and the number of its view.
-func (s peerServer) standing() (self party, view uint64) {
+// self returns who this node is, and the number of its view.
+func (s peerServer) self() (self party, view uint64) {
 	s.k.mu.Lock()
 	defer s.k.mu.Unlock()
 	return s.k.party, s.k.number()
@@ -64,8 +64,12 @@ func (s peerServer) Heartbeat(ctx context.Context, req *peerv1.HeartbeatRequest)
 	if err := s.admit(ctx, req.GetCaller()); err != nil {
 		return nil, err
 	}
-	self, view := s.standing()
-	return &peerv1.HeartbeatResponse{View: view, Incarnation: self.incarnation}, nil
+	self, view := s.self()
+	standing := s.k.Standing()
+	return &peerv1.HeartbeatResponse{
+		View: view, Incarnation: self.incarnation,
+		Held: uint32(standing.Held), Wanted: uint32(standing.Wanted), Leaving: uint32(standing.Leaving),
+	}, nil
 }
 
 // GetView implements peerv1.PeerServer.
@@ -302,7 +306,9 @@ func (s peerServer) AddGrants(ctx context.Context, req *peerv1.AddGrantsRequest)
 	case k.parts[p].token.state != active:
 		return &peerv1.AddGrantsResponse{}, nil
 	}
-	k.Shard.AddGrants(grants)
+	if moved := k.Shard.AddGrants(grants); len(moved) > 0 { // for lack of authority: all of them
+		return &peerv1.AddGrantsResponse{}, nil
+	}
 	k.batches[from] = req.GetBatch()
 	k.metrics.merged.Add(float64(len(grants)))
 	return &peerv1.AddGrantsResponse{Added: true}, nil

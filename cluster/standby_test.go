@@ -135,6 +135,60 @@ func TestStandbyRelaysToTheHolder(t *testing.T) {
 	})
 }
 
+// A relayed part of a group that is denied elsewhere is lost, and counted as such.
+func TestRelayedIsNotGivenBack(t *testing.T) {
+	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
+		k, full := c.keyWith(1, 2, 0), take(c.ownedBy(c.nodes[0], 0), 0, 1)
+		c.cut(c.nodes[0], c.nodes[1])
+		synctest.Wait()
+		g, _ := c.nodes[0].ask(t.Context(), take(k, 10, 1), full)
+		synctest.Wait()
+		if n := testutil.ToFloat64(c.nodes[0].router.metrics.lostReturns); g.Allowed || n != 1 || l.counts[k] != 1 {
+			t.Errorf("%+v, %v lost, %d counted", g, n, l.counts[k])
+		}
+	})
+}
+
+// A standby through which too much would go to an owner that is there says nothing: it would
+// count apart what the owner counts.
+func TestStandbyOfABusyOwner(t *testing.T) {
+	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
+		k := c.keyWith(1, 2, 0)
+		c.cut(c.nodes[0], c.nodes[1])
+		resume := c.nodes[1].stall()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			groups := make([]shard.Group, maxPending)
+			for i := range groups {
+				groups[i].Takes = []shard.Take{take(k, 10, 0)}
+			}
+			c.nodes[2].router.Decide(t.Context(), groups)
+		}()
+		synctest.Wait()
+		if g, took := c.nodes[0].ask(t.Context(), take(k, 10, 1)); took != 0 || g.Takes[0].Source != shard.Unanswered {
+			t.Errorf("%+v after %v", g, took)
+		}
+		resume()
+		<-done
+	})
+}
+
+// A hint that leads back to an owner that is dead meanwhile leads to its standby.
+func TestHintThatLeadsToADeadOwner(t *testing.T) {
+	inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
+		k := c.keyWith(1, 2, 0)
+		c.handOver(l, k, 3, time.Millisecond)
+		c.nodes[0].ask(t.Context(), take(k, 10, 1))
+		c.handOver(l, k, 1, time.Millisecond)
+		c.kill(c.nodes[1])
+		synctest.Wait()
+		if g, took := c.nodes[0].ask(t.Context(), take(k, 10, 1)); g.Takes[0].Source != shard.Provisional || took != 0 || l.copies[2][k] != 1 {
+			t.Errorf("%+v after %v", g, took)
+		}
+	})
+}
+
 // What the standby has already it decides as the owner.
 func TestStandbyThatHasIt(t *testing.T) {
 	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {

@@ -33,13 +33,13 @@ type searchNode struct {
 }
 
 type searchMessage struct {
-	kind     byte // 0 none, 'p' pull, 's' snapshot, 'c' confirm
-	from, to int8
-	view     int8       // of who pulls
-	gen      Generation // of the snapshot
-	count    int8
-	caller   uint64 // the incarnation of from
-	for_     uint64 // the incarnation of to that it is for; 0 for any
+	kind      byte // 0 none, 'p' pull, 's' snapshot, 'c' confirm
+	from, to  int8
+	view      int8       // of who pulls
+	gen       Generation // of the snapshot
+	count     int8
+	caller    uint64 // the incarnation of from
+	addressee uint64 // the incarnation of to that it is for; 0 for any
 }
 
 // searchState is a state of the whole world.
@@ -126,7 +126,7 @@ func (x *searchState) send(m searchMessage) bool {
 
 func less(a, b *searchMessage) bool {
 	return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to), cmp.Compare(a.view, b.view),
-		cmp.Compare(a.gen, b.gen), cmp.Compare(a.count, b.count), cmp.Compare(a.caller, b.caller), cmp.Compare(a.for_, b.for_)) < 0
+		cmp.Compare(a.gen, b.gen), cmp.Compare(a.count, b.count), cmp.Compare(a.caller, b.caller), cmp.Compare(a.addressee, b.addressee)) < 0
 }
 
 func (x *searchState) lose(i int) {
@@ -240,7 +240,7 @@ func (s *search) step(x searchState, i int8, visit func(searchState)) {
 // deliver visits what comes of a message.
 func (s *search) deliver(x searchState, m searchMessage, visit func(searchState)) {
 	n := &x.nodes[m.to]
-	if !n.alive || m.for_ != 0 && m.for_ != n.incarnation {
+	if !n.alive || m.addressee != 0 && m.addressee != n.incarnation {
 		return
 	}
 	switch m.kind {
@@ -257,7 +257,7 @@ func (s *search) deliver(x searchState, m searchMessage, visit func(searchState)
 		if ok && s.broken == "the holder seals before it sends" {
 			n.token.state = active
 		}
-		if ok && !x.send(searchMessage{kind: 's', from: m.to, to: m.from, gen: gen, count: n.count, caller: n.incarnation, for_: m.caller}) {
+		if ok && !x.send(searchMessage{kind: 's', from: m.to, to: m.from, gen: gen, count: n.count, caller: n.incarnation, addressee: m.caller}) {
 			return
 		}
 	case 's':
@@ -270,7 +270,7 @@ func (s *search) deliver(x searchState, m searchMessage, visit func(searchState)
 		if fresh {
 			n.count = m.count
 		}
-		if (held || n.token.seen >= m.gen) && !x.send(searchMessage{kind: 'c', from: m.to, to: m.from, gen: m.gen, caller: n.incarnation, for_: m.caller}) {
+		if (held || n.token.seen >= m.gen) && !x.send(searchMessage{kind: 'c', from: m.to, to: m.from, gen: m.gen, caller: n.incarnation, addressee: m.caller}) {
 			return
 		}
 	case 'c':

@@ -86,6 +86,7 @@ type node struct {
 	health                     *health.Server
 
 	leaving  atomic.Bool
+	drained  atomic.Bool           // somebody has asked this node to hand over what it holds
 	etcdDied atomic.Pointer[error] // why the one in this process has ended by itself
 
 	mu   sync.Mutex

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -47,7 +48,29 @@ func (n *node) Self() cluster.Node {
 }
 
 // Ready implements api.Status.
-func (n *node) Ready() bool { return n.isMember() && !n.leaving.Load() }
+func (n *node) Ready() bool { return n.isMember() && !n.leaving.Load() && !n.drained.Load() }
+
+// Standing implements api.Status.
+func (n *node) Standing(id string) cluster.Standing { return n.custody.StandingOf(id) }
+
+// Drain implements api.Status.
+func (n *node) Drain(cancel bool) error {
+	if n.leaving.Load() {
+		return errors.New("the node is about to stop")
+	}
+	if !cancel && !n.othersReady() {
+		return errors.New("no other node is ready to take over what this one holds")
+	}
+	n.drained.Store(!cancel)
+	n.setServing(cancel && n.isMember())
+	state := cluster.Leaving
+	if cancel {
+		state = cluster.Ready
+	}
+	n.announce(func(self *cluster.Node) { self.State = state })
+	n.log.Info("draining", "id", n.opts.ID, "cancelled", cancel)
+	return nil
+}
 
 func (n *node) isMember() bool {
 	v := n.router.View()

@@ -203,8 +203,7 @@ func (s *Shard) layLongLocked(p *partition, r *record) {
 	}
 	s.weighLongLocked(e)
 	s.listLongLocked(p, e, ToStandby)
-	for s.longBytes.Load() > s.maxLong && s.evictLongLocked(p, []Take{{Key: r.key}}) {
-	}
+	s.makeRoomForLongLocked(p, []Take{{Key: r.key}})
 }
 
 // removeLongLocked forgets what others have counted in e.

@@ -13,15 +13,15 @@ const (
 )
 
 // Changes appends to buf records of what follower f of partition p has not been given yet, as of
-// some instant in the call, and says whether more is left. It appends at most about max
-// bytes: up to one step's more, 16 KiB or one counter of a long algorithm. If nothing has
+// some instant in the call, and says whether more is left. It appends at most about so many
+// bytes as most says: up to one step's more, 16 KiB or one counter of a long algorithm. If nothing has
 // changed it appends nothing, but of a closed partition always its clock. One goroutine at
 // a time may ask for one follower.
 //
 // Once a closed partition has no more, its follower was given everything that the
 // partition knows but for what is over and, if the follower is ToStandby, what will be soon.
 // The records are for Apply, all of them and in order.
-func (s *Shard) Changes(p uint32, f Follower, buf []byte, max int) (records []byte, more bool) {
+func (s *Shard) Changes(p uint32, f Follower, buf []byte, most int) (records []byte, more bool) {
 	x := &s.partitions[p]
 	begin := len(buf)
 	x.mu.Lock()
@@ -30,8 +30,8 @@ func (s *Shard) Changes(p uint32, f Follower, buf []byte, max int) (records []by
 		if x.follows[f] == nil {
 			return buf, false
 		}
-		buf = s.changesLocked(x, f, buf, max-(len(buf)-begin))
-		if more = x.follows[f].left(); !more || len(buf)-begin >= max {
+		buf = s.changesLocked(x, f, buf, most-(len(buf)-begin))
+		if more = x.follows[f].left(); !more || len(buf)-begin >= most {
 			break
 		}
 		x.breathe()
@@ -42,20 +42,22 @@ func (s *Shard) Changes(p uint32, f Follower, buf []byte, max int) (records []by
 	return buf, more
 }
 
-// changesLocked appends one step's records, of about max bytes at most.
-func (s *Shard) changesLocked(p *partition, f Follower, b []byte, max int) []byte {
-	switch x := p.follows[f]; {
-	case len(x.list) > 0:
-		n := min(len(x.list), changesStep, max/slotBytes+1)
+// changesLocked appends one step's records, of about so many bytes at most.
+func (s *Shard) changesLocked(p *partition, f Follower, b []byte, most int) []byte {
+	switch x := p.follows[f]; x.nextKind() {
+	case changed:
+		n := min(len(x.list), changesStep, most/slotBytes+1)
 		for _, key := range x.list[:n] {
 			b = s.appendChangeLocked(p, f, b, key)
 		}
 		x.list = x.list[:copy(x.list, x.list[n:])]
 		return b
-	case x.scanning:
+	case scanned:
 		return s.scanLocked(p, f, b)
+	case long:
+		return x.appendLongs(f, b, min(most, changesStepLong))
 	default:
-		return x.appendLongs(f, b, min(max, changesStepLong))
+		return b
 	}
 }
 
@@ -98,13 +100,13 @@ func (x *follower) passed(hi uint64) {
 	}
 }
 
-// appendLongs appends about max bytes of counters of long algorithms.
-func (x *follower) appendLongs(f Follower, b []byte, max int) []byte {
+// appendLongs appends about so many bytes of counters of long algorithms.
+func (x *follower) appendLongs(f Follower, b []byte, most int) []byte {
 	if x.beginLongs {
 		b = append(b, tagBeginLongs)
 		x.beginLongs, x.endLongs = false, true
 	}
-	for begin := len(b); len(x.longs) > 0 && len(b)-begin < max; {
+	for begin := len(b); len(x.longs) > 0 && len(b)-begin < most; {
 		e := x.longs[0]
 		x.longs[0], x.longs = nil, x.longs[1:]
 		e.marks &^= 1 << f

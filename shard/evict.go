@@ -148,6 +148,14 @@ func (s *Shard) evictLocked(p *partition, victim cursor) {
 	s.counters.Add(-1)
 }
 
+// makeRoomForLongLocked keeps the counters of long algorithms within their bytes, those of the
+// group aside.
+func (s *Shard) makeRoomForLongLocked(p *partition, group []Take) {
+	for s.longBytes.Load() > s.maxLong && s.evictLongLocked(p, group) {
+		continue
+	}
+}
+
 // evictLongLocked makes room of one counter of a long algorithm. It reports whether
 // there was one.
 func (s *Shard) evictLongLocked(p *partition, group []Take) bool {

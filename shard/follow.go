@@ -46,7 +46,21 @@ type follower struct {
 	// Around all counters of long algorithms that there were when the follower began, it is told that
 	// they are all.
 	beginLongs, endLongs bool
+
+	last kind // of what it was given last
 }
+
+// kind is one of the kinds of what a follower is given. They take turns: however much changes all
+// the time, it is also given what does not.
+type kind uint8
+
+const (
+	nothing kind = iota
+	changed
+	scanned
+	long
+	kinds
+)
 
 // Follow tracks changes of partition p for follower f, which is given everything that is there
 // first. If f follows already, it begins again.
@@ -94,9 +108,31 @@ func (p *partition) startLongsOverLocked(f Follower) {
 	}
 }
 
+// has reports whether there is anything of a kind that the follower has not been given.
+func (x *follower) has(k kind) bool {
+	switch k {
+	case changed:
+		return len(x.list) > 0
+	case scanned:
+		return x.scanning
+	case long:
+		return len(x.longs) > 0 || x.beginLongs || x.endLongs
+	default:
+		return false
+	}
+}
+
 // left reports whether there is anything that the follower has not been given.
-func (x *follower) left() bool {
-	return len(x.list) > 0 || x.scanning || len(x.longs) > 0 || x.beginLongs || x.endLongs
+func (x *follower) left() bool { return x.has(changed) || x.has(scanned) || x.has(long) }
+
+// nextKind returns of which kind the follower is given something next.
+func (x *follower) nextKind() kind {
+	for range kinds {
+		if x.last = (x.last + 1) % kinds; x.has(x.last) {
+			return x.last
+		}
+	}
+	return nothing
 }
 
 // ahead reports whether a key with that high half lies ahead of the scan.

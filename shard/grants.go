@@ -201,10 +201,10 @@ func (s *Shard) returnGrantLocked(p *partition, t *Take, now int64) {
 	}
 }
 
-// Grants takes away up to max of the grants that partition p keeps apart, to be added where the
-// partition is open. In what p holds they stay. An open partition keeps none: what it
+// Grants takes away some of the grants that partition p keeps apart, to be added where the
+// partition is open: most at the most. In what p holds they stay. An open partition keeps none: what it
 // holds counts.
-func (s *Shard) Grants(p uint32, max int) (grants []Grant) {
+func (s *Shard) Grants(p uint32, most int) (grants []Grant) {
 	x := &s.partitions[p]
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -212,7 +212,7 @@ func (s *Shard) Grants(p uint32, max int) (grants []Grant) {
 		return nil
 	}
 	for _, g := range x.copied.grants {
-		if len(grants) >= max {
+		if len(grants) >= most {
 			break
 		}
 		grants = append(grants, g.Grant)
@@ -248,8 +248,7 @@ func (s *Shard) mergeLocked(p *partition, g *Grant, now int64) {
 		}
 		s.mergeLongLocked(p, e, g)
 		s.listLongLocked(p, e, ToStandby)
-		for s.longBytes.Load() > s.maxLong && s.evictLongLocked(p, []Take{{Key: g.Key}}) {
-		}
+		s.makeRoomForLongLocked(p, []Take{{Key: g.Key}})
 		return
 	}
 	t := Take{Key: g.Key, Limit: g.Limit}

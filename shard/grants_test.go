@@ -135,8 +135,8 @@ func checkProvisional(t testing.TB, steps []provisionalStep) string {
 	var twin [21]provisionalTwin
 	owner, standby := newPair(t)
 	keyOf := func(i int) (ring.Key, algorithms.Limit) { return key("k", i), limits[i%len(limits)] }
-	deliver := func(max int) string {
-		for _, g := range standby.Grants(0, max) {
+	deliver := func(most int) string {
+		for _, g := range standby.Grants(0, most) {
 			for i := range twin {
 				if k, _ := keyOf(i); k == g.Key {
 					twin[i].owner += twin[i].apart

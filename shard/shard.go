@@ -377,11 +377,7 @@ func (s *Shard) makeRoomLocked(g *Group, group *spared, undos []undo) {
 				s.evictLocked(p, victim)
 			}
 		}
-		for s.longBytes.Load() > s.maxLong {
-			if !s.evictLongLocked(p, g.Takes) {
-				break
-			}
-		}
+		s.makeRoomForLongLocked(p, g.Takes)
 	}
 }
 

@@ -225,7 +225,13 @@ type HeartbeatResponse struct {
 	// The number of the newest view of the node that answers, 0 if it has none.
 	View uint64 `protobuf:"varint,1,opt,name=view,proto3" json:"view,omitempty"`
 	// Its incarnation.
-	Incarnation   uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Incarnation uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// How many partitions it holds of those that it owns.
+	Held uint32 `protobuf:"varint,3,opt,name=held,proto3" json:"held,omitempty"`
+	// How many it owns and does not hold yet.
+	Wanted uint32 `protobuf:"varint,4,opt,name=wanted,proto3" json:"wanted,omitempty"`
+	// How many it holds that others own.
+	Leaving       uint32 `protobuf:"varint,5,opt,name=leaving,proto3" json:"leaving,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -270,6 +276,27 @@ func (x *HeartbeatResponse) GetView() uint64 {
 func (x *HeartbeatResponse) GetIncarnation() uint64 {
 	if x != nil {
 		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *HeartbeatResponse) GetHeld() uint32 {
+	if x != nil {
+		return x.Held
+	}
+	return 0
+}
+
+func (x *HeartbeatResponse) GetWanted() uint32 {
+	if x != nil {
+		return x.Wanted
+	}
+	return 0
+}
+
+func (x *HeartbeatResponse) GetLeaving() uint32 {
+	if x != nil {
+		return x.Leaving
 	}
 	return 0
 }
@@ -1203,10 +1230,13 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\x04view\x18\x05 \x01(\x04R\x04view\x12\x0e\n" +
 	"\x02to\x18\x06 \x01(\x04R\x02to\"@\n" +
 	"\x10HeartbeatRequest\x12,\n" +
-	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\"I\n" +
+	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\"\x8f\x01\n" +
 	"\x11HeartbeatResponse\x12\x12\n" +
 	"\x04view\x18\x01 \x01(\x04R\x04view\x12 \n" +
-	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\">\n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x12\n" +
+	"\x04held\x18\x03 \x01(\rR\x04held\x12\x16\n" +
+	"\x06wanted\x18\x04 \x01(\rR\x06wanted\x12\x18\n" +
+	"\aleaving\x18\x05 \x01(\rR\aleaving\">\n" +
 	"\x0eGetViewRequest\x12,\n" +
 	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\"%\n" +
 	"\x0fGetViewResponse\x12\x12\n" +

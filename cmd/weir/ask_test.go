@@ -27,7 +27,8 @@ type fakeNode struct {
 	config  fakeConfig
 	ring    *weirv1.GetRingResponse
 	failure error // instead of an answer
-	silent  bool  // never answer
+	drain   []*weirv1.DrainNodeRequest
+	silent  bool // never answer
 }
 
 func (f *fakeNode) CheckRateLimit(_ context.Context, request *weirv1.RateLimitRequest) (*weirv1.RateLimitResponse, error) {
@@ -44,6 +45,11 @@ func (f *fakeNode) ListNodes(ctx context.Context, _ *weirv1.ListNodesRequest) (*
 		return f.config.look(), nil
 	}
 	return f.nodes, f.failure
+}
+
+func (f *fakeNode) DrainNode(_ context.Context, request *weirv1.DrainNodeRequest) (*weirv1.DrainNodeResponse, error) {
+	f.drain = append(f.drain, request)
+	return &weirv1.DrainNodeResponse{Held: 7}, f.failure
 }
 
 func (f *fakeNode) GetRing(_ context.Context, request *weirv1.GetRingRequest) (*weirv1.GetRingResponse, error) {

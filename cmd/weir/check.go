@@ -173,6 +173,10 @@ func formatSource(source weirv1.Source) string {
 	switch source {
 	case weirv1.Source_SOURCE_OWNER:
 		return name + " (the node that keeps the counter)"
+	case weirv1.Source_SOURCE_STANDBY:
+		return name + " (the node that keeps the counter, through the one that stands by for it)"
+	case weirv1.Source_SOURCE_PROVISIONAL:
+		return name + " (the node that stands by, from its copy: the one that keeps the counter did not answer in time)"
 	case weirv1.Source_SOURCE_LENT:
 		return name + " (the asked node, from tokens that the node that keeps the counter has lent it)"
 	case weirv1.Source_SOURCE_NO_RULE:

@@ -116,6 +116,8 @@ func TestFormatDecision(t *testing.T) {
 		{answer(func(r *weirv1.RateLimitResponse) { r.Window = nil }), "rule     posts-per-user"},
 		{answer(func(r *weirv1.RateLimitResponse) { r.Window = durationpb.New(90 * time.Second) }), "rule     posts-per-user: 10 per 1m30s, 0 remaining, resets now"},
 		{answer(func(r *weirv1.RateLimitResponse) { r.Source = 99 }), "source   99"},
+		{answer(func(r *weirv1.RateLimitResponse) { r.Source = weirv1.Source_SOURCE_STANDBY }), "source   standby (the node that keeps the counter, through the one that stands by for it)"},
+		{answer(func(r *weirv1.RateLimitResponse) { r.Source = weirv1.Source_SOURCE_PROVISIONAL }), "source   provisional (the node that stands by, from its copy: the one that keeps the counter did not answer in time)"},
 	}
 	for _, test := range tests {
 		got := formatDecision(request, test.response)

@@ -19,7 +19,8 @@ func (a *app) nodesCommand() *cobra.Command {
 		Short: "List the nodes of the cluster",
 		Long: `List the nodes of the cluster as one node sees them: what each says of itself,
 whether it is a member of the view, whether the asked node reaches it, how many
-partitions it owns, how often it was started, and which rules it runs.`,
+partitions it owns, how many of them are still to come to it or to leave it, how often
+it was started, and which rules it runs.`,
 		Example: `  weir nodes
   weir nodes --node 10.0.0.1:9090 --json`,
 		Args: noArgs,
@@ -70,14 +71,14 @@ one node sees it.`,
 
 func formatNodes(response *weirv1.ListNodesResponse) string {
 	var out strings.Builder
-	table := newTable(&out, "NODE", "ADDRESS", "STATE", "MEMBER", "REACHABLE", "PARTITIONS", "STARTS", "VERSION", "RULES")
+	table := newTable(&out, "NODE", "ADDRESS", "STATE", "MEMBER", "REACHABLE", "PARTITIONS", "MOVING", "STARTS", "VERSION", "RULES")
 	members := 0
 	for _, n := range response.GetNodes() {
 		if n.GetMember() {
 			members++
 		}
 		table.row(n.GetId(), n.GetAddress(), formatState(n.GetState()), yesNo(n.GetMember()), yesNo(n.GetReachable()),
-			n.GetPartitions(), n.GetIncarnation(), orDash(n.GetVersion()), orDash(n.GetRuleRevision()))
+			n.GetPartitions(), formatMoves(n), n.GetIncarnation(), orDash(n.GetVersion()), orDash(n.GetRuleRevision()))
 	}
 	table.flush()
 	fmt.Fprintf(&out, "\nview %d, members %d of %d\n", response.GetView(), members, len(response.GetNodes()))
@@ -85,6 +86,18 @@ func formatNodes(response *weirv1.ListNodesResponse) string {
 		fmt.Fprintf(&out, "%d different sets of rules are in force\n", n)
 	}
 	return out.String()
+}
+
+// formatMoves says how many partitions are still to come, and to leave.
+func formatMoves(n *weirv1.Node) string {
+	var moves []string
+	if in := n.GetWanted(); in > 0 {
+		moves = append(moves, fmt.Sprintf("%d in", in))
+	}
+	if out := n.GetLeaving(); out > 0 {
+		moves = append(moves, fmt.Sprintf("%d out", out))
+	}
+	return orDash(strings.Join(moves, ", "))
 }
 
 // differentRules returns how many there are in force on the nodes.

@@ -10,14 +10,14 @@ import (
 func TestNodes(t *testing.T) {
 	nodes := &weirv1.ListNodesResponse{View: 7, Nodes: []*weirv1.Node{
 		{Id: "a", Address: "127.0.0.1:9090", Incarnation: 1, State: weirv1.NodeState_NODE_STATE_READY, Version: "v0.1.0", RuleRevision: "3f2a", Member: true, Reachable: true, Partitions: 511},
-		{Id: "host-9091", Address: "10.20.30.40:9091", Incarnation: 12, Member: true, Partitions: 510},
+		{Id: "host-9091", Address: "10.20.30.40:9091", Incarnation: 12, Member: true, Partitions: 510, Held: 500, Wanted: 10, Leaving: 3},
 		{Id: "z", Address: "z:1", Incarnation: 1, State: weirv1.NodeState_NODE_STATE_JOINING, Version: "v0.1.0", RuleRevision: "3f2a", Reachable: true},
 	}}
 	const text = `
-NODE       ADDRESS           STATE    MEMBER  REACHABLE  PARTITIONS  STARTS  VERSION  RULES
-a          127.0.0.1:9090    ready    yes     yes        511         1       v0.1.0   3f2a
-host-9091  10.20.30.40:9091  gone     yes     no         510         12      -        -
-z          z:1               joining  no      yes        0           1       v0.1.0   3f2a
+NODE       ADDRESS           STATE    MEMBER  REACHABLE  PARTITIONS  MOVING        STARTS  VERSION  RULES
+a          127.0.0.1:9090    ready    yes     yes        511         -             1       v0.1.0   3f2a
+host-9091  10.20.30.40:9091  gone     yes     no         510         10 in, 3 out  12      -        -
+z          z:1               joining  no      yes        0           -             1       v0.1.0   3f2a
 
 view 7, members 2 of 3
 `
@@ -34,7 +34,7 @@ view 7, members 2 of 3
 
 	nodes.Nodes = nodes.Nodes[:1]
 	const json = `{"view":"7","nodes":[{"id":"a","address":"127.0.0.1:9090","incarnation":"1","state":"NODE_STATE_READY",` +
-		`"version":"v0.1.0","rule_revision":"3f2a","member":true,"reachable":true,"partitions":511}]}` + "\n"
+		`"version":"v0.1.0","rule_revision":"3f2a","member":true,"reachable":true,"partitions":511,"held":0,"wanted":0,"leaving":0}]}` + "\n"
 	if got, want := weir(t, nil, "nodes", "--json", "--node", address), (outcome{0, json, ""}); got != want {
 		t.Errorf("\n got %+v\nwant %+v", got, want)
 	}

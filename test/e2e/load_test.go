@@ -63,8 +63,8 @@ func user(name string) *weirv1.RateLimitRequest {
 
 // tally counts what the callers of a load got to see.
 type tally struct {
-	owner, failOpen, denied, errs atomic.Int64
-	firstErr                      atomic.Pointer[error]
+	owner, provisional, failOpen, denied, errs atomic.Int64
+	firstErr                                   atomic.Pointer[error]
 }
 
 func (c *tally) add(resp *weirv1.RateLimitResponse, err error) {
@@ -73,8 +73,11 @@ func (c *tally) add(resp *weirv1.RateLimitResponse, err error) {
 		c.errs.Add(1)
 		c.firstErr.CompareAndSwap(nil, &err)
 		return
-	case resp.GetSource() == weirv1.Source_SOURCE_OWNER, resp.GetSource() == weirv1.Source_SOURCE_LENT:
+	case resp.GetSource() == weirv1.Source_SOURCE_OWNER, resp.GetSource() == weirv1.Source_SOURCE_LENT,
+		resp.GetSource() == weirv1.Source_SOURCE_STANDBY:
 		c.owner.Add(1)
+	case resp.GetSource() == weirv1.Source_SOURCE_PROVISIONAL:
+		c.provisional.Add(1)
 	case resp.GetSource() == weirv1.Source_SOURCE_FAIL_OPEN:
 		c.failOpen.Add(1)
 	default:

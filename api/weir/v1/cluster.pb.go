@@ -33,8 +33,10 @@ const (
 	NodeState_NODE_STATE_JOINING NodeState = 1
 	// It serves.
 	NodeState_NODE_STATE_READY NodeState = 2
-	// It is about to stop.
+	// It hands over what it holds: it was drained, or is about to stop.
 	NodeState_NODE_STATE_LEAVING NodeState = 3
+	// It has handed over all, and stops.
+	NodeState_NODE_STATE_LEFT NodeState = 4
 )
 
 // Enum value maps for NodeState.
@@ -44,12 +46,14 @@ var (
 		1: "NODE_STATE_JOINING",
 		2: "NODE_STATE_READY",
 		3: "NODE_STATE_LEAVING",
+		4: "NODE_STATE_LEFT",
 	}
 	NodeState_value = map[string]int32{
 		"NODE_STATE_UNSPECIFIED": 0,
 		"NODE_STATE_JOINING":     1,
 		"NODE_STATE_READY":       2,
 		"NODE_STATE_LEAVING":     3,
+		"NODE_STATE_LEFT":        4,
 	}
 )
 
@@ -192,7 +196,13 @@ type Node struct {
 	// Whether the asked node reaches it. True for itself.
 	Reachable bool `protobuf:"varint,8,opt,name=reachable,proto3" json:"reachable,omitempty"`
 	// How many partitions it owns.
-	Partitions    uint32 `protobuf:"varint,9,opt,name=partitions,proto3" json:"partitions,omitempty"`
+	Partitions uint32 `protobuf:"varint,9,opt,name=partitions,proto3" json:"partitions,omitempty"`
+	// How many of those it holds, as last heard: it decides about their counters.
+	Held uint32 `protobuf:"varint,10,opt,name=held,proto3" json:"held,omitempty"`
+	// How many of those it does not hold yet, as last heard: others do, or nobody.
+	Wanted uint32 `protobuf:"varint,11,opt,name=wanted,proto3" json:"wanted,omitempty"`
+	// How many partitions it still holds that others own, as last heard.
+	Leaving       uint32 `protobuf:"varint,12,opt,name=leaving,proto3" json:"leaving,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -290,6 +300,128 @@ func (x *Node) GetPartitions() uint32 {
 	return 0
 }
 
+func (x *Node) GetHeld() uint32 {
+	if x != nil {
+		return x.Held
+	}
+	return 0
+}
+
+func (x *Node) GetWanted() uint32 {
+	if x != nil {
+		return x.Wanted
+	}
+	return 0
+}
+
+func (x *Node) GetLeaving() uint32 {
+	if x != nil {
+		return x.Leaving
+	}
+	return 0
+}
+
+// DrainNodeRequest names the node that is asked.
+type DrainNodeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its id.
+	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// Take partitions again instead.
+	Cancel        bool `protobuf:"varint,2,opt,name=cancel,proto3" json:"cancel,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainNodeRequest) Reset() {
+	*x = DrainNodeRequest{}
+	mi := &file_weir_v1_cluster_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainNodeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainNodeRequest) ProtoMessage() {}
+
+func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_cluster_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
+func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *DrainNodeRequest) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *DrainNodeRequest) GetCancel() bool {
+	if x != nil {
+		return x.Cancel
+	}
+	return false
+}
+
+// DrainNodeResponse says where the node stands.
+type DrainNodeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many partitions it holds.
+	Held          uint32 `protobuf:"varint,1,opt,name=held,proto3" json:"held,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainNodeResponse) Reset() {
+	*x = DrainNodeResponse{}
+	mi := &file_weir_v1_cluster_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainNodeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainNodeResponse) ProtoMessage() {}
+
+func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_cluster_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainNodeResponse.ProtoReflect.Descriptor instead.
+func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *DrainNodeResponse) GetHeld() uint32 {
+	if x != nil {
+		return x.Held
+	}
+	return 0
+}
+
 // GetRingRequest says how much of the ring to return.
 type GetRingRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -301,7 +433,7 @@ type GetRingRequest struct {
 
 func (x *GetRingRequest) Reset() {
 	*x = GetRingRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[3]
+	mi := &file_weir_v1_cluster_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -313,7 +445,7 @@ func (x *GetRingRequest) String() string {
 func (*GetRingRequest) ProtoMessage() {}
 
 func (x *GetRingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[3]
+	mi := &file_weir_v1_cluster_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -326,7 +458,7 @@ func (x *GetRingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRingRequest.ProtoReflect.Descriptor instead.
 func (*GetRingRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{3}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GetRingRequest) GetTables() bool {
@@ -357,7 +489,7 @@ type GetRingResponse struct {
 
 func (x *GetRingResponse) Reset() {
 	*x = GetRingResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[4]
+	mi := &file_weir_v1_cluster_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -369,7 +501,7 @@ func (x *GetRingResponse) String() string {
 func (*GetRingResponse) ProtoMessage() {}
 
 func (x *GetRingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[4]
+	mi := &file_weir_v1_cluster_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -382,7 +514,7 @@ func (x *GetRingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRingResponse.ProtoReflect.Descriptor instead.
 func (*GetRingResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{4}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GetRingResponse) GetView() uint64 {
@@ -435,7 +567,7 @@ type RingShare struct {
 
 func (x *RingShare) Reset() {
 	*x = RingShare{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[5]
+	mi := &file_weir_v1_cluster_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -447,7 +579,7 @@ func (x *RingShare) String() string {
 func (*RingShare) ProtoMessage() {}
 
 func (x *RingShare) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[5]
+	mi := &file_weir_v1_cluster_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -460,7 +592,7 @@ func (x *RingShare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RingShare.ProtoReflect.Descriptor instead.
 func (*RingShare) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{5}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RingShare) GetId() string {
@@ -492,7 +624,7 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\x10ListNodesRequest\"L\n" +
 	"\x11ListNodesResponse\x12\x12\n" +
 	"\x04view\x18\x01 \x01(\x04R\x04view\x12#\n" +
-	"\x05nodes\x18\x02 \x03(\v2\r.weir.v1.NodeR\x05nodes\"\x91\x02\n" +
+	"\x05nodes\x18\x02 \x03(\v2\r.weir.v1.NodeR\x05nodes\"\xd7\x02\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12 \n" +
@@ -504,7 +636,16 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\treachable\x18\b \x01(\bR\treachable\x12\x1e\n" +
 	"\n" +
 	"partitions\x18\t \x01(\rR\n" +
-	"partitions\"(\n" +
+	"partitions\x12\x12\n" +
+	"\x04held\x18\n" +
+	" \x01(\rR\x04held\x12\x16\n" +
+	"\x06wanted\x18\v \x01(\rR\x06wanted\x12\x18\n" +
+	"\aleaving\x18\f \x01(\rR\aleaving\"C\n" +
+	"\x10DrainNodeRequest\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x16\n" +
+	"\x06cancel\x18\x02 \x01(\bR\x06cancel\"'\n" +
+	"\x11DrainNodeResponse\x12\x12\n" +
+	"\x04held\x18\x01 \x01(\rR\x04held\"(\n" +
 	"\x0eGetRingRequest\x12\x16\n" +
 	"\x06tables\x18\x01 \x01(\bR\x06tables\"\xa5\x01\n" +
 	"\x0fGetRingResponse\x12\x12\n" +
@@ -518,15 +659,17 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\tRingShare\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05owned\x18\x02 \x01(\rR\x05owned\x12\x18\n" +
-	"\astandby\x18\x03 \x01(\rR\astandby*m\n" +
+	"\astandby\x18\x03 \x01(\rR\astandby*\x82\x01\n" +
 	"\tNodeState\x12\x1a\n" +
 	"\x16NODE_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12NODE_STATE_JOINING\x10\x01\x12\x14\n" +
 	"\x10NODE_STATE_READY\x10\x02\x12\x16\n" +
-	"\x12NODE_STATE_LEAVING\x10\x032\x8b\x01\n" +
+	"\x12NODE_STATE_LEAVING\x10\x03\x12\x13\n" +
+	"\x0fNODE_STATE_LEFT\x10\x042\xcf\x01\n" +
 	"\aCluster\x12B\n" +
 	"\tListNodes\x12\x19.weir.v1.ListNodesRequest\x1a\x1a.weir.v1.ListNodesResponse\x12<\n" +
-	"\aGetRing\x12\x17.weir.v1.GetRingRequest\x1a\x18.weir.v1.GetRingResponseB.Z,github.com/weirlimit/weir/api/weir/v1;weirv1b\x06proto3"
+	"\aGetRing\x12\x17.weir.v1.GetRingRequest\x1a\x18.weir.v1.GetRingResponse\x12B\n" +
+	"\tDrainNode\x12\x19.weir.v1.DrainNodeRequest\x1a\x1a.weir.v1.DrainNodeResponseB.Z,github.com/weirlimit/weir/api/weir/v1;weirv1b\x06proto3"
 
 var (
 	file_weir_v1_cluster_proto_rawDescOnce sync.Once
@@ -541,26 +684,30 @@ func file_weir_v1_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_v1_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_weir_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_weir_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_weir_v1_cluster_proto_goTypes = []any{
 	(NodeState)(0),            // 0: weir.v1.NodeState
 	(*ListNodesRequest)(nil),  // 1: weir.v1.ListNodesRequest
 	(*ListNodesResponse)(nil), // 2: weir.v1.ListNodesResponse
 	(*Node)(nil),              // 3: weir.v1.Node
-	(*GetRingRequest)(nil),    // 4: weir.v1.GetRingRequest
-	(*GetRingResponse)(nil),   // 5: weir.v1.GetRingResponse
-	(*RingShare)(nil),         // 6: weir.v1.RingShare
+	(*DrainNodeRequest)(nil),  // 4: weir.v1.DrainNodeRequest
+	(*DrainNodeResponse)(nil), // 5: weir.v1.DrainNodeResponse
+	(*GetRingRequest)(nil),    // 6: weir.v1.GetRingRequest
+	(*GetRingResponse)(nil),   // 7: weir.v1.GetRingResponse
+	(*RingShare)(nil),         // 8: weir.v1.RingShare
 }
 var file_weir_v1_cluster_proto_depIdxs = []int32{
 	3, // 0: weir.v1.ListNodesResponse.nodes:type_name -> weir.v1.Node
 	0, // 1: weir.v1.Node.state:type_name -> weir.v1.NodeState
-	6, // 2: weir.v1.GetRingResponse.shares:type_name -> weir.v1.RingShare
+	8, // 2: weir.v1.GetRingResponse.shares:type_name -> weir.v1.RingShare
 	1, // 3: weir.v1.Cluster.ListNodes:input_type -> weir.v1.ListNodesRequest
-	4, // 4: weir.v1.Cluster.GetRing:input_type -> weir.v1.GetRingRequest
-	2, // 5: weir.v1.Cluster.ListNodes:output_type -> weir.v1.ListNodesResponse
-	5, // 6: weir.v1.Cluster.GetRing:output_type -> weir.v1.GetRingResponse
-	5, // [5:7] is the sub-list for method output_type
-	3, // [3:5] is the sub-list for method input_type
+	6, // 4: weir.v1.Cluster.GetRing:input_type -> weir.v1.GetRingRequest
+	4, // 5: weir.v1.Cluster.DrainNode:input_type -> weir.v1.DrainNodeRequest
+	2, // 6: weir.v1.Cluster.ListNodes:output_type -> weir.v1.ListNodesResponse
+	7, // 7: weir.v1.Cluster.GetRing:output_type -> weir.v1.GetRingResponse
+	5, // 8: weir.v1.Cluster.DrainNode:output_type -> weir.v1.DrainNodeResponse
+	6, // [6:9] is the sub-list for method output_type
+	3, // [3:6] is the sub-list for method input_type
 	3, // [3:3] is the sub-list for extension type_name
 	3, // [3:3] is the sub-list for extension extendee
 	0, // [0:3] is the sub-list for field type_name
@@ -577,7 +724,7 @@ func file_weir_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_v1_cluster_proto_rawDesc), len(file_weir_v1_cluster_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   6,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -23,18 +23,25 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	Cluster_ListNodes_FullMethodName = "/weir.v1.Cluster/ListNodes"
 	Cluster_GetRing_FullMethodName   = "/weir.v1.Cluster/GetRing"
+	Cluster_DrainNode_FullMethodName = "/weir.v1.Cluster/DrainNode"
 )
 
 // ClusterClient is the client API for Cluster service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Cluster describes the nodes and the ring as the asked node sees them.
+// Cluster describes the nodes and the ring as the asked node sees them, and has nodes
+// hand over what they hold.
 type ClusterClient interface {
 	// ListNodes returns the members of the view and the nodes that wait to join.
 	ListNodes(ctx context.Context, in *ListNodesRequest, opts ...grpc.CallOption) (*ListNodesResponse, error)
 	// GetRing returns who owns how much, and on request the whole table.
 	GetRing(ctx context.Context, in *GetRingRequest, opts ...grpc.CallOption) (*GetRingResponse, error)
+	// DrainNode has the asked node hand its partitions over to the others, and returns at once;
+	// ListNodes says how much is left. It goes on to answer, by asking them. INVALID_ARGUMENT
+	// means that another node was asked than the named one, FAILED_PRECONDITION that there is
+	// nobody to hand over to.
+	DrainNode(ctx context.Context, in *DrainNodeRequest, opts ...grpc.CallOption) (*DrainNodeResponse, error)
 }
 
 type clusterClient struct {
@@ -65,16 +72,32 @@ func (c *clusterClient) GetRing(ctx context.Context, in *GetRingRequest, opts ..
 	return out, nil
 }
 
+func (c *clusterClient) DrainNode(ctx context.Context, in *DrainNodeRequest, opts ...grpc.CallOption) (*DrainNodeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DrainNodeResponse)
+	err := c.cc.Invoke(ctx, Cluster_DrainNode_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ClusterServer is the server API for Cluster service.
 // All implementations must embed UnimplementedClusterServer
 // for forward compatibility.
 //
-// Cluster describes the nodes and the ring as the asked node sees them.
+// Cluster describes the nodes and the ring as the asked node sees them, and has nodes
+// hand over what they hold.
 type ClusterServer interface {
 	// ListNodes returns the members of the view and the nodes that wait to join.
 	ListNodes(context.Context, *ListNodesRequest) (*ListNodesResponse, error)
 	// GetRing returns who owns how much, and on request the whole table.
 	GetRing(context.Context, *GetRingRequest) (*GetRingResponse, error)
+	// DrainNode has the asked node hand its partitions over to the others, and returns at once;
+	// ListNodes says how much is left. It goes on to answer, by asking them. INVALID_ARGUMENT
+	// means that another node was asked than the named one, FAILED_PRECONDITION that there is
+	// nobody to hand over to.
+	DrainNode(context.Context, *DrainNodeRequest) (*DrainNodeResponse, error)
 	mustEmbedUnimplementedClusterServer()
 }
 
@@ -90,6 +113,9 @@ func (UnimplementedClusterServer) ListNodes(context.Context, *ListNodesRequest) 
 }
 func (UnimplementedClusterServer) GetRing(context.Context, *GetRingRequest) (*GetRingResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetRing not implemented")
+}
+func (UnimplementedClusterServer) DrainNode(context.Context, *DrainNodeRequest) (*DrainNodeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DrainNode not implemented")
 }
 func (UnimplementedClusterServer) mustEmbedUnimplementedClusterServer() {}
 func (UnimplementedClusterServer) testEmbeddedByValue()                 {}
@@ -148,6 +174,24 @@ func _Cluster_GetRing_Handler(srv interface{}, ctx context.Context, dec func(int
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Cluster_DrainNode_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DrainNodeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServer).DrainNode(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Cluster_DrainNode_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServer).DrainNode(ctx, req.(*DrainNodeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Cluster_ServiceDesc is the grpc.ServiceDesc for Cluster service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -162,6 +206,10 @@ var Cluster_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetRing",
 			Handler:    _Cluster_GetRing_Handler,
+		},
+		{
+			MethodName: "DrainNode",
+			Handler:    _Cluster_DrainNode_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

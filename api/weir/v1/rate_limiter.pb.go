@@ -109,6 +109,13 @@ const (
 	Source_SOURCE_FAIL_CLOSED Source = 6
 	// The asked node, from tokens that the owner has lent it: allowed.
 	Source_SOURCE_LENT Source = 7
+	// The node that owns the counter, which the asked node does not reach, through the node
+	// that stands by for it.
+	Source_SOURCE_STANDBY Source = 8
+	// The node that stands by for the owner, from its copy of the counter, because nobody
+	// reaches the owner. It may be behind by what was allowed in the last moments; the
+	// owner counts what was allowed so as soon as it is back, or else its successor.
+	Source_SOURCE_PROVISIONAL Source = 9
 )
 
 // Enum value maps for Source.
@@ -122,6 +129,8 @@ var (
 		5: "SOURCE_LOCAL",
 		6: "SOURCE_FAIL_CLOSED",
 		7: "SOURCE_LENT",
+		8: "SOURCE_STANDBY",
+		9: "SOURCE_PROVISIONAL",
 	}
 	Source_value = map[string]int32{
 		"SOURCE_UNSPECIFIED": 0,
@@ -132,6 +141,8 @@ var (
 		"SOURCE_LOCAL":       5,
 		"SOURCE_FAIL_CLOSED": 6,
 		"SOURCE_LENT":        7,
+		"SOURCE_STANDBY":     8,
+		"SOURCE_PROVISIONAL": 9,
 	}
 )
 
@@ -1437,7 +1448,7 @@ const file_weir_v1_rate_limiter_proto_rawDesc = "" +
 	"\x1bDENIAL_REASON_LIMIT_REACHED\x10\x01\x12\"\n" +
 	"\x1eDENIAL_REASON_COST_ABOVE_LIMIT\x10\x02\x12\x19\n" +
 	"\x15DENIAL_REASON_BLOCKED\x10\x03\x12\x1c\n" +
-	"\x18DENIAL_REASON_UNANSWERED\x10\x04*\xad\x01\n" +
+	"\x18DENIAL_REASON_UNANSWERED\x10\x04*\xd9\x01\n" +
 	"\x06Source\x12\x16\n" +
 	"\x12SOURCE_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fSOURCE_OWNER\x10\x01\x12\x12\n" +
@@ -1446,7 +1457,9 @@ const file_weir_v1_rate_limiter_proto_rawDesc = "" +
 	"\x10SOURCE_UNLIMITED\x10\x04\x12\x10\n" +
 	"\fSOURCE_LOCAL\x10\x05\x12\x16\n" +
 	"\x12SOURCE_FAIL_CLOSED\x10\x06\x12\x0f\n" +
-	"\vSOURCE_LENT\x10\a2\xb6\x03\n" +
+	"\vSOURCE_LENT\x10\a\x12\x12\n" +
+	"\x0eSOURCE_STANDBY\x10\b\x12\x16\n" +
+	"\x12SOURCE_PROVISIONAL\x10\t2\xb6\x03\n" +
 	"\vRateLimiter\x12G\n" +
 	"\x0eCheckRateLimit\x12\x19.weir.v1.RateLimitRequest\x1a\x1a.weir.v1.RateLimitResponse\x12V\n" +
 	"\x13CheckRateLimitBatch\x12\x1e.weir.v1.RateLimitBatchRequest\x1a\x1f.weir.v1.RateLimitBatchResponse\x12[\n" +

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+	"github.com/weirlimit/weir/client"
+)
+
+// Times of draining.
+const (
+	drainTimeout = time.Minute
+	drainLook    = 200 * time.Millisecond
+)
+
+func (a *app) drainCommand() *cobra.Command {
+	q := asking{timeout: drainTimeout}
+	var undo bool
+	cmd := &cobra.Command{
+		Use:   "drain NODE",
+		Short: "Have a node hand its counters over to the others",
+		Long: `Have a node hand its counters over to the others, and wait until it has. It goes on to
+answer, by asking them, but no longer calls itself ready. Then it may be stopped without
+anybody noticing; a SIGTERM does the same by itself.`,
+		Example: `  weir drain weir-2
+  weir drain --cancel weir-2   it takes counters again`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usageError(cmd, "drain takes the id of one node, see weir nodes, but got %q", args)
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.ask(cmd, &q, func(ctx context.Context, c *client.Node) error {
+				return a.drain(ctx, &q, c, args[0], undo)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&undo, "cancel", false, "have it take counters again")
+	q.addTo(cmd)
+	return cmd
+}
+
+// drain asks the node of that id, which c knows, and waits until it holds nothing.
+func (a *app) drain(ctx context.Context, q *asking, c *client.Node, id string, undo bool) error {
+	n, err := find(ctx, c, id)
+	if err != nil {
+		return err
+	}
+	its, err := client.NewNode(n.GetAddress())
+	if err != nil {
+		return fmt.Errorf("node %s at %s: %w", id, n.GetAddress(), err)
+	}
+	defer func() { _ = its.Close() }() // all is said by then
+	answer, err := its.DrainNode(ctx, id, undo)
+	if err != nil {
+		return err
+	}
+	if undo {
+		return a.print(q.json, answer, fmt.Sprintf("%s takes counters again\n", id))
+	}
+	look := time.NewTicker(drainLook)
+	defer look.Stop()
+	for said := uint32(0); ; {
+		n, err := find(ctx, its, id)
+		if err != nil {
+			return err
+		}
+		left := n.GetHeld() + n.GetLeaving()
+		if left == 0 {
+			return a.print(q.json, &weirv1.DrainNodeResponse{}, fmt.Sprintf("%s holds nothing any more: it may be stopped\n", id))
+		}
+		if left != said && !q.json {
+			if _, err := fmt.Fprintf(a.stdout, "%s: %d partitions left\n", id, left); err != nil {
+				return err
+			}
+			said = left
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return fmt.Errorf("after %v %s still holds %d partitions; it goes on to hand them over", q.timeout, id, left)
+		}
+	}
+}
+
+// find returns the node of that id as c sees it.
+func find(ctx context.Context, c *client.Node, id string) (*weirv1.Node, error) {
+	nodes, err := c.ListNodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	for _, n := range nodes.GetNodes() {
+		if n.GetId() == id {
+			return n, nil
+		}
+		ids = append(ids, n.GetId())
+	}
+	return nil, fmt.Errorf("there is no node %q%s", id, didYouMean(id, ids))
+}
