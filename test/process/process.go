@@ -88,6 +88,7 @@ type Node struct {
 	t    testing.TB
 	cmd  *exec.Cmd
 	args []string
+	dir  string // for its data, unless args have one
 	log  *logFile
 	done chan struct{} // closed when the process has ended
 	err  error         // how, once done is closed
@@ -98,7 +99,7 @@ type Node struct {
 // log is shown if the test has failed.
 func Start(t testing.TB, args ...string) *Node {
 	t.Helper()
-	n := &Node{t: t, args: args}
+	n := &Node{t: t, args: args, dir: t.TempDir()}
 	n.start()
 	t.Cleanup(func() {
 		n.Kill()
@@ -116,9 +117,9 @@ func (n *Node) start() {
 	if n.log == nil {
 		n.log = newLogFile(n.t)
 	}
-	all := append([]string{"serve"}, n.args...)
+	all := append([]string{"serve", "--data-dir", n.dir}, n.args...)
 	if n.GRPC == "" {
-		all = append([]string{"serve", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--etcd-listen", "127.0.0.1:0", "--data-dir", n.t.TempDir()}, n.args...)
+		all = append([]string{"serve", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--etcd-listen", "127.0.0.1:0", "--data-dir", n.dir}, n.args...)
 	} else { // again, at the same place
 		all = append(all, "--grpc", n.GRPC, "--http", n.HTTP, "--id", n.ID)
 		if !slices.Contains(n.args, "--etcd") {
