@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weirlimit/weir/api"
 	"github.com/weirlimit/weir/cluster"
 	"github.com/weirlimit/weir/cluster/etcd"
 	"github.com/weirlimit/weir/rules"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
 // enlistEvery is how often a node that has started without etcd tries to register.
@@ -126,4 +129,33 @@ func (n *node) join(ctx, failed context.Context) error {
 		n.log.Info("registered in etcd after a start without it", "id", n.opts.ID, "incarnation", incarnation)
 	}
 	return nil
+}
+
+// ImportView implements api.Status.
+func (n *node) ImportView(ctx context.Context, dryRun bool) (*weirv1.ImportViewResponse, error) {
+	v, alarm := n.View(), n.registry.Status().Alarm
+	if v == nil {
+		return nil, api.ErrNothingLost
+	}
+	resp := &weirv1.ImportViewResponse{Cluster: n.opts.Cluster, Reason: alarm}
+	var stored []byte
+	if n.store != nil {
+		state := n.store.State()
+		stored, resp.RulesRevision = n.store.Stored(), state.Revision
+	}
+	number, err := n.registry.Restore(ctx, v, stored, dryRun)
+	if errors.Is(err, etcd.ErrNotWiped) {
+		return nil, api.ErrNothingLost
+	}
+	if err != nil {
+		return nil, err
+	}
+	resp.View = number
+	for _, m := range v.Members {
+		resp.Members = append(resp.Members, m.ID)
+	}
+	if !dryRun {
+		n.log.Warn("etcd was given what it had lost", "cluster", n.opts.Cluster, "reason", alarm, "view", number, "rules", resp.RulesRevision)
+	}
+	return resp, nil
 }

@@ -88,12 +88,13 @@ func checkName(what, name string, longest int) error {
 
 // keys are where a cluster's data stand in etcd.
 type keys struct {
-	nodes, view, params, incarnations, rules string
+	root, nodes, view, params, incarnations, rules string
 }
 
 func keysOf(cluster string) keys {
 	root := "/weir/" + cluster + "/"
 	return keys{
+		root:         root,
 		nodes:        root + "nodes/",
 		view:         root + "view",
 		params:       root + "params",
