@@ -73,7 +73,7 @@ func (t *table) owner(k ring.Key) int {
 func (t *table) redirect(k ring.Key, from int, mark uint64) {
 	p := k.Partition(uint32(len(t.routes)))
 	to, owner := slices.Index(t.marks, mark), t.owner(k)
-	if to == from && to == owner {
+	if from == owner && mark == t.marks[from] {
 		t.vacant[p].Store(int64(time.Since(t.began) + probeEvery))
 	}
 	if to < 0 || to == from {

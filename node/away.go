@@ -41,7 +41,8 @@ func (n *node) verify(ctx context.Context) error {
 		return n.otherCluster(err)
 	case err != nil && ctx.Err() == nil:
 		n.away.Store(true)
-		n.log.Warn("starting by what was kept of the cluster", "dir", n.opts.DataDir, "view", known.View.Number, "reason", err)
+		n.log.Warn("starting by what was kept of the cluster; remove the directory to begin afresh",
+			"dir", n.opts.DataDir, "view", known.View.Number, "reason", err)
 	}
 	return ctx.Err()
 }

@@ -126,6 +126,8 @@ func (n *node) Problems() []string {
 		problems = append(problems, fmt.Sprintf("the embedded etcd has died, so that nodes cannot join or leave, nor rules change, until this one is restarted; checks go on: %v", *died))
 	} else if st := n.registry.Status(); !st.Reachable {
 		problems = append(problems, "etcd does not answer: nodes cannot join or leave, and rules cannot change; checks go on")
+	} else if st.Wiped {
+		problems = append(problems, st.Alarm+"; checks go on, and weir view import gives it back what this node knows")
 	} else if st.Alarm != "" {
 		problems = append(problems, st.Alarm)
 	}

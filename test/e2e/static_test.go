@@ -49,8 +49,11 @@ func TestNodeRestartedWhileEtcdIsAway(t *testing.T) {
 	process.Await(t, 15*time.Second, func() error {
 		for _, n := range nodes {
 			health, err := n.Client.Health(t.Context())
-			if err != nil || health.GetDegraded() || len(health.GetMembers()) != len(nodes) {
-				return fmt.Errorf("%s: %v %v", n.ID, health, err)
+			if err != nil {
+				return err
+			}
+			if health.GetDegraded() || len(health.GetMembers()) != len(nodes) {
+				return fmt.Errorf("%s: %v", n.ID, health)
 			}
 		}
 		return nil
@@ -62,6 +65,38 @@ func TestNodeRestartedWhileEtcdIsAway(t *testing.T) {
 	if log := nodes[0].Log() + nodes[1].Log(); strings.Contains(log, `"left":"`+victim.ID) {
 		t.Error("the node was dropped from a view")
 	}
+}
+
+// TestAllNodesRestartedWhileEtcdIsAway restarts every node, one after the other.
+func TestAllNodesRestartedWhileEtcdIsAway(t *testing.T) {
+	etcd, nodes := startThree(t, rulesPerYear(1_000_000), "--peer-timeout", "4s")
+	etcd.Kill()
+	for _, n := range nodes {
+		n.Kill()
+		n.Restart()
+	}
+	var counts atomic.Pointer[tally]
+	counts.Store(new(tally))
+	stop := load(nodes, &counts)
+	defer stop()
+	pause(t, time.Second)
+	without := newTally(&counts)
+	without.noErrors(t)
+	if without.failOpen.Load() > 0 || without.provisional.Load() == 0 {
+		t.Errorf("%d decided by standbys, %d by nobody", without.provisional.Load(), without.failOpen.Load())
+	}
+	etcd.Start()
+	process.Await(t, 15*time.Second, func() error {
+		for _, n := range nodes[0].Nodes().GetNodes() {
+			if n.GetHeld() == 0 || n.GetIncarnation() != 2 {
+				return fmt.Errorf("%v", n)
+			}
+		}
+		return nil
+	})
+	process.AwaitMembers(t, 5*time.Second, nodes...)
+	stop()
+	counts.Load().noErrors(t)
 }
 
 // TestWipedEtcdIsRestored empties etcd's directory. The nodes go on, and refuse to believe it,
@@ -101,8 +136,11 @@ func TestWipedEtcdIsRestored(t *testing.T) {
 		process.Await(t, 15*time.Second, func() error {
 			for _, n := range nodes {
 				h, err := n.Client.Health(t.Context())
-				if err != nil || strings.Contains(strings.Join(h.GetReasons(), "\n"), "etcd was wiped") != degraded {
-					return fmt.Errorf("%s: %v, %v", n.ID, h.GetReasons(), err)
+				if err != nil {
+					return err
+				}
+				if strings.Contains(strings.Join(h.GetReasons(), "\n"), "etcd was wiped") != degraded {
+					return fmt.Errorf("%s: %q", n.ID, h.GetReasons())
 				}
 			}
 			return nil
