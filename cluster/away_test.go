@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"testing"
-	"time"
 
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/shard"
@@ -58,7 +57,7 @@ func TestStartWithoutRegistry(t *testing.T) {
 		c.start("a", "b", "c")
 		c.settled()
 		c.take(allowed, keys, 7)
-		time.Sleep(2 * replicateEvery)
+		c.replicated()
 		c.loseRegistry()
 		v := c.alive["b"].router.View()
 		c.crash("b")

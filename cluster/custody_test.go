@@ -188,6 +188,9 @@ func (c *custodyCluster) dialRaw(ctx context.Context, from, address string) (net
 	return conn, nil
 }
 
+// replicated waits until the standbys have what was counted.
+func (c *custodyCluster) replicated() { time.Sleep(2 * replicateEvery) }
+
 // await waits for at most 10 s.
 func (c *custodyCluster) await(what string, condition func() bool) {
 	c.t.Helper()

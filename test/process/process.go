@@ -117,10 +117,12 @@ func (n *Node) start() {
 	if n.log == nil {
 		n.log = newLogFile(n.t)
 	}
-	all := append([]string{"serve", "--data-dir", n.dir}, n.args...)
+	all := []string{"serve", "--data-dir", n.dir}
 	if n.GRPC == "" {
-		all = append([]string{"serve", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--etcd-listen", "127.0.0.1:0", "--data-dir", n.dir}, n.args...)
+		all = append(all, "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--etcd-listen", "127.0.0.1:0")
+		all = append(all, n.args...)
 	} else { // again, at the same place
+		all = append(all, n.args...)
 		all = append(all, "--grpc", n.GRPC, "--http", n.HTTP, "--id", n.ID)
 		if !slices.Contains(n.args, "--etcd") {
 			all = append(all, "--etcd-listen", n.Etcd)
