@@ -52,6 +52,7 @@ func TestOpenWhileEtcdIsAway(t *testing.T) {
 	s := anyServer(t)
 	p := newProxy(t, s.Endpoint())
 	k := bootstrapped(t, s.Endpoint(), 3)
+	put(t, rawClient(t, s.Endpoint()), keysOf("test").view, " "+string(written(k.View))) // the same, by other software
 	p.cut()
 	n := openKnowing(t, p.addr(), k)
 	if n.Reachable() || n.metric("weir_etcd_up") != 0 || n.logs.count("etcd unreachable") != 1 {
