@@ -95,28 +95,9 @@ func (n *node) join(ctx, failed context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(failed, cancel)()
-	tick := time.NewTicker(enlistEvery)
-	defer tick.Stop()
-	for {
-		err := n.registry.Verify(ctx)
-		if errors.Is(err, etcd.ErrOtherCluster) {
-			return n.otherCluster(err)
-		}
-		if err == nil {
-			break
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
-	_, incarnation, err := n.enlist(ctx)
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
-		return fmt.Errorf("registering after a start without etcd: %w", err)
+	incarnation, err := n.awaitEnlisted(ctx)
+	if err != nil || ctx.Err() != nil {
+		return err
 	}
 	n.custody.Become(incarnation)
 	n.announce(func(self *cluster.Node) {
@@ -130,6 +111,32 @@ func (n *node) join(ctx, failed context.Context) error {
 		n.log.Info("registered in etcd after a start without it", "id", n.opts.ID, "incarnation", incarnation)
 	}
 	return nil
+}
+
+// awaitEnlisted tries to count this start until that succeeds or ctx ends. It gives up only where
+// another node or cluster is in the way.
+func (n *node) awaitEnlisted(ctx context.Context) (incarnation uint64, err error) {
+	tick := time.NewTicker(enlistEvery)
+	defer tick.Stop()
+	for {
+		if err = n.registry.Verify(ctx); err == nil {
+			_, incarnation, err = n.enlist(ctx)
+		}
+		switch {
+		case err == nil:
+			return incarnation, nil
+		case errors.Is(err, etcd.ErrOtherCluster):
+			return 0, n.otherCluster(err)
+		case errors.Is(err, errTaken):
+			return 0, err
+		}
+		n.log.Debug("not registered yet", "error", err)
+		select {
+		case <-ctx.Done():
+			return 0, nil
+		case <-tick.C:
+		}
+	}
 }
 
 // ImportView implements api.Status.

@@ -151,6 +151,25 @@ func TestStateOfAnotherCluster(t *testing.T) {
 	}
 }
 
+// Whoever has started without etcd goes when it turns out that another node has its id.
+func TestTakenIDWhileEtcdIsAway(t *testing.T) {
+	dir := t.TempDir()
+	server := etcdAt(t, "127.0.0.1:0", dir)
+	opts := testOptions(t)
+	opts.Etcd = []string{server.Endpoint()}
+	_, stop, ended := start(t, opts)
+	stopped(t, stop, ended)
+	elsewhere := testOptions(t) // the same id
+	elsewhere.Etcd = opts.Etcd
+	other, _, _ := start(t, elsewhere)
+	server.Close()
+	_, _, ended = start(t, opts)
+	etcdAt(t, server.Endpoint(), dir)
+	if err := <-ended; !errors.Is(err, errTaken) || !strings.Contains(err.Error(), other.GRPC) {
+		t.Errorf("%v, want that the id is taken by %s", err, other.GRPC)
+	}
+}
+
 // A data directory is one node's; one that cannot be used is told, and does no harm.
 func TestDataDirectory(t *testing.T) {
 	opts := testOptions(t)

@@ -334,6 +334,8 @@ func (n *node) onlyHere(etcd []string) bool {
 	return loopback(n.opts.Advertise) && !slices.ContainsFunc(etcd, loopback)
 }
 
+var errTaken = errors.New("is taken by a node that runs")
+
 // refuseTakenID looks whether the node that has a key under our id still answers.
 // After a crash its key is still there, but nobody is behind it.
 func (n *node) refuseTakenID(ctx context.Context) error {
@@ -346,7 +348,7 @@ func (n *node) refuseTakenID(ctx context.Context) error {
 			continue // nobody else can answer where this node listens
 		}
 		if answers(ctx, other.Address, other.ID) {
-			return fmt.Errorf("id: %q is taken by a node that runs at %s; give this one another with --id", other.ID, other.Address)
+			return fmt.Errorf("id: %q %w at %s; give this one another with --id", other.ID, errTaken, other.Address)
 		}
 	}
 	return nil
