@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"testing"
+	"time"
 
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/shard"
@@ -142,5 +143,64 @@ func TestAloneNoMore(t *testing.T) {
 		}
 		c.enlist(a)
 		c.settled()
+	})
+}
+
+// TestTwoWithoutRegistry restarts one of two nodes, so that the other has no witness any more: it
+// may not decide about its own either, and each does so for the other from copies.
+func TestTwoWithoutRegistry(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		const keys = 100
+		allowed := make(map[ring.Key]int)
+		c.start("a", "b")
+		c.settled()
+		c.take(allowed, keys, 7)
+		c.replicated()
+		c.loseRegistry()
+		v := c.alive["b"].router.View()
+		c.crash("b")
+		b := c.startAway("b", v)
+		a := c.alive["a"]
+		c.reaching(a)
+		c.reaching(b)
+		c.await("a has nobody's word any more", func() bool { return a.custody.Standing().Until.Before(time.Now()) })
+		c.replicated()
+		for _, want := range []bool{true, true, true, false} {
+			for i := range keys {
+				n := [2]*custodyNode{a, b}[i%2]
+				ok, source := c.checkAt(n, custodyKey(i))
+				if ok != want || source != shard.Provisional {
+					t.Errorf("key %d at %s: %v, source %d, want %v", i, n.id, ok, source, want)
+				}
+				allowed[custodyKey(i)] += int(boolByte(ok))
+			}
+		}
+		c.enlist(b)
+		c.settled()
+		c.take(allowed, keys, 5)
+		c.exact(allowed, keys, 10)
+	})
+}
+
+// TestStandbyIsRestarted restarts a standby. It has copies again, also of what has not changed
+// since, when the owner dies.
+func TestStandbyIsRestarted(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		const keys = 200
+		allowed := make(map[ring.Key]int)
+		c.start("a", "b", "c")
+		c.settled()
+		c.take(allowed, keys, 10)
+		c.replicated()
+		c.crash("b")
+		c.start("b")
+		c.settled()
+		c.replicated()
+		c.crash("a")
+		for i := range keys {
+			if ok, source := c.check(custodyKey(i)); ok {
+				t.Errorf("key %d: let through by source %d although it is exhausted", i, source)
+			}
+		}
 	})
 }

@@ -74,6 +74,9 @@ func (k *Custody) meet(v *View) {
 		if k.peers[id] != c {
 			c.leave()
 		}
+		if k.peers[id] == nil {
+			delete(k.processes, id)
+		}
 	}
 	k.evidence.view(others)
 }
@@ -126,16 +129,24 @@ func (k *Custody) beat(ctx context.Context, c *colleague) {
 
 func (k *Custody) beatOnce(ctx context.Context, c *colleague) {
 	caller, sent := k.caller(c), time.Now()
+	caller.To = 0 // to hear if it was restarted
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	resp, err := c.client.Heartbeat(call, &peerv1.HeartbeatRequest{Caller: caller})
 	cancel()
 	if err != nil {
 		return
 	}
-	k.heard(c, resp.GetView())
+	k.answers(c, resp.GetIncarnation())
+	restarted := resp.GetIncarnation() != c.member.Incarnation
+	if !restarted {
+		k.heard(c, resp.GetView())
+	}
 	if resp.GetView() > caller.GetView() {
 		k.catchUp(ctx, c.client, caller)
 		return // it knew a newer view: that is no witness
+	}
+	if restarted {
+		return // nor is who may have forgotten one
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -143,6 +154,20 @@ func (k *Custody) beatOnce(ctx context.Context, c *colleague) {
 	if k.peers[c.member.ID] == c {
 		k.evidence.answered(c.member.ID, sent)
 		k.witness()
+	}
+}
+
+// answers takes note of which process answers for a colleague. If that was restarted it is sent
+// anew what it stands by for.
+func (k *Custody) answers(c *colleague, incarnation uint64) {
+	k.mu.Lock()
+	before, met := k.processes[c.member.ID]
+	if k.peers[c.member.ID] == c {
+		k.processes[c.member.ID] = incarnation
+	}
+	k.mu.Unlock()
+	if met && before != incarnation {
+		k.restart(c, k.standbyFor(c))
 	}
 }
 

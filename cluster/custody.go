@@ -47,20 +47,21 @@ type Custody struct {
 	kick     chan struct{}               // holds a token when there may be something to acquire
 	standbys []atomic.Pointer[colleague] // by partition, for those that do not lock
 
-	mu       sync.Mutex
-	party    party // this node
-	view     *View
-	solo     bool // whether tokens of the view were made by this node although it names another incarnation
-	parts    []holding
-	peers    map[string]*colleague // by id
-	former   int                   // members of the view before
-	settled  map[uint64]time.Time  // of epochs in which this node makes tokens anew: since when a majority knows of them, zero if it does not
-	batches  map[grantor]uint64    // the last batch of grants that each has added
-	batch    uint64                // the last one of this node
-	outbox   map[uint32]outgoing   // grants that were not acknowledged yet, by partition
-	cohort   *errgroup.Group       // the colleagues' goroutines
-	ctx      context.Context       // ends with Run
-	evidence authority
+	mu        sync.Mutex
+	party     party // this node
+	view      *View
+	solo      bool // whether tokens of the view were made by this node although it names another incarnation
+	parts     []holding
+	peers     map[string]*colleague // by id
+	former    int                   // members of the view before
+	processes map[string]uint64     // by id, the incarnation that has answered last
+	settled   map[uint64]time.Time  // of epochs in which this node makes tokens anew: since when a majority knows of them, zero if it does not
+	batches   map[grantor]uint64    // the last batch of grants that each has added
+	batch     uint64                // the last one of this node
+	outbox    map[uint32]outgoing   // grants that were not acknowledged yet, by partition
+	cohort    *errgroup.Group       // the colleagues' goroutines
+	ctx       context.Context       // ends with Run
+	evidence  authority
 }
 
 // CustodyConfig says what custody works with. Every field is required.
@@ -133,6 +134,7 @@ func NewCustody(c CustodyConfig, partitions int) *Custody {
 		standbys:      make([]atomic.Pointer[colleague], partitions),
 		parts:         make([]holding, partitions),
 		peers:         make(map[string]*colleague),
+		processes:     make(map[string]uint64),
 		settled:       make(map[uint64]time.Time),
 		batches:       make(map[grantor]uint64),
 		outbox:        make(map[uint32]outgoing),

@@ -188,8 +188,8 @@ func (c *custodyCluster) dialRaw(ctx context.Context, from, address string) (net
 	return conn, nil
 }
 
-// replicated waits until the standbys have what was counted.
-func (c *custodyCluster) replicated() { time.Sleep(2 * replicateEvery) }
+// replicated waits until the standbys have what was counted, also those that were restarted.
+func (c *custodyCluster) replicated() { time.Sleep(heartbeatEvery + 2*replicateEvery) }
 
 // await waits for at most 10 s.
 func (c *custodyCluster) await(what string, condition func() bool) {
