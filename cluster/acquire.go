@@ -60,7 +60,7 @@ func (k *Custody) wanted() (wanted []uint32) {
 		return nil
 	}
 	for p := range k.parts {
-		pt, c := &k.parts[p], k.view.claim(uint32(p))
+		pt, c := &k.parts[p], k.claim(uint32(p))
 		switch {
 		case pt.token.state == active, pt.pulling:
 		case c.epoch == 1 && pt.token.mayCreate(c): // nobody can have a copy
@@ -74,7 +74,7 @@ func (k *Custody) wanted() (wanted []uint32) {
 
 // create makes a token anew and opens its partition.
 func (k *Custody) create(p uint32) {
-	if k.parts[p].token.create(k.view.claim(p)) {
+	if k.parts[p].token.create(k.claim(p)) {
 		k.open(p)
 	}
 }
@@ -200,7 +200,7 @@ func (k *Custody) pull(ctx context.Context, p uint32, from *colleague) {
 	pt := &k.parts[p]
 	pt.pulling = false
 	if err == nil {
-		held, fresh := pt.token.install(k.view.claim(p), gen)
+		held, fresh := pt.token.install(k.claim(p), gen)
 		if fresh {
 			k.open(p)
 			k.metrics.installed.Inc()
@@ -347,7 +347,7 @@ func (k *Custody) copy(ctx context.Context, w *whereabouts) error {
 func (k *Custody) mayRecover(p uint32, all bool) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	c := k.view.claim(p)
+	c := k.claim(p)
 	overdue := time.Since(k.settled[c.epoch]) >= authorityTerm+fenceSlack+recoverPatience
 	return k.parts[p].token.mayCreate(c) && (all || overdue)
 }
@@ -360,7 +360,7 @@ func (k *Custody) refoundLost(ctx context.Context, found []whereabouts) {
 	for i := range found {
 		w := &found[i]
 		pt := &k.parts[w.partition]
-		c := view.claim(w.partition)
+		c := k.claim(w.partition)
 		if w.holder != nil || w.pending || pt.token.state == active || pt.pulling || pt.token.mayCreate(c) || c.owner != k.party {
 			continue
 		}

@@ -94,6 +94,9 @@ func (k *Custody) meet(v *View) {
 		if k.peers[id] != c {
 			c.leave()
 		}
+		if k.peers[id] == nil {
+			delete(k.processes, id)
+		}
 	}
 	k.evidence.view(others)
 }
@@ -122,7 +125,7 @@ func (k *Custody) caller(c *colleague) *peerv1.Caller {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	caller := &peerv1.Caller{
-		Cluster: k.Cluster, Id: k.Self.ID, Address: k.Self.Address, Incarnation: k.Self.Incarnation, To: c.member.Incarnation,
+		Cluster: k.Cluster, Id: k.Self.ID, Address: k.Self.Address, Incarnation: k.party.incarnation, To: c.member.Incarnation,
 	}
 	if k.view != nil {
 		caller.View = k.view.Number
@@ -151,16 +154,24 @@ func (k *Custody) beat(ctx context.Context, c *colleague) {
 
 func (k *Custody) beatOnce(ctx context.Context, c *colleague) (answered bool) {
 	caller, sent := k.caller(c), time.Now()
+	caller.To = 0 // to hear if it was restarted
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	resp, err := c.client.Heartbeat(call, &peerv1.HeartbeatRequest{Caller: caller})
 	cancel()
 	if err != nil {
 		return false
 	}
-	k.heard(c, resp.GetView())
+	k.answers(c, resp.GetIncarnation())
+	restarted := resp.GetIncarnation() != c.member.Incarnation
+	if !restarted {
+		k.heard(c, resp.GetView())
+	}
 	if resp.GetView() > caller.GetView() {
 		k.catchUp(ctx, c.client, caller)
 		return true // it knew a newer view: that is no witness
+	}
+	if restarted {
+		return // nor is who may have forgotten one
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -170,6 +181,20 @@ func (k *Custody) beatOnce(ctx context.Context, c *colleague) (answered bool) {
 		k.witness()
 	}
 	return true
+}
+
+// answers takes note of which process answers for a colleague. If that was restarted it is sent
+// anew what it stands by for.
+func (k *Custody) answers(c *colleague, incarnation uint64) {
+	k.mu.Lock()
+	before, met := k.processes[c.member.ID]
+	if k.peers[c.member.ID] == c {
+		k.processes[c.member.ID] = incarnation
+	}
+	k.mu.Unlock()
+	if met && before != incarnation {
+		k.restart(c, k.standbyFor(c))
+	}
 }
 
 // heard takes note of which view a colleague knows of.

@@ -69,52 +69,65 @@ func (c *custodyCluster) start(ids ...string) {
 	c.t.Helper()
 	for _, id := range ids {
 		c.starts[id]++
-		s, err := shard.New(shard.Config{Partitions: uint32(custodyRing.Partitions), MaxBytes: 16 << 20, Metrics: prometheus.NewRegistry()})
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		log := slog.New(slog.NewTextHandler(&c.log, nil)).With("node", id)
-		n := &custodyNode{testNode: testNode{id: id, shard: s, promises: NewPromises(true, true)}, leased: true}
-		n.node = Node{ID: id, Address: id + ":1", Incarnation: c.starts[id], State: Ready}
-		n.router = NewRouter(RouterConfig{
-			Self: id, Local: s, Promises: n.promises, Dial: func(ctx context.Context, address string) (net.Conn, error) { return c.dial(ctx, id, address) }, AttemptTimeout: DefaultAttemptTimeout,
-			Logger: log, Metrics: prometheus.NewRegistry(),
-		})
-		n.custody = NewCustody(CustodyConfig{
-			Self:  Member{ID: id, Address: n.node.Address, Incarnation: n.node.Incarnation},
-			Shard: s, Router: n.router, Promises: n.promises,
-			Refound: func(ctx context.Context, view uint64, parts []uint32) error {
-				return n.membership.Refound(ctx, view, parts)
-			},
-			Renewed: func() time.Time {
-				n.mu.Lock()
-				defer n.mu.Unlock()
-				if n.leased {
-					return time.Now()
-				}
-				return time.Time{}
-			},
-			Dial: func(ctx context.Context, address string) (net.Conn, error) { return c.dialRaw(ctx, id, address) }, Logger: log, Metrics: prometheus.NewRegistry(),
-		}, custodyRing.Partitions)
-		n.membership = NewMembership(id, custodyRing, c.registry, n.router, n.custody.Adopt, log)
-		n.links = NewServer(s, n.promises, n.router)
-		n.server = grpc.NewServer(grpc.Creds(n.links.Credentials(insecure.NewCredentials())))
-		n.custody.Register(n.server)
-		l := newPipeListener()
-		c.mu.Lock()
-		c.listeners[n.node.Address] = l
-		c.mu.Unlock()
-		var ctx context.Context
-		ctx, n.stop = context.WithCancel(context.Background())
-		c.wg.Go(func() { _ = n.server.Serve(l) })
-		c.wg.Go(func() { n.custody.Run(ctx) })
-		c.wg.Go(func() { n.membership.Run(ctx) })
-		c.alive[id] = n
-		c.registry.mu.Lock()
-		c.registry.watchers = append(c.registry.watchers, n.membership.Update)
-		c.registry.mu.Unlock()
+		n := c.launch(id, c.starts[id])
+		c.follow(n)
 		c.registry.Announce(n.node)
 	}
+}
+
+// follow tells a node what the registry holds.
+func (c *custodyCluster) follow(n *custodyNode) {
+	c.registry.mu.Lock()
+	defer c.registry.mu.Unlock()
+	c.registry.watchers = append(c.registry.watchers, n.membership.Update)
+}
+
+// launch starts a node of which the registry does not know.
+func (c *custodyCluster) launch(id string, incarnation uint64) *custodyNode {
+	c.t.Helper()
+	s, err := shard.New(shard.Config{Partitions: uint32(custodyRing.Partitions), MaxBytes: 16 << 20, Metrics: prometheus.NewRegistry()})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	log := slog.New(slog.NewTextHandler(&c.log, nil)).With("node", id)
+	n := &custodyNode{testNode: testNode{id: id, shard: s, promises: NewPromises(true, true)}, leased: true}
+	n.node = Node{ID: id, Address: id + ":1", Incarnation: incarnation, State: Ready}
+	n.router = NewRouter(RouterConfig{
+		Self: id, Local: s, Promises: n.promises, Dial: func(ctx context.Context, address string) (net.Conn, error) { return c.dial(ctx, id, address) }, AttemptTimeout: DefaultAttemptTimeout,
+		Logger: log, Metrics: prometheus.NewRegistry(),
+	})
+	n.custody = NewCustody(CustodyConfig{
+		Self:  Member{ID: id, Address: n.node.Address, Incarnation: n.node.Incarnation},
+		Shard: s, Router: n.router, Promises: n.promises,
+		Refound: func(ctx context.Context, view uint64, parts []uint32) error {
+			return n.membership.Refound(ctx, view, parts)
+		},
+		Adopted: func(*View) {},
+		Renewed: func() time.Time {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			if n.leased {
+				return time.Now()
+			}
+			return time.Time{}
+		},
+		Dial: func(ctx context.Context, address string) (net.Conn, error) { return c.dialRaw(ctx, id, address) }, Logger: log, Metrics: prometheus.NewRegistry(),
+	}, custodyRing.Partitions)
+	n.membership = NewMembership(id, custodyRing, c.registry, n.router, n.custody.Adopt, log)
+	n.links = NewServer(s, n.promises, n.router)
+	n.server = grpc.NewServer(grpc.Creds(n.links.Credentials(insecure.NewCredentials())))
+	n.custody.Register(n.server)
+	l := newPipeListener()
+	c.mu.Lock()
+	c.listeners[n.node.Address] = l
+	c.mu.Unlock()
+	var ctx context.Context
+	ctx, n.stop = context.WithCancel(context.Background())
+	c.wg.Go(func() { _ = n.server.Serve(l) })
+	c.wg.Go(func() { n.custody.Run(ctx) })
+	c.wg.Go(func() { n.membership.Run(ctx) })
+	c.alive[id] = n
+	return n
 }
 
 // crash ends a node without a word.
@@ -206,6 +219,9 @@ func (c lossyConn) Read(b []byte) (int, error) {
 		}
 	}
 }
+
+// replicated waits until the standbys have what was counted, also those that were restarted.
+func (c *custodyCluster) replicated() { time.Sleep(heartbeatEvery + 2*replicateEvery) }
 
 // await waits for at most 10 s.
 func (c *custodyCluster) await(what string, condition func() bool) {

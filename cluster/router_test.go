@@ -106,8 +106,6 @@ func (h testHolders) Holder(p uint32) (id string, ok bool) {
 	return id, ok
 }
 
-func (testHolders) Forgotten(uint32) bool { return false }
-
 // believe makes n believe that the counter of k is with the node holder.
 func (c *testCluster) believe(n *testNode, k ring.Key, holder *testNode) {
 	c.mu.Lock()

@@ -247,9 +247,7 @@ func (r *Router) exchange(ctx context.Context, s *spread, due time.Time) (again 
 // askLocal returns how long to wait before what was not answered is asked again.
 func (r *Router) askLocal(s *spread) (again time.Duration) {
 	for i := 0; s.standby && i < len(s.local); i++ {
-		if g := &s.local[i]; r.keeps(s.table, g) {
-			allowCopy(g)
-		}
+		allowCopy(&s.local[i])
 	}
 	again = r.promises.decide(r.local, s.local)
 	for i, g := range s.from {

@@ -23,87 +23,51 @@ func (t *table) standby(k ring.Key) int {
 }
 
 // successor returns the index of the member that is asked for k's counter if nobody has it
-// who is reached: the owner, which is about to get it, or else its standby.
+// who is reached: the owner, which is about to get it, or else its standby, also if the owner knows of nothing.
 func (t *table) successor(k ring.Key) int {
 	owner := t.owner(k)
-	if t.answers(owner, k) {
+	if t.answers(owner, k) && !t.isVacant(k) {
 		return owner
 	}
 	return t.standby(k)
 }
 
-// peerOf returns whom a member is asked through, nil for this node and for nobody.
-func (t *table) peerOf(member int) *peer {
-	if member == nobody {
-		return nil
-	}
-	return t.peers[member]
-}
-
-// keeps reports whether this node may decide g from copies: it is the standby of all counters,
-// or the owner. An owner that was restarted, and has no copy, leaves that to the standby, unless
-// that is known not to answer.
-func (r *Router) keeps(t *table, g *shard.Group) bool {
+// keeps reports whether this node may decide g from copies: it is the owner or the standby
+// of all counters.
+func (t *table) keeps(g *shard.Group) bool {
 	if t == nil || t.self < 0 {
 		return false
 	}
 	for i := range g.Takes {
-		k := g.Takes[i].Key
-		standby := t.standby(k)
-		switch {
-		case standby == t.self:
-		case t.owner(k) != t.self:
-			return false
-		case standby != nobody && !t.silent(standby, k) && r.forgotten(t, k):
+		if k := g.Takes[i].Key; t.owner(k) != t.self && t.standby(k) != t.self {
 			return false
 		}
 	}
 	return true
 }
 
-// forgotten reports whether this node may have lost k's counter by a restart.
-func (r *Router) forgotten(t *table, k ring.Key) bool {
-	return r.holders != nil && r.holders.Forgotten(k.Partition(uint32(len(t.routes))))
-}
-
-// askStandbys asks for what of top is stranded: whoever is about to have it, if somebody is,
-// and else the standbys.
+// askStandbys asks for what of top is stranded.
 func (r *Router) askStandbys(ctx context.Context, top *spread) {
-	first := newSpread(r.table.Load())
-	defer first.free()
+	s := newSpread(r.table.Load())
+	defer s.free()
+	s.standby = true
 	for _, left := range top.stranded {
-		to := first.table.standby
+		to := s.table.standby
 		if left.moved {
-			to = first.table.successor
+			to = s.table.successor
 		}
-		first.place(top, left.group, left.part, to)
+		s.place(top, left.group, left.part, to)
 	}
-	r.askCopies(ctx, first)
-	second := newSpread(first.table)
-	defer second.free()
-	first.each(func(to *peer, g *shard.Group, p *part) {
-		if t := first.table; undecided(g) && to != t.peerOf(t.standby(g.Takes[0].Key)) {
-			second.place(top, g, p, t.standby)
-		}
-	})
-	r.askCopies(ctx, second)
-	for _, s := range []*spread{first, second} {
-		s.each(func(_ *peer, g *shard.Group, _ *part) {
-			if undecided(g) {
-				forget(g)
-			}
-		})
-	}
-}
-
-// askCopies asks for what is assigned to those who may have copies.
-func (r *Router) askCopies(ctx context.Context, s *spread) {
 	if s.size() == 0 {
 		return
 	}
-	s.standby = true
 	r.metrics.toStandby.Add(float64(s.size()))
 	r.exchange(ctx, s, r.due(ctx, time.Now()))
+	s.each(func(_ *peer, g *shard.Group, _ *part) {
+		if undecided(g) {
+			forget(g)
+		}
+	})
 }
 
 // allowCopy lets g be decided from copies where the local shard has no more.
@@ -125,7 +89,7 @@ func (r *Router) answerAsStandby(local Local, questions []question, groups []sha
 		case !questions[i].standby:
 		case g.Takes[0].Source == shard.Overloaded: // whoever has it is there
 			mark(g, shard.Moved)
-		case moved(g) && r.keeps(t, g):
+		case moved(g) && t.keeps(g):
 			forget(g)
 			allowCopy(g)
 			r.promises.decide(local, groups[i:i+1])
@@ -149,7 +113,7 @@ func (r *Router) relay(questions []question, groups []shard.Group, due time.Time
 			continue
 		}
 		r.movedHere(g)
-		if to, one := t.routeOf(g); one && t.peers[to] != nil && t.peers[to].spared.Load() <= instant {
+		if to, one := t.routeOf(g); one && t.reaches(g) && t.peers[to] != nil && t.peers[to].spared.Load() <= instant {
 			forget(g)
 			s.assign(to, g, nil, nil)
 		}

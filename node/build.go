@@ -75,6 +75,7 @@ type node struct {
 	limiter                    *api.Limiter
 	etcd                       *etcd.Server // nil if it is not in this process
 	registry                   *etcd.Registry
+	state                      *etcd.State // on disk
 	shard                      *shard.Shard
 	router                     *cluster.Router
 	membership                 *cluster.Membership
@@ -86,6 +87,7 @@ type node struct {
 	health                     *health.Server
 
 	leaving  atomic.Bool
+	away     atomic.Bool           // started without etcd, and not registered yet
 	drained  atomic.Bool           // somebody has asked this node to hand over what it holds
 	etcdDied atomic.Pointer[error] // why the one in this process has ended by itself
 
@@ -113,7 +115,7 @@ func build(ctx context.Context, opts Options, log *slog.Logger) (_ *node, err er
 		collectors.NewBuildInfoCollector(),
 	)
 	for _, step := range []func(context.Context) error{
-		n.listen, n.loadRules, n.openRegistry, n.openStore, n.register,
+		n.listen, n.loadRules, n.openState, n.openRegistry, n.openStore, n.register,
 	} {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -183,7 +185,7 @@ func (n *node) openRegistry(ctx context.Context) error {
 		endpoints = []string{server.Endpoint()}
 	}
 	registry, err := etcd.Open(ctx, etcd.Config{
-		Endpoints: endpoints, Cluster: n.opts.Cluster, Logger: n.log, Metrics: n.metrics,
+		Endpoints: endpoints, Cluster: n.opts.Cluster, Known: n.state.Found(), Logger: n.log, Metrics: n.metrics,
 	})
 	if err != nil {
 		return err
@@ -195,7 +197,7 @@ func (n *node) openRegistry(ctx context.Context) error {
 	n.registry = registry
 	n.opts.Etcd = endpoints
 	n.closers = append(n.closers, registry.Close)
-	return nil
+	return n.verify(ctx)
 }
 
 // loadRules reads the rules of files, if they are given.
@@ -211,9 +213,14 @@ func (n *node) openStore(ctx context.Context) (err error) {
 	if n.rules != nil {
 		return nil
 	}
-	n.store, err = rules.OpenStore(ctx, rules.StoreConfig{
+	cfg := rules.StoreConfig{
 		Backend: n.registry, Name: "etcd:" + n.registry.RulesKey(), MaxSize: etcd.MaxRules, Logger: n.log, Metrics: n.metrics,
-	})
+	}
+	if n.away.Load() {
+		n.store, err = rules.RestoreStore(cfg, n.state.Found().Rules)
+	} else {
+		n.store, err = rules.OpenStore(ctx, cfg)
+	}
 	n.rules = n.store
 	return err
 }
@@ -221,14 +228,7 @@ func (n *node) openStore(ctx context.Context) (err error) {
 // register takes the node's place in the cluster, and builds what depends on the
 // cluster's parameters.
 func (n *node) register(ctx context.Context) error {
-	params, err := n.registry.Bootstrap(ctx, cluster.Params{Format: cluster.Format})
-	if err != nil {
-		return err
-	}
-	if err := n.refuseTakenID(ctx); err != nil {
-		return err
-	}
-	incarnation, err := n.registry.NextIncarnation(ctx, n.opts.ID)
+	params, incarnation, err := n.identify(ctx)
 	if err != nil {
 		return err
 	}
@@ -241,6 +241,8 @@ func (n *node) register(ctx context.Context) error {
 		n.config.Changed()
 		n.announce(func(self *cluster.Node) { self.RuleRevision = s.Revision() })
 	})
+	n.rules.OnChange(n.keepRules)
+	n.keepRules(nil)
 	n.shard, err = shard.New(shard.Config{
 		Partitions: uint32(params.Ring.Partitions),
 		MaxBytes:   int(n.opts.CounterMemory),
@@ -255,6 +257,9 @@ func (n *node) register(ctx context.Context) error {
 	})
 	n.closers = append(n.closers, n.router.Close)
 	n.keep(params, promises)
+	if n.away.Load() {
+		n.custody.Adopt(n.state.Found().View)
+	}
 	return n.buildServers(params, promises)
 }
 
@@ -269,6 +274,7 @@ func (n *node) keep(params cluster.Params, promises *cluster.Promises) {
 		Refound: func(ctx context.Context, view uint64, partitions []uint32) error {
 			return n.membership.Refound(ctx, view, partitions)
 		},
+		Adopted: func(v *cluster.View) { n.state.Keep(func(k *etcd.Known) { k.View = v }) },
 		Renewed: func() time.Time { return n.registry.Status().Renewed },
 		Dial:    dialTCP,
 		Logger:  n.log,
@@ -328,6 +334,8 @@ func (n *node) onlyHere(etcd []string) bool {
 	return loopback(n.opts.Advertise) && !slices.ContainsFunc(etcd, loopback)
 }
 
+var errTaken = errors.New("is taken by a node that runs")
+
 // refuseTakenID looks whether the node that has a key under our id still answers.
 // After a crash its key is still there, but nobody is behind it.
 func (n *node) refuseTakenID(ctx context.Context) error {
@@ -340,7 +348,7 @@ func (n *node) refuseTakenID(ctx context.Context) error {
 			continue // nobody else can answer where this node listens
 		}
 		if answers(ctx, other.Address, other.ID) {
-			return fmt.Errorf("id: %q is taken by a node that runs at %s; give this one another with --id", other.ID, other.Address)
+			return fmt.Errorf("id: %q %w at %s; give this one another with --id", other.ID, errTaken, other.Address)
 		}
 	}
 	return nil

@@ -86,7 +86,12 @@ func (n *node) run(ctx context.Context, ready func(Info)) error {
 		return nil
 	})
 	g.Go(func() error { n.watchEtcd(failed); return nil })
-	n.announceReady()
+	g.Go(func() error { n.state.Run(parts); return nil })
+	if n.away.Load() {
+		g.Go(func() error { return n.join(ctx, failed) })
+	} else {
+		n.announceReady()
+	}
 	g.Go(func() error {
 		select {
 		case <-ctx.Done():
@@ -187,7 +192,7 @@ func (n *node) leave(failed context.Context) {
 	n.leaving.Store(true)
 	n.health.Shutdown() // not to be undone by untilReady, which may have passed its last look
 	alone := func() bool { v := n.View(); return v == nil || len(v.Members) < 2 }
-	if alone() || !n.EtcdReachable() {
+	if alone() || !n.EtcdReachable() || n.Self().Incarnation == 0 {
 		return
 	}
 	n.announce(func(self *cluster.Node) { self.State = cluster.Leaving })
