@@ -319,12 +319,13 @@ func (k *Custody) recover(ctx context.Context, found []whereabouts, all bool) {
 	_ = pulls.Wait() // they return nothing
 }
 
-// lacksCopy reports whether this node has no copy of what it should have, and somebody has.
+// lacksCopy reports whether this node has no copy of what it should have, and somebody has. One
+// that was restarted leaves it to its standby: two of them would count apart.
 func (k *Custody) lacksCopy(w *whereabouts) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	pt := &k.parts[w.partition]
-	return w.holder == nil && w.sealed == nil && w.best != nil && pt.token.state == absent && pt.copy.gen == 0
+	return w.holder == nil && w.sealed == nil && w.best != nil && pt.token.state == absent && pt.copy.gen == 0 && !pt.restarted
 }
 
 // copy fetches the best copy of a partition.

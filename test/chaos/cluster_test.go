@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -30,6 +31,7 @@ type stage struct {
 // newStage starts an etcd and so many nodes.
 func newStage(t *testing.T, nodes int) *stage {
 	t.Helper()
+	notWhileRacing(t)
 	s := &stage{t: t, etcd: process.StartEtcd(t), rules: writeRules(t)}
 	s.join(nodes)
 	return s
@@ -109,7 +111,9 @@ func settle(t *testing.T, patience time.Duration, nodes ...*process.Node) (view 
 // owners returns the ids of the owners of all partitions, as a node knows them.
 func owners(t *testing.T, n *process.Node) []string {
 	t.Helper()
-	r, err := n.Client.GetRing(t.Context(), true)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	r, err := n.Client.GetRing(ctx, true)
 	if err != nil {
 		t.Fatal(err)
 	}

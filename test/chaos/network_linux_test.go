@@ -39,6 +39,7 @@ const nowhere = "02:00:00:00:00:01" // a locally administered address of nobody
 // permitted.
 func newNetwork(t *testing.T, nodes int) *network {
 	t.Helper()
+	notWhileRacing(t)
 	if os.Geteuid() != 0 {
 		t.Skip("network namespaces need root")
 	}
@@ -123,10 +124,11 @@ func (n *network) split(some, others []*process.Node) (healAll func()) {
 }
 
 // cutTime is how long ways are cut: longer than a lease.
-var cutTime = func() time.Duration { return brief(20*time.Second, 8*time.Second) }
+func cutTime() time.Duration { return brief(20*time.Second, 8*time.Second) }
 
 // An owner that some nodes do not reach is asked through others that do.
 func TestOwnerCutOffFromSomeNodes(t *testing.T) {
+	inFullOnly(t)
 	n := newNetwork(t, 5)
 	f := startTraffic(t, n.nodes...)
 	wait(calm)
@@ -148,6 +150,7 @@ func TestOwnerCutOffFromSomeNodes(t *testing.T) {
 
 // An owner that does not reach etcd keeps what it holds, as long as the others answer it.
 func TestOwnerCutOffFromEtcd(t *testing.T) {
+	inFullOnly(t)
 	n := newNetwork(t, 3)
 	f := startTraffic(t, n.nodes...)
 	wait(calm)
@@ -176,7 +179,7 @@ func TestSplit(t *testing.T) {
 		n.cutOneWay(m, etcdHost)
 	}
 	cut := time.Now()
-	wait(2 * cutTime())
+	wait(cutTime())
 	split := f.report("while split", cut)
 	t.Logf("the majority's callers: %v", f.seen(cut, time.Now(), minority...))
 	t.Logf("the minority's callers: %v", f.seen(cut, time.Now(), majority...))
@@ -199,6 +202,7 @@ func TestSplit(t *testing.T) {
 
 // The ways that are cut are cut, and no others.
 func TestNetworkCuts(t *testing.T) {
+	inFullOnly(t)
 	n := newNetwork(t, 3)
 	heal := n.split(n.nodes[:1], n.nodes[1:2])
 	sees := func(a, b *process.Node) bool {
