@@ -2,7 +2,7 @@
 GOLANGCI_LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 BUF = github.com/bufbuild/buf/cmd/buf@v1.72.0
 
-.PHONY: build test race lint generate bench sim ci
+.PHONY: build test race lint generate chaos bench sim ci
 
 build:
 	go build -o bin/ ./cmd/weir
@@ -18,6 +18,10 @@ lint:
 
 generate:
 	go run $(BUF) generate && go run $(BUF) generate --template api/buf.gen.yaml api && go run ./test/openapi
+
+# Real nodes under faults, for about ten minutes; as root for those of the network.
+chaos:
+	go test -count=1 -timeout 30m -v ./test/chaos -full
 
 bench:
 	go run ./test/bench/report

@@ -15,7 +15,7 @@ import (
 )
 
 // Status is what a node knows of itself and its cluster. All methods are safe for
-// concurrent use and answer at once.
+// concurrent use, and all but ImportView answer at once.
 type Status interface {
 	// Self is what the node says of itself.
 	Self() cluster.Node
@@ -35,6 +35,9 @@ type Status interface {
 	// Drain has the node hand over what it holds, or take partitions again. The error says
 	// why it does not.
 	Drain(cancel bool) error
+	// ImportView writes what the node knows of the cluster into an etcd that has lost it, or
+	// says what it would write. The error is ErrNothingLost, wrapped, if it has not.
+	ImportView(ctx context.Context, dryRun bool) (*weirv1.ImportViewResponse, error)
 	// Rules are the rules in use.
 	Rules() *rules.Set
 	// Counters is how many counters live on this node.

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -34,6 +35,9 @@ type fakeStatus struct {
 	standings  map[string]cluster.Standing
 	drained    bool
 	drainError error
+
+	imported    bool
+	importError error
 }
 
 func (s *fakeStatus) Self() cluster.Node     { return s.self }
@@ -48,6 +52,11 @@ func (s *fakeStatus) Standing(id string) cluster.Standing { return s.standings[i
 func (s *fakeStatus) Drain(cancel bool) error {
 	s.drained = !cancel
 	return s.drainError
+}
+
+func (s *fakeStatus) ImportView(_ context.Context, dryRun bool) (*weirv1.ImportViewResponse, error) {
+	s.imported = !dryRun
+	return &weirv1.ImportViewResponse{View: 7}, s.importError
 }
 
 func (s *fakeStatus) Rules() *rules.Set  { return s.rules }
@@ -226,6 +235,24 @@ func TestReadiness(t *testing.T) {
 		f.handler(t).ServeHTTP(w, httptest.NewRequest(http.MethodGet, tc.path, http.NoBody))
 		if got := fmt.Sprint(w.Code, " ", w.Body); got != tc.want || w.Header().Get("Content-Type") != "text/plain; charset=utf-8" {
 			t.Errorf("ready %t: GET %s: %q %v, want %q", tc.ready, tc.path, got, w.Header(), tc.want)
+		}
+	}
+}
+
+func TestImportView(t *testing.T) {
+	f := newFixture(t, "domain: d\nrules: []\n")
+	client := weirv1.NewClusterClient(f.dial(t))
+	for _, dry := range []bool{true, false} {
+		resp, err := client.ImportView(t.Context(), &weirv1.ImportViewRequest{DryRun: dry})
+		if err != nil || resp.GetView() != 7 || f.status.imported == dry {
+			t.Errorf("%v, %v, imported %t", resp, err, f.status.imported)
+		}
+	}
+	for err, want := range map[error]codes.Code{ErrNothingLost: codes.FailedPrecondition, errors.New("no answer"): codes.Unavailable} {
+		f.status.importError = err
+		_, got := client.ImportView(t.Context(), &weirv1.ImportViewRequest{})
+		if status.Code(got) != want || status.Convert(got).Message() != err.Error() {
+			t.Errorf("%v, want %v", got, want)
 		}
 	}
 }

@@ -234,6 +234,9 @@ func (f *fakeNode) EtcdReachable() bool { return false }
 
 func (f *fakeNode) Standing(string) cluster.Standing { return cluster.Standing{} }
 func (f *fakeNode) Drain(bool) error                 { return errors.New("never") }
+func (f *fakeNode) ImportView(context.Context, bool) (*weirv1.ImportViewResponse, error) {
+	return nil, errors.New("never")
+}
 
 func (f *fakeNode) Rules() *rules.Set  { return f.set }
 func (f *fakeNode) Counters() int      { return f.shard.Len() }

@@ -148,6 +148,14 @@ func (n *Node) ListNodes(ctx context.Context) (*weirv1.ListNodesResponse, error)
 	return n.cluster.ListNodes(ctx, &weirv1.ListNodesRequest{})
 }
 
+// ImportView has the asked node write what it knows of the cluster into an etcd that has lost it,
+// or say what it would write.
+func (n *Node) ImportView(ctx context.Context, dryRun bool) (*weirv1.ImportViewResponse, error) {
+	ctx, cancel := n.bound(ctx)
+	defer cancel()
+	return n.cluster.ImportView(ctx, &weirv1.ImportViewRequest{DryRun: dryRun})
+}
+
 // DrainNode has the asked node, whose id it must be, hand over what it holds, or take partitions
 // again.
 func (n *Node) DrainNode(ctx context.Context, id string, cancel bool) (*weirv1.DrainNodeResponse, error) {

@@ -21,15 +21,35 @@ func (k *Custody) acquire(ctx context.Context) {
 	k.confirmAll(ctx)
 	k.fetchCopies(ctx)
 	wanted := k.wanted()
-	if len(wanted) == 0 {
+	bare := k.bare()
+	if len(wanted)+len(bare) == 0 {
 		return
 	}
-	found, all := k.locate(ctx, wanted)
+	found, all := k.locate(ctx, append(wanted, bare...))
 	k.recover(ctx, found, all)
+	found = found[:len(wanted)]
 	k.fetch(ctx, found)
 	if all {
 		k.refoundLost(ctx, found)
 	}
+}
+
+// bare returns the partitions of which this node is the standby without a copy, while their
+// owner does not answer: others may have copies, from before this node was the standby.
+func (k *Custody) bare() (partitions []uint32) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.view == nil {
+		return nil
+	}
+	for p := range k.parts {
+		pt, owner := &k.parts[p], k.view.claim(uint32(p)).owner
+		standby := k.view.partyAt(k.view.Ring.Standby(uint32(p)))
+		if standby == k.party && owner != k.party && pt.token.state == absent && pt.copy.gen == 0 && !k.Router.Reaches(owner.id) {
+			partitions = append(partitions, uint32(p))
+		}
+	}
+	return partitions
 }
 
 // wanted returns the partitions that this node should hold and does not. On the way it makes
@@ -41,7 +61,7 @@ func (k *Custody) wanted() (wanted []uint32) {
 		return nil
 	}
 	for p := range k.parts {
-		pt, c := &k.parts[p], k.view.claim(uint32(p))
+		pt, c := &k.parts[p], k.claim(uint32(p))
 		switch {
 		case pt.token.state == active, pt.pulling:
 		case c.epoch == 1 && pt.token.mayCreate(c): // nobody can have a copy
@@ -55,7 +75,7 @@ func (k *Custody) wanted() (wanted []uint32) {
 
 // create makes a token anew and opens its partition.
 func (k *Custody) create(p uint32) {
-	if k.parts[p].token.create(k.view.claim(p)) {
+	if k.parts[p].token.create(k.claim(p)) {
 		k.open(p)
 	}
 }
@@ -176,11 +196,12 @@ func (k *Custody) pull(ctx context.Context, p uint32, from *colleague) {
 	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()
 	gen, err := k.stream(ctx, p, from, false)
+	failpoint("installs")
 	k.mu.Lock()
 	pt := &k.parts[p]
 	pt.pulling = false
 	if err == nil {
-		held, fresh := pt.token.install(k.view.claim(p), gen)
+		held, fresh := pt.token.install(k.claim(p), gen)
 		if fresh {
 			k.open(p)
 			k.metrics.installed.Inc()
@@ -286,41 +307,57 @@ func (k *Custody) confirmAll(ctx context.Context) {
 	}
 }
 
-// recover makes tokens anew whose holders are gone, from the best copies that there are,
-// once nobody can admit on the old ones any more.
+// recover fetches copies of what nobody holds who could be asked, to decide from them meanwhile,
+// and makes tokens anew, from the best copies, once nobody can admit on the old ones any more.
 func (k *Custody) recover(ctx context.Context, found []whereabouts, all bool) {
 	var pulls errgroup.Group
 	pulls.SetLimit(pullsAtOnce)
 	for i := range found {
 		w := &found[i]
-		if !w.safe || !k.mayRecover(w.partition, all) {
+		create := w.safe && k.mayRecover(w.partition, all)
+		if !create && !k.lacksCopy(w) {
 			continue
 		}
 		pulls.Go(func() error {
 			if w.best != nil && k.begin(w.partition) {
-				err := k.copy(ctx, w)
-				k.mu.Lock()
-				k.parts[w.partition].pulling = false
-				k.mu.Unlock()
-				if err != nil {
+				if err := k.copy(ctx, w); err != nil {
 					k.Logger.Warn("copy not fetched", "partition", w.partition, "from", w.best.member.ID, "error", err)
 					return nil
 				}
 			}
-			k.mu.Lock()
-			k.create(w.partition)
-			k.mu.Unlock()
-			k.metrics.recovered.Inc()
+			if create {
+				k.mu.Lock()
+				k.create(w.partition)
+				k.mu.Unlock()
+				k.metrics.recovered.Inc()
+			}
 			return nil
 		})
 	}
 	_ = pulls.Wait() // they return nothing
 }
 
+// lacksCopy reports whether this node has no copy of what it should have, and somebody has. One
+// that was restarted leaves it to its standby: two of them would count apart.
+func (k *Custody) lacksCopy(w *whereabouts) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	pt := &k.parts[w.partition]
+	return w.holder == nil && w.sealed == nil && w.best != nil && pt.token.state == absent && pt.copy.gen == 0 && !pt.restarted
+}
+
+// copy fetches the best copy of a partition.
 func (k *Custody) copy(ctx context.Context, w *whereabouts) error {
 	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()
 	_, err := k.stream(ctx, w.partition, w.best, true)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	pt := &k.parts[w.partition]
+	pt.pulling = false
+	if err == nil {
+		pt.copy = w.version
+	}
 	return err
 }
 
@@ -378,7 +415,7 @@ func (k *Custody) lacking() (partitions []uint32) {
 func (k *Custody) mayRecover(p uint32, all bool) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	c := k.view.claim(p)
+	c := k.claim(p)
 	overdue := time.Since(k.settled[c.epoch]) >= authorityTerm+fenceSlack+recoverPatience
 	return k.parts[p].token.mayCreate(c) && (all || overdue)
 }
@@ -391,7 +428,7 @@ func (k *Custody) refoundLost(ctx context.Context, found []whereabouts) {
 	for i := range found {
 		w := &found[i]
 		pt := &k.parts[w.partition]
-		c := view.claim(w.partition)
+		c := k.claim(w.partition)
 		if w.holder != nil || w.pending || pt.token.state == active || pt.pulling || pt.token.mayCreate(c) || c.owner != k.party {
 			continue
 		}

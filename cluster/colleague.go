@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -29,6 +30,8 @@ type colleague struct {
 
 	reaches []string  // the members that it reaches, as it has said last; guarded by Custody.mu
 	heard   time.Time // when it was asked for that; guarded by Custody.mu
+
+	dialed atomic.Pointer[net.Conn] // what conn has connected last; nil before
 }
 
 func (c *colleague) party() party { return party{c.member.ID, c.member.Incarnation} }
@@ -39,11 +42,23 @@ const (
 	redialMost  = time.Second
 )
 
-// connect returns a connection to the gRPC port of a node, which is made when it is used.
-func (k *Custody) connect(address string) (*grpc.ClientConn, error) {
+// beatsMissed in a row have the connection made anew. One on which packets were lost for a while
+// may go on only after as long again, when TCP sends them once more.
+const beatsMissed = 3
+
+// connect returns a connection to the gRPC port of a node, which is made when it is used. What it
+// is made by is stored in dialed, unless that is nil.
+func (k *Custody) connect(address string, dialed *atomic.Pointer[net.Conn]) (*grpc.ClientConn, error) {
+	dial := func(ctx context.Context, _ string) (net.Conn, error) {
+		conn, err := k.Dial(ctx, address)
+		if err == nil && dialed != nil {
+			dialed.Store(&conn)
+		}
+		return conn, err
+	}
 	return grpc.NewClient("passthrough:///"+url.PathEscape(address),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return k.Dial(ctx, address) }),
+		grpc.WithContextDialer(dial),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: redialFirst, Multiplier: 2, Jitter: 0.2, MaxDelay: redialMost},
 			MinConnectTimeout: connectTimeout,
@@ -55,6 +70,9 @@ func (k *Custody) connect(address string) (*grpc.ClientConn, error) {
 
 // meet makes the members of the view colleagues, and forgets those who are none any more.
 func (k *Custody) meet(v *View) {
+	if k.ctx != nil && k.ctx.Err() != nil {
+		return // Run has left them all
+	}
 	old := k.peers
 	k.peers = make(map[string]*colleague, len(v.Members))
 	var others []string
@@ -67,18 +85,22 @@ func (k *Custody) meet(v *View) {
 			k.peers[m.ID] = c
 			continue
 		}
-		conn, err := k.connect(m.Address)
+		c := &colleague{member: m, hurry: make(chan struct{}, 1)}
+		conn, err := k.connect(m.Address, &c.dialed)
 		if err != nil {
 			k.Logger.Error("member cannot be spoken to", "member", m.ID, "address", m.Address, "error", err)
 			continue
 		}
-		c := &colleague{member: m, conn: conn, client: peerv1.NewPeerClient(conn), hurry: make(chan struct{}, 1)}
+		c.conn, c.client = conn, peerv1.NewPeerClient(conn)
 		k.peers[m.ID] = c
 		k.attend(c)
 	}
 	for id, c := range old {
 		if k.peers[id] != c {
 			c.leave()
+		}
+		if k.peers[id] == nil {
+			delete(k.processes, id)
 		}
 	}
 	k.evidence.view(others)
@@ -108,7 +130,7 @@ func (k *Custody) caller(c *colleague) *peerv1.Caller {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	caller := &peerv1.Caller{
-		Cluster: k.Cluster, Id: k.Self.ID, Address: k.Self.Address, Incarnation: k.Self.Incarnation, To: c.member.Incarnation,
+		Cluster: k.Cluster, Id: k.Self.ID, Address: k.Self.Address, Incarnation: k.party.incarnation, To: c.member.Incarnation,
 	}
 	if k.view != nil {
 		caller.View = k.view.Number
@@ -120,8 +142,13 @@ func (k *Custody) caller(c *colleague) *peerv1.Caller {
 func (k *Custody) beat(ctx context.Context, c *colleague) {
 	tick := time.NewTicker(heartbeatEvery)
 	defer tick.Stop()
-	for {
-		k.beatOnce(ctx, c)
+	for missed := 0; ; {
+		missed++
+		if k.beatOnce(ctx, c) {
+			missed = 0
+		} else if conn := c.dialed.Load(); missed%beatsMissed == 0 && conn != nil {
+			_ = (*conn).Close() // it may be closed already
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -130,18 +157,26 @@ func (k *Custody) beat(ctx context.Context, c *colleague) {
 	}
 }
 
-func (k *Custody) beatOnce(ctx context.Context, c *colleague) {
+func (k *Custody) beatOnce(ctx context.Context, c *colleague) (answered bool) {
 	caller, sent := k.caller(c), time.Now()
+	caller.To = 0 // to hear if it was restarted
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	resp, err := c.client.Heartbeat(call, &peerv1.HeartbeatRequest{Caller: caller})
 	cancel()
 	if err != nil {
-		return
+		return false
 	}
-	k.heard(c, resp.GetView())
+	k.answers(c, resp.GetIncarnation())
+	restarted := resp.GetIncarnation() != c.member.Incarnation
+	if !restarted {
+		k.heard(c, resp.GetView())
+	}
 	if resp.GetView() > caller.GetView() {
 		k.catchUp(ctx, c.client, caller)
-		return // it knew a newer view: that is no witness
+		return true // it knew a newer view: that is no witness
+	}
+	if restarted {
+		return // nor is who may have forgotten one
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -150,6 +185,21 @@ func (k *Custody) beatOnce(ctx context.Context, c *colleague) {
 	if k.peers[c.member.ID] == c {
 		k.evidence.answered(c.member.ID, sent)
 		k.witness()
+	}
+	return true
+}
+
+// answers takes note of which process answers for a colleague. If that was restarted it is sent
+// anew what it stands by for.
+func (k *Custody) answers(c *colleague, incarnation uint64) {
+	k.mu.Lock()
+	before, met := k.processes[c.member.ID]
+	if k.peers[c.member.ID] == c {
+		k.processes[c.member.ID] = incarnation
+	}
+	k.mu.Unlock()
+	if met && before != incarnation {
+		k.restart(c, k.standbyFor(c))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"math"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"sync"
@@ -41,29 +42,33 @@ const (
 // may admit in authority.go.
 type Custody struct {
 	CustodyConfig
-	party   party
+	origin  uint64 // the first incarnation, under which batches of grants are numbered
 	metrics custodyMetrics
 
 	kick     chan struct{}               // holds a token when there may be something to acquire
 	standbys []atomic.Pointer[colleague] // by partition, for those that do not lock
 
-	mu       sync.Mutex
-	view     *View
-	parts    []holding
-	peers    map[string]*colleague // by id
-	former   int                   // members of the view before
-	settled  map[uint64]time.Time  // of epochs in which this node makes tokens anew: since when a majority knows of them, zero if it does not
-	batches  map[grantor]uint64    // the last batch of grants that each has added
-	batch    uint64                // the last one of this node
-	outbox   map[uint32]outgoing   // grants that were not acknowledged yet, by partition
-	cohort   *errgroup.Group       // the colleagues' goroutines
-	ctx      context.Context       // ends with Run
-	evidence authority
+	mu        sync.Mutex
+	party     party // this node
+	view      *View
+	solo      bool // whether tokens of the view were made by this node although it names another incarnation
+	parts     []holding
+	peers     map[string]*colleague // by id
+	former    int                   // members of the view before
+	processes map[string]uint64     // by id, the incarnation that has answered last
+	settled   map[uint64]time.Time  // of epochs in which this node makes tokens anew: since when a majority knows of them, zero if it does not
+	batches   map[grantor]uint64    // the last batch of grants that each has added
+	batch     uint64                // the last one of this node
+	outbox    map[uint32]outgoing   // grants that were not acknowledged yet, by partition
+	cohort    *errgroup.Group       // the colleagues' goroutines
+	ctx       context.Context       // ends with Run
+	evidence  authority
 }
 
 // CustodyConfig says what custody works with. Every field is required.
 type CustodyConfig struct {
-	// Self is this node.
+	// Self is this node. The incarnation 0 is that of a node that has started without its
+	// registry: see Become.
 	Self Member
 	// Cluster is the fingerprint of the cluster; what comes from another one is refused.
 	Cluster uint64
@@ -74,6 +79,8 @@ type CustodyConfig struct {
 	// Refound writes a view that begins a new epoch for partitions that are lost, after the
 	// view of that number. See Membership.Refound.
 	Refound func(ctx context.Context, view uint64, partitions []uint32) error
+	// Adopted is told of every view that is adopted. It must not block.
+	Adopted func(*View)
 	// Renewed returns when the last renewal of the node's lease was sent that succeeded.
 	Renewed func() time.Time
 	// Dial connects to the gRPC port of a node.
@@ -85,18 +92,19 @@ type CustodyConfig struct {
 
 // holding is what this node has to do with one partition.
 type holding struct {
-	token    token
-	copy     version // of what the shard has while it has no token
-	sequence uint64  // of the last replica that was sent of the token
-	standby  party   // whom they are sent to; zero if nobody
-	begun    bool    // whether the standby has been sent something
-	whole    bool    // and whether that was everything
-	from     string  // who is believed to hold the token, if it is to come here; or ""
-	fetch    string  // who has sealed the token for this node, although it is not the owner; or ""
-	pulling  bool    // this node is fetching it
-	moving   bool    // somebody else is fetching it
-	receipt  receipt // what was installed and not yet confirmed
-	idle     time.Time
+	token     token
+	copy      version // of what the shard has while it has no token
+	sequence  uint64  // of the last replica that was sent of the token
+	standby   string  // whom they are sent to; "" if nobody
+	begun     bool    // whether the standby has been sent something
+	whole     bool    // and whether that was everything
+	from      string  // who is believed to hold the token, if it is to come here; or ""
+	fetch     string  // who has sealed the token for this node, although it is not the owner; or ""
+	pulling   bool    // this node is fetching it
+	restarted bool    // this node has had it before it was restarted
+	moving    bool    // somebody else is fetching it
+	receipt   receipt // what was installed and not yet confirmed
+	idle      time.Time
 }
 
 // receipt is a Confirm that is due.
@@ -127,11 +135,16 @@ func NewCustody(c CustodyConfig, partitions int) *Custody {
 		standbys:      make([]atomic.Pointer[colleague], partitions),
 		parts:         make([]holding, partitions),
 		peers:         make(map[string]*colleague),
+		processes:     make(map[string]uint64),
 		settled:       make(map[uint64]time.Time),
 		batches:       make(map[grantor]uint64),
 		outbox:        make(map[uint32]outgoing),
 		cohort:        new(errgroup.Group),
 	}
+	if c.Self.Incarnation == 0 {
+		k.party.incarnation = uncounted | rand.Uint64()
+	}
+	k.origin = k.party.incarnation
 	k.metrics = newCustodyMetrics(c.Metrics, k)
 	for p := range k.parts {
 		k.Shard.Close(uint32(p))
@@ -139,6 +152,34 @@ func NewCustody(c CustodyConfig, partitions int) *Custody {
 	k.Shard.OnUrgent(k.urgent)
 	k.Router.holders = k
 	return k
+}
+
+// uncounted marks the incarnations of nodes that no registry has counted yet. No view has such a
+// one, and no two of them are the same.
+const uncounted = 1 << 63
+
+// Become gives a node that has started without its registry the incarnation that this has
+// counted since.
+func (k *Custody) Become(incarnation uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.party.incarnation = incarnation
+}
+
+// alone reports whether the only member of the view is this node, as it was before it has started
+// without its registry. Then nobody else can hold a token, and it is for this node to
+// make them; but they lapse with the view, which may be an old one.
+func (k *Custody) alone() bool {
+	return k.party.incarnation >= uncounted && len(k.view.Members) == 1 && k.view.Members[0].ID == k.Self.ID
+}
+
+// claim returns what the view says about a partition.
+func (k *Custody) claim(p uint32) claim {
+	c := k.view.claim(p)
+	if k.alone() {
+		c.epoch, c.owner = c.view, k.party
+	}
+	return c
 }
 
 // Adopt makes v the view, unless a newer one is: it fences what v says is over, routes by
@@ -152,8 +193,10 @@ func (k *Custody) Adopt(v *View) {
 	old := k.view
 	k.view, k.former = v, len(old.members())
 	k.meet(v)
+	lapsed := k.solo
+	k.solo = k.alone()
 	for p := range k.parts {
-		k.adoptPart(uint32(p), old)
+		k.adoptPart(uint32(p), old, lapsed)
 	}
 	for e := range k.settled {
 		if !k.creates(e) {
@@ -164,12 +207,16 @@ func (k *Custody) Adopt(v *View) {
 	k.Router.SetView(v)
 	k.witness()
 	k.look()
+	k.Adopted(v)
 }
 
-func (k *Custody) adoptPart(p uint32, old *View) {
+func (k *Custody) adoptPart(p uint32, old *View, lapsed bool) {
 	pt, v := &k.parts[p], k.view
-	c := v.claim(p)
+	c := k.claim(p)
 	had := pt.token
+	if lapsed {
+		pt.token.lapse()
+	}
 	pt.token.adopt(c, k.party)
 	if had.state == active && pt.token.state != active {
 		k.metrics.fenced.Inc()
@@ -185,6 +232,7 @@ func (k *Custody) adoptPart(p uint32, old *View) {
 	}
 	if old != nil {
 		before := old.Members[old.Ring.Owner(p)]
+		pt.restarted = pt.restarted || before.ID == k.Self.ID && before.Incarnation != k.party.incarnation
 		if i, stays := v.Index(before.ID); stays && v.Members[i].Incarnation == before.Incarnation && before.ID != k.Self.ID && c.owner.id != before.ID {
 			pt.from = before.ID
 		}
@@ -198,7 +246,7 @@ func (k *Custody) adoptPart(p uint32, old *View) {
 // creates reports whether there is a token of that epoch that this node is to make.
 func (k *Custody) creates(epoch uint64) bool {
 	for p := range k.parts {
-		if c := k.view.claim(uint32(p)); c.epoch == epoch && k.parts[p].token.mayCreate(c) {
+		if c := k.claim(uint32(p)); c.epoch == epoch && k.parts[p].token.mayCreate(c) {
 			return true
 		}
 	}
@@ -209,7 +257,7 @@ func (k *Custody) creates(epoch uint64) bool {
 // its holder's place is part of its counters.
 func (k *Custody) open(p uint32) {
 	pt := &k.parts[p]
-	pt.sequence, pt.from, pt.copy = 0, "", version{}
+	pt.sequence, pt.from, pt.copy, pt.restarted = 0, "", version{}, false
 	delete(k.outbox, p)
 	k.Promises.Opened(p, uint32(len(k.parts)))
 	k.Shard.Open(p)
@@ -224,19 +272,19 @@ func (k *Custody) close(p uint32) {
 // follow has the changes of a partition noted for its standby, if it has one.
 func (k *Custody) follow(p uint32) {
 	pt, v := &k.parts[p], k.view
-	var standby party
-	if i := v.Ring.Standby(p); pt.token.state == active && v.Members[i].ID != k.Self.ID {
-		standby = v.partyAt(i)
+	standby := ""
+	if m := v.Members[v.Ring.Standby(p)]; pt.token.state == active && m.ID != k.Self.ID {
+		standby = m.ID
 	}
-	k.standbys[p].Store(k.peers[standby.id])
+	k.standbys[p].Store(k.peers[standby])
 	if standby == pt.standby {
 		return
 	}
-	if pt.standby != (party{}) {
+	if pt.standby != "" {
 		k.Shard.Unfollow(p, shard.ToStandby)
 	}
 	pt.standby, pt.begun, pt.whole = standby, false, false
-	if standby != (party{}) {
+	if standby != "" {
 		k.Shard.Follow(p, shard.ToStandby)
 	}
 }
@@ -295,16 +343,18 @@ func (k *Custody) Holder(p uint32) (id string, known bool) {
 		return "", false
 	}
 	pt := &k.parts[p]
-	owner := k.view.claim(p).owner
+	c := k.claim(p)
 	switch {
 	case pt.token.state == sealed:
 		return pt.token.to.id, true
 	case pt.token.state == active:
 		return k.Self.ID, true
-	case owner == k.party && pt.from != "":
+	case c.owner == k.party && pt.from != "":
 		return pt.from, true
-	case owner.id != k.Self.ID:
-		return owner.id, true
+	case c.owner.id != k.Self.ID:
+		return c.owner.id, true
+	case (c.owner != k.party || pt.restarted) && pt.copy.gen == 0:
+		return k.Self.ID, true
 	}
 	return "", false
 }
@@ -369,7 +419,7 @@ func (k *Custody) Standing() Standing {
 		return s
 	}
 	for p := range k.parts {
-		mine := k.view.claim(uint32(p)).owner == k.party
+		mine := k.claim(uint32(p)).owner == k.party
 		switch state := k.parts[p].token.state; {
 		case state == active && mine:
 			s.Held++

@@ -31,6 +31,7 @@ type custodyCluster struct {
 	starts   map[string]uint64 // by id
 	alive    map[string]*custodyNode
 	wg       sync.WaitGroup
+	lossy    atomic.Bool // whether nothing arrives that custody sends
 }
 
 type custodyNode struct {
@@ -68,52 +69,65 @@ func (c *custodyCluster) start(ids ...string) {
 	c.t.Helper()
 	for _, id := range ids {
 		c.starts[id]++
-		s, err := shard.New(shard.Config{Partitions: uint32(custodyRing.Partitions), MaxBytes: 16 << 20, Metrics: prometheus.NewRegistry()})
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		log := slog.New(slog.NewTextHandler(&c.log, nil)).With("node", id)
-		n := &custodyNode{testNode: testNode{id: id, shard: s, promises: NewPromises(true, true)}, leased: true}
-		n.node = Node{ID: id, Address: id + ":1", Incarnation: c.starts[id], State: Ready}
-		n.router = NewRouter(RouterConfig{
-			Self: id, Local: s, Promises: n.promises, Dial: func(ctx context.Context, address string) (net.Conn, error) { return c.dial(ctx, id, address) }, AttemptTimeout: DefaultAttemptTimeout,
-			Logger: log, Metrics: prometheus.NewRegistry(),
-		})
-		n.custody = NewCustody(CustodyConfig{
-			Self:  Member{ID: id, Address: n.node.Address, Incarnation: n.node.Incarnation},
-			Shard: s, Router: n.router, Promises: n.promises,
-			Refound: func(ctx context.Context, view uint64, parts []uint32) error {
-				return n.membership.Refound(ctx, view, parts)
-			},
-			Renewed: func() time.Time {
-				n.mu.Lock()
-				defer n.mu.Unlock()
-				if n.leased {
-					return time.Now()
-				}
-				return time.Time{}
-			},
-			Dial: func(ctx context.Context, address string) (net.Conn, error) { return c.dialRaw(ctx, id, address) }, Logger: log, Metrics: prometheus.NewRegistry(),
-		}, custodyRing.Partitions)
-		n.membership = NewMembership(id, custodyRing, c.registry, n.router, n.custody.Adopt, log)
-		n.links = NewServer(s, n.promises, n.router)
-		n.server = grpc.NewServer(grpc.Creds(n.links.Credentials(insecure.NewCredentials())))
-		n.custody.Register(n.server)
-		l := newPipeListener()
-		c.mu.Lock()
-		c.listeners[n.node.Address] = l
-		c.mu.Unlock()
-		var ctx context.Context
-		ctx, n.stop = context.WithCancel(context.Background())
-		c.wg.Go(func() { _ = n.server.Serve(l) })
-		c.wg.Go(func() { n.custody.Run(ctx) })
-		c.wg.Go(func() { n.membership.Run(ctx) })
-		c.alive[id] = n
-		c.registry.mu.Lock()
-		c.registry.watchers = append(c.registry.watchers, n.membership.Update)
-		c.registry.mu.Unlock()
+		n := c.launch(id, c.starts[id])
+		c.follow(n)
 		c.registry.Announce(n.node)
 	}
+}
+
+// follow tells a node what the registry holds.
+func (c *custodyCluster) follow(n *custodyNode) {
+	c.registry.mu.Lock()
+	defer c.registry.mu.Unlock()
+	c.registry.watchers = append(c.registry.watchers, n.membership.Update)
+}
+
+// launch starts a node of which the registry does not know.
+func (c *custodyCluster) launch(id string, incarnation uint64) *custodyNode {
+	c.t.Helper()
+	s, err := shard.New(shard.Config{Partitions: uint32(custodyRing.Partitions), MaxBytes: 16 << 20, Metrics: prometheus.NewRegistry()})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	log := slog.New(slog.NewTextHandler(&c.log, nil)).With("node", id)
+	n := &custodyNode{testNode: testNode{id: id, shard: s, promises: NewPromises(true, true)}, leased: true}
+	n.node = Node{ID: id, Address: id + ":1", Incarnation: incarnation, State: Ready}
+	n.router = NewRouter(RouterConfig{
+		Self: id, Local: s, Promises: n.promises, Dial: func(ctx context.Context, address string) (net.Conn, error) { return c.dial(ctx, id, address) }, AttemptTimeout: DefaultAttemptTimeout,
+		Logger: log, Metrics: prometheus.NewRegistry(),
+	})
+	n.custody = NewCustody(CustodyConfig{
+		Self:  Member{ID: id, Address: n.node.Address, Incarnation: n.node.Incarnation},
+		Shard: s, Router: n.router, Promises: n.promises,
+		Refound: func(ctx context.Context, view uint64, parts []uint32) error {
+			return n.membership.Refound(ctx, view, parts)
+		},
+		Adopted: func(*View) {},
+		Renewed: func() time.Time {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			if n.leased {
+				return time.Now()
+			}
+			return time.Time{}
+		},
+		Dial: func(ctx context.Context, address string) (net.Conn, error) { return c.dialRaw(ctx, id, address) }, Logger: log, Metrics: prometheus.NewRegistry(),
+	}, custodyRing.Partitions)
+	n.membership = NewMembership(id, custodyRing, c.registry, n.router, n.custody.Adopt, log)
+	n.links = NewServer(s, n.promises, n.router)
+	n.server = grpc.NewServer(grpc.Creds(n.links.Credentials(insecure.NewCredentials())))
+	n.custody.Register(n.server)
+	l := newPipeListener()
+	c.mu.Lock()
+	c.listeners[n.node.Address] = l
+	c.mu.Unlock()
+	var ctx context.Context
+	ctx, n.stop = context.WithCancel(context.Background())
+	c.wg.Go(func() { _ = n.server.Serve(l) })
+	c.wg.Go(func() { n.custody.Run(ctx) })
+	c.wg.Go(func() { n.membership.Run(ctx) })
+	c.alive[id] = n
+	return n
 }
 
 // crash ends a node without a word.
@@ -172,8 +186,42 @@ func (c *custodyCluster) dialRaw(ctx context.Context, from, address string) (net
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.links[way] = append(c.links[way], conn)
-	return conn, nil
+	return lossyConn{conn, &c.lossy, new(atomic.Bool)}, nil
 }
+
+// lossyConn loses all from when lossy is true for the first time, as TCP may for long: it waits
+// ever longer before it sends something again.
+type lossyConn struct {
+	net.Conn
+	lossy *atomic.Bool
+	stuck *atomic.Bool
+}
+
+func (c lossyConn) loses() bool {
+	if c.lossy.Load() {
+		c.stuck.Store(true)
+	}
+	return c.stuck.Load()
+}
+
+func (c lossyConn) Write(b []byte) (int, error) {
+	if c.loses() {
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+func (c lossyConn) Read(b []byte) (int, error) {
+	for {
+		n, err := c.Conn.Read(b)
+		if err != nil || !c.loses() {
+			return n, err
+		}
+	}
+}
+
+// replicated waits until the standbys have what was counted, also those that were restarted.
+func (c *custodyCluster) replicated() { time.Sleep(heartbeatEvery + 2*replicateEvery) }
 
 // await waits for at most 10 s.
 func (c *custodyCluster) await(what string, condition func() bool) {
@@ -400,6 +448,50 @@ func TestRestartedStandbyIsSentCopies(t *testing.T) {
 		}
 		c.take(allowed, keys, 1)
 		c.exact(allowed, keys, 10)
+	})
+}
+
+// TestLostWhileItMoves kills a node of which a new one has fetched only part of what it is to have:
+// of the rest, which the new one owns, others have copies.
+func TestLostWhileItMoves(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		const keys = 200
+		allowed := make(map[ring.Key]int)
+		c.start("a", "b", "c")
+		c.settled()
+		c.take(allowed, keys, 10)
+		time.Sleep(2 * replicateEvery)
+		c.start("d")
+		c.await("d is a member", func() bool { return len(c.alive["a"].router.View().members()) == 4 })
+		c.crash("c")
+		time.Sleep(4 * acquireEvery) // d has asked for copies
+		c.take(allowed, keys, 1)
+		c.registry.expire("c")
+		c.settled()
+		c.take(allowed, keys, 1)
+		c.exact(allowed, keys, 10)
+	})
+}
+
+// TestLossyConnectionIsMadeAnew loses what nodes send for a while, so that their connections are
+// of no use any more, although they are open.
+func TestLossyConnectionIsMadeAnew(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		c.start("a", "b", "c")
+		c.settled()
+		c.lossy.Store(true)
+		time.Sleep(30 * time.Second)
+		c.lossy.Store(false)
+		healed := time.Now()
+		time.Sleep(5 * time.Second)
+		k := c.alive["a"].custody
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		for id, heard := range k.evidence.heard {
+			if heard.Before(healed) {
+				t.Errorf("%s was heard %v before it could be heard again", id, healed.Sub(heard))
+			}
+		}
 	})
 }
 

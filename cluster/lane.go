@@ -27,7 +27,6 @@ type lane struct {
 	notice func()             // called when the breaker may have changed; set before run
 	moved  movedFunc          // called under mu; set before run
 	closed atomic.Bool        // mirrors breaker.closed, for those who do not hold mu
-	tried  atomic.Bool        // whether it was ever found out if the peer answers
 	wake   chan struct{}
 
 	mu      sync.Mutex
@@ -229,19 +228,11 @@ func (l *lane) giveUp(a *ask, first uint32, now time.Time) (late int) {
 	}
 	if late > 0 && !busy && !slept {
 		l.breaker.timedOut(a.sent, now)
-		l.mirrorLocked()
+		l.closed.Store(l.breaker.closed)
 	}
 	l.mu.Unlock()
 	a.finish(int32(late))
 	return late
-}
-
-// mirrorLocked shows the breaker to those who do not hold mu.
-func (l *lane) mirrorLocked() {
-	l.closed.Store(l.breaker.closed)
-	if l.breaker.closed && !l.tried.Load() {
-		l.tried.Store(true)
-	}
 }
 
 // takeLocked stops waiting for a's questions from first on, and returns the groups of
@@ -279,7 +270,6 @@ func (l *lane) broken() {
 	l.breaker.broken()
 	l.pace.broken()
 	l.closed.Store(false)
-	l.tried.Store(true)
 	lost, current := l.pending, l.current
 	l.pending, l.current, l.waiting = make(map[uint32]waiting), waiting{}, 0
 	l.conn, l.queue, l.queued, l.unacked, l.backlog = nil, nil, 0, 0, 0
@@ -378,7 +368,7 @@ func (l *lane) tick() (alive bool) {
 	l.mu.Lock()
 	ping := l.breaker.tick(now)
 	alive = now.Sub(l.breaker.heard) < linkIdle
-	l.mirrorLocked()
+	l.closed.Store(l.breaker.closed)
 	if ping {
 		l.appendLocked(opPing, pingID, &shard.Group{})
 	}
@@ -443,7 +433,7 @@ func (l *lane) deliver(frame []byte) error {
 		for n := 0; n < deliverAtOnce && r.more(); n++ {
 			answered += l.deliverLocked(&r, now)
 		}
-		l.mirrorLocked()
+		l.closed.Store(l.breaker.closed)
 		l.mu.Unlock()
 	}
 	l.mu.Lock()

@@ -157,9 +157,12 @@ func firstView(members []Member, r *ring.Ring) *View {
 }
 
 // next returns a view that follows v, and says the same.
-func (v *View) next() *View {
+func (v *View) next() *View { return v.As(v.Number + 1) }
+
+// As returns a view of that number that says the same as v, which has a lower one.
+func (v *View) As(number uint64) *View {
 	n := *v
-	n.Number++
+	n.Number = number
 	n.Epochs, n.Bases = slices.Clone(v.Epochs), slices.Clone(v.Bases)
 	return &n
 }

@@ -25,31 +25,32 @@ func (k *Custody) Register(s grpc.ServiceRegistrar) { peerv1.RegisterPeerServer(
 // adopted first.
 func (s peerServer) admit(ctx context.Context, c *peerv1.Caller) error {
 	k := s.k
+	self, view := s.self()
 	switch {
 	case c.GetCluster() != k.Cluster:
 		return status.Errorf(codes.FailedPrecondition, "caller %q is of another cluster", c.GetId())
-	case c.GetTo() != 0 && c.GetTo() != k.Self.Incarnation:
-		return status.Errorf(codes.FailedPrecondition, "incarnation: %d is called, this is %d of %s", c.GetTo(), k.Self.Incarnation, k.Self.ID)
-	case c.GetView() <= s.view() || c.GetAddress() == "":
+	case c.GetTo() != 0 && c.GetTo() != self.incarnation:
+		return status.Errorf(codes.FailedPrecondition, "incarnation: %d is called, this is %d of %s", c.GetTo(), self.incarnation, self.id)
+	case c.GetView() <= view || c.GetAddress() == "":
 		return nil
 	}
-	conn, err := k.connect(c.GetAddress())
+	conn, err := k.connect(c.GetAddress(), nil)
 	if err != nil {
 		return status.Errorf(codes.InvalidArgument, "caller's address %q: %v", c.GetAddress(), err)
 	}
 	defer func() { _ = conn.Close() }()
-	k.catchUp(ctx, peerv1.NewPeerClient(conn), &peerv1.Caller{Cluster: k.Cluster, Id: k.Self.ID, Incarnation: k.Self.Incarnation})
+	k.catchUp(ctx, peerv1.NewPeerClient(conn), &peerv1.Caller{Cluster: k.Cluster, Id: self.id, Incarnation: self.incarnation})
 	return nil
 }
 
-// view returns the number of the newest view, 0 if there is none.
-func (s peerServer) view() uint64 {
+// self returns who this node is, and the number of its view.
+func (s peerServer) self() (self party, view uint64) {
 	s.k.mu.Lock()
 	defer s.k.mu.Unlock()
-	return s.k.number()
+	return s.k.party, s.k.number()
 }
 
-// number is view for those who hold the lock.
+// number returns the number of the newest view, 0 if there is none.
 func (k *Custody) number() uint64 {
 	if k.view == nil {
 		return 0
@@ -63,6 +64,7 @@ func (s peerServer) Heartbeat(ctx context.Context, req *peerv1.HeartbeatRequest)
 	if err := s.admit(ctx, req.GetCaller()); err != nil {
 		return nil, err
 	}
+	self, view := s.self()
 	standing := s.k.Standing()
 	var reaches []string
 	members, reachable := s.k.Router.Members()
@@ -73,7 +75,7 @@ func (s peerServer) Heartbeat(ctx context.Context, req *peerv1.HeartbeatRequest)
 	}
 	return &peerv1.HeartbeatResponse{
 		Reaches: reaches,
-		View:    s.view(), Incarnation: s.k.Self.Incarnation,
+		View:    view, Incarnation: self.incarnation,
 		Held: uint32(standing.Held), Wanted: uint32(standing.Wanted), Leaving: uint32(standing.Leaving),
 	}, nil
 }
@@ -134,7 +136,7 @@ func (k *Custody) located(p uint32) *peerv1.Located {
 	case pt.token.state == sealed:
 		l.Holding, l.To, l.ToIncarnation = peerv1.Holding_HOLDING_SEALED, pt.token.to.id, pt.token.to.incarnation
 		v = version{gen: pt.token.gen, whole: true}
-	case pt.pulling, pt.fetch != "", k.view != nil && pt.token.mayCreate(k.view.claim(p)):
+	case pt.pulling, pt.fetch != "", k.view != nil && pt.token.mayCreate(k.claim(p)):
 		l.Holding = peerv1.Holding_HOLDING_PENDING
 	default:
 		l.Holding = peerv1.Holding_HOLDING_ABSENT
@@ -167,6 +169,7 @@ func (s peerServer) Pull(req *peerv1.PullRequest, stream grpc.ServerStreamingSer
 	if err != nil {
 		return err
 	}
+	failpoint("sealed")
 	if err := k.send(stream, p); err != nil { // what has changed meanwhile
 		return err
 	}
@@ -178,7 +181,7 @@ func (k *Custody) beginMove(p uint32, to party, isCopy bool) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	pt := &k.parts[p]
-	held := pt.token.state == active && k.view.claim(p).owner == to || pt.token.state == sealed && pt.token.to == to
+	held := pt.token.state == active && k.claim(p).owner == to || pt.token.state == sealed && pt.token.to == to
 	switch {
 	case pt.moving, pt.pulling:
 		return status.Errorf(codes.Aborted, "partition %d is being fetched", p)
@@ -242,7 +245,7 @@ func (k *Custody) seal(p uint32, to party) (Generation, error) {
 	defer k.mu.Unlock()
 	pt := &k.parts[p]
 	had := pt.token.state
-	gen, ok := pt.token.seal(k.view.claim(p), to)
+	gen, ok := pt.token.seal(k.claim(p), to)
 	if !ok {
 		return 0, status.Errorf(codes.NotFound, "partition %d is not held for %s any more", p, to.id)
 	}

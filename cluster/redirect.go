@@ -22,7 +22,8 @@ type Holders interface {
 	// Holder returns the id of the member that has partition p as far as this node
 	// knows: to whom it has handed p over, from whom it is fetching p, or else the
 	// view's owner. It is this node itself if it has p, also if it has no authority to
-	// decide. ok is false if it knows of nobody.
+	// decide, and if it was restarted and has lost p: then its standby is asked. ok is false if it
+	// knows of nobody.
 	Holder(p uint32) (id string, ok bool)
 	// Forgotten reports whether this node has no copy of partition p and may have had it
 	// before it was restarted.
@@ -42,7 +43,9 @@ func (r *Router) newTable(v *View, old *table) *table {
 			t.self = i
 		}
 	}
+	t.began = time.Now()
 	t.routes = make([]atomic.Uint32, v.Ring.Partitions())
+	t.vacant = make([]atomic.Int64, v.Ring.Partitions())
 	var now []int // index in v of old's members, -1 if it is none any more
 	if old != nil && len(old.routes) == len(t.routes) {
 		for _, mark := range old.marks {
@@ -72,13 +75,25 @@ func (t *table) owner(k ring.Key) int {
 }
 
 // redirect notes that the member from does not have k's counter, but the one of that
-// mark; or else, for all that is known, the view's owner.
+// mark; or else, for all that is known, the view's owner. An owner that names itself has
+// nothing of it.
 func (t *table) redirect(k ring.Key, from int, mark uint64) {
-	to := slices.Index(t.marks, mark)
-	if to < 0 || to == from {
-		to = t.owner(k)
+	p := k.Partition(uint32(len(t.routes)))
+	to, owner := slices.Index(t.marks, mark), t.owner(k)
+	if from == owner && mark == t.marks[from] {
+		t.vacant[p].Store(int64(time.Since(t.began) + probeEvery))
 	}
-	t.routes[k.Partition(uint32(len(t.routes)))].CompareAndSwap(uint32(from), uint32(to))
+	if to < 0 || to == from {
+		to = owner
+	}
+	t.routes[p].CompareAndSwap(uint32(from), uint32(to))
+}
+
+// isVacant reports whether the owner of k's counter has said just now that it has nothing of it,
+// and somebody else may.
+func (t *table) isVacant(k ring.Key) bool {
+	until := t.vacant[k.Partition(uint32(len(t.routes)))].Load()
+	return until > 0 && int64(time.Since(t.began)) < until && t.standby(k) != nobody
 }
 
 // forsake has the owners asked for what the member from, who does not answer, was asked
@@ -94,10 +109,16 @@ func (t *table) forsake(from int, g *shard.Group) (changed bool) {
 	return changed
 }
 
+// owns reports whether a counter of g is the member's by the view.
+func (t *table) owns(member int, g *shard.Group) bool {
+	return slices.ContainsFunc(g.Takes, func(take shard.Take) bool { return t.owner(take.Key) == member })
+}
+
 // reaches reports whether everybody answers who is asked for g.
 func (t *table) reaches(g *shard.Group) bool {
 	for i := range g.Takes {
-		if k := g.Takes[i].Key; !t.answers(t.route(k), k) {
+		k := g.Takes[i].Key
+		if to := t.route(k); !t.answers(to, k) || to == t.owner(k) && t.isVacant(k) {
 			return false
 		}
 	}
@@ -109,16 +130,11 @@ func (t *table) answers(to int, k ring.Key) bool {
 	return t.peers[to] == nil || t.lane(to, k).closed.Load()
 }
 
-// silent reports whether the member to is known not to answer questions about k.
-func (t *table) silent(to int, k ring.Key) bool {
-	return !t.answers(to, k) && t.lane(to, k).tried.Load()
-}
-
 // loses reports whether the member from, who does not have a counter of g, is to be asked
 // for it all the same.
 func (t *table) loses(from int, g *shard.Group) bool {
 	for i := range g.Takes {
-		if take := &g.Takes[i]; take.Source == shard.Moved && t.route(take.Key) == from {
+		if take := &g.Takes[i]; take.Source == shard.Moved && t.route(take.Key) == from && !t.isVacant(take.Key) {
 			return true
 		}
 	}
@@ -145,8 +161,8 @@ func (r *Router) movedHere(g *shard.Group) {
 	}
 }
 
-// holder returns the mark of the member that has k's counter, as far as this node knows;
-// 0 if it knows of nobody else.
+// holder returns the mark of the member that has k's counter, as Holders do; 0 if it knows
+// of nobody.
 func (r *Router) holder(k ring.Key) uint64 {
 	if id := r.holderID(k); id != "" && id != r.self {
 		return markOf(id)
@@ -263,7 +279,7 @@ func (r *Router) sortOut(top, asked, again *spread, w *walk) (pause time.Duratio
 			}
 			return
 		case from == nil || member < 0 || !t.forsake(member, g):
-			top.strand(g, p, false)
+			top.strand(g, p, member >= 0 && !t.owns(member, g))
 			return
 		}
 		if t.reaches(g) {

@@ -94,7 +94,7 @@ func (k *Custody) standbyFor(c *colleague) (partitions []uint32) {
 		return nil
 	}
 	for p := range k.parts {
-		if k.parts[p].standby == c.party() {
+		if k.parts[p].standby == c.member.ID {
 			partitions = append(partitions, uint32(p))
 		}
 	}
@@ -108,7 +108,7 @@ func (k *Custody) append(m *replicas, c *colleague, p uint32) (more bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	pt := &k.parts[p]
-	if pt.token.state != active || pt.standby != c.party() {
+	if pt.token.state != active || pt.standby != c.member.ID {
 		m.records = m.records[:from] // whoever has it now sends all of it
 		return false
 	}
@@ -131,8 +131,10 @@ func (k *Custody) sendReplicas(ctx context.Context, c *colleague, m *replicas) {
 	if len(m.items) == 0 {
 		return
 	}
+	caller := k.caller(c)
+	caller.To = 0 // who was restarted may have copies before a view knows it
 	call, cancel := context.WithTimeout(ctx, callTimeout)
-	resp, err := c.client.Replicate(call, &peerv1.ReplicateRequest{Caller: k.caller(c), Replicas: m.items})
+	resp, err := c.client.Replicate(call, &peerv1.ReplicateRequest{Caller: caller, Replicas: m.items})
 	cancel()
 	again := resp.GetAgain()
 	if err != nil {
@@ -155,7 +157,7 @@ func (k *Custody) restart(c *colleague, partitions []uint32) {
 		if int(p) >= len(k.parts) {
 			continue
 		}
-		if pt := &k.parts[p]; pt.standby == c.party() {
+		if pt := &k.parts[p]; pt.standby == c.member.ID {
 			k.Shard.Unfollow(p, shard.ToStandby)
 			k.Shard.Follow(p, shard.ToStandby)
 			pt.begun, pt.whole = false, false
@@ -184,10 +186,12 @@ func (k *Custody) returnGrants(ctx context.Context, c *colleague) {
 		k.prepare(uint32(p))
 	}
 	for p, o := range k.outgoing(c) {
+		caller := k.caller(c)
+		caller.Incarnation = k.origin
 		call, cancel := context.WithTimeout(ctx, callTimeout)
 		few := o.grants[:min(len(o.grants), maxGrantBatch)]
 		resp, err := c.client.AddGrants(call, &peerv1.AddGrantsRequest{
-			Caller: k.caller(c), Partition: p, Batch: o.batch, Grants: appendGrants(nil, few),
+			Caller: caller, Partition: p, Batch: o.batch, Grants: appendGrants(nil, few),
 		})
 		cancel()
 		if err == nil && resp.GetAdded() {
@@ -214,7 +218,7 @@ func (k *Custody) added(p uint32, batch uint64, n int) {
 func (k *Custody) prepare(p uint32) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if _, under := k.outbox[p]; under || k.view == nil || k.view.claim(p).owner == k.party {
+	if _, under := k.outbox[p]; under || k.view == nil || k.claim(p).owner == k.party {
 		return
 	}
 	if grants := k.Shard.Grants(p, maxGrantBatch); len(grants) > 0 {
@@ -229,7 +233,7 @@ func (k *Custody) outgoing(c *colleague) map[uint32]outgoing {
 	defer k.mu.Unlock()
 	batches := make(map[uint32]outgoing)
 	for p, o := range k.outbox {
-		if k.view.claim(p).owner.id == c.member.ID {
+		if k.claim(p).owner.id == c.member.ID {
 			batches[p] = o
 		}
 	}

@@ -59,6 +59,8 @@ type table struct {
 	peers  []*peer         // by member index; nil for this node itself
 	marks  []uint64        // by member index; of their ids
 	routes []atomic.Uint32 // by partition: the index of the member that is asked for it
+	began  time.Time
+	vacant []atomic.Int64 // by partition: until when, since began, its owner is not believed to have it
 }
 
 // SetView makes the router route by v. Peers that v does not name any more are

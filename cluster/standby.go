@@ -39,13 +39,7 @@ func (r *Router) keeps(t *table, g *shard.Group) bool {
 		return false
 	}
 	for i := range g.Takes {
-		k := g.Takes[i].Key
-		standby := t.standby(k)
-		switch {
-		case standby == t.self:
-		case t.owner(k) != t.self:
-			return false
-		case standby != nobody && !t.silent(standby, k) && r.forgotten(t, k):
+		if k := g.Takes[i].Key; t.owner(k) != t.self && t.standby(k) != t.self {
 			return false
 		}
 	}

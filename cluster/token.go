@@ -129,6 +129,9 @@ func (t *token) create(c claim) (ok bool) {
 	return true
 }
 
+// lapse ends a token that others could not know of: what is held is no more than a copy.
+func (t *token) lapse() { t.state, t.to = absent, party{} }
+
 func (t *token) hold(gen Generation) {
 	t.state, t.gen, t.to = active, gen, party{}
 	t.seen = max(t.seen, gen)

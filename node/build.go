@@ -76,6 +76,7 @@ type node struct {
 	limiter                    *api.Limiter
 	etcd                       *etcd.Server // nil if it is not in this process
 	registry                   *etcd.Registry
+	state                      *etcd.State // on disk
 	shard                      *shard.Shard
 	router                     *cluster.Router
 	membership                 *cluster.Membership
@@ -87,6 +88,7 @@ type node struct {
 	health                     *health.Server
 
 	leaving  atomic.Bool
+	away     atomic.Bool           // started without etcd, and not registered yet
 	drained  atomic.Bool           // somebody has asked this node to hand over what it holds
 	serving  atomic.Bool           // what the health service says
 	etcdDied atomic.Pointer[error] // why the one in this process has ended by itself
@@ -115,7 +117,7 @@ func build(ctx context.Context, network Network, opts Options, log *slog.Logger)
 		collectors.NewBuildInfoCollector(),
 	)
 	for _, step := range []func(context.Context) error{
-		n.listen, n.loadRules, n.openRegistry, n.openStore, n.register,
+		n.listen, n.loadRules, n.openState, n.openRegistry, n.openStore, n.register,
 	} {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -184,7 +186,7 @@ func (n *node) openRegistry(ctx context.Context) error {
 		endpoints, dial = []string{server.Endpoint()}, nil
 	}
 	registry, err := etcd.Open(ctx, etcd.Config{
-		Endpoints: endpoints, Cluster: n.opts.Cluster, Dial: dial, Logger: n.log, Metrics: n.metrics,
+		Endpoints: endpoints, Cluster: n.opts.Cluster, Known: n.state.Found(), Dial: dial, Logger: n.log, Metrics: n.metrics,
 	})
 	if err != nil {
 		return err
@@ -196,7 +198,7 @@ func (n *node) openRegistry(ctx context.Context) error {
 	n.registry = registry
 	n.opts.Etcd = endpoints
 	n.closers = append(n.closers, registry.Close)
-	return nil
+	return n.verify(ctx)
 }
 
 // loadRules reads the rules of files, if they are given.
@@ -212,9 +214,14 @@ func (n *node) openStore(ctx context.Context) (err error) {
 	if n.rules != nil {
 		return nil
 	}
-	n.store, err = rules.OpenStore(ctx, rules.StoreConfig{
+	cfg := rules.StoreConfig{
 		Backend: n.registry, Name: "etcd:" + n.registry.RulesKey(), MaxSize: etcd.MaxRules, Lyft: n.opts.lyft(), Logger: n.log, Metrics: n.metrics,
-	})
+	}
+	if n.away.Load() {
+		n.store, err = rules.RestoreStore(cfg, n.state.Found().Rules)
+	} else {
+		n.store, err = rules.OpenStore(ctx, cfg)
+	}
 	n.rules = n.store
 	return err
 }
@@ -222,14 +229,7 @@ func (n *node) openStore(ctx context.Context) (err error) {
 // register takes the node's place in the cluster, and builds what depends on the
 // cluster's parameters.
 func (n *node) register(ctx context.Context) error {
-	params, err := n.registry.Bootstrap(ctx, cluster.Params{Format: cluster.Format})
-	if err != nil {
-		return err
-	}
-	if err := n.refuseTakenID(ctx); err != nil {
-		return err
-	}
-	incarnation, err := n.registry.NextIncarnation(ctx, n.opts.ID)
+	params, incarnation, err := n.identify(ctx)
 	if err != nil {
 		return err
 	}
@@ -243,6 +243,8 @@ func (n *node) register(ctx context.Context) error {
 		n.announce(func(self *cluster.Node) { self.RuleRevision = s.Revision() })
 		n.tellEnvoy()
 	})
+	n.rules.OnChange(n.keepRules)
+	n.keepRules(nil)
 	n.shard, err = shard.New(shard.Config{
 		Partitions: uint32(params.Ring.Partitions),
 		MaxBytes:   int(n.opts.CounterMemory),
@@ -257,6 +259,9 @@ func (n *node) register(ctx context.Context) error {
 	})
 	n.closers = append(n.closers, n.router.Close)
 	n.keep(params, promises)
+	if n.away.Load() {
+		n.custody.Adopt(n.state.Found().View)
+	}
 	return n.buildServers(params, promises)
 }
 
@@ -271,6 +276,7 @@ func (n *node) keep(params cluster.Params, promises *cluster.Promises) {
 		Refound: func(ctx context.Context, view uint64, partitions []uint32) error {
 			return n.membership.Refound(ctx, view, partitions)
 		},
+		Adopted: func(v *cluster.View) { n.state.Keep(func(k *etcd.Known) { k.View = v }) },
 		Renewed: func() time.Time { return n.registry.Status().Renewed },
 		Dial:    n.network.dial,
 		Logger:  n.log,
@@ -328,6 +334,8 @@ func (n *node) onlyHere(etcd []string) bool {
 	return loopback(n.opts.Advertise) && !slices.ContainsFunc(etcd, loopback)
 }
 
+var errTaken = errors.New("is taken by a node that runs")
+
 // refuseTakenID looks whether the node that has a key under our id still answers.
 // After a crash its key is still there, but nobody is behind it.
 func (n *node) refuseTakenID(ctx context.Context) error {
@@ -340,7 +348,7 @@ func (n *node) refuseTakenID(ctx context.Context) error {
 			continue // nobody else can answer where this node listens
 		}
 		if n.answers(ctx, other.Address, other.ID) {
-			return fmt.Errorf("id: %q is taken by a node that runs at %s; give this one another with --id", other.ID, other.Address)
+			return fmt.Errorf("id: %q %w at %s; give this one another with --id", other.ID, errTaken, other.Address)
 		}
 	}
 	return nil

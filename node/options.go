@@ -49,7 +49,8 @@ type Options struct {
 	// Unused if Etcd is given.
 	EtcdListen string
 	// DataDir holds what must survive a restart: the data of the etcd in this
-	// process. It is created if missing. Empty means weir/<ID> under
+	// process, and what a node needs to start while etcd is away, the secret of
+	// the cluster included. It is created if missing. Empty means weir/<ID> under
 	// $XDG_STATE_HOME, or under ~/.local/state if that is not set.
 	DataDir string
 	// Rules is the rules file, or a directory of them. Empty means the rules of the

@@ -92,7 +92,12 @@ func (n *node) run(ctx context.Context, ready func(Info)) error {
 		return nil
 	})
 	g.Go(func() error { n.watchEtcd(failed); return nil })
-	n.announceReady()
+	g.Go(func() error { n.state.Run(parts); return nil })
+	if n.away.Load() {
+		g.Go(func() error { return n.join(ctx, failed) })
+	} else {
+		n.announceReady()
+	}
 	g.Go(func() error {
 		select {
 		case <-ctx.Done():
@@ -193,7 +198,7 @@ func (n *node) leave(failed context.Context) {
 	n.leaving.Store(true)
 	n.health.Shutdown() // not to be undone by untilReady, which may have passed its last look
 	alone := func() bool { v := n.View(); return v == nil || len(v.Members) < 2 }
-	if alone() {
+	if alone() || n.Self().Incarnation == 0 { // it was never registered
 		return
 	}
 	n.announce(func(self *cluster.Node) { self.State = cluster.Leaving })

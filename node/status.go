@@ -19,7 +19,7 @@ func (n *node) announce(change func(self *cluster.Node)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	change(&n.self)
-	if n.self.State != cluster.Joining { // the registry is not told before that
+	if n.self.State != cluster.Joining && n.self.Incarnation > 0 { // the registry is not told before that
 		n.registry.Announce(n.self)
 	}
 }
@@ -59,7 +59,9 @@ func (n *node) Self() cluster.Node {
 }
 
 // Ready implements api.Status.
-func (n *node) Ready() bool { return n.isMember() && !n.leaving.Load() && !n.drained.Load() }
+func (n *node) Ready() bool {
+	return (n.isMember() || n.away.Load()) && !n.leaving.Load() && !n.drained.Load()
+}
 
 // Standing implements api.Status.
 func (n *node) Standing(id string) cluster.Standing { return n.custody.StandingOf(id) }
@@ -123,7 +125,9 @@ func (n *node) Counters() int { return n.shard.Len() }
 // Problems implements api.Status.
 func (n *node) Problems() []string {
 	var problems []string
-	if !n.isMember() {
+	if n.away.Load() {
+		problems = append(problems, "this node has started by what it had kept of the cluster, without etcd, and is not registered there yet: it holds no counters but forwards, and rules are those of its last run")
+	} else if !n.isMember() {
 		problems = append(problems, "this node is not a member of the view, so it only forwards")
 	}
 	if left := n.membership.LeftOut(); left > 0 {
@@ -133,8 +137,13 @@ func (n *node) Problems() []string {
 		problems = append(problems, fmt.Sprintf("the embedded etcd has died, so that nodes cannot join or leave, nor rules change, until this one is restarted; checks go on: %v", *died))
 	} else if st := n.registry.Status(); !st.Reachable {
 		problems = append(problems, "etcd does not answer: nodes cannot join or leave, and rules cannot change; checks go on")
+	} else if st.Wiped {
+		problems = append(problems, st.Alarm+"; checks go on, and weir view import gives it back what this node knows")
 	} else if st.Alarm != "" {
 		problems = append(problems, st.Alarm)
+	}
+	if err := n.state.Err(); err != nil {
+		problems = append(problems, fmt.Sprintf("this node could not start while etcd is away, because its state cannot be kept: %v", err))
 	}
 	if err := n.rules.Err(); err != nil {
 		problems = append(problems, fmt.Sprintf("the rules as they are now were refused, the last good ones are in force: %v", err))

@@ -74,6 +74,12 @@ func OpenStore(ctx context.Context, cfg StoreConfig) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	return RestoreStore(cfg, value)
+}
+
+// RestoreStore is OpenStore while the Backend does not answer: it begins with a value that was
+// stored before, nil for none.
+func RestoreStore(cfg StoreConfig, value []byte) (_ *Store, err error) {
 	state := &State{Set: &Set{how: cfg.Lyft}}
 	if value != nil {
 		if state, err = unmarshal(cfg.Name, value, cfg.Lyft); err != nil {
@@ -99,6 +105,10 @@ func (s *Store) Set() *Set { return s.state.Load().Set }
 
 // State returns the rules in force with their revisions, never nil.
 func (s *Store) State() *State { return s.state.Load() }
+
+// Stored returns the value that the rules in force were read from, nil if there is none.
+// Read-only.
+func (s *Store) Stored() []byte { return s.State().stored }
 
 // Err returns why the rules that are stored now are not in force, or nil if they
 // are.

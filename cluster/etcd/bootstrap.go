@@ -34,8 +34,8 @@ func (r *Registry) Bootstrap(ctx context.Context, want cluster.Params) (cluster.
 	return got, nil
 }
 
-// knownParams returns the parameters as Bootstrap found them stored, or nil.
-func (r *Registry) knownParams() []byte {
+// Params returns the parameters as they are stored, or must be; nil if that is not known yet.
+func (r *Registry) Params() []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.params
@@ -62,14 +62,23 @@ func (r *Registry) bootstrap(ctx context.Context, want cluster.Params) (cluster.
 		return fresh, value, nil
 	}
 	value = first(resp, 0).Value
-	var stored cluster.Params
-	if err := json.Unmarshal(value, &stored); err != nil {
-		return cluster.Params{}, nil, fmt.Errorf("stored parameters: %w", err)
-	}
-	if err := checkParams(stored); err != nil {
-		return cluster.Params{}, nil, fmt.Errorf("stored parameters: %w", err)
+	stored, err := ParseParams(value)
+	if err != nil {
+		return cluster.Params{}, nil, err
 	}
 	return stored, value, agree(want, stored)
+}
+
+// ParseParams reads parameters as they are stored. It refuses what this software cannot run
+// with.
+func ParseParams(value []byte) (stored cluster.Params, err error) {
+	if err = json.Unmarshal(value, &stored); err == nil {
+		err = checkParams(stored)
+	}
+	if err != nil {
+		return cluster.Params{}, fmt.Errorf("stored parameters: %w", err)
+	}
+	return stored, nil
 }
 
 // complete chooses what p leaves open.
@@ -124,35 +133,40 @@ func agree(want, stored cluster.Params) error {
 }
 
 // NextIncarnation counts one more start of the node with that id and returns its
-// number, from 1. No two calls return the same.
+// number, from 1, or above the last one that is known from an earlier run. No two calls
+// return the same.
 func (r *Registry) NextIncarnation(ctx context.Context, id string) (uint64, error) {
 	if err := checkName("node", id, maxNodeID); err != nil {
 		return 0, fmt.Errorf("counting starts: %w", err)
 	}
-	n, err := r.increment(ctx, r.keys.incarnations+id)
+	above := uint64(0)
+	if r.known != nil {
+		above = r.known.Incarnation
+	}
+	n, err := r.raise(ctx, r.keys.incarnations+id, above)
 	if err != nil {
 		return 0, fmt.Errorf("counting starts of node %q: %w", id, err)
 	}
 	return n, nil
 }
 
-// increment adds one to the number at key. The number stands in the value, not in
-// etcd's own version of the key, so that it survives a copy to another etcd.
-func (r *Registry) increment(ctx context.Context, key string) (uint64, error) {
+// raise adds one to the number at key, or to above if that is more. The number stands in the
+// value, not in etcd's own version of the key, so that it survives a copy to another etcd.
+func (r *Registry) raise(ctx context.Context, key string, above uint64) (uint64, error) {
 	var number uint64
 	var revision int64 // of number
 	for began := time.Now(); time.Since(began) < openTimeout; {
-		next := strconv.FormatUint(number+1, 10)
+		next := max(number, above) + 1
 		resp, err := r.txn(ctx, openTimeout, transaction{
 			when:      []clientv3.Cmp{unchanged(key, revision)},
-			then:      []clientv3.Op{clientv3.OpPut(key, next)},
+			then:      []clientv3.Op{clientv3.OpPut(key, strconv.FormatUint(next, 10))},
 			otherwise: []clientv3.Op{clientv3.OpGet(key)},
 		})
 		if err != nil {
 			return 0, err
 		}
 		if resp.Succeeded {
-			return number + 1, nil
+			return next, nil
 		}
 		number, revision = 0, 0
 		if kv := first(resp, 0); kv != nil {

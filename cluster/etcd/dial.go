@@ -45,12 +45,12 @@ func dial(endpoints []string, connect func(context.Context, string) (net.Conn, e
 	})
 }
 
-// awaitAnswer waits until a quorum of etcd answers a read of key.
+// awaitAnswer waits until a quorum of etcd answers a read of key, for so long at most.
 //
 // It uses the raw client, because clientv3 waits for a connection and then says
 // no more than that the deadline is over.
-func awaitAnswer(ctx context.Context, client *clientv3.Client, key string) error {
-	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+func awaitAnswer(ctx context.Context, client *clientv3.Client, key string, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	kv := etcdserverpb.NewKVClient(client.ActiveConnection())
 	began := time.Now()

@@ -21,5 +21,9 @@
 // begins and one when it ends. What etcd says afterwards is believed, with one
 // exception: a view that is older than one already seen, or none at all, means
 // that etcd was wiped or restored from a backup. The registry then keeps the
-// view that it has and says so in Status.Alarm.
+// view that it has and says so in Status.Alarm, until Restore gives etcd back what it
+// had.
+//
+// A State keeps on disk what a node must know to start while etcd is away. Open is
+// told what was kept, and does without an answer then.
 package etcd

@@ -205,7 +205,10 @@ func view(t *testing.T, number uint64, ids ...string) *cluster.View {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := &cluster.View{Number: number, Ring: r}
+	v := &cluster.View{Number: number, Ring: r, Epochs: make([]uint64, smallRing.Partitions), Bases: make([]uint64, smallRing.Partitions)}
+	for p := range v.Epochs {
+		v.Epochs[p] = 1
+	}
 	for _, id := range slices.Sorted(slices.Values(ids)) {
 		v.Members = append(v.Members, cluster.Member{ID: id, Address: id + ":9090", Incarnation: 1})
 	}

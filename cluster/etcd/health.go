@@ -29,6 +29,15 @@ func newHealth(log *slog.Logger, m *metrics) *health {
 	return &health{log: log, metrics: m, success: time.Now()}
 }
 
+// away notes that etcd has not answered at all yet.
+func (h *health) away(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.failing, h.down, h.success = true, true, time.Now().Add(-unreachableAfter)
+	h.metrics.up.Set(0)
+	h.log.Warn("etcd unreachable", "error", err)
+}
+
 // exchange notes how a call to etcd ended.
 func (h *health) exchange(err error) {
 	h.mu.Lock()

@@ -31,8 +31,9 @@ const (
 
 // Bounds of waiting.
 const (
-	openTimeout = 5 * time.Second // of Open, Bootstrap, NextIncarnation and Nodes
-	callTimeout = 2 * time.Second // of a list, a put or a swap, or of reading the rules
+	openTimeout  = 5 * time.Second // of Open, Bootstrap, NextIncarnation and Nodes
+	knownTimeout = time.Second     // of Open, if the node can do without
+	callTimeout  = 2 * time.Second // of a list, a put or a swap, or of reading the rules
 
 	// A lease is renewed five times per TTL but at least every second, so that
 	// several attempts may fail before it is lost.
@@ -87,12 +88,13 @@ func checkName(what, name string, longest int) error {
 
 // keys are where a cluster's data stand in etcd.
 type keys struct {
-	nodes, view, params, incarnations, rules string
+	root, nodes, view, params, incarnations, rules string
 }
 
 func keysOf(cluster string) keys {
 	root := "/weir/" + cluster + "/"
 	return keys{
+		root:         root,
 		nodes:        root + "nodes/",
 		view:         root + "view",
 		params:       root + "params",

@@ -57,6 +57,19 @@ func newMirror(k keys, log *slog.Logger) *mirror {
 	return &mirror{keys: k, log: log, nodes: make(map[string]nodeEntry), reported: make(map[string]string)}
 }
 
+// recall believes what is known from an earlier run.
+func (m *mirror) recall(known *Known) error {
+	raw, err := cluster.MarshalView(known.View)
+	if err != nil {
+		return err
+	}
+	m.view.good, m.view.raw = known.View, raw
+	if known.Rules != nil {
+		m.believed = &keyValue{Value: known.Rules}
+	}
+	return nil
+}
+
 // replace forgets all entries and takes those of a full list at revision.
 func (m *mirror) replace(kvs []*keyValue, revision int64) {
 	old := m.reported
@@ -224,11 +237,20 @@ func (m *mirror) judge(kv *keyValue) {
 		v.revision = kv.ModRevision
 	case v.good != nil && next.Number < v.good.Number:
 		v.distrust(fmt.Sprintf("etcd was wiped or restored: it has view %d after view %d", next.Number, v.good.Number))
-	case v.good != nil && next.Number == v.good.Number:
+	case v.good != nil && next.Number == v.good.Number && !bytes.Equal(written(next), written(v.good)):
 		v.distrust(fmt.Sprintf("etcd was wiped or restored: it has another view %d", next.Number))
 	default:
 		v.good, v.raw, v.revision = next, kv.Value, kv.ModRevision
 	}
+}
+
+// written returns how this software writes a view, whichever has written it; nil if it cannot.
+func written(v *cluster.View) []byte {
+	b, err := cluster.MarshalView(v)
+	if err != nil {
+		return nil
+	}
+	return b
 }
 
 // distrust keeps the good view although etcd no longer has it.

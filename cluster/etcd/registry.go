@@ -29,6 +29,9 @@ type Config struct {
 	LeaseTTL time.Duration
 	// Dial connects to an endpoint. Nil means by TCP.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
+	// Known is what the node knows from an earlier run, nil if it knows nothing. What etcd
+	// has must not be less.
+	Known *Known
 	// Logger gets one line per change of state. Nil means none.
 	Logger *slog.Logger
 	// Metrics takes the metrics, until Close. Nil means none.
@@ -71,6 +74,7 @@ type Registry struct {
 	metrics *metrics
 	health  *health
 
+	known     *Known        // from an earlier run; nil if there was none
 	announced chan struct{} // holds a token when the keeper has something to look at
 
 	mu     sync.Mutex
@@ -106,13 +110,17 @@ type Status struct {
 	// Renewed is when the last renewal of the lease that succeeded was sent. The
 	// zero time means that there is no lease.
 	Renewed time.Time
+	// Wiped says whether etcd has less than it had, or something else: then nothing is
+	// written to it.
+	Wiped bool
 	// Alarm says in one sentence why what etcd holds is not believed and needs an
 	// operator: it was wiped, restored from a backup, or damaged. Empty is good.
 	Alarm string
 }
 
-// Open connects to etcd. It fails within 5 s, or when ctx ends, if no endpoint
-// answers.
+// Open connects to etcd. If no endpoint answers it fails within 5 s, or when ctx ends; but if
+// something is known from an earlier run, it waits for a second and goes on without, as
+// Reachable tells.
 func Open(ctx context.Context, cfg Config) (*Registry, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -129,17 +137,27 @@ func Open(ctx context.Context, cfg Config) (*Registry, error) {
 		log:       cfg.Logger,
 		client:    client,
 		where:     where,
+		known:     cfg.Known,
 		announced: make(chan struct{}, 1),
 	}
-	if err := awaitAnswer(ctx, client, r.keys.params); err != nil {
+	patience := openTimeout
+	if r.known != nil {
+		patience = knownTimeout
+		r.params, r.view.number = r.known.Params, r.known.View.Number
+	}
+	away := awaitAnswer(ctx, client, r.keys.params, patience)
+	if away != nil && (r.known == nil || ctx.Err() != nil) {
 		client.Close()
-		return nil, fmt.Errorf("etcd at %s: %w", where, err)
+		return nil, fmt.Errorf("etcd at %s: %w", where, away)
 	}
 	if r.metrics, err = newMetrics(cfg.Metrics); err != nil {
 		client.Close()
 		return nil, fmt.Errorf("etcd: registering metrics: %w", err)
 	}
 	r.health = newHealth(r.log, r.metrics)
+	if away != nil {
+		r.health.away(fmt.Errorf("etcd at %s: %w", where, away))
+	}
 	return r, nil
 }
 
@@ -192,6 +210,6 @@ func (r *Registry) Status() Status {
 	s := r.health.status()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s.Alarm = r.view.alarm
+	s.Alarm, s.Wiped = r.view.alarm, r.view.wiped
 	return s
 }

@@ -43,7 +43,10 @@ func (r *Registry) Run(ctx context.Context, onChange func(cluster.Snapshot)) err
 		kept <- newKeeper(r).run(ctx)
 	}()
 	f := follower{r: r, mirror: newMirror(r.keys, r.log), onChange: onChange}
-	err := f.run(ctx)
+	err := f.recall()
+	if err == nil {
+		err = f.run(ctx)
+	}
 	cancel()
 	if keptErr := <-kept; err == nil {
 		err = keptErr
@@ -57,6 +60,15 @@ type follower struct {
 	mirror   *mirror
 	onChange func(cluster.Snapshot)
 	params   []byte // of our cluster, once they were seen in etcd; they must stay
+}
+
+// recall begins with what is known from an earlier run.
+func (f *follower) recall() error {
+	if f.r.known == nil {
+		return nil
+	}
+	f.params = f.r.known.Params
+	return f.mirror.recall(f.r.known)
 }
 
 // run lists and watches until ctx ends, when it returns nil, or until the node is
@@ -146,7 +158,7 @@ func (f *follower) watch(ctx context.Context) error {
 // deliver hands out the snapshot if it is new.
 func (f *follower) deliver() error {
 	r, m := f.r, f.mirror
-	if f.params == nil && m.params != nil && bytes.Equal(m.params, r.knownParams()) {
+	if f.params == nil && m.params != nil && bytes.Equal(m.params, r.Params()) {
 		f.params = m.params
 	}
 	snapshot, changed := m.snapshot(f.params)

@@ -147,7 +147,7 @@ func TestOlderView(t *testing.T) {
 	put(t, c, a.keys.view, string(other))
 	a.logs.await(t, "it has another view 4")
 	put(t, c, a.keys.view, raw[0])
-	a.logs.await(t, "damaged view: it has no number")
+	a.logs.await(t, "damaged view: view 0: partition 0 has epoch 1 after epoch 0")
 	if _, err := c.Delete(t.Context(), a.keys.view); err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,8 @@ type fakeNode struct {
 	ring    *weirv1.GetRingResponse
 	failure error // instead of an answer
 	drain   []*weirv1.DrainNodeRequest
-	silent  bool // never answer
+	imports []bool // whether each was dry
+	silent  bool   // never answer
 }
 
 func (f *fakeNode) CheckRateLimit(_ context.Context, request *weirv1.RateLimitRequest) (*weirv1.RateLimitResponse, error) {
@@ -50,6 +51,13 @@ func (f *fakeNode) ListNodes(ctx context.Context, _ *weirv1.ListNodesRequest) (*
 func (f *fakeNode) DrainNode(_ context.Context, request *weirv1.DrainNodeRequest) (*weirv1.DrainNodeResponse, error) {
 	f.drain = append(f.drain, request)
 	return &weirv1.DrainNodeResponse{Held: 7}, f.failure
+}
+
+func (f *fakeNode) ImportView(_ context.Context, request *weirv1.ImportViewRequest) (*weirv1.ImportViewResponse, error) {
+	f.imports = append(f.imports, request.GetDryRun())
+	return &weirv1.ImportViewResponse{
+		Cluster: "shop", Reason: "etcd was wiped", View: 8, Members: []string{"a", "b"}, RulesRevision: 3,
+	}, f.failure
 }
 
 func (f *fakeNode) GetRing(_ context.Context, request *weirv1.GetRingRequest) (*weirv1.GetRingResponse, error) {

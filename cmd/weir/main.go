@@ -85,7 +85,7 @@ nodes together hold one limit.`,
 	root.SetUsageTemplate(usageTemplate)
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(a.serveCommand(), a.checkCommand(), a.explainCommand(), a.statusCommand(), a.resetCommand(), a.rulesCommand(),
-		a.nodesCommand(), a.ringCommand(), a.drainCommand(), a.benchCommand(), a.versionCommand())
+		a.nodesCommand(), a.ringCommand(), a.drainCommand(), a.viewCommand(), a.benchCommand(), a.versionCommand())
 	return root
 }
 

@@ -47,7 +47,7 @@ func options() []option {
 			list(func(o *node.Options) *[]string { return &o.Etcd })},
 		{"etcd-listen", "HOST:PORT", d.EtcdListen, "listen here with the etcd in this process, so that more nodes can join with --etcd; port 0 picks a free one",
 			text(func(o *node.Options) *string { return &o.EtcdListen })},
-		{"data-dir", "DIR", "", "what must survive a restart: the data of the etcd in this process (default weir/ID under $XDG_STATE_HOME or ~/.local/state)",
+		{"data-dir", "DIR", "", "what must survive a restart: the data of the etcd in this process, and what a node needs to start while etcd is away (default weir/ID under $XDG_STATE_HOME or ~/.local/state)",
 			text(func(o *node.Options) *string { return &o.DataDir })},
 		{"rules", "FILE-or-DIR", "", "the rules file, or a directory of them (default none: the cluster's rules, see weir rules)",
 			text(func(o *node.Options) *string { return &o.Rules })},

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -30,6 +31,7 @@ type stage struct {
 // newStage starts an etcd and so many nodes.
 func newStage(t *testing.T, nodes int) *stage {
 	t.Helper()
+	notWhileRacing(t)
 	s := &stage{t: t, etcd: process.StartEtcd(t), rules: writeRules(t)}
 	s.join(nodes)
 	return s
@@ -60,11 +62,6 @@ func (s *stage) drop(n *process.Node) {
 	s.nodes = slices.DeleteFunc(slices.Clone(s.nodes), func(o *process.Node) bool { return o == n })
 }
 
-// but returns the nodes without one.
-func (s *stage) but(n *process.Node) []*process.Node {
-	return slices.DeleteFunc(slices.Clone(s.nodes), func(o *process.Node) bool { return o == n })
-}
-
 // settle waits until the nodes are one cluster, and every partition has one token. It returns
 // the number of their view, and how long it took.
 func (s *stage) settle(patience time.Duration) (view uint64, took time.Duration) {
@@ -77,7 +74,7 @@ func settle(t *testing.T, patience time.Duration, nodes ...*process.Node) (view 
 	began := time.Now()
 	process.Await(t, patience, func() error {
 		view = 0
-		held, partitions := 0, 0
+		held := 0
 		for _, n := range nodes {
 			resp := n.Nodes()
 			members := 0
@@ -103,8 +100,7 @@ func settle(t *testing.T, patience time.Duration, nodes ...*process.Node) (view 
 				return fmt.Errorf("%s is at view %d with %d members, want view %d with %d", n.ID, resp.GetView(), members, view, len(nodes))
 			}
 		}
-		partitions = len(owners(t, nodes[0]))
-		if held != partitions {
+		if partitions := len(owners(t, nodes[0])); held != partitions {
 			return fmt.Errorf("%d tokens of %d partitions", held, partitions)
 		}
 		return nil
@@ -115,7 +111,9 @@ func settle(t *testing.T, patience time.Duration, nodes ...*process.Node) (view 
 // owners returns the ids of the owners of all partitions, as a node knows them.
 func owners(t *testing.T, n *process.Node) []string {
 	t.Helper()
-	r, err := n.Client.GetRing(t.Context(), true)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	r, err := n.Client.GetRing(ctx, true)
 	if err != nil {
 		t.Fatal(err)
 	}

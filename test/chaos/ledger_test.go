@@ -98,14 +98,21 @@ func (a *account) when() string {
 // nothing is the allowance of keys whose limits hold.
 func nothing(*account) int { return 0 }
 
-// killedAt is the allowance of keys one of whose owners was killed then: a tenth of the
-// limit, or what the last 100 ms have granted.
-func killedAt(instants ...time.Time) func(*account) int {
-	const interval = 100 * time.Millisecond
+// replicated is how old a replica may be.
+const replicated = 100 * time.Millisecond
+
+// afterDeath is the allowance of keys one of whose owners was killed at those instants: a tenth
+// of the limit, or what was granted since the last replica. On a machine that is so busy that
+// answers come late, replicas do as well.
+func (f *traffic) afterDeath(instants ...time.Time) func(*account) int {
+	intervals := make([]time.Duration, len(instants))
+	for i, at := range instants {
+		intervals[i] = replicated + f.seen(at.Add(-time.Second), at).most
+	}
 	return func(a *account) int {
 		sum := 0
-		for _, at := range instants {
-			sum += max(a.limit/10, a.grantedWithin(interval, at))
+		for i, at := range instants {
+			sum += max(a.limit/10, a.grantedWithin(intervals[i], at))
 		}
 		return sum
 	}

@@ -9,17 +9,18 @@ import (
 	"github.com/weirlimit/weir/test/process"
 )
 
-// Times in which nothing is to be noticed.
-const (
-	calm        = 2 * time.Second
-	leaveWithin = 25 * time.Second
-)
+// calm is how long nothing happens.
+const calm = 2 * time.Second
+
+// leaveWithin is how long a node may take to leave.
+const leaveWithin = 25 * time.Second
 
 // mostMoved is how much more may move than an ideal ring would have to.
 const mostMoved = 1.25
 
 // Nodes that join and leave in peace are not noticed: nothing is granted twice, nothing fails.
 func TestMembersComeAndGo(t *testing.T) {
+	inFullOnly(t)
 	s := newStage(t, 3)
 	f := startTraffic(t, s.nodes...)
 	wait(calm)
@@ -107,4 +108,28 @@ func checkLatency(t *testing.T, base, g figures) {
 	if most := 5*base.p99 + 50*time.Millisecond; *full && g.p99 > most {
 		t.Errorf("p99 %v, more than %v", g.p99, most)
 	}
+}
+
+// Nodes that join and leave all the time leave nothing behind.
+func TestMembersFlap(t *testing.T) {
+	inFullOnly(t)
+	const every = 2 * time.Second
+	s := newStage(t, 3)
+	f := startTraffic(t, s.nodes...)
+	began, turns := time.Now(), 0
+	for ; time.Since(began) < time.Minute; turns++ {
+		n := s.start(fmt.Sprintf("guest-%d", turns%3)) // some come again under their ids
+		f.with(n)
+		wait(every / 2)
+		n.Signal(syscall.SIGTERM)
+		f.withoutOnceUnready(n)
+		if code := n.Wait(leaveWithin); code != 0 {
+			t.Errorf("%s: exit code %d", n.ID, code)
+		}
+	}
+	_, took := s.settle(healed)
+	t.Logf("%d nodes came and went in %v; settled %v later", turns, time.Since(began).Round(time.Second), took.Round(time.Millisecond))
+	f.finish()
+	f.noErrors()
+	f.exact()
 }

@@ -143,13 +143,6 @@ func decided(s weirv1.Source) bool {
 	return false
 }
 
-// ask has these nodes asked from now on, and no others.
-func (f *traffic) ask(nodes ...*process.Node) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.nodes = slices.Clone(nodes)
-}
-
 // without has a node not be asked any more.
 func (f *traffic) without(n *process.Node) {
 	f.mu.Lock()
@@ -347,14 +340,15 @@ type figures struct {
 	p50, p99, most time.Duration
 }
 
-// seen returns what callers have seen whose batches were asked in a time.
-func (f *traffic) seen(from, to time.Time) figures {
+// seen returns what callers have seen whose batches were asked in a time, but for callers of
+// the nodes named.
+func (f *traffic) seen(from, to time.Time, but ...*process.Node) figures {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	g := figures{sources: make(map[weirv1.Source]int)}
 	var took []time.Duration
 	for _, s := range f.samples {
-		if s.asked.Before(from) || s.asked.After(to) {
+		if s.asked.Before(from) || s.asked.After(to) || slices.ContainsFunc(but, func(n *process.Node) bool { return n.ID == s.node }) {
 			continue
 		}
 		g.checks += batchSize
@@ -400,15 +394,20 @@ func (g figures) undecided() (n int) {
 func (f *traffic) report(name string, since time.Time) figures {
 	f.t.Helper()
 	g := f.seen(since, time.Now())
-	f.t.Logf("%s, %v: %v", name, time.Since(since).Round(100*time.Millisecond), g)
+	if !since.IsZero() {
+		name = fmt.Sprintf("%s, %v", name, time.Since(since).Round(100*time.Millisecond))
+	}
+	f.t.Logf("%s: %v", name, g)
 	return g
 }
 
 // noErrors fails the test if callers have seen an error, or an answer that nobody has
-// counted.
-func (f *traffic) noErrors() {
+// counted, but for callers of the nodes named.
+func (f *traffic) noErrors(but ...*process.Node) {
 	f.t.Helper()
-	if g := f.report("in all", time.Time{}); g.errors > 0 || g.undecided() > 0 {
+	f.report("in all", time.Time{})
+	g := f.seen(time.Time{}, time.Now(), but...)
+	if g.errors > 0 || g.undecided() > 0 {
 		f.t.Errorf("%d checks with errors, %d undecided; the first errors: %q\n%s", g.errors, g.undecided(), f.firsts, f.undecidedWhen())
 	}
 }

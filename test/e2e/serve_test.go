@@ -93,7 +93,7 @@ func TestSingleNodeRestarts(t *testing.T) {
 
 func TestSecondNodeUnderOneIDIsRefused(t *testing.T) {
 	n := process.Start(t)
-	cmd := exec.Command(process.Binary(t), "serve", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--etcd", n.Etcd, "--id", n.ID)
+	cmd := exec.Command(process.Binary(t), "serve", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--etcd", n.Etcd, "--id", n.ID, "--data-dir", t.TempDir())
 	out, _ := cmd.CombinedOutput()
 	want := fmt.Sprintf("weir: id: %q is taken by a node that runs at %s; give this one another with --id\n", n.ID, n.GRPC)
 	if code := cmd.ProcessState.ExitCode(); code != 1 || string(out) != want {

@@ -369,6 +369,16 @@ func (e *Etcd) Start() {
 	}
 }
 
+// Wipe ends it as a crash would, and starts it again without its data.
+func (e *Etcd) Wipe() {
+	e.t.Helper()
+	e.Kill()
+	if err := os.RemoveAll(e.dir); err != nil {
+		e.t.Fatal(err)
+	}
+	e.Start()
+}
+
 // Kill ends it as a crash would.
 func (e *Etcd) Kill() {
 	_ = e.cmd.Process.Kill()

@@ -322,6 +322,134 @@ func (x *Node) GetLeaving() uint32 {
 	return 0
 }
 
+// ImportViewRequest says whether to do it.
+type ImportViewRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only say what would be written.
+	DryRun        bool `protobuf:"varint,1,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportViewRequest) Reset() {
+	*x = ImportViewRequest{}
+	mi := &file_weir_v1_cluster_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportViewRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportViewRequest) ProtoMessage() {}
+
+func (x *ImportViewRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_cluster_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportViewRequest.ProtoReflect.Descriptor instead.
+func (*ImportViewRequest) Descriptor() ([]byte, []int) {
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ImportViewRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+// ImportViewResponse says what was written, or would be.
+type ImportViewResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The name of the cluster.
+	Cluster string `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	// What is wrong with what etcd has.
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The number of the view.
+	View uint64 `protobuf:"varint,3,opt,name=view,proto3" json:"view,omitempty"`
+	// The ids of its members.
+	Members []string `protobuf:"bytes,4,rep,name=members,proto3" json:"members,omitempty"`
+	// The store's revision of the rules, 0 if none are written.
+	RulesRevision int64 `protobuf:"varint,5,opt,name=rules_revision,json=rulesRevision,proto3" json:"rules_revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportViewResponse) Reset() {
+	*x = ImportViewResponse{}
+	mi := &file_weir_v1_cluster_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportViewResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportViewResponse) ProtoMessage() {}
+
+func (x *ImportViewResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_cluster_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportViewResponse.ProtoReflect.Descriptor instead.
+func (*ImportViewResponse) Descriptor() ([]byte, []int) {
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ImportViewResponse) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *ImportViewResponse) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *ImportViewResponse) GetView() uint64 {
+	if x != nil {
+		return x.View
+	}
+	return 0
+}
+
+func (x *ImportViewResponse) GetMembers() []string {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+func (x *ImportViewResponse) GetRulesRevision() int64 {
+	if x != nil {
+		return x.RulesRevision
+	}
+	return 0
+}
+
 // DrainNodeRequest names the node that is asked.
 type DrainNodeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -335,7 +463,7 @@ type DrainNodeRequest struct {
 
 func (x *DrainNodeRequest) Reset() {
 	*x = DrainNodeRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[3]
+	mi := &file_weir_v1_cluster_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -347,7 +475,7 @@ func (x *DrainNodeRequest) String() string {
 func (*DrainNodeRequest) ProtoMessage() {}
 
 func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[3]
+	mi := &file_weir_v1_cluster_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -360,7 +488,7 @@ func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
 func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{3}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *DrainNodeRequest) GetNodeId() string {
@@ -388,7 +516,7 @@ type DrainNodeResponse struct {
 
 func (x *DrainNodeResponse) Reset() {
 	*x = DrainNodeResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[4]
+	mi := &file_weir_v1_cluster_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -400,7 +528,7 @@ func (x *DrainNodeResponse) String() string {
 func (*DrainNodeResponse) ProtoMessage() {}
 
 func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[4]
+	mi := &file_weir_v1_cluster_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -413,7 +541,7 @@ func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeResponse.ProtoReflect.Descriptor instead.
 func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{4}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *DrainNodeResponse) GetHeld() uint32 {
@@ -434,7 +562,7 @@ type GetRingRequest struct {
 
 func (x *GetRingRequest) Reset() {
 	*x = GetRingRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[5]
+	mi := &file_weir_v1_cluster_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -446,7 +574,7 @@ func (x *GetRingRequest) String() string {
 func (*GetRingRequest) ProtoMessage() {}
 
 func (x *GetRingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[5]
+	mi := &file_weir_v1_cluster_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -459,7 +587,7 @@ func (x *GetRingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRingRequest.ProtoReflect.Descriptor instead.
 func (*GetRingRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{5}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetRingRequest) GetTables() bool {
@@ -491,7 +619,7 @@ type GetRingResponse struct {
 
 func (x *GetRingResponse) Reset() {
 	*x = GetRingResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[6]
+	mi := &file_weir_v1_cluster_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -503,7 +631,7 @@ func (x *GetRingResponse) String() string {
 func (*GetRingResponse) ProtoMessage() {}
 
 func (x *GetRingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[6]
+	mi := &file_weir_v1_cluster_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -516,7 +644,7 @@ func (x *GetRingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRingResponse.ProtoReflect.Descriptor instead.
 func (*GetRingResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{6}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetRingResponse) GetView() uint64 {
@@ -569,7 +697,7 @@ type RingShare struct {
 
 func (x *RingShare) Reset() {
 	*x = RingShare{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[7]
+	mi := &file_weir_v1_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -581,7 +709,7 @@ func (x *RingShare) String() string {
 func (*RingShare) ProtoMessage() {}
 
 func (x *RingShare) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[7]
+	mi := &file_weir_v1_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -594,7 +722,7 @@ func (x *RingShare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RingShare.ProtoReflect.Descriptor instead.
 func (*RingShare) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{7}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RingShare) GetId() string {
@@ -642,7 +770,15 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\x04held\x18\n" +
 	" \x01(\rR\x04held\x12\x16\n" +
 	"\x06wanted\x18\v \x01(\rR\x06wanted\x12\x18\n" +
-	"\aleaving\x18\f \x01(\rR\aleaving\"C\n" +
+	"\aleaving\x18\f \x01(\rR\aleaving\",\n" +
+	"\x11ImportViewRequest\x12\x17\n" +
+	"\adry_run\x18\x01 \x01(\bR\x06dryRun\"\x9b\x01\n" +
+	"\x12ImportViewResponse\x12\x18\n" +
+	"\acluster\x18\x01 \x01(\tR\acluster\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
+	"\x04view\x18\x03 \x01(\x04R\x04view\x12\x18\n" +
+	"\amembers\x18\x04 \x03(\tR\amembers\x12%\n" +
+	"\x0erules_revision\x18\x05 \x01(\x03R\rrulesRevision\"C\n" +
 	"\x10DrainNodeRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x16\n" +
 	"\x06cancel\x18\x02 \x01(\bR\x06cancel\"'\n" +
@@ -667,11 +803,13 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\x12NODE_STATE_JOINING\x10\x01\x12\x14\n" +
 	"\x10NODE_STATE_READY\x10\x02\x12\x16\n" +
 	"\x12NODE_STATE_LEAVING\x10\x03\x12\x13\n" +
-	"\x0fNODE_STATE_LEFT\x10\x042\xcf\x01\n" +
+	"\x0fNODE_STATE_LEFT\x10\x042\x96\x02\n" +
 	"\aCluster\x12B\n" +
 	"\tListNodes\x12\x19.weir.v1.ListNodesRequest\x1a\x1a.weir.v1.ListNodesResponse\x12<\n" +
 	"\aGetRing\x12\x17.weir.v1.GetRingRequest\x1a\x18.weir.v1.GetRingResponse\x12B\n" +
-	"\tDrainNode\x12\x19.weir.v1.DrainNodeRequest\x1a\x1a.weir.v1.DrainNodeResponseB.Z,github.com/weirlimit/weir/api/weir/v1;weirv1b\x06proto3"
+	"\tDrainNode\x12\x19.weir.v1.DrainNodeRequest\x1a\x1a.weir.v1.DrainNodeResponse\x12E\n" +
+	"\n" +
+	"ImportView\x12\x1a.weir.v1.ImportViewRequest\x1a\x1b.weir.v1.ImportViewResponseB.Z,github.com/weirlimit/weir/api/weir/v1;weirv1b\x06proto3"
 
 var (
 	file_weir_v1_cluster_proto_rawDescOnce sync.Once
@@ -686,33 +824,37 @@ func file_weir_v1_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_v1_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_weir_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_weir_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_weir_v1_cluster_proto_goTypes = []any{
-	(NodeState)(0),            // 0: weir.v1.NodeState
-	(*ListNodesRequest)(nil),  // 1: weir.v1.ListNodesRequest
-	(*ListNodesResponse)(nil), // 2: weir.v1.ListNodesResponse
-	(*Node)(nil),              // 3: weir.v1.Node
-	(*DrainNodeRequest)(nil),  // 4: weir.v1.DrainNodeRequest
-	(*DrainNodeResponse)(nil), // 5: weir.v1.DrainNodeResponse
-	(*GetRingRequest)(nil),    // 6: weir.v1.GetRingRequest
-	(*GetRingResponse)(nil),   // 7: weir.v1.GetRingResponse
-	(*RingShare)(nil),         // 8: weir.v1.RingShare
+	(NodeState)(0),             // 0: weir.v1.NodeState
+	(*ListNodesRequest)(nil),   // 1: weir.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),  // 2: weir.v1.ListNodesResponse
+	(*Node)(nil),               // 3: weir.v1.Node
+	(*ImportViewRequest)(nil),  // 4: weir.v1.ImportViewRequest
+	(*ImportViewResponse)(nil), // 5: weir.v1.ImportViewResponse
+	(*DrainNodeRequest)(nil),   // 6: weir.v1.DrainNodeRequest
+	(*DrainNodeResponse)(nil),  // 7: weir.v1.DrainNodeResponse
+	(*GetRingRequest)(nil),     // 8: weir.v1.GetRingRequest
+	(*GetRingResponse)(nil),    // 9: weir.v1.GetRingResponse
+	(*RingShare)(nil),          // 10: weir.v1.RingShare
 }
 var file_weir_v1_cluster_proto_depIdxs = []int32{
-	3, // 0: weir.v1.ListNodesResponse.nodes:type_name -> weir.v1.Node
-	0, // 1: weir.v1.Node.state:type_name -> weir.v1.NodeState
-	8, // 2: weir.v1.GetRingResponse.shares:type_name -> weir.v1.RingShare
-	1, // 3: weir.v1.Cluster.ListNodes:input_type -> weir.v1.ListNodesRequest
-	6, // 4: weir.v1.Cluster.GetRing:input_type -> weir.v1.GetRingRequest
-	4, // 5: weir.v1.Cluster.DrainNode:input_type -> weir.v1.DrainNodeRequest
-	2, // 6: weir.v1.Cluster.ListNodes:output_type -> weir.v1.ListNodesResponse
-	7, // 7: weir.v1.Cluster.GetRing:output_type -> weir.v1.GetRingResponse
-	5, // 8: weir.v1.Cluster.DrainNode:output_type -> weir.v1.DrainNodeResponse
-	6, // [6:9] is the sub-list for method output_type
-	3, // [3:6] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	3,  // 0: weir.v1.ListNodesResponse.nodes:type_name -> weir.v1.Node
+	0,  // 1: weir.v1.Node.state:type_name -> weir.v1.NodeState
+	10, // 2: weir.v1.GetRingResponse.shares:type_name -> weir.v1.RingShare
+	1,  // 3: weir.v1.Cluster.ListNodes:input_type -> weir.v1.ListNodesRequest
+	8,  // 4: weir.v1.Cluster.GetRing:input_type -> weir.v1.GetRingRequest
+	6,  // 5: weir.v1.Cluster.DrainNode:input_type -> weir.v1.DrainNodeRequest
+	4,  // 6: weir.v1.Cluster.ImportView:input_type -> weir.v1.ImportViewRequest
+	2,  // 7: weir.v1.Cluster.ListNodes:output_type -> weir.v1.ListNodesResponse
+	9,  // 8: weir.v1.Cluster.GetRing:output_type -> weir.v1.GetRingResponse
+	7,  // 9: weir.v1.Cluster.DrainNode:output_type -> weir.v1.DrainNodeResponse
+	5,  // 10: weir.v1.Cluster.ImportView:output_type -> weir.v1.ImportViewResponse
+	7,  // [7:11] is the sub-list for method output_type
+	3,  // [3:7] is the sub-list for method input_type
+	3,  // [3:3] is the sub-list for extension type_name
+	3,  // [3:3] is the sub-list for extension extendee
+	0,  // [0:3] is the sub-list for field type_name
 }
 
 func init() { file_weir_v1_cluster_proto_init() }
@@ -726,7 +868,7 @@ func file_weir_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_v1_cluster_proto_rawDesc), len(file_weir_v1_cluster_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   8,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -21,9 +21,10 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Cluster_ListNodes_FullMethodName = "/weir.v1.Cluster/ListNodes"
-	Cluster_GetRing_FullMethodName   = "/weir.v1.Cluster/GetRing"
-	Cluster_DrainNode_FullMethodName = "/weir.v1.Cluster/DrainNode"
+	Cluster_ListNodes_FullMethodName  = "/weir.v1.Cluster/ListNodes"
+	Cluster_GetRing_FullMethodName    = "/weir.v1.Cluster/GetRing"
+	Cluster_DrainNode_FullMethodName  = "/weir.v1.Cluster/DrainNode"
+	Cluster_ImportView_FullMethodName = "/weir.v1.Cluster/ImportView"
 )
 
 // ClusterClient is the client API for Cluster service.
@@ -42,6 +43,10 @@ type ClusterClient interface {
 	// means that another node was asked than the named one, FAILED_PRECONDITION that there is
 	// nobody to hand over to.
 	DrainNode(ctx context.Context, in *DrainNodeRequest, opts ...grpc.CallOption) (*DrainNodeResponse, error)
+	// ImportView has the asked node write what it knows of the cluster into an etcd that was wiped
+	// or restored from a backup: the parameters, the view, under a new number, and the rules in
+	// force. FAILED_PRECONDITION means that etcd has what it had.
+	ImportView(ctx context.Context, in *ImportViewRequest, opts ...grpc.CallOption) (*ImportViewResponse, error)
 }
 
 type clusterClient struct {
@@ -82,6 +87,16 @@ func (c *clusterClient) DrainNode(ctx context.Context, in *DrainNodeRequest, opt
 	return out, nil
 }
 
+func (c *clusterClient) ImportView(ctx context.Context, in *ImportViewRequest, opts ...grpc.CallOption) (*ImportViewResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ImportViewResponse)
+	err := c.cc.Invoke(ctx, Cluster_ImportView_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ClusterServer is the server API for Cluster service.
 // All implementations must embed UnimplementedClusterServer
 // for forward compatibility.
@@ -98,6 +113,10 @@ type ClusterServer interface {
 	// means that another node was asked than the named one, FAILED_PRECONDITION that there is
 	// nobody to hand over to.
 	DrainNode(context.Context, *DrainNodeRequest) (*DrainNodeResponse, error)
+	// ImportView has the asked node write what it knows of the cluster into an etcd that was wiped
+	// or restored from a backup: the parameters, the view, under a new number, and the rules in
+	// force. FAILED_PRECONDITION means that etcd has what it had.
+	ImportView(context.Context, *ImportViewRequest) (*ImportViewResponse, error)
 	mustEmbedUnimplementedClusterServer()
 }
 
@@ -116,6 +135,9 @@ func (UnimplementedClusterServer) GetRing(context.Context, *GetRingRequest) (*Ge
 }
 func (UnimplementedClusterServer) DrainNode(context.Context, *DrainNodeRequest) (*DrainNodeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DrainNode not implemented")
+}
+func (UnimplementedClusterServer) ImportView(context.Context, *ImportViewRequest) (*ImportViewResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ImportView not implemented")
 }
 func (UnimplementedClusterServer) mustEmbedUnimplementedClusterServer() {}
 func (UnimplementedClusterServer) testEmbeddedByValue()                 {}
@@ -192,6 +214,24 @@ func _Cluster_DrainNode_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Cluster_ImportView_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ImportViewRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServer).ImportView(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Cluster_ImportView_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServer).ImportView(ctx, req.(*ImportViewRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Cluster_ServiceDesc is the grpc.ServiceDesc for Cluster service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -210,6 +250,10 @@ var Cluster_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DrainNode",
 			Handler:    _Cluster_DrainNode_Handler,
+		},
+		{
+			MethodName: "ImportView",
+			Handler:    _Cluster_ImportView_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -1,0 +1,192 @@
+package node
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir/cluster/etcd"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+)
+
+// etcdAt runs an etcd at an address until stop, in a directory.
+func etcdAt(t *testing.T, address, dir string) (s *etcd.Server) {
+	t.Helper()
+	s, err := etcd.StartServer(t.Context(), etcd.ServerConfig{Listen: address, Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+const oneAYear = "domain: default\nrules: [{id: r, per: [user], limits: [{limit: 1, window: 365d}]}]\n"
+
+// check asks a node for one of the one that a user has.
+func check(t *testing.T, info Info, user string) *weirv1.RateLimitResponse {
+	t.Helper()
+	resp, err := weirv1.NewRateLimiterClient(dial(t, info)).CheckRateLimit(t.Context(), &weirv1.RateLimitRequest{IdentifierType: "user", Identifier: user})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp
+}
+
+func healthOf(t *testing.T, info Info) *weirv1.GetHealthStatusResponse {
+	t.Helper()
+	resp, err := weirv1.NewRateLimiterHealthClient(dial(t, info)).GetHealthStatus(t.Context(), &weirv1.GetHealthStatusRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp
+}
+
+// stopped stops a node and waits until it has ended.
+func stopped(t *testing.T, stop func(), ended <-chan error) {
+	t.Helper()
+	stop()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// awaitHealth asks a node until it is well.
+func awaitHealth(t *testing.T, info Info) *weirv1.GetHealthStatusResponse {
+	t.Helper()
+	late := time.After(20 * time.Second)
+	again := time.NewTicker(lookEvery)
+	defer again.Stop()
+	for {
+		h := healthOf(t, info)
+		if !h.GetDegraded() {
+			return h
+		}
+		select {
+		case <-again.C:
+		case <-late:
+			t.Fatalf("%q", h.GetReasons())
+		}
+	}
+}
+
+// A node that is alone starts without etcd: it decides itself, by the rules that it had, and
+// keeps what it has counted when etcd is back.
+func TestStartWithoutEtcd(t *testing.T) {
+	dir := t.TempDir()
+	server := etcdAt(t, "127.0.0.1:0", dir)
+	opts := testOptions(t)
+	opts.Etcd = []string{server.Endpoint()}
+
+	first, stop, ended := start(t, opts)
+	rules := weirv1.NewRateLimiterConfigClient(dial(t, first))
+	if _, err := rules.ApplyRules(t.Context(), &weirv1.ApplyRulesRequest{Rules: oneAYear}); err != nil {
+		t.Fatal(err)
+	}
+	stopped(t, stop, ended)
+	server.Close()
+
+	info, stop, ended := start(t, opts)
+	for _, want := range []bool{true, false} {
+		if got := check(t, info, "alice"); got.GetAllowed() != want || got.GetSource() != weirv1.Source_SOURCE_OWNER {
+			t.Errorf("without etcd: %v, want %t by the owner", got, want)
+		}
+	}
+	h := healthOf(t, info)
+	if reasons := strings.Join(h.GetReasons(), "\n"); !h.GetReady() || !strings.Contains(reasons, "without etcd") || !strings.Contains(reasons, "etcd does not answer") {
+		t.Errorf("ready %t, reasons %q", h.GetReady(), h.GetReasons())
+	}
+	etcdAt(t, server.Endpoint(), dir)
+	if h := awaitHealth(t, info); h.GetIncarnation() != 2 || !h.GetReady() {
+		t.Errorf("with etcd again: %v", h)
+	}
+	if got := check(t, info, "alice"); got.GetAllowed() {
+		t.Errorf("with etcd again, alice has one more: %v", got)
+	}
+	if _, err := weirv1.NewRateLimiterConfigClient(dial(t, info)).ApplyRules(t.Context(), &weirv1.ApplyRulesRequest{Rules: strings.ReplaceAll(oneAYear, "limit: 1", "limit: 2")}); err != nil {
+		t.Error(err)
+	}
+	if got := check(t, info, "alice"); !got.GetAllowed() {
+		t.Errorf("of two, alice has one left: %v", got)
+	}
+	stopped(t, stop, ended)
+}
+
+// Without etcd there is no start of a node that has kept nothing.
+func TestNoStartWithoutEtcdAndState(t *testing.T) {
+	opts := testOptions(t)
+	opts.Etcd = []string{freed(t)}
+	if _, err := build(t.Context(), Network{}, opts, quiet()); err == nil || !strings.Contains(err.Error(), "no answer in 5s") {
+		t.Errorf("%v", err)
+	}
+}
+
+// What was kept of one cluster is not for another.
+func TestStateOfAnotherCluster(t *testing.T) {
+	opts := testOptions(t)
+	server := etcdAt(t, "127.0.0.1:0", t.TempDir())
+	opts.Etcd = []string{server.Endpoint()}
+	_, stop, ended := start(t, opts)
+	stopped(t, stop, ended)
+	server.Close()
+
+	dir := t.TempDir()
+	other := etcdAt(t, server.Endpoint(), dir)
+	stranger := testOptions(t)
+	stranger.ID, stranger.Etcd = "b", opts.Etcd
+	_, stop, ended = start(t, stranger)
+	stopped(t, stop, ended)
+	const want = "etcd has another cluster of this name"
+	if _, err := build(t.Context(), Network{}, opts, quiet()); !errors.Is(err, etcd.ErrOtherCluster) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), opts.DataDir) {
+		t.Errorf("%v", err)
+	}
+	other.Close()
+	_, _, ended = start(t, opts)
+	etcdAt(t, server.Endpoint(), dir)
+	if err := <-ended; !errors.Is(err, etcd.ErrOtherCluster) {
+		t.Errorf("started without etcd: %v", err)
+	}
+}
+
+// Whoever has started without etcd goes when it turns out that another node has its id.
+func TestTakenIDWhileEtcdIsAway(t *testing.T) {
+	dir := t.TempDir()
+	server := etcdAt(t, "127.0.0.1:0", dir)
+	opts := testOptions(t)
+	opts.Etcd = []string{server.Endpoint()}
+	_, stop, ended := start(t, opts)
+	stopped(t, stop, ended)
+	elsewhere := testOptions(t) // the same id
+	elsewhere.Etcd = opts.Etcd
+	other, _, _ := start(t, elsewhere)
+	server.Close()
+	_, _, ended = start(t, opts)
+	etcdAt(t, server.Endpoint(), dir)
+	if err := <-ended; !errors.Is(err, errTaken) || !strings.Contains(err.Error(), other.GRPC) {
+		t.Errorf("%v, want that the id is taken by %s", err, other.GRPC)
+	}
+}
+
+// A data directory is one node's; one that cannot be used is told, and does no harm.
+func TestDataDirectory(t *testing.T) {
+	opts := testOptions(t)
+	opts.Etcd = []string{etcdAt(t, "127.0.0.1:0", t.TempDir()).Endpoint()}
+	_, stop, ended := start(t, opts)
+	if _, err := build(t.Context(), Network{}, opts, quiet()); err == nil || err.Error() != "data directory "+opts.DataDir+": in use by another process" {
+		t.Errorf("%v", err)
+	}
+	stopped(t, stop, ended)
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	opts.DataDir = filepath.Join(file, "dir")
+	info, stop, ended := start(t, opts)
+	if h := healthOf(t, info); !h.GetReady() || !strings.Contains(strings.Join(h.GetReasons(), "\n"), "its state cannot be kept: "+opts.DataDir) {
+		t.Errorf("%v", h)
+	}
+	stopped(t, stop, ended)
+}

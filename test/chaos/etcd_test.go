@@ -1,0 +1,58 @@
+package chaos
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir/test/process"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+)
+
+// Without etcd all goes on, and when it is back nobody is removed.
+func TestEtcdAway(t *testing.T) {
+	const lease = 5 * time.Second
+	s := newStage(t, 3)
+	f := startTraffic(t, s.nodes...)
+	wait(calm)
+	view, _ := s.settle(healed)
+	base := f.report("before", time.Time{})
+
+	s.etcd.Kill()
+	stopped := time.Now()
+	wait(brief(100*time.Second, 4*time.Second))
+	away := f.report("without etcd", stopped)
+	checkLatency(t, base, away)
+	victim := s.nodes[1]
+	f.without(victim)
+	wait(calm / 4) // its own callers have their answers
+	victim.Kill()
+	killed := time.Now()
+	victim.Restart()
+	f.with(victim)
+	wait(brief(20*time.Second, 3*time.Second))
+	f.report("since "+victim.ID+" was restarted without etcd", killed)
+	s.etcd.Start()
+	back := time.Now()
+	process.Await(t, 15*time.Second, func() error {
+		for _, n := range s.nodes {
+			for _, m := range n.Nodes().GetNodes() {
+				if m.GetState() != weirv1.NodeState_NODE_STATE_READY {
+					return fmt.Errorf("%s sees %s as %v", n.ID, m.GetId(), m.GetState())
+				}
+			}
+		}
+		return nil
+	})
+	t.Logf("all nodes have registered again after %v", time.Since(back).Round(time.Millisecond))
+	wait(lease + calm)
+	now, _ := s.settle(healed)
+	if now != view+1 { // with the new incarnation of the one that was restarted
+		t.Errorf("view %d, it was %d before etcd went away", now, view)
+	}
+	f.report("since etcd is back", back)
+	f.finish()
+	f.noErrors()
+	f.ledger.noneOver(t, f.afterDeath(killed))
+}

@@ -1,0 +1,176 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir/test/process"
+)
+
+// TestNodeRestartedWhileEtcdIsAway kills a node while there is no etcd, and starts it again: it
+// serves by what it has kept, and etcd hears of it when it is back.
+func TestNodeRestartedWhileEtcdIsAway(t *testing.T) {
+	etcd, nodes := startThree(t, rulesPerYear(1_000_000), "--peer-timeout", "4s")
+	var counts atomic.Pointer[tally]
+	counts.Store(new(tally))
+	stop := load(nodes[:2], &counts)
+	etcd.Kill()
+	pause(t, time.Second)
+	victim := nodes[2]
+	victim.Kill()
+	began := time.Now()
+	victim.Restart()
+	t.Logf("serves %v after its start", time.Since(began).Round(10*time.Millisecond))
+	health, err := victim.Client.Health(t.Context())
+	if err != nil || !strings.Contains(strings.Join(health.GetReasons(), "\n"), "without etcd") {
+		t.Errorf("%v %v: it does not say that it has started without etcd", health.GetReasons(), err)
+	}
+	stop()
+	counts.Load().noErrors(t)
+
+	counts.Store(new(tally))
+	stop = load(nodes, &counts)
+	defer stop()
+	pause(t, 2*time.Second)
+	without := newTally(&counts)
+	without.noErrors(t)
+	without.decided(t)
+	if without.provisional.Load() == 0 {
+		t.Error("no standby has decided in place of the node that was restarted")
+	}
+	etcd.Start()
+	back := time.Now()
+	process.Await(t, 15*time.Second, func() error {
+		for _, n := range nodes {
+			health, err := n.Client.Health(t.Context())
+			if err != nil {
+				return err
+			}
+			if health.GetDegraded() || len(health.GetMembers()) != len(nodes) {
+				return fmt.Errorf("%s: %v", n.ID, health)
+			}
+		}
+		return nil
+	})
+	t.Logf("all is well %v after etcd is back", time.Since(back).Round(10*time.Millisecond))
+	process.AwaitMembers(t, 5*time.Second, nodes...)
+	stop()
+	counts.Load().noErrors(t)
+	if log := nodes[0].Log() + nodes[1].Log(); strings.Contains(log, `"left":"`+victim.ID) {
+		t.Error("the node was dropped from a view")
+	}
+}
+
+// TestAllNodesRestartedWhileEtcdIsAway restarts every node, one after the other.
+func TestAllNodesRestartedWhileEtcdIsAway(t *testing.T) {
+	etcd, nodes := startThree(t, rulesPerYear(1_000_000), "--peer-timeout", "4s")
+	etcd.Kill()
+	for _, n := range nodes {
+		n.Kill()
+		n.Restart()
+	}
+	var counts atomic.Pointer[tally]
+	counts.Store(new(tally))
+	stop := load(nodes, &counts)
+	defer stop()
+	pause(t, time.Second)
+	without := newTally(&counts)
+	without.noErrors(t)
+	if without.failOpen.Load() > 0 || without.provisional.Load() == 0 {
+		t.Errorf("%d decided by standbys, %d by nobody", without.provisional.Load(), without.failOpen.Load())
+	}
+	etcd.Start()
+	process.Await(t, 15*time.Second, func() error {
+		for _, n := range nodes[0].Nodes().GetNodes() {
+			if n.GetHeld() == 0 || n.GetIncarnation() != 2 {
+				return fmt.Errorf("%v", n)
+			}
+		}
+		return nil
+	})
+	process.AwaitMembers(t, 5*time.Second, nodes...)
+	stop()
+	counts.Load().noErrors(t)
+}
+
+// TestWipedEtcdIsRestored empties etcd's directory. The nodes go on, and refuse to believe it,
+// until one of them is told to write what it knows.
+func TestWipedEtcdIsRestored(t *testing.T) {
+	etcd, nodes := startThreeWith(t, "--peer-timeout", "4s")
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	apply := func(limit int, n *process.Node) error {
+		if err := os.WriteFile(rules, []byte(rulesPerYear(limit)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.Command(process.Binary(t), "rules", "apply", "-f", rules, "--node", n.GRPC).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	}
+	if err := apply(1_000_000, nodes[0]); err != nil {
+		t.Fatal(err)
+	}
+	view := nodes[0].Nodes().GetView()
+	importView := func(args ...string) (string, error) {
+		out, err := exec.Command(process.Binary(t), append([]string{"view", "import", "--node", nodes[1].GRPC}, args...)...).CombinedOutput()
+		return string(out), err
+	}
+	if out, err := importView("--yes"); err == nil || !strings.Contains(out, "nothing to import") {
+		t.Errorf("an etcd that was not wiped: %s", out)
+	}
+	var counts atomic.Pointer[tally]
+	counts.Store(new(tally))
+	stop := load(nodes[:2], &counts)
+	defer stop()
+
+	etcd.Wipe()
+	await := func(degraded bool) {
+		t.Helper()
+		process.Await(t, 15*time.Second, func() error {
+			for _, n := range nodes {
+				h, err := n.Client.Health(t.Context())
+				if err != nil {
+					return err
+				}
+				if strings.Contains(strings.Join(h.GetReasons(), "\n"), "etcd was wiped") != degraded {
+					return fmt.Errorf("%s: %q", n.ID, h.GetReasons())
+				}
+			}
+			return nil
+		})
+	}
+	await(true)
+	if err := apply(999_999, nodes[0]); err == nil {
+		t.Error("the rules were changed in an etcd that was wiped")
+	}
+	// Who is started again now knows better than to found a new cluster.
+	nodes[2].Kill()
+	nodes[2].Restart()
+	if out, err := importView(); err != nil || !strings.Contains(out, fmt.Sprintf("view     %d,", view+1)) || !strings.Contains(out, "revision 1") {
+		t.Errorf("what would be written: %v\n%s", err, out)
+	}
+	await(true)
+	if out, err := importView("--yes"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	await(false)
+	nodes = append(nodes, process.Start(t, "--etcd", etcd.Endpoint))
+	process.AwaitMembers(t, 15*time.Second, nodes...)
+	if err := apply(999_998, nodes[3]); err != nil {
+		t.Error(err)
+	}
+	stop()
+	counts.Load().noErrors(t)
+	for _, n := range nodes[2].Nodes().GetNodes() {
+		if n.GetId() == nodes[2].ID && n.GetIncarnation() != 2 {
+			t.Errorf("%s has incarnation %d, want 2: its starts were forgotten", n.GetId(), n.GetIncarnation())
+		}
+	}
+}
