@@ -254,9 +254,13 @@ func (l *lane) run(ctx context.Context) {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
 	for ctx.Err() == nil {
+		began := time.Now()
 		l.session(ctx, tick.C)
 		l.broken()
 		l.notice()
+		if time.Since(began) > probeEvery {
+			continue
+		}
 		select { // a peer that breaks every link at once must not keep us busy
 		case <-ctx.Done():
 		case <-tick.C:

@@ -326,7 +326,7 @@ func TestDeadLinksAreReplaced(t *testing.T) {
 			}, DefaultAttemptTimeout)
 			l.frames, l.notice = prometheus.NewCounter(prometheus.CounterOpts{Name: "frames"}), func() {}
 			go l.run(ctx)
-			time.Sleep(2*linkIdle + probeEvery) // in a bubble
+			time.Sleep(2*linkIdle - probeEvery) // in a bubble
 			cancel()
 			synctest.Wait()
 			if len(opened) != 2 || opened[1] < linkIdle || opened[1] > linkIdle+2*probeEvery {

@@ -93,15 +93,17 @@ func (r *Router) askStandbys(ctx context.Context, top *spread) {
 }
 
 // beforeCopies returns whom to ask about a counter if this node does not reach the one that has
-// it: the standby; but if this node may decide from a copy itself, somebody who does, if anybody.
+// it: the standby; but if that does not answer either, or this node may decide from a copy
+// itself, somebody who does, if anybody.
 func (r *Router) beforeCopies(t *table) func(ring.Key) int {
 	return func(k ring.Key) int {
-		if t.owner(k) == t.self || t.standby(k) == t.self {
+		standby := t.standby(k)
+		if t.owner(k) == t.self || standby == t.self || standby != nobody && !t.answers(standby, k) {
 			if through := r.through(t, k); through != nobody {
 				return through
 			}
 		}
-		return t.standby(k)
+		return standby
 	}
 }
 
