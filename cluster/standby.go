@@ -32,6 +32,19 @@ func (t *table) successor(k ring.Key) int {
 	return t.standby(k)
 }
 
+// bystander returns the index of a member that answers and is neither the owner of k's counter nor
+// its standby nor this node; nobody if there is none.
+func (t *table) bystander(k ring.Key) int {
+	first, owner, standby := int(k.Partition(uint32(len(t.routes)))), t.owner(k), t.standby(k)
+	for i := range t.peers {
+		m := (first + i) % len(t.peers)
+		if m != t.self && m != owner && m != standby && t.answers(m, k) {
+			return m
+		}
+	}
+	return nobody
+}
+
 // keeps reports whether this node may decide g from copies: it is the owner or the standby
 // of all counters.
 func (t *table) keeps(g *shard.Group) bool {
@@ -46,11 +59,11 @@ func (t *table) keeps(g *shard.Group) bool {
 	return true
 }
 
-// askStandbys asks for what of top is stranded.
+// askStandbys asks for what of top is stranded. Where the standby does not answer either, or
+// knows of nothing, somebody else may reach the owner.
 func (r *Router) askStandbys(ctx context.Context, top *spread) {
 	s := newSpread(r.table.Load())
 	defer s.free()
-	s.standby = true
 	for _, left := range top.stranded {
 		to := s.table.standby
 		if left.moved {
@@ -58,16 +71,30 @@ func (r *Router) askStandbys(ctx context.Context, top *spread) {
 		}
 		s.place(top, left.group, left.part, to)
 	}
-	if s.size() == 0 {
-		return
-	}
-	r.metrics.toStandby.Add(float64(s.size()))
-	r.exchange(ctx, s, r.due(ctx, time.Now()))
-	s.each(func(_ *peer, g *shard.Group, _ *part) {
+	r.askAsStandbys(ctx, s)
+	others := newSpread(s.table)
+	defer others.free()
+	s.each(func(_ *peer, g *shard.Group, p *part) {
+		if undecided(g) {
+			others.place(top, g, p, s.table.bystander)
+		}
+	})
+	r.askAsStandbys(ctx, others)
+	others.each(func(_ *peer, g *shard.Group, _ *part) {
 		if undecided(g) {
 			forget(g)
 		}
 	})
+}
+
+// askAsStandbys asks those that s is assigned to as if they were standbys.
+func (r *Router) askAsStandbys(ctx context.Context, s *spread) {
+	if s.size() == 0 {
+		return
+	}
+	s.standby = true
+	r.metrics.toStandby.Add(float64(s.size()))
+	r.exchange(ctx, s, r.due(ctx, time.Now()))
 }
 
 // allowCopy lets g be decided from copies where the local shard has no more.

@@ -135,6 +135,24 @@ func TestStandbyRelaysToTheHolder(t *testing.T) {
 	})
 }
 
+// Who reaches neither the owner nor its standby is answered through somebody else.
+func TestBystanderRelays(t *testing.T) {
+	inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
+		k := c.keyWith(1, 2, 0)
+		c.cut(c.nodes[0], c.nodes[1])
+		c.cut(c.nodes[0], c.nodes[2])
+		synctest.Wait()
+		if g, took := c.nodes[0].ask(t.Context(), take(k, 10, 1)); g.Takes[0].Source != shard.Standby || took != 0 || l.counts[k] != 1 {
+			t.Errorf("%+v after %v", g, took)
+		}
+		c.cut(c.nodes[3], c.nodes[1])
+		synctest.Wait()
+		if g, took := c.nodes[0].ask(t.Context(), take(k, 10, 1)); g.Takes[0].Source != shard.Unanswered || took != 0 || len(l.copies[3]) != 0 {
+			t.Errorf("nobody reaches the owner: %+v after %v", g, took)
+		}
+	})
+}
+
 // A relayed part of a group that is denied elsewhere is lost, and counted as such.
 func TestRelayedIsNotGivenBack(t *testing.T) {
 	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
