@@ -242,6 +242,26 @@ func TestOwnerThatCannotFetch(t *testing.T) {
 	})
 }
 
+// Of a batch about one counter, whose holder and standby is dead, all is asked of the owner, not only
+// what was the first to be turned away.
+func TestBatchWhoseHolderIsDead(t *testing.T) {
+	inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
+		k := c.keyWith(1, 3, 0)
+		l.move(c.partition(k), 3)
+		c.believe(c.nodes[1], k, c.nodes[3])
+		c.nodes[0].ask(t.Context(), take(k, 10, 1)) // now it knows where k's counter is
+		c.kill(c.nodes[3])
+		synctest.Wait()
+		groups := []shard.Group{{Takes: []shard.Take{take(k, 10, 1)}}, {Takes: []shard.Take{take(k, 10, 1)}}}
+		c.nodes[0].router.Decide(t.Context(), groups)
+		for i, g := range groups {
+			if g.Takes[0].Source != shard.Provisional {
+				t.Errorf("group %d: %+v", i, g)
+			}
+		}
+	})
+}
+
 // A group that spans owners is taken whole or not at all, although one of them is dead, and
 // takes with several standbys are several parts.
 func TestGroupOfADeadOwner(t *testing.T) {
