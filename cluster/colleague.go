@@ -176,7 +176,7 @@ func (k *Custody) beatOnce(ctx context.Context, c *colleague) (answered bool) {
 		return true // it knew a newer view: that is no witness
 	}
 	if restarted {
-		return // nor is who may have forgotten one
+		return true // nor is who may have forgotten one
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -13,6 +13,10 @@ import (
 // all that is known, and who they say has it.
 const relayHops = 2
 
+// relayPatience is the most that a frame waits for what is relayed: whoever has sent it hears
+// nothing meanwhile, and takes that for death after silence.
+const relayPatience = silence / 3
+
 // standby returns the index of the standby of k's counter, nobody if there is only the
 // owner.
 func (t *table) standby(k ring.Key) int {
@@ -132,7 +136,7 @@ func (r *Router) allowCopy(g *shard.Group) {
 // have moved as far as the local shard knows: it has them decided by whoever has them, or
 // else from its copies, where it may. The rest stays moved.
 func (r *Router) answerAsStandby(local Local, questions []question, groups []shard.Group) {
-	due := time.Now().Add(r.attempt / 2) // the asker waits for an attempt
+	due := time.Now().Add(min(r.attempt/2, relayPatience)) // the asker waits for an attempt
 	for range relayHops {
 		r.relay(questions, groups, due, r.direct)
 	}

@@ -14,10 +14,10 @@ import (
 // healed is the time in which a cluster is to be whole again.
 const healed = 5 * time.Second
 
-// nodePatience is what every node waits for another, so that on a machine with too few
-// processors nothing is let through that only came late. A tenth of a second instead of
-// 25 ms would do on an idle one.
-const nodePatience = "1s"
+// nodePatience is how long every node waits for another. The default of 25 ms would do on a
+// machine that has nothing else to do; on one without enough processors nothing is to be let
+// through that only came late.
+const nodePatience = "4s"
 
 // stage is an etcd and nodes that have joined it.
 type stage struct {

@@ -11,6 +11,7 @@ import (
 type account struct {
 	limit   int
 	granted []time.Time // when the answer came, one per token
+	apart   int         // of those, by standbys from their copies
 	asked   int
 	unknown int // asked without an answer, or let through although nobody has counted
 }
@@ -57,6 +58,14 @@ func (l *ledger) grant(key string, tokens int, at time.Time) {
 	}
 }
 
+// grantApart takes note of a token that a standby has granted.
+func (l *ledger) grantApart(key string, at time.Time) {
+	l.grant(key, 1, at)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.keys[key].apart++
+}
+
 // lose takes note of a check of which nobody knows whether it was counted.
 func (l *ledger) lose(key string) {
 	l.mu.Lock()
@@ -94,6 +103,10 @@ func (a *account) when() string {
 	}
 	return text
 }
+
+// whileBack is the allowance of keys whose owner came back before it was taken for dead: until it
+// has been told what its standby has granted, it does not know.
+func whileBack(a *account) int { return a.apart }
 
 // nothing is the allowance of keys whose limits hold.
 func nothing(*account) int { return 0 }

@@ -101,9 +101,14 @@ func checkMoved(t *testing.T, before, after []string, ideal float64) {
 }
 
 // checkLatency fails the test, in the full form, if callers have waited for much longer than
-// before. On a busy machine that says little.
+// before. On a machine on which even this process could not ask in time it says nothing.
 func checkLatency(t *testing.T, base, g figures) {
 	t.Helper()
+	const enough = 0.97
+	if base.pace < enough || g.pace < enough {
+		t.Logf("the machine is too busy for latencies to say anything: %.0f and %.0f %% of the checks were asked in time", 100*base.pace, 100*g.pace)
+		return
+	}
 	t.Logf("p99 is %.1f times that before", float64(g.p99)/float64(base.p99))
 	if most := 5*base.p99 + 50*time.Millisecond; *full && g.p99 > most {
 		t.Errorf("p99 %v, more than %v", g.p99, most)

@@ -260,6 +260,8 @@ func (f *traffic) send(n *process.Node, keys []string) {
 		switch {
 		case !decided(a.GetSource()):
 			f.ledger.lose(keys[i])
+		case a.GetAllowed() && a.GetSource() == weirv1.Source_SOURCE_PROVISIONAL:
+			f.ledger.grantApart(keys[i], now)
 		case a.GetAllowed():
 			f.ledger.grant(keys[i], 1, now)
 		}
@@ -338,6 +340,7 @@ type figures struct {
 	checks, errors int
 	sources        map[weirv1.Source]int
 	p50, p99, most time.Duration
+	pace           float64 // checks that were asked, as a share of what was to be
 }
 
 // seen returns what callers have seen whose batches were asked in a time, but for callers of
@@ -347,9 +350,16 @@ func (f *traffic) seen(from, to time.Time, but ...*process.Node) figures {
 	defer f.mu.Unlock()
 	g := figures{sources: make(map[weirv1.Source]int)}
 	var took []time.Duration
+	var first, last time.Time
 	for _, s := range f.samples {
 		if s.asked.Before(from) || s.asked.After(to) || slices.ContainsFunc(but, func(n *process.Node) bool { return n.ID == s.node }) {
 			continue
+		}
+		if g.checks == 0 || s.asked.Before(first) {
+			first = s.asked
+		}
+		if s.asked.After(last) {
+			last = s.asked
 		}
 		g.checks += batchSize
 		if s.err {
@@ -364,6 +374,7 @@ func (f *traffic) seen(from, to time.Time, but ...*process.Node) figures {
 	}
 	if len(took) > 0 {
 		slices.Sort(took)
+		g.pace = float64(len(took)) / float64(last.Sub(first)/tick+1)
 		g.p50, g.p99, g.most = took[len(took)/2], took[len(took)*99/100], took[len(took)-1]
 	}
 	return g
