@@ -325,6 +325,9 @@ func formatWay(way []searchState) string {
 }
 
 func TestSearchTokens(t *testing.T) {
+	if raced {
+		t.Skip("nothing races in a search, which is long enough without the race detector")
+	}
 	for _, owners := range [][5]int8{{0, 0, 1, 2}, {0, 0, 1, 0}, {0, 0, 1, 1}} {
 		s := search{owners: owners, views: 3, crashes: 1}
 		states, way := s.run(20_000_000)
@@ -337,6 +340,9 @@ func TestSearchTokens(t *testing.T) {
 
 // TestSearchBites breaks each rule in turn.
 func TestSearchBites(t *testing.T) {
+	if raced {
+		t.Skip("as TestSearchTokens")
+	}
 	for _, tc := range []struct {
 		rule    string
 		owners  [5]int8
