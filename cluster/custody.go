@@ -378,13 +378,6 @@ func (k *Custody) Reaching(p uint32) (ids []string) {
 	return ids
 }
 
-// Forgotten implements Holders.
-func (k *Custody) Forgotten(p uint32) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.Self.Incarnation > 1 && k.parts[p].copy.gen == 0
-}
-
 // Standing says how far custody is.
 type Standing struct {
 	// Held is how many partitions this node holds, Wanted how many the view gives to it that

@@ -25,9 +25,6 @@ type Holders interface {
 	// decide, and if it was restarted and has lost p: then its standby is asked. ok is false if it
 	// knows of nobody.
 	Holder(p uint32) (id string, ok bool)
-	// Forgotten reports whether this node has no copy of partition p and may have had it
-	// before it was restarted.
-	Forgotten(p uint32) bool
 	// Reaching returns the ids of the members that have said lately that they reach the one that
 	// has partition p, as far as this node knows.
 	Reaching(p uint32) []string

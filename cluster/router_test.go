@@ -106,8 +106,6 @@ func (h testHolders) Holder(p uint32) (id string, ok bool) {
 	return id, ok
 }
 
-func (testHolders) Forgotten(uint32) bool { return false }
-
 func (testHolders) Reaching(uint32) []string { return nil }
 
 // believe makes n believe that the counter of k is with the node holder.

@@ -247,7 +247,7 @@ func (r *Router) exchange(ctx context.Context, s *spread, due time.Time) (again 
 // askLocal returns how long to wait before what was not answered is asked again.
 func (r *Router) askLocal(s *spread) (again time.Duration) {
 	for i := 0; s.standby && i < len(s.local); i++ {
-		if g := &s.local[i]; r.keeps(s.table, g) {
+		if g := &s.local[i]; s.table.keeps(g) {
 			r.allowCopy(g)
 		}
 	}

@@ -35,10 +35,9 @@ func (t *table) peerOf(member int) *peer {
 	return t.peers[member]
 }
 
-// keeps reports whether this node may decide g from copies: it is the standby of all counters,
-// or the owner. An owner that was restarted, and has no copy, leaves that to the standby, unless
-// that is known not to answer.
-func (r *Router) keeps(t *table, g *shard.Group) bool {
+// keeps reports whether this node may decide g from copies: it is the owner or the standby of all
+// counters.
+func (t *table) keeps(g *shard.Group) bool {
 	if t == nil || t.self < 0 {
 		return false
 	}
@@ -50,20 +49,15 @@ func (r *Router) keeps(t *table, g *shard.Group) bool {
 	return true
 }
 
-// forgotten reports whether this node may have lost k's counter by a restart.
-func (r *Router) forgotten(t *table, k ring.Key) bool {
-	return r.holders != nil && r.holders.Forgotten(k.Partition(uint32(len(t.routes))))
-}
-
 // askStandbys asks for what of top is stranded: of what has moved first the owner, which is
 // about to get it, and of the rest the standby.
 func (r *Router) askStandbys(ctx context.Context, top *spread) {
 	t := r.table.Load()
 	owners, others, standbys := newSpread(t), newSpread(t), newSpread(t)
-	for _, s := range []*spread{owners, others, standbys} {
-		s.standby = true
-		defer s.free()
-	}
+	defer owners.free()
+	defer others.free()
+	defer standbys.free()
+	owners.standby, others.standby, standbys.standby = true, true, true
 	for _, left := range top.stranded {
 		if left.moved {
 			owners.place(top, left.group, left.part, t.owner)
@@ -147,7 +141,7 @@ func (r *Router) answerAsStandby(local Local, questions []question, groups []sha
 		case !questions[i].standby:
 		case g.Takes[0].Source == shard.Overloaded: // whoever has it is there
 			setSource(g, shard.Moved)
-		case moved(g) && r.keeps(t, g):
+		case moved(g) && t.keeps(g):
 			forget(g)
 			r.allowCopy(g)
 			r.promises.decide(local, groups[i:i+1])
@@ -169,7 +163,7 @@ func (r *Router) direct(t *table, g *shard.Group) (to int, standby bool) {
 // copy: that decides only if nobody does.
 func (r *Router) indirect(t *table, g *shard.Group) (to int, standby bool) {
 	k := g.Takes[0].Key
-	if !r.keeps(t, g) {
+	if !t.keeps(g) {
 		return nobody, false
 	}
 	return r.through(t, k), true
