@@ -75,6 +75,7 @@ func (n *network) startIn(host int) *process.Node {
 	n.t.Cleanup(func() { n.ip("netns delete %s", space) })
 	n.hosts[id] = host
 	n.ip("link add %s type veth peer name eth0 netns %s", space, space)
+	n.t.Cleanup(func() { n.ip("link delete %s", space) })
 	n.ip("link set %s master %s up", space, n.bridge)
 	n.ip("-netns %s link set lo up", space)
 	n.ip("-netns %s address add %s/24 dev eth0", space, n.address(host))
