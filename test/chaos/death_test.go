@@ -19,11 +19,11 @@ const takeover = 8 * time.Second
 func TestOwnerKilled(t *testing.T) {
 	s := newStage(t, 4)
 	f := startTraffic(t, s.nodes...)
-	wait(calm)
+	wait(calm())
 	base := f.report("before", time.Time{})
 	victim := s.nodes[1]
 	f.without(victim)
-	wait(calm / 4) // its own callers have their answers
+	wait(calm() / 4) // its own callers have their answers
 
 	victim.Kill()
 	killed := time.Now()
@@ -33,7 +33,7 @@ func TestOwnerKilled(t *testing.T) {
 	first := f.seen(killed, killed.Add(time.Second))
 	t.Logf("in the first second: %v", first)
 	checkLatency(t, base, first)
-	wait(calm)
+	wait(calm())
 	last := f.lastFrom(weirv1.Source_SOURCE_PROVISIONAL, weirv1.Source_SOURCE_STANDBY)
 	switch {
 	case last.Before(killed):
@@ -53,12 +53,12 @@ func TestOwnerKilled(t *testing.T) {
 func TestOwnerKilledAndRestarted(t *testing.T) {
 	s := newStage(t, 3)
 	f := startTraffic(t, s.nodes...)
-	wait(calm)
+	wait(calm())
 	var kills []time.Time
-	for i := range brief(6, 2) {
+	for i := range brief(6, 1) {
 		victim := s.nodes[i%len(s.nodes)]
 		f.without(victim)
-		wait(calm / 4)
+		wait(calm() / 4)
 		victim.Kill()
 		killed := time.Now()
 		kills = append(kills, killed)
@@ -68,7 +68,7 @@ func TestOwnerKilledAndRestarted(t *testing.T) {
 		_, took := s.settle(takeover)
 		f.report("since "+victim.ID+" was killed", killed)
 		t.Logf("it serves after %v, all partitions have owners %v later", serves.Round(time.Millisecond), took.Round(time.Millisecond))
-		wait(calm / 2)
+		wait(calm() / 2)
 	}
 	f.finish()
 	f.noErrors()
@@ -83,9 +83,9 @@ func TestOldOwnerKilledBetweenSealAndInstall(t *testing.T) {
 	victim := s.join(1)[0]
 	s.how = process.How{}
 	f := startTraffic(t, s.nodes...)
-	wait(calm)
+	wait(calm())
 	f.without(victim)
-	wait(calm / 4)
+	wait(calm() / 4)
 
 	joined := s.start("node-4") // which fetches from all others
 	<-victim.Ended()
@@ -94,7 +94,7 @@ func TestOldOwnerKilledBetweenSealAndInstall(t *testing.T) {
 	s.nodes = append(s.nodes, joined)
 	_, took := s.settle(takeover)
 	t.Logf("all partitions have owners again after %v", took.Round(time.Millisecond))
-	wait(calm / 2)
+	wait(calm() / 2)
 	f.report("after the kill", killed)
 	f.finish()
 	f.noErrors()
@@ -106,7 +106,7 @@ func TestNewOwnerKilledBetweenSealAndInstall(t *testing.T) {
 	inFullOnly(t)
 	s := newStage(t, 3)
 	f := startTraffic(t, s.nodes...)
-	wait(calm)
+	wait(calm())
 	joining := exec.Command(process.BinaryWith(t, "failpoint"), "serve", "--id", "node-4", "--etcd", s.etcd.Endpoint, "--rules", s.rules,
 		"--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--data-dir", t.TempDir())
 	joining.Env = append(os.Environ(), "WEIR_FAILPOINT=installs:20")
@@ -116,7 +116,7 @@ func TestNewOwnerKilledBetweenSealAndInstall(t *testing.T) {
 	killed := time.Now()
 	_, took := s.settle(takeover)
 	t.Logf("all partitions have owners again after %v", took.Round(time.Millisecond))
-	wait(calm / 2)
+	wait(calm() / 2)
 	f.report("after the kill", killed)
 	f.finish()
 	f.noErrors()
@@ -130,7 +130,7 @@ func TestOwnerStopped(t *testing.T) {
 		t.Run(d.String(), func(t *testing.T) {
 			s := newStage(t, 4)
 			f := startTraffic(t, s.nodes...)
-			wait(calm / 2)
+			wait(calm() / 2)
 			view, _ := s.settle(healed)
 			victim := s.nodes[1]
 			victim.Signal(syscall.SIGSTOP)
@@ -142,7 +142,7 @@ func TestOwnerStopped(t *testing.T) {
 			f.report("while it was stopped", stopped)
 			now, took := s.settle(2 * takeover)
 			t.Logf("all partitions have owners %v after it goes on; view %d, before %d", took.Round(time.Millisecond), now, view)
-			wait(calm / 2)
+			wait(calm() / 2)
 			f.report("since it goes on", continued)
 			f.finish()
 			f.noErrors(victim) // whoever had asked it just before was let through when it went on

@@ -15,7 +15,7 @@ func TestEtcdAway(t *testing.T) {
 	const lease = 5 * time.Second
 	s := newStage(t, 3)
 	f := startTraffic(t, s.nodes...)
-	wait(calm)
+	wait(calm())
 	view, _ := s.settle(healed)
 	base := f.report("before", time.Time{})
 
@@ -26,7 +26,7 @@ func TestEtcdAway(t *testing.T) {
 	checkLatency(t, base, away)
 	victim := s.nodes[1]
 	f.without(victim)
-	wait(calm / 4) // its own callers have their answers
+	wait(calm() / 4) // its own callers have their answers
 	victim.Kill()
 	killed := time.Now()
 	victim.Restart()
@@ -46,7 +46,7 @@ func TestEtcdAway(t *testing.T) {
 		return nil
 	})
 	t.Logf("all nodes have registered again after %v", time.Since(back).Round(time.Millisecond))
-	wait(lease + calm)
+	wait(lease + calm())
 	now, _ := s.settle(healed)
 	if now != view+1 { // with the new incarnation of the one that was restarted
 		t.Errorf("view %d, it was %d before etcd went away", now, view)

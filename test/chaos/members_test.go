@@ -10,7 +10,7 @@ import (
 )
 
 // calm is how long nothing happens.
-const calm = 2 * time.Second
+func calm() time.Duration { return brief(2*time.Second, time.Second) }
 
 // leaveWithin is how long a node may take to leave.
 const leaveWithin = 25 * time.Second
@@ -23,7 +23,7 @@ func TestMembersComeAndGo(t *testing.T) {
 	inFullOnly(t)
 	s := newStage(t, 3)
 	f := startTraffic(t, s.nodes...)
-	wait(calm)
+	wait(calm())
 	base := f.report("3 nodes", time.Time{})
 
 	for _, n := range []int{4, 5} {
@@ -35,7 +35,7 @@ func TestMembersComeAndGo(t *testing.T) {
 		checkMoved(t, before, after, 1/float64(n))
 		checkLatency(t, base, g)
 	}
-	wait(calm)
+	wait(calm())
 	for len(s.nodes) > 3 {
 		leaver := s.nodes[len(s.nodes)-1]
 		began, before := time.Now(), owners(t, s.nodes[0])
@@ -53,7 +53,7 @@ func TestMembersComeAndGo(t *testing.T) {
 func TestRollingRestart(t *testing.T) {
 	s := newStage(t, 3)
 	f := startTraffic(t, s.nodes...)
-	wait(calm)
+	wait(calm())
 	base := f.report("before", time.Time{})
 	for range brief(3, 1) {
 		for _, n := range s.nodes {
@@ -72,7 +72,7 @@ func TestRollingRestart(t *testing.T) {
 			checkLatency(t, base, g)
 		}
 	}
-	wait(calm)
+	wait(calm())
 	f.finish()
 	f.noErrors()
 	f.exact()
