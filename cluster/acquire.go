@@ -19,7 +19,6 @@ import (
 // makes anew what nobody has held before, fetches what others hold, and recovers what was lost.
 func (k *Custody) acquire(ctx context.Context) {
 	k.confirmAll(ctx)
-	k.fetchCopies(ctx)
 	wanted := k.wanted()
 	bare := k.bare()
 	if len(wanted)+len(bare) == 0 {
@@ -34,7 +33,7 @@ func (k *Custody) acquire(ctx context.Context) {
 	}
 }
 
-// bare returns the partitions of which this node is the standby without a copy, while their
+// bare returns the partitions of which this node is the standby without a whole copy, while their
 // owner does not answer: others may have copies, from before this node was the standby.
 func (k *Custody) bare() (partitions []uint32) {
 	k.mu.Lock()
@@ -45,7 +44,7 @@ func (k *Custody) bare() (partitions []uint32) {
 	for p := range k.parts {
 		pt, owner := &k.parts[p], k.view.claim(uint32(p)).owner
 		standby := k.view.partyAt(k.view.Ring.Standby(uint32(p)))
-		if standby == k.party && owner != k.party && pt.token.state == absent && pt.copy.gen == 0 && !k.Router.Reaches(owner.id) {
+		if standby == k.party && owner != k.party && pt.token.state == absent && !pt.copy.whole && !k.Router.Reaches(owner.id) {
 			partitions = append(partitions, uint32(p))
 		}
 	}
@@ -337,13 +336,13 @@ func (k *Custody) recover(ctx context.Context, found []whereabouts, all bool) {
 	_ = pulls.Wait() // they return nothing
 }
 
-// lacksCopy reports whether this node has no copy of what it should have, and somebody has. One
+// lacksCopy reports whether this node has no whole copy of what it should have, and somebody has. One
 // that was restarted leaves it to its standby: two of them would count apart.
 func (k *Custody) lacksCopy(w *whereabouts) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	pt := &k.parts[w.partition]
-	return w.holder == nil && w.sealed == nil && w.best != nil && pt.token.state == absent && pt.copy.gen == 0 && !pt.restarted
+	return w.holder == nil && w.sealed == nil && w.best != nil && w.version.whole && pt.token.state == absent && !pt.copy.whole && !pt.restarted
 }
 
 // copy fetches the best copy of a partition.
@@ -359,55 +358,6 @@ func (k *Custody) copy(ctx context.Context, w *whereabouts) error {
 		pt.copy = w.version
 	}
 	return err
-}
-
-// fetchCopies fetches the copies that this node lacks as a standby, of owners that do not answer
-// it: somebody was the standby before, and goes on to be asked only until this one has all.
-func (k *Custody) fetchCopies(ctx context.Context) {
-	lacking := k.lacking()
-	if len(lacking) == 0 {
-		return
-	}
-	found, _ := k.locate(ctx, lacking)
-	var pulls errgroup.Group
-	pulls.SetLimit(pullsAtOnce)
-	for i := range found {
-		w := &found[i]
-		if w.holder != nil || w.best == nil || !w.version.whole || !k.begin(w.partition) {
-			continue
-		}
-		pulls.Go(func() error {
-			err := k.copy(ctx, w)
-			k.mu.Lock()
-			defer k.mu.Unlock()
-			pt := &k.parts[w.partition]
-			pt.pulling = false
-			if err == nil && pt.token.state == absent {
-				pt.copy = w.version
-			}
-			return nil
-		})
-	}
-	_ = pulls.Wait() // they return nothing
-}
-
-// lacking returns the partitions of which this node is the standby, has no whole copy, and does
-// not reach the owner.
-func (k *Custody) lacking() (partitions []uint32) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.view == nil {
-		return nil
-	}
-	for p := range k.parts {
-		pt, r := &k.parts[p], k.view.Ring
-		owner := k.view.Members[r.Owner(uint32(p))].ID
-		if pt.token.state == absent && !pt.pulling && !pt.copy.whole && owner != k.Self.ID &&
-			k.view.Members[r.Standby(uint32(p))].ID == k.Self.ID && !k.Router.Reaches(owner) {
-			partitions = append(partitions, uint32(p))
-		}
-	}
-	return partitions
 }
 
 // mayRecover reports whether this node is to make the token of p anew, and all members have

@@ -82,9 +82,15 @@ func TestRunThatIsStoppedBeforeItIsReady(t *testing.T) {
 func start(t *testing.T, opts Options) (_ Info, stop func(), ended <-chan error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	t.Cleanup(cancel)
-	done, ready := make(chan error, 1), make(chan Info, 1)
-	go func() { done <- Run(ctx, opts, quiet(), func(i Info) { ready <- i }) }()
+	done, ready, gone := make(chan error, 1), make(chan Info, 1), make(chan struct{})
+	go func() {
+		defer close(gone)
+		done <- Run(ctx, opts, quiet(), func(i Info) { ready <- i })
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-gone
+	})
 	select {
 	case info := <-ready:
 		return info, cancel, done

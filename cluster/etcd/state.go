@@ -49,6 +49,7 @@ type State struct {
 	lock               *fileutil.LockedFile // nil if the directory cannot be used
 	found              *Known
 
+	refused error         // why nothing can be kept; told by Run, since an etcd in this process will say the same before
 	changed chan struct{} // holds a token when there is something to write
 
 	mu    sync.Mutex
@@ -80,7 +81,7 @@ func OpenState(dir, clusterName, node string, log *slog.Logger) (*State, error) 
 		return nil, fmt.Errorf("data directory %s: %w", dir, err)
 	}
 	if err != nil {
-		s.note(err)
+		s.refused = err
 		return s, nil
 	}
 	if s.found, err = s.load(); err != nil {
@@ -124,6 +125,9 @@ func (s *State) Keep(change func(*Known)) {
 func (s *State) Run(ctx context.Context) {
 	if s.dir == "" {
 		return
+	}
+	if s.refused != nil {
+		s.note(s.refused)
 	}
 	again := time.NewTimer(saveAgainIn)
 	defer again.Stop()

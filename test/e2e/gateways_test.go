@@ -107,7 +107,7 @@ func findProgram(t *testing.T, name string) string {
 // skip skips a test for what it needs, unless all must run.
 func skip(t *testing.T, why string) {
 	t.Helper()
-	if os.Getenv("WEIR_TEST_ALL") != "" {
+	if os.Getenv("RUN_ALL_TESTS") != "" {
 		t.Fatal(why)
 	}
 	t.Skip(why)

@@ -41,6 +41,7 @@ func TestOpenAPI(t *testing.T) {
 		{"GET", "/v1/health", "", 200},
 		{"GET", "/v1/nodes", "", 200},
 		{"POST", "/v1/nodes/somebody-else:drain", `{}`, 400},
+		{"POST", "/v1/view:import", `{}`, 400}, // there is nothing to import into
 		{"GET", "/v1/ring?tables=true", "", 200},
 		{"GET", "/v1/rules:watch", "", 200},
 		{"DELETE", "/v1/rules/default/posts", "", 200},

@@ -108,7 +108,7 @@ func (p *script) view(number uint64, names ...string) *cluster.View {
 	if err != nil {
 		p.Fatal(err)
 	}
-	v := &cluster.View{Number: number, Ring: r}
+	v := &cluster.View{Number: number, Ring: r, Epochs: slices.Repeat([]uint64{1}, params.Ring.Partitions), Bases: make([]uint64, params.Ring.Partitions)}
 	for _, id := range slices.Sorted(slices.Values(names)) {
 		v.Members = append(v.Members, cluster.Member{ID: id, Address: id + ":9090", Incarnation: 1})
 	}
