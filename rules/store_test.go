@@ -46,22 +46,25 @@ func (b *backend) SwapRules(_ context.Context, value []byte, revision int64) (in
 		b.put(b.meddle())
 	}
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	now := b.revision
 	if b.value == nil {
 		now = 0
 	}
-	err := b.err
-	b.mu.Unlock()
-	if err != nil || now != revision {
-		return 0, err
+	if b.err != nil || now != revision {
+		return 0, b.err
 	}
-	return b.put(value), nil
+	return b.putLocked(value), nil
 }
 
 // put stores value, nil for none, whatever was there.
 func (b *backend) put(value []byte) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.putLocked(value)
+}
+
+func (b *backend) putLocked(value []byte) int64 {
 	b.value = value
 	b.revision++
 	if !b.deaf {
