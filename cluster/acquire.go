@@ -99,7 +99,7 @@ func (k *Custody) locate(ctx context.Context, partitions []uint32) (found []wher
 	view, number := k.view, k.view.Number
 	found = make([]whereabouts, len(partitions))
 	for i, p := range partitions {
-		found[i] = whereabouts{partition: p, version: k.parts[p].copy, safe: k.fenced(view.Epochs[p])}
+		found[i] = whereabouts{partition: p, version: k.parts[p].copy, safe: k.fenced(k.claim(p).epoch)}
 	}
 	var peers []*colleague
 	for _, m := range view.Members {
@@ -262,13 +262,12 @@ func (k *Custody) stream(ctx context.Context, p uint32, from *colleague, isCopy 
 // told of them if it comes back.
 func (k *Custody) inherit(p uint32, encoded []byte) error {
 	grants, err := parseGrants(encoded)
-	if err != nil || len(grants) == 0 {
+	if err != nil {
 		return err
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.batch++
-	k.outbox[p] = outgoing{k.batch, append(k.outbox[p].grants, grants...)}
+	k.enclose(p, grants)
 	return nil
 }
 

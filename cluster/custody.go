@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"net"
@@ -57,7 +58,7 @@ type Custody struct {
 	former    int                   // members of the view before
 	processes map[string]uint64     // by id, the incarnation that has answered last
 	settled   map[uint64]time.Time  // of epochs in which this node makes tokens anew: since when a majority knows of them, zero if it does not
-	batches   map[grantor]uint64    // the last batch of grants that each has added
+	added     map[grantor]delivery  // by member of the view and partition
 	batch     uint64                // the last one of this node
 	outbox    map[uint32]outgoing   // grants that were not acknowledged yet, by partition
 	cohort    *errgroup.Group       // the colleagues' goroutines
@@ -137,7 +138,7 @@ func NewCustody(c CustodyConfig, partitions int) *Custody {
 		peers:         make(map[string]*colleague),
 		processes:     make(map[string]uint64),
 		settled:       make(map[uint64]time.Time),
-		batches:       make(map[grantor]uint64),
+		added:         make(map[grantor]delivery),
 		outbox:        make(map[uint32]outgoing),
 		cohort:        new(errgroup.Group),
 	}
@@ -203,6 +204,10 @@ func (k *Custody) Adopt(v *View) {
 			delete(k.settled, e)
 		}
 	}
+	maps.DeleteFunc(k.added, func(g grantor, _ delivery) bool {
+		_, member := v.Index(g.id)
+		return !member
+	})
 	k.settle()
 	k.Router.SetView(v)
 	k.witness()

@@ -225,8 +225,19 @@ func (k *Custody) giveCopy(stream grpc.ServerStreamingServer[peerv1.PullResponse
 		grants = append(grants, more...)
 	}
 	gen := k.parts[p].copy.gen
-	k.parts[p].copy.whole = false
 	k.mu.Unlock()
+	err := k.sendCopy(stream, p, gen, grants)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err == nil {
+		k.parts[p].copy.whole = false
+	} else {
+		k.enclose(p, grants) // they are still this node's to tell
+	}
+	return err
+}
+
+func (k *Custody) sendCopy(stream grpc.ServerStreamingServer[peerv1.PullResponse], p uint32, gen Generation, grants []shard.Grant) error {
 	if err := k.send(stream, p); err != nil {
 		return err
 	}
@@ -331,9 +342,9 @@ func (s peerServer) AddGrants(ctx context.Context, req *peerv1.AddGrantsRequest)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	from := grantor{party{req.GetCaller().GetId(), req.GetCaller().GetIncarnation()}, p}
-	switch {
-	case k.batches[from] >= req.GetBatch():
+	from, last := grantor{req.GetCaller().GetId(), p}, delivery{req.GetCaller().GetIncarnation(), req.GetBatch()}
+	switch before := k.added[from]; {
+	case before.incarnation == last.incarnation && before.batch >= last.batch:
 		return &peerv1.AddGrantsResponse{Added: true}, nil
 	case k.parts[p].token.state != active:
 		return &peerv1.AddGrantsResponse{}, nil
@@ -341,7 +352,7 @@ func (s peerServer) AddGrants(ctx context.Context, req *peerv1.AddGrantsRequest)
 	if moved := k.Shard.AddGrants(grants); len(moved) > 0 { // for lack of authority: all of them
 		return &peerv1.AddGrantsResponse{}, nil
 	}
-	k.batches[from] = req.GetBatch()
+	k.added[from] = last
 	k.metrics.merged.Add(float64(len(grants)))
 	return &peerv1.AddGrantsResponse{Added: true}, nil
 }

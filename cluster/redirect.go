@@ -161,7 +161,7 @@ func (r *Router) movedHere(g *shard.Group) {
 // holder returns the mark of the member that has k's counter, as Holders do; 0 if it knows
 // of nobody.
 func (r *Router) holder(k ring.Key) uint64 {
-	if id := r.holderID(k); id != "" && id != r.self {
+	if id := r.holderID(k); id != "" {
 		return markOf(id)
 	}
 	return 0

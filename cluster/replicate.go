@@ -167,9 +167,13 @@ func (k *Custody) restart(c *colleague, partitions []uint32) {
 
 // grantor is who has granted something in place of a partition's holder.
 type grantor struct {
-	party     party
+	id        string
 	partition uint32
 }
+
+// delivery is the last batch of a grantor's grants that was added, and which life of it has
+// numbered that.
+type delivery struct{ incarnation, batch uint64 }
 
 // outgoing is a batch of grants that is on its way.
 type outgoing struct {
@@ -195,13 +199,21 @@ func (k *Custody) returnGrants(ctx context.Context, c *colleague) {
 		})
 		cancel()
 		if err == nil && resp.GetAdded() {
-			k.added(p, o.batch, len(few))
+			k.delivered(p, o.batch, len(few))
 		}
 	}
 }
 
-// added takes the first grants of a batch off those that are on their way.
-func (k *Custody) added(p uint32, batch uint64, n int) {
+// enclose adds grants to what is on its way to p's owner, under a new number.
+func (k *Custody) enclose(p uint32, grants []shard.Grant) {
+	if len(grants) > 0 {
+		k.batch++
+		k.outbox[p] = outgoing{k.batch, append(k.outbox[p].grants, grants...)}
+	}
+}
+
+// delivered takes the first grants of a batch off those that are on their way.
+func (k *Custody) delivered(p uint32, batch uint64, n int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch o := k.outbox[p]; {
@@ -221,10 +233,7 @@ func (k *Custody) prepare(p uint32) {
 	if _, under := k.outbox[p]; under || k.view == nil || k.claim(p).owner == k.party {
 		return
 	}
-	if grants := k.Shard.Grants(p, maxGrantBatch); len(grants) > 0 {
-		k.batch++
-		k.outbox[p] = outgoing{k.batch, grants}
-	}
+	k.enclose(p, k.Shard.Grants(p, maxGrantBatch))
 }
 
 // outgoing returns the batches that are for c.
