@@ -100,6 +100,10 @@ func TestStartAloneWithoutRegistry(t *testing.T) {
 		allowed := make(map[ring.Key]int)
 		c.start("a")
 		c.settled()
+		c.start("b") // so that the view is a later one than that in which a has made its tokens
+		c.settled()
+		c.leave("b")
+		c.settled()
 		v := c.alive["a"].router.View()
 		c.crash("a")
 		a := c.startAway("a", v)

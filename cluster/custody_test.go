@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -18,6 +19,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/cluster/peerv1"
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/shard"
 )
@@ -611,5 +613,70 @@ func TestFlush(t *testing.T) {
 		c.crash("b")
 		c.take(allowed, keys, 5)
 		c.exact(allowed, keys, 10)
+	})
+}
+
+// grantOf is a grant of so many tokens of the i-th key.
+func grantOf(i int, tokens int64) shard.Grant {
+	now := time.Now().UnixNano()
+	return shard.Grant{Key: custodyKey(i), Limit: custodyLimit, State: algorithms.Charge(&custodyLimit, algorithms.State{}, now, now, tokens)}
+}
+
+// TestGrantsCountOnce sends a batch of grants again, as after an answer that was lost, and one of
+// the next life of its sender, which numbers its batches anew.
+func TestGrantsCountOnce(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		c.start("a")
+		c.settled()
+		a := c.alive["a"]
+		send := func(incarnation, batch uint64) {
+			resp, err := peerServer{k: a.custody}.AddGrants(t.Context(), &peerv1.AddGrantsRequest{
+				Caller:    &peerv1.Caller{Id: "b", Incarnation: incarnation},
+				Partition: custodyKey(1).Partition(uint32(custodyRing.Partitions)), Batch: batch,
+				Grants: appendGrants(nil, []shard.Grant{grantOf(1, 3)}),
+			})
+			if err != nil || !resp.GetAdded() {
+				t.Errorf("%v, %v", resp, err)
+			}
+		}
+		send(1, 7)
+		send(1, 7)
+		send(2, 1)
+		allowed := make(map[ring.Key]int)
+		for range 10 {
+			ok, _ := c.check(custodyKey(1))
+			allowed[custodyKey(1)] += int(boolByte(ok))
+		}
+		if got := allowed[custodyKey(1)]; got != 4 {
+			t.Errorf("%d of 10 are left after grants of 3 and 3", got)
+		}
+	})
+}
+
+// brokenStream is a stream that the other side has left.
+type brokenStream struct {
+	grpc.ServerStreamingServer[peerv1.PullResponse]
+}
+
+func (brokenStream) Send(*peerv1.PullResponse) error { return io.ErrClosedPipe }
+
+// TestCopyThatDoesNotArrive keeps what a copy is worth, and what was granted from it.
+func TestCopyThatDoesNotArrive(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		c.start("a")
+		c.settled()
+		k := c.alive["a"].custody
+		k.mu.Lock()
+		k.parts[1].copy.whole = true
+		k.enclose(1, []shard.Grant{grantOf(1, 3)})
+		k.mu.Unlock()
+		if err := k.giveCopy(brokenStream{}, 1); err == nil {
+			t.Error("it is said to have arrived")
+		}
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if !k.parts[1].copy.whole || len(k.outbox[1].grants) != 1 {
+			t.Errorf("copy %+v, %d grants", k.parts[1].copy, len(k.outbox[1].grants))
+		}
 	})
 }

@@ -506,3 +506,19 @@ func (c *testCluster) holdLimitsWhileCountersMove(pairs float64, least int64) {
 		}
 	}
 }
+
+// Who has lost a partition names itself, so that its standby is asked at once.
+func TestLostPartitionNamesItself(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		a, b := c.nodes[0], c.nodes[1]
+		k := c.ownedBy(a, 0)
+		c.believe(a, k, a)
+		if got := a.router.holder(k); got != markOf(a.id) {
+			t.Errorf("it names %x", got)
+		}
+		c.believe(a, k, b)
+		if got := a.router.holder(k); got != markOf(b.id) {
+			t.Errorf("it names %x instead of b", got)
+		}
+	})
+}
