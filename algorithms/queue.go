@@ -20,6 +20,16 @@ package algorithms
 // queues reports whether an allowed request may have to wait.
 func (l *Limit) queues() bool { return l.MaxDelay != 0 || l.Algorithm == LeakyBucket }
 
+// WaitAtMost returns l for callers who can wait for d nanoseconds at most: a request
+// whose turn would come later is denied instead of booked. 0 stands for 1, so as not to mean
+// that a queue has no such bound. Counters of l and of what is returned are the same.
+func (l Limit) WaitAtMost(d int64) Limit {
+	if d = max(1, d); l.queues() && (l.MaxDelay == 0 || l.MaxDelay > d) {
+		l.MaxDelay = d
+	}
+	return l
+}
+
 // queue decides about a cost that would raise the level by over above the capacity.
 func (m meter) queue(l *Limit, over amount, d *Decision) {
 	room := l.drained(over)
