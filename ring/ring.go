@@ -73,11 +73,7 @@ func Build(p Params, members []string) (*Ring, error) {
 	if err := validateMembers(p, sorted); err != nil {
 		return nil, err
 	}
-	index := make(map[string]uint16, len(sorted))
-	for i, name := range sorted {
-		index[name] = uint16(i)
-	}
-	r := &Ring{owner: place(p, sorted, index), members: len(sorted)}
+	r := &Ring{owner: place(p, sorted), members: len(sorted)}
 	r.standby = slices.Clone(r.owner)
 	if len(sorted) == 1 {
 		return r, nil
@@ -85,8 +81,9 @@ func Build(p Params, members []string) (*Ring, error) {
 	// The standby of a partition is the owner in the ring without its owner, so
 	// that a takeover moves nothing twice. The library's GetClosestN names
 	// another node in most cases.
+	all := newCircle(p, sorted)
 	for i := range sorted {
-		without := place(p, slices.Delete(slices.Clone(sorted), i, i+1), index)
+		without := all.without(uint16(i))
 		for part, owner := range r.owner {
 			if int(owner) == i {
 				r.standby[part] = without[part]
@@ -123,10 +120,10 @@ type hasher struct{}
 func (hasher) Sum64(b []byte) uint64 { return xxhash.Sum64(b) }
 
 // place asks the library where each partition goes.
-func place(p Params, names []string, index map[string]uint16) []uint16 {
-	members := make([]consistent.Member, len(names))
+func place(p Params, names []string) []uint16 {
+	members, index := make([]consistent.Member, len(names)), make(map[string]uint16, len(names))
 	for i, name := range names {
-		members[i] = member(name)
+		members[i], index[name] = member(name), uint16(i)
 	}
 	c := consistent.New(members, consistent.Config{
 		Hasher:            hasher{},

@@ -138,23 +138,36 @@ func owned(r *Ring) []int {
 // The standby is the owner in the ring without the owner: a takeover moves
 // nothing but the dead node's partitions, and each to where it will stay.
 func TestStandbyIsTheOwnerWithoutTheOwner(t *testing.T) {
-	members := names(6)
-	r := build(t, members)
-	for gone := range members {
-		without := build(t, slices.Delete(slices.Clone(members), gone, gone+1))
-		for part := range r.Partitions() {
-			if r.Owner(part) != gone {
-				continue
+	rapid.Check(t, func(t *rapid.T) {
+		p := Params{
+			Partitions:        rapid.IntRange(64, 1100).Draw(t, "partitions"),
+			ReplicationFactor: rapid.IntRange(1, 100).Draw(t, "replicas"),
+			Load:              rapid.OneOf(rapid.Float64Range(1, 2), rapid.Just(1.0)).Draw(t, "load"),
+		}
+		members := slices.Sorted(slices.Values(rapid.SliceOfNDistinct(rapid.StringN(1, 5, 20), 2, 8, rapid.ID).Draw(t, "members")))
+		r, err := Build(p, members)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for gone := range members {
+			without, err := Build(p, slices.Delete(slices.Clone(members), gone, gone+1))
+			if err != nil {
+				t.Fatal(err)
 			}
-			heir := without.Owner(part)
-			if heir >= gone {
-				heir++ // indices behind the missing one have moved down
-			}
-			if r.Standby(part) != heir {
-				t.Fatalf("partition %d of member %d: standby %d, heir %d", part, gone, r.Standby(part), heir)
+			for part := range r.Partitions() {
+				if r.Owner(part) != gone {
+					continue
+				}
+				heir := without.Owner(part)
+				if heir >= gone {
+					heir++ // indices behind the missing one have moved down
+				}
+				if r.Standby(part) != heir {
+					t.Fatalf("partition %d of member %d: standby %d, heir %d", part, gone, r.Standby(part), heir)
+				}
 			}
 		}
-	}
+	})
 }
 
 func TestOneMemberIsItsOwnStandby(t *testing.T) {
@@ -306,7 +319,7 @@ func BenchmarkKey(b *testing.B) {
 }
 
 func BenchmarkBuild(b *testing.B) {
-	for _, n := range []int{3, 10, 30} {
+	for _, n := range []int{3, 10, 30, 100} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			for b.Loop() {
 				if _, err := Build(DefaultParams, names(n)); err != nil {
