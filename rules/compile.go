@@ -90,6 +90,9 @@ func (r *Rule) Spec() Spec {
 	if r.OnFailure != FailAllow {
 		s.OnFailure = r.OnFailure.String()
 	}
+	if r.Durability != Relaxed {
+		s.Durability = r.Durability.String()
+	}
 	if r.Enforce != 100 {
 		s.Enforce = new(r.Enforce)
 	}

@@ -25,6 +25,7 @@ rules:
       - {limit: 500, window: 1h}
     replaces: [free, hybrid]
     on_failure: deny
+    durability: strict
     enforce: 0
     mode: {elastic: {parent: hybrid, up_to: 150%}}
     cost: size

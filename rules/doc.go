@@ -26,6 +26,7 @@
 //	      - {limit: 9999, window: {calendar: month, timezone: Europe/Paris, anchor: 15}, algorithm: fixed_window}
 //	    replaces: [posts]       # rules that do not apply where this one does
 //	    on_failure: allow       # allow | local | deny
+//	    durability: relaxed     # relaxed | strict
 //	    enforce: 100            # percent of the counters; 0 is a shadow
 //	    mode: hard              # hard | {soft: {over: 10%}} | {elastic: {parent: id, up_to: 150%}}
 //	    max_delay: 0s           # more: book ahead instead of denying, where the algorithms can

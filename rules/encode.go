@@ -65,6 +65,7 @@ func (s Spec) node() *yaml.Node {
 		m.add("replaces", textsNode(s.Replaces))
 	}
 	m.addText("on_failure", s.OnFailure)
+	m.addText("durability", s.Durability)
 	if s.Enforce != nil {
 		m.add("enforce", intNode(*s.Enforce))
 	}

@@ -13,8 +13,8 @@ type Explanation struct {
 	Rule *Rule
 	// Matched says that the rule applies: that it limits the request, or exempts it.
 	Matched bool
-	// Reason is why it does not, as a sentence without its full stop. Where it has no
-	// subject, that is the rule.
+	// Reason is why it does not, or what is special about it if it does, as a sentence
+	// without its full stop. Where it has no subject, that is the rule.
 	Reason string
 	// Matches are the rule's among those that Match returns.
 	Matches []Match
@@ -46,6 +46,9 @@ func (s *Set) Explain(h ring.Hasher, req *Request) []Explanation {
 		if e := &all[i]; e.Reason == "" {
 			e.Reason = dropped(e.Rule, matching)
 			e.Matched = e.Reason == ""
+			if e.Matched && e.Rule.Durability == Strict {
+				e.Reason = "is strict: answers may wait for the standby"
+			}
 		}
 	}
 	return all

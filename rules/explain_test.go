@@ -8,6 +8,28 @@ import (
 	"pgregory.net/rapid"
 )
 
+func TestExplainStrict(t *testing.T) {
+	set := parse(t, `
+domain: d
+rules:
+  - {id: strict, per: [user], durability: strict, limits: [{limit: 1, window: 1s}]}
+  - {id: relaxed, durability: relaxed, limits: [{limit: 1, window: 1s}]}
+`)
+	for _, c := range []struct {
+		req    *Request
+		reason string
+		limits int
+	}{
+		{request("d", "user=u"), "is strict: answers may wait for the standby", 1},
+		{request("d"), "the request has no attribute user", 0},
+	} {
+		e := set.Explain(testHasher, c.req)
+		if e[0].Reason != c.reason || len(e[0].Matches) != c.limits || e[1].Reason != "" || !e[1].Matched {
+			t.Errorf("%+v", e)
+		}
+	}
+}
+
 func TestExplain(t *testing.T) {
 	set := parse(t, `
 domain: d
@@ -110,7 +132,8 @@ func TestExplainAsMatch(t *testing.T) {
 		var together []Match
 		for _, e := range set.Explain(testHasher, req) {
 			together = append(together, e.Matches...)
-			if e.Matched == (e.Reason != "") || e.Matched && len(e.Matches) == 0 && !e.Rule.Unlimited || !e.Matched && len(e.Matches) > 0 {
+			special := e.Matched && e.Rule.Durability == Strict
+			if e.Matched && !special == (e.Reason != "") || !e.Matched && e.Reason == "" || e.Matched && len(e.Matches) == 0 && !e.Rule.Unlimited || !e.Matched && len(e.Matches) > 0 {
 				t.Fatalf("%v: rule %s matches %t, %q, %v\n%s", *req, e.Rule.ID, e.Matched, e.Reason, e.Matches, pretty(docs))
 			}
 		}

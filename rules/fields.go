@@ -192,6 +192,11 @@ func (d *decoder) onFailure(n *yaml.Node, at path, r *Rule) {
 	r.OnFailure = FailurePolicy(max(0, slices.Index(failurePolicies, name)))
 }
 
+func (d *decoder) durability(n *yaml.Node, at path, r *Rule) {
+	name := d.choice(n, at, "a durability", durabilities)
+	r.Durability = Durability(max(0, slices.Index(durabilities, name)))
+}
+
 func (d *decoder) replaces(n *yaml.Node, at path, r *Rule) {
 	d.names(n, at, 1, maxReplaces, func(n *yaml.Node, at path, id string) {
 		r.Replaces = append(r.Replaces, id)

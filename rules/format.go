@@ -38,6 +38,7 @@ var ruleFields = []field[Rule]{
 	{"unlimited", false, func(d *decoder, n *yaml.Node, at path, r *Rule) { r.Unlimited = d.boolean(n, at) }},
 	{"replaces", false, (*decoder).replaces},
 	{"on_failure", false, (*decoder).onFailure},
+	{"durability", false, (*decoder).durability},
 	{"enforce", false, func(d *decoder, n *yaml.Node, at path, r *Rule) { r.Enforce = d.whole(n, at, 0, 100) }},
 	{"mode", false, (*decoder).mode},
 	{"max_delay", false, func(d *decoder, n *yaml.Node, at path, r *Rule) {
@@ -53,7 +54,7 @@ var ruleFields = []field[Rule]{
 // unlimitedFields are those of a rule that is unlimited: what says how to count is
 // refused.
 var unlimitedFields = func() []field[Rule] {
-	counting := []string{"per", "limits", "on_failure", "enforce", "mode", "max_delay", "cost", "ipv6_prefix"}
+	counting := []string{"per", "limits", "on_failure", "durability", "enforce", "mode", "max_delay", "cost", "ipv6_prefix"}
 	fields := slices.Clone(ruleFields)
 	for i, f := range fields {
 		if slices.Contains(counting, f.name) {

@@ -15,7 +15,7 @@ func FuzzParse(f *testing.F) {
 		"domain: d\nrules: []\n",
 		"domain: d\nrules:\n- {id: r, when: {a: [x, /p*, 're:[a-z]+'], b: \"*\", c: {absent: true}}, per: [u], limits: [{limit: 1, window: 1d}]}\n",
 		"domain: d\nrules:\n- {id: r, limits: [{limit: 0, window: 1h30m, algorithm: sliding_window}], enabled: false}\n---\ndomain: e\nrules: []\n",
-		"domain: d\nrules:\n- {id: r, when: {ip: [10.0.0.0/8, '::1']}, per: [[ip], [u]], limits: [{limit: 9, window: 1d}], mode: {soft: {over: 10%}}, cost: n, enforce: 5, ipv6_prefix: 56}\n- {id: s, unlimited: true, replaces: [r]}\n",
+		"domain: d\nrules:\n- {id: r, when: {ip: [10.0.0.0/8, '::1']}, per: [[ip], [u]], limits: [{limit: 9, window: 1d}], mode: {soft: {over: 10%}}, cost: n, enforce: 5, durability: strict, ipv6_prefix: 56}\n- {id: s, unlimited: true, replaces: [r]}\n",
 		"domain: &a d\nrules: [*a, {<<: *a}]\n",
 		"domain: !!binary aGk=\nrules: {? [x] : y}\n",
 		"domain: 'd\n# x\nrules: |\n  a\n",

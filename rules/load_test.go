@@ -225,7 +225,7 @@ func TestRevision(t *testing.T) {
 	for _, rule := range []string{
 		base + " # a comment",
 		`{enabled: true, limits: [{algorithm: sliding_window, window: 1m, limit: 1}], per: [v, u], when: {b: [z], a: [y, x]}, id: r}`,
-		`{id: r, when: {a: [x, y], b: z}, per: [[v, u]], limits: [{limit: 1, window: 60s}], unlimited: false, on_failure: allow, enforce: 100, mode: hard, cost: 1}`,
+		`{id: r, when: {a: [x, y], b: z}, per: [[v, u]], limits: [{limit: 1, window: 60s}], unlimited: false, on_failure: allow, durability: relaxed, enforce: 100, mode: hard, cost: 1}`,
 		"id: r\n  per:\n    - u\n    - v\n  when:\n    a: [\"x\", 'y']\n    b: z\n  limits:\n    - limit: 1\n      window: 1m",
 	} {
 		if got := revisionOf(rule); got != want {
@@ -252,6 +252,7 @@ func TestRevision(t *testing.T) {
 		`{id: r, when: {a: [x, y], b: z}, unlimited: true}`,
 		base[:len(base)-1] + `, on_failure: local}`,
 		base[:len(base)-1] + `, on_failure: deny}`,
+		base[:len(base)-1] + `, durability: strict}`,
 		base[:len(base)-1] + `, enforce: 0}`,
 		base[:len(base)-1] + `, enforce: 99}`,
 		base[:len(base)-1] + `, mode: {soft: {over: 10%}}}`,

@@ -54,6 +54,8 @@ type Rule struct {
 	Enforce int64
 	// OnFailure says what happens if nobody can decide.
 	OnFailure FailurePolicy
+	// Durability says what is forgotten at most when a node dies.
+	Durability Durability
 
 	cost          int64  // per token asked for, or if
 	costAttribute string // is not empty, the value of that

@@ -139,6 +139,7 @@ func someCounting(t *rapid.T, s *Spec, before []Spec) {
 		s.Enforce = new(rapid.SampledFrom([]int64{0, 50, 100}).Draw(t, "enforce"))
 	}
 	s.Cost = rapid.SampledFrom([]string{"", "", "0", "1", "7", "size"}).Draw(t, "cost")
+	s.Durability = rapid.SampledFrom([]string{"", "relaxed", "strict"}).Draw(t, "durability")
 	s.OnFailure = rapid.SampledFrom([]string{"", "allow", "local", "deny"}).Draw(t, "on failure")
 	switch rapid.IntRange(0, 3).Draw(t, "mode") {
 	case 0:

@@ -21,6 +21,7 @@ type Spec struct {
 	Unlimited  bool                     `json:"unlimited,omitempty"`
 	Replaces   []string                 `json:"replaces,omitempty"`
 	OnFailure  string                   `json:"on_failure,omitempty"`
+	Durability string                   `json:"durability,omitempty"`
 	Enforce    *int64                   `json:"enforce,omitempty"`
 	Mode       *ModeSpec                `json:"mode,omitempty"`
 	MaxDelay   string                   `json:"max_delay,omitempty"`
