@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"github.com/weirlimit/weir/algorithms"
@@ -49,8 +50,11 @@ func (s *Shard) Apply(p uint32, records []byte) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for done := 0; len(records) > 0; done++ {
-		if done%applyStep == applyStep-1 {
-			x.breathe()
+		if done%applyStep == 0 {
+			if done > 0 {
+				x.breathe()
+			}
+			s.prefetchLocked(x, records)
 		}
 		if !x.closed {
 			return fmt.Errorf("shard: records of partition %d: it is open", p)
@@ -60,6 +64,14 @@ func (s *Shard) Apply(p uint32, records []byte) error {
 		records = rest
 	}
 	return nil
+}
+
+// prefetchLocked asks for the memory that the next records are for, as far as they are of slots.
+func (s *Shard) prefetchLocked(p *partition, records []byte) {
+	for n := 0; n < applyStep && len(records) > slotBytes && records[0] == tagSlot; n++ {
+		p.table.prefetch(s.arena, ^binary.LittleEndian.Uint64(records[1:]))
+		records = records[1+slotBytes:]
+	}
 }
 
 func (s *Shard) applyLocked(p *partition, r *record) {

@@ -97,8 +97,8 @@ const (
 )
 
 // trim gives a part of the pages back to the kernel, neighbours together, if more than a few
-// are idle. It reports whether there are more.
-func (a *arena) trim() (more bool) {
+// are idle. It says how many, and whether there are more.
+func (a *arena) trim() (n int, more bool) {
 	some, more := a.untake()
 	for rest := some; len(rest) > 0; {
 		run := 1
@@ -110,7 +110,7 @@ func (a *arena) trim() (more bool) {
 		a.gave(rest[:run], given)
 		rest = rest[run:]
 	}
-	return more
+	return len(some), more
 }
 
 // untake returns some idle pages, in order, that are nobody's until gave.

@@ -71,12 +71,12 @@ func BenchmarkCheck(b *testing.B) {
 					for i := range groups {
 						groups[i].Takes = []Take{{Limit: limit, Cost: 1}}
 					}
-					i := rand.IntN(len(names))
+					i := rand.Uint64()
 					for more := true; more; {
 						n := 0
 						for ; n < batch && more; n++ {
 							if more = pb.Next(); more {
-								groups[n].Takes[0].Key = key(names[i%len(names)])
+								groups[n].Takes[0].Key = key(names[i%benchKeys])
 								i++
 							}
 						}
@@ -90,8 +90,8 @@ func BenchmarkCheck(b *testing.B) {
 		b.Run("maps/"+p.name, func(b *testing.B) {
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
-				for i := rand.IntN(len(names)); pb.Next(); i++ {
-					m.allow(names[i%len(names)])
+				for i := rand.Uint64(); pb.Next(); i++ {
+					m.allow(names[i%benchKeys])
 				}
 			})
 		})
@@ -142,6 +142,70 @@ func BenchmarkFollowed(b *testing.B) {
 			b.ReportMetric(float64(sent)/float64(i), "sent-B/op")
 		})
 	}
+}
+
+// BenchmarkCopies is what a copy costs of counters that are all asked for as often: each take, in
+// batches, while a standby follows, the record of what it has changed, and what the standby needs
+// to lay that down.
+func BenchmarkCopies(b *testing.B) {
+	const keys, parts, batch, every = 300_000, 1021, 100, 9000
+	limit := algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: 1e9, Window: int64(24 * time.Hour)}
+	s, to := newShardOf(b, Config{Partitions: parts, MaxBytes: 1 << 30}), newShardOf(b, Config{Partitions: parts, MaxBytes: 1 << 30})
+	s.OnUrgent(func(uint32) {})
+	var deciding, changing, applying time.Duration
+	bufs := make([][]byte, parts)
+	give := func() {
+		at := time.Now()
+		for p := range uint32(parts) {
+			bufs[p] = bufs[p][:0]
+			for more := true; more; {
+				bufs[p], more = s.Changes(p, ToStandby, bufs[p], 1<<16)
+			}
+		}
+		mid := time.Now()
+		for p := range uint32(parts) {
+			if err := to.Apply(p, bufs[p]); err != nil {
+				b.Fatal(err)
+			}
+		}
+		changing, applying = changing+mid.Sub(at), applying+time.Since(mid)
+	}
+	groups := make([]Group, batch)
+	for i := range groups {
+		groups[i].Takes = []Take{{Limit: limit, Cost: 1}}
+	}
+	seed := uint64(1)
+	take := func(n int) {
+		at := time.Now()
+		for range n / batch {
+			for j := range groups {
+				seed = seed*6364136223846793005 + 1442695040888963407
+				k := (seed >> 33) % keys
+				groups[j].Takes[0].Key = ring.Key{Hi: k * 0x9e3779b97f4a7c15, Lo: k * 0xd6e8feb86659fd93}
+			}
+			s.Decide(groups)
+		}
+		deciding += time.Since(at)
+	}
+	for p := range uint32(parts) {
+		to.Close(p)
+		s.Follow(p, ToStandby)
+	}
+	for range 10 * keys / every {
+		take(every)
+		give()
+	}
+	deciding, changing, applying = 0, 0, 0
+	n := 0
+	for b.Loop() {
+		take(every)
+		give()
+		n += every
+	}
+	b.ReportMetric(float64(deciding)/float64(n), "take-ns")
+	b.ReportMetric(float64(changing)/float64(n), "change-ns")
+	b.ReportMetric(float64(applying)/float64(n), "apply-ns")
+	b.ReportMetric(0, "ns/op")
 }
 
 // plain is the reference: when the next one is let through, by name.

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"math"
+	"slices"
 
 	"github.com/weirlimit/weir/ring"
 )
@@ -47,8 +48,13 @@ func (s *Shard) changesLocked(p *partition, f Follower, b []byte, most int) []by
 	switch x := p.follows[f]; x.nextKind() {
 	case changed:
 		n := min(len(x.list), changesStep, most/slotBytes+1)
-		for _, key := range x.list[:n] {
-			b = s.appendChangeLocked(p, f, b, key)
+		for keys := range slices.Chunk(x.list[:n], lookAhead) {
+			for _, key := range keys {
+				p.table.prefetch(s.arena, key.Hi)
+			}
+			for _, key := range keys {
+				b = s.appendChangeLocked(p, f, b, key)
+			}
 		}
 		x.list = x.list[:copy(x.list, x.list[n:])]
 		return b

@@ -20,7 +20,8 @@ const (
 func sharedKey(l *algorithms.Limit) ring.Key {
 	var few [128]byte
 	b := append(few[:0], byte(l.Algorithm))
-	for _, v := range [...]int64{l.Limit, l.Window, l.Burst, l.MaxDelay, l.Buckets} {
+	// Not MaxDelay, which differs by who asks.
+	for _, v := range [...]int64{l.Limit, l.Window, l.Burst, 0, l.Buckets} {
 		b = binary.LittleEndian.AppendUint64(b, uint64(v))
 	}
 	if l.Calendar != nil {

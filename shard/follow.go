@@ -48,6 +48,8 @@ type follower struct {
 	beginLongs, endLongs bool
 
 	last kind // of what it was given last
+
+	_ [128 - 80]byte // so that what every take looks at lies in one cache line
 }
 
 // kind is one of the kinds of what a follower is given. They take turns: however much changes all
@@ -192,7 +194,7 @@ func (s *Shard) listLongLocked(p *partition, e *longEntry, f Follower) {
 // is e, or not known. It reports whether the standby should be told at once.
 func (s *Shard) tellLocked(p *partition, e *slot, key ring.Key, t *Take) (urgent bool) {
 	f := ToStandby
-	if t.brief() {
+	if t.Brief() {
 		f = ToMover
 	}
 	if t.Limit.Algorithm.Long() {
@@ -209,15 +211,15 @@ func (s *Shard) tellLocked(p *partition, e *slot, key ring.Key, t *Take) (urgent
 	return p.follows[ToStandby] != nil && t.urgent()
 }
 
-// brief reports whether a standby need not know of t, which has taken something. What gives
+// Brief reports whether a standby need not know of t, which has taken something. What gives
 // something back may leave a counter that matters no more where the standby has one that does.
-func (t *Take) brief() bool {
+func (t *Take) Brief() bool {
 	return t.Cost > 0 && t.Decision.ResetAt-t.Decision.At < int64(brief)
 }
 
 // urgent reports whether t has taken its counter over one of the parts of its limit.
 func (t *Take) urgent() bool {
-	if t.Cost <= 0 || !t.Decision.Allowed || t.brief() {
+	if t.Cost <= 0 || !t.Decision.Allowed || t.Brief() {
 		return false
 	}
 	capacity := t.Limit.Capacity() // not 0, or t were not allowed

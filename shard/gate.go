@@ -21,7 +21,7 @@ func (s *Shard) Open(p uint32) {
 	x := &s.partitions[p]
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.closed = false
+	x.closed, x.withheld = false, false
 	s.absorbLocked(x)
 }
 
@@ -41,6 +41,17 @@ func (s *Shard) IsOpen(p uint32) bool {
 	defer x.mu.Unlock()
 	return !x.closed
 }
+
+// Withhold stops partition p deciding provisionally, or lets it again. When it returns, nobody does any more.
+func (s *Shard) Withhold(p uint32, withheld bool) {
+	x := &s.partitions[p]
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.withheld = withheld
+}
+
+// Decides reports whether partition p decides now: it is open, and this node has authority.
+func (s *Shard) Decides(p uint32) bool { return s.IsOpen(p) && s.now() < s.authority.Load() }
 
 // SetAuthority says until when this node may decide, by its monotonic clock: from that instant
 // on, all partitions are as if they were closed. The zero Time, as in a new Shard, is no

@@ -1,6 +1,8 @@
 package shard
 
 import (
+	"slices"
+
 	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/ring"
 )
@@ -62,6 +64,10 @@ func (s *Shard) decideApart(g *Group, now int64) (urgent bool) {
 	var few [8]*partition
 	locked, now := s.lock(g, now, few[:0])
 	defer unlock(locked)
+	if slices.ContainsFunc(locked, func(p *partition) bool { return p.closed && p.withheld }) {
+		g.moved()
+		return false
+	}
 	lapsed := now >= s.authority.Load()
 	var fewCosts [8]int64
 	costs := fewCosts[:0]
@@ -221,15 +227,29 @@ func (s *Shard) Grants(p uint32, most int) (grants []Grant) {
 	return grants
 }
 
-// AddGrants counts grants in the partitions that are open, whatever room there is. It returns
-// those whose partition is closed, in order, and all of them if the node has no authority.
+// KeepsGrants reports whether some partition keeps grants apart.
+func (s *Shard) KeepsGrants() bool { return s.grantBytes.Load() > 0 }
+
+// HasGrants reports whether partition p keeps grants apart.
+func (s *Shard) HasGrants(p uint32) bool {
+	if !s.KeepsGrants() {
+		return false
+	}
+	x := &s.partitions[p]
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.closed && x.copied != nil && len(x.copied.grants) > 0
+}
+
+// AddGrants counts grants in the partitions that are open, whatever room there is, and whether
+// or not the node may decide just now. It returns those whose partition is closed, in order.
 func (s *Shard) AddGrants(grants []Grant) (moved []Grant) {
 	now := s.now()
 	for i := range grants {
 		g := &grants[i]
 		p := s.partition(g.Key)
 		p.mu.Lock()
-		if p.closed || now >= s.authority.Load() {
+		if p.closed {
 			moved = append(moved, *g)
 		} else {
 			s.mergeLocked(p, g, p.clockLocked(now))

@@ -98,6 +98,33 @@ func TestProvisionalService(t *testing.T) {
 	}
 }
 
+// A copy that is withheld decides nothing, and what it is told meanwhile it is told.
+func TestWithheldCopyDecidesNothing(t *testing.T) {
+	owner, standby := newPair(t)
+	k, l := key("k", 0), everyLimit(10)[0]
+	ask(owner, k, l, 4)
+	drain(t, owner, standby, 0, ToStandby)
+	standby.Withhold(0, true)
+	if g := provisionally(standby, Take{Key: k, Limit: l, Cost: 1}); g.Allowed || g.Takes[0].Source != Moved || standby.HasGrants(0) {
+		t.Errorf("withheld: %+v", g)
+	}
+	ask(owner, k, l, 1)
+	drain(t, owner, standby, 0, ToStandby)
+	standby.Withhold(0, false)
+	if g := provisionally(standby, Take{Key: k, Limit: l, Cost: 3}); !g.Allowed || g.Takes[0].Decision.Remaining != 2 || !standby.HasGrants(0) {
+		t.Errorf("not withheld any more: %+v", g)
+	}
+	standby.Withhold(0, true)
+	standby.Open(0)
+	if !ask(standby, k, l, 2).Allowed || ask(standby, k, l, 1).Allowed || standby.HasGrants(0) {
+		t.Error("an open partition does not decide as one, or keeps grants apart")
+	}
+	standby.Close(0)
+	if g := provisionally(standby, Take{Key: key("another", 0), Limit: l, Cost: 1}); !g.Allowed || g.Takes[0].Source != Provisional {
+		t.Errorf("closed after it was open: %+v", g)
+	}
+}
+
 // provisionalKeys is one of every algorithm.
 const provisionalKeys = 7
 
@@ -304,9 +331,6 @@ func TestProvisionalServiceWithoutAuthority(t *testing.T) {
 			s.SetAuthority(time.Now())
 			if g := provisionally(s, take); !g.Allowed || g.Takes[0].Source != Provisional || len(s.Grants(0, 9)) != 0 {
 				t.Errorf("%+v", g)
-			}
-			if moved := s.AddGrants([]Grant{{Key: take.Key, Limit: take.Limit}}); len(moved) != 1 {
-				t.Error("grants were added without authority")
 			}
 		}
 		grant()

@@ -18,6 +18,7 @@ type partition struct {
 
 	heat     uint32 // see Heat; guarded by mu
 	closed   bool   // see Open; guarded by mu
+	withheld bool   // see Withhold; guarded by mu
 	followed bool   // there are followers; guarded by mu
 	table    table  // guarded by mu
 

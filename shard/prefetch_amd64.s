@@ -1,8 +1,8 @@
 #include "textflag.h"
 
-// func prefetch(s *slot)
+// func prefetch(at unsafe.Pointer)
 TEXT ·prefetch(SB), NOSPLIT, $0-8
-	MOVQ s+0(FP), AX
+	MOVQ at+0(FP), AX
 	PREFETCHT0 (AX)
 	PREFETCHT0 64(AX)
 	RET

@@ -2,7 +2,9 @@
 
 package shard
 
-// prefetch asks for the memory of a slot and of the one after next, and does not wait for it.
+import "unsafe"
+
+// prefetch asks for the memory of a cache line and of the next one, and does not wait for it.
 //
 //go:noescape
-func prefetch(s *slot)
+func prefetch(at unsafe.Pointer)

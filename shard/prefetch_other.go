@@ -2,4 +2,6 @@
 
 package shard
 
-func prefetch(*slot) {}
+import "unsafe"
+
+func prefetch(unsafe.Pointer) {}

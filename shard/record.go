@@ -117,11 +117,11 @@ func nextRecord(b []byte) (r record, rest []byte, err error) {
 
 // slot returns the i-th slot of r.
 func (r *record) slot(i int) slot {
-	in := reader{rest: r.slots[i*slotBytes:]}
+	b := (*[slotBytes]byte)(r.slots[i*slotBytes:])
 	return slot{
-		hi:      in.uint64(),
-		state:   algorithms.State{A: in.uint64(), B: in.uint64()},
-		expires: in.uint32(), share: in.uint16(), lo: in.uint16(),
+		hi:      binary.LittleEndian.Uint64(b[:]),
+		state:   algorithms.State{A: binary.LittleEndian.Uint64(b[8:]), B: binary.LittleEndian.Uint64(b[16:])},
+		expires: binary.LittleEndian.Uint32(b[24:]), share: binary.LittleEndian.Uint16(b[28:]), lo: binary.LittleEndian.Uint16(b[30:]),
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -35,6 +36,9 @@ type Config struct {
 	// those of one group per partition. Beyond it one takes the place of others. 0 means
 	// DefaultMaxLongBytes.
 	MaxLongBytes int64
+	// Relieve, unless nil, is called by Run once per round of 10 s in which 16 MiB or more were given
+	// back to the kernel: the load that the process has grown for has gone, too.
+	Relieve func()
 	// Metrics is where the shard's metrics are registered.
 	Metrics prometheus.Registerer
 }
@@ -49,6 +53,7 @@ type Shard struct {
 	maxLong    int64
 	grantBytes atomic.Int64 // of all grants that are kept apart; likewise
 	metrics    metrics
+	relieve    func() // see Config.Relieve; not nil
 	urgent     atomic.Pointer[func(p uint32)]
 	authority  atomic.Int64 // until when anything is decided, MaxInt64 if there is no bound
 
@@ -82,8 +87,12 @@ func New(c Config) (*Shard, error) {
 		partitions: make([]partition, c.Partitions),
 		arena:      arena,
 		maxLong:    cmp.Or(c.MaxLongBytes, DefaultMaxLongBytes),
+		relieve:    c.Relieve,
 		started:    started,
 		epoch:      started.UnixNano(),
+	}
+	if s.relieve == nil {
+		s.relieve = func() {}
 	}
 	s.metrics = newMetrics(c.Metrics, s)
 	s.SetAuthority(time.Time{})
@@ -134,8 +143,14 @@ func (s *Shard) Decide(groups []Group) {
 
 func (s *Shard) decide(groups []Group, now int64) {
 	lapsed := now >= s.authority.Load()
-	for i := range groups {
-		switch g := &groups[i]; {
+	for len(groups) > 0 {
+		g := &groups[0]
+		if g.simple() && !(lapsed && !g.Ungated) {
+			groups = groups[s.decideOnes(groups, now):]
+			continue
+		}
+		groups = groups[1:]
+		switch {
 		case lapsed && g.needsAuthority():
 			g.moved()
 		case g.Reset:
@@ -146,12 +161,16 @@ func (s *Shard) decide(groups []Group, now int64) {
 			s.decideProvisionally(g, now)
 		case g.Lend > 0 && !g.Peek:
 			s.lend(g)
-		case len(g.Takes) == 1 && !g.Takes[0].Limit.Algorithm.Long():
-			s.decideOne(g, now)
 		default:
 			s.decideMany(g, now)
 		}
 	}
+}
+
+// simple reports whether g is what most are: one take, and nothing else to be done.
+func (g *Group) simple() bool {
+	return len(g.Takes) == 1 && !g.Takes[0].Limit.Algorithm.Long() &&
+		!g.Reset && !g.Provisional && (g.Peek || g.LentAt|g.Lend == 0)
 }
 
 // lookAhead is for how many groups memory is asked for before the first is decided.
@@ -171,6 +190,9 @@ func (s *Shard) lookAhead(groups []Group) {
 			last = key
 			if p := s.partition(key); p.mu.TryLock() {
 				p.table.prefetch(s.arena, key.Hi)
+				if x := p.follows[ToStandby]; x != nil {
+					prefetch(unsafe.Pointer(x))
+				}
 				p.mu.Unlock()
 			}
 		}
@@ -181,18 +203,58 @@ func (s *Shard) partition(k ring.Key) *partition {
 	return &s.partitions[k.Partition(uint32(len(s.partitions)))]
 }
 
-func (s *Shard) decideOne(g *Group, now int64) {
-	t := &g.Takes[0]
-	p := s.partition(t.Key)
+// decideOnes decides the first of the groups, which is simple, and those that follow it as long
+// as they are and are in the same partition, under one lock: of one counter they take one search,
+// and those that ask what was denied just before take one step. It returns how many they are.
+func (s *Shard) decideOnes(groups []Group, now int64) (n int) {
+	p := s.partition(groups[0].Takes[0].Key)
+	var e *slot // of the take before, nil if it had none or if that may have moved
+	urgent := false
 	p.mu.Lock()
-	if p.closed && !g.Ungated {
-		p.mu.Unlock()
-		g.moved()
-		return
-	}
-	p.heat++
 	now = p.clockLocked(now)
-	key, e := t.Key, p.table.find(s.arena, t.Key)
+	for ; n < len(groups); n++ {
+		g := &groups[n]
+		if n > 0 && (!g.simple() || s.partition(g.Takes[0].Key) != p) {
+			break
+		}
+		if p.closed && !g.Ungated {
+			g.moved()
+			e = nil
+			continue
+		}
+		p.heat++
+		if e != nil && groups[n-1].Takes[0].Key == g.Takes[0].Key {
+			if g.repeats(&groups[n-1]) {
+				g.Takes[0].Decision, g.Takes[0].Source = groups[n-1].Takes[0].Decision, Owner
+				g.Allowed = g.Takes[0].Shadow
+				continue
+			}
+		} else {
+			e = p.table.find(s.arena, g.Takes[0].Key)
+		}
+		if s.decideOneLocked(p, g, e, now) {
+			urgent = true
+		}
+	}
+	p.mu.Unlock()
+	if urgent {
+		s.urge(groups[0].Takes[0].Key)
+	}
+	return n
+}
+
+// repeats reports whether g asks its counter, at the same instant, for what was denied to last, and
+// so has the same answer: a denial changes nothing.
+func (g *Group) repeats(last *Group) bool {
+	t, l := &g.Takes[0], &last.Takes[0]
+	return !l.Decision.Allowed && t.Cost == l.Cost && g.Peek == last.Peek && t.Limit == l.Limit
+}
+
+// decideOneLocked decides g, which is simple. Its counter's entry is e, if there is one. It reports
+// whether a follower should be told at once.
+func (s *Shard) decideOneLocked(p *partition, g *Group, e *slot, now int64) (urgent bool) {
+	t := &g.Takes[0]
+	key := t.Key
 	var victim cursor
 	full := false
 	if e == nil && !g.Peek && t.begins() && p.table.full() {
@@ -201,7 +263,6 @@ func (s *Shard) decideOne(g *Group, now int64) {
 	}
 	before := s.stateLocked(p, e, t)
 	state := algorithms.StepInto(&t.Decision, &t.Limit, before, now, t.Cost)
-	urgent := false
 	switch {
 	case g.Peek:
 	case t.changes(e != nil):
@@ -221,12 +282,9 @@ func (s *Shard) decideOne(g *Group, now int64) {
 	case e != nil:
 		s.keepLocked(p, e, t)
 	}
-	p.mu.Unlock()
-	if urgent {
-		s.urge(t.Key)
-	}
 	t.Source = Owner
 	g.Allowed = t.Decision.Allowed || t.Shadow
+	return urgent
 }
 
 // changes reports whether t, once decided, changes its counter. What is given back

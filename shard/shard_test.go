@@ -677,6 +677,26 @@ func TestSweepDropsWhatIsOver(t *testing.T) {
 	})
 }
 
+// When many counters are over, the process is told once, and not when few are.
+func TestRelieve(t *testing.T) {
+	for n, want := range map[int]int32{100_000: 0, 600_000: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			var relieved atomic.Int32
+			s := newShardOf(t, Config{Partitions: 16, MaxBytes: 64 << 20, Relieve: func() { relieved.Add(1) }})
+			ctx := t.Context()
+			go func() { _ = s.Run(ctx) }()
+			short := algorithms.Limit{Algorithm: algorithms.FixedWindow, Limit: 5, Window: int64(time.Second)}
+			for i := range n {
+				ask(s, key("short", i), short, 1)
+			}
+			time.Sleep(4 * sweepRound) // one in which they go, the rest in which nothing does
+			if got := relieved.Load(); s.Len() != 0 || got != want {
+				t.Errorf("of %d counters %d are left, and the process was told %d times, not %d", n, s.Len(), got, want)
+			}
+		})
+	}
+}
+
 func TestFullShardEvictsTheLeastUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSmallShard(t)

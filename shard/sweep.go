@@ -7,9 +7,10 @@ import (
 
 // Bounds of the sweeper's work.
 const (
-	sweepTick  = 100 * time.Millisecond // how often it wakes
-	sweepRound = 10 * time.Second       // how long it takes to visit every partition
-	sweepStep  = 256                    // slots visited before a partition's lock is let go
+	sweepTick   = 100 * time.Millisecond // how often it wakes
+	sweepRound  = 10 * time.Second       // how long it takes to visit every partition
+	sweepStep   = 256                    // slots visited before a partition's lock is let go
+	reliefPages = 4096                   // given back in one round, 16 MiB, from which on it ends with Config.Relieve
 )
 
 // sweep deletes the partition's expired entries, and goes on with what else there is to
@@ -87,6 +88,7 @@ func (s *Shard) Run(ctx context.Context) error {
 	tick := time.NewTicker(sweepTick)
 	defer tick.Stop()
 	perTick := max(1, len(s.partitions)*int(sweepTick)/int(sweepRound))
+	given := 0 // pages, in this round
 	for next := 0; ; {
 		select {
 		case <-ctx.Done():
@@ -96,8 +98,17 @@ func (s *Shard) Run(ctx context.Context) error {
 		for range perTick {
 			s.sweep(&s.partitions[next])
 			next = (next + 1) % len(s.partitions)
+			if next == 0 {
+				if given >= reliefPages {
+					s.relieve()
+				}
+				given = 0
+			}
 		}
-		for s.arena.trim() {
+		for more := true; more; {
+			var n int
+			n, more = s.arena.trim()
+			given += n
 		}
 	}
 }

@@ -3,6 +3,7 @@ package shard
 import (
 	"math"
 	"math/bits"
+	"unsafe"
 
 	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/ring"
@@ -211,7 +212,7 @@ func (t *table) find(a *arena, key ring.Key) *slot {
 func (t *table) prefetch(a *arena, hi uint64) {
 	r, from := t.at(hi)
 	if i := max(r.home(hi), from); i < r.end() {
-		prefetch(r.slot(a, i))
+		prefetch(unsafe.Pointer(r.slot(a, i)))
 	}
 }
 

@@ -18,6 +18,9 @@ type Take struct {
 	// Tentative says that Return may undo this take soon: what comes after it is
 	// remembered, so that a bucket is then as if it had never been.
 	Tentative bool
+	// Strict says that the rule asks for strict durability: what was taken is told to nobody
+	// before the standby has it, but for a tenth of the limit. It means nothing to a Shard.
+	Strict bool
 	// OnFailure says what happens if nobody who could decide answers in time.
 	OnFailure Policy
 
@@ -48,6 +51,9 @@ type Group struct {
 	Ungated bool
 	// LentAt, unless 0, is the Loan.At of the tokens that the negative costs give back.
 	LentAt int64
+	// Held, unless 0, says that the group was decided and counted, and that the answer waits for a
+	// standby: it is what the node that has decided knows the group by. It means nothing to a Shard.
+	Held uint64
 
 	// Allowed is the answer: every Take that was answered and is no Shadow had
 	// room. If it is false, no Take has consumed anything.
@@ -91,4 +97,6 @@ const (
 	Standby Source = 6
 	// Provisional: the node that stands by, from its copy. The owner is told what it has granted.
 	Provisional Source = 7
+	// Held: the node that owns the counter, but its answer waits for the standby. No decision ends so.
+	Held Source = 8
 )
