@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir/cluster/peerv1"
 )
@@ -19,13 +21,20 @@ import (
 // makes anew what nobody has held before, fetches what others hold, and recovers what was lost.
 func (k *Custody) acquire(ctx context.Context) {
 	k.confirmAll(ctx)
+	k.mu.Lock()
+	view := k.number()
+	k.mu.Unlock()
 	wanted := k.wanted()
-	bare := k.bare()
-	if len(wanted)+len(bare) == 0 {
+	bare, owed := k.bare(wanted), k.owed()
+	if len(wanted)+len(bare)+len(owed) == 0 {
+		k.sought.Store(view)
 		return
 	}
-	found, all := k.locate(ctx, append(wanted, bare...))
-	k.recover(ctx, found, all)
+	found, all := k.locate(ctx, slices.Concat(wanted, bare, owed))
+	k.leaveToOthers(found[len(wanted)+len(bare):])
+	k.noteCopies(found[:len(wanted)+len(bare)], all)
+	k.sought.Store(view)
+	k.recover(ctx, found[:len(wanted)+len(bare)], all)
 	found = found[:len(wanted)]
 	k.fetch(ctx, found)
 	if all {
@@ -33,22 +42,89 @@ func (k *Custody) acquire(ctx context.Context) {
 	}
 }
 
-// bare returns the partitions of which this node is the standby without a whole copy, while their
-// owner does not answer: others may have copies, from before this node was the standby.
-func (k *Custody) bare() (partitions []uint32) {
+// Sought reports whether this node has looked, since it has its view, who else has what it should have.
+func (k *Custody) Sought() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.view == nil {
+	return k.view != nil && k.sought.Load() >= k.view.Number
+}
+
+// bare returns the partitions of which this node is the standby without a whole copy. Their owner sends
+// it, if it holds them; if nobody does, others may have copies, from before this node was the standby. It
+// does not matter whether the view knows of this life of the node: it may have started without etcd. What is wanted
+// anyway is none of them: each is looked for, and fetched, once.
+func (k *Custody) bare(wanted []uint32) (partitions []uint32) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.view == nil || k.over {
 		return nil
 	}
 	for p := range k.parts {
-		pt, owner := &k.parts[p], k.view.claim(uint32(p)).owner
-		standby := k.view.partyAt(k.view.Ring.Standby(uint32(p)))
-		if standby == k.party && owner != k.party && pt.token.state == absent && !pt.copy.whole && !k.Router.Reaches(owner.id) {
+		pt, r := &k.parts[p], k.view.Ring
+		owner, standby := k.view.Members[r.Owner(uint32(p))].ID, k.view.Members[r.Standby(uint32(p))].ID
+		if standby == k.Self.ID && owner != k.Self.ID && pt.token.state == absent && !(pt.copy.whole && pt.fresh) && !isIn(wanted, uint32(p)) {
 			partitions = append(partitions, uint32(p))
 		}
 	}
 	return partitions
+}
+
+// isIn reports whether p is one of some partitions in ascending order.
+func isIn(partitions []uint32, p uint32) bool {
+	_, found := slices.BinarySearch(partitions, p)
+	return found
+}
+
+// owed returns the partitions of which this node, which leaves, has a copy that others may need.
+func (k *Custody) owed() (partitions []uint32) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.view == nil || k.over || !k.leaving() {
+		return nil
+	}
+	for p := range k.parts {
+		if k.parts[p].copy.whole && k.owesCopy(uint32(p)) {
+			partitions = append(partitions, uint32(p))
+		}
+	}
+	return partitions
+}
+
+// leaveToOthers takes note of what of this node's copies others have as well.
+func (k *Custody) leaveToOthers(found []whereabouts) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i := range found {
+		w := &found[i]
+		pt := &k.parts[w.partition]
+		pt.elsewhere = pt.elsewhere || w.holder != nil || w.sealed != nil || w.matched
+	}
+}
+
+// noteCopies takes note of who has copies of what nobody holds who could be asked; all says whether all members could.
+func (k *Custody) noteCopies(found []whereabouts, all bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i := range found {
+		w := &found[i]
+		pt := &k.parts[w.partition]
+		switch {
+		case w.holder != nil, w.sealed != nil:
+		case w.standby != nil:
+			pt.copyAt, pt.last, pt.fresh = w.standby.party(), false, false
+		case w.best != nil && w.version.whole:
+			pt.copyAt, pt.last = w.best.party(), false
+		default:
+			pt.last = true
+			if all {
+				pt.copyAt, pt.fresh = party{}, pt.copy.whole
+			}
+			if !pt.restarted { // what is decided from it is all there is
+				pt.copy.gen, pt.copy.whole = max(pt.copy.gen, 1), true
+			}
+			k.Shard.Withhold(w.partition, false)
+		}
+	}
 }
 
 // wanted returns the partitions that this node should hold and does not. On the way it makes
@@ -56,13 +132,15 @@ func (k *Custody) bare() (partitions []uint32) {
 func (k *Custody) wanted() (wanted []uint32) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.view == nil {
+	if k.view == nil || k.over {
 		return nil
 	}
 	for p := range k.parts {
-		pt, c := &k.parts[p], k.claim(uint32(p))
-		switch {
-		case pt.token.state == active, pt.pulling:
+		pt := &k.parts[p]
+		if pt.token.state == active || pt.pulling {
+			continue
+		}
+		switch c := k.claim(uint32(p)); {
 		case c.epoch == 1 && pt.token.mayCreate(c): // nobody can have a copy
 			k.create(uint32(p))
 		case c.owner == k.party, pt.fetch != "", pt.token.mayCreate(c):
@@ -74,8 +152,10 @@ func (k *Custody) wanted() (wanted []uint32) {
 
 // create makes a token anew and opens its partition.
 func (k *Custody) create(p uint32) {
+	had := k.parts[p].copy
 	if k.parts[p].token.create(k.claim(p)) {
 		k.open(p)
+		k.Logger.Debug("token made anew", "partition", p, "generation", k.parts[p].token.gen, "copy", had)
 	}
 }
 
@@ -88,8 +168,12 @@ type whereabouts struct {
 	pending   bool       // somebody is about to hold it
 	sealed    *colleague // who has sealed it for somebody else
 	to        party      // whom for
+	own       version    // this node's copy
 	best      *colleague // who has the best copy; nil if that is this node
-	version   version
+	version   version    // of that
+	ending    bool       // whether that one is about to end
+	matched   bool       // whether another member has a whole copy that is as good as this node's
+	standby   *colleague // the standby, if this node is the owner and that has such a copy: it decides, as two would count apart
 }
 
 // locate asks all members what they have of partitions. all reports whether all have answered,
@@ -99,7 +183,7 @@ func (k *Custody) locate(ctx context.Context, partitions []uint32) (found []wher
 	view, number := k.view, k.view.Number
 	found = make([]whereabouts, len(partitions))
 	for i, p := range partitions {
-		found[i] = whereabouts{partition: p, version: k.parts[p].copy, safe: k.fenced(k.claim(p).epoch)}
+		found[i] = whereabouts{partition: p, own: k.copyOf(p), version: k.copyOf(p), safe: k.fenced(k.claim(p).epoch)}
 	}
 	var peers []*colleague
 	for _, m := range view.Members {
@@ -112,7 +196,11 @@ func (k *Custody) locate(ctx context.Context, partitions []uint32) (found []wher
 	var wg sync.WaitGroup
 	for i, c := range peers {
 		wg.Go(func() {
-			resp, err := c.locate(ctx, k, partitions)
+			patience := callTimeout
+			if !k.Router.Reaches(c.member.ID) {
+				patience = strangerTimeout
+			}
+			resp, err := c.locate(ctx, k, partitions, patience)
 			if err == nil && len(resp.GetPartitions()) == len(partitions) {
 				answers[i] = resp
 			}
@@ -129,14 +217,15 @@ func (k *Custody) locate(ctx context.Context, partitions []uint32) (found []wher
 		}
 		k.heard(peers[i], resp.GetView())
 		for j, l := range resp.GetPartitions() {
-			found[j].note(peers[i], l, k.party)
+			found[j].note(peers[i], l, k.party, view)
 		}
 	}
 	return found, all
 }
 
-// note takes note of what a member has.
-func (w *whereabouts) note(c *colleague, l *peerv1.Located, self party) {
+// note takes note of what a member has. Of copies that are as good as each other the owner's and the standby's come first: nobody
+// has to fetch them. What a node has that is about to end is of use to nobody until it is fetched, and comes last.
+func (w *whereabouts) note(c *colleague, l *peerv1.Located, self party, view *View) {
 	to := party{l.GetTo(), l.GetToIncarnation()}
 	switch l.GetHolding() {
 	case peerv1.Holding_HOLDING_ACTIVE:
@@ -151,22 +240,47 @@ func (w *whereabouts) note(c *colleague, l *peerv1.Located, self party) {
 		w.pending = true
 	}
 	v := version{gen: Generation(l.GetGeneration()), seq: l.GetSequence(), whole: l.GetWhole()}
-	if v.gen > 0 && v.compare(w.version) > 0 {
-		w.best, w.version = c, v
+	asGood := v.whole && !l.GetEnding() && v.compare(w.own) >= 0
+	owner, standby := view.Members[view.Ring.Owner(w.partition)].ID, view.Members[view.Ring.Standby(w.partition)].ID
+	w.matched = w.matched || asGood
+	if asGood && owner == self.id && standby == c.member.ID {
+		w.standby = c
+	}
+	better := v.compare(w.version)
+	if better == 0 && w.best != nil && !l.GetEnding() && (w.ending || c.member.ID == owner || c.member.ID == standby) {
+		better = 1
+	}
+	if v.gen > 0 && better > 0 {
+		w.best, w.version, w.ending = c, v, l.GetEnding()
 	}
 }
 
-// fetch pulls what somebody holds, the busiest partitions first.
+// fetch pulls what somebody holds, the busiest partitions first, until there may be more to do. Checks are decided
+// all the while, and are not to wait for the processor: so it takes its time.
 func (k *Custody) fetch(ctx context.Context, found []whereabouts) {
 	slices.SortStableFunc(found, func(a, b whereabouts) int { return cmp.Compare(b.heat, a.heat) })
 	var pulls errgroup.Group
 	pulls.SetLimit(pullsAtOnce)
+	var silent sync.Map // holders that do not answer
+	begun := 0
 	for i := range found {
 		w := &found[i]
-		switch {
+		switch _, skip := silent.Load(w.holder); {
+		case skip, begun >= pullsAtOnce && len(k.kick) > 0:
 		case w.holder != nil:
+			begun++
 			pulls.Go(func() error {
-				k.pull(ctx, w.partition, w.holder)
+				due := time.Now().Add(fetchEvery)
+				if err := k.pull(ctx, w.partition, w.holder); status.Code(err) == codes.Unavailable || errors.Is(err, context.DeadlineExceeded) {
+					silent.Store(w.holder, true)
+					k.look() // others may have copies
+				}
+				if rest := time.Until(due); rest > 0 {
+					select {
+					case <-time.After(rest):
+					case <-ctx.Done():
+					}
+				}
 				return nil
 			})
 		case w.sealed != nil:
@@ -188,9 +302,9 @@ func (k *Custody) nudge(ctx context.Context, w *whereabouts) {
 }
 
 // pull fetches a partition, installs its token, and confirms that.
-func (k *Custody) pull(ctx context.Context, p uint32, from *colleague) {
+func (k *Custody) pull(ctx context.Context, p uint32, from *colleague) error {
 	if !k.begin(p) {
-		return
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()
@@ -204,6 +318,7 @@ func (k *Custody) pull(ctx context.Context, p uint32, from *colleague) {
 		if fresh {
 			k.open(p)
 			k.metrics.installed.Inc()
+			k.Logger.Debug("partition installed", "partition", p, "from", from.member.ID, "generation", gen)
 		}
 		if held || pt.token.seen >= gen {
 			pt.fetch = ""
@@ -213,9 +328,10 @@ func (k *Custody) pull(ctx context.Context, p uint32, from *colleague) {
 	k.mu.Unlock()
 	if err != nil {
 		k.Logger.Debug("partition not fetched", "partition", p, "from", from.member.ID, "error", err)
-		return
+		return err
 	}
 	k.confirm(ctx, p)
+	return nil
 }
 
 // begin reports whether this node should still fetch p, and notes that it does.
@@ -223,7 +339,7 @@ func (k *Custody) begin(p uint32) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	pt := &k.parts[p]
-	if pt.pulling || pt.token.state == active {
+	if pt.pulling || pt.posting || pt.token.state == active {
 		return false
 	}
 	pt.pulling = true
@@ -317,9 +433,12 @@ func (k *Custody) recover(ctx context.Context, found []whereabouts, all bool) {
 			continue
 		}
 		pulls.Go(func() error {
-			if w.best != nil && k.begin(w.partition) {
+			if w.best != nil {
+				if !k.begin(w.partition) { // what is being fetched is not complete
+					return nil
+				}
 				if err := k.copy(ctx, w); err != nil {
-					k.Logger.Warn("copy not fetched", "partition", w.partition, "from", w.best.member.ID, "error", err)
+					k.Logger.Debug("copy not fetched", "partition", w.partition, "from", w.best.member.ID, "error", err)
 					return nil
 				}
 			}
@@ -335,13 +454,17 @@ func (k *Custody) recover(ctx context.Context, found []whereabouts, all bool) {
 	_ = pulls.Wait() // they return nothing
 }
 
-// lacksCopy reports whether this node has no whole copy of what it should have, and somebody has. One
-// that was restarted leaves it to its standby: two of them would count apart.
+// lacksCopy reports whether this node has no whole copy of what it should have, and somebody has who is not
+// asked for it: neither owner nor standby. One that was restarted leaves it to its standby. Two copies would count apart.
 func (k *Custody) lacksCopy(w *whereabouts) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	pt := &k.parts[w.partition]
-	return w.holder == nil && w.sealed == nil && w.best != nil && w.version.whole && pt.token.state == absent && !pt.copy.whole && !pt.restarted
+	pt, r := &k.parts[w.partition], k.view.Ring
+	if w.holder != nil || w.sealed != nil || w.best == nil || !w.version.whole || pt.token.state != absent || pt.copy.whole && pt.fresh || pt.restarted {
+		return false
+	}
+	at := w.best.member.ID
+	return w.ending || at != k.view.Members[r.Owner(w.partition)].ID && at != k.view.Members[r.Standby(w.partition)].ID
 }
 
 // copy fetches the best copy of a partition.
@@ -354,7 +477,10 @@ func (k *Custody) copy(ctx context.Context, w *whereabouts) error {
 	pt := &k.parts[w.partition]
 	pt.pulling = false
 	if err == nil {
-		pt.copy = w.version
+		pt.copy, pt.fresh = w.version, true
+		k.Shard.Withhold(w.partition, false)
+		pt.copy.seq &^= granted
+		k.Logger.Debug("copy fetched", "partition", w.partition, "from", w.best.member.ID, "copy", pt.copy)
 	}
 	return err
 }

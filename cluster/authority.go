@@ -10,6 +10,11 @@ import (
 // the view that says so.
 const authorityTerm = 1500 * time.Millisecond
 
+// awayAfter is how long a node may not have looked at its clock and go on as if nothing had
+// happened: for less than a standby waits for an owner before it decides in its place, as long
+// as nobody is configured to wait for less.
+const awayAfter = 200 * time.Millisecond
+
 // authority says until when a node may admit. No lease fences a node that was stopped for
 // a while: it must look at the clock itself. The witnesses are etcd, which has
 // renewed the node's lease, or a majority of the members, which have answered heartbeats
@@ -17,9 +22,22 @@ const authorityTerm = 1500 * time.Millisecond
 //
 // Either will do: a token is only made anew when its holder's lease is gone and a
 // majority has left the holder's view.
+//
+// Authority that has ended, for lack of witnesses or because the node itself did not run for a
+// while, does not begin again with the next witness: somebody else may have granted in the
+// node's place meanwhile, and must be heard first.
+//
+//	┌────┐ no witness for authorityTerm, or not looked for awayAfter ┌──────┐
+//	│ at │ ────────────────────────────────────────────────────────► │ away │
+//	│home│ ◄──────────────────────────────────────────────────────── │      │
+//	└────┘       witnesses, and then all standbys were heard         └──────┘
 type authority struct {
-	renewed time.Time            // the lease
-	heard   map[string]time.Time // of the other members, when the last heartbeat was sent that each has answered
+	renewed  time.Time            // the lease
+	heard    map[string]time.Time // of the other members, when the last heartbeat was sent that each has answered
+	looked   time.Time            // when this node has last looked at its clock
+	returned time.Time            // when it has found that it had not for long
+	away     bool                 // since authority has ended, the standbys were not heard
+	lapses   uint64               // how often this node has looked and found that it had none
 }
 
 // view names the other members. What was heard of those that stay still counts.
@@ -38,10 +56,74 @@ func (a *authority) answered(id string, sent time.Time) {
 	}
 }
 
-// until returns when the authority ends, the zero time if it never does: that of a node
-// that is alone.
+// look takes note that it is now, and whether authority has ended before. It comes before all
+// that prolongs it.
+func (a *authority) look(now time.Time) {
+	switch {
+	case a.alone():
+		a.away = false
+	case now.Sub(a.looked) >= awayAfter:
+		a.returned = now
+		a.lapse()
+	case !now.Before(a.witnessed()):
+		a.lapse()
+	}
+	a.looked = now
+}
+
+func (a *authority) lapse() {
+	a.away = true
+	a.lapses++
+}
+
+// home ends that this node is away, unless it was so again since it had lapsed so often. It
+// reports whether it did.
+func (a *authority) home(now time.Time, lapses uint64) bool {
+	a.look(now)
+	if a.lapses != lapses {
+		return false
+	}
+	a.away = false
+	return true
+}
+
+// due reports whether nothing but the word of the standbys is missing.
+func (a *authority) due() bool { return a.away && a.looked.Before(a.witnessed()) }
+
+// returns reports whether this node has been away until just now: for less than so long.
+func (a *authority) returns(now time.Time, within time.Duration) bool {
+	switch {
+	case a.alone():
+		return false
+	case a.away:
+		return now.Sub(a.returned) < within
+	default: // and has not noticed yet
+		return now.Sub(a.looked) >= awayAfter
+	}
+}
+
+func (a *authority) alone() bool { return len(a.heard) == 0 }
+
+// until returns when this node ceases to admit unless it looks again, the zero time if it
+// never does: if it is alone.
 func (a *authority) until() time.Time {
-	if len(a.heard) == 0 {
+	switch {
+	case a.alone():
+		return time.Time{}
+	case a.away:
+		return a.looked
+	}
+	until := a.looked.Add(awayAfter)
+	if w := a.witnessed(); w.Before(until) {
+		until = w
+	}
+	return until
+}
+
+// witnessed returns until when this node may admit by what its witnesses have said, the zero
+// time for ever: if it is alone.
+func (a *authority) witnessed() time.Time {
+	if a.alone() {
 		return time.Time{}
 	}
 	witnessed := a.majority()

@@ -49,13 +49,24 @@ func (b *breaker) timedOut(sent, now time.Time) {
 	}
 }
 
-func (b *breaker) pong(now time.Time) {
+// pong reports whether to ping again at once: the peer answers after a pause, and how fast it is
+// now is not known yet. One that is slow all the time is asked no more often for it.
+func (b *breaker) pong(now time.Time) (again bool) {
 	b.heard = now
+	again = !b.pingSent.IsZero() && now.Sub(b.pingSent) > probeEvery
 	if !b.pingSent.IsZero() && now.Sub(b.pingSent) <= b.attempt {
 		b.closed = true
 		b.timeouts = 0
 	}
 	b.pingSent = time.Time{}
+	return again
+}
+
+// greeted closes the breaker of a peer that is connected and has called by itself.
+func (b *breaker) greeted(now time.Time) {
+	b.heard = now
+	b.timeouts = 0
+	b.closed = true
 }
 
 // tick is called every probeEvery. It reports whether to send a ping now.

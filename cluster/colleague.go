@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"net/url"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,14 +21,18 @@ type colleague struct {
 	conn    *grpc.ClientConn
 	client  peerv1.PeerClient
 	stop    context.CancelFunc // ends its goroutines; nil before they run
+	due     chan struct{}      // holds a token when it is time to replicate what has changed
 	hurry   chan struct{}      // holds a token when something should be replicated at once
-	feeding sync.Mutex         // held while what has changed for it is collected and sent
+	feeding chan struct{}      // holds a token while what has changed for it is collected and sent
 
 	knows  uint64   // the newest view that it has said it knows of; guarded by Custody.mu
 	stands Standing // as it has said last; guarded by Custody.mu
 
 	reaches []string  // the members that it reaches, as it has said last; guarded by Custody.mu
 	heard   time.Time // when it was asked for that; guarded by Custody.mu
+
+	awaited atomic.Int64 // since when answers wait for it, as durable counts; 0 if none does
+	missing atomic.Bool  // whether they wait for it no more
 
 	dialed atomic.Pointer[net.Conn] // what conn has connected last; nil before
 }
@@ -85,7 +88,7 @@ func (k *Custody) meet(v *View) {
 			k.peers[m.ID] = c
 			continue
 		}
-		c := &colleague{member: m, hurry: make(chan struct{}, 1)}
+		c := &colleague{member: m, due: make(chan struct{}, 1), hurry: make(chan struct{}, 1), feeding: make(chan struct{}, 1)}
 		conn, err := k.connect(m.Address, &c.dialed)
 		if err != nil {
 			k.Logger.Error("member cannot be spoken to", "member", m.ID, "address", m.Address, "error", err)
@@ -178,13 +181,15 @@ func (k *Custody) beatOnce(ctx context.Context, c *colleague) (answered bool) {
 	if restarted {
 		return true // nor is who may have forgotten one
 	}
+	renewed := k.Renewed()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	c.reaches, c.heard = resp.GetReaches(), sent
 	c.stands = Standing{Held: int(resp.GetHeld()), Wanted: int(resp.GetWanted()), Leaving: int(resp.GetLeaving())}
 	if k.peers[c.member.ID] == c {
+		k.evidence.look(time.Now())
 		k.evidence.answered(c.member.ID, sent)
-		k.witness()
+		k.witness(renewed)
 	}
 	return true
 }
@@ -229,8 +234,8 @@ func (k *Custody) catchUp(ctx context.Context, from peerv1.PeerClient, caller *p
 	k.Adopt(v)
 }
 
-func (c *colleague) locate(ctx context.Context, k *Custody, partitions []uint32) (*peerv1.LocateResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+func (c *colleague) locate(ctx context.Context, k *Custody, partitions []uint32, patience time.Duration) (*peerv1.LocateResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return c.client.Locate(ctx, &peerv1.LocateRequest{Caller: k.caller(c), Partitions: partitions})
 }

@@ -5,10 +5,8 @@ import (
 	"context"
 	"log/slog"
 	"maps"
-	"math"
 	"math/rand/v2"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,14 +24,20 @@ const (
 	replicateEvery  = 100 * time.Millisecond // to each standby
 	urgentEvery     = 2 * time.Millisecond   // between replications that somebody has asked for
 	callTimeout     = 500 * time.Millisecond // of one call to a peer, but for Pull
+	strangerTimeout = 100 * time.Millisecond // of asking a peer what it has that does not answer checks either
 	pullTimeout     = 5 * time.Second        // of a partition that is fetched
 	recoverPatience = time.Second            // for members to say which copies they have, once it is safe to make a token anew
 	fenceSlack      = 50 * time.Millisecond  // beyond authorityTerm, for clocks that run apart
 	pullsAtOnce     = 4                      // partitions
+	fetchEvery      = 20 * time.Millisecond  // the least for one of them that somebody holds
 	recordBytes     = 32 << 10               // of one partition in one message, about
 	messageBytes    = 128 << 10              // of one message, about
 	keepCopy        = 30 * time.Second       // of a partition that is no business of this node any more
 	maxGrantBatch   = 500                    // grants of one message
+	grantBytes      = 64 << 10               // of one message, before the last of them, which may take a hundred
+	lookEvery       = awayAfter / 4          // at the clock
+	gatherTime      = 500 * time.Millisecond // in which the standbys of a node that was away are to say what they have granted
+	returnWithin    = 500 * time.Millisecond // the time in which a node that was away is expected to decide again
 )
 
 // Custody keeps the tokens of partitions: it fetches those that the view gives to this node,
@@ -48,10 +52,12 @@ type Custody struct {
 
 	kick     chan struct{}               // holds a token when there may be something to acquire
 	standbys []atomic.Pointer[colleague] // by partition, for those that do not lock
+	sought   atomic.Uint64               // the number of the view of which this node has looked last who else has what
 
 	mu        sync.Mutex
 	party     party // this node
 	view      *View
+	over      bool // whether this node has ceased to hold anything, and is about to end
 	solo      bool // whether tokens of the view were made by this node although it names another incarnation
 	parts     []holding
 	peers     map[string]*colleague // by id
@@ -64,6 +70,8 @@ type Custody struct {
 	cohort    *errgroup.Group       // the colleagues' goroutines
 	ctx       context.Context       // ends with Run
 	evidence  authority
+	gathering bool          // a goroutine asks the standbys what they have granted
+	home      chan struct{} // closed when this node may admit again, and then another one
 }
 
 // CustodyConfig says what custody works with. Every field is required.
@@ -82,7 +90,8 @@ type CustodyConfig struct {
 	Refound func(ctx context.Context, view uint64, partitions []uint32) error
 	// Adopted is told of every view that is adopted. It must not block.
 	Adopted func(*View)
-	// Renewed returns when the last renewal of the node's lease was sent that succeeded.
+	// Renewed returns when the last renewal of the node's lease was sent that succeeded. It
+	// is called with no lock held.
 	Renewed func() time.Time
 	// Dial connects to the gRPC port of a node.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
@@ -99,11 +108,18 @@ type holding struct {
 	standby   string  // whom they are sent to; "" if nobody
 	begun     bool    // whether the standby has been sent something
 	whole     bool    // and whether that was everything
+	followed  uint64  // how often it was begun to note what has changed for a standby, or ended
 	from      string  // who is believed to hold the token, if it is to come here; or ""
+	fedBy     string  // who has sent this node what it has last as the standby; or ""
 	fetch     string  // who has sealed the token for this node, although it is not the owner; or ""
 	pulling   bool    // this node is fetching it
 	restarted bool    // this node has had it before it was restarted
+	copyAt    party   // who is believed to have a copy if the standby has none yet; or nobody
+	last      bool    // nobody who answers has a whole copy, as far as this node has asked since the view
+	fresh     bool    // nobody is known to have a better copy than this node; else it may be one from long ago
+	elsewhere bool    // a member of the view has it, or as good a copy, which this node leaves it to
 	moving    bool    // somebody else is fetching it
+	posting   bool    // the owner is being told what this node has granted
 	receipt   receipt // what was installed and not yet confirmed
 	idle      time.Time
 }
@@ -141,6 +157,7 @@ func NewCustody(c CustodyConfig, partitions int) *Custody {
 		added:         make(map[grantor]delivery),
 		outbox:        make(map[uint32]outgoing),
 		cohort:        new(errgroup.Group),
+		home:          make(chan struct{}),
 	}
 	if c.Self.Incarnation == 0 {
 		k.party.incarnation = uncounted | rand.Uint64()
@@ -152,6 +169,7 @@ func NewCustody(c CustodyConfig, partitions int) *Custody {
 	}
 	k.Shard.OnUrgent(k.urgent)
 	k.Router.holders = k
+	k.Promises.durable = newDurable(k)
 	return k
 }
 
@@ -186,12 +204,14 @@ func (k *Custody) claim(p uint32) claim {
 // Adopt makes v the view, unless a newer one is: it fences what v says is over, routes by
 // it, and begins to fetch what it gives to this node.
 func (k *Custody) Adopt(v *View) {
+	renewed := k.Renewed()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.view != nil && v.Number <= k.view.Number || len(v.Epochs) != len(k.parts) {
 		return
 	}
 	old := k.view
+	k.evidence.look(time.Now())
 	k.view, k.former = v, len(old.members())
 	k.meet(v)
 	lapsed := k.solo
@@ -210,7 +230,7 @@ func (k *Custody) Adopt(v *View) {
 	})
 	k.settle()
 	k.Router.SetView(v)
-	k.witness()
+	k.witness(renewed)
 	k.look()
 	k.Adopted(v)
 }
@@ -223,12 +243,15 @@ func (k *Custody) adoptPart(p uint32, old *View, lapsed bool) {
 		pt.token.lapse()
 	}
 	pt.token.adopt(c, k.party)
+	if k.leaving() { // it may be gone before anybody has fetched what it would make
+		pt.token.forgo()
+	}
 	if had.state == active && pt.token.state != active {
 		k.metrics.fenced.Inc()
 		k.close(p)
 	}
 	if pt.token.state == absent && had.state != absent {
-		pt.copy = version{gen: had.gen, seq: pt.sequence, whole: true}
+		pt.copy, pt.fresh = version{gen: had.gen, seq: pt.sequence, whole: true}, true
 	}
 	if pt.token.creates == firstOf(c.epoch) {
 		if _, noted := k.settled[c.epoch]; !noted {
@@ -245,7 +268,26 @@ func (k *Custody) adoptPart(p uint32, old *View, lapsed bool) {
 	if _, stays := v.Index(pt.from); !stays {
 		pt.from = ""
 	}
+	k.adoptCopy(p, old, had.state != absent)
 	k.follow(p)
+}
+
+// adoptCopy takes note of who may have a better copy of a partition than this node: who stood by
+// before this view, unless it was restarted since. If that was not this node, and it did not have the partition
+// itself, what copy it has is an old one.
+func (k *Custody) adoptCopy(p uint32, old *View, had bool) {
+	pt, v := &k.parts[p], k.view
+	pt.elsewhere = false
+	stood := old != nil && (old.partyAt(old.Ring.Standby(p)) == k.party || pt.fresh && old.partyAt(old.Ring.Owner(p)) == k.party)
+	if !had && !stood {
+		pt.fresh, pt.last = false, false
+	}
+	if old != nil && old.partyAt(old.Ring.Standby(p)) != v.partyAt(v.Ring.Standby(p)) {
+		pt.copyAt = old.partyAt(old.Ring.Standby(p))
+	}
+	if i, stays := v.Index(pt.copyAt.id); !stays || v.partyAt(i) != pt.copyAt || pt.copyAt == k.party {
+		pt.copyAt = party{}
+	}
 }
 
 // creates reports whether there is a token of that epoch that this node is to make.
@@ -262,7 +304,7 @@ func (k *Custody) creates(epoch uint64) bool {
 // its holder's place is part of its counters.
 func (k *Custody) open(p uint32) {
 	pt := &k.parts[p]
-	pt.sequence, pt.from, pt.copy, pt.restarted = 0, "", version{}, false
+	pt.sequence, pt.from, pt.copy, pt.restarted, pt.copyAt = 0, "", version{}, false, party{}
 	delete(k.outbox, p)
 	k.Promises.Opened(p, uint32(len(k.parts)))
 	k.Shard.Open(p)
@@ -281,15 +323,28 @@ func (k *Custody) follow(p uint32) {
 	if m := v.Members[v.Ring.Standby(p)]; pt.token.state == active && m.ID != k.Self.ID {
 		standby = m.ID
 	}
-	k.standbys[p].Store(k.peers[standby])
+	old := k.standbys[p].Swap(k.peers[standby])
 	if standby == pt.standby {
 		return
+	}
+	if old != nil {
+		old.awaited.Store(0) // what waited for it waits for the next one, if there is one
 	}
 	if pt.standby != "" {
 		k.Shard.Unfollow(p, shard.ToStandby)
 	}
-	pt.standby, pt.begun, pt.whole = standby, false, false
-	if standby != "" {
+	pt.standby = standby
+	if k.followAnew(p); standby == "" {
+		k.Promises.durable.drop(p)
+	}
+}
+
+// followAnew has the standby, if there is one, given everything from the beginning.
+func (k *Custody) followAnew(p uint32) {
+	pt := &k.parts[p]
+	pt.begun, pt.whole = false, false
+	pt.followed++
+	if pt.standby != "" {
 		k.Shard.Follow(p, shard.ToStandby)
 	}
 }
@@ -302,10 +357,41 @@ func (k *Custody) look() {
 	}
 }
 
-// witness tells the shard until when it may admit.
-func (k *Custody) witness() {
-	k.evidence.renewed = k.Renewed()
+// heed looks at the clock, over and over: a node that does not was stopped.
+func (k *Custody) heed(ctx context.Context) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for looks := 0; ; looks++ {
+		k.attest()
+		if looks%int(replicateEvery/lookEvery) == 0 {
+			k.remind()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// attest has the lease bear witness.
+func (k *Custody) attest() {
+	renewed := k.Renewed()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.witness(renewed)
+}
+
+// witness takes note of when the lease was renewed, and tells the shard until when it may
+// admit.
+func (k *Custody) witness(renewed time.Time) {
+	k.evidence.look(time.Now())
+	k.evidence.renewed = renewed
 	k.Shard.SetAuthority(k.evidence.until())
+	if k.evidence.due() && !k.gathering && k.ctx != nil && k.ctx.Err() == nil {
+		k.gathering, k.evidence.returned = true, k.evidence.looked
+		k.cohort.Go(func() error { k.gather(k.ctx); return nil })
+	}
 }
 
 // settle notes since when a majority of the members of the view before, and of those of this
@@ -340,105 +426,6 @@ func (k *Custody) fenced(epoch uint64) bool {
 	return first || onlyHere || time.Since(since) >= authorityTerm+fenceSlack
 }
 
-// Holder implements Holders.
-func (k *Custody) Holder(p uint32) (id string, known bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.view == nil {
-		return "", false
-	}
-	pt := &k.parts[p]
-	c := k.claim(p)
-	switch {
-	case pt.token.state == sealed:
-		return pt.token.to.id, true
-	case pt.token.state == active:
-		return k.Self.ID, true
-	case c.owner == k.party && pt.from != "":
-		return pt.from, true
-	case c.owner.id != k.Self.ID:
-		return c.owner.id, true
-	case (c.owner != k.party || pt.restarted) && pt.copy.gen == 0:
-		return k.Self.ID, true
-	}
-	return "", false
-}
-
-// Reaching implements Holders.
-func (k *Custody) Reaching(p uint32) (ids []string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.view == nil {
-		return nil
-	}
-	has := k.view.claim(p).owner.id
-	if has == k.Self.ID {
-		has = k.parts[p].from
-	}
-	for id, c := range k.peers {
-		if time.Since(c.heard) < authorityTerm && slices.Contains(c.reaches, has) {
-			ids = append(ids, id)
-		}
-	}
-	return ids
-}
-
-// Standing says how far custody is.
-type Standing struct {
-	// Held is how many partitions this node holds, Wanted how many the view gives to it that
-	// it does not hold yet, and Leaving how many it holds that the view gives to others, or has
-	// a copy of that the standby must have first, because the owner does not answer.
-	Held, Wanted, Leaving int
-	// Until is when this node's authority ends if nobody renews it, the zero time if it never
-	// does.
-	Until time.Time
-}
-
-// StandingOf returns how far custody is on a member, as it has said last.
-func (k *Custody) StandingOf(id string) Standing {
-	if id == k.Self.ID {
-		return k.Standing()
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if c := k.peers[id]; c != nil {
-		return c.stands
-	}
-	return Standing{}
-}
-
-// Standing returns how far custody is.
-func (k *Custody) Standing() Standing {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	var s Standing
-	s.Until = k.evidence.until()
-	if k.view == nil {
-		return s
-	}
-	for p := range k.parts {
-		mine := k.claim(uint32(p)).owner == k.party
-		switch state := k.parts[p].token.state; {
-		case state == active && mine:
-			s.Held++
-		case state != absent && !mine, k.owesCopy(uint32(p)):
-			s.Leaving++
-		case mine:
-			s.Wanted++
-		}
-	}
-	return s
-}
-
-// owesCopy reports whether the standby of p will come for this node's copy, because the owner
-// does not answer.
-func (k *Custody) owesCopy(p uint32) bool {
-	pt, r := &k.parts[p], k.view.Ring
-	owner, standby := k.view.Members[r.Owner(p)].ID, k.view.Members[r.Standby(p)].ID
-	return pt.token.state == absent && pt.copy.whole && owner != k.Self.ID && standby != k.Self.ID && standby != owner &&
-		k.peers[owner] != nil && k.peers[standby] != nil && !k.Router.Reaches(owner) && k.Router.Reaches(standby)
-}
-
 // Run keeps custody until ctx ends.
 func (k *Custody) Run(ctx context.Context) {
 	k.mu.Lock()
@@ -446,6 +433,7 @@ func (k *Custody) Run(ctx context.Context) {
 	for _, c := range k.peers {
 		k.attend(c)
 	}
+	k.cohort.Go(func() error { k.heed(ctx); return nil })
 	k.mu.Unlock()
 	tick := time.NewTicker(acquireEvery)
 	defer tick.Stop()
@@ -462,9 +450,6 @@ func (k *Custody) Run(ctx context.Context) {
 		case <-k.kick:
 		case <-tick.C:
 		}
-		k.mu.Lock()
-		k.witness()
-		k.mu.Unlock()
 		k.acquire(ctx)
 		k.tidy()
 	}
@@ -491,12 +476,4 @@ func (k *Custody) tidy() {
 			pt.copy, pt.idle = version{}, time.Time{}
 		}
 	}
-}
-
-// left returns how many seconds of authority are left.
-func (s Standing) left(now time.Time) float64 {
-	if s.Until.IsZero() {
-		return math.Inf(1)
-	}
-	return max(0, s.Until.Sub(now).Seconds())
 }

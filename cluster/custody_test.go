@@ -16,7 +16,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/cluster/peerv1"
@@ -33,7 +35,7 @@ type custodyCluster struct {
 	starts   map[string]uint64 // by id
 	alive    map[string]*custodyNode
 	wg       sync.WaitGroup
-	lossy    atomic.Bool // whether nothing arrives that custody sends
+	losing   atomic.Bool // whether nothing arrives that custody sends
 }
 
 type custodyNode struct {
@@ -42,7 +44,88 @@ type custodyNode struct {
 	membership *Membership
 	node       Node
 	stop       context.CancelFunc
-	leased     bool // whether its lease is being renewed; guarded by mu
+	leased     bool          // whether its lease is being renewed; guarded by mu
+	halted     chan struct{} // closed when it goes on, nil if it runs; guarded by mu
+}
+
+// halt stops a node as a signal does: it receives nothing, and does not look at the clock.
+func (n *custodyNode) halt() (goOn func()) {
+	halted := make(chan struct{})
+	n.mu.Lock()
+	n.halted = halted
+	n.mu.Unlock()
+	return func() {
+		n.mu.Lock()
+		n.halted = nil
+		n.mu.Unlock()
+		close(halted)
+	}
+}
+
+// runs returns when the node runs, or never is closed.
+func (n *custodyNode) runs(never <-chan struct{}) {
+	for {
+		n.mu.Lock()
+		halted := n.halted
+		n.mu.Unlock()
+		if halted == nil {
+			return
+		}
+		select {
+		case <-halted:
+		case <-never:
+			return
+		}
+	}
+}
+
+// haltingConn is a connection of a node that may be halted.
+type haltingConn struct {
+	net.Conn
+	node   *custodyNode
+	closed context.Context
+	end    context.CancelFunc
+}
+
+func (n *custodyNode) halting(conn net.Conn) *haltingConn {
+	closed, end := context.WithCancel(context.Background())
+	return &haltingConn{conn, n, closed, end}
+}
+
+func (c *haltingConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.node.runs(c.closed.Done())
+	return n, err
+}
+
+func (c *haltingConn) Close() error {
+	c.end()
+	return c.Conn.Close()
+}
+
+// haltingListener is what a node listens on that may be halted.
+type haltingListener struct {
+	net.Listener
+	node *custodyNode
+}
+
+func (l haltingListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return l.node.halting(conn), nil
+}
+
+// dials returns what the node dials by.
+func (n *custodyNode) dials(dial func(ctx context.Context, from, address string) (net.Conn, error)) func(ctx context.Context, address string) (net.Conn, error) {
+	return func(ctx context.Context, address string) (net.Conn, error) {
+		conn, err := dial(ctx, n.id, address)
+		if err != nil {
+			return nil, err
+		}
+		return n.halting(conn), nil
+	}
 }
 
 var custodyRing = ring.Params{Partitions: 64, ReplicationFactor: 20, Load: 1.25}
@@ -95,7 +178,7 @@ func (c *custodyCluster) launch(id string, incarnation uint64) *custodyNode {
 	n := &custodyNode{testNode: testNode{id: id, shard: s, promises: NewPromises(true, true)}, leased: true}
 	n.node = Node{ID: id, Address: id + ":1", Incarnation: incarnation, State: Ready}
 	n.router = NewRouter(RouterConfig{
-		Self: id, Local: s, Promises: n.promises, Dial: func(ctx context.Context, address string) (net.Conn, error) { return c.dial(ctx, id, address) }, AttemptTimeout: DefaultAttemptTimeout,
+		Self: id, Local: s, Promises: n.promises, Dial: n.dials(c.dial), AttemptTimeout: DefaultAttemptTimeout,
 		Logger: log, Metrics: prometheus.NewRegistry(),
 	})
 	n.custody = NewCustody(CustodyConfig{
@@ -106,6 +189,7 @@ func (c *custodyCluster) launch(id string, incarnation uint64) *custodyNode {
 		},
 		Adopted: func(*View) {},
 		Renewed: func() time.Time {
+			n.runs(nil)
 			n.mu.Lock()
 			defer n.mu.Unlock()
 			if n.leased {
@@ -113,7 +197,7 @@ func (c *custodyCluster) launch(id string, incarnation uint64) *custodyNode {
 			}
 			return time.Time{}
 		},
-		Dial: func(ctx context.Context, address string) (net.Conn, error) { return c.dialRaw(ctx, id, address) }, Logger: log, Metrics: prometheus.NewRegistry(),
+		Dial: n.dials(c.dialRaw), Logger: log, Metrics: prometheus.NewRegistry(),
 	}, custodyRing.Partitions)
 	n.membership = NewMembership(id, custodyRing, c.registry, n.router, n.custody.Adopt, log)
 	n.links = NewServer(s, n.promises, n.router)
@@ -125,7 +209,7 @@ func (c *custodyCluster) launch(id string, incarnation uint64) *custodyNode {
 	c.mu.Unlock()
 	var ctx context.Context
 	ctx, n.stop = context.WithCancel(context.Background())
-	c.wg.Go(func() { _ = n.server.Serve(l) })
+	c.wg.Go(func() { _ = n.server.Serve(haltingListener{l, n}) })
 	c.wg.Go(func() { n.custody.Run(ctx) })
 	c.wg.Go(func() { n.membership.Run(ctx) })
 	c.alive[id] = n
@@ -188,19 +272,19 @@ func (c *custodyCluster) dialRaw(ctx context.Context, from, address string) (net
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.links[way] = append(c.links[way], conn)
-	return lossyConn{conn, &c.lossy, new(atomic.Bool)}, nil
+	return lossyConn{conn, c.losing.Load, new(atomic.Bool)}, nil
 }
 
-// lossyConn loses all from when lossy is true for the first time, as TCP may for long: it waits
+// lossyConn loses all from when lossy says so for the first time, as TCP may for long: it waits
 // ever longer before it sends something again.
 type lossyConn struct {
 	net.Conn
-	lossy *atomic.Bool
+	lossy func() bool
 	stuck *atomic.Bool
 }
 
 func (c lossyConn) loses() bool {
-	if c.lossy.Load() {
+	if c.lossy() {
 		c.stuck.Store(true)
 	}
 	return c.stuck.Load()
@@ -481,9 +565,9 @@ func TestLossyConnectionIsMadeAnew(t *testing.T) {
 	inCustody(t, func(t *testing.T, c *custodyCluster) {
 		c.start("a", "b", "c")
 		c.settled()
-		c.lossy.Store(true)
+		c.losing.Store(true)
 		time.Sleep(30 * time.Second)
-		c.lossy.Store(false)
+		c.losing.Store(false)
 		healed := time.Now()
 		time.Sleep(5 * time.Second)
 		k := c.alive["a"].custody
@@ -577,7 +661,7 @@ func TestHandOverUnderLoad(t *testing.T) {
 	})
 }
 
-// TestLostBeforeFetched kills the first node before the others have fetched anything from it.
+// TestLostBeforeFetched kills the first node before the others have fetched much from it.
 func TestLostBeforeFetched(t *testing.T) {
 	inCustody(t, func(t *testing.T, c *custodyCluster) {
 		const keys = 100
@@ -589,14 +673,181 @@ func TestLostBeforeFetched(t *testing.T) {
 			a, d := c.alive["a"].router, c.alive["c"].router
 			return len(a.View().members()) == 3 && a.Reaches("c") && d.Reaches("a")
 		})
+		if c.isSettled() {
+			t.Error("all was fetched before")
+		}
 		c.crash("b")
+		time.Sleep(2 * acquireEvery) // until they know that nobody has a copy of what b has owned or stood by for
 		c.take(allowed, keys, 1)
 		c.registry.expire("b")
 		c.await("b is no member", func() bool { return len(c.alive["a"].router.View().members()) == 2 })
 		c.take(allowed, keys, 3)
 		c.settled()
 		c.take(allowed, keys, 10)
+		for i := range keys { // what was answered too late, or apart, is a tenth at most
+			if n := allowed[custodyKey(i)]; n < 9 || n > 11 {
+				t.Errorf("key %d: %d of 10 were allowed", i, n)
+			}
+		}
+	})
+}
+
+// TestLeavingWithTheLastCopy has a node leave that has the only copies of what a restarted owner has lost, while the standby that
+// takes its place has only what it had when it stood by long ago.
+func TestLeavingWithTheLastCopy(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		const keys = 100
+		allowed := make(map[ring.Key]int)
+		c.start("a", "c")
+		c.settled()
+		c.take(allowed, keys, 4)
+		c.replicated()
+		c.start("b")
+		c.settled()
+		c.take(allowed, keys, 3)
+		c.replicated()
+		c.crash("a")
+		c.start("a")
+		c.await("a is admitted anew", func() bool {
+			v := c.alive["b"].router.View()
+			i, member := v.Index("a")
+			return member && v.Members[i].Incarnation == 2
+		})
+		b := c.alive["b"]
+		c.losing.Store(true) // so that nobody can fetch them yet
+		c.announce(b, Leaving)
+		c.await("b leaves", func() bool {
+			b.custody.mu.Lock()
+			defer b.custody.mu.Unlock()
+			return b.custody.leaving()
+		})
+		if s := b.custody.Standing(); s.Leaving <= b.holds() {
+			t.Errorf("%+v: it does not wait until others have its copies, but for the %d partitions that it holds", s, b.holds())
+		}
+		c.losing.Store(false)
+		c.leave("b")
+		c.take(allowed, keys, 10)
+		c.settled()
+		c.take(allowed, keys, 1)
 		c.exact(allowed, keys, 10)
+	})
+}
+
+// holds returns how many tokens a node has.
+func (n *custodyNode) holds() (tokens int) {
+	n.custody.mu.Lock()
+	defer n.custody.mu.Unlock()
+	for p := range n.custody.parts {
+		tokens += int(boolByte(n.custody.parts[p].token.state != absent))
+	}
+	return tokens
+}
+
+// unheld starts three nodes and kills the first one. It returns another one, a partition that this owns by the new view and nobody holds,
+// since it is too early, and the colleague that stands by for it.
+func (c *custodyCluster) unheld() (k *Custody, p uint32, standby *colleague) {
+	c.t.Helper()
+	c.start("a", "b", "c")
+	c.settled()
+	c.replicated()
+	c.crash("a")
+	c.registry.expire("a")
+	k = c.alive["b"].custody
+	c.await("a is no member", func() bool { return len(k.Router.View().members()) == 2 })
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for p := range k.parts {
+		if k.parts[p].token.mayCreate(k.claim(uint32(p))) {
+			return k, uint32(p), k.peers["c"]
+		}
+	}
+	c.t.Fatal("b is to make nothing anew")
+	return nil, 0, nil
+}
+
+// TestNotMadeAnewWhileItIsFetched looks for a copy twice at once.
+func TestNotMadeAnewWhileItIsFetched(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		k, p, standby := c.unheld()
+		if !k.begin(p) {
+			t.Fatal("it is being fetched already")
+		}
+		k.recover(t.Context(), []whereabouts{{partition: p, safe: true, best: standby, version: version{1 << 40, 1, true}}}, true)
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.parts[p].token.state == active {
+			t.Error("it is made anew from half a copy")
+		}
+		k.parts[p].pulling = false
+	})
+}
+
+// TestWhatIsWantedIsLookedForOnce has a node own what it is to make anew, and then stand by for it.
+func TestWhatIsWantedIsLookedForOnce(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		k, p, _ := c.unheld()
+		k.mu.Lock()
+		v := *k.view
+		k.mu.Unlock()
+		v.Number++
+		owner, standby := v.Ring.Tables()
+		owner, standby = slices.Clone(owner), slices.Clone(standby)
+		owner[p], standby[p] = standby[p], owner[p]
+		var err error
+		if v.Ring, err = ring.FromTables(owner, standby, len(v.Members)); err != nil {
+			t.Fatal(err)
+		}
+		k.Adopt(&v)
+		k.mu.Lock()
+		k.parts[p].copy.whole = false
+		k.mu.Unlock()
+		wanted := k.wanted()
+		if !slices.Contains(wanted, p) || !slices.Contains(k.bare(nil), p) {
+			t.Fatalf("partition %d is not both wanted and without a copy", p)
+		}
+		if slices.Contains(k.bare(wanted), p) {
+			t.Errorf("partition %d is looked for twice", p)
+		}
+	})
+}
+
+// TestOneOfTwoCopiesDecides gives an owner that holds nothing yet and its standby copies that are as good.
+func TestOneOfTwoCopiesDecides(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		k, p, standby := c.unheld()
+		has := version{1 << 40, 7, true}
+		decides := func(of version) (best bool, holder string) {
+			k.mu.Lock()
+			k.parts[p].copy, k.parts[p].fresh, k.parts[p].copyAt = has, true, party{}
+			w := whereabouts{partition: p, own: has, version: has}
+			w.note(&colleague{member: Member{ID: "x"}}, &peerv1.Located{Generation: uint64(has.gen), Sequence: 8, Whole: true}, k.party, k.view)
+			w.note(standby, &peerv1.Located{Generation: uint64(of.gen), Sequence: of.seq, Whole: of.whole}, k.party, k.view)
+			k.mu.Unlock()
+			if of.seq == 8 && of.whole && w.best != standby {
+				t.Error("of two copies that are as good, another one than the standby's comes first")
+			}
+			w.best = nil
+			k.noteCopies([]whereabouts{w}, false)
+			_, best = k.Copy(p)
+			holder, _ = k.Holder(p)
+			return best, holder
+		}
+		for _, of := range []version{has, {has.gen, 8, true}} {
+			if best, holder := decides(of); best || holder != "b" {
+				t.Errorf("beside a standby with %v: best %v, and %q is said to have it", of, best, holder)
+			}
+		}
+		for _, of := range []version{{has.gen, 6, true}, {has.gen, 8, false}} {
+			if best, _ := decides(of); !best {
+				t.Errorf("beside a standby with %v: nobody decides", of)
+			}
+		}
+		decides(has)
+		c.crash("c")
+		c.await("c is known not to answer", func() bool { return !k.Router.Reaches("c") })
+		if _, best := k.Copy(p); !best {
+			t.Error("beside a standby that does not answer: nobody decides")
+		}
 	})
 }
 
@@ -609,10 +860,93 @@ func TestFlush(t *testing.T) {
 		c.settled()
 		time.Sleep(2 * replicateEvery)
 		c.take(allowed, keys, 7)
-		c.alive["b"].custody.Flush(t.Context())
+		b := c.alive["b"]
+		b.custody.Flush(t.Context())
+		c.take(allowed, keys, 1)
+		if s := b.custody.Standing(); s.Held > 0 {
+			t.Errorf("%d partitions are still held", s.Held)
+		}
 		c.crash("b")
 		c.take(allowed, keys, 5)
 		c.exact(allowed, keys, 10)
+	})
+}
+
+// TestCopyOfANodeThatEnds has a node stand by without a copy, for one that is about to end.
+func TestCopyOfANodeThatEnds(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		c.start("a", "b", "c")
+		c.settled()
+		k, p := c.alive["c"].custody, uint32(0)
+		k.mu.Lock()
+		for k.view.Members[k.view.Ring.Owner(p)].ID != "a" || k.view.Members[k.view.Ring.Standby(p)].ID != "c" {
+			p++
+		}
+		k.parts[p].copy, k.parts[p].fresh = version{}, false
+		has := &peerv1.Located{Generation: 1 << 40, Sequence: 7, Whole: true}
+		ending := &peerv1.Located{Generation: 1 << 40, Sequence: 7, Whole: true, Ending: true}
+		find := func(owner *peerv1.Located, other *peerv1.Located) *whereabouts {
+			w := &whereabouts{partition: p}
+			w.note(k.peers["a"], owner, k.party, k.view)
+			if other != nil {
+				w.note(k.peers["b"], other, k.party, k.view)
+			}
+			return w
+		}
+		cases := []struct {
+			w    *whereabouts
+			from string // "" if nothing is fetched
+		}{
+			{find(has, has), ""},
+			{find(ending, nil), "a"},
+			{find(ending, has), "b"},
+			{find(ending, ending), "a"},
+		}
+		matched := cases[1].w.matched
+		k.mu.Unlock()
+		for i, tc := range cases {
+			if lacks := k.lacksCopy(tc.w); lacks != (tc.from != "") || lacks && tc.w.best.member.ID != tc.from {
+				t.Errorf("case %d: to be fetched %v, the best one is at %s", i, lacks, tc.w.best.member.ID)
+			}
+		}
+		if matched {
+			t.Error("another node is said to have a copy, which is about to end")
+		}
+	})
+}
+
+// TestRestartedStandbyAsksWhoHasIt has the standby of a dead owner restart, while the one that the owner has not fetched it from is
+// there, and sends it what it decides.
+func TestRestartedStandbyAsksWhoHasIt(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		c.start("a", "b", "c", "d")
+		c.settled()
+		c.replicated()
+		before := c.alive["b"].router.View()
+		c.crash("d")
+		c.announce(c.alive["b"], Leaving)
+		time.Sleep(time.Second)
+		c.crash("c")
+		c.start("c")
+		node := c.alive["c"]
+		c.await("c reaches a and b", func() bool { return node.router.Reaches("a") && node.router.Reaches("b") })
+		c.replicated()
+		v, asked := node.router.View(), 0
+		for i := range 400 {
+			k := custodyKey(i)
+			p := k.Partition(uint32(custodyRing.Partitions))
+			owner, standby := v.Members[v.Ring.Owner(p)].ID, v.Members[v.Ring.Standby(p)].ID
+			if before.Members[before.Ring.Owner(p)].ID != "b" || owner != "d" || standby != "c" {
+				continue
+			}
+			asked++
+			if _, source := c.checkAt(node, k); source != shard.Owner && source != shard.Standby {
+				t.Errorf("key %d is not decided by b, but by source %d", i, source)
+			}
+		}
+		if asked == 0 {
+			t.Error("there is no such key")
+		}
 	})
 }
 
@@ -653,6 +987,58 @@ func TestGrantsCountOnce(t *testing.T) {
 	})
 }
 
+// TestHolderOfWhatWasLost has an owner that was restarted, and has nothing of a partition, name itself: so
+// its standby is asked. Before, or with a copy, it knows of nobody.
+func TestHolderOfWhatWasLost(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		c.start("a")
+		c.settled()
+		k := c.alive["a"].custody
+		k.mu.Lock()
+		was := k.parts[1]
+		k.mu.Unlock()
+		for _, tc := range []struct {
+			restarted bool
+			gen       Generation
+			want      string
+		}{{false, 0, ""}, {true, 0, "a"}, {true, 1, ""}} {
+			k.mu.Lock()
+			pt := &k.parts[1]
+			pt.token.state, pt.restarted, pt.copy.gen = absent, tc.restarted, tc.gen
+			k.mu.Unlock()
+			if id, known := k.Holder(1); id != tc.want || known != (id != "") {
+				t.Errorf("restarted %v, a copy of %d: %q, %v", tc.restarted, tc.gen, id, known)
+			}
+		}
+		k.mu.Lock()
+		k.parts[1] = was
+		k.mu.Unlock()
+	})
+}
+
+// TestGrantsStayWhileTheOwnerIsAway keeps what was granted in the place of an owner that does not answer in the copy, whoever else
+// answers.
+func TestGrantsStayWhileTheOwnerIsAway(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		const keys = 100
+		allowed := make(map[ring.Key]int)
+		c.start("a", "b", "c")
+		c.settled()
+		c.replicated()
+		c.crash("c")
+		c.take(allowed, keys, 2)
+		time.Sleep(3 * replicateEvery)
+		for _, id := range []string{"a", "b"} {
+			k := c.alive[id].custody
+			k.mu.Lock()
+			if !k.Shard.KeepsGrants() || len(k.outbox) > 0 {
+				t.Errorf("%s keeps grants: %v, and has %d batches on their way to a dead node", id, k.Shard.KeepsGrants(), len(k.outbox))
+			}
+			k.mu.Unlock()
+		}
+	})
+}
+
 // brokenStream is a stream that the other side has left.
 type brokenStream struct {
 	grpc.ServerStreamingServer[peerv1.PullResponse]
@@ -670,13 +1056,59 @@ func TestCopyThatDoesNotArrive(t *testing.T) {
 		k.parts[1].copy.whole = true
 		k.enclose(1, []shard.Grant{grantOf(1, 3)})
 		k.mu.Unlock()
-		if err := k.giveCopy(brokenStream{}, 1); err == nil {
+		if err := k.giveCopy(brokenStream{}, 1, party{}); err == nil {
 			t.Error("it is said to have arrived")
 		}
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		if !k.parts[1].copy.whole || len(k.outbox[1].grants) != 1 {
 			t.Errorf("copy %+v, %d grants", k.parts[1].copy, len(k.outbox[1].grants))
+		}
+		key := custodyKey(0)
+		for i := 1; key.Partition(uint32(custodyRing.Partitions)) != 1; i++ {
+			key = custodyKey(i)
+		}
+		k.Shard.Close(1)
+		g := []shard.Group{{Takes: []shard.Take{{Key: key, Limit: custodyLimit, Cost: 1}}, Provisional: true}}
+		if k.Shard.Decide(g); g[0].Takes[0].Source != shard.Provisional {
+			t.Errorf("nothing is decided from it any more: %+v", g[0])
+		}
+	})
+}
+
+// openStream is a stream to a side that takes everything.
+type openStream struct {
+	grpc.ServerStreamingServer[peerv1.PullResponse]
+}
+
+func (openStream) Send(*peerv1.PullResponse) error { return nil }
+
+// TestGrantsAreToldByOne has a copy fetched, and grants told of that are part of it, which both would tell.
+func TestGrantsAreToldByOne(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		c.start("a")
+		c.settled()
+		k := c.alive["a"].custody
+		k.mu.Lock()
+		k.parts[1].token.state = absent
+		k.enclose(1, []shard.Grant{grantOf(1, 3)})
+		batch := k.outbox[1].batch
+		k.mu.Unlock()
+		if !k.post(1, batch) {
+			t.Fatal("they are not to be told")
+		}
+		if err := k.giveCopy(openStream{}, 1, party{}); status.Code(err) != codes.Unavailable {
+			t.Errorf("the copy goes while they are told: %v", err)
+		}
+		if k.begin(1) {
+			t.Error("a copy comes while they are told")
+		}
+		k.posted(1)
+		if err := k.giveCopy(openStream{}, 1, party{}); err != nil {
+			t.Error(err)
+		}
+		if k.post(1, batch) {
+			t.Error("they are told by both")
 		}
 	})
 }

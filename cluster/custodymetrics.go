@@ -9,6 +9,7 @@ import (
 
 type custodyMetrics struct {
 	sealed, installed, recovered, fenced, merged prometheus.Counter
+	held, unkept                                 prometheus.Counter
 }
 
 func newCustodyMetrics(r prometheus.Registerer, k *Custody) custodyMetrics {
@@ -28,6 +29,10 @@ func newCustodyMetrics(r prometheus.Registerer, k *Custody) custodyMetrics {
 			"Partitions that this node has held, and that a view has given up for lost."),
 		merged: counter("weir_merged_grants_total",
 			"Counters to which this node has added what others have granted in its place."),
+		held: counter("weir_strict_waits_total",
+			"Answers of strict limits that this node has held until their standby had what was granted."),
+		unkept: counter("weir_strict_unacknowledged_total",
+			"Answers of strict limits that were told although more than a tenth of the limit was not acknowledged, because the standby is missing or took too long."),
 	}
 }
 

@@ -29,6 +29,15 @@ func appendGrants(b []byte, grants []shard.Grant) []byte {
 	return b
 }
 
+// packGrants encodes the first n of grants, as many as one message holds.
+func packGrants(grants []shard.Grant) (encoded []byte, n int) {
+	for n < min(len(grants), maxGrantBatch) && len(encoded) < grantBytes {
+		encoded = appendGrants(encoded, grants[n:n+1])
+		n++
+	}
+	return encoded, n
+}
+
 func parseGrants(b []byte) ([]shard.Grant, error) {
 	r := reader{rest: b}
 	var grants []shard.Grant

@@ -107,7 +107,7 @@ func (h *hotCounters) consult(g *shard.Group, l *lane, now time.Time) (*hotCount
 		return nil, fromOwner
 	}
 	c.renewal, c.promised = true, false
-	if h.lend {
+	if h.lend && !t.Strict {
 		g.Lend, g.Tokens = min(shard.MaxLoan, asks*loanEpochs*t.Cost), t.Cost
 	}
 	return c, renew

@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"net"
 	"runtime"
@@ -19,55 +18,47 @@ import (
 
 // lane is one link to a peer. Whoever asks appends the question to queue, and sends
 // what has queued up if no frame is under way; otherwise whoever receives its answers
-// sends the next. There is no timer, so an idle lane adds no latency and a busy one
+// sends the next. No timer holds it up, so an idle lane adds no latency and a busy one
 // batches by itself, and no goroutine has to be woken to send.
 type lane struct {
 	dial   func(ctx context.Context) (net.Conn, error)
 	frames prometheus.Counter // sent; set before run
 	notice func()             // called when the breaker may have changed; set before run
+	late   func(n int)        // told how many questions were given up; set before run
 	moved  movedFunc          // called under mu; set before run
 	closed atomic.Bool        // mirrors breaker.closed, for those who do not hold mu
 	wake   chan struct{}
 
 	mu      sync.Mutex
-	conn    net.Conn           // written to by whoever has taken a frame; guarded by mu; nil while there is none
-	breaker breaker            // guarded by mu
-	pace    pace               // guarded by mu
-	queue   [][]byte           // frames to be sent, each <= maxFrame; guarded by mu
-	queued  int                // bytes in queue; guarded by mu; <= maxQueue
-	pending map[uint32]waiting // of which no question was answered, by first id; guarded by mu
-	current waiting            // the one whose questions are being answered; guarded by mu
-	waiting int                // questions in pending and current; guarded by mu; <= maxPending
-	nextID  uint32             // the last id given; guarded by mu
-	spare   []byte             // a frame's memory to be used again; guarded by mu
-	unacked int                // frames sent that were not answered; guarded by mu; <= maxUnacked
-	backlog int                // takes that the peer has yet to answer, whoever waits; guarded by mu
+	conn    net.Conn    // written to by whoever has taken a frame; guarded by mu; nil while there is none
+	breaker breaker     // guarded by mu
+	pace    pace        // guarded by mu
+	queue   [][]byte    // frames to be sent, each <= maxFrame; guarded by mu
+	queued  int         // bytes in queue; guarded by mu; <= maxQueue
+	pending pending     // guarded by mu
+	waiting int         // questions in pending; guarded by mu; <= maxPending
+	nextID  uint32      // the last id given; guarded by mu
+	spare   []byte      // a frame's memory to be used again; guarded by mu
+	unacked int         // frames sent that were not answered; guarded by mu; <= maxUnacked
+	backlog int         // takes that the peer has yet to answer, whoever waits; guarded by mu
+	alarm   *time.Timer // calls expire; guarded by mu; nil before run
+	alarmAt time.Time   // when it does, or soon after; zero if it does not; guarded by mu
 }
 
 // movedFunc is told that the counter of that key is not with the peer that was asked, and
 // the mark of who has it, 0 if the peer does not know.
 type movedFunc func(k ring.Key, mark uint64)
 
-// waiting are questions that were asked together and not answered yet. A peer answers
-// them in their order.
-type waiting struct {
-	ask    *ask
-	first  uint32         // id; the others follow it
-	groups []*shard.Group // where the answers go
-	hot    []*hotCounter  // beside groups, those asked about as opHot; nil if there are none
-}
-
 // ask is one caller's wait for the answers to some questions.
 type ask struct {
-	left  atomic.Int32  // questions neither answered nor given up, plus 1 while the caller adds more
-	done  chan struct{} // has room for one; sent to by whoever takes left to 0
-	timer *time.Timer
-	sent  time.Time
-	due   time.Time // when the questions that are not answered are to be given up
+	left atomic.Int32  // questions neither answered nor given up, plus 1 while the caller adds more
+	done chan struct{} // has room for one; sent to by whoever takes left to 0
+	sent time.Time
+	due  time.Time // when the questions that are not answered are given up
 
 	again atomic.Int64 // nanoseconds after which unanswered questions should be asked again
 
-	standby bool // whether the peer is asked as a standby
+	how asked // as what the peer is asked
 
 	one [1]*shard.Group // what is asked, if it is one
 	hot [1]*hotCounter  // likewise
@@ -79,6 +70,7 @@ func (a *ask) more(g *shard.Group, c *hotCounter, h *answerHead, fits bool) {
 	if !fits {
 		return
 	}
+	h.hold(g)
 	if h.lent > 0 {
 		at := g.Takes[0].Decision.At
 		g.Loan = shard.Loan{Tokens: h.lent, At: at, Until: at + h.lentFor}
@@ -95,6 +87,9 @@ func (a *ask) finish(n int32) {
 	}
 }
 
+// alarmRest is the least time between two looks for what is late on one lane.
+const alarmRest = 200 * time.Microsecond
+
 var (
 	errOpen     = errors.New("breaker is open")
 	errOverflow = errors.New("too much is waiting for the peer already")
@@ -104,15 +99,16 @@ var (
 func newLane(dial func(context.Context) (net.Conn, error), attempt time.Duration) *lane {
 	return &lane{
 		dial: dial, wake: make(chan struct{}, 1),
-		breaker: breaker{attempt: attempt}, pace: pace{attempt: attempt}, pending: make(map[uint32]waiting),
-		moved: func(ring.Key, uint64) {},
+		breaker: breaker{attempt: attempt}, pace: pace{attempt: attempt},
+		moved: func(ring.Key, uint64) {}, late: func(int) {},
 	}
 }
 
 // enqueue appends a question for every group, and returns the id of the first;
 // the others follow it. Those beside which a hot counter stands are asked as such; hot
 // may be nil. Answers will be written to the groups and counted off a, until when groups
-// and hot must not change. If it fails, nothing was appended and a is untouched.
+// and hot must not change. What is not answered in time is given up and counted off as well.
+// If it fails, nothing was appended and a is untouched.
 func (l *lane) enqueue(a *ask, groups []*shard.Group, hot []*hotCounter) (first uint32, err error) {
 	if !l.closed.Load() {
 		return 0, errOpen
@@ -133,21 +129,27 @@ func (l *lane) enqueue(a *ask, groups []*shard.Group, hot []*hotCounter) (first 
 		l.nextID = 0 // those of the last round were answered or given up long ago
 	}
 	first = l.nextID + 1 // pingID is no question's
-	l.pending[first] = waiting{a, first, groups, hot}
+	l.pending.add(waiting{a, first, groups, hot})
 	l.waiting += len(groups)
+	if l.alarmAt.IsZero() || a.due.Before(l.alarmAt) {
+		l.setAlarmLocked(a.due, a.due.Sub(a.sent))
+	}
 	for i, g := range groups {
 		l.nextID++
 		o := opOf(g)
 		switch {
-		case a.standby:
-			o = o.ofStandby()
+		case a.how != asOwner:
+			o = o.of(a.how)
 		case hot != nil && hot[i] != nil:
 			o = opHot
 		}
 		l.appendLocked(o, l.nextID, g)
 	}
+	idle := l.unacked < maxUnacked
 	l.mu.Unlock()
-	l.pushAll()
+	if idle { // else whoever receives the answer to the frame under way sends the next
+		l.pushAll()
+	}
 	return first, nil
 }
 
@@ -172,7 +174,7 @@ func (l *lane) refuseLocked(questions, takes, size int, now time.Time) error {
 func (l *lane) giveBack(takes []shard.Take) error {
 	g, o := &shard.Group{Takes: takes}, opReturn
 	if takes[0].Source == shard.Provisional {
-		o = o.ofStandby()
+		o = o.of(asStandby)
 	}
 	l.mu.Lock()
 	switch {
@@ -210,49 +212,75 @@ func (l *lane) kick() {
 }
 
 // giveUp stops waiting for those of the questions from first on that were not
-// answered, and returns how many they were. If that was for lack of time, because much
-// else waits that is being answered, or that this node came to look at too late, their
-// takes are Overloaded, although the peer may still count them. A peer that does not
-// answer at all is not busy. When a has no questions left anywhere, no answer will be
-// written to any of its groups any more.
+// answered, because their caller does not wait any more, and returns how many they were. When a
+// has no questions left anywhere, no answer will be written to any of its groups any more.
 func (l *lane) giveUp(a *ask, first uint32, now time.Time) (late int) {
 	l.mu.Lock()
+	unanswered := l.pending.take(a, first)
+	l.giveUpLocked(a, unanswered, now)
+	l.mu.Unlock()
+	l.late(len(unanswered))
+	a.finish(int32(len(unanswered)))
+	return len(unanswered)
+}
+
+// giveUpLocked is giveUp for groups that do not wait any more. If there was too little time for
+// them, because much else waits that is being answered, or that this node came to look at
+// too late, their takes are Overloaded, although the peer may still count them. A peer that
+// does not answer at all is not busy.
+func (l *lane) giveUpLocked(a *ask, unanswered []*shard.Group, now time.Time) {
+	l.waiting -= len(unanswered)
 	slept := now.Sub(a.due) >= l.pace.attempt/4 // so it is not the peer's fault
 	busy := l.backlog >= fullFrame && (slept || l.breaker.heard.After(a.sent))
-	unanswered := l.takeLocked(a, first)
-	late = len(unanswered)
 	if busy {
 		for _, g := range unanswered {
 			overload(g)
 		}
 	}
-	if late > 0 && !busy && !slept {
+	if len(unanswered) > 0 && !busy && !slept {
 		l.breaker.timedOut(a.sent, now)
 		l.closed.Store(l.breaker.closed)
 	}
-	l.mu.Unlock()
-	a.finish(int32(late))
-	return late
 }
 
-// takeLocked stops waiting for a's questions from first on, and returns the groups of
-// those that were not answered.
-func (l *lane) takeLocked(a *ask, first uint32) (unanswered []*shard.Group) {
-	if w, found := l.pending[first]; found && w.ask == a {
-		delete(l.pending, first)
-		unanswered = w.groups
-	} else if l.current.ask == a {
-		unanswered = l.current.groups
-		l.current = waiting{}
+// expire gives up what has had its time, and sets the alarm for the others. One timer for
+// all: most questions are answered, and a timer for each would cost more than the question.
+func (l *lane) expire() {
+	now := time.Now()
+	l.mu.Lock()
+	due, next := l.pending.takeDue(now)
+	for _, w := range due {
+		l.giveUpLocked(w.ask, w.groups, now)
 	}
-	l.waiting -= len(unanswered)
-	return unanswered
+	l.setAlarmLocked(next, max(next.Sub(now), alarmRest))
+	l.mu.Unlock()
+	for _, w := range due {
+		l.late(len(w.groups))
+		w.ask.finish(int32(len(w.groups)))
+	}
+}
+
+// setAlarmLocked has expire called at that time, which is so far away, or never if it is zero.
+// A lane that does not run has no alarm.
+func (l *lane) setAlarmLocked(at time.Time, away time.Duration) {
+	switch l.alarmAt = at; {
+	case l.alarm == nil:
+	case at.IsZero():
+		l.alarm.Stop()
+	default:
+		l.alarm.Reset(away)
+	}
 }
 
 // run keeps the link up until ctx ends.
 func (l *lane) run(ctx context.Context) {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
+	alarm := time.AfterFunc(linkIdle, l.expire)
+	alarm.Stop()
+	l.mu.Lock()
+	l.alarm = alarm
+	l.mu.Unlock()
 	for ctx.Err() == nil {
 		began := time.Now()
 		l.session(ctx, tick.C)
@@ -274,15 +302,13 @@ func (l *lane) broken() {
 	l.breaker.broken()
 	l.pace.broken()
 	l.closed.Store(false)
-	lost, current := l.pending, l.current
-	l.pending, l.current, l.waiting = make(map[uint32]waiting), waiting{}, 0
+	lost := l.pending.waiting()
+	l.pending, l.waiting = pending{}, 0
 	l.conn, l.queue, l.queued, l.unacked, l.backlog = nil, nil, 0, 0, 0
+	l.setAlarmLocked(time.Time{}, 0)
 	l.mu.Unlock()
 	for _, w := range lost {
 		w.ask.finish(int32(len(w.groups)))
-	}
-	if current.ask != nil {
-		current.ask.finish(int32(len(current.groups)))
 	}
 }
 
@@ -364,6 +390,26 @@ func (l *lane) growsFrom(seen *int) bool {
 	grows := l.queued > *seen && l.unacked < maxUnacked
 	*seen = l.queued
 	return grows
+}
+
+// doubtful reports whether the peer has said nothing for a while, not even to a ping, although it is
+// not taken for dead yet.
+func (l *lane) doubtful(now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := &l.breaker
+	return b.closed && !b.pingSent.IsZero() && b.pingSent.After(b.heard) && now.Sub(b.pingSent) >= probeEvery/2
+}
+
+// greet has a peer asked again that has called by itself.
+func (l *lane) greet(now time.Time) {
+	l.mu.Lock()
+	if l.conn != nil {
+		l.breaker.greeted(now)
+		l.closed.Store(true)
+	}
+	l.mu.Unlock()
+	l.notice()
 }
 
 // tick keeps the breaker's time. It is false if the link is dead.
@@ -454,7 +500,9 @@ func (l *lane) deliver(frame []byte) error {
 func (l *lane) deliverLocked(r *reader, now time.Time) (takes int) {
 	h := r.answerHead()
 	if h.id == pingID {
-		l.breaker.pong(now)
+		if l.breaker.pong(now) && l.breaker.tick(now) {
+			l.appendLocked(opPing, pingID, &shard.Group{})
+		}
 	} else {
 		l.breaker.answered(now)
 	}
@@ -493,31 +541,15 @@ func (l *lane) readMovedLocked(r *reader, h *answerHead, g *shard.Group, fits bo
 	}
 }
 
-// nextLocked takes the question of that id off those that wait, if somebody still does.
-// It may be about a hot counter. A pong, which nobody waits for, may come between others.
+// nextLocked takes the question of that id off those that wait, if somebody still does. A
+// pong, which nobody waits for, may come between others.
 func (l *lane) nextLocked(id uint32) (*ask, *shard.Group, *hotCounter, error) {
-	w := &l.current
 	if id == pingID {
 		return nil, nil, nil, nil
 	}
-	if len(w.groups) == 0 {
-		next, found := l.pending[id]
-		if !found {
-			return nil, nil, nil, nil
-		}
-		delete(l.pending, id)
-		*w = next
+	a, g, c, err := l.pending.next(id)
+	if a != nil {
+		l.waiting--
 	}
-	if id != w.first {
-		return nil, nil, nil, fmt.Errorf("answer %d comes before answer %d", id, w.first)
-	}
-	a, g := w.ask, w.groups[0]
-	w.first++
-	w.groups = w.groups[1:]
-	var c *hotCounter
-	if w.hot != nil {
-		c, w.hot = w.hot[0], w.hot[1:]
-	}
-	l.waiting--
-	return a, g, c, nil
+	return a, g, c, err
 }

@@ -148,6 +148,10 @@ func (m *peerMetrics) refused(err error, groups []*shard.Group) {
 }
 
 func overload(g *shard.Group) {
+	if g.Held > 0 { // it is decided
+		release(g)
+		return
+	}
 	for i := range g.Takes {
 		g.Takes[i].Source = shard.Overloaded
 	}
@@ -157,7 +161,7 @@ func (m *peerMetrics) countAnswers(groups []*shard.Group) {
 	n := 0
 	for _, g := range groups {
 		switch g.Takes[0].Source {
-		case shard.Owner, shard.Standby, shard.Provisional:
+		case shard.Owner, shard.Standby, shard.Provisional, shard.Held:
 			n++
 		}
 	}

@@ -11,7 +11,7 @@ import (
 // peer is another node, as this one asks it.
 type peer struct {
 	member  Member
-	lanes   []*lane
+	lanes   []*lane // the last one for what it is asked as a standby
 	stop    context.CancelFunc
 	metrics peerMetrics
 
@@ -19,11 +19,13 @@ type peer struct {
 	spared   atomic.Int64 // until when nothing is relayed to it, because it was late; since hotCounters.started
 }
 
-const maxLanes = 8 // to one peer
+const maxLanes = 9 // to one peer
 
 // lanesPerPeer is how many connections go to one peer: one saturates about two
-// cores of its owner.
-func lanesPerPeer() int { return min(maxLanes, max(1, runtime.GOMAXPROCS(0)/2)) }
+// cores of its owner. One more is for what it is asked as a standby. It asks others then, and what
+// waits behind that must not be what others wait for: two nodes that stand by for each other would
+// wait for each other.
+func lanesPerPeer() int { return min(maxLanes, max(1, runtime.GOMAXPROCS(0)/2)+1) }
 
 func (p *peer) reachable() bool {
 	for _, l := range p.lanes {
@@ -56,6 +58,7 @@ func (r *Router) start(p *peer) {
 	}
 	for _, l := range p.lanes {
 		l.frames, l.notice, l.moved = p.metrics.frames, notice, r.movedFrom(p)
+		l.late = func(n int) { p.metrics.late.Add(float64(n)) }
 		r.running.Go(func() { l.run(ctx) })
 	}
 }

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"slices"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -127,8 +126,8 @@ func (s peerServer) Locate(ctx context.Context, req *peerv1.LocateRequest) (*pee
 
 func (k *Custody) located(p uint32) *peerv1.Located {
 	pt := &k.parts[p]
-	l := &peerv1.Located{Heat: k.Shard.Heat(p)}
-	v := pt.copy
+	l := &peerv1.Located{Heat: k.Shard.Heat(p), Ending: k.over}
+	v := k.copyOf(p)
 	switch {
 	case pt.token.state == active:
 		l.Holding = peerv1.Holding_HOLDING_ACTIVE
@@ -143,6 +142,19 @@ func (k *Custody) located(p uint32) *peerv1.Located {
 	}
 	l.Generation, l.Sequence, l.Whole = uint64(v.gen), v.seq, v.whole
 	return l
+}
+
+// granted is added to the sequence of a copy from which something was granted that its holder was not told: it is
+// newer than others of the same sequence.
+const granted = 1 << 62
+
+// copyOf returns what copy this node has of p.
+func (k *Custody) copyOf(p uint32) version {
+	v := k.parts[p].copy
+	if _, told := k.outbox[p]; v.gen > 0 && (told || k.Shard.HasGrants(p)) {
+		v.seq |= granted
+	}
+	return v
 }
 
 // Pull implements peerv1.PeerServer.
@@ -163,7 +175,7 @@ func (s peerServer) Pull(req *peerv1.PullRequest, stream grpc.ServerStreamingSer
 		return err
 	}
 	if req.GetCopy() {
-		return k.giveCopy(stream, p)
+		return k.giveCopy(stream, p, to)
 	}
 	gen, err := k.seal(p, to)
 	if err != nil {
@@ -185,6 +197,8 @@ func (k *Custody) beginMove(p uint32, to party, isCopy bool) error {
 	switch {
 	case pt.moving, pt.pulling:
 		return status.Errorf(codes.Aborted, "partition %d is being fetched", p)
+	case isCopy && !pt.copy.whole && pt.copyAt.id != "" && pt.copyAt != to && k.Router.Reaches(pt.copyAt.id):
+		return status.Errorf(codes.NotFound, "the copy of partition %d is at %s", p, pt.copyAt.id)
 	case !held && !isCopy, isCopy && pt.token.state == active:
 		return status.Errorf(codes.NotFound, "partition %d is not held for %s, incarnation %d", p, to.id, to.incarnation)
 	}
@@ -215,24 +229,34 @@ func (k *Custody) send(stream grpc.ServerStreamingServer[peerv1.PullResponse], p
 	}
 }
 
-// giveCopy ends the transfer of a copy: with the grants that are part of it, which are somebody
-// else's to tell from now on.
-func (k *Custody) giveCopy(stream grpc.ServerStreamingServer[peerv1.PullResponse], p uint32) error {
+// giveCopy ends the transfer of a copy: nothing is decided from it here any more, and with it go the grants that
+// are part of it, which are somebody else's to tell from now on.
+func (k *Custody) giveCopy(stream grpc.ServerStreamingServer[peerv1.PullResponse], p uint32, to party) error {
 	k.mu.Lock()
+	pt := &k.parts[p]
+	if pt.posting {
+		k.mu.Unlock()
+		return status.Errorf(codes.Unavailable, "partition %d: its owner is just being told what was granted here", p)
+	}
+	before, at := pt.copy, pt.copyAt
+	pt.copy.whole, pt.copyAt = false, to
+	k.Shard.Withhold(p, true)
 	grants := k.outbox[p].grants
 	delete(k.outbox, p)
 	for more := k.Shard.Grants(p, maxGrantBatch); len(more) > 0; more = k.Shard.Grants(p, maxGrantBatch) {
 		grants = append(grants, more...)
 	}
-	gen := k.parts[p].copy.gen
 	k.mu.Unlock()
-	err := k.sendCopy(stream, p, gen, grants)
+	err := k.sendCopy(stream, p, before.gen, grants)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if err == nil {
-		k.parts[p].copy.whole = false
-	} else {
+	k.Logger.Debug("copy given away", "partition", p, "to", to.id, "grants", len(grants), "error", err)
+	if err != nil {
 		k.enclose(p, grants) // they are still this node's to tell
+	}
+	if err != nil && pt.copy.gen == before.gen {
+		pt.copy.whole, pt.copyAt = before.whole, at
+		k.Shard.Withhold(p, false)
 	}
 	return err
 }
@@ -241,13 +265,16 @@ func (k *Custody) sendCopy(stream grpc.ServerStreamingServer[peerv1.PullResponse
 	if err := k.send(stream, p); err != nil {
 		return err
 	}
-	for len(grants) > maxGrantBatch {
-		if err := stream.Send(&peerv1.PullResponse{Grants: appendGrants(nil, grants[:maxGrantBatch])}); err != nil {
+	for {
+		encoded, n := packGrants(grants)
+		if n == len(grants) {
+			return stream.Send(&peerv1.PullResponse{Grants: encoded, Generation: uint64(gen), Last: true})
+		}
+		if err := stream.Send(&peerv1.PullResponse{Grants: encoded}); err != nil {
 			return err
 		}
-		grants = grants[maxGrantBatch:]
+		grants = grants[n:]
 	}
-	return stream.Send(&peerv1.PullResponse{Grants: appendGrants(nil, grants), Generation: uint64(gen), Last: true})
 }
 
 // seal seals p for to, and returns the generation of what to gets.
@@ -263,6 +290,7 @@ func (k *Custody) seal(p uint32, to party) (Generation, error) {
 	if had == active {
 		k.close(p)
 		k.metrics.sealed.Inc()
+		k.Logger.Debug("partition sealed", "partition", p, "for", to.id, "generation", gen)
 	}
 	return gen, nil
 }
@@ -280,7 +308,7 @@ func (s peerServer) Confirm(ctx context.Context, req *peerv1.ConfirmRequest) (*p
 	defer k.mu.Unlock()
 	pt := &k.parts[p]
 	if gen := Generation(req.GetGeneration()); pt.token.confirm(gen) {
-		pt.copy = version{gen: gen, whole: true}
+		pt.copy, pt.fresh = version{gen: gen, whole: true}, true
 	}
 	return &peerv1.ConfirmResponse{}, nil
 }
@@ -298,21 +326,23 @@ func (s peerServer) Replicate(ctx context.Context, req *peerv1.ReplicateRequest)
 		if int(r.GetPartition()) >= len(k.parts) {
 			return nil, status.Errorf(codes.InvalidArgument, "partition: %d is not below %d", r.GetPartition(), len(k.parts))
 		}
-		if !k.receive(r) {
+		if !k.receive(r, req.GetCaller().GetId()) {
 			resp.Again = append(resp.Again, r.GetPartition())
 		}
 	}
 	return resp, nil
 }
 
-// receive lays a replica over the copy of its partition. It is false if something is missing
+// receive lays a replica of that member over the copy of its partition. It is false if something is missing
 // between the two.
-func (k *Custody) receive(r *peerv1.Replica) bool {
+func (k *Custody) receive(r *peerv1.Replica, from string) bool {
 	p, gen, seq := r.GetPartition(), Generation(r.GetGeneration()), r.GetSequence()
 	pt := &k.parts[p]
 	switch {
-	case pt.token.state != absent, pt.pulling, gen < pt.copy.gen, k.view == nil, gen < firstOf(k.view.Epochs[p]):
+	case pt.token.state != absent, gen < pt.copy.gen, k.view == nil, gen < firstOf(k.view.claim(p).base):
 		return true // of no use, but nothing that sending it again would help
+	case pt.pulling: // what is laid down at the moment is older
+		return false
 	case !r.GetBegin() && (gen != pt.copy.gen || seq != pt.copy.seq+1):
 		return false
 	}
@@ -320,7 +350,14 @@ func (k *Custody) receive(r *peerv1.Replica) bool {
 		k.Logger.Error("replica refused", "partition", p, "error", err)
 		return true
 	}
-	pt.copy = version{gen: gen, seq: seq, whole: r.GetWhole() || pt.copy.whole}
+	if r.GetBegin() || r.GetWhole() && !pt.copy.whole {
+		k.Logger.Debug("replica", "partition", p, "generation", gen, "sequence", seq, "begins", r.GetBegin(), "whole", r.GetWhole())
+	}
+	pt.copy, pt.fedBy = version{gen: gen, seq: seq, whole: r.GetWhole() || pt.copy.whole}, from
+	if r.GetWhole() {
+		pt.fresh = true
+		k.Shard.Withhold(p, false)
+	}
 	return true
 }
 
@@ -337,22 +374,23 @@ func (s peerServer) AddGrants(ctx context.Context, req *peerv1.AddGrantsRequest)
 	if err != nil {
 		return nil, status.Errorf(codes.InvalidArgument, "grants: %v", err)
 	}
-	if slices.ContainsFunc(grants, func(g shard.Grant) bool { return g.Key.Partition(uint32(len(k.parts))) != p }) {
+	if !k.areOf(p, grants) {
 		return nil, status.Errorf(codes.InvalidArgument, "grants: one is not of partition %d", p)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	from, last := grantor{req.GetCaller().GetId(), p}, delivery{req.GetCaller().GetIncarnation(), req.GetBatch()}
-	switch before := k.added[from]; {
-	case before.incarnation == last.incarnation && before.batch >= last.batch:
-		return &peerv1.AddGrantsResponse{Added: true}, nil
-	case k.parts[p].token.state != active:
-		return &peerv1.AddGrantsResponse{}, nil
+	from, this := grantor{req.GetCaller().GetId(), p}, delivery{req.GetCaller().GetIncarnation(), req.GetBatch()}
+	return &peerv1.AddGrantsResponse{Added: k.add(from, this, grants)}, nil
+}
+
+// Gather implements peerv1.PeerServer.
+func (s peerServer) Gather(ctx context.Context, req *peerv1.GatherRequest) (*peerv1.GatherResponse, error) {
+	if err := s.admit(ctx, req.GetCaller()); err != nil {
+		return nil, err
 	}
-	if moved := k.Shard.AddGrants(grants); len(moved) > 0 { // for lack of authority: all of them
-		return &peerv1.AddGrantsResponse{}, nil
+	for _, b := range req.GetAdded() {
+		s.k.delivered(b.GetPartition(), b.GetBatch(), int(b.GetCount()))
 	}
-	k.added[from] = last
-	k.metrics.merged.Add(float64(len(grants)))
-	return &peerv1.AddGrantsResponse{Added: true}, nil
+	s.k.Router.greet(req.GetCaller().GetId())
+	return s.k.hand(req.GetCaller().GetId()), nil
 }

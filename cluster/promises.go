@@ -34,6 +34,7 @@ type Promises struct {
 	partitions     atomic.Uint32             // how many there are; 0 until one was opened
 	opened         [openedSlots]atomic.Int64 // until when peers may remember what another node has promised
 	putOff         atomic.Int64              // give-backs that wait
+	durable        *durable                  // what standbys have yet to acknowledge; nil without Custody
 }
 
 // promise is about all counters of one slot; times are since started. Who frees and who
@@ -151,19 +152,28 @@ func frees(g *shard.Group) bool {
 }
 
 // decide lets local decide. What frees something that must not be freed yet stays
-// Unanswered; the result is how long to wait before all of that is asked again.
+// Unanswered; the result is how long to wait before all of that is asked again. What its standby
+// must have first is Held.
 func (p *Promises) decide(local Local, groups []shard.Group) (wait time.Duration) {
-	done := 0
+	done, strict := 0, false
 	for i := range groups {
 		g := &groups[i]
+		if isStrict(g) {
+			strict = true
+			g.Lend = 0 // or the borrower would let through what the standby does not have
+		}
 		if !p.lend {
 			g.Lend = 0
 		}
-		if !frees(g) {
+		if g.Held == 0 && !frees(g) {
 			continue
 		}
 		local.Decide(groups[done:i])
 		done = i + 1
+		if g.Held > 0 {
+			strict = true
+			continue
+		}
 		if w := p.begin(g.Takes); w > 0 {
 			wait = max(wait, w)
 			continue
@@ -173,6 +183,9 @@ func (p *Promises) decide(local Local, groups []shard.Group) (wait time.Duration
 	}
 	if done < len(groups) {
 		local.Decide(groups[done:])
+	}
+	if strict {
+		p.durable.hold(groups)
 	}
 	return wait
 }

@@ -20,14 +20,23 @@ const (
 // Holders knows where the counters are that this node does not have.
 type Holders interface {
 	// Holder returns the id of the member that has partition p as far as this node
-	// knows: to whom it has handed p over, from whom it is fetching p, or else the
+	// knows: to whom it has handed p over, from whom it is fetching p, who sends it the copies of p as the standby, or else the
 	// view's owner. It is this node itself if it has p, also if it has no authority to
 	// decide, and if it was restarted and has lost p: then its standby is asked. ok is false if it
 	// knows of nobody.
 	Holder(p uint32) (id string, ok bool)
-	// Reaching returns the ids of the members that have said lately that they reach the one that
-	// has partition p, as far as this node knows.
-	Reaching(p uint32) []string
+	// Reaching returns the ids of the members that have said lately that they reach the one of that
+	// id.
+	Reaching(id string) []string
+	// Copy says what this node's copy of partition p is worth, while it does not have p itself: whether it
+	// is whole, and whether nobody who answers is known to have a better one.
+	Copy(p uint32) (whole, best bool)
+	// CopyAt returns the id of the member that has a copy of p if the standby has none yet, as far as this node
+	// knows; or "".
+	CopyAt(p uint32) string
+	// Returning returns a channel that is closed when this node may decide again, if it was away
+	// until just now, or else nil.
+	Returning() <-chan struct{}
 }
 
 // newTable returns the table for v. A partition whose owner is another one than in old is
@@ -65,6 +74,9 @@ func (r *Router) newTable(v *View, old *table) *table {
 func (t *table) route(k ring.Key) int {
 	return int(t.routes[k.Partition(uint32(len(t.routes)))].Load())
 }
+
+// partition returns the partition of k's counter.
+func (t *table) partition(k ring.Key) uint32 { return k.Partition(uint32(len(t.routes))) }
 
 // owner returns the index of the member that owns k's counter in the view.
 func (t *table) owner(k ring.Key) int {
@@ -184,13 +196,14 @@ func (r *Router) holderID(k ring.Key) string {
 	return id
 }
 
-// undecided reports whether g, which was asked, is not decided. What is not is not in part.
+// undecided reports whether g, which was asked, is not decided, or its answer is held. What is
+// undecided is so as a whole.
 func undecided(g *shard.Group) bool {
 	if len(g.Takes) == 0 {
 		return false
 	}
 	s := g.Takes[0].Source
-	return s == shard.Unanswered || s == shard.Moved
+	return s == shard.Unanswered || s == shard.Moved || s == shard.Held
 }
 
 func anyUndecided(groups []shard.Group) bool {
@@ -214,7 +227,7 @@ func moved(g *shard.Group) bool {
 
 // forget makes g one that was not asked.
 func forget(g *shard.Group) {
-	g.Allowed = false
+	g.Allowed, g.Held = false, 0
 	setSource(g, shard.Unanswered)
 }
 
@@ -225,6 +238,7 @@ type walk struct {
 	waits int           // that were so far
 	hops  int           // that they were asked again
 	lost  int           // of those, to whoever knew of nobody else
+	held  time.Time     // since when answers are held; zero if none was
 }
 
 // pursue asks for the groups of asked that are undecided wherever they are said to be, until
@@ -239,7 +253,13 @@ func (r *Router) pursue(ctx context.Context, top, asked *spread, w walk) {
 		}
 		asked = again
 		if again.size() == 0 || !r.goOn(ctx, pause, &w) {
-			again.each(func(_ *peer, g *shard.Group, p *part) { top.strand(g, p, true) })
+			again.each(func(_ *peer, g *shard.Group, p *part) {
+				if g.Held > 0 {
+					r.promises.durable.tell(g)
+				} else {
+					top.strand(g, p, true)
+				}
+			})
 			break
 		}
 		r.metrics.redirected.Add(float64(again.size()))
@@ -256,11 +276,20 @@ func (r *Router) pursue(ctx context.Context, top, asked *spread, w walk) {
 // sortOut assigns what is undecided of asked to again, or strands it. It returns how long to
 // wait before again is asked.
 func (r *Router) sortOut(top, asked, again *spread, w *walk) (pause time.Duration) {
-	t, lost, waits := again.table, false, w.waits
+	t, lost, held, waits := again.table, false, false, w.waits
 	asked.each(func(from *peer, g *shard.Group, p *part) {
 		member := slices.Index(t.peers, from)
 		switch {
 		case !undecided(g):
+			return
+		case isHeld(g):
+			if w.waitsForStandby() && member >= 0 {
+				held = true
+				setSource(g, shard.Unanswered) // until whoever has decided answers once more
+				again.assign(member, g, nil, p)
+			} else {
+				r.promises.durable.tell(g)
+			}
 			return
 		case moved(g) && t.loses(member, g):
 			if w.lost == maxLost {
@@ -275,6 +304,8 @@ func (r *Router) sortOut(top, asked, again *spread, w *walk) (pause time.Duratio
 				again.place(top, g, p, t.route)
 			}
 			return
+		case asked.isLost(g):
+			return
 		case from == nil || member < 0 || !t.forsake(member, g):
 			top.strand(g, p, member >= 0 && !t.owns(member, g))
 			return
@@ -288,7 +319,7 @@ func (r *Router) sortOut(top, asked, again *spread, w *walk) (pause time.Duratio
 	if lost {
 		w.lost++
 	}
-	if lost || w.hops > 0 {
+	if lost || held || w.hops > 0 {
 		pause = hopPause
 	}
 	if w.hops++; w.waits > waits {
@@ -317,12 +348,10 @@ func (r *Router) pause(ctx context.Context, wait time.Duration) {
 	if wait <= 0 {
 		return
 	}
-	a := r.asks.Get().(*ask)
-	a.timer.Reset(wait)
+	over := time.NewTimer(wait)
+	defer over.Stop()
 	select {
-	case <-a.timer.C:
+	case <-over.C:
 	case <-ctx.Done():
 	}
-	a.timer.Stop()
-	r.asks.Put(a)
 }

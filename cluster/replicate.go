@@ -13,24 +13,38 @@ import (
 // it sends what has changed, at fixed times, or at once where a counter has let much through.
 // It also hands back what this node has granted in the colleague's place.
 func (k *Custody) replicate(ctx context.Context, c *colleague) {
-	tick := time.NewTicker(replicateEvery)
-	defer tick.Stop()
 	rest := time.NewTimer(urgentEvery)
 	defer rest.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-c.due:
 			k.returnGrants(ctx, c)
+			if !k.replicateOnce(ctx, c) {
+				continue // an idle node is not woken once more for the rest
+			}
 		case <-c.hurry:
+			k.replicateOnce(ctx, c)
 		}
-		k.replicateOnce(ctx, c)
 		rest.Reset(urgentEvery)
 		select {
 		case <-ctx.Done():
 			return
 		case <-rest.C:
+		}
+	}
+}
+
+// remind has all that has changed replicated. It is called every replicateEvery, when the node is awake
+// anyway: a timer for each colleague would wake an idle one once more.
+func (k *Custody) remind() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, c := range k.peers {
+		select {
+		case c.due <- struct{}{}:
+		default:
 		}
 	}
 }
@@ -51,24 +65,35 @@ func (k *Custody) urgent(p uint32) {
 type replicas struct {
 	items   []*peerv1.Replica
 	records []byte
+	rounds  []round // that are over with it
 }
 
-func (k *Custody) replicateOnce(ctx context.Context, c *colleague) {
-	c.feeding.Lock()
-	defer c.feeding.Unlock()
+// replicateOnce reports whether there was something to send.
+func (k *Custody) replicateOnce(ctx context.Context, c *colleague) (sent bool) {
+	select {
+	case c.feeding <- struct{}{}:
+		defer func() { <-c.feeding }()
+	case <-ctx.Done():
+		return false
+	}
 	var m replicas
-	for _, p := range k.standbyFor(c) {
+	for _, f := range k.feeds(c) {
+		r := round{f.partition, k.Promises.durable.begin(f.partition)}
 		for more := true; more; {
-			if more = k.append(&m, c, p); len(m.records) >= messageBytes-recordBytes {
+			if more = k.append(&m, c, f, r); len(m.records) >= messageBytes-recordBytes {
+				sent = true
 				k.sendReplicas(ctx, c, &m)
 			}
 		}
 	}
+	sent = sent || len(m.items) > 0
 	k.sendReplicas(ctx, c, &m)
+	return sent
 }
 
-// Flush ceases to admit, and sends the standbys all that they have not been sent yet: so they
-// miss nothing when this node ends without having handed over what it holds.
+// Flush ceases to admit, for good, and sends the standbys all that they have not been sent yet: so they
+// miss nothing when this node ends without having handed over what it holds. What it has after that is a
+// copy, and none to decide from: the standbys go on.
 func (k *Custody) Flush(ctx context.Context) {
 	k.mu.Lock()
 	var peers []*colleague
@@ -81,36 +106,73 @@ func (k *Custody) Flush(ctx context.Context) {
 	k.mu.Unlock()
 	var flushed sync.WaitGroup
 	for _, c := range peers {
-		flushed.Go(func() { k.replicateOnce(ctx, c) })
+		flushed.Go(func() {
+			k.replicateOnce(ctx, c)
+			k.returnGrants(ctx, c)
+		})
 	}
 	flushed.Wait()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.over = true
+	for p := range k.parts {
+		if pt := &k.parts[p]; pt.token.state == active {
+			pt.copy, pt.fresh = version{gen: pt.token.gen, seq: pt.sequence, whole: true}, true
+			pt.token.lapse()
+			k.follow(uint32(p))
+		}
+	}
+}
+
+// feed is a partition that this node holds, as it was fed to a standby so far.
+type feed struct {
+	partition uint32
+	followed  uint64 // since when it is, see holding
+	whole     bool   // whether the standby has been sent all of it
 }
 
 // standbyFor returns the partitions that this node holds and of which c is the standby.
 func (k *Custody) standbyFor(c *colleague) (partitions []uint32) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.peers[c.member.ID] != c {
-		return nil
-	}
-	for p := range k.parts {
-		if k.parts[p].standby == c.member.ID {
+	for p := range k.standbys {
+		if k.standbys[p].Load() == c {
 			partitions = append(partitions, uint32(p))
 		}
 	}
 	return partitions
 }
 
-// append adds what has changed in p. It reports whether there is more.
-func (k *Custody) append(m *replicas, c *colleague, p uint32) (more bool) {
-	from := len(m.records)
+// feeds returns what c stands by for, of what this node holds.
+func (k *Custody) feeds(c *colleague) (feeds []feed) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for p := range k.standbys {
+		if k.standbys[p].Load() == c && k.parts[p].token.state == active {
+			feeds = append(feeds, feed{uint32(p), k.parts[p].followed, k.parts[p].whole})
+		}
+	}
+	return feeds
+}
+
+// append adds what has changed in a partition. It reports whether there is more.
+func (k *Custody) append(m *replicas, c *colleague, f feed, r round) (more bool) {
+	p, from := r.partition, len(m.records)
+	if k.standbys[p].Load() != c { // not any more
+		return false
+	}
 	m.records, more = k.Shard.Changes(p, shard.ToStandby, m.records, recordBytes)
+	if len(m.records) == from && !more && f.whole && r.number == 0 { // of an idle node, most
+		return false
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	pt := &k.parts[p]
-	if pt.token.state != active || pt.standby != c.member.ID {
-		m.records = m.records[:from] // whoever has it now sends all of it
+	if pt.followed != f.followed || pt.token.state != active { // some of this may have been for another standby
+		m.records = m.records[:from]
+		k.followAnew(p)
 		return false
+	}
+	if !more && r.number > 0 {
+		m.rounds = append(m.rounds, r)
 	}
 	whole := !more && !pt.whole
 	if len(m.records) == from && !whole {
@@ -128,25 +190,31 @@ func (k *Custody) append(m *replicas, c *colleague, p uint32) (more bool) {
 // sendReplicas sends what was put together. What does not arrive, or does not fit, is sent anew
 // from the beginning.
 func (k *Custody) sendReplicas(ctx context.Context, c *colleague, m *replicas) {
-	if len(m.items) == 0 {
+	if len(m.items)+len(m.rounds) == 0 {
 		return
 	}
-	caller := k.caller(c)
+	caller, sent := k.caller(c), time.Now()
 	caller.To = 0 // who was restarted may have copies before a view knows it
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	resp, err := c.client.Replicate(call, &peerv1.ReplicateRequest{Caller: caller, Replicas: m.items})
 	cancel()
 	again := resp.GetAgain()
+	if resp.GetView() > caller.GetView() {
+		k.catchUp(ctx, c.client, caller) // somebody else may hold by now what this node sends
+	}
 	if err != nil {
 		for _, r := range m.items {
 			again = append(again, r.GetPartition())
 		}
 	}
+	if err == nil {
+		k.Promises.durable.acknowledged(c, sent, m.rounds, again)
+	}
 	if len(again) > 0 {
 		k.restart(c, again)
 	}
 	clear(m.items)
-	m.items, m.records = m.items[:0], m.records[:0]
+	m.items, m.records, m.rounds = m.items[:0], m.records[:0], m.rounds[:0]
 }
 
 // restart has partitions sent to their standby from the beginning.
@@ -157,10 +225,8 @@ func (k *Custody) restart(c *colleague, partitions []uint32) {
 		if int(p) >= len(k.parts) {
 			continue
 		}
-		if pt := &k.parts[p]; pt.standby == c.member.ID {
-			k.Shard.Unfollow(p, shard.ToStandby)
-			k.Shard.Follow(p, shard.ToStandby)
-			pt.begun, pt.whole = false, false
+		if k.parts[p].standby == c.member.ID {
+			k.followAnew(p)
 		}
 	}
 }
@@ -186,22 +252,39 @@ func (k *Custody) returnGrants(ctx context.Context, c *colleague) {
 	if !k.Router.Reaches(c.member.ID) {
 		return
 	}
-	for p := range k.parts {
-		k.prepare(uint32(p))
-	}
-	for p, o := range k.outgoing(c) {
+	for p, o := range k.outgoing(c.member.ID) {
+		if !k.post(p, o.batch) {
+			continue
+		}
 		caller := k.caller(c)
 		caller.Incarnation = k.origin
 		call, cancel := context.WithTimeout(ctx, callTimeout)
-		few := o.grants[:min(len(o.grants), maxGrantBatch)]
-		resp, err := c.client.AddGrants(call, &peerv1.AddGrantsRequest{
-			Caller: caller, Partition: p, Batch: o.batch, Grants: appendGrants(nil, few),
-		})
+		encoded, n := packGrants(o.grants)
+		resp, err := c.client.AddGrants(call, &peerv1.AddGrantsRequest{Caller: caller, Partition: p, Batch: o.batch, Grants: encoded})
 		cancel()
 		if err == nil && resp.GetAdded() {
-			k.delivered(p, o.batch, len(few))
+			k.delivered(p, o.batch, n)
 		}
+		k.posted(p)
 	}
+}
+
+// post reports whether the batch of grants in p is still this node's to tell. Until posted they go with no copy, and
+// others come with none: either would be told under another number, and be counted twice.
+func (k *Custody) post(p uint32, batch uint64) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.outbox[p].batch != batch || k.parts[p].pulling {
+		return false
+	}
+	k.parts[p].posting = true
+	return true
+}
+
+func (k *Custody) posted(p uint32) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.parts[p].posting = false
 }
 
 // enclose adds grants to what is on its way to p's owner, under a new number.
@@ -216,8 +299,9 @@ func (k *Custody) enclose(p uint32, grants []shard.Grant) {
 func (k *Custody) delivered(p uint32, batch uint64, n int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.Logger.Debug("grants delivered", "partition", p, "batch", batch, "counters", n)
 	switch o := k.outbox[p]; {
-	case o.batch != batch:
+	case o.batch != batch, n <= 0, n > len(o.grants):
 	case len(o.grants) == n:
 		delete(k.outbox, p)
 	default:
@@ -226,23 +310,29 @@ func (k *Custody) delivered(p uint32, batch uint64, n int) {
 	}
 }
 
-// prepare makes a batch of what was granted in p, unless one is on its way.
-func (k *Custody) prepare(p uint32) {
+// prepare makes batches of what was granted in the place of the member of that id, which is there: until then they are kept
+// apart, or else what its holder sends would take their place. Where a batch is on its way already, that goes first.
+func (k *Custody) prepare(id string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if _, under := k.outbox[p]; under || k.view == nil || k.claim(p).owner == k.party {
-		return
+	for p := uint32(0); k.view != nil && int(p) < len(k.parts) && k.Shard.KeepsGrants(); p++ {
+		if _, under := k.outbox[p]; under {
+			continue
+		}
+		if k.claim(p).owner.id == id {
+			k.enclose(p, k.Shard.Grants(p, maxGrantBatch))
+		}
 	}
-	k.enclose(p, k.Shard.Grants(p, maxGrantBatch))
 }
 
-// outgoing returns the batches that are for c.
-func (k *Custody) outgoing(c *colleague) map[uint32]outgoing {
+// outgoing returns the batches that are for the member of that id.
+func (k *Custody) outgoing(id string) map[uint32]outgoing {
+	k.prepare(id)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	batches := make(map[uint32]outgoing)
 	for p, o := range k.outbox {
-		if k.claim(p).owner.id == c.member.ID {
+		if k.claim(p).owner.id == id {
 			batches[p] = o
 		}
 	}

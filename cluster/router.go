@@ -42,7 +42,7 @@ type Router struct {
 	hot      *hotCounters // of others
 
 	table atomic.Pointer[table]
-	asks  sync.Pool // of *ask, this router's own: timers and channels belong to one synctest bubble
+	asks  sync.Pool // of *ask, this router's own: channels belong to one synctest bubble
 
 	stop    context.CancelFunc
 	stopped context.Context // ends with Close; what the peers' goroutines live by
@@ -154,7 +154,7 @@ func (r *Router) Decide(ctx context.Context, groups []shard.Group) {
 	}
 	switch {
 	case len(t.peers) == 1 && t.peers[0] == nil && !anyFrees(groups):
-		r.promises.decide(r.local, groups)
+		r.decideHere(groups, time.Time{})
 		if anyUndecided(groups) {
 			r.decideRest(ctx, t, 0, groups, time.Time{})
 		}
@@ -182,7 +182,7 @@ func (r *Router) decideOne(ctx context.Context, t *table, to int, groups []shard
 	var due time.Time
 	g := &groups[0]
 	if t.peers[to] == nil {
-		r.promises.decide(r.local, groups)
+		r.decideHere(groups, time.Time{})
 	} else {
 		due = r.askOne(ctx, t, to, g)
 	}
@@ -210,17 +210,20 @@ func (t *table) routeOf(g *shard.Group) (to int, all bool) {
 
 // lane returns the lane to a member for k, and for all groups that begin with it. All
 // questions about one partition take one lane, so that whoever has it sees them in the
-// order in which they were asked.
+// order in which they were asked; but for what is asked of standbys.
 func (t *table) lane(to int, k ring.Key) *lane {
-	l, _ := t.numbered(to, k)
+	l, _ := t.numbered(to, k, false)
 	return l
 }
 
 // numbered returns the lane to a member for k, and a number that no other lane of the
 // table has.
-func (t *table) numbered(to int, k ring.Key) (l *lane, number int) {
+func (t *table) numbered(to int, k ring.Key, standby bool) (l *lane, number int) {
 	lanes := t.peers[to].lanes
-	i := int(k.Partition(uint32(len(t.routes)))) % len(lanes)
+	i := len(lanes) - 1
+	if !standby || !lanes[i].closed.Load() { // it may come up, or break, some moments before or after the others
+		i = int(k.Partition(uint32(len(t.routes)))) % i
+	}
 	return lanes[i], to*maxLanes + i
 }
 
@@ -248,7 +251,7 @@ func (r *Router) askOne(ctx context.Context, t *table, to int, g *shard.Group) (
 	}
 	if r.wait(ctx, a) {
 		if err == nil {
-			m.late.Add(float64(l.giveUp(a, first, time.Now())))
+			l.giveUp(a, first, time.Now())
 		}
 		<-a.done
 	}
@@ -268,31 +271,26 @@ func (r *Router) due(ctx context.Context, now time.Time) time.Time {
 
 // newAsk returns an ask that has the caller's token, nil if there is no time.
 func (r *Router) newAsk(ctx context.Context, now, due time.Time) *ask {
-	timeout := due.Sub(now)
-	if timeout <= 0 || ctx.Err() != nil {
+	if !now.Before(due) || ctx.Err() != nil {
 		return nil
 	}
 	a := r.asks.Get().(*ask)
-	a.sent, a.due, a.standby = now, due, false
+	a.sent, a.due, a.how = now, due, asOwner
 	a.again.Store(0)
 	a.left.Store(1)
-	a.timer.Reset(timeout)
 	return a
 }
 
-// wait gives back the caller's token and waits until all is answered. It reports
-// whether time ran out first; then a.done is still to come.
-func (r *Router) wait(ctx context.Context, a *ask) (late bool) {
+// wait gives back the caller's token and waits until all is answered or given up. It reports
+// whether the caller's ctx has ended first; then a.done is still to come.
+func (r *Router) wait(ctx context.Context, a *ask) (gone bool) {
 	a.finish(1)
 	select {
 	case <-a.done:
-	case <-a.timer.C:
-		late = true
+		return false
 	case <-ctx.Done():
-		late = true
+		return true
 	}
-	a.timer.Stop()
-	return late
 }
 
 // NewRouter returns the router of the node self. It has no view and answers
@@ -312,11 +310,7 @@ func NewRouter(c RouterConfig) *Router {
 	r.metrics = newRouterMetrics(c.Metrics, r)
 	r.hot = newHotCounters(c.Promises, r.metrics)
 	r.stopped, r.stop = context.WithCancel(context.Background())
-	r.asks.New = func() any {
-		t := time.NewTimer(time.Hour)
-		t.Stop()
-		return &ask{done: make(chan struct{}, 1), timer: t}
-	}
+	r.asks.New = func() any { return &ask{done: make(chan struct{}, 1)} }
 	return r
 }
 

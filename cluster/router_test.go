@@ -89,8 +89,12 @@ type testCluster struct {
 	holders   map[[2]string]string     // by node and partition, who has it; guarded by mu
 	links     map[[2]string][]net.Conn // by who has dialled which address; guarded by mu
 	cuts      map[[2]string]bool       // who cannot dial which address; guarded by mu
+	lossy     map[[2]string]bool       // between whom and which address all is lost; guarded by mu
+	reaching  map[string][]string      // by node, who reaches all owners, as far as it knows; guarded by mu
 	view      *View
-	standbys  bool // whether views have any; without, the policies show
+	former    string // who has the copies instead of the standby; or ""
+	telling   bool   // whether all tell whom they reach
+	standbys  bool   // whether views have any; without, the policies show
 }
 
 // testHolders are the Holders of the node self.
@@ -106,7 +110,29 @@ func (h testHolders) Holder(p uint32) (id string, ok bool) {
 	return id, ok
 }
 
-func (testHolders) Reaching(uint32) []string { return nil }
+// Reaching says what was set for this node, or else, if all tell, of all that they reach all others that are not cut
+// off from them.
+func (h testHolders) Reaching(id string) (ids []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, n := range h.nodes {
+		if h.telling && n.id != id && n.id != h.self && !h.cuts[[2]string{n.id, id + ":1"}] {
+			ids = append(ids, n.id)
+		}
+	}
+	return append(ids, h.reaching[h.self]...)
+}
+
+func (testHolders) Returning() <-chan struct{} { return nil }
+
+func (h testHolders) Copy(uint32) (whole, best bool) {
+	if h.former == "" {
+		return false, true
+	}
+	return h.self == h.former, false
+}
+
+func (h testHolders) CopyAt(uint32) string { return h.former }
 
 // believe makes n believe that the counter of k is with the node holder.
 func (c *testCluster) believe(n *testNode, k ring.Key, holder *testNode) {
@@ -136,6 +162,7 @@ func newEmptyCluster(t *testing.T) *testCluster {
 	return &testCluster{
 		t: t, listeners: make(map[string]*pipeListener),
 		holders: make(map[[2]string]string), links: make(map[[2]string][]net.Conn), cuts: make(map[[2]string]bool),
+		lossy: make(map[[2]string]bool), reaching: make(map[string][]string),
 	}
 }
 
@@ -220,7 +247,19 @@ func (c *testCluster) dial(ctx context.Context, from, address string) (net.Conn,
 	c.mu.Lock()
 	c.links[way] = append(c.links[way], conn)
 	c.mu.Unlock()
-	return conn, sendPreface(conn)
+	return lossyConn{conn, func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.lossy[way]
+	}, new(atomic.Bool)}, sendPreface(conn)
+}
+
+// lose loses all that is sent from one node to another, on the links that it has opened, and all
+// answers.
+func (c *testCluster) lose(from, to *testNode) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lossy[[2]string{from.id, to.id + ":1"}] = true
 }
 
 // cut ends the links from one node to another, and lets it open no more.
@@ -347,6 +386,40 @@ func TestStalledOwnerIsGivenUpInTime(t *testing.T) {
 			if took != tc.want || !g.Allowed || g.Takes[0].Source != shard.Unanswered {
 				t.Errorf("deadline %v: %+v after %v, want unanswered after %v", tc.deadline, g, took, tc.want)
 			}
+		}
+	})
+}
+
+// One alarm is for all who wait: each is given up when his own time is over, whoever has asked
+// before or after him.
+func TestEachIsGivenUpInTime(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		resume := c.nodes[2].stall()
+		defer resume()
+		asked := make(chan struct{})
+		for _, tc := range []struct{ after, deadline, want time.Duration }{
+			{0, 0, DefaultAttemptTimeout},
+			{time.Millisecond, 10 * time.Millisecond, 4 * time.Millisecond},
+			{time.Millisecond, 50 * time.Millisecond, 20 * time.Millisecond},
+			{6 * time.Millisecond, 0, DefaultAttemptTimeout},
+			{7 * time.Millisecond, 20 * time.Millisecond, 8 * time.Millisecond},
+		} {
+			go func() {
+				defer func() { asked <- struct{}{} }()
+				time.Sleep(tc.after)
+				ctx := t.Context()
+				if tc.deadline > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, tc.deadline)
+					defer cancel()
+				}
+				if g, took := c.nodes[0].ask(ctx, take(c.ownedBy(c.nodes[2], 0), 10, 1)); took != tc.want || g.Takes[0].Source != shard.Unanswered {
+					t.Errorf("after %v, with a deadline of %v: %+v after %v, want unanswered after %v", tc.after, tc.deadline, g, took, tc.want)
+				}
+			}()
+		}
+		for range 5 {
+			<-asked
 		}
 	})
 }

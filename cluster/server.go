@@ -216,23 +216,28 @@ func (b *batch) answer(local Local, out, frame []byte) ([]byte, error) {
 // else, all at once. It returns the index of that one.
 func (b *batch) decideRun(local Local, out []byte, i int) ([]byte, int) {
 	b.groups = b.groups[:0]
-	end, standby := i, false
+	end, how := i, asOwner
 	for ; end < len(b.questions) && b.questions[end].op != opReturn && b.questions[end].op != opPing; end++ {
 		q := &b.questions[end]
 		if q.op == opHot {
 			q.ticket, q.quiet = b.promises.quiet(q.group.Takes[0].Key)
 		}
-		standby = standby || q.standby
+		how = max(how, q.how)
 		b.groups = append(b.groups, q.group)
 	}
 	wait := b.promises.decide(local, b.groups)
-	if standby {
-		b.router.answerAsStandby(local, b.questions[i:end], b.groups)
+	wait = max(wait, b.router.decideOnceHome(local, b.groups, time.Time{}))
+	if how != asOwner {
+		b.router.answerAsStandby(local, b.groups, func(j int) asked { return b.questions[i+j].how }, time.Time{})
 	}
 	for j := range b.groups {
 		q, g := &b.questions[i+j], &b.groups[j]
 		switch {
-		case !undecided(g):
+		case q.op == opHeld && g.Held == 0:
+			out = appendReleased(out, q.id, g)
+		case q.op == opHeld:
+			out = appendWait(out, q.id, g, hopPause)
+		case !undecided(g) || isHeld(g):
 			promised := q.op == opHot && q.quiet && b.promises.promise(&g.Takes[0], q.ticket)
 			out = appendAnswer(out, q.id, g, promised)
 		case moved(g):

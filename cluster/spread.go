@@ -17,7 +17,7 @@ const maxRounds = 3
 // spread is how groups are spread over the members. It is used again for others.
 type spread struct {
 	table    *table
-	standby  bool          // whether the members are asked as standbys
+	how      asked         // as what the members are asked
 	local    []shard.Group // copies, for the local shard
 	from     []*shard.Group
 	parts    []*part // beside from, nil for a whole group
@@ -101,6 +101,15 @@ func (s *spread) each(f func(to *peer, g *shard.Group, p *part)) {
 	for i, g := range s.from {
 		f(nil, g, s.parts[i])
 	}
+}
+
+// isLost reports whether g frees something and was sent to somebody who has not said what became of it: it may be counted, and is
+// asked of nobody else, as twice would be too much.
+func (s *spread) isLost(g *shard.Group) bool {
+	if !undecided(g) || moved(g) || !frees(g) {
+		return false
+	}
+	return slices.ContainsFunc(s.errands, func(e errand) bool { return e.sent && slices.Contains(e.groups, g) })
 }
 
 // anyUndecided reports whether something that was asked is not decided.
@@ -208,12 +217,12 @@ func (r *Router) decideLooked(ctx context.Context, s *spread) {
 // It returns how long to wait before unanswered is asked again, 0 if there is no need.
 func (r *Router) exchange(ctx context.Context, s *spread, due time.Time) (again time.Duration) {
 	if len(s.errands) == 0 {
-		return r.askLocal(s)
+		return r.askLocal(s, due)
 	}
 	now := time.Now()
 	a := r.newAsk(ctx, now, due)
 	if a != nil {
-		a.standby = s.standby
+		a.how = s.how
 		for i := range s.errands {
 			e := &s.errands[i]
 			var err error
@@ -223,7 +232,7 @@ func (r *Router) exchange(ctx context.Context, s *spread, due time.Time) (again 
 			e.sent = err == nil
 		}
 	}
-	again = r.askLocal(s)
+	again = r.askLocal(s, due)
 	if a != nil {
 		if r.wait(ctx, a) {
 			s.giveUp(a)
@@ -245,15 +254,16 @@ func (r *Router) exchange(ctx context.Context, s *spread, due time.Time) (again 
 }
 
 // askLocal returns how long to wait before what was not answered is asked again.
-func (r *Router) askLocal(s *spread) (again time.Duration) {
-	for i := 0; s.standby && i < len(s.local); i++ {
-		if g := &s.local[i]; s.table.keeps(g) {
-			r.allowCopy(g)
+func (r *Router) askLocal(s *spread, due time.Time) (again time.Duration) {
+	again = r.decideHere(s.local, due)
+	if s.how != asOwner && len(s.local) > 0 {
+		if patience := time.Now().Add(r.patience()); patience.Before(due) {
+			due = patience
 		}
+		r.answerAsStandby(r.local, s.local, func(int) asked { return s.how }, due)
 	}
-	again = r.promises.decide(r.local, s.local)
 	for i, g := range s.from {
-		g.Allowed, g.Loan = s.local[i].Allowed, s.local[i].Loan
+		g.Allowed, g.Loan, g.Held = s.local[i].Allowed, s.local[i].Loan, s.local[i].Held
 		if moved(g) {
 			r.movedHere(g)
 		}
@@ -265,7 +275,7 @@ func (s *spread) giveUp(a *ask) {
 	now := time.Now()
 	for i := range s.errands {
 		if e := &s.errands[i]; e.sent {
-			e.peer.metrics.late.Add(float64(e.lane.giveUp(a, e.first, now)))
+			e.lane.giveUp(a, e.first, now)
 		}
 	}
 }
@@ -397,7 +407,7 @@ func (s *spread) assign(to int, g *shard.Group, c *hotCounter, p *part) {
 		}
 		return
 	}
-	l, number := s.table.numbered(to, g.Takes[0].Key)
+	l, number := s.table.numbered(to, g.Takes[0].Key, s.how != asOwner)
 	at := s.lanes[number]
 	if at == 0 {
 		s.errands = slices.Grow(s.errands, 1)[:len(s.errands)+1]

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"math"
 	"slices"
 	"time"
 
@@ -13,9 +14,16 @@ import (
 // all that is known, and who they say has it.
 const relayHops = 2
 
-// relayPatience is the most that a frame waits for what is relayed: whoever has sent it hears
-// nothing meanwhile, and takes that for death after silence.
-const relayPatience = silence / 3
+// maxThrough is through how many members a node tries to reach one that it does not reach itself.
+const maxThrough = 3
+
+// relayPatience is the most that a frame waits for what is relayed, a third of it for what is
+// relayed through others, and homePatience for this node to be at home again: whoever has sent
+// it hears nothing meanwhile, and takes that for death after silence.
+const (
+	relayPatience = silence / 3
+	homePatience  = 50 * time.Millisecond // it takes some 5
+)
 
 // standby returns the index of the standby of k's counter, nobody if there is only the
 // owner.
@@ -49,74 +57,230 @@ func (t *table) keeps(g *shard.Group) bool {
 	return true
 }
 
-// askStandbys asks for what of top is stranded: of what has moved first the owner, which is
-// about to get it, and of the rest the standby.
-func (r *Router) askStandbys(ctx context.Context, top *spread) {
-	t := r.table.Load()
-	owners, others, standbys := newSpread(t), newSpread(t), newSpread(t)
-	defer owners.free()
-	defer others.free()
-	defer standbys.free()
-	owners.standby, others.standby, standbys.standby = true, true, true
-	for _, left := range top.stranded {
-		if left.moved {
-			owners.place(top, left.group, left.part, t.owner)
-		} else {
-			others.place(top, left.group, left.part, r.beforeCopies(t))
-		}
+// standbyPatience is how many attempts may be made in all for what those who have it have not answered.
+// They take no more of its caller's time than so many do.
+const standbyPatience = 2
+
+// overAt returns when nobody is asked any more for what those who have it have not answered by now.
+func (r *Router) overAt(ctx context.Context, now time.Time) time.Time {
+	patience := standbyPatience * r.attempt
+	if deadline, ok := ctx.Deadline(); ok {
+		rest := 1 - math.Pow(1-attemptShare, standbyPatience)
+		patience = min(patience, time.Duration(rest*float64(deadline.Sub(now))))
 	}
-	r.exchange(ctx, owners, r.due(ctx, time.Now()))
-	owners.each(func(_ *peer, g *shard.Group, p *part) {
-		if undecided(g) {
-			others.place(top, g, p, r.beforeCopies(t))
-		}
-	})
-	r.exchange(ctx, others, r.due(ctx, time.Now()))
-	others.each(func(to *peer, g *shard.Group, p *part) {
-		switch {
-		case !undecided(g):
-		case to != nil && t.peerOf(t.standby(g.Takes[0].Key)) != to: // it was asked for somebody else
-			standbys.place(top, g, p, t.standby)
-		default:
-			forget(g)
-		}
-	})
-	r.exchange(ctx, standbys, r.due(ctx, time.Now()))
-	standbys.each(func(_ *peer, g *shard.Group, _ *part) {
-		if undecided(g) {
-			forget(g)
-		}
-	})
-	r.metrics.toStandby.Add(float64(owners.size() + others.size() + standbys.size()))
+	return now.Add(patience)
 }
 
-// beforeCopies returns whom to ask about a counter if this node does not reach the one that has
-// it: the standby; but if that does not answer either, or this node may decide from a copy
-// itself, somebody who does, if anybody.
-func (r *Router) beforeCopies(t *table) func(ring.Key) int {
+// copyPause is how long who asks waits before the standby is asked again, which is about to have a copy.
+const copyPause = 5 * time.Millisecond
+
+// askStandbys asks for what of top is stranded: of what has moved first the owner, which is about to
+// get it, then of the rest the standby. Where that does not answer either, those are asked who reach it
+// or whoever has it, one after the other, and where it has no copy yet, who stood by before. Any of them may
+// be this node.
+func (r *Router) askStandbys(ctx context.Context, top *spread) {
+	t := r.table.Load()
+	over := r.overAt(ctx, time.Now())
+	var stages []*spread
+	stage := func(how asked) *spread {
+		s := newSpread(t)
+		s.how = how
+		stages = append(stages, s)
+		return s
+	}
+	ask := func(s *spread) {
+		due := r.due(ctx, time.Now())
+		if over.Before(due) {
+			due = over
+		}
+		r.exchange(ctx, s, due)
+	}
+	owners, first, formers := stage(asStandby), stage(asStandby), stage(asFormer)
+	for _, left := range top.stranded {
+		relax(left.group)
+		if k := left.group.Takes[0].Key; left.moved && !t.isVacant(k) {
+			owners.place(top, left.group, left.part, t.owner)
+		} else {
+			first.place(top, left.group, left.part, r.standsBy(t, 0))
+		}
+	}
+	ask(owners)
+	owners.each(func(_ *peer, g *shard.Group, p *part) {
+		if undecided(g) && !owners.isLost(g) {
+			first.place(top, g, p, r.standsBy(t, 0))
+		}
+	})
+	var waiting []stranded // for a copy that is on its way
+	former := func(g *shard.Group, p *part) {
+		if moved(g) {
+			formers.place(top, g, p, r.stoodBy(t))
+			if r.stoodBy(t)(g.Takes[0].Key) != nobody && t.inOnePartition(g) { // else it may have parted by now
+				waiting = append(waiting, stranded{group: g, part: p})
+			}
+		}
+	}
+	// Of what is in last the standby was asked before, of what is in first at most just now.
+	for try, last := 0, stage(asStandby); first.size()+last.size() > 0; try++ {
+		nextFirst, nextLast := stage(asStandby), stage(asStandby)
+		around := func(g *shard.Group, p *part) {
+			if r.around(t, try)(g.Takes[0].Key) == nobody {
+				former(g, p)
+			} else {
+				nextLast.place(top, g, p, r.around(t, try))
+			}
+		}
+		ask(first)
+		first.each(func(to *peer, g *shard.Group, p *part) {
+			switch {
+			case !undecided(g), first.isLost(g):
+			case t.peerOf(t.standby(g.Takes[0].Key)) != to: // it was asked for somebody else
+				nextFirst.place(top, g, p, r.standsBy(t, try+1))
+			case moved(g):
+				former(g, p)
+			default:
+				around(g, p)
+			}
+		})
+		ask(last)
+		last.each(func(_ *peer, g *shard.Group, p *part) {
+			if undecided(g) && !last.isLost(g) {
+				around(g, p)
+			}
+		})
+		first, last = nextFirst, nextLast
+	}
+	ask(formers)
+	asked := 0
+	for time.Now().Add(copyPause).Before(over) {
+		waiting = slices.DeleteFunc(waiting, func(s stranded) bool { return !undecided(s.group) })
+		if len(waiting) == 0 || ctx.Err() != nil {
+			break
+		}
+		r.pause(ctx, copyPause)
+		asked += len(waiting)
+		r.askAgain(top, waiting, ask)
+	}
+	for _, s := range stages {
+		asked += s.size()
+		s.each(func(_ *peer, g *shard.Group, _ *part) {
+			if undecided(g) {
+				forget(g)
+			}
+		})
+		s.free()
+	}
+	r.metrics.toStandby.Add(float64(asked))
+}
+
+// inOnePartition reports whether all counters of g are.
+func (t *table) inOnePartition(g *shard.Group) bool {
+	first := t.partition(g.Takes[0].Key)
+	return !slices.ContainsFunc(g.Takes, func(take shard.Take) bool { return t.partition(take.Key) != first })
+}
+
+// askAgain asks the standbys again, or whoever has become one.
+func (r *Router) askAgain(top *spread, waiting []stranded, ask func(*spread)) {
+	t := r.table.Load()
+	s := newSpread(t)
+	defer s.free()
+	s.how = asStandby
+	for _, w := range waiting {
+		s.place(top, w.group, w.part, r.standsBy(t, 0))
+	}
+	ask(s)
+	s.each(func(_ *peer, g *shard.Group, _ *part) {
+		if undecided(g) {
+			forget(g)
+		}
+	})
+}
+
+// stoodBy returns whom to ask about a counter if the standby answers that it has no copy: who stood by
+// before it.
+func (r *Router) stoodBy(t *table) func(ring.Key) int {
+	return func(k ring.Key) int {
+		if r.holders != nil {
+			if i, member := t.view.Index(r.holders.CopyAt(t.partition(k))); member {
+				return i
+			}
+		}
+		return nobody
+	}
+}
+
+// standsBy returns whom to ask about a counter if this node does not reach the one that has
+// it: the standby; but if that does not answer either, the try-th of those who reach one of them, before
+// it.
+func (r *Router) standsBy(t *table, try int) func(ring.Key) int {
 	return func(k ring.Key) int {
 		standby := t.standby(k)
-		if t.owner(k) == t.self || standby == t.self || standby != nobody && !t.answers(standby, k) {
-			if through := r.through(t, k); through != nobody {
-				return through
-			}
+		if standby == nobody || standby == t.self || t.answers(standby, k) {
+			return standby
+		}
+		if around := r.around(t, try)(k); around != nobody {
+			return around
 		}
 		return standby
 	}
 }
 
-// through returns the index of a member other than the owner of k's counter that has said that
-// it reaches the one that has it; nobody if there is none that answers.
-func (r *Router) through(t *table, k ring.Key) int {
-	if r.holders == nil {
+// around returns whom to ask about a counter if neither the one that has it nor the standby answers this node: the try-th of
+// those who reach one of them, nobody if there are no more.
+func (r *Router) around(t *table, try int) func(ring.Key) int {
+	return func(k ring.Key) int {
+		through := r.through(t, k, r.has(t, k))
+		if standby := t.standby(k); len(through) == 0 && standby != nobody {
+			through = r.through(t, k, t.view.Members[standby].ID)
+		}
+		if try < len(through) {
+			return through[try]
+		}
 		return nobody
 	}
-	for _, id := range r.holders.Reaching(k.Partition(uint32(len(t.routes)))) {
-		if i, member := t.view.Index(id); member && i != t.self && i != t.owner(k) && t.answers(i, k) {
-			return i
+}
+
+// has returns the id of the member that has k's counter, as far as this node knows: the owner, if it
+// does not.
+func (r *Router) has(t *table, k ring.Key) string {
+	if id := r.holderID(k); id != "" {
+		return id
+	}
+	return t.view.Members[t.owner(k)].ID
+}
+
+// through returns the indices of some members that have said that they reach the one of that id, and are
+// asked about k's counter in its place. Some may not know yet that they do not any more.
+func (r *Router) through(t *table, k ring.Key, id string) (members []int) {
+	if r.holders == nil || id == "" || id == r.self {
+		return nil
+	}
+	for _, by := range r.holders.Reaching(id) {
+		if i, member := t.view.Index(by); member && i != t.self && i != t.owner(k) && t.answers(i, k) && len(members) < maxThrough {
+			members = append(members, i)
 		}
 	}
-	return nobody
+	return members
+}
+
+// mayUseCopies reports whether this node may decide g from its copies: it is the owner or the standby, and nobody who answers has
+// better ones; or it has stood by before, and who asks was told that the standby has none yet.
+func (r *Router) mayUseCopies(t *table, g *shard.Group, how asked) bool {
+	keeps := t.keeps(g)
+	if r.holders == nil {
+		return keeps
+	}
+	for i := range g.Takes {
+		whole, best := r.holders.Copy(t.partition(g.Takes[i].Key))
+		if keeps && !best || !keeps && (!whole || how != asFormer) {
+			return false
+		}
+	}
+	return true
+}
+
+// hasAll reports whether this node has all counters of g: others may have been asked while it got them.
+func (r *Router) hasAll(g *shard.Group) bool {
+	return !slices.ContainsFunc(g.Takes, func(t shard.Take) bool { return !r.holds(t.Key) })
 }
 
 // allowCopy lets g be decided from copies where the local shard has no more. What this node
@@ -126,22 +290,40 @@ func (r *Router) allowCopy(g *shard.Group) {
 	g.Provisional = !slices.ContainsFunc(g.Takes, func(t shard.Take) bool { return r.holds(t.Key) })
 }
 
+// patience is how long what is asked of a standby waits for what is relayed: the asker waits for an attempt. So does one that is this node: its client
+// waits for two, of which the owner has cost one, and turns to another node then.
+func (r *Router) patience() time.Duration { return min(r.attempt*3/4, relayPatience) }
+
 // answerAsStandby answers those groups that this node was asked for as a standby, and that
 // have moved as far as the local shard knows: it has them decided by whoever has them, or
-// else from its copies, where it may. The rest stays moved.
-func (r *Router) answerAsStandby(local Local, questions []question, groups []shard.Group) {
-	due := time.Now().Add(min(r.attempt/2, relayPatience)) // the asker waits for an attempt
-	for range relayHops {
-		r.relay(questions, groups, due, r.direct)
+// else from its copies, where it may. The rest stays moved. The zero due is that of others' questions: with
+// these, all else waits that they have asked meanwhile; whoever has this node's own was asked already.
+func (r *Router) answerAsStandby(local Local, groups []shard.Group, how func(i int) asked, due time.Time) {
+	others := due.IsZero()
+	if others {
+		patience, now := r.patience(), time.Now()
+		due = now.Add(patience - patience/3)
+		for range relayHops {
+			r.relay(groups, how, due, others, asOwner, r.direct)
+		}
+		due = now.Add(patience) // who did not answer has cost all the time of before
+	} else {
+		r.relay(groups, how, due, others, asOwner, r.otherHolder)
 	}
-	r.relay(questions, groups, due, r.indirect)
+	for try := range maxThrough {
+		r.relay(groups, how, due, others, onBehalf, r.indirect(others, try))
+	}
+	r.relay(groups, how, due, others, asFormer, r.ownersCopy)
+	if others {
+		r.relay(groups, how, due, others, asOwner, r.inDoubt)
+	}
 	t := r.table.Load()
 	for i := range groups {
 		switch g := &groups[i]; {
-		case !questions[i].standby:
+		case how(i) == asOwner:
 		case g.Takes[0].Source == shard.Overloaded: // whoever has it is there
 			setSource(g, shard.Moved)
-		case moved(g) && t.keeps(g):
+		case t != nil && moved(g) && (r.hasAll(g) || r.mayUseCopies(t, g, how(i))):
 			forget(g)
 			r.allowCopy(g)
 			r.promises.decide(local, groups[i:i+1])
@@ -149,44 +331,159 @@ func (r *Router) answerAsStandby(local Local, questions []question, groups []sha
 	}
 }
 
-// direct returns who is said to have g.
-func (r *Router) direct(t *table, g *shard.Group) (to int, standby bool) {
+// greet has the member of that id asked again by checks, which was away and has just said by
+// itself that it is back.
+func (r *Router) greet(id string) {
+	t := r.table.Load()
+	if t == nil {
+		return
+	}
+	if i, member := t.view.Index(id); member && t.peers[i] != nil {
+		t.peers[i].spared.Store(0)
+		for _, l := range t.peers[i].lanes {
+			l.greet(time.Now())
+		}
+	}
+}
+
+// decideHere has the local shard decide, as Promises.decide does, and again what it may not decide
+// just now because it was away.
+func (r *Router) decideHere(groups []shard.Group, due time.Time) (wait time.Duration) {
+	wait = r.promises.decide(r.local, groups)
+	return max(wait, r.decideOnceHome(r.local, groups, due))
+}
+
+// decideOnceHome has the local shard decide again what this node holds and could not decide
+// because it was away. It waits for that, but not for long, and until due at most, unless that is zero.
+func (r *Router) decideOnceHome(local Local, groups []shard.Group, due time.Time) (wait time.Duration) {
+	waited := false
+	for i := range groups {
+		g := &groups[i]
+		if !moved(g) || r.holders == nil || !slices.ContainsFunc(g.Takes, func(t shard.Take) bool { return t.Source == shard.Moved && r.holds(t.Key) }) {
+			continue
+		}
+		if home := r.holders.Returning(); home != nil && !waited {
+			waited = true
+			patience := min(r.attempt/2, homePatience)
+			if !due.IsZero() {
+				patience = min(patience, time.Until(due))
+			}
+			if patience > 0 {
+				over := time.NewTimer(patience)
+				select {
+				case <-home:
+				case <-over.C:
+				}
+				over.Stop()
+			}
+		}
+		forget(g)
+		wait = max(wait, r.promises.decide(local, groups[i:i+1]))
+	}
+	return wait
+}
+
+// direct returns who is said to have g, unless there is doubt whether that is there. Where the one that was asked last does not
+// answer, that may be another one.
+func (r *Router) direct(t *table, g *shard.Group, _ asked) (to int) {
 	r.movedHere(g)
 	to, one := t.routeOf(g)
-	if !one {
-		return nobody, false
+	if other := r.otherHolder(t, g, asStandby); other != nobody {
+		to = other
 	}
-	return to, false
+	if !one || t.doubts(to, g) {
+		return nobody
+	}
+	return to
 }
 
-// indirect returns who reaches the one that has g, if this node does not and may decide from a
-// copy: that decides only if nobody does.
-func (r *Router) indirect(t *table, g *shard.Group) (to int, standby bool) {
+// otherHolder returns who has g as this node knows by other means than by asking, if the one that is asked for it does not answer.
+func (r *Router) otherHolder(t *table, g *shard.Group, _ asked) int {
+	to, one := t.routeOf(g)
 	k := g.Takes[0].Key
-	if !t.keeps(g) {
-		return nobody, false
+	if i, member := t.view.Index(r.has(t, k)); one && member && i != to && !t.answers(to, k) {
+		return i
 	}
-	return r.through(t, k), true
+	return nobody
 }
 
-// relay has what has moved decided by others, once. Who asks waits meanwhile with all else
-// that it has asked, so who is late is not asked again soon.
-func (r *Router) relay(questions []question, groups []shard.Group, due time.Time, by func(*table, *shard.Group) (int, bool)) {
+// inDoubt returns who is said to have g although there is doubt, if this node would decide from a
+// copy now. One that would not says at once that it does not reach it, so that others are asked.
+func (r *Router) inDoubt(t *table, g *shard.Group, _ asked) (to int) {
+	to, one := t.routeOf(g)
+	if !one || !t.doubts(to, g) || !t.keeps(g) {
+		return nobody
+	}
+	return to
+}
+
+// doubts reports whether the member that is asked for g is late to say anything.
+func (t *table) doubts(to int, g *shard.Group) bool {
+	return t.peers[to] != nil && t.lane(to, g.Takes[0].Key).doubtful(time.Now())
+}
+
+// inTime reports whether a member answers, and does so while somebody waits for what is relayed to it.
+func (r *Router) inTime(t *table, i int, g *shard.Group) bool {
+	p := t.peers[i]
+	return p != nil && t.answers(i, g.Takes[0].Key) && !t.doubts(i, g) && p.spared.Load() <= int64(time.Since(r.hot.started))
+}
+
+// indirect returns who is asked for g in the place of the one that has it, if this node does not reach that: if it may
+// decide from a copy, the try-th of those who do, as it decides only if nobody does; and else the standby, for somebody who does not
+// reach that. Of others' questions the one that has it was asked just now, if it answers at all.
+func (r *Router) indirect(others bool, try int) func(*table, *shard.Group, asked) int {
+	return func(t *table, g *shard.Group, how asked) int {
+		k := g.Takes[0].Key
+		switch {
+		case how != asStandby:
+			return nobody
+		case !t.keeps(g):
+			if try > 0 {
+				return nobody
+			}
+			return t.standby(k)
+		}
+		has := r.has(t, k)
+		if i, member := t.view.Index(has); others && member && r.inTime(t, i, g) { // it has said that it does not have it
+			return nobody
+		}
+		if through := r.through(t, k, has); try < len(through) {
+			return through[try]
+		}
+		return nobody
+	}
+}
+
+// ownersCopy returns the owner, which may have a copy although it does not hold g yet, for a standby that has none, or
+// that does not reach it.
+func (r *Router) ownersCopy(t *table, g *shard.Group, how asked) int {
+	keeps := t.keeps(g)
+	if how == asStandby && keeps && !r.mayUseCopies(t, g, how) || how == onBehalf && !keeps {
+		if owner := t.owner(g.Takes[0].Key); r.inTime(t, owner, g) {
+			return owner
+		}
+	}
+	return nobody
+}
+
+// relay has what has moved decided by others, once, asked as what as says. Where it is others' questions
+// they wait meanwhile with all else that they have asked, so who is late is not asked again soon.
+func (r *Router) relay(groups []shard.Group, how func(int) asked, due time.Time, others bool, as asked, by func(*table, *shard.Group, asked) int) {
 	t, now := r.table.Load(), time.Now()
 	if t == nil || !now.Before(due) {
 		return
 	}
 	s := newSpread(t)
 	defer s.free()
+	s.how = as
 	instant := int64(now.Sub(r.hot.started))
 	for i := range groups {
 		g := &groups[i]
-		if !questions[i].standby || !moved(g) {
+		if how(i) == asOwner || !moved(g) {
 			continue
 		}
-		to, standby := by(t, g)
-		if to != nobody && t.peers[to] != nil && t.peers[to].spared.Load() <= instant {
-			s.standby = standby
+		to := by(t, g, how(i))
+		if to != nobody && t.peers[to] != nil && (!others || t.peers[to].spared.Load() <= instant) {
 			forget(g)
 			s.assign(to, g, nil, nil)
 		}
@@ -195,12 +492,13 @@ func (r *Router) relay(questions []question, groups []shard.Group, due time.Time
 		return
 	}
 	r.exchange(context.Background(), s, due)
-	late := !time.Now().Before(due)
+	late := others && !time.Now().Before(due)
 	s.each(func(to *peer, g *shard.Group, _ *part) {
 		switch {
 		case g.Takes[0].Source == shard.Owner, g.Takes[0].Source == shard.Standby:
 			r.metrics.relayed.Inc()
 			setSource(g, shard.Standby)
+		case s.isLost(g): // it stays unanswered
 		case undecided(g):
 			setSource(g, shard.Moved)
 			if late {

@@ -97,6 +97,65 @@ func TestStandbyDecidesForASilentOwner(t *testing.T) {
 	})
 }
 
+// A refund that an owner may have counted, and has not answered, is asked of nobody else: it would be counted there, or passed on to
+// the owner, once more. What was not sent to an owner is.
+func TestRefundIsNotAskedTwice(t *testing.T) {
+	inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
+		k := c.keyWith(1, 2, 0)
+		c.nodes[0].ask(t.Context(), take(k, 10, 8))
+		resume := c.nodes[1].stall()
+		if g, took := c.nodes[0].ask(t.Context(), take(k, 10, -3)); g.Takes[0].Source != shard.Unanswered || took != DefaultAttemptTimeout {
+			t.Errorf("by the owner's silence: %+v after %v", g, took)
+		}
+		c.cut(c.nodes[3], c.nodes[1])
+		synctest.Wait()
+		if g, _ := c.nodes[3].ask(t.Context(), take(k, 10, -3)); g.Takes[0].Source != shard.Unanswered {
+			t.Errorf("by that of the one whom the standby has asked: %+v", g)
+		}
+		resume()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if l.counts[k] != 8-3-3 || l.copies[2][k] != 0 {
+			t.Errorf("%d counted after 8 and two refunds of 3, %d by the standby", l.counts[k], l.copies[2][k])
+		}
+		c.cut(c.nodes[0], c.nodes[1])
+		synctest.Wait()
+		if g, _ := c.nodes[0].ask(t.Context(), take(k, 10, -1)); g.Takes[0].Source != shard.Standby || l.counts[k] != 1 {
+			t.Errorf("past a broken link: %+v, %d counted", g, l.counts[k])
+		}
+	})
+}
+
+// A standby that gets the partition while it asks others decides in it, although its copy was not the best one.
+func TestStandbyGetsItMeanwhile(t *testing.T) {
+	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
+		k := c.keyWith(1, 2, 0)
+		c.former = "nobody that is there"
+		defer c.nodes[1].stall()()
+		time.AfterFunc(DefaultAttemptTimeout+DefaultAttemptTimeout/4, func() { // the standby asks the owner
+			l.move(c.partition(k), 2)
+			c.believe(c.nodes[2], k, c.nodes[2])
+		})
+		if g, _ := c.nodes[0].ask(t.Context(), take(k, 10, 1)); !g.Allowed || g.Takes[0].Source != shard.Owner || l.counts[k] != 1 {
+			t.Errorf("%+v, %d counted", g, l.counts[k])
+		}
+	})
+}
+
+// A standby decides what it is asked itself before two attempts are over: then a client turns to another node.
+func TestStandbyDecidesForItself(t *testing.T) {
+	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
+		k := c.keyWith(1, 2, 0)
+		for _, silent := range c.nodes[:2] { // the owner, and who else may reach it
+			defer silent.stall()()
+		}
+		c.reaching[c.nodes[2].id] = []string{c.nodes[0].id}
+		if g, took := c.nodes[2].ask(t.Context(), take(k, 10, 1)); g.Takes[0].Source != shard.Provisional || took >= 2*DefaultAttemptTimeout {
+			t.Errorf("source %d after %v", g.Takes[0].Source, took)
+		}
+	})
+}
+
 // Who alone cannot reach the owner is answered by it all the same, through the standby.
 func TestStandbyRelays(t *testing.T) {
 	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
@@ -120,10 +179,122 @@ func TestStandbyRelays(t *testing.T) {
 			t.Errorf("%v relayed, want 4", n)
 		}
 		// Nobody's promises travel that way, and nothing is lent.
-		if g := (&shard.Group{Takes: []shard.Take{take(k, 10, 1)}, Lend: 5, Tokens: 1}); opOf(g).ofStandby() != opDecide|opStandby {
+		if g := (&shard.Group{Takes: []shard.Take{take(k, 10, 1)}, Lend: 5, Tokens: 1}); opOf(g).of(asStandby) != opDecide|opStandby {
 			t.Error("a standby is asked for a loan")
 		}
 	})
+}
+
+// Where the standby has no copy yet, who stood by before decides, whoever is asked; nobody else does.
+func TestStandbyWithoutCopy(t *testing.T) {
+	inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
+		k := c.keyWith(1, 2, 0)
+		c.former = c.nodes[3].id
+		c.kill(c.nodes[1])
+		synctest.Wait()
+		for _, i := range []int{0, 2, 3} {
+			if g, took := c.nodes[i].ask(t.Context(), take(k, 10, 1)); g.Takes[0].Source != shard.Provisional || took != 0 {
+				t.Errorf("asked of %d: %+v after %v", i, g, took)
+			}
+		}
+		if l.copies[3][k] != 3 {
+			t.Errorf("%v counted", l.copies)
+		}
+		c.kill(c.nodes[3])
+		synctest.Wait()
+		if g, _ := c.nodes[0].ask(t.Context(), take(k, 10, 1)); g.Takes[0].Source != shard.Unanswered || l.copies[2][k] != 0 {
+			t.Errorf("nobody has a copy: %+v, %v", g, l.copies)
+		}
+	})
+}
+
+// Who reaches neither a living owner nor the standby of a dead one has a bystander ask.
+func TestBystanderAsksTheStandby(t *testing.T) {
+	inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
+		k := c.keyWith(1, 2, 0)
+		c.telling = true
+		c.cut(c.nodes[0], c.nodes[1])
+		c.cut(c.nodes[0], c.nodes[2])
+		synctest.Wait()
+		if g, took := c.nodes[0].ask(t.Context(), take(k, 10, 1)); g.Takes[0].Source != shard.Standby || took != 0 || l.counts[k] != 1 {
+			t.Errorf("the owner lives: %+v after %v", g, took)
+		}
+		c.kill(c.nodes[1])
+		synctest.Wait()
+		if g, took := c.nodes[0].ask(t.Context(), take(k, 10, 1)); g.Takes[0].Source != shard.Provisional || took != 0 || l.copies[2][k] != 1 {
+			t.Errorf("the owner is dead: %+v after %v, %v", g, took, l.copies)
+		}
+	})
+}
+
+// A standby that does not know yet that it does not reach the owner asks whoever does, all the
+// same, before it decides itself.
+func TestStandbyRelaysThroughOthers(t *testing.T) {
+	inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
+		k := c.keyWith(1, 2, 0)
+		c.mu.Lock()
+		c.reaching["c"] = []string{"d"}
+		c.mu.Unlock()
+		c.lose(c.nodes[0], c.nodes[1])
+		c.lose(c.nodes[2], c.nodes[1])
+		for i := range 12 {
+			g, took := c.nodes[0].ask(t.Context(), take(k, 10, 1))
+			if g.Takes[0].Source != shard.Standby || g.Allowed != (i < 10) || took > DefaultAttemptTimeout*3/2 {
+				t.Errorf("take %d: %+v after %v", i, g, took)
+			}
+		}
+		if l.counts[k] != 10 || len(l.copies[2]) != 0 {
+			t.Errorf("%d counted, %v from copies", l.counts[k], l.copies)
+		}
+	})
+}
+
+// A standby that waits for a silent owner keeps nobody waiting who asks it as an owner.
+func TestStandbyThatWaitsIsAskedOtherwise(t *testing.T) {
+	inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
+		silent, k := c.keyWith(3, 2, 0), c.keyWith(2, 1, 0)
+		defer c.nodes[3].stall()()
+		c.cut(c.nodes[0], c.nodes[2])
+		synctest.Wait()
+		done := make(chan shard.Group)
+		go func() {
+			g, _ := c.nodes[1].ask(t.Context(), take(silent, 10, 1))
+			done <- g
+		}()
+		time.Sleep(DefaultAttemptTimeout + DefaultAttemptTimeout/8) // its standby relays it
+		for range 3 {
+			if g, took := c.nodes[0].ask(t.Context(), take(k, 10, 1)); g.Takes[0].Source != shard.Standby || took != 0 {
+				t.Errorf("%+v after %v", g, took)
+			}
+		}
+		if g := <-done; g.Takes[0].Source != shard.Provisional {
+			t.Errorf("%+v", g)
+		}
+	})
+}
+
+// Somebody who has said that it reaches the owner may not any more: it says so at once if it has
+// doubts, and others are asked.
+func TestStandbyRelaysThroughOthersInDoubt(t *testing.T) {
+	for _, asker := range []int{0, 2} { // the standby itself, too
+		inLedger(t, 5, func(t *testing.T, c *testCluster, l *ledger) {
+			k := c.keyWith(1, 2, 0)
+			c.mu.Lock()
+			c.reaching["c"] = []string{"d", "e"}
+			c.mu.Unlock()
+			for _, i := range []int{0, 2, 3} {
+				c.lose(c.nodes[i], c.nodes[1])
+			}
+			time.Sleep(silence - DefaultAttemptTimeout*3/2)
+			g, took := c.nodes[asker].ask(t.Context(), take(k, 10, 1))
+			if s := g.Takes[0].Source; s != shard.Standby && (asker == 0 || s != shard.Owner) || took > DefaultAttemptTimeout {
+				t.Errorf("asked at %d: %+v after %v", asker, g, took)
+			}
+			if l.counts[k] != 1 || len(l.copies[2]) != 0 {
+				t.Errorf("asked at %d: %d counted, %v from copies", asker, l.counts[k], l.copies)
+			}
+		})
+	}
 }
 
 // What has moved is relayed to where it is.

@@ -129,6 +129,9 @@ func (t *token) create(c claim) (ok bool) {
 	return true
 }
 
+// forgo leaves it to later views to have the token made anew.
+func (t *token) forgo() { t.creates = 0 }
+
 // lapse ends a token that others could not know of: what is held is no more than a copy.
 func (t *token) lapse() { t.state, t.to = absent, party{} }
 

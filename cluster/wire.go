@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -37,8 +38,9 @@ const (
 //	          with flagCalendar, and then without window: length u, as many bytes of text,
 //	          and for opReturn: at u;
 //	          then for opLend and opHot: lend u, tokens u, and for opGiveBack: at u
+//	          and for opHeld: held u
 //	answer:   id uint32, flags byte, takes u, with flagLent: tokens u, for u,
-//	          with flagWait: wait u,
+//	          with flagHeld: held u, with flagWait: wait u,
 //	          with flagMoved: moved u, and as often: index u, mark uint64,
 //	          or else per take: flags byte, remaining u, at u, resetAt-at z,
 //	          with flagRetry: retryAt-at z, with flagDelay, and above 0: delay u
@@ -46,7 +48,8 @@ const (
 // Every question but opReturn is answered, a ping by an answer without takes; only
 // a ping has none. With flagWait or flagMoved nothing was decided: the answer says how many
 // takes the question has, and nothing of each. With flagMoved it says which of them live
-// elsewhere, by index, and with whom, by markOf; 0 is unknown.
+// elsewhere, by index, and with whom, by markOf; 0 is unknown. Decisions with flagHeld are to be
+// asked for by held with opHeld until an answer says held 0, which has no decisions any more.
 const wireVersion = 1
 
 type op byte
@@ -61,15 +64,21 @@ const (
 	opLend     op = 6 // decide a group, count it, and lend more of the same
 	opHot      op = 7 // likewise, for one take, and promise that a denial stays
 	opGiveBack op = 8 // give back what is left of a loan
+	opHeld     op = 9 // say whether a decision that was given before may be told
 
 	// opStandby beside another asks the standby, because the owner does not answer; beside
 	// opReturn it says that the takes were decided from copies.
 	opStandby op = 1 << 7
+	// opFormer beside another asks who stood by before, because the standby has no copy yet; and beside
+	// opStandby on behalf of somebody who was asked as a standby. Both are sent on to whoever has it only.
+	opFormer op = 1 << 6
 )
 
 // opOf returns what is asked about g.
 func opOf(g *shard.Group) op {
 	switch {
+	case g.Held > 0:
+		return opHeld
 	case g.Reset:
 		return opReset
 	case g.Peek:
@@ -92,14 +101,29 @@ func (o op) forStandby() bool {
 	return false
 }
 
-// ofStandby returns how the standby is asked for what o asks the owner for. It lends
-// nothing.
-func (o op) ofStandby() op {
-	if o == opLend {
+// ops are beside what is asked, by as what.
+var ops = [...]op{asOwner: 0, asStandby: opStandby, asFormer: opFormer, onBehalf: opStandby | opFormer}
+
+// of returns how what o asks the owner for is asked so. Standbys lend nothing.
+func (o op) of(how asked) op {
+	if how != asOwner && o == opLend {
 		o = opDecide
 	}
-	return o | opStandby
+	return o | ops[how]
 }
+
+// asked returns as what o is asked.
+func (o op) asked() asked { return asked(slices.Index(ops[:], o&(opStandby|opFormer))) }
+
+// asked says as what a node is asked.
+type asked uint8
+
+const (
+	asOwner   asked = iota // as whoever has it
+	asStandby              // because whoever has it does not answer, or nobody has it
+	asFormer               // as who stood by before, because the standby has no copy yet
+	onBehalf               // by somebody who was asked as a standby
+)
 
 // pingID is the id of every ping, and of no question that is answered.
 const pingID = 0
@@ -112,6 +136,7 @@ const (
 	flagBuckets
 	flagCalendar
 	flagTentative
+	flagStrict
 	takeFlags = 1<<iota - 1 // all of them
 )
 
@@ -124,6 +149,7 @@ const (
 	flagMoved                   // another node has counters of the group
 	flagStandby                 // the standby has asked the owner
 	flagProvisional             // the standby has decided from its copy
+	flagHeld                    // the decisions wait for the standby; or, with 0, no longer
 	answerFlags     = 1<<iota - 1
 )
 
@@ -137,10 +163,10 @@ const (
 
 // question is one decoded item of a request.
 type question struct {
-	op      op // without opStandby
-	standby bool
-	id      uint32
-	group   shard.Group
+	op    op // without opStandby and opFormer
+	how   asked
+	id    uint32
+	group shard.Group
 
 	ticket uint32 // of Promises.quiet, for opHot
 	quiet  bool
@@ -154,7 +180,7 @@ func questionSize(g *shard.Group) int {
 	for i := range g.Takes {
 		size += optionalSize(&g.Takes[i].Limit)
 	}
-	if g.Lend > 0 || g.LentAt > 0 {
+	if g.Lend > 0 || g.LentAt > 0 || g.Held > 0 {
 		size += 2 * binary.MaxVarintLen64
 	}
 	return size
@@ -180,7 +206,7 @@ func optionalSize(l *algorithms.Limit) int {
 func appendQuestion(b []byte, o op, id uint32, g *shard.Group) []byte {
 	takes := g.Takes
 	b = append(b, byte(o))
-	o &^= opStandby
+	o &^= opStandby | opFormer
 	b = binary.LittleEndian.AppendUint32(b, id)
 	b = binary.AppendUvarint(b, uint64(len(takes)))
 	for i := range takes {
@@ -210,6 +236,8 @@ func appendQuestion(b []byte, o op, id uint32, g *shard.Group) []byte {
 		b = binary.AppendUvarint(b, uint64(g.Tokens))
 	case opGiveBack:
 		b = binary.AppendUvarint(b, uint64(g.LentAt))
+	case opHeld:
+		b = binary.AppendUvarint(b, g.Held)
 	}
 	return b
 }
@@ -220,7 +248,8 @@ func flagsOf(t *shard.Take) (flags byte) {
 		boolByte(t.Limit.MaxDelay > 0)*flagMaxDelay |
 		boolByte(t.Limit.Buckets > 0)*flagBuckets |
 		boolByte(t.Limit.Calendar != nil)*flagCalendar |
-		boolByte(t.Tentative)*flagTentative
+		boolByte(t.Tentative)*flagTentative |
+		boolByte(t.Strict)*flagStrict
 }
 
 func appendAboveZero(b []byte, v int64) []byte {
@@ -236,6 +265,14 @@ func appendWait(b []byte, id uint32, g *shard.Group, wait time.Duration) []byte 
 	b = append(b, flagWait)
 	b = binary.AppendUvarint(b, uint64(len(g.Takes)))
 	return binary.AppendUvarint(b, uint64(wait))
+}
+
+// appendReleased answers a question about the decisions of g, which may be told now.
+func appendReleased(b []byte, id uint32, g *shard.Group) []byte {
+	b = binary.LittleEndian.AppendUint32(b, id)
+	b = append(b, flagGroup|flagHeld)
+	b = binary.AppendUvarint(b, uint64(len(g.Takes)))
+	return append(b, 0)
 }
 
 // appendMoved answers a question about g of which takes have moved away; holder returns
@@ -264,11 +301,14 @@ func markOf(id string) uint64 { return max(1, xxhash.Sum64String(id)) }
 
 func appendAnswer(b []byte, id uint32, g *shard.Group, promised bool) []byte {
 	b = binary.LittleEndian.AppendUint32(b, id)
-	b = append(b, boolByte(g.Allowed)*flagGroup|boolByte(promised)*flagPromise|boolByte(g.Loan.Tokens > 0)*flagLent|sourceFlag(g))
+	b = append(b, boolByte(g.Allowed)*flagGroup|boolByte(promised)*flagPromise|boolByte(g.Loan.Tokens > 0)*flagLent|boolByte(g.Held > 0)*flagHeld|sourceFlag(g))
 	b = binary.AppendUvarint(b, uint64(len(g.Takes)))
 	if g.Loan.Tokens > 0 {
 		b = binary.AppendUvarint(b, uint64(g.Loan.Tokens))
 		b = binary.AppendUvarint(b, uint64(g.Loan.Until-g.Loan.At))
+	}
+	if g.Held > 0 {
+		b = binary.AppendUvarint(b, g.Held)
 	}
 	for i := range g.Takes {
 		d := &g.Takes[i].Decision
@@ -406,11 +446,11 @@ func (r *reader) optional(what string, set bool, most int64) int64 {
 // whose new value is returned.
 func (r *reader) question(takes []shard.Take) (question, []shard.Take) {
 	o := op(r.byte())
-	q := question{op: o &^ opStandby, standby: o&opStandby != 0, id: r.uint32()}
-	if q.op < opDecide || q.op > opGiveBack {
+	q := question{op: o &^ (opStandby | opFormer), how: o.asked(), id: r.uint32()}
+	if q.op < opDecide || q.op > opHeld {
 		r.fail(fmt.Errorf("question %d has the unknown op %d", q.id, q.op))
 	}
-	if q.standby && !q.op.forStandby() {
+	if q.how != asOwner && !q.op.forStandby() {
 		r.fail(fmt.Errorf("question %d asks the standby for op %d", q.id, q.op))
 	}
 	n := r.varint("takes", maxTakes)
@@ -423,7 +463,7 @@ func (r *reader) question(takes []shard.Take) (question, []shard.Take) {
 			return q, takes
 		}
 		takes = append(takes, r.take(q.op))
-		if q.standby && q.op == opReturn {
+		if q.how != asOwner && q.op == opReturn {
 			takes[len(takes)-1].Source = shard.Provisional
 		}
 	}
@@ -434,6 +474,8 @@ func (r *reader) question(takes []shard.Take) (question, []shard.Take) {
 		q.group.Tokens = r.varint("tokens", algorithms.MaxCost)
 	case opGiveBack:
 		q.group.LentAt = r.varint("at", math.MaxInt64)
+	case opHeld:
+		q.group.Held = uint64(r.optional("held", true, math.MaxInt64))
 	}
 	return q, takes
 }
@@ -443,7 +485,7 @@ func (r *reader) take(o op) shard.Take {
 	t.Key.Hi, t.Key.Lo = r.uint64(), r.uint64()
 	t.Limit.Algorithm = algorithms.Algorithm(r.byte())
 	flags := r.flags("take", takeFlags)
-	t.Shadow, t.Tentative = flags&flagShadow != 0, flags&flagTentative != 0
+	t.Shadow, t.Tentative, t.Strict = flags&flagShadow != 0, flags&flagTentative != 0, flags&flagStrict != 0
 	t.Limit.Limit = r.varint("limit", math.MaxInt64)
 	if flags&flagCalendar == 0 {
 		t.Limit.Window = r.varint("window", math.MaxInt64)
@@ -495,12 +537,14 @@ type answerHead struct {
 	lent     int64         // tokens
 	lentFor  int64         // nanoseconds, from the instant of the decisions on
 	wait     time.Duration // before the question is asked again; 0 if it is not to be
+	held     uint64        // what the decisions are asked for by, which wait for the standby; 0 if they do not
+	released bool          // the decisions that were given before may be told
 	moved    int           // takes that live elsewhere; 0 if it is answered
 	source   shard.Source  // who has answered
 }
 
 // decided reports whether decisions follow.
-func (h *answerHead) decided() bool { return h.wait == 0 && h.moved == 0 }
+func (h *answerHead) decided() bool { return h.wait == 0 && h.moved == 0 && !h.released }
 
 func (r *reader) answerHead() answerHead {
 	h := answerHead{id: r.uint32()}
@@ -511,9 +555,15 @@ func (r *reader) answerHead() answerHead {
 		h.lent = r.varint("lent", shard.MaxLoan)
 		h.lentFor = r.varint("for", int64(algorithms.MaxWindow))
 	}
+	if flags&flagHeld != 0 {
+		h.held = uint64(r.varint("held", math.MaxInt64))
+		h.released = h.held == 0
+	}
 	h.wait = time.Duration(r.optional("wait", flags&flagWait != 0, int64(maxPromise)))
 	h.moved = int(r.optional("moved", flags&flagMoved != 0, int64(h.takes)))
 	switch {
+	case h.held > 0:
+		h.source = shard.Held
 	case flags&flagProvisional != 0:
 		h.source = shard.Provisional
 	case flags&flagStandby != 0:

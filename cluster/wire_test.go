@@ -29,6 +29,7 @@ func drawTake(t *rapid.T) shard.Take {
 		Cost:      rapid.Int64Range(-algorithms.MaxCost, algorithms.MaxCost).Draw(t, "cost"),
 		Shadow:    rapid.Bool().Draw(t, "shadow"),
 		Tentative: rapid.Bool().Draw(t, "tentative"),
+		Strict:    rapid.Bool().Draw(t, "strict"),
 	}
 	l := &take.Limit
 	switch l.Algorithm {
@@ -99,6 +100,35 @@ func TestMovedSurvivesTheWire(t *testing.T) {
 	})
 }
 
+// What is held is told when it is said that it may be, and weighs on nothing meanwhile.
+func TestHeldOnTheWire(t *testing.T) {
+	l, groups := closedLane(), groupsOf(1, 3)
+	answer := func(frame []byte) {
+		t.Helper()
+		if _, err := l.enqueue(newTestAsk(), groups, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.deliver(frame); err != nil || l.waiting != 0 || l.backlog != 0 {
+			t.Fatalf("%v: %d questions wait, %d takes", err, l.waiting, l.backlog)
+		}
+	}
+	held := shard.Group{Takes: make([]shard.Take, 3), Allowed: true, Held: 5}
+	held.Takes[1].Decision.Remaining = 7
+	answer(appendAnswer([]byte{wireVersion}, 1, &held, false))
+	if g := groups[0]; !isHeld(g) || g.Held != 5 || opOf(g) != opHeld {
+		t.Errorf("held: %+v", g)
+	}
+	setSource(groups[0], shard.Unanswered)
+	answer(appendWait([]byte{wireVersion}, 2, groups[0], hopPause))
+	if g := groups[0]; !isHeld(g) || g.Held != 5 {
+		t.Errorf("still held: %+v", g)
+	}
+	answer(appendReleased([]byte{wireVersion}, 3, groups[0]))
+	if g := groups[0]; !g.Allowed || g.Held != 0 || g.Takes[2].Source != shard.Owner || g.Takes[1].Decision.Remaining != 7 {
+		t.Errorf("released: %+v", g)
+	}
+}
+
 // A question that is to be asked again keeps nobody waiting any more, and weighs on nothing.
 func TestWaitIsAnAnswer(t *testing.T) {
 	l, a := closedLane(), newTestAsk()
@@ -125,8 +155,10 @@ func TestQuestionsSurviveTheWire(t *testing.T) {
 		frame := []byte{wireVersion}
 		var want []question
 		for id := range rapid.Uint32Range(0, 5).Draw(t, "questions") {
-			q := question{op: op(rapid.IntRange(1, 8).Draw(t, "op")), id: id}
-			q.standby = q.op.forStandby() && rapid.Bool().Draw(t, "standby")
+			q := question{op: op(rapid.IntRange(1, 9).Draw(t, "op")), id: id}
+			if q.op.forStandby() {
+				q.how = asked(rapid.IntRange(0, int(onBehalf)).Draw(t, "how"))
+			}
 			takes := rapid.IntRange(1, 4).Draw(t, "takes")
 			switch q.op {
 			case opPing:
@@ -137,7 +169,7 @@ func TestQuestionsSurviveTheWire(t *testing.T) {
 			for range takes {
 				take := drawTake(t)
 				if q.op == opReturn {
-					if q.standby {
+					if q.how != asOwner {
 						take.Source = shard.Provisional
 					}
 					take.Decision.At = rapid.Int64Range(0, math.MaxInt64).Draw(t, "at")
@@ -150,16 +182,14 @@ func TestQuestionsSurviveTheWire(t *testing.T) {
 				q.group.Lend, q.group.Tokens = rapid.Int64Range(1, shard.MaxLoan).Draw(t, "lend"), rapid.Int64Range(0, algorithms.MaxCost).Draw(t, "tokens")
 			case opGiveBack:
 				q.group.LentAt = rapid.Int64Range(1, math.MaxInt64).Draw(t, "lent at")
+			case opHeld:
+				q.group.Held = rapid.Uint64Range(1, math.MaxInt64).Draw(t, "held")
 			}
 			if o := opOf(&q.group); q.op != opReturn && q.op != opPing && q.op != opHot && o != q.op {
 				t.Fatalf("op %d reads as %d", q.op, o)
 			}
 			before := len(frame)
-			o := q.op
-			if q.standby {
-				o = o.ofStandby()
-			}
-			frame = appendQuestion(frame, o, q.id, &q.group)
+			frame = appendQuestion(frame, q.op.of(q.how), q.id, &q.group)
 			if size := len(frame) - before; size > questionSize(&q.group) {
 				t.Fatalf("%d takes made %d bytes, the bound is %d", len(q.group.Takes), size, questionSize(&q.group))
 			}
@@ -183,7 +213,7 @@ func TestAnswersSurviveTheWire(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		at := rapid.Int64Range(0, 1<<62).Draw(t, "at")
 		want := shard.Group{Allowed: rapid.Bool().Draw(t, "allowed")}
-		source := rapid.SampledFrom([]shard.Source{shard.Owner, shard.Standby, shard.Provisional}).Draw(t, "source")
+		source := rapid.SampledFrom([]shard.Source{shard.Owner, shard.Standby, shard.Provisional, shard.Held}).Draw(t, "source")
 		for range rapid.IntRange(0, 5).Draw(t, "takes") {
 			d := algorithms.Decision{
 				Allowed:   rapid.Bool().Draw(t, "room"),
@@ -199,6 +229,9 @@ func TestAnswersSurviveTheWire(t *testing.T) {
 			}
 			want.Takes = append(want.Takes, shard.Take{Decision: d, Source: source})
 		}
+		if source == shard.Held {
+			want.Held = rapid.Uint64Range(1, math.MaxInt64).Draw(t, "held")
+		}
 		promised := rapid.Bool().Draw(t, "promised")
 		if len(want.Takes) > 0 && rapid.Bool().Draw(t, "lent") {
 			want.Loan = shard.Loan{
@@ -207,7 +240,7 @@ func TestAnswersSurviveTheWire(t *testing.T) {
 		}
 		r := openFrame(appendAnswer([]byte{wireVersion}, 7, &want, promised))
 		h := r.answerHead()
-		got := shard.Group{Allowed: h.allowed}
+		got := shard.Group{Allowed: h.allowed, Held: h.held}
 		if h.lent > 0 {
 			got.Loan = shard.Loan{Tokens: h.lent, At: at, Until: at + h.lentFor}
 		}
@@ -283,7 +316,7 @@ func TestAnswersToAFullFrame(t *testing.T) {
 			_ = there.Close()
 		}()
 		l := closedLane()
-		l.pending[1] = waiting{ask: newTestAsk(), first: 1, groups: []*shard.Group{{Takes: []shard.Take{take}}}}
+		l.pending.add(waiting{ask: newTestAsk(), first: 1, groups: []*shard.Group{{Takes: []shard.Take{take}}}})
 		l.waiting = 1
 		if l.receive(here); l.waiting != 0 {
 			t.Errorf("%s: %d bytes of answers were not read", name, len(out)-lengthSize)
@@ -318,7 +351,7 @@ func TestFramesThatAreRefused(t *testing.T) {
 		{"another version", []byte{2}, "frame of version 2, not 1"},
 		{"nothing", nil, "frame ends within an item"},
 		{"cut off", whole[:len(whole)-1], "frame ends within an item"},
-		{"unknown op", appendTakes([]byte{wireVersion}, 9, 3, nil), "question 3 has the unknown op 9"},
+		{"unknown op", appendTakes([]byte{wireVersion}, 10, 3, nil), "question 3 has the unknown op 10"},
 		{"an unknown op of a standby", appendTakes([]byte{wireVersion}, opStandby, 3, nil), "question 3 has the unknown op 0"},
 		{"a standby's promise", appendTakes([]byte{wireVersion}, opStandby|opHot, 3, []shard.Take{good}), "question 3 asks the standby for op 7"},
 		{"too many takes", append(appendTakes([]byte{wireVersion}, opDecide, 1, nil)[:6], 0x81, 0x08), "takes: 1025 is above 1024"},
@@ -334,7 +367,7 @@ func TestFramesThatAreRefused(t *testing.T) {
 		{"a calendar of many names", dated("month/UTC/01"), `calendar: "month/UTC/01" is written "month/UTC"`},
 		{"a long calendar", dated(strings.Repeat("x", maxCalendar+1)), "calendar: 65 is above 64"},
 		{"half a calendar", dated("month/UTC")[:35], "frame ends within an item"},
-		{"a flag of the future", flagged(0x80), "take: flags 0x80 have more than the known 0x3f"},
+		{"a flag of the future", flagged(0x80), "take: flags 0x80 have more than the known 0x7f"},
 		{"a flag for nothing", flagged(flagBurst, 0), "burst: 0 has a flag"},
 	} {
 		s := &countingLocal{}
@@ -506,12 +539,12 @@ func TestAnswersThatAreRefused(t *testing.T) {
 		want  string
 	}{
 		{"as it should be", answer, "<nil>"},
-		{"an answer of the future", with(5, 0x80), "answer: flags 0x80 have more than the known 0x7f"},
 		{"nothing that moved", []byte{wireVersion, 1, 0, 0, 0, flagMoved, 1, 0}, "moved: 0 has a flag"},
 		{"more that moved than was asked for", []byte{wireVersion, 1, 0, 0, 0, flagMoved, 1, 2}, "moved: 2 is above 1"},
 		{"something else that moved", append([]byte{wireVersion, 1, 0, 0, 0, flagMoved, 2, 1, 2}, make([]byte, 8)...), "index: 2 is above 1"},
 		{"half of who has it", append([]byte{wireVersion, 1, 0, 0, 0, flagMoved, 2, 1, 1}, make([]byte, 7)...), "frame ends within an item"},
 		{"a flag of the future", with(7, 8), "decision: flags 0x8 have more than the known 0x7"},
+		{"half of what is held", []byte{wireVersion, 1, 0, 0, 0, flagHeld, 1}, "frame ends within an item"},
 		{"a wait of nothing", []byte{wireVersion, 1, 0, 0, 0, flagWait, 0, 0}, "wait: 0 has a flag"},
 		{"too much lent", append([]byte{wireVersion, 1, 0, 0, 0, flagLent, 0}, 0xc1, 0x84, 0x3d), "lent: 1000001 is above 1000000"},
 		{"a delay of nothing", with(7, flagAllowed|flagDelay, 0), "delay: 0 has a flag"},

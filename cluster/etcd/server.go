@@ -40,7 +40,7 @@ type Server struct {
 
 	close sync.Once
 	stop  chan struct{} // closed by Close
-	done  chan struct{} // closed when supervise has ended
+	done  chan struct{} // closed when supervise has ended etcd
 	errs  chan error    // one at most; closed by Close
 }
 
@@ -91,14 +91,15 @@ func (s *Server) Close() {
 	s.close.Do(func() {
 		close(s.stop)
 		<-s.done
-		s.member.close()
 		close(s.errs)
 	})
 }
 
-// supervise reports the first sign that etcd has died.
+// supervise reports the first sign that etcd has died, and ends what is left of it: that
+// still answers who reads, with nothing new, and so seems to be well.
 func (s *Server) supervise() {
 	defer close(s.done)
+	defer s.member.close()
 	var err error
 	select {
 	case <-s.stop:

@@ -155,6 +155,11 @@ func TestServerReportsItsDeath(t *testing.T) {
 	case <-time.After(patience):
 		t.Error("no error")
 	}
+	<-s.done
+	if c, err := net.Dial("tcp", s.Endpoint()); err == nil {
+		c.Close()
+		t.Error("what has died still answers")
+	}
 }
 
 // TestServerInChild runs a server in another process, which this one kills.

@@ -592,7 +592,9 @@ type Located struct {
 	// Whether the copy has all that the token had when it was begun.
 	Whole bool `protobuf:"varint,6,opt,name=whole,proto3" json:"whole,omitempty"`
 	// How much is asked of it, in decisions since some time.
-	Heat          uint64 `protobuf:"varint,7,opt,name=heat,proto3" json:"heat,omitempty"`
+	Heat uint64 `protobuf:"varint,7,opt,name=heat,proto3" json:"heat,omitempty"`
+	// Whether the node is about to end: it decides nothing from its copy, and others should fetch it.
+	Ending        bool `protobuf:"varint,8,opt,name=ending,proto3" json:"ending,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -674,6 +676,13 @@ func (x *Located) GetHeat() uint64 {
 		return x.Heat
 	}
 	return 0
+}
+
+func (x *Located) GetEnding() bool {
+	if x != nil {
+		return x.Ending
+	}
+	return false
 }
 
 // PullRequest asks for a partition.
@@ -1236,6 +1245,198 @@ func (x *AddGrantsResponse) GetAdded() bool {
 	return false
 }
 
+// GatherRequest asks for what was granted in the caller's place.
+type GatherRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Who calls.
+	Caller *Caller `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
+	// What the answers to calls before have brought, and the caller has added.
+	Added         []*GrantBatch `protobuf:"bytes,2,rep,name=added,proto3" json:"added,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GatherRequest) Reset() {
+	*x = GatherRequest{}
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GatherRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GatherRequest) ProtoMessage() {}
+
+func (x *GatherRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GatherRequest.ProtoReflect.Descriptor instead.
+func (*GatherRequest) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *GatherRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
+func (x *GatherRequest) GetAdded() []*GrantBatch {
+	if x != nil {
+		return x.Added
+	}
+	return nil
+}
+
+// GrantBatch is what was granted in one partition, or the part of it that fits.
+type GrantBatch struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The partition.
+	Partition uint32 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
+	// The number of the batch, as in AddGrantsRequest.
+	Batch uint64 `protobuf:"varint,2,opt,name=batch,proto3" json:"batch,omitempty"`
+	// How many grants these are.
+	Count uint32 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
+	// The grants, as package shard writes them; in a request none.
+	Grants        []byte `protobuf:"bytes,4,opt,name=grants,proto3" json:"grants,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GrantBatch) Reset() {
+	*x = GrantBatch{}
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GrantBatch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GrantBatch) ProtoMessage() {}
+
+func (x *GrantBatch) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GrantBatch.ProtoReflect.Descriptor instead.
+func (*GrantBatch) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *GrantBatch) GetPartition() uint32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *GrantBatch) GetBatch() uint64 {
+	if x != nil {
+		return x.Batch
+	}
+	return 0
+}
+
+func (x *GrantBatch) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *GrantBatch) GetGrants() []byte {
+	if x != nil {
+		return x.Grants
+	}
+	return nil
+}
+
+// GatherResponse is what was granted in the caller's place.
+type GatherResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The number of the newest view of the node that answers.
+	View uint64 `protobuf:"varint,1,opt,name=view,proto3" json:"view,omitempty"`
+	// Under which incarnation it numbers its batches.
+	Incarnation uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// Batches of grants, none if the caller knows of all.
+	Batches       []*GrantBatch `protobuf:"bytes,3,rep,name=batches,proto3" json:"batches,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GatherResponse) Reset() {
+	*x = GatherResponse{}
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GatherResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GatherResponse) ProtoMessage() {}
+
+func (x *GatherResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GatherResponse.ProtoReflect.Descriptor instead.
+func (*GatherResponse) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *GatherResponse) GetView() uint64 {
+	if x != nil {
+		return x.View
+	}
+	return 0
+}
+
+func (x *GatherResponse) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *GatherResponse) GetBatches() []*GrantBatch {
+	if x != nil {
+		return x.Batches
+	}
+	return nil
+}
+
 var File_weir_peer_v1_peer_proto protoreflect.FileDescriptor
 
 const file_weir_peer_v1_peer_proto_rawDesc = "" +
@@ -1274,7 +1475,7 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\x04view\x18\x01 \x01(\x04R\x04view\x125\n" +
 	"\n" +
 	"partitions\x18\x02 \x03(\v2\x15.weir.peer.v1.LocatedR\n" +
-	"partitions\"\xd7\x01\n" +
+	"partitions\"\xef\x01\n" +
 	"\aLocated\x12/\n" +
 	"\aholding\x18\x01 \x01(\x0e2\x15.weir.peer.v1.HoldingR\aholding\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\tR\x02to\x12%\n" +
@@ -1284,7 +1485,8 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"generation\x12\x1a\n" +
 	"\bsequence\x18\x05 \x01(\x04R\bsequence\x12\x14\n" +
 	"\x05whole\x18\x06 \x01(\bR\x05whole\x12\x12\n" +
-	"\x04heat\x18\a \x01(\x04R\x04heat\"m\n" +
+	"\x04heat\x18\a \x01(\x04R\x04heat\x12\x16\n" +
+	"\x06ending\x18\b \x01(\bR\x06ending\"m\n" +
 	"\vPullRequest\x12,\n" +
 	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\x12\x1c\n" +
 	"\tpartition\x18\x02 \x01(\rR\tpartition\x12\x12\n" +
@@ -1324,13 +1526,26 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\x05batch\x18\x03 \x01(\x04R\x05batch\x12\x16\n" +
 	"\x06grants\x18\x04 \x01(\fR\x06grants\")\n" +
 	"\x11AddGrantsResponse\x12\x14\n" +
-	"\x05added\x18\x01 \x01(\bR\x05added*s\n" +
+	"\x05added\x18\x01 \x01(\bR\x05added\"m\n" +
+	"\rGatherRequest\x12,\n" +
+	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\x12.\n" +
+	"\x05added\x18\x02 \x03(\v2\x18.weir.peer.v1.GrantBatchR\x05added\"n\n" +
+	"\n" +
+	"GrantBatch\x12\x1c\n" +
+	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x14\n" +
+	"\x05batch\x18\x02 \x01(\x04R\x05batch\x12\x14\n" +
+	"\x05count\x18\x03 \x01(\rR\x05count\x12\x16\n" +
+	"\x06grants\x18\x04 \x01(\fR\x06grants\"z\n" +
+	"\x0eGatherResponse\x12\x12\n" +
+	"\x04view\x18\x01 \x01(\x04R\x04view\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x122\n" +
+	"\abatches\x18\x03 \x03(\v2\x18.weir.peer.v1.GrantBatchR\abatches*s\n" +
 	"\aHolding\x12\x17\n" +
 	"\x13HOLDING_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eHOLDING_ABSENT\x10\x01\x12\x12\n" +
 	"\x0eHOLDING_ACTIVE\x10\x02\x12\x12\n" +
 	"\x0eHOLDING_SEALED\x10\x03\x12\x13\n" +
-	"\x0fHOLDING_PENDING\x10\x042\x86\x04\n" +
+	"\x0fHOLDING_PENDING\x10\x042\xcb\x04\n" +
 	"\x04Peer\x12L\n" +
 	"\tHeartbeat\x12\x1e.weir.peer.v1.HeartbeatRequest\x1a\x1f.weir.peer.v1.HeartbeatResponse\x12F\n" +
 	"\aGetView\x12\x1c.weir.peer.v1.GetViewRequest\x1a\x1d.weir.peer.v1.GetViewResponse\x12C\n" +
@@ -1338,7 +1553,8 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\x04Pull\x12\x19.weir.peer.v1.PullRequest\x1a\x1a.weir.peer.v1.PullResponse0\x01\x12F\n" +
 	"\aConfirm\x12\x1c.weir.peer.v1.ConfirmRequest\x1a\x1d.weir.peer.v1.ConfirmResponse\x12L\n" +
 	"\tReplicate\x12\x1e.weir.peer.v1.ReplicateRequest\x1a\x1f.weir.peer.v1.ReplicateResponse\x12L\n" +
-	"\tAddGrants\x12\x1e.weir.peer.v1.AddGrantsRequest\x1a\x1f.weir.peer.v1.AddGrantsResponseB1Z/github.com/weirlimit/weir/cluster/peerv1;peerv1b\x06proto3"
+	"\tAddGrants\x12\x1e.weir.peer.v1.AddGrantsRequest\x1a\x1f.weir.peer.v1.AddGrantsResponse\x12C\n" +
+	"\x06Gather\x12\x1b.weir.peer.v1.GatherRequest\x1a\x1c.weir.peer.v1.GatherResponseB1Z/github.com/weirlimit/weir/cluster/peerv1;peerv1b\x06proto3"
 
 var (
 	file_weir_peer_v1_peer_proto_rawDescOnce sync.Once
@@ -1353,7 +1569,7 @@ func file_weir_peer_v1_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_peer_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_weir_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_weir_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_weir_peer_v1_peer_proto_goTypes = []any{
 	(Holding)(0),              // 0: weir.peer.v1.Holding
 	(*Caller)(nil),            // 1: weir.peer.v1.Caller
@@ -1374,6 +1590,9 @@ var file_weir_peer_v1_peer_proto_goTypes = []any{
 	(*ReplicateResponse)(nil), // 16: weir.peer.v1.ReplicateResponse
 	(*AddGrantsRequest)(nil),  // 17: weir.peer.v1.AddGrantsRequest
 	(*AddGrantsResponse)(nil), // 18: weir.peer.v1.AddGrantsResponse
+	(*GatherRequest)(nil),     // 19: weir.peer.v1.GatherRequest
+	(*GrantBatch)(nil),        // 20: weir.peer.v1.GrantBatch
+	(*GatherResponse)(nil),    // 21: weir.peer.v1.GatherResponse
 }
 var file_weir_peer_v1_peer_proto_depIdxs = []int32{
 	1,  // 0: weir.peer.v1.HeartbeatRequest.caller:type_name -> weir.peer.v1.Caller
@@ -1387,25 +1606,30 @@ var file_weir_peer_v1_peer_proto_depIdxs = []int32{
 	1,  // 8: weir.peer.v1.ReplicateRequest.caller:type_name -> weir.peer.v1.Caller
 	15, // 9: weir.peer.v1.ReplicateRequest.replicas:type_name -> weir.peer.v1.Replica
 	1,  // 10: weir.peer.v1.AddGrantsRequest.caller:type_name -> weir.peer.v1.Caller
-	2,  // 11: weir.peer.v1.Peer.Heartbeat:input_type -> weir.peer.v1.HeartbeatRequest
-	4,  // 12: weir.peer.v1.Peer.GetView:input_type -> weir.peer.v1.GetViewRequest
-	6,  // 13: weir.peer.v1.Peer.Locate:input_type -> weir.peer.v1.LocateRequest
-	10, // 14: weir.peer.v1.Peer.Pull:input_type -> weir.peer.v1.PullRequest
-	12, // 15: weir.peer.v1.Peer.Confirm:input_type -> weir.peer.v1.ConfirmRequest
-	14, // 16: weir.peer.v1.Peer.Replicate:input_type -> weir.peer.v1.ReplicateRequest
-	17, // 17: weir.peer.v1.Peer.AddGrants:input_type -> weir.peer.v1.AddGrantsRequest
-	3,  // 18: weir.peer.v1.Peer.Heartbeat:output_type -> weir.peer.v1.HeartbeatResponse
-	5,  // 19: weir.peer.v1.Peer.GetView:output_type -> weir.peer.v1.GetViewResponse
-	8,  // 20: weir.peer.v1.Peer.Locate:output_type -> weir.peer.v1.LocateResponse
-	11, // 21: weir.peer.v1.Peer.Pull:output_type -> weir.peer.v1.PullResponse
-	13, // 22: weir.peer.v1.Peer.Confirm:output_type -> weir.peer.v1.ConfirmResponse
-	16, // 23: weir.peer.v1.Peer.Replicate:output_type -> weir.peer.v1.ReplicateResponse
-	18, // 24: weir.peer.v1.Peer.AddGrants:output_type -> weir.peer.v1.AddGrantsResponse
-	18, // [18:25] is the sub-list for method output_type
-	11, // [11:18] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	1,  // 11: weir.peer.v1.GatherRequest.caller:type_name -> weir.peer.v1.Caller
+	20, // 12: weir.peer.v1.GatherRequest.added:type_name -> weir.peer.v1.GrantBatch
+	20, // 13: weir.peer.v1.GatherResponse.batches:type_name -> weir.peer.v1.GrantBatch
+	2,  // 14: weir.peer.v1.Peer.Heartbeat:input_type -> weir.peer.v1.HeartbeatRequest
+	4,  // 15: weir.peer.v1.Peer.GetView:input_type -> weir.peer.v1.GetViewRequest
+	6,  // 16: weir.peer.v1.Peer.Locate:input_type -> weir.peer.v1.LocateRequest
+	10, // 17: weir.peer.v1.Peer.Pull:input_type -> weir.peer.v1.PullRequest
+	12, // 18: weir.peer.v1.Peer.Confirm:input_type -> weir.peer.v1.ConfirmRequest
+	14, // 19: weir.peer.v1.Peer.Replicate:input_type -> weir.peer.v1.ReplicateRequest
+	17, // 20: weir.peer.v1.Peer.AddGrants:input_type -> weir.peer.v1.AddGrantsRequest
+	19, // 21: weir.peer.v1.Peer.Gather:input_type -> weir.peer.v1.GatherRequest
+	3,  // 22: weir.peer.v1.Peer.Heartbeat:output_type -> weir.peer.v1.HeartbeatResponse
+	5,  // 23: weir.peer.v1.Peer.GetView:output_type -> weir.peer.v1.GetViewResponse
+	8,  // 24: weir.peer.v1.Peer.Locate:output_type -> weir.peer.v1.LocateResponse
+	11, // 25: weir.peer.v1.Peer.Pull:output_type -> weir.peer.v1.PullResponse
+	13, // 26: weir.peer.v1.Peer.Confirm:output_type -> weir.peer.v1.ConfirmResponse
+	16, // 27: weir.peer.v1.Peer.Replicate:output_type -> weir.peer.v1.ReplicateResponse
+	18, // 28: weir.peer.v1.Peer.AddGrants:output_type -> weir.peer.v1.AddGrantsResponse
+	21, // 29: weir.peer.v1.Peer.Gather:output_type -> weir.peer.v1.GatherResponse
+	22, // [22:30] is the sub-list for method output_type
+	14, // [14:22] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_weir_peer_v1_peer_proto_init() }
@@ -1419,7 +1643,7 @@ func file_weir_peer_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_peer_v1_peer_proto_rawDesc), len(file_weir_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   18,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

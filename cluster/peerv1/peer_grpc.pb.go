@@ -26,6 +26,7 @@ const (
 	Peer_Confirm_FullMethodName   = "/weir.peer.v1.Peer/Confirm"
 	Peer_Replicate_FullMethodName = "/weir.peer.v1.Peer/Replicate"
 	Peer_AddGrants_FullMethodName = "/weir.peer.v1.Peer/AddGrants"
+	Peer_Gather_FullMethodName    = "/weir.peer.v1.Peer/Gather"
 )
 
 // PeerClient is the client API for Peer service.
@@ -57,6 +58,9 @@ type PeerClient interface {
 	Replicate(ctx context.Context, in *ReplicateRequest, opts ...grpc.CallOption) (*ReplicateResponse, error)
 	// AddGrants sends a holder what the caller has granted in its place.
 	AddGrants(ctx context.Context, in *AddGrantsRequest, opts ...grpc.CallOption) (*AddGrantsResponse, error)
+	// Gather asks, of a holder that was away for a while, for what was granted in its place. From
+	// then on, whoever answers has the holder asked again before it grants anything itself.
+	Gather(ctx context.Context, in *GatherRequest, opts ...grpc.CallOption) (*GatherResponse, error)
 }
 
 type peerClient struct {
@@ -146,6 +150,16 @@ func (c *peerClient) AddGrants(ctx context.Context, in *AddGrantsRequest, opts .
 	return out, nil
 }
 
+func (c *peerClient) Gather(ctx context.Context, in *GatherRequest, opts ...grpc.CallOption) (*GatherResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GatherResponse)
+	err := c.cc.Invoke(ctx, Peer_Gather_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PeerServer is the server API for Peer service.
 // All implementations must embed UnimplementedPeerServer
 // for forward compatibility.
@@ -175,6 +189,9 @@ type PeerServer interface {
 	Replicate(context.Context, *ReplicateRequest) (*ReplicateResponse, error)
 	// AddGrants sends a holder what the caller has granted in its place.
 	AddGrants(context.Context, *AddGrantsRequest) (*AddGrantsResponse, error)
+	// Gather asks, of a holder that was away for a while, for what was granted in its place. From
+	// then on, whoever answers has the holder asked again before it grants anything itself.
+	Gather(context.Context, *GatherRequest) (*GatherResponse, error)
 	mustEmbedUnimplementedPeerServer()
 }
 
@@ -205,6 +222,9 @@ func (UnimplementedPeerServer) Replicate(context.Context, *ReplicateRequest) (*R
 }
 func (UnimplementedPeerServer) AddGrants(context.Context, *AddGrantsRequest) (*AddGrantsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method AddGrants not implemented")
+}
+func (UnimplementedPeerServer) Gather(context.Context, *GatherRequest) (*GatherResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Gather not implemented")
 }
 func (UnimplementedPeerServer) mustEmbedUnimplementedPeerServer() {}
 func (UnimplementedPeerServer) testEmbeddedByValue()              {}
@@ -346,6 +366,24 @@ func _Peer_AddGrants_Handler(srv interface{}, ctx context.Context, dec func(inte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Peer_Gather_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GatherRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).Gather(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_Gather_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).Gather(ctx, req.(*GatherRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Peer_ServiceDesc is the grpc.ServiceDesc for Peer service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -376,6 +414,10 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "AddGrants",
 			Handler:    _Peer_AddGrants_Handler,
+		},
+		{
+			MethodName: "Gather",
+			Handler:    _Peer_Gather_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -1,0 +1,306 @@
+package cluster
+
+import (
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirlimit/weir/ring"
+	"github.com/weirlimit/weir/shard"
+)
+
+// Of a strict counter at most a tenth of the limit is told to callers before the standby has it.
+// What goes beyond is counted at once, but its answer is held: whoever has asked asks again
+// for it until the standby has acknowledged, and if the owner does not live to see that, asks
+// the standby, as if nothing had been decided (ADR 21).
+
+// Times and bounds of strict counters.
+const (
+	unackedShare   = 10                    // a unackedShare-th of a limit, but a token at least, is told without an acknowledgement
+	strictPatience = 10 * time.Millisecond // the most that an answer is held, and a standby waited for before it counts as missing
+	maxOwed        = 64 << 10              // counters of which something is unacknowledged, about; of others every answer is held
+)
+
+// durable is what the standbys of this node's partitions have yet to acknowledge of strict
+// counters.
+type durable struct {
+	standbys []atomic.Pointer[colleague] // by partition
+	urgent   func(p uint32)
+	started  time.Time
+	log      *slog.Logger
+	held     prometheus.Counter
+	unkept   prometheus.Counter
+
+	parts    []owed        // by partition
+	counters atomic.Int64  // in all of them; <= maxOwed, but for those who count at the same time
+	rounds   atomic.Uint64 // of replication, all partitions' and standbys'
+}
+
+// owed is what one partition's standby has yet to acknowledge.
+type owed struct {
+	mu    sync.Mutex
+	fresh map[ring.Key]int64 // tokens that were granted since the last round began; guarded by mu
+	sent  map[ring.Key]int64 // those that were granted before; guarded by mu
+	acked uint64             // the last round that was acknowledged; guarded by mu
+	asked bool               // whether an answer waits for a round that has not begun; guarded by mu
+}
+
+// round is one in which all of a partition was sent that its standby did not have when it began.
+type round struct {
+	partition uint32
+	number    uint64
+}
+
+func newDurable(k *Custody) *durable {
+	return &durable{
+		standbys: k.standbys, urgent: k.urgent, started: time.Now(), log: k.Logger,
+		held: k.metrics.held, unkept: k.metrics.unkept, parts: make([]owed, len(k.parts)),
+	}
+}
+
+func isStrict(g *shard.Group) bool {
+	for i := range g.Takes {
+		if g.Takes[i].Strict {
+			return true
+		}
+	}
+	return false
+}
+
+// relax has g decided as if nothing of it were strict.
+func relax(g *shard.Group) {
+	for i := range g.Takes {
+		g.Takes[i].Strict = false
+	}
+}
+
+// isHeld reports whether g is decided, and the answer waits for the standby.
+func isHeld(g *shard.Group) bool { return len(g.Takes) > 0 && g.Takes[0].Source == shard.Held }
+
+// release makes g, which was held, one that is answered.
+func release(g *shard.Group) {
+	g.Allowed, g.Held = true, 0 // what is denied was never held
+	setSource(g, shard.Owner)
+}
+
+// hold makes g, to which h is an answer, one that is held, or that is any more.
+func (h *answerHead) hold(g *shard.Group) {
+	switch {
+	case h.held > 0:
+		g.Held = h.held
+	case h.released:
+		release(g)
+	case g.Held > 0 && h.wait > 0:
+		setSource(g, shard.Held)
+	}
+}
+
+// waitsForStandby reports whether held answers are asked for once more.
+func (w *walk) waitsForStandby() bool {
+	now := time.Now()
+	if w.held.IsZero() {
+		w.held = now
+	}
+	return now.Sub(w.held) < strictPatience
+}
+
+// owes reports whether the standby is to know of t before more than the share is told.
+func owes(t *shard.Take) bool {
+	return t.Strict && !t.Shadow && t.Cost > 0 && t.Decision.Allowed && !t.Brief()
+}
+
+// hold counts what the groups, which are decided, have taken of strict counters, and holds them
+// where that is too much. Those that are held already it releases if they need not be any more.
+func (d *durable) hold(groups []shard.Group) {
+	for i := range groups {
+		switch g := &groups[i]; {
+		case g.Held > 0:
+			if d.waits(g) {
+				setSource(g, shard.Held)
+			} else {
+				release(g)
+			}
+		case d == nil, g.Peek, g.Reset, g.LentAt > 0, !g.Allowed, g.Takes[0].Source != shard.Owner:
+		default:
+			d.grant(g)
+		}
+	}
+}
+
+// grant is hold for one group that was just decided.
+func (d *durable) grant(g *shard.Group) {
+	held := uint64(0)
+	for i := range g.Takes {
+		if t := &g.Takes[i]; owes(t) {
+			held = max(held, d.grantOne(t))
+		}
+	}
+	if held > 0 {
+		d.held.Inc()
+		g.Held = held
+		setSource(g, shard.Held)
+	}
+}
+
+// grantOne returns the number of the round after which one must be acknowledged before t is told;
+// 0 if none must.
+func (d *durable) grantOne(t *shard.Take) (after uint64) {
+	p := t.Key.Partition(uint32(len(d.parts)))
+	c := d.standbys[p].Load()
+	if c == nil {
+		return 0
+	}
+	if after = d.parts[p].add(d, t); after == 0 {
+		return 0
+	}
+	return d.wait(c, p, after)
+}
+
+// wait has p replicated at once for an answer that waits. It returns after, or 0 if the standby is
+// missing, so that nothing waits for it.
+func (d *durable) wait(c *colleague, p uint32, after uint64) uint64 {
+	if d.isMissing(c) {
+		d.unkept.Inc()
+		return 0
+	}
+	d.urgent(p)
+	return after
+}
+
+// add counts t, and returns the number of the last round that has begun if t must not be told
+// before a later one.
+func (o *owed) add(d *durable, t *shard.Take) (after uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	before, known := o.fresh[t.Key]
+	if !known {
+		if d.counters.Load() >= maxOwed {
+			o.asked = true
+			return d.begun()
+		}
+		d.counters.Add(1)
+		if o.fresh == nil {
+			o.fresh = make(map[ring.Key]int64)
+		}
+	}
+	o.fresh[t.Key] = before + t.Cost
+	if before+t.Cost+o.sent[t.Key] <= max(1, t.Limit.Capacity()/unackedShare) {
+		return 0
+	}
+	o.asked = true
+	return d.begun()
+}
+
+// begun returns the number of the last round that has begun, which is never 0.
+func (d *durable) begun() uint64 { return d.rounds.Load() + 1 }
+
+// waits reports whether the answer to g, which is held, is to wait on.
+func (d *durable) waits(g *shard.Group) (waits bool) {
+	for i := range g.Takes {
+		t := &g.Takes[i]
+		if d == nil || !t.Strict || t.Shadow || t.Cost <= 0 {
+			continue
+		}
+		p := t.Key.Partition(uint32(len(d.parts)))
+		c := d.standbys[p].Load()
+		if c == nil || d.parts[p].has(g.Held) {
+			continue
+		}
+		waits = d.wait(c, p, g.Held) > 0 || waits
+	}
+	return waits
+}
+
+// has reports whether a round after that one was acknowledged. If not, there will be one.
+func (o *owed) has(after uint64) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.acked > after {
+		return true
+	}
+	o.asked = true
+	return false
+}
+
+// tell releases g although its standby has not acknowledged it.
+func (d *durable) tell(g *shard.Group) {
+	if d != nil {
+		d.unkept.Inc()
+	}
+	release(g)
+}
+
+// isMissing reports whether c, for which an answer waits, has not acknowledged anything for
+// too long.
+func (d *durable) isMissing(c *colleague) bool {
+	now := max(1, int64(time.Since(d.started)))
+	since := c.awaited.Load()
+	switch {
+	case c.missing.Load():
+		return true
+	case since == 0:
+		c.awaited.CompareAndSwap(0, now)
+		return false
+	case now-since < int64(strictPatience):
+		return false
+	}
+	if c.missing.CompareAndSwap(false, true) {
+		d.log.Warn("strict limits do not wait for a standby any more, which does not acknowledge", "standby", c.member.ID)
+	}
+	return true
+}
+
+// begin begins a round for p and returns its number, 0 if nothing is owed: all that was granted
+// before is among the Changes that are asked for after it.
+func (d *durable) begin(p uint32) uint64 {
+	o := &d.parts[p]
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.fresh)+len(o.sent) == 0 && !o.asked {
+		return 0
+	}
+	o.asked = false
+	before := len(o.fresh) + len(o.sent)
+	if len(o.sent) == 0 {
+		o.sent = o.fresh
+	} else { // the last round was not acknowledged
+		for k, tokens := range o.fresh {
+			o.sent[k] += tokens
+		}
+	}
+	o.fresh = nil
+	d.counters.Add(int64(len(o.sent) - before))
+	return d.rounds.Add(1) + 1
+}
+
+// acknowledged says that c has all that was sent to it in these rounds, but for the partitions that
+// it wants again, and those that it does not stand by for any more.
+func (d *durable) acknowledged(c *colleague, sent time.Time, rounds []round, again []uint32) {
+	c.awaited.Store(0)
+	if time.Since(sent) < strictPatience && c.missing.CompareAndSwap(true, false) {
+		d.log.Info("strict limits wait for a standby again", "standby", c.member.ID)
+	}
+	for _, r := range rounds {
+		if slices.Contains(again, r.partition) || d.standbys[r.partition].Load() != c {
+			continue
+		}
+		o := &d.parts[r.partition]
+		o.mu.Lock()
+		d.counters.Add(-int64(len(o.sent)))
+		o.sent, o.acked = nil, r.number
+		o.mu.Unlock()
+	}
+}
+
+// drop forgets what p owes: it has no standby any more.
+func (d *durable) drop(p uint32) {
+	o := &d.parts[p]
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	d.counters.Add(-int64(len(o.fresh) + len(o.sent)))
+	o.fresh, o.sent, o.asked = nil, nil, false
+}

@@ -1,0 +1,379 @@
+package cluster
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/ring"
+	"github.com/weirlimit/weir/shard"
+)
+
+// strictLimit is one of 1000 a second.
+var strictLimit = algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: 1000, Window: int64(time.Second)}
+
+// strictCluster are three nodes, and a counter that one of them owns.
+type strictCluster struct {
+	*custodyCluster
+	key            ring.Key
+	limit          algorithms.Limit
+	owner, standby *custodyNode
+	other          *custodyNode
+	granted        atomic.Int64
+	slowest        atomic.Int64 // of the calls, in nanoseconds
+	undecided      atomic.Int64
+	calls          sync.WaitGroup
+}
+
+func inStrict(t *testing.T, f func(t *testing.T, c *strictCluster)) {
+	inCustody(t, func(t *testing.T, cc *custodyCluster) {
+		c := &strictCluster{custodyCluster: cc, key: custodyKey(0), limit: strictLimit}
+		c.start("a", "b", "c")
+		c.settled()
+		c.replicated()
+		v := c.any().router.View()
+		p := c.key.Partition(uint32(custodyRing.Partitions))
+		for id, n := range c.alive {
+			switch id {
+			case v.Members[v.Ring.Owner(p)].ID:
+				c.owner = n
+			case v.Members[v.Ring.Standby(p)].ID:
+				c.standby = n
+			default:
+				c.other = n
+			}
+		}
+		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second))) // windows begin there
+		f(t, c)
+		c.calls.Wait()
+	})
+}
+
+// call asks n, and does not wait.
+func (c *strictCluster) call(n *custodyNode, strict bool) {
+	c.calls.Go(func() {
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		g := []shard.Group{{Takes: []shard.Take{{Key: c.key, Limit: c.limit, Cost: 1, Strict: strict, OnFailure: shard.FailClosed}}}}
+		n.router.Decide(ctx, g)
+		raise(&c.slowest, int64(time.Since(began)))
+		switch s := g[0].Takes[0].Source; {
+		case s == shard.Unanswered || s == shard.Overloaded || s == shard.Moved || s == shard.Held || g[0].Held > 0:
+			c.undecided.Add(1)
+		case g[0].Allowed:
+			c.granted.Add(1)
+		}
+	})
+}
+
+// load has so many calls made in every millisecond, by the nodes in turns.
+func (c *strictCluster) load(perMS int, d time.Duration, strict bool, nodes ...*custodyNode) {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for i := 0; i < perMS*int(d/time.Millisecond); {
+		<-tick.C
+		for range perMS {
+			c.call(nodes[i%len(nodes)], strict)
+			i++
+		}
+	}
+}
+
+func (n *custodyNode) strictWaits() (held, unkept float64) {
+	return testutil.ToFloat64(n.custody.metrics.held), testutil.ToFloat64(n.custody.metrics.unkept)
+}
+
+// lost returns how much more than the limit is granted in a second in which the owner is killed
+// while so many calls arrive in every millisecond.
+func lost(t *testing.T, perMS int, at time.Duration, strict bool) (n int64) {
+	inStrict(t, func(t *testing.T, c *strictCluster) {
+		var killed sync.WaitGroup
+		killed.Go(func() {
+			time.Sleep(at)
+			c.crash(c.owner.id)
+		})
+		c.load(perMS, time.Duration(1500/perMS)*time.Millisecond, strict, c.standby, c.other)
+		killed.Wait()
+		c.calls.Wait()
+		if u := c.undecided.Load(); u > 0 {
+			t.Errorf("killed after %v: %d calls were not decided", at, u)
+		}
+		n = c.granted.Load() - c.limit.Limit
+	})
+	return n
+}
+
+// However fast the calls come, at most a tenth of the limit is granted twice when the owner is
+// killed; but more, where the rule does not ask for that and grants come faster than they are
+// replicated.
+func TestStrictWhenTheOwnerIsKilled(t *testing.T) {
+	const tenth = 100
+	r := rand.New(rand.NewPCG(7, 7))
+	for _, tc := range []struct {
+		perMS, kills int
+		shows        bool // that it is more without
+	}{{5, 40, false}, {50, 40, false}, {500, 10, true}} {
+		if raced {
+			tc.kills = min(tc.kills, 10)
+		}
+		most, mostRelaxed := int64(0), int64(0)
+		for i := 0; i < tc.kills || tc.shows && mostRelaxed <= tenth && i < 10*tc.kills; i++ {
+			at := time.Duration(r.Int64N(int64(time.Duration(1000/tc.perMS) * time.Millisecond)))
+			most = max(most, lost(t, tc.perMS, at, true))
+			mostRelaxed = max(mostRelaxed, lost(t, tc.perMS, at, false))
+		}
+		t.Logf("%d,000/s: %d lost, %d without durability: strict", tc.perMS, most, mostRelaxed)
+		if most > tenth {
+			t.Errorf("%d,000/s: %d are granted twice, more than %d", tc.perMS, most, tenth)
+		}
+		if tc.shows && mostRelaxed <= tenth {
+			t.Errorf("%d,000/s: only %d are granted twice without durability: strict, so this shows nothing", tc.perMS, mostRelaxed)
+		}
+	}
+}
+
+// A whole limit at once waits for one acknowledgement or two, and not for ten.
+func TestStrictBurst(t *testing.T) {
+	inStrict(t, func(t *testing.T, c *strictCluster) {
+		for i := range 1500 {
+			c.call([]*custodyNode{c.owner, c.standby, c.other}[i%3], true)
+		}
+		c.calls.Wait()
+		held, unkept := c.owner.strictWaits() // a round may be over before all have come
+		if took := time.Duration(c.slowest.Load()); c.granted.Load() != 1000 || held == 0 || held > 900 || unkept != 0 || took > 3*urgentEvery {
+			t.Errorf("%d granted, %v held, %v not acknowledged, the slowest after %v", c.granted.Load(), held, unkept, took)
+		}
+		if n := c.owner.promises.durable.counters.Load(); n != 0 {
+			t.Errorf("%d counters are still owed", n)
+		}
+	})
+}
+
+// A standby that acknowledges nothing costs a check strictPatience at most, and soon nothing.
+func TestStrictWithoutItsStandby(t *testing.T) {
+	for name, fail := range map[string]func(c *strictCluster){
+		"dead":   func(c *strictCluster) { c.crash(c.standby.id) },
+		"silent": func(c *strictCluster) { c.losing.Store(true) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inStrict(t, func(t *testing.T, c *strictCluster) {
+				fail(c)
+				synctest.Wait()
+				c.load(5, 100*time.Millisecond, true, c.owner, c.other)
+				c.calls.Wait()
+				took := time.Duration(c.slowest.Swap(0))
+				if n := c.granted.Load(); n != 500 || took < strictPatience || took > strictPatience+hopPause || c.undecided.Load() != 0 {
+					t.Errorf("%d of 500 granted, %d undecided, the slowest after %v", n, c.undecided.Load(), took)
+				}
+				c.load(5, 50*time.Millisecond, true, c.owner, c.other)
+				c.calls.Wait()
+				if took := time.Duration(c.slowest.Load()); took != 0 {
+					t.Errorf("later the slowest took %v", took)
+				}
+				held, unkept := c.owner.strictWaits()
+				if held == 0 || unkept < 500 {
+					t.Errorf("%v held, %v not acknowledged", held, unkept)
+				}
+				if name == "silent" {
+					c.losing.Store(false)
+					time.Sleep(5 * time.Second)
+					c.load(500, 2*time.Millisecond, true, c.owner, c.other)
+					c.calls.Wait()
+					if again, more := c.owner.strictWaits(); again == held || more != unkept {
+						t.Errorf("when it acknowledges again %v are held, %v not acknowledged", again-held, more-unkept)
+					}
+					time.Sleep(2 * replicateEvery)
+					if n := c.owner.promises.durable.counters.Load(); n != 0 {
+						t.Errorf("%d counters are still owed", n)
+					}
+				}
+			})
+		})
+	}
+}
+
+// Where there is no room to count what a standby has yet to acknowledge of a counter, all waits that is
+// taken from it.
+func TestStrictWithoutRoom(t *testing.T) {
+	inStrict(t, func(t *testing.T, c *strictCluster) {
+		for _, used := range []int64{maxOwed, -maxOwed} {
+			c.owner.promises.durable.counters.Add(used)
+			c.slowest.Store(0)
+			c.call(c.owner, true)
+			c.calls.Wait()
+			if took := c.slowest.Load(); (took > 0) != (used > 0) {
+				t.Errorf("with %d counters more the call took %v", used, time.Duration(took))
+			}
+			time.Sleep(2 * replicateEvery)
+		}
+		if _, unkept := c.owner.strictWaits(); unkept != 0 || c.granted.Load() != 2 {
+			t.Errorf("%d granted, %v not acknowledged", c.granted.Load(), unkept)
+		}
+	})
+}
+
+// What a standby wants again from the beginning it has not acknowledged, nor one what another now stands by for.
+func TestStrictAgain(t *testing.T) {
+	inStrict(t, func(t *testing.T, c *strictCluster) {
+		d, p := c.owner.promises.durable, c.key.Partition(uint32(custodyRing.Partitions))
+		standby := d.standbys[p].Load()
+		standby.feeding <- struct{}{} // nobody else sends it anything
+		defer func() { <-standby.feeding }()
+		c.call(c.owner, true)
+		c.calls.Wait()
+		n := d.begin(p)
+		d.acknowledged(&colleague{}, time.Now(), []round{{p, n}}, nil)
+		if d.parts[p].has(n - 1) {
+			t.Error("one that does not stand by has acknowledged it")
+		}
+		for _, again := range [][]uint32{{p}, nil} {
+			d.acknowledged(standby, time.Now(), []round{{p, n}}, again)
+			if has := d.parts[p].has(n - 1); has != (again == nil) || (d.counters.Load() == 0) != has {
+				t.Errorf("again %v: acknowledged is %v, of %d counters something is owed", again, has, d.counters.Load())
+			}
+		}
+	})
+}
+
+// A round ends with the message that has the last of what there was when it began.
+func TestStrictRoundOfManyMessages(t *testing.T) {
+	inStrict(t, func(t *testing.T, c *strictCluster) {
+		k, p := c.owner.custody, c.key.Partition(uint32(custodyRing.Partitions))
+		standby := k.standbys[p].Load()
+		standby.feeding <- struct{}{} // nobody else sends it anything
+		defer func() { <-standby.feeding }()
+		for i := range uint64(3000) {
+			key := c.key
+			key.Hi += i
+			c.owner.shard.Decide([]shard.Group{{Takes: []shard.Take{{Key: key, Limit: custodyLimit, Cost: 1}}}})
+		}
+		var m replicas
+		pieces := 1
+		feeds := k.feeds(standby)
+		i := slices.IndexFunc(feeds, func(f feed) bool { return f.partition == p })
+		for ; k.append(&m, standby, feeds[i], round{p, 7}); pieces++ {
+			if len(m.rounds) > 0 {
+				t.Fatalf("it has ended after %d bytes, and there is more", len(m.records))
+			}
+		}
+		if pieces < 3 || len(m.rounds) != 1 {
+			t.Errorf("%d pieces, %v", pieces, m.rounds)
+		}
+		k.sendReplicas(t.Context(), standby, &m)
+	})
+}
+
+// What spans nodes is held where it must be, and counted once on each.
+func TestStrictGroup(t *testing.T) {
+	inStrict(t, func(t *testing.T, c *strictCluster) {
+		v := c.other.router.View()
+		var takes []shard.Take
+		for _, n := range []*custodyNode{c.owner, c.standby, c.other} {
+			for i := 1; ; i++ {
+				if k := custodyKey(i); v.Members[v.Ring.Owner(k.Partition(uint32(custodyRing.Partitions)))].ID == n.id {
+					takes = append(takes, shard.Take{Key: k, Limit: c.limit, Cost: 150, Strict: n != c.other})
+					break
+				}
+			}
+		}
+		for i := range 7 {
+			began, g := time.Now(), []shard.Group{{Takes: slices.Clone(takes)}}
+			c.other.router.Decide(t.Context(), g)
+			want := min(1000, 150*int64(i+1))
+			took := time.Since(began)
+			if g[0].Allowed != (i < 6) || took > 3*urgentEvery || (took > 0) != (i < 6) {
+				t.Errorf("group %d: %+v after %v", i, g[0], took)
+			}
+			for _, take := range g[0].Takes {
+				if take.Source != shard.Owner || take.Decision.Remaining != 1000-min(900, want) {
+					t.Errorf("group %d: %+v", i, take)
+				}
+			}
+			time.Sleep(urgentEvery)
+		}
+		for i, n := range []*custodyNode{c.owner, c.standby, c.other} {
+			if held, unkept := n.strictWaits(); unkept != 0 || (held > 0) != (i < 2) {
+				t.Errorf("%s: %v held, %v not acknowledged", n.id, held, unkept)
+			}
+		}
+	})
+}
+
+// Small limits have a token that need not be acknowledged, and do not wait for each other.
+func TestStrictSmallLimit(t *testing.T) {
+	inStrict(t, func(t *testing.T, c *strictCluster) {
+		c.limit.Limit = 3
+		c.call(c.other, true)
+		c.calls.Wait()
+		if took := c.slowest.Load(); took != 0 {
+			t.Errorf("the first took %v", time.Duration(took))
+		}
+		for range 4 {
+			c.call(c.other, true)
+		}
+		c.calls.Wait()
+		if took := time.Duration(c.slowest.Load()); c.granted.Load() != 3 || took == 0 || took > 3*urgentEvery {
+			t.Errorf("%d granted, the slowest after %v", c.granted.Load(), took)
+		}
+	})
+}
+
+// Nothing waits but what takes from a strict counter, and a node that is alone waits for nobody.
+func TestStrictWaitsForNothingElse(t *testing.T) {
+	inStrict(t, func(t *testing.T, c *strictCluster) {
+		c.limit.Limit = 100
+		take := shard.Take{Key: c.key, Limit: c.limit, Cost: 50, Strict: true}
+		with := func(f func(t *shard.Take)) []shard.Take {
+			one := take
+			f(&one)
+			return []shard.Take{one}
+		}
+		for _, n := range []*custodyNode{c.owner, c.other} {
+			for _, tc := range []struct {
+				name string
+				g    shard.Group
+			}{
+				{"a look", shard.Group{Takes: []shard.Take{take}, Peek: true}},
+				{"a shadow", shard.Group{Takes: with(func(t *shard.Take) { t.Shadow = true })}},
+				{"a denial", shard.Group{Takes: with(func(t *shard.Take) { t.Cost = 51 })}},
+				{"a refund", shard.Group{Takes: with(func(t *shard.Take) { t.Cost = -5 })}},
+				{"a reset", shard.Group{Takes: []shard.Take{take}, Reset: true}},
+			} {
+				began, one := time.Now(), []shard.Group{tc.g}
+				n.router.Decide(t.Context(), one)
+				if took := time.Since(began); took != 0 || one[0].Takes[0].Source != shard.Owner {
+					t.Errorf("%s took %v: %+v", tc.name, took, one[0])
+				}
+			}
+		}
+		for _, strict := range []bool{true, false} {
+			g := []shard.Group{{Takes: with(func(t *shard.Take) { t.Cost, t.Strict = 1, strict }), Lend: 4, Tokens: 1}}
+			c.owner.router.Decide(t.Context(), g)
+			if !g[0].Allowed || strict != (g[0].Loan.Tokens == 0) {
+				t.Errorf("strict %v: lent %+v", strict, g[0])
+			}
+		}
+		if held, _ := c.owner.strictWaits(); held != 0 {
+			t.Errorf("%v were held", held)
+		}
+	})
+	inCustody(t, func(t *testing.T, cc *custodyCluster) {
+		cc.start("a")
+		cc.settled()
+		c := &strictCluster{custodyCluster: cc, key: custodyKey(0), limit: strictLimit, owner: cc.alive["a"]}
+		c.load(500, 2*time.Millisecond, true, c.owner)
+		c.calls.Wait()
+		if held, unkept := c.owner.strictWaits(); c.granted.Load() != 1000 || c.slowest.Load() != 0 || held+unkept != 0 {
+			t.Errorf("alone: %d granted, the slowest after %v, %v held, %v not acknowledged", c.granted.Load(), time.Duration(c.slowest.Load()), held, unkept)
+		}
+	})
+}

@@ -1,0 +1,97 @@
+package cluster
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirlimit/weir/ring"
+	"github.com/weirlimit/weir/shard"
+)
+
+// whileHalted halts b, which owns some of the keys, and has the others asked for three tokens of
+// each key meanwhile. Then it has b asked, as soon as it goes on, and all the others, until
+// everybody denies. It returns how much was allowed of each key, of which there are 10.
+func (c *custodyCluster) whileHalted(keys int, halt time.Duration, meanwhile func(b *custodyNode)) (allowed map[ring.Key]int) {
+	c.t.Helper()
+	allowed = make(map[ring.Key]int)
+	c.start("a", "b", "c")
+	c.settled()
+	c.take(allowed, keys, 4)
+	c.replicated()
+	synctest.Wait() // nothing is under way
+	b := c.alive["b"]
+	goOn := b.halt()
+	time.Sleep(halt - 100*time.Millisecond)
+	others := []*custodyNode{c.alive["a"], c.alive["c"]}
+	count := func(n *custodyNode, key ring.Key) (ok bool) {
+		ok, source := c.checkAt(n, key)
+		switch {
+		case source != shard.Unanswered:
+		case n == b: // which does not reach the others yet
+			return false
+		default:
+			c.t.Errorf("%s has let something through that nobody has decided", n.id)
+		}
+		allowed[key] += int(boolByte(ok))
+		return ok
+	}
+	for i := range keys {
+		for range 3 {
+			count(others[i%2], custodyKey(i))
+		}
+	}
+	if meanwhile != nil {
+		meanwhile(b)
+	}
+	goOn()
+	for range 4 {
+		for i := range keys {
+			count(b, custodyKey(i))
+			count(others[i%2], custodyKey(i))
+		}
+	}
+	c.settled()
+	for i := range keys {
+		for count(b, custodyKey(i)) {
+		}
+	}
+	return allowed
+}
+
+// TestHaltedOwnerHearsItsStandbys halts an owner for less and for longer than its authority lasts
+// without it: before it admits again it knows what its standbys have granted.
+func TestHaltedOwnerHearsItsStandbys(t *testing.T) {
+	for _, halt := range []time.Duration{300 * time.Millisecond, time.Second, 5 * time.Second} {
+		t.Run(halt.String(), func(t *testing.T) {
+			inCustody(t, func(_ *testing.T, c *custodyCluster) {
+				for key, n := range c.whileHalted(100, halt, nil) {
+					// What reached the owner while it was halted is counted twice, for callers who are gone.
+					if n > 10 || n < 10-3 {
+						c.t.Errorf("key %v: %d were allowed of 10", key, n)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestHaltedOwnerThatDoesNotNotice is the same without the rule: the owner believes that it has
+// looked at the clock all the time. If nothing is over then, the test above shows nothing.
+func TestHaltedOwnerThatDoesNotNotice(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		allowed := c.whileHalted(100, time.Second, func(b *custodyNode) {
+			b.custody.mu.Lock()
+			defer b.custody.mu.Unlock()
+			b.custody.evidence.looked = time.Now()
+			b.shard.SetAuthority(b.custody.evidence.until())
+		})
+		over := 0
+		for _, n := range allowed {
+			over += max(0, n-10)
+		}
+		if over == 0 {
+			t.Error("nothing was let through beyond the limit")
+		}
+	})
+}

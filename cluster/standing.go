@@ -1,0 +1,232 @@
+package cluster
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// What custody tells others of this node: the router, who is asked for a partition, and people, how far
+// hand-over is.
+
+// Holder implements Holders.
+func (k *Custody) Holder(p uint32) (id string, known bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.view == nil {
+		return "", false
+	}
+	pt := &k.parts[p]
+	c := k.claim(p)
+	switch {
+	case k.over:
+		return k.Self.ID, true
+	case pt.token.state == sealed:
+		return pt.token.to.id, true
+	case pt.token.state == active:
+		return k.Self.ID, true
+	case c.owner == k.party && pt.from != "":
+		return pt.from, true
+	case k.isFed(p, c):
+		return pt.fedBy, true
+	case c.owner.id != k.Self.ID:
+		return c.owner.id, true
+	case (c.owner != k.party || pt.restarted) && pt.copy.gen == 0, k.leavesIt(p):
+		return k.Self.ID, true
+	}
+	return "", false
+}
+
+// isFed reports whether this node is the standby of p, and what it has been sent is of the token that counts: whoever has sent it has
+// that, although another one may own p, who has not fetched it yet.
+func (k *Custody) isFed(p uint32, c claim) bool {
+	pt := &k.parts[p]
+	_, member := k.view.Index(pt.fedBy)
+	return member && k.view.Members[k.view.Ring.Standby(p)].ID == k.Self.ID && pt.copy.gen >= firstOf(c.epoch)
+}
+
+// leavesIt reports whether this node, which owns p and has not got it, leaves it to the standby to decide
+// from its copy, which is as good.
+func (k *Custody) leavesIt(p uint32) bool {
+	pt, standby := &k.parts[p], k.view.partyAt(k.view.Ring.Standby(p))
+	return pt.token.state == absent && k.claim(p).owner == k.party && pt.copyAt == standby && standby != k.party && !pt.fresh && !pt.last && k.Router.Reaches(standby.id)
+}
+
+// Reaching implements Holders.
+func (k *Custody) Reaching(id string) (ids []string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for by, c := range k.peers {
+		if time.Since(c.heard) < authorityTerm && slices.Contains(c.reaches, id) {
+			ids = append(ids, by)
+		}
+	}
+	slices.Sort(ids) // so that who asks one after the other asks all
+	return ids
+}
+
+// Copy implements Holders.
+func (k *Custody) Copy(p uint32) (whole, best bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	pt := &k.parts[p]
+	if k.view == nil || k.over || pt.token.state != absent {
+		return false, false
+	}
+	return pt.copy.whole, pt.copy.whole && pt.fresh || pt.last || pt.copyAt.id != "" && !k.Router.Reaches(pt.copyAt.id)
+}
+
+// CopyAt implements Holders.
+func (k *Custody) CopyAt(p uint32) string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.parts[p].copyAt.id
+}
+
+// Standing says how far custody is.
+type Standing struct {
+	// Held is how many partitions this node holds, Wanted how many the view gives to it that
+	// it does not hold yet, and Leaving how many it holds that the view gives to others, or has
+	// something of that others must have before it leaves, because nobody holds them.
+	Held, Wanted, Leaving int
+	// Until is when this node's authority ends if nobody bears witness to it any more, the zero
+	// time if it never does.
+	Until time.Time
+}
+
+// StandingOf returns how far custody is on a member, as it has said last.
+func (k *Custody) StandingOf(id string) Standing {
+	if id == k.Self.ID {
+		return k.Standing()
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if c := k.peers[id]; c != nil {
+		return c.stands
+	}
+	return Standing{}
+}
+
+// Standing returns how far custody is.
+func (k *Custody) Standing() Standing {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var s Standing
+	s.Until = k.evidence.witnessed()
+	if k.view == nil {
+		return s
+	}
+	leaving := k.leaving()
+	for p := range k.parts {
+		mine := k.claim(uint32(p)).owner == k.party
+		switch state := k.parts[p].token.state; {
+		case state == active && mine:
+			s.Held++
+		case state != absent && !mine, leaving && k.owesCopy(uint32(p)):
+			s.Leaving++
+		case mine:
+			s.Wanted++
+		}
+	}
+	return s
+}
+
+// owesCopy reports whether this node, if it leaves, has a copy of p that others may need: nobody is
+// known to have p, or as good a copy. It also owes what it has granted in the holder's place.
+func (k *Custody) owesCopy(p uint32) bool {
+	pt := &k.parts[p]
+	if pt.token.state != absent {
+		return false
+	}
+	_, granted := k.outbox[p]
+	return granted || k.Shard.HasGrants(p) || pt.copy.whole && !pt.elsewhere
+}
+
+// leaving reports whether this node is a member that leaves.
+func (k *Custody) leaving() bool {
+	i, member := k.view.Index(k.Self.ID)
+	return member && k.view.Members[i].Leaving
+}
+
+// Deciding returns by partition the generation of the token by which this node decides at the
+// moment, 0 where it does not.
+func (k *Custody) Deciding() []Generation {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	by := make([]Generation, len(k.parts))
+	for p := range k.parts {
+		if t := &k.parts[p].token; t.state == active && k.Shard.Decides(uint32(p)) {
+			by[p] = t.gen
+		}
+	}
+	return by
+}
+
+// Worth is what a node's counters of one partition are worth at an instant, for people to read.
+type Worth struct {
+	view     uint64
+	token    token
+	copy     version
+	holding  holding
+	outbox   int // grants that nobody has acknowledged
+	away     bool
+	nowhere  bool // the node has no view
+	isMember bool
+}
+
+// Worth returns what this node's counters of p are worth.
+func (k *Custody) Worth(p uint32) Worth {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	w := Worth{nowhere: k.view == nil, token: k.parts[p].token, copy: k.copyOf(p), holding: k.parts[p], outbox: len(k.outbox[p].grants), away: k.evidence.away}
+	if k.view != nil {
+		w.view = k.view.Number
+		_, w.isMember = k.view.Index(k.Self.ID)
+	}
+	return w
+}
+
+// String says it in a line.
+func (w Worth) String() string {
+	if w.nowhere {
+		return "no view"
+	}
+	s := fmt.Sprintf("view %d", w.view)
+	switch word := func(when bool, text string) {
+		if when {
+			s += ", " + text
+		}
+	}; w.token.state {
+	case active:
+		s += fmt.Sprintf(", token %x", w.token.gen)
+		word(w.away, "away")
+	case sealed:
+		s += fmt.Sprintf(", token %x sealed for %s", w.token.gen, w.token.to.id)
+	default:
+		h := &w.holding
+		s += fmt.Sprintf(", copy %x/%d", w.copy.gen, w.copy.seq&^granted)
+		word(w.copy.seq&granted != 0, "granted from")
+		word(!w.copy.whole, "in part")
+		word(h.fresh, "fresh")
+		word(h.last, "last")
+		word(h.pulling, "fetching")
+		word(h.restarted, "restarted")
+		word(h.copyAt.id != "", "copy at "+h.copyAt.id)
+		word(h.from != "", "to come from "+h.from)
+		word(h.elsewhere, "also elsewhere")
+		word(w.outbox > 0, fmt.Sprintf("%d grants under way", w.outbox))
+	}
+	if !w.isMember {
+		s += ", no member"
+	}
+	return s
+}
+
+// left returns how many seconds of authority are left.
+func (s Standing) left(now time.Time) float64 {
+	if s.Until.IsZero() {
+		return math.Inf(1)
+	}
+	return max(0, s.Until.Sub(now).Seconds())
+}
