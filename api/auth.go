@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"path"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -20,8 +21,12 @@ import (
 
 // authHandler answers proxies that ask whether a request may go on: 200 or 429, both with
 // the header fields that its client is to see. They may name the domain in the path, but
-// not in the query, where some of them put what the client has sent.
-type authHandler struct{ *Limiter }
+// not in the query, where some of them put what the client has sent. Who is let through has
+// waited here for the turn that a rule has booked for him: a proxy would not wait.
+type authHandler struct {
+	*Limiter
+	waiting *atomic.Int64 // requests that may be held until their turn comes; those above maxAuthWaiting may not
+}
 
 // The header fields in which proxies say what they ask about: nginx by convention, then
 // Traefik and Caddy.
@@ -32,9 +37,19 @@ var (
 
 // ServeHTTP implements http.Handler.
 func (h authHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	answer, err := h.answer(r)
+	longest := h.auth.MaxDelay
+	if longest > 0 {
+		if h.waiting.Add(1) > maxAuthWaiting {
+			longest = 0
+		}
+		defer h.waiting.Add(-1)
+	}
+	answer, delay, err := h.answer(r, longest)
 	switch {
 	case err == nil:
+		if delay > 0 && !sleep(r.Context(), delay) {
+			return // the proxy has gone
+		}
 		err = h.style.Set(w.Header(), answer)
 	case status.Code(err) == codes.ResourceExhausted:
 		w.Header().Set("Retry-After", retryOverloaded)
@@ -62,32 +77,47 @@ func problemOf(err error) headers.Problem {
 	return headers.Problem{Type: "about:blank", Title: http.StatusText(code), Status: code, Detail: st.Message()}
 }
 
-// answer decides the request that r asks about. The error is one of invalid, or
-// errOverloaded.
-func (h authHandler) answer(r *http.Request) (headers.Answer, error) {
+// sleep waits, and reports whether ctx has let it.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// answer decides the request that r asks about, and says how long it has to wait: for longest
+// at most. The error is one of invalid, or errOverloaded.
+func (h authHandler) answer(r *http.Request, longest time.Duration) (answer headers.Answer, delay time.Duration, err error) {
 	start := time.Now()
 	w := h.newWork()
 	defer h.works.Put(w)
 	w.request.Domain = cmp.Or(r.PathValue("domain"), DefaultDomain)
-	err := within("domain", w.request.Domain, maxKey)
-	if err != nil {
-		return headers.Answer{}, err
+	if err := within("domain", w.request.Domain, maxKey); err != nil {
+		return answer, 0, err
 	}
 	if w.request.Attributes, err = h.auth.attributes(r, w.request.Attributes); err != nil {
-		return headers.Answer{}, err
+		return answer, 0, err
 	}
-	answer, err := h.checkOne(r.Context(), w)
-	if err == nil {
-		h.metrics.auth.Observe(time.Since(start).Seconds())
+	if answer, err = h.checkOne(r.Context(), w, longest); err != nil {
+		return answer, 0, err
 	}
-	return answer, err
+	h.metrics.auth.Observe(time.Since(start).Seconds())
+	if !answer.Denied {
+		delay = min(w.delay(), longest)
+	}
+	return answer, delay, nil
 }
 
-// checkOne decides w.request, which takes one token.
-func (l *Limiter) checkOne(ctx context.Context, w *work) (headers.Answer, error) {
+// checkOne decides w.request, which takes one token and can wait for so long at most.
+func (l *Limiter) checkOne(ctx context.Context, w *work, longest time.Duration) (headers.Answer, error) {
 	if err := l.match(w, 1); err != nil {
 		return headers.Answer{}, err
 	}
+	w.waitAtMost(longest)
 	if err := w.endGroup(false); err != nil {
 		return headers.Answer{}, err
 	}

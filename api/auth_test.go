@@ -1,14 +1,20 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
@@ -205,7 +211,7 @@ func FuzzAuth(f *testing.F) {
 	f.Add(strings.Repeat("/", 5000), "", "", strings.Repeat("G", 300), strings.Repeat("u", 257), ",", "")
 	fixture := newFixture(f, inputRules)
 	fixture.auth = testAuth(f, "X-Forwarded-For")
-	h := authHandler{fixture.Limiter}
+	h := authHandler{fixture.Limiter, new(atomic.Int64)}
 	f.Fuzz(func(t *testing.T, uri, method, uri2, method2, user, forwarded, domain string) {
 		r := httptest.NewRequest(http.MethodGet, "/auth", nil)
 		r.RemoteAddr = proxy
@@ -295,6 +301,98 @@ func TestAuth(t *testing.T) {
 		}
 		if n := testutil.ToFloat64(f.metrics.checks[byFailClosed][denied]); n != 1 {
 			t.Errorf("%v denied as nobody could decide, want 1", n)
+		}
+	})
+}
+
+const turnRules = `
+domain: default
+rules:
+  - {id: queue, when: {endpoint: /queue}, limits: [{limit: 10, window: 1s, burst: 10, algorithm: leaky_bucket}]}
+  - {id: ahead, when: {endpoint: /ahead}, max_delay: 10s, limits: [{limit: 10, window: 1s, burst: 1, algorithm: token_bucket}]}
+  - {id: seen, when: {endpoint: [/queue, /ahead]}, enforce: 0, limits: [{limit: 5, window: 1s, burst: 100, algorithm: leaky_bucket}]}
+`
+
+// Who is let through has waited for his turn, and who would wait for too long is denied
+// and has none.
+func TestAuthTurns(t *testing.T) {
+	for _, tc := range []struct {
+		path    string
+		longest time.Duration
+		want    string // of five that come at once: when each is answered, in milliseconds, and how
+	}{
+		{"/queue", 0, "0 200, 0 429, 0 429, 0 429, 0 429"},
+		{"/ahead", 0, "0 200, 0 429, 0 429, 0 429, 0 429"},
+		{"/queue", 250 * time.Millisecond, "0 200, 0 429, 0 429, 100 200, 200 200"},
+		{"/ahead", 250 * time.Millisecond, "0 200, 0 429, 0 429, 100 200, 200 200"},
+		{"/queue", 5 * time.Second, "0 200, 100 200, 200 200, 300 200, 400 200"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFixture(t, turnRules)
+			f.auth = testAuth(t, "X-Forwarded-For")
+			f.auth.MaxDelay = tc.longest
+			h, begin := f.handler(t), time.Now()
+			var wg sync.WaitGroup
+			var mu sync.Mutex
+			var got []string
+			for range 5 {
+				wg.Go(func() {
+					w := httptest.NewRecorder()
+					h.ServeHTTP(w, authRequest(proxy, "GET /auth\nX-Original-URI: "+tc.path))
+					mu.Lock()
+					defer mu.Unlock()
+					got = append(got, fmt.Sprint(time.Since(begin).Round(time.Millisecond).Milliseconds(), " ", w.Code))
+					if wait := w.Header().Get("Retry-After"); (w.Code == http.StatusTooManyRequests) != (wait == "1") {
+						t.Errorf("%d: Retry-After is %q", w.Code, wait)
+					}
+				})
+			}
+			wg.Wait()
+			slices.Sort(got)
+			if text := strings.Join(got, ", "); text != tc.want {
+				t.Errorf("%s, %v: %s\nwant %s", tc.path, tc.longest, text, tc.want)
+			}
+		})
+	}
+}
+
+// A proxy that goes away does not wait, and no more wait than there is room for.
+func TestAuthTurnsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, "domain: default\nrules: [{id: slow, limits: [{limit: 1, window: 1s, burst: 1000000, algorithm: leaky_bucket}]}]\n")
+		f.auth = testAuth(t, "X-Forwarded-For")
+		f.auth.MaxDelay = time.Hour
+		h, begin := f.handler(t), time.Now()
+		ctx, cancel := context.WithCancel(t.Context())
+		answers := make([]*httptest.ResponseRecorder, 2*maxAuthWaiting)
+		var wg sync.WaitGroup
+		for i := range answers {
+			answers[i] = httptest.NewRecorder()
+			wg.Go(func() { h.ServeHTTP(answers[i], authRequest(proxy, "GET /auth").WithContext(ctx)) })
+		}
+		synctest.Wait()
+		cancel()
+		wg.Wait()
+		if took := time.Since(begin); took != 0 {
+			t.Errorf("those who have gone have waited for %v", took)
+		}
+		denials := 0
+		for _, w := range answers {
+			if w.Code == http.StatusTooManyRequests {
+				denials++
+			}
+		}
+		if waited := len(answers) - denials; waited < maxAuthWaiting || waited > maxAuthWaiting+1 { // the first does not wait
+			t.Errorf("%d were let in, want %d or one more", waited, maxAuthWaiting)
+		}
+		ctx, cancel = context.WithCancel(t.Context())
+		another := httptest.NewRecorder()
+		wg.Go(func() { h.ServeHTTP(another, authRequest(proxy, "GET /auth").WithContext(ctx)) })
+		synctest.Wait()
+		cancel()
+		wg.Wait()
+		if another.Code == http.StatusTooManyRequests {
+			t.Error("when all have gone there is no room for another one")
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/net/http/httpguts"
 
@@ -22,6 +23,9 @@ type AuthConfig struct {
 	ClientIP string
 	// Attributes come from header fields, which the proxy must not let clients choose.
 	Attributes []AuthAttribute
+	// MaxDelay is how long a request may be held until its turn comes, where rules book
+	// turns. Those that would have to wait for longer are denied.
+	MaxDelay time.Duration
 }
 
 // AuthAttribute is an attribute and the header field, in the spelling of package http,

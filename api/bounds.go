@@ -50,6 +50,7 @@ const (
 	maxEcho    = 512      // bytes of what is said of a body that cannot be read
 
 	maxAuthAttributes = maxAttributes - 3 // header fields that /auth makes attributes, beside what it knows itself
+	maxAuthWaiting    = 1 << 10           // requests that are held until their turn comes; others are answered as if nobody could wait
 	maxPath           = 4 << 10           // bytes of the path that a proxy asks about; people type and browsers make long ones
 
 	retryOverloaded = "1" // seconds after which to ask a node again that had no time

@@ -172,6 +172,7 @@ func TestConfigOneByOne(t *testing.T) {
 		func(r *weirv1.Rule) { r.When = map[string]*weirv1.Condition{"method": {AnyOf: []string{"GET"}}} },
 		func(r *weirv1.Rule) { r.When["endpoint"] = &weirv1.Condition{Absent: true} },
 		func(r *weirv1.Rule) { r.OnFailure = "deny" },
+		func(r *weirv1.Rule) { r.Durability = "strict" },
 	} {
 		changed := proto.CloneOf(full)
 		change(changed.Rule)
@@ -182,11 +183,11 @@ func TestConfigOneByOne(t *testing.T) {
 	}
 
 	got, err = update(simple("full", 8))
-	is(got, err, `d/full "" "" 8/60s sliding_window true, 1 limits @14`)
-	at13 := simple("full", 9)
-	at13.Revision = 13
-	_, err = update(at13)
-	f.isStatus(t, "update at an older revision", err, codes.Aborted, `somebody else has changed the rules meanwhile: "full" in domain "d" is at revision 14, not 13`)
+	is(got, err, `d/full "" "" 8/60s sliding_window true, 1 limits @15`)
+	at14 := simple("full", 9)
+	at14.Revision = 14
+	_, err = update(at14)
+	f.isStatus(t, "update at an older revision", err, codes.Aborted, `somebody else has changed the rules meanwhile: "full" in domain "d" is at revision 15, not 14`)
 	_, err = update(simple("none", 9))
 	f.isStatus(t, "update of nothing", err, codes.NotFound, `there is no such rule: "none" in domain "d"`)
 	_, err = create(simple("all", 9))
@@ -195,9 +196,9 @@ func TestConfigOneByOne(t *testing.T) {
 	f.isStatus(t, "get nothing", err, codes.NotFound, `there is no such rule: "none" in domain "d"`)
 
 	_, err = c.DeleteRateLimit(ctx, &weirv1.DeleteRateLimitRequest{Domain: "d", Id: "full", Revision: 3})
-	f.isStatus(t, "delete at an older revision", err, codes.Aborted, `somebody else has changed the rules meanwhile: "full" in domain "d" is at revision 14, not 3`)
-	deleted, err := c.DeleteRateLimit(ctx, &weirv1.DeleteRateLimitRequest{Domain: "d", Id: "full", Revision: 14})
-	if err != nil || deleted.GetRevision() != 15 || deleted.GetRuleRevision() != f.config.store.State().Set.Revision() {
+	f.isStatus(t, "delete at an older revision", err, codes.Aborted, `somebody else has changed the rules meanwhile: "full" in domain "d" is at revision 15, not 3`)
+	deleted, err := c.DeleteRateLimit(ctx, &weirv1.DeleteRateLimitRequest{Domain: "d", Id: "full", Revision: 15})
+	if err != nil || deleted.GetRevision() != 16 || deleted.GetRuleRevision() != f.config.store.State().Set.Revision() {
 		t.Errorf("delete: %v, %v", deleted, err)
 	}
 	_, err = c.DeleteRateLimit(ctx, &weirv1.DeleteRateLimitRequest{Domain: "d", Id: "full"})

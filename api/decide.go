@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -122,10 +123,30 @@ func (l *Limiter) match(w *work, tokens int64) error {
 		}
 		w.takes = append(w.takes, shard.Take{
 			Key: m.Key, Limit: m.Held(), Cost: cost, Shadow: m.Shadow, OnFailure: policies[m.Rule.OnFailure],
+			Strict: m.Rule.Durability == rules.Strict,
 		})
 	}
 	w.items = append(w.items, item{end: len(w.takes)})
 	return nil
+}
+
+// waitAtMost holds the last item against limits that let nobody wait for longer than that:
+// who asks could not, and would go before his turn.
+func (w *work) waitAtMost(longest time.Duration) {
+	_, takes := w.item(len(w.items) - 1)
+	for i := range takes {
+		takes[i].Limit = takes[i].Limit.WaitAtMost(int64(longest))
+	}
+}
+
+// delay is how long the turns that are booked let an allowed request wait.
+func (w *work) delay() (longest time.Duration) {
+	for i := range w.takes {
+		if t := &w.takes[i]; answered(t) && !t.Shadow {
+			longest = max(longest, time.Duration(t.Decision.Delay))
+		}
+	}
+	return longest
 }
 
 var policies = [...]shard.Policy{

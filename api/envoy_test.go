@@ -143,6 +143,24 @@ func TestShouldRateLimit(t *testing.T) {
 	}
 }
 
+// Envoy does not wait: whose turn comes later is over the limit, and has no turn.
+func TestEnvoyHasNoTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, strings.ReplaceAll(turnRules, "default", "edge"))
+		for _, path := range []string{"/queue", "/ahead"} {
+			for i, want := range []rlsv3.RateLimitResponse_Code{rlsv3.RateLimitResponse_OK, rlsv3.RateLimitResponse_OVER_LIMIT, rlsv3.RateLimitResponse_OK} {
+				if i == 2 {
+					<-time.After(100 * time.Millisecond)
+				}
+				resp, err := envoyServer{Limiter: f.Limiter}.ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{Domain: "edge", Descriptors: descriptors("endpoint=" + path)})
+				if err != nil || resp.GetOverallCode() != want {
+					t.Errorf("%s, request %d: %v, %v", path, i, resp, err)
+				}
+			}
+		}
+	})
+}
+
 func TestEnvoyFailOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, envoyRules)

@@ -120,6 +120,7 @@ descriptors:
 		{0, []string{"b=1", "a=3"}, `{"domain":"edge","descriptors":[{"entries":["b=1"]},{"entries":["a=3"]}],"metadata":{"name":"second","deep":{"x":2,"w":3,"y":{"z":[true]}},"own":null}}`},
 		{0, []string{"b=1"}, `{"domain":"edge","descriptors":[{"entries":["b=1"]}],"metadata":{"name":"second","deep":{"x":2,"w":3},"own":null}}`},
 		{0, []string{"none=1"}, `{"domain":"edge","descriptors":[{"entries":["none=1"]}]}`},
+		{0, []string{"none=1 override=0/4"}, `{"domain":"edge","descriptors":[{"entries":["none=1"],"limit":"unit:DAY"}]}`},
 	} {
 		resp, err := envoyServer{Limiter: f.Limiter}.ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{Domain: "edge", Descriptors: descriptors(tc.descriptors...), HitsAddend: tc.hits})
 		if err != nil {

@@ -88,6 +88,7 @@ func (l *Limiter) matchEnvoy(w *work, d descriptor) error {
 		if err := l.match(w, a.cost()); err != nil {
 			return err
 		}
+		w.waitAtMost(0)
 		if l.envoyConfig.Shadow || l.envoyConfig.Quota {
 			_, takes := w.item(len(w.items) - 1)
 			for i := range takes {

@@ -49,7 +49,10 @@ func (a *asked) metadata() map[string]any {
 	}
 	m := map[string]any{"entries": entries}
 	if a.d.hasLimit {
-		limit := fmt.Sprintf("requests_per_unit:%d unit:%v", a.d.requests, typev3.RateLimitUnit(a.d.unit))
+		limit := fmt.Sprintf("unit:%v", typev3.RateLimitUnit(a.d.unit))
+		if a.d.requests != 0 { // messages are written without what is 0
+			limit = fmt.Sprintf("requests_per_unit:%d %s", a.d.requests, limit)
+		}
 		if a.d.hasMultiple {
 			limit += fmt.Sprintf(" unit_multiplier:%d", a.d.multiple)
 		}

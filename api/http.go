@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"github.com/grpc-ecosystem/grpc-gateway/v2/utilities"
@@ -68,8 +69,9 @@ func NewHTTPServer(l *Limiter, c *ConfigServer, s Status, gather prometheus.Gath
 	mux.Handle("/v1/", http.MaxBytesHandler(gateway, MaxMessage))
 	mux.Handle("/v1/rules:apply", atOnce(maxHTTPApplies, gateway, http.MaxBytesHandler(gateway, maxApply)))
 	mux.Handle("GET /v1/rules:watch", watchHandler{config: c, gateway: gateway})
-	mux.Handle("/auth", authHandler{l})
-	mux.Handle("/auth/{domain}", authHandler{l})
+	auth := authHandler{l, new(atomic.Int64)}
+	mux.Handle("/auth", auth)
+	mux.Handle("/auth/{domain}", auth)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(gather, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

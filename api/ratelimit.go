@@ -129,7 +129,7 @@ func addSimple(r *weirv1.RateLimit, rule *rules.Rule, spec rules.Spec) {
 // readRule returns what r says of the rule id.
 func readRule(id string, r *weirv1.Rule) rules.Spec {
 	spec := rules.Spec{
-		ID: id, Unlimited: r.GetUnlimited(), Replaces: r.GetReplaces(), OnFailure: r.GetOnFailure(), Enforce: r.Enforce,
+		ID: id, Unlimited: r.GetUnlimited(), Replaces: r.GetReplaces(), OnFailure: r.GetOnFailure(), Durability: r.GetDurability(), Enforce: r.Enforce,
 		MaxDelay: r.GetMaxDelay(), Cost: r.GetCost(), IPv6Prefix: r.GetIpv6Prefix(), Enabled: r.Enabled,
 	}
 	if len(r.GetWhen()) > 0 {
@@ -165,7 +165,7 @@ func readRule(id string, r *weirv1.Rule) rules.Spec {
 // writeRule is the inverse of readRule.
 func writeRule(spec rules.Spec) *weirv1.Rule {
 	r := &weirv1.Rule{
-		Unlimited: spec.Unlimited, Replaces: spec.Replaces, OnFailure: spec.OnFailure, Enforce: spec.Enforce,
+		Unlimited: spec.Unlimited, Replaces: spec.Replaces, OnFailure: spec.OnFailure, Durability: spec.Durability, Enforce: spec.Enforce,
 		MaxDelay: spec.MaxDelay, Cost: spec.Cost, Ipv6Prefix: spec.IPv6Prefix, Enabled: spec.Enabled,
 		DescriptorYaml: spec.Descriptor.String(),
 	}

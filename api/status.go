@@ -157,13 +157,16 @@ func (s clusterServer) GetRing(_ context.Context, req *weirv1.GetRingRequest) (*
 	return resp, nil
 }
 
-// shares counts the partitions that each member owns, and is standby for.
+// shares counts the partitions that each member owns, and is standby for. Nobody is for his own.
 func shares(v *cluster.View) (owned, standby []uint32) {
 	owned = make([]uint32, len(v.Members))
 	standby = make([]uint32, len(v.Members))
 	for part := range v.Ring.Partitions() {
-		owned[v.Ring.Owner(part)]++
-		standby[v.Ring.Standby(part)]++
+		owner, other := v.Ring.Owner(part), v.Ring.Standby(part)
+		owned[owner]++
+		if other != owner {
+			standby[other]++
+		}
 	}
 	return owned, standby
 }

@@ -208,6 +208,11 @@ func TestGetRing(t *testing.T) {
 	if len(resp.GetShares()) != 3 {
 		t.Errorf("%d shares of 3 members", len(resp.GetShares()))
 	}
+
+	f.status.view = newView(t, 5, "a")
+	if one := get(false).GetShares(); len(one) != 1 || one[0].GetOwned() != 1021 || one[0].GetStandby() != 0 {
+		t.Errorf("one member: %v", one)
+	}
 }
 
 func count(table []uint16, member int) (n uint32) {

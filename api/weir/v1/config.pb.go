@@ -256,8 +256,12 @@ type Rule struct {
 	// Of a limit in a file of envoyproxy/ratelimit, its descriptor as YAML. Such a rule
 	// can only be read: all descriptors of a domain are written together, by ApplyRules.
 	DescriptorYaml string `protobuf:"bytes,13,opt,name=descriptor_yaml,json=descriptorYaml,proto3" json:"descriptor_yaml,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// What may be forgotten when a node dies: "relaxed", which is what was granted since its
+	// standby was last sent it, or "strict", a tenth of the limit: answers to what is more wait
+	// for the standby, for 10 ms at most. Empty means "relaxed".
+	Durability    string `protobuf:"bytes,14,opt,name=durability,proto3" json:"durability,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Rule) Reset() {
@@ -377,6 +381,13 @@ func (x *Rule) GetEnabled() bool {
 func (x *Rule) GetDescriptorYaml() string {
 	if x != nil {
 		return x.DescriptorYaml
+	}
+	return ""
+}
+
+func (x *Rule) GetDurability() string {
+	if x != nil {
+		return x.Durability
 	}
 	return ""
 }
@@ -1738,7 +1749,7 @@ const file_weir_v1_config_proto_rawDesc = "" +
 	" \x01(\x03R\brevisionB\b\n" +
 	"\x06_limitB\n" +
 	"\n" +
-	"\b_enabled\"\x9e\x04\n" +
+	"\b_enabled\"\xbe\x04\n" +
 	"\x04Rule\x12+\n" +
 	"\x04when\x18\x01 \x03(\v2\x17.weir.v1.Rule.WhenEntryR\x04when\x12'\n" +
 	"\x03per\x18\x02 \x03(\v2\x15.weir.v1.AttributeSetR\x03per\x12&\n" +
@@ -1755,7 +1766,10 @@ const file_weir_v1_config_proto_rawDesc = "" +
 	"\vipv6_prefix\x18\v \x01(\x03R\n" +
 	"ipv6Prefix\x12\x1d\n" +
 	"\aenabled\x18\f \x01(\bH\x01R\aenabled\x88\x01\x01\x12'\n" +
-	"\x0fdescriptor_yaml\x18\r \x01(\tR\x0edescriptorYaml\x1aK\n" +
+	"\x0fdescriptor_yaml\x18\r \x01(\tR\x0edescriptorYaml\x12\x1e\n" +
+	"\n" +
+	"durability\x18\x0e \x01(\tR\n" +
+	"durability\x1aK\n" +
 	"\tWhenEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12(\n" +
 	"\x05value\x18\x02 \x01(\v2\x12.weir.v1.ConditionR\x05value:\x028\x01B\n" +
