@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -248,21 +249,23 @@ func (n *node) register(ctx context.Context) error {
 	n.shard, err = shard.New(shard.Config{
 		Partitions: uint32(params.Ring.Partitions),
 		MaxBytes:   int(n.opts.CounterMemory),
+		Relieve:    debug.FreeOSMemory, // the heap is collected when it has grown: by itself it would wait for minutes
 		Metrics:    n.metrics,
 	})
 	if err != nil {
 		return err
 	}
+	local := n.network.local(n.shard)
 	promises := cluster.NewPromises(!n.opts.ForgetDenials, !n.opts.LendNothing)
 	n.router = cluster.NewRouter(cluster.RouterConfig{
-		Self: n.opts.ID, Local: n.shard, Promises: promises, Dial: cluster.Links(n.network.dial), AttemptTimeout: n.opts.PeerTimeout, Logger: n.log, Metrics: n.metrics,
+		Self: n.opts.ID, Local: local, Promises: promises, Dial: cluster.Links(n.network.dial), AttemptTimeout: n.opts.PeerTimeout, Logger: n.log, Metrics: n.metrics,
 	})
 	n.closers = append(n.closers, n.router.Close)
 	n.keep(params, promises)
 	if n.away.Load() {
 		n.custody.Adopt(n.state.Found().View)
 	}
-	return n.buildServers(params, promises)
+	return n.buildServers(params, local, promises)
 }
 
 // keep builds what follows the cluster and keeps the node's partitions.
@@ -282,10 +285,13 @@ func (n *node) keep(params cluster.Params, promises *cluster.Promises) {
 		Logger:  n.log,
 		Metrics: n.metrics,
 	}, params.Ring.Partitions)
+	if n.network.Built != nil {
+		n.network.Built(n.custody)
+	}
 	n.membership = cluster.NewMembership(n.opts.ID, params.Ring, n.registry, n.router, n.custody.Adopt, n.log)
 }
 
-func (n *node) buildServers(params cluster.Params, promises *cluster.Promises) error {
+func (n *node) buildServers(params cluster.Params, local cluster.Local, promises *cluster.Promises) error {
 	n.limiter = api.NewLimiter(api.Config{
 		Rules:   n.rules.Set,
 		Hasher:  ring.NewHasher([ring.SecretSize]byte(params.Secret)),
@@ -295,7 +301,7 @@ func (n *node) buildServers(params cluster.Params, promises *cluster.Promises) e
 		Auth:    n.opts.auth(),
 		Envoy:   n.opts.envoy(),
 	})
-	n.peers = cluster.NewServer(n.shard, promises, n.router)
+	n.peers = cluster.NewServer(local, promises, n.router)
 	n.closers = append(n.closers, n.peers.Close)
 	n.grpc = newGRPCServer(n.peers.Credentials(insecure.NewCredentials()))
 	n.closers = append(n.closers, n.grpc.Stop) // its workers wait for calls from now on
@@ -369,13 +375,19 @@ func (n *node) answers(ctx context.Context, address, id string) bool {
 }
 
 func (n *node) info() Info {
+	set := n.rules.Set()
+	descriptors := set.Len() > 0
+	for r := range set.Rules() {
+		descriptors = descriptors && r.Descriptor != nil
+	}
 	return Info{
 		ID:           n.opts.ID,
 		GRPC:         n.opts.GRPC,
 		HTTP:         n.opts.HTTP,
 		Etcd:         strings.Join(n.opts.Etcd, ","),
 		EmbeddedEtcd: n.etcd != nil,
-		Rules:        n.rules.Set().Len(),
+		Rules:        set.Len(),
 		RulesPath:    n.opts.Rules,
+		Descriptors:  descriptors,
 	}
 }

@@ -154,6 +154,21 @@ func TestBuildUsesItsOptions(t *testing.T) {
 }
 
 // Nobody is sent to a node that leaves, however late it finds out that it was ready.
+func TestInfoTellsDescriptors(t *testing.T) {
+	const descriptors, rule = "domain: edge\ndescriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 5}}]\n",
+		"domain: default\nrules: [{id: r, limits: [{limit: 1, window: 1h}]}]\n"
+	for text, want := range map[string]bool{descriptors: true, rule: false, rule + "---\n" + descriptors: false, "domain: default\nrules: []\n": false} {
+		set, err := rules.Parse("f.yaml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := &node{rules: fixedRules{set: set}}
+		if got := n.info().Descriptors; got != want {
+			t.Errorf("%v, want %v:\n%s", got, want, text)
+		}
+	}
+}
+
 func TestLeavingIsNotUndone(t *testing.T) {
 	n, err := build(t.Context(), Network{}, testOptions(t), quiet())
 	if err != nil {

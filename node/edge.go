@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/weirlimit/weir/api"
 	"github.com/weirlimit/weir/headers"
@@ -16,6 +17,7 @@ const (
 	resetEpoch            = "epoch"
 	defaultRetryJitter    = "10%"
 	defaultClientIPHeader = "X-Forwarded-For"
+	maxAuthDelay          = 5 * time.Second // also what a stop may take longer; an HTTP answer has 10 s
 )
 
 // style returns how decisions are told in header fields, of options that are valid.
@@ -32,6 +34,7 @@ func (o Options) auth() api.AuthConfig {
 	c.TrustedProxies, _ = api.ParseTrustedProxies(o.TrustedProxies)
 	c.ClientIP, _ = api.ParseClientIP(o.ClientIPHeader)
 	c.Attributes, _ = api.ParseAuthAttributes(o.AuthAttribute)
+	c.MaxDelay = o.AuthMaxDelay
 	return c
 }
 
@@ -77,6 +80,13 @@ func badClientIPHeader(name string) string {
 func badAuthAttributes(texts []string) string {
 	_, err := api.ParseAuthAttributes(texts)
 	return problemOf(err)
+}
+
+func badAuthMaxDelay(d time.Duration) string {
+	if d >= 0 && d <= maxAuthDelay {
+		return ""
+	}
+	return fmt.Sprintf("%v is not between 0s and %v", d, maxAuthDelay)
 }
 
 func problemOf(err error) string {

@@ -3,15 +3,29 @@ package node
 import (
 	"context"
 	"net"
+
+	"github.com/weirlimit/weir/cluster"
 )
 
-// Network is what a node listens and dials on. The zero value is TCP. An etcd that the
-// node runs itself is on TCP in any case.
+// Network is what a node listens and dials on, and who looks on. The zero value is TCP and
+// nobody. An etcd that the node runs itself is on TCP in any case.
 type Network struct {
 	// Listen listens at an address of Options.
 	Listen func(ctx context.Context, address string) (net.Listener, error)
 	// Dial connects to a node or to an etcd.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
+	// Built is called with the node's custody before that begins its work.
+	Built func(*cluster.Custody)
+	// Local puts something between the node and its counters, which sees what is decided here for whom.
+	Local func(cluster.Local) cluster.Local
+}
+
+// local returns what answers from counters.
+func (n Network) local(counters cluster.Local) cluster.Local {
+	if n.Local != nil {
+		return n.Local(counters)
+	}
+	return counters
 }
 
 func (n Network) listen(ctx context.Context, address string) (net.Listener, error) {

@@ -81,6 +81,10 @@ type Options struct {
 	// AuthAttribute lists the header fields that /auth makes attributes, as attribute=Header,
 	// 13 at most. Empty means none.
 	AuthAttribute []string
+	// AuthMaxDelay is how long /auth may hold a request until its turn comes, where rules book
+	// turns, up to 5 s. Who would have to wait for longer is denied. Default 0s, so that
+	// nobody is held.
+	AuthMaxDelay time.Duration
 	// LogLevel is debug, info, warn or error: the least level that the program
 	// logs. Default info.
 	LogLevel string
@@ -249,6 +253,7 @@ func (o Options) Validate() error {
 		{"trusted-proxies", badTrustedProxies(o.TrustedProxies)},
 		{"client-ip-header", badClientIPHeader(o.ClientIPHeader)},
 		{"auth-attribute", badAuthAttributes(o.AuthAttribute)},
+		{"auth-max-delay", badAuthMaxDelay(o.AuthMaxDelay)},
 		{"log-level", badLogLevel(o.LogLevel)},
 		{"counter-memory", badCounterMemory(o.CounterMemory)},
 		{"peer-timeout", badPeerTimeout(o.PeerTimeout)},

@@ -106,6 +106,9 @@ func TestOptionsValidate(t *testing.T) {
 		{Options{PeerTimeout: time.Millisecond}, ""},
 		{Options{PeerTimeout: 10 * time.Second}, ""},
 		{Options{PeerTimeout: time.Microsecond}, `peer-timeout: 1µs is not between 1ms and 10s`},
+		{Options{AuthMaxDelay: 5 * time.Second}, ""},
+		{Options{AuthMaxDelay: 6 * time.Second}, `auth-max-delay: 6s is not between 0s and 5s`},
+		{Options{AuthMaxDelay: -time.Second}, `auth-max-delay: -1s is not between 0s and 5s`},
 		{Options{PeerTimeout: 11 * time.Second}, `peer-timeout: 11s is not between 1ms and 10s`},
 		{Options{LyftAlgorithm: "gcra"}, ""},
 		{Options{LyftAlgorithm: "leaky_bucket"}, `lyft-algorithm: "leaky_bucket" is not one of fixed_window, sliding_window, sliding_window_buckets, token_bucket, gcra`},
@@ -230,6 +233,7 @@ func TestOptionsForHTTP(t *testing.T) {
 	o := Options{
 		HTTPHeaders: []string{"draft-7", "x-ratelimit"}, ResetFormat: "epoch", RetryJitter: "25%",
 		TrustedProxies: []string{"10.0.0.0/8"}, ClientIPHeader: "x-real-ip", AuthAttribute: []string{"user=x-user"},
+		AuthMaxDelay: time.Second,
 	}.WithDefaults()
 	wantStyle := headers.Style{Forms: []headers.Form{headers.Draft7, headers.XRateLimit}, Epoch: true, Jitter: 25}
 	if got := o.style(); !reflect.DeepEqual(got, wantStyle) {
@@ -237,7 +241,7 @@ func TestOptionsForHTTP(t *testing.T) {
 	}
 	wantAuth := api.AuthConfig{
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, ClientIP: "X-Real-Ip",
-		Attributes: []api.AuthAttribute{{Name: "user", Header: "X-User"}},
+		Attributes: []api.AuthAttribute{{Name: "user", Header: "X-User"}}, MaxDelay: time.Second,
 	}
 	if got := o.auth(); !reflect.DeepEqual(got, wantAuth) {
 		t.Errorf("got %+v, want %+v", got, wantAuth)

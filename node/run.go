@@ -24,7 +24,7 @@ const (
 	leavePatience    = 1500 * time.Millisecond // for the view without this node
 	handOverPatience = 20 * time.Second        // for others to fetch what this node holds
 	drainPatience    = 1500 * time.Millisecond // for calls under way
-	peerPatience     = time.Second             // for the peers to answer, once in the view
+	peerPatience     = time.Second             // for the peers to answer, once in the view, and to say what they have
 	flushPatience    = time.Second             // to tell the standbys what they do not know yet
 	lookEvery        = 10 * time.Millisecond   // at conditions that nothing signals
 )
@@ -37,6 +37,8 @@ type Info struct {
 	EmbeddedEtcd bool
 	Rules        int
 	RulesPath    string // empty if the rules are the cluster's
+	// Descriptors says that all rules are envoyproxy/ratelimit's, which only Envoy's API reads.
+	Descriptors bool
 }
 
 // Run runs a node until ctx ends, which is no error, or until it cannot go on. It
@@ -158,6 +160,7 @@ func (n *node) untilReady(ctx, failed context.Context, ready func(Info)) error {
 		}
 	}
 	n.await(ctx, failed, peerPatience, n.reachesAll)
+	n.await(ctx, failed, peerPatience, n.custody.Sought)
 	n.await(ctx, failed, joinPatience, func() bool { return len(n.View().Members) > 1 || n.custody.Standing().Wanted == 0 })
 	if ctx.Err() != nil || failed.Err() != nil {
 		return nil // leaving already
@@ -202,7 +205,10 @@ func (n *node) leave(failed context.Context) {
 		return
 	}
 	n.announce(func(self *cluster.Node) { self.State = cluster.Leaving })
-	n.await(context.Background(), failed, handOverPatience, func() bool { return n.handedOver() || !n.EtcdReachable() })
+	given := func() bool { return n.handedOver() || !n.EtcdReachable() }
+	if n.await(context.Background(), failed, leavePatience, func() bool { return n.seenLeaving() || given() }) {
+		n.await(context.Background(), failed, handOverPatience, given)
+	}
 	if !n.handedOver() {
 		s := n.custody.Standing()
 		n.log.Warn("leaving with partitions that nobody has fetched, to the standbys", "id", n.opts.ID, "partitions", s.Held+s.Leaving)
@@ -227,6 +233,12 @@ func (n *node) flush() {
 	n.custody.Flush(ctx)
 }
 
+// seenLeaving reports whether etcd has told that this node leaves. One that takes nothing more,
+// as with a full disk, may be reachable all the same.
+func (n *node) seenLeaving() bool {
+	return slices.ContainsFunc(n.Nodes(), func(o cluster.Node) bool { return o.ID == n.opts.ID && o.State == cluster.Leaving })
+}
+
 // handedOver reports whether others have all that this node has held, or there is nobody who
 // could take it.
 func (n *node) handedOver() bool {
@@ -245,7 +257,7 @@ func (n *node) othersReady() bool {
 func (n *node) stopServers() {
 	n.config.Stop()
 	n.limiter.Stop()
-	patience, cancel := context.WithTimeout(context.Background(), drainPatience)
+	patience, cancel := context.WithTimeout(context.Background(), drainPatience+n.opts.AuthMaxDelay)
 	defer cancel()
 	drained := make(chan struct{})
 	go func() {
