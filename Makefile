@@ -23,14 +23,16 @@ generate:
 chaos:
 	go test -count=1 -timeout 30m -v ./test/chaos -full
 
+# make bench measures all of docs/performance.md; PART=wire,few these parts only, SHORT=1 as a
+# trial of some minutes, RESUME=1 what was not measured of this commit yet.
 bench:
-	go run ./test/bench/report
+	go run ./test/bench/report $(if $(PART),-part $(PART)) $(if $(SHORT),-short) $(if $(RESUME),-resume)
 
-# make sim SEEDS=1000 plays as many new seeds; make sim SEED=42 plays one and prints
-# what happened when; EXACT=1 holds the counters against the promises as well.
+# make sim SEEDS=1000 plays as many new seeds, and all that have ever failed; make sim SEED=42
+# plays one and prints what happened when.
 SEEDS = 200
 sim:
-	go test ./test/sim -run '^TestSeeds$$' -count=1 -timeout=0 $(if $(SEED),-v -seed=$(SEED),-seeds=$(SEEDS)) $(if $(EXACT),-exact)
+	go test ./test/sim -run '^TestSeeds$$' -count=1 -timeout=0 $(if $(SEED),-v -seed=$(SEED),-seeds=$(SEEDS)) -inexact=0
 
 ci:
 	.ci/run

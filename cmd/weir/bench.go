@@ -19,12 +19,13 @@ func (a *app) benchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench COMMAND",
 		Short: "Make load, and measure what a check costs",
-		Long: `Make load, and measure what a check costs: on nodes, in the counters alone, and at
-least.`,
+		Long: `Make load, and measure what a check costs: on nodes, in the counters of a node alone, and
+on a server that decides nothing.`,
 		Example: `  weir bench grpc --callers 64             as fast as a node answers
   weir bench grpc --rate 5000 --json       5000 checks per second, whatever happens
-  weir bench grpc --mode envoy --floor node --server-pid "$(pgrep -x weir)"
+  weir bench grpc --floor node --server-pid "$(pgrep -d, -x weir)"
                                            beside a server that decides nothing
+  weir bench grpc --via leases             as users of the Go client ask
   weir bench engine --keys 1000000         the counters of a node, without a network
   weir bench expiry                        does memory come back?
   weir bench flood --budget 64             does a flood of keys stay within its budget?`,
@@ -83,7 +84,7 @@ type grpcFlags struct {
 	asking
 	keyFlags
 	targets                                   []string
-	mode                                      string
+	mode, via                                 string
 	batch, callers, window, rate, connections int64
 	pids                                      []int64
 	floor                                     string
@@ -92,10 +93,13 @@ type grpcFlags struct {
 	progress                                  bool
 }
 
-// Defaults of --callers. A stream has a window of messages under way.
+// Defaults of --callers and --connections. A stream has a window of messages under way, and
+// package client puts what is asked at the same time into one message per connection.
 const (
-	defaultCallers = 64
-	defaultStreams = 6
+	defaultCallers           = 64
+	defaultStreams           = 6
+	defaultConnections       = 2
+	defaultClientConnections = 1
 )
 
 func (a *app) benchGRPCCommand() *cobra.Command {
@@ -111,15 +115,21 @@ so that a server that stalls cannot hide it.
 --mode says which call asks: unary (one check), batch (--batch checks), stream (messages
 of --batch checks, --window of them under way on each stream, one stream per caller), or
 envoy (ShouldRateLimit of envoy.service.ratelimit.v3 with --batch descriptors, which
-envoyproxy/ratelimit answers too).
+envoyproxy/ratelimit answers too). --via says who calls: each caller by its own calls, or
+all through the Go client (package client), which needs one address to find all nodes,
+and sends what is asked at the same time in one message: client; or leases, which also
+has it decide keys that are asked for often from tokens that a node has lent it.
 
 What is asked is written as for "weir check"; the identifier gets the number of the
 key at its end. Envoy's descriptors have their entries in the order in which they are
 written. It really is counted. SIGINT ends it early.
 
 With --server-pid the processor time of the servers is measured, which hardly depends on
-how much else runs; --floor asks a server of the same messages that decides nothing by
-the same load first, and shows how many times its cost the servers have.
+how much else runs, and by how much memory they have grown per key that was asked about:
+of few keys that is mostly what the load itself takes, and of keys that they knew already
+it is nothing, so ask a fresh node about many, with --distribution sequential. --floor
+asks a server of the same messages that decides nothing by the same load first, and shows
+how many times its cost the servers have.
 
 The exit code is 0 if every check was answered, 1 if some were not, and 2 if nothing
 could be asked.`,
@@ -127,7 +137,8 @@ could be asked.`,
   weir bench grpc user=load endpoint=/api/v1/posts --mode batch --distribution zipf
   weir bench grpc ip=10.0.0.0 --rate 2000 --duration 1m --json
   weir bench grpc --mode stream --callers 4 --window 16
-  weir bench grpc --server-pid "$(pgrep -x weir)" --floor node
+  weir bench grpc --server-pid "$(pgrep -d, -x weir)" --floor node
+  weir bench grpc --via leases --distribution hot --keys 1000
   weir bench grpc --mode envoy --target 127.0.0.1:8081 --domain shop tenant=load`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			load, requests, err := f.load(cmd, args)
@@ -146,18 +157,19 @@ func (f *grpcFlags) addTo(cmd *cobra.Command) {
 	flags.SortFlags = false
 	flags.StringSliceVar(&f.targets, "target", nil, "ask at `HOST:PORT,...`, each on its own connections (default the address in --node)")
 	flags.StringVar(&f.mode, "mode", bench.Unary, "ask by `NAME`: "+strings.Join(bench.Modes(), ", "))
+	flags.StringVar(&f.via, "via", bench.Direct, "have `NAME` ask: "+strings.Join(bench.Vias(), ", "))
 	flags.Int64Var(&f.batch, "batch", 100, "`N` checks in a call or a message, but for --mode unary")
 	flags.Int64Var(&f.callers, "callers", 0, fmt.Sprintf("`N` calls under way at once, at most (default %d); of --mode stream, streams (default %d)", defaultCallers, defaultStreams))
 	flags.Int64Var(&f.window, "window", 8, "`N` messages under way on each stream of --mode stream")
 	flags.Int64Var(&f.rate, "rate", 0, "send `N` checks per second by the clock (default as fast as answers come)")
-	flags.Int64Var(&f.connections, "connections", 2, "share `N` connections to each target")
+	flags.Int64Var(&f.connections, "connections", 0, fmt.Sprintf("share `N` connections to each target (default %d; with --via client or leases %d)", defaultConnections, defaultClientConnections))
 	f.keyFlags.addTo(cmd)
 	addDomain(cmd, &f.domain)
 	addCost(cmd, &f.cost)
 	flags.Int64SliceVar(&f.pids, "server-pid", nil, "measure the server process `PID,...` on this machine")
 	flags.Lookup("server-pid").DefValue = ""
 	flags.StringVar(&f.floor, "floor", "", "measure a bare server as well, with the settings of gRPC and Go that `NAME` says: default, or node")
-	flags.BoolVar(&f.progress, "progress", false, "tell every second how it goes, not only on a terminal")
+	addProgress(cmd, &f.progress)
 	f.asking.addTo(cmd)
 }
 
@@ -198,18 +210,25 @@ func (f *grpcFlags) check(cmd *cobra.Command) error {
 	if !slices.Contains(bench.Modes(), f.mode) {
 		return usageError(cmd, "--mode: %q is not one of %s", f.mode, strings.Join(bench.Modes(), ", "))
 	}
-	most := int64(bench.MaxCallers)
+	if !slices.Contains(bench.Vias(), f.via) {
+		return usageError(cmd, "--via: %q is not one of %s", f.via, strings.Join(bench.Vias(), ", "))
+	}
+	callers, connections := int64(defaultCallers), int64(defaultConnections)
+	mostCallers, mostConnections := int64(bench.MaxCallers), int64(bench.MaxConnections)
 	if f.mode == bench.Stream {
-		most = bench.MaxStreams
+		callers, mostCallers = defaultStreams, bench.MaxStreams
+	}
+	if f.via != bench.Direct {
+		connections, mostConnections = defaultClientConnections, bench.MaxClientConnections
 	}
 	if !given("callers") {
-		f.callers = defaultCallers
-		if f.mode == bench.Stream {
-			f.callers = defaultStreams
-		}
+		f.callers = callers
+	}
+	if !given("connections") {
+		f.connections = connections
 	}
 	quantities := []quantity{
-		{"callers", f.callers, 1, most}, {"connections", f.connections, 1, bench.MaxConnections},
+		{"callers", f.callers, 1, mostCallers}, {"connections", f.connections, 1, mostConnections},
 		{"batch", f.batch, 1, bench.MaxBatch}, {"window", f.window, 1, bench.MaxWindow},
 	}
 	if given("rate") {
@@ -219,6 +238,10 @@ func (f *grpcFlags) check(cmd *cobra.Command) error {
 		return err
 	}
 	switch {
+	case f.via != bench.Direct && (f.mode == bench.Stream || f.mode == bench.Envoy):
+		return usageError(cmd, "--mode: %s is not for --via %s, which asks by streams of its own; %s and %s are", f.mode, f.via, bench.Unary, bench.Batch)
+	case f.via == bench.Leases && given("floor"):
+		return usageError(cmd, "--floor: a bare server lends nothing to --via %s", f.via)
 	case given("batch") && f.mode == bench.Unary:
 		return usageError(cmd, "--batch: --mode %s asks one check at a time", f.mode)
 	case given("window") && f.mode != bench.Stream:
@@ -268,7 +291,7 @@ func (a *app) benchGRPC(cmd *cobra.Command, f *grpcFlags, load *bench.Load, requ
 			return &exitError{err: fmt.Errorf("--floor: %w", err), code: 2}
 		}
 	}
-	report, err := f.run(ctx, load, conns, requests, a.progress(f.progress))
+	report, err := f.run(ctx, load, targets, conns, requests, a.progress(f.progress, ""))
 	if err != nil {
 		return &exitError{err: err, code: 2}
 	}
@@ -284,8 +307,13 @@ func (a *app) benchGRPC(cmd *cobra.Command, f *grpcFlags, load *bench.Load, requ
 	return nil
 }
 
-// run makes the load on connections: each caller's stream on one of them, or all calls.
-func (f *grpcFlags) run(ctx context.Context, load *bench.Load, conns []*grpc.ClientConn, requests *bench.Requests, progress func(bench.Progress)) (bench.Report, error) {
+// run makes the load on connections: each caller's stream on one of them, or all calls. A
+// client makes its own connections to the targets.
+func (f *grpcFlags) run(ctx context.Context, load *bench.Load, targets []string, conns []*grpc.ClientConn, requests *bench.Requests, progress func(bench.Progress)) (bench.Report, error) {
+	if f.via != bench.Direct {
+		closeAll(conns)
+		return f.runShared(ctx, load, targets, requests, progress)
+	}
 	shared := len(conns)
 	if f.mode == bench.Stream {
 		shared = int(f.callers)
@@ -303,6 +331,27 @@ func (f *grpcFlags) run(ctx context.Context, load *bench.Load, conns []*grpc.Cli
 		return report, fmt.Errorf("--server-pid: %w", err)
 	}
 	report.Connections = len(conns)
+	return report, nil
+}
+
+// runShared makes the load through a client that all callers share.
+func (f *grpcFlags) runShared(ctx context.Context, load *bench.Load, targets []string, requests *bench.Requests, progress func(bench.Progress)) (report bench.Report, err error) {
+	shared, err := bench.NewShared(f.via, f.mode, targets, int(f.connections), f.timeout, requests, load.Keys)
+	if err != nil {
+		return report, err
+	}
+	defer func() {
+		report.Client = shared.Close()
+		report.Connections = report.Client.Nodes * int(f.connections)
+	}()
+	if err := shared.Await(ctx); err != nil {
+		return report, err
+	}
+	shared.Load(load)
+	if report, err = load.Run(ctx, progress); err != nil {
+		return report, fmt.Errorf("--server-pid: %w", err)
+	}
+	report.Via = f.via
 	return report, nil
 }
 
@@ -353,6 +402,6 @@ func (a *app) runFloor(ctx context.Context, f *grpcFlags, load bench.Load, reque
 	if len(f.pids) > 0 {
 		load.PIDs = []int{bare.pid}
 	}
-	report, err := f.run(ctx, &load, conns, requests, a.progress(f.progress))
+	report, err := f.run(ctx, &load, []string{bare.address}, conns, requests, a.progress(f.progress, "floor: "))
 	return &report, err
 }

@@ -32,6 +32,11 @@ func TestBenchUsageErrors(t *testing.T) {
 		{"grpc --mode=batch --window=2", `--window: only --mode stream has windows`},
 		{"grpc --mode=stream --window=101", `--window: 101 is not between 1 and 100`},
 		{"grpc --mode=stream --callers=101", `--callers: 101 is not between 1 and 100`},
+		{"grpc --via=x", `--via: "x" is not one of calls, client, leases`},
+		{"grpc --via=client --connections=9", `--connections: 9 is not between 1 and 8`},
+		{"grpc --via=client --mode=stream", `--mode: stream is not for --via client, which asks by streams of its own; unary and batch are`},
+		{"grpc --via=leases --mode=envoy", `--mode: envoy is not for --via leases, which asks by streams of its own; unary and batch are`},
+		{"grpc --via=leases --floor=node", `--floor: a bare server lends nothing to --via leases`},
 		{"grpc --mode=envoy --cost=-1", `--cost: --mode envoy gives no tokens back`},
 		{"grpc --floor=x", `--floor: "x" is not one of default, node`},
 		{"grpc user=a user=b", `user is given twice`},
@@ -123,7 +128,8 @@ func TestBenchNode(t *testing.T) {
 	}
 	const keys = 5
 	for _, flags := range []string{"user=closed", "user=open --rate 500", "user=batch --mode batch --batch 20",
-		"user=stream --mode stream --batch 20 --window 3", "user=envoy --mode envoy --batch 1", "--target " + info.GRPC + " user=target --connections 3"} {
+		"user=stream --mode stream --batch 20 --window 3", "user=envoy --mode envoy --batch 1", "--target " + info.GRPC + " user=target --connections 3",
+		"user=client --via client", "user=clients --via client --mode batch --batch 20 --connections 2 --rate 2000", "user=leases --via leases"} {
 		args := "bench grpc --json --callers 4 --distribution sequential --keys 5 --duration 200ms --node " + info.GRPC + " --server-pid " + strconv.Itoa(os.Getpid()) + " " + flags
 		got := weir(t, nil, strings.Fields(args)...)
 		var report bench.Report
@@ -131,14 +137,23 @@ func TestBenchNode(t *testing.T) {
 			t.Fatalf("weir %s: %+v, %v", args, got, err)
 		}
 		// One of each user is allowed, if the node got round to all of them.
-		if report.Allowed < 1 || report.Allowed > keys || report.Checks != report.Allowed+report.Denied || report.Errors != 0 {
+		if report.NoRule > 0 || report.Allowed < 1 || report.Allowed > keys || report.Checks != report.Allowed+report.Denied || report.Errors != 0 {
 			t.Errorf("weir %s: %+v", args, report.Counts)
 		}
 		if p := report.Latency; p.P50 <= 0 || p.P50 > p.P90 || p.P90 > p.P99 || p.P99 > p.P999 || p.P999 > p.Max {
 			t.Errorf("weir %s: latency %+v", args, p)
 		}
-		if len(report.Servers) != 1 || report.Servers[0].RSS < 1<<20 || report.ClientCPU <= 0 || report.ChecksPerSecond <= 0 {
+		if len(report.Servers) != 1 || report.Servers[0].RSS < 1<<20 || report.ClientCPU <= 0 || report.ChecksPerSecond <= 0 || report.KeysAsked < 1 || report.KeysAsked > keys {
 			t.Errorf("weir %s: %+v", args, report)
+		}
+		if (report.Client != nil) != (report.Via != "") || report.Client != nil && (report.Client.Nodes != 1 || report.Client.Answered == 0) {
+			t.Errorf("weir %s: via %q, %+v", args, report.Via, report.Client)
+		}
+	}
+	for _, mode := range []string{bench.Unary, bench.Envoy} {
+		got := weir(t, nil, "bench", "grpc", "team=any", "--duration=50ms", "--callers=1", "--node="+info.GRPC, "--mode="+mode)
+		if got.code != 0 || !strings.Contains(got.stdout, " checks matched no rule") {
+			t.Errorf("%s, no rule: %+v", mode, got)
 		}
 	}
 }
@@ -180,33 +195,43 @@ CHECKS  ALLOWED  DENIED  FAIL_OPEN  ERRORS  CHECKS/S
 TIME               P50     P90      P99      P99.9      MAX
 latency of a call  97.3µs  812.4µs  1.235ms  250.123ms  1.205s
 
-PROCESS  CPU/CHECK  MEMORY
-client   21.34µs    -
+PROCESS  CPU/CHECK  MEMORY  GROWN BY
+client   21.34µs    -       -
 `
 	if got := formatReport(report); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	report.Mode, report.Batch, report.Window = "stream", 100, 8
 	report.Rate, report.SendDelay, report.Unsent = 5000, &bench.Percentiles{}, 300
+	report.NoRule = 40
 	report.Errors, report.Failures = 5, map[string]int64{"Unavailable": 3, "DeadlineExceeded": 2}
-	report.Servers = []bench.Usage{{PID: 42, CPU: 9.1, RSS: 50 << 20}, {PID: 43, Gone: true}}
+	report.Servers = []bench.Usage{{PID: 42, CPU: 9.1, RSS: 50 << 20, Grown: 9 << 20}, {PID: 43, Gone: true}}
+	report.Via, report.Timed, report.KeysAsked, report.Bytes = bench.Leases, 16, 1000, 51.23
+	report.Client = &bench.ClientReport{Nodes: 3, Answered: 800, Retried: 1, Lent: 70, LentUsed: 60, GivenBack: 10}
 	report.CompareTo(bench.Report{ChecksPerSecond: 40_000.4, Latency: bench.Percentiles{P50: 50, P99: 700}, Servers: []bench.Usage{{CPU: 4.55}}})
-	want = `open loop of 5000 checks/s, stream of 100, 8 under way per stream, 64 callers, 2 connections, 1000 keys (zipf), 10.0s
+	want = `open loop of 5000 checks/s, stream of 100, 8 under way per stream via leases, 64 callers, 2 connections, 1000 keys (zipf), 10.0s
 
 CHECKS  ALLOWED  DENIED  FAIL_OPEN  ERRORS  CHECKS/S
 200000  150000   50000   7          5       19920
 
-TIME                 P50     P90      P99      P99.9      MAX
-latency of a call    97.3µs  812.4µs  1.235ms  250.123ms  1.205s
-of it, not yet sent  0s      0s       0s       0s         0s
+TIME                         P50     P90      P99      P99.9      MAX
+latency of a call (1 of 16)  97.3µs  812.4µs  1.235ms  250.123ms  1.205s
+of it, before it was sent    0s      0s       0s       0s         0s
 
-PROCESS  CPU/CHECK  MEMORY
-client   21.34µs    -
-42       9.10µs     50.0MiB
-43       has ended  -
-floor    4.55µs     0.0MiB
+PROCESS  CPU/CHECK  MEMORY   GROWN BY
+client   21.34µs    -        -
+42       9.10µs     50.0MiB  9.0MiB
+43       has ended  -        -
+floor    4.55µs     0.0MiB   0.0MiB
+
+memory: the servers have grown by 51.2B per key, of 1000 that were asked about
+
+client: 800 calls were answered by nodes (connected: 3), 1 of them by the second
+leases: 70 tokens lent, 60 used, 10 given back
 
 floor: 40000 checks/s, p50 50µs, p99 700µs; a check costs the servers 2.00 times the floor
+
+40 checks matched no rule, so that nothing was counted for them
 
 300 checks were not sent in time, as all callers were waiting: the rate is more than 64 callers and the servers can do
 
@@ -246,28 +271,34 @@ CHECKS    ALLOWED   DENIED    CHECKS/S  TIME/CHECK  CPU/CHECK  ALLOCS/CHECK  MEM
 	if got := formatEngineReport(report); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	report.Growth = &bench.Growth{Seconds: 2.04, Checks: 5, Latency: bench.Percentiles{P50: 0.3, Max: 700}, Idle: bench.Percentiles{Max: 600}}
+	report.Growth = &bench.Growth{Seconds: 2.04, Checks: 5, Latency: bench.Percentiles{P50: 0.3, Max: 700}, Idle: bench.Percentiles{Max: 600}, CPU: &bench.Percentiles{P50: 0.5, Max: 90}}
 	want += `
 5 checks while the counters were made, 2.0s
 
-TIME                P50    P90  P99  P99.9  MAX
-of a check          300ns  0s   0s   0s     700µs
-of nothing instead  0s     0s   0s   0s     600µs
+TIME                        P50    P90  P99  P99.9  MAX
+of a check                  300ns  0s   0s   0s     700µs
+of nothing instead          0s     0s   0s   0s     600µs
+of a check, on a processor  500ns  0s   0s   0s     90µs
 `
 	if got := formatEngineReport(report); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
 
-// TestBenchExpiry: what does not come back in time is exit code 1, and 0 if it does.
+// TestBenchExpiry: what does not come back in time is exit code 1, and 0 if it does. So few counters may
+// go unnoticed in the memory of a process: then they are back at once.
 func TestBenchExpiry(t *testing.T) {
-	for flags, code := range map[string]int{"--within 1000": 0, "--within 0.000001": 1} {
+	for flags, within := range map[string]float64{"--within 1000": 1000, "--within 0.000001": 0.000001} {
 		got := weir(t, nil, strings.Fields("bench expiry --json --keys 100 --window 10ms --patience 300ms "+flags)...)
 		var report bench.ExpiryReport
-		if err := json.Unmarshal([]byte(got.stdout), &report); err != nil || got.code != code || got.stderr != "" {
+		if err := json.Unmarshal([]byte(got.stdout), &report); err != nil || got.stderr != "" {
 			t.Fatalf("%s: %+v, %v", flags, got, err)
 		}
-		if report.Keys != 100 || report.Back != (code == 0) || report.Idle == 0 || report.Full == 0 || report.Checks.Checks == 0 {
+		code := 1
+		if float64(report.After) <= float64(report.Idle)*(1+within) {
+			code = 0
+		}
+		if got.code != code || within == 1000 && code != 0 || report.Keys != 100 || report.Back != (code == 0) || report.Idle == 0 || report.Full == 0 || report.Checks.Checks == 0 {
 			t.Errorf("%s: %+v", flags, report)
 		}
 	}

@@ -35,6 +35,9 @@ func TestBenchFloor(t *testing.T) {
 				t.Errorf("%s, %s: %+v", settings, mode, got)
 			}
 		}
+		if got := weir(t, nil, "bench", "grpc", "--via", bench.Client, "--target", m[1], "--duration", "50ms"); got.code != 0 || !strings.Contains(got.stdout, "(connected: 1)") {
+			t.Errorf("%s, through the client: %+v", settings, got)
+		}
 		kill(t, syscall.SIGTERM)
 		if code := <-ended; code != 0 {
 			t.Errorf("%s: stopped with exit code %d", settings, code)

@@ -18,18 +18,21 @@ func (a *app) benchEngineCommand() *cobra.Command {
 	var f keyFlags
 	var algorithm string
 	var limit, goroutines, batch int64
-	var grow, asJSON bool
+	var grow bool
+	var out localFlags
 	cmd := &cobra.Command{
 		Use:   "engine",
 		Short: "Ask the counters of a node in this process",
 		Long: `Ask the counters of a node in this process: hash, clock, locks, tables and
 algorithm, without requests, rules and network. Every key has its counter before the
-time runs. Memory per key is what they add to the process: of few keys it is mostly
-what the tables take anyway. SIGINT ends it early.
+time runs; one that expires is swept out, as in a node. Memory per key is what they
+add to the process: of few keys it is mostly what the tables take anyway. SIGINT ends
+it early.
 
 With --grow one goroutine less makes the counters, and that one checks any of the keys
 meanwhile, one at a time: how long a check may have to wait while tables grow. Beside
-it stands how long it took to do nothing instead, as other processes take their turns.`,
+it stands how long it took to do nothing instead, as other processes take their turns,
+and the processor time of the checks, with which others have nothing to do.`,
 		Example: `  weir bench engine
   weir bench engine --keys 10000000 --grow
   weir bench engine --keys 10000000 --distribution zipf --algorithm gcra
@@ -43,11 +46,11 @@ it stands how long it took to do nothing instead, as other processes take their 
 			if err := checkQuantities(cmd, quantity{"goroutines", goroutines, 1, bench.MaxCallers}, quantity{"batch", batch, 1, bench.MaxBatch}); err != nil {
 				return err
 			}
-			e := &bench.Engine{Keys: keys, Goroutines: int(goroutines), Batch: int(batch), Duration: f.duration, Grow: grow}
+			e := &bench.Engine{Keys: keys, Goroutines: int(goroutines), Batch: int(batch), Duration: f.duration, Grow: grow, Tell: a.teller(out.progress)}
 			if e.Limit, err = parseLimit(algorithm, limit, time.Hour); err != nil {
 				return usageError(cmd, "--%w", err)
 			}
-			return a.benchLocal(asJSON, func(ctx context.Context) (any, string, error) {
+			return a.benchLocal(out.json, func(ctx context.Context) (any, string, error) {
 				report, err := e.Run(ctx)
 				return report, formatEngineReport(report), err
 			})
@@ -62,8 +65,21 @@ it stands how long it took to do nothing instead, as other processes take their 
 	flags.Int64Var(&batch, "batch", 1, "`N` checks at once, which read the clock once")
 	flags.BoolVar(&grow, "grow", false, "measure single checks while the counters are made")
 	f.addTo(cmd)
-	flags.BoolVar(&asJSON, "json", false, "print JSON")
+	out.addTo(cmd)
 	return cmd
+}
+
+// localFlags say what commands that measure this process write.
+type localFlags struct{ json, progress bool }
+
+func (f *localFlags) addTo(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	addProgress(cmd, &f.progress)
+	flags.BoolVar(&f.json, "json", false, "print JSON")
+}
+
+func addProgress(cmd *cobra.Command, progress *bool) {
+	cmd.Flags().BoolVar(progress, "progress", false, "tell every second how it goes, not only on a terminal")
 }
 
 func parseLimit(algorithm string, limit int64, window time.Duration) (algorithms.Limit, error) {
@@ -106,6 +122,9 @@ func writeGrowth(out *strings.Builder, g *bench.Growth) {
 	table := newTable(out, "TIME", "P50", "P90", "P99", "P99.9", "MAX")
 	writePercentiles(table, "of a check", g.Latency)
 	writePercentiles(table, "of nothing instead", g.Idle)
+	if g.CPU != nil {
+		writePercentiles(table, "of a check, on a processor", *g.CPU)
+	}
 	table.flush()
 }
 
@@ -115,7 +134,7 @@ func (a *app) benchExpiryCommand() *cobra.Command {
 	var keys int64
 	var window time.Duration
 	var within float64
-	var asJSON bool
+	var out localFlags
 	cmd := &cobra.Command{
 		Use:   "expiry",
 		Short: "Watch memory come back when counters expire",
@@ -147,9 +166,9 @@ The exit code is 0 if the memory came back in time, and 1 if it did not.`,
 			if err != nil {
 				return usageError(cmd, "--%w", err)
 			}
-			e.Keys, e.Limit, e.Within = uint64(keys), limit, within/100
+			e.Keys, e.Limit, e.Within, e.Tell = uint64(keys), limit, within/100, a.teller(out.progress)
 			var back bool
-			err = a.benchLocal(asJSON, func(ctx context.Context) (any, string, error) {
+			err = a.benchLocal(out.json, func(ctx context.Context) (any, string, error) {
 				report, err := e.Run(ctx)
 				back = report.Back
 				return report, formatExpiryReport(report), err
@@ -167,7 +186,7 @@ The exit code is 0 if the memory came back in time, and 1 if it did not.`,
 	flags.DurationVar(&window, "window", 15*time.Second, "`DURATION` of a limit's window; longer than it takes to make the counters")
 	flags.DurationVar(&e.Patience, "patience", time.Minute, "wait `DURATION` for the memory after all have expired")
 	flags.Float64Var(&within, "within", 20, "the memory is back when it is at most `PERCENT` above what it was")
-	flags.BoolVar(&asJSON, "json", false, "print JSON")
+	out.addTo(cmd)
 	return cmd
 }
 
@@ -194,7 +213,7 @@ func formatExpiryReport(r bench.ExpiryReport) string {
 func (a *app) benchFloodCommand() *cobra.Command {
 	f := bench.Flood{Goroutines: runtime.GOMAXPROCS(0)}
 	var keys, victims, budget int64
-	var asJSON bool
+	var out localFlags
 	cmd := &cobra.Command{
 		Use:   "flood",
 		Short: "Flood a budget of memory with fresh keys",
@@ -211,9 +230,9 @@ The exit code is 0 if nothing was forgotten, and 1 otherwise.`,
 			if err := checkQuantities(cmd, quantity{"keys", keys, 1, bench.MaxKeys}, quantity{"victims", victims, 1, maxVictims}, quantity{"budget", budget, minBudget, maxBudget}); err != nil {
 				return err
 			}
-			f.Keys, f.Victims, f.Budget = uint64(keys), uint64(victims), budget<<20
+			f.Keys, f.Victims, f.Budget, f.Tell = uint64(keys), uint64(victims), budget<<20, a.teller(out.progress)
 			var forgotten uint64
-			err := a.benchLocal(asJSON, func(ctx context.Context) (any, string, error) {
+			err := a.benchLocal(out.json, func(ctx context.Context) (any, string, error) {
 				report, err := f.Run(ctx)
 				forgotten = report.Forgotten
 				return report, formatFloodReport(report), err
@@ -229,7 +248,7 @@ The exit code is 0 if nothing was forgotten, and 1 otherwise.`,
 	flags.Int64Var(&keys, "keys", 10_000_000, "ask about `N` fresh keys")
 	flags.Int64Var(&victims, "victims", 1000, "use half of the limit of `N` keys before")
 	flags.Int64Var(&budget, "budget", 64, "let counters take `N` MiB")
-	flags.BoolVar(&asJSON, "json", false, "print JSON")
+	out.addTo(cmd)
 	return cmd
 }
 

@@ -10,17 +10,33 @@ import (
 	"github.com/weirlimit/weir/cmd/weir/internal/bench"
 )
 
-// progress returns what tells progress to a person, or nil if nobody wants to know.
-func (a *app) progress(wanted bool) func(bench.Progress) {
-	if !wanted && !isTerminal(a.stderr) {
+// progress returns what tells progress of what to a person, or nil if nobody wants to know.
+func (a *app) progress(wanted bool, what string) func(bench.Progress) {
+	if !a.wantProgress(wanted) {
 		return nil
 	}
 	var last bench.Progress
 	return func(p bench.Progress) {
 		rate := float64(p.Checks-last.Checks) / (p.Elapsed - last.Elapsed).Seconds()
-		fmt.Fprintf(a.stderr, "%4.0fs  %.0f checks/s, %d denied, %d errors\n", p.Elapsed.Seconds(), rate, p.Denied, p.Errors)
+		a.tell(p.Elapsed, fmt.Sprintf("%s%.0f checks/s, %d denied, %d errors", what, rate, p.Denied, p.Errors))
 		last = p
 	}
+}
+
+// wantProgress reports whether somebody wants to know how it goes.
+func (a *app) wantProgress(wanted bool) bool { return wanted || isTerminal(a.stderr) }
+
+// teller returns what tells a person how it goes, or nil if nobody wants to know.
+func (a *app) teller(wanted bool) bench.Tell {
+	if !a.wantProgress(wanted) {
+		return nil
+	}
+	started := time.Now()
+	return func(text string) { a.tell(time.Since(started), text) }
+}
+
+func (a *app) tell(elapsed time.Duration, text string) {
+	fmt.Fprintf(a.stderr, "%4.0fs  %s\n", elapsed.Seconds(), text)
 }
 
 // printReport writes the text for a person or the report for a program.
@@ -45,6 +61,9 @@ func formatReport(r bench.Report) string {
 	if r.Rate > 0 {
 		loop = fmt.Sprintf("open loop of %d checks/s", r.Rate)
 	}
+	if r.Via != "" {
+		call += " via " + r.Via
+	}
 	fmt.Fprintf(&out, "%s, %s, %d callers, %d connections, %d keys (%s), %.1fs\n\n",
 		loop, call, r.Callers, r.Connections, r.Keys, r.Distribution, r.Seconds)
 	table := newTable(&out, "CHECKS", "ALLOWED", "DENIED", "FAIL_OPEN", "ERRORS", "CHECKS/S")
@@ -52,14 +71,18 @@ func formatReport(r bench.Report) string {
 	table.flush()
 	out.WriteString("\n")
 	table = newTable(&out, "TIME", "P50", "P90", "P99", "P99.9", "MAX")
-	writePercentiles(table, "latency of a call", r.Latency)
+	latency := "latency of a call"
+	if r.Timed > 0 {
+		latency += fmt.Sprintf(" (1 of %d)", r.Timed)
+	}
+	writePercentiles(table, latency, r.Latency)
 	if r.SendDelay != nil {
-		writePercentiles(table, "of it, not yet sent", *r.SendDelay)
+		writePercentiles(table, "of it, before it was sent", *r.SendDelay)
 	}
 	table.flush()
 	out.WriteString("\n")
-	table = newTable(&out, "PROCESS", "CPU/CHECK", "MEMORY")
-	table.row("client", fmt.Sprintf("%.2fµs", r.ClientCPU), "-")
+	table = newTable(&out, "PROCESS", "CPU/CHECK", "MEMORY", "GROWN BY")
+	table.row("client", fmt.Sprintf("%.2fµs", r.ClientCPU), "-", "-")
 	for _, s := range r.Servers {
 		table.row(append([]any{s.PID}, usageCells(s)...)...)
 	}
@@ -70,9 +93,9 @@ func formatReport(r bench.Report) string {
 
 func usageCells(u bench.Usage) []any {
 	if u.Gone {
-		return []any{"has ended", "-"}
+		return []any{"has ended", "-", "-"}
 	}
-	return []any{fmt.Sprintf("%.2fµs", u.CPU), formatMiB(u.RSS)}
+	return []any{fmt.Sprintf("%.2fµs", u.CPU), formatMiB(u.RSS), formatMiB(u.Grown)}
 }
 
 func formatMiB(bytes int64) string { return fmt.Sprintf("%.1fMiB", float64(bytes)/(1<<20)) }
@@ -85,6 +108,12 @@ func writeFloor(out *strings.Builder, t table, r bench.Report) {
 		}
 	}
 	t.flush()
+	if r.KeysAsked > 0 {
+		fmt.Fprintf(out, "\nmemory: the servers have grown by %.1fB per key, of %d that were asked about\n", r.Bytes, r.KeysAsked)
+	}
+	if r.Client != nil {
+		writeClient(out, r)
+	}
 	if r.Floor == nil {
 		return
 	}
@@ -95,8 +124,19 @@ func writeFloor(out *strings.Builder, t table, r bench.Report) {
 	out.WriteString("\n")
 }
 
+// writeClient says what the client that all share has done.
+func writeClient(out *strings.Builder, r bench.Report) {
+	fmt.Fprintf(out, "\nclient: %d calls were answered by nodes (connected: %d), %d of them by the second\n", r.Client.Answered, r.Client.Nodes, r.Client.Retried)
+	if r.Via == bench.Leases {
+		fmt.Fprintf(out, "leases: %d tokens lent, %d used, %d given back\n", r.Client.Lent, r.Client.LentUsed, r.Client.GivenBack)
+	}
+}
+
 // writeTrouble says what the figures above leave out.
 func writeTrouble(out *strings.Builder, r bench.Report) {
+	if r.NoRule > 0 {
+		fmt.Fprintf(out, "\n%d checks matched no rule, so that nothing was counted for them\n", r.NoRule)
+	}
 	if r.Unsent > 0 {
 		fmt.Fprintf(out, "\n%d checks were not sent in time, as all callers were waiting: the rate is more than %d callers and the servers can do\n",
 			r.Unsent, r.Callers)

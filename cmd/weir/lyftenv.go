@@ -22,7 +22,7 @@ var lyftOwn = []string{
 	"MERGE_DOMAIN_CONFIG", "SHADOW_MODE", "QUOTA_MODE", "RESPONSE_DYNAMIC_METADATA", "NEAR_LIMIT_RATIO",
 	"LIMIT_RESPONSE_HEADERS_ENABLED", "LIMIT_LIMIT_HEADER", "LIMIT_REMAINING_HEADER", "LIMIT_RESET_HEADER",
 	"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "FORCE_START_WITHOUT_INITIAL_CONFIG", "CONFIG_TYPE",
-	"GRPC_HOST", "GRPC_PORT", "GRPC_UDS", "GRPC_SERVER_USE_TLS",
+	"GRPC_HOST", "GRPC_PORT", "GRPC_UDS", "GRPC_SERVER_USE_TLS", "REDIS_SOCKET_TYPE",
 	"EXPIRATION_JITTER_MAX_SECONDS", "LOCAL_CACHE_SIZE_IN_BYTES", "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "CACHE_KEY_PREFIX",
 }
 
@@ -67,27 +67,24 @@ func lyftInUse(env map[string]string) bool {
 }
 
 // lyftOptions returns the options that the environment of envoyproxy/ratelimit gives. It
-// refuses what it asks for and weir does not have, where limits or callers would miss it.
-func lyftOptions(env map[string]string) (map[string]given, error) {
+// refuses what it asks for and weir does not have, where limits, callers or secrecy would be
+// lost without a word; said reports whether an option is given elsewhere as well, which
+// settles what it is about.
+func lyftOptions(env map[string]string, said func(option string) bool) (map[string]given, error) {
 	options := make(map[string]given)
 	if !lyftInUse(env) {
 		return options, nil
 	}
-	for _, missing := range []struct{ name, value, instead string }{
-		{"CONFIG_TYPE", "GRPC_XDS_SOTW", "allowed is FILE; rules that all nodes share stand in etcd, see weir rules apply"},
-		{"GRPC_SERVER_USE_TLS", "true", "there is no TLS yet; allowed is false"},
-		{"GRPC_UDS", env["GRPC_UDS"], "weir does not listen on a socket file; leave it out and set GRPC_PORT"},
-	} {
-		if v := env[missing.name]; v != "" && strings.EqualFold(v, missing.value) {
-			return nil, fmt.Errorf("%s: %q cannot be had: %s", missing.name, v, missing.instead)
-		}
+	if err := lyftRefuses(env, said); err != nil {
+		return nil, err
 	}
 	address := func(option, host, port, otherwise string) {
 		options[option] = given{net.JoinHostPort(cmp.Or(env[host], "0.0.0.0"), cmp.Or(env[port], otherwise)), port}
 	}
 	address("http", "HOST", "PORT", "8080")
 	address("grpc", "GRPC_HOST", "GRPC_PORT", "8081")
-	if env["RUNTIME_ROOT"] != "" || env["RUNTIME_SUBDIRECTORY"] != "" || env["RUNTIME_APPDIRECTORY"] != "" {
+	// Where limits come by xDS there, these mean nothing.
+	if env["CONFIG_TYPE"] != lyftXDS && (env["RUNTIME_ROOT"] != "" || env["RUNTIME_SUBDIRECTORY"] != "" || env["RUNTIME_APPDIRECTORY"] != "") {
 		options["rules"] = given{filepath.Join(cmp.Or(env["RUNTIME_ROOT"], "/srv/runtime_data/current"),
 			env["RUNTIME_SUBDIRECTORY"], cmp.Or(env["RUNTIME_APPDIRECTORY"], "config")), "RUNTIME_ROOT"}
 	}
@@ -107,6 +104,33 @@ func lyftOptions(env map[string]string) (map[string]given, error) {
 		options["log-level"] = given{level, "LOG_LEVEL"}
 	}
 	return options, lyftHeaders(env, options)
+}
+
+// lyftXDS is the CONFIG_TYPE that is not FILE.
+const lyftXDS = "GRPC_XDS_SOTW"
+
+// lyftRefuses returns an error for what weir lacks and must not pass over.
+func lyftRefuses(env map[string]string, said func(option string) bool) error {
+	switch v := env["CONFIG_TYPE"]; {
+	case v == "" || v == "FILE":
+	case v != lyftXDS:
+		return fmt.Errorf("CONFIG_TYPE: %q is not one of FILE, %s", v, lyftXDS)
+	case !said("rules") && !said("etcd"):
+		return fmt.Errorf("CONFIG_TYPE: weir reads no limits by xDS, as %s has it; say where they are: in files with --rules, or in etcd with --etcd, see weir rules apply", v)
+	}
+	if v := env["GRPC_UDS"]; v != "" && !said("grpc") {
+		return fmt.Errorf("GRPC_UDS: weir does not listen on a socket file such as %q; say where to listen with --grpc, or leave it out and set GRPC_PORT", v)
+	}
+	if v := env["GRPC_SERVER_USE_TLS"]; v != "" {
+		tls, err := strconv.ParseBool(v)
+		switch {
+		case err != nil:
+			return fmt.Errorf("GRPC_SERVER_USE_TLS: %q is not true or false", v)
+		case tls:
+			return fmt.Errorf("GRPC_SERVER_USE_TLS: %q cannot be had: there is no TLS yet, and callers that expect it would find nobody; have them do without, and set it to false", v)
+		}
+	}
+	return nil
 }
 
 func lyftHeaders(env map[string]string, options map[string]given) error {
@@ -135,12 +159,18 @@ type ignored struct {
 }
 
 // lyftWarnings returns the variables of envoyproxy/ratelimit that are set and have no
-// meaning here.
+// meaning here. lyftOptions has refused nothing.
 func lyftWarnings(env map[string]string) []ignored {
 	if !lyftInUse(env) {
 		return nil
 	}
 	var warnings []ignored
+	if env["CONFIG_TYPE"] == lyftXDS {
+		warnings = append(warnings, ignored{[]string{"CONFIG_TYPE"}, "rules are not read by xDS, but from where weir was told"})
+	}
+	if env["GRPC_UDS"] != "" {
+		warnings = append(warnings, ignored{[]string{"GRPC_UDS"}, "weir listens where it was told, and on no socket file"})
+	}
 	for _, group := range lyftIgnored {
 		var names []string
 		for _, name := range slices.Sorted(maps.Keys(env)) {

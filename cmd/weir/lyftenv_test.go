@@ -37,6 +37,12 @@ func TestLyftEnvironment(t *testing.T) {
 		{[]string{"LIMIT_RESPONSE_HEADERS_ENABLED=true", "LIMIT_LIMIT_HEADER=L", "LIMIT_REMAINING_HEADER=M", "LIMIT_RESET_HEADER=R"}, "rls-headers", "L,M,R"},
 		{[]string{"LIMIT_RESPONSE_HEADERS_ENABLED=false", "LIMIT_LIMIT_HEADER=L"}, "rls-headers", ""},
 		{[]string{"CONFIG_TYPE=FILE", "GRPC_SERVER_USE_TLS=false"}, "grpc", "0.0.0.0:8081"},
+		{[]string{use, "GRPC_SERVER_USE_TLS=0"}, "grpc", "0.0.0.0:8081"},
+		{[]string{"REDIS_SOCKET_TYPE=tcp"}, "grpc", "0.0.0.0:8081"},
+		// What weir lacks, and is told otherwise.
+		{[]string{"CONFIG_TYPE=GRPC_XDS_SOTW", "WEIR_RULES=/f.yaml", use}, "rules", "/f.yaml"},
+		{[]string{"CONFIG_TYPE=GRPC_XDS_SOTW", "WEIR_ETCD=e:1", use}, "rules", ""},
+		{[]string{"GRPC_UDS=/x.sock", "WEIR_GRPC=127.0.0.1:6"}, "grpc", "127.0.0.1:6"},
 		// What others have variables for, too.
 		{[]string{"PORT=1", "HOST=h", "LOG_LEVEL=nonsense", "REDIS_URL=x"}, "http", "127.0.0.1:8080"},
 		{[]string{"RUNTIME_ROOT="}, "rules", ""},
@@ -59,17 +65,26 @@ func TestLyftEnvironment(t *testing.T) {
 }
 
 func TestLyftEnvironmentRefuses(t *testing.T) {
+	const xds = `CONFIG_TYPE: weir reads no limits by xDS, as GRPC_XDS_SOTW has it; say where they are: in files with --rules, or in etcd with --etcd, see weir rules apply`
+	tls := func(value string) string {
+		return `GRPC_SERVER_USE_TLS: "` + value + `" cannot be had: there is no TLS yet, and callers that expect it would find nobody; have them do without, and set it to false`
+	}
 	for env, want := range map[string]string{
-		"CONFIG_TYPE=GRPC_XDS_SOTW":           `CONFIG_TYPE: "GRPC_XDS_SOTW" cannot be had: allowed is FILE; rules that all nodes share stand in etcd, see weir rules apply`,
-		"GRPC_SERVER_USE_TLS=true":            `GRPC_SERVER_USE_TLS: "true" cannot be had: there is no TLS yet; allowed is false`,
-		"GRPC_UDS=/tmp/x.sock":                `GRPC_UDS: "/tmp/x.sock" cannot be had: weir does not listen on a socket file; leave it out and set GRPC_PORT`,
-		"SHADOW_MODE=maybe":                   `SHADOW_MODE: "maybe" is not true or false`,
-		"LIMIT_RESPONSE_HEADERS_ENABLED=1.5":  `LIMIT_RESPONSE_HEADERS_ENABLED: "1.5" is not true or false`,
-		"NEAR_LIMIT_RATIO=2":                  `NEAR_LIMIT_RATIO: 2 is not above 0 and up to 1`,
-		"NEAR_LIMIT_RATIO=x":                  `NEAR_LIMIT_RATIO: "x" is not a share, such as 0.8`,
-		"GRPC_PORT=99999":                     `GRPC_PORT: "0.0.0.0:99999" has the port "99999", allowed is 0 to 65535`,
-		"RUNTIME_ROOT=/r LOG_LEVEL=loud":      `LOG_LEVEL: "loud" is not one of debug, error, fatal, info, panic, trace, warn, warning`,
-		"RUNTIME_ROOT=/r WEIR_INSECURE=false": `GRPC_PORT: 0.0.0.0:8081 is reachable from other machines and there is no TLS yet; listen on 127.0.0.1:8081, or pass --insecure if the network is trusted`,
+		"CONFIG_TYPE=GRPC_XDS_SOTW":                 xds,
+		"CONFIG_TYPE=GRPC_XDS_SOTW RUNTIME_ROOT=/r": xds,
+		"CONFIG_TYPE=GRPC_XDS_SYNC":                 `CONFIG_TYPE: "GRPC_XDS_SYNC" is not one of FILE, GRPC_XDS_SOTW`,
+		"GRPC_SERVER_USE_TLS=true":                  tls("true"),
+		"GRPC_SERVER_USE_TLS=1":                     tls("1"), // all that strconv.ParseBool takes is true there
+		"GRPC_SERVER_USE_TLS=T WEIR_GRPC=h:1":       tls("T"),
+		"GRPC_SERVER_USE_TLS=yes":                   `GRPC_SERVER_USE_TLS: "yes" is not true or false`,
+		"GRPC_UDS=/tmp/x.sock":                      `GRPC_UDS: weir does not listen on a socket file such as "/tmp/x.sock"; say where to listen with --grpc, or leave it out and set GRPC_PORT`,
+		"SHADOW_MODE=maybe":                         `SHADOW_MODE: "maybe" is not true or false`,
+		"LIMIT_RESPONSE_HEADERS_ENABLED=1.5":        `LIMIT_RESPONSE_HEADERS_ENABLED: "1.5" is not true or false`,
+		"NEAR_LIMIT_RATIO=2":                        `NEAR_LIMIT_RATIO: 2 is not above 0 and up to 1`,
+		"NEAR_LIMIT_RATIO=x":                        `NEAR_LIMIT_RATIO: "x" is not a share, such as 0.8`,
+		"GRPC_PORT=99999":                           `GRPC_PORT: "0.0.0.0:99999" has the port "99999", allowed is 0 to 65535`,
+		"RUNTIME_ROOT=/r LOG_LEVEL=loud":            `LOG_LEVEL: "loud" is not one of debug, error, fatal, info, panic, trace, warn, warning`,
+		"RUNTIME_ROOT=/r WEIR_INSECURE=false":       `GRPC_PORT: 0.0.0.0:8081 is reachable from other machines and there is no TLS yet; listen on 127.0.0.1:8081, or pass --insecure if the network is trusted`,
 	} {
 		_, err := read(t, nil, append([]string{"WEIR_INSECURE=true", "WEIR_ADVERTISE=h:1"}, strings.Fields(env)...), "")
 		if err == nil || err.Error() != want {
@@ -87,7 +102,12 @@ func TestLyftWarnings(t *testing.T) {
 	if got := fmt.Sprint(lyftWarnings(env)); got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
+	overruled := map[string]string{"CONFIG_TYPE": "GRPC_XDS_SOTW", "GRPC_UDS": "/x"}
+	if got := fmt.Sprint(lyftWarnings(overruled)); got != `[{[CONFIG_TYPE] rules are not read by xDS, but from where weir was told} {[GRPC_UDS] weir listens where it was told, and on no socket file}]` {
+		t.Errorf("overruled: %s", got)
+	}
 	delete(env, "RUNTIME_ROOT")
+	delete(env, "REDIS_SOCKET_TYPE")
 	if got := lyftWarnings(env); got != nil {
 		t.Errorf("without its own variables: %v", got)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -67,12 +68,14 @@ func options() []option {
 			text(func(o *node.Options) *string { return &o.ClientIPHeader })},
 		{"auth-attribute", "ATTRIBUTE=HEADER,...", "", "header fields that /auth makes attributes, such as user=X-User, beside ip, endpoint and method; the proxy must not let clients choose them (default none)",
 			list(func(o *node.Options) *[]string { return &o.AuthAttribute })},
+		{"auth-max-delay", "DURATION", d.AuthMaxDelay.String(), "how long /auth may hold a request until its turn comes, where rules book turns (leaky_bucket, max_delay), up to 5s; who would wait for longer is denied",
+			duration(func(o *node.Options) *time.Duration { return &o.AuthMaxDelay })},
 		{"log-level", "LEVEL", d.LogLevel, "least level to log: debug, info, warn or error",
 			text(func(o *node.Options) *string { return &o.LogLevel })},
 		{"counter-memory", "SIZE", d.CounterMemory.String(), "most memory for the counters of this node, of about 43 bytes each; those of logs and buckets come on top, at most 256MiB",
-			size(func(o *node.Options) *node.Bytes { return &o.CounterMemory })},
+			above0(size, func(o *node.Options) *node.Bytes { return &o.CounterMemory })},
 		{"peer-timeout", "DURATION", d.PeerTimeout.String(), "most to wait for the node that owns a counter, before a check is let through",
-			duration(func(o *node.Options) *time.Duration { return &o.PeerTimeout })},
+			above0(duration, func(o *node.Options) *time.Duration { return &o.PeerTimeout })},
 		{"forget-denials", "bool", "", "ask the node that owns a counter again although it has denied just now, instead of remembering that for up to 20ms",
 			boolean(func(o *node.Options) *bool { return &o.ForgetDenials })},
 		{"lend-nothing", "bool", "", "lend no tokens of counters that are asked for often, neither to other nodes nor to clients, and borrow none",
@@ -92,7 +95,7 @@ func options() []option {
 		{"rls-metadata", "bool", "", "in Envoy's API, answer with dynamic metadata",
 			boolean(func(o *node.Options) *bool { return &o.RLSMetadata })},
 		{"rls-near-limit", "SHARE", fmt.Sprint(d.RLSNearLimit), "share of a descriptor's limit from which on metrics count hits as near it",
-			share(func(o *node.Options) *float64 { return &o.RLSNearLimit })},
+			above0(share, func(o *node.Options) *float64 { return &o.RLSNearLimit })},
 		{"health-needs-rules", "bool", "", `report the service "ratelimit" as unhealthy while there are no rules`,
 			boolean(func(o *node.Options) *bool { return &o.HealthNeedsRules })},
 	}
@@ -162,6 +165,22 @@ func duration(field func(*node.Options) *time.Duration) func(*node.Options, stri
 	}
 }
 
+// above0 is for a field whose zero value stands for its default, which nobody means who
+// writes 0.
+func above0[T cmp.Ordered](kind func(func(*node.Options) *T) func(*node.Options, string) error, field func(*node.Options) *T) func(*node.Options, string) error {
+	set := kind(field)
+	return func(o *node.Options, text string) error {
+		if err := set(o, text); err != nil {
+			return err
+		}
+		var zero T
+		if *field(o) == zero {
+			return fmt.Errorf("%q is not above 0", text)
+		}
+		return nil
+	}
+}
+
 // variable is the environment variable of a flag: WEIR_ETCD_LISTEN of etcd-listen.
 func variable(flag string) string {
 	return "WEIR_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
@@ -221,7 +240,9 @@ func readOptions(flags *pflag.FlagSet, env map[string]string) (node.Options, err
 		return node.Options{}, err
 	}
 
-	lyft, err := lyftOptions(env)
+	lyft, err := lyftOptions(env, func(option string) bool {
+		return file[option].text != "" || env[variable(option)] != "" || flags.Changed(option)
+	})
 	if err != nil {
 		return node.Options{}, err
 	}

@@ -59,6 +59,7 @@ var samples = map[string][2]string{
 	"trusted-proxies":  {"10.0.0.0/8,192.0.2.1", "none"},
 	"client-ip-header": {"Forwarded", "x-real-ip"},
 	"auth-attribute":   {"user=X-User,key=X-Api-Key", "user=X-Other"},
+	"auth-max-delay":   {"250ms", "5s"},
 
 	"lyft-algorithm":     {"sliding_window", "sliding_window_buckets"},
 	"merge-domains":      {"true", "false"},
@@ -202,6 +203,9 @@ func TestOptionsErrors(t *testing.T) {
 		{[]string{"--insecure=maybe"}, nil, "", `--insecure: "maybe" is not true or false`},
 		{nil, []string{"WEIR_INSECURE=yes"}, "", `WEIR_INSECURE: "yes" is not true or false`},
 		{nil, nil, "insecure: yes", `weir.yaml:1: insecure: "yes" is not true or false`},
+		{[]string{"--peer-timeout=0s"}, nil, "", `--peer-timeout: "0s" is not above 0`},
+		{[]string{"--counter-memory=0"}, nil, "", `--counter-memory: "0" is not above 0`},
+		{[]string{"--rls-near-limit=0"}, nil, "", `--rls-near-limit: "0" is not above 0`},
 		{[]string{"--peer-timeout=10"}, nil, "", `--peer-timeout: "10" is not a duration, such as 25ms or 1s`},
 		{[]string{"--counter-memory=much"}, nil, "", `--counter-memory: "much" is not a size, such as 512MiB or 8GiB`},
 		{nil, nil, "counter-memory: -1", `weir.yaml:1: counter-memory: "-1" is not a size, such as 512MiB or 8GiB`},

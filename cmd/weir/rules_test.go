@@ -325,6 +325,7 @@ func TestFormatAlso(t *testing.T) {
 		"soft +10%; max delay 2s; cost size": {
 			Mode: &weirv1.Mode{Soft: &weirv1.SoftMode{Over: "10%"}}, MaxDelay: "2s", Cost: "size",
 		},
+		"on failure local; durability strict": {OnFailure: "local", Durability: "strict"},
 		"elastic to 150% of org; on failure deny; replaces a, b": {
 			Mode: &weirv1.Mode{Elastic: &weirv1.ElasticMode{Parent: "org", UpTo: "150%"}}, OnFailure: "deny", Replaces: []string{"a", "b"},
 		},

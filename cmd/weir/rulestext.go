@@ -110,6 +110,7 @@ func formatAlso(rule *weirv1.Rule) string {
 	add(rule.GetMaxDelay() != "", "max delay %s", rule.GetMaxDelay())
 	add(rule.GetCost() != "", "cost %s", rule.GetCost())
 	add(rule.GetOnFailure() != "", "on failure %s", rule.GetOnFailure())
+	add(rule.GetDurability() != "", "durability %s", rule.GetDurability())
 	add(len(rule.GetReplaces()) > 0, "replaces %s", strings.Join(rule.GetReplaces(), ", "))
 	return strings.Join(parts, "; ")
 }

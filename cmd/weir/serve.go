@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/experimental"
+	"google.golang.org/grpc/mem"
 
 	"github.com/weirlimit/weir/node"
 )
@@ -62,6 +64,9 @@ func (a *app) serve(opts node.Options) error {
 	for _, ignored := range lyftWarnings(a.env) {
 		log.Warn("ignoring environment variables of envoyproxy/ratelimit", "variables", strings.Join(ignored.names, ", "), "because", ignored.because)
 	}
+	if err := useBuffersThatFit(); err != nil {
+		return err
+	}
 	ctx, stop := a.untilSignal(log)
 	defer stop()
 	err := a.runNode(ctx, opts, log, func(info node.Info) {
@@ -72,6 +77,23 @@ func (a *app) serve(opts node.Options) error {
 	}
 	return err
 }
+
+// useBuffersThatFit gives gRPC buffers of every power of two from 256 bytes to 1 MiB. It sets each
+// to zero before it uses it, and by default has none between 32 KiB and 1 MiB, so that a message
+// of 128 KiB to a standby costs more for its buffer than for all else. Nothing in this process
+// has used gRPC yet.
+var useBuffersThatFit = sync.OnceValue(func() error {
+	const least, most = 8, 20
+	var exponents []uint8
+	for e := uint8(least); e <= most; e++ {
+		exponents = append(exponents, e)
+	}
+	pool, err := mem.NewBinaryTieredBufferPool(exponents...)
+	if err == nil {
+		experimental.SetDefaultBufferPool(pool)
+	}
+	return err
+})
 
 // sameSignal is how soon after the first a second signal is not meant as another.
 const sameSignal = 200 * time.Millisecond
@@ -162,9 +184,11 @@ func readyLine(info node.Info) string {
 	if info.EmbeddedEtcd {
 		etcd = "embedded etcd on " + info.Etcd
 	}
-	ask := "weir check" + atNode(info.GRPC)
-	return fmt.Sprintf("weir node %s serves gRPC on %s and HTTP on %s (%s, %s); try: %s user=alice endpoint=/api/v1/posts",
-		info.ID, info.GRPC, info.HTTP, rules, etcd, ask)
+	try := "weir check" + atNode(info.GRPC) + " user=alice endpoint=/api/v1/posts"
+	if info.Descriptors {
+		try = "curl " + dialable(info.HTTP) + "/rlconfig"
+	}
+	return fmt.Sprintf("weir node %s serves gRPC on %s and HTTP on %s (%s, %s); try: %s", info.ID, info.GRPC, info.HTTP, rules, etcd, try)
 }
 
 // atNode is the flag that commands need to find the node that listens there.

@@ -98,6 +98,9 @@ func TestReadyLine(t *testing.T) {
 			node.Info{ID: "a", GRPC: "127.0.0.1:9090", HTTP: "127.0.0.1:8080", Etcd: "e-1:2379", RulesPath: "none.yaml"},
 			"weir node a serves gRPC on 127.0.0.1:9090 and HTTP on 127.0.0.1:8080 " +
 				"(no rules: everything is allowed, etcd at e-1:2379); try: weir check user=alice endpoint=/api/v1/posts",
+		}, {
+			node.Info{ID: "a", GRPC: "[::]:8081", HTTP: "[::]:8080", Etcd: "e-1:2379", Rules: 2, RulesPath: "config", Descriptors: true},
+			"weir node a serves gRPC on [::]:8081 and HTTP on [::]:8080 (2 rules, etcd at e-1:2379); try: curl 127.0.0.1:8080/rlconfig",
 		},
 	}
 	for _, test := range tests {

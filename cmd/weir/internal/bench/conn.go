@@ -32,6 +32,7 @@ type Conn interface {
 type Answers struct {
 	Allowed, Denied int64
 	FailOpen        int64 // of the allowed ones: nobody could decide in time
+	NoRule          int64 // of the allowed ones: nothing limits them
 }
 
 // Dial returns a connection to a server at host:port, which is made when first needed.
@@ -106,8 +107,11 @@ func count(answers ...*weirv1.RateLimitResponse) (sum Answers) {
 			continue
 		}
 		sum.Allowed++
-		if answer.GetSource() == weirv1.Source_SOURCE_FAIL_OPEN {
+		switch answer.GetSource() {
+		case weirv1.Source_SOURCE_FAIL_OPEN:
 			sum.FailOpen++
+		case weirv1.Source_SOURCE_NO_RULE:
+			sum.NoRule++
 		}
 	}
 	return sum

@@ -165,6 +165,11 @@ func TestStreamErrors(t *testing.T) {
 			_, _ = s.Recv()
 			return status.Error(codes.ResourceExhausted, "enough")
 		}, 1, codes.ResourceExhausted},
+		{"refuses one", func(s weirv1.RateLimiter_StreamRateLimitsServer) error {
+			m, _ := s.Recv()
+			_ = s.Send(&weirv1.StreamRateLimitsResponse{Id: m.GetId(), Error: &weirv1.CheckError{Code: int32(codes.ResourceExhausted), Message: "enough"}})
+			return waits(s)
+		}, 1, codes.ResourceExhausted},
 		{"too little", func(s weirv1.RateLimiter_StreamRateLimitsServer) error {
 			m, _ := s.Recv()
 			_ = s.Send(&weirv1.StreamRateLimitsResponse{Id: m.GetId() + 1})
@@ -190,7 +195,7 @@ func TestStreamErrors(t *testing.T) {
 		if got := status.Code(err); got != test.want && (test.name != "takes nothing" || got != codes.Unavailable) {
 			t.Errorf("%s: got %v, want %v", test.name, err, test.want)
 		}
-		if test.name == "silent" || test.name == "too little" {
+		if test.name == "silent" || test.name == "refuses one" || test.name == "too little" {
 			continue // the stream goes on
 		}
 		for { // until the end of the stream has come

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -28,6 +29,7 @@ type Engine struct {
 	// Grow measures single checks while the counters are made, at the cost of one goroutine
 	// that makes none.
 	Grow bool
+	Tell Tell // may be nil
 }
 
 // EngineReport is what an Engine led to.
@@ -65,17 +67,27 @@ func (e *Engine) Run(ctx context.Context) (EngineReport, error) {
 	if err != nil {
 		return EngineReport{}, err
 	}
+	// As in a node, which gives back the memory of tables that have become too small.
+	sweeping, stop := context.WithCancel(ctx)
+	var sweeper sync.WaitGroup
+	sweeper.Go(func() { _ = s.Run(sweeping) }) // it returns nil
+	defer sweeper.Wait()
+	defer stop()
 	r := &engineRun{Engine: e, shard: s}
 	defer context.AfterFunc(ctx, func() { r.stop.Store(true) })()
+	told := e.Tell.every(func() string { return made(s, e.Keys.n) })
 	growth := r.fill()
-	bytes := residentBytes() - before
+	told()
+	bytes := settled(ctx) - before
 
 	var start, end runtime.MemStats
 	runtime.ReadMemStats(&start)
 	cpu, started := ownCPU(), time.Now()
 	timer := time.AfterFunc(e.Duration, func() { r.stop.Store(true) })
 	defer timer.Stop()
+	told = e.Tell.every(r.speed())
 	parallel(e.Goroutines, r.check)
+	told()
 	elapsed := time.Since(started)
 	cpu = ownCPU() - cpu
 	runtime.ReadMemStats(&end)
@@ -143,16 +155,28 @@ func fill(s *shard.Shard, n uint64, goroutines int, stop *atomic.Bool, limit alg
 func (r *engineRun) check(goroutine int) {
 	draw := r.Keys.Draw(goroutine, r.Goroutines)
 	a := newAsker(r.shard, r.Limit, r.Batch)
-	var checks, allowed int64
 	for !r.stop.Load() {
+		var allowed int64
 		for range stopEvery {
 			allowed += a.ask(draw)
 		}
-		checks += stopEvery * int64(r.Batch)
+		r.checks.Add(stopEvery * int64(r.Batch))
+		r.allowed.Add(allowed)
 	}
-	r.checks.Add(checks)
-	r.allowed.Add(allowed)
 }
+
+// speed returns what says how many checks there were per second since it was asked last.
+func (r *engineRun) speed() func() string {
+	last, then := int64(0), time.Now()
+	return func() string {
+		checks, now := r.checks.Load(), time.Now()
+		defer func() { last, then = checks, now }()
+		return fmt.Sprintf("%.0f checks/s", float64(checks-last)/now.Sub(then).Seconds())
+	}
+}
+
+// made says how many counters there are of so many.
+func made(s *shard.Shard, n uint64) string { return fmt.Sprintf("%d of %d counters made", s.Len(), n) }
 
 // asker is what one goroutine needs to ask. Names have the length of usual ones.
 type asker struct {
@@ -202,6 +226,21 @@ func roomFor(n uint64) int64 { return 64<<20 + 64*int64(n) }
 func residentBytes() int64 {
 	debug.FreeOSMemory()
 	return rss()
+}
+
+// settleFor is how long memory that is not needed any more is waited for: the sweeper looks
+// every tenth of a second.
+const settleFor = 2 * time.Second
+
+// settled returns what this process has in memory when that has been given back.
+func settled(ctx context.Context) int64 {
+	wait := time.NewTimer(settleFor)
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+	case <-ctx.Done():
+	}
+	return residentBytes()
 }
 
 // rss is what this process has in memory, or 0 where that is not known.

@@ -34,6 +34,9 @@ func (c envoyConn) Ask(ctx context.Context, keys []uint64) (Answers, error) {
 			sum.Denied++
 		} else {
 			sum.Allowed++
+			if s.GetCurrentLimit() == nil {
+				sum.NoRule++
+			}
 		}
 	}
 	return sum, nil

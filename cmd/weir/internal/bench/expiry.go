@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,13 +13,15 @@ import (
 )
 
 // Expiry makes a counter of every key in this process, and watches how the memory comes
-// back when they have expired, while checks of a few keys go on. Every field is required.
+// back when they have expired, while checks of a few keys go on. Every field is required, unless
+// it says otherwise.
 type Expiry struct {
 	Keys       uint64
 	Limit      algorithms.Limit // valid; of every key
 	Goroutines int              // that make counters
 	Patience   time.Duration    // to wait after the last has expired
 	Within     float64          // of the idle memory, such as 0.2: what is above it counts as not back
+	Tell       Tell             // may be nil
 }
 
 // ExpiryReport is what an Expiry led to. Memory is what the process has resident.
@@ -57,12 +60,16 @@ func (e *Expiry) Run(ctx context.Context) (ExpiryReport, error) {
 	var stop atomic.Bool
 	defer context.AfterFunc(ctx, func() { stop.Store(true) })()
 	started := time.Now()
+	told := e.Tell.every(func() string { return made(s, e.Keys) })
 	fill(s, e.Keys, e.Goroutines, &stop, e.Limit)
+	told()
 	filled := time.Now()
 	report.FillSeconds, report.Full = filled.Sub(started).Seconds(), rss()
 	checks := startWatch(s, e.Limit, min(e.Keys, expiryKeys))
 	// A window that has begun is over after two at the latest, whatever the algorithm.
 	expired := filled.Add(2 * time.Duration(e.Limit.Window))
+	told = e.Tell.every(func() string { return fmt.Sprintf("%d counters, %d MiB", s.Len(), rss()>>20) })
+	defer func() { told() }()
 	tick := time.NewTicker(expiryLook)
 	defer tick.Stop()
 	for !report.Back && time.Since(expired) < e.Patience && ctx.Err() == nil {

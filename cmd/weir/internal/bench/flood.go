@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -14,12 +15,13 @@ import (
 )
 
 // Flood uses half of the limit of some keys, and then asks about fresh keys, each once, in
-// this process. Every field is required.
+// this process. Every field is required, unless it says otherwise.
 type Flood struct {
 	Keys       uint64 // fresh ones
 	Victims    uint64 // keys that are at half of their limit before
 	Budget     int64  // bytes of all counters
 	Goroutines int
+	Tell       Tell // may be nil
 }
 
 // FloodReport is what a Flood led to.
@@ -61,7 +63,9 @@ func (f *Flood) Run(ctx context.Context) (FloodReport, error) {
 	defer context.AfterFunc(ctx, func() { stop.Store(true) })()
 	started := time.Now()
 	peak := watchPeak()
+	told := f.Tell.every(func() string { return fmt.Sprintf("%d counters, %d MiB", s.Len(), rss()>>20) })
 	fill(s, f.Keys, f.Goroutines, &stop, limit)
+	told()
 	report := FloodReport{Keys: f.Keys, Victims: f.Victims, Budget: f.Budget, Seconds: time.Since(started).Seconds()}
 	report.Peak = max(0, peak()-before)
 	report.XBudget = ratio(float64(report.Peak), float64(f.Budget))

@@ -60,6 +60,15 @@ func floorAnswer() *weirv1.RateLimitResponse {
 	}
 }
 
+// floorHealth says who it is, which the Go client wants to know.
+type floorHealth struct {
+	weirv1.UnimplementedRateLimiterHealthServer
+}
+
+func (floorHealth) GetHealthStatus(context.Context, *weirv1.GetHealthStatusRequest) (*weirv1.GetHealthStatusResponse, error) {
+	return &weirv1.GetHealthStatusResponse{NodeId: "floor"}, nil
+}
+
 // envoyFloor is the same for Envoy's API.
 type envoyFloor struct {
 	rlsv3.UnimplementedRateLimitServiceServer
@@ -95,6 +104,7 @@ func ServeFloor(ctx context.Context, l net.Listener, likeNode bool) error {
 	}
 	s := grpc.NewServer(options...)
 	weirv1.RegisterRateLimiterServer(s, floor{})
+	weirv1.RegisterRateLimiterHealthServer(s, floorHealth{})
 	rlsv3.RegisterRateLimitServiceServer(s, envoyFloor{})
 	defer context.AfterFunc(ctx, s.Stop)()
 	return s.Serve(l)

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +19,10 @@ type Growth struct {
 	// Idle is the same of doing nothing for as long as a check took, in turns with the checks:
 	// what of the latency is the machine's, which lets others run.
 	Idle Percentiles `json:"idle_us"`
+	// CPU is the processor time of the checks, where that is known: what others of the machine
+	// take is not in it, and neither is what a check waits for a lock. That is held for the
+	// processor time of another operation of this kind at most.
+	CPU *Percentiles `json:"cpu_us,omitempty"`
 }
 
 // watch checks keys one after the other, in a goroutine of its own.
@@ -27,21 +32,29 @@ type watch struct {
 	started time.Time
 	check   *histogram
 	idle    *histogram
+	cpu     *histogram
 }
 
 // startWatch checks any of n keys until the end.
 func startWatch(s *shard.Shard, limit algorithms.Limit, n uint64) *watch {
-	w := &watch{started: time.Now(), check: newHistogram(), idle: newHistogram()}
+	w := &watch{started: time.Now(), check: newHistogram(), idle: newHistogram(), cpu: newHistogram()}
 	w.done.Go(func() {
+		runtime.LockOSThread() // whose processor time is measured
+		defer runtime.UnlockOSThread()
 		a, r := newAsker(s, limit, 1), rand.New(rand.NewPCG(4, 5))
 		for !w.stop.Load() {
 			key := r.Uint64N(n)
+			before, _ := threadCPU()
 			begin := time.Now()
 			a.ask(func() uint64 { return key })
 			end := time.Now()
+			after, known := threadCPU()
 			w.check.record(end.Sub(begin))
+			if known {
+				w.cpu.record(after - before)
+			}
 			// One stall must not be followed by an idle time as long as itself.
-			w.idle.record(idle(end, min(end.Sub(begin), time.Microsecond)))
+			w.idle.record(idle(time.Now(), min(end.Sub(begin), time.Microsecond)))
 		}
 	})
 	return w
@@ -60,8 +73,13 @@ func idle(since time.Time, duration time.Duration) time.Duration {
 func (w *watch) end() *Growth {
 	w.stop.Store(true)
 	w.done.Wait()
-	return &Growth{
+	g := &Growth{
 		Seconds: time.Since(w.started).Seconds(), Checks: w.check.hdr.TotalCount(),
 		Latency: w.check.percentiles(), Idle: w.idle.percentiles(),
 	}
+	if w.cpu.hdr.TotalCount() > 0 {
+		cpu := w.cpu.percentiles()
+		g.CPU = &cpu
+	}
+	return g
 }

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 )
 
 // The distributions: how often each key is drawn, and in which order.
@@ -17,6 +18,24 @@ const (
 
 // Distributions returns all distributions.
 func Distributions() []string { return []string{Uniform, Zipf, Hot, Sequential} }
+
+// seen notes which keys were drawn. It is safe for concurrent use, and nil notes nothing.
+type seen struct {
+	bits []atomic.Uint64
+	keys atomic.Int64
+}
+
+func newSeen(n uint64) *seen { return &seen{bits: make([]atomic.Uint64, (n+63)/64)} }
+
+func (s *seen) add(key uint64) {
+	if s == nil {
+		return
+	}
+	bits, bit := &s.bits[key/64], uint64(1)<<(key%64)
+	if bits.Load()&bit == 0 && bits.Or(bit)&bit == 0 {
+		s.keys.Add(1)
+	}
+}
 
 const (
 	zipfExponent = 1.1

@@ -107,3 +107,20 @@ func TestCallersDrawApart(t *testing.T) {
 		}
 	}
 }
+
+// TestSeen: a key counts once, whoever draws it how often, and nobody need look.
+func TestSeen(t *testing.T) {
+	const n = 130
+	s := newSeen(n)
+	parallel(4, func(int) {
+		for key := uint64(0); key < n; key += 3 {
+			s.add(key)
+			s.add(key)
+		}
+	})
+	if got := s.keys.Load(); got != (n+2)/3 {
+		t.Errorf("%d keys", got)
+	}
+	var nobody *seen
+	nobody.add(1)
+}

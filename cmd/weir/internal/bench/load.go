@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,8 +21,11 @@ type Load struct {
 	// In a closed loop, of rate 0, a caller sends when it has its last answer.
 	Rate     int64
 	Duration time.Duration // after which no call is sent
-	Timeout  time.Duration // of a call
+	Timeout  time.Duration // of a call; 0: the connections see to that themselves
 	PIDs     []int         // the servers that run on this machine, to measure; may be empty
+	// Timed has a caller of a closed loop measure one of so many calls only, where reading the
+	// clock takes as long as a call; 0 means each.
+	Timed int
 }
 
 // Progress is how far a run has come.
@@ -30,8 +34,9 @@ type Progress struct {
 	Counts
 }
 
-// progressEvery is how often progress is told.
-const progressEvery = time.Second
+// talliesPerProcessor is how many tallies there are, so that callers seldom wait for each
+// other to count.
+const talliesPerProcessor = 4
 
 // Run makes the load until its duration is over or ctx ends. Calls under way then get
 // their time. It calls progress, unless nil, every second. An error says that a server
@@ -45,7 +50,10 @@ func (l *Load) Run(ctx context.Context, progress func(Progress)) (Report, error)
 	if err != nil {
 		return Report{}, err
 	}
-	r := &run{Load: l, perCall: max(1, l.Batch), tallies: make([]*tally, len(l.Conns))}
+	r := &run{Load: l, perCall: max(1, l.Batch), tallies: make([]*tally, min(l.Callers, talliesPerProcessor*runtime.GOMAXPROCS(0)))}
+	if len(l.PIDs) > 0 {
+		r.seen = newSeen(l.Keys.n)
+	}
 	for i := range r.tallies {
 		r.tallies[i] = newTally()
 	}
@@ -68,27 +76,38 @@ func (l *Load) Run(ctx context.Context, progress func(Progress)) (Report, error)
 type run struct {
 	*Load
 	perCall int      // checks
-	tallies []*tally // by connection
+	tallies []*tally // which the callers share
+	seen    *seen    // nil if nobody wants to know
 	started time.Time
 	turns   atomic.Int64 // of an open loop, given out
 }
 
 // call sends one call after the other until ctx ends.
 func (r *run) call(ctx context.Context, caller int) {
-	conn, tally := r.Conns[caller%len(r.Conns)], r.tallies[caller%len(r.Conns)]
+	conn, tally := r.Conns[caller%len(r.Conns)], r.tallies[caller%len(r.tallies)]
 	draw := r.Keys.Draw(caller, r.Callers)
 	keys := make([]uint64, r.perCall)
+	ask := func(calls *Counts) {
+		for i := range keys {
+			keys[i] = draw()
+			r.seen.add(keys[i])
+		}
+		answers, err := r.ask(ctx, conn, keys)
+		calls.note(r.perCall, answers, err)
+	}
 	for {
 		due, ok := r.await(ctx)
 		if !ok {
 			return
 		}
-		for i := range keys {
-			keys[i] = draw()
-		}
+		var calls Counts
 		sent := time.Now()
-		answers, err := r.ask(ctx, conn, keys)
-		tally.add(sent.Sub(due), time.Since(due), r.perCall, answers, err)
+		ask(&calls)
+		latency := time.Since(due)
+		for i := 1; i < r.Timed && ctx.Err() == nil; i++ {
+			ask(&calls)
+		}
+		tally.add(sent.Sub(due), latency, calls)
 	}
 }
 
@@ -131,6 +150,9 @@ func (r *run) dueChecks(after time.Duration) int64 {
 
 // ask makes one call. It ends by its time-out, and not with ctx.
 func (r *run) ask(ctx context.Context, conn Conn, keys []uint64) (Answers, error) {
+	if r.Timeout == 0 {
+		return conn.Ask(context.Background(), keys)
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.Timeout)
 	defer cancel()
 	return conn.Ask(ctx, keys)
@@ -168,7 +190,7 @@ func (r *run) report(sending, elapsed, cpu time.Duration, meters []meter) Report
 	}
 	report := Report{
 		Counts: r.counts(), Mode: r.Mode, Batch: r.Batch, Window: r.Window, Callers: r.Callers, Connections: len(r.Conns), Rate: r.Rate,
-		Keys: int64(r.Keys.n), Distribution: r.Keys.distribution,
+		Keys: int64(r.Keys.n), Distribution: r.Keys.distribution, Timed: r.Timed,
 		Seconds: elapsed.Seconds(), Latency: latency.percentiles(),
 	}
 	report.ChecksPerSecond = ratio(float64(report.Checks), elapsed.Seconds())
@@ -178,9 +200,7 @@ func (r *run) report(sending, elapsed, cpu time.Duration, meters []meter) Report
 		report.Unsent = max(0, r.dueChecks(sending)-report.Checks-report.Errors)
 	}
 	report.ClientCPU = ratio(micros(cpu), float64(report.Checks))
-	for _, m := range meters {
-		report.Servers = append(report.Servers, m.usage(report.Checks))
-	}
+	report.measure(meters, r.seen)
 	return report
 }
 

@@ -207,3 +207,28 @@ func TestRunRefusesForeignProcess(t *testing.T) {
 		t.Error("a server that cannot be measured is no error")
 	}
 }
+
+// TestTimedSome: of a caller's calls some are measured, and all are counted.
+func TestTimedSome(t *testing.T) {
+	node := &fakeNode{}
+	testRun(t, node, Load{Callers: 2, Timed: 16}, func(r Report) {
+		if r.Checks != int64(node.calls) || r.Checks < 19_900 || r.Checks > 20_002 || r.Timed != 16 || r.Latency.P50 < 900 || r.Latency.Max > 1100 {
+			t.Errorf("%d calls: %+v", node.calls, r)
+		}
+	})
+}
+
+// TestTell: somebody is told every second, until the end.
+func TestTell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []string
+		end := Tell(func(text string) { told = append(told, text) }).every(func() string { return "going" })
+		time.Sleep(3500 * time.Millisecond)
+		end()
+		time.Sleep(5 * time.Second)
+		if len(told) != 3 || told[0] != "going" {
+			t.Errorf("told %q", told)
+		}
+	})
+	Tell(nil).every(nil)()
+}

@@ -9,18 +9,19 @@ import (
 
 // meter measures a process of this machine from its making on.
 type meter struct {
-	pid    int
-	before time.Duration
+	pid int
+	cpu time.Duration // at the start
+	rss int64
 }
 
 func newMeters(pids []int) ([]meter, error) {
 	var meters []meter
 	for _, pid := range pids {
-		cpu, _, err := readProcess(pid)
+		cpu, rss, err := readProcess(pid)
 		if err != nil {
 			return nil, fmt.Errorf("process %d cannot be measured on this machine: %w", pid, err)
 		}
-		meters = append(meters, meter{pid, cpu})
+		meters = append(meters, meter{pid, cpu, rss})
 	}
 	return meters, nil
 }
@@ -31,7 +32,7 @@ func (m meter) usage(checks int64) Usage {
 	if err != nil {
 		return Usage{PID: m.pid, Gone: true}
 	}
-	return Usage{PID: m.pid, CPU: ratio(micros(cpu-m.before), float64(checks)), RSS: rss}
+	return Usage{PID: m.pid, CPU: ratio(micros(cpu-m.cpu), float64(checks)), RSS: rss, Grown: rss - m.rss}
 }
 
 // readProcess returns the user and system time of a process, to 10 ms, and the bytes

@@ -3,11 +3,12 @@ package bench
 // Report is what a Load led to.
 type Report struct {
 	Mode         string `json:"mode"`
-	Batch        int    `json:"batch"`       // checks per call; 0: unary
-	Window       int    `json:"window"`      // calls under way on each stream; 0: there are none
-	Rate         int64  `json:"rate"`        // checks per second that were to be sent; 0: a closed loop
-	Callers      int    `json:"callers"`     // calls under way at once, at most
-	Connections  int    `json:"connections"` // to all targets
+	Via          string `json:"via,omitempty"` // Client or Leases, if not each caller by its own calls
+	Batch        int    `json:"batch"`         // checks per call; 0: unary
+	Window       int    `json:"window"`        // calls under way on each stream; 0: there are none
+	Rate         int64  `json:"rate"`          // checks per second that were to be sent; 0: a closed loop
+	Callers      int    `json:"callers"`       // calls under way at once, at most
+	Connections  int    `json:"connections"`   // to all targets
 	Keys         int64  `json:"keys"`
 	Distribution string `json:"distribution"`
 
@@ -18,14 +19,22 @@ type Report struct {
 	Unsent          int64   `json:"unsent"`
 	ChecksPerSecond float64 `json:"checks_per_second"` // answered ones
 
-	// Latency of the calls, failed ones included.
+	// Latency of the calls, failed ones included; of one of so many of them, unless Timed is 0.
 	Latency Percentiles `json:"latency_us"`
+	Timed   int         `json:"latency_of_one_in,omitempty"`
 	// SendDelay is the part of the latency of an open loop that passed before a call was sent,
 	// because all callers were waiting, or this machine was busy or its timers late.
 	SendDelay *Percentiles `json:"send_delay_us,omitempty"`
 
 	ClientCPU float64 `json:"client_cpu_us_per_check"` // 0 where it cannot be measured
 	Servers   []Usage `json:"servers,omitempty"`
+	// What the servers have grown by, per key that was drawn, if they are measured. What they
+	// need of old anyway is not in it, and neither is a key that they knew.
+	KeysAsked int64   `json:"keys_asked,omitempty"`
+	Bytes     float64 `json:"rss_bytes_per_key,omitempty"`
+
+	// Client is what the client of Via says.
+	Client *ClientReport `json:"client,omitempty"`
 
 	// Floor is what the same load led to at a bare server, if it was asked as well.
 	Floor *Report `json:"floor,omitempty"`
@@ -39,6 +48,20 @@ func (r *Report) CompareTo(floor Report) {
 	r.Floor, r.XFloor = &floor, ratio(r.serverCPU(), floor.serverCPU())
 }
 
+// measure notes what the servers have used.
+func (r *Report) measure(meters []meter, asked *seen) {
+	var grown int64
+	for _, m := range meters {
+		u := m.usage(r.Checks)
+		grown += u.Grown
+		r.Servers = append(r.Servers, u)
+	}
+	if asked != nil {
+		r.KeysAsked = asked.keys.Load()
+		r.Bytes = ratio(float64(max(0, grown)), float64(r.KeysAsked))
+	}
+}
+
 // serverCPU is the processor time of all servers per check, in microseconds. Of one that
 // has ended nothing is known.
 func (r *Report) serverCPU() (sum float64) {
@@ -50,8 +73,9 @@ func (r *Report) serverCPU() (sum float64) {
 
 // Usage is what a server used while it was asked.
 type Usage struct {
-	PID  int     `json:"pid"`
-	Gone bool    `json:"gone,omitempty"` // it has ended, and nothing else is known
-	CPU  float64 `json:"cpu_us_per_check"`
-	RSS  int64   `json:"rss_bytes"` // at the end
+	PID   int     `json:"pid"`
+	Gone  bool    `json:"gone,omitempty"` // it has ended, and nothing else is known
+	CPU   float64 `json:"cpu_us_per_check"`
+	RSS   int64   `json:"rss_bytes"`       // at the end
+	Grown int64   `json:"rss_grown_bytes"` // since the start
 }

@@ -147,7 +147,11 @@ func (p *pipe) receive() {
 		if q == nil {
 			continue // nobody waits any more
 		}
-		q.answers, q.err = countAll(m.GetResponses(), q.checks)
+		if e := m.GetError(); e != nil {
+			q.err = status.Error(codes.Code(e.GetCode()), e.GetMessage())
+		} else {
+			q.answers, q.err = countAll(m.GetResponses(), q.checks)
+		}
 		close(q.done)
 	}
 }

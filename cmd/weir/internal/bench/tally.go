@@ -15,6 +15,7 @@ type Counts struct {
 	Allowed  int64 `json:"allowed"`
 	Denied   int64 `json:"denied"`
 	FailOpen int64 `json:"fail_open"` // of the allowed ones: nobody could decide in time
+	NoRule   int64 `json:"no_rule"`   // of the allowed ones: nothing limits them
 	Errors   int64 `json:"errors"`    // checks without an answer
 	// Failures counts the checks without an answer by the gRPC code of their call.
 	Failures map[string]int64 `json:"failures,omitempty"`
@@ -25,10 +26,25 @@ func (c *Counts) add(other Counts) {
 	c.Allowed += other.Allowed
 	c.Denied += other.Denied
 	c.FailOpen += other.FailOpen
+	c.NoRule += other.NoRule
 	c.Errors += other.Errors
 	for code, n := range other.Failures {
 		c.fail(code, n)
 	}
+}
+
+// note counts a call of so many checks, which led to answers or to err.
+func (c *Counts) note(checks int, answers Answers, err error) {
+	if err != nil {
+		c.Errors += int64(checks)
+		c.fail(status.Code(err).String(), int64(checks))
+		return
+	}
+	c.Checks += int64(checks)
+	c.Allowed += answers.Allowed
+	c.Denied += answers.Denied
+	c.FailOpen += answers.FailOpen
+	c.NoRule += answers.NoRule
 }
 
 func (c *Counts) fail(code string, n int64) {
@@ -38,7 +54,7 @@ func (c *Counts) fail(code string, n int64) {
 	c.Failures[code] += n
 }
 
-// tally collects what the calls of one connection led to. It is safe for concurrent use.
+// tally collects what the calls of some callers led to. It is safe for concurrent use.
 type tally struct {
 	mu      sync.Mutex
 	counts  Counts     // guarded by mu
@@ -48,21 +64,13 @@ type tally struct {
 
 func newTally() *tally { return &tally{latency: newHistogram(), delay: newHistogram()} }
 
-// add counts a call of so many checks, which led to answers or to err.
-func (t *tally) add(delay, latency time.Duration, checks int, answers Answers, err error) {
+// add adds what calls led to, of which one was measured.
+func (t *tally) add(delay, latency time.Duration, calls Counts) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.delay.record(delay)
 	t.latency.record(latency)
-	if err != nil {
-		t.counts.Errors += int64(checks)
-		t.counts.fail(status.Code(err).String(), int64(checks))
-		return
-	}
-	t.counts.Checks += int64(checks)
-	t.counts.Allowed += answers.Allowed
-	t.counts.Denied += answers.Denied
-	t.counts.FailOpen += answers.FailOpen
+	t.counts.add(calls)
 }
 
 // read returns the counts so far.
