@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"runtime"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -48,6 +49,23 @@ func BenchmarkClient(b *testing.B) {
 			}
 		}
 	}
+}
+
+// BenchmarkLeases has the Go client ask three nodes about a hundred hot keys, with leases, as
+// weir bench does it: most checks are decided in the client.
+func BenchmarkLeases(b *testing.B) {
+	nodes := startNodes(b, 3)
+	var rate, servers, client, asked []float64
+	for b.Loop() {
+		l := runLoad(b, nodes, "--via", "leases", "--keys", "100", "--callers", strconv.Itoa(runtime.GOMAXPROCS(0)), "endpoint=/api/v1/posts")
+		rate, servers, client = append(rate, l.ChecksPerSecond), append(servers, l.cpu()), append(client, l.ClientCPU)
+		asked = append(asked, float64(l.Client.Answered)/float64(l.Checks)*1e6)
+	}
+	b.ReportMetric(median(rate), "checks/s")
+	b.ReportMetric(median(servers), "server-cpu-µs/check")
+	b.ReportMetric(median(client), "client-cpu-µs/check")
+	b.ReportMetric(median(asked), "asked/million")
+	b.ReportMetric(0, "ns/op")
 }
 
 func measureClient(b *testing.B, s *servers, callers int, check func(context.Context, *weirv1.RateLimitRequest) (*weirv1.RateLimitResponse, error)) {

@@ -110,20 +110,32 @@ func BenchmarkFewCallers(b *testing.B) {
 }
 
 // BenchmarkNodes is what a check costs clusters of one to eight nodes, of which any is
-// asked, by as many callers in all.
+// asked, by as many callers in all, each beside one node at about the same time.
 func BenchmarkNodes(b *testing.B) {
+	one := startWeir(b, 1)
 	for _, size := range []int{1, 2, 3, 4, 6, 8} {
 		b.Run(fmt.Sprintf("nodes=%d", size), func(b *testing.B) {
-			s := startWeir(b, size)
+			s := one
+			if size > 1 {
+				s = startWeir(b, size)
+			}
 			for _, p := range paths[:2] {
-				b.Run(p.name, func(b *testing.B) { measure(b, s, p.callers, p.perCall, p.start) })
+				var oneCost float64
+				b.Run(p.name+"/one-node", func(b *testing.B) { oneCost = measure(b, one, p.callers, p.perCall, p.start) })
+				b.Run(p.name, func(b *testing.B) {
+					b.ReportMetric(measure(b, s, p.callers, p.perCall, p.start)/oneCost, "x-one-node")
+				})
 			}
 		})
 	}
 }
 
+// idleFor is how long it is looked what a node needs that nobody asks.
+const idleFor = 5 * time.Second
+
 // BenchmarkHotDenied asks one of three nodes about one key that is over its limit and that
-// another owns: what that costs the asked node, beside the floor, and what the owner.
+// another owns: what that costs the asked node, beside the floor, and what the owner, with
+// and without what that needs anyway in as much time.
 func BenchmarkHotDenied(b *testing.B) {
 	bare, tuned := startFloor(b, "default"), startFloor(b, "node")
 	hot := &weirv1.RateLimitRequest{Domain: "flood", IdentifierType: "user", Identifier: "hot"}
@@ -132,6 +144,9 @@ func BenchmarkHotDenied(b *testing.B) {
 		_, err := c.weir.CheckRateLimit(context.Background(), hot)
 		return err
 	}
+	before := process.CPU(b, owner.PID())
+	<-time.After(idleFor)
+	idle := float64(process.CPU(b, owner.PID())-before) / float64(idleFor)
 	var floorCost, tunedCost float64
 	b.Run("floor", func(b *testing.B) { floorCost = measure(b, bare, callers, 1, calls(check)) })
 	b.Run("floor-tuned", func(b *testing.B) { tunedCost = measure(b, tuned, callers, 1, calls(check)) })
@@ -141,10 +156,13 @@ func BenchmarkHotDenied(b *testing.B) {
 		before := process.CPU(b, owner.PID())
 		cost := measure(b, s, callers, 1, calls(check)) // of the asked node
 		owners := float64((process.CPU(b, owner.PID()) - before).Microseconds()) / float64(b.N)
+		idles := idle * float64(b.Elapsed().Microseconds()) / float64(b.N)
 		b.ReportMetric(cost/floorCost, "x-floor")
 		b.ReportMetric(cost/tunedCost, "x-floor-tuned")
 		b.ReportMetric(owners, "owner-cpu-µs/check")
 		b.ReportMetric(100*owners/cost, "owner-%")
+		b.ReportMetric(100*max(0, owners-idles)/cost, "owner-busy-%")
+		b.ReportMetric(100*idle, "owner-idle-%-of-a-core")
 	})
 }
 

@@ -17,7 +17,7 @@ type limit struct {
 }
 
 // limits leave room for the noise of a machine that does other things as well: the ratios
-// are about 1.
+// of uniform and zipf were 0.5 to 0.8, those of hot 0.8 to 1.2.
 var limits = []limit{
 	{"BenchmarkCheck/weir/uniform", "allocs/op", "", 0},
 	{"BenchmarkCheck/weir/hot", "allocs/op", "", 0},
@@ -29,8 +29,8 @@ var limits = []limit{
 	{"BenchmarkShouldRateLimit", "allocs/op", "", 4}, // of 2 descriptors
 	{memory, "allocs_per_check", "", 0.01},
 	{memory, "rss_bytes_per_key", "", 56},
-	{"BenchmarkCheck/weir/uniform", "ns/op", "BenchmarkCheck/maps/uniform", 2.5},
-	{"BenchmarkCheck/weir/zipf", "ns/op", "BenchmarkCheck/maps/zipf", 2.5},
+	{"BenchmarkCheck/weir/uniform", "ns/op", "BenchmarkCheck/maps/uniform", 1.5},
+	{"BenchmarkCheck/weir/zipf", "ns/op", "BenchmarkCheck/maps/zipf", 1.75},
 	{"BenchmarkCheck/weir/hot", "ns/op", "BenchmarkCheck/maps/hot", 2.5},
 }
 

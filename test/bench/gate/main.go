@@ -17,7 +17,7 @@ import (
 )
 
 // patience is how long the gate may take, after which it fails.
-const patience = 5 * time.Minute
+const patience = 10 * time.Minute
 
 // suites are the benchmarks that are run, so many rounds of each. What is compared must be
 // of one round, as others may use the machine more in the next.

@@ -62,6 +62,7 @@ func GoTest(ctx context.Context, log io.Writer, dir string, cpus []int, args ...
 	}
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-run", "^$", "-cpu", strings.Join(list, ",")}, args...)...)
 	cmd.Dir = dir
+	endTogether(cmd)
 	var out bytes.Buffer
 	cmd.Stdout = io.MultiWriter(log, &out)
 	cmd.Stderr = log

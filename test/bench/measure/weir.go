@@ -13,7 +13,9 @@ import (
 // name. A field's unit is its name, those of fields within it joined by dots; true is 1.
 // Exit code 1, which says that what was looked for was not found, is no error.
 func Weir(ctx context.Context, binary, name string, args ...string) (Results, error) {
-	out, err := exec.CommandContext(ctx, binary, append(args, "--json")...).Output()
+	cmd := exec.CommandContext(ctx, binary, append(args, "--json")...)
+	endTogether(cmd)
+	out, err := cmd.Output()
 	var exit *exec.ExitError
 	switch {
 	case ctx.Err() != nil:

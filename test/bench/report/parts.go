@@ -1,20 +1,16 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 	"time"
-
-	"github.com/weirlimit/weir/test/bench/measure"
 )
 
 // part is what is measured together.
 type part struct {
-	name  string
-	steps []step
+	name     string
+	patience time.Duration // after which it has failed
+	steps    []step
 }
 
 // step is one command: weir with arguments, or go test with benchmarks.
@@ -37,6 +33,9 @@ func (s step) String() string {
 	if s.dir != "." {
 		text = "cd " + s.dir + " && " + text
 	}
+	if s.rounds > 1 {
+		text += fmt.Sprintf(" # %d times", s.rounds)
+	}
 	return text
 }
 
@@ -57,8 +56,8 @@ func weir(name string, args string) step {
 }
 
 // gotest is a step that runs benchmarks of the main module so often.
-func gotest(pkg, bench, benchtime string, rounds int) step {
-	return step{dir: ".", cpus: []int{2}, rounds: rounds, args: []string{pkg, "-bench", bench, "-benchtime", benchtime}}
+func gotest(pkg, bench, benchtime string, rounds int, more ...string) step {
+	return step{dir: ".", cpus: []int{2}, rounds: rounds, args: append([]string{pkg, "-bench", bench, "-benchtime", benchtime}, more...)}
 }
 
 // keyCounts are those of the plot and the table of memory.
@@ -71,84 +70,75 @@ func engineName(keys, batch int) string { return fmt.Sprintf("engine/keys=%d/bat
 const tooMany = 100_000_000
 
 // engines asks the engine about so many keys, one at a time and in batches of 100.
-func engines(counts []int) (steps []step) {
+func engines(counts []int, duration string) (steps []step) {
 	for _, keys := range counts {
 		for _, batch := range []int{1, 100} {
 			if keys < tooMany || batch == 1 {
-				steps = append(steps, weir(engineName(keys, batch), fmt.Sprintf("bench engine --algorithm gcra --goroutines 1 --keys %d --batch %d --duration 2s", keys, batch)))
+				steps = append(steps, weir(engineName(keys, batch), fmt.Sprintf("bench engine --goroutines 1 --keys %d --batch %d --duration %s", keys, batch, duration)))
 			}
 		}
 	}
 	return steps
 }
 
-// parts are measured in this order.
-var parts = []part{
-	{"engine", append(engines(keyCounts),
-		weir("denied/batch=1", "bench engine --algorithm gcra --goroutines 1 --keys 1 --limit 1 --batch 1 --duration 2s"),
-		weir("denied/batch=100", "bench engine --algorithm gcra --goroutines 1 --keys 1 --limit 1 --batch 100 --duration 2s"),
-	)},
-	{"memory", []step{
-		weir("growth", "bench engine --keys 10000000 --grow --duration 1s"),
-		weir("expiry", "bench expiry --keys 10000000"),
-		weir("flood", "bench flood --keys 10000000 --budget 64"),
-	}},
-	{"libraries", []step{
-		{dir: "test/bench/peers", cpus: []int{1, 2}, rounds: 1, args: []string{"-bench", ".", "-benchtime", "1s"}},
-	}},
-	{"map", []step{
-		{dir: ".", cpus: []int{1, 2}, rounds: 3, args: []string{"./shard", "-bench", "^BenchmarkCheck$", "-benchtime", "1s"}},
-	}},
-	{"within", []step{
-		gotest("./algorithms", "^BenchmarkStep$", "200ms", 1),
-		gotest("./rules", "^BenchmarkMatch$", "200ms", 1),
-		{dir: ".", cpus: []int{2}, rounds: 1, args: []string{"./api", "-bench", "^Benchmark(CheckRateLimit|CheckRateLimitBatch|ShouldRateLimit)$", "-benchtime", "500ms", "-benchmem"}},
-	}},
-	{"wire", []step{gotest("./test/bench", "^BenchmarkCPUPerCheck$", "2s", 3)}},
-	{"few", []step{gotest("./test/bench", "^BenchmarkFewCallers$", "2s", 3)}},
-	{"hot", []step{gotest("./test/bench", "^BenchmarkHotDenied$", "2s", 3)}},
-	{"hop", []step{gotest("./test/bench", "^BenchmarkForwardLatency$", "5s", 1)}},
-	{"nodes", []step{gotest("./test/bench", "^BenchmarkNodes$", "2s", 1)}},
-	{"client", []step{gotest("./client", ".", "1s", 1)}},
+// parts returns those that are measured, in this order: each by itself, so that one can be
+// measured anew. The short form is once and shortly, and with a tenth of the keys.
+func parts(short bool) []part {
+	pick := func(full, ifShort string) string {
+		if short {
+			return ifShort
+		}
+		return full
+	}
+	rounds, counts, many := 3, keyCounts, "10000000"
+	if short {
+		rounds, counts, many = 1, keyCounts[:3], "1000000"
+	}
+	second, two := pick("1s", "100ms"), pick("2s", "300ms")
+	denied := "bench engine --goroutines 1 --keys 1 --limit 1 --duration " + two + " --batch "
+	servers := func(name string, benchtime string, rounds int, more ...string) step {
+		return gotest("./test/bench", "^"+name+"$", benchtime, rounds, more...)
+	}
+	return []part{
+		{"engine", 10 * time.Minute, append(engines(counts, two), weir("denied/batch=1", denied+"1"), weir("denied/batch=100", denied+"100"))},
+		{"memory", 5 * time.Minute, []step{
+			weir("growth", "bench engine --keys "+many+" --grow --duration "+second),
+			weir("expiry", "bench expiry --keys "+many),
+			weir("flood", "bench flood --keys 10000000 --budget 64"),
+		}},
+		{"expiry", 5 * time.Minute, []step{servers("BenchmarkExpiry", "1x", 1, "-expiry-keys="+many)}},
+		// It has rounds of its own.
+		{"beside", 10 * time.Minute, []step{
+			{dir: "test/bench/peers", cpus: []int{1, 2}, rounds: 1, args: []string{"-bench", "^BenchmarkBeside$", "-benchtime", "1x"}},
+		}},
+		{"libraries", 10 * time.Minute, []step{
+			{dir: "test/bench/peers", cpus: []int{1, 2}, rounds: 1, args: []string{"-bench", "^BenchmarkLibraries$", "-benchtime", pick("500ms", "100ms")}},
+		}},
+		{"map", 5 * time.Minute, []step{
+			{dir: ".", cpus: []int{1, 2}, rounds: rounds, args: []string{"./shard", "-bench", "^BenchmarkCheck$", "-benchtime", pick("500ms", "100ms")}},
+		}},
+		{"within", 3 * time.Minute, []step{
+			gotest("./algorithms", "^BenchmarkStep$", pick("200ms", "50ms"), 1),
+			gotest("./rules", "^BenchmarkMatch$", pick("200ms", "50ms"), 1),
+			gotest("./api", "^Benchmark(CheckRateLimit|CheckRateLimitBatch|ShouldRateLimit)$", pick("500ms", "50ms"), 1, "-benchmem"),
+		}},
+		{"wire", 10 * time.Minute, []step{servers("BenchmarkCPUPerCheck", two, rounds)}},
+		{"few", 3 * time.Minute, []step{servers("BenchmarkFewCallers", two, rounds)}},
+		{"hot", 3 * time.Minute, []step{servers("BenchmarkHotDenied", two, rounds)}},
+		{"hop", 3 * time.Minute, []step{servers("BenchmarkForwardLatency", pick("5x", "1x"), 1)}},
+		{"nodes", 8 * time.Minute, []step{servers("BenchmarkNodes", second, 1)}},
+		{"client", 5 * time.Minute, []step{
+			gotest("./client", ".", second, 1),
+			servers("BenchmarkClient", second, 1),
+			servers("BenchmarkLeases", pick("3x", "1x"), 1),
+		}},
+		{"profile", 3 * time.Minute, []step{servers("BenchmarkProfile", "1x", 1)}},
+	}
 }
 
 func partNames() (names []string) {
-	for _, p := range parts {
+	for _, p := range parts(false) {
 		names = append(names, p.name)
 	}
 	return names
-}
-
-// measure runs the parts' steps, one after the other, and stores what they report.
-func (s *store) measure(ctx context.Context, binaries string, chosen []part) error {
-	binary, err := measure.Build(ctx, binaries)
-	if err != nil {
-		return err
-	}
-	for _, p := range chosen {
-		s.forget(p.name)
-		for _, st := range p.steps {
-			started := time.Now()
-			fmt.Printf("=== %s: %v\n", p.name, st)
-			for range st.rounds {
-				results, err := st.run(ctx, binary, os.Stdout)
-				if err != nil {
-					return err
-				}
-				s.keep(p.name, st, results)
-			}
-			fmt.Printf("--- %.0fs\n", time.Since(started).Seconds())
-		}
-		if err := s.save(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s step) run(ctx context.Context, binary string, log io.Writer) (measure.Results, error) {
-	if s.cpus == nil {
-		return measure.Weir(ctx, binary, s.name, s.args...)
-	}
-	return measure.GoTest(ctx, log, s.dir, s.cpus, s.args...)
 }

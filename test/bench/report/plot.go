@@ -15,6 +15,9 @@ func plots(s *store) map[string][]byte {
 // nodeCounts are the sizes of the clusters that BenchmarkNodes measures.
 var nodeCounts = []int{1, 2, 3, 4, 6, 8}
 
+// nodesName is the benchmark of a path with so many nodes.
+func nodesName(n int, path string) string { return fmt.Sprintf("BenchmarkNodes/nodes=%d/%s", n, path) }
+
 func nodesPlot(s *store) []byte {
 	c := chart{
 		title: "processor time of all nodes per check, by the number of nodes",
@@ -24,7 +27,7 @@ func nodesPlot(s *store) []byte {
 	for _, path := range []struct{ name, class, label string }{{"unary", "first", "unary"}, {"batch100", "second", "batch of 100"}} {
 		line := series{class: path.class, label: path.label}
 		for _, n := range nodeCounts {
-			if v, ok := s.part("nodes").Median(fmt.Sprintf("BenchmarkNodes/nodes=%d/%s", n, path.name), cpuUnit); ok {
+			if v, ok := s.part("nodes").Median(nodesName(n, path.name), cpuUnit); ok {
 				line.points = append(line.points, [2]float64{float64(n), v})
 			}
 		}

@@ -10,46 +10,49 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirlimit/weir/test/bench/measure"
 )
 
-// TestPageIsCurrent: what the repository shows is what the stored results say.
-func TestPageIsCurrent(t *testing.T) {
-	dir := copyDocs(t)
-	s, err := loadStore(filepath.Join(dir, "performance", "results.json"))
+// TestPagesAreCurrent: what the repository shows is what the stored results say.
+func TestPagesAreCurrent(t *testing.T) {
+	root := copyDocs(t)
+	s, err := loadStore(resultsIn(root))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := render(dir, s); err != nil {
+	if err := render(root, s); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"performance.md", "performance/keys.svg", "performance/nodes.svg"} {
-		want, err := os.ReadFile(filepath.Join(dir, name))
+	for _, name := range []string{"README.md", "docs/performance.md", "docs/performance/keys.svg", "docs/performance/nodes.svg"} {
+		want, err := os.ReadFile(filepath.Join(root, name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := os.ReadFile(filepath.Join("../../../docs", name)); err != nil || !bytes.Equal(got, want) {
-			t.Errorf("docs/%s is out of date: go run ./test/bench/report -render (%v)", name, err)
+		if got, err := os.ReadFile(filepath.Join("../../..", name)); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s is out of date: go run ./test/bench/report -render (%v)", name, err)
 		}
 	}
 }
 
-// copyDocs copies the page and the results to a directory that may be written to.
-func copyDocs(t *testing.T) string {
+// copyDocs copies the pages and the results to a directory that may be written to.
+func copyDocs(t *testing.T) (root string) {
 	t.Helper()
-	dir := t.TempDir()
-	if err := os.CopyFS(filepath.Join(dir, "performance"), os.DirFS("../../../docs/performance")); err != nil {
+	root = t.TempDir()
+	if err := os.CopyFS(filepath.Join(root, "docs", "performance"), os.DirFS("../../../docs/performance")); err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile("../../../docs/performance.md")
-	if err != nil {
-		t.Fatal(err)
+	for _, page := range []string{"README.md", "docs/performance.md"} {
+		text, err := os.ReadFile(filepath.Join("../../..", page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, page), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, "performance.md"), text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return dir
+	return root
 }
 
 // everything returns results in which each target's value is as given, if it is a median.
@@ -72,12 +75,16 @@ func everything(value float64) *store {
 	}
 	for _, keys := range keyCounts {
 		add("engine", engineName(keys, 1), "rss_bytes_per_key", value)
-		add("engine", engineName(keys, 100), "ns_per_check", value)
+		add("engine", engineName(keys, 100), "cpu_ns_per_check", value)
 	}
 	for i, name := range append([]string{"weir"}, otherLibraries...) {
 		add("libraries", library(name, "uniform", 1), "ns/op", 100*float64(i+1))
 	}
-	add("libraries", library("weir", "uniform", 2), "ns/op", 50)
+	for i, name := range otherLibraries {
+		add("beside", beside(1), "x-"+name, 2+float64(i))
+	}
+	add("beside", beside(1), "weir-cpu-ns", 100)
+	add("beside", beside(2), "weir-cpu-ns", 125)
 	return s
 }
 
@@ -98,13 +105,19 @@ func TestTargets(t *testing.T) {
 			}
 		}
 	}
-	for what, want := range map[string]string{"a check of 1 M uniform keys, beside": "| 2.00x (100 ns) | yes |", "two goroutines": "| 2.00x | yes |"} {
+	for what, want := range map[string]string{"a check of 1 M uniform keys, beside": "| 2.00x (100 ns of processor time", "two goroutines": "| 1.60x (100 ns of processor time"} {
 		if line := lineOf(good.targets(inMemory), what); !strings.Contains(line, want) {
 			t.Errorf("got %s, want %s", line, want)
 		}
 	}
 	if line := lineOf(good.cores(), "unary, one node"); !strings.Contains(line, "| 0.50 µs | 5 |") {
 		t.Errorf("cores: %s", line)
+	}
+	if line := lineOf(good.cost(), "unary, one node"); !strings.Contains(line, "| 0.50 µs | 0.5x |  | 5 |") {
+		t.Errorf("cost: %s", line)
+	}
+	if line := lineOf(good.counters(), "**Weir**"); !strings.Contains(line, "| 100 ns | not measured |") {
+		t.Errorf("counters: %s", line)
 	}
 }
 
@@ -149,8 +162,11 @@ func TestStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	st := weir("n", "bench engine")
-	s.keep("engine", st, measure.Results{"n": {"ns": {1, 2.5}}})
-	s.keep("engine", st, measure.Results{"n": {"ns": {3}}})
+	m := newMeasured("abc", true)
+	m.Seconds = 7
+	m.keep(st, measure.Results{"n": {"ns": {1, 2.5}}})
+	m.keep(st, measure.Results{"n": {"ns": {3}}})
+	s.Parts["engine"] = m
 	if err := s.save(); err != nil {
 		t.Fatal(err)
 	}
@@ -165,26 +181,67 @@ func TestStore(t *testing.T) {
 	if err != nil || !strings.Contains(string(text), `"ns": [1,2.5,3]`) {
 		t.Errorf("stored %s, %v", text, err)
 	}
-	again.forget("engine")
-	if again.part("engine") != nil {
-		t.Error("not forgotten")
+	for want, m := range map[bool]measurement{
+		true:  {store: again, commit: "abc", short: true},
+		false: {store: again, commit: "abc"},
+	} {
+		if m.has(part{name: "engine"}) != want || m.has(part{name: "wire"}) {
+			t.Errorf("%+v: want %v", m, want)
+		}
+	}
+	if line := lineOf(again.commands(), "`engine`"); !strings.Contains(line, "at abc, short, 7 s") || !strings.Contains(line, "`weir bench engine`") {
+		t.Errorf("commands: %s", line)
+	}
+}
+
+// TestFailedPart: what fails, or takes too long, keeps its old results, and the parts after
+// it are measured; those that have results of the same commit need not be.
+func TestFailedPart(t *testing.T) {
+	s := &store{path: filepath.Join(t.TempDir(), "results.json"), Parts: map[string]*measured{"bad": {Commit: "old"}, "late": {Commit: "old"}, "same": {Commit: "new"}}}
+	root := copyDocs(t)
+	t.Chdir("../../..") // as the commands are for the root of the module
+	if err := os.Remove(resultsIn(root)); err != nil {
+		t.Fatal(err)
+	}
+	quick := weir("quick", "bench engine --keys 10 --duration 1ms")
+	err := measurement{store: s, root: root, commit: "new", resume: true}.run(t.Context(), []part{
+		{"bad", time.Minute, []step{quick, weir("x", "bench engine --keys 0")}},
+		{"late", 300 * time.Millisecond, []step{weir("x", "bench engine --keys 10 --duration 1m")}},
+		{"same", time.Minute, []step{weir("x", "bench engine --keys 0")}},
+		{"good", time.Minute, []step{quick, quick}},
+	})
+	if err == nil || !strings.Contains(err.Error(), "bad: weir bench engine --keys 0") || !strings.Contains(err.Error(), "late: ") || strings.Contains(err.Error(), "same: ") {
+		t.Errorf("got %v", err)
+	}
+	stored, err := loadStore(s.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"bad": "old", "late": "old", "same": "new", "good": "new"} {
+		if m := stored.Parts[name]; m == nil || m.Commit != want {
+			t.Errorf("%s: got %+v, want %s", name, m, want)
+		}
+	}
+	if n := len(stored.part("good")["quick"]["keys"]); n != 2 {
+		t.Errorf("%d values", n)
 	}
 }
 
 func TestChoose(t *testing.T) {
 	for _, tc := range []struct {
-		only   string
-		render bool
-		want   int
-		err    string
+		options
+		want int
+		err  string
 	}{
-		{"", false, len(parts), ""},
-		{"", true, 0, ""},
-		{"wire,few", false, 2, ""},
-		{"wire", true, 0, "leave one of them out"},
-		{"wires", false, 0, `-part: "wires" is not one of engine, `},
+		{options{}, len(parts(false)), ""},
+		{options{short: true}, len(parts(true)), ""},
+		{options{render: true}, 0, ""},
+		{options{only: "wire,few", resume: true}, 2, ""},
+		{options{only: "wire", render: true}, 0, "leave it or them out"},
+		{options{short: true, render: true}, 0, "leave it or them out"},
+		{options{only: "wires"}, 0, `-part: "wires" is not one of engine, `},
 	} {
-		got, err := choose(tc.only, tc.render)
+		got, err := tc.choose()
 		if len(got) != tc.want || (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
 			t.Errorf("%+v: %d parts, %v", tc, len(got), err)
 		}
@@ -192,7 +249,7 @@ func TestChoose(t *testing.T) {
 	// Each target and path is measured by a part that there is.
 	for _, targets := range [][]row{inMemory, onWire} {
 		for _, row := range targets {
-			if _, err := choose(row.part, false); err != nil {
+			if _, err := (options{only: row.part}).choose(); err != nil {
 				t.Errorf("%s: %v", row.what, err)
 			}
 		}
@@ -203,8 +260,8 @@ func TestChoose(t *testing.T) {
 func TestSteps(t *testing.T) {
 	for want, s := range map[string]step{
 		"weir bench engine --keys 5": weir("x", "bench engine --keys 5"),
-		"go test -run '^$' -cpu 2 ./shard -bench '^BenchmarkCheck$' -benchtime 1s": gotest("./shard", "^BenchmarkCheck$", "1s", 3),
-		"cd a/b && go test -run '^$' -cpu 1,2 -bench .":                            {dir: "a/b", cpus: []int{1, 2}, args: []string{"-bench", "."}},
+		"go test -run '^$' -cpu 2 ./shard -bench '^BenchmarkCheck$' -benchtime 1s # 3 times": gotest("./shard", "^BenchmarkCheck$", "1s", 3),
+		"cd a/b && go test -run '^$' -cpu 1,2 -bench .":                                      {dir: "a/b", cpus: []int{1, 2}, args: []string{"-bench", "."}},
 	} {
 		if got := s.String(); got != want {
 			t.Errorf("got %s, want %s", got, want)

@@ -24,7 +24,10 @@ type store struct {
 
 // measured is what a part led to.
 type measured struct {
-	When     string   `json:"when"` // day
+	When     string   `json:"when"`            // day
+	Commit   string   `json:"commit"`          // that was measured, with a plus if there were changes
+	Short    bool     `json:"short,omitempty"` // it was a trial
+	Seconds  int      `json:"seconds"`         // that it took
 	Machine  machine  `json:"machine"`
 	Commands []string `json:"commands"`
 	// Values by name and unit; of what was measured several times, all of them.
@@ -77,15 +80,14 @@ func inline(text []byte) []byte {
 	})
 }
 
-func (s *store) forget(part string) { delete(s.Parts, part) }
+func newMeasured(commit string, short bool) *measured {
+	return &measured{
+		When: time.Now().UTC().Format(time.DateOnly), Commit: commit, Short: short, Machine: thisMachine(), Values: make(measure.Results),
+	}
+}
 
 // keep adds the results of a step.
-func (s *store) keep(part string, st step, r measure.Results) {
-	m := s.Parts[part]
-	if m == nil {
-		m = &measured{When: time.Now().UTC().Format(time.DateOnly), Machine: thisMachine(), Values: make(measure.Results)}
-		s.Parts[part] = m
-	}
+func (m *measured) keep(st step, r measure.Results) {
 	if command := st.String(); !slices.Contains(m.Commands, command) {
 		m.Commands = append(m.Commands, command)
 	}

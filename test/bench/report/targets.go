@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/weirlimit/weir/test/bench/measure"
 )
@@ -40,6 +41,11 @@ func noted(format, name string, units ...string) func(measure.Results) string {
 	}
 }
 
+// byClock notes how long a check of the engine took by the wall clock.
+func byClock(name string) func(measure.Results) string {
+	return noted("%.0f ns by the wall clock", name, "ns_per_check")
+}
+
 // otherLibraries are those that test/bench/peers measures beside Weir.
 var otherLibraries = []string{"x-time-rate", "go-limiter", "throttled", "ulule"}
 
@@ -47,21 +53,43 @@ func library(name, pattern string, cpus int) string {
 	return fmt.Sprintf("BenchmarkLibraries/%s/%s@%d", name, pattern, cpus)
 }
 
-// fasterThanAll is how many times faster a check of uniform keys is than with the fastest
-// other library.
+// beside is the benchmark in which the libraries take turns, with so many goroutines.
+func beside(goroutines int) string { return fmt.Sprintf("BenchmarkBeside@%d", goroutines) }
+
+// fasterThanAll is how many times the processor time of a check of uniform keys the fastest
+// other library needs.
 func fasterThanAll(r measure.Results) (float64, bool) {
 	least, found := math.Inf(1), false
 	for _, name := range otherLibraries {
-		if ratio, ok := r.MedianRatio(library(name, "uniform", 1), library("weir", "uniform", 1), "ns/op"); ok {
+		if ratio, ok := r.Median(beside(1), "x-"+name); ok {
 			least, found = min(least, ratio), true
 		}
 	}
 	return least, found
 }
 
-// speedUp is how many times as many checks two goroutines make as one.
+// speedUp is how many times as many checks two goroutines make as one, in the processor time
+// that they have.
 func speedUp(r measure.Results) (float64, bool) {
-	return r.MedianRatio(library("weir", "uniform", 1), library("weir", "uniform", 2), "ns/op")
+	one, ok := r.Median(beside(1), "weir-cpu-ns")
+	two, also := r.Median(beside(2), "weir-cpu-ns")
+	if !ok || !also {
+		return 0, false
+	}
+	return 2 * one / two, true
+}
+
+// passed notes how long checks took by the wall clock.
+func passed(goroutines ...int) func(measure.Results) string {
+	return func(r measure.Results) string {
+		var all []string
+		for _, n := range goroutines {
+			cpu, _ := r.Median(beside(n), "weir-cpu-ns")
+			wall, _ := r.Median(beside(n), "weir-wall-ns")
+			all = append(all, fmt.Sprintf("%.0f ns of processor time, %.0f ns by the wall clock with %d", cpu, wall, n))
+		}
+		return strings.Join(all, "; ")
+	}
 }
 
 func bytesRow(what string, keys int) row {
@@ -71,17 +99,21 @@ func bytesRow(what string, keys int) row {
 // inMemory are the targets of the counters alone.
 var inMemory = []row{
 	bytesRow("1 M", 1_000_000), bytesRow("10 M", 10_000_000), bytesRow("100 M", 100_000_000),
-	{"worst check while 10 M keys are inserted", "at most 1 ms", "memory", median("growth", "growth.latency_us.max"), "%.0f µs", atMost(1000),
+	{"worst check while 10 M keys are inserted, its processor time", "at most 1 ms", "memory", median("growth", "growth.cpu_us.max"), "%.0f µs", atMost(1000),
+		noted("p99.9 %.1f µs", "growth", "growth.cpu_us.p99_9")},
+	{"the same by the wall clock", "at most 1 ms", "memory", median("growth", "growth.latency_us.max"), "%.0f µs", atMost(1000),
 		noted("p99.9 %.1f µs; doing nothing instead: p99.9 %.1f µs, worst %.0f µs", "growth", "growth.latency_us.p99_9", "growth.idle_us.p99_9", "growth.idle_us.max")},
-	{"a check of 1 M uniform keys, beside the fastest library", "at least 2x as fast", "libraries", fasterThanAll, "%.2fx", atLeast(2),
-		noted("%.0f ns", library("weir", "uniform", 1), "ns/op")},
+	{"a check of 1 M uniform keys, beside the fastest library", "at least 2x as fast", "beside", fasterThanAll, "%.2fx", atLeast(2),
+		passed(1)},
 	{"allocations of a check", "0", "libraries", median(library("weir", "uniform", 1), "allocs/op"), "%.0f", atMost(0), nil},
-	{"two goroutines beside one", "at least 1.8x as many", "libraries", speedUp, "%.2fx", atLeast(1.8), nil},
-	{"a denied hot key, in batches of 100", "below 40 ns", "engine", median("denied/batch=100", "ns_per_check"), "%.1f ns", below(40), nil},
-	{"a denied hot key, alone", "below 120 ns", "engine", median("denied/batch=1", "ns_per_check"), "%.1f ns", below(120), nil},
-	{"a check of 10 M uniform keys, in batches of 100", "at most 150 ns", "engine", median(engineName(10_000_000, 100), "ns_per_check"), "%.0f ns", atMost(150), nil},
+	{"two goroutines beside one", "at least 1.8x as many", "beside", speedUp, "%.2fx", atLeast(1.8), passed(1, 2)},
+	{"a denied hot key, in batches of 100", "below 40 ns", "engine", median("denied/batch=100", "cpu_ns_per_check"), "%.1f ns", below(40), byClock("denied/batch=100")},
+	{"a denied hot key, alone", "below 120 ns", "engine", median("denied/batch=1", "cpu_ns_per_check"), "%.1f ns", below(120), byClock("denied/batch=1")},
+	{"a check of 10 M uniform keys, in batches of 100", "at most 150 ns", "engine", median(engineName(10_000_000, 100), "cpu_ns_per_check"), "%.0f ns", atMost(150), byClock(engineName(10_000_000, 100))},
 	{"memory a minute after 10 M keys have expired, beside the idle process", "at most 1.2x", "memory", median("expiry", "x_idle"), "%.2fx", atMost(1.2),
 		noted("after %.1f s", "expiry", "back_seconds")},
+	{"the same of a node, beside one that was asked about 1,000 keys", "at most 1.2x", "expiry", median("BenchmarkExpiry", "x-warm"), "%.2fx", atMost(1.2),
+		noted("MiB: %.0f before anybody asked, %.0f then, %.0f full, %.0f after", "BenchmarkExpiry", "cold-MiB", "warm-MiB", "full-MiB", "after-MiB")},
 	{"memory under a flood of 10 M keys, beside a budget of 64 MiB", "at most 1.2x", "memory", median("flood", "x_budget"), "%.2fx", atMost(1.2), nil},
 	{"counters at half of their limit that the flood has changed", "0 of 1000", "memory", median("flood", "forgotten"), "%.0f", atMost(0), nil},
 }
@@ -91,8 +123,11 @@ const (
 	fewBench   = "BenchmarkFewCallers/"
 	hotBench   = "BenchmarkHotDenied/"
 	cpuUnit    = "cpu-µs/check"
+	serverUnit = "server-cpu-µs/check"
 	oneNode    = "/one-node"
 	threeNodes = "/three-nodes/callers="
+
+	leasesBench = "BenchmarkLeases" // of real nodes
 )
 
 // onWire are the targets of servers: processor time of all of them per check.
@@ -111,10 +146,22 @@ var onWire = []row{
 	{"stream, 100 per message, pipelined, one node", "at most 0.8 µs", "wire", median(wireBench+"stream100"+oneNode, cpuUnit), "%.2f µs", atMost(0.8), floors("stream100")},
 	{"flood of one denied key that another of three nodes owns, the asked node", "at most 1.1x the floor", "hot", median(hotBench+"three-nodes", "x-floor"), "%.2fx", atMost(1.1),
 		noted("%.1f µs; %.2fx a floor with a node's settings", hotBench+"three-nodes", cpuUnit, "x-floor-tuned")},
-	{"the same, its owner's part of the asked node's", "below 5 %", "hot", median(hotBench+"three-nodes", "owner-%"), "%.1f %%", below(5), nil},
+	{"the same, its owner's part of the asked node's", "below 5 %", "hot", median(hotBench+"three-nodes", "owner-busy-%"), "%.1f %%", below(5),
+		noted("and what it needs when nobody asks, %.1f %% of a core; %.1f %% together", hotBench+"three-nodes", "owner-idle-%-of-a-core", "owner-%")},
 	{"what a hop adds to the 99th percentile, at half load on loopback", "below 1 ms", "hop", median("BenchmarkForwardLatency", "p99-added-µs"), "%.0f µs", below(1000),
-		noted("%.0f µs with one node", "BenchmarkForwardLatency", "p99-one-node-µs")},
-	{"hot keys decided in the client from lent tokens", "at least 10 M checks/s", "client", median("BenchmarkLeases/keys=100", "checks/s"), "%.3g checks/s", atLeast(10e6), nil},
+		noted("%.0f µs with one node; the median by %.0f µs", "BenchmarkForwardLatency", "p99-one-node-µs", "p50-added-µs")},
+	{"hot keys decided in the client from tokens that three nodes lend, with two cores for it alone", "at least 10 M checks/s", "client", perCores(2), "%.3g checks/s", atLeast(10e6),
+		noted("%.2f µs of processor time in the client and %.3f in all nodes per check; %.3g checks/s beside all else that ran", leasesBench, "client-cpu-µs/check", serverUnit, "checks/s")},
+	{"hot keys decided in the client from lent tokens, without a network", "at least 10 M checks/s", "client", median("BenchmarkLeases/keys=100", "checks/s"), "%.3g checks/s", atLeast(10e6), nil},
+}
+
+// perCores is how many checks a second the Go client with leases has processor time for, on so
+// many cores.
+func perCores(cores float64) func(measure.Results) (float64, bool) {
+	return func(r measure.Results) (float64, bool) {
+		micros, ok := r.Median(leasesBench, "client-cpu-µs/check")
+		return cores * 1e6 / micros, ok
+	}
 }
 
 // pathOf is the benchmark of a way to ask.
@@ -130,14 +177,17 @@ func floors(path string) func(measure.Results) string {
 }
 
 // paths are those whose cost is told in cores.
-var paths = []struct{ what, part, name string }{
-	{"unary, one node", "wire", wireBench + "unary" + oneNode},
-	{"unary, three nodes", "wire", wireBench + "unary" + threeNodes + "192"},
-	{"Envoy API, 100 descriptors per call, one node", "wire", wireBench + "envoy100" + oneNode},
-	{"Envoy API, 100 descriptors per call, three nodes", "wire", wireBench + "envoy100" + threeNodes + "192"},
-	{"batch of 100, one node", "wire", wireBench + "batch100" + oneNode},
-	{"batch of 100, three nodes", "wire", wireBench + "batch100" + threeNodes + "192"},
-	{"stream, 100 per message, one node", "wire", wireBench + "stream100" + oneNode},
-	{"stream, 100 per message, three nodes", "wire", wireBench + "stream100" + threeNodes + "18"},
-	{"one denied key that another node owns, unary", "hot", hotBench + "three-nodes"},
+var paths = []struct{ what, part, name, unit string }{
+	{"unary, one node", "wire", wireBench + "unary" + oneNode, cpuUnit},
+	{"unary, three nodes", "wire", wireBench + "unary" + threeNodes + "192", cpuUnit},
+	{"Envoy API, 100 descriptors per call, one node", "wire", wireBench + "envoy100" + oneNode, cpuUnit},
+	{"Envoy API, 100 descriptors per call, three nodes", "wire", wireBench + "envoy100" + threeNodes + "192", cpuUnit},
+	{"batch of 100, one node", "wire", wireBench + "batch100" + oneNode, cpuUnit},
+	{"batch of 100, three nodes", "wire", wireBench + "batch100" + threeNodes + "192", cpuUnit},
+	{"stream, 100 per message, one node", "wire", wireBench + "stream100" + oneNode, cpuUnit},
+	{"stream, 100 per message, three nodes", "wire", wireBench + "stream100" + threeNodes + "18", cpuUnit},
+	{"Go client, 64 callers of one check each, one node", "client", "BenchmarkClient/one-node/client/callers", serverUnit},
+	{"Go client, 64 callers of one check each, three nodes", "client", "BenchmarkClient/three-nodes/client/callers", serverUnit},
+	{"Go client with leases, 100 hot keys, three nodes", "client", leasesBench, serverUnit},
+	{"one denied key that another node owns, unary", "hot", hotBench + "three-nodes", cpuUnit},
 }
