@@ -5,15 +5,25 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/weirlimit/weir/client"
 )
 
 // replication is how long what an owner has granted may be unknown to its standby.
 const replication = 100 * time.Millisecond
 
+// mended is how long it may take two nodes to find each other again after a cut.
+const mended = 3 * time.Second
+
+// dialed is how long it may take two nodes to connect again whose connections were reset, and how long a check may
+// have been under way then.
+const dialed = 100 * time.Millisecond
+
+// noticed is how long it may take nodes to notice that etcd is back.
+const noticed = time.Second
+
 // stretch is a length of time.
 type stretch struct{ from, to time.Duration }
-
-func (s stretch) contains(at time.Duration) bool { return s.from <= at && at <= s.to }
 
 func (s stretch) meets(from, to time.Duration) bool { return s.from <= to && from <= s.to }
 
@@ -24,31 +34,225 @@ func (s stretch) meets(from, to time.Duration) bool { return s.from <= to && fro
 //     and whatever happens to etcd: none;
 //   - for each death, what was granted in the last replication interval before it, or a
 //     tenth of the limit if that is less;
-//   - for deaths of two nodes within the time of a recovery, which may be owner and
+//   - for a node that goes without its standby having heard of it lately, because there is a cut between it and some
+//     other: what was granted since the cut began, a limit at most;
+//   - for two nodes that are gone within the time of a recovery, which may be owner and
 //     standby: a limit;
-//   - for each division of the nodes, which a node that is too slow makes as well: a
-//     limit for the other side.
+//   - for each division of the nodes, which a node that is too slow makes as well, and a cut between two nodes while there
+//     is no other to relay: a limit for the other side, and of a bucket what drains there meanwhile.
 func (p Plan) extra(r Rule, hits []Hit, s stretch) (tokens int64) {
-	var died []Fault // so far
 	for _, f := range p.Faults {
-		switch f.Kind {
-		case Crash, Flash:
-			if s.contains(f.At) {
-				tokens += min((r.capacity()+9)/10, grantedIn(hits, stretch{f.At - replication, f.At}))
-			}
-			if slices.ContainsFunc(died, func(before Fault) bool {
-				return f.Node != before.Node && f.At <= p.recovered(before.At) && s.meets(before.At, f.At)
-			}) {
-				tokens += r.capacity()
-			}
-			died = append(died, f)
-		case Split, Stall, Lag:
-			if s.meets(f.At, f.At+f.For+healing) {
-				tokens += r.capacity()
-			}
+		since, cut := p.unreplicated(f)
+		switch {
+		case !s.meets(f.At, gone(f)):
+		case cut && p.vanishes(f):
+			tokens += min(r.capacity(), grantedIn(hits, stretch{since, gone(f)}))
+		case dies(f):
+			tokens += min((r.capacity()+9)/10, grantedIn(hits, stretch{f.At - replication, f.At}))
+		}
+	}
+	for _, both := range p.losses() {
+		if s.meets(both.from, both.over) {
+			tokens += r.capacity()
+		}
+	}
+	for _, apart := range p.divided() {
+		if s.meets(apart.from, apart.to) {
+			tokens += r.capacity() + r.drains(min(s.to, apart.to)-max(s.from, apart.from))
 		}
 	}
 	return tokens
+}
+
+// drains is how many tokens leave a bucket in a length of time, and make room for as many, on each side of a division; of
+// windows none, since no stretch that is looked at is longer than one.
+func (r Rule) drains(length time.Duration) int64 {
+	switch r.Algorithm {
+	case "token_bucket", "gcra", "leaky_bucket":
+		return int64(float64(r.Limit) * length.Seconds() / r.Window.Seconds())
+	}
+	return 0
+}
+
+// dies reports whether a fault is that a node dies.
+func dies(f Fault) bool { return f.Kind == Crash || f.Kind == Flash }
+
+// loss is of two nodes of which the second one is gone before others have taken over from the first.
+type loss struct{ from, to, over time.Duration } // the first fault, the second one, and when both nodes are gone by
+
+// losses are those of a plan.
+// A node that is told to stop while etcd is away is gone as well: it has its standbys go on, of which nobody else hears.
+func (p Plan) losses() (all []loss) {
+	var before []Fault
+	for _, f := range p.Faults {
+		if !p.vanishes(f) {
+			continue
+		}
+		if i := slices.IndexFunc(before, func(first Fault) bool { return f.Node != first.Node && f.At <= p.recovered(first.At) }); i >= 0 {
+			all = append(all, loss{before[i].At, f.At, max(gone(before[i]), gone(f))})
+		}
+		before = append(before, f)
+	}
+	return all
+}
+
+// gone is when a node is gone by that a fault has end: what it is asked while it stops it decides.
+func gone(f Fault) time.Duration {
+	if stops(f) {
+		return f.At + startFor
+	}
+	return f.At
+}
+
+// vanishes reports whether a fault is that a node goes, and no view says so for a while.
+func (p Plan) vanishes(f Fault) bool { return dies(f) || stops(f) && p.withoutEtcd(f.At) }
+
+// unreplicated reports whether there is a cut between a node, when a fault hits it, and another, which may be its standby; or there was one
+// until so shortly before that they may not have found each other again. It returns since when.
+func (p Plan) unreplicated(of Fault) (since time.Duration, cut bool) {
+	since = of.At
+	for _, f := range p.Faults {
+		if f.Kind == OneWay && (f.Node == of.Node || f.Other == of.Node) && f.At <= of.At && of.At <= f.At+f.For+mended {
+			since, cut = min(since, f.At-replication), true
+		}
+	}
+	return since, cut
+}
+
+// stops reports whether a fault is that a node is told to stop.
+func stops(f Fault) bool { return f.Kind == Drain || f.Kind == Restart }
+
+// withoutEtcd reports whether etcd is away at some instant, or has only just come back.
+func (p Plan) withoutEtcd(at time.Duration) bool {
+	return slices.ContainsFunc(p.Faults, func(f Fault) bool {
+		return slices.Contains(ofEtcd, f.Kind) && f.At <= at && at <= f.At+f.For+noticed
+	})
+}
+
+// divided are the stretches in which nodes are divided, and what they have granted apart is not added up yet.
+func (p Plan) divided() (all []stretch) {
+	for _, f := range p.Faults {
+		over := f.At + f.For + healing
+		switch f.Kind {
+		case Split, Stall, Lag:
+			all = append(all, stretch{f.At, over})
+		case OneWay:
+			if since, alone := p.unrelayed(f); alone {
+				all = append(all, stretch{since, over})
+			}
+			all = append(all, p.gaps(f)...)
+		}
+	}
+	return all
+}
+
+// gaps are the stretches in which a cut between two nodes comes together with something that lets more through than is promised. Each
+// is a flaw, and no promise: docs/architecture.md says so beside its table. They count as divisions, so that
+// whatever else there is shows; seeds without these combinations are held to the table.
+//
+//   - One of the two has a slow link as well, which may be that to whoever relays. What is relayed may be late then, as
+//     one frame waits for another, and is decided from a copy: a few tokens.
+//   - A node is gone, and others have not taken over. A new owner that has no copy and does not reach the standby, which has it,
+//     decides from nothing: it does not ask for it through others, as a standby does.
+func (p Plan) gaps(cut Fault) (all []stretch) {
+	over := cut.At + cut.For
+	for _, f := range p.Faults {
+		var to time.Duration
+		from := max(f.At, cut.At)
+		switch ends := f.Node == cut.Node || f.Node == cut.Other || f.Other == cut.Node || f.Other == cut.Other; {
+		case f.Kind == Slow && ends:
+			to = min(f.At+f.For, over)
+		case p.vanishes(f):
+			to = min(p.recovered(f.At), over)
+		default:
+			continue
+		}
+		if from < to {
+			all = append(all, stretch{from, to + healing})
+		}
+	}
+	return all
+}
+
+// unrelayed reports whether there is a time in a cut between two nodes in which there is no third one that relays, and since when.
+func (p Plan) unrelayed(cut Fault) (since time.Duration, alone bool) {
+	instants := []time.Duration{cut.At}
+	for _, f := range p.Faults {
+		if cut.At < f.At && f.At < cut.At+cut.For {
+			instants = append(instants, f.At)
+		}
+	}
+	for _, at := range instants {
+		if !slices.ContainsFunc(p.nodes(), func(id string) bool { return id != cut.Node && id != cut.Other && p.serves(id, at) }) {
+			return at, true
+		}
+	}
+	return 0, false
+}
+
+// nodes returns the ids of all nodes there ever are.
+func (p Plan) nodes() []string {
+	ids := slices.Clone(p.Start)
+	for _, f := range p.Faults {
+		if f.Kind == Join {
+			ids = append(ids, f.Node)
+		}
+	}
+	return ids
+}
+
+// serves reports whether a node is a member at some instant for certain, and has no fault of its own.
+func (p Plan) serves(id string, at time.Duration) bool {
+	there := slices.Contains(p.Start, id)
+	for _, f := range p.Faults {
+		if f.At > at || f.Node != id {
+			continue
+		}
+		switch f.Kind {
+		case Join, Restart, Crash, Flash:
+			there = p.back(f) <= at
+		case Drain:
+			there = false
+		}
+	}
+	return there
+}
+
+// back is when a node that a fault has started, or has started again, is a member.
+func (p Plan) back(f Fault) time.Duration {
+	at := f.At + f.For
+	if f.Kind == Restart {
+		at += startFor // until it has stopped
+	}
+	for _, e := range p.Faults { // without which it cannot start
+		if slices.Contains(ofEtcd, e.Kind) && e.At <= at+startFor && at <= e.At+e.For {
+			at = e.At + e.For
+		}
+	}
+	return at + startFor
+}
+
+// undecidable reports whether it may be that nobody can decide a check that is asked at some instant whom a client's node reaches: nodes are
+// divided, or two are gone, or one is and the connections to another have just been reset; or are while the check is under way.
+func (p Plan) undecidable(at time.Duration) bool {
+	if slices.ContainsFunc(p.divided(), func(s stretch) bool { return s.meets(at, at+client.DefaultTimeout) }) {
+		return true
+	}
+	if slices.ContainsFunc(p.losses(), func(l loss) bool { return l.to <= at+client.DefaultTimeout && at <= p.recovered(l.to) }) {
+		return true
+	}
+	// Another flaw that is named here: of what a node holds that is told to stop, while a cut keeps its new owner from fetching it,
+	// a check is now and then decided by nobody.
+	for _, cut := range p.Faults {
+		unfetched := func(f Fault) bool {
+			return stops(f) && (f.Node == cut.Node || f.Node == cut.Other) && cut.At <= f.At && f.At <= at && f.At <= cut.At+cut.For
+		}
+		if cut.Kind == OneWay && at <= cut.At+cut.For+mended && slices.ContainsFunc(p.Faults, unfetched) {
+			return true
+		}
+	}
+	reset := slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Kind == Reset && f.At-dialed <= at && at <= f.At+dialed })
+	return reset && slices.ContainsFunc(p.Faults, func(f Fault) bool { return p.vanishes(f) && f.At <= at && at <= p.recovered(f.At) })
 }
 
 // recovered is when others have taken over from a node that died: not while etcd is away.

@@ -65,7 +65,7 @@ func TestExcess(t *testing.T) {
 		"gcra":                   {"gcra", join(at(5*second, 21), at(10*second, 10)), one(10 * second), nil},
 		"leaky":                  {"leaky", join(at(5*second, 2), paced(11, asked)), one(10 * second), nil},
 		"leaky, as it goes":      {"leaky", join(at(5*second, 2), paced(11, waiting)), paced(11, waiting)[10:], nil},
-		"joins give nothing":     {"fixed", at(9*second, 12), one(9 * second), []Fault{{Kind: Join, At: 9 * second}, {Kind: Drain, At: 9 * second}, {Kind: EtcdStop, At: 9 * second, For: second}, {Kind: OneWay, At: 9 * second, For: second}}},
+		"joins give nothing":     {"fixed", at(9*second, 12), one(9 * second), []Fault{{Kind: Join, At: 5 * second, Node: "d"}, {Kind: Drain, At: 9 * second, Node: "a"}, {Kind: EtcdStop, At: 9 * second, For: second}, {Kind: OneWay, At: 7 * second, For: second, Node: "b", Other: "c"}}},
 		"death: a tenth":         {"fixed-hour", join(at(9950*time.Millisecond, 20), at(20*second, 24)), one(20 * second), crash},
 		"death: what was last":   {"fixed-hour", join(at(5*second, 37), at(9950*time.Millisecond, 2), at(20*second, 3)), one(20 * second), crash},
 		"death elsewhere":        {"fixed", at(13*second, 12), one(13 * second), crash},
@@ -74,11 +74,31 @@ func TestExcess(t *testing.T) {
 		"two deaths, apart":      {"fixed-hour", at(20*second, 40), one(20 * second), []Fault{{Kind: Flash, At: 5 * second, Node: "a"}, {Kind: Crash, At: 17 * second, Node: "b"}}},
 		"two deaths, no etcd": {"fixed-hour", at(20*second, 80), one(20 * second),
 			[]Fault{{Kind: Flash, At: 5 * second, Node: "a"}, {Kind: EtcdHang, At: 6 * second, For: 5 * second}, {Kind: Crash, At: 17 * second, Node: "b"}}},
-		"split":        {"fixed-hour", at(20*second, 80), one(20 * second), []Fault{{Kind: Split, At: 10 * second, For: second}}},
-		"split, later": {"fixed", at(21*second, 12), one(21 * second), []Fault{{Kind: Stall, At: 10 * second, For: second}}},
+		"two are gone, no etcd": {"fixed-hour", at(20*second, 80), one(20 * second),
+			[]Fault{{Kind: EtcdHang, At: 4 * second, For: 3 * second}, {Kind: Drain, At: 5 * second, Node: "a"}, {Kind: Crash, At: 9 * second, Node: "b"}}},
+		"two that stop are gone later, no etcd": {"log", join(at(7*second, 20), at(9*second, 20)), one(9 * second),
+			[]Fault{{Kind: EtcdHang, At: 4 * second, For: 6 * second}, {Kind: Drain, At: 5 * second, Node: "a"}, {Kind: Restart, At: 5 * second, Node: "b"}}},
+		"a death behind a cut": {"fixed-hour", join(at(5*second, 10), at(9*second, 15), at(20*second, 30+40)), one(20 * second),
+			[]Fault{{Kind: OneWay, At: 8 * second, For: 3 * second, Node: "b", Other: "a"}, {Kind: Crash, At: 10 * second, Node: "a"}}},
+		"a death soon after a cut": {"fixed-hour", join(at(5*second, 10), at(9*second, 15), at(20*second, 30)), one(20 * second),
+			[]Fault{{Kind: Join, At: 4 * second, Node: "d"}, {Kind: OneWay, At: 8 * second, For: time.Second, Node: "b", Other: "a"}, {Kind: Crash, At: 10 * second, Node: "a"}}},
+		"a death, a cut elsewhere": {"fixed-hour", join(at(9950*time.Millisecond, 20), at(20*second, 24)), one(20 * second),
+			[]Fault{{Kind: Join, At: 4 * second, Node: "d"}, {Kind: OneWay, At: 8 * second, For: second, Node: "b", Other: "c"}, {Kind: Crash, At: 10 * second, Node: "a"}}},
+		"a drain and a death": {"fixed-hour", at(20*second, 40), one(20 * second), []Fault{{Kind: Drain, At: 5 * second, Node: "a"}, {Kind: Crash, At: 9 * second, Node: "b"}}},
+		"nobody relays": {"fixed-hour", at(20*second, 80), one(20 * second),
+			[]Fault{{Kind: OneWay, At: 10 * second, For: 3 * second, Node: "a", Other: "b"}, {Kind: Restart, At: 11 * second, Node: "c"}}},
+		"somebody relays": {"fixed-hour", at(20*second, 40), one(20 * second),
+			[]Fault{{Kind: Join, At: 4 * second, Node: "d"}, {Kind: OneWay, At: 10 * second, For: 3 * second, Node: "a", Other: "b"}, {Kind: Restart, At: 11 * second, Node: "c"}}},
+		"split": {"fixed-hour", at(20*second, 80), one(20 * second), []Fault{{Kind: Split, At: 10 * second, For: second}}},
+		"slowly relayed": {"fixed-hour", at(20*second, 80), one(20 * second),
+			[]Fault{{Kind: OneWay, At: 10 * second, For: 3 * second, Node: "a", Other: "b"}, {Kind: Slow, At: 11 * second, For: second, Node: "c", Other: "a"}}},
+		"slow elsewhere": {"fixed-hour", at(20*second, 40), one(20 * second),
+			[]Fault{{Kind: OneWay, At: 10 * second, For: 3 * second, Node: "a", Other: "b"}, {Kind: Slow, At: 14 * second, For: second, Node: "c", Other: "a"}}},
+		"split, of a bucket": {"gcra", join(at(5*second, 21), at(10*second, 10+20+10)), one(10 * second), []Fault{{Kind: Split, At: 5 * second, For: second}}},
+		"split, later":       {"fixed", at(21*second, 12), one(21 * second), []Fault{{Kind: Stall, At: 10 * second, For: second}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := Plan{Faults: tc.faults}
+			p := Plan{Start: []string{"a", "b", "c"}, Faults: tc.faults}
 			k := Key{Rule: named(t, tc.rule)}
 			if e, found := p.Excess(k, tc.hits, time.Unix(0, 0)); found {
 				t.Errorf("false alarm: %v", e)
@@ -103,3 +123,18 @@ func paced(n int, when func(h *Hit, d time.Duration)) []Hit {
 func asked(h *Hit, d time.Duration) { h.From, h.To = h.From+d, h.To+d }
 
 func waiting(h *Hit, d time.Duration) { h.Wait = d }
+
+// Where nobody has to decide, and where somebody has.
+func TestUndecidable(t *testing.T) {
+	p := Plan{Start: []string{"a", "b", "c"}, Faults: []Fault{
+		{Kind: Split, At: 5 * second, For: second}, {Kind: Crash, At: 20 * second, Node: "a"}, {Kind: Crash, At: 25 * second, Node: "b"}, {Kind: Crash, At: 50 * second, Node: "b"},
+	}}
+	for at, want := range map[time.Duration]bool{
+		4 * second: false, 4899 * time.Millisecond: false, 4901 * time.Millisecond: true, 6 * second: true, 10 * second: true, 12 * second: false,
+		24 * second: false, 24901 * time.Millisecond: true, 26 * second: true, 32 * second: true, 34 * second: false, 51 * second: false,
+	} {
+		if got := p.undecidable(at); got != want {
+			t.Errorf("at %v: %v", at, got)
+		}
+	}
+}

@@ -6,6 +6,6 @@
 //	make sim SEEDS=1000   draws as many schedules, and tells which of them fail
 //	make sim SEED=42      plays one again, and prints what happened when
 //
-// A seed fixes the schedule and what the clients ask, not how goroutines take turns:
+// A seed fixes the schedule, what the clients ask and where the keys lie, not how goroutines take turns:
 // a failure that hangs on that may take some plays to come back.
 package sim

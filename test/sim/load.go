@@ -83,6 +83,7 @@ type Hit struct {
 	From, To time.Duration
 	Wait     time.Duration // until it may go on
 	Tokens   int64
+	Source   weirv1.Source
 }
 
 // Records are what the clients were told.
@@ -93,12 +94,14 @@ type Records struct {
 	denied  int                   // guarded by mu
 	sources map[weirv1.Source]int // guarded by mu
 	errors  []problem             // guarded by mu
+	late    []problem             // checks that no node has answered in the client's time, who let them through; guarded by mu
 	refused []problem             // checks that no node could decide, and that were denied for that; guarded by mu
 }
 
 // problem is what went wrong with a check.
 type problem struct {
 	at   time.Duration
+	key  Key
 	what string
 }
 
@@ -184,13 +187,13 @@ func (r *Records) add(who string, k Key, h Hit, resp *weirv1.RateLimitResponse, 
 	r.checks++
 	r.sources[resp.GetSource()]++
 	note := func(list *[]problem, what any) {
-		*list = append(*list, problem{h.From, fmt.Sprintf("%s asked for %v: %v", who, k, what)})
+		*list = append(*list, problem{h.From, k, fmt.Sprintf("%s asked for %v: %v", who, k, what)})
 	}
 	switch {
 	case err != nil:
 		note(&r.errors, err)
 	case client.Undecided(resp):
-		note(&r.errors, "no node answers")
+		note(&r.late, "no node answers in time")
 	case resp.GetSource() == weirv1.Source_SOURCE_NO_RULE:
 		note(&r.errors, "no rule")
 	case resp.GetSource() == weirv1.Source_SOURCE_FAIL_CLOSED:
@@ -201,6 +204,7 @@ func (r *Records) add(who string, k Key, h Hit, resp *weirv1.RateLimitResponse, 
 		if resp.GetSource() == weirv1.Source_SOURCE_LENT {
 			h.From -= lentFor // they were counted when they were lent
 		}
+		h.Source = resp.GetSource()
 		h.Wait = resp.GetDelay().AsDuration()
 		r.hits[k] = append(r.hits[k], h)
 	}

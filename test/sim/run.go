@@ -2,20 +2,20 @@ package sim
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/weirlimit/weir/cluster"
+	"github.com/weirlimit/weir/cluster/etcd"
+	"github.com/weirlimit/weir/ring"
+	"github.com/weirlimit/weir/rules"
+
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
-
-// Holders tells which partitions a node holds: for which of them it admits by itself.
-// It is asked when the cluster must be whole, after the load.
-type Holders interface {
-	Holds(ctx context.Context, id string) (partitions []uint32, err error)
-}
 
 // Result is what came of a plan.
 type Result struct {
@@ -24,17 +24,18 @@ type Result struct {
 	Records  *Records
 
 	// Broken is what does not hold whatever the owners do with their counters: errors,
-	// views that differ, nodes that end.
+	// views that differ, nodes that end, partitions with several tokens or, in the end, none.
 	Broken []string
-	// Inexact is what does not hold of the counters: too much was granted, a check that
-	// somebody should have decided was not, or a partition has not one holder.
+	// Inexact is what does not hold of the counters: too much was granted, or a check that
+	// somebody should have decided was not.
 	Inexact []string
+
+	// Stories are what there is to say of every key that was granted too much: what each node has decided of it.
+	Stories []string
 }
 
 // Hooks are what a run may do beside its plan.
 type Hooks struct {
-	// Holders makes what is asked who holds what. Nil means that nobody is asked.
-	Holders func(w *World) Holders
 	// During runs beside the load, from the start of the plan on.
 	During func(w *World)
 }
@@ -57,23 +58,24 @@ func Run(p Plan, hooks Hooks) (*Result, error) {
 			w.fail("load: %v", err)
 		}
 	})
+	beside.Go(func() { w.watchTokens(ctx) })
 	if hooks.During != nil {
 		beside.Go(func() { hooks.During(w) })
 	}
 	w.play(p)
 	w.sleepUntil(p.End())
-	r.Broken = w.differences()
+	r.Broken = append(w.differences(), notHeldOnce(w.deciding())...)
 	cancel()
 	beside.Wait()
-	if hooks.Holders != nil {
-		r.Inexact = w.notHeldOnce(hooks.Holders(w))
-	}
 	r.judge(w)
 	return r, nil
 }
 
 // begins starts the first nodes, and gives them their rules.
 func (w *World) begins(p Plan) error {
+	if err := w.place(p.Seed); err != nil {
+		return err
+	}
 	for _, id := range p.Start {
 		if err := w.Start(id); err != nil {
 			return err
@@ -88,6 +90,38 @@ func (w *World) begins(p Plan) error {
 	_, err = weirv1.NewRateLimiterConfigClient(conn).ApplyRules(context.Background(), &weirv1.ApplyRulesRequest{Rules: text()})
 	time.Sleep(settle / 4) // until all have them
 	return err
+}
+
+// place makes the cluster's secret from a seed, so that every play of it has the same keys in the same partitions.
+func (w *World) place(seed uint64) error {
+	ctx := context.Background()
+	registry, err := etcd.Open(ctx, etcd.Config{Endpoints: []string{etcdAddress}, Cluster: clusterName, Dial: w.checker.Dial})
+	if err != nil {
+		return err
+	}
+	defer registry.Close()
+	params, err := registry.Bootstrap(ctx, cluster.Params{Ring: ring.Params{Partitions: partitions}, Secret: binary.LittleEndian.AppendUint64(make([]byte, ring.SecretSize-8), seed)})
+	if err != nil {
+		return err
+	}
+	set, err := rules.Parse("rules", []byte(text()))
+	if err != nil {
+		return err
+	}
+	for rule := range Rules {
+		for user := range usersPerRule {
+			matches := set.Match(ring.NewHasher([ring.SecretSize]byte(params.Secret)), &rules.Request{Domain: "default", Attributes: []rules.Attribute{
+				{Key: "user", Value: userName(user)}, {Key: "endpoint", Value: Rules[rule].Name},
+			}}, nil)
+			if len(matches) != 1 {
+				return fmt.Errorf("%v has %d limits", Key{rule, user}, len(matches))
+			}
+			k, p := Key{rule, user}, matches[0].Key.Partition(uint32(params.Ring.Partitions))
+			w.partitions[k] = p
+			w.record.follow(k, matches[0].Key, p)
+		}
+	}
+	return nil
 }
 
 // differences says what of the view is not as it must be when all faults are over.
@@ -129,46 +163,60 @@ func (w *World) ring(id string) (*weirv1.GetRingResponse, error) {
 	return weirv1.NewClusterClient(conn).GetRing(ctx, &weirv1.GetRingRequest{Tables: true})
 }
 
-// notHeldOnce says which partitions have no holder, or several.
-func (w *World) notHeldOnce(h Holders) (problems []string) {
-	ids := w.ids()
-	ring, err := w.ring(ids[0])
-	if err != nil {
-		return []string{fmt.Sprintf("node %s does not tell its view: %v", ids[0], err)}
-	}
-	held := make([][]string, ring.GetPartitions())
-	for _, id := range ids {
-		partitions, err := h.Holds(context.Background(), id)
-		if err != nil {
-			problems = append(problems, fmt.Sprintf("node %s does not tell what it holds: %v", id, err))
-		}
-		for _, p := range partitions {
-			held[p] = append(held[p], id)
-		}
-	}
-	for p, by := range held {
-		if len(by) != 1 {
-			problems = append(problems, fmt.Sprintf("partition %d is held by %v", p, by))
-		}
-	}
-	return problems
-}
-
 // judge says what the records show.
 func (r *Result) judge(w *World) {
 	w.mu.Lock()
 	r.Broken = append(r.Broken, w.failures...)
 	w.mu.Unlock()
 	r.Broken = append(r.Broken, r.some("failed", r.Records.errors)...)
-	if !slices.ContainsFunc(r.Plan.Faults, func(f Fault) bool { return slices.Contains(divisions, f.Kind) }) {
-		r.Inexact = append(r.Inexact, r.some("were decided by nobody", r.Records.refused)...)
+	refused := slices.DeleteFunc(slices.Clone(r.Records.refused), func(p problem) bool { return r.Plan.undecidable(p.at) })
+	r.Inexact = append(r.Inexact, r.some("were not answered", r.Records.late)...)
+	r.Inexact = append(r.Inexact, r.some("were decided by nobody", refused)...)
+	for _, p := range [][]problem{r.Records.late, refused} {
+		if len(p) > 0 {
+			r.Stories = append(r.Stories, r.story(p[0].String(), p[0].key, stretch{p[0].at, p[0].at + before/4}, w))
+		}
 	}
 	for _, k := range r.Records.keys() {
 		if e, found := r.Plan.Excess(k, r.Records.hits[k], w.start); found {
 			r.Timeline.addAt(e.Since, "CHECK", "too much from now on: %v", e)
 			r.Inexact = append(r.Inexact, e.String())
+			r.tell(k, w.traces[k])
+			r.Stories = append(r.Stories, r.story(e.String(), k, e.Within, w))
 		}
 	}
+}
+
+// tell tells the timeline where a key was and what was admitted of it.
+func (r *Result) tell(k Key, trace []entry) {
+	for _, e := range trace {
+		r.Timeline.addAt(e.at, e.who, "%s", e.what)
+	}
+	for _, h := range r.Records.hits[k] {
+		r.Timeline.addAt(h.To, "HIT", "%v: %d by %v, asked at %.3fs", k, h.Tokens, h.Source, h.From.Seconds())
+	}
+}
+
+// story is what happened around a stretch in which something was wrong with a key, with all that is known of that.
+func (r *Result) story(wrong string, k Key, within stretch, w *World) string {
+	told := Timeline{entries: slices.Clone(w.traces[k])}
+	for _, n := range w.record.of[k] {
+		told.addAt(n.at, n.who, "%v", n)
+	}
+	for _, h := range r.Records.hits[k] {
+		told.addAt(h.To, "HIT", "%d by %v, asked at %.3fs", h.Tokens, h.Source, h.From.Seconds())
+	}
+	r.Timeline.mu.Lock()
+	for _, n := range r.Timeline.entries {
+		if n.who != "TOKEN" && n.who != "HIT" {
+			told.entries = append(told.entries, n)
+		}
+	}
+	r.Timeline.mu.Unlock()
+	told.entries = slices.DeleteFunc(told.entries, func(n entry) bool {
+		return n.who != "FAULT" && n.at < within.from-before || n.at > within.to+before/4
+	})
+	return fmt.Sprintf("%s\n%v", wrong, &told)
 }
 
 // some returns the first problems of many, and tells the timeline how many there were in

@@ -2,11 +2,13 @@ package sim
 
 import (
 	"bufio"
+	"cmp"
 	"flag"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,8 +23,17 @@ import (
 var (
 	seed  = flag.Uint64("seed", 0, "play this one, and print what happened when")
 	seeds = flag.Int("seeds", 0, "play so many new ones")
-	exact = flag.Bool("exact", false, "hold the counters against the promises as well")
+	first = flag.Uint64("first", 0, "play new ones from this on, instead of from one that the clock says")
+	old   = flag.Bool("known", true, "play those that have ever failed, beside new ones")
+
+	// Of some 300 new seeds none that fails is not mended, but three of those that have ever failed do not always hold: a check of the hot key is decided
+	// by nobody, or not answered in its client's time (502, 1795300058539805), or a token or two too many go through (1795300197005254).
+	// Until that is mended, CI allows a few, and tells which.
+	inexact = flag.Int64("inexact", 1, "fail only if more than so many do not hold the counters to the promises")
 )
+
+// inexactSeeds counts those of this run.
+var inexactSeeds atomic.Int64
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/weirlimit/weir/test/sim.stay"))
@@ -31,22 +42,24 @@ func TestMain(m *testing.M) {
 // everFailed lists the seeds that have ever failed, one per line.
 const everFailed = "testdata/seeds.txt"
 
-// TestSeeds plays plans drawn from seeds: all that have ever failed, and those that the
-// flags ask for, or else the first few.
+// TestSeeds plays plans drawn from seeds: the one that the flags ask for, or as many new ones as they ask for and all
+// that have ever failed, or else the first few.
 func TestSeeds(t *testing.T) {
 	if *seed != 0 {
 		play(t, *seed)
 		return
 	}
-	for _, s := range known(t) {
-		play(t, s)
-	}
-	first, n := uint64(1), few()
+	from, n := uint64(1), few()
 	if *seeds > 0 {
-		first, n = uint64(time.Now().UnixMicro()), *seeds
+		if *old {
+			for _, s := range known(t) {
+				play(t, s)
+			}
+		}
+		from, n = cmp.Or(*first, uint64(time.Now().UnixMicro())), *seeds
 	}
 	for i := range n {
-		play(t, first+uint64(i))
+		play(t, from+uint64(i))
 	}
 }
 
@@ -89,12 +102,16 @@ func play(t *testing.T, seed uint64) {
 	t.Run(fmt.Sprint(seed), func(t *testing.T) {
 		t.Parallel()
 		r := run(t, Draw(seed), Hooks{})
-		problems := r.Broken
-		if *exact {
-			problems = append(problems, r.Inexact...)
-		}
-		for _, p := range problems {
+		for _, p := range r.Broken {
 			t.Error(p)
+		}
+		if len(r.Inexact) > 0 {
+			if n := inexactSeeds.Add(1); n > *inexact {
+				t.Errorf("inexact, the %dth of at most %d: %s", n, *inexact, strings.Join(r.Inexact, "; "))
+				t.Logf("%v\n%s", r.Plan, strings.Join(r.Stories, "\n"))
+			} else {
+				fmt.Printf("inexact, the %dth of at most %d: seed %d: %s\n", n, *inexact, seed, strings.Join(r.Inexact, "; "))
+			}
 		}
 		if t.Failed() {
 			t.Logf("play it again: make sim SEED=%d", seed)

@@ -47,34 +47,29 @@ func (t *Timeline) String() string {
 	return b.String()
 }
 
-// logger returns a logger that writes what somebody says into the timeline, until dead.
-func (t *Timeline) logger(who string, dead *atomic.Bool) *slog.Logger {
-	return slog.New(handler{t, who, dead})
+// logger returns a logger that writes what somebody says into the timeline, until dead, and of what is
+// of less interest what is about one partition into the record.
+func (t *Timeline) logger(who string, dead *atomic.Bool, into *record) *slog.Logger {
+	return slog.New(handler{t, into, who, dead})
 }
 
 type handler struct {
 	timeline *Timeline
+	record   *record
 	who      string
 	dead     *atomic.Bool
 }
 
 // Enabled implements slog.Handler.
-func (h handler) Enabled(_ context.Context, l slog.Level) bool {
-	return l >= slog.LevelInfo && !h.dead.Load()
-}
+func (h handler) Enabled(context.Context, slog.Level) bool { return !h.dead.Load() }
 
 // Handle implements slog.Handler.
 func (h handler) Handle(_ context.Context, r slog.Record) error {
-	var b strings.Builder
-	if r.Level > slog.LevelInfo {
-		b.WriteString(r.Level.String() + " ")
+	if r.Level >= slog.LevelInfo {
+		h.timeline.add(h.who, "%s", said(r))
+	} else {
+		h.noted(r)
 	}
-	b.WriteString(r.Message)
-	r.Attrs(func(a slog.Attr) bool {
-		fmt.Fprintf(&b, " %s=%v", a.Key, a.Value)
-		return true
-	})
-	h.timeline.add(h.who, "%s", b.String())
 	return nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/weirlimit/weir/cluster"
 	"github.com/weirlimit/weir/node"
 	"github.com/weirlimit/weir/test/sim/memetcd"
 	"github.com/weirlimit/weir/test/sim/network"
@@ -22,8 +23,10 @@ import (
 const (
 	etcdHost    = "etcd"
 	etcdAddress = etcdHost + ":2379"
+	clusterName = "sim"
 	checkerHost = "checker"
 
+	partitions    = 251                    // of the ring: enough for all keys and nodes, and a quarter of the work of the default
 	tryAgainAfter = 500 * time.Millisecond // a node that could not start
 	counterMemory = 8 << 20
 )
@@ -39,10 +42,20 @@ type World struct {
 	dir     string         // of what nodes keep on disk, by id: a node that starts again finds it
 	running sync.WaitGroup // all nodes that were ever started
 
-	mu       sync.Mutex
-	nodes    map[string]*Node  // that run, by id; guarded by mu
-	ways     map[[2]string]way // from one host to another; guarded by mu
-	failures []string          // guarded by mu
+	partitions map[Key]uint32 // of the keys
+	record     *record
+	mu         sync.Mutex
+	traces     map[Key][]entry   // of who had their partitions; guarded by mu
+	nodes      map[string]*Node  // that run, by id; guarded by mu
+	ways       map[[2]string]way // from one host to another; guarded by mu
+	failures   []string          // guarded by mu
+	built      []built           // nodes that run, or have been told to stop or killed and not ended; guarded by mu
+}
+
+// built is a node as it runs, and what says which partitions it holds.
+type built struct {
+	node    *Node
+	custody *cluster.Custody
 }
 
 // Node is a node that runs.
@@ -60,6 +73,7 @@ func NewWorld() (*World, error) {
 	w := &World{
 		Timeline: &Timeline{start: time.Now()}, network: network.New(), etcd: memetcd.New(),
 		nodes: make(map[string]*Node), ways: make(map[[2]string]way),
+		partitions: make(map[Key]uint32), record: newRecord(), traces: make(map[Key][]entry),
 	}
 	var err error
 	if w.there, err = w.network.Host(etcdHost); err != nil {
@@ -104,7 +118,7 @@ func (w *World) Start(id string) error {
 
 func (w *World) run(ctx context.Context, n *Node) {
 	opts := node.Options{
-		ID: n.ID, GRPC: address(n.ID), HTTP: n.ID + ":8080", Etcd: []string{etcdAddress},
+		ID: n.ID, GRPC: address(n.ID), HTTP: n.ID + ":8080", Etcd: []string{etcdAddress}, Cluster: clusterName,
 		DataDir: filepath.Join(w.dir, n.ID), Insecure: true, CounterMemory: counterMemory,
 	}
 	for again := false; ctx.Err() == nil; again = true {
@@ -112,10 +126,14 @@ func (w *World) run(ctx context.Context, n *Node) {
 			w.add(n.ID, "is started again")
 		}
 		served := false
-		err := node.RunOn(ctx, node.Network{Listen: n.host.Listen, Dial: n.host.Dial}, opts, w.logger(n.ID, &n.dead), func(node.Info) {
+		err := node.RunOn(ctx, node.Network{
+			Listen: n.host.Listen, Dial: n.host.Dial, Built: func(k *cluster.Custody) { w.hold(n, k) },
+			Local: func(counters cluster.Local) cluster.Local { return recorder{counters, w, n} },
+		}, opts, w.logger(n.ID, &n.dead, w.record), func(node.Info) {
 			served = true
 			w.add(n.ID, "serves")
 		})
+		w.hold(n, nil)
 		if !n.dead.Load() {
 			w.add(n.ID, "ended: %v", err)
 		}
@@ -125,6 +143,28 @@ func (w *World) run(ctx context.Context, n *Node) {
 		}
 		wait(ctx, tryAgainAfter)
 	}
+}
+
+// hold notes what says which partitions a node holds; nil if it has ended.
+func (w *World) hold(n *Node, k *cluster.Custody) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.built = slices.DeleteFunc(w.built, func(b built) bool { return b.node == n })
+	if k != nil {
+		w.built = append(w.built, built{n, k})
+	}
+}
+
+// custodyOf returns what says which partitions a node holds, nil if it does not run.
+func (w *World) custodyOf(n *Node) *cluster.Custody {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, b := range w.built {
+		if b.node == n {
+			return b.custody
+		}
+	}
+	return nil
 }
 
 func wait(ctx context.Context, d time.Duration) {

@@ -2,11 +2,13 @@ package sim
 
 import (
 	"context"
-	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/weirlimit/weir/cluster"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
@@ -89,40 +91,53 @@ func TestDifferentViewsAreFound(t *testing.T) {
 	})
 }
 
-// held is a Holders that knows the answer.
-type held map[string][]uint32
-
-// Holds implements Holders.
-func (h held) Holds(_ context.Context, id string) ([]uint32, error) {
-	if partitions, known := h[id]; known {
-		return partitions, nil
-	}
-	return nil, errors.New("no answer")
-}
-
 func TestPartitionsThatAreNotHeldOnceAreFound(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *World) {
-		ring, err := w.ring("a")
+		now := w.deciding()
+		if problems := append(notHeldOnce(now), heldTwice(now, w.deciding())...); len(now) != 3 || len(problems) > 0 {
+			t.Errorf("%d nodes; false alarm: %v", len(now), problems)
+		}
+		p := slices.IndexFunc(now[1].by, func(g cluster.Generation) bool { return g != 0 })
+		now[0].by[p] = now[1].by[p] + 1
+		if problems := notHeldOnce(now); len(problems) != 1 {
+			t.Errorf("two hold partition %d: %v", p, problems)
+		}
+		if problems := heldTwice(now, now); len(problems) != 1 {
+			t.Errorf("two hold partition %d: %v", p, problems)
+		}
+		if problems := heldTwice(now, w.deciding()); len(problems) > 0 {
+			t.Errorf("partition %d has left the first of the two meanwhile: %v", p, problems)
+		}
+		now[0].by[p], now[1].by[p] = 0, 0
+		if problems := notHeldOnce(now); len(problems) != 1 {
+			t.Errorf("nobody holds partition %d: %v", p, problems)
+		}
+	})
+}
+
+// Who decides beside another node is found while it does, here by a node that is counted twice.
+func TestTwoTokensAreFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, err := NewWorld()
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := make(held)
-		for p, owner := range ring.GetOwners() {
-			id := ring.GetShares()[owner].GetId()
-			h[id] = append(h[id], uint32(p))
+		defer w.Close()
+		if err := w.begins(Plan{Start: []string{"a", "b", "c"}}); err != nil {
+			t.Fatal(err)
 		}
-		if problems := w.notHeldOnce(h); len(problems) > 0 {
-			t.Errorf("false alarm: %v", problems)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		w.watchTokens(ctx)
+		if len(w.failures) > 0 {
+			t.Errorf("false alarm: %v", w.failures)
 		}
-		twice := h["b"][0]
-		h["a"] = append(h["a"], twice)
-		h["b"] = h["b"][:len(h["b"])-1]
-		if problems := w.notHeldOnce(h); len(problems) != 2 {
-			t.Errorf("%v", problems)
-		}
-		delete(h, "c")
-		if problems := w.notHeldOnce(h); len(problems) < 100 {
-			t.Errorf("%v", problems)
+		w.hold(&Node{ID: "x"}, w.built[0].custody)
+		ctx, cancel = context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		w.watchTokens(ctx)
+		if len(w.failures) == 0 {
+			t.Error("not found")
 		}
 	})
 }

@@ -1,0 +1,122 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weirlimit/weir/cluster"
+)
+
+// lookAtTokens is how often it is looked who decides: at other instants each time than those at which nodes
+// tend to do things.
+const lookAtTokens = 29 * time.Millisecond
+
+// tenures are the generations of the tokens by which a node decides, by partition, 0 for none.
+type tenures struct {
+	id string
+	by []cluster.Generation
+}
+
+// deciding returns who decides, of all nodes that were not killed, and not only of those that are to go on.
+func (w *World) deciding() (now []tenures) {
+	w.mu.Lock()
+	nodes := slices.Clone(w.built)
+	w.mu.Unlock()
+	for _, b := range nodes {
+		if !b.node.dead.Load() {
+			now = append(now, tenures{b.node.ID, b.custody.Deciding()})
+		}
+	}
+	return now
+}
+
+// watchTokens looks until ctx ends whether two nodes decide in one partition.
+func (w *World) watchTokens(ctx context.Context) {
+	for found := false; ctx.Err() == nil; wait(ctx, lookAtTokens) {
+		now := w.deciding()
+		w.follow(now)
+		if found {
+			continue
+		}
+		if len(heldTwice(now, now)) == 0 {
+			continue
+		}
+		problems := heldTwice(now, w.deciding())
+		for _, p := range problems[:min(len(problems), 3)] {
+			w.add("CHECK", "%s", p)
+			w.fail("%.3fs %s", w.now().Seconds(), p)
+		}
+		found = len(problems) > 0
+	}
+}
+
+// follow notes where the keys' partitions are, if that has changed.
+func (w *World) follow(now []tenures) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var view *cluster.View
+	for _, b := range w.built {
+		if v := b.custody.Router.View(); !b.node.dead.Load() && v != nil && (view == nil || v.Number > view.Number) {
+			view = v
+		}
+	}
+	if view == nil {
+		return
+	}
+	for k, p := range w.partitions {
+		owner, standby := view.Members[view.Ring.Owner(p)].ID, view.Members[view.Ring.Standby(p)].ID
+		what := fmt.Sprintf("%v, partition %d: %s owns it, %s stands by, decided by", k, p, owner, standby)
+		for _, t := range now {
+			if t.by[p] != 0 {
+				what += " " + t.id
+			}
+		}
+		if trace := w.traces[k]; len(trace) == 0 || trace[len(trace)-1].what != what {
+			w.traces[k] = append(trace, entry{w.now(), "TOKEN", what})
+		}
+	}
+}
+
+// heldTwice says which partitions have two who decide, by two looks one after the other. The nodes of
+// one look are not asked at once, and a token may go from one to the other meanwhile, in no time; but
+// who has had one of the same generation before and after another node had one has had it beside that.
+func heldTwice(before, after []tenures) (problems []string) {
+	for i, a := range before {
+		j := slices.IndexFunc(after, func(t tenures) bool { return t.id == a.id })
+		if j < 0 {
+			continue
+		}
+		for _, b := range before[i+1:] {
+			for p, gen := range a.by {
+				if gen != 0 && b.by[p] != 0 && after[j].by[p] == gen {
+					problems = append(problems, fmt.Sprintf("partition %d is decided by %s with token %x and by %s with token %x", p, a.id, gen, b.id, b.by[p]))
+				}
+			}
+		}
+	}
+	return problems
+}
+
+// notHeldOnce says in which partitions not one node decides, but none or several.
+func notHeldOnce(now []tenures) (problems []string) {
+	if len(now) == 0 {
+		return []string{"no node runs"}
+	}
+	for p := range now[0].by {
+		var by []string
+		for _, t := range now {
+			if t.by[p] != 0 {
+				by = append(by, t.id)
+			}
+		}
+		if len(by) != 1 {
+			problems = append(problems, fmt.Sprintf("partition %d is decided by %v", p, by))
+		}
+	}
+	if n := len(problems); n > 3 {
+		problems = append(problems[:3], fmt.Sprintf("%d partitions are not decided by one node", n))
+	}
+	return problems
+}
