@@ -26,7 +26,7 @@ var imports = map[string][]string{
 	"client/grpclimit":     {"client", "client/internal/gate", "api/weir/v1", "headers", "clientip"},
 	"client/internal/gate": {"client", "api/weir/v1", "headers"},
 	// It asks nodes as any client does, and measures the counters alone, below the node.
-	"cmd/weir/internal/bench": {"api/weir/v1", "shard", "ring", "algorithms"},
+	"cmd/weir/internal/bench": {"client", "api/weir/v1", "shard", "ring", "algorithms"},
 
 	"cluster":      {"cluster/peerv1", "shard", "ring", "algorithms"},
 	"node":         {"api", "api/weir/v1", "headers", "cluster", "cluster/etcd", "shard", "rules", "ring", "algorithms"},

@@ -14,11 +14,6 @@ import (
 // healed is the time in which a cluster is to be whole again.
 const healed = 5 * time.Second
 
-// nodePatience is how long every node waits for another. The default of 25 ms would do on a
-// machine that has nothing else to do; on one without enough processors nothing is to be let
-// through that only came late.
-const nodePatience = "4s"
-
 // stage is an etcd and nodes that have joined it.
 type stage struct {
 	t     *testing.T
@@ -26,13 +21,21 @@ type stage struct {
 	how   process.How
 	rules string
 	nodes []*process.Node
+
+	peerTimeout time.Duration // of the nodes
 }
 
 // newStage starts an etcd and so many nodes.
 func newStage(t *testing.T, nodes int) *stage {
 	t.Helper()
+	return newStageOf(t, nodes, *peerTimeout)
+}
+
+// newStageOf starts an etcd and so many nodes, of which each waits so long for another.
+func newStageOf(t *testing.T, nodes int, peerTimeout time.Duration) *stage {
+	t.Helper()
 	notWhileRacing(t)
-	s := &stage{t: t, etcd: process.StartEtcd(t), rules: writeRules(t)}
+	s := &stage{t: t, etcd: process.StartEtcd(t), rules: writeRules(t), peerTimeout: peerTimeout}
 	s.join(nodes)
 	return s
 }
@@ -54,7 +57,7 @@ func (s *stage) join(nodes int) []*process.Node {
 // start starts a node, without waiting until it holds something.
 func (s *stage) start(id string) *process.Node {
 	s.t.Helper()
-	return s.how.Start(s.t, "--id", id, "--etcd", s.etcd.Endpoint, "--rules", s.rules, "--peer-timeout", nodePatience)
+	return s.how.Start(s.t, "--id", id, "--etcd", s.etcd.Endpoint, "--rules", s.rules, "--peer-timeout", s.peerTimeout.String())
 }
 
 // drop forgets a node that has ended.

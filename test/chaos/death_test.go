@@ -49,6 +49,35 @@ func TestOwnerKilled(t *testing.T) {
 	f.ledger.noneOver(t, f.afterDeath(killed))
 }
 
+// With the time for each other that nodes have unless configured otherwise, an owner is late now
+// and then, on a machine without enough processors. What is late a standby decides, and tells the
+// owner; or it is let through and says so. Nobody sees an error, and no more comes through.
+func TestOwnerKilledAndOthersLate(t *testing.T) {
+	s := newStageOf(t, 3, 25*time.Millisecond)
+	f := startLenientTraffic(t, s.nodes...)
+	wait(calm())
+	victim := s.nodes[1]
+	f.without(victim)
+	wait(calm() / 4)
+	victim.Kill()
+	killed := time.Now()
+	s.drop(victim)
+	_, took := s.settle(takeover)
+	t.Logf("all partitions have owners again after %v", took.Round(time.Millisecond))
+	wait(calm())
+	f.finish()
+	g := f.report("in all", time.Time{})
+	if g.errors > 0 {
+		t.Errorf("%d checks with errors; the first: %q", g.errors, f.firsts)
+	}
+	if others := g.undecided() - g.sources[weirv1.Source_SOURCE_FAIL_OPEN]; others > 0 {
+		t.Errorf("%d checks that nobody has decided do not say so: %v", others, g)
+	}
+	t.Logf("%.2f %% of the checks were let through by their policy", 100*float64(g.undecided())/float64(g.checks))
+	dead := f.afterDeath(killed)
+	f.ledger.noneOver(t, func(a *account) int { return a.apart + dead(a) })
+}
+
 // An owner that is killed and restarted at once under its id does not bring an old token back.
 func TestOwnerKilledAndRestarted(t *testing.T) {
 	s := newStage(t, 3)
@@ -123,11 +152,11 @@ func TestNewOwnerKilledBetweenSealAndInstall(t *testing.T) {
 	f.ledger.noneOver(t, f.afterDeath(killed))
 }
 
-// An owner that was stopped for a while does not admit on what it has held before, if
-// somebody else does by then.
+// An owner that was stopped for a while does not admit before it knows what its standbys have
+// granted meanwhile, nor at all on what it has held before, if somebody else does by then. What it
+// has not replicated when it is stopped is as if it had been killed.
 func TestOwnerStopped(t *testing.T) {
-	inFullOnly(t)
-	for _, d := range []time.Duration{time.Second, 5 * time.Second, 20 * time.Second} {
+	for _, d := range brief([]time.Duration{time.Second, 5 * time.Second, 7 * time.Second, 20 * time.Second}, []time.Duration{7 * time.Second}) {
 		t.Run(d.String(), func(t *testing.T) {
 			s := newStage(t, 4)
 			f := startTraffic(t, s.nodes...)
@@ -141,17 +170,13 @@ func TestOwnerStopped(t *testing.T) {
 			victim.Signal(syscall.SIGCONT)
 			continued := time.Now()
 			f.report("while it was stopped", stopped)
-			now, took := s.settle(2 * takeover)
+			now, took := s.settle(healed)
 			t.Logf("all partitions have owners %v after it goes on; view %d, before %d", took.Round(time.Millisecond), now, view)
 			wait(calm() / 2)
 			f.report("since it goes on", continued)
 			f.finish()
 			f.noErrors(victim) // whoever had asked it just before was let through when it went on
-			if now == view {
-				f.ledger.noneOver(t, whileBack)
-			} else {
-				f.ledger.noneOver(t, f.afterDeath(stopped))
-			}
+			f.ledger.noneOver(t, f.afterDeath(stopped))
 		})
 	}
 }

@@ -35,7 +35,7 @@ func TestEtcdAway(t *testing.T) {
 	f.report("since "+victim.ID+" was restarted without etcd", killed)
 	s.etcd.Start()
 	back := time.Now()
-	process.Await(t, 15*time.Second, func() error {
+	process.Await(t, healed, func() error {
 		for _, n := range s.nodes {
 			for _, m := range n.Nodes().GetNodes() {
 				if m.GetState() != weirv1.NodeState_NODE_STATE_READY {

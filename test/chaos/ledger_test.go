@@ -5,6 +5,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
 // account is what callers know of one key: its limit holds for longer than any test.
@@ -58,12 +60,15 @@ func (l *ledger) grant(key string, tokens int, at time.Time) {
 	}
 }
 
-// grantApart takes note of a token that a standby has granted.
-func (l *ledger) grantApart(key string, at time.Time) {
-	l.grant(key, 1, at)
+// grantBy takes note of tokens that were granted by a source.
+func (l *ledger) grantBy(source weirv1.Source, key string, tokens int, at time.Time) {
+	l.grant(key, tokens, at)
+	if source != weirv1.Source_SOURCE_PROVISIONAL {
+		return
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.keys[key].apart++
+	l.keys[key].apart += tokens
 }
 
 // lose takes note of a check of which nobody knows whether it was counted.
@@ -104,10 +109,6 @@ func (a *account) when() string {
 	return text
 }
 
-// whileBack is the allowance of keys whose owner came back before it was taken for dead: until it
-// has been told what its standby has granted, it does not know.
-func whileBack(a *account) int { return a.apart }
-
 // nothing is the allowance of keys whose limits hold.
 func nothing(*account) int { return 0 }
 
@@ -115,8 +116,8 @@ func nothing(*account) int { return 0 }
 const replicated = 100 * time.Millisecond
 
 // afterDeath is the allowance of keys one of whose owners was killed at those instants: a tenth
-// of the limit, or what was granted since the last replica. On a machine that is so busy that
-// answers come late, replicas do as well.
+// of the limit, or what was granted since the last replica if that is more. On a machine that is so
+// busy that answers come late, replicas do as well.
 func (f *traffic) afterDeath(instants ...time.Time) func(*account) int {
 	intervals := make([]time.Duration, len(instants))
 	for i, at := range instants {

@@ -13,7 +13,7 @@ import (
 func calm() time.Duration { return brief(2*time.Second, time.Second) }
 
 // leaveWithin is how long a node may take to leave.
-const leaveWithin = 25 * time.Second
+const leaveWithin = 10 * time.Second
 
 // mostMoved is how much more may move than an ideal ring would have to.
 const mostMoved = 1.25
@@ -66,7 +66,7 @@ func TestRollingRestart(t *testing.T) {
 			left := time.Since(began)
 			n.Restart()
 			f.with(n)
-			_, took := s.settle(leaveWithin)
+			_, took := s.settle(healed)
 			g := f.report(fmt.Sprintf("%s restarted, gone after %v, all moved %v after it served again", n.ID,
 				left.Round(time.Millisecond), took.Round(time.Millisecond)), began)
 			checkLatency(t, base, g)

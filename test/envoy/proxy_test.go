@@ -52,11 +52,21 @@ type proxy struct {
 // nodes. changes are replacements in the example's text, in pairs.
 func startProxy(t *testing.T, nodes []string, changes ...string) *proxy {
 	t.Helper()
+	data, err := os.ReadFile(examples + "envoy.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return startEnvoy(t, string(data), nodes, changes...)
+}
+
+// startEnvoy is startProxy with another configuration.
+func startEnvoy(t *testing.T, config string, nodes []string, changes ...string) *proxy {
+	t.Helper()
 	envoy := binary(t)
 	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "app") }))
 	t.Cleanup(app.Close)
 	dir := t.TempDir()
-	text := example(t, append([]string{
+	text := replace(t, config, append([]string{
 		"port_value: 10000", "port_value: 0",
 		"port_value: 9901", "port_value: 0",
 		"port_value: 8000", "port_value: " + port(t, app.Listener.Addr().String()),
@@ -64,12 +74,12 @@ func startProxy(t *testing.T, nodes []string, changes ...string) *proxy {
 		"port_value: 9091", "port_value: " + port(t, nodes[len(nodes)-1]),
 		"timeout: 0.1s", "timeout: 5s", // a busy machine is no reason to let a request pass
 	}, changes...))
-	config, admin, log := filepath.Join(dir, "envoy.yaml"), filepath.Join(dir, "admin"), filepath.Join(dir, "log")
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+	path, admin, log := filepath.Join(dir, "envoy.yaml"), filepath.Join(dir, "admin"), filepath.Join(dir, "log")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p := &proxy{}
-	cmd := exec.Command(envoy, "-c", config, "--admin-address-path", admin, "--log-path", log, "--log-level", "warn",
+	cmd := exec.Command(envoy, "-c", path, "--admin-address-path", admin, "--log-path", log, "--log-level", "warn",
 		"--disable-hot-restart", "--concurrency", "1")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -101,17 +111,12 @@ func startProxy(t *testing.T, nodes []string, changes ...string) *proxy {
 	return p
 }
 
-// example returns the configuration with replacements, each of which must be there.
-func example(t *testing.T, changes []string) string {
+// replace returns the configuration with replacements, each of which must be there.
+func replace(t *testing.T, text string, changes []string) string {
 	t.Helper()
-	data, err := os.ReadFile(examples + "envoy.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := string(data)
 	for i := 0; i < len(changes); i += 2 {
 		if !strings.Contains(text, changes[i]) {
-			t.Fatalf("envoy.yaml has no %q", changes[i])
+			t.Fatalf("the configuration has no %q", changes[i])
 		}
 		text = strings.ReplaceAll(text, changes[i], changes[i+1])
 	}
