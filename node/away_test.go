@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,14 @@ import (
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
+
+// away returns a free port on an address where nobody takes it while an etcd there is away.
+func away() string {
+	if runtime.GOOS != "linux" {
+		return "127.0.0.1:0"
+	}
+	return "127.0.0.78:0"
+}
 
 // etcdAt runs an etcd at an address until stop, in a directory.
 func etcdAt(t *testing.T, address, dir string) (s *etcd.Server) {
@@ -77,7 +86,7 @@ func awaitHealth(t *testing.T, info Info) *weirv1.GetHealthStatusResponse {
 // keeps what it has counted when etcd is back.
 func TestStartWithoutEtcd(t *testing.T) {
 	dir := t.TempDir()
-	server := etcdAt(t, "127.0.0.1:0", dir)
+	server := etcdAt(t, away(), dir)
 	opts := testOptions(t)
 	opts.Etcd = []string{server.Endpoint()}
 
@@ -127,7 +136,7 @@ func TestNoStartWithoutEtcdAndState(t *testing.T) {
 // What was kept of one cluster is not for another.
 func TestStateOfAnotherCluster(t *testing.T) {
 	opts := testOptions(t)
-	server := etcdAt(t, "127.0.0.1:0", t.TempDir())
+	server := etcdAt(t, away(), t.TempDir())
 	opts.Etcd = []string{server.Endpoint()}
 	_, stop, ended := start(t, opts)
 	stopped(t, stop, ended)
@@ -154,7 +163,7 @@ func TestStateOfAnotherCluster(t *testing.T) {
 // Whoever has started without etcd goes when it turns out that another node has its id.
 func TestTakenIDWhileEtcdIsAway(t *testing.T) {
 	dir := t.TempDir()
-	server := etcdAt(t, "127.0.0.1:0", dir)
+	server := etcdAt(t, away(), dir)
 	opts := testOptions(t)
 	opts.Etcd = []string{server.Endpoint()}
 	_, stop, ended := start(t, opts)
@@ -173,7 +182,7 @@ func TestTakenIDWhileEtcdIsAway(t *testing.T) {
 // A data directory is one node's; one that cannot be used is told, and does no harm.
 func TestDataDirectory(t *testing.T) {
 	opts := testOptions(t)
-	opts.Etcd = []string{etcdAt(t, "127.0.0.1:0", t.TempDir()).Endpoint()}
+	opts.Etcd = []string{etcdAt(t, away(), t.TempDir()).Endpoint()}
 	_, stop, ended := start(t, opts)
 	if _, err := build(t.Context(), Network{}, opts, quiet()); err == nil || err.Error() != "data directory "+opts.DataDir+": in use by another process" {
 		t.Errorf("%v", err)

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -82,14 +84,24 @@ func echo(t *testing.T) (address string) {
 	return server.Listener.Addr().String()
 }
 
+// freeAddress returns one for a program that cannot be told to take any port. The port is below
+// those that systems give to who asks for any, so nobody takes it in between.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(20_000+rand.IntN(10_000)))
+		l, err := net.Listen("tcp", address)
+		switch {
+		case errors.Is(err, syscall.EADDRINUSE):
+		case err != nil:
+			t.Fatal(err)
+		default:
+			_ = l.Close() // it was never used
+			return address
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Fatal("no free port")
+	return ""
 }
 
 // findProgram returns where a program is, and skips the test if it is nowhere.

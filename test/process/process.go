@@ -35,6 +35,17 @@ const (
 
 const etcdVariable = "WEIR_TEST_ETCD" // its value is "host:port directory"
 
+// Host returns the loopback address of this test process. Others have others, so that nobody takes
+// the port of what was killed and is to come back; and since connections come from 127.0.0.1, who
+// calls there meanwhile is not connected with himself.
+func Host() string {
+	if runtime.GOOS != "linux" {
+		return "127.0.0.1" // the rest of its network is not there
+	}
+	pid := os.Getpid() // has 22 bits
+	return net.IPv4(127, byte(64|pid>>16), byte(pid>>8), byte(pid)).String()
+}
+
 // Main replaces m.Run in a TestMain: in a process that StartEtcd has started it
 // runs the etcd instead of the tests. It removes the binary at the end.
 func Main(m *testing.M) {
@@ -121,7 +132,7 @@ type How struct {
 	Binary string   // instead of the one that Binary returns
 	Prefix []string // a command that runs the one behind it, such as "ip netns exec NAME"
 	Env    []string // further variables, as NAME=value
-	Host   string   // the address that it listens on, instead of 127.0.0.1
+	Host   string   // the address that it listens on, instead of one of this test process
 }
 
 // Start starts a node with these arguments to serve, on free ports unless they say
@@ -139,7 +150,7 @@ func (h How) Start(t testing.TB, args ...string) *Node {
 		h.Binary = Binary(t)
 	}
 	if h.Host == "" {
-		h.Host = "127.0.0.1"
+		h.Host = Host()
 	}
 	n := &Node{t: t, how: h, args: args, data: t.TempDir()}
 	n.start()
@@ -332,7 +343,7 @@ type Etcd struct {
 // StartEtcd starts an etcd on a free port. It is killed when the test ends.
 func StartEtcd(t testing.TB) *Etcd {
 	t.Helper()
-	return StartEtcdOn(t, "127.0.0.1")
+	return StartEtcdOn(t, Host())
 }
 
 // StartEtcdOn is StartEtcd on another address than loopback's.

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/backoff"
 
 	"github.com/weirlimit/weir/cluster/etcd"
+	"github.com/weirlimit/weir/test/process"
 	"github.com/weirlimit/weir/test/sim/memetcd"
 	"github.com/weirlimit/weir/test/sim/network"
 )
@@ -35,7 +36,7 @@ type embedded struct {
 }
 
 func newEmbedded(t *testing.T) *embedded {
-	e := &embedded{dir: t.TempDir(), listen: "127.0.0.1:0"}
+	e := &embedded{dir: t.TempDir(), listen: net.JoinHostPort(process.Host(), "0")}
 	e.start(t)
 	e.listen = e.endpoint()
 	t.Cleanup(e.stop)
