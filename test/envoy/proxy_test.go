@@ -69,9 +69,9 @@ func startEnvoy(t *testing.T, config string, nodes []string, changes ...string) 
 	text := replace(t, config, append([]string{
 		"port_value: 10000", "port_value: 0",
 		"port_value: 9901", "port_value: 0",
-		"port_value: 8000", "port_value: " + port(t, app.Listener.Addr().String()),
-		"port_value: 9090", "port_value: " + port(t, nodes[0]),
-		"port_value: 9091", "port_value: " + port(t, nodes[len(nodes)-1]),
+		socket(t, "127.0.0.1:8000"), socket(t, app.Listener.Addr().String()),
+		socket(t, "127.0.0.1:9090"), socket(t, nodes[0]),
+		socket(t, "127.0.0.1:9091"), socket(t, nodes[len(nodes)-1]),
 		"timeout: 0.1s", "timeout: 5s", // a busy machine is no reason to let a request pass
 	}, changes...))
 	path, admin, log := filepath.Join(dir, "envoy.yaml"), filepath.Join(dir, "admin"), filepath.Join(dir, "log")
@@ -159,13 +159,14 @@ func get(url string) string {
 	return string(body)
 }
 
-func port(t *testing.T, address string) string {
+// socket returns an address as a configuration has it.
+func socket(t *testing.T, address string) string {
 	t.Helper()
-	_, port, err := net.SplitHostPort(address)
+	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return port
+	return "address: " + host + ", port_value: " + port
 }
 
 // answer is what of a response matters here.
