@@ -110,13 +110,9 @@ func (r *Router) askStandbys(ctx context.Context, top *spread) {
 			first.place(top, g, p, r.standsBy(t, 0))
 		}
 	})
-	var waiting []stranded // for a copy that is on its way
 	former := func(g *shard.Group, p *part) {
-		if moved(g) {
+		if moved(g) && r.stoodBy(t)(g.Takes[0].Key) != nobody {
 			formers.place(top, g, p, r.stoodBy(t))
-			if r.stoodBy(t)(g.Takes[0].Key) != nobody && t.inOnePartition(g) { // else it may have parted by now
-				waiting = append(waiting, stranded{group: g, part: p})
-			}
 		}
 	}
 	// Of what is in last the standby was asked before, of what is in first at most just now.
@@ -151,8 +147,12 @@ func (r *Router) askStandbys(ctx context.Context, top *spread) {
 	}
 	ask(formers)
 	asked := 0
+	// Whoever might have it has said that it does not: it, or a copy of it, is on its way.
+	waiting := slices.Clone(top.stranded)
 	for time.Now().Add(copyPause).Before(over) {
-		waiting = slices.DeleteFunc(waiting, func(s stranded) bool { return !undecided(s.group) })
+		waiting = slices.DeleteFunc(waiting, func(s stranded) bool {
+			return !moved(s.group) || !t.inOnePartition(s.group) // what is not may have parted by now
+		})
 		if len(waiting) == 0 || ctx.Err() != nil {
 			break
 		}
@@ -178,21 +178,25 @@ func (t *table) inOnePartition(g *shard.Group) bool {
 	return !slices.ContainsFunc(g.Takes, func(take shard.Take) bool { return t.partition(take.Key) != first })
 }
 
-// askAgain asks the standbys again, or whoever has become one.
+// askAgain asks the owners again, or whoever has become one, and then the standbys.
 func (r *Router) askAgain(top *spread, waiting []stranded, ask func(*spread)) {
 	t := r.table.Load()
-	s := newSpread(t)
-	defer s.free()
-	s.how = asStandby
+	owners, standbys := newSpread(t), newSpread(t)
+	defer owners.free()
+	defer standbys.free()
+	owners.how, standbys.how = asStandby, asStandby
 	for _, w := range waiting {
-		s.place(top, w.group, w.part, r.standsBy(t, 0))
+		owners.place(top, w.group, w.part, t.owner)
 	}
-	ask(s)
-	s.each(func(_ *peer, g *shard.Group, _ *part) {
-		if undecided(g) {
-			forget(g)
+	ask(owners)
+	for _, w := range waiting {
+		if undecided(w.group) && !owners.isLost(w.group) {
+			standbys.place(top, w.group, w.part, r.standsBy(t, 0))
 		}
-	})
+	}
+	if standbys.size() > 0 {
+		ask(standbys)
+	}
 }
 
 // stoodBy returns whom to ask about a counter if the standby answers that it has no copy: who stood by
@@ -321,8 +325,8 @@ func (r *Router) answerAsStandby(local Local, groups []shard.Group, how func(i i
 	for i := range groups {
 		switch g := &groups[i]; {
 		case how(i) == asOwner:
-		case g.Takes[0].Source == shard.Overloaded: // whoever has it is there
-			setSource(g, shard.Moved)
+		case g.Takes[0].Source == shard.Overloaded: // whoever has it is there, and not to be asked more
+			forget(g)
 		case t != nil && moved(g) && (r.hasAll(g) || r.mayUseCopies(t, g, how(i))):
 			forget(g)
 			r.allowCopy(g)

@@ -142,6 +142,26 @@ func TestStandbyGetsItMeanwhile(t *testing.T) {
 	})
 }
 
+// What nobody has for a moment, as it is on its way, is asked for again.
+func TestNobodyHasItYet(t *testing.T) {
+	for _, by := range []int{1, 2} {
+		inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
+			k := c.keyWith(1, 2, 0)
+			c.former = "nobody that is there" // so the standby's copy is none to decide from
+			l.move(c.partition(k), -1)
+			const way = DefaultAttemptTimeout
+			time.AfterFunc(way, func() {
+				l.move(c.partition(k), by)
+				c.believe(c.nodes[by], k, c.nodes[by])
+			})
+			g, took := c.nodes[0].ask(t.Context(), take(k, 10, 1))
+			if !g.Allowed || g.Takes[0].Source != shard.Owner || l.counts[k] != 1 || took < way || took > way+copyPause+maxLost*hopPause {
+				t.Errorf("by %d: %+v after %v, %d counted", by, g, took, l.counts[k])
+			}
+		})
+	}
+}
+
 // A standby decides what it is asked itself before two attempts are over: then a client turns to another node.
 func TestStandbyDecidesForItself(t *testing.T) {
 	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
