@@ -130,7 +130,8 @@ func (r *engineRun) fill() *Growth {
 		fill(r.shard, r.Keys.n, runtime.GOMAXPROCS(0), &r.stop, r.Limit)
 		return nil
 	}
-	watch := startWatch(r.shard, r.Limit, r.Keys.n)
+	watch := newWatch()
+	watch.start(r.shard, r.Limit, r.Keys.n)
 	fill(r.shard, r.Keys.n, max(1, r.Goroutines-1), &r.stop, r.Limit)
 	return watch.end()
 }
@@ -215,6 +216,7 @@ func newShard(budget int64, metrics prometheus.Registerer) (*shard.Shard, error)
 		Partitions: uint32(ring.DefaultParams.Partitions),
 		MaxBytes:   int(budget),
 		Metrics:    metrics,
+		Relieve:    debug.FreeOSMemory, // as in a node
 	})
 }
 

@@ -56,6 +56,7 @@ func (e *Expiry) Run(ctx context.Context) (ExpiryReport, error) {
 	sweeper.Go(func() { _ = s.Run(ctx) }) // it returns nil
 	defer sweeper.Wait()
 	defer cancel()
+	checks := newWatch() // what it writes to is no counter's memory
 	report := ExpiryReport{Keys: e.Keys, Idle: residentBytes()}
 	var stop atomic.Bool
 	defer context.AfterFunc(ctx, func() { stop.Store(true) })()
@@ -65,7 +66,7 @@ func (e *Expiry) Run(ctx context.Context) (ExpiryReport, error) {
 	told()
 	filled := time.Now()
 	report.FillSeconds, report.Full = filled.Sub(started).Seconds(), rss()
-	checks := startWatch(s, e.Limit, min(e.Keys, expiryKeys))
+	checks.start(s, e.Limit, min(e.Keys, expiryKeys))
 	// A window that has begun is over after two at the latest, whatever the algorithm.
 	expired := filled.Add(2 * time.Duration(e.Limit.Window))
 	told = e.Tell.every(func() string { return fmt.Sprintf("%d counters, %d MiB", s.Len(), rss()>>20) })

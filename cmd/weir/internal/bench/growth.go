@@ -35,9 +35,13 @@ type watch struct {
 	cpu     *histogram
 }
 
-// startWatch checks any of n keys until the end.
-func startWatch(s *shard.Shard, limit algorithms.Limit, n uint64) *watch {
-	w := &watch{started: time.Now(), check: newHistogram(), idle: newHistogram(), cpu: newHistogram()}
+func newWatch() *watch {
+	return &watch{check: newHistogram(), idle: newHistogram(), cpu: newHistogram()}
+}
+
+// start checks any of n keys until the end.
+func (w *watch) start(s *shard.Shard, limit algorithms.Limit, n uint64) {
+	w.started = time.Now()
 	w.done.Go(func() {
 		runtime.LockOSThread() // whose processor time is measured
 		defer runtime.UnlockOSThread()
@@ -57,7 +61,6 @@ func startWatch(s *shard.Shard, limit algorithms.Limit, n uint64) *watch {
 			w.idle.record(idle(time.Now(), min(end.Sub(begin), time.Microsecond)))
 		}
 	})
-	return w
 }
 
 // idle does nothing for so long since an instant, and returns how long that took.
