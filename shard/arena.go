@@ -27,6 +27,8 @@ type arena struct {
 	gone  []uint32 // handed out before, and read as zero since, as the kernel has them; guarded by mu
 	kept  int      // of gone: those that the kernel could not be given; guarded by mu
 	left  int      // pages that may still be promised; guarded by mu
+
+	regions regions // guarded by mu
 }
 
 // newArena returns an arena that promises up to budget pages and has extra ones, for
@@ -37,6 +39,7 @@ func newArena(budget, extra int) (*arena, error) {
 		return nil, fmt.Errorf("shard: reserve %d bytes: %w", (budget+extra)*pageBytes, err)
 	}
 	a := &arena{pages: unsafe.Slice((*page)(unsafe.Pointer(unsafe.SliceData(memory))), budget+extra), left: budget}
+	a.regions = newRegions(a.pages)
 	runtime.AddCleanup(a, unreserve, memory)
 	return a, nil
 }
@@ -70,10 +73,14 @@ func (a *arena) take() (uint32, bool) {
 		return i, true
 	case len(a.gone) > 0:
 		a.kept = min(a.kept, len(a.gone)-1)
-		return pop(&a.gone), true
+		i := pop(&a.gone)
+		a.regions.added(i)
+		return i, true
 	case a.fresh < len(a.pages):
+		i := uint32(a.fresh)
 		a.fresh++
-		return uint32(a.fresh - 1), true
+		a.regions.added(i)
+		return i, true
 	}
 	return 0, false
 }
@@ -132,6 +139,9 @@ func (a *arena) gave(pages []uint32, given bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.gone = append(a.gone, pages...)
+	for _, p := range pages {
+		a.regions.removed(p)
+	}
 	if !given {
 		a.kept += len(pages)
 	}

@@ -12,3 +12,5 @@ func forget(memory []byte) (given bool) {
 	clear(memory)
 	return false
 }
+
+func layTogether([]byte) (done, again bool) { return false, false }

@@ -110,5 +110,6 @@ func (s *Shard) Run(ctx context.Context) error {
 			n, more = s.arena.trim()
 			given += n
 		}
+		s.arena.layTogether()
 	}
 }
