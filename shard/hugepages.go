@@ -10,20 +10,19 @@ const (
 	hugeBytes   = 2 << 20
 	hugePages   = hugeBytes / pageBytes // of ours
 	hugePerTick = 4                     // laid together at once: each takes some 0.5 ms, and a check that needs it waits
-	hugeTries   = 10                    // that the kernel is asked for one, which has some page of it in hand
 )
 
 // regions are the parts of an arena that may be huge pages.
 type regions struct {
 	skew  int // pages of the first one that are before the arena
 	all   []region
-	ready []uint32 // those that are so marked
+	ready []uint32 // those that are so marked, but for those in later
+	later []uint32 // those that the kernel could not make huge pages of, as it had some page of them in hand
 	never bool     // the kernel does not have them
 }
 
 type region struct {
 	used  int  // pages that are in memory
-	tries int  // since it has become used as a whole
 	ready bool // it was used as a whole, and is to be looked at
 }
 
@@ -41,14 +40,8 @@ func (r *regions) first(i uint32) int { return int(i)*hugePages - r.skew }
 // added says that a page is in memory, and removed that it is not any more.
 func (r *regions) added(page uint32) {
 	i := r.of(page)
-	if r.all[i].used++; r.all[i].used == hugePages {
-		r.all[i].tries = 0
-		r.queue(i)
-	}
-}
-
-func (r *regions) queue(i uint32) {
-	if a := &r.all[i]; !a.ready && !r.never {
+	a := &r.all[i]
+	if a.used++; a.used == hugePages && !a.ready && !r.never {
 		a.ready = true
 		r.ready = append(r.ready, i)
 	}
@@ -70,13 +63,20 @@ func (r *regions) next() (some []uint32) {
 
 // failed says that one that was ready is no huge page, and whether it may be another time.
 func (r *regions) failed(i uint32, again bool) {
-	switch a := &r.all[i]; {
-	case !again:
-		r.never, r.ready = true, nil
-	case a.tries < hugeTries:
-		a.tries++
-		r.queue(i)
+	switch {
+	case !again || r.never:
+		r.never, r.ready, r.later = true, nil, nil
+	case !r.all[i].ready:
+		r.all[i].ready = true
+		r.later = append(r.later, i)
 	}
+}
+
+// retry has those be tried again that have failed.
+func (a *arena) retry() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.regions.ready, a.regions.later = append(a.regions.ready, a.regions.later...), a.regions.later[:0]
 }
 
 // layTogether makes huge pages of some regions that are used as a whole. It is called by whoever

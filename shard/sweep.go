@@ -103,6 +103,7 @@ func (s *Shard) Run(ctx context.Context) error {
 					s.relieve()
 				}
 				given = 0
+				s.arena.retry()
 			}
 		}
 		for more := true; more; {
