@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirlimit/weir/test/process"
 )
@@ -75,22 +76,40 @@ func stderr(exit *exec.ExitError) []byte {
 
 // BenchmarkForwardLatency reports what a hop adds to the 99th percentile of unary checks at
 // half of the load that a node of three can do: in an open loop, at one node alone and at
-// one of three, where two of three checks go to another.
+// one of three, where two of three checks go to another. Beside it stands how long the nodes'
+// threads waited for a processor, per check: what of it is no work but the machine's being busy.
 func BenchmarkForwardLatency(b *testing.B) {
-	one, three := startNodes(b, 1)[:1], startNodes(b, 3)[:1]
-	rate := strconv.Itoa(int(runLoad(b, three).ChecksPerSecond / 2))
-	var alone, forwarded, added, middle []float64
+	one, three := startNodes(b, 1), startNodes(b, 3)
+	rate := strconv.Itoa(int(runLoad(b, three[:1]).ChecksPerSecond / 2))
+	var alone, forwarded, added, middle, queued, queuedThree []float64
+	run := func(nodes []*process.Node) (l load, queued float64) {
+		before := waited(b, nodes)
+		l = runLoad(b, nodes[:1], "--rate", rate)
+		return l, float64((waited(b, nodes) - before).Nanoseconds()) / 1e3 / float64(l.Checks)
+	}
 	for b.Loop() {
-		a, f := runLoad(b, one, "--rate", rate), runLoad(b, three, "--rate", rate)
+		a, q := run(one)
+		f, q3 := run(three)
 		alone, forwarded = append(alone, a.Latency.P99), append(forwarded, f.Latency.P99)
 		added = append(added, f.Latency.P99-a.Latency.P99)
 		middle = append(middle, f.Latency.P50-a.Latency.P50)
+		queued, queuedThree = append(queued, q), append(queuedThree, q3)
 	}
 	b.ReportMetric(median(alone), "p99-one-node-µs")
 	b.ReportMetric(median(forwarded), "p99-three-nodes-µs")
 	b.ReportMetric(median(added), "p99-added-µs")
 	b.ReportMetric(median(middle), "p50-added-µs")
+	b.ReportMetric(median(queued), "queued-one-node-µs")
+	b.ReportMetric(median(queuedThree), "queued-three-nodes-µs")
 	b.ReportMetric(0, "ns/op")
+}
+
+// waited is how long the threads of all these nodes have waited for a processor.
+func waited(b *testing.B, nodes []*process.Node) (sum time.Duration) {
+	for _, n := range nodes {
+		sum += process.Waited(b, n.PID())
+	}
+	return sum
 }
 
 func median(values []float64) float64 {

@@ -2,8 +2,10 @@ package process
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
@@ -30,4 +32,26 @@ func CPU(t testing.TB, pid int) time.Duration {
 		ticks += n
 	}
 	return time.Duration(ticks) * time.Second / ticksPerSecond
+}
+
+// Waited returns how long the threads of a process have waited for a processor that they were ready
+// to run on, as the kernel's scheduler counts it; 0 where it does not.
+func Waited(t testing.TB, pid int) (sum time.Duration) {
+	t.Helper()
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		b, err := os.ReadFile(name)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // the thread has ended
+		}
+		var ran, waited int64
+		if _, err := fmt.Sscan(string(b), &ran, &waited); err != nil {
+			t.Fatalf("%s: %q: %v", name, b, err)
+		}
+		sum += time.Duration(waited)
+	}
+	return sum
 }

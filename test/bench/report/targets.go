@@ -149,7 +149,7 @@ var onWire = []row{
 	{"the same, its owner's part of the asked node's", "below 5 %", "hot", median(hotBench+"three-nodes", "owner-busy-%"), "%.1f %%", below(5),
 		noted("and what it needs when nobody asks, %.1f %% of a core; %.1f %% together", hotBench+"three-nodes", "owner-idle-%-of-a-core", "owner-%")},
 	{"what a hop adds to the 99th percentile, at half load on loopback", "below 1 ms", "hop", median("BenchmarkForwardLatency", "p99-added-µs"), "%.0f µs", below(1000),
-		noted("%.0f µs with one node; the median by %.0f µs", "BenchmarkForwardLatency", "p99-one-node-µs", "p50-added-µs")},
+		noted("%.0f µs with one node; the median by %.0f µs; per check all nodes' threads waited for a processor for %.0f µs, of one node for %.0f µs", "BenchmarkForwardLatency", "p99-one-node-µs", "p50-added-µs", "queued-three-nodes-µs", "queued-one-node-µs")},
 	{"hot keys decided in the client from tokens that three nodes lend, with two cores for it alone", "at least 10 M checks/s", "client", perCores(2), "%.3g checks/s", atLeast(10e6),
 		noted("%.2f µs of processor time in the client and %.3f in all nodes per check; %.3g checks/s beside all else that ran", leasesBench, "client-cpu-µs/check", serverUnit, "checks/s")},
 	{"hot keys decided in the client from lent tokens, without a network", "at least 10 M checks/s", "client", median("BenchmarkLeases/keys=100", "checks/s"), "%.3g checks/s", atLeast(10e6), nil},
