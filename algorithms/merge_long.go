@@ -1,6 +1,9 @@
 package algorithms
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Two logs unite to the log of both, which is exact. It is bounded as each of them is:
 //
@@ -32,6 +35,13 @@ func (x *Long) Merge(l *Limit, y *Long, now int64) {
 		}
 	}
 	*x = both
+}
+
+// Clone returns a counter that is as x, and shares nothing with it.
+func (x *Long) Clone() *Long {
+	y := *x
+	y.ring = slices.Clone(x.ring)
+	return &y
 }
 
 // Charge counts tokens that were taken at an instant, as the function Charge does.

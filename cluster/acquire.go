@@ -308,7 +308,7 @@ func (k *Custody) pull(ctx context.Context, p uint32, from *colleague) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()
-	gen, err := k.stream(ctx, p, from, false)
+	gen, added, err := k.stream(ctx, p, from, false)
 	failpoint("installs")
 	k.mu.Lock()
 	pt := &k.parts[p]
@@ -316,6 +316,9 @@ func (k *Custody) pull(ctx context.Context, p uint32, from *colleague) error {
 	if err == nil {
 		held, fresh := pt.token.install(k.claim(p), gen)
 		if fresh {
+			for _, d := range added {
+				k.added[grantor{d.GetId(), p}] = delivery{d.GetIncarnation(), d.GetBatch()}
+			}
 			k.open(p)
 			k.metrics.installed.Inc()
 			k.Logger.Debug("partition installed", "partition", p, "from", from.member.ID, "generation", gen)
@@ -346,13 +349,13 @@ func (k *Custody) begin(p uint32) bool {
 	return true
 }
 
-// stream lays what from has of p over what is here, and returns the generation of it.
-func (k *Custody) stream(ctx context.Context, p uint32, from *colleague, isCopy bool) (Generation, error) {
+// stream lays what from has of p over what is here, and returns the generation of it, and which grants from has added if it holds p.
+func (k *Custody) stream(ctx context.Context, p uint32, from *colleague, isCopy bool) (gen Generation, added []*peerv1.Delivery, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // also where it is left early
 	stream, err := from.client.Pull(ctx, &peerv1.PullRequest{Caller: k.caller(from), Partition: p, Copy: isCopy})
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	for {
 		piece, err := stream.Recv()
@@ -360,17 +363,27 @@ func (k *Custody) stream(ctx context.Context, p uint32, from *colleague, isCopy 
 			if errors.Is(err, io.EOF) {
 				err = io.ErrUnexpectedEOF
 			}
-			return 0, err
+			return 0, nil, err
 		}
+		k.noteAdded(p, piece.GetAdded())
 		if err := k.Shard.Apply(p, piece.GetRecords()); err != nil {
-			return 0, fmt.Errorf("partition %d from %s: %w", p, from.member.ID, err)
+			return 0, nil, fmt.Errorf("partition %d from %s: %w", p, from.member.ID, err)
 		}
 		if err := k.inherit(p, piece.GetGrants()); err != nil {
-			return 0, fmt.Errorf("grants of partition %d from %s: %w", p, from.member.ID, err)
+			return 0, nil, fmt.Errorf("grants of partition %d from %s: %w", p, from.member.ID, err)
 		}
 		if piece.GetLast() {
-			return Generation(piece.GetGeneration()), nil
+			return Generation(piece.GetGeneration()), piece.GetAdded(), nil
 		}
+	}
+}
+
+// noteAdded takes note of which of this node's grants the holder of p has added: they are among what it sends.
+func (k *Custody) noteAdded(p uint32, added []*peerv1.Delivery) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, d := range added {
+		k.hasAdded(p, d)
 	}
 }
 
@@ -471,7 +484,7 @@ func (k *Custody) lacksCopy(w *whereabouts) bool {
 func (k *Custody) copy(ctx context.Context, w *whereabouts) error {
 	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()
-	_, err := k.stream(ctx, w.partition, w.best, true)
+	_, _, err := k.stream(ctx, w.partition, w.best, true)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	pt := &k.parts[w.partition]

@@ -119,6 +119,7 @@ type holding struct {
 	fresh     bool    // nobody is known to have a better copy than this node; else it may be one from long ago
 	elsewhere bool    // a member of the view has it, or as good a copy, which this node leaves it to
 	moving    bool    // somebody else is fetching it
+	mover     string  // who that is; guarded as moving
 	posting   bool    // the owner is being told what this node has granted
 	receipt   receipt // what was installed and not yet confirmed
 	idle      time.Time

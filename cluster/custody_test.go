@@ -987,6 +987,57 @@ func TestGrantsCountOnce(t *testing.T) {
 	})
 }
 
+// TestGrantsUnderWayStayInTheCopy has an owner send what it has while a batch of grants is on its way to it, and after it has added that, whether
+// or not its answer has arrived.
+func TestGrantsUnderWayStayInTheCopy(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		c.start("a")
+		c.settled()
+		k, key := c.alive["a"].custody, custodyKey(1)
+		p := key.Partition(uint32(custodyRing.Partitions))
+		owner, err := shard.New(shard.Config{Partitions: uint32(custodyRing.Partitions), MaxBytes: 16 << 20, Metrics: prometheus.NewRegistry()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.mu.Lock()
+		was := k.parts[p]
+		k.parts[p].token.state, k.parts[p].copy = absent, version{gen: 1}
+		k.Shard.Close(p)
+		k.mu.Unlock()
+		seq := uint64(0)
+		replica := func(added uint64) (used int64) {
+			owner.Follow(p, shard.ToStandby)
+			records, _ := owner.Changes(p, shard.ToStandby, nil, recordBytes)
+			seq++
+			_, err := peerServer{k: k}.Replicate(t.Context(), &peerv1.ReplicateRequest{Caller: &peerv1.Caller{Id: "b"}, Replicas: []*peerv1.Replica{
+				{Partition: p, Generation: 1 << 30, Sequence: seq, Records: records, Begin: seq == 1, Whole: true, Added: delivery{k.origin, added}.message("a")},
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			g := []shard.Group{{Takes: []shard.Take{{Key: key, Limit: custodyLimit}}, Peek: true, Provisional: true}}
+			k.Shard.Decide(g)
+			return custodyLimit.Limit - g[0].Takes[0].Decision.Remaining
+		}
+		owner.Decide([]shard.Group{{Takes: []shard.Take{{Key: key, Limit: custodyLimit, Cost: 1}}}})
+		replica(0)
+		k.Shard.Decide([]shard.Group{{Takes: []shard.Take{{Key: key, Limit: custodyLimit, Cost: 3}}, Provisional: true}})
+		k.mu.Lock()
+		k.enclose(p, k.Shard.Grants(p, maxGrantBatch))
+		o := k.outbox[p]
+		k.mu.Unlock()
+		if used := replica(o.batch - 1); used != 1+3 {
+			t.Errorf("%d are used of the copy while 3 are on their way to an owner that has granted 1", used)
+		}
+		if owner.AddGrants(o.grants); replica(o.batch) != 1+3 || len(k.outbox) != 0 {
+			t.Errorf("%d are used of the copy after the owner has added 3 to 1, and %d batches are on their way", replica(o.batch), len(k.outbox))
+		}
+		k.mu.Lock()
+		k.parts[p] = was
+		k.mu.Unlock()
+	})
+}
+
 // TestHolderOfWhatWasLost has an owner that was restarted, and has nothing of a partition, name itself: so
 // its standby is asked. Before, or with a copy, it knows of nobody.
 func TestHolderOfWhatWasLost(t *testing.T) {

@@ -115,13 +115,13 @@ func (k *Custody) areOf(p uint32, grants []shard.Grant) bool {
 }
 
 // add counts a batch of grants, once. It is false if this node does not hold the partition, or has
-// no witness that it still may.
+// no witness that it still may, or whoever has granted them is just fetching it, and was told what was added.
 func (k *Custody) add(from grantor, this delivery, grants []shard.Grant) bool {
 	if last := k.added[from]; last.incarnation == this.incarnation && last.batch >= this.batch {
 		return true
 	}
-	until := k.evidence.witnessed()
-	if k.parts[from.partition].token.state != active || !until.IsZero() && !time.Now().Before(until) {
+	pt, until := &k.parts[from.partition], k.evidence.witnessed()
+	if pt.token.state != active || pt.moving && pt.mover == from.id || !until.IsZero() && !time.Now().Before(until) {
 		return false
 	}
 	if moved := k.Shard.AddGrants(grants); len(moved) > 0 {

@@ -171,7 +171,12 @@ func (s peerServer) Pull(req *peerv1.PullRequest, stream grpc.ServerStreamingSer
 		return err
 	}
 	defer k.endMove(p)
-	if err := k.send(stream, p); err != nil {
+	if !req.GetCopy() {
+		if err := stream.Send(&peerv1.PullResponse{Added: k.addedTo(p)}); err != nil {
+			return err
+		}
+	}
+	if err := k.sendChanges(stream, p); err != nil {
 		return err
 	}
 	if req.GetCopy() {
@@ -182,10 +187,17 @@ func (s peerServer) Pull(req *peerv1.PullRequest, stream grpc.ServerStreamingSer
 		return err
 	}
 	failpoint("sealed")
-	if err := k.send(stream, p); err != nil { // what has changed meanwhile
+	if err := k.sendChanges(stream, p); err != nil { // what has changed meanwhile
 		return err
 	}
-	return stream.Send(&peerv1.PullResponse{Generation: uint64(gen), Last: true})
+	return stream.Send(&peerv1.PullResponse{Generation: uint64(gen), Last: true, Added: k.addedTo(p)})
+}
+
+// addedTo is deliveries for those who do not hold mu.
+func (k *Custody) addedTo(p uint32) []*peerv1.Delivery {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.deliveries(p)
 }
 
 // beginMove reports whether to may have p, and begins to note what changes in it.
@@ -202,7 +214,7 @@ func (k *Custody) beginMove(p uint32, to party, isCopy bool) error {
 	case !held && !isCopy, isCopy && pt.token.state == active:
 		return status.Errorf(codes.NotFound, "partition %d is not held for %s, incarnation %d", p, to.id, to.incarnation)
 	}
-	pt.moving = true
+	pt.moving, pt.mover = true, to.id
 	k.Shard.Follow(p, shard.ToMover)
 	return nil
 }
@@ -214,8 +226,8 @@ func (k *Custody) endMove(p uint32) {
 	k.Shard.Unfollow(p, shard.ToMover)
 }
 
-// send sends what the caller of Pull has not been sent yet.
-func (k *Custody) send(stream grpc.ServerStreamingServer[peerv1.PullResponse], p uint32) error {
+// sendChanges sends what the caller of Pull has not been sent yet.
+func (k *Custody) sendChanges(stream grpc.ServerStreamingServer[peerv1.PullResponse], p uint32) error {
 	for {
 		records, more := k.Shard.Changes(p, shard.ToMover, nil, messageBytes)
 		if len(records) > 0 {
@@ -253,6 +265,8 @@ func (k *Custody) giveCopy(stream grpc.ServerStreamingServer[peerv1.PullResponse
 	k.Logger.Debug("copy given away", "partition", p, "to", to.id, "grants", len(grants), "error", err)
 	if err != nil {
 		k.enclose(p, grants) // they are still this node's to tell
+	} else {
+		k.Shard.Underway(p, k.outbox[p].grants)
 	}
 	if err != nil && pt.copy.gen == before.gen {
 		pt.copy.whole, pt.copyAt = before.whole, at
@@ -262,7 +276,7 @@ func (k *Custody) giveCopy(stream grpc.ServerStreamingServer[peerv1.PullResponse
 }
 
 func (k *Custody) sendCopy(stream grpc.ServerStreamingServer[peerv1.PullResponse], p uint32, gen Generation, grants []shard.Grant) error {
-	if err := k.send(stream, p); err != nil {
+	if err := k.sendChanges(stream, p); err != nil {
 		return err
 	}
 	for {
@@ -346,6 +360,7 @@ func (k *Custody) receive(r *peerv1.Replica, from string) bool {
 	case !r.GetBegin() && (gen != pt.copy.gen || seq != pt.copy.seq+1):
 		return false
 	}
+	k.hasAdded(p, r.GetAdded())
 	if err := k.Shard.Apply(p, r.GetRecords()); err != nil {
 		k.Logger.Error("replica refused", "partition", p, "error", err)
 		return true

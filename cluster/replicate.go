@@ -129,6 +129,7 @@ type feed struct {
 	partition uint32
 	followed  uint64 // since when it is, see holding
 	whole     bool   // whether the standby has been sent all of it
+	added     delivery
 }
 
 // standbyFor returns the partitions that this node holds and of which c is the standby.
@@ -147,7 +148,7 @@ func (k *Custody) feeds(c *colleague) (feeds []feed) {
 	defer k.mu.Unlock()
 	for p := range k.standbys {
 		if k.standbys[p].Load() == c && k.parts[p].token.state == active {
-			feeds = append(feeds, feed{uint32(p), k.parts[p].followed, k.parts[p].whole})
+			feeds = append(feeds, feed{uint32(p), k.parts[p].followed, k.parts[p].whole, k.added[grantor{c.member.ID, uint32(p)}]})
 		}
 	}
 	return feeds
@@ -166,7 +167,8 @@ func (k *Custody) append(m *replicas, c *colleague, f feed, r round) (more bool)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	pt := &k.parts[p]
-	if pt.followed != f.followed || pt.token.state != active { // some of this may have been for another standby
+	added := k.added[grantor{c.member.ID, p}] != f.added          // and some of this may lack that
+	if added || pt.followed != f.followed || pt.token.state != active { // some of this may have been for another standby
 		m.records = m.records[:from]
 		k.followAnew(p)
 		return false
@@ -181,7 +183,7 @@ func (k *Custody) append(m *replicas, c *colleague, f feed, r round) (more bool)
 	pt.sequence++
 	m.items = append(m.items, &peerv1.Replica{
 		Partition: p, Generation: uint64(pt.token.gen), Sequence: pt.sequence,
-		Records: m.records[from:len(m.records):len(m.records)], Begin: !pt.begun, Whole: pt.whole || whole,
+		Records: m.records[from:len(m.records):len(m.records)], Begin: !pt.begun, Whole: pt.whole || whole, Added: f.added.message(c.member.ID),
 	})
 	pt.begun, pt.whole = true, pt.whole || whole
 	return more
@@ -241,6 +243,24 @@ type grantor struct {
 // numbered that.
 type delivery struct{ incarnation, batch uint64 }
 
+// message returns d as it is told of the member of that id, nil if nothing of it was added.
+func (d delivery) message(id string) *peerv1.Delivery {
+	if d.batch == 0 {
+		return nil
+	}
+	return &peerv1.Delivery{Id: id, Incarnation: d.incarnation, Batch: d.batch}
+}
+
+// deliveries says which grants of members were added in p.
+func (k *Custody) deliveries(p uint32) (all []*peerv1.Delivery) {
+	for _, m := range k.view.members() {
+		if d := k.added[grantor{m.ID, p}].message(m.ID); d != nil {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
 // outgoing is a batch of grants that is on its way.
 type outgoing struct {
 	batch  uint64
@@ -290,9 +310,19 @@ func (k *Custody) posted(p uint32) {
 // enclose adds grants to what is on its way to p's owner, under a new number.
 func (k *Custody) enclose(p uint32, grants []shard.Grant) {
 	if len(grants) > 0 {
-		k.batch++
-		k.outbox[p] = outgoing{k.batch, append(k.outbox[p].grants, grants...)}
+		k.send(p, append(k.outbox[p].grants, grants...))
 	}
+}
+
+// send has just these grants be on their way to p's owner, under a new number. Until that has said that it has them, what it
+// sends does not take their place.
+func (k *Custody) send(p uint32, grants []shard.Grant) {
+	delete(k.outbox, p)
+	if len(grants) > 0 {
+		k.batch++
+		k.outbox[p] = outgoing{k.batch, grants}
+	}
+	k.Shard.Underway(p, grants)
 }
 
 // delivered takes the first grants of a batch off those that are on their way.
@@ -300,14 +330,19 @@ func (k *Custody) delivered(p uint32, batch uint64, n int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.Logger.Debug("grants delivered", "partition", p, "batch", batch, "counters", n)
-	switch o := k.outbox[p]; {
-	case o.batch != batch, n <= 0, n > len(o.grants):
-	case len(o.grants) == n:
-		delete(k.outbox, p)
-	default:
-		k.batch++
-		k.outbox[p] = outgoing{k.batch, o.grants[n:]}
+	if o := k.outbox[p]; o.batch == batch && 0 < n && n <= len(o.grants) {
+		k.send(p, o.grants[n:])
 	}
+}
+
+// hasAdded takes the grants off those that are on their way of which p's holder says that it has added them.
+func (k *Custody) hasAdded(p uint32, d *peerv1.Delivery) {
+	o, under := k.outbox[p]
+	if !under || d.GetId() != k.Self.ID || d.GetIncarnation() != k.origin || d.GetBatch() < o.batch {
+		return
+	}
+	_, n := packGrants(o.grants) // the part of them that had the number
+	k.send(p, o.grants[n:])
 }
 
 // prepare makes batches of what was granted in the place of the member of that id, which is there: until then they are kept
@@ -316,7 +351,7 @@ func (k *Custody) prepare(id string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for p := uint32(0); k.view != nil && int(p) < len(k.parts) && k.Shard.KeepsGrants(); p++ {
-		if _, under := k.outbox[p]; under {
+		if _, under := k.outbox[p]; under || k.parts[p].pulling {
 			continue
 		}
 		if k.claim(p).owner.id == id {

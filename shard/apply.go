@@ -14,6 +14,7 @@ const applyStep = 64
 // copied is what a partition knows of the copy that it is.
 type copied struct {
 	grants map[ring.Key]*grant // kept apart, by as much of the key as slots know
+	under  map[ring.Key]*Grant // under way, see Underway; likewise
 	// Counters of long algorithms of which no record has come in the round that ends are not there.
 	round   uint32
 	inRound bool
@@ -28,7 +29,7 @@ func (p *partition) copyLocked() *copied {
 }
 
 // Apply lays records of Changes over what there is in partition p, which must be closed: they
-// take the place of what they tell of. Grants that p keeps apart are merged in. Records that
+// take the place of what they tell of. Grants that p keeps apart, or that are under way, are merged in. Records that
 // are damaged are refused with those beside them, before anything has changed. Counters
 // beyond the memory that there is are dropped, the least used first.
 func (s *Shard) Apply(p uint32, records []byte) error {
@@ -100,7 +101,7 @@ func (s *Shard) applyLocked(p *partition, r *record) {
 
 // layLocked puts e in the place of what there is under its key.
 func (s *Shard) layLocked(p *partition, e slot) {
-	if g := p.grantLocked(e.key()); g != nil && g.Long == nil {
+	if g := p.untoldLocked(e.key()); g != nil && g.Long == nil {
 		e.state = algorithms.Merge(&g.Limit, e.state, g.State, p.latest)
 		u := g.usageOf(e.state, p.latest)
 		e.expires, e.share = max(e.expires, u.expires), max(e.share, u.share)
@@ -143,7 +144,7 @@ func (s *Shard) makeRoomForLocked(p *partition, e *slot) bool {
 
 // removeLocked forgets what others have counted under key.
 func (s *Shard) removeLocked(p *partition, key ring.Key) {
-	if g := p.grantLocked(key); g == nil || g.Long != nil {
+	if g := p.untoldLocked(key); g == nil || g.Long != nil {
 		s.deleteLocked(p, key)
 	} else if e := p.table.find(s.arena, key); e != nil {
 		s.leaveGrantLocked(p, e, g)
@@ -151,7 +152,7 @@ func (s *Shard) removeLocked(p *partition, key ring.Key) {
 }
 
 // leaveGrantLocked leaves of e only what was granted here.
-func (s *Shard) leaveGrantLocked(p *partition, e *slot, g *grant) {
+func (s *Shard) leaveGrantLocked(p *partition, e *slot, g *Grant) {
 	u := g.usageOf(g.State, p.latest)
 	e.state, e.expires, e.share = g.State, u.expires, u.share|e.share&marks
 	s.changedLocked(p, e)
@@ -168,7 +169,7 @@ func (s *Shard) layRangeLocked(p *partition, r *record) {
 		for i < r.len() && r.slot(i).hi > e.hi {
 			i++
 		}
-		if g := p.grantLocked(e.key()); r.has(i, e) {
+		if g := p.untoldLocked(e.key()); r.has(i, e) {
 			c.i++
 		} else if g != nil && g.Long == nil {
 			s.leaveGrantLocked(p, e, g)
@@ -209,8 +210,8 @@ func (s *Shard) layLongLocked(p *partition, r *record) {
 		e = s.addLongLocked(p, r.key)
 	}
 	e.usage, e.counter, e.round = r.usage, counter, p.copyLocked().round
-	if g := p.grantLocked(r.key); g != nil && g.Long != nil {
-		s.mergeLongLocked(p, e, &g.Grant)
+	if g := p.untoldLocked(r.key); g != nil && g.Long != nil {
+		s.mergeLongLocked(p, e, g)
 		e.expires, e.share = max(e.expires, r.usage.expires), max(e.share, r.usage.share)
 	}
 	s.weighLongLocked(e)
@@ -220,13 +221,13 @@ func (s *Shard) layLongLocked(p *partition, r *record) {
 
 // removeLongLocked forgets what others have counted in e.
 func (s *Shard) removeLongLocked(p *partition, e *longEntry) {
-	g := p.grantLocked(e.key)
+	g := p.untoldLocked(e.key)
 	if g == nil || g.Long == nil {
 		s.deleteLongLocked(p, e)
 		return
 	}
 	e.counter = algorithms.Long{}
-	s.mergeLongLocked(p, e, &g.Grant)
+	s.mergeLongLocked(p, e, g)
 	s.listLongLocked(p, e, ToStandby)
 }
 
@@ -245,7 +246,7 @@ func (s *Shard) endLongsLocked(p *partition) {
 }
 
 // Clear forgets what others have counted in partition p: what is left are grants that were kept
-// apart. Its gate and its followers stay.
+// apart, or that are under way. Its gate and its followers stay.
 func (s *Shard) Clear(p uint32) {
 	x := &s.partitions[p]
 	x.mu.Lock()
@@ -266,7 +267,7 @@ func (s *Shard) Clear(p uint32) {
 	}
 	if c := x.copied; c != nil {
 		c.inRound = false
-		for _, g := range c.grants {
+		for _, g := range c.untold() {
 			s.layGrantLocked(x, g)
 		}
 	}

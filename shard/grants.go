@@ -39,6 +39,89 @@ func (p *partition) grantLocked(key ring.Key) *grant {
 // slotKey returns as much of a key as slots know.
 func slotKey(key ring.Key) ring.Key { return ring.Key{Hi: key.Hi, Lo: uint64(lowBits(key)) << 48} }
 
+// Underway says which of the grants that Grants has taken away, or that have come with a copy, the holder of partition p
+// may not have added yet: what it sends is laid down with them. It takes the place of what was said before.
+func (s *Shard) Underway(p uint32, grants []Grant) {
+	x := &s.partitions[p]
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if len(grants) == 0 && x.copied == nil {
+		return
+	}
+	c := x.copyLocked()
+	c.under = nil
+	for i := range grants {
+		c.sendLocked(&grants[i], x.latest)
+	}
+}
+
+// sendLocked has g be under way.
+func (c *copied) sendLocked(g *Grant, now int64) {
+	if c.under == nil {
+		c.under = make(map[ring.Key]*Grant)
+	}
+	key := slotKey(g.Key)
+	c.under[key] = g.plus(c.under[key], now)
+}
+
+// plus returns a grant of all that g and o are, of one counter: it shares nothing with them. o may be nil.
+func (g *Grant) plus(o *Grant, now int64) *Grant {
+	both := &Grant{Key: g.Key, Limit: g.Limit, State: g.State}
+	same := o != nil && (o.Long != nil) == (g.Long != nil)
+	switch {
+	case g.Long != nil:
+		both.Long = g.Long.Clone()
+		if same {
+			both.Long.Merge(&g.Limit, o.Long.Clone(), now)
+		}
+	case same:
+		both.State = algorithms.Merge(&g.Limit, g.State, o.State, now)
+	}
+	return both
+}
+
+// untoldLocked returns what the holder may not know of what was granted of the counter under key: what is kept apart, and what is
+// under way. It is nil if there is nothing.
+func (p *partition) untoldLocked(key ring.Key) *Grant {
+	apart := p.grantLocked(key)
+	if p.copied == nil || p.copied.under == nil {
+		return apart.grant()
+	}
+	under := p.copied.under[slotKey(key)]
+	switch {
+	case under == nil:
+		return apart.grant()
+	case apart == nil:
+		return under
+	}
+	return apart.plus(under, p.latest)
+}
+
+// untold returns all that untoldLocked does.
+func (c *copied) untold() (all []*Grant) {
+	for key, g := range c.grants {
+		if under := c.under[key]; under != nil {
+			all = append(all, g.plus(under, 0))
+		} else {
+			all = append(all, &g.Grant)
+		}
+	}
+	for key, g := range c.under {
+		if c.grants[key] == nil {
+			all = append(all, g)
+		}
+	}
+	return all
+}
+
+// grant returns g without its weight, nil for nil.
+func (g *grant) grant() *Grant {
+	if g == nil {
+		return nil
+	}
+	return &g.Grant
+}
+
 // usageOf returns the usage of a counter of g's in a state.
 func (g *Grant) usageOf(state algorithms.State, now int64) usage {
 	t := Take{Limit: g.Limit}
@@ -181,11 +264,12 @@ func (s *Shard) dropGrantLocked(p *partition, g *grant) {
 	s.grantBytes.Add(-int64(g.bytes))
 }
 
-// absorbLocked has grants not kept apart any more.
+// absorbLocked has grants not kept apart any more, nor under way.
 func (s *Shard) absorbLocked(p *partition) {
 	if p.copied == nil {
 		return
 	}
+	p.copied.under = nil
 	for _, g := range p.copied.grants {
 		s.dropGrantLocked(p, g)
 	}
@@ -208,7 +292,7 @@ func (s *Shard) returnGrantLocked(p *partition, t *Take, now int64) {
 }
 
 // Grants takes away some of the grants that partition p keeps apart, to be added where the
-// partition is open: most at the most. In what p holds they stay. An open partition keeps none: what it
+// partition is open: most at the most. In what p holds they stay, and they are under way from then on. An open partition keeps none: what it
 // holds counts.
 func (s *Shard) Grants(p uint32, most int) (grants []Grant) {
 	x := &s.partitions[p]
@@ -222,6 +306,7 @@ func (s *Shard) Grants(p uint32, most int) (grants []Grant) {
 			break
 		}
 		grants = append(grants, g.Grant)
+		x.copied.sendLocked(&g.Grant, x.latest)
 		s.dropGrantLocked(x, g)
 	}
 	return grants
@@ -301,9 +386,9 @@ func (s *Shard) mergeLongLocked(p *partition, e *longEntry, g *Grant) {
 }
 
 // layGrantLocked puts what was granted here where nothing is.
-func (s *Shard) layGrantLocked(p *partition, g *grant) {
+func (s *Shard) layGrantLocked(p *partition, g *Grant) {
 	if g.Long != nil {
-		s.mergeLongLocked(p, s.addLongLocked(p, g.Key), &g.Grant)
+		s.mergeLongLocked(p, s.addLongLocked(p, g.Key), g)
 		return
 	}
 	if e := newSlot(g.Key, g.State, g.usageOf(g.State, p.latest)); s.makeRoomForLocked(p, &e) {

@@ -82,6 +82,12 @@ func TestProvisionalService(t *testing.T) {
 				t.Fatalf("%v: %+v, %d bytes", l.Algorithm, grants, standby.grantBytes.Load())
 			}
 			want("taken away", standby, 9)
+			owner.Follow(0, ToStandby)
+			drain(t, owner, standby, 0, ToStandby)
+			want("taken away, and under way while the owner sends all it has", standby, 9)
+			standby.Clear(0)
+			want("taken away, and the copy cleared", standby, 3)
+			owner.Follow(0, ToStandby)
 			if moved := standby.AddGrants(grants); len(moved) != 1 || moved[0].Key != k {
 				t.Errorf("%v: to a closed partition: %+v", l.Algorithm, moved)
 			}
@@ -89,6 +95,7 @@ func TestProvisionalService(t *testing.T) {
 				t.Errorf("%v: %+v", l.Algorithm, moved)
 			}
 			want("added", owner, 9)
+			standby.Underway(0, nil)
 			drain(t, owner, standby, 0, ToStandby)
 			want("what the owner has sent, once", standby, 9)
 			if ask(owner, k, l, 2).Allowed || !ask(owner, k, l, 1).Allowed {
@@ -166,7 +173,19 @@ func checkProvisional(t testing.TB, steps []provisionalStep) string {
 	owner, standby := newPair(t)
 	keyOf := func(i int) (ring.Key, algorithms.Limit) { return key("k", i), limits[i%len(limits)] }
 	deliver := func(most int) string {
-		for _, g := range standby.Grants(0, most) {
+		defer standby.Underway(0, nil)
+		grants := standby.Grants(0, most)
+		if most%2 == 1 { // the owner goes on before it is told
+			owner.Follow(0, ToStandby)
+			drain(t, owner, standby, 0, ToStandby)
+			for i := range twin {
+				twin[i].copied = twin[i].owner
+				if k, l := keyOf(i); used(standby, k, l) != twin[i].copied+twin[i].apart {
+					return fmt.Sprintf("%v: while grants are under way the copy has %d, want %+v", l.Algorithm, used(standby, k, l), twin[i])
+				}
+			}
+		}
+		for _, g := range grants {
 			for i := range twin {
 				if k, _ := keyOf(i); k == g.Key {
 					twin[i].owner += twin[i].apart

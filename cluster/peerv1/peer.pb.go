@@ -761,7 +761,9 @@ type PullResponse struct {
 	Last bool `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"`
 	// Of a copy, what was granted in the owner's place and the owner does not know of yet; it is
 	// among the records.
-	Grants        []byte `protobuf:"bytes,4,opt,name=grants,proto3" json:"grants,omitempty"`
+	Grants []byte `protobuf:"bytes,4,opt,name=grants,proto3" json:"grants,omitempty"`
+	// Of what is held, with the first piece and the last: which grants have been added.
+	Added         []*Delivery `protobuf:"bytes,5,rep,name=added,proto3" json:"added,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -824,6 +826,77 @@ func (x *PullResponse) GetGrants() []byte {
 	return nil
 }
 
+func (x *PullResponse) GetAdded() []*Delivery {
+	if x != nil {
+		return x.Added
+	}
+	return nil
+}
+
+// Delivery says which of a node's grants have been added where it has granted in the holder's place: all batches up to one.
+type Delivery struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The id of the node.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Under which incarnation it numbers its batches.
+	Incarnation uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// The number of the last one.
+	Batch         uint64 `protobuf:"varint,3,opt,name=batch,proto3" json:"batch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Delivery) Reset() {
+	*x = Delivery{}
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Delivery) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Delivery) ProtoMessage() {}
+
+func (x *Delivery) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Delivery.ProtoReflect.Descriptor instead.
+func (*Delivery) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Delivery) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Delivery) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *Delivery) GetBatch() uint64 {
+	if x != nil {
+		return x.Batch
+	}
+	return 0
+}
+
 // ConfirmRequest says that a partition has arrived.
 type ConfirmRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -839,7 +912,7 @@ type ConfirmRequest struct {
 
 func (x *ConfirmRequest) Reset() {
 	*x = ConfirmRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[11]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -851,7 +924,7 @@ func (x *ConfirmRequest) String() string {
 func (*ConfirmRequest) ProtoMessage() {}
 
 func (x *ConfirmRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[11]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -864,7 +937,7 @@ func (x *ConfirmRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmRequest.ProtoReflect.Descriptor instead.
 func (*ConfirmRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{11}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ConfirmRequest) GetCaller() *Caller {
@@ -897,7 +970,7 @@ type ConfirmResponse struct {
 
 func (x *ConfirmResponse) Reset() {
 	*x = ConfirmResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -909,7 +982,7 @@ func (x *ConfirmResponse) String() string {
 func (*ConfirmResponse) ProtoMessage() {}
 
 func (x *ConfirmResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -922,7 +995,7 @@ func (x *ConfirmResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmResponse.ProtoReflect.Descriptor instead.
 func (*ConfirmResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{12}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{13}
 }
 
 // ReplicateRequest is what has changed.
@@ -938,7 +1011,7 @@ type ReplicateRequest struct {
 
 func (x *ReplicateRequest) Reset() {
 	*x = ReplicateRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -950,7 +1023,7 @@ func (x *ReplicateRequest) String() string {
 func (*ReplicateRequest) ProtoMessage() {}
 
 func (x *ReplicateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -963,7 +1036,7 @@ func (x *ReplicateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicateRequest.ProtoReflect.Descriptor instead.
 func (*ReplicateRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{13}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ReplicateRequest) GetCaller() *Caller {
@@ -994,14 +1067,16 @@ type Replica struct {
 	// Whether it begins anew, whatever was sent before.
 	Begin bool `protobuf:"varint,5,opt,name=begin,proto3" json:"begin,omitempty"`
 	// Whether the copy is whole with this one.
-	Whole         bool `protobuf:"varint,6,opt,name=whole,proto3" json:"whole,omitempty"`
+	Whole bool `protobuf:"varint,6,opt,name=whole,proto3" json:"whole,omitempty"`
+	// Which of the grants of whoever is sent this are among its records, and those of all Replicas after it.
+	Added         *Delivery `protobuf:"bytes,7,opt,name=added,proto3" json:"added,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1013,7 +1088,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1026,7 +1101,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{14}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Replica) GetPartition() uint32 {
@@ -1071,6 +1146,13 @@ func (x *Replica) GetWhole() bool {
 	return false
 }
 
+func (x *Replica) GetAdded() *Delivery {
+	if x != nil {
+		return x.Added
+	}
+	return nil
+}
+
 // ReplicateResponse says what was of no use.
 type ReplicateResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1084,7 +1166,7 @@ type ReplicateResponse struct {
 
 func (x *ReplicateResponse) Reset() {
 	*x = ReplicateResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1096,7 +1178,7 @@ func (x *ReplicateResponse) String() string {
 func (*ReplicateResponse) ProtoMessage() {}
 
 func (x *ReplicateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1109,7 +1191,7 @@ func (x *ReplicateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicateResponse.ProtoReflect.Descriptor instead.
 func (*ReplicateResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{15}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ReplicateResponse) GetView() uint64 {
@@ -1143,7 +1225,7 @@ type AddGrantsRequest struct {
 
 func (x *AddGrantsRequest) Reset() {
 	*x = AddGrantsRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1155,7 +1237,7 @@ func (x *AddGrantsRequest) String() string {
 func (*AddGrantsRequest) ProtoMessage() {}
 
 func (x *AddGrantsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1168,7 +1250,7 @@ func (x *AddGrantsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddGrantsRequest.ProtoReflect.Descriptor instead.
 func (*AddGrantsRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{16}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AddGrantsRequest) GetCaller() *Caller {
@@ -1210,7 +1292,7 @@ type AddGrantsResponse struct {
 
 func (x *AddGrantsResponse) Reset() {
 	*x = AddGrantsResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1222,7 +1304,7 @@ func (x *AddGrantsResponse) String() string {
 func (*AddGrantsResponse) ProtoMessage() {}
 
 func (x *AddGrantsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1235,7 +1317,7 @@ func (x *AddGrantsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddGrantsResponse.ProtoReflect.Descriptor instead.
 func (*AddGrantsResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{17}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AddGrantsResponse) GetAdded() bool {
@@ -1258,7 +1340,7 @@ type GatherRequest struct {
 
 func (x *GatherRequest) Reset() {
 	*x = GatherRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1270,7 +1352,7 @@ func (x *GatherRequest) String() string {
 func (*GatherRequest) ProtoMessage() {}
 
 func (x *GatherRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1283,7 +1365,7 @@ func (x *GatherRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatherRequest.ProtoReflect.Descriptor instead.
 func (*GatherRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{18}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GatherRequest) GetCaller() *Caller {
@@ -1317,7 +1399,7 @@ type GrantBatch struct {
 
 func (x *GrantBatch) Reset() {
 	*x = GrantBatch{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[19]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1329,7 +1411,7 @@ func (x *GrantBatch) String() string {
 func (*GrantBatch) ProtoMessage() {}
 
 func (x *GrantBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[19]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1342,7 +1424,7 @@ func (x *GrantBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantBatch.ProtoReflect.Descriptor instead.
 func (*GrantBatch) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{19}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GrantBatch) GetPartition() uint32 {
@@ -1388,7 +1470,7 @@ type GatherResponse struct {
 
 func (x *GatherResponse) Reset() {
 	*x = GatherResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[20]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1400,7 +1482,7 @@ func (x *GatherResponse) String() string {
 func (*GatherResponse) ProtoMessage() {}
 
 func (x *GatherResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[20]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1413,7 +1495,7 @@ func (x *GatherResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatherResponse.ProtoReflect.Descriptor instead.
 func (*GatherResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{20}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GatherResponse) GetView() uint64 {
@@ -1490,14 +1572,19 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\vPullRequest\x12,\n" +
 	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\x12\x1c\n" +
 	"\tpartition\x18\x02 \x01(\rR\tpartition\x12\x12\n" +
-	"\x04copy\x18\x03 \x01(\bR\x04copy\"t\n" +
+	"\x04copy\x18\x03 \x01(\bR\x04copy\"\xa2\x01\n" +
 	"\fPullResponse\x12\x18\n" +
 	"\arecords\x18\x01 \x01(\fR\arecords\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\x04R\n" +
 	"generation\x12\x12\n" +
 	"\x04last\x18\x03 \x01(\bR\x04last\x12\x16\n" +
-	"\x06grants\x18\x04 \x01(\fR\x06grants\"|\n" +
+	"\x06grants\x18\x04 \x01(\fR\x06grants\x12,\n" +
+	"\x05added\x18\x05 \x03(\v2\x16.weir.peer.v1.DeliveryR\x05added\"R\n" +
+	"\bDelivery\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x14\n" +
+	"\x05batch\x18\x03 \x01(\x04R\x05batch\"|\n" +
 	"\x0eConfirmRequest\x12,\n" +
 	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\x12\x1c\n" +
 	"\tpartition\x18\x02 \x01(\rR\tpartition\x12\x1e\n" +
@@ -1507,7 +1594,7 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\x0fConfirmResponse\"s\n" +
 	"\x10ReplicateRequest\x12,\n" +
 	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\x121\n" +
-	"\breplicas\x18\x02 \x03(\v2\x15.weir.peer.v1.ReplicaR\breplicas\"\xa9\x01\n" +
+	"\breplicas\x18\x02 \x03(\v2\x15.weir.peer.v1.ReplicaR\breplicas\"\xd7\x01\n" +
 	"\aReplica\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x1e\n" +
 	"\n" +
@@ -1516,7 +1603,8 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\bsequence\x18\x03 \x01(\x04R\bsequence\x12\x18\n" +
 	"\arecords\x18\x04 \x01(\fR\arecords\x12\x14\n" +
 	"\x05begin\x18\x05 \x01(\bR\x05begin\x12\x14\n" +
-	"\x05whole\x18\x06 \x01(\bR\x05whole\"=\n" +
+	"\x05whole\x18\x06 \x01(\bR\x05whole\x12,\n" +
+	"\x05added\x18\a \x01(\v2\x16.weir.peer.v1.DeliveryR\x05added\"=\n" +
 	"\x11ReplicateResponse\x12\x12\n" +
 	"\x04view\x18\x01 \x01(\x04R\x04view\x12\x14\n" +
 	"\x05again\x18\x02 \x03(\rR\x05again\"\x8c\x01\n" +
@@ -1569,7 +1657,7 @@ func file_weir_peer_v1_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_peer_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_weir_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_weir_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_weir_peer_v1_peer_proto_goTypes = []any{
 	(Holding)(0),              // 0: weir.peer.v1.Holding
 	(*Caller)(nil),            // 1: weir.peer.v1.Caller
@@ -1583,16 +1671,17 @@ var file_weir_peer_v1_peer_proto_goTypes = []any{
 	(*Located)(nil),           // 9: weir.peer.v1.Located
 	(*PullRequest)(nil),       // 10: weir.peer.v1.PullRequest
 	(*PullResponse)(nil),      // 11: weir.peer.v1.PullResponse
-	(*ConfirmRequest)(nil),    // 12: weir.peer.v1.ConfirmRequest
-	(*ConfirmResponse)(nil),   // 13: weir.peer.v1.ConfirmResponse
-	(*ReplicateRequest)(nil),  // 14: weir.peer.v1.ReplicateRequest
-	(*Replica)(nil),           // 15: weir.peer.v1.Replica
-	(*ReplicateResponse)(nil), // 16: weir.peer.v1.ReplicateResponse
-	(*AddGrantsRequest)(nil),  // 17: weir.peer.v1.AddGrantsRequest
-	(*AddGrantsResponse)(nil), // 18: weir.peer.v1.AddGrantsResponse
-	(*GatherRequest)(nil),     // 19: weir.peer.v1.GatherRequest
-	(*GrantBatch)(nil),        // 20: weir.peer.v1.GrantBatch
-	(*GatherResponse)(nil),    // 21: weir.peer.v1.GatherResponse
+	(*Delivery)(nil),          // 12: weir.peer.v1.Delivery
+	(*ConfirmRequest)(nil),    // 13: weir.peer.v1.ConfirmRequest
+	(*ConfirmResponse)(nil),   // 14: weir.peer.v1.ConfirmResponse
+	(*ReplicateRequest)(nil),  // 15: weir.peer.v1.ReplicateRequest
+	(*Replica)(nil),           // 16: weir.peer.v1.Replica
+	(*ReplicateResponse)(nil), // 17: weir.peer.v1.ReplicateResponse
+	(*AddGrantsRequest)(nil),  // 18: weir.peer.v1.AddGrantsRequest
+	(*AddGrantsResponse)(nil), // 19: weir.peer.v1.AddGrantsResponse
+	(*GatherRequest)(nil),     // 20: weir.peer.v1.GatherRequest
+	(*GrantBatch)(nil),        // 21: weir.peer.v1.GrantBatch
+	(*GatherResponse)(nil),    // 22: weir.peer.v1.GatherResponse
 }
 var file_weir_peer_v1_peer_proto_depIdxs = []int32{
 	1,  // 0: weir.peer.v1.HeartbeatRequest.caller:type_name -> weir.peer.v1.Caller
@@ -1602,34 +1691,36 @@ var file_weir_peer_v1_peer_proto_depIdxs = []int32{
 	9,  // 4: weir.peer.v1.LocateResponse.partitions:type_name -> weir.peer.v1.Located
 	0,  // 5: weir.peer.v1.Located.holding:type_name -> weir.peer.v1.Holding
 	1,  // 6: weir.peer.v1.PullRequest.caller:type_name -> weir.peer.v1.Caller
-	1,  // 7: weir.peer.v1.ConfirmRequest.caller:type_name -> weir.peer.v1.Caller
-	1,  // 8: weir.peer.v1.ReplicateRequest.caller:type_name -> weir.peer.v1.Caller
-	15, // 9: weir.peer.v1.ReplicateRequest.replicas:type_name -> weir.peer.v1.Replica
-	1,  // 10: weir.peer.v1.AddGrantsRequest.caller:type_name -> weir.peer.v1.Caller
-	1,  // 11: weir.peer.v1.GatherRequest.caller:type_name -> weir.peer.v1.Caller
-	20, // 12: weir.peer.v1.GatherRequest.added:type_name -> weir.peer.v1.GrantBatch
-	20, // 13: weir.peer.v1.GatherResponse.batches:type_name -> weir.peer.v1.GrantBatch
-	2,  // 14: weir.peer.v1.Peer.Heartbeat:input_type -> weir.peer.v1.HeartbeatRequest
-	4,  // 15: weir.peer.v1.Peer.GetView:input_type -> weir.peer.v1.GetViewRequest
-	6,  // 16: weir.peer.v1.Peer.Locate:input_type -> weir.peer.v1.LocateRequest
-	10, // 17: weir.peer.v1.Peer.Pull:input_type -> weir.peer.v1.PullRequest
-	12, // 18: weir.peer.v1.Peer.Confirm:input_type -> weir.peer.v1.ConfirmRequest
-	14, // 19: weir.peer.v1.Peer.Replicate:input_type -> weir.peer.v1.ReplicateRequest
-	17, // 20: weir.peer.v1.Peer.AddGrants:input_type -> weir.peer.v1.AddGrantsRequest
-	19, // 21: weir.peer.v1.Peer.Gather:input_type -> weir.peer.v1.GatherRequest
-	3,  // 22: weir.peer.v1.Peer.Heartbeat:output_type -> weir.peer.v1.HeartbeatResponse
-	5,  // 23: weir.peer.v1.Peer.GetView:output_type -> weir.peer.v1.GetViewResponse
-	8,  // 24: weir.peer.v1.Peer.Locate:output_type -> weir.peer.v1.LocateResponse
-	11, // 25: weir.peer.v1.Peer.Pull:output_type -> weir.peer.v1.PullResponse
-	13, // 26: weir.peer.v1.Peer.Confirm:output_type -> weir.peer.v1.ConfirmResponse
-	16, // 27: weir.peer.v1.Peer.Replicate:output_type -> weir.peer.v1.ReplicateResponse
-	18, // 28: weir.peer.v1.Peer.AddGrants:output_type -> weir.peer.v1.AddGrantsResponse
-	21, // 29: weir.peer.v1.Peer.Gather:output_type -> weir.peer.v1.GatherResponse
-	22, // [22:30] is the sub-list for method output_type
-	14, // [14:22] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	12, // 7: weir.peer.v1.PullResponse.added:type_name -> weir.peer.v1.Delivery
+	1,  // 8: weir.peer.v1.ConfirmRequest.caller:type_name -> weir.peer.v1.Caller
+	1,  // 9: weir.peer.v1.ReplicateRequest.caller:type_name -> weir.peer.v1.Caller
+	16, // 10: weir.peer.v1.ReplicateRequest.replicas:type_name -> weir.peer.v1.Replica
+	12, // 11: weir.peer.v1.Replica.added:type_name -> weir.peer.v1.Delivery
+	1,  // 12: weir.peer.v1.AddGrantsRequest.caller:type_name -> weir.peer.v1.Caller
+	1,  // 13: weir.peer.v1.GatherRequest.caller:type_name -> weir.peer.v1.Caller
+	21, // 14: weir.peer.v1.GatherRequest.added:type_name -> weir.peer.v1.GrantBatch
+	21, // 15: weir.peer.v1.GatherResponse.batches:type_name -> weir.peer.v1.GrantBatch
+	2,  // 16: weir.peer.v1.Peer.Heartbeat:input_type -> weir.peer.v1.HeartbeatRequest
+	4,  // 17: weir.peer.v1.Peer.GetView:input_type -> weir.peer.v1.GetViewRequest
+	6,  // 18: weir.peer.v1.Peer.Locate:input_type -> weir.peer.v1.LocateRequest
+	10, // 19: weir.peer.v1.Peer.Pull:input_type -> weir.peer.v1.PullRequest
+	13, // 20: weir.peer.v1.Peer.Confirm:input_type -> weir.peer.v1.ConfirmRequest
+	15, // 21: weir.peer.v1.Peer.Replicate:input_type -> weir.peer.v1.ReplicateRequest
+	18, // 22: weir.peer.v1.Peer.AddGrants:input_type -> weir.peer.v1.AddGrantsRequest
+	20, // 23: weir.peer.v1.Peer.Gather:input_type -> weir.peer.v1.GatherRequest
+	3,  // 24: weir.peer.v1.Peer.Heartbeat:output_type -> weir.peer.v1.HeartbeatResponse
+	5,  // 25: weir.peer.v1.Peer.GetView:output_type -> weir.peer.v1.GetViewResponse
+	8,  // 26: weir.peer.v1.Peer.Locate:output_type -> weir.peer.v1.LocateResponse
+	11, // 27: weir.peer.v1.Peer.Pull:output_type -> weir.peer.v1.PullResponse
+	14, // 28: weir.peer.v1.Peer.Confirm:output_type -> weir.peer.v1.ConfirmResponse
+	17, // 29: weir.peer.v1.Peer.Replicate:output_type -> weir.peer.v1.ReplicateResponse
+	19, // 30: weir.peer.v1.Peer.AddGrants:output_type -> weir.peer.v1.AddGrantsResponse
+	22, // 31: weir.peer.v1.Peer.Gather:output_type -> weir.peer.v1.GatherResponse
+	24, // [24:32] is the sub-list for method output_type
+	16, // [16:24] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_weir_peer_v1_peer_proto_init() }
@@ -1643,7 +1734,7 @@ func file_weir_peer_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_peer_v1_peer_proto_rawDesc), len(file_weir_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   21,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
