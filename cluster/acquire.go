@@ -108,6 +108,9 @@ func (k *Custody) noteCopies(found []whereabouts, all bool) {
 	for i := range found {
 		w := &found[i]
 		pt := &k.parts[w.partition]
+		if w.lacks && pt.from == w.from {
+			pt.from = ""
+		}
 		switch {
 		case w.holder != nil, w.sealed != nil:
 		case w.standby != nil:
@@ -168,6 +171,8 @@ type whereabouts struct {
 	pending   bool       // somebody is about to hold it
 	sealed    *colleague // who has sealed it for somebody else
 	to        party      // whom for
+	from      string     // who is believed to hold it
+	lacks     bool       // whether that one has said that it does not
 	own       version    // this node's copy
 	best      *colleague // who has the best copy; nil if that is this node
 	version   version    // of that
@@ -183,7 +188,7 @@ func (k *Custody) locate(ctx context.Context, partitions []uint32) (found []wher
 	view, number := k.view, k.view.Number
 	found = make([]whereabouts, len(partitions))
 	for i, p := range partitions {
-		found[i] = whereabouts{partition: p, own: k.copyOf(p), version: k.copyOf(p), safe: k.fenced(k.claim(p).epoch)}
+		found[i] = whereabouts{partition: p, from: k.parts[p].from, own: k.copyOf(p), version: k.copyOf(p), safe: k.fenced(k.claim(p).epoch)}
 	}
 	var peers []*colleague
 	for _, m := range view.Members {
@@ -238,6 +243,8 @@ func (w *whereabouts) note(c *colleague, l *peerv1.Located, self party, view *Vi
 		}
 	case peerv1.Holding_HOLDING_PENDING:
 		w.pending = true
+	case peerv1.Holding_HOLDING_ABSENT:
+		w.lacks = w.lacks || c.member.ID == w.from
 	}
 	v := version{gen: Generation(l.GetGeneration()), seq: l.GetSequence(), whole: l.GetWhole()}
 	asGood := v.whole && !l.GetEnding() && v.compare(w.own) >= 0

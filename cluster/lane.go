@@ -28,6 +28,7 @@ type lane struct {
 	moved  movedFunc          // called under mu; set before run
 	closed atomic.Bool        // mirrors breaker.closed, for those who do not hold mu
 	wake   chan struct{}
+	called chan struct{} // holds a token when the peer has called, which may be about to be dialed
 
 	mu      sync.Mutex
 	conn    net.Conn    // written to by whoever has taken a frame; guarded by mu; nil while there is none
@@ -98,7 +99,7 @@ var (
 
 func newLane(dial func(context.Context) (net.Conn, error), attempt time.Duration) *lane {
 	return &lane{
-		dial: dial, wake: make(chan struct{}, 1),
+		dial: dial, wake: make(chan struct{}, 1), called: make(chan struct{}, 1),
 		breaker: breaker{attempt: attempt}, pace: pace{attempt: attempt},
 		moved: func(ring.Key, uint64) {}, late: func(int) {},
 	}
@@ -292,7 +293,22 @@ func (l *lane) run(ctx context.Context) {
 		select { // a peer that breaks every link at once must not keep us busy
 		case <-ctx.Done():
 		case <-tick.C:
+		case <-l.called: // it has just been started, as a rule
 		}
+	}
+}
+
+// hears takes note that the peer has called this node. A link that is broken is made anew at once then.
+func (l *lane) hears() {
+	l.mu.Lock()
+	broken := l.conn == nil
+	l.mu.Unlock()
+	if !broken {
+		return
+	}
+	select {
+	case l.called <- struct{}{}:
+	default:
 	}
 }
 

@@ -340,3 +340,27 @@ func TestDeadLinksAreReplaced(t *testing.T) {
 var overTCP = Links(func(ctx context.Context, address string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "tcp", address)
 })
+
+// A link that is broken is made anew as soon as its peer calls by itself, which has just been started.
+func TestLinkToAPeerThatCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dialed := 0
+		l := newLane(func(context.Context) (net.Conn, error) {
+			dialed++
+			return nil, net.ErrClosed
+		}, DefaultAttemptTimeout)
+		l.notice = func() {}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); l.run(ctx) }()
+		for calls := range 3 {
+			synctest.Wait()
+			if dialed != 1+calls {
+				t.Errorf("dialed %d times after %d calls", dialed, calls)
+			}
+			l.hears()
+		}
+		cancel()
+		<-ended
+	})
+}

@@ -64,6 +64,7 @@ func (s peerServer) Heartbeat(ctx context.Context, req *peerv1.HeartbeatRequest)
 		return nil, err
 	}
 	self, view := s.self()
+	s.k.Router.hears(req.GetCaller().GetId())
 	standing := s.k.Standing()
 	var reaches []string
 	members, reachable := s.k.Router.Members()

@@ -350,6 +350,19 @@ func (r *Router) greet(id string) {
 	}
 }
 
+// hears takes note that the member of that id has called this node: it is there, and its links can be made anew.
+func (r *Router) hears(id string) {
+	t := r.table.Load()
+	if t == nil {
+		return
+	}
+	if i, member := t.view.Index(id); member && t.peers[i] != nil {
+		for _, l := range t.peers[i].lanes {
+			l.hears()
+		}
+	}
+}
+
 // decideHere has the local shard decide, as Promises.decide does, and again what it may not decide
 // just now because it was away.
 func (r *Router) decideHere(groups []shard.Group, due time.Time) (wait time.Duration) {
