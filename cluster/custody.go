@@ -37,6 +37,7 @@ const (
 	grantBytes      = 64 << 10               // of one message, before the last of them, which may take a hundred
 	lookEvery       = awayAfter / 4          // at the clock
 	gatherTime      = 500 * time.Millisecond // in which the standbys of a node that was away are to say what they have granted
+	partingPatience = time.Second            // to tell the standby what it does not know yet of a token that is gone
 	returnWithin    = 500 * time.Millisecond // the time in which a node that was away is expected to decide again
 )
 
@@ -103,25 +104,26 @@ type CustodyConfig struct {
 // holding is what this node has to do with one partition.
 type holding struct {
 	token     token
-	copy      version // of what the shard has while it has no token
-	sequence  uint64  // of the last replica that was sent of the token
-	standby   string  // whom they are sent to; "" if nobody
-	begun     bool    // whether the standby has been sent something
-	whole     bool    // and whether that was everything
-	followed  uint64  // how often it was begun to note what has changed for a standby, or ended
-	from      string  // who is believed to hold the token, if it is to come here; or ""
-	fedBy     string  // who has sent this node what it has last as the standby; or ""
-	fetch     string  // who has sealed the token for this node, although it is not the owner; or ""
-	pulling   bool    // this node is fetching it
-	restarted bool    // this node has had it before it was restarted
-	copyAt    party   // who is believed to have a copy if the standby has none yet; or nobody
-	last      bool    // nobody who answers has a whole copy, as far as this node has asked since the view
-	fresh     bool    // nobody is known to have a better copy than this node; else it may be one from long ago
-	elsewhere bool    // a member of the view has it, or as good a copy, which this node leaves it to
-	moving    bool    // somebody else is fetching it
-	mover     string  // who that is; guarded as moving
-	posting   bool    // the owner is being told what this node has granted
-	receipt   receipt // what was installed and not yet confirmed
+	copy      version   // of what the shard has while it has no token
+	sequence  uint64    // of the last replica that was sent of the token
+	standby   string    // whom they are sent to; "" if nobody
+	parting   time.Time // since when the token is gone whose last changes the standby has yet to be sent; zero if it has them
+	begun     bool      // whether the standby has been sent something
+	whole     bool      // and whether that was everything
+	followed  uint64    // how often it was begun to note what has changed for a standby, or ended
+	from      string    // who is believed to hold the token, if it is to come here; or ""
+	fedBy     string    // who has sent this node what it has last as the standby; or ""
+	fetch     string    // who has sealed the token for this node, although it is not the owner; or ""
+	pulling   bool      // this node is fetching it
+	restarted bool      // this node has had it before it was restarted
+	copyAt    party     // who is believed to have a copy if the standby has none yet; or nobody
+	last      bool      // nobody who answers has a whole copy, as far as this node has asked since the view
+	fresh     bool      // nobody is known to have a better copy than this node; else it may be one from long ago
+	elsewhere bool      // a member of the view has it, or as good a copy, which this node leaves it to
+	moving    bool      // somebody else is fetching it
+	mover     string    // who that is; guarded as moving
+	posting   bool      // the owner is being told what this node has granted
+	receipt   receipt   // what was installed and not yet confirmed
 	idle      time.Time
 }
 
@@ -249,10 +251,14 @@ func (k *Custody) adoptPart(p uint32, old *View, lapsed bool) {
 	}
 	if had.state == active && pt.token.state != active {
 		k.metrics.fenced.Inc()
+		k.bequeath(p)
 		k.close(p)
 	}
 	if pt.token.state == absent && had.state != absent {
 		pt.copy, pt.fresh = version{gen: had.gen, seq: pt.sequence, whole: true}, true
+		if k.isParting(p) {
+			pt.copy.seq++ // it may have more than was sent
+		}
 	}
 	if pt.token.creates == firstOf(c.epoch) {
 		if _, noted := k.settled[c.epoch]; !noted {
@@ -305,7 +311,7 @@ func (k *Custody) creates(epoch uint64) bool {
 // its holder's place is part of its counters.
 func (k *Custody) open(p uint32) {
 	pt := &k.parts[p]
-	pt.sequence, pt.from, pt.copy, pt.restarted, pt.copyAt = 0, "", version{}, false, party{}
+	pt.sequence, pt.from, pt.copy, pt.restarted, pt.copyAt, pt.parting = 0, "", version{}, false, party{}, time.Time{}
 	delete(k.outbox, p)
 	k.Promises.Opened(p, uint32(len(k.parts)))
 	k.Shard.Open(p)
@@ -321,8 +327,11 @@ func (k *Custody) close(p uint32) {
 func (k *Custody) follow(p uint32) {
 	pt, v := &k.parts[p], k.view
 	standby := ""
-	if m := v.Members[v.Ring.Standby(p)]; pt.token.state == active && m.ID != k.Self.ID {
+	switch m := v.Members[v.Ring.Standby(p)]; {
+	case pt.token.state == active && m.ID != k.Self.ID:
 		standby = m.ID
+	case k.isParting(p):
+		standby = pt.standby
 	}
 	old := k.standbys[p].Swap(k.peers[standby])
 	if standby == pt.standby {
@@ -337,6 +346,30 @@ func (k *Custody) follow(p uint32) {
 	pt.standby = standby
 	if k.followAnew(p); standby == "" {
 		k.Promises.durable.drop(p)
+	}
+}
+
+// bequeath has the standby sent what it does not know yet of a token that a view has fenced just now: it goes on from its copy, or
+// whoever fetches that.
+func (k *Custody) bequeath(p uint32) {
+	if pt := &k.parts[p]; pt.standby != "" {
+		pt.parting = time.Now()
+		k.urgent(p)
+	}
+}
+
+// isParting reports whether the standby is still to be sent the last changes of a token that is gone.
+func (k *Custody) isParting(p uint32) bool {
+	pt := &k.parts[p]
+	old := k.standbys[p].Load()
+	return !pt.parting.IsZero() && time.Since(pt.parting) < partingPatience && old != nil && k.peers[pt.standby] == old
+}
+
+// parted ends that the standby of p is sent anything of a token that is gone.
+func (k *Custody) parted(p uint32) {
+	if pt := &k.parts[p]; !pt.parting.IsZero() {
+		pt.parting = time.Time{}
+		k.follow(p)
 	}
 }
 
@@ -466,6 +499,9 @@ func (k *Custody) tidy() {
 	}
 	for p := range k.parts {
 		pt, r := &k.parts[p], k.view.Ring
+		if !k.isParting(uint32(p)) {
+			k.parted(uint32(p))
+		}
 		owner, standby := k.view.Members[r.Owner(uint32(p))].ID, k.view.Members[r.Standby(uint32(p))].ID
 		switch {
 		case pt.copy.gen == 0, pt.token.state != absent, pt.pulling, owner == k.Self.ID, standby == k.Self.ID:

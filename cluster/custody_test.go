@@ -987,6 +987,126 @@ func TestGrantsCountOnce(t *testing.T) {
 	})
 }
 
+// TestLastGrantsOfAFencedHolder has a view begin a new epoch for partitions that a dead node owns, which was restarted, while a living one still
+// holds them: it leaves, and could not hand them over. What that has granted last, the standby is told.
+func TestLastGrantsOfAFencedHolder(t *testing.T) {
+	for _, pause := range []time.Duration{0, 3 * replicateEvery} { // of which the standby is sent all before
+		t.Run(pause.String(), func(t *testing.T) {
+			inCustody(t, func(t *testing.T, c *custodyCluster) {
+				c.start("a", "b", "c", "d")
+				c.settled()
+				c.replicated()
+				c.crash("d")
+				leaver, asker := c.alive["c"], c.alive["a"]
+				c.announce(leaver, Leaving)
+				synctest.Wait()
+				time.Sleep(pause)
+				allowed, keys := make(map[ring.Key]int), []ring.Key(nil)
+				count := func(n *custodyNode, key ring.Key) bool {
+					ok, source := c.checkAt(n, key)
+					if source == shard.Unanswered {
+						t.Errorf("nobody decides what %s is asked", n.id)
+						return false
+					}
+					allowed[key] += int(boolByte(ok))
+					return ok
+				}
+				for i := range 200 {
+					key := custodyKey(i)
+					p := key.Partition(uint32(custodyRing.Partitions))
+					leaver.custody.mu.Lock()
+					theirs := leaver.custody.parts[p].token.state == active && leaver.custody.claim(p).owner.id == "d"
+					leaver.custody.mu.Unlock()
+					if theirs && count(asker, key) {
+						keys = append(keys, key)
+					}
+				}
+				if len(keys) == 0 {
+					t.Fatal("the leaver holds nothing that the dead node owns")
+				}
+				c.start("d")
+				synctest.Wait()
+				for _, key := range keys {
+					count(leaver, key)
+				}
+				c.await("all was handed over", leaver.handedOver)
+				c.end("c")
+				for range 2 {
+					for _, key := range keys {
+						for count(asker, key) {
+						}
+						if allowed[key] != 10 {
+							t.Errorf("%d were allowed of 10", allowed[key])
+						}
+					}
+					c.settled()
+				}
+			})
+		})
+	}
+}
+
+// TestWhoIsSaidToHoldIt forgets who was believed to hold a partition once that has said that it does not.
+func TestWhoIsSaidToHoldIt(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		c.start("a", "b")
+		c.settled()
+		k := c.alive["a"].custody
+		k.mu.Lock()
+		was := k.parts[1]
+		k.parts[1].from, k.parts[1].token.state = "b", absent
+		k.mu.Unlock()
+		for _, tc := range []struct {
+			holding peerv1.Holding
+			want    string
+		}{{peerv1.Holding_HOLDING_PENDING, "b"}, {peerv1.Holding_HOLDING_ABSENT, ""}} {
+			w := whereabouts{partition: 1, from: "b"}
+			k.mu.Lock()
+			w.note(k.peers["b"], &peerv1.Located{Holding: tc.holding}, k.party, k.view)
+			k.mu.Unlock()
+			k.noteCopies([]whereabouts{w}, false)
+			k.mu.Lock()
+			if got := k.parts[1].from; got != tc.want {
+				t.Errorf("after %v it is believed to be with %q", tc.holding, got)
+			}
+			k.mu.Unlock()
+		}
+		k.mu.Lock()
+		k.parts[1] = was
+		k.mu.Unlock()
+	})
+}
+
+// TestCopyAt has a node know that it is itself who has the copy that a new standby lacks, whose clients would be told else that nobody decides.
+func TestCopyAt(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		c.start("a")
+		c.settled()
+		k := c.alive["a"].custody
+		k.mu.Lock()
+		was := k.parts[1]
+		k.mu.Unlock()
+		for _, tc := range []struct {
+			state        tokenState
+			whole, fresh bool
+			at, want     string
+		}{
+			{absent, true, true, "", "a"}, {absent, true, true, "b", "b"}, {absent, true, false, "", ""}, {absent, false, true, "", ""}, {active, true, true, "", ""},
+		} {
+			k.mu.Lock()
+			pt := &k.parts[1]
+			pt.token.state, pt.copy.whole, pt.fresh, pt.copyAt.id = tc.state, tc.whole, tc.fresh, tc.at
+			k.mu.Unlock()
+			if got := k.CopyAt(1); got != tc.want {
+				t.Errorf("%+v: %q", tc, got)
+			}
+		}
+		k.mu.Lock()
+		k.parts[1] = was
+		k.mu.Unlock()
+	})
+}
+
 // TestGrantsUnderWayStayInTheCopy has an owner send what it has while a batch of grants is on its way to it, and after it has added that, whether
 // or not its answer has arrived.
 func TestGrantsUnderWayStayInTheCopy(t *testing.T) {

@@ -32,7 +32,7 @@ type Holders interface {
 	// is whole, and whether nobody who answers is known to have a better one.
 	Copy(p uint32) (whole, best bool)
 	// CopyAt returns the id of the member that has a copy of p if the standby has none yet, as far as this node
-	// knows; or "".
+	// knows, which may be this one; or "".
 	CopyAt(p uint32) string
 	// Returning returns a channel that is closed when this node may decide again, if it was away
 	// until just now, or else nil.

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -65,7 +66,15 @@ func (k *Custody) urgent(p uint32) {
 type replicas struct {
 	items   []*peerv1.Replica
 	records []byte
-	rounds  []round // that are over with it
+	rounds  []round  // that are over with it
+	last    []uint32 // partitions whose token is gone, of which the standby has all with it
+}
+
+// noteLast takes note that the standby has all of f with this message, if that are its last changes.
+func (m *replicas) noteLast(f feed) {
+	if f.last {
+		m.last = append(m.last, f.partition)
+	}
 }
 
 // replicateOnce reports whether there was something to send.
@@ -87,6 +96,9 @@ func (k *Custody) replicateOnce(ctx context.Context, c *colleague) (sent bool) {
 		}
 	}
 	sent = sent || len(m.items) > 0
+	if len(m.items) == 0 {
+		k.haveParted(m.last, nil)
+	}
 	k.sendReplicas(ctx, c, &m)
 	return sent
 }
@@ -129,6 +141,7 @@ type feed struct {
 	partition uint32
 	followed  uint64 // since when it is, see holding
 	whole     bool   // whether the standby has been sent all of it
+	last      bool   // whether the token is gone, and these are its last changes
 	added     delivery
 }
 
@@ -147,8 +160,11 @@ func (k *Custody) feeds(c *colleague) (feeds []feed) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for p := range k.standbys {
-		if k.standbys[p].Load() == c && k.parts[p].token.state == active {
-			feeds = append(feeds, feed{uint32(p), k.parts[p].followed, k.parts[p].whole, k.added[grantor{c.member.ID, uint32(p)}]})
+		if k.standbys[p].Load() == c && (k.parts[p].token.state == active || k.isParting(uint32(p))) {
+			feeds = append(feeds, feed{
+				partition: uint32(p), followed: k.parts[p].followed, whole: k.parts[p].whole, last: k.parts[p].token.state != active,
+				added: k.added[grantor{c.member.ID, uint32(p)}],
+			})
 		}
 	}
 	return feeds
@@ -162,19 +178,24 @@ func (k *Custody) append(m *replicas, c *colleague, f feed, r round) (more bool)
 	}
 	m.records, more = k.Shard.Changes(p, shard.ToStandby, m.records, recordBytes)
 	if len(m.records) == from && !more && f.whole && r.number == 0 { // of an idle node, most
+		m.noteLast(f)
 		return false
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	pt := &k.parts[p]
-	added := k.added[grantor{c.member.ID, p}] != f.added          // and some of this may lack that
-	if added || pt.followed != f.followed || pt.token.state != active { // some of this may have been for another standby
+	added := k.added[grantor{c.member.ID, p}] != f.added // of which some of this may lack what was granted
+	last := pt.token.state != active
+	if added || last != f.last || pt.followed != f.followed { // some of this may have been for another standby
 		m.records = m.records[:from]
 		k.followAnew(p)
 		return false
 	}
 	if !more && r.number > 0 {
 		m.rounds = append(m.rounds, r)
+	}
+	if !more {
+		m.noteLast(f)
 	}
 	whole := !more && !pt.whole
 	if len(m.records) == from && !whole {
@@ -211,12 +232,32 @@ func (k *Custody) sendReplicas(ctx context.Context, c *colleague, m *replicas) {
 	}
 	if err == nil {
 		k.Promises.durable.acknowledged(c, sent, m.rounds, again)
+		k.haveParted(m.last, again)
 	}
 	if len(again) > 0 {
 		k.restart(c, again)
 	}
 	clear(m.items)
-	m.items, m.records, m.rounds = m.items[:0], m.records[:0], m.rounds[:0]
+	m.items, m.records, m.rounds, m.last = m.items[:0], m.records[:0], m.rounds[:0], m.last[:0]
+}
+
+// haveParted takes note of partitions whose token is gone, and whose standby has all of them, but for those that it wants again.
+func (k *Custody) haveParted(partitions, again []uint32) {
+	if len(partitions) == 0 {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, p := range partitions {
+		pt := &k.parts[p]
+		if pt.token.state == active || slices.Contains(again, p) {
+			continue
+		}
+		if pt.copy.gen == pt.token.gen { // else another one has taken its place
+			pt.copy.seq = pt.sequence
+		}
+		k.parted(p)
+	}
 }
 
 // restart has partitions sent to their standby from the beginning.

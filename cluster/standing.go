@@ -81,7 +81,11 @@ func (k *Custody) Copy(p uint32) (whole, best bool) {
 func (k *Custody) CopyAt(p uint32) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.parts[p].copyAt.id
+	pt := &k.parts[p]
+	if pt.copyAt.id == "" && k.view != nil && !k.over && pt.token.state == absent && pt.copy.whole && pt.fresh {
+		return k.Self.ID
+	}
+	return pt.copyAt.id
 }
 
 // Standing says how far custody is.
@@ -133,14 +137,15 @@ func (k *Custody) Standing() Standing {
 }
 
 // owesCopy reports whether this node, if it leaves, has a copy of p that others may need: nobody is
-// known to have p, or as good a copy. It also owes what it has granted in the holder's place.
+// known to have p, or as good a copy. It also owes what it has granted in the holder's place, and the last changes of a
+// token that a view has fenced.
 func (k *Custody) owesCopy(p uint32) bool {
 	pt := &k.parts[p]
 	if pt.token.state != absent {
 		return false
 	}
 	_, granted := k.outbox[p]
-	return granted || k.Shard.HasGrants(p) || pt.copy.whole && !pt.elsewhere
+	return granted || k.isParting(p) || k.Shard.HasGrants(p) || pt.copy.whole && !pt.elsewhere
 }
 
 // leaving reports whether this node is a member that leaves.
