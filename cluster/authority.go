@@ -34,14 +34,19 @@ const awayAfter = 200 * time.Millisecond
 type authority struct {
 	renewed  time.Time            // the lease
 	heard    map[string]time.Time // of the other members, when the last heartbeat was sent that each has answered
+	before   time.Time            // when a majority of the members of the views before this one has last answered
 	looked   time.Time            // when this node has last looked at its clock
 	returned time.Time            // when it has found that it had not for long
 	away     bool                 // since authority has ended, the standbys were not heard
 	lapses   uint64               // how often this node has looked and found that it had none
 }
 
-// view names the other members. What was heard of those that stay still counts.
+// view names the other members. What was heard of those that stay still counts, and for as long as it would have without this
+// view, what a majority has said before it: else a node that does not hear from all would be away until who has joined has answered.
 func (a *authority) view(others []string) {
+	if !a.alone() {
+		a.before = later(a.before, a.majority())
+	}
 	old := a.heard
 	a.heard = make(map[string]time.Time, len(others))
 	for _, id := range others {
@@ -126,11 +131,14 @@ func (a *authority) witnessed() time.Time {
 	if a.alone() {
 		return time.Time{}
 	}
-	witnessed := a.majority()
-	if a.renewed.After(witnessed) {
-		witnessed = a.renewed
+	return later(a.majority(), later(a.renewed, a.before)).Add(authorityTerm)
+}
+
+func later(x, y time.Time) time.Time {
+	if x.After(y) {
+		return x
 	}
-	return witnessed.Add(authorityTerm)
+	return y
 }
 
 // majority returns when a majority of the members, this one included, has last answered.

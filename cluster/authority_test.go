@@ -58,6 +58,23 @@ func TestAuthorityTimeline(t *testing.T) {
 			t.Error("what they have said before counts")
 		}
 	})
+	t.Run("somebody joins, and has not answered yet", func(t *testing.T) {
+		a := new(authority)
+		a.view([]string{"b", "c"})
+		answer(a, ms(0))
+		a.home(ms(1), a.lapses)
+		a.view([]string{"b", "c", "d"})
+		if look(a, ms(2)); a.away || !a.witnessed().Equal(ms(term)) {
+			t.Errorf("away: %v, witnessed until %v", a.away, a.witnessed().Sub(t0))
+		}
+		a.answered("b", ms(100))
+		if !a.witnessed().Equal(ms(term)) {
+			t.Errorf("one of three others bears witness until %v", a.witnessed().Sub(t0))
+		}
+		if a.answered("d", ms(50)); !a.witnessed().Equal(ms(term + 50)) {
+			t.Errorf("two of three others bear witness until %v", a.witnessed().Sub(t0))
+		}
+	})
 	t.Run("alone", func(t *testing.T) {
 		a := new(authority)
 		a.view(nil)
