@@ -72,6 +72,7 @@ func (a *ask) more(g *shard.Group, c *hotCounter, h *answerHead, fits bool) {
 		return
 	}
 	h.hold(g)
+	g.Waits = h.wait > 0 && g.Held == 0
 	if h.lent > 0 {
 		at := g.Takes[0].Decision.At
 		g.Loan = shard.Loan{Tokens: h.lent, At: at, Until: at + h.lentFor}

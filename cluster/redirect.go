@@ -227,7 +227,7 @@ func moved(g *shard.Group) bool {
 
 // forget makes g one that was not asked.
 func forget(g *shard.Group) {
-	g.Allowed, g.Held = false, 0
+	g.Allowed, g.Held, g.Waits = false, 0, false
 	setSource(g, shard.Unanswered)
 }
 
@@ -298,9 +298,9 @@ func (r *Router) sortOut(top, asked, again *spread, w *walk) (pause time.Duratio
 			}
 			lost = true
 		case moved(g):
-		case w.wait > 0 && frees(g):
+		case w.wait > 0 && frees(g) && (from == nil || g.Waits):
 			if waits < maxRounds {
-				w.waits = waits + 1
+				w.waits, g.Waits = waits+1, false
 				again.place(top, g, p, t.route)
 			}
 			return

@@ -126,6 +126,28 @@ func TestRefundIsNotAskedTwice(t *testing.T) {
 	})
 }
 
+// A refund that waits until nobody remembers a denial takes none along that is not answered.
+func TestRefundThatWaitsBesideOneThatIsLost(t *testing.T) {
+	inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
+		silent, waits := c.keyWith(1, 2, 0), c.keyWith(3, 2, 0)
+		c.nodes[0].ask(t.Context(), take(silent, 10, 8))
+		c.nodes[0].ask(t.Context(), take(waits, 10, 8))
+		raise(&c.nodes[3].promises.slot(waits).told, c.nodes[3].promises.now()+int64(maxPromise))
+		resume := c.nodes[1].stall()
+		groups := []shard.Group{{Takes: []shard.Take{take(silent, 10, -3)}}, {Takes: []shard.Take{take(waits, 10, -3)}}}
+		c.nodes[0].router.Decide(t.Context(), groups)
+		if groups[0].Takes[0].Source != shard.Unanswered || groups[1].Takes[0].Source != shard.Owner {
+			t.Errorf("%+v", groups)
+		}
+		resume()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if l.counts[silent] != 8-3 || l.counts[waits] != 8-3 {
+			t.Errorf("%d and %d counted after 8 and refunds of 3", l.counts[silent], l.counts[waits])
+		}
+	})
+}
+
 // A standby that gets the partition while it asks others decides in it, although its copy was not the best one.
 func TestStandbyGetsItMeanwhile(t *testing.T) {
 	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {

@@ -54,6 +54,8 @@ type Group struct {
 	// Held, unless 0, says that the group was decided and counted, and that the answer waits for a
 	// standby: it is what the node that has decided knows the group by. It means nothing to a Shard.
 	Held uint64
+	// Waits says that whoever was asked has counted nothing, and is to be asked again. It means nothing to a Shard, either.
+	Waits bool
 
 	// Allowed is the answer: every Take that was answered and is no Shadow had
 	// room. If it is false, no Take has consumed anything.
