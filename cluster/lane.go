@@ -418,6 +418,13 @@ func (l *lane) doubtful(now time.Time) bool {
 	return b.closed && !b.pingSent.IsZero() && b.pingSent.After(b.heard) && now.Sub(b.pingSent) >= probeEvery/2
 }
 
+// heardSince reports whether the peer has said something after that instant.
+func (l *lane) heardSince(at time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.breaker.heard.After(at)
+}
+
 // greet has a peer asked again that has called by itself.
 func (l *lane) greet(now time.Time) {
 	l.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -34,6 +35,11 @@ func (p *peer) reachable() bool {
 		}
 	}
 	return true
+}
+
+// saidSomethingSince reports whether p has answered anything since then.
+func (p *peer) saidSomethingSince(at time.Time) bool {
+	return slices.ContainsFunc(p.lanes, func(l *lane) bool { return l.heardSince(at) })
 }
 
 // newPeer returns m as a peer that is asked nothing yet.

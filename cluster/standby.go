@@ -306,9 +306,13 @@ func (r *Router) answerAsStandby(local Local, groups []shard.Group, how func(i i
 	others := due.IsZero()
 	if others {
 		patience, now := r.patience(), time.Now()
-		due = now.Add(patience - patience/3)
-		for range relayHops {
-			r.relay(groups, how, due, others, asOwner, r.direct)
+		due = now.Add(patience)
+		if !onlyOnBehalf(groups, how) { // else there is nobody else to ask then
+			due = due.Add(-patience / 3)
+		}
+		r.relay(groups, how, due, others, asOwner, r.direct)
+		for range relayHops - 1 {
+			r.relay(groups, how, due, others, asOwner, r.hinted)
 		}
 		due = now.Add(patience) // who did not answer has cost all the time of before
 	} else {
@@ -333,6 +337,16 @@ func (r *Router) answerAsStandby(local Local, groups []shard.Group, how func(i i
 			r.promises.decide(local, groups[i:i+1])
 		}
 	}
+}
+
+// onlyOnBehalf reports whether this node was asked for groups only as one that reaches whoever has them.
+func onlyOnBehalf(groups []shard.Group, how func(i int) asked) bool {
+	for i := range groups {
+		if how(i) != onBehalf {
+			return false
+		}
+	}
+	return true
 }
 
 // greet has the member of that id asked again by checks, which was away and has just said by
@@ -414,6 +428,15 @@ func (r *Router) direct(t *table, g *shard.Group, _ asked) (to int) {
 	return to
 }
 
+// hinted is direct once somebody was asked: an owner that has just said that it has nothing of g would say so again.
+func (r *Router) hinted(t *table, g *shard.Group, how asked) (to int) {
+	to = r.direct(t, g, how)
+	if k := g.Takes[0].Key; to == t.owner(k) && t.isVacant(k) {
+		return nobody
+	}
+	return to
+}
+
 // otherHolder returns who has g as this node knows by other means than by asking, if the one that is asked for it does not answer.
 func (r *Router) otherHolder(t *table, g *shard.Group, _ asked) int {
 	to, one := t.routeOf(g)
@@ -484,7 +507,8 @@ func (r *Router) ownersCopy(t *table, g *shard.Group, how asked) int {
 }
 
 // relay has what has moved decided by others, once, asked as what as says. Where it is others' questions
-// they wait meanwhile with all else that they have asked, so who is late is not asked again soon.
+// they wait meanwhile with all else that they have asked, so who is late is not asked again soon. One that has it is, though, unless it says nothing
+// at all: others may only say that they do not reach it either.
 func (r *Router) relay(groups []shard.Group, how func(int) asked, due time.Time, others bool, as asked, by func(*table, *shard.Group, asked) int) {
 	t, now := r.table.Load(), time.Now()
 	if t == nil || !now.Before(due) {
@@ -518,7 +542,7 @@ func (r *Router) relay(groups []shard.Group, how func(int) asked, due time.Time,
 		case s.isLost(g): // it stays unanswered
 		case undecided(g):
 			setSource(g, shard.Moved)
-			if late {
+			if late && !(as == asOwner && to.saidSomethingSince(now)) {
 				to.spared.Store(instant + int64(probeEvery))
 			}
 		}
