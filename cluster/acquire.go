@@ -117,6 +117,7 @@ func (k *Custody) noteCopies(found []whereabouts, all bool) {
 			pt.copyAt, pt.last, pt.fresh = w.standby.party(), false, false
 		case w.best != nil && w.version.whole:
 			pt.copyAt, pt.last = w.best.party(), false
+		case !all && pt.copyAt.id != "" && k.isReached(pt.copyAt.id): // not by this node, but by one that will be asked then
 		default:
 			pt.last = true
 			if all {
@@ -140,7 +141,7 @@ func (k *Custody) wanted() (wanted []uint32) {
 	}
 	for p := range k.parts {
 		pt := &k.parts[p]
-		if pt.token.state == active || pt.pulling {
+		if pt.token.state == active || pt.pulling || pt.over {
 			continue
 		}
 		switch c := k.claim(uint32(p)); {

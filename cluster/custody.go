@@ -119,6 +119,7 @@ type holding struct {
 	copyAt    party     // who is believed to have a copy if the standby has none yet; or nobody
 	last      bool      // nobody who answers has a whole copy, as far as this node has asked since the view
 	fresh     bool      // nobody is known to have a better copy than this node; else it may be one from long ago
+	over      bool      // this node has ceased to hold it, and is about to end
 	elsewhere bool      // a member of the view has it, or as good a copy, which this node leaves it to
 	moving    bool      // somebody else is fetching it
 	mover     string    // who that is; guarded as moving

@@ -127,7 +127,7 @@ func (s peerServer) Locate(ctx context.Context, req *peerv1.LocateRequest) (*pee
 
 func (k *Custody) located(p uint32) *peerv1.Located {
 	pt := &k.parts[p]
-	l := &peerv1.Located{Heat: k.Shard.Heat(p), Ending: k.over}
+	l := &peerv1.Located{Heat: k.Shard.Heat(p), Ending: k.over || pt.over}
 	v := k.copyOf(p)
 	switch {
 	case pt.token.state == active:

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -105,34 +106,58 @@ func (k *Custody) replicateOnce(ctx context.Context, c *colleague) (sent bool) {
 
 // Flush ceases to admit, for good, and sends the standbys all that they have not been sent yet: so they
 // miss nothing when this node ends without having handed over what it holds. What it has after that is a
-// copy, and none to decide from: the standbys go on.
+// copy, and none to decide from: the standbys go on, each as soon as it has all.
 func (k *Custody) Flush(ctx context.Context) {
 	k.mu.Lock()
-	var peers []*colleague
-	for p := range k.parts {
-		k.Shard.Close(uint32(p))
-	}
-	for _, c := range k.peers {
-		peers = append(peers, c)
-	}
+	peers := slices.Collect(maps.Values(k.peers))
 	k.mu.Unlock()
 	var flushed sync.WaitGroup
 	for _, c := range peers {
-		flushed.Go(func() {
-			k.replicateOnce(ctx, c)
-			k.returnGrants(ctx, c)
-		})
+		flushed.Go(func() { k.flushTo(ctx, c) })
 	}
 	flushed.Wait()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.over = true
 	for p := range k.parts {
-		if pt := &k.parts[p]; pt.token.state == active {
-			pt.copy, pt.fresh = version{gen: pt.token.gen, seq: pt.sequence, whole: true}, true
-			pt.token.lapse()
-			k.follow(uint32(p))
-		}
+		k.cease(uint32(p))
+	}
+}
+
+// flushTo is Flush for what c stands by for. One that is not reached is not waited for.
+func (k *Custody) flushTo(ctx context.Context, c *colleague) {
+	reached := k.Router.Reaches(c.member.ID)
+	if reached {
+		k.replicateOnce(ctx, c) // most of it, while this node still admits
+	}
+	partitions := k.standbyFor(c)
+	for _, p := range partitions {
+		k.Shard.Close(p)
+	}
+	if reached {
+		k.replicateOnce(ctx, c)
+		k.returnGrants(ctx, c)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, p := range partitions {
+		k.cease(p)
+	}
+}
+
+// cease leaves p to others, for good.
+func (k *Custody) cease(p uint32) {
+	pt := &k.parts[p]
+	if pt.over {
+		return
+	}
+	pt.over = true
+	k.Shard.Close(p)
+	k.Shard.Withhold(p, true)
+	if pt.token.state == active {
+		pt.copy, pt.fresh = version{gen: pt.token.gen, seq: pt.sequence, whole: true}, true
+		pt.token.lapse()
+		k.follow(p)
 	}
 }
 

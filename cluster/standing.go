@@ -20,7 +20,7 @@ func (k *Custody) Holder(p uint32) (id string, known bool) {
 	pt := &k.parts[p]
 	c := k.claim(p)
 	switch {
-	case k.over:
+	case (k.over || pt.over) && c.owner.id == k.Self.ID:
 		return k.Self.ID, true
 	case pt.token.state == sealed:
 		return pt.token.to.id, true
@@ -57,6 +57,11 @@ func (k *Custody) leavesIt(p uint32) bool {
 func (k *Custody) Reaching(id string) (ids []string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	return k.reaching(id)
+}
+
+// reaching is Reaching for those who hold mu.
+func (k *Custody) reaching(id string) (ids []string) {
 	for by, c := range k.peers {
 		if time.Since(c.heard) < authorityTerm && slices.Contains(c.reaches, id) {
 			ids = append(ids, by)
@@ -71,10 +76,15 @@ func (k *Custody) Copy(p uint32) (whole, best bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	pt := &k.parts[p]
-	if k.view == nil || k.over || pt.token.state != absent {
+	if k.view == nil || k.over || pt.over || pt.token.state != absent {
 		return false, false
 	}
-	return pt.copy.whole, pt.copy.whole && pt.fresh || pt.last || pt.copyAt.id != "" && !k.Router.Reaches(pt.copyAt.id)
+	return pt.copy.whole, pt.copy.whole && pt.fresh || pt.last || pt.copyAt.id != "" && !k.isReached(pt.copyAt.id)
+}
+
+// isReached reports whether the member of that id answers this node, or has answered another one that this one hears from.
+func (k *Custody) isReached(id string) bool {
+	return k.Router.Reaches(id) || len(k.reaching(id)) > 0
 }
 
 // CopyAt implements Holders.
@@ -82,7 +92,7 @@ func (k *Custody) CopyAt(p uint32) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	pt := &k.parts[p]
-	if pt.copyAt.id == "" && k.view != nil && !k.over && pt.token.state == absent && pt.copy.whole && pt.fresh {
+	if pt.copyAt.id == "" && k.view != nil && !k.over && !pt.over && pt.token.state == absent && pt.copy.whole && pt.fresh {
 		return k.Self.ID
 	}
 	return pt.copyAt.id
