@@ -169,17 +169,18 @@ type whereabouts struct {
 	safe      bool       // nobody can admit on an older token any more; since before the members were asked
 	holder    *colleague // who holds it, or has sealed it for this node; nil if nobody
 	heat      uint64
-	pending   bool       // somebody is about to hold it
-	sealed    *colleague // who has sealed it for somebody else
-	to        party      // whom for
-	from      string     // who is believed to hold it
-	lacks     bool       // whether that one has said that it does not
-	own       version    // this node's copy
-	best      *colleague // who has the best copy; nil if that is this node
-	version   version    // of that
-	ending    bool       // whether that one is about to end
-	matched   bool       // whether another member has a whole copy that is as good as this node's
-	standby   *colleague // the standby, if this node is the owner and that has such a copy: it decides, as two would count apart
+	pending   bool         // somebody is about to hold it
+	sealed    *colleague   // who has sealed it for somebody else
+	to        party        // whom for
+	from      string       // who is believed to hold it
+	lacks     bool         // whether that one has said that it does not
+	own       version      // this node's copy
+	best      *colleague   // who has the best copy; nil if that is this node
+	version   version      // of that
+	ending    bool         // whether that one is about to end
+	grantors  []*colleague // who have granted something from their copies
+	matched   bool         // whether another member has a whole copy that is as good as this node's
+	standby   *colleague   // the standby, if this node is the owner and that has such a copy: it decides, as two would count apart
 }
 
 // locate asks all members what they have of partitions. all reports whether all have answered,
@@ -248,6 +249,9 @@ func (w *whereabouts) note(c *colleague, l *peerv1.Located, self party, view *Vi
 		w.lacks = w.lacks || c.member.ID == w.from
 	}
 	v := version{gen: Generation(l.GetGeneration()), seq: l.GetSequence(), whole: l.GetWhole()}
+	if v.gen > 0 && v.seq&granted != 0 {
+		w.grantors = append(w.grantors, c)
+	}
 	asGood := v.whole && !l.GetEnding() && v.compare(w.own) >= 0
 	owner, standby := view.Members[view.Ring.Owner(w.partition)].ID, view.Members[view.Ring.Standby(w.partition)].ID
 	w.matched = w.matched || asGood
@@ -316,7 +320,7 @@ func (k *Custody) pull(ctx context.Context, p uint32, from *colleague) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()
-	gen, added, err := k.stream(ctx, p, from, false)
+	gen, added, err := k.stream(ctx, from, &peerv1.PullRequest{Partition: p})
 	failpoint("installs")
 	k.mu.Lock()
 	pt := &k.parts[p]
@@ -357,11 +361,13 @@ func (k *Custody) begin(p uint32) bool {
 	return true
 }
 
-// stream lays what from has of p over what is here, and returns the generation of it, and which grants from has added if it holds p.
-func (k *Custody) stream(ctx context.Context, p uint32, from *colleague, isCopy bool) (gen Generation, added []*peerv1.Delivery, err error) {
+// stream lays what from is asked for over what is here, and returns the generation of it, and which grants from has added if it holds p.
+func (k *Custody) stream(ctx context.Context, from *colleague, what *peerv1.PullRequest) (gen Generation, added []*peerv1.Delivery, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // also where it is left early
-	stream, err := from.client.Pull(ctx, &peerv1.PullRequest{Caller: k.caller(from), Partition: p, Copy: isCopy})
+	p := what.GetPartition()
+	what.Caller = k.caller(from)
+	stream, err := from.client.Pull(ctx, what)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -488,11 +494,31 @@ func (k *Custody) lacksCopy(w *whereabouts) bool {
 	return w.ending || at != k.view.Members[r.Owner(w.partition)].ID && at != k.view.Members[r.Standby(w.partition)].ID
 }
 
-// copy fetches the best copy of a partition.
+// collect fetches what others have granted from copies that are not the best: it is part of none. Who gives it
+// grants nothing any more.
+func (k *Custody) collect(ctx context.Context, w *whereabouts) {
+	some := false
+	for _, c := range w.grantors {
+		if c == w.best {
+			continue
+		}
+		call, cancel := context.WithTimeout(ctx, callTimeout)
+		_, _, err := k.stream(call, c, &peerv1.PullRequest{Partition: w.partition, Copy: true, Grants: true})
+		cancel()
+		some = true
+		k.Logger.Debug("grants fetched", "partition", w.partition, "from", c.member.ID, "error", err)
+	}
+	if some {
+		k.Shard.Clear(w.partition) // and nothing is left but what was granted: the copy is laid down with that
+	}
+}
+
+// copy fetches the best copy of a partition, and what others have granted.
 func (k *Custody) copy(ctx context.Context, w *whereabouts) error {
 	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()
-	_, _, err := k.stream(ctx, w.partition, w.best, true)
+	k.collect(ctx, w)
+	_, _, err := k.stream(ctx, w.best, &peerv1.PullRequest{Partition: w.partition, Copy: true})
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	pt := &k.parts[w.partition]
@@ -502,6 +528,8 @@ func (k *Custody) copy(ctx context.Context, w *whereabouts) error {
 		k.Shard.Withhold(w.partition, false)
 		pt.copy.seq &^= granted
 		k.Logger.Debug("copy fetched", "partition", w.partition, "from", w.best.member.ID, "copy", pt.copy)
+	} else if len(w.grantors) > 0 {
+		pt.copy = version{} // it was cleared, if there were any
 	}
 	return err
 }

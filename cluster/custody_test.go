@@ -782,6 +782,82 @@ func TestNotMadeAnewWhileItIsFetched(t *testing.T) {
 	})
 }
 
+// TestFlushWaitsForNoneButItsStandby has a standby go on at once although another one is not reached.
+func TestFlushWaitsForNoneButItsStandby(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		c.start("a", "b", "c")
+		c.settled()
+		c.replicated()
+		a, b := c.alive["a"], c.alive["b"]
+		goOn := c.alive["c"].halt()
+		c.await("c is not reached", func() bool { return !b.router.Reaches("c") && !a.router.Reaches("c") })
+		flushed := make(chan struct{})
+		go func() { defer close(flushed); b.custody.Flush(t.Context()) }()
+		time.Sleep(urgentEvery)
+		asked := 0
+		for i := range 100 {
+			p := custodyKey(i).Partition(uint32(custodyRing.Partitions))
+			if v := a.router.View(); v.Members[v.Ring.Owner(p)].ID != "b" || v.Members[v.Ring.Standby(p)].ID != "a" {
+				continue
+			}
+			asked++
+			if ok, source := c.checkAt(a, custodyKey(i)); !ok || source != shard.Provisional {
+				t.Errorf("key %d: allowed %v by %d", i, ok, source)
+			}
+		}
+		if asked == 0 {
+			t.Error("there is no such key")
+		}
+		goOn()
+		<-flushed
+	})
+}
+
+// TestGrantsOfSeveral fetches what a node has granted whose copy is not the best one: it counts on top of that, and nobody else tells it.
+func TestGrantsOfSeveral(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		k, p, other := c.unheld()
+		key := custodyKey(0)
+		for i := 1; key.Partition(uint32(custodyRing.Partitions)) != p; i++ {
+			key = custodyKey(i)
+		}
+		decide := func(n *Custody, cost int64) int64 {
+			n.Shard.Withhold(p, false)
+			g := []shard.Group{{Takes: []shard.Take{{Key: key, Limit: custodyLimit, Cost: cost}}, Provisional: true}}
+			n.Shard.Decide(g)
+			return custodyLimit.Limit - g[0].Takes[0].Decision.Remaining
+		}
+		there := c.alive["c"].custody
+		decide(k, 2)
+		decide(there, 3)
+		there.mu.Lock()
+		there.parts[p].copy = version{gen: 1, seq: 1, whole: true}
+		there.enclose(p, there.Shard.Grants(p, maxGrantBatch))
+		there.mu.Unlock()
+		decide(there, 1) // kept apart, as the others are under way
+		found, _ := k.locate(t.Context(), []uint32{p})
+		if len(found[0].grantors) != 1 || found[0].grantors[0] != other {
+			t.Fatalf("%+v", found[0])
+		}
+		if !k.begin(p) {
+			t.Fatal("it is being fetched already")
+		}
+		k.collect(t.Context(), &found[0])
+		if used := decide(k, 0); used != 2+3+1 {
+			t.Errorf("%d are used where 2, 3 and 1 were granted", used)
+		}
+		k.mu.Lock()
+		k.parts[p].pulling = false
+		told := len(k.outbox[p].grants)
+		k.mu.Unlock()
+		there.mu.Lock()
+		defer there.mu.Unlock()
+		if told != 2 || len(there.outbox[p].grants) > 0 || there.Shard.HasGrants(p) || there.parts[p].copyAt != k.party {
+			t.Errorf("%d grants are to be told, %d by the other; the copy is said to be at %v", told, len(there.outbox[p].grants), there.parts[p].copyAt)
+		}
+	})
+}
+
 // TestWhatIsWantedIsLookedForOnce has a node own what it is to make anew, and then stand by for it.
 func TestWhatIsWantedIsLookedForOnce(t *testing.T) {
 	inCustody(t, func(t *testing.T, c *custodyCluster) {

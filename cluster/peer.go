@@ -17,6 +17,7 @@ type peer struct {
 	metrics peerMetrics
 
 	answered atomic.Bool  // what was logged last
+	lost     atomic.Int64 // when it was last found not to answer any more; since hotCounters.started
 	spared   atomic.Int64 // until when nothing is relayed to it, because it was late; since hotCounters.started
 }
 
@@ -58,7 +59,14 @@ func (r *Router) start(p *peer) {
 	var ctx context.Context
 	ctx, p.stop = context.WithCancel(r.stopped)
 	notice := func() {
-		if answers := p.reachable(); p.answered.Swap(answers) != answers && ctx.Err() == nil {
+		answers := p.reachable()
+		if p.answered.Swap(answers) == answers {
+			return
+		}
+		if !answers {
+			p.lost.Store(int64(time.Since(r.hot.started)))
+		}
+		if ctx.Err() == nil {
 			r.tell(p.member, answers)
 		}
 	}

@@ -167,6 +167,9 @@ func (s peerServer) Pull(req *peerv1.PullRequest, stream grpc.ServerStreamingSer
 	if int(p) >= len(k.parts) {
 		return status.Errorf(codes.InvalidArgument, "partition: %d is not below %d", p, len(k.parts))
 	}
+	if req.GetGrants() && !req.GetCopy() {
+		return status.Error(codes.InvalidArgument, "grants: they go with a copy")
+	}
 	to := party{req.GetCaller().GetId(), req.GetCaller().GetIncarnation()}
 	if err := k.beginMove(p, to, req.GetCopy()); err != nil {
 		return err
@@ -176,6 +179,9 @@ func (s peerServer) Pull(req *peerv1.PullRequest, stream grpc.ServerStreamingSer
 		if err := stream.Send(&peerv1.PullResponse{Added: k.addedTo(p)}); err != nil {
 			return err
 		}
+	}
+	if req.GetGrants() {
+		k.Shard.Unfollow(p, shard.ToMover)
 	}
 	if err := k.sendChanges(stream, p); err != nil {
 		return err

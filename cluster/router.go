@@ -118,6 +118,18 @@ func (r *Router) Reaches(id string) bool {
 	return found && (t.peers[i] == nil || t.peers[i].reachable())
 }
 
+// lostAt reports whether the member of that id answers this node, and if not, since when.
+func (r *Router) lostAt(id string) (at time.Time, reaches bool) {
+	t := r.table.Load()
+	if t == nil {
+		return at, false
+	}
+	if i, found := t.view.Index(id); found && t.peers[i] != nil {
+		at = r.hot.started.Add(time.Duration(t.peers[i].lost.Load()))
+	}
+	return at, r.Reaches(id)
+}
+
 // Owner returns the id of the node that owns a counter, "" before the first view.
 func (r *Router) Owner(key ring.Key) string {
 	t := r.table.Load()

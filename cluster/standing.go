@@ -82,9 +82,10 @@ func (k *Custody) Copy(p uint32) (whole, best bool) {
 	return pt.copy.whole, pt.copy.whole && pt.fresh || pt.last || pt.copyAt.id != "" && !k.isReached(pt.copyAt.id)
 }
 
-// isReached reports whether the member of that id answers this node, or has answered another one that this one hears from.
+// isReached reports whether the member of that id answers this node, or another one that has said so since it does not answer this one.
 func (k *Custody) isReached(id string) bool {
-	return k.Router.Reaches(id) || len(k.reaching(id)) > 0
+	lost, reaches := k.Router.lostAt(id)
+	return reaches || slices.ContainsFunc(k.reaching(id), func(by string) bool { return k.peers[by].heard.After(lost) })
 }
 
 // CopyAt implements Holders.

@@ -693,7 +693,9 @@ type PullRequest struct {
 	// Which partition.
 	Partition uint32 `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
 	// Asks for what the node has as a copy, and seals nothing.
-	Copy          bool `protobuf:"varint,3,opt,name=copy,proto3" json:"copy,omitempty"`
+	Copy bool `protobuf:"varint,3,opt,name=copy,proto3" json:"copy,omitempty"`
+	// Of a copy, asks only for the grants that go with it: the counters come from elsewhere.
+	Grants        bool `protobuf:"varint,4,opt,name=grants,proto3" json:"grants,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -745,6 +747,13 @@ func (x *PullRequest) GetPartition() uint32 {
 func (x *PullRequest) GetCopy() bool {
 	if x != nil {
 		return x.Copy
+	}
+	return false
+}
+
+func (x *PullRequest) GetGrants() bool {
+	if x != nil {
+		return x.Grants
 	}
 	return false
 }
@@ -1568,11 +1577,12 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\bsequence\x18\x05 \x01(\x04R\bsequence\x12\x14\n" +
 	"\x05whole\x18\x06 \x01(\bR\x05whole\x12\x12\n" +
 	"\x04heat\x18\a \x01(\x04R\x04heat\x12\x16\n" +
-	"\x06ending\x18\b \x01(\bR\x06ending\"m\n" +
+	"\x06ending\x18\b \x01(\bR\x06ending\"\x85\x01\n" +
 	"\vPullRequest\x12,\n" +
 	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\x12\x1c\n" +
 	"\tpartition\x18\x02 \x01(\rR\tpartition\x12\x12\n" +
-	"\x04copy\x18\x03 \x01(\bR\x04copy\"\xa2\x01\n" +
+	"\x04copy\x18\x03 \x01(\bR\x04copy\x12\x16\n" +
+	"\x06grants\x18\x04 \x01(\bR\x06grants\"\xa2\x01\n" +
 	"\fPullResponse\x12\x18\n" +
 	"\arecords\x18\x01 \x01(\fR\arecords\x12\x1e\n" +
 	"\n" +
