@@ -115,9 +115,9 @@ func (k *Custody) noteCopies(found []whereabouts, all bool) {
 		case w.holder != nil, w.sealed != nil:
 		case w.standby != nil:
 			pt.copyAt, pt.last, pt.fresh = w.standby.party(), false, false
+		case k.leavesToOthers(w): // who has it is asked through those who reach that
 		case w.best != nil && w.version.whole:
 			pt.copyAt, pt.last = w.best.party(), false
-		case !all && pt.copyAt.id != "" && k.isReached(pt.copyAt.id): // not by this node, but by one that will be asked then
 		default:
 			pt.last = true
 			if all {
@@ -129,6 +129,13 @@ func (k *Custody) noteCopies(found []whereabouts, all bool) {
 			k.Shard.Withhold(w.partition, false)
 		}
 	}
+}
+
+// leavesToOthers reports whether the member that is believed to have the copy that this node lacks has not answered it, but does answer
+// others: what else there is is older.
+func (k *Custody) leavesToOthers(w *whereabouts) bool {
+	at := k.parts[w.partition].copyAt.id
+	return slices.Contains(w.silent, at) && k.isReached(at)
 }
 
 // wanted returns the partitions that this node should hold and does not. On the way it makes
@@ -179,6 +186,7 @@ type whereabouts struct {
 	version   version      // of that
 	ending    bool         // whether that one is about to end
 	grantors  []*colleague // who have granted something from their copies
+	silent    []string     // the members that have not answered
 	matched   bool         // whether another member has a whole copy that is as good as this node's
 	standby   *colleague   // the standby, if this node is the owner and that has such a copy: it decides, as two would count apart
 }
@@ -215,17 +223,22 @@ func (k *Custody) locate(ctx context.Context, partitions []uint32) (found []wher
 	}
 	wg.Wait()
 	all = true
+	var silent []string
 	for i, resp := range answers {
 		if resp == nil || resp.GetView() != number {
 			all = false
 		}
 		if resp == nil {
+			silent = append(silent, peers[i].member.ID)
 			continue
 		}
 		k.heard(peers[i], resp.GetView())
 		for j, l := range resp.GetPartitions() {
 			found[j].note(peers[i], l, k.party, view)
 		}
+	}
+	for j := range found {
+		found[j].silent = silent
 	}
 	return found, all
 }
@@ -488,6 +501,9 @@ func (k *Custody) lacksCopy(w *whereabouts) bool {
 	defer k.mu.Unlock()
 	pt, r := &k.parts[w.partition], k.view.Ring
 	if w.holder != nil || w.sealed != nil || w.best == nil || !w.version.whole || pt.token.state != absent || pt.copy.whole && pt.fresh || pt.restarted {
+		return false
+	}
+	if k.leavesToOthers(w) {
 		return false
 	}
 	at := w.best.member.ID
