@@ -255,6 +255,28 @@ func (p Plan) undecidable(at time.Duration) bool {
 	return reset && slices.ContainsFunc(p.Faults, func(f Fault) bool { return p.vanishes(f) && f.At <= at && at <= p.recovered(f.At) })
 }
 
+// unanswerable reports whether it may be that no node answers a check in time that is asked at some instant: nobody can decide it, which
+// whoever was asked finds out when half of the client's time is over, and for the other half it may ask a node that is stalled, or dies just
+// then. So it is as well if the stalled node stands by for one that is gone.
+func (p Plan) unanswerable(at time.Duration) bool {
+	until := at + client.DefaultTimeout
+	for i, f := range p.Faults {
+		stalled := f.Kind == Stall && f.At <= until && at <= f.At+f.For
+		if !stalled && (!dies(f) || f.At < at || until < f.At) {
+			continue
+		}
+		others := p
+		others.Faults = slices.Delete(slices.Clone(p.Faults), i, i+1)
+		gone := func(g Fault) bool {
+			return p.vanishes(g) && g.Node != f.Node && g.At <= until && at <= p.recovered(g.At)
+		}
+		if others.undecidable(at) || stalled && slices.ContainsFunc(p.Faults, gone) {
+			return true
+		}
+	}
+	return false
+}
+
 // recovered is when others have taken over from a node that died: not while etcd is away.
 func (p Plan) recovered(died time.Duration) time.Duration {
 	at := died + recovery

@@ -138,3 +138,28 @@ func TestUndecidable(t *testing.T) {
 		}
 	}
 }
+
+// Where no node has to answer in time, and where one has.
+func TestUnanswerable(t *testing.T) {
+	stall := Fault{Kind: Stall, At: 10 * second, For: second, Node: "c"}
+	death := func(at time.Duration) Fault { return Fault{Kind: Crash, At: at, Node: "b"} }
+	for name, tc := range map[string]struct {
+		faults []Fault
+		at     time.Duration
+		want   bool
+	}{
+		"a stall":                     {[]Fault{stall}, 10500 * time.Millisecond, false},
+		"a death":                     {[]Fault{death(10 * second)}, 9950 * time.Millisecond, false},
+		"a stall beside a death":      {[]Fault{death(8 * second), stall}, 10500 * time.Millisecond, true},
+		"after a stall":               {[]Fault{death(8 * second), stall}, 11001 * time.Millisecond, false},
+		"a death long before a stall": {[]Fault{death(time.Second), stall}, 10500 * time.Millisecond, false},
+		"a death in a split":          {[]Fault{{Kind: Split, At: 9 * second, For: 2 * second}, death(10 * second)}, 9950 * time.Millisecond, true},
+		"a death before, in a split":  {[]Fault{{Kind: Split, At: 9 * second, For: 2 * second}, death(9900 * time.Millisecond)}, 9950 * time.Millisecond, false},
+		"a split, and nobody dies":    {[]Fault{{Kind: Split, At: 9 * second, For: 2 * second}}, 9950 * time.Millisecond, false},
+		"a node that dies and stalls": {[]Fault{{Kind: Crash, At: 8 * second, Node: "c"}, stall}, 10500 * time.Millisecond, false},
+	} {
+		if got := (Plan{Start: []string{"a", "b", "c", "d"}, Faults: tc.faults}).unanswerable(tc.at); got != tc.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

@@ -14,7 +14,7 @@ import (
 )
 
 // maxRecord is how many entries are kept of one counter, about; older ones go first.
-const maxRecord = 8192
+const maxRecord = 64 << 10
 
 // before is how long before what was granted too much the record of it begins that is printed.
 const before = 2 * time.Second

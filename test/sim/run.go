@@ -170,9 +170,10 @@ func (r *Result) judge(w *World) {
 	w.mu.Unlock()
 	r.Broken = append(r.Broken, r.some("failed", r.Records.errors)...)
 	refused := slices.DeleteFunc(slices.Clone(r.Records.refused), func(p problem) bool { return r.Plan.undecidable(p.at) })
-	r.Inexact = append(r.Inexact, r.some("were not answered", r.Records.late)...)
+	late := slices.DeleteFunc(slices.Clone(r.Records.late), func(p problem) bool { return r.Plan.unanswerable(p.at) })
+	r.Inexact = append(r.Inexact, r.some("were not answered", late)...)
 	r.Inexact = append(r.Inexact, r.some("were decided by nobody", refused)...)
-	for _, p := range [][]problem{r.Records.late, refused} {
+	for _, p := range [][]problem{late, refused} {
 		if len(p) > 0 {
 			r.Stories = append(r.Stories, r.story(p[0].String(), p[0].key, stretch{p[0].at, p[0].at + before/4}, w))
 		}
