@@ -47,7 +47,7 @@ const (
 	longestOf = 6 * time.Second       // of a fault that lasts
 	recovery  = 8 * time.Second       // from a death until others have taken over
 	healing   = 5 * time.Second       // from the end of all faults until nothing shows them any more
-	maxSlow   = 10 * time.Millisecond // well below the time that a node waits for another
+	maxSlow   = 10 * time.Millisecond // there and back: a frame waits for the one before it, and twice that is below the time that a node waits for another
 	minLag    = 30 * time.Millisecond // above it
 	maxLag    = 500 * time.Millisecond
 	startFor  = 3 * time.Second // what a node may take to start or to stop
@@ -115,7 +115,7 @@ func (p Plan) String() string {
 // Draw draws a plan, of the kinds given, or else of kinds that it draws as well. A seed
 // always gives the same.
 func Draw(seed uint64, kinds ...Kind) Plan {
-	d := &drawer{Rand: rand.New(rand.NewPCG(seed, 0)), busy: make(map[string]time.Duration)}
+	d := &drawer{Rand: rand.New(rand.NewPCG(seed, 0)), busy: make(map[string]time.Duration), slow: make(map[[2]string]time.Duration)}
 	d.plan = Plan{Seed: seed, Calm: settle + d.between(12*time.Second, 24*time.Second), Leases: d.IntN(2) == 0, Hot: d.IntN(6) == 0}
 	for i := range minNodes + d.IntN(3) {
 		d.plan.Start = append(d.plan.Start, name(i))
@@ -145,11 +145,12 @@ func name(i int) string { return string(rune('a' + i%26)) }
 type drawer struct {
 	*rand.Rand
 	plan    Plan
-	alive   []string                 // that run, or are about to
-	names   int                      // that were given
-	busy    map[string]time.Duration // until when a node has its fault
-	divided time.Duration            // until when the network is divided
-	etcd    time.Duration            // until when etcd has its fault
+	alive   []string                    // that run, or are about to
+	names   int                         // that were given
+	busy    map[string]time.Duration    // until when a node has its fault
+	slow    map[[2]string]time.Duration // until when the way between two nodes, sorted, is slow
+	divided time.Duration               // until when the network is divided
+	etcd    time.Duration               // until when etcd has its fault
 
 	lastDeath time.Duration
 	mourning  bool // nodes may die before others have recovered from the last death
@@ -254,6 +255,11 @@ func (d *drawer) pair(f Fault, lasting time.Duration) (Fault, bool) {
 	}
 	if f.Kind == Slow {
 		f.Delay = d.between(time.Millisecond, maxSlow)
+		ends := [2]string{min(f.Node, f.Other), max(f.Node, f.Other)}
+		if d.slow[ends] > f.At {
+			return f, false
+		}
+		d.slow[ends] = f.At + f.For
 	}
 	return f, f.Other != "" && (f.Kind != OneWay || d.divide(f))
 }

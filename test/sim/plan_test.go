@@ -17,6 +17,7 @@ func TestDraw(t *testing.T) {
 		}
 		alive := slices.Clone(p.Start)
 		down := make(map[string]time.Duration)
+		slow := make(map[[2]string]time.Duration)
 		var last time.Duration
 		for _, f := range p.Faults {
 			drawn[f.Kind]++
@@ -25,6 +26,11 @@ func TestDraw(t *testing.T) {
 			}
 			last = f.At
 			switch f.Kind {
+			case Slow:
+				if f.At < slow[[2]string{f.Node, f.Other}] {
+					t.Errorf("seed %d: slow twice, after %v", s, f)
+				}
+				slow[[2]string{f.Node, f.Other}], slow[[2]string{f.Other, f.Node}] = f.At+f.For, f.At+f.For
 			case Join:
 				alive = append(alive, f.Node)
 				down[f.Node] = f.At + startFor
