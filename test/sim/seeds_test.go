@@ -26,7 +26,9 @@ var (
 	first = flag.Uint64("first", 0, "play new ones from this on, instead of from one that the clock says")
 	old   = flag.Bool("known", true, "play those that have ever failed, beside new ones")
 
-	// Goroutines do not run in an order that the seed determines, so that one that was never seen to fail may.
+	// Goroutines do not run in an order that the seed determines, so that one that was never seen to fail may. Of 500 new seeds one fails, in
+	// a way that is not mended: in the first 100 ms after an owner is stalled a check stands behind others that wait for it, and no node answers
+	// in time. Until that is mended, CI allows one.
 	inexact = flag.Int64("inexact", 0, "fail only if more than so many do not hold the counters to the promises")
 )
 
