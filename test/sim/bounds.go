@@ -183,11 +183,22 @@ func (p Plan) unrelayed(cut Fault) (since time.Duration, alone bool) {
 		}
 	}
 	for _, at := range instants {
-		if !slices.ContainsFunc(p.nodes(), func(id string) bool { return id != cut.Node && id != cut.Other && p.serves(id, at) }) {
+		if !slices.ContainsFunc(p.nodes(), func(id string) bool {
+			return id != cut.Node && id != cut.Other && p.serves(id, at) && !p.apart(id, cut, at)
+		}) {
 			return at, true
 		}
 	}
 	return 0, false
+}
+
+// apart reports whether, at some instant of a cut between two others, a node may not have found one of them again after another cut.
+func (p Plan) apart(id string, cut Fault, at time.Duration) bool {
+	return slices.ContainsFunc(p.Faults, func(f Fault) bool {
+		ends := []string{f.Node, f.Other}
+		return f.Kind == OneWay && slices.Contains(ends, id) && (slices.Contains(ends, cut.Node) || slices.Contains(ends, cut.Other)) &&
+			f.At <= at && at <= f.At+f.For+mended
+	})
 }
 
 // nodes returns the ids of all nodes there ever are.
