@@ -48,8 +48,9 @@ type Router struct {
 	stopped context.Context // ends with Close; what the peers' goroutines live by
 	running sync.WaitGroup  // the peers' goroutines
 
-	mu    sync.Mutex
-	peers map[Member]*peer // by Member.endpoint; guarded by mu
+	mu     sync.Mutex
+	peers  map[Member]*peer // by Member.endpoint; guarded by mu
+	closed bool             // guarded by mu
 }
 
 // table is what the router routes by; immutable, but for the routes.
@@ -64,10 +65,13 @@ type table struct {
 }
 
 // SetView makes the router route by v. Peers that v does not name any more are
-// left after a moment, so that questions under way get their answers.
+// left after a moment, so that questions under way get their answers. After Close it does nothing.
 func (r *Router) SetView(v *View) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.closed {
+		return
+	}
 	t := r.newTable(v, r.table.Load())
 	named := make(map[Member]*peer, len(v.Members))
 	for i, m := range v.Members {
@@ -143,6 +147,9 @@ func (r *Router) Owner(key ring.Key) string {
 // until that is done. Decide goes on answering for what this node owns.
 func (r *Router) Close() {
 	r.hot.sweep(true)
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
 	r.stop()
 	r.running.Wait()
 }
