@@ -28,7 +28,7 @@ var (
 
 	// Goroutines do not run in an order that the seed determines, so that one that was never seen to fail may. Of 500 new seeds one fails, in
 	// a way that is not mended: in the first 100 ms after an owner is stalled a check stands behind others that wait for it, and no node answers
-	// in time. Until that is mended, CI allows two (.ci/run).
+	// in time. Until that is mended, CI allows some (.ci/run).
 	inexact = flag.Int64("inexact", 0, "fail only if more than so many do not hold the counters to the promises")
 )
 
