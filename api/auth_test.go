@@ -158,6 +158,8 @@ func TestClientIP(t *testing.T) {
 		{"Forwarded", proxy, `for="x|for=2.2.2.2`, "2.2.2.2"}, // the proxy's own line
 		{"Forwarded", proxy, "for", "10.0.0.1"},
 		{"Forwarded", proxy, "", "10.0.0.1"},
+		{"Forwarded", proxy, "for=1.1.1.1;, for=2.2.2.2", "10.0.0.1"}, // not 1.1.1.1, which the client says
+		{"Forwarded", proxy, "for=1.1.1.1;x y=z, for=2.2.2.2", "10.0.0.1"},
 		{"", proxy, "for=2.2.2.2", "10.0.0.1"},
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/auth", nil)
@@ -180,7 +182,7 @@ func TestClientIP(t *testing.T) {
 // has said last; and what a client says before what a proxy appends changes nothing.
 func FuzzClientIP(f *testing.F) {
 	for _, line := range []string{
-		"", "1.1.1.1", "::1%eth0", "[::1]:80, 2.2.2.2:", `for="[::1]";by=x`, `for="\`, `"`, ",;=", `a=";for=1.1.1.1;b="`, "for=1.1.1.1,,", "10.0.0.2, fd00::1",
+		"", "1.1.1.1", "::1%eth0", "[::1]:80, 2.2.2.2:", `for="[::1]";by=x`, `for="\`, `"`, ",;=", `a=";for=1.1.1.1;b="`, "for=1.1.1.1,,", `for="[::]";`, "10.0.0.2, fd00::1",
 	} {
 		f.Add(line, line)
 	}

@@ -109,14 +109,15 @@ func parseForwarded(line string) (hops []string, ok bool) {
 	hop, seen := "", false
 	for {
 		name, rest, found := strings.Cut(line, "=")
-		if !found {
+		name = strings.Trim(name, " \t")
+		if !found || !isToken(name) { // it might begin in what a proxy has appended
 			return nil, false
 		}
 		value, rest, ok := cutValue(rest)
 		if !ok {
 			return nil, false
 		}
-		if strings.EqualFold(strings.Trim(name, " \t"), "for") {
+		if strings.EqualFold(name, "for") {
 			if seen {
 				return nil, false // which of them?
 			}
@@ -134,6 +135,14 @@ func parseForwarded(line string) (hops []string, ok bool) {
 		}
 		line = rest[1:]
 	}
+}
+
+// isToken reports whether s is a token of RFC 9110, 5.6.2.
+func isToken(s string) bool {
+	other := func(r rune) bool {
+		return !('0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || strings.ContainsRune("!#$%&'*+-.^_`|~", r))
+	}
+	return s != "" && !strings.ContainsFunc(s, other)
 }
 
 // cutValue cuts a value, quoted or not, off the begin of s.
