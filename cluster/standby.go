@@ -71,13 +71,13 @@ func (r *Router) overAt(ctx context.Context, now time.Time) time.Time {
 	return now.Add(patience)
 }
 
-// copyPause is how long who asks waits before the standby is asked again, which is about to have a copy.
+// copyPause is how long who asks waits before owner and standby are asked again, one of which is about to have it, or a copy.
 const copyPause = 5 * time.Millisecond
 
 // askStandbys asks for what of top is stranded: of what has moved first the owner, which is about to
 // get it, then of the rest the standby. Where that does not answer either, those are asked who reach it
 // or whoever has it, one after the other, and where it has no copy yet, who stood by before. Any of them may
-// be this node.
+// be this node. What all of them say they do not have is asked for again until there is no time.
 func (r *Router) askStandbys(ctx context.Context, top *spread) {
 	t := r.table.Load()
 	over := r.overAt(ctx, time.Now())
