@@ -792,3 +792,16 @@ func TestNodeMovesToAnotherAddress(t *testing.T) {
 		}
 	})
 }
+
+// After Close nobody is dialed any more: a view that comes late starts no peers.
+func TestNoViewAfterClose(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		r := c.nodes[0].router
+		before := r.View()
+		r.Close()
+		later := &View{Number: before.Number + 1, Members: before.Members, Ring: before.Ring}
+		if r.SetView(later); r.View() != before {
+			t.Errorf("view %d was adopted", r.View().Number)
+		}
+	})
+}
