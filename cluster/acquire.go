@@ -153,7 +153,7 @@ func (k *Custody) wanted() (wanted []uint32) {
 		}
 		switch c := k.claim(uint32(p)); {
 		case c.epoch == 1 && pt.token.mayCreate(c): // nobody can have a copy
-			k.create(uint32(p))
+			k.create(uint32(p), c.epoch)
 		case c.owner == k.party, pt.fetch != "", pt.token.mayCreate(c):
 			wanted = append(wanted, uint32(p))
 		}
@@ -161,19 +161,22 @@ func (k *Custody) wanted() (wanted []uint32) {
 	return wanted
 }
 
-// create makes a token anew and opens its partition.
-func (k *Custody) create(p uint32) {
-	had := k.parts[p].copy
-	if k.parts[p].token.create(k.claim(p)) {
-		k.open(p)
-		k.Logger.Debug("token made anew", "partition", p, "generation", k.parts[p].token.gen, "copy", had)
+// create makes the token of an epoch anew and opens its partition. It is false if a view has come meanwhile by which it must not.
+func (k *Custody) create(p uint32, epoch uint64) bool {
+	c, had := k.claim(p), k.parts[p].copy
+	if c.epoch != epoch || !k.parts[p].token.create(c) {
+		return false
 	}
+	k.open(p)
+	k.Logger.Debug("token made anew", "partition", p, "generation", k.parts[p].token.gen, "copy", had)
+	return true
 }
 
 // whereabouts is what the members have of one partition.
 type whereabouts struct {
 	partition uint32
-	safe      bool       // nobody can admit on an older token any more; since before the members were asked
+	epoch     uint64     // of the view before the members were asked
+	safe      bool       // nobody can admit on an older token than that epoch's any more; since then
 	holder    *colleague // who holds it, or has sealed it for this node; nil if nobody
 	heat      uint64
 	pending   bool         // somebody is about to hold it
@@ -198,7 +201,8 @@ func (k *Custody) locate(ctx context.Context, partitions []uint32) (found []wher
 	view, number := k.view, k.view.Number
 	found = make([]whereabouts, len(partitions))
 	for i, p := range partitions {
-		found[i] = whereabouts{partition: p, from: k.parts[p].from, own: k.copyOf(p), version: k.copyOf(p), safe: k.fenced(k.claim(p).epoch)}
+		epoch := k.claim(p).epoch
+		found[i] = whereabouts{partition: p, from: k.parts[p].from, own: k.copyOf(p), version: k.copyOf(p), epoch: epoch, safe: k.fenced(epoch)}
 	}
 	var peers []*colleague
 	for _, m := range view.Members {
@@ -421,6 +425,9 @@ func (k *Custody) inherit(p uint32, encoded []byte) error {
 	if err != nil {
 		return err
 	}
+	if !k.areOf(p, grants) {
+		return fmt.Errorf("grants: one is not of partition %d", p)
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.enclose(p, grants)
@@ -468,7 +475,7 @@ func (k *Custody) recover(ctx context.Context, found []whereabouts, all bool) {
 	pulls.SetLimit(pullsAtOnce)
 	for i := range found {
 		w := &found[i]
-		create := w.safe && k.mayRecover(w.partition, all)
+		create := w.safe && k.mayRecover(w.partition, w.epoch, all)
 		if !create && !k.lacksCopy(w) {
 			continue
 		}
@@ -484,9 +491,11 @@ func (k *Custody) recover(ctx context.Context, found []whereabouts, all bool) {
 			}
 			if create {
 				k.mu.Lock()
-				k.create(w.partition)
+				created := k.create(w.partition, w.epoch)
 				k.mu.Unlock()
-				k.metrics.recovered.Inc()
+				if created {
+					k.metrics.recovered.Inc()
+				}
 			}
 			return nil
 		})
@@ -511,9 +520,8 @@ func (k *Custody) lacksCopy(w *whereabouts) bool {
 }
 
 // collect fetches what others have granted from copies that are not the best: it is part of none. Who gives it
-// grants nothing any more.
-func (k *Custody) collect(ctx context.Context, w *whereabouts) {
-	some := false
+// grants nothing any more. It reports whether this node's copy was cleared for that.
+func (k *Custody) collect(ctx context.Context, w *whereabouts) (cleared bool) {
 	for _, c := range w.grantors {
 		if c == w.best {
 			continue
@@ -521,19 +529,20 @@ func (k *Custody) collect(ctx context.Context, w *whereabouts) {
 		call, cancel := context.WithTimeout(ctx, callTimeout)
 		_, _, err := k.stream(call, c, &peerv1.PullRequest{Partition: w.partition, Copy: true, Grants: true})
 		cancel()
-		some = true
+		cleared = true
 		k.Logger.Debug("grants fetched", "partition", w.partition, "from", c.member.ID, "error", err)
 	}
-	if some {
+	if cleared {
 		k.Shard.Clear(w.partition) // and nothing is left but what was granted: the copy is laid down with that
 	}
+	return cleared
 }
 
 // copy fetches the best copy of a partition, and what others have granted.
 func (k *Custody) copy(ctx context.Context, w *whereabouts) error {
 	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()
-	k.collect(ctx, w)
+	cleared := k.collect(ctx, w)
 	_, _, err := k.stream(ctx, w.best, &peerv1.PullRequest{Partition: w.partition, Copy: true})
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -544,20 +553,20 @@ func (k *Custody) copy(ctx context.Context, w *whereabouts) error {
 		k.Shard.Withhold(w.partition, false)
 		pt.copy.seq &^= granted
 		k.Logger.Debug("copy fetched", "partition", w.partition, "from", w.best.member.ID, "copy", pt.copy)
-	} else if len(w.grantors) > 0 {
-		pt.copy = version{} // it was cleared, if there were any
+	} else if cleared {
+		pt.copy = version{}
 	}
 	return err
 }
 
-// mayRecover reports whether this node is to make the token of p anew, and all members have
+// mayRecover reports whether this node is to make the token of p anew in that epoch, still, and all members have
 // said which copies they have, or had their time to.
-func (k *Custody) mayRecover(p uint32, all bool) bool {
+func (k *Custody) mayRecover(p uint32, epoch uint64, all bool) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	c := k.claim(p)
-	overdue := time.Since(k.settled[c.epoch]) >= authorityTerm+fenceSlack+recoverPatience
-	return k.parts[p].token.mayCreate(c) && (all || overdue)
+	c, since := k.claim(p), k.settled[epoch]
+	overdue := !since.IsZero() && time.Since(since) >= authorityTerm+fenceSlack+recoverPatience
+	return c.epoch == epoch && k.parts[p].token.mayCreate(c) && (all || overdue)
 }
 
 // refoundLost has a new epoch begun for those partitions that no member has.

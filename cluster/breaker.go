@@ -4,9 +4,10 @@ import "time"
 
 // Times of the breaker.
 const (
-	probeEvery = 250 * time.Millisecond // between pings on a quiet or open lane, and between attempts to connect
-	silence    = 750 * time.Millisecond // a peer that says nothing for so long is not there
-	tripAfter  = 3                      // timeouts in a row, each of a question sent after the one before
+	probeEvery  = 250 * time.Millisecond // between pings on a quiet or open lane, and between attempts to connect
+	redialEvery = 50 * time.Millisecond  // between attempts to connect to a peer whose link was fine until it broke
+	silence     = 750 * time.Millisecond // a peer that says nothing for so long is not there
+	tripAfter   = 3                      // timeouts in a row, each of a question sent after the one before
 )
 
 // breaker decides whether it makes sense to ask a peer. It is a pure state

@@ -331,6 +331,8 @@ func (k *Custody) follow(p uint32) {
 	switch m := v.Members[v.Ring.Standby(p)]; {
 	case pt.token.state == active && m.ID != k.Self.ID:
 		standby = m.ID
+	case pt.token.state == active && k.peers[pt.standby] != nil: // this node stands by once it has handed p over: who did before does until then
+		standby = pt.standby
 	case k.isParting(p):
 		standby = pt.standby
 	}

@@ -559,6 +559,47 @@ func TestLostWhileItMoves(t *testing.T) {
 	})
 }
 
+// TestReplicatedUntilItMoves kills an owner before a newcomer has fetched anything from it. It stands by for what goes to that, and until then
+// who stood by before goes on to be told.
+func TestReplicatedUntilItMoves(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		c.start("a", "b", "c")
+		c.settled()
+		c.start("d")
+		a, dying, slow := c.alive["a"], c.alive["c"], c.alive["d"].custody
+		slow.mu.Lock()
+		for p := range slow.parts {
+			slow.parts[p].pulling = true // so it fetches nothing else
+		}
+		slow.mu.Unlock()
+		c.await("d is a member, and answers", func() bool { return len(a.router.View().members()) == 4 && a.router.Reaches("d") })
+		v, by, moving := a.router.View(), dying.custody.Deciding(), []ring.Key(nil)
+		for i := range 200 {
+			k := custodyKey(i)
+			if p := k.Partition(uint32(custodyRing.Partitions)); by[p] != 0 && v.Members[v.Ring.Owner(p)].ID == "d" && v.Members[v.Ring.Standby(p)].ID == "c" {
+				moving = append(moving, k)
+			}
+		}
+		if len(moving) < 5 {
+			t.Errorf("%d of 200 keys are to move from c to d", len(moving))
+		}
+		for _, k := range moving {
+			for range custodyLimit.Limit {
+				if ok, source := c.checkAt(a, k); !ok || source != shard.Owner {
+					t.Errorf("allowed %t by %v", ok, source)
+				}
+			}
+		}
+		time.Sleep(2 * urgentEvery)
+		c.crash("c")
+		for _, k := range moving {
+			if ok, source := c.checkAt(a, k); ok || source != shard.Provisional {
+				t.Errorf("after the death of its holder: allowed %t by %v", ok, source)
+			}
+		}
+	})
+}
+
 // TestLossyConnectionIsMadeAnew loses what nodes send for a while, so that their connections are
 // of no use any more, although they are open.
 func TestLossyConnectionIsMadeAnew(t *testing.T) {
@@ -1356,6 +1397,84 @@ func TestGrantsAreToldByOne(t *testing.T) {
 		}
 		if k.post(1, batch) {
 			t.Error("they are told by both")
+		}
+	})
+}
+
+// Where a view comes after the members were asked, a token is not made anew by what they have said before it: of its epoch nobody may know yet.
+func TestNotMadeAnewForAnotherEpoch(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		c.start("a", "b", "c")
+		c.settled()
+		k := c.alive["a"].custody
+		c.crash("b")
+		c.registry.expire("b")
+		creates := func() (p uint32, epoch uint64, some bool) {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			for p := range k.parts {
+				if claim := k.claim(uint32(p)); k.parts[p].token.mayCreate(claim) {
+					return uint32(p), claim.epoch, true
+				}
+			}
+			return 0, 0, false
+		}
+		c.await("a is to make a token anew", func() bool { _, _, some := creates(); return some })
+		p, epoch, _ := creates()
+		k.mu.Lock()
+		k.settled[epoch], k.settled[epoch-1] = time.Time{}, time.Now().Add(-time.Minute)
+		k.mu.Unlock()
+		if !k.mayRecover(p, epoch, true) {
+			t.Error("it may not, though all have answered")
+		}
+		if k.mayRecover(p, epoch, false) {
+			t.Error("it may of an epoch that no majority knows yet, though not all have answered")
+		}
+		if k.mayRecover(p, epoch-1, true) {
+			t.Error("it may by what was said in the epoch before")
+		}
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.create(p, epoch-1) || k.parts[p].token.state != absent {
+			t.Error("it is made for the epoch before")
+		}
+	})
+}
+
+// A caller with a newer view, which this node does not reach, hears from it while it waits.
+func TestHeartbeatOfAnUnreachableCaller(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		c.start("a", "b")
+		c.settled()
+		goOn := c.alive["b"].halt()
+		began := time.Now()
+		resp, err := peerServer{k: c.alive["a"].custody}.Heartbeat(t.Context(), &peerv1.HeartbeatRequest{Caller: &peerv1.Caller{Id: "b", Address: "b:1", View: 99}})
+		if took := time.Since(began); err != nil || resp.GetView() == 0 || took > callTimeout/2 {
+			t.Errorf("%v after %v: %v", resp, took, err)
+		}
+		goOn()
+	})
+}
+
+// What was not cleared for grants of others is a copy still if the better one does not arrive.
+func TestBetterCopyThatDoesNotArrive(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		c.start("a", "b")
+		c.settled()
+		c.replicated()
+		k := c.alive["a"].custody
+		k.mu.Lock()
+		p := slices.IndexFunc(k.parts, func(h holding) bool { return h.token.state == absent && h.copy.whole })
+		had, b := k.parts[p].copy, k.peers["b"]
+		k.mu.Unlock()
+		c.crash("b")
+		if err := k.copy(t.Context(), &whereabouts{partition: uint32(p), best: b, grantors: []*colleague{b}}); err == nil {
+			t.Error("it has arrived")
+		}
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if got := k.parts[p].copy; got != had {
+			t.Errorf("the copy is %+v, was %+v", got, had)
 		}
 	})
 }

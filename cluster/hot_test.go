@@ -335,6 +335,36 @@ func TestUnusedLoansComeBack(t *testing.T) {
 	})
 }
 
+// A borrower that closes while its peer is slow to answer waits for it, so that what is queued
+// behind the question arrives; and not for ever for one that does not answer.
+func TestUnusedLoansComeBackFromBehindAQuestion(t *testing.T) {
+	for slow, back := range map[time.Duration]bool{closeGrace / 2: true, 2 * closeGrace: false} {
+		inCluster(t, func(t *testing.T, c *testCluster) {
+			hot := take(c.ownedBy(c.nodes[1], 0), 100_000, 1)
+			allowed := c.hammer(500, hot)
+			lent := c.used(hot) - allowed
+			resume := c.nodes[1].stall()
+			asked := make(chan struct{})
+			go func() {
+				defer close(asked)
+				peek := []shard.Group{{Peek: true, Takes: []shard.Take{hot}}}
+				c.nodes[0].router.Decide(t.Context(), peek)
+			}()
+			synctest.Wait()
+			time.AfterFunc(slow, resume)
+			start := time.Now()
+			c.nodes[0].router.Close()
+			c.nodes[2].router.Close()
+			took := time.Since(start)
+			<-asked
+			synctest.Wait()
+			if used := c.used(hot); lent == 0 || (used == allowed) != back || took > 3*closeGrace {
+				t.Errorf("%v: %d used for %d that were allowed, %d lent, closed after %v", slow, used, allowed, lent, took)
+			}
+		})
+	}
+}
+
 // What is lent is for its window: nothing of it is used later.
 func TestLoanIsNotUsedAfterItsWindow(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *testCluster) {

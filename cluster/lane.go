@@ -274,6 +274,14 @@ func (l *lane) setAlarmLocked(at time.Time, away time.Duration) {
 	}
 }
 
+// rests reports whether nothing is queued and the peer has answered every frame, or cannot, as
+// the link is broken.
+func (l *lane) rests() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.breaker.closed || len(l.queue) == 0 && l.unacked == 0
+}
+
 // run keeps the link up until ctx ends.
 func (l *lane) run(ctx context.Context) {
 	tick := time.NewTicker(probeEvery)
@@ -286,14 +294,18 @@ func (l *lane) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		began := time.Now()
 		l.session(ctx, tick.C)
+		pause := probeEvery // a peer that breaks every link at once must not keep us busy
+		if l.closed.Load() {
+			pause = redialEvery
+		}
 		l.broken()
 		l.notice()
-		if time.Since(began) > probeEvery {
+		if pause -= time.Since(began); pause <= 0 {
 			continue
 		}
-		select { // a peer that breaks every link at once must not keep us busy
+		select {
 		case <-ctx.Done():
-		case <-tick.C:
+		case <-time.After(pause):
 		case <-l.called: // it has just been started, as a rule
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -28,6 +29,8 @@ func handshake(s *Server, begin string) (there net.Conn, got net.Conn, err error
 	here, there := net.Pipe()
 	go func() { _, _ = io.WriteString(there, begin) }()
 	got, _, err = s.Credentials(insecure.NewCredentials()).Clone().ServerHandshake(here)
+	runtime.Gosched()                 // so that the link is served
+	_ = here.SetDeadline(time.Time{}) // as gRPC does; the connection may be closed by now
 	return there, got, err
 }
 
@@ -363,4 +366,36 @@ func TestLinkToAPeerThatCalls(t *testing.T) {
 		cancel()
 		<-ended
 	})
+}
+
+// A link that was fine until it broke is made anew soon, one to a peer that has said nothing is not dialed more often than pings are sent.
+func TestLinkThatBreaks(t *testing.T) {
+	const lasts = 10 * time.Millisecond
+	for answers, want := range map[bool]int{true: int(time.Second / redialEvery), false: int(time.Second / probeEvery)} {
+		synctest.Test(t, func(t *testing.T) {
+			dialed := 0
+			l := newLane(func(context.Context) (net.Conn, error) {
+				dialed++
+				here, there := net.Pipe()
+				go func() {
+					frames := newFrameReader(there, maxFrame)
+					if _, err := frames.next(); err == nil && answers {
+						_ = writeFrame(there, appendAnswer(newFrame(nil), pingID, &shard.Group{Allowed: true}, false))
+					}
+					time.Sleep(lasts)
+					_ = there.Close()
+				}()
+				return here, nil
+			}, DefaultAttemptTimeout)
+			l.frames, l.notice = prometheus.NewCounter(prometheus.CounterOpts{Name: "frames"}), func() {}
+			ctx, cancel := context.WithCancel(t.Context())
+			go l.run(ctx)
+			time.Sleep(time.Second - time.Millisecond)
+			cancel()
+			synctest.Wait()
+			if dialed != want {
+				t.Errorf("answers %t: dialed %d times in a second, want %d", answers, dialed, want)
+			}
+		})
+	}
 }

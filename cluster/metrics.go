@@ -11,13 +11,13 @@ import (
 	"github.com/weirlimit/weir/shard"
 )
 
-// RouterConfig says how to build a Router. Every field is required.
+// RouterConfig says how to build a Router. Every field but Holders is required.
 type RouterConfig struct {
 	// Self is this node's id.
 	Self string
 	// Local answers for what this node owns.
 	Local Local
-	// Holders knows where the counters are that Local does not have. It may be nil.
+	// Holders knows where the counters are that Local does not have. Nil means that nobody does.
 	Holders Holders
 	// Promises are this node's; its Server has the same.
 	Promises *Promises

@@ -57,10 +57,12 @@ func (k *Custody) number() uint64 {
 	return k.view.Number
 }
 
-// Heartbeat implements peerv1.PeerServer. A caller with a newer view is not waited for: it is
-// told what this node knows.
+// Heartbeat implements peerv1.PeerServer. A caller with a newer view that this node does not reach is told in time what
+// this node knows: it is a witness all the same.
 func (s peerServer) Heartbeat(ctx context.Context, req *peerv1.HeartbeatRequest) (*peerv1.HeartbeatResponse, error) {
-	if err := s.admit(ctx, req.GetCaller()); err != nil {
+	asking, cancel := context.WithTimeout(ctx, callTimeout/2)
+	err := s.admit(asking, req.GetCaller())
+	if cancel(); err != nil {
 		return nil, err
 	}
 	self, view := s.self()

@@ -152,7 +152,7 @@ func frees(g *shard.Group) bool {
 }
 
 // decide lets local decide. What frees something that must not be freed yet stays
-// Unanswered; the result is how long to wait before all of that is asked again. What its standby
+// Unanswered and Waits; the result is how long to wait before all of that is asked again. What its standby
 // must have first is Held.
 func (p *Promises) decide(local Local, groups []shard.Group) (wait time.Duration) {
 	done, strict := 0, false
@@ -175,7 +175,7 @@ func (p *Promises) decide(local Local, groups []shard.Group) (wait time.Duration
 			continue
 		}
 		if w := p.begin(g.Takes); w > 0 {
-			wait = max(wait, w)
+			wait, g.Waits = max(wait, w), true
 			continue
 		}
 		local.Decide(groups[i:done])

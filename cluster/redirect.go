@@ -71,23 +71,19 @@ func (r *Router) newTable(v *View, old *table) *table {
 }
 
 // route returns the index of the member that is asked for k's counter.
-func (t *table) route(k ring.Key) int {
-	return int(t.routes[k.Partition(uint32(len(t.routes)))].Load())
-}
+func (t *table) route(k ring.Key) int { return int(t.routes[t.partition(k)].Load()) }
 
 // partition returns the partition of k's counter.
 func (t *table) partition(k ring.Key) uint32 { return k.Partition(uint32(len(t.routes))) }
 
 // owner returns the index of the member that owns k's counter in the view.
-func (t *table) owner(k ring.Key) int {
-	return t.view.Ring.Owner(k.Partition(uint32(len(t.routes))))
-}
+func (t *table) owner(k ring.Key) int { return t.view.Ring.Owner(t.partition(k)) }
 
 // redirect notes that the member from does not have k's counter, but the one of that
 // mark; or else, for all that is known, the view's owner. An owner that names itself has
 // nothing of it.
 func (t *table) redirect(k ring.Key, from int, mark uint64) {
-	p := k.Partition(uint32(len(t.routes)))
+	p := t.partition(k)
 	to, owner := slices.Index(t.marks, mark), t.owner(k)
 	if from == owner && mark == t.marks[from] {
 		t.vacant[p].Store(int64(time.Since(t.began) + probeEvery))
@@ -101,7 +97,7 @@ func (t *table) redirect(k ring.Key, from int, mark uint64) {
 // isVacant reports whether the owner of k's counter has said just now that it has nothing of it,
 // and somebody else may.
 func (t *table) isVacant(k ring.Key) bool {
-	until := t.vacant[k.Partition(uint32(len(t.routes)))].Load()
+	until := t.vacant[t.partition(k)].Load()
 	return until > 0 && int64(time.Since(t.began)) < until && t.standby(k) != nobody
 }
 
@@ -189,7 +185,7 @@ func (r *Router) holderID(k ring.Key) string {
 	if t == nil || r.holders == nil {
 		return ""
 	}
-	id, ok := r.holders.Holder(k.Partition(uint32(len(t.routes))))
+	id, ok := r.holders.Holder(t.partition(k))
 	if !ok {
 		return ""
 	}

@@ -254,8 +254,7 @@ func (k *Custody) sendReplicas(ctx context.Context, c *colleague, m *replicas) {
 		for _, r := range m.items {
 			again = append(again, r.GetPartition())
 		}
-	}
-	if err == nil {
+	} else {
 		k.Promises.durable.acknowledged(c, sent, m.rounds, again)
 		k.haveParted(m.last, again)
 	}

@@ -19,6 +19,7 @@ const DefaultAttemptTimeout = 25 * time.Millisecond
 const (
 	attemptShare = 0.4                    // the most of the caller's own time that one question waits
 	retireGrace  = 250 * time.Millisecond // what peers that are left get to finish, beyond an attempt
+	closeGrace   = 20 * time.Millisecond  // what peers get to answer when this node ends
 )
 
 // Local answers from this node's counters. *shard.Shard is one.
@@ -143,15 +144,47 @@ func (r *Router) Owner(key ring.Key) string {
 	return t.view.Members[t.view.Ring.Owner(key.Partition(t.view.Ring.Partitions()))].ID
 }
 
-// Close stops talking to peers, after it has given back what they have lent, and waits
-// until that is done. Decide goes on answering for what this node owns.
+// Close stops talking to peers, after it has given back what they have lent and those that
+// answer have taken that, for which it waits closeGrace at most. Decide goes on answering for
+// what this node owns.
 func (r *Router) Close() {
 	r.hot.sweep(true)
+	r.awaitRest()
 	r.mu.Lock()
 	r.closed = true
 	r.mu.Unlock()
 	r.stop()
 	r.running.Wait()
+}
+
+// awaitRest waits until the peers have answered all that this node has sent them, or had queued
+// behind that; those that do not answer get closeGrace.
+func (r *Router) awaitRest() {
+	over := time.NewTimer(closeGrace)
+	defer over.Stop()
+	look := time.NewTicker(closeGrace / 20)
+	defer look.Stop()
+	for !r.rests() {
+		select {
+		case <-over.C:
+			return
+		case <-look.C:
+		}
+	}
+}
+
+// rests reports whether nothing is under way to a peer.
+func (r *Router) rests() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.peers {
+		for _, l := range p.lanes {
+			if !l.rests() {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // Decide answers every group as shard.Decide does, wherever its counters live.
@@ -241,7 +274,7 @@ func (t *table) numbered(to int, k ring.Key, standby bool) (l *lane, number int)
 	lanes := t.peers[to].lanes
 	i := len(lanes) - 1
 	if !standby || !lanes[i].closed.Load() { // it may come up, or break, some moments before or after the others
-		i = int(k.Partition(uint32(len(t.routes)))) % i
+		i = int(t.partition(k)) % i
 	}
 	return lanes[i], to*maxLanes + i
 }

@@ -140,12 +140,12 @@ func (s *Server) Close() {
 // over.
 func (s *Server) serve(conn net.Conn) error {
 	frames := newFrameReader(conn, maxFrame)
-	var alive time.Time // when the deadline was set
+	// No deadline of the connection: gRPC, which has accepted it, takes that away when the handshake is over.
+	idle, alive := time.AfterFunc(linkIdle, func() { _ = conn.Close() }), time.Now()
+	defer idle.Stop()
 	for {
 		if now := time.Now(); now.Sub(alive) > linkIdle/4 {
-			if err := conn.SetDeadline(now.Add(linkIdle)); err != nil {
-				return err
-			}
+			idle.Reset(linkIdle)
 			alive = now
 		}
 		frame, err := frames.next()
@@ -228,7 +228,7 @@ func (b *batch) decideRun(local Local, out []byte, i int) ([]byte, int) {
 	wait := b.promises.decide(local, b.groups)
 	wait = max(wait, b.router.decideOnceHome(local, b.groups, time.Time{}))
 	if how != asOwner {
-		b.router.answerAsStandby(local, b.groups, func(j int) asked { return b.questions[i+j].how }, time.Time{})
+		wait = max(wait, b.router.answerAsStandby(local, b.groups, func(j int) asked { return b.questions[i+j].how }, time.Time{}))
 	}
 	for j := range b.groups {
 		q, g := &b.questions[i+j], &b.groups[j]
@@ -242,8 +242,10 @@ func (b *batch) decideRun(local Local, out []byte, i int) ([]byte, int) {
 			out = appendAnswer(out, q.id, g, promised)
 		case moved(g):
 			out = appendMoved(out, q.id, g, b.router.holder)
+		case g.Waits:
+			out = appendWait(out, q.id, g, min(max(wait, hopPause), maxPromise))
 		default:
-			out = appendWait(out, q.id, g, wait)
+			out = appendUnanswered(out, q.id, g)
 		}
 	}
 	return out, end

@@ -260,7 +260,7 @@ func (r *Router) askLocal(s *spread, due time.Time) (again time.Duration) {
 		if patience := time.Now().Add(r.patience()); patience.Before(due) {
 			due = patience
 		}
-		r.answerAsStandby(r.local, s.local, func(int) asked { return s.how }, due)
+		again = max(again, r.answerAsStandby(r.local, s.local, func(int) asked { return s.how }, due))
 	}
 	for i, g := range s.from {
 		g.Allowed, g.Loan, g.Held = s.local[i].Allowed, s.local[i].Loan, s.local[i].Held

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"math"
 	"slices"
 	"time"
 
@@ -57,215 +56,6 @@ func (t *table) keeps(g *shard.Group) bool {
 	return true
 }
 
-// standbyPatience is how many attempts may be made in all for what those who have it have not answered.
-// They take no more of its caller's time than so many do.
-const standbyPatience = 2
-
-// overAt returns when nobody is asked any more for what those who have it have not answered by now.
-func (r *Router) overAt(ctx context.Context, now time.Time) time.Time {
-	patience := standbyPatience * r.attempt
-	if deadline, ok := ctx.Deadline(); ok {
-		rest := 1 - math.Pow(1-attemptShare, standbyPatience)
-		patience = min(patience, time.Duration(rest*float64(deadline.Sub(now))))
-	}
-	return now.Add(patience)
-}
-
-// copyPause is how long who asks waits before owner and standby are asked again, one of which is about to have it, or a copy.
-const copyPause = 5 * time.Millisecond
-
-// askStandbys asks for what of top is stranded: of what has moved first the owner, which is about to
-// get it, then of the rest the standby. Where that does not answer either, those are asked who reach it
-// or whoever has it, one after the other, and where it has no copy yet, who stood by before. Any of them may
-// be this node. What all of them say they do not have is asked for again until there is no time.
-func (r *Router) askStandbys(ctx context.Context, top *spread) {
-	t := r.table.Load()
-	over := r.overAt(ctx, time.Now())
-	var stages []*spread
-	stage := func(how asked) *spread {
-		s := newSpread(t)
-		s.how = how
-		stages = append(stages, s)
-		return s
-	}
-	ask := func(s *spread) {
-		due := r.due(ctx, time.Now())
-		if over.Before(due) {
-			due = over
-		}
-		r.exchange(ctx, s, due)
-	}
-	owners, first, formers := stage(asStandby), stage(asStandby), stage(asFormer)
-	for _, left := range top.stranded {
-		relax(left.group)
-		if k := left.group.Takes[0].Key; left.moved && !t.isVacant(k) {
-			owners.place(top, left.group, left.part, t.owner)
-		} else {
-			first.place(top, left.group, left.part, r.standsBy(t, 0))
-		}
-	}
-	ask(owners)
-	owners.each(func(_ *peer, g *shard.Group, p *part) {
-		if undecided(g) && !owners.isLost(g) {
-			first.place(top, g, p, r.standsBy(t, 0))
-		}
-	})
-	former := func(g *shard.Group, p *part) {
-		if moved(g) && r.stoodBy(t)(g.Takes[0].Key) != nobody {
-			formers.place(top, g, p, r.stoodBy(t))
-		}
-	}
-	// Of what is in last the standby was asked before, of what is in first at most just now.
-	for try, last := 0, stage(asStandby); first.size()+last.size() > 0; try++ {
-		nextFirst, nextLast := stage(asStandby), stage(asStandby)
-		around := func(g *shard.Group, p *part) {
-			if r.around(t, try)(g.Takes[0].Key) == nobody {
-				former(g, p)
-			} else {
-				nextLast.place(top, g, p, r.around(t, try))
-			}
-		}
-		ask(first)
-		first.each(func(to *peer, g *shard.Group, p *part) {
-			switch {
-			case !undecided(g), first.isLost(g):
-			case t.peerOf(t.standby(g.Takes[0].Key)) != to: // it was asked for somebody else
-				nextFirst.place(top, g, p, r.standsBy(t, try+1))
-			case moved(g):
-				former(g, p)
-			default:
-				around(g, p)
-			}
-		})
-		ask(last)
-		last.each(func(_ *peer, g *shard.Group, p *part) {
-			if undecided(g) && !last.isLost(g) {
-				around(g, p)
-			}
-		})
-		first, last = nextFirst, nextLast
-	}
-	ask(formers)
-	asked := 0
-	// Whoever might have it has said that it does not: it, or a copy of it, is on its way.
-	waiting := slices.Clone(top.stranded)
-	for time.Now().Add(copyPause).Before(over) {
-		waiting = slices.DeleteFunc(waiting, func(s stranded) bool {
-			return !moved(s.group) || !t.inOnePartition(s.group) // what is not may have parted by now
-		})
-		if len(waiting) == 0 || ctx.Err() != nil {
-			break
-		}
-		r.pause(ctx, copyPause)
-		asked += len(waiting)
-		r.askAgain(top, waiting, ask)
-	}
-	for _, s := range stages {
-		asked += s.size()
-		s.each(func(_ *peer, g *shard.Group, _ *part) {
-			if undecided(g) {
-				forget(g)
-			}
-		})
-		s.free()
-	}
-	r.metrics.toStandby.Add(float64(asked))
-}
-
-// inOnePartition reports whether all counters of g are.
-func (t *table) inOnePartition(g *shard.Group) bool {
-	first := t.partition(g.Takes[0].Key)
-	return !slices.ContainsFunc(g.Takes, func(take shard.Take) bool { return t.partition(take.Key) != first })
-}
-
-// askAgain asks the owners again, or whoever has become one, and then the standbys.
-func (r *Router) askAgain(top *spread, waiting []stranded, ask func(*spread)) {
-	t := r.table.Load()
-	owners, standbys := newSpread(t), newSpread(t)
-	defer owners.free()
-	defer standbys.free()
-	owners.how, standbys.how = asStandby, asStandby
-	for _, w := range waiting {
-		owners.place(top, w.group, w.part, t.owner)
-	}
-	ask(owners)
-	for _, w := range waiting {
-		if undecided(w.group) && !owners.isLost(w.group) {
-			standbys.place(top, w.group, w.part, r.standsBy(t, 0))
-		}
-	}
-	if standbys.size() > 0 {
-		ask(standbys)
-	}
-}
-
-// stoodBy returns whom to ask about a counter if the standby answers that it has no copy: who stood by
-// before it.
-func (r *Router) stoodBy(t *table) func(ring.Key) int {
-	return func(k ring.Key) int {
-		if r.holders != nil {
-			if i, member := t.view.Index(r.holders.CopyAt(t.partition(k))); member {
-				return i
-			}
-		}
-		return nobody
-	}
-}
-
-// standsBy returns whom to ask about a counter if this node does not reach the one that has
-// it: the standby; but if that does not answer either, the try-th of those who reach one of them, before
-// it.
-func (r *Router) standsBy(t *table, try int) func(ring.Key) int {
-	return func(k ring.Key) int {
-		standby := t.standby(k)
-		if standby == nobody || standby == t.self || t.answers(standby, k) {
-			return standby
-		}
-		if around := r.around(t, try)(k); around != nobody {
-			return around
-		}
-		return standby
-	}
-}
-
-// around returns whom to ask about a counter if neither the one that has it nor the standby answers this node: the try-th of
-// those who reach one of them, nobody if there are no more.
-func (r *Router) around(t *table, try int) func(ring.Key) int {
-	return func(k ring.Key) int {
-		through := r.through(t, k, r.has(t, k))
-		if standby := t.standby(k); len(through) == 0 && standby != nobody {
-			through = r.through(t, k, t.view.Members[standby].ID)
-		}
-		if try < len(through) {
-			return through[try]
-		}
-		return nobody
-	}
-}
-
-// has returns the id of the member that has k's counter, as far as this node knows: the owner, if it
-// does not.
-func (r *Router) has(t *table, k ring.Key) string {
-	if id := r.holderID(k); id != "" {
-		return id
-	}
-	return t.view.Members[t.owner(k)].ID
-}
-
-// through returns the indices of some members that have said that they reach the one of that id, and are
-// asked about k's counter in its place. Some may not know yet that they do not any more.
-func (r *Router) through(t *table, k ring.Key, id string) (members []int) {
-	if r.holders == nil || id == "" || id == r.self {
-		return nil
-	}
-	for _, by := range r.holders.Reaching(id) {
-		if i, member := t.view.Index(by); member && i != t.self && i != t.owner(k) && t.answers(i, k) && len(members) < maxThrough {
-			members = append(members, i)
-		}
-	}
-	return members
-}
-
 // mayUseCopies reports whether this node may decide g from its copies: it is the owner or the standby, and nobody who answers has
 // better ones; or it has stood by before, and who asks was told that the standby has none yet.
 func (r *Router) mayUseCopies(t *table, g *shard.Group, how asked) bool {
@@ -301,29 +91,33 @@ func (r *Router) patience() time.Duration { return min(r.attempt*3/4, relayPatie
 // answerAsStandby answers those groups that this node was asked for as a standby, and that
 // have moved as far as the local shard knows: it has them decided by whoever has them, or
 // else from its copies, where it may. The rest stays moved. The zero due is that of others' questions: with
-// these, all else waits that they have asked meanwhile; whoever has this node's own was asked already.
-func (r *Router) answerAsStandby(local Local, groups []shard.Group, how func(i int) asked, due time.Time) {
+// these, all else waits that they have asked meanwhile; whoever has this node's own was asked already. It returns how long to wait before what
+// Waits is asked again.
+func (r *Router) answerAsStandby(local Local, groups []shard.Group, how func(i int) asked, due time.Time) (wait time.Duration) {
 	others := due.IsZero()
+	relay := func(as asked, by func(*table, *shard.Group, asked) int) {
+		wait = max(wait, r.relay(groups, how, due, others, as, by))
+	}
 	if others {
 		patience, now := r.patience(), time.Now()
 		due = now.Add(patience)
 		if !onlyOnBehalf(groups, how) { // else there is nobody else to ask then
 			due = due.Add(-patience / 3)
 		}
-		r.relay(groups, how, due, others, asOwner, r.direct)
+		relay(asOwner, r.direct)
 		for range relayHops - 1 {
-			r.relay(groups, how, due, others, asOwner, r.hinted)
+			relay(asOwner, r.hinted)
 		}
 		due = now.Add(patience) // who did not answer has cost all the time of before
 	} else {
-		r.relay(groups, how, due, others, asOwner, r.otherHolder)
+		relay(asOwner, r.otherHolder)
 	}
 	for try := range maxThrough {
-		r.relay(groups, how, due, others, onBehalf, r.indirect(others, try))
+		relay(onBehalf, r.indirect(others, try))
 	}
-	r.relay(groups, how, due, others, asFormer, r.ownersCopy)
+	relay(asFormer, r.ownersCopy)
 	if others {
-		r.relay(groups, how, due, others, asOwner, r.inDoubt)
+		relay(asOwner, r.inDoubt)
 	}
 	t := r.table.Load()
 	for i := range groups {
@@ -334,9 +128,10 @@ func (r *Router) answerAsStandby(local Local, groups []shard.Group, how func(i i
 		case t != nil && moved(g) && (r.hasAll(g) || r.mayUseCopies(t, g, how(i))):
 			forget(g)
 			r.allowCopy(g)
-			r.promises.decide(local, groups[i:i+1])
+			wait = max(wait, r.promises.decide(local, groups[i:i+1]))
 		}
 	}
+	return wait
 }
 
 // onlyOnBehalf reports whether this node was asked for groups only as one that reaches whoever has them.
@@ -509,10 +304,10 @@ func (r *Router) ownersCopy(t *table, g *shard.Group, how asked) int {
 // relay has what has moved decided by others, once, asked as what as says. Where it is others' questions
 // they wait meanwhile with all else that they have asked, so who is late is not asked again soon. One that has it is, though, unless it says nothing
 // at all: others may only say that they do not reach it either.
-func (r *Router) relay(groups []shard.Group, how func(int) asked, due time.Time, others bool, as asked, by func(*table, *shard.Group, asked) int) {
+func (r *Router) relay(groups []shard.Group, how func(int) asked, due time.Time, others bool, as asked, by func(*table, *shard.Group, asked) int) (wait time.Duration) {
 	t, now := r.table.Load(), time.Now()
 	if t == nil || !now.Before(due) {
-		return
+		return 0
 	}
 	s := newSpread(t)
 	defer s.free()
@@ -530,9 +325,9 @@ func (r *Router) relay(groups []shard.Group, how func(int) asked, due time.Time,
 		}
 	}
 	if s.size() == 0 {
-		return
+		return 0
 	}
-	r.exchange(context.Background(), s, due)
+	wait = r.exchange(context.Background(), s, due)
 	late := others && !time.Now().Before(due)
 	s.each(func(to *peer, g *shard.Group, _ *part) {
 		switch {
@@ -547,6 +342,7 @@ func (r *Router) relay(groups []shard.Group, how func(int) asked, due time.Time,
 			}
 		}
 	})
+	return wait
 }
 
 func setSource(g *shard.Group, s shard.Source) {

@@ -182,7 +182,6 @@ func (k *Custody) Deciding() []Generation {
 // Worth is what a node's counters of one partition are worth at an instant, for people to read.
 type Worth struct {
 	view     uint64
-	token    token
 	copy     version
 	holding  holding
 	outbox   int // grants that nobody has acknowledged
@@ -195,7 +194,7 @@ type Worth struct {
 func (k *Custody) Worth(p uint32) Worth {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	w := Worth{nowhere: k.view == nil, token: k.parts[p].token, copy: k.copyOf(p), holding: k.parts[p], outbox: len(k.outbox[p].grants), away: k.evidence.away}
+	w := Worth{nowhere: k.view == nil, copy: k.copyOf(p), holding: k.parts[p], outbox: len(k.outbox[p].grants), away: k.evidence.away}
 	if k.view != nil {
 		w.view = k.view.Number
 		_, w.isMember = k.view.Index(k.Self.ID)
@@ -213,12 +212,12 @@ func (w Worth) String() string {
 		if when {
 			s += ", " + text
 		}
-	}; w.token.state {
+	}; w.holding.token.state {
 	case active:
-		s += fmt.Sprintf(", token %x", w.token.gen)
+		s += fmt.Sprintf(", token %x", w.holding.token.gen)
 		word(w.away, "away")
 	case sealed:
-		s += fmt.Sprintf(", token %x sealed for %s", w.token.gen, w.token.to.id)
+		s += fmt.Sprintf(", token %x sealed for %s", w.holding.token.gen, w.holding.token.to.id)
 	default:
 		h := &w.holding
 		s += fmt.Sprintf(", copy %x/%d", w.copy.gen, w.copy.seq&^granted)

@@ -267,6 +267,10 @@ func appendWait(b []byte, id uint32, g *shard.Group, wait time.Duration) []byte 
 	return binary.AppendUvarint(b, uint64(wait))
 }
 
+// appendUnanswered answers that nobody has decided g, or said that he has, and that it is not to be asked again: if it frees
+// something, it may be counted.
+func appendUnanswered(b []byte, id uint32, g *shard.Group) []byte { return appendWait(b, id, g, 0) }
+
 // appendReleased answers a question about the decisions of g, which may be told now.
 func appendReleased(b []byte, id uint32, g *shard.Group) []byte {
 	b = binary.LittleEndian.AppendUint32(b, id)
@@ -537,6 +541,7 @@ type answerHead struct {
 	lent     int64         // tokens
 	lentFor  int64         // nanoseconds, from the instant of the decisions on
 	wait     time.Duration // before the question is asked again; 0 if it is not to be
+	lost     bool          // nobody has answered
 	held     uint64        // what the decisions are asked for by, which wait for the standby; 0 if they do not
 	released bool          // the decisions that were given before may be told
 	moved    int           // takes that live elsewhere; 0 if it is answered
@@ -544,7 +549,7 @@ type answerHead struct {
 }
 
 // decided reports whether decisions follow.
-func (h *answerHead) decided() bool { return h.wait == 0 && h.moved == 0 && !h.released }
+func (h *answerHead) decided() bool { return h.wait == 0 && h.moved == 0 && !h.released && !h.lost }
 
 func (r *reader) answerHead() answerHead {
 	h := answerHead{id: r.uint32()}
@@ -559,7 +564,10 @@ func (r *reader) answerHead() answerHead {
 		h.held = uint64(r.varint("held", math.MaxInt64))
 		h.released = h.held == 0
 	}
-	h.wait = time.Duration(r.optional("wait", flags&flagWait != 0, int64(maxPromise)))
+	if flags&flagWait != 0 {
+		h.wait = time.Duration(r.varint("wait", int64(maxPromise)))
+		h.lost = h.wait == 0
+	}
 	h.moved = int(r.optional("moved", flags&flagMoved != 0, int64(h.takes)))
 	switch {
 	case h.held > 0:

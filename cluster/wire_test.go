@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	"net"
@@ -66,6 +67,35 @@ func TestWaitsSurviveTheWire(t *testing.T) {
 	r := openFrame(appendWait([]byte{wireVersion}, 7, g, maxPromise))
 	if h := r.answerHead(); r.err != nil || r.more() || h.decided() || h != (answerHead{id: 7, takes: 3, wait: maxPromise, source: shard.Owner}) {
 		t.Errorf("%v: %+v", r.err, h)
+	}
+}
+
+// silentLocal decides nothing.
+type silentLocal struct{ Local }
+
+func (silentLocal) Decide([]shard.Group) {}
+
+// Whatever a node has to say of a question is an answer that its asker understands: else the link would end, and all that waits with it.
+func TestNoAnswerIsAnAnswer(t *testing.T) {
+	refund := []shard.Take{take(custodyKey(1), 10, -1)}
+	for name, tc := range map[string]struct {
+		promised time.Duration
+		waits    bool
+	}{"nobody has answered": {0, false}, "promised meanwhile": {maxPromise + time.Millisecond, true}} {
+		l, a, groups := closedLane(), newTestAsk(), groupsOf(1, 1)
+		id, err := l.enqueue(a, groups, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := newBatch(NewPromises(true, true), nil)
+		b.promises.slot(refund[0].Key).told.Store(b.promises.now() + int64(tc.promised))
+		frame, err := b.answer(silentLocal{}, nil, appendTakes([]byte{wireVersion}, opDecide, id, refund))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.deliver(frame[lengthSize:]); err != nil || l.waiting != 0 || !undecided(groups[0]) || moved(groups[0]) || groups[0].Waits != tc.waits {
+			t.Errorf("%s: %v, %d questions wait, %+v", name, err, l.waiting, groups[0])
+		}
 	}
 }
 
@@ -545,7 +575,7 @@ func TestAnswersThatAreRefused(t *testing.T) {
 		{"half of who has it", append([]byte{wireVersion, 1, 0, 0, 0, flagMoved, 2, 1, 1}, make([]byte, 7)...), "frame ends within an item"},
 		{"a flag of the future", with(7, 8), "decision: flags 0x8 have more than the known 0x7"},
 		{"half of what is held", []byte{wireVersion, 1, 0, 0, 0, flagHeld, 1}, "frame ends within an item"},
-		{"a wait of nothing", []byte{wireVersion, 1, 0, 0, 0, flagWait, 0, 0}, "wait: 0 has a flag"},
+		{"a wait that is too long", append([]byte{wireVersion, 1, 0, 0, 0, flagWait, 0}, binary.AppendUvarint(nil, uint64(maxPromise)+1)...), "wait: 20000001 is above 20000000"},
 		{"too much lent", append([]byte{wireVersion, 1, 0, 0, 0, flagLent, 0}, 0xc1, 0x84, 0x3d), "lent: 1000001 is above 1000000"},
 		{"a delay of nothing", with(7, flagAllowed|flagDelay, 0), "delay: 0 has a flag"},
 		{"cut off", answer[:len(answer)-1], "frame ends within an item"},

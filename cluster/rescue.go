@@ -1,0 +1,256 @@
+package cluster
+
+import (
+	"context"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/weirlimit/weir/ring"
+	"github.com/weirlimit/weir/shard"
+)
+
+// standbyPatience is how many attempts may be made in all for what those who have it have not answered.
+// They take no more of its caller's time than so many do.
+const standbyPatience = 2
+
+// copyPause is how long who asks waits before owner and standby are asked again, one of which is about to have it, or a copy.
+const copyPause = 5 * time.Millisecond
+
+// rescue asks for what of top is stranded: of what has moved first the owner, which is about to
+// get it, then of the rest the standby. Where that does not answer either, those are asked who reach it
+// or whoever has it, one after the other, and where it has no copy yet, who stood by before. Any of them may
+// be this node. What all of them say they do not have is asked for again until there is no time.
+type rescue struct {
+	*Router
+	ctx    context.Context
+	t      *table
+	top    *spread
+	over   time.Time // nobody is asked any more then
+	stages []*spread
+	again  int // groups that were asked for again after a pause
+}
+
+// askStandbys asks for what of top is stranded.
+func (r *Router) askStandbys(ctx context.Context, top *spread) {
+	s := &rescue{Router: r, ctx: ctx, t: r.table.Load(), top: top, over: r.overAt(ctx, time.Now())}
+	standbys, formers := s.askOwners(), s.stage(asFormer)
+	s.askAround(standbys, formers)
+	s.ask(formers)
+	s.askAgain()
+	s.end()
+}
+
+// overAt returns when nobody is asked any more for what those who have it have not answered by now.
+func (r *Router) overAt(ctx context.Context, now time.Time) time.Time {
+	patience := standbyPatience * r.attempt
+	if deadline, ok := ctx.Deadline(); ok {
+		rest := 1 - math.Pow(1-attemptShare, standbyPatience)
+		patience = min(patience, time.Duration(rest*float64(deadline.Sub(now))))
+	}
+	return now.Add(patience)
+}
+
+// stage returns what is to be asked at once.
+func (s *rescue) stage(how asked) *spread {
+	stage := newSpread(s.t)
+	stage.how = how
+	s.stages = append(s.stages, stage)
+	return stage
+}
+
+func (s *rescue) ask(stage *spread) {
+	if stage.size() == 0 {
+		return
+	}
+	due := s.due(s.ctx, time.Now())
+	if s.over.Before(due) {
+		due = s.over
+	}
+	s.exchange(s.ctx, stage, due)
+}
+
+// left calls f for what a stage has asked for, and that may be asked of others.
+func (s *rescue) left(stage *spread, f func(to *peer, g *shard.Group, p *part)) {
+	stage.each(func(to *peer, g *shard.Group, p *part) {
+		if undecided(g) && !stage.isLost(g) {
+			f(to, g, p)
+		}
+	})
+}
+
+// askOwners asks the owners of what has moved, and returns whom to ask about the rest, their standbys.
+func (s *rescue) askOwners() (standbys *spread) {
+	owners, standbys := s.stage(asStandby), s.stage(asStandby)
+	for _, left := range s.top.stranded {
+		relax(left.group)
+		if k := left.group.Takes[0].Key; left.moved && !s.t.isVacant(k) {
+			owners.place(s.top, left.group, left.part, s.t.owner)
+		} else {
+			standbys.place(s.top, left.group, left.part, s.standsBy(s.t, 0))
+		}
+	}
+	s.ask(owners)
+	s.left(owners, func(_ *peer, g *shard.Group, p *part) {
+		standbys.place(s.top, g, p, s.standsBy(s.t, 0))
+	})
+	return standbys
+}
+
+// askAround asks standbys, and then those who reach them, or whoever has it, until there are no more. What remains for
+// those who stood by before is added to formers.
+func (s *rescue) askAround(standbys, formers *spread) {
+	// Of what is in others the standby was asked before, of what is in standbys at most just now.
+	for try, others := 0, s.stage(asStandby); standbys.size()+others.size() > 0; try++ {
+		nextStandbys, nextOthers := s.stage(asStandby), s.stage(asStandby)
+		former := func(g *shard.Group, p *part) {
+			k := g.Takes[0].Key
+			if (moved(g) || s.standbyHas(k)) && s.stoodBy(s.t)(k) != nobody {
+				formers.place(s.top, g, p, s.stoodBy(s.t))
+			}
+		}
+		around := func(_ *peer, g *shard.Group, p *part) {
+			if s.around(s.t, try)(g.Takes[0].Key) == nobody {
+				former(g, p)
+			} else {
+				nextOthers.place(s.top, g, p, s.around(s.t, try))
+			}
+		}
+		s.ask(standbys)
+		s.left(standbys, func(to *peer, g *shard.Group, p *part) {
+			switch {
+			case s.t.peerOf(s.t.standby(g.Takes[0].Key)) != to: // it was asked for somebody else
+				nextStandbys.place(s.top, g, p, s.standsBy(s.t, try+1))
+			case moved(g):
+				former(g, p)
+			default:
+				around(to, g, p)
+			}
+		})
+		s.ask(others)
+		s.left(others, around)
+		standbys, others = nextStandbys, nextOthers
+	}
+}
+
+// askAgain asks for what everybody says to have not, as it, or a copy of it, is on its way: the owners, or whoever has become one, and then
+// the standbys, until there is no time.
+func (s *rescue) askAgain() {
+	waiting := slices.Clone(s.top.stranded)
+	for time.Now().Add(copyPause).Before(s.over) {
+		waiting = slices.DeleteFunc(waiting, func(w stranded) bool {
+			return !moved(w.group) || !s.t.inOnePartition(w.group) // what is not may have parted by now
+		})
+		if len(waiting) == 0 || s.ctx.Err() != nil {
+			return
+		}
+		s.pause(s.ctx, copyPause)
+		s.again += len(waiting)
+		s.askOnce(waiting)
+	}
+}
+
+func (s *rescue) askOnce(waiting []stranded) {
+	t := s.table.Load()
+	owners, standbys := newSpread(t), newSpread(t)
+	defer owners.free()
+	defer standbys.free()
+	owners.how, standbys.how = asStandby, asStandby
+	for _, w := range waiting {
+		owners.place(s.top, w.group, w.part, t.owner)
+	}
+	s.ask(owners)
+	s.left(owners, func(_ *peer, g *shard.Group, p *part) { standbys.place(s.top, g, p, s.standsBy(t, 0)) })
+	s.ask(standbys)
+}
+
+// end leaves what nobody has decided as if it was not asked.
+func (s *rescue) end() {
+	asked := s.again
+	for _, stage := range s.stages {
+		asked += stage.size()
+		stage.each(func(_ *peer, g *shard.Group, _ *part) {
+			if undecided(g) {
+				forget(g)
+			}
+		})
+		stage.free()
+	}
+	s.metrics.toStandby.Add(float64(asked))
+}
+
+// inOnePartition reports whether all counters of g are.
+func (t *table) inOnePartition(g *shard.Group) bool {
+	first := t.partition(g.Takes[0].Key)
+	return !slices.ContainsFunc(g.Takes, func(take shard.Take) bool { return t.partition(take.Key) != first })
+}
+
+// standbyHas reports whether it is said to be the standby that has k's counter, and is to hand it over: who stood by before still does.
+func (s *rescue) standbyHas(k ring.Key) bool { return s.t.route(k) == s.t.standby(k) }
+
+// stoodBy returns whom to ask about a counter if the standby answers that it has no copy: who stood by
+// before it.
+func (r *Router) stoodBy(t *table) func(ring.Key) int {
+	return func(k ring.Key) int {
+		if r.holders != nil {
+			if i, member := t.view.Index(r.holders.CopyAt(t.partition(k))); member {
+				return i
+			}
+		}
+		return nobody
+	}
+}
+
+// standsBy returns whom to ask about a counter if this node does not reach the one that has
+// it: the standby; but if that does not answer either, the try-th of those who reach one of them, before
+// it.
+func (r *Router) standsBy(t *table, try int) func(ring.Key) int {
+	return func(k ring.Key) int {
+		standby := t.standby(k)
+		if standby == nobody || standby == t.self || t.answers(standby, k) {
+			return standby
+		}
+		if around := r.around(t, try)(k); around != nobody {
+			return around
+		}
+		return standby
+	}
+}
+
+// around returns whom to ask about a counter if neither the one that has it nor the standby answers this node: the try-th of
+// those who reach one of them, nobody if there are no more.
+func (r *Router) around(t *table, try int) func(ring.Key) int {
+	return func(k ring.Key) int {
+		through := r.through(t, k, r.has(t, k))
+		if standby := t.standby(k); len(through) == 0 && standby != nobody {
+			through = r.through(t, k, t.view.Members[standby].ID)
+		}
+		if try < len(through) {
+			return through[try]
+		}
+		return nobody
+	}
+}
+
+// has returns the id of the member that has k's counter, as far as this node knows: the owner, if it
+// does not.
+func (r *Router) has(t *table, k ring.Key) string {
+	if id := r.holderID(k); id != "" {
+		return id
+	}
+	return t.view.Members[t.owner(k)].ID
+}
+
+// through returns the indices of some members that have said that they reach the one of that id, and are
+// asked about k's counter in its place. Some may not know yet that they do not any more.
+func (r *Router) through(t *table, k ring.Key, id string) (members []int) {
+	if r.holders == nil || id == "" || id == r.self {
+		return nil
+	}
+	for _, by := range r.holders.Reaching(id) {
+		if i, member := t.view.Index(by); member && i != t.self && i != t.owner(k) && t.answers(i, k) && len(members) < maxThrough {
+			members = append(members, i)
+		}
+	}
+	return members
+}
