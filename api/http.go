@@ -215,7 +215,8 @@ func handleRoutingError(ctx context.Context, mux *runtime.ServeMux, m runtime.Ma
 	}
 	allow := http.MethodGet
 	switch path := r.URL.Path; {
-	case strings.HasPrefix(path, "/v1/check"), path == "/v1/status", path == "/v1/explain", path == "/v1/reset", path == "/v1/rules:apply":
+	case strings.HasPrefix(path, "/v1/check"), path == "/v1/status", path == "/v1/explain", path == "/v1/reset", path == "/v1/rules:apply",
+		path == "/v1/view:import", strings.HasPrefix(path, "/v1/nodes/"):
 		allow = http.MethodPost
 	case path == "/v1/rules":
 		allow = "GET, POST"

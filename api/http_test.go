@@ -140,6 +140,8 @@ func TestHTTPRoutes(t *testing.T) {
 		{"POST", "/v1/nodes", "GET", `method: POST is not GET`},
 		{"DELETE", "/v1/ring", "GET", `method: DELETE is not GET`},
 		{"HEAD", "/v1/health", "GET", `method: HEAD is not GET`},
+		{"GET", "/v1/nodes/a:drain", "POST", `method: GET is not POST`},
+		{"GET", "/v1/view:import", "POST", `method: GET is not POST`},
 	} {
 		w := send(h, tc.method, tc.path, goodBody)
 		refusedHTTP(t, w, 405, 12, tc.want)
@@ -212,4 +214,8 @@ func TestHTTPQueryIsStrict(t *testing.T) {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	refusedHTTP(t, send(h, http.MethodGet, "/v1/ring?table=true", ""), 400, 3, `query: unknown parameter "table"`)
+	withStore(t, f)
+	h = f.handler(t)
+	refusedHTTP(t, send(h, http.MethodGet, "/v1/rules:watch?domian=shop", ""), 400, 3, `query: unknown parameter "domian"`)
+	refusedHTTP(t, send(h, http.MethodGet, "/v1/rules:watch?domain=a&domain=b", ""), 400, 3, `too many values for field "domain": a, b`)
 }

@@ -29,13 +29,15 @@ func (s rateLimiter) GetRateLimitStatus(ctx context.Context, req *weirv1.RateLim
 	w.matches = w.set.Counters(s.hasher, &w.request, w.matches)
 	resp := &weirv1.RateLimitStatusResponse{Omitted: uint32(max(0, len(w.matches)-maxListed))}
 	w.matches = w.matches[:min(len(w.matches), maxListed)]
-	resp.Limits = s.look(ctx, w)
+	if resp.Limits, err = s.look(ctx, w); err != nil {
+		return nil, err
+	}
 	return resp, nil
 }
 
 // look returns the counters of w's matches as they are, and when one more token would
-// have room.
-func (l *Limiter) look(ctx context.Context, w *work) []*weirv1.LimitStatus {
+// have room. The error is errOverloaded, or nil.
+func (l *Limiter) look(ctx context.Context, w *work) ([]*weirv1.LimitStatus, error) {
 	for i := range w.matches {
 		for cost := range int64(2) { // what it holds, and what it would answer
 			w.groups = append(w.groups, shard.Group{Peek: true, Takes: []shard.Take{{
@@ -48,11 +50,14 @@ func (l *Limiter) look(ctx context.Context, w *work) []*weirv1.LimitStatus {
 	statuses := make([]*weirv1.LimitStatus, len(w.matches))
 	for i := range w.matches {
 		held, next := &w.groups[2*i].Takes[0], &w.groups[2*i+1].Takes[0]
+		if sourceOf(held) == byOverload || sourceOf(next) == byOverload {
+			return nil, errOverloaded
+		}
 		st, would := l.limitStatus(&w.matches[i], held), limitStatus(&w.matches[i], next)
 		st.Allowed, st.RetryAfter, st.Delay, st.OverLimit = would.GetAllowed(), would.GetRetryAfter(), would.GetDelay(), would.GetOverLimit()
 		statuses[i] = st
 	}
-	return statuses
+	return statuses, nil
 }
 
 // limitStatus is limitStatus with the owner of the counter.
@@ -111,20 +116,41 @@ func (l *Limiter) Reset(ctx context.Context, req *weirv1.ResetRateLimitRequest) 
 	}
 	l.decider.Decide(ctx, w.groups)
 	resp := &weirv1.ResetRateLimitResponse{}
-	var silent []string
+	var owners []string // of counters that were not reset
+	overloaded := 0
 	for i := range w.matches {
 		st := l.limitStatus(&w.matches[i], &w.groups[i].Takes[0])
-		if s := w.groups[i].Takes[0].Source; s != shard.Owner && s != shard.Standby {
-			silent = append(silent, st.GetOwner())
+		switch w.groups[i].Takes[0].Source {
+		case shard.Owner, shard.Standby:
+		case shard.Overloaded:
+			overloaded++
+			fallthrough
+		default:
+			owners = append(owners, st.GetOwner())
 		}
 		resp.Limits = append(resp.Limits, st)
 	}
-	if n := len(silent); n > 0 {
-		slices.Sort(silent)
-		return nil, status.Errorf(codes.Unavailable, "%d of %d counters were not reset, because their owner does not answer: %s; try again",
-			n, len(resp.GetLimits()), strings.Join(slices.Compact(silent), ", "))
+	if len(owners) > 0 {
+		return nil, notReset(owners, overloaded, len(w.matches))
 	}
 	return resp, nil
+}
+
+// notReset is the error for a reset of so many counters, of which some were not reset: those
+// of these owners, overloaded of them for want of time.
+func notReset(owners []string, overloaded, counters int) error {
+	n := len(owners)
+	code, begin, why := codes.Unavailable, "", "does not answer"
+	switch overloaded {
+	case 0:
+	case n:
+		code, begin, why = codes.ResourceExhausted, "overloaded: ", "has no time for them"
+	default:
+		why = "does not answer or has no time for them"
+	}
+	slices.Sort(owners)
+	return status.Errorf(code, "%s%d of %d counters were not reset, because their owner %s: %s; try again",
+		begin, n, counters, why, strings.Join(slices.Compact(owners), ", "))
 }
 
 // namedCounters makes w.matches the counters that req names.

@@ -37,7 +37,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	f := promauto.With(r)
 	checks := f.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_checks_total",
-		Help: "Requests that clients have asked about, by result (allowed, denied) and by who decided (owner, no_rule, unlimited, local, fail_open, fail_closed, overloaded, lent).",
+		Help: "Requests that clients have asked about, by result (allowed, denied) and by who decided (owner, standby, provisional, lent, local, no_rule, unlimited, fail_open, fail_closed, overloaded).",
 	}, []string{"result", "source"})
 	duration := f.NewHistogramVec(prometheus.HistogramOpts{
 		Name:                        "weir_check_duration_seconds",

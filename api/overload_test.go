@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -87,6 +88,54 @@ func TestOverload(t *testing.T) {
 	})
 	if err != nil || resp.GetOverallCode() != rlsv3.RateLimitResponse_OK {
 		t.Errorf("a shadow, of an envoy: %v, %v", resp, err)
+	}
+}
+
+const inspectedRules = `
+domain: d
+rules:
+  - {id: here, per: [user], limits: [{limit: 9, window: 1h}]}
+  - {id: there, per: [user], limits: [{limit: 5, window: 1h}]}
+  - {id: nowhere, per: [user], limits: [{limit: 4, window: 1h}]}
+`
+
+// A counter that there was no time for must not look like one that is used up.
+func TestStatusUnderOverload(t *testing.T) {
+	f := newFixture(t, inspectedRules)
+	f.decider = overloadedThere{Decider: f}
+	req := &weirv1.RateLimitStatusRequest{IdentifierType: "user", Identifier: "alice", Domain: "d"}
+	if resp, err := f.server().GetRateLimitStatus(t.Context(), req); !errors.Is(err, errOverloaded) {
+		t.Errorf("%v, %v", resp, err)
+	}
+	f.decider = overloadedThere{Decider: f, shadow: true}
+	if resp, err := f.server().GetRateLimitStatus(t.Context(), req); err != nil || len(resp.GetLimits()) != 3 {
+		t.Errorf("a shadow: %v, %v", resp, err)
+	}
+}
+
+// Who resets counters is told which of them has failed by overload, and which by silence.
+func TestResetUnderOverload(t *testing.T) {
+	f := newFixture(t, inspectedRules)
+	f.decider = overloadedThere{Decider: f}
+	for _, tc := range []struct {
+		rule, want string
+		silent     bool
+	}{
+		{"there", "overloaded: 1 of 1 counters were not reset, because their owner has no time for them: here; try again", false},
+		{"", "2 of 3 counters were not reset, because their owner does not answer or has no time for them: here; try again", true},
+		{"nowhere", "1 of 1 counters were not reset, because their owner does not answer: here; try again", true},
+	} {
+		f.silent = func(take shard.Take) bool { return tc.silent && take.Limit.Limit == 4 }
+		_, err := healthServer{limiter: f.Limiter}.ResetRateLimit(t.Context(), &weirv1.ResetRateLimitRequest{
+			IdentifierType: "user", Identifier: "alice", Domain: "d", RuleId: tc.rule,
+		})
+		code := codes.Unavailable
+		if !tc.silent {
+			code = codes.ResourceExhausted
+		}
+		if st := status.Convert(err); st.Code() != code || st.Message() != tc.want {
+			t.Errorf("rule %q: %v, want %v %s", tc.rule, err, code, tc.want)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"github.com/grpc-ecosystem/grpc-gateway/v2/utilities"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -58,8 +59,24 @@ func (h watchHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		return stream.Flush()
 	}
-	err := h.config.watch(r.Context(), &weirv1.WatchRulesRequest{Domain: r.URL.Query().Get("domain")}, send)
+	req, err := readWatch(r)
+	if err == nil {
+		err = h.config.watch(r.Context(), req, send)
+	}
 	if !begun { // otherwise the status is on its way
 		runtime.HTTPError(r.Context(), h.gateway, json, w, r, err)
 	}
+}
+
+// readWatch reads the query as the gateway reads others.
+func readWatch(r *http.Request) (*weirv1.WatchRulesRequest, error) {
+	req, nothing := new(weirv1.WatchRulesRequest), utilities.NewDoubleArray(nil)
+	err := r.ParseForm()
+	if err == nil {
+		err = strictQuery{}.Parse(req, r.Form, nothing)
+	}
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	return req, nil
 }

@@ -131,8 +131,12 @@ func (c *Client) Wait(ctx context.Context, req *weirv1.RateLimitRequest) (*weirv
 }
 
 // CheckBatch asks for up to 1000 independent requests at once. The answers stand
-// in the order of the requests. One invalid request refuses the whole batch.
+// in the order of the requests. One invalid request refuses the whole batch, and so does
+// asking for none.
 func (c *Client) CheckBatch(ctx context.Context, reqs []*weirv1.RateLimitRequest) ([]*weirv1.RateLimitResponse, error) {
+	if len(reqs) == 0 { // a node would see that only of a batch that travels alone
+		return nil, status.Error(codes.InvalidArgument, "requests: must not be empty")
+	}
 	responses, err := c.ask(ctx, reqs, true)
 	if err == nil && responses == nil {
 		responses = make([]*weirv1.RateLimitResponse, len(reqs))

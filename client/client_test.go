@@ -228,6 +228,10 @@ func TestInvalidBatchInCompany(t *testing.T) {
 				_, err := c.CheckBatch(t.Context(), bad)
 				refused(t, err, codes.InvalidArgument, "requests[1].identifier: must not be empty")
 			})
+			wg.Go(func() {
+				_, err := c.CheckBatch(t.Context(), nil)
+				refused(t, err, codes.InvalidArgument, "requests: must not be empty")
+			})
 		}
 		synctest.Wait()
 		nodes[0].release()

@@ -14,6 +14,7 @@ import (
 const (
 	firstWant = 32                     // tokens of a key's first lease
 	mostWant  = 1_000_000              // a node lends no more at once
+	mostCost  = 1 << 31                // a node refuses requests for more
 	notAgain  = 50 * time.Millisecond  // after a node has lent nothing
 	mostHeld  = 250 * time.Millisecond // then what is left is given back, however long it is valid
 )

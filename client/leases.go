@@ -33,9 +33,12 @@ type leases struct {
 
 func newLeases(c *Client) *leases { return &leases{client: c, seed: maphash.MakeSeed()} }
 
-// lendable reports whether lent tokens can decide a request.
+// lendable reports whether lent tokens can decide a request. One for more tokens than a node
+// takes is left to the node to refuse: taken from a lease, they could be so many that its
+// counter wraps.
 func lendable(req *weirv1.RateLimitRequest) bool {
-	return req.GetTokensRequested() >= 0 && !req.GetPeek() && req.GetLease() == 0
+	tokens := req.GetTokensRequested()
+	return tokens >= 0 && tokens <= mostCost && !req.GetPeek() && req.GetLease() == 0
 }
 
 // check decides a request from lent tokens, or asks a node.

@@ -1,12 +1,17 @@
 package client_test
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir/client"
 
@@ -238,6 +243,42 @@ func TestLeasesTellKeysApart(t *testing.T) {
 			if ask(req) != 1 {
 				t.Errorf("%s: not asked", name)
 			}
+		}
+	})
+}
+
+// Requests for more than a node takes leave the lent tokens alone, however far beyond it they are;
+// from a lease that has ended they would wrap its counter, and be allowed.
+func TestTooMuchIsNotTakenFromLeases(t *testing.T) {
+	lending(t, 1_000_000, func(t *testing.T, n *network, l *lender) {
+		c := n.client("l:1", client.WithoutDiscovery(), client.WithLeases())
+		much := request("alice")
+		for range 20 {
+			if r, err := c.Check(t.Context(), request("alice")); err != nil || !r.GetAllowed() {
+				t.Fatalf("%v, %v", r, err)
+			}
+		}
+		used := c.Stats().LentUsed
+		for _, much.TokensRequested = range []int64{1<<31 + 1, math.MaxInt64, math.MaxInt64, math.MaxInt64} {
+			before := l.asked
+			_, err := c.Check(t.Context(), much)
+			if status.Code(err) != codes.InvalidArgument || l.asked != before+1 {
+				t.Errorf("%d tokens: %v, asked %d times", much.TokensRequested, err, l.asked-before)
+			}
+		}
+		if got := c.Stats().LentUsed; got != used {
+			t.Errorf("%d lent tokens are used, after %d", got, used)
+		}
+		much.TokensRequested = 1
+		if r, err := c.Check(t.Context(), much); err != nil || r.GetSource() != weirv1.Source_SOURCE_LENT {
+			t.Errorf("the lent tokens are gone: %v, %v", r, err)
+		}
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		much.TokensRequested = math.MaxInt64
+		if r, err := c.Check(t.Context(), much); !errors.Is(err, client.ErrClosed) {
+			t.Errorf("after the end: %v, %v", r, err)
 		}
 	})
 }

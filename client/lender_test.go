@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -78,6 +79,11 @@ func (l *lender) StreamRateLimits(stream weirv1.RateLimiter_StreamRateLimitsServ
 			answer.Error = &weirv1.CheckError{Code: 3, Message: "requests: too many"}
 			m.Requests = nil
 		}
+		if slices.ContainsFunc(m.GetRequests(), func(r *weirv1.RateLimitRequest) bool { return r.GetTokensRequested() > 1<<31 }) {
+			l.refuse(m.GetRequests())
+			answer.Error = &weirv1.CheckError{Code: 3, Message: "requests[0].tokens_requested: too many"}
+			m.Requests = nil
+		}
 		for _, r := range m.GetRequests() {
 			answer.Responses = append(answer.Responses, l.decide(r))
 		}
@@ -95,6 +101,13 @@ func pause(d time.Duration) {
 	if d > 0 {
 		<-time.After(d) // in a bubble
 	}
+}
+
+// refuse counts what is asked for too much.
+func (l *lender) refuse(reqs []*weirv1.RateLimitRequest) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.asked += int64(len(reqs))
 }
 
 func (l *lender) decide(r *weirv1.RateLimitRequest) *weirv1.RateLimitResponse {

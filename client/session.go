@@ -159,10 +159,9 @@ func (l *lane) land(id uint64) *frame {
 	l.mu.Lock()
 	f := l.flights[id]
 	delete(l.flights, id)
-	switch {
-	case len(l.flights) == 0:
+	if len(l.flights) == 0 {
 		l.silent.Store(0)
-	default:
+	} else {
 		l.silent.Store(l.since())
 	}
 	waits := len(l.queue) > 0

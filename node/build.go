@@ -90,9 +90,11 @@ type node struct {
 
 	leaving  atomic.Bool
 	away     atomic.Bool           // started without etcd, and not registered yet
-	drained  atomic.Bool           // somebody has asked this node to hand over what it holds
+	drained  atomic.Bool           // somebody has asked this node to hand over what it holds; changed with draining held
 	serving  atomic.Bool           // what the health service says
 	etcdDied atomic.Pointer[error] // why the one in this process has ended by itself
+
+	draining sync.Mutex // held while drained changes, and until the health service says so; before mu
 
 	mu   sync.Mutex
 	self cluster.Node // guarded by mu; as announced

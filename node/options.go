@@ -93,7 +93,8 @@ type Options struct {
 	CounterMemory Bytes
 	// PeerTimeout is the most that a check waits for the node that owns its
 	// counter, 1 ms to 10 s; it never waits for more than 40 % of its caller's own
-	// time. After it, the check is let through. 0 means the default, 25ms.
+	// time. After it the standby is asked, and only if nobody answers does the rule's
+	// on_failure decide. 0 means the default, 25ms.
 	PeerTimeout time.Duration
 	// ForgetDenials makes this node ask the owner of a counter again although it has
 	// denied just now, and has its peers do so. Otherwise a denial may be remembered

@@ -165,7 +165,7 @@ func (n *node) untilReady(ctx, failed context.Context, ready func(Info)) error {
 	if ctx.Err() != nil || failed.Err() != nil {
 		return nil // leaving already
 	}
-	n.setServing(true)
+	n.beginServing()
 	ready(n.info())
 	return nil
 }

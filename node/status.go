@@ -42,6 +42,16 @@ func (n *node) setServing(serving bool) {
 	n.tellEnvoy()
 }
 
+// beginServing has the health service say that the node serves, unless somebody has had it
+// drained while it started.
+func (n *node) beginServing() {
+	n.draining.Lock()
+	defer n.draining.Unlock()
+	if !n.drained.Load() {
+		n.setServing(true)
+	}
+}
+
 // tellEnvoy sets the health of the service by the name that envoyproxy/ratelimit has.
 func (n *node) tellEnvoy() {
 	st := healthpb.HealthCheckResponse_NOT_SERVING
@@ -68,6 +78,8 @@ func (n *node) Standing(id string) cluster.Standing { return n.custody.StandingO
 
 // Drain implements api.Status.
 func (n *node) Drain(cancel bool) error {
+	n.draining.Lock()
+	defer n.draining.Unlock()
 	if n.leaving.Load() {
 		return errors.New("the node is about to stop")
 	}
@@ -154,7 +166,7 @@ func (n *node) Problems() []string {
 	members, reachable := n.router.Members()
 	for i, m := range members {
 		if !reachable[i] {
-			problems = append(problems, fmt.Sprintf("node %s at %s does not answer: for its keys the failure policies of their rules apply", m.ID, m.Address))
+			problems = append(problems, fmt.Sprintf("node %s at %s does not answer: its keys are decided by the nodes that stand by for them, and by their rules' on_failure only where these do not answer", m.ID, m.Address))
 		}
 	}
 	return problems

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
 	"github.com/weirlimit/weir/cluster"
 	"github.com/weirlimit/weir/ring"
 )
@@ -72,6 +74,36 @@ func TestProblems(t *testing.T) {
 			t.Errorf("ready %t, problems %q, want %t, %q", n.Ready(), got, step.ready, step.want)
 		}
 	}
+}
+
+// A node that is drained while it starts does not say that it serves until that is cancelled.
+func TestDrainedWhileStarting(t *testing.T) {
+	n, err := build(t.Context(), Network{}, testOptions(t), quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.close()
+	says := func(want healthpb.HealthCheckResponse_ServingStatus) {
+		t.Helper()
+		resp, err := n.health.Check(t.Context(), &healthpb.HealthCheckRequest{})
+		if err != nil || resp.GetStatus() != want || n.serving.Load() != (want == healthpb.HealthCheckResponse_SERVING) {
+			t.Errorf("%v, %v, want %v", resp, err, want)
+		}
+	}
+	setView(t, n, cluster.Member{ID: "a", Address: n.opts.GRPC, Incarnation: n.self.Incarnation})
+	n.membership.Update(cluster.Snapshot{Nodes: []cluster.Node{n.Self(), {ID: "b", State: cluster.Ready}}})
+	if err := n.Drain(false); err != nil {
+		t.Fatal(err)
+	}
+	n.beginServing()
+	says(healthpb.HealthCheckResponse_NOT_SERVING)
+	if err := n.Drain(true); err != nil {
+		t.Fatal(err)
+	}
+	says(healthpb.HealthCheckResponse_SERVING)
+	n.setServing(false)
+	n.beginServing()
+	says(healthpb.HealthCheckResponse_SERVING)
 }
 
 // A node says whether its rules are its own.

@@ -31,8 +31,10 @@ and wait until every node runs them. Rules that the file lacks stay, unless --pr
 is given: then they go from every domain that the file has. A domain that has no
 rules in the file is emptied by it: {domain: shop, rules: []}.
 
-The exit code is 0 if all nodes run the rules, 1 if some do not in time, and 2 if
-nothing was changed because of an error.`,
+The exit code is 0 if all nodes run the rules, 1 if some do not in time, and 2 on an
+error. An error about the rules means that nothing was changed. If the node or etcd
+falls silent, nobody knows whether it was; "weir rules diff" shows it. Once it is printed
+that the rules are stored, they are, even if the nodes cannot be asked afterwards.`,
 		Example: `  weir rules apply -f rules.yaml
   weir rules apply -f /etc/weir/rules --prune --timeout 30s
   weir rules export | sed 's/limit: 10,/limit: 20,/' | weir rules apply -f -`,
@@ -75,8 +77,10 @@ func (a *app) deleteCommand() *cobra.Command {
 		Short: "Delete one rule",
 		Long: `Delete one rule, and wait until no node runs it any more.
 
-The exit code is 0 if none does, 1 if some still do when the time is over, and 2
-if nothing was deleted because of an error.`,
+The exit code is 0 if none does, 1 if some still do when the time is over, and 2 on
+an error. An error about the rule means that nothing was deleted. If the node or etcd
+falls silent, nobody knows whether it was; "weir rules get" shows it. Once it is printed
+that the rule is deleted, it is, even if the nodes cannot be asked afterwards.`,
 		Example: `  weir rules delete posts-per-user
   weir rules delete posts-per-user --domain shop`,
 		Args: oneID,

@@ -364,8 +364,9 @@ type RateLimitResponse struct {
 	DenialReason *DenialReason `protobuf:"varint,16,opt,name=denial_reason,json=denialReason,proto3,enum=weir.v1.DenialReason,oneof" json:"denial_reason,omitempty"`
 	// What the caller is lent. Unset if that is nothing: nothing was asked for, no limit
 	// applies, the request was denied, a limit has less than 8 tokens left or lends
-	// nothing (sliding_window_log, leaky_bucket, with a max_delay, soft, elastic or not
-	// enforced), or the limits live on several nodes.
+	// nothing (sliding_window_log, leaky_bucket, with a max_delay, soft, elastic, not
+	// enforced, or with durability strict), the limits live on several nodes, or the node
+	// that owns them lends nothing (--lend-nothing).
 	Lease         *Lease `protobuf:"bytes,17,opt,name=lease,proto3,oneof" json:"lease,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

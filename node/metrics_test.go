@@ -1,0 +1,96 @@
+package node
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weirlimit/weir/cluster"
+)
+
+// metricRow matches a row of docs/metrics.md that describes a metric.
+var metricRow = regexp.MustCompile("^\\| `(weir|ratelimit)_[a-z_]+` \\|")
+
+// docs/metrics.md has a row for every metric of a node, as the metric describes itself, and
+// none for what is not there.
+func TestMetricsPage(t *testing.T) {
+	page, err := os.ReadFile("../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	described := make(map[string]bool) // rows that name a metric
+	for line := range strings.Lines(string(page)) {
+		if metricRow.MatchString(line) {
+			described[strings.TrimSuffix(line, "\n")] = true
+		}
+	}
+	rows := metricRows(t)
+	for _, row := range rows {
+		if !described[row] {
+			t.Errorf("the page lacks the row\n%s", row)
+		}
+		delete(described, row)
+	}
+	for row := range described {
+		t.Errorf("no metric is described by the row\n%s", row)
+	}
+	names := strings.Join(rows, "\n")
+	for _, word := range strings.FieldsFunc(string(page), func(r rune) bool { return r != '_' && (r < 'a' || r > 'z') }) {
+		if strings.HasPrefix(word, "weir_") && !strings.Contains(names, "`"+word+"`") {
+			t.Errorf("the page names %s, which is no metric", word)
+		}
+	}
+}
+
+// metricRows are what the page should say of the metrics of a node that has done something of
+// everything: of some, nothing is told before.
+func metricRows(t *testing.T) (rows []string) {
+	opts := testOptions(t)
+	opts.Rules = filepath.Join(t.TempDir(), "rules.yaml")
+	const file = "{domain: d, descriptors: [{key: k, value: v, descriptors: [{key: l, rate_limit: {unit: day, requests_per_unit: 5}}]}]}"
+	if err := os.WriteFile(opts.Rules, []byte(file), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n, err := build(t.Context(), Network{}, opts, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.close()
+	setView(t, n, cluster.Member{ID: "a", Address: n.opts.GRPC, Incarnation: n.self.Incarnation},
+		cluster.Member{ID: "b", Address: freed(t), Incarnation: 1})
+	for body, want := range map[string]int{
+		`{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"},{"key":"l","value":"x"}]}]}`: http.StatusOK,
+		`{}`: http.StatusBadRequest,
+	} {
+		w := httptest.NewRecorder()
+		n.http.Handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/json", strings.NewReader(body)))
+		if w.Code != want {
+			t.Fatalf("%s: %d %s", body, w.Code, w.Body)
+		}
+	}
+	families, err := n.metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if !strings.HasPrefix(f.GetName(), "weir_") && !strings.HasPrefix(f.GetName(), "ratelimit_") {
+			continue // of Go and of the process
+		}
+		labels := make(map[string]bool)
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				labels["`"+l.GetName()+"`"] = true
+			}
+		}
+		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s |", f.GetName(), strings.ToLower(f.GetType().String()),
+			strings.Join(slices.Sorted(maps.Keys(labels)), ", "), f.GetHelp()))
+	}
+	return rows
+}
