@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/client"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
 // replication is how long what an owner has granted may be unknown to its standby.
@@ -38,8 +40,9 @@ func (s stretch) meets(from, to time.Duration) bool { return s.from <= to && fro
 //     other: what was granted since the cut began, a limit at most;
 //   - for two nodes that are gone within the time of a recovery, which may be owner and
 //     standby: a limit;
+//   - for a cut between two nodes of which one is slow to a third: what is granted from copies, as what is relayed may be late;
 //   - for each division of the nodes, which a node that is too slow makes as well, and a cut between two nodes while there
-//     is no other to relay: a limit for the other side, and of a bucket what drains there meanwhile.
+//     is no other to relay, or while some other is gone: a limit for the other side, and of a bucket what drains there meanwhile.
 func (p Plan) extra(r Rule, hits []Hit, s stretch) (tokens int64) {
 	for _, f := range p.Faults {
 		since, cut := p.unreplicated(f)
@@ -54,6 +57,11 @@ func (p Plan) extra(r Rule, hits []Hit, s stretch) (tokens int64) {
 	for _, both := range p.losses() {
 		if s.meets(both.from, both.over) {
 			tokens += r.capacity()
+		}
+	}
+	for _, slow := range p.slowlyRelayed() {
+		if both := (stretch{max(s.from, slow.from), min(s.to, slow.to)}); both.from <= both.to {
+			tokens += grantedIn(fromCopies(hits), both)
 		}
 	}
 	for _, apart := range p.divided() {
@@ -81,7 +89,7 @@ func dies(f Fault) bool { return f.Kind == Crash || f.Kind == Flash }
 type loss struct{ from, to, over time.Duration } // the first fault, the second one, and when both nodes are gone by
 
 // losses are those of a plan.
-// A node that is told to stop while etcd is away is gone as well: it has its standbys go on, of which nobody else hears.
+// A node that stops while etcd is away is gone as well: it has its standbys go on, of which nobody else hears.
 func (p Plan) losses() (all []loss) {
 	var before []Fault
 	for _, f := range p.Faults {
@@ -105,7 +113,7 @@ func gone(f Fault) time.Duration {
 }
 
 // vanishes reports whether a fault is that a node goes, and no view says so for a while.
-func (p Plan) vanishes(f Fault) bool { return dies(f) || stops(f) && p.withoutEtcd(f.At) }
+func (p Plan) vanishes(f Fault) bool { return dies(f) || stops(f) && p.withoutEtcd(f.At, gone(f)) }
 
 // unreplicated reports whether there is a cut between a node, when a fault hits it, and another, which may be its standby; or there was one
 // until so shortly before that they may not have found each other again. It returns since when.
@@ -122,10 +130,10 @@ func (p Plan) unreplicated(of Fault) (since time.Duration, cut bool) {
 // stops reports whether a fault is that a node is told to stop.
 func stops(f Fault) bool { return f.Kind == Drain || f.Kind == Restart }
 
-// withoutEtcd reports whether etcd is away at some instant, or has only just come back.
-func (p Plan) withoutEtcd(at time.Duration) bool {
+// withoutEtcd reports whether etcd is away within a stretch, or has only just come back.
+func (p Plan) withoutEtcd(from, to time.Duration) bool {
 	return slices.ContainsFunc(p.Faults, func(f Fault) bool {
-		return slices.Contains(ofEtcd, f.Kind) && f.At <= at && at <= f.At+f.For+noticed
+		return slices.Contains(ofEtcd, f.Kind) && f.At <= to && from <= f.At+f.For+noticed
 	})
 }
 
@@ -140,35 +148,35 @@ func (p Plan) divided() (all []stretch) {
 			if since, alone := p.unrelayed(f); alone {
 				all = append(all, stretch{since, over})
 			}
-			all = append(all, p.gaps(f)...)
+			all = append(all, p.bereaved(f)...)
 		}
 	}
 	return all
 }
 
-// gaps are the stretches in which a cut between two nodes comes together with something that lets more through than is promised. Each
-// is a flaw, and no promise: docs/architecture.md says so beside its table. They count as divisions, so that
-// whatever else there is shows; seeds without these combinations are held to the table.
-//
-//   - One of the two has a slow link as well, which may be that to whoever relays. What is relayed may be late then, as
-//     one frame waits for another, and is decided from a copy: a few tokens.
-//   - A node is gone, and others have not taken over. A new owner that has no copy and does not reach the standby, which has it,
-//     decides from nothing: it does not ask for it through others, as a standby does.
-func (p Plan) gaps(cut Fault) (all []stretch) {
+// bereaved are the stretches of a cut between two nodes in which another is gone, and others have not taken over from it. A new owner that
+// has no copy and does not reach the standby, which has it, decides from nothing; and while etcd is away, who hears all but two members may
+// not be a majority.
+func (p Plan) bereaved(cut Fault) (all []stretch) {
 	over := cut.At + cut.For
 	for _, f := range p.Faults {
-		var to time.Duration
-		from := max(f.At, cut.At)
-		switch ends := f.Node == cut.Node || f.Node == cut.Other || f.Other == cut.Node || f.Other == cut.Other; {
-		case f.Kind == Slow && ends:
-			to = min(f.At+f.For, over)
-		case p.vanishes(f):
-			to = min(p.recovered(f.At), over)
-		default:
-			continue
-		}
-		if from < to {
+		if from, to := max(f.At, cut.At), min(p.recovered(f.At), over); p.vanishes(f) && from < to {
 			all = append(all, stretch{from, to + healing})
+		}
+	}
+	return all
+}
+
+// slowlyRelayed are the stretches of cuts between two nodes in which one of them has a slow link, too, which may be that to whoever relays:
+// one frame waits for another then.
+func (p Plan) slowlyRelayed() (all []stretch) {
+	for _, cut := range p.Faults {
+		for _, f := range p.Faults {
+			ends := f.Node == cut.Node || f.Node == cut.Other || f.Other == cut.Node || f.Other == cut.Other
+			from, to := max(f.At, cut.At), min(f.At+f.For, cut.At+cut.For)
+			if cut.Kind == OneWay && f.Kind == Slow && ends && from < to {
+				all = append(all, stretch{from, to + mended})
+			}
 		}
 	}
 	return all
@@ -244,7 +252,7 @@ func (p Plan) back(f Fault) time.Duration {
 }
 
 // undecidable reports whether it may be that nobody can decide a check that is asked at some instant whom a client's node reaches: nodes are
-// divided, or two are gone, or one is and the connections to another have just been reset; or are while the check is under way.
+// divided, or two are gone, or one is, or is not reached, and the connections to another have just been reset; or are while the check is under way.
 func (p Plan) undecidable(at time.Duration) bool {
 	if slices.ContainsFunc(p.divided(), func(s stretch) bool { return s.meets(at, at+client.DefaultTimeout) }) {
 		return true
@@ -252,8 +260,7 @@ func (p Plan) undecidable(at time.Duration) bool {
 	if slices.ContainsFunc(p.losses(), func(l loss) bool { return l.to <= at+client.DefaultTimeout && at <= p.recovered(l.to) }) {
 		return true
 	}
-	// Another flaw that is named here: of what a node holds that is told to stop, while a cut keeps its new owner from fetching it,
-	// a check is now and then decided by nobody.
+	// Of what a node holds that is told to stop, while a cut keeps its new owner from fetching it, a check is now and then decided by nobody.
 	for _, cut := range p.Faults {
 		unfetched := func(f Fault) bool {
 			return stops(f) && (f.Node == cut.Node || f.Node == cut.Other) && cut.At <= f.At && f.At <= at && f.At <= cut.At+cut.For
@@ -263,7 +270,9 @@ func (p Plan) undecidable(at time.Duration) bool {
 		}
 	}
 	reset := slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Kind == Reset && f.At-dialed <= at && at <= f.At+dialed })
-	return reset && slices.ContainsFunc(p.Faults, func(f Fault) bool { return p.vanishes(f) && f.At <= at && at <= p.recovered(f.At) })
+	return reset && slices.ContainsFunc(p.Faults, func(f Fault) bool {
+		return p.vanishes(f) && f.At <= at && at <= p.recovered(f.At) || f.Kind == OneWay && f.At <= at && at <= f.At+f.For+mended
+	})
 }
 
 // unanswerable reports whether it may be that no node answers a check in time that is asked at some instant: nobody can decide it, which
@@ -318,6 +327,16 @@ func grantedIn(hits []Hit, s stretch) (tokens int64) {
 		}
 	}
 	return tokens
+}
+
+// fromCopies returns those of hits that were decided from copies.
+func fromCopies(hits []Hit) (some []Hit) {
+	for _, h := range hits {
+		if h.Source == weirv1.Source_SOURCE_PROVISIONAL {
+			some = append(some, h)
+		}
+	}
+	return some
 }
 
 // Excess is a stretch in which a key was granted more than it may.

@@ -3,6 +3,8 @@ package sim
 import (
 	"testing"
 	"time"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
 const second = time.Second
@@ -21,6 +23,14 @@ func join(parts ...[]Hit) (all []Hit) {
 		all = append(all, p...)
 	}
 	return all
+}
+
+// copied has hits decided from copies.
+func copied(hits []Hit) []Hit {
+	for i := range hits {
+		hits[i].Source = weirv1.Source_SOURCE_PROVISIONAL
+	}
+	return hits
 }
 
 // between returns n hits that are known to lie in between, and no more.
@@ -94,8 +104,14 @@ func TestExcess(t *testing.T) {
 		"somebody relays": {"fixed-hour", at(20*second, 40), one(20 * second),
 			[]Fault{{Kind: Join, At: 4 * second, Node: "d"}, {Kind: OneWay, At: 10 * second, For: 3 * second, Node: "a", Other: "b"}, {Kind: Restart, At: 11 * second, Node: "c"}}},
 		"split": {"fixed-hour", at(20*second, 80), one(20 * second), []Fault{{Kind: Split, At: 10 * second, For: second}}},
-		"slowly relayed": {"fixed-hour", at(20*second, 80), one(20 * second),
+		"slowly relayed": {"fixed-hour", join(at(5*second, 40), copied(at(11*second, 2))), one(20 * second),
 			[]Fault{{Kind: OneWay, At: 10 * second, For: 3 * second, Node: "a", Other: "b"}, {Kind: Slow, At: 11 * second, For: second, Node: "c", Other: "a"}}},
+		"slowly relayed by the owner": {"fixed-hour", at(11*second, 40), one(11 * second),
+			[]Fault{{Kind: OneWay, At: 10 * second, For: 3 * second, Node: "a", Other: "b"}, {Kind: Slow, At: 11 * second, For: second, Node: "c", Other: "a"}}},
+		"a cut and a death": {"fixed-hour", at(20*second, 80), one(20 * second),
+			[]Fault{{Kind: Join, At: 4 * second, Node: "d"}, {Kind: Crash, At: 9 * second, Node: "c"}, {Kind: OneWay, At: 10 * second, For: 3 * second, Node: "a", Other: "b"}}},
+		"a cut after a death": {"fixed-hour", at(20*second, 40), one(20 * second),
+			[]Fault{{Kind: Join, At: 4 * second, Node: "d"}, {Kind: Crash, At: 4 * second, Node: "c"}, {Kind: OneWay, At: 13 * second, For: second, Node: "a", Other: "b"}}},
 		"slow elsewhere": {"fixed-hour", at(20*second, 40), one(20 * second),
 			[]Fault{{Kind: OneWay, At: 10 * second, For: 3 * second, Node: "a", Other: "b"}, {Kind: Slow, At: 14 * second, For: second, Node: "c", Other: "a"}}},
 		"split, of a bucket": {"gcra", join(at(5*second, 21), at(10*second, 10+20+10)), one(10 * second), []Fault{{Kind: Split, At: 5 * second, For: second}}},
@@ -132,10 +148,12 @@ func waiting(h *Hit, d time.Duration) { h.Wait = d }
 func TestUndecidable(t *testing.T) {
 	p := Plan{Start: []string{"a", "b", "c"}, Faults: []Fault{
 		{Kind: Split, At: 5 * second, For: second}, {Kind: Crash, At: 20 * second, Node: "a"}, {Kind: Crash, At: 25 * second, Node: "b"}, {Kind: Crash, At: 50 * second, Node: "b"},
+		{Kind: OneWay, At: 60 * second, For: 2 * second, Node: "a", Other: "b"}, {Kind: Reset, At: 61 * second, Node: "c", Other: "a"},
 	}}
 	for at, want := range map[time.Duration]bool{
 		4 * second: false, 4899 * time.Millisecond: false, 4901 * time.Millisecond: true, 6 * second: true, 10 * second: true, 12 * second: false,
 		24 * second: false, 24901 * time.Millisecond: true, 26 * second: true, 32 * second: true, 34 * second: false, 51 * second: false,
+		60 * second: false, 61 * second: true, 61101 * time.Millisecond: false,
 	} {
 		if got := p.undecidable(at); got != want {
 			t.Errorf("at %v: %v", at, got)

@@ -26,11 +26,13 @@ type Result struct {
 	// Broken is what does not hold whatever the owners do with their counters: errors,
 	// views that differ, nodes that end, partitions with several tokens or, in the end, none.
 	Broken []string
-	// Inexact is what does not hold of the counters: too much was granted, or a check that
-	// somebody should have decided was not.
-	Inexact []string
+	// Exceeded are counters of which more was granted than is promised.
+	Exceeded []string
+	// Undecided are checks that somebody should have decided, and nobody has.
+	Undecided []string
 
-	// Stories are what there is to say of every key that was granted too much: what each node has decided of it.
+	// Stories are what there is to say of every key that was granted too much, and of one that nobody has decided: what
+	// each node has decided of it.
 	Stories []string
 }
 
@@ -171,8 +173,8 @@ func (r *Result) judge(w *World) {
 	r.Broken = append(r.Broken, r.some("failed", r.Records.errors)...)
 	refused := slices.DeleteFunc(slices.Clone(r.Records.refused), func(p problem) bool { return r.Plan.undecidable(p.at) })
 	late := slices.DeleteFunc(slices.Clone(r.Records.late), func(p problem) bool { return r.Plan.unanswerable(p.at) })
-	r.Inexact = append(r.Inexact, r.some("were not answered", late)...)
-	r.Inexact = append(r.Inexact, r.some("were decided by nobody", refused)...)
+	r.Undecided = append(r.Undecided, r.some("were not answered", late)...)
+	r.Undecided = append(r.Undecided, r.some("were decided by nobody", refused)...)
 	for _, p := range [][]problem{late, refused} {
 		if len(p) > 0 {
 			r.Stories = append(r.Stories, r.story(p[0].String(), p[0].key, stretch{p[0].at, p[0].at + before/4}, w))
@@ -181,7 +183,7 @@ func (r *Result) judge(w *World) {
 	for _, k := range r.Records.keys() {
 		if e, found := r.Plan.Excess(k, r.Records.hits[k], w.start); found {
 			r.Timeline.addAt(e.Since, "CHECK", "too much from now on: %v", e)
-			r.Inexact = append(r.Inexact, e.String())
+			r.Exceeded = append(r.Exceeded, e.String())
 			r.tell(k, w.traces[k])
 			r.Stories = append(r.Stories, r.story(e.String(), k, e.Within, w))
 		}
@@ -250,6 +252,6 @@ func (r *Result) Summary() string {
 	for _, source := range slices.Sorted(maps.Keys(r.Records.sources)) {
 		by = append(by, fmt.Sprintf("%v %d", source, r.Records.sources[source]))
 	}
-	return fmt.Sprintf("seed %d: %d faults, %d checks, %d admitted, %d denied, %v; %d broken, %d inexact",
-		r.Plan.Seed, len(r.Plan.Faults), r.Records.checks, admitted, r.Records.denied, by, len(r.Broken), len(r.Inexact))
+	return fmt.Sprintf("seed %d: %d faults, %d checks, %d admitted, %d denied, %v; %d broken, %d exceeded, %d undecided",
+		r.Plan.Seed, len(r.Plan.Faults), r.Records.checks, admitted, r.Records.denied, by, len(r.Broken), len(r.Exceeded), len(r.Undecided))
 }

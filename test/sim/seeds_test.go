@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -26,14 +27,14 @@ var (
 	first = flag.Uint64("first", 0, "play new ones from this on, instead of from one that the clock says")
 	old   = flag.Bool("known", true, "play those that have ever failed, beside new ones")
 
-	// Goroutines do not run in an order that the seed determines, so that one that was never seen to fail may. Of 500 new seeds one fails, in
-	// a way that is not mended: in the first 100 ms after an owner is stalled a check stands behind others that wait for it, and no node answers
-	// in time. Until that is mended, CI allows some (.ci/run).
-	inexact = flag.Int64("inexact", 0, "fail only if more than so many do not hold the counters to the promises")
+	// Of 500 new seeds one has a check that nobody decides, in a way that is not mended: in the first 100 ms after an owner is stalled it stands
+	// behind others that wait for that; or three things happen at once. As goroutines do not run in an order that the seed determines, it is not
+	// known in advance which. What is granted too much fails a seed, always.
+	undecided = flag.Int64("undecided", 0, "fail only if of more than so many seeds a check is decided by nobody that somebody should have decided")
 )
 
-// inexactSeeds counts those of this run.
-var inexactSeeds atomic.Int64
+// undecidedSeeds counts those of this run.
+var undecidedSeeds atomic.Int64
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/weirlimit/weir/test/sim.stay"))
@@ -102,18 +103,19 @@ func play(t *testing.T, seed uint64) {
 	t.Run(fmt.Sprint(seed), func(t *testing.T) {
 		t.Parallel()
 		r := run(t, Draw(seed), Hooks{})
-		for _, p := range r.Broken {
+		for _, p := range slices.Concat(r.Broken, r.Exceeded) {
 			t.Error(p)
 		}
-		if len(r.Inexact) > 0 {
-			if n := inexactSeeds.Add(1); n > *inexact {
-				t.Errorf("inexact, the %dth of at most %d: %s", n, *inexact, strings.Join(r.Inexact, "; "))
-				t.Logf("%v\n%s", r.Plan, strings.Join(r.Stories, "\n"))
+		if len(r.Undecided) > 0 {
+			what := strings.Join(r.Undecided, "; ")
+			if n := undecidedSeeds.Add(1); n > *undecided {
+				t.Errorf("undecided, the %dth of at most %d: %s", n, *undecided, what)
 			} else {
-				fmt.Printf("inexact, the %dth of at most %d: seed %d: %s\n", n, *inexact, seed, strings.Join(r.Inexact, "; "))
+				fmt.Printf("undecided, the %dth of at most %d: seed %d: %s\n", n, *undecided, seed, what)
 			}
 		}
 		if t.Failed() {
+			t.Logf("%v\n%s", r.Plan, strings.Join(r.Stories, "\n"))
 			t.Logf("play it again: make sim SEED=%d", seed)
 		}
 	})
@@ -147,13 +149,8 @@ func TestNothingIsGrantedTwiceWhileMembersStay(t *testing.T) {
 		t.Run(fmt.Sprint(s), func(t *testing.T) {
 			t.Parallel()
 			r := run(t, Draw(uint64(s+1), append([]Kind{Slow, Reset, OneWay}, ofEtcd...)...), Hooks{})
-			for _, k := range r.Records.keys() {
-				if e, found := r.Plan.Excess(k, r.Records.hits[k], r.Timeline.start); found {
-					t.Error(e)
-				}
-			}
-			for _, b := range r.Broken {
-				t.Error(b)
+			for _, p := range slices.Concat(r.Broken, r.Exceeded) {
+				t.Error(p)
 			}
 		})
 	}
@@ -167,7 +164,7 @@ func TestPeace(t *testing.T) {
 			p := Draw(uint64(s + 1))
 			p.Faults, p.Hot, p.Leases = nil, s == 0, s <= 1
 			r := run(t, p, Hooks{})
-			for _, problem := range append(r.Broken, r.Inexact...) {
+			for _, problem := range slices.Concat(r.Broken, r.Exceeded, r.Undecided) {
 				t.Error(problem)
 			}
 			if p.Hot && r.Records.sources[weirv1.Source_SOURCE_LENT] < 1000 {

@@ -35,7 +35,7 @@ func TestLostCountersAreFound(t *testing.T) {
 		}
 	}})
 	for _, rule := range Rules[:hotKey.Rule] {
-		if !strings.Contains(strings.Join(r.Inexact, "\n"), rule.Name+"/user-") {
+		if !strings.Contains(strings.Join(r.Exceeded, "\n"), rule.Name+"/user-") {
 			t.Errorf("%s: lost counters are not found", rule.Name)
 		}
 	}
