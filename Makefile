@@ -32,7 +32,7 @@ bench:
 # plays one and prints what happened when.
 SEEDS = 200
 sim:
-	go test ./test/sim -run '^TestSeeds$$' -count=1 -timeout=0 $(if $(SEED),-v -seed=$(SEED),-seeds=$(SEEDS)) -inexact=0
+	go test ./test/sim -run '^TestSeeds$$' -count=1 -timeout=0 $(if $(SEED),-v -seed=$(SEED),-seeds=$(SEEDS)) -undecided=0
 
 ci:
 	.ci/run
