@@ -242,15 +242,24 @@ func (r *Router) has(t *table, k ring.Key) string {
 }
 
 // through returns the indices of some members that have said that they reach the one of that id, and are
-// asked about k's counter in its place. Some may not know yet that they do not any more.
+// asked about k's counter in its place. Some may not know yet that they do not any more, and some may have been cut off
+// from this node with it: those who are late to say anything come last.
 func (r *Router) through(t *table, k ring.Key, id string) (members []int) {
 	if r.holders == nil || id == "" || id == r.self {
 		return nil
 	}
+	var late []int
+	now := time.Now()
 	for _, by := range r.holders.Reaching(id) {
-		if i, member := t.view.Index(by); member && i != t.self && i != t.owner(k) && t.answers(i, k) && len(members) < maxThrough {
+		i, member := t.view.Index(by)
+		switch {
+		case !member, i == t.self, i == t.owner(k), !t.answers(i, k):
+		case t.lane(i, k).doubtful(now):
+			late = append(late, i)
+		default:
 			members = append(members, i)
 		}
 	}
-	return members
+	members = append(members, late...)
+	return members[:min(len(members), maxThrough)]
 }

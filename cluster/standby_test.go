@@ -339,6 +339,27 @@ func TestStandbyRelaysThroughOthersInDoubt(t *testing.T) {
 	}
 }
 
+// Where two are cut off at once, one of which has it and the other one has said that it reaches that, others are asked first.
+func TestStandbyRelaysThroughThoseThatAreNotLate(t *testing.T) {
+	for _, asker := range []int{0, 2} { // the standby itself, too
+		inLedger(t, 5, func(t *testing.T, c *testCluster, l *ledger) {
+			k := c.keyWith(1, 2, 0)
+			c.mu.Lock()
+			c.reaching["c"] = []string{"d", "e"}
+			c.mu.Unlock()
+			c.lose(c.nodes[2], c.nodes[3])
+			time.Sleep(silence - probeEvery/2)
+			c.cut(c.nodes[0], c.nodes[1])
+			c.cut(c.nodes[2], c.nodes[1])
+			synctest.Wait()
+			g, took := c.nodes[asker].ask(t.Context(), take(k, 10, 1))
+			if g.Takes[0].Source != shard.Standby || took != 0 || l.counts[k] != 1 || len(l.copies[2]) != 0 {
+				t.Errorf("asked at %d: %+v after %v; %d counted, %v from copies", asker, g, took, l.counts[k], l.copies)
+			}
+		})
+	}
+}
+
 // What has moved is relayed to where it is.
 func TestStandbyRelaysToTheHolder(t *testing.T) {
 	inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
