@@ -16,6 +16,7 @@ type account struct {
 	apart   int         // of those, by standbys from their copies
 	asked   int
 	unknown int // asked without an answer, or let through although nobody has counted
+	delayed int // asked for so long that somebody else may have been asked as well
 }
 
 // over returns by how much more was granted than the limit.
@@ -76,6 +77,15 @@ func (l *ledger) lose(key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.keys[key].unknown++
+}
+
+// delay takes note of checks that were answered so late that somebody else may have been asked as well.
+func (l *ledger) delay(keys []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, key := range keys {
+		l.keys[key].delayed++
+	}
 }
 
 // noneOver fails the test if more was granted of a key than its limit and allowance, and tells

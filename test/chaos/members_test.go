@@ -104,8 +104,7 @@ func checkMoved(t *testing.T, before, after []string, ideal float64) {
 // before. On a machine on which even this process could not ask in time it says nothing.
 func checkLatency(t *testing.T, base, g figures) {
 	t.Helper()
-	const enough = 0.97
-	if base.pace < enough || g.pace < enough {
+	if base.pace < enoughPace || g.pace < enoughPace {
 		t.Logf("the machine is too busy for latencies to say anything: %.0f and %.0f %% of the checks were asked in time", 100*base.pace, 100*g.pace)
 		return
 	}

@@ -146,7 +146,12 @@ func TestOwnerCutOffFromSomeNodes(t *testing.T) {
 	wait(calm() / 2)
 	f.finish()
 	f.noErrors()
-	f.exact()
+	more := nothing
+	if g.pace < enoughPace {
+		t.Logf("the machine is too busy for relays to be in time, so standbys may count apart: %.0f %% of the checks were asked in time", 100*g.pace)
+		more = func(a *account) int { return a.apart }
+	}
+	f.exactBut(more, func(a *account) int { return a.delayed }) // answers are lost with the way
 }
 
 // An owner that does not reach etcd keeps what it holds, as long as the others answer it.

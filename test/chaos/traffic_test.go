@@ -26,6 +26,14 @@ const (
 	inFlight  = 2000             // batches, at most
 )
 
+// askedTwice is how long a check takes at least that is asked again elsewhere, although it may be counted where it was
+// asked first: a standby waits so long for somebody who is to relay.
+const askedTwice = 80 * time.Millisecond
+
+// enoughPace is how many of its checks the traffic must at least have been able to ask in time, as a share: else the machine
+// is so busy that waiting is no sign of anything.
+const enoughPace = 0.97
+
 // Kinds of keys. All limits are of a year.
 const (
 	spentKeys, spentLimit = 10_000, 10 // used up before anything happens
@@ -272,6 +280,9 @@ func (f *traffic) send(n *process.Node, keys []string) {
 	answers, err := n.Client.CheckBatch(ctx, reqs)
 	now := time.Now()
 	s.took, s.err = now.Sub(s.asked), err != nil
+	if s.took >= askedTwice {
+		f.ledger.delay(keys)
+	}
 	for i, a := range answers {
 		s.sources[a.GetSource()]++
 		switch {
@@ -313,43 +324,60 @@ func (f *traffic) finish() {
 	}
 	f.ledger.mu.Unlock()
 	for i, r := range open {
-		n := f.nodes[i%len(f.nodes)]
-		for _, tokens := range []int{r.left, 1} {
-			f.ledger.ask(r.key, 0)
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
-			a, err := n.Client.Check(ctx, request(r.key, tokens))
-			cancel()
-			switch {
-			case err != nil:
-				f.t.Errorf("%s: %v", r.key, err)
-			case !decided(a.GetSource()) && f.lenient:
-				f.ledger.lose(r.key)
-			case !decided(a.GetSource()):
-				f.t.Errorf("%s: %v", r.key, a.GetSource())
-			case a.GetAllowed():
-				f.ledger.grantBy(a.GetSource(), r.key, tokens, time.Now())
-			}
+		tokens, more := r.left, true
+		for more {
+			more = f.use(f.nodes[i%len(f.nodes)], r.key, tokens) || tokens > 1
+			tokens = 1
 		}
 	}
+}
+
+// use asks a node for tokens of a key, and reports whether they were granted.
+func (f *traffic) use(n *process.Node, key string, tokens int) (granted bool) {
+	f.t.Helper()
+	f.ledger.ask(key, 0)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	a, err := n.Client.Check(ctx, request(key, tokens))
+	switch {
+	case err != nil:
+		f.t.Errorf("%s: %v", key, err)
+	case !decided(a.GetSource()) && f.lenient:
+		f.ledger.lose(key)
+	case !decided(a.GetSource()):
+		f.t.Errorf("%s: %v", key, a.GetSource())
+	case a.GetAllowed():
+		f.ledger.grantBy(a.GetSource(), key, tokens, time.Now())
+		return true
+	}
+	return false
 }
 
 // exact fails the test unless of every key that is used up just its limit was granted.
 func (f *traffic) exact() {
 	f.t.Helper()
-	f.ledger.noneOver(f.t, nothing)
+	f.exactBut(nothing, nothing)
+}
+
+// exactBut is exact where more and less may be granted.
+func (f *traffic) exactBut(more, less func(*account) int) {
+	f.t.Helper()
+	f.ledger.noneOver(f.t, more)
 	f.ledger.mu.Lock()
 	defer f.ledger.mu.Unlock()
-	checked := 0
+	checked, short := 0, 0
 	for key, a := range f.ledger.keys {
 		if strings.HasPrefix(key, "busy-") { // what is lent and not used is given back, but not at once
 			continue
 		}
 		checked++
-		if n := len(a.granted); n < a.limit {
+		n := len(a.granted)
+		short += max(0, a.limit-n)
+		if n < a.limit-less(a) {
 			f.t.Errorf("%s: %d tokens granted of %d, although it was asked for until it was denied\n%s", key, n, a.limit, a.when())
 		}
 	}
-	f.t.Logf("exactly the limit was granted of %d keys, unless said otherwise", checked)
+	f.t.Logf("exactly the limit was granted of %d keys, unless said otherwise; %d tokens less in all", checked, short)
 }
 
 // figures are what callers have seen in a time.
