@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -285,31 +286,30 @@ func (w *whereabouts) note(c *colleague, l *peerv1.Located, self party, view *Vi
 }
 
 // fetch pulls what somebody holds, the busiest partitions first, until there may be more to do. Checks are decided
-// all the while, and are not to wait for the processor: so it takes its time.
+// all the while, and are not to wait for the processor: so it takes its time, the more the longer a partition takes, and
+// the more others fetch from the same member.
 func (k *Custody) fetch(ctx context.Context, found []whereabouts) {
 	slices.SortStableFunc(found, func(a, b whereabouts) int { return cmp.Compare(b.heat, a.heat) })
 	var pulls errgroup.Group
 	pulls.SetLimit(pullsAtOnce)
-	var silent sync.Map // holders that do not answer
+	var silent sync.Map     // holders that do not answer
+	var lately atomic.Int64 // nanoseconds that a pull took
 	begun := 0
 	for i := range found {
 		w := &found[i]
 		switch _, skip := silent.Load(w.holder); {
 		case skip, begun >= pullsAtOnce && len(k.kick) > 0:
 		case w.holder != nil:
-			begun++
+			if begun++; begun > 1 {
+				k.pauseFetch(ctx, w.holder, time.Duration(lately.Load()))
+			}
 			pulls.Go(func() error {
-				due := time.Now().Add(fetchEvery)
+				began := time.Now()
 				if err := k.pull(ctx, w.partition, w.holder); status.Code(err) == codes.Unavailable || errors.Is(err, context.DeadlineExceeded) {
 					silent.Store(w.holder, true)
 					k.look() // others may have copies
 				}
-				if rest := time.Until(due); rest > 0 {
-					select {
-					case <-time.After(rest):
-					case <-ctx.Done():
-					}
-				}
+				lately.Store(int64(time.Since(began)))
 				return nil
 			})
 		case w.sealed != nil:
@@ -317,6 +317,20 @@ func (k *Custody) fetch(ctx context.Context, found []whereabouts) {
 		}
 	}
 	_ = pulls.Wait() // they return nothing
+}
+
+// pauseFetch waits before one more partition is fetched from a member, where the last one took so long.
+func (k *Custody) pauseFetch(ctx context.Context, from *colleague, took time.Duration) {
+	fetching := 1
+	k.mu.Lock()
+	if i, member := k.view.Index(from.member.ID); member && k.view.Members[i].Leaving {
+		fetching = max(1, len(k.view.Members)-1) // all others
+	}
+	k.mu.Unlock()
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Duration(fetching) * min(max(fetchRest*took, fetchEvery), fetchEveryMost)):
+	}
 }
 
 // nudge tells the node for which a partition was sealed to fetch it: the view has given it to

@@ -29,7 +29,9 @@ const (
 	recoverPatience = time.Second            // for members to say which copies they have, once it is safe to make a token anew
 	fenceSlack      = 50 * time.Millisecond  // beyond authorityTerm, for clocks that run apart
 	pullsAtOnce     = 4                      // partitions
-	fetchEvery      = 20 * time.Millisecond  // the least for one of them that somebody holds
+	fetchEvery      = 5 * time.Millisecond   // the least between two of them, unless one takes longer than that by fetchRest
+	fetchEveryMost  = 12 * time.Millisecond  // the most, for one of all who fetch from the same member
+	fetchRest       = 2                      // times as long as one takes
 	recordBytes     = 32 << 10               // of one partition in one message, about
 	messageBytes    = 128 << 10              // of one message, about
 	keepCopy        = 30 * time.Second       // of a partition that is no business of this node any more

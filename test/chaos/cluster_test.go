@@ -75,10 +75,15 @@ func (s *stage) settle(patience time.Duration) (view uint64, took time.Duration)
 func settle(t *testing.T, patience time.Duration, nodes ...*process.Node) (view uint64, took time.Duration) {
 	t.Helper()
 	began := time.Now()
+	nodes = slices.Clone(nodes)
 	process.Await(t, patience, func() error {
 		view = 0
-		held := 0
-		for _, n := range nodes {
+		held, asked := 0, 0
+		defer func() { // whoever is not ready is asked first, and nobody else: to ask all, all the time, is a load as well
+			nodes[0], nodes[asked] = nodes[asked], nodes[0]
+		}()
+		for i, n := range nodes {
+			asked = i
 			resp := n.Nodes()
 			members := 0
 			for _, m := range resp.GetNodes() {
