@@ -56,8 +56,8 @@ func (f *traffic) rest(heading string) figures {
 func TestRollingRestart(t *testing.T) {
 	s := newStage(t, 3)
 	f := startTraffic(t, s.nodes...)
-	base := f.rest("before")
 	for range brief(3, 1) {
+		before := f.rest("before")
 		for _, n := range s.nodes {
 			began := time.Now()
 			n.Signal(syscall.SIGTERM)
@@ -71,7 +71,7 @@ func TestRollingRestart(t *testing.T) {
 			_, took := s.settle(healed)
 			g := f.report(fmt.Sprintf("%s restarted, gone after %v, all moved %v after it served again", n.ID,
 				left.Round(time.Millisecond), took.Round(time.Millisecond)), began)
-			checkLatency(t, g, base)
+			checkLatency(t, g, before)
 		}
 	}
 	wait(calm())
