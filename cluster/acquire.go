@@ -295,13 +295,17 @@ func (k *Custody) fetch(ctx context.Context, found []whereabouts) {
 	var silent sync.Map     // holders that do not answer
 	var lately atomic.Int64 // nanoseconds that a pull took
 	begun := 0
+	from := make(map[*colleague]int) // how many partitions
+	for i := range found {
+		from[found[i].holder]++
+	}
 	for i := range found {
 		w := &found[i]
 		switch _, skip := silent.Load(w.holder); {
 		case skip, begun >= pullsAtOnce && len(k.kick) > 0:
 		case w.holder != nil:
 			if begun++; begun > 1 {
-				k.pauseFetch(ctx, w.holder, time.Duration(lately.Load()))
+				k.pauseFetch(ctx, w.holder, time.Duration(lately.Load()), fetchWithin/time.Duration(from[w.holder]))
 			}
 			pulls.Go(func() error {
 				began := time.Now()
@@ -320,16 +324,17 @@ func (k *Custody) fetch(ctx context.Context, found []whereabouts) {
 }
 
 // pauseFetch waits before one more partition is fetched from a member, where the last one took so long.
-func (k *Custody) pauseFetch(ctx context.Context, from *colleague, took time.Duration) {
+func (k *Custody) pauseFetch(ctx context.Context, from *colleague, took, most time.Duration) {
 	fetching := 1
 	k.mu.Lock()
 	if i, member := k.view.Index(from.member.ID); member && k.view.Members[i].Leaving {
 		fetching = max(1, len(k.view.Members)-1) // all others
 	}
 	k.mu.Unlock()
+	pause := time.Duration(fetching) * min(max(fetchRest*took, fetchEvery), fetchEveryMost)
 	select {
 	case <-ctx.Done():
-	case <-time.After(time.Duration(fetching) * min(max(fetchRest*took, fetchEvery), fetchEveryMost)):
+	case <-time.After(min(pause, most)):
 	}
 }
 

@@ -32,6 +32,7 @@ const (
 	fetchEvery      = 5 * time.Millisecond   // the least between two of them, unless one takes longer than that by fetchRest
 	fetchEveryMost  = 12 * time.Millisecond  // the most, for one of all who fetch from the same member
 	fetchRest       = 2                      // times as long as one takes
+	fetchWithin     = 2 * time.Second        // all pauses together, of what is fetched from one member
 	recordBytes     = 32 << 10               // of one partition in one message, about
 	messageBytes    = 128 << 10              // of one message, about
 	keepCopy        = 30 * time.Second       // of a partition that is no business of this node any more

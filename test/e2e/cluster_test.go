@@ -28,9 +28,14 @@ func TestThreeProcessesShareEveryLimitExactly(t *testing.T) {
 			})
 		}
 		wg.Wait()
+		// What a node was lent that was not asked any more it gives back after 20 ms. Until then others were denied that.
+		pause(t, 200*time.Millisecond)
+		for i := range 100 {
+			counts.add(nodes[i%3].Client.Check(t.Context(), user("one")))
+		}
 		counts.noErrors(t)
-		if allowed := 5000 - counts.denied.Load(); allowed != 1000 || counts.failOpen.Load() != 0 {
-			t.Errorf("%d of 5000 allowed, %d let through undecided; want 1000 and 0", allowed, counts.failOpen.Load())
+		if allowed := 5100 - counts.denied.Load(); allowed != 1000 || counts.failOpen.Load() != 0 {
+			t.Errorf("%d of 5100 allowed, %d let through undecided; want 1000 and 0", allowed, counts.failOpen.Load())
 		}
 	})
 
@@ -155,12 +160,14 @@ func TestNodeThatLeavesIsNotMissed(t *testing.T) {
 	stop := load(nodes[:2], &counts)
 	defer stop()
 	pause(t, 500*time.Millisecond)
+	began := time.Now()
 	nodes[2].Signal(syscall.SIGTERM)
-	// As the first it may have all 1021 partitions yet, of which each of the others fetches 200 in a second; calls under way
+	// As the first it may have all 1021 partitions yet, between which the others pause for 2 s in all; calls under way
 	// have 1.5 s then, and a race detector sleeps for one at the end.
 	if code := nodes[2].Wait(10 * time.Second); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
+	t.Logf("it is gone after %v", time.Since(began).Round(time.Millisecond))
 	process.AwaitMembers(t, 5*time.Second, nodes[:2]...)
 	pause(t, 500*time.Millisecond)
 	stop()
