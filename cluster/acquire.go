@@ -305,7 +305,7 @@ func (k *Custody) fetch(ctx context.Context, found []whereabouts) {
 		case skip, begun >= pullsAtOnce && len(k.kick) > 0:
 		case w.holder != nil:
 			if begun++; begun > 1 {
-				k.pauseFetch(ctx, w.holder, time.Duration(lately.Load()), fetchWithin/time.Duration(from[w.holder]))
+				k.pauseFetch(ctx, w.holder, time.Duration(lately.Load()), from[w.holder])
 			}
 			pulls.Go(func() error {
 				began := time.Now()
@@ -323,19 +323,25 @@ func (k *Custody) fetch(ctx context.Context, found []whereabouts) {
 	_ = pulls.Wait() // they return nothing
 }
 
-// pauseFetch waits before one more partition is fetched from a member, where the last one took so long.
-func (k *Custody) pauseFetch(ctx context.Context, from *colleague, took, most time.Duration) {
+// pauseFetch waits before one more of so many partitions is fetched from a member, where the last one took so long.
+func (k *Custody) pauseFetch(ctx context.Context, from *colleague, took time.Duration, partitions int) {
 	fetching := 1
 	k.mu.Lock()
 	if i, member := k.view.Index(from.member.ID); member && k.view.Members[i].Leaving {
 		fetching = max(1, len(k.view.Members)-1) // all others
 	}
 	k.mu.Unlock()
-	pause := time.Duration(fetching) * min(max(fetchRest*took, fetchEvery), fetchEveryMost)
 	select {
 	case <-ctx.Done():
-	case <-time.After(min(pause, most)):
+	case <-time.After(fetchPause(took, fetching, partitions)):
 	}
+}
+
+// fetchPause returns how long to wait before one more of so many partitions is fetched from a member from which so many
+// members fetch, where the last one took so long.
+func fetchPause(took time.Duration, fetching, partitions int) time.Duration {
+	pause := time.Duration(fetching) * min(max(fetchRest*took, fetchEvery), fetchEveryMost)
+	return min(pause, fetchPauseMost, fetchWithin/time.Duration(partitions))
 }
 
 // nudge tells the node for which a partition was sealed to fetch it: the view has given it to

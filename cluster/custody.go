@@ -29,10 +29,11 @@ const (
 	recoverPatience = time.Second            // for members to say which copies they have, once it is safe to make a token anew
 	fenceSlack      = 50 * time.Millisecond  // beyond authorityTerm, for clocks that run apart
 	pullsAtOnce     = 4                      // partitions
-	fetchEvery      = 5 * time.Millisecond   // the least between two of them, unless one takes longer than that by fetchRest
-	fetchEveryMost  = 12 * time.Millisecond  // the most, for one of all who fetch from the same member
-	fetchRest       = 2                      // times as long as one takes
-	fetchWithin     = 2 * time.Second        // all pauses together, of what is fetched from one member
+	fetchEvery      = 5 * time.Millisecond   // the least pause before one more of them; longer if the last one took long
+	fetchRest       = 2                      // times as long as that
+	fetchEveryMost  = 12 * time.Millisecond  // the most, times those who fetch from the same member
+	fetchPauseMost  = 100 * time.Millisecond // the most at all: who pauses does not look for news
+	fetchWithin     = 2 * time.Second        // all pauses of what is fetched from one member
 	recordBytes     = 32 << 10               // of one partition in one message, about
 	messageBytes    = 128 << 10              // of one message, about
 	keepCopy        = 30 * time.Second       // of a partition that is no business of this node any more

@@ -1478,3 +1478,27 @@ func TestBetterCopyThatDoesNotArrive(t *testing.T) {
 		}
 	})
 }
+
+// Who fetches pauses the longer the longer it takes and the more others fetch from the same member, but neither for long at a time nor
+// for long in all.
+func TestFetchPause(t *testing.T) {
+	const ms = time.Millisecond
+	for _, tc := range []struct {
+		took                 time.Duration
+		fetching, partitions int
+		want                 time.Duration
+	}{
+		{0, 1, 1, fetchEvery},
+		{ms, 1, 85, fetchEvery},
+		{4 * ms, 1, 85, 8 * ms},
+		{time.Second, 1, 85, fetchEveryMost},
+		{ms, 4, 56, 4 * fetchEvery},
+		{time.Second, 4, 40, 4 * fetchEveryMost},
+		{time.Second, 127, 2, fetchPauseMost},
+		{time.Second, 2, 500, fetchWithin / 500},
+	} {
+		if got := fetchPause(tc.took, tc.fetching, tc.partitions); got != tc.want {
+			t.Errorf("%v, %d fetch %d: %v, want %v", tc.took, tc.fetching, tc.partitions, got, tc.want)
+		}
+	}
+}

@@ -110,6 +110,13 @@ func (h testHolders) Holder(p uint32) (id string, ok bool) {
 	return id, ok
 }
 
+// tell has the node of that id believe that others reach all owners.
+func (c *testCluster) tell(id string, others ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reaching[id] = others
+}
+
 // Reaching says what was set for this node, or else, if all tell, of all that they reach all others that are not cut
 // off from them.
 func (h testHolders) Reaching(id string) (ids []string) {

@@ -274,9 +274,7 @@ func TestBystanderAsksTheStandby(t *testing.T) {
 func TestStandbyRelaysThroughOthers(t *testing.T) {
 	inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
 		k := c.keyWith(1, 2, 0)
-		c.mu.Lock()
-		c.reaching["c"] = []string{"d"}
-		c.mu.Unlock()
+		c.tell("c", "d")
 		c.lose(c.nodes[0], c.nodes[1])
 		c.lose(c.nodes[2], c.nodes[1])
 		for i := range 12 {
@@ -321,9 +319,7 @@ func TestStandbyRelaysThroughOthersInDoubt(t *testing.T) {
 	for _, asker := range []int{0, 2} { // the standby itself, too
 		inLedger(t, 5, func(t *testing.T, c *testCluster, l *ledger) {
 			k := c.keyWith(1, 2, 0)
-			c.mu.Lock()
-			c.reaching["c"] = []string{"d", "e"}
-			c.mu.Unlock()
+			c.tell("c", "d", "e")
 			for _, i := range []int{0, 2, 3} {
 				c.lose(c.nodes[i], c.nodes[1])
 			}
@@ -344,9 +340,7 @@ func TestStandbyRelaysThroughThoseThatAreNotLate(t *testing.T) {
 	for _, asker := range []int{0, 2} { // the standby itself, too
 		inLedger(t, 5, func(t *testing.T, c *testCluster, l *ledger) {
 			k := c.keyWith(1, 2, 0)
-			c.mu.Lock()
-			c.reaching["c"] = []string{"d", "e"}
-			c.mu.Unlock()
+			c.tell("c", "d", "e")
 			c.lose(c.nodes[2], c.nodes[3])
 			time.Sleep(silence - probeEvery/2)
 			c.cut(c.nodes[0], c.nodes[1])
