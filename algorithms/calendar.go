@@ -17,9 +17,8 @@ import (
 // months that begin on the 15th in Europe/Paris. It is read-only; equal ones are
 // the same pointer.
 //
-// There are as many as somebody holds, such as the rules in force. What nobody
-// holds is forgotten, so that whoever may name calendars cannot fill the memory with
-// them.
+// A calendar lives as long as it is referenced, such as by the rules in force, so that callers who may name
+// calendars cannot fill the memory with them.
 type Calendar struct {
 	text   string
 	unit   *calendarUnit
@@ -66,7 +65,7 @@ var calendars = struct {
 func NewCalendar(unit, zone string, anchor int64) (*Calendar, error) {
 	u := slices.IndexFunc(calendarUnits, func(u calendarUnit) bool { return u.name == unit })
 	if u < 0 {
-		return nil, fmt.Errorf("calendar: %q is not one of %v", unit, calendarNames())
+		return nil, fmt.Errorf("calendar: %q is not one of %v", unit, CalendarUnits())
 	}
 	c := &Calendar{unit: &calendarUnits[u], anchor: anchor}
 	switch {
@@ -104,7 +103,8 @@ func ParseCalendar(text string) (*Calendar, error) {
 // not the default one, such as "month/Europe/Paris/15".
 func (c *Calendar) String() string { return c.text }
 
-func calendarNames() (all []string) {
+// CalendarUnits lists the names of the units that NewCalendar accepts.
+func CalendarUnits() (all []string) {
 	for _, u := range calendarUnits {
 		all = append(all, u.name)
 	}

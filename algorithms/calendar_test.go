@@ -134,7 +134,7 @@ func TestCalendarTexts(t *testing.T) {
 	}
 }
 
-// Whoever asks first, all get the same one.
+// All callers get the same one, in any order.
 func TestCalendarsAreShared(t *testing.T) {
 	var got [8]*Calendar
 	var wg sync.WaitGroup
@@ -156,7 +156,7 @@ func TestCalendarsAreShared(t *testing.T) {
 	}
 }
 
-// However many are named, what nobody holds is forgotten.
+// Calendars without a reference are forgotten, however many are named.
 func TestCalendarsAreForgotten(t *testing.T) {
 	named := func() int {
 		calendars.RLock()
@@ -186,7 +186,7 @@ func TestCalendarsAreForgotten(t *testing.T) {
 	}
 }
 
-// Who comes late to clean up leaves a newer calendar of the same text alone.
+// A late cleanup leaves a newer calendar of the same text alone.
 func TestForgetLate(t *testing.T) {
 	held := calendar(t, "month/Etc/GMT+5/8")
 	forget("month/Etc/GMT+5/8", weak.Make(new(Calendar)))

@@ -5,13 +5,11 @@ import (
 	"time"
 )
 
-// A calendar's windows are numbered, window n begins at the first instant at
-// which the clock on the wall shows its first second or a later one, and ends
-// where the next one begins. So they follow each other without gap or overlap,
-// whatever the clock is set to: a day on which it is set has 23 or 25 hours, one
-// whose midnight is skipped begins after it, one that is skipped as a whole has
-// no window, and one that the clock goes back to (until 2011 St. John's set it
-// at 00:01) does not begin twice.
+// A calendar's windows are numbered, window n begins at the first instant at which the clock on the wall
+// shows its first second or a later one, and ends where the next one begins. So they follow each other
+// without gap or overlap, however the clock is set: a day on which it is set has 23 or 25 hours, one whose
+// midnight is skipped begins after it, one that is skipped as a whole has no window, and one that the clock
+// goes back to (until 2011 St. John's set it at 00:01) does not begin twice.
 //
 // Minutes and hours are too short for that: where the clock is set, one window
 // ends and another begins, and so an hour that occurs twice is two windows.

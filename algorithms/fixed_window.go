@@ -65,7 +65,20 @@ func (f *fixed) use(cost int64) {
 	f.B = f.B&^usedMask | uint64(used)
 }
 
-func fixedWindow(l *Limit, s State, now, cost int64, d *Decision) State {
+// fixedWindow counts in a fixed.
+type fixedWindow struct{}
+
+var fixedWindowRegistration = registration{
+	name: "fixed_window", traits: onCalendars, most: MaxLimit, state: fixedWindow{},
+	guide: Guide{
+		Promise: "the limit per aligned window; twice the limit across an edge",
+		Burst:   "allows up to the limit, again after each edge",
+		GoodFor: "quotas per day or month",
+		Choose:  "the limit is of a calendar's day or month, or people must see it reset at the full hour. Around an edge twice the limit passes, as above",
+	},
+}
+
+func (fixedWindow) step(l *Limit, s State, now, cost int64, d *Decision) State {
 	f := fixedAt(l, s, now)
 	d.At, d.RetryAt, d.ResetAt = f.at, f.at, f.at
 	d.Allowed = cost <= 0 || cost <= l.Limit-int64(f.B&usedMask)
@@ -85,10 +98,37 @@ func fixedWindow(l *Limit, s State, now, cost int64, d *Decision) State {
 	return f.State
 }
 
-func fixedWindowReturn(l *Limit, s State, now, takenAt, tokens int64) State {
-	f := fixedAt(l, s, now)
-	if f.start(l) <= takenAt && takenAt <= max(f.at, f.end-1) {
+func (fixedWindow) giveBack(l Limit, s State, now, takenAt, tokens int64) State {
+	f := fixedAt(&l, s, now)
+	if f.start(&l) <= takenAt && takenAt <= max(f.at, f.end-1) {
 		f.use(-tokens)
 	}
 	return f.State
 }
+
+// merge keeps the window that ends later: they differ only if the nodes do
+// not agree on the calendar of a time zone.
+func (fixedWindow) merge(l Limit, a, b State, now int64) State {
+	x := fixedAt(&l, a, now)
+	y := fixedAt(&l, b, x.at)
+	x = fixedAt(&l, a, y.at)
+	if x.end < y.end {
+		x, y = y, x
+	}
+	x.add(int64(y.B & usedMask))
+	return x.State
+}
+
+func (fixedWindow) charge(l Limit, s State, now, takenAt, tokens int64) State {
+	f := fixedAt(&l, s, now)
+	if f.start(&l) <= takenAt {
+		f.add(tokens)
+	}
+	return f.State
+}
+
+// add counts hits of the window.
+func (f *fixed) add(tokens int64) { f.use(min(tokens, usedMask-int64(f.B&usedMask))) }
+
+// lentUntil returns the end of the window.
+func (fixedWindow) lentUntil(_ Limit, _, resetAt int64) int64 { return resetAt }

@@ -1,7 +1,5 @@
 package algorithms
 
-import "math/bits"
-
 // The sliding-window log keeps the instant of every token and counts those of
 // the last window, which is the definition that other algorithms approximate:
 //
@@ -15,8 +13,44 @@ import "math/bits"
 // and of the n before it count. Two instants less than a window apart are at
 // most n ticks apart, so no window ever gets more than the limit; a token counts
 // for less than window * (1 + 1/n), so none is denied that a log of so long a
-// window would have let pass. Seen in N. Mahdi, "An alternative approach to rate
+// window would have allowed. Seen in N. Mahdi, "An alternative approach to rate
 // limiting" (Figma, 2017), with 60 sub-windows.
+
+var slidingLogRegistration = registration{
+	name: "sliding_window_log", most: MaxLog, long: slidingLog{},
+	guide: Guide{
+		Promise: "the limit",
+		Burst:   "allows up to the limit",
+		Entries: "one for each instant at which tokens were taken, 10,000 at most",
+		GoodFor: "few keys and small limits, such as log-ins",
+		Choose:  "it must be exact, and the limit is small: it keeps every token, 10,000 at most",
+	},
+}
+
+var slidingBucketsRegistration = registration{
+	name: "sliding_window_buckets", traits: subWindows, most: MaxLimit, long: slidingBuckets{},
+	guide: Guide{
+		Promise: "the limit",
+		Burst:   "allows up to the limit",
+		Entries: "one for each sub-window in use",
+		GoodFor: "a limit that must hold, of any size",
+		Choose:  "it must be nearly exact and the limit is large: a token counts for up to window / `buckets` longer",
+	},
+}
+
+type (
+	slidingLog     struct{}
+	slidingBuckets struct{}
+)
+
+// lentUntil lends nothing: tokens count from the instant of use.
+func (slidingLog) lentUntil(_ Limit, at, _ int64) int64 { return at }
+
+// lentUntil returns the end of the sub-window.
+func (slidingBuckets) lentUntil(l Limit, at, _ int64) int64 {
+	k := clockOf(&l)
+	return k.begin(k.tick(at) + 1)
+}
 
 // Long is what is remembered of one counter of an algorithm that is Long. The
 // zero value is a counter that was never used. Its window belongs to it for good.
@@ -43,11 +77,8 @@ const (
 	MaxLongBytes = MaxLog * entryBytes // buckets have at most MaxBuckets + 1 entries
 )
 
-// Long reports whether counters of the algorithm are a Long instead of a State.
-func (a Algorithm) Long() bool { return a == SlidingWindowLog || a == SlidingWindowBuckets }
-
-// Bytes returns how many bytes x holds on the heap besides itself, between 0 and
-// MaxLongBytes. It rises by steps of twice what it was, and falls at a quarter.
+// Bytes returns how many bytes x holds on the heap, without x itself, between 0 and MaxLongBytes. It rises
+// by steps of twice what it was, and falls at a quarter.
 func (x *Long) Bytes() int { return len(x.ring) * entryBytes }
 
 // Step decides as the function Step does, whose contract it shares. Unless
@@ -222,61 +253,4 @@ func (x *Long) index(i int) int {
 		i -= len(x.ring)
 	}
 	return i
-}
-
-// clock divides time into ticks: sub-windows, or nanoseconds if buckets is 0.
-type clock struct{ window, buckets int64 }
-
-func clockOf(l *Limit) clock {
-	switch {
-	case l.Algorithm == SlidingWindowLog:
-		return clock{l.Window, 0}
-	case l.Algorithm != SlidingWindowBuckets:
-		panic("algorithms: step of an invalid limit, or of one that is not long")
-	case l.Buckets == 0:
-		return clock{l.Window, DefaultBuckets}
-	default:
-		return clock{l.Window, l.Buckets}
-	}
-}
-
-// tick returns the tick that an instant lies in, floor(t * buckets / window).
-func (k clock) tick(t int64) int64 {
-	if k.buckets == 0 {
-		return t
-	}
-	hi, lo := bits.Mul64(uint64(t), uint64(k.buckets))
-	tick, _ := bits.Div64(hi, lo, uint64(k.window)) // at most t * MaxBuckets / MinWindow < t
-	return int64(tick)
-}
-
-// span returns for how many ticks a token counts, that in which it was taken
-// included.
-func (k clock) span() int64 {
-	if k.buckets == 0 {
-		return k.window
-	}
-	return k.buckets + 1
-}
-
-// freed returns the first instant at which the tokens of a tick do not count.
-func (k clock) freed(tick int64) int64 {
-	if k.buckets == 0 {
-		return addInstant(tick, k.window)
-	}
-	return k.begin(tick + k.span())
-}
-
-// begin returns the first instant of a tick.
-func (k clock) begin(tick int64) int64 {
-	return clamp(product(tick, k.window).divideUp(uint64(k.buckets)))
-}
-
-// entries returns how many there can be after a step that had room: each has a token, and a
-// tick of its own.
-func (k clock) entries(l *Limit) int64 {
-	if k.buckets == 0 {
-		return l.Limit
-	}
-	return min(l.Limit, k.span())
 }

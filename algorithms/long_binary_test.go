@@ -112,8 +112,8 @@ func TestLongBinaryIsBounded(t *testing.T) {
 	}
 }
 
-// What decodes is what AppendBinary writes, and whatever the limit is, nothing that is
-// done to it brings the node down or leaves what does not decode.
+// Only outputs of AppendBinary decode. Under any limit, no operation on them panics or leaves a value that
+// does not decode.
 func FuzzLongBinary(f *testing.F) {
 	for _, seed := range []string{"000000", "00ac02020502a702c801", "0abf8db7010200030202", "9001ff010a0001010101010101010101010101010101010101"} {
 		b, err := hex.DecodeString(seed)

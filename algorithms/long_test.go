@@ -37,7 +37,7 @@ func inWindow(taken []hit, n int, window func(from, to int64) bool) (tokens int6
 	return tokens
 }
 
-// By the definition, whichever way the window is laid.
+// By the definition, for any position of the window.
 func TestLongNeverAdmitsMoreThanTheLimitInAnyWindow(t *testing.T) {
 	for _, a := range []Algorithm{SlidingWindowLog, SlidingWindowBuckets} {
 		t.Run(a.String(), func(t *testing.T) {
@@ -56,8 +56,8 @@ func TestLongNeverAdmitsMoreThanTheLimitInAnyWindow(t *testing.T) {
 	}
 }
 
-// Buckets deny nothing that a log of (1 + 1/n) windows would have let pass, and
-// the log nothing that it need not.
+// Buckets deny nothing that a log of (1 + 1/n) windows would have allowed, and the log nothing that it need
+// not.
 func TestLongDeniesOnlyWhatItMust(t *testing.T) {
 	for _, a := range []Algorithm{SlidingWindowLog, SlidingWindowBuckets} {
 		t.Run(a.String(), func(t *testing.T) {
@@ -207,7 +207,7 @@ func TestLongAndShortAreNotMixed(t *testing.T) {
 	}
 }
 
-// Whatever the number of entries, each token is found in its own.
+// For any number of entries, each token is found in its own.
 func TestTickOfEveryToken(t *testing.T) {
 	l := &Limit{Algorithm: SlidingWindowLog, Limit: MaxLog, Window: minute}
 	for entries := range int64(9) {

@@ -48,7 +48,7 @@ func drawMoveBefore(t *rapid.T, l *Limit, now int64) int64 {
 	return min(drawMove(t, l), math.MaxInt64-now)
 }
 
-// As full as can be, whatever the window: the whole limit has room when all has drained.
+// As full as can be, for any window: the whole limit has room when all has drained.
 func TestFullMeter(t *testing.T) {
 	for _, a := range []Algorithm{TokenBucket, GCRA, LeakyBucket} {
 		for _, window := range []int64{int64(MinWindow), 1<<33 - 1, 1 << 33, 1<<54 - 1, 1 << 54, int64(MaxWindow)} {

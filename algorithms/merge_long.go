@@ -58,7 +58,7 @@ func (x *Long) Charge(l *Limit, now, takenAt, tokens int64) {
 	}
 }
 
-// force appends tokens of the last tick or a later one, whatever the room.
+// force appends tokens of the last tick or a later one, regardless of room.
 func (x *Long) force(k clock, tick, tokens int64) {
 	if x.count == k.most() && x.at(x.count-1).tick < tick {
 		x.drop() // and not its tokens, which are now the next one's
@@ -83,7 +83,7 @@ func (x *Long) tokens(i int) int64 {
 	return x.at(i).total - x.at(i-1).total
 }
 
-// most returns how many entries there are at the most, whatever the limit.
+// most returns how many entries there are at the most, for any limit.
 func (k clock) most() int {
 	if k.buckets == 0 {
 		return MaxLog

@@ -50,12 +50,12 @@ func (tw *logTwin) add(hits ...hit) {
 	slices.SortStableFunc(tw.hits, func(a, b hit) int { return cmp.Compare(a.window, b.window) })
 }
 
-func (tw *bucketTwin) merge(l *Limit, other twin, now int64) {
+func (tw *bucketTwin) merge(l *Limit, other twin, _ int64) {
 	o, ok := other.(*bucketTwin)
 	if !ok {
 		o = &other.(*queueTwin).bucketTwin
 	}
-	now = max(now, tw.since, o.since)
+	now := max(tw.since, o.since)
 	o.update(l, now, func(of *big.Rat) *big.Rat {
 		of = new(big.Rat).Set(of)
 		tw.update(l, now, func(missing *big.Rat) *big.Rat { return missing.Add(missing, of) })
@@ -63,23 +63,29 @@ func (tw *bucketTwin) merge(l *Limit, other twin, now int64) {
 	})
 }
 
-func (tw *bucketTwin) charge(l *Limit, now, takenAt, tokens int64) {
-	now = max(now, takenAt, tw.since)
-	tw.update(l, now, func(missing *big.Rat) *big.Rat {
-		return missing.Add(missing, positive(new(big.Rat).Sub(rat(tokens), refilled(l, now-takenAt))))
-	})
+func (tw *bucketTwin) charge(l *Limit, _, takenAt, tokens int64) {
+	more := positive(new(big.Rat).Sub(rat(tokens), refilled(l, max(0, tw.since-takenAt))))
+	at := max(takenAt, tw.since)
+	if tw.missing.Cmp(refilled(l, at-tw.since)) > 0 {
+		at = tw.since
+	}
+	tw.update(l, at, func(missing *big.Rat) *big.Rat { return missing.Add(missing, more) })
 }
 
-func (tw *scheduleTwin) merge(l *Limit, other twin, now int64) {
+func (tw *scheduleTwin) merge(l *Limit, other twin, _ int64) {
 	o := other.(*scheduleTwin)
-	now = max(now, tw.since, o.since)
+	now := max(tw.since, o.since)
 	_, of := o.at(l, now)
 	_, ahead := tw.at(l, now)
 	tw.book(l, now, ahead.Add(ahead, of))
 }
 
-func (tw *scheduleTwin) charge(l *Limit, now, takenAt, tokens int64) {
-	at, ahead := tw.at(l, max(now, takenAt))
+func (tw *scheduleTwin) charge(l *Limit, _, takenAt, tokens int64) {
+	at, ahead := tw.at(l, tw.since)
 	left := new(big.Rat).Mul(tw.increment, rat(tokens))
-	tw.book(l, at, ahead.Add(ahead, positive(left.Sub(left, rat(at-takenAt)))))
+	left = positive(left.Sub(left, rat(max(0, at-takenAt))))
+	if ahead.Cmp(rat(takenAt-at)) <= 0 {
+		at, ahead = max(at, takenAt), new(big.Rat)
+	}
+	tw.book(l, at, left.Add(left, ahead))
 }

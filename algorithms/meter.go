@@ -35,7 +35,7 @@ import "math/bits"
 //
 //	level <= MaxLimit * window + MaxLimit * 2^g < 2^(65+g)
 //
-// While the limit stays the trace is exact, whatever the grain. Two things see
+// While the limit stays the trace is exact, for any grain. Two things see
 // it: a limit that changes acts from the beginning of the last step's grain on,
 // which moves the level by half a token at most; and a now that went backwards
 // past that beginning is taken for it.
@@ -47,17 +47,20 @@ type meter struct {
 // grain returns the bits of an instant that a state does not keep.
 func grain(window int64) int { return max(0, bits.Len64(uint64(window))-33) }
 
-// meterAt drains s until now.
-func meterAt(l *Limit, s State, now int64) meter {
+// storedMeter returns s at the instant that it remembers.
+func storedMeter(l *Limit, s State) meter {
 	mask := uint64(2)<<grain(l.Window) - 1 // of A's bits that belong to the level
-	since := int64((s.A &^ mask) >> 1)
-	at := max(now, since)
-	return meter{at, amount{s.A & mask, s.B}.minus(product(at-since, l.Limit))}
+	return meter{int64((s.A &^ mask) >> 1), amount{s.A & mask, s.B}}
 }
 
-// Drains reports whether a counter of this algorithm drains all the time, so that a
-// Return later than its step may give back less than was taken.
-func (a Algorithm) Drains() bool { return a == TokenBucket || a == GCRA || a == LeakyBucket }
+// meterAt drains s until now.
+func meterAt(l *Limit, s State, now int64) meter { return storedMeter(l, s).drainedTo(l, now) }
+
+// drainedTo drains m until now. If m.at is later it stays as it is.
+func (m meter) drainedTo(l *Limit, now int64) meter {
+	at := max(now, m.at)
+	return meter{at, m.minus(product(at-m.at, l.Limit))}
+}
 
 func (m meter) state(l *Limit) State {
 	rest := m.at & (1<<grain(l.Window) - 1)
@@ -88,7 +91,30 @@ func (m meter) idle(l *Limit) uint64 {
 	}
 }
 
-func meterStep(l *Limit, s State, now, cost int64, d *Decision) State {
+// bucket counts in a meter.
+type bucket struct{}
+
+var tokenBucketRegistration = registration{
+	name: "token_bucket", traits: drains, most: MaxLimit, state: bucket{},
+	guide: Guide{
+		Promise: "burst + limit",
+		Burst:   "allows up to the burst, then at the limit's rate",
+		GoodFor: "APIs with short bursts; costs above 1",
+		Choose:  "bursts are fine: up to `burst` at once, then one per window / limit",
+	},
+}
+
+var gcraRegistration = registration{
+	name: "gcra", traits: drains, most: MaxLimit, state: bucket{},
+	guide: Guide{
+		Promise: "burst + limit",
+		Burst:   "as `token_bucket`",
+		GoodFor: "the same, if you think of spacing",
+		Choose:  "as the token bucket, with one number per counter",
+	},
+}
+
+func (bucket) step(l *Limit, s State, now, cost int64, d *Decision) State {
 	m := meterAt(l, s, now)
 	d.At, d.RetryAt = m.at, m.at
 	capacity := l.capacity()
@@ -114,20 +140,57 @@ func meterStep(l *Limit, s State, now, cost int64, d *Decision) State {
 	}
 	idle := m.idle(l)
 	d.ResetAt = after(m.at, idle)
-	d.Remaining = 0
-	if !m.closed(l, idle) {
-		d.Remaining = int64(full.minus(m.amount).divide(uint64(l.Window)))
-	}
+	d.Remaining = m.room(l, full)
 	return m.state(l)
 }
 
-// meterReturn gives back what would still be in the bucket of a request that
+// giveBack gives back what would still be in the bucket of a request that
 // found it empty. One that found it in use left more behind, but then the
 // bucket may have run dry since, and what is in it now be others': to give all
 // of it back would admit too much. At the instant of the step it gives back all.
-func meterReturn(l *Limit, s State, now, takenAt, tokens int64) State {
-	m := meterAt(l, s, now)
+func (bucket) giveBack(l Limit, s State, now, takenAt, tokens int64) State {
+	m := meterAt(&l, s, now)
 	left := l.units(tokens).minus(product(max(0, m.at-takenAt), l.Limit))
 	m.amount = m.minus(left)
-	return m.state(l)
+	return m.state(&l)
+}
+
+// merge adds the two levels at the later of their instants: before it only one of them may have been in use, after it
+// the sum drains once. As that instant begins a grain the sum may be what drains in a grain too much.
+func (bucket) merge(l Limit, a, b State, _ int64) State {
+	x, y := storedMeter(&l, a), storedMeter(&l, b)
+	x, y = x.drainedTo(&l, y.at), y.drainedTo(&l, x.at)
+	x.add(&l, y.amount)
+	return x.state(&l)
+}
+
+// charge adds the tokens to the level at the instant of s, as long as it has not drained since: both then drain once. It
+// moves to the instant of the tokens where the sum would be more than any limit.
+func (bucket) charge(l Limit, s State, _, takenAt, tokens int64) State {
+	m, then := storedMeter(&l, s), meterAt(&l, s, takenAt)
+	more := l.units(tokens).minus(product(then.at-takenAt, l.Limit))
+	if then.zero() || !m.plus(more).minus(l.units(MaxLimit)).zero() {
+		m = then
+	}
+	m.add(&l, more)
+	return m.state(&l)
+}
+
+// add fills m as far as its invariant allows once it is traced back to the beginning
+// of its grain.
+func (m *meter) add(l *Limit, more amount) {
+	m.amount = m.plus(more)
+	size := int64(1) << grain(l.Window)
+	most := product(MaxLimit, l.Window+size).minus(product(m.at%size, l.Limit))
+	if m.hi > most.hi || m.hi == most.hi && m.lo > most.lo {
+		m.amount = most
+	}
+}
+
+// lentUntil returns when the bucket would have drained. Who may have to wait for a token is lent none.
+func (bucket) lentUntil(l Limit, at, resetAt int64) int64 {
+	if l.queues() {
+		return at
+	}
+	return resetAt
 }

@@ -65,9 +65,9 @@ func meterFormula(l *Limit, s State, now, cost int64) (State, Decision) {
 		room := less(level, times(l.Capacity()-cost, l.Window)) // what has to drain for it to fit
 		late, delay := wait(room, l.Limit), int64(0)
 		switch {
-		case l.Algorithm != LeakyBucket && l.MaxDelay > 0:
+		case !l.Algorithm.Queues() && l.MaxDelay > 0:
 			late, delay = wait(less(room, times(l.MaxDelay, l.Limit)), l.Limit), late
-		case l.Algorithm == LeakyBucket:
+		case l.Algorithm.Queues():
 			if delay = wait(level, l.Limit); l.MaxDelay > 0 {
 				late = max(late, wait(less(level, times(l.MaxDelay, l.Limit)), l.Limit))
 			}
@@ -83,8 +83,12 @@ func meterFormula(l *Limit, s State, now, cost int64) (State, Decision) {
 		level = less(level, new(big.Int))
 	}
 	d.Remaining = max(0, l.Capacity()-wait(level, l.Window))
-	if l.Algorithm == LeakyBucket && l.MaxDelay > 0 && l.Limit > 0 && level.Cmp(times(l.MaxDelay, l.Limit)) > 0 {
-		d.Remaining = 0
+	if late := times(l.MaxDelay, l.Limit); l.Algorithm.Queues() && l.MaxDelay > 0 && l.Limit > 0 {
+		if level.Cmp(late) > 0 {
+			d.Remaining = 0
+		} else if most := new(big.Int).Quo(less(late, level), big.NewInt(l.Window)); most.Cmp(big.NewInt(d.Remaining)) < 0 {
+			d.Remaining = most.Int64() + 1
+		}
 	}
 	switch {
 	case level.Sign() == 0:

@@ -96,8 +96,15 @@ func (tw *queueTwin) step(l *Limit, now, cost int64) (v verdict) {
 			after, v.delay = queued, 0
 		}
 		v.remaining = max(0, l.Capacity()-ceil(after))
-		if l.MaxDelay > 0 && l.Limit > 0 && duration(l, after) > l.MaxDelay {
-			v.remaining = 0
+		if l.MaxDelay > 0 && l.Limit > 0 {
+			late := new(big.Rat).Mul(rat(l.MaxDelay), big.NewRat(l.Limit, l.Window)) // what goes within MaxDelay
+			ahead := positive(new(big.Rat).Sub(late, after))
+			whole := new(big.Int).Quo(ahead.Num(), ahead.Denom())
+			if after.Cmp(late) > 0 {
+				v.remaining = 0
+			} else if whole.Cmp(big.NewInt(v.remaining)) < 0 {
+				v.remaining = whole.Int64() + 1
+			}
 		}
 		return after
 	})

@@ -31,16 +31,16 @@ func drawLimit(t *rapid.T, a Algorithm) *Limit {
 			rapid.Int64Range(int64(MinWindow), int64(MaxWindow)),
 		).Draw(t, "window"),
 	}
-	switch {
-	case a.Drains():
+	l.Limit = min(l.Limit, a.MostTokens())
+	if a.Drains() {
 		l.Burst = drawTokens(t, "burst")
 		l.MaxDelay = drawDelay(t, l)
-	case a == FixedWindow && rapid.Bool().Draw(t, "calendar"):
+	}
+	if a.HasCalendars() && rapid.Bool().Draw(t, "calendar") {
 		l.Window, l.Calendar = 0, drawCalendar(t)
-	case a == SlidingWindowBuckets:
+	}
+	if a.HasBuckets() {
 		l.Buckets = rapid.OneOf(rapid.Int64Range(0, 5), rapid.Int64Range(0, MaxBuckets)).Draw(t, "buckets")
-	case a == SlidingWindowLog:
-		l.Limit = min(l.Limit, MaxLog)
 	}
 	if err := l.Validate(); err != nil {
 		t.Fatal(err)
@@ -155,7 +155,11 @@ func TestAgainstTwin(t *testing.T) {
 func checkInstants(t *rapid.T, l *Limit, before, after *counter, d Decision, cost int64) {
 	before.look(l, d.At, 0) // to cut it into other buckets, if they have changed
 	allowedAt := func(now int64) bool { return before.clone().look(l, now, cost).Allowed }
-	wholeAt := func(now int64) bool { return after.clone().look(l, now, 0).Remaining == l.Capacity() }
+	patient := *l // a caller that may find room for less than is free
+	if l.Algorithm.Queues() {
+		patient.MaxDelay = 0
+	}
+	wholeAt := func(now int64) bool { return after.clone().look(&patient, now, 0).Remaining == l.Capacity() }
 	switch {
 	case d.Allowed && d.RetryAt != d.At:
 		t.Fatalf("allowed at %d, and yet retry at %d", d.At, d.RetryAt)
@@ -175,6 +179,32 @@ func checkInstants(t *rapid.T, l *Limit, before, after *counter, d Decision, cos
 	if l.Limit > 0 && d.ResetAt > d.At && wholeAt(d.ResetAt-1) {
 		t.Fatalf("reset before ResetAt %d", d.ResetAt)
 	}
+}
+
+// Remaining is how many tokens pass one by one at the same instant, without a delay that
+// a request could be spared.
+func TestRemainingIsWhatIsAllowedOneByOne(t *testing.T) {
+	forEach(t, func(t *rapid.T, a Algorithm) {
+		l := drawLimit(t, a)
+		l.Limit, l.Burst = l.Limit%200, l.Burst%200
+		now := drawStart(t, l)
+		var c counter
+		for range rapid.IntRange(0, 4).Draw(t, "steps") {
+			now += rapid.Int64Range(0, 1+2*l.Length()/max(1, l.Limit)).Draw(t, "move")
+			c.step(l, now, rapid.Int64Range(0, max(1, l.Capacity())).Draw(t, "cost"))
+		}
+		want, passed := c.look(l, now, 0).Remaining, int64(0)
+		for {
+			d := c.step(l, now, 1)
+			if !d.Allowed || d.Delay > 0 && !a.Queues() {
+				break
+			}
+			passed++
+		}
+		if passed != want {
+			t.Fatalf("%d tokens passed, and the remaining ones were %d", passed, want)
+		}
+	})
 }
 
 // From ResetAt on the state may be forgotten: it decides as the zero state does.
@@ -274,7 +304,7 @@ func TestReturnNeverFreesOthers(t *testing.T) {
 	})
 }
 
-// Two names, one behaviour: whatever happens, they decide alike.
+// Two names, one behaviour: they always decide alike.
 func TestTokenBucketAndGCRADecideAlike(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bucket := drawLimit(t, TokenBucket)

@@ -17,8 +17,18 @@ package algorithms
 // MaxDelay denies those that would wait longer. Seen in A. Xu, "System Design
 // Interview" (2020), ch. 4.
 
+var leakyBucketRegistration = registration{
+	name: "leaky_bucket", traits: drains | queues, most: MaxLimit, state: bucket{},
+	guide: Guide{
+		Promise: "the limit, as requests go",
+		Burst:   "queues, and goes at the limit's rate",
+		GoodFor: "what cannot stand bursts at all",
+		Choose:  "requests should wait rather than be denied: each is told how long",
+	},
+}
+
 // queues reports whether an allowed request may have to wait.
-func (l *Limit) queues() bool { return l.MaxDelay != 0 || l.Algorithm == LeakyBucket }
+func (l *Limit) queues() bool { return l.MaxDelay != 0 || l.Algorithm.Queues() }
 
 // WaitAtMost returns l for callers who can wait for d nanoseconds at most: a request
 // whose turn would come later is denied instead of booked. 0 stands for 1, so as not to mean
@@ -34,7 +44,7 @@ func (l Limit) WaitAtMost(d int64) Limit {
 func (m meter) queue(l *Limit, over amount, d *Decision) {
 	room := l.drained(over)
 	delay, late := room, room-min(room, uint64(l.MaxDelay)) // until its tokens go, and until it may be booked
-	if l.Algorithm == LeakyBucket {
+	if l.Algorithm.Queues() {
 		delay, late = l.drained(m.amount), room
 		if l.MaxDelay > 0 {
 			late = max(late, delay-min(delay, uint64(l.MaxDelay)))
@@ -47,8 +57,31 @@ func (m meter) queue(l *Limit, over amount, d *Decision) {
 	}
 }
 
-// closed reports whether the queue, which takes idle to drain, is too long for anybody
-// to join, although the capacity may have room.
-func (m meter) closed(l *Limit, idle uint64) bool {
-	return l.Algorithm == LeakyBucket && l.MaxDelay > 0 && l.Limit > 0 && idle > uint64(l.MaxDelay)
+// room returns how many more tokens can be booked one by one without a delay that the
+// algorithm could avoid. A queue with a MaxDelay takes the last one as long as what is
+// before it has gone by then, so that its room ends there and not at the capacity.
+func (m meter) room(l *Limit, full amount) int64 {
+	room := int64(full.minus(m.amount).divide(uint64(l.Window)))
+	if !l.Algorithm.Queues() || l.MaxDelay == 0 || l.Limit == 0 {
+		return room
+	}
+	late := product(l.MaxDelay, l.Limit)
+	if !m.minus(late).zero() {
+		return 0
+	}
+	return min(room, clampTokens(late.minus(m.amount).divide(uint64(l.Window)))+1)
 }
+
+// clampTokens returns tokens, or more than any counter has room for if that is less.
+func clampTokens(tokens uint64) int64 { return int64(min(tokens, MaxLimit)) }
+
+// Room is the Remaining of an unused counter, in tokens: Capacity, or less if a MaxDelay keeps the
+// queue of a LeakyBucket shorter.
+func (l *Limit) Room() int64 {
+	if !l.Algorithm.Queues() {
+		return l.capacity()
+	}
+	return l.roomOfQueue()
+}
+
+func (l *Limit) roomOfQueue() int64 { return meter{}.room(l, l.units(l.capacity())) }

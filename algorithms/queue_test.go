@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Who cannot wait for long is let in exactly when the others would be let in with no longer a
-// delay, from the same counter; and is told when that will be.
+// A caller that cannot wait for long is allowed exactly when others would be allowed with no longer a
+// delay, from the same counter; and its RetryAt says when that will be.
 func TestWaitAtMost(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	let, turnedAway := 0, 0

@@ -91,7 +91,20 @@ func addInstant(t, d int64) int64 {
 	return t + d
 }
 
-func slidingWindow(l *Limit, s State, now, cost int64, d *Decision) State {
+// slidingWindow counts in a window.
+type slidingWindow struct{}
+
+var slidingWindowRegistration = registration{
+	name: "sliding_window", most: MaxLimit, state: slidingWindow{},
+	guide: Guide{
+		Promise: "the limit per aligned window; less than twice the limit in any",
+		Burst:   "allows up to the limit",
+		GoodFor: "nearly everything",
+		Choose:  "in doubt. Two numbers per counter; the window before counts by how much of it still lies within the last window's length",
+	},
+}
+
+func (slidingWindow) step(l *Limit, s State, now, cost int64, d *Decision) State {
 	var w window
 	w.load(l, s, now)
 	used := w.used()
@@ -144,9 +157,9 @@ func (w *window) resetAt(used int64) int64 {
 	}
 }
 
-func slidingWindowReturn(l *Limit, s State, now, takenAt, tokens int64) State {
+func (slidingWindow) giveBack(l Limit, s State, now, takenAt, tokens int64) State {
 	var w window
-	w.load(l, s, now)
+	w.load(&l, s, now)
 	switch takenAt / l.Window {
 	case w.index:
 		w.cur = max(0, w.cur-tokens)
@@ -154,4 +167,37 @@ func slidingWindowReturn(l *Limit, s State, now, takenAt, tokens int64) State {
 		w.prev = max(0, w.prev-tokens)
 	}
 	return w.state()
+}
+
+func (slidingWindow) merge(l Limit, a, b State, now int64) State {
+	var x, y window
+	x.load(&l, a, now)
+	y.load(&l, b, x.now)
+	x = window{}
+	x.load(&l, a, y.now)
+	x.add(y.prev, y.cur)
+	return x.state()
+}
+
+func (slidingWindow) charge(l Limit, s State, now, takenAt, tokens int64) State {
+	var w window
+	w.load(&l, s, now)
+	switch takenAt / l.Window {
+	case w.index:
+		w.add(0, tokens)
+	case w.index - 1:
+		w.add(tokens, 0)
+	}
+	return w.state()
+}
+
+// add counts hits of the previous and the current window.
+func (w *window) add(prev, cur int64) {
+	w.prev = min(w.prev+prev, math.MaxUint32)
+	w.cur = min(w.cur+cur, math.MaxUint32)
+}
+
+// lentUntil returns the end of the current window.
+func (slidingWindow) lentUntil(l Limit, at, _ int64) int64 {
+	return addInstant(at-at%l.Window, l.Window)
 }

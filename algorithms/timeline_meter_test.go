@@ -42,7 +42,7 @@ func TestTokenBucketTimeline(t *testing.T) {
 			{at(5, 24), 1, false, 0, 0},
 			{at(5, 25), 1, true, 0, 0},
 		}},
-		{"a limit of nothing, whatever the burst", &Limit{Algorithm: TokenBucket, Window: minute, Burst: 9}, []timelineStep{
+		{"a limit of nothing, with any burst", &Limit{Algorithm: TokenBucket, Window: minute, Burst: 9}, []timelineStep{
 			{at(1, 0), 1, false, 0, 0},
 			{at(1, 0), 0, true, 0, 0},
 		}},
@@ -102,16 +102,16 @@ func TestLeakyBucketTimeline(t *testing.T) {
 			{at(2, 0), 1, true, 0, minute},
 			{at(2, 0), 3, false, 0, 0}, // never fits
 		}},
-		{"nobody queues for longer than 300 ms", &Limit{Algorithm: LeakyBucket, Limit: 4, Window: second, MaxDelay: 3 * second / 10}, []timelineStep{
-			{0, 1, true, 3, 0},
-			{0, 1, true, 0, second / 4}, // whoever came now would wait for 500 ms
+		{"no queue longer than 300 ms", &Limit{Algorithm: LeakyBucket, Limit: 4, Window: second, MaxDelay: 3 * second / 10}, []timelineStep{
+			{0, 1, true, 1, 0},
+			{0, 1, true, 0, second / 4}, // a third would wait for 500 ms
 			{0, 1, false, 0, 0},
 			{second/5 - 1, 1, false, 0, 0},
 			{second / 5, 1, true, 0, 3 * second / 10},
 			{second / 5, 0, true, 0, 0},
-			{9 * second, 0, true, 4, 0},
+			{9 * second, 0, true, 2, 0},
 		}},
-		{"who leaves the queue lets the others move up", four, []timelineStep{
+		{"leaving the queue lets the others move up", four, []timelineStep{
 			{0, 4, true, 0, 0},
 			{0, -1, true, 1, 0},
 			{0, 1, true, 0, 3 * second / 4},
@@ -127,7 +127,7 @@ func TestMaxDelayTimeline(t *testing.T) {
 	for _, a := range []Algorithm{TokenBucket, GCRA} {
 		four := &Limit{Algorithm: a, Limit: 4, Window: minute, MaxDelay: minute / 2}
 		for _, tl := range []timeline{
-			{"4 per minute, and nobody waits for more than 30 s", four, []timelineStep{
+			{"4 per minute, with waits of 30 s at most", four, []timelineStep{
 				{at(1, 0), 4, true, 0, 0},
 				{at(1, 0), 1, true, 0, minute / 4},
 				{at(1, 0), 1, true, 0, minute / 2},

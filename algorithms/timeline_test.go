@@ -193,7 +193,7 @@ func TestSlidingWindowBucketsTimeline(t *testing.T) {
 	}
 }
 
-// A month has 100, whatever its length.
+// A month has 100, regardless of its length.
 func TestCalendarTimeline(t *testing.T) {
 	l := &Limit{Algorithm: FixedWindow, Limit: 100, Calendar: calendar(t, "month/Europe/Paris/15")}
 	timeline{"from the 15th to the 15th", l, []timelineStep{

@@ -19,22 +19,18 @@ type verdict struct {
 
 func verdictOf(d Decision) verdict { return verdict{d.Allowed, d.Remaining, d.Delay} }
 
-func newTwin(a Algorithm) twin {
-	switch a {
-	case FixedWindow:
-		return &windowTwin{latest: math.MinInt64}
-	case TokenBucket:
-		return &bucketTwin{missing: new(big.Rat)}
-	case GCRA:
-		return &scheduleTwin{increment: new(big.Rat), arrival: new(big.Rat)}
-	case LeakyBucket:
-		return &queueTwin{bucketTwin{missing: new(big.Rat)}}
-	case SlidingWindowLog, SlidingWindowBuckets:
-		return &logTwin{}
-	default:
-		return &windowTwin{latest: math.MinInt64, weighPrevious: true}
-	}
+// twins make the twin of each algorithm.
+var twins = map[Algorithm]func() twin{
+	SlidingWindow:        func() twin { return &windowTwin{latest: math.MinInt64, weighPrevious: true} },
+	FixedWindow:          func() twin { return &windowTwin{latest: math.MinInt64} },
+	TokenBucket:          func() twin { return &bucketTwin{missing: new(big.Rat)} },
+	GCRA:                 func() twin { return &scheduleTwin{increment: new(big.Rat), arrival: new(big.Rat)} },
+	SlidingWindowBuckets: func() twin { return &logTwin{} },
+	SlidingWindowLog:     func() twin { return &logTwin{} },
+	LeakyBucket:          func() twin { return &queueTwin{bucketTwin{missing: new(big.Rat)}} },
 }
+
+func newTwin(a Algorithm) twin { return twins[a]() }
 
 // windowTwin is the twin of both window counters: it keeps every hit.
 type windowTwin struct {

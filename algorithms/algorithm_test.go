@@ -1,0 +1,125 @@
+package algorithms
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// declared returns the constants of type Algorithm that algorithm.go declares, by name.
+func declared(t *testing.T) map[string]Algorithm {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "algorithm.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := make(map[string]Algorithm)
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok {
+			return true
+		}
+		if typ, ok := spec.Type.(*ast.Ident); !ok || typ.Name != "Algorithm" {
+			return true
+		}
+		number, err := strconv.ParseUint(spec.Values[0].(*ast.BasicLit).Value, 10, 8)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[spec.Names[0].Name] = Algorithm(number)
+		return true
+	})
+	return found
+}
+
+// TestEveryAlgorithmIsComplete names the place where an algorithm is missing.
+func TestEveryAlgorithmIsComplete(t *testing.T) {
+	constants := declared(t)
+	if len(constants) < 7 {
+		t.Fatalf("found the constants %v only", constants)
+	}
+	for name, a := range constants {
+		if !a.known() {
+			t.Errorf("%s: missing in registered, in algorithm.go", name)
+			continue
+		}
+		for _, missing := range registered[a].missing() {
+			t.Errorf("%s: %s", name, missing)
+		}
+		if twins[a] == nil {
+			t.Errorf("%s: missing in twins, in twin_test.go", name)
+		}
+		if !a.Long() {
+			if message := panics(func() { Step(&Limit{Algorithm: a, Limit: 1, Window: int64(time.Second)}, State{}, 1, 1) }); message != "" {
+				t.Errorf("%s: missing in StepInto, in step.go: %s", name, message)
+			}
+		}
+	}
+	if all := All(); len(all) != len(constants) {
+		t.Errorf("%v are registered, of the constants %v", all, constants)
+	}
+}
+
+// missing lists what a registration lacks.
+func (r *registration) missing() (missing []string) {
+	note := func(wrong bool, format string, args ...any) {
+		if wrong {
+			missing = append(missing, fmt.Sprintf(format, args...))
+		}
+	}
+	note((r.state == nil) == (r.long == nil), "its registration needs state or long, and not both")
+	note(r.most < 1 || r.most > MaxLimit, "its registration has most: %d, which is not between 1 and %d", r.most, int64(MaxLimit))
+	note(r.traits&queues != 0 && r.traits&drains == 0, "its registration has the trait queues without drains")
+	note(r.traits&subWindows != 0 && r.long == nil, "its registration has the trait subWindows, which is of a Long only")
+	note(r.traits&isLong != 0, "its registration has the trait isLong, which follows from long")
+	guide := reflect.ValueOf(r.guide)
+	for i := range guide.NumField() {
+		field, text := guide.Type().Field(i).Name, guide.Field(i).String()
+		note(strings.ContainsAny(text, "\n|"), "Guide.%s is no cell of a table: %q", field, text)
+		if field == "Entries" {
+			note((text != "") != (r.long != nil), "Guide.Entries is %q, but it is for a Long, and only for that", text)
+		} else {
+			note(text == "", "Guide.%s is missing", field)
+		}
+	}
+	return missing
+}
+
+// panics returns what f panics with, or nothing.
+func panics(f func()) (message string) {
+	defer func() {
+		if p := recover(); p != nil {
+			message = fmt.Sprint(p)
+		}
+	}()
+	f()
+	return ""
+}
+
+func TestMissingIsNamed(t *testing.T) {
+	whole := registered[SlidingWindow]
+	for _, tc := range []struct {
+		change func(*registration)
+		want   string
+	}{
+		{func(*registration) {}, "[]"},
+		{func(r *registration) { r.state = nil }, "[its registration needs state or long, and not both]"},
+		{func(r *registration) { r.most = 0 }, "[its registration has most: 0, which is not between 1 and 2147483648]"},
+		{func(r *registration) { r.traits = queues }, "[its registration has the trait queues without drains]"},
+		{func(r *registration) { r.traits = subWindows }, "[its registration has the trait subWindows, which is of a Long only]"},
+		{func(r *registration) { r.guide.Choose = "" }, "[Guide.Choose is missing]"},
+		{func(r *registration) { r.guide.GoodFor = "a|b" }, `[Guide.GoodFor is no cell of a table: "a|b"]`},
+	} {
+		r := whole
+		tc.change(&r)
+		if got := fmt.Sprint(r.missing()); got != tc.want {
+			t.Errorf("got %s, want %s", got, tc.want)
+		}
+	}
+}
