@@ -26,7 +26,7 @@ func TestProblem(t *testing.T) {
 		{ProblemOf(hopeless), 429, `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota Exceeded","status":429,` +
 			`"detail":"the limit of-month, 5000, will never have room for it","violated-policies":["of-month"]}`},
 		{ProblemOf(Answer{Denied: true}), 429, `{"type":"about:blank","title":"Too Many Requests","status":429,` +
-			`"detail":"nobody could decide in time whether the limit has room"}`},
+			`"detail":"no node could decide in time whether the limit has room"}`},
 		{Overloaded("busy"), 503, `{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",` +
 			`"title":"Temporary Reduced Capacity","status":503,"detail":"busy"}`},
 	} {
@@ -71,7 +71,7 @@ func TestStatus(t *testing.T) {
 			[]proto.Message{info("RATE_LIMIT_EXCEEDED", posts), violations("user:\uFFFD", false), retry}},
 		{hopeless, "", "the limit posts, 100 in 1m0s, will never have room for it",
 			[]proto.Message{info("RATE_LIMIT_EXCEEDED", posts), violations("", true)}},
-		{Answer{Denied: true}, "user:alice", "nobody could decide in time whether the limit has room",
+		{Answer{Denied: true}, "user:alice", "no node could decide in time whether the limit has room",
 			[]proto.Message{info("RATE_LIMIT_UNDECIDED", nil)}},
 		{odd, "", "the limit \xff, 100 in 1m0s, has no room now", nil},
 	} {

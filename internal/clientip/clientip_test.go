@@ -41,7 +41,7 @@ func TestClient(t *testing.T) {
 	}
 }
 
-// Whatever a client writes in front of what the proxies append, it is who it is.
+// Entries that a client writes in front of those of the proxies change nothing.
 func TestClientCannotChoose(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		lie := rapid.StringMatching(`[0-9a-f.:, \[\]"]{0,40}`).Draw(t, "lie")

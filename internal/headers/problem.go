@@ -59,7 +59,7 @@ func (p Problem) Write(w http.ResponseWriter) {
 }
 
 // undecided says why a request is denied that no policy denies.
-const undecided = "nobody could decide in time whether the limit has room"
+const undecided = "no node could decide in time whether the limit has room"
 
 // describe says in a sentence that p denies.
 func describe(p Policy, retryAfter time.Duration) string {

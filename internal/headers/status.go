@@ -13,7 +13,7 @@ import (
 
 // What the ErrorInfo of a Status says.
 const (
-	// Reason is why: a limit has no room, or nobody could decide.
+	// Reason is why: a limit has no room, or no node could decide.
 	Reason          = "RATE_LIMIT_EXCEEDED"
 	ReasonUndecided = "RATE_LIMIT_UNDECIDED"
 	// Domain is whose reason that is.

@@ -1,5 +1,5 @@
-// Package clientip tells whom a request comes from, if proxies were on its way. It believes
-// those that it is told to, and nobody else.
+// Package clientip finds the client's address of a request that proxies have forwarded. It believes only
+// the proxies that are configured.
 package clientip
 
 import (
@@ -16,10 +16,9 @@ type Proxies []netip.Prefix
 // it cannot read it yields as a text that is none.
 type Syntax func(line string) iter.Seq[string]
 
-// Client returns the address of the client of a request that comes from peer, with the
-// lines of a header field in which proxies say whom they have it from; empty if even peer
-// has no address. Each proxy tells whom it has the request from, so the list is believed
-// from its end on for as long as those who tell are trusted.
+// Client returns the address of the client of a request that comes from peer, with the lines of a header
+// field in which each proxy appends the address it has the request from; empty if even peer has no address.
+// The list is believed from its end on, as long as the proxy that wrote an entry is trusted.
 func (p Proxies) Client(peer string, lines []string, syntax Syntax) string {
 	client, ok := parse(peer)
 	if !ok {

@@ -42,7 +42,7 @@ func TestOf(t *testing.T) {
 	}{
 		{"nil", nil, Answer{Denied: true}},
 		{"no rule", &weirv1.RateLimitResponse{Allowed: true, Source: weirv1.Source_SOURCE_NO_RULE}, Answer{}},
-		{"nobody decides", &weirv1.RateLimitResponse{RuleId: "posts", Limit: 10, Source: weirv1.Source_SOURCE_FAIL_CLOSED}, Answer{Denied: true}},
+		{"no node decides", &weirv1.RateLimitResponse{RuleId: "posts", Limit: 10, Source: weirv1.Source_SOURCE_FAIL_CLOSED}, Answer{Denied: true}},
 		{"one limit", resp(func(*weirv1.RateLimitResponse) {}), base},
 		{"one that denies", resp(deny), changed(func(a *Answer) {
 			a.Denied, a.Remaining, a.RetryAfter, a.Violated = true, 0, time.Second, []Policy{posts}
@@ -67,7 +67,7 @@ func TestOf(t *testing.T) {
 			a.Denied, a.Remaining, a.RetryAfter, a.Policy = true, 0, time.Second, hourly
 			a.Others, a.Violated = []Policy{posts, {"all", 9, time.Hour}}, []Policy{hourly, {"all", 9, time.Hour}}
 		})},
-		{"a shadow and one that nobody answers", resp(func(r *weirv1.RateLimitResponse) {
+		{"a shadow and an undecided one", resp(func(r *weirv1.RateLimitResponse) {
 			deny(r)
 			shadow, silent := status("new", 1, time.Second, false), status("far", 2, time.Second, false)
 			shadow.Shadow, silent.ResetAfter = true, nil
@@ -79,7 +79,7 @@ func TestOf(t *testing.T) {
 	} {
 		got := Of(tc.resp)
 		if len(got.Others) == 0 {
-			got.Others = nil // nobody tells them apart
+			got.Others = nil // no client tells them apart
 		}
 		if !reflect.DeepEqual(got, tc.want) {
 			t.Errorf("%s:\n got %+v\nwant %+v", tc.name, got, tc.want)

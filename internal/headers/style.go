@@ -89,8 +89,7 @@ type Style struct {
 // MaxJitter is the most that Style.Jitter may be.
 const MaxJitter = 100
 
-// DefaultStyle returns what is used unless somebody wants another: Draft and XRateLimit
-// with a jitter of 10 %.
+// DefaultStyle returns the default style: Draft and XRateLimit with a jitter of 10 %.
 func DefaultStyle() Style { return Style{Forms: []Form{Draft, XRateLimit}, Jitter: 10} }
 
 // jitter returns d and a random share of it.

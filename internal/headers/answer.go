@@ -24,8 +24,8 @@ type Policy struct {
 type Answer struct {
 	// Denied says that the request must not go on.
 	Denied bool
-	// Policy is the one that decided, and the next three fields tell its state. If its
-	// Name is empty there is nothing to tell: no limit applies, or nobody has decided.
+	// Policy is the one that decided, and the next three fields tell its state. If its Name is empty there
+	// is nothing to tell: no limit applies, or no node has decided.
 	Policy    Policy
 	Remaining int64
 	// Reset is how long it takes until all of the limit is free, and ResetTime when
@@ -37,8 +37,7 @@ type Answer struct {
 	RetryAfter time.Duration
 	// Others are the other policies that apply.
 	Others []Policy
-	// Violated are the policies that deny. If Denied and there is none, nobody could
-	// decide.
+	// Violated are the policies that deny. If Denied and there is none, no node could decide.
 	Violated []Policy
 }
 
@@ -47,7 +46,7 @@ type Answer struct {
 func Of(resp *weirv1.RateLimitResponse) Answer {
 	a := Answer{Denied: !resp.GetAllowed()}
 	if resp.GetResetAfter() == nil {
-		return a // nobody has decided
+		return a // no node has decided
 	}
 	a.Policy = Policy{Name: ascii(resp.GetRuleId()), Limit: int64(resp.GetLimit()), Window: resp.GetWindow().AsDuration()}
 	a.Remaining = int64(resp.GetRemainingTokens())

@@ -94,7 +94,7 @@ RateLimit-Policy: "posts";q=100;w=60, "daily";q=1000;w=86400, "of-month";q=5000,
 X-RateLimit-Limit: 100
 X-RateLimit-Remaining: 0
 X-RateLimit-Reset: 30`},
-		{"nobody has decided", DefaultStyle(), nothing, ``},
+		{"no node has decided", DefaultStyle(), nothing, ``},
 	} {
 		h := make(http.Header)
 		if err := tc.style.Set(h, tc.a); err != nil {
@@ -114,8 +114,8 @@ func TestNamesThatAreNoStrings(t *testing.T) {
 	}
 }
 
-// Whatever a rule is called and however large its numbers are, all of it can be told.
-func TestAllAnswersCanBeTold(t *testing.T) {
+// Rules of any name and with numbers of any size can be written.
+func TestAnyAnswerCanBeWritten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		forever := &durationpb.Duration{Seconds: math.MaxInt64}
 		resp := &weirv1.RateLimitResponse{
