@@ -10,9 +10,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// circle places partitions as the library does, on the same points, but for any one
-// member less without hashing and sorting the points of all others again: Build takes
-// 17 ms for 30 members instead of 500, and most of that is the library's one ring.
+// circle places partitions on the same points as the library does. It can leave one member out without
+// hashing and sorting the points of all others again: Build takes 17 ms for 30 members instead of 500.
 type circle struct {
 	params  Params
 	members int

@@ -8,8 +8,8 @@ package ring
 // partition and are decided together (ADR 0001).
 type Key struct{ Hi, Lo uint64 }
 
-// Hasher makes Keys. A keyed hash (SipHash-1-3-128) keeps a caller who chooses identifiers from choosing which node or which slot
-// they land on. The zero value works, with a secret that everybody knows.
+// Hasher makes Keys with a keyed hash, SipHash-1-3-128: callers who choose identifiers cannot choose the
+// node or the slot of a counter. The zero value works, with an all-zero secret.
 type Hasher struct{ k0, k1 uint64 }
 
 // SecretSize is the length of the cluster's secret in bytes.
@@ -32,12 +32,10 @@ func (h Hasher) Key(name []byte) Key {
 	return Key{Hi: hi, Lo: lo}
 }
 
-// With returns the key of the counter that salt names beside k: same place,
-// other counter. Salts of one rule's limits must differ.
+// With returns the key of another counter in the same place as k. Salts of one rule's limits must differ.
 func (k Key) With(salt uint64) Key { return Key{Hi: k.Hi ^ salt, Lo: k.Lo} }
 
-// Partition returns the partition of k among n, which is small beside 2^32. It scales the
-// low half of Lo: a multiplication, where a remainder takes a division. The high half is
-// left to those who want something else of a key (slots of tables keep some of its bits,
-// and percentages of counters go by it), so that it is spread alike in all partitions.
+// Partition returns the partition of k among n, which must be far below 2^32. It scales the low half of Lo,
+// which takes a multiplication instead of a division. The high half stays independent of the partition:
+// slots of tables keep some of its bits, and rollout percentages go by it.
 func (k Key) Partition(n uint32) uint32 { return uint32(uint64(uint32(k.Lo)) * uint64(n) >> 32) }

@@ -1,5 +1,4 @@
-// Package ring provides the consistent-hash ring: which member owns a partition,
-// and which one would if the owner were gone.
+// Package ring provides the consistent-hash ring, which places each partition on an owner and a standby.
 //
 // A Ring is an immutable value of two tables. It is built once per cluster view,
 // on github.com/buraksezer/consistent (consistent hashing with bounded loads,
@@ -53,8 +52,8 @@ func (p Params) Validate() error {
 // MaxMembers is how many members a ring of these parameters may have.
 func (p Params) MaxMembers() int { return p.Partitions / partitionsPerMember }
 
-// Ring says who owns each partition. Members are indices into the sorted list of
-// names that the ring was built from. The zero value has no partitions.
+// Ring holds the owner and the standby of each partition. Members are indices into the sorted list of names
+// that the ring was built from. The zero value has no partitions.
 type Ring struct {
 	owner, standby []uint16
 	members        int
@@ -152,8 +151,8 @@ func FromTables(owner, standby []uint16, members int) (*Ring, error) {
 	return &Ring{owner: owner, standby: standby, members: members}, nil
 }
 
-// Renumber returns a ring of as many members, in which member i is index[i]. The others
-// own nothing.
+// Renumber returns a ring of the given number of members, in which member i is index[i]. Members that are
+// not in index own nothing.
 func (r *Ring) Renumber(index []uint16, members int) (*Ring, error) {
 	if len(index) != r.members {
 		return nil, fmt.Errorf("index: %d entries for %d members", len(index), r.members)

@@ -74,8 +74,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// Whatever the members are called and whatever the parameters, Build answers or
-// refuses; and what it answers is a ring.
+// Build returns a ring or an error for any names of members and any parameters, and what it returns is a
+// valid ring.
 func TestBuildNeverPanics(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := Params{
@@ -135,8 +135,8 @@ func owned(r *Ring) []int {
 	return n
 }
 
-// The standby is the owner in the ring without the owner: a takeover moves
-// nothing but the dead node's partitions, and each to where it will stay.
+// The standby is the owner in the ring without the owner: a failover moves only the dead node's partitions,
+// and each to where it will stay.
 func TestStandbyIsTheOwnerWithoutTheOwner(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := Params{
