@@ -46,10 +46,10 @@ func BenchmarkMatch(b *testing.B) {
 					endpoint += "/comments"
 				}
 				requests[i] = Request{Domain: "shop", Attributes: []Attribute{
-					{"user", fmt.Sprintf("user-%08d", i)}, {"endpoint", endpoint}, {"method", "POST"},
+					{Key: "user", Value: fmt.Sprintf("user-%08d", i)}, {Key: "endpoint", Value: endpoint}, {Key: "method", Value: "POST"},
 				}}
 				if strings.HasSuffix(bc.name, "tenant") {
-					requests[i].Attributes[2] = Attribute{"tenant", fmt.Sprintf("t-%d", n)}
+					requests[i].Attributes[2] = Attribute{Key: "tenant", Value: fmt.Sprintf("t-%d", n)}
 				}
 			}
 			var buf [8]Match
@@ -100,7 +100,7 @@ func BenchmarkMatchFeatures(b *testing.B) {
 			for i := range requests {
 				requests[i] = *request("shop", "user=alice", "plan=free", fmt.Sprint("path=/", i*7919%n))
 				if bc.ip != nil {
-					requests[i].Attributes[2] = Attribute{IPAttribute, bc.ip(i * 7919 % n)}
+					requests[i].Attributes[2] = Attribute{Key: IPAttribute, Value: bc.ip(i * 7919 % n)}
 				}
 			}
 			var buf [8]Match
@@ -149,7 +149,7 @@ func BenchmarkStored(b *testing.B) {
 	}
 	b.SetBytes(int64(len(value)))
 	for b.Loop() {
-		if _, err := unmarshal("x", value, Lyft{}); err != nil {
+		if _, err := unmarshal("x", value, Options{}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -3,11 +3,15 @@ package rules
 // Bounds of what rules may ask for. They keep the cost of loading and of one
 // Match within what a node can spare.
 const (
-	maxFiles     = 1000     // in a directory
+	maxFiles     = 1000     // in a directory, and directories below it
 	maxFileSize  = 4 << 20  // bytes; the YAML parser needs up to 200 times as many
 	maxTotalSize = 64 << 20 // bytes, all files of a set
 	maxRules     = 100_000  // in a set
 	maxStored    = 16 << 20 // bytes of the rules of a cluster, before they are compressed
+
+	maxFilesDepth   = 32     // directories one in the other
+	maxFilesVisited = 10_000 // names below a directory that are looked at to name what is not read
+	maxUnread       = 20     // files that are named as not read; of more, the number
 
 	maxDomain    = 64  // bytes
 	maxID        = 128 // bytes
@@ -31,11 +35,4 @@ const (
 	maxRegexp       = 1024      // bytes of one expression
 	maxInstructions = 1000      // of one compiled expression; 256 bytes take it about 1 ms at worst
 	maxRegexpMemory = 128 << 20 // bytes of all compiled expressions of a set, estimated
-
-	maxLyftText      = 1024    // bytes of a domain, key, value or name of envoyproxy/ratelimit
-	maxDepth         = 16      // descriptors one in the other
-	maxMetadataDepth = 32      // values one in the other
-	maxVisits        = 2 << 20 // elements of YAML that are read for descriptors, with those that aliases repeat
-
-	maxProblems = 50 // reported of one load; more are counted
 )

@@ -7,23 +7,36 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
-	"go.yaml.in/yaml/v3"
+	"go.yaml.in/yaml/v4"
 
 	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/rules/internal/problem"
 )
 
 // Compile makes a Set of documents, by the same rules as Parse. name stands for
 // the file in messages, which have no line numbers.
-func Compile(name string, docs []Document) (*Set, error) { return Lyft{}.compile(name, docs) }
+func Compile(name string, docs []Document) (*Set, error) { return Options{}.compile(name, docs) }
 
-func (how Lyft) compile(name string, docs []Document) (*Set, error) {
+func (how Options) compile(name string, docs []Document) (*Set, error) {
+	return newLoader(how).compile(name, docs)
+}
+
+// compileStored is compile for rules that stand in etcd already. What a later version
+// finds pointless in them it only warns of.
+func (how Options) compileStored(name string, docs []Document) (*Set, error) {
 	l := newLoader(how)
+	l.stored = true
+	return l.compile(name, docs)
+}
+
+func (l *loader) compile(name string, docs []Document) (*Set, error) {
 	d := &decoder{loader: l, file: name}
 	for i, doc := range docs {
-		at := path{}
+		at := problem.Path{}
 		if len(docs) > 1 {
-			at = at.key("documents").index(i)
+			at = at.Key("documents").Index(i)
 		}
 		d.document(doc.node(), at)
 	}
@@ -56,17 +69,37 @@ func Format(docs []Document) ([]byte, error) {
 		docs = []Document{{Domain: "default"}} // a file without a document is refused
 	}
 	var b bytes.Buffer
-	e := yaml.NewEncoder(&b)
-	e.SetIndent(2)
+	e, err := yaml.NewDumper(&b, yaml.WithV3Defaults(), yaml.WithIndent(2), yaml.WithLineWidth(-1))
+	if err != nil {
+		return nil, fmt.Errorf("format rules: %w", err)
+	}
 	for _, doc := range docs {
-		if err := e.Encode(doc.node()); err != nil {
-			return nil, fmt.Errorf("format rules of domain %s: %w", quote(doc.Domain), err)
+		n := doc.node()
+		if err := writable(n); err != nil {
+			return nil, fmt.Errorf("format rules of domain %s: %w", problem.Quote(doc.Domain), err)
+		}
+		if err := e.Dump(n); err != nil {
+			return nil, fmt.Errorf("format rules of domain %s: %w", problem.Quote(doc.Domain), err)
 		}
 	}
 	if err := e.Close(); err != nil {
 		return nil, fmt.Errorf("format rules: %w", err)
 	}
 	return b.Bytes(), nil
+}
+
+// writable returns an error if n holds text that is not UTF-8: YAML would have it as
+// binary data, which a file of rules may not.
+func writable(n *yaml.Node) error {
+	if !utf8.ValidString(n.Value) {
+		return fmt.Errorf("%s is not valid UTF-8", problem.Quote(n.Value))
+	}
+	for _, child := range n.Content {
+		if err := writable(child); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Spec returns what a file says of r, in its canonical form: without what the
@@ -97,6 +130,7 @@ func (r *Rule) Spec() Spec {
 		s.Enforce = new(r.Enforce)
 	}
 	switch r.Mode.Kind {
+	case Hard: // which the format leaves out
 	case Soft:
 		s.Mode = &ModeSpec{Soft: &SoftSpec{Over: formatPercent(r.Mode.Percent)}}
 	case Elastic:
@@ -117,7 +151,7 @@ func (r *Rule) Spec() Spec {
 		s.Enabled = new(false)
 	}
 	if r.Descriptor != nil {
-		spec := r.Descriptor.spec
+		spec := r.Descriptor.Spec()
 		s.Descriptor, s.OnFailure = &spec, ""
 	}
 	return s

@@ -167,7 +167,7 @@ func TestSpecIsOwn(t *testing.T) {
 			*s.Enforce = 77
 		}
 	}
-	if got := revision(set.rules, Lyft{}, nil); got != before {
+	if got := revision(set.rules, Options{}, nil); got != before {
 		t.Error("a Spec shares memory with its Rule")
 	}
 }
@@ -207,7 +207,7 @@ func TestCompileProblems(t *testing.T) {
 
 func TestFormatRefusesBytes(t *testing.T) {
 	_, err := Format([]Document{{Domain: "d", Rules: []Spec{{ID: "\xff"}}}})
-	if want := `format rules of domain "d": yaml: cannot marshal invalid UTF-8 data as !!str`; err == nil || err.Error() != want {
+	if want := `format rules of domain "d": "\xff" is not valid UTF-8`; err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/rules/internal/problem"
 )
 
 // Cost returns what r counts for tokens that req asks for, between -MaxCost and
@@ -24,7 +25,7 @@ func (r *Rule) Cost(req *Request, tokens int64) (int64, error) {
 		var ok bool
 		if cost, ok = parseCost(value); !ok {
 			return 0, fmt.Errorf("attribute %s is the cost of rule %s: %s is not a whole number between 0 and %d",
-				quote(r.costAttribute), quote(r.ID), quote(value), algorithms.MaxCost)
+				problem.Quote(r.costAttribute), problem.Quote(r.ID), problem.Quote(value), algorithms.MaxCost)
 		}
 	}
 	product := tokens * cost // 2^62 at most
@@ -33,9 +34,9 @@ func (r *Rule) Cost(req *Request, tokens int64) (int64, error) {
 	}
 	if r.costAttribute != "" {
 		return 0, fmt.Errorf("attribute %s is the cost of rule %s: %d times %d tokens are more than %d",
-			quote(r.costAttribute), quote(r.ID), cost, tokens, algorithms.MaxCost)
+			problem.Quote(r.costAttribute), problem.Quote(r.ID), cost, tokens, algorithms.MaxCost)
 	}
-	return 0, fmt.Errorf("the cost of rule %s: %d times %d tokens are more than %d", quote(r.ID), cost, tokens, algorithms.MaxCost)
+	return 0, fmt.Errorf("the cost of rule %s: %d times %d tokens are more than %d", problem.Quote(r.ID), cost, tokens, algorithms.MaxCost)
 }
 
 // parseCost reads decimal digits, at most MaxCost.

@@ -7,7 +7,10 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"go.yaml.in/yaml/v3"
+	"go.yaml.in/yaml/v4"
+
+	"github.com/weirlimit/weir/rules/internal/problem"
+	"github.com/weirlimit/weir/rules/internal/yamlnode"
 )
 
 // decoder reads the YAML nodes of one file and notes every problem with its
@@ -17,48 +20,24 @@ type decoder struct {
 	file string
 }
 
-// path is the way to a node: a rule's id, if it has one, and the fields from
-// there.
-type path struct{ rule, field string }
-
-func (p path) key(name string) path {
-	if name == "" || strings.Trim(name, nameBytes) != "" {
-		p.field += "[" + quote(name) + "]"
-		return p
-	}
-	if p.field != "" {
-		p.field += "."
-	}
-	p.field += name
-	return p
+func (d *decoder) problem(n *yaml.Node, at problem.Path, format string, args ...any) {
+	d.problems.Add(d.at(n, at, format, args...))
 }
 
-func (p path) index(i int) path {
-	p.field += "[" + strconv.Itoa(i) + "]"
-	return p
-}
-
-func (d *decoder) problem(n *yaml.Node, at path, format string, args ...any) {
-	d.problems.add(d.at(n, at, format, args...))
-}
-
-func (d *decoder) at(n *yaml.Node, at path, format string, args ...any) Problem {
-	return Problem{
-		File: d.file, Line: n.Line, Column: n.Column,
-		Rule: at.rule, Field: at.field, Message: fmt.Sprintf(format, args...),
-	}
+func (d *decoder) at(n *yaml.Node, at problem.Path, format string, args ...any) Problem {
+	return problem.At(d.file, n, at, format, args...)
 }
 
 // plain refuses what makes YAML mean more than it shows. Aliases could also blow
 // a small file up.
-func (d *decoder) plain(n *yaml.Node, at path) bool {
+func (d *decoder) plain(n *yaml.Node, at problem.Path) bool {
 	switch {
 	case n.Kind == yaml.AliasNode:
-		d.problem(n, at, "an alias is not allowed; write out what %s stands for", quote("*"+n.Value))
+		d.problem(n, at, "an alias is not allowed; write out what %s stands for", problem.Quote("*"+n.Value))
 	case n.Anchor != "":
-		d.problem(n, at, "an anchor is not allowed; leave out %s", quote("&"+n.Anchor))
+		d.problem(n, at, "an anchor is not allowed; leave out %s", problem.Quote("&"+n.Anchor))
 	case n.Style&yaml.TaggedStyle != 0:
-		d.problem(n, at, "a tag is not allowed; leave out %s", quote(n.Tag))
+		d.problem(n, at, "a tag is not allowed; leave out %s", problem.Quote(n.Tag))
 	default:
 		return true
 	}
@@ -67,26 +46,24 @@ func (d *decoder) plain(n *yaml.Node, at path) bool {
 
 // is says whether n is of a kind that allows all there is; want names it with
 // its article.
-func (d *decoder) is(n *yaml.Node, kind yaml.Kind, at path, want string) bool {
+func (d *decoder) is(n *yaml.Node, kind yaml.Kind, at problem.Path, want string) bool {
 	if !d.plain(n, at) {
 		return false
 	}
 	switch {
-	case n.Kind == kind && !isNull(n):
+	case n.Kind == kind && !yamlnode.IsNull(n):
 		return true
-	case isNull(n):
+	case yamlnode.IsNull(n):
 		d.problem(n, at, "is empty, not %s", want)
 	case n.Kind == yaml.MappingNode:
 		d.problem(n, at, "is a mapping, not %s", want)
 	case n.Kind == yaml.SequenceNode:
 		d.problem(n, at, "is a list, not %s", want)
 	default:
-		d.problem(n, at, "%s is not %s", quote(n.Value), want)
+		d.problem(n, at, "%s is not %s", problem.Quote(n.Value), want)
 	}
 	return false
 }
-
-func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
 
 // kinds names what YAML takes unquoted scalars for.
 var kinds = map[string]string{
@@ -95,63 +72,63 @@ var kinds = map[string]string{
 }
 
 // text reads a scalar that is text without any doubt.
-func (d *decoder) text(n *yaml.Node, at path) (string, bool) {
+func (d *decoder) text(n *yaml.Node, at problem.Path) (string, bool) {
 	if !d.is(n, yaml.ScalarNode, at, "text") {
 		return "", false
 	}
 	if kind, other := kinds[n.Tag]; other {
-		d.problem(n, at, "%s is %s, not text; put it in quotes", quote(n.Value), kind)
+		d.problem(n, at, "%s is %s, not text; put it in quotes", problem.Quote(n.Value), kind)
 		return "", false
 	}
 	if !utf8.ValidString(n.Value) { // as a caller of Compile may have it
-		d.problem(n, at, "%s is not valid UTF-8", quote(n.Value))
+		d.problem(n, at, "%s is not valid UTF-8", problem.Quote(n.Value))
 		return "", false
 	}
 	return n.Value, true
 }
 
 // whole reads a decimal number from least to most.
-func (d *decoder) whole(n *yaml.Node, at path, least, most int64) int64 {
+func (d *decoder) whole(n *yaml.Node, at problem.Path, least, most int64) int64 {
 	if !d.is(n, yaml.ScalarNode, at, "a whole number") {
 		return 0
 	}
 	value, err := strconv.ParseInt(n.Value, 10, 64)
 	switch {
 	case n.Tag == "!!str" && n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0:
-		d.problem(n, at, "%s is text, not a whole number; leave out the quotes", quote(n.Value))
+		d.problem(n, at, "%s is text, not a whole number; leave out the quotes", problem.Quote(n.Value))
 	case !isWhole(n.Value):
-		d.problem(n, at, "%s is not a whole number; write decimal digits only, such as 100", quote(n.Value))
+		d.problem(n, at, "%s is not a whole number; write decimal digits only, such as 100", problem.Quote(n.Value))
 	case err != nil || n.Value[0] == '-' || value < least || value > most:
-		d.problem(n, at, "%s is not between %d and %d", quote(n.Value), least, most)
+		d.problem(n, at, "%s is not between %d and %d", problem.Quote(n.Value), least, most)
 	}
 	return value
 }
 
 // choice reads a text that is one of names; what says what they are, with its
 // article.
-func (d *decoder) choice(n *yaml.Node, at path, what string, names []string) string {
+func (d *decoder) choice(n *yaml.Node, at problem.Path, what string, names []string) string {
 	s, ok := d.text(n, at)
 	if !ok || slices.Contains(names, s) {
 		return s
 	}
 	hint := ""
-	if near := nearest(s, names); near != "" {
-		hint = fmt.Sprintf("; did you mean %s?", quote(near))
+	if near := problem.Nearest(s, names); near != "" {
+		hint = fmt.Sprintf("; did you mean %s?", problem.Quote(near))
 	}
-	d.problem(n, at, "%s is not %s; known are %s%s", quote(s), what, strings.Join(names, ", "), hint)
+	d.problem(n, at, "%s is not %s; known are %s%s", problem.Quote(s), what, strings.Join(names, ", "), hint)
 	return ""
 }
 
-func (d *decoder) boolean(n *yaml.Node, at path) bool {
+func (d *decoder) boolean(n *yaml.Node, at problem.Path) bool {
 	const want = "true or false"
 	if d.is(n, yaml.ScalarNode, at, want) && (n.Tag != "!!bool" || n.Value != "true" && n.Value != "false") {
-		d.problem(n, at, "%s is not %s", quote(n.Value), want)
+		d.problem(n, at, "%s is not %s", problem.Quote(n.Value), want)
 	}
 	return n.Value == "true"
 }
 
 // list calls each for the elements of a list of least to most elements.
-func (d *decoder) list(n *yaml.Node, at path, least, most int, each func(n *yaml.Node, at path)) {
+func (d *decoder) list(n *yaml.Node, at problem.Path, least, most int, each func(n *yaml.Node, at problem.Path)) {
 	if !d.is(n, yaml.SequenceNode, at, "a list") {
 		return
 	}
@@ -163,7 +140,7 @@ func (d *decoder) list(n *yaml.Node, at path, least, most int, each func(n *yaml
 			d.problem(e, at, "has %d elements, more than %d", len(n.Content), most)
 			return
 		}
-		each(e, at.index(i))
+		each(e, at.Index(i))
 	}
 }
 
@@ -176,15 +153,15 @@ func firstIn(line int) string {
 }
 
 // names is list for texts of which none may stand twice.
-func (d *decoder) names(n *yaml.Node, at path, least, most int, each func(n *yaml.Node, at path, s string)) {
+func (d *decoder) names(n *yaml.Node, at problem.Path, least, most int, each func(n *yaml.Node, at problem.Path, s string)) {
 	lines := make(map[string]int)
-	d.list(n, at, least, most, func(n *yaml.Node, at path) {
+	d.list(n, at, least, most, func(n *yaml.Node, at problem.Path) {
 		s, ok := d.text(n, at)
 		if !ok {
 			return
 		}
 		if line, twice := lines[s]; twice {
-			d.problem(n, at, "%s stands here twice%s", quote(s), firstIn(line))
+			d.problem(n, at, "%s stands here twice%s", problem.Quote(s), firstIn(line))
 			return
 		}
 		lines[s] = n.Line
@@ -194,7 +171,7 @@ func (d *decoder) names(n *yaml.Node, at path, least, most int, each func(n *yam
 
 // mapping calls each for the entries of a mapping whose keys are texts, of which
 // none stands twice.
-func (d *decoder) mapping(n *yaml.Node, at path, each func(key, value *yaml.Node)) bool {
+func (d *decoder) mapping(n *yaml.Node, at problem.Path, each func(key, value *yaml.Node)) bool {
 	if !d.is(n, yaml.MappingNode, at, "a mapping") {
 		return false
 	}
@@ -205,7 +182,7 @@ func (d *decoder) mapping(n *yaml.Node, at path, each func(key, value *yaml.Node
 			continue
 		}
 		if line, twice := lines[key.Value]; twice {
-			d.problem(key, at, "key %s stands here twice%s", quote(key.Value), firstIn(line))
+			d.problem(key, at, "key %s stands here twice%s", problem.Quote(key.Value), firstIn(line))
 			continue
 		}
 		lines[key.Value] = key.Line
@@ -218,11 +195,11 @@ func (d *decoder) mapping(n *yaml.Node, at path, each func(key, value *yaml.Node
 type field[T any] struct {
 	name     string
 	required bool
-	read     func(d *decoder, n *yaml.Node, at path, into *T)
+	read     func(d *decoder, n *yaml.Node, at problem.Path, into *T)
 }
 
 // fields reads a mapping that has these keys and no others.
-func fields[T any](d *decoder, n *yaml.Node, at path, known []field[T], into *T) {
+func fields[T any](d *decoder, n *yaml.Node, at problem.Path, known []field[T], into *T) {
 	missing := make(map[string]bool)
 	names := make([]string, len(known))
 	for i, f := range known {
@@ -233,20 +210,20 @@ func fields[T any](d *decoder, n *yaml.Node, at path, known []field[T], into *T)
 		missing[key.Value] = false
 		for _, f := range known {
 			if f.name == key.Value {
-				f.read(d, value, at.key(f.name), into)
+				f.read(d, value, at.Key(f.name), into)
 				return
 			}
 		}
-		if near := nearest(key.Value, names); near != "" {
+		if near := problem.Nearest(key.Value, names); near != "" {
 			missing[near] = false // it is there, with a typo
-			d.problem(key, at, "unknown key %s; did you mean %s?", quote(key.Value), quote(near))
+			d.problem(key, at, "unknown key %s; did you mean %s?", problem.Quote(key.Value), problem.Quote(near))
 		} else {
-			d.problem(key, at, "unknown key %s; known are %s", quote(key.Value), strings.Join(names, ", "))
+			d.problem(key, at, "unknown key %s; known are %s", problem.Quote(key.Value), strings.Join(names, ", "))
 		}
 	})
 	for _, name := range names {
 		if ok && missing[name] {
-			d.problem(n, at.key(name), "is missing")
+			d.problem(n, at.Key(name), "is missing")
 		}
 	}
 }

@@ -9,7 +9,7 @@
 //
 // # Files
 //
-// docs/rules.md teaches the format and lists its bounds. In short, a file is one
+// docs/reference/rules.md teaches the format and lists its bounds. In short, a file is one
 // or several YAML documents:
 //
 //	domain: shop                # the namespace; a request names it too
@@ -65,8 +65,8 @@
 // # Counters
 //
 // A counter is named by domain, rule id, the attributes of one set of the rule's
-// per with their values, algorithm, and window or calendar. Whatever else changes
-// in a rule, its counters keep what was used: raising a limit frees only the
+// per with their values, algorithm, and window or calendar. After any other change
+// of a rule, its counters keep the tokens used: raising a limit frees only the
 // difference.
 //
 // The attribute ip is an address: rules see it without port, brackets and zone and

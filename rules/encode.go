@@ -3,18 +3,20 @@ package rules
 import (
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
+	"go.yaml.in/yaml/v4"
+
+	"github.com/weirlimit/weir/rules/envoy"
+	"github.com/weirlimit/weir/rules/internal/yamlnode"
 )
 
 // This file is the inverse of format.go: plain data as the YAML nodes of a file.
 // Nodes that were not read have line 0.
 
 func (doc Document) node() *yaml.Node {
-	var m entries
-	m.add("domain", textNode(doc.Domain))
+	var m yamlnode.Mapping
+	m.Add("domain", yamlnode.Text(doc.Domain))
 	if len(doc.Rules) > 0 || doc.Descriptors == nil {
 		list := &yaml.Node{Kind: yaml.SequenceNode}
 		for _, s := range doc.Rules {
@@ -23,165 +25,118 @@ func (doc Document) node() *yaml.Node {
 		if len(doc.Rules) == 0 {
 			list.Style = yaml.FlowStyle // []
 		}
-		m.add("rules", list)
+		m.Add("rules", list)
 	}
-	if doc.Descriptors != nil { // beside rules, they are refused
-		m.add("descriptors", descriptorsNode(doc.Descriptors))
+	if doc.Descriptors != nil { // with rules, they are refused
+		m.Add("descriptors", envoy.SpecsNode(doc.Descriptors))
 	}
-	return m.node(0)
+	return m.Node(0)
 }
 
 func (s Spec) node() *yaml.Node {
-	var m entries
-	m.add("id", textNode(s.ID))
+	var m yamlnode.Mapping
+	m.Add("id", yamlnode.Text(s.ID))
 	if len(s.When) > 0 {
-		var when entries
+		var when yamlnode.Mapping
 		for _, attribute := range slices.Sorted(maps.Keys(s.When)) {
-			when.add(attribute, s.When[attribute].node())
+			when.Add(attribute, s.When[attribute].node())
 		}
-		m.add("when", when.node(0))
+		m.Add("when", when.Node(0))
 	}
 	switch {
 	case len(s.Per) == 1:
-		m.add("per", textsNode(s.Per[0]))
+		m.Add("per", yamlnode.Texts(s.Per[0]))
 	case len(s.Per) > 1:
 		sets := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
 		for _, set := range s.Per {
-			sets.Content = append(sets.Content, textsNode(set))
+			sets.Content = append(sets.Content, yamlnode.Texts(set))
 		}
-		m.add("per", sets)
+		m.Add("per", sets)
 	}
 	if len(s.Limits) > 0 {
 		list := &yaml.Node{Kind: yaml.SequenceNode}
 		for _, l := range s.Limits {
 			list.Content = append(list.Content, l.node())
 		}
-		m.add("limits", list)
+		m.Add("limits", list)
 	}
 	if s.Unlimited {
-		m.add("unlimited", boolNode(true))
+		m.Add("unlimited", yamlnode.Bool(true))
 	}
 	if len(s.Replaces) > 0 {
-		m.add("replaces", textsNode(s.Replaces))
+		m.Add("replaces", yamlnode.Texts(s.Replaces))
 	}
-	m.addText("on_failure", s.OnFailure)
-	m.addText("durability", s.Durability)
+	m.AddText("on_failure", s.OnFailure)
+	m.AddText("durability", s.Durability)
 	if s.Enforce != nil {
-		m.add("enforce", intNode(*s.Enforce))
+		m.Add("enforce", yamlnode.Int(*s.Enforce))
 	}
 	if s.Mode != nil {
-		m.add("mode", s.Mode.node())
+		m.Add("mode", s.Mode.node())
 	}
-	m.addText("max_delay", s.MaxDelay)
+	m.AddText("max_delay", s.MaxDelay)
 	if isWhole(s.Cost) {
-		m.add("cost", &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!int", Value: s.Cost})
+		m.Add("cost", &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!int", Value: s.Cost})
 	} else {
-		m.addText("cost", s.Cost)
+		m.AddText("cost", s.Cost)
 	}
-	m.addInt("ipv6_prefix", s.IPv6Prefix)
+	m.AddInt("ipv6_prefix", s.IPv6Prefix)
 	if s.Enabled != nil {
-		m.add("enabled", boolNode(*s.Enabled))
+		m.Add("enabled", yamlnode.Bool(*s.Enabled))
 	}
 	if s.Descriptor != nil {
-		m.add("descriptor", s.Descriptor.node())
+		m.Add("descriptor", s.Descriptor.Node())
 	}
-	return m.node(0)
+	return m.Node(0)
 }
 
 func (c ConditionSpec) node() *yaml.Node {
-	var absent entries
-	absent.add("absent", boolNode(true))
+	var absent yamlnode.Mapping
+	absent.Add("absent", yamlnode.Bool(true))
 	switch {
 	case c.Absent && len(c.AnyOf) == 0:
-		return absent.node(yaml.FlowStyle)
+		return absent.Node(yaml.FlowStyle)
 	case c.Absent: // refused: a mapping among texts
-		list := textsNode(c.AnyOf)
-		list.Content = append(list.Content, absent.node(yaml.FlowStyle))
+		list := yamlnode.Texts(c.AnyOf)
+		list.Content = append(list.Content, absent.Node(yaml.FlowStyle))
 		return list
 	case len(c.AnyOf) == 1:
-		return textNode(c.AnyOf[0])
+		return yamlnode.Text(c.AnyOf[0])
 	}
-	return textsNode(c.AnyOf)
+	return yamlnode.Texts(c.AnyOf)
 }
 
 func (l LimitSpec) node() *yaml.Node {
-	var m entries
-	m.add("limit", intNode(l.Limit))
-	m.addText("window", l.Window)
+	var m yamlnode.Mapping
+	m.Add("limit", yamlnode.Int(l.Limit))
+	m.AddText("window", l.Window)
 	if c := l.Calendar; c != nil { // a second window is refused
-		var window entries
-		window.add("calendar", textNode(c.Calendar))
-		window.addText("timezone", c.Timezone)
-		window.addInt("anchor", c.Anchor)
-		m.add("window", window.node(yaml.FlowStyle))
+		var window yamlnode.Mapping
+		window.Add("calendar", yamlnode.Text(c.Calendar))
+		window.AddText("timezone", c.Timezone)
+		window.AddInt("anchor", c.Anchor)
+		m.Add("window", window.Node(yaml.FlowStyle))
 	}
-	m.addInt("burst", l.Burst)
-	m.addInt("buckets", l.Buckets)
-	m.addText("algorithm", l.Algorithm)
-	return m.node(yaml.FlowStyle)
+	m.AddInt("burst", l.Burst)
+	m.AddInt("buckets", l.Buckets)
+	m.AddText("algorithm", l.Algorithm)
+	return m.Node(yaml.FlowStyle)
 }
 
 func (s ModeSpec) node() *yaml.Node {
-	var m entries
+	var m yamlnode.Mapping
 	if s.Soft != nil {
-		var soft entries
-		soft.add("over", textNode(s.Soft.Over))
-		m.add("soft", soft.node(yaml.FlowStyle))
+		var soft yamlnode.Mapping
+		soft.Add("over", yamlnode.Text(s.Soft.Over))
+		m.Add("soft", soft.Node(yaml.FlowStyle))
 	}
 	if s.Elastic != nil {
-		var elastic entries
-		elastic.add("parent", textNode(s.Elastic.Parent))
-		elastic.add("up_to", textNode(s.Elastic.UpTo))
-		m.add("elastic", elastic.node(yaml.FlowStyle))
+		var elastic yamlnode.Mapping
+		elastic.Add("parent", yamlnode.Text(s.Elastic.Parent))
+		elastic.Add("up_to", yamlnode.Text(s.Elastic.UpTo))
+		m.Add("elastic", elastic.Node(yaml.FlowStyle))
 	}
-	return m.node(yaml.FlowStyle)
-}
-
-// entries are the keys and values of a mapping in order.
-type entries []*yaml.Node
-
-func (m *entries) add(key string, value *yaml.Node) { *m = append(*m, textNode(key), value) }
-
-// addText adds a text unless it is empty, which means the default.
-func (m *entries) addText(key, text string) {
-	if text != "" {
-		m.add(key, textNode(text))
-	}
-}
-
-// addInt adds a number unless it is 0, which means the default.
-func (m *entries) addInt(key string, value int64) {
-	if value != 0 {
-		m.add(key, intNode(value))
-	}
-}
-
-func (m entries) node(style yaml.Style) *yaml.Node {
-	return &yaml.Node{Kind: yaml.MappingNode, Style: style, Content: m}
-}
-
-func textNode(text string) *yaml.Node {
-	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text}
-	if strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c > '~' }) {
-		n.Style = yaml.DoubleQuotedStyle // escapes what a plain text cannot hold
-	}
-	return n
-}
-
-func textsNode(texts []string) *yaml.Node {
-	n := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
-	for _, t := range texts {
-		n.Content = append(n.Content, textNode(t))
-	}
-	return n
-}
-
-func intNode(value int64) *yaml.Node {
-	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!int", Value: strconv.FormatInt(value, 10)}
-}
-
-func boolNode(value bool) *yaml.Node {
-	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!bool", Value: strconv.FormatBool(value)}
+	return m.Node(yaml.FlowStyle)
 }
 
 // isWhole says whether text is a decimal whole number of any size, without zeros

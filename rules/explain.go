@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/weirlimit/weir/ring"
+	"github.com/weirlimit/weir/rules/internal/problem"
 )
 
 // Explanation says why a rule applies to a request, or does not.
@@ -54,7 +55,7 @@ func (s *Set) Explain(h ring.Hasher, req *Request) []Explanation {
 	return all
 }
 
-// mismatch says why r does not match req, whatever other rules say, or nothing.
+// mismatch returns why r does not match req, regardless of other rules, or "".
 func (r *Rule) mismatch(req *Request) string {
 	if r.Descriptor != nil {
 		return "is a descriptor, which only Envoy's API matches"
@@ -88,18 +89,18 @@ func (c *Condition) mismatch(req *Request) string {
 	case !present:
 		return "the request has no attribute " + attributeText(c.Attribute)
 	case c.Absent:
-		return fmt.Sprintf("%s is %s, not absent", attributeText(c.Attribute), quote(value))
+		return fmt.Sprintf("%s is %s, not absent", attributeText(c.Attribute), problem.Quote(value))
 	}
 	const most = 5
 	var wanted []string
 	for _, p := range c.AnyOf[:min(most, len(c.AnyOf))] {
-		wanted = append(wanted, quote(p))
+		wanted = append(wanted, problem.Quote(p))
 	}
 	text := strings.Join(wanted, " or ")
 	if n := len(c.AnyOf) - most; n > 0 {
 		text += fmt.Sprintf(" or one of %d more", n)
 	}
-	return fmt.Sprintf("%s is %s, not %s", attributeText(c.Attribute), quote(value), text)
+	return fmt.Sprintf("%s is %s, not %s", attributeText(c.Attribute), problem.Quote(value), text)
 }
 
 // dropped says which of the matching rules keeps r, which is one of them, from
@@ -113,14 +114,14 @@ func dropped(r *Rule, matching []*Rule) string {
 		return matching[i]
 	}
 	if other := by(r); other != nil {
-		return "replaced by rule " + quote(other.ID)
+		return "replaced by rule " + problem.Quote(other.ID)
 	}
 	if r.Unlimited || r.blocks() {
 		return ""
 	}
 	for _, other := range matching {
 		if other.Unlimited && len(other.Replaces) == 0 && by(other) == nil {
-			return fmt.Sprintf("rule %s exempts the request", quote(other.ID))
+			return fmt.Sprintf("rule %s exempts the request", problem.Quote(other.ID))
 		}
 	}
 	return ""
@@ -128,8 +129,8 @@ func dropped(r *Rule, matching []*Rule) string {
 
 // attributeText quotes the name of an attribute unless it is plain.
 func attributeText(name string) string {
-	if strings.Trim(name, nameBytes) != "" {
-		return quote(name)
+	if strings.Trim(name, problem.NameBytes) != "" {
+		return problem.Quote(name)
 	}
 	return name
 }
@@ -159,8 +160,8 @@ next:
 	return buf
 }
 
-// Counters appends to buf a Match for every counter of r that the attributes of req
-// choose, whatever r's conditions say. An unlimited rule has none.
+// Counters appends to buf a Match for every counter of r that the attributes of req choose, regardless of
+// r's conditions. An unlimited rule has none.
 func (r *Rule) Counters(h ring.Hasher, req *Request, buf []Match) []Match {
 	if r.Unlimited {
 		return buf

@@ -6,59 +6,27 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
-	"strings"
 )
 
-// readFiles reads the files of a path, sorted by name. What cannot be read is a
-// source with an error.
-func readFiles(path string) []source {
+// readFiles reads the files of a path, sorted by name, and returns the files that it passes
+// over as well. What cannot be read is a source with an error.
+func readFiles(path string, which Files) (sources []source, unread []Problem) {
 	if path == "" {
-		return nil
+		return nil, nil
 	}
-	names, err := fileNames(path)
-	if err != nil {
-		return []source{{name: path, err: err}}
+	l := list(path, which)
+	if l.err != nil {
+		return []source{{name: path, err: l.err}}, l.unread
 	}
-	sources := make([]source, len(names))
+	sources = make([]source, len(l.names))
 	total := 0
-	for i, name := range names {
+	for i, name := range l.names {
 		sources[i] = readFile(name)
 		if total += len(sources[i].data); total > maxTotalSize {
-			return []source{{name: path, err: fmt.Errorf("the files have more than %d bytes together", maxTotalSize)}}
+			return []source{{name: path, err: fmt.Errorf("the files have more than %d bytes together", maxTotalSize)}}, l.unread
 		}
 	}
-	return sources
-}
-
-// fileNames returns the rules files of a path: itself, or those in it.
-func fileNames(path string) ([]string, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.IsDir() {
-		return []string{path}, nil
-	}
-	entries, err := os.ReadDir(path) // sorted
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	for _, e := range entries {
-		ext := filepath.Ext(e.Name())
-		if strings.HasPrefix(e.Name(), ".") || ext != ".yaml" && ext != ".yml" {
-			continue
-		}
-		names = append(names, filepath.Join(path, e.Name()))
-	}
-	switch {
-	case len(names) == 0:
-		return nil, errors.New("the directory has no *.yaml or *.yml file; for no rules, put one there with {domain: default, rules: []}")
-	case len(names) > maxFiles:
-		return nil, fmt.Errorf("the directory has %d rules files, more than %d", len(names), maxFiles)
-	}
-	return names, nil
+	return sources, l.unread
 }
 
 func readFile(name string) source {

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weirlimit/weir/rules/internal/problem"
 )
 
 // FuzzParse: no text makes Parse panic; what it accepts can be matched, and what
@@ -29,14 +31,14 @@ func FuzzParse(f *testing.F) {
 		set, err := Parse("f.yaml", text)
 		if err != nil {
 			e, ok := errors.AsType[*LoadError](err)
-			if set != nil || !ok || len(e.Problems) == 0 || len(e.Problems) > maxProblems {
+			if set != nil || !ok || len(e.Problems) == 0 || len(e.Problems) > problem.Max {
 				t.Fatalf("%v, %T with %v", set, err, err)
 			}
 			return
 		}
 		for r := range set.Rules() {
 			if r.Descriptor != nil {
-				set.Descriptors(r.Domain).Match(testHasher, []Attribute{{"a", "x"}, {r.ID, ""}})
+				set.Descriptors(r.Domain).Match(testHasher, []Attribute{{Key: "a", Value: "x"}, {Key: r.ID}})
 				if _, err := set.DescriptorFiles(""); err != nil {
 					t.Fatal(err)
 				}
@@ -45,7 +47,7 @@ func FuzzParse(f *testing.F) {
 			req := &Request{Domain: r.Domain}
 			for _, set := range r.Per {
 				for _, a := range set {
-					req.Attributes = append(req.Attributes, Attribute{a, "x"})
+					req.Attributes = append(req.Attributes, Attribute{Key: a, Value: "x"})
 				}
 			}
 			set.Match(testHasher, req, nil)

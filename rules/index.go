@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/weirlimit/weir/rules/internal/counter"
 )
 
 // index finds the rules of one domain that a request may match. Every subject
@@ -28,7 +30,7 @@ type attributeIndex struct {
 	exact    table
 	prefixes prefixTree
 	blocks   *blockIndex // nil if there are none
-	present  extent      // whatever the value is
+	present  extent      // with any value
 }
 
 // nameBit returns one bit that names of attributes have in common with few others.
@@ -171,7 +173,7 @@ func (f *filing) unseen(when []Condition, p place) (u *unseen, only string) {
 	if u.only == "" && len(u.rest) == 0 {
 		return nil, ""
 	}
-	encoding := appendText(nil, u.only)
+	encoding := counter.AppendText(nil, u.only)
 	for _, c := range u.rest {
 		encoding = c.appendTo(encoding)
 	}

@@ -19,8 +19,7 @@ import (
 // counters see them in one form, however they are written.
 const IPAttribute = "ip"
 
-// defaultIPv6Prefix is what one customer has at least: whoever has a /64 has 2^64
-// addresses.
+// defaultIPv6Prefix is what one customer has at least: a customer with a /64 has 2^64 addresses.
 const defaultIPv6Prefix = 64
 
 // maxIPText is more than the longest text of an address, or of a block.
@@ -51,11 +50,6 @@ func onlyAddressBytes(s string) bool {
 }
 
 func isDigit(b byte) bool { return b-'0' <= 9 }
-
-// looksLikeIP says whether a text can only have been meant as an address.
-func looksLikeIP(s string) bool {
-	return onlyAddressBytes(s) && strings.ContainsAny(s, ":.")
-}
 
 // parseIP reads an address without its port, brackets and zone, and returns the text
 // of the rest as well. IPv4 that is mapped into IPv6 is IPv4. It allocates only for

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirlimit/weir/ring"
+	"github.com/weirlimit/weir/rules/internal/counter"
 )
 
 func TestParseIP(t *testing.T) {
@@ -196,7 +197,7 @@ func TestAppendIP(t *testing.T) {
 			binary.BigEndian.PutUint16(bytes[i:], group.Draw(t, "group"))
 		}
 		addr, bits := netip.AddrFrom16(bytes), rapid.IntRange(1, 128).Draw(t, "bits")
-		got, want := appendIP([]byte("x"), addr, bits), appendText([]byte("x"), netip.PrefixFrom(addr, bits).Masked().String())
+		got, want := appendIP([]byte("x"), addr, bits), counter.AppendText([]byte("x"), netip.PrefixFrom(addr, bits).Masked().String())
 		if string(got) != string(want) {
 			t.Fatalf("%v/%d: %q, want %q", addr, bits, got, want)
 		}

@@ -6,31 +6,9 @@ import (
 	"math"
 	"slices"
 
-	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/ring"
+	"github.com/weirlimit/weir/rules/internal/counter"
 )
-
-// A counter's name is the sequence domain, rule id, then attribute and value for
-// each of one set of Per in order, every one behind its length. Such a sequence can be read
-// back in one way only, so no two counters share a name. Nodes of one cluster
-// must agree on it: never change it, nor salt.
-
-// appendText appends the encoding of one text of a name.
-func appendText[T string | []byte](name []byte, text T) []byte {
-	name = binary.AppendUvarint(name, uint64(len(text)))
-	return append(name, text...)
-}
-
-// salt tells the counters of one rule and subject apart. It is public: the key
-// that it is mixed into is not.
-func salt(l algorithms.Limit) uint64 {
-	b := binary.LittleEndian.AppendUint64(nil, uint64(l.Algorithm))
-	b = binary.LittleEndian.AppendUint64(b, uint64(l.Window))
-	if l.Calendar != nil {
-		b = append(b, l.Calendar.String()...) // longer than all without
-	}
-	return ring.Hasher{}.Key(b).Lo
-}
 
 // prepare computes what Match needs of r beyond what the file says. kinds are those
 // of the rules so far, by their encodings.
@@ -39,7 +17,7 @@ func (r *Rule) prepare(order int, kinds map[string]*kind) {
 	var salts []uint64
 	var above []int64
 	for _, l := range r.Limits {
-		salts = append(salts, salt(l))
+		salts = append(salts, counter.Salt(l))
 		if r.Mode.Kind != Hard {
 			limit, more := raise(l, r.Mode.Percent)
 			r.raised, above = append(r.raised, limit), append(above, more)
@@ -50,9 +28,9 @@ func (r *Rule) prepare(order int, kinds map[string]*kind) {
 		sets = [][]string{nil}
 	}
 	for i, set := range sets {
-		name := appendText(appendText(nil, r.Domain), r.ID)
+		name := counter.AppendText(counter.AppendText(nil, r.Domain), r.ID)
 		if len(set) > 0 {
-			name = appendText(name, set[0])
+			name = counter.AppendText(name, set[0])
 		}
 		s := subject{rule: r, rank: uint32(order<<8 + i), kind: known(kinds, r.kind(set, salts, above))}
 		r.subjects = append(r.subjects, namedSubject{s, string(name)})
@@ -68,7 +46,7 @@ func (r *Rule) kind(set []string, salts []uint64, above []int64) *kind {
 		mode: r.Mode.Kind, above: above, replaces: r.replaces, parent: r.parent,
 	}
 	for _, attribute := range set[min(1, len(set)):] {
-		k.more = append(k.more, string(appendText(nil, attribute)))
+		k.more = append(k.more, string(counter.AppendText(nil, attribute)))
 	}
 	return k
 }
@@ -86,23 +64,20 @@ func known(kinds map[string]*kind, k *kind) *kind {
 	return k
 }
 
-// smallName is the size of the buffer for most names, on the stack; largeName that
-// for the others: all fit it that bounds and callers allow. Longer ones move to the
-// heap.
-const (
-	smallName = 256
-	largeName = 6144
-)
+// largeName is the size of the buffer for names that are longer than counter.SmallName: all fit it that
+// bounds and callers allow. Longer ones move to the heap.
+const largeName = 6144
 
 // key returns the common part of the keys of the counters for req of a subject, whose
 // name begins with prefix. It is false if req lacks an attribute of the set.
 func (k *kind) key(h ring.Hasher, prefix string, req *Request) (ring.Key, bool) {
-	var buf [smallName]byte
-	switch name, result := k.appendName(buf[:0], prefix, req, smallName); result {
+	var buf [counter.SmallName]byte
+	switch name, result := k.appendName(buf[:0], prefix, req, counter.SmallName); result {
 	case named:
 		return h.Key(name), true
 	case tooLong:
 		return k.longKey(h, prefix, req)
+	case lacking:
 	}
 	return ring.Key{}, false
 }
@@ -149,7 +124,7 @@ func (k *kind) appendName(name []byte, prefix string, req *Request, most int) ([
 		if i == k.ip && req.addr.Is6() {
 			name = appendIP(name, req.addr, k.bits)
 		} else {
-			name = appendText(name, value)
+			name = counter.AppendText(name, value)
 		}
 	}
 	return name, named

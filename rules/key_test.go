@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/ring"
+	"github.com/weirlimit/weir/rules/internal/counter"
 )
 
 // subjectOf returns a subject with just what its counters' names depend on.
@@ -65,7 +66,7 @@ func FuzzKey(f *testing.F) {
 			req := &Request{}
 			for _, attribute := range rule.Per[i] {
 				value := values[attribute]
-				req.Attributes = append(req.Attributes, Attribute{attribute, value})
+				req.Attributes = append(req.Attributes, Attribute{Key: attribute, Value: value})
 				if parsed, _, ok := parseIP(value); ok && attribute == "ip" {
 					value = parsed.String()
 					if parsed.Is6() {
@@ -95,7 +96,7 @@ func TestNamesDiffer(t *testing.T) {
 		req := &Request{}
 		for i := 2; i < len(s); i += 2 {
 			attribute := fmt.Sprint(i, s[i]) // no two alike
-			per, req.Attributes = append(per, attribute), append(req.Attributes, Attribute{attribute, s[i+1]})
+			per, req.Attributes = append(per, attribute), append(req.Attributes, Attribute{Key: attribute, Value: s[i+1]})
 		}
 		return subjectOf(s[0], s[1], per...).nameFor(req)
 	}
@@ -150,7 +151,7 @@ func TestKeyKeeps(t *testing.T) {
 	}
 }
 
-// The buckets of a window are cut anew when their number changes.
+// The buckets of a window are divided again when their number changes.
 func TestKeyKeepsBuckets(t *testing.T) {
 	few := keys(t, `{id: r, limits: [{limit: 1, window: 1s, algorithm: sliding_window_buckets, buckets: 5}]}`)
 	many := keys(t, `{id: r, limits: [{limit: 1, window: 1s, algorithm: sliding_window_buckets, buckets: 500}]}`)
@@ -172,7 +173,7 @@ func TestKeyChanges(t *testing.T) {
 		{"other attributes", `{id: r, per: [ip], limits: [{limit: 1, window: 1s}]}`, "user=u", "ip=u"},
 		{"more attributes", `{id: r, per: [user, ip], limits: [{limit: 1, window: 1s}]}`, "user=u", "ip=i"},
 		{"shared", `{id: r, limits: [{limit: 1, window: 1s}]}`, "user=u", "ip=i"},
-		{"long name", `{id: r, per: [user], limits: [{limit: 1, window: 1s}]}`, "user=" + strings.Repeat("u", smallName), "ip=i"},
+		{"long name", `{id: r, per: [user], limits: [{limit: 1, window: 1s}]}`, "user=" + strings.Repeat("u", counter.SmallName), "ip=i"},
 		{"longer name", `{id: r, per: [user], limits: [{limit: 1, window: 1s}]}`, "user=" + strings.Repeat("u", largeName), "ip=i"},
 	} {
 		for l, key := range keys(t, c.rule, c.user, c.ip) {
@@ -204,14 +205,14 @@ func TestKeysShareLo(t *testing.T) {
 func TestKeyGolden(t *testing.T) {
 	const rule = `{id: posts-per-user, per: [user], limits: [{limit: 10, window: 1s}]}`
 	l := algorithms.Limit{Algorithm: algorithms.SlidingWindow, Window: 1e9}
-	if got, want := salt(l), uint64(0x7fa2cafb006e44a5); got != want {
+	if got, want := counter.Salt(l), uint64(0x7fa2cafb006e44a5); got != want {
 		t.Errorf("salt is %#x, want %#x", got, want)
 	}
 	calendar, err := algorithms.NewCalendar("month", "Europe/Paris", 15)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := salt(algorithms.Limit{Algorithm: algorithms.FixedWindow, Calendar: calendar}), uint64(0x910e74715cc69936); got != want {
+	if got, want := counter.Salt(algorithms.Limit{Algorithm: algorithms.FixedWindow, Calendar: calendar}), uint64(0x910e74715cc69936); got != want {
 		t.Errorf("salt of a calendar is %#x, want %#x", got, want)
 	}
 	got := subjectOf("d", "r", "user").nameFor(request("", "user=alice"))

@@ -1,18 +1,22 @@
 package rules
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 
-	"go.yaml.in/yaml/v3"
+	"go.yaml.in/yaml/v4"
 
 	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/rules/envoy"
+	"github.com/weirlimit/weir/rules/internal/problem"
+	"github.com/weirlimit/weir/rules/internal/yamlnode"
 )
 
-// Load reads the rules in a file, or in all *.yaml and *.yml files that stand
-// directly in a directory, in the order of their names. Names that begin with a
-// dot are passed over, symbolic links followed. An empty path means no rules.
+// Load reads the rules in a file, or in the YAMLFiles of a directory, in the order of
+// their names. Symbolic links are followed. An empty path means no rules. A file of the
+// directory that is not read is one of the set's Warnings.
 //
 // The error is a *LoadError with the problems of all files; errors.Is sees what
 // the file system said. A file without a document and a directory without a file
@@ -22,15 +26,23 @@ import (
 // A document with descriptors instead of rules is one of envoyproxy/ratelimit, and means
 // what it means there.
 func Load(path string) (*Set, error) {
-	return load(readFiles(path), Lyft{})
+	return Options{}.load(readFiles(path, YAMLFiles))
 }
 
 // Parse reads the rules in data. name stands for the file in messages.
-func Parse(name string, data []byte) (*Set, error) { return Lyft{}.Parse(name, data) }
+func Parse(name string, data []byte) (*Set, error) { return Options{}.Parse(name, data) }
 
-// Parse is Parse for those who read files of envoyproxy/ratelimit in another way.
-func (how Lyft) Parse(name string, data []byte) (*Set, error) {
-	return load([]source{{name: name, data: data, err: checkSize(len(data))}}, how)
+// Options say how files are read. The zero value is how Load and Parse do it.
+type Options struct {
+	// Files are those of a directory that hold rules.
+	Files Files
+	// Envoy says how documents of envoyproxy/ratelimit are read.
+	Envoy envoy.Options
+}
+
+// Parse is Parse for files that are read in another way.
+func (how Options) Parse(name string, data []byte) (*Set, error) {
+	return how.load([]source{{name: name, data: data, err: checkSize(len(data))}}, nil)
 }
 
 // source is a file's content, or why it could not be read.
@@ -42,42 +54,48 @@ type source struct {
 
 // loader gathers what files hold.
 type loader struct {
-	problems     problems
+	problems     problem.List
 	rules        []*Rule
 	byName       map[ruleName]*Rule
 	references   []reference
 	attributes   map[string]string // names by themselves
 	regexpBudget int               // bytes left; negative if used up
 	calendars    map[*algorithms.Calendar]bool
-	domains      []string // of the documents, but for those of envoyproxy/ratelimit
+	domains      []string // of the documents, except for those of envoyproxy/ratelimit
 
-	how         Lyft
-	descriptors map[string]*Descriptors // by domain
-	nodes       int                     // descriptors, and values of their metadata
-	visits      int                     // elements of mappings and lists that were read for them
-	warnings    problems
+	stored    bool // the rules stand in etcd already
+	how       Options
+	envoy     *envoy.Reader
+	described map[string]*Descriptors // what envoy has read, by domain
+	warnings  problem.List
 }
 
 type ruleName struct{ domain, id string }
 
-func newLoader(how Lyft) *loader {
-	return &loader{
+func newLoader(how Options) *loader {
+	l := &loader{
 		byName: make(map[ruleName]*Rule), attributes: make(map[string]string),
 		calendars: make(map[*algorithms.Calendar]bool), regexpBudget: maxRegexpMemory,
-		how: how, descriptors: make(map[string]*Descriptors),
+		how: how, described: make(map[string]*Descriptors),
 	}
+	l.envoy = envoy.NewReader(how.Envoy, &l.problems, &l.warnings, how.Files.hintOfDots)
+	return l
 }
 
-func load(sources []source, how Lyft) (*Set, error) {
+// load makes a set of what was read, and a warning of each file that was not.
+func (how Options) load(sources []source, unread []Problem) (*Set, error) {
 	l := newLoader(how)
-	l.files(sources)
+	l.files(sources, unread)
 	return l.set()
 }
 
-func (l *loader) files(sources []source) {
+func (l *loader) files(sources []source, unread []Problem) {
+	for _, p := range unread {
+		l.warnings.Add(p)
+	}
 	for _, src := range sources {
 		if src.err != nil {
-			l.problems.add(Problem{File: src.name, Message: trimPath(src.err), cause: src.err})
+			l.problems.Add(Problem{File: src.name, Message: trimPath(src.err), Cause: src.err})
 			continue
 		}
 		l.file(src)
@@ -88,12 +106,12 @@ func (l *loader) files(sources []source) {
 func (l *loader) set() (*Set, error) {
 	l.link()
 	l.oneKind()
-	if err := l.problems.err(); err != nil {
+	if err := l.problems.Err(); err != nil {
 		return nil, err
 	}
 	s := newSet(l.rules)
-	s.describe(l.how, l.descriptors)
-	s.warnings = l.warnings.sorted()
+	s.describe(l.how, l.described)
+	s.warnings = l.warnings.Sorted()
 	return s, nil
 }
 
@@ -101,14 +119,14 @@ func (l *loader) set() (*Set, error) {
 func (l *loader) oneKind() {
 	told := make(map[string]bool)
 	for _, r := range l.rules {
-		other := l.descriptors[r.Domain]
+		other := l.described[r.Domain]
 		if r.Descriptor != nil || other == nil || told[r.Domain] {
 			continue
 		}
 		told[r.Domain] = true
-		l.problems.add(Problem{
+		l.problems.Add(Problem{
 			File: r.file, Line: r.line, Column: r.column, Rule: r.ID,
-			Message: fmt.Sprintf("domain %s has descriptors too%s; a domain has either rules or descriptors", quote(r.Domain), other.place()),
+			Message: fmt.Sprintf("domain %s has descriptors too%s; a domain has either rules or descriptors", problem.Quote(r.Domain), other.tree.Place()),
 		})
 	}
 }
@@ -116,42 +134,41 @@ func (l *loader) oneKind() {
 // file reads one file's documents, up to the first that is not YAML.
 func (l *loader) file(src source) {
 	d := &decoder{loader: l, file: src.name}
-	text := &lineReader{rest: src.data}
-	yamls := yaml.NewDecoder(text)
+	yamls := yaml.NewDecoder(bytes.NewReader(src.data))
 	for documents := 0; ; documents++ {
 		var n yaml.Node
 		switch err := next(yamls, &n); {
 		case errors.Is(err, io.EOF):
 			if documents == 0 {
-				d.problem(&yaml.Node{Line: 1, Column: 1}, path{}, "the file is empty; for no rules, write {domain: default, rules: []}")
+				d.problem(&yaml.Node{Line: 1, Column: 1}, problem.Path{}, "the file is empty; for no rules, write {domain: default, rules: []}")
 			}
 			return
 		case err != nil:
-			l.problems.add(syntaxProblem(src, text.read, err))
+			l.problems.Add(SyntaxProblem(src.name, src.data, err))
 			return
 		}
-		if isNull(n.Content[0]) {
-			d.problem(&n, path{}, "the document is empty; write domain and rules, or leave out its ---")
+		if yamlnode.IsNull(n.Content[0]) {
+			d.problem(&n, problem.Path{}, "the document is empty; write domain and rules, or leave out its ---")
 			continue
 		}
-		d.document(n.Content[0], path{})
+		d.document(n.Content[0], problem.Path{})
 	}
 }
 
 // addRule takes in one rule, once it has its domain.
 func (l *loader) addRule(r *Rule) {
-	problem := func(message string) {
-		l.problems.add(Problem{File: r.file, Line: r.line, Column: r.column, Rule: r.ID, Message: message})
+	refuse := func(message string) {
+		l.problems.Add(Problem{File: r.file, Line: r.line, Column: r.column, Rule: r.ID, Message: message})
 	}
 	name := ruleName{r.Domain, r.ID}
 	switch other := l.byName[name]; {
 	case r.ID == "" || r.Domain == "":
 		return // reported as such
 	case other != nil:
-		problem(fmt.Sprintf("domain %s has a rule of this id already%s", quote(r.Domain), other.place()))
+		refuse(fmt.Sprintf("domain %s has a rule of this id already%s", problem.Quote(r.Domain), other.place()))
 		return
 	case len(l.rules) == maxRules:
-		problem(fmt.Sprintf("is one more than the %d rules that a set may have", maxRules))
+		refuse(fmt.Sprintf("is one more than the %d rules that a set may have", maxRules))
 		return
 	}
 	l.byName[name] = r

@@ -19,15 +19,15 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		loads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_rules_load_total",
-			Help: "How often changed rules were read, by outcome: success or failure.",
+			Help: "Attempts to load changed rules, by outcome: success or failure.",
 		}, []string{"outcome"}),
 		loaded: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "weir_rules_loaded",
-			Help: "Rules in force, disabled ones included.",
+			Help: "Rules in force, including disabled ones.",
 		}),
 		success: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "weir_rules_last_load_success",
-			Help: "1 if the rules as they are now were read and are in force, 0 if they were refused and older ones are.",
+			Help: "1 if the newest rules are in force, 0 if they were refused and older ones are in force.",
 		}),
 	}
 	for _, outcome := range []string{outcomeSuccess, outcomeFailure} {

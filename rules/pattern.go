@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"regexp/syntax"
 	"strings"
+
+	"github.com/weirlimit/weir/rules/internal/problem"
 )
 
 type patternKind uint8
@@ -38,6 +40,7 @@ func (p pattern) String() string {
 		return regexpMark + p.text
 	case kindAny:
 		return "*"
+	case kindExact, kindBlock:
 	}
 	return p.text
 }
@@ -66,7 +69,8 @@ func parsePattern(s string, budget *int) (pattern, error) {
 // errRegexpMemory is a budget that is used up.
 var errRegexpMemory = fmt.Errorf("is more than the rules can hold: all expressions together may take %d MiB", maxRegexpMemory>>20)
 
-// parseRegexp compiles an expression for the whole of a value. What it has looked
+// parseRegexp compiles an expression for the whole of a value, in which a dot is any
+// character: callers choose values, and a newline must not keep a rule from them. What it has looked
 // at is taken from the budget, good or bad: otherwise a file of bad ones would
 // keep it busy for minutes.
 func parseRegexp(text string, budget *int) (pattern, error) {
@@ -79,7 +83,7 @@ func parseRegexp(text string, budget *int) (pattern, error) {
 		return pattern{}, errRegexpMemory
 	}
 	// On its own first, or "a)|(b" would escape from the group.
-	tree, err := syntax.Parse(text, syntax.Perl)
+	tree, err := syntax.Parse(text, syntax.Perl|syntax.DotNL)
 	if err != nil {
 		return pattern{}, fmt.Errorf("does not compile: %w", trimRegexpError(err))
 	}
@@ -94,7 +98,7 @@ func parseRegexp(text string, budget *int) (pattern, error) {
 	if *budget -= memoryOf(program); *budget < 0 {
 		return pattern{}, errRegexpMemory
 	}
-	re, err := regexp.Compile(`\A(?:` + text + `)\z`)
+	re, err := regexp.Compile(`\A(?s:` + text + `)\z`)
 	if err != nil { // a \Q without its \E, which has swallowed the end of ours
 		return pattern{}, errors.New(`does not compile: \Q without \E`)
 	}
@@ -114,7 +118,7 @@ func memoryOf(program *syntax.Prog) int {
 // trimRegexpError leaves out "error parsing regexp: ".
 func trimRegexpError(err error) error {
 	if e, ok := errors.AsType[*syntax.Error](err); ok {
-		return fmt.Errorf("%s: %s", e.Code, quote(e.Expr))
+		return fmt.Errorf("%s: %s", e.Code, problem.Quote(e.Expr))
 	}
 	return err
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/rules/envoy"
+	"github.com/weirlimit/weir/rules/internal/counter"
 )
 
 // Rule is one named limit, or several under one name. It belongs to a Set and is
@@ -36,7 +38,7 @@ type Rule struct {
 	Enabled bool
 	// Descriptor is nil, unless the rule is one of envoyproxy/ratelimit. Then Match does not
 	// find it, but Descriptors.Match, and it has at most one limit.
-	Descriptor *Descriptor
+	Descriptor *envoy.Descriptor
 
 	maxDelay     int64  // of all Limits
 	line, column int    // where it begins
@@ -52,7 +54,7 @@ type Rule struct {
 	Mode Mode
 	// Enforce is the percentage of counters whose denials deny, 0 to 100.
 	Enforce int64
-	// OnFailure says what happens if nobody can decide.
+	// OnFailure says what happens if no node can decide.
 	OnFailure FailurePolicy
 	// Durability says what is forgotten at most when a node dies.
 	Durability Durability
@@ -62,7 +64,7 @@ type Rule struct {
 
 	// Set by prepare:
 
-	raised   []algorithms.Limit // Limits with what Mode lets through above them; none if it is hard
+	raised   []algorithms.Limit // Limits with what Mode allows above them; none if it is hard
 	order    int                // rank in the Set
 	subjects []namedSubject     // one per set of Per, or one of no attributes
 
@@ -97,7 +99,7 @@ type kind struct {
 	per   []string // the set
 	ip    int      // index of the attribute ip in per, or -1
 	bits  int      // of an IPv6 address there
-	more  []string // encodings of per, but for the first
+	more  []string // encodings of per, except for the first
 	salts []uint64 // by index in Limits
 
 	plain     bool // a match needs nothing but a key
@@ -198,8 +200,8 @@ func hasPrefixIn(sorted []string, value string) bool {
 		return false
 	}
 	i, found := slices.BinarySearch(sorted, value)
-	// What value begins with is not after it, and whatever lies between the two
-	// begins with it as well, so it is the last one before.
+	// What value begins with is not after it, and all between the two begin with it as well, so it is the
+	// last one before.
 	return found || i > 0 && strings.HasPrefix(value, sorted[i-1])
 }
 
@@ -234,10 +236,10 @@ func (c *Condition) add(p pattern) {
 
 // appendTo appends what c says: the same for conditions that hold for the same.
 func (c *Condition) appendTo(b []byte) []byte {
-	b = appendText(b, c.Attribute)
+	b = counter.AppendText(b, c.Attribute)
 	b = binary.AppendUvarint(b, uint64(len(c.AnyOf))) // none if it is to be absent
 	for _, p := range c.AnyOf {
-		b = appendText(b, p)
+		b = counter.AppendText(b, p)
 	}
 	return b
 }

@@ -8,10 +8,11 @@ import (
 
 	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/ring"
+	"github.com/weirlimit/weir/rules/internal/counter"
 )
 
 // Attribute is one named value of a request.
-type Attribute struct{ Key, Value string }
+type Attribute = counter.Attribute
 
 // Request is what rules are matched against.
 type Request struct {
@@ -24,7 +25,7 @@ type Request struct {
 	// Set for rules that look at addresses:
 
 	addr netip.Addr // what the attribute ip says, if that is one
-	ip   string     // its canonical text; empty if it says so itself, or nobody asks
+	ip   string     // its canonical text; empty if it says so itself, or is not needed
 }
 
 func (r *Request) value(key string) (string, bool) {
@@ -85,7 +86,7 @@ type Set struct {
 	domains  map[string]*index
 	revision string
 
-	how         Lyft
+	how         Options
 	descriptors map[string]*Descriptors // by domain
 	warnings    []Problem
 }
@@ -111,10 +112,9 @@ func newSet(rules []*Rule) *Set {
 	return s
 }
 
-// Match appends to buf every limit that applies to req, or one Match if a rule
-// exempts it from all, and returns the extended slice. The order is that of the
-// files, of Rule.Per and of Rule.Limits. Match neither keeps req or buf nor
-// allocates while buf has room, but for an attribute ip that looks like an address
+// Match appends to buf every limit that applies to req, or one Match if a rule exempts it from all, and
+// returns the extended slice. The order is that of the files, of Rule.Per and of Rule.Limits. Match neither
+// keeps req or buf nor allocates while buf has room, except for an attribute ip that looks like an address
 // and is none.
 //
 // Its cost grows with the rules that ask for the same value as req in the

@@ -10,16 +10,19 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirlimit/weir/rules/internal/counter"
 )
 
 // Source keeps the rules of a path up to date while Run runs. Its methods are
 // safe for concurrent use.
 type Source struct {
 	path    string
-	how     Lyft
+	how     Options
 	log     *slog.Logger
 	metrics *metrics
 	set     atomic.Pointer[Set]
+	again   chan struct{} // holds a token once Reread was called
 
 	// content is what was read last, good or bad. Owned by Run.
 	content contentHash
@@ -29,12 +32,13 @@ type Source struct {
 	onChange []func(*Set) // guarded by mu
 }
 
-// Open loads the rules of a path, as Load does but for how, and fails if they are refused:
-// there is no last good set to stay with yet.
-func Open(path string, how Lyft, log *slog.Logger, reg prometheus.Registerer) (*Source, error) {
-	sources := readFiles(path)
-	set, err := load(sources, how)
+// Open loads the rules of a path, as Load does with other options, and fails if they are refused: there is
+// no last good set to stay with yet.
+func Open(path string, how Options, log *slog.Logger, reg prometheus.Registerer) (*Source, error) {
+	sources, unread := readFiles(path, how.Files)
+	set, err := how.load(sources, unread)
 	if err != nil {
+		warn(log, unread)
 		return nil, err
 	}
 	m, err := newMetrics(reg)
@@ -42,9 +46,9 @@ func Open(path string, how Lyft, log *slog.Logger, reg prometheus.Registerer) (*
 		return nil, fmt.Errorf("register the metrics of rules: %w", err)
 	}
 	m.loadedSet(set)
-	s := &Source{path: path, how: how, log: log, metrics: m, content: hashContent(sources)}
+	s := &Source{path: path, how: how, log: log, metrics: m, again: make(chan struct{}, 1), content: hashContent(sources, unread)}
 	s.set.Store(set)
-	s.warn(set)
+	warn(log, set.Warnings())
 	return s, nil
 }
 
@@ -60,14 +64,25 @@ func (s *Source) Err() error {
 	return s.err
 }
 
-// OnChange registers f to be called with every set that comes into force after
-// it. Run calls it, one call at a time, when Set returns that set already; f
-// should not block, because no change is seen meanwhile. A change of comments
-// only is none. Whoever registers before Run misses none.
+// OnChange registers f to be called with every set that comes into force after it. Run calls it, one call
+// at a time, when Set returns that set already; f should not block, because no change is seen meanwhile. A
+// change of comments only is none. A function registered before Run misses none.
 func (s *Source) OnChange(f func(*Set)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.onChange = append(s.onChange, f)
+}
+
+// Reread has Run read the files again, and log what comes of it also if they have not changed.
+// It does not block.
+func (s *Source) Reread() { wakeUp(s.again) }
+
+// wakeUp puts a token into a channel with room for one.
+func wakeUp(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default: // there is one already
+	}
 }
 
 // Run follows the files until ctx ends, and then returns nil. At most one Run may
@@ -88,27 +103,31 @@ func (s *Source) run(ctx context.Context, open func() (*fsnotify.Watcher, error)
 	defer w.close()
 	for blind := false; ; {
 		// Watch first, then read: what changes in between is noticed.
-		err := w.cover(s.path)
+		err := w.cover(s.path, s.how.Files)
 		if err != nil && !blind {
 			s.log.Warn("rules cannot be watched, only polled", "path", s.path, "interval", pollInterval, "error", err)
 		}
 		blind = err != nil
 		s.reload()
-		if !w.wait(ctx) {
+		again, more := w.wait(ctx, s.again)
+		if !more {
 			return nil
+		}
+		if again {
+			s.content = contentHash{} // of nothing
 		}
 	}
 }
 
 // reload reads the files and puts them in force if they are good and new.
 func (s *Source) reload() {
-	sources := readFiles(s.path)
-	content := hashContent(sources)
+	sources, unread := readFiles(s.path, s.how.Files)
+	content := hashContent(sources, unread)
 	if content == s.content {
 		return
 	}
 	s.content = content
-	set, err := load(sources, s.how)
+	set, err := s.how.load(sources, unread)
 	if err != nil {
 		s.setErr(err)
 		s.metrics.refused()
@@ -121,16 +140,16 @@ func (s *Source) reload() {
 	}
 	s.setErr(nil)
 	s.metrics.loadedSet(set)
-	s.warn(set)
+	warn(s.log, set.Warnings())
 	s.log.Info("rules loaded", "path", s.path, "revision", set.Revision(), "rules", set.Len(), "changed", changed)
 	if changed {
 		s.tell(set)
 	}
 }
 
-func (s *Source) warn(set *Set) {
-	for _, p := range set.Warnings() {
-		s.log.Warn("rules: " + p.String())
+func warn(log *slog.Logger, warnings []Problem) {
+	for _, p := range warnings {
+		log.Warn("rules: " + p.String())
 	}
 }
 
@@ -152,16 +171,20 @@ func (s *Source) tell(set *Set) {
 // contentHash tells whether files have changed since they were read last.
 type contentHash [sha256.Size]byte
 
-func hashContent(sources []source) contentHash {
+func hashContent(sources []source, unread []Problem) contentHash {
 	hash := sha256.New()
 	var b []byte
+	for _, p := range unread {
+		b = counter.AppendText(b, p.String())
+	}
+	hash.Write(b)
 	for _, src := range sources {
-		b = appendText(b[:0], src.name)
+		b = counter.AppendText(b[:0], src.name)
 		b = appendFlag(b, src.err != nil)
 		if src.err != nil {
-			b = appendText(b, src.err.Error())
+			b = counter.AppendText(b, src.err.Error())
 		}
-		b = appendText(b, src.data)
+		b = counter.AppendText(b, src.data)
 		hash.Write(b)
 	}
 	return contentHash(hash.Sum(nil))

@@ -34,7 +34,7 @@ func TestSourceSeesChange(t *testing.T) {
 		{"replaced", map[string]string{"r.yaml": ruleFile("a")}, "r.yaml", func(dir string) error {
 			return errors.Join(overwrite(dir+"/r.tmp", ruleFile("b")), os.Rename(dir+"/r.tmp", dir+"/r.yaml"))
 		}, "d/b"},
-		{"backed up and written anew", map[string]string{"r.yaml": ruleFile("a")}, "r.yaml", func(dir string) error {
+		{"backed up and written again", map[string]string{"r.yaml": ruleFile("a")}, "r.yaml", func(dir string) error {
 			return errors.Join(os.Rename(dir+"/r.yaml", dir+"/r.yaml~"), overwrite(dir+"/r.yaml", ruleFile("b")))
 		}, "d/b"},
 		{"deleted and made again", map[string]string{"r.yaml": ruleFile("a")}, "r.yaml", func(dir string) error {
@@ -194,19 +194,19 @@ func TestSourceSwapsWhole(t *testing.T) {
 func TestOpenRefuses(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	path := filepath.Join(t.TempDir(), "r.yaml")
-	if _, err := Open(path, Lyft{}, slog.New(make(logs)), reg); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := Open(path, Options{}, slog.New(make(logs)), reg); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("opened a file that is not there: %v", err)
 	}
 	must(t, os.WriteFile(path, []byte(ruleFile("a")), 0o644))
-	if _, err := Open(path, Lyft{}, slog.New(make(logs)), reg); err != nil {
+	if _, err := Open(path, Options{}, slog.New(make(logs)), reg); err != nil {
 		t.Error(err)
 	}
-	if _, err := Open(path, Lyft{}, slog.New(make(logs)), reg); err == nil || !strings.HasPrefix(err.Error(), "register the metrics of rules: ") {
+	if _, err := Open(path, Options{}, slog.New(make(logs)), reg); err == nil || !strings.HasPrefix(err.Error(), "register the metrics of rules: ") {
 		t.Errorf("registered twice: %v", err)
 	}
 }
 
-func TestSourceOfNothing(t *testing.T) {
+func TestSourceWithoutRules(t *testing.T) {
 	r := run(t, "", false)
 	if r.Set().Len() != 0 || r.Err() != nil {
 		t.Errorf("%d rules, %v", r.Set().Len(), r.Err())

@@ -1,5 +1,7 @@
 package rules
 
+import "github.com/weirlimit/weir/rules/envoy"
+
 // Document and what it holds are rules as a file writes them, in plain data: what
 // an API, an editor or a diff handles. The tags are the keys of the format. Zero
 // values are left out, and mean what a file means that does not mention the key.
@@ -7,10 +9,13 @@ package rules
 // Document is one document of a rules file: the rules of one domain, or its descriptors
 // if the file is one of envoyproxy/ratelimit.
 type Document struct {
-	Domain      string           `json:"domain"`
-	Rules       []Spec           `json:"rules"`
-	Descriptors []DescriptorSpec `json:"descriptors,omitzero"` // not nil if there are none
+	Domain      string       `json:"domain"`
+	Rules       []Spec       `json:"rules"`
+	Descriptors []envoy.Spec `json:"descriptors,omitzero"` // not nil if there are none
 }
+
+// Limits returns how many descriptors have a limit.
+func (doc Document) Limits() int { return envoy.CountLimits(doc.Descriptors) }
 
 // Spec is one rule.
 type Spec struct {
@@ -30,7 +35,7 @@ type Spec struct {
 	Enabled    *bool                    `json:"enabled,omitempty"`
 	// Descriptor is that of a rule of envoyproxy/ratelimit, without those in it. It is for
 	// showing: no file has it in a rule.
-	Descriptor *DescriptorSpec `json:"descriptor,omitempty"`
+	Descriptor *envoy.Spec `json:"descriptor,omitempty"`
 }
 
 // ConditionSpec is one condition: patterns, or Absent.
@@ -62,12 +67,12 @@ type ModeSpec struct {
 	Elastic *ElasticSpec `json:"elastic,omitempty"`
 }
 
-// SoftSpec lets a share above the limit through, flagged.
+// SoftSpec allows requests in a share above the limit, flagged.
 type SoftSpec struct {
 	Over string `json:"over"` // such as 10%
 }
 
-// ElasticSpec lets through up to a share of the limit while the parent has room.
+// ElasticSpec allows up to a share of the limit above it while the parent has room.
 type ElasticSpec struct {
 	Parent string `json:"parent"`
 	UpTo   string `json:"up_to"` // such as 150%

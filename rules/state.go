@@ -4,6 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/weirlimit/weir/rules/envoy"
+	"github.com/weirlimit/weir/rules/internal/problem"
+	"github.com/weirlimit/weir/rules/internal/yamlnode"
 )
 
 // State is a set of rules with what the store says of it. It is immutable.
@@ -29,11 +33,11 @@ const editName = "rules"
 // becomes that of Change. It may be asked again about a newer state.
 type Edit func(old *State) ([]Document, error)
 
-// Why an Edit or a Change is refused, beside a *LoadError.
+// Why an Edit or a Change is refused, in addition to a *LoadError.
 var (
 	ErrNotFound = errors.New("there is no such rule")
 	ErrExists   = errors.New("there is such a rule already")
-	ErrChanged  = errors.New("somebody else has changed the rules meanwhile")
+	ErrChanged  = errors.New("another caller has changed the rules meanwhile")
 	ErrReadOnly = errors.New("rules cannot be changed through this node")
 	ErrWhole    = errors.New("the descriptors of a domain change together: apply their file")
 	ErrTooLarge = errors.New("the rules are too large for the store")
@@ -130,11 +134,11 @@ type grouped struct {
 	domains     []string // in order
 	rules       map[string][]Spec
 	index       map[ruleName]int // in the rules of the domain
-	descriptors map[string][]DescriptorSpec
+	descriptors map[string][]envoy.Spec
 }
 
 func group(docs []Document) *grouped {
-	g := &grouped{rules: make(map[string][]Spec), index: make(map[ruleName]int), descriptors: make(map[string][]DescriptorSpec)}
+	g := &grouped{rules: make(map[string][]Spec), index: make(map[ruleName]int), descriptors: make(map[string][]envoy.Spec)}
 	for _, doc := range docs {
 		g.open(doc.Domain)
 		g.describe(doc)
@@ -194,7 +198,7 @@ func (g *grouped) documents() []Document {
 // single returns ErrWhole if a domain has no rules that change one by one.
 func (s *State) single(domain string) error {
 	if s.Set.Descriptors(domain) != nil {
-		return fmt.Errorf("%w, with weir rules apply: domain %s", ErrWhole, quote(domain))
+		return fmt.Errorf("%w, with weir rules apply: domain %s", ErrWhole, problem.Quote(domain))
 	}
 	return nil
 }
@@ -202,12 +206,12 @@ func (s *State) single(domain string) error {
 // checkName refuses names that no rule can have. Compile does so too, but cannot
 // say which of all documents is meant.
 func checkName(domain, id string) error {
-	d := &decoder{loader: newLoader(Lyft{}), file: editName}
-	d.name(textNode(domain), path{}.key("domain"), domainBytes, maxDomain)
-	d.name(textNode(id), path{}.key("id"), idBytes, maxID)
-	return d.problems.err()
+	d := &decoder{loader: newLoader(Options{}), file: editName}
+	d.pathName(yamlnode.Text(domain), problem.Path{}.Key("domain"), domainBytes, maxDomain)
+	d.pathName(yamlnode.Text(id), problem.Path{}.Key("id"), idBytes, maxID)
+	return d.problems.Err()
 }
 
 func describe(domain, id string) string {
-	return fmt.Sprintf("%s in domain %s", quote(id), quote(domain))
+	return fmt.Sprintf("%s in domain %s", problem.Quote(id), problem.Quote(domain))
 }

@@ -26,13 +26,13 @@ type Backend interface {
 	// ReadRules returns the value as it is now, and the revision at which to replace
 	// it: nil and 0 if there is none.
 	ReadRules(ctx context.Context) (value []byte, revision int64, err error)
-	// SwapRules stores value if what is stored is still at revision; 0 means that
-	// there must be nothing. It returns the new revision, or 0 if somebody else was
-	// faster. After an error, value may have been stored or not.
+	// SwapRules stores value if what is stored is still at revision; 0 means that there must be nothing. It
+	// returns the new revision, or 0 if another node was faster. After an error, value may have been stored
+	// or not.
 	SwapRules(ctx context.Context, value []byte, revision int64) (int64, error)
 }
 
-// StoreConfig says how to open a Store. Every field but Lyft is required.
+// StoreConfig says how to open a Store. Every field but Options is required.
 type StoreConfig struct {
 	// Backend is where the rules are stored.
 	Backend Backend
@@ -40,8 +40,8 @@ type StoreConfig struct {
 	Name string
 	// MaxSize is how many bytes the Backend takes.
 	MaxSize int
-	// Lyft says how descriptors count.
-	Lyft    Lyft
+	// Options say how the rules are read.
+	Options Options
 	Logger  *slog.Logger
 	Metrics prometheus.Registerer
 }
@@ -55,6 +55,7 @@ type Store struct {
 	state   atomic.Pointer[State]
 
 	wake     chan struct{} // holds a token when there is a value to look at
+	again    chan struct{} // likewise, when Reread was called
 	changing chan struct{} // holds a token while a change is made: here they queue, not at the backend
 
 	seen []byte // the value that was looked at last. Owned by Run
@@ -80,9 +81,9 @@ func OpenStore(ctx context.Context, cfg StoreConfig) (*Store, error) {
 // RestoreStore is OpenStore while the Backend does not answer: it begins with a value that was
 // stored before, nil for none.
 func RestoreStore(cfg StoreConfig, value []byte) (_ *Store, err error) {
-	state := &State{Set: &Set{how: cfg.Lyft}}
+	state := &State{Set: &Set{how: cfg.Options}}
 	if value != nil {
-		if state, err = unmarshal(cfg.Name, value, cfg.Lyft); err != nil {
+		if state, err = unmarshal(cfg.Name, value, cfg.Options); err != nil {
 			return nil, err
 		}
 	}
@@ -93,10 +94,11 @@ func RestoreStore(cfg StoreConfig, value []byte) (_ *Store, err error) {
 	m.loadedSet(state.Set)
 	s := &Store{
 		cfg: cfg, log: cfg.Logger, metrics: m,
-		wake: make(chan struct{}, 1), changing: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1), again: make(chan struct{}, 1), changing: make(chan struct{}, 1),
 		seen: value, latest: value, inForce: make(chan struct{}),
 	}
 	s.state.Store(state)
+	warn(s.log, state.Set.Warnings())
 	return s, nil
 }
 
@@ -118,9 +120,9 @@ func (s *Store) Err() error {
 	return s.err
 }
 
-// OnChange registers f to be called with every set that comes into force after
-// it. Run calls it, one call at a time, when Set returns that set already; f should
-// not block. Whoever registers before Run misses none.
+// OnChange registers f to be called with every set that comes into force after it. Run calls it, one call
+// at a time, when Set returns that set already; f should not block. A function registered before Run misses
+// none.
 func (s *Store) OnChange(f func(*Set)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,6 +151,9 @@ func (s *Store) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-s.again:
+			s.reread(ctx)
+			continue
 		case <-s.wake:
 		}
 		s.mu.Lock()
@@ -160,6 +165,20 @@ func (s *Store) Run(ctx context.Context) error {
 		s.seen = value
 		s.look(value)
 	}
+}
+
+// Reread has Run read the stored rules again, and log what comes of it also if they have not
+// changed. It does not block.
+func (s *Store) Reread() { wakeUp(s.again) }
+
+func (s *Store) reread(ctx context.Context) {
+	value, _, err := s.cfg.Backend.ReadRules(ctx)
+	if err != nil {
+		s.log.Warn("stored rules cannot be read again", "error", err)
+		return
+	}
+	s.seen = value
+	s.look(value)
 }
 
 // look puts a stored value into force if it is good and new.
@@ -187,6 +206,7 @@ func (s *Store) look(value []byte) {
 	s.inForce = make(chan struct{})
 	hooks := s.onChange
 	s.mu.Unlock()
+	warn(s.log, next.Set.Warnings())
 	s.log.Info("rules changed", "store_revision", next.Revision, "revision", next.Set.Revision(), "rules", next.Set.Len())
 	for _, f := range hooks {
 		f(next.Set)
@@ -203,7 +223,7 @@ func (s *Store) judge(value []byte) (*State, error) {
 		}
 		return old, nil
 	}
-	next, err := unmarshal(s.cfg.Name, value, s.cfg.Lyft)
+	next, err := unmarshal(s.cfg.Name, value, s.cfg.Options)
 	switch {
 	case err != nil:
 		return nil, err
@@ -285,7 +305,7 @@ func (s *Store) base(ctx context.Context) (*State, int64, error) {
 	if value == nil || bytes.Equal(value, here.stored) {
 		return here, at, nil
 	}
-	stored, err := unmarshal(s.cfg.Name, value, s.cfg.Lyft)
+	stored, err := unmarshal(s.cfg.Name, value, s.cfg.Options)
 	if err != nil {
 		return nil, 0, fmt.Errorf("%w, because it cannot read those that are stored; ask a node of the version that wrote them, "+
 			"or delete the key to begin with those in force here: %s", ErrReadOnly, err.Error())
@@ -302,7 +322,7 @@ func (s *Store) edit(old *State, edit Edit) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	set, err := s.cfg.Lyft.compile(editName, docs)
+	set, err := s.cfg.Options.compile(editName, docs)
 	if err != nil {
 		return nil, err
 	}

@@ -2,11 +2,9 @@ package rules
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -15,161 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"pgregory.net/rapid"
 )
-
-const testMaxSize = 1 << 20
-
-// backend is a Backend in memory that tells its stores what is stored.
-type backend struct {
-	mu       sync.Mutex
-	value    []byte
-	revision int64
-	stores   []*Store
-	deaf     bool          // nobody is told
-	err      error         // of every call
-	meddle   func() []byte // before a swap, somebody else stores this
-}
-
-func (b *backend) ReadRules(context.Context) ([]byte, int64, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.value == nil {
-		return nil, 0, b.err
-	}
-	return b.value, b.revision, b.err
-}
-
-func (b *backend) SwapRules(_ context.Context, value []byte, revision int64) (int64, error) {
-	if b.meddle != nil {
-		b.put(b.meddle())
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	now := b.revision
-	if b.value == nil {
-		now = 0
-	}
-	if b.err != nil || now != revision {
-		return 0, b.err
-	}
-	return b.putLocked(value), nil
-}
-
-// put stores value, nil for none, whatever was there.
-func (b *backend) put(value []byte) int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.putLocked(value)
-}
-
-func (b *backend) putLocked(value []byte) int64 {
-	b.value = value
-	b.revision++
-	if !b.deaf {
-		for _, s := range b.stores {
-			s.Update(value)
-		}
-	}
-	return b.revision
-}
-
-// runningStore is a Store that runs until the bubble's test ends.
-type runningStore struct {
-	*Store
-	logs logs
-	reg  *prometheus.Registry
-	sets []*Set // that OnChange was called with
-}
-
-func (b *backend) config(r *runningStore) StoreConfig {
-	r.logs, r.reg = make(logs, 1000), prometheus.NewRegistry()
-	return StoreConfig{Backend: b, Name: "test", MaxSize: testMaxSize, Logger: slog.New(r.logs), Metrics: r.reg}
-}
-
-// open runs a store. It must be called in a bubble.
-func (b *backend) open(t *testing.T) *runningStore {
-	t.Helper()
-	r := &runningStore{}
-	s, err := OpenStore(t.Context(), b.config(r))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Store = s
-	s.OnChange(func(set *Set) {
-		if s.Set() != set {
-			t.Error("OnChange comes before Set")
-		}
-		r.sets = append(r.sets, set)
-	})
-	b.mu.Lock()
-	b.stores = append(b.stores, s)
-	b.mu.Unlock()
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error)
-	go func() { done <- s.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	return r
-}
-
-func (r *runningStore) metric(t *testing.T, name string) float64 {
-	t.Helper()
-	families, err := r.reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		if f.GetName() == name {
-			return f.GetMetric()[0].GetGauge().GetValue() + f.GetMetric()[0].GetCounter().GetValue()
-		}
-	}
-	t.Fatalf("no metric %s", name)
-	return 0
-}
-
-// said returns how often the log has a part, and forgets it.
-func (r *runningStore) said(part string) int {
-	n := 0
-	for len(r.logs) > 0 {
-		if strings.Contains(<-r.logs, part) {
-			n++
-		}
-	}
-	return n
-}
-
-// change makes a change that must not fail, and returns the revision after it.
-func (r *runningStore) change(t *testing.T, edit Edit) int64 {
-	t.Helper()
-	_, next, err := r.Change(t.Context(), false, edit)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return next.Revision
-}
-
-func spec(id string, limit int64) Spec {
-	return Spec{ID: id, Limits: []LimitSpec{{Limit: limit, Window: "1m"}}}
-}
-
-// briefState tells the revision, and each rule with its limit and its revision.
-func briefState(s *State) string {
-	parts := []string{fmt.Sprint(s.Revision)}
-	for r := range s.Set.Rules() {
-		var limit int64 // of an unlimited rule
-		if len(r.Limits) > 0 {
-			limit = r.Limits[0].Limit
-		}
-		parts = append(parts, fmt.Sprintf("%s/%s=%d@%d", r.Domain, r.ID, limit, s.RuleRevision(r.Domain, r.ID)))
-	}
-	return strings.Join(parts, " ")
-}
 
 func TestStoreChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -194,16 +39,16 @@ func TestStoreChanges(t *testing.T) {
 			{"create nonsense", Create("d", spec("c", -1)), `rules: rule "c": limits[0].limit: "-1" is not between 0 and 2147483648`},
 			{"update", Update("d", spec("a", 2), 0), "4 d/a=2@4 d/b=1@3 e/a=1@2"},
 			{"update at its revision", Update("d", spec("a", 3), 4), "5 d/a=3@5 d/b=1@3 e/a=1@2"},
-			{"update at an older one", Update("d", spec("a", 4), 4), `somebody else has changed the rules meanwhile: "a" in domain "d" is at revision 5, not 4`},
+			{"update at an older one", Update("d", spec("a", 4), 4), `another caller has changed the rules meanwhile: "a" in domain "d" is at revision 5, not 4`},
 			{"update of nothing", Update("d", spec("c", 4), 0), `there is no such rule: "c" in domain "d"`},
 			{"update in no domain", Update("g", spec("a", 4), 0), `there is no such rule: "a" in domain "g"`},
 			{"update to the same", Update("d", spec("a", 3), 5), "5 d/a=3@5 d/b=1@3 e/a=1@2"},
-			{"delete at an older revision", Delete("d", "a", 1), `somebody else has changed the rules meanwhile: "a" in domain "d" is at revision 5, not 1`},
+			{"delete at an older revision", Delete("d", "a", 1), `another caller has changed the rules meanwhile: "a" in domain "d" is at revision 5, not 1`},
 			{"delete", Delete("d", "a", 5), "6 d/b=1@3 e/a=1@2"},
 			{"delete again", Delete("d", "a", 5), `there is no such rule: "a" in domain "d"`},
 			{"apply", Apply(file, false), "7 d/b=2@7 d/a=5@7 d/x=9@7 e/a=1@2 f/z=1@7"},
 			{"apply again", Apply(file, false), "7 d/b=2@7 d/a=5@7 d/x=9@7 e/a=1@2 f/z=1@7"},
-			{"apply to another revision", Apply(file, false).At(6), `somebody else has changed the rules meanwhile: they are at revision 7, not 6`},
+			{"apply to another revision", Apply(file, false).At(6), `another caller has changed the rules meanwhile: they are at revision 7, not 6`},
 			{"apply in part", Apply([]Document{{Domain: "d", Rules: []Spec{spec("y", 1), spec("a", 6)}}}, false).At(7), "8 d/b=2@7 d/a=6@8 d/x=9@7 d/y=1@8 e/a=1@2 f/z=1@7"},
 			{"prune", Apply([]Document{{Domain: "d", Rules: []Spec{spec("y", 1), spec("b", 2)}}}, true), "9 d/y=1@8 d/b=2@7 e/a=1@2 f/z=1@7"},
 			{"prune for the order only", Apply([]Document{{Domain: "d", Rules: []Spec{spec("b", 2), spec("y", 1)}}}, true), "10 d/b=2@7 d/y=1@8 e/a=1@2 f/z=1@7"},
@@ -250,7 +95,7 @@ func TestStoreChanges(t *testing.T) {
 	})
 }
 
-// However many change rules at once, through whatever node, nothing is lost.
+// Any number of concurrent changes, through any nodes, lose none.
 func TestStoreConcurrentCreates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &backend{}
@@ -292,71 +137,17 @@ func TestStoreGivesUp(t *testing.T) {
 			return stored(t, n, spec("a", n))
 		}
 		_, _, err := s.Change(t.Context(), false, Create("d", spec("b", 1)))
-		want := "somebody else has changed the rules meanwhile: others were faster 32 times in a row"
+		want := "another caller has changed the rules meanwhile: others were faster 32 times in a row"
 		if !errors.Is(err, ErrChanged) || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)
 		}
-		// Who expects a revision is told so the first time.
+		// A change that expects another revision fails the first time.
 		_, _, err = s.Change(t.Context(), false, Update("d", spec("a", 7), n))
-		want = fmt.Sprintf(`somebody else has changed the rules meanwhile: "a" in domain "d" is at revision %d, not %d`, n, n-1)
+		want = fmt.Sprintf(`another caller has changed the rules meanwhile: "a" in domain "d" is at revision %d, not %d`, n, n-1)
 		if !errors.Is(err, ErrChanged) || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	})
-}
-
-// stored is what a store of this software writes.
-func stored(t *testing.T, revision int64, specs ...Spec) []byte {
-	t.Helper()
-	set, err := Compile("x", []Document{{Domain: "d", Rules: specs}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &State{Set: set, Revision: revision, changed: make(map[ruleName]int64)}
-	for r := range set.Rules() {
-		s.changed[ruleName{r.Domain, r.ID}] = revision
-	}
-	value, err := s.marshal(testMaxSize)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return value
-}
-
-// wrap makes a stored value of a body.
-func wrap(t *testing.T, head string, body []byte) []byte {
-	t.Helper()
-	b := bytes.NewBufferString(head)
-	z := gzip.NewWriter(b)
-	if _, err := z.Write(body); err != nil {
-		t.Fatal(err)
-	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
-}
-
-// badValues are stored values that no store takes, and why.
-func badValues(t *testing.T) map[string][]byte {
-	const head = "weir rules 1\n"
-	good := stored(t, 5, spec("a", 1))
-	bomb := wrap(t, head, make([]byte, 4*maxStored))
-	return map[string][]byte{
-		"test: these are no rules of weir":                                         []byte("domain: d\nrules: []\n"),
-		`test: the rules have the format "2", not 1: another version of weir`:      wrap(t, "weir rules 2\n", []byte("{}")),
-		"test: the rules are damaged: gzip: invalid header":                        []byte(head + "not compressed"),
-		"test: the rules are damaged: unexpected EOF":                              good[:len(good)-1],
-		"test: the rules are damaged: gzip: invalid checksum":                      append(slices.Clone(good[:len(good)-8]), make([]byte, 8)...),
-		"test: the rules are damaged: more than 16777216 bytes when decompressed":  bomb[:len(bomb)-100], // nobody reads so far
-		`another version of weir has written them: json: unknown field "new"`:      wrap(t, head, []byte(`{"revision":6,"new":1}`)),
-		`another version of weir has written them: json: unknown field "colour"`:   wrap(t, head, []byte(`{"revision":6,"documents":[{"domain":"d","rules":[{"id":"r","colour":"red"}]}]}`)),
-		"test: the rules are damaged: revision 0 is below 1":                       wrap(t, head, []byte(`{"documents":[]}`)),
-		`test: rule "r": limits[0].algorithm: "new" is not an algorithm`:           wrap(t, head, []byte(`{"revision":6,"documents":[{"domain":"d","rules":[{"id":"r","limits":[{"limit":1,"window":"1s","algorithm":"new"}]}]}]}`)),
-		"test: revision 5 of the rules is gone from etcd":                          nil,
-		"test: etcd was restored: it has revision 4 of the rules after revision 5": stored(t, 4, spec("a", 1)),
-		"test: etcd was restored: it has another revision 5 of the rules":          stored(t, 5, spec("a", 2)),
-	}
 }
 
 // What is stored and no good leaves the last good rules in force, is told once and
@@ -425,7 +216,7 @@ func TestStoreWithoutBackend(t *testing.T) {
 		b := &backend{}
 		s := b.open(t)
 		s.change(t, Create("d", spec("a", 1)))
-		b.err = errors.New("etcd is away")
+		b.err = errors.New("etcd is unreachable")
 		if _, _, err := s.Change(t.Context(), false, Delete("d", "a", 0)); !errors.Is(err, b.err) || briefState(s.State()) != "1 d/a=1@1" {
 			t.Errorf("%v, %s", err, briefState(s.State()))
 		}
@@ -481,78 +272,46 @@ func TestFileRefusesChanges(t *testing.T) {
 	}
 }
 
-func TestStoredRoundTrip(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		set, err := Compile("x", someDocuments(t))
-		if err != nil {
-			t.Fatal(err)
+// Reread reads what the registry has not told.
+func TestRereadStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &backend{value: stored(t, 5, spec("a", 1)), revision: 1}
+		s := b.open(t)
+		b.deaf = true
+		b.put(stored(t, 6, spec("a", 2)))
+		synctest.Wait()
+		if got := briefState(s.State()); got != "5 d/a=1@5" {
+			t.Fatalf("without it: %s", got)
 		}
-		s := &State{Set: set, Revision: rapid.Int64Min(1).Draw(t, "revision"), changed: make(map[ruleName]int64)}
-		for r := range set.Rules() {
-			s.changed[ruleName{r.Domain, r.ID}] = rapid.Int64Range(1, s.Revision).Draw(t, "changed")
+		s.Reread()
+		synctest.Wait()
+		if got := briefState(s.State()); got != "6 d/a=2@6" {
+			t.Errorf("in force: %s", got)
 		}
-		value, err := s.marshal(testMaxSize)
-		if err != nil {
-			t.Fatal(err)
+		s.Reread()
+		synctest.Wait()
+		if s.said("those in force again") != 1 {
+			t.Error("nothing is said of the same rules")
 		}
-		back, err := unmarshal("x", value, Lyft{})
-		if err != nil || briefState(back) != briefState(s) || back.Set.Revision() != set.Revision() {
-			t.Fatalf("%v\n got %s\nwant %s", err, briefState(back), briefState(s))
-		}
-	})
-}
-
-func FuzzStored(f *testing.F) {
-	f.Add([]byte("weir rules 1\n"))
-	f.Add([]byte(`{"revision":6,"documents":[{"domain":"d","rules":[{"id":"r","limits":[{"limit":1,"window":"1s"}]}]}],"changed":{"d":{"r":3}}}`))
-	f.Fuzz(func(t *testing.T, body []byte) {
-		for _, value := range [][]byte{body, wrap(t, "weir rules 1\n", body)} {
-			s, err := unmarshal("x", value, Lyft{})
-			if err != nil {
-				continue
-			}
-			again, err := s.marshal(testMaxSize)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if back, err := unmarshal("x", again, Lyft{}); err != nil || briefState(back) != briefState(s) {
-				t.Errorf("%v: %s", err, briefState(s))
-			}
+		b.err = errors.New("etcd is unreachable")
+		s.Reread()
+		synctest.Wait()
+		if s.said("cannot be read again") != 1 {
+			t.Error("nothing is said of an etcd that is away")
 		}
 	})
 }
 
 func TestDocumentsOfFile(t *testing.T) {
-	docs, _, err := Lyft{}.ParseDocuments("f.yaml", []byte("domain: a\nrules: []\n---\ndomain: b\nrules: [{id: x, limits: [{limit: 1, window: 60s}]}]\n---\ndomain: a\nrules: []\n"))
+	docs, _, err := Options{}.ParseDocuments("f.yaml", []byte("domain: a\nrules: []\n---\ndomain: b\nrules: [{id: x, limits: [{limit: 1, window: 60s}]}]\n---\ndomain: a\nrules: []\n"))
 	if err != nil || len(docs) != 2 || docs[0].Domain != "a" || len(docs[0].Rules) != 0 || docs[1].Domain != "b" || docs[1].Rules[0].Limits[0].Window != "1m" {
 		t.Errorf("%v, %v", docs, err)
 	}
-	if _, _, err := (Lyft{}).ParseDocuments("f.yaml", nil); err == nil || !strings.HasPrefix(err.Error(), "f.yaml:1:1: the file is empty") {
+	if _, _, err := (Options{}).ParseDocuments("f.yaml", nil); err == nil || !strings.HasPrefix(err.Error(), "f.yaml:1:1: the file is empty") {
 		t.Errorf("nothing: %v", err)
 	}
-	if _, _, err := (Lyft{}).LoadDocuments("/no/such"); err == nil || !strings.Contains(err.Error(), "/no/such: stat: no such file") {
+	if _, _, err := (Options{}).LoadDocuments(nil, "/no/such"); err == nil || !strings.Contains(err.Error(), "/no/such: stat: no such file") {
 		t.Errorf("no file: %v", err)
-	}
-}
-
-func TestChangeDetails(t *testing.T) {
-	off := false
-	c := Change{
-		Old: Spec{ID: "r", When: map[string]ConditionSpec{"m": {AnyOf: []string{"a", "b"}}, "n": {Absent: true}}, Per: [][]string{{"user"}},
-			Limits: []LimitSpec{{Limit: 1, Window: "1s"}}},
-		New: Spec{ID: "r", When: map[string]ConditionSpec{"m": {AnyOf: []string{"c"}}}, Per: [][]string{{"user"}, {"ip", "x"}},
-			Limits: []LimitSpec{{Limit: 2, Window: "1s"}, {Limit: 3, Window: "1h", Burst: 4}}, Enabled: &off},
-	}
-	var got []string
-	for _, f := range c.Details() {
-		got = append(got, fmt.Sprintf("%s: %s -> %s", f.Field, f.Old, f.New))
-	}
-	want := []string{
-		"when.m: [a, b] -> c", "per[0]:  -> [user]", "per[1]:  -> [ip, x]", "limits[0].limit: 1 -> 2", "limits[1].limit:  -> 3",
-		"limits[1].window:  -> 1h", "limits[1].burst:  -> 4", "enabled:  -> false", "when.n.absent: true -> ", "per: [user] -> ",
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("got  %q\nwant %q", got, want)
 	}
 }
 

@@ -36,14 +36,13 @@ const (
 // of path are: those that hold its files, and those that hold a symbolic link on
 // the way there. In this way the ..data link of a ConfigMap is seen, and so are
 // releases that a link called "current" selects. Sorted; not more than maxWatched.
-func watchDirs(path string) []string {
+func watchDirs(path string, which Files) []string {
 	dirs := make(map[string]bool)
 	followLinks(path, dirs)
-	if entries, err := os.ReadDir(path); err == nil {
-		for _, e := range entries {
-			if e.Type()&fs.ModeSymlink != 0 && len(dirs) < maxWatched {
-				followLinks(filepath.Join(path, e.Name()), dirs)
-			}
+	l := list(path, which)
+	for _, at := range slices.Concat(l.dirs, l.links) {
+		if len(dirs) < maxWatched {
+			followLinks(at, dirs)
 		}
 	}
 	sorted := make([]string, 0, len(dirs))
@@ -109,11 +108,11 @@ type watch struct {
 
 // cover sees to it that every change of what path leads to is told, from before
 // it returns. On an error nothing is told, until the next call.
-func (w *watch) cover(path string) error {
+func (w *watch) cover(path string, which Files) error {
 	// Links may change before they are watched, so look again afterwards. Where
 	// they change faster than that, the poll has to do.
 	for range 10 {
-		dirs := watchDirs(path)
+		dirs := watchDirs(path, which)
 		if w.covers(dirs) {
 			return nil
 		}
@@ -149,22 +148,25 @@ func (w *watch) reopen(dirs []string) error {
 	return nil
 }
 
-// wait returns true when it is time to read again, and false when ctx ends.
-func (w *watch) wait(ctx context.Context) bool {
+// wait returns when it is time to read again, and says whether that is because again says so.
+// There is no more when ctx ends.
+func (w *watch) wait(ctx context.Context, again <-chan struct{}) (told, more bool) {
 	poll := time.NewTimer(pollInterval)
 	defer poll.Stop()
 	var settled <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
-			return false
+			return false, false
+		case <-again:
+			return true, true
 		case <-poll.C:
-			return true
+			return false, true
 		case <-settled:
-			return true
+			return false, true
 		case <-w.events():
 		case err := <-w.errors(): // events were lost, or more will be
-			w.log.Debug("watching of rules begins afresh", "error", err)
+			w.log.Debug("watching of rules begins again", "error", err)
 			w.close()
 		}
 		if settled == nil {

@@ -19,7 +19,7 @@ func TestCoverLooksAgain(t *testing.T) {
 		return fsnotify.NewWatcher()
 	}}
 	defer w.close()
-	if err := w.cover(dir + "/current/r.yaml"); err != nil || !w.covers([]string{dir, dir + "/2"}) {
+	if err := w.cover(dir+"/current/r.yaml", YAMLFiles); err != nil || !w.covers([]string{dir, dir + "/2"}) {
 		t.Errorf("%v, watches %q", err, w.watcher.WatchList())
 	}
 }
@@ -33,7 +33,7 @@ func TestWatchDirs(t *testing.T) {
 		{"none/none/r.yaml", ""},
 		{"sub/r.yaml", "/sub"},
 	} {
-		got := watchDirs(dir + "/" + c.path)
+		got := watchDirs(dir+"/"+c.path, YAMLFiles)
 		if len(got) != 1 || got[0] != dir+c.want {
 			t.Errorf("%s: %q, want %q", c.path, got, dir+c.want)
 		}
@@ -56,21 +56,21 @@ func TestWaitIsBounded(t *testing.T) {
 			}
 		}()
 		begin := time.Now()
-		if took := w.wait(t.Context()); !took || time.Since(begin) != settleMost {
+		if _, took := w.wait(t.Context(), nil); !took || time.Since(begin) != settleMost {
 			t.Errorf("%t after %v, want %v", took, time.Since(begin), settleMost)
 		}
 		close(done)
 	})
 }
 
-// After an error, such as lost events, watching begins afresh.
+// After an error, such as lost events, watching begins again.
 func TestWaitAfterError(t *testing.T) {
 	w := watch{log: slog.New(slog.DiscardHandler), open: fsnotify.NewWatcher}
 	defer w.close()
-	must(t, w.cover(t.TempDir()))
+	must(t, w.cover(t.TempDir(), YAMLFiles))
 	failed := w.watcher
 	go func() { failed.Errors <- fsnotify.ErrEventOverflow }()
-	if !w.wait(t.Context()) || w.watcher != nil {
+	if _, more := w.wait(t.Context(), nil); !more || w.watcher != nil {
 		t.Errorf("the watcher that failed is still in use: %t", w.watcher == failed)
 	}
 }

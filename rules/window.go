@@ -14,7 +14,7 @@ var (
 	errTooLong     = errors.New("is too long")
 )
 
-// units are those of Go and two more. A d is 24 hours whatever the calendar says.
+// units are those of Go and two more. A d is always 24 hours.
 var units = map[string]time.Duration{
 	"ns": time.Nanosecond, "us": time.Microsecond, "µs": time.Microsecond, "ms": time.Millisecond,
 	"s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour, "w": 7 * 24 * time.Hour,

@@ -2,8 +2,7 @@ package rules
 
 import "github.com/weirlimit/weir/algorithms"
 
-// Mode says what a rule does above its limits. The zero value is hard: nothing is
-// let through.
+// Mode says what a rule does above its limits. The zero value is hard: nothing is allowed above the limit.
 type Mode struct {
 	Kind ModeKind
 	// Percent is how much of a limit's capacity may be taken above it.
@@ -28,19 +27,15 @@ const (
 func raise(l algorithms.Limit, percent int64) (raised algorithms.Limit, above int64) {
 	capacity := l.Capacity()
 	above = capacity * percent / 100
-	switch l.Algorithm {
-	case algorithms.TokenBucket, algorithms.GCRA, algorithms.LeakyBucket:
+	if l.Algorithm.Drains() {
 		l.Burst = capacity + above
-	default:
+	} else {
 		l.Limit += above
 	}
 	return l, above
 }
 
-// delaying are the algorithms whose limits may have a MaxDelay.
-var delaying = []string{algorithms.TokenBucket.String(), algorithms.GCRA.String(), algorithms.LeakyBucket.String()}
-
-// FailurePolicy says what becomes of a request if nobody can decide in time.
+// FailurePolicy says what becomes of a request if no node can decide in time.
 type FailurePolicy uint8
 
 // The failure policies.

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"pgregory.net/rapid"
+
+	"github.com/weirlimit/weir/algorithms"
 )
 
 // What generated rules and requests are made of: few values, so that they meet.
@@ -62,7 +64,7 @@ func someRequest(t *rapid.T) *Request {
 			values = ips
 		}
 		if rapid.IntRange(0, 3).Draw(t, "has") > 0 {
-			req.Attributes = append(req.Attributes, Attribute{a, rapid.SampledFrom(values).Draw(t, "value")})
+			req.Attributes = append(req.Attributes, Attribute{Key: a, Value: rapid.SampledFrom(values).Draw(t, "value")})
 		}
 	}
 	return req
@@ -132,7 +134,7 @@ func someCounting(t *rapid.T, s *Spec, before []Spec) {
 		s.Limits = append(s.Limits, rapid.SampledFrom(someLimits).Draw(t, "second"))
 	}
 	if rarely(t, 5, "delays") {
-		s.Limits = []LimitSpec{{Limit: 15, Window: "1s", Algorithm: rapid.SampledFrom(delaying).Draw(t, "algorithm")}}
+		s.Limits = []LimitSpec{{Limit: 15, Window: "1s", Algorithm: rapid.SampledFrom(algorithms.NamesOf(algorithms.Algorithm.Drains)).Draw(t, "algorithm")}}
 		s.MaxDelay = rapid.SampledFrom([]string{"0s", "1ns", "2s", "1d"}).Draw(t, "delay")
 	}
 	if rarely(t, 3, "rolls out") {

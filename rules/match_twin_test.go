@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/ring"
+	"github.com/weirlimit/weir/rules/internal/counter"
 )
 
 // answer is a Match in plain data.
@@ -181,7 +182,7 @@ func saltOf(s LimitSpec) uint64 {
 	if err != nil {
 		panic(err)
 	}
-	return salt(l)
+	return counter.Salt(l)
 }
 
 func cutIPv6(value string, bits int64) string {

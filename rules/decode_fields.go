@@ -6,23 +6,25 @@ import (
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v3"
+	"go.yaml.in/yaml/v4"
 
 	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/rules/internal/counter"
+	"github.com/weirlimit/weir/rules/internal/problem"
 )
 
 // This file reads the fields of rules and limits that take more than a line.
 
 // name reads a text of 1 to most letters, digits and '_', '-' or others.
-func (d *decoder) name(n *yaml.Node, at path, others string, most int) string {
+func (d *decoder) name(n *yaml.Node, at problem.Path, others string, most int) string {
 	s, ok := d.text(n, at)
 	switch {
 	case !ok:
 	case s == "" || len(s) > most:
-		d.problem(n, at, "%s has %d bytes, not 1 to %d", quote(s), len(s), most)
+		d.problem(n, at, "%s has %d bytes, not 1 to %d", problem.Quote(s), len(s), most)
 	default:
-		if bad := strings.Trim(s, nameBytes+others); bad != "" {
-			d.problem(n, at, "%s has characters other than letters, digits and %s", quote(s), strings.Join(strings.Split("_-"+others, ""), " "))
+		if bad := strings.Trim(s, problem.NameBytes+others); bad != "" {
+			d.problem(n, at, "%s has characters other than letters, digits and %s", problem.Quote(s), strings.Join(strings.Split("_-"+others, ""), " "))
 		}
 	}
 	return s
@@ -30,10 +32,11 @@ func (d *decoder) name(n *yaml.Node, at path, others string, most int) string {
 
 // attribute checks the name of an attribute, and returns it in the memory that all
 // rules share: Match compares with it.
-func (d *decoder) attribute(n *yaml.Node, at path, s string) string {
+func (d *decoder) attribute(n *yaml.Node, at problem.Path, s string) string {
 	if s == "" || len(s) > maxAttribute {
-		d.problem(n, at, "the attribute's name %s has %d bytes, not 1 to %d", quote(s), len(s), maxAttribute)
+		d.problem(n, at, "the attribute's name %s has %d bytes, not 1 to %d", problem.Quote(s), len(s), maxAttribute)
 	}
+	d.requestField(n, at, s)
 	if shared, ok := d.attributes[s]; ok {
 		return shared
 	}
@@ -42,14 +45,14 @@ func (d *decoder) attribute(n *yaml.Node, at path, s string) string {
 }
 
 // per reads one set of attributes, or a list of sets.
-func (d *decoder) per(n *yaml.Node, at path, r *Rule) {
+func (d *decoder) per(n *yaml.Node, at problem.Path, r *Rule) {
 	if n.Kind != yaml.SequenceNode || len(n.Content) == 0 || n.Content[0].Kind != yaml.SequenceNode {
 		if set := d.perSet(n, at, 0); len(set) > 0 {
 			r.Per = [][]string{set}
 		}
 		return
 	}
-	d.list(n, at, 1, maxPerSets, func(n *yaml.Node, at path) {
+	d.list(n, at, 1, maxPerSets, func(n *yaml.Node, at problem.Path) {
 		set := d.perSet(n, at, 1)
 		same := func(other []string) bool { return slices.Equal(set, other) }
 		if len(set) > 0 && slices.ContainsFunc(r.Per, same) {
@@ -60,31 +63,31 @@ func (d *decoder) per(n *yaml.Node, at path, r *Rule) {
 	slices.SortFunc(r.Per, slices.Compare)
 }
 
-func (d *decoder) perSet(n *yaml.Node, at path, least int) (set []string) {
-	d.names(n, at, least, maxPer, func(n *yaml.Node, at path, s string) {
+func (d *decoder) perSet(n *yaml.Node, at problem.Path, least int) (set []string) {
+	d.names(n, at, least, maxPer, func(n *yaml.Node, at problem.Path, s string) {
 		set = append(set, d.attribute(n, at, s))
 	})
 	slices.Sort(set)
 	return set
 }
 
-func (d *decoder) when(n *yaml.Node, at path, r *Rule) {
+func (d *decoder) when(n *yaml.Node, at problem.Path, r *Rule) {
 	d.mapping(n, at, func(key, value *yaml.Node) {
 		if len(r.When) == maxConditions {
 			d.problem(key, at, "has %d conditions, more than %d", len(n.Content)/2, maxConditions)
 		}
-		r.When = append(r.When, d.condition(value, at.key(key.Value), d.attribute(key, at, key.Value)))
+		r.When = append(r.When, d.condition(value, at.Key(key.Value), d.attribute(key, at, key.Value)))
 	})
 	slices.SortFunc(r.When, compareConditions)
 }
 
-func (d *decoder) condition(n *yaml.Node, at path, attribute string) Condition {
+func (d *decoder) condition(n *yaml.Node, at problem.Path, attribute string) Condition {
 	c := Condition{Attribute: attribute}
 	switch n.Kind {
 	case yaml.MappingNode:
 		fields(d, n, at, conditionFields, &c)
 	case yaml.SequenceNode:
-		d.names(n, at, 1, maxList, func(n *yaml.Node, at path, s string) {
+		d.names(n, at, 1, maxList, func(n *yaml.Node, at problem.Path, s string) {
 			if s == "*" {
 				d.problem(n, at, `"*" fits every value; write it alone instead of a list`)
 				return
@@ -100,41 +103,40 @@ func (d *decoder) condition(n *yaml.Node, at path, attribute string) Condition {
 	return c
 }
 
-func (d *decoder) pattern(n *yaml.Node, at path, s string, c *Condition) {
+func (d *decoder) pattern(n *yaml.Node, at problem.Path, s string, c *Condition) {
 	parse := parsePattern
 	if c.Attribute == IPAttribute {
 		parse = parseIPPattern
 	}
 	p, err := parse(s, &d.regexpBudget)
 	if err != nil {
-		d.problem(n, at, "%s %v", quote(s), err)
+		d.problem(n, at, "%s %v", problem.Quote(s), err)
 		return
 	}
-	if c.Attribute == IPAttribute && p.kind == kindExact && looksLikeIP(s) && !ValidIP(s) {
-		d.problem(n, at, "%s is not an IP address; write a block as 10.0.0.0/8, a prefix as \"10.0.*\"", quote(s))
-		return
+	if c.Attribute == IPAttribute {
+		d.address(n, at, p, s)
 	}
 	c.add(p)
 }
 
-func (d *decoder) absent(n *yaml.Node, at path, c *Condition) {
+func (d *decoder) absent(n *yaml.Node, at problem.Path, c *Condition) {
 	if c.Absent = d.boolean(n, at); n.Value == "false" {
 		d.problem(n, at, `"false" is not allowed; for an attribute that is there, write "*" as the condition`)
 	}
 }
 
-func (d *decoder) limits(n *yaml.Node, at path, r *Rule) {
-	d.list(n, at, 1, maxLimits, func(n *yaml.Node, at path) {
+func (d *decoder) limits(n *yaml.Node, at problem.Path, r *Rule) {
+	d.list(n, at, 1, maxLimits, func(n *yaml.Node, at problem.Path) {
 		l := algorithms.Limit{Algorithm: defaultAlgorithm}
-		before := d.problems.total
+		before := d.problems.Total()
 		fields(d, n, at, limitFields, &l)
-		if d.problems.total > before {
+		if d.problems.Total() > before {
 			return
 		}
 		if err := l.Validate(); err != nil {
 			d.problem(n, at, "%v", err)
 		}
-		same := func(other algorithms.Limit) bool { return salt(l) == salt(other) }
+		same := func(other algorithms.Limit) bool { return counter.Salt(l) == counter.Salt(other) }
 		if slices.ContainsFunc(r.Limits, same) {
 			d.problem(n, at, "is a second limit of %s over %s; keep one", l.Algorithm, windowText(l))
 		}
@@ -143,15 +145,15 @@ func (d *decoder) limits(n *yaml.Node, at path, r *Rule) {
 }
 
 // window reads a duration, or a calendar.
-func (d *decoder) window(n *yaml.Node, at path, l *algorithms.Limit) {
+func (d *decoder) window(n *yaml.Node, at problem.Path, l *algorithms.Limit) {
 	if n.Kind != yaml.MappingNode {
 		l.Window = d.duration(n, at, algorithms.MinWindow)
 		return
 	}
 	var c CalendarSpec
-	before := d.problems.total
+	before := d.problems.Total()
 	fields(d, n, at, calendarFields, &c)
-	if d.problems.total > before {
+	if d.problems.Total() > before {
 		return
 	}
 	calendar, err := algorithms.NewCalendar(c.Calendar, c.Timezone, c.Anchor)
@@ -166,46 +168,40 @@ func (d *decoder) window(n *yaml.Node, at path, l *algorithms.Limit) {
 }
 
 // duration reads one from least to MaxWindow, in nanoseconds.
-func (d *decoder) duration(n *yaml.Node, at path, least time.Duration) int64 {
+func (d *decoder) duration(n *yaml.Node, at problem.Path, least time.Duration) int64 {
 	if !d.is(n, yaml.ScalarNode, at, "a duration") {
 		return 0
 	}
 	w, err := parseDuration(n.Value, least)
 	if err != nil {
-		d.problem(n, at, "%s %v", quote(n.Value), err)
+		d.problem(n, at, "%s %v", problem.Quote(n.Value), err)
 	}
 	return int64(w)
 }
 
-func (d *decoder) buckets(n *yaml.Node, at path, l *algorithms.Limit) {
-	if l.Buckets = d.whole(n, at, 1, algorithms.MaxBuckets); l.Buckets == algorithms.DefaultBuckets {
-		l.Buckets = 0 // one form for what is the same
-	}
-}
-
-func (d *decoder) algorithm(n *yaml.Node, at path, l *algorithms.Limit) {
+func (d *decoder) algorithm(n *yaml.Node, at problem.Path, l *algorithms.Limit) {
 	l.Algorithm, _ = algorithms.Parse(d.choice(n, at, "an algorithm", algorithms.Names()))
 }
 
-func (d *decoder) onFailure(n *yaml.Node, at path, r *Rule) {
+func (d *decoder) onFailure(n *yaml.Node, at problem.Path, r *Rule) {
 	name := d.choice(n, at, "a failure policy", failurePolicies)
 	r.OnFailure = FailurePolicy(max(0, slices.Index(failurePolicies, name)))
 }
 
-func (d *decoder) durability(n *yaml.Node, at path, r *Rule) {
+func (d *decoder) durability(n *yaml.Node, at problem.Path, r *Rule) {
 	name := d.choice(n, at, "a durability", durabilities)
 	r.Durability = Durability(max(0, slices.Index(durabilities, name)))
 }
 
-func (d *decoder) replaces(n *yaml.Node, at path, r *Rule) {
-	d.names(n, at, 1, maxReplaces, func(n *yaml.Node, at path, id string) {
+func (d *decoder) replaces(n *yaml.Node, at problem.Path, r *Rule) {
+	d.names(n, at, 1, maxReplaces, func(n *yaml.Node, at problem.Path, id string) {
 		r.Replaces = append(r.Replaces, id)
 		d.refer(n, at, r, id, false)
 	})
 	slices.Sort(r.Replaces)
 }
 
-func (d *decoder) mode(n *yaml.Node, at path, r *Rule) {
+func (d *decoder) mode(n *yaml.Node, at problem.Path, r *Rule) {
 	const forms = "write hard, {soft: {over: 10%}} or {elastic: {parent: org, up_to: 150%}}"
 	if n.Kind == yaml.ScalarNode && n.Value == "hard" && d.plain(n, at) {
 		return
@@ -220,7 +216,7 @@ func (d *decoder) mode(n *yaml.Node, at path, r *Rule) {
 }
 
 // percent reads a whole number of percents from least to most.
-func (d *decoder) percent(n *yaml.Node, at path, least, most int64) int64 {
+func (d *decoder) percent(n *yaml.Node, at problem.Path, least, most int64) int64 {
 	if !d.is(n, yaml.ScalarNode, at, "a percentage") {
 		return 0
 	}
@@ -228,15 +224,15 @@ func (d *decoder) percent(n *yaml.Node, at path, least, most int64) int64 {
 	percent, err := strconv.ParseInt(digits, 10, 64)
 	switch {
 	case !sign || !isWhole(digits):
-		d.problem(n, at, "%s is not a percentage; write a whole number and a sign, such as %d%%", quote(n.Value), least+9)
+		d.problem(n, at, "%s is not a percentage; write a whole number and a sign, such as %d%%", problem.Quote(n.Value), least+9)
 	case err != nil || percent < least || percent > most:
-		d.problem(n, at, "%s is not between %d%% and %d%%", quote(n.Value), least, most)
+		d.problem(n, at, "%s is not between %d%% and %d%%", problem.Quote(n.Value), least, most)
 	}
 	return percent
 }
 
 // cost reads a number, or the name of the attribute that has it.
-func (d *decoder) cost(n *yaml.Node, at path, r *Rule) {
+func (d *decoder) cost(n *yaml.Node, at problem.Path, r *Rule) {
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!str" && !isWhole(n.Value) {
 		if s, ok := d.text(n, at); ok {
 			r.costAttribute = d.attribute(n, at, s)

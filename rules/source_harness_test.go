@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +14,9 @@ import (
 	"github.com/fsnotify/fsnotify"
 	"github.com/prometheus/client_golang/prometheus"
 )
+
+// This is the harness of tests of Source: run opens a Source and runs it until the test ends, becomes waits for
+// its rules, and logs has what it logs.
 
 // logs is a slog.Handler that sends each record as a line.
 type logs chan string
@@ -42,7 +47,7 @@ func run(t *testing.T, path string, blind bool) running {
 	t.Helper()
 	r := running{changes: make(chan *Set, 100), logs: make(logs, 100), reg: prometheus.NewRegistry()}
 	var err error
-	if r.Source, err = Open(path, Lyft{}, slog.New(r.logs), r.reg); err != nil {
+	if r.Source, err = Open(path, Options{}, slog.New(r.logs), r.reg); err != nil {
 		t.Fatal(err)
 	}
 	r.OnChange(func(s *Set) { r.changes <- s })
@@ -124,5 +129,26 @@ func must(t *testing.T, errs ...error) {
 	t.Helper()
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Reread reads what no watch has told, and says what came of it also if nothing has changed.
+func TestReread(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	must(t, os.WriteFile(path, []byte(ruleFile("a")), 0o600))
+	r := run(t, path, true)
+	r.says(t, "only polled")
+	must(t, os.WriteFile(path, []byte(ruleFile("a", "b")), 0o600))
+	r.Reread()
+	r.becomes(t, "d/a d/b")
+	r.says(t, "rules loaded")
+	r.Reread()
+	if line := r.says(t, "rules loaded"); !strings.Contains(line, "changed=false") {
+		t.Errorf("of the same: %s", line)
+	}
+	must(t, os.WriteFile(path, []byte("x"), 0o600))
+	for range 2 {
+		r.Reread()
+		r.says(t, "rules refused")
 	}
 }

@@ -1,8 +1,16 @@
 package rules
 
-import "testing"
+import (
+	"strings"
+	"testing"
+
+	"github.com/weirlimit/weir/algorithms"
+)
 
 // Problems of what a rule may have beyond conditions, attributes and limits.
+// drainingAlgorithms is how messages list the algorithms that can book delays.
+var drainingAlgorithms = strings.Join(algorithms.NamesOf(algorithms.Algorithm.Drains), ", ")
+
 func TestFeatureProblems(t *testing.T) {
 	for _, c := range []struct{ rule, want string }{
 		{`{id: r, per: [[u], v], ` + oneLimit + `}`, `f.yaml:3:22: rule "r": per[1]: "v" is not a list`},
@@ -55,8 +63,8 @@ func TestFeatureProblems(t *testing.T) {
 		{`{id: r, max_delay: 5, ` + oneLimit + `}`, `f.yaml:3:22: rule "r": max_delay: "5" is not a duration; write a number with a unit, such as 10s, 5m, 1h, 1d`},
 		{`{id: r, max_delay: -1s, ` + oneLimit + `}`, `f.yaml:3:22: rule "r": max_delay: "-1s" is not between 0s and 366d`},
 		{`{id: r, max_delay: 367d, ` + oneLimit + `}`, `f.yaml:3:22: rule "r": max_delay: "367d" is not between 0s and 366d`},
-		{`{id: r, max_delay: 1s, ` + oneLimit + `}`, `f.yaml:3:22: rule "r": max_delay: limits[0] is of sliding_window, which has no delays; those that have are token_bucket, gcra, leaky_bucket`},
-		{`{id: r, max_delay: 1s, limits: [{limit: 1, window: 1s, algorithm: gcra}, {limit: 1, window: 1s, algorithm: fixed_window}]}`, `f.yaml:3:22: rule "r": max_delay: limits[1] is of fixed_window, which has no delays; those that have are token_bucket, gcra, leaky_bucket`},
+		{`{id: r, max_delay: 1s, ` + oneLimit + `}`, `f.yaml:3:22: rule "r": max_delay: limits[0] is of sliding_window, which has no delays; those that have are ` + drainingAlgorithms},
+		{`{id: r, max_delay: 1s, limits: [{limit: 1, window: 1s, algorithm: gcra}, {limit: 1, window: 1s, algorithm: fixed_window}]}`, `f.yaml:3:22: rule "r": max_delay: limits[1] is of fixed_window, which has no delays; those that have are ` + drainingAlgorithms},
 		{`{id: r, max_delay: 366d, limits: [{limit: 2147483648, window: 10ms, algorithm: gcra}]}`, `f.yaml:3:22: rule "r": limits[0]: max_delay: 8784h0m0s lets more than 2147483648 tokens be booked: 2147483648, and 2147483648 per 10ms ahead`},
 		{`{id: r, cost: -1, ` + oneLimit + `}`, `f.yaml:3:17: rule "r": cost: "-1" is not between 0 and 2147483648`},
 		{`{id: r, cost: 1.5, ` + oneLimit + `}`, `f.yaml:3:17: rule "r": cost: "1.5" is not a whole number; write decimal digits only, such as 100`},

@@ -1,6 +1,10 @@
 package rules
 
-import "go.yaml.in/yaml/v3"
+import (
+	"go.yaml.in/yaml/v4"
+
+	"github.com/weirlimit/weir/rules/internal/problem"
+)
 
 // reference is where a rule names another one of its domain.
 type reference struct {
@@ -13,8 +17,8 @@ type reference struct {
 }
 
 // refer notes a reference, to be followed when all rules are read.
-func (d *decoder) refer(n *yaml.Node, at path, from *Rule, id string, parent bool) {
-	d.references = append(d.references, reference{from: from, id: id, parent: parent, field: at.field, line: n.Line, column: n.Column})
+func (d *decoder) refer(n *yaml.Node, at problem.Path, from *Rule, id string, parent bool) {
+	d.references = append(d.references, reference{from: from, id: id, parent: parent, field: at.Field, line: n.Line, column: n.Column})
 }
 
 // link follows all references.
@@ -45,7 +49,7 @@ func (l *loader) link() {
 func (ref reference) refused() string {
 	switch {
 	case ref.to == nil:
-		return "is not a rule of domain " + quote(ref.from.Domain)
+		return "is not a rule of domain " + problem.Quote(ref.from.Domain)
 	case ref.to == ref.from:
 		return "is the rule itself"
 	case ref.parent && ref.to.Unlimited:
@@ -57,9 +61,9 @@ func (ref reference) refused() string {
 }
 
 func (l *loader) refuse(ref reference, reason string) {
-	l.problems.add(Problem{
+	l.problems.Add(Problem{
 		File: ref.from.file, Line: ref.line, Column: ref.column,
-		Rule: ref.from.ID, Field: ref.field, Message: quote(ref.id) + " " + reason,
+		Rule: ref.from.ID, Field: ref.field, Message: problem.Quote(ref.id) + " " + reason,
 	})
 }
 

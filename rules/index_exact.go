@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// table finds candidates by their exact values, which are texts that callers choose: a hash table
-// with linear probing, at most half full, that does not change. What a look-up reads of it
-// is one cache line, four slots. The hash is keyed: nobody can choose texts that collide.
+// table finds candidates by their exact values, which are texts that callers choose: a hash table with
+// linear probing, at most half full, that does not change. What a look-up reads of it is one cache line,
+// four slots. The hash is keyed: callers cannot choose texts that collide.
 type table struct {
 	seed  maphash.Seed
 	slots []slot // as many as a power of two, or none

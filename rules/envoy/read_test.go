@@ -1,9 +1,12 @@
-package rules
+package envoy_test
 
 import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/weirlimit/weir/rules"
+	"github.com/weirlimit/weir/rules/envoy"
 )
 
 // oneDescriptor returns a document with one descriptor in line 3.
@@ -75,32 +78,16 @@ func TestDescriptorProblems(t *testing.T) {
 	}
 }
 
-// All problems are told, each in its place.
-func TestDescriptorProblemsOfAllFiles(t *testing.T) {
-	dir := t.TempDir()
-	write(t, dir, map[string]string{
-		"a.yaml": "domain: a\ndescriptors:\n- key: k\n  rate_limit:\n    unit: foo\n    requests_per_unit: 1\n- key: k\n",
-		"b.yaml": "domain: a\ndescriptors: []\n",
-	})
-	_, err := Load(dir)
-	want := dir + `/a.yaml:5:11: rule "k": rate_limit.unit: invalid rate limit unit "foo"; known are second, minute, hour, day, month, year, week` + "\n" +
-		dir + `/a.yaml:7:3: rule "k": duplicate descriptor composite key "k"` + "\n" +
-		dir + `/b.yaml:1:1: domain: duplicate domain "a" in config file, first at ` + dir + `/a.yaml:1; to put them together, see merge-domains`
-	if err == nil || err.Error() != want {
-		t.Errorf("%v\nwant %s", err, want)
-	}
-}
-
 func TestMergedDomains(t *testing.T) {
 	const text = "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]\n---\ndomain: d\ndescriptors: [{key: b, rate_limit: {unit: day, requests_per_unit: 2}}]\n"
-	set, err := Lyft{Merge: true}.Parse("f.yaml", []byte(text))
+	set, err := rules.Options{Envoy: envoy.Options{Merge: true}}.Parse("f.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := ruleNames(set); got != "d/a d/b" {
 		t.Error(got)
 	}
-	_, err = Lyft{Merge: true}.Parse("f.yaml", []byte(text+"---\ndomain: d\ndescriptors: [{key: a}]\n"))
+	_, err = rules.Options{Envoy: envoy.Options{Merge: true}}.Parse("f.yaml", []byte(text+"---\ndomain: d\ndescriptors: [{key: a}]\n"))
 	if want := `f.yaml:8:15: rule "a": duplicate descriptor composite key "a"`; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
@@ -170,7 +157,7 @@ func TestDescriptorBombs(t *testing.T) {
 		bomb("{k: v}", "{<<: [*, *, *, *, *, *, *, *, *, *, *, *]}") + "domain: d\ndescriptors: [*x7]\n":                                                   "the aliases so far stand for more than 2097152 elements",
 		"x: &x [" + strings.Repeat("a,", 50_000) + "]\ny: &y {key: k, descriptors: *x}\ndomain: d\ndescriptors: [" + strings.Repeat("*y,", 50_000) + "]\n": " more",
 	} {
-		if _, err := Parse("f.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := rules.Parse("f.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.300v\nwant %s", err, want)
 		}
 	}

@@ -1,9 +1,9 @@
-package rules
+package problem
 
 import "slices"
 
-// nearest returns the name that s may be a typo of, or "".
-func nearest(s string, names []string) string {
+// Nearest returns the name that s may be a typo of, or "".
+func Nearest(s string, names []string) string {
 	best, bestDistance := "", 3
 	for _, name := range names {
 		// A third of the letters wrong is another word, not a typo.

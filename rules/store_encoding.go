@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/weirlimit/weir/rules/internal/problem"
 )
 
 // A stored value is a line that says what it is and in which format, and the rules
@@ -58,12 +60,12 @@ func (s *State) marshal(most int) ([]byte, error) {
 }
 
 // unmarshal reads a stored value. name stands for it in messages.
-func unmarshal(name string, value []byte, how Lyft) (*State, error) {
+func unmarshal(name string, value []byte, how Options) (*State, error) {
 	c, err := readContent(value)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	set, err := how.compile(name, c.Documents)
+	set, err := how.compileStored(name, c.Documents)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +83,7 @@ func readContent(value []byte) (c content, err error) {
 	case !found || !marked:
 		return c, errors.New("these are no rules of weir")
 	case format != storedFormat:
-		return c, fmt.Errorf("the rules have the format %s, not %s: another version of weir has written them", quote(format), storedFormat)
+		return c, fmt.Errorf("the rules have the format %s, and this node reads format %s: another version of weir has written them, install that one on this node", problem.Quote(format), storedFormat)
 	}
 	data, err := decompress(body, maxStored)
 	if err != nil {

@@ -4,8 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/rules/internal/problem"
 )
 
 func TestDocumentProblems(t *testing.T) {
@@ -36,15 +40,15 @@ func TestDocumentProblems(t *testing.T) {
 		{"domain: d\nrules: []\n<<: {domain: e}\n", `f.yaml:3:1: "<<" is a merge key, not text; put it in quotes`},
 		{"domain: d\nrules: []\n? [a, b]\n: c\n", `f.yaml:3:3: is a list, not text`},
 		{"domain: d\nrules: []\n1: c\n", `f.yaml:3:1: "1" is a number, not text; put it in quotes`},
-		{"domain: d\nrules: [\n", `f.yaml:2: not valid YAML: did not find expected node content`},
-		{"domain: d\nrules:\n\t- id: r\n", `f.yaml:3: not valid YAML: found character that cannot start any token`},
-		{"domain: d\nrules:\n  - id: r\n   when: {}\n", `f.yaml:4: not valid YAML: did not find expected '-' indicator`},
-		{"domain: \"d\nrules: []\n", `f.yaml:1: not valid YAML: found unexpected end of stream`},
-		{"rules: []\ndomain: \"d\n# a\n# b\n# c\n# d\n", `f.yaml:2: not valid YAML: found unexpected end of stream`},
-		{"domain: d\nrules: []\nfoo\n", `f.yaml:3: not valid YAML: could not find expected ':'`},
-		{"domain: d\nrules: []\nx: \xff\n", `f.yaml:3: not valid YAML: invalid leading UTF-8 octet`},
-		{"domain: d\nrules: []\nx: \x00\n", `f.yaml:3: not valid YAML: control characters are not allowed`},
-		{"domain: d\nrules: []\n---\ndomain: d\nrules: []\nrules: []\n---\n: - [\n", "f.yaml:6:1: key \"rules\" stands here twice, first in line 5\nf.yaml:8: not valid YAML: did not find expected key"},
+		{"domain: d\nrules: [\n", `f.yaml:3:1: not valid YAML: a value is missing, or a bracket is not closed`},
+		{"domain: d\nrules:\n\t- id: r\n", `f.yaml:3:1: not valid YAML: a tab cannot stand here; write spaces instead`},
+		{"domain: d\nrules:\n  - id: r\n   when: {}\n", `f.yaml:4:4: not valid YAML: the indentation fits nothing before; what begins in line 3 has its keys or items in column 3`},
+		{"domain: \"d\nrules: []\n", `f.yaml:1:9: not valid YAML: the quote that begins here is not closed`},
+		{"rules: []\ndomain: \"d\n# a\n# b\n# c\n# d\n", `f.yaml:2:9: not valid YAML: the quote that begins here is not closed`},
+		{"domain: d\nrules: []\nfoo\n", `f.yaml:3:1: not valid YAML: a key without a colon; write KEY: VALUE`},
+		{"domain: d\nrules: []\nx: \xff\n", `f.yaml:3:4: not valid YAML: invalid leading UTF-8 octet (value: 255)`},
+		{"domain: d\nrules: []\nx: \x00\n", `f.yaml:3:4: not valid YAML: control characters are not allowed (value: 0)`},
+		{"domain: d\nrules: []\n---\ndomain: d\nrules: []\nrules: []\n---\n: - [\n", "f.yaml:6:1: key \"rules\" stands here twice, first in line 5\nf.yaml:9:1: not valid YAML: a value is missing, or a bracket is not closed"},
 		{"domain: d\nrules:\n- {id: r, limits: [{limit: 1, window: 1s}]}\n- {id: r, limits: [{limit: 1, window: 1s}]}\n", `f.yaml:4:3: rule "r": domain "d" has a rule of this id already, at f.yaml:3`},
 		{"domain: d\nrules:\n- {id: r, limits: [{limit: 1, window: 1s}]}\n---\ndomain: d\nrules:\n- {id: r, limits: [{limit: 1, window: 1s}]}\n", `f.yaml:7:3: rule "r": domain "d" has a rule of this id already, at f.yaml:3`},
 	} {
@@ -52,12 +56,15 @@ func TestDocumentProblems(t *testing.T) {
 	}
 }
 
+// knownAlgorithms is how messages list all algorithms.
+var knownAlgorithms = strings.Join(algorithms.Names(), ", ")
+
 func TestRuleProblems(t *testing.T) {
 	for _, c := range []struct{ rule, want string }{
 		{`1`, `f.yaml:3:3: rules[0]: "1" is not a mapping`},
 		{`[]`, `f.yaml:3:3: rules[0]: is a list, not a mapping`},
 		{`~`, `f.yaml:3:3: rules[0]: is empty, not a mapping`},
-		{`*x`, `f.yaml:3: not valid YAML: unknown anchor 'x' referenced`},
+		{`*x`, `f.yaml:3:3: not valid YAML: no anchor of this name stands before; a value cannot begin with *; put it in quotes: "*x"`},
 		{`{}`, "f.yaml:3:3: rules[0].id: is missing\nf.yaml:3:3: rules[0].limits: is missing"},
 		{`{limits: [{limit: 1, window: 5}], y: 1}`, "f.yaml:3:3: rules[0].id: is missing\nf.yaml:3:32: rules[0].limits[0].window: \"5\" is not a duration; write a number with a unit, such as 10s, 5m, 1h, 1d\nf.yaml:3:37: rules[0]: unknown key \"y\"; known are id, when, per, limits, unlimited, replaces, on_failure, durability, enforce, mode, max_delay, cost, ipv6_prefix, enabled"},
 		{`{id: r}`, `f.yaml:3:3: rule "r": limits: is missing`},
@@ -105,10 +112,10 @@ func TestRuleProblems(t *testing.T) {
 		{`{id: r, limits: [{limit: 1, window: -1h}]}`, `f.yaml:3:39: rule "r": limits[0].window: "-1h" is not between 10ms and 366d`},
 		{`{id: r, limits: [{limit: 1, window: {calendar: month}}]}`, `f.yaml:3:20: rule "r": limits[0]: calendar: month/UTC is not for sliding_window, only for fixed_window`},
 		{`{id: r, limits: [{limit: 1, window: }]}`, `f.yaml:3:39: rule "r": limits[0].window: is empty, not a duration`},
-		{`{id: r, limits: [{limit: 1, window: 1s, algorithm: sliding_windw}]}`, `f.yaml:3:54: rule "r": limits[0].algorithm: "sliding_windw" is not an algorithm; known are sliding_window, fixed_window, token_bucket, gcra, sliding_window_buckets, sliding_window_log, leaky_bucket; did you mean "sliding_window"?`},
-		{`{id: r, limits: [{limit: 1, window: 1s, algorithm: leaky}]}`, `f.yaml:3:54: rule "r": limits[0].algorithm: "leaky" is not an algorithm; known are sliding_window, fixed_window, token_bucket, gcra, sliding_window_buckets, sliding_window_log, leaky_bucket`},
+		{`{id: r, limits: [{limit: 1, window: 1s, algorithm: sliding_windw}]}`, `f.yaml:3:54: rule "r": limits[0].algorithm: "sliding_windw" is not an algorithm; known are ` + knownAlgorithms + `; did you mean "sliding_window"?`},
+		{`{id: r, limits: [{limit: 1, window: 1s, algorithm: leaky}]}`, `f.yaml:3:54: rule "r": limits[0].algorithm: "leaky" is not an algorithm; known are ` + knownAlgorithms},
 		{`{id: r, limits: [{limit: 1, window: 1s, algorithm: 1}]}`, `f.yaml:3:54: rule "r": limits[0].algorithm: "1" is a number, not text; put it in quotes`},
-		{`{id: r, limits: [{limit: 1, window: 1s, algorithm: ''}]}`, `f.yaml:3:54: rule "r": limits[0].algorithm: "" is not an algorithm; known are sliding_window, fixed_window, token_bucket, gcra, sliding_window_buckets, sliding_window_log, leaky_bucket`},
+		{`{id: r, limits: [{limit: 1, window: 1s, algorithm: ''}]}`, `f.yaml:3:54: rule "r": limits[0].algorithm: "" is not an algorithm; known are ` + knownAlgorithms},
 		{`{id: r, limits: [{limit: 1, window: 1s, burst: 2}]}`, `f.yaml:3:20: rule "r": limits[0]: burst: 2 is not for sliding_window, which has none`},
 		{`{id: r, limits: [{limit: 1, window: 1s, burts: 2}]}`, `f.yaml:3:43: rule "r": limits[0]: unknown key "burts"; did you mean "burst"?`},
 		{`{id: r, limits: [{limit: 1, window: 1s, algorithm: gcra, burst: -1}]}`, `f.yaml:3:67: rule "r": limits[0].burst: "-1" is not between 0 and 2147483648`},
@@ -123,7 +130,7 @@ func TestRuleProblems(t *testing.T) {
 		{`{id: r, when: {a: 2026-01-01}, limits: [{limit: 1, window: 1s}]}`, `f.yaml:3:21: rule "r": when.a: "2026-01-01" is a date, not text; put it in quotes`},
 		{`{id: r, when: {a: 1.5}, limits: [{limit: 1, window: 1s}]}`, `f.yaml:3:21: rule "r": when.a: "1.5" is a number, not text; put it in quotes`},
 		{`{id: r, when: {a: }, limits: [{limit: 1, window: 1s}]}`, `f.yaml:3:21: rule "r": when.a: is empty, not text`},
-		{`{id: r, when: {a: *x}, limits: [{limit: 1, window: 1s}]}`, `f.yaml:3: not valid YAML: unknown anchor 'x' referenced`},
+		{`{id: r, when: {a: *x}, limits: [{limit: 1, window: 1s}]}`, `f.yaml:3:21: not valid YAML: no anchor of this name stands before; a value cannot begin with *; put it in quotes: "*x"`},
 		{`{id: r, when: {a: /a*/b}, limits: [{limit: 1, window: 1s}]}`, `f.yaml:3:21: rule "r": when.a: "/a*/b" has a '*' before its end; it may only end a prefix, as in "/api/*"; write all else as an expression, such as re:/api/[^/]*/posts`},
 		{`{id: r, when: {a b: '**'}, limits: [{limit: 1, window: 1s}]}`, `f.yaml:3:23: rule "r": when["a b"]: "**" has a '*' before its end; it may only end a prefix, as in "/api/*"; write all else as an expression, such as re:/api/[^/]*/posts`},
 		{`{id: r, when: {a: 're:'}, limits: [{limit: 1, window: 1s}]}`, `f.yaml:3:21: rule "r": when.a: "re:" has no expression; write one after re:, such as re:/v[12]/.*`},
@@ -148,6 +155,15 @@ func TestRuleProblems(t *testing.T) {
 		{`{id: r, per: [user, user], limits: [{limit: 1, window: 1s}]}`, `f.yaml:3:23: rule "r": per[1]: "user" stands here twice, first in line 3`},
 		{`{id: r, per: [''], limits: [{limit: 1, window: 1s}]}`, `f.yaml:3:17: rule "r": per[0]: the attribute's name "" has 0 bytes, not 1 to 64`},
 		{`{id: r, per: [1], limits: [{limit: 1, window: 1s}]}`, `f.yaml:3:17: rule "r": per[0]: "1" is a number, not text; put it in quotes`},
+		{`{id: r, per: [identifier], limits: [{limit: 1, window: 1s}]}`, `f.yaml:3:17: rule "r": per[0]: "identifier" is a field of requests, not an attribute: the type names the attribute, whose value is the identifier; for "identifier_type": "user" write user`},
+		{`{id: r, per: [[user], [identifier]], limits: [{limit: 1, window: 1s}]}`, `f.yaml:3:26: rule "r": per[1][0]: "identifier" is a field of requests, not an attribute: the type names the attribute, whose value is the identifier; for "identifier_type": "user" write user`},
+		{`{id: r, when: {identifier_type: user}, limits: [{limit: 1, window: 1s}]}`, `f.yaml:3:18: rule "r": when: "identifier_type" is a field of requests, not an attribute: the type names the attribute, whose value is the identifier; that the type is "user" is the condition user: "*"`},
+		{`{id: r, cost: identifier, limits: [{limit: 1, window: 1s}]}`, `f.yaml:3:17: rule "r": cost: "identifier" is a field of requests, not an attribute: the type names the attribute, whose value is the identifier; for "identifier_type": "user" write user`},
+		{`{id: r, when: {ip: 10.0.0.1-10.0.0.9}, limits: [{limit: 1, window: 1s}]}`, `f.yaml:3:22: rule "r": when.ip: "10.0.0.1-10.0.0.9" is not an IP address; write an address, a block such as 10.0.0.0/8, or a prefix such as "10.0.*"`},
+		{`{id: r, when: {ip: [10.0.0.1, localhost]}, limits: [{limit: 1, window: 1s}]}`, `f.yaml:3:33: rule "r": when.ip[1]: "localhost" is not an IP address; write an address, a block such as 10.0.0.0/8, or a prefix such as "10.0.*"`},
+		{`{id: r, when: {ip: 10.0.0}, limits: [{limit: 1, window: 1s}]}`, `f.yaml:3:22: rule "r": when.ip: "10.0.0" is not an IP address; write an address, a block such as 10.0.0.0/8, or a prefix such as "10.0.*"`},
+		{`{id: r, when: {ip: ''}, limits: [{limit: 1, window: 1s}]}`, `f.yaml:3:22: rule "r": when.ip: "" is not an IP address; write an address, a block such as 10.0.0.0/8, or a prefix such as "10.0.*"`},
+		{`{id: r, when: {ip: "10.0.0.1-*"}, limits: [{limit: 1, window: 1s}]}`, `f.yaml:3:22: rule "r": when.ip: "10.0.0.1-*" is not the beginning of an IP address; write an address, a block such as 10.0.0.0/8, or a prefix such as "10.0.*"`},
 		{`{id: r, per: [a], when: {a: {absent: true}}, limits: [{limit: 1, window: 1s}]}`, `f.yaml:3:3: rule "r": per: has "a", which when wants absent; no request would match`},
 	} {
 		refused(t, oneRule(c.rule), c.want)
@@ -173,6 +189,27 @@ func repeat(n int, format string) string {
 		texts[i] = fmt.Sprintf(format, i)
 	}
 	return strings.Join(texts, ", ")
+}
+
+// Names that a path cannot hold: another rule would be asked for, or none.
+func TestNamesInPaths(t *testing.T) {
+	const text = "domain: %s\nrules: [{id: %s, limits: [{limit: 1, window: 1s}]}]"
+	for _, id := range []string{"a", "a/b", "a/b.c/d", "..a", "a..", "..."} {
+		if _, err := Parse("f.yaml", fmt.Appendf(nil, text, "d", id)); err != nil {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+	for _, id := range []string{"a/../b", "a//b", "/a", "a/", "a/.", "..", ".", "/"} {
+		_, err := Parse("f.yaml", fmt.Appendf(nil, text, "d", id))
+		if err == nil || !strings.Contains(err.Error(), "id: "+strconv.Quote(id)+" cannot stand in a path: between slashes is ") {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+	for _, domain := range []string{".", ".."} {
+		if _, err := Parse("f.yaml", fmt.Appendf(nil, text, domain, "a")); err == nil || !strings.Contains(err.Error(), "domain: ") {
+			t.Errorf("domain %s: %v", domain, err)
+		}
+	}
 }
 
 func TestBounds(t *testing.T) {
@@ -228,7 +265,7 @@ func TestManyProblems(t *testing.T) {
 	}
 	_, err := Parse("f.yaml", []byte("y: 1\n"+text+"z: 1\n"))
 	e, ok := errors.AsType[*LoadError](err)
-	if !ok || len(e.Problems) != maxProblems || e.More != 452 {
+	if !ok || len(e.Problems) != problem.Max || e.More != 452 {
 		t.Fatalf("%d problems and %d more", len(e.Problems), e.More)
 	}
 	for i, p := range e.Problems {
@@ -242,26 +279,6 @@ func TestManyProblems(t *testing.T) {
 	lines := strings.Split(err.Error(), "\n")
 	if got := lines[len(lines)-1]; got != "and 452 more" {
 		t.Errorf("the last line is %q", got)
-	}
-}
-
-// The first ones are kept in whichever order they come, and no more than needed.
-func TestProblemsKeepFirst(t *testing.T) {
-	var ps problems
-	for i := range 1000 {
-		ps.add(Problem{File: "f.yaml", Line: i*7%1000 + 1})
-		if len(ps.list) >= 2*maxProblems {
-			t.Fatalf("%d are kept", len(ps.list))
-		}
-	}
-	e, _ := errors.AsType[*LoadError](ps.err())
-	for i, p := range e.Problems {
-		if p.Line != i+1 {
-			t.Errorf("problem %d is that of line %d", i, p.Line)
-		}
-	}
-	if len(e.Problems) != maxProblems || e.More != 1000-maxProblems {
-		t.Errorf("%d problems and %d more", len(e.Problems), e.More)
 	}
 }
 

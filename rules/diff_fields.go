@@ -3,7 +3,9 @@ package rules
 import (
 	"strings"
 
-	"go.yaml.in/yaml/v3"
+	"go.yaml.in/yaml/v4"
+
+	"github.com/weirlimit/weir/rules/internal/problem"
 )
 
 // FieldChange is one field in which two rules differ.
@@ -17,7 +19,7 @@ type FieldChange struct {
 // Details returns the values that differ, in the order of the new rule, behind it
 // those that it lacks.
 func (c Change) Details() []FieldChange {
-	before, after := leaves(c.Old.node(), path{}, nil), leaves(c.New.node(), path{}, nil)
+	before, after := leaves(c.Old.node(), problem.Path{}, nil), leaves(c.New.node(), problem.Path{}, nil)
 	old := make(map[string]string, len(before))
 	for _, l := range before {
 		old[l.field] = l.text
@@ -41,16 +43,16 @@ func (c Change) Details() []FieldChange {
 type leaf struct{ field, text string }
 
 // leaves appends the leaves of n.
-func leaves(n *yaml.Node, at path, to []leaf) []leaf {
+func leaves(n *yaml.Node, at problem.Path, to []leaf) []leaf {
 	switch {
 	case n.Kind == yaml.MappingNode:
 		for i := 0; i+1 < len(n.Content); i += 2 {
-			to = leaves(n.Content[i+1], at.key(n.Content[i].Value), to)
+			to = leaves(n.Content[i+1], at.Key(n.Content[i].Value), to)
 		}
 		return to
 	case n.Kind == yaml.SequenceNode && len(n.Content) > 0 && n.Content[0].Kind != yaml.ScalarNode:
 		for i, e := range n.Content {
-			to = leaves(e, at.index(i), to)
+			to = leaves(e, at.Index(i), to)
 		}
 		return to
 	case n.Kind == yaml.SequenceNode:
@@ -58,7 +60,7 @@ func leaves(n *yaml.Node, at path, to []leaf) []leaf {
 		for i, e := range n.Content {
 			texts[i] = e.Value
 		}
-		return append(to, leaf{at.field, "[" + strings.Join(texts, ", ") + "]"})
+		return append(to, leaf{at.Field, "[" + strings.Join(texts, ", ") + "]"})
 	}
-	return append(to, leaf{at.field, n.Value})
+	return append(to, leaf{at.Field, n.Value})
 }
