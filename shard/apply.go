@@ -8,30 +8,30 @@ import (
 	"github.com/weirlimit/weir/ring"
 )
 
-// applyStep is how many records are laid down under one lock; one of them may be a range.
+// applyStep is the number of records applied under one lock; one of them may be a range.
 const applyStep = 64
 
-// copied is what a partition knows of the copy that it is.
+// copied is the state of a partition that only a copy has.
 type copied struct {
-	grants map[ring.Key]*grant // kept apart, by as much of the key as slots know
-	under  map[ring.Key]*Grant // under way, see Underway; likewise
-	// Counters of long algorithms of which no record has come in the round that ends are not there.
+	grants map[ring.Key]*grant // provisional grants not sent yet, by the part of the key that slots store
+	under  map[ring.Key]*Grant // grants sent and not confirmed, see Underway; by the same part
+	// Counters of long algorithms are deleted at the end of a round in which no record of them came.
 	round   uint32
 	inRound bool
 }
 
-// copyLocked returns what is known of the copy that p is.
-func (p *partition) copyLocked() *copied {
+// ensureCopiedLocked returns p.copied, which it creates if there is none.
+func (p *partition) ensureCopiedLocked() *copied {
 	if p.copied == nil {
 		p.copied = &copied{}
 	}
 	return p.copied
 }
 
-// Apply lays records of Changes over what there is in partition p, which must be closed: they
-// take the place of what they tell of. Grants that p keeps apart, or that are under way, are merged in. Records that
-// are damaged are refused with those beside them, before anything has changed. Counters
-// beyond the memory that there is are dropped, the least used first.
+// Apply applies records of Changes to partition p, which must be sealed: they replace the counters that
+// they name. Provisional grants of p, and grants under way, are merged in. A damaged record fails the whole
+// call with an error, before anything has changed. Counters beyond the memory limit are dropped, the least
+// used first.
 func (s *Shard) Apply(p uint32, records []byte) error {
 	n := uint32(len(s.partitions))
 	if p >= n {
@@ -53,11 +53,11 @@ func (s *Shard) Apply(p uint32, records []byte) error {
 	for done := 0; len(records) > 0; done++ {
 		if done%applyStep == 0 {
 			if done > 0 {
-				x.breathe()
+				x.yieldLock()
 			}
 			s.prefetchLocked(x, records)
 		}
-		if !x.closed {
+		if !x.sealed {
 			return fmt.Errorf("shard: records of partition %d: it is open", p)
 		}
 		r, rest, _ := nextRecord(records)
@@ -67,7 +67,7 @@ func (s *Shard) Apply(p uint32, records []byte) error {
 	return nil
 }
 
-// prefetchLocked asks for the memory that the next records are for, as far as they are of slots.
+// prefetchLocked prefetches the memory of the next records that are slots.
 func (s *Shard) prefetchLocked(p *partition, records []byte) {
 	for n := 0; n < applyStep && len(records) > slotBytes && records[0] == tagSlot; n++ {
 		p.table.prefetch(s.arena, ^binary.LittleEndian.Uint64(records[1:]))
@@ -92,16 +92,16 @@ func (s *Shard) applyLocked(p *partition, r *record) {
 			s.removeLongLocked(p, e)
 		}
 	case tagBeginLongs:
-		c := p.copyLocked()
+		c := p.ensureCopiedLocked()
 		c.round, c.inRound = c.round+1, true
 	case tagEndLongs:
 		s.endLongsLocked(p)
 	}
 }
 
-// layLocked puts e in the place of what there is under its key.
+// layLocked replaces the counter of e's key by e.
 func (s *Shard) layLocked(p *partition, e slot) {
-	if g := p.untoldLocked(e.key()); g != nil && g.Long == nil {
+	if g := p.unacknowledgedLocked(e.key()); g != nil && g.Long == nil {
 		e.state = algorithms.Merge(&g.Limit, e.state, g.State, p.latest)
 		u := g.usageOf(e.state, p.latest)
 		e.expires, e.share = max(e.expires, u.expires), max(e.share, u.share)
@@ -109,7 +109,7 @@ func (s *Shard) layLocked(p *partition, e slot) {
 	there := p.table.find(s.arena, e.key())
 	if there == nil {
 		if !s.makeRoomForLocked(p, &e) {
-			s.metrics.evicted.Inc()
+			s.countEvicted()
 			return
 		}
 		s.addLocked(p, e)
@@ -125,8 +125,8 @@ func (s *Shard) layLocked(p *partition, e slot) {
 	s.changedLocked(p, there)
 }
 
-// makeRoomForLocked makes room for e, which is not there. It is false if all that is there has used
-// more of its limit.
+// makeRoomForLocked makes room for e, which is not in the table. It returns false if all counters that it
+// compared have used a greater share of their limits than e.
 func (s *Shard) makeRoomForLocked(p *partition, e *slot) bool {
 	if p.table.room(s.arena) {
 		return true
@@ -142,23 +142,23 @@ func (s *Shard) makeRoomForLocked(p *partition, e *slot) bool {
 	return found
 }
 
-// removeLocked forgets what others have counted under key.
+// removeLocked deletes the counter of key, except for provisional grants.
 func (s *Shard) removeLocked(p *partition, key ring.Key) {
-	if g := p.untoldLocked(key); g == nil || g.Long != nil {
+	if g := p.unacknowledgedLocked(key); g == nil || g.Long != nil {
 		s.deleteLocked(p, key)
 	} else if e := p.table.find(s.arena, key); e != nil {
 		s.leaveGrantLocked(p, e, g)
 	}
 }
 
-// leaveGrantLocked leaves of e only what was granted here.
+// leaveGrantLocked reduces e to what was granted provisionally here.
 func (s *Shard) leaveGrantLocked(p *partition, e *slot, g *Grant) {
 	u := g.usageOf(g.State, p.latest)
 	e.state, e.expires, e.share = g.State, u.expires, u.share|e.share&marks
 	s.changedLocked(p, e)
 }
 
-// layRangeLocked lays all slots of a range, and forgets others there.
+// layRangeLocked applies all slots of a range, and deletes other slots in it.
 func (s *Shard) layRangeLocked(p *partition, r *record) {
 	i := 0
 	for c := p.table.seek(s.arena, r.from); ; {
@@ -169,7 +169,7 @@ func (s *Shard) layRangeLocked(p *partition, r *record) {
 		for i < r.len() && r.slot(i).hi > e.hi {
 			i++
 		}
-		if g := p.untoldLocked(e.key()); r.has(i, e) {
+		if g := p.unacknowledgedLocked(e.key()); r.has(i, e) {
 			c.i++
 		} else if g != nil && g.Long == nil {
 			s.leaveGrantLocked(p, e, g)
@@ -199,18 +199,18 @@ func (r *record) has(i int, e *slot) bool {
 	return false
 }
 
-// layLongLocked puts the counter that r tells of in the place of what there is under its key.
+// layLongLocked replaces the counter that r is of by r's.
 func (s *Shard) layLongLocked(p *partition, r *record) {
 	var counter algorithms.Long
-	if counter.UnmarshalBinary(r.long) != nil { // not so, as r was checked
+	if counter.UnmarshalBinary(r.long) != nil { // cannot fail: r was checked
 		return
 	}
 	e := p.long[r.key]
 	if e == nil {
 		e = s.addLongLocked(p, r.key)
 	}
-	e.usage, e.counter, e.round = r.usage, counter, p.copyLocked().round
-	if g := p.untoldLocked(r.key); g != nil && g.Long != nil {
+	e.usage, e.counter, e.round = r.usage, counter, p.ensureCopiedLocked().round
+	if g := p.unacknowledgedLocked(r.key); g != nil && g.Long != nil {
 		s.mergeLongLocked(p, e, g)
 		e.expires, e.share = max(e.expires, r.usage.expires), max(e.share, r.usage.share)
 	}
@@ -219,9 +219,9 @@ func (s *Shard) layLongLocked(p *partition, r *record) {
 	s.makeRoomForLongLocked(p, []Take{{Key: r.key}})
 }
 
-// removeLongLocked forgets what others have counted in e.
+// removeLongLocked deletes e, except for provisional grants.
 func (s *Shard) removeLongLocked(p *partition, e *longEntry) {
-	g := p.untoldLocked(e.key)
+	g := p.unacknowledgedLocked(e.key)
 	if g == nil || g.Long == nil {
 		s.deleteLongLocked(p, e)
 		return
@@ -231,9 +231,9 @@ func (s *Shard) removeLongLocked(p *partition, e *longEntry) {
 	s.listLongLocked(p, e, ToStandby)
 }
 
-// endLongsLocked forgets the counters of which no record came in the round.
+// endLongsLocked deletes the counters of which no record came in the round.
 func (s *Shard) endLongsLocked(p *partition) {
-	c := p.copyLocked()
+	c := p.ensureCopiedLocked()
 	if !c.inRound {
 		return
 	}
@@ -245,8 +245,8 @@ func (s *Shard) endLongsLocked(p *partition) {
 	}
 }
 
-// Clear forgets what others have counted in partition p: what is left are grants that were kept
-// apart, or that are under way. Its gate and its followers stay.
+// Clear deletes the counters of partition p, except for provisional grants and grants under way. The gate
+// and the followers of p stay.
 func (s *Shard) Clear(p uint32) {
 	x := &s.partitions[p]
 	x.mu.Lock()
@@ -267,7 +267,7 @@ func (s *Shard) Clear(p uint32) {
 	}
 	if c := x.copied; c != nil {
 		c.inRound = false
-		for _, g := range c.untold() {
+		for _, g := range c.unacknowledged() {
 			s.layGrantLocked(x, g)
 		}
 	}

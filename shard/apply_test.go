@@ -21,7 +21,7 @@ func appendRangeOf(from, to uint64, slots ...slot) []byte {
 	return b
 }
 
-// One damaged record, and those beside it change nothing.
+// One damaged record fails the call, and none of its records is applied.
 func TestApplyRefuses(t *testing.T) {
 	one := newSlot(ring.Key{Hi: 5}, algorithms.State{A: 1}, usage{expires: 1 << 31})
 	two := newSlot(ring.Key{Hi: 7}, algorithms.State{A: 1}, usage{expires: 1 << 31})
@@ -64,7 +64,7 @@ func TestApplyRefuses(t *testing.T) {
 		{append(bytes.Clone(longs[:27]), 0xff, 0xff, 0xff, 0xff), "a record ends early"},
 	} {
 		s := newShardOf(t, Config{Partitions: 2, MaxBytes: MinBytes(2)})
-		s.Close(0)
+		s.Seal(0)
 		good := slotOf(one)
 		for _, records := range [][]byte{append(bytes.Clone(good), tc.records...), append(append([]byte{tagBeginLongs}, tc.records...), good...)} {
 			err := s.Apply(0, records)
@@ -88,13 +88,13 @@ func TestApplyRefuses(t *testing.T) {
 	}
 }
 
-// What is not in a range is gone from it, and only from it.
-func TestRangeIsAllThereIs(t *testing.T) {
+// Slots not in a range are deleted from it, and only from it.
+func TestRangeReplacesSlots(t *testing.T) {
 	s := newShardOf(t, Config{Partitions: 1, MaxBytes: MinBytes(1)})
 	put := func(hi uint64, lo uint16) slot {
 		return newSlot(ring.Key{Hi: hi, Lo: uint64(lo) << 48}, algorithms.State{A: hi}, usage{expires: 1 << 31})
 	}
-	s.Close(0)
+	s.Seal(0)
 	for _, r := range [][]byte{
 		appendRangeOf(0, 1<<64-1, put(3, 0), put(5, 0), put(5, 1), put(5, 2), put(7, 0), put(1<<64-1, 9)),
 		appendRangeOf(4, 6, put(5, 3), put(5, 1)),
@@ -124,15 +124,15 @@ func TestApplyKeepsTheMostUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShardOf(t, Config{Partitions: 1, MaxBytes: 1 << 20})
 		copied := newShardOf(t, Config{Partitions: 1, MaxBytes: MinBytes(1), MaxLongBytes: 3 * longOverhead})
-		copied.Close(0)
+		copied.Seal(0)
 		for i := range 8 * smallest {
 			ask(s, key("k", i), perHour(1000), 1+int64(i%8)*100)
 		}
 		for i := range 5 {
 			ask(s, key("long", i), logPerHour(10), 1)
 		}
-		s.Follow(0, ToMover)
-		drain(t, s, copied, 0, ToMover)
+		s.Follow(0, ToSuccessor)
+		drain(t, s, copied, 0, ToSuccessor)
 		if copied.Len() < smallest || copied.partitions[0].table.crowded() || copied.longBytes.Load() > copied.maxLong || len(copied.partitions[0].long) == 0 {
 			t.Errorf("%d counters, %d bytes of long ones", copied.Len(), copied.longBytes.Load())
 		}
@@ -160,24 +160,24 @@ func TestCopyOfACopy(t *testing.T) {
 		}
 		s, last := chain[0], chain[2]
 		give := func() {
-			drain(t, s, chain[1], 0, ToMover)
-			drain(t, chain[1], last, 0, ToMover)
+			drain(t, s, chain[1], 0, ToSuccessor)
+			drain(t, chain[1], last, 0, ToSuccessor)
 		}
 		var takes []Take
 		for i, l := range everyLimit(10) {
 			takes = append(takes, Take{Key: key("k", i), Limit: l, Cost: 2})
 		}
 		for _, x := range chain[:2] {
-			x.Follow(0, ToMover)
+			x.Follow(0, ToSuccessor)
 		}
-		chain[1].Close(0)
-		last.Close(0)
+		chain[1].Seal(0)
+		last.Seal(0)
 		give()
 		s.Decide([]Group{{Takes: takes}})
 		give()
 		s.Decide([]Group{{Takes: takes}})
 		s.Decide([]Group{{Takes: []Take{takes[0], takes[5]}, Reset: true}})
-		s.Close(0)
+		s.Seal(0)
 		give()
 		if d := difference(s, last, 0, func(ring.Key) bool { return false }); d != "" || last.Len() != len(takes)-2 {
 			t.Errorf("%s; %d counters", d, last.Len())
@@ -188,25 +188,25 @@ func TestCopyOfACopy(t *testing.T) {
 func TestClear(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, copied := newShardOf(t, Config{Partitions: 2, MaxBytes: 1 << 20}), newShardOf(t, Config{Partitions: 2, MaxBytes: 1 << 20})
-		copied.Close(0)
+		copied.Seal(0)
 		limits := followLimits()
 		for i := range 5000 {
 			l := i % len(limits)
 			ask(s, ring.Key{Hi: key("k", i).Hi, Lo: uint64(l)<<48 | uint64(i%2)<<31}, limits[l], 1)
 		}
-		s.Follow(0, ToMover)
-		drain(t, s, copied, 0, ToMover)
+		s.Follow(0, ToSuccessor)
+		drain(t, s, copied, 0, ToSuccessor)
 		before := s.Count(1)
 		s.Clear(0)
-		if s.Count(0) != 0 || s.Count(1) != before || s.Len() != before || !s.IsOpen(0) || !s.Follows(0, ToMover) {
+		if s.Count(0) != 0 || s.Count(1) != before || s.Len() != before || s.IsSealed(0) || !s.Follows(0, ToSuccessor) {
 			t.Errorf("%d and %d counters", s.Count(0), s.Count(1))
 		}
 		ask(s, ring.Key{Hi: 1}, limits[0], 1)
-		drain(t, s, copied, 0, ToMover)
-		if s.Close(0); copied.Count(0) != 1 {
+		drain(t, s, copied, 0, ToSuccessor)
+		if s.Seal(0); copied.Count(0) != 1 {
 			t.Errorf("the follower has %d counters", copied.Count(0))
 		}
-		drain(t, s, copied, 0, ToMover)
+		drain(t, s, copied, 0, ToSuccessor)
 		for _, x := range []*Shard{s, copied} {
 			if d := consistent(x); d != "" {
 				t.Error(d)
@@ -215,13 +215,13 @@ func TestClear(t *testing.T) {
 		if d := difference(s, copied, 0, func(ring.Key) bool { return false }); d != "" {
 			t.Error(d)
 		}
-		if s.Clear(1); s.partitions[1].table.promise != 0 || s.partitions[1].long == nil && s.longBytes.Load() != 0 {
+		if s.Clear(1); s.partitions[1].table.reserved != 0 || s.partitions[1].long == nil && s.longBytes.Load() != 0 {
 			t.Error("it keeps its memory")
 		}
 	})
 }
 
-// Whatever the bytes, they are refused or laid down, and what was laid down can be asked and sent on.
+// Any bytes are refused or applied, and applied ones can be decided from and sent on.
 func FuzzApply(f *testing.F) {
 	s := newShardOf(f, Config{Partitions: 1, MaxBytes: 1 << 20})
 	limits := followLimits()
@@ -229,25 +229,25 @@ func FuzzApply(f *testing.F) {
 		l := i % len(limits)
 		ask(s, ring.Key{Hi: key("k", i).Hi, Lo: uint64(l) << 48}, limits[l], 1)
 	}
-	s.Follow(0, ToMover)
-	all, _ := s.Changes(0, ToMover, nil, 1<<20)
+	s.Follow(0, ToSuccessor)
+	all, _ := s.Changes(0, ToSuccessor, nil, 1<<20)
 	ask(s, ring.Key{Hi: key("k", 0).Hi}, limits[0], 1)
 	s.Decide([]Group{{Reset: true, Takes: []Take{{Key: ring.Key{Hi: key("k", 4).Hi, Lo: 4 << 48}, Limit: limits[4]}, {Key: ring.Key{Hi: key("k", 2).Hi, Lo: 2 << 48}, Limit: limits[2]}}}})
-	changes, _ := s.Changes(0, ToMover, nil, 1<<20)
+	changes, _ := s.Changes(0, ToSuccessor, nil, 1<<20)
 	f.Add(all)
 	f.Add(changes)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		to, again := newShardOf(t, Config{Partitions: 1, MaxBytes: MinBytes(1)}), newShardOf(t, Config{Partitions: 1, MaxBytes: 1 << 20})
-		to.Close(0)
-		again.Close(0)
+		to.Seal(0)
+		again.Seal(0)
 		if err := to.Apply(0, b); err != nil {
 			if to.Len() != 0 {
 				t.Fatal("refused, and laid down")
 			}
 			return
 		}
-		to.Follow(0, ToMover)
-		drain(t, to, again, 0, ToMover)
+		to.Follow(0, ToSuccessor)
+		drain(t, to, again, 0, ToSuccessor)
 		if d := consistent(to) + consistent(again); d != "" {
 			t.Fatal(d)
 		}
@@ -262,7 +262,7 @@ func FuzzApply(f *testing.F) {
 		for k := range to.partitions[0].long {
 			keys = append(keys, k)
 		}
-		to.Open(0)
+		to.Unseal(0)
 		for _, k := range keys {
 			for _, l := range limits {
 				ask(to, k, l, 1)

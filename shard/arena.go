@@ -15,24 +15,24 @@ const (
 
 type page [pageSlots]slot
 
-// arena is the memory of all tables of a Shard, in pages of the size that most machines' have.
-// It lies outside the heap: the garbage collector neither looks at it nor lets it
-// double before it collects, and what is not needed any more goes back at once.
+// arena is the memory of all tables of a Shard, in pages of the size that most machines use. It lies
+// outside the heap: the garbage collector neither scans it nor doubles the heap because of it, and unused
+// memory returns to the kernel at once.
 type arena struct {
-	pages []page // as many as there may be; the kernel gives memory to those that are written to
+	pages []page // the whole budget; the kernel backs a page when it is first written to
 
-	mu    sync.Mutex
-	fresh int      // pages[fresh:] were never handed out; guarded by mu
-	idle  []uint32 // handed out before, and still in memory; guarded by mu
-	gone  []uint32 // handed out before, and read as zero since, as the kernel has them; guarded by mu
-	kept  int      // of gone: those that the kernel could not be given; guarded by mu
-	left  int      // pages that may still be promised; guarded by mu
+	mu       sync.Mutex
+	fresh    int      // pages[fresh:] were never handed out; guarded by mu
+	idle     []uint32 // handed out before, and still in memory; guarded by mu
+	returned []uint32 // handed out before, and read as zero since, as the kernel has them; guarded by mu
+	kept     int      // of returned: pages that the kernel did not take; guarded by mu
+	left     int      // pages that may still be reserved; guarded by mu
 
 	regions regions // guarded by mu
 }
 
-// newArena returns an arena that promises up to budget pages and has extra ones, for
-// what tables need beyond what they were promised.
+// newArena returns an arena in which budget pages can be reserved. extra pages are for what tables need
+// beyond their reservations.
 func newArena(budget, extra int) (*arena, error) {
 	memory, err := reserve((budget + extra) * pageBytes)
 	if err != nil {
@@ -44,8 +44,8 @@ func newArena(budget, extra int) (*arena, error) {
 	return a, nil
 }
 
-// promise reserves n pages of the budget, if so many are left.
-func (a *arena) promise(n int) bool {
+// reservePages reserves n pages of the budget. It returns false if fewer are left.
+func (a *arena) reservePages(n int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.left < n {
@@ -55,8 +55,8 @@ func (a *arena) promise(n int) bool {
 	return true
 }
 
-// release takes back the promise of n pages.
-func (a *arena) release(n int) {
+// releasePages ends the reservation of n pages.
+func (a *arena) releasePages(n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.left += n
@@ -71,9 +71,9 @@ func (a *arena) take() (uint32, bool) {
 		i := pop(&a.idle)
 		a.pages[i] = page{}
 		return i, true
-	case len(a.gone) > 0:
-		a.kept = min(a.kept, len(a.gone)-1)
-		i := pop(&a.gone)
+	case len(a.returned) > 0:
+		a.kept = min(a.kept, len(a.returned)-1)
+		i := pop(&a.returned)
 		a.regions.added(i)
 		return i, true
 	case a.fresh < len(a.pages):
@@ -106,7 +106,7 @@ const (
 // trim gives a part of the pages back to the kernel, neighbours together, if more than a few
 // are idle. It says how many, and whether there are more.
 func (a *arena) trim() (n int, more bool) {
-	some, more := a.untake()
+	some, more := a.detachIdle()
 	for rest := some; len(rest) > 0; {
 		run := 1
 		for run < len(rest) && rest[run] == rest[0]+uint32(run) {
@@ -114,14 +114,14 @@ func (a *arena) trim() (n int, more bool) {
 		}
 		pages := a.pages[rest[0]:][:run]
 		given := forget(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(pages))), run*pageBytes))
-		a.gave(rest[:run], given)
+		a.finishTrim(rest[:run], given)
 		rest = rest[run:]
 	}
 	return len(some), more
 }
 
-// untake returns some idle pages, in order, that are nobody's until gave.
-func (a *arena) untake() (some []uint32, more bool) {
+// detachIdle takes some idle pages, in order, off the lists; finishTrim puts them back.
+func (a *arena) detachIdle() (some []uint32, more bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	n := min(max(0, len(a.idle)-keepIdle), giveBackPages)
@@ -134,11 +134,12 @@ func (a *arena) untake() (some []uint32, more bool) {
 	return some, left > keepIdle
 }
 
-// gave says that pages of untake read as zero, and whether the kernel has them.
-func (a *arena) gave(pages []uint32, given bool) {
+// finishTrim returns the pages of detachIdle to the arena. They read as zero; given reports whether the
+// kernel has them.
+func (a *arena) finishTrim(pages []uint32, given bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.gone = append(a.gone, pages...)
+	a.returned = append(a.returned, pages...)
 	for _, p := range pages {
 		a.regions.removed(p)
 	}
@@ -151,5 +152,5 @@ func (a *arena) gave(pages []uint32, given bool) {
 func (a *arena) bytes() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return (a.fresh - len(a.gone) + a.kept) * pageBytes
+	return (a.fresh - len(a.returned) + a.kept) * pageBytes
 }

@@ -2,9 +2,8 @@ package shard
 
 import "golang.org/x/sys/unix"
 
-// reserve returns zeroed memory of a size in bytes, aligned to pages, that takes none
-// before it is written to: in small pages, so that it takes no more than what is used, whatever the
-// kernel is set to.
+// reserve returns zeroed memory of a size in bytes, aligned to pages. The kernel backs it with small pages
+// when they are first written to, even if huge pages are enabled for all memory.
 func reserve(size int) ([]byte, error) {
 	memory, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
 	if err == nil {
@@ -17,8 +16,8 @@ func unreserve(memory []byte) {
 	_ = unix.Munmap(memory) // it is one whole mapping: it cannot fail
 }
 
-// forget gives pages back to the kernel, which then reads as zero. Where the kernel's are
-// larger than ours, it would take the neighbours with them: then it only zeroes them.
+// forget returns pages to the kernel and reports success; either way they read as zero. Kernel pages larger
+// than these would take the neighbours along, so then forget only zeroes them.
 func forget(memory []byte) (given bool) {
 	if unix.Getpagesize() == pageBytes && unix.Madvise(memory, unix.MADV_DONTNEED) == nil {
 		return true
@@ -27,14 +26,14 @@ func forget(memory []byte) (given bool) {
 	return false
 }
 
-// layTogether makes one huge page of memory that is of its size, and lies as it would. If it has not, it says
-// whether it might another time.
-func layTogether(memory []byte) (done, again bool) {
+// collapsePages makes one huge page of memory, which must have its size and alignment. If it fails, again
+// reports whether another attempt may succeed.
+func collapsePages(memory []byte) (done, again bool) {
 	if unix.Getpagesize() != pageBytes || unix.Madvise(memory, unix.MADV_HUGEPAGE) != nil {
 		return false, false
 	}
 	err := unix.Madvise(memory, unix.MADV_COLLAPSE) // since Linux 6.1
-	// Else the kernel might some time fill up with empty pages what was given back.
+	// Otherwise the kernel might later fill the holes with empty pages again.
 	_ = unix.Madvise(memory, unix.MADV_NOHUGEPAGE)
 	return err == nil, err != unix.EINVAL
 }

@@ -2,7 +2,7 @@
 
 package shard
 
-// Elsewhere than on Linux, the tables' memory is the heap's, and stays there.
+// On systems other than Linux the tables' memory is on the heap, and stays there.
 
 func reserve(size int) ([]byte, error) { return make([]byte, size), nil }
 

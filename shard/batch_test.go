@@ -15,9 +15,9 @@ import (
 	"github.com/weirlimit/weir/ring"
 )
 
-// TestBatchDecidesAsOneByOne asks one Shard for many groups at once, and its twin for the same at
-// the same instant one by one: few counters, so that neighbours meet in one partition, in one
-// counter, and in what was denied just before.
+// TestBatchDecidesAsOneByOne gives one Shard many groups at once, and its twin the same at the same instant
+// one by one. There are few counters, so that neighbours meet in one partition, in one counter, and in a
+// take just denied.
 func TestBatchDecidesAsOneByOne(t *testing.T) {
 	limits := []algorithms.Limit{
 		perHour(3), perHour(0),
@@ -103,8 +103,8 @@ func checkBatches(t *testing.T, batches [][]Group, closed []uint8) (problem stri
 	}
 	for n, b := range batches {
 		for _, s := range []*Shard{all, single} {
-			if s.Open(0); closed[n] == 0 {
-				s.Close(0)
+			if s.Unseal(0); closed[n] == 0 {
+				s.Seal(0)
 			}
 		}
 		twins := make([]Group, len(b))

@@ -28,9 +28,8 @@ var patterns = []struct {
 
 func benchName(i uint64) string { return fmt.Sprintf("user:%025d", i*2654435761) }
 
-// asked returns a million names in a pattern, the same in every run. They lie in memory in
-// the order in which they are asked for: the name of a request that has come in is in the
-// processor's cache.
+// asked returns a million names in a pattern, the same in every run. They lie in memory in the order of
+// their use: the name of a request just received is in the processor's cache.
 func asked(draw func(r *rand.Rand) func() uint64) []string {
 	next := draw(rand.New(rand.NewPCG(1, 2)))
 	var all strings.Builder
@@ -45,10 +44,9 @@ func asked(draw func(r *rand.Rand) func() uint64) []string {
 	return names
 }
 
-// BenchmarkCheck takes one token of one of a million names of 30 bytes: hash, clock,
-// lock, table and step; alone, and 100 names at once, which read the clock once. Beside it
-// stands the plainest limiter that one could write, in the same run: 256 maps behind
-// mutexes, from the name to when GCRA lets the next one through.
+// BenchmarkCheck takes one token of one of a million names of 30 bytes: hash, clock, lock, table and step;
+// alone, and 100 names at once, which read the clock once. Its baseline, in the same run, is the plainest
+// limiter: 256 maps behind mutexes, from the name to the instant at which GCRA allows the next take.
 func BenchmarkCheck(b *testing.B) {
 	limit := algorithms.Limit{Algorithm: algorithms.GCRA, Limit: 100, Window: int64(time.Hour)}
 	h := ring.NewHasher([ring.SecretSize]byte{1})
@@ -98,9 +96,8 @@ func BenchmarkCheck(b *testing.B) {
 	}
 }
 
-// BenchmarkFollowed takes one token of one of 100,000 keys, while nobody follows, and while a
-// standby does that is given, every 10,000 takes, what has changed; and what each change of
-// those costs.
+// BenchmarkFollowed takes one token of one of 100,000 keys: without a follower, and with a standby that is
+// given the changes every 10,000 takes. It also reports the cost of each such change.
 func BenchmarkFollowed(b *testing.B) {
 	const keys, every = 100_000, 10_000
 	limit := algorithms.Limit{Algorithm: algorithms.GCRA, Limit: 100, Window: int64(time.Hour)}
@@ -144,9 +141,8 @@ func BenchmarkFollowed(b *testing.B) {
 	}
 }
 
-// BenchmarkCopies is what a copy costs of counters that are all asked for as often: each take, in
-// batches, while a standby follows, the record of what it has changed, and what the standby needs
-// to lay that down.
+// BenchmarkCopies measures a copy of counters that are all used equally often: each take, in batches, with
+// a standby; the records of the changes; and their application by the standby.
 func BenchmarkCopies(b *testing.B) {
 	const keys, parts, batch, every = 300_000, 1021, 100, 9000
 	limit := algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: 1e9, Window: int64(24 * time.Hour)}
@@ -188,7 +184,7 @@ func BenchmarkCopies(b *testing.B) {
 		deciding += time.Since(at)
 	}
 	for p := range uint32(parts) {
-		to.Close(p)
+		to.Seal(p)
 		s.Follow(p, ToStandby)
 	}
 	for range 10 * keys / every {
@@ -208,7 +204,7 @@ func BenchmarkCopies(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// plain is the reference: when the next one is let through, by name.
+// plain is the baseline: the instant of the next allowed take, by name.
 type plain struct {
 	every, burst int64 // nanoseconds, tokens
 	parts        [256]struct {

@@ -9,18 +9,18 @@ import (
 	"github.com/weirlimit/weir/ring"
 )
 
-// Bounds of what is looked at to find a counter that is to make room.
+// Bounds of the search for a counter to evict.
 const (
 	evictScan = 64 // counters visited
-	evictFew  = 16 // counters compared, if so many could be evicted
+	evictFew  = 16 // counters compared, if that many could be evicted
 )
 
-// sharedKey is the key of the counter that all in a partition share that have the same limit
-// and no counter of their own. It is the same on every node.
+// sharedKey is the key of the counter shared by all keys of a partition that have the same limit and no
+// counter of their own. It is the same on every node.
 func sharedKey(l *algorithms.Limit) ring.Key {
 	var few [128]byte
 	b := append(few[:0], byte(l.Algorithm))
-	// Not MaxDelay, which differs by who asks.
+	// MaxDelay is left out: it differs between callers.
 	for _, v := range [...]int64{l.Limit, l.Window, l.Burst, 0, l.Buckets} {
 		b = binary.LittleEndian.AppendUint64(b, uint64(v))
 	}
@@ -32,25 +32,23 @@ func sharedKey(l *algorithms.Limit) ring.Key {
 
 // Shares.
 const (
-	whole = math.MaxUint16 &^ marks // the share of who has used all
-	heavy = 1 << 15                 // the share from which on a counter does not make room for another one
+	whole = math.MaxUint16 &^ marks // the share of a counter at its limit
+	heavy = 1 << 15                 // counters with at least this share are not evicted for others
 )
 
-// shareOf returns the share that a counter has used after t. One that owes, because its
-// limit was lowered or because somebody waits for his turn, has used all of its
-// capacity, not more.
+// shareOf returns the share of its limit that a counter has used after t. A counter that owes tokens,
+// because its limit was lowered or because a caller waits for its turn, has share whole.
 func shareOf(t *Take) uint16 {
-	capacity := max(1, t.Limit.Capacity())
+	capacity := max(1, t.Limit.Room())
 	used := min(capacity, capacity-t.Decision.Remaining)
 	return uint16((used*math.MaxUint16+capacity-1)/capacity) &^ marks
 }
 
-// keyLocked returns under which key t is to be counted, which is going to take something and
-// has no counter yet: its own, unless there is neither room nor a counter that could make
-// room. Then it is one that it shares. The victim, if there is one, has to be evicted before a
-// counter is added; a group, which is not nil, does so only once it stays, and adds no
-// more until then than a table has room for.
-func (s *Shard) keyLocked(p *partition, t *Take, group *spared) (key ring.Key, victim cursor, full bool) {
+// keyLocked returns the key under which to count t, which takes something and has no counter yet: its own,
+// or a shared key if there is neither room nor a counter to evict. A victim must be evicted before a
+// counter is added. A group, which is not nil, evicts only once its takes stay, and adds at most as many
+// counters before that as fit into the table.
+func (s *Shard) keyLocked(p *partition, t *Take, group *exemptGroup) (key ring.Key, victim cursor, full bool) {
 	if p.table.room(s.arena) {
 		return t.Key, cursor{}, false
 	}
@@ -66,9 +64,8 @@ func (s *Shard) keyLocked(p *partition, t *Take, group *spared) (key ring.Key, v
 	return key, victim, full
 }
 
-// victims compares counters to find the one that is to make room: an expired one, or
-// else the one that has used the least of its limit, which loses the least by
-// starting afresh.
+// victims compares counters to find the one to evict: an expired one, or else the one that has used the
+// least of its limit, which loses the least by starting from zero.
 type victims struct {
 	heavyToo bool // counts those that have used half of their limit or more
 	over     uint32
@@ -76,8 +73,8 @@ type victims struct {
 	few      int // compared so far
 }
 
-// compare looks at one more counter. It reports whether that is the best so far, and
-// whether there is a need for another.
+// compare looks at one more counter. best reports whether it is the best so far, and more whether to
+// continue.
 func (v *victims) compare(u usage) (best, more bool) {
 	expired := u.expires <= v.over
 	if !expired && !v.heavyToo && u.share >= heavy {
@@ -90,31 +87,30 @@ func (v *victims) compare(u usage) (best, more bool) {
 	return best, !expired && v.few < evictFew
 }
 
-// spared are the counters of a group, which do not make room for each other: they are the
-// least used of all as a rule, and would never count anything.
-type spared struct {
+// exemptGroup is the counters of a group, which are not evicted for each other: they are usually the least
+// used of all, and would never count anything.
+type exemptGroup struct {
 	takes []Take
-	his   []uint64 // of slots, sorted; nil before it is asked for
+	highs []uint64 // of slots, sorted; nil before the first use
 }
 
-func (x *spared) has(e *slot) bool {
+func (x *exemptGroup) has(e *slot) bool {
 	if x == nil {
 		return false
 	}
-	if x.his == nil {
+	if x.highs == nil {
 		for i := range x.takes {
-			x.his = append(x.his, ^x.takes[i].Key.Hi)
+			x.highs = append(x.highs, ^x.takes[i].Key.Hi)
 		}
-		slices.Sort(x.his)
+		slices.Sort(x.highs)
 	}
-	_, found := slices.BinarySearch(x.his, e.hi)
+	_, found := slices.BinarySearch(x.highs, e.hi)
 	return found
 }
 
-// victimLocked returns the place of the counter that is to make room: of one beside near, the
-// key that needs the room, whose neighbours are as good as any, and in the processor's
-// cache.
-func (s *Shard) victimLocked(p *partition, near ring.Key, group *spared, heavyToo bool) (place cursor, found bool) {
+// victimLocked returns the place of the counter to evict, close to near, the key that needs the room: its
+// neighbours are as random as any, and in the processor's cache.
+func (s *Shard) victimLocked(p *partition, near ring.Key, group *exemptGroup, heavyToo bool) (place cursor, found bool) {
 	v := victims{heavyToo: heavyToo, over: over(p.latest)}
 	c := p.table.seek(s.arena, near.Hi)
 	for range min(evictScan, p.table.n) {
@@ -137,28 +133,36 @@ func (s *Shard) victimLocked(p *partition, near ring.Key, group *spared, heavyTo
 	return place, v.few > 0
 }
 
+// Evicted returns the number of live counters dropped for lack of memory since the start.
+func (s *Shard) Evicted() uint64 { return s.evicted.Load() }
+
+func (s *Shard) countEvicted() {
+	s.evicted.Add(1)
+	s.metrics.evicted.Inc()
+}
+
 // evictLocked makes room.
 func (s *Shard) evictLocked(p *partition, victim cursor) {
 	if e := victim.next(s.arena); e.expires <= over(p.latest) {
 		s.metrics.expired.Inc()
 	} else {
 		s.changedLocked(p, e)
-		s.metrics.evicted.Inc()
+		s.countEvicted()
 	}
 	p.table.removeAt(s.arena, victim)
 	s.counters.Add(-1)
 }
 
-// makeRoomForLongLocked keeps the counters of long algorithms within their bytes, those of the
-// group aside.
+// makeRoomForLongLocked keeps the counters of long algorithms within their memory limit, except for those
+// of the group.
 func (s *Shard) makeRoomForLongLocked(p *partition, group []Take) {
 	for s.longBytes.Load() > s.maxLong && s.evictLongLocked(p, group) {
 		continue
 	}
 }
 
-// evictLongLocked makes room of one counter of a long algorithm. It reports whether
-// there was one.
+// evictLongLocked evicts one counter of a long algorithm, not of the group. It reports whether there was
+// one.
 func (s *Shard) evictLongLocked(p *partition, group []Take) bool {
 	v := victims{heavyToo: true, over: over(p.latest)}
 	var victim *longEntry
@@ -181,7 +185,7 @@ func (s *Shard) evictLongLocked(p *partition, group []Take) bool {
 	if v.best.expires <= v.over {
 		s.metrics.expired.Inc()
 	} else {
-		s.metrics.evicted.Inc()
+		s.countEvicted()
 	}
 	return true
 }

@@ -8,41 +8,41 @@ import (
 	"github.com/weirlimit/weir/algorithms"
 )
 
-// A partition that is not this node's to decide about is closed: what asks it is told that
-// it has Moved, and counts nothing. What such a partition holds is a copy of what
-// somebody else counts. All partitions of a new Shard are open.
+// A partition that this node does not own is sealed: takes of it are Redirected and count nothing, and its
+// counters are a copy of the owner's. All partitions of a new Shard are unsealed.
 //
-// Whoever decides holds the partition's lock and has seen under it that the gate is open: once
-// Close returns, nobody does any more.
+// A decision holds the partition's lock and has checked sealed under it, so that no decision is made once
+// Seal has returned.
 
-// Open lets partition p decide. Grants that were kept apart in it are not apart any more: what it
-// holds counts from now on.
-func (s *Shard) Open(p uint32) {
+// Unseal lets partition p decide. Its provisional grants become part of its counters.
+func (s *Shard) Unseal(p uint32) {
 	x := &s.partitions[p]
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.closed, x.withheld = false, false
+	x.sealed, x.withheld = false, false
 	s.absorbLocked(x)
 }
 
-// Close stops partition p deciding. When it returns, nobody decides in it any more.
-func (s *Shard) Close(p uint32) {
+// Seal stops decisions in partition p: none is made once it has returned.
+func (s *Shard) Seal(p uint32) {
 	x := &s.partitions[p]
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.closed = true
-	s.forgetAllLocked(x) // as others may change the counters from now on
+	x.sealed = true
+	x.clockLocked(s.now())
+	s.forgetAllLocked(x) // other nodes may change the counters from now on
 }
 
-// IsOpen reports whether partition p decides, authority aside.
-func (s *Shard) IsOpen(p uint32) bool {
+// IsSealed reports whether partition p is sealed. The decision lease does not matter.
+func (s *Shard) IsSealed(p uint32) bool {
 	x := &s.partitions[p]
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return !x.closed
+	return x.sealed
 }
 
-// Withhold stops partition p deciding provisionally, or lets it again. When it returns, nobody does any more.
+// Withhold stops provisional decisions in partition p, or allows them again. None is made once Withhold(p,
+// true) has returned.
 func (s *Shard) Withhold(p uint32, withheld bool) {
 	x := &s.partitions[p]
 	x.mu.Lock()
@@ -50,63 +50,61 @@ func (s *Shard) Withhold(p uint32, withheld bool) {
 	x.withheld = withheld
 }
 
-// Decides reports whether partition p decides now: it is open, and this node has authority.
-func (s *Shard) Decides(p uint32) bool { return s.IsOpen(p) && s.now() < s.authority.Load() }
+// Decides reports whether partition p decides now: it is unsealed and the decision lease is valid.
+func (s *Shard) Decides(p uint32) bool { return !s.IsSealed(p) && s.now() < s.leaseUntil.Load() }
 
-// SetAuthority says until when this node may decide, by its monotonic clock: from that instant
-// on, all partitions are as if they were closed. The zero Time, as in a new Shard, is no
-// bound.
-func (s *Shard) SetAuthority(until time.Time) {
+// SetDecisionLease sets the end of the decision lease, by the monotonic clock: from then on all partitions
+// behave as if they were sealed. The zero Time, as in a new Shard, means no end.
+func (s *Shard) SetDecisionLease(until time.Time) {
 	at := int64(math.MaxInt64)
 	if d := int64(until.Sub(s.started)); !until.IsZero() && d < math.MaxInt64-s.epoch {
 		at = s.epoch + d
 	}
-	s.authority.Store(at)
+	s.leaseUntil.Store(at)
 	if s.grantBytes.Load() == 0 || s.now() >= at {
 		return
 	}
-	for i := range s.partitions { // what they have granted without authority counts from now on
+	for i := range s.partitions { // their grants made without the decision lease become part of the counters
 		x := &s.partitions[i]
 		x.mu.Lock()
-		if !x.closed {
+		if !x.sealed {
 			s.absorbLocked(x)
 		}
 		x.mu.Unlock()
 	}
 }
 
-// needsAuthority reports whether g is decided only by who holds what it asks.
-func (g *Group) needsAuthority() bool {
+// needsDecisionLease reports whether only a node with a valid decision lease may decide g.
+func (g *Group) needsDecisionLease() bool {
 	return !g.Ungated && (!g.Provisional || g.Reset || g.LentAt > 0)
 }
 
-// moved answers that nobody here decides about any of g's takes.
-func (g *Group) moved() {
+// redirect sets the Source of all takes of g to Redirected.
+func (g *Group) redirect() {
 	for i := range g.Takes {
-		g.Takes[i].Decision, g.Takes[i].Source = algorithms.Decision{}, Moved
+		g.Takes[i].Decision, g.Takes[i].Source = algorithms.Decision{}, Redirected
 	}
 	g.Allowed = len(g.Takes) == 0
 }
 
-// movedLocked answers g, which touches the locked partitions, if one of them is closed. It
-// reports whether that is so.
-func (s *Shard) movedLocked(g *Group, locked []*partition) bool {
-	if g.Ungated || !slices.ContainsFunc(locked, func(p *partition) bool { return p.closed }) {
+// redirectLocked redirects g, which touches the locked partitions, if one of them is sealed. It reports
+// whether one is.
+func (s *Shard) redirectLocked(g *Group, locked []*partition) bool {
+	if g.Ungated || !slices.ContainsFunc(locked, func(p *partition) bool { return p.sealed }) {
 		return false
 	}
 	for i := range g.Takes {
 		t := &g.Takes[i]
 		t.Decision, t.Source = algorithms.Decision{}, Unanswered
-		if s.partition(t.Key).closed {
-			t.Source = Moved
+		if s.partition(t.Key).sealed {
+			t.Source = Redirected
 		}
 	}
 	g.Allowed = false
 	return true
 }
 
-// Heat says how much was decided in partition p lately: the number of groups, half of
-// which each round of the sweeper forgets.
+// Heat returns the number of groups decided in partition p lately; each round of the sweeper halves it.
 func (s *Shard) Heat(p uint32) uint64 {
 	x := &s.partitions[p]
 	x.mu.Lock()

@@ -18,48 +18,48 @@ func in(s *Shard, p uint32, i int) ring.Key {
 	return ring.Key{Hi: key("in", i).Hi, Lo: (uint64(p)<<32 + n - 1) / n} // see ring.Key.Partition
 }
 
-// Whatever asks a partition that is closed is told so, and counts nothing anywhere.
-func TestClosedPartitionDecidesNothing(t *testing.T) {
+// A group that touches a sealed partition is redirected, and counts nothing anywhere.
+func TestSealedPartitionRedirects(t *testing.T) {
 	for _, limit := range []algorithms.Limit{perHour(10), bucketPerHour(10), logPerHour(10)} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newShardOf(t, Config{Partitions: 3, MaxBytes: MinBytes(3)})
 			here, there := Take{Key: in(s, 0, 0), Limit: limit, Cost: 1}, Take{Key: in(s, 1, 0), Limit: limit, Cost: 1}
-			loan := borrow(s, 1, there)
+			lease := borrow(s, 1, there)
 			s.Decide([]Group{{Takes: []Take{here}}, {Takes: []Take{there}}})
 			used := func(take Take) int64 { return 10 - ask(s, take.Key, limit, 0).Remaining }
 			usedHere, usedThere := used(here), used(there)
 			returned := []Take{there}
 			returned[0].Decision.At = s.now()
 			shadow, refund, back := there, there, there
-			shadow.Shadow, refund.Cost, back.Cost = true, -1, -loan.Loan.Tokens
-			s.Close(1)
-			if s.IsOpen(1) || !s.IsOpen(0) {
-				t.Errorf("open: %t, %t", s.IsOpen(0), s.IsOpen(1))
+			shadow.Shadow, refund.Cost, back.Cost = true, -1, -lease.TokenLease.Tokens
+			s.Seal(1)
+			if !s.IsSealed(1) || s.IsSealed(0) {
+				t.Errorf("sealed: %t, %t", s.IsSealed(0), s.IsSealed(1))
 			}
 			s.Return(returned)
 			for name, g := range map[string]Group{
-				"one":             {Takes: []Take{there}},
-				"a shadow":        {Takes: []Take{shadow}},
-				"a refund":        {Takes: []Take{refund}},
-				"a peek":          {Takes: []Take{there}, Peek: true},
-				"a reset":         {Takes: []Take{there}, Reset: true},
-				"a loan":          {Takes: []Take{there}, Lend: 5, Tokens: 1},
-				"a loan of two":   {Takes: []Take{here, there}, Lend: 5, Tokens: 1},
-				"a loan's rest":   {Takes: []Take{back}, LentAt: s.now()},
-				"two, one open":   {Takes: []Take{here, there}},
-				"a shadow beside": {Takes: []Take{shadow, here}},
-				"a reset of two":  {Takes: []Take{here, there}, Reset: true},
+				"one":            {Takes: []Take{there}},
+				"a shadow":       {Takes: []Take{shadow}},
+				"a refund":       {Takes: []Take{refund}},
+				"a peek":         {Takes: []Take{there}, Peek: true},
+				"a reset":        {Takes: []Take{there}, Reset: true},
+				"a lease":        {Takes: []Take{there}, Lend: 5, Tokens: 1},
+				"a lease of two": {Takes: []Take{here, there}, Lend: 5, Tokens: 1},
+				"a lease's rest": {Takes: []Take{back}, LentAt: s.now()},
+				"two, one open":  {Takes: []Take{here, there}},
+				"a shadow too":   {Takes: []Take{shadow, here}},
+				"a reset of two": {Takes: []Take{here, there}, Reset: true},
 			} {
 				groups := []Group{g}
 				groups[0].Allowed = true
 				s.Decide(groups)
-				if groups[0].Allowed || groups[0].Loan != (Loan{}) {
+				if groups[0].Allowed || groups[0].TokenLease != (TokenLease{}) {
 					t.Errorf("%v, %s: %+v", limit.Algorithm, name, groups[0])
 				}
 				for _, take := range groups[0].Takes {
 					want := Unanswered
 					if take.Key == there.Key {
-						want = Moved
+						want = Redirected
 					}
 					if take.Source != want || take.Decision != (algorithms.Decision{}) {
 						t.Errorf("%v, %s: %+v", limit.Algorithm, name, take)
@@ -70,7 +70,7 @@ func TestClosedPartitionDecidesNothing(t *testing.T) {
 			if s.Decide(own); !own[0].Allowed || own[0].Takes[0].Source != Owner {
 				t.Errorf("%v, this node's own: %+v", limit.Algorithm, own[0])
 			}
-			s.Open(1)
+			s.Unseal(1)
 			if h, th := used(here), used(there); h != usedHere || th != usedThere {
 				t.Errorf("%v: %d and %d are used, were %d and %d", limit.Algorithm, h, th, usedHere, usedThere)
 			}
@@ -78,8 +78,8 @@ func TestClosedPartitionDecidesNothing(t *testing.T) {
 	}
 }
 
-// Past its authority a node decides nothing, but for what is its own.
-func TestAuthorityEnds(t *testing.T) {
+// After the end of its decision lease a node decides only groups that are Ungated.
+func TestDecisionLeaseEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShard(t)
 		take := takeOf("a", perHour(10), 1)
@@ -98,7 +98,7 @@ func TestAuthorityEnds(t *testing.T) {
 			}
 			return all
 		}
-		holds, lapsed := [4]Source{Owner, Owner, Owner, Owner}, [4]Source{Moved, Moved, Moved, Owner}
+		holds, lapsed := [4]Source{Owner, Owner, Owner, Owner}, [4]Source{Redirected, Redirected, Redirected, Owner}
 		want := func(what string, want [4]Source) {
 			t.Helper()
 			if got := sources(); got != want {
@@ -106,31 +106,31 @@ func TestAuthorityEnds(t *testing.T) {
 			}
 		}
 		want("never set", holds)
-		s.SetAuthority(time.Now().Add(time.Second))
+		s.SetDecisionLease(time.Now().Add(time.Second))
 		time.Sleep(time.Second - 1)
 		want("a nanosecond before", holds)
 		time.Sleep(time.Nanosecond)
 		want("at its end", lapsed)
-		s.SetAuthority(time.Now().Add(1))
+		s.SetDecisionLease(time.Now().Add(1))
 		want("renewed", holds)
 		time.Sleep(time.Hour)
 		want("an hour later", lapsed)
-		s.SetAuthority(time.Unix(1<<60, 0))
+		s.SetDecisionLease(time.Unix(1<<60, 0))
 		want("for ever", holds)
-		s.SetAuthority(time.Unix(-1<<60, 0))
+		s.SetDecisionLease(time.Unix(-1<<60, 0))
 		want("since ever", lapsed)
-		s.SetAuthority(time.Time{})
+		s.SetDecisionLease(time.Time{})
 		want("without bound", holds)
 		empty := []Group{{}}
-		s.SetAuthority(time.Now())
+		s.SetDecisionLease(time.Now())
 		if s.Decide(empty); !empty[0].Allowed {
 			t.Error("a group of nothing")
 		}
 	})
 }
 
-// When Close has returned, nobody decides any more: what was counted then is all there is.
-func TestCloseIsABarrier(t *testing.T) {
+// After Seal has returned, no decision changes the counters.
+func TestSealIsABarrier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShardOf(t, Config{Partitions: 2, MaxBytes: MinBytes(2)})
 		one, two := Take{Key: in(s, 0, 0), Limit: perHour(1 << 30), Cost: 1}, Take{Key: in(s, 1, 0), Limit: perHour(1 << 30), Cost: 1}
@@ -145,7 +145,7 @@ func TestCloseIsABarrier(t *testing.T) {
 						if g.Allowed {
 							allowed.Add(1)
 						}
-						if g.Takes[0].Source == Moved {
+						if g.Takes[0].Source == Redirected {
 							moved.Add(1)
 						}
 					}
@@ -153,15 +153,15 @@ func TestCloseIsABarrier(t *testing.T) {
 			})
 		}
 		for range 100 {
-			s.Close(0)
+			s.Seal(0)
 			before := s.partitions[0].table.n
 			state := s.stateOf(one.Key)
 			for range 10 {
 				if s.stateOf(one.Key) != state || s.partitions[0].table.n != before {
-					t.Error("somebody has decided behind the gate")
+					t.Error("a decision was made after Seal")
 				}
 			}
-			s.Open(0)
+			s.Unseal(0)
 		}
 		wg.Wait()
 		if used := 1<<30 - ask(s, one.Key, one.Limit, 0).Remaining; used != allowed.Load() || allowed.Load()+moved.Load() != 4*3000*2 {
@@ -180,8 +180,8 @@ func (s *Shard) stateOf(k ring.Key) algorithms.State {
 	return algorithms.State{}
 }
 
-// What was taken tentatively before others may have decided is not put back as it was then.
-func TestClosedPartitionForgetsHistories(t *testing.T) {
+// Tentative takes from before other nodes may have decided are not undone to the state of then.
+func TestSealDropsHistories(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShard(t)
 		take := takeOf("a", bucketPerHour(10), 1)
@@ -189,9 +189,9 @@ func TestClosedPartitionForgetsHistories(t *testing.T) {
 		g := []Group{{Takes: []Take{take}}}
 		s.Decide(g)
 		p := take.Key.Partition(1021)
-		s.Close(p)
-		s.Open(p)
-		if s.partitions[p].histories != nil || s.steps.Load() != 0 {
+		s.Seal(p)
+		s.Unseal(p)
+		if s.partitions[p].histories() != nil || s.steps.Load() != 0 {
 			t.Errorf("%d steps are remembered", s.steps.Load())
 		}
 	})

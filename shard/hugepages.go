@@ -2,28 +2,28 @@ package shard
 
 import "unsafe"
 
-// Bounds of huge pages. One saves the processor the look-up of 512 small ones, which among millions of
-// counters takes a fifth of a check. From the first touch on they would stall whoever touches one while 2 MiB are
-// zeroed, and waste what is not used; so memory begins as small pages, and the sweeper has the kernel
-// lay together what is in use as a whole. See docs/adr/0011-counters-in-pages.md.
+// Bounds of huge pages. One replaces 512 small pages, whose look-up takes a fifth of a check among millions
+// of counters. A huge page from the first touch on would stall that check while 2 MiB are zeroed, and waste
+// unused memory. So memory begins as small pages, and the sweeper has the kernel collapse regions that are
+// in use as a whole. See docs/adr/0011-counters-in-pages.md.
 const (
 	hugeBytes   = 2 << 20
 	hugePages   = hugeBytes / pageBytes // of ours
-	hugePerTick = 4                     // laid together at once: each takes some 0.5 ms, and a check that needs it waits
+	hugePerTick = 4                     // collapsed at once: each takes some 0.5 ms, and a check that needs it waits
 )
 
 // regions are the parts of an arena that may be huge pages.
 type regions struct {
 	skew  int // pages of the first one that are before the arena
 	all   []region
-	ready []uint32 // those that are so marked, but for those in later
-	later []uint32 // those that the kernel could not make huge pages of, as it had some page of them in hand
-	never bool     // the kernel does not have them
+	ready []uint32 // regions marked ready, except those in later
+	later []uint32 // regions that the kernel could not collapse, as one of their pages was in use by it
+	never bool     // the kernel does not support it
 }
 
 type region struct {
 	used  int  // pages that are in memory
-	ready bool // it was used as a whole, and is to be looked at
+	ready bool // it was used as a whole, and should be collapsed
 }
 
 func newRegions(pages []page) regions {
@@ -37,7 +37,7 @@ func (r *regions) of(page uint32) uint32 { return uint32((int(page) + r.skew) / 
 // first returns the number of the region's first page.
 func (r *regions) first(i uint32) int { return int(i)*hugePages - r.skew }
 
-// added says that a page is in memory, and removed that it is not any more.
+// added counts a page that is now in memory; removed counts one that no longer is.
 func (r *regions) added(page uint32) {
 	i := r.of(page)
 	a := &r.all[i]
@@ -49,7 +49,7 @@ func (r *regions) added(page uint32) {
 
 func (r *regions) removed(page uint32) { r.all[r.of(page)].used-- }
 
-// next takes some off those that are ready, and are still used as a whole.
+// next removes some regions from ready and returns those still used as a whole.
 func (r *regions) next() (some []uint32) {
 	for len(r.ready) > 0 && len(some) < hugePerTick {
 		i := pop(&r.ready)
@@ -61,7 +61,7 @@ func (r *regions) next() (some []uint32) {
 	return some
 }
 
-// failed says that one that was ready is no huge page, and whether it may be another time.
+// failed records that region i was not collapsed; again reports whether to try later.
 func (r *regions) failed(i uint32, again bool) {
 	switch {
 	case !again || r.never:
@@ -72,22 +72,22 @@ func (r *regions) failed(i uint32, again bool) {
 	}
 }
 
-// retry has those be tried again that have failed.
+// retry makes failed regions ready again.
 func (a *arena) retry() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.regions.ready, a.regions.later = append(a.regions.ready, a.regions.later...), a.regions.later[:0]
 }
 
-// layTogether makes huge pages of some regions that are used as a whole. It is called by whoever
-// calls trim, so that none of their pages goes back to the kernel meanwhile.
-func (a *arena) layTogether() {
+// collapseRegions makes huge pages of some regions that are used as a whole. Only the goroutine that calls
+// trim may call it, so that none of their pages returns to the kernel meanwhile.
+func (a *arena) collapseRegions() {
 	a.mu.Lock()
 	some := a.regions.next()
 	a.mu.Unlock()
 	for _, i := range some {
 		pages := a.pages[a.regions.first(i):][:hugePages]
-		if done, again := layTogether(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(pages))), hugeBytes)); !done {
+		if done, again := collapsePages(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(pages))), hugeBytes)); !done {
 			a.mu.Lock()
 			a.regions.failed(i, again)
 			a.mu.Unlock()

@@ -39,12 +39,12 @@ func TestRegions(t *testing.T) {
 				}
 			},
 			"trim":         func(*rapid.T) { a.trim() },
-			"lay together": func(*rapid.T) { a.layTogether() },
+			"lay together": func(*rapid.T) { a.collapseRegions() },
 			"retry":        func(*rapid.T) { a.retry() },
 			"": func(rt *rapid.T) {
 				used := make([]int, len(a.regions.all))
 				gone := make(map[uint32]bool)
-				for _, i := range a.gone {
+				for _, i := range a.returned {
 					gone[i] = true
 				}
 				for i := range a.fresh {
@@ -71,8 +71,8 @@ func TestRegions(t *testing.T) {
 	})
 }
 
-// TestHugePages looks into what the kernel says of an arena: what is in use as a whole becomes huge pages,
-// keeps what is in it, and goes back in parts.
+// TestHugePages reads the kernel's figures of an arena: regions in use as a whole become huge pages, keep
+// their contents, and return in parts.
 func TestHugePages(t *testing.T) {
 	const pages = 8 * hugePages
 	a, err := newArena(pages, 0)
@@ -89,7 +89,7 @@ func TestHugePages(t *testing.T) {
 	}
 	before := hugeBytesNow(t, a)
 	for try := 0; try < 100 && hugeBytesNow(t, a) == before; try++ {
-		a.layTogether()
+		a.collapseRegions()
 		a.retry()
 	}
 	if a.regions.never {

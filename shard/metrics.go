@@ -6,47 +6,55 @@ import (
 )
 
 type metrics struct {
-	evicted, expired, shared, lent, granted, unkept, restarts prometheus.Counter
+	evicted, expired, shared, lent, returned, used, granted, dropped, restarts prometheus.Counter
 }
 
 func newMetrics(r prometheus.Registerer, s *Shard) metrics {
 	f := promauto.With(r)
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "weir_counters",
-		Help: "Counters that this node keeps.",
+		Help: "Counters in the memory of this node, copies included.",
 	}, func() float64 { return float64(s.Len()) })
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "weir_counter_bytes",
-		Help: "Memory of the tables of the counters, those of long algorithms aside.",
+		Help: "Bytes of the tables of counters, without the counters of sliding_window_log and sliding_window_buckets.",
 	}, func() float64 { return float64(s.Bytes()) })
 	return metrics{
 		evicted: f.NewCounter(prometheus.CounterOpts{
 			Name: "weir_counters_evicted_total",
-			Help: "Live counters that were dropped because the node keeps no more.",
+			Help: "Counters in use that were dropped because their memory was full.",
 		}),
 		shared: f.NewCounter(prometheus.CounterOpts{
 			Name: "weir_counters_shared_total",
-			Help: "Takes that were counted together with others of the same limit because the node has no memory for more counters.",
+			Help: "Checks that shared a counter with others of the same limit because the memory for counters was full.",
 		}),
 		expired: f.NewCounter(prometheus.CounterOpts{
 			Name: "weir_counters_expired_total",
-			Help: "Counters that were dropped because nothing weighed on them any more.",
+			Help: "Counters that were dropped because their windows were over or their buckets were full again.",
 		}),
 		lent: f.NewCounter(prometheus.CounterOpts{
 			Name: "weir_lent_tokens_total",
-			Help: "Tokens that this node has lent to other nodes and to clients.",
+			Help: "Tokens that this node lent to other nodes and to clients.",
+		}),
+		returned: f.NewCounter(prometheus.CounterOpts{
+			Name: "weir_returned_tokens_total",
+			Help: "Tokens that this node lent and that came back unused.",
+		}),
+		used: f.NewCounter(prometheus.CounterOpts{
+			Name: "weir_used_tokens_total",
+			Help: "Tokens that this node lent and that were used, or did not come back in time.",
 		}),
 		restarts: f.NewCounter(prometheus.CounterOpts{
 			Name: "weir_changes_restarted_total",
-			Help: "How often so much has changed in a partition that a node that follows it is given all of it again.",
+			Help: "Times that a partition changed so fast that its standby, or the node that fetches it, was sent all of it again.",
 		}),
 		granted: f.NewCounter(prometheus.CounterOpts{
 			Name: "weir_provisional_grants_total",
-			Help: "Takes that this node has granted from its copy of a counter, standing by.",
+			Help: "Grants that this node made as the standby, from its copy of a counter.",
 		}),
-		unkept: f.NewCounter(prometheus.CounterOpts{
-			Name: "weir_provisional_grants_unkept_total",
-			Help: "Those of them that the owner will not be told of, because too many are waiting for it.",
+		dropped: f.NewCounter(prometheus.CounterOpts{
+			Name: "weir_provisional_grants_dropped_total",
+			Help: "Provisional grants that the owner will not learn of, because the buffer of unsent ones was full.",
 		}),
 	}
 }

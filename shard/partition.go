@@ -10,41 +10,49 @@ import (
 	"github.com/weirlimit/weir/ring"
 )
 
-// partition is one table and its lock. It fills two cache lines, so that two partitions' locks
-// never share one, and what every decision looks at lies in the first.
+// partition is one table and its lock. It fills two cache lines, so that two partitions' locks never share
+// one, and the fields that every decision reads are in the first.
 type partition struct {
 	mu     sync.Mutex
 	latest int64 // the latest instant of a decision; guarded by mu
 
 	heat     uint32 // see Heat; guarded by mu
-	closed   bool   // see Open; guarded by mu
+	sealed   bool   // see Seal; guarded by mu
 	withheld bool   // see Withhold; guarded by mu
 	followed bool   // there are followers; guarded by mu
 	table    table  // guarded by mu
 
-	long      map[ring.Key]*longEntry // of long algorithms, nil before the first; guarded by mu
-	histories map[ring.Key]*history   // of buckets from which was taken tentatively, or nil; guarded by mu
-	sharing   uint32                  // the last usage.expires of a counter that many share; guarded by mu
-	follows   [followers]*follower    // guarded by mu
-	copied    *copied                 // what is known of a copy, or nil; guarded by mu
+	long    map[ring.Key]*longEntry // counters of long algorithms, nil before the first; guarded by mu
+	memory  *memory                 // what else is known of some counters, or nil; guarded by mu
+	sharing uint32                  // the last usage.expires of a counter that many share; guarded by mu
+	follows [followers]*follower    // guarded by mu
+	copied  *copied                 // the state that only a copy has, or nil; guarded by mu
 }
 
-// stateLocked returns the state of the counter of t, of which e is nil if it has none of its
-// own. Then it may have been counted together with others.
-func (s *Shard) stateLocked(p *partition, e *slot, t *Take) algorithms.State {
+// stateLocked returns the state of the counter of t, with its token leases. e is its slot, nil if it has
+// none of its own; the counter may then be a shared one.
+func (s *Shard) stateLocked(p *partition, e *slot, t *Take) (state algorithms.State) {
 	if e == nil && p.sharing > over(p.latest) {
 		e = p.table.find(s.arena, sharedKey(&t.Limit))
 	}
-	if e == nil {
-		return algorithms.State{}
+	if e != nil {
+		state = e.state
 	}
-	return e.state
+	if p.memory != nil {
+		return p.heldLocked(t, state)
+	}
+	return state
 }
 
-// usage is what sweeping and eviction go by.
+// heldLocked returns state, of the counter of t, with its token leases counted.
+func (p *partition) heldLocked(t *Take, state algorithms.State) algorithms.State {
+	return p.accountLocked(t.Key).hold(&t.Limit, state, p.latest)
+}
+
+// usage is what sweeping and eviction compare.
 type usage struct {
-	expires uint32 // when the counter weighs nothing any more, in Unix seconds, rounded up, above 0
-	share   uint16 // of the limit's capacity that is used, as of the last take: 0 to whole, a multiple of marks+1
+	expires uint32 // when the counter is empty again, in Unix seconds, rounded up, above 0
+	share   uint16 // of the limit's capacity, as of the last take: 0 to whole, a multiple of marks+1
 }
 
 // usageOf returns the usage of a counter after t.
@@ -59,7 +67,7 @@ func seconds(at int64) uint32 {
 	return uint32(min(max(s, 1), math.MaxUint32))
 }
 
-// over returns the latest usage.expires of what weighs nothing any more.
+// over returns the latest usage.expires of an expired counter.
 func over(now int64) uint32 { return uint32(min(now/int64(time.Second), math.MaxUint32-1)) }
 
 // clockLocked returns now, or the latest instant that the partition has seen if
@@ -70,12 +78,11 @@ func (p *partition) clockLocked(now int64) int64 {
 	return p.latest
 }
 
-// putLocked keeps what a take has made of e, its counter's entry, nil if there is none
-// under the key yet.
+// putLocked stores state, the result of t, in e, its counter's slot; nil if the key has none yet.
 func (s *Shard) putLocked(p *partition, e *slot, key ring.Key, t *Take, state algorithms.State) {
 	share := shareOf(t)
 	if key != t.Key {
-		share = whole // those that it was made for shall not evict it
+		share = whole // the keys that share it shall not evict it
 		p.sharing = max(p.sharing, seconds(t.Decision.ResetAt))
 	}
 	if e != nil {
@@ -96,7 +103,7 @@ func (s *Shard) addLocked(p *partition, e slot) {
 	}
 }
 
-// droppedLocked counts entries that were over.
+// droppedLocked counts n deleted entries.
 func (s *Shard) droppedLocked(n int) {
 	if n > 0 {
 		s.counters.Add(int64(-n))
@@ -104,8 +111,8 @@ func (s *Shard) droppedLocked(n int) {
 	}
 }
 
-// keepLocked keeps an entry, which t has not changed, for as long as it weighs: that
-// is longer than it was if its limit was lowered.
+// keepLocked extends the expiry of an entry that t has not changed, which is needed if its limit was
+// lowered.
 func (s *Shard) keepLocked(p *partition, e *slot, t *Take) {
 	if until := e.secondsOf(t.Decision.ResetAt); until > e.expires {
 		e.expires = until
@@ -113,7 +120,7 @@ func (s *Shard) keepLocked(p *partition, e *slot, t *Take) {
 	}
 }
 
-// secondsOf is seconds, and spares the division if that is what s has already.
+// secondsOf is seconds, without the division if s has the result already.
 func (s *slot) secondsOf(at int64) uint32 {
 	if early := int64(s.expires)*int64(time.Second) - at; early >= 0 && early < int64(time.Second) {
 		return s.expires
@@ -130,14 +137,14 @@ func (s *Shard) deleteLocked(p *partition, key ring.Key) {
 	s.dropLocked(p, key)
 }
 
-// dropLocked deletes a counter that no follower knows.
+// dropLocked deletes a counter without listing it for followers.
 func (s *Shard) dropLocked(p *partition, key ring.Key) {
 	if p.table.remove(s.arena, key) {
 		s.counters.Add(-1)
 	}
 }
 
-// lookLocked says what there is of t's counter.
+// lookLocked returns the decision that t would get, and counts nothing.
 func (s *Shard) lookLocked(p *partition, t *Take, now int64) (d algorithms.Decision) {
 	if t.Limit.Algorithm.Long() {
 		return s.lookLongLocked(p, t, now)
@@ -146,8 +153,8 @@ func (s *Shard) lookLocked(p *partition, t *Take, now int64) (d algorithms.Decis
 	return d
 }
 
-// returnLocked undoes one take. The entry expires later than it needs to then, or
-// has used more than eviction knows, which is harmless.
+// returnLocked undoes one take. The entry then expires later than it needs to, and eviction takes its share
+// for larger than it is; both are harmless.
 func (s *Shard) returnLocked(p *partition, t *Take, now int64) {
 	if t.Limit.Algorithm.Long() {
 		s.returnLongLocked(p, t, now)
@@ -158,14 +165,16 @@ func (s *Shard) returnLocked(p *partition, t *Take, now int64) {
 		return
 	}
 	defer s.changedLocked(p, e)
+	defer s.advanceLeasesLocked(p, t.Key, now)
 	if state, known := s.rewriteLocked(p, t); known {
 		e.state = state
 		return
 	}
-	s.forgetLocked(p, t.Key) // which know nothing of this
+	s.forgetLocked(p, t.Key) // the history does not include this change
+	before := s.stateLocked(p, e, t)
 	if t.Cost >= 0 {
-		e.state = algorithms.Return(&t.Limit, e.state, now, t.Decision.At, t.Cost)
-	} else if state, d := algorithms.Step(&t.Limit, e.state, now, -t.Cost); d.Allowed {
+		e.state = algorithms.Return(&t.Limit, before, now, t.Decision.At, t.Cost)
+	} else if state, d := algorithms.Step(&t.Limit, before, now, -t.Cost); d.Allowed {
 		e.state, e.expires = state, max(e.expires, seconds(d.ResetAt))
 	}
 }

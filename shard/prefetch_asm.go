@@ -4,7 +4,7 @@ package shard
 
 import "unsafe"
 
-// prefetch asks for the memory of a cache line and of the next one, and does not wait for it.
+// prefetch loads a cache line and the next one into the cache, and does not wait for them.
 //
 //go:noescape
 func prefetch(at unsafe.Pointer)

@@ -10,7 +10,7 @@ import (
 	"github.com/weirlimit/weir/ring"
 )
 
-// Records tell a follower what a partition holds. Each is a tag and, little-endian:
+// Records give a follower the counters of a partition. Each is a tag and, little-endian:
 const (
 	tagClock      = 1 // the partition's latest instant, 8 bytes, and its sharing, 4
 	tagSlot       = 2 // a slot without marks, slotBytes
@@ -73,7 +73,7 @@ func appendKey(b []byte, key ring.Key) []byte {
 	return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(b, key.Hi), key.Lo)
 }
 
-// record is one record, of which fields that its tag has no use for are empty.
+// record is one record. Fields that its tag does not use are empty.
 type record struct {
 	tag      byte
 	latest   int64
@@ -167,7 +167,7 @@ func (u usage) check() error {
 	}
 }
 
-// reader reads what it may not have, and remembers that.
+// reader reads numbers and remembers whether the input was too short.
 type reader struct {
 	rest  []byte
 	short bool

@@ -23,22 +23,23 @@ import (
 	"github.com/weirlimit/weir/ring"
 )
 
-// Config says how to build a Shard. Every field is required, but for MaxLongBytes.
+// Config configures a Shard. Every field is required, except for MaxLongBytes, Relieve and Wall.
 type Config struct {
 	// Partitions is the ring's number of partitions.
 	Partitions uint32
-	// MaxBytes bounds the memory of the counters' tables, at least MinBytes. A new counter
-	// beyond it takes the place of an old one: of one that is over, or else of one that has
-	// used little of its limit, never half of it or more. If there is none, it is
-	// counted together with others of the same limit.
+	// MaxBytes bounds the memory of the counters' tables, at least MinBytes. A new counter beyond it
+	// replaces an old one: one that has expired, or else one that has used little of its limit, never half
+	// of it or more. If there is none, the counter is shared with others of the same limit.
 	MaxBytes int
-	// MaxLongBytes bounds the memory of the counters of long algorithms, give or take
-	// those of one group per partition. Beyond it one takes the place of others. 0 means
-	// DefaultMaxLongBytes.
+	// MaxLongBytes bounds the memory of the counters of long algorithms, except for those of one group per
+	// partition. Beyond it a counter replaces others. 0 means DefaultMaxLongBytes.
 	MaxLongBytes int64
-	// Relieve, unless nil, is called by Run once per round of 10 s in which 16 MiB or more were given
-	// back to the kernel: the load that the process has grown for has gone, too.
+	// Relieve, unless nil, is called by Run once per round of 10 s in which 16 MiB or more were returned to
+	// the kernel: the load for which the process has grown is over.
 	Relieve func()
+	// Wall reads the wall clock; it is called once. Later instants are its result plus the time counted by
+	// the monotonic clock. nil is time.Now.
+	Wall func() time.Time
 	// Metrics is where the shard's metrics are registered.
 	Metrics prometheus.Registerer
 }
@@ -46,21 +47,24 @@ type Config struct {
 // Shard holds counters. It is safe for concurrent use; make it with New.
 type Shard struct {
 	partitions []partition
+	tentative  []tentativeLog // by partition
 	arena      *arena
 	steps      atomic.Int64 // of all histories
+	openLeases atomic.Int64 // of all accounts
 	counters   atomic.Int64 // how many entries all tables hold; written under the lock of the table that changes
 	longBytes  atomic.Int64 // of all counters of long algorithms; likewise
 	maxLong    int64
-	grantBytes atomic.Int64 // of all grants that are kept apart; likewise
+	grantBytes atomic.Int64 // of all provisional grants not sent yet; likewise
 	metrics    metrics
-	relieve    func() // see Config.Relieve; not nil
+	evicted    atomic.Uint64 // live counters that were dropped
+	relieve    func()        // see Config.Relieve; not nil
 	urgent     atomic.Pointer[func(p uint32)]
-	authority  atomic.Int64 // until when anything is decided, MaxInt64 if there is no bound
+	leaseUntil atomic.Int64 // the end of the decision lease, MaxInt64 if there is none
 
 	// Instants are the wall clock's at start plus what the monotonic clock has
 	// counted since: a step of the wall clock changes nothing.
 	started time.Time
-	epoch   int64 // started in Unix nanoseconds
+	epoch   int64 // started by the wall clock, in Unix nanoseconds
 }
 
 // New returns an empty Shard.
@@ -83,50 +87,55 @@ func New(c Config) (*Shard, error) {
 		return nil, err
 	}
 	started := time.Now()
+	wall := started
+	if c.Wall != nil {
+		wall = c.Wall()
+	}
 	s := &Shard{
 		partitions: make([]partition, c.Partitions),
+		tentative:  make([]tentativeLog, c.Partitions),
 		arena:      arena,
 		maxLong:    cmp.Or(c.MaxLongBytes, DefaultMaxLongBytes),
 		relieve:    c.Relieve,
 		started:    started,
-		epoch:      started.UnixNano(),
+		epoch:      wall.UnixNano(),
 	}
 	if s.relieve == nil {
 		s.relieve = func() {}
 	}
 	s.metrics = newMetrics(c.Metrics, s)
-	s.SetAuthority(time.Time{})
+	s.SetDecisionLease(time.Time{})
 	return s, nil
 }
 
-// extraPages is how many pages a table takes at most beyond what the budget promises it:
-// the first one, one at the end, and one each at both ends of a move.
+// extraPages is how many pages a table takes at most beyond its reservation: the first one, one at the end,
+// and one each at both ends of a move.
 const extraPages = 4
 
 // maxMaxBytes is where the numbers of pages end.
 const maxMaxBytes = math.MaxUint32 * pageBytes / 2
 
-// MinBytes is the least memory that the tables of so many partitions work with.
+// MinBytes returns the least memory with which the tables of that many partitions work.
 func MinBytes(partitions uint32) int { return int(partitions) * pageBytes }
 
-// Bytes returns how much memory the counters' tables take, those of long algorithms aside.
+// Bytes returns the memory of the counters' tables, without counters of long algorithms.
 func (s *Shard) Bytes() int { return s.arena.bytes() }
 
-// Len returns how many counters there are, expired ones that were not yet swept
-// included.
+// Len returns the number of counters, including expired ones that were not swept yet.
 func (s *Shard) Len() int { return int(s.counters.Load()) }
+
+// Now returns the instant at which this node would decide now, in Unix nanoseconds.
+func (s *Shard) Now() int64 { return s.now() }
 
 func (s *Shard) now() int64 { return s.epoch + int64(time.Since(s.started)) }
 
-// Decide answers every group, in order: each atomically against everybody else,
-// and each counted whole or not at all. It sets every Take's Decision and Source
-// and every Group's Allowed. Limits must be valid, and costs as
+// Decide decides every group, in order: each atomically, and each counted whole or not at all. It sets
+// every Take's Decision and Source and every Group's Allowed. Limits must be valid, and costs as
 // algorithms.Step wants them.
 //
-// Where a group is denied, the Takes that had room say what they would say to a
-// request that is not made: they are Allowed, and nothing was taken. Where one touches a
-// partition that is closed, nothing was taken either: its Takes there are Moved, the others
-// Unanswered, and Allowed is false even if all are shadows.
+// In a denied group, the Takes that had room have the Decision of a peek: they are Allowed, and took
+// nothing. If a group touches a sealed partition, nothing is taken either: its Takes there are Redirected,
+// the others Unanswered, and Allowed is false even if all are shadows.
 func (s *Shard) Decide(groups []Group) {
 	now := s.now()
 	for len(groups) > lookAhead {
@@ -138,11 +147,11 @@ func (s *Shard) Decide(groups []Group) {
 		s.lookAhead(groups)
 	}
 	s.decide(groups, now)
-	runtime.KeepAlive(s.arena) // whose memory goes with it
+	runtime.KeepAlive(s.arena) // its memory is unmapped with it
 }
 
 func (s *Shard) decide(groups []Group, now int64) {
-	lapsed := now >= s.authority.Load()
+	lapsed := now >= s.leaseUntil.Load()
 	for len(groups) > 0 {
 		g := &groups[0]
 		if g.simple() && !(lapsed && !g.Ungated) {
@@ -151,8 +160,8 @@ func (s *Shard) decide(groups []Group, now int64) {
 		}
 		groups = groups[1:]
 		switch {
-		case lapsed && g.needsAuthority():
-			g.moved()
+		case lapsed && g.needsDecisionLease():
+			g.redirect()
 		case g.Reset:
 			s.reset(g, now)
 		case g.LentAt > 0 && !g.Peek:
@@ -160,24 +169,23 @@ func (s *Shard) decide(groups []Group, now int64) {
 		case g.Provisional && !g.Ungated:
 			s.decideProvisionally(g, now)
 		case g.Lend > 0 && !g.Peek:
-			s.lend(g)
+			s.lend(g, now)
 		default:
 			s.decideMany(g, now)
 		}
 	}
 }
 
-// simple reports whether g is what most are: one take, and nothing else to be done.
+// simple reports whether g is of the most frequent kind: one take, and nothing else to do.
 func (g *Group) simple() bool {
 	return len(g.Takes) == 1 && !g.Takes[0].Limit.Algorithm.Long() &&
 		!g.Reset && !g.Provisional && (g.Peek || g.LentAt|g.Lend == 0)
 }
 
-// lookAhead is for how many groups memory is asked for before the first is decided.
+// lookAhead is the number of groups whose memory is prefetched before the first is decided.
 const lookAhead = 32
 
-// lookAhead asks for the memory that the groups will need, so that they wait for it together
-// and not one after the other.
+// lookAhead prefetches the memory of the groups, so that the waits overlap.
 func (s *Shard) lookAhead(groups []Group) {
 	var last ring.Key
 	for i := range groups {
@@ -203,9 +211,9 @@ func (s *Shard) partition(k ring.Key) *partition {
 	return &s.partitions[k.Partition(uint32(len(s.partitions)))]
 }
 
-// decideOnes decides the first of the groups, which is simple, and those that follow it as long
-// as they are and are in the same partition, under one lock: of one counter they take one search,
-// and those that ask what was denied just before take one step. It returns how many they are.
+// decideOnes decides the first of the groups, which is simple, and the simple ones of the same partition
+// that follow it, under one lock. Consecutive takes of one counter need one search, and repetitions of a
+// denied take one step. It returns the number of groups decided.
 func (s *Shard) decideOnes(groups []Group, now int64) (n int) {
 	p := s.partition(groups[0].Takes[0].Key)
 	var e *slot // of the take before, nil if it had none or if that may have moved
@@ -217,15 +225,16 @@ func (s *Shard) decideOnes(groups []Group, now int64) (n int) {
 		if n > 0 && (!g.simple() || s.partition(g.Takes[0].Key) != p) {
 			break
 		}
-		if p.closed && !g.Ungated {
-			g.moved()
+		if p.sealed && !g.Ungated {
+			g.redirect()
 			e = nil
 			continue
 		}
 		p.heat++
 		if e != nil && groups[n-1].Takes[0].Key == g.Takes[0].Key {
 			if g.repeats(&groups[n-1]) {
-				g.Takes[0].Decision, g.Takes[0].Source = groups[n-1].Takes[0].Decision, Owner
+				last := &groups[n-1].Takes[0]
+				g.Takes[0].Decision, g.Takes[0].Contended, g.Takes[0].Source = last.Decision, last.Contended, Owner
 				g.Allowed = g.Takes[0].Shadow
 				continue
 			}
@@ -243,15 +252,15 @@ func (s *Shard) decideOnes(groups []Group, now int64) (n int) {
 	return n
 }
 
-// repeats reports whether g asks its counter, at the same instant, for what was denied to last, and
-// so has the same answer: a denial changes nothing.
+// repeats reports whether g is the take that was just denied to last, at the same instant. It then has the
+// same answer: a denial changes nothing.
 func (g *Group) repeats(last *Group) bool {
 	t, l := &g.Takes[0], &last.Takes[0]
 	return !l.Decision.Allowed && t.Cost == l.Cost && g.Peek == last.Peek && t.Limit == l.Limit
 }
 
-// decideOneLocked decides g, which is simple. Its counter's entry is e, if there is one. It reports
-// whether a follower should be told at once.
+// decideOneLocked decides g, which is simple. Its counter's slot is e, nil if there is none. It reports
+// whether the standby should be given the change at once.
 func (s *Shard) decideOneLocked(p *partition, g *Group, e *slot, now int64) (urgent bool) {
 	t := &g.Takes[0]
 	key := t.Key
@@ -269,31 +278,36 @@ func (s *Shard) decideOneLocked(p *partition, g *Group, e *slot, now int64) (urg
 		if full {
 			s.evictLocked(p, victim)
 		}
-		if p.histories != nil || t.Tentative {
+		if p.memory != nil || t.Tentative {
 			s.noteLocked(p, key, t, before, e != nil)
+			s.advanceLeasesLocked(p, key, now)
 		}
 		s.putLocked(p, e, key, t, state)
 		if key != t.Key {
 			s.metrics.shared.Inc()
 		}
 		if p.followed {
-			urgent = s.tellLocked(p, e, key, t)
+			urgent = s.notifyFollowersLocked(p, e, key, t)
 		}
 	case e != nil:
 		s.keepLocked(p, e, t)
 	}
+	t.Contended = !t.Decision.Allowed && s.contendedLocked(p, t, before, now)
 	t.Source = Owner
 	g.Allowed = t.Decision.Allowed || t.Shadow
+	if p.memory != nil {
+		p.showTakeLocked(t)
+	}
 	return urgent
 }
 
-// changes reports whether t, once decided, changes its counter. What is given back
-// to one that is not there changes nothing.
+// changes reports whether t, once decided, changes its counter. A give-back to a counter that does not
+// exist changes nothing.
 func (t *Take) changes(found bool) bool {
 	return t.Decision.Allowed && (t.Cost > 0 || t.Cost < 0 && found)
 }
 
-// begins reports whether t, whose counter is not there yet, makes one.
+// begins reports whether t adds its counter, which does not exist yet.
 func (t *Take) begins() bool { return t.Cost > 0 && t.Cost <= t.Limit.Capacity() }
 
 func (s *Shard) decideMany(g *Group, now int64) {
@@ -307,24 +321,30 @@ func (s *Shard) decideMany(g *Group, now int64) {
 	}
 }
 
-// decideTogether counts take by take, so that two takes of one counter see each
-// other, and puts everything back if one is denied. It reports whether a follower should be
-// told at once.
+// decideTogether decides take by take, so that two takes of one counter see each other, and undoes all if
+// one is denied. It reports whether the standby should be given the changes at once.
 func (s *Shard) decideTogether(g *Group, now int64) (urgent bool) {
 	var few [8]*partition
 	locked, now := s.lock(g, now, few[:0])
 	defer unlock(locked)
-	if s.movedLocked(g, locked) {
+	if s.redirectLocked(g, locked) {
 		return false
 	}
 	return s.decideLocked(g, now)
 }
 
-// decideLocked is decideTogether whatever the gates say.
+// decideLocked is decideTogether without the check of the gates.
 func (s *Shard) decideLocked(g *Group, now int64) (urgent bool) {
+	urgent = s.countLocked(g, now)
+	s.showLocked(g)
+	return urgent
+}
+
+// countLocked is decideLocked with tokens on lease counted as used.
+func (s *Shard) countLocked(g *Group, now int64) (urgent bool) {
 	var fewUndo [8]undo
 	undos := fewUndo[:0]
-	group := spared{takes: g.Takes}
+	group := exemptGroup{takes: g.Takes}
 	g.Allowed = true
 	for i := range g.Takes {
 		t := &g.Takes[i]
@@ -346,8 +366,9 @@ func (s *Shard) decideLocked(g *Group, now int64) (urgent bool) {
 			t := &g.Takes[u.take]
 			p := s.partition(t.Key)
 			s.noteLocked(p, u.key, t, u.before, u.found)
+			s.advanceLeasesLocked(p, u.key, now)
 			if p.followed {
-				urgent = s.tellLocked(p, nil, u.key, t) || urgent
+				urgent = s.notifyFollowersLocked(p, nil, u.key, t) || urgent
 			}
 		}
 	default:
@@ -361,24 +382,24 @@ func (s *Shard) decideLocked(g *Group, now int64) (urgent bool) {
 
 type undo struct {
 	take  int      // index
-	key   ring.Key // that of the take, or one that it shares
+	key   ring.Key // the take's, or a shared one
 	found bool
-	old   slot  // what was there, if found
-	long  usage // what was there of a long counter, if found
-	// before is the state that the take has found, which others may have made that it shares a
-	// counter with.
+	old   slot  // the slot before, if found
+	long  usage // the usage of a long counter before, if found
+	// before is the state that the take has found; takes of other keys may be in it if the counter is
+	// shared.
 	before algorithms.State
 }
 
-// stepLocked decides t and counts it. It returns how to undo that, and whether there
-// is something to undo.
-func (s *Shard) stepLocked(p *partition, t *Take, group *spared, now int64) (u undo, changed bool) {
+// stepLocked decides t and counts it. It returns how to undo that, and whether there is something to undo.
+func (s *Shard) stepLocked(p *partition, t *Take, group *exemptGroup, now int64) (u undo, changed bool) {
 	u.key = t.Key
 	if t.Limit.Algorithm.Long() {
 		if e := p.long[t.Key]; e != nil {
 			u.long = e.usage
 		}
 		u.found, changed = s.stepLongLocked(p, t, now)
+		t.Contended = u.found && !t.Decision.Allowed && s.contendedLocked(p, t, algorithms.State{}, now)
 		return u, changed
 	}
 	e := p.table.find(s.arena, u.key)
@@ -396,6 +417,7 @@ func (s *Shard) stepLocked(p *partition, t *Take, group *spared, now int64) (u u
 	} else if u.found {
 		s.keepLocked(p, e, t)
 	}
+	t.Contended = !t.Decision.Allowed && s.contendedLocked(p, t, u.before, now)
 	return u, changed
 }
 
@@ -410,7 +432,7 @@ func (s *Shard) undoLocked(g *Group, undos []undo, now int64) {
 		case u.found:
 			if e := p.table.find(s.arena, u.key); e != nil {
 				*e = u.old
-			} else { // what the group has given back has left it empty, and it was dropped
+			} else { // the group's give-backs have left it empty, and it was dropped
 				s.addLocked(p, u.old)
 			}
 		default:
@@ -419,9 +441,9 @@ func (s *Shard) undoLocked(g *Group, undos []undo, now int64) {
 	}
 }
 
-// makeRoomLocked evicts for what the group has added, only now that it stays: a
-// denied group must cost nobody his counter, nor a take that of one before it.
-func (s *Shard) makeRoomLocked(g *Group, group *spared, undos []undo) {
+// makeRoomLocked evicts for the counters that the group has added, only once its takes stay: a denied group
+// must not evict a counter, nor a take the counter of an earlier take.
+func (s *Shard) makeRoomLocked(g *Group, group *exemptGroup, undos []undo) {
 	for i := range undos {
 		u := &undos[i]
 		t := &g.Takes[u.take]
@@ -439,7 +461,7 @@ func (s *Shard) makeRoomLocked(g *Group, group *spared, undos []undo) {
 	}
 }
 
-// lookAgainLocked makes the takes that had room forget that they were counted.
+// lookAgainLocked replaces the decisions of takes that had room by those of a peek.
 func (s *Shard) lookAgainLocked(g *Group, now int64) {
 	for i := range g.Takes {
 		if t := &g.Takes[i]; t.Decision.Allowed {
@@ -448,12 +470,12 @@ func (s *Shard) lookAgainLocked(g *Group, now int64) {
 	}
 }
 
-// reset forgets the group's counters, and looks at what is there then.
+// reset deletes the group's counters, and sets the decisions of a peek after that.
 func (s *Shard) reset(g *Group, now int64) {
 	var few [8]*partition
 	locked, now := s.lock(g, now, few[:0])
 	defer unlock(locked)
-	if s.movedLocked(g, locked) {
+	if s.redirectLocked(g, locked) {
 		return
 	}
 	for i := range g.Takes {
@@ -461,6 +483,7 @@ func (s *Shard) reset(g *Group, now int64) {
 		p := s.partition(t.Key)
 		s.deleteLocked(p, t.Key)
 		s.forgetLocked(p, t.Key)
+		s.dropAccountLocked(p, t.Key)
 		if e := p.long[t.Key]; e != nil {
 			s.deleteLongLocked(p, e)
 		}
@@ -470,21 +493,44 @@ func (s *Shard) reset(g *Group, now int64) {
 	g.Allowed = true
 }
 
-// Return undoes what the takes have counted: those of a group whose other takes, on
-// another node, were denied. What they had given back is taken again if nobody else
-// has taken it since. What was counted in a partition that is closed is not this node's to
-// undo, and is dropped; but if its Source is Provisional, it is undone in the copy and in what is
-// kept apart.
-func (s *Shard) Return(takes []Take) {
-	now := s.now()
+// Keep says that takes that were counted tentatively stay: their group was allowed.
+func (s *Shard) Keep(takes []Take) {
 	for i := range takes {
 		p := s.partition(takes[i].Key)
 		p.mu.Lock()
-		if t := &takes[i]; t.Source == Provisional {
-			s.returnLocked(p, t, p.clockLocked(now))
-			s.returnGrantLocked(p, t, p.clockLocked(now))
-		} else if !p.closed {
-			s.returnLocked(p, t, p.clockLocked(now))
+		s.forgetTentativeLocked(&takes[i])
+		p.mu.Unlock()
+	}
+}
+
+// Return undoes takes that were counted: those of a group of which another node denied the rest. Their
+// give-backs are taken again if no other take has used the tokens since. A Provisional take is undone in
+// the copy and in its provisional grant. The Source becomes Redirected if another node must undo the take:
+// its partition is sealed, or its grant was sent.
+func (s *Shard) Return(takes []Take) {
+	now := s.now()
+	for i := range takes {
+		t := &takes[i]
+		p := s.partition(t.Key)
+		p.mu.Lock()
+		at := p.clockLocked(now)
+		s.forgetTentativeLocked(t)
+		switch {
+		case t.Settles:
+			if !p.sealed { // token leases are known to no other node
+				s.settleLocked(p, t, t.Decision.At, t.Cost, at)
+			}
+			t.Source = Owner
+		case !p.sealed:
+			s.returnLocked(p, t, at)
+			t.Source = Owner
+		case t.Source == Provisional:
+			s.returnLocked(p, t, at)
+			if !p.returnGrantLocked(t, at) {
+				t.Source = Redirected
+			}
+		default:
+			t.Source = Redirected
 		}
 		p.mu.Unlock()
 	}

@@ -11,51 +11,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"pgregory.net/rapid"
 
 	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/ring"
 )
-
-func newShard(t testing.TB) *Shard { return newShardOf(t, Config{Partitions: 1021, MaxBytes: 1 << 30}) }
-
-// newSmallShard returns a Shard that has memory for smallest counters.
-func newSmallShard(t testing.TB) *Shard {
-	return newShardOf(t, Config{Partitions: 1, MaxBytes: MinBytes(1)})
-}
-
-const smallest = (pageSlots - spareSlots) * fullNum / fullDen
-
-func newShardOf(t testing.TB, c Config) *Shard {
-	c.Metrics = prometheus.NewRegistry()
-	s, err := New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-func perHour(limit int64) algorithms.Limit {
-	return algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: limit, Window: int64(time.Hour)}
-}
-
-func logPerHour(limit int64) algorithms.Limit {
-	return algorithms.Limit{Algorithm: algorithms.SlidingWindowLog, Limit: limit, Window: int64(time.Hour)}
-}
-
-func bucketsPerHour(limit int64) algorithms.Limit {
-	return algorithms.Limit{Algorithm: algorithms.SlidingWindowBuckets, Limit: limit, Window: int64(time.Hour)}
-}
-
-func key(name string, i int) ring.Key { return ring.Hasher{}.Key(fmt.Appendf(nil, "%s/%d", name, i)) }
-
-// ask decides one group of one take.
-func ask(s *Shard, k ring.Key, l algorithms.Limit, cost int64) algorithms.Decision {
-	g := []Group{{Takes: []Take{{Key: k, Limit: l, Cost: cost}}}}
-	s.Decide(g)
-	return g[0].Takes[0].Decision
-}
 
 func TestNewRefuses(t *testing.T) {
 	for _, tc := range []struct {
@@ -95,7 +55,7 @@ func TestConcurrentTakesAreExact(t *testing.T) {
 	})
 }
 
-// Tables that grow, shrink and are swept lose nobody.
+// Tables that grow, shrink and are swept lose no counter.
 func TestConcurrentTakesWhileTablesMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // no window's edge comes in between
 		s := newShardOf(t, Config{Partitions: 3, MaxBytes: 4 << 20})
@@ -202,7 +162,7 @@ func TestOneCounterTwiceInAGroup(t *testing.T) {
 	})
 }
 
-func TestPeekKeepsNothing(t *testing.T) {
+func TestPeekStoresNothing(t *testing.T) {
 	s := newShard(t)
 	g := []Group{{Peek: true, Takes: []Take{{Key: key("a", 1), Limit: perHour(3), Cost: 1}}}}
 	s.Decide(g)
@@ -340,7 +300,7 @@ func TestRefunds(t *testing.T) {
 		s := newShard(t)
 		k := key("a", 1)
 		if d := ask(s, k, perHour(10), -3); !d.Allowed || d.Remaining != 10 || s.Len() != 0 {
-			t.Errorf("to nobody: %+v, %d counters", d, s.Len())
+			t.Errorf("without a counter: %+v, %d counters", d, s.Len())
 		}
 		ask(s, k, perHour(10), 8)
 		if d := ask(s, k, perHour(10), -3); d.Remaining != 5 {
@@ -382,7 +342,7 @@ func TestReturnOfARefund(t *testing.T) {
 		ask(s, k, perHour(10), 5)
 		s.Return(r)
 		if d := ask(s, k, perHour(10), 0); d.Remaining != 0 {
-			t.Errorf("somebody has taken it: %+v", d)
+			t.Errorf("another take has used it: %+v", d)
 		}
 	})
 }
@@ -400,7 +360,7 @@ func TestReset(t *testing.T) {
 			t.Errorf("%+v, %d counters", g[0], s.Len())
 		}
 		if d := ask(s, b, perHour(5), 2); d.Allowed {
-			t.Errorf("somebody else's counter was reset: %+v", d)
+			t.Errorf("another counter was reset: %+v", d)
 		}
 	})
 }
@@ -421,187 +381,7 @@ func TestDebtIsAFullCounter(t *testing.T) {
 	})
 }
 
-func TestEvictionWithinAGroup(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSmallShard(t)
-		a, b := Take{Key: key("a", 0), Limit: perHour(10), Cost: 6}, Take{Key: key("b", 0), Limit: perHour(10), Cost: 1}
-		g := []Group{{Takes: []Take{a, b, a}}}
-		if s.Decide(g); g[0].Allowed || s.Len() != 0 {
-			t.Errorf("6 + 6 of 10 with another counter in between: allowed %v, %d counters", g[0].Allowed, s.Len())
-		}
-		for i := range smallest {
-			ask(s, key("light", i), perHour(10), 1)
-		}
-		g = []Group{{Takes: []Take{b, a, a}}}
-		if s.Decide(g); g[0].Allowed || s.Len() != smallest || testutil.ToFloat64(s.metrics.evicted) != 0 {
-			t.Errorf("a denied group has evicted somebody: allowed %v, %d counters", g[0].Allowed, s.Len())
-		}
-		g = []Group{{Takes: []Take{a, b}}}
-		if s.Decide(g); !g[0].Allowed || s.Len() != smallest || ask(s, a.Key, perHour(10), 5).Allowed ||
-			ask(s, b.Key, perHour(10), 0).Remaining != 9 || testutil.ToFloat64(s.metrics.evicted) != 2 {
-			t.Errorf("allowed %v, %d counters, want the two that it has counted among them", g[0].Allowed, s.Len())
-		}
-	})
-}
-
-// A full shard holds newcomers to their limits too, although they are the least used.
-func TestNewcomersStay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for name, perHour := range map[string]func(int64) algorithms.Limit{"short": perHour, "long": logPerHour} {
-			s := newShardOf(t, Config{Partitions: 1, MaxBytes: MinBytes(1), MaxLongBytes: 4 * longOverhead})
-			for i := range smallest {
-				ask(s, key("light", i), perHour(10), 2)
-			}
-			allowed := 0
-			for range 10 {
-				g := []Group{{Takes: []Take{
-					{Key: key("new", 0), Limit: perHour(5), Cost: 1},
-					{Key: key("new", 1), Limit: perHour(50), Cost: 1},
-				}}}
-				if s.Decide(g); g[0].Allowed {
-					allowed++
-				}
-			}
-			if allowed != 5 {
-				t.Errorf("%s: %d allowed, want the limit of 5", name, allowed)
-			}
-		}
-	})
-}
-
-// Where all counters have used half of their limits, none makes room: those that come
-// later share a counter with all that have the same limit.
-func TestWhatDoesNotFitIsSharedByLimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSmallShard(t)
-		for i := range smallest {
-			ask(s, key("half", i), perHour(10), 5)
-		}
-		group := func(names ...string) bool {
-			var takes []Take
-			for _, name := range names {
-				takes = append(takes, Take{Key: key(name, 0), Limit: perHour(3), Cost: 1})
-			}
-			g := []Group{{Takes: takes}}
-			s.Decide(g)
-			return g[0].Allowed
-		}
-		for i, step := range []struct {
-			limit   int64
-			name    string
-			allowed bool
-		}{
-			{7, "a", true}, {7, "b", true}, {7, "c", true}, {7, "d", true}, {7, "a", true}, {7, "b", true}, {7, "e", true},
-			{7, "a", false}, {7, "f", false},
-			{8, "a", true}, // another limit, another counter
-		} {
-			if d := ask(s, key(step.name, 0), perHour(step.limit), 1); d.Allowed != step.allowed {
-				t.Errorf("step %d: %+v", i, d)
-			}
-		}
-		longer := perHour(7)
-		longer.Window *= 2
-		if d := ask(s, key("a", 0), longer, 1); !d.Allowed {
-			t.Errorf("another window, another counter: %+v", d)
-		}
-		if group("g", "h", "i", "j") || !group("g", "h", "i") || group("k") {
-			t.Error("a group of four of three has passed, or has counted")
-		}
-		if n := testutil.ToFloat64(s.metrics.shared); n != 8+1+3 {
-			t.Errorf("%v takes counted as shared", n)
-		}
-		for i := range smallest {
-			if ask(s, key("half", i), perHour(10), 0).Remaining != 5 {
-				t.Errorf("%d was evicted", i)
-			}
-		}
-		for i := range int64(1000) {
-			ask(s, key("other", 0), perHour(1000+i), 1)
-		}
-		if s.Len() > pageSlots {
-			t.Errorf("%d counters", s.Len())
-		}
-		time.Sleep(2 * time.Hour)
-		s.sweep(&s.partitions[0])
-		for range 2 { // now there is room
-			for i := range smallest {
-				ask(s, key("later", i), perHour(4), 2)
-			}
-		}
-		for i := range smallest {
-			if d := ask(s, key("later", i), perHour(4), 0); d.Remaining != 0 {
-				t.Errorf("%+v", d)
-			}
-		}
-	})
-}
-
-// What drains more slowly since its limit was lowered is remembered for longer.
-func TestLoweredLimitIsRememberedWhileItWeighs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newShard(t)
-		bucket := algorithms.Limit{Algorithm: algorithms.TokenBucket, Limit: 1000, Window: int64(time.Hour)}
-		alone, first, second := key("alone", 0), key("grouped", 0), key("grouped", 1)
-		lowered := bucket
-		lowered.Limit = 10
-		for _, l := range []algorithms.Limit{bucket, lowered} {
-			ask(s, alone, l, 1000)
-			s.Decide([]Group{{Takes: []Take{{Key: first, Limit: l, Cost: 1000}, {Key: second, Limit: l, Cost: 1000}}}})
-		}
-		time.Sleep(2 * time.Hour)
-		for i := range s.partitions {
-			s.sweep(&s.partitions[i])
-		}
-		for _, k := range []ring.Key{alone, first, second} {
-			if d := ask(s, k, lowered, 1); d.Allowed || d.RetryAt-d.At != int64(97*time.Hour+6*time.Minute) {
-				t.Errorf("1000 used of 10 per hour, two hours later: %+v", d)
-			}
-		}
-	})
-}
-
-// A group that just fits costs nobody anything.
-func TestGroupFillsTheShard(t *testing.T) {
-	s := newSmallShard(t)
-	for i := range smallest - 2 {
-		ask(s, key("light", i), perHour(10), 1)
-	}
-	a, b := Take{Key: key("a", 0), Limit: perHour(10), Cost: 6}, Take{Key: key("b", 0), Limit: perHour(10), Cost: 1}
-	s.Decide([]Group{{Takes: []Take{a, b}}})
-	if s.Len() != smallest || testutil.ToFloat64(s.metrics.evicted) != 0 {
-		t.Errorf("%d counters, want %d", s.Len(), smallest)
-	}
-}
-
-// What is over at this very instant goes before who has used little.
-func TestEvictionPrefersWhatIsOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSmallShard(t)
-		second := algorithms.Limit{Algorithm: algorithms.FixedWindow, Limit: 10, Window: int64(time.Second)}
-		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
-		for i := range smallest {
-			if i%8 == 0 {
-				ask(s, key("live", i), perHour(1000), 1)
-			} else {
-				ask(s, key("over", i), second, 10)
-			}
-		}
-		time.Sleep(time.Second)
-		for i := range smallest / 2 {
-			ask(s, key("new", i), perHour(10), 1)
-		}
-		for i := 0; i < smallest; i += 8 {
-			if ask(s, key("live", i), perHour(1000), 0).Remaining == 1000 {
-				t.Errorf("live counter %d was evicted", i)
-			}
-		}
-		if got := testutil.ToFloat64(s.metrics.expired); got < smallest/2 || testutil.ToFloat64(s.metrics.evicted) != 0 {
-			t.Errorf("%v expired", got)
-		}
-	})
-}
-
-// Time never goes back, whoever read the clock first.
+// Time never goes back in a partition, in any order of reading the clock.
 func TestTimeNeverGoesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSmallShard(t)
@@ -619,7 +399,7 @@ func TestTimeNeverGoesBack(t *testing.T) {
 func TestGroupMovesTheClockOfAllItsPartitions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShardOf(t, Config{Partitions: 2, MaxBytes: MinBytes(2)})
-		s.partitions[1].latest = s.now() + int64(time.Minute) // somebody read the clock later
+		s.partitions[1].latest = s.now() + int64(time.Minute) // another goroutine read the clock later
 		a, b := Take{Limit: perHour(10), Cost: 1}, Take{Limit: perHour(10), Cost: 1}
 		b.Key.Lo = 1 << 31 // the second half of the keys
 		g := []Group{{Takes: []Take{a, b}}}
@@ -648,94 +428,6 @@ func TestBurstAboveTheLimit(t *testing.T) {
 		}
 		if d := ask(s, key("full", 0), bucket, 1); d.Allowed || d.RetryAt-d.At != int64(6*time.Minute) {
 			t.Errorf("the flood freed it, or it says otherwise when a token comes: %+v", d)
-		}
-	})
-}
-
-func TestSweepDropsWhatIsOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newShard(t)
-		done := make(chan error)
-		ctx := t.Context()
-		go func() { done <- s.Run(ctx) }()
-		for i := range 5000 {
-			ask(s, key("short", i), algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: 5, Window: int64(time.Second)}, 1)
-		}
-		ask(s, key("long", 0), perHour(5), 5)
-		time.Sleep(3*time.Second + sweepRound) // the end of a window is rounded up to a second
-		if s.Len() != 1 {
-			t.Errorf("%d counters after the sweep, want 1", s.Len())
-		}
-		if d := ask(s, key("long", 0), perHour(5), 1); d.Allowed {
-			t.Error("the sweep dropped a live counter")
-		}
-		t.Cleanup(func() {
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-		})
-	})
-}
-
-// When many counters are over, the process is told once, and not when few are.
-func TestRelieve(t *testing.T) {
-	for n, want := range map[int]int32{100_000: 0, 600_000: 1} {
-		synctest.Test(t, func(t *testing.T) {
-			var relieved atomic.Int32
-			s := newShardOf(t, Config{Partitions: 16, MaxBytes: 64 << 20, Relieve: func() { relieved.Add(1) }})
-			ctx := t.Context()
-			go func() { _ = s.Run(ctx) }()
-			short := algorithms.Limit{Algorithm: algorithms.FixedWindow, Limit: 5, Window: int64(time.Second)}
-			for i := range n {
-				ask(s, key("short", i), short, 1)
-			}
-			time.Sleep(4 * sweepRound) // one in which they go, the rest in which nothing does
-			if got := relieved.Load(); s.Len() != 0 || got != want {
-				t.Errorf("of %d counters %d are left, and the process was told %d times, not %d", n, s.Len(), got, want)
-			}
-		})
-	}
-}
-
-func TestFullShardEvictsTheLeastUsed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSmallShard(t)
-		for i := range smallest {
-			ask(s, key("used", i), perHour(100), 1+int64(i%2)*48)
-		}
-		for i := range smallest / 4 {
-			ask(s, key("fresh", i), perHour(2), 1)
-		}
-		for i := range smallest {
-			if i%2 == 1 && ask(s, key("used", i), perHour(100), 0).Remaining == 100 {
-				t.Errorf("%d, which has used 49 %%, has made room beside others that have used 1 %%", i)
-			}
-		}
-		if got := testutil.ToFloat64(s.metrics.evicted); got != smallest/4 || s.Len() != smallest {
-			t.Errorf("%v evictions counted, want %d; %d counters", got, smallest/4, s.Len())
-		}
-	})
-}
-
-// A flood of fresh counters frees none that has used half of its limit.
-func TestFloodSparesTheHeavy(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newShardOf(t, Config{Partitions: 7, MaxBytes: 10 * MinBytes(7)})
-		const full = 2000
-		for i := range full {
-			ask(s, key("full", i), perHour(10), 10)
-			ask(s, key("half", i), perHour(10), 5)
-		}
-		for i := range 100_000 {
-			ask(s, key("fresh", i), perHour(10), 1)
-			if s.Bytes() > 10*MinBytes(7)+extraPages*MinBytes(7) {
-				t.Fatalf("%d bytes", s.Bytes())
-			}
-		}
-		for i := range full {
-			if ask(s, key("full", i), perHour(10), 1).Allowed || ask(s, key("half", i), perHour(10), 0).Remaining != 5 {
-				t.Errorf("the flood freed counters %d", i)
-			}
 		}
 	})
 }

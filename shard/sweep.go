@@ -9,22 +9,21 @@ import (
 const (
 	sweepTick   = 100 * time.Millisecond // how often it wakes
 	sweepRound  = 10 * time.Second       // how long it takes to visit every partition
-	sweepStep   = 256                    // slots visited before a partition's lock is let go
-	reliefPages = 4096                   // given back in one round, 16 MiB, from which on it ends with Config.Relieve
+	sweepStep   = 256                    // slots visited before a partition's lock is released
+	reliefPages = 4096                   // returned in one round, 16 MiB, from which on it ends with Config.Relieve
 )
 
-// sweep deletes the partition's expired entries, and goes on with what else there is to
-// do for its table. It lets go of the lock every few entries, and then goes on behind the
-// last key.
+// sweep deletes the partition's expired entries, and continues other work on its table. It releases the
+// lock every few entries, and then continues after the last key.
 func (s *Shard) sweep(p *partition) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.heat /= 2
-	now := over(p.clockLocked(s.now())) // so that nobody decides at an instant before it
-	for next, more := uint64(0), true; more; p.breathe() {
+	now := over(p.clockLocked(s.now())) // so that no later decision is at an instant before it
+	for next, more := uint64(0), true; more; p.yieldLock() {
 		next, more = s.sweepLocked(p, next, now)
 	}
-	for p.table.tidy(s.arena); p.table.moving != nil; p.breathe() {
+	for p.table.tidy(s.arena); p.table.moving != nil; p.yieldLock() {
 		before := p.table.moving.from
 		s.droppedLocked(p.table.move(s.arena, sweepStep, now))
 		if p.table.moving != nil && p.table.moving.from == before {
@@ -32,6 +31,7 @@ func (s *Shard) sweep(p *partition) {
 		}
 	}
 	s.forgetHistoriesLocked(p, p.latest)
+	s.sweepLeasesLocked(p, p.latest)
 	visited := 0
 	for _, e := range p.long { // a range may be continued after others have changed it
 		if e.expires <= now {
@@ -39,7 +39,7 @@ func (s *Shard) sweep(p *partition) {
 			s.metrics.expired.Inc()
 		}
 		if visited++; visited%sweepStep == 0 {
-			p.breathe()
+			p.yieldLock()
 		}
 	}
 }
@@ -61,7 +61,7 @@ func (s *Shard) sweepLocked(p *partition, from uint64, now uint32) (next uint64,
 		case e.expires == 0:
 			c.i++
 			if c.i < c.r.homes {
-				next = c.r.firstAt(c.i) // nothing that comes later belongs before it
+				next = c.r.firstAt(c.i) // no later slot belongs before it
 			}
 		case e.expires <= now:
 			next = ^e.hi
@@ -77,13 +77,13 @@ func (s *Shard) sweepLocked(p *partition, from uint64, now uint32) (next uint64,
 	return next, true
 }
 
-// breathe lets others have the lock.
-func (p *partition) breathe() {
+// yieldLock releases the lock for a moment, for other goroutines.
+func (p *partition) yieldLock() {
 	p.mu.Unlock()
 	p.mu.Lock()
 }
 
-// Run sweeps expired counters out until ctx ends.
+// Run sweeps expired counters until ctx ends.
 func (s *Shard) Run(ctx context.Context) error {
 	tick := time.NewTicker(sweepTick)
 	defer tick.Stop()
@@ -111,6 +111,6 @@ func (s *Shard) Run(ctx context.Context) error {
 			n, more = s.arena.trim()
 			given += n
 		}
-		s.arena.layTogether()
+		s.arena.collapseRegions()
 	}
 }

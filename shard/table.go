@@ -16,10 +16,10 @@ const (
 	// Art of Computer Programming", vol. 3, 6.4).
 	fullNum, fullDen = 4, 5
 	growth           = 8
-	// If it cannot grow, counters that others share may be added up to brimNum/brimDen.
+	// If it cannot grow, shared counters may be added up to brimNum/brimDen.
 	brimNum, brimDen = 9, 10
-	// The last slots of a table are nobody's home, so that few tables need a page for
-	// what does not fit before the end.
+	// No search begins at the last slots of a table, so that few tables need another page for what does not
+	// fit before the end.
 	spareSlots = 16
 	// A table that is less than 1/sparse full is made smaller by the sweeper.
 	sparse = 2
@@ -27,14 +27,14 @@ const (
 	moveStep = 64
 )
 
-// slot is what is kept of one counter: half a cache line. Its key is told by the table
-// that it is in (that is, by the key's partition), by hi and by lo: of 100 million
-// counters in 1021 partitions, any two are taken for one with a probability of 4e-12.
+// slot is one counter: half a cache line. Its key is given by its table (that is, by the key's partition),
+// by hi and by lo. Of 100 million counters in 1021 partitions, any two are taken for one with a probability
+// of 4e-12.
 type slot struct {
 	hi      uint64 // of the key, inverted, so that an empty slot comes after all others
 	state   algorithms.State
 	expires uint32 // see usage; 0 if the slot is empty
-	share   uint16 // see usage; the marks beside it say in which followers' lists the slot is
+	share   uint16 // see usage; the marks in its low bits are the followers in whose lists the slot is
 	lo      uint16 // of the key
 }
 
@@ -42,7 +42,7 @@ func newSlot(key ring.Key, state algorithms.State, u usage) slot {
 	return slot{hi: ^key.Hi, state: state, expires: u.expires, share: u.share, lo: lowBits(key)}
 }
 
-// lowBits are the bits of a key's low half that a slot keeps: Key.Partition goes by others.
+// lowBits returns the bits of a key's low half that a slot keeps. Key.Partition uses other bits.
 func lowBits(key ring.Key) uint16 { return uint16(key.Lo >> 48) }
 
 func (s *slot) isFor(key ring.Key) bool {
@@ -51,28 +51,26 @@ func (s *slot) isFor(key ring.Key) bool {
 
 func (s *slot) usage() usage { return usage{expires: s.expires, share: s.share &^ marks} }
 
-// key returns as much of the slot's key as a table knows.
+// key returns the part of the slot's key that a table knows.
 func (s *slot) key() ring.Key { return ring.Key{Hi: ^s.hi, Lo: uint64(s.lo) << 48} }
 
-// table keeps the counters of one partition: a hash table with open addressing and
-// linear probing, ordered by key (Amble and Knuth, "Ordered hash tables", 1974), so that
-// a search ends where the key would be, and so that a larger table is filled from
-// one end to the other. It does not lie in one piece but in pages of an arena, and grows a
-// few slots at a time: what has been moved, up to a key, is in the one run of slots,
-// and the rest in the other.
+// table is the counters of one partition: a hash table with open addressing and linear probing, ordered by
+// key (Amble and Knuth, "Ordered hash tables", 1974). A search ends where the key would be, and a larger
+// table is filled from one end to the other. It lies in pages of an arena, and grows a few slots at a time:
+// slots already moved, up to a key, are in the one run, and the rest in the other.
 type table struct {
 	run
-	moving  *move // nil if not
-	n       int   // slots used
-	promise int   // pages of the arena's budget, 0 if there is no slot
+	moving   *move // nil if not
+	n        int   // slots used
+	reserved int   // pages of the arena's budget, 0 if there is no slot
 }
 
 // move is where a table moves to.
 type move struct {
 	run             // of the keys below the frontier
 	frontier uint64 // high half of a key
-	from     int    // in the old run, the first slot that has not moved
-	given    int    // pages of the old run that were given back
+	from     int    // in the old run, the first slot that was not moved
+	given    int    // pages of the old run that were returned
 }
 
 // run is a sequence of slots.
@@ -91,7 +89,7 @@ func (r *run) home(hi uint64) int {
 	return int(home)
 }
 
-// firstAt returns the lowest high half whose home is not before i, which is a home.
+// firstAt returns the lowest high half whose home is not before i, which is the home of some key.
 func (r *run) firstAt(i int) uint64 {
 	hi, rest := bits.Div64(uint64(i), 0, uint64(r.homes))
 	if rest > 0 {
@@ -198,8 +196,7 @@ func (t *table) at(hi uint64) (r *run, from int) {
 	}
 }
 
-// find returns what is kept under a key, nil if nothing. It may be written to until
-// the next add or remove.
+// find returns the slot of a key, nil if there is none. It may be written to until the next add or remove.
 func (t *table) find(a *arena, key ring.Key) *slot {
 	r, from := t.at(key.Hi)
 	if i, found := r.find(a, key, from); found {
@@ -208,7 +205,7 @@ func (t *table) find(a *arena, key ring.Key) *slot {
 	return nil
 }
 
-// prefetch asks for the memory in which a key is or would be.
+// prefetch prefetches the memory of a key's slot.
 func (t *table) prefetch(a *arena, hi uint64) {
 	r, from := t.at(hi)
 	if i := max(r.home(hi), from); i < r.end() {
@@ -216,7 +213,7 @@ func (t *table) prefetch(a *arena, hi uint64) {
 	}
 }
 
-// room makes room for one more counter, unless the arena has promised all that it has.
+// room makes room for one more counter, and returns false if the arena's budget is used up.
 func (t *table) room(a *arena) bool {
 	if !t.full() {
 		return true
@@ -224,16 +221,16 @@ func (t *table) room(a *arena) bool {
 	if t.moving != nil {
 		t.move(a, math.MaxInt, 0)
 	}
-	return t.begin(a, t.promise+max(1, t.promise/growth))
+	return t.begin(a, t.reserved+max(1, t.reserved/growth))
 }
 
 // full reports whether one more counter would be too many.
 func (t *table) full() bool { return (t.n+1)*fullDen > t.size()*fullNum }
 
-// crowded reports whether there is one too many.
+// crowded reports whether there are more counters than the bound.
 func (t *table) crowded() bool { return t.n*fullDen > t.size()*fullNum }
 
-// brimful reports whether even a counter that many share would be too many.
+// brimful reports whether even one more shared counter would be too many.
 func (t *table) brimful() bool { return (t.n+1)*brimDen > t.size()*brimNum }
 
 // size returns how many homes there are, or will be.
@@ -244,22 +241,22 @@ func (t *table) size() int {
 	return t.homes
 }
 
-// begin begins to move to so many pages, of which one was promised to every table from
-// the beginning. It is false if they cannot be had, or if a move is under way.
+// begin begins to move to a number of pages, of which one is reserved for every table from the start. It
+// returns false if they cannot be reserved, or if a move is under way.
 func (t *table) begin(a *arena, pages int) bool {
-	if t.moving != nil || !a.promise(max(0, pages-max(1, t.promise))) {
+	if t.moving != nil || !a.reservePages(max(0, pages-max(1, t.reserved))) {
 		return false
 	}
 	t.moving = &move{run: run{homes: pages*pageSlots - spareSlots}}
-	t.promise = max(t.promise, pages) // what it shrinks by is promised until it has moved
+	t.reserved = max(t.reserved, pages) // a smaller table keeps the reservation until it has moved
 	if t.n == 0 {
 		t.move(a, math.MaxInt, 0)
 	}
 	return true
 }
 
-// add keeps s, whose key is not there yet. It says how many were dropped that are
-// over at now, and whether there was memory.
+// add adds s, whose key is not there yet. It returns how many expired slots were dropped, and whether there
+// was memory.
 func (t *table) add(a *arena, s slot, now uint32) (dropped int, ok bool) {
 	if t.moving != nil {
 		dropped = t.move(a, moveStep, now)
@@ -276,31 +273,49 @@ func (t *table) add(a *arena, s slot, now uint32) (dropped int, ok bool) {
 	return dropped, ok
 }
 
-// move moves up to n slots, empty ones included, all that is left if there is no end to n, and drops
-// those that are over at now. It says how many.
+// move moves up to n slots, empty ones included, and drops those expired at now. Slots of equal high halves
+// move together. It returns how many were dropped.
 func (t *table) move(a *arena, n int, now uint32) (dropped int) {
 	m := t.moving
-	for last := uint64(0); ; m.from++ {
+	equal := struct {
+		begun    bool
+		hi       uint64
+		first    int    // the first slot
+		frontier uint64 // before it
+		dropped  int
+	}{}
+	for ; ; m.from++ {
 		if m.from == t.end() {
 			t.moved(a)
 			return dropped
 		}
 		s := t.slot(a, m.from)
-		if n <= 0 && m.frontier > 0 && (s.expires == 0 || s.hi != last) { // equal ones move together
+		if n <= 0 && m.frontier > 0 && (s.expires == 0 || s.hi != equal.hi) {
 			break
 		}
 		n--
 		if s.expires == 0 {
 			continue
 		}
+		if !equal.begun || s.hi != equal.hi {
+			equal.begun, equal.hi, equal.first, equal.frontier, equal.dropped = true, s.hi, m.from, m.frontier, 0
+		}
 		if s.expires <= now {
 			dropped++
+			equal.dropped++
 			t.n--
 		} else if _, ok := m.insert(a, *s, 0, 0); !ok {
+			for i := equal.first; i < m.from; i++ {
+				if at, moved := m.find(a, t.slot(a, i).key(), 0); moved {
+					m.remove(a, at)
+				}
+			}
+			m.from, m.frontier = equal.first, equal.frontier
+			dropped -= equal.dropped
+			t.n += equal.dropped
 			break
 		}
-		last = s.hi
-		m.frontier = ^s.hi + 1 // 0 above all keys: then the loop goes on to the end
+		m.frontier = ^s.hi + 1 // 0 above all keys: then the loop continues to the end
 	}
 	for ; m.given < m.from/pageSlots; m.given++ {
 		a.give(t.pages[m.given])
@@ -315,11 +330,11 @@ func (t *table) moved(a *arena) {
 	}
 	t.run, t.moving = t.moving.run, nil
 	pages := (t.homes + spareSlots) / pageSlots
-	a.release(t.promise - pages)
-	t.promise = pages
+	a.releasePages(t.reserved - pages)
+	t.reserved = pages
 }
 
-// remove forgets a key. It reports whether it was there.
+// remove deletes a key. It reports whether it was there.
 func (t *table) remove(a *arena, key ring.Key) bool {
 	r, from := t.at(key.Hi)
 	i, found := r.find(a, key, from)
@@ -330,10 +345,9 @@ func (t *table) remove(a *arena, key ring.Key) bool {
 	return found
 }
 
-// tidy begins to move to fewer pages if most of them are empty. A table without
-// counters gives all of them back.
+// tidy begins to move to fewer pages if most are empty. A table without counters returns all of them.
 func (t *table) tidy(a *arena) {
-	if t.n == 0 && t.promise > 0 {
+	if t.n == 0 && t.reserved > 0 {
 		for _, p := range t.pages[t.given():] {
 			a.give(p)
 		}
@@ -342,17 +356,17 @@ func (t *table) tidy(a *arena) {
 				a.give(p)
 			}
 		}
-		a.release(t.promise - 1)
+		a.releasePages(t.reserved - 1)
 		*t = table{}
 	}
 	if t.n*fullDen*sparse < t.homes*fullNum {
-		if pages := 1 + (t.n*fullDen/fullNum*(growth+1)/growth+spareSlots)/pageSlots; pages < t.promise {
+		if pages := 1 + (t.n*fullDen/fullNum*(growth+1)/growth+spareSlots)/pageSlots; pages < t.reserved {
 			t.begin(a, pages)
 		}
 	}
 }
 
-// given returns how many pages of the old run were given back.
+// given returns how many pages of the old run were returned.
 func (t *table) given() int {
 	if t.moving == nil {
 		return 0
@@ -373,7 +387,7 @@ func (t *table) seek(a *arena, hi uint64) cursor {
 	return cursor{t, r, r.search(a, hi, from)}
 }
 
-// turn leaves the run that the table moves to for the other one. It is false if there is none.
+// turn goes on from the run that the table moves to to the other one. It returns false if there is none.
 func (c *cursor) turn() bool {
 	if c.r == &c.t.run {
 		return false
@@ -382,7 +396,7 @@ func (c *cursor) turn() bool {
 	return true
 }
 
-// least returns a high half that no key is below that comes after the cursor, at an empty slot:
+// least returns a lower bound for the high halves of all keys after the cursor, which is at an empty slot:
 // 0 if it knows of none.
 func (c *cursor) least() uint64 {
 	switch {
@@ -410,7 +424,7 @@ func (c *cursor) next(a *arena) *slot {
 	}
 }
 
-// removeAt forgets the slot at the cursor, where another one may be then.
+// removeAt deletes the slot at the cursor; another slot may be there then.
 func (t *table) removeAt(a *arena, c cursor) {
 	c.r.remove(a, c.i)
 	t.n--

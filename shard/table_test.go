@@ -46,7 +46,7 @@ func TestTableAgainstMap(t *testing.T) {
 			}
 			return key()
 		}
-		// What was dropped because it was over is nobody's loss.
+		// Expired slots that were dropped are no loss.
 		forget := func(dropped int) {
 			for k, s := range twin {
 				if s.expires <= now && table.find(a, k) == nil {
@@ -68,8 +68,8 @@ func TestTableAgainstMap(t *testing.T) {
 			case got != nil:
 				*got = s
 			case !table.room(a):
-				if a.left > 0 && table.promise < pages*growth/(growth+1) {
-					t.Fatalf("no room, but %d pages are left beside %d", a.left, table.promise)
+				if a.left > 0 && table.reserved < pages*growth/(growth+1) {
+					t.Fatalf("no room, but %d pages are left of %d", a.left, table.reserved)
 				}
 				return
 			default:
@@ -110,6 +110,64 @@ func TestTableAgainstMap(t *testing.T) {
 	})
 }
 
+// TestMoveWithoutPages takes all pages but one away from a table that moves keys of equal high halves, which do not fit in
+// one page.
+func TestMoveWithoutPages(t *testing.T) {
+	const equal, others = pageSlots + pageSlots/2, 100
+	a, err := newArena(8, extraPages)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var table table
+	var keys []ring.Key
+	add := func(k ring.Key, expires uint32) {
+		if !table.room(a) {
+			t.Fatal("no room")
+		}
+		if _, ok := table.add(a, newSlot(k, algorithms.State{}, usage{expires: expires}), 1); !ok {
+			t.Fatal("no page")
+		}
+		if keys = append(keys, k); table.moving != nil {
+			table.move(a, math.MaxInt, 1)
+		}
+	}
+	for i := range others {
+		add(ring.Key{Hi: uint64(i)}, 2)
+	}
+	for i := range equal {
+		add(ring.Key{Hi: others, Lo: uint64(i) << 48}, uint32(2+i%2))
+	}
+	all := func(step string, want func(i int) bool) {
+		t.Helper()
+		for i, k := range keys {
+			if found := table.find(a, k) != nil; found != want(i) {
+				t.Fatalf("%s: key %d is found: %v", step, i, found)
+			}
+		}
+	}
+	if !table.begin(a, table.reserved+1) {
+		t.Fatal("no page is left")
+	}
+	var taken []uint32
+	for p, ok := a.take(); ok; p, ok = a.take() {
+		taken = append(taken, p)
+	}
+	a.give(pop(&taken))
+	for range 3 {
+		if n := table.move(a, math.MaxInt, 1); n != 0 || table.moving == nil {
+			t.Fatalf("%d were dropped, or all were moved", n)
+		}
+		all("without pages", func(int) bool { return true })
+	}
+	for len(taken) > 0 {
+		a.give(pop(&taken))
+	}
+	if n := table.move(a, math.MaxInt, 2); n != equal/2 || table.n != others+equal/2 { // the others were moved before
+		t.Errorf("%d were dropped, %d are left", n, table.n)
+	}
+	all("with pages", func(i int) bool { return i < others || (i-others)%2 == 1 })
+}
+
 func checkTable(t *rapid.T, a *arena, table *table, twin map[ring.Key]slot) {
 	if table.n != len(twin) || table.crowded() {
 		t.Fatalf("%d of %d slots used, want %d", table.n, table.size(), len(twin))
@@ -137,13 +195,13 @@ func checkTable(t *rapid.T, a *arena, table *table, twin map[ring.Key]slot) {
 	if table.moving != nil {
 		held += len(table.moving.pages)
 	}
-	if held > max(1, table.promise)+extraPages-1 {
-		t.Fatalf("%d pages, promised are %d", held, table.promise)
+	if held > max(1, table.reserved)+extraPages-1 {
+		t.Fatalf("%d pages, promised are %d", held, table.reserved)
 	}
-	if used := a.fresh - len(a.idle) - len(a.gone); held != used {
+	if used := a.fresh - len(a.idle) - len(a.returned); held != used {
 		t.Fatalf("the table has %d pages, the arena lacks %d", held, used)
 	}
-	if promised := max(1, table.promise) - 1; a.left+promised != len(a.pages)-extraPages {
+	if promised := max(1, table.reserved) - 1; a.left+promised != len(a.pages)-extraPages {
 		t.Fatalf("%d pages promised and %d left, of %d", promised, a.left, len(a.pages)-extraPages)
 	}
 }
@@ -168,7 +226,7 @@ func TestTableIsDense(t *testing.T) {
 	}
 }
 
-// What the sweeper leaves is as small as what it holds.
+// The sweeper leaves a table as small as its contents allow.
 func TestTableShrinks(t *testing.T) {
 	a := newTestArena(t, 1000)
 	var table table
@@ -188,8 +246,8 @@ func TestTableShrinks(t *testing.T) {
 	for table.moving != nil {
 		table.move(a, 100, 0)
 	}
-	if len(table.pages) != 1 || table.n != 10 || table.promise != 1 || a.left != 1000 {
-		t.Errorf("%d pages of which %d slots are used, %d promised, want 1, 10 and 1", len(table.pages), table.n, table.promise)
+	if len(table.pages) != 1 || table.n != 10 || table.reserved != 1 || a.left != 1000 {
+		t.Errorf("%d pages of which %d slots are used, %d promised, want 1, 10 and 1", len(table.pages), table.n, table.reserved)
 	}
 	for i := range 50_000 {
 		if found := table.find(a, k(i)) != nil; found != (i >= 49_990) {

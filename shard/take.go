@@ -5,71 +5,84 @@ import (
 	"github.com/weirlimit/weir/ring"
 )
 
-// Take is one question to one counter, and its answer.
+// Take is one counter's part of a check, and its decision.
 type Take struct {
-	// Key says which counter, Limit what it is held against.
+	// Key names the counter, Limit the limit on it.
 	Key   ring.Key
 	Limit algorithms.Limit
-	// Cost is the number of tokens asked for. See algorithms.Step for 0 and less.
+	// Cost is the number of tokens to take. See algorithms.Step for 0 and less.
 	Cost int64
-	// Shadow says that a denial of this take denies nothing: it is counted if it
-	// has room, and otherwise the rest of its group goes on without it.
+	// Shadow says that a denial of this take denies nothing: the take is counted if it has room, and
+	// otherwise the rest of its group goes on without it.
 	Shadow bool
-	// Tentative says that Return may undo this take soon: what comes after it is
-	// remembered, so that a bucket is then as if it had never been.
+	// Tentative says that Return may undo this take soon, unless Keep says that it stays. Later takes of a bucket are remembered, so that
+	// it is then as if this take had never been; and a take denied only because of it is Contended, with a
+	// Decision that says to retry when that is settled.
 	Tentative bool
-	// Strict says that the rule asks for strict durability: what was taken is told to nobody
-	// before the standby has it, but for a tenth of the limit. It means nothing to a Shard.
+	// Strict says that the rule asks for strict durability: the answer waits until the standby has the
+	// take, except for a tenth of the limit. A Shard ignores it.
 	Strict bool
-	// OnFailure says what happens if nobody who could decide answers in time.
+	// Settles says, for Return only, that the take is a node's token lease, known by Decision.At, of which
+	// Cost tokens come back; the others were used.
+	Settles bool
+	// OnFailure says what happens if no node that can decide answers in time.
 	OnFailure Policy
 
-	// Decision and Source are the answer. Decision means nothing while Source is
-	// Unanswered, Overloaded or Moved.
+	// Decision and Source are the answer. Decision has no meaning while Source is Unanswered, Overloaded or
+	// Redirected.
 	Decision algorithms.Decision
 	Source   Source
+	// Contended says that the take is denied only because of tentative takes: it has room if they are undone.
+	Contended bool
 }
 
 // Group is a set of Takes that is counted whole or not at all.
 type Group struct {
 	Takes []Take
-	// Peek asks what the answer would be and counts nothing.
+	// Peek returns the decisions without counting.
 	Peek bool
-	// Reset makes every counter of the group a fresh one, whatever the costs. The
-	// answers are those to a look at it afterwards.
+	// Reset resets every counter of the group. Costs are ignored. The decisions are those of a peek
+	// afterwards.
 	Reset bool
-	// Lend is how many tokens the caller would like to be lent beyond what the takes
-	// cost, and Tokens how many tokens those costs stand for; each is a multiple of it.
-	// Lend is 0, or else Tokens above 0.
+	// Lend is how many tokens the caller asks to lease beyond what the takes cost, and Tokens how many
+	// tokens those costs stand for; each cost is a multiple of it. Lend is 0, or Tokens is above 0.
 	Lend, Tokens int64
-	// Provisional asks this node for an answer although it may not be the one that decides: a
-	// partition that is closed answers from its copy, and keeps apart what it grants. It
-	// lends nothing so, and resets and gives back loans only where the gate is open.
+	// ForNode says that a node asks for the token lease, to answer its callers from. It settles the lease
+	// by a take that Settles, or by asking for another: then Rest is what is left of the lease of Rest.At,
+	// and becomes part of the new one.
+	ForNode bool
+	Rest    TokenLease
+	// Provisional asks for a decision even if this node does not own a partition: a sealed partition
+	// answers from its copy, and records what it grants. It then leases no tokens, and resets and gives
+	// back leased tokens only where the partition is unsealed.
 	Provisional bool
-	// Ungated says that the group's counters are this node's own, such as its share of a
-	// limit: no gate and no authority matters.
+	// Ungated says that the group's counters are this node's own, such as its share of a limit: neither
+	// gates nor the decision lease matter.
 	Ungated bool
-	// LentAt, unless 0, is the Loan.At of the tokens that the negative costs give back.
+	// LentAt, unless 0, is the TokenLease.At of the tokens that the negative costs give back.
 	LentAt int64
-	// Held, unless 0, says that the group was decided and counted, and that the answer waits for a
-	// standby: it is what the node that has decided knows the group by. It means nothing to a Shard.
+	// Held, unless 0, says that the group was decided and counted, and that the answer waits for a standby:
+	// it is the deciding node's id of the group. A Shard ignores it.
 	Held uint64
-	// Waits says that whoever was asked has counted nothing, and is to be asked again. It means nothing to a Shard, either.
+	// By, unless 0, is the mark of the node that has decided the group in the place of the one that was asked.
+	// A Shard ignores it.
+	By uint64
+	// Waits says that the node has counted nothing yet, and should be asked again. A Shard ignores it.
 	Waits bool
 
-	// Allowed is the answer: every Take that was answered and is no Shadow had
-	// room. If it is false, no Take has consumed anything.
+	// Allowed is the decision: every answered Take that is no Shadow had room. If it is false, no Take has
+	// consumed anything.
 	Allowed bool
-	// Loan is what the caller is lent. The decisions are those after it.
-	Loan Loan
+	// TokenLease is the caller's lease. The decisions are those after it.
+	TokenLease TokenLease
 }
 
-// Policy says what becomes of a Take that nobody answers in time.
+// Policy is the failure policy of a Take that no node answers in time.
 type Policy uint8
 
 // The failure policies.
 const (
-	// FailOpen lets it through.
+	// FailOpen allows it.
 	FailOpen Policy = 0
 	// FailLocal decides it against this node's share of the limit.
 	FailLocal Policy = 1
@@ -77,28 +90,28 @@ const (
 	FailClosed Policy = 2
 )
 
-// Source says who decided a Take.
+// Source names the node that decided a Take.
 type Source uint8
 
 // The sources. Their numbers travel between nodes: never renumber them.
 const (
-	// Unanswered: nobody decided in time.
+	// Unanswered: no node decided in time.
 	Unanswered Source = 0
 	// Owner: the node that owns the counter.
 	Owner Source = 1
-	// Local: the asked node by its share of the limit, because nobody else answered.
+	// Local: the receiving node by its share of the limit, because no other node answered.
 	Local Source = 2
-	// Overloaded: nobody was asked, because too much is waiting already, or the answer
-	// was late because of that. It counts as a denial.
+	// Overloaded: none, because too many checks wait already, or the answer was late because of that. It
+	// counts as a denial.
 	Overloaded Source = 3
-	// Lent: the asked node, from tokens that the owner has lent it.
+	// Lent: the receiving node, from tokens leased from the owner.
 	Lent Source = 4
-	// Moved: nobody, because the counter's partition is closed here. Somebody else has it.
-	Moved Source = 5
-	// Standby: the node that stands by for the owner, which it has asked.
+	// Redirected: none, because the counter's partition is sealed here; another node owns it.
+	Redirected Source = 5
+	// Standby: the standby of the owner, which it has asked.
 	Standby Source = 6
-	// Provisional: the node that stands by, from its copy. The owner is told what it has granted.
+	// Provisional: the standby, from its copy. It sends the owner what it has granted.
 	Provisional Source = 7
-	// Held: the node that owns the counter, but its answer waits for the standby. No decision ends so.
+	// Held: the owner, but its answer waits for the standby. No decision ends so.
 	Held Source = 8
 )

@@ -7,28 +7,28 @@ import (
 	"github.com/weirlimit/weir/ring"
 )
 
-// Bounds of what is kept apart of provisional service, in all.
+// Bounds of provisional grants, in all partitions.
 const (
 	maxGrantBytes = 64 << 20
-	// grantOverhead is about what a grant takes beside the bytes of a Long.
+	// grantOverhead is about the memory of a grant without the bytes of a Long.
 	grantOverhead = 320
 )
 
-// Grant is what was granted of one counter in provisional service.
+// Grant is the tokens granted provisionally of one counter.
 type Grant struct {
 	Key   ring.Key
 	Limit algorithms.Limit
 	State algorithms.State
-	Long  *algorithms.Long // in the place of State if the Limit's algorithm is long, else nil
+	Long  *algorithms.Long // replaces State if the Limit's algorithm is long, else nil
 }
 
-// grant is a Grant that is kept apart.
+// grant is a Grant that was not sent yet.
 type grant struct {
 	Grant
 	bytes int // counted in Shard.grantBytes
 }
 
-// grantLocked returns what is kept apart of the counter under key, nil if nothing.
+// grantLocked returns the provisional grant of the counter under key, nil if there is none.
 func (p *partition) grantLocked(key ring.Key) *grant {
 	if p.copied == nil || len(p.copied.grants) == 0 {
 		return nil
@@ -36,11 +36,12 @@ func (p *partition) grantLocked(key ring.Key) *grant {
 	return p.copied.grants[slotKey(key)]
 }
 
-// slotKey returns as much of a key as slots know.
+// slotKey returns the part of a key that slots store.
 func slotKey(key ring.Key) ring.Key { return ring.Key{Hi: key.Hi, Lo: uint64(lowBits(key)) << 48} }
 
-// Underway says which of the grants that Grants has taken away, or that have come with a copy, the holder of partition p
-// may not have added yet: what it sends is laid down with them. It takes the place of what was said before.
+// Underway sets the grants that the owner of partition p may not have added yet: those taken by TakeGrants,
+// or copied with the partition. Records of the owner are merged with them. It replaces the grants of the
+// call before.
 func (s *Shard) Underway(p uint32, grants []Grant) {
 	x := &s.partitions[p]
 	x.mu.Lock()
@@ -48,15 +49,15 @@ func (s *Shard) Underway(p uint32, grants []Grant) {
 	if len(grants) == 0 && x.copied == nil {
 		return
 	}
-	c := x.copyLocked()
+	c := x.ensureCopiedLocked()
 	c.under = nil
 	for i := range grants {
-		c.sendLocked(&grants[i], x.latest)
+		c.markUnderwayLocked(&grants[i], x.latest)
 	}
 }
 
-// sendLocked has g be under way.
-func (c *copied) sendLocked(g *Grant, now int64) {
+// markUnderwayLocked adds g to the grants under way.
+func (c *copied) markUnderwayLocked(g *Grant, now int64) {
 	if c.under == nil {
 		c.under = make(map[ring.Key]*Grant)
 	}
@@ -64,7 +65,7 @@ func (c *copied) sendLocked(g *Grant, now int64) {
 	c.under[key] = g.plus(c.under[key], now)
 }
 
-// plus returns a grant of all that g and o are, of one counter: it shares nothing with them. o may be nil.
+// plus returns the sum of g and o, grants of one counter. It shares no memory with them. o may be nil.
 func (g *Grant) plus(o *Grant, now int64) *Grant {
 	both := &Grant{Key: g.Key, Limit: g.Limit, State: g.State}
 	same := o != nil && (o.Long != nil) == (g.Long != nil)
@@ -80,25 +81,30 @@ func (g *Grant) plus(o *Grant, now int64) *Grant {
 	return both
 }
 
-// untoldLocked returns what the holder may not know of what was granted of the counter under key: what is kept apart, and what is
-// under way. It is nil if there is nothing.
-func (p *partition) untoldLocked(key ring.Key) *Grant {
-	apart := p.grantLocked(key)
-	if p.copied == nil || p.copied.under == nil {
-		return apart.grant()
+// underwayLocked returns the grant under way of the counter under key, nil if there is none.
+func (p *partition) underwayLocked(key ring.Key) *Grant {
+	if p.copied == nil || len(p.copied.under) == 0 {
+		return nil
 	}
-	under := p.copied.under[slotKey(key)]
+	return p.copied.under[slotKey(key)]
+}
+
+// unacknowledgedLocked returns the provisional grants of the counter under key that the owner may not know:
+// those not sent, and those under way. It returns nil if there are none.
+func (p *partition) unacknowledgedLocked(key ring.Key) *Grant {
+	apart := p.grantLocked(key)
+	under := p.underwayLocked(key)
 	switch {
 	case under == nil:
-		return apart.grant()
+		return apart.withoutWeight()
 	case apart == nil:
 		return under
 	}
 	return apart.plus(under, p.latest)
 }
 
-// untold returns all that untoldLocked does.
-func (c *copied) untold() (all []*Grant) {
+// unacknowledged returns the results of unacknowledgedLocked for all keys.
+func (c *copied) unacknowledged() (all []*Grant) {
 	for key, g := range c.grants {
 		if under := c.under[key]; under != nil {
 			all = append(all, g.plus(under, 0))
@@ -114,26 +120,25 @@ func (c *copied) untold() (all []*Grant) {
 	return all
 }
 
-// grant returns g without its weight, nil for nil.
-func (g *grant) grant() *Grant {
+// withoutWeight returns the Grant of g, nil for nil.
+func (g *grant) withoutWeight() *Grant {
 	if g == nil {
 		return nil
 	}
 	return &g.Grant
 }
 
-// usageOf returns the usage of a counter of g's in a state.
+// usageOf returns the usage of the counter of g in a state.
 func (g *Grant) usageOf(state algorithms.State, now int64) usage {
 	t := Take{Limit: g.Limit}
 	algorithms.StepInto(&t.Decision, &t.Limit, state, now, 0)
 	return usageOf(&t)
 }
 
-// decideProvisionally decides g although partitions may be closed, or this node have no
-// authority: where that is so, on what there is, and keeps apart what it grants. What is given
-// back there is no more than was granted there.
+// decideProvisionally decides g. Partitions that are sealed, or without a valid decision lease, answer from
+// their copies and record what they grant. Give-backs there are limited to what was granted there.
 func (s *Shard) decideProvisionally(g *Group, now int64) {
-	if !s.decideApart(g, now) {
+	if !s.decideFromCopies(g, now) {
 		return
 	}
 	for i := range g.Takes {
@@ -143,31 +148,32 @@ func (s *Shard) decideProvisionally(g *Group, now int64) {
 	}
 }
 
-func (s *Shard) decideApart(g *Group, now int64) (urgent bool) {
+func (s *Shard) decideFromCopies(g *Group, now int64) (urgent bool) {
 	var few [8]*partition
 	locked, now := s.lock(g, now, few[:0])
 	defer unlock(locked)
-	if slices.ContainsFunc(locked, func(p *partition) bool { return p.closed && p.withheld }) {
-		g.moved()
+	if slices.ContainsFunc(locked, func(p *partition) bool { return p.sealed && p.withheld }) {
+		g.redirect()
 		return false
 	}
-	lapsed := now >= s.authority.Load()
+	lapsed := now >= s.leaseUntil.Load()
 	var fewCosts [8]int64
 	costs := fewCosts[:0]
 	for i := range g.Takes {
 		t := &g.Takes[i]
 		costs = append(costs, t.Cost)
-		if p := s.partition(t.Key); t.Cost < 0 && (p.closed || lapsed) {
+		if p := s.partition(t.Key); t.Cost < 0 && (p.sealed || lapsed) {
 			t.Cost = -min(-t.Cost, p.grantedLocked(t, now)-givenBack(g.Takes[:i], t.Key))
 		}
 	}
 	urgent = s.decideLocked(g, now)
 	for i := range g.Takes {
 		t := &g.Takes[i]
-		if p := s.partition(t.Key); p.closed || lapsed {
+		if p := s.partition(t.Key); p.sealed || lapsed {
 			t.Source = Provisional
+			t.Contended = false // nodes tell only owners which takes stay
 			if g.Allowed && !g.Peek && t.Decision.Allowed {
-				s.keepApartLocked(p, t, now)
+				s.recordGrantLocked(p, t, now)
 			}
 		}
 		t.Cost = costs[i]
@@ -175,22 +181,24 @@ func (s *Shard) decideApart(g *Group, now int64) (urgent bool) {
 	return urgent
 }
 
-// grantedLocked returns how many tokens of those that are kept apart of t's counter still weigh.
+// grantedLocked returns how many provisionally granted tokens of t's counter are still counted.
 func (p *partition) grantedLocked(t *Take, now int64) int64 {
 	g := p.grantLocked(t.Key)
 	if g == nil || (g.Long != nil) != t.Limit.Algorithm.Long() {
 		return 0
 	}
 	var d algorithms.Decision
+	limit := t.Limit
+	limit.MaxDelay = 0 // count all free tokens, not only those available within MaxDelay
 	if g.Long != nil {
-		d = g.Long.Step(&t.Limit, now, 0, false)
+		d = g.Long.Step(&limit, now, 0, false)
 	} else {
-		_, d = algorithms.Step(&t.Limit, g.State, now, 0)
+		_, d = algorithms.Step(&limit, g.State, now, 0)
 	}
-	return max(0, t.Limit.Capacity()-d.Remaining)
+	return max(0, limit.Capacity()-d.Remaining)
 }
 
-// givenBack returns how many tokens takes give back to one counter.
+// givenBack returns the number of tokens that takes give back to the counter of key.
 func givenBack(takes []Take, key ring.Key) (tokens int64) {
 	for i := range takes {
 		if t := &takes[i]; t.Key == key && t.Cost < 0 {
@@ -200,8 +208,8 @@ func givenBack(takes []Take, key ring.Key) (tokens int64) {
 	return tokens
 }
 
-// keepApartLocked keeps apart what t, which stays, has taken or given back.
-func (s *Shard) keepApartLocked(p *partition, t *Take, now int64) {
+// recordGrantLocked records what t, which stays, has taken or given back.
+func (s *Shard) recordGrantLocked(p *partition, t *Take, now int64) {
 	if t.Cost == 0 {
 		return
 	}
@@ -213,7 +221,7 @@ func (s *Shard) keepApartLocked(p *partition, t *Take, now int64) {
 		}
 	}
 	if g == nil || (g.Long != nil) != t.Limit.Algorithm.Long() || t.Cost > 0 && s.grantBytes.Load() > maxGrantBytes {
-		s.metrics.unkept.Inc()
+		s.metrics.dropped.Inc()
 		return
 	}
 	g.Limit = t.Limit
@@ -230,8 +238,7 @@ func (s *Shard) keepApartLocked(p *partition, t *Take, now int64) {
 	s.weighGrantLocked(g)
 }
 
-// addGrantLocked begins to keep apart what is granted of t's counter, if there is room. It
-// returns nil if there is none.
+// addGrantLocked starts a provisional grant of t's counter. It returns nil if there is no room.
 func (s *Shard) addGrantLocked(p *partition, t *Take) *grant {
 	if s.grantBytes.Load() > maxGrantBytes-grantOverhead {
 		return nil
@@ -240,7 +247,7 @@ func (s *Shard) addGrantLocked(p *partition, t *Take) *grant {
 	if t.Limit.Algorithm.Long() {
 		g.Long = new(algorithms.Long)
 	}
-	c := p.copyLocked()
+	c := p.ensureCopiedLocked()
 	if c.grants == nil {
 		c.grants = make(map[ring.Key]*grant)
 	}
@@ -249,7 +256,7 @@ func (s *Shard) addGrantLocked(p *partition, t *Take) *grant {
 	return g
 }
 
-// weighGrantLocked counts how many bytes g has now.
+// weighGrantLocked updates the size of g.
 func (s *Shard) weighGrantLocked(g *grant) {
 	now := grantOverhead
 	if g.Long != nil {
@@ -264,7 +271,7 @@ func (s *Shard) dropGrantLocked(p *partition, g *grant) {
 	s.grantBytes.Add(-int64(g.bytes))
 }
 
-// absorbLocked has grants not kept apart any more, nor under way.
+// absorbLocked makes all provisional grants part of the counters, also those under way.
 func (s *Shard) absorbLocked(p *partition) {
 	if p.copied == nil {
 		return
@@ -275,11 +282,25 @@ func (s *Shard) absorbLocked(p *partition) {
 	}
 }
 
-// returnGrantLocked undoes t, which was decided provisionally, in what is kept apart of it.
-func (s *Shard) returnGrantLocked(p *partition, t *Take, now int64) {
+// returnGrantLocked undoes t, which was decided provisionally, in its provisional grant. It returns false
+// if that grant was sent to the owner already. Then t is undone in what is under way, which records of the owner
+// are merged with.
+func (p *partition) returnGrantLocked(t *Take, now int64) bool {
 	g := p.grantLocked(t.Key)
+	if g == nil || t.Cost > 0 && p.grantedLocked(t, now) < t.Cost && !t.Limit.Algorithm.Drains() {
+		if under := p.underwayLocked(t.Key); under != nil {
+			under.undo(t, now)
+		}
+		return false
+	}
+	g.undo(t, now)
+	return true
+}
+
+// undo undoes t in g.
+func (g *Grant) undo(t *Take, now int64) {
 	switch {
-	case g == nil || (g.Long != nil) != t.Limit.Algorithm.Long():
+	case (g.Long != nil) != t.Limit.Algorithm.Long():
 	case g.Long != nil && t.Cost >= 0:
 		g.Long.Return(&t.Limit, now, t.Decision.At, t.Cost)
 	case g.Long != nil:
@@ -291,14 +312,14 @@ func (s *Shard) returnGrantLocked(p *partition, t *Take, now int64) {
 	}
 }
 
-// Grants takes away some of the grants that partition p keeps apart, to be added where the
-// partition is open: most at the most. In what p holds they stay, and they are under way from then on. An open partition keeps none: what it
-// holds counts.
-func (s *Shard) Grants(p uint32, most int) (grants []Grant) {
+// TakeGrants removes and returns at most most provisional grants of partition p, to be added by the owner.
+// They stay counted in p's copy, and are under way from then on. An unsealed partition has none: its grants
+// are part of its counters.
+func (s *Shard) TakeGrants(p uint32, most int) (grants []Grant) {
 	x := &s.partitions[p]
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if !x.closed || x.copied == nil {
+	if !x.sealed || x.copied == nil {
 		return nil
 	}
 	for _, g := range x.copied.grants {
@@ -306,35 +327,35 @@ func (s *Shard) Grants(p uint32, most int) (grants []Grant) {
 			break
 		}
 		grants = append(grants, g.Grant)
-		x.copied.sendLocked(&g.Grant, x.latest)
+		x.copied.markUnderwayLocked(&g.Grant, x.latest)
 		s.dropGrantLocked(x, g)
 	}
 	return grants
 }
 
-// KeepsGrants reports whether some partition keeps grants apart.
-func (s *Shard) KeepsGrants() bool { return s.grantBytes.Load() > 0 }
+// HasAnyGrants reports whether any partition has provisional grants.
+func (s *Shard) HasAnyGrants() bool { return s.grantBytes.Load() > 0 }
 
-// HasGrants reports whether partition p keeps grants apart.
+// HasGrants reports whether partition p has provisional grants.
 func (s *Shard) HasGrants(p uint32) bool {
-	if !s.KeepsGrants() {
+	if !s.HasAnyGrants() {
 		return false
 	}
 	x := &s.partitions[p]
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.closed && x.copied != nil && len(x.copied.grants) > 0
+	return x.sealed && x.copied != nil && len(x.copied.grants) > 0
 }
 
-// AddGrants counts grants in the partitions that are open, whatever room there is, and whether
-// or not the node may decide just now. It returns those whose partition is closed, in order.
+// AddGrants counts grants in unsealed partitions, even above their limits and without a valid decision
+// lease. It returns those of sealed partitions, in order.
 func (s *Shard) AddGrants(grants []Grant) (moved []Grant) {
 	now := s.now()
 	for i := range grants {
 		g := &grants[i]
 		p := s.partition(g.Key)
 		p.mu.Lock()
-		if p.closed {
+		if p.sealed {
 			moved = append(moved, *g)
 		} else {
 			s.mergeLocked(p, g, p.clockLocked(now))
@@ -369,10 +390,11 @@ func (s *Shard) mergeLocked(p *partition, g *Grant, now int64) {
 	}
 	state := algorithms.Merge(&t.Limit, s.stateLocked(p, e, &t), g.State, now)
 	algorithms.StepInto(&t.Decision, &t.Limit, state, now, 0)
-	s.forgetLocked(p, key) // which knows nothing of this
+	s.forgetLocked(p, key) // the history does not include this change
+	s.advanceLeasesLocked(p, key, now)
 	s.putLocked(p, e, key, &t, state)
 	if p.followed {
-		s.tellLocked(p, e, key, &t)
+		s.notifyFollowersLocked(p, e, key, &t)
 	}
 }
 
@@ -385,7 +407,7 @@ func (s *Shard) mergeLongLocked(p *partition, e *longEntry, g *Grant) {
 	s.weighLongLocked(e)
 }
 
-// layGrantLocked puts what was granted here where nothing is.
+// layGrantLocked makes a counter of g where there is none.
 func (s *Shard) layGrantLocked(p *partition, g *Grant) {
 	if g.Long != nil {
 		s.mergeLongLocked(p, s.addLongLocked(p, g.Key), g)

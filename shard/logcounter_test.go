@@ -12,7 +12,7 @@ import (
 	"github.com/weirlimit/weir/ring"
 )
 
-// Whatever is done to counters of long algorithms, as to any other.
+// Counters of long algorithms behave as any other.
 func TestLongCounters(t *testing.T) {
 	for _, limit := range []algorithms.Limit{logPerHour(3), bucketsPerHour(3)} {
 		t.Run(limit.Algorithm.String(), func(t *testing.T) {
@@ -27,7 +27,7 @@ func TestLongCounters(t *testing.T) {
 				}
 				want("a look", ask(s, k, limit, 0), true, 3)
 				want("more than there is", ask(s, k, limit, 4), false, 3)
-				want("a refund to nobody", ask(s, k, limit, -1), true, 3)
+				want("a refund without a counter", ask(s, k, limit, -1), true, 3)
 				if s.Len() != 0 || s.longBytes.Load() != 0 {
 					t.Errorf("%d counters of %d bytes for nothing", s.Len(), s.longBytes.Load())
 				}
@@ -46,7 +46,7 @@ func TestLongCounters(t *testing.T) {
 				want("returned", ask(s, k, limit, 0), true, 2)
 				g = []Group{{Takes: []Take{{Key: k, Limit: limit, Cost: 1}, {Key: key("b", 2), Limit: perHour(1), Cost: 2}}}}
 				s.Decide(g)
-				want("denied beside another", g[0].Takes[0].Decision, true, 2)
+				want("denied with another", g[0].Takes[0].Decision, true, 2)
 				want("which took nothing", ask(s, k, limit, 0), true, 2)
 				g = []Group{{Peek: true, Takes: []Take{{Key: k, Limit: limit, Cost: 1}}}}
 				s.Decide(g)
@@ -85,7 +85,7 @@ func TestLongCountersAreSwept(t *testing.T) {
 	})
 }
 
-// A flood of new logs stays within the bytes, and frees nobody who is at his limit.
+// A flood of new logs stays within the memory limit, and evicts no counter at its limit.
 func TestLongBytesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 64
@@ -154,7 +154,7 @@ func TestLongDecideAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Whatever shrinks a log, the bytes that are counted are those that it has.
+// After any operation that shrinks a log, its counted bytes are its real ones.
 func TestLongBytesFollowRefunds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShard(t)

@@ -9,25 +9,25 @@ import (
 // unless configured otherwise.
 const DefaultMaxLongBytes = 256 << 20
 
-// longOverhead is about what a longEntry takes beside its counter's own bytes, with
-// its place in the table.
+// longOverhead is about the memory of a longEntry and its place in the map, without the counter's own
+// bytes.
 const longOverhead = 192
 
-// longEntry is what is kept of one counter of a long algorithm, in a table of its
-// own: few are, and the others shall not pay for them.
+// longEntry is one counter of a long algorithm. They are in a map of their own: they are few, and the other
+// counters should not pay for them.
 type longEntry struct {
 	usage
 	key     ring.Key
 	counter algorithms.Long
 	bytes   int    // counted in Shard.longBytes
-	marks   uint8  // in which followers' lists it is, as in a slot
+	marks   uint8  // the followers in whose lists it is, as in a slot
 	gone    bool   // deleted
 	round   uint32 // of copied, when the last record of it came
 }
 
-// stepLongLocked decides t, and counts it if it takes something. What is given back
-// is not counted yet, because nothing could undo that: see giveBackLongLocked. It
-// reports whether the counter was there, and whether it has changed.
+// stepLongLocked decides t, and counts it if it takes something. A give-back is counted later, because
+// nothing could undo it: see giveBackLongLocked. It reports whether the counter existed, and whether it has
+// changed.
 func (s *Shard) stepLongLocked(p *partition, t *Take, now int64) (found, changed bool) {
 	e := p.long[t.Key]
 	if found = e != nil; !found {
@@ -46,8 +46,8 @@ func (s *Shard) stepLongLocked(p *partition, t *Take, now int64) (found, changed
 	return found, changed
 }
 
-// giveBackLongLocked counts those of the group's takes that give back to a long
-// counter, now that the group stays. The takes beside them have not seen that.
+// giveBackLongLocked counts the give-backs to long counters of a group whose takes stay. The group's other
+// takes were decided without them.
 func (s *Shard) giveBackLongLocked(g *Group, now int64) {
 	for i := range g.Takes {
 		t := &g.Takes[i]
@@ -60,7 +60,7 @@ func (s *Shard) giveBackLongLocked(g *Group, now int64) {
 	}
 }
 
-// undoLongLocked takes back what a step at this very instant has counted.
+// undoLongLocked takes back what a step has counted at this same instant.
 func (s *Shard) undoLongLocked(p *partition, u *undo, t *Take, now int64) {
 	if !u.found {
 		s.dropLongLocked(p, p.long[t.Key])
@@ -72,7 +72,7 @@ func (s *Shard) undoLongLocked(p *partition, u *undo, t *Take, now int64) {
 	s.weighLongLocked(e)
 }
 
-// lookLongLocked says what there is.
+// lookLongLocked returns the decision that t would get, and counts nothing.
 func (s *Shard) lookLongLocked(p *partition, t *Take, now int64) algorithms.Decision {
 	e := p.long[t.Key]
 	if e == nil {
@@ -99,7 +99,7 @@ func (s *Shard) returnLongLocked(p *partition, t *Take, now int64) {
 	s.listLongLocked(p, e, ToStandby)
 }
 
-// addLongLocked makes a counter, and room for it.
+// addLongLocked adds a counter, without making room for it.
 func (s *Shard) addLongLocked(p *partition, key ring.Key) *longEntry {
 	if p.long == nil {
 		p.long = make(map[ring.Key]*longEntry)
@@ -116,7 +116,7 @@ func (s *Shard) deleteLongLocked(p *partition, e *longEntry) {
 	s.dropLongLocked(p, e)
 }
 
-// dropLongLocked deletes a counter that no follower knows, or has to be told to forget.
+// dropLongLocked deletes a counter without listing it for followers.
 func (s *Shard) dropLongLocked(p *partition, e *longEntry) {
 	s.longBytes.Add(-int64(e.bytes))
 	delete(p.long, e.key)
@@ -124,7 +124,7 @@ func (s *Shard) dropLongLocked(p *partition, e *longEntry) {
 	s.counters.Add(-1)
 }
 
-// weighLongLocked counts how many bytes e has now, which even a look may change.
+// weighLongLocked updates the size of e, which even a look may change.
 func (s *Shard) weighLongLocked(e *longEntry) {
 	now := longOverhead + e.counter.Bytes()
 	s.longBytes.Add(int64(now - e.bytes))

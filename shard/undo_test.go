@@ -11,8 +11,8 @@ import (
 	"github.com/weirlimit/weir/ring"
 )
 
-// A bucket from which tentative takes were undone is what it would be if they had never
-// been, whatever has come in between: the twin replays all that was not undone.
+// A bucket from which tentative takes were undone is as if they had never been, after any other operations
+// in between: the twin replays all takes that were not undone.
 func TestTentativeTakesAreUndoneExactly(t *testing.T) {
 	limits := []algorithms.Limit{
 		{Algorithm: algorithms.TokenBucket, Limit: 1000, Window: int64(time.Second), Burst: 20},
@@ -71,7 +71,7 @@ func TestTentativeTakesAreUndoneExactly(t *testing.T) {
 	})
 }
 
-// A refund is not undone by what would have been: others may have used what it gave back.
+// A refund is not undone into tokens that others may have used since.
 func TestUndoneRefundsFreeNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShard(t)
@@ -99,7 +99,7 @@ func TestUndoneRefundsFreeNothing(t *testing.T) {
 	})
 }
 
-// What is remembered is bounded, and forgotten.
+// Histories are bounded, and deleted when they expire.
 func TestHistoriesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShardOf(t, Config{Partitions: 1, MaxBytes: 1 << 20})
@@ -109,37 +109,37 @@ func TestHistoriesAreBounded(t *testing.T) {
 			s.Decide([]Group{{Takes: []Take{{Key: key("a", i), Limit: bucket, Cost: 1, Tentative: tentative}}}})
 		}
 		take(0, false)
-		if p.histories != nil {
-			t.Error("a take is remembered that nobody will undo")
+		if p.histories() != nil {
+			t.Error("a take is remembered that cannot be undone")
 		}
 		for i := range maxHistories + 10 {
 			take(i, true)
 		}
-		if len(p.histories) != maxHistories {
-			t.Errorf("%d histories, the bound is %d", len(p.histories), maxHistories)
+		if len(p.histories()) != maxHistories {
+			t.Errorf("%d histories, the bound is %d", len(p.histories()), maxHistories)
 		}
 		for range maxSteps - 1 {
 			take(0, false)
 		}
-		if n := len(p.histories[key("a", 0)].steps); n != maxSteps {
+		if n := len(p.histories()[key("a", 0)].steps); n != maxSteps {
 			t.Errorf("%d steps", n)
 		}
-		if take(0, false); p.histories[key("a", 0)] != nil {
+		if take(0, false); p.histories()[key("a", 0)] != nil {
 			t.Error("there is no bound")
 		}
 		s.Decide([]Group{{Reset: true, Takes: []Take{{Key: key("a", 1), Limit: bucket}}}})
-		if p.histories[key("a", 1)] != nil {
+		if p.histories()[key("a", 1)] != nil {
 			t.Error("it is remembered what was before a reset")
 		}
 		time.Sleep(undoFor + time.Millisecond)
 		take(maxHistories+20, false)
-		if s.sweep(p); p.histories != nil {
-			t.Errorf("%d histories are left", len(p.histories))
+		if s.sweep(p); p.histories() != nil {
+			t.Errorf("%d histories are left", len(p.histories()))
 		}
 	})
 }
 
-// What is not known is not made up: then as little is given back as may be due.
+// Without a history a take is undone as far as is certain: as little is given back as may be due.
 func TestUndoWithoutHistory(t *testing.T) {
 	bucket := algorithms.Limit{Algorithm: algorithms.TokenBucket, Limit: 1000, Window: int64(time.Second), Burst: 100}
 	raised := bucket
@@ -157,7 +157,7 @@ func TestUndoWithoutHistory(t *testing.T) {
 		"undone what was not tentative": {func(s *Shard, _ *partition) {
 			g := []Group{{Takes: []Take{{Key: k, Limit: bucket, Cost: 1}}}}
 			s.Decide(g)
-			g[0].Takes[0].Decision.At-- // nobody has counted this
+			g[0].Takes[0].Decision.At-- // no take was counted then
 			s.Return(g[0].Takes)
 		}, bucket, 16 - 5},
 		"evicted": {func(s *Shard, p *partition) {
@@ -196,8 +196,8 @@ func TestHistoryEnds(t *testing.T) {
 		time.Sleep(undoFor / 2)
 		take(false)
 		time.Sleep(undoFor/2 + 1)
-		if take(true); len(s.partition(k).histories[k].steps) != 1 {
-			t.Errorf("%d steps", len(s.partition(k).histories[k].steps))
+		if take(true); len(s.partition(k).histories()[k].steps) != 1 {
+			t.Errorf("%d steps", len(s.partition(k).histories()[k].steps))
 		}
 	})
 }

@@ -6,54 +6,55 @@ import (
 	"github.com/weirlimit/weir/ring"
 )
 
-// Follower says for whom the changes of a partition are tracked.
+// Follower is the kind of node for which the changes of a partition are tracked.
 type Follower uint8
 
 // The followers that a partition may have. For each, slots have a mark.
 const (
-	// ToStandby is the node that stands by. It is spared counters that will be over before
-	// it would need them, and told at once of those that many tokens were taken from.
+	// ToStandby is the standby. It is not given counters that expire before it would need them, and is
+	// given at once those that many tokens were taken from.
 	ToStandby Follower = 0
-	// ToMover is the node that the partition moves to. It is told everything.
-	ToMover Follower = 1
+	// ToSuccessor is the node that is about to become the owner. It is given everything.
+	ToSuccessor Follower = 1
 
 	followers = 2
 	marks     = 1<<followers - 1
 )
 
-// Bounds of what is remembered for a follower.
+// Bounds of the memory for a follower.
 const (
-	// maxChanges is of how many keys of one partition it is remembered that they have changed. A
-	// follower that is further behind is given everything again.
+	// maxChanges bounds the list of changed keys of one partition. A follower that is further behind is
+	// given everything again.
 	maxChanges = 4096
-	// brief is how much longer than the take a counter must matter for a standby to be told.
+	// brief is how much longer than the take a counter must matter to be given to a standby.
 	brief = 300 * time.Millisecond
-	// urgentShares are the parts of a limit of which a standby should know each at once.
+	// urgentShares is the number of equal parts of a limit; a counter that enters a new part is given to
+	// the standby at once.
 	urgentShares = 20
 )
 
-// follower is what one follower of a partition has not been given yet: what lies ahead of a
-// scan, which goes through the table by key and once round its end, and what has changed
-// elsewhere. A key whose slot has the follower's mark is listed, or ahead.
+// follower is the changes that one follower of a partition has not been given yet: the slots ahead of a
+// scan, which goes through the table once by key, and the list of other changed keys. A key whose slot has
+// the follower's mark is in the list or ahead of the scan.
 type follower struct {
-	list []ring.Key // what has changed since, or is gone, as far as slots know their keys
+	list []ring.Key // keys changed or deleted since, with the part of them that slots store
 
 	scanning  bool
 	wrapped   bool   // has been at the end of the table
 	next, end uint64 // high halves of the keys at which the scan is, and will end
 
 	longs []*longEntry // in the order in which they have changed
-	// Around all counters of long algorithms that there were when the follower began, it is told that
-	// they are all.
+	// The counters of long algorithms that existed at the start are given between two records, which mark
+	// the list as complete.
 	beginLongs, endLongs bool
 
-	last kind // of what it was given last
+	last kind // of the records given last
 
 	_ [128 - 80]byte // so that what every take looks at lies in one cache line
 }
 
-// kind is one of the kinds of what a follower is given. They take turns: however much changes all
-// the time, it is also given what does not.
+// kind is a kind of records for a follower. The kinds take turns, so that constant changes do not delay the
+// rest.
 type kind uint8
 
 const (
@@ -64,8 +65,8 @@ const (
 	kinds
 )
 
-// Follow tracks changes of partition p for follower f, which is given everything that is there
-// first. If f follows already, it begins again.
+// Follow tracks changes of partition p for follower f, beginning with everything in it. If f follows
+// already, it begins again.
 func (s *Shard) Follow(p uint32, f Follower) {
 	x := &s.partitions[p]
 	x.mu.Lock()
@@ -76,13 +77,13 @@ func (s *Shard) Follow(p uint32, f Follower) {
 	x.startLongsOverLocked(f)
 }
 
-// Unfollow ends that.
+// Unfollow stops tracking changes of partition p for follower f.
 func (s *Shard) Unfollow(p uint32, f Follower) {
 	x := &s.partitions[p]
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.follows[f] = nil
-	x.followed = x.follows[ToStandby] != nil || x.follows[ToMover] != nil
+	x.followed = x.follows[ToStandby] != nil || x.follows[ToSuccessor] != nil
 }
 
 // Follows reports whether f follows partition p.
@@ -93,14 +94,14 @@ func (s *Shard) Follows(p uint32, f Follower) bool {
 	return x.follows[f] != nil
 }
 
-// startOverLocked has follower f given every slot from where its scan is, once round.
+// startOverLocked has follower f given every slot again, from the scan's place once round.
 func (p *partition) startOverLocked(f Follower) {
 	x := p.follows[f]
 	x.list = x.list[:0]
 	x.scanning, x.wrapped, x.end = true, false, x.next
 }
 
-// startLongsOverLocked has follower f given every counter of a long algorithm.
+// startLongsOverLocked has follower f given every counter of a long algorithm again.
 func (p *partition) startLongsOverLocked(f Follower) {
 	x := p.follows[f]
 	x.longs, x.beginLongs, x.endLongs = make([]*longEntry, 0, len(p.long)), true, false
@@ -110,7 +111,7 @@ func (p *partition) startLongsOverLocked(f Follower) {
 	}
 }
 
-// has reports whether there is anything of a kind that the follower has not been given.
+// has reports whether there are records of kind k that the follower has not been given.
 func (x *follower) has(k kind) bool {
 	switch k {
 	case changed:
@@ -124,10 +125,10 @@ func (x *follower) has(k kind) bool {
 	}
 }
 
-// left reports whether there is anything that the follower has not been given.
+// left reports whether there are records that the follower has not been given.
 func (x *follower) left() bool { return x.has(changed) || x.has(scanned) || x.has(long) }
 
-// nextKind returns of which kind the follower is given something next.
+// nextKind returns the kind of the records to give next.
 func (x *follower) nextKind() kind {
 	for range kinds {
 		if x.last = (x.last + 1) % kinds; x.has(x.last) {
@@ -149,14 +150,14 @@ func (x *follower) ahead(hi uint64) bool {
 	}
 }
 
-// changedLocked has all followers told of e, which has changed or is going to be deleted.
+// changedLocked lists e for all followers; it has changed or is about to be deleted.
 func (s *Shard) changedLocked(p *partition, e *slot) {
 	if p.followed {
 		s.listLocked(p, e, ToStandby)
 	}
 }
 
-// listLocked has the followers from f on told of e.
+// listLocked lists e for the followers from f on.
 func (s *Shard) listLocked(p *partition, e *slot, f Follower) {
 	for ; f < followers; f++ {
 		x := p.follows[f]
@@ -180,7 +181,7 @@ func (s *Shard) listLongLocked(p *partition, e *longEntry, f Follower) {
 		if x == nil || e.marks&(1<<f) != 0 {
 			continue
 		}
-		if len(x.longs) >= maxChanges+len(p.long) { // those that are there are in it once at most
+		if len(x.longs) >= maxChanges+len(p.long) { // each existing one is in it at most once
 			p.startLongsOverLocked(f)
 			s.metrics.restarts.Inc()
 			continue
@@ -190,12 +191,12 @@ func (s *Shard) listLongLocked(p *partition, e *longEntry, f Follower) {
 	}
 }
 
-// tellLocked has the followers of p told of what t has made of the counter under key, whose slot
-// is e, or not known. It reports whether the standby should be told at once.
-func (s *Shard) tellLocked(p *partition, e *slot, key ring.Key, t *Take) (urgent bool) {
+// notifyFollowersLocked lists the counter under key for the followers of p after t. Its slot is e, or nil
+// if not known. It reports whether the standby should be given the change at once.
+func (s *Shard) notifyFollowersLocked(p *partition, e *slot, key ring.Key, t *Take) (urgent bool) {
 	f := ToStandby
 	if t.Brief() {
-		f = ToMover
+		f = ToSuccessor
 	}
 	if t.Limit.Algorithm.Long() {
 		s.listLongLocked(p, p.long[key], f)
@@ -211,26 +212,26 @@ func (s *Shard) tellLocked(p *partition, e *slot, key ring.Key, t *Take) (urgent
 	return p.follows[ToStandby] != nil && t.urgent()
 }
 
-// Brief reports whether a standby need not know of t, which has taken something. What gives
-// something back may leave a counter that matters no more where the standby has one that does.
+// Brief reports whether a standby does not need the counter after t. A give-back is never brief: the
+// standby may have a counter that matters although this one no longer does.
 func (t *Take) Brief() bool {
 	return t.Cost > 0 && t.Decision.ResetAt-t.Decision.At < int64(brief)
 }
 
-// urgent reports whether t has taken its counter over one of the parts of its limit.
+// urgent reports whether t has brought its counter into a new part of its limit.
 func (t *Take) urgent() bool {
 	if t.Cost <= 0 || !t.Decision.Allowed || t.Brief() {
 		return false
 	}
-	capacity := t.Limit.Capacity() // not 0, or t were not allowed
+	capacity := t.Limit.Room() // not 0: t was allowed
 	used := capacity - t.Decision.Remaining
 	return used*urgentShares/capacity != (used-t.Cost)*urgentShares/capacity
 }
 
-// OnUrgent has f called, by whoever decides, after a take because of which ToStandby should be
-// given the Changes of a partition at once: one that has brought a counter over a multiple of
-// a twentieth of its limit. Beside such a take, f may be told of partitions of the same
-// group that nobody follows. It must not block. No lock is held then.
+// OnUrgent sets f, which is called after a take for which ToStandby should be given the Changes of a
+// partition at once: the take has brought a counter over a multiple of a twentieth of its limit. f is also
+// called for partitions of the same group without a follower. It is called without locks, in the goroutine
+// that decides, and must not block.
 func (s *Shard) OnUrgent(f func(p uint32)) { s.urgent.Store(&f) }
 
 func (s *Shard) urge(key ring.Key) {

@@ -10,7 +10,7 @@ import (
 	"github.com/weirlimit/weir/algorithms"
 )
 
-// What was counted together with others stays counted when there is room again.
+// Tokens counted in a shared counter stay counted when there is room again.
 func TestSharedThenOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSmallShard(t)
@@ -41,8 +41,7 @@ func TestSharedThenOwn(t *testing.T) {
 	})
 }
 
-// A group holds its own counters to their limits, however full the table is of others that
-// nothing may evict.
+// A group keeps its own counters to their limits, even in a table full of others that cannot be evicted.
 func TestGroupAtTheBrim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSmallShard(t)
@@ -68,8 +67,8 @@ func TestGroupAtTheBrim(t *testing.T) {
 	})
 }
 
-// A large group adds no more than there is room for before it is known to stay, and what it
-// adds is not evicted for the rest of it.
+// A large group adds only as many counters as there is room for before it is known to stay, and they are
+// not evicted for the rest of it.
 func TestLargeGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSmallShard(t)
@@ -96,9 +95,9 @@ func TestLargeGroup(t *testing.T) {
 	})
 }
 
-// A counter that a group gives back to, which leaves it empty, may be dropped by what the same
-// group adds; if another take denies the group, it is there again.
-func TestUndoOfWhatWasDropped(t *testing.T) {
+// A counter emptied by a group's give-back may be dropped for another take of the group. If a third take
+// denies the group, it is there again.
+func TestUndoOfDroppedCounter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShardOf(t, Config{Partitions: 1, MaxBytes: 100 * MinBytes(1)})
 		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second))) // it is over now, not in a second
@@ -125,8 +124,8 @@ func TestUndoOfWhatWasDropped(t *testing.T) {
 	})
 }
 
-// Who has read the clock before the sweeper, and gets the lock after it, finds what he would
-// have found, or decides later.
+// A decision that has read the clock before the sweeper, and gets the lock after it, finds the same
+// counters, or is made at a later instant.
 func TestSweepIsNotAheadOfDecisions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShard(t)
@@ -144,8 +143,8 @@ func TestSweepIsNotAheadOfDecisions(t *testing.T) {
 	})
 }
 
-// The sweeper finds all that is over, a few slots at a time, however empty the table is, and
-// does not drop what is not over yet.
+// The sweeper finds all expired counters, a few slots at a time, in tables of any emptiness, and drops no
+// others.
 func TestSweepVisitsEverySlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShardOf(t, Config{Partitions: 1, MaxBytes: 1 << 20})

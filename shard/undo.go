@@ -8,17 +8,17 @@ import (
 	"github.com/weirlimit/weir/ring"
 )
 
-// Bounds of what is remembered so that a tentative take can be undone exactly.
+// Bounds of the memory for undoing tentative takes exactly.
 const (
-	undoFor      = 250 * time.Millisecond // how long after it; enough for two exchanges between nodes
+	undoFor      = 250 * time.Millisecond // after the take; enough for two exchanges between nodes
 	maxSteps     = 1024                   // of one counter
 	maxHistories = 64                     // of one partition
 	maxAllSteps  = 1 << 20                // of 16 bytes, in all
 )
 
-// history is what has become of a bucket since the first tentative take that may still
-// be undone. What has drained from a bucket cannot be told apart by whose it was: to
-// undo a take exactly, the others are taken again, from where it was before.
+// history is the takes of a bucket since the first tentative take that may still be undone. What has
+// drained from a bucket does not belong to a single take: to undo one exactly, the others are taken again,
+// from the state before it.
 type history struct {
 	limit  algorithms.Limit
 	before algorithms.State
@@ -29,31 +29,36 @@ type history struct {
 // step is a take that was counted.
 type step struct{ at, cost int64 }
 
-// noteLocked remembers t, which has changed the counter under key, if there is a reason to. before
-// is what the counter was, found whether it was there. Of a copy nothing is remembered: what
-// others have counted takes its place at any time.
+// noteLocked adds t, which has changed the counter under key, to the history if one is needed. before is
+// the counter's state, found whether it existed. A copy has no history: the owner's state can replace it at
+// any time. Nor has a counter with token leases: its bucket has held the leased tokens, and taking all
+// again would not.
 func (s *Shard) noteLocked(p *partition, key ring.Key, t *Take, before algorithms.State, found bool) {
 	tentative := t.Tentative && t.Cost > 0
-	if p.closed || len(p.histories) == 0 && !tentative || key != t.Key || !t.Limit.Algorithm.Drains() {
+	if tentative {
+		s.recordTentativeLocked(t)
+	}
+	if p.sealed || len(p.histories()) == 0 && !tentative || key != t.Key || !t.Limit.Algorithm.Drains() || p.accountLocked(key) != nil {
 		return
 	}
-	h := p.histories[key]
+	h := p.histories()[key]
 	if h != nil && (!found || h.limit != t.Limit || h.until < t.Decision.At || len(h.steps) == maxSteps || s.steps.Load() >= maxAllSteps) {
 		s.forgetLocked(p, key)
 		h = nil
 	}
 	if h == nil {
-		if len(p.histories) >= maxHistories {
+		if len(p.histories()) >= maxHistories {
 			s.forgetHistoriesLocked(p, t.Decision.At)
 		}
-		if !tentative || len(p.histories) >= maxHistories || s.steps.Load() >= maxAllSteps {
+		if !tentative || len(p.histories()) >= maxHistories || s.steps.Load() >= maxAllSteps {
 			return
 		}
-		if p.histories == nil {
-			p.histories = make(map[ring.Key]*history)
+		m := p.ensureMemory()
+		if m.histories == nil {
+			m.histories = make(map[ring.Key]*history)
 		}
 		h = &history{limit: t.Limit, before: before}
-		p.histories[key] = h
+		m.histories[key] = h
 	}
 	h.steps = append(h.steps, step{t.Decision.At, t.Cost})
 	s.steps.Add(1)
@@ -62,11 +67,10 @@ func (s *Shard) noteLocked(p *partition, key ring.Key, t *Take, before algorithm
 	}
 }
 
-// rewriteLocked returns what the counter of t would be without t, if that is known. It is so
-// of a take only: without it all others have room as they had, which cannot be said of
-// tokens that were given back.
+// rewriteLocked returns the state of t's counter without t, if that is known. It is known only of a take:
+// without it all others have the same room, which cannot be said of given-back tokens.
 func (s *Shard) rewriteLocked(p *partition, t *Take) (algorithms.State, bool) {
-	h := p.histories[t.Key]
+	h := p.histories()[t.Key]
 	if h == nil || h.limit != t.Limit || t.Cost <= 0 {
 		return algorithms.State{}, false
 	}
@@ -84,28 +88,26 @@ func (s *Shard) rewriteLocked(p *partition, t *Take) (algorithms.State, bool) {
 }
 
 func (s *Shard) forgetLocked(p *partition, key ring.Key) {
-	if h := p.histories[key]; h != nil {
+	if h := p.histories()[key]; h != nil {
 		s.steps.Add(int64(-len(h.steps)))
-		delete(p.histories, key)
+		delete(p.memory.histories, key)
+		p.tidyMemoryLocked()
 	}
 }
 
-// forgetAllLocked drops all that is remembered in p.
+// forgetAllLocked deletes all histories of p.
 func (s *Shard) forgetAllLocked(p *partition) {
-	for key := range p.histories {
+	for key := range p.histories() {
 		s.forgetLocked(p, key)
 	}
-	p.histories = nil
+	s.endLeasesLocked(p)
 }
 
-// forgetHistoriesLocked drops those that are over.
+// forgetHistoriesLocked deletes expired histories.
 func (s *Shard) forgetHistoriesLocked(p *partition, now int64) {
-	for key, h := range p.histories {
+	for key, h := range p.histories() {
 		if h.until < now {
 			s.forgetLocked(p, key)
 		}
-	}
-	if len(p.histories) == 0 {
-		p.histories = nil
 	}
 }

@@ -39,13 +39,13 @@ func everyLimit(limit int64) (all []algorithms.Limit) {
 func newPair(t testing.TB) (owner, standby *Shard) {
 	owner = newShardOf(t, Config{Partitions: 1, MaxBytes: 1 << 20})
 	standby = newShardOf(t, Config{Partitions: 1, MaxBytes: 1 << 20})
-	standby.Close(0)
+	standby.Seal(0)
 	owner.Follow(0, ToStandby)
 	drain(t, owner, standby, 0, ToStandby)
 	return owner, standby
 }
 
-func TestProvisionalService(t *testing.T) {
+func TestProvisional(t *testing.T) {
 	for _, l := range everyLimit(10) {
 		synctest.Test(t, func(t *testing.T) {
 			owner, standby := newPair(t)
@@ -59,7 +59,7 @@ func TestProvisionalService(t *testing.T) {
 			ask(owner, k, l, 4)
 			drain(t, owner, standby, 0, ToStandby)
 			if g := []Group{{Takes: []Take{{Key: k, Limit: l, Cost: 3}}, Provisional: true, Peek: true}}; true {
-				if standby.Decide(g); !g[0].Allowed || g[0].Takes[0].Source != Provisional || len(standby.Grants(0, 9)) != 0 {
+				if standby.Decide(g); !g[0].Allowed || g[0].Takes[0].Source != Provisional || len(standby.TakeGrants(0, 9)) != 0 {
 					t.Errorf("%v, a peek: %+v", l.Algorithm, g[0])
 				}
 			}
@@ -70,15 +70,15 @@ func TestProvisionalService(t *testing.T) {
 				t.Errorf("%v: %+v", l.Algorithm, g)
 			}
 			if g := []Group{{Takes: []Take{{Key: k, Limit: l, Cost: 1}}}}; true {
-				if standby.Decide(g); g[0].Allowed || g[0].Takes[0].Source != Moved {
+				if standby.Decide(g); g[0].Allowed || g[0].Takes[0].Source != Redirected {
 					t.Errorf("%v, not provisionally: %+v", l.Algorithm, g[0])
 				}
 			}
 			ask(owner, k, l, 2)
 			drain(t, owner, standby, 0, ToStandby)
 			want("what the owner has sent, and what is apart", standby, 6+3)
-			grants := standby.Grants(0, 9)
-			if len(grants) != 1 || len(standby.Grants(0, 9)) != 0 || standby.grantBytes.Load() != 0 {
+			grants := standby.TakeGrants(0, 9)
+			if len(grants) != 1 || len(standby.TakeGrants(0, 9)) != 0 || standby.grantBytes.Load() != 0 {
 				t.Fatalf("%v: %+v, %d bytes", l.Algorithm, grants, standby.grantBytes.Load())
 			}
 			want("taken away", standby, 9)
@@ -105,14 +105,14 @@ func TestProvisionalService(t *testing.T) {
 	}
 }
 
-// A copy that is withheld decides nothing, and what it is told meanwhile it is told.
-func TestWithheldCopyDecidesNothing(t *testing.T) {
+// A withheld copy decides nothing, and accepts records meanwhile.
+func TestWithheldCopy(t *testing.T) {
 	owner, standby := newPair(t)
 	k, l := key("k", 0), everyLimit(10)[0]
 	ask(owner, k, l, 4)
 	drain(t, owner, standby, 0, ToStandby)
 	standby.Withhold(0, true)
-	if g := provisionally(standby, Take{Key: k, Limit: l, Cost: 1}); g.Allowed || g.Takes[0].Source != Moved || standby.HasGrants(0) {
+	if g := provisionally(standby, Take{Key: k, Limit: l, Cost: 1}); g.Allowed || g.Takes[0].Source != Redirected || standby.HasGrants(0) {
 		t.Errorf("withheld: %+v", g)
 	}
 	ask(owner, k, l, 1)
@@ -122,11 +122,11 @@ func TestWithheldCopyDecidesNothing(t *testing.T) {
 		t.Errorf("not withheld any more: %+v", g)
 	}
 	standby.Withhold(0, true)
-	standby.Open(0)
+	standby.Unseal(0)
 	if !ask(standby, k, l, 2).Allowed || ask(standby, k, l, 1).Allowed || standby.HasGrants(0) {
-		t.Error("an open partition does not decide as one, or keeps grants apart")
+		t.Error("an open partition does not decide as one, or has provisional grants")
 	}
-	standby.Close(0)
+	standby.Seal(0)
 	if g := provisionally(standby, Take{Key: key("another", 0), Limit: l, Cost: 1}); !g.Allowed || g.Takes[0].Source != Provisional {
 		t.Errorf("closed after it was open: %+v", g)
 	}
@@ -135,7 +135,7 @@ func TestWithheldCopyDecidesNothing(t *testing.T) {
 // provisionalKeys is one of every algorithm.
 const provisionalKeys = 7
 
-// provisionalStep is one thing that happens in TestProvisionalServiceAddsUp.
+// provisionalStep is one thing that happens in TestProvisionalGrantsAddUp.
 type provisionalStep struct {
 	what, key int
 	cost      int64
@@ -149,13 +149,13 @@ var provisionalSteps = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) provisionalS
 	}
 }), 1, 60)
 
-// The twin keeps three numbers per counter: what the owner counts, what it last told the standby,
-// and what is kept apart.
+// provisionalTwin keeps three numbers per counter: the tokens that the owner counts, those last sent to the
+// standby, and those of the provisional grant.
 type provisionalTwin struct{ owner, copied, apart int64 }
 
-// However owner and standby take turns, what the standby has is what the owner has told it and
-// what is apart, and nothing that was granted is lost or counted twice.
-func TestProvisionalServiceAddsUp(t *testing.T) {
+// In any sequence of takes of owner and standby, the standby's copy is the last state sent plus the
+// provisional grants, and no grant is lost or counted twice.
+func TestProvisionalGrantsAddUp(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		steps := provisionalSteps.Draw(rt, "steps")
 		var problem string
@@ -174,7 +174,7 @@ func checkProvisional(t testing.TB, steps []provisionalStep) string {
 	keyOf := func(i int) (ring.Key, algorithms.Limit) { return key("k", i), limits[i%len(limits)] }
 	deliver := func(most int) string {
 		defer standby.Underway(0, nil)
-		grants := standby.Grants(0, most)
+		grants := standby.TakeGrants(0, most)
 		if most%2 == 1 { // the owner goes on before it is told
 			owner.Follow(0, ToStandby)
 			drain(t, owner, standby, 0, ToStandby)
@@ -255,7 +255,7 @@ func checkProvisional(t testing.TB, steps []provisionalStep) string {
 	return consistent(owner) + consistent(standby)
 }
 
-// What others have counted goes, what was granted here stays.
+// A copy's counters can be replaced, but its provisional grants stay.
 func TestGrantsOutliveTheCopy(t *testing.T) {
 	for name, forget := range map[string]func(owner, standby *Shard, takes []Take){
 		"reset": func(owner, _ *Shard, takes []Take) { owner.Decide([]Group{{Takes: takes, Reset: true}}) },
@@ -287,18 +287,19 @@ func TestGrantsOutliveTheCopy(t *testing.T) {
 			if d := consistent(standby); d != "" {
 				t.Error(d)
 			}
-			if n := len(standby.Grants(0, 100)); n != len(takes) {
+			if n := len(standby.TakeGrants(0, 100)); n != len(takes) {
 				t.Errorf("%s: %d grants", name, n)
 			}
 		})
 	}
 }
 
-// A group that touches open and closed partitions is one, and only what is closed is apart.
+// A group that touches sealed and unsealed partitions is decided as one, and only takes of the sealed ones
+// are provisional.
 func TestProvisionalGroupAcrossPartitions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShardOf(t, Config{Partitions: 2, MaxBytes: MinBytes(2)})
-		s.Close(1)
+		s.Seal(1)
 		open, closed := Take{Key: in(s, 0, 0), Limit: perHour(10), Cost: 6}, Take{Key: in(s, 1, 0), Limit: perHour(10), Cost: 4}
 		if g := provisionally(s, open, closed); !g.Allowed || g.Takes[0].Source != Owner || g.Takes[1].Source != Provisional {
 			t.Errorf("%+v", g)
@@ -309,7 +310,7 @@ func TestProvisionalGroupAcrossPartitions(t *testing.T) {
 		if n := testutil.ToFloat64(s.metrics.granted); n != 1 {
 			t.Errorf("%v grants counted", n)
 		}
-		if a, b := s.Grants(0, 9), s.Grants(1, 9); len(a) != 0 || len(b) != 1 || b[0].Key != closed.Key || b[0].Limit != closed.Limit {
+		if a, b := s.TakeGrants(0, 9), s.TakeGrants(1, 9); len(a) != 0 || len(b) != 1 || b[0].Key != closed.Key || b[0].Limit != closed.Limit {
 			t.Errorf("%+v, %+v", a, b)
 		}
 		if used(s, open.Key, open.Limit) != 6 || used(s, closed.Key, closed.Limit) != 4 {
@@ -318,11 +319,11 @@ func TestProvisionalGroupAcrossPartitions(t *testing.T) {
 	})
 }
 
-// Provisional service cannot reset what the owner has, nor lend it.
-func TestProvisionalServiceIsForTakes(t *testing.T) {
+// Provisional decisions neither reset the owner's counters nor lease its tokens.
+func TestProvisionalRefusesResetAndLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShardOf(t, Config{Partitions: 1, MaxBytes: MinBytes(1)})
-		s.Close(0)
+		s.Seal(0)
 		take := takeOf("a", perHour(1000), 1)
 		g := []Group{
 			{Takes: []Take{take}, Reset: true, Provisional: true},
@@ -330,46 +331,46 @@ func TestProvisionalServiceIsForTakes(t *testing.T) {
 			{Takes: []Take{take}, Lend: 10, Tokens: 1, Provisional: true},
 		}
 		s.Decide(g)
-		if g[0].Allowed || g[0].Takes[0].Source != Moved || g[1].Allowed || g[1].Takes[0].Source != Moved {
+		if g[0].Allowed || g[0].Takes[0].Source != Redirected || g[1].Allowed || g[1].Takes[0].Source != Redirected {
 			t.Errorf("%+v, %+v", g[0], g[1])
 		}
-		if !g[2].Allowed || g[2].Loan != (Loan{}) || g[2].Takes[0].Decision.Remaining != 999 {
+		if !g[2].Allowed || g[2].TokenLease != (TokenLease{}) || g[2].Takes[0].Decision.Remaining != 999 {
 			t.Errorf("%+v", g[2])
 		}
 	})
 }
 
-// Without authority an open partition serves provisionally, too. If it is closed then, what it has
-// granted is told; if not, it counts where it is.
-func TestProvisionalServiceWithoutAuthority(t *testing.T) {
+// Without a decision lease an unsealed partition decides provisionally, too. If it is sealed then, its
+// grants are sent; if not, they count where they are.
+func TestProvisionalWithoutDecisionLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShardOf(t, Config{Partitions: 1, MaxBytes: MinBytes(1)})
 		take := takeOf("a", perHour(10), 1)
 		grant := func() {
 			t.Helper()
-			s.SetAuthority(time.Now())
-			if g := provisionally(s, take); !g.Allowed || g.Takes[0].Source != Provisional || len(s.Grants(0, 9)) != 0 {
+			s.SetDecisionLease(time.Now())
+			if g := provisionally(s, take); !g.Allowed || g.Takes[0].Source != Provisional || len(s.TakeGrants(0, 9)) != 0 {
 				t.Errorf("%+v", g)
 			}
 		}
 		grant()
-		s.SetAuthority(time.Now().Add(time.Second))
+		s.SetDecisionLease(time.Now().Add(time.Second))
 		if g := provisionally(s, take); g.Takes[0].Source != Owner {
-			t.Errorf("with authority: %+v", g)
+			t.Errorf("with a decision lease: %+v", g)
 		}
-		if s.Close(0); len(s.Grants(0, 9)) != 0 || s.grantBytes.Load() != 0 {
+		if s.Seal(0); len(s.TakeGrants(0, 9)) != 0 || s.grantBytes.Load() != 0 {
 			t.Error("they were counted already")
 		}
-		s.Open(0)
+		s.Unseal(0)
 		grant()
-		s.Close(0)
-		s.SetAuthority(time.Now().Add(time.Second))
-		if grants := s.Grants(0, 9); len(grants) != 1 {
+		s.Seal(0)
+		s.SetDecisionLease(time.Now().Add(time.Second))
+		if grants := s.TakeGrants(0, 9); len(grants) != 1 {
 			t.Errorf("%+v", grants)
 		}
 		grant2 := provisionally(s, take)
-		s.Open(0)
-		if s.Close(0); !grant2.Allowed || len(s.Grants(0, 9)) != 0 || s.grantBytes.Load() != 0 {
+		s.Unseal(0)
+		if s.Seal(0); !grant2.Allowed || len(s.TakeGrants(0, 9)) != 0 || s.grantBytes.Load() != 0 {
 			t.Error("what it holds counted when it was open")
 		}
 		if got := used(s, take.Key, take.Limit); got != 4 {
@@ -378,7 +379,7 @@ func TestProvisionalServiceWithoutAuthority(t *testing.T) {
 	})
 }
 
-// Refunds give back what was granted here, however many come together.
+// Refunds give back at most the tokens granted here, in any combination.
 func TestProvisionalRefunds(t *testing.T) {
 	for _, l := range everyLimit(10) {
 		synctest.Test(t, func(t *testing.T) {
@@ -391,7 +392,7 @@ func TestProvisionalRefunds(t *testing.T) {
 			if g := provisionally(standby, refund, refund); !g.Allowed || used(standby, k, l) != 6 {
 				t.Errorf("%v: %d used, want 6", l.Algorithm, used(standby, k, l))
 			}
-			owner.AddGrants(standby.Grants(0, 9))
+			owner.AddGrants(standby.TakeGrants(0, 9))
 			if got := used(owner, k, l); got != 6 {
 				t.Errorf("%v: the owner has %d, want 6", l.Algorithm, got)
 			}
@@ -399,7 +400,8 @@ func TestProvisionalRefunds(t *testing.T) {
 	}
 }
 
-// What the owner has sent since is not undone with a take before it, nor is a shadow's denial told.
+// A state that the owner has sent since is not undone with an earlier take, nor is a shadow's denial
+// recorded.
 func TestProvisionalReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		owner, standby := newPair(t)
@@ -411,20 +413,40 @@ func TestProvisionalReturn(t *testing.T) {
 		if standby.Return(g.Takes); used(standby, take.Key, take.Limit) != 4 || used(owner, take.Key, take.Limit) != 4 {
 			t.Errorf("%d used, want 4", used(standby, take.Key, take.Limit))
 		}
-		standby.Grants(0, 9)
+		standby.TakeGrants(0, 9)
 		shadow := takeOf("a", bucketPerHour(10), 7)
 		shadow.Shadow = true
-		if g := provisionally(standby, shadow); !g.Allowed || g.Takes[0].Decision.Allowed || len(standby.Grants(0, 9)) != 0 {
+		if g := provisionally(standby, shadow); !g.Allowed || g.Takes[0].Decision.Allowed || len(standby.TakeGrants(0, 9)) != 0 {
 			t.Errorf("%+v", g)
 		}
 	})
 }
 
-// Beyond the bound, what is granted is in the copy only.
+// TestReturnOfAGrantUnderWay gives back a take whose grant was sent to the owner. What the owner sends before it has the
+// grant is merged with what is left of it.
+func TestReturnOfAGrantUnderWay(t *testing.T) {
+	for _, limit := range []algorithms.Limit{perHour(10), logPerHour(10)} {
+		synctest.Test(t, func(t *testing.T) {
+			owner, standby := newPair(t)
+			kept, returned := provisionally(standby, takeOf("a", limit, 1)), provisionally(standby, takeOf("a", limit, 3))
+			standby.TakeGrants(0, 9)
+			if standby.Return(returned.Takes); returned.Takes[0].Source != Redirected {
+				t.Errorf("%v: %+v", limit.Algorithm, returned.Takes[0])
+			}
+			ask(owner, kept.Takes[0].Key, limit, 4)
+			drain(t, owner, standby, 0, ToStandby)
+			if got := used(standby, kept.Takes[0].Key, limit); got != 1+4 {
+				t.Errorf("%v: %d used, want 5", limit.Algorithm, got)
+			}
+		})
+	}
+}
+
+// Beyond the bound, grants are in the copy only.
 func TestGrantsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShardOf(t, Config{Partitions: 1, MaxBytes: 1 << 20})
-		s.Close(0)
+		s.Seal(0)
 		provisionally(s, takeOf("before", perHour(10), 1), takeOf("long", logPerHour(10), 1))
 		kept := s.grantBytes.Load()
 		s.grantBytes.Add(maxGrantBytes)
@@ -433,11 +455,11 @@ func TestGrantsAreBounded(t *testing.T) {
 				t.Errorf("%+v", g)
 			}
 		}
-		if s.grantBytes.Load() != kept+maxGrantBytes || testutil.ToFloat64(s.metrics.unkept) != 3 {
-			t.Errorf("%d bytes more, %v said", s.grantBytes.Load()-kept-maxGrantBytes, testutil.ToFloat64(s.metrics.unkept))
+		if s.grantBytes.Load() != kept+maxGrantBytes || testutil.ToFloat64(s.metrics.dropped) != 3 {
+			t.Errorf("%d bytes more, %v said", s.grantBytes.Load()-kept-maxGrantBytes, testutil.ToFloat64(s.metrics.dropped))
 		}
 		s.grantBytes.Add(-maxGrantBytes)
-		if grants := s.Grants(0, 1); len(grants) != 1 || len(s.Grants(0, 9)) != 1 || s.grantBytes.Load() != 0 {
+		if grants := s.TakeGrants(0, 1); len(grants) != 1 || len(s.TakeGrants(0, 9)) != 1 || s.grantBytes.Load() != 0 {
 			t.Errorf("%+v", grants)
 		}
 	})
@@ -452,12 +474,12 @@ func TestGrantsOfAFullOwner(t *testing.T) {
 		}
 		ask(owner, key("long", 0), logPerHour(10), 10)
 		var standby = newShardOf(t, Config{Partitions: 1, MaxBytes: 1 << 20})
-		standby.Close(0)
+		standby.Seal(0)
 		r := rand.New(rand.NewPCG(1, 2))
 		for i := range 200 {
 			provisionally(standby, Take{Key: key("new", i), Limit: perHour(1 << 20), Cost: 1 + r.Int64N(10)}, Take{Key: key("newlong", i), Limit: logPerHour(10), Cost: 1})
 		}
-		if moved := owner.AddGrants(standby.Grants(0, 1000)); len(moved) != 0 || owner.partitions[0].table.n > pageSlots || len(owner.partitions[0].long) != 1 {
+		if moved := owner.AddGrants(standby.TakeGrants(0, 1000)); len(moved) != 0 || owner.partitions[0].table.n > pageSlots || len(owner.partitions[0].long) != 1 {
 			t.Errorf("%d moved, %d counters", len(moved), owner.Len())
 		}
 		for i := range 200 {

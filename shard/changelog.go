@@ -7,21 +7,19 @@ import (
 	"github.com/weirlimit/weir/ring"
 )
 
-// Bounds of what is done for a follower under one lock.
+// Bounds of the work for a follower under one lock.
 const (
 	changesStep     = 256     // slots visited, or keys looked up
-	changesStepLong = 1 << 16 // bytes of counters of long algorithms, give or take one
+	changesStepLong = 1 << 16 // bytes of counters of long algorithms, plus at most one counter
 )
 
-// Changes appends to buf records of what follower f of partition p has not been given yet, as of
-// some instant in the call, and says whether more is left. It appends at most about so many
-// bytes as most says: up to one step's more, 16 KiB or one counter of a long algorithm. If nothing has
-// changed it appends nothing, but of a closed partition always its clock. One goroutine at
-// a time may ask for one follower.
+// Changes appends to buf records that follower f of partition p has not been given yet, and reports whether
+// more are left. The records are true as of some instant in the call. It appends about most bytes, and at
+// most one step more: 16 KiB, or one counter of a long algorithm. Without changes it appends nothing; for a
+// sealed partition it always appends the clock. Only one goroutine at a time may call it for one follower.
 //
-// Once a closed partition has no more, its follower was given everything that the
-// partition knows but for what is over and, if the follower is ToStandby, what will be soon.
-// The records are for Apply, all of them and in order.
+// Once a sealed partition has no more, its follower was given every counter except expired ones, and for
+// ToStandby except those that expire soon. All records must be given to Apply, in order.
 func (s *Shard) Changes(p uint32, f Follower, buf []byte, most int) (records []byte, more bool) {
 	x := &s.partitions[p]
 	begin := len(buf)
@@ -35,15 +33,15 @@ func (s *Shard) Changes(p uint32, f Follower, buf []byte, most int) (records []b
 		if more = x.follows[f].left(); !more || len(buf)-begin >= most {
 			break
 		}
-		x.breathe()
+		x.yieldLock()
 	}
-	if len(buf) > begin || x.closed {
+	if len(buf) > begin || x.sealed {
 		buf = appendClock(buf, x)
 	}
 	return buf, more
 }
 
-// changesLocked appends one step's records, of about so many bytes at most.
+// changesLocked appends one step's records, of at most about most bytes.
 func (s *Shard) changesLocked(p *partition, f Follower, b []byte, most int) []byte {
 	switch x := p.follows[f]; x.nextKind() {
 	case changed:
@@ -67,7 +65,7 @@ func (s *Shard) changesLocked(p *partition, f Follower, b []byte, most int) []by
 	}
 }
 
-// appendChangeLocked appends what there is under key now, whatever it was when it was listed.
+// appendChangeLocked appends the present state under key.
 func (s *Shard) appendChangeLocked(p *partition, f Follower, b []byte, key ring.Key) []byte {
 	e := p.table.find(s.arena, key)
 	if e == nil {
@@ -77,7 +75,7 @@ func (s *Shard) appendChangeLocked(p *partition, f Follower, b []byte, key ring.
 	return appendSlot(append(b, tagSlot), e)
 }
 
-// scanLocked appends some of the slots ahead of follower f's scan, and moves it on.
+// scanLocked appends some of the slots ahead of follower f's scan, and advances the scan.
 func (s *Shard) scanLocked(p *partition, f Follower, b []byte) []byte {
 	x := p.follows[f]
 	head := len(b)
@@ -95,7 +93,7 @@ func (s *Shard) scanLocked(p *partition, f Follower, b []byte) []byte {
 	return b
 }
 
-// passed moves the scan behind a key's high half.
+// passed advances the scan past a key's high half.
 func (x *follower) passed(hi uint64) {
 	again := x.wrapped
 	if x.next = hi + 1; x.next == 0 {
@@ -106,7 +104,7 @@ func (x *follower) passed(hi uint64) {
 	}
 }
 
-// appendLongs appends about so many bytes of counters of long algorithms.
+// appendLongs appends about most bytes of counters of long algorithms.
 func (x *follower) appendLongs(f Follower, b []byte, most int) []byte {
 	if x.beginLongs {
 		b = append(b, tagBeginLongs)
@@ -129,8 +127,8 @@ func (x *follower) appendLongs(f Follower, b []byte, most int) []byte {
 	return b
 }
 
-// visitLocked calls f for the slots from a high half of a key on, some changesStep empty or used
-// ones, and returns the high half up to which these are all.
+// visitLocked calls f for the slots from a high half of a key on, about changesStep of them, empty ones
+// included. It returns the high half before which all were visited.
 func (s *Shard) visitLocked(p *partition, from uint64, f func(e *slot)) (to uint64) {
 	c := p.table.seek(s.arena, from)
 	to = from
