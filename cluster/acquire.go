@@ -237,7 +237,7 @@ func (k *Custody) locate(ctx context.Context, partitions []uint32) (found []wher
 			silent = append(silent, peers[i].member.ID)
 			continue
 		}
-		k.heard(peers[i], resp.GetView())
+		k.learn(peers[i].member.life(), resp.GetView(), nil)
 		for j, l := range resp.GetPartitions() {
 			found[j].note(peers[i], l, k.party, view)
 		}
@@ -252,21 +252,25 @@ func (k *Custody) locate(ctx context.Context, partitions []uint32) (found []wher
 // has to fetch them. What a node has that is about to end is of use to nobody until it is fetched, and comes last.
 func (w *whereabouts) note(c *colleague, l *peerv1.Located, self party, view *View) {
 	to := party{l.GetTo(), l.GetToIncarnation()}
-	switch l.GetHolding() {
-	case peerv1.Holding_HOLDING_ACTIVE:
+	switch l.GetState() {
+	case peerv1.ReplicaState_REPLICA_STATE_ACTIVE:
 		w.holder, w.heat = c, l.GetHeat()
-	case peerv1.Holding_HOLDING_SEALED:
+	case peerv1.ReplicaState_REPLICA_STATE_SEALED:
 		if to == self {
 			w.holder, w.heat = c, l.GetHeat()
 		} else {
 			w.sealed, w.to = c, to
 		}
-	case peerv1.Holding_HOLDING_PENDING:
+	case peerv1.ReplicaState_REPLICA_STATE_PENDING:
 		w.pending = true
-	case peerv1.Holding_HOLDING_ABSENT:
+	case peerv1.ReplicaState_REPLICA_STATE_ABSENT:
 		w.lacks = w.lacks || c.member.ID == w.from
+	case peerv1.ReplicaState_REPLICA_STATE_UNSPECIFIED: // never sent
 	}
-	v := version{gen: Generation(l.GetGeneration()), seq: l.GetSequence(), whole: l.GetWhole()}
+	v := version{
+		gen: Generation(l.GetTerm()), seq: l.GetSequence(), whole: l.GetWhole(),
+		snapshot: SnapshotVersion{l.GetSnapshotTerm(), l.GetSnapshotSequence()},
+	}
 	if v.gen > 0 && v.seq&granted != 0 {
 		w.grantors = append(w.grantors, c)
 	}
@@ -429,7 +433,7 @@ func (k *Custody) stream(ctx context.Context, from *colleague, what *peerv1.Pull
 			return 0, nil, fmt.Errorf("grants of partition %d from %s: %w", p, from.member.ID, err)
 		}
 		if piece.GetLast() {
-			return Generation(piece.GetGeneration()), piece.GetAdded(), nil
+			return Generation(piece.GetTerm()), piece.GetAdded(), nil
 		}
 	}
 }

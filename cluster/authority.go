@@ -18,7 +18,7 @@ const awayAfter = 200 * time.Millisecond
 // authority says until when a node may admit. No lease fences a node that was stopped for
 // a while: it must look at the clock itself. The witnesses are etcd, which has
 // renewed the node's lease, or a majority of the members, which have answered heartbeats
-// and knew no newer view. What counts is when the question was sent.
+// and knew no newer view. What counts is when the request was sent.
 //
 // Either will do: a token is only made anew when its holder's lease is gone and a
 // majority has left the holder's view.
@@ -39,11 +39,19 @@ type authority struct {
 	returned time.Time            // when it has found that it had not for long
 	away     bool                 // since authority has ended, the standbys were not heard
 	lapses   uint64               // how often this node has looked and found that it had none
+	outside  bool                 // the view does not name this node: nothing is its to decide
+	member   bool                 // a view has named it
 }
 
 // view names the other members. What was heard of those that stay still counts, and for as long as it would have without this
 // view, what a majority has said before it: else a node that does not hear from all would be away until who has joined has answered.
-func (a *authority) view(others []string) {
+//
+// member says whether the view names this node. A node that comes back as a member has lapsed.
+func (a *authority) view(others []string, member bool) {
+	if a.outside && member && a.member {
+		a.lapse()
+	}
+	a.outside, a.member = !member, a.member || member
 	if !a.alone() {
 		a.before = later(a.before, a.majority())
 	}
@@ -115,7 +123,7 @@ func (a *authority) until() time.Time {
 	switch {
 	case a.alone():
 		return time.Time{}
-	case a.away:
+	case a.away, a.outside:
 		return a.looked
 	}
 	until := a.looked.Add(awayAfter)

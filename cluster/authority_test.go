@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestAuthorityTimeline follows the authority of a node that has two colleagues.
-func TestAuthorityTimeline(t *testing.T) {
+// TestDecisionLeaseTimeline follows the authority of a node that has two peers.
+func TestDecisionLeaseTimeline(t *testing.T) {
 	t0 := time.Unix(1000, 0)
 	ms := func(n int) time.Time { return t0.Add(time.Duration(n) * time.Millisecond) }
 	type step struct {
@@ -20,7 +20,7 @@ func TestAuthorityTimeline(t *testing.T) {
 	look := func(a *authority, now time.Time) { a.look(now) }
 	home := func(a *authority, now time.Time) {
 		if !a.home(now, a.lapses) {
-			t.Errorf("not at home at %v", now)
+			t.Errorf("not valid at %v", now)
 		}
 	}
 	const away, term = int(awayAfter / time.Millisecond), int(authorityTerm / time.Millisecond)
@@ -30,8 +30,8 @@ func TestAuthorityTimeline(t *testing.T) {
 		steps []step
 	}{
 		{"it begins when the standbys were heard", begin},
-		{"who looks keeps it", append(begin[:2:2], step{100, look, 100 + away, false}, step{250, look, 250 + away, false})},
-		{"who does not is away, and is not without the standbys", append(begin[:2:2],
+		{"a node that looks keeps it", append(begin[:2:2], step{100, look, 100 + away, false}, step{250, look, 250 + away, false})},
+		{"a node that does not is suspended, until the standbys have answered", append(begin[:2:2],
 			step{1 + away, look, 1 + away, true}, step{300, renew, 300, true}, step{350, answer, 350, true}, step{360, home, 360 + away, false})},
 		{"witnesses that are gone end it, and others alone do not bring it back", append(begin[:2:2],
 			step{150, look, 150 + away, false}, step{300, look, 300 + away, false}, step{450, look, 450 + away, false}, step{600, look, 600 + away, false},
@@ -40,7 +40,7 @@ func TestAuthorityTimeline(t *testing.T) {
 	} {
 		t.Run(tl.name, func(t *testing.T) {
 			a := new(authority)
-			a.view([]string{"b", "c"})
+			a.view([]string{"b", "c"}, true)
 			for i, s := range tl.steps {
 				s.do(a, ms(s.at))
 				if got := a.until(); !got.Equal(ms(s.until)) || a.due() != s.due {
@@ -51,33 +51,33 @@ func TestAuthorityTimeline(t *testing.T) {
 	}
 	t.Run("a second absence while the standbys are asked", func(t *testing.T) {
 		a := new(authority)
-		a.view([]string{"b", "c"})
+		a.view([]string{"b", "c"}, true)
 		renew(a, ms(0))
 		lapses := a.lapses
 		if a.home(ms(away), lapses) || a.until().After(ms(away)) {
 			t.Error("what they have said before counts")
 		}
 	})
-	t.Run("somebody joins, and has not answered yet", func(t *testing.T) {
+	t.Run("a node joins, and has not answered yet", func(t *testing.T) {
 		a := new(authority)
-		a.view([]string{"b", "c"})
+		a.view([]string{"b", "c"}, true)
 		answer(a, ms(0))
 		a.home(ms(1), a.lapses)
-		a.view([]string{"b", "c", "d"})
+		a.view([]string{"b", "c", "d"}, true)
 		if look(a, ms(2)); a.away || !a.witnessed().Equal(ms(term)) {
 			t.Errorf("away: %v, witnessed until %v", a.away, a.witnessed().Sub(t0))
 		}
 		a.answered("b", ms(100))
 		if !a.witnessed().Equal(ms(term)) {
-			t.Errorf("one of three others bears witness until %v", a.witnessed().Sub(t0))
+			t.Errorf("one of three others confirms the lease until %v", a.witnessed().Sub(t0))
 		}
 		if a.answered("d", ms(50)); !a.witnessed().Equal(ms(term + 50)) {
-			t.Errorf("two of three others bear witness until %v", a.witnessed().Sub(t0))
+			t.Errorf("two of three others confirm the lease until %v", a.witnessed().Sub(t0))
 		}
 	})
 	t.Run("alone", func(t *testing.T) {
 		a := new(authority)
-		a.view(nil)
+		a.view(nil, true)
 		if a.look(ms(5000)); !a.until().IsZero() || a.away || a.returns(ms(9000), time.Second) {
 			t.Errorf("until %v, away %v", a.until(), a.away)
 		}

@@ -21,7 +21,7 @@ import (
 
 // BenchmarkForward asks one node for counters that another owns, over loopback
 // TCP: what a hop costs both, in processor time of this process, and how many
-// questions travel together.
+// requests travel together.
 func BenchmarkForward(b *testing.B) {
 	for _, callers := range []int{1, 8, 32} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
@@ -48,7 +48,7 @@ func BenchmarkForward(b *testing.B) {
 				}
 			})
 			b.ReportMetric(float64((processorTime(b)-before).Nanoseconds())/float64(b.N), "cpu-ns/op")
-			b.ReportMetric(float64(b.N)/float64(owner.frames.Load()), "questions/frame")
+			b.ReportMetric(float64(b.N)/float64(owner.frames.Load()), "requests/frame")
 		})
 	}
 }
@@ -68,13 +68,13 @@ func newPair(b *testing.B) (*Router, *testNode) {
 	}
 	s := newShard()
 	owner := &testNode{shard: s, local: s}
-	links := NewServer(owner, NewPromises(true, true), nil)
-	b.Cleanup(links.Close)
-	server := grpc.NewServer(grpc.Creds(links.Credentials(insecure.NewCredentials())))
+	peers := NewServer(owner, NewDenialLeases(true, true), nil, newTestGreeter("b", 1))
+	b.Cleanup(peers.Close)
+	server := grpc.NewServer(grpc.Creds(peers.Credentials(insecure.NewCredentials())))
 	go func() { _ = server.Serve(l) }()
 	b.Cleanup(server.Stop)
 	r := NewRouter(RouterConfig{
-		Self: "a", Promises: NewPromises(true, true), Local: newShard(), Dial: overTCP, AttemptTimeout: time.Second,
+		Self: "a", DenialLeases: NewDenialLeases(true, true), Local: newShard(), Dial: overTCP, AttemptTimeout: time.Second,
 		Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
 	})
 	b.Cleanup(r.Close)

@@ -4,22 +4,22 @@ import "time"
 
 // Times of the breaker.
 const (
-	probeEvery  = 250 * time.Millisecond // between pings on a quiet or open lane, and between attempts to connect
-	redialEvery = 50 * time.Millisecond  // between attempts to connect to a peer whose link was fine until it broke
+	probeEvery  = 250 * time.Millisecond // between pings on a quiet or open conn, and between attempts to connect
+	redialEvery = 50 * time.Millisecond  // between attempts to connect to a peer whose connection was fine until it broke
 	silence     = 750 * time.Millisecond // a peer that says nothing for so long is not there
-	tripAfter   = 3                      // timeouts in a row, each of a question sent after the one before
+	tripAfter   = 3                      // timeouts in a row, each of a request sent after the one before
 )
 
 // breaker decides whether it makes sense to ask a peer. It is a pure state
 // machine: open until the first ping has been answered quickly, opened again by
-// a broken stream, by timeouts in a row or by silence, and closed only by a ping
-// that is answered as quickly as a question must be. So a peer that is alive but
+// a broken stream, by timeouts in a row or by silence, and healthy only by a ping
+// that is answered as quickly as a request must be. So a peer that is alive but
 // too slow to be of use stays open, and the breaker does not flap.
 //
 // The zero value is open; attempt must be set.
 type breaker struct {
-	attempt  time.Duration // how long a question may wait for its answer
-	closed   bool
+	attempt  time.Duration // how long a request may wait for its answer
+	healthy  bool
 	timeouts int       // in a row
 	lastLate time.Time // when the last of them was counted
 	pingSent time.Time // of the ping that was not yet answered; zero if none
@@ -35,9 +35,9 @@ func (b *breaker) answered(now time.Time) {
 	b.timeouts = 0
 }
 
-// timedOut counts a question that was sent at sent and got no answer in time.
+// timedOut counts a request that was sent at sent and got no answer in time.
 // Of many that were under way together one counts: a single pause of the peer
-// must not open the breaker because it was busy. And a question that waited for
+// must not open the breaker because it was busy. And a request that waited for
 // less than an attempt does not count at all: else a caller in a hurry could
 // cut off a healthy peer from everybody.
 func (b *breaker) timedOut(sent, now time.Time) {
@@ -46,7 +46,7 @@ func (b *breaker) timedOut(sent, now time.Time) {
 	}
 	b.lastLate = now
 	if b.timeouts++; b.timeouts >= tripAfter {
-		b.closed = false
+		b.healthy = false
 	}
 }
 
@@ -56,7 +56,7 @@ func (b *breaker) pong(now time.Time) (again bool) {
 	b.heard = now
 	again = !b.pingSent.IsZero() && now.Sub(b.pingSent) > probeEvery
 	if !b.pingSent.IsZero() && now.Sub(b.pingSent) <= b.attempt {
-		b.closed = true
+		b.healthy = true
 		b.timeouts = 0
 	}
 	b.pingSent = time.Time{}
@@ -67,16 +67,16 @@ func (b *breaker) pong(now time.Time) (again bool) {
 func (b *breaker) greeted(now time.Time) {
 	b.heard = now
 	b.timeouts = 0
-	b.closed = true
+	b.healthy = true
 }
 
 // tick is called every probeEvery. It reports whether to send a ping now.
 func (b *breaker) tick(now time.Time) (ping bool) {
 	if now.Sub(b.heard) >= silence {
-		b.closed = false
+		b.healthy = false
 	}
 	quiet := now.Sub(b.heard) >= probeEvery
-	if b.pingSent.IsZero() && (quiet || !b.closed) {
+	if b.pingSent.IsZero() && (quiet || !b.healthy) {
 		b.pingSent = now
 		return true
 	}

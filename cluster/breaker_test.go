@@ -9,35 +9,35 @@ func TestBreakerTimeline(t *testing.T) {
 	t0 := time.Unix(1000, 0)
 	ms := func(n int) time.Time { return t0.Add(time.Duration(n) * time.Millisecond) }
 	type step struct {
-		what   string
-		do     func(b *breaker)
-		closed bool
+		what    string
+		do      func(b *breaker)
+		healthy bool
 	}
 	connected := func(at int) step {
 		return step{"connected", func(b *breaker) { b.connected(ms(at)) }, false}
 	}
-	ping := func(at int, closed bool) step {
+	ping := func(at int, healthy bool) step {
 		return step{"ping", func(b *breaker) {
 			if !b.tick(ms(at)) {
 				t.Errorf("no ping at %d ms", at)
 			}
-		}, closed}
+		}, healthy}
 	}
-	quiet := func(at int, closed bool) step {
+	quiet := func(at int, healthy bool) step {
 		return step{"no ping", func(b *breaker) {
 			if b.tick(ms(at)) {
 				t.Errorf("a ping at %d ms", at)
 			}
-		}, closed}
+		}, healthy}
 	}
-	pong := func(at int, closed bool) step {
-		return step{"pong", func(b *breaker) { b.pong(ms(at)) }, closed}
+	pong := func(at int, healthy bool) step {
+		return step{"pong", func(b *breaker) { b.pong(ms(at)) }, healthy}
 	}
-	late := func(sent, at int, closed bool) step {
-		return step{"late", func(b *breaker) { b.timedOut(ms(sent), ms(at)) }, closed}
+	late := func(sent, at int, healthy bool) step {
+		return step{"late", func(b *breaker) { b.timedOut(ms(sent), ms(at)) }, healthy}
 	}
-	answered := func(at int, closed bool) step {
-		return step{"answered", func(b *breaker) { b.answered(ms(at)) }, closed}
+	answered := func(at int, healthy bool) step {
+		return step{"answered", func(b *breaker) { b.answered(ms(at)) }, healthy}
 	}
 	broken := step{"broken", func(b *breaker) { b.broken() }, false}
 	up := []step{connected(0), ping(0, false), pong(1, true)}
@@ -50,7 +50,7 @@ func TestBreakerTimeline(t *testing.T) {
 		{"a broken stream opens it", append(up[:3:3], broken)},
 		{"three timeouts in a row open it", append(up[:3:3],
 			late(10, 35, true), late(40, 65, true), late(70, 95, false))},
-		{"an answer in between starts the row anew", append(up[:3:3],
+		{"an answer in between restarts the count", append(up[:3:3],
 			late(10, 35, true), late(40, 65, true), answered(66, true), late(70, 95, true), late(100, 125, true))},
 		{"timeouts of one moment count once", append(up[:3:3],
 			late(10, 35, true), late(10, 35, true), late(11, 36, true), late(12, 37, true), late(13, 38, true))},
@@ -67,8 +67,8 @@ func TestBreakerTimeline(t *testing.T) {
 		t.Run(tl.name, func(t *testing.T) {
 			b := breaker{attempt: DefaultAttemptTimeout}
 			for i, s := range tl.steps {
-				if s.do(&b); b.closed != s.closed {
-					t.Errorf("step %d, %s: closed %v, want %v", i, s.what, b.closed, s.closed)
+				if s.do(&b); b.healthy != s.healthy {
+					t.Errorf("step %d, %s: healthy %v, want %v", i, s.what, b.healthy, s.healthy)
 				}
 			}
 		})

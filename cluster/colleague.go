@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/url"
 	"sync/atomic"
@@ -14,7 +15,7 @@ import (
 	"github.com/weirlimit/weir/cluster/peerv1"
 )
 
-// colleague is another member, as custody speaks to it: over gRPC, beside the links on which
+// colleague is another member, as custody speaks to it: over gRPC, beside the connections on which
 // checks are asked.
 type colleague struct {
 	member  Member
@@ -25,11 +26,13 @@ type colleague struct {
 	hurry   chan struct{}      // holds a token when something should be replicated at once
 	feeding chan struct{}      // holds a token while what has changed for it is collected and sent
 
-	knows  uint64   // the newest view that it has said it knows of; guarded by Custody.mu
 	stands Standing // as it has said last; guarded by Custody.mu
 
 	reaches []string  // the members that it reaches, as it has said last; guarded by Custody.mu
 	heard   time.Time // when it was asked for that; guarded by Custody.mu
+
+	ahead    time.Duration // by how much its clock is ahead of this node's at least, negative if it is behind; guarded by Custody.mu
+	compared time.Time     // when that was found, zero if never; guarded by Custody.mu
 
 	awaited atomic.Int64 // since when answers wait for it, as durable counts; 0 if none does
 	missing atomic.Bool  // whether they wait for it no more
@@ -51,13 +54,19 @@ const beatsMissed = 3
 
 // connect returns a connection to the gRPC port of a node, which is made when it is used. What it
 // is made by is stored in dialed, unless that is nil.
-func (k *Custody) connect(address string, dialed *atomic.Pointer[net.Conn]) (*grpc.ClientConn, error) {
+func (k *Custody) connect(id, address string, dialed *atomic.Pointer[net.Conn]) (*grpc.ClientConn, error) {
 	dial := func(ctx context.Context, _ string) (net.Conn, error) {
 		conn, err := k.Dial(ctx, address)
-		if err == nil && dialed != nil {
+		if err != nil {
+			return nil, err
+		}
+		if err := checkConn(conn, Identity{ID: id}); err != nil {
+			return nil, errors.Join(err, conn.Close())
+		}
+		if dialed != nil {
 			dialed.Store(&conn)
 		}
-		return conn, err
+		return conn, nil
 	}
 	return grpc.NewClient("passthrough:///"+url.PathEscape(address),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -89,7 +98,7 @@ func (k *Custody) meet(v *View) {
 			continue
 		}
 		c := &colleague{member: m, due: make(chan struct{}, 1), hurry: make(chan struct{}, 1), feeding: make(chan struct{}, 1)}
-		conn, err := k.connect(m.Address, &c.dialed)
+		conn, err := k.connect(m.ID, m.Address, &c.dialed)
 		if err != nil {
 			k.Logger.Error("member cannot be spoken to", "member", m.ID, "address", m.Address, "error", err)
 			continue
@@ -106,7 +115,8 @@ func (k *Custody) meet(v *View) {
 			delete(k.processes, id)
 		}
 	}
-	k.evidence.view(others)
+	i, member := v.Index(k.Self.ID)
+	k.evidence.view(others, member && v.Members[i].Incarnation == k.party.incarnation)
 }
 
 // attend starts the goroutines that serve a colleague, once custody runs.
@@ -133,7 +143,8 @@ func (k *Custody) caller(c *colleague) *peerv1.Caller {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	caller := &peerv1.Caller{
-		Cluster: k.Cluster, Id: k.Self.ID, Address: k.Self.Address, Incarnation: k.party.incarnation, To: c.member.Incarnation,
+		Version: linkVersion, Cluster: k.Greeter.Self().Cluster, Id: k.Self.ID, Address: k.Self.Address, Incarnation: k.party.incarnation,
+		To: c.member.Incarnation, ToId: c.member.ID,
 	}
 	if k.view != nil {
 		caller.View = k.view.Number
@@ -163,16 +174,20 @@ func (k *Custody) beat(ctx context.Context, c *colleague) {
 func (k *Custody) beatOnce(ctx context.Context, c *colleague) (answered bool) {
 	caller, sent := k.caller(c), time.Now()
 	caller.To = 0 // to hear if it was restarted
+	asked := k.Shard.Now()
 	call, cancel := context.WithTimeout(ctx, callTimeout)
-	resp, err := c.client.Heartbeat(call, &peerv1.HeartbeatRequest{Caller: caller})
+	resp, err := c.client.Heartbeat(call, &peerv1.HeartbeatRequest{Caller: caller, Adoptions: k.tell(), Findings: k.admission.say()})
 	cancel()
 	if err != nil {
 		return false
 	}
 	k.answers(c, resp.GetIncarnation())
+	k.compare(c, resp.GetClock(), asked, k.Shard.Now())
+	k.learn(Life{c.member.ID, resp.GetIncarnation()}, resp.GetView(), resp.GetAdoptions())
+	k.admission.hear(c.member.ID, resp.GetFindings())
 	restarted := resp.GetIncarnation() != c.member.Incarnation
 	if !restarted {
-		k.heard(c, resp.GetView())
+		k.admission.answered(c.member.life())
 	}
 	if resp.GetView() > caller.GetView() {
 		k.catchUp(ctx, c.client, caller)
@@ -185,13 +200,22 @@ func (k *Custody) beatOnce(ctx context.Context, c *colleague) (answered bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	c.reaches, c.heard = resp.GetReaches(), sent
-	c.stands = Standing{Held: int(resp.GetHeld()), Wanted: int(resp.GetWanted()), Leaving: int(resp.GetLeaving())}
+	c.stands = Standing{Held: int(resp.GetHeld()), Wanted: int(resp.GetWanted()), Leaving: int(resp.GetLeaving()), State: stateOf(resp.GetState())}
 	if k.peers[c.member.ID] == c {
 		k.evidence.look(time.Now())
 		k.evidence.answered(c.member.ID, sent)
 		k.witness(renewed)
 	}
 	return true
+}
+
+// stateOf is the state that a member has named in a heartbeat. One of an older version names none, and is Ready as far as
+// its registration says nothing else.
+func stateOf(named string) State {
+	if s := State(named); s == Joining || s == Leaving {
+		return s
+	}
+	return Ready
 }
 
 // answers takes note of which process answers for a colleague. If that was restarted it is sent
@@ -205,16 +229,6 @@ func (k *Custody) answers(c *colleague, incarnation uint64) {
 	k.mu.Unlock()
 	if met && before != incarnation {
 		k.restart(c, k.standbyFor(c))
-	}
-}
-
-// heard takes note of which view a colleague knows of.
-func (k *Custody) heard(c *colleague, view uint64) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if view > c.knows {
-		c.knows = view
-		k.settle()
 	}
 }
 
@@ -245,7 +259,7 @@ func (c *colleague) nudge(ctx context.Context, k *Custody, p uint32, holder stri
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	_, err := c.client.Locate(ctx, &peerv1.LocateRequest{
-		Caller: k.caller(c), Fetch: []*peerv1.Fetch{{Partition: p, Holder: holder}},
+		Caller: k.caller(c), Fetch: []*peerv1.Fetch{{Partition: p, Owner: holder}},
 	})
 	if err != nil {
 		k.Logger.Debug("member not told to fetch a partition", "member", c.member.ID, "partition", p, "error", err)
@@ -255,6 +269,6 @@ func (c *colleague) nudge(ctx context.Context, k *Custody, p uint32, holder stri
 func (c *colleague) confirm(ctx context.Context, k *Custody, p uint32, gen Generation) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	_, err := c.client.Confirm(ctx, &peerv1.ConfirmRequest{Caller: k.caller(c), Partition: p, Generation: uint64(gen)})
+	_, err := c.client.Confirm(ctx, &peerv1.ConfirmRequest{Caller: k.caller(c), Partition: p, Term: uint64(gen)})
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -66,9 +67,11 @@ type Custody struct {
 	solo      bool // whether tokens of the view were made by this node although it names another incarnation
 	parts     []holding
 	peers     map[string]*colleague // by id
-	former    int                   // members of the view before
+	adopted   adoptions             // by those that the view names
+	changed   time.Time             // when the last change of members was adopted
+	departed  bool                  // this node has left: it bears no witness any more
 	processes map[string]uint64     // by id, the incarnation that has answered last
-	settled   map[uint64]time.Time  // of epochs in which this node makes tokens anew: since when a majority knows of them, zero if it does not
+	settled   map[uint64]time.Time  // of epochs in which this node makes tokens anew: since when all holders from before them have ended but for their last authority, zero if they have not
 	added     map[grantor]delivery  // by member of the view and partition
 	batch     uint64                // the last one of this node
 	outbox    map[uint32]outgoing   // grants that were not acknowledged yet, by partition
@@ -77,6 +80,7 @@ type Custody struct {
 	evidence  authority
 	gathering bool          // a goroutine asks the standbys what they have granted
 	home      chan struct{} // closed when this node may admit again, and then another one
+	admission *admission
 }
 
 // CustodyConfig says what custody works with. Every field is required.
@@ -84,17 +88,19 @@ type CustodyConfig struct {
 	// Self is this node. The incarnation 0 is that of a node that has started without its
 	// registry: see Become.
 	Self Member
-	// Cluster is the fingerprint of the cluster; what comes from another one is refused.
-	Cluster uint64
-	// Shard has the counters, Router and Promises what is said about them.
-	Shard    *shard.Shard
-	Router   *Router
-	Promises *Promises
+	// Greeter says who this node is. What comes from another cluster, or is meant for another node, is refused.
+	Greeter *Greeter
+	// Shard has the counters, Router and DenialLeases what is said about them.
+	Shard        *shard.Shard
+	Router       *Router
+	DenialLeases *DenialLeases
 	// Refound writes a view that begins a new epoch for partitions that are lost, after the
 	// view of that number. See Membership.Refound.
 	Refound func(ctx context.Context, view uint64, partitions []uint32) error
 	// Adopted is told of every view that is adopted. It must not block.
 	Adopted func(*View)
+	// State returns what this node is doing; nil for Ready. It is called with no lock held.
+	State func() State
 	// Renewed returns when the last renewal of the node's lease was sent that succeeded. It
 	// is called with no lock held.
 	Renewed func() time.Time
@@ -124,6 +130,7 @@ type holding struct {
 	last      bool      // nobody who answers has a whole copy, as far as this node has asked since the view
 	fresh     bool      // nobody is known to have a better copy than this node; else it may be one from long ago
 	over      bool      // this node has ceased to hold it, and is about to end
+	ended     bool      // and has held it until then
 	elsewhere bool      // a member of the view has it, or as good a copy, which this node leaves it to
 	moving    bool      // somebody else is fetching it
 	mover     string    // who that is; guarded as moving
@@ -143,11 +150,13 @@ type version struct {
 	gen   Generation
 	seq   uint64
 	whole bool
+	// snapshot is that of the snapshot from which the copy is, or zero. Then gen is restored, below that of every token.
+	snapshot SnapshotVersion
 }
 
 func (v version) compare(w version) int {
 	whole := func(v version) int { return int(boolByte(v.whole)) }
-	return cmp.Or(cmp.Compare(whole(v), whole(w)), cmp.Compare(v.gen, w.gen), cmp.Compare(v.seq, w.seq))
+	return cmp.Or(cmp.Compare(whole(v), whole(w)), cmp.Compare(v.gen, w.gen), v.snapshot.Compare(w.snapshot), cmp.Compare(v.seq, w.seq))
 }
 
 // NewCustody returns the custody of a node that holds nothing: it closes all partitions
@@ -161,23 +170,29 @@ func NewCustody(c CustodyConfig, partitions int) *Custody {
 		parts:         make([]holding, partitions),
 		peers:         make(map[string]*colleague),
 		processes:     make(map[string]uint64),
+		adopted:       make(adoptions),
 		settled:       make(map[uint64]time.Time),
 		added:         make(map[grantor]delivery),
 		outbox:        make(map[uint32]outgoing),
 		cohort:        new(errgroup.Group),
 		home:          make(chan struct{}),
 	}
+	if k.State == nil {
+		k.State = func() State { return Ready }
+	}
 	if c.Self.Incarnation == 0 {
 		k.party.incarnation = uncounted | rand.Uint64()
 	}
+	k.admission = newAdmission(c.Self.ID, c.Greeter, c.Dial, c.Router.Reaches, c.Renewed, c.Logger)
 	k.origin = k.party.incarnation
+	k.Greeter.become(k.party.incarnation)
 	k.metrics = newCustodyMetrics(c.Metrics, k)
 	for p := range k.parts {
-		k.Shard.Close(uint32(p))
+		k.Shard.Seal(uint32(p))
 	}
 	k.Shard.OnUrgent(k.urgent)
-	k.Router.holders = k
-	k.Promises.durable = newDurable(k)
+	k.Router.locator = k
+	k.DenialLeases.durable = newDurable(k)
 	return k
 }
 
@@ -191,6 +206,7 @@ func (k *Custody) Become(incarnation uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.party.incarnation = incarnation
+	k.Greeter.become(incarnation)
 }
 
 // alone reports whether the only member of the view is this node, as it was before it has started
@@ -220,7 +236,10 @@ func (k *Custody) Adopt(v *View) {
 	}
 	old := k.view
 	k.evidence.look(time.Now())
-	k.view, k.former = v, len(old.members())
+	k.noteChange(old, v)
+	k.view = v
+	k.adopted.note(Life{k.party.id, k.party.incarnation}, v.Number)
+	k.adopted.keep(v)
 	k.meet(v)
 	lapsed := k.solo
 	k.solo = k.alone()
@@ -318,13 +337,13 @@ func (k *Custody) open(p uint32) {
 	pt := &k.parts[p]
 	pt.sequence, pt.from, pt.copy, pt.restarted, pt.copyAt, pt.parting = 0, "", version{}, false, party{}, time.Time{}
 	delete(k.outbox, p)
-	k.Promises.Opened(p, uint32(len(k.parts)))
-	k.Shard.Open(p)
+	k.DenialLeases.Opened(p, uint32(len(k.parts)))
+	k.Shard.Unseal(p)
 	k.follow(p)
 }
 
 func (k *Custody) close(p uint32) {
-	k.Shard.Close(p)
+	k.Shard.Seal(p)
 	k.follow(p)
 }
 
@@ -352,7 +371,7 @@ func (k *Custody) follow(p uint32) {
 	}
 	pt.standby = standby
 	if k.followAnew(p); standby == "" {
-		k.Promises.durable.drop(p)
+		k.DenialLeases.durable.drop(p)
 	}
 }
 
@@ -428,43 +447,40 @@ func (k *Custody) attest() {
 func (k *Custody) witness(renewed time.Time) {
 	k.evidence.look(time.Now())
 	k.evidence.renewed = renewed
-	k.Shard.SetAuthority(k.evidence.until())
+	k.Shard.SetDecisionLease(k.evidence.until())
 	if k.evidence.due() && !k.gathering && k.ctx != nil && k.ctx.Err() == nil {
 		k.gathering, k.evidence.returned = true, k.evidence.looked
 		k.cohort.Go(func() error { k.gather(k.ctx); return nil })
 	}
 }
 
-// settle notes since when a majority of the members of the view before, and of those of this
-// one, knows of an epoch.
+// settle notes since when no majority bears witness any more to holders from before an epoch.
 func (k *Custody) settle() {
-	need := min(max(k.former, len(k.view.Members))/2+1, len(k.view.Members))
 	for e, since := range k.settled {
-		if !since.IsZero() {
-			continue
-		}
-		know := 1
-		for _, peer := range k.peers {
-			if peer.knows >= e {
-				know++
-			}
-		}
-		if know >= need {
+		if since.IsZero() && k.adopted.ended(k.view, e) {
 			k.settled[e] = time.Now()
 		}
 	}
 }
 
-// fenced reports whether whoever has held a token before that epoch must have ceased to
-// admit.
+// fenced reports whether all holders of tokens from before that epoch must have ceased to admit.
 func (k *Custody) fenced(epoch uint64) bool {
 	since := k.settled[epoch]
 	if since.IsZero() {
 		return false
 	}
-	first := epoch == 1                                   // nobody has held anything
-	onlyHere := k.former <= 1 && len(k.view.Members) == 1 // but this node, before it was restarted
+	first := epoch == 1 // nobody has held anything
+	onlyHere := k.onlyHere(epoch)
 	return first || onlyHere || time.Since(since) >= authorityTerm+fenceSlack
+}
+
+// onlyHere reports whether nobody but this node, before it was restarted, can have held a token from before that epoch.
+func (k *Custody) onlyHere(epoch uint64) bool {
+	lives := livesOf(k.view.Members)
+	if epoch <= k.view.Changed {
+		lives = k.view.Before
+	}
+	return len(k.view.Members) == 1 && !slices.ContainsFunc(lives, func(l Life) bool { return l.ID != k.Self.ID })
 }
 
 // Run keeps custody until ctx ends.
@@ -475,6 +491,7 @@ func (k *Custody) Run(ctx context.Context) {
 		k.attend(c)
 	}
 	k.cohort.Go(func() error { k.heed(ctx); return nil })
+	k.cohort.Go(func() error { k.admission.run(ctx); return nil })
 	k.mu.Unlock()
 	tick := time.NewTicker(acquireEvery)
 	defer tick.Stop()
@@ -515,7 +532,7 @@ func (k *Custody) tidy() {
 			pt.idle = time.Time{}
 		case pt.idle.IsZero():
 			pt.idle = time.Now()
-		case time.Since(pt.idle) >= keepCopy:
+		case time.Since(pt.idle) >= pt.copy.keep():
 			k.Shard.Clear(uint32(p))
 			pt.copy, pt.idle = version{}, time.Time{}
 		}

@@ -9,7 +9,8 @@ import (
 
 type custodyMetrics struct {
 	sealed, installed, recovered, fenced, merged prometheus.Counter
-	held, unkept                                 prometheus.Counter
+	held, unacknowledged                         prometheus.Counter
+	waived                                       prometheus.Counter
 }
 
 func newCustodyMetrics(r prometheus.Registerer, k *Custody) custodyMetrics {
@@ -20,29 +21,34 @@ func newCustodyMetrics(r prometheus.Registerer, k *Custody) custodyMetrics {
 	}
 	return custodyMetrics{
 		sealed: counter("weir_partitions_sealed_total",
-			"Partitions that this node has handed to another one."),
+			"Partitions that this node handed over to another node."),
 		installed: counter("weir_partitions_installed_total",
-			"Partitions that another node has handed to this one."),
+			"Partitions that another node handed over to this node."),
 		recovered: counter("weir_partitions_recovered_total",
-			"Partitions whose holder was lost, and that this node has made anew from the best copy."),
+			"Partitions whose owner was lost, and that this node restored from the best copy."),
 		fenced: counter("weir_partitions_fenced_total",
-			"Partitions that this node has held, and that a view has given up for lost."),
+			"Partitions in which this node decided, and that a view took away from it because it was believed dead."),
 		merged: counter("weir_merged_grants_total",
-			"Counters to which this node has added what others have granted in its place."),
+			"Counters to which this node added provisional grants of other nodes."),
+		waived: counter("weir_waived_views_total",
+			"Views that this node adopted although fewer than half of the members before the last change had adopted that change within 30 s. Missing members may grant a limit more, if they are alive."),
 		held: counter("weir_strict_waits_total",
-			"Answers of strict limits that this node has held until their standby had what was granted."),
-		unkept: counter("weir_strict_unacknowledged_total",
-			"Answers of strict limits that were told although more than a tenth of the limit was not acknowledged, because the standby is missing or took too long."),
+			"Answers of rules with durability strict that waited for the standby's acknowledgement."),
+		unacknowledged: counter("weir_strict_unacknowledged_total",
+			"Answers of rules with durability strict that were sent with more than a tenth of the limit unacknowledged, because the standby is missing or took too long."),
 	}
 }
 
 var (
 	partitionsDesc = prometheus.NewDesc("weir_partitions",
-		"Partitions by what this node has to do with them: held, wanted (the view gives them to this node, which does not hold them yet), leaving (held, but the view gives them to others).",
+		"Partitions of this node by state: held (it decides in them), wanted (the view gives them to this node, and they have not arrived yet), leaving (it still decides in them, and the view gives them to another node).",
 		[]string{"state"}, nil)
-	authorityDesc = prometheus.NewDesc("weir_authority_seconds",
-		"How long this node may go on to admit if neither etcd nor a majority of the members answers any more; +Inf for a node that is alone.", nil, nil)
+	authorityDesc = prometheus.NewDesc("weir_decision_lease_seconds",
+		"Time for which this node may still decide if neither etcd nor a majority of the members answers from now on; +Inf for a single node.", nil, nil)
 )
+
+var clockDesc = prometheus.NewDesc("weir_clock_difference_seconds",
+	"Least difference that this node's clock can have to the member's clock that is furthest from it; above 1 a joining node is refused, and health names a member.", nil, nil)
 
 // custodyCollector reads how far custody is when it is asked for.
 type custodyCollector struct{ custody *Custody }
@@ -51,6 +57,7 @@ type custodyCollector struct{ custody *Custody }
 func (c custodyCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- partitionsDesc
 	ch <- authorityDesc
+	ch <- clockDesc
 }
 
 // Collect implements prometheus.Collector.
@@ -60,4 +67,9 @@ func (c custodyCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(partitionsDesc, prometheus.GaugeValue, float64(n), state)
 	}
 	ch <- prometheus.MustNewConstMetric(authorityDesc, prometheus.GaugeValue, s.left(time.Now()))
+	furthest := time.Duration(0)
+	for _, d := range c.custody.Clocks() {
+		furthest = max(furthest, d.Ahead.Abs())
+	}
+	ch <- prometheus.MustNewConstMetric(clockDesc, prometheus.GaugeValue, furthest.Seconds())
 }

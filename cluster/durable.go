@@ -28,12 +28,12 @@ const (
 // durable is what the standbys of this node's partitions have yet to acknowledge of strict
 // counters.
 type durable struct {
-	standbys []atomic.Pointer[colleague] // by partition
-	urgent   func(p uint32)
-	started  time.Time
-	log      *slog.Logger
-	held     prometheus.Counter
-	unkept   prometheus.Counter
+	standbys       []atomic.Pointer[colleague] // by partition
+	urgent         func(p uint32)
+	started        time.Time
+	log            *slog.Logger
+	held           prometheus.Counter
+	unacknowledged prometheus.Counter
 
 	parts    []owed        // by partition
 	counters atomic.Int64  // in all of them; <= maxOwed, but for those who count at the same time
@@ -58,7 +58,7 @@ type round struct {
 func newDurable(k *Custody) *durable {
 	return &durable{
 		standbys: k.standbys, urgent: k.urgent, started: time.Now(), log: k.Logger,
-		held: k.metrics.held, unkept: k.metrics.unkept, parts: make([]owed, len(k.parts)),
+		held: k.metrics.held, unacknowledged: k.metrics.unacknowledged, parts: make([]owed, len(k.parts)),
 	}
 }
 
@@ -164,7 +164,7 @@ func (d *durable) grantOne(t *shard.Take) (after uint64) {
 // missing, so that nothing waits for it.
 func (d *durable) wait(c *colleague, p uint32, after uint64) uint64 {
 	if d.isMissing(c) {
-		d.unkept.Inc()
+		d.unacknowledged.Inc()
 		return 0
 	}
 	d.urgent(p)
@@ -229,7 +229,7 @@ func (o *owed) has(after uint64) bool {
 // tell releases g although its standby has not acknowledged it.
 func (d *durable) tell(g *shard.Group) {
 	if d != nil {
-		d.unkept.Inc()
+		d.unacknowledged.Inc()
 	}
 	release(g)
 }

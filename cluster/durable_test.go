@@ -67,7 +67,7 @@ func (c *strictCluster) call(n *custodyNode, strict bool) {
 		n.router.Decide(ctx, g)
 		raise(&c.slowest, int64(time.Since(began)))
 		switch s := g[0].Takes[0].Source; {
-		case s == shard.Unanswered || s == shard.Overloaded || s == shard.Moved || s == shard.Held || g[0].Held > 0:
+		case s == shard.Unanswered || s == shard.Overloaded || s == shard.Redirected || s == shard.Held || g[0].Held > 0:
 			c.undecided.Add(1)
 		case g[0].Allowed:
 			c.granted.Add(1)
@@ -88,8 +88,8 @@ func (c *strictCluster) load(perMS int, d time.Duration, strict bool, nodes ...*
 	}
 }
 
-func (n *custodyNode) strictWaits() (held, unkept float64) {
-	return testutil.ToFloat64(n.custody.metrics.held), testutil.ToFloat64(n.custody.metrics.unkept)
+func (n *custodyNode) strictWaits() (held, unacknowledged float64) {
+	return testutil.ToFloat64(n.custody.metrics.held), testutil.ToFloat64(n.custody.metrics.unacknowledged)
 }
 
 // lost returns how much more than the limit is granted in a second in which the owner is killed
@@ -148,11 +148,11 @@ func TestStrictBurst(t *testing.T) {
 			c.call([]*custodyNode{c.owner, c.standby, c.other}[i%3], true)
 		}
 		c.calls.Wait()
-		held, unkept := c.owner.strictWaits() // a round may be over before all have come
-		if took := time.Duration(c.slowest.Load()); c.granted.Load() != 1000 || held == 0 || held > 900 || unkept != 0 || took > 3*urgentEvery {
-			t.Errorf("%d granted, %v held, %v not acknowledged, the slowest after %v", c.granted.Load(), held, unkept, took)
+		held, unacknowledged := c.owner.strictWaits() // a round may be over before all have come
+		if took := time.Duration(c.slowest.Load()); c.granted.Load() != 1000 || held == 0 || held > 900 || unacknowledged != 0 || took > 3*urgentEvery {
+			t.Errorf("%d granted, %v held, %v not acknowledged, the slowest after %v", c.granted.Load(), held, unacknowledged, took)
 		}
-		if n := c.owner.promises.durable.counters.Load(); n != 0 {
+		if n := c.owner.denialLeases.durable.counters.Load(); n != 0 {
 			t.Errorf("%d counters are still owed", n)
 		}
 	})
@@ -179,20 +179,20 @@ func TestStrictWithoutItsStandby(t *testing.T) {
 				if took := time.Duration(c.slowest.Load()); took != 0 {
 					t.Errorf("later the slowest took %v", took)
 				}
-				held, unkept := c.owner.strictWaits()
-				if held == 0 || unkept < 500 {
-					t.Errorf("%v held, %v not acknowledged", held, unkept)
+				held, unacknowledged := c.owner.strictWaits()
+				if held == 0 || unacknowledged < 500 {
+					t.Errorf("%v held, %v not acknowledged", held, unacknowledged)
 				}
 				if name == "silent" {
 					c.losing.Store(false)
 					time.Sleep(5 * time.Second)
 					c.load(500, 2*time.Millisecond, true, c.owner, c.other)
 					c.calls.Wait()
-					if again, more := c.owner.strictWaits(); again == held || more != unkept {
-						t.Errorf("when it acknowledges again %v are held, %v not acknowledged", again-held, more-unkept)
+					if again, more := c.owner.strictWaits(); again == held || more != unacknowledged {
+						t.Errorf("when it acknowledges again %v are held, %v not acknowledged", again-held, more-unacknowledged)
 					}
 					time.Sleep(2 * replicateEvery)
-					if n := c.owner.promises.durable.counters.Load(); n != 0 {
+					if n := c.owner.denialLeases.durable.counters.Load(); n != 0 {
 						t.Errorf("%d counters are still owed", n)
 					}
 				}
@@ -206,7 +206,7 @@ func TestStrictWithoutItsStandby(t *testing.T) {
 func TestStrictWithoutRoom(t *testing.T) {
 	inStrict(t, func(t *testing.T, c *strictCluster) {
 		for _, used := range []int64{maxOwed, -maxOwed} {
-			c.owner.promises.durable.counters.Add(used)
+			c.owner.denialLeases.durable.counters.Add(used)
 			c.slowest.Store(0)
 			c.call(c.owner, true)
 			c.calls.Wait()
@@ -215,8 +215,8 @@ func TestStrictWithoutRoom(t *testing.T) {
 			}
 			time.Sleep(2 * replicateEvery)
 		}
-		if _, unkept := c.owner.strictWaits(); unkept != 0 || c.granted.Load() != 2 {
-			t.Errorf("%d granted, %v not acknowledged", c.granted.Load(), unkept)
+		if _, unacknowledged := c.owner.strictWaits(); unacknowledged != 0 || c.granted.Load() != 2 {
+			t.Errorf("%d granted, %v not acknowledged", c.granted.Load(), unacknowledged)
 		}
 	})
 }
@@ -224,9 +224,9 @@ func TestStrictWithoutRoom(t *testing.T) {
 // What a standby wants again from the beginning it has not acknowledged, nor one what another now stands by for.
 func TestStrictAgain(t *testing.T) {
 	inStrict(t, func(t *testing.T, c *strictCluster) {
-		d, p := c.owner.promises.durable, c.key.Partition(uint32(custodyRing.Partitions))
+		d, p := c.owner.denialLeases.durable, c.key.Partition(uint32(custodyRing.Partitions))
 		standby := d.standbys[p].Load()
-		standby.feeding <- struct{}{} // nobody else sends it anything
+		standby.feeding <- struct{}{} // no other node sends it anything
 		defer func() { <-standby.feeding }()
 		c.call(c.owner, true)
 		c.calls.Wait()
@@ -249,7 +249,7 @@ func TestStrictRoundOfManyMessages(t *testing.T) {
 	inStrict(t, func(t *testing.T, c *strictCluster) {
 		k, p := c.owner.custody, c.key.Partition(uint32(custodyRing.Partitions))
 		standby := k.standbys[p].Load()
-		standby.feeding <- struct{}{} // nobody else sends it anything
+		standby.feeding <- struct{}{} // no other node sends it anything
 		defer func() { <-standby.feeding }()
 		for i := range uint64(3000) {
 			key := c.key
@@ -301,8 +301,8 @@ func TestStrictGroup(t *testing.T) {
 			time.Sleep(urgentEvery)
 		}
 		for i, n := range []*custodyNode{c.owner, c.standby, c.other} {
-			if held, unkept := n.strictWaits(); unkept != 0 || (held > 0) != (i < 2) {
-				t.Errorf("%s: %v held, %v not acknowledged", n.id, held, unkept)
+			if held, unacknowledged := n.strictWaits(); unacknowledged != 0 || (held > 0) != (i < 2) {
+				t.Errorf("%s: %v held, %v not acknowledged", n.id, held, unacknowledged)
 			}
 		}
 	})
@@ -327,8 +327,8 @@ func TestStrictSmallLimit(t *testing.T) {
 	})
 }
 
-// Nothing waits but what takes from a strict counter, and a node that is alone waits for nobody.
-func TestStrictWaitsForNothingElse(t *testing.T) {
+// Only takes from a strict counter wait, and a node that is alone does not wait.
+func TestOnlyStrictTakesWait(t *testing.T) {
 	inStrict(t, func(t *testing.T, c *strictCluster) {
 		c.limit.Limit = 100
 		take := shard.Take{Key: c.key, Limit: c.limit, Cost: 50, Strict: true}
@@ -358,7 +358,7 @@ func TestStrictWaitsForNothingElse(t *testing.T) {
 		for _, strict := range []bool{true, false} {
 			g := []shard.Group{{Takes: with(func(t *shard.Take) { t.Cost, t.Strict = 1, strict }), Lend: 4, Tokens: 1}}
 			c.owner.router.Decide(t.Context(), g)
-			if !g[0].Allowed || strict != (g[0].Loan.Tokens == 0) {
+			if !g[0].Allowed || strict != (g[0].TokenLease.Tokens == 0) {
 				t.Errorf("strict %v: lent %+v", strict, g[0])
 			}
 		}
@@ -372,8 +372,8 @@ func TestStrictWaitsForNothingElse(t *testing.T) {
 		c := &strictCluster{custodyCluster: cc, key: custodyKey(0), limit: strictLimit, owner: cc.alive["a"]}
 		c.load(500, 2*time.Millisecond, true, c.owner)
 		c.calls.Wait()
-		if held, unkept := c.owner.strictWaits(); c.granted.Load() != 1000 || c.slowest.Load() != 0 || held+unkept != 0 {
-			t.Errorf("alone: %d granted, the slowest after %v, %v held, %v not acknowledged", c.granted.Load(), time.Duration(c.slowest.Load()), held, unkept)
+		if held, unacknowledged := c.owner.strictWaits(); c.granted.Load() != 1000 || c.slowest.Load() != 0 || held+unacknowledged != 0 {
+			t.Errorf("alone: %d granted, the slowest after %v, %v held, %v not acknowledged", c.granted.Load(), time.Duration(c.slowest.Load()), held, unacknowledged)
 		}
 	})
 }

@@ -61,7 +61,7 @@ func (k *Custody) comeHome(view *View, lapses uint64, asked int, overdue bool) b
 		if asked > 0 {
 			k.Logger.Info("authority had lapsed, and the standbys were heard", "standbys", asked, "took", now.Sub(k.evidence.returned).Round(time.Millisecond).String())
 		}
-		k.Shard.SetAuthority(k.evidence.until())
+		k.Shard.SetDecisionLease(k.evidence.until())
 		close(k.home)
 		k.home = make(chan struct{})
 	}
@@ -78,7 +78,7 @@ func (k *Custody) gatherFrom(ctx context.Context, c *colleague) {
 		if err != nil {
 			return
 		}
-		k.heard(c, resp.GetView())
+		k.learn(Life{c.member.ID, resp.GetIncarnation()}, resp.GetView(), nil)
 		if resp.GetView() > caller.GetView() {
 			k.catchUp(ctx, c.client, caller) // and perhaps there is nothing to admit for any more
 			return
@@ -124,7 +124,7 @@ func (k *Custody) add(from grantor, this delivery, grants []shard.Grant) bool {
 	if pt.token.state != active || pt.moving && pt.mover == from.id || !until.IsZero() && !time.Now().Before(until) {
 		return false
 	}
-	if moved := k.Shard.AddGrants(grants); len(moved) > 0 {
+	if redirected := k.Shard.AddGrants(grants); len(redirected) > 0 {
 		return false
 	}
 	k.added[from] = this
@@ -150,7 +150,7 @@ func (k *Custody) hand(id string) *peerv1.GatherResponse {
 	return resp
 }
 
-// Returning implements Holders.
+// Returning implements Locator.
 func (k *Custody) Returning() <-chan struct{} {
 	k.mu.Lock()
 	defer k.mu.Unlock()

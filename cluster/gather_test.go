@@ -31,7 +31,7 @@ func (c *custodyCluster) whileHalted(keys int, halt time.Duration, meanwhile fun
 		case n == b: // which does not reach the others yet
 			return false
 		default:
-			c.t.Errorf("%s has let something through that nobody has decided", n.id)
+			c.t.Errorf("%s has allowed a take that no node has decided", n.id)
 		}
 		allowed[key] += int(boolByte(ok))
 		return ok
@@ -59,15 +59,14 @@ func (c *custodyCluster) whileHalted(keys int, halt time.Duration, meanwhile fun
 	return allowed
 }
 
-// TestHaltedOwnerHearsItsStandbys halts an owner for less and for longer than its authority lasts
+// TestHaltedOwnerGathersGrants halts an owner for less and for longer than its authority lasts
 // without it: before it admits again it knows what its standbys have granted.
-func TestHaltedOwnerHearsItsStandbys(t *testing.T) {
+func TestHaltedOwnerGathersGrants(t *testing.T) {
 	for _, halt := range []time.Duration{300 * time.Millisecond, time.Second, 5 * time.Second} {
 		t.Run(halt.String(), func(t *testing.T) {
 			inCustody(t, func(_ *testing.T, c *custodyCluster) {
 				for key, n := range c.whileHalted(100, halt, nil) {
-					// What reached the owner while it was halted is counted twice, for callers who are gone.
-					if n > 10 || n < 10-3 {
+					if n != 10 { // what reached the owner while it was halted is not counted: its askers have gone elsewhere
 						c.t.Errorf("key %v: %d were allowed of 10", key, n)
 					}
 				}
@@ -76,22 +75,22 @@ func TestHaltedOwnerHearsItsStandbys(t *testing.T) {
 	}
 }
 
-// TestHaltedOwnerThatDoesNotNotice is the same without the rule: the owner believes that it has
+// TestHaltedOwnerWithoutGather is the same without the rule: the owner believes that it has
 // looked at the clock all the time. If nothing is over then, the test above shows nothing.
-func TestHaltedOwnerThatDoesNotNotice(t *testing.T) {
+func TestHaltedOwnerWithoutGather(t *testing.T) {
 	inCustody(t, func(t *testing.T, c *custodyCluster) {
 		allowed := c.whileHalted(100, time.Second, func(b *custodyNode) {
 			b.custody.mu.Lock()
 			defer b.custody.mu.Unlock()
 			b.custody.evidence.looked = time.Now()
-			b.shard.SetAuthority(b.custody.evidence.until())
+			b.shard.SetDecisionLease(b.custody.evidence.until())
 		})
 		over := 0
 		for _, n := range allowed {
 			over += max(0, n-10)
 		}
 		if over == 0 {
-			t.Error("nothing was let through beyond the limit")
+			t.Error("nothing was allowed beyond the limit")
 		}
 	})
 }

@@ -9,14 +9,14 @@ import (
 	"github.com/weirlimit/weir/shard"
 )
 
-// Grants travel as questions, of one take each that costs nothing, behind which stands what
+// Grants travel as requests, of one take each that costs nothing, behind which stands what
 // was granted: the 16 bytes of a state, little-endian, or the length of a long counter, u,
 // and the counter.
 
 func appendGrants(b []byte, grants []shard.Grant) []byte {
 	for i := range grants {
 		g := &grants[i]
-		b = appendQuestion(b, opDecide, 0, &shard.Group{Takes: []shard.Take{{Key: g.Key, Limit: g.Limit}}})
+		b = appendRequest(b, opDecide, 0, &shard.Group{Takes: []shard.Take{{Key: g.Key, Limit: g.Limit}}})
 		if g.Long == nil {
 			b = binary.LittleEndian.AppendUint64(b, g.State.A)
 			b = binary.LittleEndian.AppendUint64(b, g.State.B)
@@ -51,7 +51,7 @@ func parseGrants(b []byte) ([]shard.Grant, error) {
 }
 
 func (r *reader) grant() shard.Grant {
-	q, takes := r.question(nil)
+	q, takes := r.request(nil)
 	if r.err == nil && (q.op != opDecide || len(takes) != 1) {
 		r.fail(errors.New("it is not about one counter"))
 	}

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -18,6 +19,10 @@ const (
 	goneGrace   = time.Second     // how long a key must be missing before its node may be dropped
 	recheck     = time.Second     // how often suspects and failed writes are looked at again
 	swapTimeout = 2 * time.Second // how long one write of a view may take
+
+	confirmEvery = 50 * time.Millisecond // how often it is looked whether a change of members was adopted while another one is due, or a node that would join was reached
+	quickFor     = 10 * time.Second      // how long a node that would join is looked at as often
+	waiveAfter   = 30 * time.Second      // how long that is waited for
 )
 
 // Membership follows the registry: it has every new view adopted, and writes the next one
@@ -28,6 +33,7 @@ type Membership struct {
 	registry Registry
 	router   *Router
 	adoption func(*View)
+	electors Electorate
 	log      *slog.Logger
 
 	changed chan struct{} // has room for one
@@ -36,20 +42,22 @@ type Membership struct {
 	latest Snapshot // guarded by mu
 
 	// Owned by Run.
-	missing   map[string]time.Time // members without a key, and since when
-	joinSince time.Time            // when a join was first seen that is not in the view; zero if none
-	nextDrop  time.Time            // before it nobody is dropped
-	nextTry   time.Time            // before it nothing is written: the last write failed
-	leftOut   int                  // what was last told of change.leftOut
+	missing  map[string]time.Time // members without a key, and since when
+	waiting  map[Life]time.Time   // nodes that are ready and no members, and since when
+	nextDrop time.Time            // before it no node is dropped
+	nextTry  time.Time            // before it nothing is written: the last write failed
+	leftOut  int                  // what was last told of change.leftOut
+	unsure   uint64               // the view of the last change of members while half is not known to have adopted that; else 0
+	since    time.Time            // since when
 }
 
 // NewMembership returns the membership of the node self, which has views adopted by calling
-// adopt.
-func NewMembership(self string, params ring.Params, registry Registry, router *Router, adopt func(*View), log *slog.Logger) *Membership {
+// adopt, and learns from electors which of them the members have adopted.
+func NewMembership(self string, params ring.Params, registry Registry, router *Router, adopt func(*View), electors Electorate, log *slog.Logger) *Membership {
 	return &Membership{
-		self: self, params: params, registry: registry, router: router, adoption: adopt, log: log,
+		self: self, params: params, registry: registry, router: router, adoption: adopt, electors: electors, log: log,
 		changed: make(chan struct{}, 1),
-		missing: make(map[string]time.Time),
+		missing: make(map[string]time.Time), waiting: make(map[Life]time.Time),
 	}
 }
 
@@ -84,9 +92,11 @@ func (m *Membership) Run(ctx context.Context) {
 		}
 		s := m.Latest()
 		m.adopt(s.View)
-		if wait := m.write(ctx, s); wait > 0 {
-			again.Reset(wait)
+		wait := m.write(ctx, s)
+		if wait == 0 {
+			wait = recheck // members may be accused meanwhile
 		}
+		again.Reset(wait)
 	}
 }
 
@@ -117,22 +127,45 @@ func lacking(a, b *View) string {
 func (m *Membership) write(ctx context.Context, s Snapshot) (wait time.Duration) {
 	now := time.Now()
 	m.noteMissing(s, now) // also while others write: keys come back meanwhile
+	m.noteWaiting(s, now)
+	m.electors.Consider(s.View, s.Nodes)
+	accused := m.accused(s)
+	s.Nodes = without(s.Nodes, accused)
+	confirmed, overdue := m.confirmed(s.View, now)
 	if len(s.Nodes) == 0 || writer(s.View, s.Nodes) != m.self {
-		m.joinSince = time.Time{}
 		return 0
 	}
-	c := nextMembers(s.View, s.Nodes, m.params.MaxMembers(), func(id string) bool {
-		return now.Sub(m.missing[id]) >= goneGrace && !now.Before(m.nextDrop) && !m.router.Reaches(id)
+	admitted, unreached := m.admitted(s, now)
+	c := nextMembers(s.View, admitted, m.params.MaxMembers(), func(id string) bool {
+		isAccused := slices.ContainsFunc(accused, func(l Life) bool { return l.ID == id })
+		return !now.Before(m.nextDrop) && (isAccused || now.Sub(m.missing[id]) >= goneGrace && !m.router.Reaches(id))
 	})
 	m.tellLeftOut(c.leftOut)
-	if wait := max(m.holdBack(s, c, now), m.nextTry.Sub(now)); wait > 0 || len(c.members) == 0 {
+	wait = m.holdBack(s, c, now)
+	if len(c.members) == 0 && wait == 0 {
+		wait = unreached
+	}
+	switch {
+	case confirmed:
+	case overdue && len(c.members) == 0:
+		c.members = s.View.Members
+	case !overdue:
+		wait = confirmEvery
+		if c = nextMembers(s.View, unchanging(s.View, admitted), 0, func(string) bool { return false }); c.urgent {
+			wait = 0
+		}
+	}
+	if wait = max(wait, m.nextTry.Sub(now)); wait > 0 || len(c.members) == 0 {
 		return wait
 	}
 	v, err := nextView(m.params, s.View, c.members, c.lost)
 	if err == nil {
+		m.account(v, s, overdue)
 		swap, cancel := context.WithTimeout(ctx, swapTimeout)
 		defer cancel()
-		err = m.registry.SwapView(swap, v, s.ViewRevision)
+		if err = m.evict(swap, v, accused); err == nil {
+			err = m.registry.SwapView(swap, v, s.ViewRevision)
+		}
 	}
 	if err != nil && !errors.Is(err, ErrViewChanged) && ctx.Err() == nil {
 		m.log.Warn("cannot write the next view", "members", len(c.members), "error", err)
@@ -141,16 +174,109 @@ func (m *Membership) write(ctx context.Context, s Snapshot) (wait time.Duration)
 		m.nextTry = now.Add(recheck)
 		return recheck
 	}
-	m.joinSince = time.Time{}
 	if c.drops {
 		m.nextDrop = now.Add(recheck)
 	}
 	return recheck
 }
 
-// Refound writes the view after the one of that number, in which partitions begin a new
-// epoch because nobody has their tokens any more. It returns ErrViewChanged if there is
-// another view by now.
+// confirmed reports whether the members of a view may change, and else whether that half of the members adopts the last change is not waited
+// for any longer.
+func (m *Membership) confirmed(v *View, now time.Time) (confirmed, overdue bool) {
+	if v == nil || m.electors.Confirmed(v) {
+		m.unsure = 0
+		return true, false
+	}
+	if m.unsure != v.Changed {
+		m.unsure, m.since = v.Changed, now
+	}
+	return false, now.Sub(m.since) >= waiveAfter
+}
+
+// unchanging returns nodes as they would be if none of them changed who is a member: without those that would join, and those that have left
+// are still leaving.
+func unchanging(v *View, nodes []Node) (rest []Node) {
+	for _, n := range nodes {
+		if _, member := v.Index(n.ID); !member {
+			continue
+		}
+		if n.State == Left {
+			n.State = Leaving
+		}
+		rest = append(rest, n)
+	}
+	return rest
+}
+
+// account has the next view, which follows that of s, name the nodes that have ended and those that were given up.
+func (m *Membership) account(v *View, s Snapshot, overdue bool) {
+	if s.View == nil {
+		return
+	}
+	var left []Life
+	for _, n := range s.Nodes {
+		if n.State == Left {
+			left = append(left, Life{n.ID, n.Incarnation})
+		}
+	}
+	v.GivenUp = slices.DeleteFunc(v.GivenUp, func(l Life) bool { return m.electors.Returned(s.View, l) })
+	if overdue {
+		missing := m.electors.Missing(s.View)
+		v.waive(s.View, missing)
+		m.log.Warn("members change although fewer than half have adopted the last change: those that are missing may still grant, if they live",
+			"view", s.View.Number, "missing", missing, "waited", waiveAfter)
+	}
+	v.end(left)
+}
+
+// Remove has the present life of a node count for ended, on the word of an operator, and takes it out of the view if it is a member. It returns the
+// view that it has written, of which the node may still be a member if the members cannot change yet. The error is ErrNoMember if the view knows of no
+// node of that id, ErrLastMember if no other would stay, and ErrViewChanged if another view was written meanwhile.
+func (m *Membership) Remove(ctx context.Context, id string) (*View, error) {
+	s := m.Latest()
+	if s.View == nil || !s.View.names(id) {
+		return nil, fmt.Errorf("%q: %w", id, ErrNoMember)
+	}
+	v := s.View.next()
+	if i, member := s.View.Index(id); member {
+		rest := slices.Delete(slices.Clone(s.View.Members), i, i+1)
+		if staying(rest) == 0 {
+			return nil, fmt.Errorf("%q: %w", id, ErrLastMember)
+		}
+		l := s.View.Members[i].life()
+		if err := m.registry.Evict(ctx, l); err != nil { // before the view: it must not decide by its lease while its successors decide
+			return nil, err
+		}
+		marked := s.View.As(s.View.Number)
+		marked.end([]Life{l})
+		if m.electors.Confirmed(marked) {
+			var err error
+			if v, err = nextView(m.params, marked, rest, []string{id}); err != nil {
+				return nil, err
+			}
+		} else {
+			v.end([]Life{l})
+		}
+	}
+	for _, l := range slices.Concat(v.Before, v.GivenUp) {
+		if l.ID == id {
+			v.end([]Life{l})
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, swapTimeout)
+	defer cancel()
+	return v, m.registry.SwapView(ctx, v, s.ViewRevision)
+}
+
+// Why a node is not removed.
+var (
+	ErrNoMember   = errors.New("it is no member, and no view waits for it")
+	ErrLastMember = errors.New("no other member would stay")
+	ErrReached    = errors.New("it is reached, so it lives; drain it instead")
+)
+
+// Refound writes the view after the one of that number, in which partitions begin a new epoch because no node
+// decides for them any more. It returns ErrViewChanged if there is another view by now.
 func (m *Membership) Refound(ctx context.Context, view uint64, partitions []uint32) error {
 	s := m.Latest()
 	if s.View == nil || s.View.Number != view {
@@ -191,16 +317,17 @@ func (m *Membership) LeftOut() int {
 
 // holdBack returns how long to wait before c is carried out.
 func (m *Membership) holdBack(s Snapshot, c change, now time.Time) time.Duration {
-	if !c.joins {
-		m.joinSince = time.Time{}
-	} else if m.joinSince.IsZero() {
-		m.joinSince = now
-	}
 	switch {
 	case s.View == nil || c.urgent || c.drops:
 		return 0
 	case c.joins:
-		return m.joinSince.Add(joinBatch).Sub(now)
+		first := now
+		for _, joins := range c.members {
+			if since, waits := m.waiting[joins.life()]; waits && since.Before(first) {
+				first = since
+			}
+		}
+		return first.Add(joinBatch).Sub(now)
 	case c.suspect:
 		return recheck
 	}
@@ -227,4 +354,91 @@ func (m *Membership) noteMissing(s Snapshot, now time.Time) {
 			m.missing[member.ID] = now
 		}
 	}
+}
+
+// noteWaiting keeps since when each node that is ready has been no member of the view.
+func (m *Membership) noteWaiting(s Snapshot, now time.Time) {
+	before := m.waiting
+	m.waiting = make(map[Life]time.Time)
+	for _, n := range s.Nodes {
+		if !isCandidate(s.View, n) {
+			continue
+		}
+		l := n.Member().life()
+		m.waiting[l] = now
+		if since, noted := before[l]; noted {
+			m.waiting[l] = since
+		}
+	}
+}
+
+// admitted returns the nodes as they are to be members: without those that too few members have reached yet. A member that was restarted with
+// another address, where it is not reached yet, is not ready. Of the nodes before the first view only this one is admitted: it is to reach the
+// others then. again says how soon to look at those that were not admitted, 0 if there are none.
+func (m *Membership) admitted(s Snapshot, now time.Time) (nodes []Node, again time.Duration) {
+	for _, n := range s.Nodes {
+		admits := !isCandidate(s.View, n) || m.electors.Admits(n)
+		switch {
+		case s.View == nil && n.ID != m.self:
+			continue
+		case admits:
+			nodes = append(nodes, n)
+			continue
+		case isMemberOf(s.View, n.ID):
+			n.State = Joining
+			nodes = append(nodes, n)
+		}
+		if again == 0 {
+			again = recheck
+		}
+		if since, waits := m.waiting[n.Member().life()]; !waits || now.Sub(since) < quickFor {
+			again = confirmEvery
+		}
+	}
+	return nodes, again
+}
+
+// accused returns the lives of members that are accused in the view that the snapshot has.
+func (m *Membership) accused(s Snapshot) (accused []Life) {
+	for _, l := range m.electors.Accused() {
+		if i, member := viewIndex(s.View, l.ID); member && s.View.Members[i].Incarnation == l.Incarnation {
+			accused = append(accused, l)
+		}
+	}
+	return accused
+}
+
+func viewIndex(v *View, id string) (int, bool) {
+	if v == nil {
+		return 0, false
+	}
+	return v.Index(id)
+}
+
+// without returns the nodes except some lives.
+func without(nodes []Node, lives []Life) (rest []Node) {
+	if len(lives) == 0 {
+		return nodes
+	}
+	for _, n := range nodes {
+		if !slices.Contains(lives, n.Member().life()) {
+			rest = append(rest, n)
+		}
+	}
+	return rest
+}
+
+// evict ends the etcd leases of those accused that v, which is not known yet, drops: they must not decide by them while their successors decide.
+func (m *Membership) evict(ctx context.Context, v *View, accused []Life) error {
+	for _, l := range accused {
+		if isMemberOf(v, l.ID) {
+			continue
+		}
+		if err := m.registry.Evict(ctx, l); err != nil {
+			return err
+		}
+		m.log.Warn("a member is dropped because a majority of the members has not reached it for 5 s; it joins again once members reach it",
+			"id", l.ID, "incarnation", l.Incarnation)
+	}
+	return nil
 }

@@ -28,6 +28,8 @@ type fakeRegistry struct {
 	watchers []func(Snapshot)
 	swaps    []time.Time
 	tries    int // of SwapView
+	evicted  []Life
+	again    func(Node) // is told of those that were evicted, under mu; may be nil
 }
 
 func (r *fakeRegistry) Announce(n Node) { r.change(func() { r.nodes[n.ID] = n }) }
@@ -38,6 +40,20 @@ func (r *fakeRegistry) expire(ids ...string) {
 			delete(r.nodes, id)
 		}
 	})
+}
+
+func (r *fakeRegistry) Evict(_ context.Context, l Life) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n, registered := r.nodes[l.ID]; registered && n.Incarnation == l.Incarnation {
+		delete(r.nodes, l.ID)
+		r.evicted = append(r.evicted, l)
+		r.tellLocked()
+		if r.again != nil {
+			r.again(n)
+		}
+	}
+	return nil
 }
 
 func (r *fakeRegistry) SwapView(ctx context.Context, v *View, revision int64) error {
@@ -94,6 +110,36 @@ type membershipTest struct {
 	log      syncBuffer // of all nodes
 }
 
+// prompt is an electorate of which every node adopts every view at once, unless it was killed.
+type prompt struct {
+	m     *membershipTest
+	known adoptions
+}
+
+func (e prompt) adopted(v *View) adoptions {
+	for _, l := range append(livesOf(v.Members), v.Before...) {
+		if !e.m.killed(l.ID) {
+			e.known.note(l, v.Number)
+		}
+	}
+	return e.known
+}
+
+func (e prompt) Confirmed(v *View) bool        { return e.adopted(v).confirmed(v) }
+func (e prompt) Missing(v *View) []Life        { return e.adopted(v).missing(v) }
+func (e prompt) Returned(v *View, l Life) bool { return !e.m.killed(l.ID) }
+func (e prompt) Consider(*View, []Node)        {}
+func (e prompt) Admits(Node) bool              { return true }
+func (e prompt) Accused() []Life               { return nil }
+
+// killed reports whether a node of that id was killed.
+func (m *membershipTest) killed(id string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, listens := m.listeners[id+":1"]
+	return !listens && slices.ContainsFunc(m.nodes, func(n *testNode) bool { return n.id == id })
+}
+
 // syncBuffer is a buffer that several may write to.
 type syncBuffer struct {
 	mu  sync.Mutex
@@ -120,7 +166,7 @@ func inRegistry(t *testing.T, size int, f func(t *testing.T, m *membershipTest))
 		var wg sync.WaitGroup
 		for _, n := range m.nodes {
 			n.router.table.Store(nil) // the harness has set a view already
-			part := NewMembership(n.id, ring.DefaultParams, m.registry, n.router, n.router.SetView, slog.New(slog.NewTextHandler(&m.log, nil)))
+			part := NewMembership(n.id, ring.DefaultParams, m.registry, n.router, n.router.SetView, prompt{m, make(adoptions)}, slog.New(slog.NewTextHandler(&m.log, nil)))
 			m.parts = append(m.parts, part)
 			m.registry.watchers = append(m.registry.watchers, part.Update)
 			wg.Go(func() { part.Run(ctx) })
@@ -179,7 +225,7 @@ func TestFirstViewIsWrittenAtOnceAndJoinsAreBatched(t *testing.T) {
 	})
 }
 
-func TestLeavingIsNotHeldBack(t *testing.T) {
+func TestLeavingIsNotDelayed(t *testing.T) {
 	inRegistry(t, 3, func(t *testing.T, m *membershipTest) {
 		m.announce("a b c")
 		time.Sleep(2 * joinBatch)
@@ -194,20 +240,20 @@ func TestLeavingIsNotHeldBack(t *testing.T) {
 }
 
 // A key that was gone before has its whole grace again.
-func TestGraceBeginsAnew(t *testing.T) {
+func TestGraceStartsAgain(t *testing.T) {
 	inRegistry(t, 3, func(t *testing.T, m *membershipTest) {
 		m.announce("a b c")
 		time.Sleep(2 * joinBatch)
 		m.registry.expire("a", "c") // b writes now
 		time.Sleep(time.Minute)
 		m.announce("a c")
-		m.kill(m.nodes[0])
 		m.kill(m.nodes[2])
 		time.Sleep(time.Minute)
 		m.registry.expire("c")
 		m.want("c at once", "2: a b c")
 		time.Sleep(goneGrace + recheck + time.Millisecond)
 		m.want("c later", "3: a b")
+		m.kill(m.nodes[0])
 		time.Sleep(time.Minute)
 		m.registry.expire("a")
 		m.want("a at once", "3: a b")
@@ -229,7 +275,7 @@ func TestDeadNodeIsDroppedOnceItsLeaseHasEnded(t *testing.T) {
 	})
 }
 
-// When etcd loses all leases at once, nobody is dropped who still answers; and
+// When etcd loses all leases at once, no node is dropped that still answers; and
 // when the keys come back, nothing has changed.
 func TestMassExpiryIsHarmless(t *testing.T) {
 	inRegistry(t, 4, func(t *testing.T, m *membershipTest) {
@@ -251,19 +297,102 @@ func TestDropsAreSpreadOut(t *testing.T) {
 	inRegistry(t, 6, func(t *testing.T, m *membershipTest) {
 		m.announce("a b c d e f")
 		time.Sleep(2 * joinBatch)
-		for _, n := range m.nodes[2:] {
+		for _, n := range m.nodes[3:] {
 			m.kill(n)
 		}
-		m.registry.expire("c", "d", "e", "f")
+		m.registry.expire("d", "e", "f")
 		time.Sleep(goneGrace + 500*time.Millisecond)
-		m.want("the first third", "3: a b e f")
+		m.want("the first third", "3: a b c f")
 		time.Sleep(10 * time.Second)
-		m.want("one by one", "5: a b")
+		m.want("one by one", "4: a b c")
 		swaps := m.registry.swaps[2:]
 		for i := 1; i < len(swaps); i++ {
 			if gap := swaps[i].Sub(swaps[i-1]); gap < recheck {
 				t.Errorf("only %v between two drops", gap)
 			}
+		}
+	})
+}
+
+// Members change again only once half of the members of before have adopted the last change: else those that keep etcd would shrink
+// their majority one removal after the other. After waiveAfter the others go on without those that are missing, and say so.
+func TestMembersChangeOnlyAsFastAsTheyAdopt(t *testing.T) {
+	inRegistry(t, 5, func(t *testing.T, m *membershipTest) {
+		m.announce("a b c d e")
+		time.Sleep(2 * joinBatch)
+		for _, n := range m.nodes[2:] {
+			m.kill(n)
+		}
+		m.registry.expire("c", "d", "e")
+		time.Sleep(goneGrace + 500*time.Millisecond)
+		m.want("the first third", "3: a b d e")
+		m.announce("f") // which would be a change as well
+		m.announce("b@2")
+		m.want("a restart changes no members", "4: a b@2 d e")
+		m.announce("b@2/leaving")
+		m.want("nor does a drain", "5: a b@2/leaving d e")
+		m.announce("b@2/left")
+		time.Sleep(waiveAfter - 2*time.Second - 10*confirmEvery)
+		m.want("two of five have adopted view 3", "5: a b@2/leaving d e")
+		if v := m.nodes[0].router.View(); v.Changed != 3 || v.Waived != 0 || len(v.GivenUp) > 0 {
+			t.Errorf("view 5: changed %d, waived %d, given up %v", v.Changed, v.Waived, v.GivenUp)
+		}
+		time.Sleep(2*time.Second + 8*confirmEvery)
+		v := m.nodes[0].router.View()
+		if want := []Life{{"c", 1}, {"d", 1}, {"e", 1}}; v.Waived != 5 || v.Changed != 6 || !slices.Equal(v.GivenUp, want) {
+			t.Errorf("%s: changed %d, waived %d, given up %v, want %v", m.members(), v.Changed, v.Waived, v.GivenUp, want)
+		}
+		if _, member := v.Index("f"); !member || !strings.Contains(m.log.String(), "fewer than half") {
+			t.Errorf("%s:\n%s", m.members(), m.log.String())
+		}
+		time.Sleep(waiveAfter)
+		m.want("a and f are two of four, and of three", "7: a f")
+		m.announce("c@2")
+		time.Sleep(2 * joinBatch)
+		if v := m.nodes[0].router.View(); !slices.Equal(v.GivenUp, []Life{{"d", 1}, {"e", 1}}) {
+			t.Errorf("%s: given up %v", m.members(), v.GivenUp)
+		}
+	})
+}
+
+// An operator's word that a node is dead counts as its adoption.
+func TestRemovedByAnOperator(t *testing.T) {
+	inRegistry(t, 5, func(t *testing.T, m *membershipTest) {
+		m.announce("a b c d e")
+		time.Sleep(2 * joinBatch)
+		for _, n := range m.nodes[2:] {
+			m.kill(n)
+		}
+		m.registry.expire("c", "d", "e")
+		time.Sleep(goneGrace + 500*time.Millisecond)
+		m.want("the first third", "3: a b d e")
+		for _, id := range []string{"x", ""} {
+			if _, err := m.parts[1].Remove(t.Context(), id); !errors.Is(err, ErrNoMember) {
+				t.Errorf("removing %q: %v", id, err)
+			}
+		}
+		if _, err := m.parts[1].Remove(t.Context(), "c"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		m.want("c was missing", "6: a b")
+		if v := m.nodes[0].router.View(); v.Waived != 0 || len(v.GivenUp) > 0 {
+			t.Errorf("waived %d, given up %v", v.Waived, v.GivenUp)
+		}
+	})
+	inRegistry(t, 5, func(t *testing.T, m *membershipTest) {
+		m.announce("a b c d e")
+		time.Sleep(2 * joinBatch)
+		m.kill(m.nodes[2])
+		if v, err := m.parts[0].Remove(t.Context(), "c"); err != nil || isMemberOf(v, "c") {
+			t.Fatal(v, err)
+		}
+		if want := []Life{{"c", 1}}; !slices.Equal(m.registry.evicted, want) {
+			t.Errorf("evicted: %v, want %v", m.registry.evicted, want)
+		}
+		m.want("at once", "3: a b d e")
+		if v := m.nodes[0].router.View(); v.Changed != 3 || !slices.Equal(v.Ended, []Life{{"c", 1}}) {
+			t.Errorf("changed %d, ended %v", v.Changed, v.Ended)
 		}
 	})
 }
@@ -276,7 +405,7 @@ func TestViewIsWrittenWhenEtcdIsBack(t *testing.T) {
 		m.announce("b/leaving")
 		time.Sleep(time.Minute)
 		m.want("while etcd is down", "2: a b")
-		m.registry.mu.Lock() // nobody is told
+		m.registry.mu.Lock() // no node is told
 		m.registry.down = false
 		m.registry.mu.Unlock()
 		time.Sleep(recheck)
@@ -325,7 +454,7 @@ func TestOldViewsAreIgnored(t *testing.T) {
 	})
 }
 
-// One node more than the ring has room for stops nobody: it waits for a place.
+// One node more than the ring has room for stops no other node: it waits for a place.
 func TestTooManyNodes(t *testing.T) {
 	inRegistry(t, 1, func(t *testing.T, m *membershipTest) {
 		for _, p := range m.parts {

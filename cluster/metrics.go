@@ -11,19 +11,22 @@ import (
 	"github.com/weirlimit/weir/shard"
 )
 
-// RouterConfig says how to build a Router. Every field but Holders is required.
+// RouterConfig says how to build a Router. Every field but Locator and Busy is required.
 type RouterConfig struct {
 	// Self is this node's id.
 	Self string
 	// Local answers for what this node owns.
 	Local Local
-	// Holders knows where the counters are that Local does not have. Nil means that nobody does.
-	Holders Holders
-	// Promises are this node's; its Server has the same.
-	Promises *Promises
+	// Locator knows where the counters are that Local does not have. Nil means that none is known.
+	Locator Locator
+	// DenialLeases are this node's; its Server has the same.
+	DenialLeases *DenialLeases
+	// Busy reports whether this node itself has too much to do, so that answers that it gets late say nothing of
+	// the peers. Nil means that it never has.
+	Busy func() bool
 	// Dial connects to the others.
 	Dial Dialer
-	// AttemptTimeout is the most that a question to a peer waits for its answer.
+	// AttemptTimeout is the most that a request to a peer waits for its answer.
 	AttemptTimeout time.Duration
 	// Logger is told when a peer ceases to answer, and when it answers again.
 	Logger *slog.Logger
@@ -37,8 +40,10 @@ type routerMetrics struct {
 	frames      *prometheus.CounterVec
 	lostReturns prometheus.Counter
 
-	remembered, lentChecks, returned, waits prometheus.Counter
-	redirected, toStandby, relayed          prometheus.Counter
+	remembered, lentChecks, waits  prometheus.Counter
+	redirected, toStandby, relayed prometheus.Counter
+	dropped, undone, uncertain     prometheus.Counter
+	contended                      prometheus.Counter
 }
 
 func newRouterMetrics(r prometheus.Registerer, router *Router) *routerMetrics {
@@ -49,29 +54,35 @@ func newRouterMetrics(r prometheus.Registerer, router *Router) *routerMetrics {
 	}
 	return &routerMetrics{
 		remembered: counter("weir_remembered_denials_total",
-			"Checks that this node has denied by itself, because their owner has promised that it would."),
+			"Checks that this node denied by itself, from denial leases of their owners."),
 		lentChecks: counter("weir_lent_checks_total",
-			"Checks that this node has allowed by itself, from tokens that their owner has lent."),
-		returned: counter("weir_returned_tokens_total",
-			"Tokens that were lent to this node and not used, and that it has given back."),
-		waits: counter("weir_promise_waits_total",
-			"Times that resets and refunds through this node have waited for peers to forget a denial."),
+			"Checks that this node allowed by itself, from tokens that their owners lent."),
+		waits: counter("weir_denial_lease_waits_total",
+			"Times that a reset or a return of tokens waited until denial leases had ended."),
 		redirected: counter("weir_redirected_total",
-			"Groups of limits that this node has asked for again, because whoever was asked first did not have their counters."),
-		toStandby: counter("weir_standby_asked_total",
-			"Groups of limits that this node has asked the standby for, because their owner did not answer."),
+			"Checks that this node asked of another node again, because the node asked first did not have the counters."),
+		toStandby: counter("weir_standby_checks_total",
+			"Checks that this node asked of a standby, because the owner did not answer."),
 		relayed: counter("weir_relayed_total",
-			"Groups of limits that this node, asked as the standby, has had decided by their owner."),
+			"Checks that this node, asked as the standby, had decided by their owner."),
+		dropped: counter("weir_late_dropped_total",
+			"Checks of peers that this node did not count, because the peer had given up before they were read."),
+		undone: counter("weir_late_undone_total",
+			"Checks that a peer counted after this node had given up, and that this node gave back."),
+		uncertain: counter("weir_uncertain_total",
+			"Checks whose answer was lost with the connection to a peer, which may have counted them although they were decided otherwise."),
+		contended: counter("weir_contended_total",
+			"Times that this node asked for a check again, because tokens that other checks might still give back denied it."),
 		forwarded: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_forwarded_total",
-			Help: "Groups of limits that this node asked a peer for, by outcome: answered, late, breaker_open, overflow.",
+			Help: "Checks that this node forwarded to a peer, by outcome: answered, late, breaker_open, overflow (too many were waiting). A check whose limits are on several nodes counts for each.",
 		}, []string{"peer", "outcome"}),
 		frames: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_forwarded_frames_total",
-			Help: "Messages in which this node has asked a peer; weir_forwarded_total per message is how well it batches.",
+			Help: "Messages in which this node forwarded checks to a peer; weir_forwarded_total divided by it is the number of checks per message.",
 		}, []string{"peer"}),
 		lostReturns: counter("weir_lost_returns_total",
-			"Tokens of denied requests, or that were lent, that could not be given back to a peer, in groups."),
+			"Times that tokens of denied checks, or lent tokens, could not be given back to a peer."),
 	}
 }
 
@@ -80,11 +91,11 @@ type viewCollector struct{ router *Router }
 
 var (
 	breakerDesc = prometheus.NewDesc("weir_peer_breaker_open",
-		"1 if this node does not ask the peer at the moment because it does not answer.", []string{"peer"}, nil)
+		"1 if this node does not ask the peer, because the peer does not answer.", []string{"peer"}, nil)
 	viewDesc = prometheus.NewDesc("weir_view_number",
-		"Number of the cluster view that this node routes by.", nil, nil)
+		"Number of the view by which this node routes checks.", nil, nil)
 	membersDesc = prometheus.NewDesc("weir_members",
-		"Members of the cluster view that this node routes by.", nil, nil)
+		"Members of the view by which this node routes checks.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
@@ -130,7 +141,7 @@ func (m *routerMetrics) forget(p *peer) {
 	m.frames.DeleteLabelValues(p.member.ID)
 }
 
-// refused counts groups that the lane did not take in, and marks their takes if that
+// refused counts groups that the conn did not take in, and marks their takes if that
 // was for lack of time.
 func (m *peerMetrics) refused(err error, groups []*shard.Group) {
 	n := float64(len(groups))
@@ -163,6 +174,7 @@ func (m *peerMetrics) countAnswers(groups []*shard.Group) {
 		switch g.Takes[0].Source {
 		case shard.Owner, shard.Standby, shard.Provisional, shard.Held:
 			n++
+		case shard.Unanswered, shard.Local, shard.Overloaded, shard.Lent, shard.Redirected:
 		}
 	}
 	if n > 0 {

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,8 +12,7 @@ import (
 	"github.com/weirlimit/weir/shard"
 )
 
-// outcomes counts takes by source, and those whose group was allowed although nobody
-// had decided it.
+// outcomes counts takes by source, and those whose group was allowed undecided.
 type outcomes struct {
 	owner, overloaded, unanswered, through atomic.Int64
 }
@@ -55,7 +55,7 @@ func (c *testCluster) flood(callers int, during time.Duration) *outcomes {
 				}
 				c.nodes[0].router.Decide(c.t.Context(), groups)
 				o.add(groups)
-				time.Sleep(time.Millisecond) // of somebody who was refused too
+				time.Sleep(time.Millisecond) // of a caller that was refused too
 			}
 		})
 	}
@@ -63,9 +63,9 @@ func (c *testCluster) flood(callers int, during time.Duration) *outcomes {
 	return &o
 }
 
-// An owner that is asked for more than it can answer in time is given what it can,
-// and the rest is refused: nobody gets through because of it.
-func TestOverloadIsRefusedNotLetThrough(t *testing.T) {
+// An owner that is asked for more than it can answer in time is given what it can, and the rest is refused:
+// none is allowed because of it.
+func TestOverloadIsNotFailOpen(t *testing.T) {
 	for _, perTake := range []time.Duration{4 * time.Microsecond, 10 * time.Microsecond} {
 		inForgetfulCluster(t, func(t *testing.T, c *testCluster) {
 			c.nodes[2].perTake.Store(int64(perTake))
@@ -73,10 +73,10 @@ func TestOverloadIsRefusedNotLetThrough(t *testing.T) {
 			const while = 200 * time.Millisecond
 			o := c.flood(200, while)
 			if n := o.unanswered.Load(); n != 0 || o.through.Load() != 0 {
-				t.Errorf("%v each: %d late, %d let through, %d answered, %d refused", perTake, n, o.through.Load(), o.owner.Load(), o.overloaded.Load())
+				t.Errorf("%v each: %d late, %d allowed undecided, %d answered, %d refused", perTake, n, o.through.Load(), o.owner.Load(), o.overloaded.Load())
 			}
 			if n := o.overloaded.Load(); n == 0 {
-				t.Errorf("%v each: nobody was refused", perTake)
+				t.Errorf("%v each: none was refused", perTake)
 			}
 			if served, could := o.owner.Load(), int64(while/perTake); served < could*9/10 {
 				t.Errorf("%v each: %d answered, the owner could %d", perTake, served, could)
@@ -132,30 +132,33 @@ func TestALargeBatchAloneIsNoOverload(t *testing.T) {
 	})
 }
 
-// Late behind much else that is being answered is an overload; late with nobody
-// before, or while nothing is answered, is not, and counts against the peer.
+// Late behind much else that is being answered is an overload; late with no
+// other check before it, or while nothing is answered, is not, and counts against the peer.
 func TestLateIsOverloadOnlyOfABusyPeer(t *testing.T) {
 	const attempt = DefaultAttemptTimeout
 	t0 := time.Unix(1000, 0)
 	for _, tc := range []struct {
 		name    string
-		ahead   int           // takes before the question
-		heard   time.Duration // the peer's last answer, since the question was asked
+		ahead   int           // takes before the request
+		heard   time.Duration // the peer's last answer, since the request was asked
 		woke    time.Duration // since it was asked
+		busy    time.Duration // for how long a frame has waited for a busy peer; 0 if neither node is busy
 		want    shard.Source
 		counted int
 	}{
-		{"behind others", fullFrame, time.Millisecond, attempt, shard.Overloaded, 0},
-		{"behind few", 10, time.Millisecond, attempt, shard.Unanswered, 1},
-		{"nothing is answered", fullFrame, -time.Millisecond, attempt, shard.Unanswered, 1},
-		{"this node slept", 10, -time.Millisecond, attempt + attempt/4, shard.Unanswered, 0},
-		{"this node slept over much", fullFrame, -time.Millisecond, attempt + attempt/4, shard.Overloaded, 0},
-		{"this node dozed", 10, -time.Millisecond, attempt + attempt/5, shard.Unanswered, 1},
+		{"behind others", fullFrame, time.Millisecond, attempt, 0, shard.Overloaded, 0},
+		{"behind few", 10, time.Millisecond, attempt, 0, shard.Unanswered, 1},
+		{"nothing is answered", fullFrame, -time.Millisecond, attempt, 0, shard.Unanswered, 1},
+		{"this node slept", 10, -time.Millisecond, attempt + attempt/4, 0, shard.Unanswered, 0},
+		{"this node slept over much", fullFrame, -time.Millisecond, attempt + attempt/4, 0, shard.Overloaded, 0},
+		{"a peer is busy", 10, -time.Millisecond, attempt, attempt, shard.Overloaded, 0},
+		{"a peer is busy, and this one silent", 10, -time.Millisecond, attempt, busySilence, shard.Unanswered, 1},
+		{"this node dozed", 10, -time.Millisecond, attempt + attempt/5, 0, shard.Unanswered, 1},
 	} {
-		l := newLane(nil, attempt)
-		l.closed.Store(true)
-		l.breaker.closed = true
-		others, a := &ask{sent: t0, due: t0.Add(attempt)}, &ask{sent: t0, due: t0.Add(attempt), done: make(chan struct{}, 1)}
+		l := newConn(nil, attempt)
+		l.healthy.Store(true)
+		l.breaker.healthy = true
+		others, a := &call{sent: t0, due: t0.Add(attempt)}, &call{sent: t0, due: t0.Add(attempt), done: make(chan struct{}, 1)}
 		if _, err := l.enqueue(others, []*shard.Group{{Takes: make([]shard.Take, tc.ahead)}}, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -165,9 +168,103 @@ func TestLateIsOverloadOnlyOfABusyPeer(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.breaker.heard = t0.Add(tc.heard)
+		if tc.busy > 0 {
+			l.pace.sending(t0.Add(attempt - tc.busy))
+			l.busy = t0.Add(busyFor)
+		}
 		late := l.giveUp(a, first, t0.Add(tc.woke))
 		if late != 1 || g.Takes[0].Source != tc.want || l.breaker.timeouts != tc.counted {
 			t.Errorf("%s: source %d, %d late, %d counted", tc.name, g.Takes[0].Source, late, l.breaker.timeouts)
 		}
 	}
+}
+
+// askTimes asks node a about a key of node c, in turn, and returns who has answered.
+func (c *testCluster) askTimes(n int) (sources []shard.Source) {
+	for range n {
+		g, _ := c.nodes[0].ask(c.t.Context(), take(c.ownedBy(c.nodes[2], 0), 1000, 1))
+		if g.Takes[0].Source == shard.Overloaded && g.Allowed {
+			c.t.Error("overloaded and allowed")
+		}
+		sources = append(sources, g.Takes[0].Source)
+	}
+	return sources
+}
+
+// A node that has too much to do itself refuses what it is late with, and takes no peer for dead because of it.
+func TestBusyNodeRefusesLateChecks(t *testing.T) {
+	inForgetfulCluster(t, func(t *testing.T, c *testCluster) {
+		c.nodes[0].busy.Store(true)
+		resume := c.nodes[2].stall()
+		start := time.Now()
+		if got := c.askTimes(5); slices.ContainsFunc(got, func(s shard.Source) bool { return s != shard.Overloaded }) {
+			t.Errorf("answered by %v", got)
+		}
+		if took := time.Since(start); took > DefaultAttemptTimeout {
+			t.Errorf("refused after %v, although one was late already", took)
+		}
+		if !c.nodes[0].router.Reaches("c") {
+			t.Error("the breaker is open")
+		}
+		resume()
+		synctest.Wait()
+		if got := c.askTimes(1); got[0] != shard.Owner {
+			t.Errorf("answered by %v", got)
+		}
+	})
+}
+
+// An owner that has too much to do says so, and what it is late with is refused for a while after that.
+func TestBusyOwnerReportsOverload(t *testing.T) {
+	inForgetfulCluster(t, func(t *testing.T, c *testCluster) {
+		c.nodes[2].busy.Store(true)
+		if got := c.askTimes(1); got[0] != shard.Owner {
+			t.Fatalf("answered by %v", got)
+		}
+		c.nodes[2].busy.Store(false)
+		for _, tc := range []struct {
+			after time.Duration
+			want  shard.Source
+		}{{0, shard.Overloaded}, {busyFor, shard.Unanswered}} {
+			time.Sleep(tc.after)
+			resume := c.nodes[2].stall()
+			if got := c.askTimes(1); got[0] != tc.want {
+				t.Errorf("%v later answered by %v, not %v", tc.after, got[0], tc.want)
+			}
+			resume()
+			synctest.Wait()
+		}
+	})
+}
+
+// A peer that is dead or cut off is not busy, although other nodes are: what it does not answer is decided by the failure policy.
+func TestDeadPeerOfABusyNode(t *testing.T) {
+	inForgetfulCluster(t, func(t *testing.T, c *testCluster) {
+		c.nodes[0].busy.Store(true)
+		c.nodes[2].busy.Store(true)
+		c.askTimes(1)
+		resume := c.nodes[2].stall() // its machine is gone: nothing says that the connection has ended
+		c.askTimes(1)
+		time.Sleep(busySilence)
+		if got := c.askTimes(1); got[0] != shard.Unanswered {
+			t.Errorf("silent for %v, answered by %v", busySilence, got)
+		}
+		time.Sleep(silence)
+		if c.nodes[0].router.Reaches("c") {
+			t.Error("the breaker is not open")
+		}
+		resume()
+		synctest.Wait()
+	})
+	inForgetfulCluster(t, func(t *testing.T, c *testCluster) {
+		c.nodes[0].busy.Store(true)
+		c.nodes[2].busy.Store(true)
+		c.askTimes(1)
+		c.kill(c.nodes[2])
+		synctest.Wait()
+		start := time.Now()
+		if got := c.askTimes(1); got[0] != shard.Unanswered || time.Since(start) != 0 {
+			t.Errorf("killed, answered by %v after %v", got, time.Since(start))
+		}
+	})
 }

@@ -12,26 +12,28 @@ import (
 // peer is another node, as this one asks it.
 type peer struct {
 	member  Member
-	lanes   []*lane // the last one for what it is asked as a standby
+	conns   []*conn // the last one for what it is asked as a standby
 	stop    context.CancelFunc
 	metrics peerMetrics
+
+	incarnation atomic.Uint64 // by the newest view that names it
 
 	answered atomic.Bool  // what was logged last
 	lost     atomic.Int64 // when it was last found not to answer any more; since hotCounters.started
 	spared   atomic.Int64 // until when nothing is relayed to it, because it was late; since hotCounters.started
 }
 
-const maxLanes = 9 // to one peer
+const maxConns = 9 // to one peer
 
-// lanesPerPeer is how many connections go to one peer: one saturates about two
+// connsPerPeer is how many connections go to one peer: one saturates about two
 // cores of its owner. One more is for what it is asked as a standby. It asks others then, and what
 // waits behind that must not be what others wait for: two nodes that stand by for each other would
 // wait for each other.
-func lanesPerPeer() int { return min(maxLanes, max(1, runtime.GOMAXPROCS(0)/2)+1) }
+func connsPerPeer() int { return min(maxConns, max(1, runtime.GOMAXPROCS(0)/2)+1) }
 
 func (p *peer) reachable() bool {
-	for _, l := range p.lanes {
-		if !l.closed.Load() {
+	for _, l := range p.conns {
+		if !l.healthy.Load() {
 			return false
 		}
 	}
@@ -40,15 +42,17 @@ func (p *peer) reachable() bool {
 
 // saidSomethingSince reports whether p has answered anything since then.
 func (p *peer) saidSomethingSince(at time.Time) bool {
-	return slices.ContainsFunc(p.lanes, func(l *lane) bool { return l.heardSince(at) })
+	return slices.ContainsFunc(p.conns, func(l *conn) bool { return l.heardSince(at) })
 }
 
 // newPeer returns m as a peer that is asked nothing yet.
 func (r *Router) newPeer(m Member) *peer {
 	p := &peer{member: m}
-	dial := func(ctx context.Context) (net.Conn, error) { return r.dial(ctx, m.Address) }
-	for range lanesPerPeer() {
-		p.lanes = append(p.lanes, newLane(dial, r.attempt))
+	dial := func(ctx context.Context) (net.Conn, error) {
+		return r.dial(ctx, Member{ID: m.ID, Address: m.Address, Incarnation: p.incarnation.Load()})
+	}
+	for range connsPerPeer() {
+		p.conns = append(p.conns, newConn(dial, r.attempt))
 	}
 	return p
 }
@@ -70,9 +74,17 @@ func (r *Router) start(p *peer) {
 			r.tell(p.member, answers)
 		}
 	}
-	for _, l := range p.lanes {
-		l.frames, l.notice, l.moved = p.metrics.frames, notice, r.movedFrom(p)
+	for _, l := range p.conns {
+		l.frames, l.notice, l.redirected = p.metrics.frames, notice, r.movedFrom(p)
 		l.late = func(n int) { p.metrics.late.Add(float64(n)) }
+		l.undone = func(lost bool) {
+			r.metrics.undone.Inc()
+			if lost {
+				r.metrics.lostReturns.Inc()
+			}
+		}
+		l.busyHere = r.busy
+		l.uncertain = func(n int) { r.metrics.uncertain.Add(float64(n)) }
 		r.running.Go(func() { l.run(ctx) })
 	}
 }
@@ -86,7 +98,7 @@ func (r *Router) tell(m Member, answers bool) {
 	}
 }
 
-// retire leaves p when the questions that are under way have had their time.
+// retire leaves p when the requests that are under way have had their time.
 func (r *Router) retire(p *peer) {
 	r.metrics.forget(p)
 	r.running.Go(func() {

@@ -24,21 +24,41 @@ func (k *Custody) Register(s grpc.ServiceRegistrar) { peerv1.RegisterPeerServer(
 // adopted first.
 func (s peerServer) admit(ctx context.Context, c *peerv1.Caller) error {
 	k := s.k
+	if err := s.greet(ctx, c); err != nil {
+		return err
+	}
 	self, view := s.self()
 	switch {
-	case c.GetCluster() != k.Cluster:
-		return status.Errorf(codes.FailedPrecondition, "caller %q is of another cluster", c.GetId())
 	case c.GetTo() != 0 && c.GetTo() != self.incarnation:
 		return status.Errorf(codes.FailedPrecondition, "incarnation: %d is called, this is %d of %s", c.GetTo(), self.incarnation, self.id)
 	case c.GetView() <= view || c.GetAddress() == "":
 		return nil
 	}
-	conn, err := k.connect(c.GetAddress(), nil)
+	conn, err := k.connect(c.GetId(), c.GetAddress(), nil)
 	if err != nil {
 		return status.Errorf(codes.InvalidArgument, "caller's address %q: %v", c.GetAddress(), err)
 	}
 	defer func() { _ = conn.Close() }()
-	k.catchUp(ctx, peerv1.NewPeerClient(conn), &peerv1.Caller{Cluster: k.Cluster, Id: self.id, Incarnation: self.incarnation})
+	k.catchUp(ctx, peerv1.NewPeerClient(conn), &peerv1.Caller{
+		Version: linkVersion, Cluster: c.GetCluster(), Id: self.id, Incarnation: self.incarnation, ToId: c.GetId(), To: c.GetIncarnation(),
+	})
+	return nil
+}
+
+// greet refuses a caller that is not the node that it says, one of another cluster, or one that means another node.
+func (s peerServer) greet(ctx context.Context, c *peerv1.Caller) error {
+	if err := checkCall(ctx, c.GetId()); err != nil {
+		return status.Error(codes.PermissionDenied, err.Error())
+	}
+	if c.GetVersion() != linkVersion {
+		version := stranger{who: Identity{Cluster: c.GetCluster(), ID: c.GetId()}, address: c.GetAddress(), version: linkVersionError{uint64(c.GetVersion())}}
+		s.k.Greeter.note(version)
+		return status.Errorf(codes.FailedPrecondition, "this node speaks version %d of the protocol between nodes, and %s", linkVersion, version.describe(s.k.Greeter.Self()))
+	}
+	from := Identity{Cluster: c.GetCluster(), ID: c.GetId(), Incarnation: c.GetIncarnation()}
+	if err := s.k.Greeter.admit(from, Identity{Cluster: from.Cluster, ID: c.GetToId()}); err != nil {
+		return status.Error(codes.FailedPrecondition, err.Error())
+	}
 	return nil
 }
 
@@ -47,6 +67,13 @@ func (s peerServer) self() (self party, view uint64) {
 	s.k.mu.Lock()
 	defer s.k.mu.Unlock()
 	return s.k.party, s.k.number()
+}
+
+// witness is self, and whether this node has left and bears no witness any more.
+func (s peerServer) witness() (self party, view uint64, departed bool) {
+	s.k.mu.Lock()
+	defer s.k.mu.Unlock()
+	return s.k.party, s.k.number(), s.k.departed
 }
 
 // number returns the number of the newest view, 0 if there is none.
@@ -65,7 +92,12 @@ func (s peerServer) Heartbeat(ctx context.Context, req *peerv1.HeartbeatRequest)
 	if cancel(); err != nil {
 		return nil, err
 	}
-	self, view := s.self()
+	self, view, departed := s.witness()
+	if departed {
+		return nil, status.Errorf(codes.FailedPrecondition, "node %s has left, and bears no witness", self.id)
+	}
+	s.k.learn(Life{req.GetCaller().GetId(), req.GetCaller().GetIncarnation()}, req.GetCaller().GetView(), req.GetAdoptions())
+	s.k.admission.hear(req.GetCaller().GetId(), req.GetFindings())
 	s.k.Router.hears(req.GetCaller().GetId())
 	standing := s.k.Standing()
 	var reaches []string
@@ -76,16 +108,17 @@ func (s peerServer) Heartbeat(ctx context.Context, req *peerv1.HeartbeatRequest)
 		}
 	}
 	return &peerv1.HeartbeatResponse{
-		Reaches: reaches,
-		View:    view, Incarnation: self.incarnation,
+		Reaches: reaches, Adoptions: s.k.tell(), Findings: s.k.admission.say(), Clock: s.k.Shard.Now(),
+		View: view, Incarnation: self.incarnation,
 		Held: uint32(standing.Held), Wanted: uint32(standing.Wanted), Leaving: uint32(standing.Leaving),
+		State: string(standing.State),
 	}, nil
 }
 
 // GetView implements peerv1.PeerServer.
-func (s peerServer) GetView(_ context.Context, req *peerv1.GetViewRequest) (*peerv1.GetViewResponse, error) {
-	if req.GetCaller().GetCluster() != s.k.Cluster {
-		return nil, status.Errorf(codes.FailedPrecondition, "caller %q is of another cluster", req.GetCaller().GetId())
+func (s peerServer) GetView(ctx context.Context, req *peerv1.GetViewRequest) (*peerv1.GetViewResponse, error) {
+	if err := s.greet(ctx, req.GetCaller()); err != nil {
+		return nil, err
 	}
 	s.k.mu.Lock()
 	v := s.k.view
@@ -120,7 +153,7 @@ func (s peerServer) Locate(ctx context.Context, req *peerv1.LocateRequest) (*pee
 	}
 	for _, f := range req.GetFetch() {
 		if int(f.GetPartition()) < len(k.parts) && k.parts[f.GetPartition()].token.state != active {
-			k.parts[f.GetPartition()].fetch = f.GetHolder()
+			k.parts[f.GetPartition()].fetch = f.GetOwner()
 			k.look()
 		}
 	}
@@ -133,17 +166,18 @@ func (k *Custody) located(p uint32) *peerv1.Located {
 	v := k.copyOf(p)
 	switch {
 	case pt.token.state == active:
-		l.Holding = peerv1.Holding_HOLDING_ACTIVE
+		l.State = peerv1.ReplicaState_REPLICA_STATE_ACTIVE
 		v = version{gen: pt.token.gen, seq: pt.sequence, whole: true}
 	case pt.token.state == sealed:
-		l.Holding, l.To, l.ToIncarnation = peerv1.Holding_HOLDING_SEALED, pt.token.to.id, pt.token.to.incarnation
+		l.State, l.To, l.ToIncarnation = peerv1.ReplicaState_REPLICA_STATE_SEALED, pt.token.to.id, pt.token.to.incarnation
 		v = version{gen: pt.token.gen, whole: true}
 	case pt.pulling, pt.fetch != "", k.view != nil && pt.token.mayCreate(k.claim(p)):
-		l.Holding = peerv1.Holding_HOLDING_PENDING
+		l.State = peerv1.ReplicaState_REPLICA_STATE_PENDING
 	default:
-		l.Holding = peerv1.Holding_HOLDING_ABSENT
+		l.State = peerv1.ReplicaState_REPLICA_STATE_ABSENT
 	}
-	l.Generation, l.Sequence, l.Whole = uint64(v.gen), v.seq, v.whole
+	l.Term, l.Sequence, l.Whole = uint64(v.gen), v.seq, v.whole
+	l.SnapshotTerm, l.SnapshotSequence = v.snapshot.Term, v.snapshot.Sequence
 	return l
 }
 
@@ -183,7 +217,7 @@ func (s peerServer) Pull(req *peerv1.PullRequest, stream grpc.ServerStreamingSer
 		}
 	}
 	if req.GetGrants() {
-		k.Shard.Unfollow(p, shard.ToMover)
+		k.Shard.Unfollow(p, shard.ToSuccessor)
 	}
 	if err := k.sendChanges(stream, p); err != nil {
 		return err
@@ -199,7 +233,7 @@ func (s peerServer) Pull(req *peerv1.PullRequest, stream grpc.ServerStreamingSer
 	if err := k.sendChanges(stream, p); err != nil { // what has changed meanwhile
 		return err
 	}
-	return stream.Send(&peerv1.PullResponse{Generation: uint64(gen), Last: true, Added: k.addedTo(p)})
+	return stream.Send(&peerv1.PullResponse{Term: uint64(gen), Last: true, Added: k.addedTo(p)})
 }
 
 // addedTo is deliveries for those who do not hold mu.
@@ -224,7 +258,7 @@ func (k *Custody) beginMove(p uint32, to party, isCopy bool) error {
 		return status.Errorf(codes.NotFound, "partition %d is not held for %s, incarnation %d", p, to.id, to.incarnation)
 	}
 	pt.moving, pt.mover = true, to.id
-	k.Shard.Follow(p, shard.ToMover)
+	k.Shard.Follow(p, shard.ToSuccessor)
 	return nil
 }
 
@@ -232,13 +266,13 @@ func (k *Custody) endMove(p uint32) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.parts[p].moving = false
-	k.Shard.Unfollow(p, shard.ToMover)
+	k.Shard.Unfollow(p, shard.ToSuccessor)
 }
 
 // sendChanges sends what the caller of Pull has not been sent yet.
 func (k *Custody) sendChanges(stream grpc.ServerStreamingServer[peerv1.PullResponse], p uint32) error {
 	for {
-		records, more := k.Shard.Changes(p, shard.ToMover, nil, messageBytes)
+		records, more := k.Shard.Changes(p, shard.ToSuccessor, nil, messageBytes)
 		if len(records) > 0 {
 			if err := stream.Send(&peerv1.PullResponse{Records: records}); err != nil {
 				return err
@@ -264,7 +298,7 @@ func (k *Custody) giveCopy(stream grpc.ServerStreamingServer[peerv1.PullResponse
 	k.Shard.Withhold(p, true)
 	grants := k.outbox[p].grants
 	delete(k.outbox, p)
-	for more := k.Shard.Grants(p, maxGrantBatch); len(more) > 0; more = k.Shard.Grants(p, maxGrantBatch) {
+	for more := k.Shard.TakeGrants(p, maxGrantBatch); len(more) > 0; more = k.Shard.TakeGrants(p, maxGrantBatch) {
 		grants = append(grants, more...)
 	}
 	k.mu.Unlock()
@@ -291,7 +325,7 @@ func (k *Custody) sendCopy(stream grpc.ServerStreamingServer[peerv1.PullResponse
 	for {
 		encoded, n := packGrants(grants)
 		if n == len(grants) {
-			return stream.Send(&peerv1.PullResponse{Grants: encoded, Generation: uint64(gen), Last: true})
+			return stream.Send(&peerv1.PullResponse{Grants: encoded, Term: uint64(gen), Last: true})
 		}
 		if err := stream.Send(&peerv1.PullResponse{Grants: encoded}); err != nil {
 			return err
@@ -330,7 +364,7 @@ func (s peerServer) Confirm(ctx context.Context, req *peerv1.ConfirmRequest) (*p
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	pt := &k.parts[p]
-	if gen := Generation(req.GetGeneration()); pt.token.confirm(gen) {
+	if gen := Generation(req.GetTerm()); pt.token.confirm(gen) {
 		pt.copy, pt.fresh = version{gen: gen, whole: true}, true
 	}
 	return &peerv1.ConfirmResponse{}, nil
@@ -359,7 +393,7 @@ func (s peerServer) Replicate(ctx context.Context, req *peerv1.ReplicateRequest)
 // receive lays a replica of that member over the copy of its partition. It is false if something is missing
 // between the two.
 func (k *Custody) receive(r *peerv1.Replica, from string) bool {
-	p, gen, seq := r.GetPartition(), Generation(r.GetGeneration()), r.GetSequence()
+	p, gen, seq := r.GetPartition(), Generation(r.GetTerm()), r.GetSequence()
 	pt := &k.parts[p]
 	switch {
 	case pt.token.state != absent, gen < pt.copy.gen, k.view == nil, gen < firstOf(k.view.claim(p).base):
@@ -377,7 +411,7 @@ func (k *Custody) receive(r *peerv1.Replica, from string) bool {
 	if r.GetBegin() || r.GetWhole() && !pt.copy.whole {
 		k.Logger.Debug("replica", "partition", p, "generation", gen, "sequence", seq, "begins", r.GetBegin(), "whole", r.GetWhole())
 	}
-	pt.copy, pt.fedBy = version{gen: gen, seq: seq, whole: r.GetWhole() || pt.copy.whole}, from
+	pt.copy, pt.fedBy = version{gen: gen, seq: seq, whole: r.GetWhole() || pt.copy.whole && !pt.copy.isRestored()}, from
 	if r.GetWhole() {
 		pt.fresh = true
 		k.Shard.Withhold(p, false)

@@ -10,21 +10,21 @@ import (
 	"github.com/weirlimit/weir/shard"
 )
 
-// Bounds of how far a group is sent about, beside the time that one question has.
+// Bounds of how far a group is sent about, beside the time that one request has.
 const (
 	maxHops  = 16               // times that it is asked again elsewhere
 	maxLost  = 4                // times that whoever was asked is asked again, who knows of nobody else
 	hopPause = time.Millisecond // before it goes where it may have been before
 )
 
-// Holders knows where the counters are that this node does not have.
-type Holders interface {
-	// Holder returns the id of the member that has partition p as far as this node
+// Locator knows where the counters are that this node does not have.
+type Locator interface {
+	// OwnerOf returns the id of the member that has partition p as far as this node
 	// knows: to whom it has handed p over, from whom it is fetching p, who sends it the copies of p as the standby, or else the
 	// view's owner. It is this node itself if it has p, also if it has no authority to
 	// decide, and if it was restarted and has lost p: then its standby is asked. ok is false if it
 	// knows of nobody.
-	Holder(p uint32) (id string, ok bool)
+	OwnerOf(p uint32) (id string, ok bool)
 	// Reaching returns the ids of the members that have said lately that they reach the one of that
 	// id.
 	Reaching(id string) []string
@@ -34,6 +34,10 @@ type Holders interface {
 	// CopyAt returns the id of the member that has a copy of p if the standby has none yet, as far as this node
 	// knows, which may be this one; or "".
 	CopyAt(p uint32) string
+	// ReturnGranted is told of a take that is given back, and that this node has granted as the standby in a grant
+	// that was sent. It returns the id of the member that has the grant, and is to undo the take now. It returns
+	// "" if that is seen to once a member has it, or cannot be known.
+	ReturnGranted(take shard.Take) string
 	// Returning returns a channel that is closed when this node may decide again, if it was away
 	// until just now, or else nil.
 	Returning() <-chan struct{}
@@ -42,7 +46,7 @@ type Holders interface {
 // newTable returns the table for v. A partition whose owner is another one than in old is
 // asked for where it was, as long as that is a member: there it stays until it is fetched.
 func (r *Router) newTable(v *View, old *table) *table {
-	t := &table{view: v, peers: make([]*peer, len(v.Members)), self: -1}
+	t := &table{full: &r.full, view: v, peers: make([]*peer, len(v.Members)), self: -1}
 	for i, m := range v.Members {
 		t.marks = append(t.marks, markOf(m.ID))
 		if m.ID == r.self {
@@ -98,7 +102,7 @@ func (t *table) redirect(k ring.Key, from int, mark uint64) {
 // and somebody else may.
 func (t *table) isVacant(k ring.Key) bool {
 	until := t.vacant[t.partition(k)].Load()
-	return until > 0 && int64(time.Since(t.began)) < until && t.standby(k) != nobody
+	return until > 0 && int64(time.Since(t.began)) < until && t.standby(k) != noMember
 }
 
 // forsake has the owners asked for what the member from, who does not answer, was asked
@@ -130,24 +134,24 @@ func (t *table) reaches(g *shard.Group) bool {
 	return true
 }
 
-// answers reports whether the member to answers questions about k.
+// answers reports whether the member to answers requests about k.
 func (t *table) answers(to int, k ring.Key) bool {
-	return t.peers[to] == nil || t.lane(to, k).closed.Load()
+	return t.peers[to] == nil || t.conn(to, k).healthy.Load()
 }
 
 // loses reports whether the member from, who does not have a counter of g, is to be asked
 // for it all the same.
 func (t *table) loses(from int, g *shard.Group) bool {
 	for i := range g.Takes {
-		if take := &g.Takes[i]; take.Source == shard.Moved && t.route(take.Key) == from && !t.isVacant(take.Key) {
+		if take := &g.Takes[i]; take.Source == shard.Redirected && t.route(take.Key) == from && !t.isVacant(take.Key) {
 			return true
 		}
 	}
 	return false
 }
 
-// movedFrom returns what the lanes to p are to do about counters that p does not have.
-func (r *Router) movedFrom(p *peer) movedFunc {
+// movedFrom returns what the conns to p are to do about counters that p does not have.
+func (r *Router) movedFrom(p *peer) redirectFunc {
 	return func(k ring.Key, mark uint64) {
 		t := r.table.Load()
 		if from := slices.Index(t.peers, p); from >= 0 {
@@ -156,17 +160,17 @@ func (r *Router) movedFrom(p *peer) movedFunc {
 	}
 }
 
-// movedHere has others asked for those counters of g that the local shard does not have.
-func (r *Router) movedHere(g *shard.Group) {
+// redirectedHere has others asked for those counters of g that the local shard does not have.
+func (r *Router) redirectedHere(g *shard.Group) {
 	t := r.table.Load()
 	for i := range g.Takes {
-		if take := &g.Takes[i]; take.Source == shard.Moved && t.self >= 0 {
+		if take := &g.Takes[i]; take.Source == shard.Redirected && t.self >= 0 {
 			t.redirect(take.Key, t.self, r.holder(take.Key))
 		}
 	}
 }
 
-// holder returns the mark of the member that has k's counter, as Holders do; 0 if it knows
+// holder returns the mark of the member that has k's counter, as Locator do; 0 if it knows
 // of nobody.
 func (r *Router) holder(k ring.Key) uint64 {
 	if id := r.holderID(k); id != "" {
@@ -182,10 +186,10 @@ func (r *Router) holds(k ring.Key) bool { return r.holderID(k) == r.self }
 // if it does not.
 func (r *Router) holderID(k ring.Key) string {
 	t := r.table.Load()
-	if t == nil || r.holders == nil {
+	if t == nil || r.locator == nil {
 		return ""
 	}
-	id, ok := r.holders.Holder(t.partition(k))
+	id, ok := r.locator.OwnerOf(t.partition(k))
 	if !ok {
 		return ""
 	}
@@ -199,7 +203,7 @@ func undecided(g *shard.Group) bool {
 		return false
 	}
 	s := g.Takes[0].Source
-	return s == shard.Unanswered || s == shard.Moved || s == shard.Held
+	return s == shard.Unanswered || s == shard.Redirected || s == shard.Held
 }
 
 func anyUndecided(groups []shard.Group) bool {
@@ -212,9 +216,9 @@ func anyUndecided(groups []shard.Group) bool {
 }
 
 // moved reports whether g is undecided because whoever was asked does not have a counter of it.
-func moved(g *shard.Group) bool {
+func redirected(g *shard.Group) bool {
 	for i := range g.Takes {
-		if g.Takes[i].Source == shard.Moved {
+		if g.Takes[i].Source == shard.Redirected {
 			return true
 		}
 	}
@@ -223,13 +227,13 @@ func moved(g *shard.Group) bool {
 
 // forget makes g one that was not asked.
 func forget(g *shard.Group) {
-	g.Allowed, g.Held, g.Waits = false, 0, false
+	g.Allowed, g.Held, g.By, g.Waits = false, 0, 0, false
 	setSource(g, shard.Unanswered)
 }
 
 // walk is how far the groups of one call have got.
 type walk struct {
-	due   time.Time     // of the questions
+	due   time.Time     // of the requests
 	wait  time.Duration // until nobody remembers a denial of what they free; 0 is none
 	waits int           // that were so far
 	hops  int           // that they were asked again
@@ -240,9 +244,9 @@ type walk struct {
 // pursue asks for the groups of asked that are undecided wherever they are said to be, until
 // there is no time or nobody else to ask, and then their standbys. What it splits
 // becomes part of top, which asked may be.
-func (r *Router) pursue(ctx context.Context, top, asked *spread, w walk) {
+func (r *Router) pursue(ctx context.Context, top, asked *scatter, w walk) {
 	for asked.anyUndecided() {
-		again := newSpread(r.table.Load())
+		again := newScatter(r.table.Load())
 		pause := r.sortOut(top, asked, again, &w)
 		if asked != top {
 			asked.free()
@@ -251,9 +255,9 @@ func (r *Router) pursue(ctx context.Context, top, asked *spread, w walk) {
 		if again.size() == 0 || !r.goOn(ctx, pause, &w) {
 			again.each(func(_ *peer, g *shard.Group, p *part) {
 				if g.Held > 0 {
-					r.promises.durable.tell(g)
+					r.denialLeases.durable.tell(g)
 				} else {
-					top.strand(g, p, true)
+					top.addOrphan(g, p, true)
 				}
 			})
 			break
@@ -264,14 +268,14 @@ func (r *Router) pursue(ctx context.Context, top, asked *spread, w walk) {
 	if asked != top {
 		asked.free()
 	}
-	if len(top.stranded) > 0 {
+	if len(top.orphans) > 0 {
 		r.askStandbys(ctx, top)
 	}
 }
 
 // sortOut assigns what is undecided of asked to again, or strands it. It returns how long to
 // wait before again is asked.
-func (r *Router) sortOut(top, asked, again *spread, w *walk) (pause time.Duration) {
+func (r *Router) sortOut(top, asked, again *scatter, w *walk) (pause time.Duration) {
 	t, lost, held, waits := again.table, false, false, w.waits
 	asked.each(func(from *peer, g *shard.Group, p *part) {
 		member := slices.Index(t.peers, from)
@@ -284,16 +288,16 @@ func (r *Router) sortOut(top, asked, again *spread, w *walk) (pause time.Duratio
 				setSource(g, shard.Unanswered) // until whoever has decided answers once more
 				again.assign(member, g, nil, p)
 			} else {
-				r.promises.durable.tell(g)
+				r.denialLeases.durable.tell(g)
 			}
 			return
-		case moved(g) && t.loses(member, g):
+		case redirected(g) && t.loses(member, g):
 			if w.lost == maxLost {
-				top.strand(g, p, true)
+				top.addOrphan(g, p, true)
 				return
 			}
 			lost = true
-		case moved(g):
+		case redirected(g):
 		case w.wait > 0 && frees(g) && (from == nil || g.Waits):
 			if waits < maxRounds {
 				w.waits, g.Waits = waits+1, false
@@ -303,13 +307,13 @@ func (r *Router) sortOut(top, asked, again *spread, w *walk) (pause time.Duratio
 		case asked.isLost(g):
 			return
 		case from == nil || member < 0 || !t.forsake(member, g):
-			top.strand(g, p, member >= 0 && !t.owns(member, g))
+			top.addOrphan(g, p, member >= 0 && !t.owns(member, g))
 			return
 		}
 		if t.reaches(g) {
 			again.place(top, g, p, t.route)
 		} else {
-			top.strand(g, p, true)
+			top.addOrphan(g, p, true)
 		}
 	})
 	if lost {

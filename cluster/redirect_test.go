@@ -23,7 +23,7 @@ type ledger struct {
 	mu         sync.Mutex
 	partitions uint32
 	counts     map[ring.Key]int64
-	holder     map[uint32]int // -1 while nobody has it
+	holder     map[uint32]int // -1 while no node has it
 	copies     []map[ring.Key]int64
 }
 
@@ -49,10 +49,10 @@ func (p page) Decide(groups []shard.Group) {
 			t.Source = source
 			g.Allowed = g.Allowed && t.Decision.Allowed
 		}
-		if moved(g) {
+		if redirected(g) {
 			g.Allowed = false
 			for j := range g.Takes {
-				if t := &g.Takes[j]; t.Source != shard.Moved {
+				if t := &g.Takes[j]; t.Source != shard.Redirected {
 					t.Source = shard.Unanswered
 				}
 			}
@@ -76,7 +76,7 @@ func (p page) countsOf(k ring.Key, provisional bool) (map[ring.Key]int64, shard.
 	case provisional:
 		return p.copies[p.self], shard.Provisional
 	}
-	return p.counts, shard.Moved
+	return p.counts, shard.Redirected
 }
 
 func (p page) Return(takes []shard.Take) {
@@ -87,6 +87,8 @@ func (p page) Return(takes []shard.Take) {
 		counts[takes[i].Key] -= takes[i].Cost
 	}
 }
+
+func (page) Keep([]shard.Take) {}
 
 func (l *ledger) move(p uint32, to int) (from int) {
 	l.mu.Lock()
@@ -104,12 +106,12 @@ func inLedger(t *testing.T, size int, f func(t *testing.T, c *testCluster, l *le
 		c := newEmptyCluster(t)
 		c.standbys = true
 		var locals []Local
-		var promises []*Promises
+		var denialLeases []*DenialLeases
 		for i := range size {
 			l.copies = append(l.copies, make(map[ring.Key]int64))
-			locals, promises = append(locals, page{l, i}), append(promises, NewPromises(false, false))
+			locals, denialLeases = append(locals, page{l, i}), append(denialLeases, NewDenialLeases(false, false))
 		}
-		c.start(locals, promises...)
+		c.start(locals, denialLeases...)
 		defer c.close()
 		for p := range l.partitions {
 			l.holder[p] = c.view.Ring.Owner(p)
@@ -128,9 +130,9 @@ func (c *testCluster) handOver(l *ledger, k ring.Key, to int, took time.Duration
 	l.move(p, to)
 }
 
-// While partitions move about, everything that is asked is counted once, by whoever has
-// it at the time.
-func TestCallersFollowWhatMoves(t *testing.T) {
+// While partitions move about, everything that is asked is counted once, by the
+// owner at the time.
+func TestCallersFollowHandovers(t *testing.T) {
 	inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
 		var keys []ring.Key
 		for i := range 6 {
@@ -146,7 +148,7 @@ func TestCallersFollowWhatMoves(t *testing.T) {
 						return
 					case <-time.After(time.Duration(1+r.IntN(20)) * time.Millisecond):
 					}
-					if to := r.IntN(4); l.holderOf(c.partition(k)) != to {
+					if to := r.IntN(4); l.ownerOf(c.partition(k)) != to {
 						c.handOver(l, k, to, time.Duration(1+r.IntN(3))*time.Millisecond)
 					}
 				}
@@ -202,7 +204,7 @@ func TestCallersFollowWhatMoves(t *testing.T) {
 	})
 }
 
-func (l *ledger) holderOf(p uint32) int {
+func (l *ledger) ownerOf(p uint32) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.holder[p]
@@ -230,10 +232,10 @@ func TestHintIsFollowedAndKept(t *testing.T) {
 			var took time.Duration
 			asked := c.askedFrames(func() { g, took = c.nodes[0].ask(t.Context(), take(k, 10, 1)) })
 			if !g.Allowed || g.Takes[0].Source != shard.Owner || took != 0 || !slices.Equal(asked, want) {
-				t.Errorf("question %d: %+v after %v, asked %v, want %v", i, g, took, asked, want)
+				t.Errorf("request %d: %+v after %v, asked %v, want %v", i, g, took, asked, want)
 			}
 		}
-		// Whoever does not have it any more, and whoever gets it, find it as well.
+		// The former owner and the next one find it as well.
 		for _, n := range c.nodes[1:] {
 			if g, took := n.ask(t.Context(), take(k, 10, 1)); !g.Allowed || took != 0 {
 				t.Errorf("%s: %+v after %v", n.id, g, took)
@@ -246,7 +248,7 @@ func TestHintIsFollowedAndKept(t *testing.T) {
 }
 
 // A new owner is not asked before the old one says that it should be.
-func TestNewViewAsksWhereItWas(t *testing.T) {
+func TestNewViewRoutesToTheFormerOwner(t *testing.T) {
 	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
 		members := slices.Clone(c.view.Members)
 		c.setView(members[:2])
@@ -266,13 +268,13 @@ func TestNewViewAsksWhereItWas(t *testing.T) {
 			var g shard.Group
 			asked := c.askedFrames(func() { g, _ = c.nodes[0].ask(t.Context(), take(k, 10, 1)) })
 			if !g.Allowed || g.Takes[0].Source != shard.Owner || !slices.Equal(asked, want) {
-				t.Errorf("question %d: %+v, asked %v, want %v", i, g, asked, want)
+				t.Errorf("request %d: %+v, asked %v, want %v", i, g, asked, want)
 			}
 		}
 	})
 }
 
-// Two that say of each other that they have it are not asked for ever, by whoever asks.
+// Two that say of each other that they have it are not asked for ever, at any node.
 // Then the owner decides from what it has of it.
 func TestNodesThatPointAtEachOther(t *testing.T) {
 	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
@@ -303,9 +305,9 @@ func TestNodesThatPointAtEachOther(t *testing.T) {
 	})
 }
 
-// Who knows of nobody else is asked a few times more, and as soon as it has it, it
+// A node that knows of no other owner is asked a few times more, and as soon as it has it, it
 // answers.
-func TestOwnerThatIsAboutToHaveIt(t *testing.T) {
+func TestOwnerThatIsStillFetching(t *testing.T) {
 	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
 		k := c.ownedBy(c.nodes[1], 0)
 		p := c.partition(k)
@@ -322,7 +324,7 @@ func TestOwnerThatIsAboutToHaveIt(t *testing.T) {
 }
 
 // A group of which a part has moved is asked for in parts, and counted whole.
-func TestGroupThatParts(t *testing.T) {
+func TestGroupOfWhichAPartMoves(t *testing.T) {
 	inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
 		var takes []shard.Take
 		for i := range 4 {
@@ -334,7 +336,7 @@ func TestGroupThatParts(t *testing.T) {
 		for i := range 3 {
 			g, took := c.nodes[0].ask(t.Context(), slices.Clone(takes)...)
 			if !g.Allowed || took > hopPause || slices.ContainsFunc(g.Takes, func(t shard.Take) bool { return t.Source != shard.Owner }) {
-				t.Errorf("question %d: %+v after %v", i, g, took)
+				t.Errorf("request %d: %+v after %v", i, g, took)
 			}
 		}
 		// Now a part of it parts.
@@ -349,7 +351,7 @@ func TestGroupThatParts(t *testing.T) {
 	})
 }
 
-// A hint that leads to somebody who does not answer is forgotten for the owner.
+// A hint that leads to a node that does not answer is forgotten for the owner.
 func TestHintThatLeadsNowhere(t *testing.T) {
 	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
 		k := c.ownedBy(c.nodes[1], 0)
@@ -366,7 +368,7 @@ func TestHintThatLeadsNowhere(t *testing.T) {
 
 func TestRoutesOfANewTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := NewRouter(RouterConfig{Self: "b", Promises: NewPromises(true, true), Metrics: prometheus.NewRegistry()})
+		r := NewRouter(RouterConfig{Self: "b", DenialLeases: NewDenialLeases(true, true), Metrics: prometheus.NewRegistry()})
 		defer r.Close()
 		view := func(owners []uint16, ids ...string) *View {
 			v := &View{}
@@ -393,14 +395,14 @@ func TestRoutesOfANewTable(t *testing.T) {
 		first.redirect(keyOf(1), 0, markOf("c"))
 		first.redirect(keyOf(1), 2, markOf("c")) // itself, but it is not the owner
 		if got := ids(first); got != "aabbcc" {
-			t.Errorf("somebody is asked again who does not have it: %s", got)
+			t.Errorf("a node is asked again that does not have it: %s", got)
 		}
 		first.redirect(keyOf(1), 0, markOf("c"))
 		first.redirect(keyOf(2), 0, markOf("c")) // a is not asked for it
 		first.redirect(keyOf(3), 1, markOf("x")) // no member
 		first.redirect(keyOf(4), 2, markOf("c")) // itself
 		first.redirect(keyOf(5), 2, markOf("b"))
-		first.redirect(keyOf(5), 1, 0) // whoever
+		first.redirect(keyOf(5), 1, 0) // any node
 		if got := ids(first); got != "acbbcc" {
 			t.Errorf("redirected: %s", got)
 		}
@@ -419,16 +421,16 @@ func TestRoutesOfANewTable(t *testing.T) {
 	})
 }
 
-// fetch moves the partition of k with all that it holds, and as whoever fetches it does.
+// fetch moves the partition of k with all that it holds, and as the node that fetches it does.
 func (c *testCluster) fetch(k ring.Key, from, to *testNode) {
 	p := c.partition(k)
 	c.believe(to, k, from)
-	from.shard.Follow(p, shard.ToMover)
+	from.shard.Follow(p, shard.ToSuccessor)
 	to.shard.Clear(p)
 	ship := func() {
 		for more := true; more; {
 			var records []byte
-			records, more = from.shard.Changes(p, shard.ToMover, nil, 1<<10)
+			records, more = from.shard.Changes(p, shard.ToSuccessor, nil, 1<<10)
 			if err := to.shard.Apply(p, records); err != nil {
 				c.t.Error(err)
 			}
@@ -436,12 +438,12 @@ func (c *testCluster) fetch(k ring.Key, from, to *testNode) {
 		}
 	}
 	ship()
-	from.shard.Close(p)
+	from.shard.Seal(p)
 	c.believe(from, k, to)
 	ship()
-	from.shard.Unfollow(p, shard.ToMover)
-	to.promises.Opened(p, c.view.Ring.Partitions())
-	to.shard.Open(p)
+	from.shard.Unfollow(p, shard.ToSuccessor)
+	to.denialLeases.Opened(p, c.view.Ring.Partitions())
+	to.shard.Unseal(p)
 }
 
 // Limits hold exactly while their counters move about.
@@ -455,7 +457,7 @@ func TestLimitsHoldWhileHotCountersMove(t *testing.T) {
 }
 
 // holdLimitsWhileCountersMove has 6000 takes asked for of three limits of 1000, some of
-// them two in a group, and wants at least so many of each to be allowed.
+// them two in a group, and wants at least that number of each to be allowed.
 func (c *testCluster) holdLimitsWhileCountersMove(pairs float64, least int64) {
 	t := c.t
 	const limit = 1000
@@ -507,7 +509,7 @@ func (c *testCluster) holdLimitsWhileCountersMove(pairs float64, least int64) {
 	}
 }
 
-// Who has lost a partition names itself, so that its standby is asked at once.
+// A node that has lost a partition names itself, so that its standby is asked at once.
 func TestLostPartitionNamesItself(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *testCluster) {
 		a, b := c.nodes[0], c.nodes[1]

@@ -37,9 +37,16 @@ type Node struct {
 	Address      string `json:"address"`     // host:port of gRPC
 	Incarnation  uint64 `json:"incarnation"` // rises at every start of a node of this id, from 1
 	State        State  `json:"state"`
-	Version      string `json:"version"`
+	Version      string `json:"version"` // of its software
 	RuleRevision string `json:"rule_revision"`
 	OwnRules     bool   `json:"own_rules,omitempty"` // they come from files of its own, not from the registry
+	TLS          bool   `json:"tls,omitempty"`       // its connections are encrypted
+	Admin        string `json:"admin,omitempty"`     // host:port of its admin port; empty if it has none
+}
+
+// Member returns n as a member of a view.
+func (n Node) Member() Member {
+	return Member{ID: n.ID, Address: n.Address, Incarnation: n.Incarnation}
 }
 
 // Snapshot is what the registry holds at one moment.
@@ -55,6 +62,8 @@ type Snapshot struct {
 	// Rules are the rules as stored, or as they were before the store lost what was
 	// seen in it; nil if there are none. Read-only.
 	Rules []byte
+	// Tokens are the tokens of clients as stored, in the same way as Rules.
+	Tokens []byte
 }
 
 // Registry is the store in which nodes register and agree on views. Package
@@ -64,9 +73,11 @@ type Registry interface {
 	// otherwise as soon as it does again, until the registry stops. Every call
 	// replaces what the last one said. It does not block.
 	Announce(node Node)
-	// SwapView stores view if the stored one is still at revision; 0 means that
-	// there must be none. It returns ErrViewChanged if somebody else was faster.
+	// SwapView stores view if the stored one is still at revision; 0 means that there must be none. It
+	// returns ErrViewChanged if another node was faster.
 	SwapView(ctx context.Context, view *View, revision int64) error
+	// Evict ends that this life of a node is registered, if it is. If the node lives it registers again.
+	Evict(ctx context.Context, l Life) error
 }
 
 // ErrViewChanged says that the view in the store is not the one that was to be

@@ -88,7 +88,7 @@ func (k *Custody) replicateOnce(ctx context.Context, c *colleague) (sent bool) {
 	}
 	var m replicas
 	for _, f := range k.feeds(c) {
-		r := round{f.partition, k.Promises.durable.begin(f.partition)}
+		r := round{f.partition, k.DenialLeases.durable.begin(f.partition)}
 		for more := true; more; {
 			if more = k.append(&m, c, f, r); len(m.records) >= messageBytes-recordBytes {
 				sent = true
@@ -132,7 +132,7 @@ func (k *Custody) flushTo(ctx context.Context, c *colleague) {
 	}
 	partitions := k.standbyFor(c)
 	for _, p := range partitions {
-		k.Shard.Close(p)
+		k.Shard.Seal(p)
 	}
 	if reached {
 		k.replicateOnce(ctx, c)
@@ -152,10 +152,10 @@ func (k *Custody) cease(p uint32) {
 		return
 	}
 	pt.over = true
-	k.Shard.Close(p)
+	k.Shard.Seal(p)
 	k.Shard.Withhold(p, true)
 	if pt.token.state == active {
-		pt.copy, pt.fresh = version{gen: pt.token.gen, seq: pt.sequence, whole: true}, true
+		pt.copy, pt.fresh, pt.ended = version{gen: pt.token.gen, seq: pt.sequence, whole: true}, true, true
 		pt.token.lapse()
 		k.follow(p)
 	}
@@ -228,7 +228,7 @@ func (k *Custody) append(m *replicas, c *colleague, f feed, r round) (more bool)
 	}
 	pt.sequence++
 	m.items = append(m.items, &peerv1.Replica{
-		Partition: p, Generation: uint64(pt.token.gen), Sequence: pt.sequence,
+		Partition: p, Term: uint64(pt.token.gen), Sequence: pt.sequence,
 		Records: m.records[from:len(m.records):len(m.records)], Begin: !pt.begun, Whole: pt.whole || whole, Added: f.added.message(c.member.ID),
 	})
 	pt.begun, pt.whole = true, pt.whole || whole
@@ -255,7 +255,7 @@ func (k *Custody) sendReplicas(ctx context.Context, c *colleague, m *replicas) {
 			again = append(again, r.GetPartition())
 		}
 	} else {
-		k.Promises.durable.acknowledged(c, sent, m.rounds, again)
+		k.DenialLeases.durable.acknowledged(c, sent, m.rounds, again)
 		k.haveParted(m.last, again)
 	}
 	if len(again) > 0 {
@@ -328,9 +328,14 @@ func (k *Custody) deliveries(p uint32) (all []*peerv1.Delivery) {
 
 // outgoing is a batch of grants that is on its way.
 type outgoing struct {
-	batch  uint64
-	grants []shard.Grant
+	batch   uint64
+	grants  []shard.Grant
+	returns []shard.Take // given back meanwhile: the owner is to undo them once it has all grants; <= maxGrantReturns
 }
+
+// maxGrantReturns is how many takes that were granted in a partition are given back to its owner after its grants. More
+// stay counted.
+const maxGrantReturns = 1 << 10
 
 // returnGrants tells a colleague what this node has granted in its place, once it is there again.
 func (k *Custody) returnGrants(ctx context.Context, c *colleague) {
@@ -375,29 +380,45 @@ func (k *Custody) posted(p uint32) {
 // enclose adds grants to what is on its way to p's owner, under a new number.
 func (k *Custody) enclose(p uint32, grants []shard.Grant) {
 	if len(grants) > 0 {
-		k.send(p, append(k.outbox[p].grants, grants...))
+		o := k.outbox[p]
+		k.send(p, append(o.grants, grants...), o.returns)
 	}
 }
 
 // send has just these grants be on their way to p's owner, under a new number. Until that has said that it has them, what it
 // sends does not take their place.
-func (k *Custody) send(p uint32, grants []shard.Grant) {
+func (k *Custody) send(p uint32, grants []shard.Grant, returns []shard.Take) {
 	delete(k.outbox, p)
 	if len(grants) > 0 {
 		k.batch++
-		k.outbox[p] = outgoing{k.batch, grants}
+		k.outbox[p] = outgoing{k.batch, grants, returns}
 	}
 	k.Shard.Underway(p, grants)
 }
 
-// delivered takes the first grants of a batch off those that are on their way.
+// delivered takes the first grants of a batch off those that are on their way. When the owner has all of them it is to
+// undo what was given back meanwhile.
 func (k *Custody) delivered(p uint32, batch uint64, n int) {
+	owner, returns := k.acknowledge(p, batch, n)
+	for i := range returns {
+		k.Router.passTo(owner, returns[i])
+	}
+}
+
+// acknowledge is delivered for the grants. It returns what the owner is to undo.
+func (k *Custody) acknowledge(p uint32, batch uint64, n int) (owner string, returns []shard.Take) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.Logger.Debug("grants delivered", "partition", p, "batch", batch, "counters", n)
-	if o := k.outbox[p]; o.batch == batch && 0 < n && n <= len(o.grants) {
-		k.send(p, o.grants[n:])
+	o := k.outbox[p]
+	if o.batch != batch || n <= 0 || n > len(o.grants) || k.view == nil {
+		return "", nil
 	}
+	k.send(p, o.grants[n:], o.returns)
+	if n < len(o.grants) {
+		return "", nil
+	}
+	return k.claim(p).owner.id, o.returns
 }
 
 // hasAdded takes the grants off those that are on their way of which p's holder says that it has added them.
@@ -407,7 +428,7 @@ func (k *Custody) hasAdded(p uint32, d *peerv1.Delivery) {
 		return
 	}
 	_, n := packGrants(o.grants) // the part of them that had the number
-	k.send(p, o.grants[n:])
+	k.send(p, o.grants[n:], nil)
 }
 
 // prepare makes batches of what was granted in the place of the member of that id, which is there: until then they are kept
@@ -415,12 +436,12 @@ func (k *Custody) hasAdded(p uint32, d *peerv1.Delivery) {
 func (k *Custody) prepare(id string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for p := uint32(0); k.view != nil && int(p) < len(k.parts) && k.Shard.KeepsGrants(); p++ {
+	for p := uint32(0); k.view != nil && int(p) < len(k.parts) && k.Shard.HasAnyGrants(); p++ {
 		if _, under := k.outbox[p]; under || k.parts[p].pulling {
 			continue
 		}
 		if k.claim(p).owner.id == id {
-			k.enclose(p, k.Shard.Grants(p, maxGrantBatch))
+			k.enclose(p, k.Shard.TakeGrants(p, maxGrantBatch))
 		}
 	}
 }

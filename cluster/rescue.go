@@ -25,14 +25,14 @@ type rescue struct {
 	*Router
 	ctx    context.Context
 	t      *table
-	top    *spread
+	top    *scatter
 	over   time.Time // nobody is asked any more then
-	stages []*spread
+	stages []*scatter
 	again  int // groups that were asked for again after a pause
 }
 
 // askStandbys asks for what of top is stranded.
-func (r *Router) askStandbys(ctx context.Context, top *spread) {
+func (r *Router) askStandbys(ctx context.Context, top *scatter) {
 	s := &rescue{Router: r, ctx: ctx, t: r.table.Load(), top: top, over: r.overAt(ctx, time.Now())}
 	standbys, formers := s.askOwners(), s.stage(asFormer)
 	s.askAround(standbys, formers)
@@ -52,14 +52,14 @@ func (r *Router) overAt(ctx context.Context, now time.Time) time.Time {
 }
 
 // stage returns what is to be asked at once.
-func (s *rescue) stage(how asked) *spread {
-	stage := newSpread(s.t)
+func (s *rescue) stage(how role) *scatter {
+	stage := newScatter(s.t)
 	stage.how = how
 	s.stages = append(s.stages, stage)
 	return stage
 }
 
-func (s *rescue) ask(stage *spread) {
+func (s *rescue) ask(stage *scatter) {
 	if stage.size() == 0 {
 		return
 	}
@@ -71,7 +71,7 @@ func (s *rescue) ask(stage *spread) {
 }
 
 // left calls f for what a stage has asked for, and that may be asked of others.
-func (s *rescue) left(stage *spread, f func(to *peer, g *shard.Group, p *part)) {
+func (s *rescue) left(stage *scatter, f func(to *peer, g *shard.Group, p *part)) {
 	stage.each(func(to *peer, g *shard.Group, p *part) {
 		if undecided(g) && !stage.isLost(g) {
 			f(to, g, p)
@@ -80,11 +80,11 @@ func (s *rescue) left(stage *spread, f func(to *peer, g *shard.Group, p *part)) 
 }
 
 // askOwners asks the owners of what has moved, and returns whom to ask about the rest, their standbys.
-func (s *rescue) askOwners() (standbys *spread) {
+func (s *rescue) askOwners() (standbys *scatter) {
 	owners, standbys := s.stage(asStandby), s.stage(asStandby)
-	for _, left := range s.top.stranded {
+	for _, left := range s.top.orphans {
 		relax(left.group)
-		if k := left.group.Takes[0].Key; left.moved && !s.t.isVacant(k) {
+		if k := left.group.Takes[0].Key; left.redirected && !s.t.isVacant(k) {
 			owners.place(s.top, left.group, left.part, s.t.owner)
 		} else {
 			standbys.place(s.top, left.group, left.part, s.standsBy(s.t, 0))
@@ -99,18 +99,18 @@ func (s *rescue) askOwners() (standbys *spread) {
 
 // askAround asks standbys, and then those who reach them, or whoever has it, until there are no more. What remains for
 // those who stood by before is added to formers.
-func (s *rescue) askAround(standbys, formers *spread) {
+func (s *rescue) askAround(standbys, formers *scatter) {
 	// Of what is in others the standby was asked before, of what is in standbys at most just now.
 	for try, others := 0, s.stage(asStandby); standbys.size()+others.size() > 0; try++ {
 		nextStandbys, nextOthers := s.stage(asStandby), s.stage(asStandby)
 		former := func(g *shard.Group, p *part) {
 			k := g.Takes[0].Key
-			if (moved(g) || s.standbyHas(k)) && s.stoodBy(s.t)(k) != nobody {
+			if (redirected(g) || s.standbyHas(k)) && s.stoodBy(s.t)(k) != noMember {
 				formers.place(s.top, g, p, s.stoodBy(s.t))
 			}
 		}
 		around := func(_ *peer, g *shard.Group, p *part) {
-			if s.around(s.t, try)(g.Takes[0].Key) == nobody {
+			if s.around(s.t, try)(g.Takes[0].Key) == noMember {
 				former(g, p)
 			} else {
 				nextOthers.place(s.top, g, p, s.around(s.t, try))
@@ -121,7 +121,7 @@ func (s *rescue) askAround(standbys, formers *spread) {
 			switch {
 			case s.t.peerOf(s.t.standby(g.Takes[0].Key)) != to: // it was asked for somebody else
 				nextStandbys.place(s.top, g, p, s.standsBy(s.t, try+1))
-			case moved(g):
+			case redirected(g):
 				former(g, p)
 			default:
 				around(to, g, p)
@@ -136,10 +136,10 @@ func (s *rescue) askAround(standbys, formers *spread) {
 // askAgain asks for what everybody says to have not, as it, or a copy of it, is on its way: the owners, or whoever has become one, and then
 // the standbys, until there is no time.
 func (s *rescue) askAgain() {
-	waiting := slices.Clone(s.top.stranded)
+	waiting := slices.Clone(s.top.orphans)
 	for time.Now().Add(copyPause).Before(s.over) {
-		waiting = slices.DeleteFunc(waiting, func(w stranded) bool {
-			return !moved(w.group) || !s.t.inOnePartition(w.group) // what is not may have parted by now
+		waiting = slices.DeleteFunc(waiting, func(w orphan) bool {
+			return !redirected(w.group) || !s.t.inOnePartition(w.group) // what is not may have parted by now
 		})
 		if len(waiting) == 0 || s.ctx.Err() != nil {
 			return
@@ -150,9 +150,9 @@ func (s *rescue) askAgain() {
 	}
 }
 
-func (s *rescue) askOnce(waiting []stranded) {
+func (s *rescue) askOnce(waiting []orphan) {
 	t := s.table.Load()
-	owners, standbys := newSpread(t), newSpread(t)
+	owners, standbys := newScatter(t), newScatter(t)
 	defer owners.free()
 	defer standbys.free()
 	owners.how, standbys.how = asStandby, asStandby
@@ -192,12 +192,12 @@ func (s *rescue) standbyHas(k ring.Key) bool { return s.t.route(k) == s.t.standb
 // before it.
 func (r *Router) stoodBy(t *table) func(ring.Key) int {
 	return func(k ring.Key) int {
-		if r.holders != nil {
-			if i, member := t.view.Index(r.holders.CopyAt(t.partition(k))); member {
+		if r.locator != nil {
+			if i, member := t.view.Index(r.locator.CopyAt(t.partition(k))); member {
 				return i
 			}
 		}
-		return nobody
+		return noMember
 	}
 }
 
@@ -207,10 +207,10 @@ func (r *Router) stoodBy(t *table) func(ring.Key) int {
 func (r *Router) standsBy(t *table, try int) func(ring.Key) int {
 	return func(k ring.Key) int {
 		standby := t.standby(k)
-		if standby == nobody || standby == t.self || t.answers(standby, k) {
+		if standby == noMember || standby == t.self || t.answers(standby, k) {
 			return standby
 		}
-		if around := r.around(t, try)(k); around != nobody {
+		if around := r.around(t, try)(k); around != noMember {
 			return around
 		}
 		return standby
@@ -222,13 +222,13 @@ func (r *Router) standsBy(t *table, try int) func(ring.Key) int {
 func (r *Router) around(t *table, try int) func(ring.Key) int {
 	return func(k ring.Key) int {
 		through := r.through(t, k, r.has(t, k))
-		if standby := t.standby(k); len(through) == 0 && standby != nobody {
+		if standby := t.standby(k); len(through) == 0 && standby != noMember {
 			through = r.through(t, k, t.view.Members[standby].ID)
 		}
 		if try < len(through) {
 			return through[try]
 		}
-		return nobody
+		return noMember
 	}
 }
 
@@ -245,16 +245,16 @@ func (r *Router) has(t *table, k ring.Key) string {
 // asked about k's counter in its place. Some may not know yet that they do not any more, and some may have been cut off
 // from this node with it: those who are late to say anything come last.
 func (r *Router) through(t *table, k ring.Key, id string) (members []int) {
-	if r.holders == nil || id == "" || id == r.self {
+	if r.locator == nil || id == "" || id == r.self {
 		return nil
 	}
 	var late []int
 	now := time.Now()
-	for _, by := range r.holders.Reaching(id) {
+	for _, by := range r.locator.Reaching(id) {
 		i, member := t.view.Index(by)
 		switch {
 		case !member, i == t.self, i == t.owner(k), !t.answers(i, k):
-		case t.lane(i, k).doubtful(now):
+		case t.conn(i, k).doubtful(now):
 			late = append(late, i)
 		default:
 			members = append(members, i)

@@ -12,12 +12,12 @@ import (
 	"github.com/weirlimit/weir/shard"
 )
 
-// DefaultAttemptTimeout is the most that one question waits for its answer, unless
+// DefaultAttemptTimeout is the most that one request waits for its answer, unless
 // configured otherwise.
 const DefaultAttemptTimeout = 25 * time.Millisecond
 
 const (
-	attemptShare = 0.4                    // the most of the caller's own time that one question waits
+	attemptShare = 0.4                    // the most of the caller's own time that one request waits
 	retireGrace  = 250 * time.Millisecond // what peers that are left get to finish, beyond an attempt
 	closeGrace   = 20 * time.Millisecond  // what peers get to answer when this node ends
 )
@@ -26,6 +26,7 @@ const (
 type Local interface {
 	Decide(groups []shard.Group)
 	Return(takes []shard.Take)
+	Keep(takes []shard.Take)
 }
 
 // Router asks the owners of counters: the local shard, or the peer that has them,
@@ -35,15 +36,17 @@ type Router struct {
 	local   Local
 	dial    Dialer
 	attempt time.Duration
+	busy    func() bool // reports whether this node has too much to do
 	metrics *routerMetrics
 	log     *slog.Logger
 
-	holders  Holders      // nil if this node knows of none
-	promises *Promises    // of this node as an owner
-	hot      *hotCounters // of others
+	locator      Locator       // nil if this node knows of none
+	denialLeases *DenialLeases // of this node as an owner
+	hot          *hotCounters  // of others
 
+	full  fullKeys
 	table atomic.Pointer[table]
-	asks  sync.Pool // of *ask, this router's own: channels belong to one synctest bubble
+	calls sync.Pool // of *ask, this router's own: channels belong to one synctest bubble
 
 	stop    context.CancelFunc
 	stopped context.Context // ends with Close; what the peers' goroutines live by
@@ -54,8 +57,9 @@ type Router struct {
 	closed bool             // guarded by mu
 }
 
-// table is what the router routes by; immutable, but for the routes.
+// table is what the router routes by; immutable, except the routes.
 type table struct {
+	full   *fullKeys // the router's
 	view   *View
 	self   int             // this node's member index, -1 if it is none
 	peers  []*peer         // by member index; nil for this node itself
@@ -66,7 +70,7 @@ type table struct {
 }
 
 // SetView makes the router route by v. Peers that v does not name any more are
-// left after a moment, so that questions under way get their answers. After Close it does nothing.
+// left after a moment, so that requests under way get their answers. After Close it does nothing.
 func (r *Router) SetView(v *View) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -83,6 +87,7 @@ func (r *Router) SetView(v *View) {
 		if p == nil {
 			p = r.newPeer(m.endpoint())
 		}
+		p.incarnation.Store(m.Incarnation)
 		t.peers[i], named[m.endpoint()] = p, p
 	}
 	old := r.peers
@@ -178,7 +183,7 @@ func (r *Router) rests() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, p := range r.peers {
-		for _, l := range p.lanes {
+		for _, l := range p.conns {
 			if !l.rests() {
 				return false
 			}
@@ -191,12 +196,22 @@ func (r *Router) rests() bool {
 // A group that spans nodes is taken from all of them at once, and given back if one
 // denies.
 //
-// What has moved is asked for where it is, and what its owner does not answer of its
-// standby: its takes are from Standby if that has asked the owner, or Provisional.
-// To what nobody answers in time the take's policy applies: it stays Unanswered and
-// counts as allowed or as denied, or this node decides it by its share of the limit.
+// Takes whose counter is on another node than expected are sent there. Takes that the owner does not
+// answer are sent to its standby: their source is Standby if it has asked the owner, or else
+// Provisional. If no node answers in time, the failure policy of the take applies: it stays
+// Unanswered and counts as allowed or as denied, or this node decides it by its share of the limit.
 // A take that would wait for too long behind others is Overloaded at once, and denies.
+//
+// What is denied only because of takes that other groups may give back is asked again until they are settled; see
+// contention.go.
 func (r *Router) Decide(ctx context.Context, groups []shard.Group) {
+	r.decide(ctx, groups)
+	if i := firstContended(groups); i < len(groups) {
+		r.decideContended(ctx, groups[i:])
+	}
+}
+
+func (r *Router) decide(ctx context.Context, groups []shard.Group) {
 	t := r.table.Load()
 	if t == nil {
 		for i := range groups {
@@ -236,7 +251,7 @@ func (r *Router) decideOne(ctx context.Context, t *table, to int, groups []shard
 	if t.peers[to] == nil {
 		r.decideHere(groups, time.Time{})
 	} else {
-		due = r.askOne(ctx, t, to, g)
+		due = r.forwardOne(ctx, t, to, g)
 	}
 	if undecided(g) {
 		r.decideRest(ctx, t, to, groups, due)
@@ -246,9 +261,9 @@ func (r *Router) decideOne(ctx context.Context, t *table, to int, groups []shard
 }
 
 // routeOf returns the index of the member that is asked for the counters of g, and
-// whether it is asked for them all.
+// whether it is asked for them all, in one request.
 func (t *table) routeOf(g *shard.Group) (to int, all bool) {
-	if len(g.Takes) == 0 {
+	if len(g.Takes) == 0 || len(g.Takes) > maxTakes {
 		return 0, false
 	}
 	to = t.route(g.Takes[0].Key)
@@ -260,38 +275,38 @@ func (t *table) routeOf(g *shard.Group) (to int, all bool) {
 	return to, true
 }
 
-// lane returns the lane to a member for k, and for all groups that begin with it. All
-// questions about one partition take one lane, so that whoever has it sees them in the
-// order in which they were asked; but for what is asked of standbys.
-func (t *table) lane(to int, k ring.Key) *lane {
+// conn returns the conn to a member for k, and for all groups that begin with it. All requests about
+// one partition take one conn, so that the node that decides gets them in the order in which they
+// were sent, except requests to standbys.
+func (t *table) conn(to int, k ring.Key) *conn {
 	l, _ := t.numbered(to, k, false)
 	return l
 }
 
-// numbered returns the lane to a member for k, and a number that no other lane of the
+// numbered returns the conn to a member for k, and a number that no other conn of the
 // table has.
-func (t *table) numbered(to int, k ring.Key, standby bool) (l *lane, number int) {
-	lanes := t.peers[to].lanes
-	i := len(lanes) - 1
-	if !standby || !lanes[i].closed.Load() { // it may come up, or break, some moments before or after the others
+func (t *table) numbered(to int, k ring.Key, standby bool) (l *conn, number int) {
+	conns := t.peers[to].conns
+	i := len(conns) - 1
+	if !standby || !conns[i].healthy.Load() { // it may come up, or break, some moments before or after the others
 		i = int(t.partition(k)) % i
 	}
-	return lanes[i], to*maxLanes + i
+	return conns[i], to*maxConns + i
 }
 
-// askOne answers g from what its owner has promised or lent, or else asks the member
-// that has it. It returns until when the question has time.
-func (r *Router) askOne(ctx context.Context, t *table, to int, g *shard.Group) (due time.Time) {
-	l, m, now := t.lane(to, g.Takes[0].Key), &t.peers[to].metrics, time.Now()
+// forwardOne answers g from what its owner has promised or lent, or else asks the member
+// that has it. It returns until when the request has time.
+func (r *Router) forwardOne(ctx context.Context, t *table, to int, g *shard.Group) (due time.Time) {
+	l, m, now := t.conn(to, g.Takes[0].Key), &t.peers[to].metrics, time.Now()
 	c, from := r.hot.consult(g, l, now)
 	if from == known {
 		return now
 	}
-	if from == renew {
+	if c != nil {
 		defer r.hot.learn(c, g, now)
 	}
 	due = r.due(ctx, now)
-	a := r.newAsk(ctx, now, due)
+	a := r.newCall(ctx, now, due)
 	if a == nil {
 		m.late.Inc()
 		return due
@@ -308,11 +323,11 @@ func (r *Router) askOne(ctx context.Context, t *table, to int, g *shard.Group) (
 		<-a.done
 	}
 	m.countAnswers(a.one[:])
-	r.asks.Put(a)
+	r.calls.Put(a)
 	return due
 }
 
-// due returns until when a question that is asked now has time.
+// due returns until when a request that is asked now has time.
 func (r *Router) due(ctx context.Context, now time.Time) time.Time {
 	timeout := r.attempt
 	if deadline, ok := ctx.Deadline(); ok {
@@ -321,12 +336,12 @@ func (r *Router) due(ctx context.Context, now time.Time) time.Time {
 	return now.Add(timeout)
 }
 
-// newAsk returns an ask that has the caller's token, nil if there is no time.
-func (r *Router) newAsk(ctx context.Context, now, due time.Time) *ask {
+// newCall returns an ask that has the caller's token, nil if there is no time.
+func (r *Router) newCall(ctx context.Context, now, due time.Time) *call {
 	if !now.Before(due) || ctx.Err() != nil {
 		return nil
 	}
-	a := r.asks.Get().(*ask)
+	a := r.calls.Get().(*call)
 	a.sent, a.due, a.how = now, due, asOwner
 	a.again.Store(0)
 	a.left.Store(1)
@@ -335,7 +350,7 @@ func (r *Router) newAsk(ctx context.Context, now, due time.Time) *ask {
 
 // wait gives back the caller's token and waits until all is answered or given up. It reports
 // whether the caller's ctx has ended first; then a.done is still to come.
-func (r *Router) wait(ctx context.Context, a *ask) (gone bool) {
+func (r *Router) wait(ctx context.Context, a *call) (gone bool) {
 	a.finish(1)
 	select {
 	case <-a.done:
@@ -356,13 +371,19 @@ func NewRouter(c RouterConfig) *Router {
 		log:     c.Logger,
 		peers:   make(map[Member]*peer),
 
-		holders:  c.Holders,
-		promises: c.Promises,
+		busy:         c.Busy,
+		locator:      c.Locator,
+		denialLeases: c.DenialLeases,
+	}
+	if r.busy == nil {
+		r.busy = func() bool { return false }
 	}
 	r.metrics = newRouterMetrics(c.Metrics, r)
-	r.hot = newHotCounters(c.Promises, r.metrics)
+	c.DenialLeases.router = r
+	r.full.started = time.Now()
+	r.hot = newHotCounters(c.DenialLeases, r.metrics)
 	r.stopped, r.stop = context.WithCancel(context.Background())
-	r.asks.New = func() any { return &ask{done: make(chan struct{}, 1)} }
+	r.calls.New = func() any { return &call{done: make(chan struct{}, 1)} }
 	return r
 }
 

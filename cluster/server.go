@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -13,63 +14,65 @@ import (
 	"github.com/weirlimit/weir/shard"
 )
 
-// Server answers other nodes from the local counters. It asks others only for what it
-// is asked as a standby, and asks them for their own: a question travels two hops at
-// most, whatever views the nodes have.
+// Server answers other nodes from the local counters. It asks other nodes only for requests that it gets as a
+// standby, and only about counters that they own: a request travels two hops at most, even if views differ.
 type Server struct {
-	local    Local
-	promises *Promises
-	router   *Router
+	local        Local
+	denialLeases *DenialLeases
+	router       *Router
+	greeter      *Greeter
 
 	mu     sync.Mutex
-	links  map[net.Conn]struct{} // guarded by mu; <= maxLinks
+	conns  map[net.Conn]struct{} // guarded by mu; <= maxAccepted
 	closed bool                  // takes no more; guarded by mu
 	served sync.WaitGroup        // grows only until closed
 }
 
 // NewServer returns the server for the counters behind local, of which it makes promises.
-// The router of the same node knows where the others are.
-func NewServer(local Local, p *Promises, r *Router) *Server {
-	return &Server{local: local, promises: p, router: r, links: make(map[net.Conn]struct{})}
+// The router of the same node knows where the others are, and its greeter which connections are for this node.
+func NewServer(local Local, p *DenialLeases, r *Router, g *Greeter) *Server {
+	return &Server{local: local, denialLeases: p, router: r, greeter: g, conns: make(map[net.Conn]struct{})}
 }
 
-// Credentials makes a gRPC server hand the links that come in on its port over to
+// Credentials makes a gRPC server hand the connections that come in on its port over to
 // s. Everything else is secured by inner.
 func (s *Server) Credentials(inner credentials.TransportCredentials) credentials.TransportCredentials {
-	return linkCredentials{inner, s}
+	return connCredentials{inner, s}
 }
 
-type linkCredentials struct {
+type connCredentials struct {
 	credentials.TransportCredentials
 	server *Server
 }
 
 // ServerHandshake implements credentials.TransportCredentials. gRPC calls it in a
 // goroutine of the connection, which it gives a deadline.
-func (c linkCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (c connCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	var first [1]byte
 	if _, err := io.ReadFull(conn, first[:]); err != nil {
 		return nil, nil, err
 	}
-	if first[0] != linkPreface[0] {
+	if first[0] != connPreface[0] {
 		return c.TransportCredentials.ServerHandshake(&rewound{Conn: conn, first: first})
 	}
-	var rest [len(linkPreface) - 1]byte
-	if _, err := io.ReadFull(conn, rest[:]); err != nil {
+	if err := readPreface(&rewound{Conn: conn, first: first}); err != nil {
+		if version, ok := errors.AsType[linkVersionError](err); ok {
+			err = c.server.greeter.refuseVersion(conn, version)
+		}
 		return nil, nil, err
 	}
-	if string(rest[:]) != linkPreface[1:] {
-		return nil, nil, fmt.Errorf("connection begins with %q", string(first[:])+string(rest[:]))
+	if err := c.server.greeter.answer(conn); err != nil {
+		return nil, nil, err
 	}
 	if !c.server.adopt(conn) {
-		return nil, nil, fmt.Errorf("%d links are open already, or the server is closed", maxLinks)
+		return nil, nil, fmt.Errorf("%d conns are open already, or the server is closed", maxAccepted)
 	}
 	return nil, nil, credentials.ErrConnDispatched
 }
 
 // Clone implements credentials.TransportCredentials.
-func (c linkCredentials) Clone() credentials.TransportCredentials {
-	return linkCredentials{c.TransportCredentials.Clone(), c.server}
+func (c connCredentials) Clone() credentials.TransportCredentials {
+	return connCredentials{c.TransportCredentials.Clone(), c.server}
 }
 
 // rewound is a connection whose first byte is read again.
@@ -87,26 +90,26 @@ func (r *rewound) Read(b []byte) (int, error) {
 	return copy(b, r.first[:]), nil
 }
 
-// adopt serves a link until it ends. It is false if there is no room for it.
+// adopt serves a connection until it ends. It is false if there is no room for it.
 func (s *Server) adopt(conn net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || len(s.links) == maxLinks {
+	if s.closed || len(s.conns) == maxAccepted {
 		return false
 	}
-	s.links[conn] = struct{}{}
+	s.conns[conn] = struct{}{}
 	s.served.Go(func() {
-		// Why a link ends is of no interest here: whoever opened it opens another.
+		// Why a connection ends is of no interest here: the peer that opened it opens another.
 		_ = s.serve(conn)
 		s.mu.Lock()
-		delete(s.links, conn)
+		delete(s.conns, conn)
 		s.mu.Unlock()
 		_ = conn.Close()
 	})
 	return true
 }
 
-// Shutdown takes no more links and waits until the others have left those that there
+// Shutdown takes no more connections and waits until the others have left those that there
 // are, as they do when a view no longer names this node. It ends the rest with ctx.
 func (s *Server) Shutdown(ctx context.Context) {
 	s.mu.Lock()
@@ -125,11 +128,11 @@ func (s *Server) Shutdown(ctx context.Context) {
 	}
 }
 
-// Close ends all links, and waits for that.
+// Close ends all connections, and waits for that.
 func (s *Server) Close() {
 	s.mu.Lock()
 	s.closed = true
-	for conn := range s.links {
+	for conn := range s.conns {
 		_ = conn.Close()
 	}
 	s.mu.Unlock()
@@ -139,20 +142,22 @@ func (s *Server) Close() {
 // serve reads a frame, decides all of it, and writes one frame of answers, over and
 // over.
 func (s *Server) serve(conn net.Conn) error {
-	frames := newFrameReader(conn, maxFrame)
+	frames, waited := newFrameReader(conn, maxFrame), new(lag)
 	// No deadline of the connection: gRPC, which has accepted it, takes that away when the handshake is over.
-	idle, alive := time.AfterFunc(linkIdle, func() { _ = conn.Close() }), time.Now()
+	idle, alive := time.AfterFunc(connIdle, func() { _ = conn.Close() }), time.Now()
 	defer idle.Stop()
 	for {
-		if now := time.Now(); now.Sub(alive) > linkIdle/4 {
-			idle.Reset(linkIdle)
-			alive = now
-		}
 		frame, err := frames.next()
 		if err != nil {
 			return err
 		}
-		b := newBatch(s.promises, s.router)
+		now := time.Now()
+		if now.Sub(alive) > connIdle/4 {
+			idle.Reset(connIdle)
+			alive = now
+		}
+		b := newBatch(s.denialLeases, s.router)
+		b.waited, b.now = waited, now
 		if b.out, err = b.answer(s.local, b.out, frame); err != nil {
 			return err
 		}
@@ -165,85 +170,128 @@ func (s *Server) serve(conn net.Conn) error {
 
 // batch is what it takes to answer a frame; it is used again for another.
 type batch struct {
-	promises  *Promises
-	router    *Router
-	takes     []shard.Take
-	questions []question
-	groups    []shard.Group
-	out       []byte // the frame of answers
+	denialLeases *DenialLeases
+	router       *Router
+	takes        []shard.Take
+	requests     []request
+	groups       []shard.Group
+	out          []byte // the frame of answers
+
+	waited *lag      // of the connection; nil if nothing is late
+	now    time.Time // when the frame was received
 }
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
 
-func newBatch(p *Promises, r *Router) *batch {
+func newBatch(p *DenialLeases, r *Router) *batch {
 	b := batches.Get().(*batch)
-	b.promises, b.router = p, r
+	b.denialLeases, b.router, b.waited = p, r, nil
 	return b
 }
 
-// answer decides all questions of a frame and returns the frame of answers, in out's
+// answer decides all requests of a frame and returns the frame of answers, in out's
 // memory. A frame with an error in it is refused as a whole, before anything is
 // counted.
 func (b *batch) answer(local Local, out, frame []byte) ([]byte, error) {
-	b.takes, b.questions = b.takes[:0], b.questions[:0]
+	b.takes, b.requests = b.takes[:0], b.requests[:0]
 	r := openFrame(frame)
-	for r.more() {
-		var q question
-		q, b.takes = r.question(b.takes)
-		b.questions = append(b.questions, q)
+	r.stamps()
+	wait := b.waitOf(&r)
+	for ; r.more(); r.stamps() {
+		var q request
+		q, b.takes = r.request(b.takes)
+		if b.waited != nil && r.due != 0 && q.lapses() {
+			q.until = b.now.Add(r.due.since(r.sent) - wait)
+		}
+		b.requests = append(b.requests, q)
 	}
 	if r.err != nil {
 		return nil, r.err
 	}
 	out = newFrame(out)
-	for i := 0; i < len(b.questions); {
-		q := &b.questions[i]
+	for i := 0; i < len(b.requests); {
+		q := &b.requests[i]
 		switch q.op {
 		case opReturn:
-			b.promises.giveBack(local, q.group.Takes)
+			b.giveBack(local, &q.group)
+			i++
+		case opKeep:
+			local.Keep(q.group.Takes)
 			i++
 		case opPing:
 			out = appendAnswer(out, q.id, &shard.Group{Allowed: true}, false)
 			i++
 		default:
+			if q.lateAt(b.now) {
+				if b.router != nil {
+					b.router.metrics.dropped.Inc()
+				}
+				out = appendUnanswered(out, q.id, &q.group)
+				i++
+				break
+			}
 			out, i = b.decideRun(local, out, i)
 		}
+	}
+	if b.router != nil && b.router.busy() {
+		out = appendBusy(out)
 	}
 	return out, nil
 }
 
-// decideRun decides the questions from i up to the next one that is something
-// else, all at once. It returns the index of that one.
+// waitOf returns how long the frame has waited on its way.
+func (b *batch) waitOf(r *reader) time.Duration {
+	if b.waited == nil || r.err != nil || r.sent == 0 {
+		return 0
+	}
+	return b.waited.of(r.sent, b.now)
+}
+
+// giveBack undoes what this node has decided, or another one for it, and the asker does not count.
+func (b *batch) giveBack(local Local, g *shard.Group) {
+	if g.By != 0 {
+		b.router.giveBackTo(g.By, nil, g.Takes)
+	} else {
+		b.denialLeases.giveBack(local, g.Takes)
+	}
+}
+
+// decideRun decides the requests from i up to the next one that is something
+// else, or late, all at once. It returns the index of that one.
 func (b *batch) decideRun(local Local, out []byte, i int) ([]byte, int) {
 	b.groups = b.groups[:0]
 	end, how := i, asOwner
-	for ; end < len(b.questions) && b.questions[end].op != opReturn && b.questions[end].op != opPing; end++ {
-		q := &b.questions[end]
+	for ; end < len(b.requests); end++ {
+		q := &b.requests[end]
+		if q.op == opReturn || q.op == opKeep || q.op == opPing || q.lateAt(b.now) {
+			break
+		}
 		if q.op == opHot {
-			q.ticket, q.quiet = b.promises.quiet(q.group.Takes[0].Key)
+			q.ticket, q.quiet = b.denialLeases.quiet(q.group.Takes[0].Key)
 		}
 		how = max(how, q.how)
 		b.groups = append(b.groups, q.group)
 	}
-	wait := b.promises.decide(local, b.groups)
-	wait = max(wait, b.router.decideOnceHome(local, b.groups, time.Time{}))
+	wait := b.denialLeases.decide(local, b.groups)
+	run := b.requests[i:end]
+	wait = max(wait, b.router.decideOnceHome(local, b.groups, run, time.Time{}))
 	if how != asOwner {
-		wait = max(wait, b.router.answerAsStandby(local, b.groups, func(j int) asked { return b.questions[i+j].how }, time.Time{}))
+		wait = max(wait, b.router.answerAsStandby(local, b.groups, run, func(j int) role { return run[j].how }, time.Time{}))
 	}
 	for j := range b.groups {
-		q, g := &b.questions[i+j], &b.groups[j]
+		q, g := &b.requests[i+j], &b.groups[j]
 		switch {
 		case q.op == opHeld && g.Held == 0:
 			out = appendReleased(out, q.id, g)
 		case q.op == opHeld:
 			out = appendWait(out, q.id, g, hopPause)
 		case !undecided(g) || isHeld(g):
-			promised := q.op == opHot && q.quiet && b.promises.promise(&g.Takes[0], q.ticket)
-			out = appendAnswer(out, q.id, g, promised)
-		case moved(g):
-			out = appendMoved(out, q.id, g, b.router.holder)
+			leased := q.op == opHot && q.quiet && b.denialLeases.lease(&g.Takes[0], q.ticket)
+			out = appendAnswer(out, q.id, g, leased)
+		case redirected(g):
+			out = appendRedirect(out, q.id, g, b.router.holder)
 		case g.Waits:
-			out = appendWait(out, q.id, g, min(max(wait, hopPause), maxPromise))
+			out = appendWait(out, q.id, g, min(max(wait, hopPause), maxDenialLease))
 		default:
 			out = appendUnanswered(out, q.id, g)
 		}

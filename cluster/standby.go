@@ -31,12 +31,12 @@ func (t *table) standby(k ring.Key) int {
 	if s := t.view.Ring.Standby(p); s != t.view.Ring.Owner(p) {
 		return s
 	}
-	return nobody
+	return noMember
 }
 
 // peerOf returns whom a member is asked through, nil for this node and for nobody.
 func (t *table) peerOf(member int) *peer {
-	if member == nobody {
+	if member == noMember {
 		return nil
 	}
 	return t.peers[member]
@@ -58,13 +58,13 @@ func (t *table) keeps(g *shard.Group) bool {
 
 // mayUseCopies reports whether this node may decide g from its copies: it is the owner or the standby, and nobody who answers has
 // better ones; or it has stood by before, and who asks was told that the standby has none yet.
-func (r *Router) mayUseCopies(t *table, g *shard.Group, how asked) bool {
+func (r *Router) mayUseCopies(t *table, g *shard.Group, how role) bool {
 	keeps := t.keeps(g)
-	if r.holders == nil {
+	if r.locator == nil {
 		return keeps
 	}
 	for i := range g.Takes {
-		whole, best := r.holders.Copy(t.partition(g.Takes[i].Key))
+		whole, best := r.locator.Copy(t.partition(g.Takes[i].Key))
 		if keeps && !best || !keeps && (!whole || how != asFormer) {
 			return false
 		}
@@ -90,12 +90,12 @@ func (r *Router) patience() time.Duration { return min(r.attempt*3/4, relayPatie
 
 // answerAsStandby answers those groups that this node was asked for as a standby, and that
 // have moved as far as the local shard knows: it has them decided by whoever has them, or
-// else from its copies, where it may. The rest stays moved. The zero due is that of others' questions: with
-// these, all else waits that they have asked meanwhile; whoever has this node's own was asked already. It returns how long to wait before what
-// Waits is asked again.
-func (r *Router) answerAsStandby(local Local, groups []shard.Group, how func(i int) asked, due time.Time) (wait time.Duration) {
+// else from its copies, where it may. The rest stays moved. The zero due is that of others' requests: with
+// these, all else waits that they have asked meanwhile; whoever has this node's own was asked already. Others' requests
+// are run, and none is decided that its asker has given up. It returns how long to wait before what Waits is asked again.
+func (r *Router) answerAsStandby(local Local, groups []shard.Group, run []request, how func(i int) role, due time.Time) (wait time.Duration) {
 	others := due.IsZero()
-	relay := func(as asked, by func(*table, *shard.Group, asked) int) {
+	relay := func(as role, by func(*table, *shard.Group, role) int) {
 		wait = max(wait, r.relay(groups, how, due, others, as, by))
 	}
 	if others {
@@ -110,7 +110,7 @@ func (r *Router) answerAsStandby(local Local, groups []shard.Group, how func(i i
 		}
 		due = now.Add(patience) // who did not answer has cost all the time of before
 	} else {
-		relay(asOwner, r.otherHolder)
+		relay(asOwner, r.otherOwner)
 	}
 	for try := range maxThrough {
 		relay(onBehalf, r.indirect(others, try))
@@ -119,23 +119,25 @@ func (r *Router) answerAsStandby(local Local, groups []shard.Group, how func(i i
 	if others {
 		relay(asOwner, r.inDoubt)
 	}
-	t := r.table.Load()
+	t, now := r.table.Load(), time.Now()
 	for i := range groups {
 		switch g := &groups[i]; {
 		case how(i) == asOwner:
+		case run != nil && redirected(g) && run[i].lateAt(now):
+			forget(g)
 		case g.Takes[0].Source == shard.Overloaded: // whoever has it is there, and not to be asked more
 			forget(g)
-		case t != nil && moved(g) && (r.hasAll(g) || r.mayUseCopies(t, g, how(i))):
+		case t != nil && redirected(g) && (r.hasAll(g) || r.mayUseCopies(t, g, how(i))):
 			forget(g)
 			r.allowCopy(g)
-			wait = max(wait, r.promises.decide(local, groups[i:i+1]))
+			wait = max(wait, r.denialLeases.decide(local, groups[i:i+1]))
 		}
 	}
 	return wait
 }
 
 // onlyOnBehalf reports whether this node was asked for groups only as one that reaches whoever has them.
-func onlyOnBehalf(groups []shard.Group, how func(i int) asked) bool {
+func onlyOnBehalf(groups []shard.Group, how func(i int) role) bool {
 	for i := range groups {
 		if how(i) != onBehalf {
 			return false
@@ -153,42 +155,43 @@ func (r *Router) greet(id string) {
 	}
 	if i, member := t.view.Index(id); member && t.peers[i] != nil {
 		t.peers[i].spared.Store(0)
-		for _, l := range t.peers[i].lanes {
+		for _, l := range t.peers[i].conns {
 			l.greet(time.Now())
 		}
 	}
 }
 
-// hears takes note that the member of that id has called this node: it is there, and its links can be made anew.
+// hears takes note that the member of that id has called this node: it is there, and its connections can be made anew.
 func (r *Router) hears(id string) {
 	t := r.table.Load()
 	if t == nil {
 		return
 	}
 	if i, member := t.view.Index(id); member && t.peers[i] != nil {
-		for _, l := range t.peers[i].lanes {
+		for _, l := range t.peers[i].conns {
 			l.hears()
 		}
 	}
 }
 
-// decideHere has the local shard decide, as Promises.decide does, and again what it may not decide
+// decideHere has the local shard decide, as DenialLeases.decide does, and again what it may not decide
 // just now because it was away.
 func (r *Router) decideHere(groups []shard.Group, due time.Time) (wait time.Duration) {
-	wait = r.promises.decide(r.local, groups)
-	return max(wait, r.decideOnceHome(r.local, groups, due))
+	wait = r.denialLeases.decide(r.local, groups)
+	return max(wait, r.decideOnceHome(r.local, groups, nil, due))
 }
 
 // decideOnceHome has the local shard decide again what this node holds and could not decide
-// because it was away. It waits for that, but not for long, and until due at most, unless that is zero.
-func (r *Router) decideOnceHome(local Local, groups []shard.Group, due time.Time) (wait time.Duration) {
+// because it was away. It waits for that, but not for long, and until due at most, unless that is zero. Others' requests
+// are run: what the asker has given up meanwhile stays Unanswered.
+func (r *Router) decideOnceHome(local Local, groups []shard.Group, run []request, due time.Time) (wait time.Duration) {
 	waited := false
 	for i := range groups {
 		g := &groups[i]
-		if !moved(g) || r.holders == nil || !slices.ContainsFunc(g.Takes, func(t shard.Take) bool { return t.Source == shard.Moved && r.holds(t.Key) }) {
+		if !redirected(g) || r.locator == nil || !slices.ContainsFunc(g.Takes, func(t shard.Take) bool { return t.Source == shard.Redirected && r.holds(t.Key) }) {
 			continue
 		}
-		if home := r.holders.Returning(); home != nil && !waited {
+		if home := r.locator.Returning(); home != nil && !waited {
 			waited = true
 			patience := min(r.attempt/2, homePatience)
 			if !due.IsZero() {
@@ -204,57 +207,100 @@ func (r *Router) decideOnceHome(local Local, groups []shard.Group, due time.Time
 			}
 		}
 		forget(g)
-		wait = max(wait, r.promises.decide(local, groups[i:i+1]))
+		if run == nil || !run[i].lateAt(time.Now()) {
+			wait = max(wait, r.denialLeases.decide(local, groups[i:i+1]))
+		}
 	}
 	return wait
 }
 
+// passOn has takes undone by the nodes that have their counters now: what this node had decided as the owner, and does
+// not have any more. What was passed on already is lost.
+func (r *Router) passOn(takes []shard.Take) {
+	t := r.table.Load()
+	for i := range takes {
+		id := ""
+		if t != nil {
+			id = r.has(t, takes[i].Key)
+		}
+		r.passTo(id, takes[i])
+	}
+}
+
+// returnGranted has takes undone that this node has granted as the standby, by the owner, once that has the grants.
+func (r *Router) returnGranted(takes []shard.Take) {
+	for i := range takes {
+		if r.locator == nil {
+			r.metrics.lostReturns.Inc()
+		} else if to := r.locator.ReturnGranted(takes[i]); to != "" {
+			r.passTo(to, takes[i])
+		}
+	}
+}
+
+// passTo has a take undone by the member of that id, or else by the one that is asked about its counter.
+func (r *Router) passTo(id string, take shard.Take) {
+	t := r.table.Load()
+	if t == nil {
+		r.metrics.lostReturns.Inc()
+		return
+	}
+	to, member := t.view.Index(id)
+	if !member || to == t.self {
+		to = t.route(take.Key)
+	}
+	take.Source = shard.Redirected
+	if t.peers[to] == nil || t.conn(to, take.Key).giveBack([]shard.Take{take}, 0) != nil {
+		r.metrics.lostReturns.Inc()
+	}
+}
+
 // direct returns who is said to have g, unless there is doubt whether that is there. Where the one that was asked last does not
 // answer, that may be another one.
-func (r *Router) direct(t *table, g *shard.Group, _ asked) (to int) {
-	r.movedHere(g)
+func (r *Router) direct(t *table, g *shard.Group, _ role) (to int) {
+	r.redirectedHere(g)
 	to, one := t.routeOf(g)
-	if other := r.otherHolder(t, g, asStandby); other != nobody {
+	if other := r.otherOwner(t, g, asStandby); other != noMember {
 		to = other
 	}
 	if !one || t.doubts(to, g) {
-		return nobody
+		return noMember
 	}
 	return to
 }
 
 // hinted is direct once somebody was asked: an owner that has just said that it has nothing of g would say so again.
-func (r *Router) hinted(t *table, g *shard.Group, how asked) (to int) {
+func (r *Router) hinted(t *table, g *shard.Group, how role) (to int) {
 	to = r.direct(t, g, how)
 	if k := g.Takes[0].Key; to == t.owner(k) && t.isVacant(k) {
-		return nobody
+		return noMember
 	}
 	return to
 }
 
-// otherHolder returns who has g as this node knows by other means than by asking, if the one that is asked for it does not answer.
-func (r *Router) otherHolder(t *table, g *shard.Group, _ asked) int {
+// otherOwner returns who has g as this node knows by other means than by asking, if the one that is asked for it does not answer.
+func (r *Router) otherOwner(t *table, g *shard.Group, _ role) int {
 	to, one := t.routeOf(g)
 	k := g.Takes[0].Key
 	if i, member := t.view.Index(r.has(t, k)); one && member && i != to && !t.answers(to, k) {
 		return i
 	}
-	return nobody
+	return noMember
 }
 
 // inDoubt returns who is said to have g although there is doubt, if this node would decide from a
 // copy now. One that would not says at once that it does not reach it, so that others are asked.
-func (r *Router) inDoubt(t *table, g *shard.Group, _ asked) (to int) {
+func (r *Router) inDoubt(t *table, g *shard.Group, _ role) (to int) {
 	to, one := t.routeOf(g)
 	if !one || !t.doubts(to, g) || !t.keeps(g) {
-		return nobody
+		return noMember
 	}
 	return to
 }
 
 // doubts reports whether the member that is asked for g is late to say anything.
 func (t *table) doubts(to int, g *shard.Group) bool {
-	return t.peers[to] != nil && t.lane(to, g.Takes[0].Key).doubtful(time.Now())
+	return t.peers[to] != nil && t.conn(to, g.Takes[0].Key).doubtful(time.Now())
 }
 
 // inTime reports whether a member answers, and does so while somebody waits for what is relayed to it.
@@ -265,61 +311,61 @@ func (r *Router) inTime(t *table, i int, g *shard.Group) bool {
 
 // indirect returns who is asked for g in the place of the one that has it, if this node does not reach that: if it may
 // decide from a copy, the try-th of those who do, as it decides only if nobody does; and else the standby, for somebody who does not
-// reach that. Of others' questions the one that has it was asked just now, if it answers at all.
-func (r *Router) indirect(others bool, try int) func(*table, *shard.Group, asked) int {
-	return func(t *table, g *shard.Group, how asked) int {
+// reach that. Of others' requests the one that has it was asked just now, if it answers at all.
+func (r *Router) indirect(others bool, try int) func(*table, *shard.Group, role) int {
+	return func(t *table, g *shard.Group, how role) int {
 		k := g.Takes[0].Key
 		switch {
 		case how != asStandby:
-			return nobody
+			return noMember
 		case !t.keeps(g):
 			if try > 0 {
-				return nobody
+				return noMember
 			}
 			return t.standby(k)
 		}
 		has := r.has(t, k)
 		if i, member := t.view.Index(has); others && member && r.inTime(t, i, g) { // it has said that it does not have it
-			return nobody
+			return noMember
 		}
 		if through := r.through(t, k, has); try < len(through) {
 			return through[try]
 		}
-		return nobody
+		return noMember
 	}
 }
 
 // ownersCopy returns the owner, which may have a copy although it does not hold g yet, for a standby that has none, or
 // that does not reach it.
-func (r *Router) ownersCopy(t *table, g *shard.Group, how asked) int {
+func (r *Router) ownersCopy(t *table, g *shard.Group, how role) int {
 	keeps := t.keeps(g)
 	if how == asStandby && keeps && !r.mayUseCopies(t, g, how) || how == onBehalf && !keeps {
 		if owner := t.owner(g.Takes[0].Key); r.inTime(t, owner, g) {
 			return owner
 		}
 	}
-	return nobody
+	return noMember
 }
 
-// relay has what has moved decided by others, once, asked as what as says. Where it is others' questions
+// relay has what has moved decided by others, once, asked as what as says. Where it is others' requests
 // they wait meanwhile with all else that they have asked, so who is late is not asked again soon. One that has it is, though, unless it says nothing
 // at all: others may only say that they do not reach it either.
-func (r *Router) relay(groups []shard.Group, how func(int) asked, due time.Time, others bool, as asked, by func(*table, *shard.Group, asked) int) (wait time.Duration) {
+func (r *Router) relay(groups []shard.Group, how func(int) role, due time.Time, others bool, as role, by func(*table, *shard.Group, role) int) (wait time.Duration) {
 	t, now := r.table.Load(), time.Now()
 	if t == nil || !now.Before(due) {
 		return 0
 	}
-	s := newSpread(t)
+	s := newScatter(t)
 	defer s.free()
 	s.how = as
 	instant := int64(now.Sub(r.hot.started))
 	for i := range groups {
 		g := &groups[i]
-		if how(i) == asOwner || !moved(g) {
+		if how(i) == asOwner || !redirected(g) {
 			continue
 		}
 		to := by(t, g, how(i))
-		if to != nobody && t.peers[to] != nil && (!others || t.peers[to].spared.Load() <= instant) {
+		if to != noMember && t.peers[to] != nil && (!others || t.peers[to].spared.Load() <= instant) {
 			forget(g)
 			s.assign(to, g, nil, nil)
 		}
@@ -334,15 +380,25 @@ func (r *Router) relay(groups []shard.Group, how func(int) asked, due time.Time,
 		case g.Takes[0].Source == shard.Owner, g.Takes[0].Source == shard.Standby:
 			r.metrics.relayed.Inc()
 			setSource(g, shard.Standby)
+			nameDecider(g, to)
+		case g.Takes[0].Source == shard.Provisional:
+			nameDecider(g, to)
 		case s.isLost(g): // it stays unanswered
 		case undecided(g):
-			setSource(g, shard.Moved)
+			setSource(g, shard.Redirected)
 			if late && !(as == asOwner && to.saidSomethingSince(now)) {
 				to.spared.Store(instant + int64(probeEvery))
 			}
 		}
 	})
 	return wait
+}
+
+// nameDecider has g say that the peer to has decided it, unless it says already who has, in the place of that.
+func nameDecider(g *shard.Group, to *peer) {
+	if g.By == 0 {
+		g.By = markOf(to.member.ID)
+	}
 }
 
 func setSource(g *shard.Group, s shard.Source) {

@@ -26,7 +26,7 @@ func (c *testCluster) keyWith(owner, standby, i int) ring.Key {
 	}
 }
 
-// Where the owner is dead, its standby decides at once, whoever is asked, and counts what
+// Where the owner is dead, its standby decides at once, at every node, and counts what
 // it grants by itself.
 func TestStandbyDecidesForADeadOwner(t *testing.T) {
 	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
@@ -51,7 +51,7 @@ func TestStandbyDecidesForADeadOwner(t *testing.T) {
 }
 
 // Callers under way when the owner dies are answered at once, too.
-func TestStandbyAnswersWhatWasUnderWay(t *testing.T) {
+func TestStandbyAnswersChecksUnderWay(t *testing.T) {
 	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
 		k := c.keyWith(1, 2, 0)
 		resume := c.nodes[1].stall()
@@ -64,7 +64,7 @@ func TestStandbyAnswersWhatWasUnderWay(t *testing.T) {
 			g, took := c.nodes[0].ask(t.Context(), take(k, 10, 1))
 			answers <- answer{g, took}
 		}()
-		synctest.Wait() // the question is with the owner
+		synctest.Wait() // the request is with the owner
 		killed := make(chan struct{})
 		go func() {
 			defer close(killed)
@@ -78,7 +78,7 @@ func TestStandbyAnswersWhatWasUnderWay(t *testing.T) {
 	})
 }
 
-// An owner that is silent costs an attempt as long as nobody knows, and then nothing.
+// An owner that is silent costs an attempt as long as no node knows, and then nothing.
 func TestStandbyDecidesForASilentOwner(t *testing.T) {
 	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
 		k := c.keyWith(1, 2, 0)
@@ -91,15 +91,15 @@ func TestStandbyDecidesForASilentOwner(t *testing.T) {
 				DefaultAttemptTimeout, DefaultAttemptTimeout, 0,
 			}[i]
 			if g.Takes[0].Source != shard.Provisional || took != want {
-				t.Errorf("question %d: source %d after %v, want %v", i, g.Takes[0].Source, took, want)
+				t.Errorf("request %d: source %d after %v, want %v", i, g.Takes[0].Source, took, want)
 			}
 		}
 	})
 }
 
-// A refund that an owner may have counted, and has not answered, is asked of nobody else: it would be counted there, or passed on to
+// A refund that an owner may have counted, and has not answered, is sent to no other node: it would be counted there, or passed on to
 // the owner, once more. What was not sent to an owner is.
-func TestRefundIsNotAskedTwice(t *testing.T) {
+func TestRefundIsSentOnce(t *testing.T) {
 	inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
 		k := c.keyWith(1, 2, 0)
 		c.nodes[0].ask(t.Context(), take(k, 10, 8))
@@ -121,18 +121,18 @@ func TestRefundIsNotAskedTwice(t *testing.T) {
 		c.cut(c.nodes[0], c.nodes[1])
 		synctest.Wait()
 		if g, _ := c.nodes[0].ask(t.Context(), take(k, 10, -1)); g.Takes[0].Source != shard.Standby || l.counts[k] != 1 {
-			t.Errorf("past a broken link: %+v, %d counted", g, l.counts[k])
+			t.Errorf("past a broken conn: %+v, %d counted", g, l.counts[k])
 		}
 	})
 }
 
-// A refund that waits until nobody remembers a denial takes none along that is not answered.
-func TestRefundThatWaitsBesideOneThatIsLost(t *testing.T) {
+// A refund that waits until no node remembers a denial takes none along that is not answered.
+func TestRefundThatWaitsWithALostOne(t *testing.T) {
 	inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
 		silent, waits := c.keyWith(1, 2, 0), c.keyWith(3, 2, 0)
 		c.nodes[0].ask(t.Context(), take(silent, 10, 8))
 		c.nodes[0].ask(t.Context(), take(waits, 10, 8))
-		raise(&c.nodes[3].promises.slot(waits).told, c.nodes[3].promises.now()+int64(maxPromise))
+		raise(&c.nodes[3].denialLeases.slot(waits).told, c.nodes[3].denialLeases.now()+int64(maxDenialLease))
 		resume := c.nodes[1].stall()
 		groups := []shard.Group{{Takes: []shard.Take{take(silent, 10, -3)}}, {Takes: []shard.Take{take(waits, 10, -3)}}}
 		c.nodes[0].router.Decide(t.Context(), groups)
@@ -149,10 +149,10 @@ func TestRefundThatWaitsBesideOneThatIsLost(t *testing.T) {
 }
 
 // A standby that gets the partition while it asks others decides in it, although its copy was not the best one.
-func TestStandbyGetsItMeanwhile(t *testing.T) {
+func TestStandbyInstallsMeanwhile(t *testing.T) {
 	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
 		k := c.keyWith(1, 2, 0)
-		c.former = "nobody that is there"
+		c.former = "no node that is there"
 		defer c.nodes[1].stall()()
 		time.AfterFunc(DefaultAttemptTimeout+DefaultAttemptTimeout/4, func() { // the standby asks the owner
 			l.move(c.partition(k), 2)
@@ -164,12 +164,12 @@ func TestStandbyGetsItMeanwhile(t *testing.T) {
 	})
 }
 
-// What nobody has for a moment, as it is on its way, is asked for again.
-func TestNobodyHasItYet(t *testing.T) {
+// What no node has for a moment, as it is on its way, is asked for again.
+func TestNoOwnerYet(t *testing.T) {
 	for _, by := range []int{1, 2} {
 		inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
 			k := c.keyWith(1, 2, 0)
-			c.former = "nobody that is there" // so the standby's copy is none to decide from
+			c.former = "no node that is there" // so the standby's copy is none to decide from
 			l.move(c.partition(k), -1)
 			const way = DefaultAttemptTimeout
 			time.AfterFunc(way, func() {
@@ -198,7 +198,7 @@ func TestStandbyDecidesForItself(t *testing.T) {
 	})
 }
 
-// Who alone cannot reach the owner is answered by it all the same, through the standby.
+// A node that alone cannot reach the owner is answered by it all the same, through the standby.
 func TestStandbyRelays(t *testing.T) {
 	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
 		k, other := c.keyWith(1, 2, 0), c.keyWith(1, 2, 1)
@@ -220,14 +220,14 @@ func TestStandbyRelays(t *testing.T) {
 		if n := testutil.ToFloat64(c.nodes[2].router.metrics.relayed); n != 4 {
 			t.Errorf("%v relayed, want 4", n)
 		}
-		// Nobody's promises travel that way, and nothing is lent.
+		// No denial leases travel that way, and nothing is lent.
 		if g := (&shard.Group{Takes: []shard.Take{take(k, 10, 1)}, Lend: 5, Tokens: 1}); opOf(g).of(asStandby) != opDecide|opStandby {
-			t.Error("a standby is asked for a loan")
+			t.Error("a standby is asked for a lease")
 		}
 	})
 }
 
-// Where the standby has no copy yet, who stood by before decides, whoever is asked; nobody else does.
+// Where the standby has no copy yet, the former standby decides, at every node, and no other does.
 func TestStandbyWithoutCopy(t *testing.T) {
 	inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
 		k := c.keyWith(1, 2, 0)
@@ -245,13 +245,13 @@ func TestStandbyWithoutCopy(t *testing.T) {
 		c.kill(c.nodes[3])
 		synctest.Wait()
 		if g, _ := c.nodes[0].ask(t.Context(), take(k, 10, 1)); g.Takes[0].Source != shard.Unanswered || l.copies[2][k] != 0 {
-			t.Errorf("nobody has a copy: %+v, %v", g, l.copies)
+			t.Errorf("no node has a copy: %+v, %v", g, l.copies)
 		}
 	})
 }
 
-// Who reaches neither a living owner nor the standby of a dead one has a bystander ask.
-func TestBystanderAsksTheStandby(t *testing.T) {
+// A node that reaches neither a living owner nor the standby of a dead one has a bystander ask.
+func TestBystanderForwardsToTheStandby(t *testing.T) {
 	inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
 		k := c.keyWith(1, 2, 0)
 		c.telling = true
@@ -269,8 +269,8 @@ func TestBystanderAsksTheStandby(t *testing.T) {
 	})
 }
 
-// A standby that does not know yet that it does not reach the owner asks whoever does, all the
-// same, before it decides itself.
+// A standby that does not know yet that it does not reach the owner asks a node that
+// does, all the same, before it decides itself.
 func TestStandbyRelaysThroughOthers(t *testing.T) {
 	inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
 		k := c.keyWith(1, 2, 0)
@@ -289,8 +289,8 @@ func TestStandbyRelaysThroughOthers(t *testing.T) {
 	})
 }
 
-// A standby that waits for a silent owner keeps nobody waiting who asks it as an owner.
-func TestStandbyThatWaitsIsAskedOtherwise(t *testing.T) {
+// A standby that waits for a silent owner keeps no caller waiting that asks it as an owner.
+func TestWaitingStandbyAnswersAsOwner(t *testing.T) {
 	inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
 		silent, k := c.keyWith(3, 2, 0), c.keyWith(2, 1, 0)
 		defer c.nodes[3].stall()()
@@ -313,7 +313,7 @@ func TestStandbyThatWaitsIsAskedOtherwise(t *testing.T) {
 	})
 }
 
-// Somebody who has said that it reaches the owner may not any more: it says so at once if it has
+// A node that has said that it reaches the owner may not any more: it says so at once if it has
 // doubts, and others are asked.
 func TestStandbyRelaysThroughOthersInDoubt(t *testing.T) {
 	for _, asker := range []int{0, 2} { // the standby itself, too
@@ -336,7 +336,7 @@ func TestStandbyRelaysThroughOthersInDoubt(t *testing.T) {
 }
 
 // Where two are cut off at once, one of which has it and the other one has said that it reaches that, others are asked first.
-func TestStandbyRelaysThroughThoseThatAreNotLate(t *testing.T) {
+func TestStandbyRelaysThroughTimelyMembers(t *testing.T) {
 	for _, asker := range []int{0, 2} { // the standby itself, too
 		inLedger(t, 5, func(t *testing.T, c *testCluster, l *ledger) {
 			k := c.keyWith(1, 2, 0)
@@ -355,7 +355,7 @@ func TestStandbyRelaysThroughThoseThatAreNotLate(t *testing.T) {
 }
 
 // What has moved is relayed to where it is.
-func TestStandbyRelaysToTheHolder(t *testing.T) {
+func TestStandbyRelaysToTheOwner(t *testing.T) {
 	inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
 		k := c.keyWith(1, 2, 0)
 		c.handOver(l, k, 3, time.Millisecond)
@@ -368,15 +368,15 @@ func TestStandbyRelaysToTheHolder(t *testing.T) {
 	})
 }
 
-// A relayed part of a group that is denied elsewhere is lost, and counted as such.
-func TestRelayedIsNotGivenBack(t *testing.T) {
+// A relayed part of a group that is denied elsewhere is given back by the node that has relayed it.
+func TestRelayedIsGivenBack(t *testing.T) {
 	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
 		k, full := c.keyWith(1, 2, 0), take(c.ownedBy(c.nodes[0], 0), 0, 1)
 		c.cut(c.nodes[0], c.nodes[1])
 		synctest.Wait()
 		g, _ := c.nodes[0].ask(t.Context(), take(k, 10, 1), full)
 		synctest.Wait()
-		if n := testutil.ToFloat64(c.nodes[0].router.metrics.lostReturns); g.Allowed || n != 1 || l.counts[k] != 1 {
+		if n := testutil.ToFloat64(c.nodes[0].router.metrics.lostReturns); g.Allowed || n != 0 || l.counts[k] != 0 {
 			t.Errorf("%+v, %v lost, %d counted", g, n, l.counts[k])
 		}
 	})
@@ -423,7 +423,7 @@ func TestHintThatLeadsToADeadOwner(t *testing.T) {
 }
 
 // What the standby has already it decides as the owner.
-func TestStandbyThatHasIt(t *testing.T) {
+func TestStandbyThatIsTheOwner(t *testing.T) {
 	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
 		k := c.keyWith(1, 2, 0)
 		c.kill(c.nodes[1])
@@ -457,9 +457,9 @@ func TestOwnerThatCannotFetch(t *testing.T) {
 	})
 }
 
-// An owner that has lost its authority decides nothing, from whatever it has: its standby
-// does, or else nobody.
-func TestOwnerWithoutAuthority(t *testing.T) {
+// An owner that has lost its authority decides nothing, with any replica: its standby
+// does, or else no node.
+func TestOwnerWithoutDecisionLease(t *testing.T) {
 	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
 		k := c.keyWith(1, 2, 0)
 		l.move(c.partition(k), -1)
@@ -494,7 +494,7 @@ func TestGroupOfADeadOwner(t *testing.T) {
 		c.kill(c.nodes[1])
 		synctest.Wait()
 		counted := func() []int64 {
-			synctest.Wait() // nobody waits for what is given back
+			synctest.Wait() // no caller waits for what is given back
 			return []int64{l.counts[here], l.counts[there], l.copies[2][two], l.copies[3][three]}
 		}
 		for i, tc := range []struct {
@@ -514,8 +514,8 @@ func TestGroupOfADeadOwner(t *testing.T) {
 	})
 }
 
-// Where nobody is left who could decide, the policy applies.
-func TestPolicyWhereNobodyIsLeft(t *testing.T) {
+// Where no node is left that could decide, the policy applies.
+func TestPolicyWithoutNodes(t *testing.T) {
 	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
 		k := c.keyWith(1, 2, 0)
 		c.kill(c.nodes[1])
@@ -563,7 +563,7 @@ func TestStandbyResetsNothing(t *testing.T) {
 	})
 }
 
-// Who has too much to do is not to be relieved by somebody who counts apart.
+// An overloaded node is not to be relieved by a node that counts separately.
 func TestOverloadIsNotForStandbys(t *testing.T) {
 	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
 		k := c.keyWith(1, 2, 0)
@@ -592,7 +592,7 @@ func TestStandbyCountsOnFromItsCopy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newEmptyCluster(t)
 		c.standbys = true
-		c.start(nil, NewPromises(true, true), NewPromises(true, true), NewPromises(true, true))
+		c.start(nil, NewDenialLeases(true, true), NewDenialLeases(true, true), NewDenialLeases(true, true))
 		defer c.close()
 		k, full := c.keyWith(1, 2, 0), take(c.ownedBy(c.nodes[0], 0), 0, 1)
 		p := c.partition(k)
@@ -618,9 +618,9 @@ func TestStandbyCountsOnFromItsCopy(t *testing.T) {
 			if d := g.Takes[0]; d.Source != shard.Provisional || g.Allowed != tc.allowed || d.Decision.Remaining != tc.remaining || took != 0 {
 				t.Errorf("step %d: %+v after %v, want %+v", i, g, took, tc)
 			}
-			synctest.Wait() // nobody waits for what is given back
+			synctest.Wait() // no caller waits for what is given back
 		}
-		if grants := c.nodes[2].shard.Grants(p, 10); len(grants) != 1 || grants[0].Key.Hi != k.Hi {
+		if grants := c.nodes[2].shard.TakeGrants(p, 10); len(grants) != 1 || grants[0].Key.Hi != k.Hi {
 			t.Errorf("kept apart: %+v", grants)
 		}
 	})

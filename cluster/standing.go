@@ -5,13 +5,15 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/weirlimit/weir/shard"
 )
 
 // What custody tells others of this node: the router, who is asked for a partition, and people, how far
 // hand-over is.
 
-// Holder implements Holders.
-func (k *Custody) Holder(p uint32) (id string, known bool) {
+// OwnerOf implements Locator.
+func (k *Custody) OwnerOf(p uint32) (id string, known bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.view == nil {
@@ -32,7 +34,7 @@ func (k *Custody) Holder(p uint32) (id string, known bool) {
 		return pt.fedBy, true
 	case c.owner.id != k.Self.ID:
 		return c.owner.id, true
-	case (c.owner != k.party || pt.restarted) && pt.copy.gen == 0, k.leavesIt(p):
+	case (c.owner != k.party || pt.restarted) && (pt.copy.gen == 0 || pt.copy.isRestored() && !pt.fresh), k.leavesIt(p):
 		return k.Self.ID, true
 	}
 	return "", false
@@ -53,7 +55,29 @@ func (k *Custody) leavesIt(p uint32) bool {
 	return pt.token.state == absent && k.claim(p).owner == k.party && pt.copyAt == standby && standby != k.party && !pt.fresh && !pt.last && k.Router.Reaches(standby.id)
 }
 
-// Reaching implements Holders.
+// ReturnGranted implements Locator. A node that takes a copy over, with the grants in it, may have it with or without what
+// is given back here. So that is not given back: too few tokens are left rather than too many.
+func (k *Custody) ReturnGranted(take shard.Take) string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.view == nil {
+		return ""
+	}
+	p := take.Key.Partition(uint32(len(k.parts)))
+	if o, under := k.outbox[p]; under {
+		if len(o.returns) < maxGrantReturns {
+			o.returns = append(o.returns, take)
+			k.outbox[p] = o
+		}
+		return ""
+	}
+	if !k.parts[p].copy.whole {
+		return ""
+	}
+	return k.claim(p).owner.id
+}
+
+// Reaching implements Locator.
 func (k *Custody) Reaching(id string) (ids []string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -71,7 +95,7 @@ func (k *Custody) reaching(id string) (ids []string) {
 	return ids
 }
 
-// Copy implements Holders.
+// Copy implements Locator.
 func (k *Custody) Copy(p uint32) (whole, best bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -88,7 +112,7 @@ func (k *Custody) isReached(id string) bool {
 	return reaches || slices.ContainsFunc(k.reaching(id), func(by string) bool { return k.peers[by].heard.After(lost) })
 }
 
-// CopyAt implements Holders.
+// CopyAt implements Locator.
 func (k *Custody) CopyAt(p uint32) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -108,6 +132,9 @@ type Standing struct {
 	// Until is when this node's authority ends if nobody bears witness to it any more, the zero
 	// time if it never does.
 	Until time.Time
+	// State is what the node is doing, by its own word: Ready exactly if GET /readyz says so. It is unknown, "",
+	// of a member that has not answered a heartbeat yet.
+	State State
 }
 
 // StandingOf returns how far custody is on a member, as it has said last.
@@ -125,9 +152,9 @@ func (k *Custody) StandingOf(id string) Standing {
 
 // Standing returns how far custody is.
 func (k *Custody) Standing() Standing {
+	s := Standing{State: k.State()}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	var s Standing
 	s.Until = k.evidence.witnessed()
 	if k.view == nil {
 		return s

@@ -11,7 +11,7 @@ import (
 // with three nodes and four views: messages are lost, doubled and reordered, nodes learn
 // views in any order and skip some, one node crashes and is restarted, and a view may give
 // up a holder for lost that is not. A limit of 2 must never be exceeded, but by what was
-// granted and not replicated when a token was made anew.
+// granted and not replicated when a token was restored.
 //
 // Each rule of the protocol is then broken in turn, and the search must notice.
 
@@ -48,11 +48,11 @@ type searchState struct {
 	messages [searchMessages]searchMessage
 	written  int8    // views
 	epochs   [5]int8 // by view
-	taken    int8    // the newest epoch in which a token was made anew: who has not its view has no authority
+	taken    int8    // the newest epoch in which a token was restored: a node without its view has no authority
 	crashes  int8
 	admitted int8
 	held     int8 // what the token counts
-	lost     int8 // what was admitted and not counted when a token was made anew
+	lost     int8 // what was admitted and not counted when a token was restored
 	replica  int8
 }
 
@@ -75,7 +75,7 @@ func (s *search) party(x *searchState, node int8) party {
 func (s *search) claim(x *searchState, view int8) claim {
 	owner := s.owners[view]
 	c := claim{view: uint64(view), epoch: uint64(x.epochs[view]), base: s.base(x, view)}
-	// Who is in a view is there with the incarnation that it has now: a restarted node is admitted anew.
+	// A node is in a view with its present incarnation: a restarted node is admitted again.
 	c.owner = s.party(x, owner)
 	return c
 }
@@ -181,7 +181,7 @@ func (s *search) step(x searchState, i int8, visit func(searchState)) {
 		visit(t)
 	}
 	c := s.claim(&x, n.view)
-	authority := n.view >= x.taken || s.broken == "nobody admits on a lapsed authority"
+	authority := n.view >= x.taken || s.broken == "no node admits on a lapsed authority"
 	if n.token.state == active && n.count < searchLimit && authority {
 		t := x
 		t.nodes[i].count++
@@ -205,7 +205,7 @@ func (s *search) step(x searchState, i int8, visit func(searchState)) {
 		t.nodes[i].token.state = active
 		visit(t)
 	}
-	if s.broken == "only one node makes a token anew" && n.token.state == absent && c.epoch > 1 && c.owner == s.party(&x, i) {
+	if s.broken == "only one node restores a token" && n.token.state == absent && c.epoch > 1 && c.owner == s.party(&x, i) {
 		t := x
 		t.nodes[i].token.creates = firstOf(c.epoch)
 		t.nodes[i].token.seen = 0
@@ -338,8 +338,8 @@ func TestSearchTokens(t *testing.T) {
 	}
 }
 
-// TestSearchBites breaks each rule in turn.
-func TestSearchBites(t *testing.T) {
+// TestSearchTokensFindsDefects breaks each rule in turn.
+func TestSearchTokensFindsDefects(t *testing.T) {
 	if raced {
 		t.Skip("as TestSearchTokens")
 	}
@@ -353,10 +353,10 @@ func TestSearchBites(t *testing.T) {
 		{"only a higher generation is installed", [5]int8{0, 0, 1, 2}, 0},
 		{"only who holds the token admits", [5]int8{0, 0, 1, 2}, 0},
 		{"seals are bound to an incarnation", [5]int8{0, 0, 1, 2}, 1},
-		{"nobody admits on a lapsed authority", [5]int8{0, 0, 1, 2}, 1},
+		{"no node admits on a lapsed authority", [5]int8{0, 0, 1, 2}, 1},
 		{"a view fences older tokens", [5]int8{0, 0, 1, 2}, 1},
 		{"only its owner holds a token on, and of the epoch before", [5]int8{0, 0, 1, 0}, 1},
-		{"only one node makes a token anew", [5]int8{0, 0, 1, 2}, 1},
+		{"only one node restores a token", [5]int8{0, 0, 1, 2}, 1},
 	} {
 		s := search{owners: tc.owners, views: 3, crashes: tc.crashes, broken: tc.rule}
 		states, way := s.run(20_000_000)

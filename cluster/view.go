@@ -13,8 +13,8 @@ import (
 	"github.com/weirlimit/weir/ring"
 )
 
-// View is what a cluster has agreed on: who is a member, and who owns what. It
-// is immutable; a change is a new View with a higher number.
+// View is the state that a cluster has agreed on: its members, and the owner of each partition. It is
+// immutable; a change is a new View with a higher number.
 type View struct {
 	// Number rises by one with every view of a cluster, from 1.
 	Number uint64
@@ -22,10 +22,21 @@ type View struct {
 	Members []Member
 	// Ring places the partitions on those members that are not leaving.
 	Ring *ring.Ring
-	// Epochs and Bases say by partition in which view its token was made anew, and in
+	// Epochs and Bases say by partition in which view its token was created again, and in
 	// which one the token before that was, 0 if there was none. No token of an older epoch
 	// counts.
 	Epochs, Bases []uint64
+
+	// Changed is the number of the view with which the ids of the members last changed, at most Number; 0 in a view that an
+	// older version has written. Before are the members of the view before that one.
+	Changed uint64
+	Before  []Life
+	// Ended are those of Members and Before that are known to have ended for good: they have left, or an operator has said so.
+	Ended []Life
+	// Waived is the number of a view up to which all count as adopted by half of the members from before it, although they may not
+	// be: that was waited for in vain. GivenUp are those that were missing, the last maxGivenUp of them, until they are known to have ended.
+	Waived  uint64
+	GivenUp []Life
 }
 
 // Member is a node in a view.
@@ -48,12 +59,18 @@ func (v *View) Index(id string) (int, bool) {
 // viewJSON is a view as it stands in etcd. The tables are in standard base64, one entry
 // per partition: 16-bit little-endian member indices, and epochs as varints.
 type viewJSON struct {
+	Version  uint64   `json:"version"` // viewVersion; 0 of one that was written before there were versions
 	Number   uint64   `json:"number"`
 	Members  []Member `json:"members"`
 	Owner    string   `json:"owner"`
 	Standby  string   `json:"standby"`
 	Epochs   string   `json:"epochs"`
 	Bases    string   `json:"bases"`
+	Changed  uint64   `json:"changed,omitempty"`
+	Before   []Life   `json:"before,omitempty"`
+	Ended    []Life   `json:"ended,omitempty"`
+	Waived   uint64   `json:"waived,omitempty"`
+	GivenUp  []Life   `json:"given_up,omitempty"`
 	Checksum uint64   `json:"checksum,string"` // XXH64 of this object with checksum "0"
 }
 
@@ -61,8 +78,9 @@ type viewJSON struct {
 func MarshalView(v *View) ([]byte, error) {
 	owner, standby := v.Ring.Tables()
 	j := viewJSON{
-		Number: v.Number, Members: v.Members, Owner: packTable(owner), Standby: packTable(standby),
+		Version: viewVersion, Number: v.Number, Members: v.Members, Owner: packTable(owner), Standby: packTable(standby),
 		Epochs: packEpochs(v.Epochs), Bases: packEpochs(v.Bases),
+		Changed: v.Changed, Before: v.Before, Ended: v.Ended, Waived: v.Waived, GivenUp: v.GivenUp,
 	}
 	sum, err := j.sum()
 	if err != nil {
@@ -72,11 +90,15 @@ func MarshalView(v *View) ([]byte, error) {
 	return json.Marshal(j)
 }
 
-// UnmarshalView decodes what MarshalView wrote and refuses what is damaged.
+// UnmarshalView decodes what MarshalView wrote and refuses what is damaged. The error is a *VersionError if another version
+// of this software has written it.
 func UnmarshalView(b []byte) (*View, error) {
 	var j viewJSON
 	if err := json.Unmarshal(b, &j); err != nil {
 		return nil, fmt.Errorf("view: %w", err)
+	}
+	if err := checkVersion(fmt.Sprintf("view %d", j.Number), j.Version, viewVersion); err != nil {
+		return nil, err // a checksum of what is not read says nothing
 	}
 	want := j.Checksum
 	got, err := j.sum()
@@ -103,7 +125,10 @@ func UnmarshalView(b []byte) (*View, error) {
 	if err != nil {
 		return nil, fmt.Errorf("view %d: %w", j.Number, err)
 	}
-	v := &View{Number: j.Number, Members: j.Members, Ring: r}
+	v := &View{
+		Number: j.Number, Members: j.Members, Ring: r,
+		Changed: j.Changed, Before: j.Before, Ended: j.Ended, Waived: j.Waived, GivenUp: j.GivenUp,
+	}
 	if v.Epochs, err = unpackEpochs(j.Epochs, len(owner)); err != nil {
 		return nil, fmt.Errorf("view %d: epochs: %w", j.Number, err)
 	}
@@ -115,6 +140,9 @@ func UnmarshalView(b []byte) (*View, error) {
 
 // check refuses what no writer of views writes.
 func (v *View) check() error {
+	if v.Changed > v.Number || v.Waived > v.Number {
+		return fmt.Errorf("view %d: it speaks of views %d and %d, which come later", v.Number, v.Changed, v.Waived)
+	}
 	for p := range v.Epochs {
 		if v.Epochs[p] > v.Number || v.Bases[p] >= v.Epochs[p] {
 			return fmt.Errorf("view %d: partition %d has epoch %d after epoch %d", v.Number, p, v.Epochs[p], v.Bases[p])

@@ -15,9 +15,8 @@ import (
 	"github.com/weirlimit/weir/ring"
 )
 
-// Bootstrap fixes the parameters of the cluster, if nobody has yet, and returns
-// those that are stored. Of however many nodes that start at once, one wins and
-// all return the same.
+// Bootstrap fixes the parameters of the cluster, if no node has yet, and returns those that are stored. Of
+// however many nodes that start at once, one wins and all return the same.
 //
 // Zero fields of want agree with anything; where they must be chosen they are
 // cluster.Format, ring.DefaultParams and a random secret. Bootstrap refuses when
@@ -69,6 +68,31 @@ func (r *Registry) bootstrap(ctx context.Context, want cluster.Params) (cluster.
 	return stored, value, agree(want, stored)
 }
 
+// ReadParams returns the parameters that are stored, and whether there are any. It writes nothing.
+func (r *Registry) ReadParams(ctx context.Context) (stored cluster.Params, found bool, err error) {
+	value, _, err := r.read(ctx, r.keys.params)
+	if err == nil && value != nil {
+		stored, err = ParseParams(value)
+	}
+	if err != nil {
+		return cluster.Params{}, false, fmt.Errorf("cluster %q: %w", r.cluster, err)
+	}
+	return stored, value != nil, nil
+}
+
+// MayWrite reports whether etcd lets this node write below the keys of the cluster. It writes nothing: etcd looks at all
+// of a transaction, also at what is not carried out.
+func (r *Registry) MayWrite(ctx context.Context) error {
+	_, err := r.txn(ctx, callTimeout, transaction{
+		when: []clientv3.Cmp{unchanged(r.keys.params, -1)}, // no key ever is at that revision
+		then: []clientv3.Op{clientv3.OpPut(r.keys.params, "")},
+	})
+	if err != nil {
+		return fmt.Errorf("writing below %s: %w", r.keys.root, err)
+	}
+	return nil
+}
+
 // ParseParams reads parameters as they are stored. It refuses what this software cannot run
 // with.
 func ParseParams(value []byte) (stored cluster.Params, err error) {
@@ -105,7 +129,7 @@ func complete(p cluster.Params) cluster.Params {
 // checkParams refuses what this software cannot run with.
 func checkParams(p cluster.Params) error {
 	if p.Format != cluster.Format {
-		return fmt.Errorf("format: %d is not the %d of this software", p.Format, cluster.Format)
+		return fmt.Errorf("format: %w", &cluster.VersionError{What: "the cluster", Got: uint64(max(0, p.Format)), Reads: cluster.Format})
 	}
 	if err := p.Ring.Validate(); err != nil {
 		return err

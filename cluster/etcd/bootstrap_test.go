@@ -54,7 +54,7 @@ func TestBootstrapRefuses(t *testing.T) {
 			t.Errorf("%+v: error %q, not %q", want, err, prefix+message)
 		}
 	}
-	refuse(cluster.Params{Format: 9}, "format: 9 is not the 1 of this software")
+	refuse(cluster.Params{Format: 9}, "format: the cluster is of version 9 of its format, and this node reads version 1: a newer version of weir has written it, install that one on this node")
 	refuse(cluster.Params{Ring: ring.Params{Partitions: 3}}, "partitions: 3 is not between 64 and 65536")
 	refuse(cluster.Params{Secret: []byte("short")}, "secret: 5 bytes are not 16")
 
@@ -72,7 +72,8 @@ func TestBootstrapRefuses(t *testing.T) {
 
 	c := rawClient(t, s.Endpoint())
 	for stored, message := range map[string]string{
-		`{"format":2}`: "stored parameters: format: 2 is not the 1 of this software",
+		`{"format":2}`: "stored parameters: format: the cluster is of version 2 of its format, and this node reads version 1: a newer version of weir has written it, install that one on this node",
+		`{"ring":{}}`:  "stored parameters: format: the cluster is of version 0 of its format, and this node reads version 1: an older version of weir has written it, start this node with that one",
 		`{"format":1,"ring":{"partitions":64,"replication_factor":0,"load":1}}`:                 "stored parameters: replication_factor: 0 is not between 1 and 1000",
 		`{"format":1,"ring":{"partitions":64,"replication_factor":1,"load":1},"secret":"AAAA"}`: "stored parameters: secret: 3 bytes are not 16",
 		`what?`: "stored parameters: invalid character 'w' looking for beginning of value",

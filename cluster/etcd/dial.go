@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"time"
 
@@ -17,20 +16,25 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// dial makes a client, which connects by connect, or by TCP if that is nil. It does not
-// wait for a connection.
-func dial(endpoints []string, connect func(context.Context, string) (net.Conn, error)) (*clientv3.Client, error) {
+// dial makes a client. It does not wait for a connection.
+func dial(cfg *Config) (*clientv3.Client, error) {
 	// With gRPC's own back-off of up to 120 s every lease is lost after an outage
 	// although etcd is back.
 	options := []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
 		Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 		MinConnectTimeout: time.Second,
 	})}
-	if connect != nil {
-		options = append(options, grpc.WithContextDialer(connect))
+	if cfg.User != "" {
+		options = append(options, newLogin(cfg.User, cfg.Password).options()...)
+	}
+	if cfg.Credentials != nil {
+		options = append(options, grpc.WithTransportCredentials(cfg.Credentials))
+	}
+	if cfg.Dial != nil {
+		options = append(options, grpc.WithContextDialer(cfg.Dial))
 	}
 	return clientv3.New(clientv3.Config{
-		Endpoints:   endpoints,
+		Endpoints:   cfg.Endpoints,
 		Logger:      zap.NewNop(),
 		DialOptions: options,
 		// 10 s is the least that gRPC allows. It also makes the kernel drop a
@@ -63,7 +67,7 @@ func awaitAnswer(ctx context.Context, client *clientv3.Client, key string, patie
 		case errors.Is(ctx.Err(), context.Canceled):
 			return ctx.Err()
 		case ctx.Err() != nil || code == codes.DeadlineExceeded:
-			return fmt.Errorf("no answer in %v%s", time.Since(began).Round(100*time.Millisecond), why)
+			return fmt.Errorf("no answer in %v%s", min(time.Since(began), patience).Round(100*time.Millisecond), why)
 		case code != codes.Unavailable:
 			return errors.New(status.Convert(err).Message())
 		}
@@ -72,11 +76,13 @@ func awaitAnswer(ctx context.Context, client *clientv3.Client, key string, patie
 	}
 }
 
-// dialReason cuts the operating system's reason out of gRPC's message.
+// dialReason cuts the reason of the operating system, or of TLS, out of gRPC's message.
 func dialReason(err error) string {
 	msg := status.Convert(err).Message()
-	if _, after, ok := strings.Cut(msg, "Error while dialing: "); ok {
-		msg, _, _ = strings.Cut(after, `"`)
+	for _, before := range []string{"Error while dialing: ", "authentication handshake failed: ", "error reading server preface: "} {
+		if _, after, ok := strings.Cut(msg, before); ok {
+			msg, _, _ = strings.Cut(after, `"`)
+		}
 	}
 	return msg
 }

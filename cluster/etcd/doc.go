@@ -15,7 +15,7 @@
 //	/weir/<cluster>/params             JSON of cluster.Params, never changed
 //	/weir/<cluster>/incarnations/<id>  decimal number of starts of that node
 //
-// # While etcd is away
+// # While etcd is unreachable
 //
 // Nothing is handed out, nothing is forgotten, and one line is logged when that
 // begins and one when it ends. What etcd says afterwards is believed, with one
@@ -24,6 +24,6 @@
 // view that it has and says so in Status.Alarm, until Restore gives etcd back what it
 // had.
 //
-// A State keeps on disk what a node must know to start while etcd is away. Open is
+// A State keeps on disk what a node must know to start while etcd is unreachable. Open is
 // told what was kept, and does without an answer then.
 package etcd

@@ -102,7 +102,8 @@ func (n *testNode) record(s cluster.Snapshot) {
 	n.busy = true
 	if k := len(n.snapshots); k > 0 {
 		last := n.snapshots[k-1]
-		if slices.Equal(last.Nodes, s.Nodes) && last.View == s.View && last.ViewRevision == s.ViewRevision && bytes.Equal(last.Rules, s.Rules) {
+		if slices.Equal(last.Nodes, s.Nodes) && last.View == s.View && last.ViewRevision == s.ViewRevision && bytes.Equal(last.Rules, s.Rules) &&
+			bytes.Equal(last.Tokens, s.Tokens) {
 			n.t.Errorf("onChange is called for no change: %+v", s)
 		}
 	}
@@ -218,7 +219,7 @@ func view(t *testing.T, number uint64, ids ...string) *cluster.View {
 // rawClient talks to etcd past the registry.
 func rawClient(t *testing.T, endpoint string) *clientv3.Client {
 	t.Helper()
-	c, err := dial([]string{endpoint}, nil)
+	c, err := dial(&Config{Endpoints: []string{endpoint}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,8 +29,8 @@ func newHealth(log *slog.Logger, m *metrics) *health {
 	return &health{log: log, metrics: m, success: time.Now()}
 }
 
-// away notes that etcd has not answered at all yet.
-func (h *health) away(err error) {
+// unanswered records that etcd has not answered at all yet.
+func (h *health) unanswered(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.failing, h.down, h.success = true, true, time.Now().Add(-unreachableAfter)

@@ -13,9 +13,12 @@ import (
 // DefaultLeaseTTL is how long a node's key outlives its last renewal.
 const DefaultLeaseTTL = 5 * time.Second
 
-// MaxRules is the most bytes of the rules as stored. etcd itself takes 1.5 MiB by
+// MaxRules is the most bytes of the rules as stored, and maxTokens of the tokens. etcd itself takes 1.5 MiB by
 // default.
-const MaxRules = 1 << 20
+const (
+	MaxRules  = 1 << 20
+	maxTokens = 1 << 20
+)
 
 // Bounds of names, counts and sizes.
 const (
@@ -88,7 +91,7 @@ func checkName(what, name string, longest int) error {
 
 // keys are where a cluster's data stand in etcd.
 type keys struct {
-	root, nodes, view, params, incarnations, rules string
+	root, nodes, view, params, incarnations, rules, tokens string
 }
 
 func keysOf(cluster string) keys {
@@ -100,10 +103,11 @@ func keysOf(cluster string) keys {
 		params:       root + "params",
 		incarnations: root + "incarnations/",
 		rules:        root + "rules",
+		tokens:       root + "tokens",
 	}
 }
 
 // watched returns the range [from, to) of one watch that covers nodes, params,
-// rules and view. Several watches would not tell in which order their events
+// rules, tokens and view. Several watches would not tell in which order their events
 // happened. Keys in between would come along and be ignored.
 func (k keys) watched() (from, to string) { return k.nodes, k.view + "\x00" }

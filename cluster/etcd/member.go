@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/url"
 	"os"
@@ -23,8 +24,8 @@ import (
 // Settings of the embedded member.
 const (
 	memberName = "weir"
-	// One member elects itself after 1 to 5 ticks of TickMs; nobody competes, so
-	// a short time-out costs nothing but the ticks.
+	// One member elects itself after 1 to 5 ticks of TickMs; it has no competitor, so a short time-out
+	// costs nothing but the ticks.
 	tickMs     = 50
 	electionMs = 5 * tickMs
 	// Watchers may lag this far; older revisions are dropped. A view is some
@@ -34,8 +35,7 @@ const (
 	quotaBytes   = 512 << 20
 	maxWALs      = 2 // of 64 MB each
 
-	// lockWait is how long a lock on the data may be held by somebody who is
-	// just going away.
+	// lockWait is how long a lock on the data may be held by a process that is just ending.
 	lockWait = 500 * time.Millisecond
 )
 
@@ -67,7 +67,7 @@ func (m *member) start(ctx context.Context, host, port string, cfg ServerConfig)
 				started <- errPanic // p says no more, as a rule: a nil pointer
 			}
 		}()
-		etcd, err := embed.StartEtcd(memberConfig(streams, host, port, cfg.Dir, m.words))
+		etcd, err := embed.StartEtcd(memberConfig(streams, host, port, cfg, m.words))
 		m.etcd = etcd
 		started <- err
 	}()
@@ -157,16 +157,16 @@ func (m *member) release() {
 	m.lock.Close()
 }
 
-// memberConfig configures a silent etcd of one member that serves nothing but
+// memberConfig configures an etcd of one member that serves nothing but
 // gRPC, and ends the streams of its clients when streams is done.
-func memberConfig(streams context.Context, host, port, dir string, words *lastWords) *embed.Config {
+func memberConfig(streams context.Context, host, port string, cfg ServerConfig, words *lastWords) *embed.Config {
 	client := url.URL{Scheme: "http", Host: net.JoinHostPort(host, port)}
-	// Nobody is to connect there; a fixed port would clash with another etcd.
+	// No peer connects there; a fixed port would clash with another etcd.
 	peer := url.URL{Scheme: "http", Host: "127.0.0.1:0"}
 
 	c := embed.NewConfig()
 	c.Name = memberName
-	c.Dir = dir
+	c.Dir = cfg.Dir
 	c.ListenClientUrls = []url.URL{client}
 	c.AdvertiseClientUrls = []url.URL{client}
 	c.ListenPeerUrls = []url.URL{peer}
@@ -178,7 +178,7 @@ func memberConfig(streams context.Context, host, port, dir string, words *lastWo
 	c.AutoCompactionRetention = compactAfter.String()
 	c.QuotaBackendBytes = quotaBytes
 	c.MaxWalFiles = maxWALs
-	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(words.logger())
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(words.logger(cfg.Logger))
 	c.EnableGRPCGateway = false
 	// etcd serves its metrics and variables by HTTP on the port of its clients.
 	// No request has this name as its host, so all are refused.
@@ -214,9 +214,8 @@ func lockDir(dir string) (*fileutil.LockedFile, error) {
 	return lock, err
 }
 
-// probeBackend finds out whether an etcd of somebody else has the data open, and
-// whether they can be read at all. etcd itself would wait for ever for the lock,
-// and panic on damaged data.
+// probeBackend finds out whether another etcd has the data open, and whether they can be read at all. etcd
+// itself would wait for ever for the lock, and panic on damaged data.
 func probeBackend(dir string) error {
 	file := filepath.Join("member", "snap", "db")
 	path := filepath.Join(dir, file)
@@ -233,7 +232,7 @@ func probeBackend(dir string) error {
 	return db.Close()
 }
 
-// lastWords is the core of etcd's logger. It writes nothing; it keeps the first
+// lastWords is a core of etcd's logger. It writes nothing; it keeps the first
 // message with which etcd would have ended the process, and ends the goroutine
 // that said it instead: a full disk must stop etcd, not the rate limiter.
 type lastWords struct {
@@ -245,8 +244,9 @@ type lastWords struct {
 
 func newLastWords() *lastWords { return &lastWords{spoken: make(chan struct{})} }
 
-func (w *lastWords) logger() *zap.Logger {
-	return zap.New(w, zap.WithFatalHook(zapcore.WriteThenGoexit), zap.WithPanicHook(zapcore.WriteThenGoexit))
+// logger returns etcd's logger, which also writes to log.
+func (w *lastWords) logger(log *slog.Logger) *zap.Logger {
+	return zap.New(zapcore.NewTee(w, newLogCore(log)), zap.WithFatalHook(zapcore.WriteThenGoexit), zap.WithPanicHook(zapcore.WriteThenGoexit))
 }
 
 // err returns the words. It may be called when spoken is closed.

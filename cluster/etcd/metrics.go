@@ -26,19 +26,19 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		up: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "weir_etcd_up",
-			Help: "1 while etcd answers, else 0.",
+			Help: "1 if etcd answers, else 0.",
 		}),
 		alarm: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "weir_etcd_alarm",
-			Help: "1 while the view in etcd is not believed, else 0.",
+			Help: "1 if this node refuses what etcd has, because etcd was wiped or restored from an older state, else 0.",
 		}),
 		leasesLost: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "weir_etcd_leases_lost_total",
-			Help: "Leases of this node that etcd had dropped.",
+			Help: "Times that etcd has dropped the lease of this node.",
 		}),
 		lists: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_etcd_lists_total",
-			Help: "Full lists of what etcd holds, by why.",
+			Help: "Times that this node has read all keys of the cluster from etcd, by reason.",
 		}, []string{"why"}),
 	}
 	for _, why := range []string{listFirst, listScheduled, listCut, listCompacted, listFailed} {

@@ -39,8 +39,8 @@ func pair(t *testing.T, ttl time.Duration, addr string) (a, b *testNode) {
 	return a, b
 }
 
-// mark changes what node "a" says and waits until others see it: whatever was to
-// be handed out before has been, then.
+// mark changes what node "a" says and waits until others see it: all snapshots of before are then handed
+// out.
 func mark(n *testNode, text string, others ...*testNode) {
 	n.t.Helper()
 	marked := node("a", 1)
@@ -83,11 +83,11 @@ func TestRestartOnSameDirectory(t *testing.T) {
 	for _, n := range nodes {
 		n.logs.await(t, "etcd unreachable")
 		if n.Reachable() || n.Status().Reachable || n.metric("weir_etcd_up") != 0 {
-			t.Error("reachable while etcd is away")
+			t.Error("reachable while etcd is unreachable")
 		}
 	}
 	if err := a.SwapView(t.Context(), view(t, 2, "a"), views[0].ViewRevision); err == nil || errors.Is(err, cluster.ErrViewChanged) {
-		t.Errorf("swap while etcd is away: %v", err)
+		t.Errorf("swap while etcd is unreachable: %v", err)
 	}
 	s = startServer(t, "127.0.0.1:0", dir)
 	t.Logf("away for %v, leases of %v", time.Since(began), a.ttl)
@@ -110,7 +110,7 @@ func TestRestartOnSameDirectory(t *testing.T) {
 			t.Error("not reachable")
 		}
 		if got := n.metric("weir_etcd_leases_lost_total"); got != 0 {
-			t.Errorf("%v leases lost: etcd keeps them while it is away", got)
+			t.Errorf("%v leases lost: etcd keeps them while it is unreachable", got)
 		}
 		for _, line := range []string{"etcd unreachable", "etcd reachable again"} {
 			if got := n.logs.count(line); got != 1 {
@@ -235,7 +235,7 @@ func TestWipedEtcd(t *testing.T) {
 		}
 	}
 
-	// Somebody founds another cluster of the same name there.
+	// Another cluster of the same name is founded there.
 	stranger := run(t, 0, s.Endpoint())
 	if _, err := stranger.Bootstrap(t.Context(), cluster.Params{Ring: smallRing}); err != nil {
 		t.Fatal(err)

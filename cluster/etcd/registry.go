@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/credentials"
 
 	"github.com/weirlimit/weir/cluster"
 )
@@ -29,6 +30,10 @@ type Config struct {
 	LeaseTTL time.Duration
 	// Dial connects to an endpoint. Nil means by TCP.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
+	// Credentials secure connections. Nil means not to.
+	Credentials credentials.TransportCredentials
+	// User and Password are those of an etcd with authentication. Empty means none.
+	User, Password string
 	// Known is what the node knows from an earlier run, nil if it knows nothing. What etcd
 	// has must not be less.
 	Known *Known
@@ -75,12 +80,12 @@ type Registry struct {
 	health  *health
 
 	known     *Known        // from an earlier run; nil if there was none
-	announced chan struct{} // holds a token when the keeper has something to look at
+	announced chan struct{} // holds a token when the node lease has something to look at
 
 	mu     sync.Mutex
 	params []byte        // guarded by mu; as stored, once Bootstrap has seen them
 	node   cluster.Node  // guarded by mu; what to announce, if its ID is not empty
-	put    receipt       // guarded by mu; the keeper's last put
+	put    receipt       // guarded by mu; the node lease's last put
 	view   seenView      // guarded by mu
 	stop   func()        // guarded by mu; ends Run, nil before it
 	ended  chan struct{} // closed when Run has returned; made by it, guarded by mu
@@ -126,7 +131,7 @@ func Open(ctx context.Context, cfg Config) (*Registry, error) {
 		return nil, err
 	}
 	where := strings.Join(cfg.Endpoints, ", ")
-	client, err := dial(cfg.Endpoints, cfg.Dial)
+	client, err := dial(&cfg)
 	if err != nil {
 		return nil, fmt.Errorf("etcd at %s: %w", where, err)
 	}
@@ -145,21 +150,24 @@ func Open(ctx context.Context, cfg Config) (*Registry, error) {
 		patience = knownTimeout
 		r.params, r.view.number = r.known.Params, r.known.View.Number
 	}
-	away := awaitAnswer(ctx, client, r.keys.params, patience)
-	if away != nil && (r.known == nil || ctx.Err() != nil) {
+	silent := awaitAnswer(ctx, client, r.keys.params, patience)
+	if silent != nil && (r.known == nil || ctx.Err() != nil) {
 		client.Close()
-		return nil, fmt.Errorf("etcd at %s: %w", where, away)
+		return nil, fmt.Errorf("etcd at %s: %w", where, silent)
 	}
 	if r.metrics, err = newMetrics(cfg.Metrics); err != nil {
 		client.Close()
 		return nil, fmt.Errorf("etcd: registering metrics: %w", err)
 	}
 	r.health = newHealth(r.log, r.metrics)
-	if away != nil {
-		r.health.away(fmt.Errorf("etcd at %s: %w", where, away))
+	if silent != nil {
+		r.health.unanswered(fmt.Errorf("etcd at %s: %w", where, silent))
 	}
 	return r, nil
 }
+
+// Where returns the endpoints, for messages.
+func (r *Registry) Where() string { return r.where }
 
 // Close ends Run, if need be, waits for it and disconnects. It may be called
 // again.
@@ -193,7 +201,7 @@ func (r *Registry) Announce(node cluster.Node) {
 	r.nudge()
 }
 
-// nudge makes the keeper look at the announcement.
+// nudge makes the node lease look at the announcement.
 func (r *Registry) nudge() {
 	select {
 	case r.announced <- struct{}{}:

@@ -138,10 +138,9 @@ func TestSuperseded(t *testing.T) {
 	if want := `another node was started under this id: "near" at near:9090 is incarnation 2, this is 1`; !errors.Is(err, ErrSuperseded) || err.Error() != want {
 		t.Errorf("error %q, not %q", err, want)
 	}
-	got := next.awaitIDs("far", "near")
-	if got.Nodes[0].Incarnation != 5 || got.Nodes[1].Incarnation != 2 {
-		t.Errorf("nodes %+v", got.Nodes)
-	}
+	got := next.await("both successors", func(s cluster.Snapshot) bool {
+		return slices.Equal(idsOf(s), []string{"far", "near"}) && s.Nodes[0].Incarnation == 5 && s.Nodes[1].Incarnation == 2
+	})
 	p.connect(s.Endpoint())
 	if err := far.awaitEnd(); !errors.Is(err, ErrSuperseded) {
 		t.Error(err)
@@ -151,13 +150,13 @@ func TestSuperseded(t *testing.T) {
 	}
 }
 
-// TestKeeperSparesSuccessor has the keeper alone find out.
-func TestKeeperSparesSuccessor(t *testing.T) {
+// TestLeaseSparesSuccessor has the node lease alone find out.
+func TestLeaseSparesSuccessor(t *testing.T) {
 	t.Parallel()
 	s := anyServer(t)
 	a := open(t, 0, s.Endpoint())
 	a.Announce(node("a", 1))
-	k := newKeeper(a.Registry)
+	k := newNodeLease(a.Registry)
 	if err := k.step(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +167,7 @@ func TestKeeperSparesSuccessor(t *testing.T) {
 		"nudged":     func() { k.look = true },
 		"announcing": func() { a.Announce(cluster.Node{ID: "a", Address: "a:9090", Incarnation: 1, State: cluster.Leaving}) },
 		"lease lost": func() { k.lost() },
-		"restarted":  func() { k = newKeeper(a.Registry) },
+		"restarted":  func() { k = newNodeLease(a.Registry) },
 	} {
 		disturb()
 		if err := k.step(t.Context()); !errors.Is(err, ErrSuperseded) {
@@ -186,8 +185,8 @@ func TestSuccessorEndsLease(t *testing.T) {
 	old, young := open(t, 0, s.Endpoint()), open(t, 0, s.Endpoint())
 	old.Announce(node("a", 1))
 	young.Announce(node("a", 2))
-	before, after := newKeeper(old.Registry), newKeeper(young.Registry)
-	for _, k := range []*keeper{before, after} {
+	before, after := newNodeLease(old.Registry), newNodeLease(young.Registry)
+	for _, k := range []*nodeLease{before, after} {
 		if err := k.step(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -200,6 +199,42 @@ func TestSuccessorEndsLease(t *testing.T) {
 	}
 	if err := after.renew(t.Context()); err != nil || after.lease == 0 {
 		t.Errorf("the new process has lost its lease: %v", err)
+	}
+}
+
+// A node that is evicted loses its lease, and registers again if it lives.
+func TestEvict(t *testing.T) {
+	t.Parallel()
+	s := anyServer(t)
+	a, b := run(t, 0, s.Endpoint()), run(t, 0, s.Endpoint())
+	a.Announce(node("a", 3))
+	b.awaitIDs("a")
+	c := rawClient(t, s.Endpoint())
+	lease := func() (id int64) {
+		awaitKey(t, c, a.keys.nodes+"a", func(kv *keyValue) bool {
+			if kv != nil {
+				id = kv.Lease
+			}
+			return kv != nil
+		})
+		return id
+	}
+	before := lease()
+	for _, l := range []cluster.Life{{ID: "a", Incarnation: 2}, {ID: "none", Incarnation: 1}} {
+		if err := b.Evict(t.Context(), l); err != nil || lease() != before {
+			t.Errorf("evicting %v: %v, lease %d after %d", l, err, lease(), before)
+		}
+	}
+	if err := b.Evict(t.Context(), cluster.Life{ID: "a", Incarnation: 3}); err != nil {
+		t.Fatal(err)
+	}
+	b.await("its key is gone, or back", func(s cluster.Snapshot) bool { return len(s.Nodes) == 0 || lease() != before })
+	if ttl, err := c.TimeToLive(t.Context(), clientv3.LeaseID(before)); err != nil || ttl.TTL >= 0 {
+		t.Errorf("its lease lives: %+v, %v", ttl, err)
+	}
+	b.awaitIDs("a")
+	if after := lease(); after == before || a.logs.count("lease lost, registering again") != 1 {
+		t.Errorf("lease %d after %d; log: %q", after, before, a.logs.all())
 	}
 }
 
@@ -250,7 +285,7 @@ func awaitKey(t *testing.T, c *clientv3.Client, key string, ok func(*keyValue) b
 	}
 }
 
-func TestWatchTellsOfCompaction(t *testing.T) {
+func TestWatchReportsCompaction(t *testing.T) {
 	t.Parallel()
 	s := anyServer(t)
 	c := rawClient(t, s.Endpoint())

@@ -15,20 +15,20 @@ import (
 var ErrNotWiped = errors.New("etcd has what it had")
 
 // Restore writes what this node knows into an etcd that has lost it: the parameters, the
-// incarnations of the members of v, which is the newest view, the rules as stored, unless they
+// incarnations of the members of v, which is the newest view, the rules and the tokens as stored, unless they
 // are nil, and v itself under a number above all that were seen, which it returns. All
 // nodes believe etcd again then. When dry it only looks.
 //
-// It returns ErrNotWiped while etcd is believed, and ErrOtherCluster if somebody has founded
-// another cluster there, which has to go first.
-func (r *Registry) Restore(ctx context.Context, v *cluster.View, rules []byte, dry bool) (number uint64, err error) {
-	if number, err = r.restore(ctx, v, rules, dry); err != nil {
+// It returns ErrNotWiped while etcd is believed, and ErrOtherCluster if another cluster was founded there,
+// which has to be removed first.
+func (r *Registry) Restore(ctx context.Context, v *cluster.View, rules, tokens []byte, dry bool) (number uint64, err error) {
+	if number, err = r.restore(ctx, v, rules, tokens, dry); err != nil {
 		return 0, fmt.Errorf("restoring cluster %q: %w", r.cluster, err)
 	}
 	return number, nil
 }
 
-func (r *Registry) restore(ctx context.Context, v *cluster.View, rules []byte, dry bool) (uint64, error) {
+func (r *Registry) restore(ctx context.Context, v *cluster.View, rules, tokens []byte, dry bool) (uint64, error) {
 	r.mu.Lock()
 	params, seen := r.params, r.view
 	r.mu.Unlock()
@@ -36,7 +36,7 @@ func (r *Registry) restore(ctx context.Context, v *cluster.View, rules []byte, d
 		return 0, ErrNotWiped
 	}
 	now, err := r.txn(ctx, callTimeout, transaction{then: []clientv3.Op{
-		clientv3.OpGet(r.keys.params), clientv3.OpGet(r.keys.view), clientv3.OpGet(r.keys.rules),
+		clientv3.OpGet(r.keys.params), clientv3.OpGet(r.keys.view), clientv3.OpGet(r.keys.rules), clientv3.OpGet(r.keys.tokens),
 	}})
 	if err != nil {
 		return 0, err
@@ -58,11 +58,11 @@ func (r *Registry) restore(ctx context.Context, v *cluster.View, rules []byte, d
 			return 0, err
 		}
 	}
-	return number, r.rewrite(ctx, now, v.As(number), rules)
+	return number, r.rewrite(ctx, now, v.As(number), rules, tokens)
 }
 
-// rewrite stores view, rules and the parameters over what etcd had when it was asked.
-func (r *Registry) rewrite(ctx context.Context, had *clientv3.TxnResponse, v *cluster.View, rules []byte) error {
+// rewrite stores view, rules, tokens and the parameters over what etcd had when it was asked.
+func (r *Registry) rewrite(ctx context.Context, had *clientv3.TxnResponse, v *cluster.View, rules, tokens []byte) error {
 	view, err := cluster.MarshalView(v)
 	if err != nil {
 		return err
@@ -70,7 +70,7 @@ func (r *Registry) rewrite(ctx context.Context, had *clientv3.TxnResponse, v *cl
 	values := []struct {
 		key   string
 		value []byte
-	}{{r.keys.params, r.Params()}, {r.keys.view, view}, {r.keys.rules, rules}}
+	}{{r.keys.params, r.Params()}, {r.keys.view, view}, {r.keys.rules, rules}, {r.keys.tokens, tokens}}
 	var t transaction
 	for i, v := range values {
 		revision := int64(0)

@@ -14,7 +14,7 @@ func TestRestore(t *testing.T) {
 	s := anyServer(t)
 	p := newProxy(t, s.Endpoint())
 	a, b := pair(t, DefaultLeaseTTL, p.addr())
-	if _, err := a.Restore(t.Context(), view(t, 1, "a", "b"), nil, false); !errors.Is(err, ErrNotWiped) {
+	if _, err := a.Restore(t.Context(), view(t, 1, "a", "b"), nil, nil, false); !errors.Is(err, ErrNotWiped) {
 		t.Errorf("an etcd that has all: %v", err)
 	}
 	if _, err := a.SwapRules(t.Context(), []byte("rules"), 0); err != nil {
@@ -33,20 +33,20 @@ func TestRestore(t *testing.T) {
 		n.logs.await(t, "it has lost the parameters")
 	}
 	good.Members[1].Incarnation = 4
-	if number, err := a.Restore(t.Context(), good, []byte("rules"), true); number != 6 || err != nil {
+	if number, err := a.Restore(t.Context(), good, []byte("rules"), []byte("tokens"), true); number != 6 || err != nil {
 		t.Errorf("dry: view %d, %v", number, err)
 	}
 	raw := rawClient(t, wiped.Endpoint())
 	if resp, err := raw.Get(t.Context(), a.keys.params); err != nil || resp.Count > 0 {
 		t.Errorf("%v, %v: something was written", resp, err)
 	}
-	if number, err := a.Restore(t.Context(), good, []byte("rules"), false); number != 6 || err != nil {
+	if number, err := a.Restore(t.Context(), good, []byte("rules"), []byte("tokens"), false); number != 6 || err != nil {
 		t.Fatalf("view %d, %v", number, err)
 	}
 	for _, n := range []*testNode{a, b} {
 		last := n.awaitView(6)
 		n.logs.await(t, "view in etcd is good again")
-		if string(last.Rules) != "rules" || n.Status().Alarm != "" || n.Status().Wiped {
+		if string(last.Rules) != "rules" || string(last.Tokens) != "tokens" || n.Status().Alarm != "" || n.Status().Wiped {
 			t.Errorf("%+v, rules %q", n.Status(), last.Rules)
 		}
 		for p := range good.Epochs {
@@ -64,7 +64,7 @@ func TestRestore(t *testing.T) {
 		t.Error(err)
 	}
 	a.awaitView(7)
-	if _, err := a.Restore(t.Context(), good, nil, false); !errors.Is(err, ErrNotWiped) {
+	if _, err := a.Restore(t.Context(), good, nil, nil, false); !errors.Is(err, ErrNotWiped) {
 		t.Errorf("once more: %v", err)
 	}
 
@@ -78,7 +78,7 @@ func TestRestore(t *testing.T) {
 	for _, n := range []*testNode{a, b} {
 		n.logs.await(t, "it has view 3 after view 7")
 	}
-	if number, err := b.Restore(t.Context(), view(t, 7, "a"), nil, false); number != 8 || err != nil {
+	if number, err := b.Restore(t.Context(), view(t, 7, "a"), nil, nil, false); number != 8 || err != nil {
 		t.Fatalf("view %d, %v", number, err)
 	}
 	for _, n := range []*testNode{a, b} {
@@ -100,7 +100,7 @@ func TestRestoreOverAnotherCluster(t *testing.T) {
 	p.connect(other.Endpoint())
 	a.logs.await(t, "parameters of another cluster")
 	const want = `restoring cluster "test": etcd has another cluster of this name: stop its nodes, and delete all keys under /weir/test/`
-	if _, err := a.Restore(t.Context(), view(t, 1, "a", "b"), nil, false); !errors.Is(err, ErrOtherCluster) || err.Error() != want {
+	if _, err := a.Restore(t.Context(), view(t, 1, "a", "b"), nil, nil, false); !errors.Is(err, ErrOtherCluster) || err.Error() != want {
 		t.Errorf("%v", err)
 	}
 }

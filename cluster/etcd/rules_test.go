@@ -15,7 +15,7 @@ func (n *testNode) awaitRules(text string) {
 	n.await("rules "+text, func(s cluster.Snapshot) bool { return string(s.Rules) == text })
 }
 
-// swap stores rules that nobody else changes meanwhile.
+// swap stores rules that no other node changes meanwhile.
 func (n *testNode) swap(text string, revision int64) int64 {
 	n.t.Helper()
 	next, err := n.SwapRules(n.t.Context(), []byte(text), revision)
@@ -116,7 +116,7 @@ func TestRulesSurviveOutage(t *testing.T) {
 		func() error { _, err := a.SwapRules(t.Context(), []byte("two"), revision); return err },
 	} {
 		if err := call(); err == nil || !strings.HasSuffix(err.Error(), "etcd at "+p.addr()+": no answer in 2s") {
-			t.Errorf("while etcd is away: %v", err)
+			t.Errorf("while etcd is unreachable: %v", err)
 		}
 	}
 	s = startServer(t, "127.0.0.1:0", dir)

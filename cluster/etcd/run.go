@@ -20,7 +20,7 @@ import (
 // never twice with the same, and never concurrently. onChange should return
 // soon: further changes wait for it.
 //
-// While etcd is away Run goes on and onChange is not called. When ctx ends, or
+// While etcd is unreachable Run goes on and onChange is not called. When ctx ends, or
 // Close is called, Run takes the node's key away, which takes at most 1 s, and
 // returns nil. It returns ErrSuperseded, wrapped, if another node was started
 // under the announced id. It may be called once; onChange must not call Close.
@@ -40,7 +40,7 @@ func (r *Registry) Run(ctx context.Context, onChange func(cluster.Snapshot)) err
 	kept := make(chan error, 1)
 	go func() {
 		defer cancel()
-		kept <- newKeeper(r).run(ctx)
+		kept <- newNodeLease(r).run(ctx)
 	}()
 	f := follower{r: r, mirror: newMirror(r.keys, r.log), onChange: onChange}
 	err := f.recall()
@@ -121,6 +121,7 @@ func (f *follower) list(ctx context.Context) error {
 		clientv3.OpGet(k.params),
 		clientv3.OpGet(k.view),
 		clientv3.OpGet(k.rules),
+		clientv3.OpGet(k.tokens),
 	}})
 	if err != nil {
 		return err
@@ -129,7 +130,7 @@ func (f *follower) list(ctx context.Context) error {
 	for _, op := range resp.Responses {
 		kvs = append(kvs, op.GetResponseRange().GetKvs()...)
 	}
-	if len(kvs) > maxNodes+3 {
+	if len(kvs) > maxNodes+4 {
 		return fmt.Errorf("listing nodes: more than %d", maxNodes)
 	}
 	f.mirror.replace(kvs, resp.Header.Revision)
@@ -196,7 +197,7 @@ func (f *follower) checkOwn() error {
 		return superseded(node, own.node)
 	}
 	if put.modRevision != 0 && m.revision >= put.modRevision && own.modRevision != put.modRevision {
-		r.nudge() // somebody changed or deleted our key, or a newer put is on its way
+		r.nudge() // another client changed or deleted our key, or a newer put is on its way
 	}
 	return nil
 }

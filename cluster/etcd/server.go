@@ -2,8 +2,10 @@ package etcd
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"strconv"
@@ -21,6 +23,11 @@ type ServerConfig struct {
 	// Dir holds its data and nothing else. It is created if missing, for this
 	// user only.
 	Dir string
+	// TLS secures the connections of clients, and says which may connect. Nil means not to. This process itself connects
+	// to an address on loopback without it.
+	TLS *tls.Config
+	// Logger takes what etcd has to say; nil drops it.
+	Logger *slog.Logger
 }
 
 // Bounds of the server in this process.
@@ -37,6 +44,7 @@ const (
 type Server struct {
 	endpoint string
 	member   *member
+	front    *front // nil without TLS
 
 	close sync.Once
 	stop  chan struct{} // closed by Close
@@ -64,22 +72,40 @@ func StartServer(ctx context.Context, cfg ServerConfig) (*Server, error) {
 		return nil, err
 	}
 	m := &member{lock: lock, words: newLastWords()}
-	if err := m.start(ctx, host, port, cfg); err != nil {
+	s := &Server{
+		member: m,
+		stop:   make(chan struct{}),
+		done:   make(chan struct{}),
+		errs:   make(chan error, 1),
+	}
+	inner, innerPort := host, port
+	if cfg.TLS != nil {
+		if s.front, err = listenTLS(ctx, net.JoinHostPort(host, port), cfg); err != nil {
+			lock.Close()
+			return nil, startError(cfg, err)
+		}
+		inner, innerPort = "127.0.0.1", "0"
+	}
+	if err := m.start(ctx, inner, innerPort, cfg); err != nil {
+		s.front.close()
 		return nil, err
 	}
-	s := &Server{
-		endpoint: reachable(m.etcd.Clients[0].Addr(), host),
-		member:   m,
-		stop:     make(chan struct{}),
-		done:     make(chan struct{}),
-		errs:     make(chan error, 1),
-	}
+	s.endpoint = reachable(m.etcd.Clients[0].Addr(), inner)
+	s.front.serve(s.endpoint)
 	go s.supervise()
 	return s, nil
 }
 
 // Endpoint returns where this process reaches the server, as host:port.
 func (s *Server) Endpoint() string { return s.endpoint }
+
+// Address returns where others reach the server, as host:port, with TLS if that was configured.
+func (s *Server) Address() string {
+	if s.front == nil {
+		return s.endpoint
+	}
+	return s.front.listener.Addr().String()
+}
 
 // Err returns a channel that yields one error if the server dies by itself, as
 // when its disk is full. Close closes it.
@@ -100,6 +126,7 @@ func (s *Server) Close() {
 func (s *Server) supervise() {
 	defer close(s.done)
 	defer s.member.close()
+	defer s.front.close()
 	var err error
 	select {
 	case <-s.stop:
@@ -132,7 +159,7 @@ func resolveListen(ctx context.Context, listen string) (host, port string, err e
 	if err != nil {
 		return "", "", fmt.Errorf("etcd: listen on %q: no such host", listen)
 	}
-	// IPv4 first: "localhost" as ::1 would surprise those who dial 127.0.0.1.
+	// IPv4 first: "localhost" as ::1 would surprise callers that dial 127.0.0.1.
 	best := addrs[0].IP
 	for _, a := range addrs {
 		if a.IP.To4() != nil {

@@ -26,7 +26,7 @@ func TestServerRestartKeepsData(t *testing.T) {
 	began := time.Now()
 	listen := "127.0.0.1:0"
 	if runtime.GOOS == "linux" {
-		listen = "127.0.0.77:0" // an address whose ports nobody takes in between
+		listen = "127.0.0.77:0" // an address whose ports no process takes in between
 	}
 	s := startServer(t, listen, dir)
 	t.Logf("started on a fresh directory in %v", time.Since(began))
@@ -60,7 +60,7 @@ func TestServerRefuses(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	foreign := t.TempDir() // an etcd of somebody else has it
+	foreign := t.TempDir() // another etcd has it
 	db := openDB(t, foreign)
 	defer db.Close()
 	broken := t.TempDir()
@@ -146,7 +146,7 @@ func TestServerServesNoHTTP(t *testing.T) {
 func TestServerReportsItsDeath(t *testing.T) {
 	t.Parallel()
 	s := anyServer(t)
-	go s.member.words.logger().Fatal("failed to save", zap.Error(errors.New("no space left")))
+	go s.member.words.logger(nil).Fatal("failed to save", zap.Error(errors.New("no space left")))
 	select {
 	case err := <-s.Err():
 		if want := "etcd on " + s.Endpoint() + ": failed to save: no space left"; err.Error() != want {
@@ -243,7 +243,7 @@ func startChild(t *testing.T, dir string) *childProcess {
 	return c
 }
 
-// kill returns what the process wrote besides its line.
+// kill returns the other output of the process, without its line.
 func (c *childProcess) kill() string {
 	_ = c.cmd.Process.Kill()
 	rest, _ := io.ReadAll(c.stdout)

@@ -171,3 +171,35 @@ func TestOlderView(t *testing.T) {
 	}
 	a.awaitView(5)
 }
+
+// A view that another version of this software has written raises an alarm that says what to do. No node writes over it.
+func TestViewOfAnotherVersion(t *testing.T) {
+	t.Parallel()
+	s := anyServer(t)
+	a := run(t, 0, s.Endpoint())
+	if err := a.SwapView(t.Context(), view(t, 1, "a"), 0); err != nil {
+		t.Fatal(err)
+	}
+	first := a.awaitView(1)
+	good, err := cluster.MarshalView(view(t, 2, "a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := rawClient(t, s.Endpoint())
+	for version, want := range map[string]string{`{"version":2,`: "a newer version of weir has written it", `{`: "an older version of weir has written it"} {
+		revision := put(t, c, a.keys.view, strings.Replace(string(good), `{"version":1,`, version, 1))
+		put(t, c, a.keys.nodes+"mark", mustJSON(t, node("mark", uint64(revision))))
+		got := a.await("mark", func(s cluster.Snapshot) bool { return len(s.Nodes) == 1 && s.Nodes[0].Incarnation == uint64(revision) })
+		if alarm := a.Status().Alarm; got.View != first.View || !strings.HasPrefix(alarm, "etcd has a view that this node cannot read: view 2 is of version") || !strings.Contains(alarm, want) || a.Status().Wiped {
+			t.Errorf("%s: view %+v, alarm %q", version, got.View, alarm)
+		}
+		for _, over := range []int64{got.ViewRevision, revision} {
+			if err := a.SwapView(t.Context(), view(t, 3, "a"), over); err == nil {
+				t.Fatalf("%s: it is written over at revision %d", version, over)
+			}
+		}
+		if err := a.SwapView(t.Context(), view(t, 3, "a"), revision); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", version, err)
+		}
+	}
+}

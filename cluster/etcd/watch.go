@@ -19,9 +19,9 @@ var (
 	errScheduled = errors.New("full list is due")
 )
 
-// watchFrom calls handle for every answer of a watch of our keys from revision
-// on. It returns when the watch ends for whatever reason, or with handle's error.
-// Nothing is missed up to then, and nothing may be assumed of what comes after.
+// watchFrom calls handle for every answer of a watch of our keys from revision on. It returns when the
+// watch ends for any reason, or with handle's error. Nothing is missed up to then, and nothing may be
+// assumed of what comes after.
 //
 // It speaks etcd's protocol itself, because clientv3's watch resumes behind the
 // scenes where it broke off: in an etcd that was wiped in between it would wait

@@ -21,68 +21,68 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Holding is what a node has of a partition.
-type Holding int32
+// ReplicaState says whether a node decides with its replica.
+type ReplicaState int32
 
 const (
-	// Nothing is said.
-	Holding_HOLDING_UNSPECIFIED Holding = 0
-	// No token; at most a copy.
-	Holding_HOLDING_ABSENT Holding = 1
-	// The token; it admits.
-	Holding_HOLDING_ACTIVE Holding = 2
-	// The token, sealed for somebody.
-	Holding_HOLDING_SEALED Holding = 3
-	// No token yet: it is just fetching it, or about to make it anew.
-	Holding_HOLDING_PENDING Holding = 4
+	// Never sent.
+	ReplicaState_REPLICA_STATE_UNSPECIFIED ReplicaState = 0
+	// The node does not decide; it has at most a copy.
+	ReplicaState_REPLICA_STATE_ABSENT ReplicaState = 1
+	// The node decides.
+	ReplicaState_REPLICA_STATE_ACTIVE ReplicaState = 2
+	// The replica is sealed for a successor.
+	ReplicaState_REPLICA_STATE_SEALED ReplicaState = 3
+	// The node does not decide yet: it is fetching the replica, or is about to restore it from copies.
+	ReplicaState_REPLICA_STATE_PENDING ReplicaState = 4
 )
 
-// Enum value maps for Holding.
+// Enum value maps for ReplicaState.
 var (
-	Holding_name = map[int32]string{
-		0: "HOLDING_UNSPECIFIED",
-		1: "HOLDING_ABSENT",
-		2: "HOLDING_ACTIVE",
-		3: "HOLDING_SEALED",
-		4: "HOLDING_PENDING",
+	ReplicaState_name = map[int32]string{
+		0: "REPLICA_STATE_UNSPECIFIED",
+		1: "REPLICA_STATE_ABSENT",
+		2: "REPLICA_STATE_ACTIVE",
+		3: "REPLICA_STATE_SEALED",
+		4: "REPLICA_STATE_PENDING",
 	}
-	Holding_value = map[string]int32{
-		"HOLDING_UNSPECIFIED": 0,
-		"HOLDING_ABSENT":      1,
-		"HOLDING_ACTIVE":      2,
-		"HOLDING_SEALED":      3,
-		"HOLDING_PENDING":     4,
+	ReplicaState_value = map[string]int32{
+		"REPLICA_STATE_UNSPECIFIED": 0,
+		"REPLICA_STATE_ABSENT":      1,
+		"REPLICA_STATE_ACTIVE":      2,
+		"REPLICA_STATE_SEALED":      3,
+		"REPLICA_STATE_PENDING":     4,
 	}
 )
 
-func (x Holding) Enum() *Holding {
-	p := new(Holding)
+func (x ReplicaState) Enum() *ReplicaState {
+	p := new(ReplicaState)
 	*p = x
 	return p
 }
 
-func (x Holding) String() string {
+func (x ReplicaState) String() string {
 	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
 }
 
-func (Holding) Descriptor() protoreflect.EnumDescriptor {
+func (ReplicaState) Descriptor() protoreflect.EnumDescriptor {
 	return file_weir_peer_v1_peer_proto_enumTypes[0].Descriptor()
 }
 
-func (Holding) Type() protoreflect.EnumType {
+func (ReplicaState) Type() protoreflect.EnumType {
 	return &file_weir_peer_v1_peer_proto_enumTypes[0]
 }
 
-func (x Holding) Number() protoreflect.EnumNumber {
+func (x ReplicaState) Number() protoreflect.EnumNumber {
 	return protoreflect.EnumNumber(x)
 }
 
-// Deprecated: Use Holding.Descriptor instead.
-func (Holding) EnumDescriptor() ([]byte, []int) {
+// Deprecated: Use ReplicaState.Descriptor instead.
+func (ReplicaState) EnumDescriptor() ([]byte, []int) {
 	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{0}
 }
 
-// Caller says who calls whom.
+// Caller names the caller, and the node that it calls.
 type Caller struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The fingerprint of the cluster.
@@ -96,7 +96,11 @@ type Caller struct {
 	// The number of the caller's newest view, 0 if it has none.
 	View uint64 `protobuf:"varint,5,opt,name=view,proto3" json:"view,omitempty"`
 	// The incarnation that the call is for, 0 for any.
-	To            uint64 `protobuf:"varint,6,opt,name=to,proto3" json:"to,omitempty"`
+	To uint64 `protobuf:"varint,6,opt,name=to,proto3" json:"to,omitempty"`
+	// The id of the node that the call is for. Every call names it: another node refuses it.
+	ToId string `protobuf:"bytes,7,opt,name=to_id,json=toId,proto3" json:"to_id,omitempty"`
+	// The version of the protocol between nodes that the caller speaks. A node that speaks another one refuses the call.
+	Version       uint32 `protobuf:"varint,8,opt,name=version,proto3" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -173,11 +177,30 @@ func (x *Caller) GetTo() uint64 {
 	return 0
 }
 
+func (x *Caller) GetToId() string {
+	if x != nil {
+		return x.ToId
+	}
+	return ""
+}
+
+func (x *Caller) GetVersion() uint32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
 // HeartbeatRequest asks for a sign of life.
 type HeartbeatRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who calls.
-	Caller        *Caller `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
+	// The caller and the node that it calls.
+	Caller *Caller `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
+	// The views that members have adopted, as far as the caller knows, one entry for an id; at most twice as
+	// many as the ring has room for. They are passed on, as the node that writes views need not reach all members.
+	Adoptions []*Adoption `protobuf:"bytes,2,rep,name=adoptions,proto3" json:"adoptions,omitempty"`
+	// Of a member, its findings about the nodes that want to join and about members; at most 64.
+	Findings      []*Finding `protobuf:"bytes,3,rep,name=findings,proto3" json:"findings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -219,28 +242,208 @@ func (x *HeartbeatRequest) GetCaller() *Caller {
 	return nil
 }
 
-// HeartbeatResponse is one.
+func (x *HeartbeatRequest) GetAdoptions() []*Adoption {
+	if x != nil {
+		return x.Adoptions
+	}
+	return nil
+}
+
+func (x *HeartbeatRequest) GetFindings() []*Finding {
+	if x != nil {
+		return x.Findings
+	}
+	return nil
+}
+
+// Finding says whether a member reaches a node that wants to join, at the address that this node advertises, or
+// that it has not reached another member for long.
+type Finding struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The id of the node.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Its incarnation, at least 1.
+	Incarnation uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// Whether a node of this id, and of this incarnation or a later one, answers there.
+	Reached bool `protobuf:"varint,3,opt,name=reached,proto3" json:"reached,omitempty"`
+	// Why it is not reached, at most 200 bytes; empty if it is.
+	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Whether the node is a member that the sender has not reached at its address for 5 s in which the sender ran and etcd
+	// renewed the sender's lease.
+	Accused bool `protobuf:"varint,5,opt,name=accused,proto3" json:"accused,omitempty"`
+	// By how many nanoseconds the clock of a node that is reached is ahead of the sender's at least, negative if it is behind; 0 if the sender does
+	// not know.
+	Ahead         int64 `protobuf:"fixed64,6,opt,name=ahead,proto3" json:"ahead,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Finding) Reset() {
+	*x = Finding{}
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Finding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Finding) ProtoMessage() {}
+
+func (x *Finding) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Finding.ProtoReflect.Descriptor instead.
+func (*Finding) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Finding) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Finding) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *Finding) GetReached() bool {
+	if x != nil {
+		return x.Reached
+	}
+	return false
+}
+
+func (x *Finding) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Finding) GetAccused() bool {
+	if x != nil {
+		return x.Accused
+	}
+	return false
+}
+
+func (x *Finding) GetAhead() int64 {
+	if x != nil {
+		return x.Ahead
+	}
+	return 0
+}
+
+// Adoption is the newest view that an incarnation of a member is known to have adopted. It never adopts an older one.
+type Adoption struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The member's id.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Its incarnation, at least 1.
+	Incarnation uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// The number of the view, at least 1.
+	View          uint64 `protobuf:"varint,3,opt,name=view,proto3" json:"view,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Adoption) Reset() {
+	*x = Adoption{}
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Adoption) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Adoption) ProtoMessage() {}
+
+func (x *Adoption) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Adoption.ProtoReflect.Descriptor instead.
+func (*Adoption) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Adoption) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Adoption) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *Adoption) GetView() uint64 {
+	if x != nil {
+		return x.View
+	}
+	return 0
+}
+
+// HeartbeatResponse is the state of the called node.
 type HeartbeatResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The number of the newest view of the node that answers, 0 if it has none.
 	View uint64 `protobuf:"varint,1,opt,name=view,proto3" json:"view,omitempty"`
 	// Its incarnation.
 	Incarnation uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	// How many partitions it holds of those that it owns.
+	// How many partitions it decides for of those that it owns.
 	Held uint32 `protobuf:"varint,3,opt,name=held,proto3" json:"held,omitempty"`
-	// How many it owns and does not hold yet.
+	// How many it owns and does not decide for yet.
 	Wanted uint32 `protobuf:"varint,4,opt,name=wanted,proto3" json:"wanted,omitempty"`
-	// How many it holds that others own.
+	// How many it decides for that others own.
 	Leaving uint32 `protobuf:"varint,5,opt,name=leaving,proto3" json:"leaving,omitempty"`
 	// The ids of the members that answer it.
-	Reaches       []string `protobuf:"bytes,6,rep,name=reaches,proto3" json:"reaches,omitempty"`
+	Reaches []string `protobuf:"bytes,6,rep,name=reaches,proto3" json:"reaches,omitempty"`
+	// As in HeartbeatRequest.
+	Adoptions []*Adoption `protobuf:"bytes,7,rep,name=adoptions,proto3" json:"adoptions,omitempty"`
+	// The clock by which it decides, in Unix nanoseconds, as it answers; 0 from an older version.
+	Clock int64 `protobuf:"fixed64,8,opt,name=clock,proto3" json:"clock,omitempty"`
+	// As in HeartbeatRequest.
+	Findings []*Finding `protobuf:"bytes,9,rep,name=findings,proto3" json:"findings,omitempty"`
+	// What it is doing: joining, ready or leaving. It is ready exactly if GET /readyz says so. Empty from an older version.
+	State         string `protobuf:"bytes,10,opt,name=state,proto3" json:"state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HeartbeatResponse) Reset() {
 	*x = HeartbeatResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[2]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -252,7 +455,7 @@ func (x *HeartbeatResponse) String() string {
 func (*HeartbeatResponse) ProtoMessage() {}
 
 func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[2]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -265,7 +468,7 @@ func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{2}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *HeartbeatResponse) GetView() uint64 {
@@ -310,10 +513,38 @@ func (x *HeartbeatResponse) GetReaches() []string {
 	return nil
 }
 
+func (x *HeartbeatResponse) GetAdoptions() []*Adoption {
+	if x != nil {
+		return x.Adoptions
+	}
+	return nil
+}
+
+func (x *HeartbeatResponse) GetClock() int64 {
+	if x != nil {
+		return x.Clock
+	}
+	return 0
+}
+
+func (x *HeartbeatResponse) GetFindings() []*Finding {
+	if x != nil {
+		return x.Findings
+	}
+	return nil
+}
+
+func (x *HeartbeatResponse) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
 // GetViewRequest asks for a view.
 type GetViewRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who calls.
+	// The caller and the node that it calls.
 	Caller        *Caller `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -321,7 +552,7 @@ type GetViewRequest struct {
 
 func (x *GetViewRequest) Reset() {
 	*x = GetViewRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[3]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -333,7 +564,7 @@ func (x *GetViewRequest) String() string {
 func (*GetViewRequest) ProtoMessage() {}
 
 func (x *GetViewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[3]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -346,7 +577,7 @@ func (x *GetViewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetViewRequest.ProtoReflect.Descriptor instead.
 func (*GetViewRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{3}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GetViewRequest) GetCaller() *Caller {
@@ -367,7 +598,7 @@ type GetViewResponse struct {
 
 func (x *GetViewResponse) Reset() {
 	*x = GetViewResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[4]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -379,7 +610,7 @@ func (x *GetViewResponse) String() string {
 func (*GetViewResponse) ProtoMessage() {}
 
 func (x *GetViewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[4]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -392,7 +623,7 @@ func (x *GetViewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetViewResponse.ProtoReflect.Descriptor instead.
 func (*GetViewResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{4}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GetViewResponse) GetView() []byte {
@@ -402,14 +633,14 @@ func (x *GetViewResponse) GetView() []byte {
 	return nil
 }
 
-// LocateRequest asks what a node has of partitions.
+// LocateRequest names partitions.
 type LocateRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who calls.
+	// The caller and the node that it calls.
 	Caller *Caller `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
 	// Which partitions.
 	Partitions []uint32 `protobuf:"varint,2,rep,packed,name=partitions,proto3" json:"partitions,omitempty"`
-	// What somebody has sealed for the node that is asked, which should fetch it.
+	// Partitions that are sealed for the called node, which should fetch them.
 	Fetch         []*Fetch `protobuf:"bytes,3,rep,name=fetch,proto3" json:"fetch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -417,7 +648,7 @@ type LocateRequest struct {
 
 func (x *LocateRequest) Reset() {
 	*x = LocateRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[5]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -429,7 +660,7 @@ func (x *LocateRequest) String() string {
 func (*LocateRequest) ProtoMessage() {}
 
 func (x *LocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[5]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -442,7 +673,7 @@ func (x *LocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocateRequest.ProtoReflect.Descriptor instead.
 func (*LocateRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{5}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *LocateRequest) GetCaller() *Caller {
@@ -466,20 +697,20 @@ func (x *LocateRequest) GetFetch() []*Fetch {
 	return nil
 }
 
-// Fetch is a partition that waits for the node that is told.
+// Fetch is a partition that is sealed for the called node.
 type Fetch struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The partition.
 	Partition uint32 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
 	// The id of the node that has sealed it.
-	Holder        string `protobuf:"bytes,2,opt,name=holder,proto3" json:"holder,omitempty"`
+	Owner         string `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Fetch) Reset() {
 	*x = Fetch{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[6]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -491,7 +722,7 @@ func (x *Fetch) String() string {
 func (*Fetch) ProtoMessage() {}
 
 func (x *Fetch) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[6]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -504,7 +735,7 @@ func (x *Fetch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fetch.ProtoReflect.Descriptor instead.
 func (*Fetch) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{6}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Fetch) GetPartition() uint32 {
@@ -514,19 +745,19 @@ func (x *Fetch) GetPartition() uint32 {
 	return 0
 }
 
-func (x *Fetch) GetHolder() string {
+func (x *Fetch) GetOwner() string {
 	if x != nil {
-		return x.Holder
+		return x.Owner
 	}
 	return ""
 }
 
-// LocateResponse says what a node has.
+// LocateResponse has the state of a node's replicas.
 type LocateResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The number of its newest view.
 	View uint64 `protobuf:"varint,1,opt,name=view,proto3" json:"view,omitempty"`
-	// What it has of those that were asked for, in the same order.
+	// One for each partition of the request, in the same order.
 	Partitions    []*Located `protobuf:"bytes,2,rep,name=partitions,proto3" json:"partitions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -534,7 +765,7 @@ type LocateResponse struct {
 
 func (x *LocateResponse) Reset() {
 	*x = LocateResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[7]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -546,7 +777,7 @@ func (x *LocateResponse) String() string {
 func (*LocateResponse) ProtoMessage() {}
 
 func (x *LocateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[7]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -559,7 +790,7 @@ func (x *LocateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocateResponse.ProtoReflect.Descriptor instead.
 func (*LocateResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{7}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *LocateResponse) GetView() uint64 {
@@ -576,32 +807,36 @@ func (x *LocateResponse) GetPartitions() []*Located {
 	return nil
 }
 
-// Located is what a node has of one partition.
+// Located is the state of a node's replica of one partition.
 type Located struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What it has.
-	Holding Holding `protobuf:"varint,1,opt,name=holding,proto3,enum=weir.peer.v1.Holding" json:"holding,omitempty"`
-	// Of HOLDING_SEALED, the id of the node that it is sealed for.
+	// Whether the node decides with it.
+	State ReplicaState `protobuf:"varint,1,opt,name=state,proto3,enum=weir.peer.v1.ReplicaState" json:"state,omitempty"`
+	// Of REPLICA_STATE_SEALED, the id of the node that it is sealed for.
 	To string `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
 	// That node's incarnation.
 	ToIncarnation uint64 `protobuf:"varint,3,opt,name=to_incarnation,json=toIncarnation,proto3" json:"to_incarnation,omitempty"`
-	// The generation of the token that it holds, or that its copy is of; 0 for no copy.
-	Generation uint64 `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"`
-	// How far the copy of that generation goes. Higher is newer.
+	// The term in which it decides, or of its copy; 0 for no copy.
+	Term uint64 `protobuf:"varint,4,opt,name=term,proto3" json:"term,omitempty"`
+	// How far the copy of that term goes. Higher is newer.
 	Sequence uint64 `protobuf:"varint,5,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	// Whether the copy has all that the token had when it was begun.
+	// Whether the copy has all counters that the owner had when the copy was begun.
 	Whole bool `protobuf:"varint,6,opt,name=whole,proto3" json:"whole,omitempty"`
-	// How much is asked of it, in decisions since some time.
+	// How many decisions the node has made with it since a common, unspecified time.
 	Heat uint64 `protobuf:"varint,7,opt,name=heat,proto3" json:"heat,omitempty"`
-	// Whether the node is about to end: it decides nothing from its copy, and others should fetch it.
-	Ending        bool `protobuf:"varint,8,opt,name=ending,proto3" json:"ending,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// Whether the node is about to stop: it decides nothing from its copy, and others should fetch it.
+	Ending bool `protobuf:"varint,8,opt,name=ending,proto3" json:"ending,omitempty"`
+	// Of a copy that is as it was in a snapshot, the term of that; 0 for another copy.
+	SnapshotTerm uint64 `protobuf:"varint,9,opt,name=snapshot_term,json=snapshotTerm,proto3" json:"snapshot_term,omitempty"`
+	// How far that snapshot goes. Higher is newer.
+	SnapshotSequence uint64 `protobuf:"varint,10,opt,name=snapshot_sequence,json=snapshotSequence,proto3" json:"snapshot_sequence,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Located) Reset() {
 	*x = Located{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[8]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -613,7 +848,7 @@ func (x *Located) String() string {
 func (*Located) ProtoMessage() {}
 
 func (x *Located) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[8]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -626,14 +861,14 @@ func (x *Located) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Located.ProtoReflect.Descriptor instead.
 func (*Located) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{8}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{10}
 }
 
-func (x *Located) GetHolding() Holding {
+func (x *Located) GetState() ReplicaState {
 	if x != nil {
-		return x.Holding
+		return x.State
 	}
-	return Holding_HOLDING_UNSPECIFIED
+	return ReplicaState_REPLICA_STATE_UNSPECIFIED
 }
 
 func (x *Located) GetTo() string {
@@ -650,9 +885,9 @@ func (x *Located) GetToIncarnation() uint64 {
 	return 0
 }
 
-func (x *Located) GetGeneration() uint64 {
+func (x *Located) GetTerm() uint64 {
 	if x != nil {
-		return x.Generation
+		return x.Term
 	}
 	return 0
 }
@@ -685,16 +920,30 @@ func (x *Located) GetEnding() bool {
 	return false
 }
 
+func (x *Located) GetSnapshotTerm() uint64 {
+	if x != nil {
+		return x.SnapshotTerm
+	}
+	return 0
+}
+
+func (x *Located) GetSnapshotSequence() uint64 {
+	if x != nil {
+		return x.SnapshotSequence
+	}
+	return 0
+}
+
 // PullRequest asks for a partition.
 type PullRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who calls.
+	// The caller and the node that it calls.
 	Caller *Caller `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
 	// Which partition.
 	Partition uint32 `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
-	// Asks for what the node has as a copy, and seals nothing.
+	// Fetch the node's copy, and seal nothing.
 	Copy bool `protobuf:"varint,3,opt,name=copy,proto3" json:"copy,omitempty"`
-	// Of a copy, asks only for the grants that go with it: the counters come from elsewhere.
+	// Of a copy, fetch only its provisional grants: the counters come from elsewhere.
 	Grants        bool `protobuf:"varint,4,opt,name=grants,proto3" json:"grants,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -702,7 +951,7 @@ type PullRequest struct {
 
 func (x *PullRequest) Reset() {
 	*x = PullRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[9]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -714,7 +963,7 @@ func (x *PullRequest) String() string {
 func (*PullRequest) ProtoMessage() {}
 
 func (x *PullRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[9]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -727,7 +976,7 @@ func (x *PullRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullRequest.ProtoReflect.Descriptor instead.
 func (*PullRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{9}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PullRequest) GetCaller() *Caller {
@@ -758,20 +1007,19 @@ func (x *PullRequest) GetGrants() bool {
 	return false
 }
 
-// PullResponse is a piece of a partition.
+// PullResponse is a piece of a replica.
 type PullResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Counters, as package shard writes them.
 	Records []byte `protobuf:"bytes,1,opt,name=records,proto3" json:"records,omitempty"`
-	// With the last piece, the generation of the token that is the caller's now; of a copy, that
-	// of the copy.
-	Generation uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	// With the last piece, the term of the owner that sealed it, or of the copy.
+	Term uint64 `protobuf:"varint,2,opt,name=term,proto3" json:"term,omitempty"`
 	// Whether it is the last piece.
 	Last bool `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"`
-	// Of a copy, what was granted in the owner's place and the owner does not know of yet; it is
-	// among the records.
+	// Of a copy, the provisional grants that the owner has not acknowledged; they are among the
+	// records.
 	Grants []byte `protobuf:"bytes,4,opt,name=grants,proto3" json:"grants,omitempty"`
-	// Of what is held, with the first piece and the last: which grants have been added.
+	// Of an owner's replica, with the first piece and the last: which grants have been added.
 	Added         []*Delivery `protobuf:"bytes,5,rep,name=added,proto3" json:"added,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -779,7 +1027,7 @@ type PullResponse struct {
 
 func (x *PullResponse) Reset() {
 	*x = PullResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[10]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -791,7 +1039,7 @@ func (x *PullResponse) String() string {
 func (*PullResponse) ProtoMessage() {}
 
 func (x *PullResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[10]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -804,7 +1052,7 @@ func (x *PullResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullResponse.ProtoReflect.Descriptor instead.
 func (*PullResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{10}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PullResponse) GetRecords() []byte {
@@ -814,9 +1062,9 @@ func (x *PullResponse) GetRecords() []byte {
 	return nil
 }
 
-func (x *PullResponse) GetGeneration() uint64 {
+func (x *PullResponse) GetTerm() uint64 {
 	if x != nil {
-		return x.Generation
+		return x.Term
 	}
 	return 0
 }
@@ -842,12 +1090,12 @@ func (x *PullResponse) GetAdded() []*Delivery {
 	return nil
 }
 
-// Delivery says which of a node's grants have been added where it has granted in the holder's place: all batches up to one.
+// Delivery says which of a node's provisional grants the owner has added: all batches up to one.
 type Delivery struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The id of the node.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// Under which incarnation it numbers its batches.
+	// The incarnation under which it numbers its batches.
 	Incarnation uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// The number of the last one.
 	Batch         uint64 `protobuf:"varint,3,opt,name=batch,proto3" json:"batch,omitempty"`
@@ -857,7 +1105,7 @@ type Delivery struct {
 
 func (x *Delivery) Reset() {
 	*x = Delivery{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[11]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -869,7 +1117,7 @@ func (x *Delivery) String() string {
 func (*Delivery) ProtoMessage() {}
 
 func (x *Delivery) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[11]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -882,7 +1130,7 @@ func (x *Delivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delivery.ProtoReflect.Descriptor instead.
 func (*Delivery) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{11}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Delivery) GetId() string {
@@ -909,19 +1157,19 @@ func (x *Delivery) GetBatch() uint64 {
 // ConfirmRequest says that a partition has arrived.
 type ConfirmRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who calls.
+	// The caller and the node that it calls.
 	Caller *Caller `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
 	// Which partition.
 	Partition uint32 `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
-	// The generation that was sealed.
-	Generation    uint64 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
+	// The term that was sealed.
+	Term          uint64 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ConfirmRequest) Reset() {
 	*x = ConfirmRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -933,7 +1181,7 @@ func (x *ConfirmRequest) String() string {
 func (*ConfirmRequest) ProtoMessage() {}
 
 func (x *ConfirmRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -946,7 +1194,7 @@ func (x *ConfirmRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmRequest.ProtoReflect.Descriptor instead.
 func (*ConfirmRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{12}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ConfirmRequest) GetCaller() *Caller {
@@ -963,14 +1211,14 @@ func (x *ConfirmRequest) GetPartition() uint32 {
 	return 0
 }
 
-func (x *ConfirmRequest) GetGeneration() uint64 {
+func (x *ConfirmRequest) GetTerm() uint64 {
 	if x != nil {
-		return x.Generation
+		return x.Term
 	}
 	return 0
 }
 
-// ConfirmResponse says nothing.
+// ConfirmResponse has no fields.
 type ConfirmResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -979,7 +1227,7 @@ type ConfirmResponse struct {
 
 func (x *ConfirmResponse) Reset() {
 	*x = ConfirmResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -991,7 +1239,7 @@ func (x *ConfirmResponse) String() string {
 func (*ConfirmResponse) ProtoMessage() {}
 
 func (x *ConfirmResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1004,13 +1252,13 @@ func (x *ConfirmResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmResponse.ProtoReflect.Descriptor instead.
 func (*ConfirmResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{13}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{15}
 }
 
 // ReplicateRequest is what has changed.
 type ReplicateRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who calls.
+	// The caller and the node that it calls.
 	Caller *Caller `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
 	// What has changed, by partition.
 	Replicas      []*Replica `protobuf:"bytes,2,rep,name=replicas,proto3" json:"replicas,omitempty"`
@@ -1020,7 +1268,7 @@ type ReplicateRequest struct {
 
 func (x *ReplicateRequest) Reset() {
 	*x = ReplicateRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1032,7 +1280,7 @@ func (x *ReplicateRequest) String() string {
 func (*ReplicateRequest) ProtoMessage() {}
 
 func (x *ReplicateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1045,7 +1293,7 @@ func (x *ReplicateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicateRequest.ProtoReflect.Descriptor instead.
 func (*ReplicateRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{14}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ReplicateRequest) GetCaller() *Caller {
@@ -1067,17 +1315,17 @@ type Replica struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The partition.
 	Partition uint32 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
-	// The generation of its token.
-	Generation uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
-	// Rises by one with every Replica of that generation.
+	// The term of its owner.
+	Term uint64 `protobuf:"varint,2,opt,name=term,proto3" json:"term,omitempty"`
+	// Rises by one with every Replica of that term.
 	Sequence uint64 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// Counters, as package shard writes them.
 	Records []byte `protobuf:"bytes,4,opt,name=records,proto3" json:"records,omitempty"`
-	// Whether it begins anew, whatever was sent before.
+	// Whether the copy begins with this one, and replaces all that was sent before.
 	Begin bool `protobuf:"varint,5,opt,name=begin,proto3" json:"begin,omitempty"`
-	// Whether the copy is whole with this one.
+	// Whether the copy is complete with this one.
 	Whole bool `protobuf:"varint,6,opt,name=whole,proto3" json:"whole,omitempty"`
-	// Which of the grants of whoever is sent this are among its records, and those of all Replicas after it.
+	// Which provisional grants of the receiver are among its records, and those of all later Replicas.
 	Added         *Delivery `protobuf:"bytes,7,opt,name=added,proto3" json:"added,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1085,7 +1333,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1097,7 +1345,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1110,7 +1358,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{15}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Replica) GetPartition() uint32 {
@@ -1120,9 +1368,9 @@ func (x *Replica) GetPartition() uint32 {
 	return 0
 }
 
-func (x *Replica) GetGeneration() uint64 {
+func (x *Replica) GetTerm() uint64 {
 	if x != nil {
-		return x.Generation
+		return x.Term
 	}
 	return 0
 }
@@ -1162,7 +1410,7 @@ func (x *Replica) GetAdded() *Delivery {
 	return nil
 }
 
-// ReplicateResponse says what was of no use.
+// ReplicateResponse says which copies must be sent again.
 type ReplicateResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The number of the newest view of the node that answers.
@@ -1175,7 +1423,7 @@ type ReplicateResponse struct {
 
 func (x *ReplicateResponse) Reset() {
 	*x = ReplicateResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1187,7 +1435,7 @@ func (x *ReplicateResponse) String() string {
 func (*ReplicateResponse) ProtoMessage() {}
 
 func (x *ReplicateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1200,7 +1448,7 @@ func (x *ReplicateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicateResponse.ProtoReflect.Descriptor instead.
 func (*ReplicateResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{16}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReplicateResponse) GetView() uint64 {
@@ -1217,14 +1465,14 @@ func (x *ReplicateResponse) GetAgain() []uint32 {
 	return nil
 }
 
-// AddGrantsRequest is what was granted in place of a partition's holder.
+// AddGrantsRequest is a batch of provisional grants of one partition.
 type AddGrantsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who calls.
+	// The caller and the node that it calls.
 	Caller *Caller `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
 	// The partition.
 	Partition uint32 `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
-	// Numbers the batches of one caller, so that one that is sent again counts once.
+	// The number of the batch, by which the owner adds one that is sent again only once.
 	Batch uint64 `protobuf:"varint,3,opt,name=batch,proto3" json:"batch,omitempty"`
 	// The grants, as package shard writes them.
 	Grants        []byte `protobuf:"bytes,4,opt,name=grants,proto3" json:"grants,omitempty"`
@@ -1234,7 +1482,7 @@ type AddGrantsRequest struct {
 
 func (x *AddGrantsRequest) Reset() {
 	*x = AddGrantsRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1246,7 +1494,7 @@ func (x *AddGrantsRequest) String() string {
 func (*AddGrantsRequest) ProtoMessage() {}
 
 func (x *AddGrantsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1259,7 +1507,7 @@ func (x *AddGrantsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddGrantsRequest.ProtoReflect.Descriptor instead.
 func (*AddGrantsRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{17}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AddGrantsRequest) GetCaller() *Caller {
@@ -1293,7 +1541,7 @@ func (x *AddGrantsRequest) GetGrants() []byte {
 // AddGrantsResponse says whether they were added.
 type AddGrantsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whether they were added, now or before. If not, the node does not hold the partition.
+	// Whether they were added, now or before. If not, the node does not decide for the partition.
 	Added         bool `protobuf:"varint,1,opt,name=added,proto3" json:"added,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1301,7 +1549,7 @@ type AddGrantsResponse struct {
 
 func (x *AddGrantsResponse) Reset() {
 	*x = AddGrantsResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1313,7 +1561,7 @@ func (x *AddGrantsResponse) String() string {
 func (*AddGrantsResponse) ProtoMessage() {}
 
 func (x *AddGrantsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1326,7 +1574,7 @@ func (x *AddGrantsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddGrantsResponse.ProtoReflect.Descriptor instead.
 func (*AddGrantsResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{18}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AddGrantsResponse) GetAdded() bool {
@@ -1336,12 +1584,12 @@ func (x *AddGrantsResponse) GetAdded() bool {
 	return false
 }
 
-// GatherRequest asks for what was granted in the caller's place.
+// GatherRequest asks for the provisional grants made in the caller's place.
 type GatherRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who calls.
+	// The caller and the node that it calls.
 	Caller *Caller `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
-	// What the answers to calls before have brought, and the caller has added.
+	// The batches of earlier answers that the caller has added.
 	Added         []*GrantBatch `protobuf:"bytes,2,rep,name=added,proto3" json:"added,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1349,7 +1597,7 @@ type GatherRequest struct {
 
 func (x *GatherRequest) Reset() {
 	*x = GatherRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[19]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1361,7 +1609,7 @@ func (x *GatherRequest) String() string {
 func (*GatherRequest) ProtoMessage() {}
 
 func (x *GatherRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[19]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1374,7 +1622,7 @@ func (x *GatherRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatherRequest.ProtoReflect.Descriptor instead.
 func (*GatherRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{19}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GatherRequest) GetCaller() *Caller {
@@ -1391,7 +1639,7 @@ func (x *GatherRequest) GetAdded() []*GrantBatch {
 	return nil
 }
 
-// GrantBatch is what was granted in one partition, or the part of it that fits.
+// GrantBatch has the provisional grants of one partition, or as many as fit.
 type GrantBatch struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The partition.
@@ -1408,7 +1656,7 @@ type GrantBatch struct {
 
 func (x *GrantBatch) Reset() {
 	*x = GrantBatch{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[20]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1420,7 +1668,7 @@ func (x *GrantBatch) String() string {
 func (*GrantBatch) ProtoMessage() {}
 
 func (x *GrantBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[20]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1433,7 +1681,7 @@ func (x *GrantBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantBatch.ProtoReflect.Descriptor instead.
 func (*GrantBatch) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{20}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GrantBatch) GetPartition() uint32 {
@@ -1464,12 +1712,12 @@ func (x *GrantBatch) GetGrants() []byte {
 	return nil
 }
 
-// GatherResponse is what was granted in the caller's place.
+// GatherResponse has the provisional grants made in the caller's place.
 type GatherResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The number of the newest view of the node that answers.
 	View uint64 `protobuf:"varint,1,opt,name=view,proto3" json:"view,omitempty"`
-	// Under which incarnation it numbers its batches.
+	// The incarnation under which it numbers its batches.
 	Incarnation uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// Batches of grants, none if the caller knows of all.
 	Batches       []*GrantBatch `protobuf:"bytes,3,rep,name=batches,proto3" json:"batches,omitempty"`
@@ -1479,7 +1727,7 @@ type GatherResponse struct {
 
 func (x *GatherResponse) Reset() {
 	*x = GatherResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[21]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1491,7 +1739,7 @@ func (x *GatherResponse) String() string {
 func (*GatherResponse) ProtoMessage() {}
 
 func (x *GatherResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[21]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1504,7 +1752,7 @@ func (x *GatherResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatherResponse.ProtoReflect.Descriptor instead.
 func (*GatherResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{21}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GatherResponse) GetView() uint64 {
@@ -1532,23 +1780,43 @@ var File_weir_peer_v1_peer_proto protoreflect.FileDescriptor
 
 const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x17weir/peer/v1/peer.proto\x12\fweir.peer.v1\"\x92\x01\n" +
+	"\x17weir/peer/v1/peer.proto\x12\fweir.peer.v1\"\xc1\x01\n" +
 	"\x06Caller\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\x06R\acluster\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12 \n" +
 	"\vincarnation\x18\x04 \x01(\x04R\vincarnation\x12\x12\n" +
 	"\x04view\x18\x05 \x01(\x04R\x04view\x12\x0e\n" +
-	"\x02to\x18\x06 \x01(\x04R\x02to\"@\n" +
+	"\x02to\x18\x06 \x01(\x04R\x02to\x12\x13\n" +
+	"\x05to_id\x18\a \x01(\tR\x04toId\x12\x18\n" +
+	"\aversion\x18\b \x01(\rR\aversion\"\xa9\x01\n" +
 	"\x10HeartbeatRequest\x12,\n" +
-	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\"\xa9\x01\n" +
+	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\x124\n" +
+	"\tadoptions\x18\x02 \x03(\v2\x16.weir.peer.v1.AdoptionR\tadoptions\x121\n" +
+	"\bfindings\x18\x03 \x03(\v2\x15.weir.peer.v1.FindingR\bfindings\"\x9d\x01\n" +
+	"\aFinding\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x18\n" +
+	"\areached\x18\x03 \x01(\bR\areached\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x18\n" +
+	"\aaccused\x18\x05 \x01(\bR\aaccused\x12\x14\n" +
+	"\x05ahead\x18\x06 \x01(\x10R\x05ahead\"P\n" +
+	"\bAdoption\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x12\n" +
+	"\x04view\x18\x03 \x01(\x04R\x04view\"\xbe\x02\n" +
 	"\x11HeartbeatResponse\x12\x12\n" +
 	"\x04view\x18\x01 \x01(\x04R\x04view\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x12\n" +
 	"\x04held\x18\x03 \x01(\rR\x04held\x12\x16\n" +
 	"\x06wanted\x18\x04 \x01(\rR\x06wanted\x12\x18\n" +
 	"\aleaving\x18\x05 \x01(\rR\aleaving\x12\x18\n" +
-	"\areaches\x18\x06 \x03(\tR\areaches\">\n" +
+	"\areaches\x18\x06 \x03(\tR\areaches\x124\n" +
+	"\tadoptions\x18\a \x03(\v2\x16.weir.peer.v1.AdoptionR\tadoptions\x12\x14\n" +
+	"\x05clock\x18\b \x01(\x10R\x05clock\x121\n" +
+	"\bfindings\x18\t \x03(\v2\x15.weir.peer.v1.FindingR\bfindings\x12\x14\n" +
+	"\x05state\x18\n" +
+	" \x01(\tR\x05state\">\n" +
 	"\x0eGetViewRequest\x12,\n" +
 	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\"%\n" +
 	"\x0fGetViewResponse\x12\x12\n" +
@@ -1558,58 +1826,53 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\n" +
 	"partitions\x18\x02 \x03(\rR\n" +
 	"partitions\x12)\n" +
-	"\x05fetch\x18\x03 \x03(\v2\x13.weir.peer.v1.FetchR\x05fetch\"=\n" +
+	"\x05fetch\x18\x03 \x03(\v2\x13.weir.peer.v1.FetchR\x05fetch\";\n" +
 	"\x05Fetch\x12\x1c\n" +
-	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x16\n" +
-	"\x06holder\x18\x02 \x01(\tR\x06holder\"[\n" +
+	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x14\n" +
+	"\x05owner\x18\x02 \x01(\tR\x05owner\"[\n" +
 	"\x0eLocateResponse\x12\x12\n" +
 	"\x04view\x18\x01 \x01(\x04R\x04view\x125\n" +
 	"\n" +
 	"partitions\x18\x02 \x03(\v2\x15.weir.peer.v1.LocatedR\n" +
-	"partitions\"\xef\x01\n" +
-	"\aLocated\x12/\n" +
-	"\aholding\x18\x01 \x01(\x0e2\x15.weir.peer.v1.HoldingR\aholding\x12\x0e\n" +
+	"partitions\"\xb6\x02\n" +
+	"\aLocated\x120\n" +
+	"\x05state\x18\x01 \x01(\x0e2\x1a.weir.peer.v1.ReplicaStateR\x05state\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\tR\x02to\x12%\n" +
-	"\x0eto_incarnation\x18\x03 \x01(\x04R\rtoIncarnation\x12\x1e\n" +
-	"\n" +
-	"generation\x18\x04 \x01(\x04R\n" +
-	"generation\x12\x1a\n" +
+	"\x0eto_incarnation\x18\x03 \x01(\x04R\rtoIncarnation\x12\x12\n" +
+	"\x04term\x18\x04 \x01(\x04R\x04term\x12\x1a\n" +
 	"\bsequence\x18\x05 \x01(\x04R\bsequence\x12\x14\n" +
 	"\x05whole\x18\x06 \x01(\bR\x05whole\x12\x12\n" +
 	"\x04heat\x18\a \x01(\x04R\x04heat\x12\x16\n" +
-	"\x06ending\x18\b \x01(\bR\x06ending\"\x85\x01\n" +
+	"\x06ending\x18\b \x01(\bR\x06ending\x12#\n" +
+	"\rsnapshot_term\x18\t \x01(\x04R\fsnapshotTerm\x12+\n" +
+	"\x11snapshot_sequence\x18\n" +
+	" \x01(\x04R\x10snapshotSequence\"\x85\x01\n" +
 	"\vPullRequest\x12,\n" +
 	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\x12\x1c\n" +
 	"\tpartition\x18\x02 \x01(\rR\tpartition\x12\x12\n" +
 	"\x04copy\x18\x03 \x01(\bR\x04copy\x12\x16\n" +
-	"\x06grants\x18\x04 \x01(\bR\x06grants\"\xa2\x01\n" +
+	"\x06grants\x18\x04 \x01(\bR\x06grants\"\x96\x01\n" +
 	"\fPullResponse\x12\x18\n" +
-	"\arecords\x18\x01 \x01(\fR\arecords\x12\x1e\n" +
-	"\n" +
-	"generation\x18\x02 \x01(\x04R\n" +
-	"generation\x12\x12\n" +
+	"\arecords\x18\x01 \x01(\fR\arecords\x12\x12\n" +
+	"\x04term\x18\x02 \x01(\x04R\x04term\x12\x12\n" +
 	"\x04last\x18\x03 \x01(\bR\x04last\x12\x16\n" +
 	"\x06grants\x18\x04 \x01(\fR\x06grants\x12,\n" +
 	"\x05added\x18\x05 \x03(\v2\x16.weir.peer.v1.DeliveryR\x05added\"R\n" +
 	"\bDelivery\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x14\n" +
-	"\x05batch\x18\x03 \x01(\x04R\x05batch\"|\n" +
+	"\x05batch\x18\x03 \x01(\x04R\x05batch\"p\n" +
 	"\x0eConfirmRequest\x12,\n" +
 	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\x12\x1c\n" +
-	"\tpartition\x18\x02 \x01(\rR\tpartition\x12\x1e\n" +
-	"\n" +
-	"generation\x18\x03 \x01(\x04R\n" +
-	"generation\"\x11\n" +
+	"\tpartition\x18\x02 \x01(\rR\tpartition\x12\x12\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\"\x11\n" +
 	"\x0fConfirmResponse\"s\n" +
 	"\x10ReplicateRequest\x12,\n" +
 	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\x121\n" +
-	"\breplicas\x18\x02 \x03(\v2\x15.weir.peer.v1.ReplicaR\breplicas\"\xd7\x01\n" +
+	"\breplicas\x18\x02 \x03(\v2\x15.weir.peer.v1.ReplicaR\breplicas\"\xcb\x01\n" +
 	"\aReplica\x12\x1c\n" +
-	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x1e\n" +
-	"\n" +
-	"generation\x18\x02 \x01(\x04R\n" +
-	"generation\x12\x1a\n" +
+	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x12\n" +
+	"\x04term\x18\x02 \x01(\x04R\x04term\x12\x1a\n" +
 	"\bsequence\x18\x03 \x01(\x04R\bsequence\x12\x18\n" +
 	"\arecords\x18\x04 \x01(\fR\arecords\x12\x14\n" +
 	"\x05begin\x18\x05 \x01(\bR\x05begin\x12\x14\n" +
@@ -1637,13 +1900,13 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\x0eGatherResponse\x12\x12\n" +
 	"\x04view\x18\x01 \x01(\x04R\x04view\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x122\n" +
-	"\abatches\x18\x03 \x03(\v2\x18.weir.peer.v1.GrantBatchR\abatches*s\n" +
-	"\aHolding\x12\x17\n" +
-	"\x13HOLDING_UNSPECIFIED\x10\x00\x12\x12\n" +
-	"\x0eHOLDING_ABSENT\x10\x01\x12\x12\n" +
-	"\x0eHOLDING_ACTIVE\x10\x02\x12\x12\n" +
-	"\x0eHOLDING_SEALED\x10\x03\x12\x13\n" +
-	"\x0fHOLDING_PENDING\x10\x042\xcb\x04\n" +
+	"\abatches\x18\x03 \x03(\v2\x18.weir.peer.v1.GrantBatchR\abatches*\x96\x01\n" +
+	"\fReplicaState\x12\x1d\n" +
+	"\x19REPLICA_STATE_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14REPLICA_STATE_ABSENT\x10\x01\x12\x18\n" +
+	"\x14REPLICA_STATE_ACTIVE\x10\x02\x12\x18\n" +
+	"\x14REPLICA_STATE_SEALED\x10\x03\x12\x19\n" +
+	"\x15REPLICA_STATE_PENDING\x10\x042\xcb\x04\n" +
 	"\x04Peer\x12L\n" +
 	"\tHeartbeat\x12\x1e.weir.peer.v1.HeartbeatRequest\x1a\x1f.weir.peer.v1.HeartbeatResponse\x12F\n" +
 	"\aGetView\x12\x1c.weir.peer.v1.GetViewRequest\x1a\x1d.weir.peer.v1.GetViewResponse\x12C\n" +
@@ -1667,70 +1930,76 @@ func file_weir_peer_v1_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_peer_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_weir_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_weir_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_weir_peer_v1_peer_proto_goTypes = []any{
-	(Holding)(0),              // 0: weir.peer.v1.Holding
+	(ReplicaState)(0),         // 0: weir.peer.v1.ReplicaState
 	(*Caller)(nil),            // 1: weir.peer.v1.Caller
 	(*HeartbeatRequest)(nil),  // 2: weir.peer.v1.HeartbeatRequest
-	(*HeartbeatResponse)(nil), // 3: weir.peer.v1.HeartbeatResponse
-	(*GetViewRequest)(nil),    // 4: weir.peer.v1.GetViewRequest
-	(*GetViewResponse)(nil),   // 5: weir.peer.v1.GetViewResponse
-	(*LocateRequest)(nil),     // 6: weir.peer.v1.LocateRequest
-	(*Fetch)(nil),             // 7: weir.peer.v1.Fetch
-	(*LocateResponse)(nil),    // 8: weir.peer.v1.LocateResponse
-	(*Located)(nil),           // 9: weir.peer.v1.Located
-	(*PullRequest)(nil),       // 10: weir.peer.v1.PullRequest
-	(*PullResponse)(nil),      // 11: weir.peer.v1.PullResponse
-	(*Delivery)(nil),          // 12: weir.peer.v1.Delivery
-	(*ConfirmRequest)(nil),    // 13: weir.peer.v1.ConfirmRequest
-	(*ConfirmResponse)(nil),   // 14: weir.peer.v1.ConfirmResponse
-	(*ReplicateRequest)(nil),  // 15: weir.peer.v1.ReplicateRequest
-	(*Replica)(nil),           // 16: weir.peer.v1.Replica
-	(*ReplicateResponse)(nil), // 17: weir.peer.v1.ReplicateResponse
-	(*AddGrantsRequest)(nil),  // 18: weir.peer.v1.AddGrantsRequest
-	(*AddGrantsResponse)(nil), // 19: weir.peer.v1.AddGrantsResponse
-	(*GatherRequest)(nil),     // 20: weir.peer.v1.GatherRequest
-	(*GrantBatch)(nil),        // 21: weir.peer.v1.GrantBatch
-	(*GatherResponse)(nil),    // 22: weir.peer.v1.GatherResponse
+	(*Finding)(nil),           // 3: weir.peer.v1.Finding
+	(*Adoption)(nil),          // 4: weir.peer.v1.Adoption
+	(*HeartbeatResponse)(nil), // 5: weir.peer.v1.HeartbeatResponse
+	(*GetViewRequest)(nil),    // 6: weir.peer.v1.GetViewRequest
+	(*GetViewResponse)(nil),   // 7: weir.peer.v1.GetViewResponse
+	(*LocateRequest)(nil),     // 8: weir.peer.v1.LocateRequest
+	(*Fetch)(nil),             // 9: weir.peer.v1.Fetch
+	(*LocateResponse)(nil),    // 10: weir.peer.v1.LocateResponse
+	(*Located)(nil),           // 11: weir.peer.v1.Located
+	(*PullRequest)(nil),       // 12: weir.peer.v1.PullRequest
+	(*PullResponse)(nil),      // 13: weir.peer.v1.PullResponse
+	(*Delivery)(nil),          // 14: weir.peer.v1.Delivery
+	(*ConfirmRequest)(nil),    // 15: weir.peer.v1.ConfirmRequest
+	(*ConfirmResponse)(nil),   // 16: weir.peer.v1.ConfirmResponse
+	(*ReplicateRequest)(nil),  // 17: weir.peer.v1.ReplicateRequest
+	(*Replica)(nil),           // 18: weir.peer.v1.Replica
+	(*ReplicateResponse)(nil), // 19: weir.peer.v1.ReplicateResponse
+	(*AddGrantsRequest)(nil),  // 20: weir.peer.v1.AddGrantsRequest
+	(*AddGrantsResponse)(nil), // 21: weir.peer.v1.AddGrantsResponse
+	(*GatherRequest)(nil),     // 22: weir.peer.v1.GatherRequest
+	(*GrantBatch)(nil),        // 23: weir.peer.v1.GrantBatch
+	(*GatherResponse)(nil),    // 24: weir.peer.v1.GatherResponse
 }
 var file_weir_peer_v1_peer_proto_depIdxs = []int32{
 	1,  // 0: weir.peer.v1.HeartbeatRequest.caller:type_name -> weir.peer.v1.Caller
-	1,  // 1: weir.peer.v1.GetViewRequest.caller:type_name -> weir.peer.v1.Caller
-	1,  // 2: weir.peer.v1.LocateRequest.caller:type_name -> weir.peer.v1.Caller
-	7,  // 3: weir.peer.v1.LocateRequest.fetch:type_name -> weir.peer.v1.Fetch
-	9,  // 4: weir.peer.v1.LocateResponse.partitions:type_name -> weir.peer.v1.Located
-	0,  // 5: weir.peer.v1.Located.holding:type_name -> weir.peer.v1.Holding
-	1,  // 6: weir.peer.v1.PullRequest.caller:type_name -> weir.peer.v1.Caller
-	12, // 7: weir.peer.v1.PullResponse.added:type_name -> weir.peer.v1.Delivery
-	1,  // 8: weir.peer.v1.ConfirmRequest.caller:type_name -> weir.peer.v1.Caller
-	1,  // 9: weir.peer.v1.ReplicateRequest.caller:type_name -> weir.peer.v1.Caller
-	16, // 10: weir.peer.v1.ReplicateRequest.replicas:type_name -> weir.peer.v1.Replica
-	12, // 11: weir.peer.v1.Replica.added:type_name -> weir.peer.v1.Delivery
-	1,  // 12: weir.peer.v1.AddGrantsRequest.caller:type_name -> weir.peer.v1.Caller
-	1,  // 13: weir.peer.v1.GatherRequest.caller:type_name -> weir.peer.v1.Caller
-	21, // 14: weir.peer.v1.GatherRequest.added:type_name -> weir.peer.v1.GrantBatch
-	21, // 15: weir.peer.v1.GatherResponse.batches:type_name -> weir.peer.v1.GrantBatch
-	2,  // 16: weir.peer.v1.Peer.Heartbeat:input_type -> weir.peer.v1.HeartbeatRequest
-	4,  // 17: weir.peer.v1.Peer.GetView:input_type -> weir.peer.v1.GetViewRequest
-	6,  // 18: weir.peer.v1.Peer.Locate:input_type -> weir.peer.v1.LocateRequest
-	10, // 19: weir.peer.v1.Peer.Pull:input_type -> weir.peer.v1.PullRequest
-	13, // 20: weir.peer.v1.Peer.Confirm:input_type -> weir.peer.v1.ConfirmRequest
-	15, // 21: weir.peer.v1.Peer.Replicate:input_type -> weir.peer.v1.ReplicateRequest
-	18, // 22: weir.peer.v1.Peer.AddGrants:input_type -> weir.peer.v1.AddGrantsRequest
-	20, // 23: weir.peer.v1.Peer.Gather:input_type -> weir.peer.v1.GatherRequest
-	3,  // 24: weir.peer.v1.Peer.Heartbeat:output_type -> weir.peer.v1.HeartbeatResponse
-	5,  // 25: weir.peer.v1.Peer.GetView:output_type -> weir.peer.v1.GetViewResponse
-	8,  // 26: weir.peer.v1.Peer.Locate:output_type -> weir.peer.v1.LocateResponse
-	11, // 27: weir.peer.v1.Peer.Pull:output_type -> weir.peer.v1.PullResponse
-	14, // 28: weir.peer.v1.Peer.Confirm:output_type -> weir.peer.v1.ConfirmResponse
-	17, // 29: weir.peer.v1.Peer.Replicate:output_type -> weir.peer.v1.ReplicateResponse
-	19, // 30: weir.peer.v1.Peer.AddGrants:output_type -> weir.peer.v1.AddGrantsResponse
-	22, // 31: weir.peer.v1.Peer.Gather:output_type -> weir.peer.v1.GatherResponse
-	24, // [24:32] is the sub-list for method output_type
-	16, // [16:24] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	4,  // 1: weir.peer.v1.HeartbeatRequest.adoptions:type_name -> weir.peer.v1.Adoption
+	3,  // 2: weir.peer.v1.HeartbeatRequest.findings:type_name -> weir.peer.v1.Finding
+	4,  // 3: weir.peer.v1.HeartbeatResponse.adoptions:type_name -> weir.peer.v1.Adoption
+	3,  // 4: weir.peer.v1.HeartbeatResponse.findings:type_name -> weir.peer.v1.Finding
+	1,  // 5: weir.peer.v1.GetViewRequest.caller:type_name -> weir.peer.v1.Caller
+	1,  // 6: weir.peer.v1.LocateRequest.caller:type_name -> weir.peer.v1.Caller
+	9,  // 7: weir.peer.v1.LocateRequest.fetch:type_name -> weir.peer.v1.Fetch
+	11, // 8: weir.peer.v1.LocateResponse.partitions:type_name -> weir.peer.v1.Located
+	0,  // 9: weir.peer.v1.Located.state:type_name -> weir.peer.v1.ReplicaState
+	1,  // 10: weir.peer.v1.PullRequest.caller:type_name -> weir.peer.v1.Caller
+	14, // 11: weir.peer.v1.PullResponse.added:type_name -> weir.peer.v1.Delivery
+	1,  // 12: weir.peer.v1.ConfirmRequest.caller:type_name -> weir.peer.v1.Caller
+	1,  // 13: weir.peer.v1.ReplicateRequest.caller:type_name -> weir.peer.v1.Caller
+	18, // 14: weir.peer.v1.ReplicateRequest.replicas:type_name -> weir.peer.v1.Replica
+	14, // 15: weir.peer.v1.Replica.added:type_name -> weir.peer.v1.Delivery
+	1,  // 16: weir.peer.v1.AddGrantsRequest.caller:type_name -> weir.peer.v1.Caller
+	1,  // 17: weir.peer.v1.GatherRequest.caller:type_name -> weir.peer.v1.Caller
+	23, // 18: weir.peer.v1.GatherRequest.added:type_name -> weir.peer.v1.GrantBatch
+	23, // 19: weir.peer.v1.GatherResponse.batches:type_name -> weir.peer.v1.GrantBatch
+	2,  // 20: weir.peer.v1.Peer.Heartbeat:input_type -> weir.peer.v1.HeartbeatRequest
+	6,  // 21: weir.peer.v1.Peer.GetView:input_type -> weir.peer.v1.GetViewRequest
+	8,  // 22: weir.peer.v1.Peer.Locate:input_type -> weir.peer.v1.LocateRequest
+	12, // 23: weir.peer.v1.Peer.Pull:input_type -> weir.peer.v1.PullRequest
+	15, // 24: weir.peer.v1.Peer.Confirm:input_type -> weir.peer.v1.ConfirmRequest
+	17, // 25: weir.peer.v1.Peer.Replicate:input_type -> weir.peer.v1.ReplicateRequest
+	20, // 26: weir.peer.v1.Peer.AddGrants:input_type -> weir.peer.v1.AddGrantsRequest
+	22, // 27: weir.peer.v1.Peer.Gather:input_type -> weir.peer.v1.GatherRequest
+	5,  // 28: weir.peer.v1.Peer.Heartbeat:output_type -> weir.peer.v1.HeartbeatResponse
+	7,  // 29: weir.peer.v1.Peer.GetView:output_type -> weir.peer.v1.GetViewResponse
+	10, // 30: weir.peer.v1.Peer.Locate:output_type -> weir.peer.v1.LocateResponse
+	13, // 31: weir.peer.v1.Peer.Pull:output_type -> weir.peer.v1.PullResponse
+	16, // 32: weir.peer.v1.Peer.Confirm:output_type -> weir.peer.v1.ConfirmResponse
+	19, // 33: weir.peer.v1.Peer.Replicate:output_type -> weir.peer.v1.ReplicateResponse
+	21, // 34: weir.peer.v1.Peer.AddGrants:output_type -> weir.peer.v1.AddGrantsResponse
+	24, // 35: weir.peer.v1.Peer.Gather:output_type -> weir.peer.v1.GatherResponse
+	28, // [28:36] is the sub-list for method output_type
+	20, // [20:28] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_weir_peer_v1_peer_proto_init() }
@@ -1744,7 +2013,7 @@ func file_weir_peer_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_peer_v1_peer_proto_rawDesc), len(file_weir_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   22,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -33,33 +33,33 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Peer is what nodes of one cluster say to each other beside checks: who is alive, which view
-// counts, and the counters that move. It is no interface for anybody else, and changes
-// with the software.
+// Peer has the calls between nodes of one cluster, except checks: heartbeats, views, and
+// partitions that are copied or handed over. It is internal, and changes with the software.
 //
-// Every call names its cluster and, in view, the newest view of whoever calls; the answer names
-// the newest of whoever answers, so that the one that is behind asks for it (GetView).
-// FAILED_PRECONDITION means that the call is not for this process: it is of another
-// cluster, or the node was restarted.
+// Every call names its cluster and the newest view of the caller. The answer names the
+// newest view of the called node. The one with the older view then fetches the newer one
+// with GetView. FAILED_PRECONDITION means that the call is not for this process: it is from
+// another cluster, or for another node, or the node was restarted.
 type PeerClient interface {
-	// Heartbeat asks whether a node is alive, and which view it has.
+	// Heartbeat returns that a node is alive, and the number of its view.
 	Heartbeat(ctx context.Context, in *HeartbeatRequest, opts ...grpc.CallOption) (*HeartbeatResponse, error)
 	// GetView returns a node's newest view.
 	GetView(ctx context.Context, in *GetViewRequest, opts ...grpc.CallOption) (*GetViewResponse, error)
-	// Locate asks what a node has of partitions.
+	// Locate returns the state of a node's replicas.
 	Locate(ctx context.Context, in *LocateRequest, opts ...grpc.CallOption) (*LocateResponse, error)
-	// Pull fetches a partition: its counters, while the holder goes on to admit, and then, sealed,
-	// what has changed meanwhile, and the generation of the token. ABORTED means that
-	// somebody else is pulling it, and NOT_FOUND that it is not held, or not for the caller.
+	// Pull fetches a replica: first its counters, while the owner still decides, and then, sealed,
+	// what has changed meanwhile, and the term. ABORTED means that another call is pulling it,
+	// and NOT_FOUND that the node has no such replica, or not for the caller.
 	Pull(ctx context.Context, in *PullRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PullResponse], error)
-	// Confirm says that what was sealed is held by the caller.
+	// Confirm tells the former owner that the caller has the replica which it sealed.
 	Confirm(ctx context.Context, in *ConfirmRequest, opts ...grpc.CallOption) (*ConfirmResponse, error)
-	// Replicate sends a standby what has changed in the partitions that the caller holds.
+	// Replicate sends a standby what has changed in the partitions of the caller.
 	Replicate(ctx context.Context, in *ReplicateRequest, opts ...grpc.CallOption) (*ReplicateResponse, error)
-	// AddGrants sends a holder what the caller has granted in its place.
+	// AddGrants sends an owner the provisional grants that the caller has made in its place.
 	AddGrants(ctx context.Context, in *AddGrantsRequest, opts ...grpc.CallOption) (*AddGrantsResponse, error)
-	// Gather asks, of a holder that was away for a while, for what was granted in its place. From
-	// then on, whoever answers has the holder asked again before it grants anything itself.
+	// Gather returns the provisional grants that the called node made in place of the caller,
+	// which was unreachable for a while. Before the called node makes another one, it asks the
+	// caller again.
 	Gather(ctx context.Context, in *GatherRequest, opts ...grpc.CallOption) (*GatherResponse, error)
 }
 
@@ -164,33 +164,33 @@ func (c *peerClient) Gather(ctx context.Context, in *GatherRequest, opts ...grpc
 // All implementations must embed UnimplementedPeerServer
 // for forward compatibility.
 //
-// Peer is what nodes of one cluster say to each other beside checks: who is alive, which view
-// counts, and the counters that move. It is no interface for anybody else, and changes
-// with the software.
+// Peer has the calls between nodes of one cluster, except checks: heartbeats, views, and
+// partitions that are copied or handed over. It is internal, and changes with the software.
 //
-// Every call names its cluster and, in view, the newest view of whoever calls; the answer names
-// the newest of whoever answers, so that the one that is behind asks for it (GetView).
-// FAILED_PRECONDITION means that the call is not for this process: it is of another
-// cluster, or the node was restarted.
+// Every call names its cluster and the newest view of the caller. The answer names the
+// newest view of the called node. The one with the older view then fetches the newer one
+// with GetView. FAILED_PRECONDITION means that the call is not for this process: it is from
+// another cluster, or for another node, or the node was restarted.
 type PeerServer interface {
-	// Heartbeat asks whether a node is alive, and which view it has.
+	// Heartbeat returns that a node is alive, and the number of its view.
 	Heartbeat(context.Context, *HeartbeatRequest) (*HeartbeatResponse, error)
 	// GetView returns a node's newest view.
 	GetView(context.Context, *GetViewRequest) (*GetViewResponse, error)
-	// Locate asks what a node has of partitions.
+	// Locate returns the state of a node's replicas.
 	Locate(context.Context, *LocateRequest) (*LocateResponse, error)
-	// Pull fetches a partition: its counters, while the holder goes on to admit, and then, sealed,
-	// what has changed meanwhile, and the generation of the token. ABORTED means that
-	// somebody else is pulling it, and NOT_FOUND that it is not held, or not for the caller.
+	// Pull fetches a replica: first its counters, while the owner still decides, and then, sealed,
+	// what has changed meanwhile, and the term. ABORTED means that another call is pulling it,
+	// and NOT_FOUND that the node has no such replica, or not for the caller.
 	Pull(*PullRequest, grpc.ServerStreamingServer[PullResponse]) error
-	// Confirm says that what was sealed is held by the caller.
+	// Confirm tells the former owner that the caller has the replica which it sealed.
 	Confirm(context.Context, *ConfirmRequest) (*ConfirmResponse, error)
-	// Replicate sends a standby what has changed in the partitions that the caller holds.
+	// Replicate sends a standby what has changed in the partitions of the caller.
 	Replicate(context.Context, *ReplicateRequest) (*ReplicateResponse, error)
-	// AddGrants sends a holder what the caller has granted in its place.
+	// AddGrants sends an owner the provisional grants that the caller has made in its place.
 	AddGrants(context.Context, *AddGrantsRequest) (*AddGrantsResponse, error)
-	// Gather asks, of a holder that was away for a while, for what was granted in its place. From
-	// then on, whoever answers has the holder asked again before it grants anything itself.
+	// Gather returns the provisional grants that the called node made in place of the caller,
+	// which was unreachable for a while. Before the called node makes another one, it asks the
+	// caller again.
 	Gather(context.Context, *GatherRequest) (*GatherResponse, error)
 	mustEmbedUnimplementedPeerServer()
 }

@@ -1,0 +1,416 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirlimit/weir/ring"
+	"github.com/weirlimit/weir/shard"
+)
+
+// conn is one connection to a peer. A check appends its request to queue, and sends the queue if no frame is
+// under way; otherwise the goroutine that receives its answers sends the next. No timer holds it up, so an
+// idle conn adds no latency and a busy one batches by itself, and no goroutine has to be woken to send.
+type conn struct {
+	dial       func(ctx context.Context) (net.Conn, error)
+	frames     prometheus.Counter // sent; set before run
+	notice     func()             // called when the breaker may have changed; set before run
+	late       func(n int)        // told how many requests were given up; set before run
+	redirected redirectFunc       // called under mu; set before run
+	healthy    atomic.Bool        // equals breaker.healthy, readable without mu
+	base       time.Time          // what the conn's stamps count from
+	wake       chan struct{}
+
+	undone    func(lost bool) // called when what was counted too late is given back, or that is lost; set before run
+	uncertain func(n int)     // told how many requests may be counted and are not answered; set before run
+	busyHere  func() bool     // reports whether this node itself is busy; set before run
+	called    chan struct{}   // holds a token when the peer has called, which may be about to be dialed
+
+	mu       sync.Mutex
+	conn     net.Conn    // written to by the goroutine that has taken a frame; guarded by mu; nil while there is none
+	breaker  breaker     // guarded by mu
+	busy     time.Time   // until when the peer counts as busy, as it has said so; guarded by mu
+	pace     pace        // guarded by mu
+	queue    [][]byte    // frames to be sent, each <= maxFrame; guarded by mu
+	queued   int         // bytes in queue; guarded by mu; <= maxQueue
+	inflight inflight    // guarded by mu
+	waiting  int         // requests in inflight; guarded by mu; <= maxPending
+	nextID   uint32      // the last id given; guarded by mu
+	spare    []byte      // a frame's memory to be used again; guarded by mu
+	due      stamp       // of the requests that queue ends with; 0 if it says nothing; guarded by mu
+	unacked  int         // frames sent that were not answered; guarded by mu; <= maxUnacked
+	backlog  int         // takes that the peer has yet to answer, abandoned ones included; guarded by mu
+	alarm    *time.Timer // calls expire; guarded by mu; nil before run
+	alarmAt  time.Time   // when it does, or soon after; zero if it does not; guarded by mu
+}
+
+// redirectFunc is called with the key of a counter that the asked peer does not have, and the mark of the node
+// that has it, 0 if the peer does not know.
+type redirectFunc func(k ring.Key, mark uint64)
+
+// call is one caller's wait for the answers to some requests.
+type call struct {
+	left atomic.Int32  // requests neither answered nor given up, plus 1 while the caller adds more
+	done chan struct{} // has room for one; sent to by the goroutine that takes left to 0
+	sent time.Time
+	due  time.Time // when the requests that are not answered are given up
+
+	again atomic.Int64 // nanoseconds after which unanswered requests should be asked again
+
+	how role // as what the peer is asked
+
+	one [1]*shard.Group // what is asked, if it is one
+	hot [1]*hotCounter  // likewise
+}
+
+// more keeps what an answer to g says in addition to its decisions, if those fit. c may be nil.
+func (a *call) more(g *shard.Group, c *hotCounter, h *answerHead, fits bool) {
+	raise(&a.again, int64(h.wait))
+	if !fits {
+		return
+	}
+	h.hold(g)
+	g.Waits = h.wait > 0 && g.Held == 0
+	if h.lent > 0 {
+		at := g.Takes[0].Decision.At
+		g.TokenLease = shard.TokenLease{Tokens: h.lent, At: at, Until: at + h.lentFor}
+	}
+	if c != nil && g.ForNode {
+		c.leased = h.leased
+	}
+}
+
+// finish takes n requests off the wait.
+func (a *call) finish(n int32) {
+	if n > 0 && a.left.Add(-n) == 0 {
+		a.done <- struct{}{}
+	}
+}
+
+// alarmRest is the least time between two looks for what is late on one conn.
+const alarmRest = 200 * time.Microsecond
+
+var (
+	errOpen     = errors.New("breaker is open")
+	errOverflow = errors.New("too much is waiting for the peer already")
+	errStalled  = errors.New("too much is waiting for the peer, which does not answer")
+)
+
+func newConn(dial func(context.Context) (net.Conn, error), attempt time.Duration) *conn {
+	return &conn{
+		dial: dial, wake: make(chan struct{}, 1), called: make(chan struct{}, 1),
+		breaker: breaker{attempt: attempt}, pace: pace{attempt: attempt},
+		redirected: func(ring.Key, uint64) {}, late: func(int) {}, undone: func(bool) {}, uncertain: func(int) {}, busyHere: func() bool { return false },
+		base: time.Now(),
+	}
+}
+
+// enqueue appends a request for every group, and returns the id of the first; the others follow it. Those
+// that are ForNode, with a hot counter, are asked as such; hot may be nil. Answers will be written to the
+// groups and counted off a, until when groups and hot must not change. What is not answered in time is
+// given up and counted off as well. If it fails, nothing was appended and a is untouched.
+func (l *conn) enqueue(a *call, groups []*shard.Group, hot []*hotCounter) (first uint32, err error) {
+	if !l.healthy.Load() {
+		return 0, errOpen
+	}
+	size, takes := stampSize, 0
+	for _, g := range groups {
+		size += requestSize(g)
+		takes += len(g.Takes)
+	}
+	l.mu.Lock()
+	if err := l.refuseLocked(len(groups), takes, size, a.sent); err != nil {
+		l.mu.Unlock()
+		return 0, err
+	}
+	l.backlog += takes
+	a.left.Add(int32(len(groups)))
+	if l.nextID > math.MaxUint32-maxPending {
+		l.nextID = 0 // those of the last round were answered or given up long ago
+	}
+	first = l.nextID + 1 // pingID is no request's
+	l.inflight.add(waiting{a, first, groups, hot})
+	l.waiting += len(groups)
+	if l.alarmAt.IsZero() || a.due.Before(l.alarmAt) {
+		l.setAlarmLocked(a.due, a.due.Sub(a.sent))
+	}
+	due := stampOf(l.base, a.due)
+	for i, g := range groups {
+		l.nextID++
+		o := opOf(g)
+		switch {
+		case a.how != asOwner:
+			o = o.of(a.how)
+		case g.ForNode && hot != nil && hot[i] != nil:
+			o = opHot
+		}
+		l.appendLocked(o, l.nextID, g, due)
+	}
+	idle := l.unacked < maxUnacked
+	l.mu.Unlock()
+	if idle { // else the goroutine that receives the answer to the frame under way sends the next
+		l.pushAll()
+	}
+	return first, nil
+}
+
+// refuseLocked returns an error if the queue has no room for the requests, with their takes in size bytes, and nil
+// if it has.
+func (l *conn) refuseLocked(requests, takes, size int, now time.Time) error {
+	stalled := l.pace.stalled(now)
+	full := l.queued+size > maxQueue || l.waiting+requests > maxPending
+	switch {
+	case !l.breaker.healthy: // it may have broken since, without an answer
+		return errOpen
+	case stalled && l.isBusyLocked(now): // what comes now would be late as well
+		return errOverflow
+	case full && stalled:
+		return errStalled
+	case full, !stalled && l.backlog > 0 && l.backlog+takes > l.pace.most():
+		return errOverflow
+	}
+	return nil
+}
+
+// giveBack sends takes to be returned, all of them decided by one source, and does not wait. Unless it
+// is 0, by is the mark of the node that has decided them in the place of the peer.
+func (l *conn) giveBack(takes []shard.Take, by uint64) error {
+	l.mu.Lock()
+	if !l.breaker.healthy {
+		l.mu.Unlock()
+		return errOpen
+	}
+	err := l.giveBackLocked(takes, by)
+	l.mu.Unlock()
+	if err == nil {
+		l.pushAll()
+	}
+	return err
+}
+
+// giveBackLocked is giveBack without sending, and whether or not the peer is asked at present.
+func (l *conn) giveBackLocked(takes []shard.Take, by uint64) error {
+	g := &shard.Group{Takes: takes, By: by}
+	if l.queued+stampSize+requestSize(g) > maxQueue {
+		return errOverflow
+	}
+	l.appendLocked(returnOf(takes[0].Source), 0, g, 0)
+	return nil
+}
+
+// appendLocked queues a request, which is given up when due says, unless that is 0.
+func (l *conn) appendLocked(o op, id uint32, g *shard.Group, due stamp) {
+	last := len(l.queue) - 1
+	if last < 0 || len(l.queue[last])+stampSize+requestSize(g) > lengthSize+maxFrame {
+		l.queue = append(l.queue, newRequests(l.spare))
+		l.spare, l.due = nil, 0
+		last++
+		l.queued += len(l.queue[last])
+	}
+	before := len(l.queue[last])
+	if due != 0 && due != l.due {
+		l.queue[last] = appendStamp(l.queue[last], opDue, due)
+		l.due = due
+	}
+	l.queue[last] = appendRequest(l.queue[last], o, id, g)
+	l.queued += len(l.queue[last]) - before
+}
+
+func (l *conn) kick() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// giveUp stops waiting for those of the requests from first on that were not
+// answered, because their caller does not wait any more, and returns how many they were. When a
+// has no requests left anywhere, no answer will be written to any of its groups any more.
+func (l *conn) giveUp(a *call, first uint32, now time.Time) (late int) {
+	l.mu.Lock()
+	unanswered := l.inflight.take(a, first)
+	l.giveUpLocked(a, unanswered, now)
+	l.mu.Unlock()
+	l.late(len(unanswered))
+	a.finish(int32(len(unanswered)))
+	return len(unanswered)
+}
+
+// giveUpLocked is giveUp for groups that do not wait any more. If there was too little time for
+// them, because much else waits that is being answered, or that this node came to look at
+// too late, their takes are Overloaded, although the peer may still count them. A peer that
+// does not answer at all is not busy.
+func (l *conn) giveUpLocked(a *call, unanswered []*shard.Group, now time.Time) {
+	l.waiting -= len(unanswered)
+	slept := now.Sub(a.due) >= l.pace.attempt/4 // so it is not the peer's fault
+	busy := l.isBusyLocked(now) || l.backlog >= fullFrame && (slept || l.breaker.heard.After(a.sent))
+	if busy {
+		for _, g := range unanswered {
+			overload(g)
+		}
+	}
+	if len(unanswered) > 0 && !busy && !slept {
+		l.breaker.timedOut(a.sent, now)
+		l.healthy.Store(l.breaker.healthy)
+	}
+}
+
+// isBusyLocked reports whether an answer is late because this node or the peer has too much to do. Both know
+// that of themselves, and the peer says so; a peer that has left a frame unanswered for busySilence is believed no
+// more: it may be dead.
+func (l *conn) isBusyLocked(now time.Time) bool {
+	return (now.Before(l.busy) || l.busyHere()) && !l.pace.silent(now)
+}
+
+// expire gives up what has had its time, and sets the alarm for the others. One timer for
+// all: most requests are answered, and a timer for each would cost more than the request.
+func (l *conn) expire() {
+	now := time.Now()
+	l.mu.Lock()
+	due, next := l.inflight.takeDue(now)
+	for _, w := range due {
+		l.giveUpLocked(w.call, w.groups, now)
+	}
+	l.setAlarmLocked(next, max(next.Sub(now), alarmRest))
+	l.mu.Unlock()
+	for _, w := range due {
+		l.late(len(w.groups))
+		w.call.finish(int32(len(w.groups)))
+	}
+}
+
+// setAlarmLocked has expire called at that time, which is so far away, or never if it is zero.
+// A conn that does not run has no alarm.
+func (l *conn) setAlarmLocked(at time.Time, away time.Duration) {
+	switch l.alarmAt = at; {
+	case l.alarm == nil:
+	case at.IsZero():
+		l.alarm.Stop()
+	default:
+		l.alarm.Reset(away)
+	}
+}
+
+// rests reports whether nothing is queued and the peer has answered every frame, or cannot, as
+// the connection is broken.
+func (l *conn) rests() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.breaker.healthy || len(l.queue) == 0 && l.unacked == 0
+}
+
+// run keeps the connection up until ctx ends.
+func (l *conn) run(ctx context.Context) {
+	tick := time.NewTicker(probeEvery)
+	defer tick.Stop()
+	alarm := time.AfterFunc(connIdle, l.expire)
+	alarm.Stop()
+	l.mu.Lock()
+	l.alarm = alarm
+	l.mu.Unlock()
+	for ctx.Err() == nil {
+		began := time.Now()
+		l.session(ctx, tick.C)
+		pause := probeEvery // a peer that breaks every connection at once must not keep us busy
+		if l.healthy.Load() {
+			pause = redialEvery
+		}
+		l.broken()
+		l.notice()
+		if pause -= time.Since(began); pause <= 0 {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		case <-l.called: // it has just been started, as a rule
+		}
+	}
+}
+
+// hears records that the peer has called this node. A broken connection then connects again at once.
+func (l *conn) hears() {
+	l.mu.Lock()
+	broken := l.conn == nil
+	l.mu.Unlock()
+	if !broken {
+		return
+	}
+	select {
+	case l.called <- struct{}{}:
+	default:
+	}
+}
+
+// broken gives up everything that waits: its answers cannot come any more.
+func (l *conn) broken() {
+	l.mu.Lock()
+	l.breaker.broken()
+	l.pace.broken()
+	l.healthy.Store(false)
+	lost, uncertain := l.inflight.waiting(), 0
+	if l.unacked > 0 { // else nothing of it was sent
+		uncertain = countable(lost)
+	}
+	l.inflight, l.waiting = inflight{}, 0
+	l.conn, l.queue, l.queued, l.unacked, l.backlog, l.busy = nil, nil, 0, 0, 0, time.Time{}
+	l.setAlarmLocked(time.Time{}, 0)
+	l.mu.Unlock()
+	l.uncertain(uncertain)
+	for _, w := range lost {
+		if w.call != nil {
+			w.call.finish(int32(len(w.groups)))
+		}
+	}
+}
+
+// session is the life of one connection: one goroutine sends, one receives, and this one
+// keeps the time, because a peer that reads no more blocks the one that sends.
+func (l *conn) session(ctx context.Context, tick <-chan time.Time) {
+	conn, err := l.dial(ctx)
+	if err != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	l.mu.Lock()
+	l.conn = conn
+	l.breaker.connected(time.Now())
+	l.mu.Unlock()
+	var both sync.WaitGroup
+	both.Go(func() { defer cancel(); l.receive(conn) })
+	both.Go(func() { defer cancel(); l.send(ctx) })
+	for alive := l.tick(); alive && ctx.Err() == nil; { // the first ping closes the breaker
+		select {
+		case <-ctx.Done():
+		case <-tick:
+			alive = l.tick()
+		}
+	}
+	cancel()
+	_ = conn.Close() // ends both; what it says no longer matters
+	both.Wait()
+}
+
+// doubtful reports whether the peer has said nothing for a while, not even to a ping, although it is
+// not taken for dead yet.
+func (l *conn) doubtful(now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := &l.breaker
+	return b.healthy && !b.pingSent.IsZero() && b.pingSent.After(b.heard) && now.Sub(b.pingSent) >= probeEvery/2
+}
+
+// heardSince reports whether the peer has said something after that instant.
+func (l *conn) heardSince(at time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.breaker.heard.After(at)
+}

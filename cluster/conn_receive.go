@@ -1,0 +1,127 @@
+package cluster
+
+import (
+	"net"
+	"slices"
+	"time"
+
+	"github.com/weirlimit/weir/shard"
+)
+
+// This file is the part of a conn that receives: it hands out the answers.
+
+func (l *conn) receive(conn net.Conn) {
+	for frames := newFrameReader(conn, maxAnswers); ; {
+		frame, err := frames.next()
+		if err != nil {
+			return
+		}
+		if err := l.deliver(frame); err != nil {
+			return // a peer that talks nonsense is as good as gone
+		}
+	}
+}
+
+// deliver writes the answers of one frame to the groups that wait for them.
+func (l *conn) deliver(frame []byte) error {
+	now := time.Now()
+	r := openFrame(frame)
+	answered := 0 // takes
+	for r.more() {
+		l.mu.Lock()
+		for n := 0; n < deliverAtOnce && r.more(); n++ {
+			answered += l.deliverLocked(&r, now)
+		}
+		l.healthy.Store(l.breaker.healthy)
+		l.mu.Unlock()
+	}
+	l.mu.Lock()
+	l.unacked = max(0, l.unacked-1) // an unsolicited frame is no licence to send more
+	l.backlog = max(0, l.backlog-answered)
+	l.pace.answered(answered, now)
+	l.mu.Unlock()
+	l.pushAll()
+	return r.err
+}
+
+// deliverLocked reads an answer, writes it to the group that waits for it, if one still
+// does, and returns how many takes it has.
+func (l *conn) deliverLocked(r *reader, now time.Time) (takes int) {
+	h := r.answerHead()
+	switch {
+	case h.id == pingID && !h.allowed:
+		l.busy = now.Add(busyFor)
+	case h.id == pingID:
+		if l.breaker.pong(now) && l.breaker.tick(now) {
+			l.appendLocked(opPing, pingID, &shard.Group{}, 0)
+		}
+	default:
+		l.breaker.answered(now)
+	}
+	a, g, c, err := l.nextLocked(h.id)
+	if err != nil {
+		r.fail(err)
+	}
+	fits := g != nil && h.takes == len(g.Takes)
+	if fits {
+		g.Allowed, g.By = h.allowed, h.by
+	}
+	if h.redirected > 0 {
+		l.readRedirectLocked(r, &h, g, fits && a != nil)
+	}
+	for i := 0; i < h.takes && h.decided(); i++ {
+		d, contended := r.decision()
+		if fits && r.err == nil {
+			g.Takes[i].Decision, g.Takes[i].Contended, g.Takes[i].Source = d, contended, h.source
+		}
+	}
+	switch fits = fits && r.err == nil; {
+	case a != nil:
+		a.more(g, c, &h, fits)
+		a.finish(1)
+	case fits && h.decided() && h.allowed:
+		l.undoLocked(g, &h)
+	}
+	return h.takes
+}
+
+// undoLocked gives back what the peer has counted of g, which was given up before, and what it has lent.
+func (l *conn) undoLocked(g *shard.Group, h *answerHead) {
+	var lent []shard.Take
+	if h.lent > 0 {
+		for _, t := range g.Takes {
+			t.Cost, t.Settles = t.Cost/g.Tokens*h.lent, true
+			lent = append(lent, t)
+		}
+	}
+	own := slices.DeleteFunc(g.Takes, func(t shard.Take) bool { return !isToUndo(&t) })
+	for _, takes := range [][]shard.Take{own, lent} {
+		if len(takes) > 0 {
+			l.undone(l.giveBackLocked(takes, h.by) != nil)
+		}
+	}
+}
+
+// readRedirectLocked reads which takes of g live elsewhere, if g fits the answer.
+func (l *conn) readRedirectLocked(r *reader, h *answerHead, g *shard.Group, fits bool) {
+	for range h.redirected {
+		i, mark := r.redirectedTake(h.takes)
+		if fits && r.err == nil {
+			g.Takes[i].Source = shard.Redirected
+			l.redirected(g.Takes[i].Key, mark)
+		}
+	}
+}
+
+// nextLocked takes the request of that id off those that wait, if a caller still does. A pong, without a
+// caller, may come between others. Of what was given up only the group is returned, if it may be counted.
+func (l *conn) nextLocked(id uint32) (*call, *shard.Group, *hotCounter, error) {
+	if id == pingID {
+		return nil, nil, nil, nil
+	}
+	a, g, c, err := l.inflight.next(id)
+	if a != nil {
+		l.waiting--
+	}
+	return a, g, c, err
+}

@@ -1,0 +1,280 @@
+package etcd
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
+
+	"github.com/weirlimit/weir/cluster"
+)
+
+// The file of a State is a line that says what it is, in which format, and the XXH64 of the
+// rest, which is JSON.
+const (
+	stateFile    = "cluster-state"
+	stateMark    = "weir state " // its version follows
+	stateVersion = 1
+	maxState     = 16 << 20         // bytes
+	saveAgainIn  = 10 * time.Second // after a failure
+)
+
+// Known is what a node knows of what etcd has held.
+type Known struct {
+	// Params are the cluster's, as stored.
+	Params []byte `json:"params"`
+	// Incarnation is the last one of the node.
+	Incarnation uint64 `json:"incarnation"`
+	// View is the newest view, nil before the first.
+	View *cluster.View `json:"-"`
+	// Rules are the rules that were in force last, as stored; nil if there were none.
+	Rules []byte `json:"rules,omitempty"`
+	// Tokens are the tokens of the cluster, as stored; nil if there were none.
+	Tokens []byte `json:"tokens,omitempty"`
+}
+
+// State keeps on disk what a node must know in order to start while etcd is unreachable. Who tells it
+// never waits for the disk, and a disk that cannot be written to does no harm before
+// that start. Its methods may be called from several goroutines.
+type State struct {
+	dir, cluster, node string
+	log                *slog.Logger
+	lock               *fileutil.LockedFile // nil if the directory cannot be used
+	found              *Known
+
+	refused error         // why nothing can be kept; told by Run, since an etcd in this process will say the same before
+	changed chan struct{} // holds a token when there is something to write
+
+	mu    sync.Mutex
+	known Known // guarded by mu; what is to be on disk
+	err   error // guarded by mu; why it is not
+}
+
+// stateJSON is the JSON of a State's file.
+type stateJSON struct {
+	Cluster string `json:"cluster"`
+	Node    string `json:"node"`
+	Known
+	View json.RawMessage `json:"view,omitempty"` // what cluster.MarshalView writes
+}
+
+// OpenState takes a directory, which is made if it is missing, for the state of a node until
+// Close. It fails if another process has the directory. Without dir nothing is kept.
+func OpenState(dir, clusterName, node string, log *slog.Logger) (*State, error) {
+	s := &State{dir: dir, cluster: clusterName, node: node, log: log, changed: make(chan struct{}, 1)}
+	if dir == "" {
+		log.Warn("no data directory: this node cannot start while etcd is unreachable")
+		return s, nil
+	}
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil {
+		s.lock, err = lockDir(dir)
+	}
+	if errors.Is(err, errDirInUse) {
+		return nil, fmt.Errorf("data directory %s: %w", dir, err)
+	}
+	if err != nil {
+		s.refused = err
+		return s, nil
+	}
+	if s.found, err = s.load(); err != nil {
+		log.Error("state of an earlier run ignored", "file", s.path(), "error", err)
+	}
+	if s.found != nil {
+		s.known = *s.found
+	}
+	return s, nil
+}
+
+// Close gives the directory to others. It is called after Run has ended.
+func (s *State) Close() {
+	if s.lock != nil {
+		_ = s.lock.Close() // the lock is gone in any case
+	}
+}
+
+// Found returns what an earlier run has left, nil if there is nothing to start from.
+func (s *State) Found() *Known { return s.found }
+
+// Err returns why what is known is not on disk, nil if it is.
+func (s *State) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// Keep changes what is known. change must not block.
+func (s *State) Keep(change func(*Known)) {
+	s.mu.Lock()
+	change(&s.known)
+	s.mu.Unlock()
+	select {
+	case s.changed <- struct{}{}:
+	default: // it has not been written since
+	}
+}
+
+// Run writes what is kept until ctx ends, and once more then if need be.
+func (s *State) Run(ctx context.Context) {
+	if s.dir == "" {
+		return
+	}
+	if s.refused != nil {
+		s.note(s.refused)
+	}
+	again := time.NewTimer(saveAgainIn)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			select {
+			case <-s.changed:
+				s.note(s.save())
+			default:
+			}
+			return
+		case <-s.changed:
+		case <-again.C:
+			if s.Err() == nil {
+				continue
+			}
+		}
+		s.note(s.save())
+		again.Reset(saveAgainIn)
+	}
+}
+
+// note tells when the disk begins to fail, and when it works again.
+func (s *State) note(err error) {
+	if err != nil {
+		err = fmt.Errorf("%s: %w", s.path(), reason(err))
+	}
+	s.mu.Lock()
+	was := s.err
+	s.err = err
+	s.mu.Unlock()
+	switch {
+	case err != nil && was == nil:
+		s.log.Error("this node could not start while etcd is unreachable: its state cannot be kept", "error", err)
+	case err == nil && was != nil:
+		s.log.Info("the state of this node is kept again", "file", s.path())
+	}
+}
+
+func (s *State) path() string { return filepath.Join(s.dir, stateFile) }
+
+// save replaces the file. A reader sees the old or the new one, even if the machine dies.
+func (s *State) save() (err error) {
+	data, err := s.encode()
+	if err != nil {
+		return err
+	}
+	name := s.path() + ".new"
+	if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) // there is a secret in it
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Sync())
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(name, s.path()); err != nil {
+		return err
+	}
+	return syncDir(s.dir)
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+func (s *State) encode() ([]byte, error) {
+	s.mu.Lock()
+	known := s.known
+	s.mu.Unlock()
+	content := stateJSON{Cluster: s.cluster, Node: s.node, Known: known}
+	if known.View != nil {
+		var err error
+		if content.View, err = cluster.MarshalView(known.View); err != nil {
+			return nil, err
+		}
+	}
+	body, err := json.Marshal(content)
+	if err != nil {
+		return nil, err
+	}
+	return append(fmt.Appendf(nil, "%s%d %016x\n", stateMark, stateVersion, xxhash.Sum64(body)), body...), nil
+}
+
+// load returns what is on disk, nil if there is nothing to start from.
+func (s *State) load() (*Known, error) {
+	f, err := os.Open(s.path())
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, reason(err)
+	}
+	defer func() { _ = f.Close() }() // it is read only
+	data, err := io.ReadAll(io.LimitReader(f, maxState+1))
+	if err != nil {
+		return nil, reason(err)
+	}
+	return s.decode(data)
+}
+
+// otherState says what a file is that does not begin as this version's.
+func otherState(head []byte) error {
+	var version uint64
+	if _, err := fmt.Sscanf(string(head), stateMark+"%d ", &version); err != nil {
+		return fmt.Errorf("it does not begin with %q: it is no file of weir", stateMark)
+	}
+	return &cluster.VersionError{What: "it", Got: version, Reads: stateVersion}
+}
+
+func (s *State) decode(data []byte) (*Known, error) {
+	head, body, _ := bytes.Cut(data, []byte("\n"))
+	var content stateJSON
+	switch {
+	case len(data) > maxState:
+		return nil, fmt.Errorf("it has more than %d bytes", maxState)
+	case !bytes.HasPrefix(head, fmt.Appendf(nil, "%s%d ", stateMark, stateVersion)):
+		return nil, otherState(head)
+	case string(head) != fmt.Sprintf("%s%d %016x", stateMark, stateVersion, xxhash.Sum64(body)):
+		return nil, errors.New("it is damaged: the checksum is of something else")
+	}
+	if err := json.Unmarshal(body, &content); err != nil {
+		return nil, err
+	}
+	known := content.Known
+	if content.Cluster != s.cluster || content.Node != s.node {
+		return nil, fmt.Errorf("it is of node %q of cluster %q", content.Node, content.Cluster)
+	}
+	if len(known.Params) == 0 || len(content.View) == 0 {
+		return nil, nil // it has never been a member of anything
+	}
+	if _, err := ParseParams(known.Params); err != nil {
+		return nil, err
+	}
+	view, err := cluster.UnmarshalView(content.View)
+	known.View = view
+	return &known, err
+}

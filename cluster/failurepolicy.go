@@ -1,0 +1,72 @@
+package cluster
+
+import "github.com/weirlimit/weir/shard"
+
+// localSalt tells the counter of this node's share from the owner's: both may stand
+// in this node's tables when the owner changes. Here it spells "local".
+const localSalt = 0x6c6f63616c
+
+// settle decides g once its takes have been answered or given up: it applies the
+// failure policies to those that were not.
+func (r *Router) settle(t *table, g *shard.Group) {
+	g.Allowed = true
+	local := false
+	for i := range g.Takes {
+		take := &g.Takes[i]
+		g.Allowed = g.Allowed && (take.Shadow || !denies(take))
+		local = local || isLocal(take)
+	}
+	if local {
+		r.decideLocally(t, g)
+	}
+}
+
+// denies reports whether t denies its group, if no node decides it any more.
+func denies(t *shard.Take) bool {
+	switch t.Source {
+	case shard.Unanswered:
+		return t.OnFailure == shard.FailClosed
+	case shard.Overloaded:
+		return true
+	default:
+		return !t.Decision.Allowed
+	}
+}
+
+// isLocal reports whether t is to be decided by this node's share.
+func isLocal(t *shard.Take) bool {
+	return t.Source == shard.Unanswered && t.OnFailure == shard.FailLocal
+}
+
+// decideLocally answers, all at once, the takes of g that are to be decided by this
+// node's share. If another take has denied the group, they only look.
+func (r *Router) decideLocally(t *table, g *shard.Group) {
+	members := 1
+	if t != nil {
+		members = len(t.view.Members)
+	}
+	var indices []int
+	own := []shard.Group{{Peek: g.Peek || !g.Allowed, Reset: g.Reset, Ungated: true}}
+	for i := range g.Takes {
+		if isLocal(&g.Takes[i]) {
+			indices = append(indices, i)
+			own[0].Takes = append(own[0].Takes, shareOf(g.Takes[i], int64(members)))
+		}
+	}
+	r.local.Decide(own)
+	g.Allowed = g.Allowed && own[0].Allowed
+	for j, i := range indices {
+		g.Takes[i].Decision, g.Takes[i].Source = own[0].Takes[j].Decision, shard.Local
+	}
+}
+
+// shareOf is t held against one of so many equal shares of its limit, rounded up.
+func shareOf(t shard.Take, members int64) shard.Take {
+	t.Key = t.Key.With(localSalt)
+	t.Limit.Limit = divideUp(t.Limit.Limit, members)
+	t.Limit.Burst = divideUp(t.Limit.Burst, members)
+	return t
+}
+
+// divideUp is v / by rounded up, of a v that is not negative.
+func divideUp(v, by int64) int64 { return (v + by - 1) / by }

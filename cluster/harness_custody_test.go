@@ -1,0 +1,509 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/ring"
+	"github.com/weirlimit/weir/shard"
+)
+
+// This is the harness of tests in which partitions change hands. inCustody runs a test in a bubble with a
+// custodyCluster: nodes that are whole except for the API, with a registry in memory.
+//
+//   - start, launch, leave, end, crash and halt change the nodes; settled waits for the views to follow.
+//   - check, checkAt, take and exact ask for tokens, and count what was allowed.
+//   - begin starts a load of callers that ask until end; lossyConn loses what nodes send.
+//
+// Tests of one router and its peers use testCluster in harness_router_test.go.
+
+// custodyCluster is a cluster of whole nodes without the API, in a bubble: real gRPC and connections
+// over connections in memory, and a registry that tells at once.
+type custodyCluster struct {
+	*testCluster
+	registry *fakeRegistry
+	log      syncBuffer
+	starts   map[string]uint64 // by id
+	alive    map[string]*custodyNode
+	wg       sync.WaitGroup
+	losing   atomic.Bool                 // whether nothing arrives that custody sends
+	ahead    map[string]time.Duration    // how far clocks of nodes are ahead as they start, by id
+	disks    map[string][]savedPartition // what was saved of nodes and is restored when they start, by id
+	other    uint64                      // 0 for the cluster of most tests; else another one in the same network
+}
+
+type custodyNode struct {
+	testNode
+	custody    *Custody
+	membership *Membership
+	node       Node
+	stop       context.CancelFunc
+	leased     bool          // whether its lease is being renewed; guarded by mu
+	halted     chan struct{} // closed when it goes on, nil if it runs; guarded by mu
+}
+
+// halt stops a node as a signal does: it receives nothing, and does not look at the clock.
+func (n *custodyNode) halt() (goOn func()) {
+	halted := make(chan struct{})
+	n.mu.Lock()
+	n.halted = halted
+	n.mu.Unlock()
+	return func() {
+		n.mu.Lock()
+		n.halted = nil
+		n.mu.Unlock()
+		close(halted)
+	}
+}
+
+// runs returns when the node runs, or never is closed.
+func (n *custodyNode) runs(never <-chan struct{}) {
+	for {
+		n.mu.Lock()
+		halted := n.halted
+		n.mu.Unlock()
+		if halted == nil {
+			return
+		}
+		select {
+		case <-halted:
+		case <-never:
+			return
+		}
+	}
+}
+
+// haltingConn is a connection of a node that may be halted.
+type haltingConn struct {
+	net.Conn
+	node   *custodyNode
+	closed context.Context
+	end    context.CancelFunc
+}
+
+func (n *custodyNode) halting(conn net.Conn) *haltingConn {
+	closed, end := context.WithCancel(context.Background())
+	return &haltingConn{conn, n, closed, end}
+}
+
+func (c *haltingConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.node.runs(c.closed.Done())
+	return n, err
+}
+
+func (c *haltingConn) Close() error {
+	c.end()
+	return c.Conn.Close()
+}
+
+// haltingListener is what a node listens on that may be halted.
+type haltingListener struct {
+	net.Listener
+	node *custodyNode
+}
+
+func (l haltingListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return l.node.halting(conn), nil
+}
+
+// dials returns what the node dials by.
+func (n *custodyNode) dials(dial func(ctx context.Context, from, address string) (net.Conn, error)) func(ctx context.Context, address string) (net.Conn, error) {
+	return func(ctx context.Context, address string) (net.Conn, error) {
+		conn, err := dial(ctx, n.id, address)
+		if err != nil {
+			return nil, err
+		}
+		return n.halting(conn), nil
+	}
+}
+
+var custodyRing = ring.Params{Partitions: 64, ReplicationFactor: 20, Load: 1.25}
+
+func inCustody(t *testing.T, f func(t *testing.T, c *custodyCluster)) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &custodyCluster{
+			testCluster: newEmptyCluster(t),
+			registry:    &fakeRegistry{nodes: make(map[string]Node)},
+			starts:      make(map[string]uint64),
+			alive:       make(map[string]*custodyNode),
+			ahead:       make(map[string]time.Duration),
+			disks:       make(map[string][]savedPartition),
+		}
+		f(t, c)
+		for id := range c.alive {
+			c.crash(id)
+		}
+		c.wg.Wait()
+		if t.Failed() {
+			t.Log(c.log.String())
+		}
+	})
+}
+
+// start starts nodes, and announces them as ready.
+func (c *custodyCluster) start(ids ...string) {
+	c.t.Helper()
+	for _, id := range ids {
+		c.starts[id]++
+		n := c.launch(id, c.starts[id])
+		c.follow(n)
+		c.registry.Announce(n.node)
+	}
+}
+
+// follow tells a node what the registry holds.
+func (c *custodyCluster) follow(n *custodyNode) {
+	c.registry.mu.Lock()
+	defer c.registry.mu.Unlock()
+	c.registry.watchers = append(c.registry.watchers, n.membership.Update)
+}
+
+// launch starts a node of which the registry does not know.
+func (c *custodyCluster) launch(id string, incarnation uint64) *custodyNode {
+	c.t.Helper()
+	wall := func() time.Time { return time.Now().Add(c.ahead[id]) }
+	s, err := shard.New(shard.Config{Partitions: uint32(custodyRing.Partitions), MaxBytes: 16 << 20, Wall: wall, Metrics: prometheus.NewRegistry()})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	log := slog.New(slog.NewTextHandler(&c.log, nil)).With("node", id)
+	n := &custodyNode{testNode: testNode{id: id, shard: s, denialLeases: NewDenialLeases(true, true)}, leased: true}
+	n.node = Node{ID: id, Address: id + ":1", Incarnation: incarnation, State: Ready}
+	n.greeter = NewGreeter(Identity{Cluster: 1 + c.other, ID: id, Incarnation: incarnation}, s.Now, log)
+	n.router = NewRouter(RouterConfig{
+		Self: id, Local: s, DenialLeases: n.denialLeases, Dial: GreetingDialer(n.dials(c.dial), n.greeter), AttemptTimeout: DefaultAttemptTimeout,
+		Logger: log, Metrics: prometheus.NewRegistry(),
+	})
+	n.custody = NewCustody(CustodyConfig{
+		Self:    Member{ID: id, Address: n.node.Address, Incarnation: n.node.Incarnation},
+		Greeter: n.greeter, Shard: s, Router: n.router, DenialLeases: n.denialLeases,
+		Refound: func(ctx context.Context, view uint64, parts []uint32) error {
+			return n.membership.Refound(ctx, view, parts)
+		},
+		Adopted: func(*View) {},
+		Renewed: func() time.Time {
+			n.runs(nil)
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			if n.leased {
+				return time.Now()
+			}
+			return time.Time{}
+		},
+		Dial: n.dials(c.dialRaw), Logger: log, Metrics: prometheus.NewRegistry(),
+	}, custodyRing.Partitions)
+	for _, s := range c.disks[id] {
+		if err := n.custody.Restore(s.partition, s.version, s.records, s.grants); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	n.membership = NewMembership(id, custodyRing, c.registry, n.router, n.custody.Adopt, n.custody, log)
+	n.conns = NewServer(s, n.denialLeases, n.router, n.greeter)
+	n.server = grpc.NewServer(grpc.Creds(n.conns.Credentials(insecure.NewCredentials())))
+	n.custody.Register(n.server)
+	l := newPipeListener()
+	c.mu.Lock()
+	c.listeners[n.node.Address] = l
+	c.mu.Unlock()
+	var ctx context.Context
+	ctx, n.stop = context.WithCancel(context.Background())
+	c.wg.Go(func() { _ = n.server.Serve(haltingListener{l, n}) })
+	c.wg.Go(func() { n.custody.Run(ctx) })
+	c.wg.Go(func() { n.membership.Run(ctx) })
+	c.alive[id] = n
+	return n
+}
+
+// crash ends a node without a word.
+func (c *custodyCluster) crash(id string) {
+	n := c.alive[id]
+	delete(c.alive, id)
+	c.mu.Lock()
+	c.listeners[n.node.Address].Close()
+	delete(c.listeners, n.node.Address)
+	c.mu.Unlock()
+	n.stop()
+	n.conns.Close()
+	n.server.Stop()
+	n.router.Close()
+}
+
+// leave has a node hand over what it holds, and then end.
+func (c *custodyCluster) leave(id string) {
+	c.t.Helper()
+	n := c.alive[id]
+	c.announce(n, Leaving)
+	c.await("all was handed over by "+id, n.handedOver)
+	c.end(id)
+}
+
+func (c *custodyCluster) announce(n *custodyNode, s State) {
+	n.node.State = s
+	c.registry.Announce(n.node)
+}
+
+func (n *custodyNode) handedOver() bool {
+	s := n.custody.Standing()
+	return s.Held+s.Leaving == 0
+}
+
+// end ends a node that has handed over all.
+func (c *custodyCluster) end(id string) {
+	c.announce(c.alive[id], Left)
+	synctest.Wait()
+	c.crash(id)
+	c.registry.expire(id)
+}
+
+func (c *custodyCluster) dialRaw(ctx context.Context, from, address string) (net.Conn, error) {
+	way := [2]string{from, address}
+	c.mu.Lock()
+	l, cut := c.listeners[address], c.cuts[way]
+	c.mu.Unlock()
+	if l == nil || cut {
+		return nil, fmt.Errorf("%s: %w", address, syscall.ECONNREFUSED)
+	}
+	conn, err := l.DialContext(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.conns[way] = append(c.conns[way], conn)
+	return lossyConn{conn, func() bool { return c.losing.Load() || c.isLossy(way) }, new(atomic.Bool)}, nil
+}
+
+// lossyConn loses all from when lossy says so for the first time, as TCP may for long: it waits
+// ever longer before it sends something again.
+type lossyConn struct {
+	net.Conn
+	lossy func() bool
+	stuck *atomic.Bool
+}
+
+func (c lossyConn) loses() bool {
+	if c.lossy() {
+		c.stuck.Store(true)
+	}
+	return c.stuck.Load()
+}
+
+func (c lossyConn) Write(b []byte) (int, error) {
+	if c.loses() {
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+func (c lossyConn) Read(b []byte) (int, error) {
+	for {
+		n, err := c.Conn.Read(b)
+		if err != nil || !c.loses() {
+			return n, err
+		}
+	}
+}
+
+// replicated waits until the standbys have what was counted, also those that were restarted.
+func (c *custodyCluster) replicated() { time.Sleep(heartbeatEvery + 2*replicateEvery) }
+
+// await waits for at most 10 s.
+func (c *custodyCluster) await(what string, condition func() bool) {
+	c.t.Helper()
+	for began := time.Now(); !condition(); {
+		if time.Since(began) > 10*time.Second {
+			c.t.Errorf("10 s later it is not so that %s", what)
+			c.t.Log(c.log.String())
+			c.t.FailNow()
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// settled waits until isSettled.
+func (c *custodyCluster) settled() {
+	c.t.Helper()
+	c.await("every partition is held once, by its owner", c.isSettled)
+}
+
+// isSettled reports whether every partition is held once, by its owner, and all nodes have one
+// view.
+func (c *custodyCluster) isSettled() bool {
+	synctest.Wait()
+	locator := make([]int, custodyRing.Partitions)
+	first := c.any().router.View()
+	for _, n := range c.alive {
+		v, s := n.router.View(), n.custody.Standing()
+		if v == nil || v.Number != first.Number || len(v.Members) != len(c.alive) || s.Wanted+s.Leaving > 0 {
+			return false
+		}
+		for p := range locator {
+			if !n.shard.IsSealed(uint32(p)) {
+				locator[p]++
+			}
+		}
+	}
+	return !slices.ContainsFunc(locator, func(n int) bool { return n != 1 })
+}
+
+// any returns some node that reaches all others, as those do that call themselves ready.
+func (c *custodyCluster) any() (some *custodyNode) {
+	for _, some = range c.alive {
+		if _, reachable := some.router.Members(); len(reachable) > 0 && !slices.Contains(reachable, false) {
+			break
+		}
+	}
+	return some
+}
+
+var custodyLimit = algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: 10, Window: int64(time.Hour)}
+
+func custodyKey(i int) ring.Key {
+	r := rand.New(rand.NewPCG(uint64(i), 1))
+	return ring.Key{Hi: r.Uint64(), Lo: r.Uint64()}
+}
+
+// check asks some node, and returns whether it is allowed and the source of the decision.
+func (c *custodyCluster) check(key ring.Key) (bool, shard.Source) { return c.checkAt(c.any(), key) }
+
+func (c *custodyCluster) checkAt(n *custodyNode, key ring.Key) (bool, shard.Source) {
+	g := []shard.Group{{Takes: []shard.Take{{Key: key, Limit: custodyLimit, Cost: 1, OnFailure: shard.FailOpen}}}}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	n.router.Decide(ctx, g)
+	return g[0].Allowed, g[0].Takes[0].Source
+}
+
+// take takes n of each key, which must all be decided, and returns how many were allowed by key.
+func (c *custodyCluster) take(allowed map[ring.Key]int, keys, n int) {
+	c.t.Helper()
+	for i := range keys {
+		for range n {
+			ok, source := c.check(custodyKey(i))
+			if ok {
+				allowed[custodyKey(i)]++
+			}
+			if source == shard.Unanswered {
+				c.t.Errorf("no node decided about key %d", i)
+			}
+		}
+	}
+}
+
+// exact complains about keys of which not want was allowed.
+func (c *custodyCluster) exact(allowed map[ring.Key]int, keys, want int) {
+	c.t.Helper()
+	for i := range keys {
+		if got := allowed[custodyKey(i)]; got != want {
+			c.t.Errorf("key %d: %d were allowed, not %d", i, got, want)
+		}
+	}
+}
+
+// load is callers that ask all the time, some node each time.
+type load struct {
+	nodes     atomic.Pointer[[]*custodyNode] // that are asked
+	stop      chan struct{}
+	callers   sync.WaitGroup
+	mu        sync.Mutex
+	allowed   map[ring.Key]int // guarded by mu
+	asked     int              // guarded by mu
+	undecided int              // guarded by mu
+}
+
+// begin begins to ask for so many keys, every 1 to 20 ms by each of so many callers.
+func (c *custodyCluster) begin(keys, callers int) *load {
+	l := &load{stop: make(chan struct{}), allowed: make(map[ring.Key]int)}
+	c.ask(l)
+	for i := range callers {
+		l.callers.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(i), 2))
+			for {
+				select {
+				case <-l.stop:
+					return
+				case <-time.After(time.Duration(1+r.IntN(20)) * time.Millisecond):
+				}
+				key, nodes := custodyKey(r.IntN(keys)), *l.nodes.Load()
+				ok, source := c.checkAt(nodes[r.IntN(len(nodes))], key)
+				l.mu.Lock()
+				l.asked++
+				l.allowed[key] += int(boolByte(ok))
+				l.undecided += int(boolByte(source == shard.Unanswered))
+				l.mu.Unlock()
+			}
+		})
+	}
+	return l
+}
+
+// ask has all nodes asked that reach all others, but one.
+func (c *custodyCluster) ask(l *load, but ...string) {
+	var nodes []*custodyNode
+	for id, n := range c.alive {
+		if _, reachable := n.router.Members(); !slices.Contains(reachable, false) && !slices.Contains(but, id) {
+			nodes = append(nodes, n)
+		}
+	}
+	l.nodes.Store(&nodes)
+}
+
+func (l *load) end() {
+	close(l.stop)
+	l.callers.Wait()
+}
+
+// holds returns how many tokens a node has.
+func (n *custodyNode) holds() (tokens int) {
+	n.custody.mu.Lock()
+	defer n.custody.mu.Unlock()
+	for p := range n.custody.parts {
+		tokens += int(boolByte(n.custody.parts[p].token.state != absent))
+	}
+	return tokens
+}
+
+// unheld starts three nodes and kills the first one. It returns another one, a partition that this owns by the new view and no node decides for,
+// since it is too early, and its standby.
+func (c *custodyCluster) unheld() (k *Custody, p uint32, standby *colleague) {
+	c.t.Helper()
+	c.start("a", "b", "c")
+	c.settled()
+	c.replicated()
+	c.crash("a")
+	c.registry.expire("a")
+	k = c.alive["b"].custody
+	c.await("a is no member", func() bool { return len(k.Router.View().members()) == 2 })
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for p := range k.parts {
+		if k.parts[p].token.mayCreate(k.claim(uint32(p))) {
+			return k, uint32(p), k.peers["c"]
+		}
+	}
+	c.t.Fatal("b is to restore nothing")
+	return nil, 0, nil
+}
+
+// pass lets time pass in a bubble.
+func pass(d time.Duration) { time.Sleep(d) }

@@ -1,0 +1,363 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/ring"
+	"github.com/weirlimit/weir/shard"
+)
+
+// This is the harness of tests of routing: how a router asks its peers and what it makes of their answers.
+// inCluster runs a test in a bubble with a testCluster: three nodes, each a router, a shard and a gRPC server
+// over connections in memory, and views that the test sets.
+//
+//   - ask asks a node; ownedBy returns a key that a node owns.
+//   - stall, kill, cut and lose break nodes and connections; setView changes the members.
+//
+// Tests of ownership, handover and copies use custodyCluster in harness_custody_test.go.
+
+// testNode is a router and a shard with real gRPC over an in-memory connection.
+type testNode struct {
+	busy atomic.Bool // the node has too much to do
+
+	id           string
+	shard        *shard.Shard
+	local        Local // what decides, mostly the shard
+	router       *Router
+	server       *grpc.Server
+	conns        *Server
+	greeter      *Greeter
+	denialLeases *DenialLeases
+	takes        atomic.Int64  // of the peers' groups that were not only looked at
+	frames       atomic.Int64  // of requests that the node has been asked to decide
+	pause        chan struct{} // closed to let peers' requests through; nil for always
+	mu           sync.Mutex    // guards pause
+
+	registry *prometheus.Registry // of the shard
+
+	perTake atomic.Int64 // nanoseconds that a take of a peer needs
+}
+
+// Decide implements Local for the peers' requests.
+func (n *testNode) Decide(groups []shard.Group) {
+	n.frames.Add(1)
+	for i := range groups {
+		if !groups[i].Peek {
+			n.takes.Add(1)
+		}
+	}
+	n.mu.Lock()
+	pause := n.pause
+	n.mu.Unlock()
+	if pause != nil {
+		<-pause
+	}
+	if each := n.perTake.Load(); each > 0 {
+		takes := 0
+		for i := range groups {
+			takes += len(groups[i].Takes)
+		}
+		time.Sleep(time.Duration(each) * time.Duration(takes))
+	}
+	n.local.Decide(groups)
+}
+
+func (n *testNode) Return(takes []shard.Take) { n.local.Return(takes) }
+
+func (n *testNode) Keep(takes []shard.Take) { n.local.Keep(takes) }
+
+// stall makes the node answer no peer until the returned function is called.
+func (n *testNode) stall() (resume func()) {
+	c := make(chan struct{})
+	n.mu.Lock()
+	n.pause = c
+	n.mu.Unlock()
+	return func() {
+		n.mu.Lock()
+		n.pause = nil
+		n.mu.Unlock()
+		close(c)
+	}
+}
+
+// newTestGreeter returns the greeter of a node of the cluster of all tests.
+func newTestGreeter(id string, incarnation uint64) *Greeter {
+	return NewGreeter(Identity{Cluster: 1, ID: id, Incarnation: incarnation}, nil, slog.New(slog.DiscardHandler))
+}
+
+// testCluster is some nodes, and which of them can dial which.
+type testCluster struct {
+	t         *testing.T
+	nodes     []*testNode
+	mu        sync.Mutex
+	listeners map[string]*pipeListener // by address; guarded by mu
+	locator   map[[2]string]string     // the owner, by node and partition; guarded by mu
+	conns     map[[2]string][]net.Conn // by dialing node and address; guarded by mu
+	cuts      map[[2]string]bool       // the pairs of node and address that cannot connect; guarded by mu
+	lossy     map[[2]string]bool       // between whom and which address all is lost; guarded by mu
+	reaching  map[string][]string      // by node, who reaches all owners, as far as it knows; guarded by mu
+	view      *View
+	former    string // the node that has the copies instead of the standby; or ""
+	telling   bool   // whether all tell whom they reach
+	standbys  bool   // whether views have any; without, the policies show
+}
+
+// testLocator are the Locator of the node self.
+type testLocator struct {
+	*testCluster
+	self string
+}
+
+func (h testLocator) OwnerOf(p uint32) (id string, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	id, ok = h.locator[[2]string{h.self, fmt.Sprint(p)}]
+	return id, ok
+}
+
+// tell has the node of that id believe that others reach all owners.
+func (c *testCluster) tell(id string, others ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reaching[id] = others
+}
+
+// Reaching says what was set for this node, or else, if all tell, of all that they reach all others that are not cut
+// off from them.
+func (h testLocator) Reaching(id string) (ids []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, n := range h.nodes {
+		if h.telling && n.id != id && n.id != h.self && !h.cuts[[2]string{n.id, id + ":1"}] {
+			ids = append(ids, n.id)
+		}
+	}
+	return append(ids, h.reaching[h.self]...)
+}
+
+func (testLocator) Returning() <-chan struct{} { return nil }
+
+func (h testLocator) Copy(uint32) (whole, best bool) {
+	if h.former == "" {
+		return false, true
+	}
+	return h.self == h.former, false
+}
+
+func (h testLocator) CopyAt(uint32) string { return h.former }
+
+func (h testLocator) ReturnGranted(shard.Take) string { return "" }
+
+// believe makes n believe that the counter of k is with the node holder.
+func (c *testCluster) believe(n *testNode, k ring.Key, holder *testNode) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.locator[[2]string{n.id, fmt.Sprint(c.partition(k))}] = holder.id
+}
+
+func (c *testCluster) partition(k ring.Key) uint32 { return k.Partition(c.view.Ring.Partitions()) }
+
+func newTestCluster(t *testing.T, size int) *testCluster {
+	var denialLeases []*DenialLeases
+	for range size {
+		denialLeases = append(denialLeases, NewDenialLeases(true, true))
+	}
+	return newTestClusterOf(t, denialLeases...)
+}
+
+// newTestClusterOf returns a cluster of as many nodes as there are promises.
+func newTestClusterOf(t *testing.T, denialLeases ...*DenialLeases) *testCluster {
+	c := newEmptyCluster(t)
+	c.start(nil, denialLeases...)
+	return c
+}
+
+func newEmptyCluster(t *testing.T) *testCluster {
+	return &testCluster{
+		t: t, listeners: make(map[string]*pipeListener),
+		locator: make(map[[2]string]string), conns: make(map[[2]string][]net.Conn), cuts: make(map[[2]string]bool),
+		lossy: make(map[[2]string]bool), reaching: make(map[string][]string),
+	}
+}
+
+// start adds as many nodes as there are promises, and has locals decide, if there are
+// any, instead of shards.
+func (c *testCluster) start(locals []Local, denialLeases ...*DenialLeases) {
+	var members []Member
+	for i := range denialLeases {
+		id := string(rune('a' + i))
+		registry := prometheus.NewRegistry()
+		s, err := shard.New(shard.Config{Partitions: uint32(ring.DefaultParams.Partitions), MaxBytes: 64 << 20, Metrics: registry})
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		n := &testNode{id: id, shard: s, local: s, denialLeases: denialLeases[i], registry: registry}
+		if locals != nil {
+			n.local = locals[i]
+		}
+		n.greeter = newTestGreeter(id, 1)
+		dial := GreetingDialer(func(ctx context.Context, address string) (net.Conn, error) { return c.dial(ctx, id, address) }, n.greeter)
+		n.router = NewRouter(RouterConfig{Self: id, Local: n.local, Locator: testLocator{c, id}, DenialLeases: n.denialLeases, Dial: dial, Busy: n.busy.Load, AttemptTimeout: DefaultAttemptTimeout, Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
+		c.nodes = append(c.nodes, n)
+		c.serve(n)
+		members = append(members, Member{ID: id, Address: id + ":1", Incarnation: 1})
+	}
+	c.setView(members)
+	synctest.Wait()
+}
+
+func (c *testCluster) setView(members []Member) {
+	v, err := nextView(ring.DefaultParams, c.view, members, nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if owner, _ := v.Ring.Tables(); !c.standbys {
+		if v.Ring, err = ring.FromTables(owner, owner, len(v.Members)); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	c.view = v
+	for _, n := range c.nodes {
+		n.router.SetView(v)
+		for p := range v.Ring.Partitions() { // handed over at once, and empty
+			if v.Members[v.Ring.Owner(p)].ID == n.id {
+				n.shard.Unseal(p)
+			} else {
+				n.shard.Seal(p)
+			}
+		}
+	}
+}
+
+func (c *testCluster) serve(n *testNode) {
+	l := newPipeListener()
+	n.conns = NewServer(n, n.denialLeases, n.router, n.greeter)
+	n.server = grpc.NewServer(grpc.Creds(n.conns.Credentials(insecure.NewCredentials())))
+	c.mu.Lock()
+	c.listeners[n.id+":1"] = l
+	c.mu.Unlock()
+	go func() { _ = n.server.Serve(l) }()
+}
+
+func (c *testCluster) kill(n *testNode) {
+	c.mu.Lock()
+	c.listeners[n.id+":1"].Close()
+	delete(c.listeners, n.id+":1")
+	c.mu.Unlock()
+	n.server.Stop()
+	n.conns.Close()
+}
+
+func (c *testCluster) dial(ctx context.Context, from, address string) (net.Conn, error) {
+	way := [2]string{from, address}
+	c.mu.Lock()
+	l, cut := c.listeners[address], c.cuts[way]
+	c.mu.Unlock()
+	if l == nil || cut {
+		return nil, fmt.Errorf("%s: connection refused", address)
+	}
+	conn, err := l.DialContext(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	c.conns[way] = append(c.conns[way], conn)
+	c.mu.Unlock()
+	return lossyConn{conn, func() bool { return c.isLossy(way) }, new(atomic.Bool)}, nil
+}
+
+func (c *testCluster) isLossy(way [2]string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lossy[way]
+}
+
+// lose loses all that is sent from one node to another, on the connections that it has opened, and all
+// answers.
+func (c *testCluster) lose(from, to *testNode) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lossy[[2]string{from.id, to.id + ":1"}] = true
+}
+
+// cut ends the connections from one node to another, and lets it open no more.
+func (c *testCluster) cut(from, to *testNode) {
+	way := [2]string{from.id, to.id + ":1"}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cuts[way] = true
+	for _, conn := range c.conns[way] {
+		_ = conn.Close()
+	}
+}
+
+func (c *testCluster) close() {
+	for _, n := range c.nodes {
+		n.router.Close()
+	}
+	for _, n := range c.nodes {
+		n.server.Stop()
+		n.conns.Close()
+	}
+}
+
+// inCluster runs a test in a bubble with a cluster of three.
+func inCluster(t *testing.T, f func(t *testing.T, c *testCluster)) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCluster(t, 3)
+		defer c.close()
+		f(t, c)
+	})
+}
+
+// inForgetfulCluster is inCluster with nodes that ask for everything.
+func inForgetfulCluster(t *testing.T, f func(t *testing.T, c *testCluster)) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestClusterOf(t, NewDenialLeases(false, false), NewDenialLeases(false, false), NewDenialLeases(false, false))
+		defer c.close()
+		f(t, c)
+	})
+}
+
+// ownedBy returns the i-th key that the node owns.
+func (c *testCluster) ownedBy(n *testNode, i int) ring.Key {
+	owner, _ := c.view.Index(n.id)
+	for j := 0; ; j++ {
+		k := ring.Hasher{}.Key(fmt.Append(nil, j))
+		if c.view.Ring.Owner(k.Partition(c.view.Ring.Partitions())) == owner {
+			if i == 0 {
+				return k
+			}
+			i--
+		}
+	}
+}
+
+func perHour(limit int64) algorithms.Limit {
+	return algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: limit, Window: int64(time.Hour)}
+}
+
+func take(k ring.Key, limit, cost int64) shard.Take {
+	return shard.Take{Key: k, Limit: perHour(limit), Cost: cost}
+}
+
+// ask decides one group, and says how long that took.
+func (n *testNode) ask(ctx context.Context, takes ...shard.Take) (shard.Group, time.Duration) {
+	groups := []shard.Group{{Takes: takes}}
+	start := time.Now()
+	n.router.Decide(ctx, groups)
+	return groups[0], time.Since(start)
+}

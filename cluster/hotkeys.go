@@ -1,0 +1,265 @@
+package cluster
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/ring"
+	"github.com/weirlimit/weir/shard"
+)
+
+// Times and bounds of hot counters.
+const (
+	epochShift  = 23        // an epoch has 1<<epochShift ns: 8.4 ms
+	hotAsks     = 4         // in one epoch, about 500 in a second, make a counter hot
+	heatSlots   = 4 << 10   // of each one counter is watched
+	maxHeat     = 1<<14 - 1 // asks that are counted in one epoch
+	epochMask   = 1<<20 - 1
+	tagMask     = 1<<16 - 1
+	hotShards   = 64                    // each behind a lock of its own
+	maxHot      = 64                    // counters of one shard; further ones are treated as if they were not hot
+	leaseEpochs = 2                     // a lease is the tokens that were asked for in the last leaseEpochs epochs
+	idleLease   = 20 * time.Millisecond // tokens unused for that long are given back
+	companyFor  = 4 << epochShift       // how long a counter is lent from after two asked for it at once
+	freshFor    = 2 << epochShift       // how long at most what is lent is used without asking the owner what others have
+	lastTokens  = 8                     // of at most this many remaining tokens, a node that holds most uses up its lease first
+	paceOver    = time.Millisecond      // the shortest time over which it is measured how fast others take
+)
+
+// hotCounters knows which counters of other nodes this one asks for often, and what
+// their owners have promised or lent. A lone take of one is answered from that, and goes
+// to the owner only to renew it. A counter that is not hot costs a look at heat.
+type hotCounters struct {
+	remember, lend bool
+	started        time.Time // what instants are counted from, as the monotonic clock has it
+	metrics        *routerMetrics
+	heat           [heatSlots]atomic.Uint64 // epoch, 16 bits of a key, asks of the epoch before, asks of this one
+	shards         [hotShards]hotShard
+	sweeps         atomic.Bool // whether a sweep is to come
+}
+
+type hotShard struct {
+	mu       sync.Mutex
+	counters map[ring.Key]*hotCounter // guarded by mu; <= maxHot
+	_        [64 - 16]byte            // so that two locks never share a cache line
+}
+
+// hotCounter is what is known of one counter; guarded by its shard's mu. Instants ending
+// in At are the owner's, the others are since hotCounters.started.
+type hotCounter struct {
+	limit   algorithms.Limit
+	conn    *conn // to the owner of the counter
+	renewal bool  // a check is asking the owner; no other needs to
+	company int64 // until when it is lent from: callers come at once, not one after the other
+
+	leased bool // whether the answer to the renewal says that its denial stays; its conn's and his
+
+	denial                 algorithms.Decision
+	denialSent, denialEnds int64 // when the request was sent, and until when the denial holds
+
+	borrowed
+}
+
+// source says where the answer to a remote group comes from.
+type source uint8
+
+const (
+	fromOwner source = iota // ask
+	renew                   // ask, for others too: learn must follow
+	known                   // it is answered
+)
+
+func newHotCounters(p *DenialLeases, m *routerMetrics) *hotCounters {
+	return &hotCounters{remember: p.remember, lend: p.lend, started: time.Now(), metrics: m}
+}
+
+// consult answers g, whose counters the peer behind l owns, if what is known suffices.
+// It returns the counter if learn is to know the answer.
+func (h *hotCounters) consult(g *shard.Group, l *conn, now time.Time) (*hotCounter, source) {
+	if len(g.Takes) != 1 || g.Takes[0].Cost <= 0 || g.Peek || g.Reset || !h.remember && !h.lend {
+		return nil, fromOwner
+	}
+	t, instant := &g.Takes[0], int64(now.Sub(h.started))
+	calls := h.count(t.Key, instant)
+	if calls < hotAsks {
+		return nil, fromOwner
+	}
+	s := h.shard(t.Key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.find(t, l, instant)
+	if c != nil && c.renewal {
+		c.company = instant + companyFor
+	}
+	switch {
+	case c == nil:
+		return nil, fromOwner
+	case g.Lend == 0 && c.spends(t, instant, calls == hotAsks):
+		h.metrics.lentChecks.Inc()
+		g.Allowed = true
+		return nil, known
+	case t.Cost == 1 && c.denies(instant):
+		h.metrics.remembered.Inc()
+		t.Decision, t.Source = c.denial, shard.Owner
+		t.Decision.At += instant - c.denialSent
+		g.Allowed = t.Shadow
+		return nil, known
+	case c.renewal || g.Lend > 0:
+		return c, fromOwner
+	}
+	c.renewal, c.leased, g.ForNode = true, false, true
+	if h.lend && !t.Strict && instant < c.company {
+		g.Lend, g.Tokens = min(shard.MaxTokenLease, calls*leaseEpochs*t.Cost), t.Cost
+		g.Rest = c.asking(instant)
+		c.telling = g.Rest.At > 0
+	}
+	return c, renew
+}
+
+// learn keeps what the owner has answered to g, which was asked at the instant sent. If consult wanted it to be
+// asked for others, too, g is ForNode.
+func (h *hotCounters) learn(c *hotCounter, g *shard.Group, sent time.Time) {
+	l, old := h.learned(c, g, int64(sent.Sub(h.started)))
+	if old != nil {
+		h.settle(l, old)
+	}
+}
+
+// learned is learn without settling what is left of a lease that is over.
+func (h *hotCounters) learned(c *hotCounter, g *shard.Group, instant int64) (l *conn, old []shard.Take) {
+	t, lease, now := &g.Takes[0], g.TokenLease, int64(time.Since(h.started))
+	if !g.ForNode {
+		h.overhear(c, t, now)
+		return nil, nil
+	}
+	told := g.Rest.At > 0
+	g.Lend, g.Tokens, g.TokenLease, g.ForNode, g.Rest = 0, 0, shard.TokenLease{}, false, shard.TokenLease{}
+	s := h.shard(t.Key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.renewal, c.telling = false, false
+	if t.Source != shard.Owner {
+		if told { // the owner may know the lease by another instant now
+			c.owed = false
+		}
+		return nil, nil
+	}
+	c.heard = instant
+	if told && lease.Tokens == 0 {
+		c.reported()
+	}
+	switch {
+	case lease.Tokens > 0:
+		old = c.borrow(t, lease, instant, now)
+		c.tell(t, now)
+		h.sweepLater()
+		return c.conn, old
+	case t.Decision.Allowed:
+		c.heed(&t.Decision)
+		c.tell(t, now)
+	default:
+		c.heed(&t.Decision)
+		if c.leased && h.remember {
+			c.denial, c.denialSent, c.denialEnds = t.Decision, instant, instant+remembered(&t.Decision)
+		}
+		if c.left >= t.Cost && now < c.leaseEnds {
+			c.spend(t, now)
+			h.metrics.lentChecks.Inc()
+		}
+	}
+	return nil, nil
+}
+
+// overhear keeps what remains by an answer to a check that has asked for itself alone.
+func (h *hotCounters) overhear(c *hotCounter, t *shard.Take, now int64) {
+	if t.Source != shard.Owner {
+		return
+	}
+	s := h.shard(t.Key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.heed(&t.Decision)
+	c.tell(t, now)
+}
+
+// count counts one more ask, and returns how many there were in this epoch or the last,
+// the larger number. Of counters that share a slot the one is counted that is asked for
+// more often than all others together (Boyer and Moore, "MJRTY", 1991), so that many
+// cold ones never look hot. Counts that meet may lose one.
+func (h *hotCounters) count(k ring.Key, instant int64) int64 {
+	slot := &h.heat[k.Hi%heatSlots]
+	v := slot.Load()
+	epoch, tag := uint64(instant)>>epochShift<<44, k.Hi>>48<<28
+	last, calls := v>>14&maxHeat, v&maxHeat
+	switch gone := epoch - v&(epochMask<<44); gone {
+	case 0:
+	case 1 << 44:
+		last, calls = calls, 0
+	default:
+		last, calls = 0, 0
+	}
+	switch same := v&(tagMask<<28) == tag; {
+	case same:
+		calls = min(calls+1, maxHeat)
+	case calls > 0:
+		slot.Store(epoch | v&(tagMask<<28) | last<<14 | (calls - 1))
+		return 0
+	default:
+		last, calls = 0, 1
+	}
+	slot.Store(epoch | tag | last<<14 | calls)
+	return int64(max(last, calls))
+}
+
+// shard is by other bits than heat is.
+func (h *hotCounters) shard(k ring.Key) *hotShard { return &h.shards[k.Hi>>32%hotShards] }
+
+// find returns what is known of t's counter, which lives behind l. If that is nothing, it
+// makes room; nil if there is none.
+func (s *hotShard) find(t *shard.Take, l *conn, instant int64) *hotCounter {
+	c := s.counters[t.Key]
+	switch {
+	case c != nil && c.limit == t.Limit:
+		if c.conn != l { // what was promised and lent holds, but the lease is not known where the counter is now
+			c.conn, c.owed = l, false
+		}
+		return c
+	case c != nil && (c.renewal || c.owed):
+		return nil
+	case s.counters == nil:
+		s.counters = make(map[ring.Key]*hotCounter)
+	case c == nil && len(s.counters) == maxHot && !s.evict(instant):
+		return nil
+	}
+	c = &hotCounter{limit: t.Limit, conn: l}
+	s.counters[t.Key] = c
+	return c
+}
+
+// evict forgets a counter of which nothing is known any more. It reports whether there
+// was one.
+func (s *hotShard) evict(instant int64) bool {
+	for k, c := range s.counters {
+		if c.idle(instant) {
+			delete(s.counters, k)
+			return true
+		}
+	}
+	return false
+}
+
+func (c *hotCounter) idle(instant int64) bool {
+	return !c.renewal && !c.owed && instant >= c.denialEnds && (c.left == 0 || instant >= c.leaseEnds)
+}
+
+// denies reports whether the denial holds and need not be renewed yet. One that ends by
+// itself needs not at all.
+func (c *hotCounter) denies(instant int64) bool {
+	if instant >= c.denialEnds {
+		return false
+	}
+	last := c.denial.RetryAt-c.denial.At <= int64(maxDenialLease)
+	return last || c.renewal || c.denialEnds-instant > int64(maxDenialLease/2)
+}

@@ -1,0 +1,221 @@
+package cluster
+
+import (
+	"time"
+
+	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/ring"
+	"github.com/weirlimit/weir/shard"
+)
+
+// borrowed is what a node has been lent of a counter: one lease, in which what is left of those before
+// it goes on.
+type borrowed struct {
+	after                algorithms.Decision // of the lease, and after it; its Remaining counts what is lent
+	afterSent, leaseEnds int64               // when it was asked for, and until when it may be used
+	untilAt              int64               // of a window: when that ends, by the owner's clock
+	heard, fresh         int64               // when the owner was last asked, and how long it need not be again
+	paced, pacedAt       int64               // what remained by an earlier decision of the owner, and when that was
+	lent, left           int64               // tokens in the lease and unused ones; 0 <= left <= lent
+	seen, seenAt         int64               // what remained by the owner's last decision that was not about a lease, and when that was
+	rest                 int64               // those that the owner was told are left, if it is being asked to renew the lease
+	inheritedEnds        int64               // until when that may be used of it which an owner before this one has lent; 0 if nothing
+	telling              bool                // the owner is being told that rest is left
+	owed                 bool                // the owner has it in its account, where it is known by after.At
+	used                 bool                // since the last sweep
+}
+
+// asking returns what the owner is to know of the lease when it is asked for another. One that is over does not go
+// on.
+func (b *borrowed) asking(instant int64) shard.TokenLease {
+	if !b.owed || instant >= b.leaseEnds {
+		return shard.TokenLease{}
+	}
+	b.rest = b.left
+	return shard.TokenLease{Tokens: b.left, At: b.after.At}
+}
+
+// A node says that as much remains as the owner has said last, less what the node has used of its lease since the owner
+// was told of it. The owner counts all of the lease as remaining that it does not know to be used. So what the owner says
+// never rises within a window, except for what comes back: takes lower it, and lending and reports of use do not raise
+// it. Hence what the node says does not rise either. Let S be the owner's number when the node had L tokens left, and let l
+// be left now, so that the node says S-(L-l). At the next report the owner learns of L-r used tokens. Its next number is
+// S' <= S-(L-r), and the node says S'-(r-l) <= S-(L-l). TestRemainingAmongMany knows an exception: if requests wait at the
+// owner it rises by a few tokens in one of a hundred floods, for a reason that is not known.
+
+// known returns how many tokens of the lease the owner counts as remaining, or will once it has answered.
+func (b *borrowed) known() int64 {
+	if b.telling {
+		return b.rest
+	}
+	return b.lent
+}
+
+// reported records that the owner knows that rest is left, although it has lent no more.
+func (b *borrowed) reported() {
+	b.after.Remaining -= b.lent - b.rest
+	b.lent = b.rest
+}
+
+// heed records what remains by a decision of the owner, which counts all of the lease as remaining if it was
+// allowed, and nothing if not.
+func (b *borrowed) heed(d *algorithms.Decision) {
+	remaining := d.Remaining
+	if !d.Allowed {
+		remaining += b.known()
+	}
+	b.after.Remaining = min(b.after.Remaining, remaining+b.lent-b.known())
+	if d.Allowed && d.At >= b.seenAt {
+		b.seen, b.seenAt = remaining, d.At
+	}
+	b.measure(d.At, remaining)
+}
+
+// tell has t, which the owner has allowed, say what this node says remains.
+func (b *borrowed) tell(t *shard.Take, now int64) {
+	if t.Decision.Allowed && b.owed && now < b.leaseEnds {
+		t.Decision.Remaining = max(0, min(t.Decision.Remaining, b.after.Remaining-(b.lent-b.left)))
+	}
+}
+
+// measure sets how long the owner need not be asked again: until as many tokens are likely taken as this node has on
+// lease, so that what it says remains is not further off than that.
+func (b *borrowed) measure(at, remaining int64) {
+	took := at - b.pacedAt
+	if took < int64(paceOver) && took >= 0 {
+		return
+	}
+	b.fresh = freshFor
+	if fell := b.paced - remaining; fell > 0 && took < int64(time.Second) {
+		b.fresh = min(freshFor, int64(float64(took)/float64(fell)*float64(b.lent)))
+	}
+	b.paced, b.pacedAt = remaining, at
+}
+
+// spends answers t from what was lent, unless that is too little or it is time to renew
+// it. A denial says that there is no more to be had.
+func (c *hotCounter) spends(t *shard.Take, instant int64, unheard bool) bool {
+	if instant >= c.leaseEnds || t.Cost > c.left {
+		return false
+	}
+	old := c.left-t.Cost < c.lent/2 || c.stale(instant, unheard)
+	if old && !c.renewal && instant >= c.denialEnds {
+		return false
+	}
+	c.spend(t, instant)
+	return true
+}
+
+// stale reports whether others may have taken so much that it is time to ask the owner, or the owner has said something since
+// that this node has not kept. Close to the end of the limit what is lent is used first, or else others would be denied
+// for it.
+func (b *borrowed) stale(instant int64, unheard bool) bool {
+	last := b.after.Remaining-(b.lent-b.left) < b.lent+max(b.lent, lastTokens)
+	return instant-b.heard > freshFor || (unheard || instant-b.heard > b.fresh) && !last
+}
+
+func (b *borrowed) spend(t *shard.Take, instant int64) {
+	b.left -= t.Cost
+	b.used = true
+	d := b.after
+	d.At += instant - b.afterSent
+	d.Remaining = max(0, d.Remaining-(b.lent-b.left))
+	d.ResetAt, d.RetryAt = max(d.ResetAt, d.At), d.At
+	t.Decision, t.Source = d, shard.Lent
+}
+
+// borrow takes a lease that was asked for at sent and came now. What is left of the one before goes on in it if the
+// owner has seen that, too: then both are of one window, and as this node's clock is not past the old one's end, which
+// comes earlier here, the owner's was not. If not, it returns what is to be settled of that.
+func (b *borrowed) borrow(t *shard.Take, lease shard.TokenLease, sent, now int64) (old []shard.Take) {
+	untilAt := int64(0)
+	if !t.Limit.Algorithm.Drains() {
+		untilAt = algorithms.LentUntil(&t.Limit, &t.Decision)
+	}
+	ends := sent + lease.Until - lease.At
+	switch goesOn := sent < b.leaseEnds && now < b.leaseEnds && untilAt == b.untilAt; {
+	case goesOn && b.owed:
+		b.lent, b.left = b.rest+lease.Tokens, b.left+lease.Tokens
+	case goesOn && b.left > 0: // the owner knows nothing of it: it is used first, and not given back
+		b.inheritedEnds = b.leaseEnds
+		b.lent, b.left = b.left+lease.Tokens, b.left+lease.Tokens
+	default:
+		if b.owed {
+			old = []shard.Take{b.take(t.Key, t.Limit)}
+		}
+		b.inheritedEnds, b.lent, b.left = 0, lease.Tokens, lease.Tokens
+	}
+	if b.inheritedEnds > 0 {
+		ends = min(ends, b.inheritedEnds)
+	}
+	b.after, b.afterSent, b.untilAt, b.leaseEnds = t.Decision, sent, untilAt, ends
+	if b.seenAt >= t.Decision.At { // it was asked for later, and came earlier
+		b.after.Remaining = min(b.after.Remaining, b.seen)
+	}
+	b.owed, b.used = true, true
+	b.measure(t.Decision.At, t.Decision.Remaining)
+	return old
+}
+
+// take returns what is to be said to settle the lease.
+func (b *borrowed) take(k ring.Key, l algorithms.Limit) shard.Take {
+	return shard.Take{Key: k, Limit: l, Cost: b.left, Settles: true, Decision: algorithms.Decision{At: b.after.At}}
+}
+
+func (h *hotCounters) sweepLater() {
+	if h.sweeps.CompareAndSwap(false, true) {
+		time.AfterFunc(idleLease, func() {
+			h.sweeps.Store(false)
+			if h.sweep(false) {
+				h.sweepLater()
+			}
+		})
+	}
+}
+
+// sweep settles the unused leases, or all of them, and forgets what is of no use any more. It reports
+// whether there are other leases.
+func (h *hotCounters) sweep(all bool) (more bool) {
+	instant := int64(time.Since(h.started))
+	for i := range h.shards {
+		leases, others := h.shards[i].sweep(instant, all)
+		more = more || others
+		for l, takes := range leases {
+			for j := range takes {
+				h.settle(l, takes[j:j+1])
+			}
+		}
+	}
+	return more
+}
+
+func (h *hotCounters) settle(l *conn, takes []shard.Take) {
+	if err := l.giveBack(takes, 0); err != nil {
+		h.metrics.lostReturns.Inc()
+	}
+}
+
+// sweep is the part of hotCounters.sweep for one shard. It returns what is to be settled,
+// by conn.
+func (s *hotShard) sweep(instant int64, all bool) (leases map[*conn][]shard.Take, more bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k, c := range s.counters {
+		over := instant >= c.leaseEnds
+		switch {
+		case c.owed && (all || !c.renewal && (over || !c.used)):
+			if leases == nil {
+				leases = make(map[*conn][]shard.Take)
+			}
+			leases[c.conn] = append(leases[c.conn], c.take(k, c.limit))
+			c.owed, c.lent, c.left, c.inheritedEnds = false, 0, 0, 0
+		case c.owed:
+			c.used, more = false, true
+		case c.left > 0 && !over: // of an owner that has the counter no more
+			more = true
+		case c.idle(instant):
+			delete(s.counters, k)
+		}
+	}
+	return leases, more
+}

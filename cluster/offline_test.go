@@ -1,0 +1,210 @@
+package cluster
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir/ring"
+	"github.com/weirlimit/weir/shard"
+)
+
+// loseRegistry ends the renewal of all leases.
+func (c *custodyCluster) loseRegistry() {
+	for _, n := range c.alive {
+		n.mu.Lock()
+		n.leased = false
+		n.mu.Unlock()
+	}
+}
+
+// startAway starts a node from a view, without the registry.
+func (c *custodyCluster) startAway(id string, v *View) *custodyNode {
+	n := c.launch(id, 0)
+	n.mu.Lock()
+	n.leased = false
+	n.mu.Unlock()
+	n.custody.Adopt(v)
+	return n
+}
+
+// enlist registers a node that was started without the registry.
+func (c *custodyCluster) enlist(n *custodyNode) {
+	c.starts[n.id]++
+	n.node.Incarnation = c.starts[n.id]
+	n.custody.Become(n.node.Incarnation)
+	c.follow(n)
+	c.registry.Announce(n.node)
+}
+
+// reaching waits until a node reaches all members.
+func (c *custodyCluster) reaching(n *custodyNode) {
+	c.t.Helper()
+	c.await(n.id+" reaches all", func() bool {
+		for _, m := range n.router.View().members() {
+			if !n.router.Reaches(m.ID) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// TestStartWithoutRegistry restarts a node that the registry does not hear of. Its standbys decide from their copies, at every node,
+// and send it what they have granted.
+func TestStartWithoutRegistry(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		const keys = 200
+		allowed := make(map[ring.Key]int)
+		c.start("a", "b", "c")
+		c.settled()
+		c.take(allowed, keys, 7)
+		c.replicated()
+		c.loseRegistry()
+		v := c.alive["b"].router.View()
+		c.crash("b")
+		b := c.startAway("b", v)
+		for _, n := range c.alive {
+			c.reaching(n)
+		}
+		for _, n := range c.alive { // three of each key, of which three are left
+			for i := range keys {
+				ok, source := c.checkAt(n, custodyKey(i))
+				if !ok || source == shard.Unanswered {
+					t.Errorf("key %d at %s: %v, source %d", i, n.id, ok, source)
+				}
+				allowed[custodyKey(i)]++
+			}
+		}
+		for _, n := range c.alive {
+			for i := range keys {
+				if ok, source := c.checkAt(n, custodyKey(i)); ok {
+					t.Errorf("key %d at %s: allowed by source %d although it is exhausted", i, n.id, source)
+				}
+			}
+		}
+		if s := b.custody.Standing(); s.Held > 0 {
+			t.Errorf("%d partitions are held under an incarnation that no view has", s.Held)
+		}
+		c.enlist(b)
+		c.settled()
+		c.take(allowed, keys, 5)
+		c.exact(allowed, keys, 10)
+	})
+}
+
+// TestStartAloneWithoutRegistry restarts the only member: it decides with authority, and what it
+// has counted stays when the registry is back, and when others join then.
+func TestStartAloneWithoutRegistry(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		const keys = 100
+		allowed := make(map[ring.Key]int)
+		c.start("a")
+		c.settled()
+		c.start("b") // so that the view is a later one than that in which a has made its tokens
+		c.settled()
+		c.leave("b")
+		c.settled()
+		v := c.alive["a"].router.View()
+		c.crash("a")
+		a := c.startAway("a", v)
+		c.await("a holds all", func() bool { return a.custody.Standing().Held == custodyRing.Partitions })
+		for i := range keys {
+			for range 4 {
+				ok, source := c.checkAt(a, custodyKey(i))
+				if !ok || source != shard.Owner {
+					t.Fatalf("key %d: %v, source %d", i, ok, source)
+				}
+				allowed[custodyKey(i)]++
+			}
+		}
+		c.enlist(a)
+		c.settled()
+		c.take(allowed, keys, 3)
+		c.start("b")
+		c.settled()
+		c.take(allowed, keys, 5)
+		c.exact(allowed, keys, 10)
+	})
+}
+
+// TestSingleNodeThatIsNotAlone restarts a node by a view in which it was alone, although others have joined and
+// fetched from it since. What it has restored ends with the first view that it hears of.
+func TestSingleNodeThatIsNotAlone(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		c.start("a")
+		c.settled()
+		v := c.alive["a"].router.View()
+		c.start("b")
+		c.settled()
+		c.crash("a")
+		a := c.startAway("a", v)
+		c.await("a holds all", func() bool { return a.custody.Standing().Held == custodyRing.Partitions })
+		a.custody.Adopt(c.alive["b"].router.View())
+		for p := range uint32(custodyRing.Partitions) {
+			if !a.shard.IsSealed(p) {
+				t.Fatalf("partition %d is open at a, in a view that has b", p)
+			}
+		}
+		c.enlist(a)
+		c.settled()
+	})
+}
+
+// TestTwoWithoutRegistry restarts one of two nodes, so that the other has no witness any more: it
+// may not decide about its own either, and each does so for the other from copies.
+func TestTwoWithoutRegistry(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		const keys = 100
+		allowed := make(map[ring.Key]int)
+		c.start("a", "b")
+		c.settled()
+		c.take(allowed, keys, 7)
+		c.replicated()
+		c.loseRegistry()
+		v := c.alive["b"].router.View()
+		c.crash("b")
+		b := c.startAway("b", v)
+		a := c.alive["a"]
+		c.reaching(a)
+		c.reaching(b)
+		c.await("no node confirms the lease of a any more", func() bool { return a.custody.Standing().Until.Before(time.Now()) })
+		c.replicated()
+		for _, want := range []bool{true, true, true, false} {
+			for i := range keys {
+				n := [2]*custodyNode{a, b}[i%2]
+				ok, source := c.checkAt(n, custodyKey(i))
+				if ok != want || source != shard.Provisional {
+					t.Errorf("key %d at %s: %v, source %d, want %v", i, n.id, ok, source, want)
+				}
+				allowed[custodyKey(i)] += int(boolByte(ok))
+			}
+		}
+		c.enlist(b)
+		c.settled()
+		c.take(allowed, keys, 5)
+		c.exact(allowed, keys, 10)
+	})
+}
+
+// TestStandbyIsRestarted restarts a standby. It has copies again, also of what has not changed
+// since, when the owner dies.
+func TestStandbyIsRestarted(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		const keys = 200
+		allowed := make(map[ring.Key]int)
+		c.start("a", "b", "c")
+		c.settled()
+		c.take(allowed, keys, 10)
+		c.replicated()
+		c.crash("b")
+		c.start("b")
+		c.settled()
+		c.replicated()
+		c.crash("a")
+		for i := range keys {
+			if ok, source := c.check(custodyKey(i)); ok {
+				t.Errorf("key %d: allowed by source %d although it is exhausted", i, source)
+			}
+		}
+	})
+}

@@ -1,0 +1,151 @@
+package cluster
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/shard"
+)
+
+// flood is many callers of one counter, which wait for each answer, and then for 100 µs.
+type flood struct {
+	c       *testCluster
+	hot     shard.Take
+	granted atomic.Int64
+	all     sync.WaitGroup
+}
+
+// ask asks a node, and returns what remains by its answer.
+func (f *flood) ask(node int) int64 {
+	groups := []shard.Group{{Takes: []shard.Take{f.hot}}}
+	f.c.nodes[node].router.Decide(context.Background(), groups)
+	if groups[0].Allowed {
+		f.granted.Add(1)
+	}
+	return groups[0].Takes[0].Decision.Remaining
+}
+
+// run adds a caller that asks for so long the nodes in turn, and returns how far what remains has risen at most from one answer
+// to the next, and has been above what there was.
+func (f *flood) run(lasts time.Duration, nodes ...int) (rise, above *int64) {
+	rise, above = new(int64), new(int64)
+	f.all.Go(func() {
+		ends, last := time.Now().Add(lasts), f.hot.Limit.Limit
+		for i := 0; time.Now().Before(ends); i++ {
+			before := f.hot.Limit.Limit - f.granted.Load()
+			told := f.ask(nodes[i%len(nodes)])
+			if i > 0 {
+				*rise, *above = max(*rise, told-last), max(*above, told-before)
+			}
+			last = told
+			pass(100 * time.Microsecond)
+		}
+	})
+	return rise, above
+}
+
+// overtaken is by how much what remains may rise for a caller that stays with one node, if requests wait at the owner. It was
+// 6 at most, in one of a hundred floods; why is not known.
+const overtaken = 12
+
+// What remains does not rise for a caller that stays with one node, with many other callers on all nodes. For one that asks
+// all nodes in turn it rises by no more than nodes hold on lease, which is half a percent of the limit, and what others take
+// while a node learns of them: less than as much again.
+func TestRemainingAmongMany(t *testing.T) {
+	for _, a := range algorithms.Names() {
+		algorithm, _ := algorithms.Parse(a)
+		if algorithm == algorithms.SlidingWindowLog { // its limits are too small for a flood
+			continue
+		}
+		for name, tc := range map[string]struct {
+			limit   int64
+			owner   time.Duration // what a take of a peer costs it, so that others ask while an answer is on its way
+			callers [3]int
+		}{
+			"one node":        {100_000, 20 * time.Microsecond, [3]int{8, 0, 0}},
+			"mostly an owner": {100_000, 20 * time.Microsecond, [3]int{3, 20, 3}},
+			"hardly a node":   {100_000, 20 * time.Microsecond, [3]int{2, 30, 0}},
+			"all":             {100_000, 20 * time.Microsecond, [3]int{8, 8, 8}},
+			"two borrowers":   {100_000, 20 * time.Microsecond, [3]int{3, 0, 20}},
+			"a slow owner":    {20_000, 200 * time.Microsecond, [3]int{8, 0, 2}},
+		} {
+			t.Run(a+"/"+name, func(t *testing.T) {
+				inCluster(t, func(t *testing.T, c *testCluster) {
+					f := &flood{c: c, hot: shard.Take{Key: c.ownedBy(c.nodes[1], 0), Cost: 1, Limit: limitOf(algorithm, tc.limit)}}
+					c.nodes[1].perTake.Store(int64(tc.owner))
+					const lasts = 200 * time.Millisecond
+					var stays [3]*int64
+					for n := range tc.callers {
+						for range tc.callers[n] {
+							f.run(lasts, n)
+						}
+						stays[n], _ = f.run(lasts, n)
+					}
+					rise, above := f.run(lasts, 0, 1, 2, 0, 2)
+					f.all.Wait()
+					t.Logf("rise on one node %d %d %d, between nodes %d, above %d, %d granted", *stays[0], *stays[1], *stays[2], *rise, *above, f.granted.Load())
+					permitted := int64(0)
+					if name == "a slow owner" {
+						permitted = overtaken
+					}
+					if max(*stays[0], *stays[1], *stays[2]) > permitted {
+						t.Errorf("what remains rises for callers that stay with a node by %d, %d and %d", *stays[0], *stays[1], *stays[2])
+					}
+					if most := tc.limit / 100; *rise > most || *above > most {
+						t.Errorf("what remains rises by %d, and is above what there is by %d", *rise, *above)
+					}
+				})
+			})
+		}
+	}
+}
+
+// What a node says remains by an answer of the owner leaves out what the node has used of its lease meanwhile, whether the
+// owner is just being told of a part of it or not.
+func TestOwnersAnswersLeaveOutWhatIsUsed(t *testing.T) {
+	const at = 100 * int64(time.Minute)
+	answer := func(after, remaining int64) *shard.Take {
+		return &shard.Take{Limit: perHour(1000), Cost: 1, Decision: algorithms.Decision{Allowed: true, At: at + after, Remaining: remaining, ResetAt: at + int64(time.Hour)}}
+	}
+	b, first := &borrowed{}, answer(0, 990)
+	b.borrow(first, shard.TokenLease{Tokens: 10, At: at, Until: at + 50e9}, 0, 1)
+	last := first.Decision.Remaining
+	told := func(what string, remaining, want int64) {
+		t.Helper()
+		if remaining != want || remaining > last {
+			t.Errorf("%s: %d remaining after %d, want %d", what, remaining, last, want)
+		}
+		last = remaining
+	}
+	spend := func(times int) {
+		for range times {
+			b.spend(first, 2)
+			told("from the lease", first.Decision.Remaining, last-1)
+		}
+	}
+	hears := func(what string, after, remaining, want int64) {
+		t.Helper()
+		one := answer(after, remaining)
+		b.heed(&one.Decision)
+		b.tell(one, 3)
+		told(what, one.Decision.Remaining, want)
+	}
+	spend(2)
+	hears("the owner knows of no use", 1, 989, 987)
+	b.telling = b.asking(2).At > 0
+	spend(6)
+	hears("it is being told of 2", 2, 986, 980)
+	b.telling = false
+	b.borrow(answer(1, 987), shard.TokenLease{Tokens: 20, At: at + 1, Until: at + 50e9}, 2, 3)
+	spend(5)
+	b.telling = b.asking(4).At > 0
+	spend(2)
+	b.telling = false
+	b.reported() // and it lends no more
+	hears("it was told of 11", 3, 974, 972)
+	spend(1)
+}

@@ -1,0 +1,301 @@
+package cluster
+
+import (
+	"maps"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirlimit/weir/cluster/peerv1"
+	"github.com/weirlimit/weir/ring"
+	"github.com/weirlimit/weir/shard"
+)
+
+// savedPartition is what a node had saved of one partition.
+type savedPartition struct {
+	partition       uint32
+	version         SnapshotVersion
+	records, grants []byte
+}
+
+// save saves all that the nodes have.
+func (c *custodyCluster) save(ids ...string) {
+	for _, id := range ids {
+		c.disks[id] = nil
+		for p := range uint32(custodyRing.Partitions) {
+			if v, records, _, ok := c.alive[id].custody.Save(p, 0, nil); ok {
+				c.disks[id] = append(c.disks[id], savedPartition{p, v, records, nil})
+			}
+		}
+	}
+}
+
+// saveAtEnd saves what nodes have, with the grants that were not delivered, once they have ended.
+func (c *custodyCluster) saveAtEnd(ids ...string) {
+	for _, id := range ids {
+		k := c.alive[id].custody
+		c.crash(id)
+		synctest.Wait()
+		c.disks[id] = nil
+		for p := range uint32(custodyRing.Partitions) {
+			if v, records, _, ok := k.Save(p, 0, nil); ok {
+				c.disks[id] = append(c.disks[id], savedPartition{p, v, records, k.Undelivered(p)})
+			}
+		}
+	}
+}
+
+// killAll ends all nodes, and waits until the registry knows.
+func (c *custodyCluster) killAll() {
+	for _, id := range slices.Sorted(maps.Keys(c.alive)) {
+		c.crash(id)
+		c.registry.expire(id)
+	}
+}
+
+const restoredKeys = 200
+
+// TestAllNodesAreRestarted restarts all nodes at once, or one after the other.
+func TestAllNodesAreRestarted(t *testing.T) {
+	for _, ids := range [][]string{{"a"}, {"a", "b"}, {"a", "b", "c"}} {
+		for _, apart := range []time.Duration{0, 700 * time.Millisecond, 4 * time.Second} {
+			inCustody(t, func(t *testing.T, c *custodyCluster) {
+				allowed := make(map[ring.Key]int)
+				c.start(ids...)
+				c.settled()
+				c.take(allowed, restoredKeys, 6)
+				c.replicated()
+				c.save(ids...)
+				c.killAll()
+				for _, id := range ids {
+					c.start(id)
+					pass(apart)
+				}
+				c.settled()
+				c.take(allowed, restoredKeys, 6)
+				c.exact(allowed, restoredKeys, 10)
+			})
+		}
+	}
+}
+
+// TestNewestSnapshotCounts restarts all nodes, of which one has an older snapshot than the others, and one none.
+func TestNewestSnapshotCounts(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		allowed := make(map[ring.Key]int)
+		c.start("a", "b", "c")
+		c.settled()
+		c.take(allowed, restoredKeys, 3)
+		c.replicated()
+		c.save("a", "b", "c")
+		c.take(allowed, restoredKeys, 3)
+		c.replicated()
+		c.save("b", "c") // each partition is at two nodes, so one of these has it
+		c.killAll()
+		c.start("a", "b", "c")
+		c.settled()
+		c.take(allowed, restoredKeys, 6)
+		c.exact(allowed, restoredKeys, 10)
+	})
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		allowed := make(map[ring.Key]int)
+		c.start("a", "b", "c")
+		c.settled()
+		c.take(allowed, restoredKeys, 6)
+		c.replicated()
+		c.save("a", "b", "c")
+		c.killAll()
+		delete(c.disks, "b")
+		c.start("a", "b", "c")
+		c.settled()
+		c.take(allowed, restoredKeys, 6)
+		c.exact(allowed, restoredKeys, 10)
+	})
+}
+
+// TestRestoredTwice restarts all nodes from what was restored and not used.
+func TestRestoredTwice(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		allowed := make(map[ring.Key]int)
+		c.start("a", "b")
+		c.settled()
+		c.take(allowed, restoredKeys, 6)
+		c.replicated()
+		c.save("a") // it has all: of what b owns it has copies
+		c.killAll()
+		for range 3 {
+			c.start("a")
+			pass(100 * time.Millisecond)
+			c.save("a")
+			c.killAll()
+		}
+		c.start("a", "b")
+		c.settled()
+		c.take(allowed, restoredKeys, 6)
+		c.exact(allowed, restoredKeys, 10)
+	})
+}
+
+// TestStaleSnapshotLoses restarts nodes one by one with snapshots from long ago: members have newer counters.
+func TestStaleSnapshotLoses(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		allowed := make(map[ring.Key]int)
+		c.start("a", "b", "c")
+		c.settled()
+		c.take(allowed, restoredKeys, 1)
+		c.replicated()
+		c.save("a", "b", "c")
+		c.take(allowed, restoredKeys, 5)
+		for _, id := range []string{"a", "b", "c", "a"} {
+			c.replicated()
+			c.crash(id)
+			c.registry.expire(id)
+			c.start(id)
+			c.settled()
+			c.take(allowed, restoredKeys, 1)
+		}
+		c.replicated()
+		c.crash("b")
+		c.registry.expire("b")
+		c.settled()
+		c.start("b") // after others have owned all
+		c.settled()
+		c.take(allowed, restoredKeys, 4)
+		c.exact(allowed, restoredKeys, 10)
+	})
+}
+
+// TestGrantsOfAStandbySurvive stops the standbys after they have granted in place of the owner, which had stopped before.
+func TestGrantsOfAStandbySurvive(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		allowed := make(map[ring.Key]int)
+		c.start("a", "b", "c")
+		c.settled()
+		c.take(allowed, restoredKeys, 3)
+		c.replicated()
+		c.saveAtEnd("a")
+		provisional := 0
+		for i := range restoredKeys {
+			ok, source := c.checkAt(c.alive["b"], custodyKey(i))
+			if ok {
+				allowed[custodyKey(i)]++
+			}
+			if source == shard.Provisional {
+				provisional++
+			}
+		}
+		if provisional == 0 {
+			t.Error("no standby has granted anything")
+		}
+		c.saveAtEnd("b", "c")
+		for _, id := range []string{"a", "b", "c"} {
+			c.registry.expire(id)
+		}
+		c.start("a", "b", "c")
+		c.settled()
+		c.replicated()
+		c.take(allowed, restoredKeys, 8)
+		c.exact(allowed, restoredKeys, 10)
+	})
+}
+
+// TestSnapshotsAreTheLeastOfWholeCopies compares versions of copies.
+func TestSnapshotsAreTheLeastOfWholeCopies(t *testing.T) {
+	old := version{gen: restored, whole: true, snapshot: SnapshotVersion{1 << 24, 3}}
+	for _, v := range []version{
+		{gen: 1 << 24, whole: true},
+		{gen: restored, whole: true, snapshot: SnapshotVersion{1 << 24, 4}},
+		{gen: restored, whole: true, snapshot: SnapshotVersion{1<<24 + 1, 0}},
+	} {
+		if v.compare(old) <= 0 || old.compare(v) >= 0 {
+			t.Errorf("%+v does not count for more than %+v", v, old)
+		}
+	}
+	for _, v := range []version{{gen: 1 << 40, seq: 9}, {gen: 1, seq: 9, whole: true}} {
+		if old.compare(v) <= 0 {
+			t.Errorf("%+v counts for more than %+v", v, old)
+		}
+	}
+}
+
+// TestFeedOfARestoredCopy has an owner begin to feed a standby that has an old snapshot: that is no whole copy before it has all.
+func TestFeedOfARestoredCopy(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		c.start("a", "b")
+		c.settled()
+		k := c.alive["b"].custody
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		p := uint32(0)
+		for k.parts[p].token.state != absent {
+			p++
+		}
+		pt := &k.parts[p]
+		pt.copy = version{gen: restored, whole: true, snapshot: SnapshotVersion{1 << 24, 3}}
+		if !k.receive(&peerv1.Replica{Partition: p, Term: 1 << 40, Sequence: 1, Begin: true}, "a") || pt.copy.whole || pt.copy.isRestored() {
+			t.Errorf("after the first replica: %+v", pt.copy)
+		}
+		if !k.receive(&peerv1.Replica{Partition: p, Term: 1 << 40, Sequence: 2, Whole: true}, "a") || !pt.copy.whole {
+			t.Errorf("after the last one: %+v", pt.copy)
+		}
+	})
+}
+
+// TestRestartedOwnerNamesItself has an owner that was restarted ask for its standby, although it has a snapshot, until it knows that
+// no member has newer counters.
+func TestRestartedOwnerNamesItself(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		c.start("a", "b")
+		c.settled()
+		k, p := c.alive["b"].custody, uint32(0)
+		names := func(has version, fresh bool) string {
+			k.mu.Lock()
+			for k.claim(p).owner != k.party {
+				p++
+			}
+			pt := &k.parts[p]
+			pt.token, pt.restarted, pt.copy, pt.fresh, pt.from = token{}, true, has, fresh, ""
+			k.mu.Unlock()
+			id, _ := k.OwnerOf(p)
+			return id
+		}
+		snapshot := version{gen: restored, whole: true, snapshot: SnapshotVersion{1 << 24, 3}}
+		if id := names(version{}, false); id != "b" {
+			t.Errorf("without a copy it names %q, want itself", id)
+		}
+		if id := names(snapshot, false); id != "b" {
+			t.Errorf("with a snapshot it names %q, want itself", id)
+		}
+		if id := names(snapshot, true); id != "" {
+			t.Errorf("with the newest snapshot it names %q, want no node", id)
+		}
+	})
+}
+
+// TestRestoreRefuses gives Restore what no node has saved, and forgets what it has laid down.
+func TestRestoreRefuses(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		k := c.launch("a", 1).custody
+		for name, err := range map[string]error{
+			"no term":      k.Restore(0, SnapshotVersion{}, nil, nil),
+			"partition 64": k.Restore(64, SnapshotVersion{1, 1}, nil, nil),
+			"records":      k.Restore(0, SnapshotVersion{1, 1}, []byte{99}, nil),
+			"grants":       k.Restore(0, SnapshotVersion{1, 1}, nil, []byte{5, 1}),
+		} {
+			if err == nil {
+				t.Errorf("%s: no error", name)
+			}
+		}
+		if err := k.Restore(0, SnapshotVersion{1, 1}, nil, nil); err != nil {
+			t.Error(err)
+		}
+		if _, _, _, ok := k.Save(0, 0, nil); !ok {
+			t.Error("what was restored is not saved again")
+		}
+		k.Forget()
+		if _, _, _, ok := k.Save(0, 0, nil); ok {
+			t.Error("what was forgotten is saved")
+		}
+	})
+}

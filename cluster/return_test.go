@@ -1,0 +1,311 @@
+package cluster
+
+import (
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/ring"
+	"github.com/weirlimit/weir/shard"
+)
+
+// TestDeniedGroupsTakeNothingWhileANodeIsHalted has users without room ask for tokens of an organisation that
+// has 200, through two nodes, while the third one is halted.
+func TestDeniedGroupsTakeNothingWhileANodeIsHalted(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		c.start("a", "b", "c")
+		c.settled()
+		const pairs, cost, limit = 60, 20, 200
+		user := func(i int) shard.Take {
+			return shard.Take{Key: custodyKey(i), Limit: perHour(cost), Cost: cost}
+		}
+		org := func(i int, cost int64) shard.Take {
+			return shard.Take{Key: custodyKey(1000 + i), Limit: perHour(limit), Cost: cost}
+		}
+		for i := range pairs {
+			if g, _ := c.alive["a"].ask(t.Context(), user(i)); !g.Allowed {
+				t.Fatal(g)
+			}
+		}
+		c.replicated()
+		goOn := c.alive["b"].halt()
+		var through [pairs]atomic.Int64
+		var wg sync.WaitGroup
+		for i := range 10 * pairs {
+			wg.Go(func() {
+				asked := []*custodyNode{c.alive["a"], c.alive["c"]}[i%2]
+				if g, _ := asked.ask(t.Context(), user(i/10), org(i/10, cost)); g.Allowed { // the user's limit was not decided in time
+					through[i/10].Add(1)
+				}
+			})
+		}
+		time.Sleep(70 * time.Millisecond)
+		goOn()
+		wg.Wait()
+		time.Sleep(time.Second)
+		denied := 0
+		for i := range pairs {
+			n := through[i].Load()
+			denied += int(10 - n)
+			if g, _ := c.alive["c"].ask(t.Context(), org(i, limit-cost*n)); !g.Allowed {
+				t.Errorf("organisation %d has %d of %d left, although %d of 10 requests were denied", i, g.Takes[0].Decision.Remaining, limit, 10-n)
+			}
+		}
+		if denied < 10*pairs*9/10 {
+			t.Errorf("%d of %d requests were denied", denied, 10*pairs)
+		}
+		if n := testutil.ToFloat64(c.alive["b"].router.metrics.dropped); n == 0 {
+			t.Error("nothing was late at the node that was halted")
+		}
+	})
+}
+
+// TestLateAnswersAreGivenBack stops an owner after it has read what it is asked: it counts that too late.
+func TestLateAnswersAreGivenBack(t *testing.T) {
+	for _, algorithm := range []algorithms.Algorithm{
+		algorithms.SlidingWindow, algorithms.FixedWindow, algorithms.SlidingWindowLog, algorithms.SlidingWindowBuckets, algorithms.TokenBucket,
+	} {
+		inForgetfulCluster(t, func(t *testing.T, c *testCluster) {
+			there, here := c.ownedBy(c.nodes[2], 0), c.ownedBy(c.nodes[1], 0)
+			limit := algorithms.Limit{Algorithm: algorithm, Limit: 200, Window: int64(time.Hour)}
+			if algorithm == algorithms.SlidingWindowBuckets {
+				limit.Buckets = 60
+			}
+			of := func(k ring.Key, cost int64) shard.Take { return shard.Take{Key: k, Limit: limit, Cost: cost} }
+			resume := c.nodes[2].stall()
+			var wg sync.WaitGroup
+			for range 3 {
+				wg.Go(func() { c.nodes[0].ask(t.Context(), of(there, 20)) })
+				wg.Go(func() { c.nodes[0].ask(t.Context(), of(there, 20), of(here, 201)) }) // denied by the other owner
+			}
+			wg.Wait()
+			resume()
+			synctest.Wait()
+			if n := c.used(of(there, 0)); n != 0 {
+				t.Errorf("%v: %d tokens are used, although no check was answered", algorithm, n)
+			}
+			undone := testutil.ToFloat64(c.nodes[0].router.metrics.undone)
+			if undone+testutil.ToFloat64(c.nodes[2].router.metrics.dropped) == 0 {
+				t.Errorf("%v: nothing was given back or dropped", algorithm)
+			}
+		})
+	}
+}
+
+// What is lent too late is given back as well.
+func TestLateTokenLeasesAreGivenBack(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
+		key := c.ownedBy(c.nodes[2], 0)
+		for range 2 * hotAsks {
+			c.nodes[0].ask(t.Context(), take(key, 1000, 1))
+		}
+		before := c.used(take(key, 1000, 0)) - c.lent(key)
+		for lent := c.lent(key); lent > 0; lent = c.lent(key) { // until it is time to ask for more
+			resume := c.nodes[2].stall()
+			g, _ := c.nodes[0].ask(t.Context(), take(key, 1000, 1))
+			before += int64(boolByte(g.Takes[0].Source == shard.Lent))
+			resume()
+			synctest.Wait()
+			if g.Takes[0].Source == shard.Unanswered {
+				break
+			}
+		}
+		time.Sleep(time.Second)
+		if after := c.used(take(key, 1000, 0)); after != before {
+			t.Errorf("%d tokens are used, not %d", after, before)
+		}
+	})
+}
+
+// TestLostAnswersAreCounted breaks a connection while a request is under way.
+func TestLostAnswersAreCounted(t *testing.T) {
+	inForgetfulCluster(t, func(t *testing.T, c *testCluster) {
+		resume := c.nodes[2].stall()
+		go func() {
+			time.Sleep(DefaultAttemptTimeout / 2)
+			c.cut(c.nodes[0], c.nodes[2])
+		}()
+		c.nodes[0].ask(t.Context(), take(c.ownedBy(c.nodes[2], 0), 10, 1))
+		resume()
+		synctest.Wait()
+		if n := testutil.ToFloat64(c.nodes[0].router.metrics.uncertain); n != 1 {
+			t.Errorf("%v checks are counted as uncertain, not 1", n)
+		}
+	})
+}
+
+// TestForwardedReturnsReachTheOwner gives back, to the standby, what it has granted and told the owner of meanwhile.
+func TestForwardedReturnsReachTheOwner(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		c.start("a", "b", "c")
+		c.settled()
+		c.replicated()
+		key := c.anyKey("b", "c")
+		goOn := c.alive["b"].halt()
+		asked := take(key, 10, 4)
+		g, _ := c.alive["a"].ask(t.Context(), asked)
+		goOn()
+		if g.Takes[0].Source != shard.Provisional || !g.Allowed {
+			t.Fatalf("%+v", g)
+		}
+		time.Sleep(time.Second) // the owner knows
+		a := c.alive["a"].router
+		if err := a.table.Load().conn(c.index("c"), key).giveBack(g.Takes, 0); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if g, _ := c.alive["a"].ask(t.Context(), take(key, 10, 10)); !g.Allowed || g.Takes[0].Source != shard.Owner {
+			t.Errorf("%+v", g)
+		}
+	})
+}
+
+// TestReturnsReachTheStandbyThroughAnother denies groups of which a standby has granted a part, for a node that reaches
+// it only through another one. Their give-backs must not reach the owner before the grant.
+func TestReturnsReachTheStandbyThroughAnother(t *testing.T) {
+	for _, halted := range []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, time.Second} {
+		inCustody(t, func(t *testing.T, c *custodyCluster) {
+			c.start("a", "b", "c", "d")
+			c.settled()
+			c.replicated()
+			owner, a, d := c.alive["b"], c.alive["a"], c.alive["d"]
+			org := c.anyKey("b", "a")
+			full := c.keysOf("c", "d", 3)
+			for _, k := range full {
+				if g, _ := d.ask(t.Context(), take(k, 20, 20)); !g.Allowed {
+					t.Fatalf("%+v", g)
+				}
+			}
+			cutOff := func(is bool) {
+				c.unreach(is, a.node.Address, "d")
+				c.unreach(is, owner.node.Address, "d")
+			}
+			cutOff(true)
+			goOn := owner.halt()
+			c.alive["c"].ask(t.Context(), take(org, 200, 0)) // so that it knows
+			for _, k := range full {
+				if g, _ := d.ask(t.Context(), take(org, 200, 20), take(k, 20, 20)); g.Allowed || g.Takes[0].Source != shard.Provisional {
+					t.Errorf("%+v", g)
+				}
+			}
+			time.Sleep(halted)
+			goOn()
+			time.Sleep(time.Second)
+			cutOff(false)
+			if g, _ := a.ask(t.Context(), take(org, 200, 200)); !g.Allowed {
+				t.Errorf("halted for %v: %d of 200 are left, although all requests were denied", halted, g.Takes[0].Decision.Remaining)
+			}
+		})
+	}
+}
+
+// TestReturnsDoNotOvertakeGrants gives back, to the standby, what it has granted, while the grant is on its way to the
+// owner, which is halted. The owner has one less to give back until it has added the grant.
+func TestReturnsDoNotOvertakeGrants(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		c.start("a", "b", "c")
+		c.settled()
+		c.replicated()
+		key, standby := c.anyKey("b", "a"), c.alive["a"]
+		goOn := c.alive["b"].halt()
+		g, _ := standby.ask(t.Context(), take(key, 10, 4))
+		if g.Takes[0].Source != shard.Provisional || !g.Allowed {
+			t.Errorf("%+v", g)
+		}
+		underway := func() bool {
+			standby.custody.mu.Lock()
+			defer standby.custody.mu.Unlock()
+			return len(standby.custody.outbox) > 0
+		}
+		standby.custody.prepare("b")
+		standby.router.denialLeases.giveBack(standby.custody.Shard, g.Takes)
+		if !underway() {
+			t.Error("no grant is under way")
+		}
+		c.losing.Store(true)
+		goOn()
+		time.Sleep(time.Second / 2)
+		c.losing.Store(false)
+		c.await("the owner has the grant", func() bool { return !underway() })
+		time.Sleep(100 * time.Millisecond)
+		for _, id := range []string{"a", "c"} {
+			if g, _ := c.alive[id].ask(t.Context(), take(key, 10, 5)); !g.Allowed || g.Takes[0].Source != shard.Owner {
+				t.Errorf("%+v", g)
+			}
+		}
+	})
+}
+
+// TestReturnsOfGrantsThatLeft gives back what a standby has granted, after another node has taken its copy over, with the
+// grants. The owner does not have them, and would give back what others have taken.
+func TestReturnsOfGrantsThatLeft(t *testing.T) {
+	inCustody(t, func(t *testing.T, c *custodyCluster) {
+		c.start("a", "b", "c")
+		c.settled()
+		c.replicated()
+		key, k := c.anyKey("b", "a"), c.alive["a"].custody
+		p := key.Partition(uint32(len(k.parts)))
+		if to := k.ReturnGranted(take(key, 10, 4)); to != "b" {
+			t.Errorf("with all grants told: %q", to)
+		}
+		k.mu.Lock()
+		k.parts[p].copy.whole = false // as giveCopy leaves it
+		k.mu.Unlock()
+		if to := k.ReturnGranted(take(key, 10, 4)); to != "" {
+			t.Errorf("without a copy: %q", to)
+		}
+	})
+}
+
+func (c *custodyCluster) index(id string) int {
+	i, _ := c.any().router.View().Index(id)
+	return i
+}
+
+// anyKey returns a key that these nodes own and stand by for.
+func (c *custodyCluster) anyKey(owner, standby string) ring.Key {
+	return c.keysOf(owner, standby, 1)[0]
+}
+
+// keysOf returns so many keys that these nodes own and stand by for.
+func (c *custodyCluster) keysOf(owner, standby string, n int) (keys []ring.Key) {
+	r := c.any().router.View().Ring
+	for i := 0; len(keys) < n; i++ {
+		p := custodyKey(i).Partition(r.Partitions())
+		if r.Owner(p) == c.index(owner) && r.Standby(p) == c.index(standby) {
+			keys = append(keys, custodyKey(i))
+		}
+	}
+	return keys
+}
+
+// TestLag sends frames over clocks that start anywhere and drift apart, on a way of 100 to 600 µs, some of which wait.
+func TestLag(t *testing.T) {
+	for seed := range uint64(20) {
+		rnd := rand.New(rand.NewPCG(seed, 7))
+		var l lag
+		began := time.Unix(0, 0)
+		offset := stamp(rnd.Uint32())
+		drift := time.Duration(rnd.IntN(201) - 100) // ppm
+		at := began
+		for i := range 50_000 {
+			at = at.Add(time.Duration(rnd.IntN(250)) * time.Millisecond)
+			elapsed := at.Sub(began)
+			sent := offset + stamp((elapsed+elapsed/1_000_000*drift)/time.Microsecond)
+			waited := time.Duration(0)
+			if i > 0 && rnd.IntN(5) == 0 {
+				waited = time.Duration(rnd.IntN(3000)) * time.Millisecond
+			}
+			got := l.of(sent, at.Add(100*time.Microsecond+time.Duration(rnd.IntN(500))*time.Microsecond+waited))
+			if off := got - waited; off < -2*time.Millisecond || off > 2*time.Millisecond {
+				t.Fatalf("seed %d: frame %d has waited %v, not %v", seed, i, got, waited)
+			}
+		}
+	}
+}

@@ -1,0 +1,167 @@
+package snapshot
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+var head = Head{Cluster: 0x123456789abcdef0, Partitions: 1021, Node: "a-1", Incarnation: 7, Time: 1_700_000_000_000_000_001}
+
+var partitions = []Partition{
+	{Number: 0, Term: 1 << 24, Sequence: 3, Records: []byte("records"), Grants: []byte{}},
+	{Number: 1020, Term: 1<<63 + 5, Sequence: 1 << 62, Records: bytes.Repeat([]byte("x"), 100_000), Grants: []byte("grants")},
+	{Number: 5, Records: []byte{}, Grants: []byte{}},
+}
+
+func encode(t testing.TB, h Head, partitions ...Partition) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w, err := NewWriter(&b, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range partitions {
+		if err := w.Add(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	if w.Size() != int64(b.Len()) {
+		t.Errorf("its size is said to be %d, not %d", w.Size(), b.Len())
+	}
+	return b.Bytes()
+}
+
+// decode returns what Read finds in b.
+func decode(b []byte) (h Head, got []Partition, err error) {
+	err = Read(bytes.NewReader(b), int64(len(b)), func(x Head) error { h = x; return nil }, func(p Partition) error {
+		p.Records, p.Grants = append([]byte{}, p.Records...), append([]byte{}, p.Grants...)
+		got = append(got, p)
+		return nil
+	})
+	return h, got, err
+}
+
+func TestWrittenIsRead(t *testing.T) {
+	h, got, err := decode(encode(t, head, partitions...))
+	if err != nil || h != head || !reflect.DeepEqual(got, partitions) {
+		t.Errorf("%+v, %d partitions, %v", h, len(got), err)
+	}
+}
+
+// No file is believed that ends early, at any byte.
+func TestTorn(t *testing.T) {
+	whole := encode(t, head, Partition{Number: 1, Records: []byte("abc"), Grants: []byte("d")}, Partition{Number: 2})
+	for n := range whole {
+		if _, _, err := decode(whole[:n]); !errors.Is(err, errTorn) {
+			t.Fatalf("%d of %d bytes: %v", n, len(whole), err)
+		}
+	}
+}
+
+// No file is believed of which one bit has changed, or that something was added to.
+func TestDamaged(t *testing.T) {
+	whole := encode(t, head, Partition{Number: 1, Records: []byte("abc"), Grants: []byte("d")}, Partition{Number: 2})
+	for i := range 8 * len(whole) {
+		damaged := bytes.Clone(whole)
+		damaged[i/8] ^= 1 << (i % 8)
+		if _, _, err := decode(damaged); err == nil {
+			t.Fatalf("bit %d: no error", i)
+		}
+	}
+	if _, _, err := decode(append(bytes.Clone(whole), 0)); err == nil {
+		t.Error("one byte more: no error")
+	}
+	if _, _, err := decode(encode(t, Head{Partitions: 2}, Partition{Number: 2})); err == nil {
+		t.Error("partition 2 of 2: no error")
+	}
+}
+
+func TestOtherFormats(t *testing.T) {
+	whole := encode(t, head)
+	for _, tc := range []struct {
+		begins string
+		want   error
+	}{{"weir snapshot 2\n", ErrTooNew}, {"weir snapshot 0\n", ErrTooOld}, {"weir state 1 00\n", nil}, {strings.Repeat("x", 1<<20), nil}} {
+		_, _, err := decode(append([]byte(tc.begins), whole[len("weir snapshot 1\n"):]...))
+		if err == nil || tc.want != nil && !errors.Is(err, tc.want) {
+			t.Errorf("%.20q: %v", tc.begins, err)
+		}
+	}
+}
+
+func TestFile(t *testing.T) {
+	dir := t.TempDir()
+	load := func() (got int, err error) {
+		err = Load(dir, func(Head) error { return nil }, func(Partition) error { got++; return nil })
+		return got, err
+	}
+	save := func(n int, fails error) error {
+		_, err := Save(dir, head, func(w *Writer) error {
+			for _, p := range partitions[:n] {
+				if err := w.Add(p); err != nil {
+					return err
+				}
+			}
+			return fails
+		})
+		return err
+	}
+	if _, err := load(); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no file: %v", err)
+	}
+	if err := save(2, nil); err != nil {
+		t.Fatal(err)
+	}
+	failure := errors.New("disk full")
+	if err := save(3, failure); !errors.Is(err, failure) {
+		t.Errorf("%v, want %v", err, failure)
+	}
+	if n, err := load(); n != 2 || err != nil {
+		t.Errorf("after a failure: %d partitions, %v; want the 2 from before", n, err)
+	}
+	if err := save(3, nil); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := load(); n != 3 || err != nil {
+		t.Errorf("%d partitions, %v", n, err)
+	}
+	if info, err := os.Stat(Path(dir)); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	whole, err := os.ReadFile(Path(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(Path(dir), whole[:len(whole)-1], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := load(); n != 0 || !errors.Is(err, errTorn) {
+		t.Errorf("torn: %d partitions were handed out, %v", n, err)
+	}
+	if name, err := SetAside(dir); err != nil || filepath.Base(name) != "counters.snapshot.bad" {
+		t.Errorf("%s, %v", name, err)
+	}
+	if files, err := os.ReadDir(dir); len(files) != 1 || err != nil {
+		t.Errorf("%v, %v", files, err)
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	f.Add(encode(f, head, partitions[0], partitions[2]))
+	f.Add([]byte("weir snapshot 1\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, got, err := decode(b)
+		if err == nil && !bytes.Equal(encode(t, h, got...), b) {
+			t.Error("what was read is not what was written")
+		}
+	})
+}

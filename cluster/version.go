@@ -1,0 +1,47 @@
+package cluster
+
+import "fmt"
+
+// What nodes write and send carries a version. It rises when an older node would misread what a newer one writes. Such a
+// node refuses it then, and its operator learns which of the two to update.
+const (
+	// linkVersion is that of connections, their frames, and calls between nodes.
+	linkVersion = 3
+	// viewVersion is that of a stored view.
+	viewVersion = 1
+)
+
+// VersionError says that this node does not read a version. It is for what is stored.
+type VersionError struct {
+	What       string // such as "view 7"
+	Got, Reads uint64 // the versions; 0 is one that is not given
+}
+
+// Error says what to do.
+func (e *VersionError) Error() string {
+	if e.Got > e.Reads {
+		return fmt.Sprintf("%s is of version %d of its format, and this node reads version %d: a newer version of weir has written it, install that one on this node", e.What, e.Got, e.Reads)
+	}
+	return fmt.Sprintf("%s is of version %d of its format, and this node reads version %d: an older version of weir has written it, start this node with that one", e.What, e.Got, e.Reads)
+}
+
+// checkVersion refuses all versions but one.
+func checkVersion(what string, got, reads uint64) error {
+	if got != reads {
+		return &VersionError{what, got, reads}
+	}
+	return nil
+}
+
+// linkVersionError says that another node speaks another version of the protocol between nodes.
+type linkVersionError struct {
+	version uint64
+}
+
+// Error says what to do.
+func (e linkVersionError) Error() string {
+	if e.version > linkVersion {
+		return fmt.Sprintf("speaks version %d of the protocol between nodes, and this node version %d: install the newer version of weir on this node", e.version, linkVersion)
+	}
+	return fmt.Sprintf("speaks version %d of the protocol between nodes, and this node version %d: install the newer version of weir on that node", e.version, linkVersion)
+}
