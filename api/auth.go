@@ -10,19 +10,22 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+	"unicode"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/weirlimit/weir/clientip"
-	"github.com/weirlimit/weir/headers"
+	"github.com/weirlimit/weir/api/internal/check"
+	"github.com/weirlimit/weir/api/internal/wire"
+	"github.com/weirlimit/weir/internal/clientip"
+	"github.com/weirlimit/weir/internal/headers"
 	"github.com/weirlimit/weir/rules"
 )
 
-// authHandler answers proxies that ask whether a request may go on: 200 or 429, both with
-// the header fields that its client is to see. They may name the domain in the path, but
-// not in the query, where some of them put what the client has sent. Who is let through has
-// waited here for the turn that a rule has booked for him: a proxy would not wait.
+// authHandler answers proxies that ask whether a request may go on: 200 or 429, both with the header fields
+// that its client is to see. They may name the domain in the path, but not in the query, where some of them
+// put what the client has sent. An allowed request has waited here for the turn that a rule has booked for
+// it: a proxy would not wait.
 type authHandler struct {
 	*Limiter
 	waiting *atomic.Int64 // requests that may be held until their turn comes; those above maxAuthWaiting may not
@@ -71,8 +74,12 @@ func problemOf(err error) headers.Problem {
 		return headers.Overloaded(st.Message())
 	}
 	code := http.StatusInternalServerError
-	if st.Code() == codes.InvalidArgument {
+	switch st.Code() {
+	case codes.InvalidArgument:
 		code = http.StatusBadRequest
+	case codes.PermissionDenied:
+		code = http.StatusForbidden
+	default:
 	}
 	return headers.Problem{Type: "about:blank", Title: http.StatusText(code), Status: code, Detail: st.Message()}
 }
@@ -90,43 +97,56 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // answer decides the request that r asks about, and says how long it has to wait: for longest
-// at most. The error is one of invalid, or errOverloaded.
+// at most. The error is one about a field, or check.ErrOverloaded.
 func (h authHandler) answer(r *http.Request, longest time.Duration) (answer headers.Answer, delay time.Duration, err error) {
 	start := time.Now()
-	w := h.newWork()
+	w := h.newWork(r.Context())
 	defer h.works.Put(w)
-	w.request.Domain = cmp.Or(r.PathValue("domain"), DefaultDomain)
-	if err := within("domain", w.request.Domain, maxKey); err != nil {
+	w.Request.Domain = cmp.Or(r.PathValue("domain"), DefaultDomain)
+	if err := within("domain", w.Request.Domain, maxKey); err != nil {
 		return answer, 0, err
 	}
-	if w.request.Attributes, err = h.auth.attributes(r, w.request.Attributes); err != nil {
+	if err := w.MayAsk(); err != nil {
+		return answer, 0, err
+	}
+	if w.Request.Attributes, err = h.auth.attributes(r, w.Request.Attributes); err != nil {
 		return answer, 0, err
 	}
 	if answer, err = h.checkOne(r.Context(), w, longest); err != nil {
 		return answer, 0, err
 	}
-	h.metrics.auth.Observe(time.Since(start).Seconds())
+	h.duration.auth.Observe(time.Since(start).Seconds())
 	if !answer.Denied {
 		delay = min(w.delay(), longest)
 	}
 	return answer, delay, nil
 }
 
-// checkOne decides w.request, which takes one token and can wait for so long at most.
+// delay is how long the turns that are booked let an allowed request wait.
+func (w *work) delay() (longest time.Duration) {
+	for i := range w.Takes {
+		if t := &w.Takes[i]; check.Answered(t) && !t.Shadow {
+			longest = max(longest, time.Duration(t.Decision.Delay))
+		}
+	}
+	return longest
+}
+
+// checkOne decides w.Request, which takes one token and can wait for so long at most.
 func (l *Limiter) checkOne(ctx context.Context, w *work, longest time.Duration) (headers.Answer, error) {
-	if err := l.match(w, 1); err != nil {
+	if err := l.checks.Match(&w.Work, 1); err != nil {
 		return headers.Answer{}, err
 	}
-	w.waitAtMost(longest)
+	w.WaitAtMost(longest)
 	if err := w.endGroup(false); err != nil {
 		return headers.Answer{}, err
 	}
-	if err := l.decide(ctx, w); err != nil {
+	if err := l.checks.Decide(ctx, &w.Work); err != nil {
 		return headers.Answer{}, err
 	}
-	var verdicts verdictCounts
+	var verdicts check.VerdictCounts
 	answer := headers.Of(w.answer(0, &verdicts))
-	l.metrics.count(&verdicts)
+	l.checks.CountVerdicts(&verdicts)
 	return answer, nil
 }
 
@@ -144,7 +164,7 @@ func (c *AuthConfig) attributes(r *http.Request, attributes []rules.Attribute) (
 	}
 	endpoint, err := pathOf(uri)
 	if err != nil {
-		return attributes, invalid(name, "%v", err)
+		return attributes, wire.Invalid(name, "%v", err)
 	}
 	add(endpointAttribute, endpoint)
 	method, _, err := either(r.Header, methodHeaders, maxValue)
@@ -175,9 +195,9 @@ func (c *AuthConfig) clientIP(r *http.Request) string {
 	return clientip.Proxies(c.TrustedProxies).Client(r.RemoteAddr, r.Header[c.ClientIP], syntax)
 }
 
-// either returns the value of one of two header fields that mean the same, and the
-// field's name. A proxy that writes one of them passes on the other as clients send it:
-// two values are refused, so that nobody chooses what he is limited by.
+// either returns the value of one of two header fields that mean the same, and the field's name. A proxy
+// that writes one of them passes on the other as clients send it: two values are refused, so that no client
+// chooses the limit that applies to it.
 func either(h http.Header, names [2]string, most int) (value, name string, err error) {
 	first, err := single(h, names[0], most)
 	if err != nil {
@@ -190,7 +210,7 @@ func either(h http.Header, names [2]string, most int) (value, name string, err e
 	case first == "":
 		return second, names[1], nil
 	case second != "" && second != first:
-		return "", "", invalid(names[0], "%q is not what %s says: %q", clip(first), names[1], clip(second))
+		return "", "", wire.Invalid(names[0], "%q is not what %s says: %q", clip(first), names[1], clip(second))
 	}
 	return first, names[0], nil
 }
@@ -202,9 +222,13 @@ func single(h http.Header, name string, most int) (string, error) {
 	case len(values) == 0:
 		return "", nil
 	case len(values) > 1:
-		return "", invalid(name, "stands there %d times", len(values))
+		return "", wire.Invalid(name, "stands there %d times", len(values))
 	}
-	return strings.ToValidUTF8(values[0], "\uFFFD"), atMost(name, values[0], most)
+	value := strings.ToValidUTF8(values[0], "\uFFFD")
+	if strings.ContainsFunc(value, unicode.IsControl) {
+		return "", wire.Invalid(name, "%q has a control character", clip(value))
+	}
+	return value, atMost(name, values[0], most)
 }
 
 // clip returns what is said of a value that may be long.
@@ -221,9 +245,13 @@ func pathOf(uri string) (string, error) {
 	if err != nil || u.Path == "" && u.Host == "" {
 		return "", fmt.Errorf("%q is not a path or a URI", clip(uri))
 	}
+	if strings.ContainsFunc(u.Path, unicode.IsControl) {
+		return "", fmt.Errorf("%q has a control character", clip(u.Path))
+	}
 	clean := path.Clean("/" + u.Path)
-	if strings.HasSuffix(u.Path, "/") && clean != "/" {
-		clean += "/"
+	switch u.Path[strings.LastIndexByte(u.Path, '/')+1:] {
+	case "", ".", "..": // a directory
+		clean = strings.TrimSuffix(clean, "/") + "/"
 	}
 	return strings.ToValidUTF8(clean, "\uFFFD"), nil
 }

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,9 +18,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
-
-	"github.com/weirlimit/weir/headers"
+	"github.com/weirlimit/weir/api/internal/apitest"
+	"github.com/weirlimit/weir/internal/headers"
 	"github.com/weirlimit/weir/shard"
 )
 
@@ -69,6 +70,8 @@ func TestAuthAttributes(t *testing.T) {
 		{stranger, "GET /auth\nX-Original-Method: GET\nX-Forwarded-Method: PUT", `X-Original-Method: "GET" is not what X-Forwarded-Method says: "PUT"`},
 		{stranger, "GET /auth\nX-Original-URI: /a\nX-Original-URI: /a", `X-Original-Uri: stands there 2 times`},
 		{stranger, "GET /auth\nX-Forwarded-Uri: /a\nX-Forwarded-Uri: /a", `X-Forwarded-Uri: stands there 2 times`},
+		{stranger, "GET /auth\nX-User: a\tb", `X-User: "a\tb" has a control character`},
+		{stranger, "GET /auth\nX-Original-URI: /a%0ab", `X-Original-Uri: "/a\nb" has a control character`},
 		{stranger, "GET /auth\nX-User: alice\nX-User: bob", `X-User: stands there 2 times`},
 		{stranger, "GET /auth\nX-User: " + long, `X-User: 257 bytes are more than 256`},
 		{stranger, "GET /auth\nX-Original-Method: " + long, `X-Original-Method: 257 bytes are more than 256`},
@@ -96,15 +99,51 @@ func TestPathOf(t *testing.T) {
 		"/a/b": "/a/b", "/a/b?c=d": "/a/b", "/a/b#c": "/a/b", "/a//b": "/a/b", "//a/b": "/a/b", "/a/./b": "/a/b", "/x/../a/b": "/a/b",
 		"/%61/b": "/a/b", "/a%2Fb": "/a/b", "/a/%2e%2e/a/b": "/a/b", "http://host/a/b": "/a/b", "/../../a/b": "/a/b",
 		"/a/b/": "/a/b/", "/": "/", "//": "/", "/..": "/", "http://host": "/", "/?": "/", "": "", "*": "/*",
-		"/caf%C3%A9": "/café", "/caf%E9": "/caf\uFFFD", "/a%00": "/a\x00", "/a b": "/a b", "/a;b": "/a;b",
+		"/caf%C3%A9": "/café", "/caf%E9": "/caf\uFFFD", "/a b": "/a b", "/a;b": "/a;b",
+		"/a/.": "/a/", "/a/%2e": "/a/", "/a/b/..": "/a/", "/a/b/../": "/a/", "/a/...": "/a/...", "/a.": "/a.", "/.": "/",
 	} {
 		if got, err := pathOf(uri); err != nil || got != want {
 			t.Errorf("%q: %q, %v, want %q", uri, got, err, want)
 		}
 	}
-	for _, uri := range []string{"a", "?a", "#a", "/%", "/%zz", "http:a", "/\x01", "\\a", " /a", strings.Repeat("a", 4096)} {
+	for _, uri := range []string{"a", "?a", "#a", "/%", "/%zz", "http:a", "/\x01", "/v1/a%0a", "/a%00", "/a%7F", "/a%C2%85", "\\a", " /a", strings.Repeat("a", 4096)} {
 		if got, err := pathOf(uri); err == nil || len(err.Error()) > 300 {
 			t.Errorf("%q: %q, %v", uri, got, err)
+		}
+	}
+}
+
+// The guide's table says what is equal, and conditions that hold for all that servers may take
+// for the same.
+func TestPathsOfTheGuide(t *testing.T) {
+	page, err := os.ReadFile("../docs/gateways.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(page), "### Spellings of a path\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	row := regexp.MustCompile("(?m)^\\| .* \\| `(.+)` \\| `(.+)` \\| (?:`(.+)`)? *\\|$")
+	rows := row.FindAllStringSubmatch(section, -1)
+	if len(rows) < 8 {
+		t.Fatalf("%d rows", len(rows))
+	}
+	for _, r := range rows {
+		if got, err := pathOf(r[1]); err != nil || got != r[2] {
+			t.Errorf("%s: %q, %v, and the guide says %q", r[1], got, err, r[2])
+		}
+		if r[3] == "" {
+			continue
+		}
+		f := newFixture(t, "domain: default\nrules: [{id: admin, when: {endpoint: '"+r[3]+"'}, limits: [{limit: 1, window: 1h}]}]")
+		h := f.handler(t)
+		for i, asked := range []string{"/admin", r[1]} {
+			req := httptest.NewRequest(http.MethodGet, "/auth", nil)
+			req.Header.Set("X-Original-URI", asked)
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, req)
+			if want := []int{http.StatusOK, http.StatusTooManyRequests}[i]; w.Code != want {
+				t.Errorf("%s, asked for %s: %d, want %d", r[3], asked, w.Code, want)
+			}
 		}
 	}
 }
@@ -131,7 +170,7 @@ func TestClientIP(t *testing.T) {
 		{"X-Forwarded-For", proxy, "[2001:db8::1]:443", "2001:db8::1"},
 		{"X-Forwarded-For", proxy, "fe80::1%eth0", "fe80::1"},
 		{"X-Forwarded-For", proxy, "[fe80::1%eth0]:443", "fe80::1"},
-		{"X-Forwarded-For", proxy, "1.1.1.1, fd00::1%eth0", "1.1.1.1"}, // trusted whatever its zone
+		{"X-Forwarded-For", proxy, "1.1.1.1, fd00::1%eth0", "1.1.1.1"}, // trusted with any zone
 		{"X-Forwarded-For", proxy, "1.1.1.1%eth0", "10.0.0.1"},
 		{"X-Forwarded-For", proxy, `"1.1.1.1"`, "10.0.0.1"},
 		{"X-Forwarded-For", proxy, "1.1.1.1 2.2.2.2", "10.0.0.1"},
@@ -164,7 +203,7 @@ func TestClientIP(t *testing.T) {
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/auth", nil)
 		r.RemoteAddr = tc.from
-		for _, other := range ClientIPHeaders { // whatever clients say elsewhere
+		for _, other := range ClientIPHeaders { // other headers of clients
 			r.Header[other] = []string{"9.9.9.9"}
 		}
 		r.Header[tc.header] = strings.Split(tc.lines, "|")
@@ -178,8 +217,8 @@ func TestClientIP(t *testing.T) {
 	}
 }
 
-// FuzzClientIP: whatever clients send, the address is the caller's or what a trusted proxy
-// has said last; and what a client says before what a proxy appends changes nothing.
+// FuzzClientIP: for any headers of clients, the address is the caller's or what a trusted proxy has said
+// last; and what a client says before what a proxy appends changes nothing.
 func FuzzClientIP(f *testing.F) {
 	for _, line := range []string{
 		"", "1.1.1.1", "::1%eth0", "[::1]:80, 2.2.2.2:", `for="[::1]";by=x`, `for="\`, `"`, ",;=", `a=";for=1.1.1.1;b="`, "for=1.1.1.1,,", `for="[::]";`, "10.0.0.2, fd00::1",
@@ -205,8 +244,8 @@ func FuzzClientIP(f *testing.F) {
 	})
 }
 
-// FuzzAuth: whatever a proxy passes on, the answer is a decision or says which field is
-// wrong, and rules see only what is within their bounds.
+// FuzzAuth: for any headers of a proxy, the answer is a decision or says which field is wrong, and rules
+// see only what is within their bounds.
 func FuzzAuth(f *testing.F) {
 	f.Add("/a", "GET", "/a", "GET", "alice", "1.1.1.1", "default")
 	f.Add("//a/%2e%2e?b#c", "\x00", "http://h", "", "\xff", "[::1%z]:1, x", "\xff/..")
@@ -280,7 +319,7 @@ func TestAuth(t *testing.T) {
 			{"GET /auth?domain=shop&%zz", `200      `, ``}, // the client's
 			{"GET /auth/shop?x", `429 "all";q=0;w=60 "all";r=0;t=0 0 0 0  `, `"violated-policies":["all"]`},
 			{"GET /auth\nX-Forwarded-Uri: /careless", `200      `, ``},
-			{"GET /auth\nX-Forwarded-Uri: /careful", `429      `, `"detail":"nobody could decide in time whether the limit has room"`},
+			{"GET /auth\nX-Forwarded-Uri: /careful", `429      `, `"detail":"no node could decide in time whether the limit has room"`},
 			{"GET /auth\nX-Forwarded-Uri: /cost\nX-Api-Key: many", `400      `, `attributes: `},
 			{"GET /auth/" + strings.Repeat("d", 65), `400      `, `"detail":"domain: 65 bytes are more than 64"`},
 			{"GET /auth\nX-User: a\nX-User: b", `400      `, `{"type":"about:blank","title":"Bad Request","status":400,"detail":"X-User: stands there 2 times"}`},
@@ -301,8 +340,8 @@ func TestAuth(t *testing.T) {
 				t.Errorf("%d: %v", i, w.Header())
 			}
 		}
-		if n := testutil.ToFloat64(f.metrics.checks[byFailClosed][denied]); n != 1 {
-			t.Errorf("%v denied as nobody could decide, want 1", n)
+		if n := apitest.Checks(t, f.registry, "denied", "fail_closed"); n != 1 {
+			t.Errorf("%v denied undecided, want 1", n)
 		}
 	})
 }
@@ -315,8 +354,7 @@ rules:
   - {id: seen, when: {endpoint: [/queue, /ahead]}, enforce: 0, limits: [{limit: 5, window: 1s, burst: 100, algorithm: leaky_bucket}]}
 `
 
-// Who is let through has waited for his turn, and who would wait for too long is denied
-// and has none.
+// An allowed request has waited for its turn, and one that would wait for too long is denied and has none.
 func TestAuthTurns(t *testing.T) {
 	for _, tc := range []struct {
 		path    string
@@ -376,7 +414,7 @@ func TestAuthTurnsAreBounded(t *testing.T) {
 		cancel()
 		wg.Wait()
 		if took := time.Since(begin); took != 0 {
-			t.Errorf("those who have gone have waited for %v", took)
+			t.Errorf("allowed requests have waited for %v", took)
 		}
 		denials := 0
 		for _, w := range answers {
@@ -401,7 +439,7 @@ func TestAuthTurnsAreBounded(t *testing.T) {
 
 func TestAuthOverloaded(t *testing.T) {
 	f := newFixture(t, overloadRules)
-	f.decider = overloadedThere{Decider: f}
+	f.checks.Decider = overloadedThere{Decider: f}
 	w := httptest.NewRecorder()
 	f.handler(t).ServeHTTP(w, authRequest(proxy, "GET /auth\nX-Forwarded-Uri: /there"))
 	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" ||

@@ -3,8 +3,10 @@ package api
 import (
 	"testing"
 
-	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/weirlimit/weir/api/internal/apitest"
+	"github.com/weirlimit/weir/api/internal/wire"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
@@ -31,8 +33,8 @@ func BenchmarkCheckRateLimit(b *testing.B) {
 }
 
 // benchmark makes a call over and over, from encoded request to encoded answer.
-func benchmark(b *testing.B, answer answerer, req proto.Message) {
-	message := marshal(b, req)
+func benchmark(b *testing.B, answer wire.Answerer, req proto.Message) {
+	message := apitest.Marshal(b, req)
 	b.ReportAllocs()
 	for b.Loop() {
 		m, err := answer(b.Context(), message)
@@ -45,7 +47,7 @@ func benchmark(b *testing.B, answer answerer, req proto.Message) {
 
 // BenchmarkCheckRateLimitParallel is many callers of one limit each.
 func BenchmarkCheckRateLimitParallel(b *testing.B) {
-	f, message := newFixture(b, benchRules), marshal(b, request("user=alice endpoint=/one"))
+	f, message := newFixture(b, benchRules), apitest.Marshal(b, request("user=alice endpoint=/one"))
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
@@ -66,20 +68,4 @@ func BenchmarkCheckRateLimitBatch(b *testing.B) {
 		batch.Requests = append(batch.Requests, request("user=alice endpoint=/one"))
 	}
 	benchmark(b, newFixture(b, benchRules).checkBatch, batch)
-}
-
-// BenchmarkShouldRateLimit is Envoy's call with two descriptors.
-func BenchmarkShouldRateLimit(b *testing.B) {
-	benchmark(b, newFixture(b, benchRules).checkEnvoy, &rlsv3.RateLimitRequest{
-		Domain: "default", Descriptors: descriptors("user=alice endpoint=/one", "user=alice endpoint=/three"),
-	})
-}
-
-// BenchmarkShouldRateLimitOfDescriptors is the same call in a domain of descriptors.
-func BenchmarkShouldRateLimitOfDescriptors(b *testing.B) {
-	f := newFixture(b, "domain: edge\ndescriptors:\n  - {key: user, rate_limit: {unit: year, requests_per_unit: 4294967295}}\n"+
-		"  - {key: endpoint, value: '/t*', descriptors: [{key: user, rate_limit: {unit: year, requests_per_unit: 4294967295}}]}\n")
-	benchmark(b, f.checkEnvoy, &rlsv3.RateLimitRequest{
-		Domain: "edge", Descriptors: descriptors("user=alice", "endpoint=/three user=alice"),
-	})
 }

@@ -4,10 +4,9 @@ import (
 	"fmt"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/api/internal/check"
+	"github.com/weirlimit/weir/api/internal/wire"
 	"github.com/weirlimit/weir/shard"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
@@ -16,18 +15,17 @@ import (
 // Bounds of what a client may send. More is refused with the field's name, never
 // cut off.
 const (
-	maxValue       = 256           // bytes of an attribute's value
-	maxKey         = 64            // bytes of an attribute's name and of a domain
-	maxAttributes  = 16            // of a request, or of an Envoy descriptor
-	maxBatch       = 1000          // requests of a batch
-	maxUnderWay    = 8             // messages of one stream that are decided at once
-	maxDescriptors = 100           // of an Envoy request
-	maxEnvoyKey    = 1024          // bytes of a domain or a key of descriptors
-	maxEnvoyNames  = 10_000        // names of limits of descriptors that metrics tell apart
-	maxLease       = shard.MaxLoan // tokens that a caller may ask to be lent
-	maxLimits      = 1024          // limits that may apply to one request
-	maxBatchLimits = 16384         // limits that may apply to one batch
-	maxListed      = 1000          // counters or rules of one answer to a person
+	maxValue       = check.MaxValue      // bytes of an attribute's value
+	maxKey         = 64                  // bytes of an attribute's name and of a domain
+	maxAttributes  = check.MaxAttributes // of a request
+	maxBatch       = 1000                // requests of a batch
+	maxUnread      = 64 << 20            // bytes of answers on streams that clients have not read; as many again for those that hold little
+	fairUnread     = 1 << 20             // bytes of one connection that are little
+	maxUnderWay    = 8                   // messages of one stream that are decided at once
+	maxLease       = shard.MaxTokenLease // tokens that a caller may ask to be lent
+	maxLimits      = 1024                // limits that may apply to one request
+	maxBatchLimits = 16384               // limits that may apply to one batch
+	maxListed      = 1000                // counters or rules of one answer to a person
 
 	maxRuleID       = 128     // bytes
 	maxFileName     = 256     // bytes of what messages call a file of rules
@@ -44,54 +42,50 @@ const (
 	// text longer. Over gRPC the file is compressed instead.
 	maxApply = 5 << 20
 
-	// MaxMessage is the most bytes of a gRPC message or of an HTTP body.
+	// MaxMessage is the most bytes of a gRPC message or of an HTTP body, except where envoy.MaxMessage or maxApply
+	// applies.
 	MaxMessage = 256 << 10
 	maxHeader  = 16 << 10 // bytes of all HTTP headers
-	maxEcho    = 512      // bytes of what is said of a body that cannot be read
+	maxEcho    = 512      // bytes after which what is said of a change ends
 
-	maxAuthAttributes = maxAttributes - 3 // header fields that /auth makes attributes, beside what it knows itself
-	maxAuthWaiting    = 1 << 10           // requests that are held until their turn comes; others are answered as if nobody could wait
+	maxAuthAttributes = maxAttributes - 3 // header fields that /auth makes attributes, in addition to its own attributes
+	maxAuthWaiting    = 1 << 10           // requests that are held until their turn comes; others are answered as if they could not wait
 	maxPath           = 4 << 10           // bytes of the path that a proxy asks about; people type and browsers make long ones
 
+	maxHosts    = 64  // names of a server on loopback
+	maxHostName = 253 // bytes of one
+
 	retryOverloaded = "1" // seconds after which to ask a node again that had no time
+
+	unreadWait     = time.Second      // for others to be read, before a stream ends because there is no room
+	unreadPatience = 30 * time.Second // for a client to read on whose streams were ended as they were not read
 
 	headerTimeout = 5 * time.Second  // to send the headers of an HTTP request
 	bodyTimeout   = 10 * time.Second // to send its body, and to read the answer
 	idleTimeout   = 2 * time.Minute  // between two HTTP requests
+	applyTimeout  = time.Minute      // to apply a file over HTTP, waiting for others included
 )
 
-// extraAttributes is how many attributes a request may have beside its
-// identifier and endpoint.
+// extraAttributes is how many attributes a request may have in addition to its identifier and endpoint.
 const extraAttributes = maxAttributes - 2
 
-// invalid is an INVALID_ARGUMENT error about the field. Its format names the value
-// or its length, and the bound.
-func invalid(field, format string, args ...any) error {
-	return status.Error(codes.InvalidArgument, field+": "+fmt.Sprintf(format, args...))
-}
-
-// ofItem is err, made by invalid, with the batch's item before the field's name.
-func ofItem(i int, err error) error { return under(fmt.Sprintf("requests[%d]", i), err) }
-
-// under is err, made by invalid, with what the field belongs to before its name.
-func under(name string, err error) error {
-	return status.Error(codes.InvalidArgument, name+"."+status.Convert(err).Message())
-}
+// ofItem is err, made by wire.Invalid, with the batch's item before the field's name.
+func ofItem(i int, err error) error { return wire.Under(fmt.Sprintf("requests[%d]", i), err) }
 
 // within reports whether a text has 1 to most bytes, as an error if not.
 func within(field, text string, most int) error {
 	switch {
 	case text == "":
-		return invalid(field, "must not be empty")
+		return wire.Invalid(field, "must not be empty")
 	case len(text) > most:
-		return invalid(field, "%d bytes are more than %d", len(text), most)
+		return wire.Invalid(field, "%d bytes are more than %d", len(text), most)
 	}
 	return nil
 }
 
 func atMost(field, text string, most int) error {
 	if len(text) > most {
-		return invalid(field, "%d bytes are more than %d", len(text), most)
+		return wire.Invalid(field, "%d bytes are more than %d", len(text), most)
 	}
 	return nil
 }
@@ -99,7 +93,7 @@ func atMost(field, text string, most int) error {
 // validCost allows -MaxCost to MaxCost; a negative cost gives tokens back.
 func validCost(field string, cost int64) error {
 	if cost < -algorithms.MaxCost || cost > algorithms.MaxCost {
-		return invalid(field, "%d is not between %d and %d", cost, int64(-algorithms.MaxCost), int64(algorithms.MaxCost))
+		return wire.Invalid(field, "%d is not between %d and %d", cost, int64(-algorithms.MaxCost), int64(algorithms.MaxCost))
 	}
 	return nil
 }
@@ -109,11 +103,11 @@ func validLease(req *weirv1.RateLimitRequest) error {
 	tokens, lease, at := req.GetTokensRequested(), req.GetLease(), req.GetDebitedAt()
 	switch {
 	case lease < 0 || lease > maxLease:
-		return invalid("lease", "%d is not between 0 and %d", lease, maxLease)
+		return wire.Invalid("lease", "%d is not between 0 and %d", lease, maxLease)
 	case lease > 0 && (tokens < 0 || req.GetPeek()):
-		return invalid("lease", "%d is asked for together with peek, or with tokens that are given back", lease)
+		return wire.Invalid("lease", "%d is asked for together with peek, or with tokens that are given back", lease)
 	case at < 0 || at > 0 && (tokens >= 0 || req.GetPeek()):
-		return invalid("debited_at", "%d is not 0, nor an instant at which tokens given back were debited", at)
+		return wire.Invalid("debited_at", "%d is not 0, nor an instant at which tokens given back were debited", at)
 	}
 	return nil
 }

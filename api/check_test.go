@@ -5,7 +5,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/shard"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
@@ -112,7 +111,7 @@ func TestFailOpen(t *testing.T) {
 		silent func(shard.Take) bool
 		steps  []step
 	}{
-		"nobody answers": {func(shard.Take) bool { return true }, []step{
+		"no answer": {func(shard.Take) bool { return true }, []step{
 			{0, "user=a endpoint=/posts", "allowed fail_open posts 10/10s"},
 			{0, "user=a endpoint=/closed", "allowed fail_open closed 0/1s"},
 			{0, "user=a endpoint=/both", "allowed fail_open both 3/1s"},
@@ -169,31 +168,4 @@ func TestBatch(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestTighter(t *testing.T) {
-	type decision = algorithms.Decision
-	// The tighter one first.
-	for i, pair := range [][2]decision{
-		{{RetryAt: 5, Remaining: 9}, {Allowed: true, RetryAt: 9}},
-		{{RetryAt: 5, Remaining: 9}, {RetryAt: 4, Remaining: 0, ResetAt: 99}},
-		{{RetryAt: algorithms.Never}, {RetryAt: 4, ResetAt: 99}},
-		{{RetryAt: 4, Remaining: 1}, {RetryAt: 4, Remaining: 2, ResetAt: 99}},
-		{{RetryAt: 4, Remaining: 1, ResetAt: 9}, {RetryAt: 4, Remaining: 1, ResetAt: 8}},
-		{{Allowed: true, Remaining: 1}, {Allowed: true, Remaining: 2, RetryAt: 9, ResetAt: 9}},
-		{{Allowed: true, Remaining: 1, ResetAt: 9}, {Allowed: true, Remaining: 1, RetryAt: 9, ResetAt: 8}},
-	} {
-		a, b := &shard.Take{Decision: pair[0]}, &shard.Take{Decision: pair[1]}
-		if !tighter(a, b) || tighter(b, a) || tighter(a, a) {
-			t.Errorf("pair %d: a before b %t, b before a %t, a before itself %t", i, tighter(a, b), tighter(b, a), tighter(a, a))
-		}
-	}
-}
-
-func TestCeilSeconds(t *testing.T) {
-	for ns, want := range map[int64]int64{0: 0, 1: 1, 999_999_999: 1, 1_000_000_000: 1, 1_000_000_001: 2, 60_000_000_000: 60} {
-		if got := ceilSeconds(ns); got != want {
-			t.Errorf("%d ns: %d s, want %d", ns, got, want)
-		}
-	}
 }

@@ -9,6 +9,8 @@ import (
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
+	"github.com/weirlimit/weir/api/internal/apitest"
+
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
@@ -93,8 +95,8 @@ func (c *caller) batch() {
 
 func (c *caller) envoy() {
 	d := fmt.Sprintf("user=u%d caller=c%d", c.number, c.number)
-	resp, err := envoyServer{Limiter: c.Limiter}.ShouldRateLimit(c.t.Context(), &rlsv3.RateLimitRequest{
-		Domain: DefaultDomain, Descriptors: descriptors("user=x", d), HitsAddend: 4,
+	resp, err := c.Limiter.envoy.ShouldRateLimit(c.t.Context(), &rlsv3.RateLimitRequest{
+		Domain: DefaultDomain, Descriptors: apitest.Descriptors("user=x", d), HitsAddend: 4,
 	})
 	if err != nil {
 		c.t.Error(err)
@@ -102,7 +104,7 @@ func (c *caller) envoy() {
 	}
 	c.left -= 4
 	want := fmt.Sprintf("OK | OK | OK r%d %d/HOUR left %d reset ", c.number, 10_000+c.number, c.left)
-	if got := briefEnvoy(resp); !strings.HasPrefix(got, want) {
+	if got := apitest.BriefEnvoy(resp); !strings.HasPrefix(got, want) {
 		c.t.Errorf("got  %s\nwant %s", got, want)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
-// FuzzHTTPCheck: whatever the body, the answer is a decision or says what is wrong
-// with the body, and is the client's fault.
+// FuzzHTTPCheck: for any body, the answer is a decision or a client error that says what is wrong with the
+// body.
 func FuzzHTTPCheck(f *testing.F) {
 	for _, body := range []string{
 		"", "{", "null", "[]", "\xff", goodBody, goodBody + " \n", goodBody + "x",

@@ -1,23 +1,27 @@
 package api
 
 import (
-	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+
+	"github.com/weirlimit/weir/api/internal/wire"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
 // Register registers the public services with a gRPC server, which must have been made
-// with Codec.
-func Register(r grpc.ServiceRegistrar, l *Limiter, c *ConfigServer, s Status) {
+// with Codec and accept messages of envoy.MaxMessage bytes, and admits the calls that permits does.
+func Register(server *grpc.Server, l *Limiter, c *ConfigServer, s Status, permits *Access) {
+	r := Bounded(server)
 	checks := weirv1.RateLimiter_ServiceDesc
-	replaceHandler(&checks, "CheckRateLimit", l.check)
-	replaceHandler(&checks, "CheckRateLimitBatch", l.checkBatch)
+	wire.ReplaceHandler(&checks, "CheckRateLimit", l.check)
+	wire.ReplaceHandler(&checks, "CheckRateLimitBatch", l.checkBatch)
 	r.RegisterService(&checks, rateLimiter{Limiter: l})
-	envoy := rlsv3.RateLimitService_ServiceDesc
-	replaceHandler(&envoy, "ShouldRateLimit", l.checkEnvoy)
-	r.RegisterService(&envoy, envoyServer{Limiter: l})
-	weirv1.RegisterRateLimiterConfigServer(r, c)
-	weirv1.RegisterRateLimiterHealthServer(r, healthServer{limiter: l, status: s})
-	weirv1.RegisterClusterServer(r, clusterServer{status: s})
+	l.envoy.Register(server)
+	weirv1.RegisterRateLimiterConfigServer(r, auditedConfig{c, l.audit})
+	weirv1.RegisterRateLimiterHealthServer(r, healthServer{limiter: l, status: s, port: permits.port()})
+	weirv1.RegisterClusterServer(r, clusterServer{status: s, audit: l.audit, port: permits.port(), tokens: permits.store()})
 }
+
+// Codec returns the codec that a gRPC server needs for the services of Register.
+func Codec() encoding.CodecV2 { return wire.Codec() }

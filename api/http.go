@@ -1,16 +1,11 @@
 package api
 
 import (
-	"bytes"
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
-	"reflect"
-	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,13 +14,16 @@ import (
 	"github.com/grpc-ecosystem/grpc-gateway/v2/utilities"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/weirlimit/weir/headers"
+	gatewayv1 "github.com/weirlimit/weir/api/internal/gateway/weir/v1"
+	"github.com/weirlimit/weir/api/internal/jsonbody"
+	"github.com/weirlimit/weir/internal/headers"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
@@ -38,15 +36,69 @@ var openAPI []byte
 // readStrictly sets how queries are read. The gateway has one way for the whole process.
 var readStrictly = sync.OnceFunc(func() { runtime.SetQueryParameterParser(strictQuery{})(nil) })
 
-// NewHTTPServer returns the server of the HTTP API, with every timeout and size
-// bounded: the services as JSON by api/weir/v1/gateway.yaml, /auth for proxies, /metrics
-// from gather, /healthz, /readyz, and /openapi.json, which describes all of them. The caller sets Addr or calls Serve.
-func NewHTTPServer(l *Limiter, c *ConfigServer, s Status, gather prometheus.Gatherer) (*http.Server, error) {
+// HTTPConfig is what a server of the HTTP API consists of, in addition to its services.
+type HTTPConfig struct {
+	// Gather are the metrics of /metrics.
+	Gather prometheus.Gatherer
+	// Guard refuses requests of web pages.
+	Guard Guard
+	// Permits says which callers may make which calls.
+	Permits *Access
+	// Profiles are what /debug/pprof/ serves; nil is nothing.
+	Profiles http.Handler
+	// GRPC answers gRPC calls on the same port; nil: it serves HTTP only. Permits admits its calls.
+	GRPC *grpc.Server
+}
+
+// NewHTTPServer returns the server of the HTTP API, with every timeout and size bounded: the services as
+// JSON by api/weir/v1/gateway.yaml, /auth for proxies, /metrics, /healthz, /readyz, and
+// /openapi.json, which describes all of them. Requests that the guard refuses are a 403, except for /auth and
+// health checks; those that are not permitted are a 401 or 403, or a 404 if they are served at another port. The
+// caller sets Addr or calls Serve.
+func NewHTTPServer(l *Limiter, c *ConfigServer, s Status, cfg HTTPConfig) (*http.Server, error) {
 	readStrictly()
+	gateway, mux, err := newRoutes(l, c, s, cfg)
+	if err != nil {
+		return nil, err
+	}
+	server := &http.Server{
+		Handler:           patient(protect(cfg.Guard, gateway, cfg.Permits.Protect(mux))),
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       bodyTimeout,
+		WriteTimeout:      bodyTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
+		ConnContext:       connContext,
+	}
+	if cfg.GRPC != nil {
+		addGRPC(server, cfg.GRPC, cfg.Permits)
+	}
+	return server, nil
+}
+
+// routes is a ServeMux that knows its patterns, all of which needs must have.
+type routes struct {
+	*http.ServeMux
+	patterns []string
+}
+
+// Handle adds a handler.
+func (r *routes) Handle(pattern string, handler http.Handler) {
+	r.patterns = append(r.patterns, pattern)
+	r.ServeMux.Handle(pattern, handler)
+}
+
+// HandleFunc adds a handler.
+func (r *routes) HandleFunc(pattern string, handler func(http.ResponseWriter, *http.Request)) {
+	r.Handle(pattern, http.HandlerFunc(handler))
+}
+
+// newRoutes returns the handlers of all paths. Those below /v1 are the gateway's unless they are routes.
+func newRoutes(l *Limiter, c *ConfigServer, s Status, cfg HTTPConfig) (*runtime.ServeMux, *routes, error) {
 	gateway := runtime.NewServeMux(
-		runtime.WithMarshalerOption(runtime.MIMEWildcard, &jsonBody{runtime.JSONPb{
+		runtime.WithMarshalerOption(runtime.MIMEWildcard, &jsonbody.Marshaler{JSONPb: runtime.JSONPb{
 			MarshalOptions: protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true},
-			// Unknown fields are refused: a misspelt one must not limit nobody.
+			// Unknown fields are refused: a misspelt one must not disable a limit.
 			UnmarshalOptions: protojson.UnmarshalOptions{DiscardUnknown: false},
 		}}),
 		runtime.WithDisablePathLengthFallback(), // a form's POST is not a GET
@@ -56,28 +108,38 @@ func NewHTTPServer(l *Limiter, c *ConfigServer, s Status, gather prometheus.Gath
 	)
 	ctx := context.Background() // the registrations only keep it
 	for _, err := range []error{
-		weirv1.RegisterRateLimiterHandlerServer(ctx, gateway, l.Server()),
-		weirv1.RegisterRateLimiterConfigHandlerServer(ctx, gateway, c),
-		weirv1.RegisterRateLimiterHealthHandlerServer(ctx, gateway, healthServer{limiter: l, status: s}),
-		weirv1.RegisterClusterHandlerServer(ctx, gateway, clusterServer{status: s}),
+		gatewayv1.RegisterRateLimiterHandlerServer(ctx, gateway, l.Server()),
+		gatewayv1.RegisterRateLimiterConfigHandlerServer(ctx, gateway, auditedConfig{c, l.audit}),
+		gatewayv1.RegisterRateLimiterHealthHandlerServer(ctx, gateway, healthServer{limiter: l, status: s, port: cfg.Permits.port()}),
+		gatewayv1.RegisterClusterHandlerServer(ctx, gateway, clusterServer{status: s, audit: l.audit, port: cfg.Permits.port(), tokens: cfg.Permits.store()}),
 	} {
 		if err != nil {
-			return nil, fmt.Errorf("register the HTTP API: %w", err)
+			return nil, nil, fmt.Errorf("register the HTTP API: %w", err)
 		}
 	}
-	mux := http.NewServeMux()
-	mux.Handle("/v1/", http.MaxBytesHandler(gateway, MaxMessage))
-	mux.Handle("/v1/rules:apply", atOnce(maxHTTPApplies, gateway, http.MaxBytesHandler(gateway, maxApply)))
+	mux := &routes{ServeMux: http.NewServeMux()}
+	mux.Handle("/v1/", ofCluster(s, gateway, http.MaxBytesHandler(headAsGet(gateway), MaxMessage)))
+	refuse := func(w http.ResponseWriter, r *http.Request, err error) {
+		_, json := runtime.MarshalerForRequest(gateway, r)
+		runtime.HTTPError(r.Context(), gateway, json, w, r, err)
+	}
+	checks := ofCluster(s, gateway, l.accepting(http.MaxBytesHandler(gateway, MaxMessage), refuse))
+	mux.Handle("POST /v1/check", checks)
+	mux.Handle("POST /v1/check:batch", checks)
+	mux.Handle("/v1/rules:apply", atOnce(maxHTTPApplies, gateway, atMostFor(applyTimeout, http.MaxBytesHandler(gateway, maxApply))))
 	mux.Handle("GET /v1/rules:watch", watchHandler{config: c, gateway: gateway})
-	auth := authHandler{l, new(atomic.Int64)}
+	auth := l.accepting(authHandler{l, new(atomic.Int64)}, refuseProblem)
 	mux.Handle("/auth", auth)
 	mux.Handle("/auth/{domain}", auth)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(gather, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(cfg.Gather, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(openAPI) // a client that is gone does not matter
 	})
-	addEnvoyPaths(mux, l, s)
+	if cfg.Profiles != nil {
+		mux.Handle("/debug/pprof/", unhurried(cfg.Profiles))
+	}
+	l.envoy.AddPaths(mux, s.Ready, refuseDenied)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		writeText(w, http.StatusOK, "ok")
 	})
@@ -88,14 +150,33 @@ func NewHTTPServer(l *Limiter, c *ConfigServer, s Status, gather prometheus.Gath
 		}
 		writeText(w, http.StatusOK, "ready")
 	})
-	return &http.Server{
-		Handler:           mux,
-		ReadHeaderTimeout: headerTimeout,
-		ReadTimeout:       bodyTimeout,
-		WriteTimeout:      bodyTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeader,
-	}, nil
+	return gateway, mux, nil
+}
+
+// protect has guard refuse in the gateway's form, after what has a query that nothing
+// reads. Proxies ask /auth with the header fields of
+// their clients, Host and Origin among them, and it changes no more than any request of these
+// does; health checks ask under any name, and hear nothing else.
+func protect(guard Guard, gateway *runtime.ServeMux, next http.Handler) http.Handler {
+	refuse := func(code codes.Code, w http.ResponseWriter, r *http.Request, err error) {
+		_, json := runtime.MarshalerForRequest(gateway, r)
+		runtime.HTTPError(r.Context(), gateway, json, w, r, status.Error(code, err.Error()))
+	}
+	protected := guard.Protect(next, func(w http.ResponseWriter, r *http.Request, err error) {
+		refuse(codes.PermissionDenied, w, r, err)
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := unreadQuery(r); err != nil {
+			refuse(codes.InvalidArgument, w, r, err)
+			return
+		}
+		switch path := r.URL.Path; {
+		case path == "/auth", strings.HasPrefix(path, "/auth/"), path == "/healthz", path == "/readyz", path == "/healthcheck":
+			next.ServeHTTP(w, r)
+		default:
+			protected.ServeHTTP(w, r)
+		}
+	})
 }
 
 func writeText(w http.ResponseWriter, code int, text string) {
@@ -119,8 +200,8 @@ func (l *Limiter) forwardDecision(_ context.Context, w http.ResponseWriter, m pr
 	return nil
 }
 
-// strictQuery refuses unknown parameters, which the gateway would ignore: a misspelt
-// revision must not delete whatever there is.
+// strictQuery refuses unknown parameters, which the gateway would ignore: a misspelt revision must not
+// delete a rule unconditionally.
 type strictQuery struct{ runtime.DefaultQueryParser }
 
 // Parse implements runtime.QueryParameterParser.
@@ -134,69 +215,10 @@ func (q strictQuery) Parse(m proto.Message, values url.Values, filter *utilities
 	return q.DefaultQueryParser.Parse(m, values, filter)
 }
 
-// jsonBody is JSON as the gateway knows it, except that a body is read whole: what
-// stands after its message is an error too, and errors say where in the body.
-type jsonBody struct{ runtime.JSONPb }
-
-// jsonError matches what protojson says; it puts a no-break space after "proto:"
-// at random, to keep anybody from relying on the text.
-var jsonError = regexp.MustCompile(`(?s)^proto:[\s\x{a0}]*(?:syntax error )?\(line (\d+):(\d+)\):[\s\x{a0}]*(.*)$`)
-
-// bodyTooLarge begins the error that is known by its text: the gateway makes every
-// error a new one.
-const bodyTooLarge = "body: more than "
-
-// NewDecoder implements runtime.Marshaler.
-func (j *jsonBody) NewDecoder(r io.Reader) runtime.Decoder {
-	return runtime.DecoderFunc(func(v any) error {
-		body, err := io.ReadAll(r)
-		if err != nil {
-			if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
-				return fmt.Errorf("%s%d bytes", bodyTooLarge, large.Limit)
-			}
-			return fmt.Errorf("body: read: %w", err)
-		}
-		if len(bytes.TrimSpace(body)) == 0 {
-			return errors.New("body: must not be empty")
-		}
-		err = j.UnmarshalOptions.Unmarshal(body, message(v))
-		switch {
-		case err == nil:
-			return nil
-		case strings.HasSuffix(err.Error(), io.ErrUnexpectedEOF.Error()):
-			return fmt.Errorf("body: the JSON ends too early, after %d bytes", len(body))
-		}
-		return errors.New(describe(err.Error()))
-	})
-}
-
-// message is what a body is read into. By gateway.yaml it is a message, or a field
-// of one that has none yet.
-func message(v any) proto.Message {
-	if m, ok := v.(proto.Message); ok {
-		return m
-	}
-	field := reflect.ValueOf(v).Elem()
-	field.Set(reflect.New(field.Type().Elem()))
-	return field.Interface().(proto.Message)
-}
-
-// describe turns what protojson says of a body into an error's message.
-func describe(text string) string {
-	where := "body: "
-	if p := jsonError.FindStringSubmatch(text); p != nil {
-		where, text = fmt.Sprintf("body: line %s, column %s: ", p[1], p[2]), p[3]
-	}
-	if len(text) > maxEcho {
-		text = text[:maxEcho] + "..."
-	}
-	return where + strings.ToValidUTF8(text, "\uFFFD") // no answer can hold other bytes
-}
-
 // handleError answers with the gateway's own form of errors. A node without time for
 // a check answers 503: the gateway's 429 would look like the limit's answer.
 func handleError(ctx context.Context, mux *runtime.ServeMux, m runtime.Marshaler, w http.ResponseWriter, r *http.Request, err error) {
-	if strings.HasPrefix(status.Convert(err).Message(), bodyTooLarge) {
+	if strings.HasPrefix(status.Convert(err).Message(), jsonbody.TooLarge) {
 		err = &runtime.HTTPStatusError{HTTPStatus: http.StatusRequestEntityTooLarge, Err: err}
 	}
 	if status.Code(err) == codes.ResourceExhausted {
@@ -213,15 +235,15 @@ func handleRoutingError(ctx context.Context, mux *runtime.ServeMux, m runtime.Ma
 		runtime.DefaultRoutingErrorHandler(ctx, mux, m, w, r, code)
 		return
 	}
-	allow := http.MethodGet
+	allow := "GET, HEAD"
 	switch path := r.URL.Path; {
 	case strings.HasPrefix(path, "/v1/check"), path == "/v1/status", path == "/v1/explain", path == "/v1/reset", path == "/v1/rules:apply",
 		path == "/v1/view:import", strings.HasPrefix(path, "/v1/nodes/"):
 		allow = http.MethodPost
 	case path == "/v1/rules":
-		allow = "GET, POST"
+		allow = "GET, HEAD, POST"
 	case strings.HasPrefix(path, "/v1/rules/"):
-		allow = "GET, PUT, DELETE"
+		allow = "GET, HEAD, PUT, DELETE"
 	}
 	w.Header().Set("Allow", allow)
 	err := status.Errorf(codes.Unimplemented, "method: %s is not %s", r.Method, allow)

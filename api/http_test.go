@@ -15,7 +15,7 @@ import (
 
 func (f *fixture) httpServer(t testing.TB) *http.Server {
 	t.Helper()
-	server, err := NewHTTPServer(f.Limiter, f.config, f.status, f.registry)
+	server, err := NewHTTPServer(f.Limiter, f.config, f.status, HTTPConfig{Gather: f.registry, Guard: f.guard, Permits: f.access})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,9 +137,8 @@ func TestHTTPRoutes(t *testing.T) {
 	}{
 		{"GET", checkPath, "POST", `method: GET is not POST`},
 		{"PUT", batchPath, "POST", `method: PUT is not POST`},
-		{"POST", "/v1/nodes", "GET", `method: POST is not GET`},
-		{"DELETE", "/v1/ring", "GET", `method: DELETE is not GET`},
-		{"HEAD", "/v1/health", "GET", `method: HEAD is not GET`},
+		{"POST", "/v1/nodes", "GET, HEAD", `method: POST is not GET, HEAD`},
+		{"DELETE", "/v1/ring", "GET, HEAD", `method: DELETE is not GET, HEAD`},
 		{"GET", "/v1/nodes/a:drain", "POST", `method: GET is not POST`},
 		{"GET", "/v1/view:import", "POST", `method: GET is not POST`},
 	} {
@@ -164,7 +163,7 @@ func TestHTTPRoutes(t *testing.T) {
 	r.Header.Set("X-HTTP-Method-Override", http.MethodGet)
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
-	refusedHTTP(t, w, 405, 12, `method: POST is not GET`)
+	refusedHTTP(t, w, 405, 12, `method: POST is not GET, HEAD`)
 }
 
 // JSON has every field that always means something, by its name in the proto, and the

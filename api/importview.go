@@ -13,8 +13,8 @@ import (
 // ErrNothingLost says that the registry has all that it had.
 var ErrNothingLost = errors.New("etcd has what it had, there is nothing to import")
 
-// ImportView implements weirv1.ClusterServer.
-func (s clusterServer) ImportView(ctx context.Context, req *weirv1.ImportViewRequest) (*weirv1.ImportViewResponse, error) {
+// importView is ImportView without the audit log.
+func (s clusterServer) importView(ctx context.Context, req *weirv1.ImportViewRequest) (*weirv1.ImportViewResponse, error) {
 	resp, err := s.status.ImportView(ctx, req.GetDryRun())
 	switch {
 	case errors.Is(err, ErrNothingLost):

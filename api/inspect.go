@@ -9,6 +9,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/weirlimit/weir/api/internal/check"
+	"github.com/weirlimit/weir/api/internal/wire"
 	"github.com/weirlimit/weir/rules"
 	"github.com/weirlimit/weir/shard"
 
@@ -17,7 +19,7 @@ import (
 
 // GetRateLimitStatus implements weirv1.RateLimiterServer.
 func (s rateLimiter) GetRateLimitStatus(ctx context.Context, req *weirv1.RateLimitStatusRequest) (*weirv1.RateLimitStatusResponse, error) {
-	w := s.newWork()
+	w := s.newWork(ctx)
 	defer s.works.Put(w)
 	err := s.name(w, &weirv1.RateLimitRequest{
 		Identifier: req.GetIdentifier(), IdentifierType: req.GetIdentifierType(), Endpoint: req.GetEndpoint(),
@@ -26,9 +28,9 @@ func (s rateLimiter) GetRateLimitStatus(ctx context.Context, req *weirv1.RateLim
 	if err != nil {
 		return nil, err
 	}
-	w.matches = w.set.Counters(s.hasher, &w.request, w.matches)
-	resp := &weirv1.RateLimitStatusResponse{Omitted: uint32(max(0, len(w.matches)-maxListed))}
-	w.matches = w.matches[:min(len(w.matches), maxListed)]
+	w.Matches = w.Set.Counters(s.checks.Hasher, &w.Request, w.Matches)
+	resp := &weirv1.RateLimitStatusResponse{Omitted: uint32(max(0, len(w.Matches)-maxListed))}
+	w.Matches = w.Matches[:min(len(w.Matches), maxListed)]
 	if resp.Limits, err = s.look(ctx, w); err != nil {
 		return nil, err
 	}
@@ -36,24 +38,24 @@ func (s rateLimiter) GetRateLimitStatus(ctx context.Context, req *weirv1.RateLim
 }
 
 // look returns the counters of w's matches as they are, and when one more token would
-// have room. The error is errOverloaded, or nil.
+// have room. The error is check.ErrOverloaded, or nil.
 func (l *Limiter) look(ctx context.Context, w *work) ([]*weirv1.LimitStatus, error) {
-	for i := range w.matches {
+	for i := range w.Matches {
 		for cost := range int64(2) { // what it holds, and what it would answer
-			w.groups = append(w.groups, shard.Group{Peek: true, Takes: []shard.Take{{
-				Key: w.matches[i].Key, Limit: w.matches[i].Held(), Cost: cost,
-				Shadow: w.matches[i].Shadow, OnFailure: policies[w.matches[i].Rule.OnFailure],
+			w.Groups = append(w.Groups, shard.Group{Peek: true, Takes: []shard.Take{{
+				Key: w.Matches[i].Key, Limit: w.Matches[i].Held(), Cost: cost,
+				Shadow: w.Matches[i].Shadow, OnFailure: check.PolicyOf(w.Matches[i].Rule),
 			}}})
 		}
 	}
-	l.decider.Decide(ctx, w.groups)
-	statuses := make([]*weirv1.LimitStatus, len(w.matches))
-	for i := range w.matches {
-		held, next := &w.groups[2*i].Takes[0], &w.groups[2*i+1].Takes[0]
-		if sourceOf(held) == byOverload || sourceOf(next) == byOverload {
-			return nil, errOverloaded
+	l.checks.Decider.Decide(ctx, w.Groups)
+	statuses := make([]*weirv1.LimitStatus, len(w.Matches))
+	for i := range w.Matches {
+		held, next := &w.Groups[2*i].Takes[0], &w.Groups[2*i+1].Takes[0]
+		if check.SourceOf(held) == check.ByOverload || check.SourceOf(next) == check.ByOverload {
+			return nil, check.ErrOverloaded
 		}
-		st, would := l.limitStatus(&w.matches[i], held), limitStatus(&w.matches[i], next)
+		st, would := l.limitStatus(&w.Matches[i], held), limitStatus(&w.Matches[i], next)
 		st.Allowed, st.RetryAfter, st.Delay, st.OverLimit = would.GetAllowed(), would.GetRetryAfter(), would.GetDelay(), would.GetOverLimit()
 		statuses[i] = st
 	}
@@ -63,25 +65,25 @@ func (l *Limiter) look(ctx context.Context, w *work) ([]*weirv1.LimitStatus, err
 // limitStatus is limitStatus with the owner of the counter.
 func (l *Limiter) limitStatus(m *rules.Match, t *shard.Take) *weirv1.LimitStatus {
 	st := limitStatus(m, t)
-	st.Owner = l.decider.Owner(m.Key)
+	st.Owner = l.checks.Decider.Owner(m.Key)
 	return st
 }
 
 // ExplainRateLimit implements weirv1.RateLimiterServer.
 func (s rateLimiter) ExplainRateLimit(ctx context.Context, req *weirv1.RateLimitRequest) (*weirv1.ExplainRateLimitResponse, error) {
-	w := s.newWork()
+	w := s.newWork(ctx)
 	defer s.works.Put(w)
 	if err := s.add(w, req); err != nil {
 		return nil, err
 	}
-	w.groups[0].Peek = true
-	if err := s.decide(ctx, w); err != nil {
+	w.Groups[0].Peek = true
+	if err := s.checks.Decide(ctx, &w.Work); err != nil {
 		return nil, err
 	}
-	resp := &weirv1.ExplainRateLimitResponse{Decision: w.render(0, w.judge(0), new(answer))}
-	matches, takes := w.item(0)
+	resp := &weirv1.ExplainRateLimitResponse{Decision: w.render(0, w.Judge(0), new(answer))}
+	matches, takes := w.Item(0)
 	others := 0
-	for _, e := range w.set.Explain(s.hasher, &w.request) {
+	for _, e := range w.Set.Explain(s.checks.Hasher, &w.Request) {
 		if !e.Matched {
 			if others++; others > maxListed {
 				resp.Omitted++
@@ -99,28 +101,28 @@ func (s rateLimiter) ExplainRateLimit(ctx context.Context, req *weirv1.RateLimit
 	return resp, nil
 }
 
-// ResetRateLimit implements weirv1.RateLimiterHealthServer.
-func (s healthServer) ResetRateLimit(ctx context.Context, req *weirv1.ResetRateLimitRequest) (*weirv1.ResetRateLimitResponse, error) {
-	return s.limiter.Reset(ctx, req)
-}
-
 // Reset makes counters fresh ones, for callers over gRPC and in this process.
 func (l *Limiter) Reset(ctx context.Context, req *weirv1.ResetRateLimitRequest) (*weirv1.ResetRateLimitResponse, error) {
-	w := l.newWork()
+	w := l.newWork(ctx)
 	defer l.works.Put(w)
 	if err := l.namedCounters(w, req); err != nil {
 		return nil, err
 	}
-	for i := range w.matches {
-		w.groups = append(w.groups, shard.Group{Reset: true, Takes: []shard.Take{{Key: w.matches[i].Key, Limit: w.matches[i].Held()}}})
+	return l.reset(ctx, w)
+}
+
+// reset makes the counters of w's matches fresh ones.
+func (l *Limiter) reset(ctx context.Context, w *work) (*weirv1.ResetRateLimitResponse, error) {
+	for i := range w.Matches {
+		w.Groups = append(w.Groups, shard.Group{Reset: true, Takes: []shard.Take{{Key: w.Matches[i].Key, Limit: w.Matches[i].Held()}}})
 	}
-	l.decider.Decide(ctx, w.groups)
+	l.checks.Decider.Decide(ctx, w.Groups)
 	resp := &weirv1.ResetRateLimitResponse{}
 	var owners []string // of counters that were not reset
 	overloaded := 0
-	for i := range w.matches {
-		st := l.limitStatus(&w.matches[i], &w.groups[i].Takes[0])
-		switch w.groups[i].Takes[0].Source {
+	for i := range w.Matches {
+		st := l.limitStatus(&w.Matches[i], &w.Groups[i].Takes[0])
+		switch w.Groups[i].Takes[0].Source {
 		case shard.Owner, shard.Standby:
 		case shard.Overloaded:
 			overloaded++
@@ -131,7 +133,7 @@ func (l *Limiter) Reset(ctx context.Context, req *weirv1.ResetRateLimitRequest) 
 		resp.Limits = append(resp.Limits, st)
 	}
 	if len(owners) > 0 {
-		return nil, notReset(owners, overloaded, len(w.matches))
+		return nil, notReset(owners, overloaded, len(w.Matches))
 	}
 	return resp, nil
 }
@@ -153,10 +155,10 @@ func notReset(owners []string, overloaded, counters int) error {
 		begin, n, counters, why, strings.Join(slices.Compact(owners), ", "))
 }
 
-// namedCounters makes w.matches the counters that req names.
+// namedCounters makes w.Matches the counters that req names.
 func (l *Limiter) namedCounters(w *work, req *weirv1.ResetRateLimitRequest) error {
 	if req.GetIdentifier() == "" && req.GetIdentifierType() == "" && req.GetRuleId() != "" {
-		w.request.Domain = cmp.Or(req.GetDomain(), DefaultDomain)
+		w.Request.Domain = cmp.Or(req.GetDomain(), DefaultDomain)
 		if err := w.hasRules(); err != nil {
 			return err
 		}
@@ -167,21 +169,21 @@ func (l *Limiter) namedCounters(w *work, req *weirv1.ResetRateLimitRequest) erro
 		return err
 	}
 	if req.GetRuleId() == "" {
-		w.matches = w.set.Counters(l.hasher, &w.request, w.matches)
-		if n := len(w.matches); n > maxListed {
-			return invalid("identifier", "chooses %d counters, more than %d; name a rule_id", n, maxListed)
+		w.Matches = w.Set.Counters(l.checks.Hasher, &w.Request, w.Matches)
+		if n := len(w.Matches); n > maxListed {
+			return wire.Invalid("identifier", "chooses %d counters, more than %d; name a rule_id", n, maxListed)
 		}
 		return nil
 	}
-	rule := w.set.Rule(w.request.Domain, req.GetRuleId())
+	rule := w.Set.Rule(w.Request.Domain, req.GetRuleId())
 	if rule == nil {
-		return status.Errorf(codes.NotFound, "rule_id: domain %q has no rule %q", w.request.Domain, req.GetRuleId())
+		return status.Errorf(codes.NotFound, "rule_id: domain %q has no rule %q", w.Request.Domain, req.GetRuleId())
 	}
 	if rule.Unlimited {
-		return invalid("rule_id", "%q is unlimited and counts nothing", rule.ID)
+		return wire.Invalid("rule_id", "%q is unlimited and counts nothing", rule.ID)
 	}
-	if w.matches = rule.Counters(l.hasher, &w.request, w.matches); len(w.matches) == 0 {
-		return invalid("attributes", "rule %q counts by %s; give a value for each", rule.ID, countsBy(rule))
+	if w.Matches = rule.Counters(l.checks.Hasher, &w.Request, w.Matches); len(w.Matches) == 0 {
+		return wire.Invalid("attributes", "rule %q counts by %s; give a value for each", rule.ID, countsBy(rule))
 	}
 	return nil
 }
@@ -193,4 +195,24 @@ func countsBy(r *rules.Rule) string {
 		sets = append(sets, strings.Join(per, " and "))
 	}
 	return strings.Join(sets, ", or by ")
+}
+
+// ExplainDescriptors implements weirv1.RateLimiterServer.
+func (s rateLimiter) ExplainDescriptors(ctx context.Context, req *weirv1.DescriptorsRequest) (*weirv1.ExplainDescriptorsResponse, error) {
+	return s.envoy.Explain(ctx, req, s.limitStatus)
+}
+
+// resetDescriptors is ResetDescriptors without the audit log.
+func (s healthServer) resetDescriptors(ctx context.Context, req *weirv1.DescriptorsRequest) (*weirv1.ResetRateLimitResponse, error) {
+	if req.GetHits() != 0 {
+		return nil, wire.Invalid("hits", "%d is not 0: a reset costs nothing", req.GetHits())
+	}
+	counters, err := s.limiter.envoy.Counters(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	w := s.limiter.newWork(ctx)
+	defer s.limiter.works.Put(w)
+	w.Matches = append(w.Matches, counters...)
+	return s.limiter.reset(ctx, w)
 }

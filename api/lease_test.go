@@ -5,8 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
-
+	"github.com/weirlimit/weir/api/internal/apitest"
 	"github.com/weirlimit/weir/shard"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
@@ -140,14 +139,14 @@ func TestLeasesAreRefused(t *testing.T) {
 }
 
 // Not only the owner's answers tell the state of the counter.
-func TestAnswersOfOthers(t *testing.T) {
+func TestLeaseOfOtherSources(t *testing.T) {
 	for s, want := range map[shard.Source]struct {
 		wire weirv1.Source
-		by   source
+		by   string
 	}{
-		shard.Lent:        {weirv1.Source_SOURCE_LENT, byLent},
-		shard.Standby:     {weirv1.Source_SOURCE_STANDBY, byStandby},
-		shard.Provisional: {weirv1.Source_SOURCE_PROVISIONAL, byCopy},
+		shard.Lent:        {weirv1.Source_SOURCE_LENT, "lent"},
+		shard.Standby:     {weirv1.Source_SOURCE_STANDBY, "standby"},
+		shard.Provisional: {weirv1.Source_SOURCE_PROVISIONAL, "provisional"},
 	} {
 		f := newFixture(t, leaseRules)
 		f.source = s
@@ -155,7 +154,7 @@ func TestAnswersOfOthers(t *testing.T) {
 		if resp.GetSource() != want.wire || resp.GetRemainingTokens() != 800 || resp.GetResetAfter() == nil {
 			t.Errorf("%v: %v", want.wire, resp)
 		}
-		if n := f.metrics.checks[want.by][1]; testutil.ToFloat64(n) != 1 {
+		if apitest.Checks(t, f.registry, "allowed", want.by) != 1 {
 			t.Errorf("%v: it was not counted", want.wire)
 		}
 	}

@@ -1,223 +1,153 @@
 package api
 
 import (
+	"cmp"
 	"context"
-	"fmt"
-	"time"
+	"log/slog"
+	"sync"
 
-	"google.golang.org/protobuf/encoding/protowire"
+	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/weirlimit/weir/api/envoy"
+	"github.com/weirlimit/weir/api/internal/check"
+	"github.com/weirlimit/weir/api/internal/wire"
+	"github.com/weirlimit/weir/internal/audit"
+	"github.com/weirlimit/weir/internal/headers"
+	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/rules"
+	"github.com/weirlimit/weir/shard"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
 // DefaultDomain is the domain of requests that name none.
-const DefaultDomain = "default"
+const DefaultDomain = check.DefaultDomain
 
-const endpointAttribute = "endpoint"
-
-// rateLimiter implements weirv1.RateLimiterServer.
-type rateLimiter struct {
-	weirv1.UnimplementedRateLimiterServer
-	*Limiter
+// Decider answers groups wherever their counters live. *cluster.Router is one.
+type Decider interface {
+	Decide(ctx context.Context, groups []shard.Group)
+	// Owner returns the id of the node that owns a counter, "" if that is not known.
+	Owner(key ring.Key) string
 }
 
-// Server returns the service of l for callers in this process. Over gRPC there is
-// Register.
-func (l *Limiter) Server() weirv1.RateLimiterServer { return rateLimiter{Limiter: l} }
-
-// CheckRateLimit implements weirv1.RateLimiterServer.
-func (s rateLimiter) CheckRateLimit(ctx context.Context, req *weirv1.RateLimitRequest) (*weirv1.RateLimitResponse, error) {
-	return decoded(ctx, s.check, req, new(weirv1.RateLimitResponse))
+// Config says how to build a Limiter. The first four fields are required.
+type Config struct {
+	// Rules returns the rules to apply now.
+	Rules func() *rules.Set
+	// Hasher makes the keys of counters. All nodes of a cluster need the same.
+	Hasher ring.Hasher
+	// Decider answers.
+	Decider Decider
+	// Metrics is where the limiter's metrics are registered.
+	Metrics prometheus.Registerer
+	// Overload says which calls there is time for. All by default.
+	Overload Overload
+	// Audit records changes; nil is none.
+	Audit *audit.Log
+	// Style is how decisions are told in header fields.
+	Style headers.Style
+	// Auth says how requests that a proxy asks about become attributes.
+	Auth AuthConfig
+	// Envoy says how Envoy's API answers.
+	Envoy envoy.Config
+	// Logger is told once of requests that cannot work as they are meant. None by default.
+	Logger *slog.Logger
 }
 
-// CheckRateLimitBatch implements weirv1.RateLimiterServer.
-func (s rateLimiter) CheckRateLimitBatch(ctx context.Context, req *weirv1.RateLimitBatchRequest) (*weirv1.RateLimitBatchResponse, error) {
-	return decoded(ctx, s.checkBatch, req, new(weirv1.RateLimitBatchResponse))
+// Limiter decides requests. It is safe for concurrent use; make it with
+// NewLimiter.
+type Limiter struct {
+	checks   *check.Checker
+	duration callDurations
+	works    sync.Pool // of *work
+	envoy    *envoy.Service
+	style    headers.Style
+	auth     AuthConfig
+	overload Overload
+	audit    *audit.Log // of changes; nil: none
+
+	unread  *unreadBudget
+	stop    context.CancelFunc
+	stopped context.Context // ends with Stop; streams of checks end with it
 }
 
-// check answers a RateLimitRequest.
-func (l *Limiter) check(ctx context.Context, request []byte) (encoded, error) {
-	start := time.Now()
-	w := l.newWork()
-	defer l.works.Put(w)
-	if err := decodeRequest(newPart(request), &w.decoded); err != nil {
-		return encoded{}, err
+// callDurations observe how long calls take, by API.
+type callDurations struct{ check, batch, stream, auth prometheus.Observer }
+
+// NewLimiter returns a Limiter of the set that rules returns at each request.
+func NewLimiter(c Config) *Limiter {
+	stopped, stop := context.WithCancel(context.Background())
+	checks := check.New(check.Config{Rules: c.Rules, Hasher: c.Hasher, Decider: c.Decider, Metrics: c.Metrics})
+	l := &Limiter{
+		checks: checks,
+		duration: callDurations{
+			check: checks.Duration("check"), batch: checks.Duration("batch"), stream: checks.Duration("stream"), auth: checks.Duration("auth"),
+		},
+		works:    sync.Pool{New: func() any { return new(work) }},
+		style:    c.Style,
+		auth:     c.Auth,
+		audit:    c.Audit,
+		overload: cmp.Or[Overload](c.Overload, acceptAll{}),
+		unread:   newUnreadBudget(c.Metrics),
+		stop:     stop,
+		stopped:  stopped,
 	}
-	if err := l.add(w, &w.decoded); err != nil {
-		return encoded{}, err
-	}
-	if err := l.decide(ctx, w); err != nil {
-		return encoded{}, err
-	}
-	var verdicts verdictCounts
-	w.out = appendResponse(w.out[:0], w.answer(0, &verdicts))
-	l.metrics.count(&verdicts)
-	l.metrics.check.Observe(time.Since(start).Seconds())
-	return copyEncoded(w.out), nil
+	accept := func() bool { return l.overload.Accept() }
+	l.envoy = envoy.New(checks, c.Envoy, accept, cmp.Or(c.Logger, slog.New(slog.DiscardHandler)))
+	return l
 }
 
-// checkBatch answers a RateLimitBatchRequest.
-func (l *Limiter) checkBatch(ctx context.Context, request []byte) (encoded, error) {
-	start := time.Now()
-	w := l.newWork()
-	defer l.works.Put(w)
-	if err := decodeBatch(newPart(request), &w.list); err != nil {
-		return encoded{}, err
-	}
-	if err := l.checkAll(ctx, w); err != nil {
-		return encoded{}, err
-	}
-	w.out = l.appendAnswers(w.out[:0], w, 1)
-	l.metrics.batch.Observe(time.Since(start).Seconds())
-	return copyEncoded(w.out), nil
+// Stop ends all streams of checks, which would hold up a server that waits for its
+// calls. Messages that are being decided are answered.
+func (l *Limiter) Stop() {
+	l.stop()
+	l.unread.stop()
 }
 
-// checkAll decides the requests of w.list, which are independent.
-func (l *Limiter) checkAll(ctx context.Context, w *work) error {
-	switch n := w.list.n; {
-	case n == 0:
-		return invalid("requests", "must not be empty")
-	case n > maxBatch:
-		return invalid("requests", "%d items are more than %d", n, maxBatch)
+// work holds what it takes to answer some requests; it is used again for others.
+type work struct {
+	check.Work
+	list    wire.List               // what is still to be decoded
+	decoded weirv1.RateLimitRequest // one after the other
+	reply   answer                  // likewise
+	out     []byte
+}
+
+func (l *Limiter) newWork(ctx context.Context) *work {
+	w := l.works.Get().(*work)
+	l.checks.Begin(ctx, &w.Work)
+	w.list.Reset()
+	return w
+}
+
+// lease asks for a token lease of lend tokens for the last group, of whose tokens the caller has some already. Soft and
+// elastic limits lend nothing: a caller that decides by itself could not tell which tokens are above the limit.
+func (w *work) lease(lend, tokens int64) {
+	begin := 0
+	if n := len(w.Ends); n > 1 {
+		begin = w.Ends[n-2]
 	}
-	for i, p := range w.list.parts {
-		if err := decodeRequest(p, &w.decoded); err != nil {
-			return ofItem(i, err)
+	for i := begin; i < len(w.Matches); i++ {
+		if w.Matches[i].Above > 0 {
+			return
 		}
-		if err := l.add(w, &w.decoded); err != nil {
-			return ofItem(i, err)
-		}
 	}
-	return l.decide(ctx, w)
+	g := &w.Groups[len(w.Groups)-1]
+	g.Lend, g.Tokens = lend, tokens
 }
 
-// appendAnswers appends the answers to all items to b, each as a field of that number,
-// and counts them.
-func (l *Limiter) appendAnswers(b []byte, w *work, number protowire.Number) []byte {
-	var verdicts verdictCounts
-	for i := range w.items {
-		var begin int
-		b, begin = beginMessage(b, number)
-		b = appendResponse(b, w.answer(i, &verdicts))
-		b = endMessage(b, begin)
+// endGroup makes one group of the takes since the last one.
+func (w *work) endGroup(peek bool) error {
+	begin := 0
+	if n := len(w.Ends); n > 0 {
+		begin = w.Ends[n-1]
 	}
-	l.metrics.count(&verdicts)
-	return b
-}
-
-// add validates req and adds its group to w.
-func (l *Limiter) add(w *work, req *weirv1.RateLimitRequest) error {
-	if err := l.name(w, req); err != nil {
-		return err
+	if n := len(w.Takes) - begin; n > maxLimits {
+		return wire.Invalid("rules", "%d limits apply to the request, more than %d", n, maxLimits)
 	}
-	tokens := req.GetTokensRequested()
-	if tokens == 0 {
-		tokens = 1
+	if n := len(w.Takes); n > maxBatchLimits {
+		return wire.Invalid("rules", "%d limits apply up to here, more than %d for a batch", n, maxBatchLimits)
 	}
-	if err := l.match(w, tokens); err != nil {
-		return err
-	}
-	if err := w.endGroup(req.GetPeek()); err != nil {
-		return err
-	}
-	if req.GetLease() > 0 {
-		w.lease(req.GetLease(), tokens)
-	}
-	w.groups[len(w.groups)-1].LentAt = req.GetDebitedAt()
+	w.AddGroup(peek)
 	return nil
-}
-
-// name validates req and makes it w.request.
-func (l *Limiter) name(w *work, req *weirv1.RateLimitRequest) error {
-	if err := validate(req); err != nil {
-		return err
-	}
-	w.request.Domain = req.GetDomain()
-	if w.request.Domain == "" {
-		w.request.Domain = DefaultDomain
-	}
-	if err := w.hasRules(); err != nil {
-		return err
-	}
-	attributes := w.request.Attributes[:0]
-	attributes = append(attributes, rules.Attribute{Key: req.GetIdentifierType(), Value: req.GetIdentifier()})
-	if req.GetEndpoint() != "" {
-		attributes = append(attributes, rules.Attribute{Key: endpointAttribute, Value: req.GetEndpoint()})
-	}
-	for key, value := range req.GetAttributes() {
-		attributes = append(attributes, rules.Attribute{Key: key, Value: value})
-	}
-	w.request.Attributes = attributes
-	return nil
-}
-
-// hasRules refuses a domain whose limits would not be looked at.
-func (w *work) hasRules() error {
-	if w.set.Descriptors(w.request.Domain) != nil {
-		return invalid("domain", "%q has descriptors, which only Envoy's API reads; ask with ShouldRateLimit or POST /json", w.request.Domain)
-	}
-	return nil
-}
-
-func validate(req *weirv1.RateLimitRequest) error {
-	if err := within("identifier", req.GetIdentifier(), maxValue); err != nil {
-		return err
-	}
-	if err := within("identifier_type", req.GetIdentifierType(), maxKey); err != nil {
-		return err
-	}
-	switch req.GetIdentifierType() {
-	case endpointAttribute:
-		return invalid("identifier_type", "%q is the name of another field", endpointAttribute)
-	case rules.IPAttribute:
-		if !rules.ValidIP(req.GetIdentifier()) {
-			return invalid("identifier", "%q is not an IP address", req.GetIdentifier())
-		}
-	}
-	if err := atMost("endpoint", req.GetEndpoint(), maxValue); err != nil {
-		return err
-	}
-	if err := validCost("tokens_requested", req.GetTokensRequested()); err != nil {
-		return err
-	}
-	if err := validLease(req); err != nil {
-		return err
-	}
-	if err := atMost("domain", req.GetDomain(), maxKey); err != nil {
-		return err
-	}
-	if len(req.GetAttributes()) == 0 {
-		return nil
-	}
-	return validateAttributes(req)
-}
-
-func validateAttributes(req *weirv1.RateLimitRequest) error {
-	const field = "attributes"
-	if n := len(req.GetAttributes()); n > extraAttributes {
-		return invalid(field, "%d entries are more than %d", n, extraAttributes)
-	}
-	for key, value := range req.GetAttributes() {
-		if err := within(field+": key", key, maxKey); err != nil {
-			return err
-		}
-		if key == endpointAttribute || key == req.GetIdentifierType() {
-			return invalid(fmt.Sprintf("%s[%q]", field, key), "is set by another field already")
-		}
-		if len(value) > maxValue { // only then: the name of the field costs
-			return atMost(fmt.Sprintf("%s[%q]", field, key), value, maxValue)
-		}
-	}
-	return nil
-}
-
-// ceilSeconds rounds nanoseconds up to seconds.
-func ceilSeconds(ns int64) int64 {
-	s := ns / int64(time.Second)
-	if ns%int64(time.Second) > 0 {
-		s++
-	}
-	return s
 }

@@ -13,8 +13,12 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/experimental"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/tap"
 
-	"github.com/weirlimit/weir/headers"
+	"github.com/weirlimit/weir/api/internal/apitest"
+	"github.com/weirlimit/weir/internal/headers"
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/rules"
 	"github.com/weirlimit/weir/shard"
@@ -22,7 +26,15 @@ import (
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// As the program does; by default a buffer for 100 KiB has 1 MiB.
+	pool, err := mem.NewBinaryTieredBufferPool(8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20)
+	if err != nil {
+		panic(err)
+	}
+	experimental.SetDefaultBufferPool(pool)
+	goleak.VerifyTestMain(m)
+}
 
 // bubble is when a synctest bubble begins, in Unix seconds: at the edge of a day.
 const bubble = 946_684_800
@@ -36,21 +48,21 @@ type fixture struct {
 	registry *prometheus.Registry
 	grpc     *grpc.Server // once there is a dial
 
-	// silent says for which takes nobody answers, and delay how long it takes until
-	// that is known. Set them before the requests.
+	// silent says for which takes no node answers, and delay how long it takes until that is known. Set
+	// them before the requests.
 	silent func(shard.Take) bool
-	source shard.Source // who answers, if not the owner
+	source shard.Source // the node that answers, if not the owner
 	delay  time.Duration
 
 	intercept grpc.UnaryServerInterceptor // set it before dial
+	tap       tap.ServerInHandle          // likewise
+	guard     Guard                       // set it before handler
+	access    *Access                     // likewise
 }
 
-func newFixture(t testing.TB, text string) *fixture { return newEnvoyFixture(t, text, Envoy{}) }
-
-// newEnvoyFixture is newFixture for those who set up Envoy's API.
-func newEnvoyFixture(t testing.TB, text string, envoy Envoy) *fixture {
+func newFixture(t testing.TB, text string) *fixture {
 	t.Helper()
-	set, err := envoy.Lyft.Parse("f.yaml", []byte(text))
+	set, err := rules.Parse("f.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +73,7 @@ func newEnvoyFixture(t testing.TB, text string, envoy Envoy) *fixture {
 	}
 	f.Limiter = NewLimiter(Config{
 		Rules: func() *rules.Set { return set }, Hasher: ring.NewHasher([ring.SecretSize]byte{1}), Decider: f, Metrics: f.registry,
-		Style: headers.Style{Forms: []headers.Form{headers.Draft, headers.XRateLimit}}, Envoy: envoy,
+		Style: headers.Style{Forms: []headers.Form{headers.Draft, headers.XRateLimit}},
 	})
 	return f
 }
@@ -69,36 +81,9 @@ func newEnvoyFixture(t testing.TB, text string, envoy Envoy) *fixture {
 // Owner implements Decider.
 func (f *fixture) Owner(ring.Key) string { return "here" }
 
-// Decide implements Decider. Like a router, it asks only those who answer.
-func (f *fixture) Decide(_ context.Context, groups []shard.Group) {
-	if f.delay > 0 { // in a bubble
-		<-time.After(f.delay)
-	}
-	if f.silent == nil {
-		f.shard.Decide(groups)
-		for i := range groups {
-			for j := range groups[i].Takes {
-				groups[i].Takes[j].Source = max(f.source, shard.Owner)
-			}
-		}
-		return
-	}
-	for i := range groups {
-		g := &groups[i]
-		asked := []shard.Group{{Peek: g.Peek, Reset: g.Reset}}
-		var index []int
-		for j, take := range g.Takes {
-			if !f.silent(take) {
-				asked[0].Takes = append(asked[0].Takes, take)
-				index = append(index, j)
-			}
-		}
-		f.shard.Decide(asked)
-		for k, j := range index {
-			g.Takes[j] = asked[0].Takes[k]
-		}
-		g.Allowed = asked[0].Allowed
-	}
+// Decide implements Decider.
+func (f *fixture) Decide(ctx context.Context, groups []shard.Group) {
+	apitest.Node{Shard: f.shard, Silent: f.silent, Source: f.source, Delay: f.delay}.Decide(ctx, groups)
 }
 
 func (f *fixture) server() rateLimiter { return rateLimiter{Limiter: f.Limiter} }
@@ -114,17 +99,17 @@ func (f *fixture) check(t testing.TB, text string) *weirv1.RateLimitResponse {
 }
 
 // dial serves the API over gRPC until the test ends.
-func (f *fixture) dial(t testing.TB) *grpc.ClientConn {
+func (f *fixture) dial(t testing.TB, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	listener := newPipeListener()
-	server := grpc.NewServer(grpc.ForceServerCodecV2(Codec()), grpc.UnaryInterceptor(f.intercept))
+	listener := apitest.NewPipeListener()
+	server := grpc.NewServer(grpc.Creds(f.Limiter.Credentials(insecure.NewCredentials())), grpc.ForceServerCodecV2(Codec()), grpc.UnaryInterceptor(f.intercept), grpc.InTapHandle(f.tap))
 	f.grpc = server
-	Register(server, f.Limiter, f.config, f.status)
+	Register(server, f.Limiter, f.config, f.status, f.access)
 	done := make(chan error)
 	go func() { done <- server.Serve(listener) }()
-	conn, err := grpc.NewClient("passthrough:node",
+	conn, err := grpc.NewClient("passthrough:node", append(options,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
+	"github.com/weirlimit/weir/api/internal/apitest"
 	"github.com/weirlimit/weir/shard"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
@@ -78,8 +79,8 @@ func TestMetrics(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = envoyServer{Limiter: f.Limiter}.ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{
-			Domain: "default", Descriptors: descriptors("user=carol endpoint=/secret", "user=alice endpoint=/secret", "user=carol"),
+		_, err = f.Limiter.envoy.ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{
+			Domain: "default", Descriptors: apitest.Descriptors("user=carol endpoint=/secret", "user=alice endpoint=/secret", "user=carol"),
 		})
 		if err != nil {
 			t.Fatal(err)

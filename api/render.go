@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/api/internal/check"
 	"github.com/weirlimit/weir/rules"
 	"github.com/weirlimit/weir/shard"
 
@@ -36,25 +37,25 @@ type durations struct {
 
 // answer returns the answer to the i-th item, and counts its verdict. The next call
 // overwrites it.
-func (w *work) answer(i int, verdicts *verdictCounts) *weirv1.RateLimitResponse {
-	v := w.judge(i)
-	verdicts.add(v)
+func (w *work) answer(i int, verdicts *check.VerdictCounts) *weirv1.RateLimitResponse {
+	v := w.Judge(i)
+	verdicts.Add(v)
 	return w.render(i, v, &w.reply)
 }
 
 // render fills into and returns its response.
-func (w *work) render(i int, v verdict, into *answer) *weirv1.RateLimitResponse {
+func (w *work) render(i int, v check.Verdict, into *answer) *weirv1.RateLimitResponse {
 	resp := &into.response
 	*resp = weirv1.RateLimitResponse{Limits: resp.Limits[:0]}
-	resp.Allowed, resp.Source = v.allowed, wireSource[v.source]
-	if v.source == byUnlimited {
-		resp.RuleId = w.items[i].exempt.ID
+	resp.Allowed, resp.Source = v.Allowed, wireSource[v.Source]
+	if v.Source == check.ByUnlimited {
+		resp.RuleId = w.Items[i].Exempt.ID
 	}
-	if v.by < 0 {
+	if v.By < 0 {
 		return resp
 	}
-	matches, takes := w.item(i)
-	m, t := &matches[v.by], &takes[v.by]
+	matches, takes := w.Item(i)
+	m, t := &matches[v.By], &takes[v.By]
 	nominal := &m.Rule.Limits[m.Limit]
 	resp.RuleId = m.Rule.ID
 	resp.Limit = uint32(nominal.Limit)
@@ -63,22 +64,22 @@ func (w *work) render(i int, v verdict, into *answer) *weirv1.RateLimitResponse 
 	} else {
 		resp.Window = setDuration(&into.window, nominal.Window)
 	}
-	if !v.allowed {
+	if !v.Allowed {
 		resp.DenialReason = denialReason(t).Enum()
 	}
-	if answered(t) {
+	if check.Answered(t) {
 		d := &t.Decision
-		resp.RemainingTokens = remaining(m, d)
-		resp.ResetTime = ceilSeconds(d.ResetAt)
+		resp.RemainingTokens = check.Remaining(m, d)
+		resp.ResetTime = check.CeilSeconds(d.ResetAt)
 		resp.ResetAfter = setDuration(&into.resetAfter, d.ResetAt-d.At)
-		if !v.allowed && d.RetryAt != algorithms.Never {
+		if !v.Allowed && d.RetryAt != algorithms.Never {
 			resp.RetryAfter = setDuration(&into.retryAfter, d.RetryAt-d.At)
-			resp.RetryAfterSeconds = uint32(ceilSeconds(d.RetryAt - d.At))
+			resp.RetryAfterSeconds = uint32(check.CeilSeconds(d.RetryAt - d.At))
 		}
 	}
-	if loan := w.groups[i].Loan; loan.Tokens > 0 {
+	if lease := w.Groups[i].TokenLease; lease.Tokens > 0 {
 		into.lease = weirv1.Lease{
-			Tokens: loan.Tokens, ValidFor: setDuration(&into.validFor, loan.Until-loan.At), DebitedAt: loan.At,
+			Tokens: lease.Tokens, ValidFor: setDuration(&into.validFor, lease.Until-lease.At), DebitedAt: lease.At,
 		}
 		resp.Lease = &into.lease
 	}
@@ -98,7 +99,7 @@ func renderSpecial(into *answer, matches []rules.Match, takes []shard.Take) {
 	var delay int64
 	for i := range takes {
 		t := &takes[i]
-		if t.Shadow && answered(t) && !t.Decision.Allowed {
+		if t.Shadow && check.Answered(t) && !t.Decision.Allowed {
 			resp.WouldDeny = proto.Bool(true)
 		}
 		if resp.GetAllowed() {
@@ -135,19 +136,19 @@ func (into *limitAnswer) fill(m *rules.Match, t *shard.Take) *weirv1.LimitStatus
 		Per:       attributesOf(m),
 		Shadow:    m.Shadow,
 		Allowed:   t.Decision.Allowed,
-		Source:    wireSource[sourceOf(t)],
+		Source:    wireSource[check.SourceOf(t)],
 	}
 	if nominal.Calendar != nil {
 		s.Calendar = nominal.Calendar.String()
 	} else {
 		s.Window = setDuration(&into.window, nominal.Window)
 	}
-	if !answered(t) {
+	if !check.Answered(t) {
 		s.Allowed = s.GetSource() == weirv1.Source_SOURCE_FAIL_OPEN
 		return s
 	}
 	d := &t.Decision
-	s.RemainingTokens = remaining(m, d)
+	s.RemainingTokens = check.Remaining(m, d)
 	s.ResetAfter = setDuration(&into.resetAfter, d.ResetAt-d.At)
 	s.OverLimit = over(m, t)
 	if !d.Allowed && d.RetryAt != algorithms.Never {
@@ -161,7 +162,10 @@ func (into *limitAnswer) fill(m *rules.Match, t *shard.Take) *weirv1.LimitStatus
 
 // attributesOf returns the attributes whose values choose m's counter.
 func attributesOf(m *rules.Match) []string {
-	if len(m.Rule.Per) == 0 {
+	switch {
+	case m.Rule.Descriptor != nil:
+		return m.Rule.Descriptor.CountsBy()
+	case len(m.Rule.Per) == 0:
 		return nil
 	}
 	return m.Rule.Per[m.Per]
@@ -170,7 +174,7 @@ func attributesOf(m *rules.Match) []string {
 // denialReason says why t denies.
 func denialReason(t *shard.Take) weirv1.DenialReason {
 	switch capacity := t.Limit.Capacity(); {
-	case !answered(t):
+	case !check.Answered(t):
 		return weirv1.DenialReason_DENIAL_REASON_UNANSWERED
 	case capacity == 0:
 		return weirv1.DenialReason_DENIAL_REASON_BLOCKED
@@ -180,34 +184,19 @@ func denialReason(t *shard.Take) weirv1.DenialReason {
 	return weirv1.DenialReason_DENIAL_REASON_LIMIT_REACHED
 }
 
-// answered reports whether somebody has looked at the counter.
-func answered(t *shard.Take) bool {
-	switch t.Source {
-	case shard.Owner, shard.Local, shard.Lent, shard.Standby, shard.Provisional:
-		return true
-	}
-	return false
-}
-
-// remaining is what is left of the limit itself, without what a soft or elastic mode
-// lets through above it.
-func remaining(m *rules.Match, d *algorithms.Decision) uint32 {
-	return uint32(max(0, d.Remaining-m.Above))
-}
-
 // over reports whether a take had room only above its limit.
 func over(m *rules.Match, t *shard.Take) bool {
-	return answered(t) && t.Decision.Allowed && t.Cost > 0 && t.Decision.Remaining < m.Above
+	return check.Answered(t) && t.Decision.Allowed && t.Cost > 0 && t.Decision.Remaining < check.Above(m)
 }
 
-var wireSource = [sources]weirv1.Source{
-	byOwner:      weirv1.Source_SOURCE_OWNER,
-	byNoRule:     weirv1.Source_SOURCE_NO_RULE,
-	byFailOpen:   weirv1.Source_SOURCE_FAIL_OPEN,
-	byUnlimited:  weirv1.Source_SOURCE_UNLIMITED,
-	byLocal:      weirv1.Source_SOURCE_LOCAL,
-	byFailClosed: weirv1.Source_SOURCE_FAIL_CLOSED,
-	byLent:       weirv1.Source_SOURCE_LENT,
-	byStandby:    weirv1.Source_SOURCE_STANDBY,
-	byCopy:       weirv1.Source_SOURCE_PROVISIONAL,
+var wireSource = [...]weirv1.Source{
+	check.ByOwner:       weirv1.Source_SOURCE_OWNER,
+	check.ByNoRule:      weirv1.Source_SOURCE_NO_RULE,
+	check.ByFailOpen:    weirv1.Source_SOURCE_FAIL_OPEN,
+	check.ByUnlimited:   weirv1.Source_SOURCE_UNLIMITED,
+	check.ByLocal:       weirv1.Source_SOURCE_LOCAL,
+	check.ByFailClosed:  weirv1.Source_SOURCE_FAIL_CLOSED,
+	check.ByLent:        weirv1.Source_SOURCE_LENT,
+	check.ByStandby:     weirv1.Source_SOURCE_STANDBY,
+	check.ByProvisional: weirv1.Source_SOURCE_PROVISIONAL,
 }

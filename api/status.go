@@ -3,22 +3,27 @@ package api
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/weirlimit/weir/api/internal/wire"
 	"github.com/weirlimit/weir/cluster"
+	"github.com/weirlimit/weir/internal/audit"
 	"github.com/weirlimit/weir/rules"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
 // Status is what a node knows of itself and its cluster. All methods are safe for
-// concurrent use, and all but ImportView answer at once.
+// concurrent use, and all but Remove and ImportView answer at once.
 type Status interface {
 	// Self is what the node says of itself.
 	Self() cluster.Node
+	// Cluster is the fingerprint of the cluster, 16 hexadecimal digits.
+	Cluster() string
 	// Ready reports whether the node is a member of its view and serves.
 	Ready() bool
 	// View is what the node routes by, nil before the first.
@@ -27,6 +32,8 @@ type Status interface {
 	Nodes() []cluster.Node
 	// Reaches reports whether a member answers this node.
 	Reaches(id string) bool
+	// Unreached are the nodes that would be members, and that too few members reach, sorted by id.
+	Unreached() []cluster.Unreached
 	// EtcdReachable reports whether etcd answered the last time.
 	EtcdReachable() bool
 	// Standing says how far the hand-over of partitions is on a node, as last heard; of one that
@@ -35,6 +42,9 @@ type Status interface {
 	// Drain has the node hand over what it holds, or take partitions again. The error says
 	// why it does not.
 	Drain(cancel bool) error
+	// Remove takes a dead member out of the view, and returns the view that was written. The error is
+	// cluster.ErrNoMember, ErrReached or ErrLastMember, wrapped, if that is why it does not.
+	Remove(ctx context.Context, id string) (*cluster.View, error)
 	// ImportView writes what the node knows of the cluster into an etcd that has lost it, or
 	// says what it would write. The error is ErrNothingLost, wrapped, if it has not.
 	ImportView(ctx context.Context, dryRun bool) (*weirv1.ImportViewResponse, error)
@@ -48,13 +58,18 @@ type Status interface {
 
 // healthServer implements weirv1.RateLimiterHealthServer.
 type healthServer struct {
-	weirv1.UnimplementedRateLimiterHealthServer
-	limiter *Limiter
-	status  Status
+	weirv1.UnsafeRateLimiterHealthServer // the compiler names a method that is missing
+	limiter                              *Limiter
+	status                               Status
+	port                                 Port
 }
 
 // GetHealthStatus implements weirv1.RateLimiterHealthServer.
 func (s healthServer) GetHealthStatus(context.Context, *weirv1.GetHealthStatusRequest) (*weirv1.GetHealthStatusResponse, error) {
+	if s.port == PublicPort { // what clients identify the node by
+		self := s.status.Self()
+		return &weirv1.GetHealthStatusResponse{NodeId: self.ID, Incarnation: self.Incarnation, Ready: s.status.Ready(), Cluster: s.status.Cluster()}, nil
+	}
 	self, set, problems := s.status.Self(), s.status.Rules(), s.status.Problems()
 	resp := &weirv1.GetHealthStatusResponse{
 		NodeId:        self.ID,
@@ -67,6 +82,7 @@ func (s healthServer) GetHealthStatus(context.Context, *weirv1.GetHealthStatusRe
 		RuleRevision:  set.Revision(),
 		RuleCount:     uint32(set.Len()),
 		Counters:      uint64(s.status.Counters()),
+		Cluster:       s.status.Cluster(),
 	}
 	if v := s.status.View(); v != nil {
 		resp.View = v.Number
@@ -81,18 +97,23 @@ func (s healthServer) GetHealthStatus(context.Context, *weirv1.GetHealthStatusRe
 
 // clusterServer implements weirv1.ClusterServer.
 type clusterServer struct {
-	weirv1.UnimplementedClusterServer
-	status Status
+	weirv1.UnsafeClusterServer // the compiler names a method that is missing
+	status                     Status
+	audit                      *audit.Log // of changes; nil: none
+	port                       Port
+	tokens                     TokenStore // nil: there are none
 }
 
 // ListNodes implements weirv1.ClusterServer.
 func (s clusterServer) ListNodes(context.Context, *weirv1.ListNodesRequest) (*weirv1.ListNodesResponse, error) {
 	resp := &weirv1.ListNodesResponse{}
 	self, byID := s.status.Self().ID, make(map[string]*weirv1.Node)
+	members := make(map[string]uint64) // their incarnations
 	if v := s.status.View(); v != nil {
 		resp.View = v.Number
 		owned, _ := shares(v)
 		for i, m := range v.Members {
+			members[m.ID] = m.Incarnation
 			byID[m.ID] = &weirv1.Node{
 				Id: m.ID, Address: m.Address, Incarnation: m.Incarnation,
 				Member: true, Reachable: s.status.Reaches(m.ID), Partitions: owned[i],
@@ -107,14 +128,52 @@ func (s clusterServer) ListNodes(context.Context, *weirv1.ListNodesRequest) (*we
 		}
 		node.Address, node.Incarnation = n.Address, n.Incarnation
 		node.State, node.Version, node.RuleRevision = wireState[n.State], n.Version, n.RuleRevision
+		if s.port != PublicPort {
+			node.AdminAddress = n.Admin
+		}
+		// It registers as ready to become a member: until it is, /readyz of it says no.
+		if n.State == cluster.Ready {
+			node.State = s.ownState(n, members[n.ID] == n.Incarnation, node.GetReachable())
+		}
+	}
+	for _, u := range s.status.Unreached() {
+		if node := byID[u.Node.ID]; node != nil {
+			node.Unreached = u.Describe()
+		}
 	}
 	for id, node := range byID {
-		standing := s.status.Standing(id)
+		standing := reconciled(s.status.Standing(id), int(node.GetPartitions()))
 		node.Held, node.Wanted, node.Leaving = uint32(standing.Held), uint32(standing.Wanted), uint32(standing.Leaving)
 		resp.Nodes = append(resp.Nodes, node)
 	}
 	slices.SortFunc(resp.Nodes, func(a, b *weirv1.Node) int { return cmp.Compare(a.GetId(), b.GetId()) })
 	return resp, nil
+}
+
+// ownState is the state of a node that has registered as ready, by the node's own word, which is that of its /readyz. Of a
+// node that has not been heard yet it is JOINING, unless that node is not reached either.
+func (s clusterServer) ownState(n cluster.Node, member, reachable bool) weirv1.NodeState {
+	state := s.status.Standing(n.ID).State
+	switch {
+	case !member:
+		state = cluster.Joining
+	case state == "" && reachable:
+		state = cluster.Joining
+	case state == "":
+		state = cluster.Ready
+	}
+	return wireState[state]
+}
+
+// reconciled returns the standing of a node in the view in which it owns that number of partitions.
+// The standing s may be of an earlier view, or zero if the node has reported none. Partitions held
+// above owned have still to leave the node, and those missing have still to come.
+func reconciled(s cluster.Standing, owned int) cluster.Standing {
+	if s.Held > owned {
+		s.Held, s.Leaving = owned, s.Leaving+s.Held-owned
+	}
+	s.Wanted = owned - s.Held
+	return s
 }
 
 var wireState = map[cluster.State]weirv1.NodeState{
@@ -124,17 +183,36 @@ var wireState = map[cluster.State]weirv1.NodeState{
 	cluster.Left:    weirv1.NodeState_NODE_STATE_LEFT,
 }
 
-// DrainNode implements weirv1.ClusterServer.
-func (s clusterServer) DrainNode(_ context.Context, req *weirv1.DrainNodeRequest) (*weirv1.DrainNodeResponse, error) {
+// drainNode is DrainNode without the audit log.
+func (s clusterServer) drainNode(req *weirv1.DrainNodeRequest) (*weirv1.DrainNodeResponse, error) {
 	self := s.status.Self().ID
 	if req.GetNodeId() != self {
-		return nil, invalid("node_id", "%q is not the asked node, which is %q", req.GetNodeId(), self)
+		return nil, wire.Invalid("node_id", "%q is not the asked node, which is %q", req.GetNodeId(), self)
 	}
 	if err := s.status.Drain(req.GetCancel()); err != nil {
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
 	standing := s.status.Standing(self)
 	return &weirv1.DrainNodeResponse{Held: uint32(standing.Held + standing.Leaving)}, nil
+}
+
+// removeNode is RemoveNode without the audit log.
+func (s clusterServer) removeNode(ctx context.Context, req *weirv1.RemoveNodeRequest) (*weirv1.RemoveNodeResponse, error) {
+	id := req.GetNodeId()
+	if id == "" {
+		return nil, wire.Invalid("node_id", "it is missing")
+	}
+	v, err := s.status.Remove(ctx, id)
+	switch {
+	case errors.Is(err, cluster.ErrNoMember):
+		return nil, status.Errorf(codes.NotFound, "node_id: %v", err)
+	case errors.Is(err, cluster.ErrReached), errors.Is(err, cluster.ErrLastMember):
+		return nil, status.Errorf(codes.FailedPrecondition, "node_id: %v", err)
+	case err != nil:
+		return nil, status.Errorf(codes.Unavailable, "node_id: %q is not removed: %v", id, err)
+	}
+	_, member := v.Index(id)
+	return &weirv1.RemoveNodeResponse{View: v.Number, Member: member}, nil
 }
 
 // GetRing implements weirv1.ClusterServer.
@@ -157,7 +235,8 @@ func (s clusterServer) GetRing(_ context.Context, req *weirv1.GetRingRequest) (*
 	return resp, nil
 }
 
-// shares counts the partitions that each member owns, and is standby for. Nobody is for his own.
+// shares counts the partitions that each member owns, and is standby for. No member is the standby of its
+// own.
 func shares(v *cluster.View) (owned, standby []uint32) {
 	owned = make([]uint32, len(v.Members))
 	standby = make([]uint32, len(v.Members))

@@ -33,8 +33,12 @@ type fakeStatus struct {
 	problems []string
 
 	standings  map[string]cluster.Standing
+	unreached  []cluster.Unreached
 	drained    bool
 	drainError error
+
+	removed     string
+	removeError error
 
 	imported    bool
 	importError error
@@ -45,13 +49,21 @@ func (s *fakeStatus) Ready() bool            { return s.ready }
 func (s *fakeStatus) View() *cluster.View    { return s.view }
 func (s *fakeStatus) Nodes() []cluster.Node  { return s.nodes }
 func (s *fakeStatus) Reaches(id string) bool { return slices.Contains(s.reaches, id) }
+func (s *fakeStatus) Cluster() string        { return "00000000000000c1" }
 func (s *fakeStatus) EtcdReachable() bool    { return s.etcd }
+
+func (s *fakeStatus) Unreached() []cluster.Unreached { return s.unreached }
 
 func (s *fakeStatus) Standing(id string) cluster.Standing { return s.standings[id] }
 
 func (s *fakeStatus) Drain(cancel bool) error {
 	s.drained = !cancel
 	return s.drainError
+}
+
+func (s *fakeStatus) Remove(_ context.Context, id string) (*cluster.View, error) {
+	s.removed = id
+	return s.view, s.removeError
 }
 
 func (s *fakeStatus) ImportView(_ context.Context, dryRun bool) (*weirv1.ImportViewResponse, error) {
@@ -126,10 +138,40 @@ func TestDrainNode(t *testing.T) {
 	if want := `node_id: "m" is not the asked node, which is "n"`; status.Code(err) != codes.InvalidArgument || status.Convert(err).Message() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
-	f.status.drainError = errors.New("nobody there")
+	f.status.drainError = errors.New("no node there")
 	_, err = client.DrainNode(t.Context(), &weirv1.DrainNodeRequest{NodeId: "n"})
-	if status.Code(err) != codes.FailedPrecondition || status.Convert(err).Message() != "nobody there" {
+	if status.Code(err) != codes.FailedPrecondition || status.Convert(err).Message() != "no node there" {
 		t.Error(err)
+	}
+}
+
+func TestRemoveNode(t *testing.T) {
+	f := newFixture(t, "domain: d\nrules: []\n")
+	client := weirv1.NewClusterClient(f.dial(t))
+	f.status.view = newView(t, 3, "a", "p")
+	for id, member := range map[string]bool{"c": false, "p": true} {
+		resp, err := client.RemoveNode(t.Context(), &weirv1.RemoveNodeRequest{NodeId: id})
+		if err != nil || resp.GetView() != 3 || resp.GetMember() != member || f.status.removed != id {
+			t.Errorf("%s: %v, %v, removed %q", id, resp, err, f.status.removed)
+		}
+	}
+	for _, tc := range []struct {
+		id   string
+		err  error
+		code codes.Code
+		want string
+	}{
+		{"", nil, codes.InvalidArgument, "node_id: it is missing"},
+		{"x", fmt.Errorf("%q: %w", "x", cluster.ErrNoMember), codes.NotFound, `node_id: "x": it is no member, and no view waits for it`},
+		{"a", cluster.ErrReached, codes.FailedPrecondition, "node_id: it is reached, so it lives; drain it instead"},
+		{"a", cluster.ErrLastMember, codes.FailedPrecondition, "node_id: no other member would stay"},
+		{"a", cluster.ErrViewChanged, codes.Unavailable, `node_id: "a" is not removed: view has changed`},
+	} {
+		f.status.removeError = tc.err
+		_, err := client.RemoveNode(t.Context(), &weirv1.RemoveNodeRequest{NodeId: tc.id})
+		if status.Code(err) != tc.code || status.Convert(err).Message() != tc.want {
+			t.Errorf("%s: %v, want %v: %s", tc.id, err, tc.code, tc.want)
+		}
 	}
 }
 
@@ -147,11 +189,15 @@ func TestListNodes(t *testing.T) {
 			state := strings.TrimPrefix(n.GetState().String(), "NODE_STATE_")
 			fmt.Fprintf(&b, "%s %s %d %s %q %q member %t reachable %t %d\n", n.GetId(), n.GetAddress(), n.GetIncarnation(), state,
 				n.GetVersion(), n.GetRuleRevision(), n.GetMember(), n.GetReachable(), n.GetPartitions())
+			if want := map[bool]string{true: "node a does not reach it at n:1 (refused); not reported to reach it at n:1: b"}[n.GetId() == "n"]; n.GetUnreached() != want {
+				t.Errorf("%s: unreached is %q, want %q", n.GetId(), n.GetUnreached(), want)
+			}
 		}
 		return b.String()
 	}
 
 	f.status.self = cluster.Node{ID: "n"}
+	f.status.unreached = []cluster.Unreached{{Node: cluster.Node{ID: "n", Address: "n:1"}, By: []cluster.Lack{{By: "a", Reason: "refused"}, {By: "b"}}}}
 	f.status.nodes = []cluster.Node{
 		{ID: "a", Address: "a:2", Incarnation: 8, State: cluster.Ready, Version: "v2", RuleRevision: "r2"}, // restarted elsewhere
 		{ID: "m", Address: "m:1", Incarnation: 1, State: "later", Version: "v9", RuleRevision: "r9"},       // of a later version
@@ -159,17 +205,67 @@ func TestListNodes(t *testing.T) {
 	}
 	waiting := "m m:1 1 UNSPECIFIED \"v9\" \"r9\" member false reachable false 0\n" +
 		"n n:1 1 JOINING \"v1\" \"r1\" member false reachable true 0\n"
-	if got, want := list(), "view 0\na a:2 8 READY \"v2\" \"r2\" member false reachable false 0\n"+waiting; got != want {
+	if got, want := list(), "view 0\na a:2 8 JOINING \"v2\" \"r2\" member false reachable false 0\n"+waiting; got != want {
 		t.Errorf("before the first view\ngot  %s\nwant %s", got, want)
 	}
 
-	// p's key is gone.
+	// p's key is gone, and a was restarted: the member is the process before.
 	f.status.view, f.status.reaches = newView(t, 3, "a", "p"), []string{"a"}
 	owned, _ := shares(f.status.view)
-	want := fmt.Sprintf("view 3\na a:2 8 READY \"v2\" \"r2\" member true reachable true %d\n%sp p:1 2 UNSPECIFIED \"\" \"\" member true reachable false %d\n",
+	want := fmt.Sprintf("view 3\na a:2 8 JOINING \"v2\" \"r2\" member true reachable true %d\n%sp p:1 2 UNSPECIFIED \"\" \"\" member true reachable false %d\n",
 		owned[0], waiting, owned[1])
 	if got := list(); got != want {
 		t.Errorf("in a view\ngot  %s\nwant %s", got, want)
+	}
+
+	// Members are ready only once they say so themselves.
+	f.status.self = cluster.Node{ID: "b"}
+	f.status.view, f.status.nodes = newView(t, 4, "a", "b"), []cluster.Node{
+		{ID: "a", Address: "a:1", Incarnation: 1, State: cluster.Ready}, {ID: "b", Address: "b:1", Incarnation: 2, State: cluster.Ready},
+	}
+	f.status.reaches = []string{"a"}
+	for _, tc := range []struct {
+		a, b       cluster.State // by their own word; a has not been heard if it is empty
+		wantA, own string
+	}{
+		{cluster.Ready, cluster.Joining, "READY", "JOINING"},
+		{cluster.Joining, cluster.Ready, "JOINING", "READY"},
+		{"", cluster.Ready, "JOINING", "READY"},
+		{cluster.Leaving, cluster.Leaving, "LEAVING", "LEAVING"},
+	} {
+		f.status.standings = map[string]cluster.Standing{"a": {State: tc.a}, "b": {State: tc.b}}
+		if got := list(); !strings.Contains(got, "a a:1 1 "+tc.wantA+" ") || !strings.Contains(got, "b b:1 2 "+tc.own+" ") {
+			t.Errorf("%+v: got %s", tc, got)
+		}
+	}
+	// Of a node that is neither reached nor was heard, the registration is all that is known.
+	f.status.reaches, f.status.standings = nil, nil
+	if got := list(); !strings.Contains(got, "a a:1 1 READY ") {
+		t.Errorf("not reached: got %s", got)
+	}
+}
+
+// What is still to move is told as of the view that the list is of, also of nodes that were
+// last heard before it, or never.
+func TestListNodesMoves(t *testing.T) {
+	f := newFixture(t, "domain: d\nrules: []\n")
+	client := weirv1.NewClusterClient(f.dial(t))
+	f.status.self, f.status.view = cluster.Node{ID: "a"}, newView(t, 2, "a", "b", "c")
+	owned, _ := shares(f.status.view)
+	f.status.standings = map[string]cluster.Standing{
+		"a": {Held: int(owned[0]) - 5, Wanted: 5, Leaving: 7},
+		"b": {Held: 1021}, // it had all
+	}
+	resp, err := client.ListNodes(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []struct{ held, wanted, leaving uint32 }{
+		{owned[0] - 5, 5, 7}, {owned[1], 0, 1021 - owned[1]}, {0, owned[2], 0},
+	} {
+		if n := resp.GetNodes()[i]; n.GetHeld() != want.held || n.GetWanted() != want.wanted || n.GetLeaving() != want.leaving {
+			t.Errorf("%v, want %+v", n, want)
+		}
 	}
 }
 

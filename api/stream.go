@@ -9,13 +9,20 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/weirlimit/weir/api/internal/wire"
+	"github.com/weirlimit/weir/internal/access"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
-var errStopping = status.Error(codes.Unavailable, "the node is stopping; ask another one")
+var (
+	errStopping = status.Error(codes.Unavailable, "the node is stopping; ask another one")
+	errRevoked  = access.StatusOf(access.Revoked)
+)
 
 // stream is one call of StreamRateLimits. One goroutine reads; up to maxUnderWay
 // others take what it has read, decide, and send. When they are all busy, it waits,
@@ -23,9 +30,14 @@ var errStopping = status.Error(codes.Unavailable, "the node is stopping; ask ano
 type stream struct {
 	*Limiter
 	grpc     grpc.ServerStream
-	messages chan encoded   // without room; closed at the end of what there is to read
-	workers  sync.WaitGroup // but for the first
-	sending  chan struct{}  // holds a token while somebody sends
+	conn     *meteredConn  // nil if the server does not know its connections
+	messages chan received // without room; closed at the end of what there is to read
+	workers  sync.WaitGroup
+	sending  chan struct{} // holds one entry while a goroutine sends
+	unread   chan struct{} // closed when answers would be too many that are not read
+	once     sync.Once     // closes unread
+
+	revoked <-chan struct{} // closed when the caller's token is revoked; nil if that cannot happen
 
 	mu            sync.Mutex
 	started, idle int // workers, and those that wait for a message or will; guarded by mu
@@ -37,25 +49,46 @@ func (s rateLimiter) StreamRateLimits(server weirv1.RateLimiter_StreamRateLimits
 }
 
 func newStream(l *Limiter, server grpc.ServerStream) *stream {
-	return &stream{
+	s := &stream{
 		Limiter: l, grpc: server,
-		messages: make(chan encoded), sending: make(chan struct{}, 1),
-		started: 1, idle: 1,
+		messages: make(chan received), sending: make(chan struct{}, 1), unread: make(chan struct{}),
+		started: 1, idle: 1, revoked: revoked(server.Context()),
 	}
+	if p, ok := peer.FromContext(server.Context()); ok {
+		if info, metered := p.AuthInfo.(meteredInfo); metered {
+			s.conn = info.conn
+		}
+	}
+	return s
 }
 
 // run works until the stream ends. Of the goroutines it does not wait for the one
-// that reads: only the end of the call ends its Recv.
+// that reads: only the end of the call ends its Recv. Nor does it wait for those that send
+// what is not read.
 func (s *stream) run() error {
-	end := make(chan error, 1)
+	end, done := make(chan error, 1), make(chan struct{})
 	go func() { end <- s.read() }()
-	s.work()
-	s.workers.Wait()
+	s.workers.Go(s.work)
+	go func() {
+		s.workers.Wait()
+		close(done)
+	}()
 	select {
+	case <-done:
+	case <-s.unread:
+		return errUnread
+	case <-s.revoked:
+		return errRevoked
+	}
+	select {
+	case <-s.unread: // it was the last one
+		return errUnread
 	case err := <-end:
 		return err
 	case <-s.stopped.Done():
 		return errStopping
+	case <-s.revoked:
+		return errRevoked
 	}
 }
 
@@ -64,21 +97,61 @@ func (s *stream) run() error {
 func (s *stream) read() error {
 	defer close(s.messages)
 	for {
-		var m encoded
+		var m wire.Encoded
 		switch err := s.grpc.RecvMsg(&m); {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
 			return err
 		}
+		next, ok := s.reserve(m)
+		if !ok {
+			m.Free()
+			return errUnread
+		}
 		select {
-		case s.messages <- m:
+		case s.messages <- next:
 		case <-s.grpc.Context().Done():
 			m.Free()
+			if s.conn != nil {
+				s.conn.release(next.reserved)
+			}
 			return status.FromContextError(s.grpc.Context().Err()).Err()
 		}
 	}
 }
+
+// received is a message that waits for its answer, for which there is room.
+type received struct {
+	wire.Encoded
+	reserved int64 // bytes
+}
+
+// reserve makes room for the answer to m, unless the stream must end. Answers are longer than
+// their messages, by what rules there are.
+func (s *stream) reserve(m wire.Encoded) (received, bool) {
+	if s.conn == nil {
+		return received{m, 0}, true
+	}
+	n := min(answerRatio*int64(m.Len())+minMetered, fairUnread)
+	if s.conn.reserve(s.grpc.Context(), n) {
+		return received{m, n}, true
+	}
+	s.endUnread()
+	return received{}, false
+}
+
+// endUnread ends the stream because there is no room for its answers.
+func (s *stream) endUnread() {
+	s.once.Do(func() {
+		s.conn.refuse()
+		close(s.unread)
+	})
+}
+
+// answerRatio is how much longer an answer may be than its message before more is counted than
+// was reserved.
+const answerRatio = 12
 
 // work answers messages until there are no more or the node stops.
 func (s *stream) work() {
@@ -89,8 +162,14 @@ func (s *stream) work() {
 				return
 			}
 			s.begin()
-			s.send(s.check(m))
+			if answer, ok := s.check(m); ok {
+				s.send(answer)
+			}
 			s.end()
+		case <-s.unread:
+			return
+		case <-s.revoked:
+			return
 		case <-s.stopped.Done():
 			return
 		}
@@ -117,31 +196,42 @@ func (s *stream) end() {
 }
 
 // send sends an answer. If that fails the call has ended, and so has reading.
-func (s *stream) send(m encoded) {
+func (s *stream) send(m wire.Encoded) {
 	s.sending <- struct{}{}
 	defer func() { <-s.sending }()
 	_ = s.grpc.SendMsg(m)
 }
 
-// check answers one message, which it frees.
-func (s *stream) check(m encoded) encoded {
+// check answers one message, which it frees. It is false if there is no room for the answer,
+// and the stream ends.
+func (s *stream) check(m received) (wire.Encoded, bool) {
 	start := time.Now()
-	w := s.newWork()
+	w := s.newWork(s.grpc.Context())
 	defer s.works.Put(w)
 	var head weirv1.StreamRateLimitsRequest
-	err := decodeStream(newPart(m.ReadOnlyData()), &w.list, &head)
+	err := decodeStream(wire.NewPart(m.ReadOnlyData()), &w.list, &head)
+	if err == nil {
+		err = s.accept()
+	}
 	if err == nil {
 		err = s.checkWithin(w, head.Timeout)
 	}
 	m.Free()
-	w.out = appendVarint(w.out[:0], 1, head.Id)
+	w.out = wire.AppendVarint(w.out[:0], 1, head.Id)
 	if err != nil {
 		w.out = appendError(w.out, 3, status.Convert(err))
 	} else {
 		w.out = s.appendAnswers(w.out, w, 2)
-		s.metrics.stream.Observe(time.Since(start).Seconds())
+		s.duration.stream.Observe(time.Since(start).Seconds())
 	}
-	return copyEncoded(w.out)
+	if s.conn == nil {
+		return wire.CopyEncoded(w.out), true
+	}
+	answer, ok := s.conn.encode(w.out, m.reserved)
+	if !ok {
+		s.endUnread()
+	}
+	return answer, ok
 }
 
 // checkWithin decides the requests of w.list within the timeout, which may be nil.
@@ -152,7 +242,7 @@ func (s *stream) checkWithin(w *work, timeout *durationpb.Duration) error {
 	}
 	d := timeout.AsDuration()
 	if timeout.CheckValid() != nil || d <= 0 {
-		return invalid("timeout", "%ds%dns is not a duration above 0", timeout.GetSeconds(), timeout.GetNanos())
+		return wire.Invalid("timeout", "%ds%dns is not a duration above 0", timeout.GetSeconds(), timeout.GetNanos())
 	}
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/weirlimit/weir/api/internal/wire"
 	"github.com/weirlimit/weir/shard"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
@@ -158,7 +159,7 @@ func (d deciderFunc) Decide(ctx context.Context, groups []shard.Group) {
 func TestStreamPipelines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, checkRules)
-		f.decider = deciderFunc{f, func(_ context.Context, groups []shard.Group) {
+		f.checks.Decider = deciderFunc{f, func(_ context.Context, groups []shard.Group) {
 			if groups[0].Takes[0].Limit.Limit == 10 {
 				time.Sleep(25 * time.Millisecond)
 			}
@@ -199,8 +200,8 @@ func TestStreamPipelines(t *testing.T) {
 type fakeServer struct {
 	grpc.ServerStream
 	ctx      context.Context
-	messages chan encoded // closed when the caller has closed its side
-	answers  chan encoded
+	messages chan wire.Encoded // closed when the caller has closed its side
+	answers  chan wire.Encoded
 	sending  atomic.Int32 // calls of SendMsg under way
 }
 
@@ -209,7 +210,7 @@ func (s *fakeServer) Context() context.Context { return s.ctx }
 func (s *fakeServer) SendMsg(m any) error {
 	s.sending.Add(1)
 	defer s.sending.Add(-1)
-	s.answers <- m.(encoded)
+	s.answers <- m.(wire.Encoded)
 	return nil
 }
 
@@ -218,30 +219,30 @@ func (s *fakeServer) RecvMsg(m any) error {
 	if !more {
 		return io.EOF
 	}
-	*m.(*encoded) = next
+	*m.(*wire.Encoded) = next
 	return nil
 }
 
-// Who waits for each answer needs no more workers than one and the next. Answers to
-// others are sent one by one, which gRPC demands.
+// A caller that waits for each answer needs no more workers than one and the next. Answers to others are
+// sent one by one, which gRPC demands.
 func TestStreamWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &fakeServer{
-			ctx: t.Context(), messages: make(chan encoded), answers: make(chan encoded),
+			ctx: t.Context(), messages: make(chan wire.Encoded), answers: make(chan wire.Encoded),
 		}
 		s := newStream(newFixture(t, checkRules).Limiter, server)
 		end := make(chan error)
 		go func() { end <- s.run() }()
 		for range 10 * maxUnderWay {
-			server.messages <- copyEncoded(nil)
+			server.messages <- wire.CopyEncoded(nil)
 			<-server.answers
 			synctest.Wait()
 		}
-		if s.started != 2 { // nobody else looks at it now
+		if s.started != 2 { // no other goroutine reads it now
 			t.Errorf("%d workers", s.started)
 		}
 		for range maxUnderWay {
-			server.messages <- copyEncoded(nil)
+			server.messages <- wire.CopyEncoded(nil)
 		}
 		close(server.messages)
 		for range maxUnderWay {
@@ -261,7 +262,7 @@ func TestStreamWorkers(t *testing.T) {
 func TestStreamTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, checkRules)
-		f.decider = deciderFunc{f, func(ctx context.Context, _ []shard.Group) {
+		f.checks.Decider = deciderFunc{f, func(ctx context.Context, _ []shard.Group) {
 			select {
 			case <-ctx.Done():
 			case <-time.After(time.Second):
@@ -289,7 +290,7 @@ func TestStreamBoundsDecisions(t *testing.T) {
 		f := newFixture(t, checkRules)
 		var underWay atomic.Int32
 		gate := make(chan struct{})
-		f.decider = deciderFunc{f, func(context.Context, []shard.Group) {
+		f.checks.Decider = deciderFunc{f, func(context.Context, []shard.Group) {
 			underWay.Add(1)
 			<-gate
 		}}
@@ -316,7 +317,7 @@ func TestStreamPushesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, checkRules)
 		var decided atomic.Int32
-		f.decider = deciderFunc{f, func(context.Context, []shard.Group) { decided.Add(1) }}
+		f.checks.Decider = deciderFunc{f, func(context.Context, []shard.Group) { decided.Add(1) }}
 		s := f.stream(t)
 		m := &weirv1.StreamRateLimitsRequest{} // of 45 KB, and an answer of 25 KB
 		for range 150 {
@@ -331,12 +332,12 @@ func TestStreamPushesBack(t *testing.T) {
 			}
 		}()
 		synctest.Wait()
-		// Beside what is under way, gRPC holds some windows of 64 KiB or more.
+		// In addition to calls under way, gRPC holds some windows of 64 KiB or more.
 		if n := decided.Load(); n < maxUnderWay || n > 3*maxUnderWay {
 			t.Errorf("%d messages were decided for one who does not read", n)
 		}
 		if sent.Load() == messages {
-			t.Error("who does not read can send for ever")
+			t.Error("a client that does not read can send for ever")
 		}
 		for range messages {
 			s.receive()
@@ -349,7 +350,7 @@ func TestStreamPushesBack(t *testing.T) {
 func TestStreamCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, checkRules)
-		f.decider = deciderFunc{f, func(ctx context.Context, _ []shard.Group) { <-ctx.Done() }}
+		f.checks.Decider = deciderFunc{f, func(ctx context.Context, _ []shard.Group) { <-ctx.Done() }}
 		ctx, cancel := context.WithCancel(t.Context())
 		client, err := weirv1.NewRateLimiterClient(f.dial(t)).StreamRateLimits(ctx)
 		if err != nil {
@@ -372,7 +373,7 @@ func TestStreamStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, checkRules)
 		gate := make(chan struct{})
-		f.decider = deciderFunc{f, func(context.Context, []shard.Group) { <-gate }}
+		f.checks.Decider = deciderFunc{f, func(context.Context, []shard.Group) { <-gate }}
 		s := f.stream(t)
 		for id := range uint64(2 * maxUnderWay) {
 			s.send(id, "user=a")

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/weirlimit/weir/api/internal/apitest"
 	"github.com/weirlimit/weir/rules"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
@@ -107,7 +108,7 @@ func TestWatchCoalesces(t *testing.T) {
 		done := make(chan error)
 		go func() {
 			done <- f.config.watch(ctx, &weirv1.WatchRulesRequest{}, func(m *weirv1.WatchRulesResponse) error {
-				messages <- briefWatch(m) // until somebody reads
+				messages <- briefWatch(m) // until a client reads
 				return nil
 			})
 		}()
@@ -211,7 +212,7 @@ func TestWatchOverHTTP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, "domain: d\nrules: []\n")
 		withStore(t, f)
-		server, listener := f.httpServer(t), newPipeListener()
+		server, listener := f.httpServer(t), apitest.NewPipeListener()
 		served := make(chan error)
 		go func() { served <- server.Serve(listener) }()
 		client := &http.Client{Transport: &http.Transport{

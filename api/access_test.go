@@ -1,0 +1,329 @@
+package api
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/weirlimit/weir/internal/access"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+)
+
+// accessRules has two domains, of which callers may have roles in one.
+const accessRules = "domain: shop\nrules:\n  - {id: r, per: [user], limits: [{limit: 5, window: 1h}]}\n---\ndomain: bank\nrules:\n  - {id: r, per: [user], limits: [{limit: 5, window: 1h}]}\n"
+
+// tokensOf returns an Access without certificates, with a token for each text of roles.
+func tokensOf(t testing.TB, roles ...string) (*Access, map[string]string) {
+	t.Helper()
+	a := &Access{Tokens: new(access.Tokens), Certificate: func(*tls.ConnectionState) *access.Principal { return nil }}
+	secrets := make(map[string]string)
+	var tokens []access.Token
+	for _, text := range roles {
+		grants, err := access.ParseGrants(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		secrets[text] = access.NewSecret()
+		tokens = append(tokens, access.Token{Name: strings.NewReplacer(":", "-", ",", "-").Replace(text), Grants: grants, Digest: access.Hash(secrets[text])})
+	}
+	a.Tokens.Set(access.FromFile, tokens)
+	return a, secrets
+}
+
+// withToken returns a context of calls with that token; none if it is empty.
+func withToken(ctx context.Context, token string) context.Context {
+	if token == "" {
+		return ctx
+	}
+	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
+}
+
+// Every path over HTTP has its role in the table, and the table has no other paths.
+func TestEveryPathHasARole(t *testing.T) {
+	f := newFixture(t, accessRules)
+	_, mux, err := newRoutes(f.Limiter, f.config, f.status, HTTPConfig{Gather: f.registry, Profiles: http.NotFoundHandler()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	patterns := slices.DeleteFunc(slices.Clone(mux.patterns), func(p string) bool { return p == "/v1/" })
+	var document struct {
+		Paths map[string]map[string]json.RawMessage `json:"paths"`
+	}
+	if err := json.Unmarshal(openAPI, &document); err != nil {
+		t.Fatal(err)
+	}
+	all := http.NewServeMux() // what the table has
+	for pattern := range needs {
+		if !isMethod(pattern) {
+			all.Handle(pattern, http.NotFoundHandler())
+		}
+	}
+	found := make(map[string]bool)
+	look := func(method, path string) {
+		_, pattern := all.Handler(httptest.NewRequest(method, path, nil))
+		if pattern == "" {
+			t.Errorf("%s %s has no role", method, path)
+		}
+		found[pattern] = true
+	}
+	for path, methods := range document.Paths {
+		for method := range methods {
+			if method != "parameters" {
+				look(strings.ToUpper(method), strings.NewReplacer("{", "", "}", "").Replace(path))
+			}
+		}
+	}
+	for _, pattern := range patterns {
+		method, path, hasMethod := strings.Cut(pattern, " ")
+		if !hasMethod {
+			method, path = http.MethodPost, pattern
+		}
+		look(method, strings.NewReplacer("{", "", "}", "").Replace(path))
+		if _, known := RoleOf(pattern); !known && pattern != "/v1/" {
+			if _, known := needs[method+" "+path]; !known {
+				t.Errorf("%s has no role", pattern)
+			}
+		}
+	}
+	if len(found) < 25 {
+		t.Errorf("only %d paths were looked at", len(found))
+	}
+	for pattern := range needs {
+		if !isMethod(pattern) && !found[pattern] {
+			t.Errorf("the table has %s, which is no path", pattern)
+		}
+	}
+}
+
+// One row per call: with which roles it is permitted.
+func TestRolesOverGRPC(t *testing.T) {
+	f := newFixture(t, accessRules)
+	a, secrets := tokensOf(t, "check", "rules", "admin", "metrics", "check:shop", "rules:shop")
+	f.tap = a.Tap(f.Limiter.Tap)
+	conn := f.dial(t)
+	checks, config, nodes := weirv1.NewRateLimiterClient(conn), weirv1.NewRateLimiterConfigClient(conn), weirv1.NewClusterClient(conn)
+	req := &weirv1.RateLimitRequest{Domain: "shop", IdentifierType: "user", Identifier: "a"}
+	other := &weirv1.RateLimitRequest{Domain: "bank", IdentifierType: "user", Identifier: "a"}
+	document := func(domain string) *weirv1.ApplyRulesRequest {
+		return &weirv1.ApplyRulesRequest{DryRun: true, Rules: "domain: " + domain + "\nrules:\n  - {id: new, per: [user], limits: [{limit: 5, window: 1h}]}\n"}
+	}
+	for name, tc := range map[string]struct {
+		call    func(context.Context) error
+		allowed string // roles with spaces in between
+	}{
+		"check in shop": {func(ctx context.Context) error { _, err := checks.CheckRateLimit(ctx, req); return err }, "check rules admin check:shop rules:shop"},
+		"check in bank": {func(ctx context.Context) error { _, err := checks.CheckRateLimit(ctx, other); return err }, "check rules admin"},
+		"batch": {func(ctx context.Context) error {
+			_, err := checks.CheckRateLimitBatch(ctx, &weirv1.RateLimitBatchRequest{Requests: []*weirv1.RateLimitRequest{req, other}})
+			return err
+		}, "check rules admin"},
+		"status in bank": {func(ctx context.Context) error {
+			_, err := checks.GetRateLimitStatus(ctx, &weirv1.RateLimitStatusRequest{Domain: "bank", IdentifierType: "user", Identifier: "a"})
+			return err
+		}, "check rules admin"},
+		"explain in bank": {func(ctx context.Context) error { _, err := checks.ExplainRateLimit(ctx, other); return err }, "check rules admin"},
+		"reset": {func(ctx context.Context) error {
+			_, err := weirv1.NewRateLimiterHealthClient(conn).ResetRateLimit(ctx, &weirv1.ResetRateLimitRequest{Domain: "shop", IdentifierType: "user", Identifier: "a"})
+			return err
+		}, "admin"},
+		"rules of shop": {func(ctx context.Context) error {
+			_, err := config.ListRateLimits(ctx, &weirv1.ListRateLimitsRequest{Domain: "shop"})
+			return err
+		}, "rules admin rules:shop"},
+		"all rules": {func(ctx context.Context) error {
+			_, err := config.ListRateLimits(ctx, &weirv1.ListRateLimitsRequest{})
+			return err
+		}, "rules admin"},
+		"apply to shop": {func(ctx context.Context) error { _, err := config.ApplyRules(ctx, document("shop")); return err }, "rules admin rules:shop"},
+		"apply to bank": {func(ctx context.Context) error { _, err := config.ApplyRules(ctx, document("bank")); return err }, "rules admin"},
+		"ring":          {func(ctx context.Context) error { _, err := nodes.GetRing(ctx, &weirv1.GetRingRequest{}); return err }, "admin"},
+		"nodes": {func(ctx context.Context) error {
+			_, err := nodes.ListNodes(ctx, &weirv1.ListNodesRequest{})
+			return err
+		}, "check rules admin check:shop rules:shop"},
+		"unknown": {func(ctx context.Context) error {
+			return conn.Invoke(ctx, "/weir.v1.Cluster/NoSuch", &weirv1.GetRingRequest{}, new(weirv1.GetRingResponse))
+		}, "admin"},
+	} {
+		for role, secret := range secrets {
+			err := tc.call(withToken(t.Context(), secret))
+			denied := status.Code(err) == codes.PermissionDenied
+			if permitted := slices.Contains(strings.Fields(tc.allowed), role); permitted == denied {
+				t.Errorf("%s with role %s: %v", name, role, err)
+			}
+			if denied && (!strings.Contains(err.Error(), "has not the role") || strings.Contains(err.Error(), secret)) {
+				t.Errorf("%s with role %s: %v", name, role, err)
+			}
+		}
+		for _, token := range []string{"", "weir_wrong"} {
+			if err := tc.call(withToken(t.Context(), token)); status.Code(err) != codes.Unauthenticated {
+				t.Errorf("%s with token %q: %v", name, token, err)
+			}
+		}
+	}
+}
+
+// A revoked token ends the streams that were opened with it, with UNAUTHENTICATED.
+func TestRevokedTokenEndsStreams(t *testing.T) {
+	f := newFixture(t, accessRules)
+	a, secrets := tokensOf(t, "check", "rules")
+	f.tap = a.Tap(f.Limiter.Tap)
+	conn := f.dial(t)
+	stream, err := weirv1.NewRateLimiterClient(conn).StreamRateLimits(withToken(t.Context(), secrets["check"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(&weirv1.StreamRateLimitsRequest{Id: 1, Requests: []*weirv1.RateLimitRequest{{Domain: "shop", IdentifierType: "user", Identifier: "a"}}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	watch, err := weirv1.NewRateLimiterConfigClient(conn).WatchRules(withToken(t.Context(), secrets["rules"]), &weirv1.WatchRulesRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := watch.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	a.Tokens.Set(access.FromFile, nil)
+	if _, err := stream.Recv(); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("checks: %v", err)
+	}
+	if _, err := watch.Recv(); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("watch: %v", err)
+	}
+}
+
+// Over HTTP a denial is a problem document with 401 or 403.
+func TestRolesOverHTTP(t *testing.T) {
+	f := newFixture(t, accessRules)
+	var secrets map[string]string
+	f.access, secrets = tokensOf(t, "check", "metrics", "admin", "check:shop", "rules:shop")
+	handler := f.handler(t)
+	check := `{"domain": "shop", "identifier_type": "user", "identifier": "a"}`
+	for _, tc := range []struct {
+		method, path, body, role, header string
+		code                             int
+		want                             string
+	}{
+		{"POST", "/v1/check", check, "", "", 401, `needs the role \"check\"`},
+		{"POST", "/v1/check", check, "check", "Authorization", 200, ""},
+		{"POST", "/v1/check", check, "check:shop", "Authorization", 200, ""},
+		{"POST", "/v1/check", strings.ReplaceAll(check, "shop", "bank"), "check:shop", "Authorization", 403, "in domain"},
+		{"POST", "/v1/check", check, "metrics", "Authorization", 403, `has not the role \"check\"`},
+		{"GET", "/metrics", "", "check", "Authorization", 403, `has not the role \"metrics\"`},
+		{"GET", "/metrics", "", "metrics", "Authorization", 200, ""},
+		{"HEAD", "/metrics", "", "check", "Authorization", 403, ""},
+		{"POST", "/v1/reset", check, "check", "Authorization", 403, `has not the role \"admin\"`},
+		{"POST", "/v1/reset", check, "admin", "Authorization", 200, ""},
+		{"POST", "/v1/nodes/a:drain", "{}", "check", "Authorization", 403, ""},
+		{"DELETE", "/v1/nodes/a", "", "check", "Authorization", 403, ""},
+		{"GET", "/v1/ring", "", "check", "Authorization", 403, ""},
+		{"POST", "/v1/view:import", "{}", "rules:shop", "Authorization", 403, ""},
+		{"DELETE", "/v1/rules/bank/r", "", "rules:shop", "Authorization", 403, ""},
+		{"DELETE", "/v1/rules%2Fshop%2Fr", "", "check", "Authorization", 403, ""},
+		{"POST", "/json", `{"domain": "bank", "descriptors": [{"entries": [{"key": "user", "value": "a"}]}]}`, "check:shop", "Authorization", 400, "in domain"},
+		{"GET", "/auth/shop", "", "check:shop", "Authorization", 401, ""},
+		{"GET", "/auth/shop", "", "check:shop", "Weir-Authorization", 200, ""},
+		{"GET", "/auth/bank", "", "check:shop", "Weir-Authorization", 403, "in domain"},
+		{"GET", "/rlconfig", "", "rules:shop", "Authorization", 403, "in all domains"},
+		{"GET", "/no/such", "", "check", "Authorization", 403, ""},
+		{"GET", "/no/such", "", "admin", "Authorization", 404, ""},
+		{"GET", "/healthz", "", "", "", 200, ""},
+		{"GET", "/openapi.json", "", "", "", 200, ""},
+	} {
+		r := httptest.NewRequest(tc.method, tc.path, strings.NewReader(tc.body))
+		r.Host = "localhost"
+		r.Header.Set("Content-Type", "application/json")
+		if tc.header != "" {
+			r.Header.Set(tc.header, "Bearer "+secrets[tc.role])
+		}
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		body, _ := io.ReadAll(w.Result().Body)
+		if w.Code != tc.code || !strings.Contains(string(body), tc.want) {
+			t.Errorf("%s %s with %s: %d %s", tc.method, tc.path, tc.role, w.Code, body)
+		}
+		if w.Code == http.StatusUnauthorized && (w.Header().Get("WWW-Authenticate") == "" || w.Header().Get("Content-Type") != "application/problem+json") {
+			t.Errorf("%s %s: %v", tc.method, tc.path, w.Header())
+		}
+	}
+}
+
+// A check with a token costs no more allocations than one without.
+func TestAdmissionAllocatesNothing(t *testing.T) {
+	a, secrets := tokensOf(t, "check")
+	authorization := []string{"Bearer " + secrets["check"]}
+	if allocs := testing.AllocsPerRun(100, func() {
+		if _, err := a.admit(t.Context(), weirv1.RateLimiter_CheckRateLimit_FullMethodName, nil, authorization); err != nil {
+			t.Fatal(err)
+		}
+	}); allocs > 0 {
+		t.Errorf("%v allocations", allocs)
+	}
+}
+
+// BenchmarkToken is a check over gRPC with and without a token.
+func BenchmarkToken(b *testing.B) {
+	for _, with := range []bool{false, true} {
+		b.Run(map[bool]string{false: "none", true: "token"}[with], func(b *testing.B) {
+			f := newFixture(b, accessRules)
+			ctx := b.Context()
+			var options []grpc.DialOption
+			if with {
+				a, secrets := tokensOf(b, "check")
+				f.tap = a.Tap(f.Limiter.Tap)
+				ctx = withToken(ctx, secrets["check"])
+			} else {
+				f.tap = f.Limiter.Tap
+			}
+			checks := weirv1.NewRateLimiterClient(f.dial(b, options...))
+			req := &weirv1.RateLimitRequest{Domain: "shop", IdentifierType: "user", Identifier: "a"}
+			for b.Loop() {
+				if _, err := checks.CheckRateLimit(ctx, req); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// A request by a certificate that has expired since the client connected is refused, and ends the connection.
+func TestExpiredCertificate(t *testing.T) {
+	a := &Access{Tokens: new(access.Tokens), Certificate: func(*tls.ConnectionState) *access.Principal {
+		return access.New("x", access.ByCertificate, []access.Grant{{Role: access.Admin}})
+	}}
+	handler := a.Protect(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	for after, want := range map[time.Duration]int{time.Minute: http.StatusNoContent, -time.Second: http.StatusUnauthorized} {
+		r := httptest.NewRequest(http.MethodGet, "/v1/nodes", nil)
+		r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{NotAfter: time.Now().Add(after)}}}
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		if w.Code != want || (w.Header().Get("Connection") == "close") != (want == http.StatusUnauthorized) {
+			t.Errorf("%v before its end: %d, %v, %s", after, w.Code, w.Header(), w.Body)
+		}
+		r.ProtoMajor, r.Header = 2, http.Header{"Content-Type": {"application/grpc"}}
+		server := &http.Server{}
+		addGRPC(server, grpc.NewServer(), a)
+		w = httptest.NewRecorder()
+		server.Handler.ServeHTTP(w, r)
+		if refused := w.Header().Get("Grpc-Message") == errExpired.Reason; refused != (want == http.StatusUnauthorized) {
+			t.Errorf("%v before its end, by gRPC: %d, %v", after, w.Code, w.Header())
+		}
+	}
+}

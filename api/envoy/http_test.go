@@ -1,0 +1,272 @@
+package envoy
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/weirlimit/weir/api/internal/apitest"
+	envoyrules "github.com/weirlimit/weir/rules/envoy"
+)
+
+func askEnvoy(h http.Handler, method, path, body string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(method, path, strings.NewReader(body)))
+	return w
+}
+
+func TestJSON(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newFixture(t, descriptorRules).handler(t)
+		const one = `{"domain":"edge","descriptors":[{"entries":[{"key":"banned","value":"x"}]}]}`
+		for _, tc := range []struct {
+			method, body string
+			code         int
+			want         string
+		}{
+			{"POST", `{"domain":"edge","descriptors":[{"entries":[{"key":"user","value":"a"}]}]}`, 200,
+				`{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"name":"per-user","requestsPerUnit":3,"unit":"MINUTE"},"limitRemaining":2,"durationUntilReset":"60s"}]}`},
+			{"POST", `{"domain":"edge","descriptors":[{"entries":[{"key":"user","value":"a"}],"hitsAddend":"0"}]}`, 200,
+				`{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"name":"per-user","requestsPerUnit":3,"unit":"MINUTE"},"limitRemaining":2,"durationUntilReset":"60s"}]}`},
+			{"POST", one, 429, `{"overallCode":"OVER_LIMIT","statuses":[{"code":"OVER_LIMIT","currentLimit":{"unit":"MINUTE"},"durationUntilReset":"60s"}]}`},
+			{"POST", `{"domain":"none","descriptors":[{}]}`, 200, `{"overallCode":"OK","statuses":[{"code":"OK"}]}`},
+			{"POST", `{"descriptors":[{}]}`, 400, "domain: must not be empty\n"},
+			{"POST", `{"domain":"edge"}`, 400, "descriptors: must not be empty\n"},
+			{"POST", `{"domain":`, 400, "body: the JSON ends too early, after 10 bytes\n"},
+			{"POST", `{"domain":"edge","more":1}`, 400, "body: line 1, column 18: unknown field \"more\"\n"},
+			{"POST", `{"domain":"` + strings.Repeat("d", MaxMessage) + `"}`, 400, "body: more than 4194304 bytes\n"},
+			{"GET", one, 405, "Method Not Allowed\n"},
+		} {
+			w := askEnvoy(h, tc.method, "/json", tc.body)
+			if w.Code != tc.code || w.Body.String() != tc.want {
+				t.Errorf("%s %.80s: %d %s\nwant %d %s", tc.method, tc.body, w.Code, w.Body, tc.code, tc.want)
+			}
+			if tc.code == 200 && w.Header().Get("Content-Type") != "application/json" {
+				t.Errorf("%v", w.Header())
+			}
+		}
+	})
+}
+
+func TestHealthcheck(t *testing.T) {
+	for _, tc := range []struct {
+		ready, needs bool
+		rules        string
+		code         int
+		body         string
+	}{
+		{true, false, descriptorRules, 200, "OK"},
+		{false, false, descriptorRules, 500, ""},
+		{true, true, descriptorRules, 200, "OK"},
+		{true, false, "{domain: d, rules: []}", 200, "OK"},
+		{true, true, "{domain: d, rules: []}", 500, ""},
+	} {
+		f := newConfiguredFixture(t, tc.rules, Config{NeedsRules: tc.needs})
+		f.ready = tc.ready
+		if w := askEnvoy(f.handler(t), "GET", "/healthcheck", ""); w.Code != tc.code || w.Body.String() != tc.body {
+			t.Errorf("%+v: %d %q", tc, w.Code, w.Body)
+		}
+	}
+}
+
+func TestRLConfig(t *testing.T) {
+	h := newFixture(t, `
+domain: edge
+descriptors:
+  - {key: a, value: b, shadow_mode: true, rate_limit: {unit: week, requests_per_unit: 7}}
+  - key: c
+    descriptors: [{key: d, quota_mode: true, rate_limit: {unlimited: true}}]
+---
+domain: shop
+rules:
+  - {id: x, limits: [{limit: 1, window: 90s}, {limit: 2, window: {calendar: day}, algorithm: fixed_window}]}
+  - {id: y, unlimited: true}
+`).handler(t)
+	const want = `edge.a_b: unit=WEEK requests_per_unit=7, shadow_mode: true, quota_mode: false
+edge.c.d: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: true
+shop.x: limit=1 window=1m30s algorithm=sliding_window
+shop.x: limit=2 window=day/UTC algorithm=fixed_window
+shop.y: unlimited
+`
+	if w := askEnvoy(h, "GET", "/rlconfig", ""); w.Code != 200 || w.Body.String() != want {
+		t.Errorf("%d %s\nwant %s", w.Code, w.Body, want)
+	}
+}
+
+func TestDynamicMetadata(t *testing.T) {
+	f := newConfiguredFixture(t, `
+domain: edge
+descriptors:
+  - {key: a, metadata: {name: first, deep: {x: 1, y: {z: [true]}}}, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: b, metadata: {name: second, deep: {x: 2, w: 3}, own: null}, rate_limit: {unit: minute, requests_per_unit: 9, replaces: [{name: c}]}}
+  - {key: c, metadata: {replaced: 1}, rate_limit: {name: c, unit: minute, requests_per_unit: 9}}
+  - {key: free, metadata: {free: 1}, rate_limit: {unlimited: true}}
+`, Config{Metadata: true})
+	for i, tc := range []struct {
+		hits        uint32
+		descriptors []string
+		want        string
+	}{
+		{0, []string{"a=1", "b=2 x="}, `{"domain":"edge","descriptors":[{"entries":["a=1"]},{"entries":["b=2","x="]}],"metadata":{"name":"first","deep":{"x":1,"y":{"z":[true]}}}}`},
+		{3, []string{"b=1 hits=0", "c=1", "free=", "a=2 override=9/2*3"}, `{"domain":"edge","hitsAddend":3,"descriptors":[{"entries":["b=1"],"hitsAddend":0},{"entries":["c=1"]},{"entries":["free="]},` +
+			`{"entries":["a=2"],"limit":"requests_per_unit:9 unit:MINUTE unit_multiplier:3"}],"metadata":{"name":"second","deep":{"x":2,"w":3},"own":null}}`},
+		{0, []string{"a=1", "b=1"}, `{"domain":"edge","descriptors":[{"entries":["a=1"]},{"entries":["b=1"]}],"metadata":{"name":"second","deep":{"x":2,"w":3},"own":null}}`},
+		{0, []string{"b=1", "a=3"}, `{"domain":"edge","descriptors":[{"entries":["b=1"]},{"entries":["a=3"]}],"metadata":{"name":"second","deep":{"x":2,"w":3,"y":{"z":[true]}},"own":null}}`},
+		{0, []string{"b=1"}, `{"domain":"edge","descriptors":[{"entries":["b=1"]}],"metadata":{"name":"second","deep":{"x":2,"w":3},"own":null}}`},
+		{0, []string{"none=1"}, `{"domain":"edge","descriptors":[{"entries":["none=1"]}]}`},
+		{0, []string{"none=1 override=0/4"}, `{"domain":"edge","descriptors":[{"entries":["none=1"],"limit":"unit:DAY"}]}`},
+	} {
+		resp, err := f.ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{Domain: "edge", Descriptors: apitest.Descriptors(tc.descriptors...), HitsAddend: tc.hits})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want map[string]any
+		if err := json.Unmarshal([]byte(tc.want), &want); err != nil {
+			t.Fatal(err)
+		}
+		got, gotErr := json.Marshal(resp.GetDynamicMetadata().AsMap())
+		text, wantErr := json.Marshal(want)
+		if gotErr != nil || wantErr != nil || string(got) != string(text) {
+			t.Errorf("call %d: %v %v\ngot  %s\nwant %s", i, gotErr, wantErr, got, text)
+		}
+	}
+	answer, err := f.check(t.Context(), append([]byte("\x0a\x04edge"), appendRawDescriptor("a", "\xff")...))
+	if err != nil || !strings.Contains(string(answer.ReadOnlyData()), "a=\uFFFD") {
+		t.Errorf("%v", err)
+	}
+}
+
+// Metrics have the names that dashboards for envoyproxy/ratelimit know.
+func TestDescriptorMetrics(t *testing.T) {
+	f := newConfiguredFixture(t, `
+domain: edge
+descriptors:
+  - {key: a, detailed_metric: true, rate_limit: {unit: year, requests_per_unit: 10}}
+  - key: b
+    value: x
+    descriptors:
+      - key: c
+        shadow_mode: true
+        rate_limit: {unit: year, requests_per_unit: 2}
+        descriptors: [{key: d, rate_limit: {unit: year, requests_per_unit: 2}}]
+`, Config{NearLimit: 0.5})
+	f.step(t, nil)
+	for _, text := range []string{"a=1 hits=4", "a=1 hits=3", "a=1 hits=4", "a=1 hits=2 negative", "a=2", "b=x c=1 hits=3", "b=x c=1 d=1", "none="} {
+		if _, err := f.ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{Domain: "edge", Descriptors: apitest.Descriptors(text)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const want = `
+# HELP ratelimit_service_rate_limit_near_limit Hits of descriptors that were near the limit and within it, by the limit's name.
+# TYPE ratelimit_service_rate_limit_near_limit counter
+ratelimit_service_rate_limit_near_limit{domain="edge",key1="a_1"} 2
+ratelimit_service_rate_limit_near_limit{domain="edge",key1="a_2"} 0
+ratelimit_service_rate_limit_near_limit{domain="edge",key1="b_x",key2="c"} 0
+# HELP ratelimit_service_rate_limit_over_limit Hits of descriptors that were over the limit, by the limit's name.
+# TYPE ratelimit_service_rate_limit_over_limit counter
+ratelimit_service_rate_limit_over_limit{domain="edge",key1="a_1"} 4
+ratelimit_service_rate_limit_over_limit{domain="edge",key1="a_2"} 0
+ratelimit_service_rate_limit_over_limit{domain="edge",key1="b_x",key2="c"} 3
+# HELP ratelimit_service_rate_limit_shadow_mode Hits of descriptors that were over the limit and allowed because of shadow_mode, by the limit's name.
+# TYPE ratelimit_service_rate_limit_shadow_mode counter
+ratelimit_service_rate_limit_shadow_mode{domain="edge",key1="a_1"} 0
+ratelimit_service_rate_limit_shadow_mode{domain="edge",key1="a_2"} 0
+ratelimit_service_rate_limit_shadow_mode{domain="edge",key1="b_x",key2="c"} 3
+# HELP ratelimit_service_rate_limit_total_hits Hits of descriptors, by the limit's name.
+# TYPE ratelimit_service_rate_limit_total_hits counter
+ratelimit_service_rate_limit_total_hits{domain="edge",key1="a_1"} 11
+ratelimit_service_rate_limit_total_hits{domain="edge",key1="a_2"} 1
+ratelimit_service_rate_limit_total_hits{domain="edge",key1="b_x",key2="c"} 4
+# HELP ratelimit_service_rate_limit_total_negative_hits Hits of descriptors that were given back, by the limit's name.
+# TYPE ratelimit_service_rate_limit_total_negative_hits counter
+ratelimit_service_rate_limit_total_negative_hits{domain="edge",key1="a_1"} 2
+ratelimit_service_rate_limit_total_negative_hits{domain="edge",key1="a_2"} 0
+ratelimit_service_rate_limit_total_negative_hits{domain="edge",key1="b_x",key2="c"} 0
+# HELP ratelimit_service_rate_limit_within_limit Hits of descriptors that were within the limit, by the limit's name.
+# TYPE ratelimit_service_rate_limit_within_limit counter
+ratelimit_service_rate_limit_within_limit{domain="edge",key1="a_1"} 7
+ratelimit_service_rate_limit_within_limit{domain="edge",key1="a_2"} 1
+ratelimit_service_rate_limit_within_limit{domain="edge",key1="b_x",key2="c"} 1
+`
+	var names []string
+	for i := range statDescs {
+		names = append(names, strings.Split(statDescs[i][0].String(), `"`)[1])
+	}
+	if err := testutil.GatherAndCompare(f.registry, strings.NewReader(want), names...); err != nil {
+		t.Error(err)
+	}
+	if got := apitest.Checks(t, f.registry, "allowed", "no_rule"); got != 1 {
+		t.Errorf("%v without a rule", got)
+	}
+}
+
+// In the reference, what is counted above the limit is part near and part over.
+func TestDescriptorMetricsOfCountedDenials(t *testing.T) {
+	f := newConfiguredFixture(t, "domain: edge\ndescriptors: [{key: a, rate_limit: {unit: year, requests_per_unit: 10}}]", Config{CountDenied: true})
+	for _, hits := range []uint32{7, 5, 1} {
+		if _, err := f.ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{Domain: "edge", Descriptors: apitest.Descriptors("a="), HitsAddend: hits}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := f.stats.of([]byte("edge.a"))
+	for i, want := range [statCounts]uint64{totalHits: 13, withinLimit: 7, nearLimit: 2, overLimit: 3} {
+		if got := c.counts[i].Load(); got != want {
+			t.Errorf("counter %d is %d, want %d", i, got, want)
+		}
+	}
+	text, err := io.ReadAll(askEnvoy(f.handler(t), "GET", "/metrics", "").Body)
+	if err != nil || !strings.Contains(string(text), `weir_rule_limits_total{domain="edge",result="denied",rule="a"} 2`) {
+		t.Errorf("%v %s", err, text)
+	}
+}
+
+// Addresses in names of metrics are written as the reference writes them, so that dashboards
+// find them: its SanitizeStatName, July 2026.
+func TestDescriptorMetricsOfAddresses(t *testing.T) {
+	f := newConfiguredFixture(t, `
+domain: edge
+descriptors:
+  - {key: remote_address, detailed_metric: true, rate_limit: {unit: year, requests_per_unit: 10}}
+  - {key: route, value_to_metric: true, descriptors: [{key: remote_address, value_to_metric: true, rate_limit: {unit: year, requests_per_unit: 10}}]}
+  - {key: net, value: 10.1.2.3, rate_limit: {unit: year, requests_per_unit: 10}}
+`, Config{})
+	for _, text := range []string{
+		"remote_address=10.0.0.1", "remote_address=10.0.0.1", "remote_address=2001:db8::1", "remote_address=10.0.0.1:8080",
+		"route=a|b remote_address=192.0.2.7", "net=10.1.2.3", "remote_address=1.2.3", "remote_address=v1.22.333.4444",
+	} {
+		if _, err := f.ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{Domain: "edge", Descriptors: apitest.Descriptors(text)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := io.ReadAll(askEnvoy(f.handler(t), "GET", "/metrics", "").Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`key1="remote_address_10_0_0_1"} 2`, `key1="remote_address_2001_db8__1"} 1`, `key1="remote_address_10_0_0_1_8080"} 1`,
+		`key1="route_a_b",key2="remote_address_192_0_2_7"} 1`, `key1="net_10_1_2_3"} 1`,
+		`key1="remote_address_1",key2="2"} 1`, `key1="remote_address_v1_22_333_4444"} 1`,
+	} {
+		if want = `ratelimit_service_rate_limit_total_hits{domain="edge",` + want; !strings.Contains(string(text), want) {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
+}
+
+// Values of callers cannot fill the memory.
+func TestDescriptorMetricsAreBounded(t *testing.T) {
+	s := newFixture(t, descriptorRules).stats
+	for i := range maxNames + 10 {
+		s.of([]byte("d.k_" + strings.Repeat("x", i%7) + string(rune('a'+i%26)) + envoyrules.Unit(i%200).String() + strings.Repeat("y", i/200))).counts[totalHits].Add(1)
+	}
+	if n := len(s.byName); n > maxNames+1 {
+		t.Errorf("%d names", n)
+	}
+}

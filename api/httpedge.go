@@ -1,0 +1,120 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+// queries are the paths that read a query, with what it may have; nil is for those whose
+// readers refuse what they do not know. A path with a slash at the end is all below it.
+// Proxies may hand on the queries of their clients to /auth, which reads none.
+var queries = []struct {
+	method, path string
+	parameters   []string
+}{
+	{http.MethodGet, "/v1/ring", nil},
+	{http.MethodGet, "/v1/rules", nil},
+	{http.MethodGet, "/v1/rules:watch", nil},
+	{http.MethodDelete, "/v1/rules/", nil},
+	{http.MethodGet, "/metrics", []string{"name[]"}},
+	{"", "/debug/pprof/", nil},
+	{"", "/auth", nil},
+	{"", "/auth/", nil},
+}
+
+// unreadQuery returns an error that names a parameter of r that nothing reads, nil if there is
+// none: a revision in the wrong place must not be as good as none.
+func unreadQuery(r *http.Request) error {
+	if r.URL.RawQuery == "" {
+		return nil
+	}
+	method := r.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	var read []string
+	for _, q := range queries {
+		below := strings.HasSuffix(q.path, "/") && strings.HasPrefix(r.URL.Path, q.path)
+		if q.method != "" && q.method != method || q.path != r.URL.Path && !below {
+			continue
+		}
+		if q.parameters == nil {
+			return nil
+		}
+		read = q.parameters
+	}
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return fmt.Errorf("query: %w", err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if !slices.Contains(read, name) {
+			return fmt.Errorf("query: nothing reads %q: %s %s takes no such parameter", clip(name), method, clip(r.URL.Path))
+		}
+	}
+	return nil
+}
+
+// headAsGet has next answer HEAD as it answers GET; the server leaves the body out.
+func headAsGet(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodHead {
+			get := *r
+			get.Method = http.MethodGet
+			r = &get
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// atMostFor ends the context of requests after that time.
+func atMostFor(most time.Duration, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), most)
+		defer cancel()
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// patientWriter gives the client bodyTimeout to read an answer as of when it begins,
+// however long it has taken to find it. The server's WriteTimeout is as of the question.
+type patientWriter struct {
+	http.ResponseWriter
+	begun bool
+}
+
+// patient has next write by a patientWriter, whose deadline until then is off.
+func patient(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // not in tests without a server
+		next.ServeHTTP(&patientWriter{ResponseWriter: w}, r)
+	})
+}
+
+func (w *patientWriter) begin() {
+	if !w.begun {
+		w.begun = true
+		_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(bodyTimeout)) // likewise
+	}
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *patientWriter) WriteHeader(code int) {
+	w.begin()
+	w.ResponseWriter.WriteHeader(code)
+}
+
+// Write implements http.ResponseWriter.
+func (w *patientWriter) Write(b []byte) (int, error) {
+	w.begin()
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *patientWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

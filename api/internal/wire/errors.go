@@ -1,0 +1,23 @@
+package wire
+
+import (
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Invalid is an INVALID_ARGUMENT error about the field. Its format names the value
+// or its length, and the bound.
+func Invalid(field, format string, args ...any) error {
+	return status.Error(codes.InvalidArgument, field+": "+fmt.Sprintf(format, args...))
+}
+
+// Under is err, made by Invalid or a denial of access, with what the field belongs to before its name.
+func Under(name string, err error) error {
+	st := status.Convert(err)
+	if st.Code() == codes.PermissionDenied {
+		return status.Error(st.Code(), name+": "+st.Message())
+	}
+	return status.Error(codes.InvalidArgument, name+"."+st.Message())
+}

@@ -1,0 +1,76 @@
+package api
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/weirlimit/weir/api/internal/wire"
+)
+
+// Bounded returns a registrar with server for services whose messages have MaxMessage
+// bytes at most. The server itself, which must have Codec, has to accept envoy.MaxMessage.
+func Bounded(server *grpc.Server) *BoundedServer { return &BoundedServer{server} }
+
+// BoundedServer is a gRPC server that refuses to services longer messages than
+// MaxMessage.
+type BoundedServer struct{ *grpc.Server }
+
+// RegisterService implements grpc.ServiceRegistrar.
+func (s *BoundedServer) RegisterService(service *grpc.ServiceDesc, implementation any) {
+	s.Server.RegisterService(bounded(service, MaxMessage), implementation)
+}
+
+// bounded returns a service whose methods refuse longer messages.
+func bounded(service *grpc.ServiceDesc, most int) *grpc.ServiceDesc {
+	bounded := *service
+	bounded.Methods, bounded.Streams = nil, nil
+	for _, m := range service.Methods {
+		handle := m.Handler
+		m.Handler = func(server any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
+			return handle(server, ctx, func(into any) error { return decodeWithin(decode, into, most) }, intercept)
+		}
+		bounded.Methods = append(bounded.Methods, m)
+	}
+	for _, st := range service.Streams {
+		handle := st.Handler
+		st.Handler = func(server any, stream grpc.ServerStream) error { return handle(server, boundedStream{stream, most}) }
+		bounded.Streams = append(bounded.Streams, st)
+	}
+	return &bounded
+}
+
+// boundedStream refuses longer messages.
+type boundedStream struct {
+	grpc.ServerStream
+	most int
+}
+
+// RecvMsg implements grpc.ServerStream.
+func (s boundedStream) RecvMsg(m any) error { return decodeWithin(s.ServerStream.RecvMsg, m, s.most) }
+
+// decodeWithin decodes a message that has most bytes at most.
+func decodeWithin(decode func(any) error, into any, most int) error {
+	m, keep := into.(*wire.Encoded)
+	if !keep {
+		m = new(wire.Encoded)
+	}
+	if err := decode(m); err != nil {
+		return err
+	}
+	n := m.Len()
+	if keep && n <= most {
+		return nil
+	}
+	defer m.Free()
+	if n > most {
+		return status.Errorf(codes.ResourceExhausted, "message: %d bytes are more than %d", n, most)
+	}
+	if err := proto.Unmarshal(m.ReadOnlyData(), into.(proto.Message)); err != nil {
+		return status.Errorf(codes.Internal, "message: %v", err)
+	}
+	return nil
+}

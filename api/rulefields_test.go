@@ -1,0 +1,219 @@
+package api
+
+import (
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/weirlimit/weir/rules"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+)
+
+// place is where a mapping of the rules format is declared in addition to package rules' own table.
+type place struct {
+	spec    any           // in rules/spec.go
+	message proto.Message // in config.proto
+	apart   []string      // fields of either that are no keys of the mapping
+	// rule is a rule with one key of the mapping, at %s; its other keys permit it.
+	rule string
+}
+
+const fullRule = "{id: tested, %s, per: [ip], limits: [{limit: 5, window: 1s, algorithm: token_bucket}]}"
+
+var places = map[string]place{
+	"rule": {rules.Spec{}, &weirv1.Rule{}, []string{"descriptor", "descriptor_yaml", "descriptor_path"}, fullRule},
+	"condition": {rules.ConditionSpec{}, &weirv1.Condition{}, []string{"any_of"},
+		"{id: tested, when: {user: {%s}}, limits: [{limit: 5, window: 1s}]}"},
+	"limit": {rules.LimitSpec{}, &weirv1.Limit{}, []string{"calendar"},
+		"{id: tested, limits: [{%s, limit: 5, window: 1s}]}"},
+	"calendar": {rules.CalendarSpec{}, &weirv1.Calendar{}, nil,
+		"{id: tested, limits: [{limit: 5, window: {%s, calendar: month}, algorithm: fixed_window}]}"},
+	"mode":    {rules.ModeSpec{}, &weirv1.Mode{}, nil, "{id: tested, mode: {%s}, limits: [{limit: 50, window: 1s}]}"},
+	"soft":    {rules.SoftSpec{}, &weirv1.SoftMode{}, nil, "{id: tested, mode: {soft: {%s}}, limits: [{limit: 50, window: 1s}]}"},
+	"elastic": {rules.ElasticSpec{}, &weirv1.ElasticMode{}, nil, "{id: tested, mode: {elastic: {%s, parent: other, up_to: 150%%}}, limits: [{limit: 50, window: 1s}]}"},
+}
+
+// with is what the example of a key needs in addition.
+var with = map[string]string{
+	"limit.burst": "algorithm: token_bucket", "limit.buckets": "algorithm: sliding_window_buckets",
+}
+
+// TestFieldsAreComplete walks all places that have to know a key of the rules format, and names
+// those that do not.
+func TestFieldsAreComplete(t *testing.T) {
+	source, err := os.ReadFile("weir/v1/config.proto")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range rules.Reference() {
+		p, found := places[m.Name]
+		if !found {
+			if m.Name != "document" {
+				t.Errorf("%s: missing in places, in api/rulefields_test.go", m.Name)
+			}
+			continue
+		}
+		message := p.message.ProtoReflect().Descriptor()
+		var keys []string
+		for _, f := range m.Fields {
+			name := m.Name + "." + f.Key
+			keys = append(keys, f.Key)
+			for _, missing := range incomplete(f) {
+				t.Errorf("%s: its declaration in rules/format.go lacks a %s", name, missing)
+			}
+			if !slices.Contains(tags(p.spec), f.Key) {
+				t.Errorf("%s: missing in %T, in rules/spec.go", name, p.spec)
+			}
+			if f.Key != "id" {
+				checkMessage(t, name, message, f, string(source))
+			}
+			checkExample(t, m.Name, p, f)
+			checkBounds(t, m.Name, p, f)
+		}
+		for _, tag := range tags(p.spec) {
+			if !slices.Contains(append(keys, p.apart...), tag) {
+				t.Errorf("%s.%s: missing in rules/format.go, but %T has it", m.Name, tag, p.spec)
+			}
+		}
+		for i := range message.Fields().Len() {
+			if field := string(message.Fields().Get(i).Name()); !slices.Contains(append(keys, p.apart...), field) {
+				t.Errorf("%s.%s: missing in rules/format.go, but message %s has it", m.Name, field, message.Name())
+			}
+		}
+	}
+}
+
+// incomplete lists what the declaration of a key lacks.
+func incomplete(f rules.Field) (missing []string) {
+	for what, text := range map[string]string{"Type": f.Type, "Default": f.Default, "Meaning": f.Meaning, "Example": f.Example} {
+		if text == "" {
+			missing = append(missing, what)
+		}
+	}
+	return missing
+}
+
+// tags lists the keys of a struct of rules/spec.go.
+func tags(spec any) (keys []string) {
+	for f := range reflect.TypeOf(spec).Fields() {
+		key, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+// checkMessage looks for a key, its bounds and its values in a message of config.proto.
+func checkMessage(t *testing.T, name string, message protoreflect.MessageDescriptor, f rules.Field, source string) {
+	t.Helper()
+	if message.Fields().ByName(protoreflect.Name(f.Key)) == nil {
+		t.Errorf("%s: missing in message %s of api/weir/v1/config.proto; then run make generate", name, message.Name())
+		return
+	}
+	_, body, _ := strings.Cut(source, "\nmessage "+string(message.Name())+" {\n")
+	body, _, _ = strings.Cut(body, "\n}\n")
+	before, _, _ := strings.Cut(body, " "+f.Key+" = ")
+	comment := before[strings.LastIndex(before, ";\n")+1:]
+	var words []string
+	if f.Least < f.Most {
+		words = append(words, strconv.FormatInt(f.Most, 10))
+	}
+	if f.Type == "name" {
+		for i, value := range strings.Split(f.Bounds, "`") {
+			if i%2 == 1 {
+				words = append(words, `"`+value+`"`)
+			}
+		}
+	}
+	for _, word := range words {
+		if !strings.Contains(comment, word) {
+			t.Errorf("%s: its comment in api/weir/v1/config.proto lacks %s", name, word)
+		}
+	}
+}
+
+// parseRule returns rules of which one has key: value in the mapping m.
+func parseRule(m string, p place, key, value string) (*rules.Set, error) {
+	entry := key + ": " + value
+	if more := with[m+"."+key]; more != "" {
+		entry += ", " + more
+	}
+	var rule string
+	if key == "unlimited" {
+		rule = "{id: tested, " + entry + "}"
+	} else {
+		rule = without(fmt.Sprintf(p.rule, entry), key)
+	}
+	return rules.Parse("rules.yaml", []byte("domain: shop\nrules:\n  - {id: other, limits: [{limit: 5, window: 1s}]}\n  - "+rule+"\n"))
+}
+
+// without leaves out what stands behind the first key: value of a rule for the same key.
+func without(rule, key string) string {
+	first := strings.Index(rule, key+": ")
+	second := strings.LastIndex(rule, ", "+key+": ")
+	if key == "id" {
+		return strings.Replace(rule, "id: tested, ", "", 1)
+	}
+	if second <= first {
+		return rule
+	}
+	end := second + 2 + strings.IndexAny(rule[second+2:], ",}")
+	if open := strings.Index(rule[second+2:end], "["); open >= 0 {
+		end = second + 2 + strings.Index(rule[second+2:], "]") + 1
+	}
+	return rule[:second] + rule[end:]
+}
+
+// checkExample has the example of a key go through the decoder, Rule.Spec, the encoder, and to the
+// wire and back.
+func checkExample(t *testing.T, m string, p place, f rules.Field) {
+	t.Helper()
+	name := m + "." + f.Key
+	set, err := parseRule(m, p, f.Key, f.Example)
+	if err != nil {
+		t.Errorf("%s: its example is refused: %v", name, err)
+		return
+	}
+	docs := set.Documents()
+	spec := docs[0].Rules[1]
+	if f.Key == "id" {
+		return
+	}
+	if text, err := rules.Format(docs); err != nil || !strings.Contains(string(text), f.Key+":") {
+		t.Errorf("%s: lost between file and file: in Rule.Spec of rules/compile.go, or in rules/encode.go; or its example is the default", name)
+		return
+	}
+	if back := readRule(spec.ID, writeRule(spec)); !reflect.DeepEqual(back, spec) {
+		t.Errorf("%s: lost on the way to the API and back: in readRule or writeRule of api/config_messages.go:\n%+v\n%+v", name, spec, back)
+	}
+}
+
+// checkBounds asks for the last number within the bounds, and for the first beyond them.
+func checkBounds(t *testing.T, m string, p place, f rules.Field) {
+	t.Helper()
+	if f.Least >= f.Most {
+		return
+	}
+	sign := ""
+	if strings.HasSuffix(f.Example, "%") {
+		sign = "%"
+	}
+	want := fmt.Sprintf("is not between %d%s and %d%s", f.Least, sign, f.Most, sign)
+	for _, beyond := range []int64{f.Least - 1, f.Most + 1} {
+		if _, err := parseRule(m, p, f.Key, strconv.FormatInt(beyond, 10)+sign); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s.%s: %d is beyond its bounds, and the decoder says %v", m, f.Key, beyond, err)
+		}
+	}
+	for _, within := range []int64{f.Least, f.Most} {
+		if _, err := parseRule(m, p, f.Key, strconv.FormatInt(within, 10)+sign); err != nil && strings.Contains(err.Error(), "is not between") {
+			t.Errorf("%s.%s: %d is within its bounds, and the decoder says %v", m, f.Key, within, err)
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package api
+
+import (
+	"context"
+	"errors"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/weirlimit/weir/api/internal/wire"
+	"github.com/weirlimit/weir/internal/access"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+)
+
+// TokenStore has the tokens of the cluster. It is safe for concurrent use.
+type TokenStore interface {
+	// List returns those in force on this node, in the order in which they were added.
+	List() []access.Token
+	// Add stores one more. The error is one of package access, or says why none can be stored now.
+	Add(ctx context.Context, t access.Token) error
+	// Remove removes the token of a name, in the same way.
+	Remove(ctx context.Context, name string) error
+}
+
+// errNoStore answers where there are no tokens of the cluster.
+var errNoStore = status.Error(codes.FailedPrecondition, "this node has no TLS (--tls-cert): a token would travel unencrypted")
+
+// CreateToken implements weirv1.ClusterServer.
+func (s clusterServer) CreateToken(ctx context.Context, req *weirv1.CreateTokenRequest) (*weirv1.CreateTokenResponse, error) {
+	err := s.createToken(ctx, req)
+	auditedCall(ctx, s.audit, "Cluster.CreateToken", clip(req.GetName())+" "+clip(req.GetRoles()), err)
+	return &weirv1.CreateTokenResponse{}, err
+}
+
+func (s clusterServer) createToken(ctx context.Context, req *weirv1.CreateTokenRequest) error {
+	if s.tokens == nil {
+		return errNoStore
+	}
+	t := access.Token{Name: req.GetName()}
+	if err := t.Validate(); err != nil {
+		return wire.Invalid("name", "%v", err)
+	}
+	var err error
+	if t.Grants, err = access.ParseGrants(req.GetRoles()); err != nil {
+		return wire.Invalid("roles", "%v", err)
+	}
+	if len(req.GetDigest()) != len(t.Digest) { // without its value, which may be a token
+		return wire.Invalid("digest", "%d bytes are not %d, the SHA-256 of a token", len(req.GetDigest()), len(t.Digest))
+	}
+	t.Digest = access.Digest(req.GetDigest())
+	return tokenError(t.Name, s.tokens.Add(ctx, t))
+}
+
+// RevokeToken implements weirv1.ClusterServer.
+func (s clusterServer) RevokeToken(ctx context.Context, req *weirv1.RevokeTokenRequest) (*weirv1.RevokeTokenResponse, error) {
+	err := errNoStore
+	if s.tokens != nil {
+		err = tokenError(req.GetName(), s.tokens.Remove(ctx, req.GetName()))
+	}
+	auditedCall(ctx, s.audit, "Cluster.RevokeToken", clip(req.GetName()), err)
+	return &weirv1.RevokeTokenResponse{}, err
+}
+
+// ListTokens implements weirv1.ClusterServer.
+func (s clusterServer) ListTokens(context.Context, *weirv1.ListTokensRequest) (*weirv1.ListTokensResponse, error) {
+	if s.tokens == nil {
+		return nil, errNoStore
+	}
+	resp := &weirv1.ListTokensResponse{}
+	for _, t := range s.tokens.List() {
+		resp.Tokens = append(resp.Tokens, &weirv1.Token{Name: t.Name, Roles: access.FormatGrants(t.Grants)})
+	}
+	return resp, nil
+}
+
+// tokenError returns the status of what a TokenStore says of a token.
+func tokenError(name string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, access.ErrTokenExists):
+		return status.Errorf(codes.AlreadyExists, "name: %q: %v", clip(name), err)
+	case errors.Is(err, access.ErrNoToken):
+		return status.Errorf(codes.NotFound, "name: %q: %v", clip(name), err)
+	case errors.Is(err, access.ErrTooManyTokens):
+		return status.Error(codes.FailedPrecondition, err.Error())
+	}
+	return status.Error(codes.Unavailable, err.Error())
+}

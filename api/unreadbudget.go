@@ -1,0 +1,282 @@
+package api
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+
+	"github.com/weirlimit/weir/api/internal/wire"
+)
+
+// This file bounds the memory of answers on streams that their clients do not read. gRPC
+// holds what is sent until the client has room, and frees its buffer then; so what is not
+// freed yet is unread. When a connection ends gRPC forgets its buffers, and so does the
+// connection itself here.
+
+// unreadBudget bounds the unread answers of a node. A connection that holds little may use as much again,
+// so that those that do not read keep no other client from streams.
+type unreadBudget struct {
+	used    atomic.Int64 // sum of held of all connections, 2*maxUnread at most
+	waiting atomic.Int64 // streams that wait for room
+	refused prometheus.Counter
+
+	mu       sync.Mutex
+	conns    map[*meteredConn]struct{} // guarded by mu; those that are open
+	room     chan struct{}             // guarded by mu; closed and replaced when there may be some
+	reclaims *time.Timer               // guarded by mu; nil unless one is to come
+	stopped  bool                      // guarded by mu
+}
+
+func newUnreadBudget(r prometheus.Registerer) *unreadBudget {
+	f := promauto.With(r)
+	b := &unreadBudget{conns: make(map[*meteredConn]struct{}), room: make(chan struct{})}
+	b.refused = f.NewCounter(prometheus.CounterOpts{
+		Name: "weir_streams_unread_total",
+		Help: "Streams of checks that this node ended because their clients did not read and too many answers were waiting.",
+	})
+	f.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "weir_unread_bytes",
+		Help: "Bytes of answers on streams of checks that clients have not read yet.",
+	}, func() float64 { return float64(b.used.Load()) })
+	return b
+}
+
+// errUnread ends a stream whose answers are not read.
+var errUnread = status.Errorf(codes.ResourceExhausted, "answers on streams are not read: this node holds %d MiB of them already", maxUnread>>20)
+
+// Credentials has a gRPC server know its connections, which inner secures: streams of checks on
+// others have no bound of what they hold.
+func (l *Limiter) Credentials(inner credentials.TransportCredentials) credentials.TransportCredentials {
+	return meteredCredentials{inner, l.unread}
+}
+
+type meteredCredentials struct {
+	credentials.TransportCredentials
+	budget *unreadBudget
+}
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (c meteredCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	secured, info, err := c.TransportCredentials.ServerHandshake(conn)
+	if err != nil {
+		return secured, info, err
+	}
+	m := &meteredConn{Conn: secured, budget: c.budget}
+	c.budget.mu.Lock()
+	c.budget.conns[m] = struct{}{}
+	c.budget.mu.Unlock()
+	return m, meteredInfo{info, m}, nil
+}
+
+// Clone implements credentials.TransportCredentials.
+func (c meteredCredentials) Clone() credentials.TransportCredentials {
+	return meteredCredentials{c.TransportCredentials.Clone(), c.budget}
+}
+
+// meteredInfo leads from a call to its connection.
+type meteredInfo struct {
+	credentials.AuthInfo
+	conn *meteredConn
+}
+
+// Unwrap returns what secures the connection.
+func (i meteredInfo) Unwrap() credentials.AuthInfo { return i.AuthInfo }
+
+// meteredConn is a connection that knows what it holds of unread answers. It is the
+// mem.BufferPool of these, which gRPC gives them back to.
+type meteredConn struct {
+	net.Conn
+	budget *unreadBudget
+
+	mu       sync.Mutex
+	held     int64     // guarded by mu; 0 once closed
+	closed   bool      // guarded by mu
+	progress time.Time // guarded by mu; when something was read last, or held was 0
+	ended    bool      // guarded by mu; a stream was, by errUnread
+}
+
+// Close implements net.Conn. gRPC calls it whenever a connection ends.
+func (m *meteredConn) Close() error {
+	m.budget.mu.Lock()
+	delete(m.budget.conns, m)
+	m.budget.mu.Unlock()
+	m.mu.Lock()
+	m.closed = true
+	m.budget.used.Add(-m.held)
+	m.held = 0
+	m.mu.Unlock()
+	m.budget.signalRoom()
+	return m.Conn.Close()
+}
+
+// reserve holds n bytes for the answer to a message before it is decided. While there is no
+// room it waits for others to be read, for unreadWait at most: then it is false, and the stream
+// must end.
+func (m *meteredConn) reserve(ctx context.Context, n int64) bool {
+	if m.hold(n, false) {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, unreadWait)
+	defer cancel()
+	m.budget.waiting.Add(1)
+	defer m.budget.waiting.Add(-1)
+	for {
+		room := m.budget.nextRoom()
+		if m.hold(n, false) {
+			return true
+		}
+		select {
+		case <-room:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// refuse counts a stream that is ended, and has an eye on what it leaves.
+func (m *meteredConn) refuse() {
+	m.mu.Lock()
+	m.ended = true
+	m.mu.Unlock()
+	m.budget.refused.Inc()
+	m.budget.reclaimLater()
+}
+
+// encode returns a message of a copy of b, held until it is read in the place of what was
+// reserved for it. It is false if there is no room by far; the stream must end then.
+func (m *meteredConn) encode(b []byte, reserved int64) (wire.Encoded, bool) {
+	// Smaller buffers are not given back to any pool.
+	buffer := mem.DefaultBufferPool().Get(max(len(b), minMetered))
+	if !m.hold(int64(cap(*buffer))-reserved, true) {
+		mem.DefaultBufferPool().Put(buffer)
+		m.release(reserved)
+		return wire.Encoded{}, false
+	}
+	*buffer = (*buffer)[:copy(*buffer, b)]
+	return wire.Encoded{Buffer: mem.NewBuffer(buffer, m)}, true
+}
+
+// minMetered is the least size that makes gRPC give a buffer back.
+const minMetered = 1<<10 + 1
+
+// hold adds n bytes to what is held, if there is room: for more of an answer that has its place
+// already, all there is.
+func (m *meteredConn) hold(n int64, more bool) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed { // what is sent is forgotten at once
+		return true
+	}
+	most := int64(maxUnread)
+	if more || m.held <= fairUnread {
+		most *= 2
+	}
+	if m.budget.used.Add(n) > most && n > 0 {
+		m.budget.used.Add(-n)
+		return false
+	}
+	if m.held == 0 {
+		m.progress = time.Now()
+	}
+	m.held += n
+	return true
+}
+
+// release gives back what is held.
+func (m *meteredConn) release(n int64) {
+	m.mu.Lock()
+	if !m.closed {
+		m.held -= n
+		m.budget.used.Add(-n)
+		m.progress = time.Now()
+	}
+	m.mu.Unlock()
+	if m.budget.waiting.Load() > 0 {
+		m.budget.signalRoom()
+	}
+}
+
+// Get implements mem.BufferPool.
+func (m *meteredConn) Get(length int) *[]byte { return mem.DefaultBufferPool().Get(length) }
+
+// Put implements mem.BufferPool: an answer was read, or will never be.
+func (m *meteredConn) Put(buffer *[]byte) {
+	m.release(int64(cap(*buffer)))
+	mem.DefaultBufferPool().Put(buffer)
+}
+
+// isStuck reports whether nothing was read for unreadPatience of what streams have left that
+// were ended. If it is false, stuck may be so later.
+func (m *meteredConn) isStuck(now time.Time) (stuck, later bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	waits := m.ended && m.held > 0
+	stuck = waits && now.Sub(m.progress) >= unreadPatience
+	return stuck, waits && !stuck
+}
+
+// nextRoom is closed when there may be room.
+func (b *unreadBudget) nextRoom() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.room
+}
+
+func (b *unreadBudget) signalRoom() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	close(b.room)
+	b.room = make(chan struct{})
+}
+
+// reclaimLater has reclaim called when clients have had their time.
+func (b *unreadBudget) reclaimLater() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.reclaims == nil && !b.stopped {
+		b.reclaims = time.AfterFunc(unreadPatience, b.reclaim)
+	}
+}
+
+// reclaim ends connections that do not even read that their streams have ended: what these have
+// sent stays in memory otherwise.
+func (b *unreadBudget) reclaim() {
+	now := time.Now()
+	var stuck []*meteredConn
+	again := false
+	b.mu.Lock()
+	b.reclaims = nil
+	for m := range b.conns {
+		is, later := m.isStuck(now)
+		if is {
+			stuck = append(stuck, m)
+		}
+		again = again || later
+	}
+	b.mu.Unlock()
+	for _, m := range stuck {
+		_ = m.Close() // gRPC, which reads from it, cleans up
+	}
+	if again {
+		b.reclaimLater()
+	}
+}
+
+// stop ends reclaiming: the server will close what is left.
+func (b *unreadBudget) stop() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.stopped = true
+	if b.reclaims != nil {
+		b.reclaims.Stop()
+	}
+}
