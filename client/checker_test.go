@@ -15,7 +15,7 @@ import (
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
-// Whatever fails is answered in time, and marked; what must not be let through is not.
+// Failed checks are answered in time, and marked; those that must be denied are.
 func TestFailOpenAndClosed(t *testing.T) {
 	const timeout = 30 * time.Millisecond
 	answers := func(r *weirv1.RateLimitResponse, err error) deciding {
@@ -26,6 +26,7 @@ func TestFailOpenAndClosed(t *testing.T) {
 		return nil, ctx.Err()
 	})
 	invalid, overloaded := status.Error(codes.InvalidArgument, "no"), status.Error(codes.ResourceExhausted, "too much")
+	access := &client.AccessError{Address: "a:1", Reason: errors.New("tls: bad certificate")}
 	decided := &weirv1.RateLimitResponse{Source: weirv1.Source_SOURCE_OWNER, RuleId: "r"}
 	letThrough := &weirv1.RateLimitResponse{Allowed: true, Source: weirv1.Source_SOURCE_FAIL_OPEN}
 	byRule := &weirv1.RateLimitResponse{Allowed: true, Source: weirv1.Source_SOURCE_FAIL_OPEN, RuleId: "r"}
@@ -41,10 +42,11 @@ func TestFailOpenAndClosed(t *testing.T) {
 		{"silent", silent, open, closed, nil, timeout},
 		{"unavailable", answers(nil, status.Error(codes.Unavailable, "down")), open, closed, nil, 0},
 		{"closed", answers(nil, client.ErrClosed), open, closed, nil, 0},
-		{"let through by a client", answers(letThrough, nil), open, closed, nil, 0},
-		{"let through by a rule", answers(byRule, nil), open, open, nil, 0},
+		{"allowed by a client", answers(letThrough, nil), open, closed, nil, 0},
+		{"allowed by a rule", answers(byRule, nil), open, open, nil, 0},
 		{"invalid", answers(nil, invalid), 0, 0, invalid, 0},
 		{"overloaded", answers(nil, overloaded), 0, 0, overloaded, 0},
+		{"refused by all nodes", answers(nil, access), 0, 0, access, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,11 +30,13 @@ var errFull = status.Error(codes.ResourceExhausted, "overloaded: too many checks
 type Client struct {
 	options
 	started    time.Time
-	lanes      atomic.Pointer[[]*lane]
-	downSince  atomic.Int64  // when the last lane went down, by since; 0 while one is up
+	conns      atomic.Pointer[[]*conn]
+	downSince  atomic.Int64  // when the last conn went down, by since; 0 while one is up
 	rediscover chan struct{} // has room for one
+	live       *liveClock    // of the silence of nodes
 	calls      *callPool
 	leases     *leases // nil without WithLeases
+	identity   *identity
 	stats      counters
 
 	stopped context.Context
@@ -42,7 +45,7 @@ type Client struct {
 
 	mu      sync.Mutex
 	members map[string]*member // by address; guarded by mu
-	seen    chan struct{}      // closed when a lane comes up, and replaced; guarded by mu
+	seen    chan struct{}      // closed when a conn comes up or is refused, and replaced; guarded by mu
 }
 
 // New returns a client of the cluster to which the node at addr, as host:port, belongs.
@@ -54,14 +57,16 @@ func New(addr string, opts ...Option) (*Client, error) {
 		return nil, fmt.Errorf("client of %s: %w", addr, err)
 	}
 	c := &Client{
-		options: o, started: time.Now(), rediscover: make(chan struct{}, 1), calls: newCallPool(),
+		options: o, started: time.Now(), rediscover: make(chan struct{}, 1), live: newLiveClock(), calls: newCallPool(),
 		members: make(map[string]*member), seen: make(chan struct{}),
 	}
 	c.downSince.Store(c.since())
+	c.identity = newIdentity(o.cluster, c.downFor)
 	c.stopped, c.stop = context.WithCancel(context.Background())
 	if err := c.connectSeeds(); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
+	c.running.Go(func() { c.live.run(c.stopped, c.anyDue) })
 	if o.discover {
 		c.running.Go(func() { c.follow(c.stopped) })
 	}
@@ -101,9 +106,18 @@ func (c *Client) Close() error {
 // clock.
 func (c *Client) since() int64 { return int64(time.Since(c.started)) + 1 }
 
+// downFor is for how long no node was up; 0 while one is.
+func (c *Client) downFor() time.Duration {
+	down := c.downSince.Load()
+	if down == 0 {
+		return 0
+	}
+	return time.Duration(c.since() - down)
+}
+
 // Check asks whether one request may go on, and counts it if so. Unless the request is
-// invalid, the cluster overloaded, or ctx canceled, there is always an answer; Undecided
-// tells whether it is that of a node. The answer may be shared with others: do not
+// invalid, the cluster overloaded, ctx canceled, or this client refused by all nodes (see AccessError), there is
+// always an answer; Undecided tells whether it is that of a node. The answer may be shared with others: do not
 // change it.
 func (c *Client) Check(ctx context.Context, req *weirv1.RateLimitRequest) (*weirv1.RateLimitResponse, error) {
 	if c.leases != nil && lendable(req) {
@@ -153,16 +167,16 @@ func (c *Client) undecided() *weirv1.RateLimitResponse { return undecided(c.fail
 // Node returns a node that the client is connected to, or else a seed, for calls that
 // Client has no methods for. It need not be closed, and is of use until the client is.
 func (c *Client) Node() *Node {
-	l := c.pick(c.since(), nil)
+	l := c.pick(c.live.now(), nil)
 	if l == nil {
-		l = (*c.lanes.Load())[0]
+		l = (*c.conns.Load())[0]
 	}
-	n := newNode(l.conn)
+	n := newNode(l.channel)
 	n.lent = true
 	return n
 }
 
-// changed is told by a lane that it has come up, or why not.
+// changed is told by a conn that it has come up, or why not.
 func (c *Client) changed(m *member, problem error) {
 	m.mu.Lock()
 	m.problem = problem
@@ -170,9 +184,9 @@ func (c *Client) changed(m *member, problem error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if problem == nil {
+		m.refusal.Store(nil)
 		c.downSince.Store(0)
-		close(c.seen)
-		c.seen = make(chan struct{})
+		c.wakeLocked()
 	} else if c.downSince.Load() == 0 && !c.anyUp() {
 		c.downSince.Store(c.since())
 	}
@@ -182,8 +196,13 @@ func (c *Client) changed(m *member, problem error) {
 	}
 }
 
+// anyDue reports whether a node owes an answer.
+func (c *Client) anyDue() bool {
+	return slices.ContainsFunc(*c.conns.Load(), func(l *conn) bool { return l.silent.Load() != 0 })
+}
+
 func (c *Client) anyUp() bool {
-	for _, l := range *c.lanes.Load() {
+	for _, l := range *c.conns.Load() {
 		if l.up.Load() {
 			return true
 		}

@@ -162,8 +162,7 @@ func refused(t *testing.T, err error, code codes.Code, message string) {
 	}
 }
 
-// An invalid request is an error for whoever made it, as if it had been asked alone,
-// and for nobody else.
+// An invalid request is an error for its own caller, as if it had been sent alone, and for no other.
 func TestInvalid(t *testing.T) {
 	const noPrice = `attributes: attribute "size" is the cost of rule "priced": "much" is not a whole number between 0 and 2147483648`
 	bubble(t, 1, func(t *testing.T, n *network, nodes []*fakeNode) {
@@ -215,8 +214,8 @@ func TestInvalid(t *testing.T) {
 	})
 }
 
-// A batch that is invalid is refused as if it had travelled alone, and refuses nobody else.
-func TestInvalidBatchInCompany(t *testing.T) {
+// An invalid batch is refused as if it had been sent alone, and no other call is.
+func TestInvalidBatchAmongOthers(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, n *network, nodes []*fakeNode) {
 		c := n.client("a:1")
 		nodes[0].hold()
@@ -242,7 +241,7 @@ func TestInvalidBatchInCompany(t *testing.T) {
 	})
 }
 
-// Messages stay below what a node accepts, whatever comes together.
+// Messages stay below the bounds of a node for any mix of calls.
 func TestLargeRequests(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, n *network, nodes []*fakeNode) {
 		c := n.client("a:1")
@@ -276,7 +275,7 @@ func TestLargeRequests(t *testing.T) {
 }
 
 // A check that travels with one that has less time keeps its own.
-func TestHurryInCompany(t *testing.T) {
+func TestShortDeadlineAmongOthers(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, n *network, nodes []*fakeNode) {
 		c := n.client("a:1")
 		nodes[0].hold()
@@ -387,6 +386,7 @@ func TestContext(t *testing.T) {
 		if took := time.Since(began); err != nil || !client.Undecided(r) || took != 20*time.Millisecond {
 			t.Errorf("%v, %v after %v", r, err, took)
 		}
+		time.Sleep(100 * time.Millisecond) // now they are known to be silent
 		if r, err := c.Check(ctx, request("alice")); err != nil || !client.Undecided(r) {
 			t.Errorf("%v, %v after the deadline", r, err)
 		}
@@ -419,8 +419,9 @@ func TestUndecided(t *testing.T) {
 	}{
 		{weirv1.Source_SOURCE_FAIL_OPEN, "", true},
 		{weirv1.Source_SOURCE_FAIL_CLOSED, "", true},
-		{weirv1.Source_SOURCE_FAIL_OPEN, "r", false}, // by a node
-		{weirv1.Source_SOURCE_FAIL_CLOSED, "r", false},
+		{weirv1.Source_SOURCE_FAIL_OPEN, "r", true}, // by a node
+		{weirv1.Source_SOURCE_FAIL_CLOSED, "r", true},
+		{weirv1.Source_SOURCE_LOCAL, "r", false},
 		{weirv1.Source_SOURCE_NO_RULE, "", false},
 		{weirv1.Source_SOURCE_OWNER, "r", false},
 	} {
@@ -440,6 +441,7 @@ func TestNewRefuses(t *testing.T) {
 		{":9090", nil, `client of :9090: address ":9090" is not host:port`},
 		{"a:1", []client.Option{client.WithSeeds("b:1", "127.0.0.1:")}, `client of a:1: address "127.0.0.1:" is not host:port`},
 		{"a:1", []client.Option{client.WithTimeout(0)}, "client of a:1: timeout 0s is not positive"},
+		{"a:1", []client.Option{client.WithCluster("default")}, "client of a:1: cluster \"default\" is not 16 hexadecimal digits"},
 		{"a:1", []client.Option{client.WithConnections(9)}, "client of a:1: connections 9 are not between 1 and 8"},
 		{"a:1", []client.Option{client.WithConnections(0)}, "client of a:1: connections 0 are not between 1 and 8"},
 		{"a:1", []client.Option{client.WithDialer(nil)}, "client of a:1: dialer is nil"},

@@ -25,9 +25,8 @@ func Denied(answer *weirv1.RateLimitResponse) error {
 	return &DeniedError{Answer: answer}
 }
 
-// RetryAfter returns how long it is until the request could go on, and whether it could:
-// a request that costs more than its limit cannot. It is 0 where nobody knows because
-// nobody has decided.
+// RetryAfter returns how long it is until the request could go on, and whether it could: a request that
+// costs more than its limit cannot. It is 0 if no node has decided.
 func (e *DeniedError) RetryAfter() (wait time.Duration, ok bool) {
 	switch {
 	case e.Answer.GetAllowed(): // and its turn comes too late
@@ -51,7 +50,7 @@ func (e *DeniedError) Error() string {
 	case ok && wait > 0:
 		return fmt.Sprintf("%s: retry after %v", by, wait)
 	case ok:
-		return by + ": nobody who could decide has answered"
+		return by + ": no node that could decide has answered"
 	case e.Answer.GetDenialReason() == weirv1.DenialReason_DENIAL_REASON_COST_ABOVE_LIMIT:
 		return by + ": it costs more than the limit"
 	}

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -28,8 +29,10 @@ const (
 type member struct {
 	address string
 	id      string // as another node said; "" for a seed, which may be any
-	lanes   []*lane
+	conns   []*conn
 	stop    context.CancelFunc
+
+	refusal atomic.Pointer[AccessError] // why it has refused this client last; nil if it has not
 
 	mu      sync.Mutex
 	problem error // why it cannot be asked; guarded by mu
@@ -39,7 +42,7 @@ var errConnecting = errors.New("not connected yet")
 
 // nodeID is who the node said it is; "" if it has not been asked yet.
 func (m *member) nodeID() string {
-	for _, l := range m.lanes {
+	for _, l := range m.conns {
 		if id := l.nodeID.Load(); id != nil {
 			return *id
 		}
@@ -48,28 +51,27 @@ func (m *member) nodeID() string {
 }
 
 func (m *member) up() bool {
-	return slices.ContainsFunc(m.lanes, func(l *lane) bool { return l.up.Load() })
+	return slices.ContainsFunc(m.conns, func(l *conn) bool { return l.up.Load() })
 }
 
 // addMember connects to a node. The caller holds c.mu.
 func (c *Client) addMember(address, id string) error {
 	m := &member{address: address, id: id, problem: errConnecting}
 	for range c.connections {
-		conn, err := connect(address, c.dial)
+		conn, err := connect(address, c.options, func(reason error) { c.note(m, reason) })
 		if err != nil {
 			return fmt.Errorf("client of %s: %w", address, err)
 		}
-		notice := func(err error) { c.changed(m, err) }
-		l := newLane(conn, id, c.since, notice)
-		l.member = m
-		m.lanes = append(m.lanes, l)
+		l := newConn(conn, id, c.live, func(err error) { c.changed(m, err) }, func(err error) { c.noteEnd(m, err) })
+		l.member, l.identity = m, c.identity
+		m.conns = append(m.conns, l)
 	}
 	var ctx context.Context
 	ctx, m.stop = context.WithCancel(c.stopped)
-	for _, l := range m.lanes {
+	for _, l := range m.conns {
 		c.running.Go(func() {
 			l.run(ctx)
-			_ = l.conn.Close() // nothing is under way
+			_ = l.channel.Close() // nothing is under way
 		})
 	}
 	c.members[address] = m
@@ -79,6 +81,7 @@ func (c *Client) addMember(address, id string) error {
 // retire leaves a node, when what is under way has had its time. The caller holds c.mu.
 func (c *Client) retire(m *member) {
 	delete(c.members, m.address)
+	c.identity.forget(m)
 	c.running.Go(func() {
 		grace := time.NewTimer(retireGrace)
 		defer grace.Stop()
@@ -90,13 +93,13 @@ func (c *Client) retire(m *member) {
 	})
 }
 
-// publish makes the lanes of all members known to those who ask. The caller holds c.mu.
+// publish makes the conns of all members available to pick. The caller holds c.mu.
 func (c *Client) publish() {
-	var lanes []*lane
+	var conns []*conn
 	for _, m := range c.sorted() {
-		lanes = append(lanes, m.lanes...)
+		conns = append(conns, m.conns...)
 	}
-	c.lanes.Store(&lanes)
+	c.conns.Store(&conns)
 }
 
 // sorted returns the members by address. The caller holds c.mu.
@@ -118,7 +121,7 @@ func (c *Client) follow(ctx context.Context) {
 			return
 		case <-timer.C:
 		case <-c.rediscover:
-			timer.Reset(discoverPause) // whatever else has happened by then counts as well
+			timer.Reset(discoverPause) // other notices until then are covered as well
 			select {
 			case <-ctx.Done():
 				return
@@ -134,12 +137,12 @@ func (c *Client) follow(ctx context.Context) {
 
 // listNodes asks one node after the other for all, until one knows.
 func (c *Client) listNodes(ctx context.Context) []*weirv1.Node {
-	lanes := *c.lanes.Load()
-	for _, i := range rand.Perm(len(lanes)) {
-		if !lanes[i].usable(c.since()) {
+	conns := *c.conns.Load()
+	for _, i := range rand.Perm(len(conns)) {
+		if !conns[i].usable(c.live.now()) {
 			continue
 		}
-		if nodes := listNodes(ctx, lanes[i].conn); nodes != nil {
+		if nodes := listNodes(ctx, conns[i].channel); nodes != nil {
 			return nodes
 		}
 	}
@@ -162,6 +165,7 @@ func serves(n *weirv1.Node) bool {
 	switch n.GetState() {
 	case weirv1.NodeState_NODE_STATE_JOINING, weirv1.NodeState_NODE_STATE_LEAVING:
 		return false
+	case weirv1.NodeState_NODE_STATE_UNSPECIFIED, weirv1.NodeState_NODE_STATE_READY, weirv1.NodeState_NODE_STATE_LEFT:
 	}
 	return n.GetMember() && validAddress(n.GetAddress()) == nil
 }
@@ -190,7 +194,7 @@ func (c *Client) adopt(nodes []*weirv1.Node) {
 	}
 	for address, id := range wanted {
 		if c.members[address] == nil {
-			_ = c.addMember(address, id) // fails for no address that validAddress lets through
+			_ = c.addMember(address, id) // fails for no address that validAddress accepts
 		}
 	}
 	c.publish()

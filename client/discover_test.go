@@ -41,7 +41,7 @@ func TestMembersComeAndGo(t *testing.T) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 
-		e := n.start("e") // and as soon as somebody is missed
+		e := n.start("e") // and as soon as a node is missed
 		n.members(nodes[0], e)
 		d.kill()
 		time.Sleep(time.Second)
@@ -74,12 +74,14 @@ func TestLeftWhileUnderWay(t *testing.T) {
 }
 
 // Only members that stay are asked; a node that knows of none changes nothing.
-func TestWhoIsAsked(t *testing.T) {
+func TestMembersThatAreUsed(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, n *network, nodes []*fakeNode) {
 		joins := n.start("d")
 		n.keys = []cluster.Node{
-			{ID: "b", Address: "b:1", State: cluster.Ready}, {ID: "c", Address: "c:1", State: cluster.Leaving},
-			{ID: "d", Address: "d:1", State: cluster.Ready}, {ID: "e", Address: "e:1", State: cluster.Joining},
+			{ID: "b", Address: "b:1", Incarnation: 1, State: cluster.Ready},
+			{ID: "c", Address: "c:1", Incarnation: 1, State: cluster.Leaving},
+			{ID: "d", Address: "d:1", Incarnation: 1, State: cluster.Ready},
+			{ID: "e", Address: "e:1", Incarnation: 1, State: cluster.Joining},
 		}
 		c := n.client("a:1")
 		known := func() (addresses []string) {

@@ -88,8 +88,7 @@ func ExampleClient_Node() {
 	// Output: per-user 2 of 2
 }
 
-// Whoever may only do two things a day, and has until the end of the hour, is told so at
-// once.
+// A caller with a limit of two a day, and a deadline at the end of the hour, is denied at once.
 func ExampleClient_Wait() {
 	addr, stop := exampleNode()
 	defer stop()

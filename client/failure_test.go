@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir/client"
 
@@ -84,8 +86,8 @@ func TestBrokenWhileUnderWay(t *testing.T) {
 	})
 }
 
-// What gives back is not sent to a second node while the first may yet count it, and
-// what nobody waits for any more is not sent at all.
+// Calls that give tokens back are not sent to a second node while the first may yet count them, and
+// abandoned calls are not sent at all.
 func TestStalledSendsNothingTwice(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, n *network, nodes []*fakeNode) {
 		c := n.client("a:1")
@@ -176,7 +178,7 @@ func TestStalledNode(t *testing.T) {
 }
 
 // However little time a check has, it is not given to the same node twice.
-func TestStalledNodeInAHurry(t *testing.T) {
+func TestStalledNodeAndShortDeadline(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, n *network, nodes []*fakeNode) {
 		c := n.client("a:1", client.WithConnections(2), client.WithTimeout(20*time.Millisecond))
 		nodes[0].hold()
@@ -231,7 +233,7 @@ func TestPause(t *testing.T) {
 
 // When all nodes are gone there is an answer at the deadline, later at once, and when
 // one is back it decides.
-func TestNobodyAnswers(t *testing.T) {
+func TestNoNodeAnswers(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, n *network, nodes []*fakeNode) {
 		open, closed := n.client("a:1"), n.client("a:1", client.WithFailClosed(), client.WithTimeout(30*time.Millisecond))
 		for _, f := range nodes {
@@ -282,7 +284,7 @@ func TestFirstNodeComesLate(t *testing.T) {
 	})
 }
 
-// More than can wait is refused, if there is somebody who answers.
+// Calls beyond the queue's bound are refused, if a node answers.
 func TestFull(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, n *network, nodes []*fakeNode) {
 		c := n.client("a:1", client.WithTimeout(45*time.Millisecond)) // after which it is a stall
@@ -335,5 +337,51 @@ func TestFullOfStalled(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		wg.Wait()
+	})
+}
+
+// What is not answered in time by a node that answers others is refused: the node is busy, and
+// overload must be no way around the limits. So is what begins after its deadline.
+func TestBusyIsNotSilent(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, n *network, nodes []*fakeNode) {
+		c := n.client("a:1")
+		refused := func(ctx context.Context, took time.Duration) {
+			begin := time.Now()
+			if r, err := c.Check(ctx, request("alice")); status.Code(err) != codes.ResourceExhausted || time.Since(begin) != took {
+				t.Errorf("%v, %v after %v, want to be refused after %v", r, err, time.Since(begin), took)
+			}
+		}
+		var wg sync.WaitGroup
+		for _, f := range nodes {
+			f.hold()
+		}
+		soon, cancel := context.WithTimeout(t.Context(), client.DefaultTimeout)
+		defer cancel()
+		for range 2 { // so that both nodes have two
+			wg.Go(func() { refused(soon, client.DefaultTimeout) })
+			synctest.Wait() // the next call goes to the node with fewer calls
+			wg.Go(func() { refused(t.Context(), client.DefaultTimeout+time.Second) })
+			synctest.Wait()
+		}
+		for _, f := range nodes {
+			held := f.holds.Swap(nil) // what comes now is decided at once
+			t.Cleanup(func() { close(*held) })
+		}
+		answering, stop := context.WithCancel(t.Context())
+		wg.Go(func() {
+			for answering.Err() == nil {
+				for range 20 {
+					allowed(t, c, "bob")
+				}
+				time.Sleep(5 * time.Millisecond)
+			}
+		})
+		time.Sleep(2 * time.Second)
+		refused(soon, 0)
+		stop()
+		wg.Wait()
+		if s := c.Stats(); s.Undecided != 0 || s.Overloaded != 5 {
+			t.Errorf("%+v", s)
+		}
 	})
 }

@@ -32,7 +32,7 @@ type lease struct {
 	low          int64 // with fewer tokens left, more are asked for
 	response     *weirv1.RateLimitResponse
 	timer        *time.Timer
-	next         atomic.Pointer[lease] // set once, by whoever has entry.asking
+	next         atomic.Pointer[lease] // set once, by the goroutine that has entry.asking
 
 	_      [64]byte // what follows is written to by all processors, what stands before only read
 	tokens atomic.Int64
@@ -90,7 +90,7 @@ type entry struct {
 
 	lease  atomic.Pointer[lease] // the oldest that was not retired, or is being
 	want   atomic.Int64          // tokens to ask for
-	asking atomic.Bool           // somebody asks for more
+	asking atomic.Bool           // a goroutine asks for more
 	after  atomic.Int64          // not before, by the client's clock
 }
 

@@ -32,7 +32,7 @@ func TestLeaseEndsByTheClock(t *testing.T) {
 	}
 }
 
-// Nothing is taken from a lease that has ended, whoever puts back what he could not use.
+// Nothing is taken from a lease that has ended, even if a caller puts tokens back.
 func TestLeaseIsSpentOnce(t *testing.T) {
 	l := newLease(lent(5, time.Second), 1, 5)
 	if got := l.take(1, 4); got != 1 || l.used() != 4 {

@@ -21,9 +21,8 @@ const (
 	hotAfter = 8  // checks make a key hot
 )
 
-// leases decides checks of hot keys from lent tokens. Nobody waits for anybody: the
-// table is made of atomic pointers, and so are the entries. A hot key that finds no
-// place asks a node each time.
+// leases decides checks of hot keys from lent tokens. There are no locks: the table is made of atomic
+// pointers, and so are the entries. A hot key that finds no place asks a node each time.
 type leases struct {
 	client *Client
 	seed   maphash.Seed
@@ -105,7 +104,7 @@ func (t *leases) borrow(ctx context.Context, e *entry, req *weirv1.RateLimitRequ
 	if answer != nil {
 		answer.Lease = nil
 	}
-	if err == nil && Undecided(answer) { // but others may have left something
+	if err == nil && isClients(answer) { // but others may have left something
 		if response, _, _ := t.take(e, now, cost); response != nil {
 			return response, nil
 		}

@@ -53,8 +53,8 @@ func (a *admitted) ask(c *client.Client, req *weirv1.RateLimitRequest) {
 	a.by[r.GetResetTime()] += max(1, req.GetTokensRequested())
 }
 
-// However many clients share a limit, and whatever happens on the way, they are not
-// allowed more than the limit in any window.
+// Any number of clients that share a limit, under any faults on the way, are not allowed more than the
+// limit in any window.
 func TestLeasesNeverExceedTheLimit(t *testing.T) {
 	for seed := range uint64(10) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -170,7 +170,7 @@ func TestCloseGivesAllBack(t *testing.T) {
 }
 
 // A hot key is hardly ever asked for, and a cold one is not lent anything.
-func TestLeasesSaveAsking(t *testing.T) {
+func TestLeasesSaveCalls(t *testing.T) {
 	lending(t, 1_000_000_000, func(t *testing.T, n *network, l *lender) {
 		c := n.client("l:1", client.WithoutDiscovery(), client.WithLeases())
 		got := &admitted{t: t, by: make(map[int64]int64)}
@@ -198,7 +198,7 @@ func TestLeasesSaveAsking(t *testing.T) {
 }
 
 // Requests that differ in anything that rules can see do not share tokens.
-func TestLeasesTellKeysApart(t *testing.T) {
+func TestLeasesDistinguishKeys(t *testing.T) {
 	lending(t, 1_000_000, func(t *testing.T, n *network, l *lender) {
 		c := n.client("l:1", client.WithoutDiscovery(), client.WithLeases())
 		base := func() *weirv1.RateLimitRequest {
@@ -249,7 +249,7 @@ func TestLeasesTellKeysApart(t *testing.T) {
 
 // Requests for more than a node takes leave the lent tokens alone, however far beyond it they are;
 // from a lease that has ended they would wrap its counter, and be allowed.
-func TestTooMuchIsNotTakenFromLeases(t *testing.T) {
+func TestCostAboveTheLease(t *testing.T) {
 	lending(t, 1_000_000, func(t *testing.T, n *network, l *lender) {
 		c := n.client("l:1", client.WithoutDiscovery(), client.WithLeases())
 		much := request("alice")

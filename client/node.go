@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 
@@ -30,12 +31,14 @@ type Node struct {
 }
 
 // NewNode returns a client of the node at addr, as host:port. It does not connect
-// yet, so it fails only if addr makes no sense. The connection is not encrypted.
-func NewNode(addr string) (*Node, error) {
-	if err := validAddress(addr); err != nil {
+// yet, so it fails only if addr or an option makes no sense. Of the options it heeds WithTLS, WithToken and
+// WithDialer; without WithTLS the connection is not encrypted.
+func NewNode(addr string, opts ...Option) (*Node, error) {
+	o, err := readOptions(addr, opts)
+	if err != nil {
 		return nil, err
 	}
-	conn, err := connect(addr, nil)
+	conn, err := connect(addr, o, nil)
 	if err != nil {
 		return nil, fmt.Errorf("client of %s: %w", addr, err)
 	}
@@ -68,10 +71,25 @@ const (
 	pongTimeout    = 3 * time.Second  // then the connection is dead
 )
 
-// connect returns a connection that dial, unless nil, makes.
-func connect(addr string, dial Dialer) (*grpc.ClientConn, error) {
+// connect returns a connection as o says, by its dialer and with its TLS. Unless note is nil it is called when TLS fails: with
+// the reason if the node refuses this client or this client the node, and with nil if that is not known.
+func connect(addr string, o options, note func(error)) (*grpc.ClientConn, error) {
+	secured := insecure.NewCredentials()
+	dial := o.dial
+	if o.tls != nil {
+		secured = credentials.NewTLS(o.tls)
+	}
+	if o.tls != nil && note != nil {
+		secured = notedTLS{secured, note}
+		if dial == nil {
+			dial = func(ctx context.Context, address string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, "tcp", address)
+			}
+		}
+		dial = notedDialer(dial, note)
+	}
 	options := []grpc.DialOption{
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithTransportCredentials(secured),
 		// A node is next door: neither a proxy nor a look-up of a service
 		// configuration in DNS belongs on the path of every request.
 		grpc.WithNoProxy(),
@@ -82,9 +100,14 @@ func connect(addr string, dial Dialer) (*grpc.ClientConn, error) {
 		}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingSilent, Timeout: pongTimeout}),
 	}
+	if o.token != "" {
+		options = append(options, grpc.WithPerRPCCredentials(newBearer(o.token)))
+	}
 	target := "dns:///" + addr
-	if dial != nil {
+	if o.dial != nil {
 		target = "passthrough:///" + addr // what a name means is the dialer's business
+	}
+	if dial != nil {
 		options = append(options, grpc.WithContextDialer(dial))
 	}
 	return grpc.NewClient(target, options...)
@@ -134,6 +157,20 @@ func (n *Node) Reset(ctx context.Context, req *weirv1.ResetRateLimitRequest) (*w
 	return n.health.ResetRateLimit(ctx, req)
 }
 
+// ExplainDescriptors tells how a request of Envoy would be decided, and why, and counts nothing.
+func (n *Node) ExplainDescriptors(ctx context.Context, req *weirv1.DescriptorsRequest) (*weirv1.ExplainDescriptorsResponse, error) {
+	ctx, cancel := n.bound(ctx)
+	defer cancel()
+	return n.limiter.ExplainDescriptors(ctx, req)
+}
+
+// ResetDescriptors makes the counters fresh ones that descriptors lead to.
+func (n *Node) ResetDescriptors(ctx context.Context, req *weirv1.DescriptorsRequest) (*weirv1.ResetRateLimitResponse, error) {
+	ctx, cancel := n.bound(ctx)
+	defer cancel()
+	return n.health.ResetDescriptors(ctx, req)
+}
+
 // Health returns what the asked node says of itself.
 func (n *Node) Health(ctx context.Context) (*weirv1.GetHealthStatusResponse, error) {
 	ctx, cancel := n.bound(ctx)
@@ -162,6 +199,43 @@ func (n *Node) DrainNode(ctx context.Context, id string, cancel bool) (*weirv1.D
 	ctx, done := n.bound(ctx)
 	defer done()
 	return n.cluster.DrainNode(ctx, &weirv1.DrainNodeRequest{NodeId: id, Cancel: cancel})
+}
+
+// ListAudit returns the last changes that the asked node was asked for, the oldest first.
+func (n *Node) ListAudit(ctx context.Context) (*weirv1.ListAuditResponse, error) {
+	ctx, done := n.bound(ctx)
+	defer done()
+	return n.cluster.ListAudit(ctx, &weirv1.ListAuditRequest{})
+}
+
+// CreateToken stores an access token, of which the SHA-256 is digest, for all nodes of the cluster.
+func (n *Node) CreateToken(ctx context.Context, name, roles string, digest []byte) error {
+	ctx, done := n.bound(ctx)
+	defer done()
+	_, err := n.cluster.CreateToken(ctx, &weirv1.CreateTokenRequest{Name: name, Roles: roles, Digest: digest})
+	return err
+}
+
+// ListTokens returns the access tokens of the cluster that are in force on the asked node.
+func (n *Node) ListTokens(ctx context.Context) (*weirv1.ListTokensResponse, error) {
+	ctx, done := n.bound(ctx)
+	defer done()
+	return n.cluster.ListTokens(ctx, &weirv1.ListTokensRequest{})
+}
+
+// RevokeToken removes an access token of the cluster.
+func (n *Node) RevokeToken(ctx context.Context, name string) error {
+	ctx, done := n.bound(ctx)
+	defer done()
+	_, err := n.cluster.RevokeToken(ctx, &weirv1.RevokeTokenRequest{Name: name})
+	return err
+}
+
+// RemoveNode takes a dead member out of the view.
+func (n *Node) RemoveNode(ctx context.Context, id string) (*weirv1.RemoveNodeResponse, error) {
+	ctx, done := n.bound(ctx)
+	defer done()
+	return n.cluster.RemoveNode(ctx, &weirv1.RemoveNodeRequest{NodeId: id})
 }
 
 // GetRing returns who owns how much, and with tables who owns what.

@@ -2,8 +2,11 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
+	"regexp"
 	"time"
 )
 
@@ -21,11 +24,16 @@ type options struct {
 	seeds       []string
 	timeout     time.Duration
 	dial        Dialer
+	token       string // shown with every call; empty: none
 	connections int
 	discover    bool
 	failClosed  bool
 	withLeases  bool
+	cluster     string      // "" to learn it
+	tls         *tls.Config // nil: not encrypted
 }
+
+var isFingerprint = regexp.MustCompile("^[0-9a-f]{16}$")
 
 // Option changes what New would do by default.
 type Option func(*options) error
@@ -81,11 +89,36 @@ func WithFailClosed() Option {
 	}
 }
 
+// WithCluster names the cluster by its fingerprint, which GET /v1/health has as "cluster". Nodes of another
+// cluster are not used, at any address. Without it the client learns the cluster from the nodes that it
+// reaches.
+func WithCluster(fingerprint string) Option {
+	return func(o *options) error {
+		if !isFingerprint.MatchString(fingerprint) {
+			return fmt.Errorf("cluster %q is not 16 hexadecimal digits", fingerprint)
+		}
+		o.cluster = fingerprint
+		return nil
+	}
+}
+
 // WithLeases decides checks of keys that are asked for often from tokens that a node
 // has lent, without asking. The package documentation says what that means.
 func WithLeases() Option {
 	return func(o *options) error {
 		o.withLeases = true
+		return nil
+	}
+}
+
+// WithTLS encrypts connections by config, which is not changed: RootCAs is the CA of the cluster,
+// and Certificates has this client's, if nodes want one. Nodes speak TLS 1.3.
+func WithTLS(config *tls.Config) Option {
+	return func(o *options) error {
+		if config == nil {
+			return errors.New("TLS configuration is nil")
+		}
+		o.tls = config
 		return nil
 	}
 }
@@ -117,6 +150,9 @@ func readOptions(addr string, opts []Option) (options, error) {
 	}
 	if len(o.seeds) > maxNodes {
 		return o, fmt.Errorf("%d seeds are more than %d", len(o.seeds), maxNodes)
+	}
+	if o.token != "" && o.tls == nil {
+		return o, errors.New("a token would be sent unencrypted: WithToken needs WithTLS")
 	}
 	return o, nil
 }

@@ -19,18 +19,17 @@ const (
 	defaultTries = 5
 )
 
-// Backoff says how Retry pauses: before the n-th repetition for a random time below
-// First * 2^(n-1), but not above Most ("full jitter": Brooker, Exponential Backoff And
-// Jitter, 2015), and in addition, before that, for as long as the error says. So nobody
-// comes back earlier than he was told, and not all at once. The zero value stands for
-// 100 ms, 10 s and 5 tries.
+// Backoff says how Retry pauses: before the n-th repetition for a random time below First * 2^(n-1), but
+// not above Most ("full jitter": Brooker, Exponential Backoff And Jitter, 2015), and in addition, before
+// that, for as long as the error says. So no caller comes back earlier than the error says, and not all at
+// once. The zero value stands for 100 ms, 10 s and 5 tries.
 type Backoff struct {
 	First time.Duration // the longest first pause; 0 or less means 100 ms
 	Most  time.Duration // the longest pause; 0 or less means 10 s
 	Tries int           // how often to try, at most; 0 or less means 5
 }
 
-// Retry calls f until it succeeds, fails with what does not go away (see RetryAfter), or
+// Retry calls f until it succeeds, fails with what lasts (see RetryAfter), or
 // has used up its tries. If the deadline of ctx is before the next try it gives up at
 // once. It returns what f returned last; if ctx ended while it paused, also why.
 func Retry(ctx context.Context, b Backoff, f func(ctx context.Context) error) error {
@@ -80,11 +79,10 @@ func addWait(a, b time.Duration) time.Duration {
 	return math.MaxInt64
 }
 
-// RetryAfter returns how long to wait before what has failed with err can succeed, 0 if
-// nobody knows, and whether it can: it knows a *DeniedError, or any error with a method
-// RetryAfter as that has, and the gRPC status codes UNAVAILABLE and RESOURCE_EXHAUSTED with
-// google.rpc.RetryInfo. A RESOURCE_EXHAUSTED that names a quota and no time will not
-// go away.
+// RetryAfter returns how long to wait before what has failed with err can succeed, 0 if that is not known,
+// and whether it can: it knows a *DeniedError, or any error with a method RetryAfter as that has, and the
+// gRPC status codes UNAVAILABLE and RESOURCE_EXHAUSTED with google.rpc.RetryInfo. A RESOURCE_EXHAUSTED that
+// names a quota and no time stays.
 func RetryAfter(err error) (wait time.Duration, ok bool) {
 	var says interface {
 		RetryAfter() (wait time.Duration, ok bool)

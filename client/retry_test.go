@@ -104,7 +104,7 @@ func TestRetryObeysRetryAfter(t *testing.T) {
 	})
 }
 
-// Those who failed together do not come back together.
+// Callers that failed together do not come back together.
 func TestRetryJitter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start, seen := time.Now(), make(map[time.Duration]bool)
@@ -135,7 +135,7 @@ func TestRetryEnds(t *testing.T) {
 		}
 		hopeless := errors.New("no such host")
 		if err := client.Retry(t.Context(), client.Backoff{}, fail(hopeless)); !errors.Is(err, hopeless) || tries != 1 {
-			t.Errorf("%v after %d tries, want what does not go away", err, tries)
+			t.Errorf("%v after %d tries, want the lasting error", err, tries)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()

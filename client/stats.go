@@ -26,7 +26,7 @@ type Stats struct {
 type NodeStats struct {
 	Address string
 	ID      string // "" until it was reached
-	Problem error  // why it is not asked; nil if it is
+	Problem error  // why it is not asked, an *AccessError if it has refused this client last; nil if it is asked
 }
 
 // counters are the parts of Stats.
@@ -58,8 +58,12 @@ func (c *Client) Stats() Stats {
 	defer c.mu.Unlock()
 	for _, m := range c.sorted() {
 		m.mu.Lock()
-		s.Nodes = append(s.Nodes, NodeStats{Address: m.address, ID: m.nodeID(), Problem: m.problem})
+		n := NodeStats{Address: m.address, ID: m.nodeID(), Problem: m.problem}
 		m.mu.Unlock()
+		if refusal := m.refusal.Load(); n.Problem != nil && refusal != nil {
+			n.Problem = refusal
+		}
+		s.Nodes = append(s.Nodes, n)
 	}
 	return s
 }

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -16,11 +17,17 @@ import (
 //
 // If the deadline of ctx is too early, or no wait helps, it says so at once by a
 // *DeniedError, and nothing is counted. Without a deadline it waits for as long as it
-// takes. While nobody can decide, or there is too much to do, it asks again after
-// pauses that grow, as Retry does; what a Checker lets through undecided goes on.
+// takes.
 //
-// Whoever cancels ctx while waiting for a turn has had it: others stand behind it
-// already.
+// While no node decides, or nodes have too much to do, the end of that is not known. Wait
+// then asks again after pauses that grow up to a second, until a node decides or ctx ends.
+// In the latter case the error is both that of ctx, context.DeadlineExceeded or
+// context.Canceled, and the reason: a *DeniedError whose answer Undecided reports, or a
+// status such as RESOURCE_EXHAUSTED. A check that is allowed undecided goes on, so that
+// only a Checker that fails closed waits for nodes.
+//
+// Canceling ctx while waiting for a turn does not give the turn back: others stand behind
+// it already.
 func Wait(ctx context.Context, c Checker, req *weirv1.RateLimitRequest) (*weirv1.RateLimitResponse, error) {
 	for failures := 0; ; {
 		answer, err := c.Check(ctx, req)
@@ -34,24 +41,42 @@ func Wait(ctx context.Context, c Checker, req *weirv1.RateLimitRequest) (*weirv1
 		if !ok {
 			return nil, err
 		}
-		pause := wait
 		if wait == 0 {
-			pause = Backoff{}.pause(failures)
+			if ended := sleep(ctx, unknownPause(ctx, failures)); ended != nil {
+				return nil, fmt.Errorf("%w: %w", ended, err)
+			}
 			failures++
+			continue
 		}
-		if tooEarly(ctx, pause) {
-			return nil, late(err, wait)
+		if tooEarly(ctx, wait) {
+			return nil, late(err)
 		}
-		if err := sleep(ctx, pause); err != nil {
+		if err := sleep(ctx, wait); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// late marks a denial as one that the deadline makes, if the wait is known.
-func late(err error, wait time.Duration) error {
+// Bounds of the pauses of Wait while nothing says how long to wait.
+const (
+	longestUnknown  = time.Second
+	shortestUnknown = 5 * time.Millisecond
+)
+
+// unknownPause returns the pause before asking again where nothing says how long to wait. It
+// ends before the deadline of ctx, unless that is near, so that an answer is not missed.
+func unknownPause(ctx context.Context, failures int) time.Duration {
+	pause := max(shortestUnknown, Backoff{Most: longestUnknown}.pause(failures))
+	if deadline, ok := ctx.Deadline(); ok {
+		pause = min(pause, max(shortestUnknown, time.Until(deadline)/2))
+	}
+	return pause
+}
+
+// late marks a denial as one that the deadline makes.
+func late(err error) error {
 	var denied *DeniedError
-	if wait > 0 && errors.As(err, &denied) {
+	if errors.As(err, &denied) {
 		denied.Late = true
 	}
 	return err
@@ -72,8 +97,7 @@ func AwaitTurn(ctx context.Context, c Checker, req *weirv1.RateLimitRequest, ans
 	return sleep(ctx, delay)
 }
 
-// giveBack returns the tokens of a request that was counted just now. If it fails too few
-// are let through.
+// giveBack returns the tokens of a request that was counted just now. If it fails too few are allowed.
 func giveBack(ctx context.Context, c Checker, req *weirv1.RateLimitRequest) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), DefaultTimeout)
 	defer cancel()

@@ -18,7 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirlimit/weir/client"
-	"github.com/weirlimit/weir/embedded"
+	"github.com/weirlimit/weir/client/embedded"
 	"github.com/weirlimit/weir/rules"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
@@ -49,7 +49,7 @@ func wouldBeLate(err error) bool {
 	return errors.As(err, &denied) && denied.Late && errors.Is(err, context.DeadlineExceeded)
 }
 
-// A user is let through exactly when there is room, whether by a window or in turn.
+// A user is allowed exactly when there is room, by a window or in turn.
 func TestWaitIsExact(t *testing.T) {
 	for _, tc := range []struct{ limits, fields, want string }{
 		{"limit: 2, window: 1m, algorithm: sliding_window_log", "", "[0s 0s 1m0s 1m0s 2m0s]"},
@@ -76,15 +76,15 @@ func TestWaitIsExact(t *testing.T) {
 				}
 				wg.Wait()
 				if fmt.Sprint(got) != tc.want {
-					t.Errorf("let through after %v, want %s", got, tc.want)
+					t.Errorf("allowed after %v, want %s", got, tc.want)
 				}
 			})
 		})
 	}
 }
 
-// Who waits asks no more often than he has to.
-func TestWaitAsksWhenThereIsRoom(t *testing.T) {
+// A waiting caller checks no more often than it has to.
+func TestWaitChecksWhenThereIsRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, asked := embed(t, "limit: 1, window: 1m"), 0
 		c := deciding(func(ctx context.Context, req *weirv1.RateLimitRequest) (*weirv1.RateLimitResponse, error) {
@@ -102,9 +102,8 @@ func TestWaitAsksWhenThereIsRoom(t *testing.T) {
 	})
 }
 
-// However many wait, from when and until when, never more are let through than the limit
-// allows; nobody waits beyond his deadline; and who is turned away is so at an
-// instant at which it was clear that his deadline is too early.
+// Any number of waiting callers stay within the limit, and none waits beyond its deadline. A caller is
+// denied only once it is certain that its deadline is too early.
 func TestWaitNeverAdmitsAboveTheLimit(t *testing.T) {
 	const window = time.Minute
 	rapid.Check(t, func(rt *rapid.T) {
@@ -188,7 +187,7 @@ func TestWaitEndsAtOnce(t *testing.T) {
 	}
 }
 
-// Those whose deadline is too early for their turn take nobody's.
+// A caller whose deadline is too early for a turn books none.
 func TestWaitGivesTheTurnBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := embed(t, "limit: 1, window: 1s, burst: 4, algorithm: leaky_bucket")
@@ -246,8 +245,8 @@ func TestWaitObeysItsContext(t *testing.T) {
 	}
 }
 
-// While nobody decides, Wait asks again; a deadline ends that.
-func TestWaitWhileNobodyDecides(t *testing.T) {
+// While no node decides, Wait checks again; a deadline ends that.
+func TestWaitWhileNoNodeDecides(t *testing.T) {
 	unanswered := &weirv1.RateLimitResponse{DenialReason: weirv1.DenialReason_DENIAL_REASON_UNANSWERED.Enum()}
 	for name, fail := range map[string]func() (*weirv1.RateLimitResponse, error){
 		"fail closed": func() (*weirv1.RateLimitResponse, error) { return unanswered, nil },
@@ -265,18 +264,51 @@ func TestWaitWhileNobodyDecides(t *testing.T) {
 					}
 					return &weirv1.RateLimitResponse{Allowed: true}, nil
 				})
-				if _, err := client.Wait(t.Context(), c, request("alice")); err != nil || asked != 31 || time.Since(start) < 30*time.Second {
+				if _, err := client.Wait(t.Context(), c, request("alice")); err != nil || asked != 31 || time.Since(start) < 5*time.Second {
 					t.Errorf("%v after asking %d times in %v, want pauses that grow", err, asked, time.Since(start))
 				}
 				failing = 1 << 30
+				start = time.Now()
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
-				if _, err := client.Wait(ctx, c, request("alice")); err == nil || wouldBeLate(err) || ctx.Err() != nil {
-					t.Errorf("%v, want what is wrong, before the deadline", err)
+				_, err := client.Wait(ctx, c, request("alice"))
+				if wait, ok := client.RetryAfter(err); !errors.Is(err, context.DeadlineExceeded) || wouldBeLate(err) || wait != 0 || !ok {
+					t.Errorf("%v, want the deadline and what is wrong", err)
+				}
+				if took := time.Since(start); took != time.Minute {
+					t.Errorf("it has waited %v, want until the deadline", took)
 				}
 			})
 		})
 	}
+}
+
+// A client that fails closed and has not reached a node for long waits until the deadline,
+// however short that is, and then says both; or until a node is back.
+func TestWaitWithoutNode(t *testing.T) {
+	bubble(t, 0, func(t *testing.T, n *network, _ []*fakeNode) {
+		c := n.client("a:1", client.WithFailClosed())
+		time.Sleep(5 * time.Second) // a check does not wait for a node any more
+		for _, left := range []time.Duration{time.Nanosecond, 20 * time.Millisecond, client.DefaultTimeout, 5 * time.Second} {
+			for range 20 { // pauses are random
+				start := time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), left)
+				answer, err := c.Wait(ctx, request("alice"))
+				cancel()
+				var denied *client.DeniedError
+				if !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &denied) || !client.Undecided(denied.Answer) || answer != nil {
+					t.Fatalf("%v, %v, want the deadline and that no node has answered", answer, err)
+				}
+				if took := time.Since(start); took != left {
+					t.Fatalf("it has waited %v of %v", took, left)
+				}
+			}
+		}
+		time.AfterFunc(10*time.Second, func() { n.start("a") })
+		if answer, err := c.Wait(t.Context(), request("alice")); err != nil || client.Undecided(answer) {
+			t.Errorf("%v, %v, want the answer of the node that is back", answer, err)
+		}
+	})
 }
 
 // A remote limiter waits as an embedded one does.

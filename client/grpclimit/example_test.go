@@ -7,8 +7,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/weirlimit/weir/client/embedded"
 	"github.com/weirlimit/weir/client/grpclimit"
-	"github.com/weirlimit/weir/embedded"
 )
 
 func Example() {

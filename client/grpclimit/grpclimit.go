@@ -8,26 +8,26 @@
 //
 // # What rules see
 //
-// The callers that options name, such as "user" and "api_key"; "ip", the client's address;
-// and "endpoint", the full method, such as "/shop.v1.Orders/List". The first caller that
-// a request has is its identifier; rules see no difference. What nodes would refuse, as a
-// key of more than 256 bytes, fails with INVALID_ARGUMENT, as it must not be a way around
-// the limits.
+// The callers that options name, such as "user" and "api_key"; "ip", the client's address; and "endpoint",
+// the full method, such as "/shop.v1.Orders/List". The first caller that a request has is its identifier;
+// rules see no difference. A request that nodes would refuse, such as one with a key of more than 256
+// bytes, fails with INVALID_ARGUMENT, as it must not be a way around the limits.
 //
 // # What clients see
 //
-// In the header metadata of what is let through, the fields of package headers, in the style
-// of WithStyle. A denied request fails with RESOURCE_EXHAUSTED and the details ErrorInfo,
-// QuotaFailure and, if a wait helps, RetryInfo, which client.Retry obeys; the trailer
-// grpc-retry-pushback-ms says the same to gRPC's own retries. One for which Weir has no time
-// fails with UNAVAILABLE. If a rule books a turn for a request (max_delay, leaky_bucket), it
-// waits here for as long as its context lets it.
+// In the header metadata of allowed requests, the fields of package headers, in the style of WithStyle. A
+// denied request fails with RESOURCE_EXHAUSTED and the details ErrorInfo, QuotaFailure and, if a wait
+// helps, RetryInfo, which client.Retry obeys; the trailer grpc-retry-pushback-ms says the same to gRPC's
+// own retries. One for which Weir has no time fails with UNAVAILABLE. If a rule books a turn for a request
+// (max_delay, leaky_bucket), it waits here for as long as its context lets it.
 //
-// # When nobody answers
+// # When no node answers
 //
-// A decision takes 100 ms at most, or what WithTimeout says. After that the request is let
-// through, and its answer marked as SOURCE_FAIL_OPEN: see Answer and OnAnswer. With
-// WithFailClosed it is denied instead.
+// A decision takes 100 ms at most, or what WithTimeout says. After that the request is allowed, and its
+// answer marked as SOURCE_FAIL_OPEN: see Answer and OnAnswer. With WithFailClosed it is denied instead.
+//
+// If all nodes refuse the certificate or the token of this server, calls fail with INTERNAL in either case. OnError has the
+// reason.
 package grpclimit
 
 import (
@@ -49,7 +49,7 @@ import (
 
 	"github.com/weirlimit/weir/client"
 	"github.com/weirlimit/weir/client/internal/gate"
-	"github.com/weirlimit/weir/headers"
+	"github.com/weirlimit/weir/internal/headers"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
@@ -76,8 +76,7 @@ func New(limiter client.Checker, opts ...Option) (*Limit, error) {
 	return &Limit{gate: g}, nil
 }
 
-// Answer returns the answer that let a request through, from its context. It is nil if
-// nobody was asked.
+// Answer returns the answer that allowed a request, from its context. It is nil without a check.
 func Answer(ctx context.Context) *weirv1.RateLimitResponse { return gate.AnswerOf(ctx) }
 
 // method returns the full method that is called.
@@ -127,6 +126,8 @@ func (l *Limit) admit(ctx context.Context) (context.Context, error) {
 		return nil, turnAway(ctx, st)
 	case status.Code(err) == codes.InvalidArgument:
 		return nil, err
+	case gate.IsRefused(err):
+		return nil, status.Error(codes.Internal, gate.Refused)
 	case status.Code(err) == codes.ResourceExhausted:
 		return nil, turnAway(ctx, overloaded(status.Convert(err).Message()))
 	}

@@ -23,9 +23,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/weirlimit/weir/client"
+	"github.com/weirlimit/weir/client/embedded"
 	"github.com/weirlimit/weir/client/grpclimit"
-	"github.com/weirlimit/weir/embedded"
-	"github.com/weirlimit/weir/headers"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
@@ -138,7 +137,7 @@ func TestLimit(t *testing.T) {
 	for name, call := range kinds {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := serve(t, embed(t, perUser), user, grpclimit.WithStyle(headers.Style{Forms: []headers.Form{headers.Draft}}))
+				s := serve(t, embed(t, perUser), user, grpclimit.WithStyle(grpclimit.Style{Forms: []grpclimit.Form{grpclimit.Draft}}))
 				for left := range 2 {
 					r := call(s, as(t, "alice"))
 					if got, want := r.header.Get("ratelimit"), fmt.Sprintf(`["per-user";r=%d;t=60]`, 1-left); r.err != nil || fmt.Sprint(got) != want {
@@ -201,7 +200,7 @@ func TestRequest(t *testing.T) {
 		fields []string
 		want   string
 	}{
-		{"nobody", nil, nil, "= /grpc.health.v1.Health/Check 0 map[]"}, // bufconn has no addresses
+		{"unknown", nil, nil, "= /grpc.health.v1.Health/Check 0 map[]"}, // bufconn has no addresses
 		{"user", []grpclimit.Option{user}, []string{"user", "alice"}, "user=alice /grpc.health.v1.Health/Check 0 map[]"},
 		{
 			"others", []grpclimit.Option{
@@ -293,8 +292,8 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// Whatever is wrong with the limiter, calls are answered in time.
-func TestWhenNobodyAnswers(t *testing.T) {
+// Calls are answered in time after any failure of the limiter.
+func TestWithoutAnswer(t *testing.T) {
 	silent := deciding(func(ctx context.Context, _ *weirv1.RateLimitRequest) (*weirv1.RateLimitResponse, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -321,6 +320,8 @@ func TestWhenNobodyAnswers(t *testing.T) {
 		{"fail closed", silent, []grpclimit.Option{grpclimit.WithFailClosed()}, codes.ResourceExhausted, client.DefaultTimeout, weirv1.Source_SOURCE_FAIL_CLOSED, "[]"},
 		{"broken", failing(errors.New("broken")), nil, codes.OK, 0, weirv1.Source_SOURCE_FAIL_OPEN, "[]"},
 		{"overloaded", failing(status.Error(codes.ResourceExhausted, "overloaded")), nil, codes.Unavailable, 0, 0, "[1000]"},
+		{"refused", failing(&client.AccessError{Address: "a:1", Reason: status.Error(codes.PermissionDenied, "no role")}), nil, codes.Internal, 0, 0, "[]"},
+		{"refused, fail closed", failing(status.Error(codes.Unauthenticated, "no token")), []grpclimit.Option{grpclimit.WithFailClosed()}, codes.Internal, 0, 0, "[]"},
 		{"invalid", failing(status.Error(codes.InvalidArgument, "identifier")), nil, codes.InvalidArgument, 0, 0, "[]"},
 		{"blocked", blocked, nil, codes.ResourceExhausted, 0, 0, "[-1]"},
 	} {

@@ -11,8 +11,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/weirlimit/weir/client/internal/gate"
-	"github.com/weirlimit/weir/clientip"
-	"github.com/weirlimit/weir/headers"
+	"github.com/weirlimit/weir/internal/clientip"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
@@ -22,9 +21,9 @@ import (
 // metadata.FromIncomingContext tell more.
 type Option = gate.Option[context.Context]
 
-// By says who makes a request, in an attribute of that name, of 1 to 64 bytes. A request
-// for which of returns "" does not have it. Up to 13 may be given; of several with one
-// name the first that is not empty counts.
+// By names the caller of a request, in an attribute of that name, of 1 to 64 bytes. A request for which of
+// returns "" does not have it. Up to 13 may be given; of several with one name the first that is not empty
+// counts.
 func By(name string, of func(context.Context) string) Option { return gate.By(name, of) }
 
 // User is By("user", of). Give it a function that knows who has logged in, not one that
@@ -74,15 +73,19 @@ func Domain(name string) Option { return gate.Domain[context.Context](name) }
 // WithTimeout bounds how long a decision may take, instead of client.DefaultTimeout.
 func WithTimeout(timeout time.Duration) Option { return gate.Timeout[context.Context](timeout) }
 
-// WithFailClosed denies what nobody decides in time, instead of letting it through.
+// WithFailClosed denies requests not decided in time, instead of allowing them.
 func WithFailClosed() Option { return gate.FailClosed[context.Context]() }
 
 // WithStyle chooses the fields of the header metadata and the jitter, instead of
-// headers.DefaultStyle.
-func WithStyle(style headers.Style) Option { return gate.Style[context.Context](style) }
+// DefaultStyle.
+func WithStyle(style Style) Option { return gate.Style[context.Context](style) }
 
-// OnAnswer has every answer told, for logs and metrics, before the request goes on. The
-// answer may be shared: it must not be changed.
+// OnAnswer calls told with every answer, for logs and metrics, before the request goes on. The answer may
+// be shared: it must not be changed.
 func OnAnswer(told func(context.Context, *weirv1.RateLimitResponse)) Option {
 	return gate.OnAnswer(told)
 }
+
+// OnError calls told with every error of a check, for logs: what is invalid, for what there is no time, and a *client.AccessError if
+// nodes refuse this server, whose reason clients do not see.
+func OnError(told func(context.Context, error)) Option { return gate.OnError(told) }

@@ -5,8 +5,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 
+	"github.com/weirlimit/weir/client/embedded"
 	"github.com/weirlimit/weir/client/httplimit"
-	"github.com/weirlimit/weir/embedded"
 )
 
 func Example() {

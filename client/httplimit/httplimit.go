@@ -6,25 +6,30 @@
 //
 // # What rules see
 //
-// The callers that options name, such as "user" and "api_key"; "ip", the client's address;
-// "endpoint", the path without repeated slashes and dots; and "method". The first caller
-// that a request has is its identifier; rules see no difference. What nodes would
-// refuse, as a key of more than 256 bytes, is answered with 400, as it must not be a way
-// around the limits. So is a path of more than 256 bytes: where there are such ones, say
-// what is asked for by Endpoint.
+// The callers that options name, such as "user" and "api_key"; "ip", the client's address; "endpoint" and
+// "method". The first caller that a request has is its identifier; rules see no difference. A request that
+// nodes would refuse, such as one with a key of more than 256 bytes, is answered with 400, as it must not
+// be a way around the limits.
+//
+// The endpoint is the route, such as "/posts/{id}", if the middleware stands right before an
+// [http.ServeMux] or behind one, or if the option Route asks another router. Where the route is not
+// known, or ends in a slash or in "...}" and so stands for all paths below, it is the path in
+// the form of [Path], which shortens long ones. Endpoint replaces both.
 //
 // # What clients see
 //
-// The header fields of package headers, in the style of WithStyle. A denied request is
+// The header fields of a [Style], which WithStyle chooses. A denied request is
 // answered with 429, one for which Weir has no time with 503, both with
 // application/problem+json. If a rule books a turn for a request (max_delay, leaky_bucket),
 // it waits here for as long as its context lets it.
 //
-// # When nobody answers
+// # When no node answers
 //
-// A decision takes 100 ms at most, or what WithTimeout says. After that the request is let
-// through, and its answer marked as SOURCE_FAIL_OPEN: see Answer and OnAnswer. With
-// WithFailClosed it is denied instead.
+// A decision takes 100 ms at most, or what WithTimeout says. After that the request is allowed, and its
+// answer marked as SOURCE_FAIL_OPEN: see Answer and OnAnswer. With WithFailClosed it is denied instead.
+//
+// If all nodes refuse the certificate or the token of this server, requests are answered with 500 in either case.
+// OnError has the reason.
 package httplimit
 
 import (
@@ -32,16 +37,14 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"path"
 	"slices"
-	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir/client"
 	"github.com/weirlimit/weir/client/internal/gate"
-	"github.com/weirlimit/weir/headers"
+	"github.com/weirlimit/weir/internal/headers"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
@@ -51,19 +54,21 @@ import (
 func New(limiter client.Checker, opts ...Option) (func(http.Handler) http.Handler, error) {
 	opts = append(slices.Clip(opts), IP()) // behind those of the caller, who may have said it already
 	g, err := gate.New(limiter, gate.Config[*http.Request]{
-		Further:  []gate.Attribute[*http.Request]{{Name: "method", Of: func(r *http.Request) string { return r.Method }}},
-		Endpoint: cleanPath,
+		Further: []gate.Attribute[*http.Request]{{Name: "method", Of: func(r *http.Request) string { return r.Method }}},
 	}, opts)
 	if err != nil {
 		return nil, fmt.Errorf("httplimit: %w", err)
 	}
 	return func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serve(g, next, w, r) })
+		g := *g // which asks next for routes
+		if g.Endpoint == nil {
+			g.Endpoint = func(r *http.Request) string { return endpoint(g.Route, next, r) }
+		}
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serve(&g, next, w, r) })
 	}, nil
 }
 
-// Answer returns the answer that let a request through, from the request's context. It is
-// nil if nobody was asked.
+// Answer returns the answer that allowed a request, from the request's context. It is nil without a check.
 func Answer(ctx context.Context) *weirv1.RateLimitResponse { return gate.AnswerOf(ctx) }
 
 func serve(g *gate.Gate[*http.Request], next http.Handler, w http.ResponseWriter, r *http.Request) {
@@ -80,17 +85,11 @@ func serve(g *gate.Gate[*http.Request], next http.Handler, w http.ResponseWriter
 	case status.Code(err) == codes.InvalidArgument:
 		const code = http.StatusBadRequest
 		headers.Problem{Type: "about:blank", Title: http.StatusText(code), Status: code, Detail: status.Convert(err).Message()}.Write(w)
+	case gate.IsRefused(err):
+		const code = http.StatusInternalServerError
+		headers.Problem{Type: "about:blank", Title: http.StatusText(code), Status: code, Detail: gate.Refused}.Write(w)
 	default: // too much to do, or the client has gone
 		w.Header().Set("Retry-After", "1")
 		headers.Overloaded(status.Convert(err).Message()).Write(w)
 	}
-}
-
-// cleanPath returns the path in one spelling of those that routers take for the same.
-func cleanPath(r *http.Request) string {
-	clean := path.Clean("/" + r.URL.Path)
-	if strings.HasSuffix(r.URL.Path, "/") && clean != "/" {
-		clean += "/"
-	}
-	return clean
 }

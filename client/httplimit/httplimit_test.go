@@ -19,9 +19,9 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/weirlimit/weir/client"
+	"github.com/weirlimit/weir/client/embedded"
 	"github.com/weirlimit/weir/client/httplimit"
-	"github.com/weirlimit/weir/embedded"
-	"github.com/weirlimit/weir/headers"
+	"github.com/weirlimit/weir/internal/headers"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
@@ -151,7 +151,7 @@ func TestRequest(t *testing.T) {
 			"api_key=k / 0 map[ip:192.0.2.1 method:GET user:alice]",
 		},
 		{
-			"one after the other", "/", []httplimit.Option{user, httplimit.By("user", func(*http.Request) string { return "nobody" })},
+			"one after the other", "/", []httplimit.Option{user, httplimit.By("user", func(*http.Request) string { return "unknown" })},
 			[]string{"User", "alice"}, "user=alice / 0 map[ip:192.0.2.1 method:GET]",
 		},
 		{
@@ -185,7 +185,7 @@ func TestRequest(t *testing.T) {
 	}
 }
 
-// Requests wait for the turns that a rule has booked; who cannot wait takes nobody's.
+// Requests wait for the turns that a rule has booked; a request that cannot wait takes no turn.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t, embed(t, "{id: queue, limits: [{limit: 1, window: 1s, burst: 9, algorithm: leaky_bucket}]}"))
@@ -218,13 +218,13 @@ func TestTurns(t *testing.T) {
 		gone, leave := context.WithCancel(t.Context())
 		time.AfterFunc(time.Millisecond, leave)
 		if r := s.get(gone, "/", ""); r.Code != http.StatusServiceUnavailable || s.served != 4 {
-			t.Errorf("%d, %d served, want that nobody is served who has gone", r.Code, s.served)
+			t.Errorf("%d, %d served, want no request served whose client has gone", r.Code, s.served)
 		}
 	})
 }
 
-// Whatever is wrong with the limiter, requests are answered in time.
-func TestWhenNobodyAnswers(t *testing.T) {
+// Requests are answered in time after any failure of the limiter.
+func TestWithoutAnswer(t *testing.T) {
 	silent := deciding(func(ctx context.Context, _ *weirv1.RateLimitRequest) (*weirv1.RateLimitResponse, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -246,6 +246,8 @@ func TestWhenNobodyAnswers(t *testing.T) {
 		{"broken", failing(status.Error(codes.Unavailable, "down")), nil, 204, 0, weirv1.Source_SOURCE_FAIL_OPEN},
 		{"closed", failing(client.ErrClosed), nil, 204, 0, weirv1.Source_SOURCE_FAIL_OPEN},
 		{"overloaded", failing(status.Error(codes.ResourceExhausted, "overloaded")), nil, 503, 0, 0},
+		{"refused", failing(&client.AccessError{Address: "a:1", Reason: status.Error(codes.PermissionDenied, "no role")}), nil, 500, 0, 0},
+		{"refused, fail closed", failing(status.Error(codes.Unauthenticated, "no token")), []httplimit.Option{httplimit.WithFailClosed()}, 500, 0, 0},
 		{"invalid", failing(status.Error(codes.InvalidArgument, "identifier: 300 bytes are more than 256")), nil, 400, 0, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -277,8 +279,8 @@ func TestWhenNobodyAnswers(t *testing.T) {
 func TestTooLong(t *testing.T) {
 	s := serve(t, embed(t, perUser), user)
 	for name, r := range map[string]*httptest.ResponseRecorder{
-		"key":  s.get(t.Context(), "/", strings.Repeat("a", 257)),
-		"path": s.get(t.Context(), "/"+strings.Repeat("a", 256), "alice"),
+		"key":      s.get(t.Context(), "/", strings.Repeat("a", 257)),
+		"endpoint": serve(t, embed(t, perUser), httplimit.Endpoint(func(*http.Request) string { return strings.Repeat("a", 257) })).get(t.Context(), "/", "alice"),
 	} {
 		if p := problem(t, r); p.Status != http.StatusBadRequest || !strings.Contains(p.Detail, "257 bytes are more than 256") {
 			t.Errorf("%s: %+v", name, p)
@@ -290,7 +292,7 @@ func TestTooLong(t *testing.T) {
 }
 
 func TestStyle(t *testing.T) {
-	s := serve(t, embed(t, perUser), user, httplimit.WithStyle(headers.Style{Forms: []headers.Form{headers.Draft6}}))
+	s := serve(t, embed(t, perUser), user, httplimit.WithStyle(httplimit.Style{Forms: []httplimit.Form{httplimit.Draft6}}))
 	r := s.get(t.Context(), "/", "alice")
 	if field(r, "RateLimit-Limit") != "2" || field(r, "RateLimit") != "" || field(r, "X-RateLimit-Limit") != "" {
 		t.Errorf("%v", r.Header())
@@ -311,12 +313,14 @@ func TestOptions(t *testing.T) {
 		`by "o": is one more than 14`:            many,
 		`ip: a block of trusted proxies`:         {httplimit.IP(netip.Prefix{})},
 		`endpoint: the function is nil`:          {httplimit.Endpoint(nil)},
+		`route: the function is nil`:             {httplimit.Route(nil)},
+		`route: not together with endpoint`:      {httplimit.Route(nothing), httplimit.Endpoint(nothing)},
 		`cost: the function is nil`:              {httplimit.Cost(nil)},
 		`domain: the name "" has 0 bytes`:        {httplimit.Domain("")},
 		`timeout: 0s is not positive`:            {httplimit.WithTimeout(0)},
 		`on answer: the function is nil`:         {httplimit.OnAnswer(nil)},
-		`style: forms: "Form(9)" is not one of`:  {httplimit.WithStyle(headers.Style{Forms: []headers.Form{9}})},
-		`style: jitter: 101 is not between`:      {httplimit.WithStyle(headers.Style{Jitter: 101})},
+		`style: forms: "Form(9)" is not one of`:  {httplimit.WithStyle(httplimit.Style{Forms: []httplimit.Form{9}})},
+		`style: jitter: 101 is not between`:      {httplimit.WithStyle(httplimit.Style{Jitter: 101})},
 	} {
 		if _, err := httplimit.New(embed(t, perUser), opts...); err == nil || !strings.HasPrefix(err.Error(), "httplimit: "+want) {
 			t.Errorf("%v, want %s", err, want)

@@ -8,8 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/client/internal/gate"
-	"github.com/weirlimit/weir/clientip"
-	"github.com/weirlimit/weir/headers"
+	"github.com/weirlimit/weir/internal/clientip"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
@@ -17,9 +16,9 @@ import (
 // Option changes what New would do by default.
 type Option = gate.Option[*http.Request]
 
-// By says who makes a request, in an attribute of that name, of 1 to 64 bytes. A request
-// for which of returns "" does not have it. Up to 13 may be given; of several with one
-// name the first that is not empty counts.
+// By names the caller of a request, in an attribute of that name, of 1 to 64 bytes. A request for which of
+// returns "" does not have it. Up to 13 may be given; of several with one name the first that is not empty
+// counts.
 func By(name string, of func(*http.Request) string) Option { return gate.By(name, of) }
 
 // User is By("user", of). Give it a function that knows who has logged in, not one that
@@ -48,7 +47,12 @@ func IP(trusted ...netip.Prefix) Option {
 	}
 }
 
-// Endpoint replaces the path as what is asked for.
+// Route says how the router in use names the route of a request, such as "/posts/{id}"; "" if
+// it does not know. Routers other than http.ServeMux need it: those of gorilla/mux, or of chi
+// where the middleware stands before the route is found.
+func Route(of func(*http.Request) string) Option { return gate.Route(of) }
+
+// Endpoint replaces the route and the path as what is asked for. It is not shortened.
 func Endpoint(of func(*http.Request) string) Option { return gate.Endpoint(of) }
 
 // Cost says how many tokens a request costs, instead of 1. Less than 1 counts as 1.
@@ -60,12 +64,16 @@ func Domain(name string) Option { return gate.Domain[*http.Request](name) }
 // WithTimeout bounds how long a decision may take, instead of client.DefaultTimeout.
 func WithTimeout(timeout time.Duration) Option { return gate.Timeout[*http.Request](timeout) }
 
-// WithFailClosed denies what nobody decides in time, instead of letting it through.
+// WithFailClosed denies requests not decided in time, instead of allowing them.
 func WithFailClosed() Option { return gate.FailClosed[*http.Request]() }
 
-// WithStyle chooses the header fields, instead of headers.DefaultStyle.
-func WithStyle(style headers.Style) Option { return gate.Style[*http.Request](style) }
+// WithStyle chooses the header fields, instead of DefaultStyle.
+func WithStyle(style Style) Option { return gate.Style[*http.Request](style) }
 
-// OnAnswer has every answer told, for logs and metrics, before the request goes on. The
-// answer may be shared: it must not be changed.
+// OnAnswer calls told with every answer, for logs and metrics, before the request goes on. The answer may
+// be shared: it must not be changed.
 func OnAnswer(told func(*http.Request, *weirv1.RateLimitResponse)) Option { return gate.OnAnswer(told) }
+
+// OnError calls told with every error of a check, for logs: what is invalid, for what there is no time, and a *client.AccessError if
+// nodes refuse this server, whose reason clients do not see.
+func OnError(told func(*http.Request, error)) Option { return gate.OnError(told) }

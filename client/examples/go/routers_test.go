@@ -9,21 +9,28 @@ import (
 
 	"github.com/gin-gonic/gin"
 	"github.com/go-chi/chi/v5"
+	"github.com/gorilla/mux"
 	"github.com/labstack/echo/v4"
 
+	"github.com/weirlimit/weir/client/embedded"
 	"github.com/weirlimit/weir/client/httplimit"
-	"github.com/weirlimit/weir/embedded"
 )
 
 // newLimit returns a middleware that lets every user ask for /posts/… twice a day.
 func newLimit(t testing.TB) func(http.Handler) http.Handler {
 	t.Helper()
-	weir, err := embedded.New("domain: default\nrules:\n- {id: posts, when: {endpoint: /posts/*}, per: [user], limits: [{limit: 2, window: 1d}]}\n")
+	return newLimitOf(t, "/posts/*")
+}
+
+// newLimitOf is newLimit for another endpoint.
+func newLimitOf(t testing.TB, endpoint string, opts ...httplimit.Option) func(http.Handler) http.Handler {
+	t.Helper()
+	weir, err := embedded.New("domain: default\nrules:\n- {id: posts, when: {endpoint: '" + endpoint + "'}, per: [user], limits: [{limit: 2, window: 1d}]}\n")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = weir.Close() })
-	limit, err := httplimit.New(weir, httplimit.User(func(r *http.Request) string { return r.Header.Get("User") }))
+	limit, err := httplimit.New(weir, append(opts, httplimit.User(func(r *http.Request) string { return r.Header.Get("User") }))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,6 +43,37 @@ func TestChi(t *testing.T) {
 	r.Use(newLimit(t))
 	r.Get("/posts/{id}", func(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprint(w, chi.URLParam(r, "id"), httplimit.Answer(r.Context()).GetRuleId())
+	})
+	check(t, r)
+}
+
+// Behind the router, or by a look into its table, the route is what is asked for.
+func TestRouteOfChi(t *testing.T) {
+	const route = "/posts/{id}"
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		_, _ = fmt.Fprint(w, chi.URLParam(r, "id"), httplimit.Answer(r.Context()).GetRuleId())
+	}
+	behind := chi.NewRouter()
+	found := httplimit.Route(func(r *http.Request) string { return chi.RouteContext(r.Context()).RoutePattern() })
+	behind.With(newLimitOf(t, "re:/posts/[{]id[}]", found)).Get(route, handler)
+	check(t, behind)
+
+	before := chi.NewRouter()
+	lookup := httplimit.Route(func(r *http.Request) string { return before.Find(chi.NewRouteContext(), r.Method, r.URL.Path) })
+	before.Use(newLimitOf(t, "re:/posts/[{]id[}]", lookup))
+	before.Get(route, handler)
+	check(t, before)
+}
+
+// Likewise that of gorilla/mux, whose middlewares stand behind the router.
+func TestRouteOfGorilla(t *testing.T) {
+	r := mux.NewRouter()
+	r.Use(newLimitOf(t, "re:/posts/[{]id[}]", httplimit.Route(func(r *http.Request) string {
+		template, _ := mux.CurrentRoute(r).GetPathTemplate() // "" if it has none
+		return template
+	})))
+	r.HandleFunc("/posts/{id}", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = fmt.Fprint(w, mux.Vars(r)["id"], httplimit.Answer(r.Context()).GetRuleId())
 	})
 	check(t, r)
 }

@@ -1,5 +1,5 @@
-// Package gate asks a Checker on behalf of a server, for the middlewares of HTTP and gRPC:
-// who asks, what to do if nobody answers, and how long a request waits for its turn.
+// Package gate checks the requests of a server, for the middlewares of HTTP and gRPC: it names the caller,
+// applies the failure policy, and waits for a request's turn.
 package gate
 
 import (
@@ -9,8 +9,11 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/weirlimit/weir/client"
-	"github.com/weirlimit/weir/headers"
+	"github.com/weirlimit/weir/internal/headers"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
@@ -28,19 +31,25 @@ type Config[R any] struct {
 	Callers []Attribute[R]
 	// Further are attributes of what is asked for.
 	Further []Attribute[R]
-	// Endpoint is what is asked for.
+	// Endpoint is what is asked for. If New is given none, neither here nor by an option, the
+	// caller sets it before Admit.
 	Endpoint func(R) string
-	// Cost is in tokens. Nil means 1, and so does what is less: nobody gives tokens back.
+	// Route is how a router names what is asked for, "" where it does not know. The caller that sets
+	// Endpoint uses it; it is nil together with an Endpoint.
+	Route func(R) string
+	// Cost is in tokens. Nil means 1, and so does a lower cost: requests give no tokens back.
 	Cost func(R) int64
 	// Domain is that of the rules. Empty means "default".
 	Domain string
 	// Timeout is how long a decision may take. 0 means client.DefaultTimeout.
 	Timeout time.Duration
-	// FailClosed denies what nobody has decided in time.
+	// FailClosed denies requests not decided in time.
 	FailClosed bool
-	// OnAnswer is told every answer, unless it is nil.
+	// OnAnswer is called with every answer, unless it is nil.
 	OnAnswer func(R, *weirv1.RateLimitResponse)
-	// Style is how clients are told.
+	// OnError is called with every error of a check, unless it is nil or the client has gone.
+	OnError func(R, error)
+	// Style is the form of the answers to clients.
 	Style headers.Style
 }
 
@@ -61,6 +70,9 @@ func New[R any](c client.Checker, config Config[R], opts []Option[R]) (*Gate[R],
 			return nil, err
 		}
 	}
+	if config.Endpoint != nil && config.Route != nil {
+		return nil, errors.New("route: not together with endpoint, which replaces it")
+	}
 	timeout := cmp.Or(config.Timeout, client.DefaultTimeout)
 	if config.FailClosed {
 		return &Gate[R]{config, client.FailClosed(c, timeout)}, nil
@@ -69,12 +81,15 @@ func New[R any](c client.Checker, config Config[R], opts []Option[R]) (*Gate[R],
 }
 
 // Admit decides a request, and waits for its turn if a rule has booked one. The error is
-// a *client.DeniedError, the end of ctx, or that of client.Checker for what is invalid or
-// too much. The answer is nil if there is none.
+// a *client.DeniedError, the end of ctx, or that of client.Checker for what is invalid, too
+// much, or refused. The answer is nil if there is none.
 func (g *Gate[R]) Admit(ctx context.Context, r R) (*weirv1.RateLimitRequest, *weirv1.RateLimitResponse, error) {
 	req := g.request(r)
 	answer, err := g.checker.Check(ctx, req)
 	if err != nil {
+		if g.OnError != nil && ctx.Err() == nil {
+			g.OnError(r, err)
+		}
 		return req, nil, err
 	}
 	if g.OnAnswer != nil {
@@ -123,6 +138,16 @@ func add(req *weirv1.RateLimitRequest, name, value string) {
 // valid returns a text that can be sent: clients may write what they like.
 func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
+// Refused is what clients are told where nodes refuse this server. The reason is not for them.
+const Refused = "the rate limiter refuses this server: its configuration needs to be corrected"
+
+// IsRefused reports whether nodes refuse this server, by the error of Admit.
+func IsRefused(err error) bool {
+	var access *client.AccessError
+	code := status.Code(err)
+	return errors.As(err, &access) || code == codes.Unauthenticated || code == codes.PermissionDenied
+}
+
 // Told returns what the client is told of a denial.
 func Told(e *client.DeniedError) headers.Answer {
 	a := headers.Of(e.Answer)
@@ -140,7 +165,7 @@ func WithAnswer(ctx context.Context, answer *weirv1.RateLimitResponse) context.C
 	return context.WithValue(ctx, answerKey{}, answer)
 }
 
-// AnswerOf returns the answer that let a request through, nil if nobody was asked.
+// AnswerOf returns the answer that allowed a request, nil without a check.
 func AnswerOf(ctx context.Context) *weirv1.RateLimitResponse {
 	answer, _ := ctx.Value(answerKey{}).(*weirv1.RateLimitResponse)
 	return answer

@@ -5,14 +5,14 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weirlimit/weir/headers"
+	"github.com/weirlimit/weir/internal/headers"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
 // Bounds that nodes have as well.
 const (
-	maxCallers = 14 // beside the method
+	maxCallers = 14 // in addition to the method
 	maxName    = 64 // bytes
 )
 
@@ -44,6 +44,17 @@ func Endpoint[R any](of func(R) string) Option[R] {
 			return errors.New("endpoint: the function is nil")
 		}
 		c.Endpoint = of
+		return nil
+	}
+}
+
+// Route sets how a router names what is asked for.
+func Route[R any](of func(R) string) Option[R] {
+	return func(c *Config[R]) error {
+		if of == nil {
+			return errors.New("route: the function is nil")
+		}
+		c.Route = of
 		return nil
 	}
 }
@@ -81,7 +92,7 @@ func Timeout[R any](timeout time.Duration) Option[R] {
 	}
 }
 
-// FailClosed denies what nobody has decided.
+// FailClosed denies undecided requests.
 func FailClosed[R any]() Option[R] {
 	return func(c *Config[R]) error {
 		c.FailClosed = true
@@ -89,7 +100,7 @@ func FailClosed[R any]() Option[R] {
 	}
 }
 
-// OnAnswer sets who is told.
+// OnAnswer sets the function called with every answer.
 func OnAnswer[R any](told func(R, *weirv1.RateLimitResponse)) Option[R] {
 	return func(c *Config[R]) error {
 		if told == nil {
@@ -100,7 +111,18 @@ func OnAnswer[R any](told func(R, *weirv1.RateLimitResponse)) Option[R] {
 	}
 }
 
-// Style sets how clients are told.
+// OnError sets the function called with every error.
+func OnError[R any](told func(R, error)) Option[R] {
+	return func(c *Config[R]) error {
+		if told == nil {
+			return errors.New("on error: the function is nil")
+		}
+		c.OnError = told
+		return nil
+	}
+}
+
+// Style sets the form of the answers to clients.
 func Style[R any](style headers.Style) Option[R] {
 	return func(c *Config[R]) error {
 		var names []string

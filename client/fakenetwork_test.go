@@ -1,0 +1,318 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/weirlimit/weir/api"
+	"github.com/weirlimit/weir/client"
+	"github.com/weirlimit/weir/cluster"
+	"github.com/weirlimit/weir/ring"
+	"github.com/weirlimit/weir/rules"
+	"github.com/weirlimit/weir/shard"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+)
+
+const limit = 1000 // per hour and user
+
+var ruleText = fmt.Sprintf("domain: default\nrules:\n  - {id: per-user, per: [user], limits: [{limit: %d, window: 1h}]}\n"+
+	"  - {id: priced, when: {endpoint: /priced}, cost: size, limits: [{limit: 1000000, window: 1h}]}\n", limit)
+
+// network is a cluster in memory: nodes with the real API, which share one table of
+// counters, as if none of them were ever on other nodes.
+type network struct {
+	t     testing.TB
+	set   *rules.Set
+	shard *shard.Shard
+
+	mu    sync.Mutex
+	nodes map[string]*fakeNode // by address; guarded by mu
+	view  *cluster.View        // guarded by mu
+	keys  []cluster.Node       // in etcd, with the members; guarded by mu
+}
+
+func newNetwork(t testing.TB) *network {
+	t.Helper()
+	n := &network{t: t, nodes: make(map[string]*fakeNode)}
+	var err error
+	if n.set, err = rules.Parse("rules.yaml", []byte(ruleText)); err != nil {
+		t.Fatal(err)
+	}
+	if n.shard, err = shard.New(shard.Config{Partitions: 1021, MaxBytes: 64 << 20, Metrics: prometheus.NewRegistry()}); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// fakeNode is one node of a network.
+type fakeNode struct {
+	*network
+	id, address string
+	cluster     string // its fingerprint
+	listener    *pipeListener
+	server      *grpc.Server
+	limiter     *api.Limiter
+	served      chan error
+
+	asked   atomic.Int64 // checks
+	batches atomic.Int64 // messages and calls with checks
+	holds   atomic.Pointer[chan struct{}]
+	largest atomic.Int64 // checks of one message
+}
+
+// start starts a node, id at id+":1", which is killed when the test ends.
+func (n *network) start(id string) *fakeNode {
+	n.t.Helper()
+	return n.startAt(id, id+":1")
+}
+
+func (n *network) startAt(id, address string) *fakeNode {
+	n.t.Helper()
+	return n.startOf(homeCluster, id, address)
+}
+
+// Fingerprints.
+const (
+	homeCluster    = "00000000000000aa"
+	foreignCluster = "00000000000000ff"
+)
+
+// startOf starts a node that says that it is of a cluster.
+func (n *network) startOf(cluster, id, address string) *fakeNode {
+	n.t.Helper()
+	f := &fakeNode{network: n, id: id, address: address, cluster: cluster, listener: newPipeListener(), served: make(chan error, 1)}
+	f.limiter = api.NewLimiter(api.Config{
+		Rules: func() *rules.Set { return n.set }, Hasher: ring.NewHasher([ring.SecretSize]byte{1}), Decider: f,
+		Metrics: prometheus.NewRegistry(),
+	})
+	f.server = grpc.NewServer(grpc.MaxRecvMsgSize(api.MaxMessage), grpc.ForceServerCodecV2(api.Codec()),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}))
+	api.Register(f.server, f.limiter, api.NewConfigServer(noStore{}), f, nil)
+	go func() { f.served <- f.server.Serve(f.listener) }()
+	n.mu.Lock()
+	n.nodes[address] = f
+	n.mu.Unlock()
+	n.t.Cleanup(f.kill)
+	return f
+}
+
+// kill ends the node as a crash would. It may be called again.
+func (f *fakeNode) kill() {
+	f.mu.Lock()
+	if f.nodes[f.address] == f {
+		delete(f.nodes, f.address)
+	}
+	f.mu.Unlock()
+	f.release()
+	f.server.Stop()
+}
+
+// stop ends the node as an operator would.
+func (f *fakeNode) stop() {
+	f.mu.Lock()
+	delete(f.nodes, f.address)
+	f.mu.Unlock()
+	f.limiter.Stop()
+	f.server.GracefulStop()
+}
+
+// hold makes the node answer no checks until release.
+func (f *fakeNode) hold() {
+	held := make(chan struct{})
+	f.holds.Store(&held)
+}
+
+func (f *fakeNode) release() {
+	if held := f.holds.Swap(nil); held != nil {
+		close(*held)
+	}
+}
+
+// members makes these the members that all nodes know.
+func (n *network) members(nodes ...*fakeNode) {
+	n.t.Helper()
+	var ids []string
+	for _, f := range nodes {
+		ids = append(ids, f.id)
+	}
+	r, err := ring.Build(ring.DefaultParams, ids)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	v := &cluster.View{Number: 1, Ring: r}
+	for _, f := range nodes {
+		v.Members = append(v.Members, cluster.Member{ID: f.id, Address: f.address, Incarnation: 1})
+	}
+	slices.SortFunc(v.Members, func(a, b cluster.Member) int { return int(a.ID[0]) - int(b.ID[0]) })
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.view = v
+}
+
+// dial is a client.Dialer.
+func (n *network) dial(ctx context.Context, address string) (net.Conn, error) {
+	n.mu.Lock()
+	f := n.nodes[address]
+	n.mu.Unlock()
+	if f == nil {
+		return nil, errors.New("connection refused")
+	}
+	return f.listener.DialContext(ctx)
+}
+
+// client returns a client that is connected already, if there is a node.
+func (n *network) client(seed string, opts ...client.Option) *client.Client {
+	n.t.Helper()
+	c, err := client.New(seed, append([]client.Option{client.WithDialer(n.dial)}, opts...)...)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			n.t.Error(err)
+		}
+	})
+	time.Sleep(time.Second) // in a bubble
+	synctest.Wait()
+	return c
+}
+
+// used is how much of the limit of a user is counted.
+func (n *network) used(c *client.Client, user string) uint32 {
+	n.t.Helper()
+	resp, err := c.Node().Status(n.t.Context(), &weirv1.RateLimitStatusRequest{IdentifierType: "user", Identifier: user})
+	if err != nil || len(resp.GetLimits()) == 0 {
+		n.t.Fatalf("%v, %v", resp, err)
+	}
+	return limit - resp.GetLimits()[0].GetRemainingTokens()
+}
+
+// Decide implements api.Decider.
+func (f *fakeNode) Decide(_ context.Context, groups []shard.Group) {
+	if held := f.holds.Load(); held != nil {
+		<-*held // callers that give up
+	}
+	f.batches.Add(1)
+	f.asked.Add(int64(len(groups)))
+	for n := int64(len(groups)); ; {
+		largest := f.largest.Load()
+		if largest >= n || f.largest.CompareAndSwap(largest, n) {
+			break
+		}
+	}
+	f.shard.Decide(groups)
+	for i := range groups {
+		for j := range groups[i].Takes {
+			groups[i].Takes[j].Source = shard.Owner
+		}
+	}
+}
+
+// Owner implements api.Decider.
+func (f *fakeNode) Owner(ring.Key) string { return f.id }
+
+// Self and the following implement api.Status.
+func (f *fakeNode) Self() cluster.Node { return cluster.Node{ID: f.id, Address: f.address} }
+
+func (f *fakeNode) Ready() bool { return true }
+
+func (f *fakeNode) Cluster() string { return f.cluster }
+
+func (f *fakeNode) View() *cluster.View {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.view
+}
+
+func (f *fakeNode) Nodes() []cluster.Node {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.keys
+}
+
+func (f *fakeNode) Reaches(string) bool { return true }
+func (f *fakeNode) EtcdReachable() bool { return false }
+
+// Standing is that of a node that is ready.
+func (f *fakeNode) Standing(string) cluster.Standing { return cluster.Standing{State: cluster.Ready} }
+
+func (*fakeNode) Unreached() []cluster.Unreached { return nil }
+func (*fakeNode) Remove(context.Context, string) (*cluster.View, error) {
+	return nil, cluster.ErrNoMember
+}
+
+func (f *fakeNode) Drain(bool) error { return errors.New("never") }
+func (f *fakeNode) ImportView(context.Context, bool) (*weirv1.ImportViewResponse, error) {
+	return nil, errors.New("never")
+}
+
+func (f *fakeNode) Rules() *rules.Set  { return f.set }
+func (f *fakeNode) Counters() int      { return f.shard.Len() }
+func (f *fakeNode) Problems() []string { return nil }
+
+// noStore is an api.RuleStore that is not used.
+type noStore struct{}
+
+func (noStore) State() *rules.State { return &rules.State{} }
+
+func (noStore) Change(context.Context, bool, rules.Edit) (old, next *rules.State, err error) {
+	return nil, nil, io.EOF
+}
+
+// pipeListener is a listener in memory, for bubbles.
+type pipeListener struct {
+	conns chan net.Conn
+	done  chan struct{} // closed by Close
+	once  sync.Once
+}
+
+func newPipeListener() *pipeListener {
+	return &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipeListener) DialContext(ctx context.Context) (net.Conn, error) {
+	here, there := net.Pipe()
+	select {
+	case l.conns <- there:
+		return here, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (l *pipeListener) Close() error {
+	l.once.Do(func() { close(l.done) })
+	return nil
+}
+
+func (l *pipeListener) Addr() net.Addr { return pipeAddr{} }
+
+type pipeAddr struct{}
+
+func (pipeAddr) Network() string { return "pipe" }
+func (pipeAddr) String() string  { return "pipe" }
