@@ -7,48 +7,46 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/url"
-	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/net/netutil"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
 	"github.com/weirlimit/weir/api"
+	"github.com/weirlimit/weir/api/envoy"
 	"github.com/weirlimit/weir/cluster"
 	"github.com/weirlimit/weir/cluster/etcd"
+	"github.com/weirlimit/weir/internal/audit"
+	"github.com/weirlimit/weir/internal/certs"
+	"github.com/weirlimit/weir/overload"
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/rules"
 	"github.com/weirlimit/weir/shard"
-
-	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
 // Bounds of what connects to a node.
 const (
 	maxGRPCConnections = 16 << 10
 	maxHTTPConnections = 4 << 10
-	maxStreams         = 4 << 10 // calls under way on one gRPC connection
-	maxGRPCHeader      = 16 << 10
+	maxAdminConns      = 256             // people and scrapers
+	maxStreams         = 4 << 10         // calls under way on one gRPC connection
+	maxGRPCHeader      = 128 << 10       // an Envoy may hand on header fields of its clients, of 60 KiB by default
 	handshakeTimeout   = time.Second     // also what a silent connection can hold up a stop
 	answerTimeout      = time.Second     // for another node to say who it is
 	streamWorkers      = 64              // goroutines that are kept for calls; more calls start their own
 	minClientPing      = 5 * time.Second // a client that pings more often is cut off
-	maxIdle            = 5 * time.Minute // without a call; then a client connects anew
+	maxIdle            = 5 * time.Minute // without a call; then a client connects again
 	pingSilent         = 30 * time.Second
 	pongTimeout        = 10 * time.Second // then the connection is dead
 )
@@ -60,6 +58,7 @@ type ruleSource interface {
 	Err() error
 	OnChange(f func(*rules.Set))
 	Run(ctx context.Context) error
+	Reread()
 }
 
 // node is a node's parts. It implements api.Status.
@@ -70,6 +69,7 @@ type node struct {
 	metrics *prometheus.Registry
 
 	grpcListener, httpListener net.Listener
+	adminListener              net.Listener // nil without an admin port
 	pprofListener              net.Listener // nil unless profiles are served
 	rules                      ruleSource
 	store                      *rules.Store // rules, unless they come from files; else nil
@@ -79,18 +79,30 @@ type node struct {
 	registry                   *etcd.Registry
 	state                      *etcd.State // on disk
 	shard                      *shard.Shard
+	evictions                  *evictions
+	snapshots                  *snapshots
+	greeter                    *cluster.Greeter
+	overload                   *overload.Control
 	router                     *cluster.Router
 	membership                 *cluster.Membership
 	custody                    *cluster.Custody
 	grpc                       *grpc.Server
 	peers                      *cluster.Server
 	http                       *http.Server
+	admin                      *adminServer // nil without an admin port
 	pprof                      *http.Server // nil unless profiles are served
 	health                     *health.Server
+	certs                      *certs.Source // nil without TLS
+	audit                      *audit.Log
+	auditFile                  *auditFile     // nil without one
+	tokens                     *tokenFile     // nil without one
+	clusterTokens              *clusterTokens // nil without TLS
+	access                     *api.Access    // nil without TLS: all is permitted, at every port
 
 	leaving  atomic.Bool
-	away     atomic.Bool           // started without etcd, and not registered yet
-	drained  atomic.Bool           // somebody has asked this node to hand over what it holds; changed with draining held
+	offline  atomic.Bool           // started without etcd, and not registered yet
+	seen     atomic.Bool           // the registry has told what it holds
+	drained  atomic.Bool           // the node was asked to hand over its partitions; changed with draining held
 	serving  atomic.Bool           // what the health service says
 	etcdDied atomic.Pointer[error] // why the one in this process has ended by itself
 
@@ -120,7 +132,7 @@ func build(ctx context.Context, network Network, opts Options, log *slog.Logger)
 		collectors.NewBuildInfoCollector(),
 	)
 	for _, step := range []func(context.Context) error{
-		n.listen, n.loadRules, n.openState, n.openRegistry, n.openStore, n.register,
+		n.listen, n.openAudit, n.openCerts, n.loadRules, n.openState, n.openRegistry, n.openTokens, n.openStore, n.register,
 	} {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -158,11 +170,17 @@ func (n *node) listen(ctx context.Context) error {
 	if n.httpListener, err = open("http", n.opts.HTTP, maxHTTPConnections); err != nil {
 		return err
 	}
+	if n.opts.Admin != "" {
+		if n.adminListener, err = open("admin", n.opts.Admin, maxAdminConns); err != nil {
+			return err
+		}
+		n.opts.Admin = n.adminListener.Addr().String()
+	}
 	if n.opts.Pprof != "" {
 		if n.pprofListener, err = open("pprof", n.opts.Pprof, maxProfileConnections); err != nil {
 			return err
 		}
-		n.pprof = newProfileServer()
+		n.pprof = newProfileServer(n.opts.guard(n.opts.Pprof).Hosts)
 		n.log.Info("serving profiles", "url", "http://"+n.pprofListener.Addr().String()+"/debug/pprof/")
 	}
 	n.opts.GRPC, n.opts.HTTP = n.grpcListener.Addr().String(), n.httpListener.Addr().String()
@@ -170,44 +188,10 @@ func (n *node) listen(ctx context.Context) error {
 	return n.opts.Validate()
 }
 
-// openRegistry connects to etcd, of which it starts one if none is given.
-func (n *node) openRegistry(ctx context.Context) error {
-	endpoints, dial := n.opts.Etcd, n.network.Dial
-	if len(endpoints) == 0 {
-		server, err := etcd.StartServer(ctx, etcd.ServerConfig{
-			Listen: n.opts.EtcdListen,
-			Dir:    filepath.Join(n.opts.DataDir, "etcd"),
-		})
-		if errors.Is(err, syscall.EADDRINUSE) {
-			return fmt.Errorf("%w; to join the node that runs there, pass --etcd %s", err, n.opts.EtcdListen)
-		}
-		if err != nil {
-			return err
-		}
-		n.etcd = server
-		n.closers = append(n.closers, server.Close)
-		endpoints, dial = []string{server.Endpoint()}, nil
-	}
-	registry, err := etcd.Open(ctx, etcd.Config{
-		Endpoints: endpoints, Cluster: n.opts.Cluster, Known: n.state.Found(), Dial: dial, Logger: n.log, Metrics: n.metrics,
-	})
-	if err != nil {
-		return err
-	}
-	if n.onlyHere(endpoints) {
-		n.log.Warn("others may not reach this node: set advertise to an address of this machine",
-			"advertise", n.opts.Advertise, "etcd", strings.Join(endpoints, ","))
-	}
-	n.registry = registry
-	n.opts.Etcd = endpoints
-	n.closers = append(n.closers, registry.Close)
-	return n.verify(ctx)
-}
-
 // loadRules reads the rules of files, if they are given.
 func (n *node) loadRules(context.Context) (err error) {
 	if n.opts.Rules != "" {
-		n.rules, err = rules.Open(n.opts.Rules, n.opts.lyft(), n.log, n.metrics)
+		n.rules, err = rules.Open(n.opts.Rules, n.opts.rules(), n.log, n.metrics)
 	}
 	return err
 }
@@ -218,9 +202,9 @@ func (n *node) openStore(ctx context.Context) (err error) {
 		return nil
 	}
 	cfg := rules.StoreConfig{
-		Backend: n.registry, Name: "etcd:" + n.registry.RulesKey(), MaxSize: etcd.MaxRules, Lyft: n.opts.lyft(), Logger: n.log, Metrics: n.metrics,
+		Backend: n.registry, Name: "etcd:" + n.registry.RulesKey(), MaxSize: etcd.MaxRules, Options: n.opts.rules(), Logger: n.log, Metrics: n.metrics,
 	}
-	if n.away.Load() {
+	if n.offline.Load() {
 		n.store, err = rules.RestoreStore(cfg, n.state.Found().Rules)
 	} else {
 		n.store, err = rules.OpenStore(ctx, cfg)
@@ -238,7 +222,8 @@ func (n *node) register(ctx context.Context) error {
 	}
 	n.self = cluster.Node{
 		ID: n.opts.ID, Address: n.opts.Advertise, Incarnation: incarnation,
-		State: cluster.Joining, Version: Version(), RuleRevision: n.rules.Set().Revision(), OwnRules: n.store == nil,
+		State: cluster.Joining, Version: Version(), RuleRevision: n.rules.Set().Revision(), OwnRules: n.store == nil, TLS: n.certs != nil,
+		Admin: n.opts.advertisedAdmin(),
 	}
 	n.config = api.NewConfigServer(n.rules)
 	n.rules.OnChange(func(s *rules.Set) {
@@ -252,128 +237,152 @@ func (n *node) register(ctx context.Context) error {
 		Partitions: uint32(params.Ring.Partitions),
 		MaxBytes:   int(n.opts.CounterMemory),
 		Relieve:    debug.FreeOSMemory, // the heap is collected when it has grown: by itself it would wait for minutes
+		Wall:       n.network.Wall,
 		Metrics:    n.metrics,
 	})
 	if err != nil {
 		return err
 	}
+	n.greeter = cluster.NewGreeter(cluster.Identity{Cluster: fingerprint(params), ID: n.opts.ID, Incarnation: incarnation}, n.shard.Now, n.log)
+	n.evictions = &evictions{count: n.shard.Evicted, log: n.log}
+	n.overload = overload.New(n.opts.PeerTimeout/4, n.metrics)
 	local := n.network.local(n.shard)
-	promises := cluster.NewPromises(!n.opts.ForgetDenials, !n.opts.LendNothing)
+	denialLeases := cluster.NewDenialLeases(!n.opts.ForgetDenials, !n.opts.LendNothing)
 	n.router = cluster.NewRouter(cluster.RouterConfig{
-		Self: n.opts.ID, Local: local, Promises: promises, Dial: cluster.Links(n.network.dial), AttemptTimeout: n.opts.PeerTimeout, Logger: n.log, Metrics: n.metrics,
+		Self: n.opts.ID, Local: local, DenialLeases: denialLeases, Busy: n.overload.Busy, Dial: cluster.GreetingDialer(n.dial, n.greeter), AttemptTimeout: n.opts.PeerTimeout, Logger: n.log, Metrics: n.metrics,
 	})
 	n.closers = append(n.closers, n.router.Close)
-	n.keep(params, promises)
-	if n.away.Load() {
+	n.keep(params, denialLeases)
+	n.snapshots = n.newSnapshots(params, incarnation)
+	n.snapshots.restore()
+	if n.offline.Load() {
 		n.custody.Adopt(n.state.Found().View)
 	}
-	return n.buildServers(params, local, promises)
+	return n.buildServers(params, local, denialLeases)
+}
+
+// fingerprint tells clusters apart, and says nothing of their secrets.
+func fingerprint(params cluster.Params) uint64 {
+	return ring.NewHasher([ring.SecretSize]byte(params.Secret)).Key([]byte("cluster")).Hi
 }
 
 // keep builds what follows the cluster and keeps the node's partitions.
-func (n *node) keep(params cluster.Params, promises *cluster.Promises) {
+func (n *node) keep(params cluster.Params, denialLeases *cluster.DenialLeases) {
 	n.custody = cluster.NewCustody(cluster.CustodyConfig{
-		Self:     cluster.Member{ID: n.opts.ID, Address: n.opts.Advertise, Incarnation: n.self.Incarnation},
-		Cluster:  ring.NewHasher([ring.SecretSize]byte(params.Secret)).Key([]byte("cluster")).Hi,
-		Shard:    n.shard,
-		Router:   n.router,
-		Promises: promises,
+		Self:         cluster.Member{ID: n.opts.ID, Address: n.opts.Advertise, Incarnation: n.self.Incarnation},
+		Greeter:      n.greeter,
+		Shard:        n.shard,
+		Router:       n.router,
+		DenialLeases: denialLeases,
 		Refound: func(ctx context.Context, view uint64, partitions []uint32) error {
 			return n.membership.Refound(ctx, view, partitions)
 		},
 		Adopted: func(v *cluster.View) { n.state.Keep(func(k *etcd.Known) { k.View = v }) },
+		State:   n.readiness,
 		Renewed: func() time.Time { return n.registry.Status().Renewed },
-		Dial:    n.network.dial,
+		Dial:    n.dial,
 		Logger:  n.log,
 		Metrics: n.metrics,
 	}, params.Ring.Partitions)
 	if n.network.Built != nil {
 		n.network.Built(n.custody)
 	}
-	n.membership = cluster.NewMembership(n.opts.ID, params.Ring, n.registry, n.router, n.custody.Adopt, n.log)
+	n.membership = cluster.NewMembership(n.opts.ID, params.Ring, n.registry, n.router, n.custody.Adopt, n.custody, n.log)
 }
 
-func (n *node) buildServers(params cluster.Params, local cluster.Local, promises *cluster.Promises) error {
+func (n *node) buildServers(params cluster.Params, local cluster.Local, denialLeases *cluster.DenialLeases) error {
 	n.limiter = api.NewLimiter(api.Config{
-		Rules:   n.rules.Set,
-		Hasher:  ring.NewHasher([ring.SecretSize]byte(params.Secret)),
-		Decider: n.router,
-		Metrics: n.metrics,
-		Style:   n.opts.style(),
-		Auth:    n.opts.auth(),
-		Envoy:   n.opts.envoy(),
+		Rules:    n.rules.Set,
+		Hasher:   ring.NewHasher([ring.SecretSize]byte(params.Secret)),
+		Decider:  n.router,
+		Overload: n.overload,
+		Audit:    n.audit,
+		Metrics:  n.metrics,
+		Style:    n.opts.style(),
+		Auth:     n.opts.auth(),
+		Envoy:    n.opts.envoy(),
+		Logger:   n.log,
 	})
-	n.peers = cluster.NewServer(local, promises, n.router)
+	n.peers = cluster.NewServer(local, denialLeases, n.router, n.greeter)
 	n.closers = append(n.closers, n.peers.Close)
-	n.grpc = newGRPCServer(n.peers.Credentials(insecure.NewCredentials()))
+	permits := n.access
+	if n.adminListener != nil {
+		permits = n.access.At(api.PublicPort)
+	}
+	n.grpc = newGRPCServer(grpc.Creds(n.credentials()), grpc.InTapHandle(permits.Tap(n.limiter.Tap)), grpc.NumStreamWorkers(streamWorkers))
 	n.closers = append(n.closers, n.grpc.Stop) // its workers wait for calls from now on
-	api.Register(n.grpc, n.limiter, n.config, n)
-	n.custody.Register(n.grpc)
 	n.health = health.NewServer()
-	healthpb.RegisterHealthServer(n.grpc, n.health)
-	reflection.Register(n.grpc)
+	n.custody.Register(api.Bounded(n.grpc))
+	n.registerCalls(n.grpc, permits)
 	n.setServing(false)
 	var err error
-	n.http, err = api.NewHTTPServer(n.limiter, n.config, n, n.metrics)
+	if n.http, err = n.newHTTPServer(n.opts.HTTP, api.HTTPConfig{Permits: permits}); err == nil && n.adminListener != nil {
+		n.admin, err = n.newAdminServer()
+	}
 	return err
 }
 
-func newGRPCServer(creds credentials.TransportCredentials) *grpc.Server {
-	return grpc.NewServer(
-		grpc.Creds(creds),
+// registerCalls registers what clients ask over gRPC.
+func (n *node) registerCalls(server *grpc.Server, permits *api.Access) {
+	api.Register(server, n.limiter, n.config, n, permits)
+	bounded := api.Bounded(server)
+	healthpb.RegisterHealthServer(bounded, n.health)
+	reflection.Register(bounded)
+}
+
+// newHTTPServer returns the server of HTTP at an address of this node.
+func (n *node) newHTTPServer(address string, cfg api.HTTPConfig) (*http.Server, error) {
+	cfg.Gather, cfg.Guard = n.metrics, n.opts.guard(address)
+	s, err := api.NewHTTPServer(n.limiter, n.config, n, cfg)
+	if err == nil && n.certs != nil {
+		s.TLSConfig = n.certs.HTTP(certs.ClientAuth(n.opts.TLSClientAuth))
+	}
+	return s, err
+}
+
+// newGRPCServer returns a server with the bounds that all have.
+func newGRPCServer(options ...grpc.ServerOption) *grpc.Server {
+	return grpc.NewServer(append(options,
 		grpc.ForceServerCodecV2(api.Codec()),
-		grpc.MaxRecvMsgSize(api.MaxMessage),
+		grpc.MaxRecvMsgSize(envoy.MaxMessage),
 		grpc.MaxConcurrentStreams(maxStreams),
-		grpc.NumStreamWorkers(streamWorkers),
 		grpc.MaxHeaderListSize(maxGRPCHeader),
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: maxIdle, Time: pingSilent, Timeout: pongTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minClientPing, PermitWithoutStream: true}),
-	)
-}
-
-// onlyHere reports whether etcd is elsewhere, and the address that others are given
-// for this node is loopback.
-func (n *node) onlyHere(etcd []string) bool {
-	loopback := func(address string) bool {
-		host, _, err := net.SplitHostPort(address)
-		return err == nil && isLoopback(host)
-	}
-	return loopback(n.opts.Advertise) && !slices.ContainsFunc(etcd, loopback)
+	)...)
 }
 
 var errTaken = errors.New("is taken by a node that runs")
 
-// refuseTakenID looks whether the node that has a key under our id still answers.
-// After a crash its key is still there, but nobody is behind it.
-func (n *node) refuseTakenID(ctx context.Context) error {
+// refuseTaken looks whether a node that runs has our id, or our address. After a crash its key
+// is still there, but it answers no more.
+func (n *node) refuseTaken(ctx context.Context, params cluster.Params) error {
 	nodes, err := n.registry.Nodes(ctx)
 	if err != nil {
 		return err
 	}
+	if err := n.refuseMixed(nodes); err != nil {
+		return err
+	}
+	g := cluster.NewGreeter(cluster.Identity{Cluster: fingerprint(params), ID: n.opts.ID}, nil, slog.New(slog.DiscardHandler))
+	runs := func(other cluster.Node) bool {
+		ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+		defer cancel()
+		_, err := g.Knock(ctx, n.dial, other.Member())
+		return err == nil
+	}
 	for _, other := range nodes {
-		if other.ID != n.opts.ID || other.Address == n.opts.Advertise {
-			continue // nobody else can answer where this node listens
-		}
-		if n.answers(ctx, other.Address, other.ID) {
+		sameID, sameAddress := other.ID == n.opts.ID, other.Address == n.opts.Advertise
+		switch {
+		case sameID == sameAddress: // neither; or it is this node before it was started again, as no other can listen there
+		case sameID && runs(other):
 			return fmt.Errorf("id: %q %w at %s; give this one another with --id", other.ID, errTaken, other.Address)
+		case sameAddress && runs(other):
+			return fmt.Errorf("advertise: %s %w: %q; give this one an address of its own with --advertise", other.Address, errTaken, other.ID)
 		}
 	}
 	return nil
-}
-
-// answers reports whether the node id runs at address right now.
-func (n *node) answers(ctx context.Context, address, id string) bool {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
-	conn, err := grpc.NewClient("passthrough:///"+url.PathEscape(address), grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(n.network.dial))
-	if err != nil {
-		return false
-	}
-	defer func() { _ = conn.Close() }() // there is nothing to lose
-	resp, err := weirv1.NewRateLimiterHealthClient(conn).GetHealthStatus(ctx, &weirv1.GetHealthStatusRequest{})
-	return err == nil && resp.GetNodeId() == id
 }
 
 func (n *node) info() Info {
@@ -386,10 +395,12 @@ func (n *node) info() Info {
 		ID:           n.opts.ID,
 		GRPC:         n.opts.GRPC,
 		HTTP:         n.opts.HTTP,
+		Admin:        n.opts.Admin,
 		Etcd:         strings.Join(n.opts.Etcd, ","),
 		EmbeddedEtcd: n.etcd != nil,
 		Rules:        set.Len(),
 		RulesPath:    n.opts.Rules,
 		Descriptors:  descriptors,
+		Reloader:     &Reloader{n.rules, n.certs, n.tokens, n.auditFile},
 	}
 }

@@ -45,8 +45,8 @@ func freed(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// Whichever step fails, what the steps before it have taken is free again: both
-// ports, the etcd's port and its directory.
+// If any step fails, the resources of the steps before it are released: both ports, the etcd's port and its
+// directory.
 func TestBuildThatFailsLeavesNothingBehind(t *testing.T) {
 	taken := occupied(t).Addr().String()
 	for name, tc := range map[string]struct {
@@ -56,9 +56,12 @@ func TestBuildThatFailsLeavesNothingBehind(t *testing.T) {
 		"invalid":      {func(_ *testing.T, o *Options) { o.CounterMemory = -1 }, "counter-memory: -1B"},
 		"invalid host": {func(_ *testing.T, o *Options) { o.GRPC = "0.0.0.0:0" }, "grpc: 0.0.0.0:0 is reachable"},
 		"port of HTTP": {func(_ *testing.T, o *Options) { o.HTTP = taken }, "http: "},
+		"admin port":   {func(_ *testing.T, o *Options) { o.Admin = taken }, "admin: "},
 		"rules":        {func(_ *testing.T, o *Options) { o.Rules = "/no/such/rules.yaml" }, "/no/such/rules.yaml"},
 		"port of etcd": {func(_ *testing.T, o *Options) { o.EtcdListen = taken }, "etcd: listen on " + taken},
-		"id":           {takeID, `id: "a" is taken by a node that runs at 127.0.0.1:`},
+		"id":           {func(t *testing.T, o *Options) { take(t, o, o.ID) }, `id: "a" is taken by a node that runs at 127.0.0.1:`},
+		"address": {func(t *testing.T, o *Options) { o.Advertise = take(t, o, "b") },
+			` is taken by a node that runs: "b"; give this one an address of its own with --advertise`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			opts := testOptions(t)
@@ -84,24 +87,33 @@ func TestBuildThatFailsLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// takeID makes o's etcd hold the key of another node that runs under o's ID.
-func takeID(t *testing.T, o *Options) {
-	other, _, _ := start(t, testOptions(t))
+// take makes o's etcd hold the key of another node of the same cluster that runs under that id, and returns
+// its address.
+func take(t *testing.T, o *Options, id string) (address string) {
+	secret := cluster.Params{Format: cluster.Format, Secret: make([]byte, ring.SecretSize)}
+	bootstrap := func(s *etcd.Server) *etcd.Registry {
+		r, err := etcd.Open(t.Context(), etcd.Config{Endpoints: []string{s.Endpoint()}, Cluster: "default", Logger: quiet()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Bootstrap(t.Context(), secret); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	elsewhere := testOptions(t)
+	there := etcdAt(t, freed(t), t.TempDir())
+	bootstrap(there).Close()
+	elsewhere.ID, elsewhere.Etcd = id, []string{there.Endpoint()}
+	other, _, _ := start(t, elsewhere)
 	s, err := etcd.StartServer(t.Context(), etcd.ServerConfig{Listen: o.EtcdListen, Dir: filepath.Join(o.DataDir, "etcd")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
-	r, err := etcd.Open(t.Context(), etcd.Config{Endpoints: []string{s.Endpoint()}, Cluster: "default", Logger: quiet()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.Bootstrap(t.Context(), cluster.Params{Format: cluster.Format}); err != nil {
-		t.Fatal(err)
-	}
-	there := make(chan struct{})
-	seen := sync.OnceFunc(func() { close(there) })
-	r.Announce(cluster.Node{ID: o.ID, Address: other.GRPC, Incarnation: 1, State: cluster.Ready})
+	r := bootstrap(s)
+	announced := make(chan struct{})
+	seen := sync.OnceFunc(func() { close(announced) })
+	r.Announce(cluster.Node{ID: id, Address: other.GRPC, Incarnation: 1, State: cluster.Ready})
 	go func() {
 		_ = r.Run(t.Context(), func(snapshot cluster.Snapshot) {
 			if len(snapshot.Nodes) > 0 {
@@ -109,9 +121,10 @@ func takeID(t *testing.T, o *Options) {
 			}
 		})
 	}()
-	<-there
+	<-announced
 	s.Close() // before r would take the key away
 	r.Close()
+	return other.GRPC
 }
 
 // Every option reaches the part that it is for.
@@ -129,7 +142,9 @@ func TestBuildUsesItsOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer n.close()
-	if got, want := n.info(), (Info{
+	got := n.info()
+	got.Reloader = nil
+	if want := (Info{
 		ID: "a", GRPC: n.grpcListener.Addr().String(), HTTP: n.httpListener.Addr().String(),
 		Etcd: opts.EtcdListen, EmbeddedEtcd: true, Rules: 1, RulesPath: opts.Rules,
 	}); got != want {
@@ -153,8 +168,8 @@ func TestBuildUsesItsOptions(t *testing.T) {
 	}
 }
 
-// Nobody is sent to a node that leaves, however late it finds out that it was ready.
-func TestInfoTellsDescriptors(t *testing.T) {
+// A leaving node does not become ready, however late it finds out that it was.
+func TestInfoNamesDescriptors(t *testing.T) {
 	const descriptors, rule = "domain: edge\ndescriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 5}}]\n",
 		"domain: default\nrules: [{id: r, limits: [{limit: 1, window: 1h}]}]\n"
 	for text, want := range map[string]bool{descriptors: true, rule: false, rule + "---\n" + descriptors: false, "domain: default\nrules: []\n": false} {

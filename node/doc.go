@@ -1,4 +1,3 @@
-// Package node provides a whole Weir node: it builds the parts, starts them in an
-// order in which each finds what it needs, and stops them in an order in which
-// nobody misses it.
+// Package node provides a whole Weir node: it builds the parts, starts them in the order of their
+// dependencies, and stops them so that no request fails.
 package node

@@ -3,21 +3,26 @@ package node
 import (
 	"context"
 	"net"
+	"time"
 
 	"github.com/weirlimit/weir/cluster"
 )
 
-// Network is what a node listens and dials on, and who looks on. The zero value is TCP and
-// nobody. An etcd that the node runs itself is on TCP in any case.
+// Network is what a node listens and dials on, and its observers. The zero value is TCP without observers.
+// An etcd that the node runs itself is on TCP in any case.
 type Network struct {
 	// Listen listens at an address of Options.
 	Listen func(ctx context.Context, address string) (net.Listener, error)
 	// Dial connects to a node or to an etcd.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
-	// Built is called with the node's custody before that begins its work.
+	// Wall reads the wall clock as the node starts; nil is time.Now.
+	Wall func() time.Time
+	// Built is called with the node's cluster.Custody before that begins its work.
 	Built func(*cluster.Custody)
 	// Local puts something between the node and its counters, which sees what is decided here for whom.
 	Local func(cluster.Local) cluster.Local
+	// Killed reports whether a node that ends does so as if it was killed, and writes no snapshot; nil is never.
+	Killed func() bool
 }
 
 // local returns what answers from counters.

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -15,9 +16,11 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/weirlimit/weir/algorithms"
-	"github.com/weirlimit/weir/api"
+	"github.com/weirlimit/weir/api/envoy"
 	"github.com/weirlimit/weir/cluster"
+	"github.com/weirlimit/weir/internal/certs"
 	"github.com/weirlimit/weir/rules"
+	envoyrules "github.com/weirlimit/weir/rules/envoy"
 )
 
 // Options say how to run a node. The zero value is a node that serves on
@@ -35,32 +38,83 @@ type Options struct {
 	// HTTP is where to listen for HTTP, as host:port. Port 0 picks a free one.
 	// Default 127.0.0.1:8080.
 	HTTP string
+	// Admin is where to listen for admin calls, over gRPC and HTTP alike, as host:port: metrics, profiles,
+	// health details, and changes of rules, counters and the cluster. GRPC and HTTP then have none of
+	// them. Port 0 picks a free one. Empty means none: GRPC and HTTP serve all, except profiles.
+	Admin string
 	// Advertise is where other nodes reach this node's gRPC, as host:port. Empty
 	// means the address in GRPC, which must then name one host, not 0.0.0.0.
 	Advertise string
 	// Cluster names the cluster: nodes of one etcd and one name share their
 	// limits. 1 to 64 bytes of letters, digits, '.', '_' and '-'. Default "default".
 	Cluster string
-	// Etcd lists the endpoints of an etcd cluster, as host:port or
-	// http://host:port. Empty means to run one in this process.
+	// Etcd lists the endpoints of an etcd cluster, as host:port, http://host:port or, of one with
+	// TLS, https://host:port. Empty means to run one in this process.
 	Etcd []string
+	// EtcdCert is the file of the certificate, in PEM, that this node shows to an etcd with TLS. Empty means TLSCert,
+	// or none if EtcdCA is given.
+	EtcdCert string
+	// EtcdKey is the file of the certificate's private key. Empty means none, as without EtcdCert.
+	EtcdKey string
+	// EtcdCA is the file of the CA by which an etcd with TLS is verified. Empty means TLSCA if EtcdCert is not given
+	// either, and else, or without TLSCA, the CAs of the system.
+	EtcdCA string
+	// EtcdUser is the name of a user of an etcd with authentication. Empty means none.
+	EtcdUser string
+	// EtcdPasswordFile is the file of the user's password, read when the node starts. Empty means none, as without
+	// EtcdUser.
+	EtcdPasswordFile string
 	// EtcdListen is where the etcd in this process listens, as host:port, so that
-	// more nodes can join. Port 0 picks a free one. Default 127.0.0.1:2379.
-	// Unused if Etcd is given.
+	// more nodes can join: beyond loopback with TLSCert, for nodes of the cluster and clients with the role admin.
+	// Port 0 picks a free one. Default 127.0.0.1:2379. Unused if Etcd is given.
 	EtcdListen string
 	// DataDir holds what must survive a restart: the data of the etcd in this
-	// process, and what a node needs to start while etcd is away, the secret of
+	// process, and what a node needs to start while etcd is unreachable, the secret of
 	// the cluster included. It is created if missing. Empty means weir/<ID> under
 	// $XDG_STATE_HOME, or under ~/.local/state if that is not set.
 	DataDir string
+	// SnapshotEvery is how often the counters are written to DataDir, 1s to 24h, so that they survive a restart of
+	// all nodes. They are also written when the node is told to stop. 0 means the default, 1m0s.
+	SnapshotEvery time.Duration
+	// SnapshotMinWindow is how much longer than its time a snapshot has the counters matter that are in it, 1s to
+	// 8760h; one that is written at a stop has all counters. 0 means the default, 10m0s.
+	SnapshotMinWindow time.Duration
+	// ForgetCounters makes this node write no snapshots, and use none. Default false.
+	ForgetCounters bool
 	// Rules is the rules file, or a directory of them. Empty means the rules of the
 	// cluster, which stand in etcd.
 	Rules string
-	// Insecure permits to listen beyond loopback without TLS. Default false.
+	// RulesFiles are the files of a directory of Rules that are read: yaml, which are *.yaml and *.yml
+	// directly in it; all, of any name and below as well, or visible, all but those behind a dot; runtime
+	// or visible-runtime, these and the files next to the directory whose names begin with its name and a
+	// dot, as envoyproxy/ratelimit reads them. Default yaml.
+	RulesFiles string
+	// Insecure permits to listen beyond loopback without TLS. Default false. Not with TLSCert.
 	Insecure bool
+	// TLSCert is the file of this node's certificate, in PEM, with what stands between it and
+	// the CA; "weir certs" makes it. It names the cluster and the id of this node. Empty means
+	// no TLS.
+	TLSCert string
+	// TLSKey is the file of the certificate's private key. Empty means none, as without TLSCert.
+	TLSKey string
+	// TLSCA is the file of the CA of the cluster's nodes and clients. Empty means none, as without TLSCert.
+	TLSCA string
+	// TLSClientAuth says whether clients of gRPC and HTTP need a certificate of the CA: none,
+	// optional or require. Nodes always do. A token is as good as a certificate. Default optional.
+	TLSClientAuth string
+	// Tokens is the file of the tokens that clients may show, with TLS. Empty means none.
+	Tokens string
+	// AuditLog is the file to which a line of JSON is added for every change that callers ask for, or
+	// stderr. Empty means none: the last changes are kept in memory in any case.
+	AuditLog string
 	// Pprof is where to serve Go's profiles of this process, as host:port on loopback. Port 0
 	// picks a free one, which the log tells. Empty means not to.
 	Pprof string
+	// HTTPHosts are names, without ports, under which HTTP is asked for although it listens on
+	// loopback, as by a proxy on this machine that passes on the Host of its clients; 64 at
+	// most. By others than localhost and addresses it is refused, so that no web page can ask
+	// under a name of its own. Empty means none.
+	HTTPHosts []string
 	// HTTPHeaders are the forms in which HTTP answers tell of limits: one of draft, draft-7
 	// and draft-6, which are versions of the IETF's, and x-ratelimit; or none alone. Empty
 	// means draft and x-ratelimit.
@@ -81,9 +135,8 @@ type Options struct {
 	// AuthAttribute lists the header fields that /auth makes attributes, as attribute=Header,
 	// 13 at most. Empty means none.
 	AuthAttribute []string
-	// AuthMaxDelay is how long /auth may hold a request until its turn comes, where rules book
-	// turns, up to 5 s. Who would have to wait for longer is denied. Default 0s, so that
-	// nobody is held.
+	// AuthMaxDelay is how long /auth may hold a request until its turn comes, where rules book turns, up to
+	// 5 s. Requests that would wait for longer are denied. Default 0s, so that none is held.
 	AuthMaxDelay time.Duration
 	// LogLevel is debug, info, warn or error: the least level that the program
 	// logs. Default info.
@@ -91,10 +144,9 @@ type Options struct {
 	// CounterMemory bounds the memory of this node's counters, 8MiB to 4TiB. 0 means the
 	// default, 1.0GiB, which is enough for about 25,000,000.
 	CounterMemory Bytes
-	// PeerTimeout is the most that a check waits for the node that owns its
-	// counter, 1 ms to 10 s; it never waits for more than 40 % of its caller's own
-	// time. After it the standby is asked, and only if nobody answers does the rule's
-	// on_failure decide. 0 means the default, 25ms.
+	// PeerTimeout is the most that a check waits for the node that owns its counter, 1 ms to 10 s; it never
+	// waits for more than 40 % of its caller's own time. After it the standby is asked, and only if no node
+	// answers does the rule's on_failure decide. 0 means the default, 25ms.
 	PeerTimeout time.Duration
 	// ForgetDenials makes this node ask the owner of a counter again although it has
 	// denied just now, and has its peers do so. Otherwise a denial may be remembered
@@ -103,9 +155,8 @@ type Options struct {
 	// LendNothing makes this node lend no tokens of counters that are asked for often,
 	// neither to other nodes nor to clients, and borrow none. Default false.
 	LendNothing bool
-	// LyftAlgorithm is what the limits of envoyproxy/ratelimit's files count by:
-	// fixed_window, sliding_window, sliding_window_buckets, token_bucket or gcra. Nodes of
-	// one cluster need the same. Default fixed_window, as there.
+	// LyftAlgorithm is what the limits of envoyproxy/ratelimit's files count by, one of
+	// LyftAlgorithms. Nodes of one cluster need the same. Default fixed_window, as there.
 	LyftAlgorithm string
 	// MergeDomains permits several of envoyproxy/ratelimit's files for one domain. Default
 	// false.
@@ -124,8 +175,8 @@ type Options struct {
 	// for the limit, for what remains, and for the seconds until it is reset. A denied
 	// request gets Retry-After, too. Empty means no headers.
 	RLSHeaders []string
-	// RLSMetadata makes answers to Envoy tell the request, and the metadata of the
-	// descriptors that let it pass, as dynamic metadata. Default false.
+	// RLSMetadata adds the request, and the metadata of the descriptors that allowed it, to answers to
+	// Envoy as dynamic metadata. Default false.
 	RLSMetadata bool
 	// RLSNearLimit is the share of a limit from which on metrics count hits of descriptors
 	// as near it, above 0 and up to 1. 0 means the default, 0.8.
@@ -158,6 +209,13 @@ const (
 	defaultLyftAlgorithm = "fixed_window"
 	defaultRLSNearLimit  = 0.8
 
+	defaultSnapshotEvery     = time.Minute
+	defaultSnapshotMinWindow = 10 * time.Minute
+	minSnapshotEvery         = time.Second
+	maxSnapshotEvery         = 24 * time.Hour
+	minSnapshotWindow        = time.Second
+	maxSnapshotWindow        = 365 * 24 * time.Hour
+
 	maxIDBytes       = 128
 	maxClusterBytes  = 64
 	minCounterMemory = 8 << 20
@@ -166,16 +224,25 @@ const (
 	maxPeerTimeout   = 10 * time.Second
 )
 
-// lyftAlgorithms are those that any limit can count by, without a delay that Envoy could
-// not make; the first ones count in windows.
-var lyftAlgorithms = []string{"fixed_window", "sliding_window", "sliding_window_buckets", "token_bucket", "gcra"}
+// LyftAlgorithms lists what Options.LyftAlgorithm may be: the algorithms that can count any
+// limit, without a delay that Envoy could not make.
+func LyftAlgorithms() []string {
+	return algorithms.NamesOf(countsLyft)
+}
 
-const lyftWindows = 3 // of lyftAlgorithms
+// lyftWindows lists the LyftAlgorithms that count in windows.
+func lyftWindows() []string {
+	return algorithms.NamesOf(func(a algorithms.Algorithm) bool { return countsLyft(a) && !a.Drains() })
+}
+
+func countsLyft(a algorithms.Algorithm) bool {
+	return !a.Queues() && a.MostTokens() == algorithms.MaxLimit
+}
 
 var logLevels = []string{"debug", "info", "warn", "error"}
 
-// OptionError says which option cannot be used and why, so that the one who read
-// the option can add where it was set.
+// OptionError names the option that cannot be used and the reason, so that the reader of the option can add
+// where it was set.
 type OptionError struct {
 	// Name is the option as flags and files spell it, such as "etcd-listen".
 	Name string
@@ -206,12 +273,20 @@ func (o Options) WithDefaults() Options {
 	if len(o.TrustedProxies) == 0 {
 		o.TrustedProxies = []string{"127.0.0.0/8", "::1"}
 	}
+	fill(&o.TLSClientAuth, string(certs.Optional))
+	fill(&o.RulesFiles, rules.YAMLFiles.String())
 	fill(&o.LyftAlgorithm, defaultLyftAlgorithm)
 	if o.RLSNearLimit == 0 {
 		o.RLSNearLimit = defaultRLSNearLimit
 	}
 	if o.PeerTimeout == 0 {
 		o.PeerTimeout = defaultPeerTimeout
+	}
+	if o.SnapshotEvery == 0 {
+		o.SnapshotEvery = defaultSnapshotEvery
+	}
+	if o.SnapshotMinWindow == 0 {
+		o.SnapshotMinWindow = defaultSnapshotMinWindow
 	}
 	if o.CounterMemory == 0 {
 		o.CounterMemory = defaultCounterMemory
@@ -233,8 +308,8 @@ func (o Options) WithDefaults() Options {
 	return o
 }
 
-// Validate reports the first option that cannot be used, as an *OptionError. An
-// empty field is as good as its default. It looks at nothing but the values:
+// Validate reports the options that cannot be used: the error joins an *OptionError for
+// each. An empty field is as good as its default. It looks at nothing but the values:
 // whether a port is free or a file is there shows when the node starts.
 func (o Options) Validate() error {
 	o = o.WithDefaults()
@@ -242,12 +317,22 @@ func (o Options) Validate() error {
 		{"id", badName(o.ID, maxIDBytes)},
 		{"grpc", o.badListener(o.GRPC)},
 		{"http", o.badListener(o.HTTP)},
+		{"admin", o.badAdmin()},
 		{"advertise", o.badAdvertise()},
 		{"cluster", badName(o.Cluster, maxClusterBytes)},
-		{"etcd", badEndpoints(o.Etcd)},
+		{"etcd", o.badEtcd()},
+		{"etcd-cert", o.badEtcdFiles()},
+		{"etcd-user", o.badEtcdUser()},
 		{"etcd-listen", o.badEtcdListen()},
 		{"data-dir", o.badDataDir()},
+		{"snapshot-every", badDuration(o.SnapshotEvery, minSnapshotEvery, maxSnapshotEvery)},
+		{"snapshot-min-window", badDuration(o.SnapshotMinWindow, minSnapshotWindow, maxSnapshotWindow)},
+		{"tls-cert", o.badTLS()},
+		{"tls-client-auth", o.badClientAuth()},
+		{"rules-files", badRulesFiles(o.RulesFiles)},
+		{"tokens", o.badTokens()},
 		{"pprof", o.badPprof()},
+		{"http-hosts", badHTTPHosts(o.HTTPHosts)},
 		{"http-headers", badHTTPHeaders(o.HTTPHeaders)},
 		{"reset-format", o.badResetFormat()},
 		{"retry-jitter", badRetryJitter(o.RetryJitter)},
@@ -257,18 +342,19 @@ func (o Options) Validate() error {
 		{"auth-max-delay", badAuthMaxDelay(o.AuthMaxDelay)},
 		{"log-level", badLogLevel(o.LogLevel)},
 		{"counter-memory", badCounterMemory(o.CounterMemory)},
-		{"peer-timeout", badPeerTimeout(o.PeerTimeout)},
+		{"peer-timeout", badDuration(o.PeerTimeout, minPeerTimeout, maxPeerTimeout)},
 		{"lyft-algorithm", badLyftAlgorithm(o.LyftAlgorithm)},
 		{"rls-count-denied", o.badCountDenied()},
 		{"rls-headers", badHeaders(o.RLSHeaders)},
 		{"rls-near-limit", badNearLimit(o.RLSNearLimit)},
 	}
+	var problems []error
 	for _, c := range checks {
 		if c.problem != "" {
-			return &OptionError{Name: c.name, Problem: c.problem}
+			problems = append(problems, &OptionError{Name: c.name, Problem: c.problem})
 		}
 	}
-	return nil
+	return errors.Join(problems...)
 }
 
 func fill(field *string, value string) {
@@ -345,21 +431,17 @@ func (o Options) badListener(address string) string {
 		return problem
 	}
 	host, port, _ := net.SplitHostPort(address)
-	if o.Insecure || isLoopback(host) {
+	if o.Insecure || o.TLSCert != "" || isLoopback(host) {
 		return ""
 	}
-	return fmt.Sprintf("%s is reachable from other machines and there is no TLS yet; "+
-		"listen on 127.0.0.1:%s, or pass --insecure if the network is trusted", address, port)
-}
-
-func (o Options) badEtcdListen() string {
-	if len(o.Etcd) > 0 {
-		return badHostPort(o.EtcdListen, 0)
-	}
-	return o.badListener(o.EtcdListen)
+	return fmt.Sprintf("%s is reachable from other machines and there is no TLS; pass --tls-cert, "+
+		"--tls-key and --tls-ca, listen on 127.0.0.1:%s, or pass --insecure if the network is trusted", address, port)
 }
 
 func (o Options) badAdvertise() string {
+	if o.badListener(o.GRPC) != "" {
+		return "" // what is wrong with advertise may follow from that
+	}
 	_, port, _ := net.SplitHostPort(o.GRPC)
 	if o.Advertise == "" {
 		if host, _, _ := net.SplitHostPort(o.GRPC); !isWildcard(host) {
@@ -394,24 +476,6 @@ func isLoopback(host string) bool {
 	return strings.EqualFold(host, "localhost") || err == nil && addr.Unmap().IsLoopback()
 }
 
-func badEndpoints(endpoints []string) string {
-	for i, endpoint := range endpoints {
-		host, _, _ := net.SplitHostPort(endpoint)
-		problem := badHostPort(endpoint, 1)
-		switch {
-		case strings.HasPrefix(endpoint, "https://"):
-			return fmt.Sprintf("%s asks for TLS, which there is not yet; allowed is host:port or http://host:port", endpoint)
-		case problem != "":
-			return problem
-		case isWildcard(host):
-			return fmt.Sprintf("%s names no host to connect to", endpoint)
-		case slices.Contains(endpoints[:i], endpoint):
-			return fmt.Sprintf("%s is listed twice", endpoint)
-		}
-	}
-	return ""
-}
-
 func (o Options) badDataDir() string {
 	if o.DataDir == "" && len(o.Etcd) == 0 && stateHome() == "" {
 		return "must be given because neither XDG_STATE_HOME nor HOME is set"
@@ -433,25 +497,32 @@ func badCounterMemory(n Bytes) string {
 	return fmt.Sprintf("%v is not between %v and %v", n, Bytes(minCounterMemory), Bytes(maxCounterMemory))
 }
 
-func badPeerTimeout(d time.Duration) string {
-	if d >= minPeerTimeout && d <= maxPeerTimeout {
+func badDuration(d, least, most time.Duration) string {
+	if d >= least && d <= most {
 		return ""
 	}
-	return fmt.Sprintf("%v is not between %v and %v", d, minPeerTimeout, maxPeerTimeout)
+	return fmt.Sprintf("%v is not between %v and %v", d, least, most)
+}
+
+func badRulesFiles(name string) string {
+	if _, err := rules.ParseFiles(name); err != nil {
+		return err.Error()
+	}
+	return ""
 }
 
 func badLyftAlgorithm(name string) string {
-	if slices.Contains(lyftAlgorithms, name) {
+	if slices.Contains(LyftAlgorithms(), name) {
 		return ""
 	}
-	return fmt.Sprintf("%q is not one of %s", name, strings.Join(lyftAlgorithms, ", "))
+	return fmt.Sprintf("%q is not one of %s", name, strings.Join(LyftAlgorithms(), ", "))
 }
 
 func (o Options) badCountDenied() string {
-	if !o.RLSCountDenied || slices.Index(lyftAlgorithms, o.LyftAlgorithm) < lyftWindows {
+	if a, ok := algorithms.Parse(o.LyftAlgorithm); !o.RLSCountDenied || !ok || !a.Drains() {
 		return ""
 	}
-	return fmt.Sprintf("is not for lyft-algorithm %s, only for %s", o.LyftAlgorithm, strings.Join(lyftAlgorithms[:lyftWindows], ", "))
+	return fmt.Sprintf("is not for lyft-algorithm %s, only for %s", o.LyftAlgorithm, strings.Join(lyftWindows(), ", "))
 }
 
 func badHeaders(names []string) string {
@@ -473,16 +544,17 @@ func badNearLimit(share float64) string {
 	return fmt.Sprintf("%v is not above 0 and up to 1", share)
 }
 
-// lyft is how files of envoyproxy/ratelimit are read.
-func (o Options) lyft() rules.Lyft {
+// rules is how the files of rules are read.
+func (o Options) rules() rules.Options {
 	algorithm, _ := algorithms.Parse(o.LyftAlgorithm)
-	return rules.Lyft{Algorithm: algorithm, Merge: o.MergeDomains}
+	files, _ := rules.ParseFiles(o.RulesFiles)
+	return rules.Options{Files: files, Envoy: envoyrules.Options{Algorithm: algorithm, Merge: o.MergeDomains}}
 }
 
 // envoy is how Envoy's API answers.
-func (o Options) envoy() api.Envoy {
-	return api.Envoy{
+func (o Options) envoy() envoy.Config {
+	return envoy.Config{
 		CountDenied: o.RLSCountDenied, Shadow: o.RLSShadow, Quota: o.RLSQuota, Headers: o.RLSHeaders, Metadata: o.RLSMetadata,
-		NearLimit: o.RLSNearLimit, Lyft: o.lyft(), NeedsRules: o.HealthNeedsRules,
+		NearLimit: o.RLSNearLimit, Rules: o.rules().Envoy, NeedsRules: o.HealthNeedsRules,
 	}
 }

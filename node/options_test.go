@@ -15,12 +15,12 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/api"
-	"github.com/weirlimit/weir/headers"
+	"github.com/weirlimit/weir/internal/headers"
 )
 
 func TestOptionsValidate(t *testing.T) {
-	const notLoopback = " is reachable from other machines and there is no TLS yet; " +
-		"listen on 127.0.0.1:%s, or pass --insecure if the network is trusted"
+	const notLoopback = " is reachable from other machines and there is no TLS; " +
+		"pass --tls-cert, --tls-key and --tls-ca, listen on 127.0.0.1:%s, or pass --insecure if the network is trusted"
 	tests := []struct {
 		options Options
 		want    string // empty if valid
@@ -54,7 +54,19 @@ func TestOptionsValidate(t *testing.T) {
 		{Options{GRPC: "10.0.0.1:9090", Insecure: true}, ""},
 		{Options{HTTP: "http://127.0.0.1"}, `http: "http://127.0.0.1" has the port "//127.0.0.1", allowed is 0 to 65535`},
 		{Options{HTTP: "[::]:80"}, "http: [::]:80" + fmt.Sprintf(notLoopback, "80")},
-		{Options{EtcdListen: "10.0.0.1:2379"}, "etcd-listen: 10.0.0.1:2379" + fmt.Sprintf(notLoopback, "2379")},
+		{Options{Admin: "[::1]:0"}, ""},
+		{Options{Admin: "9100"}, `admin: "9100" is not host:port, such as 127.0.0.1:9090`},
+		{Options{Admin: ":9100"}, "admin: :9100" + fmt.Sprintf(notLoopback, "9100")},
+		{Options{Admin: ":9100", Insecure: true}, ""},
+		{Options{Admin: "10.0.0.1:9100", TLSCert: "c", TLSKey: "k", TLSCA: "a"}, ""},
+		{Options{EtcdListen: "10.0.0.1:2379"}, "etcd-listen: 10.0.0.1:2379 is reachable from other machines, and there is no TLS; pass --tls-cert, " +
+			"--tls-key and --tls-ca, listen on 127.0.0.1:2379, pass --etcd with an etcd of your own, or pass --insecure if the network is trusted"},
+		{Options{TLSCert: "c", TLSKey: "k", TLSCA: "a", GRPC: "10.0.0.1:1"}, ""},
+		{Options{TLSCert: "c", TLSKey: "k", TLSCA: "a", EtcdListen: "10.0.0.1:2379"}, ""},
+		{Options{TLSCert: "c"}, "tls-cert: --tls-cert needs --tls-key and --tls-ca as well"},
+		{Options{TLSKey: "k", TLSCA: "a"}, "tls-cert: --tls-key with --tls-ca needs --tls-cert as well"},
+		{Options{TLSCert: "c", TLSKey: "k", TLSCA: "a", Insecure: true}, "tls-cert: a node with TLS does not listen without it: drop --insecure, or the three options of TLS"},
+		{Options{TLSClientAuth: "maybe"}, `tls-client-auth: "maybe" is none of none, optional and require`},
 		{Options{EtcdListen: "10.0.0.1:2379", Etcd: []string{"e:1"}}, ""}, // unused
 		{Options{EtcdListen: "2379", Etcd: []string{"e:1"}}, `etcd-listen: "2379" is not host:port, such as 127.0.0.1:9090`},
 
@@ -73,8 +85,21 @@ func TestOptionsValidate(t *testing.T) {
 		{Options{Cluster: "a/b"}, `cluster: "a/b" has more than letters, digits, '.', '_' and '-'`},
 
 		{Options{Etcd: []string{"http://etcd-1:2379/", "etcd-2:2379"}}, ""},
-		{Options{Etcd: []string{"https://etcd-1:2379"}}, "etcd: https://etcd-1:2379 asks for TLS, which there is not yet; " +
-			"allowed is host:port or http://host:port"},
+		{Options{Etcd: []string{"https://etcd-1:2379/", "https://etcd-2:2379"}}, ""},
+		{Options{Etcd: []string{"https://etcd-1:2379", "etcd-2:2379"}}, "etcd: etcd-2:2379 is without TLS and others are with it; allowed is https:// before all endpoints, or none"},
+		{Options{Etcd: []string{"https://etcd-1"}}, `etcd: "etcd-1" is not host:port, such as 127.0.0.1:9090`},
+		{Options{Etcd: []string{"https://e:1", "https://e:1"}}, "etcd: e:1 is listed twice"},
+		{Options{Etcd: []string{"e:1"}, EtcdCA: "ca"}, "etcd-cert: --etcd-ca needs endpoints with TLS, as --etcd https://HOST:2379"},
+		{Options{EtcdCert: "c", EtcdKey: "k"}, "etcd-cert: --etcd-cert needs endpoints with TLS, as --etcd https://HOST:2379"},
+		{Options{Etcd: []string{"https://e:1"}, EtcdCert: "c"}, "etcd-cert: --etcd-cert needs --etcd-key as well"},
+		{Options{Etcd: []string{"https://e:1"}, EtcdKey: "k"}, "etcd-cert: --etcd-key needs --etcd-cert as well"},
+		{Options{Etcd: []string{"https://e:1"}, EtcdCert: "c", EtcdKey: "k", EtcdCA: "a"}, ""},
+		{Options{Etcd: []string{"https://e:1"}, EtcdUser: "weir"}, "etcd-user: --etcd-user needs --etcd-password-file as well"},
+		{Options{Etcd: []string{"https://e:1"}, EtcdPasswordFile: "f"}, "etcd-user: --etcd-password-file needs --etcd-user as well"},
+		{Options{EtcdUser: "weir", EtcdPasswordFile: "f"}, "etcd-user: --etcd-user is for an etcd of your own: pass --etcd"},
+		{Options{Etcd: []string{"10.0.0.1:1"}, EtcdUser: "weir", EtcdPasswordFile: "f"}, "etcd-user: the password would go over the network without TLS; pass https:// endpoints, or --insecure if the network is trusted"},
+		{Options{Etcd: []string{"10.0.0.1:1"}, EtcdUser: "weir", EtcdPasswordFile: "f", Insecure: true}, ""},
+		{Options{Etcd: []string{"127.0.0.1:1"}, EtcdUser: "weir", EtcdPasswordFile: "f"}, ""},
 		{Options{Etcd: []string{"etcd-1"}}, `etcd: "etcd-1" is not host:port, such as 127.0.0.1:9090`},
 		{Options{Etcd: []string{""}}, `etcd: "" is not host:port, such as 127.0.0.1:9090`},
 		{Options{Etcd: []string{"a:0"}}, `etcd: "a:0" has the port "0", allowed is 1 to 65535`},
@@ -83,6 +108,10 @@ func TestOptionsValidate(t *testing.T) {
 
 		{Options{LogLevel: "debug"}, ""},
 		{Options{LogLevel: "INFO"}, `log-level: "INFO" is not one of debug, info, warn, error`},
+		{Options{HTTPHosts: []string{"weir.example.com", "LB_1"}}, ""},
+		{Options{HTTPHosts: []string{"weir.example.com:8080"}}, `http-hosts: "weir.example.com:8080" is not the name of a host, such as weir.example.com`},
+		{Options{HTTPHosts: []string{"*.example.com"}}, `http-hosts: "*.example.com" is not the name of a host, such as weir.example.com`},
+		{Options{HTTPHosts: make([]string, 65)}, `http-hosts: 65 names are more than 64`},
 		{Options{HTTPHeaders: []string{"none"}}, ""},
 		{Options{HTTPHeaders: []string{"draft-6", "x-ratelimit"}, ResetFormat: "epoch"}, ""},
 		{Options{HTTPHeaders: []string{"draft-8"}}, `http-headers: "draft-8" is not one of draft, draft-7, draft-6, x-ratelimit, none`},
@@ -108,13 +137,16 @@ func TestOptionsValidate(t *testing.T) {
 		{Options{PeerTimeout: time.Microsecond}, `peer-timeout: 1µs is not between 1ms and 10s`},
 		{Options{AuthMaxDelay: 5 * time.Second}, ""},
 		{Options{AuthMaxDelay: 6 * time.Second}, `auth-max-delay: 6s is not between 0s and 5s`},
+		{Options{SnapshotEvery: time.Second, SnapshotMinWindow: 8760 * time.Hour}, ""},
+		{Options{SnapshotEvery: time.Millisecond}, `snapshot-every: 1ms is not between 1s and 24h0m0s`},
+		{Options{SnapshotMinWindow: 8761 * time.Hour}, `snapshot-min-window: 8761h0m0s is not between 1s and 8760h0m0s`},
 		{Options{AuthMaxDelay: -time.Second}, `auth-max-delay: -1s is not between 0s and 5s`},
 		{Options{PeerTimeout: 11 * time.Second}, `peer-timeout: 11s is not between 1ms and 10s`},
 		{Options{LyftAlgorithm: "gcra"}, ""},
-		{Options{LyftAlgorithm: "leaky_bucket"}, `lyft-algorithm: "leaky_bucket" is not one of fixed_window, sliding_window, sliding_window_buckets, token_bucket, gcra`},
+		{Options{LyftAlgorithm: "leaky_bucket"}, `lyft-algorithm: "leaky_bucket" is not one of ` + strings.Join(LyftAlgorithms(), ", ")},
 		{Options{LyftAlgorithm: "sliding_window_buckets", RLSCountDenied: true}, ""},
 		{Options{RLSCountDenied: true}, ""},
-		{Options{LyftAlgorithm: "gcra", RLSCountDenied: true}, `rls-count-denied: is not for lyft-algorithm gcra, only for fixed_window, sliding_window, sliding_window_buckets`},
+		{Options{LyftAlgorithm: "gcra", RLSCountDenied: true}, `rls-count-denied: is not for lyft-algorithm gcra, only for ` + strings.Join(lyftWindows(), ", ")},
 		{Options{RLSHeaders: []string{"A", "b-c", "D"}}, ""},
 		{Options{RLSHeaders: []string{"A"}}, `rls-headers: has 1 names, not 3: for the limit, what remains, and when it is reset`},
 		{Options{RLSHeaders: []string{"A", "b c", "D"}}, `rls-headers: "b c" is not the name of a header`},
@@ -159,9 +191,10 @@ func TestOptionsWithDefaults(t *testing.T) {
 		ID: host + "-9090", GRPC: "127.0.0.1:9090", HTTP: "127.0.0.1:8080", Advertise: "127.0.0.1:9090",
 		Cluster: "default", EtcdListen: "127.0.0.1:2379", DataDir: "/home/weir/.local/state/weir/" + host + "-9090",
 		LogLevel: "info", CounterMemory: 1 << 30, PeerTimeout: 25 * time.Millisecond,
+		SnapshotEvery: time.Minute, SnapshotMinWindow: 10 * time.Minute,
 		HTTPHeaders: []string{"draft", "x-ratelimit"}, ResetFormat: "delta", RetryJitter: "10%",
 		TrustedProxies: []string{"127.0.0.0/8", "::1"}, ClientIPHeader: "X-Forwarded-For",
-		LyftAlgorithm: "fixed_window", RLSNearLimit: 0.8,
+		TLSClientAuth: "optional", RulesFiles: "yaml", LyftAlgorithm: "fixed_window", RLSNearLimit: 0.8,
 	}
 	tests := []struct {
 		name     string

@@ -4,21 +4,32 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+
+	"github.com/weirlimit/weir/api"
 )
 
 // maxProfileConnections is more than one person needs.
 const maxProfileConnections = 16
 
-// newProfileServer serves Go's profiles of this process under /debug/pprof/. A profile or
-// a trace takes as long as its caller says, so that answers have no deadline.
-func newProfileServer() *http.Server {
+// profiles returns Go's profiles of this process under /debug/pprof/.
+func profiles() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("POST /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	return &http.Server{Handler: mux, ReadHeaderTimeout: handshakeTimeout}
+	return mux
+}
+
+// newProfileServer serves profiles. A profile or a trace takes as long as its caller says, so that answers have no
+// deadline. Web pages of other origins cannot request them; hosts are the server's names in addition to localhost.
+func newProfileServer(hosts []string) *http.Server {
+	guard := api.Guard{Loopback: true, Hosts: hosts}
+	protected := guard.Protect(profiles(), func(w http.ResponseWriter, _ *http.Request, err error) {
+		http.Error(w, err.Error(), http.StatusForbidden)
+	})
+	return &http.Server{Handler: protected, ReadHeaderTimeout: handshakeTimeout}
 }
 
 // badPprof is stricter than badListener: profiles tell too much for any network.

@@ -7,8 +7,24 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"strings"
 	"testing"
 )
+
+// asPage is a request as a browser makes it for a web page.
+func asPage(t *testing.T, method, url, host, origin string) *http.Request {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Host = host
+	r.Header.Set("Content-Type", "text/plain")
+	if origin != "" {
+		r.Header.Set("Origin", origin)
+	}
+	return r
+}
 
 // TestProfiles: a node that is told to serves its profiles, where its log says, and on its
 // other ports there are none.
@@ -37,6 +53,21 @@ func TestProfiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	url := <-urls
+	for path, ask := range map[string]*http.Request{
+		"another origin":         asPage(t, http.MethodPost, url+"symbol", "", "https://evil.example"),
+		"a name of others":       asPage(t, http.MethodGet, url+"heap", "evil.example:6060", ""),
+		"another origin of HTTP": asPage(t, http.MethodPost, "http://"+info.HTTP+"/v1/nodes/a:drain", "", "https://evil.example"),
+		"a name of others, HTTP": asPage(t, http.MethodGet, "http://"+info.HTTP+"/v1/rules", "evil.example:8080", ""),
+	} {
+		resp, err := http.DefaultClient.Do(ask)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusForbidden {
+			t.Errorf("%s: %s", path, resp.Status)
+		}
+	}
 	for path, want := range map[string]int{
 		url:                                     http.StatusOK,
 		url + "heap":                            http.StatusOK,

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/weirlimit/weir/cluster"
+	"github.com/weirlimit/weir/internal/certs"
 )
 
 // Times of starting and stopping. Stopping as a whole stays below 5 s, once others have what
@@ -33,12 +34,38 @@ const (
 type Info struct {
 	ID           string
 	GRPC, HTTP   string // host:port
+	Admin        string // host:port; empty without an admin port
 	Etcd         string // host:port, comma-separated
 	EmbeddedEtcd bool
 	Rules        int
 	RulesPath    string // empty if the rules are the cluster's
 	// Descriptors says that all rules are envoyproxy/ratelimit's, which only Envoy's API reads.
 	Descriptors bool
+	// Reloader has the node read again what it has read when it was started.
+	Reloader *Reloader
+}
+
+// Reloader has a node read again what may change while it runs.
+type Reloader struct {
+	rules  ruleSource
+	certs  *certs.Source // nil without TLS
+	tokens *tokenFile    // nil without one
+	audit  *auditFile    // nil without one
+}
+
+// Reload reads the rules, the certificate and the tokens again, and opens the file of the audit log again. It waits for that
+// file only; the log says what comes of it.
+func (r *Reloader) Reload() {
+	r.rules.Reread()
+	if r.certs != nil {
+		r.certs.Reread()
+	}
+	if r.tokens != nil {
+		r.tokens.Reread()
+	}
+	if r.audit != nil {
+		r.audit.Reopen()
+	}
 }
 
 // Run runs a node until ctx ends, which is no error, or until it cannot go on. It
@@ -55,13 +82,16 @@ func RunOn(ctx context.Context, network Network, opts Options, log *slog.Logger,
 	}
 	defer n.close()
 	defer runtime.KeepAlive(make([]byte, ballast))
-	return n.run(ctx, ready)
+	err = n.run(ctx, ready)
+	if network.Killed == nil || !network.Killed() {
+		n.snapshots.finish()
+	}
+	return err
 }
 
-// ballast is memory that is allocated and never touched, so that it takes none: it
-// only makes the garbage collector, which runs whenever the heap has doubled, wait
-// for that much more garbage. What a node keeps on the heap beside its counters is
-// so little that it would collect 20 times a second (ADR 5).
+// ballast is memory that is allocated and never touched, so that it takes none: it only makes the garbage
+// collector, which runs whenever the heap has doubled, wait for that much more garbage. A node's heap
+// without its counters is so small that it would collect 20 times a second (ADR 5).
 const ballast = 32 << 20 // bytes
 
 // run serves. The parts have contexts of their own, because they must end one
@@ -78,11 +108,25 @@ func (n *node) run(ctx context.Context, ready func(Info)) error {
 		return nil // stopped before it began
 	})
 	g.Go(func() error { return serveHTTP(n.http, n.httpListener) })
+	if n.admin != nil {
+		g.Go(func() error { return serveHTTP(n.admin.http, n.adminListener) })
+	}
 	if n.pprof != nil {
 		g.Go(func() error { return serveHTTP(n.pprof, n.pprofListener) })
 	}
 	g.Go(func() error { return n.rules.Run(failed) })
+	if n.certs != nil {
+		g.Go(func() error { n.certs.Run(failed); return nil })
+	}
+	if n.tokens != nil {
+		g.Go(func() error { n.tokens.Run(failed); return nil })
+	}
 	g.Go(func() error { return n.shard.Run(failed) })
+	if n.network.Listen == nil { // else what the kernel does has nothing to do with how late calls are read
+		g.Go(func() error { return n.overload.Run(failed) })
+	}
+	g.Go(func() error { n.evictions.Run(failed); return nil })
+	g.Go(func() error { n.snapshots.Run(failed); return nil })
 	g.Go(func() error { n.membership.Run(failed); return nil })
 	g.Go(func() error { n.custody.Run(failed); return nil })
 	registryEnded := make(chan struct{})
@@ -95,10 +139,10 @@ func (n *node) run(ctx context.Context, ready func(Info)) error {
 	})
 	g.Go(func() error { n.watchEtcd(failed); return nil })
 	g.Go(func() error { n.state.Run(parts); return nil })
-	if n.away.Load() {
+	if n.offline.Load() {
 		g.Go(func() error { return n.join(ctx, failed) })
 	} else {
-		n.announceReady()
+		g.Go(func() error { return n.enter(ctx, failed) })
 	}
 	g.Go(func() error {
 		select {
@@ -118,7 +162,11 @@ func (n *node) run(ctx context.Context, ready func(Info)) error {
 
 // serveHTTP serves until the server is stopped, which is no error.
 func serveHTTP(s *http.Server, l net.Listener) error {
-	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	serve := func() error { return s.Serve(l) }
+	if s.TLSConfig != nil {
+		serve = func() error { return s.ServeTLS(l, "", "") }
+	}
+	if err := serve(); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
@@ -129,7 +177,9 @@ func (n *node) update(s cluster.Snapshot) {
 	if n.store != nil {
 		n.store.Update(s.Rules)
 	}
+	n.useTokens(s.Tokens)
 	n.membership.Update(s)
+	n.seen.Store(true)
 }
 
 // watchEtcd tells when the etcd in this process has died, as when its disk is full.
@@ -195,7 +245,7 @@ func (n *node) await(ctx, failed context.Context, patience time.Duration, condit
 	return true
 }
 
-// leave tells the others and waits until they ask somebody else.
+// leave announces that the node leaves, and waits until the members use other nodes.
 func (n *node) leave(failed context.Context) {
 	n.log.Info("leaving", "id", n.opts.ID)
 	n.leaving.Store(true)
@@ -211,10 +261,11 @@ func (n *node) leave(failed context.Context) {
 	}
 	if !n.handedOver() {
 		s := n.custody.Standing()
-		n.log.Warn("leaving with partitions that nobody has fetched, to the standbys", "id", n.opts.ID, "partitions", s.Held+s.Leaving)
+		n.log.Warn("leaving with partitions that were not handed over, to the standbys", "id", n.opts.ID, "partitions", s.Held+s.Leaving)
 		n.flush()
 		return
 	}
+	n.custody.Depart()
 	n.announce(func(self *cluster.Node) { self.State = cluster.Left })
 	gone := func() bool {
 		v := n.View()
@@ -226,7 +277,7 @@ func (n *node) leave(failed context.Context) {
 	}
 }
 
-// flush leaves it to the standbys to go on: without etcd nobody is told to take over.
+// flush leaves the partitions to their standbys: without etcd there is no handover.
 func (n *node) flush() {
 	ctx, cancel := context.WithTimeout(context.Background(), flushPatience)
 	defer cancel()
@@ -239,8 +290,7 @@ func (n *node) seenLeaving() bool {
 	return slices.ContainsFunc(n.Nodes(), func(o cluster.Node) bool { return o.ID == n.opts.ID && o.State == cluster.Leaving })
 }
 
-// handedOver reports whether others have all that this node has held, or there is nobody who
-// could take it.
+// handedOver reports whether other nodes have all partitions of this node, or there is no node that could.
 func (n *node) handedOver() bool {
 	v := n.View()
 	i, member := v.Index(n.opts.ID)
@@ -267,8 +317,11 @@ func (n *node) stopServers() {
 	if err := n.http.Shutdown(patience); err != nil {
 		_ = n.http.Close() // the clients had their time
 	}
+	if n.admin != nil {
+		n.admin.stop(patience)
+	}
 	if n.pprof != nil {
-		_ = n.pprof.Close() // nobody waits for the rest of a profile
+		_ = n.pprof.Close() // the rest of a profile is not worth waiting for
 	}
 	n.peers.Shutdown(patience)
 	select {

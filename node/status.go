@@ -1,9 +1,11 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
@@ -24,11 +26,7 @@ func (n *node) announce(change func(self *cluster.Node)) {
 	}
 }
 
-func (n *node) announceReady() {
-	n.announce(func(self *cluster.Node) { self.State = cluster.Ready })
-}
-
-// setServing tells those who use the standard health service.
+// setServing sets the state of the standard health service.
 func (n *node) setServing(serving bool) {
 	st := healthpb.HealthCheckResponse_NOT_SERVING
 	if serving {
@@ -42,8 +40,7 @@ func (n *node) setServing(serving bool) {
 	n.tellEnvoy()
 }
 
-// beginServing has the health service say that the node serves, unless somebody has had it
-// drained while it started.
+// beginServing sets the health service to serving, unless the node was drained while it started.
 func (n *node) beginServing() {
 	n.draining.Lock()
 	defer n.draining.Unlock()
@@ -68,9 +65,23 @@ func (n *node) Self() cluster.Node {
 	return n.self
 }
 
+// Cluster implements api.Status.
+func (n *node) Cluster() string { return fmt.Sprintf("%016x", n.greeter.Self().Cluster) }
+
 // Ready implements api.Status.
 func (n *node) Ready() bool {
-	return (n.isMember() || n.away.Load()) && !n.leaving.Load() && !n.drained.Load()
+	return (n.isMember() || n.offline.Load()) && !n.leaving.Load() && !n.drained.Load()
+}
+
+// readiness is what the node is doing, which it tells other members: Ready exactly if Ready is true.
+func (n *node) readiness() cluster.State {
+	switch {
+	case n.leaving.Load() || n.drained.Load():
+		return cluster.Leaving
+	case n.Ready():
+		return cluster.Ready
+	}
+	return cluster.Joining
 }
 
 // Standing implements api.Status.
@@ -95,6 +106,18 @@ func (n *node) Drain(cancel bool) error {
 	n.announce(func(self *cluster.Node) { self.State = state })
 	n.log.Info("draining", "id", n.opts.ID, "cancelled", cancel)
 	return nil
+}
+
+// Remove implements api.Status.
+func (n *node) Remove(ctx context.Context, id string) (*cluster.View, error) {
+	if by := n.custody.ReachedBy(id); len(by) > 0 {
+		return nil, fmt.Errorf("%q answers %s: %w (weir drain %s)", id, strings.Join(by, ", "), cluster.ErrReached, id)
+	}
+	v, err := n.membership.Remove(ctx, id)
+	if err == nil {
+		n.log.Warn("a member was removed on an operator's word", "id", id, "view", v.Number)
+	}
+	return v, err
 }
 
 func (n *node) isMember() bool {
@@ -125,6 +148,9 @@ func (n *node) reachesAll() bool {
 	return true
 }
 
+// Unreached implements api.Status.
+func (n *node) Unreached() []cluster.Unreached { return n.custody.Unreached() }
+
 // EtcdReachable implements api.Status.
 func (n *node) EtcdReachable() bool { return n.registry.Reachable() }
 
@@ -137,37 +163,72 @@ func (n *node) Counters() int { return n.shard.Len() }
 // Problems implements api.Status.
 func (n *node) Problems() []string {
 	var problems []string
-	if n.away.Load() {
-		problems = append(problems, "this node has started by what it had kept of the cluster, without etcd, and is not registered there yet: it holds no counters but forwards, and rules are those of its last run")
+	if n.offline.Load() {
+		problems = append(problems, "this node has started without etcd, from the state of its last run, and is not registered in etcd yet: it forwards checks, and its rules are those of its last run")
 	} else if !n.isMember() {
-		problems = append(problems, "this node is not a member of the view, so it only forwards")
+		problems = append(problems, "this node is not a member of the view: it only forwards checks")
+	}
+	for _, u := range n.custody.Unreached() {
+		until, lookAt := "until enough members reach it", "look at its --advertise, and at what is between the nodes"
+		if u.IsApart() {
+			until, lookAt = "while its clock differs from most members'", "set its machine's clock, as with NTP, and start it again"
+		}
+		problems = append(problems, fmt.Sprintf("node %s is ready, and no member %s: %s; %s", u.Node.ID, until, u.Describe(), lookAt))
 	}
 	if left := n.membership.LeftOut(); left > 0 {
-		problems = append(problems, fmt.Sprintf("the ring has no room for %d more nodes: they only forward", left))
+		problems = append(problems, fmt.Sprintf("the ring has no room for %d more nodes: they only forward checks", left))
 	}
 	if died := n.etcdDied.Load(); died != nil {
 		problems = append(problems, fmt.Sprintf("the embedded etcd has died, so that nodes cannot join or leave, nor rules change, until this one is restarted; checks go on: %v", *died))
 	} else if st := n.registry.Status(); !st.Reachable {
 		problems = append(problems, "etcd does not answer: nodes cannot join or leave, and rules cannot change; checks go on")
 	} else if st.Wiped {
-		problems = append(problems, st.Alarm+"; checks go on, and weir view import gives it back what this node knows")
+		problems = append(problems, st.Alarm+"; checks go on, and weir view import writes this node's state of the cluster to it")
 	} else if st.Alarm != "" {
 		problems = append(problems, st.Alarm)
 	}
 	if err := n.state.Err(); err != nil {
-		problems = append(problems, fmt.Sprintf("this node could not start while etcd is away, because its state cannot be kept: %v", err))
+		problems = append(problems, fmt.Sprintf("this node could not start while etcd is unreachable, because its state cannot be kept: %v", err))
+	}
+	if problem := n.snapshots.problem(); problem != "" {
+		problems = append(problems, problem)
 	}
 	if err := n.rules.Err(); err != nil {
-		problems = append(problems, fmt.Sprintf("the rules as they are now were refused, the last good ones are in force: %v", err))
+		problems = append(problems, fmt.Sprintf("the newest rules are invalid, so the rules before them stay in force: %v", err))
 	}
 	if others := n.othersRules(); len(others) > 0 {
 		problems = append(problems, fmt.Sprintf("other rules than this node's are in force on %s, because some nodes have files (--rules) of their own: what applies to a check depends on the node that is asked", strings.Join(others, ", ")))
 	}
+	if problem := n.evictions.problem(); problem != "" {
+		problems = append(problems, problem)
+	}
+	problems = append(problems, n.certProblems(time.Now())...)
+	problems = append(problems, n.doubts()...)
+	for _, d := range n.custody.Clocks() {
+		if d.TooFar() {
+			problems = append(problems, fmt.Sprintf("%s, more than %v: windows begin at other times there, and tokens may be granted again when counters move between the two nodes; set the wrong clock, as with NTP, and restart its node", formatClock(d), cluster.MaxClockDifference))
+		}
+	}
 	members, reachable := n.router.Members()
 	for i, m := range members {
 		if !reachable[i] {
-			problems = append(problems, fmt.Sprintf("node %s at %s does not answer: its keys are decided by the nodes that stand by for them, and by their rules' on_failure only where these do not answer", m.ID, m.Address))
+			problems = append(problems, fmt.Sprintf("node %s at %s does not answer: its standbys decide its keys, and if they do not answer either, the on_failure of the rules", m.ID, m.Address))
 		}
+	}
+	for _, s := range n.greeter.Strangers() {
+		problems = append(problems, s+": this node exchanges no checks with it")
+	}
+	return problems
+}
+
+// doubts says which members keep others from changing, and which may grant on their own.
+func (n *node) doubts() (problems []string) {
+	missing, givenUp := n.custody.Doubts()
+	for _, l := range missing {
+		problems = append(problems, fmt.Sprintf("node %s (incarnation %d) is not known to have adopted the last change of members: until half of the members have, or 30 s are over, members do not change, and copies decide for nodes that are gone; if it is dead, start it again, or remove it (weir nodes remove %s)", l.ID, l.Incarnation, l.ID))
+	}
+	for _, l := range givenUp {
+		problems = append(problems, fmt.Sprintf("node %s (incarnation %d) was given up although fewer than half of the members had adopted the view without it: if it runs, cut off from etcd and this node, it may grant the limits of its keys once more; stop it, or start it again", l.ID, l.Incarnation))
 	}
 	return problems
 }

@@ -2,13 +2,14 @@ package node
 
 import (
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/weirlimit/weir/api"
-	"github.com/weirlimit/weir/headers"
+	"github.com/weirlimit/weir/internal/headers"
 )
 
 // Defaults and values of the options that are about HTTP clients and proxies.
@@ -36,6 +37,19 @@ func (o Options) auth() api.AuthConfig {
 	c.Attributes, _ = api.ParseAuthAttributes(o.AuthAttribute)
 	c.MaxDelay = o.AuthMaxDelay
 	return c
+}
+
+// guard returns what keeps the web pages of others from the HTTP API at one of this node's addresses, of options that are
+// valid.
+func (o Options) guard(address string) api.Guard {
+	host, _, _ := net.SplitHostPort(address)
+	hosts, _ := api.ParseHosts(o.HTTPHosts)
+	return api.Guard{Loopback: isLoopback(host), Hosts: hosts}
+}
+
+func badHTTPHosts(names []string) string {
+	_, err := api.ParseHosts(names)
+	return problemOf(err)
 }
 
 func badHTTPHeaders(forms []string) string {

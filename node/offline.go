@@ -40,8 +40,8 @@ func (n *node) verify(ctx context.Context) error {
 	case errors.Is(err, etcd.ErrOtherCluster):
 		return n.otherCluster(err)
 	case err != nil && ctx.Err() == nil:
-		n.away.Store(true)
-		n.log.Warn("starting by what was kept of the cluster; remove the directory to begin afresh",
+		n.offline.Store(true)
+		n.log.Warn("starting without etcd from the stored view; to found a new cluster, remove the directory",
 			"dir", n.opts.DataDir, "view", known.View.Number, "reason", err)
 	}
 	return ctx.Err()
@@ -62,7 +62,7 @@ func (n *node) enlist(ctx context.Context) (params cluster.Params, incarnation u
 	if params, err = n.registry.Bootstrap(ctx, want); err != nil {
 		return params, 0, err
 	}
-	if err := n.refuseTakenID(ctx); err != nil {
+	if err := n.refuseTaken(ctx, params); err != nil {
 		return params, 0, err
 	}
 	if incarnation, err = n.registry.NextIncarnation(ctx, n.opts.ID); err != nil {
@@ -73,9 +73,9 @@ func (n *node) enlist(ctx context.Context) (params cluster.Params, incarnation u
 }
 
 // identify returns the cluster's parameters and this node's incarnation, which is 0 if etcd
-// is away.
+// is unreachable.
 func (n *node) identify(ctx context.Context) (params cluster.Params, incarnation uint64, err error) {
-	if n.away.Load() {
+	if n.offline.Load() {
 		params, err = etcd.ParseParams(n.state.Found().Params)
 		return params, 0, err
 	}
@@ -107,7 +107,7 @@ func (n *node) join(ctx, failed context.Context) error {
 		}
 	})
 	if n.await(ctx, failed, 0, n.isMember) {
-		n.away.Store(false)
+		n.offline.Store(false)
 		n.log.Info("registered in etcd after a start without it", "id", n.opts.ID, "incarnation", incarnation)
 	}
 	return nil
@@ -120,6 +120,9 @@ func (n *node) awaitEnlisted(ctx context.Context) (incarnation uint64, err error
 	defer tick.Stop()
 	for {
 		if err = n.registry.Verify(ctx); err == nil {
+			err = n.refuseClock(0)
+		}
+		if err == nil {
 			_, incarnation, err = n.enlist(ctx)
 		}
 		switch {
@@ -151,7 +154,7 @@ func (n *node) ImportView(ctx context.Context, dryRun bool) (*weirv1.ImportViewR
 		state := n.store.State()
 		stored, resp.RulesRevision = n.store.Stored(), state.Revision
 	}
-	number, err := n.registry.Restore(ctx, v, stored, dryRun)
+	number, err := n.registry.Restore(ctx, v, stored, n.clusterTokens.stored(), dryRun)
 	if errors.Is(err, etcd.ErrNotWiped) {
 		return nil, api.ErrNothingLost
 	}

@@ -15,13 +15,13 @@ import (
 	"github.com/weirlimit/weir/cluster"
 )
 
-// metricRow matches a row of docs/metrics.md that describes a metric.
+// metricRow matches a row of docs/reference/metrics.md that describes a metric.
 var metricRow = regexp.MustCompile("^\\| `(weir|ratelimit)_[a-z_]+` \\|")
 
-// docs/metrics.md has a row for every metric of a node, as the metric describes itself, and
+// docs/reference/metrics.md has a row for every metric of a node, as the metric describes itself, and
 // none for what is not there.
 func TestMetricsPage(t *testing.T) {
-	page, err := os.ReadFile("../docs/metrics.md")
+	page, err := os.ReadFile("../docs/reference/metrics.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func metricRows(t *testing.T) (rows []string) {
 		`{}`: http.StatusBadRequest,
 	} {
 		w := httptest.NewRecorder()
-		n.http.Handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/json", strings.NewReader(body)))
+		n.http.Handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "http://localhost/json", strings.NewReader(body)))
 		if w.Code != want {
 			t.Fatalf("%s: %d %s", body, w.Code, w.Body)
 		}

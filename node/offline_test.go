@@ -14,8 +14,8 @@ import (
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
-// away returns a free port on an address where nobody takes it while an etcd there is away.
-func away() string {
+// quietAddress returns a free port on an address where no other process takes it while an etcd there is stopped.
+func quietAddress() string {
 	if runtime.GOOS != "linux" {
 		return "127.0.0.1:0"
 	}
@@ -86,7 +86,7 @@ func awaitHealth(t *testing.T, info Info) *weirv1.GetHealthStatusResponse {
 // keeps what it has counted when etcd is back.
 func TestStartWithoutEtcd(t *testing.T) {
 	dir := t.TempDir()
-	server := etcdAt(t, away(), dir)
+	server := etcdAt(t, quietAddress(), dir)
 	opts := testOptions(t)
 	opts.Etcd = []string{server.Endpoint()}
 
@@ -136,7 +136,7 @@ func TestNoStartWithoutEtcdAndState(t *testing.T) {
 // What was kept of one cluster is not for another.
 func TestStateOfAnotherCluster(t *testing.T) {
 	opts := testOptions(t)
-	server := etcdAt(t, away(), t.TempDir())
+	server := etcdAt(t, quietAddress(), t.TempDir())
 	opts.Etcd = []string{server.Endpoint()}
 	_, stop, ended := start(t, opts)
 	stopped(t, stop, ended)
@@ -160,10 +160,10 @@ func TestStateOfAnotherCluster(t *testing.T) {
 	}
 }
 
-// Whoever has started without etcd goes when it turns out that another node has its id.
-func TestTakenIDWhileEtcdIsAway(t *testing.T) {
+// A node started without etcd ends when it finds that another node has its id.
+func TestTakenIDWhileEtcdIsDown(t *testing.T) {
 	dir := t.TempDir()
-	server := etcdAt(t, away(), dir)
+	server := etcdAt(t, quietAddress(), dir)
 	opts := testOptions(t)
 	opts.Etcd = []string{server.Endpoint()}
 	_, stop, ended := start(t, opts)
@@ -182,7 +182,7 @@ func TestTakenIDWhileEtcdIsAway(t *testing.T) {
 // A data directory is one node's; one that cannot be used is told, and does no harm.
 func TestDataDirectory(t *testing.T) {
 	opts := testOptions(t)
-	opts.Etcd = []string{etcdAt(t, away(), t.TempDir()).Endpoint()}
+	opts.Etcd = []string{etcdAt(t, quietAddress(), t.TempDir()).Endpoint()}
 	_, stop, ended := start(t, opts)
 	if _, err := build(t.Context(), Network{}, opts, quiet()); err == nil || err.Error() != "data directory "+opts.DataDir+": in use by another process" {
 		t.Errorf("%v", err)

@@ -1,0 +1,95 @@
+package node
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+)
+
+// With an admin port, metrics, profiles and changes are served there only, over HTTP and gRPC, and checks at the other
+// ports only. The port is free again when the node has ended.
+func TestAdminPort(t *testing.T) {
+	opts := testOptions(t)
+	opts.Admin = "127.0.0.1:0"
+	info, stop, ended := start(t, opts)
+	for _, tc := range []struct {
+		path          string
+		public, admin int
+	}{
+		{"/healthz", 200, 200}, {"/readyz", 200, 200}, {"/openapi.json", 200, 200}, {"/v1/nodes", 200, 200}, {"/v1/rules", 200, 200},
+		{"/metrics", 404, 200}, {"/v1/ring", 404, 200}, {"/debug/pprof/", 404, 200}, {"/debug/pprof/heap", 404, 200}, {"/auth", 404, 404},
+	} {
+		for address, want := range map[string]int{info.HTTP: tc.public, info.Admin: tc.admin} {
+			if tc.path == "/auth" && address == info.HTTP {
+				continue // its answer depends on the rules
+			}
+			if code, body := get(t, "http://"+address+tc.path); code != want || strings.Contains(body, info.Admin) && address == info.HTTP {
+				t.Errorf("%s%s: %d, want %d\n%.300s", address, tc.path, code, want, body)
+			}
+		}
+	}
+	for address, public := range map[string]bool{info.GRPC: true, info.Admin: false} {
+		conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, check := weirv1.NewRateLimiterClient(conn).CheckRateLimit(t.Context(), &weirv1.RateLimitRequest{IdentifierType: "user", Identifier: "a"})
+		_, drain := weirv1.NewClusterClient(conn).DrainNode(t.Context(), &weirv1.DrainNodeRequest{NodeId: "a", Cancel: true})
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+		for call, tc := range map[string]struct {
+			err    error
+			served bool
+		}{"check": {check, public}, "drain": {drain, !public}} {
+			if refused := status.Code(tc.err) == codes.Unimplemented && strings.Contains(tc.err.Error(), "admin port"); refused == tc.served {
+				t.Errorf("%s at %s: %v", call, address, tc.err)
+			}
+		}
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if resp, err := http.Get("http://" + info.Admin + "/healthz"); err == nil {
+		_ = resp.Body.Close()
+		t.Error("the admin port is served after the end")
+	}
+}
+
+// get returns the code and the body of an answer.
+func get(t *testing.T, url string) (int, string) {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+// Other nodes reach an admin port that listens on all interfaces by the host of the node.
+func TestAdvertisedAdmin(t *testing.T) {
+	for _, tc := range []struct{ admin, advertise, want string }{
+		{"", "node-1:9090", ""},
+		{"127.0.0.1:9100", "node-1:9090", "127.0.0.1:9100"},
+		{":9100", "node-1:9090", "node-1:9100"},
+		{"[::]:9100", "[fd00::1]:9090", "[fd00::1]:9100"},
+	} {
+		if got := (Options{Admin: tc.admin, Advertise: tc.advertise}).advertisedAdmin(); got != tc.want {
+			t.Errorf("%+v: %s", tc, got)
+		}
+	}
+}

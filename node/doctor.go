@@ -1,0 +1,319 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weirlimit/weir/cluster"
+	"github.com/weirlimit/weir/cluster/etcd"
+	"github.com/weirlimit/weir/internal/access"
+	"github.com/weirlimit/weir/internal/certs"
+	"github.com/weirlimit/weir/rules"
+)
+
+// Severity says how bad a Finding is.
+type Severity string
+
+// The severities. What is an error keeps a node from starting or from its work.
+const (
+	Good     Severity = "ok"
+	Doubtful Severity = "warning"
+	Bad      Severity = "error"
+)
+
+// Finding is what Examine has found of one thing.
+type Finding struct {
+	Severity Severity `json:"severity"`
+	Subject  string   `json:"subject"` // the option, or what it stands for, such as "grpc" and "member b"
+	Text     string   `json:"text"`
+}
+
+// Bounds of an examination.
+const (
+	examinedAtOnce  = 16                  // members
+	endsSoon        = 30 * 24 * time.Hour // certificates are a warning
+	mayReadOfOthers = 0o077               // of the mode of a secret
+)
+
+// Examine looks at all that a node with these options needs: files, ports, etcd, rules and the other members. It changes
+// nothing, and listens at the ports for a moment only. The options are valid.
+func Examine(ctx context.Context, opts Options) []Finding {
+	d := &doctor{node: &node{opts: opts.WithDefaults(), log: slog.New(slog.DiscardHandler), metrics: prometheus.NewRegistry()}, taken: make(map[string]string)}
+	defer d.node.close()
+	d.ports(ctx)
+	d.certificate()
+	d.secrets()
+	if d.openEtcd(ctx) {
+		d.cluster(ctx)
+	}
+	d.examineRules(ctx)
+	d.takenPorts()
+	return d.findings
+}
+
+// doctor examines a node, of which it makes as much as it can without changing anything.
+type doctor struct {
+	node  *node
+	taken map[string]string // addresses in use, by their option
+	runs  bool              // the node with these options runs
+
+	mu       sync.Mutex
+	findings []Finding // guarded by mu
+}
+
+func (d *doctor) add(severity Severity, subject, format string, args ...any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.findings = append(d.findings, Finding{severity, subject, fmt.Sprintf(format, args...)})
+}
+
+// check adds an error, if there is one, and otherwise what is good.
+func (d *doctor) check(err error, subject, format string, args ...any) bool {
+	if err != nil {
+		d.add(Bad, subject, "%v", err)
+		return false
+	}
+	d.add(Good, subject, format, args...)
+	return true
+}
+
+// ports looks at which ports are free. Whether it is this node that uses the others is known later.
+func (d *doctor) ports(ctx context.Context) {
+	o := d.node.opts
+	ports := []struct{ option, address string }{{"grpc", o.GRPC}, {"http", o.HTTP}, {"admin", o.Admin}, {"pprof", o.Pprof}}
+	if len(o.Etcd) == 0 {
+		ports = append(ports, struct{ option, address string }{"etcd-listen", o.EtcdListen})
+	}
+	for _, p := range ports {
+		if p.address == "" {
+			continue
+		}
+		l, err := d.node.network.listen(ctx, p.address)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			d.taken[p.option] = p.address
+			continue
+		}
+		if d.check(err, p.option, "%s is free", p.address) {
+			_ = l.Close() // nothing has connected
+		}
+	}
+}
+
+// takenPorts says of each port in use whether this node may be its user.
+func (d *doctor) takenPorts() {
+	for _, option := range []string{"grpc", "http", "admin", "pprof", "etcd-listen"} {
+		address, taken := d.taken[option]
+		switch {
+		case !taken:
+		case d.runs:
+			d.add(Good, option, "%s is in use, and this node runs", address)
+		default:
+			d.add(Bad, option, "%s is in use, and not by this node", address)
+		}
+	}
+}
+
+// certificate looks at the files of TLS.
+func (d *doctor) certificate() {
+	o := d.node.opts
+	if o.TLSCert == "" {
+		if d.node.isExposed() {
+			d.add(Doubtful, "tls-cert", "this node serves beyond loopback without TLS (--insecure)")
+		} else {
+			d.add(Good, "tls-cert", "none: this node serves on loopback only")
+		}
+		return
+	}
+	var err error
+	self := certs.Name{Cluster: o.Cluster, Kind: certs.Node, ID: o.ID}
+	if d.node.certs, err = certs.Open(certs.Files{Cert: o.TLSCert, Key: o.TLSKey, CA: o.TLSCA}, self, d.node.log); err != nil {
+		d.node.certs = nil
+		option, rest, found := cutOption(err)
+		if !found {
+			option, rest = "tls-cert", err.Error()
+		}
+		d.add(Bad, option, "%s", rest)
+		return
+	}
+	d.ends("tls-cert", fmt.Sprintf("%s names %v and", o.TLSCert, self), d.node.certs.Expires())
+	d.ends("tls-ca", o.TLSCA, d.node.certs.AuthorityExpires())
+}
+
+// cutOption cuts the name of an option off an error that begins with it.
+func cutOption(err error) (option, rest string, found bool) {
+	for _, option := range []string{"tls-cert, tls-key", "tls-cert", "tls-key", "tls-ca"} {
+		if text := err.Error(); len(text) > len(option)+2 && text[:len(option)+2] == option+": " {
+			return option, text[len(option)+2:], true
+		}
+	}
+	return "", "", false
+}
+
+// ends says how long a certificate is still valid.
+func (d *doctor) ends(subject, what string, ends time.Time) {
+	f := Ends(subject, what, ends)
+	d.add(f.Severity, subject, "%s", f.Text)
+}
+
+// Ends returns the finding of a certificate that is valid until an instant.
+func Ends(subject, what string, ends time.Time) Finding {
+	left := time.Until(ends)
+	days, at := int(left/(24*time.Hour)), ends.UTC().Format(time.RFC3339)
+	switch {
+	case left <= 0:
+		return Finding{Bad, subject, fmt.Sprintf("%s has ended at %s: put a new one in its place", what, at)}
+	case left < endsSoon:
+		return Finding{Doubtful, subject, fmt.Sprintf("%s ends in %d days, at %s: put a new one in its place", what, days, at)}
+	}
+	return Finding{Good, subject, fmt.Sprintf("%s ends in %d days, at %s", what, days, at)}
+}
+
+// secrets looks at what no other user of this machine may read, and at the file of tokens.
+func (d *doctor) secrets() {
+	o := d.node.opts
+	for _, secret := range []struct{ option, path string }{
+		{"tls-key", o.TLSKey}, {"etcd-key", o.EtcdKey}, {"etcd-password-file", o.EtcdPasswordFile}, {"tokens", o.Tokens}, {"data-dir", o.DataDir},
+	} {
+		info, err := os.Stat(secret.path)
+		switch {
+		case secret.path == "":
+		case secret.option == "data-dir" && errors.Is(err, fs.ErrNotExist):
+			d.add(Good, secret.option, "%s is made when the node starts", secret.path)
+		case err != nil:
+			d.add(Bad, secret.option, "%v", err)
+		case secret.option == "data-dir" && !info.IsDir():
+			d.add(Bad, secret.option, "%s is no directory", secret.path)
+		case info.Mode().Perm()&mayReadOfOthers != 0:
+			d.add(Doubtful, secret.option, "%s has the mode %#o: other users of this machine can use it; take their rights away (chmod go= %s)", secret.path, info.Mode().Perm(), secret.path)
+		default:
+			d.add(Good, secret.option, "%s is for its owner only", secret.path)
+		}
+	}
+	if o.Tokens != "" {
+		tokens := new(access.Tokens)
+		_, err := openTokenFile(o.Tokens, tokens, d.node.log)
+		d.check(err, "tokens", "%s can be read", o.Tokens)
+	}
+	if o.EtcdCert != "" {
+		pair, err := tls.LoadX509KeyPair(o.EtcdCert, o.EtcdKey)
+		if err != nil {
+			d.add(Bad, "etcd-cert", "%v", err)
+			return
+		}
+		d.ends("etcd-cert", o.EtcdCert, pair.Leaf.NotAfter)
+	}
+}
+
+// openEtcd connects to etcd, and reports whether it answers. The one in a node's process answers if that runs.
+func (d *doctor) openEtcd(ctx context.Context) bool {
+	n := d.node
+	if len(n.opts.Etcd) == 0 {
+		if d.taken["etcd-listen"] == "" {
+			d.add(Good, "etcd", "in the process of this node, which does not run")
+			return false
+		}
+		host, _, err := net.SplitHostPort(n.opts.EtcdListen)
+		n.opts.Etcd = []string{n.opts.EtcdListen}
+		if err == nil && n.certs != nil && !isLoopback(host) {
+			n.opts.Etcd = []string{httpsScheme + n.opts.EtcdListen}
+		}
+	}
+	cfg := etcd.Config{Endpoints: n.opts.etcdEndpoints(), Cluster: n.opts.Cluster, Logger: n.log}
+	err := n.secureEtcd(&cfg)
+	if err == nil {
+		n.registry, err = etcd.Open(ctx, cfg)
+	}
+	if err != nil {
+		d.add(Bad, "etcd", "%v", err)
+		return false
+	}
+	n.closers = append(n.closers, n.registry.Close)
+	return d.check(n.registry.MayWrite(ctx), "etcd", "%s answers, and this node may write to it", n.registry.Where())
+}
+
+// cluster looks at the other nodes.
+func (d *doctor) cluster(ctx context.Context) {
+	n := d.node
+	params, found, err := n.registry.ReadParams(ctx)
+	if err != nil || !found {
+		d.check(err, "cluster", "there is no cluster %q yet: this node founds it", n.opts.Cluster)
+		return
+	}
+	nodes, err := n.registry.Nodes(ctx)
+	if err != nil {
+		d.add(Bad, "cluster", "%v", err)
+		return
+	}
+	d.check(n.refuseMixed(nodes), "cluster", "%q has %d nodes", n.opts.Cluster, len(nodes))
+	g := cluster.NewGreeter(cluster.Identity{Cluster: fingerprint(params), ID: n.opts.ID}, func() int64 { return time.Now().UnixNano() }, n.log)
+	var all errgroup.Group
+	all.SetLimit(examinedAtOnce)
+	for _, other := range nodes {
+		all.Go(func() error {
+			d.member(ctx, g, other)
+			return nil
+		})
+	}
+	_ = all.Wait() // no function fails
+}
+
+// member asks a node who it is, and for the time.
+func (d *doctor) member(ctx context.Context, g *cluster.Greeter, other cluster.Node) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	ahead, err := g.Knock(ctx, d.node.dial, other.Member())
+	subject := "node " + other.ID
+	far := cluster.ClockDifference{ID: other.ID, Ahead: ahead}
+	switch {
+	case err != nil && other.ID == d.node.opts.ID:
+		d.add(Doubtful, subject, "this node is registered at %s and does not answer there: %v", other.Address, err)
+	case err != nil:
+		d.add(Bad, subject, "does not answer at %s: %v", other.Address, err)
+	case far.TooFar():
+		d.add(Bad, subject, "answers at %s; %s, and %v are allowed: set the wrong clock, as with NTP", other.Address, formatClock(far), cluster.MaxClockDifference)
+	default:
+		d.add(Good, subject, "answers at %s, and its clock agrees with this machine's", other.Address)
+	}
+	if err == nil && other.ID == d.node.opts.ID {
+		d.mu.Lock()
+		d.runs = true
+		d.mu.Unlock()
+	}
+}
+
+// examineRules reads the rules, of files or of the cluster.
+func (d *doctor) examineRules(ctx context.Context) {
+	n := d.node
+	var err error
+	switch {
+	case n.opts.Rules != "":
+		err = n.loadRules(ctx)
+	case n.registry != nil:
+		err = n.openStore(ctx)
+	default:
+		return // they are in an etcd that does not answer
+	}
+	if refused, ok := errors.AsType[*rules.LoadError](err); ok {
+		for _, p := range refused.Problems {
+			d.add(Bad, "rules", "%v", p)
+		}
+		return
+	}
+	if d.check(err, "rules", "can be read") {
+		if count := n.rules.Set().Len(); count == 0 {
+			d.add(Doubtful, "rules", "there are none: everything is allowed")
+		}
+	}
+}
