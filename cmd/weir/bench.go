@@ -22,9 +22,9 @@ func (a *app) benchCommand() *cobra.Command {
 		Long: `Make load, and measure what a check costs: on nodes, in the counters of a node alone, and
 on a server that decides nothing.`,
 		Example: `  weir bench grpc --callers 64             as fast as a node answers
-  weir bench grpc --rate 5000 --json       5000 checks per second, whatever happens
+  weir bench grpc --rate 5000 --json       5000 checks per second, at a fixed rate
   weir bench grpc --floor node --server-pid "$(pgrep -d, -x weir)"
-                                           beside a server that decides nothing
+                                           compared with a server that decides nothing
   weir bench grpc --via leases             as users of the Go client ask
   weir bench engine --keys 1000000         the counters of a node, without a network
   weir bench expiry                        does memory come back?
@@ -45,10 +45,10 @@ type keyFlags struct {
 
 func (f *keyFlags) addTo(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.Int64Var(&f.keys, "keys", 100_000, "ask about `N` keys")
+	flags.Int64Var(&f.keys, "keys", 100_000, "check `N` keys")
 	flags.StringVar(&f.distribution, "distribution", bench.Uniform,
-		"how keys are drawn, by `NAME`: uniform, zipf (exponent 1.1), hot (9 of 10 draws are one key), sequential")
-	flags.DurationVar(&f.duration, "duration", 10*time.Second, "go on for `DURATION`")
+		"`NAME` of the distribution of keys: uniform, zipf (exponent 1.1), hot (9 of 10 draws are one key), sequential")
+	flags.DurationVar(&f.duration, "duration", 10*time.Second, "run for `DURATION`")
 }
 
 // draw checks the flags and returns the keys.
@@ -107,32 +107,36 @@ func (a *app) benchGRPCCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "grpc [KEY=VALUE...]",
 		Short: "Ask nodes as fast as they answer, or at a rate",
-		Long: `Ask nodes, as many callers at once as --callers says: each as soon as it has its last
-answer (a closed loop), or with --rate by the clock (an open loop), whether answers
-come or not. The latency of an open loop counts from when a call should have been sent,
-so that a server that stalls cannot hide it.
+		Long: `Ask nodes with --callers callers at once. Without --rate each caller asks again as soon
+as it has its answer (a closed loop). With --rate calls are sent by the clock (an open
+loop), and their latency counts from when they should have been sent, so that a server
+that stalls cannot hide it. The checks are counted. SIGINT ends the command early.
 
---mode says which call asks: unary (one check), batch (--batch checks), stream (messages
-of --batch checks, --window of them under way on each stream, one stream per caller), or
-envoy (ShouldRateLimit of envoy.service.ratelimit.v3 with --batch descriptors, which
-envoyproxy/ratelimit answers too). --via says who calls: each caller by its own calls, or
-all through the Go client (package client), which needs one address to find all nodes,
-and sends what is asked at the same time in one message: client; or leases, which also
-has it decide keys that are asked for often from tokens that a node has lent it.
+--mode chooses the call:
+  unary   one check
+  batch   --batch checks
+  stream  messages of --batch checks, --window of them under way on each stream, and one
+          stream per caller
+  envoy   ShouldRateLimit of envoy.service.ratelimit.v3 with --batch descriptors, which
+          envoyproxy/ratelimit answers as well
 
-What is asked is written as for "weir check"; the identifier gets the number of the
-key at its end. Envoy's descriptors have their entries in the order in which they are
-written. It really is counted. SIGINT ends it early.
+--via chooses the client:
+  calls   each caller makes its own calls
+  client  all callers share one Go client (package client), which finds all nodes from one
+          address, and sends checks that are made at the same time in one message
+  leases  the same, and the client decides often used keys from tokens that a node lends it
+
+The request is written as for "weir check". The identifier gets the number of the key at
+its end. Envoy's descriptors have their entries in the order of the arguments.
 
 With --server-pid the processor time of the servers is measured, which hardly depends on
-how much else runs, and by how much memory they have grown per key that was asked about:
-of few keys that is mostly what the load itself takes, and of keys that they knew already
-it is nothing, so ask a fresh node about many, with --distribution sequential. --floor
-asks a server of the same messages that decides nothing by the same load first, and shows
-how many times its cost the servers have.
+what else runs. The memory by which they have grown per key is measured as well. It says
+something for many new keys only, so ask a fresh node with --distribution sequential.
+--floor first puts the same load on a server that decides nothing, and shows how many times
+its cost the servers have. That server has no TLS, so the cost of theirs is in the figure.
 
-The exit code is 0 if every check was answered, 1 if some were not, and 2 if nothing
-could be asked.`,
+The exit code is 0 if every check was answered, 1 if some were not, and 2 if no node could
+be asked.`,
 		Example: `  weir bench grpc
   weir bench grpc user=load endpoint=/api/v1/posts --mode batch --distribution zipf
   weir bench grpc ip=10.0.0.0 --rate 2000 --duration 1m --json
@@ -155,20 +159,20 @@ could be asked.`,
 func (f *grpcFlags) addTo(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringSliceVar(&f.targets, "target", nil, "ask at `HOST:PORT,...`, each on its own connections (default the address in --node)")
-	flags.StringVar(&f.mode, "mode", bench.Unary, "ask by `NAME`: "+strings.Join(bench.Modes(), ", "))
-	flags.StringVar(&f.via, "via", bench.Direct, "have `NAME` ask: "+strings.Join(bench.Vias(), ", "))
-	flags.Int64Var(&f.batch, "batch", 100, "`N` checks in a call or a message, but for --mode unary")
-	flags.Int64Var(&f.callers, "callers", 0, fmt.Sprintf("`N` calls under way at once, at most (default %d); of --mode stream, streams (default %d)", defaultCallers, defaultStreams))
+	flags.StringSliceVar(&f.targets, "target", nil, "`HOST:PORT,...` of the nodes to ask, each on its own connections (default the address in --node)")
+	flags.StringVar(&f.mode, "mode", bench.Unary, "`NAME` of the call: "+strings.Join(bench.Modes(), ", "))
+	flags.StringVar(&f.via, "via", bench.Direct, "`NAME` of the client: "+strings.Join(bench.Vias(), ", "))
+	flags.Int64Var(&f.batch, "batch", 100, "`N` checks in a call or a message, except with --mode unary")
+	flags.Int64Var(&f.callers, "callers", 0, fmt.Sprintf("at most `N` calls under way at once (default %d); with --mode stream, N streams (default %d)", defaultCallers, defaultStreams))
 	flags.Int64Var(&f.window, "window", 8, "`N` messages under way on each stream of --mode stream")
 	flags.Int64Var(&f.rate, "rate", 0, "send `N` checks per second by the clock (default as fast as answers come)")
-	flags.Int64Var(&f.connections, "connections", 0, fmt.Sprintf("share `N` connections to each target (default %d; with --via client or leases %d)", defaultConnections, defaultClientConnections))
+	flags.Int64Var(&f.connections, "connections", 0, fmt.Sprintf("`N` connections to each target, shared by the callers (default %d; with --via client or leases %d)", defaultConnections, defaultClientConnections))
 	f.keyFlags.addTo(cmd)
 	addDomain(cmd, &f.domain)
 	addCost(cmd, &f.cost)
-	flags.Int64SliceVar(&f.pids, "server-pid", nil, "measure the server process `PID,...` on this machine")
+	flags.Int64SliceVar(&f.pids, "server-pid", nil, "`PID,...` of the server processes on this machine to measure")
 	flags.Lookup("server-pid").DefValue = ""
-	flags.StringVar(&f.floor, "floor", "", "measure a bare server as well, with the settings of gRPC and Go that `NAME` says: default, or node")
+	flags.StringVar(&f.floor, "floor", "", "compare with a server that decides nothing, with the gRPC and Go settings `NAME`: default, or node")
 	addProgress(cmd, &f.progress)
 	f.asking.addTo(cmd)
 }
@@ -239,19 +243,19 @@ func (f *grpcFlags) check(cmd *cobra.Command) error {
 	}
 	switch {
 	case f.via != bench.Direct && (f.mode == bench.Stream || f.mode == bench.Envoy):
-		return usageError(cmd, "--mode: %s is not for --via %s, which asks by streams of its own; %s and %s are", f.mode, f.via, bench.Unary, bench.Batch)
+		return usageError(cmd, "--mode: %s cannot be combined with --via %s, which has streams of its own; allowed are %s and %s", f.mode, f.via, bench.Unary, bench.Batch)
 	case f.via == bench.Leases && given("floor"):
-		return usageError(cmd, "--floor: a bare server lends nothing to --via %s", f.via)
+		return usageError(cmd, "--floor: cannot be combined with --via %s, because a server that decides nothing lends no tokens", f.via)
 	case given("batch") && f.mode == bench.Unary:
-		return usageError(cmd, "--batch: --mode %s asks one check at a time", f.mode)
+		return usageError(cmd, "--batch: cannot be combined with --mode %s, which sends one check per call", f.mode)
 	case given("window") && f.mode != bench.Stream:
-		return usageError(cmd, "--window: only --mode %s has windows", bench.Stream)
+		return usageError(cmd, "--window: can only be given with --mode %s", bench.Stream)
 	case given("floor") && !slices.Contains(floorSettings, f.floor):
 		return usageError(cmd, "--floor: %q is not one of %s", f.floor, strings.Join(floorSettings, ", "))
 	case f.timeout <= 0 || f.timeout > bench.MaxTimeout:
 		return usageError(cmd, "--timeout: %v is not above 0 and at most %v", f.timeout, bench.MaxTimeout)
 	case f.mode == bench.Envoy && f.cost < 0:
-		return usageError(cmd, "--cost: --mode %s gives no tokens back", f.mode)
+		return usageError(cmd, "--cost: is below 0, and --mode %s cannot give tokens back", f.mode)
 	}
 	return checkCost(cmd, f.cost)
 }
@@ -274,13 +278,17 @@ func parseTemplate(args []string) ([]bench.Attribute, error) {
 
 func (a *app) benchGRPC(cmd *cobra.Command, f *grpcFlags, load *bench.Load, requests *bench.Requests) error {
 	a.locate(cmd, &f.asking)
+	if err := a.secure(cmd, &f.asking); err != nil {
+		return &exitError{err: err, code: 2}
+	}
 	ctx, stop := a.untilSignal(slog.New(slog.DiscardHandler))
 	defer stop()
 	where, targets := "--target", f.targets
 	if len(targets) == 0 {
 		where, targets = f.where, []string{f.node}
 	}
-	conns, err := f.connect(ctx, where, targets, requests)
+	access := bench.Access{TLS: f.secured, Token: f.token}
+	conns, err := f.connect(ctx, where, targets, access, requests)
 	defer closeAll(conns)
 	if err != nil {
 		return &exitError{err: err, code: 2}
@@ -291,7 +299,7 @@ func (a *app) benchGRPC(cmd *cobra.Command, f *grpcFlags, load *bench.Load, requ
 			return &exitError{err: fmt.Errorf("--floor: %w", err), code: 2}
 		}
 	}
-	report, err := f.run(ctx, load, targets, conns, requests, a.progress(f.progress, ""))
+	report, err := f.run(ctx, load, targets, access, conns, requests, a.progress(f.progress, ""))
 	if err != nil {
 		return &exitError{err: err, code: 2}
 	}
@@ -309,10 +317,10 @@ func (a *app) benchGRPC(cmd *cobra.Command, f *grpcFlags, load *bench.Load, requ
 
 // run makes the load on connections: each caller's stream on one of them, or all calls. A
 // client makes its own connections to the targets.
-func (f *grpcFlags) run(ctx context.Context, load *bench.Load, targets []string, conns []*grpc.ClientConn, requests *bench.Requests, progress func(bench.Progress)) (bench.Report, error) {
+func (f *grpcFlags) run(ctx context.Context, load *bench.Load, targets []string, access bench.Access, conns []*grpc.ClientConn, requests *bench.Requests, progress func(bench.Progress)) (bench.Report, error) {
 	if f.via != bench.Direct {
 		closeAll(conns)
-		return f.runShared(ctx, load, targets, requests, progress)
+		return f.runShared(ctx, load, targets, access, requests, progress)
 	}
 	shared := len(conns)
 	if f.mode == bench.Stream {
@@ -335,8 +343,8 @@ func (f *grpcFlags) run(ctx context.Context, load *bench.Load, targets []string,
 }
 
 // runShared makes the load through a client that all callers share.
-func (f *grpcFlags) runShared(ctx context.Context, load *bench.Load, targets []string, requests *bench.Requests, progress func(bench.Progress)) (report bench.Report, err error) {
-	shared, err := bench.NewShared(f.via, f.mode, targets, int(f.connections), f.timeout, requests, load.Keys)
+func (f *grpcFlags) runShared(ctx context.Context, load *bench.Load, targets []string, access bench.Access, requests *bench.Requests, progress func(bench.Progress)) (report bench.Report, err error) {
+	shared, err := bench.NewShared(f.via, f.mode, targets, access, int(f.connections), f.timeout, requests, load.Keys)
 	if err != nil {
 		return report, err
 	}
@@ -356,16 +364,16 @@ func (f *grpcFlags) runShared(ctx context.Context, load *bench.Load, targets []s
 }
 
 // connect returns --connections to each target, also with an error.
-func (f *grpcFlags) connect(ctx context.Context, where string, targets []string, requests *bench.Requests) (conns []*grpc.ClientConn, err error) {
+func (f *grpcFlags) connect(ctx context.Context, where string, targets []string, access bench.Access, requests *bench.Requests) (conns []*grpc.ClientConn, err error) {
 	for _, target := range targets {
 		for range f.connections {
-			conn, err := bench.Dial(target)
+			conn, err := bench.Dial(target, access)
 			if err != nil {
 				return conns, fmt.Errorf("%s: %w", where, err)
 			}
 			conns = append(conns, conn)
 			if err := f.look(ctx, conn, requests); err != nil {
-				q := asking{node: target, timeout: f.timeout}
+				q := asking{node: target, timeout: f.timeout, secured: access.TLS}
 				return conns, q.explain(err)
 			}
 		}
@@ -393,7 +401,7 @@ func (a *app) runFloor(ctx context.Context, f *grpcFlags, load bench.Load, reque
 		return nil, err
 	}
 	defer bare.stop()
-	conns, err := f.connect(ctx, "--floor", []string{bare.address}, requests)
+	conns, err := f.connect(ctx, "--floor", []string{bare.address}, bench.Access{}, requests)
 	defer closeAll(conns)
 	if err != nil {
 		return nil, err
@@ -402,6 +410,6 @@ func (a *app) runFloor(ctx context.Context, f *grpcFlags, load bench.Load, reque
 	if len(f.pids) > 0 {
 		load.PIDs = []int{bare.pid}
 	}
-	report, err := f.run(ctx, &load, []string{bare.address}, conns, requests, a.progress(f.progress, "floor: "))
+	report, err := f.run(ctx, &load, []string{bare.address}, bench.Access{}, conns, requests, a.progress(f.progress, "floor: "))
 	return &report, err
 }

@@ -22,17 +22,17 @@ func (a *app) benchEngineCommand() *cobra.Command {
 	var out localFlags
 	cmd := &cobra.Command{
 		Use:   "engine",
-		Short: "Ask the counters of a node in this process",
-		Long: `Ask the counters of a node in this process: hash, clock, locks, tables and
-algorithm, without requests, rules and network. Every key has its counter before the
-time runs; one that expires is swept out, as in a node. Memory per key is what they
-add to the process: of few keys it is mostly what the tables take anyway. SIGINT ends
-it early.
+		Short: "Measure the counters of a node in this process",
+		Long: `Measure the counters of a node in this process: hash, clock, locks, tables and
+algorithm, without requests, rules and network. Every key gets its counter before the
+time runs, and expired ones are swept, as in a node. Memory per key is what the counters
+add to the process; with few keys it is mostly the fixed size of the tables. SIGINT ends
+the command early.
 
-With --grow one goroutine less makes the counters, and that one checks any of the keys
-meanwhile, one at a time: how long a check may have to wait while tables grow. Beside
-it stands how long it took to do nothing instead, as other processes take their turns,
-and the processor time of the checks, with which others have nothing to do.`,
+With --grow one goroutine checks single keys while the others make the counters. The
+result is how long a check waits while tables grow. For comparison it has the time of
+doing nothing instead, which shows the effect of other processes, and the processor time
+of the checks, which other processes do not affect.`,
 		Example: `  weir bench engine
   weir bench engine --keys 10000000 --grow
   weir bench engine --keys 10000000 --distribution zipf --algorithm gcra
@@ -58,11 +58,11 @@ and the processor time of the checks, with which others have nothing to do.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&algorithm, "algorithm", algorithms.SlidingWindow.String(), "count by `NAME`: "+strings.Join(algorithms.Names(), ", "))
+	flags.StringVar(&algorithm, "algorithm", algorithms.SlidingWindow.String(), "algorithm `NAME`: "+strings.Join(algorithms.Names(), ", "))
 	flags.Int64Var(&limit, "limit", 1000, "allow `N` checks of a key per hour")
-	flags.Int64Var(&goroutines, "goroutines", int64(runtime.GOMAXPROCS(0)), "ask from `N` goroutines")
+	flags.Int64Var(&goroutines, "goroutines", int64(runtime.GOMAXPROCS(0)), "check from `N` goroutines")
 	flags.Lookup("goroutines").DefValue = "the processors"
-	flags.Int64Var(&batch, "batch", 1, "`N` checks at once, which read the clock once")
+	flags.Int64Var(&batch, "batch", 1, "`N` checks at once, with one reading of the clock")
 	flags.BoolVar(&grow, "grow", false, "measure single checks while the counters are made")
 	f.addTo(cmd)
 	out.addTo(cmd)
@@ -79,7 +79,7 @@ func (f *localFlags) addTo(cmd *cobra.Command) {
 }
 
 func addProgress(cmd *cobra.Command, progress *bool) {
-	cmd.Flags().BoolVar(progress, "progress", false, "tell every second how it goes, not only on a terminal")
+	cmd.Flags().BoolVar(progress, "progress", false, "print the progress every second, even if the output is not a terminal")
 }
 
 func parseLimit(algorithm string, limit int64, window time.Duration) (algorithms.Limit, error) {
@@ -137,13 +137,13 @@ func (a *app) benchExpiryCommand() *cobra.Command {
 	var out localFlags
 	cmd := &cobra.Command{
 		Use:   "expiry",
-		Short: "Watch memory come back when counters expire",
-		Long: `Make a counter of every key in this process, and wait until they have expired and what
-they took is given back to the operating system. Checks of a thousand keys go on.
+		Short: "Measure how memory comes back when counters expire",
+		Long: `Make a counter for every key in this process, and wait until all have expired and their
+memory is given back to the operating system. Checks of a thousand keys go on.
 
-Memory is what the process has resident: before the first counter, with all, and at the
-end. The time counts from two windows after the last counter was made, when all have
-expired whatever the algorithm. SIGINT ends it early.
+Memory is the resident memory of the process: before the first counter, with all, and at
+the end. The time counts from two windows after the last counter was made, when all have
+expired with any algorithm. SIGINT ends the command early.
 
 The exit code is 0 if the memory came back in time, and 1 if it did not.`,
 		Example: `  weir bench expiry
@@ -182,10 +182,10 @@ The exit code is 0 if the memory came back in time, and 1 if it did not.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.Int64Var(&keys, "keys", 10_000_000, "make counters of `N` keys")
-	flags.StringVar(&algorithm, "algorithm", algorithms.SlidingWindow.String(), "count by `NAME`: "+strings.Join(algorithms.Names(), ", "))
-	flags.DurationVar(&window, "window", 15*time.Second, "`DURATION` of a limit's window; longer than it takes to make the counters")
-	flags.DurationVar(&e.Patience, "patience", time.Minute, "wait `DURATION` for the memory after all have expired")
-	flags.Float64Var(&within, "within", 20, "the memory is back when it is at most `PERCENT` above what it was")
+	flags.StringVar(&algorithm, "algorithm", algorithms.SlidingWindow.String(), "algorithm `NAME`: "+strings.Join(algorithms.Names(), ", "))
+	flags.DurationVar(&window, "window", 15*time.Second, "`DURATION` of the window, which must be longer than it takes to make the counters")
+	flags.DurationVar(&e.Patience, "patience", time.Minute, "wait `DURATION` for the memory after all counters have expired")
+	flags.Float64Var(&within, "within", 20, "the memory is back when it is at most `PERCENT` above the memory before the first counter")
 	out.addTo(cmd)
 	return cmd
 }
@@ -217,10 +217,10 @@ func (a *app) benchFloodCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "flood",
 		Short: "Flood a budget of memory with fresh keys",
-		Long: `Use half of the limit of some keys in this process, and then ask about many more keys
-than the budget of memory has room for, each once. It tells how much memory they took,
-and how many of the first keys do not have exactly the other half of their limit left.
-SIGINT ends it early.
+		Long: `Use half of the limit of some keys in this process, and then check many more keys than
+the memory budget has room for, each once. The result is how much memory they took, and
+how many of the first keys do not have exactly the other half of their limit left.
+SIGINT ends the command early.
 
 The exit code is 0 if nothing was forgotten, and 1 otherwise.`,
 		Example: `  weir bench flood
@@ -245,9 +245,9 @@ The exit code is 0 if nothing was forgotten, and 1 otherwise.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.Int64Var(&keys, "keys", 10_000_000, "ask about `N` fresh keys")
-	flags.Int64Var(&victims, "victims", 1000, "use half of the limit of `N` keys before")
-	flags.Int64Var(&budget, "budget", 64, "let counters take `N` MiB")
+	flags.Int64Var(&keys, "keys", 10_000_000, "check `N` new keys")
+	flags.Int64Var(&victims, "victims", 1000, "use half of the limit of `N` keys before the flood")
+	flags.Int64Var(&budget, "budget", 64, "memory budget of the counters, `N` MiB")
 	out.addTo(cmd)
 	return cmd
 }

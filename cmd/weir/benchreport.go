@@ -10,7 +10,7 @@ import (
 	"github.com/weirlimit/weir/cmd/weir/internal/bench"
 )
 
-// progress returns what tells progress of what to a person, or nil if nobody wants to know.
+// progress returns the progress report of a run, or nil if none is wanted.
 func (a *app) progress(wanted bool, what string) func(bench.Progress) {
 	if !a.wantProgress(wanted) {
 		return nil
@@ -23,10 +23,10 @@ func (a *app) progress(wanted bool, what string) func(bench.Progress) {
 	}
 }
 
-// wantProgress reports whether somebody wants to know how it goes.
+// wantProgress reports whether progress should be shown.
 func (a *app) wantProgress(wanted bool) bool { return wanted || isTerminal(a.stderr) }
 
-// teller returns what tells a person how it goes, or nil if nobody wants to know.
+// teller returns the function that shows progress, or nil if none is wanted.
 func (a *app) teller(wanted bool) bench.Tell {
 	if !a.wantProgress(wanted) {
 		return nil

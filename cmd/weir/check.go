@@ -21,20 +21,26 @@ func (a *app) checkCommand() *cobra.Command {
 	var domain string
 	var cost int64
 	var peek bool
+	var d descriptors
 	cmd := &cobra.Command{
 		Use:   "check KEY=VALUE...",
 		Short: "Ask whether a request is allowed, and count it",
-		Long: `Ask a node whether a request is allowed. If so it counts, unless --peek is given.
+		Long: `Ask a node whether a request is allowed. An allowed request is counted, unless --peek
+is given.
 
-The first KEY=VALUE that is not the endpoint says who asks: user=alice, ip=10.0.0.1,
-api_key=k1 or any other name. The rest are further attributes that rules can match.
+The first KEY=VALUE other than endpoint is the identifier: user=alice, ip=10.0.0.1,
+api_key=k1 or any other name. The others are further attributes that rules can match.
 
 The exit code is 0 if the request is allowed, 1 if it is denied, and 2 if there
 is no answer.`,
 		Example: `  weir check user=alice endpoint=/api/v1/posts
   weir check ip=10.0.0.1 method=POST --cost 5 --domain shop
-  weir check user=alice --peek --json`,
+  weir check user=alice --peek --json
+  weir check --domain edge --descriptor user=bob,path=/x --descriptor route=export`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if d.given() {
+				return a.checkDescriptors(cmd, &q, &d, args, domain, cost, peek)
+			}
 			request, err := parseRequest(args)
 			if err != nil {
 				return usageError(cmd, "%w", err)
@@ -47,8 +53,9 @@ is no answer.`,
 		},
 	}
 	addCost(cmd, &cost)
-	cmd.Flags().BoolVar(&peek, "peek", false, "only look: count nothing")
+	cmd.Flags().BoolVar(&peek, "peek", false, "only look, and count nothing")
 	addDomain(cmd, &domain)
+	d.addTo(cmd)
 	q.addTo(cmd)
 	return cmd
 }
@@ -85,7 +92,7 @@ func parseRequest(args []string) (*weirv1.RateLimitRequest, error) {
 	return request, nil
 }
 
-var errNobody = errors.New("nothing says who asks; add for example user=alice")
+var errNobody = errors.New("missing identifier: add KEY=VALUE, such as user=alice")
 
 // check asks and prints. A denial becomes an error without words.
 func (a *app) check(cmd *cobra.Command, q *asking, request *weirv1.RateLimitRequest) error {
@@ -159,7 +166,8 @@ func formatRule(response *weirv1.RateLimitResponse) string {
 	rule := fmt.Sprintf("%s: %d per %s", response.GetRuleId(), response.GetLimit(), window)
 	switch response.GetSource() {
 	case weirv1.Source_SOURCE_FAIL_OPEN, weirv1.Source_SOURCE_FAIL_CLOSED:
-		return rule // nobody knows what is left
+		return rule // the tokens left are not known
+	default:
 	}
 	reset := "now"
 	if left := response.GetResetAfter().AsDuration(); left > 0 {
@@ -174,19 +182,21 @@ func formatSource(source weirv1.Source) string {
 	case weirv1.Source_SOURCE_OWNER:
 		return name + " (the node that keeps the counter)"
 	case weirv1.Source_SOURCE_STANDBY:
-		return name + " (the node that keeps the counter, through the one that stands by for it)"
+		return name + " (the node that keeps the counter, through its standby)"
 	case weirv1.Source_SOURCE_PROVISIONAL:
-		return name + " (the node that stands by, from its copy: the one that keeps the counter did not answer in time)"
+		return name + " (the standby, from its copy: the node that keeps the counter did not answer in time)"
 	case weirv1.Source_SOURCE_LENT:
-		return name + " (the asked node, from tokens that the node that keeps the counter has lent it)"
+		return name + " (the asked node, from tokens that the owner of the counter has lent it)"
 	case weirv1.Source_SOURCE_NO_RULE:
 		return name + " (nothing limits this request)"
 	case weirv1.Source_SOURCE_UNLIMITED:
 		return name + " (the rule exempts it from all limits)"
 	case weirv1.Source_SOURCE_FAIL_OPEN, weirv1.Source_SOURCE_FAIL_CLOSED:
-		return name + " (nobody who could decide answered in time)"
+		return name + " (no node that could decide answered in time)"
+	case weirv1.Source_SOURCE_UNSPECIFIED:
+		return name
 	case weirv1.Source_SOURCE_LOCAL:
-		return name + " (the asked node, by its share of the limit: the one that keeps the counter did not answer in time)"
+		return name + " (the asked node, by its share of the limit: the node that keeps the counter did not answer in time)"
 	}
 	return name
 }
@@ -202,8 +212,8 @@ func per(window time.Duration) string {
 
 const day = 24 * time.Hour
 
-// short rounds up, as a wait that is too short helps nobody: to milliseconds
-// below ten seconds, to minutes above a day, to seconds between.
+// short rounds up, as a wait that is too short ends in a denial: to milliseconds below ten seconds, to
+// minutes above a day, to seconds between.
 func short(d time.Duration) string {
 	unit := time.Second
 	switch {

@@ -48,7 +48,7 @@ source   no_rule (nothing limits this request)
 `, ""}},
 		{failOpenAnswer, "user=alice", outcome{0, `allowed  user=alice
 rule     posts-per-user: 500 per hour
-source   fail_open (nobody who could decide answered in time)
+source   fail_open (no node that could decide answered in time)
 `, ""}},
 		{allowedAnswer, "user=alice --json", outcome{0, `{"allowed":true,"limit":10,"remaining_tokens":9,"reset_time":"1700000042",` +
 			`"retry_after_seconds":0,"rule_id":"posts-per-user","source":"SOURCE_OWNER","window":"60s","limits":[]}` + "\n", ""}},
@@ -116,8 +116,8 @@ func TestFormatDecision(t *testing.T) {
 		{answer(func(r *weirv1.RateLimitResponse) { r.Window = nil }), "rule     posts-per-user"},
 		{answer(func(r *weirv1.RateLimitResponse) { r.Window = durationpb.New(90 * time.Second) }), "rule     posts-per-user: 10 per 1m30s, 0 remaining, resets now"},
 		{answer(func(r *weirv1.RateLimitResponse) { r.Source = 99 }), "source   99"},
-		{answer(func(r *weirv1.RateLimitResponse) { r.Source = weirv1.Source_SOURCE_STANDBY }), "source   standby (the node that keeps the counter, through the one that stands by for it)"},
-		{answer(func(r *weirv1.RateLimitResponse) { r.Source = weirv1.Source_SOURCE_PROVISIONAL }), "source   provisional (the node that stands by, from its copy: the one that keeps the counter did not answer in time)"},
+		{answer(func(r *weirv1.RateLimitResponse) { r.Source = weirv1.Source_SOURCE_STANDBY }), "source   standby (the node that keeps the counter, through its standby)"},
+		{answer(func(r *weirv1.RateLimitResponse) { r.Source = weirv1.Source_SOURCE_PROVISIONAL }), "source   provisional (the standby, from its copy: the node that keeps the counter did not answer in time)"},
 	}
 	for _, test := range tests {
 		got := formatDecision(request, test.response)

@@ -17,10 +17,18 @@ func (a *app) nodesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "nodes",
 		Short: "List the nodes of the cluster",
-		Long: `List the nodes of the cluster as one node sees them: what each says of itself,
-whether it is a member of the view, whether the asked node reaches it, how many
-partitions it owns, how many of them are still to come to it or to leave it, how often
-it was started, and which rules it runs.`,
+		Long: `List the nodes of the cluster as one node sees them:
+
+  STATE        what the node says about itself
+  MEMBER       whether it is in the view
+  REACHABLE    whether the asked node reaches it
+  PARTITIONS   how many it owns in the view
+  MOVING       how many are still on their way to it or from it
+  STARTS       how often it was started
+  RULES        the revision of its rules
+
+A node that would join and that members do not reach is named below, with these
+members and the address.`,
 		Example: `  weir nodes
   weir nodes --node 10.0.0.1:9090 --json`,
 		Args: noArgs,
@@ -35,6 +43,40 @@ it was started, and which rules it runs.`,
 		},
 	}
 	q.addTo(cmd)
+	cmd.AddCommand(a.removeCommand())
+	return cmd
+}
+
+func (a *app) removeCommand() *cobra.Command {
+	var q asking
+	cmd := &cobra.Command{
+		Use:   "remove NODE",
+		Short: "Take a dead node out of the cluster",
+		Long: `Take a node that is dead, and still a member, out of the cluster: its partitions go to
+others at once. Members that die together may be such. It is refused while any member reaches the
+node: weir drain hands over what that has. A removed node that lives joins again by itself.`,
+		Example: `  weir nodes remove weir-2`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usageError(cmd, "remove takes the id of one node, see weir nodes, but got %q", args)
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.ask(cmd, &q, func(ctx context.Context, c *client.Node) error {
+				response, err := c.RemoveNode(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				text := fmt.Sprintf("%s is no member of view %d\n", args[0], response.GetView())
+				if response.GetMember() {
+					text = fmt.Sprintf("%s counts for dead from view %d on, and is dropped once members may change\n", args[0], response.GetView())
+				}
+				return a.print(q.json, response, text)
+			})
+		},
+	}
+	q.addTo(cmd)
 	return cmd
 }
 
@@ -43,7 +85,7 @@ func (a *app) ringCommand() *cobra.Command {
 	var tables bool
 	cmd := &cobra.Command{
 		Use:   "ring",
-		Short: "Show who owns how much of the ring",
+		Short: "Show how much of the ring each node owns",
 		Long: `Show how many partitions each member of the cluster owns and stands by for, as
 one node sees it.`,
 		Example: `  weir ring
@@ -82,6 +124,11 @@ func formatNodes(response *weirv1.ListNodesResponse) string {
 	}
 	table.flush()
 	fmt.Fprintf(&out, "\nview %d, members %d of %d\n", response.GetView(), members, len(response.GetNodes()))
+	for _, n := range response.GetNodes() {
+		if reason := n.GetUnreached(); reason != "" {
+			fmt.Fprintf(&out, "%s is no member: %s\n", n.GetId(), reason)
+		}
+	}
 	if n := differentRules(response.GetNodes()); n > 1 {
 		fmt.Fprintf(&out, "%d different sets of rules are in force\n", n)
 	}
@@ -143,10 +190,14 @@ func formatTables(response *weirv1.GetRingResponse) string {
 }
 
 func formatState(state weirv1.NodeState) string {
-	if state == weirv1.NodeState_NODE_STATE_UNSPECIFIED {
+	switch state {
+	case weirv1.NodeState_NODE_STATE_UNSPECIFIED:
 		return "gone" // its key is gone from etcd
+	case weirv1.NodeState_NODE_STATE_JOINING:
+		return "starting" // /readyz says no
+	default:
+		return strings.ToLower(strings.TrimPrefix(state.String(), "NODE_STATE_"))
 	}
-	return strings.ToLower(strings.TrimPrefix(state.String(), "NODE_STATE_"))
 }
 
 func yesNo(b bool) string {

@@ -23,14 +23,14 @@ func (a *app) drainCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drain NODE",
 		Short: "Have a node hand its counters over to the others",
-		Long: `Have a node hand its counters over to the others, and wait until it has. It goes on to
-answer, by asking them, but no longer calls itself ready. Then it may be stopped without
-anybody noticing; a SIGTERM does the same by itself.`,
+		Long: `Have a node hand its counters over to the others, and wait until it has. The node still
+answers checks, by forwarding them, and is no longer ready. After that it can be stopped
+without a failed check. A SIGTERM to the node does the same.`,
 		Example: `  weir drain weir-2
-  weir drain --cancel weir-2   it takes counters again`,
+  weir drain --cancel weir-2   the node takes counters again`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return usageError(cmd, "drain takes the id of one node, see weir nodes, but got %q", args)
+				return usageError(cmd, "drain takes the id of one node, but got %q; \"weir nodes\" lists the ids", args)
 			}
 			return nil
 		},
@@ -40,7 +40,7 @@ anybody noticing; a SIGTERM does the same by itself.`,
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&undo, "cancel", false, "have it take counters again")
+	cmd.Flags().BoolVar(&undo, "cancel", false, "let the node take counters again")
 	q.addTo(cmd)
 	return cmd
 }
@@ -51,9 +51,9 @@ func (a *app) drain(ctx context.Context, q *asking, c *client.Node, id string, u
 	if err != nil {
 		return err
 	}
-	its, err := client.NewNode(n.GetAddress())
+	its, err := q.connectAdmin(ctx, n)
 	if err != nil {
-		return fmt.Errorf("node %s at %s: %w", id, n.GetAddress(), err)
+		return err
 	}
 	defer func() { _ = its.Close() }() // all is said by then
 	answer, err := its.DrainNode(ctx, id, undo)
@@ -72,7 +72,7 @@ func (a *app) drain(ctx context.Context, q *asking, c *client.Node, id string, u
 		}
 		left := n.GetHeld() + n.GetLeaving()
 		if left == 0 {
-			return a.print(q.json, &weirv1.DrainNodeResponse{}, fmt.Sprintf("%s holds nothing any more: it may be stopped\n", id))
+			return a.print(q.json, &weirv1.DrainNodeResponse{}, fmt.Sprintf("%s has no counters any more and can be stopped\n", id))
 		}
 		if left != said && !q.json {
 			if _, err := fmt.Fprintf(a.stdout, "%s: %d partitions left\n", id, left); err != nil {
@@ -83,7 +83,7 @@ func (a *app) drain(ctx context.Context, q *asking, c *client.Node, id string, u
 		select {
 		case <-look.C:
 		case <-ctx.Done():
-			return fmt.Errorf("after %v %s still holds %d partitions; it goes on to hand them over", q.timeout, id, left)
+			return fmt.Errorf("%[2]s still has %[3]d partitions after %[1]v; it goes on handing them over, so wait longer with --timeout or look with \"weir nodes\"", q.timeout, id, left)
 		}
 	}
 }

@@ -16,17 +16,22 @@ func (a *app) explainCommand() *cobra.Command {
 	var q asking
 	var domain string
 	var cost int64
+	var d descriptors
 	cmd := &cobra.Command{
 		Use:   "explain KEY=VALUE...",
-		Short: "Tell how a request would be decided, and why",
-		Long: `Tell how a request would be decided now, and why: which rules match and which do
-not, and what their counters hold. Nothing is counted. The request is written as
-for "weir check".
+		Short: "Show how a request would be decided, and why",
+		Long: `Show how a request would be decided now, and why: which rules match and which do not,
+and what their counters hold. Nothing is counted. The request is written as for
+"weir check".
 
-The exit code is 0 whatever the decision is, and 2 if there is no answer.`,
+The exit code is 0 for either decision, and 2 if there is no answer.`,
 		Example: `  weir explain user=alice endpoint=/api/v1/posts
-  weir explain ip=10.0.0.1 method=POST --cost 5 --json`,
+  weir explain ip=10.0.0.1 method=POST --cost 5 --json
+  weir explain --domain edge --descriptor user=bob,path=/x`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if d.given() {
+				return a.explainDescriptors(cmd, &q, &d, args, domain, cost)
+			}
 			request, err := parseRequest(args)
 			if err != nil {
 				return usageError(cmd, "%w", err)
@@ -46,6 +51,7 @@ The exit code is 0 whatever the decision is, and 2 if there is no answer.`,
 	}
 	addCost(cmd, &cost)
 	addDomain(cmd, &domain)
+	d.addTo(cmd)
 	q.addTo(cmd)
 	return cmd
 }
@@ -53,15 +59,20 @@ The exit code is 0 whatever the decision is, and 2 if there is no answer.`,
 func (a *app) statusCommand() *cobra.Command {
 	var q asking
 	var domain string
+	var d descriptors
 	cmd := &cobra.Command{
 		Use:   "status KEY=VALUE...",
 		Short: "Show what an identifier has used of all its limits",
-		Long: `Show what an identifier has used of all its limits, without counting anything. The
-first KEY=VALUE names it; an endpoint and further attributes narrow the rules down,
-and find the counters that are chosen by several attributes.`,
+		Long: `Show what an identifier has used of all its limits. Nothing is counted. The first
+KEY=VALUE is the identifier. An endpoint and further attributes narrow the rules down,
+and find the counters of rules that count by several attributes.`,
 		Example: `  weir status user=alice
-  weir status ip=10.0.0.1 endpoint=/login --json`,
+  weir status ip=10.0.0.1 endpoint=/login --json
+  weir status --domain edge --descriptor user=bob,path=/x`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if d.given() {
+				return a.descriptorsStatus(cmd, &q, &d, args, domain)
+			}
 			request, err := parseRequest(args)
 			if err != nil {
 				return usageError(cmd, "%w", err)
@@ -79,6 +90,7 @@ and find the counters that are chosen by several attributes.`,
 		},
 	}
 	addDomain(cmd, &domain)
+	d.addTo(cmd)
 	q.addTo(cmd)
 	return cmd
 }
@@ -86,16 +98,22 @@ and find the counters that are chosen by several attributes.`,
 func (a *app) resetCommand() *cobra.Command {
 	var q asking
 	var domain, rule string
+	var d descriptors
 	cmd := &cobra.Command{
 		Use:   "reset KEY=VALUE...",
-		Short: "Make an identifier's counters fresh ones",
-		Long: `Make counters fresh ones: all of an identifier, or those of one rule. The first
-KEY=VALUE names the identifier; further attributes find the counters that are
-chosen by several. A rule with one counter for all needs no KEY=VALUE.`,
+		Short: "Reset an identifier's counters",
+		Long: `Reset the counters of an identifier, or those of one rule. The first KEY=VALUE is the
+identifier. Further attributes find the counters of rules that count by several. A rule
+with one counter for all requests needs no KEY=VALUE.`,
 		Example: `  weir reset user=alice
   weir reset user=alice --rule posts-per-user
-  weir reset --rule all-logins`,
+  weir reset user=alice --rule shop/posts-per-user
+  weir reset --rule all-logins
+  weir reset --domain edge --descriptor user=bob,path=/x`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if d.given() {
+				return a.resetDescriptors(cmd, &q, &d, args, domain, rule)
+			}
 			request, err := parseRequest(args)
 			if errors.Is(err, errNobody) && len(args) == 0 && rule != "" {
 				request, err = &weirv1.RateLimitRequest{}, nil
@@ -105,12 +123,16 @@ chosen by several. A rule with one counter for all needs no KEY=VALUE.`,
 			}
 			attributes := request.GetAttributes()
 			if request.GetEndpoint() != "" {
-				return usageError(cmd, "endpoint: counters are reset whatever the endpoint is; name a rule with --rule")
+				return usageError(cmd, "endpoint: counters of all endpoints are reset; to reset those of one rule only, name it with --rule")
 			}
 			return a.ask(cmd, &q, func(ctx context.Context, c *client.Node) error {
+				name, err := ruleName{domain, rule}.resolve(ctx, c)
+				if err != nil {
+					return err
+				}
 				response, err := c.Reset(ctx, &weirv1.ResetRateLimitRequest{
 					Identifier: request.GetIdentifier(), IdentifierType: request.GetIdentifierType(),
-					Attributes: attributes, Domain: domain, RuleId: rule,
+					Attributes: attributes, Domain: name.domain, RuleId: name.id,
 				})
 				if err != nil {
 					return err
@@ -119,8 +141,9 @@ chosen by several. A rule with one counter for all needs no KEY=VALUE.`,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&rule, "rule", "", "only the counters of the rule `ID`")
+	cmd.Flags().StringVar(&rule, "rule", "", "reset only the counters of the rule `[DOMAIN/]ID`")
 	addDomain(cmd, &domain)
+	d.addTo(cmd)
 	q.addTo(cmd)
 	return cmd
 }
@@ -179,9 +202,9 @@ func formatReset(response *weirv1.ResetRateLimitResponse) string {
 	var out strings.Builder
 	writeLimits(&out, response.GetLimits())
 	if n := len(response.GetLimits()); n == 1 {
-		out.WriteString("\n1 counter is fresh\n")
+		out.WriteString("\n1 counter was reset\n")
 	} else {
-		fmt.Fprintf(&out, "\n%d counters are fresh\n", n)
+		fmt.Fprintf(&out, "\n%d counters were reset\n", n)
 	}
 	return out.String()
 }

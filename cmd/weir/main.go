@@ -19,7 +19,9 @@ import (
 )
 
 func main() {
-	os.Exit(newApp(os.Environ(), os.Stdout, os.Stderr).run(os.Args[1:]))
+	a := newApp(os.Environ(), os.Stdout, os.Stderr)
+	a.ownsProcess = true
+	os.Exit(a.run(os.Args[1:]))
 }
 
 // app is what the commands share: everything that they touch outside.
@@ -31,6 +33,9 @@ type app struct {
 	runNode func(context.Context, node.Options, *slog.Logger, func(node.Info)) error
 	// exit ends the process at once.
 	exit func(code int)
+	// ownsProcess says that there is nothing else in this process, so that what is set for
+	// all of it may be set.
+	ownsProcess bool
 }
 
 func newApp(environ []string, stdout, stderr io.Writer) *app {
@@ -42,7 +47,8 @@ func newApp(environ []string, stdout, stderr io.Writer) *app {
 	return &app{env: env, stdin: os.Stdin, stdout: stdout, stderr: stderr, runNode: node.Run, exit: os.Exit}
 }
 
-// run runs the command line args and returns the exit code.
+// run runs the command line args and returns the exit code: 2 for any error that does not
+// say another.
 func (a *app) run(args []string) int {
 	root := a.rootCommand()
 	root.SetArgs(append([]string{}, args...)) // to cobra, nil means os.Args
@@ -52,29 +58,24 @@ func (a *app) run(args []string) int {
 	if err == nil {
 		return 0
 	}
-	code := 1
-	var exit *exitError
-	if errors.As(err, &exit) {
-		code = exit.code
-	}
 	if err.Error() != "" {
 		fmt.Fprintf(a.stderr, "weir: %v\n", err)
 	}
-	if exit != nil && exit.help != "" {
+	if exit, ok := errors.AsType[*exitError](err); ok && exit.help != "" {
 		fmt.Fprintf(a.stderr, "Run \"%s --help\" for how to use it.\n", exit.help)
 	}
-	return code
+	return exitCode(err)
 }
 
 func (a *app) rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "weir COMMAND",
 		Short: "A distributed rate limiter",
-		Long: `Weir is a distributed rate limiter: every node answers every check, and all
-nodes together hold one limit.`,
+		Long: `Weir is a distributed rate limiter. Every node answers every check, and all nodes
+together hold each limit.`,
 		Example: `  weir serve                                    run a node
   weir check user=alice endpoint=/api/v1/posts  ask it
-  weir rules apply -f rules.yaml                say what it allows`,
+  weir rules apply -f rules.yaml                add or change rules`,
 		Version:       versionText(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -84,9 +85,38 @@ nodes together hold one limit.`,
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetUsageTemplate(usageTemplate)
 	root.SetFlagErrorFunc(flagError)
+	root.SetHelpCommand(helpCommand())
 	root.AddCommand(a.serveCommand(), a.checkCommand(), a.explainCommand(), a.statusCommand(), a.resetCommand(), a.rulesCommand(),
-		a.nodesCommand(), a.ringCommand(), a.drainCommand(), a.viewCommand(), a.benchCommand(), a.versionCommand())
+		a.configCommand(), a.certsCommand(), a.tokensCommand(), a.auditCommand(), a.doctorCommand(), a.nodesCommand(), a.ringCommand(), a.drainCommand(), a.viewCommand(), a.benchCommand(), a.versionCommand())
+	refuseUnknownShells(root)
 	return root
+}
+
+// helpCommand returns the command "weir help serve", the same as "weir serve --help".
+func helpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    "help [COMMAND]",
+		Short:  "Describe a command",
+		Hidden: true, // --help does the same
+		RunE: func(cmd *cobra.Command, args []string) error {
+			about, rest, err := cmd.Root().Find(args)
+			if err != nil || len(rest) > 0 {
+				return usageError(cmd.Root(), "there is no command %q", strings.Join(args, " "))
+			}
+			return about.Help()
+		},
+	}
+}
+
+// refuseUnknownShells makes what is no shell an error of cobra's own command, which answers with
+// its help.
+func refuseUnknownShells(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "completion" {
+			c.Args, c.RunE = knownCommand, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
+	}
 }
 
 // usageTemplate is cobra's, less what weir does not have, with wrapped flags and
@@ -109,6 +139,6 @@ Flags:
 {{- end}}
 {{- if .HasAvailableSubCommands}}
 
-"{{.CommandPath}} COMMAND --help" tells more about a command.
+"{{.CommandPath}} COMMAND --help" describes a command.
 {{- end}}
 `

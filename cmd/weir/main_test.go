@@ -61,8 +61,8 @@ func TestUsageErrors(t *testing.T) {
 		{"serve --data_dir=x", `unknown flag --data_dir; did you mean --data-dir?`},
 		{"serve -g", `unknown shorthand flag: 'g' in -g`},
 		{"serve --grpc", `flag needs an argument: --grpc`},
-		{"check", `nothing says who asks; add for example user=alice`},
-		{"check endpoint=/a", `nothing says who asks; add for example user=alice`},
+		{"check", `missing identifier: add KEY=VALUE, such as user=alice`},
+		{"check endpoint=/a", `missing identifier: add KEY=VALUE, such as user=alice`},
 		{"check alice", `"alice" is not KEY=VALUE, such as user=alice`},
 		{"check =alice", `"=alice" is not KEY=VALUE, such as user=alice`},
 		{"check user=a user=b", `user is given twice`},
@@ -73,8 +73,8 @@ func TestUsageErrors(t *testing.T) {
 		{"check user=a --timeout=5", `--timeout: "5" is not a duration, such as 500ms or 2s`},
 		{"check user=a --timeout=0s", `--timeout: 0s is not above 0`},
 		{"rules appl", `unknown command "appl"; did you mean apply?`},
-		{"rules apply", `nothing says which rules; add for example -f rules.yaml`},
-		{"rules lint", `nothing says which rules; add for example -f rules.yaml`},
+		{"rules apply", `missing rules: add -f FILE, such as -f rules.yaml`},
+		{"rules lint", `missing rules: add -f FILE, such as -f rules.yaml`},
 		{"rules diff x", `diff takes no arguments, but got "x"`},
 		{"rules list --timeout=0s", `--timeout: 0s is not above 0`},
 		{"rules list x", `list takes no arguments, but got "x"`},
@@ -84,12 +84,15 @@ func TestUsageErrors(t *testing.T) {
 		{"nodes x", `nodes takes no arguments, but got "x"`},
 		{"ring x", `ring takes no arguments, but got "x"`},
 		{"version x", `version takes no arguments, but got "x"`},
+		{"config chek", `unknown command "chek"; did you mean check?`},
+		{"config check a b", `check takes one file at most, but got ["a" "b"]`},
+		{"completion foo", `unknown command "foo"`},
 	}
 	for _, test := range tests {
 		args := strings.Fields(test.args)
 		command := "weir"
-		if args[0] == "rules" {
-			command += " rules"
+		if args[0] == "rules" || args[0] == "config" || args[0] == "completion" {
+			command += " " + args[0]
 			if !strings.HasPrefix(test.want, "unknown command") {
 				command += " " + args[1]
 			}
@@ -103,13 +106,55 @@ func TestUsageErrors(t *testing.T) {
 	}
 }
 
+// TestBadValues: a bad value, in any place, exits with 2 and is named.
+func TestBadValues(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("weir.yaml", []byte("grpc: 127.0.0.1:7000\nlog-level: loud\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile("rules.yaml", []byte("domain: d\nrules: [{id: r, limits: [{limit: 1, window: 5}]}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ env, args, want string }{
+		{"", "serve --log-level=loud", `--log-level: "loud" is not one of`},
+		{"WEIR_LOG_LEVEL=loud", "serve", `WEIR_LOG_LEVEL: "loud" is not one of`},
+		{"", "serve --config weir.yaml", `weir.yaml:2: log-level: "loud" is not one of`},
+		{"WEIR_CONFIG=weir.yaml", "serve", `weir.yaml:2: log-level: "loud" is not one of`},
+		{"", "serve --config /no/such", `--config: open /no/such: no such file`},
+		{"", "serve --peer-timeout=soon", `--peer-timeout: "soon" is not a duration`},
+		{"RUNTIME_ROOT=/r LOG_LEVEL=loud", "serve", `LOG_LEVEL: "loud" is not one of`},
+		{"", "config check weir.yaml", `weir.yaml:2: log-level: "loud" is not one of`},
+		{"", "config check /no/such", `open /no/such: no such file`},
+		{"", "check user=alice --cost=0", `--cost: 0 is not between`},
+		{"", "check user=alice --node=9090", `--node: address "9090" is not host:port`},
+		{"WEIR_NODE=9090", "status user=alice", `WEIR_NODE: address "9090" is not host:port`},
+		{"", "explain alice", `"alice" is not KEY=VALUE`},
+		{"", "reset user=a user=b", `user is given twice`},
+		{"", "nodes --timeout=-1s", `--timeout: -1s is not above 0`},
+		{"", "drain", `drain takes the id of one node`},
+		{"", "rules apply -f rules.yaml", `rules.yaml:2:45: rule "r": limits[0].window: "5" is not a duration`},
+		{"", "rules diff -f /no/such", `/no/such: stat: no such file`},
+		{"", "rules lint -f /no/such", `/no/such: stat: no such file`},
+		{"", "bench grpc --rate=-1", `--rate: -1 is not between`},
+		{"", "bench engine --algorithm=x", `--algorithm: "x" is not one of`},
+		{"", "bench floor --listen=x", `--listen: listen tcp: address x: missing port`},
+		{"", "help nothing", `there is no command "nothing"`},
+		{"", "completion nothing", `unknown command "nothing"`},
+	} {
+		got := weir(t, strings.Fields(test.env), strings.Fields(test.args)...)
+		if got.code != 2 || got.stdout != "" || !strings.HasPrefix(got.stderr, "weir: ") || !strings.Contains(got.stderr, test.want) {
+			t.Errorf("%s weir %s: %+v, want 2 and %s", test.env, test.args, got, test.want)
+		}
+	}
+}
+
 // TestHelp holds the help texts to what a terminal shows well, and every command
 // to having examples.
 func TestHelp(t *testing.T) {
 	for _, command := range []string{
 		"", "serve", "check", "nodes", "ring", "version", "rules",
 		"rules apply", "rules diff", "rules lint", "rules list", "rules get", "rules delete", "rules export",
-		"bench", "bench grpc", "bench engine", "bench floor",
+		"config", "config check", "bench", "bench grpc", "bench engine", "bench floor",
 	} {
 		got := weir(t, nil, append(strings.Fields(command), "--help")...)
 		if got.code != 0 || got.stderr != "" {

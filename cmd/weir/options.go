@@ -34,67 +34,101 @@ func (o option) isList() bool { return strings.HasSuffix(o.kind, ",...") }
 func options() []option {
 	d := node.Options{}.WithDefaults()
 	return []option{
-		{"id", "NAME", "", "this node's name in the cluster; a node restarted under its name takes its old place (default the host's name and the gRPC port)",
+		{"id", "NAME", "", "name of this node in its cluster; a node that is restarted under its name takes its old place (default the host's name and the gRPC port)",
 			text(func(o *node.Options) *string { return &o.ID })},
-		{"grpc", "HOST:PORT", d.GRPC, "listen here for gRPC, from clients and other nodes; port 0 picks a free one",
+		{"grpc", "HOST:PORT", d.GRPC, "address to listen on for gRPC, from clients and other nodes; port 0 picks a free one",
 			text(func(o *node.Options) *string { return &o.GRPC })},
-		{"http", "HOST:PORT", d.HTTP, "listen here for HTTP; port 0 picks a free one",
+		{"http", "HOST:PORT", d.HTTP, "address to listen on for HTTP; port 0 picks a free one",
 			text(func(o *node.Options) *string { return &o.HTTP })},
-		{"advertise", "HOST:PORT", "", "where other nodes reach this node's gRPC (default the address in --grpc)",
+		{"admin", "HOST:PORT", "", "listen for admin calls here, over gRPC and HTTP alike: metrics, profiles, health details and changes; --grpc and --http then have none of them (default none: they serve all but profiles)",
+			text(func(o *node.Options) *string { return &o.Admin })},
+		{"advertise", "HOST:PORT", "", "address at which other nodes reach this node's gRPC (default the address in --grpc)",
 			text(func(o *node.Options) *string { return &o.Advertise })},
-		{"cluster", "NAME", d.Cluster, "nodes of one etcd and one cluster share their limits",
+		{"cluster", "NAME", d.Cluster, "name of the cluster; nodes with the same etcd and the same cluster share their limits",
 			text(func(o *node.Options) *string { return &o.Cluster })},
-		{"etcd", "HOST:PORT,...", "", "endpoints of an etcd cluster (default none: run an etcd in this process)",
+		{"etcd", "HOST:PORT,...", "", "endpoints of an etcd cluster, each after https:// if they have TLS (default none: run an etcd in this process)",
 			list(func(o *node.Options) *[]string { return &o.Etcd })},
-		{"etcd-listen", "HOST:PORT", d.EtcdListen, "listen here with the etcd in this process, so that more nodes can join with --etcd; port 0 picks a free one",
+		{"etcd-cert", "FILE", "", "certificate in PEM that this node shows to an etcd with TLS (default --tls-cert, unless --etcd-ca is given)",
+			text(func(o *node.Options) *string { return &o.EtcdCert })},
+		{"etcd-key", "FILE", "", "private key of --etcd-cert",
+			text(func(o *node.Options) *string { return &o.EtcdKey })},
+		{"etcd-ca", "FILE", "", "CA by which an etcd with TLS is verified (default --tls-ca, unless --etcd-cert is given; else the CAs of the system)",
+			text(func(o *node.Options) *string { return &o.EtcdCA })},
+		{"etcd-user", "NAME", "", "user of an etcd with authentication (default none)",
+			text(func(o *node.Options) *string { return &o.EtcdUser })},
+		{"etcd-password-file", "FILE", "", "file of the password of --etcd-user",
+			text(func(o *node.Options) *string { return &o.EtcdPasswordFile })},
+		{"etcd-listen", "HOST:PORT", d.EtcdListen, "address on which the etcd in this process listens, so that more nodes can join with --etcd; beyond loopback it has the TLS of this node; port 0 picks a free one",
 			text(func(o *node.Options) *string { return &o.EtcdListen })},
-		{"data-dir", "DIR", "", "what must survive a restart: the data of the etcd in this process, and what a node needs to start while etcd is away (default weir/ID under $XDG_STATE_HOME or ~/.local/state)",
+		{"data-dir", "DIR", "", "directory for what must survive a restart: the data of the etcd in this process, what a node needs to start while etcd is unreachable, and snapshots of the counters (default weir/ID under $XDG_STATE_HOME or ~/.local/state)",
 			text(func(o *node.Options) *string { return &o.DataDir })},
-		{"rules", "FILE-or-DIR", "", "the rules file, or a directory of them (default none: the cluster's rules, see weir rules)",
+		{"snapshot-every", "DURATION", d.SnapshotEvery.String(), "how often the counters are written to --data-dir, 1s to 24h, so that they survive a restart of all nodes; they are also written when the node is told to stop",
+			above0(duration, func(o *node.Options) *time.Duration { return &o.SnapshotEvery })},
+		{"snapshot-min-window", "DURATION", d.SnapshotMinWindow.String(), "counters that are empty again sooner than this, 1s to 8760h, are not in the snapshots of a running node; the one written at a stop has all",
+			above0(duration, func(o *node.Options) *time.Duration { return &o.SnapshotMinWindow })},
+		{"forget-counters", "bool", "", "write no snapshots of the counters, and use none",
+			boolean(func(o *node.Options) *bool { return &o.ForgetCounters })},
+		{"rules", "FILE-or-DIR", "", "file of rules, or a directory of such files (default none: the rules in etcd, see weir rules)",
 			text(func(o *node.Options) *string { return &o.Rules })},
-		{"insecure", "bool", "", "permit to listen beyond loopback without TLS",
+		{"rules-files", "WHICH", d.RulesFiles, "which files of the directory in --rules are read: yaml (*.yaml and *.yml directly in it); all (any name, and in directories below); visible (all without a dot at the beginning of a name); or, as envoyproxy/ratelimit does, runtime or visible-runtime (the same, and files next to the directory that begin with its name and a dot)",
+			text(func(o *node.Options) *string { return &o.RulesFiles })},
+		{"insecure", "bool", "", "allow listening beyond loopback without TLS, on a trusted network",
 			boolean(func(o *node.Options) *bool { return &o.Insecure })},
-		{"pprof", "HOST:PORT", "", "serve Go's profiles of this process here, on loopback only; port 0 picks a free one (default none)",
+		{"tls-cert", "FILE", "", "certificate of this node in PEM, which names its cluster and id, for gRPC, HTTP and between nodes; read again when it changes (default none: no TLS; see weir certs)",
+			text(func(o *node.Options) *string { return &o.TLSCert })},
+		{"tls-key", "FILE", "", "private key of --tls-cert",
+			text(func(o *node.Options) *string { return &o.TLSKey })},
+		{"tls-ca", "FILE", "", "CA of the cluster's nodes and clients",
+			text(func(o *node.Options) *string { return &o.TLSCA })},
+		{"tls-client-auth", "WHICH", d.TLSClientAuth, "with TLS, clients need a certificate of the CA: none, optional (they need one or a token, and one that is shown must be of the CA) or require",
+			text(func(o *node.Options) *string { return &o.TLSClientAuth })},
+		{"tokens", "FILE", "", "file of the tokens that clients may show instead of a certificate, made by weir tokens; read again when it changes (default none)",
+			text(func(o *node.Options) *string { return &o.Tokens })},
+		{"audit-log", "FILE-or-stderr", "", "file to which a line of JSON is added for every change that callers ask this node for, or stderr (default none: weir audit shows the last ones)",
+			text(func(o *node.Options) *string { return &o.AuditLog })},
+		{"pprof", "HOST:PORT", "", "address on loopback that serves Go's profiles of this process; port 0 picks a free one (default none)",
 			text(func(o *node.Options) *string { return &o.Pprof })},
-		{"http-headers", "FORM,...", strings.Join(d.HTTPHeaders, ","), "header fields that tell HTTP clients of limits: draft (RateLimit and RateLimit-Policy of the IETF's draft 11), or its older draft-7 or draft-6, and x-ratelimit; or none",
+		{"http-hosts", "NAME,...", "", "host names that HTTP on loopback accepts in addition to localhost, for a proxy that passes on the Host of its clients (default none)",
+			list(func(o *node.Options) *[]string { return &o.HTTPHosts })},
+		{"http-headers", "FORM,...", strings.Join(d.HTTPHeaders, ","), "header fields that describe limits to HTTP clients: one of draft (RateLimit and RateLimit-Policy of the IETF's draft 11), draft-7 and draft-6; and x-ratelimit; or none",
 			list(func(o *node.Options) *[]string { return &o.HTTPHeaders })},
-		{"reset-format", "FORM", d.ResetFormat, "X-RateLimit-Reset is a delta, in seconds from now, or epoch, in Unix seconds",
+		{"reset-format", "FORM", d.ResetFormat, "form of X-RateLimit-Reset: delta (seconds from now) or epoch (Unix seconds)",
 			text(func(o *node.Options) *string { return &o.ResetFormat })},
-		{"retry-jitter", "PERCENT", d.RetryJitter, "how much longer than they must denied clients are told at most to wait, so that not all come back at once; 0% to 100%",
+		{"retry-jitter", "PERCENT", d.RetryJitter, "longest random delay added to Retry-After, as a share of it, so that denied clients do not all come back at once; 0% to 100%",
 			text(func(o *node.Options) *string { return &o.RetryJitter })},
-		{"trusted-proxies", "CIDR,...", strings.Join(d.TrustedProxies, ","), "proxies whose word on the client's address is taken by /auth; or none",
+		{"trusted-proxies", "CIDR,...", strings.Join(d.TrustedProxies, ","), "addresses of the proxies that /auth trusts to name the client's address; or none",
 			list(func(o *node.Options) *[]string { return &o.TrustedProxies })},
-		{"client-ip-header", "HEADER", d.ClientIPHeader, "where they say it: X-Forwarded-For, Forwarded or X-Real-Ip",
+		{"client-ip-header", "HEADER", d.ClientIPHeader, "header field in which trusted proxies name the client's address: X-Forwarded-For, Forwarded or X-Real-Ip",
 			text(func(o *node.Options) *string { return &o.ClientIPHeader })},
-		{"auth-attribute", "ATTRIBUTE=HEADER,...", "", "header fields that /auth makes attributes, such as user=X-User, beside ip, endpoint and method; the proxy must not let clients choose them (default none)",
+		{"auth-attribute", "ATTRIBUTE=HEADER,...", "", "header fields that /auth turns into attributes, such as user=X-User, in addition to ip, endpoint and method; the proxy must not let clients set them (default none)",
 			list(func(o *node.Options) *[]string { return &o.AuthAttribute })},
-		{"auth-max-delay", "DURATION", d.AuthMaxDelay.String(), "how long /auth may hold a request until its turn comes, where rules book turns (leaky_bucket, max_delay), up to 5s; who would wait for longer is denied",
+		{"auth-max-delay", "DURATION", d.AuthMaxDelay.String(), "longest time that /auth holds a request until its turn, where rules book turns (leaky_bucket, max_delay), up to 5s; a request that would wait longer is denied",
 			duration(func(o *node.Options) *time.Duration { return &o.AuthMaxDelay })},
-		{"log-level", "LEVEL", d.LogLevel, "least level to log: debug, info, warn or error",
+		{"log-level", "LEVEL", d.LogLevel, "lowest level that is logged: debug, info, warn or error",
 			text(func(o *node.Options) *string { return &o.LogLevel })},
-		{"counter-memory", "SIZE", d.CounterMemory.String(), "most memory for the counters of this node, of about 43 bytes each, 8MiB to 4TiB; those of logs and buckets come on top, at most 256MiB",
+		{"counter-memory", "SIZE", d.CounterMemory.String(), "most memory for the counters of this node, 8MiB to 4TiB, at about 43 bytes each; sliding_window_log and sliding_window_buckets take up to 256MiB in addition",
 			above0(size, func(o *node.Options) *node.Bytes { return &o.CounterMemory })},
-		{"peer-timeout", "DURATION", d.PeerTimeout.String(), "most to wait for the node that owns a counter, 1ms to 10s, before the one that stands by for it is asked; if nobody answers, the rule's on_failure decides",
+		{"peer-timeout", "DURATION", d.PeerTimeout.String(), "longest wait for the owner of a counter, 1ms to 10s, before its standby is asked; if neither answers, the rule's on_failure decides",
 			above0(duration, func(o *node.Options) *time.Duration { return &o.PeerTimeout })},
-		{"forget-denials", "bool", "", "ask the node that owns a counter again although it has denied just now, instead of remembering that for up to 20ms",
+		{"forget-denials", "bool", "", "ask the owner of a counter again right after a denial, instead of remembering the denial for up to 20ms",
 			boolean(func(o *node.Options) *bool { return &o.ForgetDenials })},
-		{"lend-nothing", "bool", "", "lend no tokens of counters that are asked for often, neither to other nodes nor to clients, and borrow none",
+		{"lend-nothing", "bool", "", "neither lend tokens of often used counters to other nodes and clients, nor borrow any",
 			boolean(func(o *node.Options) *bool { return &o.LendNothing })},
-		{"lyft-algorithm", "NAME", d.LyftAlgorithm, "what limits of envoyproxy/ratelimit's files count by: fixed_window, sliding_window, sliding_window_buckets, token_bucket or gcra; the same on all nodes",
+		{"lyft-algorithm", "NAME", d.LyftAlgorithm, "algorithm of the limits in files of envoyproxy/ratelimit: " + strings.Join(node.LyftAlgorithms(), ", ") + "; the same on all nodes",
 			text(func(o *node.Options) *string { return &o.LyftAlgorithm })},
-		{"merge-domains", "bool", "", "permit several files of envoyproxy/ratelimit for one domain",
+		{"merge-domains", "bool", "", "allow several files of envoyproxy/ratelimit for one domain",
 			boolean(func(o *node.Options) *bool { return &o.MergeDomains })},
-		{"rls-count-denied", "bool", "", "in Envoy's API, count each descriptor by itself and also when it is over its limit, as envoyproxy/ratelimit does",
+		{"rls-count-denied", "bool", "", "in Envoy's API, count each descriptor by itself, and also when it is over its limit, as envoyproxy/ratelimit does",
 			boolean(func(o *node.Options) *bool { return &o.RLSCountDenied })},
-		{"rls-shadow", "bool", "", "in Envoy's API, deny nothing, and only tell what would be",
+		{"rls-shadow", "bool", "", "in Envoy's API, deny no request, and only report which ones would be denied",
 			boolean(func(o *node.Options) *bool { return &o.RLSShadow })},
 		{"rls-quota", "bool", "", "in Envoy's API, treat all descriptors as if they had quota_mode",
 			boolean(func(o *node.Options) *bool { return &o.RLSQuota })},
-		{"rls-headers", "NAME,...", "", "in Envoy's API, add three headers of these names to responses: the limit, what remains, and the seconds until it is reset; and Retry-After if denied (default none)",
+		{"rls-headers", "NAME,...", "", "in Envoy's API, names of three header fields for the limit, what remains, and the seconds until it is reset; a denial gets Retry-After as well (default none)",
 			list(func(o *node.Options) *[]string { return &o.RLSHeaders })},
 		{"rls-metadata", "bool", "", "in Envoy's API, answer with dynamic metadata",
 			boolean(func(o *node.Options) *bool { return &o.RLSMetadata })},
-		{"rls-near-limit", "SHARE", fmt.Sprint(d.RLSNearLimit), "share of a descriptor's limit from which on metrics count hits as near it",
+		{"rls-near-limit", "SHARE", fmt.Sprint(d.RLSNearLimit), "share of a descriptor's limit, above 0 and up to 1, from which on metrics count hits as near the limit",
 			above0(share, func(o *node.Options) *float64 { return &o.RLSNearLimit })},
 		{"health-needs-rules", "bool", "", `report the service "ratelimit" as unhealthy while there are no rules`,
 			boolean(func(o *node.Options) *bool { return &o.HealthNeedsRules })},
@@ -165,8 +199,7 @@ func duration(field func(*node.Options) *time.Duration) func(*node.Options, stri
 	}
 }
 
-// above0 is for a field whose zero value stands for its default, which nobody means who
-// writes 0.
+// above0 refuses 0 for a field whose zero value stands for its default.
 func above0[T cmp.Ordered](kind func(func(*node.Options) *T) func(*node.Options, string) error, field func(*node.Options) *T) func(*node.Options, string) error {
 	set := kind(field)
 	return func(o *node.Options, text string) error {
@@ -229,26 +262,24 @@ type given struct{ text, where string }
 // readOptions puts node.Options together: a flag wins over the environment, that
 // over the environment that envoyproxy/ratelimit has, that over the file, and that
 // over the default. An empty variable counts as unset, as scripts and compose files
-// pass on what they do not know.
-func readOptions(flags *pflag.FlagSet, env map[string]string) (node.Options, error) {
+// pass on what they do not know. It also returns the values that are given, by option. The
+// error has a line for each value that is bad.
+func readOptions(flags *pflag.FlagSet, env map[string]string) (node.Options, map[string]given, error) {
 	config := given{flags.Lookup("config").Value.String(), "--config"}
 	if !flags.Changed("config") {
 		config = given{env[variable("config")], variable("config")}
 	}
-	file, err := readFile(config)
-	if err != nil {
-		return node.Options{}, err
-	}
-
-	lyft, err := lyftOptions(env, func(option string) bool {
-		return file[option].text != "" || env[variable(option)] != "" || flags.Changed(option)
+	file, fileErr := readFile(config)
+	lyft, lyftErr := lyftOptions(env, func(option string) string {
+		if flags.Changed(option) {
+			return flags.Lookup(option).Value.String()
+		}
+		return cmp.Or(env[variable(option)], file[option].text)
 	})
-	if err != nil {
-		return node.Options{}, err
-	}
+	problems := []error{fileErr, lyftErr}
 
 	var opts node.Options
-	where := make(map[string]string)
+	values := make(map[string]given)
 	for _, option := range options() {
 		value, ok := file[option.name]
 		if v, understood := lyft[option.name]; understood {
@@ -261,22 +292,38 @@ func readOptions(flags *pflag.FlagSet, env map[string]string) (node.Options, err
 			value, ok = given{flags.Lookup(option.name).Value.String(), "--" + option.name}, true
 		}
 		if !ok {
-			where[option.name] = "--" + option.name // where to mend a default
 			continue
 		}
-		where[option.name] = value.where
+		values[option.name] = value
 		if err := option.set(&opts, value.text); err != nil {
-			return node.Options{}, fmt.Errorf("%s: %w", value.where, err)
+			problems = append(problems, fmt.Errorf("%s: %w", value.where, err))
 		}
+	}
+	if err := errors.Join(problems...); err != nil {
+		return node.Options{}, nil, err // what Validate says could follow from that
 	}
 	if err := opts.Validate(); err != nil {
-		var bad *node.OptionError
-		if errors.As(err, &bad) && where[bad.Name] != "" {
-			err = fmt.Errorf("%s: %s", where[bad.Name], bad.Problem)
-		}
-		return node.Options{}, err
+		return node.Options{}, nil, locateProblems(err, values)
 	}
-	return opts.WithDefaults(), nil
+	return opts.WithDefaults(), values, nil
+}
+
+// locateProblems says where each option was given that is bad, or with which flag to mend
+// its default.
+func locateProblems(err error, values map[string]given) error {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return err
+	}
+	var problems []error
+	for _, err := range joined.Unwrap() {
+		if bad, ok := errors.AsType[*node.OptionError](err); ok {
+			where := cmp.Or(values[bad.Name].where, "--"+bad.Name)
+			err = fmt.Errorf("%s: %s", where, bad.Problem)
+		}
+		problems = append(problems, err)
+	}
+	return errors.Join(problems...)
 }
 
 // What Kubernetes and Docker put into the environment of a container for a
@@ -293,7 +340,7 @@ var (
 // none, each with a suggestion. They are not refused, as an environment is often
 // shared with other programs; those of a service named weir are no mistake.
 func unknownVariables(env map[string]string) []string {
-	known := []string{variable("config"), variable("node")}
+	known := []string{variable("config"), variable("node"), variable("token"), variable("token-file")}
 	for _, o := range options() {
 		known = append(known, variable(o.name))
 	}

@@ -30,7 +30,8 @@ func read(t *testing.T, args, environ []string, file string) (node.Options, erro
 	if err := flags.Parse(args); err != nil {
 		t.Fatal(err)
 	}
-	return readOptions(flags, newApp(environ, nil, nil).env)
+	opts, _, err := readOptions(flags, newApp(environ, nil, nil).env)
+	return opts, err
 }
 
 // samples hold for each option two values, as text and as they show in Options.
@@ -38,23 +39,30 @@ var samples = map[string][2]string{
 	"id":             {"a", "b"},
 	"grpc":           {"127.0.0.1:1", "127.0.0.1:2"},
 	"http":           {"127.0.0.1:1", "127.0.0.1:2"},
+	"admin":          {"127.0.0.1:1", "127.0.0.1:2"},
 	"advertise":      {"a:1", "b:2"},
 	"cluster":        {"a", "b"},
 	"etcd":           {"a:1,b:2", "c:3"},
 	"etcd-listen":    {"127.0.0.1:1", "127.0.0.1:2"},
 	"data-dir":       {"/a", "/b"},
 	"rules":          {"/a", "/b"},
+	"rules-files":    {"all", "visible"},
 	"insecure":       {"true", "false"},
 	"log-level":      {"debug", "error"},
 	"counter-memory": {"9.0MiB", "8.0GiB"},
 	"pprof":          {"127.0.0.1:1", "127.0.0.1:2"},
 	"peer-timeout":   {"5ms", "7ms"},
+	"http-hosts":     {"a,b", "c"},
 	"http-headers":   {"x-ratelimit,draft-7", "x-ratelimit"},
 	"reset-format":   {"epoch", "delta"},
 	"retry-jitter":   {"0%", "25%"},
 
 	"forget-denials": {"true", "false"},
 	"lend-nothing":   {"true", "false"},
+
+	"snapshot-every":      {"5s", "2m0s"},
+	"snapshot-min-window": {"1m0s", "1h0m0s"},
+	"forget-counters":     {"true", "false"},
 
 	"trusted-proxies":  {"10.0.0.0/8,192.0.2.1", "none"},
 	"client-ip-header": {"Forwarded", "x-real-ip"},
@@ -66,10 +74,34 @@ var samples = map[string][2]string{
 	"rls-count-denied":   {"true", "false"},
 	"rls-shadow":         {"true", "false"},
 	"rls-quota":          {"true", "false"},
+	"etcd-cert":          {"a.crt", "b.crt"},
+	"etcd-key":           {"a.key", "b.key"},
+	"etcd-ca":            {"a.crt", "b.crt"},
+	"etcd-user":          {"weir", "root"},
+	"etcd-password-file": {"a", "b"},
+	"tls-cert":           {"a.crt", "b.crt"},
+	"tls-key":            {"a.key", "b.key"},
+	"tls-ca":             {"a.crt", "b.crt"},
+	"tls-client-auth":    {"none", "optional"},
+	"tokens":             {"a", "b"},
+	"audit-log":          {"stderr", "file"},
 	"rls-headers":        {"a,b,c", "d,e,f"},
 	"rls-metadata":       {"true", "false"},
 	"rls-near-limit":     {"0.5", "1"},
 	"health-needs-rules": {"true", "false"},
+}
+
+// companions are the variables that an option needs.
+var companions = map[string][]string{
+	"etcd-cert":          {"WEIR_ETCD=https://etcd:2379", "WEIR_ETCD_KEY=key"},
+	"etcd-key":           {"WEIR_ETCD=https://etcd:2379", "WEIR_ETCD_CERT=cert"},
+	"etcd-ca":            {"WEIR_ETCD=https://etcd:2379"},
+	"etcd-user":          {"WEIR_ETCD=https://etcd:2379", "WEIR_ETCD_PASSWORD_FILE=file"},
+	"etcd-password-file": {"WEIR_ETCD=https://etcd:2379", "WEIR_ETCD_USER=user"},
+	"tokens":             {"WEIR_TLS_CERT=cert", "WEIR_TLS_KEY=key", "WEIR_TLS_CA=ca"},
+	"tls-cert":           {"WEIR_TLS_KEY=key", "WEIR_TLS_CA=ca"},
+	"tls-key":            {"WEIR_TLS_CERT=cert", "WEIR_TLS_CA=ca"},
+	"tls-ca":             {"WEIR_TLS_CERT=cert", "WEIR_TLS_KEY=key"},
 }
 
 // field returns the field that an option sets, as text: the one whose name is the
@@ -119,7 +151,11 @@ func TestOptionsPrecedence(t *testing.T) {
 		}
 		for _, test := range tests {
 			t.Run(o.name+"/"+test.name, func(t *testing.T) {
-				opts, err := read(t, test.args, test.env, test.file)
+				env := test.env
+				if test.want != unset {
+					env = append(slices.Clone(env), companions[o.name]...)
+				}
+				opts, err := read(t, test.args, env, test.file)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -196,7 +232,7 @@ func TestOptionsErrors(t *testing.T) {
 		{[]string{"--grpc=9090"}, nil, "", `--grpc: "9090" is not host:port, such as 127.0.0.1:9090`},
 		{nil, []string{"WEIR_GRPC=9090"}, "", `WEIR_GRPC: "9090" is not host:port, such as 127.0.0.1:9090`},
 		{nil, nil, "id: a\ngrpc: 9090\n", `weir.yaml:2: grpc: "9090" is not host:port, such as 127.0.0.1:9090`},
-		{nil, []string{"WEIR_GRPC=0.0.0.0:9090"}, "", "WEIR_GRPC: 0.0.0.0:9090 is reachable from other machines and there is no TLS yet; " +
+		{nil, []string{"WEIR_GRPC=0.0.0.0:9090"}, "", "WEIR_GRPC: 0.0.0.0:9090 is reachable from other machines and there is no TLS; pass --tls-cert, --tls-key and --tls-ca, " +
 			"listen on 127.0.0.1:9090, or pass --insecure if the network is trusted"},
 		{nil, nil, "grpc: :1\ninsecure: true\n", "--advertise: must be given because grpc listens on :1, which " +
 			"names no host that others can reach; pass for example --advertise HOST:1"},
@@ -227,9 +263,9 @@ func TestOptionsErrors(t *testing.T) {
 		{nil, nil, "- a", `weir.yaml:1: not a mapping of options, such as grpc: 127.0.0.1:9090`},
 		{nil, nil, "hello", `weir.yaml:1: not a mapping of options, such as grpc: 127.0.0.1:9090`},
 		{nil, nil, "id: a\n---\nid: b", `weir.yaml:2: a second document begins here, allowed is one`},
-		{nil, nil, "id: \"a", `weir.yaml: not YAML: found unexpected end of stream`},
-		{nil, nil, "id: a\n\tgrpc: b", `weir.yaml:2: not YAML: found a tab character that violates indentation`},
-		{nil, nil, "id: *a", `weir.yaml: not YAML: unknown anchor 'a' referenced`},
+		{nil, nil, "id: \"a", `weir.yaml:1:5: not valid YAML: the quote that begins here is not closed`},
+		{nil, nil, "id: a\n\tgrpc: b", `weir.yaml:2:1: not valid YAML: a tab cannot stand here; write spaces instead`},
+		{nil, nil, "id: *a", `weir.yaml:1:5: not valid YAML: no anchor of this name stands before; a value cannot begin with *; put it in quotes: "*a"`},
 
 		{[]string{"--config=/nonexistent"}, nil, "", `--config: open /nonexistent: no such file or directory`},
 		{nil, []string{"WEIR_CONFIG=/nonexistent"}, "", `WEIR_CONFIG: open /nonexistent: no such file or directory`},

@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -52,7 +54,7 @@ func (f *fakeNode) DeleteRateLimit(_ context.Context, request *weirv1.DeleteRate
 func (f *fakeNode) GetRateLimit(_ context.Context, request *weirv1.GetRateLimitRequest) (*weirv1.RateLimit, error) {
 	for _, m := range f.config.watched {
 		for _, r := range m.GetRateLimits() {
-			if r.GetDomain() == request.GetDomain() && r.GetId() == request.GetId() {
+			if r.GetDomain() == cmp.Or(request.GetDomain(), "default") && r.GetId() == request.GetId() {
 				return r, nil
 			}
 		}
@@ -134,7 +136,7 @@ func TestRulesApply(t *testing.T) {
 			outcome{0, changesText + "stored as revision 7 (new)\nall 2 nodes run it\n", ""}},
 		{"--timeout 200ms", changedAnswer, []*weirv1.ListNodesResponse{running("new", "old", "")},
 			outcome{1, changesText + "stored as revision 7 (new)\n",
-				"weir: the rules are stored, but after 200ms some nodes do not run them: b at b:1 runs old; c at c:1 does not answer etcd\n"}},
+				"weir: the rules are stored, but after 200ms some nodes do not run them: b at b:1 runs old; c at c:1 is not registered in etcd\n"}},
 		{"", unchanged, []*weirv1.ListNodesResponse{running("new")}, outcome{0, "nothing changes\nstill at revision 7 (new)\nthe only node runs it\n", ""}},
 		{"", order, []*weirv1.ListNodesResponse{running("new")}, outcome{0, "only the order of the rules changes\nstored as revision 8 (new)\nthe only node runs it\n", ""}},
 		{"", many, []*weirv1.ListNodesResponse{running("new")}, outcome{0, "+ shop/a\nand 9 more\nstored as revision 8 (new)\nthe only node runs it\n", ""}},
@@ -187,9 +189,9 @@ func TestRulesApplyDirectory(t *testing.T) {
 }
 
 func TestRulesApplyFails(t *testing.T) {
-	fake := &fakeNode{failure: status.Error(codes.Aborted, "somebody else has changed the rules"), config: fakeConfig{looks: []*weirv1.ListNodesResponse{running("x")}}}
+	fake := &fakeNode{failure: status.Error(codes.Aborted, "another caller has changed the rules"), config: fakeConfig{looks: []*weirv1.ListNodesResponse{running("x")}}}
 	address := listen(t, fake)
-	want := outcome{2, "", "weir: node " + address + ": somebody else has changed the rules\n"}
+	want := outcome{2, "", "weir: node " + address + ": another caller has changed the rules\n"}
 	for _, args := range []string{"apply -f -", "diff -f -", "delete r"} {
 		if got := weirWith(t, oneRule, nil, append(strings.Fields("rules "+args), "--node", address)...); got != want {
 			t.Errorf("%s: got %+v, want %+v", args, got, want)
@@ -295,6 +297,7 @@ revision 9 (3f2a), 2 rules
 		"list --json":                    `"rule_revision":"3f2a"`,
 		"list --json --domain shop":      `"complete":true,"descriptor_files":[]}`,
 		"get a/b --domain shop --json":   `{"domain":"shop","id":"a/b",`,
+		"export --json":                  `"limits":[{"limit":10,"window":"1s","burst":20,`,
 		"export --domain shop":           "domain: shop\n",
 		"export --json --domain shop":    `"revision":"9"`,
 		"export --domain x -o /no/such/": "",
@@ -308,7 +311,7 @@ revision 9 (3f2a), 2 rules
 
 func TestRulesDelete(t *testing.T) {
 	fake := &fakeNode{config: fakeConfig{looks: []*weirv1.ListNodesResponse{running("old", "new"), running("new", "new")}}}
-	want := outcome{0, "deleted a/b in revision 8 (new)\nall 2 nodes run it\n", ""}
+	want := outcome{0, "deleted shop/a/b in revision 8 (new)\nall 2 nodes run it\n", ""}
 	if got := weir(t, nil, "rules", "delete", "a/b", "--domain", "shop", "--node", listen(t, fake)); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -317,8 +320,111 @@ func TestRulesDelete(t *testing.T) {
 	}
 }
 
+// A rule may be named as diffs show it, by DOMAIN/ID.
+func TestRuleNames(t *testing.T) {
+	rule := func(domain, id string) *weirv1.RateLimit {
+		return &weirv1.RateLimit{Domain: domain, Id: id, Rule: &weirv1.Rule{Limits: []*weirv1.Limit{{Limit: 1, Window: "1s"}}}}
+	}
+	fake := &fakeNode{config: fakeConfig{
+		looks: []*weirv1.ListNodesResponse{running("new")},
+		watched: []*weirv1.WatchRulesResponse{{RateLimits: []*weirv1.RateLimit{
+			rule("default", "x"), rule("shop", "a/b"), rule("default", "a/c"), rule("a", "c"), rule("default", "d/e"),
+		}}},
+	}}
+	address := listen(t, fake)
+	ambiguous := `"a/c" can be the rule default/a/c or the rule a/c; choose one with --domain`
+	for _, test := range []struct{ args, domain, id, problem string }{
+		{"x", "default", "x", ""},
+		{"default/x", "default", "x", ""},
+		{"shop/a/b", "shop", "a/b", ""},
+		{"a/b --domain shop", "shop", "a/b", ""},
+		{"d/e", "default", "d/e", ""},
+		{"default/d/e", "default", "d/e", ""},
+		{"a/c", "", "", ambiguous},
+		{"a/c --domain default", "default", "a/c", ""},
+		{"c --domain a", "a", "c", ""},
+		{"shop/x", "", "", "there is no such rule"},
+	} {
+		got := weir(t, nil, append(strings.Fields("rules get --json --node "+address), strings.Fields(test.args)...)...)
+		want := fmt.Sprintf(`{"domain":%q,"id":%q,`, test.domain, test.id)
+		if test.problem != "" && (got.code != 2 || !strings.Contains(got.stderr, test.problem)) || test.problem == "" && !strings.HasPrefix(got.stdout, want) {
+			t.Errorf("weir rules get %s: %+v, want %s%s", test.args, got, want, test.problem)
+		}
+		fake.config.deleted, fake.reset = nil, nil
+		got = weir(t, nil, append(strings.Fields("rules delete --node "+address), strings.Fields(test.args)...)...)
+		if d := fake.config.deleted; test.problem == ambiguous != (d == nil) || test.problem == "" && (cmp.Or(d.GetDomain(), "default") != test.domain || d.GetId() != test.id) {
+			t.Errorf("weir rules delete %s: %+v, sent %v", test.args, got, d)
+		}
+		got = weir(t, nil, append(strings.Fields("reset --node "+address+" --rule"), strings.Fields(test.args)...)...)
+		if r := fake.reset; test.problem == ambiguous != (r == nil) || test.problem == "" && (cmp.Or(r.GetDomain(), "default") != test.domain || r.GetRuleId() != test.id) {
+			t.Errorf("weir reset --rule %s: %+v, sent %v", test.args, got, r)
+		}
+	}
+}
+
+// Several files are one set, also with standard input among them.
+func TestRulesOfSeveralFiles(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	const rule = "{domain: d, rules: [{id: %s, limits: [{limit: 1, window: 1m}]}]}\n"
+	a, b, bad := write("a.yaml", fmt.Sprintf(rule, "a")), write("b.yaml", fmt.Sprintf(rule, "b")), write("bad.yaml", fmt.Sprintf(rule, "a"))
+	fake := &fakeNode{config: fakeConfig{answer: changedAnswer, looks: []*weirv1.ListNodesResponse{running("new")}}}
+	address := listen(t, fake)
+	all := "domain: d\nrules:\n  - id: a\n    limits:\n      - {limit: 1, window: 1m}\n  - id: r\n    limits:\n      - {limit: 1, window: 1m}\n  - id: b\n    limits:\n      - {limit: 1, window: 1m}\n"
+	for _, command := range []string{"apply", "diff"} {
+		fake.config.text = ""
+		got := weirWith(t, oneRule, nil, "rules", command, "--node", address, "-f", a, "-f", "-", "--file", b)
+		if got.stderr != "" || fake.config.text != all || fake.config.applied.GetName() != "a.yaml and 2 more" {
+			t.Errorf("%s: %+v, sent as %s\n%s", command, got, fake.config.applied.GetName(), fake.config.text)
+		}
+	}
+	for _, test := range []struct {
+		args []string
+		want outcome
+	}{
+		{[]string{"-f", a, "-f", b}, outcome{0, "good: 2 rules, 1 domain\n", ""}},
+		{[]string{"-f", a, "-f", bad}, outcome{1, bad + `:1:21: rule "a": domain "d" has a rule of this id already, at ` + a + ":1\n", ""}},
+		{[]string{"-f", a, "-f", a}, outcome{1, a + ": is given twice\n", ""}},
+		{[]string{"-f", "-", "-f", "-"}, outcome{1, "-: is given twice\n", ""}},
+		{[]string{"-f", a, "-f", "/no/such"}, outcome{2, "", "weir: /no/such: stat: no such file or directory\n"}},
+		{[]string{"-f", a, "-f", ""}, outcome{2, "", "weir: --file: \"\" is not the name of a file; give a file, a directory, or - for standard input\nRun \"weir rules lint --help\" for how to use it.\n"}},
+	} {
+		if got := weirWith(t, oneRule, nil, append([]string{"rules", "lint"}, test.args...)...); got != test.want {
+			t.Errorf("lint %v:\n got %+v\nwant %+v", test.args, got, test.want)
+		}
+	}
+}
+
+// TestLintForNewcomers: what is easily written and never meant is refused, with its place
+// and what to write instead.
+func TestLintForNewcomers(t *testing.T) {
+	const rule = "domain: d\nrules:\n- id: r\n  limits: [{limit: 1, window: 1s}]\n"
+	for line, want := range map[string]string{
+		"  per: [identifier]":               `5:9: rule "r": per[0]: "identifier" is a field of requests, not an attribute`,
+		"  when: {identifier_type: user}":   `5:10: rule "r": when: "identifier_type" is a field of requests, not an attribute`,
+		"  when: {ip: 10.0.0.1-10.0.0.9}":   `5:14: rule "r": when.ip: "10.0.0.1-10.0.0.9" is not an IP address; write an address, a block such as 10.0.0.0/8, or a prefix`,
+		"  when: {ip: [localhost]}":         `5:15: rule "r": when.ip[0]: "localhost" is not an IP address`,
+		"  when:\n    endpoint: *":          `6:15: not valid YAML: a value cannot begin with *; put it in quotes: "*"`,
+		"\twhen: {endpoint: /a}":            `5:1: not valid YAML: a tab cannot stand here; write spaces instead`,
+		"  when:\n  \tendpoint: /a":         `6:3: not valid YAML: a tab cannot stand here; write spaces instead`,
+		"  when: {path: \"re:\\d+\"}":       `5:20: not valid YAML: "\" begins an escape within double quotes`,
+		"  when: {method: GET, user: [bob}": `5:29: not valid YAML: the list that begins here lacks a comma or its ]`,
+	} {
+		got := weirWith(t, rule+line+"\n", nil, "rules", "lint", "-f", "-")
+		if got.code != 1 || !strings.HasPrefix(got.stdout, "standard input:"+want) {
+			t.Errorf("%s\n got %+v\nwant %s", line, got, want)
+		}
+	}
+}
+
 func TestFormatAlso(t *testing.T) {
-	none := int64(0)
+	none := uint32(0)
 	for want, rule := range map[string]*weirv1.Rule{
 		"":           {},
 		"enforce 0%": {Enforce: &none},

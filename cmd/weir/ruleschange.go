@@ -21,20 +21,20 @@ const (
 
 func (a *app) applyCommand() *cobra.Command {
 	q := asking{timeout: defaultApplyTimeout}
-	var f file
+	var f files
 	var prune, dryRun bool
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE",
-		Short: "Make the rules be as in a file",
-		Long: `Add the rules of a file and replace those that are there already, all or none,
-and wait until every node runs them. Rules that the file lacks stay, unless --prune
-is given: then they go from every domain that the file has. A domain that has no
-rules in the file is emptied by it: {domain: shop, rules: []}.
+		Short: "Add and replace rules from a file",
+		Long: `Add the rules of a file, replace those that exist already, all or none, and wait until
+every node runs them. Rules that the file lacks stay. With --prune they are removed from
+every domain that the file has; {domain: shop, rules: []} then empties a domain.
 
 The exit code is 0 if all nodes run the rules, 1 if some do not in time, and 2 on an
-error. An error about the rules means that nothing was changed. If the node or etcd
-falls silent, nobody knows whether it was; "weir rules diff" shows it. Once it is printed
-that the rules are stored, they are, even if the nodes cannot be asked afterwards.`,
+error. An error about the rules means that nothing was changed. If the node or etcd does
+not answer, the rules may have changed or not; "weir rules diff" shows it. Once the
+command has printed that the rules are stored, they are stored, even if it cannot ask
+the nodes afterwards.`,
 		Example: `  weir rules apply -f rules.yaml
   weir rules apply -f /etc/weir/rules --prune --timeout 30s
   weir rules export | sed 's/limit: 10,/limit: 20,/' | weir rules apply -f -`,
@@ -49,8 +49,8 @@ that the rules are stored, they are, even if the nodes cannot be asked afterward
 		},
 	}
 	f.addTo(cmd)
-	cmd.Flags().BoolVar(&prune, "prune", false, "remove the rules that the file lacks from its domains")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only show what would change")
+	cmd.Flags().BoolVar(&prune, "prune", false, "remove rules that the file lacks, in the domains that it has")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only show what would change, and store nothing")
 	q.addTo(cmd)
 	return cmd
 }
@@ -73,24 +73,30 @@ func (a *app) deleteCommand() *cobra.Command {
 	q := asking{timeout: defaultApplyTimeout}
 	var domain string
 	cmd := &cobra.Command{
-		Use:   "delete ID",
+		Use:   "delete [DOMAIN/]ID",
 		Short: "Delete one rule",
 		Long: `Delete one rule, and wait until no node runs it any more.
 
-The exit code is 0 if none does, 1 if some still do when the time is over, and 2 on
-an error. An error about the rule means that nothing was deleted. If the node or etcd
-falls silent, nobody knows whether it was; "weir rules get" shows it. Once it is printed
-that the rule is deleted, it is, even if the nodes cannot be asked afterwards.`,
+The exit code is 0 if no node runs it, 1 if some still do at the end of --timeout, and 2
+on an error. An error about the rule means that nothing was deleted. If the node or etcd
+does not answer, the rule may be deleted or not; "weir rules get" shows it. Once the
+command has printed that the rule is deleted, it is, even if it cannot ask the nodes
+afterwards.`,
 		Example: `  weir rules delete posts-per-user
+  weir rules delete shop/posts-per-user
   weir rules delete posts-per-user --domain shop`,
 		Args: oneID,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.changeAndWait(cmd, &q, func(ctx context.Context, c *client.Node) (string, error) {
-				response, err := c.Config().DeleteRateLimit(ctx, &weirv1.DeleteRateLimitRequest{Domain: domain, Id: args[0]})
+				name, err := ruleName{domain, args[0]}.resolve(ctx, c)
 				if err != nil {
 					return "", err
 				}
-				text := fmt.Sprintf("deleted %s in revision %d (%s)\n", args[0], response.GetRevision(), response.GetRuleRevision())
+				response, err := c.Config().DeleteRateLimit(ctx, &weirv1.DeleteRateLimitRequest{Domain: name.domain, Id: name.id})
+				if err != nil {
+					return "", err
+				}
+				text := fmt.Sprintf("deleted %s in revision %d (%s)\n", name, response.GetRevision(), response.GetRuleRevision())
 				return response.GetRuleRevision(), a.print(q.json, response, text)
 			})
 		},
@@ -150,7 +156,7 @@ func awaitNodes(ctx context.Context, c *client.Node, revision string) (members i
 		case <-look.C:
 		case <-ctx.Done():
 			if missing == nil {
-				return 0, nil, lookErr // nobody has said anything
+				return 0, nil, lookErr // no answer was given
 			}
 			return members, missing, nil
 		}

@@ -14,7 +14,7 @@ import (
 
 func (a *app) diffCommand() *cobra.Command {
 	var q asking
-	var f file
+	var f files
 	var prune bool
 	cmd := &cobra.Command{
 		Use:   "diff -f FILE",
@@ -48,21 +48,21 @@ error.`,
 		},
 	}
 	f.addTo(cmd)
-	cmd.Flags().BoolVar(&prune, "prune", false, "as if the rules that the file lacks were removed from its domains")
+	cmd.Flags().BoolVar(&prune, "prune", false, "as if rules that the file lacks were removed, in the domains that it has")
 	q.addTo(cmd)
 	return cmd
 }
 
 func (a *app) lintCommand() *cobra.Command {
-	var f file
+	var f files
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "lint -f FILE",
 		Short: "Check a file without a node",
-		Long: `Check rules as a node would, and list everything that is wrong with them.
+		Long: `Check rules as a node would, and list every mistake.
 
-The exit code is 0 if nothing is, 1 if something is, and 2 if there is no such
-file.`,
+The exit code is 0 if there is none, 1 if there are some, and 2 if the file does not
+exist.`,
 		Example: `  weir rules lint -f rules.yaml
   weir rules lint -f /etc/weir/rules --json`,
 		Args: noArgs,

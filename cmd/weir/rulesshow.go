@@ -67,15 +67,20 @@ func (a *app) getCommand() *cobra.Command {
 	var q asking
 	var domain string
 	cmd := &cobra.Command{
-		Use:   "get ID",
+		Use:   "get [DOMAIN/]ID",
 		Short: "Show one rule",
 		Long:  `Show one rule as a node runs it, in the form that "weir rules apply" reads.`,
 		Example: `  weir rules get posts-per-user
+  weir rules get shop/posts-per-user
   weir rules get posts-per-user --domain shop --json`,
 		Args: oneID,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.ask(cmd, &q, func(ctx context.Context, c *client.Node) error {
-				response, err := c.Config().GetRateLimit(ctx, &weirv1.GetRateLimitRequest{Domain: domain, Id: args[0]})
+				name, err := ruleName{domain, args[0]}.resolve(ctx, c)
+				if err != nil {
+					return err
+				}
+				response, err := c.Config().GetRateLimit(ctx, &weirv1.GetRateLimitRequest{Domain: name.domain, Id: name.id})
 				if err != nil {
 					return err
 				}

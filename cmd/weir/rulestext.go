@@ -63,7 +63,7 @@ func formatRunning(members int) string {
 // formatMissing describes a node that does not run the rules that it should.
 func formatMissing(n *weirv1.Node) string {
 	if n.GetRuleRevision() == "" {
-		return fmt.Sprintf("%s at %s does not answer etcd", n.GetId(), n.GetAddress())
+		return fmt.Sprintf("%s at %s is not registered in etcd", n.GetId(), n.GetAddress())
 	}
 	return fmt.Sprintf("%s at %s runs %s", n.GetId(), n.GetAddress(), n.GetRuleRevision())
 }
@@ -116,6 +116,9 @@ func formatAlso(rule *weirv1.Rule) string {
 }
 
 func formatWhen(rule *weirv1.Rule) string {
+	if path := rule.GetDescriptorPath(); len(path) > 0 {
+		return formatPath(path)
+	}
 	var parts []string
 	for _, attribute := range slices.Sorted(maps.Keys(rule.GetWhen())) {
 		c := rule.GetWhen()[attribute]

@@ -1,10 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -20,19 +19,27 @@ import (
 	"google.golang.org/grpc/mem"
 
 	"github.com/weirlimit/weir/node"
+	"github.com/weirlimit/weir/rules"
 )
 
 func (a *app) serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run a node",
-		Long: `Run a node until SIGINT or SIGTERM; a second one ends it at once.
+		Long: `Run a node until SIGINT or SIGTERM. It hands its counters over before it ends; a second
+signal ends it at once. On SIGHUP it reads its rules, certificate and tokens again,
+and opens the file of the audit log again.
 
-Every option is also an environment variable (WEIR_ETCD_LISTEN for
---etcd-listen) and a key of the YAML file given with --config (etcd-listen:).
-A flag wins over the environment, and that over the file. Paths are relative to
-the working directory. The environment variables of envoyproxy/ratelimit are
-understood as well, if one that only it has is set, such as RUNTIME_ROOT.`,
+Every option is also an environment variable (WEIR_ETCD_LISTEN for --etcd-listen) and
+a key of the YAML file given with --config (etcd-listen:). A flag wins over the
+environment, and the environment over the file. "weir config check" checks the file.
+Paths are relative to the working directory.
+
+The environment variables of envoyproxy/ratelimit are understood as well, if one is set
+that no other program has, such as RUNTIME_ROOT.
+
+The exit code is 0 after a signal, 2 if an option or the rules are bad, and 1 if the
+node cannot start or go on for another reason.`,
 		Example: `  # One node, with an etcd of its own.
   weir serve --rules rules.yaml
 
@@ -44,7 +51,7 @@ understood as well, if one that only it has is set, such as RUNTIME_ROOT.`,
       --etcd etcd-1:2379,etcd-2:2379,etcd-3:2379 --rules /etc/weir/rules`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			opts, err := readOptions(cmd.Flags(), a.env)
+			opts, _, err := readOptions(cmd.Flags(), a.env)
 			if err != nil {
 				return err
 			}
@@ -67,15 +74,37 @@ func (a *app) serve(opts node.Options) error {
 	if err := useBuffersThatFit(); err != nil {
 		return err
 	}
+	if a.ownsProcess {
+		logLibraries(log)
+	}
 	ctx, stop := a.untilSignal(log)
 	defer stop()
+	hangup := onHangup(log)
+	defer hangup.stop()
 	err := a.runNode(ctx, opts, log, func(info node.Info) {
-		fmt.Fprintln(a.stdout, readyLine(info))
+		hangup.reloader.Store(info.Reloader)
+		logReady(log, info)
 	})
-	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+	if err == nil || ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil
 	}
-	return err
+	err = serveError(opts, err)
+	if isTerminal(a.stderr) {
+		return err
+	}
+	log.Error("the node has failed", "error", err)
+	return &exitError{code: exitCode(err)}
+}
+
+// serveError gives the end of a node its exit code: 2 if the options or the rules that it was
+// given are bad, so that starting it again is no use, and 1 for all else.
+func serveError(opts node.Options, err error) error {
+	_, badOption := errors.AsType[*node.OptionError](err)
+	_, badRules := errors.AsType[*rules.LoadError](err)
+	if badOption || badRules && opts.Rules != "" {
+		return err
+	}
+	return &exitError{err: err, code: 1}
 }
 
 // useBuffersThatFit gives gRPC buffers of every power of two from 256 bytes to 1 MiB. It sets each
@@ -98,10 +127,9 @@ var useBuffersThatFit = sync.OnceValue(func() error {
 // sameSignal is how soon after the first a second signal is not meant as another.
 const sameSignal = 200 * time.Millisecond
 
-// untilSignal returns a context that the first SIGINT or SIGTERM cancels, and a
-// function that gives the signals back and must be called. A second signal ends the
-// process: whoever sends it does not want to wait. One that comes with the first was
-// sent with it, as by timeout(1), which signals the process and its group.
+// untilSignal returns a context that the first SIGINT or SIGTERM cancels, and a function that gives the
+// signals back and must be called. A second signal ends the process: its sender does not want to wait. One
+// that comes with the first was sent with it, as by timeout(1), which signals the process and its group.
 func (a *app) untilSignal(log *slog.Logger) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
@@ -144,51 +172,22 @@ func signalExitCode(s os.Signal) int {
 	return 1
 }
 
-// newLogger writes text for people and JSON for programs.
-func newLogger(w io.Writer, level string) *slog.Logger {
-	options := &slog.HandlerOptions{}
-	var least slog.Level
-	if err := least.UnmarshalText([]byte(level)); err == nil {
-		options.Level = least
-	}
-	if isTerminal(w) {
-		return slog.New(slog.NewTextHandler(w, options))
-	}
-	return slog.New(slog.NewJSONHandler(w, options))
-}
-
-// isTerminal takes any character device for a terminal, which is good enough to
-// choose a format by.
-func isTerminal(w io.Writer) bool {
-	file, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := file.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
-}
-
-// readyLine says where the node is and what to try next.
-func readyLine(info node.Info) string {
-	rules := fmt.Sprintf("%d rules", info.Rules)
-	switch info.Rules {
-	case 0:
-		rules = "no rules: everything is allowed"
-		if info.RulesPath == "" {
-			rules += "; add some with: weir rules apply -f FILE" + atNode(info.GRPC)
-		}
-	case 1:
-		rules = "1 rule"
-	}
-	etcd := "etcd at " + info.Etcd
-	if info.EmbeddedEtcd {
-		etcd = "embedded etcd on " + info.Etcd
-	}
+// logReady says where the node is and what to try next. It does so at any level: who started
+// the node waits for it.
+func logReady(log *slog.Logger, info node.Info) {
 	try := "weir check" + atNode(info.GRPC) + " user=alice endpoint=/api/v1/posts"
-	if info.Descriptors {
+	switch {
+	case info.Descriptors:
 		try = "curl " + dialable(info.HTTP) + "/rlconfig"
+	case info.Rules == 0 && info.RulesPath == "":
+		try = "weir rules apply -f FILE" + atNode(cmp.Or(info.Admin, info.GRPC)) + " (without rules everything is allowed)"
 	}
-	return fmt.Sprintf("weir node %s serves gRPC on %s and HTTP on %s (%s, %s); try: %s", info.ID, info.GRPC, info.HTTP, rules, etcd, try)
+	log = slog.New(anyLevel{log.Handler()})
+	if info.Admin != "" {
+		log = log.With("admin", info.Admin)
+	}
+	log.Info("ready", "id", info.ID, "grpc", info.GRPC, "http", info.HTTP, "rules", info.Rules,
+		"etcd", info.Etcd, "embedded_etcd", info.EmbeddedEtcd, "try", try)
 }
 
 // atNode is the flag that commands need to find the node that listens there.

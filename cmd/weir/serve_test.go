@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"reflect"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/weirlimit/weir/node"
+	"github.com/weirlimit/weir/rules"
 )
 
 // serve runs weir serve with run in the place of node.Run.
@@ -32,10 +34,10 @@ func TestServe(t *testing.T) {
 		return nil
 	}
 	got := serve(run, []string{"WEIR_ID=a"}, "--grpc=127.0.0.1:9091", "--etcd=etcd-1:2379", "--insecure", "--log-level=warn")
-	want := outcome{0, "weir node a serves gRPC on 127.0.0.1:9091 and HTTP on 127.0.0.1:8080 (3 rules, etcd at etcd-1:2379); " +
-		"try: weir check --node 127.0.0.1:9091 user=alice endpoint=/api/v1/posts\n", ""}
-	if got != want {
-		t.Errorf("\n got %+v\nwant %+v", got, want)
+	const want = `"level":"INFO","msg":"ready","id":"a","grpc":"127.0.0.1:9091","http":"127.0.0.1:8080","rules":3,"etcd":"etcd-1:2379","embedded_etcd":false,` +
+		`"try":"weir check --node 127.0.0.1:9091 user=alice endpoint=/api/v1/posts"}` + "\n"
+	if got.code != 0 || got.stdout != "" || !strings.HasSuffix(got.stderr, want) || strings.Count(got.stderr, "\n") != 1 {
+		t.Errorf("\n got %+v\nwant %s", got, want)
 	}
 	wantOpts := node.Options{
 		ID: "a", GRPC: "127.0.0.1:9091", Etcd: []string{"etcd-1:2379"}, Insecure: true, LogLevel: "warn",
@@ -49,16 +51,29 @@ func TestServeFails(t *testing.T) {
 	run := func(context.Context, node.Options, *slog.Logger, func(node.Info)) error {
 		return errors.New("listen on 127.0.0.1:9090: address already in use")
 	}
-	want := outcome{1, "", "weir: listen on 127.0.0.1:9090: address already in use\n"}
-	if got := serve(run, nil); got != want {
-		t.Errorf("got %+v, want %+v", got, want)
+	const failed = `"level":"ERROR","msg":"the node has failed","error":"listen on 127.0.0.1:9090: address already in use"}` + "\n"
+	if got := serve(run, nil); got.code != 1 || got.stdout != "" || !strings.HasSuffix(got.stderr, failed) || strings.Count(got.stderr, "\n") != 1 {
+		t.Errorf("got %+v, want %s", got, failed)
 	}
 	// A node that ends as if canceled, but without a signal, has failed.
 	run = func(context.Context, node.Options, *slog.Logger, func(node.Info)) error { return context.Canceled }
 	if got := serve(run, nil); got.code != 1 {
 		t.Errorf("got %+v", got)
 	}
-	want = outcome{1, "", "weir: WEIR_LOG_LEVEL: \"loud\" is not one of debug, info, warn, error\n"}
+	// What is wrong with a value that only shows when the node starts is a bad value, too.
+	for _, bad := range []error{
+		fmt.Errorf("start: %w", &node.OptionError{Name: "id", Problem: "is taken"}),
+		&rules.LoadError{Problems: []rules.Problem{{File: "r.yaml", Message: "is bad"}}},
+	} {
+		run = func(context.Context, node.Options, *slog.Logger, func(node.Info)) error { return bad }
+		if got := serve(run, nil, "--rules=r.yaml"); got.code != 2 {
+			t.Errorf("%v: got %+v", bad, got)
+		}
+	}
+	if got := serve(run, nil); got.code != 1 { // the rules are those of the cluster
+		t.Errorf("got %+v", got)
+	}
+	want := outcome{2, "", "weir: WEIR_LOG_LEVEL: \"loud\" is not one of debug, info, warn, error\n"}
 	if got := serve(nil, []string{"WEIR_LOG_LEVEL=loud"}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -77,36 +92,42 @@ func TestServeWarnsOfUnknownVariables(t *testing.T) {
 	}
 }
 
-func TestReadyLine(t *testing.T) {
+func TestReady(t *testing.T) {
 	tests := []struct {
 		info node.Info
-		want string
+		try  string
 	}{
-		{
-			node.Info{ID: "host-9090", GRPC: "127.0.0.1:9090", HTTP: "127.0.0.1:8080", Etcd: "127.0.0.1:2379", EmbeddedEtcd: true, Rules: 3},
-			"weir node host-9090 serves gRPC on 127.0.0.1:9090 and HTTP on 127.0.0.1:8080 " +
-				"(3 rules, embedded etcd on 127.0.0.1:2379); try: weir check user=alice endpoint=/api/v1/posts",
-		}, {
-			node.Info{ID: "a", GRPC: "[::]:9090", HTTP: "[::]:80", Etcd: "e-1:2379,e-2:2379", Rules: 1},
-			"weir node a serves gRPC on [::]:9090 and HTTP on [::]:80 " +
-				"(1 rule, etcd at e-1:2379,e-2:2379); try: weir check user=alice endpoint=/api/v1/posts",
-		}, {
-			node.Info{ID: "a", GRPC: "10.0.0.1:1", HTTP: "10.0.0.1:2", Etcd: "e-1:2379"},
-			"weir node a serves gRPC on 10.0.0.1:1 and HTTP on 10.0.0.1:2 " +
-				"(no rules: everything is allowed; add some with: weir rules apply -f FILE --node 10.0.0.1:1, etcd at e-1:2379); try: weir check --node 10.0.0.1:1 user=alice endpoint=/api/v1/posts",
-		}, {
-			node.Info{ID: "a", GRPC: "127.0.0.1:9090", HTTP: "127.0.0.1:8080", Etcd: "e-1:2379", RulesPath: "none.yaml"},
-			"weir node a serves gRPC on 127.0.0.1:9090 and HTTP on 127.0.0.1:8080 " +
-				"(no rules: everything is allowed, etcd at e-1:2379); try: weir check user=alice endpoint=/api/v1/posts",
-		}, {
-			node.Info{ID: "a", GRPC: "[::]:8081", HTTP: "[::]:8080", Etcd: "e-1:2379", Rules: 2, RulesPath: "config", Descriptors: true},
-			"weir node a serves gRPC on [::]:8081 and HTTP on [::]:8080 (2 rules, etcd at e-1:2379); try: curl 127.0.0.1:8080/rlconfig",
-		},
+		{node.Info{GRPC: "127.0.0.1:9090", HTTP: "127.0.0.1:8080", Rules: 3}, "weir check user=alice endpoint=/api/v1/posts"},
+		{node.Info{GRPC: "[::]:9090", HTTP: "[::]:80", Rules: 1}, "weir check user=alice endpoint=/api/v1/posts"},
+		{node.Info{GRPC: "10.0.0.1:1", HTTP: "10.0.0.1:2"}, "weir rules apply -f FILE --node 10.0.0.1:1 (without rules everything is allowed)"},
+		{node.Info{GRPC: "127.0.0.1:9090", HTTP: "127.0.0.1:8080", RulesPath: "none.yaml"}, "weir check user=alice endpoint=/api/v1/posts"},
+		{node.Info{GRPC: "[::]:8081", HTTP: "[::]:8080", Rules: 2, RulesPath: "config", Descriptors: true}, "curl 127.0.0.1:8080/rlconfig"},
 	}
 	for _, test := range tests {
-		if got := readyLine(test.info); got != test.want {
-			t.Errorf("\n got %s\nwant %s", got, test.want)
+		var out bytes.Buffer
+		logReady(newLogger(&out, "error"), test.info)
+		var line struct {
+			Msg, Try string
+			Rules    int
 		}
+		if err := json.Unmarshal(out.Bytes(), &line); err != nil || line.Msg != "ready" || line.Try != test.try || line.Rules != test.info.Rules {
+			t.Errorf("\n got %s %v\nwant %s", out.String(), err, test.try)
+		}
+	}
+}
+
+// TestGRPCLog: what gRPC says comes in the form and at the levels of the log.
+func TestGRPCLog(t *testing.T) {
+	var out bytes.Buffer
+	l := grpcLog{newLogger(&out, "info").With("component", "grpc")}
+	l.Info("a", 1)
+	l.Warningf("b %d", 2)
+	if out.Len() > 0 {
+		t.Errorf("logged %s", out.String())
+	}
+	l.Errorln("c", 3)
+	if want := `"level":"WARN","msg":"c 3","component":"grpc"}` + "\n"; !strings.HasSuffix(out.String(), want) {
+		t.Errorf("got %s, want %s", out.String(), want)
 	}
 }
 

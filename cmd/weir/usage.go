@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// exitError makes the program end with a code other than 1.
+// exitError makes the program end with a code other than 2, or says nothing, or names a help.
 type exitError struct {
 	err  error  // what to say; nil says nothing
 	code int    // the exit code
@@ -23,6 +23,14 @@ func (e *exitError) Error() string {
 }
 
 func (e *exitError) Unwrap() error { return e.err }
+
+// exitCode is 2 for any error that does not say another.
+func exitCode(err error) int {
+	if exit, ok := errors.AsType[*exitError](err); ok {
+		return exit.code
+	}
+	return 2
+}
 
 // usageError says that the command line of cmd makes no sense.
 func usageError(cmd *cobra.Command, format string, args ...any) error {

@@ -31,13 +31,14 @@ func (a *app) viewImportCommand() *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "import",
-		Short: "Have a node write what it knows into an etcd that was wiped",
+		Short: "Have a node write what it knows into a wiped etcd",
 		Long: `Have a node write what it knows of the cluster into an etcd that was wiped, or restored
 from an old backup: the parameters with the secret, the view, and the rules in force.
 Until then checks go on, but nodes neither join nor leave, and rules do not change.
 
-Without --yes it only says what would be written. If etcd has what it had, nothing is.`,
-		Example: `  weir view import --node 10.0.0.1:9090         what would be written?
+Without --yes the command only shows what would be written. If etcd has all that it
+had, nothing is written.`,
+		Example: `  weir view import --node 10.0.0.1:9090         show what would be written
   weir view import --node 10.0.0.1:9090 --yes   write it`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -50,7 +51,7 @@ Without --yes it only says what would be written. If etcd has what it had, nothi
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&yes, "yes", false, "write it")
+	cmd.Flags().BoolVar(&yes, "yes", false, "write it; without this, only show what would be written")
 	q.addTo(cmd)
 	return cmd
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/weirlimit/weir/client"
 )
 
-// Who makes the calls.
+// The kinds of callers.
 const (
 	Direct = "calls"  // each caller its own
 	Client = "client" // package client, for all callers: it finds all nodes, and batches
@@ -35,13 +35,19 @@ type Shared struct {
 	batch    bool
 	client   *client.Client
 	requests *Requests
-	prepared []*weirv1.RateLimitRequest // by key; nobody writes to them
+	prepared []*weirv1.RateLimitRequest // by key; read-only
 }
 
 // NewShared returns a client of the cluster to which the targets belong, which asks in a
 // mode: Unary or Batch. Its calls end by themselves after the timeout.
-func NewShared(via, mode string, targets []string, connections int, timeout time.Duration, r *Requests, keys *Keys) (*Shared, error) {
+func NewShared(via, mode string, targets []string, a Access, connections int, timeout time.Duration, r *Requests, keys *Keys) (*Shared, error) {
 	options := []client.Option{client.WithSeeds(targets[1:]...), client.WithConnections(connections), client.WithTimeout(timeout)}
+	if a.TLS != nil {
+		options = append(options, client.WithTLS(a.TLS))
+	}
+	if a.Token != "" {
+		options = append(options, client.WithToken(a.Token))
+	}
 	if via == Leases {
 		options = append(options, client.WithLeases())
 	}

@@ -2,10 +2,12 @@ package bench
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
@@ -31,17 +33,38 @@ type Conn interface {
 // Answers counts what the checks of a call were answered.
 type Answers struct {
 	Allowed, Denied int64
-	FailOpen        int64 // of the allowed ones: nobody could decide in time
+	FailOpen        int64 // of the allowed ones: no node could decide in time
 	NoRule          int64 // of the allowed ones: nothing limits them
 }
 
+// Access is what connections show to a server. The zero value is for one without TLS.
+type Access struct {
+	TLS   *tls.Config // nil: not encrypted
+	Token string      // shown with every call; empty: none. It needs TLS
+}
+
+// GetRequestMetadata implements credentials.PerRPCCredentials.
+func (a Access) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"authorization": "Bearer " + a.Token}, nil
+}
+
+// RequireTransportSecurity implements credentials.PerRPCCredentials.
+func (Access) RequireTransportSecurity() bool { return true }
+
 // Dial returns a connection to a server at host:port, which is made when first needed.
-func Dial(target string) (*grpc.ClientConn, error) {
+func Dial(target string, a Access) (*grpc.ClientConn, error) {
 	if host, port, err := net.SplitHostPort(target); err != nil || host == "" || port == "" {
 		return nil, fmt.Errorf("address %q is not host:port", target)
 	}
-	return grpc.NewClient("dns:///"+target,
-		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(), grpc.WithDisableServiceConfig())
+	secured := insecure.NewCredentials()
+	if a.TLS != nil {
+		secured = credentials.NewTLS(a.TLS)
+	}
+	options := []grpc.DialOption{grpc.WithTransportCredentials(secured), grpc.WithNoProxy(), grpc.WithDisableServiceConfig()}
+	if a.Token != "" {
+		options = append(options, grpc.WithPerRPCCredentials(a))
+	}
+	return grpc.NewClient("dns:///"+target, options...)
 }
 
 // NewConn returns what asks in a mode.
@@ -112,6 +135,7 @@ func count(answers ...*weirv1.RateLimitResponse) (sum Answers) {
 			sum.FailOpen++
 		case weirv1.Source_SOURCE_NO_RULE:
 			sum.NoRule++
+		default:
 		}
 	}
 	return sum

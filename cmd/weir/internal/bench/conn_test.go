@@ -25,7 +25,7 @@ func serve(t *testing.T, register func(*grpc.Server)) *grpc.ClientConn {
 	register(s)
 	go func() { _ = s.Serve(l) }()
 	t.Cleanup(s.Stop)
-	conn, err := Dial(l.Addr().String())
+	conn, err := Dial(l.Addr().String(), Access{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,8 +98,8 @@ func (oddServer) StreamRateLimits(s weirv1.RateLimiter_StreamRateLimitsServer) e
 	}
 }
 
-// TestAsk: every mode counts what its checks were answered.
-func TestAsk(t *testing.T) {
+// TestModes: every mode counts what its checks were answered.
+func TestModes(t *testing.T) {
 	conn := serve(t, func(s *grpc.Server) { weirv1.RegisterRateLimiterServer(s, oddServer{}) })
 	for _, test := range []struct {
 		mode string
@@ -117,8 +117,8 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// TestStreamMatchesAnswers: messages are under way together, and each gets the answer of
-// its id, whatever the order.
+// TestStreamMatchesAnswers: messages are under way together, and each gets the answer of its id, in any
+// order.
 func TestStreamMatchesAnswers(t *testing.T) {
 	conn := newConn(t, Stream, serve(t, func(s *grpc.Server) { weirv1.RegisterRateLimiterServer(s, oddServer{}) }))
 	var all sync.WaitGroup
@@ -215,8 +215,8 @@ func TestStreamErrors(t *testing.T) {
 	}
 }
 
-// TestFloor: the bare server answers every mode, also a look.
-func TestFloor(t *testing.T) {
+// TestBaselineServer: the bare server answers every mode, also a look.
+func TestBaselineServer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -230,7 +230,7 @@ func TestFloor(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	conn, err := Dial(l.Addr().String())
+	conn, err := Dial(l.Addr().String(), Access{})
 	if err != nil {
 		t.Fatal(err)
 	}

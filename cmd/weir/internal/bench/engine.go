@@ -145,9 +145,9 @@ func fill(s *shard.Shard, n uint64, goroutines int, stop *atomic.Bool, limit alg
 		part := func(i int) uint64 { return n * uint64(i) / uint64(goroutines) }
 		key, end := part(goroutine), part(goroutine+1)
 		next := func() uint64 { key++; return key - 1 }
-		for a := newAsker(s, limit, fillBatch); key < end && !stop.Load(); {
-			a.groups = a.groups[:min(fillBatch, end-key)]
-			a.ask(next)
+		for b := newBatch(s, limit, fillBatch); key < end && !stop.Load(); {
+			b.groups = b.groups[:min(fillBatch, end-key)]
+			b.decide(next)
 		}
 	})
 }
@@ -155,11 +155,11 @@ func fill(s *shard.Shard, n uint64, goroutines int, stop *atomic.Bool, limit alg
 // check asks until it should stop.
 func (r *engineRun) check(goroutine int) {
 	draw := r.Keys.Draw(goroutine, r.Goroutines)
-	a := newAsker(r.shard, r.Limit, r.Batch)
+	b := newBatch(r.shard, r.Limit, r.Batch)
 	for !r.stop.Load() {
 		var allowed int64
 		for range stopEvery {
-			allowed += a.ask(draw)
+			allowed += b.decide(draw)
 		}
 		r.checks.Add(stopEvery * int64(r.Batch))
 		r.allowed.Add(allowed)
@@ -179,31 +179,31 @@ func (r *engineRun) speed() func() string {
 // made says how many counters there are of so many.
 func made(s *shard.Shard, n uint64) string { return fmt.Sprintf("%d of %d counters made", s.Len(), n) }
 
-// asker is what one goroutine needs to ask. Names have the length of usual ones.
-type asker struct {
+// batch is the groups that one goroutine has decided at once. Names of keys have the length of usual ones.
+type batch struct {
 	shard  *shard.Shard
 	hasher ring.Hasher
 	name   [30]byte
 	groups []shard.Group
 }
 
-func newAsker(s *shard.Shard, limit algorithms.Limit, batch int) *asker {
-	a := &asker{shard: s, hasher: ring.NewHasher([ring.SecretSize]byte{1}), groups: make([]shard.Group, batch)}
-	for i := range a.groups {
-		a.groups[i].Takes = []shard.Take{{Limit: limit, Cost: 1}}
+func newBatch(s *shard.Shard, limit algorithms.Limit, size int) *batch {
+	b := &batch{shard: s, hasher: ring.NewHasher([ring.SecretSize]byte{1}), groups: make([]shard.Group, size)}
+	for i := range b.groups {
+		b.groups[i].Takes = []shard.Take{{Limit: limit, Cost: 1}}
 	}
-	return a
+	return b
 }
 
-// ask checks as many keys as there are groups and returns how many were allowed.
-func (a *asker) ask(draw func() uint64) (allowed int64) {
-	for i := range a.groups {
-		binary.LittleEndian.PutUint64(a.name[:], draw())
-		a.groups[i].Takes[0].Key = a.hasher.Key(a.name[:])
+// decide checks as many keys as there are groups and returns how many were allowed.
+func (b *batch) decide(draw func() uint64) (allowed int64) {
+	for i := range b.groups {
+		binary.LittleEndian.PutUint64(b.name[:], draw())
+		b.groups[i].Takes[0].Key = b.hasher.Key(b.name[:])
 	}
-	a.shard.Decide(a.groups)
-	for i := range a.groups {
-		if a.groups[i].Allowed {
+	b.shard.Decide(b.groups)
+	for i := range b.groups {
+		if b.groups[i].Allowed {
 			allowed++
 		}
 	}

@@ -67,7 +67,7 @@ func (e *Expiry) Run(ctx context.Context) (ExpiryReport, error) {
 	filled := time.Now()
 	report.FillSeconds, report.Full = filled.Sub(started).Seconds(), rss()
 	checks.start(s, e.Limit, min(e.Keys, expiryKeys))
-	// A window that has begun is over after two at the latest, whatever the algorithm.
+	// A window that has begun is over after two at the latest, for each algorithm.
 	expired := filled.Add(2 * time.Duration(e.Limit.Window))
 	told = e.Tell.every(func() string { return fmt.Sprintf("%d counters, %d MiB", s.Len(), rss()>>20) })
 	defer func() { told() }()

@@ -45,12 +45,12 @@ func (w *watch) start(s *shard.Shard, limit algorithms.Limit, n uint64) {
 	w.done.Go(func() {
 		runtime.LockOSThread() // whose processor time is measured
 		defer runtime.UnlockOSThread()
-		a, r := newAsker(s, limit, 1), rand.New(rand.NewPCG(4, 5))
+		b, r := newBatch(s, limit, 1), rand.New(rand.NewPCG(4, 5))
 		for !w.stop.Load() {
 			key := r.Uint64N(n)
 			before, _ := threadCPU()
 			begin := time.Now()
-			a.ask(func() uint64 { return key })
+			b.decide(func() uint64 { return key })
 			end := time.Now()
 			after, known := threadCPU()
 			w.check.record(end.Sub(begin))

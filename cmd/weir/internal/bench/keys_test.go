@@ -92,8 +92,8 @@ func TestSequentialCallersShareTheKeys(t *testing.T) {
 	}
 }
 
-// TestCallersDrawApart: two callers do not ask about the same keys at the same time.
-func TestCallersDrawApart(t *testing.T) {
+// TestCallersDrawDifferentKeys: two callers do not ask about the same keys at the same time.
+func TestCallersDrawDifferentKeys(t *testing.T) {
 	for _, distribution := range []string{Uniform, Zipf} {
 		k := newTestKeys(t, distribution, MaxKeys)
 		same, one, other := 0, k.Draw(0, 2), k.Draw(1, 2)
@@ -108,7 +108,7 @@ func TestCallersDrawApart(t *testing.T) {
 	}
 }
 
-// TestSeen: a key counts once, whoever draws it how often, and nobody need look.
+// TestSeen: a key counts once, however many callers draw it how often, without locks.
 func TestSeen(t *testing.T) {
 	const n = 130
 	s := newSeen(n)

@@ -77,7 +77,7 @@ type run struct {
 	*Load
 	perCall int      // checks
 	tallies []*tally // which the callers share
-	seen    *seen    // nil if nobody wants to know
+	seen    *seen    // nil if no progress is wanted
 	started time.Time
 	turns   atomic.Int64 // of an open loop, given out
 }

@@ -218,8 +218,8 @@ func TestTimedSome(t *testing.T) {
 	})
 }
 
-// TestTell: somebody is told every second, until the end.
-func TestTell(t *testing.T) {
+// TestProgress: progress is reported every second, until the end.
+func TestProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []string
 		end := Tell(func(text string) { told = append(told, text) }).every(func() string { return "going" })

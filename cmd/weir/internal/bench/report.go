@@ -19,7 +19,7 @@ type Report struct {
 	Unsent          int64   `json:"unsent"`
 	ChecksPerSecond float64 `json:"checks_per_second"` // answered ones
 
-	// Latency of the calls, failed ones included; of one of so many of them, unless Timed is 0.
+	// Latency of the calls, failed ones included; of every Timed-th of them, unless Timed is 0.
 	Latency Percentiles `json:"latency_us"`
 	Timed   int         `json:"latency_of_one_in,omitempty"`
 	// SendDelay is the part of the latency of an open loop that passed before a call was sent,

@@ -28,7 +28,7 @@ type Requests struct {
 
 	identifier int // index in Attributes
 	name       func(key uint64) string
-	others     map[string]string // the attributes without a field of their own; nobody writes to it
+	others     map[string]string // the attributes without a field of their own; read-only
 	path       string            // the endpoint
 }
 

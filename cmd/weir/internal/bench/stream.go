@@ -47,7 +47,7 @@ func (c *streamConn) open() (*pipe, error) {
 		cancel()
 		return nil, err
 	}
-	c.pipe = &pipe{stream: stream, cancel: cancel, turn: make(chan struct{}, 1), waiting: make(map[uint64]*question)}
+	c.pipe = &pipe{stream: stream, cancel: cancel, turn: make(chan struct{}, 1), waiting: make(map[uint64]*message)}
 	go c.pipe.receive()
 	return c.pipe, nil
 }
@@ -56,16 +56,16 @@ func (c *streamConn) open() (*pipe, error) {
 type pipe struct {
 	stream weirv1.RateLimiter_StreamRateLimitsClient
 	cancel context.CancelFunc
-	turn   chan struct{} // holds one while somebody sends
+	turn   chan struct{} // holds one entry while a goroutine sends
 
 	mu      sync.Mutex
-	last    uint64               // guarded by mu; the id given out last
-	waiting map[uint64]*question // guarded by mu; by id
-	err     error                // guarded by mu; why the stream has ended
+	last    uint64              // guarded by mu; the id given out last
+	waiting map[uint64]*message // guarded by mu; by id
+	err     error               // guarded by mu; why the stream has ended
 }
 
-// question is a message that waits for its answer.
-type question struct {
+// message is one that was sent and waits for its answer.
+type message struct {
 	checks  int
 	done    chan struct{} // closed when the rest is there
 	answers Answers
@@ -79,8 +79,8 @@ func (p *pipe) ended() bool {
 }
 
 func (p *pipe) ask(ctx context.Context, requests []*weirv1.RateLimitRequest) (Answers, error) {
-	q := &question{checks: len(requests), done: make(chan struct{})}
-	id, err := p.register(q)
+	w := &message{checks: len(requests), done: make(chan struct{})}
+	id, err := p.register(w)
 	if err != nil {
 		return Answers{}, err
 	}
@@ -89,22 +89,22 @@ func (p *pipe) ask(ctx context.Context, requests []*weirv1.RateLimitRequest) (An
 		return Answers{}, err
 	}
 	select {
-	case <-q.done:
-		return q.answers, q.err
+	case <-w.done:
+		return w.answers, w.err
 	case <-ctx.Done():
 		p.forget(id)
 		return Answers{}, status.FromContextError(ctx.Err()).Err()
 	}
 }
 
-func (p *pipe) register(q *question) (id uint64, err error) {
+func (p *pipe) register(w *message) (id uint64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.err != nil {
 		return 0, p.err
 	}
 	p.last++
-	p.waiting[p.last] = q
+	p.waiting[p.last] = w
 	return p.last, nil
 }
 
@@ -141,18 +141,18 @@ func (p *pipe) receive() {
 			return
 		}
 		p.mu.Lock()
-		q := p.waiting[m.GetId()]
+		w := p.waiting[m.GetId()]
 		delete(p.waiting, m.GetId())
 		p.mu.Unlock()
-		if q == nil {
-			continue // nobody waits any more
+		if w == nil {
+			continue // no caller waits any more
 		}
 		if e := m.GetError(); e != nil {
-			q.err = status.Error(codes.Code(e.GetCode()), e.GetMessage())
+			w.err = status.Error(codes.Code(e.GetCode()), e.GetMessage())
 		} else {
-			q.answers, q.err = countAll(m.GetResponses(), q.checks)
+			w.answers, w.err = countAll(m.GetResponses(), w.checks)
 		}
-		close(q.done)
+		close(w.done)
 	}
 }
 
@@ -161,9 +161,9 @@ func (p *pipe) end(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.err = err
-	for id, q := range p.waiting {
-		q.err = err
-		close(q.done)
+	for id, w := range p.waiting {
+		w.err = err
+		close(w.done)
 		delete(p.waiting, id)
 	}
 }

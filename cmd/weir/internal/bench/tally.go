@@ -14,7 +14,7 @@ type Counts struct {
 	Checks   int64 `json:"checks"` // that were answered
 	Allowed  int64 `json:"allowed"`
 	Denied   int64 `json:"denied"`
-	FailOpen int64 `json:"fail_open"` // of the allowed ones: nobody could decide in time
+	FailOpen int64 `json:"fail_open"` // of the allowed ones: no node could decide in time
 	NoRule   int64 `json:"no_rule"`   // of the allowed ones: nothing limits them
 	Errors   int64 `json:"errors"`    // checks without an answer
 	// Failures counts the checks without an answer by the gRPC code of their call.

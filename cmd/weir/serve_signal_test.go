@@ -43,7 +43,7 @@ func TestServeStopsOnSignal(t *testing.T) {
 		<-ctx.Done()
 		return errors.New("a stream did not end")
 	}
-	if got := serve(run, nil); got.code != 1 || !strings.HasSuffix(got.stderr, "weir: a stream did not end\n") {
+	if got := serve(run, nil); got.code != 1 || !strings.HasSuffix(got.stderr, `"msg":"the node has failed","error":"a stream did not end"}`+"\n") {
 		t.Errorf("a stop that fails: got %+v", got)
 	}
 }

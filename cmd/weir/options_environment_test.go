@@ -17,7 +17,7 @@ func TestUnknownVariables(t *testing.T) {
 		{"WEIRD_THING=x", nil},
 		{"WEIR_GPRC=x", []string{"WEIR_GPRC; did you mean WEIR_GRPC?"}},
 		{"WEIR_DATADIR=x", []string{"WEIR_DATADIR; did you mean WEIR_DATA_DIR?"}},
-		{"WEIR_TLS_CERT=x", []string{"WEIR_TLS_CERT"}},
+		{"WEIR_QUOTA_FILE=x", []string{"WEIR_QUOTA_FILE"}},
 		// A Kubernetes service named weir.
 		{"WEIR_SERVICE_HOST=10.0.0.1", nil},
 		{"WEIR_SERVICE_PORT=9090", nil},

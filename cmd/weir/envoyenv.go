@@ -9,11 +9,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/weirlimit/weir/rules"
 )
 
-// This file understands the environment variables of envoyproxy/ratelimit, so that
-// whoever has set them for it can start weir in its place (src/settings/settings.go,
-// July 2026).
+// This file understands the environment variables of envoyproxy/ratelimit, so that weir can be started in
+// its place with the same environment (src/settings/settings.go, July 2026).
 
 // lyftOwn are the variables that only envoyproxy/ratelimit has. One of them says that
 // the others, with names as common as PORT, are meant for it, too.
@@ -41,18 +42,16 @@ var lyftIgnored = []struct {
 	{"counters live in the nodes", []string{
 		"REDIS_*", "MEMCACHE_*", "BACKEND_TYPE", "CACHE_KEY_PREFIX", "LOCAL_CACHE_SIZE_IN_BYTES", "EXPIRATION_JITTER_MAX_SECONDS",
 	}},
-	{"what is denied is not counted; see rls-count-denied", []string{"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT"}},
+	{"a denied request counts in all its descriptors, and in none with rls-count-denied=false", []string{"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT"}},
 	{"metrics are at /metrics of the HTTP port", []string{
 		"USE_STATSD", "STATSD_HOST", "STATSD_PORT", "STATS_FLUSH_INTERVAL", "EXTRA_TAGS", "DISABLE_STATS",
 		"USE_DOG_STATSD", "USE_DOG_STATSD_MOGRIFIERS", "USE_PROMETHEUS", "PROMETHEUS_*",
 	}},
-	{"/rlconfig is on the HTTP port, and profiles are where pprof says", []string{"DEBUG_HOST", "DEBUG_PORT"}},
+	{"/rlconfig is on the HTTP port, and --pprof serves profiles", []string{"DEBUG_HOST", "DEBUG_PORT"}},
 	{"logs are JSON, and text on a terminal", []string{"LOG_FORMAT"}},
 	{"rules are not read by xDS", []string{"CONFIG_GRPC_XDS_*", "XDS_CLIENT_*", "FORCE_START_WITHOUT_INITIAL_CONFIG"}},
-	{"files whose names begin with a dot are always passed over", []string{"RUNTIME_IGNOREDOTFILES"}},
-	{"files, directories and links are always watched", []string{"RUNTIME_WATCH_ROOT"}},
 	{"connections do not end by age", []string{"GRPC_MAX_CONNECTION_AGE", "GRPC_MAX_CONNECTION_AGE_GRACE"}},
-	{"there is no TLS yet", []string{"GRPC_SERVER_TLS_*", "GRPC_CLIENT_TLS_*"}},
+	{"TLS is set by --tls-cert, --tls-key, --tls-ca and --tls-client-auth", []string{"GRPC_SERVER_TLS_*", "GRPC_CLIENT_TLS_*"}},
 	{"there are no traces", []string{"TRACING_*"}},
 }
 
@@ -68,15 +67,18 @@ func lyftInUse(env map[string]string) bool {
 
 // lyftOptions returns the options that the environment of envoyproxy/ratelimit gives. It
 // refuses what it asks for and weir does not have, where limits, callers or secrecy would be
-// lost without a word; said reports whether an option is given elsewhere as well, which
+// lost without a word; said returns the text of an option that is given elsewhere as well, which
 // settles what it is about.
-func lyftOptions(env map[string]string, said func(option string) bool) (map[string]given, error) {
+func lyftOptions(env map[string]string, said func(option string) string) (map[string]given, error) {
 	options := make(map[string]given)
 	if !lyftInUse(env) {
 		return options, nil
 	}
 	if err := lyftRefuses(env, said); err != nil {
 		return nil, err
+	}
+	if algorithm := said("lyft-algorithm"); algorithm != "token_bucket" && algorithm != "gcra" {
+		options["rls-count-denied"] = given{"true", "rls-count-denied of envoyproxy/ratelimit"}
 	}
 	address := func(option, host, port, otherwise string) {
 		options[option] = given{net.JoinHostPort(cmp.Or(env[host], "0.0.0.0"), cmp.Or(env[port], otherwise)), port}
@@ -103,44 +105,76 @@ func lyftOptions(env map[string]string, said func(option string) bool) (map[stri
 		}
 		options["log-level"] = given{level, "LOG_LEVEL"}
 	}
+	if err := lyftFiles(env, options, said("rules") != ""); err != nil {
+		return nil, err
+	}
 	return options, lyftHeaders(env, options)
+}
+
+// lyftFiles sets which files are read. Those next to RUNTIME_APPDIRECTORY are read only if the rules are
+// there.
+func lyftFiles(env map[string]string, options map[string]given, elsewhere bool) error {
+	ignore, err := lyftSwitch(env, "RUNTIME_IGNOREDOTFILES", false)
+	if err != nil {
+		return err
+	}
+	root, err := lyftSwitch(env, "RUNTIME_WATCH_ROOT", true)
+	if err != nil {
+		return err
+	}
+	which := rules.AllFiles
+	switch root = root && !elsewhere; {
+	case root && ignore:
+		which = rules.VisibleRuntimeFiles
+	case root:
+		which = rules.RuntimeFiles
+	case ignore:
+		which = rules.VisibleFiles
+	}
+	options["rules-files"] = given{which.String(), "RUNTIME_IGNOREDOTFILES"}
+	return nil
+}
+
+// lyftSwitch returns a variable that is true or false.
+func lyftSwitch(env map[string]string, name string, unset bool) (bool, error) {
+	text := env[name]
+	if text == "" {
+		return unset, nil
+	}
+	value, err := strconv.ParseBool(text)
+	if err != nil {
+		return false, fmt.Errorf("%s: %q is not true or false", name, text)
+	}
+	return value, nil
 }
 
 // lyftXDS is the CONFIG_TYPE that is not FILE.
 const lyftXDS = "GRPC_XDS_SOTW"
 
 // lyftRefuses returns an error for what weir lacks and must not pass over.
-func lyftRefuses(env map[string]string, said func(option string) bool) error {
+func lyftRefuses(env map[string]string, said func(option string) string) error {
 	switch v := env["CONFIG_TYPE"]; {
 	case v == "" || v == "FILE":
 	case v != lyftXDS:
 		return fmt.Errorf("CONFIG_TYPE: %q is not one of FILE, %s", v, lyftXDS)
-	case !said("rules") && !said("etcd"):
-		return fmt.Errorf("CONFIG_TYPE: weir reads no limits by xDS, as %s has it; say where they are: in files with --rules, or in etcd with --etcd, see weir rules apply", v)
+	case said("rules") == "" && said("etcd") == "":
+		return fmt.Errorf("CONFIG_TYPE: weir does not read limits by xDS (%s); give files with --rules, or an etcd with --etcd, see weir rules apply", v)
 	}
-	if v := env["GRPC_UDS"]; v != "" && !said("grpc") {
-		return fmt.Errorf("GRPC_UDS: weir does not listen on a socket file such as %q; say where to listen with --grpc, or leave it out and set GRPC_PORT", v)
+	if v := env["GRPC_UDS"]; v != "" && said("grpc") == "" {
+		return fmt.Errorf("GRPC_UDS: weir does not listen on a socket file such as %q; give an address with --grpc, or unset it and set GRPC_PORT", v)
 	}
-	if v := env["GRPC_SERVER_USE_TLS"]; v != "" {
-		tls, err := strconv.ParseBool(v)
-		switch {
-		case err != nil:
-			return fmt.Errorf("GRPC_SERVER_USE_TLS: %q is not true or false", v)
-		case tls:
-			return fmt.Errorf("GRPC_SERVER_USE_TLS: %q cannot be had: there is no TLS yet, and callers that expect it would find nobody; have them do without, and set it to false", v)
-		}
+	tls, err := lyftSwitch(env, "GRPC_SERVER_USE_TLS", false)
+	if err == nil && tls && said("tls-cert") == "" {
+		err = fmt.Errorf("GRPC_SERVER_USE_TLS: %q needs --tls-cert, --tls-key and --tls-ca: callers that expect TLS could not connect; see weir certs", env["GRPC_SERVER_USE_TLS"])
 	}
-	return nil
+	return err
 }
 
 func lyftHeaders(env map[string]string, options map[string]given) error {
 	const name = "LIMIT_RESPONSE_HEADERS_ENABLED"
-	if env[name] == "" {
-		return nil
-	}
-	enabled, err := strconv.ParseBool(env[name])
+	enabled, err := lyftSwitch(env, name, false)
 	if err != nil {
-		return fmt.Errorf("%s: %q is not true or false", name, env[name])
+		return err
 	}
 	if enabled {
 		options["rls-headers"] = given{strings.Join([]string{
@@ -166,10 +200,10 @@ func lyftWarnings(env map[string]string) []ignored {
 	}
 	var warnings []ignored
 	if env["CONFIG_TYPE"] == lyftXDS {
-		warnings = append(warnings, ignored{[]string{"CONFIG_TYPE"}, "rules are not read by xDS, but from where weir was told"})
+		warnings = append(warnings, ignored{[]string{"CONFIG_TYPE"}, "rules are not read by xDS, but from --rules or etcd"})
 	}
 	if env["GRPC_UDS"] != "" {
-		warnings = append(warnings, ignored{[]string{"GRPC_UDS"}, "weir listens where it was told, and on no socket file"})
+		warnings = append(warnings, ignored{[]string{"GRPC_UDS"}, "weir listens at --grpc, and on no socket file"})
 	}
 	for _, group := range lyftIgnored {
 		var names []string

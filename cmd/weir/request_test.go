@@ -18,6 +18,7 @@ import (
 // fakeNode answers every call alike and keeps the last check.
 type fakeNode struct {
 	weirv1.UnimplementedRateLimiterServer
+	weirv1.UnimplementedRateLimiterHealthServer
 	weirv1.UnimplementedClusterServer
 	weirv1.UnimplementedRateLimiterConfigServer
 
@@ -28,13 +29,22 @@ type fakeNode struct {
 	ring    *weirv1.GetRingResponse
 	failure error // instead of an answer
 	drain   []*weirv1.DrainNodeRequest
+	removed []string
+	tokens  []*weirv1.CreateTokenRequest
+	id      string // in its health
 	imports []bool // whether each was dry
-	silent  bool   // never answer
+	reset   *weirv1.ResetRateLimitRequest
+	silent  bool // never answer
 }
 
 func (f *fakeNode) CheckRateLimit(_ context.Context, request *weirv1.RateLimitRequest) (*weirv1.RateLimitResponse, error) {
 	f.check = request
 	return f.answer, f.failure
+}
+
+func (f *fakeNode) ResetRateLimit(_ context.Context, request *weirv1.ResetRateLimitRequest) (*weirv1.ResetRateLimitResponse, error) {
+	f.reset = request
+	return &weirv1.ResetRateLimitResponse{}, f.failure
 }
 
 func (f *fakeNode) ListNodes(ctx context.Context, _ *weirv1.ListNodesRequest) (*weirv1.ListNodesResponse, error) {
@@ -48,9 +58,18 @@ func (f *fakeNode) ListNodes(ctx context.Context, _ *weirv1.ListNodesRequest) (*
 	return f.nodes, f.failure
 }
 
+func (f *fakeNode) GetHealthStatus(context.Context, *weirv1.GetHealthStatusRequest) (*weirv1.GetHealthStatusResponse, error) {
+	return &weirv1.GetHealthStatusResponse{NodeId: f.id}, f.failure
+}
+
 func (f *fakeNode) DrainNode(_ context.Context, request *weirv1.DrainNodeRequest) (*weirv1.DrainNodeResponse, error) {
 	f.drain = append(f.drain, request)
 	return &weirv1.DrainNodeResponse{Held: 7}, f.failure
+}
+
+func (f *fakeNode) RemoveNode(_ context.Context, request *weirv1.RemoveNodeRequest) (*weirv1.RemoveNodeResponse, error) {
+	f.removed = append(f.removed, request.GetNodeId())
+	return &weirv1.RemoveNodeResponse{View: 9, Member: request.GetNodeId() == "late"}, f.failure
 }
 
 func (f *fakeNode) ImportView(_ context.Context, request *weirv1.ImportViewRequest) (*weirv1.ImportViewResponse, error) {
@@ -74,6 +93,7 @@ func listen(t *testing.T, fake *fakeNode) string {
 	return listenWith(t, func(server *grpc.Server) {
 		if fake != nil {
 			weirv1.RegisterRateLimiterServer(server, fake)
+			weirv1.RegisterRateLimiterHealthServer(server, fake)
 			weirv1.RegisterClusterServer(server, fake)
 			weirv1.RegisterRateLimiterConfigServer(server, fake)
 		}
@@ -100,9 +120,9 @@ func listenWith(t *testing.T, register func(*grpc.Server)) string {
 	return listener.Addr().String()
 }
 
-// TestAskErrors: every failed call is one sentence and exit code 2.
-func TestAskErrors(t *testing.T) {
-	refused := "127.0.0.1:1" // reserved for tcpmux; nobody listens there
+// TestRequestErrors: every failed call is one sentence and exit code 2.
+func TestRequestErrors(t *testing.T) {
+	refused := "127.0.0.1:1" // reserved for tcpmux; no process listens there
 	silent := listen(t, &fakeNode{silent: true})
 	empty := listen(t, nil)
 	web := httptest.NewServer(http.NotFoundHandler())
@@ -111,7 +131,7 @@ func TestAskErrors(t *testing.T) {
 	invalid := listen(t, &fakeNode{failure: status.Error(codes.InvalidArgument, "identifier: 300 bytes, at most 256 are allowed")})
 	broken := listen(t, &fakeNode{failure: status.Error(codes.Internal, "boom")})
 	taken := listen(t, &fakeNode{failure: status.Error(codes.FailedPrecondition, "rules cannot be changed through this node")})
-	cutOff := listen(t, &fakeNode{failure: status.Error(codes.Unavailable, "etcd is away; the change may have been made or not")})
+	cutOff := listen(t, &fakeNode{failure: status.Error(codes.Unavailable, "etcd is unreachable; the change may have been made or not")})
 	busy := listen(t, &fakeNode{failure: status.Error(codes.Unavailable, "the node is stopping")})
 
 	tests := []struct {
@@ -127,13 +147,13 @@ func TestAskErrors(t *testing.T) {
 		{[]string{"WEIR_NODE=9090"}, "nodes", `WEIR_NODE: address "9090" is not host:port`},
 		{nil, "nodes --timeout 100ms --node " + silent, "node " + silent + " did not answer within 100ms; " +
 			"wait longer with --timeout, or name another with --node"},
-		{nil, "nodes --node " + empty, "what answers at " + empty + " is no node of weir, or one of another version: " +
+		{nil, "nodes --node " + empty, "the server at " + empty + " is not a Weir node, or one of another version: " +
 			"unknown service weir.v1.Cluster"},
-		{nil, "nodes --node " + notGRPC, "what answers at " + notGRPC + " does not speak gRPC; --node wants the node's gRPC address"},
+		{nil, "nodes --node " + notGRPC, "the server at " + notGRPC + " does not speak gRPC without TLS; pass --tls-ca if it has TLS, and give --node the node's gRPC address"},
 		{nil, "check user=alice --node " + invalid, "node " + invalid + " refuses the request: identifier: 300 bytes, at most 256 are allowed"},
 		{nil, "check user=alice --json --node " + broken, "node " + broken + ": boom (Internal)"},
 		{nil, "nodes --node " + taken, "node " + taken + ": rules cannot be changed through this node"},
-		{nil, "nodes --node " + cutOff, "node " + cutOff + ": etcd is away; the change may have been made or not"},
+		{nil, "nodes --node " + cutOff, "node " + cutOff + ": etcd is unreachable; the change may have been made or not"},
 		{nil, "nodes --node " + busy, "node " + busy + ": the node is stopping"},
 	}
 	for _, test := range tests {
@@ -149,7 +169,7 @@ func TestExplainUnavailable(t *testing.T) {
 	q := &asking{node: "n:1"}
 	const lookup = "dns: A record lookup error: lookup n on 127.0.0.1:53: read udp 127.0.0.1:5->127.0.0.1:53: read: connection refused"
 	tests := []struct{ message, want string }{
-		{"name resolver error: produced zero addresses", "node n:1 cannot be reached: its name stands for no address"},
+		{"name resolver error: produced zero addresses", "node n:1 cannot be reached: its name has no address"},
 		{lookup, "node n:1 cannot be reached: " + lookup},
 	}
 	for _, test := range tests {

@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
+	"go.yaml.in/yaml/v4"
+
+	"github.com/weirlimit/weir/rules"
 )
 
 // readFile returns the options in the configuration file that config names, by
@@ -38,29 +39,32 @@ func parseFile(path string, data []byte) (map[string]given, error) {
 		isList[o.name] = o.isList()
 	}
 	values := make(map[string]given)
+	var problems []error
+	problem := func(line int, format string, args ...any) {
+		problems = append(problems, fmt.Errorf("%s:%d: "+format, append([]any{path, line}, args...)...))
+	}
 	lines := make(map[string]int)
 	for i := 0; i+1 < len(mapping); i += 2 {
 		key, value := mapping[i], mapping[i+1]
 		list, known := isList[key.Value]
 		if !known || key.Kind != yaml.ScalarNode {
-			return nil, fmt.Errorf("%s:%d: unknown key %q%s", path, key.Line, key.Value, didYouMean(key.Value, names))
+			problem(key.Line, "unknown key %q%s", key.Value, didYouMean(key.Value, names))
+			continue
 		}
 		if first := lines[key.Value]; first != 0 {
-			return nil, fmt.Errorf("%s:%d: %s is given twice, first in line %d", path, key.Line, key.Value, first)
+			problem(key.Line, "%s is given twice, first in line %d", key.Value, first)
+			continue
 		}
 		lines[key.Value] = key.Line
-		where := fmt.Sprintf("%s:%d: %s", path, key.Line, key.Value)
-		text, problem := scalars(value, list)
-		if problem != "" {
-			return nil, fmt.Errorf("%s: %s", where, problem)
+		text, bad := scalars(value, list)
+		if bad != "" {
+			problem(key.Line, "%s: %s", key.Value, bad)
+			continue
 		}
-		values[key.Value] = given{text, where}
+		values[key.Value] = given{text, fmt.Sprintf("%s:%d: %s", path, key.Line, key.Value)}
 	}
-	return values, nil
+	return values, errors.Join(problems...)
 }
-
-// yamlError matches the errors of package yaml.
-var yamlError = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
 // decodeMapping returns the keys and values, in turn, of the one mapping in data.
 func decodeMapping(path string, data []byte) ([]*yaml.Node, error) {
@@ -74,14 +78,7 @@ func decodeMapping(path string, data []byte) ([]*yaml.Node, error) {
 		}
 	}
 	if !errors.Is(err, io.EOF) {
-		message := err.Error()
-		if match := yamlError.FindStringSubmatch(message); match != nil {
-			message = message[len(match[0]):]
-			if match[1] != "" {
-				path += ":" + match[1]
-			}
-		}
-		return nil, fmt.Errorf("%s: not YAML: %s", path, message)
+		return nil, errors.New(rules.SyntaxProblem(path, data, err).String())
 	}
 	if len(document.Content) == 0 || document.Content[0].Tag == "!!null" {
 		return nil, nil // empty, or nothing but comments

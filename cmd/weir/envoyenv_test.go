@@ -26,6 +26,19 @@ func TestLyftEnvironment(t *testing.T) {
 		{[]string{use, "LOG_LEVEL=WARNING"}, "log-level", "warn"},
 		{[]string{use, "LOG_LEVEL=trace"}, "log-level", "debug"},
 		{[]string{use, "LOG_LEVEL=fatal"}, "log-level", "error"},
+		{[]string{use}, "rules-files", "runtime"},
+		{[]string{use, "RUNTIME_IGNOREDOTFILES=true"}, "rules-files", "visible-runtime"},
+		{[]string{use, "RUNTIME_WATCH_ROOT=false"}, "rules-files", "all"},
+		{[]string{use, "RUNTIME_WATCH_ROOT=false", "RUNTIME_IGNOREDOTFILES=1"}, "rules-files", "visible"},
+		{[]string{use, "WEIR_RULES=/x"}, "rules-files", "all"},
+		{[]string{use, "WEIR_RULES_FILES=yaml"}, "rules-files", "yaml"},
+		{[]string{"PORT=1"}, "rules-files", "yaml"},
+		{[]string{use}, "rls-count-denied", "true"},
+		{[]string{"SHADOW_MODE=false"}, "rls-count-denied", "true"},
+		{[]string{use, "WEIR_RLS_COUNT_DENIED=false"}, "rls-count-denied", "false"},
+		{[]string{use, "WEIR_LYFT_ALGORITHM=sliding_window"}, "rls-count-denied", "true"},
+		{[]string{use, "WEIR_LYFT_ALGORITHM=gcra"}, "rls-count-denied", "false"},
+		{[]string{"PORT=1"}, "rls-count-denied", "false"},
 		{[]string{"SHADOW_MODE=1"}, "rls-shadow", "true"},
 		{[]string{"SHADOW_MODE=false"}, "rls-shadow", "false"},
 		{[]string{"QUOTA_MODE=true"}, "rls-quota", "true"},
@@ -65,9 +78,9 @@ func TestLyftEnvironment(t *testing.T) {
 }
 
 func TestLyftEnvironmentRefuses(t *testing.T) {
-	const xds = `CONFIG_TYPE: weir reads no limits by xDS, as GRPC_XDS_SOTW has it; say where they are: in files with --rules, or in etcd with --etcd, see weir rules apply`
+	const xds = `CONFIG_TYPE: weir does not read limits by xDS (GRPC_XDS_SOTW); give files with --rules, or an etcd with --etcd, see weir rules apply`
 	tls := func(value string) string {
-		return `GRPC_SERVER_USE_TLS: "` + value + `" cannot be had: there is no TLS yet, and callers that expect it would find nobody; have them do without, and set it to false`
+		return `GRPC_SERVER_USE_TLS: "` + value + `" needs --tls-cert, --tls-key and --tls-ca: callers that expect TLS could not connect; see weir certs`
 	}
 	for env, want := range map[string]string{
 		"CONFIG_TYPE=GRPC_XDS_SOTW":                 xds,
@@ -77,14 +90,17 @@ func TestLyftEnvironmentRefuses(t *testing.T) {
 		"GRPC_SERVER_USE_TLS=1":                     tls("1"), // all that strconv.ParseBool takes is true there
 		"GRPC_SERVER_USE_TLS=T WEIR_GRPC=h:1":       tls("T"),
 		"GRPC_SERVER_USE_TLS=yes":                   `GRPC_SERVER_USE_TLS: "yes" is not true or false`,
-		"GRPC_UDS=/tmp/x.sock":                      `GRPC_UDS: weir does not listen on a socket file such as "/tmp/x.sock"; say where to listen with --grpc, or leave it out and set GRPC_PORT`,
+		"GRPC_UDS=/tmp/x.sock":                      `GRPC_UDS: weir does not listen on a socket file such as "/tmp/x.sock"; give an address with --grpc, or unset it and set GRPC_PORT`,
+		"RUNTIME_WATCH_ROOT=maybe":                  `RUNTIME_WATCH_ROOT: "maybe" is not true or false`,
+		"RUNTIME_IGNOREDOTFILES=2":                  `RUNTIME_IGNOREDOTFILES: "2" is not true or false`,
 		"SHADOW_MODE=maybe":                         `SHADOW_MODE: "maybe" is not true or false`,
 		"LIMIT_RESPONSE_HEADERS_ENABLED=1.5":        `LIMIT_RESPONSE_HEADERS_ENABLED: "1.5" is not true or false`,
 		"NEAR_LIMIT_RATIO=2":                        `NEAR_LIMIT_RATIO: 2 is not above 0 and up to 1`,
 		"NEAR_LIMIT_RATIO=x":                        `NEAR_LIMIT_RATIO: "x" is not a share, such as 0.8`,
 		"GRPC_PORT=99999":                           `GRPC_PORT: "0.0.0.0:99999" has the port "99999", allowed is 0 to 65535`,
 		"RUNTIME_ROOT=/r LOG_LEVEL=loud":            `LOG_LEVEL: "loud" is not one of debug, error, fatal, info, panic, trace, warn, warning`,
-		"RUNTIME_ROOT=/r WEIR_INSECURE=false":       `GRPC_PORT: 0.0.0.0:8081 is reachable from other machines and there is no TLS yet; listen on 127.0.0.1:8081, or pass --insecure if the network is trusted`,
+		"RUNTIME_ROOT=/r WEIR_INSECURE=false": "GRPC_PORT: 0.0.0.0:8081 is reachable from other machines and there is no TLS; pass --tls-cert, --tls-key and --tls-ca, listen on 127.0.0.1:8081, or pass --insecure if the network is trusted\n" +
+			"PORT: 0.0.0.0:8080 is reachable from other machines and there is no TLS; pass --tls-cert, --tls-key and --tls-ca, listen on 127.0.0.1:8080, or pass --insecure if the network is trusted",
 	} {
 		_, err := read(t, nil, append([]string{"WEIR_INSECURE=true", "WEIR_ADVERTISE=h:1"}, strings.Fields(env)...), "")
 		if err == nil || err.Error() != want {
@@ -98,12 +114,12 @@ func TestLyftWarnings(t *testing.T) {
 		"RUNTIME_ROOT=/r", "REDIS_URL=x", "REDIS_SOCKET_TYPE=tcp", "BACKEND_TYPE=redis", "USE_STATSD=false", "DEBUG_PORT=6070", "TRACING_ENABLED=false", "PORT=1", "MEMCACHE_TLS=",
 	}, nil, nil).env
 	const want = `[{[BACKEND_TYPE REDIS_SOCKET_TYPE REDIS_URL] counters live in the nodes} {[USE_STATSD] metrics are at /metrics of the HTTP port} ` +
-		`{[DEBUG_PORT] /rlconfig is on the HTTP port, and profiles are where pprof says} {[TRACING_ENABLED] there are no traces}]`
+		`{[DEBUG_PORT] /rlconfig is on the HTTP port, and --pprof serves profiles} {[TRACING_ENABLED] there are no traces}]`
 	if got := fmt.Sprint(lyftWarnings(env)); got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
 	overruled := map[string]string{"CONFIG_TYPE": "GRPC_XDS_SOTW", "GRPC_UDS": "/x"}
-	if got := fmt.Sprint(lyftWarnings(overruled)); got != `[{[CONFIG_TYPE] rules are not read by xDS, but from where weir was told} {[GRPC_UDS] weir listens where it was told, and on no socket file}]` {
+	if got := fmt.Sprint(lyftWarnings(overruled)); got != `[{[CONFIG_TYPE] rules are not read by xDS, but from --rules or etcd} {[GRPC_UDS] weir listens at --grpc, and on no socket file}]` {
 		t.Errorf("overruled: %s", got)
 	}
 	delete(env, "RUNTIME_ROOT")
@@ -113,7 +129,7 @@ func TestLyftWarnings(t *testing.T) {
 	}
 }
 
-// The page for those who migrate tells of every variable and option.
+// The page about migration names every variable and option.
 func TestMigrationPageIsComplete(t *testing.T) {
 	page, err := os.ReadFile("../../docs/migrate-from-envoyproxy-ratelimit.md")
 	if err != nil {

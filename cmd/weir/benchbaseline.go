@@ -27,10 +27,10 @@ func (a *app) benchFloorCommand() *cobra.Command {
 	var listen, settings string
 	cmd := &cobra.Command{
 		Use:   "floor",
-		Short: "Serve answers that cost the least",
-		Long: `Serve checks as a node does, over gRPC and with the same messages, those of Envoy's API
-too, but decide nothing: what "weir bench grpc" measures of it is the least that any node
-can cost. It runs until SIGINT or SIGTERM. ("weir bench grpc --floor" starts one by itself.)`,
+		Short: "Serve answers without deciding anything",
+		Long: `Serve checks over gRPC with the same messages as a node, those of Envoy's API included,
+and decide nothing. What "weir bench grpc" measures of it is the least that a node can
+cost. It runs until SIGINT or SIGTERM. "weir bench grpc --floor" starts one by itself.`,
 		Example: `  weir bench floor --listen 127.0.0.1:7070
   weir bench grpc --target 127.0.0.1:7070    in another terminal`,
 		Args: noArgs,
@@ -44,7 +44,7 @@ can cost. It runs until SIGINT or SIGTERM. ("weir bench grpc --floor" starts one
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&listen, "listen", "127.0.0.1:0", "listen at `HOST:PORT`; port 0 picks a free one")
-	flags.StringVar(&settings, "settings", settingsDefault, "`NAME` of gRPC's and Go's settings: default, or node (those of weir serve)")
+	flags.StringVar(&settings, "settings", settingsDefault, "gRPC and Go settings `NAME`: default, or node (those of weir serve)")
 	return cmd
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/weirlimit/weir/cmd/weir/internal/bench"
 )
 
-// TestBenchFloor asks both floors for a moment, and stops them by a signal.
-func TestBenchFloor(t *testing.T) {
+// TestBenchBaseline asks both floors for a moment, and stops them by a signal.
+func TestBenchBaseline(t *testing.T) {
 	for _, settings := range []string{settingsDefault, settingsNode} {
 		stdout, w := io.Pipe()
 		ended := make(chan int, 1)
@@ -45,9 +45,9 @@ func TestBenchFloor(t *testing.T) {
 	}
 }
 
-// TestBenchBesideFloor asks a bare server, and then another bare server, which must cost
+// TestBenchComparedWithBaseline asks a bare server, and then another bare server, which must cost
 // about the same: the ratio is of the two.
-func TestBenchBesideFloor(t *testing.T) {
+func TestBenchComparedWithBaseline(t *testing.T) {
 	t.Setenv(runVariable, "1")
 	asked, err := startFloor(settingsNode)
 	if err != nil {

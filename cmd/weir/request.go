@@ -1,0 +1,270 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+	"github.com/weirlimit/weir/client"
+	"github.com/weirlimit/weir/internal/certs"
+)
+
+const (
+	// defaultNode is where a node serves gRPC if it is not told otherwise.
+	defaultNode = "127.0.0.1:9090"
+	// defaultAskTimeout is for a person, who would rather wait than fail.
+	defaultAskTimeout = 2 * time.Second
+)
+
+// asking is what the commands that ask a node have in common.
+type asking struct {
+	node    string
+	where   string // where node was given
+	timeout time.Duration
+	json    bool
+	files   certs.Files // as given; empty: not encrypted
+
+	tokenFile string // as given; empty: none
+
+	secured *tls.Config // read from files; nil: not encrypted
+	token   string      // read from tokenFile
+}
+
+// addTo defines the flags. A timeout that is set already is the default.
+func (q *asking) addTo(cmd *cobra.Command) {
+	q.add(cmd, true)
+}
+
+// add defines the flags, of commands whose answer is no message without --json.
+func (q *asking) add(cmd *cobra.Command, json bool) {
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&q.node, "node", defaultNode, "`HOST:PORT` of the node's gRPC; $WEIR_NODE sets it as well")
+	flags.StringVar(&q.files.CA, "tls-ca", "", "`FILE` of the cluster's CA, if its nodes have TLS; $WEIR_TLS_CA sets it as well")
+	flags.StringVar(&q.files.Cert, "tls-cert", "", "`FILE` of a client's certificate, if nodes want one; $WEIR_TLS_CERT sets it as well")
+	flags.StringVar(&q.files.Key, "tls-key", "", "`FILE` of the certificate's key; $WEIR_TLS_KEY sets it as well")
+	flags.StringVar(&q.tokenFile, "token-file", "", "`FILE` with a token of weir tokens create; $WEIR_TOKEN_FILE sets it as well, and $WEIR_TOKEN the token itself")
+	if json {
+		flags.BoolVar(&q.json, "json", false, "print JSON")
+	}
+	flags.DurationVar(&q.timeout, "timeout", cmp.Or(q.timeout, defaultAskTimeout), "wait at most `DURATION` for the answer")
+}
+
+// ask calls the node. What goes wrong becomes an error with exit code 2, because
+// 1 means a denied check.
+func (a *app) ask(cmd *cobra.Command, q *asking, call func(context.Context, *client.Node) error) error {
+	a.locate(cmd, q)
+	if q.timeout <= 0 {
+		return usageError(cmd, "--timeout: %v is not above 0", q.timeout)
+	}
+	if err := a.secure(cmd, q); err != nil {
+		return &exitError{err: err, code: 2}
+	}
+	c, err := q.connect(q.node)
+	if err != nil {
+		return &exitError{err: fmt.Errorf("%s: %w", q.where, err), code: 2}
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), q.timeout)
+	defer cancel()
+	err = call(ctx, c)
+	if closeErr := c.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return &exitError{err: q.explain(err), code: 2}
+	}
+	return nil
+}
+
+// locate finds out which node is asked.
+func (a *app) locate(cmd *cobra.Command, q *asking) {
+	q.where = "--node"
+	if address := a.env[variable("node")]; address != "" && !cmd.Flags().Changed("node") {
+		q.node, q.where = address, variable("node")
+	}
+}
+
+// secure reads the files of TLS, each from its flag or its variable.
+func (a *app) secure(cmd *cobra.Command, q *asking) (err error) {
+	for _, f := range []struct {
+		name string
+		path *string
+	}{{"tls-ca", &q.files.CA}, {"tls-cert", &q.files.Cert}, {"tls-key", &q.files.Key}} {
+		if path := a.env[variable(f.name)]; path != "" && !cmd.Flags().Changed(f.name) {
+			*f.path = path
+		}
+	}
+	if err := a.readToken(cmd, q); err != nil {
+		return err
+	}
+	if q.files == (certs.Files{}) {
+		if q.token != "" {
+			return errors.New("a token is not sent unencrypted: pass --tls-ca, the CA of the node that is asked")
+		}
+		return nil
+	}
+	if q.files.CA == "" {
+		return errors.New("--tls-cert and --tls-key need --tls-ca, the CA of the node that is asked")
+	}
+	q.secured, err = certs.ClientConfig(q.files)
+	return err
+}
+
+// readToken reads the token of --token-file, $WEIR_TOKEN_FILE or $WEIR_TOKEN, if there is one.
+func (a *app) readToken(cmd *cobra.Command, q *asking) error {
+	if path := a.env[variable("token-file")]; path != "" && !cmd.Flags().Changed("token-file") {
+		q.tokenFile = path
+	}
+	if q.tokenFile == "" {
+		q.token = a.env[variable("token")]
+		return nil
+	}
+	text, err := os.ReadFile(q.tokenFile)
+	if err != nil {
+		return fmt.Errorf("--token-file: %w", err)
+	}
+	if q.token = strings.TrimSpace(string(text)); q.token == "" {
+		return fmt.Errorf("--token-file: %s is empty", q.tokenFile)
+	}
+	return nil
+}
+
+// connect returns a client of a node.
+func (q *asking) connect(address string) (*client.Node, error) {
+	var options []client.Option
+	if q.secured != nil {
+		options = append(options, client.WithTLS(q.secured))
+	}
+	if q.token != "" {
+		options = append(options, client.WithToken(q.token))
+	}
+	return client.NewNode(address, options...)
+}
+
+// connectAdmin returns a client of the port of a node that serves admin calls. The error says if another node answers
+// there, as one may if the address is on loopback and the node is on another machine.
+func (q *asking) connectAdmin(ctx context.Context, n *weirv1.Node) (*client.Node, error) {
+	address := cmp.Or(n.GetAdminAddress(), n.GetAddress())
+	c, err := q.connect(address)
+	if err != nil {
+		return nil, fmt.Errorf("node %s at %s: %w", n.GetId(), address, err)
+	}
+	if n.GetAdminAddress() == "" {
+		return c, nil
+	}
+	health, err := c.Health(ctx)
+	if err == nil && health.GetNodeId() != n.GetId() {
+		err = fmt.Errorf("node %s answers at %s, the admin port of node %s: is that on loopback of another machine?", health.GetNodeId(), address, n.GetId())
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// explain says in one sentence what a failed call means for the person who made it.
+func (q *asking) explain(err error) error {
+	answer, ok := status.FromError(err)
+	if !ok {
+		return err
+	}
+	message := answer.Message()
+	switch answer.Code() {
+	case codes.Unavailable:
+		return q.explainUnavailable(message)
+	case codes.DeadlineExceeded:
+		return fmt.Errorf("node %s did not answer within %v; wait longer with --timeout, "+
+			"or name another with --node", q.node, q.timeout)
+	case codes.InvalidArgument:
+		return fmt.Errorf("node %s refuses the request: %s", q.node, message)
+	case codes.NotFound, codes.AlreadyExists, codes.Aborted, codes.FailedPrecondition:
+		return fmt.Errorf("node %s: %s", q.node, message)
+	case codes.Unimplemented:
+		if strings.Contains(message, "admin port") {
+			return fmt.Errorf("node %s: %s; name the other one with --node", q.node, message)
+		}
+		return fmt.Errorf("the server at %s is not a Weir node, or one of another version: %s", q.node, message)
+	}
+	return fmt.Errorf("node %s: %s (%v)", q.node, message, answer.Code())
+}
+
+// refusedWithoutCertificate reports whether a node has ended the connection because this client has
+// shown no certificate. With TLS 1.3 that may show only as the end of the connection.
+func (q *asking) refusedWithoutCertificate(message string) bool {
+	return len(q.secured.Certificates) == 0 && slices.ContainsFunc([]string{"certificate required", "broken pipe", "connection reset"},
+		func(text string) bool { return strings.Contains(message, text) })
+}
+
+// explainUnavailable goes by the texts of gRPC and of the operating system: the
+// code says no more than that there was no connection.
+func (q *asking) explainUnavailable(message string) error {
+	switch {
+	case strings.Contains(message, "lookup error"):
+		// Comes before the next: it may be the name server that refused.
+		return fmt.Errorf("node %s cannot be reached: %s", q.node, message)
+	case strings.Contains(message, "connection refused"):
+		return fmt.Errorf("no node answers at %s: the connection was refused; "+
+			"start one with \"weir serve\", or name another with --node", q.node)
+	case strings.Contains(message, "zero addresses"):
+		return fmt.Errorf("node %s cannot be reached: its name has no address", q.node)
+	case q.secured != nil && strings.Contains(message, "first record does not look like a TLS handshake"):
+		return fmt.Errorf("node %s has no TLS: ask it without --tls-ca", q.node)
+	case q.secured != nil && q.refusedWithoutCertificate(message):
+		return fmt.Errorf("node %s wants a certificate: pass --tls-cert and --tls-key (\"weir certs client\" makes them)", q.node)
+	case q.secured == nil && strings.Contains(message, "server preface"):
+		return fmt.Errorf("the server at %s does not speak gRPC without TLS; pass --tls-ca if it has TLS, "+
+			"and give --node the node's gRPC address", q.node)
+	case strings.Contains(message, "server preface"):
+		return fmt.Errorf("the server at %s does not speak gRPC; give --node the node's gRPC address", q.node)
+	}
+	for _, words := range []string{"connection", "transport", "error reading from server"} {
+		if strings.Contains(message, words) { // gRPC's own
+			return fmt.Errorf("node %s cannot be reached: %s", q.node, message)
+		}
+	}
+	return fmt.Errorf("node %s: %s", q.node, message) // for another node, which it asked
+}
+
+// print writes the text for a person or the message for a program.
+func (a *app) print(asJSON bool, message proto.Message, text string) error {
+	if asJSON {
+		var err error
+		if text, err = toJSON(message); err != nil {
+			return err
+		}
+	}
+	_, err := io.WriteString(a.stdout, text)
+	return err
+}
+
+// toJSON returns one line with the fields' names as in the .proto files. Unlike
+// protojson's own output it is the same every time.
+func toJSON(message proto.Message) (string, error) {
+	// Without the defaults, "allowed" would be missing from a denial.
+	data, err := protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}.Marshal(message)
+	if err != nil {
+		return "", err
+	}
+	var line bytes.Buffer
+	if err := json.Compact(&line, data); err != nil {
+		return "", err
+	}
+	line.WriteByte('\n')
+	return line.String(), nil
+}
