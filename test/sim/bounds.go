@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/client"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
@@ -32,8 +33,8 @@ func (s stretch) meets(from, to time.Duration) bool { return s.from <= to && fro
 // extra returns how many tokens beyond its limit a key may be granted within a stretch,
 // as the promises have it for the faults that touch the stretch:
 //
-//   - joins, drains, restarts, a slow or broken network in which others reach both sides,
-//     and whatever happens to etcd: none;
+//   - joins, drains, restarts, a slow or broken network in which others reach both sides, and any fault of
+//     etcd: none;
 //   - for each death, what was granted in the last replication interval before it, or a
 //     tenth of the limit if that is less;
 //   - for a node that goes without its standby having heard of it lately, because there is a cut between it and some
@@ -41,15 +42,17 @@ func (s stretch) meets(from, to time.Duration) bool { return s.from <= to && fro
 //   - for two nodes that are gone within the time of a recovery, which may be owner and
 //     standby: a limit;
 //   - for a cut between two nodes of which one is slow to a third: what is granted from copies, as what is relayed may be late;
-//   - for each division of the nodes, which a node that is too slow makes as well, and a cut between two nodes while there
-//     is no other to relay, or while some other is gone: a limit for the other side, and of a bucket what drains there meanwhile.
+//   - for each division of the nodes, which a node that is too slow makes as well, and a majority that has lost etcd, and a cut between two nodes while there
+//     is no other to relay, or while some other is gone: a limit for the other side, and of a bucket what drains there meanwhile;
+//   - for a majority that was divided from etcd and the others, once it is back: a limit, as an owner among them may decide from an
+//     old copy until those that have newer ones are members again.
 func (p Plan) extra(r Rule, hits []Hit, s stretch) (tokens int64) {
 	for _, f := range p.Faults {
 		since, cut := p.unreplicated(f)
 		switch {
-		case !s.meets(f.At, gone(f)):
+		case !s.meets(f.At, p.gone(f)):
 		case cut && p.vanishes(f):
-			tokens += min(r.capacity(), grantedIn(hits, stretch{since, gone(f)}))
+			tokens += min(r.capacity(), grantedIn(hits, stretch{since, p.gone(f)}))
 		case dies(f):
 			tokens += min((r.capacity()+9)/10, grantedIn(hits, stretch{f.At - replication, f.At}))
 		}
@@ -75,21 +78,22 @@ func (p Plan) extra(r Rule, hits []Hit, s stretch) (tokens int64) {
 // drains is how many tokens leave a bucket in a length of time, and make room for as many, on each side of a division; of
 // windows none, since no stretch that is looked at is longer than one.
 func (r Rule) drains(length time.Duration) int64 {
-	switch r.Algorithm {
-	case "token_bucket", "gcra", "leaky_bucket":
-		return int64(float64(r.Limit) * length.Seconds() / r.Window.Seconds())
+	if !r.counts().Drains() {
+		return 0
 	}
-	return 0
+	return int64(float64(r.Limit) * length.Seconds() / r.Window.Seconds())
 }
 
 // dies reports whether a fault is that a node dies.
-func dies(f Fault) bool { return f.Kind == Crash || f.Kind == Flash }
+func dies(f Fault) bool {
+	return f.Kind == Crash || f.Kind == Flash || slices.Contains(addresses, f.Kind)
+}
 
 // loss is of two nodes of which the second one is gone before others have taken over from the first.
 type loss struct{ from, to, over time.Duration } // the first fault, the second one, and when both nodes are gone by
 
-// losses are those of a plan.
-// A node that stops while etcd is away is gone as well: it has its standbys go on, of which nobody else hears.
+// losses are those of a plan. A node that stops while etcd is unreachable is gone as well: it leaves its
+// partitions to its standbys, unknown to the other nodes.
 func (p Plan) losses() (all []loss) {
 	var before []Fault
 	for _, f := range p.Faults {
@@ -97,23 +101,30 @@ func (p Plan) losses() (all []loss) {
 			continue
 		}
 		if i := slices.IndexFunc(before, func(first Fault) bool { return f.Node != first.Node && f.At <= p.recovered(first.At) }); i >= 0 {
-			all = append(all, loss{before[i].At, f.At, max(gone(before[i]), gone(f))})
+			all = append(all, loss{before[i].At, f.At, max(p.gone(before[i]), p.gone(f))})
 		}
 		before = append(before, f)
 	}
-	return all
+	return append(all, p.exiledLosses()...)
 }
 
-// gone is when a node is gone by that a fault has end: what it is asked while it stops it decides.
-func gone(f Fault) time.Duration {
-	if stops(f) {
-		return f.At + startFor
+// gone is when a node is gone by that a fault has end: what it is asked while it stops it decides. It notices late that it
+// cannot hand over because etcd has become unreachable.
+func (p Plan) gone(f Fault) time.Duration {
+	if !stops(f) {
+		return f.At
 	}
-	return f.At
+	at := f.At + startFor
+	for _, e := range p.Faults {
+		if slices.Contains(ofEtcd, e.Kind) && f.At <= e.At && e.At <= at {
+			at = e.At + startFor
+		}
+	}
+	return at
 }
 
 // vanishes reports whether a fault is that a node goes, and no view says so for a while.
-func (p Plan) vanishes(f Fault) bool { return dies(f) || stops(f) && p.withoutEtcd(f.At, gone(f)) }
+func (p Plan) vanishes(f Fault) bool { return dies(f) || stops(f) && p.withoutEtcd(f.At, p.gone(f)) }
 
 // unreplicated reports whether there is a cut between a node, when a fault hits it, and another, which may be its standby; or there was one
 // until so shortly before that they may not have found each other again. It returns since when.
@@ -130,7 +141,7 @@ func (p Plan) unreplicated(of Fault) (since time.Duration, cut bool) {
 // stops reports whether a fault is that a node is told to stop.
 func stops(f Fault) bool { return f.Kind == Drain || f.Kind == Restart }
 
-// withoutEtcd reports whether etcd is away within a stretch, or has only just come back.
+// withoutEtcd reports whether etcd is unreachable within a stretch, or has only just come back.
 func (p Plan) withoutEtcd(from, to time.Duration) bool {
 	return slices.ContainsFunc(p.Faults, func(f Fault) bool {
 		return slices.Contains(ofEtcd, f.Kind) && f.At <= to && from <= f.At+f.For+noticed
@@ -144,6 +155,8 @@ func (p Plan) divided() (all []stretch) {
 		switch f.Kind {
 		case Split, Stall, Lag:
 			all = append(all, stretch{f.At, over})
+		case Exile: // not mended: see above
+			all = append(all, stretch{f.At, over}, stretch{f.At + f.For, over})
 		case OneWay:
 			if since, alone := p.unrelayed(f); alone {
 				all = append(all, stretch{since, over})
@@ -155,7 +168,7 @@ func (p Plan) divided() (all []stretch) {
 }
 
 // bereaved are the stretches of a cut between two nodes in which another is gone, and others have not taken over from it. A new owner that
-// has no copy and does not reach the standby, which has it, decides from nothing; and while etcd is away, who hears all but two members may
+// has no copy and does not reach the standby, which has it, decides from nothing; and while etcd is unreachable, who hears all but two members may
 // not be a majority.
 func (p Plan) bereaved(cut Fault) (all []stretch) {
 	over := cut.At + cut.For
@@ -167,8 +180,8 @@ func (p Plan) bereaved(cut Fault) (all []stretch) {
 	return all
 }
 
-// slowlyRelayed are the stretches of cuts between two nodes in which one of them has a slow link, too, which may be that to whoever relays:
-// one frame waits for another then.
+// slowlyRelayed are the stretches of cuts between two nodes in which one of them has a slow link, too,
+// which may be that to the relay: one frame waits for another then.
 func (p Plan) slowlyRelayed() (all []stretch) {
 	for _, cut := range p.Faults {
 		for _, f := range p.Faults {
@@ -213,8 +226,11 @@ func (p Plan) apart(id string, cut Fault, at time.Duration) bool {
 func (p Plan) nodes() []string {
 	ids := slices.Clone(p.Start)
 	for _, f := range p.Faults {
-		if f.Kind == Join {
+		switch f.Kind {
+		case Join:
 			ids = append(ids, f.Node)
+		case Reused:
+			ids = append(ids, f.Other)
 		}
 	}
 	return ids
@@ -224,12 +240,14 @@ func (p Plan) nodes() []string {
 func (p Plan) serves(id string, at time.Duration) bool {
 	there := slices.Contains(p.Start, id)
 	for _, f := range p.Faults {
-		if f.At > at || f.Node != id {
+		if f.At > at || f.Node != id && f.Other != id {
 			continue
 		}
 		switch f.Kind {
-		case Join, Restart, Crash, Flash:
+		case Join, Restart, Crash, Flash, Foreign:
 			there = p.back(f) <= at
+		case Reused:
+			there = f.Other == id && p.back(f) <= at
 		case Drain:
 			there = false
 		}
@@ -251,8 +269,9 @@ func (p Plan) back(f Fault) time.Duration {
 	return at + startFor
 }
 
-// undecidable reports whether it may be that nobody can decide a check that is asked at some instant whom a client's node reaches: nodes are
-// divided, or two are gone, or one is, or is not reached, and the connections to another have just been reset; or are while the check is under way.
+// undecidable reports whether a check sent at some instant may reach no node that can decide it: nodes are
+// divided, or two are gone, or one is, or is not reached, and the connections to another have just been
+// reset; or are while the check is under way.
 func (p Plan) undecidable(at time.Duration) bool {
 	if slices.ContainsFunc(p.divided(), func(s stretch) bool { return s.meets(at, at+client.DefaultTimeout) }) {
 		return true
@@ -260,7 +279,8 @@ func (p Plan) undecidable(at time.Duration) bool {
 	if slices.ContainsFunc(p.losses(), func(l loss) bool { return l.to <= at+client.DefaultTimeout && at <= p.recovered(l.to) }) {
 		return true
 	}
-	// Of what a node holds that is told to stop, while a cut keeps its new owner from fetching it, a check is now and then decided by nobody.
+	// While a stopping node hands over and a cut keeps the new owner from fetching its partitions, a few
+	// checks are undecided.
 	for _, cut := range p.Faults {
 		unfetched := func(f Fault) bool {
 			return stops(f) && (f.Node == cut.Node || f.Node == cut.Other) && cut.At <= f.At && f.At <= at && f.At <= cut.At+cut.For
@@ -275,9 +295,10 @@ func (p Plan) undecidable(at time.Duration) bool {
 	})
 }
 
-// unanswerable reports whether it may be that no node answers a check in time that is asked at some instant: nobody can decide it, which
-// whoever was asked finds out when half of the client's time is over, and for the other half it may ask a node that is stalled, or dies just
-// then. So it is as well if the stalled node stands by for one that is gone.
+// unanswerable reports whether it may be that no node answers in time a check sent at some instant: no node
+// can decide it, which the node asked finds out when half of the client's time is over, and for the other
+// half it may ask a node that is stalled, or dies just then. The same holds if the stalled node is the
+// standby of one that is gone.
 func (p Plan) unanswerable(at time.Duration) bool {
 	until := at + client.DefaultTimeout
 	for i, f := range p.Faults {
@@ -297,7 +318,7 @@ func (p Plan) unanswerable(at time.Duration) bool {
 	return false
 }
 
-// recovered is when others have taken over from a node that died: not while etcd is away.
+// recovered is when others have taken over from a node that died: not while etcd is unreachable.
 func (p Plan) recovered(died time.Duration) time.Duration {
 	at := died + recovery
 	for _, f := range p.Faults {
@@ -308,9 +329,15 @@ func (p Plan) recovered(died time.Duration) time.Duration {
 	return at
 }
 
+// counts is the algorithm of a rule, whose promise Excess holds: 0 if there is none of its name.
+func (r Rule) counts() algorithms.Algorithm {
+	a, _ := algorithms.Parse(r.Algorithm)
+	return a
+}
+
 // longestWait is how long a check that is admitted may have to wait.
 func (r Rule) longestWait() time.Duration {
-	if r.Algorithm != "leaky_bucket" {
+	if !r.counts().Queues() {
 		return 0
 	}
 	return time.Duration(r.capacity()) * r.Window / time.Duration(r.Limit)
@@ -375,21 +402,21 @@ func (p Plan) Excess(k Key, hits []Hit, start time.Time) (worst Excess, found bo
 			worst, found = Excess{k, since, within, granted, allowed, extra}, true
 		}
 	}
-	switch r.Algorithm {
-	case "fixed_window", "sliding_window":
-		r.aligned(hits, start, look)
-	default:
-		r.anywhere(hits, look)
+	if a := r.counts(); a.Drains() || a.Long() {
+		r.anywhere(hits, p.clocksApart(), look)
+	} else {
+		r.aligned(hits, start, p.clocksApart(), look)
 	}
 	return worst, found
 }
 
-// aligned looks at all windows of the clock.
-func (r Rule) aligned(hits []Hit, start time.Time, look func(granted, allowed int64, within stretch)) {
+// aligned looks at all windows of the clock. A hit whose window hangs on which of the clocks decides, which are that far apart at most, is
+// in none for certain.
+func (r Rule) aligned(hits []Hit, start time.Time, apart time.Duration, look func(granted, allowed int64, within stretch)) {
 	granted := make(map[int64]int64)
 	index := func(at time.Duration) int64 { return start.Add(at).UnixNano() / int64(r.Window) }
 	for _, h := range slices.SortedFunc(slices.Values(hits), byEnd) {
-		if i := index(h.From); i == index(h.To) {
+		if i := index(h.From - apart); i == index(h.To+apart) {
 			granted[i] += h.Tokens
 			look(granted[i], r.Limit, stretch{time.Unix(0, i*int64(r.Window)).Sub(start), h.To})
 		}
@@ -398,8 +425,8 @@ func (r Rule) aligned(hits []Hit, start time.Time, look func(granted, allowed in
 
 // anywhere looks at every stretch that begins with one hit and ends with another: of a
 // window's length for those that count what was in it, of any length for those that
-// drain.
-func (r Rule) anywhere(hits []Hit, look func(granted, allowed int64, within stretch)) {
+// drain. Between two nodes whose clocks are apart more time passes by that.
+func (r Rule) anywhere(hits []Hit, apart time.Duration, look func(granted, allowed int64, within stretch)) {
 	going := slices.Clone(hits) // as they go on
 	for i := range going {
 		going[i].From += going[i].Wait
@@ -412,18 +439,16 @@ func (r Rule) anywhere(hits []Hit, look func(granted, allowed int64, within stre
 			if h.From < first.From {
 				continue
 			}
-			length := h.To - first.From
+			length := h.To - first.From + apart
 			allowed := r.Limit
 			drained := int64(float64(r.Limit) * length.Seconds() / r.Window.Seconds())
-			switch r.Algorithm {
-			case "token_bucket", "gcra":
-				allowed = r.capacity() + drained + 1 // for what is rounded
-			case "leaky_bucket": // whose tokens go one after the other, but those of a check at once
+			switch a := r.counts(); {
+			case a.Queues(): // whose tokens go one after the other, but those of a check at once
 				allowed = drained + maxTokens
-			default:
-				if length >= r.Window {
-					continue
-				}
+			case a.Drains():
+				allowed = r.capacity() + drained + 1 // for what is rounded
+			case length >= r.Window:
+				continue
 			}
 			granted += h.Tokens
 			look(granted, allowed, stretch{first.From, h.To})

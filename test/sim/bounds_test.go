@@ -1,8 +1,11 @@
 package sim
 
 import (
+	"slices"
 	"testing"
 	"time"
+
+	"github.com/weirlimit/weir/algorithms"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
@@ -95,13 +98,13 @@ func TestExcess(t *testing.T) {
 		"a death, a cut elsewhere": {"fixed-hour", join(at(9950*time.Millisecond, 20), at(20*second, 24)), one(20 * second),
 			[]Fault{{Kind: Join, At: 4 * second, Node: "d"}, {Kind: OneWay, At: 8 * second, For: second, Node: "b", Other: "c"}, {Kind: Crash, At: 10 * second, Node: "a"}}},
 		"a drain and a death": {"fixed-hour", at(20*second, 40), one(20 * second), []Fault{{Kind: Drain, At: 5 * second, Node: "a"}, {Kind: Crash, At: 9 * second, Node: "b"}}},
-		"nobody relays": {"fixed-hour", at(20*second, 80), one(20 * second),
+		"no relay": {"fixed-hour", at(20*second, 80), one(20 * second),
 			[]Fault{{Kind: OneWay, At: 10 * second, For: 3 * second, Node: "a", Other: "b"}, {Kind: Restart, At: 11 * second, Node: "c"}}},
-		"nobody relays yet": {"fixed-hour", at(20*second, 80), one(20 * second),
+		"no relay yet": {"fixed-hour", at(20*second, 80), one(20 * second),
 			[]Fault{{Kind: OneWay, At: 7 * second, For: 2 * second, Node: "b", Other: "c"}, {Kind: OneWay, At: 10 * second, For: 3 * second, Node: "a", Other: "b"}}},
-		"somebody relays again": {"fixed-hour", at(20*second, 40), one(20 * second),
+		"a relay again": {"fixed-hour", at(20*second, 40), one(20 * second),
 			[]Fault{{Kind: OneWay, At: 4 * second, For: 2 * second, Node: "b", Other: "c"}, {Kind: OneWay, At: 10 * second, For: 3 * second, Node: "a", Other: "b"}}},
-		"somebody relays": {"fixed-hour", at(20*second, 40), one(20 * second),
+		"a relay": {"fixed-hour", at(20*second, 40), one(20 * second),
 			[]Fault{{Kind: Join, At: 4 * second, Node: "d"}, {Kind: OneWay, At: 10 * second, For: 3 * second, Node: "a", Other: "b"}, {Kind: Restart, At: 11 * second, Node: "c"}}},
 		"split": {"fixed-hour", at(20*second, 80), one(20 * second), []Fault{{Kind: Split, At: 10 * second, For: second}}},
 		"slowly relayed": {"fixed-hour", join(at(5*second, 40), copied(at(11*second, 2))), one(20 * second),
@@ -115,6 +118,8 @@ func TestExcess(t *testing.T) {
 		"slow elsewhere": {"fixed-hour", at(20*second, 40), one(20 * second),
 			[]Fault{{Kind: OneWay, At: 10 * second, For: 3 * second, Node: "a", Other: "b"}, {Kind: Slow, At: 14 * second, For: second, Node: "c", Other: "a"}}},
 		"split, of a bucket": {"gcra", join(at(5*second, 21), at(10*second, 10+20+10)), one(10 * second), []Fault{{Kind: Split, At: 5 * second, For: second}}},
+		"exile":              {"fixed", at(11*second, 24), at(11*second, 1), []Fault{{Kind: Exile, At: 10 * second, For: 3 * second}}},
+		"exile, over":        {"fixed", at(14*second, 36), at(14*second, 1), []Fault{{Kind: Exile, At: 10 * second, For: 3 * second}}},
 		"split, later":       {"fixed", at(21*second, 12), one(21 * second), []Fault{{Kind: Stall, At: 10 * second, For: second}}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -144,7 +149,7 @@ func asked(h *Hit, d time.Duration) { h.From, h.To = h.From+d, h.To+d }
 
 func waiting(h *Hit, d time.Duration) { h.Wait = d }
 
-// Where nobody has to decide, and where somebody has.
+// Instants at which a check may be undecided, and others.
 func TestUndecidable(t *testing.T) {
 	p := Plan{Start: []string{"a", "b", "c"}, Faults: []Fault{
 		{Kind: Split, At: 5 * second, For: second}, {Kind: Crash, At: 20 * second, Node: "a"}, {Kind: Crash, At: 25 * second, Node: "b"}, {Kind: Crash, At: 50 * second, Node: "b"},
@@ -172,16 +177,47 @@ func TestUnanswerable(t *testing.T) {
 	}{
 		"a stall":                     {[]Fault{stall}, 10500 * time.Millisecond, false},
 		"a death":                     {[]Fault{death(10 * second)}, 9950 * time.Millisecond, false},
-		"a stall beside a death":      {[]Fault{death(8 * second), stall}, 10500 * time.Millisecond, true},
+		"a stall and a death":         {[]Fault{death(8 * second), stall}, 10500 * time.Millisecond, true},
 		"after a stall":               {[]Fault{death(8 * second), stall}, 11001 * time.Millisecond, false},
 		"a death long before a stall": {[]Fault{death(time.Second), stall}, 10500 * time.Millisecond, false},
 		"a death in a split":          {[]Fault{{Kind: Split, At: 9 * second, For: 2 * second}, death(10 * second)}, 9950 * time.Millisecond, true},
 		"a death before, in a split":  {[]Fault{{Kind: Split, At: 9 * second, For: 2 * second}, death(9900 * time.Millisecond)}, 9950 * time.Millisecond, false},
-		"a split, and nobody dies":    {[]Fault{{Kind: Split, At: 9 * second, For: 2 * second}}, 9950 * time.Millisecond, false},
+		"a split, and no death":       {[]Fault{{Kind: Split, At: 9 * second, For: 2 * second}}, 9950 * time.Millisecond, false},
 		"a node that dies and stalls": {[]Fault{{Kind: Crash, At: 8 * second, Node: "c"}, stall}, 10500 * time.Millisecond, false},
 	} {
 		if got := (Plan{Start: []string{"a", "b", "c", "d"}, Faults: tc.faults}).unanswerable(tc.at); got != tc.want {
 			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// Clocks that differ move windows by as much, and give buckets what flows in meanwhile, and no more than that.
+func TestExcessOfClocksThatDiffer(t *testing.T) {
+	p := Plan{Start: []string{"a", "b"}, Clocks: map[string]time.Duration{"a": 300 * time.Millisecond, "b": -300 * time.Millisecond}}
+	for _, tc := range []struct {
+		rule string
+		hits []Hit // all that is allowed
+		more []Hit // what is not
+	}{
+		{"fixed", join(at(5*second, 12), at(7500*time.Millisecond, 12)), at(7300*time.Millisecond, 1)},
+		{"log", join(at(5*second, 20), at(10400*time.Millisecond, 20)), at(10399*time.Millisecond, 1)},
+		{"bucket", join(at(5*second, 31), at(10*second, 11)), at(10*second, 1)},
+	} {
+		k := Key{Rule: named(t, tc.rule)}
+		if e, found := p.Excess(k, tc.hits, time.Unix(0, 0)); found {
+			t.Errorf("%s: false alarm: %v", tc.rule, e)
+		}
+		if e, found := p.Excess(k, join(tc.hits, tc.more), time.Unix(0, 0)); !found || e.Granted != e.Allowed+1 {
+			t.Errorf("%s: one more: %v %v", tc.rule, e, found)
+		}
+	}
+}
+
+// TestRulesHaveAllAlgorithms holds that the simulation plays every algorithm.
+func TestRulesHaveAllAlgorithms(t *testing.T) {
+	for _, name := range algorithms.Names() {
+		if !slices.ContainsFunc(Rules, func(r Rule) bool { return r.Algorithm == name }) {
+			t.Errorf("%s: missing in Rules, in test/sim/load.go", name)
 		}
 	}
 }

@@ -64,8 +64,23 @@ func (w *World) begin(f Fault) (undo func()) {
 	case Crash:
 		w.Kill(f.Node)
 		return func() { w.launch(f.Node) }
+	case Reused:
+		w.Kill(f.Node)
+		return func() { w.check("starting node", w.StartOn(f.Other, f.Node)) }
+	case Foreign:
+		w.Kill(f.Node)
+		end, err := w.Occupy(f.Node)
+		w.check("starting node of another cluster", err)
+		return func() {
+			end()
+			w.launch(f.Node)
+		}
+	case Hidden:
+		w.hide(f.Node)
+		w.launch(f.Node)
+		return func() { w.Kill(f.Node) }
 	case Reset:
-		w.network.Reset(f.Node, f.Other)
+		w.network.Reset(w.hostOf(f.Node), w.hostOf(f.Other))
 	case Slow:
 		return w.slow(f.Node, []string{f.Other}, f.Delay)
 	case Lag:
@@ -79,6 +94,12 @@ func (w *World) begin(f Fault) (undo func()) {
 			others = append(others, etcdHost)
 		}
 		return w.divide(f.Group, others)
+	case Exile:
+		return w.divide(f.Group, append(w.others(f.Group), etcdHost))
+	case Ahead:
+		w.setClock(f.Node, f.Delay)
+		w.launch(f.Node)
+		return func() { w.Kill(f.Node) }
 	case Stall:
 		others := append(w.others([]string{f.Node}), etcdHost)
 		for i := range clients {
@@ -89,11 +110,7 @@ func (w *World) begin(f Fault) (undo func()) {
 		return w.divide([]string{f.Node}, []string{etcdHost})
 	case EtcdStop:
 		w.etcd.Stop()
-		return func() {
-			if err := w.startEtcd(); err != nil {
-				w.fail("etcd does not start: %v", err)
-			}
-		}
+		return func() { w.check("starting etcd", w.startEtcd()) }
 	case EtcdHang:
 		w.etcd.Pause()
 		return w.etcd.Resume
@@ -104,9 +121,11 @@ func (w *World) begin(f Fault) (undo func()) {
 	return func() {}
 }
 
-func (w *World) launch(id string) {
-	if err := w.Start(id); err != nil {
-		w.fail("starting node: %v", err)
+func (w *World) launch(id string) { w.check("starting node", w.Start(id)) }
+
+func (w *World) check(what string, err error) {
+	if err != nil {
+		w.fail("%s: %v", what, err)
 	}
 }
 

@@ -53,8 +53,8 @@ var Rules = []Rule{
 // hotKey is asked for in plans that are hot, and only there. Its tokens are lent.
 var hotKey = Key{Rule: len(Rules) - 1}
 
-// text returns the rules as nodes read them. What nobody decides is denied, so that only
-// what was counted is admitted.
+// text returns the rules as nodes read them. Undecided checks are denied, so that only counted ones are
+// allowed.
 func text() string {
 	var b strings.Builder
 	b.WriteString("domain: default\nrules:\n")
@@ -94,7 +94,7 @@ type Records struct {
 	denied  int                   // guarded by mu
 	sources map[weirv1.Source]int // guarded by mu
 	errors  []problem             // guarded by mu
-	late    []problem             // checks that no node has answered in the client's time, who let them through; guarded by mu
+	late    []problem             // checks that no node has answered in the client's time, which allowed them; guarded by mu
 	refused []problem             // checks that no node could decide, and that were denied for that; guarded by mu
 }
 
@@ -125,7 +125,7 @@ func (w *World) load(ctx context.Context, p Plan, into *Records) error {
 		}
 		var seeds []string
 		for _, id := range p.Start {
-			seeds = append(seeds, address(id))
+			seeds = append(seeds, addressOn(id))
 		}
 		options := []client.Option{client.WithDialer(host.Dial), client.WithSeeds(seeds...)}
 		if p.Leases && i == 0 {
@@ -192,12 +192,12 @@ func (r *Records) add(who string, k Key, h Hit, resp *weirv1.RateLimitResponse, 
 	switch {
 	case err != nil:
 		note(&r.errors, err)
-	case client.Undecided(resp):
+	case client.Undecided(resp) && resp.GetRuleId() == "": // by the client
 		note(&r.late, "no node answers in time")
 	case resp.GetSource() == weirv1.Source_SOURCE_NO_RULE:
 		note(&r.errors, "no rule")
 	case resp.GetSource() == weirv1.Source_SOURCE_FAIL_CLOSED:
-		note(&r.refused, "nobody decides")
+		note(&r.refused, "no node decides")
 	case !resp.GetAllowed():
 		r.denied++
 	default:

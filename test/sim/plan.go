@@ -11,8 +11,8 @@ import (
 // Kind is what a fault is.
 type Kind string
 
-// The kinds of faults. Those of the first group are announced or hit the network or etcd
-// only: whatever of them happens, nothing may be granted beyond the limits.
+// The kinds of faults. Those of the first group are announced or hit the network or etcd only: they never
+// let limits be exceeded.
 const (
 	Join     Kind = "join"     // a node starts
 	Drain    Kind = "drain"    // Node is told to stop
@@ -28,8 +28,15 @@ const (
 	Crash Kind = "crash"         // Node is killed, and started again after For
 	Flash Kind = "flash restart" // Node is killed, and started again at once
 	Split Kind = "split"         // nothing passes between Group and the other nodes
-	Stall Kind = "stall"         // nothing passes between Node and anybody
+	Stall Kind = "stall"         // nothing passes between Node and others
 	Lag   Kind = "lag"           // what Node sends to other nodes takes Delay longer than these wait
+
+	Exile Kind = "exile" // nothing passes between Group, a majority, and the other nodes and etcd
+	Ahead Kind = "ahead" // Node is started with a clock that is Delay ahead, and killed after For
+
+	Reused  Kind = "reused address"  // Node is killed for good, and Other started at its address after For
+	Foreign Kind = "foreign address" // Node is killed, a node of another cluster runs at its address for For, and then Node is started again
+	Hidden  Kind = "hidden"          // Node is started, advertises an address where it does not listen, and is killed after For
 )
 
 var (
@@ -37,6 +44,10 @@ var (
 	ofEtcd    = []Kind{EtcdStop, EtcdHang, EtcdLost, EtcdCut}
 	deaths    = []Kind{Crash, Crash, Flash, Flash}
 	divisions = []Kind{Split, Stall, Lag}
+	ofClocks  = []Kind{Ahead}
+	exiles    = []Kind{Exile}
+	addresses = []Kind{Reused, Foreign}
+	hidden    = []Kind{Hidden}
 )
 
 // Times and sizes of plans.
@@ -95,8 +106,9 @@ type Plan struct {
 	Start  []string // ids of the nodes that are there from the start
 	Faults []Fault  // by At
 	Calm   time.Duration
-	Leases bool // a client uses leases
-	Hot    bool // one key is asked for far more often than the others
+	Clocks map[string]time.Duration // how far the clocks of nodes are ahead of the right one, by id
+	Leases bool                     // a client uses leases
+	Hot    bool                     // one key is asked for far more often than the others
 }
 
 // End is when the load ends and the cluster must be whole.
@@ -105,7 +117,7 @@ func (p Plan) End() time.Duration { return p.Calm + healing }
 // String lists all faults.
 func (p Plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: nodes %s, calm at %v, leases %v, hot %v\n", p.Seed, strings.Join(p.Start, ","), p.Calm, p.Leases, p.Hot)
+	fmt.Fprintf(&b, "seed %d: nodes %s, calm at %v, clocks %v, leases %v, hot %v\n", p.Seed, strings.Join(p.Start, ","), p.Calm, p.Clocks, p.Leases, p.Hot)
 	for _, f := range p.Faults {
 		fmt.Fprintf(&b, "  %8.3fs %v\n", f.At.Seconds(), f)
 	}
@@ -123,7 +135,8 @@ func Draw(seed uint64, kinds ...Kind) Plan {
 	d.alive = slices.Clone(d.plan.Start)
 	d.names = len(d.alive)
 	d.mourning, d.lastDeath = d.IntN(4) == 0, -recovery
-	if len(kinds) == 0 {
+	drawn := len(kinds) == 0
+	if drawn {
 		kinds = slices.Clone(announced)
 		for _, more := range [][]Kind{ofEtcd, deaths, divisions} {
 			if d.IntN(2) == 0 {
@@ -135,6 +148,10 @@ func Draw(seed uint64, kinds ...Kind) Plan {
 		if f, possible := d.fault(kinds[d.IntN(len(kinds))], at); possible {
 			d.plan.Faults = append(d.plan.Faults, f)
 		}
+	}
+	if drawn {
+		d.later(rand.New(rand.NewPCG(seed, 1)))
+		d.latest(rand.New(rand.NewPCG(seed, 2)))
 	}
 	return d.plan
 }

@@ -9,11 +9,17 @@ import (
 
 // Plans are what they say: in order, over in time, and never without nodes to ask.
 func TestDraw(t *testing.T) {
-	drawn := make(map[Kind]int)
+	drawn, clocks, waived := make(map[Kind]int), 0, 0
 	for s := uint64(1); s <= 3000; s++ {
 		p := Draw(s)
 		if !reflect.DeepEqual(p, Draw(s)) {
 			t.Fatalf("seed %d gives two plans", s)
+		}
+		if p.clocksApart() > 0 {
+			clocks++
+		}
+		if p.waived(p.Calm - recovery) {
+			waived++
 		}
 		alive := slices.Clone(p.Start)
 		down := make(map[string]time.Duration)
@@ -38,10 +44,17 @@ func TestDraw(t *testing.T) {
 				alive = slices.DeleteFunc(alive, func(id string) bool { return id == f.Node })
 			case Restart, Flash:
 				down[f.Node] = f.At + startFor
-			case Crash, Stall, Lag:
+			case Crash, Stall, Lag, Foreign:
 				down[f.Node] = f.At + f.For
+			case Reused:
+				alive = append(slices.DeleteFunc(alive, func(id string) bool { return id == f.Node }), f.Other)
+				down[f.Other] = f.At + f.For
 			case Split:
 				if len(f.Group) == 0 || 2*len(f.Group) >= len(alive) {
+					t.Errorf("seed %d: %v of %v", s, f, alive)
+				}
+			case Exile:
+				if 2*len(f.Group) <= len(alive) || len(f.Group) >= len(alive) {
 					t.Errorf("seed %d: %v of %v", s, f, alive)
 				}
 			}
@@ -56,7 +69,10 @@ func TestDraw(t *testing.T) {
 			}
 		}
 	}
-	for _, group := range [][]Kind{announced, ofEtcd, deaths, divisions} {
+	if clocks < 100 || waived < 50 {
+		t.Errorf("clocks differ %d times, and the others go on without a majority %d times", clocks, waived)
+	}
+	for _, group := range [][]Kind{announced, ofEtcd, deaths, divisions, ofClocks, exiles, addresses, hidden} {
 		for _, k := range group {
 			if drawn[k] < 100 {
 				t.Errorf("%s is drawn %d times", k, drawn[k])

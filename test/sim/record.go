@@ -112,7 +112,7 @@ func (n note) String() string {
 	word(n.asked.Lend > 0, fmt.Sprintf("lend %d:", n.asked.Lend))
 	word(true, fmt.Sprintf("cost %d", n.take.Cost))
 	switch n.take.Source {
-	case shard.Moved:
+	case shard.Redirected:
 		word(true, "not here")
 	case shard.Unanswered, shard.Overloaded:
 		word(true, "not decided")
@@ -120,7 +120,7 @@ func (n note) String() string {
 		word(d.Allowed, fmt.Sprintf("allowed by %v, %d remain", sourceName(n.take.Source), d.Remaining))
 		word(!d.Allowed, fmt.Sprintf("denied by %v, %d remain", sourceName(n.take.Source), d.Remaining))
 		word(d.Allowed && !n.asked.Allowed && n.what == "", "and not taken, as another take was denied")
-		word(n.asked.Loan.Tokens > 0, fmt.Sprintf("and lent %d", n.asked.Loan.Tokens))
+		word(n.asked.TokenLease.Tokens > 0, fmt.Sprintf("and lent %d", n.asked.TokenLease.Tokens))
 	}
 	return strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "" }), " ") + " [" + n.worth.String() + "]"
 }

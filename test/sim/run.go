@@ -23,22 +23,22 @@ type Result struct {
 	Timeline *Timeline
 	Records  *Records
 
-	// Broken is what does not hold whatever the owners do with their counters: errors,
-	// views that differ, nodes that end, partitions with several tokens or, in the end, none.
+	// Broken is violations that do not depend on the counters: errors, views that differ, nodes that end,
+	// partitions with several tokens or, in the end, none.
 	Broken []string
 	// Exceeded are counters of which more was granted than is promised.
 	Exceeded []string
-	// Undecided are checks that somebody should have decided, and nobody has.
+	// Undecided are checks that a node should have decided, and none has.
 	Undecided []string
 
-	// Stories are what there is to say of every key that was granted too much, and of one that nobody has decided: what
-	// each node has decided of it.
+	// Stories are the decisions of each node on every key that was granted too much, and on one that was
+	// undecided.
 	Stories []string
 }
 
-// Hooks are what a run may do beside its plan.
+// Hooks are called in a run in addition to its plan.
 type Hooks struct {
-	// During runs beside the load, from the start of the plan on.
+	// During runs in parallel with the load, from the start of the plan on.
 	During func(w *World)
 }
 
@@ -49,6 +49,10 @@ func Run(p Plan, hooks Hooks) (*Result, error) {
 		return nil, err
 	}
 	defer w.Close()
+	w.waived = p.waived
+	for id, by := range p.Clocks {
+		w.setClock(id, by)
+	}
 	if err := w.begins(p); err != nil {
 		return nil, err
 	}
@@ -174,7 +178,7 @@ func (r *Result) judge(w *World) {
 	refused := slices.DeleteFunc(slices.Clone(r.Records.refused), func(p problem) bool { return r.Plan.undecidable(p.at) })
 	late := slices.DeleteFunc(slices.Clone(r.Records.late), func(p problem) bool { return r.Plan.unanswerable(p.at) })
 	r.Undecided = append(r.Undecided, r.some("were not answered", late)...)
-	r.Undecided = append(r.Undecided, r.some("were decided by nobody", refused)...)
+	r.Undecided = append(r.Undecided, r.some("were undecided", refused)...)
 	for _, p := range [][]problem{late, refused} {
 		if len(p) > 0 {
 			r.Stories = append(r.Stories, r.story(p[0].String(), p[0].key, stretch{p[0].at, p[0].at + before/4}, w))

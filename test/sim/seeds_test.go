@@ -25,12 +25,13 @@ var (
 	seed  = flag.Uint64("seed", 0, "play this one, and print what happened when")
 	seeds = flag.Int("seeds", 0, "play so many new ones")
 	first = flag.Uint64("first", 0, "play new ones from this on, instead of from one that the clock says")
-	old   = flag.Bool("known", true, "play those that have ever failed, beside new ones")
+	old   = flag.Bool("known", true, "play those that have ever failed, in addition to new ones")
 
-	// Of 500 new seeds one has a check that nobody decides, in a way that is not mended: in the first 100 ms after an owner is stalled it stands
-	// behind others that wait for that; or three things happen at once. As goroutines do not run in an order that the seed determines, it is not
-	// known in advance which. What is granted too much fails a seed, always.
-	undecided = flag.Int64("undecided", 0, "fail only if of more than so many seeds a check is decided by nobody that somebody should have decided")
+	// Of 500 new seeds one has an undecided check, from a known defect: in the first 100
+	// ms after an owner is stalled it stands behind others that wait for that; or three things happen at
+	// once. As goroutines do not run in an order that the seed determines, it is not known in advance
+	// which. What is granted too much fails a seed, always.
+	undecided = flag.Int64("undecided", 0, "fail only if more than this many seeds have an undecided check that a node should have decided")
 )
 
 // undecidedSeeds counts those of this run.
@@ -70,7 +71,7 @@ func few() int {
 	if process.RaceEnabled {
 		return 1
 	}
-	return 6
+	return 3
 }
 
 func known(t *testing.T) (seeds []uint64) {
@@ -142,9 +143,9 @@ func run(t *testing.T, p Plan, hooks Hooks) (r *Result) {
 	return r
 }
 
-// Where no counter moves, because the members stay the same whatever the network and etcd
-// do, nothing is granted beyond a limit.
-func TestNothingIsGrantedTwiceWhileMembersStay(t *testing.T) {
+// Where no counter moves, because the members stay the same under faults of network and etcd, no limit is
+// exceeded.
+func TestNoExcessWhileMembersStay(t *testing.T) {
 	for s := range few() {
 		t.Run(fmt.Sprint(s), func(t *testing.T) {
 			t.Parallel()
@@ -157,7 +158,7 @@ func TestNothingIsGrantedTwiceWhileMembersStay(t *testing.T) {
 }
 
 // In peace all of it holds: the checks raise no false alarm.
-func TestPeace(t *testing.T) {
+func TestNoFaults(t *testing.T) {
 	for s := range few() {
 		t.Run(fmt.Sprint(s), func(t *testing.T) {
 			t.Parallel()

@@ -47,8 +47,8 @@ func (t *Timeline) String() string {
 	return b.String()
 }
 
-// logger returns a logger that writes what somebody says into the timeline, until dead, and of what is
-// of less interest what is about one partition into the record.
+// logger returns a logger that writes a node's messages into the timeline, until dead, and less important
+// ones about one partition into the record.
 func (t *Timeline) logger(who string, dead *atomic.Bool, into *record) *slog.Logger {
 	return slog.New(handler{t, into, who, dead})
 }

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -24,11 +25,13 @@ const (
 	etcdHost    = "etcd"
 	etcdAddress = etcdHost + ":2379"
 	clusterName = "sim"
+	foreignName = "foreign" // of another cluster, with the same etcd
 	checkerHost = "checker"
 
 	partitions    = 251                    // of the ring: enough for all keys and nodes, and a quarter of the work of the default
 	tryAgainAfter = 500 * time.Millisecond // a node that could not start
 	counterMemory = 8 << 20
+	snapshotEvery = 3 * time.Second // so that nodes that are killed come back with old counters
 )
 
 // World is a cluster in memory, with its etcd. It is made and used in one bubble, by
@@ -45,11 +48,16 @@ type World struct {
 	partitions map[Key]uint32 // of the keys
 	record     *record
 	mu         sync.Mutex
-	traces     map[Key][]entry   // of who had their partitions; guarded by mu
-	nodes      map[string]*Node  // that run, by id; guarded by mu
-	ways       map[[2]string]way // from one host to another; guarded by mu
-	failures   []string          // guarded by mu
-	built      []built           // nodes that run, or have been told to stop or killed and not ended; guarded by mu
+	traces     map[Key][]entry             // of who had their partitions; guarded by mu
+	nodes      map[string]*Node            // that run, by id; guarded by mu
+	hosts      map[string]string           // of nodes that do not run on the host of their own name, by id; guarded by mu
+	hidden     map[string]bool             // ids of nodes that no other reaches; guarded by mu
+	ways       map[[2]string]way           // from one host to another; guarded by mu
+	failures   []string                    // guarded by mu
+	clocks     map[string]time.Duration    // how far nodes' clocks are ahead, by id; guarded by mu
+	waived     func(at time.Duration) bool // whether two nodes may decide in one partition
+	unfit      bool                        // a node has become a member that must not; guarded by mu
+	built      []built                     // nodes that run, or have been told to stop or killed and not ended; guarded by mu
 }
 
 // built is a node as it runs, and what says which partitions it holds.
@@ -60,10 +68,11 @@ type built struct {
 
 // Node is a node that runs.
 type Node struct {
-	ID   string
-	host *network.Host
-	stop context.CancelFunc
-	done chan struct{} // closed when it has ended
+	ID      string
+	cluster string
+	host    *network.Host
+	stop    context.CancelFunc
+	done    chan struct{} // closed when it has ended
 
 	dead atomic.Bool // killed: what it says does not count
 }
@@ -74,6 +83,7 @@ func NewWorld() (*World, error) {
 		Timeline: &Timeline{start: time.Now()}, network: network.New(), etcd: memetcd.New(),
 		nodes: make(map[string]*Node), ways: make(map[[2]string]way),
 		partitions: make(map[Key]uint32), record: newRecord(), traces: make(map[Key][]entry),
+		clocks: make(map[string]time.Duration), hosts: make(map[string]string), hidden: make(map[string]bool), waived: func(time.Duration) bool { return false },
 	}
 	var err error
 	if w.there, err = w.network.Host(etcdHost); err != nil {
@@ -96,39 +106,65 @@ func (w *World) startEtcd() error {
 	return err
 }
 
-func address(id string) string { return id + ":9090" }
+// addressOn is where a node listens that runs on a host.
+func addressOn(host string) string { return host + ":9090" }
 
-// Start starts a node. If it cannot, it tries again, as whoever looks after nodes would.
+// hostOf returns the name of the host on which a node runs. Other hosts than those of nodes have their own names.
+func (w *World) hostOf(id string) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return cmp.Or(w.hosts[id], id)
+}
+
+// Start starts a node. If that fails, it tries again, as a supervisor would.
 func (w *World) Start(id string) error {
-	host, err := w.network.Host(id)
+	n, err := w.prepare(id, w.hostOf(id), clusterName)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	n := &Node{ID: id, host: host, stop: cancel, done: make(chan struct{})}
 	w.mu.Lock()
 	w.nodes[id] = n
 	w.mu.Unlock()
+	w.runNode(n)
+	return nil
+}
+
+// StartOn starts a node, from then on, on the host of another one that does not run any more.
+func (w *World) StartOn(id, other string) error {
+	host := w.hostOf(other)
+	w.mu.Lock()
+	w.hosts[id] = host
+	w.mu.Unlock()
+	return w.Start(id)
+}
+
+// prepare returns a node that is about to run on a host.
+func (w *World) prepare(id, host, cluster string) (n *Node, err error) {
+	n = &Node{ID: id, cluster: cluster, done: make(chan struct{})}
+	n.host, err = w.network.Host(host)
+	return n, err
+}
+
+// runNode runs a node until it is stopped.
+func (w *World) runNode(n *Node) {
+	var ctx context.Context
+	ctx, n.stop = context.WithCancel(context.Background())
 	w.running.Go(func() {
 		defer close(n.done)
 		w.run(ctx, n)
 	})
-	return nil
 }
 
 func (w *World) run(ctx context.Context, n *Node) {
-	opts := node.Options{
-		ID: n.ID, GRPC: address(n.ID), HTTP: n.ID + ":8080", Etcd: []string{etcdAddress}, Cluster: clusterName,
-		DataDir: filepath.Join(w.dir, n.ID), Insecure: true, CounterMemory: counterMemory,
-	}
+	opts := w.options(n)
 	for again := false; ctx.Err() == nil; again = true {
 		if again {
 			w.add(n.ID, "is started again")
 		}
 		served := false
 		err := node.RunOn(ctx, node.Network{
-			Listen: n.host.Listen, Dial: n.host.Dial, Built: func(k *cluster.Custody) { w.hold(n, k) },
-			Local: func(counters cluster.Local) cluster.Local { return recorder{counters, w, n} },
+			Listen: n.host.Listen, Dial: n.host.Dial, Wall: func() time.Time { return time.Now().Add(w.clock(n.ID)) }, Built: func(k *cluster.Custody) { w.hold(n, k) },
+			Local: func(counters cluster.Local) cluster.Local { return recorder{counters, w, n} }, Killed: n.dead.Load,
 		}, opts, w.logger(n.ID, &n.dead, w.record), func(node.Info) {
 			served = true
 			w.add(n.ID, "serves")
@@ -145,8 +181,47 @@ func (w *World) run(ctx context.Context, n *Node) {
 	}
 }
 
-// hold notes what says which partitions a node holds; nil if it has ended.
+// options returns what a node is started with.
+func (w *World) options(n *Node) node.Options {
+	w.mu.Lock()
+	hidden := w.hidden[n.ID]
+	w.mu.Unlock()
+	opts := node.Options{
+		ID: n.ID, GRPC: addressOn(n.host.Name()), HTTP: n.host.Name() + ":8080", Etcd: []string{etcdAddress}, Cluster: n.cluster,
+		DataDir: filepath.Join(w.dir, n.cluster, n.ID), Insecure: true, CounterMemory: counterMemory,
+		SnapshotEvery: snapshotEvery, SnapshotMinWindow: time.Second,
+	}
+	if hidden {
+		opts.Advertise = n.host.Name() + ":9" // where it does not listen
+	}
+	return opts
+}
+
+// hide has a node that is yet to start advertise an address at which it is not reached.
+func (w *World) hide(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.hidden[id] = true
+}
+
+// clock returns how far a node's clock is ahead.
+func (w *World) clock(id string) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.clocks[id]
+}
+
+func (w *World) setClock(id string, ahead time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.clocks[id] = ahead
+}
+
+// hold notes what says which partitions a node of the cluster holds; nil if it has ended.
 func (w *World) hold(n *Node, k *cluster.Custody) {
+	if n.cluster == foreignName {
+		return
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.built = slices.DeleteFunc(w.built, func(b built) bool { return b.node == n })
@@ -208,14 +283,27 @@ func (w *World) Drain(id string) <-chan struct{} {
 	return gone
 }
 
-// Kill ends a node at once: its connections break, and whatever it still does, nobody
-// hears of it.
+// Kill ends a node at once: its connections break, and nothing that it still does has an effect.
 func (w *World) Kill(id string) {
 	if n := w.take(id); n != nil {
-		n.dead.Store(true)
-		n.host.Crash()
-		n.stop()
+		n.kill()
 	}
+}
+
+func (n *Node) kill() {
+	n.dead.Store(true)
+	n.host.Crash()
+	n.stop()
+}
+
+// Occupy starts a node of another cluster, with the id of one that does not run any more, on that one's host. The returned function kills it.
+func (w *World) Occupy(id string) (end func(), err error) {
+	n, err := w.prepare(id, w.hostOf(id), foreignName)
+	if err != nil {
+		return nil, err
+	}
+	w.runNode(n)
+	return n.kill, nil
 }
 
 // way is what faults do to what one host sends to another.
@@ -226,6 +314,7 @@ type way struct {
 
 // change changes the way from one host to another.
 func (w *World) change(from, to string, f func(*way)) {
+	from, to = w.hostOf(from), w.hostOf(to)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	ends := [2]string{from, to}
@@ -274,7 +363,7 @@ func (w *World) ids() []string {
 
 // connect returns a connection from the checker to a node.
 func (w *World) connect(id string) (*grpc.ClientConn, error) {
-	return grpc.NewClient("passthrough:///"+address(id),
+	return grpc.NewClient("passthrough:///"+addressOn(w.hostOf(id)),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(w.checker.Dial))
 }
 

@@ -557,7 +557,7 @@ func expiry(p *script) {
 	p.timeToLive(left)
 	p.timeToLive(kept)
 	p.get("", clientv3.WithPrefix())
-	// Whoever renews when the time is over is told so when the keys are gone.
+	// A renewal after the time is over fails when the keys are gone.
 	last := p.grant(1)
 	p.put("last", "1", clientv3.WithLease(last))
 	p.sleep(1050 * time.Millisecond)

@@ -212,7 +212,7 @@ func registryAfterWipe(p *script) {
 }
 
 // A registry in peace lists every five minutes, and not because its watch seems silent.
-func TestPeacefulWatchIsHeard(t *testing.T) {
+func TestWatchKeepalive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, metrics := newInMemory(t), prometheus.NewRegistry()
 		r, err := etcd.Open(t.Context(), etcd.Config{Endpoints: []string{m.endpoint()}, Cluster: "test", Dial: m.dial, Metrics: metrics})

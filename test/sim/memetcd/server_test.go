@@ -15,8 +15,8 @@ import (
 // These faults cannot be brought about in an embedded etcd of one member, so that they
 // are checked against what etcd documents.
 
-// A paused server answers nobody and breaks nothing; what has run out meanwhile goes
-// when it is resumed.
+// A paused server answers no request and breaks no connection; leases that have run out meanwhile end when
+// it is resumed.
 func TestPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newInMemory(t)
@@ -87,7 +87,7 @@ func TestNoLeader(t *testing.T) {
 			t.Errorf("put that requires a leader: %v", err)
 		}
 
-		m.ElectLeader() // with which the lease begins anew
+		m.ElectLeader() // with which the lease begins again
 		time.Sleep(4 * time.Second)
 		if resp, err := c.Get(ctx, "a"); err != nil || resp.Count != 1 {
 			t.Errorf("after an election: %v, %v", resp, err)

@@ -155,7 +155,7 @@ func (u *update) checkPut(r *pb.PutRequest) error {
 	return nil
 }
 
-// checkTxn refuses what is wrong whatever the store holds.
+// checkTxn refuses requests that are invalid for any contents of the store.
 func checkTxn(r *pb.TxnRequest) error {
 	if max(len(r.Compare), len(r.Success), len(r.Failure)) > maxOps {
 		return rpctypes.ErrGRPCTooManyOps

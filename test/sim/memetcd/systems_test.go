@@ -36,7 +36,7 @@ type embedded struct {
 }
 
 func newEmbedded(t *testing.T) *embedded {
-	e := &embedded{dir: t.TempDir(), listen: net.JoinHostPort(process.Host(), "0")}
+	e := &embedded{dir: t.TempDir(), listen: net.JoinHostPort(process.Host(t), "0")}
 	e.start(t)
 	e.listen = e.endpoint()
 	t.Cleanup(e.stop)

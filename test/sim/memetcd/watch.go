@@ -61,7 +61,7 @@ func (s service) Watch(stream pb.Watch_WatchServer) error {
 		select {
 		case <-ws.wake:
 		case err := <-received:
-			if !errors.Is(err, io.EOF) { // who has no more to ask goes on watching
+			if !errors.Is(err, io.EOF) { // a client that closes its side keeps its watches
 				return err
 			}
 		case <-leaderless:

@@ -145,7 +145,7 @@ func TestCrash(t *testing.T) {
 		a.Crash()
 		_ = first.SetReadDeadline(time.Now().Add(time.Minute))
 		if _, err := first.Read(make([]byte, 1)); !isTimeout(err) {
-			t.Errorf("who is cut off has learned of a crash: %v", err)
+			t.Errorf("a host that is cut off has learned of a crash: %v", err)
 		}
 		_ = first.SetReadDeadline(time.Time{})
 		n.Heal("a", "b")
@@ -207,7 +207,7 @@ func TestCloseIsInOrder(t *testing.T) {
 			t.Errorf("%q, %v", text, err)
 		}
 		if _, err := atA.Write([]byte("x")); !errors.Is(err, syscall.ECONNRESET) {
-			t.Errorf("writing to nobody: %v", err)
+			t.Errorf("writing to no connection: %v", err)
 		}
 	})
 }

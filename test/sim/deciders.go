@@ -40,7 +40,7 @@ func (w *World) watchTokens(ctx context.Context) {
 		if found {
 			continue
 		}
-		if len(heldTwice(now, now)) == 0 {
+		if len(heldTwice(now, now)) == 0 || w.waived(w.now()) {
 			continue
 		}
 		problems := heldTwice(now, w.deciding())
@@ -65,6 +65,7 @@ func (w *World) follow(now []tenures) {
 	if view == nil {
 		return
 	}
+	w.checkMembersLocked(view)
 	for k, p := range w.partitions {
 		owner, standby := view.Members[view.Ring.Owner(p)].ID, view.Members[view.Ring.Standby(p)].ID
 		what := fmt.Sprintf("%v, partition %d: %s owns it, %s stands by, decided by", k, p, owner, standby)
@@ -79,9 +80,26 @@ func (w *World) follow(now []tenures) {
 	}
 }
 
-// heldTwice says which partitions have two who decide, by two looks one after the other. The nodes of
-// one look are not asked at once, and a token may go from one to the other meanwhile, in no time; but
-// who has had one of the same generation before and after another node had one has had it beside that.
+// checkMembersLocked finds the first member that must be none.
+func (w *World) checkMembersLocked(v *cluster.View) {
+	for _, m := range v.Members {
+		why := ""
+		switch by := w.clocks[m.ID]; {
+		case by > cluster.MaxClockDifference:
+			why = fmt.Sprintf("its clock is %v ahead", by)
+		case w.hidden[m.ID]:
+			why = "no other reaches it"
+		}
+		if why != "" && !w.unfit {
+			w.unfit = true
+			w.failures = append(w.failures, fmt.Sprintf("%.3fs node %s is a member of view %d although %s", w.now().Seconds(), m.ID, v.Number, why))
+		}
+	}
+}
+
+// heldTwice returns the partitions that two nodes decide for, by two looks one after the other. The nodes
+// of one look are not asked at once, and the right to decide may go from one to the other meanwhile. A node
+// that had it in the same term before and after another node had it, had it at the same time.
 func heldTwice(before, after []tenures) (problems []string) {
 	for i, a := range before {
 		j := slices.IndexFunc(after, func(t tenures) bool { return t.id == a.id })
