@@ -87,8 +87,8 @@ func lowerY(perSecond float64) float64 {
 	return lowerBottom - (lowerBottom-lowerTop)*perSecond/mostSecond
 }
 
-// plot draws an SVG: above, how many requests were let through in the minute that
-// ends at each instant; below, how many came, and how many went, per second.
+// plot draws an SVG: above, how many requests were allowed in the minute that ends at each instant; below,
+// how many came, and how many were allowed, per second.
 func plot(l algorithms.Limit) []byte {
 	came, went := burst(l)
 	drawing := docs.NewDrawing(plotWidth, plotHeight, style)
@@ -156,11 +156,11 @@ func drawAxes(d *docs.Drawing) {
 func drawLegend(d *docs.Drawing) {
 	const y = plotHeight - 10
 	d.Line("minute", 58, y-4, 82, y-4)
-	d.Text(88, y, "start", "", "let through in the last minute")
+	d.Text(88, y, "start", "", "allowed in the last minute")
 	d.Line("limit", 290, y-4, 314, y-4)
 	d.Text(320, y, "start", "", "limit")
 	d.Addf(`<rect class="came" x="376" y="%d" width="12" height="12"/>`+"\n", y-11)
-	d.Text(394, y, "start", "", "came, per second")
+	d.Text(394, y, "start", "", "offered, per second")
 	d.Addf(`<rect class="went" x="526" y="%d" width="12" height="12"/>`+"\n", y-11)
-	d.Text(544, y, "start", "", "let through, per second")
+	d.Text(544, y, "start", "", "allowed, per second")
 }

@@ -11,9 +11,8 @@ type outcome struct {
 	limit    algorithms.Limit
 	requests int
 	denied   int
-	// A decision is wrong if the definition, given all that the algorithm has let
-	// through before, would have decided otherwise: no more than the limit in the
-	// window that ends now.
+	// A decision is wrong if the definition, given all requests that the algorithm has allowed before,
+	// would have decided otherwise: no more than the limit in the window that ends now.
 	wronglyAllowed int
 	wronglyDenied  int
 	// The sum of how far the algorithm's count was off, relative to the exact one,
@@ -89,7 +88,7 @@ func (w *window) add(now, length int64) int64 {
 func replay(l algorithms.Limit, trace []request, sources int) outcome {
 	o := outcome{limit: l, requests: len(trace)}
 	counters := make([]counter, sources)
-	admitted := make([]window, sources) // when they were let through
+	admitted := make([]window, sources) // when they were allowed
 	left := make([]window, sources)     // when they went, which is later if they had to wait
 	for _, r := range trace {
 		d, used := counters[r.source].step(&l, r.at)

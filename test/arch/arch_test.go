@@ -10,30 +10,56 @@ import (
 // module is the path of the module in whose root test/arch lies.
 const module = "github.com/weirlimit/weir"
 
-// imports says which packages of the module a package may import. Every package
-// but those in test must be here; those in test may import all, and nobody may
-// import them. Files of tests may import what they like, except from test.
+// imports says which packages of the module a package may import. Every package but those in test must be
+// here; those in test may import all, and no package may import them. Files of tests may import any
+// package, except from test.
 //
 // The arrows point one way: cmd to node to the parts to the arithmetic. Before
 // adding one that does not, have the consumer declare an interface.
 var imports = map[string][]string{
-	"cmd/weir": {"cmd/weir/internal/bench", "node", "client", "api", "api/weir/v1", "rules", "algorithms"},
+	"cmd/weir": {"internal/access", "internal/certs", "cmd/weir/internal/bench", "node", "client", "api", "api/weir/v1", "rules", "rules/envoy", "algorithms"},
 	"client":   {"api/weir/v1"},
 	// It is to the client what a node is, and the node's parts to it: so nothing but programs may
 	// import it.
-	"embedded":             {"client", "api", "api/weir/v1", "rules", "shard", "ring"},
-	"client/httplimit":     {"client", "client/internal/gate", "api/weir/v1", "headers", "clientip"},
-	"client/grpclimit":     {"client", "client/internal/gate", "api/weir/v1", "headers", "clientip"},
-	"client/internal/gate": {"client", "api/weir/v1", "headers"},
+	// Certificates of nodes and clients: for the node that shows them and the CLI that makes them.
+	"internal/certs": {"internal/access"},
+	// Which caller may do what: for certificates, which name callers, and for the API, which asks.
+	"internal/access": {},
+	// What was changed by which caller: the API records it, and the node says where.
+	"internal/audit":       {},
+	"client/embedded":      {"client", "api", "api/weir/v1", "rules", "shard", "ring"},
+	"client/httplimit":     {"client", "client/internal/gate", "api/weir/v1", "internal/headers", "internal/clientip"},
+	"client/grpclimit":     {"client", "client/internal/gate", "api/weir/v1", "internal/headers", "internal/clientip"},
+	"client/internal/gate": {"client", "api/weir/v1", "internal/headers"},
 	// It asks nodes as any client does, and measures the counters alone, below the node.
 	"cmd/weir/internal/bench": {"client", "api/weir/v1", "shard", "ring", "algorithms"},
 
 	"cluster":      {"cluster/peerv1", "shard", "ring", "algorithms"},
-	"node":         {"api", "api/weir/v1", "headers", "cluster", "cluster/etcd", "shard", "rules", "ring", "algorithms"},
-	"api":          {"api/weir/v1", "headers", "clientip", "cluster", "rules", "shard", "ring", "algorithms"},
+	"node":         {"internal/audit", "internal/access", "internal/certs", "overload", "api", "api/envoy", "api/weir/v1", "internal/headers", "cluster", "cluster/etcd", "cluster/snapshot", "shard", "rules", "rules/envoy", "ring", "algorithms"},
+	"api":          {"internal/audit", "internal/access", "api/envoy", "api/internal/check", "api/internal/jsonbody", "api/internal/wire", "api/internal/gateway/weir/v1", "api/weir/v1", "internal/headers", "internal/clientip", "cluster", "rules", "rules/envoy", "shard", "ring", "algorithms"},
 	"cluster/etcd": {"cluster", "ring"},
-	"rules":        {"ring", "algorithms"},
-	"shard":        {"ring", "algorithms"},
+	// The format of files of counters, which knows nothing of what is in them.
+	"cluster/snapshot": {},
+	"rules":            {"rules/envoy", "rules/internal/counter", "rules/internal/problem", "rules/internal/yamlnode", "ring", "algorithms"},
+	"shard":            {"ring", "algorithms"},
+
+	// The format of another product: rules make rules of what it has read.
+	"rules/envoy": {"rules/internal/counter", "rules/internal/problem", "rules/internal/yamlnode", "ring", "algorithms"},
+	// What the readers of all formats of rules share.
+	"rules/internal/counter":  {"ring", "algorithms"},
+	"rules/internal/problem":  {},
+	"rules/internal/yamlnode": {},
+
+	// The service of another product. It and api stand on the same: what is decided, and what travels.
+	"api/envoy":             {"api/internal/check", "api/internal/jsonbody", "api/internal/wire", "api/weir/v1", "internal/access", "rules", "rules/envoy", "shard", "ring", "algorithms"},
+	"api/internal/check":    {"api/internal/wire", "internal/access", "rules", "shard", "ring", "algorithms"},
+	"api/internal/jsonbody": {},
+	"api/internal/wire":     {},
+	// What the tests of both share.
+	"api/internal/apitest": {"api/weir/v1", "shard", "ring"},
+
+	// Which calls a node has no time for: its parts know only that some are refused.
+	"overload": {},
 
 	"ring":       {},
 	"algorithms": {},
@@ -41,11 +67,12 @@ var imports = map[string][]string{
 	"cluster/peerv1": {},
 
 	// How a decision is told to people's clients: by api, and where client enforces it.
-	"headers": {"api/weir/v1"},
+	"internal/headers": {"api/weir/v1"},
 	// Whom a request comes from through proxies: for the same two.
-	"clientip": {},
+	"internal/clientip": {},
 
-	"api/weir/v1": {},
+	"api/weir/v1":                  {},
+	"api/internal/gateway/weir/v1": {"api/weir/v1"},
 }
 
 // etcdPackage is the only one that knows etcd.

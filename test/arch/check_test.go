@@ -16,6 +16,9 @@ import (
 // table tells a reader of a violation where to look.
 const table = "see the table in test/arch/arch_test.go"
 
+// maxLines is how long a Go file may be, except for generated ones.
+const maxLines = 700
+
 // file is one Go file of the module.
 type file struct {
 	pkg       string // its directory in the module, such as "cluster/etcd"
@@ -25,7 +28,7 @@ type file struct {
 	ast       *ast.File
 }
 
-// load parses the Go files of a module, whatever their build constraints.
+// load parses the Go files of a module, regardless of build constraints.
 func load(root fs.FS) ([]file, error) {
 	var files []file
 	err := fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
@@ -71,6 +74,7 @@ func check(files []file) []string {
 		violations = append(violations, checkImports(f)...)
 		violations = append(violations, checkClock(f)...)
 		violations = append(violations, checkSleep(f)...)
+		violations = append(violations, checkLength(f)...)
 	}
 	return append(violations, checkPackages(files)...)
 }
@@ -88,7 +92,7 @@ func checkImports(f file) (violations []string) {
 			violations = append(violations, f.at(spec, "%s must not import %s: only %s may; %s", f.pkg, target, etcdPackage, table))
 		case !isOurs:
 		case isWithin(inner, "test"):
-			violations = append(violations, f.at(spec, "%s must not import %s: nobody imports test; %s", f.pkg, inner, table))
+			violations = append(violations, f.at(spec, "%s must not import %s: no package may import test; %s", f.pkg, inner, table))
 		case known && !f.test && !slices.Contains(allowed, inner):
 			violations = append(violations, f.at(spec, "%s must not import %s, only %s; %s", f.pkg, inner, orNothing(allowed), table))
 		}
@@ -116,6 +120,15 @@ func checkSleep(f file) (violations []string) {
 		violations = append(violations, f.at(use, "time.Sleep outside of testing/synctest: wait for the event itself"))
 	}
 	return violations
+}
+
+// checkLength finds files that are too long to be read as a whole.
+func checkLength(f file) []string {
+	lines := f.set.File(f.ast.Package).LineCount()
+	if f.generated || lines <= maxLines {
+		return nil
+	}
+	return []string{f.at(f.ast, "has %d lines, more than %d: split it by what is in it", lines, maxLines)}
 }
 
 // checkPackages checks that every package is in the table and has one comment.

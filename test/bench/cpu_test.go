@@ -109,8 +109,8 @@ func BenchmarkFewCallers(b *testing.B) {
 	})
 }
 
-// BenchmarkNodes is what a check costs clusters of one to eight nodes, of which any is
-// asked, by as many callers in all, each beside one node at about the same time.
+// BenchmarkNodes is what a check costs clusters of one to eight nodes, of which any is called, by as many
+// callers in all, with one node alone measured at about the same time.
 func BenchmarkNodes(b *testing.B) {
 	one := startWeir(b, 1)
 	for _, size := range []int{1, 2, 3, 4, 6, 8} {
@@ -130,12 +130,12 @@ func BenchmarkNodes(b *testing.B) {
 	}
 }
 
-// idleFor is how long it is looked what a node needs that nobody asks.
+// idleFor is how long the processor time of an idle node is measured.
 const idleFor = 5 * time.Second
 
-// BenchmarkHotDenied asks one of three nodes about one key that is over its limit and that
-// another owns: what that costs the asked node, beside the floor, and what the owner, with
-// and without what that needs anyway in as much time.
+// BenchmarkHotDenied asks one of three nodes about one key that is over its limit and that another owns:
+// what that costs the called node, compared with the baseline, and the owner, with and without what that
+// needs anyway in as much time.
 func BenchmarkHotDenied(b *testing.B) {
 	bare, tuned := startFloor(b, "default"), startFloor(b, "node")
 	hot := &weirv1.RateLimitRequest{Domain: "flood", IdentifierType: "user", Identifier: "hot"}
@@ -182,7 +182,7 @@ func elsewhere(b *testing.B, nodes []*process.Node, req *weirv1.RateLimitRequest
 		}
 	}
 	if owner == nil || asked == nil {
-		b.Fatalf("nobody owns %v", resp)
+		b.Fatalf("no node owns %v", resp)
 	}
 	return asked, owner
 }

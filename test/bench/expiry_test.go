@@ -16,10 +16,9 @@ var expiryKeys = flag.Int("expiry-keys", 10_000_000, "keys of BenchmarkExpiry")
 // expiryWindow is that of the domain "short". A sliding window is over after two.
 const expiryWindow = 15 * time.Second
 
-// BenchmarkExpiry is what a node has in memory when nobody has asked it yet, when it was
-// asked about a thousand keys ("warm": with the buffers of its connections, and the garbage
-// of its requests), about millions, and a minute after all of those have expired, while a
-// few checks go on.
+// BenchmarkExpiry measures the memory of a node before the first check, after checks of a thousand keys
+// ("warm": with the buffers of its connections, and the garbage of its requests), about millions, and a
+// minute after all of those have expired, while a few checks go on.
 func BenchmarkExpiry(b *testing.B) {
 	n := startNodes(b, 1)[0]
 	ask := func(keys int, flags ...string) load {

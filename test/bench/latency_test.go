@@ -74,10 +74,10 @@ func stderr(exit *exec.ExitError) []byte {
 	return exit.Stderr
 }
 
-// BenchmarkForwardLatency reports what a hop adds to the 99th percentile of unary checks at
-// half of the load that a node of three can do: in an open loop, at one node alone and at
-// one of three, where two of three checks go to another. Beside it stands how long the nodes'
-// threads waited for a processor, per check: what of it is no work but the machine's being busy.
+// BenchmarkForwardLatency reports what a hop adds to the 99th percentile of unary checks at half of the
+// load that a node of three can do: in an open loop, at one node alone and at one of three, where two of
+// three checks go to another. It also reports how long the nodes' threads waited for a processor, per
+// check: the part that is due to a busy machine.
 func BenchmarkForwardLatency(b *testing.B) {
 	one, three := startNodes(b, 1), startNodes(b, 3)
 	rate := strconv.Itoa(int(runLoad(b, three[:1]).ChecksPerSecond / 2))

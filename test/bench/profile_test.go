@@ -102,8 +102,7 @@ var groups = []group{
 	{"others", regexp.MustCompile(``)},
 }
 
-// copies are the functions that send and receive changes of counters for standbys, whatever
-// they call.
+// copies are the functions that send and receive changes of counters for standbys, with all that they call.
 const copies = `cluster\.\(\*Custody\)\.(replicate|returnGrants)|peerv1\._Peer_(Replicate|AddGrants)_Handler`
 
 // shares are the parts of each group in the time of all profiles together, and what of

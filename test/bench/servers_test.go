@@ -83,8 +83,8 @@ func startFloor(b *testing.B, settings string) *servers {
 	return s
 }
 
-// benchRules: nobody reaches the limits of the first domain, everybody soon that of the
-// second, and what the third counts is soon over.
+// benchRules: no user reaches the limits of the first domain, all soon reach that of the second, and the
+// windows of the third soon end.
 var benchRules = map[string]string{
 	"default.yaml": "domain: default\nrules:\n  - {id: per-user, per: [user], limits: [{limit: 1000000000, window: 1d}]}\n",
 	"flood.yaml":   "domain: flood\nrules:\n  - {id: few, per: [user], limits: [{limit: 10, window: 1d}]}\n",
@@ -128,7 +128,7 @@ func (s *servers) cpu(b *testing.B) (sum time.Duration) {
 	return sum
 }
 
-// reportBatching reports how many questions a message between two nodes carries.
+// reportBatching reports how many checks a message between two nodes carries.
 func (s *servers) reportBatching(b *testing.B) {
 	var answered, frames float64
 	for _, n := range s.nodes {
@@ -150,6 +150,6 @@ func (s *servers) reportBatching(b *testing.B) {
 		}
 	}
 	if frames > 0 {
-		b.ReportMetric(answered/frames, "questions/message")
+		b.ReportMetric(answered/frames, "checks/message")
 	}
 }

@@ -34,7 +34,7 @@ func newStage(t *testing.T, nodes int) *stage {
 // newStageOf starts an etcd and so many nodes, of which each waits so long for another.
 func newStageOf(t *testing.T, nodes int, peerTimeout time.Duration) *stage {
 	t.Helper()
-	notWhileRacing(t)
+	process.NotWhileRacing(t)
 	s := &stage{t: t, etcd: process.StartEtcd(t), rules: writeRules(t), peerTimeout: peerTimeout}
 	s.join(nodes)
 	return s
@@ -79,7 +79,7 @@ func settle(t *testing.T, patience time.Duration, nodes ...*process.Node) (view 
 	process.Await(t, patience, func() error {
 		view = 0
 		held, asked := 0, 0
-		defer func() { // whoever is not ready is asked first, and nobody else: to ask all, all the time, is a load as well
+		defer func() { // a node that is not ready is asked first, and alone: to ask all, all the time, is a load as well
 			nodes[0], nodes[asked] = nodes[asked], nodes[0]
 		}()
 		for i, n := range nodes {

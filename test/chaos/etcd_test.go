@@ -10,8 +10,9 @@ import (
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
-// Without etcd all goes on, and when it is back nobody is removed.
-func TestEtcdAway(t *testing.T) {
+// Without etcd all goes on, and when it is back no member is removed.
+func TestEtcdDown(t *testing.T) {
+	notInBrief(t)
 	const lease = 5 * time.Second
 	s := newStage(t, 3)
 	f := startTraffic(t, s.nodes...)

@@ -15,8 +15,8 @@ type account struct {
 	granted []time.Time // when the answer came, one per token
 	apart   int         // of those, by standbys from their copies
 	asked   int
-	unknown int // asked without an answer, or let through although nobody has counted
-	delayed int // asked for so long that somebody else may have been asked as well
+	unknown int // sent without an answer, or allowed undecided
+	delayed int // in progress for so long that another node may have been asked as well
 }
 
 // over returns by how much more was granted than the limit.
@@ -40,7 +40,7 @@ type ledger struct {
 
 func newLedger() *ledger { return &ledger{keys: make(map[string]*account)} }
 
-// ask takes note of a check that is about to be asked.
+// ask records a check that is about to be sent.
 func (l *ledger) ask(key string, limit int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -52,7 +52,7 @@ func (l *ledger) ask(key string, limit int) {
 	a.asked++
 }
 
-// grant takes note of tokens that were granted.
+// grant records tokens that were granted.
 func (l *ledger) grant(key string, tokens int, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -61,7 +61,7 @@ func (l *ledger) grant(key string, tokens int, at time.Time) {
 	}
 }
 
-// grantBy takes note of tokens that were granted by a source.
+// grantBy records tokens that were granted by a source.
 func (l *ledger) grantBy(source weirv1.Source, key string, tokens int, at time.Time) {
 	l.grant(key, tokens, at)
 	if source != weirv1.Source_SOURCE_PROVISIONAL {
@@ -72,14 +72,14 @@ func (l *ledger) grantBy(source weirv1.Source, key string, tokens int, at time.T
 	l.keys[key].apart += tokens
 }
 
-// lose takes note of a check of which nobody knows whether it was counted.
+// lose records a check that may have been counted or not.
 func (l *ledger) lose(key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.keys[key].unknown++
 }
 
-// delay takes note of checks that were answered so late that somebody else may have been asked as well.
+// delay records checks that were answered so late that another node may have been asked as well.
 func (l *ledger) delay(keys []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

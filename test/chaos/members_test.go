@@ -20,7 +20,7 @@ const mostMoved = 1.25
 
 // Nodes that join and leave in peace are not noticed: nothing is granted twice, nothing fails.
 func TestMembersComeAndGo(t *testing.T) {
-	inFullOnly(t)
+	form.FullOnly(t)
 	s := newStage(t, 3)
 	f := startTraffic(t, s.nodes...)
 	before := f.rest("3 nodes")
@@ -54,6 +54,7 @@ func (f *traffic) rest(heading string) figures {
 
 // All nodes are restarted, one after the other, as by Kubernetes.
 func TestRollingRestart(t *testing.T) {
+	notInBrief(t)
 	s := newStage(t, 3)
 	f := startTraffic(t, s.nodes...)
 	for range brief(3, 1) {
@@ -115,14 +116,14 @@ func checkLatency(t *testing.T, g figures, rests ...figures) {
 		return
 	}
 	t.Logf("p99 is %.1f times what it is at rest", float64(g.p99)/float64(usual))
-	if most := 5*usual + 50*time.Millisecond; *full && g.p99 > most {
+	if most := 5*usual + 50*time.Millisecond; form.Full() && g.p99 > most {
 		t.Errorf("p99 %v, more than %v", g.p99, most)
 	}
 }
 
 // Nodes that join and leave all the time leave nothing behind.
 func TestMembersFlap(t *testing.T) {
-	inFullOnly(t)
+	form.FullOnly(t)
 	const every = 2 * time.Second
 	s := newStage(t, 3)
 	f := startTraffic(t, s.nodes...)

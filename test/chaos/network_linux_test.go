@@ -33,13 +33,13 @@ const (
 	firstNode = 11
 )
 
-const nowhere = "02:00:00:00:00:01" // a locally administered address of nobody
+const nowhere = "02:00:00:00:00:01" // a locally administered, unused address
 
 // newNetwork starts nodes in namespaces of their own. It skips the test where that is not
 // permitted.
 func newNetwork(t *testing.T, nodes int) *network {
 	t.Helper()
-	notWhileRacing(t)
+	process.NotWhileRacing(t)
 	if os.Geteuid() != 0 {
 		t.Skip("network namespaces need root")
 	}
@@ -129,7 +129,7 @@ func cutTime() time.Duration { return brief(20*time.Second, 8*time.Second) }
 
 // An owner that some nodes do not reach is asked through others that do.
 func TestOwnerCutOffFromSomeNodes(t *testing.T) {
-	inFullOnly(t)
+	form.FullOnly(t)
 	n := newNetwork(t, 5)
 	f := startTraffic(t, n.nodes...)
 	wait(calm())
@@ -156,7 +156,7 @@ func TestOwnerCutOffFromSomeNodes(t *testing.T) {
 
 // An owner that does not reach etcd keeps what it holds, as long as the others answer it.
 func TestOwnerCutOffFromEtcd(t *testing.T) {
-	inFullOnly(t)
+	form.FullOnly(t)
 	n := newNetwork(t, 3)
 	f := startTraffic(t, n.nodes...)
 	wait(calm())
@@ -171,6 +171,38 @@ func TestOwnerCutOffFromEtcd(t *testing.T) {
 	f.finish()
 	f.noErrors()
 	f.exact()
+}
+
+// silenceTakeover is the time in which a member that reaches etcd and no other is to have successors: 8 s until it is dropped, and 2 s
+// until it cannot decide any more and they have its partitions.
+const silenceTakeover = takeover + 2*time.Second
+
+// A member that reaches etcd and no other member is dropped although its etcd lease lives, and comes back when it is reached. Its
+// callers are granted a limit of their own, at most.
+func TestMemberCutOffFromOthers(t *testing.T) {
+	n := newNetwork(t, 4)
+	f := startTraffic(t, n.nodes...)
+	wait(calm())
+	lost, others := n.nodes[:1], n.nodes[1:]
+	heal := n.split(lost, others)
+	cut := time.Now()
+	_, took := settle(t, silenceTakeover, others...)
+	t.Logf("the others have all partitions after %v", took.Round(time.Millisecond))
+	if took < 5*time.Second {
+		t.Errorf("it is dropped in less than 5 s")
+	}
+	wait(cutTime() - took)
+	f.report("while it was cut off", cut)
+	t.Logf("its own callers: %v", f.seen(cut, time.Now(), others...))
+	heal()
+	healedAt := time.Now()
+	_, took = n.settle(healed)
+	t.Logf("healed %v later", took.Round(time.Millisecond))
+	wait(calm() / 2)
+	f.report("since it is healed", healedAt)
+	f.finish()
+	f.noErrors(lost...)
+	f.ledger.noneOver(t, func(a *account) int { return a.limit })
 }
 
 // Two sides that do not reach each other grant a limit each, at most, and are one again in seconds. The
@@ -215,7 +247,7 @@ func TestSplit(t *testing.T) {
 
 // The ways that are cut are cut, and no others.
 func TestNetworkCuts(t *testing.T) {
-	inFullOnly(t)
+	form.FullOnly(t)
 	n := newNetwork(t, 3)
 	heal := n.split(n.nodes[:1], n.nodes[1:2])
 	sees := func(a, b *process.Node) bool {

@@ -11,9 +11,9 @@ import (
 	"github.com/weirlimit/weir/rules"
 
 	// What the pages use: go test runs the tests again when it changes.
+	_ "github.com/weirlimit/weir/client/embedded"
 	_ "github.com/weirlimit/weir/client/grpclimit"
 	_ "github.com/weirlimit/weir/client/httplimit"
-	_ "github.com/weirlimit/weir/embedded"
 )
 
 // pages are those for users of clients, which begin with what to paste.
@@ -48,8 +48,7 @@ func TestRulesInPages(t *testing.T) {
 	}
 }
 
-// Go code in pages compiles in a module of its own, as it would for whoever pastes it, and
-// what is a test passes.
+// Go code in pages compiles in a module of its own, as in a reader's, and its tests pass.
 func TestGoInPages(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {

@@ -26,7 +26,7 @@ func NewDrawing(width, height int, more string) *Drawing {
 // Addf adds an element as it is.
 func (d *Drawing) Addf(format string, args ...any) { fmt.Fprintf(&d.b, format, args...) }
 
-// Title says what the drawing shows, also to those who cannot see it.
+// Title describes the drawing, also for screen readers.
 func (d *Drawing) Title(x, y float64, title string) {
 	d.Addf("<title>%s</title>\n", title)
 	d.Text(x, y, "start", "title", title)

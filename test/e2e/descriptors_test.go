@@ -10,7 +10,14 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
+
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/weirlimit/weir/test/process"
 )
@@ -143,7 +150,7 @@ func TestCountDeniedInTheCluster(t *testing.T) {
 	}
 }
 
-// Whoever has the environment of envoyproxy/ratelimit needs no flags for it.
+// A node with the environment of envoyproxy/ratelimit needs no flags for it.
 func TestEnvironmentOfTheReference(t *testing.T) {
 	root := t.TempDir()
 	config := filepath.Join(root, "releases", "1", "ratelimit", "config")
@@ -196,5 +203,134 @@ func TestLintDescriptors(t *testing.T) {
 		if code := cmd.ProcessState.ExitCode(); code != tc.code || !strings.Contains(string(out), tc.want) {
 			t.Errorf("exit code %d, want %d: %s\nwant %s", code, tc.code, out, tc.want)
 		}
+	}
+}
+
+// Where the environment is that of envoyproxy/ratelimit, a quota that is looked at first and
+// debited afterwards holds. Elsewhere the first look is warned about, once.
+func TestLookThenDebit(t *testing.T) {
+	const warning = "a request of Envoy only looks (hits_addend: 0)"
+	dir := t.TempDir()
+	file := filepath.Join(dir, "limits.yaml")
+	if err := os.WriteFile(file, []byte(strings.ReplaceAll(descriptorFile, "100", "5")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		env      string
+		args     []string
+		want     string
+		warnings int
+	}{
+		{"RUNTIME_ROOT=" + dir + " RUNTIME_APPDIRECTORY=.", nil, "200 429 429 429", 0},
+		{"LOCAL_CACHE_SIZE_IN_BYTES=0", []string{"--rules", file}, "200 429 429 429", 0},
+		{"LOCAL_CACHE_SIZE_IN_BYTES=0 WEIR_RLS_COUNT_DENIED=false", []string{"--rules", file}, "200 429 200 200", 1},
+		{"", []string{"--rules", file}, "200 429 200 200", 1},
+		{"", []string{"--rules", file, "--rls-count-denied"}, "200 429 429 429", 0},
+	} {
+		t.Run(tc.env+strings.Join(tc.args, " "), func(t *testing.T) {
+			for _, v := range strings.Fields(tc.env) {
+				name, value, _ := strings.Cut(v, "=")
+				t.Setenv(name, value)
+			}
+			n := process.Start(t, tc.args...)
+			var got []string
+			for _, hits := range []int{0, 6, 0, 0} {
+				body := fmt.Sprintf(`{"domain":"edge/one","descriptors":[{"entries":[{"key":"user","value":"alice"}],"hitsAddend":"%d"}]}`, hits)
+				resp, err := http.Post("http://"+n.HTTP+"/json", "application/json", strings.NewReader(body))
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp.Body.Close()
+				got = append(got, fmt.Sprint(resp.StatusCode))
+			}
+			if got := strings.Join(got, " "); got != tc.want {
+				t.Errorf("%s, want %s", got, tc.want)
+			}
+			if got := strings.Count(n.Log(), warning); got != tc.warnings {
+				t.Errorf("%d warnings, want %d:\n%s", got, tc.warnings, n.Log())
+			}
+		})
+	}
+}
+
+// Counters live in the nodes, which write them down when they stop. The page about migrating from envoyproxy/ratelimit
+// says so.
+func TestRestartOfAllNodesKeepsCounters(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "limits.yaml")
+	if err := os.WriteFile(file, []byte(strings.ReplaceAll(descriptorFile, "100", "1")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n := process.Start(t, "--rules", file, "--data-dir", t.TempDir())
+	step := func(want ...int) {
+		t.Helper()
+		for _, code := range want {
+			if got, body := askJSON(t, n, "user", "alice"); got != code {
+				t.Errorf("%d, want %d: %s", got, code, body)
+			}
+		}
+	}
+	step(200, 429)
+	n.Signal(syscall.SIGTERM)
+	<-n.Ended()
+	n.Restart()
+	step(429)
+	page, err := os.ReadFile("../../docs/migrate-from-envoyproxy-ratelimit.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const row = "| a restart of all nodes at once |"
+	if !strings.Contains(string(page), row) {
+		t.Errorf("the page has no row %q", row)
+	}
+}
+
+// All descriptors of a request are limited by three nodes together, however many more than one question to a node holds.
+func TestRequestOfManyDescriptors(t *testing.T) {
+	_, nodes := startThree(t, strings.ReplaceAll(descriptorFile, "requests_per_unit: 100", "requests_per_unit: 2"), "--peer-timeout", "4s")
+	conn, err := grpc.NewClient(nodes[0].GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ask := func(users ...string) string {
+		t.Helper()
+		req := &rlsv3.RateLimitRequest{Domain: "edge/one"}
+		for _, u := range users {
+			req.Descriptors = append(req.Descriptors, &commonv3.RateLimitDescriptor{Entries: []*commonv3.RateLimitDescriptor_Entry{{Key: "user", Value: u}}})
+		}
+		resp, err := rlsv3.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		over := 0
+		for _, s := range resp.GetStatuses() {
+			if s.GetCode() == rlsv3.RateLimitResponse_OVER_LIMIT {
+				over++
+			}
+		}
+		return fmt.Sprintf("%v, %d of %d over", resp.GetOverallCode(), over, len(resp.GetStatuses()))
+	}
+	users := make([]string, 4000)
+	for i := range users {
+		users[i] = fmt.Sprint("user-", i)
+	}
+	last := users[len(users)-1]
+	for i, tc := range []struct {
+		users []string
+		want  string
+	}{
+		{users, "OK, 0 of 4000 over"},
+		{[]string{last}, "OK, 0 of 1 over"},
+		{users, "OVER_LIMIT, 1 of 4000 over"}, // which counts nothing
+		{users[:len(users)-1], "OK, 0 of 3999 over"},
+		{users, "OVER_LIMIT, 4000 of 4000 over"},
+	} {
+		// What a denied request has taken may be given back after its answer. A request that is denied for that counts nothing.
+		process.Await(t, 5*time.Second, func() error {
+			if got := ask(tc.users...); got != tc.want {
+				return fmt.Errorf("request %d: %s, want %s", i, got, tc.want)
+			}
+			return nil
+		})
 	}
 }

@@ -19,6 +19,7 @@ import (
 // When the etcd in a node's process cannot write any more, it ends itself. The
 // checks go on, on all nodes, and the node says what is wrong.
 func TestEmbeddedEtcdDies(t *testing.T) {
+	t.Parallel()
 	rules := writeRules(t, rulesPerYear(1_000_000))
 	first := process.Start(t, "--id", "a", "--rules", rules)
 	second := process.Start(t, "--id", "b", "--rules", rules, "--etcd", first.Etcd)
@@ -32,7 +33,7 @@ func TestEmbeddedEtcdDies(t *testing.T) {
 	if err := unix.Prlimit(first.PID(), unix.RLIMIT_FSIZE, &unix.Rlimit{}, nil); err != nil {
 		t.Fatal(err)
 	}
-	// Who wants to join makes etcd write: otherwise that may take a while.
+	// A joining node makes etcd write: otherwise that may take a while.
 	third := exec.Command(process.Binary(t), "serve", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--etcd", first.Etcd, "--data-dir", t.TempDir())
 	if out, err := third.CombinedOutput(); err == nil {
 		t.Errorf("a third node has joined: %s", out)

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"net/http"
 	"os"
 	"os/exec"
@@ -12,20 +13,51 @@ import (
 	"github.com/weirlimit/weir/test/process"
 )
 
-const clientExamples = "../../client/examples"
+const clients = "../../client"
 
 // The client for Python does what its tests say, against a real node.
-func TestPythonExample(t *testing.T) {
+func TestPythonClient(t *testing.T) {
+	t.Parallel()
 	python := findProgram(t, "python3")
-	dir := copyExample(t, "python", "weir.py", "test_weir.py")
-	runExample(t, dir, python, "-B", "-W", "error", "-m", "unittest")
+	runClient(t, filepath.Join(clients, "python"), startForClients(t), python, pythonTests("test_weirlimit.py")...)
 }
 
-// The middleware for Express does what its tests say, against a real node.
-func TestTypeScriptExample(t *testing.T) {
+// It does so against nodes with TLS, with a certificate or a token.
+func TestPythonClientWithTLS(t *testing.T) {
+	t.Parallel()
+	python := findProgram(t, "python3")
+	runClient(t, filepath.Join(clients, "python"), startSecuredForClients(t), python, pythonTests("test_tls.py")...)
+}
+
+// pythonTests returns the arguments of Python that run the tests in a file.
+func pythonTests(file string) []string {
+	return []string{"-B", "-W", "error", "-m", "unittest", "discover", "-s", "tests", "-p", file}
+}
+
+// The packages have the license of the whole.
+func TestClientsHaveTheLicense(t *testing.T) {
+	want, err := os.ReadFile("../../LICENSE")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{"python", "typescript"} {
+		if got, err := os.ReadFile(filepath.Join(clients, dir, "LICENSE")); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("client/%s/LICENSE is not that of the project: %v", dir, err)
+		}
+	}
+}
+
+// The client for Node.js and its middleware for Express do what their tests say, against a real node.
+func TestTypeScriptClient(t *testing.T) {
 	npm := findProgram(t, "npm")
-	dir := copyTypeScript(t, "package.json", "tsconfig.json", "weir.ts", "weir.test.ts")
-	runExample(t, dir, npm, "test")
+	runClient(t, copyTypeScript(t), startForClients(t), npm, "test")
+}
+
+// It does so against nodes with TLS, with a certificate or a token.
+func TestTypeScriptClientWithTLS(t *testing.T) {
+	t.Parallel()
+	npm := findProgram(t, "npm")
+	runClient(t, copyTypeScript(t), startSecuredForClients(t), npm, "run", "test-tls")
 }
 
 // block returns what a page has between the first ``` of a kind and the next one.
@@ -43,26 +75,30 @@ func block(t *testing.T, page, kind string) string {
 	return code
 }
 
-// pageRules writes a file with the rules of a page, but for windows of a day: around the edge of
-// one the limit lets one more through.
+// pageRules writes a file with the rules of a page, without windows of a day: around the edge of one the
+// limit allows one more.
 func pageRules(t *testing.T, page string) string {
 	t.Helper()
 	return writeRules(t, strings.ReplaceAll(block(t, page, "yaml"), "window: 1m", "window: 1d"))
 }
 
-// Who pastes what docs/python.md begins with sees what it says.
+// The first example of docs/python.md prints what the page says.
 func TestPythonPage(t *testing.T) {
 	t.Parallel()
 	python := findProgram(t, "python3")
-	dir := copyExample(t, "python", "weir.py")
+	dir := t.TempDir()
 	n := process.Start(t, "--rules", pageRules(t, "python.md"))
 	app := strings.Replace(block(t, "python.md", "python"), "127.0.0.1:8080", n.HTTP, 1)
 	app = strings.Replace(app, `8081")`, `8081", timeout=20)`, 1) // of a busy machine
 	if err := os.WriteFile(filepath.Join(dir, "app.py"), []byte(app), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	source, err := filepath.Abs(filepath.Join(clients, "python", "src"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	cmd := exec.CommandContext(t.Context(), python, "-B", "app.py")
-	cmd.Dir = dir
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "PYTHONPATH="+source)
 	out, err := cmd.CombinedOutput()
 	if lines := strings.Split(string(out), "\n"); err != nil || len(lines) != 12 || lines[9] != "alice posts 9" || !strings.HasPrefix(lines[10], "come back in ") {
 		t.Errorf("%v\n%s", err, out)
@@ -73,7 +109,7 @@ func TestPythonPage(t *testing.T) {
 func TestTypeScriptPage(t *testing.T) {
 	t.Parallel()
 	npm := findProgram(t, "npm")
-	dir := copyTypeScript(t, "package.json", "tsconfig.json", "weir.ts")
+	dir := copyTypeScript(t)
 	n := process.Start(t, "--rules", pageRules(t, "typescript.md"))
 	listen := freeAddress(t)
 	_, port, _ := strings.Cut(listen, ":")
@@ -83,12 +119,18 @@ func TestTypeScriptPage(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "server.ts"), []byte(server), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(npm, "exec", "--", "tsc")
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	for _, args := range [][]string{
+		{"run", "build"},
+		// The package finds itself by its name.
+		{"exec", "--", "tsc", "--strict", "--skipLibCheck", "--target", "es2022", "--module", "nodenext", "server.ts"},
+	} {
+		cmd := exec.Command(npm, args...)
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("npm %v: %v\n%s", args, err, out)
+		}
 	}
-	cmd = exec.Command(findProgram(t, "node"), "dist/server.js")
+	cmd := exec.Command(findProgram(t, "node"), "server.js")
 	cmd.Dir = dir
 	startProxy(t, listen, cmd)
 	for i := range 11 {
@@ -100,16 +142,31 @@ func TestTypeScriptPage(t *testing.T) {
 	}
 }
 
-// copyTypeScript is copyExample with the modules that it needs.
-func copyTypeScript(t *testing.T, files ...string) string {
+// copyTypeScript copies the client for Node.js to a directory of its own, since building it adds files to
+// its directory, and adds the modules that it needs.
+func copyTypeScript(t *testing.T) string {
 	t.Helper()
-	dir := copyExample(t, "typescript", files...)
-	modules, err := filepath.Abs(filepath.Join(clientExamples, "typescript", "node_modules"))
+	source, dir := filepath.Join(clients, "typescript"), t.TempDir()
+	for _, name := range []string{"src", "test"} {
+		if err := os.CopyFS(filepath.Join(dir, name), os.DirFS(filepath.Join(source, name))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"package.json", "tsconfig.json", "tsconfig.build.json"} {
+		content, err := os.ReadFile(filepath.Join(source, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	modules, err := filepath.Abs(filepath.Join(source, "node_modules"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(modules); err != nil {
-		skip(t, "client/examples/typescript/node_modules is not there; .ci/run makes it, by npm ci")
+		skip(t, "client/typescript/node_modules is not there; .ci/run makes it, by npm ci")
 	}
 	if err := os.Symlink(modules, filepath.Join(dir, "node_modules")); err != nil {
 		t.Fatal(err)
@@ -117,33 +174,43 @@ func copyTypeScript(t *testing.T, files ...string) string {
 	return dir
 }
 
-// copyExample copies files of an example to a directory of its own, since to run them
-// writes others beside them.
-func copyExample(t *testing.T, name string, files ...string) string {
+// startForClients starts three nodes with the rules of all clients, and returns the environment of their tests.
+func startForClients(t *testing.T) []string {
 	t.Helper()
-	dir := t.TempDir()
-	for _, file := range files {
-		content, err := os.ReadFile(filepath.Join(clientExamples, name, file))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, file), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
+	// Nodes are patient with each other: what is tested is the client.
+	_, nodes := startThreeWith(t, "--rules", filepath.Join(clients, "test-rules.yaml"), "--peer-timeout", "5s")
+	n, all := nodes[0], nodes[0].HTTP+","+nodes[1].HTTP+","+nodes[2].HTTP
+	return []string{"WEIR_HTTP=" + n.HTTP, "WEIR_GRPC=" + n.GRPC, "WEIR_NODES=" + all}
 }
 
-// runExample runs the tests of an example against a node with the rules of all examples.
-func runExample(t *testing.T, dir, program string, args ...string) {
+// startSecuredForClients is startForClients for two nodes with TLS.
+func startSecuredForClients(t *testing.T) []string {
 	t.Helper()
-	rules, err := os.ReadFile(filepath.Join(clientExamples, "rules.yaml"))
+	p, foreign := process.NewCertificates(t, "127.0.0.1"), process.NewCertificates(t, "127.0.0.1")
+	for client, role := range map[string]string{"checks": "check", "scrapes": "metrics"} {
+		p.Make("client", client, "--role", role)
+	}
+	foreign.Make("client", "checks", "--role", "check")
+	token, err := exec.CommandContext(t.Context(), process.Binary(t), "tokens", "create", "checks", "--role", "check", "--file", p.File("tokens")).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := process.Start(t, "--rules", writeRules(t, string(rules)))
+	etcd := process.StartEtcd(t)
+	args := []string{"--etcd", etcd.Endpoint, "--rules", filepath.Join(clients, "test-rules.yaml"), "--peer-timeout", "5s", "--tokens", p.File("tokens")}
+	a, b := p.Start("a", args...), p.Start("b", args...)
+	process.AwaitMembers(t, 20*time.Second, a, b)
+	return []string{
+		"WEIR_NODES=" + a.HTTP + "," + b.HTTP, "WEIR_GRPC=" + a.GRPC, "WEIR_TOKEN=" + strings.TrimSpace(string(token)),
+		"WEIR_CERTS=" + p.Dir, "WEIR_FOREIGN_CERTS=" + foreign.Dir,
+	}
+}
+
+// runClient runs the tests of a client, which are in dir.
+func runClient(t *testing.T, dir string, env []string, program string, args ...string) {
+	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program, args...)
-	cmd.Dir, cmd.Env, cmd.WaitDelay = dir, append(os.Environ(), "WEIR_HTTP="+n.HTTP), time.Second
+	cmd.Dir, cmd.WaitDelay = dir, time.Second
+	cmd.Env = append(append(os.Environ(), "PYTHONPATH=src"), env...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}

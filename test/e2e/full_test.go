@@ -15,6 +15,7 @@ import (
 // An etcd that is full answers, but never tells the others that a node leaves. The node does not wait
 // for them.
 func TestLeavingWhileEtcdIsFull(t *testing.T) {
+	t.Parallel()
 	etcd, nodes := startThree(t, rulesPerYear(1_000_000))
 	conn, err := grpc.NewClient(etcd.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

@@ -11,6 +11,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,7 +25,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlimit/weir/headers"
+	"github.com/weirlimit/weir/internal/headers"
 	"github.com/weirlimit/weir/test/process"
 )
 
@@ -84,12 +86,17 @@ func echo(t *testing.T) (address string) {
 	return server.Listener.Addr().String()
 }
 
-// freeAddress returns one for a program that cannot be told to take any port. The port is below
-// those that systems give to who asks for any, so nobody takes it in between.
+// freeAddress returns one for a program that cannot listen on port 0. The port is below those that systems
+// assign for port 0, so no other process takes it in between.
 func freeAddress(t *testing.T) string {
 	t.Helper()
+	return freeAddressOn(t, "127.0.0.1")
+}
+
+func freeAddressOn(t *testing.T, host string) string {
+	t.Helper()
 	for range 100 {
-		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(20_000+rand.IntN(10_000)))
+		address := net.JoinHostPort(host, strconv.Itoa(20_000+rand.IntN(10_000)))
 		l, err := net.Listen("tcp", address)
 		switch {
 		case errors.Is(err, syscall.EADDRINUSE):
@@ -242,7 +249,7 @@ func (g gateway) login(t *testing.T) (denied reply, allowed []reply) {
 	return denied, nil
 }
 
-// hostile is what clients send who want to be somebody else, somewhere else.
+// hostile is the headers of clients that pretend to be another client at another address.
 var hostile = []string{
 	"X-Forwarded-For: 203.0.113.7", "X-Real-IP: 203.0.113.7", "Forwarded: for=203.0.113.7", "X-User: root",
 	"X-Original-URI: /free", "X-Forwarded-Uri: /free", "X-Original-Method: GET", "X-Forwarded-Method: GET",
@@ -385,7 +392,7 @@ func TestHeldRequestsOutliveAStop(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		if r, err := g.send(t.Context(), http.MethodPost, "/auth", nil); err != nil || r.code != http.StatusOK {
-			t.Errorf("who was held: %v, %v", r, err)
+			t.Errorf("held request: %v, %v", r, err)
 		}
 	})
 	process.Await(t, 10*time.Second, func() error {
@@ -416,8 +423,8 @@ func TestGatewaysThatFailClosed(t *testing.T) {
 	})
 }
 
-// What a node answers instead of a decision is not let through, and reaches the client.
-func TestGatewaysPassOn(t *testing.T) {
+// An answer of a node that is no decision is not taken for one, and reaches the client.
+func TestGatewaysForwardErrors(t *testing.T) {
 	t.Parallel()
 	weir := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		uri := r.Header.Get("X-Original-Uri") + r.Header.Get("X-Forwarded-Uri") // of nginx, of Caddy
@@ -435,6 +442,35 @@ func TestGatewaysPassOn(t *testing.T) {
 				r := g.post(t, fmt.Sprint("/", code))
 				if r.code != code || r.header.Get("Content-Type") != headers.ProblemType || !strings.Contains(r.body, `"title":"`) {
 					t.Errorf("a node answers %d: %v", code, r)
+				}
+			}
+		})
+	}
+}
+
+// A client cannot choose by which token a node knows the gateway: fields of that name do not reach the node, which would take a token before
+// the certificate of the gateway.
+func TestGatewaysKeepTokensOfClients(t *testing.T) {
+	t.Parallel()
+	node := startNode(t)
+	for name, start := range map[string]func(*testing.T, string, func(string) string) gateway{"nginx": startNginx, "Caddy": startCaddy, "Traefik": startTraefik} {
+		t.Run(name, func(t *testing.T) {
+			asked := make(chan http.Header, 100)
+			between := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+				r.SetURL(&url.URL{Scheme: "http", Host: node.HTTP})
+				asked <- r.In.Header.Clone()
+			}})
+			t.Cleanup(between.Close)
+			g := start(t, between.Listener.Addr().String(), asItIs)
+			if r := g.post(t, "/free", "Weir-Authorization: Bearer weir_of-the-client", "X-User: alice"); r.code != http.StatusOK {
+				t.Errorf("%v", r)
+			}
+			if len(asked) == 0 {
+				t.Error("the node was not asked")
+			}
+			for range len(asked) {
+				if h := <-asked; h.Get("Weir-Authorization") != "" || h.Get("X-User") != "" {
+					t.Errorf("the node gets %v", h)
 				}
 			}
 		})
@@ -505,8 +541,8 @@ func startTraefik(t *testing.T, weir string, edit func(config string) string) ga
 	return g
 }
 
-// Traefik has no field for whom it lets through, and no way on without a node; all else is
-// as with the other proxies.
+// Traefik has no header field for allowed requests, and allows none without a node; the rest is as with the
+// other proxies.
 func TestTraefik(t *testing.T) {
 	t.Parallel()
 	node := startNode(t)

@@ -64,13 +64,13 @@ RULE +LIMIT +PER +ALGORITHM +LEFT +RESETS +NEXT +OWNER
 posts +3 per 366d +user +sliding_window +3 +- +now +(first|second)
 posts +9 per 366d +user +token_bucket +9 +- +now +(first|second)
 
-2 counters are fresh
+2 counters were reset
 `},
 		{"reset --rule everybody", 0, `
 RULE +LIMIT +PER +ALGORITHM +LEFT +RESETS +NEXT +OWNER
 everybody +1000 per year \(Asia/Tokyo\) +- +fixed_window +1000 +- +now +(first|second)
 
-1 counter is fresh
+1 counter was reset
 `},
 		{"reset tenant=t", 0, `
 no rule counts by this identifier
@@ -79,7 +79,7 @@ no rule counts by this identifier
 weir: node .*: rule_id: domain "default" has no rule "nothing"
 `},
 		{"explain", 2, `
-weir: nothing says who asks; add for example user=alice
+weir: missing identifier: add KEY=VALUE, such as user=alice
 Run "weir explain --help" for how to use it\.
 `},
 	} {

@@ -97,7 +97,7 @@ func (c *tally) decided(t *testing.T) {
 	t.Helper()
 	owner, failOpen := c.owner.Load(), c.failOpen.Load()
 	if failOpen*100 > owner || owner == 0 {
-		t.Errorf("%d checks decided by owners, %d let through", owner, failOpen)
+		t.Errorf("%d checks decided by owners, %d provisionally, %d allowed undecided", owner, c.provisional.Load(), failOpen)
 	}
 }
 
@@ -137,14 +137,13 @@ func load(nodes []*process.Node, into *atomic.Pointer[tally]) (stop func()) {
 	return func() { cancel(); wg.Wait() }
 }
 
-// newTally makes the load count afresh, and returns what it has counted.
+// newTally makes the load count from zero, and returns what it has counted.
 func newTally(into *atomic.Pointer[tally]) *tally {
 	old := into.Swap(new(tally))
 	return old
 }
 
-// pause waits, whatever happens meanwhile, and can be broken off by the test's
-// deadline only.
+// pause waits, and only the test's deadline ends it early.
 func pause(t *testing.T, d time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)

@@ -60,7 +60,7 @@ func TestServersShareALimit(t *testing.T) {
 
 	n.Kill()
 	if !overHTTP() || !overGRPC() || letThrough.Load() != 2 {
-		t.Errorf("%d let through without a node, want 2", letThrough.Load())
+		t.Errorf("%d allowed without a node, want 2", letThrough.Load())
 	}
 }
 

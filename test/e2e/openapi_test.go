@@ -18,7 +18,7 @@ import (
 // requests and answers against it.
 func TestOpenAPI(t *testing.T) {
 	t.Parallel()
-	const rule = `{"id":"posts","identifier_type":"user","limit":"1","window_seconds":"3600"`
+	const rule = `{"id":"posts","identifier_type":"user","limit":1,"window_seconds":3600`
 	const check = `{"identifier_type":"user","identifier":"alice"}`
 	exchanges := []struct {
 		method, target, body string
@@ -38,9 +38,14 @@ func TestOpenAPI(t *testing.T) {
 		{"POST", "/v1/status", check, 200},
 		{"POST", "/v1/explain", check, 200},
 		{"POST", "/v1/reset", check, 200},
+		{"POST", "/v1/rules:apply", `{"rules":"domain: edge\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]\n"}`, 200},
+		{"POST", "/v1/descriptors:explain", `{"domain":"edge","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}`, 200},
+		{"POST", "/v1/descriptors:explain", `{"descriptors":[{"entries":[{"key":"k","value":"v"}]}]}`, 400},
+		{"POST", "/v1/descriptors:reset", `{"domain":"edge","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}`, 200},
 		{"GET", "/v1/health", "", 200},
 		{"GET", "/v1/nodes", "", 200},
-		{"POST", "/v1/nodes/somebody-else:drain", `{}`, 400},
+		{"POST", "/v1/nodes/another:drain", `{}`, 400},
+		{"DELETE", "/v1/nodes/none", "", 404},
 		{"POST", "/v1/view:import", `{}`, 400}, // there is nothing to import into
 		{"GET", "/v1/ring?tables=true", "", 200},
 		{"GET", "/v1/rules:watch", "", 200},

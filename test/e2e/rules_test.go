@@ -141,7 +141,7 @@ func TestRulesChangeUnderLoad(t *testing.T) {
 	stop()
 	counts.noErrors(t)
 	if n := counts.failOpen.Load(); n > 0 {
-		t.Errorf("%d checks were let through undecided", n)
+		t.Errorf("%d checks were allowed undecided", n)
 	}
 	if n := counts.denied.Load(); n > 0 {
 		t.Errorf("%d checks were denied", n)
@@ -193,6 +193,7 @@ func weirRules(t *testing.T, n *process.Node, stdin string, args ...string) (cod
 
 // The command waits for all nodes, and names the one that does not follow.
 func TestApplyWaitsForAllNodes(t *testing.T) {
+	t.Parallel()
 	_, nodes := startThreeWith(t)
 	code, out := weirRules(t, nodes[0], itemRules(2, 5), "apply", "-f", "-")
 	if code != 0 || !strings.HasPrefix(out, "+ default/item-0\n+ default/item-1\nstored as revision 1 (") || !strings.HasSuffix(out, ")\nall 3 nodes run it\n") {
@@ -213,6 +214,7 @@ func TestApplyWaitsForAllNodes(t *testing.T) {
 // Without etcd the rules stay, a change is refused, and afterwards all is as before;
 // a node that is started again finds them.
 func TestRulesWithoutEtcd(t *testing.T) {
+	t.Parallel()
 	etcd, nodes := startThreeWith(t)
 	awaitRevision(t, apply(t, nodes[0], itemRules(manyRules, 7)).GetRuleRevision(), nodes)
 	etcd.Kill()
@@ -250,8 +252,7 @@ func limitOf(t *testing.T, n *process.Node, i int) uint32 {
 	return resp.GetLimit()
 }
 
-// What somebody else has put into etcd changes no rules, shows in the status, and
-// is not overwritten.
+// A value in etcd that Weir has not written changes no rules, shows in the status, and is not overwritten.
 func TestDamagedRulesInEtcd(t *testing.T) {
 	etcd, nodes := startThreeWith(t)
 	awaitRevision(t, apply(t, nodes[0], itemRules(3, 7)).GetRuleRevision(), nodes)
@@ -268,7 +269,7 @@ func TestDamagedRulesInEtcd(t *testing.T) {
 	if _, err := c.Put(t.Context(), key, "weir rules 99\nfrom the future"); err != nil {
 		t.Fatal(err)
 	}
-	const why = `etcd:/weir/default/rules: the rules have the format "99", not 1: another version of weir has written them`
+	const why = `etcd:/weir/default/rules: the rules have the format "99", and this node reads format 1: another version of weir has written them`
 	for _, n := range nodes {
 		process.Await(t, 5*time.Second, func() error {
 			if health := getHealth(t, n); !health.Degraded || !strings.Contains(strings.Join(health.Reasons, " "), why) {
@@ -347,7 +348,7 @@ func TestConcurrentCreates(t *testing.T) {
 			wg.Go(func() {
 				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 				defer cancel()
-				limit := int64(1)
+				limit := uint32(1)
 				_, err := n.Client.Config().CreateRateLimit(ctx, &weirv1.CreateRateLimitRequest{
 					RateLimit: &weirv1.RateLimit{Id: fmt.Sprintf("r-%d-%d", i, j), Limit: &limit, WindowSeconds: 60},
 				})

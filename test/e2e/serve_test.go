@@ -22,6 +22,7 @@ import (
 )
 
 func TestServeFailsInOneSentence(t *testing.T) {
+	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -35,16 +36,18 @@ func TestServeFailsInOneSentence(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		args []string
+		code int
 		want string
 	}{
-		{"gRPC port taken", []string{"--grpc", taken.Addr().String()}, `^weir: grpc: listen tcp ` + taken.Addr().String() + `: bind: address already in use\n$`},
-		{"HTTP port taken", []string{"--http", taken.Addr().String()}, `^weir: http: listen tcp ` + taken.Addr().String() + `: bind: address already in use\n$`},
-		{"etcd port taken", []string{"--etcd-listen", taken.Addr().String()}, `^weir: .*etcd.*` + taken.Addr().String() + `.*address already in use; to join the node that runs there, pass --etcd ` + taken.Addr().String() + `\n$`},
-		{"no such rules", []string{"--rules", "/no/such/rules.yaml"}, `^weir: .*/no/such/rules.yaml.*no such file or directory\n$`},
-		{"bad rules", []string{"--rules", bad}, `^weir: .*rules.yaml:4:\d+: rule "x": limits\[0\].window: .*5.*\n$`},
-		{"no etcd", []string{"--etcd", "127.0.0.1:1"}, `^weir: etcd at 127.0.0.1:1: .*\n$`},
-		{"a silent etcd", []string{"--etcd", taken.Addr().String()}, `^weir: etcd at ` + taken.Addr().String() + `: .*\n$`},
-		{"no data directory", []string{"--data-dir", file}, `^weir: .*` + file + `.*not a directory\n$`},
+		{"gRPC port taken", []string{"--grpc", taken.Addr().String()}, 1, `^weir: grpc: listen tcp ` + taken.Addr().String() + `: bind: address already in use\n$`},
+		{"HTTP port taken", []string{"--http", taken.Addr().String()}, 1, `^weir: http: listen tcp ` + taken.Addr().String() + `: bind: address already in use\n$`},
+		{"etcd port taken", []string{"--etcd-listen", taken.Addr().String()}, 1, `^weir: .*etcd.*` + taken.Addr().String() + `.*address already in use; to join the node that runs there, pass --etcd ` + taken.Addr().String() + `\n$`},
+		{"no such rules", []string{"--rules", "/no/such/rules.yaml"}, 2, `^weir: .*/no/such/rules.yaml.*no such file or directory\n$`},
+		{"bad rules", []string{"--rules", bad}, 2, `^weir: .*rules.yaml:4:\d+: rule "x": limits\[0\].window: .*5.*\n$`},
+		{"no etcd", []string{"--etcd", "127.0.0.1:1"}, 1, `^weir: etcd at 127.0.0.1:1: .*\n$`},
+		{"a silent etcd", []string{"--etcd", taken.Addr().String()}, 1, `^weir: etcd at ` + taken.Addr().String() + `: .*\n$`},
+		{"bad option", []string{"--log-level", "loud"}, 2, `^weir: --log-level: "loud" is not one of debug, info, warn, error\n$`},
+		{"no data directory", []string{"--data-dir", file}, 1, `^weir: .*` + file + `.*not a directory\n$`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			args := append([]string{"serve", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--etcd-listen", "127.0.0.1:0", "--data-dir", t.TempDir()}, tc.args...)
@@ -53,16 +56,84 @@ func TestServeFailsInOneSentence(t *testing.T) {
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr
 			start := time.Now()
 			err := cmd.Run()
-			if code := cmd.ProcessState.ExitCode(); err == nil || code != 1 {
-				t.Errorf("exit code %d, want 1", code)
+			if code := cmd.ProcessState.ExitCode(); err == nil || code != tc.code {
+				t.Errorf("exit code %d, want %d", code, tc.code)
 			}
 			if took := time.Since(start); took > 6*time.Second { // 5 s, and what a slow machine needs to start a process
 				t.Errorf("took %v", took)
 			}
-			if !regexp.MustCompile(tc.want).MatchString(stderr.String()) || stdout.Len() > 0 {
+			if said := lastWords(t, stderr.String()); !regexp.MustCompile(tc.want).MatchString(said) || stdout.Len() > 0 {
 				t.Errorf("stderr %q, stdout %q, want %s", stderr.String(), stdout.String(), tc.want)
 			}
 		})
+	}
+}
+
+// lastWords returns why serve has failed: an error about its options as it is, and any other
+// from the last line of the log, which it must be.
+func lastWords(t *testing.T, stderr string) string {
+	t.Helper()
+	if strings.HasPrefix(stderr, "weir: ") {
+		return stderr
+	}
+	lines := logLines(t, stderr)
+	if last := lines[len(lines)-1]; last.Level == "ERROR" && last.Msg == "the node has failed" {
+		return "weir: " + last.Error + "\n"
+	}
+	return stderr
+}
+
+// logLine is what every line of a node's log has, and the error that some have.
+type logLine struct {
+	Time              time.Time
+	Level, Msg, Error string
+}
+
+// logLines returns the lines of a log, each of which must be JSON.
+func logLines(t *testing.T, log string) (lines []logLine) {
+	t.Helper()
+	for text := range strings.Lines(log) {
+		var line logLine
+		if err := json.Unmarshal([]byte(text), &line); err != nil || line.Time.IsZero() || line.Level == "" || line.Msg == "" {
+			t.Errorf("%q is no line of the log: %v", text, err)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// A node has one log, in one form, on standard error: what libraries say is in it, too.
+func TestServeLogsInOneForm(t *testing.T) {
+	n := process.Start(t, "--rules", writeRules(t, rulesPerYear(1)), "--log-level", "debug")
+	for _, address := range []string{n.GRPC, n.HTTP, n.Etcd} {
+		for _, nonsense := range []string{"hello\r\n\r\n", "GET / HTTP/1.1\r\nHost: x\r\n\r\n", "\x16\x03\x01\x00\x05hello"} {
+			conn, err := net.Dial("tcp", address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.WriteString(conn, nonsense); err != nil {
+				t.Error(err)
+			}
+			_ = conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond)) // it can only be late
+			_, _ = io.Copy(io.Discard, conn)                                 // what it answers does not matter
+			_ = conn.Close()
+		}
+	}
+	n.Signal(syscall.SIGTERM)
+	if code := n.Wait(10 * time.Second); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	said := make(map[string]bool)
+	for _, line := range logLines(t, n.Log()) {
+		said[line.Msg] = true
+	}
+	for _, want := range []string{"ready", "stopping"} {
+		if !said[want] {
+			t.Errorf("the log lacks %q:\n%s", want, n.Log())
+		}
+	}
+	if !strings.Contains(n.Log(), `"component":"grpc"`) && !strings.Contains(n.Log(), `"component":"etcd"`) {
+		t.Errorf("no library has said anything:\n%s", n.Log())
 	}
 }
 
@@ -96,7 +167,7 @@ func TestSecondNodeUnderOneIDIsRefused(t *testing.T) {
 	cmd := exec.Command(process.Binary(t), "serve", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--etcd", n.Etcd, "--id", n.ID, "--data-dir", t.TempDir())
 	out, _ := cmd.CombinedOutput()
 	want := fmt.Sprintf("weir: id: %q is taken by a node that runs at %s; give this one another with --id\n", n.ID, n.GRPC)
-	if code := cmd.ProcessState.ExitCode(); code != 1 || string(out) != want {
+	if code := cmd.ProcessState.ExitCode(); code != 1 || lastWords(t, string(out)) != want {
 		t.Errorf("exit code %d, %q, want 1, %q", code, out, want)
 	}
 }
@@ -186,7 +257,7 @@ func TestChangedRulesAreFollowed(t *testing.T) {
 	})
 	write("nonsense")
 	process.Await(t, 5*time.Second, func() error {
-		if h := getHealth(t, n); !h.Degraded || !strings.Contains(strings.Join(h.Reasons, " "), "the last good ones are in force") {
+		if h := getHealth(t, n); !h.Degraded || !strings.Contains(strings.Join(h.Reasons, " "), "the rules before them stay in force") {
 			return fmt.Errorf("not degraded: %+v", h)
 		}
 		return nil

@@ -13,9 +13,10 @@ import (
 	"github.com/weirlimit/weir/test/process"
 )
 
-// TestNodeRestartedWhileEtcdIsAway kills a node while there is no etcd, and starts it again: it
+// TestNodeRestartedWhileEtcdIsDown kills a node while there is no etcd, and starts it again: it
 // serves by what it has kept, and etcd hears of it when it is back.
-func TestNodeRestartedWhileEtcdIsAway(t *testing.T) {
+func TestNodeRestartedWhileEtcdIsDown(t *testing.T) {
+	t.Parallel()
 	etcd, nodes := startThree(t, rulesPerYear(1_000_000), "--peer-timeout", "4s")
 	var counts atomic.Pointer[tally]
 	counts.Store(new(tally))
@@ -67,8 +68,9 @@ func TestNodeRestartedWhileEtcdIsAway(t *testing.T) {
 	}
 }
 
-// TestAllNodesRestartedWhileEtcdIsAway restarts every node, one after the other.
-func TestAllNodesRestartedWhileEtcdIsAway(t *testing.T) {
+// TestAllNodesRestartedWhileEtcdIsDown restarts every node, one after the other.
+func TestAllNodesRestartedWhileEtcdIsDown(t *testing.T) {
+	t.Parallel()
 	etcd, nodes := startThree(t, rulesPerYear(1_000_000), "--peer-timeout", "4s")
 	etcd.Kill()
 	for _, n := range nodes {
@@ -83,7 +85,7 @@ func TestAllNodesRestartedWhileEtcdIsAway(t *testing.T) {
 	without := newTally(&counts)
 	without.noErrors(t)
 	if without.failOpen.Load() > 0 || without.provisional.Load() == 0 {
-		t.Errorf("%d decided by standbys, %d by nobody", without.provisional.Load(), without.failOpen.Load())
+		t.Errorf("%d decided by standbys, %d undecided", without.provisional.Load(), without.failOpen.Load())
 	}
 	etcd.Start()
 	process.Await(t, 15*time.Second, func() error {
@@ -102,6 +104,7 @@ func TestAllNodesRestartedWhileEtcdIsAway(t *testing.T) {
 // TestWipedEtcdIsRestored empties etcd's directory. The nodes go on, and refuse to believe it,
 // until one of them is told to write what it knows.
 func TestWipedEtcdIsRestored(t *testing.T) {
+	t.Parallel()
 	etcd, nodes := startThreeWith(t, "--peer-timeout", "4s")
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
 	apply := func(limit int, n *process.Node) error {
@@ -150,7 +153,7 @@ func TestWipedEtcdIsRestored(t *testing.T) {
 	if err := apply(999_999, nodes[0]); err == nil {
 		t.Error("the rules were changed in an etcd that was wiped")
 	}
-	// Who is started again now knows better than to found a new cluster.
+	// A node started again now does not found a new cluster.
 	nodes[2].Kill()
 	nodes[2].Restart()
 	if out, err := importView(); err != nil || !strings.Contains(out, fmt.Sprintf("view     %d,", view+1)) || !strings.Contains(out, "revision 1") {

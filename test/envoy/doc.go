@@ -1,3 +1,2 @@
-// Package envoy tests Weir behind a real Envoy, with the configuration that
-// docs/envoy.md tells people to paste.
+// Package envoy tests Weir behind a real Envoy, with the configuration in docs/envoy.md.
 package envoy

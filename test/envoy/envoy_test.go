@@ -54,7 +54,7 @@ func TestLimits(t *testing.T) {
 			t.Errorf("request %d: x-envoy-ratelimited is %q", i, got)
 		}
 	}
-	// Who sends what is no text is limited like others.
+	// Clients that send invalid UTF-8 are limited like others.
 	for i := range 6 {
 		if resp := p.get(t, "/", "\xff"+strings.Repeat("\xfe", 5000)); (resp.status == 429) != (i == 5) {
 			t.Errorf("request %d with odd bytes: %d %v", i, resp.status, resp.header)
@@ -67,7 +67,7 @@ func TestLimits(t *testing.T) {
 		t.Errorf("a user with a limit of his own: %d %v", resp.status, resp.header)
 	}
 	if resp := p.get(t, "/", ""); resp.status != 200 || resp.header.Get("X-RateLimit-Limit") != "" {
-		t.Errorf("nobody: %d %v", resp.status, resp.header)
+		t.Errorf("no caller: %d %v", resp.status, resp.header)
 	}
 	// Two descriptors: the tighter one is told, and a denied one lets no other be counted.
 	if resp := p.get(t, "/export", "carol"); resp.header.Get("X-RateLimit-Limit") != `5, 5;w=86400;name="per-user", 100000;w=86400;name="exports"` {
@@ -100,7 +100,7 @@ func TestRulesOfItsOwn(t *testing.T) {
 }
 
 // While no node answers, Envoy's own policy decides.
-func TestNobodyAnswers(t *testing.T) {
+func TestNoNodeAnswers(t *testing.T) {
 	binary(t)
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

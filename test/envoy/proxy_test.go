@@ -72,7 +72,8 @@ func startEnvoy(t *testing.T, config string, nodes []string, changes ...string) 
 		socket(t, "127.0.0.1:8000"), socket(t, app.Listener.Addr().String()),
 		socket(t, "127.0.0.1:9090"), socket(t, nodes[0]),
 		socket(t, "127.0.0.1:9091"), socket(t, nodes[len(nodes)-1]),
-		"timeout: 0.1s", "timeout: 5s", // a busy machine is no reason to let a request pass
+		// A busy machine is no reason to let a request pass, or to ask twice.
+		"timeout: 0.1s", "timeout: 5s", "max_interval: 0.05s", "max_interval: 5s",
 	}, changes...))
 	path, admin, log := filepath.Join(dir, "envoy.yaml"), filepath.Join(dir, "admin"), filepath.Join(dir, "log")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -177,6 +178,11 @@ type answer struct {
 
 // call asks the application through Envoy, as a user unless that is empty.
 func (p *proxy) call(path, user string) (answer, error) {
+	return p.callBy(http.DefaultClient, path, user)
+}
+
+// callBy is call by another client than the default one.
+func (p *proxy) callBy(client *http.Client, path, user string) (answer, error) {
 	req, err := http.NewRequest(http.MethodGet, p.url+path, nil)
 	if err != nil {
 		return answer{}, err
@@ -184,7 +190,7 @@ func (p *proxy) call(path, user string) (answer, error) {
 	if user != "" {
 		req.Header.Set("x-user", user)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return answer{}, err
 	}
@@ -193,7 +199,7 @@ func (p *proxy) call(path, user string) (answer, error) {
 	return answer{resp.StatusCode, resp.Header}, err
 }
 
-// get is call for those who expect an answer.
+// get is call for a request that must be answered.
 func (p *proxy) get(t *testing.T, path, user string) answer {
 	t.Helper()
 	a, err := p.call(path, user)

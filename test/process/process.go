@@ -5,14 +5,15 @@ package process
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -35,15 +36,46 @@ const (
 
 const etcdVariable = "WEIR_TEST_ETCD" // its value is "host:port directory"
 
-// Host returns the loopback address of this test process. Others have others, so that nobody takes
-// the port of what was killed and is to come back; and since connections come from 127.0.0.1, who
-// calls there meanwhile is not connected with himself.
-func Host() string {
+// guardPort is bound on the loopback address of each test as long as the test process runs, so that no other
+// process takes that address. It lies above the ports that Linux gives to port 0.
+const guardPort = "61999"
+
+// hosts has the loopback address of each test, by the test's name, and what guards it.
+var hosts struct {
+	sync.Mutex
+	byTest map[string]net.Listener
+}
+
+// Host returns the loopback address of the test, which its subtests share. Other tests, also those of other
+// processes, have others: none takes the port of a node that was killed and is to come back. And since connections
+// come from 127.0.0.1, a caller that dials such a port meanwhile is not connected with itself.
+func Host(t testing.TB) string {
+	t.Helper()
 	if runtime.GOOS != "linux" {
 		return "127.0.0.1" // the rest of its network is not there
 	}
-	pid := os.Getpid() // has 22 bits
-	return net.IPv4(127, byte(64|pid>>16), byte(pid>>8), byte(pid)).String()
+	name, _, _ := strings.Cut(t.Name(), "/")
+	hosts.Lock()
+	defer hosts.Unlock()
+	guard := hosts.byTest[name]
+	for try := 0; guard == nil; try++ {
+		host := net.IPv4(127, byte(64+rand.IntN(64)), byte(rand.IntN(256)), byte(rand.IntN(256)))
+		l, err := net.Listen("tcp", net.JoinHostPort(host.String(), guardPort))
+		if err == nil {
+			guard = l
+		} else if try == 100 {
+			t.Fatalf("no loopback address is free: %v", err)
+		}
+	}
+	if hosts.byTest == nil {
+		hosts.byTest = make(map[string]net.Listener)
+	}
+	hosts.byTest[name] = guard
+	host, _, err := net.SplitHostPort(guard.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return host
 }
 
 // Main replaces m.Run in a TestMain: in a process that StartEtcd has started it
@@ -115,6 +147,7 @@ func BinaryWith(t testing.TB, tag string) string {
 // Node is a running weir process.
 type Node struct {
 	ID, GRPC, HTTP, Etcd string
+	Admin                string // empty without --admin
 	Client               *client.Node
 
 	t    testing.TB
@@ -129,10 +162,11 @@ type Node struct {
 
 // How says how a process is run. The zero value is as a user would.
 type How struct {
-	Binary string   // instead of the one that Binary returns
-	Prefix []string // a command that runs the one behind it, such as "ip netns exec NAME"
-	Env    []string // further variables, as NAME=value
-	Host   string   // the address that it listens on, instead of one of this test process
+	Binary string          // instead of the one that Binary returns
+	Prefix []string        // a command that runs the one behind it, such as "ip netns exec NAME"
+	Env    []string        // further variables, as NAME=value
+	Host   string          // the address that it listens on, instead of the one of this test
+	Client []client.Option // how Node.Client asks it
 }
 
 // Start starts a node with these arguments to serve, on free ports unless they say
@@ -150,7 +184,7 @@ func (h How) Start(t testing.TB, args ...string) *Node {
 		h.Binary = Binary(t)
 	}
 	if h.Host == "" {
-		h.Host = Host()
+		h.Host = Host(t)
 	}
 	n := &Node{t: t, how: h, args: args, data: t.TempDir()}
 	n.start()
@@ -163,7 +197,8 @@ func (h How) Start(t testing.TB, args ...string) *Node {
 	return n
 }
 
-var readyLine = regexp.MustCompile(`^weir node (\S+) serves gRPC on (\S+) and HTTP on (\S+) \(.*etcd (?:on|at) (\S+)\); try: `)
+// readyLine is what a node logs when it serves.
+type readyLine struct{ Msg, ID, GRPC, HTTP, Admin, Etcd string }
 
 func (n *Node) start() {
 	n.t.Helper()
@@ -182,40 +217,54 @@ func (n *Node) start() {
 	all = append(slices.Clone(n.how.Prefix), all...)
 	n.cmd = exec.Command(all[0], all[1:]...)
 	n.cmd.Env = append(os.Environ(), n.how.Env...)
-	n.cmd.Stderr = n.log.file
-	stdout, err := n.cmd.StdoutPipe()
+	n.cmd.Stdout = n.log.file // it is to stay empty, or the log is not one of lines in JSON
+	stderr, err := n.cmd.StderrPipe()
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	if err := n.cmd.Start(); err != nil {
 		n.t.Fatal(err)
 	}
-	line := make(chan string, 1)
+	ready := make(chan readyLine, 1)
 	n.done = make(chan struct{})
 	go func() {
-		r := bufio.NewReader(stdout)
-		first, _ := r.ReadString('\n')
-		line <- first
-		_, _ = io.Copy(io.Discard, r)
+		n.copyLog(stderr, ready)
 		n.err = n.cmd.Wait()
 		close(n.done)
 	}()
 	select {
-	case first := <-line:
-		m := readyLine.FindStringSubmatch(first)
-		if m == nil {
-			n.t.Fatalf("%s did not become ready: %q\n%s", strings.Join(all, " "), first, n.log.read())
+	case line, serves := <-ready:
+		if !serves {
+			n.t.Fatalf("%s did not become ready:\n%s", strings.Join(all, " "), n.log.read())
 		}
-		n.ID, n.GRPC, n.HTTP, n.Etcd = m[1], m[2], m[3], m[4]
+		n.ID, n.GRPC, n.HTTP, n.Admin, n.Etcd = line.ID, line.GRPC, line.HTTP, line.Admin, line.Etcd
 	case <-time.After(startPatience):
 		_ = n.cmd.Process.Kill()
 		n.t.Fatalf("%s is not ready after %v\n%s", strings.Join(all, " "), startPatience, n.log.read())
 	}
 	if n.Client == nil {
-		if n.Client, err = client.NewNode(n.GRPC); err != nil {
+		if n.Client, err = client.NewNode(n.GRPC, n.how.Client...); err != nil {
 			n.t.Fatal(err)
 		}
 		n.t.Cleanup(func() { _ = n.Client.Close() })
+	}
+}
+
+// copyLog copies what the node writes into its log until it ends, and tells the line that says
+// that it is ready; it closes ready at the end.
+func (n *Node) copyLog(stderr io.Reader, ready chan<- readyLine) {
+	defer close(ready)
+	for r, told := bufio.NewReader(stderr), false; ; {
+		text, err := r.ReadBytes('\n')
+		_, _ = n.log.file.Write(text) // a test that misses it fails
+		var line readyLine
+		if !told && json.Unmarshal(text, &line) == nil && line.Msg == "ready" {
+			ready <- line
+			told = true
+		}
+		if err != nil {
+			return
+		}
 	}
 }
 
@@ -343,7 +392,7 @@ type Etcd struct {
 // StartEtcd starts an etcd on a free port. It is killed when the test ends.
 func StartEtcd(t testing.TB) *Etcd {
 	t.Helper()
-	return StartEtcdOn(t, Host())
+	return StartEtcdOn(t, Host(t))
 }
 
 // StartEtcdOn is StartEtcd on another address than loopback's.

@@ -14,12 +14,12 @@ func within() measure.Results {
 		r.Merge(measure.Results{name: {unit: {value}}})
 	}
 	for _, l := range limits {
-		if l.beside == "" {
+		if l.baseline == "" {
 			set(l.name, l.unit, l.most)
 			continue
 		}
 		set(l.name, l.unit, 100*l.most)
-		set(l.beside, l.unit, 100)
+		set(l.baseline, l.unit, 100)
 	}
 	return r
 }
@@ -39,11 +39,11 @@ func TestCheck(t *testing.T) {
 				t.Errorf("%s of %s:\n%s", verdict, l.name, out.String())
 			}
 		}
-		if l.beside != "" {
+		if l.baseline != "" {
 			r := within()
-			r[l.beside][l.unit] = []float64{90}
+			r[l.baseline][l.unit] = []float64{90}
 			if check(&out, r) {
-				t.Errorf("%s: what it is beside does not matter", l.name)
+				t.Errorf("%s: its baseline does not matter", l.name)
 			}
 		}
 	}

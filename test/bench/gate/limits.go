@@ -11,9 +11,9 @@ import (
 // limit is the most that something may be. Raise one only with a reason in the commit.
 type limit struct {
 	name, unit string
-	// beside is what the value is divided by, of the same unit; empty: nothing.
-	beside string
-	most   float64
+	// baseline names the baseline by which the value is divided, of the same unit; empty: none.
+	baseline string
+	most     float64
 }
 
 // limits leave room for the noise of a machine that does other things as well: the ratios
@@ -36,10 +36,10 @@ var limits = []limit{
 
 // measured returns the median of the rounds, false if it was not measured.
 func (l limit) measured(r measure.Results) (float64, bool) {
-	if l.beside == "" {
+	if l.baseline == "" {
 		return r.Median(l.name, l.unit)
 	}
-	return r.MedianRatio(l.name, l.beside, l.unit)
+	return r.MedianRatio(l.name, l.baseline, l.unit)
 }
 
 // check writes a table, and reports whether everything was measured and is within its limit.
@@ -57,8 +57,8 @@ func check(out io.Writer, r measure.Results) (ok bool) {
 			verdict, ok = "TOO MUCH", false
 		}
 		unit := l.unit
-		if l.beside != "" {
-			unit += " / " + l.beside
+		if l.baseline != "" {
+			unit += " / " + l.baseline
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%.4g\t%s\n", l.name, unit, shown, l.most, verdict)
 	}

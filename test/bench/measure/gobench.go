@@ -33,14 +33,14 @@ func (r Results) Median(name, unit string) (float64, bool) { return median(r[nam
 
 // MedianRatio returns the middle one of the ratios of the values of two names, each of two
 // that were measured in one round.
-func (r Results) MedianRatio(name, beside, unit string) (float64, bool) {
-	values, besides := r[name][unit], r[beside][unit]
-	if len(values) != len(besides) {
+func (r Results) MedianRatio(name, other, unit string) (float64, bool) {
+	values, others := r[name][unit], r[other][unit]
+	if len(values) != len(others) {
 		return 0, false
 	}
 	ratios := make([]float64, len(values))
 	for i := range ratios {
-		ratios[i] = values[i] / besides[i]
+		ratios[i] = values[i] / others[i]
 	}
 	return median(ratios)
 }

@@ -74,12 +74,12 @@ func TestMedianRatio(t *testing.T) {
 	if got, ok := r.MedianRatio("a", "b", "ns"); !ok || got != 0.5 {
 		t.Errorf("got %v, %v", got, ok)
 	}
-	for _, beside := range []string{"c", "d"} {
-		if _, ok := r.MedianRatio("a", beside, "ns"); ok {
-			t.Errorf("a beside %s", beside)
+	for _, other := range []string{"c", "d"} {
+		if _, ok := r.MedianRatio("a", other, "ns"); ok {
+			t.Errorf("a with %s", other)
 		}
 	}
 	if _, ok := r.MedianRatio("d", "e", "ns"); ok {
-		t.Error("nothing beside nothing")
+		t.Error("nothing twice")
 	}
 }

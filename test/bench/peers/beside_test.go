@@ -17,11 +17,11 @@ const (
 	standing = "weir" // what the others are compared with
 )
 
-// BenchmarkBeside has all libraries take turns, so that what else the machine does is the same
-// for all of them, with uniform keys: for each the median of the processor time of a check
-// over all turns, and of its multiple of Weir's in the same turn. Others of the machine have
-// nothing to do with that time; and who only waits needs none, so "wall-ns" stands beside it.
-// Garbage is not collected meanwhile, which would be in somebody's turn what all have made.
+// BenchmarkBeside has all libraries take turns, so that other load of the machine is the same for all of
+// them, with uniform keys: for each the median of the processor time of a check over all turns, and of its
+// multiple of Weir's in the same turn. Other processes do not count in that time, nor does waiting, so
+// "wall-ns" is reported too. Garbage is not collected meanwhile, which would be in one library's turn the
+// garbage of all.
 func BenchmarkBeside(b *testing.B) {
 	singles := slices.DeleteFunc(slices.Clone(libraries), func(l library) bool { return l.batch > 1 })
 	var open []func() caller

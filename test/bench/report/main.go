@@ -1,4 +1,4 @@
-// Command report measures what docs/performance.md and README.md say, and writes it there:
+// Command report measures what docs/performance.md says, and writes it there:
 // the results as JSON, tables, and plots.
 //
 //	go run ./test/bench/report                   everything
@@ -35,7 +35,7 @@ func main() {
 	flag.BoolVar(&o.short, "short", false, "measure shortly and once, with fewer keys: to see that it runs")
 	flag.BoolVar(&o.resume, "resume", false, "leave out parts whose results are of this commit, and of the same form")
 	flag.BoolVar(&o.render, "render", false, "measure nothing, write the page from the stored results")
-	root := flag.String("to", ".", "`DIRECTORY` that README.md, docs/performance.md and docs/performance are in")
+	root := flag.String("to", ".", "`DIRECTORY` that docs/performance.md and docs/performance are in")
 	patience := flag.Duration("timeout", time.Hour, "give up after `DURATION`")
 	flag.Parse()
 	if flag.NArg() > 0 {

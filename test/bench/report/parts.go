@@ -81,8 +81,8 @@ func engines(counts []int, duration string) (steps []step) {
 	return steps
 }
 
-// parts returns those that are measured, in this order: each by itself, so that one can be
-// measured anew. The short form is once and shortly, and with a tenth of the keys.
+// parts returns those that are measured, in this order: each by itself, so that one can be measured again.
+// The short form is once and shortly, and with a tenth of the keys.
 func parts(short bool) []part {
 	pick := func(full, ifShort string) string {
 		if short {
@@ -108,7 +108,7 @@ func parts(short bool) []part {
 		}},
 		{"expiry", 5 * time.Minute, []step{servers("BenchmarkExpiry", "1x", 1, "-expiry-keys="+many)}},
 		// It has rounds of its own.
-		{"beside", 10 * time.Minute, []step{
+		{"turns", 10 * time.Minute, []step{
 			{dir: "test/bench/peers", cpus: []int{1, 2}, rounds: 1, args: []string{"-bench", "^BenchmarkBeside$", "-benchtime", "1x"}},
 		}},
 		{"libraries", 10 * time.Minute, []step{
@@ -120,7 +120,8 @@ func parts(short bool) []part {
 		{"within", 3 * time.Minute, []step{
 			gotest("./algorithms", "^BenchmarkStep$", pick("200ms", "50ms"), 1),
 			gotest("./rules", "^BenchmarkMatch$", pick("200ms", "50ms"), 1),
-			gotest("./api", "^Benchmark(CheckRateLimit|CheckRateLimitBatch|ShouldRateLimit)$", pick("500ms", "50ms"), 1, "-benchmem"),
+			gotest("./api", "^Benchmark(CheckRateLimit|CheckRateLimitBatch)$", pick("500ms", "50ms"), 1, "-benchmem"),
+			gotest("./api/envoy", "^BenchmarkShouldRateLimit$", pick("500ms", "50ms"), 1, "-benchmem"),
 		}},
 		{"wire", 10 * time.Minute, []step{servers("BenchmarkCPUPerCheck", two, rounds)}},
 		{"few", 3 * time.Minute, []step{servers("BenchmarkFewCallers", two, rounds)}},

@@ -31,10 +31,6 @@ var blocks = []block{
 	{"profile", (*store).profile},
 	{"within a check", (*store).within},
 	{"commands", (*store).commands},
-}
-
-// readmeBlocks are the same of README.md.
-var readmeBlocks = []block{
 	{"cost", (*store).cost},
 	{"counters", (*store).counters},
 }
@@ -42,7 +38,7 @@ var readmeBlocks = []block{
 // resultsIn is the file of the results below a root.
 func resultsIn(root string) string { return filepath.Join(root, "docs", "performance", "results.json") }
 
-// render writes the tables into the pages, and the plots beside them.
+// render writes the tables into the page, and the plots into files next to it.
 func render(root string, s *store) error {
 	dir := filepath.Join(root, "docs")
 	if err := s.fill(filepath.Join(dir, "performance.md"), blocks); err != nil {
@@ -53,7 +49,7 @@ func render(root string, s *store) error {
 			return err
 		}
 	}
-	return s.fill(filepath.Join(root, "README.md"), readmeBlocks)
+	return nil
 }
 
 // fill writes blocks into a page.
@@ -142,7 +138,7 @@ func (s *store) cost() string {
 	return table([]string{"path", "a check, all servers", "x bare gRPC server", "x one node", "cores for 10 M checks/s"}, rows)
 }
 
-// counters is what a check costs in one goroutine, beside others.
+// counters compares the cost of a check in one goroutine with other libraries.
 func (s *store) counters() string {
 	var rows [][]string
 	add := func(name string, ns func(pattern string) (float64, bool), bytes float64, ok bool) {
@@ -255,7 +251,7 @@ func (s *store) nodes() string {
 			name := nodesName(n, path)
 			micros, ok := r.Median(name, cpuUnit)
 			ratio, also := r.Median(name, "x-one-node")
-			batching, carries := r.Median(name, "questions/message")
+			batching, carries := r.Median(name, "checks/message")
 			row = append(row, cell("%.2f µs", micros, ok), cell("%.2f", ratio, also), orNothing("%.1f", batching, carries))
 		}
 		rows = append(rows, row)
@@ -282,7 +278,7 @@ func (s *store) clients() string {
 		}
 	}
 	add("the client with leases, 100 hot keys, nodes: three", leasesBench)
-	return table([]string{"who asks", "servers, per check", "client, per check", "checks/s"}, rows)
+	return table([]string{"how the client asks", "servers, per check", "client, per check", "checks/s"}, rows)
 }
 
 // profileGroups are the groups of functions of BenchmarkProfile, and what they are.
@@ -294,7 +290,7 @@ var profileGroups = []struct{ name, what string }{
 	{"memory", "allocation and garbage collection"},
 	{"api", "`api`: decoding, encoding, what a request is"},
 	{"rules", "`rules`"},
-	{"cluster", "`cluster`: who decides, links, copies"},
+	{"cluster", "`cluster`: routing, conns, copies"},
 	{"counters", "`shard`, `algorithms`, `ring`: the counters"},
 	{"others", "the rest of Go, metrics"},
 }

@@ -25,7 +25,7 @@ func TestPagesAreCurrent(t *testing.T) {
 	if err := render(root, s); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"README.md", "docs/performance.md", "docs/performance/keys.svg", "docs/performance/nodes.svg"} {
+	for _, name := range []string{"docs/performance.md", "docs/performance/keys.svg", "docs/performance/nodes.svg"} {
 		want, err := os.ReadFile(filepath.Join(root, name))
 		if err != nil {
 			t.Fatal(err)
@@ -43,7 +43,7 @@ func copyDocs(t *testing.T) (root string) {
 	if err := os.CopyFS(filepath.Join(root, "docs", "performance"), os.DirFS("../../../docs/performance")); err != nil {
 		t.Fatal(err)
 	}
-	for _, page := range []string{"README.md", "docs/performance.md"} {
+	for _, page := range []string{"docs/performance.md"} {
 		text, err := os.ReadFile(filepath.Join("../../..", page))
 		if err != nil {
 			t.Fatal(err)
@@ -81,10 +81,10 @@ func everything(value float64) *store {
 		add("libraries", library(name, "uniform", 1), "ns/op", 100*float64(i+1))
 	}
 	for i, name := range otherLibraries {
-		add("beside", beside(1), "x-"+name, 2+float64(i))
+		add("turns", turns(1), "x-"+name, 2+float64(i))
 	}
-	add("beside", beside(1), "weir-cpu-ns", 100)
-	add("beside", beside(2), "weir-cpu-ns", 125)
+	add("turns", turns(1), "weir-cpu-ns", 100)
+	add("turns", turns(2), "weir-cpu-ns", 125)
 	return s
 }
 
@@ -105,7 +105,7 @@ func TestTargets(t *testing.T) {
 			}
 		}
 	}
-	for what, want := range map[string]string{"a check of 1 M uniform keys, beside": "| 2.00x (100 ns of processor time", "two goroutines": "| 1.60x (100 ns of processor time"} {
+	for what, want := range map[string]string{"a check of 1 M uniform keys, compared": "| 2.00x (100 ns of processor time", "two goroutines": "| 1.60x (100 ns of processor time"} {
 		if line := lineOf(good.targets(inMemory), what); !strings.Contains(line, want) {
 			t.Errorf("got %s, want %s", line, want)
 		}
@@ -154,7 +154,7 @@ func TestPlots(t *testing.T) {
 	}
 }
 
-// TestStore: what was kept is read again, and a part that is measured anew starts afresh.
+// TestStore: stored results are read again, and a part that is measured again replaces its results.
 func TestStore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "performance", "results.json")
 	s, err := loadStore(path)

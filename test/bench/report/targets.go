@@ -46,22 +46,22 @@ func byClock(name string) func(measure.Results) string {
 	return noted("%.0f ns by the wall clock", name, "ns_per_check")
 }
 
-// otherLibraries are those that test/bench/peers measures beside Weir.
+// otherLibraries are those that test/bench/peers measures in addition to Weir.
 var otherLibraries = []string{"x-time-rate", "go-limiter", "throttled", "ulule"}
 
 func library(name, pattern string, cpus int) string {
 	return fmt.Sprintf("BenchmarkLibraries/%s/%s@%d", name, pattern, cpus)
 }
 
-// beside is the benchmark in which the libraries take turns, with so many goroutines.
-func beside(goroutines int) string { return fmt.Sprintf("BenchmarkBeside@%d", goroutines) }
+// turns is the name of the benchmark in which the libraries take turns, with a number of goroutines.
+func turns(goroutines int) string { return fmt.Sprintf("BenchmarkBeside@%d", goroutines) }
 
 // fasterThanAll is how many times the processor time of a check of uniform keys the fastest
 // other library needs.
 func fasterThanAll(r measure.Results) (float64, bool) {
 	least, found := math.Inf(1), false
 	for _, name := range otherLibraries {
-		if ratio, ok := r.Median(beside(1), "x-"+name); ok {
+		if ratio, ok := r.Median(turns(1), "x-"+name); ok {
 			least, found = min(least, ratio), true
 		}
 	}
@@ -71,8 +71,8 @@ func fasterThanAll(r measure.Results) (float64, bool) {
 // speedUp is how many times as many checks two goroutines make as one, in the processor time
 // that they have.
 func speedUp(r measure.Results) (float64, bool) {
-	one, ok := r.Median(beside(1), "weir-cpu-ns")
-	two, also := r.Median(beside(2), "weir-cpu-ns")
+	one, ok := r.Median(turns(1), "weir-cpu-ns")
+	two, also := r.Median(turns(2), "weir-cpu-ns")
 	if !ok || !also {
 		return 0, false
 	}
@@ -84,8 +84,8 @@ func passed(goroutines ...int) func(measure.Results) string {
 	return func(r measure.Results) string {
 		var all []string
 		for _, n := range goroutines {
-			cpu, _ := r.Median(beside(n), "weir-cpu-ns")
-			wall, _ := r.Median(beside(n), "weir-wall-ns")
+			cpu, _ := r.Median(turns(n), "weir-cpu-ns")
+			wall, _ := r.Median(turns(n), "weir-wall-ns")
 			all = append(all, fmt.Sprintf("%.0f ns of processor time, %.0f ns by the wall clock with %d", cpu, wall, n))
 		}
 		return strings.Join(all, "; ")
@@ -103,18 +103,18 @@ var inMemory = []row{
 		noted("p99.9 %.1f µs", "growth", "growth.cpu_us.p99_9")},
 	{"the same by the wall clock", "at most 1 ms", "memory", median("growth", "growth.latency_us.max"), "%.0f µs", atMost(1000),
 		noted("p99.9 %.1f µs; doing nothing instead: p99.9 %.1f µs, worst %.0f µs", "growth", "growth.latency_us.p99_9", "growth.idle_us.p99_9", "growth.idle_us.max")},
-	{"a check of 1 M uniform keys, beside the fastest library", "at least 2x as fast", "beside", fasterThanAll, "%.2fx", atLeast(2),
+	{"a check of 1 M uniform keys, compared with the fastest library", "at least 2x as fast", "turns", fasterThanAll, "%.2fx", atLeast(2),
 		passed(1)},
 	{"allocations of a check", "0", "libraries", median(library("weir", "uniform", 1), "allocs/op"), "%.0f", atMost(0), nil},
-	{"two goroutines beside one", "at least 1.8x as many", "beside", speedUp, "%.2fx", atLeast(1.8), passed(1, 2)},
+	{"two goroutines compared with one", "at least 1.8x as many", "turns", speedUp, "%.2fx", atLeast(1.8), passed(1, 2)},
 	{"a denied hot key, in batches of 100", "below 40 ns", "engine", median("denied/batch=100", "cpu_ns_per_check"), "%.1f ns", below(40), byClock("denied/batch=100")},
 	{"a denied hot key, alone", "below 120 ns", "engine", median("denied/batch=1", "cpu_ns_per_check"), "%.1f ns", below(120), byClock("denied/batch=1")},
 	{"a check of 10 M uniform keys, in batches of 100", "at most 150 ns", "engine", median(engineName(10_000_000, 100), "cpu_ns_per_check"), "%.0f ns", atMost(150), byClock(engineName(10_000_000, 100))},
-	{"memory a minute after 10 M keys have expired, beside the idle process", "at most 1.2x", "memory", median("expiry", "x_idle"), "%.2fx", atMost(1.2),
+	{"memory a minute after 10 M keys have expired, compared with the idle process", "at most 1.2x", "memory", median("expiry", "x_idle"), "%.2fx", atMost(1.2),
 		noted("after %.1f s", "expiry", "back_seconds")},
-	{"the same of a node, beside one that was asked about 1,000 keys", "at most 1.2x", "expiry", median("BenchmarkExpiry", "x-warm"), "%.2fx", atMost(1.2),
-		noted("MiB: %.0f before anybody asked, %.0f then, %.0f full, %.0f after", "BenchmarkExpiry", "cold-MiB", "warm-MiB", "full-MiB", "after-MiB")},
-	{"memory under a flood of 10 M keys, beside a budget of 64 MiB", "at most 1.2x", "memory", median("flood", "x_budget"), "%.2fx", atMost(1.2), nil},
+	{"the same of a node, compared with one that was asked about 1,000 keys", "at most 1.2x", "expiry", median("BenchmarkExpiry", "x-warm"), "%.2fx", atMost(1.2),
+		noted("MiB: %.0f before the first check, %.0f then, %.0f full, %.0f after", "BenchmarkExpiry", "cold-MiB", "warm-MiB", "full-MiB", "after-MiB")},
+	{"memory under a flood of 10 M keys, compared with a budget of 64 MiB", "at most 1.2x", "memory", median("flood", "x_budget"), "%.2fx", atMost(1.2), nil},
 	{"counters at half of their limit that the flood has changed", "0 of 1000", "memory", median("flood", "forgotten"), "%.0f", atMost(0), nil},
 }
 
@@ -147,11 +147,11 @@ var onWire = []row{
 	{"flood of one denied key that another of three nodes owns, the asked node", "at most 1.1x the floor", "hot", median(hotBench+"three-nodes", "x-floor"), "%.2fx", atMost(1.1),
 		noted("%.1f µs; %.2fx a floor with a node's settings", hotBench+"three-nodes", cpuUnit, "x-floor-tuned")},
 	{"the same, its owner's part of the asked node's", "below 5 %", "hot", median(hotBench+"three-nodes", "owner-busy-%"), "%.1f %%", below(5),
-		noted("and what it needs when nobody asks, %.1f %% of a core; %.1f %% together", hotBench+"three-nodes", "owner-idle-%-of-a-core", "owner-%")},
+		noted("and what it needs when idle, %.1f %% of a core; %.1f %% together", hotBench+"three-nodes", "owner-idle-%-of-a-core", "owner-%")},
 	{"what a hop adds to the 99th percentile, at half load on loopback", "below 1 ms", "hop", median("BenchmarkForwardLatency", "p99-added-µs"), "%.0f µs", below(1000),
 		noted("%.0f µs with one node; the median by %.0f µs; per check all nodes' threads waited for a processor for %.0f µs, of one node for %.0f µs", "BenchmarkForwardLatency", "p99-one-node-µs", "p50-added-µs", "queued-three-nodes-µs", "queued-one-node-µs")},
 	{"hot keys decided in the client from tokens that three nodes lend, with two cores for it alone", "at least 10 M checks/s", "client", perCores(2), "%.3g checks/s", atLeast(10e6),
-		noted("%.2f µs of processor time in the client and %.3f in all nodes per check; %.3g checks/s beside all else that ran", leasesBench, "client-cpu-µs/check", serverUnit, "checks/s")},
+		noted("%.2f µs of processor time in the client and %.3f in all nodes per check; %.3g checks/s while all programs shared the machine", leasesBench, "client-cpu-µs/check", serverUnit, "checks/s")},
 	{"hot keys decided in the client from lent tokens, without a network", "at least 10 M checks/s", "client", median("BenchmarkLeases/keys=100", "checks/s"), "%.3g checks/s", atLeast(10e6), nil},
 }
 

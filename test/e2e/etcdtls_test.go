@@ -1,0 +1,229 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+	"github.com/weirlimit/weir/test/process"
+)
+
+// securedEtcd is an etcd of its own program, with TLS and users.
+type securedEtcd struct {
+	t        *testing.T
+	p        process.Certificates
+	endpoint string
+	args     []string
+	cmd      *exec.Cmd
+}
+
+// startSecuredEtcd starts an etcd whose clients need a certificate. The user weir with the password in the file
+// may touch what is below /weir/default/ and nothing else.
+func startSecuredEtcd(t *testing.T, p process.Certificates) (e *securedEtcd, passwordFile string) {
+	t.Helper()
+	program, etcdctl := findEtcd(t, "etcd"), findEtcd(t, "etcdctl")
+	p.Make("node", "etcd", "--host", process.Host(t)+",127.0.0.1")
+	e = &securedEtcd{t: t, p: p, endpoint: "https://" + freeAddress(t)}
+	peer := "http://" + freeAddress(t)
+	e.args = []string{
+		program, "--name", "e", "--data-dir", t.TempDir(), "--listen-client-urls", e.endpoint, "--advertise-client-urls", e.endpoint,
+		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "e=" + peer,
+		"--cert-file", p.File("node-etcd.crt"), "--key-file", p.File("node-etcd.key"), "--trusted-ca-file", p.File("ca.crt"), "--client-cert-auth",
+	}
+	e.start()
+	t.Cleanup(e.kill)
+	ctl := func(args ...string) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, etcdctl, append([]string{"--endpoints", e.endpoint, "--cacert", p.File("ca.crt"),
+			"--cert", p.File("client-admin.crt"), "--key", p.File("client-admin.key")}, args...)...)
+		cmd.Env = []string{"ETCDCTL_API=3"}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("etcdctl %s: %w\n%s", strings.Join(args, " "), err, out)
+		}
+		return nil
+	}
+	process.Await(t, 20*time.Second, func() error { return ctl("endpoint", "health") })
+	for _, line := range []string{
+		"user add root:secret", "user grant-role root root",
+		"role add weir", "role grant-permission --prefix=true weir readwrite /weir/default/",
+		"user add weir:pass word", "user grant-role weir weir", "auth enable",
+	} {
+		args := strings.SplitN(line, " ", 3)
+		if !strings.Contains(line, ":") {
+			args = strings.Fields(line)
+		}
+		if err := ctl(args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	passwordFile = filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(passwordFile, []byte("pass word\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return e, passwordFile
+}
+
+// findEtcd returns where a program of etcd is.
+func findEtcd(t *testing.T, name string) string {
+	t.Helper()
+	if dir := os.Getenv("ETCD_BIN"); dir != "" {
+		return filepath.Join(dir, name)
+	}
+	if path, err := exec.LookPath(name); err == nil {
+		return path
+	}
+	skip(t, name+" is not installed; .ci/run gets it, and ETCD_BIN is the directory where it is")
+	return ""
+}
+
+func (e *securedEtcd) start() {
+	e.t.Helper()
+	var log bytes.Buffer
+	e.cmd = exec.Command(e.args[0], e.args[1:]...)
+	e.cmd.Stdout, e.cmd.Stderr = &log, &log
+	if err := e.cmd.Start(); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+func (e *securedEtcd) kill() {
+	_ = e.cmd.Process.Kill() // it may have ended by itself
+	_ = e.cmd.Wait()
+}
+
+// Nodes register in an etcd that wants certificates and users, with a user who may touch their cluster only. They keep
+// their places while that etcd restarts and forgets who they are.
+func TestEtcdWithTLSAndUsers(t *testing.T) {
+	t.Parallel()
+	p := process.NewCertificates(t)
+	etcd, passwordFile := startSecuredEtcd(t, p)
+	secured := []string{"--etcd", etcd.endpoint, "--etcd-user", "weir", "--etcd-password-file", passwordFile}
+	nodes := []*process.Node{
+		p.Start("a", secured...), // shows its own certificate
+		p.Start("b", append([]string{"--etcd-ca", p.File("ca.crt"), "--etcd-cert", p.File("client-admin.crt"), "--etcd-key", p.File("client-admin.key")}, secured...)...),
+	}
+	process.AwaitMembers(t, 20*time.Second, nodes...)
+	apply := func(id string) {
+		t.Helper()
+		rules := filepath.Join(t.TempDir(), "rules.yaml")
+		if err := os.WriteFile(rules, []byte(strings.Replace(yearlyRule, "year", id, 1)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		process.Await(t, 20*time.Second, func() error {
+			out, err := weirWith(t, p, "client-admin", "rules", "apply", "-f", rules, "--node", nodes[0].GRPC)
+			if err != nil {
+				return fmt.Errorf("%w\n%s", err, out)
+			}
+			return nil
+		})
+		process.Await(t, 20*time.Second, func() error {
+			resp, err := nodes[1].Client.Check(t.Context(), &weirv1.RateLimitRequest{IdentifierType: "user", Identifier: "alice"})
+			if err != nil || !strings.Contains(fmt.Sprint(resp), id) {
+				return fmt.Errorf("rule %s: %v, %w", id, resp, err)
+			}
+			return nil
+		})
+	}
+	apply("first")
+	etcd.kill()
+	process.Await(t, 20*time.Second, func() error {
+		if text := reasons(nodes[0]); !strings.Contains(text, "etcd") {
+			return fmt.Errorf("health says %q", text)
+		}
+		return nil
+	})
+	etcd.start()
+	apply("second")
+	process.AwaitMembers(t, 20*time.Second, nodes...)
+	nodes[1].Kill()
+	if out, err := weirWith(t, p, "client-admin", "nodes", "remove", "b", "--node", nodes[0].GRPC); err != nil {
+		t.Errorf("weir nodes remove: %v\n%s", err, out)
+	}
+	process.AwaitMembers(t, 20*time.Second, nodes[0])
+
+	wrong := filepath.Join(t.TempDir(), "wrong")
+	if err := os.WriteFile(wrong, []byte("wrong"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	own, files := p.Flags("node-c"), []string{"--etcd-ca", p.File("ca.crt"), "--etcd-cert", p.File("node-c.crt"), "--etcd-key", p.File("node-c.key")}
+	for name, tc := range map[string]struct {
+		args []string
+		want string
+	}{
+		"wrong password":     {append(own, "--etcd", etcd.endpoint, "--etcd-user", "weir", "--etcd-password-file", wrong), "invalid user ID or password"},
+		"no such file":       {append(own, "--etcd", etcd.endpoint, "--etcd-user", "weir", "--etcd-password-file", wrong+"er"), "etcd-password-file: open " + wrong + "er"},
+		"another's cluster":  {append(append(files, "--cluster", "other"), secured...), "permission denied"},
+		"no user":            {append(own, "--etcd", etcd.endpoint), "permission denied"},
+		"no certificate":     {append([]string{"--etcd-ca", p.File("ca.crt")}, secured...), "remote error: tls: bad certificate"},
+		"CA of another":      {append([]string{"--etcd-ca", process.NewCertificates(t).File("ca.crt")}, secured...), "certificate signed by unknown authority"},
+		"no TLS":             {[]string{"--etcd", strings.TrimPrefix(etcd.endpoint, "https://")}, "no answer in 5s"},
+		"without a password": {append(own, "--etcd", etcd.endpoint, "--etcd-user", "weir"), "--etcd-user needs --etcd-password-file as well"},
+	} {
+		free := process.Host(t) + ":0"
+		args := append([]string{"serve", "--data-dir", t.TempDir(), "--grpc", free, "--http", free, "--id", "c"}, tc.args...)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		out, err := exec.CommandContext(ctx, process.Binary(t), args...).CombinedOutput()
+		if err == nil || ctx.Err() != nil || !strings.Contains(string(out), tc.want) {
+			t.Errorf("%s: %v\n%s, want %q", name, err, out, tc.want)
+		}
+		cancel()
+	}
+}
+
+// The etcd in a node has the node's TLS where other machines reach it, and takes nodes and administrators only.
+func TestEmbeddedEtcdWithTLS(t *testing.T) {
+	t.Parallel()
+	p := process.NewCertificates(t)
+	p.Make("client", "checker", "--role", "check")
+	_, port, _ := strings.Cut(freeAddress(t), ":")
+	address := process.Host(t) + ":" + port
+	first := p.Start("a", "--etcd-listen", "0.0.0.0:"+port)
+	second := p.Start("b", "--etcd", "https://"+address)
+	if out, err := weirWith(t, p, "", append(p.Flags("node-c"), "serve", "--id", "c", "--grpc", process.Host(t)+":0", "--http", process.Host(t)+":0",
+		"--data-dir", t.TempDir(), "--etcd", "https://localhost:"+port)...); err == nil || !strings.Contains(out, "wanted to match localhost") {
+		t.Errorf("an etcd under a name that its certificate does not have: %v\n%s", err, out)
+	}
+	process.AwaitMembers(t, 20*time.Second, first, second)
+	for cert, taken := range map[string]bool{"node-c": true, "client-admin": true, "client-checker": false, "": false} {
+		if err := settings(t, address, p.Config(cert)); (err == nil) != taken {
+			t.Errorf("certificate %q: %v", cert, err)
+		}
+	}
+}
+
+// settings asks a server of HTTP/2 for its settings.
+func settings(t *testing.T, address string, config *tls.Config) error {
+	t.Helper()
+	config.NextProtos = []string{"h2"}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	conn, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	deadline, _ := ctx.Deadline()
+	if err := conn.SetDeadline(deadline); err != nil {
+		return err
+	}
+	if _, err := conn.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")); err != nil {
+		return err
+	}
+	var frame [9]byte
+	if _, err := conn.Read(frame[:]); err != nil {
+		return err
+	}
+	if frame[3] != 4 {
+		return fmt.Errorf("a frame of type %d", frame[3])
+	}
+	return nil
+}

@@ -1,0 +1,206 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+	"github.com/weirlimit/weir/cluster/snapshot"
+	"github.com/weirlimit/weir/test/process"
+)
+
+// yearly are the algorithms for which yearlyRules limits an identifier of that type to 100 a year.
+var yearly = []string{"sliding_window", "fixed_window", "token_bucket", "gcra", "sliding_window_log", "sliding_window_buckets"}
+
+func yearlyRules() string {
+	var b strings.Builder
+	b.WriteString("domain: default\nrules:\n")
+	for _, a := range yearly {
+		fmt.Fprintf(&b, "  - id: %[1]s\n    per: [%[1]s]\n    limits: [{limit: 100, window: 365d, algorithm: %[1]s}]\n", a)
+	}
+	return b.String()
+}
+
+// yearlyKeys is how many keys tests of snapshots have of each algorithm.
+const yearlyKeys = 30
+
+// takeYearly asks the nodes in turn for so many tokens of each key at once, and returns of how many keys they were allowed.
+func takeYearly(t *testing.T, nodes []*process.Node, tokens int64) (allowed int) {
+	t.Helper()
+	for _, a := range yearly {
+		for i := range yearlyKeys {
+			req := &weirv1.RateLimitRequest{IdentifierType: a, Identifier: fmt.Sprint("key-", i), TokensRequested: tokens}
+			resp, err := nodes[i%len(nodes)].Client.Check(t.Context(), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if resp.GetSource() == weirv1.Source_SOURCE_FAIL_OPEN {
+				t.Errorf("%s %d is undecided", a, i)
+			}
+			if resp.GetAllowed() {
+				allowed++
+			}
+		}
+	}
+	return allowed
+}
+
+// halfIsLeft fails unless exactly 50 tokens of each key are left.
+func halfIsLeft(t *testing.T, nodes []*process.Node) {
+	t.Helper()
+	const all = yearlyKeys * 6
+	if n := takeYearly(t, nodes, 50); n != all {
+		t.Errorf("50 tokens are left of %d of %d keys", n, all)
+	}
+	if n := takeYearly(t, nodes, 1); n != 0 {
+		t.Errorf("51 tokens were left of %d of %d keys", n, all)
+	}
+}
+
+// startAgain starts nodes at the same time that have ended, and waits until they are one cluster.
+func startAgain(t *testing.T, nodes ...*process.Node) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for _, n := range nodes {
+		wg.Go(n.Restart)
+	}
+	wg.Wait()
+	process.AwaitMembers(t, 20*time.Second, nodes...)
+	process.Await(t, 20*time.Second, func() error {
+		for _, n := range nodes[0].Nodes().GetNodes() {
+			if n.GetHeld() == 0 || n.GetWanted()+n.GetLeaving() > 0 {
+				return fmt.Errorf("%v", n)
+			}
+		}
+		return nil
+	})
+}
+
+func stopAll(t *testing.T, nodes ...*process.Node) {
+	t.Helper()
+	for _, n := range nodes {
+		n.Signal(syscall.SIGTERM)
+	}
+	for _, n := range nodes {
+		if code := n.Wait(30 * time.Second); code != 0 {
+			t.Errorf("%s has ended with %d", n.ID, code)
+		}
+	}
+}
+
+func TestCountersSurviveARestartOfASingleNode(t *testing.T) {
+	t.Parallel()
+	n := process.Start(t, "--rules", writeRules(t, yearlyRules()))
+	takeYearly(t, []*process.Node{n}, 50)
+	for range 2 { // the second time from what was restored, and never asked for
+		stopAll(t, n)
+		n.Restart()
+	}
+	halfIsLeft(t, []*process.Node{n})
+}
+
+func TestCountersSurviveARestartOfAllNodes(t *testing.T) {
+	t.Parallel()
+	_, nodes := startThree(t, yearlyRules(), "--peer-timeout", "4s")
+	takeYearly(t, nodes, 20)
+	stopAll(t, nodes...)
+	startAgain(t, nodes...)
+	takeYearly(t, nodes, 30)
+	stopAll(t, nodes...)
+	startAgain(t, nodes...)
+	halfIsLeft(t, nodes)
+}
+
+func TestCountersSurviveAKillOfAllNodes(t *testing.T) {
+	t.Parallel()
+	_, nodes := startThree(t, yearlyRules(), "--peer-timeout", "4s", "--snapshot-every", "1s")
+	takeYearly(t, nodes, 50)
+	taken := time.Now()
+	for _, n := range nodes {
+		process.Await(t, 10*time.Second, func() error {
+			// It takes a node much less than a second to write so few counters: this one was begun since.
+			if at := n.Metric(t, "weir_snapshot_timestamp_seconds"); at < float64(taken.Add(time.Second).UnixNano())/1e9 {
+				return fmt.Errorf("the last snapshot of %s is from %v", n.ID, at)
+			}
+			return nil
+		})
+	}
+	for _, n := range nodes {
+		n.Kill()
+	}
+	startAgain(t, nodes...)
+	halfIsLeft(t, nodes)
+}
+
+func TestForgottenCounters(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	n := process.Start(t, "--rules", writeRules(t, yearlyRules()), "--forget-counters", "--data-dir", dir)
+	takeYearly(t, []*process.Node{n}, 50)
+	stopAll(t, n)
+	if _, err := os.Stat(snapshot.Path(dir)); !os.IsNotExist(err) {
+		t.Errorf("there is a snapshot: %v", err)
+	}
+	n.Restart()
+	if n := takeYearly(t, []*process.Node{n}, 100); n != yearlyKeys*6 {
+		t.Errorf("%d keys have begun at zero", n)
+	}
+}
+
+// A file that cannot be believed is renamed, the log says what to do, and the node counts from zero.
+func TestSnapshotsThatAreSetAside(t *testing.T) {
+	t.Parallel()
+	foreign := func() string {
+		dir := t.TempDir()
+		n := process.Start(t, "--rules", writeRules(t, yearlyRules()), "--data-dir", dir)
+		stopAll(t, n)
+		return snapshot.Path(dir)
+	}()
+	for _, tc := range []struct {
+		name   string
+		damage func(b []byte) []byte
+		want   string
+	}{
+		{"torn", func(b []byte) []byte { return b[:len(b)-5] }, "it is torn"},
+		{"damaged", func(b []byte) []byte { b[len(b)/2] ^= 1; return b }, "it is damaged: the checksum"},
+		{"newer", func(b []byte) []byte { return append([]byte("weir snapshot 9"), b[len("weir snapshot 1"):]...) }, "a newer version of weir has written it"},
+		{"empty", func([]byte) []byte { return nil }, "it is torn"},
+		{"foreign", func([]byte) []byte {
+			b, err := os.ReadFile(foreign)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return b
+		}, "it is of another cluster"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir := t.TempDir()
+			n := process.Start(t, "--rules", writeRules(t, yearlyRules()), "--data-dir", dir)
+			takeYearly(t, []*process.Node{n}, 50)
+			stopAll(t, n)
+			b, err := os.ReadFile(snapshot.Path(dir))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(snapshot.Path(dir), tc.damage(b), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			n.Restart()
+			if log := n.Log(); !strings.Contains(log, "snapshot of the counters set aside") || !strings.Contains(log, tc.want) || !strings.Contains(log, `"todo"`) {
+				t.Errorf("the log does not say that %s, and what to do", tc.want)
+			}
+			if _, err := os.Stat(filepath.Join(dir, "counters.snapshot.bad")); err != nil {
+				t.Error(err)
+			}
+			if n := takeYearly(t, []*process.Node{n}, 100); n != yearlyKeys*6 {
+				t.Errorf("%d keys have begun at zero", n)
+			}
+		})
+	}
+}

@@ -1,0 +1,257 @@
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+	"github.com/weirlimit/weir/client"
+	"github.com/weirlimit/weir/cluster/peerv1"
+	"github.com/weirlimit/weir/test/process"
+)
+
+// A limit that lasts for the whole test.
+const yearlyRule = "domain: default\nrules:\n  - {id: year, per: [user], limits: [{limit: 30, window: 365d}]}\n"
+
+// startSecuredThree starts a cluster of three nodes with TLS.
+func startSecuredThree(t *testing.T, p process.Certificates, rules string) []*process.Node {
+	t.Helper()
+	etcd := process.StartEtcd(t)
+	var nodes []*process.Node
+	for _, id := range []string{"a", "b", "c"} {
+		nodes = append(nodes, p.Start(id, "--etcd", etcd.Endpoint, "--rules", rules))
+	}
+	process.AwaitMembers(t, 20*time.Second, nodes...)
+	return nodes
+}
+
+// Three nodes with TLS count together, and clients reach them by gRPC, HTTP and the command line.
+func TestTLS(t *testing.T) {
+	p := process.NewCertificates(t)
+	nodes := startSecuredThree(t, p, writeRules(t, yearlyRule))
+	for user := range 20 {
+		granted := 0
+		for i := range 40 {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			resp, err := nodes[i%3].Client.Check(ctx, &weirv1.RateLimitRequest{IdentifierType: "user", Identifier: fmt.Sprintf("user-%d", user)})
+			cancel()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if resp.GetSource() != weirv1.Source_SOURCE_OWNER {
+				t.Fatalf("decided by %v", resp.GetSource())
+			}
+			if resp.GetAllowed() {
+				granted++
+			}
+		}
+		if granted != 30 {
+			t.Errorf("user %d: %d of 30 were granted", user, granted)
+		}
+	}
+	all, err := client.New(nodes[0].GRPC, client.WithTLS(p.Config("client-admin")), client.WithTimeout(5*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = all.Close() }()
+	if d, err := all.Check(t.Context(), &weirv1.RateLimitRequest{IdentifierType: "user", Identifier: "user-0"}); err != nil || d.GetAllowed() {
+		t.Errorf("the client of all nodes: %v %v", d, err)
+	}
+	if out, err := weirWith(t, p, "client-admin", "nodes", "--node", nodes[1].GRPC); err != nil || strings.Count(out, "ready") != 3 {
+		t.Errorf("weir nodes: %v\n%s", err, out)
+	}
+	get := func(url, cert string) (code int, err error) {
+		transport := &http.Transport{TLSClientConfig: p.Config(cert)}
+		defer transport.CloseIdleConnections()
+		resp, err := (&http.Client{Transport: transport, Timeout: 5 * time.Second}).Get(url)
+		if err != nil {
+			return 0, err
+		}
+		return resp.StatusCode, resp.Body.Close()
+	}
+	if code, err := get("https://"+nodes[0].HTTP+"/readyz", "client-admin"); err != nil || code != http.StatusOK {
+		t.Errorf("readyz: %d %v", code, err)
+	}
+	if code, err := get("https://"+nodes[0].HTTP+"/metrics", ""); err != nil || code != http.StatusUnauthorized {
+		t.Errorf("metrics without a certificate: %d %v", code, err)
+	}
+	if code, err := get("http://"+nodes[0].HTTP+"/readyz", ""); err == nil && code == http.StatusOK {
+		t.Error("HTTP without TLS was answered")
+	}
+	for name, tc := range map[string]struct {
+		cert string
+		want string
+	}{
+		"without TLS":           {"", "pass --tls-ca if it has TLS"},
+		"without a certificate": {"ca", "neither a certificate of a client nor a token"},
+	} {
+		if out, err := weirWith(t, p, tc.cert, "nodes", "--node", nodes[1].GRPC); err == nil || !strings.Contains(out, tc.want) {
+			t.Errorf("%s: %v\n%s, want %q", name, err, out, tc.want)
+		}
+	}
+}
+
+// weirWith runs a command with the files of TLS: none if cert is empty, only the CA if it is "ca".
+func weirWith(t *testing.T, p process.Certificates, cert string, args ...string) (string, error) {
+	switch cert {
+	case "":
+	case "ca":
+		args = append(args, "--tls-ca", p.File("ca.crt"))
+	default:
+		args = append(args, p.Flags(cert)...)
+	}
+	out, err := exec.CommandContext(t.Context(), process.Binary(t), args...).CombinedOutput()
+	return string(out), err
+}
+
+// Nodes with TLS and nodes without do not mix, and a node cannot take the certificate of another.
+func TestTLSDoesNotMix(t *testing.T) {
+	p := process.NewCertificates(t)
+	etcd := process.StartEtcd(t)
+	first := p.Start("a", "--etcd", etcd.Endpoint)
+	serve := func(args ...string) string {
+		free := process.Host(t) + ":0"
+		args = append([]string{"serve", "--etcd", etcd.Endpoint, "--data-dir", t.TempDir(), "--grpc", free, "--http", free}, args...)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		out, err := exec.CommandContext(ctx, process.Binary(t), args...).CombinedOutput()
+		if err == nil || ctx.Err() != nil {
+			t.Errorf("weir %s serves", strings.Join(args, " "))
+		}
+		return string(out)
+	}
+	if out := serve("--id", "b"); !strings.Contains(out, "all nodes of a cluster need TLS, or none") || !strings.Contains(out, first.GRPC) {
+		t.Errorf("a node without TLS: %s", out)
+	}
+	if out := serve(append(p.Flags("node-a"), "--id", "b")...); !strings.Contains(out, "and this is node") {
+		t.Errorf("a node with the certificate of another: %s", out)
+	}
+	if out := serve("--id", "b", "--tls-cert", p.File("node-b.crt")); !strings.Contains(out, "needs --tls-key and --tls-ca") {
+		t.Errorf("a certificate without a key: %s", out)
+	}
+	if out := serve(append(p.Flags("node-b"), "--id", "b", "--insecure")...); !strings.Contains(out, "does not listen without it") {
+		t.Errorf("insecure with TLS: %s", out)
+	}
+}
+
+// Clients cannot make the calls of nodes, not even with the role admin.
+func TestTLSClientIsNoNode(t *testing.T) {
+	p := process.NewCertificates(t)
+	n := p.Start("a")
+	conn, err := grpc.NewClient(n.GRPC, grpc.WithTransportCredentials(credentials.NewTLS(p.Config("client-admin"))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	_, err = peerv1.NewPeerClient(conn).GetView(t.Context(), &peerv1.GetViewRequest{Caller: &peerv1.Caller{Id: "b", ToId: "a"}})
+	if status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "has no certificate of a node") {
+		t.Error(err)
+	}
+}
+
+// Certificates are replaced while checks go on, and none of them fails. A broken file leaves the
+// certificate before in force, and health says so.
+func TestTLSRotation(t *testing.T) {
+	p := process.NewCertificates(t)
+	nodes := startSecuredThree(t, p, writeRules(t, yearlyRule))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var load sync.WaitGroup
+	var asked, failed atomic.Int64
+	for i := range 6 {
+		load.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				// A connection for each check, as connections that last are not concerned.
+				c, err := client.NewNode(nodes[i%3].GRPC, client.WithTLS(p.Config("client-admin")))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				ask, done := context.WithTimeout(context.Background(), 10*time.Second)
+				_, err = c.Check(ask, &weirv1.RateLimitRequest{IdentifierType: "user", Identifier: fmt.Sprintf("%d-%d", i, n)})
+				done()
+				_ = c.Close()
+				asked.Add(1)
+				if err != nil {
+					failed.Add(1)
+					t.Errorf("check %d of %d: %v", n, i, err)
+				}
+			}
+		})
+	}
+	serial := func(n *process.Node) string {
+		conn, err := tls.Dial("tcp", n.HTTP, p.Config("client-admin"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		return conn.ConnectionState().PeerCertificates[0].SerialNumber.String()
+	}
+	before := serial(nodes[0])
+	for _, n := range nodes {
+		for _, end := range []string{".crt", ".key"} { // moved, as operators do: never half a file
+			if err := os.Rename(p.File("node-"+n.ID+end), p.File("old-"+n.ID+end)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.Make("node", n.ID, "--host", process.Host(t))
+	}
+	nodes[1].Signal(syscall.SIGHUP)
+	process.Await(t, 10*time.Second, func() error {
+		if serial(nodes[0]) == before {
+			return fmt.Errorf("the certificate before is still shown")
+		}
+		return nil
+	})
+	if err := os.WriteFile(p.File("node-c.crt"), []byte("broken"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	process.Await(t, 10*time.Second, func() error {
+		health, err := nodes[2].Client.Health(t.Context())
+		if err != nil {
+			return err
+		}
+		if text := fmt.Sprint(health.GetReasons()); !strings.Contains(text, "node-c.crt") {
+			return fmt.Errorf("health: %s", text)
+		}
+		return nil
+	})
+	cancel()
+	load.Wait()
+	if asked.Load() < 50 || failed.Load() > 0 {
+		t.Errorf("%d of %d checks failed", failed.Load(), asked.Load())
+	}
+}
+
+// A member whose address shows a certificate of another CA is dropped, as one that is silent.
+func TestMemberBehindAnotherCertificate(t *testing.T) {
+	t.Parallel()
+	p, foreign := process.NewCertificates(t), process.NewCertificates(t)
+	rules := writeRules(t, rulesPerYear(yearlyLimit))
+	etcd := process.StartEtcd(t)
+	args := []string{"--etcd", etcd.Endpoint, "--rules", rules, "--peer-timeout", "4s"}
+	nodes := []*process.Node{p.Start("a", args...), p.Start("b", args...)}
+	grpc := freeAddressOn(t, process.Host(t)) // for which its certificate is
+	w := newWay(t, grpc)
+	lost := p.Start("c", append(args, "--grpc", grpc, "--advertise", w.Address)...)
+	other := foreign.Start("c", "--rules", rules)
+	dropAndComeBack(t, nodes, lost, "certificate signed by unknown authority", func() (heal func()) {
+		w.redirect(t, other.GRPC)
+		return func() { w.redirect(t, grpc) }
+	})
+}

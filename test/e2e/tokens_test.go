@@ -1,0 +1,111 @@
+package e2e
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+	"github.com/weirlimit/weir/client"
+	"github.com/weirlimit/weir/test/process"
+)
+
+// A token that one node has stored is good on all nodes within a second, and on none a second after it was revoked, on a
+// stream either. While etcd is away it stays good, on a node that is started again too, and none can be made or revoked.
+func TestTokensOfTheCluster(t *testing.T) {
+	p := process.NewCertificates(t)
+	etcd := process.StartEtcd(t)
+	a := p.Start("a", "--etcd", etcd.Endpoint)
+	b := p.Start("b", "--etcd", etcd.Endpoint)
+	process.AwaitMembers(t, 20*time.Second, a, b)
+	create := func(name, role string) string {
+		args := append([]string{"tokens", "create", name, "--role", role, "--node", a.GRPC}, p.Flags("client-admin")...)
+		out, err := exec.CommandContext(t.Context(), process.Binary(t), args...).Output()
+		if err != nil {
+			t.Fatalf("weir %v: %v", args, err)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	conns := make(map[string]*client.Node) // by node and token
+	check := func(n *process.Node, token string) error {
+		c := conns[n.ID+token]
+		if c == nil {
+			var err error
+			if c, err = client.NewNode(n.GRPC, client.WithTLS(p.Config("")), client.WithToken(token)); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = c.Close() })
+			conns[n.ID+token] = c
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), tokenPatience)
+		defer cancel()
+		_, err := c.Check(ctx, &weirv1.RateLimitRequest{IdentifierType: "user", Identifier: "alice"})
+		return err
+	}
+	checkout, stays := create("checkout", "check"), create("stays", "check:default")
+	process.Await(t, tokenPatience, func() error { // the connections are made in this time too
+		return errors.Join(check(a, checkout), check(b, checkout), check(b, stays))
+	})
+	if err := check(b, checkout+"x"); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("another token: %v", err)
+	}
+	for _, tc := range []struct{ cert, command, want string }{
+		{"client-admin", "list", "checkout check\nstays check:default\n"},
+		{"client-admin", "create checkout --role admin", "there is a token of this name"},
+		{"client-admin", "revoke nothing", "there is no token of this name"},
+		{"ca", "list", `needs the role "admin"`},
+	} {
+		out, _ := weirWith(t, p, tc.cert, append(append([]string{"tokens"}, strings.Fields(tc.command)...), "--node", b.GRPC)...)
+		if !strings.Contains(out, tc.want) || strings.Contains(out, checkout) {
+			t.Errorf("weir tokens %s with %s:\n%s", tc.command, tc.cert, out)
+		}
+	}
+	if out, err := weirWith(t, p, "client-admin", "tokens", "revoke", "checkout", "--node", b.GRPC); err != nil {
+		t.Fatalf("revoke: %v\n%s", err, out)
+	}
+	revoked := time.Now()
+	process.Await(t, time.Second, func() error {
+		for _, n := range []*process.Node{a, b} {
+			if err := check(n, checkout); status.Code(err) != codes.Unauthenticated {
+				return fmt.Errorf("%s, %v after it was revoked: %w", n.ID, time.Since(revoked), cmp.Or(err, errors.New("a check was answered")))
+			}
+		}
+		return nil
+	})
+	out, err := weirWith(t, p, "client-admin", "audit", "--node", a.GRPC)
+	for _, want := range []string{`Cluster.CreateToken  "checkout check"  OK`, `Cluster.RevokeToken  "checkout"  OK`, `Cluster.CreateToken  "checkout admin"  AlreadyExists`} {
+		if err != nil || !strings.Contains(out, want) || strings.Contains(out, "weir_") {
+			t.Errorf("weir audit: %v\n%s, want %q", err, out, want)
+		}
+	}
+	etcd.Kill()
+	b.Signal(syscall.SIGTERM)
+	if code := b.Wait(20 * time.Second); code != 0 {
+		t.Fatalf("b ended with %d", code)
+	}
+	b.Restart()
+	for _, n := range []*process.Node{a, b} {
+		if err := check(n, stays); err != nil {
+			t.Errorf("%s without etcd: %v", n.ID, err)
+		}
+		if err := check(n, checkout); status.Code(err) != codes.Unauthenticated {
+			t.Errorf("%s without etcd, with a token that was revoked: %v", n.ID, err)
+		}
+	}
+	if out, err := weirWith(t, p, "client-admin", "tokens", "revoke", "stays", "--timeout", "5s", "--node", a.GRPC); err == nil || !strings.Contains(out, "storing") && !strings.Contains(out, "reading") {
+		t.Errorf("revoke without etcd: %v\n%s", err, out)
+	}
+	if text, err := os.ReadFile(p.File("tokens")); err == nil {
+		t.Errorf("a file was written: %s", text)
+	}
+}

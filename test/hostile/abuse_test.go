@@ -1,0 +1,298 @@
+package hostile
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc"
+
+	"github.com/weirlimit/weir/test/process"
+)
+
+// mostMemory is what abuse may add to a node's memory, in MiB, as docs/security.md says.
+const mostMemory = 256
+
+// abuses are ways to abuse a node. Each goes on until ctx ends, and fails if the node lets it have more than it should.
+var abuses = []struct {
+	name string
+	play func(ctx context.Context, t *testing.T, n *process.Node)
+}{
+	{"headers that never end", slowHeaders},
+	{"bodies that never end", slowBodies},
+	{"connections that say nothing", silentConnections},
+	{"idle connections", idleConnections},
+	{"calls that are reset at once", rapidReset},
+	{"endless continuations", continuations},
+	{"pings", pings},
+	{"settings", settings},
+	{"compressed bombs", bombs},
+	{"answers that are not read", unread},
+	{"strangers at the protocol of nodes", strangers},
+}
+
+// Other callers are answered while a node is abused, and its memory has a bound.
+func TestAbuse(t *testing.T) {
+	length := time.Second
+	if form.Full() {
+		length = 20 * time.Second
+	}
+	for _, abuse := range abuses {
+		t.Run(abuse.name, func(t *testing.T) {
+			if !form.Full() {
+				t.Parallel() // nothing is timed
+			}
+			n := process.Start(t, "--rules", "../../deploy/examples/quickstart.yaml")
+			conn, err := grpc.NewClient(n.GRPC, insecureConn)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			v := victims{n, conn}
+			v.during(t, length/10, nil) // until all is in use
+			before := v.during(t, length, nil)
+			idle := process.Memory(t, n.PID(), process.Resident)
+			meanwhile := v.during(t, length, func(ctx context.Context) { abuse.play(ctx, t, n) })
+			most := process.Memory(t, n.PID(), process.MostResident)
+			t.Logf("p99 %v before, %v meanwhile; %d of %d refused; %d MiB before, %d at most",
+				before.p99(), meanwhile.p99(), meanwhile.refused, len(meanwhile.took)+meanwhile.refused, idle, most)
+			if len(meanwhile.failed) > 0 {
+				t.Errorf("%d checks of others failed, such as: %v", len(meanwhile.failed), meanwhile.failed[0])
+			}
+			if most > idle+mostMemory {
+				t.Errorf("%d MiB at most, %d before", most, idle)
+			}
+			if form.Full() && meanwhile.p99() > 3*before.p99() {
+				t.Errorf("p99 of others is %v, %v before", meanwhile.p99(), before.p99())
+			}
+		})
+	}
+}
+
+// during has victims ask for a while, in which abuse goes on.
+func (v victims) during(t *testing.T, length time.Duration, abuse func(context.Context)) asked {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), length)
+	defer cancel()
+	var wg sync.WaitGroup
+	if abuse != nil {
+		wg.Go(func() { abuse(ctx) })
+	}
+	a := v.ask(ctx)
+	wg.Wait()
+	if len(a.took) == 0 {
+		t.Fatalf("no check was answered: %v", a.failed)
+	}
+	return a
+}
+
+// crowd opens connections to an address, and has each do something until ctx ends. begin sends what comes first.
+func crowd(ctx context.Context, t *testing.T, size int, address string, begin string, each func(conn net.Conn)) {
+	var wg sync.WaitGroup
+	for range size {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+		if err != nil {
+			break // it is over
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		if _, err := io.WriteString(conn, begin); err != nil {
+			continue
+		}
+		if each != nil {
+			wg.Go(func() { each(conn) })
+		}
+	}
+	<-ctx.Done()
+	wg.Wait()
+}
+
+// drip writes a byte every 100 ms until ctx ends, or the node has ended the connection.
+func drip(ctx context.Context, conn net.Conn) {
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			if _, err := conn.Write([]byte("x")); err != nil {
+				return
+			}
+		}
+	}
+}
+
+func slowHeaders(ctx context.Context, t *testing.T, n *process.Node) {
+	crowd(ctx, t, 1000, n.HTTP, "GET /v1/health HTTP/1.1\r\nHost: localhost\r\nX: ", func(conn net.Conn) { drip(ctx, conn) })
+}
+
+func slowBodies(ctx context.Context, t *testing.T, n *process.Node) {
+	crowd(ctx, t, 1000, n.HTTP, "POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n{", func(conn net.Conn) { drip(ctx, conn) })
+}
+
+func silentConnections(ctx context.Context, t *testing.T, n *process.Node) {
+	crowd(ctx, t, 2000, n.GRPC, "", nil)
+}
+
+func idleConnections(ctx context.Context, t *testing.T, n *process.Node) {
+	var hello bytes.Buffer
+	hello.WriteString(http2.ClientPreface)
+	_ = http2.NewFramer(&hello, nil).WriteSettings() // into memory
+	crowd(ctx, t, 2000, n.GRPC, hello.String(), func(conn net.Conn) {
+		go func() { _, _ = io.Copy(io.Discard, conn) }()
+	})
+}
+
+// flood sends what more writes, as fast as a node takes it, on a few connections. If the node ends one it opens another.
+func flood(ctx context.Context, t *testing.T, n *process.Node, more func(c *rawConn, turn uint32) error) {
+	const conns = 4
+	var wg sync.WaitGroup
+	for range conns {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				c := dialHTTP2(t, n.GRPC)
+				go c.discard()
+				var err error
+				for turn := uint32(0); ctx.Err() == nil && err == nil; turn++ {
+					err = c.send(more, turn)
+				}
+				_ = c.Close()
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// ended sends what more writes until ctx ends, on one connection after the other. The node ends each of them.
+func ended(ctx context.Context, t *testing.T, n *process.Node, more func(c *rawConn, turn uint32) error) {
+	const patience = 10 * time.Second
+	for ctx.Err() == nil {
+		c, began := dialHTTP2(t, n.GRPC), time.Now()
+		go c.discard()
+		for turn := uint32(0); c.send(more, turn) == nil; turn++ {
+			if time.Since(began) > patience {
+				t.Errorf("a connection goes on after %v", patience)
+				break
+			}
+		}
+		_ = c.Close()
+	}
+}
+
+func rapidReset(ctx context.Context, t *testing.T, n *process.Node) {
+	flood(ctx, t, n, func(c *rawConn, turn uint32) error {
+		id := 2*turn + 1
+		if err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: c.headers(), EndHeaders: true}); err != nil {
+			return err
+		}
+		return c.WriteRSTStream(id, http2.ErrCodeCancel)
+	})
+}
+
+func continuations(ctx context.Context, t *testing.T, n *process.Node) {
+	ended(ctx, t, n, func(c *rawConn, turn uint32) error {
+		block := c.headers(hpack.HeaderField{Name: fmt.Sprint("x-", turn), Value: text(8 << 10)})
+		if turn == 0 {
+			return c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block})
+		}
+		return c.WriteContinuation(1, false, block)
+	})
+}
+
+func pings(ctx context.Context, t *testing.T, n *process.Node) {
+	ended(ctx, t, n, func(c *rawConn, _ uint32) error { return c.WritePing(false, [8]byte{}) })
+}
+
+func settings(ctx context.Context, t *testing.T, n *process.Node) {
+	flood(ctx, t, n, func(c *rawConn, _ uint32) error {
+		return c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 16})
+	})
+}
+
+// bombs sends messages that are 200 KB and would be 200 MB.
+func bombs(ctx context.Context, t *testing.T, n *process.Node) {
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	if _, err := w.Write(make([]byte, 200<<20)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	message := binary.BigEndian.AppendUint32([]byte{1}, uint32(packed.Len()))
+	message = append(message, packed.Bytes()...)
+	flood(ctx, t, n, func(c *rawConn, turn uint32) error {
+		id := 2*turn + 1
+		header := http2.HeadersFrameParam{StreamID: id, BlockFragment: c.headers(hpack.HeaderField{Name: "grpc-encoding", Value: "gzip"}), EndHeaders: true}
+		if err := c.WriteHeaders(header); err != nil {
+			return err
+		}
+		for rest := message; len(rest) > 0; {
+			part := rest[:min(len(rest), 16<<10)]
+			rest = rest[len(part):]
+			if err := c.WriteData(id, len(rest) == 0, part); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// unread asks on connections that have no window for answers.
+func unread(ctx context.Context, t *testing.T, n *process.Node) {
+	var wg sync.WaitGroup
+	for range 4 {
+		c := dialHTTP2(t, n.GRPC, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+		go c.discard()
+		wg.Go(func() {
+			message := []byte{0, 0, 0, 0, 13, 10, 4, 'u', 's', 'e', 'r', 18, 5, 'a', 'l', 'i', 'c', 'e'}
+			for id := uint32(1); ctx.Err() == nil; id += 2 {
+				if c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: c.headers(), EndHeaders: true}) != nil || c.WriteData(id, true, message) != nil {
+					return
+				}
+				_ = c.SetWriteDeadline(time.Now().Add(time.Second))
+				if c.flush() != nil {
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// strangers begin as nodes do and go on with junk.
+func strangers(ctx context.Context, t *testing.T, n *process.Node) {
+	const hello = "weir-peer/2\n"
+	for _, junk := range []string{"", "\x00\x00", "\xff\xff", "\x10\x00" + text(16), text(1 << 20)} {
+		for range 100 {
+			conn, err := new(net.Dialer).DialContext(ctx, "tcp", n.GRPC)
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(conn, hello+junk)
+			t.Cleanup(func() { _ = conn.Close() })
+			if junk == "" {
+				continue
+			}
+			_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+			if _, err := io.Copy(io.Discard, conn); err != nil && isTimeout(err) {
+				t.Errorf("a stranger that says %.20q may stay", junk)
+			}
+		}
+	}
+	<-ctx.Done()
+}
+
+func isTimeout(err error) bool {
+	late, ok := err.(net.Error) //nolint:errorlint // io.Copy returns that of the read
+	return ok && late.Timeout()
+}

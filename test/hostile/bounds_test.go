@@ -1,0 +1,382 @@
+package hostile
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/genproto/googleapis/rpc/code"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding/gzip"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/weirlimit/weir/test/process"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+)
+
+// bound is a row of the table in docs/security.md.
+type bound struct {
+	what, most string // as in the table
+	beyond     string // what is answered one beyond, as in the table, where it stands in `code`
+	says       string // a part of that answer that is not in the table
+	size       int    // the bound
+	ask        func(t *testing.T, target *target, size int) (answer string)
+}
+
+// target is a node with clients.
+type target struct {
+	*process.Node
+	conn *grpc.ClientConn
+}
+
+// bounds are the rows by their tables.
+var bounds = []struct {
+	heading string
+	rows    []bound
+}{
+	{"Checks", []bound{
+		{"Bytes of a value", "256", "`INVALID_ARGUMENT`", "identifier: 257 bytes are more than 256", 256, ofRequest(func(r *weirv1.RateLimitRequest, n int) { r.Identifier = text(n) })},
+		{"Bytes of an attribute's name", "64", "`INVALID_ARGUMENT`", "more than 64", 64, ofRequest(func(r *weirv1.RateLimitRequest, n int) { r.Attributes = map[string]string{text(n): "v"} })},
+		{"Bytes of a domain", "64", "`INVALID_ARGUMENT`", "domain: 65 bytes are more than 64", 64, ofRequest(func(r *weirv1.RateLimitRequest, n int) { r.Domain = text(n) })},
+		{"Attributes of a request, with identifier and endpoint", "16", "`INVALID_ARGUMENT`", "attributes", 16, ofRequest(func(r *weirv1.RateLimitRequest, n int) {
+			r.Attributes = map[string]string{}
+			for i := range n - 2 {
+				r.Attributes[fmt.Sprint("a", i)] = "v"
+			}
+		})},
+		{"Cost", "2,147,483,648", "`INVALID_ARGUMENT`", "tokens_requested", 1 << 31, ofRequest(func(r *weirv1.RateLimitRequest, n int) { r.TokensRequested = int64(n) })},
+		{"Tokens of a lease", "1,000,000", "`INVALID_ARGUMENT`", "lease: 1000001 is not between 0 and 1000000", 1_000_000, ofRequest(func(r *weirv1.RateLimitRequest, n int) { r.Lease = int64(n) })},
+		{"Requests of a batch", "1,000", "`INVALID_ARGUMENT`", "requests", 1000, batch},
+		{"Bytes of a gRPC message", "262,144", "`RESOURCE_EXHAUSTED`", "262144", 262144, batchOfBytes()},
+		{"Bytes of a compressed gRPC message, unpacked", "262,144", "`RESOURCE_EXHAUSTED`", "262144", 262144, batchOfBytes(grpc.UseCompressor(gzip.Name))},
+		{"Descriptors of a request of Envoy", "4,096", "`OVER_LIMIT`", "", 4096, descriptors},
+		{"Bytes of a request of Envoy", "4,194,304", "`RESOURCE_EXHAUSTED`", "4194304", 4194304, envoyBytes},
+		{"Calls under way on a gRPC connection", "4,096", "waits until one ends", "", 4096, streams},
+	}},
+	{"HTTP", []bound{
+		{"Bytes of a body", "262,144", "`413`", "", 262144, func(t *testing.T, target *target, n int) string {
+			return post(t, target, "/v1/check", `{"identifier_type":"user","identifier":"a"`+strings.Repeat(" ", n-43)+"}")
+		}},
+		{"Bytes of the path that `/auth` is asked about", "4,096", "`400`", "4097 bytes are more than 4096", 4096, func(t *testing.T, target *target, n int) string {
+			return get(t, target, "/auth", http.Header{"X-Original-Uri": {"/" + text(n-1)}})
+		}},
+		{"Bytes of all header fields", "20,480", "`431`", "", 20480, header},
+		{"Bytes of a file of rules", "5,242,880", "`413`", "", 5 << 20, func(t *testing.T, target *target, n int) string {
+			body := `{"rules":"domain: default\nrules: []","prune":true,"dry_run":true`
+			return post(t, target, "/v1/rules:apply", body+strings.Repeat(" ", n-len(body)-1)+"}")
+		}},
+		{"Rules of a page", "1,000", "`400`", "page_size: 1001 is not between 0 and 1000", 1000, func(t *testing.T, target *target, n int) string {
+			return get(t, target, fmt.Sprint("/v1/rules?page_size=", n), nil)
+		}},
+		{"Watches of rules on a node", "100", "`503`", "this node has 100 watches", 100, watches},
+		{"Connections", "4,096", "waits until one ends", "", 4096, connections},
+	}},
+}
+
+func text(n int) string { return strings.Repeat("x", n) }
+
+// said is a gRPC error as text: "ok", or its code and message.
+func said(err error) string {
+	if err == nil {
+		return "ok"
+	}
+	st := status.Convert(err)
+	return code.Code(st.Code()).String() + ": " + st.Message()
+}
+
+// ofRequest asks for one check that set has changed.
+func ofRequest(set func(r *weirv1.RateLimitRequest, n int)) func(*testing.T, *target, int) string {
+	return func(t *testing.T, target *target, n int) string {
+		r := &weirv1.RateLimitRequest{IdentifierType: "user", Identifier: "alice", Endpoint: "/api/v1/posts"}
+		set(r, n)
+		_, err := weirv1.NewRateLimiterClient(target.conn).CheckRateLimit(t.Context(), r)
+		return said(err)
+	}
+}
+
+func batch(t *testing.T, target *target, n int) string {
+	req := &weirv1.RateLimitBatchRequest{}
+	for range n {
+		req.Requests = append(req.Requests, &weirv1.RateLimitRequest{IdentifierType: "user", Identifier: "alice"})
+	}
+	_, err := weirv1.NewRateLimiterClient(target.conn).CheckRateLimitBatch(t.Context(), req)
+	return said(err)
+}
+
+// batchOfBytes asks for a batch that has n bytes.
+func batchOfBytes(options ...grpc.CallOption) func(*testing.T, *target, int) string {
+	return func(t *testing.T, target *target, n int) string {
+		req := &weirv1.RateLimitBatchRequest{}
+		for proto.Size(req) < n {
+			req.Requests = append(req.Requests, &weirv1.RateLimitRequest{IdentifierType: "user", Identifier: text(256)})
+		}
+		for last := 256; proto.Size(req) != n; last-- {
+			if last == 0 {
+				req.Requests, last = req.Requests[:len(req.Requests)-1], 256
+			}
+			req.Requests[len(req.Requests)-1].Identifier = text(last)
+		}
+		_, err := weirv1.NewRateLimiterClient(target.conn).CheckRateLimitBatch(t.Context(), req, options...)
+		return said(err)
+	}
+}
+
+func shouldRateLimit(t *testing.T, target *target, req *rls.RateLimitRequest) string {
+	resp, err := rls.NewRateLimitServiceClient(target.conn).ShouldRateLimit(t.Context(), req)
+	if err == nil && resp.GetOverallCode() == rls.RateLimitResponse_OVER_LIMIT {
+		return "OVER_LIMIT"
+	}
+	return said(err)
+}
+
+func descriptor(value string) *commonv3.RateLimitDescriptor {
+	return &commonv3.RateLimitDescriptor{Entries: []*commonv3.RateLimitDescriptor_Entry{{Key: "user", Value: value}}}
+}
+
+func descriptors(t *testing.T, target *target, n int) string {
+	req := &rls.RateLimitRequest{Domain: "default"}
+	for i := range n {
+		req.Descriptors = append(req.Descriptors, descriptor(fmt.Sprint(i)))
+	}
+	return shouldRateLimit(t, target, req)
+}
+
+func envoyBytes(t *testing.T, target *target, n int) string {
+	req := &rls.RateLimitRequest{Domain: "default", Descriptors: []*commonv3.RateLimitDescriptor{descriptor("")}}
+	value := n - proto.Size(req)
+	for proto.Size(req) != n {
+		req.Descriptors[0].Entries[0].Value = text(value)
+		value -= proto.Size(req) - n
+	}
+	return shouldRateLimit(t, target, req)
+}
+
+// streams begins n calls on one connection.
+func streams(t *testing.T, target *target, n int) string {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	client := weirv1.NewRateLimiterClient(target.conn)
+	for range n - 1 {
+		if _, err := client.StreamRateLimits(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last, stop := context.WithTimeout(ctx, time.Second)
+	defer stop()
+	_, err := client.CheckRateLimit(last, &weirv1.RateLimitRequest{IdentifierType: "user", Identifier: "alice"})
+	return waits(err)
+}
+
+// waits is said of a call or a read that has ended at its deadline, because it waits.
+func waits(err error) string {
+	var late net.Error
+	if errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.DeadlineExceeded || errors.As(err, &late) && late.Timeout() {
+		return "waits until one ends"
+	}
+	return said(err)
+}
+
+// answered is an HTTP answer as text: "ok", or the status and the body.
+func answered(t *testing.T, resp *http.Response, err error) string {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.StatusCode == http.StatusOK {
+		return "ok"
+	}
+	return fmt.Sprint(resp.StatusCode, " ", string(body))
+}
+
+func post(t *testing.T, target *target, path, body string) string {
+	resp, err := http.Post("http://"+target.HTTP+path, "application/json", strings.NewReader(body))
+	return answered(t, resp, err)
+}
+
+func get(t *testing.T, target *target, path string, header http.Header) string {
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+target.HTTP+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header = header
+	resp, err := http.DefaultClient.Do(req)
+	return answered(t, resp, err)
+}
+
+// header sends a request whose header has n bytes, with its first line and the empty one behind it.
+func header(t *testing.T, target *target, n int) string {
+	request := "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX: \r\n\r\n"
+	request = strings.Replace(request, "X: ", "X: "+text(n-len(request)), 1)
+	conn := dial(t, target.HTTP)
+	if _, err := conn.Write([]byte(request)); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := io.ReadAll(conn)
+	if len(answer) == 0 {
+		t.Fatal(err)
+	}
+	_, line, _ := bytes.Cut(answer, []byte("HTTP/1.1 "))
+	if bytes.HasPrefix(line, []byte("200")) {
+		return "ok"
+	}
+	return string(line)
+}
+
+func dial(t *testing.T, address string) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// watches begins n watches over HTTP and returns what the last of them is answered.
+func watches(t *testing.T, target *target, n int) (answer string) {
+	ctx, cancel := context.WithCancel(t.Context())
+	for i := range n {
+		if answer = watch(ctx, t, target); answer != "ok" && i < n-1 {
+			t.Fatalf("watch %d: %s", i+1, answer)
+		}
+	}
+	cancel()
+	process.Await(t, 10*time.Second, func() error { // until the node has seen that they have ended
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		if again := watch(ctx, t, target); again != "ok" {
+			return errors.New(again)
+		}
+		return nil
+	})
+	return answer
+}
+
+// watch begins a watch that goes on until ctx ends.
+func watch(ctx context.Context, t *testing.T, target *target) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+target.HTTP+"/v1/rules:watch", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return answered(t, resp, nil)
+	}
+	t.Cleanup(func() { _ = resp.Body.Close() })
+	return "ok"
+}
+
+// connections opens n connections and asks by the last one.
+func connections(t *testing.T, target *target, n int) string {
+	var opened []net.Conn
+	defer func() {
+		for _, conn := range opened {
+			_ = conn.Close()
+		}
+	}()
+	for range n {
+		conn, err := net.Dial("tcp", target.HTTP)
+		if err != nil {
+			t.Fatal(err)
+		}
+		opened = append(opened, conn)
+	}
+	last := opened[n-1]
+	if _, err := io.WriteString(last, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	_ = last.SetReadDeadline(time.Now().Add(time.Second))
+	_, err := last.Read(make([]byte, 1))
+	return waits(err)
+}
+
+// What a bound permits is answered, and what is one beyond as the table says.
+func TestBounds(t *testing.T) {
+	node := process.Start(t) // with rules in etcd, so that they can be changed
+	for _, table := range bounds {
+		for _, b := range table.rows {
+			t.Run(b.what, func(t *testing.T) {
+				conn, err := grpc.NewClient(node.GRPC, insecureConn)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+				defer http.DefaultClient.CloseIdleConnections()
+				target := &target{node, conn}
+				if got := b.ask(t, target, b.size); got != "ok" {
+					t.Errorf("%d: %.300s, want ok", b.size, got)
+				}
+				got := b.ask(t, target, b.size+1)
+				if want := strings.Trim(b.beyond, "`"); !strings.HasPrefix(got, want) || !strings.Contains(got, b.says) {
+					t.Errorf("%d: %.300s, want %s and %q", b.size+1, got, want, b.says)
+				}
+			})
+		}
+	}
+}
+
+// A client that is too slow is cut off after the time that docs/security.md says, and not before.
+func TestTimes(t *testing.T) {
+	node := process.Start(t)
+	for _, tc := range []struct {
+		name, address, begin string
+		after                time.Duration
+	}{
+		{"headers", node.HTTP, "GET /v1/health HTTP/1.1\r\nHost: localhost\r\nX: ", 5 * time.Second},
+		{"body", node.HTTP, "POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{", 10 * time.Second},
+		{"handshake", node.GRPC, "", time.Second},
+		{"handshake of a node", node.GRPC, "weir-peer/3\n", time.Second},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			conn, began := dial(t, tc.address), time.Now()
+			if _, err := io.WriteString(conn, tc.begin); err != nil {
+				t.Fatal(err)
+			}
+			_ = conn.SetReadDeadline(began.Add(time.Minute))
+			_, err := io.Copy(io.Discard, conn)
+			if took := time.Since(began); isTimeout(err) || took < tc.after-100*time.Millisecond {
+				t.Errorf("ends after %v, want %v: %v", took, tc.after, err)
+			}
+		})
+	}
+}
+
+// The tables of docs/security.md are those of this test.
+func TestDocumentedBounds(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range bounds {
+		want := "| " + table.heading + " | At most | One more |\n| --- | --- | --- |\n"
+		for _, b := range table.rows {
+			want += fmt.Sprintf("| %s | %s | %s |\n", b.what, b.most, b.beyond)
+		}
+		if !strings.Contains(string(doc), want) {
+			t.Errorf("docs/security.md has not this table:\n%s", want)
+		}
+	}
+}

@@ -1,0 +1,72 @@
+package hostile
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// rawConn is a connection by HTTP/2 that sends what a client must not.
+type rawConn struct {
+	net.Conn
+	*http2.Framer
+	out  bytes.Buffer // frames that are not sent yet
+	hpk  bytes.Buffer
+	fill *hpack.Encoder
+}
+
+// dialHTTP2 connects to a gRPC port and begins HTTP/2, with these settings.
+func dialHTTP2(t *testing.T, address string, settings ...http2.Setting) *rawConn {
+	t.Helper()
+	c := &rawConn{Conn: dial(t, address)}
+	c.Framer = http2.NewFramer(&c.out, c.Conn)
+	c.fill = hpack.NewEncoder(&c.hpk)
+	c.out.WriteString(http2.ClientPreface)
+	c.must(t, c.WriteSettings(settings...))
+	if err := c.flush(); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func (c *rawConn) must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// flush sends what was written.
+func (c *rawConn) flush() error {
+	_, err := c.out.WriteTo(c.Conn)
+	return err
+}
+
+// send sends what more writes.
+func (c *rawConn) send(more func(c *rawConn, turn uint32) error, turn uint32) error {
+	_ = c.SetWriteDeadline(time.Now().Add(time.Second))
+	if err := more(c, turn); err != nil {
+		return err
+	}
+	return c.flush()
+}
+
+// headers returns the header of a call of a check.
+func (c *rawConn) headers(extra ...hpack.HeaderField) []byte {
+	c.hpk.Reset()
+	for _, f := range append([]hpack.HeaderField{
+		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: "/weir.v1.RateLimiter/CheckRateLimit"},
+		{Name: ":authority", Value: "localhost"}, {Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
+	}, extra...) {
+		_ = c.fill.WriteField(f) // into memory
+	}
+	return bytes.Clone(c.hpk.Bytes())
+}
+
+// discard reads what the node sends until it ends the connection.
+func (c *rawConn) discard() { _, _ = io.Copy(io.Discard, c.Conn) }

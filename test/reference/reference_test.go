@@ -1,0 +1,61 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weirlimit/weir/algorithms"
+)
+
+const pages = "docs"
+
+func TestMain(m *testing.M) {
+	if err := os.Chdir("../.."); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+func read(t *testing.T, path ...string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(path...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func TestPagesAreCurrent(t *testing.T) {
+	for _, b := range blocks {
+		text := read(t, pages, b.page)
+		want, err := b.replace(text)
+		if err != nil {
+			t.Errorf("docs/%s: %v", b.page, err)
+		} else if !bytes.Equal(text, want) {
+			t.Errorf("docs/%s: the table %q is not current; run make generate", b.page, b.name)
+		}
+	}
+}
+
+func TestAlgorithmsAreDocumented(t *testing.T) {
+	page, proto := read(t, pages, "algorithms.md"), string(read(t, "api/weir/v1/config.proto"))
+	before, _, found := strings.Cut(proto, "  string algorithm = 6;")
+	if !found {
+		t.Fatal("config.proto has no field Limit.algorithm")
+	}
+	comment := before[strings.LastIndex(before, ";\n"):]
+	for _, a := range algorithms.All() {
+		name := a.String()
+		for _, part := range []string{"\n## " + name + "\n", "\n- [" + name + "](#" + name + ")\n", "\n![" + name + "](algorithms/" + name + ".svg)\n"} {
+			if !bytes.Contains(page, []byte(part)) {
+				t.Errorf("%s: missing in docs/algorithms.md: %s", name, strings.TrimSpace(part))
+			}
+		}
+		if !strings.Contains(comment, `"`+name+`"`) {
+			t.Errorf("%s: missing in the comment of Limit.algorithm, in api/weir/v1/config.proto", name)
+		}
+	}
+}
