@@ -1,8 +1,7 @@
 # Each target is one line that you could as well type.
-GOLANGCI_LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
-BUF = github.com/bufbuild/buf/cmd/buf@v1.72.0
+include tools.env
 
-.PHONY: build test race lint generate chaos bench sim ci
+.PHONY: build test race lint generate chaos linear hostile overload bench sim audit ci
 
 build:
 	go build -o bin/ ./cmd/weir
@@ -17,11 +16,24 @@ lint:
 	go run $(GOLANGCI_LINT) run && go run $(BUF) lint
 
 generate:
-	go run $(BUF) generate && go run $(BUF) generate --template api/buf.gen.yaml api && go run ./test/openapi
+	go run $(BUF) generate && go run $(BUF) generate --template api/buf.gen.yaml api && go run ./test/openapi && go run ./test/reference
+	go test ./cmd/weir -run TestReferencePages -update
 
 # Real nodes under faults, for about ten minutes; as root for those of the network.
 chaos:
 	go test -count=1 -timeout 30m -v ./test/chaos -full
+
+# Histories of real nodes in steady state, while members change, certificates are replaced and an owner is killed: two minutes.
+linear:
+	go test -count=1 -timeout 10m -v ./test/linear -full
+
+# A real node abused in all ways that docs/security.md lists, for ten minutes; on a machine with nothing else to do.
+hostile:
+	go test -count=1 -timeout 30m -v ./test/hostile -full
+
+# Three nodes asked for three times what they can do, in five ways, for a minute; on a machine with nothing else to do.
+overload:
+	go test -count=1 -v ./test/e2e -run '^TestOverloadIsRefused$$' -floods
 
 # make bench measures all of docs/performance.md; PART=wire,few these parts only, SHORT=1 as a
 # trial of some minutes, RESUME=1 what was not measured of this commit yet.
@@ -33,6 +45,10 @@ bench:
 SEEDS = 200
 sim:
 	go test ./test/sim -run '^TestSeeds$$' -count=1 -timeout=0 $(if $(SEED),-v -seed=$(SEED),-seeds=$(SEEDS)) -undecided=0
+
+# What Weir is made of: modules, licences, known vulnerabilities, a bill of materials, the same binary twice.
+audit:
+	.ci/audit
 
 ci:
 	.ci/run
