@@ -91,6 +91,7 @@ func (s *rescue) askOwners() (standbys *scatter) {
 		}
 	}
 	s.ask(owners)
+	noteExpected(s.top.orphans)
 	s.left(owners, func(_ *peer, g *shard.Group, p *part) {
 		standbys.place(s.top, g, p, s.standsBy(s.t, 0))
 	})
@@ -133,13 +134,23 @@ func (s *rescue) askAround(standbys, formers *scatter) {
 	}
 }
 
-// askAgain asks for what everybody says to have not, as it, or a copy of it, is on its way: the owners, or whoever has become one, and then
-// the standbys, until there is no time.
+// noteExpected takes note of what the owners, who were asked just now, do not have. A refund may be counted by another
+// node that it is sent to then, so it is not asked for again.
+func noteExpected(asked []orphan) {
+	for i := range asked {
+		o := &asked[i]
+		o.expected = redirected(o.group) && !frees(o.group)
+	}
+}
+
+// askAgain asks for what the owner, or the standby, says to have not, as it, or a copy of it, is on its way: the owners, or whoever has become
+// one, and then the standbys, until there is no time.
 func (s *rescue) askAgain() {
 	waiting := slices.Clone(s.top.orphans)
 	for time.Now().Add(copyPause).Before(s.over) {
 		waiting = slices.DeleteFunc(waiting, func(w orphan) bool {
-			return !redirected(w.group) || !s.t.inOnePartition(w.group) // what is not may have parted by now
+			g := w.group
+			return !redirected(g) && !(w.expected && undecided(g)) || !s.t.inOnePartition(g) // what is not may have parted by now
 		})
 		if len(waiting) == 0 || s.ctx.Err() != nil {
 			return
@@ -160,6 +171,7 @@ func (s *rescue) askOnce(waiting []orphan) {
 		owners.place(s.top, w.group, w.part, t.owner)
 	}
 	s.ask(owners)
+	noteExpected(waiting)
 	s.left(owners, func(_ *peer, g *shard.Group, p *part) { standbys.place(s.top, g, p, s.standsBy(t, 0)) })
 	s.ask(standbys)
 }

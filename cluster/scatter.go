@@ -45,6 +45,7 @@ type orphan struct {
 	group      *shard.Group
 	part       *part // nil for a whole group
 	redirected bool  // whether a node has answered that did not have them
+	expected   bool  // whether the owner has answered that it does not have them: it is about to, or finds a copy
 }
 
 var scatters = sync.Pool{New: func() any { return new(scatter) }}
@@ -121,7 +122,7 @@ func (s *scatter) anyUndecided() bool {
 
 // addOrphan records that g, or the part p that it is of another, is an orphan.
 func (s *scatter) addOrphan(g *shard.Group, p *part, redirected bool) {
-	s.orphans = append(s.orphans, orphan{g, p, redirected})
+	s.orphans = append(s.orphans, orphan{group: g, part: p, redirected: redirected})
 }
 
 // split is a group whose counters live on several members, cut into one part per

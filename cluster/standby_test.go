@@ -126,6 +126,27 @@ func TestRefundIsSentOnce(t *testing.T) {
 	})
 }
 
+// A refund that the owner does not have a counter for yet, and that the standby may have counted, is not asked for again.
+func TestRefundToASilentStandbyIsSentOnce(t *testing.T) {
+	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
+		k := c.keyWith(1, 2, 0)
+		c.nodes[0].ask(t.Context(), take(k, 10, 8))
+		c.former = "no node that is there" // so the owner's copy is none to decide from
+		l.move(c.partition(k), -1)
+		resume := c.nodes[2].stall()
+		time.AfterFunc(DefaultAttemptTimeout/2, func() { l.move(c.partition(k), 1) })
+		if g, _ := c.nodes[0].ask(t.Context(), take(k, 10, -3)); g.Takes[0].Source != shard.Unanswered {
+			t.Errorf("%+v", g)
+		}
+		resume()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if l.counts[k] < 8-3 {
+			t.Errorf("%d counted after 8 and a refund of 3", l.counts[k])
+		}
+	})
+}
+
 // A refund that waits until no node remembers a denial takes none along that is not answered.
 func TestRefundThatWaitsWithALostOne(t *testing.T) {
 	inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
@@ -179,6 +200,32 @@ func TestNoOwnerYet(t *testing.T) {
 			g, took := c.nodes[0].ask(t.Context(), take(k, 10, 1))
 			if !g.Allowed || g.Takes[0].Source != shard.Owner || l.counts[k] != 1 || took < way || took > way+copyPause+maxLost*hopPause {
 				t.Errorf("by %d: %+v after %v, %d counted", by, g, took, l.counts[k])
+			}
+		})
+	}
+}
+
+// What the owner does not have yet is asked for again, also if the standby has ended: the owner is about to find a copy.
+func TestOwnerWithoutItsPartition(t *testing.T) {
+	for _, by := range []int{0, 1} {
+		inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
+			k := c.keyWith(1, 2, 0)
+			c.former = "no node that is there" // so the owner's copy is none to decide from
+			l.move(c.partition(k), 2)
+			for _, n := range c.nodes[:2] {
+				c.believe(n, k, c.nodes[2])
+			}
+			c.nodes[by].ask(t.Context(), take(k, 10, 1))
+			c.kill(c.nodes[2])
+			synctest.Wait()
+			const way = DefaultAttemptTimeout
+			time.AfterFunc(way, func() {
+				l.move(c.partition(k), 1)
+				c.believe(c.nodes[1], k, c.nodes[1])
+			})
+			g, took := c.nodes[by].ask(t.Context(), take(k, 10, 1))
+			if !g.Allowed || g.Takes[0].Source != shard.Owner || l.counts[k] != 2 || took < way || took > way+copyPause+maxLost*hopPause {
+				t.Errorf("asked of %d: %+v after %v, %d counted", by, g, took, l.counts[k])
 			}
 		})
 	}
