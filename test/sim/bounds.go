@@ -22,8 +22,8 @@ const mended = 3 * time.Second
 // have been under way then.
 const dialed = 100 * time.Millisecond
 
-// noticed is how long it may take nodes to notice that etcd is back.
-const noticed = time.Second
+// noticed is how long it may take nodes to notice that etcd is back: an attempt lasts a second, and the next begins a second later.
+const noticed = 2 * time.Second
 
 // stretch is a length of time.
 type stretch struct{ from, to time.Duration }
