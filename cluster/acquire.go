@@ -20,7 +20,7 @@ import (
 
 // acquire does what can be done at the moment for the partitions that this node should hold: it
 // makes anew what nobody has held before, fetches what others hold, and recovers what was lost.
-func (k *Custody) acquire(ctx context.Context) {
+func (k *Ownership) acquire(ctx context.Context) {
 	k.confirmAll(ctx)
 	k.mu.Lock()
 	view := k.number()
@@ -44,7 +44,7 @@ func (k *Custody) acquire(ctx context.Context) {
 }
 
 // Sought reports whether this node has looked, since it has its view, who else has what it should have.
-func (k *Custody) Sought() bool {
+func (k *Ownership) Sought() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.view != nil && k.sought.Load() >= k.view.Number
@@ -54,7 +54,7 @@ func (k *Custody) Sought() bool {
 // it, if it holds them; if nobody does, others may have copies, from before this node was the standby. It
 // does not matter whether the view knows of this life of the node: it may have started without etcd. What is wanted
 // anyway is none of them: each is looked for, and fetched, once.
-func (k *Custody) bare(wanted []uint32) (partitions []uint32) {
+func (k *Ownership) bare(wanted []uint32) (partitions []uint32) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.view == nil || k.over {
@@ -77,7 +77,7 @@ func isIn(partitions []uint32, p uint32) bool {
 }
 
 // owed returns the partitions of which this node, which leaves, has a copy that others may need.
-func (k *Custody) owed() (partitions []uint32) {
+func (k *Ownership) owed() (partitions []uint32) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.view == nil || k.over || !k.leaving() {
@@ -92,7 +92,7 @@ func (k *Custody) owed() (partitions []uint32) {
 }
 
 // leaveToOthers takes note of what of this node's copies others have as well.
-func (k *Custody) leaveToOthers(found []whereabouts) {
+func (k *Ownership) leaveToOthers(found []whereabouts) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for i := range found {
@@ -103,7 +103,7 @@ func (k *Custody) leaveToOthers(found []whereabouts) {
 }
 
 // noteCopies takes note of who has copies of what nobody holds who could be asked; all says whether all members could.
-func (k *Custody) noteCopies(found []whereabouts, all bool) {
+func (k *Ownership) noteCopies(found []whereabouts, all bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for i := range found {
@@ -134,14 +134,14 @@ func (k *Custody) noteCopies(found []whereabouts, all bool) {
 
 // leavesToOthers reports whether the member that is believed to have the copy that this node lacks has not answered it, but does answer
 // others: what else there is is older.
-func (k *Custody) leavesToOthers(w *whereabouts) bool {
+func (k *Ownership) leavesToOthers(w *whereabouts) bool {
 	at := k.parts[w.partition].copyAt.id
 	return slices.Contains(w.silent, at) && k.isReached(at)
 }
 
 // wanted returns the partitions that this node should hold and does not. On the way it makes
 // those that nobody has held before.
-func (k *Custody) wanted() (wanted []uint32) {
+func (k *Ownership) wanted() (wanted []uint32) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.view == nil || k.over {
@@ -163,7 +163,7 @@ func (k *Custody) wanted() (wanted []uint32) {
 }
 
 // create makes the token of an epoch anew and opens its partition. It is false if a view has come meanwhile by which it must not.
-func (k *Custody) create(p uint32, epoch uint64) bool {
+func (k *Ownership) create(p uint32, epoch uint64) bool {
 	c, had := k.claim(p), k.parts[p].copy
 	if c.epoch != epoch || !k.parts[p].token.create(c) {
 		return false
@@ -197,7 +197,7 @@ type whereabouts struct {
 
 // locate asks all members what they have of partitions. all reports whether all have answered,
 // by this node's view.
-func (k *Custody) locate(ctx context.Context, partitions []uint32) (found []whereabouts, all bool) {
+func (k *Ownership) locate(ctx context.Context, partitions []uint32) (found []whereabouts, all bool) {
 	k.mu.Lock()
 	view, number := k.view, k.view.Number
 	found = make([]whereabouts, len(partitions))
@@ -292,7 +292,7 @@ func (w *whereabouts) note(c *colleague, l *peerv1.Located, self party, view *Vi
 // fetch pulls what somebody holds, the busiest partitions first, until there may be more to do. Checks are decided
 // all the while, and are not to wait for the processor: so it takes its time, the more the longer a partition takes, and
 // the more others fetch from the same member.
-func (k *Custody) fetch(ctx context.Context, found []whereabouts) {
+func (k *Ownership) fetch(ctx context.Context, found []whereabouts) {
 	slices.SortStableFunc(found, func(a, b whereabouts) int { return cmp.Compare(b.heat, a.heat) })
 	var pulls errgroup.Group
 	pulls.SetLimit(pullsAtOnce)
@@ -328,7 +328,7 @@ func (k *Custody) fetch(ctx context.Context, found []whereabouts) {
 }
 
 // pauseFetch waits before one more of so many partitions is fetched from a member, where the last one took so long.
-func (k *Custody) pauseFetch(ctx context.Context, from *colleague, took time.Duration, partitions int) {
+func (k *Ownership) pauseFetch(ctx context.Context, from *colleague, took time.Duration, partitions int) {
 	fetching := 1
 	k.mu.Lock()
 	if i, member := k.view.Index(from.member.ID); member && k.view.Members[i].Leaving {
@@ -350,7 +350,7 @@ func fetchPause(took time.Duration, fetching, partitions int) time.Duration {
 
 // nudge tells the node for which a partition was sealed to fetch it: the view has given it to
 // this one meanwhile.
-func (k *Custody) nudge(ctx context.Context, w *whereabouts) {
+func (k *Ownership) nudge(ctx context.Context, w *whereabouts) {
 	k.mu.Lock()
 	c := k.peers[w.to.id]
 	k.mu.Unlock()
@@ -360,7 +360,7 @@ func (k *Custody) nudge(ctx context.Context, w *whereabouts) {
 }
 
 // pull fetches a partition, installs its token, and confirms that.
-func (k *Custody) pull(ctx context.Context, p uint32, from *colleague) error {
+func (k *Ownership) pull(ctx context.Context, p uint32, from *colleague) error {
 	if !k.begin(p) {
 		return nil
 	}
@@ -396,7 +396,7 @@ func (k *Custody) pull(ctx context.Context, p uint32, from *colleague) error {
 }
 
 // begin reports whether this node should still fetch p, and notes that it does.
-func (k *Custody) begin(p uint32) bool {
+func (k *Ownership) begin(p uint32) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	pt := &k.parts[p]
@@ -408,7 +408,7 @@ func (k *Custody) begin(p uint32) bool {
 }
 
 // stream lays what from is asked for over what is here, and returns the generation of it, and which grants from has added if it holds p.
-func (k *Custody) stream(ctx context.Context, from *colleague, what *peerv1.PullRequest) (gen Generation, added []*peerv1.Delivery, err error) {
+func (k *Ownership) stream(ctx context.Context, from *colleague, what *peerv1.PullRequest) (gen Generation, added []*peerv1.Delivery, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // also where it is left early
 	p := what.GetPartition()
@@ -439,7 +439,7 @@ func (k *Custody) stream(ctx context.Context, from *colleague, what *peerv1.Pull
 }
 
 // noteAdded takes note of which of this node's grants the holder of p has added: they are among what it sends.
-func (k *Custody) noteAdded(p uint32, added []*peerv1.Delivery) {
+func (k *Ownership) noteAdded(p uint32, added []*peerv1.Delivery) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, d := range added {
@@ -449,7 +449,7 @@ func (k *Custody) noteAdded(p uint32, added []*peerv1.Delivery) {
 
 // inherit takes over grants that come with a copy: they are part of it, and the owner is to be
 // told of them if it comes back.
-func (k *Custody) inherit(p uint32, encoded []byte) error {
+func (k *Ownership) inherit(p uint32, encoded []byte) error {
 	grants, err := parseGrants(encoded)
 	if err != nil {
 		return err
@@ -464,7 +464,7 @@ func (k *Custody) inherit(p uint32, encoded []byte) error {
 }
 
 // confirm tells the old holder that this node holds p. If that fails it is told again later.
-func (k *Custody) confirm(ctx context.Context, p uint32) {
+func (k *Ownership) confirm(ctx context.Context, p uint32) {
 	k.mu.Lock()
 	r := k.parts[p].receipt
 	c := k.peers[r.holder.id]
@@ -483,7 +483,7 @@ func (k *Custody) confirm(ctx context.Context, p uint32) {
 	k.mu.Unlock()
 }
 
-func (k *Custody) confirmAll(ctx context.Context) {
+func (k *Ownership) confirmAll(ctx context.Context) {
 	k.mu.Lock()
 	var due []uint32
 	for p := range k.parts {
@@ -499,7 +499,7 @@ func (k *Custody) confirmAll(ctx context.Context) {
 
 // recover fetches copies of what nobody holds who could be asked, to decide from them meanwhile,
 // and makes tokens anew, from the best copies, once nobody can admit on the old ones any more.
-func (k *Custody) recover(ctx context.Context, found []whereabouts, all bool) {
+func (k *Ownership) recover(ctx context.Context, found []whereabouts, all bool) {
 	var pulls errgroup.Group
 	pulls.SetLimit(pullsAtOnce)
 	for i := range found {
@@ -534,7 +534,7 @@ func (k *Custody) recover(ctx context.Context, found []whereabouts, all bool) {
 
 // lacksCopy reports whether this node has no whole copy of what it should have, and somebody has who is not
 // asked for it: neither owner nor standby. One that was restarted leaves it to its standby. Two copies would count apart.
-func (k *Custody) lacksCopy(w *whereabouts) bool {
+func (k *Ownership) lacksCopy(w *whereabouts) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	pt, r := &k.parts[w.partition], k.view.Ring
@@ -550,7 +550,7 @@ func (k *Custody) lacksCopy(w *whereabouts) bool {
 
 // collect fetches what others have granted from copies that are not the best: it is part of none. Who gives it
 // grants nothing any more. It reports whether this node's copy was cleared for that.
-func (k *Custody) collect(ctx context.Context, w *whereabouts) (cleared bool) {
+func (k *Ownership) collect(ctx context.Context, w *whereabouts) (cleared bool) {
 	for _, c := range w.grantors {
 		if c == w.best {
 			continue
@@ -568,7 +568,7 @@ func (k *Custody) collect(ctx context.Context, w *whereabouts) (cleared bool) {
 }
 
 // copy fetches the best copy of a partition, and what others have granted.
-func (k *Custody) copy(ctx context.Context, w *whereabouts) error {
+func (k *Ownership) copy(ctx context.Context, w *whereabouts) error {
 	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()
 	cleared := k.collect(ctx, w)
@@ -590,7 +590,7 @@ func (k *Custody) copy(ctx context.Context, w *whereabouts) error {
 
 // mayRecover reports whether this node is to make the token of p anew in that epoch, still, and all members have
 // said which copies they have, or had their time to.
-func (k *Custody) mayRecover(p uint32, epoch uint64, all bool) bool {
+func (k *Ownership) mayRecover(p uint32, epoch uint64, all bool) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	c, since := k.claim(p), k.settled[epoch]
@@ -599,7 +599,7 @@ func (k *Custody) mayRecover(p uint32, epoch uint64, all bool) bool {
 }
 
 // refoundLost has a new epoch begun for those partitions that no member has.
-func (k *Custody) refoundLost(ctx context.Context, found []whereabouts) {
+func (k *Ownership) refoundLost(ctx context.Context, found []whereabouts) {
 	k.mu.Lock()
 	view := k.view
 	var lost []uint32

@@ -342,13 +342,13 @@ func (a *admission) unreached() []Unreached {
 }
 
 // Consider implements Electorate.
-func (k *Custody) Consider(v *View, nodes []Node) { k.admission.consider(v, nodes) }
+func (k *Ownership) Consider(v *View, nodes []Node) { k.admission.consider(v, nodes) }
 
 // Admits implements Electorate.
-func (k *Custody) Admits(n Node) bool { return k.admission.admits(n) }
+func (k *Ownership) Admits(n Node) bool { return k.admission.admits(n) }
 
 // ReachedBy returns the ids of the members that reach a member, sorted; of this node, its own.
-func (k *Custody) ReachedBy(id string) []string {
+func (k *Ownership) ReachedBy(id string) []string {
 	if id == k.Self.ID {
 		return []string{id}
 	}
@@ -361,4 +361,4 @@ func (k *Custody) ReachedBy(id string) []string {
 }
 
 // Unreached returns the nodes that would be members and that too few members have reached for a while, sorted by id.
-func (k *Custody) Unreached() []Unreached { return k.admission.unreached() }
+func (k *Ownership) Unreached() []Unreached { return k.admission.unreached() }

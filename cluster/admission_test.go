@@ -130,12 +130,12 @@ func TestCandidates(t *testing.T) {
 	}
 }
 
-func (c *custodyCluster) isMember(id string) bool {
+func (c *ownershipCluster) isMember(id string) bool {
 	return isMemberOf(c.alive["a"].router.View(), id)
 }
 
 // unreach has no node of those ids connect to an address any more.
-func (c *custodyCluster) unreach(cut bool, address string, from ...string) {
+func (c *ownershipCluster) unreach(cut bool, address string, from ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, id := range from {
@@ -149,7 +149,7 @@ func (c *custodyCluster) unreach(cut bool, address string, from ...string) {
 }
 
 // mute has nothing come back from an address to nodes of those ids any more, as a firewall does that drops packets.
-func (c *custodyCluster) mute(is bool, address string, from ...string) {
+func (c *ownershipCluster) mute(is bool, address string, from ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, id := range from {
@@ -171,7 +171,7 @@ func TestJoinerThatIsNotReached(t *testing.T) {
 		{[]string{"a", "b", "c", "d", "e"}, []string{"b", "d", "e"}, false},
 	} {
 		t.Run(fmt.Sprintf("%d of %d", len(tc.cut), len(tc.members)), func(t *testing.T) {
-			inCustody(t, func(t *testing.T, c *custodyCluster) {
+			inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 				c.start(tc.members...)
 				c.settled()
 				c.unreach(true, "x:1", tc.cut...)
@@ -183,11 +183,11 @@ func TestJoinerThatIsNotReached(t *testing.T) {
 				if tc.admits {
 					return
 				}
-				if held := c.alive["x"].custody.Standing().Held; held > 0 {
+				if held := c.alive["x"].ownership.Standing().Held; held > 0 {
 					t.Errorf("it holds %d partitions", held)
 				}
 				for id, n := range c.alive {
-					unreached := n.custody.Unreached()
+					unreached := n.ownership.Unreached()
 					if len(unreached) != 1 || len(unreached[0].By) != len(tc.cut) {
 						t.Fatalf("%s says %+v", id, unreached)
 					}
@@ -208,7 +208,7 @@ func TestJoinerThatIsNotReached(t *testing.T) {
 				}
 				c.settled()
 				for id, n := range c.alive {
-					if unreached := n.custody.Unreached(); len(unreached) > 0 {
+					if unreached := n.ownership.Unreached(); len(unreached) > 0 {
 						t.Errorf("%s still says %+v", id, unreached)
 					}
 				}
@@ -219,7 +219,7 @@ func TestJoinerThatIsNotReached(t *testing.T) {
 
 // Admission costs no time where all reach the joiner.
 func TestAdmissionTakesNoLongerThanABatch(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a", "b", "c")
 		c.settled()
 		began := time.Now()
@@ -233,7 +233,7 @@ func TestAdmissionTakesNoLongerThanABatch(t *testing.T) {
 
 // A member that starts again elsewhere is admitted like a joiner.
 func TestRestartAtAnAddressThatIsNotReached(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a", "b", "c")
 		c.settled()
 		c.crash("c")

@@ -32,7 +32,7 @@ func aheadOf(clock, asked, answered int64) time.Duration {
 }
 
 // compare records the clock of a member, as aheadOf reads it.
-func (k *Custody) compare(c *colleague, clock, asked, answered int64) {
+func (k *Ownership) compare(c *colleague, clock, asked, answered int64) {
 	if clock == 0 {
 		return // an older version
 	}
@@ -51,7 +51,7 @@ type ClockDifference struct {
 func (d ClockDifference) TooFar() bool { return d.Ahead.Abs() > MaxClockDifference }
 
 // Clocks returns the differences to all members whose clocks were compared with this node's lately, sorted by id.
-func (k *Custody) Clocks() (all []ClockDifference) {
+func (k *Ownership) Clocks() (all []ClockDifference) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, c := range slices.SortedFunc(maps.Values(k.peers), func(a, b *colleague) int { return cmp.Compare(a.member.ID, b.member.ID) }) {

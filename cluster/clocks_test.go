@@ -18,10 +18,10 @@ import (
 // A heartbeat tells by how much the clock of a member is ahead, less what its way may account for; a member that answers no more is not
 // compared.
 func TestClocks(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a", "b", "c")
 		c.settled()
-		a := c.alive["a"].custody
+		a := c.alive["a"].ownership
 		time.Sleep(2 * heartbeatEvery)
 		synctest.Wait()
 		if got, want := a.Clocks(), []ClockDifference{{"b", 0}, {"c", 0}}; !slices.Equal(got, want) {
@@ -113,7 +113,7 @@ func TestNodesThatStartAtOnceWithDifferentClocks(t *testing.T) {
 		{map[string]time.Duration{"a": 600 * time.Millisecond, "c": -600 * time.Millisecond}, "a b c d"}, // c once b and d are members, to whose clocks it is close
 	} {
 		t.Run(fmt.Sprint(tc.ahead), func(t *testing.T) {
-			inCustody(t, func(t *testing.T, c *custodyCluster) {
+			inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 				c.ahead = tc.ahead
 				c.start("a", "b", "c", "d")
 				var ever []string
@@ -130,12 +130,12 @@ func TestNodesThatStartAtOnceWithDifferentClocks(t *testing.T) {
 					t.Errorf("members are or were %s, want %s", got, tc.want)
 				}
 				for id, n := range c.alive {
-					for _, u := range n.custody.Unreached() {
+					for _, u := range n.ownership.Unreached() {
 						if text := u.Describe(); strings.Contains(tc.want, u.Node.ID) || !u.IsApart() || !strings.Contains(text, "from node a's, more than 1s") {
 							t.Errorf("%s says of %s: %s", id, u.Node.ID, text)
 						}
 					}
-					if n := len(n.custody.Unreached()) + len(ever); n != 4 {
+					if n := len(n.ownership.Unreached()) + len(ever); n != 4 {
 						t.Errorf("%s names %d nodes that are no members", id, n-len(ever))
 					}
 				}

@@ -76,7 +76,7 @@ func (silentLocal) Decide([]shard.Group) {}
 // Every answer of a node to a request is one that its asker understands: else the connection would end, and all
 // that waits with it.
 func TestUndecidedAnswer(t *testing.T) {
-	refund := []shard.Take{take(custodyKey(1), 10, -1)}
+	refund := []shard.Take{take(ownershipKey(1), 10, -1)}
 	for name, tc := range map[string]struct {
 		leased time.Duration
 		waits  bool

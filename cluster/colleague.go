@@ -15,7 +15,7 @@ import (
 	"github.com/weirlimit/weir/cluster/peerv1"
 )
 
-// colleague is another member, as custody speaks to it: over gRPC, beside the connections on which
+// colleague is another member, as Ownership calls it: over gRPC, beside the connections on which
 // checks are asked.
 type colleague struct {
 	member  Member
@@ -26,13 +26,13 @@ type colleague struct {
 	hurry   chan struct{}      // holds a token when something should be replicated at once
 	feeding chan struct{}      // holds a token while what has changed for it is collected and sent
 
-	stands Standing // as it has said last; guarded by Custody.mu
+	stands Standing // as it has said last; guarded by Ownership.mu
 
-	reaches []string  // the members that it reaches, as it has said last; guarded by Custody.mu
-	heard   time.Time // when it was asked for that; guarded by Custody.mu
+	reaches []string  // the members that it reaches, as it has said last; guarded by Ownership.mu
+	heard   time.Time // when it was asked for that; guarded by Ownership.mu
 
-	ahead    time.Duration // by how much its clock is ahead of this node's at least, negative if it is behind; guarded by Custody.mu
-	compared time.Time     // when that was found, zero if never; guarded by Custody.mu
+	ahead    time.Duration // by how much its clock is ahead of this node's at least, negative if it is behind; guarded by Ownership.mu
+	compared time.Time     // when that was found, zero if never; guarded by Ownership.mu
 
 	awaited atomic.Int64 // since when answers wait for it, as durable counts; 0 if none does
 	missing atomic.Bool  // whether they wait for it no more
@@ -54,7 +54,7 @@ const beatsMissed = 3
 
 // connect returns a connection to the gRPC port of a node, which is made when it is used. What it
 // is made by is stored in dialed, unless that is nil.
-func (k *Custody) connect(id, address string, dialed *atomic.Pointer[net.Conn]) (*grpc.ClientConn, error) {
+func (k *Ownership) connect(id, address string, dialed *atomic.Pointer[net.Conn]) (*grpc.ClientConn, error) {
 	dial := func(ctx context.Context, _ string) (net.Conn, error) {
 		conn, err := k.Dial(ctx, address)
 		if err != nil {
@@ -81,7 +81,7 @@ func (k *Custody) connect(id, address string, dialed *atomic.Pointer[net.Conn]) 
 }
 
 // meet makes the members of the view colleagues, and forgets those who are none any more.
-func (k *Custody) meet(v *View) {
+func (k *Ownership) meet(v *View) {
 	if k.ctx != nil && k.ctx.Err() != nil {
 		return // Run has left them all
 	}
@@ -119,8 +119,8 @@ func (k *Custody) meet(v *View) {
 	k.evidence.view(others, member && v.Members[i].Incarnation == k.party.incarnation)
 }
 
-// attend starts the goroutines that serve a colleague, once custody runs.
-func (k *Custody) attend(c *colleague) {
+// attend starts the goroutines that serve a colleague, once Ownership runs.
+func (k *Ownership) attend(c *colleague) {
 	if k.ctx == nil || k.ctx.Err() != nil || c.stop != nil {
 		return
 	}
@@ -139,7 +139,7 @@ func (c *colleague) leave() {
 }
 
 // caller says who calls c.
-func (k *Custody) caller(c *colleague) *peerv1.Caller {
+func (k *Ownership) caller(c *colleague) *peerv1.Caller {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	caller := &peerv1.Caller{
@@ -153,7 +153,7 @@ func (k *Custody) caller(c *colleague) *peerv1.Caller {
 }
 
 // beat asks a colleague for a sign of life, over and over, and for its view if that is newer.
-func (k *Custody) beat(ctx context.Context, c *colleague) {
+func (k *Ownership) beat(ctx context.Context, c *colleague) {
 	tick := time.NewTicker(heartbeatEvery)
 	defer tick.Stop()
 	for missed := 0; ; {
@@ -171,7 +171,7 @@ func (k *Custody) beat(ctx context.Context, c *colleague) {
 	}
 }
 
-func (k *Custody) beatOnce(ctx context.Context, c *colleague) (answered bool) {
+func (k *Ownership) beatOnce(ctx context.Context, c *colleague) (answered bool) {
 	caller, sent := k.caller(c), time.Now()
 	caller.To = 0 // to hear if it was restarted
 	asked := k.Shard.Now()
@@ -220,7 +220,7 @@ func stateOf(named string) State {
 
 // answers takes note of which process answers for a colleague. If that was restarted it is sent
 // anew what it stands by for.
-func (k *Custody) answers(c *colleague, incarnation uint64) {
+func (k *Ownership) answers(c *colleague, incarnation uint64) {
 	k.mu.Lock()
 	before, met := k.processes[c.member.ID]
 	if k.peers[c.member.ID] == c {
@@ -233,7 +233,7 @@ func (k *Custody) answers(c *colleague, incarnation uint64) {
 }
 
 // catchUp fetches the view of a node that has said that it has a newer one, and adopts it.
-func (k *Custody) catchUp(ctx context.Context, from peerv1.PeerClient, caller *peerv1.Caller) {
+func (k *Ownership) catchUp(ctx context.Context, from peerv1.PeerClient, caller *peerv1.Caller) {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	resp, err := from.GetView(call, &peerv1.GetViewRequest{Caller: caller})
@@ -248,14 +248,14 @@ func (k *Custody) catchUp(ctx context.Context, from peerv1.PeerClient, caller *p
 	k.Adopt(v)
 }
 
-func (c *colleague) locate(ctx context.Context, k *Custody, partitions []uint32, patience time.Duration) (*peerv1.LocateResponse, error) {
+func (c *colleague) locate(ctx context.Context, k *Ownership, partitions []uint32, patience time.Duration) (*peerv1.LocateResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return c.client.Locate(ctx, &peerv1.LocateRequest{Caller: k.caller(c), Partitions: partitions})
 }
 
 // nudge tells a colleague to fetch what holder has sealed for it.
-func (c *colleague) nudge(ctx context.Context, k *Custody, p uint32, holder string) {
+func (c *colleague) nudge(ctx context.Context, k *Ownership, p uint32, holder string) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	_, err := c.client.Locate(ctx, &peerv1.LocateRequest{
@@ -266,7 +266,7 @@ func (c *colleague) nudge(ctx context.Context, k *Custody, p uint32, holder stri
 	}
 }
 
-func (c *colleague) confirm(ctx context.Context, k *Custody, p uint32, gen Generation) error {
+func (c *colleague) confirm(ctx context.Context, k *Ownership, p uint32, gen Generation) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	_, err := c.client.Confirm(ctx, &peerv1.ConfirmRequest{Caller: k.caller(c), Partition: p, Term: uint64(gen)})

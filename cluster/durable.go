@@ -55,7 +55,7 @@ type round struct {
 	number    uint64
 }
 
-func newDurable(k *Custody) *durable {
+func newDurable(k *Ownership) *durable {
 	return &durable{
 		standbys: k.standbys, urgent: k.urgent, started: time.Now(), log: k.Logger,
 		held: k.metrics.held, unacknowledged: k.metrics.unacknowledged, parts: make([]owed, len(k.parts)),

@@ -22,11 +22,11 @@ var strictLimit = algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: 1
 
 // strictCluster are three nodes, and a counter that one of them owns.
 type strictCluster struct {
-	*custodyCluster
+	*ownershipCluster
 	key            ring.Key
 	limit          algorithms.Limit
-	owner, standby *custodyNode
-	other          *custodyNode
+	owner, standby *ownershipNode
+	other          *ownershipNode
 	granted        atomic.Int64
 	slowest        atomic.Int64 // of the calls, in nanoseconds
 	undecided      atomic.Int64
@@ -34,13 +34,13 @@ type strictCluster struct {
 }
 
 func inStrict(t *testing.T, f func(t *testing.T, c *strictCluster)) {
-	inCustody(t, func(t *testing.T, cc *custodyCluster) {
-		c := &strictCluster{custodyCluster: cc, key: custodyKey(0), limit: strictLimit}
+	inOwnership(t, func(t *testing.T, cc *ownershipCluster) {
+		c := &strictCluster{ownershipCluster: cc, key: ownershipKey(0), limit: strictLimit}
 		c.start("a", "b", "c")
 		c.settled()
 		c.replicated()
 		v := c.any().router.View()
-		p := c.key.Partition(uint32(custodyRing.Partitions))
+		p := c.key.Partition(uint32(ownershipRing.Partitions))
 		for id, n := range c.alive {
 			switch id {
 			case v.Members[v.Ring.Owner(p)].ID:
@@ -58,7 +58,7 @@ func inStrict(t *testing.T, f func(t *testing.T, c *strictCluster)) {
 }
 
 // call asks n, and does not wait.
-func (c *strictCluster) call(n *custodyNode, strict bool) {
+func (c *strictCluster) call(n *ownershipNode, strict bool) {
 	c.calls.Go(func() {
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -76,7 +76,7 @@ func (c *strictCluster) call(n *custodyNode, strict bool) {
 }
 
 // load has so many calls made in every millisecond, by the nodes in turns.
-func (c *strictCluster) load(perMS int, d time.Duration, strict bool, nodes ...*custodyNode) {
+func (c *strictCluster) load(perMS int, d time.Duration, strict bool, nodes ...*ownershipNode) {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for i := 0; i < perMS*int(d/time.Millisecond); {
@@ -88,8 +88,8 @@ func (c *strictCluster) load(perMS int, d time.Duration, strict bool, nodes ...*
 	}
 }
 
-func (n *custodyNode) strictWaits() (held, unacknowledged float64) {
-	return testutil.ToFloat64(n.custody.metrics.held), testutil.ToFloat64(n.custody.metrics.unacknowledged)
+func (n *ownershipNode) strictWaits() (held, unacknowledged float64) {
+	return testutil.ToFloat64(n.ownership.metrics.held), testutil.ToFloat64(n.ownership.metrics.unacknowledged)
 }
 
 // lost returns how much more than the limit is granted in a second in which the owner is killed
@@ -145,7 +145,7 @@ func TestStrictWhenTheOwnerIsKilled(t *testing.T) {
 func TestStrictBurst(t *testing.T) {
 	inStrict(t, func(t *testing.T, c *strictCluster) {
 		for i := range 1500 {
-			c.call([]*custodyNode{c.owner, c.standby, c.other}[i%3], true)
+			c.call([]*ownershipNode{c.owner, c.standby, c.other}[i%3], true)
 		}
 		c.calls.Wait()
 		held, unacknowledged := c.owner.strictWaits() // a round may be over before all have come
@@ -224,7 +224,7 @@ func TestStrictWithoutRoom(t *testing.T) {
 // What a standby wants again from the beginning it has not acknowledged, nor one what another now stands by for.
 func TestStrictAgain(t *testing.T) {
 	inStrict(t, func(t *testing.T, c *strictCluster) {
-		d, p := c.owner.denialLeases.durable, c.key.Partition(uint32(custodyRing.Partitions))
+		d, p := c.owner.denialLeases.durable, c.key.Partition(uint32(ownershipRing.Partitions))
 		standby := d.standbys[p].Load()
 		standby.feeding <- struct{}{} // no other node sends it anything
 		defer func() { <-standby.feeding }()
@@ -247,14 +247,14 @@ func TestStrictAgain(t *testing.T) {
 // A round ends with the message that has the last of what there was when it began.
 func TestStrictRoundOfManyMessages(t *testing.T) {
 	inStrict(t, func(t *testing.T, c *strictCluster) {
-		k, p := c.owner.custody, c.key.Partition(uint32(custodyRing.Partitions))
+		k, p := c.owner.ownership, c.key.Partition(uint32(ownershipRing.Partitions))
 		standby := k.standbys[p].Load()
 		standby.feeding <- struct{}{} // no other node sends it anything
 		defer func() { <-standby.feeding }()
 		for i := range uint64(3000) {
 			key := c.key
 			key.Hi += i
-			c.owner.shard.Decide([]shard.Group{{Takes: []shard.Take{{Key: key, Limit: custodyLimit, Cost: 1}}}})
+			c.owner.shard.Decide([]shard.Group{{Takes: []shard.Take{{Key: key, Limit: ownershipLimit, Cost: 1}}}})
 		}
 		var m replicas
 		pieces := 1
@@ -277,9 +277,9 @@ func TestStrictGroup(t *testing.T) {
 	inStrict(t, func(t *testing.T, c *strictCluster) {
 		v := c.other.router.View()
 		var takes []shard.Take
-		for _, n := range []*custodyNode{c.owner, c.standby, c.other} {
+		for _, n := range []*ownershipNode{c.owner, c.standby, c.other} {
 			for i := 1; ; i++ {
-				if k := custodyKey(i); v.Members[v.Ring.Owner(k.Partition(uint32(custodyRing.Partitions)))].ID == n.id {
+				if k := ownershipKey(i); v.Members[v.Ring.Owner(k.Partition(uint32(ownershipRing.Partitions)))].ID == n.id {
 					takes = append(takes, shard.Take{Key: k, Limit: c.limit, Cost: 150, Strict: n != c.other})
 					break
 				}
@@ -300,7 +300,7 @@ func TestStrictGroup(t *testing.T) {
 			}
 			time.Sleep(urgentEvery)
 		}
-		for i, n := range []*custodyNode{c.owner, c.standby, c.other} {
+		for i, n := range []*ownershipNode{c.owner, c.standby, c.other} {
 			if held, unacknowledged := n.strictWaits(); unacknowledged != 0 || (held > 0) != (i < 2) {
 				t.Errorf("%s: %v held, %v not acknowledged", n.id, held, unacknowledged)
 			}
@@ -337,7 +337,7 @@ func TestOnlyStrictTakesWait(t *testing.T) {
 			f(&one)
 			return []shard.Take{one}
 		}
-		for _, n := range []*custodyNode{c.owner, c.other} {
+		for _, n := range []*ownershipNode{c.owner, c.other} {
 			for _, tc := range []struct {
 				name string
 				g    shard.Group
@@ -366,10 +366,10 @@ func TestOnlyStrictTakesWait(t *testing.T) {
 			t.Errorf("%v were held", held)
 		}
 	})
-	inCustody(t, func(t *testing.T, cc *custodyCluster) {
+	inOwnership(t, func(t *testing.T, cc *ownershipCluster) {
 		cc.start("a")
 		cc.settled()
-		c := &strictCluster{custodyCluster: cc, key: custodyKey(0), limit: strictLimit, owner: cc.alive["a"]}
+		c := &strictCluster{ownershipCluster: cc, key: ownershipKey(0), limit: strictLimit, owner: cc.alive["a"]}
 		c.load(500, 2*time.Millisecond, true, c.owner)
 		c.calls.Wait()
 		if held, unacknowledged := c.owner.strictWaits(); c.granted.Load() != 1000 || c.slowest.Load() != 0 || held+unacknowledged != 0 {

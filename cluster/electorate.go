@@ -145,7 +145,7 @@ func sameIDs(a, b []Member) bool {
 	return slices.EqualFunc(a, b, func(x, y Member) bool { return x.ID == y.ID })
 }
 
-// Electorate says which views the members have adopted. Custody implements it.
+// Electorate says which views the members have adopted. Ownership implements it.
 type Electorate interface {
 	// Confirmed reports whether half of the members from before the last change of members are known to have adopted it,
 	// so that the members may change again.
@@ -163,21 +163,21 @@ type Electorate interface {
 }
 
 // Confirmed implements Electorate.
-func (k *Custody) Confirmed(v *View) bool {
+func (k *Ownership) Confirmed(v *View) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.adopted.confirmed(v)
 }
 
 // Missing implements Electorate.
-func (k *Custody) Missing(v *View) []Life {
+func (k *Ownership) Missing(v *View) []Life {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.adopted.missing(v)
 }
 
 // Returned implements Electorate.
-func (k *Custody) Returned(v *View, l Life) bool {
+func (k *Ownership) Returned(v *View, l Life) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.adopted.isPast(v, l, v.Waived)
@@ -187,7 +187,7 @@ func (k *Custody) Returned(v *View, l Life) bool {
 const doubtAfter = 3 * time.Second
 
 // noteChange records what a view that follows old says about changes of members.
-func (k *Custody) noteChange(old, v *View) {
+func (k *Ownership) noteChange(old, v *View) {
 	if old == nil || v.Changed != old.Changed {
 		k.changed = time.Now()
 	}
@@ -198,7 +198,7 @@ func (k *Custody) noteChange(old, v *View) {
 
 // Doubts returns which lives have not adopted the last change of members for a while, so that members cannot change again, and
 // which were given up and may still decide if they live. Both are sorted by id.
-func (k *Custody) Doubts() (missing, givenUp []Life) {
+func (k *Ownership) Doubts() (missing, givenUp []Life) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.view == nil {
@@ -217,14 +217,14 @@ func (k *Custody) Doubts() (missing, givenUp []Life) {
 
 // Depart ends that this node confirms decision leases of others: it is about to report that it has left, and may
 // end before it learns of another view.
-func (k *Custody) Depart() {
+func (k *Ownership) Depart() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.departed = true
 }
 
 // tell returns what this node knows of adoptions, for others.
-func (k *Custody) tell() []*peerv1.Adoption {
+func (k *Ownership) tell() []*peerv1.Adoption {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	all := make([]*peerv1.Adoption, 0, len(k.adopted))
@@ -235,7 +235,7 @@ func (k *Custody) tell() []*peerv1.Adoption {
 }
 
 // learn records what a node that has spoken to this one has adopted, and of what it knows of others.
-func (k *Custody) learn(from Life, view uint64, others []*peerv1.Adoption) {
+func (k *Ownership) learn(from Life, view uint64, others []*peerv1.Adoption) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.view == nil {

@@ -18,7 +18,7 @@ import (
 func TestMoreThanHalfDie(t *testing.T) {
 	for _, spoken := range []bool{false, true} {
 		t.Run(fmt.Sprintf("spoken %v", spoken), func(t *testing.T) {
-			inCustody(t, func(t *testing.T, c *custodyCluster) {
+			inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 				const keys = 100
 				allowed := make(map[ring.Key]int)
 				c.start("a", "b", "c")
@@ -31,15 +31,15 @@ func TestMoreThanHalfDie(t *testing.T) {
 				time.Sleep(6 * time.Second)
 				c.registry.expire("b", "c")
 				time.Sleep(goneGrace + doubtAfter + 2*recheck)
-				held := a.custody.Standing().Held
-				if v := a.router.View(); len(v.Members) != 2 || held >= custodyRing.Partitions {
+				held := a.ownership.Standing().Held
+				if v := a.router.View(); len(v.Members) != 2 || held >= ownershipRing.Partitions {
 					t.Errorf("%s of view %d, %d partitions are held", formatMembers(v.Members), v.Number, held)
 				}
 				bc := []Life{{"b", 1}, {"c", 1}}
-				if missing, givenUp := a.custody.Doubts(); !slices.Equal(missing, bc) || len(givenUp) > 0 {
+				if missing, givenUp := a.ownership.Doubts(); !slices.Equal(missing, bc) || len(givenUp) > 0 {
 					t.Errorf("missing %v, given up %v", missing, givenUp)
 				}
-				if allowed, source := c.checkAt(a, custodyKey(0)); !allowed {
+				if allowed, source := c.checkAt(a, ownershipKey(0)); !allowed {
 					t.Errorf("denied by %v", source)
 				}
 				if spoken {
@@ -53,8 +53,8 @@ func TestMoreThanHalfDie(t *testing.T) {
 					time.Sleep(waiveAfter)
 				}
 				c.settled()
-				missing, givenUp := a.custody.Doubts()
-				switch waived := testutil.ToFloat64(a.custody.metrics.waived); {
+				missing, givenUp := a.ownership.Doubts()
+				switch waived := testutil.ToFloat64(a.ownership.metrics.waived); {
 				case spoken && (len(missing)+len(givenUp) > 0 || waived != 0):
 					t.Errorf("missing %v, given up %v, %v waived", missing, givenUp, waived)
 				case !spoken && (len(missing) > 0 || !slices.Equal(givenUp, bc) || waived != 1):
@@ -66,7 +66,7 @@ func TestMoreThanHalfDie(t *testing.T) {
 				if !spoken {
 					c.start("b", "c")
 					c.settled()
-					if _, givenUp := a.custody.Doubts(); len(givenUp) > 0 {
+					if _, givenUp := a.ownership.Doubts(); len(givenUp) > 0 {
 						t.Errorf("given up, and back: %v", givenUp)
 					}
 				}
@@ -77,7 +77,7 @@ func TestMoreThanHalfDie(t *testing.T) {
 
 // What a member has adopted is known also where it is not reached: others say it.
 func TestAdoptionsArePassedOn(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a", "b", "c")
 		c.settled()
 		a, far := c.alive["a"], c.alive["c"]
@@ -87,9 +87,9 @@ func TestAdoptionsArePassedOn(t *testing.T) {
 		time.Sleep(2*joinBatch + 3*heartbeatEvery)
 		synctest.Wait()
 		v := a.router.View()
-		a.custody.mu.Lock()
-		known := a.custody.adopted["c"]
-		a.custody.mu.Unlock()
+		a.ownership.mu.Lock()
+		known := a.ownership.adopted["c"]
+		a.ownership.mu.Unlock()
 		if len(v.Members) != 4 || known != (adoption{1, v.Number}) {
 			t.Errorf("of view %d, %s: %v is known of c", v.Number, formatMembers(v.Members), known)
 		}
@@ -98,13 +98,13 @@ func TestAdoptionsArePassedOn(t *testing.T) {
 
 // A node that has left answers no heartbeats: it may end before it hears of a later view.
 func TestNoWitnessAfterLeaving(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a", "b")
 		c.settled()
 		before := time.Now()
-		c.alive["b"].custody.Depart()
+		c.alive["b"].ownership.Depart()
 		time.Sleep(3 * heartbeatEvery)
-		a := c.alive["a"].custody
+		a := c.alive["a"].ownership
 		a.mu.Lock()
 		heard := a.evidence.heard["b"]
 		a.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 // TestTakeover kills an owner, waits until its lease has ended, and looks whether anything was
 // forgotten that was replicated.
 func TestTakeover(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		const keys = 200
 		allowed := make(map[ring.Key]int)
 		c.start("a", "b", "c")
@@ -35,7 +35,7 @@ func TestTakeover(t *testing.T) {
 
 // TestRestartAtOnce kills an owner and starts it again under its id before any node notices.
 func TestRestartAtOnce(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		const keys = 200
 		allowed := make(map[ring.Key]int)
 		c.start("a", "b", "c")
@@ -53,7 +53,7 @@ func TestRestartAtOnce(t *testing.T) {
 // TestRestartedOwnerHasNoCopies asks for used up keys while a restarted owner may not restore
 // its partitions yet: the standbys know of them, and the owner does not.
 func TestRestartedOwnerHasNoCopies(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		const keys = 100
 		allowed := make(map[ring.Key]int)
 		c.start("a", "b", "c")
@@ -69,8 +69,8 @@ func TestRestartedOwnerHasNoCopies(t *testing.T) {
 					if _, reachable := n.router.Members(); len(reachable) == 0 || slices.Contains(reachable, false) {
 						continue // no node asks it yet
 					}
-					ok, source := c.checkAt(n, custodyKey(i))
-					allowed[custodyKey(i)] += int(boolByte(ok))
+					ok, source := c.checkAt(n, ownershipKey(i))
+					allowed[ownershipKey(i)] += int(boolByte(ok))
 					provisional += int(boolByte(source == shard.Provisional))
 				}
 			}
@@ -87,7 +87,7 @@ func TestRestartedOwnerHasNoCopies(t *testing.T) {
 // TestRestartedStandbyIsSentCopies kills the owners of what a restarted standby had copies of, and that no check
 // has asked for since.
 func TestRestartedStandbyIsSentCopies(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		const keys = 100
 		allowed := make(map[ring.Key]int)
 		c.start("a", "b", "c")
@@ -106,7 +106,7 @@ func TestRestartedStandbyIsSentCopies(t *testing.T) {
 
 // TestOneOfTwoCopiesDecides gives an owner that holds nothing yet and its standby copies that are as good.
 func TestOneOfTwoCopiesDecides(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		k, p, standby := c.unheld()
 		has := version{gen: 1 << 40, seq: 7, whole: true}
 		decides := func(of version) (best bool, holder string) {
@@ -146,10 +146,10 @@ func TestOneOfTwoCopiesDecides(t *testing.T) {
 
 // TestCopyOfANodeThatEnds has a node stand by without a copy, for one that is about to end.
 func TestCopyOfANodeThatEnds(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a", "b", "c")
 		c.settled()
-		k, p := c.alive["c"].custody, uint32(0)
+		k, p := c.alive["c"].ownership, uint32(0)
 		k.mu.Lock()
 		for k.view.Members[k.view.Ring.Owner(p)].ID != "a" || k.view.Members[k.view.Ring.Standby(p)].ID != "c" {
 			p++
@@ -190,7 +190,7 @@ func TestCopyOfANodeThatEnds(t *testing.T) {
 // TestRestartedStandbyLocatesTheOwner has the standby of a dead owner restart, while the one that the owner has not fetched it from is
 // there, and sends it what it decides.
 func TestRestartedStandbyLocatesTheOwner(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a", "b", "c", "d")
 		c.settled()
 		c.replicated()
@@ -205,8 +205,8 @@ func TestRestartedStandbyLocatesTheOwner(t *testing.T) {
 		c.replicated()
 		v, asked := node.router.View(), 0
 		for i := range 400 {
-			k := custodyKey(i)
-			p := k.Partition(uint32(custodyRing.Partitions))
+			k := ownershipKey(i)
+			p := k.Partition(uint32(ownershipRing.Partitions))
 			owner, standby := v.Members[v.Ring.Owner(p)].ID, v.Members[v.Ring.Standby(p)].ID
 			if before.Members[before.Ring.Owner(p)].ID != "b" || owner != "d" || standby != "c" {
 				continue

@@ -14,7 +14,7 @@ import (
 // whatever they grant after that, they grant because it does not answer. (ADR 16)
 
 // gather hears the standbys, for gatherTime at most, and ends that this node is away.
-func (k *Custody) gather(ctx context.Context) {
+func (k *Ownership) gather(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, gatherTime)
 	defer cancel()
 	for {
@@ -34,7 +34,7 @@ func (k *Custody) gather(ctx context.Context) {
 }
 
 // standbysOf returns the colleagues that stand by for what this node holds.
-func (k *Custody) standbysOf() (standbys []*colleague) {
+func (k *Ownership) standbysOf() (standbys []*colleague) {
 	ids := make(map[string]bool)
 	for p := range k.parts {
 		ids[k.parts[p].standby] = true
@@ -49,7 +49,7 @@ func (k *Custody) standbysOf() (standbys []*colleague) {
 
 // comeHome lets this node admit again, whose standbys by that view, so many, were heard since
 // authority has lapsed so often. It is false if they must be heard again.
-func (k *Custody) comeHome(view *View, lapses uint64, asked int, overdue bool) bool {
+func (k *Ownership) comeHome(view *View, lapses uint64, asked int, overdue bool) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.view != view && !overdue && k.ctx.Err() == nil {
@@ -69,7 +69,7 @@ func (k *Custody) comeHome(view *View, lapses uint64, asked int, overdue bool) b
 }
 
 // gatherFrom adds what a colleague has granted in this node's place, until it knows of no more.
-func (k *Custody) gatherFrom(ctx context.Context, c *colleague) {
+func (k *Ownership) gatherFrom(ctx context.Context, c *colleague) {
 	var added []*peerv1.GrantBatch
 	for {
 		caller := k.caller(c)
@@ -105,7 +105,7 @@ func (k *Custody) gatherFrom(ctx context.Context, c *colleague) {
 
 // areOf reports whether all grants are of counters of that partition, and there is one of that
 // number.
-func (k *Custody) areOf(p uint32, grants []shard.Grant) bool {
+func (k *Ownership) areOf(p uint32, grants []shard.Grant) bool {
 	for i := range grants {
 		if grants[i].Key.Partition(uint32(len(k.parts))) != p {
 			return false
@@ -116,7 +116,7 @@ func (k *Custody) areOf(p uint32, grants []shard.Grant) bool {
 
 // add counts a batch of grants, once. It is false if this node does not hold the partition, or has
 // no witness that it still may, or whoever has granted them is just fetching it, and was told what was added.
-func (k *Custody) add(from grantor, this delivery, grants []shard.Grant) bool {
+func (k *Ownership) add(from grantor, this delivery, grants []shard.Grant) bool {
 	if last := k.added[from]; last.incarnation == this.incarnation && last.batch >= this.batch {
 		return true
 	}
@@ -134,7 +134,7 @@ func (k *Custody) add(from grantor, this delivery, grants []shard.Grant) bool {
 }
 
 // hand returns what this node has granted in place of a member, as much as one message holds.
-func (k *Custody) hand(id string) *peerv1.GatherResponse {
+func (k *Ownership) hand(id string) *peerv1.GatherResponse {
 	k.mu.Lock()
 	resp := &peerv1.GatherResponse{View: k.number(), Incarnation: k.origin}
 	k.mu.Unlock()
@@ -151,7 +151,7 @@ func (k *Custody) hand(id string) *peerv1.GatherResponse {
 }
 
 // Returning implements Locator.
-func (k *Custody) Returning() <-chan struct{} {
+func (k *Ownership) Returning() <-chan struct{} {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.evidence.returns(time.Now(), returnWithin) {

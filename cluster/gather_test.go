@@ -12,7 +12,7 @@ import (
 // whileHalted halts b, which owns some of the keys, and has the others asked for three tokens of
 // each key meanwhile. Then it has b asked, as soon as it goes on, and all the others, until
 // everybody denies. It returns how much was allowed of each key, of which there are 10.
-func (c *custodyCluster) whileHalted(keys int, halt time.Duration, meanwhile func(b *custodyNode)) (allowed map[ring.Key]int) {
+func (c *ownershipCluster) whileHalted(keys int, halt time.Duration, meanwhile func(b *ownershipNode)) (allowed map[ring.Key]int) {
 	c.t.Helper()
 	allowed = make(map[ring.Key]int)
 	c.start("a", "b", "c")
@@ -23,8 +23,8 @@ func (c *custodyCluster) whileHalted(keys int, halt time.Duration, meanwhile fun
 	b := c.alive["b"]
 	goOn := b.halt()
 	time.Sleep(halt - 100*time.Millisecond)
-	others := []*custodyNode{c.alive["a"], c.alive["c"]}
-	count := func(n *custodyNode, key ring.Key) (ok bool) {
+	others := []*ownershipNode{c.alive["a"], c.alive["c"]}
+	count := func(n *ownershipNode, key ring.Key) (ok bool) {
 		ok, source := c.checkAt(n, key)
 		switch {
 		case source != shard.Unanswered:
@@ -38,7 +38,7 @@ func (c *custodyCluster) whileHalted(keys int, halt time.Duration, meanwhile fun
 	}
 	for i := range keys {
 		for range 3 {
-			count(others[i%2], custodyKey(i))
+			count(others[i%2], ownershipKey(i))
 		}
 	}
 	if meanwhile != nil {
@@ -47,13 +47,13 @@ func (c *custodyCluster) whileHalted(keys int, halt time.Duration, meanwhile fun
 	goOn()
 	for range 4 {
 		for i := range keys {
-			count(b, custodyKey(i))
-			count(others[i%2], custodyKey(i))
+			count(b, ownershipKey(i))
+			count(others[i%2], ownershipKey(i))
 		}
 	}
 	c.settled()
 	for i := range keys {
-		for count(b, custodyKey(i)) {
+		for count(b, ownershipKey(i)) {
 		}
 	}
 	return allowed
@@ -64,7 +64,7 @@ func (c *custodyCluster) whileHalted(keys int, halt time.Duration, meanwhile fun
 func TestHaltedOwnerGathersGrants(t *testing.T) {
 	for _, halt := range []time.Duration{300 * time.Millisecond, time.Second, 5 * time.Second} {
 		t.Run(halt.String(), func(t *testing.T) {
-			inCustody(t, func(_ *testing.T, c *custodyCluster) {
+			inOwnership(t, func(_ *testing.T, c *ownershipCluster) {
 				for key, n := range c.whileHalted(100, halt, nil) {
 					if n != 10 { // what reached the owner while it was halted is not counted: its askers have gone elsewhere
 						c.t.Errorf("key %v: %d were allowed of 10", key, n)
@@ -78,12 +78,12 @@ func TestHaltedOwnerGathersGrants(t *testing.T) {
 // TestHaltedOwnerWithoutGather is the same without the rule: the owner believes that it has
 // looked at the clock all the time. If nothing is over then, the test above shows nothing.
 func TestHaltedOwnerWithoutGather(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
-		allowed := c.whileHalted(100, time.Second, func(b *custodyNode) {
-			b.custody.mu.Lock()
-			defer b.custody.mu.Unlock()
-			b.custody.evidence.looked = time.Now()
-			b.shard.SetDecisionLease(b.custody.evidence.until())
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
+		allowed := c.whileHalted(100, time.Second, func(b *ownershipNode) {
+			b.ownership.mu.Lock()
+			defer b.ownership.mu.Unlock()
+			b.ownership.evidence.looked = time.Now()
+			b.shard.SetDecisionLease(b.ownership.evidence.until())
 		})
 		over := 0
 		for _, n := range allowed {

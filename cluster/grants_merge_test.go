@@ -18,19 +18,19 @@ import (
 
 // TestGrantsOfSeveral fetches what a node has granted whose copy is not the best one: it counts on top of that, and no other node sends it.
 func TestGrantsOfSeveral(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		k, p, other := c.unheld()
-		key := custodyKey(0)
-		for i := 1; key.Partition(uint32(custodyRing.Partitions)) != p; i++ {
-			key = custodyKey(i)
+		key := ownershipKey(0)
+		for i := 1; key.Partition(uint32(ownershipRing.Partitions)) != p; i++ {
+			key = ownershipKey(i)
 		}
-		decide := func(n *Custody, cost int64) int64 {
+		decide := func(n *Ownership, cost int64) int64 {
 			n.Shard.Withhold(p, false)
-			g := []shard.Group{{Takes: []shard.Take{{Key: key, Limit: custodyLimit, Cost: cost}}, Provisional: true}}
+			g := []shard.Group{{Takes: []shard.Take{{Key: key, Limit: ownershipLimit, Cost: cost}}, Provisional: true}}
 			n.Shard.Decide(g)
-			return custodyLimit.Limit - g[0].Takes[0].Decision.Remaining
+			return ownershipLimit.Limit - g[0].Takes[0].Decision.Remaining
 		}
-		there := c.alive["c"].custody
+		there := c.alive["c"].ownership
 		decide(k, 2)
 		decide(there, 3)
 		there.mu.Lock()
@@ -64,20 +64,20 @@ func TestGrantsOfSeveral(t *testing.T) {
 // grantOf is a grant of so many tokens of the i-th key.
 func grantOf(i int, tokens int64) shard.Grant {
 	now := time.Now().UnixNano()
-	return shard.Grant{Key: custodyKey(i), Limit: custodyLimit, State: algorithms.Charge(&custodyLimit, algorithms.State{}, now, now, tokens)}
+	return shard.Grant{Key: ownershipKey(i), Limit: ownershipLimit, State: algorithms.Charge(&ownershipLimit, algorithms.State{}, now, now, tokens)}
 }
 
 // TestGrantsCountOnce sends a batch of grants again, as after an answer that was lost, and one of
 // the next life of its sender, which numbers its batches from the start.
 func TestGrantsCountOnce(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a")
 		c.settled()
 		a := c.alive["a"]
 		send := func(incarnation, batch uint64) {
-			resp, err := peerServer{k: a.custody}.AddGrants(t.Context(), &peerv1.AddGrantsRequest{
+			resp, err := peerServer{k: a.ownership}.AddGrants(t.Context(), &peerv1.AddGrantsRequest{
 				Caller:    &peerv1.Caller{Version: linkVersion, Cluster: 1, Id: "b", Incarnation: incarnation, ToId: "a"},
-				Partition: custodyKey(1).Partition(uint32(custodyRing.Partitions)), Batch: batch,
+				Partition: ownershipKey(1).Partition(uint32(ownershipRing.Partitions)), Batch: batch,
 				Grants: appendGrants(nil, []shard.Grant{grantOf(1, 3)}),
 			})
 			if err != nil || !resp.GetAdded() {
@@ -89,10 +89,10 @@ func TestGrantsCountOnce(t *testing.T) {
 		send(2, 1)
 		allowed := make(map[ring.Key]int)
 		for range 10 {
-			ok, _ := c.check(custodyKey(1))
-			allowed[custodyKey(1)] += int(boolByte(ok))
+			ok, _ := c.check(ownershipKey(1))
+			allowed[ownershipKey(1)] += int(boolByte(ok))
 		}
-		if got := allowed[custodyKey(1)]; got != 4 {
+		if got := allowed[ownershipKey(1)]; got != 4 {
 			t.Errorf("%d of 10 are left after grants of 3 and 3", got)
 		}
 	})
@@ -103,7 +103,7 @@ func TestGrantsCountOnce(t *testing.T) {
 func TestLastGrantsOfAFencedOwner(t *testing.T) {
 	for _, pause := range []time.Duration{0, 3 * replicateEvery} { // of which the standby is sent all before
 		t.Run(pause.String(), func(t *testing.T) {
-			inCustody(t, func(t *testing.T, c *custodyCluster) {
+			inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 				c.start("a", "b", "c", "d")
 				c.settled()
 				c.replicated()
@@ -113,7 +113,7 @@ func TestLastGrantsOfAFencedOwner(t *testing.T) {
 				synctest.Wait()
 				time.Sleep(pause)
 				allowed, keys := make(map[ring.Key]int), []ring.Key(nil)
-				count := func(n *custodyNode, key ring.Key) bool {
+				count := func(n *ownershipNode, key ring.Key) bool {
 					ok, source := c.checkAt(n, key)
 					if source == shard.Unanswered {
 						t.Errorf("no node decides what %s is asked", n.id)
@@ -123,11 +123,11 @@ func TestLastGrantsOfAFencedOwner(t *testing.T) {
 					return ok
 				}
 				for i := range 200 {
-					key := custodyKey(i)
-					p := key.Partition(uint32(custodyRing.Partitions))
-					leaver.custody.mu.Lock()
-					theirs := leaver.custody.parts[p].token.state == active && leaver.custody.claim(p).owner.id == "d"
-					leaver.custody.mu.Unlock()
+					key := ownershipKey(i)
+					p := key.Partition(uint32(ownershipRing.Partitions))
+					leaver.ownership.mu.Lock()
+					theirs := leaver.ownership.parts[p].token.state == active && leaver.ownership.claim(p).owner.id == "d"
+					leaver.ownership.mu.Unlock()
 					if theirs && count(asker, key) {
 						keys = append(keys, key)
 					}
@@ -160,12 +160,12 @@ func TestLastGrantsOfAFencedOwner(t *testing.T) {
 // TestGrantsUnderWayStayInTheCopy has an owner send what it has while a batch of grants is on its way to it, and after it has added that, whether
 // or not its answer has arrived.
 func TestGrantsUnderWayStayInTheCopy(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a")
 		c.settled()
-		k, key := c.alive["a"].custody, custodyKey(1)
-		p := key.Partition(uint32(custodyRing.Partitions))
-		owner, err := shard.New(shard.Config{Partitions: uint32(custodyRing.Partitions), MaxBytes: 16 << 20, Metrics: prometheus.NewRegistry()})
+		k, key := c.alive["a"].ownership, ownershipKey(1)
+		p := key.Partition(uint32(ownershipRing.Partitions))
+		owner, err := shard.New(shard.Config{Partitions: uint32(ownershipRing.Partitions), MaxBytes: 16 << 20, Metrics: prometheus.NewRegistry()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,13 +185,13 @@ func TestGrantsUnderWayStayInTheCopy(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			g := []shard.Group{{Takes: []shard.Take{{Key: key, Limit: custodyLimit}}, Peek: true, Provisional: true}}
+			g := []shard.Group{{Takes: []shard.Take{{Key: key, Limit: ownershipLimit}}, Peek: true, Provisional: true}}
 			k.Shard.Decide(g)
-			return custodyLimit.Limit - g[0].Takes[0].Decision.Remaining
+			return ownershipLimit.Limit - g[0].Takes[0].Decision.Remaining
 		}
-		owner.Decide([]shard.Group{{Takes: []shard.Take{{Key: key, Limit: custodyLimit, Cost: 1}}}})
+		owner.Decide([]shard.Group{{Takes: []shard.Take{{Key: key, Limit: ownershipLimit, Cost: 1}}}})
 		replica(0)
-		k.Shard.Decide([]shard.Group{{Takes: []shard.Take{{Key: key, Limit: custodyLimit, Cost: 3}}, Provisional: true}})
+		k.Shard.Decide([]shard.Group{{Takes: []shard.Take{{Key: key, Limit: ownershipLimit, Cost: 3}}, Provisional: true}})
 		k.mu.Lock()
 		k.enclose(p, k.Shard.TakeGrants(p, maxGrantBatch))
 		o := k.outbox[p]
@@ -211,7 +211,7 @@ func TestGrantsUnderWayStayInTheCopy(t *testing.T) {
 // TestGrantsStayWhileTheOwnerIsUnreachable keeps what was granted in the place of an owner that does not answer in the copy, even
 // if other nodes answer.
 func TestGrantsStayWhileTheOwnerIsUnreachable(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		const keys = 100
 		allowed := make(map[ring.Key]int)
 		c.start("a", "b", "c")
@@ -221,7 +221,7 @@ func TestGrantsStayWhileTheOwnerIsUnreachable(t *testing.T) {
 		c.take(allowed, keys, 2)
 		time.Sleep(3 * replicateEvery)
 		for _, id := range []string{"a", "b"} {
-			k := c.alive[id].custody
+			k := c.alive[id].ownership
 			k.mu.Lock()
 			if !k.Shard.HasAnyGrants() || len(k.outbox) > 0 {
 				t.Errorf("%s keeps grants: %v, and has %d batches on their way to a dead node", id, k.Shard.HasAnyGrants(), len(k.outbox))
@@ -240,10 +240,10 @@ func (openStream) Send(*peerv1.PullResponse) error { return nil }
 
 // TestGrantsAreSentByOneNode has a copy fetched, and grants told of that are part of it, which both would tell.
 func TestGrantsAreSentByOneNode(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a")
 		c.settled()
-		k := c.alive["a"].custody
+		k := c.alive["a"].ownership
 		k.mu.Lock()
 		k.parts[1].token.state = absent
 		k.enclose(1, []shard.Grant{grantOf(1, 3)})

@@ -23,7 +23,7 @@ func TestGrantsFitInMessages(t *testing.T) {
 	}
 	grants := make([]shard.Grant, 10)
 	for i := range grants {
-		grants[i] = shard.Grant{Key: custodyKey(i), Limit: limit, Long: &long}
+		grants[i] = shard.Grant{Key: ownershipKey(i), Limit: limit, Long: &long}
 	}
 	for i := range 3 * maxGrantBatch {
 		grants = append(grants, grantOf(i, 1))

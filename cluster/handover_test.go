@@ -9,7 +9,7 @@ import (
 )
 
 func TestHandOverWhenNodesJoinAndLeave(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		const keys = 200
 		allowed := make(map[ring.Key]int)
 		c.start("a", "b", "c")
@@ -33,7 +33,7 @@ func TestHandOverWhenNodesJoinAndLeave(t *testing.T) {
 }
 
 func TestRollingRestart(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		const keys = 100
 		allowed := make(map[ring.Key]int)
 		c.start("a", "b", "c")
@@ -52,7 +52,7 @@ func TestRollingRestart(t *testing.T) {
 // TestLostDuringHandover kills a node of which a new one has fetched only part of what it is to have:
 // of the rest, which the new one owns, others have copies.
 func TestLostDuringHandover(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		const keys = 200
 		allowed := make(map[ring.Key]int)
 		c.start("a", "b", "c")
@@ -74,21 +74,21 @@ func TestLostDuringHandover(t *testing.T) {
 // TestReplicatedUntilHandover kills an owner before a newcomer has fetched anything from it. It stands by for what goes to that, and until then
 // who stood by before goes on to be told.
 func TestReplicatedUntilHandover(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a", "b", "c")
 		c.settled()
 		c.start("d")
-		a, dying, slow := c.alive["a"], c.alive["c"], c.alive["d"].custody
+		a, dying, slow := c.alive["a"], c.alive["c"], c.alive["d"].ownership
 		slow.mu.Lock()
 		for p := range slow.parts {
 			slow.parts[p].pulling = true // so it fetches nothing else
 		}
 		slow.mu.Unlock()
 		c.await("d is a member, and answers", func() bool { return len(a.router.View().members()) == 4 && a.router.Reaches("d") })
-		v, by, moving := a.router.View(), dying.custody.Deciding(), []ring.Key(nil)
+		v, by, moving := a.router.View(), dying.ownership.Deciding(), []ring.Key(nil)
 		for i := range 200 {
-			k := custodyKey(i)
-			if p := k.Partition(uint32(custodyRing.Partitions)); by[p] != 0 && v.Members[v.Ring.Owner(p)].ID == "d" && v.Members[v.Ring.Standby(p)].ID == "c" {
+			k := ownershipKey(i)
+			if p := k.Partition(uint32(ownershipRing.Partitions)); by[p] != 0 && v.Members[v.Ring.Owner(p)].ID == "d" && v.Members[v.Ring.Standby(p)].ID == "c" {
 				moving = append(moving, k)
 			}
 		}
@@ -96,7 +96,7 @@ func TestReplicatedUntilHandover(t *testing.T) {
 			t.Errorf("%d of 200 keys are to move from c to d", len(moving))
 		}
 		for _, k := range moving {
-			for range custodyLimit.Limit {
+			for range ownershipLimit.Limit {
 				if ok, source := c.checkAt(a, k); !ok || source != shard.Owner {
 					t.Errorf("allowed %t by %v", ok, source)
 				}
@@ -115,7 +115,7 @@ func TestReplicatedUntilHandover(t *testing.T) {
 // TestLossyConnectionIsReplaced loses what nodes send for a while, so that their connections are
 // of no use any more, although they are open.
 func TestLossyConnectionIsReplaced(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a", "b", "c")
 		c.settled()
 		c.losing.Store(true)
@@ -123,7 +123,7 @@ func TestLossyConnectionIsReplaced(t *testing.T) {
 		c.losing.Store(false)
 		healed := time.Now()
 		pass(5 * time.Second)
-		k := c.alive["a"].custody
+		k := c.alive["a"].ownership
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		for id, heard := range k.evidence.heard {
@@ -136,7 +136,7 @@ func TestLossyConnectionIsReplaced(t *testing.T) {
 
 // TestHandOverUnderLoad asks from many sides while nodes come and go.
 func TestHandOverUnderLoad(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		const keys = 40
 		c.start("a", "b", "c")
 		c.settled()
@@ -163,7 +163,7 @@ func TestHandOverUnderLoad(t *testing.T) {
 
 // TestLostBeforeFetched kills the first node before the others have fetched much from it.
 func TestLostBeforeFetched(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		const keys = 100
 		allowed := make(map[ring.Key]int)
 		c.start("b")
@@ -185,7 +185,7 @@ func TestLostBeforeFetched(t *testing.T) {
 		c.settled()
 		c.take(allowed, keys, 10)
 		for i := range keys { // what was answered too late, or apart, is a tenth at most
-			if n := allowed[custodyKey(i)]; n < 9 || n > 11 {
+			if n := allowed[ownershipKey(i)]; n < 9 || n > 11 {
 				t.Errorf("key %d: %d of 10 were allowed", i, n)
 			}
 		}
@@ -195,7 +195,7 @@ func TestLostBeforeFetched(t *testing.T) {
 // TestLeavingWithTheLastCopy has a node leave that has the only copies of what a restarted owner has lost, while the standby that
 // takes its place has only what it had when it stood by long ago.
 func TestLeavingWithTheLastCopy(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		const keys = 100
 		allowed := make(map[ring.Key]int)
 		c.start("a", "c")
@@ -217,11 +217,11 @@ func TestLeavingWithTheLastCopy(t *testing.T) {
 		c.losing.Store(true) // so that no node can fetch them yet
 		c.announce(b, Leaving)
 		c.await("b leaves", func() bool {
-			b.custody.mu.Lock()
-			defer b.custody.mu.Unlock()
-			return b.custody.leaving()
+			b.ownership.mu.Lock()
+			defer b.ownership.mu.Unlock()
+			return b.ownership.leaving()
 		})
-		if s := b.custody.Standing(); s.Leaving <= b.holds() {
+		if s := b.ownership.Standing(); s.Leaving <= b.holds() {
 			t.Errorf("%+v: it does not wait until others have its copies, except for the %d partitions that it owns", s, b.holds())
 		}
 		c.losing.Store(false)
@@ -235,7 +235,7 @@ func TestLeavingWithTheLastCopy(t *testing.T) {
 
 // TestNotRestoredWhileFetched looks for a copy twice at once.
 func TestNotRestoredWhileFetched(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		k, p, standby := c.unheld()
 		if !k.begin(p) {
 			t.Fatal("it is being fetched already")
@@ -252,10 +252,10 @@ func TestNotRestoredWhileFetched(t *testing.T) {
 
 // Where a view comes after the members were asked, a partition is not restored by what they have said before it: no node may know of its epoch yet.
 func TestNotRestoredForAnotherEpoch(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a", "b", "c")
 		c.settled()
-		k := c.alive["a"].custody
+		k := c.alive["a"].ownership
 		c.crash("b")
 		c.registry.expire("b")
 		creates := func() (p uint32, epoch uint64, some bool) {

@@ -27,7 +27,7 @@ import (
 //   - ask asks a node; ownedBy returns a key that a node owns.
 //   - stall, kill, cut and lose break nodes and connections; setView changes the members.
 //
-// Tests of ownership, handover and copies use custodyCluster in harness_custody_test.go.
+// Tests of ownership, handover and copies use ownershipCluster in harness_ownership_test.go.
 
 // testNode is a router and a shard with real gRPC over an in-memory connection.
 type testNode struct {

@@ -168,10 +168,10 @@ func TestStrangersAreBounded(t *testing.T) {
 
 // Every call between nodes is refused by a node that it is not for.
 func TestCallsNameTheirReceiver(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a")
 		c.settled()
-		s := peerServer{k: c.alive["a"].custody}
+		s := peerServer{k: c.alive["a"].ownership}
 		for name, caller := range map[string]*peerv1.Caller{
 			"another cluster": {Version: linkVersion, Cluster: 2, Id: "b", ToId: "a"},
 			"another node":    {Version: linkVersion, Cluster: 1, Id: "b", ToId: "x"},
@@ -196,23 +196,23 @@ func TestCallsNameTheirReceiver(t *testing.T) {
 
 // A member whose address belongs to a node of another cluster is not reached, and its standby decides.
 func TestForeignNodeAtAMembersAddress(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a", "b", "c")
 		c.settled()
 		keys := 60
 		allowed := make(map[ring.Key]int)
-		c.take(allowed, keys, int(custodyLimit.Limit)+5)
+		c.take(allowed, keys, int(ownershipLimit.Limit)+5)
 		c.replicated()
 		c.crash("c")
 		c.registry.expire("c")
-		foreign := &custodyCluster{testCluster: c.testCluster, registry: &fakeRegistry{nodes: make(map[string]Node)}, starts: make(map[string]uint64), alive: make(map[string]*custodyNode), other: 1}
+		foreign := &ownershipCluster{testCluster: c.testCluster, registry: &fakeRegistry{nodes: make(map[string]Node)}, starts: make(map[string]uint64), alive: make(map[string]*ownershipNode), other: 1}
 		foreign.start("c")
 		for range 100 {
 			c.take(allowed, keys, 1)
 			time.Sleep(100 * time.Millisecond) // in a bubble
 		}
 		c.settled()
-		c.exact(allowed, keys, int(custodyLimit.Limit))
+		c.exact(allowed, keys, int(ownershipLimit.Limit))
 		if n := foreign.alive["c"].shard.Len(); n != 0 {
 			t.Errorf("%d counters are kept by the other cluster", n)
 		}

@@ -9,7 +9,7 @@ import (
 )
 
 // loseRegistry ends the renewal of all leases.
-func (c *custodyCluster) loseRegistry() {
+func (c *ownershipCluster) loseRegistry() {
 	for _, n := range c.alive {
 		n.mu.Lock()
 		n.leased = false
@@ -18,26 +18,26 @@ func (c *custodyCluster) loseRegistry() {
 }
 
 // startAway starts a node from a view, without the registry.
-func (c *custodyCluster) startAway(id string, v *View) *custodyNode {
+func (c *ownershipCluster) startAway(id string, v *View) *ownershipNode {
 	n := c.launch(id, 0)
 	n.mu.Lock()
 	n.leased = false
 	n.mu.Unlock()
-	n.custody.Adopt(v)
+	n.ownership.Adopt(v)
 	return n
 }
 
 // enlist registers a node that was started without the registry.
-func (c *custodyCluster) enlist(n *custodyNode) {
+func (c *ownershipCluster) enlist(n *ownershipNode) {
 	c.starts[n.id]++
 	n.node.Incarnation = c.starts[n.id]
-	n.custody.Become(n.node.Incarnation)
+	n.ownership.Become(n.node.Incarnation)
 	c.follow(n)
 	c.registry.Announce(n.node)
 }
 
 // reaching waits until a node reaches all members.
-func (c *custodyCluster) reaching(n *custodyNode) {
+func (c *ownershipCluster) reaching(n *ownershipNode) {
 	c.t.Helper()
 	c.await(n.id+" reaches all", func() bool {
 		for _, m := range n.router.View().members() {
@@ -52,7 +52,7 @@ func (c *custodyCluster) reaching(n *custodyNode) {
 // TestStartWithoutRegistry restarts a node that the registry does not hear of. Its standbys decide from their copies, at every node,
 // and send it what they have granted.
 func TestStartWithoutRegistry(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		const keys = 200
 		allowed := make(map[ring.Key]int)
 		c.start("a", "b", "c")
@@ -68,21 +68,21 @@ func TestStartWithoutRegistry(t *testing.T) {
 		}
 		for _, n := range c.alive { // three of each key, of which three are left
 			for i := range keys {
-				ok, source := c.checkAt(n, custodyKey(i))
+				ok, source := c.checkAt(n, ownershipKey(i))
 				if !ok || source == shard.Unanswered {
 					t.Errorf("key %d at %s: %v, source %d", i, n.id, ok, source)
 				}
-				allowed[custodyKey(i)]++
+				allowed[ownershipKey(i)]++
 			}
 		}
 		for _, n := range c.alive {
 			for i := range keys {
-				if ok, source := c.checkAt(n, custodyKey(i)); ok {
+				if ok, source := c.checkAt(n, ownershipKey(i)); ok {
 					t.Errorf("key %d at %s: allowed by source %d although it is exhausted", i, n.id, source)
 				}
 			}
 		}
-		if s := b.custody.Standing(); s.Held > 0 {
+		if s := b.ownership.Standing(); s.Held > 0 {
 			t.Errorf("%d partitions are held under an incarnation that no view has", s.Held)
 		}
 		c.enlist(b)
@@ -95,7 +95,7 @@ func TestStartWithoutRegistry(t *testing.T) {
 // TestStartAloneWithoutRegistry restarts the only member: it decides with authority, and what it
 // has counted stays when the registry is back, and when others join then.
 func TestStartAloneWithoutRegistry(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		const keys = 100
 		allowed := make(map[ring.Key]int)
 		c.start("a")
@@ -107,14 +107,14 @@ func TestStartAloneWithoutRegistry(t *testing.T) {
 		v := c.alive["a"].router.View()
 		c.crash("a")
 		a := c.startAway("a", v)
-		c.await("a holds all", func() bool { return a.custody.Standing().Held == custodyRing.Partitions })
+		c.await("a holds all", func() bool { return a.ownership.Standing().Held == ownershipRing.Partitions })
 		for i := range keys {
 			for range 4 {
-				ok, source := c.checkAt(a, custodyKey(i))
+				ok, source := c.checkAt(a, ownershipKey(i))
 				if !ok || source != shard.Owner {
 					t.Fatalf("key %d: %v, source %d", i, ok, source)
 				}
-				allowed[custodyKey(i)]++
+				allowed[ownershipKey(i)]++
 			}
 		}
 		c.enlist(a)
@@ -130,7 +130,7 @@ func TestStartAloneWithoutRegistry(t *testing.T) {
 // TestSingleNodeThatIsNotAlone restarts a node by a view in which it was alone, although others have joined and
 // fetched from it since. What it has restored ends with the first view that it hears of.
 func TestSingleNodeThatIsNotAlone(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a")
 		c.settled()
 		v := c.alive["a"].router.View()
@@ -138,9 +138,9 @@ func TestSingleNodeThatIsNotAlone(t *testing.T) {
 		c.settled()
 		c.crash("a")
 		a := c.startAway("a", v)
-		c.await("a holds all", func() bool { return a.custody.Standing().Held == custodyRing.Partitions })
-		a.custody.Adopt(c.alive["b"].router.View())
-		for p := range uint32(custodyRing.Partitions) {
+		c.await("a holds all", func() bool { return a.ownership.Standing().Held == ownershipRing.Partitions })
+		a.ownership.Adopt(c.alive["b"].router.View())
+		for p := range uint32(ownershipRing.Partitions) {
 			if !a.shard.IsSealed(p) {
 				t.Fatalf("partition %d is open at a, in a view that has b", p)
 			}
@@ -153,7 +153,7 @@ func TestSingleNodeThatIsNotAlone(t *testing.T) {
 // TestTwoWithoutRegistry restarts one of two nodes, so that the other has no witness any more: it
 // may not decide about its own either, and each does so for the other from copies.
 func TestTwoWithoutRegistry(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		const keys = 100
 		allowed := make(map[ring.Key]int)
 		c.start("a", "b")
@@ -167,16 +167,16 @@ func TestTwoWithoutRegistry(t *testing.T) {
 		a := c.alive["a"]
 		c.reaching(a)
 		c.reaching(b)
-		c.await("no node confirms the lease of a any more", func() bool { return a.custody.Standing().Until.Before(time.Now()) })
+		c.await("no node confirms the lease of a any more", func() bool { return a.ownership.Standing().Until.Before(time.Now()) })
 		c.replicated()
 		for _, want := range []bool{true, true, true, false} {
 			for i := range keys {
-				n := [2]*custodyNode{a, b}[i%2]
-				ok, source := c.checkAt(n, custodyKey(i))
+				n := [2]*ownershipNode{a, b}[i%2]
+				ok, source := c.checkAt(n, ownershipKey(i))
 				if ok != want || source != shard.Provisional {
 					t.Errorf("key %d at %s: %v, source %d, want %v", i, n.id, ok, source, want)
 				}
-				allowed[custodyKey(i)] += int(boolByte(ok))
+				allowed[ownershipKey(i)] += int(boolByte(ok))
 			}
 		}
 		c.enlist(b)
@@ -189,7 +189,7 @@ func TestTwoWithoutRegistry(t *testing.T) {
 // TestStandbyIsRestarted restarts a standby. It has copies again, also of what has not changed
 // since, when the owner dies.
 func TestStandbyIsRestarted(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		const keys = 200
 		allowed := make(map[ring.Key]int)
 		c.start("a", "b", "c")
@@ -202,7 +202,7 @@ func TestStandbyIsRestarted(t *testing.T) {
 		c.replicated()
 		c.crash("a")
 		for i := range keys {
-			if ok, source := c.check(custodyKey(i)); ok {
+			if ok, source := c.check(ownershipKey(i)); ok {
 				t.Errorf("key %d: allowed by source %d although it is exhausted", i, source)
 			}
 		}

@@ -11,14 +11,14 @@ import (
 	"github.com/weirlimit/weir/shard"
 )
 
-// peerServer answers other nodes for custody.
+// peerServer answers other nodes for Ownership.
 type peerServer struct {
 	peerv1.UnimplementedPeerServer
-	k *Custody
+	k *Ownership
 }
 
-// Register registers what custody answers to other nodes.
-func (k *Custody) Register(s grpc.ServiceRegistrar) { peerv1.RegisterPeerServer(s, peerServer{k: k}) }
+// Register registers what Ownership answers to other nodes.
+func (k *Ownership) Register(s grpc.ServiceRegistrar) { peerv1.RegisterPeerServer(s, peerServer{k: k}) }
 
 // admit refuses a call that is not for this process. If the caller has a newer view, it is
 // adopted first.
@@ -77,7 +77,7 @@ func (s peerServer) witness() (self party, view uint64, departed bool) {
 }
 
 // number returns the number of the newest view, 0 if there is none.
-func (k *Custody) number() uint64 {
+func (k *Ownership) number() uint64 {
 	if k.view == nil {
 		return 0
 	}
@@ -160,7 +160,7 @@ func (s peerServer) Locate(ctx context.Context, req *peerv1.LocateRequest) (*pee
 	return resp, nil
 }
 
-func (k *Custody) located(p uint32) *peerv1.Located {
+func (k *Ownership) located(p uint32) *peerv1.Located {
 	pt := &k.parts[p]
 	l := &peerv1.Located{Heat: k.Shard.Heat(p), Ending: k.over || pt.over}
 	v := k.copyOf(p)
@@ -186,7 +186,7 @@ func (k *Custody) located(p uint32) *peerv1.Located {
 const granted = 1 << 62
 
 // copyOf returns what copy this node has of p.
-func (k *Custody) copyOf(p uint32) version {
+func (k *Ownership) copyOf(p uint32) version {
 	v := k.parts[p].copy
 	if _, told := k.outbox[p]; v.gen > 0 && (told || k.Shard.HasGrants(p)) {
 		v.seq |= granted
@@ -237,14 +237,14 @@ func (s peerServer) Pull(req *peerv1.PullRequest, stream grpc.ServerStreamingSer
 }
 
 // addedTo is deliveries for those who do not hold mu.
-func (k *Custody) addedTo(p uint32) []*peerv1.Delivery {
+func (k *Ownership) addedTo(p uint32) []*peerv1.Delivery {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.deliveries(p)
 }
 
 // beginMove reports whether to may have p, and begins to note what changes in it.
-func (k *Custody) beginMove(p uint32, to party, isCopy bool) error {
+func (k *Ownership) beginMove(p uint32, to party, isCopy bool) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	pt := &k.parts[p]
@@ -262,7 +262,7 @@ func (k *Custody) beginMove(p uint32, to party, isCopy bool) error {
 	return nil
 }
 
-func (k *Custody) endMove(p uint32) {
+func (k *Ownership) endMove(p uint32) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.parts[p].moving = false
@@ -270,7 +270,7 @@ func (k *Custody) endMove(p uint32) {
 }
 
 // sendChanges sends what the caller of Pull has not been sent yet.
-func (k *Custody) sendChanges(stream grpc.ServerStreamingServer[peerv1.PullResponse], p uint32) error {
+func (k *Ownership) sendChanges(stream grpc.ServerStreamingServer[peerv1.PullResponse], p uint32) error {
 	for {
 		records, more := k.Shard.Changes(p, shard.ToSuccessor, nil, messageBytes)
 		if len(records) > 0 {
@@ -286,7 +286,7 @@ func (k *Custody) sendChanges(stream grpc.ServerStreamingServer[peerv1.PullRespo
 
 // giveCopy ends the transfer of a copy: nothing is decided from it here any more, and with it go the grants that
 // are part of it, which are somebody else's to tell from now on.
-func (k *Custody) giveCopy(stream grpc.ServerStreamingServer[peerv1.PullResponse], p uint32, to party) error {
+func (k *Ownership) giveCopy(stream grpc.ServerStreamingServer[peerv1.PullResponse], p uint32, to party) error {
 	k.mu.Lock()
 	pt := &k.parts[p]
 	if pt.posting {
@@ -318,7 +318,7 @@ func (k *Custody) giveCopy(stream grpc.ServerStreamingServer[peerv1.PullResponse
 	return err
 }
 
-func (k *Custody) sendCopy(stream grpc.ServerStreamingServer[peerv1.PullResponse], p uint32, gen Generation, grants []shard.Grant) error {
+func (k *Ownership) sendCopy(stream grpc.ServerStreamingServer[peerv1.PullResponse], p uint32, gen Generation, grants []shard.Grant) error {
 	if err := k.sendChanges(stream, p); err != nil {
 		return err
 	}
@@ -335,7 +335,7 @@ func (k *Custody) sendCopy(stream grpc.ServerStreamingServer[peerv1.PullResponse
 }
 
 // seal seals p for to, and returns the generation of what to gets.
-func (k *Custody) seal(p uint32, to party) (Generation, error) {
+func (k *Ownership) seal(p uint32, to party) (Generation, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	pt := &k.parts[p]
@@ -392,7 +392,7 @@ func (s peerServer) Replicate(ctx context.Context, req *peerv1.ReplicateRequest)
 
 // receive lays a replica of that member over the copy of its partition. It is false if something is missing
 // between the two.
-func (k *Custody) receive(r *peerv1.Replica, from string) bool {
+func (k *Ownership) receive(r *peerv1.Replica, from string) bool {
 	p, gen, seq := r.GetPartition(), Generation(r.GetTerm()), r.GetSequence()
 	pt := &k.parts[p]
 	switch {

@@ -14,7 +14,7 @@ import (
 // replicate keeps a colleague's copies of the partitions current for which it is the standby:
 // it sends what has changed, at fixed times, or at once where a counter has let much through.
 // It also hands back what this node has granted in the colleague's place.
-func (k *Custody) replicate(ctx context.Context, c *colleague) {
+func (k *Ownership) replicate(ctx context.Context, c *colleague) {
 	rest := time.NewTimer(urgentEvery)
 	defer rest.Stop()
 	for {
@@ -40,7 +40,7 @@ func (k *Custody) replicate(ctx context.Context, c *colleague) {
 
 // remind has all that has changed replicated. It is called every replicateEvery, when the node is awake
 // anyway: a timer for each colleague would wake an idle one once more.
-func (k *Custody) remind() {
+func (k *Ownership) remind() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, c := range k.peers {
@@ -52,7 +52,7 @@ func (k *Custody) remind() {
 }
 
 // urgent has a partition replicated at once. Checks call it, so it takes no lock.
-func (k *Custody) urgent(p uint32) {
+func (k *Ownership) urgent(p uint32) {
 	c := k.standbys[p].Load()
 	if c == nil {
 		return
@@ -79,7 +79,7 @@ func (m *replicas) noteLast(f feed) {
 }
 
 // replicateOnce reports whether there was something to send.
-func (k *Custody) replicateOnce(ctx context.Context, c *colleague) (sent bool) {
+func (k *Ownership) replicateOnce(ctx context.Context, c *colleague) (sent bool) {
 	select {
 	case c.feeding <- struct{}{}:
 		defer func() { <-c.feeding }()
@@ -107,7 +107,7 @@ func (k *Custody) replicateOnce(ctx context.Context, c *colleague) (sent bool) {
 // Flush ceases to admit, for good, and sends the standbys all that they have not been sent yet: so they
 // miss nothing when this node ends without having handed over what it holds. What it has after that is a
 // copy, and none to decide from: the standbys go on, each as soon as it has all.
-func (k *Custody) Flush(ctx context.Context) {
+func (k *Ownership) Flush(ctx context.Context) {
 	k.mu.Lock()
 	peers := slices.Collect(maps.Values(k.peers))
 	k.mu.Unlock()
@@ -125,7 +125,7 @@ func (k *Custody) Flush(ctx context.Context) {
 }
 
 // flushTo is Flush for what c stands by for. One that is not reached is not waited for.
-func (k *Custody) flushTo(ctx context.Context, c *colleague) {
+func (k *Ownership) flushTo(ctx context.Context, c *colleague) {
 	reached := k.Router.Reaches(c.member.ID)
 	if reached {
 		k.replicateOnce(ctx, c) // most of it, while this node still admits
@@ -146,7 +146,7 @@ func (k *Custody) flushTo(ctx context.Context, c *colleague) {
 }
 
 // cease leaves p to others, for good.
-func (k *Custody) cease(p uint32) {
+func (k *Ownership) cease(p uint32) {
 	pt := &k.parts[p]
 	if pt.over {
 		return
@@ -171,7 +171,7 @@ type feed struct {
 }
 
 // standbyFor returns the partitions that this node holds and of which c is the standby.
-func (k *Custody) standbyFor(c *colleague) (partitions []uint32) {
+func (k *Ownership) standbyFor(c *colleague) (partitions []uint32) {
 	for p := range k.standbys {
 		if k.standbys[p].Load() == c {
 			partitions = append(partitions, uint32(p))
@@ -181,7 +181,7 @@ func (k *Custody) standbyFor(c *colleague) (partitions []uint32) {
 }
 
 // feeds returns what c stands by for, of what this node holds.
-func (k *Custody) feeds(c *colleague) (feeds []feed) {
+func (k *Ownership) feeds(c *colleague) (feeds []feed) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for p := range k.standbys {
@@ -196,7 +196,7 @@ func (k *Custody) feeds(c *colleague) (feeds []feed) {
 }
 
 // append adds what has changed in a partition. It reports whether there is more.
-func (k *Custody) append(m *replicas, c *colleague, f feed, r round) (more bool) {
+func (k *Ownership) append(m *replicas, c *colleague, f feed, r round) (more bool) {
 	p, from := r.partition, len(m.records)
 	if k.standbys[p].Load() != c { // not any more
 		return false
@@ -237,7 +237,7 @@ func (k *Custody) append(m *replicas, c *colleague, f feed, r round) (more bool)
 
 // sendReplicas sends what was put together. What does not arrive, or does not fit, is sent anew
 // from the beginning.
-func (k *Custody) sendReplicas(ctx context.Context, c *colleague, m *replicas) {
+func (k *Ownership) sendReplicas(ctx context.Context, c *colleague, m *replicas) {
 	if len(m.items)+len(m.rounds) == 0 {
 		return
 	}
@@ -266,7 +266,7 @@ func (k *Custody) sendReplicas(ctx context.Context, c *colleague, m *replicas) {
 }
 
 // haveParted takes note of partitions whose token is gone, and whose standby has all of them, but for those that it wants again.
-func (k *Custody) haveParted(partitions, again []uint32) {
+func (k *Ownership) haveParted(partitions, again []uint32) {
 	if len(partitions) == 0 {
 		return
 	}
@@ -285,7 +285,7 @@ func (k *Custody) haveParted(partitions, again []uint32) {
 }
 
 // restart has partitions sent to their standby from the beginning.
-func (k *Custody) restart(c *colleague, partitions []uint32) {
+func (k *Ownership) restart(c *colleague, partitions []uint32) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, p := range partitions {
@@ -317,7 +317,7 @@ func (d delivery) message(id string) *peerv1.Delivery {
 }
 
 // deliveries says which grants of members were added in p.
-func (k *Custody) deliveries(p uint32) (all []*peerv1.Delivery) {
+func (k *Ownership) deliveries(p uint32) (all []*peerv1.Delivery) {
 	for _, m := range k.view.members() {
 		if d := k.added[grantor{m.ID, p}].message(m.ID); d != nil {
 			all = append(all, d)
@@ -338,7 +338,7 @@ type outgoing struct {
 const maxGrantReturns = 1 << 10
 
 // returnGrants tells a colleague what this node has granted in its place, once it is there again.
-func (k *Custody) returnGrants(ctx context.Context, c *colleague) {
+func (k *Ownership) returnGrants(ctx context.Context, c *colleague) {
 	if !k.Router.Reaches(c.member.ID) {
 		return
 	}
@@ -361,7 +361,7 @@ func (k *Custody) returnGrants(ctx context.Context, c *colleague) {
 
 // post reports whether the batch of grants in p is still this node's to tell. Until posted they go with no copy, and
 // others come with none: either would be told under another number, and be counted twice.
-func (k *Custody) post(p uint32, batch uint64) bool {
+func (k *Ownership) post(p uint32, batch uint64) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.outbox[p].batch != batch || k.parts[p].pulling {
@@ -371,14 +371,14 @@ func (k *Custody) post(p uint32, batch uint64) bool {
 	return true
 }
 
-func (k *Custody) posted(p uint32) {
+func (k *Ownership) posted(p uint32) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.parts[p].posting = false
 }
 
 // enclose adds grants to what is on its way to p's owner, under a new number.
-func (k *Custody) enclose(p uint32, grants []shard.Grant) {
+func (k *Ownership) enclose(p uint32, grants []shard.Grant) {
 	if len(grants) > 0 {
 		o := k.outbox[p]
 		k.send(p, append(o.grants, grants...), o.returns)
@@ -387,7 +387,7 @@ func (k *Custody) enclose(p uint32, grants []shard.Grant) {
 
 // send has just these grants be on their way to p's owner, under a new number. Until that has said that it has them, what it
 // sends does not take their place.
-func (k *Custody) send(p uint32, grants []shard.Grant, returns []shard.Take) {
+func (k *Ownership) send(p uint32, grants []shard.Grant, returns []shard.Take) {
 	delete(k.outbox, p)
 	if len(grants) > 0 {
 		k.batch++
@@ -398,7 +398,7 @@ func (k *Custody) send(p uint32, grants []shard.Grant, returns []shard.Take) {
 
 // delivered takes the first grants of a batch off those that are on their way. When the owner has all of them it is to
 // undo what was given back meanwhile.
-func (k *Custody) delivered(p uint32, batch uint64, n int) {
+func (k *Ownership) delivered(p uint32, batch uint64, n int) {
 	owner, returns := k.acknowledge(p, batch, n)
 	for i := range returns {
 		k.Router.passTo(owner, returns[i])
@@ -406,7 +406,7 @@ func (k *Custody) delivered(p uint32, batch uint64, n int) {
 }
 
 // acknowledge is delivered for the grants. It returns what the owner is to undo.
-func (k *Custody) acknowledge(p uint32, batch uint64, n int) (owner string, returns []shard.Take) {
+func (k *Ownership) acknowledge(p uint32, batch uint64, n int) (owner string, returns []shard.Take) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.Logger.Debug("grants delivered", "partition", p, "batch", batch, "counters", n)
@@ -422,7 +422,7 @@ func (k *Custody) acknowledge(p uint32, batch uint64, n int) (owner string, retu
 }
 
 // hasAdded takes the grants off those that are on their way of which p's holder says that it has added them.
-func (k *Custody) hasAdded(p uint32, d *peerv1.Delivery) {
+func (k *Ownership) hasAdded(p uint32, d *peerv1.Delivery) {
 	o, under := k.outbox[p]
 	if !under || d.GetId() != k.Self.ID || d.GetIncarnation() != k.origin || d.GetBatch() < o.batch {
 		return
@@ -433,7 +433,7 @@ func (k *Custody) hasAdded(p uint32, d *peerv1.Delivery) {
 
 // prepare makes batches of what was granted in the place of the member of that id, which is there: until then they are kept
 // apart, or else what its holder sends would take their place. Where a batch is on its way already, that goes first.
-func (k *Custody) prepare(id string) {
+func (k *Ownership) prepare(id string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for p := uint32(0); k.view != nil && int(p) < len(k.parts) && k.Shard.HasAnyGrants(); p++ {
@@ -447,7 +447,7 @@ func (k *Custody) prepare(id string) {
 }
 
 // outgoing returns the batches that are for the member of that id.
-func (k *Custody) outgoing(id string) map[uint32]outgoing {
+func (k *Ownership) outgoing(id string) map[uint32]outgoing {
 	k.prepare(id)
 	k.mu.Lock()
 	defer k.mu.Unlock()

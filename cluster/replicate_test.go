@@ -14,7 +14,7 @@ import (
 
 // TestFlushWaitsOnlyForItsStandby has a standby go on at once although another one is not reached.
 func TestFlushWaitsOnlyForItsStandby(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a", "b", "c")
 		c.settled()
 		c.replicated()
@@ -22,16 +22,16 @@ func TestFlushWaitsOnlyForItsStandby(t *testing.T) {
 		goOn := c.alive["c"].halt()
 		c.await("c is not reached", func() bool { return !b.router.Reaches("c") && !a.router.Reaches("c") })
 		flushed := make(chan struct{})
-		go func() { defer close(flushed); b.custody.Flush(t.Context()) }()
+		go func() { defer close(flushed); b.ownership.Flush(t.Context()) }()
 		pass(urgentEvery)
 		asked := 0
 		for i := range 100 {
-			p := custodyKey(i).Partition(uint32(custodyRing.Partitions))
+			p := ownershipKey(i).Partition(uint32(ownershipRing.Partitions))
 			if v := a.router.View(); v.Members[v.Ring.Owner(p)].ID != "b" || v.Members[v.Ring.Standby(p)].ID != "a" {
 				continue
 			}
 			asked++
-			if ok, source := c.checkAt(a, custodyKey(i)); !ok || source != shard.Provisional {
+			if ok, source := c.checkAt(a, ownershipKey(i)); !ok || source != shard.Provisional {
 				t.Errorf("key %d: allowed %v by %d", i, ok, source)
 			}
 		}
@@ -45,7 +45,7 @@ func TestFlushWaitsOnlyForItsStandby(t *testing.T) {
 
 // TestFlush ends a node that cannot hand over anything, because etcd is unreachable.
 func TestFlush(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		const keys = 100
 		allowed := make(map[ring.Key]int)
 		c.start("a", "b", "c")
@@ -53,9 +53,9 @@ func TestFlush(t *testing.T) {
 		pass(2 * replicateEvery)
 		c.take(allowed, keys, 7)
 		b := c.alive["b"]
-		b.custody.Flush(t.Context())
+		b.ownership.Flush(t.Context())
 		c.take(allowed, keys, 1)
-		if s := b.custody.Standing(); s.Held > 0 {
+		if s := b.ownership.Standing(); s.Held > 0 {
 			t.Errorf("%d partitions are still held", s.Held)
 		}
 		c.crash("b")
@@ -73,10 +73,10 @@ func (brokenStream) Send(*peerv1.PullResponse) error { return io.ErrClosedPipe }
 
 // TestCopyThatDoesNotArrive keeps what a copy is worth, and what was granted from it.
 func TestCopyThatDoesNotArrive(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a")
 		c.settled()
-		k := c.alive["a"].custody
+		k := c.alive["a"].ownership
 		k.mu.Lock()
 		k.parts[1].copy.whole = true
 		k.enclose(1, []shard.Grant{grantOf(1, 3)})
@@ -89,12 +89,12 @@ func TestCopyThatDoesNotArrive(t *testing.T) {
 		if !k.parts[1].copy.whole || len(k.outbox[1].grants) != 1 {
 			t.Errorf("copy %+v, %d grants", k.parts[1].copy, len(k.outbox[1].grants))
 		}
-		key := custodyKey(0)
-		for i := 1; key.Partition(uint32(custodyRing.Partitions)) != 1; i++ {
-			key = custodyKey(i)
+		key := ownershipKey(0)
+		for i := 1; key.Partition(uint32(ownershipRing.Partitions)) != 1; i++ {
+			key = ownershipKey(i)
 		}
 		k.Shard.Seal(1)
-		g := []shard.Group{{Takes: []shard.Take{{Key: key, Limit: custodyLimit, Cost: 1}}, Provisional: true}}
+		g := []shard.Group{{Takes: []shard.Take{{Key: key, Limit: ownershipLimit, Cost: 1}}, Provisional: true}}
 		if k.Shard.Decide(g); g[0].Takes[0].Source != shard.Provisional {
 			t.Errorf("nothing is decided from it any more: %+v", g[0])
 		}
@@ -103,11 +103,11 @@ func TestCopyThatDoesNotArrive(t *testing.T) {
 
 // What was not cleared for grants of others is a copy still if the better one does not arrive.
 func TestBetterCopyThatDoesNotArrive(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a", "b")
 		c.settled()
 		c.replicated()
-		k := c.alive["a"].custody
+		k := c.alive["a"].ownership
 		k.mu.Lock()
 		p := slices.IndexFunc(k.parts, func(h holding) bool { return h.token.state == absent && h.copy.whole })
 		had, b := k.parts[p].copy, k.peers["b"]

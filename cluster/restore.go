@@ -53,7 +53,7 @@ func (v version) keep() time.Duration {
 
 // Restore lays what a snapshot has of p down as a copy: records of the counters, and encoded grants of which the
 // owner was not told. It must be called before Adopt and Run, once for each partition.
-func (k *Custody) Restore(p uint32, s SnapshotVersion, records, grants []byte) error {
+func (k *Ownership) Restore(p uint32, s SnapshotVersion, records, grants []byte) error {
 	if int(p) >= len(k.parts) || s.Term == 0 {
 		return fmt.Errorf("partition %d of term %d is none of %d", p, s.Term, len(k.parts))
 	}
@@ -77,7 +77,7 @@ func (k *Custody) Restore(p uint32, s SnapshotVersion, records, grants []byte) e
 }
 
 // Forget takes back what Restore has laid down.
-func (k *Custody) Forget() {
+func (k *Ownership) Forget() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for p := range k.parts {
@@ -88,7 +88,7 @@ func (k *Custody) Forget() {
 }
 
 // snapshotVersion returns the version of a snapshot of p taken now. ok is false if this node has nothing of p that is worth one.
-func (k *Custody) snapshotVersion(p uint32) (s SnapshotVersion, ok bool) {
+func (k *Ownership) snapshotVersion(p uint32) (s SnapshotVersion, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	pt := &k.parts[p]
@@ -109,7 +109,7 @@ func (k *Custody) snapshotVersion(p uint32) (s SnapshotVersion, ok bool) {
 
 // Save returns what this node has of p for a snapshot: records of the counters that matter after outlive, and how
 // many there are. ok is false if it has nothing, or only a part. Checks are decided meanwhile.
-func (k *Custody) Save(p uint32, outlive time.Duration, buf []byte) (s SnapshotVersion, records []byte, counters int, ok bool) {
+func (k *Ownership) Save(p uint32, outlive time.Duration, buf []byte) (s SnapshotVersion, records []byte, counters int, ok bool) {
 	for range saveTries {
 		if s, ok = k.snapshotVersion(p); !ok {
 			return s, buf, 0, false
@@ -124,7 +124,7 @@ func (k *Custody) Save(p uint32, outlive time.Duration, buf []byte) (s SnapshotV
 
 // Undelivered returns, encoded for Restore, the grants of p of which the owner was not told. It must be called after Run has
 // returned: nothing is granted or delivered any more.
-func (k *Custody) Undelivered(p uint32) (encoded []byte) {
+func (k *Ownership) Undelivered(p uint32) (encoded []byte) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	grants := slices.Clone(k.outbox[p].grants)

@@ -20,11 +20,11 @@ type savedPartition struct {
 }
 
 // save saves all that the nodes have.
-func (c *custodyCluster) save(ids ...string) {
+func (c *ownershipCluster) save(ids ...string) {
 	for _, id := range ids {
 		c.disks[id] = nil
-		for p := range uint32(custodyRing.Partitions) {
-			if v, records, _, ok := c.alive[id].custody.Save(p, 0, nil); ok {
+		for p := range uint32(ownershipRing.Partitions) {
+			if v, records, _, ok := c.alive[id].ownership.Save(p, 0, nil); ok {
 				c.disks[id] = append(c.disks[id], savedPartition{p, v, records, nil})
 			}
 		}
@@ -32,13 +32,13 @@ func (c *custodyCluster) save(ids ...string) {
 }
 
 // saveAtEnd saves what nodes have, with the grants that were not delivered, once they have ended.
-func (c *custodyCluster) saveAtEnd(ids ...string) {
+func (c *ownershipCluster) saveAtEnd(ids ...string) {
 	for _, id := range ids {
-		k := c.alive[id].custody
+		k := c.alive[id].ownership
 		c.crash(id)
 		synctest.Wait()
 		c.disks[id] = nil
-		for p := range uint32(custodyRing.Partitions) {
+		for p := range uint32(ownershipRing.Partitions) {
 			if v, records, _, ok := k.Save(p, 0, nil); ok {
 				c.disks[id] = append(c.disks[id], savedPartition{p, v, records, k.Undelivered(p)})
 			}
@@ -47,7 +47,7 @@ func (c *custodyCluster) saveAtEnd(ids ...string) {
 }
 
 // killAll ends all nodes, and waits until the registry knows.
-func (c *custodyCluster) killAll() {
+func (c *ownershipCluster) killAll() {
 	for _, id := range slices.Sorted(maps.Keys(c.alive)) {
 		c.crash(id)
 		c.registry.expire(id)
@@ -60,7 +60,7 @@ const restoredKeys = 200
 func TestAllNodesAreRestarted(t *testing.T) {
 	for _, ids := range [][]string{{"a"}, {"a", "b"}, {"a", "b", "c"}} {
 		for _, apart := range []time.Duration{0, 700 * time.Millisecond, 4 * time.Second} {
-			inCustody(t, func(t *testing.T, c *custodyCluster) {
+			inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 				allowed := make(map[ring.Key]int)
 				c.start(ids...)
 				c.settled()
@@ -82,7 +82,7 @@ func TestAllNodesAreRestarted(t *testing.T) {
 
 // TestNewestSnapshotCounts restarts all nodes, of which one has an older snapshot than the others, and one none.
 func TestNewestSnapshotCounts(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		allowed := make(map[ring.Key]int)
 		c.start("a", "b", "c")
 		c.settled()
@@ -98,7 +98,7 @@ func TestNewestSnapshotCounts(t *testing.T) {
 		c.take(allowed, restoredKeys, 6)
 		c.exact(allowed, restoredKeys, 10)
 	})
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		allowed := make(map[ring.Key]int)
 		c.start("a", "b", "c")
 		c.settled()
@@ -116,7 +116,7 @@ func TestNewestSnapshotCounts(t *testing.T) {
 
 // TestRestoredTwice restarts all nodes from what was restored and not used.
 func TestRestoredTwice(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		allowed := make(map[ring.Key]int)
 		c.start("a", "b")
 		c.settled()
@@ -139,7 +139,7 @@ func TestRestoredTwice(t *testing.T) {
 
 // TestStaleSnapshotLoses restarts nodes one by one with snapshots from long ago: members have newer counters.
 func TestStaleSnapshotLoses(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		allowed := make(map[ring.Key]int)
 		c.start("a", "b", "c")
 		c.settled()
@@ -168,7 +168,7 @@ func TestStaleSnapshotLoses(t *testing.T) {
 
 // TestGrantsOfAStandbySurvive stops the standbys after they have granted in place of the owner, which had stopped before.
 func TestGrantsOfAStandbySurvive(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		allowed := make(map[ring.Key]int)
 		c.start("a", "b", "c")
 		c.settled()
@@ -177,9 +177,9 @@ func TestGrantsOfAStandbySurvive(t *testing.T) {
 		c.saveAtEnd("a")
 		provisional := 0
 		for i := range restoredKeys {
-			ok, source := c.checkAt(c.alive["b"], custodyKey(i))
+			ok, source := c.checkAt(c.alive["b"], ownershipKey(i))
 			if ok {
-				allowed[custodyKey(i)]++
+				allowed[ownershipKey(i)]++
 			}
 			if source == shard.Provisional {
 				provisional++
@@ -221,10 +221,10 @@ func TestSnapshotsAreTheLeastOfWholeCopies(t *testing.T) {
 
 // TestFeedOfARestoredCopy has an owner begin to feed a standby that has an old snapshot: that is no whole copy before it has all.
 func TestFeedOfARestoredCopy(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a", "b")
 		c.settled()
-		k := c.alive["b"].custody
+		k := c.alive["b"].ownership
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		p := uint32(0)
@@ -245,10 +245,10 @@ func TestFeedOfARestoredCopy(t *testing.T) {
 // TestRestartedOwnerNamesItself has an owner that was restarted ask for its standby, although it has a snapshot, until it knows that
 // no member has newer counters.
 func TestRestartedOwnerNamesItself(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a", "b")
 		c.settled()
-		k, p := c.alive["b"].custody, uint32(0)
+		k, p := c.alive["b"].ownership, uint32(0)
 		names := func(has version, fresh bool) string {
 			k.mu.Lock()
 			for k.claim(p).owner != k.party {
@@ -275,8 +275,8 @@ func TestRestartedOwnerNamesItself(t *testing.T) {
 
 // TestRestoreRefuses gives Restore what no node has saved, and forgets what it has laid down.
 func TestRestoreRefuses(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
-		k := c.launch("a", 1).custody
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
+		k := c.launch("a", 1).ownership
 		for name, err := range map[string]error{
 			"no term":      k.Restore(0, SnapshotVersion{}, nil, nil),
 			"partition 64": k.Restore(64, SnapshotVersion{1, 1}, nil, nil),

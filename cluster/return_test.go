@@ -18,15 +18,15 @@ import (
 // TestDeniedGroupsTakeNothingWhileANodeIsHalted has users without room ask for tokens of an organisation that
 // has 200, through two nodes, while the third one is halted.
 func TestDeniedGroupsTakeNothingWhileANodeIsHalted(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a", "b", "c")
 		c.settled()
 		const pairs, cost, limit = 60, 20, 200
 		user := func(i int) shard.Take {
-			return shard.Take{Key: custodyKey(i), Limit: perHour(cost), Cost: cost}
+			return shard.Take{Key: ownershipKey(i), Limit: perHour(cost), Cost: cost}
 		}
 		org := func(i int, cost int64) shard.Take {
-			return shard.Take{Key: custodyKey(1000 + i), Limit: perHour(limit), Cost: cost}
+			return shard.Take{Key: ownershipKey(1000 + i), Limit: perHour(limit), Cost: cost}
 		}
 		for i := range pairs {
 			if g, _ := c.alive["a"].ask(t.Context(), user(i)); !g.Allowed {
@@ -39,7 +39,7 @@ func TestDeniedGroupsTakeNothingWhileANodeIsHalted(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 10 * pairs {
 			wg.Go(func() {
-				asked := []*custodyNode{c.alive["a"], c.alive["c"]}[i%2]
+				asked := []*ownershipNode{c.alive["a"], c.alive["c"]}[i%2]
 				if g, _ := asked.ask(t.Context(), user(i/10), org(i/10, cost)); g.Allowed { // the user's limit was not decided in time
 					through[i/10].Add(1)
 				}
@@ -142,7 +142,7 @@ func TestLostAnswersAreCounted(t *testing.T) {
 
 // TestForwardedReturnsReachTheOwner gives back, to the standby, what it has granted and told the owner of meanwhile.
 func TestForwardedReturnsReachTheOwner(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a", "b", "c")
 		c.settled()
 		c.replicated()
@@ -170,7 +170,7 @@ func TestForwardedReturnsReachTheOwner(t *testing.T) {
 // it only through another one. Their give-backs must not reach the owner before the grant.
 func TestReturnsReachTheStandbyThroughAnother(t *testing.T) {
 	for _, halted := range []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, time.Second} {
-		inCustody(t, func(t *testing.T, c *custodyCluster) {
+		inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 			c.start("a", "b", "c", "d")
 			c.settled()
 			c.replicated()
@@ -208,7 +208,7 @@ func TestReturnsReachTheStandbyThroughAnother(t *testing.T) {
 // TestReturnsDoNotOvertakeGrants gives back, to the standby, what it has granted, while the grant is on its way to the
 // owner, which is halted. The owner has one less to give back until it has added the grant.
 func TestReturnsDoNotOvertakeGrants(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a", "b", "c")
 		c.settled()
 		c.replicated()
@@ -219,12 +219,12 @@ func TestReturnsDoNotOvertakeGrants(t *testing.T) {
 			t.Errorf("%+v", g)
 		}
 		underway := func() bool {
-			standby.custody.mu.Lock()
-			defer standby.custody.mu.Unlock()
-			return len(standby.custody.outbox) > 0
+			standby.ownership.mu.Lock()
+			defer standby.ownership.mu.Unlock()
+			return len(standby.ownership.outbox) > 0
 		}
-		standby.custody.prepare("b")
-		standby.router.denialLeases.giveBack(standby.custody.Shard, g.Takes)
+		standby.ownership.prepare("b")
+		standby.router.denialLeases.giveBack(standby.ownership.Shard, g.Takes)
 		if !underway() {
 			t.Error("no grant is under way")
 		}
@@ -245,11 +245,11 @@ func TestReturnsDoNotOvertakeGrants(t *testing.T) {
 // TestReturnsOfGrantsThatLeft gives back what a standby has granted, after another node has taken its copy over, with the
 // grants. The owner does not have them, and would give back what others have taken.
 func TestReturnsOfGrantsThatLeft(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a", "b", "c")
 		c.settled()
 		c.replicated()
-		key, k := c.anyKey("b", "a"), c.alive["a"].custody
+		key, k := c.anyKey("b", "a"), c.alive["a"].ownership
 		p := key.Partition(uint32(len(k.parts)))
 		if to := k.ReturnGranted(take(key, 10, 4)); to != "b" {
 			t.Errorf("with all grants told: %q", to)
@@ -263,23 +263,23 @@ func TestReturnsOfGrantsThatLeft(t *testing.T) {
 	})
 }
 
-func (c *custodyCluster) index(id string) int {
+func (c *ownershipCluster) index(id string) int {
 	i, _ := c.any().router.View().Index(id)
 	return i
 }
 
 // anyKey returns a key that these nodes own and stand by for.
-func (c *custodyCluster) anyKey(owner, standby string) ring.Key {
+func (c *ownershipCluster) anyKey(owner, standby string) ring.Key {
 	return c.keysOf(owner, standby, 1)[0]
 }
 
 // keysOf returns so many keys that these nodes own and stand by for.
-func (c *custodyCluster) keysOf(owner, standby string, n int) (keys []ring.Key) {
+func (c *ownershipCluster) keysOf(owner, standby string, n int) (keys []ring.Key) {
 	r := c.any().router.View().Ring
 	for i := 0; len(keys) < n; i++ {
-		p := custodyKey(i).Partition(r.Partitions())
+		p := ownershipKey(i).Partition(r.Partitions())
 		if r.Owner(p) == c.index(owner) && r.Standby(p) == c.index(standby) {
-			keys = append(keys, custodyKey(i))
+			keys = append(keys, ownershipKey(i))
 		}
 	}
 	return keys

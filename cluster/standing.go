@@ -9,11 +9,11 @@ import (
 	"github.com/weirlimit/weir/shard"
 )
 
-// What custody tells others of this node: the router, who is asked for a partition, and people, how far
+// What Ownership tells others of this node: the router, who is asked for a partition, and people, how far
 // hand-over is.
 
 // OwnerOf implements Locator.
-func (k *Custody) OwnerOf(p uint32) (id string, known bool) {
+func (k *Ownership) OwnerOf(p uint32) (id string, known bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.view == nil {
@@ -42,7 +42,7 @@ func (k *Custody) OwnerOf(p uint32) (id string, known bool) {
 
 // isFed reports whether this node is the standby of p, and what it has been sent is of the token that counts: whoever has sent it has
 // that, although another one may own p, who has not fetched it yet.
-func (k *Custody) isFed(p uint32, c claim) bool {
+func (k *Ownership) isFed(p uint32, c claim) bool {
 	pt := &k.parts[p]
 	_, member := k.view.Index(pt.fedBy)
 	return member && k.view.Members[k.view.Ring.Standby(p)].ID == k.Self.ID && pt.copy.gen >= firstOf(c.epoch)
@@ -50,14 +50,14 @@ func (k *Custody) isFed(p uint32, c claim) bool {
 
 // leavesIt reports whether this node, which owns p and has not got it, leaves it to the standby to decide
 // from its copy, which is as good.
-func (k *Custody) leavesIt(p uint32) bool {
+func (k *Ownership) leavesIt(p uint32) bool {
 	pt, standby := &k.parts[p], k.view.partyAt(k.view.Ring.Standby(p))
 	return pt.token.state == absent && k.claim(p).owner == k.party && pt.copyAt == standby && standby != k.party && !pt.fresh && !pt.last && k.Router.Reaches(standby.id)
 }
 
 // ReturnGranted implements Locator. A node that takes a copy over, with the grants in it, may have it with or without what
 // is given back here. So that is not given back: too few tokens are left rather than too many.
-func (k *Custody) ReturnGranted(take shard.Take) string {
+func (k *Ownership) ReturnGranted(take shard.Take) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.view == nil {
@@ -78,14 +78,14 @@ func (k *Custody) ReturnGranted(take shard.Take) string {
 }
 
 // Reaching implements Locator.
-func (k *Custody) Reaching(id string) (ids []string) {
+func (k *Ownership) Reaching(id string) (ids []string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.reaching(id)
 }
 
 // reaching is Reaching for those who hold mu.
-func (k *Custody) reaching(id string) (ids []string) {
+func (k *Ownership) reaching(id string) (ids []string) {
 	for by, c := range k.peers {
 		if time.Since(c.heard) < authorityTerm && slices.Contains(c.reaches, id) {
 			ids = append(ids, by)
@@ -96,7 +96,7 @@ func (k *Custody) reaching(id string) (ids []string) {
 }
 
 // Copy implements Locator.
-func (k *Custody) Copy(p uint32) (whole, best bool) {
+func (k *Ownership) Copy(p uint32) (whole, best bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	pt := &k.parts[p]
@@ -107,13 +107,13 @@ func (k *Custody) Copy(p uint32) (whole, best bool) {
 }
 
 // isReached reports whether the member of that id answers this node, or another one that has said so since it does not answer this one.
-func (k *Custody) isReached(id string) bool {
+func (k *Ownership) isReached(id string) bool {
 	lost, reaches := k.Router.lostAt(id)
 	return reaches || slices.ContainsFunc(k.reaching(id), func(by string) bool { return k.peers[by].heard.After(lost) })
 }
 
 // CopyAt implements Locator.
-func (k *Custody) CopyAt(p uint32) string {
+func (k *Ownership) CopyAt(p uint32) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	pt := &k.parts[p]
@@ -123,7 +123,7 @@ func (k *Custody) CopyAt(p uint32) string {
 	return pt.copyAt.id
 }
 
-// Standing says how far custody is.
+// Standing says how far hand-over is.
 type Standing struct {
 	// Held is how many partitions this node holds, Wanted how many the view gives to it that
 	// it does not hold yet, and Leaving how many it holds that the view gives to others, or has
@@ -137,8 +137,8 @@ type Standing struct {
 	State State
 }
 
-// StandingOf returns how far custody is on a member, as it has said last.
-func (k *Custody) StandingOf(id string) Standing {
+// StandingOf returns how far hand-over is on a member, as it has said last.
+func (k *Ownership) StandingOf(id string) Standing {
 	if id == k.Self.ID {
 		return k.Standing()
 	}
@@ -150,8 +150,8 @@ func (k *Custody) StandingOf(id string) Standing {
 	return Standing{}
 }
 
-// Standing returns how far custody is.
-func (k *Custody) Standing() Standing {
+// Standing returns how far hand-over is.
+func (k *Ownership) Standing() Standing {
 	s := Standing{State: k.State()}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -177,7 +177,7 @@ func (k *Custody) Standing() Standing {
 // owesCopy reports whether this node, if it leaves, has a copy of p that others may need: nobody is
 // known to have p, or as good a copy. It also owes what it has granted in the holder's place, and the last changes of a
 // token that a view has fenced.
-func (k *Custody) owesCopy(p uint32) bool {
+func (k *Ownership) owesCopy(p uint32) bool {
 	pt := &k.parts[p]
 	if pt.token.state != absent {
 		return false
@@ -187,14 +187,14 @@ func (k *Custody) owesCopy(p uint32) bool {
 }
 
 // leaving reports whether this node is a member that leaves.
-func (k *Custody) leaving() bool {
+func (k *Ownership) leaving() bool {
 	i, member := k.view.Index(k.Self.ID)
 	return member && k.view.Members[i].Leaving
 }
 
 // Deciding returns by partition the generation of the token by which this node decides at the
 // moment, 0 where it does not.
-func (k *Custody) Deciding() []Generation {
+func (k *Ownership) Deciding() []Generation {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	by := make([]Generation, len(k.parts))
@@ -218,7 +218,7 @@ type Worth struct {
 }
 
 // Worth returns what this node's counters of p are worth.
-func (k *Custody) Worth(p uint32) Worth {
+func (k *Ownership) Worth(p uint32) Worth {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	w := Worth{nowhere: k.view == nil, copy: k.copyOf(p), holding: k.parts[p], outbox: len(k.outbox[p].grants), away: k.evidence.away}

@@ -158,4 +158,4 @@ func (a *admission) accused() (all []Life) {
 }
 
 // Accused implements Electorate.
-func (k *Custody) Accused() []Life { return k.admission.accused() }
+func (k *Ownership) Accused() []Life { return k.admission.accused() }

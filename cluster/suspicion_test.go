@@ -17,7 +17,7 @@ import (
 )
 
 // reregister has nodes that are evicted and live register again, as package etcd does.
-func (c *custodyCluster) reregister() {
+func (c *ownershipCluster) reregister() {
 	c.registry.again = func(n Node) {
 		time.AfterFunc(500*time.Millisecond, func() { c.registry.Announce(n) })
 	}
@@ -38,12 +38,12 @@ func TestUnreachableMember(t *testing.T) {
 		ids := strings.Fields(tc.members)
 		last := ids[len(ids)-1]
 		t.Run(fmt.Sprintf("%s of %s are refused", tc.cut, tc.members), func(t *testing.T) {
-			inCustody(t, func(t *testing.T, c *custodyCluster) {
+			inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 				c.notReached(ids, tc.drops, 10, func(cut bool) { c.unreach(cut, last+":1", strings.Fields(tc.cut)...) })
 			})
 		})
 		t.Run(fmt.Sprintf("%s of %s hear nothing", tc.cut, tc.members), func(t *testing.T) {
-			inCustody(t, func(t *testing.T, c *custodyCluster) {
+			inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 				c.notReached(ids, tc.drops, 10, func(cut bool) { c.mute(cut, last+":1", strings.Fields(tc.cut)...) })
 			})
 		})
@@ -52,7 +52,7 @@ func TestUnreachableMember(t *testing.T) {
 
 // notReached starts nodes and cuts the last one off. It checks whether that is dropped, that it comes back, and that
 // as many tokens of each key as granted says are granted.
-func (c *custodyCluster) notReached(ids []string, drops bool, granted int, cut func(bool)) {
+func (c *ownershipCluster) notReached(ids []string, drops bool, granted int, cut func(bool)) {
 	const keys = 40
 	t, last := c.t, ids[len(ids)-1]
 	c.reregister()
@@ -98,7 +98,7 @@ func TestStoppedMember(t *testing.T) {
 		time.Second: false, 3 * time.Second: false, accuseAfter: false, accuseAfter + 3*time.Second: true, 20 * time.Second: true,
 	} {
 		t.Run(stopped.String(), func(t *testing.T) {
-			inCustody(t, func(t *testing.T, c *custodyCluster) {
+			inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 				const keys = 40
 				var evicted atomic.Pointer[Node]
 				c.registry.again = func(n Node) { evicted.Store(&n) } // it registers again when it goes on
@@ -139,12 +139,12 @@ func TestStoppedMember(t *testing.T) {
 
 // Members that have no leases, as a majority that is cut off from etcd, accuse no member.
 func TestAccusersWithoutLeases(t *testing.T) {
-	for name, cut := range map[string]func(c *custodyCluster){
-		"refused": func(c *custodyCluster) { c.unreach(true, "c:1", "a", "b") },
-		"silent":  func(c *custodyCluster) { c.mute(true, "c:1", "a", "b") },
+	for name, cut := range map[string]func(c *ownershipCluster){
+		"refused": func(c *ownershipCluster) { c.unreach(true, "c:1", "a", "b") },
+		"silent":  func(c *ownershipCluster) { c.mute(true, "c:1", "a", "b") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inCustody(t, func(t *testing.T, c *custodyCluster) {
+			inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 				c.start("a", "b", "c")
 				c.settled()
 				cut(c)

@@ -16,7 +16,7 @@ package cluster
 //	   └───────────────────────────────────────────────┘
 //	                   install, create
 //
-// token.go is pure: custody.go drives it, and TestSearchTokens searches it.
+// token.go is pure: ownership.go drives it, and TestSearchTokens searches it.
 
 // Generation orders the tokens of one partition: the epoch in which it was made, and how
 // often it was sealed since.

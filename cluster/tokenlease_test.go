@@ -29,16 +29,16 @@ func TestKilledLender(t *testing.T) {
 		{"one that no node was told of yet", limit / 10, 1, 0, limit/10 + 1}, // what was granted in no time
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			inCustody(t, func(t *testing.T, c *custodyCluster) {
+			inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 				c.start("a", "b", "c")
 				c.settled()
 				c.replicated()
 				b, l := c.alive["b"], algorithms.Limit{Algorithm: algorithms.FixedWindow, Limit: limit, Window: int64(24 * time.Hour)}
-				key := custodyKey(0)
+				key := ownershipKey(0)
 				for i := 0; b.router.Owner(key) != "b"; i++ {
-					key = custodyKey(i)
+					key = ownershipKey(i)
 				}
-				ask := func(n *custodyNode, lend int64) shard.Group {
+				ask := func(n *ownershipNode, lend int64) shard.Group {
 					g := []shard.Group{{Takes: []shard.Take{{Key: key, Limit: l, Cost: 1}}, Tokens: 1, Lend: lend}}
 					ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 					defer cancel()

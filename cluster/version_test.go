@@ -87,10 +87,10 @@ func TestOtherVersionOfFramesAndCalls(t *testing.T) {
 			t.Errorf("a frame of version %d: %v", version, r.err)
 		}
 	}
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a")
 		c.settled()
-		k := c.alive["a"].custody
+		k := c.alive["a"].ownership
 		for version, want := range others {
 			caller := &peerv1.Caller{Version: uint32(version), Cluster: 1, Id: "b", Address: "b:1", ToId: "a"}
 			_, heartbeat := peerServer{k: k}.Heartbeat(t.Context(), &peerv1.HeartbeatRequest{Caller: caller})

@@ -85,7 +85,7 @@ type node struct {
 	overload                   *overload.Control
 	router                     *cluster.Router
 	membership                 *cluster.Membership
-	custody                    *cluster.Custody
+	ownership                  *cluster.Ownership
 	grpc                       *grpc.Server
 	peers                      *cluster.Server
 	http                       *http.Server
@@ -256,7 +256,7 @@ func (n *node) register(ctx context.Context) error {
 	n.snapshots = n.newSnapshots(params, incarnation)
 	n.snapshots.restore()
 	if n.offline.Load() {
-		n.custody.Adopt(n.state.Found().View)
+		n.ownership.Adopt(n.state.Found().View)
 	}
 	return n.buildServers(params, local, denialLeases)
 }
@@ -268,7 +268,7 @@ func fingerprint(params cluster.Params) uint64 {
 
 // keep builds what follows the cluster and keeps the node's partitions.
 func (n *node) keep(params cluster.Params, denialLeases *cluster.DenialLeases) {
-	n.custody = cluster.NewCustody(cluster.CustodyConfig{
+	n.ownership = cluster.NewOwnership(cluster.OwnershipConfig{
 		Self:         cluster.Member{ID: n.opts.ID, Address: n.opts.Advertise, Incarnation: n.self.Incarnation},
 		Greeter:      n.greeter,
 		Shard:        n.shard,
@@ -285,9 +285,9 @@ func (n *node) keep(params cluster.Params, denialLeases *cluster.DenialLeases) {
 		Metrics: n.metrics,
 	}, params.Ring.Partitions)
 	if n.network.Built != nil {
-		n.network.Built(n.custody)
+		n.network.Built(n.ownership)
 	}
-	n.membership = cluster.NewMembership(n.opts.ID, params.Ring, n.registry, n.router, n.custody.Adopt, n.custody, n.log)
+	n.membership = cluster.NewMembership(n.opts.ID, params.Ring, n.registry, n.router, n.ownership.Adopt, n.ownership, n.log)
 }
 
 func (n *node) buildServers(params cluster.Params, local cluster.Local, denialLeases *cluster.DenialLeases) error {
@@ -312,7 +312,7 @@ func (n *node) buildServers(params cluster.Params, local cluster.Local, denialLe
 	n.grpc = newGRPCServer(grpc.Creds(n.credentials()), grpc.InTapHandle(permits.Tap(n.limiter.Tap)), grpc.NumStreamWorkers(streamWorkers))
 	n.closers = append(n.closers, n.grpc.Stop) // its workers wait for calls from now on
 	n.health = health.NewServer()
-	n.custody.Register(api.Bounded(n.grpc))
+	n.ownership.Register(api.Bounded(n.grpc))
 	n.registerCalls(n.grpc, permits)
 	n.setServing(false)
 	var err error

@@ -18,7 +18,7 @@ func (n *node) enter(ctx, failed context.Context) error {
 	if !n.await(ctx, failed, 0, n.seen.Load) {
 		return nil
 	}
-	n.await(ctx, failed, clockPatience, func() bool { return len(n.custody.Clocks()) >= n.othersInView() })
+	n.await(ctx, failed, clockPatience, func() bool { return len(n.ownership.Clocks()) >= n.othersInView() })
 	if err := n.refuseClock(0); err != nil || ctx.Err() != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (n *node) othersInView() (others int) {
 // refuseClock says that most members whose clocks are known, of so many at least, have another time than this node. If they are fewer
 // theirs may be wrong.
 func (n *node) refuseClock(members int) error {
-	clocks := n.custody.Clocks()
+	clocks := n.ownership.Clocks()
 	var far []string
 	for _, d := range clocks {
 		if d.TooFar() {

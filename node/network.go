@@ -17,8 +17,8 @@ type Network struct {
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 	// Wall reads the wall clock as the node starts; nil is time.Now.
 	Wall func() time.Time
-	// Built is called with the node's cluster.Custody before that begins its work.
-	Built func(*cluster.Custody)
+	// Built is called with the node's cluster.Ownership before that begins its work.
+	Built func(*cluster.Ownership)
 	// Local puts something between the node and its counters, which sees what is decided here for whom.
 	Local func(cluster.Local) cluster.Local
 	// Killed reports whether a node that ends does so as if it was killed, and writes no snapshot; nil is never.

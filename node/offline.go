@@ -99,7 +99,7 @@ func (n *node) join(ctx, failed context.Context) error {
 	if err != nil || ctx.Err() != nil {
 		return err
 	}
-	n.custody.Become(incarnation)
+	n.ownership.Become(incarnation)
 	n.announce(func(self *cluster.Node) {
 		self.Incarnation = incarnation
 		if self.State == cluster.Joining {

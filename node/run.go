@@ -128,7 +128,7 @@ func (n *node) run(ctx context.Context, ready func(Info)) error {
 	g.Go(func() error { n.evictions.Run(failed); return nil })
 	g.Go(func() error { n.snapshots.Run(failed); return nil })
 	g.Go(func() error { n.membership.Run(failed); return nil })
-	g.Go(func() error { n.custody.Run(failed); return nil })
+	g.Go(func() error { n.ownership.Run(failed); return nil })
 	registryEnded := make(chan struct{})
 	g.Go(func() error {
 		defer close(registryEnded)
@@ -210,8 +210,8 @@ func (n *node) untilReady(ctx, failed context.Context, ready func(Info)) error {
 		}
 	}
 	n.await(ctx, failed, peerPatience, n.reachesAll)
-	n.await(ctx, failed, peerPatience, n.custody.Sought)
-	n.await(ctx, failed, joinPatience, func() bool { return len(n.View().Members) > 1 || n.custody.Standing().Wanted == 0 })
+	n.await(ctx, failed, peerPatience, n.ownership.Sought)
+	n.await(ctx, failed, joinPatience, func() bool { return len(n.View().Members) > 1 || n.ownership.Standing().Wanted == 0 })
 	if ctx.Err() != nil || failed.Err() != nil {
 		return nil // leaving already
 	}
@@ -260,12 +260,12 @@ func (n *node) leave(failed context.Context) {
 		n.await(context.Background(), failed, handOverPatience, given)
 	}
 	if !n.handedOver() {
-		s := n.custody.Standing()
+		s := n.ownership.Standing()
 		n.log.Warn("leaving with partitions that were not handed over, to the standbys", "id", n.opts.ID, "partitions", s.Held+s.Leaving)
 		n.flush()
 		return
 	}
-	n.custody.Depart()
+	n.ownership.Depart()
 	n.announce(func(self *cluster.Node) { self.State = cluster.Left })
 	gone := func() bool {
 		v := n.View()
@@ -281,7 +281,7 @@ func (n *node) leave(failed context.Context) {
 func (n *node) flush() {
 	ctx, cancel := context.WithTimeout(context.Background(), flushPatience)
 	defer cancel()
-	n.custody.Flush(ctx)
+	n.ownership.Flush(ctx)
 }
 
 // seenLeaving reports whether etcd has told that this node leaves. One that takes nothing more,
@@ -294,7 +294,7 @@ func (n *node) seenLeaving() bool {
 func (n *node) handedOver() bool {
 	v := n.View()
 	i, member := v.Index(n.opts.ID)
-	s := n.custody.Standing()
+	s := n.ownership.Standing()
 	return (!member || v.Members[i].Leaving) && s.Held+s.Leaving == 0 || !n.othersReady()
 }
 

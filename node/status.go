@@ -85,7 +85,7 @@ func (n *node) readiness() cluster.State {
 }
 
 // Standing implements api.Status.
-func (n *node) Standing(id string) cluster.Standing { return n.custody.StandingOf(id) }
+func (n *node) Standing(id string) cluster.Standing { return n.ownership.StandingOf(id) }
 
 // Drain implements api.Status.
 func (n *node) Drain(cancel bool) error {
@@ -110,7 +110,7 @@ func (n *node) Drain(cancel bool) error {
 
 // Remove implements api.Status.
 func (n *node) Remove(ctx context.Context, id string) (*cluster.View, error) {
-	if by := n.custody.ReachedBy(id); len(by) > 0 {
+	if by := n.ownership.ReachedBy(id); len(by) > 0 {
 		return nil, fmt.Errorf("%q answers %s: %w (weir drain %s)", id, strings.Join(by, ", "), cluster.ErrReached, id)
 	}
 	v, err := n.membership.Remove(ctx, id)
@@ -149,7 +149,7 @@ func (n *node) reachesAll() bool {
 }
 
 // Unreached implements api.Status.
-func (n *node) Unreached() []cluster.Unreached { return n.custody.Unreached() }
+func (n *node) Unreached() []cluster.Unreached { return n.ownership.Unreached() }
 
 // EtcdReachable implements api.Status.
 func (n *node) EtcdReachable() bool { return n.registry.Reachable() }
@@ -168,7 +168,7 @@ func (n *node) Problems() []string {
 	} else if !n.isMember() {
 		problems = append(problems, "this node is not a member of the view: it only forwards checks")
 	}
-	for _, u := range n.custody.Unreached() {
+	for _, u := range n.ownership.Unreached() {
 		until, lookAt := "until enough members reach it", "look at its --advertise, and at what is between the nodes"
 		if u.IsApart() {
 			until, lookAt = "while its clock differs from most members'", "set its machine's clock, as with NTP, and start it again"
@@ -204,7 +204,7 @@ func (n *node) Problems() []string {
 	}
 	problems = append(problems, n.certProblems(time.Now())...)
 	problems = append(problems, n.doubts()...)
-	for _, d := range n.custody.Clocks() {
+	for _, d := range n.ownership.Clocks() {
 		if d.TooFar() {
 			problems = append(problems, fmt.Sprintf("%s, more than %v: windows begin at other times there, and tokens may be granted again when counters move between the two nodes; set the wrong clock, as with NTP, and restart its node", formatClock(d), cluster.MaxClockDifference))
 		}
@@ -223,7 +223,7 @@ func (n *node) Problems() []string {
 
 // doubts says which members keep others from changing, and which may grant on their own.
 func (n *node) doubts() (problems []string) {
-	missing, givenUp := n.custody.Doubts()
+	missing, givenUp := n.ownership.Doubts()
 	for _, l := range missing {
 		problems = append(problems, fmt.Sprintf("node %s (incarnation %d) is not known to have adopted the last change of members: until half of the members have, or 30 s are over, members do not change, and copies decide for nodes that are gone; if it is dead, start it again, or remove it (weir nodes remove %s)", l.ID, l.Incarnation, l.ID))
 	}

@@ -26,7 +26,7 @@ func (w *World) deciding() (now []tenures) {
 	w.mu.Unlock()
 	for _, b := range nodes {
 		if !b.node.dead.Load() {
-			now = append(now, tenures{b.node.ID, b.custody.Deciding()})
+			now = append(now, tenures{b.node.ID, b.ownership.Deciding()})
 		}
 	}
 	return now
@@ -58,7 +58,7 @@ func (w *World) follow(now []tenures) {
 	defer w.mu.Unlock()
 	var view *cluster.View
 	for _, b := range w.built {
-		if v := b.custody.Router.View(); !b.node.dead.Load() && v != nil && (view == nil || v.Number > view.Number) {
+		if v := b.ownership.Router.View(); !b.node.dead.Load() && v != nil && (view == nil || v.Number > view.Number) {
 			view = v
 		}
 	}

@@ -88,8 +88,8 @@ func (r recorder) note(what string, g *shard.Group, t *shard.Take) {
 	}
 	n := note{at: r.world.now(), who: r.node.ID, what: what, asked: *g, take: *t}
 	n.asked.Takes = nil
-	if custody := r.world.custodyOf(r.node); custody != nil {
-		n.worth = custody.Worth(r.world.partitions[k])
+	if ownership := r.world.ownershipOf(r.node); ownership != nil {
+		n.worth = ownership.Worth(r.world.partitions[k])
 	}
 	r.world.record.add(k, n)
 }

@@ -62,8 +62,8 @@ type World struct {
 
 // built is a node as it runs, and what says which partitions it holds.
 type built struct {
-	node    *Node
-	custody *cluster.Custody
+	node      *Node
+	ownership *cluster.Ownership
 }
 
 // Node is a node that runs.
@@ -163,7 +163,7 @@ func (w *World) run(ctx context.Context, n *Node) {
 		}
 		served := false
 		err := node.RunOn(ctx, node.Network{
-			Listen: n.host.Listen, Dial: n.host.Dial, Wall: func() time.Time { return time.Now().Add(w.clock(n.ID)) }, Built: func(k *cluster.Custody) { w.hold(n, k) },
+			Listen: n.host.Listen, Dial: n.host.Dial, Wall: func() time.Time { return time.Now().Add(w.clock(n.ID)) }, Built: func(k *cluster.Ownership) { w.hold(n, k) },
 			Local: func(counters cluster.Local) cluster.Local { return recorder{counters, w, n} }, Killed: n.dead.Load,
 		}, opts, w.logger(n.ID, &n.dead, w.record), func(node.Info) {
 			served = true
@@ -218,7 +218,7 @@ func (w *World) setClock(id string, ahead time.Duration) {
 }
 
 // hold notes what says which partitions a node of the cluster holds; nil if it has ended.
-func (w *World) hold(n *Node, k *cluster.Custody) {
+func (w *World) hold(n *Node, k *cluster.Ownership) {
 	if n.cluster == foreignName {
 		return
 	}
@@ -230,13 +230,13 @@ func (w *World) hold(n *Node, k *cluster.Custody) {
 	}
 }
 
-// custodyOf returns what says which partitions a node holds, nil if it does not run.
-func (w *World) custodyOf(n *Node) *cluster.Custody {
+// ownershipOf returns what says which partitions a node holds, nil if it does not run.
+func (w *World) ownershipOf(n *Node) *cluster.Ownership {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, b := range w.built {
 		if b.node == n {
-			return b.custody
+			return b.ownership
 		}
 	}
 	return nil

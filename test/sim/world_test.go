@@ -132,7 +132,7 @@ func TestTwoOwnersAreFound(t *testing.T) {
 		if len(w.failures) > 0 {
 			t.Errorf("false alarm: %v", w.failures)
 		}
-		w.hold(&Node{ID: "x"}, w.built[0].custody)
+		w.hold(&Node{ID: "x"}, w.built[0].ownership)
 		ctx, cancel = context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		w.watchTokens(ctx)

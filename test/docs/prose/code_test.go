@@ -17,7 +17,7 @@ var unrevisedCode = []string{
 	"cluster/acquire.go",
 	"cluster/authority.go",
 	"cluster/colleague.go",
-	"cluster/custody.go",
+	"cluster/ownership.go",
 	"cluster/durable.go",
 	"cluster/gather.go",
 	"cluster/peerserver.go",

@@ -23,8 +23,8 @@ import (
 	"github.com/weirlimit/weir/shard"
 )
 
-// This is the harness of tests in which partitions change hands. inCustody runs a test in a bubble with a
-// custodyCluster: nodes that are whole except for the API, with a registry in memory.
+// This is the harness of tests in which partitions change hands. inOwnership runs a test in a bubble with a
+// ownershipCluster: nodes that are whole except for the API, with a registry in memory.
 //
 //   - start, launch, leave, end, crash and halt change the nodes; settled waits for the views to follow.
 //   - check, checkAt, take and exact ask for tokens, and count what was allowed.
@@ -32,24 +32,24 @@ import (
 //
 // Tests of one router and its peers use testCluster in harness_router_test.go.
 
-// custodyCluster is a cluster of whole nodes without the API, in a bubble: real gRPC and connections
+// ownershipCluster is a cluster of whole nodes without the API, in a bubble: real gRPC and connections
 // over connections in memory, and a registry that tells at once.
-type custodyCluster struct {
+type ownershipCluster struct {
 	*testCluster
 	registry *fakeRegistry
 	log      syncBuffer
 	starts   map[string]uint64 // by id
-	alive    map[string]*custodyNode
+	alive    map[string]*ownershipNode
 	wg       sync.WaitGroup
-	losing   atomic.Bool                 // whether nothing arrives that custody sends
+	losing   atomic.Bool                 // whether nothing arrives that Ownership sends
 	ahead    map[string]time.Duration    // how far clocks of nodes are ahead as they start, by id
 	disks    map[string][]savedPartition // what was saved of nodes and is restored when they start, by id
 	other    uint64                      // 0 for the cluster of most tests; else another one in the same network
 }
 
-type custodyNode struct {
+type ownershipNode struct {
 	testNode
-	custody    *Custody
+	ownership  *Ownership
 	membership *Membership
 	node       Node
 	stop       context.CancelFunc
@@ -58,7 +58,7 @@ type custodyNode struct {
 }
 
 // halt stops a node as a signal does: it receives nothing, and does not look at the clock.
-func (n *custodyNode) halt() (goOn func()) {
+func (n *ownershipNode) halt() (goOn func()) {
 	halted := make(chan struct{})
 	n.mu.Lock()
 	n.halted = halted
@@ -72,7 +72,7 @@ func (n *custodyNode) halt() (goOn func()) {
 }
 
 // runs returns when the node runs, or never is closed.
-func (n *custodyNode) runs(never <-chan struct{}) {
+func (n *ownershipNode) runs(never <-chan struct{}) {
 	for {
 		n.mu.Lock()
 		halted := n.halted
@@ -91,12 +91,12 @@ func (n *custodyNode) runs(never <-chan struct{}) {
 // haltingConn is a connection of a node that may be halted.
 type haltingConn struct {
 	net.Conn
-	node   *custodyNode
+	node   *ownershipNode
 	closed context.Context
 	end    context.CancelFunc
 }
 
-func (n *custodyNode) halting(conn net.Conn) *haltingConn {
+func (n *ownershipNode) halting(conn net.Conn) *haltingConn {
 	closed, end := context.WithCancel(context.Background())
 	return &haltingConn{conn, n, closed, end}
 }
@@ -115,7 +115,7 @@ func (c *haltingConn) Close() error {
 // haltingListener is what a node listens on that may be halted.
 type haltingListener struct {
 	net.Listener
-	node *custodyNode
+	node *ownershipNode
 }
 
 func (l haltingListener) Accept() (net.Conn, error) {
@@ -127,7 +127,7 @@ func (l haltingListener) Accept() (net.Conn, error) {
 }
 
 // dials returns what the node dials by.
-func (n *custodyNode) dials(dial func(ctx context.Context, from, address string) (net.Conn, error)) func(ctx context.Context, address string) (net.Conn, error) {
+func (n *ownershipNode) dials(dial func(ctx context.Context, from, address string) (net.Conn, error)) func(ctx context.Context, address string) (net.Conn, error) {
 	return func(ctx context.Context, address string) (net.Conn, error) {
 		conn, err := dial(ctx, n.id, address)
 		if err != nil {
@@ -137,15 +137,15 @@ func (n *custodyNode) dials(dial func(ctx context.Context, from, address string)
 	}
 }
 
-var custodyRing = ring.Params{Partitions: 64, ReplicationFactor: 20, Load: 1.25}
+var ownershipRing = ring.Params{Partitions: 64, ReplicationFactor: 20, Load: 1.25}
 
-func inCustody(t *testing.T, f func(t *testing.T, c *custodyCluster)) {
+func inOwnership(t *testing.T, f func(t *testing.T, c *ownershipCluster)) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &custodyCluster{
+		c := &ownershipCluster{
 			testCluster: newEmptyCluster(t),
 			registry:    &fakeRegistry{nodes: make(map[string]Node)},
 			starts:      make(map[string]uint64),
-			alive:       make(map[string]*custodyNode),
+			alive:       make(map[string]*ownershipNode),
 			ahead:       make(map[string]time.Duration),
 			disks:       make(map[string][]savedPartition),
 		}
@@ -161,7 +161,7 @@ func inCustody(t *testing.T, f func(t *testing.T, c *custodyCluster)) {
 }
 
 // start starts nodes, and announces them as ready.
-func (c *custodyCluster) start(ids ...string) {
+func (c *ownershipCluster) start(ids ...string) {
 	c.t.Helper()
 	for _, id := range ids {
 		c.starts[id]++
@@ -172,29 +172,29 @@ func (c *custodyCluster) start(ids ...string) {
 }
 
 // follow tells a node what the registry holds.
-func (c *custodyCluster) follow(n *custodyNode) {
+func (c *ownershipCluster) follow(n *ownershipNode) {
 	c.registry.mu.Lock()
 	defer c.registry.mu.Unlock()
 	c.registry.watchers = append(c.registry.watchers, n.membership.Update)
 }
 
 // launch starts a node of which the registry does not know.
-func (c *custodyCluster) launch(id string, incarnation uint64) *custodyNode {
+func (c *ownershipCluster) launch(id string, incarnation uint64) *ownershipNode {
 	c.t.Helper()
 	wall := func() time.Time { return time.Now().Add(c.ahead[id]) }
-	s, err := shard.New(shard.Config{Partitions: uint32(custodyRing.Partitions), MaxBytes: 16 << 20, Wall: wall, Metrics: prometheus.NewRegistry()})
+	s, err := shard.New(shard.Config{Partitions: uint32(ownershipRing.Partitions), MaxBytes: 16 << 20, Wall: wall, Metrics: prometheus.NewRegistry()})
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(&c.log, nil)).With("node", id)
-	n := &custodyNode{testNode: testNode{id: id, shard: s, denialLeases: NewDenialLeases(true, true)}, leased: true}
+	n := &ownershipNode{testNode: testNode{id: id, shard: s, denialLeases: NewDenialLeases(true, true)}, leased: true}
 	n.node = Node{ID: id, Address: id + ":1", Incarnation: incarnation, State: Ready}
 	n.greeter = NewGreeter(Identity{Cluster: 1 + c.other, ID: id, Incarnation: incarnation}, s.Now, log)
 	n.router = NewRouter(RouterConfig{
 		Self: id, Local: s, DenialLeases: n.denialLeases, Dial: GreetingDialer(n.dials(c.dial), n.greeter), AttemptTimeout: DefaultAttemptTimeout,
 		Logger: log, Metrics: prometheus.NewRegistry(),
 	})
-	n.custody = NewCustody(CustodyConfig{
+	n.ownership = NewOwnership(OwnershipConfig{
 		Self:    Member{ID: id, Address: n.node.Address, Incarnation: n.node.Incarnation},
 		Greeter: n.greeter, Shard: s, Router: n.router, DenialLeases: n.denialLeases,
 		Refound: func(ctx context.Context, view uint64, parts []uint32) error {
@@ -211,16 +211,16 @@ func (c *custodyCluster) launch(id string, incarnation uint64) *custodyNode {
 			return time.Time{}
 		},
 		Dial: n.dials(c.dialRaw), Logger: log, Metrics: prometheus.NewRegistry(),
-	}, custodyRing.Partitions)
+	}, ownershipRing.Partitions)
 	for _, s := range c.disks[id] {
-		if err := n.custody.Restore(s.partition, s.version, s.records, s.grants); err != nil {
+		if err := n.ownership.Restore(s.partition, s.version, s.records, s.grants); err != nil {
 			c.t.Fatal(err)
 		}
 	}
-	n.membership = NewMembership(id, custodyRing, c.registry, n.router, n.custody.Adopt, n.custody, log)
+	n.membership = NewMembership(id, ownershipRing, c.registry, n.router, n.ownership.Adopt, n.ownership, log)
 	n.conns = NewServer(s, n.denialLeases, n.router, n.greeter)
 	n.server = grpc.NewServer(grpc.Creds(n.conns.Credentials(insecure.NewCredentials())))
-	n.custody.Register(n.server)
+	n.ownership.Register(n.server)
 	l := newPipeListener()
 	c.mu.Lock()
 	c.listeners[n.node.Address] = l
@@ -228,14 +228,14 @@ func (c *custodyCluster) launch(id string, incarnation uint64) *custodyNode {
 	var ctx context.Context
 	ctx, n.stop = context.WithCancel(context.Background())
 	c.wg.Go(func() { _ = n.server.Serve(haltingListener{l, n}) })
-	c.wg.Go(func() { n.custody.Run(ctx) })
+	c.wg.Go(func() { n.ownership.Run(ctx) })
 	c.wg.Go(func() { n.membership.Run(ctx) })
 	c.alive[id] = n
 	return n
 }
 
 // crash ends a node without a word.
-func (c *custodyCluster) crash(id string) {
+func (c *ownershipCluster) crash(id string) {
 	n := c.alive[id]
 	delete(c.alive, id)
 	c.mu.Lock()
@@ -249,7 +249,7 @@ func (c *custodyCluster) crash(id string) {
 }
 
 // leave has a node hand over what it holds, and then end.
-func (c *custodyCluster) leave(id string) {
+func (c *ownershipCluster) leave(id string) {
 	c.t.Helper()
 	n := c.alive[id]
 	c.announce(n, Leaving)
@@ -257,25 +257,25 @@ func (c *custodyCluster) leave(id string) {
 	c.end(id)
 }
 
-func (c *custodyCluster) announce(n *custodyNode, s State) {
+func (c *ownershipCluster) announce(n *ownershipNode, s State) {
 	n.node.State = s
 	c.registry.Announce(n.node)
 }
 
-func (n *custodyNode) handedOver() bool {
-	s := n.custody.Standing()
+func (n *ownershipNode) handedOver() bool {
+	s := n.ownership.Standing()
 	return s.Held+s.Leaving == 0
 }
 
 // end ends a node that has handed over all.
-func (c *custodyCluster) end(id string) {
+func (c *ownershipCluster) end(id string) {
 	c.announce(c.alive[id], Left)
 	synctest.Wait()
 	c.crash(id)
 	c.registry.expire(id)
 }
 
-func (c *custodyCluster) dialRaw(ctx context.Context, from, address string) (net.Conn, error) {
+func (c *ownershipCluster) dialRaw(ctx context.Context, from, address string) (net.Conn, error) {
 	way := [2]string{from, address}
 	c.mu.Lock()
 	l, cut := c.listeners[address], c.cuts[way]
@@ -325,10 +325,10 @@ func (c lossyConn) Read(b []byte) (int, error) {
 }
 
 // replicated waits until the standbys have what was counted, also those that were restarted.
-func (c *custodyCluster) replicated() { time.Sleep(heartbeatEvery + 2*replicateEvery) }
+func (c *ownershipCluster) replicated() { time.Sleep(heartbeatEvery + 2*replicateEvery) }
 
 // await waits for at most 10 s.
-func (c *custodyCluster) await(what string, condition func() bool) {
+func (c *ownershipCluster) await(what string, condition func() bool) {
 	c.t.Helper()
 	for began := time.Now(); !condition(); {
 		if time.Since(began) > 10*time.Second {
@@ -341,19 +341,19 @@ func (c *custodyCluster) await(what string, condition func() bool) {
 }
 
 // settled waits until isSettled.
-func (c *custodyCluster) settled() {
+func (c *ownershipCluster) settled() {
 	c.t.Helper()
 	c.await("every partition is held once, by its owner", c.isSettled)
 }
 
 // isSettled reports whether every partition is held once, by its owner, and all nodes have one
 // view.
-func (c *custodyCluster) isSettled() bool {
+func (c *ownershipCluster) isSettled() bool {
 	synctest.Wait()
-	locator := make([]int, custodyRing.Partitions)
+	locator := make([]int, ownershipRing.Partitions)
 	first := c.any().router.View()
 	for _, n := range c.alive {
-		v, s := n.router.View(), n.custody.Standing()
+		v, s := n.router.View(), n.ownership.Standing()
 		if v == nil || v.Number != first.Number || len(v.Members) != len(c.alive) || s.Wanted+s.Leaving > 0 {
 			return false
 		}
@@ -367,7 +367,7 @@ func (c *custodyCluster) isSettled() bool {
 }
 
 // any returns some node that reaches all others, as those do that call themselves ready.
-func (c *custodyCluster) any() (some *custodyNode) {
+func (c *ownershipCluster) any() (some *ownershipNode) {
 	for _, some = range c.alive {
 		if _, reachable := some.router.Members(); len(reachable) > 0 && !slices.Contains(reachable, false) {
 			break
@@ -376,18 +376,18 @@ func (c *custodyCluster) any() (some *custodyNode) {
 	return some
 }
 
-var custodyLimit = algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: 10, Window: int64(time.Hour)}
+var ownershipLimit = algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: 10, Window: int64(time.Hour)}
 
-func custodyKey(i int) ring.Key {
+func ownershipKey(i int) ring.Key {
 	r := rand.New(rand.NewPCG(uint64(i), 1))
 	return ring.Key{Hi: r.Uint64(), Lo: r.Uint64()}
 }
 
 // check asks some node, and returns whether it is allowed and the source of the decision.
-func (c *custodyCluster) check(key ring.Key) (bool, shard.Source) { return c.checkAt(c.any(), key) }
+func (c *ownershipCluster) check(key ring.Key) (bool, shard.Source) { return c.checkAt(c.any(), key) }
 
-func (c *custodyCluster) checkAt(n *custodyNode, key ring.Key) (bool, shard.Source) {
-	g := []shard.Group{{Takes: []shard.Take{{Key: key, Limit: custodyLimit, Cost: 1, OnFailure: shard.FailOpen}}}}
+func (c *ownershipCluster) checkAt(n *ownershipNode, key ring.Key) (bool, shard.Source) {
+	g := []shard.Group{{Takes: []shard.Take{{Key: key, Limit: ownershipLimit, Cost: 1, OnFailure: shard.FailOpen}}}}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	n.router.Decide(ctx, g)
@@ -395,13 +395,13 @@ func (c *custodyCluster) checkAt(n *custodyNode, key ring.Key) (bool, shard.Sour
 }
 
 // take takes n of each key, which must all be decided, and returns how many were allowed by key.
-func (c *custodyCluster) take(allowed map[ring.Key]int, keys, n int) {
+func (c *ownershipCluster) take(allowed map[ring.Key]int, keys, n int) {
 	c.t.Helper()
 	for i := range keys {
 		for range n {
-			ok, source := c.check(custodyKey(i))
+			ok, source := c.check(ownershipKey(i))
 			if ok {
-				allowed[custodyKey(i)]++
+				allowed[ownershipKey(i)]++
 			}
 			if source == shard.Unanswered {
 				c.t.Errorf("no node decided about key %d", i)
@@ -411,10 +411,10 @@ func (c *custodyCluster) take(allowed map[ring.Key]int, keys, n int) {
 }
 
 // exact complains about keys of which not want was allowed.
-func (c *custodyCluster) exact(allowed map[ring.Key]int, keys, want int) {
+func (c *ownershipCluster) exact(allowed map[ring.Key]int, keys, want int) {
 	c.t.Helper()
 	for i := range keys {
-		if got := allowed[custodyKey(i)]; got != want {
+		if got := allowed[ownershipKey(i)]; got != want {
 			c.t.Errorf("key %d: %d were allowed, not %d", i, got, want)
 		}
 	}
@@ -422,7 +422,7 @@ func (c *custodyCluster) exact(allowed map[ring.Key]int, keys, want int) {
 
 // load is callers that ask all the time, some node each time.
 type load struct {
-	nodes     atomic.Pointer[[]*custodyNode] // that are asked
+	nodes     atomic.Pointer[[]*ownershipNode] // that are asked
 	stop      chan struct{}
 	callers   sync.WaitGroup
 	mu        sync.Mutex
@@ -432,7 +432,7 @@ type load struct {
 }
 
 // begin begins to ask for so many keys, every 1 to 20 ms by each of so many callers.
-func (c *custodyCluster) begin(keys, callers int) *load {
+func (c *ownershipCluster) begin(keys, callers int) *load {
 	l := &load{stop: make(chan struct{}), allowed: make(map[ring.Key]int)}
 	c.ask(l)
 	for i := range callers {
@@ -444,7 +444,7 @@ func (c *custodyCluster) begin(keys, callers int) *load {
 					return
 				case <-time.After(time.Duration(1+r.IntN(20)) * time.Millisecond):
 				}
-				key, nodes := custodyKey(r.IntN(keys)), *l.nodes.Load()
+				key, nodes := ownershipKey(r.IntN(keys)), *l.nodes.Load()
 				ok, source := c.checkAt(nodes[r.IntN(len(nodes))], key)
 				l.mu.Lock()
 				l.asked++
@@ -458,8 +458,8 @@ func (c *custodyCluster) begin(keys, callers int) *load {
 }
 
 // ask has all nodes asked that reach all others, but one.
-func (c *custodyCluster) ask(l *load, but ...string) {
-	var nodes []*custodyNode
+func (c *ownershipCluster) ask(l *load, but ...string) {
+	var nodes []*ownershipNode
 	for id, n := range c.alive {
 		if _, reachable := n.router.Members(); !slices.Contains(reachable, false) && !slices.Contains(but, id) {
 			nodes = append(nodes, n)
@@ -474,25 +474,25 @@ func (l *load) end() {
 }
 
 // holds returns how many tokens a node has.
-func (n *custodyNode) holds() (tokens int) {
-	n.custody.mu.Lock()
-	defer n.custody.mu.Unlock()
-	for p := range n.custody.parts {
-		tokens += int(boolByte(n.custody.parts[p].token.state != absent))
+func (n *ownershipNode) holds() (tokens int) {
+	n.ownership.mu.Lock()
+	defer n.ownership.mu.Unlock()
+	for p := range n.ownership.parts {
+		tokens += int(boolByte(n.ownership.parts[p].token.state != absent))
 	}
 	return tokens
 }
 
 // unheld starts three nodes and kills the first one. It returns another one, a partition that this owns by the new view and no node decides for,
 // since it is too early, and its standby.
-func (c *custodyCluster) unheld() (k *Custody, p uint32, standby *colleague) {
+func (c *ownershipCluster) unheld() (k *Ownership, p uint32, standby *colleague) {
 	c.t.Helper()
 	c.start("a", "b", "c")
 	c.settled()
 	c.replicated()
 	c.crash("a")
 	c.registry.expire("a")
-	k = c.alive["b"].custody
+	k = c.alive["b"].ownership
 	c.await("a is no member", func() bool { return len(k.Router.View().members()) == 2 })
 	k.mu.Lock()
 	defer k.mu.Unlock()

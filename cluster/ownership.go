@@ -18,7 +18,7 @@ import (
 	"github.com/weirlimit/weir/shard"
 )
 
-// Times and bounds of custody.
+// Times and bounds of Ownership.
 const (
 	acquireEvery    = 50 * time.Millisecond  // how often this node looks what it should hold
 	heartbeatEvery  = 500 * time.Millisecond // to each member
@@ -46,15 +46,15 @@ const (
 	returnWithin    = 500 * time.Millisecond // the time in which a node that was away is expected to decide again
 )
 
-// Custody keeps the tokens of partitions: it fetches those that the view gives to this node,
+// Ownership keeps the tokens of partitions: it fetches those that the view gives to this node,
 // hands out those that it gives to others, keeps the standbys' copies current, and
 // makes anew what was lost with its holder. It opens and closes the shard's partitions
 // accordingly. What may happen to a token is decided in token.go, and until when this node
 // may admit in authority.go.
-type Custody struct {
-	CustodyConfig
+type Ownership struct {
+	OwnershipConfig
 	origin  uint64 // the first incarnation, under which batches of grants are numbered
-	metrics custodyMetrics
+	metrics ownershipMetrics
 
 	kick     chan struct{}               // holds a token when there may be something to acquire
 	standbys []atomic.Pointer[colleague] // by partition, for those that do not lock
@@ -83,8 +83,8 @@ type Custody struct {
 	admission *admission
 }
 
-// CustodyConfig says what custody works with. Every field is required.
-type CustodyConfig struct {
+// OwnershipConfig says what Ownership works with. Every field is required.
+type OwnershipConfig struct {
 	// Self is this node. The incarnation 0 is that of a node that has started without its
 	// registry: see Become.
 	Self Member
@@ -159,23 +159,23 @@ func (v version) compare(w version) int {
 	return cmp.Or(cmp.Compare(whole(v), whole(w)), cmp.Compare(v.gen, w.gen), v.snapshot.Compare(w.snapshot), cmp.Compare(v.seq, w.seq))
 }
 
-// NewCustody returns the custody of a node that holds nothing: it closes all partitions
+// NewOwnership returns the Ownership of a node that holds nothing: it closes all partitions
 // of the shard.
-func NewCustody(c CustodyConfig, partitions int) *Custody {
-	k := &Custody{
-		CustodyConfig: c,
-		party:         party{c.Self.ID, c.Self.Incarnation},
-		kick:          make(chan struct{}, 1),
-		standbys:      make([]atomic.Pointer[colleague], partitions),
-		parts:         make([]holding, partitions),
-		peers:         make(map[string]*colleague),
-		processes:     make(map[string]uint64),
-		adopted:       make(adoptions),
-		settled:       make(map[uint64]time.Time),
-		added:         make(map[grantor]delivery),
-		outbox:        make(map[uint32]outgoing),
-		cohort:        new(errgroup.Group),
-		home:          make(chan struct{}),
+func NewOwnership(c OwnershipConfig, partitions int) *Ownership {
+	k := &Ownership{
+		OwnershipConfig: c,
+		party:           party{c.Self.ID, c.Self.Incarnation},
+		kick:            make(chan struct{}, 1),
+		standbys:        make([]atomic.Pointer[colleague], partitions),
+		parts:           make([]holding, partitions),
+		peers:           make(map[string]*colleague),
+		processes:       make(map[string]uint64),
+		adopted:         make(adoptions),
+		settled:         make(map[uint64]time.Time),
+		added:           make(map[grantor]delivery),
+		outbox:          make(map[uint32]outgoing),
+		cohort:          new(errgroup.Group),
+		home:            make(chan struct{}),
 	}
 	if k.State == nil {
 		k.State = func() State { return Ready }
@@ -186,7 +186,7 @@ func NewCustody(c CustodyConfig, partitions int) *Custody {
 	k.admission = newAdmission(c.Self.ID, c.Greeter, c.Dial, c.Router.Reaches, c.Renewed, c.Logger)
 	k.origin = k.party.incarnation
 	k.Greeter.become(k.party.incarnation)
-	k.metrics = newCustodyMetrics(c.Metrics, k)
+	k.metrics = newOwnershipMetrics(c.Metrics, k)
 	for p := range k.parts {
 		k.Shard.Seal(uint32(p))
 	}
@@ -202,7 +202,7 @@ const uncounted = 1 << 63
 
 // Become gives a node that has started without its registry the incarnation that this has
 // counted since.
-func (k *Custody) Become(incarnation uint64) {
+func (k *Ownership) Become(incarnation uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.party.incarnation = incarnation
@@ -212,12 +212,12 @@ func (k *Custody) Become(incarnation uint64) {
 // alone reports whether the only member of the view is this node, as it was before it has started
 // without its registry. Then nobody else can hold a token, and it is for this node to
 // make them; but they lapse with the view, which may be an old one.
-func (k *Custody) alone() bool {
+func (k *Ownership) alone() bool {
 	return k.party.incarnation >= uncounted && len(k.view.Members) == 1 && k.view.Members[0].ID == k.Self.ID
 }
 
 // claim returns what the view says about a partition.
-func (k *Custody) claim(p uint32) claim {
+func (k *Ownership) claim(p uint32) claim {
 	c := k.view.claim(p)
 	if k.alone() {
 		c.epoch, c.owner = c.view, k.party
@@ -227,7 +227,7 @@ func (k *Custody) claim(p uint32) claim {
 
 // Adopt makes v the view, unless a newer one is: it fences what v says is over, routes by
 // it, and begins to fetch what it gives to this node.
-func (k *Custody) Adopt(v *View) {
+func (k *Ownership) Adopt(v *View) {
 	renewed := k.Renewed()
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -262,7 +262,7 @@ func (k *Custody) Adopt(v *View) {
 	k.Adopted(v)
 }
 
-func (k *Custody) adoptPart(p uint32, old *View, lapsed bool) {
+func (k *Ownership) adoptPart(p uint32, old *View, lapsed bool) {
 	pt, v := &k.parts[p], k.view
 	c := k.claim(p)
 	had := pt.token
@@ -306,7 +306,7 @@ func (k *Custody) adoptPart(p uint32, old *View, lapsed bool) {
 // adoptCopy takes note of who may have a better copy of a partition than this node: who stood by
 // before this view, unless it was restarted since. If that was not this node, and it did not have the partition
 // itself, what copy it has is an old one.
-func (k *Custody) adoptCopy(p uint32, old *View, had bool) {
+func (k *Ownership) adoptCopy(p uint32, old *View, had bool) {
 	pt, v := &k.parts[p], k.view
 	pt.elsewhere = false
 	stood := old != nil && (old.partyAt(old.Ring.Standby(p)) == k.party || pt.fresh && old.partyAt(old.Ring.Owner(p)) == k.party)
@@ -322,7 +322,7 @@ func (k *Custody) adoptCopy(p uint32, old *View, had bool) {
 }
 
 // creates reports whether there is a token of that epoch that this node is to make.
-func (k *Custody) creates(epoch uint64) bool {
+func (k *Ownership) creates(epoch uint64) bool {
 	for p := range k.parts {
 		if c := k.claim(uint32(p)); c.epoch == epoch && k.parts[p].token.mayCreate(c) {
 			return true
@@ -333,7 +333,7 @@ func (k *Custody) creates(epoch uint64) bool {
 
 // open lets the shard decide in a partition whose token is now held. What was granted in
 // its holder's place is part of its counters.
-func (k *Custody) open(p uint32) {
+func (k *Ownership) open(p uint32) {
 	pt := &k.parts[p]
 	pt.sequence, pt.from, pt.copy, pt.restarted, pt.copyAt, pt.parting = 0, "", version{}, false, party{}, time.Time{}
 	delete(k.outbox, p)
@@ -342,13 +342,13 @@ func (k *Custody) open(p uint32) {
 	k.follow(p)
 }
 
-func (k *Custody) close(p uint32) {
+func (k *Ownership) close(p uint32) {
 	k.Shard.Seal(p)
 	k.follow(p)
 }
 
 // follow has the changes of a partition noted for its standby, if it has one.
-func (k *Custody) follow(p uint32) {
+func (k *Ownership) follow(p uint32) {
 	pt, v := &k.parts[p], k.view
 	standby := ""
 	switch m := v.Members[v.Ring.Standby(p)]; {
@@ -377,7 +377,7 @@ func (k *Custody) follow(p uint32) {
 
 // bequeath has the standby sent what it does not know yet of a token that a view has fenced just now: it goes on from its copy, or
 // whoever fetches that.
-func (k *Custody) bequeath(p uint32) {
+func (k *Ownership) bequeath(p uint32) {
 	if pt := &k.parts[p]; pt.standby != "" {
 		pt.parting = time.Now()
 		k.urgent(p)
@@ -385,14 +385,14 @@ func (k *Custody) bequeath(p uint32) {
 }
 
 // isParting reports whether the standby is still to be sent the last changes of a token that is gone.
-func (k *Custody) isParting(p uint32) bool {
+func (k *Ownership) isParting(p uint32) bool {
 	pt := &k.parts[p]
 	old := k.standbys[p].Load()
 	return !pt.parting.IsZero() && time.Since(pt.parting) < partingPatience && old != nil && k.peers[pt.standby] == old
 }
 
 // parted ends that the standby of p is sent anything of a token that is gone.
-func (k *Custody) parted(p uint32) {
+func (k *Ownership) parted(p uint32) {
 	if pt := &k.parts[p]; !pt.parting.IsZero() {
 		pt.parting = time.Time{}
 		k.follow(p)
@@ -400,7 +400,7 @@ func (k *Custody) parted(p uint32) {
 }
 
 // followAnew has the standby, if there is one, given everything from the beginning.
-func (k *Custody) followAnew(p uint32) {
+func (k *Ownership) followAnew(p uint32) {
 	pt := &k.parts[p]
 	pt.begun, pt.whole = false, false
 	pt.followed++
@@ -410,7 +410,7 @@ func (k *Custody) followAnew(p uint32) {
 }
 
 // look has the node look at what it should hold.
-func (k *Custody) look() {
+func (k *Ownership) look() {
 	select {
 	case k.kick <- struct{}{}:
 	default:
@@ -418,7 +418,7 @@ func (k *Custody) look() {
 }
 
 // heed looks at the clock, over and over: a node that does not was stopped.
-func (k *Custody) heed(ctx context.Context) {
+func (k *Ownership) heed(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for looks := 0; ; looks++ {
@@ -435,7 +435,7 @@ func (k *Custody) heed(ctx context.Context) {
 }
 
 // attest has the lease bear witness.
-func (k *Custody) attest() {
+func (k *Ownership) attest() {
 	renewed := k.Renewed()
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -444,7 +444,7 @@ func (k *Custody) attest() {
 
 // witness takes note of when the lease was renewed, and tells the shard until when it may
 // admit.
-func (k *Custody) witness(renewed time.Time) {
+func (k *Ownership) witness(renewed time.Time) {
 	k.evidence.look(time.Now())
 	k.evidence.renewed = renewed
 	k.Shard.SetDecisionLease(k.evidence.until())
@@ -455,7 +455,7 @@ func (k *Custody) witness(renewed time.Time) {
 }
 
 // settle notes since when no majority bears witness any more to holders from before an epoch.
-func (k *Custody) settle() {
+func (k *Ownership) settle() {
 	for e, since := range k.settled {
 		if since.IsZero() && k.adopted.ended(k.view, e) {
 			k.settled[e] = time.Now()
@@ -464,7 +464,7 @@ func (k *Custody) settle() {
 }
 
 // fenced reports whether all holders of tokens from before that epoch must have ceased to admit.
-func (k *Custody) fenced(epoch uint64) bool {
+func (k *Ownership) fenced(epoch uint64) bool {
 	since := k.settled[epoch]
 	if since.IsZero() {
 		return false
@@ -475,7 +475,7 @@ func (k *Custody) fenced(epoch uint64) bool {
 }
 
 // onlyHere reports whether nobody but this node, before it was restarted, can have held a token from before that epoch.
-func (k *Custody) onlyHere(epoch uint64) bool {
+func (k *Ownership) onlyHere(epoch uint64) bool {
 	lives := livesOf(k.view.Members)
 	if epoch <= k.view.Changed {
 		lives = k.view.Before
@@ -483,8 +483,8 @@ func (k *Custody) onlyHere(epoch uint64) bool {
 	return len(k.view.Members) == 1 && !slices.ContainsFunc(lives, func(l Life) bool { return l.ID != k.Self.ID })
 }
 
-// Run keeps custody until ctx ends.
-func (k *Custody) Run(ctx context.Context) {
+// Run acquires, replicates and gives partitions away until ctx ends.
+func (k *Ownership) Run(ctx context.Context) {
 	k.mu.Lock()
 	k.ctx = ctx
 	for _, c := range k.peers {
@@ -515,7 +515,7 @@ func (k *Custody) Run(ctx context.Context) {
 
 // tidy forgets copies of partitions that are no business of this node any more, once others had
 // the time to ask for them.
-func (k *Custody) tidy() {
+func (k *Ownership) tidy() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.view == nil {

@@ -7,19 +7,19 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-type custodyMetrics struct {
+type ownershipMetrics struct {
 	sealed, installed, recovered, fenced, merged prometheus.Counter
 	held, unacknowledged                         prometheus.Counter
 	waived                                       prometheus.Counter
 }
 
-func newCustodyMetrics(r prometheus.Registerer, k *Custody) custodyMetrics {
-	r.MustRegister(custodyCollector{k})
+func newOwnershipMetrics(r prometheus.Registerer, k *Ownership) ownershipMetrics {
+	r.MustRegister(ownershipCollector{k})
 	f := promauto.With(r)
 	counter := func(name, help string) prometheus.Counter {
 		return f.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
-	return custodyMetrics{
+	return ownershipMetrics{
 		sealed: counter("weir_partitions_sealed_total",
 			"Partitions that this node handed over to another node."),
 		installed: counter("weir_partitions_installed_total",
@@ -50,25 +50,25 @@ var (
 var clockDesc = prometheus.NewDesc("weir_clock_difference_seconds",
 	"Least difference that this node's clock can have to the member's clock that is furthest from it; above 1 a joining node is refused, and health names a member.", nil, nil)
 
-// custodyCollector reads how far custody is when it is asked for.
-type custodyCollector struct{ custody *Custody }
+// ownershipCollector reads how far hand-over is when it is asked for.
+type ownershipCollector struct{ ownership *Ownership }
 
 // Describe implements prometheus.Collector.
-func (c custodyCollector) Describe(ch chan<- *prometheus.Desc) {
+func (c ownershipCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- partitionsDesc
 	ch <- authorityDesc
 	ch <- clockDesc
 }
 
 // Collect implements prometheus.Collector.
-func (c custodyCollector) Collect(ch chan<- prometheus.Metric) {
-	s := c.custody.Standing()
+func (c ownershipCollector) Collect(ch chan<- prometheus.Metric) {
+	s := c.ownership.Standing()
 	for state, n := range map[string]int{"held": s.Held, "wanted": s.Wanted, "leaving": s.Leaving} {
 		ch <- prometheus.MustNewConstMetric(partitionsDesc, prometheus.GaugeValue, float64(n), state)
 	}
 	ch <- prometheus.MustNewConstMetric(authorityDesc, prometheus.GaugeValue, s.left(time.Now()))
 	furthest := time.Duration(0)
-	for _, d := range c.custody.Clocks() {
+	for _, d := range c.ownership.Clocks() {
 		furthest = max(furthest, d.Ahead.Abs())
 	}
 	ch <- prometheus.MustNewConstMetric(clockDesc, prometheus.GaugeValue, furthest.Seconds())

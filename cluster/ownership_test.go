@@ -11,7 +11,7 @@ import (
 
 // TestWantedPartitionsAreLocatedOnce has a node own what it is to restore, and then stand by for it.
 func TestWantedPartitionsAreLocatedOnce(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		k, p, _ := c.unheld()
 		k.mu.Lock()
 		v := *k.view
@@ -40,10 +40,10 @@ func TestWantedPartitionsAreLocatedOnce(t *testing.T) {
 
 // TestBelievedOwnerIsForgotten forgets who was believed to hold a partition once that has said that it does not.
 func TestBelievedOwnerIsForgotten(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a", "b")
 		c.settled()
-		k := c.alive["a"].custody
+		k := c.alive["a"].ownership
 		k.mu.Lock()
 		was := k.parts[1]
 		k.parts[1].from, k.parts[1].token.state = "b", absent
@@ -71,10 +71,10 @@ func TestBelievedOwnerIsForgotten(t *testing.T) {
 
 // TestCopyAt has a node know that it has itself the copy that a new standby lacks, whose clients would be told otherwise that no node decides.
 func TestCopyAt(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a")
 		c.settled()
-		k := c.alive["a"].custody
+		k := c.alive["a"].ownership
 		k.mu.Lock()
 		was := k.parts[1]
 		k.mu.Unlock()
@@ -102,10 +102,10 @@ func TestCopyAt(t *testing.T) {
 // TestOwnerOfALostPartition has an owner that was restarted, and has nothing of a partition, name itself: so
 // its standby is asked. Before, or with a copy, it knows of no other node.
 func TestOwnerOfALostPartition(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a")
 		c.settled()
-		k := c.alive["a"].custody
+		k := c.alive["a"].ownership
 		k.mu.Lock()
 		was := k.parts[1]
 		k.mu.Unlock()
@@ -130,12 +130,12 @@ func TestOwnerOfALostPartition(t *testing.T) {
 
 // A caller with a newer view, which this node does not reach, hears from it while it waits.
 func TestHeartbeatOfAnUnreachableCaller(t *testing.T) {
-	inCustody(t, func(t *testing.T, c *custodyCluster) {
+	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a", "b")
 		c.settled()
 		goOn := c.alive["b"].halt()
 		began := time.Now()
-		resp, err := peerServer{k: c.alive["a"].custody}.Heartbeat(t.Context(), &peerv1.HeartbeatRequest{Caller: &peerv1.Caller{Version: linkVersion, Cluster: 1, Id: "b", Address: "b:1", View: 99, ToId: "a"}})
+		resp, err := peerServer{k: c.alive["a"].ownership}.Heartbeat(t.Context(), &peerv1.HeartbeatRequest{Caller: &peerv1.Caller{Version: linkVersion, Cluster: 1, Id: "b", Address: "b:1", View: 99, ToId: "a"}})
 		if took := time.Since(began); err != nil || resp.GetView() == 0 || took > callTimeout/2 {
 			t.Errorf("%v after %v: %v", resp, took, err)
 		}
