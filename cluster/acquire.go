@@ -176,23 +176,23 @@ func (k *Ownership) create(p uint32, epoch uint64) bool {
 // whereabouts is what the members have of one partition.
 type whereabouts struct {
 	partition uint32
-	epoch     uint64     // of the view before the members were asked
-	safe      bool       // nobody can admit on an older token than that epoch's any more; since then
-	holder    *colleague // who holds it, or has sealed it for this node; nil if nobody
+	epoch     uint64       // of the view before the members were asked
+	safe      bool         // nobody can admit on an older token than that epoch's any more; since then
+	holder    *otherMember // who holds it, or has sealed it for this node; nil if nobody
 	heat      uint64
-	pending   bool         // somebody is about to hold it
-	sealed    *colleague   // who has sealed it for somebody else
-	to        party        // whom for
-	from      string       // who is believed to hold it
-	lacks     bool         // whether that one has said that it does not
-	own       version      // this node's copy
-	best      *colleague   // who has the best copy; nil if that is this node
-	version   version      // of that
-	ending    bool         // whether that one is about to end
-	grantors  []*colleague // who have granted something from their copies
-	silent    []string     // the members that have not answered
-	matched   bool         // whether another member has a whole copy that is as good as this node's
-	standby   *colleague   // the standby, if this node is the owner and that has such a copy: it decides, as two would count apart
+	pending   bool           // somebody is about to hold it
+	sealed    *otherMember   // who has sealed it for somebody else
+	to        party          // whom for
+	from      string         // who is believed to hold it
+	lacks     bool           // whether that one has said that it does not
+	own       version        // this node's copy
+	best      *otherMember   // who has the best copy; nil if that is this node
+	version   version        // of that
+	ending    bool           // whether that one is about to end
+	grantors  []*otherMember // who have granted something from their copies
+	silent    []string       // the members that have not answered
+	matched   bool           // whether another member has a whole copy that is as good as this node's
+	standby   *otherMember   // the standby, if this node is the owner and that has such a copy: it decides, as two would count apart
 }
 
 // locate asks all members what they have of partitions. all reports whether all have answered,
@@ -205,7 +205,7 @@ func (k *Ownership) locate(ctx context.Context, partitions []uint32) (found []wh
 		epoch := k.claim(p).epoch
 		found[i] = whereabouts{partition: p, from: k.parts[p].from, own: k.copyOf(p), version: k.copyOf(p), epoch: epoch, safe: k.fenced(epoch)}
 	}
-	var peers []*colleague
+	var peers []*otherMember
 	for _, m := range view.Members {
 		if c := k.peers[m.ID]; c != nil {
 			peers = append(peers, c)
@@ -250,7 +250,7 @@ func (k *Ownership) locate(ctx context.Context, partitions []uint32) (found []wh
 
 // note takes note of what a member has. Of copies that are as good as each other the owner's and the standby's come first: nobody
 // has to fetch them. What a node has that is about to end is of use to nobody until it is fetched, and comes last.
-func (w *whereabouts) note(c *colleague, l *peerv1.Located, self party, view *View) {
+func (w *whereabouts) note(c *otherMember, l *peerv1.Located, self party, view *View) {
 	to := party{l.GetTo(), l.GetToIncarnation()}
 	switch l.GetState() {
 	case peerv1.ReplicaState_REPLICA_STATE_ACTIVE:
@@ -299,7 +299,7 @@ func (k *Ownership) fetch(ctx context.Context, found []whereabouts) {
 	var silent sync.Map     // holders that do not answer
 	var lately atomic.Int64 // nanoseconds that a pull took
 	begun := 0
-	from := make(map[*colleague]int) // how many partitions
+	from := make(map[*otherMember]int) // how many partitions
 	for i := range found {
 		from[found[i].holder]++
 	}
@@ -328,7 +328,7 @@ func (k *Ownership) fetch(ctx context.Context, found []whereabouts) {
 }
 
 // pauseFetch waits before one more of so many partitions is fetched from a member, where the last one took so long.
-func (k *Ownership) pauseFetch(ctx context.Context, from *colleague, took time.Duration, partitions int) {
+func (k *Ownership) pauseFetch(ctx context.Context, from *otherMember, took time.Duration, partitions int) {
 	fetching := 1
 	k.mu.Lock()
 	if i, member := k.view.Index(from.member.ID); member && k.view.Members[i].Leaving {
@@ -360,7 +360,7 @@ func (k *Ownership) nudge(ctx context.Context, w *whereabouts) {
 }
 
 // pull fetches a partition, installs its token, and confirms that.
-func (k *Ownership) pull(ctx context.Context, p uint32, from *colleague) error {
+func (k *Ownership) pull(ctx context.Context, p uint32, from *otherMember) error {
 	if !k.begin(p) {
 		return nil
 	}
@@ -408,7 +408,7 @@ func (k *Ownership) begin(p uint32) bool {
 }
 
 // stream lays what from is asked for over what is here, and returns the generation of it, and which grants from has added if it holds p.
-func (k *Ownership) stream(ctx context.Context, from *colleague, what *peerv1.PullRequest) (gen Generation, added []*peerv1.Delivery, err error) {
+func (k *Ownership) stream(ctx context.Context, from *otherMember, what *peerv1.PullRequest) (gen Generation, added []*peerv1.Delivery, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // also where it is left early
 	p := what.GetPartition()

@@ -32,7 +32,7 @@ func aheadOf(clock, asked, answered int64) time.Duration {
 }
 
 // compare records the clock of a member, as aheadOf reads it.
-func (k *Ownership) compare(c *colleague, clock, asked, answered int64) {
+func (k *Ownership) compare(c *otherMember, clock, asked, answered int64) {
 	if clock == 0 {
 		return // an older version
 	}
@@ -54,7 +54,7 @@ func (d ClockDifference) TooFar() bool { return d.Ahead.Abs() > MaxClockDifferen
 func (k *Ownership) Clocks() (all []ClockDifference) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, c := range slices.SortedFunc(maps.Values(k.peers), func(a, b *colleague) int { return cmp.Compare(a.member.ID, b.member.ID) }) {
+	for _, c := range slices.SortedFunc(maps.Values(k.peers), func(a, b *otherMember) int { return cmp.Compare(a.member.ID, b.member.ID) }) {
 		if !c.compared.IsZero() && time.Since(c.compared) < clockKnown {
 			all = append(all, ClockDifference{c.member.ID, c.ahead})
 		}

@@ -28,7 +28,7 @@ const (
 // durable is what the standbys of this node's partitions have yet to acknowledge of strict
 // counters.
 type durable struct {
-	standbys       []atomic.Pointer[colleague] // by partition
+	standbys       []atomic.Pointer[otherMember] // by partition
 	urgent         func(p uint32)
 	started        time.Time
 	log            *slog.Logger
@@ -162,7 +162,7 @@ func (d *durable) grantOne(t *shard.Take) (after uint64) {
 
 // wait has p replicated at once for an answer that waits. It returns after, or 0 if the standby is
 // missing, so that nothing waits for it.
-func (d *durable) wait(c *colleague, p uint32, after uint64) uint64 {
+func (d *durable) wait(c *otherMember, p uint32, after uint64) uint64 {
 	if d.isMissing(c) {
 		d.unacknowledged.Inc()
 		return 0
@@ -236,7 +236,7 @@ func (d *durable) tell(g *shard.Group) {
 
 // isMissing reports whether c, for which an answer waits, has not acknowledged anything for
 // too long.
-func (d *durable) isMissing(c *colleague) bool {
+func (d *durable) isMissing(c *otherMember) bool {
 	now := max(1, int64(time.Since(d.started)))
 	since := c.awaited.Load()
 	switch {
@@ -279,7 +279,7 @@ func (d *durable) begin(p uint32) uint64 {
 
 // acknowledged says that c has all that was sent to it in these rounds, but for the partitions that
 // it wants again, and those that it does not stand by for any more.
-func (d *durable) acknowledged(c *colleague, sent time.Time, rounds []round, again []uint32) {
+func (d *durable) acknowledged(c *otherMember, sent time.Time, rounds []round, again []uint32) {
 	c.awaited.Store(0)
 	if time.Since(sent) < strictPatience && c.missing.CompareAndSwap(true, false) {
 		d.log.Info("strict limits wait for a standby again", "standby", c.member.ID)

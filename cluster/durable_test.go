@@ -231,7 +231,7 @@ func TestStrictAgain(t *testing.T) {
 		c.call(c.owner, true)
 		c.calls.Wait()
 		n := d.begin(p)
-		d.acknowledged(&colleague{}, time.Now(), []round{{p, n}}, nil)
+		d.acknowledged(&otherMember{}, time.Now(), []round{{p, n}}, nil)
 		if d.parts[p].has(n - 1) {
 			t.Error("one that does not stand by has acknowledged it")
 		}

@@ -113,7 +113,7 @@ func TestOneOfTwoCopiesDecides(t *testing.T) {
 			k.mu.Lock()
 			k.parts[p].copy, k.parts[p].fresh, k.parts[p].copyAt = has, true, party{}
 			w := whereabouts{partition: p, own: has, version: has}
-			w.note(&colleague{member: Member{ID: "x"}}, &peerv1.Located{Term: uint64(has.gen), Sequence: 8, Whole: true}, k.party, k.view)
+			w.note(&otherMember{member: Member{ID: "x"}}, &peerv1.Located{Term: uint64(has.gen), Sequence: 8, Whole: true}, k.party, k.view)
 			w.note(standby, &peerv1.Located{Term: uint64(of.gen), Sequence: of.seq, Whole: of.whole}, k.party, k.view)
 			k.mu.Unlock()
 			if of.seq == 8 && of.whole && w.best != standby {

@@ -33,8 +33,8 @@ func (k *Ownership) gather(ctx context.Context) {
 	}
 }
 
-// standbysOf returns the colleagues that stand by for what this node holds.
-func (k *Ownership) standbysOf() (standbys []*colleague) {
+// standbysOf returns the members that stand by for what this node holds.
+func (k *Ownership) standbysOf() (standbys []*otherMember) {
 	ids := make(map[string]bool)
 	for p := range k.parts {
 		ids[k.parts[p].standby] = true
@@ -68,8 +68,8 @@ func (k *Ownership) comeHome(view *View, lapses uint64, asked int, overdue bool)
 	return true
 }
 
-// gatherFrom adds what a colleague has granted in this node's place, until it knows of no more.
-func (k *Ownership) gatherFrom(ctx context.Context, c *colleague) {
+// gatherFrom adds what another member has granted in this node's place, until it knows of no more.
+func (k *Ownership) gatherFrom(ctx context.Context, c *otherMember) {
 	var added []*peerv1.GrantBatch
 	for {
 		caller := k.caller(c)

@@ -485,7 +485,7 @@ func (n *ownershipNode) holds() (tokens int) {
 
 // unheld starts three nodes and kills the first one. It returns another one, a partition that this owns by the new view and no node decides for,
 // since it is too early, and its standby.
-func (c *ownershipCluster) unheld() (k *Ownership, p uint32, standby *colleague) {
+func (c *ownershipCluster) unheld() (k *Ownership, p uint32, standby *otherMember) {
 	c.t.Helper()
 	c.start("a", "b", "c")
 	c.settled()

@@ -56,9 +56,9 @@ type Ownership struct {
 	origin  uint64 // the first incarnation, under which batches of grants are numbered
 	metrics ownershipMetrics
 
-	kick     chan struct{}               // holds a token when there may be something to acquire
-	standbys []atomic.Pointer[colleague] // by partition, for those that do not lock
-	sought   atomic.Uint64               // the number of the view of which this node has looked last who else has what
+	kick     chan struct{}                 // holds a token when there may be something to acquire
+	standbys []atomic.Pointer[otherMember] // by partition, for those that do not lock
+	sought   atomic.Uint64                 // the number of the view of which this node has looked last who else has what
 
 	mu        sync.Mutex
 	party     party // this node
@@ -66,17 +66,17 @@ type Ownership struct {
 	over      bool // whether this node has ceased to hold anything, and is about to end
 	solo      bool // whether tokens of the view were made by this node although it names another incarnation
 	parts     []holding
-	peers     map[string]*colleague // by id
-	adopted   adoptions             // by those that the view names
-	changed   time.Time             // when the last change of members was adopted
-	departed  bool                  // this node has left: it bears no witness any more
-	processes map[string]uint64     // by id, the incarnation that has answered last
-	settled   map[uint64]time.Time  // of epochs in which this node makes tokens anew: since when all holders from before them have ended but for their last authority, zero if they have not
-	added     map[grantor]delivery  // by member of the view and partition
-	batch     uint64                // the last one of this node
-	outbox    map[uint32]outgoing   // grants that were not acknowledged yet, by partition
-	cohort    *errgroup.Group       // the colleagues' goroutines
-	ctx       context.Context       // ends with Run
+	peers     map[string]*otherMember // by id
+	adopted   adoptions               // by those that the view names
+	changed   time.Time               // when the last change of members was adopted
+	departed  bool                    // this node has left: it bears no witness any more
+	processes map[string]uint64       // by id, the incarnation that has answered last
+	settled   map[uint64]time.Time    // of epochs in which this node makes tokens anew: since when all holders from before them have ended but for their last authority, zero if they have not
+	added     map[grantor]delivery    // by member of the view and partition
+	batch     uint64                  // the last one of this node
+	outbox    map[uint32]outgoing     // grants that were not acknowledged yet, by partition
+	cohort    *errgroup.Group         // the goroutines of all peers
+	ctx       context.Context         // ends with Run
 	evidence  authority
 	gathering bool          // a goroutine asks the standbys what they have granted
 	home      chan struct{} // closed when this node may admit again, and then another one
@@ -166,9 +166,9 @@ func NewOwnership(c OwnershipConfig, partitions int) *Ownership {
 		OwnershipConfig: c,
 		party:           party{c.Self.ID, c.Self.Incarnation},
 		kick:            make(chan struct{}, 1),
-		standbys:        make([]atomic.Pointer[colleague], partitions),
+		standbys:        make([]atomic.Pointer[otherMember], partitions),
 		parts:           make([]holding, partitions),
-		peers:           make(map[string]*colleague),
+		peers:           make(map[string]*otherMember),
 		processes:       make(map[string]uint64),
 		adopted:         make(adoptions),
 		settled:         make(map[uint64]time.Time),

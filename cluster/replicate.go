@@ -11,10 +11,10 @@ import (
 	"github.com/weirlimit/weir/shard"
 )
 
-// replicate keeps a colleague's copies of the partitions current for which it is the standby:
+// replicate keeps the copies on another member current, of the partitions for which that is the standby:
 // it sends what has changed, at fixed times, or at once where a counter has let much through.
-// It also hands back what this node has granted in the colleague's place.
-func (k *Ownership) replicate(ctx context.Context, c *colleague) {
+// It also hands back what this node has granted in that member's place.
+func (k *Ownership) replicate(ctx context.Context, c *otherMember) {
 	rest := time.NewTimer(urgentEvery)
 	defer rest.Stop()
 	for {
@@ -39,7 +39,7 @@ func (k *Ownership) replicate(ctx context.Context, c *colleague) {
 }
 
 // remind has all that has changed replicated. It is called every replicateEvery, when the node is awake
-// anyway: a timer for each colleague would wake an idle one once more.
+// anyway: a timer for each member would wake an idle one once more.
 func (k *Ownership) remind() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -79,7 +79,7 @@ func (m *replicas) noteLast(f feed) {
 }
 
 // replicateOnce reports whether there was something to send.
-func (k *Ownership) replicateOnce(ctx context.Context, c *colleague) (sent bool) {
+func (k *Ownership) replicateOnce(ctx context.Context, c *otherMember) (sent bool) {
 	select {
 	case c.feeding <- struct{}{}:
 		defer func() { <-c.feeding }()
@@ -125,7 +125,7 @@ func (k *Ownership) Flush(ctx context.Context) {
 }
 
 // flushTo is Flush for what c stands by for. One that is not reached is not waited for.
-func (k *Ownership) flushTo(ctx context.Context, c *colleague) {
+func (k *Ownership) flushTo(ctx context.Context, c *otherMember) {
 	reached := k.Router.Reaches(c.member.ID)
 	if reached {
 		k.replicateOnce(ctx, c) // most of it, while this node still admits
@@ -171,7 +171,7 @@ type feed struct {
 }
 
 // standbyFor returns the partitions that this node holds and of which c is the standby.
-func (k *Ownership) standbyFor(c *colleague) (partitions []uint32) {
+func (k *Ownership) standbyFor(c *otherMember) (partitions []uint32) {
 	for p := range k.standbys {
 		if k.standbys[p].Load() == c {
 			partitions = append(partitions, uint32(p))
@@ -181,7 +181,7 @@ func (k *Ownership) standbyFor(c *colleague) (partitions []uint32) {
 }
 
 // feeds returns what c stands by for, of what this node holds.
-func (k *Ownership) feeds(c *colleague) (feeds []feed) {
+func (k *Ownership) feeds(c *otherMember) (feeds []feed) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for p := range k.standbys {
@@ -196,7 +196,7 @@ func (k *Ownership) feeds(c *colleague) (feeds []feed) {
 }
 
 // append adds what has changed in a partition. It reports whether there is more.
-func (k *Ownership) append(m *replicas, c *colleague, f feed, r round) (more bool) {
+func (k *Ownership) append(m *replicas, c *otherMember, f feed, r round) (more bool) {
 	p, from := r.partition, len(m.records)
 	if k.standbys[p].Load() != c { // not any more
 		return false
@@ -237,7 +237,7 @@ func (k *Ownership) append(m *replicas, c *colleague, f feed, r round) (more boo
 
 // sendReplicas sends what was put together. What does not arrive, or does not fit, is sent anew
 // from the beginning.
-func (k *Ownership) sendReplicas(ctx context.Context, c *colleague, m *replicas) {
+func (k *Ownership) sendReplicas(ctx context.Context, c *otherMember, m *replicas) {
 	if len(m.items)+len(m.rounds) == 0 {
 		return
 	}
@@ -285,7 +285,7 @@ func (k *Ownership) haveParted(partitions, again []uint32) {
 }
 
 // restart has partitions sent to their standby from the beginning.
-func (k *Ownership) restart(c *colleague, partitions []uint32) {
+func (k *Ownership) restart(c *otherMember, partitions []uint32) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, p := range partitions {
@@ -337,8 +337,8 @@ type outgoing struct {
 // stay counted.
 const maxGrantReturns = 1 << 10
 
-// returnGrants tells a colleague what this node has granted in its place, once it is there again.
-func (k *Ownership) returnGrants(ctx context.Context, c *colleague) {
+// returnGrants tells another member what this node has granted in its place, once it is there again.
+func (k *Ownership) returnGrants(ctx context.Context, c *otherMember) {
 	if !k.Router.Reaches(c.member.ID) {
 		return
 	}

@@ -113,7 +113,7 @@ func TestBetterCopyThatDoesNotArrive(t *testing.T) {
 		had, b := k.parts[p].copy, k.peers["b"]
 		k.mu.Unlock()
 		c.crash("b")
-		if err := k.copy(t.Context(), &whereabouts{partition: uint32(p), best: b, grantors: []*colleague{b}}); err == nil {
+		if err := k.copy(t.Context(), &whereabouts{partition: uint32(p), best: b, grantors: []*otherMember{b}}); err == nil {
 			t.Error("it has arrived")
 		}
 		k.mu.Lock()

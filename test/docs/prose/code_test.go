@@ -16,7 +16,7 @@ import (
 var unrevisedCode = []string{
 	"cluster/acquire.go",
 	"cluster/authority.go",
-	"cluster/colleague.go",
+	"cluster/othermember.go",
 	"cluster/ownership.go",
 	"cluster/durable.go",
 	"cluster/gather.go",

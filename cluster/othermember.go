@@ -15,9 +15,9 @@ import (
 	"github.com/weirlimit/weir/cluster/peerv1"
 )
 
-// colleague is another member, as Ownership calls it: over gRPC, beside the connections on which
+// otherMember is another member, as Ownership calls it: over gRPC, beside the connections on which
 // checks are asked.
-type colleague struct {
+type otherMember struct {
 	member  Member
 	conn    *grpc.ClientConn
 	client  peerv1.PeerClient
@@ -40,7 +40,7 @@ type colleague struct {
 	dialed atomic.Pointer[net.Conn] // what conn has connected last; nil before
 }
 
-func (c *colleague) party() party { return party{c.member.ID, c.member.Incarnation} }
+func (c *otherMember) party() party { return party{c.member.ID, c.member.Incarnation} }
 
 // Times of connecting.
 const (
@@ -80,13 +80,13 @@ func (k *Ownership) connect(id, address string, dialed *atomic.Pointer[net.Conn]
 	)
 }
 
-// meet makes the members of the view colleagues, and forgets those who are none any more.
+// meet gives each other member of the view an otherMember, and forgets those that are no members any more.
 func (k *Ownership) meet(v *View) {
 	if k.ctx != nil && k.ctx.Err() != nil {
 		return // Run has left them all
 	}
 	old := k.peers
-	k.peers = make(map[string]*colleague, len(v.Members))
+	k.peers = make(map[string]*otherMember, len(v.Members))
 	var others []string
 	for _, m := range v.Members {
 		if m.ID == k.Self.ID {
@@ -97,7 +97,7 @@ func (k *Ownership) meet(v *View) {
 			k.peers[m.ID] = c
 			continue
 		}
-		c := &colleague{member: m, due: make(chan struct{}, 1), hurry: make(chan struct{}, 1), feeding: make(chan struct{}, 1)}
+		c := &otherMember{member: m, due: make(chan struct{}, 1), hurry: make(chan struct{}, 1), feeding: make(chan struct{}, 1)}
 		conn, err := k.connect(m.ID, m.Address, &c.dialed)
 		if err != nil {
 			k.Logger.Error("member cannot be spoken to", "member", m.ID, "address", m.Address, "error", err)
@@ -119,8 +119,8 @@ func (k *Ownership) meet(v *View) {
 	k.evidence.view(others, member && v.Members[i].Incarnation == k.party.incarnation)
 }
 
-// attend starts the goroutines that serve a colleague, once Ownership runs.
-func (k *Ownership) attend(c *colleague) {
+// attend starts the goroutines that serve another member, once Ownership runs.
+func (k *Ownership) attend(c *otherMember) {
 	if k.ctx == nil || k.ctx.Err() != nil || c.stop != nil {
 		return
 	}
@@ -130,8 +130,8 @@ func (k *Ownership) attend(c *colleague) {
 	k.cohort.Go(func() error { k.replicate(ctx, c); return nil })
 }
 
-// leave ends what is done for a colleague.
-func (c *colleague) leave() {
+// leave ends what is done for another member.
+func (c *otherMember) leave() {
 	if c.stop != nil {
 		c.stop()
 	}
@@ -139,7 +139,7 @@ func (c *colleague) leave() {
 }
 
 // caller says who calls c.
-func (k *Ownership) caller(c *colleague) *peerv1.Caller {
+func (k *Ownership) caller(c *otherMember) *peerv1.Caller {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	caller := &peerv1.Caller{
@@ -152,8 +152,8 @@ func (k *Ownership) caller(c *colleague) *peerv1.Caller {
 	return caller
 }
 
-// beat asks a colleague for a sign of life, over and over, and for its view if that is newer.
-func (k *Ownership) beat(ctx context.Context, c *colleague) {
+// beat asks another member for a sign of life, over and over, and for its view if that is newer.
+func (k *Ownership) beat(ctx context.Context, c *otherMember) {
 	tick := time.NewTicker(heartbeatEvery)
 	defer tick.Stop()
 	for missed := 0; ; {
@@ -171,7 +171,7 @@ func (k *Ownership) beat(ctx context.Context, c *colleague) {
 	}
 }
 
-func (k *Ownership) beatOnce(ctx context.Context, c *colleague) (answered bool) {
+func (k *Ownership) beatOnce(ctx context.Context, c *otherMember) (answered bool) {
 	caller, sent := k.caller(c), time.Now()
 	caller.To = 0 // to hear if it was restarted
 	asked := k.Shard.Now()
@@ -218,9 +218,9 @@ func stateOf(named string) State {
 	return Ready
 }
 
-// answers takes note of which process answers for a colleague. If that was restarted it is sent
+// answers takes note of which process answers for a member. If that was restarted it is sent
 // anew what it stands by for.
-func (k *Ownership) answers(c *colleague, incarnation uint64) {
+func (k *Ownership) answers(c *otherMember, incarnation uint64) {
 	k.mu.Lock()
 	before, met := k.processes[c.member.ID]
 	if k.peers[c.member.ID] == c {
@@ -248,14 +248,14 @@ func (k *Ownership) catchUp(ctx context.Context, from peerv1.PeerClient, caller 
 	k.Adopt(v)
 }
 
-func (c *colleague) locate(ctx context.Context, k *Ownership, partitions []uint32, patience time.Duration) (*peerv1.LocateResponse, error) {
+func (c *otherMember) locate(ctx context.Context, k *Ownership, partitions []uint32, patience time.Duration) (*peerv1.LocateResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return c.client.Locate(ctx, &peerv1.LocateRequest{Caller: k.caller(c), Partitions: partitions})
 }
 
-// nudge tells a colleague to fetch what holder has sealed for it.
-func (c *colleague) nudge(ctx context.Context, k *Ownership, p uint32, holder string) {
+// nudge tells another member to fetch what holder has sealed for it.
+func (c *otherMember) nudge(ctx context.Context, k *Ownership, p uint32, holder string) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	_, err := c.client.Locate(ctx, &peerv1.LocateRequest{
@@ -266,7 +266,7 @@ func (c *colleague) nudge(ctx context.Context, k *Ownership, p uint32, holder st
 	}
 }
 
-func (c *colleague) confirm(ctx context.Context, k *Ownership, p uint32, gen Generation) error {
+func (c *otherMember) confirm(ctx context.Context, k *Ownership, p uint32, gen Generation) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	_, err := c.client.Confirm(ctx, &peerv1.ConfirmRequest{Caller: k.caller(c), Partition: p, Term: uint64(gen)})
