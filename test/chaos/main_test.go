@@ -8,10 +8,7 @@ import (
 	"github.com/weirlimit/weir/test/process"
 )
 
-var (
-	form  = process.NewForm("chaos", "take the time of the full form, several minutes")
-	every = flag.Bool("every", false, "test every fault of the short form, two minutes")
-)
+var form = process.NewForm("chaos", "take the time of the full form, several minutes")
 
 // peerTimeout is how long every node waits for another. The default of 25 ms would do on a machine that has
 // nothing else to do. On one without enough processors late checks are decided by standbys, or allowed by
@@ -23,12 +20,12 @@ func TestMain(m *testing.M) {
 	process.Main(m)
 }
 
-// notInBrief skips a test unless every fault is to be tested: go test ./... takes the death of the owner and a split for
-// all of them.
+// notInBrief skips a test of both forms unless all tests are to run: go test ./... takes the death of the owner and a split for
+// all faults.
 func notInBrief(t *testing.T) {
 	t.Helper()
-	if !form.Full() && !*every {
-		t.Skip("with -every only; .ci/run does that")
+	if !form.Full() {
+		process.NotInBrief(t)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 // A client that was told of one node goes on without errors, and without an answer of its
 // own, while each node is stopped or killed in turn and comes back.
 func TestClientOutlivesItsNodes(t *testing.T) {
+	process.NotInBrief(t)
 	_, nodes := startThree(t, rulesPerYear(1_000_000))
 	// A second is far beyond what a check may take. Undecided after it is a fault.
 	c, err := client.New(nodes[0].GRPC, client.WithTimeout(time.Second))
@@ -84,6 +85,7 @@ func TestUndecidedByANode(t *testing.T) {
 // A node of another cluster that answers at the address that a client was given is not asked, even if it has the
 // id of the node that was there.
 func TestClientMeetsAnotherCluster(t *testing.T) {
+	process.NotInBrief(t)
 	t.Parallel()
 	const users, limit = 100, 3
 	rules := rulesPerYear(limit)

@@ -179,6 +179,7 @@ func TestNodeThatLeavesIsNotMissed(t *testing.T) {
 }
 
 func TestEtcdDownForHalfAMinute(t *testing.T) {
+	process.NotInBrief(t)
 	t.Parallel()
 	etcd, nodes := startThree(t, rulesPerYear(1_000_000), "--peer-timeout", "4s")
 	view := nodes[0].Nodes().GetView()

@@ -126,7 +126,7 @@ func findProgram(t *testing.T, name string) string {
 // skip skips a test for what it needs, unless all must run.
 func skip(t *testing.T, why string) {
 	t.Helper()
-	if os.Getenv("RUN_ALL_TESTS") != "" {
+	if process.AllTests() {
 		t.Fatal(why)
 	}
 	t.Skip(why)

@@ -65,6 +65,7 @@ func reasons(n *process.Node) string {
 }
 
 func TestForeignClusterAtAMembersAddress(t *testing.T) {
+	process.NotInBrief(t)
 	t.Parallel()
 	const users, limit = 200, 3
 	rules := rulesPerYear(limit)

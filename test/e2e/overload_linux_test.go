@@ -119,6 +119,9 @@ var everyFlood = flag.Bool("floods", false, "flood nodes in every way that they 
 // processor, since the load could not send enough otherwise. What the nodes achieve is compared by their processor
 // time, which other processes may take from them.
 func TestOverloadIsRefused(t *testing.T) {
+	if !*everyFlood {
+		process.NotInBrief(t)
+	}
 	th := newThrottle(t)
 	rules := writeRules(t, rulesPerYear(1_000_000))
 	etcd := process.StartEtcd(t)

@@ -2,8 +2,21 @@ package process
 
 import (
 	"flag"
+	"os"
 	"testing"
 )
+
+// AllTests reports whether no test is to be left out, by the variable RUN_ALL_TESTS: neither for what it needs, nor for the time
+// it takes.
+func AllTests() bool { return os.Getenv("RUN_ALL_TESTS") != "" }
+
+// NotInBrief skips a test that takes long, unless all are to run: go test ./... takes a few minutes, .ci/run leaves nothing out.
+func NotInBrief(t testing.TB) {
+	t.Helper()
+	if !AllTests() {
+		t.Skip("takes long: with RUN_ALL_TESTS=1 only, as .ci/run has it")
+	}
+}
 
 // Form is how long tests take: the short form is for go test ./..., the full one for a target of the Makefile.
 type Form struct {
