@@ -216,7 +216,7 @@ func (s *Shard) layLongLocked(p *partition, r *record) {
 	}
 	s.weighLongLocked(e)
 	s.listLongLocked(p, e, ToStandby)
-	s.makeRoomForLongLocked(p, []Take{{Key: r.key}})
+	s.makeRoomForLongLocked(p, r.key, []Take{{Key: r.key}})
 }
 
 // removeLongLocked deletes e, except for provisional grants.

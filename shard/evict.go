@@ -154,35 +154,22 @@ func (s *Shard) evictLocked(p *partition, victim cursor) {
 }
 
 // makeRoomForLongLocked keeps the counters of long algorithms within their memory limit, except for those
-// of the group.
-func (s *Shard) makeRoomForLongLocked(p *partition, group []Take) {
-	for s.longBytes.Load() > s.maxLong && s.evictLongLocked(p, group) {
+// of the group. It evicts from p, the partition of key.
+func (s *Shard) makeRoomForLongLocked(p *partition, key ring.Key, group []Take) {
+	for s.longBytes.Load() > s.maxLong && s.evictLongLocked(p, key, group) {
 		continue
 	}
 }
 
-// evictLongLocked evicts one counter of a long algorithm, not of the group. It reports whether there was
-// one.
-func (s *Shard) evictLongLocked(p *partition, group []Take) bool {
-	v := victims{heavyToo: true, over: over(p.latest)}
-	var victim *longEntry
-	for k, e := range p.long { // begins at a random place
-		if slices.ContainsFunc(group, func(t Take) bool { return t.Key == k }) {
-			continue
-		}
-		best, more := v.compare(e.usage)
-		if best {
-			victim = e
-		}
-		if !more {
-			break
-		}
-	}
-	if v.few == 0 {
+// evictLongLocked evicts one counter of a long algorithm, not of the group, from p, the partition of key. It
+// reports whether there was one.
+func (s *Shard) evictLongLocked(p *partition, key ring.Key, group []Take) bool {
+	victim := s.levelsOf(key).victim(group, over(p.latest))
+	if victim == nil {
 		return false
 	}
 	s.deleteLongLocked(p, victim)
-	if v.best.expires <= v.over {
+	if victim.expires <= over(p.latest) {
 		s.metrics.expired.Inc()
 	} else {
 		s.countEvicted()

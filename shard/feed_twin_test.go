@@ -78,6 +78,9 @@ func consistent(s *Shard) string {
 	if n != s.Len() || bytes != s.longBytes.Load() {
 		return fmt.Sprintf("%d counters, counted are %d; %d bytes, counted are %d", n, s.Len(), bytes, s.longBytes.Load())
 	}
+	if err := checkLevels(s); err != nil {
+		return err.Error()
+	}
 	return ""
 }
 

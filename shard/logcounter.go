@@ -23,6 +23,9 @@ type longEntry struct {
 	marks   uint8  // the followers in whose lists it is, as in a slot
 	gone    bool   // deleted
 	round   uint32 // of copied, when the last record of it came
+
+	level          uint8 // the list that it is in, see levels
+	previous, next *longEntry
 }
 
 // stepLongLocked decides t, and counts it if it takes something. A give-back is counted later, because
@@ -106,6 +109,7 @@ func (s *Shard) addLongLocked(p *partition, key ring.Key) *longEntry {
 	}
 	e := &longEntry{key: key, bytes: longOverhead}
 	p.long[key] = e
+	s.levelsOf(key).push(e)
 	s.longBytes.Add(longOverhead)
 	s.counters.Add(1)
 	return e
@@ -121,12 +125,15 @@ func (s *Shard) dropLongLocked(p *partition, e *longEntry) {
 	s.longBytes.Add(-int64(e.bytes))
 	delete(p.long, e.key)
 	e.gone = true
+	s.levelsOf(e.key).remove(e)
 	s.counters.Add(-1)
 }
 
-// weighLongLocked updates the size of e, which even a look may change.
+// weighLongLocked updates the size of e, which even a look may change, and its place among those to evict.
+// It follows every change of e.usage.
 func (s *Shard) weighLongLocked(e *longEntry) {
 	now := longOverhead + e.counter.Bytes()
 	s.longBytes.Add(int64(now - e.bytes))
 	e.bytes = now
+	s.levelsOf(e.key).move(e)
 }

@@ -374,7 +374,7 @@ func (s *Shard) mergeLocked(p *partition, g *Grant, now int64) {
 		}
 		s.mergeLongLocked(p, e, g)
 		s.listLongLocked(p, e, ToStandby)
-		s.makeRoomForLongLocked(p, []Take{{Key: g.Key}})
+		s.makeRoomForLongLocked(p, g.Key, []Take{{Key: g.Key}})
 		return
 	}
 	t := Take{Key: g.Key, Limit: g.Limit}

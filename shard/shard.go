@@ -48,6 +48,7 @@ type Config struct {
 type Shard struct {
 	partitions []partition
 	tentative  []tentativeLog // by partition
+	longLevels []*levels      // by partition, nil before the first long counter
 	arena      *arena
 	steps      atomic.Int64 // of all histories
 	openLeases atomic.Int64 // of all accounts
@@ -94,6 +95,7 @@ func New(c Config) (*Shard, error) {
 	s := &Shard{
 		partitions: make([]partition, c.Partitions),
 		tentative:  make([]tentativeLog, c.Partitions),
+		longLevels: make([]*levels, c.Partitions),
 		arena:      arena,
 		maxLong:    cmp.Or(c.MaxLongBytes, DefaultMaxLongBytes),
 		relieve:    c.Relieve,
@@ -457,7 +459,7 @@ func (s *Shard) makeRoomLocked(g *Group, group *exemptGroup, undos []undo) {
 				s.evictLocked(p, victim)
 			}
 		}
-		s.makeRoomForLongLocked(p, g.Takes)
+		s.makeRoomForLongLocked(p, t.Key, g.Takes)
 	}
 }
 
