@@ -125,7 +125,7 @@ func (k *Ownership) noteCopies(found []whereabouts, all bool) {
 				pt.copyAt, pt.fresh = party{}, pt.copy.whole
 			}
 			if !pt.restarted { // what is decided from it is all there is
-				pt.copy.gen, pt.copy.whole = max(pt.copy.gen, 1), true
+				pt.copy.term, pt.copy.whole = max(pt.copy.term, 1), true
 			}
 			k.Shard.Withhold(w.partition, false)
 		}
@@ -169,7 +169,7 @@ func (k *Ownership) create(p uint32, epoch uint64) bool {
 		return false
 	}
 	k.open(p)
-	k.Logger.Debug("token made anew", "partition", p, "generation", k.parts[p].token.gen, "copy", had)
+	k.Logger.Debug("token made anew", "partition", p, "term", k.parts[p].token.term, "copy", had)
 	return true
 }
 
@@ -268,10 +268,10 @@ func (w *whereabouts) note(c *otherMember, l *peerv1.Located, self party, view *
 	case peerv1.ReplicaState_REPLICA_STATE_UNSPECIFIED: // never sent
 	}
 	v := version{
-		gen: Generation(l.GetTerm()), seq: l.GetSequence(), whole: l.GetWhole(),
+		term: Term(l.GetTerm()), seq: l.GetSequence(), whole: l.GetWhole(),
 		snapshot: SnapshotVersion{l.GetSnapshotTerm(), l.GetSnapshotSequence()},
 	}
-	if v.gen > 0 && v.seq&granted != 0 {
+	if v.term > 0 && v.seq&granted != 0 {
 		w.grantors = append(w.grantors, c)
 	}
 	asGood := v.whole && !l.GetEnding() && v.compare(w.own) >= 0
@@ -284,7 +284,7 @@ func (w *whereabouts) note(c *otherMember, l *peerv1.Located, self party, view *
 	if better == 0 && w.best != nil && !l.GetEnding() && (w.ending || c.member.ID == owner || c.member.ID == standby) {
 		better = 1
 	}
-	if v.gen > 0 && better > 0 {
+	if v.term > 0 && better > 0 {
 		w.best, w.version, w.ending = c, v, l.GetEnding()
 	}
 }
@@ -366,24 +366,24 @@ func (k *Ownership) pull(ctx context.Context, p uint32, from *otherMember) error
 	}
 	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()
-	gen, added, err := k.stream(ctx, from, &peerv1.PullRequest{Partition: p})
+	term, added, err := k.stream(ctx, from, &peerv1.PullRequest{Partition: p})
 	failpoint("installs")
 	k.mu.Lock()
 	pt := &k.parts[p]
 	pt.pulling = false
 	if err == nil {
-		held, fresh := pt.token.install(k.claim(p), gen)
+		held, fresh := pt.token.install(k.claim(p), term)
 		if fresh {
 			for _, d := range added {
 				k.added[grantor{d.GetId(), p}] = delivery{d.GetIncarnation(), d.GetBatch()}
 			}
 			k.open(p)
 			k.metrics.installed.Inc()
-			k.Logger.Debug("partition installed", "partition", p, "from", from.member.ID, "generation", gen)
+			k.Logger.Debug("partition installed", "partition", p, "from", from.member.ID, "term", term)
 		}
-		if held || pt.token.seen >= gen {
+		if held || pt.token.seen >= term {
 			pt.fetch = ""
-			pt.receipt = receipt{from.party(), gen}
+			pt.receipt = receipt{from.party(), term}
 		}
 	}
 	k.mu.Unlock()
@@ -407,8 +407,8 @@ func (k *Ownership) begin(p uint32) bool {
 	return true
 }
 
-// stream lays what from is asked for over what is here, and returns the generation of it, and which grants from has added if it holds p.
-func (k *Ownership) stream(ctx context.Context, from *otherMember, what *peerv1.PullRequest) (gen Generation, added []*peerv1.Delivery, err error) {
+// stream lays what from is asked for over what is here, and returns the term of it, and which grants from has added if it holds p.
+func (k *Ownership) stream(ctx context.Context, from *otherMember, what *peerv1.PullRequest) (term Term, added []*peerv1.Delivery, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // also where it is left early
 	p := what.GetPartition()
@@ -433,7 +433,7 @@ func (k *Ownership) stream(ctx context.Context, from *otherMember, what *peerv1.
 			return 0, nil, fmt.Errorf("grants of partition %d from %s: %w", p, from.member.ID, err)
 		}
 		if piece.GetLast() {
-			return Generation(piece.GetTerm()), piece.GetAdded(), nil
+			return Term(piece.GetTerm()), piece.GetAdded(), nil
 		}
 	}
 }
@@ -473,7 +473,7 @@ func (k *Ownership) confirm(ctx context.Context, p uint32) {
 		c = nil
 	}
 	k.mu.Unlock()
-	if c == nil || r.gen == 0 || c.confirm(ctx, k, p, r.gen) != nil {
+	if c == nil || r.term == 0 || c.confirm(ctx, k, p, r.term) != nil {
 		return
 	}
 	k.mu.Lock()
@@ -487,7 +487,7 @@ func (k *Ownership) confirmAll(ctx context.Context) {
 	k.mu.Lock()
 	var due []uint32
 	for p := range k.parts {
-		if k.parts[p].receipt.gen > 0 {
+		if k.parts[p].receipt.term > 0 {
 			due = append(due, uint32(p))
 		}
 	}

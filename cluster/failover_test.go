@@ -108,13 +108,13 @@ func TestRestartedStandbyIsSentCopies(t *testing.T) {
 func TestOneOfTwoCopiesDecides(t *testing.T) {
 	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		k, p, standby := c.unheld()
-		has := version{gen: 1 << 40, seq: 7, whole: true}
+		has := version{term: 1 << 40, seq: 7, whole: true}
 		decides := func(of version) (best bool, holder string) {
 			k.mu.Lock()
 			k.parts[p].copy, k.parts[p].fresh, k.parts[p].copyAt = has, true, party{}
 			w := whereabouts{partition: p, own: has, version: has}
-			w.note(&otherMember{member: Member{ID: "x"}}, &peerv1.Located{Term: uint64(has.gen), Sequence: 8, Whole: true}, k.party, k.view)
-			w.note(standby, &peerv1.Located{Term: uint64(of.gen), Sequence: of.seq, Whole: of.whole}, k.party, k.view)
+			w.note(&otherMember{member: Member{ID: "x"}}, &peerv1.Located{Term: uint64(has.term), Sequence: 8, Whole: true}, k.party, k.view)
+			w.note(standby, &peerv1.Located{Term: uint64(of.term), Sequence: of.seq, Whole: of.whole}, k.party, k.view)
 			k.mu.Unlock()
 			if of.seq == 8 && of.whole && w.best != standby {
 				t.Error("of two copies that are as good, another one than the standby's comes first")
@@ -125,12 +125,12 @@ func TestOneOfTwoCopiesDecides(t *testing.T) {
 			holder, _ = k.OwnerOf(p)
 			return best, holder
 		}
-		for _, of := range []version{has, {gen: has.gen, seq: 8, whole: true}} {
+		for _, of := range []version{has, {term: has.term, seq: 8, whole: true}} {
 			if best, holder := decides(of); best || holder != "b" {
 				t.Errorf("with a standby with %v: best %v, and %q is said to have it", of, best, holder)
 			}
 		}
-		for _, of := range []version{{gen: has.gen, seq: 6, whole: true}, {gen: has.gen, seq: 8}} {
+		for _, of := range []version{{term: has.term, seq: 6, whole: true}, {term: has.term, seq: 8}} {
 			if best, _ := decides(of); !best {
 				t.Errorf("with a standby with %v: no node decides", of)
 			}

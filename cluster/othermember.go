@@ -266,9 +266,9 @@ func (c *otherMember) nudge(ctx context.Context, k *Ownership, p uint32, holder 
 	}
 }
 
-func (c *otherMember) confirm(ctx context.Context, k *Ownership, p uint32, gen Generation) error {
+func (c *otherMember) confirm(ctx context.Context, k *Ownership, p uint32, term Term) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	_, err := c.client.Confirm(ctx, &peerv1.ConfirmRequest{Caller: k.caller(c), Partition: p, Term: uint64(gen)})
+	_, err := c.client.Confirm(ctx, &peerv1.ConfirmRequest{Caller: k.caller(c), Partition: p, Term: uint64(term)})
 	return err
 }

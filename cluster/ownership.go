@@ -142,21 +142,21 @@ type holding struct {
 // receipt is a Confirm that is due.
 type receipt struct {
 	holder party
-	gen    Generation // 0 for none
+	term   Term // 0 for none
 }
 
 // version orders the copies of a partition.
 type version struct {
-	gen   Generation
+	term  Term
 	seq   uint64
 	whole bool
-	// snapshot is that of the snapshot from which the copy is, or zero. Then gen is restored, below that of every token.
+	// snapshot is that of the snapshot from which the copy is, or zero. Then term is restored, below that of every token.
 	snapshot SnapshotVersion
 }
 
 func (v version) compare(w version) int {
 	whole := func(v version) int { return int(boolByte(v.whole)) }
-	return cmp.Or(cmp.Compare(whole(v), whole(w)), cmp.Compare(v.gen, w.gen), v.snapshot.Compare(w.snapshot), cmp.Compare(v.seq, w.seq))
+	return cmp.Or(cmp.Compare(whole(v), whole(w)), cmp.Compare(v.term, w.term), v.snapshot.Compare(w.snapshot), cmp.Compare(v.seq, w.seq))
 }
 
 // NewOwnership returns the Ownership of a node that holds nothing: it closes all partitions
@@ -279,7 +279,7 @@ func (k *Ownership) adoptPart(p uint32, old *View, lapsed bool) {
 		k.close(p)
 	}
 	if pt.token.state == absent && had.state != absent {
-		pt.copy, pt.fresh = version{gen: had.gen, seq: pt.sequence, whole: true}, true
+		pt.copy, pt.fresh = version{term: had.term, seq: pt.sequence, whole: true}, true
 		if k.isParting(p) {
 			pt.copy.seq++ // it may have more than was sent
 		}
@@ -528,7 +528,7 @@ func (k *Ownership) tidy() {
 		}
 		owner, standby := k.view.Members[r.Owner(uint32(p))].ID, k.view.Members[r.Standby(uint32(p))].ID
 		switch {
-		case pt.copy.gen == 0, pt.token.state != absent, pt.pulling, owner == k.Self.ID, standby == k.Self.ID:
+		case pt.copy.term == 0, pt.token.state != absent, pt.pulling, owner == k.Self.ID, standby == k.Self.ID:
 			pt.idle = time.Time{}
 		case pt.idle.IsZero():
 			pt.idle = time.Now()

@@ -111,15 +111,15 @@ func TestOwnerOfALostPartition(t *testing.T) {
 		k.mu.Unlock()
 		for _, tc := range []struct {
 			restarted bool
-			gen       Generation
+			term      Term
 			want      string
 		}{{false, 0, ""}, {true, 0, "a"}, {true, 1, ""}} {
 			k.mu.Lock()
 			pt := &k.parts[1]
-			pt.token.state, pt.restarted, pt.copy.gen = absent, tc.restarted, tc.gen
+			pt.token.state, pt.restarted, pt.copy.term = absent, tc.restarted, tc.term
 			k.mu.Unlock()
 			if id, known := k.OwnerOf(1); id != tc.want || known != (id != "") {
-				t.Errorf("restarted %v, a copy of %d: %q, %v", tc.restarted, tc.gen, id, known)
+				t.Errorf("restarted %v, a copy of %d: %q, %v", tc.restarted, tc.term, id, known)
 			}
 		}
 		k.mu.Lock()

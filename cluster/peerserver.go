@@ -167,16 +167,16 @@ func (k *Ownership) located(p uint32) *peerv1.Located {
 	switch {
 	case pt.token.state == active:
 		l.State = peerv1.ReplicaState_REPLICA_STATE_ACTIVE
-		v = version{gen: pt.token.gen, seq: pt.sequence, whole: true}
+		v = version{term: pt.token.term, seq: pt.sequence, whole: true}
 	case pt.token.state == sealed:
 		l.State, l.To, l.ToIncarnation = peerv1.ReplicaState_REPLICA_STATE_SEALED, pt.token.to.id, pt.token.to.incarnation
-		v = version{gen: pt.token.gen, whole: true}
+		v = version{term: pt.token.term, whole: true}
 	case pt.pulling, pt.fetch != "", k.view != nil && pt.token.mayCreate(k.claim(p)):
 		l.State = peerv1.ReplicaState_REPLICA_STATE_PENDING
 	default:
 		l.State = peerv1.ReplicaState_REPLICA_STATE_ABSENT
 	}
-	l.Term, l.Sequence, l.Whole = uint64(v.gen), v.seq, v.whole
+	l.Term, l.Sequence, l.Whole = uint64(v.term), v.seq, v.whole
 	l.SnapshotTerm, l.SnapshotSequence = v.snapshot.Term, v.snapshot.Sequence
 	return l
 }
@@ -188,7 +188,7 @@ const granted = 1 << 62
 // copyOf returns what copy this node has of p.
 func (k *Ownership) copyOf(p uint32) version {
 	v := k.parts[p].copy
-	if _, told := k.outbox[p]; v.gen > 0 && (told || k.Shard.HasGrants(p)) {
+	if _, told := k.outbox[p]; v.term > 0 && (told || k.Shard.HasGrants(p)) {
 		v.seq |= granted
 	}
 	return v
@@ -225,7 +225,7 @@ func (s peerServer) Pull(req *peerv1.PullRequest, stream grpc.ServerStreamingSer
 	if req.GetCopy() {
 		return k.giveCopy(stream, p, to)
 	}
-	gen, err := k.seal(p, to)
+	term, err := k.seal(p, to)
 	if err != nil {
 		return err
 	}
@@ -233,7 +233,7 @@ func (s peerServer) Pull(req *peerv1.PullRequest, stream grpc.ServerStreamingSer
 	if err := k.sendChanges(stream, p); err != nil { // what has changed meanwhile
 		return err
 	}
-	return stream.Send(&peerv1.PullResponse{Term: uint64(gen), Last: true, Added: k.addedTo(p)})
+	return stream.Send(&peerv1.PullResponse{Term: uint64(term), Last: true, Added: k.addedTo(p)})
 }
 
 // addedTo is deliveries for those who do not hold mu.
@@ -302,7 +302,7 @@ func (k *Ownership) giveCopy(stream grpc.ServerStreamingServer[peerv1.PullRespon
 		grants = append(grants, more...)
 	}
 	k.mu.Unlock()
-	err := k.sendCopy(stream, p, before.gen, grants)
+	err := k.sendCopy(stream, p, before.term, grants)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.Logger.Debug("copy given away", "partition", p, "to", to.id, "grants", len(grants), "error", err)
@@ -311,21 +311,21 @@ func (k *Ownership) giveCopy(stream grpc.ServerStreamingServer[peerv1.PullRespon
 	} else {
 		k.Shard.Underway(p, k.outbox[p].grants)
 	}
-	if err != nil && pt.copy.gen == before.gen {
+	if err != nil && pt.copy.term == before.term {
 		pt.copy.whole, pt.copyAt = before.whole, at
 		k.Shard.Withhold(p, false)
 	}
 	return err
 }
 
-func (k *Ownership) sendCopy(stream grpc.ServerStreamingServer[peerv1.PullResponse], p uint32, gen Generation, grants []shard.Grant) error {
+func (k *Ownership) sendCopy(stream grpc.ServerStreamingServer[peerv1.PullResponse], p uint32, term Term, grants []shard.Grant) error {
 	if err := k.sendChanges(stream, p); err != nil {
 		return err
 	}
 	for {
 		encoded, n := packGrants(grants)
 		if n == len(grants) {
-			return stream.Send(&peerv1.PullResponse{Grants: encoded, Term: uint64(gen), Last: true})
+			return stream.Send(&peerv1.PullResponse{Grants: encoded, Term: uint64(term), Last: true})
 		}
 		if err := stream.Send(&peerv1.PullResponse{Grants: encoded}); err != nil {
 			return err
@@ -334,22 +334,22 @@ func (k *Ownership) sendCopy(stream grpc.ServerStreamingServer[peerv1.PullRespon
 	}
 }
 
-// seal seals p for to, and returns the generation of what to gets.
-func (k *Ownership) seal(p uint32, to party) (Generation, error) {
+// seal seals p for to, and returns the term of what to gets.
+func (k *Ownership) seal(p uint32, to party) (Term, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	pt := &k.parts[p]
 	had := pt.token.state
-	gen, ok := pt.token.seal(k.claim(p), to)
+	term, ok := pt.token.seal(k.claim(p), to)
 	if !ok {
 		return 0, status.Errorf(codes.NotFound, "partition %d is not held for %s any more", p, to.id)
 	}
 	if had == active {
 		k.close(p)
 		k.metrics.sealed.Inc()
-		k.Logger.Debug("partition sealed", "partition", p, "for", to.id, "generation", gen)
+		k.Logger.Debug("partition sealed", "partition", p, "for", to.id, "term", term)
 	}
-	return gen, nil
+	return term, nil
 }
 
 // Confirm implements peerv1.PeerServer.
@@ -364,8 +364,8 @@ func (s peerServer) Confirm(ctx context.Context, req *peerv1.ConfirmRequest) (*p
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	pt := &k.parts[p]
-	if gen := Generation(req.GetTerm()); pt.token.confirm(gen) {
-		pt.copy, pt.fresh = version{gen: gen, whole: true}, true
+	if term := Term(req.GetTerm()); pt.token.confirm(term) {
+		pt.copy, pt.fresh = version{term: term, whole: true}, true
 	}
 	return &peerv1.ConfirmResponse{}, nil
 }
@@ -393,14 +393,14 @@ func (s peerServer) Replicate(ctx context.Context, req *peerv1.ReplicateRequest)
 // receive lays a replica of that member over the copy of its partition. It is false if something is missing
 // between the two.
 func (k *Ownership) receive(r *peerv1.Replica, from string) bool {
-	p, gen, seq := r.GetPartition(), Generation(r.GetTerm()), r.GetSequence()
+	p, term, seq := r.GetPartition(), Term(r.GetTerm()), r.GetSequence()
 	pt := &k.parts[p]
 	switch {
-	case pt.token.state != absent, gen < pt.copy.gen, k.view == nil, gen < firstOf(k.view.claim(p).base):
+	case pt.token.state != absent, term < pt.copy.term, k.view == nil, term < firstOf(k.view.claim(p).base):
 		return true // of no use, but nothing that sending it again would help
 	case pt.pulling: // what is laid down at the moment is older
 		return false
-	case !r.GetBegin() && (gen != pt.copy.gen || seq != pt.copy.seq+1):
+	case !r.GetBegin() && (term != pt.copy.term || seq != pt.copy.seq+1):
 		return false
 	}
 	k.hasAdded(p, r.GetAdded())
@@ -409,9 +409,9 @@ func (k *Ownership) receive(r *peerv1.Replica, from string) bool {
 		return true
 	}
 	if r.GetBegin() || r.GetWhole() && !pt.copy.whole {
-		k.Logger.Debug("replica", "partition", p, "generation", gen, "sequence", seq, "begins", r.GetBegin(), "whole", r.GetWhole())
+		k.Logger.Debug("replica", "partition", p, "term", term, "sequence", seq, "begins", r.GetBegin(), "whole", r.GetWhole())
 	}
-	pt.copy, pt.fedBy = version{gen: gen, seq: seq, whole: r.GetWhole() || pt.copy.whole && !pt.copy.isRestored()}, from
+	pt.copy, pt.fedBy = version{term: term, seq: seq, whole: r.GetWhole() || pt.copy.whole && !pt.copy.isRestored()}, from
 	if r.GetWhole() {
 		pt.fresh = true
 		k.Shard.Withhold(p, false)

@@ -155,7 +155,7 @@ func (k *Ownership) cease(p uint32) {
 	k.Shard.Seal(p)
 	k.Shard.Withhold(p, true)
 	if pt.token.state == active {
-		pt.copy, pt.fresh, pt.ended = version{gen: pt.token.gen, seq: pt.sequence, whole: true}, true, true
+		pt.copy, pt.fresh, pt.ended = version{term: pt.token.term, seq: pt.sequence, whole: true}, true, true
 		pt.token.lapse()
 		k.follow(p)
 	}
@@ -228,7 +228,7 @@ func (k *Ownership) append(m *replicas, c *otherMember, f feed, r round) (more b
 	}
 	pt.sequence++
 	m.items = append(m.items, &peerv1.Replica{
-		Partition: p, Term: uint64(pt.token.gen), Sequence: pt.sequence,
+		Partition: p, Term: uint64(pt.token.term), Sequence: pt.sequence,
 		Records: m.records[from:len(m.records):len(m.records)], Begin: !pt.begun, Whole: pt.whole || whole, Added: f.added.message(c.member.ID),
 	})
 	pt.begun, pt.whole = true, pt.whole || whole
@@ -277,7 +277,7 @@ func (k *Ownership) haveParted(partitions, again []uint32) {
 		if pt.token.state == active || slices.Contains(again, p) {
 			continue
 		}
-		if pt.copy.gen == pt.token.gen { // else another one has taken its place
+		if pt.copy.term == pt.token.term { // else another one has taken its place
 			pt.copy.seq = pt.sequence
 		}
 		k.parted(p)

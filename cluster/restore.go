@@ -11,7 +11,7 @@ import (
 )
 
 // A snapshot is what a node had of a partition, kept on its disk. A node that starts lays its snapshots down as
-// copies, which count for less than those of any node that has run on: their generation is below that of every
+// copies, which count for less than those of any node that has run on: their term is below that of every
 // token. Of two of them the newer one counts, by its version. So the search for the best copy, before a token is
 // made again, finds the newest snapshot that any member has, and only if no member has a copy that is whole.
 
@@ -23,12 +23,12 @@ const (
 	maxGrantsBytes = grantBytes + algorithms.MaxLongBytes + 1<<10
 )
 
-// restored is the generation of all copies from snapshots.
-const restored Generation = 1
+// restored is the term of all copies from snapshots.
+const restored Term = 1
 
 // SnapshotVersion orders the snapshots of one partition. The zero SnapshotVersion is that of none.
 type SnapshotVersion struct {
-	// Term is the generation of the counters.
+	// Term is that of the counters.
 	Term uint64
 	// Sequence is how far they go: twice the sequence of the last replica before them, and 1 more by the node that
 	// decided.
@@ -72,7 +72,7 @@ func (k *Ownership) Restore(p uint32, s SnapshotVersion, records, grants []byte)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.parts[p].copy = version{gen: restored, whole: true, snapshot: s}
+	k.parts[p].copy = version{term: restored, whole: true, snapshot: s}
 	return nil
 }
 
@@ -96,13 +96,13 @@ func (k *Ownership) snapshotVersion(p uint32) (s SnapshotVersion, ok bool) {
 	case pt.pulling: // what is there is not complete
 		return s, false
 	case pt.token.state == active:
-		return SnapshotVersion{uint64(pt.token.gen), pt.sequence<<1 | 1}, true
+		return SnapshotVersion{uint64(pt.token.term), pt.sequence<<1 | 1}, true
 	case pt.token.state == sealed: // its successor begins with this
-		return SnapshotVersion{uint64(pt.token.gen), 0}, true
+		return SnapshotVersion{uint64(pt.token.term), 0}, true
 	case v.whole && v.isRestored():
 		return v.snapshot, true
-	case v.whole && v.gen > restored:
-		return SnapshotVersion{uint64(v.gen), v.seq<<1 | uint64(boolByte(pt.ended))}, true
+	case v.whole && v.term > restored:
+		return SnapshotVersion{uint64(v.term), v.seq<<1 | uint64(boolByte(pt.ended))}, true
 	}
 	return s, false
 }

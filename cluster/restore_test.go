@@ -202,17 +202,17 @@ func TestGrantsOfAStandbySurvive(t *testing.T) {
 
 // TestSnapshotsAreTheLeastOfWholeCopies compares versions of copies.
 func TestSnapshotsAreTheLeastOfWholeCopies(t *testing.T) {
-	old := version{gen: restored, whole: true, snapshot: SnapshotVersion{1 << 24, 3}}
+	old := version{term: restored, whole: true, snapshot: SnapshotVersion{1 << 24, 3}}
 	for _, v := range []version{
-		{gen: 1 << 24, whole: true},
-		{gen: restored, whole: true, snapshot: SnapshotVersion{1 << 24, 4}},
-		{gen: restored, whole: true, snapshot: SnapshotVersion{1<<24 + 1, 0}},
+		{term: 1 << 24, whole: true},
+		{term: restored, whole: true, snapshot: SnapshotVersion{1 << 24, 4}},
+		{term: restored, whole: true, snapshot: SnapshotVersion{1<<24 + 1, 0}},
 	} {
 		if v.compare(old) <= 0 || old.compare(v) >= 0 {
 			t.Errorf("%+v does not count for more than %+v", v, old)
 		}
 	}
-	for _, v := range []version{{gen: 1 << 40, seq: 9}, {gen: 1, seq: 9, whole: true}} {
+	for _, v := range []version{{term: 1 << 40, seq: 9}, {term: 1, seq: 9, whole: true}} {
 		if old.compare(v) <= 0 {
 			t.Errorf("%+v counts for more than %+v", v, old)
 		}
@@ -232,7 +232,7 @@ func TestFeedOfARestoredCopy(t *testing.T) {
 			p++
 		}
 		pt := &k.parts[p]
-		pt.copy = version{gen: restored, whole: true, snapshot: SnapshotVersion{1 << 24, 3}}
+		pt.copy = version{term: restored, whole: true, snapshot: SnapshotVersion{1 << 24, 3}}
 		if !k.receive(&peerv1.Replica{Partition: p, Term: 1 << 40, Sequence: 1, Begin: true}, "a") || pt.copy.whole || pt.copy.isRestored() {
 			t.Errorf("after the first replica: %+v", pt.copy)
 		}
@@ -260,7 +260,7 @@ func TestRestartedOwnerNamesItself(t *testing.T) {
 			id, _ := k.OwnerOf(p)
 			return id
 		}
-		snapshot := version{gen: restored, whole: true, snapshot: SnapshotVersion{1 << 24, 3}}
+		snapshot := version{term: restored, whole: true, snapshot: SnapshotVersion{1 << 24, 3}}
 		if id := names(version{}, false); id != "b" {
 			t.Errorf("without a copy it names %q, want itself", id)
 		}

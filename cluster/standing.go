@@ -34,7 +34,7 @@ func (k *Ownership) OwnerOf(p uint32) (id string, known bool) {
 		return pt.fedBy, true
 	case c.owner.id != k.Self.ID:
 		return c.owner.id, true
-	case (c.owner != k.party || pt.restarted) && (pt.copy.gen == 0 || pt.copy.isRestored() && !pt.fresh), k.leavesIt(p):
+	case (c.owner != k.party || pt.restarted) && (pt.copy.term == 0 || pt.copy.isRestored() && !pt.fresh), k.leavesIt(p):
 		return k.Self.ID, true
 	}
 	return "", false
@@ -45,7 +45,7 @@ func (k *Ownership) OwnerOf(p uint32) (id string, known bool) {
 func (k *Ownership) isFed(p uint32, c claim) bool {
 	pt := &k.parts[p]
 	_, member := k.view.Index(pt.fedBy)
-	return member && k.view.Members[k.view.Ring.Standby(p)].ID == k.Self.ID && pt.copy.gen >= firstOf(c.epoch)
+	return member && k.view.Members[k.view.Ring.Standby(p)].ID == k.Self.ID && pt.copy.term >= firstOf(c.epoch)
 }
 
 // leavesIt reports whether this node, which owns p and has not got it, leaves it to the standby to decide
@@ -192,15 +192,15 @@ func (k *Ownership) leaving() bool {
 	return member && k.view.Members[i].Leaving
 }
 
-// Deciding returns by partition the generation of the token by which this node decides at the
+// Deciding returns by partition the term of the token by which this node decides at the
 // moment, 0 where it does not.
-func (k *Ownership) Deciding() []Generation {
+func (k *Ownership) Deciding() []Term {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	by := make([]Generation, len(k.parts))
+	by := make([]Term, len(k.parts))
 	for p := range k.parts {
 		if t := &k.parts[p].token; t.state == active && k.Shard.Decides(uint32(p)) {
-			by[p] = t.gen
+			by[p] = t.term
 		}
 	}
 	return by
@@ -241,13 +241,13 @@ func (w Worth) String() string {
 		}
 	}; w.holding.token.state {
 	case active:
-		s += fmt.Sprintf(", token %x", w.holding.token.gen)
+		s += fmt.Sprintf(", token %x", w.holding.token.term)
 		word(w.away, "away")
 	case sealed:
-		s += fmt.Sprintf(", token %x sealed for %s", w.holding.token.gen, w.holding.token.to.id)
+		s += fmt.Sprintf(", token %x sealed for %s", w.holding.token.term, w.holding.token.to.id)
 	default:
 		h := &w.holding
-		s += fmt.Sprintf(", copy %x/%d", w.copy.gen, w.copy.seq&^granted)
+		s += fmt.Sprintf(", copy %x/%d", w.copy.term, w.copy.seq&^granted)
 		word(w.copy.seq&granted != 0, "granted from")
 		word(!w.copy.whole, "in part")
 		word(h.fresh, "fresh")

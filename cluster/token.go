@@ -2,7 +2,7 @@ package cluster
 
 // The token of a partition is the right to admit for it, with its counters. At most one
 // node holds it active. It moves by a seal: the holder stops to admit, bound to one party,
-// and what it then says installs the token there under a higher generation. A seal is
+// and what it then says installs the token there under a higher term. A seal is
 // never undone, but by a view that fences it. If the holder is gone, a view names a new
 // epoch, in which the owner makes the token anew; whatever was held of the old one is no
 // more than a copy then.
@@ -18,15 +18,15 @@ package cluster
 //
 // token.go is pure: ownership.go drives it, and TestSearchTokens searches it.
 
-// Generation orders the tokens of one partition: the epoch in which it was made, and how
+// Term orders the tokens of one partition: the epoch in which it was made, and how
 // often it was sealed since.
-type Generation uint64
+type Term uint64
 
-// sealBits of a Generation count seals.
+// sealBits of a Term count seals.
 const sealBits = 24
 
-// firstOf returns the generation with which an epoch begins, the number of a view.
-func firstOf(epoch uint64) Generation { return Generation(epoch << sealBits) }
+// firstOf returns the term with which an epoch begins, the number of a view.
+func firstOf(epoch uint64) Term { return Term(epoch << sealBits) }
 
 // party is one life of a node: what is said to it is not said to its successor.
 type party struct {
@@ -46,10 +46,10 @@ type claim struct {
 // that has just started.
 type token struct {
 	state   tokenState
-	gen     Generation // of what is held
-	seen    Generation // the highest that this node knows of
-	to      party      // whom it is sealed for
-	creates Generation // what this node, and no other, may make anew; 0 for nothing
+	term    Term  // of what is held
+	seen    Term  // the highest that this node knows of
+	to      party // whom it is sealed for
+	creates Term  // what this node, and no other, may make anew; 0 for nothing
 }
 
 type tokenState uint8
@@ -66,10 +66,10 @@ func (t *token) adopt(c claim, self party) {
 	least := firstOf(c.epoch)
 	begins := c.view == c.epoch && c.owner == self
 	switch {
-	case t.state == active && t.gen < least && begins && t.gen >= firstOf(c.base):
+	case t.state == active && t.term < least && begins && t.term >= firstOf(c.base):
 		t.hold(least)
 		return
-	case t.state != absent && t.gen < least:
+	case t.state != absent && t.term < least:
 		t.state, t.to = absent, party{}
 	}
 	if begins && t.seen < least {
@@ -79,35 +79,35 @@ func (t *token) adopt(c claim, self party) {
 
 // seal gives the token away, for a party that the view names as owner. Whoever asks again
 // gets the same answer.
-func (t *token) seal(c claim, to party) (gen Generation, ok bool) {
+func (t *token) seal(c claim, to party) (term Term, ok bool) {
 	switch {
 	case t.state == sealed && t.to == to:
-		return t.gen, true
-	case t.state != active || c.owner != to || t.gen < firstOf(c.epoch):
+		return t.term, true
+	case t.state != active || c.owner != to || t.term < firstOf(c.epoch):
 		return 0, false
 	}
 	t.state, t.to = sealed, to
-	t.gen++
-	t.seen = max(t.seen, t.gen)
-	return t.gen, true
+	t.term++
+	t.seen = max(t.seen, t.term)
+	return t.term, true
 }
 
 // install takes the token that was sealed for this node. It reports whether it is held
 // now, and whether that is new.
-func (t *token) install(c claim, gen Generation) (held, fresh bool) {
+func (t *token) install(c claim, term Term) (held, fresh bool) {
 	switch {
 	case t.state == active:
-		return t.gen == gen, false
-	case gen <= t.seen || gen < firstOf(c.epoch):
+		return t.term == term, false
+	case term <= t.seen || term < firstOf(c.epoch):
 		return false, false
 	}
-	t.hold(gen)
+	t.hold(term)
 	return true, true
 }
 
 // confirm drops the token, which the other side holds.
-func (t *token) confirm(gen Generation) (dropped bool) {
-	if t.state != sealed || t.gen != gen {
+func (t *token) confirm(term Term) (dropped bool) {
+	if t.state != sealed || t.term != term {
 		return false
 	}
 	t.state, t.to = absent, party{}
@@ -135,7 +135,7 @@ func (t *token) forgo() { t.creates = 0 }
 // lapse ends a token that others could not know of: what is held is no more than a copy.
 func (t *token) lapse() { t.state, t.to = absent, party{} }
 
-func (t *token) hold(gen Generation) {
-	t.state, t.gen, t.to = active, gen, party{}
-	t.seen = max(t.seen, gen)
+func (t *token) hold(term Term) {
+	t.state, t.term, t.to = active, term, party{}
+	t.seen = max(t.seen, term)
 }

@@ -35,8 +35,8 @@ type searchNode struct {
 type searchMessage struct {
 	kind      byte // 0 none, 'p' pull, 's' snapshot, 'c' confirm
 	from, to  int8
-	view      int8       // of who pulls
-	gen       Generation // of the snapshot
+	view      int8 // of who pulls
+	term      Term // of the snapshot
 	count     int8
 	caller    uint64 // the incarnation of from
 	addressee uint64 // the incarnation of to that it is for; 0 for any
@@ -126,7 +126,7 @@ func (x *searchState) send(m searchMessage) bool {
 
 func less(a, b *searchMessage) bool {
 	return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to), cmp.Compare(a.view, b.view),
-		cmp.Compare(a.gen, b.gen), cmp.Compare(a.count, b.count), cmp.Compare(a.caller, b.caller), cmp.Compare(a.addressee, b.addressee)) < 0
+		cmp.Compare(a.term, b.term), cmp.Compare(a.count, b.count), cmp.Compare(a.caller, b.caller), cmp.Compare(a.addressee, b.addressee)) < 0
 }
 
 func (x *searchState) lose(i int) {
@@ -250,31 +250,31 @@ func (s *search) deliver(x searchState, m searchMessage, visit func(searchState)
 		if s.broken == "seals are bound to an incarnation" {
 			caller.incarnation = 1
 		}
-		if n.token.state == active && n.token.gen&(1<<sealBits-1) >= searchSeals {
+		if n.token.state == active && n.token.term&(1<<sealBits-1) >= searchSeals {
 			return
 		}
-		gen, ok := n.token.seal(s.claim(&x, n.view), caller)
+		term, ok := n.token.seal(s.claim(&x, n.view), caller)
 		if ok && s.broken == "the holder seals before it sends" {
 			n.token.state = active
 		}
-		if ok && !x.send(searchMessage{kind: 's', from: m.to, to: m.from, gen: gen, count: n.count, caller: n.incarnation, addressee: m.caller}) {
+		if ok && !x.send(searchMessage{kind: 's', from: m.to, to: m.from, term: term, count: n.count, caller: n.incarnation, addressee: m.caller}) {
 			return
 		}
 	case 's':
 		c := s.claim(&x, n.view)
-		held, fresh := n.token.install(c, m.gen)
-		if s.broken == "only a higher generation is installed" && !held && n.token.state == absent {
-			n.token.hold(m.gen)
+		held, fresh := n.token.install(c, m.term)
+		if s.broken == "only a higher term is installed" && !held && n.token.state == absent {
+			n.token.hold(m.term)
 			held, fresh = true, true
 		}
 		if fresh {
 			n.count = m.count
 		}
-		if (held || n.token.seen >= m.gen) && !x.send(searchMessage{kind: 'c', from: m.to, to: m.from, gen: m.gen, caller: n.incarnation, addressee: m.caller}) {
+		if (held || n.token.seen >= m.term) && !x.send(searchMessage{kind: 'c', from: m.to, to: m.from, term: m.term, caller: n.incarnation, addressee: m.caller}) {
 			return
 		}
 	case 'c':
-		if n.token.confirm(m.gen) {
+		if n.token.confirm(m.term) {
 			n.count = 0
 		}
 	}
@@ -350,7 +350,7 @@ func TestSearchTokensFindsDefects(t *testing.T) {
 	}{
 		{"the holder seals before it sends", [5]int8{0, 0, 1, 2}, 0},
 		{"a seal is never undone", [5]int8{0, 0, 1, 2}, 0},
-		{"only a higher generation is installed", [5]int8{0, 0, 1, 2}, 0},
+		{"only a higher term is installed", [5]int8{0, 0, 1, 2}, 0},
 		{"only who holds the token admits", [5]int8{0, 0, 1, 2}, 0},
 		{"seals are bound to an incarnation", [5]int8{0, 0, 1, 2}, 1},
 		{"no node admits on a lapsed authority", [5]int8{0, 0, 1, 2}, 1},

@@ -13,10 +13,10 @@ import (
 // tend to do things.
 const lookAtTokens = 29 * time.Millisecond
 
-// tenures are the generations of the tokens by which a node decides, by partition, 0 for none.
+// tenures are the terms of the tokens by which a node decides, by partition, 0 for none.
 type tenures struct {
 	id string
-	by []cluster.Generation
+	by []cluster.Term
 }
 
 // deciding returns who decides, of all nodes that were not killed, and not only of those that are to go on.
@@ -107,9 +107,9 @@ func heldTwice(before, after []tenures) (problems []string) {
 			continue
 		}
 		for _, b := range before[i+1:] {
-			for p, gen := range a.by {
-				if gen != 0 && b.by[p] != 0 && after[j].by[p] == gen {
-					problems = append(problems, fmt.Sprintf("partition %d is decided by %s with token %x and by %s with token %x", p, a.id, gen, b.id, b.by[p]))
+			for p, term := range a.by {
+				if term != 0 && b.by[p] != 0 && after[j].by[p] == term {
+					problems = append(problems, fmt.Sprintf("partition %d is decided by %s with token %x and by %s with token %x", p, a.id, term, b.id, b.by[p]))
 				}
 			}
 		}
