@@ -594,7 +594,7 @@ func (k *Ownership) mayRecover(p uint32, epoch uint64, all bool) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	c, since := k.claim(p), k.settled[epoch]
-	overdue := !since.IsZero() && time.Since(since) >= authorityTerm+fenceSlack+recoverPatience
+	overdue := !since.IsZero() && time.Since(since) >= decisionLeaseTime+fenceSlack+recoverPatience
 	return c.epoch == epoch && k.parts[p].token.mayCreate(c) && (all || overdue)
 }
 

@@ -106,7 +106,7 @@ func TestNoWitnessAfterLeaving(t *testing.T) {
 		time.Sleep(3 * heartbeatEvery)
 		a := c.alive["a"].ownership
 		a.mu.Lock()
-		heard := a.evidence.heard["b"]
+		heard := a.lease.heard["b"]
 		a.mu.Unlock()
 		if heard.After(before) {
 			t.Errorf("b has answered %v after it had left", heard.Sub(before))

@@ -63,7 +63,7 @@ func TestRestartedOwnerHasNoCopies(t *testing.T) {
 		c.crash("b")
 		c.start("b")
 		provisional := 0
-		for began := time.Now(); time.Since(began) < authorityTerm/2; pass(50 * time.Millisecond) {
+		for began := time.Now(); time.Since(began) < decisionLeaseTime/2; pass(50 * time.Millisecond) {
 			for i := range keys {
 				for _, n := range c.alive {
 					if _, reachable := n.router.Members(); len(reachable) == 0 || slices.Contains(reachable, false) {

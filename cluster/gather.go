@@ -9,25 +9,25 @@ import (
 	"github.com/weirlimit/weir/shard"
 )
 
-// A node that was away, stopped or without witnesses, may have had standbys grant in its place. So
-// before it admits again it gathers what they have granted, and has them ask it again first:
-// whatever they grant after that, they grant because it does not answer. (ADR 16)
+// Standbys may have granted in the place of a node whose decision lease is suspended, because it was stopped or had no
+// witnesses. So before it decides again it gathers what they have granted, and has them ask it again first:
+// what they grant after that, they grant because it does not answer (ADR 16).
 
-// gather hears the standbys, for gatherTime at most, and ends that this node is away.
+// gather hears the standbys, for gatherTime at most, and makes the decision lease valid again.
 func (k *Ownership) gather(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, gatherTime)
 	defer cancel()
 	for {
 		k.mu.Lock()
-		k.evidence.look(time.Now())
-		view, lapses, standbys := k.view, k.evidence.lapses, k.standbysOf()
+		k.lease.look(time.Now())
+		view, lapses, standbys := k.view, k.lease.lapses, k.standbysOf()
 		k.mu.Unlock()
 		var heard sync.WaitGroup
 		for _, c := range standbys {
 			heard.Go(func() { k.gatherFrom(ctx, c) })
 		}
 		heard.Wait()
-		if k.comeHome(view, lapses, len(standbys), ctx.Err() != nil) {
+		if k.resumeDeciding(view, lapses, len(standbys), ctx.Err() != nil) {
 			return
 		}
 	}
@@ -47,9 +47,9 @@ func (k *Ownership) standbysOf() (standbys []*otherMember) {
 	return standbys
 }
 
-// comeHome lets this node admit again, whose standbys by that view, so many, were heard since
-// authority has lapsed so often. It is false if they must be heard again.
-func (k *Ownership) comeHome(view *View, lapses uint64, asked int, overdue bool) bool {
+// resumeDeciding lets this node decide again. Its standbys by that view, asked of them, were heard since the count of
+// the decision lease's lapses was the given one. It is false if they must be heard again.
+func (k *Ownership) resumeDeciding(view *View, lapses uint64, asked int, overdue bool) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.view != view && !overdue && k.ctx.Err() == nil {
@@ -57,13 +57,13 @@ func (k *Ownership) comeHome(view *View, lapses uint64, asked int, overdue bool)
 	}
 	k.gathering = false
 	now := time.Now()
-	if k.evidence.home(now, lapses) {
+	if k.lease.resume(now, lapses) {
 		if asked > 0 {
-			k.Logger.Info("authority had lapsed, and the standbys were heard", "standbys", asked, "took", now.Sub(k.evidence.returned).Round(time.Millisecond).String())
+			k.Logger.Info("decision lease had lapsed, and the standbys were heard", "standbys", asked, "took", now.Sub(k.lease.returned).Round(time.Millisecond).String())
 		}
-		k.Shard.SetDecisionLease(k.evidence.until())
-		close(k.home)
-		k.home = make(chan struct{})
+		k.Shard.SetDecisionLease(k.lease.until())
+		close(k.resumed)
+		k.resumed = make(chan struct{})
 	}
 	return true
 }
@@ -115,12 +115,12 @@ func (k *Ownership) areOf(p uint32, grants []shard.Grant) bool {
 }
 
 // add counts a batch of grants, once. It is false if this node does not hold the partition, or has
-// no witness that it still may, or whoever has granted them is just fetching it, and was told what was added.
+// no witness that it still may, or the grantor is just fetching it, and was told what was added.
 func (k *Ownership) add(from grantor, this delivery, grants []shard.Grant) bool {
 	if last := k.added[from]; last.incarnation == this.incarnation && last.batch >= this.batch {
 		return true
 	}
-	pt, until := &k.parts[from.partition], k.evidence.witnessed()
+	pt, until := &k.parts[from.partition], k.lease.witnessed()
 	if pt.token.state != active || pt.moving && pt.mover == from.id || !until.IsZero() && !time.Now().Before(until) {
 		return false
 	}
@@ -154,8 +154,8 @@ func (k *Ownership) hand(id string) *peerv1.GatherResponse {
 func (k *Ownership) Returning() <-chan struct{} {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.evidence.returns(time.Now(), returnWithin) {
-		return k.home
+	if k.lease.returns(time.Now(), returnWithin) {
+		return k.resumed
 	}
 	return nil
 }

@@ -59,7 +59,7 @@ func (c *ownershipCluster) whileHalted(keys int, halt time.Duration, meanwhile f
 	return allowed
 }
 
-// TestHaltedOwnerGathersGrants halts an owner for less and for longer than its authority lasts
+// TestHaltedOwnerGathersGrants halts an owner for less and for longer than its decision lease lasts
 // without it: before it admits again it knows what its standbys have granted.
 func TestHaltedOwnerGathersGrants(t *testing.T) {
 	for _, halt := range []time.Duration{300 * time.Millisecond, time.Second, 5 * time.Second} {
@@ -82,8 +82,8 @@ func TestHaltedOwnerWithoutGather(t *testing.T) {
 		allowed := c.whileHalted(100, time.Second, func(b *ownershipNode) {
 			b.ownership.mu.Lock()
 			defer b.ownership.mu.Unlock()
-			b.ownership.evidence.looked = time.Now()
-			b.shard.SetDecisionLease(b.ownership.evidence.until())
+			b.ownership.lease.looked = time.Now()
+			b.shard.SetDecisionLease(b.ownership.lease.until())
 		})
 		over := 0
 		for _, n := range allowed {

@@ -126,7 +126,7 @@ func TestLossyConnectionIsReplaced(t *testing.T) {
 		k := c.alive["a"].ownership
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		for id, heard := range k.evidence.heard {
+		for id, heard := range k.lease.heard {
 			if heard.Before(healed) {
 				t.Errorf("%s was heard %v before it could be heard again", id, healed.Sub(heard))
 			}

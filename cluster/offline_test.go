@@ -92,7 +92,7 @@ func TestStartWithoutRegistry(t *testing.T) {
 	})
 }
 
-// TestStartAloneWithoutRegistry restarts the only member: it decides with authority, and what it
+// TestStartAloneWithoutRegistry restarts the only member: it decides as the owner, and what it
 // has counted stays when the registry is back, and when others join then.
 func TestStartAloneWithoutRegistry(t *testing.T) {
 	inOwnership(t, func(t *testing.T, c *ownershipCluster) {

@@ -116,7 +116,7 @@ func (k *Ownership) meet(v *View) {
 		}
 	}
 	i, member := v.Index(k.Self.ID)
-	k.evidence.view(others, member && v.Members[i].Incarnation == k.party.incarnation)
+	k.lease.view(others, member && v.Members[i].Incarnation == k.party.incarnation)
 }
 
 // attend starts the goroutines that serve another member, once Ownership runs.
@@ -202,8 +202,8 @@ func (k *Ownership) beatOnce(ctx context.Context, c *otherMember) (answered bool
 	c.reaches, c.heard = resp.GetReaches(), sent
 	c.stands = Standing{Held: int(resp.GetHeld()), Wanted: int(resp.GetWanted()), Leaving: int(resp.GetLeaving()), State: stateOf(resp.GetState())}
 	if k.peers[c.member.ID] == c {
-		k.evidence.look(time.Now())
-		k.evidence.answered(c.member.ID, sent)
+		k.lease.look(time.Now())
+		k.lease.answered(c.member.ID, sent)
 		k.witness(renewed)
 	}
 	return true

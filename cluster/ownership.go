@@ -28,7 +28,7 @@ const (
 	strangerTimeout = 100 * time.Millisecond // of asking a peer what it has that does not answer checks either
 	pullTimeout     = 5 * time.Second        // of a partition that is fetched
 	recoverPatience = time.Second            // for members to say which copies they have, once it is safe to make a token anew
-	fenceSlack      = 50 * time.Millisecond  // beyond authorityTerm, for clocks that run apart
+	fenceSlack      = 50 * time.Millisecond  // beyond decisionLeaseTime, for clocks that run apart
 	pullsAtOnce     = 4                      // partitions
 	fetchEvery      = 5 * time.Millisecond   // the least pause before one more of them; longer if the last one took long
 	fetchRest       = 2                      // times as long as that
@@ -40,17 +40,17 @@ const (
 	keepCopy        = 30 * time.Second       // of a partition that is no business of this node any more
 	maxGrantBatch   = 500                    // grants of one message
 	grantBytes      = 64 << 10               // of one message, before the last of them, which may take a hundred
-	lookEvery       = awayAfter / 4          // at the clock
-	gatherTime      = 500 * time.Millisecond // in which the standbys of a node that was away are to say what they have granted
+	lookEvery       = suspendAfter / 4       // at the clock
+	gatherTime      = 500 * time.Millisecond // in which the standbys of a suspended node are to say what they have granted
 	partingPatience = time.Second            // to tell the standby what it does not know yet of a token that is gone
-	returnWithin    = 500 * time.Millisecond // the time in which a node that was away is expected to decide again
+	returnWithin    = 500 * time.Millisecond // the time in which a suspended node is expected to decide again
 )
 
 // Ownership keeps the tokens of partitions: it fetches those that the view gives to this node,
 // hands out those that it gives to others, keeps the standbys' copies current, and
 // makes anew what was lost with its holder. It opens and closes the shard's partitions
 // accordingly. What may happen to a token is decided in token.go, and until when this node
-// may admit in authority.go.
+// may decide in decisionlease.go.
 type Ownership struct {
 	OwnershipConfig
 	origin  uint64 // the first incarnation, under which batches of grants are numbered
@@ -69,17 +69,17 @@ type Ownership struct {
 	peers     map[string]*otherMember // by id
 	adopted   adoptions               // by those that the view names
 	changed   time.Time               // when the last change of members was adopted
-	departed  bool                    // this node has left: it bears no witness any more
+	departed  bool                    // this node has left: it confirms no decision lease any more
 	processes map[string]uint64       // by id, the incarnation that has answered last
-	settled   map[uint64]time.Time    // of epochs in which this node makes tokens anew: since when all holders from before them have ended but for their last authority, zero if they have not
+	settled   map[uint64]time.Time    // of epochs in which this node makes tokens anew: since when all holders from before them have ended except for their last decision lease, zero if they have not
 	added     map[grantor]delivery    // by member of the view and partition
 	batch     uint64                  // the last one of this node
 	outbox    map[uint32]outgoing     // grants that were not acknowledged yet, by partition
 	cohort    *errgroup.Group         // the goroutines of all peers
 	ctx       context.Context         // ends with Run
-	evidence  authority
+	lease     decisionLease
 	gathering bool          // a goroutine asks the standbys what they have granted
-	home      chan struct{} // closed when this node may admit again, and then another one
+	resumed   chan struct{} // closed when this node may decide again, and then another one
 	admission *admission
 }
 
@@ -175,7 +175,7 @@ func NewOwnership(c OwnershipConfig, partitions int) *Ownership {
 		added:           make(map[grantor]delivery),
 		outbox:          make(map[uint32]outgoing),
 		cohort:          new(errgroup.Group),
-		home:            make(chan struct{}),
+		resumed:         make(chan struct{}),
 	}
 	if k.State == nil {
 		k.State = func() State { return Ready }
@@ -235,7 +235,7 @@ func (k *Ownership) Adopt(v *View) {
 		return
 	}
 	old := k.view
-	k.evidence.look(time.Now())
+	k.lease.look(time.Now())
 	k.noteChange(old, v)
 	k.view = v
 	k.adopted.note(Life{k.party.id, k.party.incarnation}, v.Number)
@@ -434,7 +434,7 @@ func (k *Ownership) heed(ctx context.Context) {
 	}
 }
 
-// attest has the lease bear witness.
+// attest has the etcd lease confirm the decision lease.
 func (k *Ownership) attest() {
 	renewed := k.Renewed()
 	k.mu.Lock()
@@ -442,19 +442,19 @@ func (k *Ownership) attest() {
 	k.witness(renewed)
 }
 
-// witness takes note of when the lease was renewed, and tells the shard until when it may
-// admit.
+// witness records when the etcd lease was renewed, and reports to the shard until when it may
+// decide.
 func (k *Ownership) witness(renewed time.Time) {
-	k.evidence.look(time.Now())
-	k.evidence.renewed = renewed
-	k.Shard.SetDecisionLease(k.evidence.until())
-	if k.evidence.due() && !k.gathering && k.ctx != nil && k.ctx.Err() == nil {
-		k.gathering, k.evidence.returned = true, k.evidence.looked
+	k.lease.look(time.Now())
+	k.lease.renewed = renewed
+	k.Shard.SetDecisionLease(k.lease.until())
+	if k.lease.due() && !k.gathering && k.ctx != nil && k.ctx.Err() == nil {
+		k.gathering, k.lease.returned = true, k.lease.looked
 		k.cohort.Go(func() error { k.gather(k.ctx); return nil })
 	}
 }
 
-// settle notes since when no majority bears witness any more to holders from before an epoch.
+// settle records since when no majority confirms the decision leases of holders from before an epoch any more.
 func (k *Ownership) settle() {
 	for e, since := range k.settled {
 		if since.IsZero() && k.adopted.ended(k.view, e) {
@@ -471,7 +471,7 @@ func (k *Ownership) fenced(epoch uint64) bool {
 	}
 	first := epoch == 1 // nobody has held anything
 	onlyHere := k.onlyHere(epoch)
-	return first || onlyHere || time.Since(since) >= authorityTerm+fenceSlack
+	return first || onlyHere || time.Since(since) >= decisionLeaseTime+fenceSlack
 }
 
 // onlyHere reports whether nobody but this node, before it was restarted, can have held a token from before that epoch.

@@ -43,7 +43,7 @@ var (
 	partitionsDesc = prometheus.NewDesc("weir_partitions",
 		"Partitions of this node by state: held (it decides in them), wanted (the view gives them to this node, and they have not arrived yet), leaving (it still decides in them, and the view gives them to another node).",
 		[]string{"state"}, nil)
-	authorityDesc = prometheus.NewDesc("weir_decision_lease_seconds",
+	decisionLeaseDesc = prometheus.NewDesc("weir_decision_lease_seconds",
 		"Time for which this node may still decide if neither etcd nor a majority of the members answers from now on; +Inf for a single node.", nil, nil)
 )
 
@@ -56,7 +56,7 @@ type ownershipCollector struct{ ownership *Ownership }
 // Describe implements prometheus.Collector.
 func (c ownershipCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- partitionsDesc
-	ch <- authorityDesc
+	ch <- decisionLeaseDesc
 	ch <- clockDesc
 }
 
@@ -66,7 +66,7 @@ func (c ownershipCollector) Collect(ch chan<- prometheus.Metric) {
 	for state, n := range map[string]int{"held": s.Held, "wanted": s.Wanted, "leaving": s.Leaving} {
 		ch <- prometheus.MustNewConstMetric(partitionsDesc, prometheus.GaugeValue, float64(n), state)
 	}
-	ch <- prometheus.MustNewConstMetric(authorityDesc, prometheus.GaugeValue, s.left(time.Now()))
+	ch <- prometheus.MustNewConstMetric(decisionLeaseDesc, prometheus.GaugeValue, s.left(time.Now()))
 	furthest := time.Duration(0)
 	for _, d := range c.ownership.Clocks() {
 		furthest = max(furthest, d.Ahead.Abs())

@@ -69,7 +69,7 @@ func (s peerServer) self() (self party, view uint64) {
 	return s.k.party, s.k.number()
 }
 
-// witness is self, and whether this node has left and bears no witness any more.
+// witness is self, and whether this node has left and confirms no decision lease any more.
 func (s peerServer) witness() (self party, view uint64, departed bool) {
 	s.k.mu.Lock()
 	defer s.k.mu.Unlock()
@@ -94,7 +94,7 @@ func (s peerServer) Heartbeat(ctx context.Context, req *peerv1.HeartbeatRequest)
 	}
 	self, view, departed := s.witness()
 	if departed {
-		return nil, status.Errorf(codes.FailedPrecondition, "node %s has left, and bears no witness", self.id)
+		return nil, status.Errorf(codes.FailedPrecondition, "node %s has left, and confirms no decision lease", self.id)
 	}
 	s.k.learn(Life{req.GetCaller().GetId(), req.GetCaller().GetIncarnation()}, req.GetCaller().GetView(), req.GetAdoptions())
 	s.k.admission.hear(req.GetCaller().GetId(), req.GetFindings())

@@ -21,7 +21,7 @@ const (
 type Locator interface {
 	// OwnerOf returns the id of the member that has partition p as far as this node
 	// knows: to whom it has handed p over, from whom it is fetching p, who sends it the copies of p as the standby, or else the
-	// view's owner. It is this node itself if it has p, also if it has no authority to
+	// view's owner. It is this node itself if it has p, also if it may not
 	// decide, and if it was restarted and has lost p: then its standby is asked. ok is false if it
 	// knows of nobody.
 	OwnerOf(p uint32) (id string, ok bool)
@@ -38,7 +38,7 @@ type Locator interface {
 	// that was sent. It returns the id of the member that has the grant, and is to undo the take now. It returns
 	// "" if that is seen to once a member has it, or cannot be known.
 	ReturnGranted(take shard.Take) string
-	// Returning returns a channel that is closed when this node may decide again, if it was away
+	// Returning returns a channel that is closed when this node may decide again, if it was suspended
 	// until just now, or else nil.
 	Returning() <-chan struct{}
 }

@@ -274,7 +274,7 @@ func (b *batch) decideRun(local Local, out []byte, i int) ([]byte, int) {
 	}
 	wait := b.denialLeases.decide(local, b.groups)
 	run := b.requests[i:end]
-	wait = max(wait, b.router.decideOnceHome(local, b.groups, run, time.Time{}))
+	wait = max(wait, b.router.decideOnceResumed(local, b.groups, run, time.Time{}))
 	if how != asOwner {
 		wait = max(wait, b.router.answerAsStandby(local, b.groups, run, func(j int) role { return run[j].how }, time.Time{}))
 	}

@@ -17,11 +17,11 @@ const relayHops = 2
 const maxThrough = 3
 
 // relayPatience is the most that a frame waits for what is relayed, a third of it for what is
-// relayed through others, and homePatience for this node to be at home again: whoever has sent
+// relayed through others, and resumePatience for the decision lease of this node to be valid again: whoever has sent
 // it hears nothing meanwhile, and takes that for death after silence.
 const (
-	relayPatience = silence / 3
-	homePatience  = 50 * time.Millisecond // it takes some 5
+	relayPatience  = silence / 3
+	resumePatience = 50 * time.Millisecond // it takes some 5
 )
 
 // standby returns the index of the standby of k's counter, nobody if there is only the
@@ -146,7 +146,7 @@ func onlyOnBehalf(groups []shard.Group, how func(i int) role) bool {
 	return true
 }
 
-// greet has the member of that id asked again by checks, which was away and has just said by
+// greet has the member of that id asked again by checks, which was suspended and has just said by
 // itself that it is back.
 func (r *Router) greet(id string) {
 	t := r.table.Load()
@@ -175,32 +175,32 @@ func (r *Router) hears(id string) {
 }
 
 // decideHere has the local shard decide, as DenialLeases.decide does, and again what it may not decide
-// just now because it was away.
+// just now because its decision lease is suspended.
 func (r *Router) decideHere(groups []shard.Group, due time.Time) (wait time.Duration) {
 	wait = r.denialLeases.decide(r.local, groups)
-	return max(wait, r.decideOnceHome(r.local, groups, nil, due))
+	return max(wait, r.decideOnceResumed(r.local, groups, nil, due))
 }
 
-// decideOnceHome has the local shard decide again what this node holds and could not decide
-// because it was away. It waits for that, but not for long, and until due at most, unless that is zero. Others' requests
+// decideOnceResumed has the local shard decide again what this node holds and could not decide
+// because its decision lease is suspended. It waits until that is valid, but not for long, and until due at most, unless that is zero. Others' requests
 // are run: what the asker has given up meanwhile stays Unanswered.
-func (r *Router) decideOnceHome(local Local, groups []shard.Group, run []request, due time.Time) (wait time.Duration) {
+func (r *Router) decideOnceResumed(local Local, groups []shard.Group, run []request, due time.Time) (wait time.Duration) {
 	waited := false
 	for i := range groups {
 		g := &groups[i]
 		if !redirected(g) || r.locator == nil || !slices.ContainsFunc(g.Takes, func(t shard.Take) bool { return t.Source == shard.Redirected && r.holds(t.Key) }) {
 			continue
 		}
-		if home := r.locator.Returning(); home != nil && !waited {
+		if resumed := r.locator.Returning(); resumed != nil && !waited {
 			waited = true
-			patience := min(r.attempt/2, homePatience)
+			patience := min(r.attempt/2, resumePatience)
 			if !due.IsZero() {
 				patience = min(patience, time.Until(due))
 			}
 			if patience > 0 {
 				over := time.NewTimer(patience)
 				select {
-				case <-home:
+				case <-resumed:
 				case <-over.C:
 				}
 				over.Stop()

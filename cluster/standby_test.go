@@ -504,7 +504,7 @@ func TestOwnerThatCannotFetch(t *testing.T) {
 	})
 }
 
-// An owner that has lost its authority decides nothing, with any replica: its standby
+// An owner that has lost its decision lease decides nothing, with any replica: its standby
 // does, or else no node.
 func TestOwnerWithoutDecisionLease(t *testing.T) {
 	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {

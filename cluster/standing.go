@@ -87,7 +87,7 @@ func (k *Ownership) Reaching(id string) (ids []string) {
 // reaching is Reaching for those who hold mu.
 func (k *Ownership) reaching(id string) (ids []string) {
 	for by, c := range k.peers {
-		if time.Since(c.heard) < authorityTerm && slices.Contains(c.reaches, id) {
+		if time.Since(c.heard) < decisionLeaseTime && slices.Contains(c.reaches, id) {
 			ids = append(ids, by)
 		}
 	}
@@ -129,7 +129,7 @@ type Standing struct {
 	// it does not hold yet, and Leaving how many it holds that the view gives to others, or has
 	// something of that others must have before it leaves, because nobody holds them.
 	Held, Wanted, Leaving int
-	// Until is when this node's authority ends if nobody bears witness to it any more, the zero
+	// Until is when this node's decision lease ends if neither etcd nor a majority confirms it any more, the zero
 	// time if it never does.
 	Until time.Time
 	// State is what the node is doing, by its own word: Ready exactly if GET /readyz says so. It is unknown, "",
@@ -155,7 +155,7 @@ func (k *Ownership) Standing() Standing {
 	s := Standing{State: k.State()}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	s.Until = k.evidence.witnessed()
+	s.Until = k.lease.witnessed()
 	if k.view == nil {
 		return s
 	}
@@ -208,20 +208,20 @@ func (k *Ownership) Deciding() []Term {
 
 // Worth is what a node's counters of one partition are worth at an instant, for people to read.
 type Worth struct {
-	view     uint64
-	copy     version
-	holding  holding
-	outbox   int // grants that nobody has acknowledged
-	away     bool
-	nowhere  bool // the node has no view
-	isMember bool
+	view      uint64
+	copy      version
+	holding   holding
+	outbox    int // grants that nobody has acknowledged
+	suspended bool
+	nowhere   bool // the node has no view
+	isMember  bool
 }
 
 // Worth returns what this node's counters of p are worth.
 func (k *Ownership) Worth(p uint32) Worth {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	w := Worth{nowhere: k.view == nil, copy: k.copyOf(p), holding: k.parts[p], outbox: len(k.outbox[p].grants), away: k.evidence.away}
+	w := Worth{nowhere: k.view == nil, copy: k.copyOf(p), holding: k.parts[p], outbox: len(k.outbox[p].grants), suspended: k.lease.suspended}
 	if k.view != nil {
 		w.view = k.view.Number
 		_, w.isMember = k.view.Index(k.Self.ID)
@@ -242,7 +242,7 @@ func (w Worth) String() string {
 	}; w.holding.token.state {
 	case active:
 		s += fmt.Sprintf(", token %x", w.holding.token.term)
-		word(w.away, "away")
+		word(w.suspended, "suspended")
 	case sealed:
 		s += fmt.Sprintf(", token %x sealed for %s", w.holding.token.term, w.holding.token.to.id)
 	default:
@@ -265,7 +265,7 @@ func (w Worth) String() string {
 	return s
 }
 
-// left returns how many seconds of authority are left.
+// left returns how many seconds of the decision lease are left.
 func (s Standing) left(now time.Time) float64 {
 	if s.Until.IsZero() {
 		return math.Inf(1)

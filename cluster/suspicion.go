@@ -45,7 +45,7 @@ func outcomeOf(err error, took time.Duration) outcome {
 		return unclear
 	case errors.Is(err, syscall.ECONNREFUSED), errors.As(err, &stranger):
 		return refused
-	case took > connectTimeout+awayAfter:
+	case took > connectTimeout+suspendAfter:
 		return unclear
 	}
 	return silent

@@ -175,7 +175,7 @@ func TestOutcome(t *testing.T) {
 		{strangerError("another node"), 0, refused},
 		{context.DeadlineExceeded, connectTimeout, silent},
 		{os.ErrDeadlineExceeded, connectTimeout, silent},
-		{os.ErrDeadlineExceeded, connectTimeout + awayAfter + 1, unclear}, // this node did not run
+		{os.ErrDeadlineExceeded, connectTimeout + suspendAfter + 1, unclear}, // this node did not run
 		{syscall.EHOSTUNREACH, 0, silent},
 		{x509.UnknownAuthorityError{}, 0, silent}, // a node of another CA
 		{io.EOF, 0, silent},

@@ -48,7 +48,7 @@ type searchState struct {
 	messages [searchMessages]searchMessage
 	written  int8    // views
 	epochs   [5]int8 // by view
-	taken    int8    // the newest epoch in which a token was restored: a node without its view has no authority
+	taken    int8    // the newest epoch in which a token was restored: a node without its view has no decision lease
 	crashes  int8
 	admitted int8
 	held     int8 // what the token counts
@@ -181,8 +181,8 @@ func (s *search) step(x searchState, i int8, visit func(searchState)) {
 		visit(t)
 	}
 	c := s.claim(&x, n.view)
-	authority := n.view >= x.taken || s.broken == "no node admits on a lapsed authority"
-	if n.token.state == active && n.count < searchLimit && authority {
+	lease := n.view >= x.taken || s.broken == "no node admits on a lapsed decision lease"
+	if n.token.state == active && n.count < searchLimit && lease {
 		t := x
 		t.nodes[i].count++
 		t.admitted++
@@ -211,7 +211,7 @@ func (s *search) step(x searchState, i int8, visit func(searchState)) {
 		t.nodes[i].token.seen = 0
 		visit(t)
 	}
-	if c.epoch > 1 && n.token.mayCreate(c) { // a majority knows of it, and the old authority has run out
+	if c.epoch > 1 && n.token.mayCreate(c) { // a majority knows of it, and the old lease has run out
 		t := x
 		t.nodes[i].token.create(c)
 		t.taken = max(t.taken, int8(c.epoch))
@@ -353,7 +353,7 @@ func TestSearchTokensFindsDefects(t *testing.T) {
 		{"only a higher term is installed", [5]int8{0, 0, 1, 2}, 0},
 		{"only who holds the token admits", [5]int8{0, 0, 1, 2}, 0},
 		{"seals are bound to an incarnation", [5]int8{0, 0, 1, 2}, 1},
-		{"no node admits on a lapsed authority", [5]int8{0, 0, 1, 2}, 1},
+		{"no node admits on a lapsed decision lease", [5]int8{0, 0, 1, 2}, 1},
 		{"a view fences older tokens", [5]int8{0, 0, 1, 2}, 1},
 		{"only its owner holds a token on, and of the epoch before", [5]int8{0, 0, 1, 0}, 1},
 		{"only one node restores a token", [5]int8{0, 0, 1, 2}, 1},
