@@ -25,7 +25,7 @@ func (k *Ownership) acquire(ctx context.Context) {
 	k.mu.Lock()
 	view := k.number()
 	k.mu.Unlock()
-	wanted := k.wanted()
+	wanted := k.createOrWant()
 	bare, owed := k.bare(wanted), k.owed()
 	if len(wanted)+len(bare)+len(owed) == 0 {
 		k.sought.Store(view)
@@ -35,7 +35,7 @@ func (k *Ownership) acquire(ctx context.Context) {
 	k.leaveToOthers(found[len(wanted)+len(bare):])
 	k.noteCopies(found[:len(wanted)+len(bare)], all)
 	k.sought.Store(view)
-	k.recover(ctx, found[:len(wanted)+len(bare)], all)
+	k.createLost(ctx, found[:len(wanted)+len(bare)], all)
 	found = found[:len(wanted)]
 	k.fetch(ctx, found)
 	if all {
@@ -98,7 +98,7 @@ func (k *Ownership) leaveToOthers(found []whereabouts) {
 	for i := range found {
 		w := &found[i]
 		pt := &k.parts[w.partition]
-		pt.elsewhere = pt.elsewhere || w.holder != nil || w.sealed != nil || w.matched
+		pt.elsewhere = pt.elsewhere || w.owner != nil || w.sealed != nil || w.matched
 	}
 }
 
@@ -113,7 +113,7 @@ func (k *Ownership) noteCopies(found []whereabouts, all bool) {
 			pt.from = ""
 		}
 		switch {
-		case w.holder != nil, w.sealed != nil:
+		case w.owner != nil, w.sealed != nil:
 		case w.standby != nil:
 			pt.copyAt, pt.last, pt.fresh = w.standby.party(), false, false
 		case k.leavesToOthers(w): // who has it is asked through those who reach that
@@ -139,9 +139,9 @@ func (k *Ownership) leavesToOthers(w *whereabouts) bool {
 	return slices.Contains(w.silent, at) && k.isReached(at)
 }
 
-// wanted returns the partitions that this node should hold and does not. On the way it makes
+// createOrWant returns the partitions that this node should hold and does not. On the way it makes
 // those that nobody has held before.
-func (k *Ownership) wanted() (wanted []uint32) {
+func (k *Ownership) createOrWant() (wanted []uint32) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.view == nil || k.over {
@@ -178,7 +178,7 @@ type whereabouts struct {
 	partition uint32
 	epoch     uint64       // of the view before the members were asked
 	safe      bool         // nobody can admit on an older token than that epoch's any more; since then
-	holder    *otherMember // who holds it, or has sealed it for this node; nil if nobody
+	owner     *otherMember // who holds it, or has sealed it for this node; nil if nobody
 	heat      uint64
 	pending   bool           // somebody is about to hold it
 	sealed    *otherMember   // who has sealed it for somebody else
@@ -254,10 +254,10 @@ func (w *whereabouts) note(c *otherMember, l *peerv1.Located, self party, view *
 	to := party{l.GetTo(), l.GetToIncarnation()}
 	switch l.GetState() {
 	case peerv1.ReplicaState_REPLICA_STATE_ACTIVE:
-		w.holder, w.heat = c, l.GetHeat()
+		w.owner, w.heat = c, l.GetHeat()
 	case peerv1.ReplicaState_REPLICA_STATE_SEALED:
 		if to == self {
-			w.holder, w.heat = c, l.GetHeat()
+			w.owner, w.heat = c, l.GetHeat()
 		} else {
 			w.sealed, w.to = c, to
 		}
@@ -301,20 +301,20 @@ func (k *Ownership) fetch(ctx context.Context, found []whereabouts) {
 	begun := 0
 	from := make(map[*otherMember]int) // how many partitions
 	for i := range found {
-		from[found[i].holder]++
+		from[found[i].owner]++
 	}
 	for i := range found {
 		w := &found[i]
-		switch _, skip := silent.Load(w.holder); {
+		switch _, skip := silent.Load(w.owner); {
 		case skip, begun >= pullsAtOnce && len(k.kick) > 0:
-		case w.holder != nil:
+		case w.owner != nil:
 			if begun++; begun > 1 {
-				k.pauseFetch(ctx, w.holder, time.Duration(lately.Load()), from[w.holder])
+				k.pauseFetch(ctx, w.owner, time.Duration(lately.Load()), from[w.owner])
 			}
 			pulls.Go(func() error {
 				began := time.Now()
-				if err := k.pull(ctx, w.partition, w.holder); status.Code(err) == codes.Unavailable || errors.Is(err, context.DeadlineExceeded) {
-					silent.Store(w.holder, true)
+				if err := k.pull(ctx, w.partition, w.owner); status.Code(err) == codes.Unavailable || errors.Is(err, context.DeadlineExceeded) {
+					silent.Store(w.owner, true)
 					k.look() // others may have copies
 				}
 				lately.Store(int64(time.Since(began)))
@@ -443,7 +443,7 @@ func (k *Ownership) noteAdded(p uint32, added []*peerv1.Delivery) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, d := range added {
-		k.hasAdded(p, d)
+		k.dropAdded(p, d)
 	}
 }
 
@@ -467,8 +467,8 @@ func (k *Ownership) inherit(p uint32, encoded []byte) error {
 func (k *Ownership) confirm(ctx context.Context, p uint32) {
 	k.mu.Lock()
 	r := k.parts[p].receipt
-	c := k.peers[r.holder.id]
-	if c == nil || c.party() != r.holder {
+	c := k.peers[r.from.id]
+	if c == nil || c.party() != r.from {
 		k.parts[p].receipt = receipt{} // it is gone, and with it what it has sealed
 		c = nil
 	}
@@ -497,9 +497,9 @@ func (k *Ownership) confirmAll(ctx context.Context) {
 	}
 }
 
-// recover fetches copies of what nobody holds who could be asked, to decide from them meanwhile,
+// createLost fetches copies of what nobody holds who could be asked, to decide from them meanwhile,
 // and makes tokens anew, from the best copies, once nobody can admit on the old ones any more.
-func (k *Ownership) recover(ctx context.Context, found []whereabouts, all bool) {
+func (k *Ownership) createLost(ctx context.Context, found []whereabouts, all bool) {
 	var pulls errgroup.Group
 	pulls.SetLimit(pullsAtOnce)
 	for i := range found {
@@ -513,7 +513,7 @@ func (k *Ownership) recover(ctx context.Context, found []whereabouts, all bool) 
 				if !k.begin(w.partition) { // what is being fetched is not complete
 					return nil
 				}
-				if err := k.copy(ctx, w); err != nil {
+				if err := k.fetchCopy(ctx, w); err != nil {
 					k.Logger.Debug("copy not fetched", "partition", w.partition, "from", w.best.member.ID, "error", err)
 					return nil
 				}
@@ -538,7 +538,7 @@ func (k *Ownership) lacksCopy(w *whereabouts) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	pt, r := &k.parts[w.partition], k.view.Ring
-	if w.holder != nil || w.sealed != nil || w.best == nil || !w.version.whole || pt.token.state != absent || pt.copy.whole && pt.fresh || pt.restarted {
+	if w.owner != nil || w.sealed != nil || w.best == nil || !w.version.whole || pt.token.state != absent || pt.copy.whole && pt.fresh || pt.restarted {
 		return false
 	}
 	if k.leavesToOthers(w) {
@@ -567,8 +567,8 @@ func (k *Ownership) collect(ctx context.Context, w *whereabouts) (cleared bool) 
 	return cleared
 }
 
-// copy fetches the best copy of a partition, and what others have granted.
-func (k *Ownership) copy(ctx context.Context, w *whereabouts) error {
+// fetchCopy fetches the best copy of a partition, and what others have granted.
+func (k *Ownership) fetchCopy(ctx context.Context, w *whereabouts) error {
 	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()
 	cleared := k.collect(ctx, w)
@@ -607,7 +607,7 @@ func (k *Ownership) refoundLost(ctx context.Context, found []whereabouts) {
 		w := &found[i]
 		pt := &k.parts[w.partition]
 		c := k.claim(w.partition)
-		if w.holder != nil || w.pending || pt.token.state == active || pt.pulling || pt.token.mayCreate(c) || c.owner != k.party {
+		if w.owner != nil || w.pending || pt.token.state == active || pt.pulling || pt.token.mayCreate(c) || c.owner != k.party {
 			continue
 		}
 		if j, member := view.Index(w.to.id); w.sealed != nil && member && view.partyAt(j) == w.to {

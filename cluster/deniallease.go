@@ -36,7 +36,7 @@ type DenialLeases struct {
 	opened         [openedSlots]atomic.Int64 // until when peers may remember what another node has promised
 	putOff         atomic.Int64              // give-backs that wait
 	router         *Router                   // has other nodes give back what this one does not have; set by NewRouter, nil without one
-	durable        *durable                  // what standbys have yet to acknowledge; nil without Ownership
+	strictAcks     *strictAcks               // what standbys have yet to acknowledge; nil without Ownership
 }
 
 // promise is about all counters of one slot; times are since started. Who frees and who
@@ -186,7 +186,7 @@ func (p *DenialLeases) decide(local Local, groups []shard.Group) (wait time.Dura
 		local.Decide(groups[done:])
 	}
 	if strict {
-		p.durable.hold(groups)
+		p.strictAcks.hold(groups)
 	}
 	return wait
 }

@@ -34,7 +34,7 @@ type otherMember struct {
 	ahead    time.Duration // by how much its clock is ahead of this node's at least, negative if it is behind; guarded by Ownership.mu
 	compared time.Time     // when that was found, zero if never; guarded by Ownership.mu
 
-	awaited atomic.Int64 // since when answers wait for it, as durable counts; 0 if none does
+	awaited atomic.Int64 // since when answers wait for it, as strictAcks counts; 0 if none does
 	missing atomic.Bool  // whether they wait for it no more
 
 	dialed atomic.Pointer[net.Conn] // what conn has connected last; nil before
@@ -254,12 +254,12 @@ func (c *otherMember) locate(ctx context.Context, k *Ownership, partitions []uin
 	return c.client.Locate(ctx, &peerv1.LocateRequest{Caller: k.caller(c), Partitions: partitions})
 }
 
-// nudge tells another member to fetch what holder has sealed for it.
-func (c *otherMember) nudge(ctx context.Context, k *Ownership, p uint32, holder string) {
+// nudge tells another member to fetch what owner has sealed for it.
+func (c *otherMember) nudge(ctx context.Context, k *Ownership, p uint32, owner string) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	_, err := c.client.Locate(ctx, &peerv1.LocateRequest{
-		Caller: k.caller(c), Fetch: []*peerv1.Fetch{{Partition: p, Owner: holder}},
+		Caller: k.caller(c), Fetch: []*peerv1.Fetch{{Partition: p, Owner: owner}},
 	})
 	if err != nil {
 		k.Logger.Debug("member not told to fetch a partition", "member", c.member.ID, "partition", p, "error", err)

@@ -65,7 +65,7 @@ type Ownership struct {
 	view      *View
 	over      bool // whether this node has ceased to hold anything, and is about to end
 	solo      bool // whether tokens of the view were made by this node although it names another incarnation
-	parts     []holding
+	parts     []replica
 	peers     map[string]*otherMember // by id
 	adopted   adoptions               // by those that the view names
 	changed   time.Time               // when the last change of members was adopted
@@ -111,8 +111,8 @@ type OwnershipConfig struct {
 	Metrics prometheus.Registerer
 }
 
-// holding is what this node has to do with one partition.
-type holding struct {
+// replica is what this node has to do with one partition.
+type replica struct {
 	token     token
 	copy      version   // of what the shard has while it has no token
 	sequence  uint64    // of the last replica that was sent of the token
@@ -141,8 +141,8 @@ type holding struct {
 
 // receipt is a Confirm that is due.
 type receipt struct {
-	holder party
-	term   Term // 0 for none
+	from party
+	term Term // 0 for none
 }
 
 // version orders the copies of a partition.
@@ -167,7 +167,7 @@ func NewOwnership(c OwnershipConfig, partitions int) *Ownership {
 		party:           party{c.Self.ID, c.Self.Incarnation},
 		kick:            make(chan struct{}, 1),
 		standbys:        make([]atomic.Pointer[otherMember], partitions),
-		parts:           make([]holding, partitions),
+		parts:           make([]replica, partitions),
 		peers:           make(map[string]*otherMember),
 		processes:       make(map[string]uint64),
 		adopted:         make(adoptions),
@@ -192,7 +192,7 @@ func NewOwnership(c OwnershipConfig, partitions int) *Ownership {
 	}
 	k.Shard.OnUrgent(k.urgent)
 	k.Router.locator = k
-	k.DenialLeases.durable = newDurable(k)
+	k.DenialLeases.strictAcks = newStrictAcks(k)
 	return k
 }
 
@@ -276,7 +276,7 @@ func (k *Ownership) adoptPart(p uint32, old *View, lapsed bool) {
 	if had.state == active && pt.token.state != active {
 		k.metrics.fenced.Inc()
 		k.bequeath(p)
-		k.close(p)
+		k.sealGate(p)
 	}
 	if pt.token.state == absent && had.state != absent {
 		pt.copy, pt.fresh = version{term: had.term, seq: pt.sequence, whole: true}, true
@@ -342,7 +342,7 @@ func (k *Ownership) open(p uint32) {
 	k.follow(p)
 }
 
-func (k *Ownership) close(p uint32) {
+func (k *Ownership) sealGate(p uint32) {
 	k.Shard.Seal(p)
 	k.follow(p)
 }
@@ -371,7 +371,7 @@ func (k *Ownership) follow(p uint32) {
 	}
 	pt.standby = standby
 	if k.followAnew(p); standby == "" {
-		k.DenialLeases.durable.drop(p)
+		k.DenialLeases.strictAcks.drop(p)
 	}
 }
 

@@ -28,7 +28,7 @@ func TestWantedPartitionsAreLocatedOnce(t *testing.T) {
 		k.mu.Lock()
 		k.parts[p].copy.whole = false
 		k.mu.Unlock()
-		wanted := k.wanted()
+		wanted := k.createOrWant()
 		if !slices.Contains(wanted, p) || !slices.Contains(k.bare(nil), p) {
 			t.Fatalf("partition %d is not both wanted and without a copy", p)
 		}

@@ -345,7 +345,7 @@ func (k *Ownership) seal(p uint32, to party) (Term, error) {
 		return 0, status.Errorf(codes.NotFound, "partition %d is not held for %s any more", p, to.id)
 	}
 	if had == active {
-		k.close(p)
+		k.sealGate(p)
 		k.metrics.sealed.Inc()
 		k.Logger.Debug("partition sealed", "partition", p, "for", to.id, "term", term)
 	}
@@ -403,7 +403,7 @@ func (k *Ownership) receive(r *peerv1.Replica, from string) bool {
 	case !r.GetBegin() && (term != pt.copy.term || seq != pt.copy.seq+1):
 		return false
 	}
-	k.hasAdded(p, r.GetAdded())
+	k.dropAdded(p, r.GetAdded())
 	if err := k.Shard.Apply(p, r.GetRecords()); err != nil {
 		k.Logger.Error("replica refused", "partition", p, "error", err)
 		return true

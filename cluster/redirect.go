@@ -165,26 +165,26 @@ func (r *Router) redirectedHere(g *shard.Group) {
 	t := r.table.Load()
 	for i := range g.Takes {
 		if take := &g.Takes[i]; take.Source == shard.Redirected && t.self >= 0 {
-			t.redirect(take.Key, t.self, r.holder(take.Key))
+			t.redirect(take.Key, t.self, r.ownerMark(take.Key))
 		}
 	}
 }
 
-// holder returns the mark of the member that has k's counter, as Locator do; 0 if it knows
+// ownerMark returns the mark of the member that has k's counter, as Locator do; 0 if it knows
 // of nobody.
-func (r *Router) holder(k ring.Key) uint64 {
-	if id := r.holderID(k); id != "" {
+func (r *Router) ownerMark(k ring.Key) uint64 {
+	if id := r.ownerID(k); id != "" {
 		return markOf(id)
 	}
 	return 0
 }
 
-// holds reports whether this node has k's counter, decide about it or not.
-func (r *Router) holds(k ring.Key) bool { return r.holderID(k) == r.self }
+// isOwnerOf reports whether this node has k's counter, decide about it or not.
+func (r *Router) isOwnerOf(k ring.Key) bool { return r.ownerID(k) == r.self }
 
-// holderID returns the id of the member that has k's counter, as far as this node knows; ""
+// ownerID returns the id of the member that has k's counter, as far as this node knows; ""
 // if it does not.
-func (r *Router) holderID(k ring.Key) string {
+func (r *Router) ownerID(k ring.Key) string {
 	t := r.table.Load()
 	if t == nil || r.locator == nil {
 		return ""
@@ -255,7 +255,7 @@ func (r *Router) pursue(ctx context.Context, top, asked *scatter, w walk) {
 		if again.size() == 0 || !r.goOn(ctx, pause, &w) {
 			again.each(func(_ *peer, g *shard.Group, p *part) {
 				if g.Held > 0 {
-					r.denialLeases.durable.tell(g)
+					r.denialLeases.strictAcks.tell(g)
 				} else {
 					top.addOrphan(g, p, true)
 				}
@@ -288,7 +288,7 @@ func (r *Router) sortOut(top, asked, again *scatter, w *walk) (pause time.Durati
 				setSource(g, shard.Unanswered) // until whoever has decided answers once more
 				again.assign(member, g, nil, p)
 			} else {
-				r.denialLeases.durable.tell(g)
+				r.denialLeases.strictAcks.tell(g)
 			}
 			return
 		case redirected(g) && t.loses(member, g):

@@ -63,8 +63,8 @@ func (k *Ownership) urgent(p uint32) {
 	}
 }
 
-// replicas is one message to a standby, while it is put together.
-type replicas struct {
+// feedMessage is one message to a standby, while it is put together.
+type feedMessage struct {
 	items   []*peerv1.Replica
 	records []byte
 	rounds  []round  // that are over with it
@@ -72,7 +72,7 @@ type replicas struct {
 }
 
 // noteLast takes note that the standby has all of f with this message, if that are its last changes.
-func (m *replicas) noteLast(f feed) {
+func (m *feedMessage) noteLast(f feed) {
 	if f.last {
 		m.last = append(m.last, f.partition)
 	}
@@ -86,11 +86,11 @@ func (k *Ownership) replicateOnce(ctx context.Context, c *otherMember) (sent boo
 	case <-ctx.Done():
 		return false
 	}
-	var m replicas
+	var m feedMessage
 	for _, f := range k.feeds(c) {
-		r := round{f.partition, k.DenialLeases.durable.begin(f.partition)}
+		r := round{f.partition, k.DenialLeases.strictAcks.begin(f.partition)}
 		for more := true; more; {
-			if more = k.append(&m, c, f, r); len(m.records) >= messageBytes-recordBytes {
+			if more = k.addChanges(&m, c, f, r); len(m.records) >= messageBytes-recordBytes {
 				sent = true
 				k.sendReplicas(ctx, c, &m)
 			}
@@ -164,7 +164,7 @@ func (k *Ownership) cease(p uint32) {
 // feed is a partition that this node holds, as it was fed to a standby so far.
 type feed struct {
 	partition uint32
-	followed  uint64 // since when it is, see holding
+	followed  uint64 // since when it is, see replica
 	whole     bool   // whether the standby has been sent all of it
 	last      bool   // whether the token is gone, and these are its last changes
 	added     delivery
@@ -195,8 +195,8 @@ func (k *Ownership) feeds(c *otherMember) (feeds []feed) {
 	return feeds
 }
 
-// append adds what has changed in a partition. It reports whether there is more.
-func (k *Ownership) append(m *replicas, c *otherMember, f feed, r round) (more bool) {
+// addChanges adds what has changed in a partition. It reports whether there is more.
+func (k *Ownership) addChanges(m *feedMessage, c *otherMember, f feed, r round) (more bool) {
 	p, from := r.partition, len(m.records)
 	if k.standbys[p].Load() != c { // not any more
 		return false
@@ -237,7 +237,7 @@ func (k *Ownership) append(m *replicas, c *otherMember, f feed, r round) (more b
 
 // sendReplicas sends what was put together. What does not arrive, or does not fit, is sent anew
 // from the beginning.
-func (k *Ownership) sendReplicas(ctx context.Context, c *otherMember, m *replicas) {
+func (k *Ownership) sendReplicas(ctx context.Context, c *otherMember, m *feedMessage) {
 	if len(m.items)+len(m.rounds) == 0 {
 		return
 	}
@@ -255,7 +255,7 @@ func (k *Ownership) sendReplicas(ctx context.Context, c *otherMember, m *replica
 			again = append(again, r.GetPartition())
 		}
 	} else {
-		k.DenialLeases.durable.acknowledged(c, sent, m.rounds, again)
+		k.DenialLeases.strictAcks.acknowledged(c, sent, m.rounds, again)
 		k.haveParted(m.last, again)
 	}
 	if len(again) > 0 {
@@ -381,13 +381,13 @@ func (k *Ownership) posted(p uint32) {
 func (k *Ownership) enclose(p uint32, grants []shard.Grant) {
 	if len(grants) > 0 {
 		o := k.outbox[p]
-		k.send(p, append(o.grants, grants...), o.returns)
+		k.setOutgoing(p, append(o.grants, grants...), o.returns)
 	}
 }
 
-// send has just these grants be on their way to p's owner, under a new number. Until that has said that it has them, what it
+// setOutgoing has just these grants be on their way to p's owner, under a new number. Until that has said that it has them, what it
 // sends does not take their place.
-func (k *Ownership) send(p uint32, grants []shard.Grant, returns []shard.Take) {
+func (k *Ownership) setOutgoing(p uint32, grants []shard.Grant, returns []shard.Take) {
 	delete(k.outbox, p)
 	if len(grants) > 0 {
 		k.batch++
@@ -414,21 +414,21 @@ func (k *Ownership) acknowledge(p uint32, batch uint64, n int) (owner string, re
 	if o.batch != batch || n <= 0 || n > len(o.grants) || k.view == nil {
 		return "", nil
 	}
-	k.send(p, o.grants[n:], o.returns)
+	k.setOutgoing(p, o.grants[n:], o.returns)
 	if n < len(o.grants) {
 		return "", nil
 	}
 	return k.claim(p).owner.id, o.returns
 }
 
-// hasAdded takes the grants off those that are on their way of which p's holder says that it has added them.
-func (k *Ownership) hasAdded(p uint32, d *peerv1.Delivery) {
+// dropAdded takes the grants off those that are on their way of which p's holder says that it has added them.
+func (k *Ownership) dropAdded(p uint32, d *peerv1.Delivery) {
 	o, under := k.outbox[p]
 	if !under || d.GetId() != k.Self.ID || d.GetIncarnation() != k.origin || d.GetBatch() < o.batch {
 		return
 	}
 	_, n := packGrants(o.grants) // the part of them that had the number
-	k.send(p, o.grants[n:], nil)
+	k.setOutgoing(p, o.grants[n:], nil)
 }
 
 // prepare makes batches of what was granted in the place of the member of that id, which is there: until then they are kept

@@ -109,11 +109,11 @@ func TestBetterCopyThatDoesNotArrive(t *testing.T) {
 		c.replicated()
 		k := c.alive["a"].ownership
 		k.mu.Lock()
-		p := slices.IndexFunc(k.parts, func(h holding) bool { return h.token.state == absent && h.copy.whole })
+		p := slices.IndexFunc(k.parts, func(h replica) bool { return h.token.state == absent && h.copy.whole })
 		had, b := k.parts[p].copy, k.peers["b"]
 		k.mu.Unlock()
 		c.crash("b")
-		if err := k.copy(t.Context(), &whereabouts{partition: uint32(p), best: b, grantors: []*otherMember{b}}); err == nil {
+		if err := k.fetchCopy(t.Context(), &whereabouts{partition: uint32(p), best: b, grantors: []*otherMember{b}}); err == nil {
 			t.Error("it has arrived")
 		}
 		k.mu.Lock()

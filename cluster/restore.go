@@ -81,7 +81,7 @@ func (k *Ownership) Forget() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for p := range k.parts {
-		k.send(uint32(p), nil, nil)
+		k.setOutgoing(uint32(p), nil, nil)
 		k.Shard.Clear(uint32(p))
 		k.parts[p].copy = version{}
 	}

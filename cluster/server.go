@@ -289,7 +289,7 @@ func (b *batch) decideRun(local Local, out []byte, i int) ([]byte, int) {
 			leased := q.op == opHot && q.quiet && b.denialLeases.lease(&g.Takes[0], q.ticket)
 			out = appendAnswer(out, q.id, g, leased)
 		case redirected(g):
-			out = appendRedirect(out, q.id, g, b.router.holder)
+			out = appendRedirect(out, q.id, g, b.router.ownerMark)
 		case g.Waits:
 			out = appendWait(out, q.id, g, min(max(wait, hopPause), maxDenialLease))
 		default:

@@ -210,7 +210,7 @@ func (k *Ownership) Deciding() []Term {
 type Worth struct {
 	view      uint64
 	copy      version
-	holding   holding
+	replica   replica
 	outbox    int // grants that nobody has acknowledged
 	suspended bool
 	nowhere   bool // the node has no view
@@ -221,7 +221,7 @@ type Worth struct {
 func (k *Ownership) Worth(p uint32) Worth {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	w := Worth{nowhere: k.view == nil, copy: k.copyOf(p), holding: k.parts[p], outbox: len(k.outbox[p].grants), suspended: k.lease.suspended}
+	w := Worth{nowhere: k.view == nil, copy: k.copyOf(p), replica: k.parts[p], outbox: len(k.outbox[p].grants), suspended: k.lease.suspended}
 	if k.view != nil {
 		w.view = k.view.Number
 		_, w.isMember = k.view.Index(k.Self.ID)
@@ -239,14 +239,14 @@ func (w Worth) String() string {
 		if when {
 			s += ", " + text
 		}
-	}; w.holding.token.state {
+	}; w.replica.token.state {
 	case active:
-		s += fmt.Sprintf(", token %x", w.holding.token.term)
+		s += fmt.Sprintf(", token %x", w.replica.token.term)
 		word(w.suspended, "suspended")
 	case sealed:
-		s += fmt.Sprintf(", token %x sealed for %s", w.holding.token.term, w.holding.token.to.id)
+		s += fmt.Sprintf(", token %x sealed for %s", w.replica.token.term, w.replica.token.to.id)
 	default:
-		h := &w.holding
+		h := &w.replica
 		s += fmt.Sprintf(", copy %x/%d", w.copy.term, w.copy.seq&^granted)
 		word(w.copy.seq&granted != 0, "granted from")
 		word(!w.copy.whole, "in part")

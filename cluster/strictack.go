@@ -25,9 +25,9 @@ const (
 	maxOwed        = 64 << 10              // counters of which something is unacknowledged, about; of others every answer is held
 )
 
-// durable is what the standbys of this node's partitions have yet to acknowledge of strict
+// strictAcks is what the standbys of this node's partitions have yet to acknowledge of strict
 // counters.
-type durable struct {
+type strictAcks struct {
 	standbys       []atomic.Pointer[otherMember] // by partition
 	urgent         func(p uint32)
 	started        time.Time
@@ -55,8 +55,8 @@ type round struct {
 	number    uint64
 }
 
-func newDurable(k *Ownership) *durable {
-	return &durable{
+func newStrictAcks(k *Ownership) *strictAcks {
+	return &strictAcks{
 		standbys: k.standbys, urgent: k.urgent, started: time.Now(), log: k.Logger,
 		held: k.metrics.held, unacknowledged: k.metrics.unacknowledged, parts: make([]owed, len(k.parts)),
 	}
@@ -115,7 +115,7 @@ func owes(t *shard.Take) bool {
 
 // hold counts what the groups, which are decided, have taken of strict counters, and holds them
 // where that is too much. Those that are held already it releases if they need not be any more.
-func (d *durable) hold(groups []shard.Group) {
+func (d *strictAcks) hold(groups []shard.Group) {
 	for i := range groups {
 		switch g := &groups[i]; {
 		case g.Held > 0:
@@ -132,7 +132,7 @@ func (d *durable) hold(groups []shard.Group) {
 }
 
 // grant is hold for one group that was just decided.
-func (d *durable) grant(g *shard.Group) {
+func (d *strictAcks) grant(g *shard.Group) {
 	held := uint64(0)
 	for i := range g.Takes {
 		if t := &g.Takes[i]; owes(t) {
@@ -148,7 +148,7 @@ func (d *durable) grant(g *shard.Group) {
 
 // grantOne returns the number of the round after which one must be acknowledged before t is told;
 // 0 if none must.
-func (d *durable) grantOne(t *shard.Take) (after uint64) {
+func (d *strictAcks) grantOne(t *shard.Take) (after uint64) {
 	p := t.Key.Partition(uint32(len(d.parts)))
 	c := d.standbys[p].Load()
 	if c == nil {
@@ -162,7 +162,7 @@ func (d *durable) grantOne(t *shard.Take) (after uint64) {
 
 // wait has p replicated at once for an answer that waits. It returns after, or 0 if the standby is
 // missing, so that nothing waits for it.
-func (d *durable) wait(c *otherMember, p uint32, after uint64) uint64 {
+func (d *strictAcks) wait(c *otherMember, p uint32, after uint64) uint64 {
 	if d.isMissing(c) {
 		d.unacknowledged.Inc()
 		return 0
@@ -173,7 +173,7 @@ func (d *durable) wait(c *otherMember, p uint32, after uint64) uint64 {
 
 // add counts t, and returns the number of the last round that has begun if t must not be told
 // before a later one.
-func (o *owed) add(d *durable, t *shard.Take) (after uint64) {
+func (o *owed) add(d *strictAcks, t *shard.Take) (after uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	before, known := o.fresh[t.Key]
@@ -196,10 +196,10 @@ func (o *owed) add(d *durable, t *shard.Take) (after uint64) {
 }
 
 // begun returns the number of the last round that has begun, which is never 0.
-func (d *durable) begun() uint64 { return d.rounds.Load() + 1 }
+func (d *strictAcks) begun() uint64 { return d.rounds.Load() + 1 }
 
 // waits reports whether the answer to g, which is held, is to wait on.
-func (d *durable) waits(g *shard.Group) (waits bool) {
+func (d *strictAcks) waits(g *shard.Group) (waits bool) {
 	for i := range g.Takes {
 		t := &g.Takes[i]
 		if d == nil || !t.Strict || t.Shadow || t.Cost <= 0 {
@@ -227,7 +227,7 @@ func (o *owed) has(after uint64) bool {
 }
 
 // tell releases g although its standby has not acknowledged it.
-func (d *durable) tell(g *shard.Group) {
+func (d *strictAcks) tell(g *shard.Group) {
 	if d != nil {
 		d.unacknowledged.Inc()
 	}
@@ -236,7 +236,7 @@ func (d *durable) tell(g *shard.Group) {
 
 // isMissing reports whether c, for which an answer waits, has not acknowledged anything for
 // too long.
-func (d *durable) isMissing(c *otherMember) bool {
+func (d *strictAcks) isMissing(c *otherMember) bool {
 	now := max(1, int64(time.Since(d.started)))
 	since := c.awaited.Load()
 	switch {
@@ -256,7 +256,7 @@ func (d *durable) isMissing(c *otherMember) bool {
 
 // begin begins a round for p and returns its number, 0 if nothing is owed: all that was granted
 // before is among the Changes that are asked for after it.
-func (d *durable) begin(p uint32) uint64 {
+func (d *strictAcks) begin(p uint32) uint64 {
 	o := &d.parts[p]
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -279,7 +279,7 @@ func (d *durable) begin(p uint32) uint64 {
 
 // acknowledged says that c has all that was sent to it in these rounds, but for the partitions that
 // it wants again, and those that it does not stand by for any more.
-func (d *durable) acknowledged(c *otherMember, sent time.Time, rounds []round, again []uint32) {
+func (d *strictAcks) acknowledged(c *otherMember, sent time.Time, rounds []round, again []uint32) {
 	c.awaited.Store(0)
 	if time.Since(sent) < strictPatience && c.missing.CompareAndSwap(true, false) {
 		d.log.Info("strict limits wait for a standby again", "standby", c.member.ID)
@@ -297,7 +297,7 @@ func (d *durable) acknowledged(c *otherMember, sent time.Time, rounds []round, a
 }
 
 // drop forgets what p owes: it has no standby any more.
-func (d *durable) drop(p uint32) {
+func (d *strictAcks) drop(p uint32) {
 	o := &d.parts[p]
 	o.mu.Lock()
 	defer o.mu.Unlock()

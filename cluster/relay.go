@@ -74,14 +74,14 @@ func (r *Router) mayUseCopies(t *table, g *shard.Group, how role) bool {
 
 // hasAll reports whether this node has all counters of g: others may have been asked while it got them.
 func (r *Router) hasAll(g *shard.Group) bool {
-	return !slices.ContainsFunc(g.Takes, func(t shard.Take) bool { return !r.holds(t.Key) })
+	return !slices.ContainsFunc(g.Takes, func(t shard.Take) bool { return !r.isOwnerOf(t.Key) })
 }
 
 // allowCopy lets g be decided from copies where the local shard has no more. What this node
 // has itself is none: if it does not decide, it must not.
 func (r *Router) allowCopy(g *shard.Group) {
 	g.Lend = 0
-	g.Provisional = !slices.ContainsFunc(g.Takes, func(t shard.Take) bool { return r.holds(t.Key) })
+	g.Provisional = !slices.ContainsFunc(g.Takes, func(t shard.Take) bool { return r.isOwnerOf(t.Key) })
 }
 
 // patience is how long what is asked of a standby waits for what is relayed: the asker waits for an attempt. So does one that is this node: its client
@@ -188,7 +188,7 @@ func (r *Router) decideOnceResumed(local Local, groups []shard.Group, run []requ
 	waited := false
 	for i := range groups {
 		g := &groups[i]
-		if !redirected(g) || r.locator == nil || !slices.ContainsFunc(g.Takes, func(t shard.Take) bool { return t.Source == shard.Redirected && r.holds(t.Key) }) {
+		if !redirected(g) || r.locator == nil || !slices.ContainsFunc(g.Takes, func(t shard.Take) bool { return t.Source == shard.Redirected && r.isOwnerOf(t.Key) }) {
 			continue
 		}
 		if resumed := r.locator.Returning(); resumed != nil && !waited {

@@ -152,7 +152,7 @@ func TestStrictBurst(t *testing.T) {
 		if took := time.Duration(c.slowest.Load()); c.granted.Load() != 1000 || held == 0 || held > 900 || unacknowledged != 0 || took > 3*urgentEvery {
 			t.Errorf("%d granted, %v held, %v not acknowledged, the slowest after %v", c.granted.Load(), held, unacknowledged, took)
 		}
-		if n := c.owner.denialLeases.durable.counters.Load(); n != 0 {
+		if n := c.owner.denialLeases.strictAcks.counters.Load(); n != 0 {
 			t.Errorf("%d counters are still owed", n)
 		}
 	})
@@ -192,7 +192,7 @@ func TestStrictWithoutItsStandby(t *testing.T) {
 						t.Errorf("when it acknowledges again %v are held, %v not acknowledged", again-held, more-unacknowledged)
 					}
 					time.Sleep(2 * replicateEvery)
-					if n := c.owner.denialLeases.durable.counters.Load(); n != 0 {
+					if n := c.owner.denialLeases.strictAcks.counters.Load(); n != 0 {
 						t.Errorf("%d counters are still owed", n)
 					}
 				}
@@ -206,7 +206,7 @@ func TestStrictWithoutItsStandby(t *testing.T) {
 func TestStrictWithoutRoom(t *testing.T) {
 	inStrict(t, func(t *testing.T, c *strictCluster) {
 		for _, used := range []int64{maxOwed, -maxOwed} {
-			c.owner.denialLeases.durable.counters.Add(used)
+			c.owner.denialLeases.strictAcks.counters.Add(used)
 			c.slowest.Store(0)
 			c.call(c.owner, true)
 			c.calls.Wait()
@@ -224,7 +224,7 @@ func TestStrictWithoutRoom(t *testing.T) {
 // What a standby wants again from the beginning it has not acknowledged, nor one what another now stands by for.
 func TestStrictAgain(t *testing.T) {
 	inStrict(t, func(t *testing.T, c *strictCluster) {
-		d, p := c.owner.denialLeases.durable, c.key.Partition(uint32(ownershipRing.Partitions))
+		d, p := c.owner.denialLeases.strictAcks, c.key.Partition(uint32(ownershipRing.Partitions))
 		standby := d.standbys[p].Load()
 		standby.feeding <- struct{}{} // no other node sends it anything
 		defer func() { <-standby.feeding }()
@@ -256,11 +256,11 @@ func TestStrictRoundOfManyMessages(t *testing.T) {
 			key.Hi += i
 			c.owner.shard.Decide([]shard.Group{{Takes: []shard.Take{{Key: key, Limit: ownershipLimit, Cost: 1}}}})
 		}
-		var m replicas
+		var m feedMessage
 		pieces := 1
 		feeds := k.feeds(standby)
 		i := slices.IndexFunc(feeds, func(f feed) bool { return f.partition == p })
-		for ; k.append(&m, standby, feeds[i], round{p, 7}); pieces++ {
+		for ; k.addChanges(&m, standby, feeds[i], round{p, 7}); pieces++ {
 			if len(m.rounds) > 0 {
 				t.Fatalf("it has ended after %d bytes, and there is more", len(m.records))
 			}
