@@ -54,12 +54,21 @@ func (n *node) otherCluster(err error) error {
 // enlist counts this start in etcd, and returns the cluster's parameters.
 func (n *node) enlist(ctx context.Context) (params cluster.Params, incarnation uint64, err error) {
 	want := cluster.Params{Format: cluster.Format}
+	founding := n.state.Founding()
 	if known := n.state.Found(); known != nil {
-		if want, err = etcd.ParseParams(known.Params); err != nil {
-			return params, 0, err
-		}
+		want, err = etcd.ParseParams(known.Params)
+	} else if founding != nil {
+		want, err = etcd.ParseParams(founding)
 	}
-	if params, err = n.registry.Bootstrap(ctx, want); err != nil {
+	if err != nil {
+		return params, 0, err
+	}
+	params, err = n.registry.Bootstrap(ctx, want)
+	if _, other := errors.AsType[*etcd.OtherParamsError](err); other && founding != nil {
+		err = fmt.Errorf("%w; %s has counters of another cluster, which count only in a cluster that this node founds: "+
+			"remove that directory, and import them with a --cluster of which etcd knows nothing", err, n.opts.DataDir)
+	}
+	if err != nil {
 		return params, 0, err
 	}
 	if err := n.refuseTaken(ctx, params); err != nil {

@@ -140,20 +140,28 @@ func checkParams(p cluster.Params) error {
 	return nil
 }
 
-// agree reports the first field in which want is given and is not as stored.
+// OtherParamsError says that a cluster has other parameters than a node wants.
+type OtherParamsError struct{ problem string }
+
+func (e *OtherParamsError) Error() string { return e.problem }
+
+// agree returns an *OtherParamsError for the first field in which want is given and is not as stored.
 func agree(want, stored cluster.Params) error {
 	w, s := want.Ring, stored.Ring
+	problem := ""
 	switch {
 	case w.Partitions != 0 && w.Partitions != s.Partitions:
-		return fmt.Errorf("partitions: %d are wanted, the cluster has %d", w.Partitions, s.Partitions)
+		problem = fmt.Sprintf("partitions: %d are wanted, the cluster has %d", w.Partitions, s.Partitions)
 	case w.ReplicationFactor != 0 && w.ReplicationFactor != s.ReplicationFactor:
-		return fmt.Errorf("replication_factor: %d is wanted, the cluster has %d", w.ReplicationFactor, s.ReplicationFactor)
+		problem = fmt.Sprintf("replication_factor: %d is wanted, the cluster has %d", w.ReplicationFactor, s.ReplicationFactor)
 	case w.Load != 0 && w.Load != s.Load:
-		return fmt.Errorf("load: %v is wanted, the cluster has %v", w.Load, s.Load)
+		problem = fmt.Sprintf("load: %v is wanted, the cluster has %v", w.Load, s.Load)
 	case len(want.Secret) != 0 && !bytes.Equal(want.Secret, stored.Secret):
-		return fmt.Errorf("secret: the cluster has another than is wanted")
+		problem = "secret: the cluster has another than is wanted"
+	default:
+		return nil
 	}
-	return nil
+	return &OtherParamsError{problem}
 }
 
 // NextIncarnation counts one more start of the node with that id and returns its

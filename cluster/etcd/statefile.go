@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -51,6 +50,7 @@ type State struct {
 	log                *slog.Logger
 	lock               *fileutil.LockedFile // nil if the directory cannot be used
 	found              *Known
+	founding           []byte // see Stored
 
 	refused error         // why nothing can be kept; told by Run, since an etcd in this process will say the same before
 	changed chan struct{} // holds a token when there is something to write
@@ -65,11 +65,13 @@ type stateJSON struct {
 	Cluster string `json:"cluster"`
 	Node    string `json:"node"`
 	Known
-	View json.RawMessage `json:"view,omitempty"` // what cluster.MarshalView writes
+	View     json.RawMessage `json:"view,omitempty"`     // what cluster.MarshalView writes
+	Founding []byte          `json:"founding,omitempty"` // see Stored
 }
 
 // OpenState takes a directory, which is made if it is missing, for the state of a node until
-// Close. It fails if another process has the directory. Without dir nothing is kept.
+// Close. It fails if another process has the directory, or if counters for another node were imported
+// there. Without dir nothing is kept.
 func OpenState(dir, clusterName, node string, log *slog.Logger) (*State, error) {
 	s := &State{dir: dir, cluster: clusterName, node: node, log: log, changed: make(chan struct{}, 1)}
 	if dir == "" {
@@ -87,7 +89,11 @@ func OpenState(dir, clusterName, node string, log *slog.Logger) (*State, error) 
 		s.refused = err
 		return s, nil
 	}
-	if s.found, err = s.load(); err != nil {
+	switch s.found, s.founding, err = s.load(); {
+	case errors.Is(err, errFoundsAnother):
+		s.Close()
+		return nil, fmt.Errorf("%s: %w", s.path(), err)
+	case err != nil:
 		log.Error("state of an earlier run ignored", "file", s.path(), "error", err)
 	}
 	if s.found != nil {
@@ -95,6 +101,9 @@ func OpenState(dir, clusterName, node string, log *slog.Logger) (*State, error) 
 	}
 	return s, nil
 }
+
+// Founding returns the parameters with which this node is to found its cluster, as stored; nil if it may choose them.
+func (s *State) Founding() []byte { return s.founding }
 
 // Close gives the directory to others. It is called after Run has ended.
 func (s *State) Close() {
@@ -173,13 +182,19 @@ func (s *State) note(err error) {
 
 func (s *State) path() string { return filepath.Join(s.dir, stateFile) }
 
-// save replaces the file. A reader sees the old or the new one, even if the machine dies.
-func (s *State) save() (err error) {
+// save replaces the file.
+func (s *State) save() error {
 	data, err := s.encode()
 	if err != nil {
 		return err
 	}
-	name := s.path() + ".new"
+	return writeState(s.dir, data)
+}
+
+// writeState replaces the file in a directory. A reader sees the old or the new one, even if the machine dies.
+func writeState(dir string, data []byte) error {
+	path := filepath.Join(dir, stateFile)
+	name := path + ".new"
 	if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -192,10 +207,10 @@ func (s *State) save() (err error) {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	if err := os.Rename(name, s.path()); err != nil {
+	if err := os.Rename(name, path); err != nil {
 		return err
 	}
-	return syncDir(s.dir)
+	return syncDir(dir)
 }
 
 func syncDir(dir string) error {
@@ -217,6 +232,10 @@ func (s *State) encode() ([]byte, error) {
 			return nil, err
 		}
 	}
+	return encodeState(content)
+}
+
+func encodeState(content stateJSON) ([]byte, error) {
 	body, err := json.Marshal(content)
 	if err != nil {
 		return nil, err
@@ -224,21 +243,23 @@ func (s *State) encode() ([]byte, error) {
 	return append(fmt.Appendf(nil, "%s%d %016x\n", stateMark, stateVersion, xxhash.Sum64(body)), body...), nil
 }
 
-// load returns what is on disk, nil if there is nothing to start from.
-func (s *State) load() (*Known, error) {
-	f, err := os.Open(s.path())
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
+// errFoundsAnother is that of a directory to which counters were imported, and not for this node.
+var errFoundsAnother = errors.New("counters were imported for another node")
+
+// load returns what is on disk: known is nil if there is nothing to start from, founding unless counters were imported.
+func (s *State) load() (known *Known, founding []byte, err error) {
+	stored, err := ReadStored(s.dir)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, nil, nil
+	case err != nil:
+		return nil, nil, err
+	case stored.Cluster == s.cluster && stored.Node == s.node:
+		return stored.Known, stored.Founding, nil
+	case stored.Founding != nil:
+		return nil, nil, fmt.Errorf("%w: start it as --cluster %s --id %s", errFoundsAnother, stored.Cluster, stored.Node)
 	}
-	if err != nil {
-		return nil, reason(err)
-	}
-	defer func() { _ = f.Close() }() // it is read only
-	data, err := io.ReadAll(io.LimitReader(f, maxState+1))
-	if err != nil {
-		return nil, reason(err)
-	}
-	return s.decode(data)
+	return nil, nil, fmt.Errorf("it is of node %q of cluster %q", stored.Node, stored.Cluster)
 }
 
 // otherState says what a file is that does not begin as this version's.
@@ -250,7 +271,8 @@ func otherState(head []byte) error {
 	return &cluster.VersionError{What: "it", Got: version, Reads: stateVersion}
 }
 
-func (s *State) decode(data []byte) (*Known, error) {
+// parseState reads the content of the file.
+func parseState(data []byte) (*Stored, error) {
 	head, body, _ := bytes.Cut(data, []byte("\n"))
 	var content stateJSON
 	switch {
@@ -264,17 +286,24 @@ func (s *State) decode(data []byte) (*Known, error) {
 	if err := json.Unmarshal(body, &content); err != nil {
 		return nil, err
 	}
-	known := content.Known
-	if content.Cluster != s.cluster || content.Node != s.node {
-		return nil, fmt.Errorf("it is of node %q of cluster %q", content.Node, content.Cluster)
+	s := &Stored{Cluster: content.Cluster, Node: content.Node, Founding: content.Founding}
+	if len(s.Founding) > 0 {
+		if _, err := ParseParams(s.Founding); err != nil {
+			return nil, err
+		}
 	}
-	if len(known.Params) == 0 || len(content.View) == 0 {
-		return nil, nil // it has never been a member of anything
+	if len(content.Params) == 0 || len(content.View) == 0 {
+		return s, nil // it has never been a member of anything
 	}
-	if _, err := ParseParams(known.Params); err != nil {
+	if _, err := ParseParams(content.Params); err != nil {
 		return nil, err
 	}
 	view, err := cluster.UnmarshalView(content.View)
+	if err != nil {
+		return nil, err
+	}
+	known := content.Known
 	known.View = view
-	return &known, err
+	s.Known = &known
+	return s, nil
 }
