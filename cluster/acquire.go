@@ -19,7 +19,7 @@ import (
 )
 
 // acquire does what can be done at the moment for the partitions that this node should hold: it
-// makes anew what nobody has held before, fetches what others hold, and recovers what was lost.
+// creates tokens that no node has held before, fetches what others hold, and recovers what was lost.
 func (k *Ownership) acquire(ctx context.Context) {
 	k.confirmAll(ctx)
 	k.mu.Lock()
@@ -51,7 +51,7 @@ func (k *Ownership) Sought() bool {
 }
 
 // bare returns the partitions of which this node is the standby without a whole copy. Their owner sends
-// it, if it holds them; if nobody does, others may have copies, from before this node was the standby. It
+// it, if it holds them; if no node does, others may have copies, from before this node was the standby. It
 // does not matter whether the view knows of this life of the node: it may have started without etcd. What is wanted
 // anyway is none of them: each is looked for, and fetched, once.
 func (k *Ownership) bare(wanted []uint32) (partitions []uint32) {
@@ -91,7 +91,7 @@ func (k *Ownership) owed() (partitions []uint32) {
 	return partitions
 }
 
-// leaveToOthers takes note of what of this node's copies others have as well.
+// leaveToOthers records what of this node's copies others have as well.
 func (k *Ownership) leaveToOthers(found []whereabouts) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -102,7 +102,7 @@ func (k *Ownership) leaveToOthers(found []whereabouts) {
 	}
 }
 
-// noteCopies takes note of who has copies of what nobody holds who could be asked; all says whether all members could.
+// noteCopies records which members have copies of what no member holds that could be asked; all says whether all members could.
 func (k *Ownership) noteCopies(found []whereabouts, all bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -116,7 +116,7 @@ func (k *Ownership) noteCopies(found []whereabouts, all bool) {
 		case w.owner != nil, w.sealed != nil:
 		case w.standby != nil:
 			pt.copyAt, pt.last, pt.fresh = w.standby.party(), false, false
-		case k.leavesToOthers(w): // who has it is asked through those who reach that
+		case k.leavesToOthers(w): // the owner of the copy is asked through the members that reach it
 		case w.best != nil && w.version.whole:
 			pt.copyAt, pt.last = w.best.party(), false
 		default:
@@ -140,7 +140,7 @@ func (k *Ownership) leavesToOthers(w *whereabouts) bool {
 }
 
 // createOrWant returns the partitions that this node should hold and does not. On the way it makes
-// those that nobody has held before.
+// those that no node has held before.
 func (k *Ownership) createOrWant() (wanted []uint32) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -153,7 +153,7 @@ func (k *Ownership) createOrWant() (wanted []uint32) {
 			continue
 		}
 		switch c := k.claim(uint32(p)); {
-		case c.epoch == 1 && pt.token.mayCreate(c): // nobody can have a copy
+		case c.epoch == 1 && pt.token.mayCreate(c): // no node can have a copy
 			k.create(uint32(p), c.epoch)
 		case c.owner == k.party, pt.fetch != "", pt.token.mayCreate(c):
 			wanted = append(wanted, uint32(p))
@@ -162,14 +162,14 @@ func (k *Ownership) createOrWant() (wanted []uint32) {
 	return wanted
 }
 
-// create makes the token of an epoch anew and opens its partition. It is false if a view has come meanwhile by which it must not.
+// create creates the token of an epoch and opens its partition. It is false if a view has come meanwhile by which it must not.
 func (k *Ownership) create(p uint32, epoch uint64) bool {
 	c, had := k.claim(p), k.parts[p].copy
 	if c.epoch != epoch || !k.parts[p].token.create(c) {
 		return false
 	}
 	k.open(p)
-	k.Logger.Debug("token made anew", "partition", p, "term", k.parts[p].token.term, "copy", had)
+	k.Logger.Debug("token created", "partition", p, "term", k.parts[p].token.term, "copy", had)
 	return true
 }
 
@@ -177,19 +177,19 @@ func (k *Ownership) create(p uint32, epoch uint64) bool {
 type whereabouts struct {
 	partition uint32
 	epoch     uint64       // of the view before the members were asked
-	safe      bool         // nobody can admit on an older token than that epoch's any more; since then
-	owner     *otherMember // who holds it, or has sealed it for this node; nil if nobody
+	safe      bool         // no node can decide with an older token than that epoch's any more; since then
+	owner     *otherMember // the member that holds it, or has sealed it for this node; nil if none
 	heat      uint64
-	pending   bool           // somebody is about to hold it
-	sealed    *otherMember   // who has sealed it for somebody else
-	to        party          // whom for
-	from      string         // who is believed to hold it
+	pending   bool           // a member is about to hold it
+	sealed    *otherMember   // the member that has sealed it for another node
+	to        party          // that other node
+	from      string         // the member that is believed to hold it
 	lacks     bool           // whether that one has said that it does not
 	own       version        // this node's copy
-	best      *otherMember   // who has the best copy; nil if that is this node
+	best      *otherMember   // the member that has the best copy; nil if that is this node
 	version   version        // of that
 	ending    bool           // whether that one is about to end
-	grantors  []*otherMember // who have granted something from their copies
+	grantors  []*otherMember // the members that have granted something from their copies
 	silent    []string       // the members that have not answered
 	matched   bool           // whether another member has a whole copy that is as good as this node's
 	standby   *otherMember   // the standby, if this node is the owner and that has such a copy: it decides, as two would count apart
@@ -248,8 +248,8 @@ func (k *Ownership) locate(ctx context.Context, partitions []uint32) (found []wh
 	return found, all
 }
 
-// note takes note of what a member has. Of copies that are as good as each other the owner's and the standby's come first: nobody
-// has to fetch them. What a node has that is about to end is of use to nobody until it is fetched, and comes last.
+// note records what a member has. Of copies that are as good as each other the owner's and the standby's come first: no node
+// has to fetch them. What a node has that is about to end is of no use until it is fetched, and comes last.
 func (w *whereabouts) note(c *otherMember, l *peerv1.Located, self party, view *View) {
 	to := party{l.GetTo(), l.GetToIncarnation()}
 	switch l.GetState() {
@@ -289,14 +289,14 @@ func (w *whereabouts) note(c *otherMember, l *peerv1.Located, self party, view *
 	}
 }
 
-// fetch pulls what somebody holds, the busiest partitions first, until there may be more to do. Checks are decided
+// fetch pulls what other members hold, the busiest partitions first, until there may be more to do. Checks are decided
 // all the while, and are not to wait for the processor: so it takes its time, the more the longer a partition takes, and
 // the more others fetch from the same member.
 func (k *Ownership) fetch(ctx context.Context, found []whereabouts) {
 	slices.SortStableFunc(found, func(a, b whereabouts) int { return cmp.Compare(b.heat, a.heat) })
 	var pulls errgroup.Group
 	pulls.SetLimit(pullsAtOnce)
-	var silent sync.Map     // holders that do not answer
+	var silent sync.Map     // owners that do not answer
 	var lately atomic.Int64 // nanoseconds that a pull took
 	begun := 0
 	from := make(map[*otherMember]int) // how many partitions
@@ -438,7 +438,7 @@ func (k *Ownership) stream(ctx context.Context, from *otherMember, what *peerv1.
 	}
 }
 
-// noteAdded takes note of which of this node's grants the holder of p has added: they are among what it sends.
+// noteAdded records which of this node's grants the owner of p has added: they are among what it sends.
 func (k *Ownership) noteAdded(p uint32, added []*peerv1.Delivery) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -463,7 +463,7 @@ func (k *Ownership) inherit(p uint32, encoded []byte) error {
 	return nil
 }
 
-// confirm tells the old holder that this node holds p. If that fails it is told again later.
+// confirm tells the old owner that this node holds p. If that fails it is told again later.
 func (k *Ownership) confirm(ctx context.Context, p uint32) {
 	k.mu.Lock()
 	r := k.parts[p].receipt
@@ -497,8 +497,8 @@ func (k *Ownership) confirmAll(ctx context.Context) {
 	}
 }
 
-// createLost fetches copies of what nobody holds who could be asked, to decide from them meanwhile,
-// and makes tokens anew, from the best copies, once nobody can admit on the old ones any more.
+// createLost fetches copies of what no member holds that could be asked, to decide from them meanwhile,
+// and creates tokens again, from the best copies, once no node can decide with the old ones any more.
 func (k *Ownership) createLost(ctx context.Context, found []whereabouts, all bool) {
 	var pulls errgroup.Group
 	pulls.SetLimit(pullsAtOnce)
@@ -532,7 +532,7 @@ func (k *Ownership) createLost(ctx context.Context, found []whereabouts, all boo
 	_ = pulls.Wait() // they return nothing
 }
 
-// lacksCopy reports whether this node has no whole copy of what it should have, and somebody has who is not
+// lacksCopy reports whether this node has no whole copy of what it should have, and a member has one that is not
 // asked for it: neither owner nor standby. One that was restarted leaves it to its standby. Two copies would count apart.
 func (k *Ownership) lacksCopy(w *whereabouts) bool {
 	k.mu.Lock()
@@ -588,7 +588,7 @@ func (k *Ownership) fetchCopy(ctx context.Context, w *whereabouts) error {
 	return err
 }
 
-// mayRecover reports whether this node is to make the token of p anew in that epoch, still, and all members have
+// mayRecover reports whether this node is to create the token of p in that epoch, still, and all members have
 // said which copies they have, or had their time to.
 func (k *Ownership) mayRecover(p uint32, epoch uint64, all bool) bool {
 	k.mu.Lock()
@@ -621,8 +621,8 @@ func (k *Ownership) refoundLost(ctx context.Context, found []whereabouts) {
 	}
 	err := k.Refound(ctx, view.Number, lost)
 	if err != nil && !errors.Is(err, ErrViewChanged) {
-		k.Logger.Warn("partitions that nobody holds cannot be made anew", "partitions", len(lost), "error", err)
+		k.Logger.Warn("partitions that no node holds cannot be created again", "partitions", len(lost), "error", err)
 	} else if err == nil {
-		k.Logger.Warn("partitions that nobody holds are made anew", "partitions", len(lost))
+		k.Logger.Warn("partitions that no node holds are created again", "partitions", len(lost))
 	}
 }

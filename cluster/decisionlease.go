@@ -20,8 +20,8 @@ const suspendAfter = 200 * time.Millisecond
 // renewed the node's etcd lease, or a majority of the members, which have answered heartbeats
 // and knew no newer view. What counts is when the request was sent.
 //
-// Either will do: a token is only created again when its holder's etcd lease is gone and a
-// majority has left the holder's view.
+// Either will do: a token is only created again when its owner's etcd lease is gone and a
+// majority has left the owner's view.
 //
 // A decision lease that has lapsed, for lack of witnesses or because the node itself did not run for a
 // while, is suspended. It does not become valid with the next witness: a standby may have granted in the

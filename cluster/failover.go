@@ -10,28 +10,28 @@ import (
 	"github.com/weirlimit/weir/shard"
 )
 
-// standbyPatience is how many attempts may be made in all for what those who have it have not answered.
+// standbyPatience is how many attempts may be made in all for what the owners have not answered.
 // They take no more of its caller's time than so many do.
 const standbyPatience = 2
 
-// copyPause is how long who asks waits before owner and standby are asked again, one of which is about to have it, or a copy.
+// copyPause is how long the asker waits before owner and standby are asked again, one of which is about to have it, or a copy.
 const copyPause = 5 * time.Millisecond
 
-// failover asks for what of top is stranded: of what has moved first the owner, which is about to
-// get it, then of the rest the standby. Where that does not answer either, those are asked who reach it
-// or whoever has it, one after the other, and where it has no copy yet, who stood by before. Any of them may
+// failover asks for the orphans of top: of what has moved first the owner, which is about to
+// get it, then of the rest the standby. Where that does not answer either, the members are asked that reach it
+// or the owner, one after the other, and where it has no copy yet, the former standby. Any of them may
 // be this node. What all of them say they do not have is asked for again until there is no time.
 type failover struct {
 	*Router
 	ctx    context.Context
 	t      *table
 	top    *scatter
-	over   time.Time // nobody is asked any more then
+	over   time.Time // no member is asked any more then
 	stages []*scatter
 	again  int // groups that were asked for again after a pause
 }
 
-// askStandbys asks for what of top is stranded.
+// askStandbys asks for the orphans of top.
 func (r *Router) askStandbys(ctx context.Context, top *scatter) {
 	s := &failover{Router: r, ctx: ctx, t: r.table.Load(), top: top, over: r.overAt(ctx, time.Now())}
 	standbys, formers := s.askOwners(), s.stage(asFormer)
@@ -41,7 +41,7 @@ func (r *Router) askStandbys(ctx context.Context, top *scatter) {
 	s.end()
 }
 
-// overAt returns when nobody is asked any more for what those who have it have not answered by now.
+// overAt returns when no member is asked any more for what the owners have not answered by now.
 func (r *Router) overAt(ctx context.Context, now time.Time) time.Time {
 	patience := standbyPatience * r.attempt
 	if deadline, ok := ctx.Deadline(); ok {
@@ -98,8 +98,8 @@ func (s *failover) askOwners() (standbys *scatter) {
 	return standbys
 }
 
-// askAround asks standbys, and then those who reach them, or whoever has it, until there are no more. What remains for
-// those who stood by before is added to formers.
+// askAround asks standbys, and then the members that reach them or the owner, until there are no more. What remains for
+// former standbys is added to formers.
 func (s *failover) askAround(standbys, formers *scatter) {
 	// Of what is in others the standby was asked before, of what is in standbys at most just now.
 	for try, others := 0, s.stage(asStandby); standbys.size()+others.size() > 0; try++ {
@@ -120,7 +120,7 @@ func (s *failover) askAround(standbys, formers *scatter) {
 		s.ask(standbys)
 		s.left(standbys, func(to *peer, g *shard.Group, p *part) {
 			switch {
-			case s.t.peerOf(s.t.standby(g.Takes[0].Key)) != to: // it was asked for somebody else
+			case s.t.peerOf(s.t.standby(g.Takes[0].Key)) != to: // it was asked for another member
 				nextStandbys.place(s.top, g, p, s.standsBy(s.t, try+1))
 			case redirected(g):
 				former(g, p)
@@ -134,7 +134,7 @@ func (s *failover) askAround(standbys, formers *scatter) {
 	}
 }
 
-// noteExpected takes note of what the owners, who were asked just now, do not have. A refund may be counted by another
+// noteExpected records what the owners, which were asked just now, do not have. A refund may be counted by another
 // node that it is sent to then, so it is not asked for again.
 func noteExpected(asked []orphan) {
 	for i := range asked {
@@ -143,8 +143,8 @@ func noteExpected(asked []orphan) {
 	}
 }
 
-// askAgain asks for what the owner, or the standby, says to have not, as it, or a copy of it, is on its way: the owners, or whoever has become
-// one, and then the standbys, until there is no time.
+// askAgain asks for what the owner, or the standby, says to have not, as it, or a copy of it, is on its way: the owners, or the nodes that have become
+// owners, and then the standbys, until there is no time.
 func (s *failover) askAgain() {
 	waiting := slices.Clone(s.top.orphans)
 	for time.Now().Add(copyPause).Before(s.over) {
@@ -176,7 +176,7 @@ func (s *failover) askOnce(waiting []orphan) {
 	s.ask(standbys)
 }
 
-// end leaves what nobody has decided as if it was not asked.
+// end leaves what no member has decided as if it was not asked.
 func (s *failover) end() {
 	asked := s.again
 	for _, stage := range s.stages {
@@ -197,10 +197,10 @@ func (t *table) inOnePartition(g *shard.Group) bool {
 	return !slices.ContainsFunc(g.Takes, func(take shard.Take) bool { return t.partition(take.Key) != first })
 }
 
-// standbyHas reports whether it is said to be the standby that has k's counter, and is to hand it over: who stood by before still does.
+// standbyHas reports whether it is said to be the standby that has k's counter, and is to hand it over: the former standby still stands by.
 func (s *failover) standbyHas(k ring.Key) bool { return s.t.route(k) == s.t.standby(k) }
 
-// stoodBy returns whom to ask about a counter if the standby answers that it has no copy: who stood by
+// stoodBy returns whom to ask about a counter if the standby answers that it has no copy: the standby
 // before it.
 func (r *Router) stoodBy(t *table) func(ring.Key) int {
 	return func(k ring.Key) int {
@@ -214,7 +214,7 @@ func (r *Router) stoodBy(t *table) func(ring.Key) int {
 }
 
 // standsBy returns whom to ask about a counter if this node does not reach the one that has
-// it: the standby; but if that does not answer either, the try-th of those who reach one of them, before
+// it: the standby; but if that does not answer either, the try-th of the members that reach one of them, before
 // it.
 func (r *Router) standsBy(t *table, try int) func(ring.Key) int {
 	return func(k ring.Key) int {
@@ -230,7 +230,7 @@ func (r *Router) standsBy(t *table, try int) func(ring.Key) int {
 }
 
 // around returns whom to ask about a counter if neither the one that has it nor the standby answers this node: the try-th of
-// those who reach one of them, nobody if there are no more.
+// the members that reach one of them, noMember if there are no more.
 func (r *Router) around(t *table, try int) func(ring.Key) int {
 	return func(k ring.Key) int {
 		through := r.through(t, k, r.has(t, k))
@@ -255,7 +255,7 @@ func (r *Router) has(t *table, k ring.Key) string {
 
 // through returns the indices of some members that have said that they reach the one of that id, and are
 // asked about k's counter in its place. Some may not know yet that they do not any more, and some may have been cut off
-// from this node with it: those who are late to say anything come last.
+// from this node with it: members that are late to say anything come last.
 func (r *Router) through(t *table, k ring.Key, id string) (members []int) {
 	if r.locator == nil || id == "" || id == r.self {
 		return nil

@@ -73,7 +73,7 @@ func (k *Ownership) gatherFrom(ctx context.Context, c *otherMember) {
 	var added []*peerv1.GrantBatch
 	for {
 		caller := k.caller(c)
-		caller.To = 0 // who was restarted may have granted something since
+		caller.To = 0 // a standby that was restarted may have granted something since
 		resp, err := c.client.Gather(ctx, &peerv1.GatherRequest{Caller: caller, Added: added})
 		if err != nil {
 			return

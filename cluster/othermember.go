@@ -15,16 +15,16 @@ import (
 	"github.com/weirlimit/weir/cluster/peerv1"
 )
 
-// otherMember is another member, as Ownership calls it: over gRPC, beside the connections on which
+// otherMember is another member, as Ownership calls it: over gRPC, apart from the connections on which
 // checks are asked.
 type otherMember struct {
 	member  Member
 	conn    *grpc.ClientConn
 	client  peerv1.PeerClient
 	stop    context.CancelFunc // ends its goroutines; nil before they run
-	due     chan struct{}      // holds a token when it is time to replicate what has changed
-	hurry   chan struct{}      // holds a token when something should be replicated at once
-	feeding chan struct{}      // holds a token while what has changed for it is collected and sent
+	due     chan struct{}      // full when it is time to replicate what has changed
+	hurry   chan struct{}      // full when something should be replicated at once
+	feeding chan struct{}      // full while what has changed for it is collected and sent
 
 	stands Standing // as it has said last; guarded by Ownership.mu
 
@@ -48,7 +48,7 @@ const (
 	redialMost  = time.Second
 )
 
-// beatsMissed in a row have the connection made anew. One on which packets were lost for a while
+// beatsMissed in a row have the connection made again. One on which packets were lost for a while
 // may go on only after as long again, when TCP sends them once more.
 const beatsMissed = 3
 
@@ -218,8 +218,8 @@ func stateOf(named string) State {
 	return Ready
 }
 
-// answers takes note of which process answers for a member. If that was restarted it is sent
-// anew what it stands by for.
+// answers records which process answers for a member. If that was restarted it is sent
+// what it stands by for from the beginning.
 func (k *Ownership) answers(c *otherMember, incarnation uint64) {
 	k.mu.Lock()
 	before, met := k.processes[c.member.ID]

@@ -23,16 +23,16 @@ const (
 	acquireEvery    = 50 * time.Millisecond  // how often this node looks what it should hold
 	heartbeatEvery  = 500 * time.Millisecond // to each member
 	replicateEvery  = 100 * time.Millisecond // to each standby
-	urgentEvery     = 2 * time.Millisecond   // between replications that somebody has asked for
-	callTimeout     = 500 * time.Millisecond // of one call to a peer, but for Pull
+	urgentEvery     = 2 * time.Millisecond   // between replications that a counter has asked for
+	callTimeout     = 500 * time.Millisecond // of one call to a peer, except Pull
 	strangerTimeout = 100 * time.Millisecond // of asking a peer what it has that does not answer checks either
 	pullTimeout     = 5 * time.Second        // of a partition that is fetched
-	recoverPatience = time.Second            // for members to say which copies they have, once it is safe to make a token anew
+	recoverPatience = time.Second            // for members to say which copies they have, once it is safe to create a token again
 	fenceSlack      = 50 * time.Millisecond  // beyond decisionLeaseTime, for clocks that run apart
 	pullsAtOnce     = 4                      // partitions
 	fetchEvery      = 5 * time.Millisecond   // the least pause before one more of them; longer if the last one took long
 	fetchRest       = 2                      // times as long as that
-	fetchEveryMost  = 12 * time.Millisecond  // the most, times those who fetch from the same member
+	fetchEveryMost  = 12 * time.Millisecond  // the most, times the members that fetch from the same one
 	fetchPauseMost  = 100 * time.Millisecond // the most at all: who pauses does not look for news
 	fetchWithin     = 2 * time.Second        // all pauses of what is fetched from one member
 	recordBytes     = 32 << 10               // of one partition in one message, about
@@ -48,7 +48,7 @@ const (
 
 // Ownership keeps the tokens of partitions: it fetches those that the view gives to this node,
 // hands out those that it gives to others, keeps the standbys' copies current, and
-// makes anew what was lost with its holder. It opens and closes the shard's partitions
+// creates again what was lost with its owner. It unseals and seals the shard's partitions
 // accordingly. What may happen to a token is decided in token.go, and until when this node
 // may decide in decisionlease.go.
 type Ownership struct {
@@ -56,7 +56,7 @@ type Ownership struct {
 	origin  uint64 // the first incarnation, under which batches of grants are numbered
 	metrics ownershipMetrics
 
-	kick     chan struct{}                 // holds a token when there may be something to acquire
+	kick     chan struct{}                 // full when there may be something to acquire
 	standbys []atomic.Pointer[otherMember] // by partition, for those that do not lock
 	sought   atomic.Uint64                 // the number of the view of which this node has looked last who else has what
 
@@ -71,7 +71,7 @@ type Ownership struct {
 	changed   time.Time               // when the last change of members was adopted
 	departed  bool                    // this node has left: it confirms no decision lease any more
 	processes map[string]uint64       // by id, the incarnation that has answered last
-	settled   map[uint64]time.Time    // of epochs in which this node makes tokens anew: since when all holders from before them have ended except for their last decision lease, zero if they have not
+	settled   map[uint64]time.Time    // of epochs in which this node creates tokens again: since when all owners from before them have ended except for their last decision lease, zero if they have not
 	added     map[grantor]delivery    // by member of the view and partition
 	batch     uint64                  // the last one of this node
 	outbox    map[uint32]outgoing     // grants that were not acknowledged yet, by partition
@@ -116,24 +116,24 @@ type replica struct {
 	token     token
 	copy      version   // of what the shard has while it has no token
 	sequence  uint64    // of the last replica that was sent of the token
-	standby   string    // whom they are sent to; "" if nobody
+	standby   string    // the member that they are sent to; "" if none
 	parting   time.Time // since when the token is gone whose last changes the standby has yet to be sent; zero if it has them
 	begun     bool      // whether the standby has been sent something
 	whole     bool      // and whether that was everything
 	followed  uint64    // how often it was begun to note what has changed for a standby, or ended
-	from      string    // who is believed to hold the token, if it is to come here; or ""
-	fedBy     string    // who has sent this node what it has last as the standby; or ""
-	fetch     string    // who has sealed the token for this node, although it is not the owner; or ""
+	from      string    // the member that is believed to hold the token, if it is to come here; or ""
+	fedBy     string    // the member that has sent this node what it has last as the standby; or ""
+	fetch     string    // the member that has sealed the token for this node, although it is not the owner; or ""
 	pulling   bool      // this node is fetching it
 	restarted bool      // this node has had it before it was restarted
-	copyAt    party     // who is believed to have a copy if the standby has none yet; or nobody
-	last      bool      // nobody who answers has a whole copy, as far as this node has asked since the view
-	fresh     bool      // nobody is known to have a better copy than this node; else it may be one from long ago
+	copyAt    party     // the member that is believed to have a copy if the standby has none yet; or zero
+	last      bool      // no member that answers has a whole copy, as far as this node has asked since the view
+	fresh     bool      // no member is known to have a better copy than this node; else it may be one from long ago
 	over      bool      // this node has ceased to hold it, and is about to end
 	ended     bool      // and has held it until then
 	elsewhere bool      // a member of the view has it, or as good a copy, which this node leaves it to
-	moving    bool      // somebody else is fetching it
-	mover     string    // who that is; guarded as moving
+	moving    bool      // another node is fetching it
+	mover     string    // which that is; guarded as moving
 	posting   bool      // the owner is being told what this node has granted
 	receipt   receipt   // what was installed and not yet confirmed
 	idle      time.Time
@@ -159,7 +159,7 @@ func (v version) compare(w version) int {
 	return cmp.Or(cmp.Compare(whole(v), whole(w)), cmp.Compare(v.term, w.term), v.snapshot.Compare(w.snapshot), cmp.Compare(v.seq, w.seq))
 }
 
-// NewOwnership returns the Ownership of a node that holds nothing: it closes all partitions
+// NewOwnership returns the Ownership of a node that holds nothing: it seals all partitions
 // of the shard.
 func NewOwnership(c OwnershipConfig, partitions int) *Ownership {
 	k := &Ownership{
@@ -210,7 +210,7 @@ func (k *Ownership) Become(incarnation uint64) {
 }
 
 // alone reports whether the only member of the view is this node, as it was before it has started
-// without its registry. Then nobody else can hold a token, and it is for this node to
+// without its registry. Then no other node can hold a token, and it is for this node to
 // make them; but they lapse with the view, which may be an old one.
 func (k *Ownership) alone() bool {
 	return k.party.incarnation >= uncounted && len(k.view.Members) == 1 && k.view.Members[0].ID == k.Self.ID
@@ -270,7 +270,7 @@ func (k *Ownership) adoptPart(p uint32, old *View, lapsed bool) {
 		pt.token.lapse()
 	}
 	pt.token.adopt(c, k.party)
-	if k.leaving() { // it may be gone before anybody has fetched what it would make
+	if k.leaving() { // it may be gone before another node has fetched what it would make
 		pt.token.forgo()
 	}
 	if had.state == active && pt.token.state != active {
@@ -303,7 +303,7 @@ func (k *Ownership) adoptPart(p uint32, old *View, lapsed bool) {
 	k.follow(p)
 }
 
-// adoptCopy takes note of who may have a better copy of a partition than this node: who stood by
+// adoptCopy records which member may have a better copy of a partition than this node: the standby
 // before this view, unless it was restarted since. If that was not this node, and it did not have the partition
 // itself, what copy it has is an old one.
 func (k *Ownership) adoptCopy(p uint32, old *View, had bool) {
@@ -332,7 +332,7 @@ func (k *Ownership) creates(epoch uint64) bool {
 }
 
 // open lets the shard decide in a partition whose token is now held. What was granted in
-// its holder's place is part of its counters.
+// its owner's place is part of its counters.
 func (k *Ownership) open(p uint32) {
 	pt := &k.parts[p]
 	pt.sequence, pt.from, pt.copy, pt.restarted, pt.copyAt, pt.parting = 0, "", version{}, false, party{}, time.Time{}
@@ -354,7 +354,7 @@ func (k *Ownership) follow(p uint32) {
 	switch m := v.Members[v.Ring.Standby(p)]; {
 	case pt.token.state == active && m.ID != k.Self.ID:
 		standby = m.ID
-	case pt.token.state == active && k.peers[pt.standby] != nil: // this node stands by once it has handed p over: who did before does until then
+	case pt.token.state == active && k.peers[pt.standby] != nil: // this node stands by once it has handed p over: the former standby does until then
 		standby = pt.standby
 	case k.isParting(p):
 		standby = pt.standby
@@ -370,13 +370,13 @@ func (k *Ownership) follow(p uint32) {
 		k.Shard.Unfollow(p, shard.ToStandby)
 	}
 	pt.standby = standby
-	if k.followAnew(p); standby == "" {
+	if k.followFromStart(p); standby == "" {
 		k.DenialLeases.strictAcks.drop(p)
 	}
 }
 
 // bequeath has the standby sent what it does not know yet of a token that a view has fenced just now: it goes on from its copy, or
-// whoever fetches that.
+// the node that fetches that.
 func (k *Ownership) bequeath(p uint32) {
 	if pt := &k.parts[p]; pt.standby != "" {
 		pt.parting = time.Now()
@@ -399,8 +399,8 @@ func (k *Ownership) parted(p uint32) {
 	}
 }
 
-// followAnew has the standby, if there is one, given everything from the beginning.
-func (k *Ownership) followAnew(p uint32) {
+// followFromStart has the standby, if there is one, given everything from the beginning.
+func (k *Ownership) followFromStart(p uint32) {
 	pt := &k.parts[p]
 	pt.begun, pt.whole = false, false
 	pt.followed++
@@ -454,7 +454,7 @@ func (k *Ownership) witness(renewed time.Time) {
 	}
 }
 
-// settle records since when no majority confirms the decision leases of holders from before an epoch any more.
+// settle records since when no majority confirms the decision leases of owners from before an epoch any more.
 func (k *Ownership) settle() {
 	for e, since := range k.settled {
 		if since.IsZero() && k.adopted.ended(k.view, e) {
@@ -463,18 +463,18 @@ func (k *Ownership) settle() {
 	}
 }
 
-// fenced reports whether all holders of tokens from before that epoch must have ceased to admit.
+// fenced reports whether all owners from before that epoch must have ceased to admit.
 func (k *Ownership) fenced(epoch uint64) bool {
 	since := k.settled[epoch]
 	if since.IsZero() {
 		return false
 	}
-	first := epoch == 1 // nobody has held anything
+	first := epoch == 1 // no node has held anything
 	onlyHere := k.onlyHere(epoch)
 	return first || onlyHere || time.Since(since) >= decisionLeaseTime+fenceSlack
 }
 
-// onlyHere reports whether nobody but this node, before it was restarted, can have held a token from before that epoch.
+// onlyHere reports whether no node but this one, before it was restarted, can have held a token from before that epoch.
 func (k *Ownership) onlyHere(epoch uint64) bool {
 	lives := livesOf(k.view.Members)
 	if epoch <= k.view.Changed {

@@ -181,7 +181,7 @@ func (k *Ownership) located(p uint32) *peerv1.Located {
 	return l
 }
 
-// granted is added to the sequence of a copy from which something was granted that its holder was not told: it is
+// granted is added to the sequence of a copy from which something was granted that its owner was not told: it is
 // newer than others of the same sequence.
 const granted = 1 << 62
 
@@ -236,7 +236,7 @@ func (s peerServer) Pull(req *peerv1.PullRequest, stream grpc.ServerStreamingSer
 	return stream.Send(&peerv1.PullResponse{Term: uint64(term), Last: true, Added: k.addedTo(p)})
 }
 
-// addedTo is deliveries for those who do not hold mu.
+// addedTo is deliveries for callers that do not hold mu.
 func (k *Ownership) addedTo(p uint32) []*peerv1.Delivery {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -285,7 +285,7 @@ func (k *Ownership) sendChanges(stream grpc.ServerStreamingServer[peerv1.PullRes
 }
 
 // giveCopy ends the transfer of a copy: nothing is decided from it here any more, and with it go the grants that
-// are part of it, which are somebody else's to tell from now on.
+// are part of it, which are another node's to report from now on.
 func (k *Ownership) giveCopy(stream grpc.ServerStreamingServer[peerv1.PullResponse], p uint32, to party) error {
 	k.mu.Lock()
 	pt := &k.parts[p]

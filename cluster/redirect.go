@@ -10,26 +10,26 @@ import (
 	"github.com/weirlimit/weir/shard"
 )
 
-// Bounds of how far a group is sent about, beside the time that one request has.
+// Bounds of how far a group is sent about, apart from the time that one request has.
 const (
 	maxHops  = 16               // times that it is asked again elsewhere
-	maxLost  = 4                // times that whoever was asked is asked again, who knows of nobody else
+	maxLost  = 4                // times that the same member is asked again, if it knows of no other
 	hopPause = time.Millisecond // before it goes where it may have been before
 )
 
 // Locator knows where the counters are that this node does not have.
 type Locator interface {
 	// OwnerOf returns the id of the member that has partition p as far as this node
-	// knows: to whom it has handed p over, from whom it is fetching p, who sends it the copies of p as the standby, or else the
+	// knows: to whom it has handed p over, from whom it is fetching p, which member sends it the copies of p as the standby, or else the
 	// view's owner. It is this node itself if it has p, also if it may not
 	// decide, and if it was restarted and has lost p: then its standby is asked. ok is false if it
-	// knows of nobody.
+	// knows of none.
 	OwnerOf(p uint32) (id string, ok bool)
 	// Reaching returns the ids of the members that have said lately that they reach the one of that
 	// id.
 	Reaching(id string) []string
 	// Copy says what this node's copy of partition p is worth, while it does not have p itself: whether it
-	// is whole, and whether nobody who answers is known to have a better one.
+	// is whole, and whether no member that answers is known to have a better one.
 	Copy(p uint32) (whole, best bool)
 	// CopyAt returns the id of the member that has a copy of p if the standby has none yet, as far as this node
 	// knows, which may be this one; or "".
@@ -99,7 +99,7 @@ func (t *table) redirect(k ring.Key, from int, mark uint64) {
 }
 
 // isVacant reports whether the owner of k's counter has said just now that it has nothing of it,
-// and somebody else may.
+// and another member may.
 func (t *table) isVacant(k ring.Key) bool {
 	until := t.vacant[t.partition(k)].Load()
 	return until > 0 && int64(time.Since(t.began)) < until && t.standby(k) != noMember
@@ -123,7 +123,7 @@ func (t *table) owns(member int, g *shard.Group) bool {
 	return slices.ContainsFunc(g.Takes, func(take shard.Take) bool { return t.owner(take.Key) == member })
 }
 
-// reaches reports whether everybody answers who is asked for g.
+// reaches reports whether all members answer that are asked for g.
 func (t *table) reaches(g *shard.Group) bool {
 	for i := range g.Takes {
 		k := g.Takes[i].Key
@@ -171,7 +171,7 @@ func (r *Router) redirectedHere(g *shard.Group) {
 }
 
 // ownerMark returns the mark of the member that has k's counter, as Locator do; 0 if it knows
-// of nobody.
+// of none.
 func (r *Router) ownerMark(k ring.Key) uint64 {
 	if id := r.ownerID(k); id != "" {
 		return markOf(id)
@@ -215,7 +215,7 @@ func anyUndecided(groups []shard.Group) bool {
 	return false
 }
 
-// moved reports whether g is undecided because whoever was asked does not have a counter of it.
+// redirected reports whether g is undecided because the member that was asked does not have a counter of it.
 func redirected(g *shard.Group) bool {
 	for i := range g.Takes {
 		if g.Takes[i].Source == shard.Redirected {
@@ -234,15 +234,15 @@ func forget(g *shard.Group) {
 // walk is how far the groups of one call have got.
 type walk struct {
 	due   time.Time     // of the requests
-	wait  time.Duration // until nobody remembers a denial of what they free; 0 is none
+	wait  time.Duration // until no node remembers a denial of what they free; 0 is none
 	waits int           // that were so far
 	hops  int           // that they were asked again
-	lost  int           // of those, to whoever knew of nobody else
+	lost  int           // of those, to members that knew of no other
 	held  time.Time     // since when answers are held; zero if none was
 }
 
 // pursue asks for the groups of asked that are undecided wherever they are said to be, until
-// there is no time or nobody else to ask, and then their standbys. What it splits
+// there is no time or no other member to ask, and then their standbys. What it splits
 // becomes part of top, which asked may be.
 func (r *Router) pursue(ctx context.Context, top, asked *scatter, w walk) {
 	for asked.anyUndecided() {
@@ -273,7 +273,7 @@ func (r *Router) pursue(ctx context.Context, top, asked *scatter, w walk) {
 	}
 }
 
-// sortOut assigns what is undecided of asked to again, or strands it. It returns how long to
+// sortOut assigns what is undecided of asked to again, or makes it an orphan of top. It returns how long to
 // wait before again is asked.
 func (r *Router) sortOut(top, asked, again *scatter, w *walk) (pause time.Duration) {
 	t, lost, held, waits := again.table, false, false, w.waits
@@ -285,7 +285,7 @@ func (r *Router) sortOut(top, asked, again *scatter, w *walk) (pause time.Durati
 		case isHeld(g):
 			if w.waitsForStandby() && member >= 0 {
 				held = true
-				setSource(g, shard.Unanswered) // until whoever has decided answers once more
+				setSource(g, shard.Unanswered) // until the node that has decided answers once more
 				again.assign(member, g, nil, p)
 			} else {
 				r.denialLeases.strictAcks.tell(g)

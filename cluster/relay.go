@@ -9,22 +9,22 @@ import (
 	"github.com/weirlimit/weir/shard"
 )
 
-// relayHops is how often a standby asks for a group that it relays: those who have it, by
-// all that is known, and who they say has it.
+// relayHops is how often a standby asks for a group that it relays: the owner, by
+// all that is known, and the member that this one names.
 const relayHops = 2
 
 // maxThrough is through how many members a node tries to reach one that it does not reach itself.
 const maxThrough = 3
 
 // relayPatience is the most that a frame waits for what is relayed, a third of it for what is
-// relayed through others, and resumePatience for the decision lease of this node to be valid again: whoever has sent
-// it hears nothing meanwhile, and takes that for death after silence.
+// relayed through others, and resumePatience for the decision lease of this node to be valid again: the sender
+// hears nothing meanwhile, and takes that for death after silence.
 const (
 	relayPatience  = silence / 3
 	resumePatience = 50 * time.Millisecond // it takes some 5
 )
 
-// standby returns the index of the standby of k's counter, nobody if there is only the
+// standby returns the index of the standby of k's counter, noMember if there is only the
 // owner.
 func (t *table) standby(k ring.Key) int {
 	p := k.Partition(uint32(len(t.routes)))
@@ -34,7 +34,7 @@ func (t *table) standby(k ring.Key) int {
 	return noMember
 }
 
-// peerOf returns whom a member is asked through, nil for this node and for nobody.
+// peerOf returns the peer through which a member is asked, nil for this node and for noMember.
 func (t *table) peerOf(member int) *peer {
 	if member == noMember {
 		return nil
@@ -56,8 +56,8 @@ func (t *table) keeps(g *shard.Group) bool {
 	return true
 }
 
-// mayUseCopies reports whether this node may decide g from its copies: it is the owner or the standby, and nobody who answers has
-// better ones; or it has stood by before, and who asks was told that the standby has none yet.
+// mayUseCopies reports whether this node may decide g from its copies: it is the owner or the standby, and no member that answers has
+// better ones; or it has stood by before, and the asker was told that the standby has none yet.
 func (r *Router) mayUseCopies(t *table, g *shard.Group, how role) bool {
 	keeps := t.keeps(g)
 	if r.locator == nil {
@@ -89,9 +89,9 @@ func (r *Router) allowCopy(g *shard.Group) {
 func (r *Router) patience() time.Duration { return min(r.attempt*3/4, relayPatience) }
 
 // answerAsStandby answers those groups that this node was asked for as a standby, and that
-// have moved as far as the local shard knows: it has them decided by whoever has them, or
+// have moved as far as the local shard knows: it has them decided by their owner, or
 // else from its copies, where it may. The rest stays moved. The zero due is that of others' requests: with
-// these, all else waits that they have asked meanwhile; whoever has this node's own was asked already. Others' requests
+// these, all else waits that they have asked meanwhile; the owner of this node's own was asked already. Others' requests
 // are run, and none is decided that its asker has given up. It returns how long to wait before what Waits is asked again.
 func (r *Router) answerAsStandby(local Local, groups []shard.Group, run []request, how func(i int) role, due time.Time) (wait time.Duration) {
 	others := due.IsZero()
@@ -101,14 +101,14 @@ func (r *Router) answerAsStandby(local Local, groups []shard.Group, run []reques
 	if others {
 		patience, now := r.patience(), time.Now()
 		due = now.Add(patience)
-		if !onlyOnBehalf(groups, how) { // else there is nobody else to ask then
+		if !onlyOnBehalf(groups, how) { // else there is no other member to ask then
 			due = due.Add(-patience / 3)
 		}
 		relay(asOwner, r.direct)
 		for range relayHops - 1 {
 			relay(asOwner, r.hinted)
 		}
-		due = now.Add(patience) // who did not answer has cost all the time of before
+		due = now.Add(patience) // a member that did not answer has cost all the time of before
 	} else {
 		relay(asOwner, r.otherOwner)
 	}
@@ -125,7 +125,7 @@ func (r *Router) answerAsStandby(local Local, groups []shard.Group, run []reques
 		case how(i) == asOwner:
 		case run != nil && redirected(g) && run[i].lateAt(now):
 			forget(g)
-		case g.Takes[0].Source == shard.Overloaded: // whoever has it is there, and not to be asked more
+		case g.Takes[0].Source == shard.Overloaded: // the owner is there, and not to be asked more
 			forget(g)
 		case t != nil && redirected(g) && (r.hasAll(g) || r.mayUseCopies(t, g, how(i))):
 			forget(g)
@@ -136,7 +136,7 @@ func (r *Router) answerAsStandby(local Local, groups []shard.Group, run []reques
 	return wait
 }
 
-// onlyOnBehalf reports whether this node was asked for groups only as one that reaches whoever has them.
+// onlyOnBehalf reports whether this node was asked for groups only as one that reaches their owner.
 func onlyOnBehalf(groups []shard.Group, how func(i int) role) bool {
 	for i := range groups {
 		if how(i) != onBehalf {
@@ -161,7 +161,7 @@ func (r *Router) greet(id string) {
 	}
 }
 
-// hears takes note that the member of that id has called this node: it is there, and its connections can be made anew.
+// hears records that the member of that id has called this node: it is there, and its connections can be made again.
 func (r *Router) hears(id string) {
 	t := r.table.Load()
 	if t == nil {
@@ -269,7 +269,7 @@ func (r *Router) direct(t *table, g *shard.Group, _ role) (to int) {
 	return to
 }
 
-// hinted is direct once somebody was asked: an owner that has just said that it has nothing of g would say so again.
+// hinted is direct once a member was asked: an owner that has just said that it has nothing of g would say so again.
 func (r *Router) hinted(t *table, g *shard.Group, how role) (to int) {
 	to = r.direct(t, g, how)
 	if k := g.Takes[0].Key; to == t.owner(k) && t.isVacant(k) {
@@ -303,14 +303,14 @@ func (t *table) doubts(to int, g *shard.Group) bool {
 	return t.peers[to] != nil && t.conn(to, g.Takes[0].Key).doubtful(time.Now())
 }
 
-// inTime reports whether a member answers, and does so while somebody waits for what is relayed to it.
+// inTime reports whether a member answers, and does so while a caller waits for what is relayed to it.
 func (r *Router) inTime(t *table, i int, g *shard.Group) bool {
 	p := t.peers[i]
 	return p != nil && t.answers(i, g.Takes[0].Key) && !t.doubts(i, g) && p.spared.Load() <= int64(time.Since(r.hot.started))
 }
 
-// indirect returns who is asked for g in the place of the one that has it, if this node does not reach that: if it may
-// decide from a copy, the try-th of those who do, as it decides only if nobody does; and else the standby, for somebody who does not
+// indirect returns which member is asked for g in the place of the one that has it, if this node does not reach that. If this node may
+// decide from a copy, that is the try-th member that reaches it, as this node decides only if none does. Else it is the standby, for a node that does not
 // reach that. Of others' requests the one that has it was asked just now, if it answers at all.
 func (r *Router) indirect(others bool, try int) func(*table, *shard.Group, role) int {
 	return func(t *table, g *shard.Group, how role) int {

@@ -12,7 +12,7 @@ import (
 )
 
 // replicate keeps the copies on another member current, of the partitions for which that is the standby:
-// it sends what has changed, at fixed times, or at once where a counter has let much through.
+// it sends what has changed, at fixed times, or at once where a counter has granted much.
 // It also hands back what this node has granted in that member's place.
 func (k *Ownership) replicate(ctx context.Context, c *otherMember) {
 	rest := time.NewTimer(urgentEvery)
@@ -71,7 +71,7 @@ type feedMessage struct {
 	last    []uint32 // partitions whose token is gone, of which the standby has all with it
 }
 
-// noteLast takes note that the standby has all of f with this message, if that are its last changes.
+// noteLast records that the standby has all of f with this message, if that are its last changes.
 func (m *feedMessage) noteLast(f feed) {
 	if f.last {
 		m.last = append(m.last, f.partition)
@@ -213,7 +213,7 @@ func (k *Ownership) addChanges(m *feedMessage, c *otherMember, f feed, r round) 
 	last := pt.token.state != active
 	if added || last != f.last || pt.followed != f.followed { // some of this may have been for another standby
 		m.records = m.records[:from]
-		k.followAnew(p)
+		k.followFromStart(p)
 		return false
 	}
 	if !more && r.number > 0 {
@@ -235,20 +235,20 @@ func (k *Ownership) addChanges(m *feedMessage, c *otherMember, f feed, r round) 
 	return more
 }
 
-// sendReplicas sends what was put together. What does not arrive, or does not fit, is sent anew
+// sendReplicas sends what was put together. What does not arrive, or does not fit, is sent again
 // from the beginning.
 func (k *Ownership) sendReplicas(ctx context.Context, c *otherMember, m *feedMessage) {
 	if len(m.items)+len(m.rounds) == 0 {
 		return
 	}
 	caller, sent := k.caller(c), time.Now()
-	caller.To = 0 // who was restarted may have copies before a view knows it
+	caller.To = 0 // a member that was restarted may have copies before a view knows it
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	resp, err := c.client.Replicate(call, &peerv1.ReplicateRequest{Caller: caller, Replicas: m.items})
 	cancel()
 	again := resp.GetAgain()
 	if resp.GetView() > caller.GetView() {
-		k.catchUp(ctx, c.client, caller) // somebody else may hold by now what this node sends
+		k.catchUp(ctx, c.client, caller) // another node may own by now what this node sends
 	}
 	if err != nil {
 		for _, r := range m.items {
@@ -265,7 +265,7 @@ func (k *Ownership) sendReplicas(ctx context.Context, c *otherMember, m *feedMes
 	m.items, m.records, m.rounds, m.last = m.items[:0], m.records[:0], m.rounds[:0], m.last[:0]
 }
 
-// haveParted takes note of partitions whose token is gone, and whose standby has all of them, but for those that it wants again.
+// haveParted records the partitions whose token is gone, and whose standby has all of them, except those that it wants again.
 func (k *Ownership) haveParted(partitions, again []uint32) {
 	if len(partitions) == 0 {
 		return
@@ -293,12 +293,12 @@ func (k *Ownership) restart(c *otherMember, partitions []uint32) {
 			continue
 		}
 		if k.parts[p].standby == c.member.ID {
-			k.followAnew(p)
+			k.followFromStart(p)
 		}
 	}
 }
 
-// grantor is who has granted something in place of a partition's holder.
+// grantor is a node that has granted something in place of a partition's owner.
 type grantor struct {
 	id        string
 	partition uint32
@@ -421,7 +421,7 @@ func (k *Ownership) acknowledge(p uint32, batch uint64, n int) (owner string, re
 	return k.claim(p).owner.id, o.returns
 }
 
-// dropAdded takes the grants off those that are on their way of which p's holder says that it has added them.
+// dropAdded takes the grants off those that are on their way of which p's owner says that it has added them.
 func (k *Ownership) dropAdded(p uint32, d *peerv1.Delivery) {
 	o, under := k.outbox[p]
 	if !under || d.GetId() != k.Self.ID || d.GetIncarnation() != k.origin || d.GetBatch() < o.batch {
@@ -432,7 +432,7 @@ func (k *Ownership) dropAdded(p uint32, d *peerv1.Delivery) {
 }
 
 // prepare makes batches of what was granted in the place of the member of that id, which is there: until then they are kept
-// apart, or else what its holder sends would take their place. Where a batch is on its way already, that goes first.
+// apart, or else what its owner sends would take their place. Where a batch is on its way already, that goes first.
 func (k *Ownership) prepare(id string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

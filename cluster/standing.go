@@ -9,7 +9,7 @@ import (
 	"github.com/weirlimit/weir/shard"
 )
 
-// What Ownership tells others of this node: the router, who is asked for a partition, and people, how far
+// What Ownership tells others of this node: the router, which member is asked for a partition, and operators, how far
 // hand-over is.
 
 // OwnerOf implements Locator.
@@ -40,8 +40,8 @@ func (k *Ownership) OwnerOf(p uint32) (id string, known bool) {
 	return "", false
 }
 
-// isFed reports whether this node is the standby of p, and what it has been sent is of the token that counts: whoever has sent it has
-// that, although another one may own p, who has not fetched it yet.
+// isFed reports whether this node is the standby of p, and what it has been sent is of the token that counts: the member that has sent it has
+// that token, although another one may own p, who has not fetched it yet.
 func (k *Ownership) isFed(p uint32, c claim) bool {
 	pt := &k.parts[p]
 	_, member := k.view.Index(pt.fedBy)
@@ -84,14 +84,14 @@ func (k *Ownership) Reaching(id string) (ids []string) {
 	return k.reaching(id)
 }
 
-// reaching is Reaching for those who hold mu.
+// reaching is Reaching for callers that hold mu.
 func (k *Ownership) reaching(id string) (ids []string) {
 	for by, c := range k.peers {
 		if time.Since(c.heard) < decisionLeaseTime && slices.Contains(c.reaches, id) {
 			ids = append(ids, by)
 		}
 	}
-	slices.Sort(ids) // so that who asks one after the other asks all
+	slices.Sort(ids) // so that a node that asks one after the other asks all
 	return ids
 }
 
@@ -127,7 +127,7 @@ func (k *Ownership) CopyAt(p uint32) string {
 type Standing struct {
 	// Held is how many partitions this node holds, Wanted how many the view gives to it that
 	// it does not hold yet, and Leaving how many it holds that the view gives to others, or has
-	// something of that others must have before it leaves, because nobody holds them.
+	// something of that others must have before it leaves, because no node holds them.
 	Held, Wanted, Leaving int
 	// Until is when this node's decision lease ends if neither etcd nor a majority confirms it any more, the zero
 	// time if it never does.
@@ -174,8 +174,8 @@ func (k *Ownership) Standing() Standing {
 	return s
 }
 
-// owesCopy reports whether this node, if it leaves, has a copy of p that others may need: nobody is
-// known to have p, or as good a copy. It also owes what it has granted in the holder's place, and the last changes of a
+// owesCopy reports whether this node, if it leaves, has a copy of p that others may need: no member is
+// known to have p, or as good a copy. It also owes what it has granted in the owner's place, and the last changes of a
 // token that a view has fenced.
 func (k *Ownership) owesCopy(p uint32) bool {
 	pt := &k.parts[p]
@@ -211,7 +211,7 @@ type Worth struct {
 	view      uint64
 	copy      version
 	replica   replica
-	outbox    int // grants that nobody has acknowledged
+	outbox    int // grants that the owner has not acknowledged
 	suspended bool
 	nowhere   bool // the node has no view
 	isMember  bool

@@ -14,7 +14,7 @@ import (
 )
 
 // Of a strict counter at most a tenth of the limit is told to callers before the standby has it.
-// What goes beyond is counted at once, but its answer is held: whoever has asked asks again
+// What goes beyond is counted at once, but its answer is held: the caller's node asks again
 // for it until the standby has acknowledged, and if the owner does not live to see that, asks
 // the standby, as if nothing had been decided (ADR 21).
 
@@ -36,7 +36,7 @@ type strictAcks struct {
 	unacknowledged prometheus.Counter
 
 	parts    []owed        // by partition
-	counters atomic.Int64  // in all of them; <= maxOwed, but for those who count at the same time
+	counters atomic.Int64  // in all of them; <= maxOwed, except for takes that are counted at the same time
 	rounds   atomic.Uint64 // of replication, all partitions' and standbys'
 }
 
@@ -277,7 +277,7 @@ func (d *strictAcks) begin(p uint32) uint64 {
 	return d.rounds.Add(1) + 1
 }
 
-// acknowledged says that c has all that was sent to it in these rounds, but for the partitions that
+// acknowledged says that c has all that was sent to it in these rounds, except the partitions that
 // it wants again, and those that it does not stand by for any more.
 func (d *strictAcks) acknowledged(c *otherMember, sent time.Time, rounds []round, again []uint32) {
 	c.awaited.Store(0)

@@ -1,10 +1,10 @@
 package cluster
 
-// The token of a partition is the right to admit for it, with its counters. At most one
-// node holds it active. It moves by a seal: the holder stops to admit, bound to one party,
+// The token of a partition is the right to decide for it, with its counters. At most one
+// node holds it active. It moves by a seal: the owner stops to decide, bound to one party,
 // and what it then says installs the token there under a higher term. A seal is
-// never undone, but by a view that fences it. If the holder is gone, a view names a new
-// epoch, in which the owner makes the token anew; whatever was held of the old one is no
+// never undone, except by a view that fences it. If the owner is gone, a view names a new
+// epoch, in which the owner creates the token again; what was held of the old one is no
 // more than a copy then.
 //
 //	            seal                  confirm
@@ -39,7 +39,7 @@ type claim struct {
 	view  uint64 // its number
 	epoch uint64 // of the token that counts; the number of the view that has begun it
 	base  uint64 // the epoch before, 0 if there was none
-	owner party  // who is to hold the token
+	owner party  // the node that is to hold the token
 }
 
 // token is what one node knows of a partition's token. The zero value is that of a node
@@ -49,7 +49,7 @@ type token struct {
 	term    Term  // of what is held
 	seen    Term  // the highest that this node knows of
 	to      party // whom it is sealed for
-	creates Term  // what this node, and no other, may make anew; 0 for nothing
+	creates Term  // the term that this node, and no other, may create; 0 for nothing
 }
 
 type tokenState uint8
@@ -60,8 +60,8 @@ const (
 	sealed
 )
 
-// adopt takes note of a newer view. A token from before its epoch is fenced; but an owner
-// who holds it as the epoch begins holds it on, since nobody else may make the new one.
+// adopt records a newer view. A token from before its epoch is fenced; but an owner
+// that holds it as the epoch begins holds it on, since no other node may create the new one.
 func (t *token) adopt(c claim, self party) {
 	least := firstOf(c.epoch)
 	begins := c.view == c.epoch && c.owner == self
@@ -77,7 +77,7 @@ func (t *token) adopt(c claim, self party) {
 	}
 }
 
-// seal gives the token away, for a party that the view names as owner. Whoever asks again
+// seal gives the token away, for a party that the view names as owner. A caller that asks again
 // gets the same answer.
 func (t *token) seal(c claim, to party) (term Term, ok bool) {
 	switch {
@@ -114,13 +114,13 @@ func (t *token) confirm(term Term) (dropped bool) {
 	return true
 }
 
-// mayCreate reports whether this node is the one to make the token anew, and has not.
+// mayCreate reports whether this node is the one to create the token of the epoch, and has not.
 func (t *token) mayCreate(c claim) bool {
 	least := firstOf(c.epoch)
 	return t.state == absent && t.creates == least && t.seen < least
 }
 
-// create makes the token anew.
+// create makes the token of the epoch.
 func (t *token) create(c claim) (ok bool) {
 	if !t.mayCreate(c) {
 		return false
@@ -129,7 +129,7 @@ func (t *token) create(c claim) (ok bool) {
 	return true
 }
 
-// forgo leaves it to later views to have the token made anew.
+// forgo leaves it to later views to have the token created again.
 func (t *token) forgo() { t.creates = 0 }
 
 // lapse ends a token that others could not know of: what is held is no more than a copy.
