@@ -24,7 +24,7 @@ const (
 	maxCalendar   = 64        // bytes of a calendar's text
 )
 
-// A frame is linkVersion in a byte and then items without padding. Integers are
+// A frame is connVersion in a byte and then items without padding. Integers are
 // unsigned LEB128 varints (u), zigzag varints (z) or little-endian.
 //
 //	request: op byte, id uint32, takes u, then per take:
@@ -119,7 +119,7 @@ func (o op) forStandby() bool {
 }
 
 // ops are the bits that say in which role a node is asked.
-var ops = [...]op{asOwner: 0, asStandby: opStandby, asFormer: opFormer, onBehalf: opStandby | opFormer}
+var ops = [...]op{asOwner: 0, asStandby: opStandby, asFormer: opFormer, asRelay: opStandby | opFormer}
 
 // of returns how what o asks the owner for is asked so. Standbys lend nothing.
 func (o op) of(how role) op {
@@ -133,7 +133,7 @@ func (o op) of(how role) op {
 func (o op) role() role { return role(slices.Index(ops[:], o&(opStandby|opFormer))) }
 
 // countedBy is the source of returned takes, by the role in which a node is told of them. As the owner it has none.
-var countedBy = [...]shard.Source{asStandby: shard.Provisional, asFormer: shard.Redirected, onBehalf: shard.Standby}
+var countedBy = [...]shard.Source{asStandby: shard.Provisional, asFormer: shard.Redirected, asRelay: shard.Standby}
 
 // returnOf says how a node is told of what it has decided, or had decided, by that source.
 func returnOf(by shard.Source) op {
@@ -141,7 +141,7 @@ func returnOf(by shard.Source) op {
 	case shard.Provisional:
 		return opReturn.of(asStandby)
 	case shard.Standby:
-		return opReturn.of(onBehalf)
+		return opReturn.of(asRelay)
 	case shard.Redirected:
 		return opReturn.of(asFormer)
 	default:
@@ -156,7 +156,7 @@ const (
 	asOwner   role = iota // as the node that decides
 	asStandby             // because the node that decides does not answer, or there is none
 	asFormer              // as who stood by before, because the standby has no copy yet
-	onBehalf              // for a node that was asked as a standby
+	asRelay               // for a node that was asked as a standby
 )
 
 // pingID is the id of every ping, and of no request that is answered.
@@ -232,8 +232,8 @@ type reader struct {
 
 func openFrame(frame []byte) reader {
 	r := reader{rest: frame}
-	if v := r.byte(); r.err == nil && v != linkVersion {
-		r.err = linkVersionError{uint64(v)}
+	if v := r.byte(); r.err == nil && v != connVersion {
+		r.err = connVersionError{uint64(v)}
 	}
 	return r
 }

@@ -62,7 +62,7 @@ func appendTakes(b []byte, o op, id uint32, takes []shard.Take) []byte {
 
 func TestWaitsSurviveTheWire(t *testing.T) {
 	g := &shard.Group{Takes: make([]shard.Take, 3)}
-	r := openFrame(appendWait([]byte{linkVersion}, 7, g, maxDenialLease))
+	r := openFrame(appendWait([]byte{connVersion}, 7, g, maxDenialLease))
 	if h := r.answerHead(); r.err != nil || r.more() || h.decided() || h != (answerHead{id: 7, takes: 3, wait: maxDenialLease, source: shard.Owner}) {
 		t.Errorf("%v: %+v", r.err, h)
 	}
@@ -88,7 +88,7 @@ func TestUndecidedAnswer(t *testing.T) {
 		}
 		b := newBatch(NewDenialLeases(true, true), nil)
 		b.denialLeases.slot(refund[0].Key).told.Store(b.denialLeases.now() + int64(tc.leased))
-		frame, err := b.answer(silentLocal{}, nil, appendTakes([]byte{linkVersion}, opDecide, id, refund))
+		frame, err := b.answer(silentLocal{}, nil, appendTakes([]byte{connVersion}, opDecide, id, refund))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,7 +122,7 @@ func TestRedirectSurvivesTheWire(t *testing.T) {
 		if _, err := l.enqueue(a, []*shard.Group{asked}, nil); err != nil {
 			t.Fatal(err)
 		}
-		frame := appendRedirect([]byte{linkVersion}, 1, answer, func(k ring.Key) uint64 { return k.Lo })
+		frame := appendRedirect([]byte{connVersion}, 1, answer, func(k ring.Key) uint64 { return k.Lo })
 		if err := l.deliver(frame); err != nil || l.backlog != 0 || !slices.Equal(got, want) || asked.Allowed || !reflect.DeepEqual(asked.Takes, answer.Takes) {
 			t.Fatalf("%v, backlog %d\n got %v %+v\nwant %v", err, l.backlog, got, asked, want)
 		}
@@ -143,16 +143,16 @@ func TestHeldAnswersOnTheWire(t *testing.T) {
 	}
 	held := shard.Group{Takes: make([]shard.Take, 3), Allowed: true, Held: 5}
 	held.Takes[1].Decision.Remaining = 7
-	answer(appendAnswer([]byte{linkVersion}, 1, &held, false))
+	answer(appendAnswer([]byte{connVersion}, 1, &held, false))
 	if g := groups[0]; !isHeld(g) || g.Held != 5 || opOf(g) != opHeld {
 		t.Errorf("held: %+v", g)
 	}
 	setSource(groups[0], shard.Unanswered)
-	answer(appendWait([]byte{linkVersion}, 2, groups[0], hopPause))
+	answer(appendWait([]byte{connVersion}, 2, groups[0], hopPause))
 	if g := groups[0]; !isHeld(g) || g.Held != 5 {
 		t.Errorf("still held: %+v", g)
 	}
-	answer(appendReleased([]byte{linkVersion}, 3, groups[0]))
+	answer(appendReleased([]byte{connVersion}, 3, groups[0]))
 	if g := groups[0]; !g.Allowed || g.Held != 0 || g.Takes[2].Source != shard.Owner || g.Takes[1].Decision.Remaining != 7 {
 		t.Errorf("released: %+v", g)
 	}
@@ -165,7 +165,7 @@ func TestWaitAnswer(t *testing.T) {
 	if _, err := l.enqueue(a, groups, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.deliver(appendWait([]byte{linkVersion}, 1, groups[0], maxDenialLease)); err != nil {
+	if err := l.deliver(appendWait([]byte{connVersion}, 1, groups[0], maxDenialLease)); err != nil {
 		t.Fatal(err)
 	}
 	if again := time.Duration(a.again.Load()); l.waiting != 0 || l.backlog != 0 || again != maxDenialLease || !undecided(groups[0]) {
@@ -181,12 +181,12 @@ func TestMarks(t *testing.T) {
 
 func TestRequestsSurviveTheWire(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		frame := []byte{linkVersion}
+		frame := []byte{connVersion}
 		var want []request
 		for id := range rapid.Uint32Range(0, 5).Draw(t, "requests") {
 			q := request{op: rapid.SampledFrom([]op{1, 2, 3, 4, 5, 6, 7, 8, 9, opKeep}).Draw(t, "op"), id: id}
 			if q.op.forStandby() {
-				q.how = role(rapid.IntRange(0, int(onBehalf)).Draw(t, "how"))
+				q.how = role(rapid.IntRange(0, int(asRelay)).Draw(t, "how"))
 			}
 			takes := rapid.IntRange(1, 4).Draw(t, "takes")
 			switch q.op {
@@ -273,7 +273,7 @@ func TestAnswersSurviveTheWire(t *testing.T) {
 				Tokens: rapid.Int64Range(1, shard.MaxTokenLease).Draw(t, "tokens"), At: at, Until: at + rapid.Int64Range(0, int64(algorithms.MaxWindow)).Draw(t, "for"),
 			}
 		}
-		r := openFrame(appendAnswer([]byte{linkVersion}, 7, &want, leased))
+		r := openFrame(appendAnswer([]byte{connVersion}, 7, &want, leased))
 		h := r.answerHead()
 		got := shard.Group{Allowed: h.allowed, Held: h.held, By: h.by}
 		if h.lent > 0 {
@@ -368,7 +368,7 @@ func TestFramesThatAreRefused(t *testing.T) {
 	with := func(change func(*shard.Take)) []byte {
 		take := good
 		change(&take)
-		return appendTakes([]byte{linkVersion}, opDecide, 1, []shard.Take{take})
+		return appendTakes([]byte{connVersion}, opDecide, 1, []shard.Take{take})
 	}
 	whole := with(func(*shard.Take) {})
 	dated := func(text string) []byte {
@@ -389,18 +389,18 @@ func TestFramesThatAreRefused(t *testing.T) {
 		{"another version", []byte{1}, "speaks version 1 of the protocol between nodes, and this node version 3: install the newer version of weir on that node"},
 		{"nothing", nil, "frame ends within an item"},
 		{"cut off", whole[:len(whole)-1], "frame ends within an item"},
-		{"unknown op", appendTakes([]byte{linkVersion}, 13, 3, nil), "request 3 has the unknown op 13"},
-		{"an unknown op of a standby", appendTakes([]byte{linkVersion}, opStandby, 3, nil), "request 3 has the unknown op 0"},
-		{"a standby's promise", appendTakes([]byte{linkVersion}, opStandby|opHot, 3, []shard.Take{good}), "request 3 asks the standby for op 7"},
-		{"too many takes", append(appendTakes([]byte{linkVersion}, opDecide, 1, nil)[:6], 0x81, 0x08), "takes: 1025 is above 1024"},
+		{"unknown op", appendTakes([]byte{connVersion}, 13, 3, nil), "request 3 has the unknown op 13"},
+		{"an unknown op of a standby", appendTakes([]byte{connVersion}, opStandby, 3, nil), "request 3 has the unknown op 0"},
+		{"a standby's promise", appendTakes([]byte{connVersion}, opStandby|opHot, 3, []shard.Take{good}), "request 3 asks the standby for op 7"},
+		{"too many takes", append(appendTakes([]byte{connVersion}, opDecide, 1, nil)[:6], 0x81, 0x08), "takes: 1025 is above 1024"},
 		{"an algorithm of the future", with(func(t *shard.Take) { t.Limit.Algorithm = 99 }), fmt.Sprintf("algorithm: algorithm(99) is not one of %v", algorithms.Names())},
 		{"a burst where there is none", with(func(t *shard.Take) { t.Limit.Burst = 5 }), "burst: 5 is not for sliding_window, which has none"},
 		{"no window", with(func(t *shard.Take) { t.Limit.Window = 0 }), "window: 0s is not between 10ms and 8784h0m0s"},
 		{"too much given back", with(func(t *shard.Take) { t.Cost = -algorithms.MaxCost - 1 }), "cost: -2147483649 is not between -2147483648 and 2147483648"},
 		{"too much taken", with(func(t *shard.Take) { t.Cost = algorithms.MaxCost + 1 }), "cost: 2147483649 is not between -2147483648 and 2147483648"},
-		{"nothing asked for", appendTakes([]byte{linkVersion}, opDecide, 3, nil), "request 3 of op 1 has 0 takes"},
-		{"a hot group", appendTakes([]byte{linkVersion}, opHot, 3, []shard.Take{good, good}), "request 3 of op 7 has 2 takes"},
-		{"a ping about something", appendTakes([]byte{linkVersion}, opPing, 3, []shard.Take{good}), "request 3 of op 4 has 1 takes"},
+		{"nothing asked for", appendTakes([]byte{connVersion}, opDecide, 3, nil), "request 3 of op 1 has 0 takes"},
+		{"a hot group", appendTakes([]byte{connVersion}, opHot, 3, []shard.Take{good, good}), "request 3 of op 7 has 2 takes"},
+		{"a ping about something", appendTakes([]byte{connVersion}, opPing, 3, []shard.Take{good}), "request 3 of op 4 has 1 takes"},
 		{"a calendar of the future", dated("moon/UTC"), `calendar: "moon" is not one of [minute hour day week month quarter year]`},
 		{"a calendar of many names", dated("month/UTC/01"), `calendar: "month/UTC/01" is written "month/UTC"`},
 		{"a long calendar", dated(strings.Repeat("x", maxCalendar+1)), "calendar: 65 is above 64"},
@@ -438,7 +438,7 @@ func (l *countingLocal) Keep(takes []shard.Take) { l.kept += len(takes) }
 // Every request of a frame is decoded alone, after any others.
 func TestRequestsOfOneFrame(t *testing.T) {
 	takes := []shard.Take{{Limit: algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: 1, Window: int64(time.Second)}, Cost: 1}}
-	frame := []byte{linkVersion}
+	frame := []byte{connVersion}
 	for id, o := range []op{opDecide, opReturn, opPeek, opReset, opReturn, opReturn, opKeep, opDecide} {
 		frame = appendTakes(frame, o, uint32(id), takes)
 	}
@@ -486,7 +486,7 @@ func (l *movingLocal) Decide(groups []shard.Group) {
 
 func FuzzServerFrame(f *testing.F) {
 	take := shard.Take{Limit: algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: 1, Window: int64(time.Second)}, Cost: 1}
-	frame := appendTakes([]byte{linkVersion}, opDecide, 1, []shard.Take{take, take})
+	frame := appendTakes([]byte{connVersion}, opDecide, 1, []shard.Take{take, take})
 	frame = appendTakes(frame, opReturn, 0, []shard.Take{take})
 	take.Shadow, take.Cost = true, -1
 	take.Limit = algorithms.Limit{Algorithm: algorithms.TokenBucket, Limit: 1, Window: int64(time.Second), Burst: 2, MaxDelay: int64(time.Second)}
@@ -519,12 +519,12 @@ func FuzzServerFrame(f *testing.F) {
 
 func FuzzClientFrame(f *testing.F) {
 	g := shard.Group{Allowed: true, Takes: make([]shard.Take, 2)}
-	f.Add(appendAnswer(appendAnswer([]byte{linkVersion}, 0, &g, false), 1, &shard.Group{}, false))
+	f.Add(appendAnswer(appendAnswer([]byte{connVersion}, 0, &g, false), 1, &shard.Group{}, false))
 	g.Takes[0].Decision = algorithms.Decision{Allowed: true, Delay: 1}
-	f.Add(appendAnswer([]byte{linkVersion}, 1, &g, false))
+	f.Add(appendAnswer([]byte{connVersion}, 1, &g, false))
 	g.Takes[0].Source = shard.Redirected
-	f.Add(appendRedirect([]byte{linkVersion}, 1, &g, func(ring.Key) uint64 { return 7 }))
-	f.Add(appendWait([]byte{linkVersion}, 1, &g, maxDenialLease))
+	f.Add(appendRedirect([]byte{connVersion}, 1, &g, func(ring.Key) uint64 { return 7 }))
+	f.Add(appendWait([]byte{connVersion}, 1, &g, maxDenialLease))
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		l := newConn(nil, DefaultAttemptTimeout)
 		l.healthy.Store(true)
@@ -567,7 +567,7 @@ func FuzzView(f *testing.F) {
 }
 
 func TestAnswersThatAreRefused(t *testing.T) {
-	answer := appendAnswer([]byte{linkVersion}, 1, &shard.Group{Allowed: true, Takes: []shard.Take{{Decision: algorithms.Decision{Allowed: true}}}}, false)
+	answer := appendAnswer([]byte{connVersion}, 1, &shard.Group{Allowed: true, Takes: []shard.Take{{Decision: algorithms.Decision{Allowed: true}}}}, false)
 	with := func(at int, v byte, more ...byte) []byte {
 		f := append(slices.Clone(answer), more...)
 		f[at] = v
@@ -579,14 +579,14 @@ func TestAnswersThatAreRefused(t *testing.T) {
 		want  string
 	}{
 		{"as it should be", answer, "<nil>"},
-		{"nothing that moved", []byte{linkVersion, 1, 0, 0, 0, flagRedirect, 1, 0}, "redirected: 0 has a flag"},
-		{"more that moved than was asked for", []byte{linkVersion, 1, 0, 0, 0, flagRedirect, 1, 2}, "redirected: 2 is above 1"},
-		{"something else that moved", append([]byte{linkVersion, 1, 0, 0, 0, flagRedirect, 2, 1, 2}, make([]byte, 8)...), "index: 2 is above 1"},
-		{"half of a mark", append([]byte{linkVersion, 1, 0, 0, 0, flagRedirect, 2, 1, 1}, make([]byte, 7)...), "frame ends within an item"},
+		{"nothing that moved", []byte{connVersion, 1, 0, 0, 0, flagRedirect, 1, 0}, "redirected: 0 has a flag"},
+		{"more that moved than was asked for", []byte{connVersion, 1, 0, 0, 0, flagRedirect, 1, 2}, "redirected: 2 is above 1"},
+		{"something else that moved", append([]byte{connVersion, 1, 0, 0, 0, flagRedirect, 2, 1, 2}, make([]byte, 8)...), "index: 2 is above 1"},
+		{"half of a mark", append([]byte{connVersion, 1, 0, 0, 0, flagRedirect, 2, 1, 1}, make([]byte, 7)...), "frame ends within an item"},
 		{"a flag of the future", with(7, 16), "decision: flags 0x10 have more than the known 0xf"},
-		{"half of what is held", []byte{linkVersion, 1, 0, 0, 0, flagHeld, 1}, "frame ends within an item"},
-		{"a wait that is too long", append([]byte{linkVersion, 1, 0, 0, 0, flagWait, 0}, binary.AppendUvarint(nil, uint64(maxDenialLease)+1)...), "wait: 20000001 is above 20000000"},
-		{"too much lent", append([]byte{linkVersion, 1, 0, 0, 0, flagLent, 0}, 0xc1, 0x84, 0x3d), "lent: 1000001 is above 1000000"},
+		{"half of what is held", []byte{connVersion, 1, 0, 0, 0, flagHeld, 1}, "frame ends within an item"},
+		{"a wait that is too long", append([]byte{connVersion, 1, 0, 0, 0, flagWait, 0}, binary.AppendUvarint(nil, uint64(maxDenialLease)+1)...), "wait: 20000001 is above 20000000"},
+		{"too much lent", append([]byte{connVersion, 1, 0, 0, 0, flagLent, 0}, 0xc1, 0x84, 0x3d), "lent: 1000001 is above 1000000"},
 		{"a delay of nothing", with(7, flagAllowed|flagDelay, 0), "delay: 0 has a flag"},
 		{"cut off", answer[:len(answer)-1], "frame ends within an item"},
 	} {

@@ -43,7 +43,7 @@ func TestAnswerOfAnotherSize(t *testing.T) {
 			t.Fatal(err)
 		}
 		answer := &shard.Group{Allowed: true, Takes: make([]shard.Take, takes)}
-		if err := l.deliver(appendAnswer([]byte{linkVersion}, first, answer, false)); err != nil {
+		if err := l.deliver(appendAnswer([]byte{connVersion}, first, answer, false)); err != nil {
 			t.Error(err)
 		}
 		if g := groups[0]; g.Allowed || g.Takes[0].Source != shard.Unanswered || a.left.Load() != 0 || l.backlog < 0 {
@@ -59,7 +59,7 @@ func TestAnswerThatIsCutOff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer := appendAnswer([]byte{linkVersion}, first, &shard.Group{Allowed: true, Takes: make([]shard.Take, 1)}, false)
+	answer := appendAnswer([]byte{connVersion}, first, &shard.Group{Allowed: true, Takes: make([]shard.Take, 1)}, false)
 	if err := l.deliver(answer[:len(answer)-1]); err == nil {
 		t.Error("no error")
 	}
@@ -101,7 +101,7 @@ func TestAnswerSendsWhatHasWaited(t *testing.T) {
 		first := request()
 		synctest.Wait()
 		ask()
-		go func() { _ = l.deliver(appendAnswer([]byte{linkVersion}, first, groupsOf(1, 1)[0], false)) }()
+		go func() { _ = l.deliver(appendAnswer([]byte{connVersion}, first, groupsOf(1, 1)[0], false)) }()
 		if second := request(); second == first {
 			t.Errorf("request %d came twice", second)
 		}
@@ -168,7 +168,7 @@ func TestUnrequestedAnswersFreeNoSlot(t *testing.T) {
 	l := healthyConn()
 	l.conn, _ = net.Pipe()
 	for range 3 {
-		if err := l.deliver([]byte{linkVersion}); err != nil {
+		if err := l.deliver([]byte{connVersion}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -249,7 +249,7 @@ func TestSomeAreAnswered(t *testing.T) {
 			t.Fatal(err)
 		}
 		answer := func(id uint32) error {
-			return l.deliver(appendAnswer([]byte{linkVersion}, id, &shard.Group{Allowed: true, Takes: make([]shard.Take, 1)}, false))
+			return l.deliver(appendAnswer([]byte{connVersion}, id, &shard.Group{Allowed: true, Takes: make([]shard.Take, 1)}, false))
 		}
 		if err := answer(first); err != nil || !groups[0].Allowed || l.waiting != 2 {
 			t.Errorf("%s: %v, %+v, %d wait", name, err, groups[0], l.waiting)
@@ -268,7 +268,7 @@ func TestAnswersAreInOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	frame := []byte{linkVersion}
+	frame := []byte{connVersion}
 	for _, id := range []uint32{first, pingID, first + 1, first + 3} {
 		frame = appendAnswer(frame, id, &shard.Group{Allowed: true, Takes: make([]shard.Take, 1)}, false)
 	}

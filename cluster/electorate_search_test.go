@@ -8,7 +8,7 @@ import (
 )
 
 // The search writes views with members that leave, join and are dropped, at most a third at a time, and has nodes adopt them in any
-// order and skip some. Node 0 is the holder of a token until a view without it is written. It decides as long as it is a member of the
+// order and skip some. Node 0 is the owner of a token until a view without it is written. It decides as long as it is a member of the
 // newest view that it has adopted and a majority of those members, itself included, know no newer one. Once its successor takes it for ended,
 // by any view that it may have adopted, it must not decide.
 //
@@ -24,7 +24,7 @@ type electState struct {
 	members [electViews]uint8 // of each view, as bits; views are numbered from 1
 	written int8
 	adopted [electNodes]int8 // the number of a view, 0 for none
-	lost    int8             // the view with which the holder's tokens are made again by others, 0 for none
+	lost    int8             // the view with which the owner's tokens are made again by others, 0 for none
 }
 
 type electSearch struct {
@@ -78,12 +78,12 @@ func (s *electSearch) mayChange(x *electState, known adoptions) bool {
 	return s.broken == "members change as fast as views are adopted" || known.confirmed(s.view(x, x.written))
 }
 
-// ended reports whether the holder has ended in the eyes of a successor that has adopted some view.
+// ended reports whether the owner has ended in the eyes of a successor that has adopted some view.
 func (s *electSearch) ended(x *electState, known adoptions) bool {
 	for number := x.lost; number <= x.written; number++ {
 		v := s.view(x, number)
 		switch s.broken {
-		case "it is the last view with the holder that counts":
+		case "it is the last view with the owner that counts":
 			if known.half(v, livesOf(v.Members), uint64(x.lost)) {
 				return true
 			}
@@ -205,7 +205,7 @@ func TestSearchElectorates(t *testing.T) {
 		states, way := s.run(electMost)
 		t.Logf("%d members, %d nodes: %d states", s.start, s.nodes, states)
 		if way != nil {
-			t.Fatalf("the holder decides although it has ended:\n%s", formatElections(way))
+			t.Fatalf("the owner decides although it has ended:\n%s", formatElections(way))
 		}
 	}
 }
@@ -216,7 +216,7 @@ func TestSearchElectoratesFindsDefects(t *testing.T) {
 	}
 	for _, rule := range []string{
 		"members change as fast as views are adopted",
-		"it is the last view with the holder that counts",
+		"it is the last view with the owner that counts",
 		"half is rounded up",
 		"a node that is no member decides nothing",
 	} {

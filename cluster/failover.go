@@ -35,7 +35,7 @@ type failover struct {
 func (r *Router) askStandbys(ctx context.Context, top *scatter) {
 	s := &failover{Router: r, ctx: ctx, t: r.table.Load(), top: top, over: r.overAt(ctx, time.Now())}
 	standbys, formers := s.askOwners(), s.stage(asFormer)
-	s.askAround(standbys, formers)
+	s.askRelays(standbys, formers)
 	s.ask(formers)
 	s.askAgain()
 	s.end()
@@ -98,9 +98,9 @@ func (s *failover) askOwners() (standbys *scatter) {
 	return standbys
 }
 
-// askAround asks standbys, and then the members that reach them or the owner, until there are no more. What remains for
+// askRelays asks standbys, and then the members that reach them or the owner, until there are no more. What remains for
 // former standbys is added to formers.
-func (s *failover) askAround(standbys, formers *scatter) {
+func (s *failover) askRelays(standbys, formers *scatter) {
 	// Of what is in others the standby was asked before, of what is in standbys at most just now.
 	for try, others := 0, s.stage(asStandby); standbys.size()+others.size() > 0; try++ {
 		nextStandbys, nextOthers := s.stage(asStandby), s.stage(asStandby)
@@ -110,11 +110,11 @@ func (s *failover) askAround(standbys, formers *scatter) {
 				formers.place(s.top, g, p, s.stoodBy(s.t))
 			}
 		}
-		around := func(_ *peer, g *shard.Group, p *part) {
-			if s.around(s.t, try)(g.Takes[0].Key) == noMember {
+		viaRelay := func(_ *peer, g *shard.Group, p *part) {
+			if s.relayFor(s.t, try)(g.Takes[0].Key) == noMember {
 				former(g, p)
 			} else {
-				nextOthers.place(s.top, g, p, s.around(s.t, try))
+				nextOthers.place(s.top, g, p, s.relayFor(s.t, try))
 			}
 		}
 		s.ask(standbys)
@@ -125,11 +125,11 @@ func (s *failover) askAround(standbys, formers *scatter) {
 			case redirected(g):
 				former(g, p)
 			default:
-				around(to, g, p)
+				viaRelay(to, g, p)
 			}
 		})
 		s.ask(others)
-		s.left(others, around)
+		s.left(others, viaRelay)
 		standbys, others = nextStandbys, nextOthers
 	}
 }
@@ -222,23 +222,23 @@ func (r *Router) standsBy(t *table, try int) func(ring.Key) int {
 		if standby == noMember || standby == t.self || t.answers(standby, k) {
 			return standby
 		}
-		if around := r.around(t, try)(k); around != noMember {
-			return around
+		if relay := r.relayFor(t, try)(k); relay != noMember {
+			return relay
 		}
 		return standby
 	}
 }
 
-// around returns whom to ask about a counter if neither the one that has it nor the standby answers this node: the try-th of
+// relayFor returns whom to ask about a counter if neither the one that has it nor the standby answers this node: the try-th of
 // the members that reach one of them, noMember if there are no more.
-func (r *Router) around(t *table, try int) func(ring.Key) int {
+func (r *Router) relayFor(t *table, try int) func(ring.Key) int {
 	return func(k ring.Key) int {
-		through := r.through(t, k, r.has(t, k))
-		if standby := t.standby(k); len(through) == 0 && standby != noMember {
-			through = r.through(t, k, t.view.Members[standby].ID)
+		relays := r.relaysTo(t, k, r.has(t, k))
+		if standby := t.standby(k); len(relays) == 0 && standby != noMember {
+			relays = r.relaysTo(t, k, t.view.Members[standby].ID)
 		}
-		if try < len(through) {
-			return through[try]
+		if try < len(relays) {
+			return relays[try]
 		}
 		return noMember
 	}
@@ -253,10 +253,10 @@ func (r *Router) has(t *table, k ring.Key) string {
 	return t.view.Members[t.owner(k)].ID
 }
 
-// through returns the indices of some members that have said that they reach the one of that id, and are
+// relaysTo returns the indices of some members that have said that they reach the one of that id, and are
 // asked about k's counter in its place. Some may not know yet that they do not any more, and some may have been cut off
 // from this node with it: members that are late to say anything come last.
-func (r *Router) through(t *table, k ring.Key, id string) (members []int) {
+func (r *Router) relaysTo(t *table, k ring.Key, id string) (members []int) {
 	if r.locator == nil || id == "" || id == r.self {
 		return nil
 	}
@@ -273,5 +273,5 @@ func (r *Router) through(t *table, k ring.Key, id string) (members []int) {
 		}
 	}
 	members = append(members, late...)
-	return members[:min(len(members), maxThrough)]
+	return members[:min(len(members), maxRelays)]
 }

@@ -109,7 +109,7 @@ func TestOneOfTwoCopiesDecides(t *testing.T) {
 	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		k, p, standby := c.unheld()
 		has := version{term: 1 << 40, seq: 7, whole: true}
-		decides := func(of version) (best bool, holder string) {
+		decides := func(of version) (best bool, owner string) {
 			k.mu.Lock()
 			k.parts[p].copy, k.parts[p].fresh, k.parts[p].copyAt = has, true, party{}
 			w := whereabouts{partition: p, own: has, version: has}
@@ -122,12 +122,12 @@ func TestOneOfTwoCopiesDecides(t *testing.T) {
 			w.best = nil
 			k.noteCopies([]whereabouts{w}, false)
 			_, best = k.Copy(p)
-			holder, _ = k.OwnerOf(p)
-			return best, holder
+			owner, _ = k.OwnerOf(p)
+			return best, owner
 		}
 		for _, of := range []version{has, {term: has.term, seq: 8, whole: true}} {
-			if best, holder := decides(of); best || holder != "b" {
-				t.Errorf("with a standby with %v: best %v, and %q is said to have it", of, best, holder)
+			if best, owner := decides(of); best || owner != "b" {
+				t.Errorf("with a standby with %v: best %v, and %q is said to have it", of, best, owner)
 			}
 		}
 		for _, of := range []version{{term: has.term, seq: 6, whole: true}, {term: has.term, seq: 8}} {

@@ -238,7 +238,7 @@ func TestFramesOfAllSizes(t *testing.T) {
 	frames := newFrameReader(here, maxFrame)
 	for i, want := range sent {
 		frame, err := frames.next()
-		if err != nil || frame[0] != linkVersion || string(frame[1:]) != want {
+		if err != nil || frame[0] != connVersion || string(frame[1:]) != want {
 			t.Fatalf("frame %d: %d bytes, %v, want %d", i, len(frame)-1, err, len(want))
 		}
 	}

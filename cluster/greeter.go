@@ -60,7 +60,7 @@ type stranger struct {
 	who     Identity
 	instead Identity         // the node that was meant: by this node at address, or by who of this node
 	address string           // its address; "" if the stranger has called this node
-	version linkVersionError // that it speaks, if that is why it is one; else zero
+	version connVersionError // that it speaks, if that is why it is one; else zero
 }
 
 // error says how the stranger was met by the node self.
@@ -72,7 +72,7 @@ type strangerError string
 func (e strangerError) Error() string { return string(e) }
 
 func (s stranger) describe(self Identity) string {
-	if s.version != (linkVersionError{}) {
+	if s.version != (connVersionError{}) {
 		if s.who.ID == "" {
 			return fmt.Sprintf("a node at %s %v", s.address, s.version)
 		}

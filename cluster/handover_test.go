@@ -106,7 +106,7 @@ func TestReplicatedUntilHandover(t *testing.T) {
 		c.crash("c")
 		for _, k := range moving {
 			if ok, source := c.checkAt(a, k); ok || source != shard.Provisional {
-				t.Errorf("after the death of its holder: allowed %t by %v", ok, source)
+				t.Errorf("after the death of its owner: allowed %t by %v", ok, source)
 			}
 		}
 	})

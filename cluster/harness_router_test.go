@@ -161,11 +161,11 @@ func (h testLocator) CopyAt(uint32) string { return h.former }
 
 func (h testLocator) ReturnGranted(shard.Take) string { return "" }
 
-// believe makes n believe that the counter of k is with the node holder.
-func (c *testCluster) believe(n *testNode, k ring.Key, holder *testNode) {
+// believe makes n believe that the counter of k is with the node owner.
+func (c *testCluster) believe(n *testNode, k ring.Key, owner *testNode) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.locator[[2]string{n.id, fmt.Sprint(c.partition(k))}] = holder.id
+	c.locator[[2]string{n.id, fmt.Sprint(c.partition(k))}] = owner.id
 }
 
 func (c *testCluster) partition(k ring.Key) uint32 { return k.Partition(c.view.Ring.Partitions()) }

@@ -103,7 +103,7 @@ func writeHello(w io.Writer, h hello) error {
 // maxVersionDigits bounds the version in a preface.
 const maxVersionDigits = 6
 
-// readPreface reads what a connection begins with. The error is a linkVersionError if the other node speaks another version.
+// readPreface reads what a connection begins with. The error is a connVersionError if the other node speaks another version.
 func readPreface(r io.Reader) error {
 	begin := make([]byte, len(connPreface), len(connMark)+maxVersionDigits+1)
 	if _, err := io.ReadFull(r, begin); err != nil {
@@ -123,7 +123,7 @@ func readPreface(r io.Reader) error {
 	if !ofNode || err != nil || begin[len(begin)-1] != '\n' {
 		return fmt.Errorf("connection begins with %q", begin)
 	}
-	return linkVersionError{version}
+	return connVersionError{version}
 }
 
 // Dialer opens a connection to a member, if the node that answers at its address is that member.
@@ -172,7 +172,7 @@ func (g *Greeter) exchange(ctx context.Context, conn net.Conn, to Member) (ahead
 		return 0, err
 	}
 	if err := readPreface(conn); err != nil {
-		if version, ok := errors.AsType[linkVersionError](err); ok {
+		if version, ok := errors.AsType[connVersionError](err); ok {
 			s := stranger{who: Identity{Cluster: self.Cluster, ID: to.ID}, address: to.Address, version: version}
 			g.note(s)
 			return 0, s.error(self)
@@ -198,7 +198,7 @@ func (g *Greeter) exchange(ctx context.Context, conn net.Conn, to Member) (ahead
 }
 
 // refuseVersion refuses a node that speaks another version, and says this node's: the other one names it then, too.
-func (g *Greeter) refuseVersion(conn net.Conn, version linkVersionError) error {
+func (g *Greeter) refuseVersion(conn net.Conn, version connVersionError) error {
 	if _, err := io.WriteString(conn, connPreface); err != nil {
 		return err
 	}

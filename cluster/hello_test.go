@@ -173,9 +173,9 @@ func TestCallsNameTheirReceiver(t *testing.T) {
 		c.settled()
 		s := peerServer{k: c.alive["a"].ownership}
 		for name, caller := range map[string]*peerv1.Caller{
-			"another cluster": {Version: linkVersion, Cluster: 2, Id: "b", ToId: "a"},
-			"another node":    {Version: linkVersion, Cluster: 1, Id: "b", ToId: "x"},
-			"no node":         {Version: linkVersion, Cluster: 1, Id: "b"},
+			"another cluster": {Version: connVersion, Cluster: 2, Id: "b", ToId: "a"},
+			"another node":    {Version: connVersion, Cluster: 1, Id: "b", ToId: "x"},
+			"no node":         {Version: connVersion, Cluster: 1, Id: "b"},
 		} {
 			ctx := t.Context()
 			_, heartbeat := s.Heartbeat(ctx, &peerv1.HeartbeatRequest{Caller: caller})

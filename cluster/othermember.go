@@ -143,7 +143,7 @@ func (k *Ownership) caller(c *otherMember) *peerv1.Caller {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	caller := &peerv1.Caller{
-		Version: linkVersion, Cluster: k.Greeter.Self().Cluster, Id: k.Self.ID, Address: k.Self.Address, Incarnation: k.party.incarnation,
+		Version: connVersion, Cluster: k.Greeter.Self().Cluster, Id: k.Self.ID, Address: k.Self.Address, Incarnation: k.party.incarnation,
 		To: c.member.Incarnation, ToId: c.member.ID,
 	}
 	if k.view != nil {

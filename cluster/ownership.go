@@ -275,7 +275,7 @@ func (k *Ownership) adoptPart(p uint32, old *View, lapsed bool) {
 	}
 	if had.state == active && pt.token.state != active {
 		k.metrics.fenced.Inc()
-		k.bequeath(p)
+		k.queueLast(p)
 		k.sealGate(p)
 	}
 	if pt.token.state == absent && had.state != absent {
@@ -375,9 +375,9 @@ func (k *Ownership) follow(p uint32) {
 	}
 }
 
-// bequeath has the standby sent what it does not know yet of a token that a view has fenced just now: it goes on from its copy, or
+// queueLast has the standby sent what it does not know yet of a token that a view has fenced just now: it goes on from its copy, or
 // the node that fetches that.
-func (k *Ownership) bequeath(p uint32) {
+func (k *Ownership) queueLast(p uint32) {
 	if pt := &k.parts[p]; pt.standby != "" {
 		pt.parting = time.Now()
 		k.urgent(p)

@@ -40,7 +40,7 @@ func (s peerServer) admit(ctx context.Context, c *peerv1.Caller) error {
 	}
 	defer func() { _ = conn.Close() }()
 	k.catchUp(ctx, peerv1.NewPeerClient(conn), &peerv1.Caller{
-		Version: linkVersion, Cluster: c.GetCluster(), Id: self.id, Incarnation: self.incarnation, ToId: c.GetId(), To: c.GetIncarnation(),
+		Version: connVersion, Cluster: c.GetCluster(), Id: self.id, Incarnation: self.incarnation, ToId: c.GetId(), To: c.GetIncarnation(),
 	})
 	return nil
 }
@@ -50,10 +50,10 @@ func (s peerServer) greet(ctx context.Context, c *peerv1.Caller) error {
 	if err := checkCall(ctx, c.GetId()); err != nil {
 		return status.Error(codes.PermissionDenied, err.Error())
 	}
-	if c.GetVersion() != linkVersion {
-		version := stranger{who: Identity{Cluster: c.GetCluster(), ID: c.GetId()}, address: c.GetAddress(), version: linkVersionError{uint64(c.GetVersion())}}
+	if c.GetVersion() != connVersion {
+		version := stranger{who: Identity{Cluster: c.GetCluster(), ID: c.GetId()}, address: c.GetAddress(), version: connVersionError{uint64(c.GetVersion())}}
 		s.k.Greeter.note(version)
-		return status.Errorf(codes.FailedPrecondition, "this node speaks version %d of the protocol between nodes, and %s", linkVersion, version.describe(s.k.Greeter.Self()))
+		return status.Errorf(codes.FailedPrecondition, "this node speaks version %d of the protocol between nodes, and %s", connVersion, version.describe(s.k.Greeter.Self()))
 	}
 	from := Identity{Cluster: c.GetCluster(), ID: c.GetId(), Incarnation: c.GetIncarnation()}
 	if err := s.k.Greeter.admit(from, Identity{Cluster: from.Cluster, ID: c.GetToId()}); err != nil {

@@ -23,7 +23,7 @@ type ledger struct {
 	mu         sync.Mutex
 	partitions uint32
 	counts     map[ring.Key]int64
-	holder     map[uint32]int // -1 while no node has it
+	owner      map[uint32]int // -1 while no node has it
 	copies     []map[ring.Key]int64
 }
 
@@ -71,7 +71,7 @@ func (p page) Decide(groups []shard.Group) {
 
 func (p page) countsOf(k ring.Key, provisional bool) (map[ring.Key]int64, shard.Source) {
 	switch {
-	case p.holder[k.Partition(p.partitions)] == p.self:
+	case p.owner[k.Partition(p.partitions)] == p.self:
 		return p.counts, shard.Owner
 	case provisional:
 		return p.copies[p.self], shard.Provisional
@@ -93,8 +93,8 @@ func (page) Keep([]shard.Take) {}
 func (l *ledger) move(p uint32, to int) (from int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	from = l.holder[p]
-	l.holder[p] = to
+	from = l.owner[p]
+	l.owner[p] = to
 	return from
 }
 
@@ -102,7 +102,7 @@ func (l *ledger) move(p uint32, to int) (from int) {
 // partition is with its owner.
 func inLedger(t *testing.T, size int, f func(t *testing.T, c *testCluster, l *ledger)) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &ledger{partitions: uint32(ring.DefaultParams.Partitions), counts: make(map[ring.Key]int64), holder: make(map[uint32]int)}
+		l := &ledger{partitions: uint32(ring.DefaultParams.Partitions), counts: make(map[ring.Key]int64), owner: make(map[uint32]int)}
 		c := newEmptyCluster(t)
 		c.standbys = true
 		var locals []Local
@@ -114,7 +114,7 @@ func inLedger(t *testing.T, size int, f func(t *testing.T, c *testCluster, l *le
 		c.start(locals, denialLeases...)
 		defer c.close()
 		for p := range l.partitions {
-			l.holder[p] = c.view.Ring.Owner(p)
+			l.owner[p] = c.view.Ring.Owner(p)
 		}
 		f(t, c, l)
 	})
@@ -207,7 +207,7 @@ func TestCallersFollowHandovers(t *testing.T) {
 func (l *ledger) ownerOf(p uint32) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.holder[p]
+	return l.owner[p]
 }
 
 // askedFrames returns how many frames each node was asked to decide by f.
@@ -254,7 +254,7 @@ func TestNewViewRoutesToTheFormerOwner(t *testing.T) {
 		c.setView(members[:2])
 		var k ring.Key
 		for i := 0; ; i++ { // one that a keeps, and one that comes to c
-			if k = c.ownedBy(c.nodes[1], i); l.holder[c.partition(k)] == 2 {
+			if k = c.ownedBy(c.nodes[1], i); l.owner[c.partition(k)] == 2 {
 				break
 			}
 		}

@@ -13,8 +13,8 @@ import (
 // all that is known, and the member that this one names.
 const relayHops = 2
 
-// maxThrough is through how many members a node tries to reach one that it does not reach itself.
-const maxThrough = 3
+// maxRelays is through how many members a node tries to reach one that it does not reach itself.
+const maxRelays = 3
 
 // relayPatience is the most that a frame waits for what is relayed, a third of it for what is
 // relayed through others, and resumePatience for the decision lease of this node to be valid again: the sender
@@ -101,7 +101,7 @@ func (r *Router) answerAsStandby(local Local, groups []shard.Group, run []reques
 	if others {
 		patience, now := r.patience(), time.Now()
 		due = now.Add(patience)
-		if !onlyOnBehalf(groups, how) { // else there is no other member to ask then
+		if !onlyAsRelay(groups, how) { // else there is no other member to ask then
 			due = due.Add(-patience / 3)
 		}
 		relay(asOwner, r.direct)
@@ -112,8 +112,8 @@ func (r *Router) answerAsStandby(local Local, groups []shard.Group, run []reques
 	} else {
 		relay(asOwner, r.otherOwner)
 	}
-	for try := range maxThrough {
-		relay(onBehalf, r.indirect(others, try))
+	for try := range maxRelays {
+		relay(asRelay, r.indirect(others, try))
 	}
 	relay(asFormer, r.ownersCopy)
 	if others {
@@ -136,10 +136,10 @@ func (r *Router) answerAsStandby(local Local, groups []shard.Group, run []reques
 	return wait
 }
 
-// onlyOnBehalf reports whether this node was asked for groups only as one that reaches their owner.
-func onlyOnBehalf(groups []shard.Group, how func(i int) role) bool {
+// onlyAsRelay reports whether this node was asked for groups only as one that reaches their owner.
+func onlyAsRelay(groups []shard.Group, how func(i int) role) bool {
 	for i := range groups {
-		if how(i) != onBehalf {
+		if how(i) != asRelay {
 			return false
 		}
 	}
@@ -328,8 +328,8 @@ func (r *Router) indirect(others bool, try int) func(*table, *shard.Group, role)
 		if i, member := t.view.Index(has); others && member && r.inTime(t, i, g) { // it has said that it does not have it
 			return noMember
 		}
-		if through := r.through(t, k, has); try < len(through) {
-			return through[try]
+		if relays := r.relaysTo(t, k, has); try < len(relays) {
+			return relays[try]
 		}
 		return noMember
 	}
@@ -339,7 +339,7 @@ func (r *Router) indirect(others bool, try int) func(*table, *shard.Group, role)
 // that does not reach it.
 func (r *Router) ownersCopy(t *table, g *shard.Group, how role) int {
 	keeps := t.keeps(g)
-	if how == asStandby && keeps && !r.mayUseCopies(t, g, how) || how == onBehalf && !keeps {
+	if how == asStandby && keeps && !r.mayUseCopies(t, g, how) || how == asRelay && !keeps {
 		if owner := t.owner(g.Takes[0].Key); r.inTime(t, owner, g) {
 			return owner
 		}

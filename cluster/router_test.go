@@ -437,11 +437,11 @@ func TestPongAnswersNoCheck(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pong := appendAnswer([]byte{linkVersion}, pingID, &shard.Group{Allowed: true}, false)
+		pong := appendAnswer([]byte{connVersion}, pingID, &shard.Group{Allowed: true}, false)
 		if err := l.deliver(pong); err != nil || l.waiting != 2 {
 			t.Errorf("after id %d: %v, %d of 2 requests wait", last, err, l.waiting)
 		}
-		answers := []byte{linkVersion}
+		answers := []byte{connVersion}
 		for i, g := range groups {
 			answers = appendAnswer(answers, first+uint32(i), g, false)
 		}
@@ -470,7 +470,7 @@ func TestGiveUpLeavesOtherChecks(t *testing.T) {
 		t.Errorf("gave up %d of one's own, %d wait", n, l.waiting)
 	}
 	late := &shard.Group{Allowed: true, Takes: make([]shard.Take, 1)}
-	if err := l.deliver(appendAnswer([]byte{linkVersion}, first, late, false)); err != nil {
+	if err := l.deliver(appendAnswer([]byte{connVersion}, first, late, false)); err != nil {
 		t.Error(err)
 	}
 	if groups[0].Allowed || a.left.Load() != 0 {

@@ -56,7 +56,7 @@ func (c connCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.A
 		return c.TransportCredentials.ServerHandshake(&rewound{Conn: conn, first: first})
 	}
 	if err := readPreface(&rewound{Conn: conn, first: first}); err != nil {
-		if version, ok := errors.AsType[linkVersionError](err); ok {
+		if version, ok := errors.AsType[connVersionError](err); ok {
 			err = c.server.greeter.refuseVersion(conn, version)
 		}
 		return nil, nil, err

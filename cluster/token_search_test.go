@@ -10,7 +10,7 @@ import (
 // The search drives the token's own transitions through all interleavings of one partition
 // with three nodes and four views: messages are lost, doubled and reordered, nodes learn
 // views in any order and skip some, one node crashes and is restarted, and a view may give
-// up a holder for lost that is not. A limit of 2 must never be exceeded, but by what was
+// up an owner for lost that is not. A limit of 2 must never be exceeded, but by what was
 // granted and not replicated when a token was restored.
 //
 // Each rule of the protocol is then broken in turn, and the search must notice.
@@ -254,7 +254,7 @@ func (s *search) deliver(x searchState, m searchMessage, visit func(searchState)
 			return
 		}
 		term, ok := n.token.seal(s.claim(&x, n.view), caller)
-		if ok && s.broken == "the holder seals before it sends" {
+		if ok && s.broken == "the owner seals before it sends" {
 			n.token.state = active
 		}
 		if ok && !x.send(searchMessage{kind: 's', from: m.to, to: m.from, term: term, count: n.count, caller: n.incarnation, addressee: m.caller}) {
@@ -348,7 +348,7 @@ func TestSearchTokensFindsDefects(t *testing.T) {
 		owners  [5]int8
 		crashes int8
 	}{
-		{"the holder seals before it sends", [5]int8{0, 0, 1, 2}, 0},
+		{"the owner seals before it sends", [5]int8{0, 0, 1, 2}, 0},
 		{"a seal is never undone", [5]int8{0, 0, 1, 2}, 0},
 		{"only a higher term is installed", [5]int8{0, 0, 1, 2}, 0},
 		{"only who holds the token admits", [5]int8{0, 0, 1, 2}, 0},

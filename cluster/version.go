@@ -5,8 +5,8 @@ import "fmt"
 // What nodes write and send carries a version. It rises when an older node would misread what a newer one writes. Such a
 // node refuses it then, and its operator learns which of the two to update.
 const (
-	// linkVersion is that of connections, their frames, and calls between nodes.
-	linkVersion = 3
+	// connVersion is that of connections, their frames, and calls between nodes.
+	connVersion = 3
 	// viewVersion is that of a stored view.
 	viewVersion = 1
 )
@@ -33,15 +33,15 @@ func checkVersion(what string, got, reads uint64) error {
 	return nil
 }
 
-// linkVersionError says that another node speaks another version of the protocol between nodes.
-type linkVersionError struct {
+// connVersionError says that another node speaks another version of the protocol between nodes.
+type connVersionError struct {
 	version uint64
 }
 
 // Error says what to do.
-func (e linkVersionError) Error() string {
-	if e.version > linkVersion {
-		return fmt.Sprintf("speaks version %d of the protocol between nodes, and this node version %d: install the newer version of weir on this node", e.version, linkVersion)
+func (e connVersionError) Error() string {
+	if e.version > connVersion {
+		return fmt.Sprintf("speaks version %d of the protocol between nodes, and this node version %d: install the newer version of weir on this node", e.version, connVersion)
 	}
-	return fmt.Sprintf("speaks version %d of the protocol between nodes, and this node version %d: install the newer version of weir on that node", e.version, linkVersion)
+	return fmt.Sprintf("speaks version %d of the protocol between nodes, and this node version %d: install the newer version of weir on that node", e.version, connVersion)
 }

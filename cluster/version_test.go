@@ -19,13 +19,13 @@ import (
 
 // others are versions of the protocol between nodes, and what a node with this one says of them.
 var others = map[int]string{
-	linkVersion - 1:  fmt.Sprintf("speaks version %d of the protocol between nodes, and this node version %d: install the newer version of weir on that node", linkVersion-1, linkVersion),
-	linkVersion + 1:  fmt.Sprintf("speaks version %d of the protocol between nodes, and this node version %d: install the newer version of weir on this node", linkVersion+1, linkVersion),
-	linkVersion + 98: fmt.Sprintf("speaks version %d of the protocol between nodes, and this node version %d: install the newer version of weir on this node", linkVersion+98, linkVersion),
+	connVersion - 1:  fmt.Sprintf("speaks version %d of the protocol between nodes, and this node version %d: install the newer version of weir on that node", connVersion-1, connVersion),
+	connVersion + 1:  fmt.Sprintf("speaks version %d of the protocol between nodes, and this node version %d: install the newer version of weir on this node", connVersion+1, connVersion),
+	connVersion + 98: fmt.Sprintf("speaks version %d of the protocol between nodes, and this node version %d: install the newer version of weir on this node", connVersion+98, connVersion),
 }
 
 func TestPrefaceHasTheVersion(t *testing.T) {
-	if want := fmt.Sprintf("%s%d\n", connMark, linkVersion); connPreface != want {
+	if want := fmt.Sprintf("%s%d\n", connMark, connVersion); connPreface != want {
 		t.Errorf("%q, want %q", connPreface, want)
 	}
 }
