@@ -56,6 +56,12 @@ func ExportCounters(o ExportOptions) (found Counters, err error) {
 		return found, errors.New("data-dir: there is none to export from")
 	}
 	x := &export{}
+	var unlocks []func()
+	defer func() {
+		for _, unlock := range unlocks {
+			unlock()
+		}
+	}()
 	for _, dir := range o.Dirs {
 		if err := x.addSource(dir); err != nil {
 			return found, err
@@ -64,7 +70,7 @@ func ExportCounters(o ExportOptions) (found Counters, err error) {
 		if err != nil {
 			return found, fmt.Errorf("%w; stop the node that runs there, or name each directory once", err)
 		}
-		defer unlock()
+		unlocks = append(unlocks, unlock)
 		if err := x.choose(len(x.sources) - 1); err != nil {
 			return found, err
 		}

@@ -148,7 +148,7 @@ func (e *OtherParamsError) Error() string { return e.problem }
 // agree returns an *OtherParamsError for the first field in which want is given and is not as stored.
 func agree(want, stored cluster.Params) error {
 	w, s := want.Ring, stored.Ring
-	problem := ""
+	var problem string
 	switch {
 	case w.Partitions != 0 && w.Partitions != s.Partitions:
 		problem = fmt.Sprintf("partitions: %d are wanted, the cluster has %d", w.Partitions, s.Partitions)
