@@ -11,8 +11,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirlimit/weir/cluster"
+	"github.com/weirlimit/weir/internal/certs"
 )
 
 // metricRow matches a row of docs/reference/metrics.md that describes a metric.
@@ -75,22 +77,48 @@ func metricRows(t *testing.T) (rows []string) {
 			t.Fatalf("%s: %d %s", body, w.Code, w.Body)
 		}
 	}
-	families, err := n.metrics.Gather()
+	secured, err := build(t.Context(), Network{}, withTLS(t, testOptions(t)), quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range families {
-		if !strings.HasPrefix(f.GetName(), "weir_") && !strings.HasPrefix(f.GetName(), "ratelimit_") {
-			continue // of Go and of the process
+	defer secured.close()
+	seen := make(map[string]bool)
+	for _, n := range []*node{n, secured} {
+		families, err := n.metrics.Gather()
+		if err != nil {
+			t.Fatal(err)
 		}
-		labels := make(map[string]bool)
-		for _, m := range f.GetMetric() {
-			for _, l := range m.GetLabel() {
-				labels["`"+l.GetName()+"`"] = true
+		for _, f := range families {
+			name := f.GetName()
+			if seen[name] || !strings.HasPrefix(name, "weir_") && !strings.HasPrefix(name, "ratelimit_") {
+				continue // of Go and of the process
 			}
+			seen[name] = true
+			labels := make(map[string]bool)
+			for _, m := range f.GetMetric() {
+				for _, l := range m.GetLabel() {
+					labels["`"+l.GetName()+"`"] = true
+				}
+			}
+			rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s |", name, strings.ToLower(f.GetType().String()),
+				strings.Join(slices.Sorted(maps.Keys(labels)), ", "), f.GetHelp()))
 		}
-		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s |", f.GetName(), strings.ToLower(f.GetType().String()),
-			strings.Join(slices.Sorted(maps.Keys(labels)), ", "), f.GetHelp()))
 	}
 	return rows
+}
+
+// withTLS returns options of a node with a certificate of a new authority.
+func withTLS(t *testing.T, opts Options) Options {
+	t.Helper()
+	opts.Cluster = "default"
+	a, err := certs.CreateAuthority(t.TempDir(), opts.Cluster, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := a.Issue(certs.Name{Kind: certs.Node, ID: opts.ID}, []string{"localhost"}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts.TLSCert, opts.TLSKey, opts.TLSCA = pair.Cert, pair.Key, a.CertFile()
+	return opts
 }
