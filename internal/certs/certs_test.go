@@ -220,6 +220,27 @@ func TestAllowedConnections(t *testing.T) {
 	}
 }
 
+// A client of HTTP that has taken the port of gRPC is told so by an alert, rather than by the end of the connection.
+func TestClientOfHTTPIsTold(t *testing.T) {
+	a := newAuthority(t, "shop")
+	server := open(t, issue(t, a, node("a")), "a")
+	var told error
+	if _, err := handshake(t, server, None, func(conn net.Conn) error {
+		config, err := ClientConfig(Files{CA: a.CertFile()})
+		if err != nil {
+			return err
+		}
+		config.NextProtos, config.ServerName = []string{"http/1.1"}, "localhost"
+		told = tls.Client(conn, config).Handshake()
+		return told
+	}); err == nil {
+		t.Error("the server takes it")
+	}
+	if told == nil || !strings.Contains(told.Error(), "no application protocol") {
+		t.Errorf("the client is told %v", told)
+	}
+}
+
 func withCA(f Files, ca string) Files {
 	f.CA = ca
 	return f

@@ -41,6 +41,10 @@ func (a ClientAuth) tls() tls.ClientAuthType {
 // peerProtocol is the application protocol (ALPN, RFC 7301) of connections between nodes.
 const peerProtocol = "weir-peer"
 
+// noProtocol is offered to clients that do not speak HTTP/2, so that they get the alert no_application_protocol (RFC 7301): crypto/tls
+// lets a client of HTTP/1.1 have no protocol at all where a server has only h2, and it would see a connection that ends.
+const noProtocol = "grpc"
+
 // HTTP returns the configuration of a server of HTTP.
 func (s *Source) HTTP(clients ClientAuth) *tls.Config {
 	protocols := []string{"h2", "http/1.1"}
@@ -165,8 +169,11 @@ func (c serverCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials
 	secured := tls.Server(conn, &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-			if slices.Contains(hello.SupportedProtos, peerProtocol) {
+			switch {
+			case slices.Contains(hello.SupportedProtos, peerProtocol):
 				return c.source.config(Require, []string{peerProtocol}), nil
+			case len(hello.SupportedProtos) > 0 && !slices.Contains(hello.SupportedProtos, "h2"):
+				return c.source.config(c.clients, []string{noProtocol}), nil
 			}
 			return c.source.config(c.clients, []string{"h2"}), nil
 		},

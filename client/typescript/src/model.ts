@@ -50,17 +50,12 @@ export class AccessError extends Error {
   override name = "AccessError";
 }
 
-/**
- * A node was given by the address of its gRPC. Give that of its HTTP. With TLS, a proxy whose node does not answer can look
- * the same, and the message then says so.
- */
+/** A node was given by the address of its gRPC. Give that of its HTTP. */
 export class GRPCPortError extends Error {
   override name = "GRPCPortError";
 
-  constructor(node: string, certain = true) {
-    const give = "give the HTTP address of the node, which `weir serve` prints (port 8080 by default)";
-    const ended = `${node} has ended a connection by TLS without ALPN before it has replied: it is the port of gRPC of a node (${give}), or a proxy behind which no node answers`;
-    super(certain ? `${node} speaks gRPC, not HTTP: ${give}` : ended);
+  constructor(node: string) {
+    super(`${node} speaks gRPC, not HTTP: give the HTTP address of the node, which \`weir serve\` prints (port 8080 by default)`);
   }
 }
 

@@ -106,9 +106,6 @@ export function explain(address: string, error: Error & { code?: string }, socke
   if (socket?.authorizationError) {
     return new AccessError(`the certificate of ${address} is not valid: ${message}`);
   }
-  if (code === "ECONNRESET" && socket?.alpnProtocol === false) {
-    return new GRPCPortError(address, false); // it speaks none of HTTP/1.1, or knows nothing of ALPN, and has ended the connection
-  }
   if (!/^(ERR_SSL|ERR_TLS|EPROTO)/.test(code)) {
     return error; // the node may have gone
   }

@@ -172,17 +172,10 @@ class _Socket:
             size = self._socket.recv_into(buffer)
         except ssl.SSLError as error:
             raise explain(self._node.address, error) from error
-        if not self._begun and size == 0 and self._is_refused():
-            raise GRPCPortError(self._node.address, certain=False)
         if not self._begun and _is_http2(buffer, size):
             raise GRPCPortError(self._node.address)
         self._begun = True
         return size
-
-    def _is_refused(self) -> bool:
-        """Whether a connection that has ended without a reply is one of TLS on which no protocol was agreed: the port of
-        gRPC speaks none of HTTP/1.1, and a proxy may know nothing of ALPN."""
-        return isinstance(self._socket, ssl.SSLSocket) and self._socket.selected_alpn_protocol() is None
 
     def makefile(self, _mode: str) -> io.BufferedReader:
         self._readers += 1

@@ -93,18 +93,12 @@ class Overloaded(Exception):
 
 
 class GRPCPortError(Exception):
-    """A node was given by the address of its gRPC. Give that of its HTTP. With TLS, a proxy whose node does not answer can look the same,
-    and the text then says so."""
+    """A node was given by the address of its gRPC. Give that of its HTTP."""
 
-    def __init__(self, node: str, certain: bool = True) -> None:
-        give = "give the HTTP address of the node, which `weir serve` prints (port 8080 by default)"
-        if certain:
-            super().__init__(f"{node} speaks gRPC, not HTTP: {give}")
-        else:
-            super().__init__(
-                f"{node} has ended a connection by TLS without ALPN before it has replied: it is the port of gRPC of a node ({give}), "
-                "or a proxy behind which no node answers"
-            )
+    def __init__(self, node: str) -> None:
+        super().__init__(
+            f"{node} speaks gRPC, not HTTP: give the HTTP address of the node, which `weir serve` prints (port 8080 by default)"
+        )
 
 
 def undecided(fail_open: bool) -> Answer:
