@@ -117,7 +117,7 @@ func (k *Ownership) noteCopies(found []whereabouts, all bool) {
 		case w.standby != nil:
 			pt.copyAt, pt.last, pt.fresh = w.standby.party(), false, false
 		case k.leavesToOthers(w): // the owner of the copy is asked through the members that reach it
-		case w.best != nil && w.version.whole:
+		case w.best != nil && w.bestCopy.whole:
 			pt.copyAt, pt.last = w.best.party(), false
 		default:
 			pt.last = true
@@ -185,9 +185,9 @@ type whereabouts struct {
 	to        party          // that other node
 	from      string         // the member that is believed to hold it
 	lacks     bool           // whether that one has said that it does not
-	own       version        // this node's copy
+	own       copyVersion    // this node's copy
 	best      *otherMember   // the member that has the best copy; nil if that is this node
-	version   version        // of that
+	bestCopy  copyVersion    // of that
 	ending    bool           // whether that one is about to end
 	grantors  []*otherMember // the members that have granted something from their copies
 	silent    []string       // the members that have not answered
@@ -203,7 +203,7 @@ func (k *Ownership) locate(ctx context.Context, partitions []uint32) (found []wh
 	found = make([]whereabouts, len(partitions))
 	for i, p := range partitions {
 		epoch := k.claim(p).epoch
-		found[i] = whereabouts{partition: p, from: k.parts[p].from, own: k.copyOf(p), version: k.copyOf(p), epoch: epoch, safe: k.fenced(epoch)}
+		found[i] = whereabouts{partition: p, from: k.parts[p].from, own: k.copyOf(p), bestCopy: k.copyOf(p), epoch: epoch, safe: k.fenced(epoch)}
 	}
 	var peers []*otherMember
 	for _, m := range view.Members {
@@ -267,7 +267,7 @@ func (w *whereabouts) note(c *otherMember, l *peerv1.Located, self party, view *
 		w.lacks = w.lacks || c.member.ID == w.from
 	case peerv1.ReplicaState_REPLICA_STATE_UNSPECIFIED: // never sent
 	}
-	v := version{
+	v := copyVersion{
 		term: Term(l.GetTerm()), seq: l.GetSequence(), whole: l.GetWhole(),
 		snapshot: SnapshotVersion{l.GetSnapshotTerm(), l.GetSnapshotSequence()},
 	}
@@ -280,12 +280,12 @@ func (w *whereabouts) note(c *otherMember, l *peerv1.Located, self party, view *
 	if asGood && owner == self.id && standby == c.member.ID {
 		w.standby = c
 	}
-	better := v.compare(w.version)
+	better := v.compare(w.bestCopy)
 	if better == 0 && w.best != nil && !l.GetEnding() && (w.ending || c.member.ID == owner || c.member.ID == standby) {
 		better = 1
 	}
 	if v.term > 0 && better > 0 {
-		w.best, w.version, w.ending = c, v, l.GetEnding()
+		w.best, w.bestCopy, w.ending = c, v, l.GetEnding()
 	}
 }
 
@@ -538,7 +538,7 @@ func (k *Ownership) lacksCopy(w *whereabouts) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	pt, r := &k.parts[w.partition], k.view.Ring
-	if w.owner != nil || w.sealed != nil || w.best == nil || !w.version.whole || pt.token.state != absent || pt.copy.whole && pt.fresh || pt.restarted {
+	if w.owner != nil || w.sealed != nil || w.best == nil || !w.bestCopy.whole || pt.token.state != absent || pt.copy.whole && pt.fresh || pt.restarted {
 		return false
 	}
 	if k.leavesToOthers(w) {
@@ -578,12 +578,12 @@ func (k *Ownership) fetchCopy(ctx context.Context, w *whereabouts) error {
 	pt := &k.parts[w.partition]
 	pt.pulling = false
 	if err == nil {
-		pt.copy, pt.fresh = w.version, true
+		pt.copy, pt.fresh = w.bestCopy, true
 		k.Shard.Withhold(w.partition, false)
 		pt.copy.seq &^= granted
 		k.Logger.Debug("copy fetched", "partition", w.partition, "from", w.best.member.ID, "copy", pt.copy)
 	} else if cleared {
-		pt.copy = version{}
+		pt.copy = copyVersion{}
 	}
 	return err
 }

@@ -108,11 +108,11 @@ func TestRestartedStandbyIsSentCopies(t *testing.T) {
 func TestOneOfTwoCopiesDecides(t *testing.T) {
 	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		k, p, standby := c.unheld()
-		has := version{term: 1 << 40, seq: 7, whole: true}
-		decides := func(of version) (best bool, owner string) {
+		has := copyVersion{term: 1 << 40, seq: 7, whole: true}
+		decides := func(of copyVersion) (best bool, owner string) {
 			k.mu.Lock()
 			k.parts[p].copy, k.parts[p].fresh, k.parts[p].copyAt = has, true, party{}
-			w := whereabouts{partition: p, own: has, version: has}
+			w := whereabouts{partition: p, own: has, bestCopy: has}
 			w.note(&otherMember{member: Member{ID: "x"}}, &peerv1.Located{Term: uint64(has.term), Sequence: 8, Whole: true}, k.party, k.view)
 			w.note(standby, &peerv1.Located{Term: uint64(of.term), Sequence: of.seq, Whole: of.whole}, k.party, k.view)
 			k.mu.Unlock()
@@ -125,12 +125,12 @@ func TestOneOfTwoCopiesDecides(t *testing.T) {
 			owner, _ = k.OwnerOf(p)
 			return best, owner
 		}
-		for _, of := range []version{has, {term: has.term, seq: 8, whole: true}} {
+		for _, of := range []copyVersion{has, {term: has.term, seq: 8, whole: true}} {
 			if best, owner := decides(of); best || owner != "b" {
 				t.Errorf("with a standby with %v: best %v, and %q is said to have it", of, best, owner)
 			}
 		}
-		for _, of := range []version{{term: has.term, seq: 6, whole: true}, {term: has.term, seq: 8}} {
+		for _, of := range []copyVersion{{term: has.term, seq: 6, whole: true}, {term: has.term, seq: 8}} {
 			if best, _ := decides(of); !best {
 				t.Errorf("with a standby with %v: no node decides", of)
 			}
@@ -154,7 +154,7 @@ func TestCopyOfANodeThatEnds(t *testing.T) {
 		for k.view.Members[k.view.Ring.Owner(p)].ID != "a" || k.view.Members[k.view.Ring.Standby(p)].ID != "c" {
 			p++
 		}
-		k.parts[p].copy, k.parts[p].fresh = version{}, false
+		k.parts[p].copy, k.parts[p].fresh = copyVersion{}, false
 		has := &peerv1.Located{Term: 1 << 40, Sequence: 7, Whole: true}
 		ending := &peerv1.Located{Term: 1 << 40, Sequence: 7, Whole: true, Ending: true}
 		find := func(owner *peerv1.Located, other *peerv1.Located) *whereabouts {

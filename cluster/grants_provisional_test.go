@@ -34,7 +34,7 @@ func TestGrantsOfSeveral(t *testing.T) {
 		decide(k, 2)
 		decide(there, 3)
 		there.mu.Lock()
-		there.parts[p].copy = version{term: 1, seq: 1, whole: true}
+		there.parts[p].copy = copyVersion{term: 1, seq: 1, whole: true}
 		there.enclose(p, there.Shard.TakeGrants(p, maxGrantBatch))
 		there.mu.Unlock()
 		decide(there, 1) // kept apart, as the others are under way
@@ -171,7 +171,7 @@ func TestGrantsUnderWayStayInTheCopy(t *testing.T) {
 		}
 		k.mu.Lock()
 		was := k.parts[p]
-		k.parts[p].token.state, k.parts[p].copy = absent, version{term: 1}
+		k.parts[p].token.state, k.parts[p].copy = absent, copyVersion{term: 1}
 		k.Shard.Seal(p)
 		k.mu.Unlock()
 		seq := uint64(0)

@@ -240,7 +240,7 @@ func TestNotRestoredWhileFetched(t *testing.T) {
 		if !k.begin(p) {
 			t.Fatal("it is being fetched already")
 		}
-		k.createLost(t.Context(), []whereabouts{{partition: p, safe: true, best: standby, version: version{term: 1 << 40, seq: 1, whole: true}}}, true)
+		k.createLost(t.Context(), []whereabouts{{partition: p, safe: true, best: standby, bestCopy: copyVersion{term: 1 << 40, seq: 1, whole: true}}}, true)
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		if k.parts[p].token.state == active {

@@ -213,7 +213,7 @@ func (c *ownershipCluster) launch(id string, incarnation uint64) *ownershipNode 
 		Dial: n.dials(c.dialRaw), Logger: log, Metrics: prometheus.NewRegistry(),
 	}, ownershipRing.Partitions)
 	for _, s := range c.disks[id] {
-		if err := n.ownership.Restore(s.partition, s.version, s.records, s.grants); err != nil {
+		if err := n.ownership.Restore(s.partition, s.snapshot, s.records, s.grants); err != nil {
 			c.t.Fatal(err)
 		}
 	}

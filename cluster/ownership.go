@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -114,28 +113,28 @@ type OwnershipConfig struct {
 // replica is what this node has to do with one partition.
 type replica struct {
 	token     token
-	copy      version   // of what the shard has while it has no token
-	sequence  uint64    // of the last replica that was sent of the token
-	standby   string    // the member that they are sent to; "" if none
-	parting   time.Time // since when the token is gone whose last changes the standby has yet to be sent; zero if it has them
-	begun     bool      // whether the standby has been sent something
-	whole     bool      // and whether that was everything
-	followed  uint64    // how often it was begun to note what has changed for a standby, or ended
-	from      string    // the member that is believed to hold the token, if it is to come here; or ""
-	fedBy     string    // the member that has sent this node what it has last as the standby; or ""
-	fetch     string    // the member that has sealed the token for this node, although it is not the owner; or ""
-	pulling   bool      // this node is fetching it
-	restarted bool      // this node has had it before it was restarted
-	copyAt    party     // the member that is believed to have a copy if the standby has none yet; or zero
-	last      bool      // no member that answers has a whole copy, as far as this node has asked since the view
-	fresh     bool      // no member is known to have a better copy than this node; else it may be one from long ago
-	over      bool      // this node has ceased to hold it, and is about to end
-	ended     bool      // and has held it until then
-	elsewhere bool      // a member of the view has it, or as good a copy, which this node leaves it to
-	moving    bool      // another node is fetching it
-	mover     string    // which that is; guarded as moving
-	posting   bool      // the owner is being told what this node has granted
-	receipt   receipt   // what was installed and not yet confirmed
+	copy      copyVersion // of what the shard has while it has no token
+	sequence  uint64      // of the last replica that was sent of the token
+	standby   string      // the member that they are sent to; "" if none
+	parting   time.Time   // since when the token is gone whose last changes the standby has yet to be sent; zero if it has them
+	begun     bool        // whether the standby has been sent something
+	whole     bool        // and whether that was everything
+	followed  uint64      // how often it was begun to note what has changed for a standby, or ended
+	from      string      // the member that is believed to hold the token, if it is to come here; or ""
+	fedBy     string      // the member that has sent this node what it has last as the standby; or ""
+	fetch     string      // the member that has sealed the token for this node, although it is not the owner; or ""
+	pulling   bool        // this node is fetching it
+	restarted bool        // this node has had it before it was restarted
+	copyAt    party       // the member that is believed to have a copy if the standby has none yet; or zero
+	last      bool        // no member that answers has a whole copy, as far as this node has asked since the view
+	fresh     bool        // no member is known to have a better copy than this node; else it may be one from long ago
+	over      bool        // this node has ceased to hold it, and is about to end
+	ended     bool        // and has held it until then
+	elsewhere bool        // a member of the view has it, or as good a copy, which this node leaves it to
+	moving    bool        // another node is fetching it
+	mover     string      // which that is; guarded as moving
+	posting   bool        // the owner is being told what this node has granted
+	receipt   receipt     // what was installed and not yet confirmed
 	idle      time.Time
 }
 
@@ -143,20 +142,6 @@ type replica struct {
 type receipt struct {
 	from party
 	term Term // 0 for none
-}
-
-// version orders the copies of a partition.
-type version struct {
-	term  Term
-	seq   uint64
-	whole bool
-	// snapshot is that of the snapshot from which the copy is, or zero. Then term is restored, below that of every token.
-	snapshot SnapshotVersion
-}
-
-func (v version) compare(w version) int {
-	whole := func(v version) int { return int(boolByte(v.whole)) }
-	return cmp.Or(cmp.Compare(whole(v), whole(w)), cmp.Compare(v.term, w.term), v.snapshot.Compare(w.snapshot), cmp.Compare(v.seq, w.seq))
 }
 
 // NewOwnership returns the Ownership of a node that holds nothing: it seals all partitions
@@ -279,7 +264,7 @@ func (k *Ownership) adoptPart(p uint32, old *View, lapsed bool) {
 		k.sealGate(p)
 	}
 	if pt.token.state == absent && had.state != absent {
-		pt.copy, pt.fresh = version{term: had.term, seq: pt.sequence, whole: true}, true
+		pt.copy, pt.fresh = copyVersion{term: had.term, seq: pt.sequence, whole: true}, true
 		if k.isParting(p) {
 			pt.copy.seq++ // it may have more than was sent
 		}
@@ -335,7 +320,7 @@ func (k *Ownership) creates(epoch uint64) bool {
 // its owner's place is part of its counters.
 func (k *Ownership) open(p uint32) {
 	pt := &k.parts[p]
-	pt.sequence, pt.from, pt.copy, pt.restarted, pt.copyAt, pt.parting = 0, "", version{}, false, party{}, time.Time{}
+	pt.sequence, pt.from, pt.copy, pt.restarted, pt.copyAt, pt.parting = 0, "", copyVersion{}, false, party{}, time.Time{}
 	delete(k.outbox, p)
 	k.DenialLeases.Opened(p, uint32(len(k.parts)))
 	k.Shard.Unseal(p)
@@ -534,7 +519,7 @@ func (k *Ownership) tidy() {
 			pt.idle = time.Now()
 		case time.Since(pt.idle) >= pt.copy.keep():
 			k.Shard.Clear(uint32(p))
-			pt.copy, pt.idle = version{}, time.Time{}
+			pt.copy, pt.idle = copyVersion{}, time.Time{}
 		}
 	}
 }

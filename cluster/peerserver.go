@@ -51,9 +51,9 @@ func (s peerServer) greet(ctx context.Context, c *peerv1.Caller) error {
 		return status.Error(codes.PermissionDenied, err.Error())
 	}
 	if c.GetVersion() != connVersion {
-		version := stranger{who: Identity{Cluster: c.GetCluster(), ID: c.GetId()}, address: c.GetAddress(), version: connVersionError{uint64(c.GetVersion())}}
-		s.k.Greeter.note(version)
-		return status.Errorf(codes.FailedPrecondition, "this node speaks version %d of the protocol between nodes, and %s", connVersion, version.describe(s.k.Greeter.Self()))
+		other := stranger{who: Identity{Cluster: c.GetCluster(), ID: c.GetId()}, address: c.GetAddress(), version: connVersionError{uint64(c.GetVersion())}}
+		s.k.Greeter.note(other)
+		return status.Errorf(codes.FailedPrecondition, "this node speaks version %d of the protocol between nodes, and %s", connVersion, other.describe(s.k.Greeter.Self()))
 	}
 	from := Identity{Cluster: c.GetCluster(), ID: c.GetId(), Incarnation: c.GetIncarnation()}
 	if err := s.k.Greeter.admit(from, Identity{Cluster: from.Cluster, ID: c.GetToId()}); err != nil {
@@ -167,10 +167,10 @@ func (k *Ownership) located(p uint32) *peerv1.Located {
 	switch {
 	case pt.token.state == active:
 		l.State = peerv1.ReplicaState_REPLICA_STATE_ACTIVE
-		v = version{term: pt.token.term, seq: pt.sequence, whole: true}
+		v = copyVersion{term: pt.token.term, seq: pt.sequence, whole: true}
 	case pt.token.state == sealed:
 		l.State, l.To, l.ToIncarnation = peerv1.ReplicaState_REPLICA_STATE_SEALED, pt.token.to.id, pt.token.to.incarnation
-		v = version{term: pt.token.term, whole: true}
+		v = copyVersion{term: pt.token.term, whole: true}
 	case pt.pulling, pt.fetch != "", k.view != nil && pt.token.mayCreate(k.claim(p)):
 		l.State = peerv1.ReplicaState_REPLICA_STATE_PENDING
 	default:
@@ -186,7 +186,7 @@ func (k *Ownership) located(p uint32) *peerv1.Located {
 const granted = 1 << 62
 
 // copyOf returns what copy this node has of p.
-func (k *Ownership) copyOf(p uint32) version {
+func (k *Ownership) copyOf(p uint32) copyVersion {
 	v := k.parts[p].copy
 	if _, told := k.outbox[p]; v.term > 0 && (told || k.Shard.HasGrants(p)) {
 		v.seq |= granted
@@ -365,7 +365,7 @@ func (s peerServer) Confirm(ctx context.Context, req *peerv1.ConfirmRequest) (*p
 	defer k.mu.Unlock()
 	pt := &k.parts[p]
 	if term := Term(req.GetTerm()); pt.token.confirm(term) {
-		pt.copy, pt.fresh = version{term: term, whole: true}, true
+		pt.copy, pt.fresh = copyVersion{term: term, whole: true}, true
 	}
 	return &peerv1.ConfirmResponse{}, nil
 }
@@ -411,7 +411,7 @@ func (k *Ownership) receive(r *peerv1.Replica, from string) bool {
 	if r.GetBegin() || r.GetWhole() && !pt.copy.whole {
 		k.Logger.Debug("replica", "partition", p, "term", term, "sequence", seq, "begins", r.GetBegin(), "whole", r.GetWhole())
 	}
-	pt.copy, pt.fedBy = version{term: term, seq: seq, whole: r.GetWhole() || pt.copy.whole && !pt.copy.isRestored()}, from
+	pt.copy, pt.fedBy = copyVersion{term: term, seq: seq, whole: r.GetWhole() || pt.copy.whole && !pt.copy.isRestored()}, from
 	if r.GetWhole() {
 		pt.fresh = true
 		k.Shard.Withhold(p, false)

@@ -155,7 +155,7 @@ func (k *Ownership) cease(p uint32) {
 	k.Shard.Seal(p)
 	k.Shard.Withhold(p, true)
 	if pt.token.state == active {
-		pt.copy, pt.fresh, pt.ended = version{term: pt.token.term, seq: pt.sequence, whole: true}, true, true
+		pt.copy, pt.fresh, pt.ended = copyVersion{term: pt.token.term, seq: pt.sequence, whole: true}, true, true
 		pt.token.lapse()
 		k.follow(p)
 	}

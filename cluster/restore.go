@@ -41,10 +41,10 @@ func (s SnapshotVersion) Compare(t SnapshotVersion) int {
 }
 
 // isRestored reports whether v is the version of a copy from a snapshot.
-func (v version) isRestored() bool { return v.snapshot != SnapshotVersion{} }
+func (v copyVersion) isRestored() bool { return v.snapshot != SnapshotVersion{} }
 
 // keep returns how long a copy is kept of a partition that is no business of this node any more.
-func (v version) keep() time.Duration {
+func (v copyVersion) keep() time.Duration {
 	if v.isRestored() {
 		return keepRestored
 	}
@@ -72,7 +72,7 @@ func (k *Ownership) Restore(p uint32, s SnapshotVersion, records, grants []byte)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.parts[p].copy = version{term: restored, whole: true, snapshot: s}
+	k.parts[p].copy = copyVersion{term: restored, whole: true, snapshot: s}
 	return nil
 }
 
@@ -83,7 +83,7 @@ func (k *Ownership) Forget() {
 	for p := range k.parts {
 		k.setOutgoing(uint32(p), nil, nil)
 		k.Shard.Clear(uint32(p))
-		k.parts[p].copy = version{}
+		k.parts[p].copy = copyVersion{}
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 // savedPartition is what a node had saved of one partition.
 type savedPartition struct {
 	partition       uint32
-	version         SnapshotVersion
+	snapshot        SnapshotVersion
 	records, grants []byte
 }
 
@@ -202,8 +202,8 @@ func TestGrantsOfAStandbySurvive(t *testing.T) {
 
 // TestSnapshotsAreTheLeastOfWholeCopies compares versions of copies.
 func TestSnapshotsAreTheLeastOfWholeCopies(t *testing.T) {
-	old := version{term: restored, whole: true, snapshot: SnapshotVersion{1 << 24, 3}}
-	for _, v := range []version{
+	old := copyVersion{term: restored, whole: true, snapshot: SnapshotVersion{1 << 24, 3}}
+	for _, v := range []copyVersion{
 		{term: 1 << 24, whole: true},
 		{term: restored, whole: true, snapshot: SnapshotVersion{1 << 24, 4}},
 		{term: restored, whole: true, snapshot: SnapshotVersion{1<<24 + 1, 0}},
@@ -212,7 +212,7 @@ func TestSnapshotsAreTheLeastOfWholeCopies(t *testing.T) {
 			t.Errorf("%+v does not count for more than %+v", v, old)
 		}
 	}
-	for _, v := range []version{{term: 1 << 40, seq: 9}, {term: 1, seq: 9, whole: true}} {
+	for _, v := range []copyVersion{{term: 1 << 40, seq: 9}, {term: 1, seq: 9, whole: true}} {
 		if old.compare(v) <= 0 {
 			t.Errorf("%+v counts for more than %+v", v, old)
 		}
@@ -232,7 +232,7 @@ func TestFeedOfARestoredCopy(t *testing.T) {
 			p++
 		}
 		pt := &k.parts[p]
-		pt.copy = version{term: restored, whole: true, snapshot: SnapshotVersion{1 << 24, 3}}
+		pt.copy = copyVersion{term: restored, whole: true, snapshot: SnapshotVersion{1 << 24, 3}}
 		if !k.receive(&peerv1.Replica{Partition: p, Term: 1 << 40, Sequence: 1, Begin: true}, "a") || pt.copy.whole || pt.copy.isRestored() {
 			t.Errorf("after the first replica: %+v", pt.copy)
 		}
@@ -249,7 +249,7 @@ func TestRestartedOwnerNamesItself(t *testing.T) {
 		c.start("a", "b")
 		c.settled()
 		k, p := c.alive["b"].ownership, uint32(0)
-		names := func(has version, fresh bool) string {
+		names := func(has copyVersion, fresh bool) string {
 			k.mu.Lock()
 			for k.claim(p).owner != k.party {
 				p++
@@ -260,8 +260,8 @@ func TestRestartedOwnerNamesItself(t *testing.T) {
 			id, _ := k.OwnerOf(p)
 			return id
 		}
-		snapshot := version{term: restored, whole: true, snapshot: SnapshotVersion{1 << 24, 3}}
-		if id := names(version{}, false); id != "b" {
+		snapshot := copyVersion{term: restored, whole: true, snapshot: SnapshotVersion{1 << 24, 3}}
+		if id := names(copyVersion{}, false); id != "b" {
 			t.Errorf("without a copy it names %q, want itself", id)
 		}
 		if id := names(snapshot, false); id != "b" {

@@ -209,7 +209,7 @@ func (k *Ownership) Deciding() []Term {
 // Worth is what a node's counters of one partition are worth at an instant, for people to read.
 type Worth struct {
 	view      uint64
-	copy      version
+	copy      copyVersion
 	replica   replica
 	outbox    int // grants that the owner has not acknowledged
 	suspended bool
