@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestPacerTimeline(t *testing.T) {
+func TestPaceTimeline(t *testing.T) {
 	t0 := time.Unix(1000, 0)
 	type frame struct {
 		takes int
@@ -42,7 +42,7 @@ func repeat[T any](v T, n int) (s []T) {
 	return s
 }
 
-func TestPacerStalls(t *testing.T) {
+func TestPaceStalls(t *testing.T) {
 	t0 := time.Unix(1000, 0)
 	p := pace{attempt: 25 * time.Millisecond}
 	if p.stalled(t0) {
