@@ -46,7 +46,7 @@ const talliesPerProcessor = 4
 // been sent. Counting from when it was would leave out those that a stalled server keeps
 // from being sent, and so the worst ("coordinated omission", Gil Tene).
 func (l *Load) Run(ctx context.Context, progress func(Progress)) (Report, error) {
-	meters, err := newMeters(l.PIDs)
+	processes, err := measureProcesses(l.PIDs)
 	if err != nil {
 		return Report{}, err
 	}
@@ -69,7 +69,7 @@ func (l *Load) Run(ctx context.Context, progress func(Progress)) (Report, error)
 	sending := min(time.Since(r.started), l.Duration)
 	callers.Wait()
 	elapsed := time.Since(r.started)
-	return r.report(sending, elapsed, ownCPU()-cpu, meters), nil
+	return r.report(sending, elapsed, ownCPU()-cpu, processes), nil
 }
 
 // run is a Load that runs.
@@ -182,7 +182,7 @@ func (r *run) counts() (sum Counts) {
 }
 
 // report is made when no caller runs any more.
-func (r *run) report(sending, elapsed, cpu time.Duration, meters []meter) Report {
+func (r *run) report(sending, elapsed, cpu time.Duration, processes []process) Report {
 	latency, delay := newHistogram(), newHistogram()
 	for _, t := range r.tallies {
 		latency.merge(t.latency)
@@ -200,7 +200,7 @@ func (r *run) report(sending, elapsed, cpu time.Duration, meters []meter) Report
 		report.Unsent = max(0, r.dueChecks(sending)-report.Checks-report.Errors)
 	}
 	report.ClientCPU = ratio(micros(cpu), float64(report.Checks))
-	report.measure(meters, r.seen)
+	report.measure(processes, r.seen)
 	return report
 }
 

@@ -7,42 +7,43 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// meter measures a process of this machine from its making on.
-type meter struct {
+// process is a process of this machine, such as a node, with what it had used when its measurement began.
+type process struct {
 	pid int
 	cpu time.Duration // at the start
 	rss int64
 }
 
-func newMeters(pids []int) ([]meter, error) {
-	var meters []meter
+// measureProcesses begins to measure processes.
+func measureProcesses(pids []int) ([]process, error) {
+	var processes []process
 	for _, pid := range pids {
 		cpu, rss, err := readProcess(pid)
 		if err != nil {
 			return nil, fmt.Errorf("process %d cannot be measured on this machine: %w", pid, err)
 		}
-		meters = append(meters, meter{pid, cpu, rss})
+		processes = append(processes, process{pid, cpu, rss})
 	}
-	return meters, nil
+	return processes, nil
 }
 
 // usage is what the process has used for so many checks.
-func (m meter) usage(checks int64) Usage {
-	cpu, rss, err := readProcess(m.pid)
+func (p process) usage(checks int64) Usage {
+	cpu, rss, err := readProcess(p.pid)
 	if err != nil {
-		return Usage{PID: m.pid, Gone: true}
+		return Usage{PID: p.pid, Gone: true}
 	}
-	return Usage{PID: m.pid, CPU: ratio(micros(cpu-m.cpu), float64(checks)), RSS: rss, Grown: rss - m.rss}
+	return Usage{PID: p.pid, CPU: ratio(micros(cpu-p.cpu), float64(checks)), RSS: rss, Grown: rss - p.rss}
 }
 
 // readProcess returns the user and system time of a process, to 10 ms, and the bytes
 // that it has in memory, as /proc says.
 func readProcess(pid int) (cpu time.Duration, rss int64, err error) {
-	process, err := procfs.NewProc(pid)
+	proc, err := procfs.NewProc(pid)
 	if err != nil {
 		return 0, 0, err
 	}
-	stat, err := process.Stat()
+	stat, err := proc.Stat()
 	if err != nil {
 		return 0, 0, err
 	}

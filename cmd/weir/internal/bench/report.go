@@ -49,10 +49,10 @@ func (r *Report) CompareTo(floor Report) {
 }
 
 // measure notes what the servers have used.
-func (r *Report) measure(meters []meter, asked *seen) {
+func (r *Report) measure(processes []process, asked *seen) {
 	var grown int64
-	for _, m := range meters {
-		u := m.usage(r.Checks)
+	for _, p := range processes {
+		u := p.usage(r.Checks)
 		grown += u.Grown
 		r.Servers = append(r.Servers, u)
 	}
