@@ -73,6 +73,29 @@ func TestForeignStatesDoNotPanic(t *testing.T) {
 	}
 }
 
+// Merge and Charge take such states, too.
+func TestForeignCountsDoNotPanic(t *testing.T) {
+	const now = 1_800_000_000 * int64(time.Second)
+	month := calendar(t, "month/Europe/Paris")
+	for _, a := range []Algorithm{SlidingWindow, FixedWindow, TokenBucket, GCRA, LeakyBucket} {
+		for _, window := range []int64{0, int64(MinWindow), int64(time.Hour), int64(MaxWindow)} {
+			l := &Limit{Algorithm: a, Limit: 1000, Window: window}
+			if window == 0 {
+				l.Calendar = month
+			}
+			if l.Validate() != nil {
+				continue
+			}
+			for shift := range 64 {
+				s := State{A: math.MaxUint64 >> shift, B: math.MaxUint64}
+				Step(l, Merge(l, s, State{}, now), now, 1)
+				Step(l, Merge(l, State{A: 1 << shift, B: 5}, s, now), now, 1)
+				Step(l, Charge(l, s, now, now, MaxCost), now, 1)
+			}
+		}
+	}
+}
+
 // A debt that fills the state to the last token that Validate allows.
 func TestHighestDebt(t *testing.T) {
 	const half = MaxLimit / 2

@@ -229,3 +229,20 @@ func TestTickOfEveryToken(t *testing.T) {
 		}
 	}
 }
+
+// What was written under a longer window may have ticks that are yet to come: all of it
+// counts as if it was taken now.
+func TestLongOfAnotherWindow(t *testing.T) {
+	written := &Limit{Algorithm: SlidingWindowBuckets, Limit: 9, Window: int64(MinWindow), Buckets: 1}
+	l := &Limit{Algorithm: SlidingWindowBuckets, Limit: 9, Window: minute, Buckets: 1}
+	now := 10 * minute
+	var x Long
+	x.Step(written, now-1, 2, true)
+	x.Step(written, now, 3, true)
+	if d := x.Step(l, now, 1, true); !d.Allowed || d.Remaining != 3 || d.ResetAt != 12*minute {
+		t.Errorf("%+v", d)
+	}
+	if d := x.Step(l, now+minute, 4, true); d.Allowed || d.RetryAt != 12*minute {
+		t.Errorf("a minute later: %+v", d)
+	}
+}

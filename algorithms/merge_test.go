@@ -301,3 +301,15 @@ func TestSeparateMetersForgiveDoubleDrain(t *testing.T) {
 		})
 	}
 }
+
+// Nodes whose time zones differ do not agree on a window: the one that ends later counts.
+func TestMergeOfOddWindows(t *testing.T) {
+	l := &Limit{Algorithm: FixedWindow, Limit: 9, Calendar: calendar(t, "hour/UTC")}
+	hour := int64(time.Hour)
+	a := State{A: uint64(10 * hour), B: 3600<<32 | 3}
+	b := State{A: uint64(10*hour + hour/2), B: 3600<<32 | 4}
+	want := State{A: uint64(10*hour + hour/2), B: 3600<<32 | 7}
+	if x, y := Merge(l, a, b, 10*hour), Merge(l, b, a, 10*hour); x != want || y != want {
+		t.Errorf("%+v, %+v, want %+v", x, y, want)
+	}
+}

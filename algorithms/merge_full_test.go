@@ -4,7 +4,6 @@ import (
 	"math"
 	"slices"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 )
@@ -67,57 +66,6 @@ func TestFullMeter(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-// Nodes whose time zones differ do not agree on a window: the one that ends later counts.
-func TestMergeOfOddWindows(t *testing.T) {
-	l := &Limit{Algorithm: FixedWindow, Limit: 9, Calendar: calendar(t, "hour/UTC")}
-	hour := int64(time.Hour)
-	a := State{A: uint64(10 * hour), B: 3600<<32 | 3}
-	b := State{A: uint64(10*hour + hour/2), B: 3600<<32 | 4}
-	want := State{A: uint64(10*hour + hour/2), B: 3600<<32 | 7}
-	if x, y := Merge(l, a, b, 10*hour), Merge(l, b, a, 10*hour); x != want || y != want {
-		t.Errorf("%+v, %+v, want %+v", x, y, want)
-	}
-}
-
-func TestForeignCountsDoNotPanic(t *testing.T) {
-	const now = 1_800_000_000 * int64(time.Second)
-	month := calendar(t, "month/Europe/Paris")
-	for _, a := range []Algorithm{SlidingWindow, FixedWindow, TokenBucket, GCRA, LeakyBucket} {
-		for _, window := range []int64{0, int64(MinWindow), int64(time.Hour), int64(MaxWindow)} {
-			l := &Limit{Algorithm: a, Limit: 1000, Window: window}
-			if window == 0 {
-				l.Calendar = month
-			}
-			if l.Validate() != nil {
-				continue
-			}
-			for shift := range 64 {
-				s := State{A: math.MaxUint64 >> shift, B: math.MaxUint64}
-				Step(l, Merge(l, s, State{}, now), now, 1)
-				Step(l, Merge(l, State{A: 1 << shift, B: 5}, s, now), now, 1)
-				Step(l, Charge(l, s, now, now, MaxCost), now, 1)
-			}
-		}
-	}
-}
-
-// What was written under a longer window may have ticks that are yet to come: all of it
-// counts as if it was taken now.
-func TestLongOfAnotherWindow(t *testing.T) {
-	written := &Limit{Algorithm: SlidingWindowBuckets, Limit: 9, Window: int64(MinWindow), Buckets: 1}
-	l := &Limit{Algorithm: SlidingWindowBuckets, Limit: 9, Window: minute, Buckets: 1}
-	now := 10 * minute
-	var x Long
-	x.Step(written, now-1, 2, true)
-	x.Step(written, now, 3, true)
-	if d := x.Step(l, now, 1, true); !d.Allowed || d.Remaining != 3 || d.ResetAt != 12*minute {
-		t.Errorf("%+v", d)
-	}
-	if d := x.Step(l, now+minute, 4, true); d.Allowed || d.RetryAt != 12*minute {
-		t.Errorf("a minute later: %+v", d)
 	}
 }
 
