@@ -132,7 +132,7 @@ func build(ctx context.Context, network Network, opts Options, log *slog.Logger)
 		collectors.NewBuildInfoCollector(),
 	)
 	for _, step := range []func(context.Context) error{
-		n.listen, n.openAudit, n.openCerts, n.loadRules, n.openState, n.openRegistry, n.openTokens, n.openStore, n.register,
+		n.listen, n.openAudit, n.openCerts, n.openAccess, n.loadRules, n.openState, n.openRegistry, n.openTokens, n.openStore, n.register,
 	} {
 		if err := ctx.Err(); err != nil {
 			return nil, err

@@ -14,9 +14,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/weirlimit/weir/api"
 	"github.com/weirlimit/weir/cluster"
-	"github.com/weirlimit/weir/internal/access"
 	"github.com/weirlimit/weir/internal/certs"
 )
 
@@ -63,12 +61,6 @@ func (n *node) openCerts(context.Context) (err error) {
 	n.certs, err = certs.Open(files, certs.Name{Cluster: n.opts.Cluster, Kind: certs.Node, ID: n.opts.ID}, n.log)
 	if err != nil {
 		return err
-	}
-	n.access = &api.Access{Tokens: new(access.Tokens), Certificate: certs.Principal, Audit: n.audit}
-	if n.opts.Tokens != "" {
-		if n.tokens, err = openTokenFile(n.opts.Tokens, n.access.Tokens, n.log); err != nil {
-			return err
-		}
 	}
 	promauto.With(n.metrics).NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "weir_certificate_expiry_timestamp_seconds",
