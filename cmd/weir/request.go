@@ -268,3 +268,18 @@ func toJSON(message proto.Message) (string, error) {
 	line.WriteByte('\n')
 	return line.String(), nil
 }
+
+func addDomain(cmd *cobra.Command, domain *string) {
+	cmd.Flags().StringVar(domain, "domain", "", "`NAMESPACE` of the rules (default \"default\")")
+}
+
+func addCost(cmd *cobra.Command, cost *int64) {
+	cmd.Flags().Int64Var(cost, "cost", 1, "count the request as `N` tokens; below 0 gives tokens back")
+}
+
+func checkCost(cmd *cobra.Command, cost int64) error {
+	if cost == 0 || cost < -maxCost || cost > maxCost {
+		return usageError(cmd, "--cost: %d is not between 1 and %d, or below 0 to give tokens back; to look and count nothing pass --peek", cost, maxCost)
+	}
+	return nil
+}
