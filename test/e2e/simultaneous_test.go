@@ -16,20 +16,20 @@ import (
 
 // Of 20,000 logins at once exactly as many pass as the limit allows: what is too much for the
 // client or the nodes is refused, and not taken for nodes that do not answer.
-func TestBurst(t *testing.T) {
+func TestSimultaneousChecks(t *testing.T) {
 	const limit = 3
 	patient := []string{"--peer-timeout", "5s"} // what is tested is the client
 	t.Run("one node", func(t *testing.T) {
 		n := process.Start(t, append(patient, "--rules", writeRules(t, rulesPerYear(limit)))...)
-		burst(t, limit, n)
+		askAtOnce(t, limit, n)
 	})
 	t.Run("three nodes", func(t *testing.T) {
 		_, nodes := startThree(t, rulesPerYear(limit), patient...)
-		burst(t, limit, nodes...)
+		askAtOnce(t, limit, nodes...)
 	})
 }
 
-func burst(t *testing.T, limit int64, nodes ...*process.Node) {
+func askAtOnce(t *testing.T, limit int64, nodes ...*process.Node) {
 	const callers = 20_000
 	// While 20,000 goroutines want a processor a node may not get one for the usual 100 ms.
 	c, err := client.New(nodes[0].GRPC, client.WithTimeout(500*time.Millisecond))
