@@ -159,7 +159,11 @@ func TestOverloadIsRefused(t *testing.T) {
 			pause(t, time.Second) // recovery
 			after := offer(t, nodes, demand{way.calm, 0.3 * capacity, time.Second, time.Second}, way.send)
 			judgeOverload(t, calm, over, after, way.least)
-			if th.groups != "" && after.Errors*100 > after.all() { // else other processes may make nodes late
+			most := after.all() / 10 // other processes take time of the nodes
+			if *everyFlood {
+				most = after.all() / 100
+			}
+			if th.groups != "" && after.Errors > most { // else other processes may stop nodes altogether
 				t.Errorf("a second after the overload: %v", after)
 			}
 		})
