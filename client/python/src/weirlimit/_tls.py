@@ -104,10 +104,11 @@ def explain(address: str, error: ssl.SSLError) -> Exception:
     if isinstance(error, ssl.SSLCertVerificationError):
         return AccessError(f"the certificate of {address} is not valid: {error.verify_message}")
     reason = error.reason or str(error)
-    if "NO_APPLICATION_PROTOCOL" in reason:
+    name = reason.upper().replace(" ", "_")  # Python knows the names of some reasons only, and OpenSSL's text of all
+    if "NO_APPLICATION_PROTOCOL" in name:
         return GRPCPortError(address)
-    if "ALERT" in reason:
+    if "ALERT" in name:
         return AccessError(f"{address} refuses this client's certificate, or wants one: {reason}")
-    if "WRONG_VERSION" in reason or "HTTP" in reason:
+    if "WRONG_VERSION" in name or "HTTP" in name:
         return AccessError(f"{address} has no TLS: leave tls out")
     return AccessError(f"TLS with {address}: {error}")
