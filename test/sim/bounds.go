@@ -40,7 +40,7 @@ func (s stretch) meets(from, to time.Duration) bool { return s.from <= to && fro
 //   - for a node that goes without its standby having heard of it lately, because there is a cut between it and some
 //     other: what was granted since the cut began, a limit at most;
 //   - for two nodes that are gone within the time of a recovery, which may be owner and
-//     standby: a limit;
+//     standby: a limit; and one until others have taken over, while etcd is unreachable;
 //   - for a cut between two nodes of which one is slow to a third: what is granted from copies, as what is relayed may be late;
 //   - for each division of the nodes, which a node that is too slow makes as well, and a majority that has lost etcd, and a cut between two nodes while there
 //     is no other to relay, or while some other is gone: a limit for the other side, and of a bucket what drains there meanwhile;
@@ -90,7 +90,7 @@ func dies(f Fault) bool {
 }
 
 // loss is of two nodes of which the second one is gone before others have taken over from the first.
-type loss struct{ from, to, over time.Duration } // the first fault, the second one, and when both nodes are gone by
+type loss struct{ from, to, over time.Duration } // the first fault, the second one, and by when one node decides what they had
 
 // losses are those of a plan. A node that stops while etcd is unreachable is gone as well: it leaves its
 // partitions to its standbys, unknown to the other nodes.
@@ -101,7 +101,11 @@ func (p Plan) losses() (all []loss) {
 			continue
 		}
 		if i := slices.IndexFunc(before, func(first Fault) bool { return f.Node != first.Node && f.At <= p.recovered(first.At) }); i >= 0 {
-			all = append(all, loss{before[i].At, f.At, max(p.gone(before[i]), p.gone(f))})
+			over := max(p.gone(before[i]), p.gone(f))
+			if taken := p.recovered(f.At); taken > f.At+recovery {
+				over = taken // without etcd, nodes that begin from nothing decide apart until then
+			}
+			all = append(all, loss{before[i].At, f.At, over})
 		}
 		before = append(before, f)
 	}
