@@ -61,7 +61,7 @@ func TestGrantsOfSeveral(t *testing.T) {
 	})
 }
 
-// grantOf is a grant of so many tokens of the i-th key.
+// grantOf returns a grant of tokens of the i-th key.
 func grantOf(i int, tokens int64) shard.Grant {
 	now := time.Now().UnixNano()
 	return shard.Grant{Key: ownershipKey(i), Limit: ownershipLimit, State: algorithms.Charge(&ownershipLimit, algorithms.State{}, now, now, tokens)}

@@ -431,7 +431,7 @@ type load struct {
 	undecided int              // guarded by mu
 }
 
-// begin begins to ask for so many keys, every 1 to 20 ms by each of so many callers.
+// begin starts callers, each of which asks for the keys in turn, every 1 to 20 ms.
 func (c *ownershipCluster) begin(keys, callers int) *load {
 	l := &load{stop: make(chan struct{}), allowed: make(map[ring.Key]int)}
 	c.ask(l)

@@ -26,7 +26,7 @@ func (c *testCluster) hammer(times int, take shard.Take) (allowed int64) {
 	return allowed
 }
 
-// askAtOnce asks for so many takes at once, and returns how many were allowed.
+// askAtOnce asks for a take several times at the same time, and returns how many were allowed.
 func (n *testNode) askAtOnce(ctx context.Context, times int, take shard.Take) (allowed int) {
 	groups := make([]shard.Group, times)
 	for i := range groups {

@@ -179,7 +179,7 @@ func TestLateIsOverloadOnlyOfABusyPeer(t *testing.T) {
 	}
 }
 
-// askTimes asks node a about a key of node c, in turn, and returns who has answered.
+// askTimes asks node a about a key of node c several times, and returns the source of each answer.
 func (c *testCluster) askTimes(n int) (sources []shard.Source) {
 	for range n {
 		g, _ := c.nodes[0].ask(c.t.Context(), take(c.ownedBy(c.nodes[2], 0), 1000, 1))

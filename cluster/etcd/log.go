@@ -11,7 +11,7 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// An etcd that is slow or ill says much. Of equal messages, so many are logged in that time.
+// An etcd that is slow or ill logs much. This is how many equal messages are passed on, and in which time.
 const (
 	loggedOf  = 3
 	loggedPer = time.Minute
