@@ -30,6 +30,11 @@ type stretch struct{ from, to time.Duration }
 
 func (s stretch) meets(from, to time.Duration) bool { return s.from <= to && from <= s.to }
 
+// within returns how much of s lies between two instants.
+func (s stretch) within(from, to time.Duration) time.Duration {
+	return max(min(s.to, to)-max(s.from, from), 0)
+}
+
 // extra returns how many tokens beyond its limit a key may be granted within a stretch,
 // as the promises have it for the faults that touch the stretch:
 //
@@ -40,7 +45,8 @@ func (s stretch) meets(from, to time.Duration) bool { return s.from <= to && fro
 //   - for a node that goes without its standby having heard of it lately, because there is a cut between it and some
 //     other: what was granted since the cut began, a limit at most;
 //   - for two nodes that are gone within the time of a recovery, which may be owner and
-//     standby: a limit; and one until others have taken over, while etcd is unreachable;
+//     standby: a limit; and one until others have taken over, while etcd is unreachable. Until others have taken over, both may be
+//     back and grant from copies of nothing, each of which drains;
 //   - for a cut between two nodes of which one is slow to a third: what is granted from copies, as what is relayed may be late;
 //   - for each division of the nodes, which a node that is too slow makes as well, and a majority that has lost etcd, and a cut between two nodes while there
 //     is no other to relay, or while some other is gone: a limit for the other side, and of a bucket what drains there meanwhile;
@@ -61,6 +67,7 @@ func (p Plan) extra(r Rule, hits []Hit, s stretch) (tokens int64) {
 		if s.meets(both.from, both.over) {
 			tokens += r.capacity()
 		}
+		tokens += r.drains(s.within(both.to, p.recovered(both.to)))
 	}
 	for _, slow := range p.slowlyRelayed() {
 		if both := (stretch{max(s.from, slow.from), min(s.to, slow.to)}); both.from <= both.to {
@@ -69,7 +76,7 @@ func (p Plan) extra(r Rule, hits []Hit, s stretch) (tokens int64) {
 	}
 	for _, apart := range p.divided() {
 		if s.meets(apart.from, apart.to) {
-			tokens += r.capacity() + r.drains(min(s.to, apart.to)-max(s.from, apart.from))
+			tokens += r.capacity() + r.drains(s.within(apart.from, apart.to))
 		}
 	}
 	return tokens
