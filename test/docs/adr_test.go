@@ -2,10 +2,12 @@ package docs
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -47,6 +49,50 @@ func TestDecisions(t *testing.T) {
 	}
 	if len(numbers) < 20 {
 		t.Fatalf("found only %d decisions", len(numbers))
+	}
+	index, err := os.ReadFile("../../docs/adr/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if missing := missingNumbers(slices.Sorted(maps.Keys(numbers))); skippedNumbers(string(index)) != strings.Join(missing, " and ") {
+		t.Errorf("docs/adr/README.md says that there are no decisions %q, and the files lack %q", skippedNumbers(string(index)), missing)
+	}
+}
+
+// skipped is the sentence of the index about numbers that no decision has.
+var skipped = regexp.MustCompile(`There are no decisions ([0-9 and]+)\.`)
+
+// skippedNumbers returns the numbers in that sentence, such as "24 and 25", or nothing.
+func skippedNumbers(index string) string {
+	found := skipped.FindStringSubmatch(index)
+	if found == nil {
+		return ""
+	}
+	return found[1]
+}
+
+// missingNumbers returns the numbers that are missing among those of sorted decisions, which begin with 0001.
+func missingNumbers(numbers []string) (missing []string) {
+	next := 1
+	for _, number := range numbers {
+		n, err := strconv.Atoi(number)
+		if err != nil {
+			continue // decisionProblems names such a file
+		}
+		for ; next < n; next++ {
+			missing = append(missing, strconv.Itoa(next))
+		}
+		next = n + 1
+	}
+	return missing
+}
+
+func TestMissingNumbers(t *testing.T) {
+	if got := missingNumbers([]string{"0002", "0003", "0006"}); !slices.Equal(got, []string{"1", "4", "5"}) {
+		t.Errorf("%q", got)
+	}
+	if got := skippedNumbers("Text. There are no decisions 24 and 25. More."); got != "24 and 25" {
+		t.Errorf("%q", got)
 	}
 }
 

@@ -34,6 +34,8 @@ type Page struct {
 	Lines int
 	// Contents reports whether a heading says "Contents".
 	Contents bool
+	// Early reports whether only the title and paragraphs stand before that heading.
+	Early bool
 }
 
 // Parse reads a page.
@@ -50,7 +52,9 @@ func Parse(source []byte) Page {
 			page.add(inline(n, source), true)
 		case ast.KindHeading:
 			heading := inline(n, source)
-			page.Contents = page.Contents || heading == "Contents"
+			if heading == "Contents" {
+				page.Contents, page.Early = true, onlyParagraphsBefore(n)
+			}
 			page.add(heading, false)
 		case extast.KindTableCell:
 			page.add(inline(n, source), false)
@@ -60,6 +64,21 @@ func Parse(source []byte) Page {
 		return ast.WalkSkipChildren, nil
 	})
 	return page
+}
+
+// onlyParagraphsBefore reports whether nothing but one heading, paragraphs and comments stands before a heading.
+func onlyParagraphsBefore(n ast.Node) bool {
+	headings := 0
+	for n = n.PreviousSibling(); n != nil; n = n.PreviousSibling() {
+		switch n.Kind() {
+		case ast.KindHeading:
+			headings++
+		case ast.KindParagraph, ast.KindHTMLBlock:
+		default:
+			return false
+		}
+	}
+	return headings == 1
 }
 
 func (p *Page) add(text string, prose bool) {
@@ -154,6 +173,9 @@ func (p Page) Problems() (problems []string) {
 	}
 	if p.Lines > contentsFrom && !p.Contents {
 		problems = append(problems, fmt.Sprintf("%d lines, more than %d, without a heading Contents", p.Lines, contentsFrom))
+	}
+	if p.Contents && !p.Early {
+		problems = append(problems, "the heading Contents does not stand right after the first paragraphs")
 	}
 	return problems
 }

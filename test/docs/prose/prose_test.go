@@ -80,7 +80,9 @@ func TestProblems(t *testing.T) {
 		{"It falls to who is first, and who has it decides.", `"and who has"`},
 		{"Who may decide? The owner.", ""},
 		{strings.Repeat("A line.\n\n", 76), "without a heading Contents"},
-		{"## Contents\n\n" + strings.Repeat("A line.\n\n", 76), ""},
+		{"# Title\n\nText.\n\n## Contents\n\n" + strings.Repeat("A line.\n\n", 76), ""},
+		{"# Title\n\n    code\n\n## Contents\n", "Contents does not stand right after"},
+		{"# Title\n\n## Part\n\nText.\n\n## Contents\n", "Contents does not stand right after"},
 	} {
 		got := strings.Join(Parse([]byte(tc.markdown)).Problems(), "\n")
 		if (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) {
