@@ -33,8 +33,8 @@ type RuleStore interface {
 type ConfigServer struct {
 	weirv1.UnsafeRateLimiterConfigServer // the compiler names a method that is missing
 	store                                RuleStore
-	writing                              chan struct{} // holds a token for every change under way
-	parsing                              chan struct{} // holds a token while a file is parsed, which takes much memory
+	writing                              chan struct{} // a slot is taken for every change under way
+	parsing                              chan struct{} // its slot is taken while a file is parsed, which takes much memory
 
 	mu       sync.Mutex
 	changed  chan struct{} // guarded by mu; closed and replaced with every change

@@ -19,7 +19,7 @@ import (
 )
 
 // acquire does what can be done at the moment for the partitions that this node should hold: it
-// creates tokens that no node has held before, fetches what others hold, and recovers what was lost.
+// creates tenures that no node has held before, fetches what others hold, and recovers what was lost.
 func (k *Ownership) acquire(ctx context.Context) {
 	k.confirmAll(ctx)
 	k.mu.Lock()
@@ -63,7 +63,7 @@ func (k *Ownership) bare(wanted []uint32) (partitions []uint32) {
 	for p := range k.parts {
 		pt, r := &k.parts[p], k.view.Ring
 		owner, standby := k.view.Members[r.Owner(uint32(p))].ID, k.view.Members[r.Standby(uint32(p))].ID
-		if standby == k.Self.ID && owner != k.Self.ID && pt.token.state == absent && !(pt.copy.whole && pt.fresh) && !isIn(wanted, uint32(p)) {
+		if standby == k.Self.ID && owner != k.Self.ID && pt.tenure.state == absent && !(pt.copy.whole && pt.fresh) && !isIn(wanted, uint32(p)) {
 			partitions = append(partitions, uint32(p))
 		}
 	}
@@ -149,27 +149,27 @@ func (k *Ownership) createOrWant() (wanted []uint32) {
 	}
 	for p := range k.parts {
 		pt := &k.parts[p]
-		if pt.token.state == active || pt.pulling || pt.over {
+		if pt.tenure.state == active || pt.pulling || pt.over {
 			continue
 		}
 		switch c := k.claim(uint32(p)); {
-		case c.epoch == 1 && pt.token.mayCreate(c): // no node can have a copy
+		case c.epoch == 1 && pt.tenure.mayCreate(c): // no node can have a copy
 			k.create(uint32(p), c.epoch)
-		case c.owner == k.party, pt.fetch != "", pt.token.mayCreate(c):
+		case c.owner == k.party, pt.fetch != "", pt.tenure.mayCreate(c):
 			wanted = append(wanted, uint32(p))
 		}
 	}
 	return wanted
 }
 
-// create creates the token of an epoch and opens its partition. It is false if a view has come meanwhile by which it must not.
+// create creates the tenure of an epoch and opens its partition. It is false if a view has come meanwhile by which it must not.
 func (k *Ownership) create(p uint32, epoch uint64) bool {
 	c, had := k.claim(p), k.parts[p].copy
-	if c.epoch != epoch || !k.parts[p].token.create(c) {
+	if c.epoch != epoch || !k.parts[p].tenure.create(c) {
 		return false
 	}
 	k.open(p)
-	k.Logger.Debug("token created", "partition", p, "term", k.parts[p].token.term, "copy", had)
+	k.Logger.Debug("tenure created", "partition", p, "term", k.parts[p].tenure.term, "copy", had)
 	return true
 }
 
@@ -177,7 +177,7 @@ func (k *Ownership) create(p uint32, epoch uint64) bool {
 type whereabouts struct {
 	partition uint32
 	epoch     uint64       // of the view before the members were asked
-	safe      bool         // no node can decide with an older token than that epoch's any more; since then
+	safe      bool         // no node can decide with an older tenure than that epoch's any more; since then
 	owner     *otherMember // the member that holds it, or has sealed it for this node; nil if none
 	heat      uint64
 	pending   bool           // a member is about to hold it
@@ -359,7 +359,7 @@ func (k *Ownership) nudge(ctx context.Context, w *whereabouts) {
 	}
 }
 
-// pull fetches a partition, installs its token, and confirms that.
+// pull fetches a partition, installs its tenure, and confirms that.
 func (k *Ownership) pull(ctx context.Context, p uint32, from *otherMember) error {
 	if !k.begin(p) {
 		return nil
@@ -372,7 +372,7 @@ func (k *Ownership) pull(ctx context.Context, p uint32, from *otherMember) error
 	pt := &k.parts[p]
 	pt.pulling = false
 	if err == nil {
-		held, fresh := pt.token.install(k.claim(p), term)
+		held, fresh := pt.tenure.install(k.claim(p), term)
 		if fresh {
 			for _, d := range added {
 				k.added[grantor{d.GetId(), p}] = delivery{d.GetIncarnation(), d.GetBatch()}
@@ -381,7 +381,7 @@ func (k *Ownership) pull(ctx context.Context, p uint32, from *otherMember) error
 			k.metrics.installed.Inc()
 			k.Logger.Debug("partition installed", "partition", p, "from", from.member.ID, "term", term)
 		}
-		if held || pt.token.seen >= term {
+		if held || pt.tenure.seen >= term {
 			pt.fetch = ""
 			pt.receipt = receipt{from.party(), term}
 		}
@@ -400,7 +400,7 @@ func (k *Ownership) begin(p uint32) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	pt := &k.parts[p]
-	if pt.pulling || pt.posting || pt.token.state == active {
+	if pt.pulling || pt.posting || pt.tenure.state == active {
 		return false
 	}
 	pt.pulling = true
@@ -498,7 +498,7 @@ func (k *Ownership) confirmAll(ctx context.Context) {
 }
 
 // createLost fetches copies of what no member holds that could be asked, to decide from them meanwhile,
-// and creates tokens again, from the best copies, once no node can decide with the old ones any more.
+// and creates tenures again, from the best copies, once no node can decide with the old ones any more.
 func (k *Ownership) createLost(ctx context.Context, found []whereabouts, all bool) {
 	var pulls errgroup.Group
 	pulls.SetLimit(pullsAtOnce)
@@ -538,7 +538,7 @@ func (k *Ownership) lacksCopy(w *whereabouts) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	pt, r := &k.parts[w.partition], k.view.Ring
-	if w.owner != nil || w.sealed != nil || w.best == nil || !w.bestCopy.whole || pt.token.state != absent || pt.copy.whole && pt.fresh || pt.restarted {
+	if w.owner != nil || w.sealed != nil || w.best == nil || !w.bestCopy.whole || pt.tenure.state != absent || pt.copy.whole && pt.fresh || pt.restarted {
 		return false
 	}
 	if k.leavesToOthers(w) {
@@ -588,14 +588,14 @@ func (k *Ownership) fetchCopy(ctx context.Context, w *whereabouts) error {
 	return err
 }
 
-// mayRecover reports whether this node is to create the token of p in that epoch, still, and all members have
+// mayRecover reports whether this node is to create the tenure of p in that epoch, still, and all members have
 // said which copies they have, or had their time to.
 func (k *Ownership) mayRecover(p uint32, epoch uint64, all bool) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	c, since := k.claim(p), k.settled[epoch]
+	c, since := k.claim(p), k.unconfirmed[epoch]
 	overdue := !since.IsZero() && time.Since(since) >= decisionLeaseTime+fenceSlack+recoverPatience
-	return c.epoch == epoch && k.parts[p].token.mayCreate(c) && (all || overdue)
+	return c.epoch == epoch && k.parts[p].tenure.mayCreate(c) && (all || overdue)
 }
 
 // refoundLost has a new epoch begun for those partitions that no member has.
@@ -607,7 +607,7 @@ func (k *Ownership) refoundLost(ctx context.Context, found []whereabouts) {
 		w := &found[i]
 		pt := &k.parts[w.partition]
 		c := k.claim(w.partition)
-		if w.owner != nil || w.pending || pt.token.state == active || pt.pulling || pt.token.mayCreate(c) || c.owner != k.party {
+		if w.owner != nil || w.pending || pt.tenure.state == active || pt.pulling || pt.tenure.mayCreate(c) || c.owner != k.party {
 			continue
 		}
 		if j, member := view.Index(w.to.id); w.sealed != nil && member && view.partyAt(j) == w.to {

@@ -59,7 +59,7 @@ type admission struct {
 	dial    func(ctx context.Context, address string) (net.Conn, error)
 	reaches func(id string) bool // a member answers this node
 	log     *slog.Logger
-	kick    chan struct{} // holds a token when there are other candidates
+	kick    chan struct{} // its slot is filled when there are other candidates
 	suspicion
 
 	mu         sync.Mutex

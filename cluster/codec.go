@@ -66,7 +66,7 @@ const (
 	opReset  op = 5 // forget a group's counters
 
 	opLend     op = 6 // decide a group, count it, and lend more of the same
-	opHot      op = 7 // likewise, for one take, and promise that a denial stays
+	opHot      op = 7 // likewise, for one take, and with a denial lease
 	opGiveBack op = 8 // give back what is left of a lease
 	opHeld     op = 9 // say whether a decision that was given before may be told
 

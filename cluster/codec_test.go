@@ -80,7 +80,7 @@ func TestUndecidedAnswer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		leased time.Duration
 		waits  bool
-	}{"no node has answered": {0, false}, "promised meanwhile": {maxDenialLease + time.Millisecond, true}} {
+	}{"no node has answered": {0, false}, "leased meanwhile": {maxDenialLease + time.Millisecond, true}} {
 		l, a, groups := healthyConn(), newTestCall(), groupsOf(1, 1)
 		id, err := l.enqueue(a, groups, nil)
 		if err != nil {
@@ -267,7 +267,7 @@ func TestAnswersSurviveTheWire(t *testing.T) {
 		if source == shard.Provisional && len(want.Takes) > 0 {
 			want.By = rapid.Uint64().Draw(t, "by")
 		}
-		leased := rapid.Bool().Draw(t, "promised")
+		leased := rapid.Bool().Draw(t, "leased")
 		if len(want.Takes) > 0 && rapid.Bool().Draw(t, "lent") {
 			want.TokenLease = shard.TokenLease{
 				Tokens: rapid.Int64Range(1, shard.MaxTokenLease).Draw(t, "tokens"), At: at, Until: at + rapid.Int64Range(0, int64(algorithms.MaxWindow)).Draw(t, "for"),
@@ -391,7 +391,7 @@ func TestFramesThatAreRefused(t *testing.T) {
 		{"cut off", whole[:len(whole)-1], "frame ends within an item"},
 		{"unknown op", appendTakes([]byte{connVersion}, 13, 3, nil), "request 3 has the unknown op 13"},
 		{"an unknown op of a standby", appendTakes([]byte{connVersion}, opStandby, 3, nil), "request 3 has the unknown op 0"},
-		{"a standby's promise", appendTakes([]byte{connVersion}, opStandby|opHot, 3, []shard.Take{good}), "request 3 asks the standby for op 7"},
+		{"a standby's denial lease", appendTakes([]byte{connVersion}, opStandby|opHot, 3, []shard.Take{good}), "request 3 asks the standby for op 7"},
 		{"too many takes", append(appendTakes([]byte{connVersion}, opDecide, 1, nil)[:6], 0x81, 0x08), "takes: 1025 is above 1024"},
 		{"an algorithm of the future", with(func(t *shard.Take) { t.Limit.Algorithm = 99 }), fmt.Sprintf("algorithm: algorithm(99) is not one of %v", algorithms.Names())},
 		{"a burst where there is none", with(func(t *shard.Take) { t.Limit.Burst = 5 }), "burst: 5 is not for sliding_window, which has none"},

@@ -31,7 +31,7 @@ type conn struct {
 	undone    func(lost bool) // called when what was counted too late is given back, or that is lost; set before run
 	uncertain func(n int)     // told how many requests may be counted and are not answered; set before run
 	busyHere  func() bool     // reports whether this node itself is busy; set before run
-	called    chan struct{}   // holds a token when the peer has called, which may be about to be dialed
+	called    chan struct{}   // its slot is filled when the peer has called, which may be about to be dialed
 
 	mu       sync.Mutex
 	conn     net.Conn    // written to by the goroutine that has taken a frame; guarded by mu; nil while there is none

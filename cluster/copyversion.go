@@ -7,7 +7,7 @@ type copyVersion struct {
 	term  Term
 	seq   uint64
 	whole bool
-	// snapshot is that of the snapshot from which the copy is, or zero. Then term is restored, below that of every token.
+	// snapshot is that of the snapshot from which the copy is, or zero. Then term is restored, below that of every tenure.
 	snapshot SnapshotVersion
 }
 

@@ -6,7 +6,7 @@ import (
 )
 
 // decisionLeaseTime is how long a node may decide after etcd or a majority has last confirmed its decision lease. A
-// new owner waits as long before it creates a token again, once a majority has adopted
+// new owner waits as long before it creates a tenure again, once a majority has adopted
 // the view that says so.
 const decisionLeaseTime = 1500 * time.Millisecond
 
@@ -20,7 +20,7 @@ const suspendAfter = 200 * time.Millisecond
 // renewed the node's etcd lease, or a majority of the members, which have answered heartbeats
 // and knew no newer view. What counts is when the request was sent.
 //
-// Either will do: a token is only created again when its owner's etcd lease is gone and a
+// Either will do: a tenure is only created again when its owner's etcd lease is gone and a
 // majority has left the owner's view.
 //
 // A decision lease that has lapsed, for lack of witnesses or because the node itself did not run for a

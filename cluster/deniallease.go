@@ -15,41 +15,40 @@ import (
 // they counted: so there is no instant at which the owner would allow a take that a peer still denies (ADR
 // 10).
 
-// Times and bounds of promises.
+// Times and bounds of denial leases.
 const (
 	maxDenialLease   = 20 * time.Millisecond // the most that a denial is remembered
 	freeingGrace     = 50 * time.Millisecond // for a waiting caller to come back; until then no denial lease is given
 	denialLeaseSlots = 4 << 10
-	openedSlots      = 1 << 10               // that partitions share; one of a few waits for nothing, as with promises
+	openedSlots      = 1 << 10               // that partitions share, so a partition may wait without need, as keys with a shared denialLease do
 	maxPutOff        = 1 << 10               // give-backs that wait; more do not
 	driftShift       = 10                    // a peer's clock may run slower by a 1<<driftShift-th
 	passOnAfter      = 20 * time.Millisecond // before a give-back goes to where its counter is: that may be on its way there
 )
 
-// DenialLeases is what this node has promised its peers about the counters that it owns. Its
+// DenialLeases are the denial leases that this node has given to its peers, about the counters that it owns. Its
 // router and its server share one.
 type DenialLeases struct {
-	remember, lend bool // what is promised at all
+	remember, lend bool // whether denial leases and token leases are given at all
 	started        time.Time
 	slots          [denialLeaseSlots]denialLease
 	partitions     atomic.Uint32             // how many there are; 0 until one was opened
-	opened         [openedSlots]atomic.Int64 // until when peers may remember what another node has promised
+	opened         [openedSlots]atomic.Int64 // until when denial leases of the owner before may last
 	putOff         atomic.Int64              // give-backs that wait
 	router         *Router                   // has other nodes give back what this one does not have; set by NewRouter, nil without one
 	strictAcks     *strictAcks               // what standbys have yet to acknowledge; nil without Ownership
 }
 
-// promise is about all counters of one slot; times are since started. Who frees and who
-// promises do not lock each other out: each first says what it does, and then looks at
-// what the other has said, so that one of them sees the other.
+// denialLease is that of all counters of one slot; times are since started. lease and begin do not lock each other
+// out. Each first stores what it does, and then reads what the other has stored, so one of them sees the other.
 type denialLease struct {
 	told       atomic.Int64  // until when a node remembers a denial
 	waited     atomic.Int64  // until when no denial lease is given, because a caller waits for told
 	begun, end atomic.Uint32 // how often a take has begun and ended to free something
 }
 
-// NewDenialLeases returns the promises of one node, which has made none. It says whether
-// peers may remember denials, and whether peers and clients are lent tokens.
+// NewDenialLeases returns the denial leases of one node, which has given none. If remember is false, it never gives one.
+// If lend is false, peers and clients are lent no tokens.
 func NewDenialLeases(remember, lend bool) *DenialLeases {
 	return &DenialLeases{remember: remember, lend: lend, started: time.Now()}
 }
@@ -61,8 +60,7 @@ func (p *DenialLeases) Opened(partition, partitions uint32) {
 	raise(&p.opened[partition%openedSlots], p.now()+int64(maxDenialLease))
 }
 
-// inherited returns until when peers may remember a denial that another node has promised
-// about k's counter.
+// inherited returns until when a denial lease of k's counter may last that another node has given.
 func (p *DenialLeases) inherited(k ring.Key) int64 {
 	n := p.partitions.Load()
 	if n == 0 {
@@ -75,7 +73,7 @@ func (p *DenialLeases) slot(k ring.Key) *denialLease { return &p.slots[k.Hi%deni
 
 func (p *DenialLeases) now() int64 { return int64(time.Since(p.started)) }
 
-// quiet returns a ticket for promise, false if something is just being freed.
+// quiet returns a ticket for lease, false if something is just being freed.
 func (p *DenialLeases) quiet(k ring.Key) (ticket uint32, quiet bool) {
 	s := p.slot(k)
 	ended := s.end.Load() // first: what begins later has not ended yet
@@ -83,8 +81,8 @@ func (p *DenialLeases) quiet(k ring.Key) (ticket uint32, quiet bool) {
 	return ticket, ended == ticket
 }
 
-// promise reports whether the denial of t, decided after quiet has given the ticket, may
-// be remembered for as long as remembered says, and sees to it.
+// lease gives a denial lease for t, which was decided after quiet has given the ticket. It is false if it does not. The peer
+// may remember the denial for as long as remembered says.
 func (p *DenialLeases) lease(t *shard.Take, ticket uint32) bool {
 	if !p.remember || t.Decision.Allowed || t.Contended || t.Cost != 1 || t.Decision.RetryAt == algorithms.Never {
 		return false
@@ -99,8 +97,7 @@ func (p *DenialLeases) lease(t *shard.Take, ticket uint32) bool {
 	return undisturbed()
 }
 
-// remembered is how long after its request was sent a promised denial may be
-// remembered.
+// remembered is how long a denial lease lasts, from when its request was sent.
 func remembered(d *algorithms.Decision) int64 {
 	most := min(d.RetryAt-d.At, int64(maxDenialLease))
 	return most - most>>driftShift

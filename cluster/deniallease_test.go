@@ -32,7 +32,7 @@ func TestDenialLeaseAndFreeingRace(t *testing.T) {
 		wait   time.Duration
 	}
 	look := func(r *run) { r.ticket, r.quiet = r.p.quiet(ring.Key{}) }
-	promise := func(r *run) { r.leased = r.quiet && r.p.lease(&takes[0], r.ticket) }
+	lease := func(r *run) { r.leased = r.quiet && r.p.lease(&takes[0], r.ticket) }
 	begin := func(r *run) { r.wait = r.p.begin(takes) }
 	end := func(r *run) {
 		if r.wait == 0 {
@@ -43,12 +43,12 @@ func TestDenialLeaseAndFreeingRace(t *testing.T) {
 		order  []func(*run)
 		leased bool
 	}{
-		"promised, then freed":       {[]func(*run){look, promise, begin, end}, true},
-		"freed, then promised":       {[]func(*run){begin, end, look, promise}, true}, // the decision has seen it
-		"freed in between":           {[]func(*run){look, begin, end, promise}, false},
-		"begun in between":           {[]func(*run){look, begin, promise, end}, false},
-		"begun before, ended after":  {[]func(*run){begin, look, promise, end}, false},
-		"begun before, ended within": {[]func(*run){begin, look, end, promise}, false},
+		"leased, then freed":         {[]func(*run){look, lease, begin, end}, true},
+		"freed, then leased":         {[]func(*run){begin, end, look, lease}, true}, // the decision has seen it
+		"freed in between":           {[]func(*run){look, begin, end, lease}, false},
+		"begun in between":           {[]func(*run){look, begin, lease, end}, false},
+		"begun before, ended after":  {[]func(*run){begin, look, lease, end}, false},
+		"begun before, ended within": {[]func(*run){begin, look, end, lease}, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := &run{p: NewDenialLeases(true, true)}
@@ -56,9 +56,9 @@ func TestDenialLeaseAndFreeingRace(t *testing.T) {
 				step(r)
 			}
 			if r.leased != tc.leased {
-				t.Errorf("%s: promised %v", name, r.leased)
+				t.Errorf("%s: leased %v", name, r.leased)
 			}
-			if waits := name == "promised, then freed"; waits != (r.wait == maxDenialLease) {
+			if waits := name == "leased, then freed"; waits != (r.wait == maxDenialLease) {
 				t.Errorf("%s: waits %v", name, r.wait)
 			}
 		})
@@ -74,23 +74,23 @@ func TestNoDenialLeaseWhileAReturnWaits(t *testing.T) {
 			return quiet && p.lease(one, ticket)
 		}
 		if !leased() {
-			t.Fatal("not promised")
+			t.Fatal("not leased")
 		}
 		wait := p.begin([]shard.Take{*one})
 		if wait != maxDenialLease || leased() {
-			t.Errorf("promised, although a caller waits for %v", wait)
+			t.Errorf("leased, although a caller waits for %v", wait)
 		}
 		time.Sleep(wait)
 		if leased() {
-			t.Error("promised before he has come back")
+			t.Error("leased before the caller has come back")
 		}
 		if wait := p.begin([]shard.Take{*one}); wait != 0 {
-			t.Errorf("he waits again, for %v", wait)
+			t.Errorf("the caller waits again, for %v", wait)
 		}
 		p.end([]shard.Take{*one})
 		time.Sleep(freeingGrace + time.Nanosecond)
 		if !leased() {
-			t.Error("nothing is promised ever again")
+			t.Error("no denial is leased ever again")
 		}
 	})
 }
@@ -111,7 +111,7 @@ func TestWhichDenialsAreLeased(t *testing.T) {
 			p, one := NewDenialLeases(!tc.off, true), denied(ring.Key{})
 			tc.spoil(one)
 			if got := p.lease(one, 0); got != tc.want || p.begin([]shard.Take{*one}) > 0 != tc.want {
-				t.Errorf("%s: promised %v", name, got)
+				t.Errorf("%s: leased %v", name, got)
 			}
 		}
 	})
@@ -158,7 +158,7 @@ func TestDenialLeasesAreKept(t *testing.T) {
 		}
 		for range 20 {
 			if room.Load() && time.Since(told) < maxDenialLease {
-				t.Fatal("there is room, although it was promised that there is none")
+				t.Fatal("there is room during a denial lease")
 			}
 			runtime.Gosched()
 		}

@@ -248,6 +248,6 @@ func (k *Ownership) learn(from Life, view uint64, others []*peerv1.Adoption) {
 		}
 	}
 	if news {
-		k.settle()
+		k.noteUnconfirmed()
 	}
 }

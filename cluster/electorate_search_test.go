@@ -8,7 +8,7 @@ import (
 )
 
 // The search writes views with members that leave, join and are dropped, at most a third at a time, and has nodes adopt them in any
-// order and skip some. Node 0 is the owner of a token until a view without it is written. It decides as long as it is a member of the
+// order and skip some. Node 0 is the owner of a tenure until a view without it is written. It decides as long as it is a member of the
 // newest view that it has adopted and a majority of those members, itself included, know no newer one. Once its successor takes it for ended,
 // by any view that it may have adopted, it must not decide.
 //
@@ -24,7 +24,7 @@ type electState struct {
 	members [electViews]uint8 // of each view, as bits; views are numbered from 1
 	written int8
 	adopted [electNodes]int8 // the number of a view, 0 for none
-	lost    int8             // the view with which the owner's tokens are made again by others, 0 for none
+	lost    int8             // the view with which the owner's tenures are made again by others, 0 for none
 }
 
 type electSearch struct {
@@ -143,7 +143,7 @@ func (s *electSearch) next(x electState, known adoptions, visit func(electState)
 		visit(t)
 	}
 	if last&1 == 0 && x.lost == 0 {
-		write(last, true) // a node has found that no node has the tokens
+		write(last, true) // a node has found that no node has the tenures
 	}
 	if !s.mayChange(&x, known) {
 		return

@@ -6,9 +6,9 @@ import "github.com/weirlimit/weir/shard"
 // in this node's tables when the owner changes. Here it spells "local".
 const localSalt = 0x6c6f63616c
 
-// settle decides g once its takes have been answered or given up: it applies the
-// failure policies to those that were not.
-func (r *Router) settle(t *table, g *shard.Group) {
+// applyPolicies decides g once its takes have been answered or given up: the failure
+// policies decide the takes that were not.
+func (r *Router) applyPolicies(t *table, g *shard.Group) {
 	g.Allowed = true
 	local := false
 	for i := range g.Takes {

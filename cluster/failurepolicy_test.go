@@ -110,7 +110,7 @@ func TestShareIsNotTheOwnersCounter(t *testing.T) {
 		c.nodes[0].ask(t.Context(), mine)
 		mine.Source = shard.Unanswered
 		g := shard.Group{Takes: []shard.Take{mine}}
-		c.nodes[0].router.settle(c.nodes[0].router.table.Load(), &g)
+		c.nodes[0].router.applyPolicies(c.nodes[0].router.table.Load(), &g)
 		if !g.Allowed || g.Takes[0].Source != shard.Local || g.Takes[0].Decision.Remaining != 1 || c.used(mine) != 3 {
 			t.Errorf("%+v, %d used at the owner", g, c.used(mine))
 		}

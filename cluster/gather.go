@@ -121,7 +121,7 @@ func (k *Ownership) add(from grantor, this delivery, grants []shard.Grant) bool 
 		return true
 	}
 	pt, until := &k.parts[from.partition], k.lease.witnessed()
-	if pt.token.state != active || pt.moving && pt.mover == from.id || !until.IsZero() && !time.Now().Before(until) {
+	if pt.tenure.state != active || pt.moving && pt.mover == from.id || !until.IsZero() && !time.Now().Before(until) {
 		return false
 	}
 	if redirected := k.Shard.AddGrants(grants); len(redirected) > 0 {

@@ -126,7 +126,7 @@ func TestLastGrantsOfAFencedOwner(t *testing.T) {
 					key := ownershipKey(i)
 					p := key.Partition(uint32(ownershipRing.Partitions))
 					leaver.ownership.mu.Lock()
-					theirs := leaver.ownership.parts[p].token.state == active && leaver.ownership.claim(p).owner.id == "d"
+					theirs := leaver.ownership.parts[p].tenure.state == active && leaver.ownership.claim(p).owner.id == "d"
 					leaver.ownership.mu.Unlock()
 					if theirs && count(asker, key) {
 						keys = append(keys, key)
@@ -171,7 +171,7 @@ func TestGrantsUnderWayStayInTheCopy(t *testing.T) {
 		}
 		k.mu.Lock()
 		was := k.parts[p]
-		k.parts[p].token.state, k.parts[p].copy = absent, copyVersion{term: 1}
+		k.parts[p].tenure.state, k.parts[p].copy = absent, copyVersion{term: 1}
 		k.Shard.Seal(p)
 		k.mu.Unlock()
 		seq := uint64(0)
@@ -245,7 +245,7 @@ func TestGrantsAreSentByOneNode(t *testing.T) {
 		c.settled()
 		k := c.alive["a"].ownership
 		k.mu.Lock()
-		k.parts[1].token.state = absent
+		k.parts[1].tenure.state = absent
 		k.enclose(1, []shard.Grant{grantOf(1, 3)})
 		batch := k.outbox[1].batch
 		k.mu.Unlock()

@@ -243,7 +243,7 @@ func TestNotRestoredWhileFetched(t *testing.T) {
 		k.createLost(t.Context(), []whereabouts{{partition: p, safe: true, best: standby, bestCopy: copyVersion{term: 1 << 40, seq: 1, whole: true}}}, true)
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		if k.parts[p].token.state == active {
+		if k.parts[p].tenure.state == active {
 			t.Error("it is restored from half a copy")
 		}
 		k.parts[p].pulling = false
@@ -262,7 +262,7 @@ func TestNotRestoredForAnotherEpoch(t *testing.T) {
 			k.mu.Lock()
 			defer k.mu.Unlock()
 			for p := range k.parts {
-				if claim := k.claim(uint32(p)); k.parts[p].token.mayCreate(claim) {
+				if claim := k.claim(uint32(p)); k.parts[p].tenure.mayCreate(claim) {
 					return uint32(p), claim.epoch, true
 				}
 			}
@@ -271,7 +271,7 @@ func TestNotRestoredForAnotherEpoch(t *testing.T) {
 		c.await("a is to restore a partition", func() bool { _, _, some := creates(); return some })
 		p, epoch, _ := creates()
 		k.mu.Lock()
-		k.settled[epoch], k.settled[epoch-1] = time.Time{}, time.Now().Add(-time.Minute)
+		k.unconfirmed[epoch], k.unconfirmed[epoch-1] = time.Time{}, time.Now().Add(-time.Minute)
 		k.mu.Unlock()
 		if !k.mayRecover(p, epoch, true) {
 			t.Error("it may not, though all have answered")
@@ -284,7 +284,7 @@ func TestNotRestoredForAnotherEpoch(t *testing.T) {
 		}
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		if k.create(p, epoch-1) || k.parts[p].token.state != absent {
+		if k.create(p, epoch-1) || k.parts[p].tenure.state != absent {
 			t.Error("it is made for the epoch before")
 		}
 	})

@@ -473,14 +473,14 @@ func (l *load) end() {
 	l.callers.Wait()
 }
 
-// holds returns how many tokens a node has.
-func (n *ownershipNode) holds() (tokens int) {
+// holds returns how many tenures a node has.
+func (n *ownershipNode) holds() (tenures int) {
 	n.ownership.mu.Lock()
 	defer n.ownership.mu.Unlock()
 	for p := range n.ownership.parts {
-		tokens += int(boolByte(n.ownership.parts[p].token.state != absent))
+		tenures += int(boolByte(n.ownership.parts[p].tenure.state != absent))
 	}
-	return tokens
+	return tenures
 }
 
 // unheld starts three nodes and kills the first one. It returns another one, a partition that this owns by the new view and no node decides for,
@@ -497,7 +497,7 @@ func (c *ownershipCluster) unheld() (k *Ownership, p uint32, standby *otherMembe
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for p := range k.parts {
-		if k.parts[p].token.mayCreate(k.claim(uint32(p))) {
+		if k.parts[p].tenure.mayCreate(k.claim(uint32(p))) {
 			return k, uint32(p), k.peers["c"]
 		}
 	}

@@ -178,7 +178,7 @@ func newTestCluster(t *testing.T, size int) *testCluster {
 	return newTestClusterOf(t, denialLeases...)
 }
 
-// newTestClusterOf returns a cluster of as many nodes as there are promises.
+// newTestClusterOf returns a cluster of as many nodes as there are denialLeases.
 func newTestClusterOf(t *testing.T, denialLeases ...*DenialLeases) *testCluster {
 	c := newEmptyCluster(t)
 	c.start(nil, denialLeases...)
@@ -193,7 +193,7 @@ func newEmptyCluster(t *testing.T) *testCluster {
 	}
 }
 
-// start adds as many nodes as there are promises, and has locals decide, if there are
+// start adds as many nodes as there are denialLeases, and has locals decide, if there are
 // any, instead of shards.
 func (c *testCluster) start(locals []Local, denialLeases ...*DenialLeases) {
 	var members []Member

@@ -29,7 +29,7 @@ const (
 )
 
 // hotCounters knows which counters of other nodes this one asks for often, and what
-// their owners have promised or lent. A lone take of one is answered from that, and goes
+// their owners have leased: denials and tokens. A lone take of one is answered from that, and goes
 // to the owner only to renew it. A counter that is not hot costs a look at heat.
 type hotCounters struct {
 	remember, lend bool
@@ -222,7 +222,7 @@ func (s *hotShard) find(t *shard.Take, l *conn, instant int64) *hotCounter {
 	c := s.counters[t.Key]
 	switch {
 	case c != nil && c.limit == t.Limit:
-		if c.conn != l { // what was promised and lent holds, but the lease is not known where the counter is now
+		if c.conn != l { // both leases hold, but the lease is not known where the counter is now
 			c.conn, c.owed = l, false
 		}
 		return c

@@ -214,7 +214,7 @@ func TestColdCounterIsForwarded(t *testing.T) {
 	})
 }
 
-// Leases and denials are of one limit, and denials end with the nodes that have promised them.
+// Leases and denials are of one limit, and denials end with the nodes that have given them.
 func TestLeasesBelongToTheirLimit(t *testing.T) {
 	exhausted(t, func(t *testing.T, c *testCluster, hot shard.Take) {
 		raised := hot

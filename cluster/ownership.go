@@ -26,7 +26,7 @@ const (
 	callTimeout     = 500 * time.Millisecond // of one call to a peer, except Pull
 	strangerTimeout = 100 * time.Millisecond // of asking a peer what it has that does not answer checks either
 	pullTimeout     = 5 * time.Second        // of a partition that is fetched
-	recoverPatience = time.Second            // for members to say which copies they have, once it is safe to create a token again
+	recoverPatience = time.Second            // for members to say which copies they have, once it is safe to create a tenure again
 	fenceSlack      = 50 * time.Millisecond  // beyond decisionLeaseTime, for clocks that run apart
 	pullsAtOnce     = 4                      // partitions
 	fetchEvery      = 5 * time.Millisecond   // the least pause before one more of them; longer if the last one took long
@@ -41,14 +41,14 @@ const (
 	grantBytes      = 64 << 10               // of one message, before the last of them, which may take a hundred
 	lookEvery       = suspendAfter / 4       // at the clock
 	gatherTime      = 500 * time.Millisecond // in which the standbys of a suspended node are to say what they have granted
-	partingPatience = time.Second            // to tell the standby what it does not know yet of a token that is gone
+	partingPatience = time.Second            // to tell the standby what it does not know yet of a tenure that is gone
 	returnWithin    = 500 * time.Millisecond // the time in which a suspended node is expected to decide again
 )
 
-// Ownership keeps the tokens of partitions: it fetches those that the view gives to this node,
+// Ownership keeps the tenures of partitions: it fetches those that the view gives to this node,
 // hands out those that it gives to others, keeps the standbys' copies current, and
 // creates again what was lost with its owner. It unseals and seals the shard's partitions
-// accordingly. What may happen to a token is decided in token.go, and until when this node
+// accordingly. What may happen to a tenure is decided in tenure.go, and until when this node
 // may decide in decisionlease.go.
 type Ownership struct {
 	OwnershipConfig
@@ -59,27 +59,27 @@ type Ownership struct {
 	standbys []atomic.Pointer[otherMember] // by partition, for those that do not lock
 	sought   atomic.Uint64                 // the number of the view of which this node has looked last who else has what
 
-	mu        sync.Mutex
-	party     party // this node
-	view      *View
-	over      bool // whether this node has ceased to hold anything, and is about to end
-	solo      bool // whether tokens of the view were made by this node although it names another incarnation
-	parts     []replica
-	peers     map[string]*otherMember // by id
-	adopted   adoptions               // by those that the view names
-	changed   time.Time               // when the last change of members was adopted
-	departed  bool                    // this node has left: it confirms no decision lease any more
-	processes map[string]uint64       // by id, the incarnation that has answered last
-	settled   map[uint64]time.Time    // of epochs in which this node creates tokens again: since when all owners from before them have ended except for their last decision lease, zero if they have not
-	added     map[grantor]delivery    // by member of the view and partition
-	batch     uint64                  // the last one of this node
-	outbox    map[uint32]outgoing     // grants that were not acknowledged yet, by partition
-	cohort    *errgroup.Group         // the goroutines of all peers
-	ctx       context.Context         // ends with Run
-	lease     decisionLease
-	gathering bool          // a goroutine asks the standbys what they have granted
-	resumed   chan struct{} // closed when this node may decide again, and then another one
-	admission *admission
+	mu          sync.Mutex
+	party       party // this node
+	view        *View
+	over        bool // whether this node has ceased to hold anything, and is about to end
+	solo        bool // whether tenures of the view were made by this node although it names another incarnation
+	parts       []replica
+	peers       map[string]*otherMember // by id
+	adopted     adoptions               // by those that the view names
+	changed     time.Time               // when the last change of members was adopted
+	departed    bool                    // this node has left: it confirms no decision lease any more
+	processes   map[string]uint64       // by id, the incarnation that has answered last
+	unconfirmed map[uint64]time.Time    // of epochs in which this node creates tenures again: since when all owners from before them have ended except for their last decision lease, zero if they have not
+	added       map[grantor]delivery    // by member of the view and partition
+	batch       uint64                  // the last one of this node
+	outbox      map[uint32]outgoing     // grants that were not acknowledged yet, by partition
+	cohort      *errgroup.Group         // the goroutines of all peers
+	ctx         context.Context         // ends with Run
+	lease       decisionLease
+	gathering   bool          // a goroutine asks the standbys what they have granted
+	resumed     chan struct{} // closed when this node may decide again, and then another one
+	admission   *admission
 }
 
 // OwnershipConfig says what Ownership works with. Every field is required.
@@ -112,17 +112,17 @@ type OwnershipConfig struct {
 
 // replica is what this node has to do with one partition.
 type replica struct {
-	token     token
-	copy      copyVersion // of what the shard has while it has no token
-	sequence  uint64      // of the last replica that was sent of the token
+	tenure    tenure
+	copy      copyVersion // of what the shard has while it has no tenure
+	sequence  uint64      // of the last replica that was sent of the tenure
 	standby   string      // the member that they are sent to; "" if none
-	parting   time.Time   // since when the token is gone whose last changes the standby has yet to be sent; zero if it has them
+	parting   time.Time   // since when the tenure is gone whose last changes the standby has yet to be sent; zero if it has them
 	begun     bool        // whether the standby has been sent something
 	whole     bool        // and whether that was everything
 	followed  uint64      // how often it was begun to note what has changed for a standby, or ended
-	from      string      // the member that is believed to hold the token, if it is to come here; or ""
+	from      string      // the member that is believed to hold the tenure, if it is to come here; or ""
 	fedBy     string      // the member that has sent this node what it has last as the standby; or ""
-	fetch     string      // the member that has sealed the token for this node, although it is not the owner; or ""
+	fetch     string      // the member that has sealed the tenure for this node, although it is not the owner; or ""
 	pulling   bool        // this node is fetching it
 	restarted bool        // this node has had it before it was restarted
 	copyAt    party       // the member that is believed to have a copy if the standby has none yet; or zero
@@ -156,7 +156,7 @@ func NewOwnership(c OwnershipConfig, partitions int) *Ownership {
 		peers:           make(map[string]*otherMember),
 		processes:       make(map[string]uint64),
 		adopted:         make(adoptions),
-		settled:         make(map[uint64]time.Time),
+		unconfirmed:     make(map[uint64]time.Time),
 		added:           make(map[grantor]delivery),
 		outbox:          make(map[uint32]outgoing),
 		cohort:          new(errgroup.Group),
@@ -195,7 +195,7 @@ func (k *Ownership) Become(incarnation uint64) {
 }
 
 // alone reports whether the only member of the view is this node, as it was before it has started
-// without its registry. Then no other node can hold a token, and it is for this node to
+// without its registry. Then no other node can hold a tenure, and it is for this node to
 // make them; but they lapse with the view, which may be an old one.
 func (k *Ownership) alone() bool {
 	return k.party.incarnation >= uncounted && len(k.view.Members) == 1 && k.view.Members[0].ID == k.Self.ID
@@ -231,16 +231,16 @@ func (k *Ownership) Adopt(v *View) {
 	for p := range k.parts {
 		k.adoptPart(uint32(p), old, lapsed)
 	}
-	for e := range k.settled {
+	for e := range k.unconfirmed {
 		if !k.creates(e) {
-			delete(k.settled, e)
+			delete(k.unconfirmed, e)
 		}
 	}
 	maps.DeleteFunc(k.added, func(g grantor, _ delivery) bool {
 		_, member := v.Index(g.id)
 		return !member
 	})
-	k.settle()
+	k.noteUnconfirmed()
 	k.Router.SetView(v)
 	k.witness(renewed)
 	k.look()
@@ -250,28 +250,28 @@ func (k *Ownership) Adopt(v *View) {
 func (k *Ownership) adoptPart(p uint32, old *View, lapsed bool) {
 	pt, v := &k.parts[p], k.view
 	c := k.claim(p)
-	had := pt.token
+	had := pt.tenure
 	if lapsed {
-		pt.token.lapse()
+		pt.tenure.lapse()
 	}
-	pt.token.adopt(c, k.party)
+	pt.tenure.adopt(c, k.party)
 	if k.leaving() { // it may be gone before another node has fetched what it would make
-		pt.token.forgo()
+		pt.tenure.forgo()
 	}
-	if had.state == active && pt.token.state != active {
+	if had.state == active && pt.tenure.state != active {
 		k.metrics.fenced.Inc()
 		k.queueLast(p)
 		k.sealGate(p)
 	}
-	if pt.token.state == absent && had.state != absent {
+	if pt.tenure.state == absent && had.state != absent {
 		pt.copy, pt.fresh = copyVersion{term: had.term, seq: pt.sequence, whole: true}, true
 		if k.isParting(p) {
 			pt.copy.seq++ // it may have more than was sent
 		}
 	}
-	if pt.token.creates == firstOf(c.epoch) {
-		if _, noted := k.settled[c.epoch]; !noted {
-			k.settled[c.epoch] = time.Time{}
+	if pt.tenure.creates == firstOf(c.epoch) {
+		if _, noted := k.unconfirmed[c.epoch]; !noted {
+			k.unconfirmed[c.epoch] = time.Time{}
 		}
 	}
 	if old != nil {
@@ -306,17 +306,17 @@ func (k *Ownership) adoptCopy(p uint32, old *View, had bool) {
 	}
 }
 
-// creates reports whether there is a token of that epoch that this node is to make.
+// creates reports whether there is a tenure of that epoch that this node is to make.
 func (k *Ownership) creates(epoch uint64) bool {
 	for p := range k.parts {
-		if c := k.claim(uint32(p)); c.epoch == epoch && k.parts[p].token.mayCreate(c) {
+		if c := k.claim(uint32(p)); c.epoch == epoch && k.parts[p].tenure.mayCreate(c) {
 			return true
 		}
 	}
 	return false
 }
 
-// open lets the shard decide in a partition whose token is now held. What was granted in
+// open lets the shard decide in a partition whose tenure is now held. What was granted in
 // its owner's place is part of its counters.
 func (k *Ownership) open(p uint32) {
 	pt := &k.parts[p]
@@ -337,9 +337,9 @@ func (k *Ownership) follow(p uint32) {
 	pt, v := &k.parts[p], k.view
 	standby := ""
 	switch m := v.Members[v.Ring.Standby(p)]; {
-	case pt.token.state == active && m.ID != k.Self.ID:
+	case pt.tenure.state == active && m.ID != k.Self.ID:
 		standby = m.ID
-	case pt.token.state == active && k.peers[pt.standby] != nil: // this node stands by once it has handed p over: the former standby does until then
+	case pt.tenure.state == active && k.peers[pt.standby] != nil: // this node stands by once it has handed p over: the former standby does until then
 		standby = pt.standby
 	case k.isParting(p):
 		standby = pt.standby
@@ -360,7 +360,7 @@ func (k *Ownership) follow(p uint32) {
 	}
 }
 
-// queueLast has the standby sent what it does not know yet of a token that a view has fenced just now: it goes on from its copy, or
+// queueLast has the standby sent what it does not know yet of a tenure that a view has fenced just now: it goes on from its copy, or
 // the node that fetches that.
 func (k *Ownership) queueLast(p uint32) {
 	if pt := &k.parts[p]; pt.standby != "" {
@@ -369,14 +369,14 @@ func (k *Ownership) queueLast(p uint32) {
 	}
 }
 
-// isParting reports whether the standby is still to be sent the last changes of a token that is gone.
+// isParting reports whether the standby is still to be sent the last changes of a tenure that is gone.
 func (k *Ownership) isParting(p uint32) bool {
 	pt := &k.parts[p]
 	old := k.standbys[p].Load()
 	return !pt.parting.IsZero() && time.Since(pt.parting) < partingPatience && old != nil && k.peers[pt.standby] == old
 }
 
-// parted ends that the standby of p is sent anything of a token that is gone.
+// parted ends that the standby of p is sent anything of a tenure that is gone.
 func (k *Ownership) parted(p uint32) {
 	if pt := &k.parts[p]; !pt.parting.IsZero() {
 		pt.parting = time.Time{}
@@ -439,18 +439,18 @@ func (k *Ownership) witness(renewed time.Time) {
 	}
 }
 
-// settle records since when no majority confirms the decision leases of owners from before an epoch any more.
-func (k *Ownership) settle() {
-	for e, since := range k.settled {
+// noteUnconfirmed records since when no majority confirms the decision leases of owners from before an epoch any more.
+func (k *Ownership) noteUnconfirmed() {
+	for e, since := range k.unconfirmed {
 		if since.IsZero() && k.adopted.ended(k.view, e) {
-			k.settled[e] = time.Now()
+			k.unconfirmed[e] = time.Now()
 		}
 	}
 }
 
 // fenced reports whether all owners from before that epoch must have ceased to admit.
 func (k *Ownership) fenced(epoch uint64) bool {
-	since := k.settled[epoch]
+	since := k.unconfirmed[epoch]
 	if since.IsZero() {
 		return false
 	}
@@ -459,7 +459,7 @@ func (k *Ownership) fenced(epoch uint64) bool {
 	return first || onlyHere || time.Since(since) >= decisionLeaseTime+fenceSlack
 }
 
-// onlyHere reports whether no node but this one, before it was restarted, can have held a token from before that epoch.
+// onlyHere reports whether no node but this one, before it was restarted, can have held a tenure from before that epoch.
 func (k *Ownership) onlyHere(epoch uint64) bool {
 	lives := livesOf(k.view.Members)
 	if epoch <= k.view.Changed {
@@ -513,7 +513,7 @@ func (k *Ownership) tidy() {
 		}
 		owner, standby := k.view.Members[r.Owner(uint32(p))].ID, k.view.Members[r.Standby(uint32(p))].ID
 		switch {
-		case pt.copy.term == 0, pt.token.state != absent, pt.pulling, owner == k.Self.ID, standby == k.Self.ID:
+		case pt.copy.term == 0, pt.tenure.state != absent, pt.pulling, owner == k.Self.ID, standby == k.Self.ID:
 			pt.idle = time.Time{}
 		case pt.idle.IsZero():
 			pt.idle = time.Now()

@@ -46,7 +46,7 @@ func TestBelievedOwnerIsForgotten(t *testing.T) {
 		k := c.alive["a"].ownership
 		k.mu.Lock()
 		was := k.parts[1]
-		k.parts[1].from, k.parts[1].token.state = "b", absent
+		k.parts[1].from, k.parts[1].tenure.state = "b", absent
 		k.mu.Unlock()
 		for _, tc := range []struct {
 			holding peerv1.ReplicaState
@@ -79,7 +79,7 @@ func TestCopyAt(t *testing.T) {
 		was := k.parts[1]
 		k.mu.Unlock()
 		for _, tc := range []struct {
-			state        tokenState
+			state        tenureState
 			whole, fresh bool
 			at, want     string
 		}{
@@ -87,7 +87,7 @@ func TestCopyAt(t *testing.T) {
 		} {
 			k.mu.Lock()
 			pt := &k.parts[1]
-			pt.token.state, pt.copy.whole, pt.fresh, pt.copyAt.id = tc.state, tc.whole, tc.fresh, tc.at
+			pt.tenure.state, pt.copy.whole, pt.fresh, pt.copyAt.id = tc.state, tc.whole, tc.fresh, tc.at
 			k.mu.Unlock()
 			if got := k.CopyAt(1); got != tc.want {
 				t.Errorf("%+v: %q", tc, got)
@@ -116,7 +116,7 @@ func TestOwnerOfALostPartition(t *testing.T) {
 		}{{false, 0, ""}, {true, 0, "a"}, {true, 1, ""}} {
 			k.mu.Lock()
 			pt := &k.parts[1]
-			pt.token.state, pt.restarted, pt.copy.term = absent, tc.restarted, tc.term
+			pt.tenure.state, pt.restarted, pt.copy.term = absent, tc.restarted, tc.term
 			k.mu.Unlock()
 			if id, known := k.OwnerOf(1); id != tc.want || known != (id != "") {
 				t.Errorf("restarted %v, a copy of %d: %q, %v", tc.restarted, tc.term, id, known)

@@ -152,7 +152,7 @@ func (s peerServer) Locate(ctx context.Context, req *peerv1.LocateRequest) (*pee
 		resp.Partitions = append(resp.Partitions, k.located(p))
 	}
 	for _, f := range req.GetFetch() {
-		if int(f.GetPartition()) < len(k.parts) && k.parts[f.GetPartition()].token.state != active {
+		if int(f.GetPartition()) < len(k.parts) && k.parts[f.GetPartition()].tenure.state != active {
 			k.parts[f.GetPartition()].fetch = f.GetOwner()
 			k.look()
 		}
@@ -165,13 +165,13 @@ func (k *Ownership) located(p uint32) *peerv1.Located {
 	l := &peerv1.Located{Heat: k.Shard.Heat(p), Ending: k.over || pt.over}
 	v := k.copyOf(p)
 	switch {
-	case pt.token.state == active:
+	case pt.tenure.state == active:
 		l.State = peerv1.ReplicaState_REPLICA_STATE_ACTIVE
-		v = copyVersion{term: pt.token.term, seq: pt.sequence, whole: true}
-	case pt.token.state == sealed:
-		l.State, l.To, l.ToIncarnation = peerv1.ReplicaState_REPLICA_STATE_SEALED, pt.token.to.id, pt.token.to.incarnation
-		v = copyVersion{term: pt.token.term, whole: true}
-	case pt.pulling, pt.fetch != "", k.view != nil && pt.token.mayCreate(k.claim(p)):
+		v = copyVersion{term: pt.tenure.term, seq: pt.sequence, whole: true}
+	case pt.tenure.state == sealed:
+		l.State, l.To, l.ToIncarnation = peerv1.ReplicaState_REPLICA_STATE_SEALED, pt.tenure.to.id, pt.tenure.to.incarnation
+		v = copyVersion{term: pt.tenure.term, whole: true}
+	case pt.pulling, pt.fetch != "", k.view != nil && pt.tenure.mayCreate(k.claim(p)):
 		l.State = peerv1.ReplicaState_REPLICA_STATE_PENDING
 	default:
 		l.State = peerv1.ReplicaState_REPLICA_STATE_ABSENT
@@ -248,13 +248,13 @@ func (k *Ownership) beginMove(p uint32, to party, isCopy bool) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	pt := &k.parts[p]
-	held := pt.token.state == active && k.claim(p).owner == to || pt.token.state == sealed && pt.token.to == to
+	held := pt.tenure.state == active && k.claim(p).owner == to || pt.tenure.state == sealed && pt.tenure.to == to
 	switch {
 	case pt.moving, pt.pulling:
 		return status.Errorf(codes.Aborted, "partition %d is being fetched", p)
 	case isCopy && !pt.copy.whole && pt.copyAt.id != "" && pt.copyAt != to && k.Router.Reaches(pt.copyAt.id):
 		return status.Errorf(codes.NotFound, "the copy of partition %d is at %s", p, pt.copyAt.id)
-	case !held && !isCopy, isCopy && pt.token.state == active:
+	case !held && !isCopy, isCopy && pt.tenure.state == active:
 		return status.Errorf(codes.NotFound, "partition %d is not held for %s, incarnation %d", p, to.id, to.incarnation)
 	}
 	pt.moving, pt.mover = true, to.id
@@ -339,8 +339,8 @@ func (k *Ownership) seal(p uint32, to party) (Term, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	pt := &k.parts[p]
-	had := pt.token.state
-	term, ok := pt.token.seal(k.claim(p), to)
+	had := pt.tenure.state
+	term, ok := pt.tenure.seal(k.claim(p), to)
 	if !ok {
 		return 0, status.Errorf(codes.NotFound, "partition %d is not held for %s any more", p, to.id)
 	}
@@ -364,7 +364,7 @@ func (s peerServer) Confirm(ctx context.Context, req *peerv1.ConfirmRequest) (*p
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	pt := &k.parts[p]
-	if term := Term(req.GetTerm()); pt.token.confirm(term) {
+	if term := Term(req.GetTerm()); pt.tenure.confirm(term) {
 		pt.copy, pt.fresh = copyVersion{term: term, whole: true}, true
 	}
 	return &peerv1.ConfirmResponse{}, nil
@@ -396,7 +396,7 @@ func (k *Ownership) receive(r *peerv1.Replica, from string) bool {
 	p, term, seq := r.GetPartition(), Term(r.GetTerm()), r.GetSequence()
 	pt := &k.parts[p]
 	switch {
-	case pt.token.state != absent, term < pt.copy.term, k.view == nil, term < firstOf(k.view.claim(p).base):
+	case pt.tenure.state != absent, term < pt.copy.term, k.view == nil, term < firstOf(k.view.claim(p).base):
 		return true // of no use, but nothing that sending it again would help
 	case pt.pulling: // what is laid down at the moment is older
 		return false

@@ -333,7 +333,7 @@ func (r *Router) sortOut(top, asked, again *scatter, w *walk) (pause time.Durati
 // goOn pauses, and reports whether the groups are to be asked again then.
 func (r *Router) goOn(ctx context.Context, pause time.Duration, w *walk) bool {
 	now := time.Now()
-	if w.wait > 0 { // they were promised to be answered then
+	if w.wait > 0 { // the node said that it answers them then
 		w.due = r.due(ctx, now.Add(pause))
 	}
 	if w.hops > maxHops || !now.Add(pause).Before(w.due) {

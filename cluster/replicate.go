@@ -68,7 +68,7 @@ type feedMessage struct {
 	items   []*peerv1.Replica
 	records []byte
 	rounds  []round  // that are over with it
-	last    []uint32 // partitions whose token is gone, of which the standby has all with it
+	last    []uint32 // partitions whose tenure is gone, of which the standby has all with it
 }
 
 // noteLast records that the standby has all of f with this message, if that are its last changes.
@@ -154,9 +154,9 @@ func (k *Ownership) cease(p uint32) {
 	pt.over = true
 	k.Shard.Seal(p)
 	k.Shard.Withhold(p, true)
-	if pt.token.state == active {
-		pt.copy, pt.fresh, pt.ended = copyVersion{term: pt.token.term, seq: pt.sequence, whole: true}, true, true
-		pt.token.lapse()
+	if pt.tenure.state == active {
+		pt.copy, pt.fresh, pt.ended = copyVersion{term: pt.tenure.term, seq: pt.sequence, whole: true}, true, true
+		pt.tenure.lapse()
 		k.follow(p)
 	}
 }
@@ -166,7 +166,7 @@ type feed struct {
 	partition uint32
 	followed  uint64 // since when it is, see replica
 	whole     bool   // whether the standby has been sent all of it
-	last      bool   // whether the token is gone, and these are its last changes
+	last      bool   // whether the tenure is gone, and these are its last changes
 	added     delivery
 }
 
@@ -185,9 +185,9 @@ func (k *Ownership) feeds(c *otherMember) (feeds []feed) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for p := range k.standbys {
-		if k.standbys[p].Load() == c && (k.parts[p].token.state == active || k.isParting(uint32(p))) {
+		if k.standbys[p].Load() == c && (k.parts[p].tenure.state == active || k.isParting(uint32(p))) {
 			feeds = append(feeds, feed{
-				partition: uint32(p), followed: k.parts[p].followed, whole: k.parts[p].whole, last: k.parts[p].token.state != active,
+				partition: uint32(p), followed: k.parts[p].followed, whole: k.parts[p].whole, last: k.parts[p].tenure.state != active,
 				added: k.added[grantor{c.member.ID, uint32(p)}],
 			})
 		}
@@ -210,7 +210,7 @@ func (k *Ownership) addChanges(m *feedMessage, c *otherMember, f feed, r round) 
 	defer k.mu.Unlock()
 	pt := &k.parts[p]
 	added := k.added[grantor{c.member.ID, p}] != f.added // of which some of this may lack what was granted
-	last := pt.token.state != active
+	last := pt.tenure.state != active
 	if added || last != f.last || pt.followed != f.followed { // some of this may have been for another standby
 		m.records = m.records[:from]
 		k.followFromStart(p)
@@ -228,7 +228,7 @@ func (k *Ownership) addChanges(m *feedMessage, c *otherMember, f feed, r round) 
 	}
 	pt.sequence++
 	m.items = append(m.items, &peerv1.Replica{
-		Partition: p, Term: uint64(pt.token.term), Sequence: pt.sequence,
+		Partition: p, Term: uint64(pt.tenure.term), Sequence: pt.sequence,
 		Records: m.records[from:len(m.records):len(m.records)], Begin: !pt.begun, Whole: pt.whole || whole, Added: f.added.message(c.member.ID),
 	})
 	pt.begun, pt.whole = true, pt.whole || whole
@@ -265,7 +265,7 @@ func (k *Ownership) sendReplicas(ctx context.Context, c *otherMember, m *feedMes
 	m.items, m.records, m.rounds, m.last = m.items[:0], m.records[:0], m.rounds[:0], m.last[:0]
 }
 
-// haveParted records the partitions whose token is gone, and whose standby has all of them, except those that it wants again.
+// haveParted records the partitions whose tenure is gone, and whose standby has all of them, except those that it wants again.
 func (k *Ownership) haveParted(partitions, again []uint32) {
 	if len(partitions) == 0 {
 		return
@@ -274,10 +274,10 @@ func (k *Ownership) haveParted(partitions, again []uint32) {
 	defer k.mu.Unlock()
 	for _, p := range partitions {
 		pt := &k.parts[p]
-		if pt.token.state == active || slices.Contains(again, p) {
+		if pt.tenure.state == active || slices.Contains(again, p) {
 			continue
 		}
-		if pt.copy.term == pt.token.term { // else another one has taken its place
+		if pt.copy.term == pt.tenure.term { // else another one has taken its place
 			pt.copy.seq = pt.sequence
 		}
 		k.parted(p)

@@ -109,7 +109,7 @@ func TestBetterCopyThatDoesNotArrive(t *testing.T) {
 		c.replicated()
 		k := c.alive["a"].ownership
 		k.mu.Lock()
-		p := slices.IndexFunc(k.parts, func(h replica) bool { return h.token.state == absent && h.copy.whole })
+		p := slices.IndexFunc(k.parts, func(h replica) bool { return h.tenure.state == absent && h.copy.whole })
 		had, b := k.parts[p].copy, k.peers["b"]
 		k.mu.Unlock()
 		c.crash("b")

@@ -12,7 +12,7 @@ import (
 
 // A snapshot is what a node had of a partition, kept on its disk. A node that starts lays its snapshots down as
 // copies, which count for less than those of any node that has run on: their term is below that of every
-// token. Of two of them the newer one counts, by its version. So the search for the best copy, before a token is
+// tenure. Of two of them the newer one counts, by its version. So the search for the best copy, before a tenure is
 // made again, finds the newest snapshot that any member has, and only if no member has a copy that is whole.
 
 // Bounds of snapshots.
@@ -95,10 +95,10 @@ func (k *Ownership) snapshotVersion(p uint32) (s SnapshotVersion, ok bool) {
 	switch v := pt.copy; {
 	case pt.pulling: // what is there is not complete
 		return s, false
-	case pt.token.state == active:
-		return SnapshotVersion{uint64(pt.token.term), pt.sequence<<1 | 1}, true
-	case pt.token.state == sealed: // its successor begins with this
-		return SnapshotVersion{uint64(pt.token.term), 0}, true
+	case pt.tenure.state == active:
+		return SnapshotVersion{uint64(pt.tenure.term), pt.sequence<<1 | 1}, true
+	case pt.tenure.state == sealed: // its successor begins with this
+		return SnapshotVersion{uint64(pt.tenure.term), 0}, true
 	case v.whole && v.isRestored():
 		return v.snapshot, true
 	case v.whole && v.term > restored:
@@ -131,7 +131,7 @@ func (k *Ownership) Undelivered(p uint32) (encoded []byte) {
 	for more := k.Shard.TakeGrants(p, maxGrantBatch); len(more) > 0; more = k.Shard.TakeGrants(p, maxGrantBatch) {
 		grants = append(grants, more...)
 	}
-	if k.parts[p].token.state == active { // they are among its counters
+	if k.parts[p].tenure.state == active { // they are among its counters
 		return nil
 	}
 	for len(grants) > 0 {

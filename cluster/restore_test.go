@@ -228,7 +228,7 @@ func TestFeedOfARestoredCopy(t *testing.T) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		p := uint32(0)
-		for k.parts[p].token.state != absent {
+		for k.parts[p].tenure.state != absent {
 			p++
 		}
 		pt := &k.parts[p]
@@ -255,7 +255,7 @@ func TestRestartedOwnerNamesItself(t *testing.T) {
 				p++
 			}
 			pt := &k.parts[p]
-			pt.token, pt.restarted, pt.copy, pt.fresh, pt.from = token{}, true, has, fresh, ""
+			pt.tenure, pt.restarted, pt.copy, pt.fresh, pt.from = tenure{}, true, has, fresh, ""
 			k.mu.Unlock()
 			id, _ := k.OwnerOf(p)
 			return id

@@ -215,7 +215,7 @@ func (r *Router) decide(ctx context.Context, groups []shard.Group) {
 	t := r.table.Load()
 	if t == nil {
 		for i := range groups {
-			r.settle(nil, &groups[i])
+			r.applyPolicies(nil, &groups[i])
 		}
 		return
 	}
@@ -256,7 +256,7 @@ func (r *Router) decideOne(ctx context.Context, t *table, to int, groups []shard
 	if undecided(g) {
 		r.decideRest(ctx, t, to, groups, due)
 	} else if t.peers[to] != nil {
-		r.settle(t, g)
+		r.applyPolicies(t, g)
 	}
 }
 
@@ -294,7 +294,7 @@ func (t *table) numbered(to int, k ring.Key, standby bool) (l *conn, number int)
 	return conns[i], to*maxConns + i
 }
 
-// forwardOne answers g from what its owner has promised or lent, or else asks the member
+// forwardOne answers g from what its owner has leased, or else asks the member
 // that has it. It returns until when the request has time.
 func (r *Router) forwardOne(ctx context.Context, t *table, to int, g *shard.Group) (due time.Time) {
 	l, m, now := t.conn(to, g.Takes[0].Key), &t.peers[to].metrics, time.Now()
@@ -336,7 +336,7 @@ func (r *Router) due(ctx context.Context, now time.Time) time.Time {
 	return now.Add(timeout)
 }
 
-// newCall returns an ask that has the caller's token, nil if there is no time.
+// newCall returns a call that waits for its caller to end adding requests, nil if there is no time.
 func (r *Router) newCall(ctx context.Context, now, due time.Time) *call {
 	if !now.Before(due) || ctx.Err() != nil {
 		return nil
@@ -348,7 +348,7 @@ func (r *Router) newCall(ctx context.Context, now, due time.Time) *call {
 	return a
 }
 
-// wait gives back the caller's token and waits until all is answered or given up. It reports
+// wait ends the adding of requests, and waits until all is answered or given up. It reports
 // whether the caller's ctx has ended first; then a.done is still to come.
 func (r *Router) wait(ctx context.Context, a *call) (gone bool) {
 	a.finish(1)

@@ -188,7 +188,7 @@ func (r *Router) finish(ctx context.Context, s *scatter, groups []shard.Group, w
 		r.decideLooked(ctx, s)
 	}
 	for i := range groups {
-		r.settle(s.table, &groups[i])
+		r.applyPolicies(s.table, &groups[i])
 	}
 	for _, w := range s.split {
 		r.learnFull(w)

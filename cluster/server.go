@@ -28,7 +28,7 @@ type Server struct {
 	served sync.WaitGroup        // grows only until closed
 }
 
-// NewServer returns the server for the counters behind local, of which it makes promises.
+// NewServer returns the server for the counters behind local, of which it gives the denial leases p.
 // The router of the same node knows where the others are, and its greeter which connections are for this node.
 func NewServer(local Local, p *DenialLeases, r *Router, g *Greeter) *Server {
 	return &Server{local: local, denialLeases: p, router: r, greeter: g, conns: make(map[net.Conn]struct{})}

@@ -24,9 +24,9 @@ func (k *Ownership) OwnerOf(p uint32) (id string, known bool) {
 	switch {
 	case (k.over || pt.over) && c.owner.id == k.Self.ID:
 		return k.Self.ID, true
-	case pt.token.state == sealed:
-		return pt.token.to.id, true
-	case pt.token.state == active:
+	case pt.tenure.state == sealed:
+		return pt.tenure.to.id, true
+	case pt.tenure.state == active:
 		return k.Self.ID, true
 	case c.owner == k.party && pt.from != "":
 		return pt.from, true
@@ -40,8 +40,8 @@ func (k *Ownership) OwnerOf(p uint32) (id string, known bool) {
 	return "", false
 }
 
-// isFed reports whether this node is the standby of p, and what it has been sent is of the token that counts: the member that has sent it has
-// that token, although another one may own p, who has not fetched it yet.
+// isFed reports whether this node is the standby of p, and what it has been sent is of the tenure that counts: the member that has sent it has
+// that tenure, although another one may own p, who has not fetched it yet.
 func (k *Ownership) isFed(p uint32, c claim) bool {
 	pt := &k.parts[p]
 	_, member := k.view.Index(pt.fedBy)
@@ -52,7 +52,7 @@ func (k *Ownership) isFed(p uint32, c claim) bool {
 // from its copy, which is as good.
 func (k *Ownership) leavesIt(p uint32) bool {
 	pt, standby := &k.parts[p], k.view.partyAt(k.view.Ring.Standby(p))
-	return pt.token.state == absent && k.claim(p).owner == k.party && pt.copyAt == standby && standby != k.party && !pt.fresh && !pt.last && k.Router.Reaches(standby.id)
+	return pt.tenure.state == absent && k.claim(p).owner == k.party && pt.copyAt == standby && standby != k.party && !pt.fresh && !pt.last && k.Router.Reaches(standby.id)
 }
 
 // ReturnGranted implements Locator. A node that takes a copy over, with the grants in it, may have it with or without what
@@ -100,7 +100,7 @@ func (k *Ownership) Copy(p uint32) (whole, best bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	pt := &k.parts[p]
-	if k.view == nil || k.over || pt.over || pt.token.state != absent {
+	if k.view == nil || k.over || pt.over || pt.tenure.state != absent {
 		return false, false
 	}
 	return pt.copy.whole, pt.copy.whole && pt.fresh || pt.last || pt.copyAt.id != "" && !k.isReached(pt.copyAt.id)
@@ -117,7 +117,7 @@ func (k *Ownership) CopyAt(p uint32) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	pt := &k.parts[p]
-	if pt.copyAt.id == "" && k.view != nil && !k.over && !pt.over && pt.token.state == absent && pt.copy.whole && pt.fresh {
+	if pt.copyAt.id == "" && k.view != nil && !k.over && !pt.over && pt.tenure.state == absent && pt.copy.whole && pt.fresh {
 		return k.Self.ID
 	}
 	return pt.copyAt.id
@@ -162,7 +162,7 @@ func (k *Ownership) Standing() Standing {
 	leaving := k.leaving()
 	for p := range k.parts {
 		mine := k.claim(uint32(p)).owner == k.party
-		switch state := k.parts[p].token.state; {
+		switch state := k.parts[p].tenure.state; {
 		case state == active && mine:
 			s.Held++
 		case state != absent && !mine, leaving && k.owesCopy(uint32(p)):
@@ -176,10 +176,10 @@ func (k *Ownership) Standing() Standing {
 
 // owesCopy reports whether this node, if it leaves, has a copy of p that others may need: no member is
 // known to have p, or as good a copy. It also owes what it has granted in the owner's place, and the last changes of a
-// token that a view has fenced.
+// tenure that a view has fenced.
 func (k *Ownership) owesCopy(p uint32) bool {
 	pt := &k.parts[p]
-	if pt.token.state != absent {
+	if pt.tenure.state != absent {
 		return false
 	}
 	_, granted := k.outbox[p]
@@ -192,14 +192,14 @@ func (k *Ownership) leaving() bool {
 	return member && k.view.Members[i].Leaving
 }
 
-// Deciding returns by partition the term of the token by which this node decides at the
+// Deciding returns by partition the term of the tenure by which this node decides at the
 // moment, 0 where it does not.
 func (k *Ownership) Deciding() []Term {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	by := make([]Term, len(k.parts))
 	for p := range k.parts {
-		if t := &k.parts[p].token; t.state == active && k.Shard.Decides(uint32(p)) {
+		if t := &k.parts[p].tenure; t.state == active && k.Shard.Decides(uint32(p)) {
 			by[p] = t.term
 		}
 	}
@@ -239,12 +239,12 @@ func (w Worth) String() string {
 		if when {
 			s += ", " + text
 		}
-	}; w.replica.token.state {
+	}; w.replica.tenure.state {
 	case active:
-		s += fmt.Sprintf(", token %x", w.replica.token.term)
+		s += fmt.Sprintf(", tenure %x", w.replica.tenure.term)
 		word(w.suspended, "suspended")
 	case sealed:
-		s += fmt.Sprintf(", token %x sealed for %s", w.replica.token.term, w.replica.token.to.id)
+		s += fmt.Sprintf(", tenure %x sealed for %s", w.replica.tenure.term, w.replica.tenure.to.id)
 	default:
 		h := &w.replica
 		s += fmt.Sprintf(", copy %x/%d", w.copy.term, w.copy.seq&^granted)

@@ -22,8 +22,8 @@ type View struct {
 	Members []Member
 	// Ring places the partitions on those members that are not leaving.
 	Ring *ring.Ring
-	// Epochs and Bases say by partition in which view its token was created again, and in
-	// which one the token before that was, 0 if there was none. No token of an older epoch
+	// Epochs and Bases say by partition in which view its tenure was created again, and in
+	// which one the tenure before that was, 0 if there was none. No tenure of an older epoch
 	// counts.
 	Epochs, Bases []uint64
 

@@ -11,10 +11,10 @@ const (
 	replaced  = -2 // while Match runs
 )
 
-// settle applies what the matches from start on say of each other: it drops what
+// applyPrecedence applies what the matches from start on say of each other: it drops what
 // is replaced or exempted, and raises what is elastic. They are in file order,
 // and stay so.
-func settle(buf []Match, start int) []Match {
+func applyPrecedence(buf []Match, start int) []Match {
 	ms := buf[start:]
 	for i := range ms {
 		if rules := ms[i].kind.replaces; len(rules) > 0 && (i == 0 || ms[i-1].Rule != ms[i].Rule) {

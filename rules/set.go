@@ -145,7 +145,7 @@ func (ix *index) match(h ring.Hasher, req *Request, buf []Match) []Match {
 	}
 	inFileOrder(buf[start:])
 	if ix.linked {
-		buf = settle(buf, start)
+		buf = applyPrecedence(buf, start)
 	}
 	return buf
 }

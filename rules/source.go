@@ -22,7 +22,7 @@ type Source struct {
 	log     *slog.Logger
 	metrics *metrics
 	set     atomic.Pointer[Set]
-	again   chan struct{} // holds a token once Reread was called
+	again   chan struct{} // its slot is filled once Reread was called
 
 	// content is what was read last, good or bad. Owned by Run.
 	content contentHash
@@ -77,11 +77,11 @@ func (s *Source) OnChange(f func(*Set)) {
 // It does not block.
 func (s *Source) Reread() { wakeUp(s.again) }
 
-// wakeUp puts a token into a channel with room for one.
+// wakeUp fills the one slot of a channel.
 func wakeUp(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
-	default: // there is one already
+	default: // it is full already
 	}
 }
 

@@ -54,9 +54,9 @@ type Store struct {
 	metrics *metrics
 	state   atomic.Pointer[State]
 
-	wake     chan struct{} // holds a token when there is a value to look at
+	wake     chan struct{} // its slot is filled when there is a value to look at
 	again    chan struct{} // likewise, when Reread was called
-	changing chan struct{} // holds a token while a change is made: here they queue, not at the backend
+	changing chan struct{} // its slot is filled while a change is made: here they queue, not at the backend
 
 	seen []byte // the value that was looked at last. Owned by Run
 

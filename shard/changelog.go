@@ -134,7 +134,7 @@ func (s *Shard) visitLocked(p *partition, from uint64, f func(e *slot)) (to uint
 	to = from
 	for visited := 0; ; visited++ {
 		if c.i >= c.r.end() {
-			if !c.turn() {
+			if !c.nextRun() {
 				return math.MaxUint64
 			}
 			continue

@@ -52,7 +52,7 @@ func (s *Shard) sweepLocked(p *partition, from uint64, now uint32) (next uint64,
 	defer func() { s.droppedLocked(dropped) }()
 	for visited := 0; visited < sweepStep || c.i >= c.r.homes; visited++ {
 		if c.i >= c.r.end() {
-			if !c.turn() {
+			if !c.nextRun() {
 				return 0, false
 			}
 			continue

@@ -387,8 +387,8 @@ func (t *table) seek(a *arena, hi uint64) cursor {
 	return cursor{t, r, r.search(a, hi, from)}
 }
 
-// turn goes on from the run that the table moves to to the other one. It returns false if there is none.
-func (c *cursor) turn() bool {
+// nextRun goes on from the run that the table moves to to the other one. It returns false if there is none.
+func (c *cursor) nextRun() bool {
 	if c.r == &c.t.run {
 		return false
 	}
@@ -418,7 +418,7 @@ func (c *cursor) next(a *arena) *slot {
 				return s
 			}
 		}
-		if !c.turn() {
+		if !c.nextRun() {
 			return nil
 		}
 	}

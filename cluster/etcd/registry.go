@@ -80,7 +80,7 @@ type Registry struct {
 	health  *health
 
 	known     *Known        // from an earlier run; nil if there was none
-	announced chan struct{} // holds a token when the node lease has something to look at
+	announced chan struct{} // its slot is filled when the node lease has something to look at
 
 	mu     sync.Mutex
 	params []byte        // guarded by mu; as stored, once Bootstrap has seen them

@@ -53,7 +53,7 @@ type State struct {
 	founding           []byte // see Stored
 
 	refused error         // why nothing can be kept; told by Run, since an etcd in this process will say the same before
-	changed chan struct{} // holds a token when there is something to write
+	changed chan struct{} // its slot is filled when there is something to write
 
 	mu    sync.Mutex
 	known Known // guarded by mu; what is to be on disk

@@ -65,7 +65,7 @@ func (s *stage) drop(n *process.Node) {
 	s.nodes = slices.DeleteFunc(slices.Clone(s.nodes), func(o *process.Node) bool { return o == n })
 }
 
-// settle waits until the nodes are one cluster, and every partition has one token. It returns
+// settle waits until the nodes are one cluster, and every partition has one owner that decides. It returns
 // the number of their view, and how long it took.
 func (s *stage) settle(patience time.Duration) (view uint64, took time.Duration) {
 	s.t.Helper()
@@ -109,7 +109,7 @@ func settle(t *testing.T, patience time.Duration, nodes ...*process.Node) (view 
 			}
 		}
 		if partitions := len(owners(t, nodes[0])); held != partitions {
-			return fmt.Errorf("%d tokens of %d partitions", held, partitions)
+			return fmt.Errorf("%d of %d partitions have a node that decides", held, partitions)
 		}
 		return nil
 	})

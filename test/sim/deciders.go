@@ -9,11 +9,11 @@ import (
 	"github.com/weirlimit/weir/cluster"
 )
 
-// lookAtTokens is how often it is looked who decides: at other instants each time than those at which nodes
+// lookEvery is how often it is looked who decides: at other instants each time than those at which nodes
 // tend to do things.
-const lookAtTokens = 29 * time.Millisecond
+const lookEvery = 29 * time.Millisecond
 
-// tenures are the terms of the tokens by which a node decides, by partition, 0 for none.
+// tenures are the terms of the tenures by which a node decides, by partition, 0 for none.
 type tenures struct {
 	id string
 	by []cluster.Term
@@ -32,9 +32,9 @@ func (w *World) deciding() (now []tenures) {
 	return now
 }
 
-// watchTokens looks until ctx ends whether two nodes decide in one partition.
-func (w *World) watchTokens(ctx context.Context) {
-	for found := false; ctx.Err() == nil; wait(ctx, lookAtTokens) {
+// watchDeciders looks until ctx ends whether two nodes decide in one partition.
+func (w *World) watchDeciders(ctx context.Context) {
+	for found := false; ctx.Err() == nil; wait(ctx, lookEvery) {
 		now := w.deciding()
 		w.follow(now)
 		if found {
@@ -75,7 +75,7 @@ func (w *World) follow(now []tenures) {
 			}
 		}
 		if trace := w.traces[k]; len(trace) == 0 || trace[len(trace)-1].what != what {
-			w.traces[k] = append(trace, entry{w.now(), "TOKEN", what})
+			w.traces[k] = append(trace, entry{w.now(), "OWNER", what})
 		}
 	}
 }
@@ -109,7 +109,7 @@ func heldTwice(before, after []tenures) (problems []string) {
 		for _, b := range before[i+1:] {
 			for p, term := range a.by {
 				if term != 0 && b.by[p] != 0 && after[j].by[p] == term {
-					problems = append(problems, fmt.Sprintf("partition %d is decided by %s with token %x and by %s with token %x", p, a.id, term, b.id, b.by[p]))
+					problems = append(problems, fmt.Sprintf("partition %d is decided by %s in term %x and by %s in term %x", p, a.id, term, b.id, b.by[p]))
 				}
 			}
 		}

@@ -108,7 +108,7 @@ func (n note) String() string {
 	word(n.asked.Provisional, "from a copy if need be:")
 	word(n.asked.Peek, "look:")
 	word(n.asked.Reset, "reset:")
-	word(n.asked.LentAt > 0, "unused loan:")
+	word(n.asked.LentAt > 0, "unused lease:")
 	word(n.asked.Lend > 0, fmt.Sprintf("lend %d:", n.asked.Lend))
 	word(true, fmt.Sprintf("cost %d", n.take.Cost))
 	switch n.take.Source {

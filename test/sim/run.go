@@ -24,7 +24,7 @@ type Result struct {
 	Records  *Records
 
 	// Broken is violations that do not depend on the counters: errors, views that differ, nodes that end,
-	// partitions with several tokens or, in the end, none.
+	// partitions with several deciding nodes or, in the end, none.
 	Broken []string
 	// Exceeded are counters of which more was granted than is promised.
 	Exceeded []string
@@ -64,7 +64,7 @@ func Run(p Plan, hooks Hooks) (*Result, error) {
 			w.fail("load: %v", err)
 		}
 	})
-	beside.Go(func() { w.watchTokens(ctx) })
+	beside.Go(func() { w.watchDeciders(ctx) })
 	if hooks.During != nil {
 		beside.Go(func() { hooks.During(w) })
 	}
@@ -215,7 +215,7 @@ func (r *Result) story(wrong string, k Key, within stretch, w *World) string {
 	}
 	r.Timeline.mu.Lock()
 	for _, n := range r.Timeline.entries {
-		if n.who != "TOKEN" && n.who != "HIT" {
+		if n.who != "OWNER" && n.who != "HIT" {
 			told.entries = append(told.entries, n)
 		}
 	}

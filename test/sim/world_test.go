@@ -128,14 +128,14 @@ func TestTwoOwnersAreFound(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		w.watchTokens(ctx)
+		w.watchDeciders(ctx)
 		if len(w.failures) > 0 {
 			t.Errorf("false alarm: %v", w.failures)
 		}
 		w.hold(&Node{ID: "x"}, w.built[0].ownership)
 		ctx, cancel = context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		w.watchTokens(ctx)
+		w.watchDeciders(ctx)
 		if len(w.failures) == 0 {
 			t.Error("not found")
 		}

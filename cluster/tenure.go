@@ -1,10 +1,10 @@
 package cluster
 
-// The token of a partition is the right to decide for it, with its counters. At most one
+// The tenure of a partition is the right to decide for it, with its counters. At most one
 // node holds it active. It moves by a seal: the owner stops to decide, bound to one party,
-// and what it then says installs the token there under a higher term. A seal is
+// and what it then says installs the tenure there under a higher term. A seal is
 // never undone, except by a view that fences it. If the owner is gone, a view names a new
-// epoch, in which the owner creates the token again; what was held of the old one is no
+// epoch, in which the owner creates the tenure again; what was held of the old one is no
 // more than a copy then.
 //
 //	            seal                  confirm
@@ -16,9 +16,9 @@ package cluster
 //	   └───────────────────────────────────────────────┘
 //	                   install, create
 //
-// token.go is pure: ownership.go drives it, and TestSearchTokens searches it.
+// tenure.go is pure: ownership.go drives it, and TestSearchTenures searches it.
 
-// Term orders the tokens of one partition: the epoch in which it was made, and how
+// Term orders the tenures of one partition: the epoch in which it was made, and how
 // often it was sealed since.
 type Term uint64
 
@@ -37,32 +37,32 @@ type party struct {
 // claim is what a view says about one partition.
 type claim struct {
 	view  uint64 // its number
-	epoch uint64 // of the token that counts; the number of the view that has begun it
+	epoch uint64 // of the tenure that counts; the number of the view that has begun it
 	base  uint64 // the epoch before, 0 if there was none
-	owner party  // the node that is to hold the token
+	owner party  // the node that is to hold the tenure
 }
 
-// token is what one node knows of a partition's token. The zero value is that of a node
+// tenure is what one node knows of a partition's tenure. The zero value is that of a node
 // that has just started.
-type token struct {
-	state   tokenState
+type tenure struct {
+	state   tenureState
 	term    Term  // of what is held
 	seen    Term  // the highest that this node knows of
 	to      party // whom it is sealed for
 	creates Term  // the term that this node, and no other, may create; 0 for nothing
 }
 
-type tokenState uint8
+type tenureState uint8
 
 const (
-	absent tokenState = iota
+	absent tenureState = iota
 	active
 	sealed
 )
 
-// adopt records a newer view. A token from before its epoch is fenced; but an owner
+// adopt records a newer view. A tenure from before its epoch is fenced; but an owner
 // that holds it as the epoch begins holds it on, since no other node may create the new one.
-func (t *token) adopt(c claim, self party) {
+func (t *tenure) adopt(c claim, self party) {
 	least := firstOf(c.epoch)
 	begins := c.view == c.epoch && c.owner == self
 	switch {
@@ -77,9 +77,9 @@ func (t *token) adopt(c claim, self party) {
 	}
 }
 
-// seal gives the token away, for a party that the view names as owner. A caller that asks again
+// seal gives the tenure away, for a party that the view names as owner. A caller that asks again
 // gets the same answer.
-func (t *token) seal(c claim, to party) (term Term, ok bool) {
+func (t *tenure) seal(c claim, to party) (term Term, ok bool) {
 	switch {
 	case t.state == sealed && t.to == to:
 		return t.term, true
@@ -92,9 +92,9 @@ func (t *token) seal(c claim, to party) (term Term, ok bool) {
 	return t.term, true
 }
 
-// install takes the token that was sealed for this node. It reports whether it is held
+// install takes the tenure that was sealed for this node. It reports whether it is held
 // now, and whether that is new.
-func (t *token) install(c claim, term Term) (held, fresh bool) {
+func (t *tenure) install(c claim, term Term) (held, fresh bool) {
 	switch {
 	case t.state == active:
 		return t.term == term, false
@@ -105,8 +105,8 @@ func (t *token) install(c claim, term Term) (held, fresh bool) {
 	return true, true
 }
 
-// confirm drops the token, which the other side holds.
-func (t *token) confirm(term Term) (dropped bool) {
+// confirm drops the tenure, which the other side holds.
+func (t *tenure) confirm(term Term) (dropped bool) {
 	if t.state != sealed || t.term != term {
 		return false
 	}
@@ -114,14 +114,14 @@ func (t *token) confirm(term Term) (dropped bool) {
 	return true
 }
 
-// mayCreate reports whether this node is the one to create the token of the epoch, and has not.
-func (t *token) mayCreate(c claim) bool {
+// mayCreate reports whether this node is the one to create the tenure of the epoch, and has not.
+func (t *tenure) mayCreate(c claim) bool {
 	least := firstOf(c.epoch)
 	return t.state == absent && t.creates == least && t.seen < least
 }
 
-// create makes the token of the epoch.
-func (t *token) create(c claim) (ok bool) {
+// create makes the tenure of the epoch.
+func (t *tenure) create(c claim) (ok bool) {
 	if !t.mayCreate(c) {
 		return false
 	}
@@ -129,13 +129,13 @@ func (t *token) create(c claim) (ok bool) {
 	return true
 }
 
-// forgo leaves it to later views to have the token created again.
-func (t *token) forgo() { t.creates = 0 }
+// forgo leaves it to later views to have the tenure created again.
+func (t *tenure) forgo() { t.creates = 0 }
 
-// lapse ends a token that others could not know of: what is held is no more than a copy.
-func (t *token) lapse() { t.state, t.to = absent, party{} }
+// lapse ends a tenure that others could not know of: what is held is no more than a copy.
+func (t *tenure) lapse() { t.state, t.to = absent, party{} }
 
-func (t *token) hold(term Term) {
+func (t *tenure) hold(term Term) {
 	t.state, t.term, t.to = active, term, party{}
 	t.seen = max(t.seen, term)
 }

@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// The search drives the token's own transitions through all interleavings of one partition
+// The search drives the tenure's own transitions through all interleavings of one partition
 // with three nodes and four views: messages are lost, doubled and reordered, nodes learn
 // views in any order and skip some, one node crashes and is restarted, and a view may give
 // up an owner for lost that is not. A limit of 2 must never be exceeded, but by what was
-// granted and not replicated when a token was restored.
+// granted and not replicated when a tenure was restored.
 //
 // Each rule of the protocol is then broken in turn, and the search must notice.
 
@@ -26,7 +26,7 @@ var searchIDs = [searchNodes]string{"a", "b", "c"}
 
 // searchNode is one node, and what it has admitted for.
 type searchNode struct {
-	token       token
+	tenure      tenure
 	view, count int8
 	alive       bool
 	incarnation uint64
@@ -48,11 +48,11 @@ type searchState struct {
 	messages [searchMessages]searchMessage
 	written  int8    // views
 	epochs   [5]int8 // by view
-	taken    int8    // the newest epoch in which a token was restored: a node without its view has no decision lease
+	taken    int8    // the newest epoch in which a tenure was restored: a node without its view has no decision lease
 	crashes  int8
 	admitted int8
-	held     int8 // what the token counts
-	lost     int8 // what was admitted and not counted when a token was restored
+	held     int8 // what the tenure counts
+	lost     int8 // what was admitted and not counted when a tenure was restored
 	replica  int8
 }
 
@@ -96,14 +96,14 @@ func (s *search) adopt(x *searchState, i, view int8) {
 		return
 	}
 	n.view = view
-	had := n.token
+	had := n.tenure
 	c := s.claim(x, view)
-	if s.broken == "only its owner holds a token on, and of the epoch before" {
+	if s.broken == "only its owner holds a tenure on, and of the epoch before" {
 		c.base = 0
 	}
-	n.token.adopt(c, s.party(x, i))
-	if s.broken == "a view fences older tokens" && had.state != absent && n.token.state == absent {
-		n.token = had
+	n.tenure.adopt(c, s.party(x, i))
+	if s.broken == "a view fences older tenures" && had.state != absent && n.tenure.state == absent {
+		n.tenure = had
 	}
 }
 
@@ -182,7 +182,7 @@ func (s *search) step(x searchState, i int8, visit func(searchState)) {
 	}
 	c := s.claim(&x, n.view)
 	lease := n.view >= x.taken || s.broken == "no node admits on a lapsed decision lease"
-	if n.token.state == active && n.count < searchLimit && lease {
+	if n.tenure.state == active && n.count < searchLimit && lease {
 		t := x
 		t.nodes[i].count++
 		t.admitted++
@@ -194,35 +194,35 @@ func (s *search) step(x searchState, i int8, visit func(searchState)) {
 			visit(t)
 		}
 	}
-	if s.broken == "only who holds the token admits" && n.token.state == absent && c.owner == s.party(&x, i) && n.count < searchLimit {
+	if s.broken == "only who holds the tenure admits" && n.tenure.state == absent && c.owner == s.party(&x, i) && n.count < searchLimit {
 		t := x
 		t.nodes[i].count++
 		t.admitted++
 		visit(t)
 	}
-	if s.broken == "a seal is never undone" && n.token.state == sealed {
+	if s.broken == "a seal is never undone" && n.tenure.state == sealed {
 		t := x
-		t.nodes[i].token.state = active
+		t.nodes[i].tenure.state = active
 		visit(t)
 	}
-	if s.broken == "only one node restores a token" && n.token.state == absent && c.epoch > 1 && c.owner == s.party(&x, i) {
+	if s.broken == "only one node restores a tenure" && n.tenure.state == absent && c.epoch > 1 && c.owner == s.party(&x, i) {
 		t := x
-		t.nodes[i].token.creates = firstOf(c.epoch)
-		t.nodes[i].token.seen = 0
+		t.nodes[i].tenure.creates = firstOf(c.epoch)
+		t.nodes[i].tenure.seen = 0
 		visit(t)
 	}
-	if c.epoch > 1 && n.token.mayCreate(c) { // a majority knows of it, and the old lease has run out
+	if c.epoch > 1 && n.tenure.mayCreate(c) { // a majority knows of it, and the old lease has run out
 		t := x
-		t.nodes[i].token.create(c)
+		t.nodes[i].tenure.create(c)
 		t.taken = max(t.taken, int8(c.epoch))
 		t.lost += t.held - t.replica
 		t.held, t.nodes[i].count = t.replica, t.replica
 		visit(t)
 	}
 	for j := range int8(searchNodes) {
-		other := &x.nodes[j].token
+		other := &x.nodes[j].tenure
 		relay := other.state == sealed && other.to == s.party(&x, i)
-		if j != i && n.token.state != active && (c.owner == s.party(&x, i) || relay) {
+		if j != i && n.tenure.state != active && (c.owner == s.party(&x, i) || relay) {
 			t := x
 			if t.send(searchMessage{kind: 'p', from: i, to: j, view: n.view, caller: n.incarnation}) {
 				visit(t)
@@ -250,31 +250,31 @@ func (s *search) deliver(x searchState, m searchMessage, visit func(searchState)
 		if s.broken == "seals are bound to an incarnation" {
 			caller.incarnation = 1
 		}
-		if n.token.state == active && n.token.term&(1<<sealBits-1) >= searchSeals {
+		if n.tenure.state == active && n.tenure.term&(1<<sealBits-1) >= searchSeals {
 			return
 		}
-		term, ok := n.token.seal(s.claim(&x, n.view), caller)
+		term, ok := n.tenure.seal(s.claim(&x, n.view), caller)
 		if ok && s.broken == "the owner seals before it sends" {
-			n.token.state = active
+			n.tenure.state = active
 		}
 		if ok && !x.send(searchMessage{kind: 's', from: m.to, to: m.from, term: term, count: n.count, caller: n.incarnation, addressee: m.caller}) {
 			return
 		}
 	case 's':
 		c := s.claim(&x, n.view)
-		held, fresh := n.token.install(c, m.term)
-		if s.broken == "only a higher term is installed" && !held && n.token.state == absent {
-			n.token.hold(m.term)
+		held, fresh := n.tenure.install(c, m.term)
+		if s.broken == "only a higher term is installed" && !held && n.tenure.state == absent {
+			n.tenure.hold(m.term)
 			held, fresh = true, true
 		}
 		if fresh {
 			n.count = m.count
 		}
-		if (held || n.token.seen >= m.term) && !x.send(searchMessage{kind: 'c', from: m.to, to: m.from, term: m.term, caller: n.incarnation, addressee: m.caller}) {
+		if (held || n.tenure.seen >= m.term) && !x.send(searchMessage{kind: 'c', from: m.to, to: m.from, term: m.term, caller: n.incarnation, addressee: m.caller}) {
 			return
 		}
 	case 'c':
-		if n.token.confirm(m.term) {
+		if n.tenure.confirm(m.term) {
 			n.count = 0
 		}
 	}
@@ -291,7 +291,7 @@ func (s *search) run(most int) (states int, way []searchState) {
 	}
 	for i := range int8(searchNodes) {
 		s.adopt(&first, i, 1)
-		first.nodes[i].token.create(s.claim(&first, 1))
+		first.nodes[i].tenure.create(s.claim(&first, 1))
 	}
 	seen := map[searchState]int32{first: -1}
 	queue := []searchState{first}
@@ -324,7 +324,7 @@ func formatWay(way []searchState) string {
 	return b.String()
 }
 
-func TestSearchTokens(t *testing.T) {
+func TestSearchTenures(t *testing.T) {
 	if raced {
 		t.Skip("nothing races in a search, which is long enough without the race detector")
 	}
@@ -338,10 +338,10 @@ func TestSearchTokens(t *testing.T) {
 	}
 }
 
-// TestSearchTokensFindsDefects breaks each rule in turn.
-func TestSearchTokensFindsDefects(t *testing.T) {
+// TestSearchTenuresFindsDefects breaks each rule in turn.
+func TestSearchTenuresFindsDefects(t *testing.T) {
 	if raced {
-		t.Skip("as TestSearchTokens")
+		t.Skip("as TestSearchTenures")
 	}
 	for _, tc := range []struct {
 		rule    string
@@ -351,12 +351,12 @@ func TestSearchTokensFindsDefects(t *testing.T) {
 		{"the owner seals before it sends", [5]int8{0, 0, 1, 2}, 0},
 		{"a seal is never undone", [5]int8{0, 0, 1, 2}, 0},
 		{"only a higher term is installed", [5]int8{0, 0, 1, 2}, 0},
-		{"only who holds the token admits", [5]int8{0, 0, 1, 2}, 0},
+		{"only who holds the tenure admits", [5]int8{0, 0, 1, 2}, 0},
 		{"seals are bound to an incarnation", [5]int8{0, 0, 1, 2}, 1},
 		{"no node admits on a lapsed decision lease", [5]int8{0, 0, 1, 2}, 1},
-		{"a view fences older tokens", [5]int8{0, 0, 1, 2}, 1},
-		{"only its owner holds a token on, and of the epoch before", [5]int8{0, 0, 1, 0}, 1},
-		{"only one node restores a token", [5]int8{0, 0, 1, 2}, 1},
+		{"a view fences older tenures", [5]int8{0, 0, 1, 2}, 1},
+		{"only its owner holds a tenure on, and of the epoch before", [5]int8{0, 0, 1, 0}, 1},
+		{"only one node restores a tenure", [5]int8{0, 0, 1, 2}, 1},
 	} {
 		s := search{owners: tc.owners, views: 3, crashes: tc.crashes, broken: tc.rule}
 		states, way := s.run(20_000_000)
