@@ -27,7 +27,7 @@ chaos:
 linear:
 	go test -count=1 -timeout 10m -v ./test/linear -full
 
-# A real node abused in all ways that docs/security.md lists, for ten minutes; on a machine with nothing else to do.
+# A real node abused in all ways that docs/threats.md lists, for ten minutes; on a machine with nothing else to do.
 hostile:
 	go test -count=1 -timeout 30m -v ./test/hostile -full
 

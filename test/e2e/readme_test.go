@@ -80,26 +80,6 @@ func TestDocumentsShowRealOutput(t *testing.T) {
 	}
 }
 
-// docs/security.md starts two nodes by the commands of README.md, which TestDocumentsShowRealOutput runs.
-func TestSecurityPageStartsLikeREADME(t *testing.T) {
-	var blocks [2]string
-	for i, name := range []string{"README.md", "docs/security.md"} {
-		text, err := os.ReadFile("../../" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, rest, found := strings.Cut(string(text), "    weir certs init ")
-		block, _, ended := strings.Cut(rest, "\n\n")
-		if !found || !ended {
-			t.Fatalf("%s has no block that begins with weir certs init", name)
-		}
-		blocks[i] = block
-	}
-	if blocks[0] != blocks[1] {
-		t.Errorf("README.md has\n%s\n\nand docs/security.md\n%s", blocks[0], blocks[1])
-	}
-}
-
 // desk is where a reader types the commands of a document: nodes stand at the ports that it names, on
 // the address of this process.
 type desk struct {

@@ -19,7 +19,7 @@ import (
 	"github.com/weirlimit/weir/test/process"
 )
 
-// mostMemory is what abuse may add to a node's memory, in MiB, as docs/security.md says.
+// mostMemory is what abuse may add to a node's memory, in MiB, as docs/threats.md says.
 const mostMemory = 256
 
 // abuses are ways to abuse a node. Each goes on until ctx ends, and fails if the node lets it have more than it should.

@@ -27,7 +27,7 @@ import (
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
-// bound is a row of the table in docs/security.md.
+// bound is a row of the table in docs/reference/bounds.md.
 type bound struct {
 	what, most string // as in the table
 	beyond     string // what is answered one beyond, as in the table, where it stands in `code`
@@ -337,7 +337,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// A client that is too slow is cut off after the time that docs/security.md says, and not before.
+// A client that is too slow is cut off after the time that docs/reference/bounds.md says, and not before.
 func TestTimes(t *testing.T) {
 	node := process.Start(t)
 	for _, tc := range []struct {
@@ -364,9 +364,9 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-// The tables of docs/security.md are those of this test.
+// The tables of docs/reference/bounds.md are those of this test.
 func TestDocumentedBounds(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/security.md")
+	doc, err := os.ReadFile("../../docs/reference/bounds.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -376,7 +376,7 @@ func TestDocumentedBounds(t *testing.T) {
 			want += fmt.Sprintf("| %s | %s | %s |\n", b.what, b.most, b.beyond)
 		}
 		if !strings.Contains(string(doc), want) {
-			t.Errorf("docs/security.md has not this table:\n%s", want)
+			t.Errorf("docs/reference/bounds.md has not this table:\n%s", want)
 		}
 	}
 }

@@ -33,7 +33,7 @@ rules:
   - {id: site, when: {endpoint: /site}, per: [ip], ipv6_prefix: 48, on_failure: deny, limits: [{limit: 5000, window: 365d, algorithm: token_bucket}]}
 `
 
-// documentedFloods is the first column of the table in docs/security.md.
+// documentedFloods is the first column of the table in docs/threats.md.
 var documentedFloods = []string{
 	"Unique names",
 	"Addresses of one IPv6 network",
@@ -269,9 +269,9 @@ func rulesFile(t *testing.T, text string) string {
 	return path
 }
 
-// docs/security.md promises what the floods of this package try, and names the tests' directory.
+// docs/threats.md promises what the floods of this package try, and names the tests' directory.
 func TestDocumentedFloods(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/security.md")
+	doc, err := os.ReadFile("../../docs/threats.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,6 +282,6 @@ func TestDocumentedFloods(t *testing.T) {
 		rows = append(rows, strings.TrimSpace(strings.Split(row, "|")[1]))
 	}
 	if !slices.Equal(rows, documentedFloods) {
-		t.Errorf("docs/security.md has the floods\n%q, want\n%q", rows, documentedFloods)
+		t.Errorf("docs/threats.md has the floods\n%q, want\n%q", rows, documentedFloods)
 	}
 }
