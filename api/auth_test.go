@@ -116,7 +116,7 @@ func TestPathOf(t *testing.T) {
 // The guide's table says what is equal, and conditions that hold for all that servers may take
 // for the same.
 func TestPathsOfTheGuide(t *testing.T) {
-	page, err := os.ReadFile("../docs/gateways.md")
+	page, err := os.ReadFile("../docs/reference/auth.md")
 	if err != nil {
 		t.Fatal(err)
 	}
