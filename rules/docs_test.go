@@ -12,7 +12,7 @@ import (
 	"github.com/weirlimit/weir/ring"
 )
 
-const guide = "../docs/reference/rules.md"
+const guide = "../docs/write-rules.md"
 
 // fence is one fenced block of a document.
 type fence struct {
