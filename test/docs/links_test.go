@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -94,4 +95,64 @@ func anchors(t *testing.T, page string) map[string]bool {
 		}, strings.ToLower(m[1]))] = true
 	}
 	return all
+}
+
+// glossaryLink is a link of a term to its part of the glossary.
+var glossaryLink = regexp.MustCompile(`\[([^\]]+)\]\([^)\s]*glossary\.md#[^)\s]+\)`)
+
+// Pages whose text is generated, or that lead to the others, or that explain the terms themselves.
+var withoutTerms = []string{"docs/README.md", "docs/glossary.md", "docs/reference/commands.md", "docs/reference/options.md"}
+
+// TestPagesLinkTheGlossary: each page names the glossary, and links a term only where it first uses it.
+func TestPagesLinkTheGlossary(t *testing.T) {
+	const root = "../.."
+	checked := 0
+	for _, pattern := range []string{"docs/*.md", "docs/reference/*.md"} {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, page := range found {
+			if slices.Contains(withoutTerms, strings.TrimPrefix(page, root+"/")) {
+				continue
+			}
+			checked++
+			lines := strings.Join(text(t, page), "\n")
+			if !strings.Contains(lines, "glossary.md") {
+				t.Errorf("%s does not link to the glossary", page)
+			}
+			if term := linkedTwice(lines); term != "" {
+				t.Errorf("%s links the term %q to the glossary more than once", page, term)
+			}
+		}
+	}
+	if checked < 20 {
+		t.Fatalf("checked only %d pages", checked)
+	}
+}
+
+// linkedTwice returns a term that a text links to the glossary more than once, in singular or plural, or nothing.
+func linkedTwice(text string) string {
+	seen := make(map[string]bool)
+	for _, m := range glossaryLink.FindAllStringSubmatch(text, -1) {
+		term := strings.TrimSuffix(strings.ToLower(m[1]), "s")
+		if seen[term] {
+			return term
+		}
+		seen[term] = true
+	}
+	return ""
+}
+
+func TestLinkedTwice(t *testing.T) {
+	const once = "An [owner](glossary.md#cluster) and its [standby](../glossary.md#cluster). "
+	for text, want := range map[string]string{
+		once:                                   "",
+		once + "The [glossary](glossary.md).":  "",
+		once + "[Owners](glossary.md#cluster)": "owner",
+	} {
+		if got := linkedTwice(text); got != want {
+			t.Errorf("%q: %q, not %q", text, got, want)
+		}
+	}
 }
