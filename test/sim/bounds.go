@@ -45,8 +45,8 @@ func (s stretch) within(from, to time.Duration) time.Duration {
 //   - for a node that goes without its standby having heard of it lately, because there is a cut between it and some
 //     other: what was granted since the cut began, a limit at most;
 //   - for two nodes that are gone within the time of a recovery, which may be owner and
-//     standby: a limit; and one until others have taken over, while etcd is unreachable. Until others have taken over, both may be
-//     back and grant from copies of nothing, each of which drains;
+//     standby: a limit; and one until others have taken over, while etcd is unreachable. If both are back before
+//     others have taken over, each grants from what it has kept: a limit more, and of a bucket what drains there meanwhile;
 //   - for a cut between two nodes of which one is slow to a third: what is granted from copies, as what is relayed may be late;
 //   - for each division of the nodes, which a node that is too slow makes as well, and a majority that has lost etcd, and a cut between two nodes while there
 //     is no other to relay, or while some other is gone: a limit for the other side, and of a bucket what drains there meanwhile;
@@ -67,7 +67,9 @@ func (p Plan) extra(r Rule, hits []Hit, s stretch) (tokens int64) {
 		if s.meets(both.from, both.over) {
 			tokens += r.capacity()
 		}
-		tokens += r.drains(s.within(both.to, p.recovered(both.to)))
+		if taken := p.recovered(both.to); both.apart && s.meets(both.to, taken) {
+			tokens += r.capacity() + r.drains(s.within(both.to, taken))
+		}
 	}
 	for _, slow := range p.slowlyRelayed() {
 		if both := (stretch{max(s.from, slow.from), min(s.to, slow.to)}); both.from <= both.to {
@@ -97,7 +99,10 @@ func dies(f Fault) bool {
 }
 
 // loss is of two nodes of which the second one is gone before others have taken over from the first.
-type loss struct{ from, to, over time.Duration } // the first fault, the second one, and by when one node decides what they had
+type loss struct {
+	from, to, over time.Duration // the first fault, the second one, and by when one node decides what they had
+	apart          bool          // both nodes may be back before others have taken over
+}
 
 // losses are those of a plan. A node that stops while etcd is unreachable is gone as well: it leaves its
 // partitions to its standbys, unknown to the other nodes.
@@ -108,15 +113,21 @@ func (p Plan) losses() (all []loss) {
 			continue
 		}
 		if i := slices.IndexFunc(before, func(first Fault) bool { return f.Node != first.Node && f.At <= p.recovered(first.At) }); i >= 0 {
-			over := max(p.gone(before[i]), p.gone(f))
-			if taken := p.recovered(f.At); taken > f.At+recovery {
+			first, taken := before[i], p.recovered(f.At)
+			over := max(p.gone(first), p.gone(f))
+			if taken > f.At+recovery {
 				over = taken // without etcd, nodes that begin from nothing decide apart until then
 			}
-			all = append(all, loss{before[i].At, f.At, over})
+			all = append(all, loss{first.At, f.At, over, returnsBy(first, taken) && returnsBy(f, taken)})
 		}
 		before = append(before, f)
 	}
 	return append(all, p.exiledLosses()...)
+}
+
+// returnsBy reports whether a node that a fault has end may be started again by an instant.
+func returnsBy(f Fault, at time.Duration) bool {
+	return f.Kind == Flash || f.Kind == Restart || (f.Kind == Crash || f.Kind == Foreign) && f.At+f.For <= at
 }
 
 // gone is when a node is gone by that a fault has end: what it is asked while it stops it decides. It notices late that it

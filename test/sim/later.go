@@ -121,7 +121,7 @@ func (p Plan) exiledLosses() (all []loss) {
 	for _, e := range p.Faults {
 		for _, f := range p.Faults {
 			if e.Kind == Exile && dies(f) && e.At <= f.At && f.At <= e.At+e.For && !slices.Contains(e.Group, f.Node) {
-				all = append(all, loss{e.At, f.At, e.At + e.For + mended})
+				all = append(all, loss{from: e.At, to: f.At, over: e.At + e.For + mended})
 			}
 		}
 	}
