@@ -97,6 +97,24 @@ func anchors(t *testing.T, page string) map[string]bool {
 	return all
 }
 
+// TestIndexListsPages: docs/README.md lists every page.
+func TestIndexListsPages(t *testing.T) {
+	const root = "../../docs"
+	listed := links(t, filepath.Join(root, "README.md"))
+	for _, pattern := range []string{"*.md", "reference/*.md"} {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, page := range found {
+			page = strings.TrimPrefix(page, root+"/")
+			if page != "README.md" && !slices.Contains(listed, page) {
+				t.Errorf("docs/README.md does not list %s", page)
+			}
+		}
+	}
+}
+
 // glossaryLink is a link of a term to its part of the glossary.
 var glossaryLink = regexp.MustCompile(`\[([^\]]+)\]\([^)\s]*glossary\.md#[^)\s]+\)`)
 
