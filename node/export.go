@@ -63,14 +63,17 @@ func ExportCounters(o ExportOptions) (found Counters, err error) {
 		}
 	}()
 	for _, dir := range o.Dirs {
-		if err := x.addSource(dir); err != nil {
-			return found, err
+		if _, err := etcd.ReadStored(dir); errors.Is(err, fs.ErrNotExist) {
+			return found, fmt.Errorf("data directory %s: no node has run there", dir)
 		}
 		unlock, err := etcd.LockDir(dir)
 		if err != nil {
 			return found, fmt.Errorf("%w; stop the node that runs there, or name each directory once", err)
 		}
 		unlocks = append(unlocks, unlock)
+		if err := x.addSource(dir); err != nil {
+			return found, err
+		}
 		if err := x.choose(len(x.sources) - 1); err != nil {
 			return found, err
 		}
@@ -107,12 +110,10 @@ func readCounters(path string, now time.Time) (found Counters, err error) {
 	return found, err
 }
 
-// addSource reads of which cluster a data directory is.
+// addSource reads of which cluster a data directory is, which is locked.
 func (x *export) addSource(dir string) error {
 	stored, err := etcd.ReadStored(dir)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("data directory %s: no node has run there", dir)
 	case err != nil:
 		return fmt.Errorf("data directory %s: its cluster-state: %w", dir, err)
 	case stored.Known == nil:

@@ -165,10 +165,17 @@ func TestExportRefuses(t *testing.T) {
 	file, dir := exported(t, 10)
 	_, other := exported(t, 10)
 	empty := t.TempDir()
-	imported := importOf(t, file)
-	if _, err := ImportCounters(imported); err != nil {
+	imported, starting := importOf(t, file), importOf(t, file)
+	for _, o := range []ImportOptions{imported, starting} {
+		if _, err := ImportCounters(o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	unlock, err := etcd.LockDir(starting.Dir) // as a node does before it is a member
+	if err != nil {
 		t.Fatal(err)
 	}
+	defer unlock()
 	for _, tc := range []struct {
 		name string
 		file string
@@ -181,6 +188,7 @@ func TestExportRefuses(t *testing.T) {
 		{"a directory twice", file + "2", []string{dir, dir}, "name each directory once"},
 		{"two clusters", file + "2", []string{dir, other}, "is of another cluster than"},
 		{"what no node has used", file + "2", []string{imported.Dir}, "has never been a member"},
+		{"a node that is about to start", file + "2", []string{starting.Dir}, "stop the node that runs there"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if _, err := ExportCounters(ExportOptions{File: tc.file, Dirs: tc.dirs}); err == nil || !strings.Contains(err.Error(), tc.want) {
