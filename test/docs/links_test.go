@@ -17,7 +17,6 @@ var (
 
 // TestLinks: the pages that a page links to exist, and have the headings that it links to.
 func TestLinks(t *testing.T) {
-	const root = "../.."
 	var all []string
 	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "client/*/README.md"} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))

@@ -11,17 +11,48 @@ import (
 	"testing"
 )
 
-// Names in the page about the architecture: package.name, package.Type.name, and paths of files.
+// Names in the pages about the code: package.name, package.Type.name, and paths of files.
 var (
 	codeSpan   = regexp.MustCompile("`([^`]+)`")
 	identifier = regexp.MustCompile(`^(rules/envoy|api/envoy|check|api|rules|cluster|etcd|shard|algorithms|node|client|embedded)((?:\.[A-Za-z]+){1,2})$`)
 	sourceFile = regexp.MustCompile(`^[a-z/]+/[a-z_]+\.(go|txt)$`)
 )
 
-// TestArchitectureNamesWhatExists: the functions, types, fields and files that the page names are in the code.
-func TestArchitectureNamesWhatExists(t *testing.T) {
-	const root = "../.."
-	page, err := os.ReadFile(filepath.Join(root, "docs/architecture.md"))
+// root is the repository's.
+const root = "../.."
+
+// TestPagesNameWhatExists: the functions, types, fields and files that the pages about the code name are in it.
+func TestPagesNameWhatExists(t *testing.T) {
+	for page, least := range map[string]int{"docs/architecture.md": 30, "docs/protocol.md": 15} {
+		t.Run(page, func(t *testing.T) { namesWhatExists(t, page, least) })
+	}
+}
+
+// TestProtocolNamesAllFiles: the table of the page about the protocol has each file of package cluster once.
+func TestProtocolNamesAllFiles(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(root, "docs/protocol.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(page), "\n| file |")
+	files, err := filepath.Glob(filepath.Join(root, "cluster/*.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files: %v", len(files), err)
+	}
+	for _, f := range files {
+		name := "`cluster/" + filepath.Base(f) + "`"
+		if strings.HasSuffix(f, "_test.go") || strings.HasSuffix(f, "/doc.go") {
+			continue
+		}
+		if n := strings.Count(table, name); n != 1 {
+			t.Errorf("docs/protocol.md: the table has %s %d times", name, n)
+		}
+	}
+}
+
+// namesWhatExists fails if a page names something of the code that is not there, or fewer than least functions and types.
+func namesWhatExists(t *testing.T, name string, least int) {
+	page, err := os.ReadFile(filepath.Join(root, name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +82,7 @@ func TestArchitectureNamesWhatExists(t *testing.T) {
 			t.Errorf("%s does not exist", m[1])
 		}
 	}
-	if found < 30 {
+	if found < least {
 		t.Fatalf("the page names only %d functions and types", found)
 	}
 }
