@@ -123,7 +123,7 @@ func (l *Limiter) reset(ctx context.Context, w *work) (*weirv1.ResetRateLimitRes
 	for i := range w.Matches {
 		st := l.limitStatus(&w.Matches[i], &w.Groups[i].Takes[0])
 		switch w.Groups[i].Takes[0].Source {
-		case shard.Owner, shard.Standby:
+		case shard.Owner, shard.Relayed:
 		case shard.Overloaded:
 			overloaded++
 			fallthrough

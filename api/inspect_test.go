@@ -294,7 +294,7 @@ likes 5/1m0s here left 5
 		for source, want := range map[shard.Source]codes.Code{
 			shard.Local:       codes.Unavailable, // its share of the limit is not the counter,
 			shard.Provisional: codes.Unavailable, // nor is a copy
-			shard.Standby:     codes.OK,
+			shard.Relayed:     codes.OK,
 		} {
 			f.source = source
 			_, err = server.ResetRateLimit(t.Context(), &weirv1.ResetRateLimitRequest{RuleId: "all"})

@@ -145,7 +145,7 @@ func TestLeaseOfOtherSources(t *testing.T) {
 		by   string
 	}{
 		shard.Lent:        {weirv1.Source_SOURCE_LENT, "lent"},
-		shard.Standby:     {weirv1.Source_SOURCE_STANDBY, "standby"},
+		shard.Relayed:     {weirv1.Source_SOURCE_RELAYED, "relayed"},
 		shard.Provisional: {weirv1.Source_SOURCE_PROVISIONAL, "provisional"},
 	} {
 		f := newFixture(t, leaseRules)

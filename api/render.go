@@ -197,6 +197,6 @@ var wireSource = [...]weirv1.Source{
 	check.ByLocal:       weirv1.Source_SOURCE_LOCAL,
 	check.ByFailClosed:  weirv1.Source_SOURCE_FAIL_CLOSED,
 	check.ByLent:        weirv1.Source_SOURCE_LENT,
-	check.ByStandby:     weirv1.Source_SOURCE_STANDBY,
+	check.ByRelay:       weirv1.Source_SOURCE_RELAYED,
 	check.ByProvisional: weirv1.Source_SOURCE_PROVISIONAL,
 }

@@ -126,9 +126,9 @@ func TestDrainNode(t *testing.T) {
 	f := newFixture(t, "domain: d\nrules: []\n")
 	client := weirv1.NewClusterClient(f.dial(t))
 	f.status.self = cluster.Node{ID: "n"}
-	f.status.standings = map[string]cluster.Standing{"n": {Held: 3, Leaving: 4}}
+	f.status.standings = map[string]cluster.Standing{"n": {Deciding: 3, Leaving: 4}}
 	resp, err := client.DrainNode(t.Context(), &weirv1.DrainNodeRequest{NodeId: "n"})
-	if err != nil || resp.GetHeld() != 7 || !f.status.drained {
+	if err != nil || resp.GetToHandOver() != 7 || !f.status.drained {
 		t.Errorf("%v, %v, drained %t", resp, err, f.status.drained)
 	}
 	if _, err := client.DrainNode(t.Context(), &weirv1.DrainNodeRequest{NodeId: "n", Cancel: true}); err != nil || f.status.drained {
@@ -253,17 +253,17 @@ func TestListNodesMoves(t *testing.T) {
 	f.status.self, f.status.view = cluster.Node{ID: "a"}, newView(t, 2, "a", "b", "c")
 	owned, _ := shares(f.status.view)
 	f.status.standings = map[string]cluster.Standing{
-		"a": {Held: int(owned[0]) - 5, Wanted: 5, Leaving: 7},
-		"b": {Held: 1021}, // it had all
+		"a": {Deciding: int(owned[0]) - 5, Wanted: 5, Leaving: 7},
+		"b": {Deciding: 1021}, // it had all
 	}
 	resp, err := client.ListNodes(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []struct{ held, wanted, leaving uint32 }{
+	for i, want := range []struct{ deciding, wanted, leaving uint32 }{
 		{owned[0] - 5, 5, 7}, {owned[1], 0, 1021 - owned[1]}, {0, owned[2], 0},
 	} {
-		if n := resp.GetNodes()[i]; n.GetHeld() != want.held || n.GetWanted() != want.wanted || n.GetLeaving() != want.leaving {
+		if n := resp.GetNodes()[i]; n.GetDeciding() != want.deciding || n.GetWanted() != want.wanted || n.GetLeaving() != want.leaving {
 			t.Errorf("%v, want %+v", n, want)
 		}
 	}

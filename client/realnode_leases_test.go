@@ -36,7 +36,7 @@ func fleet(t *testing.T, rules string) []*client.Client {
 func allows(t *testing.T, c *client.Client, req *weirv1.RateLimitRequest) bool {
 	r, err := c.Check(context.Background(), req)
 	switch r.GetSource() {
-	case weirv1.Source_SOURCE_OWNER, weirv1.Source_SOURCE_STANDBY, weirv1.Source_SOURCE_LENT:
+	case weirv1.Source_SOURCE_OWNER, weirv1.Source_SOURCE_RELAYED, weirv1.Source_SOURCE_LENT:
 	default:
 		t.Errorf("%v, %v", r, err)
 	}

@@ -183,8 +183,8 @@ func TestJoinerThatIsNotReached(t *testing.T) {
 				if tc.admits {
 					return
 				}
-				if held := c.alive["x"].ownership.Standing().Held; held > 0 {
-					t.Errorf("it holds %d partitions", held)
+				if n := c.alive["x"].ownership.Standing().Deciding; n > 0 {
+					t.Errorf("it decides for %d partitions", n)
 				}
 				for id, n := range c.alive {
 					unreached := n.ownership.Unreached()

@@ -34,11 +34,11 @@ const (
 //	          and for opReturn and opKeep: at u;
 //	          then for opLend and opHot: lend u, tokens u, and for a node: 1 + rest.at u, with rest.at
 //	          above 0: rest.tokens u, or else: 0; and for opGiveBack: at u
-//	          and for opHeld: held u; and for opReturn with opStandby: mark
+//	          and for opDeferred: deferred u; and for opReturn with opStandby: mark
 //	sent:     opSent byte, stamp uint32
 //	due:      opDue byte, stamp uint32
 //	answer:   id uint32, flags byte, takes u, with flagLent: tokens u, for u,
-//	          with flagHeld: held u, with flagWait: wait u, with flagStandby or flagProvisional: mark,
+//	          with flagDeferred: deferred u, with flagWait: wait u, with flagRelayed or flagProvisional: mark,
 //	          with flagRedirect: redirected u, and as often: index u, mark uint64,
 //	          or else per take: flags byte, remaining u, at u, resetAt-at z,
 //	          with flagRetry: retryAt-at z, with flagDelay, and above 0: delay u
@@ -50,8 +50,8 @@ const (
 // Every request but opReturn and opKeep is answered, a ping by an answer without takes; only
 // a ping has none. An answer to a ping that does not allow says that the node is busy, whether or not it was asked. With flagWait or flagRedirect no decision is given, and the answer says how many
 // takes the request has, and nothing of each. With flagRedirect it says which of them live
-// elsewhere, by index, and with whom, by markOf; 0 is unknown. Decisions with flagHeld are to be
-// asked for by held with opHeld until an answer says held 0, which has no decisions any more.
+// elsewhere, by index, and with whom, by markOf; 0 is unknown. Decisions with flagDeferred are to be
+// asked for by deferred with opDeferred until an answer says deferred 0, which has no decisions any more.
 //
 // A frame of requests begins with the instant at which it was sent, and due says when the asker gives up the
 // requests that follow, both by the asker's clock. A check that the owner reads later is not counted.
@@ -68,7 +68,7 @@ const (
 	opLend     op = 6 // decide a group, count it, and lend more of the same
 	opHot      op = 7 // likewise, for one take, and with a denial lease
 	opGiveBack op = 8 // give back what is left of a lease
-	opHeld     op = 9 // say whether a decision that was given before may be told
+	opDeferred op = 9 // say whether a decision that was given before may be told
 
 	opSent op = 10 // no request: when the frame was sent
 	opDue  op = 11 // no request: when the asker gives up the requests that follow
@@ -87,14 +87,14 @@ const (
 // namesDecider reports whether it gives back what a node may have decided in the place of the one that was asked. Its
 // mark follows then.
 func (o op) namesDecider() bool {
-	return o == returnOf(shard.Provisional) || o == returnOf(shard.Standby)
+	return o == returnOf(shard.Provisional) || o == returnOf(shard.Relayed)
 }
 
 // opOf returns what is asked about g.
 func opOf(g *shard.Group) op {
 	switch {
-	case g.Held > 0:
-		return opHeld
+	case g.Deferred > 0:
+		return opDeferred
 	case g.Reset:
 		return opReset
 	case g.Peek:
@@ -133,14 +133,14 @@ func (o op) of(how role) op {
 func (o op) role() role { return role(slices.Index(ops[:], o&(opStandby|opFormer))) }
 
 // countedBy is the source of returned takes, by the role in which a node is told of them. As the owner it has none.
-var countedBy = [...]shard.Source{asStandby: shard.Provisional, asFormer: shard.Redirected, asRelay: shard.Standby}
+var countedBy = [...]shard.Source{asStandby: shard.Provisional, asFormer: shard.Redirected, asRelay: shard.Relayed}
 
 // returnOf says how a node is told of what it has decided, or had decided, by that source.
 func returnOf(by shard.Source) op {
 	switch by {
 	case shard.Provisional:
 		return opReturn.of(asStandby)
-	case shard.Standby:
+	case shard.Relayed:
 		return opReturn.of(asRelay)
 	case shard.Redirected:
 		return opReturn.of(asFormer)
@@ -182,9 +182,9 @@ const (
 	flagLent                    // something is lent
 	flagWait                    // to be asked again later
 	flagRedirect                // another node has counters of the group
-	flagStandby                 // the standby has asked the owner
+	flagRelayed                 // the standby has asked the owner
 	flagProvisional             // the standby has decided from its copy
-	flagHeld                    // the decisions wait for the standby; or, with 0, no longer
+	flagDeferred                // the decisions wait for the standby; or, with 0, no longer
 	answerFlags     = 1<<iota - 1
 )
 

@@ -29,7 +29,7 @@ func appendUnanswered(b []byte, id uint32, g *shard.Group) []byte { return appen
 // appendReleased answers a request about the decisions of g, which may be told now.
 func appendReleased(b []byte, id uint32, g *shard.Group) []byte {
 	b = binary.LittleEndian.AppendUint32(b, id)
-	b = append(b, flagGroup|flagHeld)
+	b = append(b, flagGroup|flagDeferred)
 	b = binary.AppendUvarint(b, uint64(len(g.Takes)))
 	return append(b, 0)
 }
@@ -78,17 +78,17 @@ func appendBusy(b []byte) []byte { return appendAnswer(b, pingID, &shard.Group{}
 
 func appendAnswer(b []byte, id uint32, g *shard.Group, leased bool) []byte {
 	b = binary.LittleEndian.AppendUint32(b, id)
-	flags := boolByte(g.Allowed)*flagGroup | boolByte(leased)*flagDenialLease | boolByte(g.TokenLease.Tokens > 0)*flagLent | boolByte(g.Held > 0)*flagHeld | sourceFlag(g)
+	flags := boolByte(g.Allowed)*flagGroup | boolByte(leased)*flagDenialLease | boolByte(g.TokenLease.Tokens > 0)*flagLent | boolByte(g.Deferred > 0)*flagDeferred | sourceFlag(g)
 	b = append(b, flags)
 	b = binary.AppendUvarint(b, uint64(len(g.Takes)))
 	if g.TokenLease.Tokens > 0 {
 		b = binary.AppendUvarint(b, uint64(g.TokenLease.Tokens))
 		b = binary.AppendUvarint(b, uint64(g.TokenLease.Until-g.TokenLease.At))
 	}
-	if g.Held > 0 {
-		b = binary.AppendUvarint(b, g.Held)
+	if g.Deferred > 0 {
+		b = binary.AppendUvarint(b, g.Deferred)
 	}
-	if flags&(flagProvisional|flagStandby) != 0 {
+	if flags&(flagProvisional|flagRelayed) != 0 {
 		b = appendMark(b, g.By)
 	}
 	for i := range g.Takes {
@@ -117,8 +117,8 @@ func sourceFlag(g *shard.Group) (flag byte) {
 		switch g.Takes[i].Source {
 		case shard.Provisional:
 			return flagProvisional
-		case shard.Standby:
-			flag = flagStandby
+		case shard.Relayed:
+			flag = flagRelayed
 		default:
 		}
 	}
@@ -135,7 +135,7 @@ type answerHead struct {
 	lentFor    int64         // nanoseconds, from the instant of the decisions on
 	wait       time.Duration // before the request is asked again; 0 if it is not to be
 	lost       bool          // no node has answered
-	held       uint64        // what the decisions are asked for by, which wait for the standby; 0 if they do not
+	deferred   uint64        // what the decisions are asked for by, which wait for the standby; 0 if they do not
 	released   bool          // the decisions that were given before may be told
 	redirected int           // takes that live elsewhere; 0 if it is answered
 	source     shard.Source  // of the decisions
@@ -156,25 +156,25 @@ func (r *reader) answerHead() answerHead {
 		h.lent = r.varint("lent", shard.MaxTokenLease)
 		h.lentFor = r.varint("for", int64(algorithms.MaxWindow))
 	}
-	if flags&flagHeld != 0 {
-		h.held = uint64(r.varint("held", math.MaxInt64))
-		h.released = h.held == 0
+	if flags&flagDeferred != 0 {
+		h.deferred = uint64(r.varint("deferred", math.MaxInt64))
+		h.released = h.deferred == 0
 	}
 	if flags&flagWait != 0 {
 		h.wait = time.Duration(r.varint("wait", int64(maxDenialLease)))
 		h.lost = h.wait == 0
 	}
-	if flags&(flagProvisional|flagStandby) != 0 {
+	if flags&(flagProvisional|flagRelayed) != 0 {
 		h.by = r.mark()
 	}
 	h.redirected = int(r.optional("redirected", flags&flagRedirect != 0, int64(h.takes)))
 	switch {
-	case h.held > 0:
-		h.source = shard.Held
+	case h.deferred > 0:
+		h.source = shard.Deferred
 	case flags&flagProvisional != 0:
 		h.source = shard.Provisional
-	case flags&flagStandby != 0:
-		h.source = shard.Standby
+	case flags&flagRelayed != 0:
+		h.source = shard.Relayed
 	default:
 		h.source = shard.Owner
 	}

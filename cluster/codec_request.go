@@ -50,7 +50,7 @@ func requestSize(g *shard.Group) int {
 	for i := range g.Takes {
 		size += optionalSize(&g.Takes[i].Limit)
 	}
-	if g.Lend > 0 || g.LentAt > 0 || g.Held > 0 || g.ForNode || g.By > 0 {
+	if g.Lend > 0 || g.LentAt > 0 || g.Deferred > 0 || g.ForNode || g.By > 0 {
 		size += 4 * binary.MaxVarintLen64
 	}
 	return size
@@ -109,8 +109,8 @@ func appendRequest(b []byte, o op, id uint32, g *shard.Group) []byte {
 		b = appendLend(b, g)
 	case opGiveBack:
 		b = binary.AppendUvarint(b, uint64(g.LentAt))
-	case opHeld:
-		b = binary.AppendUvarint(b, g.Held)
+	case opDeferred:
+		b = binary.AppendUvarint(b, g.Deferred)
 	default: // the others have no more than their takes
 	}
 	return b
@@ -145,7 +145,7 @@ func flagsOf(t *shard.Take) (flags byte) {
 func (r *reader) request(takes []shard.Take) (request, []shard.Take) {
 	o := op(r.byte())
 	q := request{op: o &^ (opStandby | opFormer), how: o.role(), id: r.uint32()}
-	if (q.op < opDecide || q.op > opHeld) && q.op != opKeep {
+	if (q.op < opDecide || q.op > opDeferred) && q.op != opKeep {
 		r.fail(fmt.Errorf("request %d has the unknown op %d", q.id, q.op))
 	}
 	if q.how != asOwner && !q.op.forStandby() {
@@ -175,8 +175,8 @@ func (r *reader) request(takes []shard.Take) (request, []shard.Take) {
 		r.lend(&q.group)
 	case opGiveBack:
 		q.group.LentAt = r.varint("at", math.MaxInt64)
-	case opHeld:
-		q.group.Held = uint64(r.optional("held", true, math.MaxInt64))
+	case opDeferred:
+		q.group.Deferred = uint64(r.optional("deferred", true, math.MaxInt64))
 	default: // the others have no more than their takes
 	}
 	return q, takes

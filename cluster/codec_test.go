@@ -129,7 +129,7 @@ func TestRedirectSurvivesTheWire(t *testing.T) {
 	})
 }
 
-// What is held is told when it is said that it may be, and weighs on nothing meanwhile.
+// What is deferred is told when it is said that it may be, and weighs on nothing meanwhile.
 func TestHeldAnswersOnTheWire(t *testing.T) {
 	l, groups := healthyConn(), groupsOf(1, 3)
 	answer := func(frame []byte) {
@@ -141,19 +141,19 @@ func TestHeldAnswersOnTheWire(t *testing.T) {
 			t.Fatalf("%v: %d requests wait, %d takes", err, l.waiting, l.backlog)
 		}
 	}
-	held := shard.Group{Takes: make([]shard.Take, 3), Allowed: true, Held: 5}
-	held.Takes[1].Decision.Remaining = 7
-	answer(appendAnswer([]byte{connVersion}, 1, &held, false))
-	if g := groups[0]; !isHeld(g) || g.Held != 5 || opOf(g) != opHeld {
-		t.Errorf("held: %+v", g)
+	deferred := shard.Group{Takes: make([]shard.Take, 3), Allowed: true, Deferred: 5}
+	deferred.Takes[1].Decision.Remaining = 7
+	answer(appendAnswer([]byte{connVersion}, 1, &deferred, false))
+	if g := groups[0]; !isDeferred(g) || g.Deferred != 5 || opOf(g) != opDeferred {
+		t.Errorf("deferred: %+v", g)
 	}
 	setSource(groups[0], shard.Unanswered)
 	answer(appendWait([]byte{connVersion}, 2, groups[0], hopPause))
-	if g := groups[0]; !isHeld(g) || g.Held != 5 {
-		t.Errorf("still held: %+v", g)
+	if g := groups[0]; !isDeferred(g) || g.Deferred != 5 {
+		t.Errorf("still deferred: %+v", g)
 	}
 	answer(appendReleased([]byte{connVersion}, 3, groups[0]))
-	if g := groups[0]; !g.Allowed || g.Held != 0 || g.Takes[2].Source != shard.Owner || g.Takes[1].Decision.Remaining != 7 {
+	if g := groups[0]; !g.Allowed || g.Deferred != 0 || g.Takes[2].Source != shard.Owner || g.Takes[1].Decision.Remaining != 7 {
 		t.Errorf("released: %+v", g)
 	}
 }
@@ -213,8 +213,8 @@ func TestRequestsSurviveTheWire(t *testing.T) {
 				if q.how == asStandby {
 					q.group.By = rapid.Uint64().Draw(t, "by")
 				}
-			case opHeld:
-				q.group.Held = rapid.Uint64Range(1, math.MaxInt64).Draw(t, "held")
+			case opDeferred:
+				q.group.Deferred = rapid.Uint64Range(1, math.MaxInt64).Draw(t, "deferred")
 			}
 			if o := opOf(&q.group); q.op != opReturn && q.op != opKeep && q.op != opPing && q.op != opHot && o != q.op {
 				t.Fatalf("op %d reads as %d", q.op, o)
@@ -244,7 +244,7 @@ func TestAnswersSurviveTheWire(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		at := rapid.Int64Range(0, 1<<62).Draw(t, "at")
 		want := shard.Group{Allowed: rapid.Bool().Draw(t, "allowed")}
-		source := rapid.SampledFrom([]shard.Source{shard.Owner, shard.Standby, shard.Provisional, shard.Held}).Draw(t, "source")
+		source := rapid.SampledFrom([]shard.Source{shard.Owner, shard.Relayed, shard.Provisional, shard.Deferred}).Draw(t, "source")
 		for range rapid.IntRange(0, 5).Draw(t, "takes") {
 			d := algorithms.Decision{
 				Allowed:   rapid.Bool().Draw(t, "room"),
@@ -261,8 +261,8 @@ func TestAnswersSurviveTheWire(t *testing.T) {
 			contended := !d.Allowed && rapid.Bool().Draw(t, "contended")
 			want.Takes = append(want.Takes, shard.Take{Decision: d, Contended: contended, Source: source})
 		}
-		if source == shard.Held {
-			want.Held = rapid.Uint64Range(1, math.MaxInt64).Draw(t, "held")
+		if source == shard.Deferred {
+			want.Deferred = rapid.Uint64Range(1, math.MaxInt64).Draw(t, "deferred")
 		}
 		if source == shard.Provisional && len(want.Takes) > 0 {
 			want.By = rapid.Uint64().Draw(t, "by")
@@ -275,7 +275,7 @@ func TestAnswersSurviveTheWire(t *testing.T) {
 		}
 		r := openFrame(appendAnswer([]byte{connVersion}, 7, &want, leased))
 		h := r.answerHead()
-		got := shard.Group{Allowed: h.allowed, Held: h.held, By: h.by}
+		got := shard.Group{Allowed: h.allowed, Deferred: h.deferred, By: h.by}
 		if h.lent > 0 {
 			got.TokenLease = shard.TokenLease{Tokens: h.lent, At: at, Until: at + h.lentFor}
 		}
@@ -584,7 +584,7 @@ func TestAnswersThatAreRefused(t *testing.T) {
 		{"something else that moved", append([]byte{connVersion, 1, 0, 0, 0, flagRedirect, 2, 1, 2}, make([]byte, 8)...), "index: 2 is above 1"},
 		{"half of a mark", append([]byte{connVersion, 1, 0, 0, 0, flagRedirect, 2, 1, 1}, make([]byte, 7)...), "frame ends within an item"},
 		{"a flag of the future", with(7, 16), "decision: flags 0x10 have more than the known 0xf"},
-		{"half of what is held", []byte{connVersion, 1, 0, 0, 0, flagHeld, 1}, "frame ends within an item"},
+		{"half of what is deferred", []byte{connVersion, 1, 0, 0, 0, flagDeferred, 1}, "frame ends within an item"},
 		{"a wait that is too long", append([]byte{connVersion, 1, 0, 0, 0, flagWait, 0}, binary.AppendUvarint(nil, uint64(maxDenialLease)+1)...), "wait: 20000001 is above 20000000"},
 		{"too much lent", append([]byte{connVersion, 1, 0, 0, 0, flagLent, 0}, 0xc1, 0x84, 0x3d), "lent: 1000001 is above 1000000"},
 		{"a delay of nothing", with(7, flagAllowed|flagDelay, 0), "delay: 0 has a flag"},

@@ -76,8 +76,8 @@ func (a *call) more(g *shard.Group, c *hotCounter, h *answerHead, fits bool) {
 	if !fits {
 		return
 	}
-	h.hold(g)
-	g.Waits = h.wait > 0 && g.Held == 0
+	h.deferAnswer(g)
+	g.Waits = h.wait > 0 && g.Deferred == 0
 	if h.lent > 0 {
 		at := g.Takes[0].Decision.At
 		g.TokenLease = shard.TokenLease{Tokens: h.lent, At: at, Until: at + h.lentFor}

@@ -151,7 +151,7 @@ func frees(g *shard.Group) bool {
 
 // decide lets local decide. What frees something that must not be freed yet stays
 // Unanswered and Waits; the result is how long to wait before all of that is asked again. What its standby
-// must have first is Held.
+// must have first is Deferred.
 func (p *DenialLeases) decide(local Local, groups []shard.Group) (wait time.Duration) {
 	done, strict := 0, false
 	for i := range groups {
@@ -163,12 +163,12 @@ func (p *DenialLeases) decide(local Local, groups []shard.Group) (wait time.Dura
 		if !p.lend {
 			g.Lend = 0
 		}
-		if g.Held == 0 && !frees(g) {
+		if g.Deferred == 0 && !frees(g) {
 			continue
 		}
 		local.Decide(groups[done:i])
 		done = i + 1
-		if g.Held > 0 {
+		if g.Deferred > 0 {
 			strict = true
 			continue
 		}
@@ -183,7 +183,7 @@ func (p *DenialLeases) decide(local Local, groups []shard.Group) (wait time.Dura
 		local.Decide(groups[done:])
 	}
 	if strict {
-		p.strictAcks.hold(groups)
+		p.strictAcks.deferAnswers(groups)
 	}
 	return wait
 }

@@ -212,7 +212,7 @@ func TestRestartedStandbyLocatesTheOwner(t *testing.T) {
 				continue
 			}
 			asked++
-			if _, source := c.checkAt(node, k); source != shard.Owner && source != shard.Standby {
+			if _, source := c.checkAt(node, k); source != shard.Owner && source != shard.Relayed {
 				t.Errorf("key %d is not decided by b, but by source %d", i, source)
 			}
 		}

@@ -40,7 +40,7 @@ func (f *fullKeys) likely(k ring.Key, now time.Time) bool {
 // learn records a node's decision of t.
 func (f *fullKeys) learn(t *shard.Take, now time.Time) {
 	switch t.Source {
-	case shard.Owner, shard.Standby, shard.Provisional:
+	case shard.Owner, shard.Relayed, shard.Provisional:
 	default:
 		return
 	}

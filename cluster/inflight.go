@@ -56,7 +56,7 @@ func (p *inflight) abandon(w waiting) (waiting, bool) {
 
 // counts reports whether a peer that decides g may use up something, which is to be given back if g is given up.
 func counts(g *shard.Group) bool {
-	return !g.Peek && g.LentAt == 0 && g.Held == 0 && !frees(g) && slices.ContainsFunc(g.Takes, func(t shard.Take) bool { return t.Cost > 0 })
+	return !g.Peek && g.LentAt == 0 && g.Deferred == 0 && !frees(g) && slices.ContainsFunc(g.Takes, func(t shard.Take) bool { return t.Cost > 0 })
 }
 
 // countable returns how many of the requests may be counted.

@@ -159,7 +159,7 @@ func (m *peerMetrics) refused(err error, groups []*shard.Group) {
 }
 
 func overload(g *shard.Group) {
-	if g.Held > 0 { // it is decided
+	if g.Deferred > 0 { // it is decided
 		release(g)
 		return
 	}
@@ -172,7 +172,7 @@ func (m *peerMetrics) countAnswers(groups []*shard.Group) {
 	n := 0
 	for _, g := range groups {
 		switch g.Takes[0].Source {
-		case shard.Owner, shard.Standby, shard.Provisional, shard.Held:
+		case shard.Owner, shard.Relayed, shard.Provisional, shard.Deferred:
 			n++
 		case shard.Unanswered, shard.Local, shard.Overloaded, shard.Lent, shard.Redirected:
 		}

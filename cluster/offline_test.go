@@ -82,8 +82,8 @@ func TestStartWithoutRegistry(t *testing.T) {
 				}
 			}
 		}
-		if s := b.ownership.Standing(); s.Held > 0 {
-			t.Errorf("%d partitions are held under an incarnation that no view has", s.Held)
+		if s := b.ownership.Standing(); s.Deciding > 0 {
+			t.Errorf("%d partitions are held under an incarnation that no view has", s.Deciding)
 		}
 		c.enlist(b)
 		c.settled()
@@ -107,7 +107,7 @@ func TestStartAloneWithoutRegistry(t *testing.T) {
 		v := c.alive["a"].router.View()
 		c.crash("a")
 		a := c.startAway("a", v)
-		c.await("a holds all", func() bool { return a.ownership.Standing().Held == ownershipRing.Partitions })
+		c.await("a holds all", func() bool { return a.ownership.Standing().Deciding == ownershipRing.Partitions })
 		for i := range keys {
 			for range 4 {
 				ok, source := c.checkAt(a, ownershipKey(i))
@@ -138,7 +138,7 @@ func TestSingleNodeThatIsNotAlone(t *testing.T) {
 		c.settled()
 		c.crash("a")
 		a := c.startAway("a", v)
-		c.await("a holds all", func() bool { return a.ownership.Standing().Held == ownershipRing.Partitions })
+		c.await("a holds all", func() bool { return a.ownership.Standing().Deciding == ownershipRing.Partitions })
 		a.ownership.Adopt(c.alive["b"].router.View())
 		for p := range uint32(ownershipRing.Partitions) {
 			if !a.shard.IsSealed(p) {

@@ -9,7 +9,7 @@ import (
 
 type ownershipMetrics struct {
 	sealed, installed, recovered, fenced, merged prometheus.Counter
-	held, unacknowledged                         prometheus.Counter
+	deferred, unacknowledged                     prometheus.Counter
 	waived                                       prometheus.Counter
 }
 
@@ -32,7 +32,7 @@ func newOwnershipMetrics(r prometheus.Registerer, k *Ownership) ownershipMetrics
 			"Counters to which this node added provisional grants of other nodes."),
 		waived: counter("weir_waived_views_total",
 			"Views that this node adopted although fewer than half of the members before the last change had adopted that change within 30 s. Missing members may grant a limit more, if they are alive."),
-		held: counter("weir_strict_waits_total",
+		deferred: counter("weir_strict_waits_total",
 			"Answers of rules with durability strict that waited for the standby's acknowledgement."),
 		unacknowledged: counter("weir_strict_unacknowledged_total",
 			"Answers of rules with durability strict that were sent with more than a tenth of the limit unacknowledged, because the standby is missing or took too long."),
@@ -41,7 +41,7 @@ func newOwnershipMetrics(r prometheus.Registerer, k *Ownership) ownershipMetrics
 
 var (
 	partitionsDesc = prometheus.NewDesc("weir_partitions",
-		"Partitions of this node by state: held (it decides in them), wanted (the view gives them to this node, and they have not arrived yet), leaving (it still decides in them, and the view gives them to another node).",
+		"Partitions of this node by state: deciding (it decides in them), wanted (the view gives them to this node, and they have not arrived yet), leaving (it still decides in them, and the view gives them to another node).",
 		[]string{"state"}, nil)
 	decisionLeaseDesc = prometheus.NewDesc("weir_decision_lease_seconds",
 		"Time for which this node may still decide if neither etcd nor a majority of the members answers from now on; +Inf for a single node.", nil, nil)
@@ -63,7 +63,7 @@ func (c ownershipCollector) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (c ownershipCollector) Collect(ch chan<- prometheus.Metric) {
 	s := c.ownership.Standing()
-	for state, n := range map[string]int{"held": s.Held, "wanted": s.Wanted, "leaving": s.Leaving} {
+	for state, n := range map[string]int{"deciding": s.Deciding, "wanted": s.Wanted, "leaving": s.Leaving} {
 		ch <- prometheus.MustNewConstMetric(partitionsDesc, prometheus.GaugeValue, float64(n), state)
 	}
 	ch <- prometheus.MustNewConstMetric(decisionLeaseDesc, prometheus.GaugeValue, s.left(time.Now()))

@@ -110,7 +110,7 @@ func (s peerServer) Heartbeat(ctx context.Context, req *peerv1.HeartbeatRequest)
 	return &peerv1.HeartbeatResponse{
 		Reaches: reaches, Adoptions: s.k.tell(), Findings: s.k.admission.say(), Clock: s.k.Shard.Now(),
 		View: view, Incarnation: self.incarnation,
-		Held: uint32(standing.Held), Wanted: uint32(standing.Wanted), Leaving: uint32(standing.Leaving),
+		Deciding: uint32(standing.Deciding), Wanted: uint32(standing.Wanted), Leaving: uint32(standing.Leaving),
 		State: string(standing.State),
 	}, nil
 }

@@ -196,14 +196,14 @@ func (r *Router) ownerID(k ring.Key) string {
 	return id
 }
 
-// undecided reports whether g, which was asked, is not decided, or its answer is held. What is
+// undecided reports whether g, which was asked, is not decided, or its answer is deferred. What is
 // undecided is so as a whole.
 func undecided(g *shard.Group) bool {
 	if len(g.Takes) == 0 {
 		return false
 	}
 	s := g.Takes[0].Source
-	return s == shard.Unanswered || s == shard.Redirected || s == shard.Held
+	return s == shard.Unanswered || s == shard.Redirected || s == shard.Deferred
 }
 
 func anyUndecided(groups []shard.Group) bool {
@@ -227,18 +227,18 @@ func redirected(g *shard.Group) bool {
 
 // forget makes g one that was not asked.
 func forget(g *shard.Group) {
-	g.Allowed, g.Held, g.By, g.Waits = false, 0, 0, false
+	g.Allowed, g.Deferred, g.By, g.Waits = false, 0, 0, false
 	setSource(g, shard.Unanswered)
 }
 
 // walk is how far the groups of one call have got.
 type walk struct {
-	due   time.Time     // of the requests
-	wait  time.Duration // until no node remembers a denial of what they free; 0 is none
-	waits int           // that were so far
-	hops  int           // that they were asked again
-	lost  int           // of those, to members that knew of no other
-	held  time.Time     // since when answers are held; zero if none was
+	due      time.Time     // of the requests
+	wait     time.Duration // until no node remembers a denial of what they free; 0 is none
+	waits    int           // that were so far
+	hops     int           // that they were asked again
+	lost     int           // of those, to members that knew of no other
+	deferred time.Time     // since when answers are deferred; zero if none was
 }
 
 // pursue asks for the groups of asked that are undecided wherever they are said to be, until
@@ -254,7 +254,7 @@ func (r *Router) pursue(ctx context.Context, top, asked *scatter, w walk) {
 		asked = again
 		if again.size() == 0 || !r.goOn(ctx, pause, &w) {
 			again.each(func(_ *peer, g *shard.Group, p *part) {
-				if g.Held > 0 {
+				if g.Deferred > 0 {
 					r.denialLeases.strictAcks.tell(g)
 				} else {
 					top.addOrphan(g, p, true)
@@ -276,15 +276,15 @@ func (r *Router) pursue(ctx context.Context, top, asked *scatter, w walk) {
 // sortOut assigns what is undecided of asked to again, or makes it an orphan of top. It returns how long to
 // wait before again is asked.
 func (r *Router) sortOut(top, asked, again *scatter, w *walk) (pause time.Duration) {
-	t, lost, held, waits := again.table, false, false, w.waits
+	t, lost, deferred, waits := again.table, false, false, w.waits
 	asked.each(func(from *peer, g *shard.Group, p *part) {
 		member := slices.Index(t.peers, from)
 		switch {
 		case !undecided(g):
 			return
-		case isHeld(g):
+		case isDeferred(g):
 			if w.waitsForStandby() && member >= 0 {
-				held = true
+				deferred = true
 				setSource(g, shard.Unanswered) // until the node that has decided answers once more
 				again.assign(member, g, nil, p)
 			} else {
@@ -319,7 +319,7 @@ func (r *Router) sortOut(top, asked, again *scatter, w *walk) (pause time.Durati
 	if lost {
 		w.lost++
 	}
-	if lost || held || w.hops > 0 {
+	if lost || deferred || w.hops > 0 {
 		pause = hopPause
 	}
 	if w.hops++; w.waits > waits {

@@ -377,9 +377,9 @@ func (r *Router) relay(groups []shard.Group, how func(int) role, due time.Time, 
 	late := others && !time.Now().Before(due)
 	s.each(func(to *peer, g *shard.Group, _ *part) {
 		switch {
-		case g.Takes[0].Source == shard.Owner, g.Takes[0].Source == shard.Standby:
+		case g.Takes[0].Source == shard.Owner, g.Takes[0].Source == shard.Relayed:
 			r.metrics.relayed.Inc()
-			setSource(g, shard.Standby)
+			setSource(g, shard.Relayed)
 			nameDecider(g, to)
 		case g.Takes[0].Source == shard.Provisional:
 			nameDecider(g, to)

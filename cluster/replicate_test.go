@@ -55,8 +55,8 @@ func TestFlush(t *testing.T) {
 		b := c.alive["b"]
 		b.ownership.Flush(t.Context())
 		c.take(allowed, keys, 1)
-		if s := b.ownership.Standing(); s.Held > 0 {
-			t.Errorf("%d partitions are still held", s.Held)
+		if s := b.ownership.Standing(); s.Deciding > 0 {
+			t.Errorf("%d partitions are still decided by it", s.Deciding)
 		}
 		c.crash("b")
 		c.take(allowed, keys, 5)

@@ -278,7 +278,7 @@ func (r *Router) decideLocal(s *scatter, due time.Time) (again time.Duration) {
 		again = max(again, r.answerAsStandby(r.local, s.local, nil, func(int) role { return s.how }, due))
 	}
 	for i, g := range s.from {
-		g.Allowed, g.TokenLease, g.Held, g.By = s.local[i].Allowed, s.local[i].TokenLease, s.local[i].Held, s.local[i].By
+		g.Allowed, g.TokenLease, g.Deferred, g.By = s.local[i].Allowed, s.local[i].TokenLease, s.local[i].Deferred, s.local[i].By
 		if redirected(g) {
 			r.redirectedHere(g)
 		}

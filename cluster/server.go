@@ -281,11 +281,11 @@ func (b *batch) decideRun(local Local, out []byte, i int) ([]byte, int) {
 	for j := range b.groups {
 		q, g := &b.requests[i+j], &b.groups[j]
 		switch {
-		case q.op == opHeld && g.Held == 0:
+		case q.op == opDeferred && g.Deferred == 0:
 			out = appendReleased(out, q.id, g)
-		case q.op == opHeld:
+		case q.op == opDeferred:
 			out = appendWait(out, q.id, g, hopPause)
-		case !undecided(g) || isHeld(g):
+		case !undecided(g) || isDeferred(g):
 			leased := q.op == opHot && q.quiet && b.denialLeases.lease(&g.Takes[0], q.ticket)
 			out = appendAnswer(out, q.id, g, leased)
 		case redirected(g):

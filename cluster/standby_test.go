@@ -120,7 +120,7 @@ func TestRefundIsSentOnce(t *testing.T) {
 		}
 		c.cut(c.nodes[0], c.nodes[1])
 		synctest.Wait()
-		if g, _ := c.nodes[0].ask(t.Context(), take(k, 10, -1)); g.Takes[0].Source != shard.Standby || l.counts[k] != 1 {
+		if g, _ := c.nodes[0].ask(t.Context(), take(k, 10, -1)); g.Takes[0].Source != shard.Relayed || l.counts[k] != 1 {
 			t.Errorf("past a broken conn: %+v, %d counted", g, l.counts[k])
 		}
 	})
@@ -255,7 +255,7 @@ func TestStandbyRelays(t *testing.T) {
 			g, took := c.nodes[i%3].ask(t.Context(), take(k, 10, 1), take(other, 20, 1))
 			want := shard.Owner
 			if i%3 == 0 {
-				want = shard.Standby
+				want = shard.Relayed
 			}
 			if g.Takes[0].Source != want || g.Takes[1].Source != want || g.Allowed != (i < 10) || took != 0 {
 				t.Errorf("take %d: %+v after %v", i, g, took)
@@ -305,7 +305,7 @@ func TestBystanderForwardsToTheStandby(t *testing.T) {
 		c.cut(c.nodes[0], c.nodes[1])
 		c.cut(c.nodes[0], c.nodes[2])
 		synctest.Wait()
-		if g, took := c.nodes[0].ask(t.Context(), take(k, 10, 1)); g.Takes[0].Source != shard.Standby || took != 0 || l.counts[k] != 1 {
+		if g, took := c.nodes[0].ask(t.Context(), take(k, 10, 1)); g.Takes[0].Source != shard.Relayed || took != 0 || l.counts[k] != 1 {
 			t.Errorf("the owner lives: %+v after %v", g, took)
 		}
 		c.kill(c.nodes[1])
@@ -326,7 +326,7 @@ func TestStandbyRelaysThroughOthers(t *testing.T) {
 		c.lose(c.nodes[2], c.nodes[1])
 		for i := range 12 {
 			g, took := c.nodes[0].ask(t.Context(), take(k, 10, 1))
-			if g.Takes[0].Source != shard.Standby || g.Allowed != (i < 10) || took > DefaultAttemptTimeout*3/2 {
+			if g.Takes[0].Source != shard.Relayed || g.Allowed != (i < 10) || took > DefaultAttemptTimeout*3/2 {
 				t.Errorf("take %d: %+v after %v", i, g, took)
 			}
 		}
@@ -350,7 +350,7 @@ func TestWaitingStandbyAnswersAsOwner(t *testing.T) {
 		}()
 		time.Sleep(DefaultAttemptTimeout + DefaultAttemptTimeout/8) // its standby relays it
 		for range 3 {
-			if g, took := c.nodes[0].ask(t.Context(), take(k, 10, 1)); g.Takes[0].Source != shard.Standby || took != 0 {
+			if g, took := c.nodes[0].ask(t.Context(), take(k, 10, 1)); g.Takes[0].Source != shard.Relayed || took != 0 {
 				t.Errorf("%+v after %v", g, took)
 			}
 		}
@@ -372,7 +372,7 @@ func TestStandbyRelaysThroughOthersInDoubt(t *testing.T) {
 			}
 			time.Sleep(silence - DefaultAttemptTimeout*3/2)
 			g, took := c.nodes[asker].ask(t.Context(), take(k, 10, 1))
-			if s := g.Takes[0].Source; s != shard.Standby && (asker == 0 || s != shard.Owner) || took > DefaultAttemptTimeout {
+			if s := g.Takes[0].Source; s != shard.Relayed && (asker == 0 || s != shard.Owner) || took > DefaultAttemptTimeout {
 				t.Errorf("asked at %d: %+v after %v", asker, g, took)
 			}
 			if l.counts[k] != 1 || len(l.copies[2]) != 0 {
@@ -394,7 +394,7 @@ func TestStandbyRelaysThroughTimelyMembers(t *testing.T) {
 			c.cut(c.nodes[2], c.nodes[1])
 			synctest.Wait()
 			g, took := c.nodes[asker].ask(t.Context(), take(k, 10, 1))
-			if g.Takes[0].Source != shard.Standby || took != 0 || l.counts[k] != 1 || len(l.copies[2]) != 0 {
+			if g.Takes[0].Source != shard.Relayed || took != 0 || l.counts[k] != 1 || len(l.copies[2]) != 0 {
 				t.Errorf("asked at %d: %+v after %v; %d counted, %v from copies", asker, g, took, l.counts[k], l.copies)
 			}
 		})
@@ -409,7 +409,7 @@ func TestStandbyRelaysToTheOwner(t *testing.T) {
 		c.cut(c.nodes[0], c.nodes[1])
 		c.cut(c.nodes[0], c.nodes[3])
 		synctest.Wait()
-		if g, took := c.nodes[0].ask(t.Context(), take(k, 10, 1)); g.Takes[0].Source != shard.Standby || took != 0 || l.counts[k] != 1 {
+		if g, took := c.nodes[0].ask(t.Context(), take(k, 10, 1)); g.Takes[0].Source != shard.Relayed || took != 0 || l.counts[k] != 1 {
 			t.Errorf("%+v after %v", g, took)
 		}
 	})
@@ -599,7 +599,7 @@ func TestStandbyResetsNothing(t *testing.T) {
 				one := []shard.Group{g}
 				c.nodes[n].router.Decide(t.Context(), one)
 				want := []shard.Source{shard.Provisional, shard.Unanswered}[i]
-				if relayed[i].Takes[0].Source != shard.Standby || one[0].Takes[0].Source != want {
+				if relayed[i].Takes[0].Source != shard.Relayed || one[0].Takes[0].Source != want {
 					t.Errorf("group %d by node %d: relayed %+v, then %+v", i, n, relayed[i], one[0])
 				}
 			}

@@ -14,15 +14,15 @@ import (
 )
 
 // Of a strict counter at most a tenth of the limit is told to callers before the standby has it.
-// What goes beyond is counted at once, but its answer is held: the caller's node asks again
+// What goes beyond is counted at once, but its answer is deferred: the caller's node asks again
 // for it until the standby has acknowledged, and if the owner does not live to see that, asks
 // the standby, as if nothing had been decided (ADR 21).
 
 // Times and bounds of strict counters.
 const (
 	unackedShare   = 10                    // a unackedShare-th of a limit, but a token at least, is told without an acknowledgement
-	strictPatience = 10 * time.Millisecond // the most that an answer is held, and a standby waited for before it counts as missing
-	maxOwed        = 64 << 10              // counters of which something is unacknowledged, about; of others every answer is held
+	strictPatience = 10 * time.Millisecond // the most that an answer is deferred, and a standby waited for before it counts as missing
+	maxOwed        = 64 << 10              // counters of which something is unacknowledged, about; of others every answer is deferred
 )
 
 // strictAcks is what the standbys of this node's partitions have yet to acknowledge of strict
@@ -32,7 +32,7 @@ type strictAcks struct {
 	urgent         func(p uint32)
 	started        time.Time
 	log            *slog.Logger
-	held           prometheus.Counter
+	deferred       prometheus.Counter
 	unacknowledged prometheus.Counter
 
 	parts    []owed        // by partition
@@ -58,7 +58,7 @@ type round struct {
 func newStrictAcks(k *Ownership) *strictAcks {
 	return &strictAcks{
 		standbys: k.standbys, urgent: k.urgent, started: time.Now(), log: k.Logger,
-		held: k.metrics.held, unacknowledged: k.metrics.unacknowledged, parts: make([]owed, len(k.parts)),
+		deferred: k.metrics.deferred, unacknowledged: k.metrics.unacknowledged, parts: make([]owed, len(k.parts)),
 	}
 }
 
@@ -78,34 +78,34 @@ func relax(g *shard.Group) {
 	}
 }
 
-// isHeld reports whether g is decided, and the answer waits for the standby.
-func isHeld(g *shard.Group) bool { return len(g.Takes) > 0 && g.Takes[0].Source == shard.Held }
+// isDeferred reports whether g is decided, and the answer waits for the standby.
+func isDeferred(g *shard.Group) bool { return len(g.Takes) > 0 && g.Takes[0].Source == shard.Deferred }
 
-// release makes g, which was held, one that is answered.
+// release makes g, which was deferred, one that is answered.
 func release(g *shard.Group) {
-	g.Allowed, g.Held = true, 0 // what is denied was never held
+	g.Allowed, g.Deferred = true, 0 // what is denied was never deferred
 	setSource(g, shard.Owner)
 }
 
-// hold makes g, to which h is an answer, one that is held, or that is any more.
-func (h *answerHead) hold(g *shard.Group) {
+// deferAnswer makes g, to which h is an answer, one whose answer is deferred, or no longer is.
+func (h *answerHead) deferAnswer(g *shard.Group) {
 	switch {
-	case h.held > 0:
-		g.Held = h.held
+	case h.deferred > 0:
+		g.Deferred = h.deferred
 	case h.released:
 		release(g)
-	case g.Held > 0 && h.wait > 0:
-		setSource(g, shard.Held)
+	case g.Deferred > 0 && h.wait > 0:
+		setSource(g, shard.Deferred)
 	}
 }
 
-// waitsForStandby reports whether held answers are asked for once more.
+// waitsForStandby reports whether deferred answers are asked for once more.
 func (w *walk) waitsForStandby() bool {
 	now := time.Now()
-	if w.held.IsZero() {
-		w.held = now
+	if w.deferred.IsZero() {
+		w.deferred = now
 	}
-	return now.Sub(w.held) < strictPatience
+	return now.Sub(w.deferred) < strictPatience
 }
 
 // owes reports whether the standby is to know of t before more than the share is told.
@@ -113,14 +113,14 @@ func owes(t *shard.Take) bool {
 	return t.Strict && !t.Shadow && t.Cost > 0 && t.Decision.Allowed && !t.Brief()
 }
 
-// hold counts what the groups, which are decided, have taken of strict counters, and holds them
-// where that is too much. Those that are held already it releases if they need not be any more.
-func (d *strictAcks) hold(groups []shard.Group) {
+// deferAnswers counts what the groups, which are decided, have taken of strict counters, and defers their answers
+// where too much of that is unacknowledged. It releases the answers that are deferred already, if they need not be any more.
+func (d *strictAcks) deferAnswers(groups []shard.Group) {
 	for i := range groups {
 		switch g := &groups[i]; {
-		case g.Held > 0:
+		case g.Deferred > 0:
 			if d.waits(g) {
-				setSource(g, shard.Held)
+				setSource(g, shard.Deferred)
 			} else {
 				release(g)
 			}
@@ -133,16 +133,16 @@ func (d *strictAcks) hold(groups []shard.Group) {
 
 // grant is hold for one group that was just decided.
 func (d *strictAcks) grant(g *shard.Group) {
-	held := uint64(0)
+	deferred := uint64(0)
 	for i := range g.Takes {
 		if t := &g.Takes[i]; owes(t) {
-			held = max(held, d.grantOne(t))
+			deferred = max(deferred, d.grantOne(t))
 		}
 	}
-	if held > 0 {
-		d.held.Inc()
-		g.Held = held
-		setSource(g, shard.Held)
+	if deferred > 0 {
+		d.deferred.Inc()
+		g.Deferred = deferred
+		setSource(g, shard.Deferred)
 	}
 }
 
@@ -198,7 +198,7 @@ func (o *owed) add(d *strictAcks, t *shard.Take) (after uint64) {
 // begun returns the number of the last round that has begun, which is never 0.
 func (d *strictAcks) begun() uint64 { return d.rounds.Load() + 1 }
 
-// waits reports whether the answer to g, which is held, is to wait on.
+// waits reports whether the answer to g, which is deferred, is to wait on.
 func (d *strictAcks) waits(g *shard.Group) (waits bool) {
 	for i := range g.Takes {
 		t := &g.Takes[i]
@@ -207,10 +207,10 @@ func (d *strictAcks) waits(g *shard.Group) (waits bool) {
 		}
 		p := t.Key.Partition(uint32(len(d.parts)))
 		c := d.standbys[p].Load()
-		if c == nil || d.parts[p].has(g.Held) {
+		if c == nil || d.parts[p].has(g.Deferred) {
 			continue
 		}
-		waits = d.wait(c, p, g.Held) > 0 || waits
+		waits = d.wait(c, p, g.Deferred) > 0 || waits
 	}
 	return waits
 }

@@ -67,7 +67,7 @@ func (c *strictCluster) call(n *ownershipNode, strict bool) {
 		n.router.Decide(ctx, g)
 		raise(&c.slowest, int64(time.Since(began)))
 		switch s := g[0].Takes[0].Source; {
-		case s == shard.Unanswered || s == shard.Overloaded || s == shard.Redirected || s == shard.Held || g[0].Held > 0:
+		case s == shard.Unanswered || s == shard.Overloaded || s == shard.Redirected || s == shard.Deferred || g[0].Deferred > 0:
 			c.undecided.Add(1)
 		case g[0].Allowed:
 			c.granted.Add(1)
@@ -88,8 +88,8 @@ func (c *strictCluster) load(perMS int, d time.Duration, strict bool, nodes ...*
 	}
 }
 
-func (n *ownershipNode) strictWaits() (held, unacknowledged float64) {
-	return testutil.ToFloat64(n.ownership.metrics.held), testutil.ToFloat64(n.ownership.metrics.unacknowledged)
+func (n *ownershipNode) strictWaits() (deferred, unacknowledged float64) {
+	return testutil.ToFloat64(n.ownership.metrics.deferred), testutil.ToFloat64(n.ownership.metrics.unacknowledged)
 }
 
 // lost returns how much more than the limit is granted in a second in which the owner is killed
@@ -148,9 +148,9 @@ func TestStrictBurst(t *testing.T) {
 			c.call([]*ownershipNode{c.owner, c.standby, c.other}[i%3], true)
 		}
 		c.calls.Wait()
-		held, unacknowledged := c.owner.strictWaits() // a round may be over before all have come
-		if took := time.Duration(c.slowest.Load()); c.granted.Load() != 1000 || held == 0 || held > 900 || unacknowledged != 0 || took > 3*urgentEvery {
-			t.Errorf("%d granted, %v held, %v not acknowledged, the slowest after %v", c.granted.Load(), held, unacknowledged, took)
+		deferred, unacknowledged := c.owner.strictWaits() // a round may be over before all have come
+		if took := time.Duration(c.slowest.Load()); c.granted.Load() != 1000 || deferred == 0 || deferred > 900 || unacknowledged != 0 || took > 3*urgentEvery {
+			t.Errorf("%d granted, %v deferred, %v not acknowledged, the slowest after %v", c.granted.Load(), deferred, unacknowledged, took)
 		}
 		if n := c.owner.denialLeases.strictAcks.counters.Load(); n != 0 {
 			t.Errorf("%d counters are still owed", n)
@@ -179,17 +179,17 @@ func TestStrictWithoutItsStandby(t *testing.T) {
 				if took := time.Duration(c.slowest.Load()); took != 0 {
 					t.Errorf("later the slowest took %v", took)
 				}
-				held, unacknowledged := c.owner.strictWaits()
-				if held == 0 || unacknowledged < 500 {
-					t.Errorf("%v held, %v not acknowledged", held, unacknowledged)
+				deferred, unacknowledged := c.owner.strictWaits()
+				if deferred == 0 || unacknowledged < 500 {
+					t.Errorf("%v deferred, %v not acknowledged", deferred, unacknowledged)
 				}
 				if name == "silent" {
 					c.losing.Store(false)
 					time.Sleep(5 * time.Second)
 					c.load(500, 2*time.Millisecond, true, c.owner, c.other)
 					c.calls.Wait()
-					if again, more := c.owner.strictWaits(); again == held || more != unacknowledged {
-						t.Errorf("when it acknowledges again %v are held, %v not acknowledged", again-held, more-unacknowledged)
+					if again, more := c.owner.strictWaits(); again == deferred || more != unacknowledged {
+						t.Errorf("when it acknowledges again %v are deferred, %v not acknowledged", again-deferred, more-unacknowledged)
 					}
 					time.Sleep(2 * replicateEvery)
 					if n := c.owner.denialLeases.strictAcks.counters.Load(); n != 0 {
@@ -272,7 +272,7 @@ func TestStrictRoundOfManyMessages(t *testing.T) {
 	})
 }
 
-// What spans nodes is held where it must be, and counted once on each.
+// What spans nodes is deferred where it must be, and counted once on each.
 func TestStrictGroup(t *testing.T) {
 	inStrict(t, func(t *testing.T, c *strictCluster) {
 		v := c.other.router.View()
@@ -301,8 +301,8 @@ func TestStrictGroup(t *testing.T) {
 			time.Sleep(urgentEvery)
 		}
 		for i, n := range []*ownershipNode{c.owner, c.standby, c.other} {
-			if held, unacknowledged := n.strictWaits(); unacknowledged != 0 || (held > 0) != (i < 2) {
-				t.Errorf("%s: %v held, %v not acknowledged", n.id, held, unacknowledged)
+			if deferred, unacknowledged := n.strictWaits(); unacknowledged != 0 || (deferred > 0) != (i < 2) {
+				t.Errorf("%s: %v deferred, %v not acknowledged", n.id, deferred, unacknowledged)
 			}
 		}
 	})
@@ -362,8 +362,8 @@ func TestOnlyStrictTakesWait(t *testing.T) {
 				t.Errorf("strict %v: lent %+v", strict, g[0])
 			}
 		}
-		if held, _ := c.owner.strictWaits(); held != 0 {
-			t.Errorf("%v were held", held)
+		if deferred, _ := c.owner.strictWaits(); deferred != 0 {
+			t.Errorf("%v were deferred", deferred)
 		}
 	})
 	inOwnership(t, func(t *testing.T, cc *ownershipCluster) {
@@ -372,8 +372,8 @@ func TestOnlyStrictTakesWait(t *testing.T) {
 		c := &strictCluster{ownershipCluster: cc, key: ownershipKey(0), limit: strictLimit, owner: cc.alive["a"]}
 		c.load(500, 2*time.Millisecond, true, c.owner)
 		c.calls.Wait()
-		if held, unacknowledged := c.owner.strictWaits(); c.granted.Load() != 1000 || c.slowest.Load() != 0 || held+unacknowledged != 0 {
-			t.Errorf("alone: %d granted, the slowest after %v, %v held, %v not acknowledged", c.granted.Load(), time.Duration(c.slowest.Load()), held, unacknowledged)
+		if deferred, unacknowledged := c.owner.strictWaits(); c.granted.Load() != 1000 || c.slowest.Load() != 0 || deferred+unacknowledged != 0 {
+			t.Errorf("alone: %d granted, the slowest after %v, %v deferred, %v not acknowledged", c.granted.Load(), time.Duration(c.slowest.Load()), deferred, unacknowledged)
 		}
 	})
 }

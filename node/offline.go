@@ -161,7 +161,7 @@ func (n *node) ImportView(ctx context.Context, dryRun bool) (*weirv1.ImportViewR
 	var stored []byte
 	if n.store != nil {
 		state := n.store.State()
-		stored, resp.RulesRevision = n.store.Stored(), state.Revision
+		stored, resp.StoreRevision = n.store.Stored(), state.Revision
 	}
 	number, err := n.registry.Restore(ctx, v, stored, n.clusterTokens.stored(), dryRun)
 	if errors.Is(err, etcd.ErrNotWiped) {
@@ -175,7 +175,7 @@ func (n *node) ImportView(ctx context.Context, dryRun bool) (*weirv1.ImportViewR
 		resp.Members = append(resp.Members, m.ID)
 	}
 	if !dryRun {
-		n.log.Warn("etcd was given what it had lost", "cluster", n.opts.Cluster, "reason", alarm, "view", number, "rules", resp.RulesRevision)
+		n.log.Warn("etcd was given what it had lost", "cluster", n.opts.Cluster, "reason", alarm, "view", number, "rules", resp.StoreRevision)
 	}
 	return resp, nil
 }

@@ -61,9 +61,9 @@ type Group struct {
 	Ungated bool
 	// LentAt, unless 0, is the TokenLease.At of the tokens that the negative costs give back.
 	LentAt int64
-	// Held, unless 0, says that the group was decided and counted, and that the answer waits for a standby:
+	// Deferred, unless 0, says that the group was decided and counted, and that the answer waits for a standby:
 	// it is the deciding node's id of the group. A Shard ignores it.
-	Held uint64
+	Deferred uint64
 	// By, unless 0, is the mark of the node that has decided the group in the place of the one that was asked.
 	// A Shard ignores it.
 	By uint64
@@ -108,10 +108,10 @@ const (
 	Lent Source = 4
 	// Redirected: none, because the counter's partition is sealed here; another node owns it.
 	Redirected Source = 5
-	// Standby: the standby of the owner, which it has asked.
-	Standby Source = 6
+	// Relayed: the owner, asked by a relay: its standby or another member.
+	Relayed Source = 6
 	// Provisional: the standby, from its copy. It sends the owner what it has granted.
 	Provisional Source = 7
-	// Held: the owner, but its answer waits for the standby. No decision ends so.
-	Held Source = 8
+	// Deferred: the owner, but its answer waits for the standby. No decision ends so.
+	Deferred Source = 8
 )

@@ -422,7 +422,7 @@ type HeartbeatResponse struct {
 	// Its incarnation.
 	Incarnation uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// How many partitions it decides for of those that it owns.
-	Held uint32 `protobuf:"varint,3,opt,name=held,proto3" json:"held,omitempty"`
+	Deciding uint32 `protobuf:"varint,3,opt,name=deciding,proto3" json:"deciding,omitempty"`
 	// How many it owns and does not decide for yet.
 	Wanted uint32 `protobuf:"varint,4,opt,name=wanted,proto3" json:"wanted,omitempty"`
 	// How many it decides for that others own.
@@ -485,9 +485,9 @@ func (x *HeartbeatResponse) GetIncarnation() uint64 {
 	return 0
 }
 
-func (x *HeartbeatResponse) GetHeld() uint32 {
+func (x *HeartbeatResponse) GetDeciding() uint32 {
 	if x != nil {
-		return x.Held
+		return x.Deciding
 	}
 	return 0
 }
@@ -1804,11 +1804,11 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\bAdoption\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x12\n" +
-	"\x04view\x18\x03 \x01(\x04R\x04view\"\xbe\x02\n" +
+	"\x04view\x18\x03 \x01(\x04R\x04view\"\xc6\x02\n" +
 	"\x11HeartbeatResponse\x12\x12\n" +
 	"\x04view\x18\x01 \x01(\x04R\x04view\x12 \n" +
-	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x12\n" +
-	"\x04held\x18\x03 \x01(\rR\x04held\x12\x16\n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x1a\n" +
+	"\bdeciding\x18\x03 \x01(\rR\bdeciding\x12\x16\n" +
 	"\x06wanted\x18\x04 \x01(\rR\x06wanted\x12\x18\n" +
 	"\aleaving\x18\x05 \x01(\rR\aleaving\x12\x18\n" +
 	"\areaches\x18\x06 \x03(\tR\areaches\x124\n" +

@@ -181,8 +181,8 @@ func formatSource(source weirv1.Source) string {
 	switch source {
 	case weirv1.Source_SOURCE_OWNER:
 		return name + " (the node that keeps the counter)"
-	case weirv1.Source_SOURCE_STANDBY:
-		return name + " (the node that keeps the counter, through its standby)"
+	case weirv1.Source_SOURCE_RELAYED:
+		return name + " (the node that keeps the counter, through another member)"
 	case weirv1.Source_SOURCE_PROVISIONAL:
 		return name + " (the standby, from its copy: the node that keeps the counter did not answer in time)"
 	case weirv1.Source_SOURCE_LENT:

@@ -116,7 +116,7 @@ func TestFormatDecision(t *testing.T) {
 		{answer(func(r *weirv1.RateLimitResponse) { r.Window = nil }), "rule     posts-per-user"},
 		{answer(func(r *weirv1.RateLimitResponse) { r.Window = durationpb.New(90 * time.Second) }), "rule     posts-per-user: 10 per 1m30s, 0 remaining, resets now"},
 		{answer(func(r *weirv1.RateLimitResponse) { r.Source = 99 }), "source   99"},
-		{answer(func(r *weirv1.RateLimitResponse) { r.Source = weirv1.Source_SOURCE_STANDBY }), "source   standby (the node that keeps the counter, through its standby)"},
+		{answer(func(r *weirv1.RateLimitResponse) { r.Source = weirv1.Source_SOURCE_RELAYED }), "source   relayed (the node that keeps the counter, through another member)"},
 		{answer(func(r *weirv1.RateLimitResponse) { r.Source = weirv1.Source_SOURCE_PROVISIONAL }), "source   provisional (the standby, from its copy: the node that keeps the counter did not answer in time)"},
 	}
 	for _, test := range tests {

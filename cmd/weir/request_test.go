@@ -64,7 +64,7 @@ func (f *fakeNode) GetHealthStatus(context.Context, *weirv1.GetHealthStatusReque
 
 func (f *fakeNode) DrainNode(_ context.Context, request *weirv1.DrainNodeRequest) (*weirv1.DrainNodeResponse, error) {
 	f.drain = append(f.drain, request)
-	return &weirv1.DrainNodeResponse{Held: 7}, f.failure
+	return &weirv1.DrainNodeResponse{ToHandOver: 7}, f.failure
 }
 
 func (f *fakeNode) RemoveNode(_ context.Context, request *weirv1.RemoveNodeRequest) (*weirv1.RemoveNodeResponse, error) {
@@ -75,7 +75,7 @@ func (f *fakeNode) RemoveNode(_ context.Context, request *weirv1.RemoveNodeReque
 func (f *fakeNode) ImportView(_ context.Context, request *weirv1.ImportViewRequest) (*weirv1.ImportViewResponse, error) {
 	f.imports = append(f.imports, request.GetDryRun())
 	return &weirv1.ImportViewResponse{
-		Cluster: "shop", Reason: "etcd was wiped", View: 8, Members: []string{"a", "b"}, RulesRevision: 3,
+		Cluster: "shop", Reason: "etcd was wiped", View: 8, Members: []string{"a", "b"}, StoreRevision: 3,
 	}, f.failure
 }
 

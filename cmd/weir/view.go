@@ -58,7 +58,7 @@ had, nothing is written.`,
 
 func formatImport(response *weirv1.ImportViewResponse, done bool) string {
 	rules := "none: the node has files of its own, or there are none"
-	if revision := response.GetRulesRevision(); revision > 0 {
+	if revision := response.GetStoreRevision(); revision > 0 {
 		rules = fmt.Sprintf("revision %d", revision)
 	}
 	var out strings.Builder

@@ -34,7 +34,7 @@ func TestOwnerKilled(t *testing.T) {
 	t.Logf("in the first second: %v", first)
 	checkLatency(t, base, first)
 	wait(calm())
-	last := f.lastFrom(weirv1.Source_SOURCE_PROVISIONAL, weirv1.Source_SOURCE_STANDBY)
+	last := f.lastFrom(weirv1.Source_SOURCE_PROVISIONAL, weirv1.Source_SOURCE_RELAYED)
 	switch {
 	case last.Before(killed):
 		t.Error("no standby has answered")

@@ -137,7 +137,7 @@ func TestOwnerCutOffFromSomeNodes(t *testing.T) {
 	cut := time.Now()
 	wait(cutTime())
 	g := f.report("while it was cut off", cut)
-	if g.sources[weirv1.Source_SOURCE_STANDBY] == 0 {
+	if g.sources[weirv1.Source_SOURCE_RELAYED] == 0 {
 		t.Error("nothing was relayed")
 	}
 	heal()

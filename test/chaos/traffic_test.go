@@ -162,7 +162,7 @@ func (f *traffic) spend() {
 // decided reports whether a node has counted the check, rather than applied the failure policy.
 func decided(s weirv1.Source) bool {
 	switch s {
-	case weirv1.Source_SOURCE_OWNER, weirv1.Source_SOURCE_LENT, weirv1.Source_SOURCE_STANDBY, weirv1.Source_SOURCE_PROVISIONAL:
+	case weirv1.Source_SOURCE_OWNER, weirv1.Source_SOURCE_LENT, weirv1.Source_SOURCE_RELAYED, weirv1.Source_SOURCE_PROVISIONAL:
 		return true
 	}
 	return false

@@ -74,7 +74,7 @@ func (c *tally) add(resp *weirv1.RateLimitResponse, err error) {
 		c.firstErr.CompareAndSwap(nil, &err)
 		return
 	case resp.GetSource() == weirv1.Source_SOURCE_OWNER, resp.GetSource() == weirv1.Source_SOURCE_LENT,
-		resp.GetSource() == weirv1.Source_SOURCE_STANDBY:
+		resp.GetSource() == weirv1.Source_SOURCE_RELAYED:
 		c.owner.Add(1)
 	case resp.GetSource() == weirv1.Source_SOURCE_PROVISIONAL:
 		c.provisional.Add(1)

@@ -118,7 +118,7 @@ func (r *record) answered(a asked, resp *weirv1.RateLimitResponse, err error, mo
 // decided reports whether a node has counted the check.
 func decided(s weirv1.Source) bool {
 	switch s {
-	case weirv1.Source_SOURCE_OWNER, weirv1.Source_SOURCE_LENT, weirv1.Source_SOURCE_STANDBY, weirv1.Source_SOURCE_PROVISIONAL:
+	case weirv1.Source_SOURCE_OWNER, weirv1.Source_SOURCE_LENT, weirv1.Source_SOURCE_RELAYED, weirv1.Source_SOURCE_PROVISIONAL:
 		return true
 	}
 	return false

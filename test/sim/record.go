@@ -131,7 +131,7 @@ func sourceName(s shard.Source) string {
 		return "owner"
 	case shard.Provisional:
 		return "copy"
-	case shard.Held:
+	case shard.Deferred:
 		return "owner, held"
 	case shard.Local:
 		return "share"

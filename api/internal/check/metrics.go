@@ -15,7 +15,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	f := promauto.With(r)
 	checks := f.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_checks_total",
-		Help: "Checks of clients, by result (allowed, denied) and by source of the decision (owner, standby, provisional, lent, local, no_rule, unlimited, fail_open, fail_closed, overloaded).",
+		Help: "Checks of clients, by result (allowed, denied) and by source of the decision (owner, relayed, provisional, lent, local, no_rule, unlimited, fail_open, fail_closed, overloaded).",
 	}, []string{"result", "source"})
 	duration := f.NewHistogramVec(prometheus.HistogramOpts{
 		Name:                        "weir_check_duration_seconds",
@@ -27,7 +27,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	for s, name := range [sources]string{
 		ByOwner: "owner", ByNoRule: "no_rule", ByFailOpen: "fail_open",
 		ByUnlimited: "unlimited", ByLocal: "local", ByFailClosed: "fail_closed", ByOverload: "overloaded",
-		ByLent: "lent", ByStandby: "standby", ByProvisional: "provisional",
+		ByLent: "lent", ByRelay: "relayed", ByProvisional: "provisional",
 	} {
 		m.checks[s][denied] = checks.WithLabelValues("denied", name)
 		m.checks[s][allowed] = checks.WithLabelValues("allowed", name)

@@ -29,7 +29,7 @@ const (
 	ByFailClosed
 	ByOverload
 	ByLent
-	ByStandby
+	ByRelay
 	ByProvisional
 	sources // how many there are
 )
@@ -43,8 +43,8 @@ func SourceOf(t *shard.Take) Source {
 		return ByLocal
 	case t.Source == shard.Lent:
 		return ByLent
-	case t.Source == shard.Standby:
-		return ByStandby
+	case t.Source == shard.Relayed:
+		return ByRelay
 	case t.Source == shard.Provisional:
 		return ByProvisional
 	case t.Source == shard.Overloaded && !t.Shadow:
@@ -122,9 +122,9 @@ func tighter(a, b *shard.Take) bool {
 // Answered reports whether a node has looked at the counter.
 func Answered(t *shard.Take) bool {
 	switch t.Source {
-	case shard.Owner, shard.Local, shard.Lent, shard.Standby, shard.Provisional:
+	case shard.Owner, shard.Local, shard.Lent, shard.Relayed, shard.Provisional:
 		return true
-	case shard.Unanswered, shard.Overloaded, shard.Redirected, shard.Held:
+	case shard.Unanswered, shard.Overloaded, shard.Redirected, shard.Deferred:
 	}
 	return false
 }

@@ -723,7 +723,7 @@ type Node struct {
 	// How many partitions of the ring it owns; 0 if it is no member.
 	Partitions uint32 `protobuf:"varint,9,opt,name=partitions,proto3" json:"partitions,omitempty"`
 	// How many of those it decides for, as it last reported.
-	Held uint32 `protobuf:"varint,10,opt,name=held,proto3" json:"held,omitempty"`
+	Deciding uint32 `protobuf:"varint,10,opt,name=deciding,proto3" json:"deciding,omitempty"`
 	// How many of those it does not decide for yet, or has not reported: another node decides
 	// for them, or none does.
 	Wanted uint32 `protobuf:"varint,11,opt,name=wanted,proto3" json:"wanted,omitempty"`
@@ -833,9 +833,9 @@ func (x *Node) GetPartitions() uint32 {
 	return 0
 }
 
-func (x *Node) GetHeld() uint32 {
+func (x *Node) GetDeciding() uint32 {
 	if x != nil {
-		return x.Held
+		return x.Deciding
 	}
 	return 0
 }
@@ -926,7 +926,7 @@ type ImportViewResponse struct {
 	// The ids of its members.
 	Members []string `protobuf:"bytes,4,rep,name=members,proto3" json:"members,omitempty"`
 	// The store's revision of the rules, 0 if none are written.
-	RulesRevision int64 `protobuf:"varint,5,opt,name=rules_revision,json=rulesRevision,proto3" json:"rules_revision,omitempty"`
+	StoreRevision int64 `protobuf:"varint,5,opt,name=store_revision,json=storeRevision,proto3" json:"store_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -989,9 +989,9 @@ func (x *ImportViewResponse) GetMembers() []string {
 	return nil
 }
 
-func (x *ImportViewResponse) GetRulesRevision() int64 {
+func (x *ImportViewResponse) GetStoreRevision() int64 {
 	if x != nil {
-		return x.RulesRevision
+		return x.StoreRevision
 	}
 	return 0
 }
@@ -1156,8 +1156,8 @@ func (x *RemoveNodeResponse) GetMember() bool {
 // DrainNodeResponse says how much the node has to hand over.
 type DrainNodeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How many partitions it decides for.
-	Held          uint32 `protobuf:"varint,1,opt,name=held,proto3" json:"held,omitempty"`
+	// How many partitions it decides for, all of which it hands over.
+	ToHandOver    uint32 `protobuf:"varint,1,opt,name=to_hand_over,json=toHandOver,proto3" json:"to_hand_over,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1192,9 +1192,9 @@ func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
 	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
-func (x *DrainNodeResponse) GetHeld() uint32 {
+func (x *DrainNodeResponse) GetToHandOver() uint32 {
 	if x != nil {
-		return x.Held
+		return x.ToHandOver
 	}
 	return 0
 }
@@ -1429,7 +1429,7 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\x10ListNodesRequest\"L\n" +
 	"\x11ListNodesResponse\x12\x12\n" +
 	"\x04view\x18\x01 \x01(\x04R\x04view\x12#\n" +
-	"\x05nodes\x18\x02 \x03(\v2\r.weir.v1.NodeR\x05nodes\"\x9a\x03\n" +
+	"\x05nodes\x18\x02 \x03(\v2\r.weir.v1.NodeR\x05nodes\"\xa2\x03\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12 \n" +
@@ -1441,9 +1441,9 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\treachable\x18\b \x01(\bR\treachable\x12\x1e\n" +
 	"\n" +
 	"partitions\x18\t \x01(\rR\n" +
-	"partitions\x12\x12\n" +
-	"\x04held\x18\n" +
-	" \x01(\rR\x04held\x12\x16\n" +
+	"partitions\x12\x1a\n" +
+	"\bdeciding\x18\n" +
+	" \x01(\rR\bdeciding\x12\x16\n" +
 	"\x06wanted\x18\v \x01(\rR\x06wanted\x12\x18\n" +
 	"\aleaving\x18\f \x01(\rR\aleaving\x12\x1c\n" +
 	"\tunreached\x18\r \x01(\tR\tunreached\x12#\n" +
@@ -1455,7 +1455,7 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
 	"\x04view\x18\x03 \x01(\x04R\x04view\x12\x18\n" +
 	"\amembers\x18\x04 \x03(\tR\amembers\x12%\n" +
-	"\x0erules_revision\x18\x05 \x01(\x03R\rrulesRevision\"C\n" +
+	"\x0estore_revision\x18\x05 \x01(\x03R\rstoreRevision\"C\n" +
 	"\x10DrainNodeRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x16\n" +
 	"\x06cancel\x18\x02 \x01(\bR\x06cancel\",\n" +
@@ -1463,9 +1463,10 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\"@\n" +
 	"\x12RemoveNodeResponse\x12\x12\n" +
 	"\x04view\x18\x01 \x01(\x04R\x04view\x12\x16\n" +
-	"\x06member\x18\x02 \x01(\bR\x06member\"'\n" +
-	"\x11DrainNodeResponse\x12\x12\n" +
-	"\x04held\x18\x01 \x01(\rR\x04held\"(\n" +
+	"\x06member\x18\x02 \x01(\bR\x06member\"5\n" +
+	"\x11DrainNodeResponse\x12 \n" +
+	"\fto_hand_over\x18\x01 \x01(\rR\n" +
+	"toHandOver\"(\n" +
 	"\x0eGetRingRequest\x12\x16\n" +
 	"\x06tables\x18\x01 \x01(\bR\x06tables\"\xa5\x01\n" +
 	"\x0fGetRingResponse\x12\x12\n" +

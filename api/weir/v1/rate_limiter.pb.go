@@ -109,9 +109,9 @@ const (
 	Source_SOURCE_FAIL_CLOSED Source = 6
 	// The asked node, from tokens that the owner has lent it: allowed.
 	Source_SOURCE_LENT Source = 7
-	// The node that owns the counter. The asked node did not reach it, and its standby
-	// forwarded the check.
-	Source_SOURCE_STANDBY Source = 8
+	// The node that owns the counter. The asked node did not reach it, and another
+	// member, such as its standby, relayed the check.
+	Source_SOURCE_RELAYED Source = 8
 	// The standby, from its copy of the counter, because the owner is unreachable. The copy
 	// may lack what the owner allowed in its last moments. The owner counts what its standby
 	// allowed as soon as it is reachable; if it does not return, its successor does.
@@ -129,7 +129,7 @@ var (
 		5: "SOURCE_LOCAL",
 		6: "SOURCE_FAIL_CLOSED",
 		7: "SOURCE_LENT",
-		8: "SOURCE_STANDBY",
+		8: "SOURCE_RELAYED",
 		9: "SOURCE_PROVISIONAL",
 	}
 	Source_value = map[string]int32{
@@ -141,7 +141,7 @@ var (
 		"SOURCE_LOCAL":       5,
 		"SOURCE_FAIL_CLOSED": 6,
 		"SOURCE_LENT":        7,
-		"SOURCE_STANDBY":     8,
+		"SOURCE_RELAYED":     8,
 		"SOURCE_PROVISIONAL": 9,
 	}
 )
@@ -1782,7 +1782,7 @@ const file_weir_v1_rate_limiter_proto_rawDesc = "" +
 	"\fSOURCE_LOCAL\x10\x05\x12\x16\n" +
 	"\x12SOURCE_FAIL_CLOSED\x10\x06\x12\x0f\n" +
 	"\vSOURCE_LENT\x10\a\x12\x12\n" +
-	"\x0eSOURCE_STANDBY\x10\b\x12\x16\n" +
+	"\x0eSOURCE_RELAYED\x10\b\x12\x16\n" +
 	"\x12SOURCE_PROVISIONAL\x10\t2\x8e\x04\n" +
 	"\vRateLimiter\x12G\n" +
 	"\x0eCheckRateLimit\x12\x19.weir.v1.RateLimitRequest\x1a\x1a.weir.v1.RateLimitResponse\x12V\n" +

@@ -8,7 +8,7 @@ import threading
 import uuid
 from typing import Callable, Iterator
 
-DECIDED = {"SOURCE_OWNER", "SOURCE_STANDBY", "SOURCE_LENT"}  # as exact as each other
+DECIDED = {"SOURCE_OWNER", "SOURCE_RELAYED", "SOURCE_LENT"}  # as exact as each other
 FAIL = 20.0  # seconds; far above every timeout below
 
 Handler = Callable[[socket.socket], None]

@@ -508,10 +508,10 @@ test("a node of another cluster is not asked", async () => {
     res.writeHead(200, { "Weir-Cluster": "ff" }).end(JSON.stringify({ responses: [{ allowed: true, source: "SOURCE_OWNER" }] }));
   });
   const home = await serve((_req, res) => {
-    res.writeHead(200, { "Weir-Cluster": "aa" }).end(JSON.stringify({ responses: [{ allowed: true, source: "SOURCE_STANDBY" }] }));
+    res.writeHead(200, { "Weir-Cluster": "aa" }).end(JSON.stringify({ responses: [{ allowed: true, source: "SOURCE_RELAYED" }] }));
   });
   const other = await serve((_req, res) => {
-    res.writeHead(200, { "Weir-Cluster": "aa" }).end(JSON.stringify({ responses: [{ allowed: true, source: "SOURCE_STANDBY" }] }));
+    res.writeHead(200, { "Weir-Cluster": "aa" }).end(JSON.stringify({ responses: [{ allowed: true, source: "SOURCE_RELAYED" }] }));
   });
   const weir = new Weir([home, other, stranger], { timeout: long });
   const sources: string[] = [];
@@ -524,7 +524,7 @@ test("a node of another cluster is not asked", async () => {
     sources.push(await ask());
   }
   weir.close();
-  assert.deepEqual(new Set(sources), new Set(["SOURCE_STANDBY"]));
+  assert.deepEqual(new Set(sources), new Set(["SOURCE_RELAYED"]));
   assert.equal(seen.at(-1), "aa");
 });
 
