@@ -41,7 +41,7 @@ func handshake(s *Server, begin string) (there net.Conn, got net.Conn, err error
 // greeting is what the node "a" says that means the node of that id.
 func greeting(t *testing.T, id string, incarnation uint64) string {
 	t.Helper()
-	b, err := hello{from: Identity{Cluster: 1, ID: "a", Incarnation: 1}, to: Identity{ID: id, Incarnation: incarnation}}.append(nil)
+	b, err := hello{from: Identity{Cluster: 1, ID: "a", Incarnation: 1}, to: Identity{ID: id, Incarnation: incarnation}}.appendTo(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,10 +40,10 @@ const maxHello = 1 << 10 // bytes behind the preface and the length
 
 var errBadHello = errors.New("hello is damaged")
 
-// append encodes h: the preface, the length of the rest in two bytes, the cluster and both incarnations
+// appendTo encodes h: the preface, the length of the rest in two bytes, the cluster and both incarnations
 // in eight bytes each, both ids behind their lengths in one byte, and the clock in eight bytes, which earlier versions
 // do not have; all little-endian. More may follow in later versions, and is ignored.
-func (h hello) append(b []byte) ([]byte, error) {
+func (h hello) appendTo(b []byte) ([]byte, error) {
 	if len(h.from.ID) > 255 || len(h.to.ID) > 255 {
 		return nil, fmt.Errorf("hello: ids %q and %q are not below 256 bytes", h.from.ID, h.to.ID)
 	}
@@ -93,7 +93,7 @@ func readHello(r io.Reader) (h hello, err error) {
 }
 
 func writeHello(w io.Writer, h hello) error {
-	b, err := h.append(nil)
+	b, err := h.appendTo(nil)
 	if err == nil {
 		_, err = w.Write(b)
 	}

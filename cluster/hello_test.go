@@ -29,7 +29,7 @@ func TestHelloIsReadAsItWasWritten(t *testing.T) {
 		to:    Identity{Cluster: 1<<63 + 7, ID: strings.Repeat("n", 255), Incarnation: 12},
 		clock: 1795372040123456789,
 	}
-	b, err := want.append(nil)
+	b, err := want.appendTo(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,8 +17,8 @@ func (c *ownershipCluster) loseRegistry() {
 	}
 }
 
-// startAway starts a node from a view, without the registry.
-func (c *ownershipCluster) startAway(id string, v *View) *ownershipNode {
+// startOffline starts a node from a view, without the registry.
+func (c *ownershipCluster) startOffline(id string, v *View) *ownershipNode {
 	n := c.launch(id, 0)
 	n.mu.Lock()
 	n.leased = false
@@ -62,7 +62,7 @@ func TestStartWithoutRegistry(t *testing.T) {
 		c.loseRegistry()
 		v := c.alive["b"].router.View()
 		c.crash("b")
-		b := c.startAway("b", v)
+		b := c.startOffline("b", v)
 		for _, n := range c.alive {
 			c.reaching(n)
 		}
@@ -106,7 +106,7 @@ func TestStartAloneWithoutRegistry(t *testing.T) {
 		c.settled()
 		v := c.alive["a"].router.View()
 		c.crash("a")
-		a := c.startAway("a", v)
+		a := c.startOffline("a", v)
 		c.await("a holds all", func() bool { return a.ownership.Standing().Deciding == ownershipRing.Partitions })
 		for i := range keys {
 			for range 4 {
@@ -137,7 +137,7 @@ func TestSingleNodeThatIsNotAlone(t *testing.T) {
 		c.start("b")
 		c.settled()
 		c.crash("a")
-		a := c.startAway("a", v)
+		a := c.startOffline("a", v)
 		c.await("a holds all", func() bool { return a.ownership.Standing().Deciding == ownershipRing.Partitions })
 		a.ownership.Adopt(c.alive["b"].router.View())
 		for p := range uint32(ownershipRing.Partitions) {
@@ -163,7 +163,7 @@ func TestTwoWithoutRegistry(t *testing.T) {
 		c.loseRegistry()
 		v := c.alive["b"].router.View()
 		c.crash("b")
-		b := c.startAway("b", v)
+		b := c.startOffline("b", v)
 		a := c.alive["a"]
 		c.reaching(a)
 		c.reaching(b)

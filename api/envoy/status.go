@@ -247,10 +247,10 @@ func (s *Service) takeBack(ctx context.Context, w *work) {
 // appendResponse appends a RateLimitResponse.
 func (s *Service) appendResponse(b []byte, w *work, r result) []byte {
 	for i := range w.statuses {
-		b = w.statuses[i].append(b)
+		b = w.statuses[i].appendTo(b)
 	}
 	for range w.list.N - len(w.statuses) { // none, unless there are too many
-		b = (&descriptorStatus{over: true}).append(b)
+		b = (&descriptorStatus{over: true}).appendTo(b)
 	}
 	if names := s.config.Headers; len(names) > 0 && r.told >= 0 {
 		st := &w.statuses[r.told]
@@ -280,8 +280,8 @@ func appendHeader(b []byte, name string, value int64) []byte {
 	return wire.EndMessage(b, begin)
 }
 
-// append appends a DescriptorStatus.
-func (s *descriptorStatus) append(b []byte) []byte {
+// appendTo appends a DescriptorStatus.
+func (s *descriptorStatus) appendTo(b []byte) []byte {
 	b, begin := wire.BeginMessage(b, 2)
 	code := rlsv3.RateLimitResponse_OK
 	if s.over {

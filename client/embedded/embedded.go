@@ -102,7 +102,7 @@ func (l *Limiter) Close() error {
 // Check decides whether one request may go on, and counts it if so. It does not wait, so
 // that the deadline of ctx does not matter.
 func (l *Limiter) Check(ctx context.Context, req *weirv1.RateLimitRequest) (*weirv1.RateLimitResponse, error) {
-	if err := l.wanted(ctx); err != nil {
+	if err := l.refusal(ctx); err != nil {
 		return nil, err
 	}
 	answer, err := l.service.CheckRateLimit(ctx, req)
@@ -115,7 +115,7 @@ func (l *Limiter) Check(ctx context.Context, req *weirv1.RateLimitRequest) (*wei
 // CheckBatch decides up to 1000 independent requests. The answers stand in the order of
 // the requests. One invalid request refuses the whole batch.
 func (l *Limiter) CheckBatch(ctx context.Context, reqs []*weirv1.RateLimitRequest) ([]*weirv1.RateLimitResponse, error) {
-	if err := l.wanted(ctx); err != nil {
+	if err := l.refusal(ctx); err != nil {
 		return nil, err
 	}
 	batch, err := l.service.CheckRateLimitBatch(ctx, &weirv1.RateLimitBatchRequest{Requests: reqs})
@@ -132,7 +132,7 @@ func (l *Limiter) Wait(ctx context.Context, req *weirv1.RateLimitRequest) (*weir
 
 // Status returns the counters of an identifier across all rules, and counts nothing.
 func (l *Limiter) Status(ctx context.Context, req *weirv1.RateLimitStatusRequest) (*weirv1.RateLimitStatusResponse, error) {
-	if err := l.wanted(ctx); err != nil {
+	if err := l.refusal(ctx); err != nil {
 		return nil, err
 	}
 	return l.service.GetRateLimitStatus(ctx, req)
@@ -140,7 +140,7 @@ func (l *Limiter) Status(ctx context.Context, req *weirv1.RateLimitStatusRequest
 
 // Explain tells how a request would be decided, and why, and counts nothing.
 func (l *Limiter) Explain(ctx context.Context, req *weirv1.RateLimitRequest) (*weirv1.ExplainRateLimitResponse, error) {
-	if err := l.wanted(ctx); err != nil {
+	if err := l.refusal(ctx); err != nil {
 		return nil, err
 	}
 	return l.service.ExplainRateLimit(ctx, req)
@@ -148,14 +148,15 @@ func (l *Limiter) Explain(ctx context.Context, req *weirv1.RateLimitRequest) (*w
 
 // Reset makes counters fresh ones.
 func (l *Limiter) Reset(ctx context.Context, req *weirv1.ResetRateLimitRequest) (*weirv1.ResetRateLimitResponse, error) {
-	if err := l.wanted(ctx); err != nil {
+	if err := l.refusal(ctx); err != nil {
 		return nil, err
 	}
 	return l.limiter.Reset(ctx, req)
 }
 
-// wanted is the error for a caller that is too late, or that wants no answer any more.
-func (l *Limiter) wanted(ctx context.Context) error {
+// refusal returns the error of a call that is not answered: client.ErrClosed after Close, context.Canceled if ctx was
+// canceled, else nil.
+func (l *Limiter) refusal(ctx context.Context) error {
 	switch {
 	case l.stopped.Err() != nil:
 		return client.ErrClosed

@@ -16,9 +16,9 @@ import (
 
 type keyValue = mvccpb.KeyValue
 
-// mirror is a copy of what etcd holds of a cluster, and what to believe of it.
+// etcdCache is a copy of what etcd holds of a cluster, and what to believe of it.
 // It does no I/O but logging. It belongs to one goroutine.
-type mirror struct {
+type etcdCache struct {
 	keys keys
 	log  *slog.Logger
 
@@ -57,12 +57,12 @@ type viewBelief struct {
 	wiped    bool // see seenView
 }
 
-func newMirror(k keys, log *slog.Logger) *mirror {
-	return &mirror{keys: k, log: log, nodes: make(map[string]nodeEntry), reported: make(map[string]string)}
+func newCache(k keys, log *slog.Logger) *etcdCache {
+	return &etcdCache{keys: k, log: log, nodes: make(map[string]nodeEntry), reported: make(map[string]string)}
 }
 
 // recall believes what is known from an earlier run.
-func (m *mirror) recall(known *Known) error {
+func (m *etcdCache) recall(known *Known) error {
 	raw, err := cluster.MarshalView(known.View)
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func (m *mirror) recall(known *Known) error {
 }
 
 // replace forgets all entries and takes those of a full list at revision.
-func (m *mirror) replace(kvs []*keyValue, revision int64) {
+func (m *etcdCache) replace(kvs []*keyValue, revision int64) {
 	old := m.reported
 	m.reported = make(map[string]string) // only what is still there stays
 	clear(m.nodes)
@@ -93,7 +93,7 @@ func (m *mirror) replace(kvs []*keyValue, revision int64) {
 }
 
 // set takes a key that was put.
-func (m *mirror) set(kv *keyValue) {
+func (m *etcdCache) set(kv *keyValue) {
 	m.revision = max(m.revision, kv.ModRevision)
 	key := string(kv.Key)
 	switch id, isNode := strings.CutPrefix(key, m.keys.nodes); {
@@ -117,7 +117,7 @@ func (m *mirror) set(kv *keyValue) {
 }
 
 // unset takes a key that was deleted at revision.
-func (m *mirror) unset(key string, revision int64) {
+func (m *etcdCache) unset(key string, revision int64) {
 	m.revision = max(m.revision, revision)
 	delete(m.reported, key)
 	switch id, isNode := strings.CutPrefix(key, m.keys.nodes); {
@@ -163,7 +163,7 @@ func parseNode(id string, value []byte) (cluster.Node, error) {
 }
 
 // report logs a malformed value once for as long as it stands there.
-func (m *mirror) report(key string, value []byte, msg string, err error) {
+func (m *etcdCache) report(key string, value []byte, msg string, err error) {
 	if said, ok := m.reported[key]; ok && said == string(value) {
 		return
 	}
@@ -173,7 +173,7 @@ func (m *mirror) report(key string, value []byte, msg string, err error) {
 
 // snapshot returns what to believe and whether that is new. The first is. params
 // are those that must stand in etcd, or nil if that is not known.
-func (m *mirror) snapshot(params []byte) (cluster.Snapshot, bool) {
+func (m *etcdCache) snapshot(params []byte) (cluster.Snapshot, bool) {
 	m.believe(params)
 	m.believeValues()
 	s := cluster.Snapshot{Nodes: m.sortedNodes(), View: m.view.good}
@@ -197,7 +197,7 @@ func (m *mirror) snapshot(params []byte) (cluster.Snapshot, bool) {
 	return s, true
 }
 
-func (m *mirror) sortedNodes() []cluster.Node {
+func (m *etcdCache) sortedNodes() []cluster.Node {
 	nodes := make([]cluster.Node, 0, len(m.nodes))
 	for _, e := range m.nodes {
 		if e.valid {
@@ -211,7 +211,7 @@ func (m *mirror) sortedNodes() []cluster.Node {
 // believe decides whether the stored view is good.
 //
 // invariant: view.good.Number never falls.
-func (m *mirror) believe(params []byte) {
+func (m *etcdCache) believe(params []byte) {
 	v := &m.view
 	v.alarm, v.wiped = "", false
 	switch {
@@ -231,14 +231,14 @@ func (m *mirror) believe(params []byte) {
 
 // believeValues takes the stored rules and tokens, unless etcd was wiped. Whether they are older than the ones before
 // can be told by their readers only.
-func (m *mirror) believeValues() {
+func (m *etcdCache) believeValues() {
 	if !m.view.wiped {
 		m.believed = believedValues{m.rules, m.tokens}
 	}
 }
 
 // judge takes a stored view that is not the one that is believed.
-func (m *mirror) judge(kv *keyValue) {
+func (m *etcdCache) judge(kv *keyValue) {
 	v := &m.view
 	next, err := cluster.UnmarshalView(kv.Value)
 	if err == nil && next.Number == 0 {

@@ -21,7 +21,7 @@ func TestCacheAgainstModel(t *testing.T) {
 		m := &model{
 			t:      t,
 			keys:   keysOf("test"),
-			mirror: newMirror(keysOf("test"), slog.New(slog.DiscardHandler)),
+			cache:  newCache(keysOf("test"), slog.New(slog.DiscardHandler)),
 			stored: make(map[string]*keyValue),
 		}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
@@ -34,11 +34,11 @@ func TestCacheAgainstModel(t *testing.T) {
 // ourParams are what stands in etcd while it is the one that it was.
 const ourParams = "params"
 
-// model is the dumb twin of a mirror, next to it.
+// model is the dumb twin of a cache, next to it.
 type model struct {
-	t      *rapid.T
-	keys   keys
-	mirror *mirror
+	t     *rapid.T
+	keys  keys
+	cache *etcdCache
 
 	stored   map[string]*keyValue // what etcd holds
 	revision int64
@@ -47,7 +47,7 @@ type model struct {
 	last     *cluster.Snapshot
 }
 
-// step changes what etcd holds and tells the mirror.
+// step changes what etcd holds and tells the cache.
 func (m *model) step() {
 	k := m.keys
 	key := rapid.SampledFrom([]string{
@@ -58,16 +58,16 @@ func (m *model) step() {
 	case "put":
 		kv := &keyValue{Key: []byte(key), Value: m.value(key), ModRevision: m.revision}
 		m.stored[key] = kv
-		m.mirror.set(kv)
+		m.cache.set(kv)
 	case "delete":
 		delete(m.stored, key)
-		m.mirror.unset(key, m.revision)
+		m.cache.unset(key, m.revision)
 	case "wipe":
 		clear(m.stored)
 		m.revision = 1
-		m.mirror.replace(nil, 1)
+		m.cache.replace(nil, 1)
 	case "list":
-		m.mirror.replace(slices.Collect(maps.Values(m.stored)), m.revision)
+		m.cache.replace(slices.Collect(maps.Values(m.stored)), m.revision)
 	}
 	if kv := m.stored[k.view]; kv != nil && m.ours() {
 		if v, err := cluster.UnmarshalView(kv.Value); err == nil && v.Number > m.number {
@@ -129,16 +129,16 @@ func (m *model) nodes() []cluster.Node {
 	return nodes
 }
 
-// compare fails if the mirror hands out something else than the model would.
+// compare fails if the cache hands out something else than the model would.
 func (m *model) compare() {
-	s, changed := m.mirror.snapshot([]byte(ourParams))
+	s, changed := m.cache.snapshot([]byte(ourParams))
 	if want := m.nodes(); !slices.Equal(s.Nodes, want) {
 		m.t.Fatalf("nodes %v, not %v", s.Nodes, want)
 	}
 	if (s.View == nil) != (m.good == nil) || s.View != nil && s.View.Number != m.number {
 		m.t.Fatalf("view %+v, not %d", s.View, m.number)
 	}
-	alarm := m.mirror.view.alarm
+	alarm := m.cache.view.alarm
 	if (alarm == "") != m.trusted() {
 		m.t.Fatalf("alarm %q, trusted %v", alarm, m.trusted())
 	}
@@ -168,7 +168,7 @@ func FuzzCache(f *testing.F) {
 	f.Add([]byte{}, []byte{0xff})
 	f.Fuzz(func(t *testing.T, nodeValue, viewValue []byte) {
 		k := keysOf("test")
-		m := newMirror(k, slog.New(slog.DiscardHandler))
+		m := newCache(k, slog.New(slog.DiscardHandler))
 		m.set(&keyValue{Key: []byte(k.nodes + "a"), Value: nodeValue, ModRevision: 1})
 		m.set(&keyValue{Key: []byte(k.view), Value: viewValue, ModRevision: 2})
 		s, changed := m.snapshot(nil)

@@ -42,7 +42,7 @@ func (r *Registry) Run(ctx context.Context, onChange func(cluster.Snapshot)) err
 		defer cancel()
 		kept <- newNodeLease(r).run(ctx)
 	}()
-	f := follower{r: r, mirror: newMirror(r.keys, r.log), onChange: onChange}
+	f := follower{r: r, cache: newCache(r.keys, r.log), onChange: onChange}
 	err := f.recall()
 	if err == nil {
 		err = f.run(ctx)
@@ -57,7 +57,7 @@ func (r *Registry) Run(ctx context.Context, onChange func(cluster.Snapshot)) err
 // follower mirrors etcd and hands out snapshots. It belongs to one goroutine.
 type follower struct {
 	r        *Registry
-	mirror   *mirror
+	cache    *etcdCache
 	onChange func(cluster.Snapshot)
 	params   []byte // of our cluster, once they were seen in etcd; they must stay
 }
@@ -68,7 +68,7 @@ func (f *follower) recall() error {
 		return nil
 	}
 	f.params = f.r.known.Params
-	return f.mirror.recall(f.r.known)
+	return f.cache.recall(f.r.known)
 }
 
 // run lists and watches until ctx ends, when it returns nil, or until the node is
@@ -133,7 +133,7 @@ func (f *follower) list(ctx context.Context) error {
 	if len(kvs) > maxNodes+4 {
 		return fmt.Errorf("listing nodes: more than %d", maxNodes)
 	}
-	f.mirror.replace(kvs, resp.Header.Revision)
+	f.cache.replace(kvs, resp.Header.Revision)
 	return f.deliver()
 }
 
@@ -141,15 +141,15 @@ func (f *follower) list(ctx context.Context) error {
 // has: etcd tells no progress to a watch that waits for a revision that is still to come,
 // so that one in peace would seem to be silent.
 func (f *follower) watch(ctx context.Context) error {
-	return f.r.watchFrom(ctx, f.mirror.revision, func(resp *etcdserverpb.WatchResponse) error {
+	return f.r.watchFrom(ctx, f.cache.revision, func(resp *etcdserverpb.WatchResponse) error {
 		if len(resp.Events) == 0 { // progress
 			return f.checkOwn()
 		}
 		for _, ev := range resp.Events {
 			if ev.Type == mvccpb.DELETE {
-				f.mirror.unset(string(ev.Kv.Key), ev.Kv.ModRevision)
+				f.cache.unset(string(ev.Kv.Key), ev.Kv.ModRevision)
 			} else {
-				f.mirror.set(ev.Kv)
+				f.cache.set(ev.Kv)
 			}
 		}
 		return f.deliver()
@@ -158,7 +158,7 @@ func (f *follower) watch(ctx context.Context) error {
 
 // deliver hands out the snapshot if it is new.
 func (f *follower) deliver() error {
-	r, m := f.r, f.mirror
+	r, m := f.r, f.cache
 	if f.params == nil && m.params != nil && bytes.Equal(m.params, r.Params()) {
 		f.params = m.params
 	}
@@ -188,7 +188,7 @@ func (f *follower) deliver() error {
 
 // checkOwn looks after our own key.
 func (f *follower) checkOwn() error {
-	r, m := f.r, f.mirror
+	r, m := f.r, f.cache
 	r.mu.Lock()
 	node, put := r.node, r.put
 	r.mu.Unlock()
