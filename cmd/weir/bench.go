@@ -23,16 +23,16 @@ func (a *app) benchCommand() *cobra.Command {
 on a server that decides nothing.`,
 		Example: `  weir bench grpc --callers 64             as fast as a node answers
   weir bench grpc --rate 5000 --json       5000 checks per second, at a fixed rate
-  weir bench grpc --floor node --server-pid "$(pgrep -d, -x weir)"
+  weir bench grpc --baseline node --server-pid "$(pgrep -d, -x weir)"
                                            compared with a server that decides nothing
   weir bench grpc --via leases             as users of the Go client ask
   weir bench engine --keys 1000000         the counters of a node, without a network
   weir bench expiry                        does memory come back?
-  weir bench flood --budget 64             does a flood of keys stay within its budget?`,
+  weir bench cardinality --budget 64       does a flood of keys stay within its budget?`,
 		Args: knownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.benchGRPCCommand(), a.benchEngineCommand(), a.benchExpiryCommand(), a.benchFloodCommand(), a.benchFloorCommand())
+	cmd.AddCommand(a.benchGRPCCommand(), a.benchEngineCommand(), a.benchExpiryCommand(), a.benchCardinalityCommand(), a.benchBaselineCommand())
 	return cmd
 }
 
@@ -87,7 +87,7 @@ type grpcFlags struct {
 	mode, via                                 string
 	batch, callers, window, rate, connections int64
 	pids                                      []int64
-	floor                                     string
+	baseline                                  string
 	domain                                    string
 	cost                                      int64
 	progress                                  bool
@@ -132,7 +132,7 @@ its end. Envoy's descriptors have their entries in the order of the arguments.
 With --server-pid the processor time of the servers is measured, which hardly depends on
 what else runs. The memory by which they have grown per key is measured as well. It says
 something for many new keys only, so ask a fresh node with --distribution sequential.
---floor first puts the same load on a server that decides nothing, and shows how many times
+--baseline first puts the same load on a server that decides nothing, and shows how many times
 its cost the servers have. That server has no TLS, so the cost of theirs is in the figure.
 
 The exit code is 0 if every check was answered, 1 if some were not, and 2 if no node could
@@ -141,7 +141,7 @@ be asked.`,
   weir bench grpc user=load endpoint=/api/v1/posts --mode batch --distribution zipf
   weir bench grpc ip=10.0.0.0 --rate 2000 --duration 1m --json
   weir bench grpc --mode stream --callers 4 --window 16
-  weir bench grpc --server-pid "$(pgrep -d, -x weir)" --floor node
+  weir bench grpc --server-pid "$(pgrep -d, -x weir)" --baseline node
   weir bench grpc --via leases --distribution hot --keys 1000
   weir bench grpc --mode envoy --target 127.0.0.1:8081 --domain shop tenant=load`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -172,7 +172,7 @@ func (f *grpcFlags) addTo(cmd *cobra.Command) {
 	addCost(cmd, &f.cost)
 	flags.Int64SliceVar(&f.pids, "server-pid", nil, "`PID,...` of the server processes on this machine to measure")
 	flags.Lookup("server-pid").DefValue = ""
-	flags.StringVar(&f.floor, "floor", "", "compare with a server that decides nothing, with the gRPC and Go settings `NAME`: default, or node")
+	flags.StringVar(&f.baseline, "baseline", "", "compare with a server that decides nothing, with the gRPC and Go settings `NAME`: default, or node")
 	addProgress(cmd, &f.progress)
 	f.asking.addTo(cmd)
 }
@@ -244,14 +244,14 @@ func (f *grpcFlags) check(cmd *cobra.Command) error {
 	switch {
 	case f.via != bench.Direct && (f.mode == bench.Stream || f.mode == bench.Envoy):
 		return usageError(cmd, "--mode: %s cannot be combined with --via %s, which has streams of its own; allowed are %s and %s", f.mode, f.via, bench.Unary, bench.Batch)
-	case f.via == bench.Leases && given("floor"):
-		return usageError(cmd, "--floor: cannot be combined with --via %s, because a server that decides nothing lends no tokens", f.via)
+	case f.via == bench.Leases && given("baseline"):
+		return usageError(cmd, "--baseline: cannot be combined with --via %s, because a server that decides nothing lends no tokens", f.via)
 	case given("batch") && f.mode == bench.Unary:
 		return usageError(cmd, "--batch: cannot be combined with --mode %s, which sends one check per call", f.mode)
 	case given("window") && f.mode != bench.Stream:
 		return usageError(cmd, "--window: can only be given with --mode %s", bench.Stream)
-	case given("floor") && !slices.Contains(floorSettings, f.floor):
-		return usageError(cmd, "--floor: %q is not one of %s", f.floor, strings.Join(floorSettings, ", "))
+	case given("baseline") && !slices.Contains(baselineSettings, f.baseline):
+		return usageError(cmd, "--baseline: %q is not one of %s", f.baseline, strings.Join(baselineSettings, ", "))
 	case f.timeout <= 0 || f.timeout > bench.MaxTimeout:
 		return usageError(cmd, "--timeout: %v is not above 0 and at most %v", f.timeout, bench.MaxTimeout)
 	case f.mode == bench.Envoy && f.cost < 0:
@@ -294,9 +294,9 @@ func (a *app) benchGRPC(cmd *cobra.Command, f *grpcFlags, load *bench.Load, requ
 		return &exitError{err: err, code: 2}
 	}
 	var bare *bench.Report
-	if f.floor != "" {
-		if bare, err = a.runFloor(ctx, f, *load, requests); err != nil {
-			return &exitError{err: fmt.Errorf("--floor: %w", err), code: 2}
+	if f.baseline != "" {
+		if bare, err = a.runBaseline(ctx, f, *load, requests); err != nil {
+			return &exitError{err: fmt.Errorf("--baseline: %w", err), code: 2}
 		}
 	}
 	report, err := f.run(ctx, load, targets, access, conns, requests, a.progress(f.progress, ""))
@@ -393,15 +393,15 @@ func closeAll(conns []*grpc.ClientConn) {
 	}
 }
 
-// runFloor makes the load on a bare server, in a process of its own so that its
+// runBaseline makes the load on a bare server, in a process of its own so that its
 // processor time can be told from the load's.
-func (a *app) runFloor(ctx context.Context, f *grpcFlags, load bench.Load, requests *bench.Requests) (*bench.Report, error) {
-	bare, err := startFloor(f.floor)
+func (a *app) runBaseline(ctx context.Context, f *grpcFlags, load bench.Load, requests *bench.Requests) (*bench.Report, error) {
+	bare, err := startBaseline(f.baseline)
 	if err != nil {
 		return nil, err
 	}
 	defer bare.stop()
-	conns, err := f.connect(ctx, "--floor", []string{bare.address}, bench.Access{}, requests)
+	conns, err := f.connect(ctx, "--baseline", []string{bare.address}, bench.Access{}, requests)
 	defer closeAll(conns)
 	if err != nil {
 		return nil, err
@@ -410,6 +410,6 @@ func (a *app) runFloor(ctx context.Context, f *grpcFlags, load bench.Load, reque
 	if len(f.pids) > 0 {
 		load.PIDs = []int{bare.pid}
 	}
-	report, err := f.run(ctx, &load, []string{bare.address}, bench.Access{}, conns, requests, a.progress(f.progress, "floor: "))
+	report, err := f.run(ctx, &load, []string{bare.address}, bench.Access{}, conns, requests, a.progress(f.progress, "baseline: "))
 	return &report, err
 }

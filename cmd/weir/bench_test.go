@@ -36,9 +36,9 @@ func TestBenchUsageErrors(t *testing.T) {
 		{"grpc --via=client --connections=9", `--connections: 9 is not between 1 and 8`},
 		{"grpc --via=client --mode=stream", `--mode: stream cannot be combined with --via client, which has streams of its own; allowed are unary and batch`},
 		{"grpc --via=leases --mode=envoy", `--mode: envoy cannot be combined with --via leases, which has streams of its own; allowed are unary and batch`},
-		{"grpc --via=leases --floor=node", `--floor: cannot be combined with --via leases, because a server that decides nothing lends no tokens`},
+		{"grpc --via=leases --baseline=node", `--baseline: cannot be combined with --via leases, because a server that decides nothing lends no tokens`},
 		{"grpc --mode=envoy --cost=-1", `--cost: is below 0, and --mode envoy cannot give tokens back`},
-		{"grpc --floor=x", `--floor: "x" is not one of default, node`},
+		{"grpc --baseline=x", `--baseline: "x" is not one of default, node`},
 		{"grpc user=a user=b", `user is given twice`},
 		{"grpc --mode=batch --batch=1001", `--batch: 1001 is not between 1 and 1000`},
 		{"grpc --keys=-1", `--keys: -1 is not between 1 and 100000000`},
@@ -62,10 +62,10 @@ func TestBenchUsageErrors(t *testing.T) {
 		{"expiry --patience=0s", `--patience: 0s is not above 0 and at most 1h0m0s`},
 		{"expiry --within=0", `--within: 0 is not above 0 and at most 1000`},
 		{"expiry --within=NaN", `--within: NaN is not above 0 and at most 1000`},
-		{"flood --victims=1000001", `--victims: 1000001 is not between 1 and 1000000`},
-		{"flood --budget=7", `--budget: 7 is not between 8 and 65536`},
-		{"floor x", `floor takes no arguments, but got "x"`},
-		{"floor --settings=x", `--settings: "x" is not one of default, node`},
+		{"cardinality --victims=1000001", `--victims: 1000001 is not between 1 and 1000000`},
+		{"cardinality --budget=7", `--budget: 7 is not between 8 and 65536`},
+		{"baseline x", `baseline takes no arguments, but got "x"`},
+		{"baseline --settings=x", `--settings: "x" is not one of default, node`},
 		{"grpc ip=255.255.255.0 --keys=257", `ip: there are no 257 addresses from 255.255.255.0 on`},
 	}
 	for _, test := range tests {
@@ -218,18 +218,18 @@ TIME                         P50     P90      P99      P99.9      MAX
 latency of a call (1 of 16)  97.3µs  812.4µs  1.235ms  250.123ms  1.205s
 of it, before it was sent    0s      0s       0s       0s         0s
 
-PROCESS  CPU/CHECK  MEMORY   GROWN BY
-client   21.34µs    -        -
-42       9.10µs     50.0MiB  9.0MiB
-43       has ended  -        -
-floor    4.55µs     0.0MiB   0.0MiB
+PROCESS   CPU/CHECK  MEMORY   GROWN BY
+client    21.34µs    -        -
+42        9.10µs     50.0MiB  9.0MiB
+43        has ended  -        -
+baseline  4.55µs     0.0MiB   0.0MiB
 
 memory: the servers have grown by 51.2B per key, of 1000 that were asked about
 
 client: 800 calls were answered by nodes (connected: 3), 1 of them by the second
 leases: 70 tokens lent, 60 used, 10 given back
 
-floor: 40000 checks/s, p50 50µs, p99 700µs; a check costs the servers 2.00 times the floor
+baseline: 40000 checks/s, p50 50µs, p99 700µs; a check costs the servers 2.00 times the baseline
 
 40 checks matched no rule, so that nothing was counted for them
 
@@ -304,12 +304,12 @@ func TestBenchExpiry(t *testing.T) {
 	}
 }
 
-// TestBenchFlood: keys that have used half of their limit survive, unless there is room
+// TestBenchCardinality: keys that have used half of their limit survive, unless there is room
 // for nothing.
-func TestBenchFlood(t *testing.T) {
+func TestBenchCardinality(t *testing.T) {
 	for victims, code := range map[string]int{"10": 0, "300000": 1} {
-		got := weir(t, nil, strings.Fields("bench flood --json --keys 400000 --budget 8 --victims "+victims)...)
-		var report bench.FloodReport
+		got := weir(t, nil, strings.Fields("bench cardinality --json --keys 400000 --budget 8 --victims "+victims)...)
+		var report bench.CardinalityReport
 		if err := json.Unmarshal([]byte(got.stdout), &report); err != nil || got.code != code || got.stderr != "" {
 			t.Fatalf("%s victims: %+v, %v", victims, got, err)
 		}
@@ -335,13 +335,13 @@ of nothing instead  0s   0s   0s   0s     0s
 	if got := formatExpiryReport(expiry); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	flood := bench.FloodReport{Keys: 10, Victims: 5, Budget: 64 << 20, Peak: 70 << 20, XBudget: 1.09, Counters: 7, Evicted: 3, Forgotten: 1, Seconds: 2}
+	report := bench.CardinalityReport{Keys: 10, Victims: 5, Budget: 64 << 20, Peak: 70 << 20, XBudget: 1.09, Counters: 7, Evicted: 3, Forgotten: 1, Seconds: 2}
 	want = `10 fresh keys, a budget of 64.0MiB, 5 keys at half of their limit, 2.0s
 
 MEMORY   MEMORY/BUDGET  COUNTERS  EVICTED  FORGOTTEN
 70.0MiB  1.09           7         3        1
 `
-	if got := formatFloodReport(flood); got != want {
+	if got := formatCardinalityReport(report); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }

@@ -21,24 +21,24 @@ const (
 	settingsNode    = "node"
 )
 
-var floorSettings = []string{settingsDefault, settingsNode}
+var baselineSettings = []string{settingsDefault, settingsNode}
 
-func (a *app) benchFloorCommand() *cobra.Command {
+func (a *app) benchBaselineCommand() *cobra.Command {
 	var listen, settings string
 	cmd := &cobra.Command{
-		Use:   "floor",
+		Use:   "baseline",
 		Short: "Serve answers without deciding anything",
 		Long: `Serve checks over gRPC with the same messages as a node, those of Envoy's API included,
 and decide nothing. What "weir bench grpc" measures of it is the least that a node can
-cost. It runs until SIGINT or SIGTERM. "weir bench grpc --floor" starts one by itself.`,
-		Example: `  weir bench floor --listen 127.0.0.1:7070
+cost. It runs until SIGINT or SIGTERM. "weir bench grpc --baseline" starts one by itself.`,
+		Example: `  weir bench baseline --listen 127.0.0.1:7070
   weir bench grpc --target 127.0.0.1:7070    in another terminal`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !slices.Contains(floorSettings, settings) {
-				return usageError(cmd, "--settings: %q is not one of %s", settings, strings.Join(floorSettings, ", "))
+			if !slices.Contains(baselineSettings, settings) {
+				return usageError(cmd, "--settings: %q is not one of %s", settings, strings.Join(baselineSettings, ", "))
 			}
-			return a.benchFloor(listen, settings == settingsNode)
+			return a.benchBaseline(listen, settings == settingsNode)
 		},
 	}
 	flags := cmd.Flags()
@@ -48,7 +48,7 @@ cost. It runs until SIGINT or SIGTERM. "weir bench grpc --floor" starts one by i
 	return cmd
 }
 
-func (a *app) benchFloor(listen string, likeNode bool) error {
+func (a *app) benchBaseline(listen string, likeNode bool) error {
 	ctx, stop := a.untilSignal(slog.New(slog.DiscardHandler))
 	defer stop()
 	var lc net.ListenConfig
@@ -57,27 +57,27 @@ func (a *app) benchFloor(listen string, likeNode bool) error {
 		return fmt.Errorf("--listen: %w", err)
 	}
 	address := l.Addr().String()
-	fmt.Fprintf(a.stdout, "weir floor serves gRPC on %s (pid %d); try: weir bench grpc --target %s --server-pid %[2]d\n",
+	fmt.Fprintf(a.stdout, "weir baseline serves gRPC on %s (pid %d); try: weir bench grpc --target %s --server-pid %[2]d\n",
 		address, os.Getpid(), dialable(address))
-	return bench.ServeFloor(ctx, l, likeNode)
+	return bench.ServeBaseline(ctx, l, likeNode)
 }
 
-// floorLine is the line that benchFloor prints.
-var floorLine = regexp.MustCompile(`^weir floor serves gRPC on \S+ \(pid \d+\); try: weir bench grpc --target (\S+) --server-pid \d+\n$`)
+// baselineLine is the line that benchBaseline prints.
+var baselineLine = regexp.MustCompile(`^weir baseline serves gRPC on \S+ \(pid \d+\); try: weir bench grpc --target (\S+) --server-pid \d+\n$`)
 
-// bareServer is a weir bench floor in a process of its own.
+// bareServer is a weir bench baseline in a process of its own.
 type bareServer struct {
 	address string
 	pid     int
 	stop    func() // also waits until it has ended
 }
 
-func startFloor(settings string) (bareServer, error) {
+func startBaseline(settings string) (bareServer, error) {
 	weir, err := os.Executable()
 	if err != nil {
 		return bareServer{}, err
 	}
-	cmd := exec.Command(weir, "bench", "floor", "--settings", settings)
+	cmd := exec.Command(weir, "bench", "baseline", "--settings", settings)
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		return bareServer{}, err
@@ -90,10 +90,10 @@ func startFloor(settings string) (bareServer, error) {
 		_ = cmd.Wait()
 	}
 	line, _ := bufio.NewReader(stdout).ReadString('\n') // a line that is cut short does not match
-	m := floorLine.FindStringSubmatch(line)
+	m := baselineLine.FindStringSubmatch(line)
 	if m == nil {
 		stop()
-		return bareServer{}, fmt.Errorf("%s bench floor did not start: it said %q", weir, line)
+		return bareServer{}, fmt.Errorf("%s bench baseline did not start: it said %q", weir, line)
 	}
 	return bareServer{address: m[1], pid: cmd.Process.Pid, stop: stop}, nil
 }

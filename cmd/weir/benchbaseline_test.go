@@ -13,19 +13,19 @@ import (
 	"github.com/weirlimit/weir/cmd/weir/internal/bench"
 )
 
-// TestBenchBaseline asks both floors for a moment, and stops them by a signal.
+// TestBenchBaseline asks both baselines for a moment, and stops them by a signal.
 func TestBenchBaseline(t *testing.T) {
 	for _, settings := range []string{settingsDefault, settingsNode} {
 		stdout, w := io.Pipe()
 		ended := make(chan int, 1)
 		go func() {
-			code := newApp(nil, w, io.Discard).run([]string{"bench", "floor", "--settings", settings})
+			code := newApp(nil, w, io.Discard).run([]string{"bench", "baseline", "--settings", settings})
 			_ = w.Close()
 			ended <- code
 		}()
 		line := make([]byte, 1024)
 		n, err := stdout.Read(line)
-		m := floorLine.FindStringSubmatch(string(line[:n]))
+		m := baselineLine.FindStringSubmatch(string(line[:n]))
 		if err != nil || m == nil {
 			t.Fatalf("%s: got %q, %v", settings, line[:n], err)
 		}
@@ -49,21 +49,21 @@ func TestBenchBaseline(t *testing.T) {
 // about the same: the ratio is of the two.
 func TestBenchComparedWithBaseline(t *testing.T) {
 	t.Setenv(runVariable, "1")
-	asked, err := startFloor(settingsNode)
+	asked, err := startBaseline(settingsNode)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer asked.stop()
-	args := fmt.Sprintf("bench grpc --json --mode batch --duration 300ms --callers 4 --target %s --server-pid %d --floor default", asked.address, asked.pid)
+	args := fmt.Sprintf("bench grpc --json --mode batch --duration 300ms --callers 4 --target %s --server-pid %d --baseline default", asked.address, asked.pid)
 	got := weir(t, nil, strings.Fields(args)...)
 	var report bench.Report
 	if err := json.Unmarshal([]byte(got.stdout), &report); err != nil || got.code != 0 {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	if report.Floor == nil || report.Floor.Checks == 0 || len(report.Floor.Servers) != 1 || report.Floor.Servers[0].PID == asked.pid {
-		t.Fatalf("floor %+v", report.Floor)
+	if report.Baseline == nil || report.Baseline.Checks == 0 || len(report.Baseline.Servers) != 1 || report.Baseline.Servers[0].PID == asked.pid {
+		t.Fatalf("baseline %+v", report.Baseline)
 	}
-	if want := report.Servers[0].CPU / report.Floor.Servers[0].CPU; report.XFloor != want || want == 0 {
-		t.Errorf("x floor %v, want %v", report.XFloor, want)
+	if want := report.Servers[0].CPU / report.Baseline.Servers[0].CPU; report.XBaseline != want || want == 0 {
+		t.Errorf("x baseline %v, want %v", report.XBaseline, want)
 	}
 }

@@ -210,12 +210,12 @@ func formatExpiryReport(r bench.ExpiryReport) string {
 	return out.String()
 }
 
-func (a *app) benchFloodCommand() *cobra.Command {
-	f := bench.Flood{Goroutines: runtime.GOMAXPROCS(0)}
+func (a *app) benchCardinalityCommand() *cobra.Command {
+	f := bench.Cardinality{Goroutines: runtime.GOMAXPROCS(0)}
 	var keys, victims, budget int64
 	var out localFlags
 	cmd := &cobra.Command{
-		Use:   "flood",
+		Use:   "cardinality",
 		Short: "Flood a budget of memory with fresh keys",
 		Long: `Use half of the limit of some keys in this process, and then check many more keys than
 the memory budget has room for, each once. The result is how much memory they took, and
@@ -223,8 +223,8 @@ how many of the first keys do not have exactly the other half of their limit lef
 SIGINT ends the command early.
 
 The exit code is 0 if nothing was forgotten, and 1 otherwise.`,
-		Example: `  weir bench flood
-  weir bench flood --budget 256 --keys 50000000 --json`,
+		Example: `  weir bench cardinality
+  weir bench cardinality --budget 256 --keys 50000000 --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkQuantities(cmd, quantity{"keys", keys, 1, bench.MaxKeys}, quantity{"victims", victims, 1, maxVictims}, quantity{"budget", budget, minBudget, maxBudget}); err != nil {
@@ -235,7 +235,7 @@ The exit code is 0 if nothing was forgotten, and 1 otherwise.`,
 			err := a.benchLocal(out.json, func(ctx context.Context) (any, string, error) {
 				report, err := f.Run(ctx)
 				forgotten = report.Forgotten
-				return report, formatFloodReport(report), err
+				return report, formatCardinalityReport(report), err
 			})
 			if err == nil && forgotten > 0 {
 				return &exitError{code: 1}
@@ -252,14 +252,14 @@ The exit code is 0 if nothing was forgotten, and 1 otherwise.`,
 	return cmd
 }
 
-// Bounds of weir bench flood.
+// Bounds of weir bench cardinality.
 const (
 	maxVictims = 1_000_000
 	minBudget  = 8 // MiB, as of weir serve --counter-memory
 	maxBudget  = 64 << 10
 )
 
-func formatFloodReport(r bench.FloodReport) string {
+func formatCardinalityReport(r bench.CardinalityReport) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%d fresh keys, a budget of %s, %d keys at half of their limit, %.1fs\n\n", r.Keys, formatMiB(r.Budget), r.Victims, r.Seconds)
 	table := newTable(&out, "MEMORY", "MEMORY/BUDGET", "COUNTERS", "EVICTED", "FORGOTTEN")

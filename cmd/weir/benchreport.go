@@ -86,7 +86,7 @@ func formatReport(r bench.Report) string {
 	for _, s := range r.Servers {
 		table.row(append([]any{s.PID}, usageCells(s)...)...)
 	}
-	writeFloor(&out, table, r)
+	writeBaseline(&out, table, r)
 	writeTrouble(&out, r)
 	return out.String()
 }
@@ -100,11 +100,11 @@ func usageCells(u bench.Usage) []any {
 
 func formatMiB(bytes int64) string { return fmt.Sprintf("%.1fMiB", float64(bytes)/(1<<20)) }
 
-// writeFloor ends the table of processes with the bare server, and compares.
-func writeFloor(out *strings.Builder, t table, r bench.Report) {
-	if r.Floor != nil {
-		for _, s := range r.Floor.Servers {
-			t.row(append([]any{"floor"}, usageCells(s)...)...)
+// writeBaseline ends the table of processes with the bare server, and compares.
+func writeBaseline(out *strings.Builder, t table, r bench.Report) {
+	if r.Baseline != nil {
+		for _, s := range r.Baseline.Servers {
+			t.row(append([]any{"baseline"}, usageCells(s)...)...)
 		}
 	}
 	t.flush()
@@ -114,12 +114,12 @@ func writeFloor(out *strings.Builder, t table, r bench.Report) {
 	if r.Client != nil {
 		writeClient(out, r)
 	}
-	if r.Floor == nil {
+	if r.Baseline == nil {
 		return
 	}
-	fmt.Fprintf(out, "\nfloor: %.0f checks/s, p50 %s, p99 %s", r.Floor.ChecksPerSecond, formatMicros(r.Floor.Latency.P50), formatMicros(r.Floor.Latency.P99))
-	if r.XFloor > 0 {
-		fmt.Fprintf(out, "; a check costs the servers %.2f times the floor", r.XFloor)
+	fmt.Fprintf(out, "\nbaseline: %.0f checks/s, p50 %s, p99 %s", r.Baseline.ChecksPerSecond, formatMicros(r.Baseline.Latency.P50), formatMicros(r.Baseline.Latency.P99))
+	if r.XBaseline > 0 {
+		fmt.Fprintf(out, "; a check costs the servers %.2f times the baseline", r.XBaseline)
 	}
 	out.WriteString("\n")
 }

@@ -137,7 +137,7 @@ func TestBadValues(t *testing.T) {
 		{"", "rules lint -f /no/such", `/no/such: stat: no such file`},
 		{"", "bench grpc --rate=-1", `--rate: -1 is not between`},
 		{"", "bench engine --algorithm=x", `--algorithm: "x" is not one of`},
-		{"", "bench floor --listen=x", `--listen: listen tcp: address x: missing port`},
+		{"", "bench baseline --listen=x", `--listen: listen tcp: address x: missing port`},
 		{"", "help nothing", `there is no command "nothing"`},
 		{"", "completion nothing", `unknown command "nothing"`},
 	} {
@@ -154,7 +154,7 @@ func TestHelp(t *testing.T) {
 	for _, command := range []string{
 		"", "serve", "check", "nodes", "ring", "version", "rules",
 		"rules apply", "rules diff", "rules lint", "rules list", "rules get", "rules delete", "rules export",
-		"config", "config check", "bench", "bench grpc", "bench engine", "bench floor",
+		"config", "config check", "bench", "bench grpc", "bench engine", "bench baseline",
 	} {
 		got := weir(t, nil, append(strings.Fields(command), "--help")...)
 		if got.code != 0 || got.stderr != "" {

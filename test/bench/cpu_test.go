@@ -67,26 +67,26 @@ func measure(b *testing.B, s *servers, callers, perCall int, start caller) float
 }
 
 // BenchmarkCPUPerCheck reports the processor time of all servers per check: of the
-// floor with default settings and with those of a node, of one node, and of three nodes
+// baseline with default settings and with those of a node, of one node, and of three nodes
 // of which any is asked: each by as many callers as the one, or by as many in all, so
-// that the work is cut finer. "x-floor" is the ratio to the floor, "x-one-node" that to
+// that the work is cut finer. "x-baseline" is the ratio to the baseline, "x-one-node" that to
 // one node, of the same run.
 func BenchmarkCPUPerCheck(b *testing.B) {
-	bare, tuned := startFloor(b, "default"), startFloor(b, "node")
+	bare, tuned := startBaseline(b, "default"), startBaseline(b, "node")
 	one, three := startWeir(b, 1), startWeir(b, 3)
 	for _, p := range paths {
-		var floorCost, tunedCost, oneCost float64
-		b.Run(p.name+"/floor", func(b *testing.B) { floorCost = measure(b, bare, p.callers, p.perCall, p.start) })
-		b.Run(p.name+"/floor-tuned", func(b *testing.B) { tunedCost = measure(b, tuned, p.callers, p.perCall, p.start) })
+		var baselineCost, tunedCost, oneCost float64
+		b.Run(p.name+"/baseline", func(b *testing.B) { baselineCost = measure(b, bare, p.callers, p.perCall, p.start) })
+		b.Run(p.name+"/baseline-tuned", func(b *testing.B) { tunedCost = measure(b, tuned, p.callers, p.perCall, p.start) })
 		b.Run(p.name+"/one-node", func(b *testing.B) {
 			oneCost = measure(b, one, p.callers, p.perCall, p.start)
-			b.ReportMetric(oneCost/tunedCost, "x-floor-tuned")
-			b.ReportMetric(oneCost/floorCost, "x-floor")
+			b.ReportMetric(oneCost/tunedCost, "x-baseline-tuned")
+			b.ReportMetric(oneCost/baselineCost, "x-baseline")
 		})
 		for _, all := range []int{3 * p.callers, p.callers} {
 			b.Run(fmt.Sprintf("%s/three-nodes/callers=%d", p.name, all), func(b *testing.B) {
 				cost := measure(b, three, all, p.perCall, p.start)
-				b.ReportMetric(cost/floorCost, "x-floor")
+				b.ReportMetric(cost/baselineCost, "x-baseline")
 				b.ReportMetric(cost/oneCost, "x-one-node")
 			})
 		}
@@ -94,15 +94,15 @@ func BenchmarkCPUPerCheck(b *testing.B) {
 }
 
 // BenchmarkFewCallers is unary with three callers, so that hardly anything can be done
-// for several at once: the floor, one node, and three nodes of which any is asked.
+// for several at once: the baseline, one node, and three nodes of which any is asked.
 func BenchmarkFewCallers(b *testing.B) {
 	const few = 3
-	tuned, one, three := startFloor(b, "node"), startWeir(b, 1), startWeir(b, 3)
-	var floorCost, oneCost float64
-	b.Run("floor-tuned", func(b *testing.B) { floorCost = measure(b, tuned, few, 1, calls(unary)) })
+	tuned, one, three := startBaseline(b, "node"), startWeir(b, 1), startWeir(b, 3)
+	var baselineCost, oneCost float64
+	b.Run("baseline-tuned", func(b *testing.B) { baselineCost = measure(b, tuned, few, 1, calls(unary)) })
 	b.Run("one-node", func(b *testing.B) {
 		oneCost = measure(b, one, few, 1, calls(unary))
-		b.ReportMetric(oneCost/floorCost, "x-floor-tuned")
+		b.ReportMetric(oneCost/baselineCost, "x-baseline-tuned")
 	})
 	b.Run("three-nodes", func(b *testing.B) {
 		b.ReportMetric(measure(b, three, few, 1, calls(unary))/oneCost, "x-one-node")
@@ -137,7 +137,7 @@ const idleFor = 5 * time.Second
 // what that costs the called node, compared with the baseline, and the owner, with and without what that
 // needs anyway in as much time.
 func BenchmarkHotDenied(b *testing.B) {
-	bare, tuned := startFloor(b, "default"), startFloor(b, "node")
+	bare, tuned := startBaseline(b, "default"), startBaseline(b, "node")
 	hot := &weirv1.RateLimitRequest{Domain: "flood", IdentifierType: "user", Identifier: "hot"}
 	asked, owner := elsewhere(b, startNodes(b, 3), hot)
 	check := func(c conn, _ int) error {
@@ -147,9 +147,9 @@ func BenchmarkHotDenied(b *testing.B) {
 	before := process.CPU(b, owner.PID())
 	<-time.After(idleFor)
 	idle := float64(process.CPU(b, owner.PID())-before) / float64(idleFor)
-	var floorCost, tunedCost float64
-	b.Run("floor", func(b *testing.B) { floorCost = measure(b, bare, callers, 1, calls(check)) })
-	b.Run("floor-tuned", func(b *testing.B) { tunedCost = measure(b, tuned, callers, 1, calls(check)) })
+	var baselineCost, tunedCost float64
+	b.Run("baseline", func(b *testing.B) { baselineCost = measure(b, bare, callers, 1, calls(check)) })
+	b.Run("baseline-tuned", func(b *testing.B) { tunedCost = measure(b, tuned, callers, 1, calls(check)) })
 	b.Run("three-nodes", func(b *testing.B) {
 		s := &servers{}
 		s.addNode(b, asked)
@@ -157,8 +157,8 @@ func BenchmarkHotDenied(b *testing.B) {
 		cost := measure(b, s, callers, 1, calls(check)) // of the asked node
 		owners := float64((process.CPU(b, owner.PID()) - before).Microseconds()) / float64(b.N)
 		idles := idle * float64(b.Elapsed().Microseconds()) / float64(b.N)
-		b.ReportMetric(cost/floorCost, "x-floor")
-		b.ReportMetric(cost/tunedCost, "x-floor-tuned")
+		b.ReportMetric(cost/baselineCost, "x-baseline")
+		b.ReportMetric(cost/tunedCost, "x-baseline-tuned")
 		b.ReportMetric(owners, "owner-cpu-µs/check")
 		b.ReportMetric(100*owners/cost, "owner-%")
 		b.ReportMetric(100*max(0, owners-idles)/cost, "owner-busy-%")

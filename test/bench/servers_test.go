@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { process.Main(m) }
 type servers struct {
 	clients []conn
 	pids    []int
-	nodes   []*process.Node // none of a floor
+	nodes   []*process.Node // none of a baseline
 }
 
 // conn asks by one connection.
@@ -54,11 +54,11 @@ func (s *servers) addNode(b *testing.B, n *process.Node) {
 	s.nodes = append(s.nodes, n)
 }
 
-var floorLine = regexp.MustCompile(`^weir floor serves gRPC on (\S+) `)
+var baselineLine = regexp.MustCompile(`^weir baseline serves gRPC on (\S+) `)
 
-// startFloor starts the bare server in a process of its own.
-func startFloor(b *testing.B, settings string) *servers {
-	cmd := exec.Command(process.Binary(b), "bench", "floor", "--settings", settings)
+// startBaseline starts the bare server in a process of its own.
+func startBaseline(b *testing.B, settings string) *servers {
+	cmd := exec.Command(process.Binary(b), "bench", "baseline", "--settings", settings)
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		b.Fatal(err)
@@ -74,9 +74,9 @@ func startFloor(b *testing.B, settings string) *servers {
 	if err != nil {
 		b.Fatal(err)
 	}
-	m := floorLine.FindStringSubmatch(line)
+	m := baselineLine.FindStringSubmatch(line)
 	if m == nil {
-		b.Fatalf("the floor did not start: %q", line)
+		b.Fatalf("the baseline did not start: %q", line)
 	}
 	s := &servers{}
 	s.add(b, m[1], cmd.Process.Pid)

@@ -33,7 +33,7 @@ func TestBenchWithTLS(t *testing.T) {
 		{"client-asks", "--mode stream --callers 1", ""},
 		{"client-asks", "--mode envoy", ""},
 		{"client-asks", "--via client", ""},
-		{"client-asks", "--mode batch --floor node", ""},
+		{"client-asks", "--mode batch --baseline node", ""},
 		{"ca", "--mode batch " + withToken, ""},
 		{"ca", "--mode stream --callers 1 " + withToken, ""},
 		{"ca", "--via leases " + withToken, ""},

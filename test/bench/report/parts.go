@@ -104,7 +104,7 @@ func parts(short bool) []part {
 		{"memory", 5 * time.Minute, []step{
 			weir("growth", "bench engine --keys "+many+" --grow --duration "+second),
 			weir("expiry", "bench expiry --keys "+many),
-			weir("flood", "bench flood --keys 10000000 --budget 64"),
+			weir("cardinality", "bench cardinality --keys 10000000 --budget 64"),
 		}},
 		{"expiry", 5 * time.Minute, []step{servers("BenchmarkExpiry", "1x", 1, "-expiry-keys="+many)}},
 		// It has rounds of its own.

@@ -131,9 +131,9 @@ func (s *store) cost() string {
 	for _, p := range paths {
 		r := s.part(p.part)
 		micros, ok := r.Median(p.name, p.unit)
-		floor, hasFloor := r.Median(p.name, "x-floor")
+		baseline, hasBaseline := r.Median(p.name, "x-baseline")
 		one, hasOne := r.Median(p.name, "x-one-node")
-		rows = append(rows, []string{p.what, cell("%.2f µs", micros, ok), orNothing("%.1fx", floor, hasFloor), orNothing("%.1fx", one, hasOne), cell("%.3g", micros*enough/1e6, ok)})
+		rows = append(rows, []string{p.what, cell("%.2f µs", micros, ok), orNothing("%.1fx", baseline, hasBaseline), orNothing("%.1fx", one, hasOne), cell("%.3g", micros*enough/1e6, ok)})
 	}
 	return table([]string{"path", "a check, all servers", "x bare gRPC server", "x one node", "cores for 10 M checks/s"}, rows)
 }
@@ -177,9 +177,9 @@ func (s *store) allPaths() string {
 	for _, name := range sortedNames(r) {
 		micros, ok := r.Median(name, cpuUnit)
 		rate, also := r.Median(name, "checks/s")
-		floor, hasFloor := r.Median(name, "x-floor")
+		baseline, hasBaseline := r.Median(name, "x-baseline")
 		one, hasOne := r.Median(name, "x-one-node")
-		row := []string{strings.TrimPrefix(name, wireBench), cell("%.2f µs", micros, ok), cell("%.0f", rate, also), cell("%.2f", floor, hasFloor), cell("%.2f", one, hasOne)}
+		row := []string{strings.TrimPrefix(name, wireBench), cell("%.2f µs", micros, ok), cell("%.0f", rate, also), cell("%.2f", baseline, hasBaseline), cell("%.2f", one, hasOne)}
 		for i := range row {
 			if row[i] == notMeasured {
 				row[i] = ""
@@ -187,7 +187,7 @@ func (s *store) allPaths() string {
 		}
 		rows = append(rows, row)
 	}
-	return table([]string{"path", "all servers, per check", "checks/s", "x floor", "x one node"}, rows)
+	return table([]string{"path", "all servers, per check", "checks/s", "x baseline", "x one node"}, rows)
 }
 
 // within lists what a check in one process is made of, and what it is compared with.

@@ -64,7 +64,7 @@ func everything(value float64) *store {
 		}
 		s.Parts[part].Values.Merge(measure.Results{name: {unit: {v}}})
 	}
-	for _, unit := range []string{"x-floor", "x-floor-tuned", cpuUnit} {
+	for _, unit := range []string{"x-baseline", "x-baseline-tuned", cpuUnit} {
 		for _, path := range pathOf {
 			add("wire", wireBench+path+oneNode, unit, value)
 		}

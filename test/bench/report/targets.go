@@ -114,8 +114,8 @@ var inMemory = []row{
 		noted("after %.1f s", "expiry", "back_seconds")},
 	{"the same of a node, compared with one that was asked about 1,000 keys", "at most 1.2x", "expiry", median("BenchmarkExpiry", "x-warm"), "%.2fx", atMost(1.2),
 		noted("MiB: %.0f before the first check, %.0f then, %.0f full, %.0f after", "BenchmarkExpiry", "cold-MiB", "warm-MiB", "full-MiB", "after-MiB")},
-	{"memory under a flood of 10 M keys, compared with a budget of 64 MiB", "at most 1.2x", "memory", median("flood", "x_budget"), "%.2fx", atMost(1.2), nil},
-	{"counters at half of their limit that the flood has changed", "0 of 1000", "memory", median("flood", "forgotten"), "%.0f", atMost(0), nil},
+	{"memory under a flood of 10 M keys, compared with a budget of 64 MiB", "at most 1.2x", "memory", median("cardinality", "x_budget"), "%.2fx", atMost(1.2), nil},
+	{"counters at half of their limit that the flood has changed", "0 of 1000", "memory", median("cardinality", "forgotten"), "%.0f", atMost(0), nil},
 }
 
 const (
@@ -132,20 +132,20 @@ const (
 
 // onWire are the targets of servers: processor time of all of them per check.
 var onWire = []row{
-	{"unary, one node", "at most 1.2x the floor", "wire", median(wireBench+"unary"+oneNode, "x-floor"), "%.2fx", atMost(1.2),
-		noted("%.1f µs; %.2fx a floor with a node's settings", wireBench+"unary"+oneNode, cpuUnit, "x-floor-tuned")},
+	{"unary, one node", "at most 1.2x the baseline", "wire", median(wireBench+"unary"+oneNode, "x-baseline"), "%.2fx", atMost(1.2),
+		noted("%.1f µs; %.2fx a baseline with a node's settings", wireBench+"unary"+oneNode, cpuUnit, "x-baseline-tuned")},
 	threeRow("unary", "64 callers each", 192, "at most 1.5x one node", "x-one-node", "%.2fx", 1.5),
 	threeRow("unary", "64 callers in all", 64, "at most 1.5x one node", "x-one-node", "%.2fx", 1.5),
 	{"unary, three nodes, 3 callers in all", "at most 2x one node", "few", median(fewBench+"three-nodes", "x-one-node"), "%.2fx", atMost(2),
 		noted("%.1f µs", fewBench+"three-nodes", cpuUnit)},
-	{"batch of 100, one node", "at most 1 µs", "wire", median(wireBench+"batch100"+oneNode, cpuUnit), "%.2f µs", atMost(1), floors("batch100")},
+	{"batch of 100, one node", "at most 1 µs", "wire", median(wireBench+"batch100"+oneNode, cpuUnit), "%.2f µs", atMost(1), baselines("batch100")},
 	threeRow("batch of 100", "64 callers each", 192, "at most 2 µs", cpuUnit, "%.2f µs", 2),
 	threeRow("batch of 100", "64 callers in all", 64, "at most 2 µs", cpuUnit, "%.2f µs", 2),
-	{"Envoy API, 100 descriptors, one node", "at most 2x the floor", "wire", median(wireBench+"envoy100"+oneNode, "x-floor"), "%.2fx", atMost(2),
-		noted("%.2f µs; %.2fx a floor with a node's settings", wireBench+"envoy100"+oneNode, cpuUnit, "x-floor-tuned")},
-	{"stream, 100 per message, pipelined, one node", "at most 0.8 µs", "wire", median(wireBench+"stream100"+oneNode, cpuUnit), "%.2f µs", atMost(0.8), floors("stream100")},
-	{"flood of one denied key that another of three nodes owns, the asked node", "at most 1.1x the floor", "hot", median(hotBench+"three-nodes", "x-floor"), "%.2fx", atMost(1.1),
-		noted("%.1f µs; %.2fx a floor with a node's settings", hotBench+"three-nodes", cpuUnit, "x-floor-tuned")},
+	{"Envoy API, 100 descriptors, one node", "at most 2x the baseline", "wire", median(wireBench+"envoy100"+oneNode, "x-baseline"), "%.2fx", atMost(2),
+		noted("%.2f µs; %.2fx a baseline with a node's settings", wireBench+"envoy100"+oneNode, cpuUnit, "x-baseline-tuned")},
+	{"stream, 100 per message, pipelined, one node", "at most 0.8 µs", "wire", median(wireBench+"stream100"+oneNode, cpuUnit), "%.2f µs", atMost(0.8), baselines("stream100")},
+	{"flood of one denied key that another of three nodes owns, the asked node", "at most 1.1x the baseline", "hot", median(hotBench+"three-nodes", "x-baseline"), "%.2fx", atMost(1.1),
+		noted("%.1f µs; %.2fx a baseline with a node's settings", hotBench+"three-nodes", cpuUnit, "x-baseline-tuned")},
 	{"the same, its owner's part of the asked node's", "below 5 %", "hot", median(hotBench+"three-nodes", "owner-busy-%"), "%.1f %%", below(5),
 		noted("and what it needs when idle, %.1f %% of a core; %.1f %% together", hotBench+"three-nodes", "owner-idle-%-of-a-core", "owner-%")},
 	{"what a hop adds to the 99th percentile, at half load on loopback", "below 1 ms", "hop", median("BenchmarkForwardLatency", "p99-added-µs"), "%.0f µs", below(1000),
@@ -172,8 +172,8 @@ func threeRow(path, callers string, n int, target, unit, format string, most flo
 	return row{path + ", three nodes, " + callers, target, "wire", median(name, unit), format, atMost(most), noted("%.2f µs, %.2fx one node", name, cpuUnit, "x-one-node")}
 }
 
-func floors(path string) func(measure.Results) string {
-	return noted("%.2fx the floor, %.2fx one with a node's settings", wireBench+path+oneNode, "x-floor", "x-floor-tuned")
+func baselines(path string) func(measure.Results) string {
+	return noted("%.2fx the baseline, %.2fx one with a node's settings", wireBench+path+oneNode, "x-baseline", "x-baseline-tuned")
 }
 
 // paths are those whose cost is told in cores.

@@ -15,20 +15,20 @@ import (
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
-// floor decides nothing, and answers what a check answers.
-type floor struct {
+// baseline decides nothing, and answers what a check answers.
+type baseline struct {
 	weirv1.UnimplementedRateLimiterServer
 }
 
-func (floor) CheckRateLimit(context.Context, *weirv1.RateLimitRequest) (*weirv1.RateLimitResponse, error) {
-	return floorAnswer(), nil
+func (baseline) CheckRateLimit(context.Context, *weirv1.RateLimitRequest) (*weirv1.RateLimitResponse, error) {
+	return baselineAnswer(), nil
 }
 
-func (floor) CheckRateLimitBatch(_ context.Context, req *weirv1.RateLimitBatchRequest) (*weirv1.RateLimitBatchResponse, error) {
-	return &weirv1.RateLimitBatchResponse{Responses: floorAnswers(len(req.GetRequests()))}, nil
+func (baseline) CheckRateLimitBatch(_ context.Context, req *weirv1.RateLimitBatchRequest) (*weirv1.RateLimitBatchResponse, error) {
+	return &weirv1.RateLimitBatchResponse{Responses: baselineAnswers(len(req.GetRequests()))}, nil
 }
 
-func (floor) StreamRateLimits(stream weirv1.RateLimiter_StreamRateLimitsServer) error {
+func (baseline) StreamRateLimits(stream weirv1.RateLimiter_StreamRateLimitsServer) error {
 	for {
 		req, err := stream.Recv()
 		switch {
@@ -37,22 +37,22 @@ func (floor) StreamRateLimits(stream weirv1.RateLimiter_StreamRateLimitsServer) 
 		case err != nil:
 			return err
 		}
-		resp := &weirv1.StreamRateLimitsResponse{Id: req.GetId(), Responses: floorAnswers(len(req.GetRequests()))}
+		resp := &weirv1.StreamRateLimitsResponse{Id: req.GetId(), Responses: baselineAnswers(len(req.GetRequests()))}
 		if err := stream.Send(resp); err != nil {
 			return err
 		}
 	}
 }
 
-func floorAnswers(n int) []*weirv1.RateLimitResponse {
+func baselineAnswers(n int) []*weirv1.RateLimitResponse {
 	all := make([]*weirv1.RateLimitResponse, n)
 	for i := range all {
-		all[i] = floorAnswer()
+		all[i] = baselineAnswer()
 	}
 	return all
 }
 
-func floorAnswer() *weirv1.RateLimitResponse {
+func baselineAnswer() *weirv1.RateLimitResponse {
 	return &weirv1.RateLimitResponse{
 		Allowed: true, Limit: 1_000_000_000, RemainingTokens: 999_999_999, ResetTime: 1_800_000_000,
 		RuleId: "per-user", Source: weirv1.Source_SOURCE_OWNER,
@@ -60,13 +60,13 @@ func floorAnswer() *weirv1.RateLimitResponse {
 	}
 }
 
-// floorHealth says who it is, which the Go client wants to know.
-type floorHealth struct {
+// baselineHealth says who it is, which the Go client wants to know.
+type baselineHealth struct {
 	weirv1.UnimplementedRateLimiterHealthServer
 }
 
-func (floorHealth) GetHealthStatus(context.Context, *weirv1.GetHealthStatusRequest) (*weirv1.GetHealthStatusResponse, error) {
-	return &weirv1.GetHealthStatusResponse{NodeId: "floor"}, nil
+func (baselineHealth) GetHealthStatus(context.Context, *weirv1.GetHealthStatusRequest) (*weirv1.GetHealthStatusResponse, error) {
+	return &weirv1.GetHealthStatusResponse{NodeId: "baseline"}, nil
 }
 
 // envoyFloor is the same for Envoy's API.
@@ -94,17 +94,17 @@ const (
 	nodeBallast       = 32 << 20 // bytes, never touched
 )
 
-// ServeFloor answers checks on l until ctx ends, deciding nothing: the least that a server
+// ServeBaseline answers checks on l until ctx ends, deciding nothing: the least that a server
 // of these messages costs, with gRPC's and Go's defaults or with the settings of a node.
-func ServeFloor(ctx context.Context, l net.Listener, likeNode bool) error {
+func ServeBaseline(ctx context.Context, l net.Listener, likeNode bool) error {
 	var options []grpc.ServerOption
 	if likeNode {
 		options = append(options, grpc.NumStreamWorkers(nodeStreamWorkers))
 		defer runtime.KeepAlive(make([]byte, nodeBallast))
 	}
 	s := grpc.NewServer(options...)
-	weirv1.RegisterRateLimiterServer(s, floor{})
-	weirv1.RegisterRateLimiterHealthServer(s, floorHealth{})
+	weirv1.RegisterRateLimiterServer(s, baseline{})
+	weirv1.RegisterRateLimiterHealthServer(s, baselineHealth{})
 	rlsv3.RegisterRateLimitServiceServer(s, envoyFloor{})
 	defer context.AfterFunc(ctx, s.Stop)()
 	return s.Serve(l)

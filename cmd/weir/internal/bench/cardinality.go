@@ -14,9 +14,9 @@ import (
 	"github.com/weirlimit/weir/shard"
 )
 
-// Flood uses half of the limit of some keys, and then asks about fresh keys, each once, in
+// Cardinality uses half of the limit of some keys, and then asks about fresh keys, each once, in
 // this process. Every field is required, unless it says otherwise.
-type Flood struct {
+type Cardinality struct {
 	Keys       uint64 // fresh ones
 	Victims    uint64 // keys that are at half of their limit before
 	Budget     int64  // bytes of all counters
@@ -24,8 +24,8 @@ type Flood struct {
 	Tell       Tell // may be nil
 }
 
-// FloodReport is what a Flood led to.
-type FloodReport struct {
+// CardinalityReport is what a Cardinality led to.
+type CardinalityReport struct {
 	Keys     uint64  `json:"keys"`
 	Victims  uint64  `json:"victims"`
 	Budget   int64   `json:"budget_bytes"`
@@ -40,24 +40,24 @@ type FloodReport struct {
 }
 
 const (
-	floodLook  = 20 * time.Millisecond
-	floodLimit = 1000
+	cardinalityLook  = 20 * time.Millisecond
+	cardinalityLimit = 1000
 	// victimBase is above the numbers of all fresh keys.
 	victimBase = uint64(1) << 63
 )
 
 // Run ends early with ctx.
-func (f *Flood) Run(ctx context.Context) (FloodReport, error) {
+func (f *Cardinality) Run(ctx context.Context) (CardinalityReport, error) {
 	registry := prometheus.NewRegistry()
 	before := residentBytes()
 	s, err := newShard(f.Budget, registry)
 	if err != nil {
-		return FloodReport{}, err
+		return CardinalityReport{}, err
 	}
 	// A window so long that nothing of it passes: what was used stays used.
-	limit := algorithms.Limit{Algorithm: algorithms.FixedWindow, Limit: floodLimit, Window: int64(algorithms.MaxWindow)}
+	limit := algorithms.Limit{Algorithm: algorithms.FixedWindow, Limit: cardinalityLimit, Window: int64(algorithms.MaxWindow)}
 	for i := range f.Victims {
-		askVictim(s, limit, i, floodLimit/2)
+		askVictim(s, limit, i, cardinalityLimit/2)
 	}
 	var stop atomic.Bool
 	defer context.AfterFunc(ctx, func() { stop.Store(true) })()
@@ -66,15 +66,15 @@ func (f *Flood) Run(ctx context.Context) (FloodReport, error) {
 	told := f.Tell.every(func() string { return fmt.Sprintf("%d counters, %d MiB", s.Len(), rss()>>20) })
 	fill(s, f.Keys, f.Goroutines, &stop, limit)
 	told()
-	report := FloodReport{Keys: f.Keys, Victims: f.Victims, Budget: f.Budget, Seconds: time.Since(started).Seconds()}
+	report := CardinalityReport{Keys: f.Keys, Victims: f.Victims, Budget: f.Budget, Seconds: time.Since(started).Seconds()}
 	report.Peak = max(0, peak()-before)
 	report.XBudget = ratio(float64(report.Peak), float64(f.Budget))
 	report.Counters = s.Len()
 	if report.Evicted, err = evicted(registry); err != nil {
-		return FloodReport{}, err
+		return CardinalityReport{}, err
 	}
 	for i := range f.Victims {
-		if askVictim(s, limit, i, 0).Remaining != floodLimit-floodLimit/2 {
+		if askVictim(s, limit, i, 0).Remaining != cardinalityLimit-cardinalityLimit/2 {
 			report.Forgotten++
 		}
 	}
@@ -94,7 +94,7 @@ func askVictim(s *shard.Shard, limit algorithms.Limit, i uint64, cost int64) alg
 func watchPeak() (end func() int64) {
 	done, most := make(chan struct{}), make(chan int64)
 	go func() {
-		tick := time.NewTicker(floodLook)
+		tick := time.NewTicker(cardinalityLook)
 		defer tick.Stop()
 		peak := rss()
 		for {

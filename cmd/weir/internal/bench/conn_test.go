@@ -185,7 +185,7 @@ func TestStreamErrors(t *testing.T) {
 				case <-first:
 					return test.answer(stream)
 				default:
-					return floor{}.StreamRateLimits(stream)
+					return baseline{}.StreamRateLimits(stream)
 				}
 			}})
 		}))
@@ -223,7 +223,7 @@ func TestBaselineServer(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- ServeFloor(ctx, l, true) }()
+	go func() { ended <- ServeBaseline(ctx, l, true) }()
 	defer func() {
 		stop()
 		if err := <-ended; err != nil {
@@ -254,10 +254,10 @@ func TestBaselineServer(t *testing.T) {
 
 func TestCompareTo(t *testing.T) {
 	r, bare := Report{Servers: []Usage{{CPU: 3}, {CPU: 1}}}, Report{Servers: []Usage{{CPU: 2}}}
-	if r.CompareTo(bare); r.XFloor != 2 || r.Floor == nil {
+	if r.CompareTo(bare); r.XBaseline != 2 || r.Baseline == nil {
 		t.Errorf("got %+v", r)
 	}
-	if r.CompareTo(Report{}); r.XFloor != 0 {
-		t.Errorf("x floor %v of a floor that was not measured", r.XFloor)
+	if r.CompareTo(Report{}); r.XBaseline != 0 {
+		t.Errorf("x baseline %v of a baseline that was not measured", r.XBaseline)
 	}
 }

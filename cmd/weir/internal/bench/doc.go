@@ -1,7 +1,7 @@
 // Package bench makes load and measures what it costs.
 //
 // Load asks servers over gRPC, in a closed loop or an open one; Engine asks the counters
-// of a node in this process, Expiry and Flood see to their memory; ServeFloor is the least
+// of a node in this process, Expiry and Cardinality see to their memory; ServeBaseline is the least
 // that a server of the same messages costs. Each reports what it has led to.
 package bench
 

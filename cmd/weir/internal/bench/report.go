@@ -36,16 +36,16 @@ type Report struct {
 	// Client is what the client of Via says.
 	Client *ClientReport `json:"client,omitempty"`
 
-	// Floor is what the same load led to at a bare server, if it was asked as well.
-	Floor *Report `json:"floor,omitempty"`
-	// XFloor is the processor time of all servers per check, as a multiple of the floor's;
+	// Baseline is what the same load led to at a bare server, if it was asked as well.
+	Baseline *Report `json:"baseline,omitempty"`
+	// XBaseline is the processor time of all servers per check, as a multiple of the baseline's;
 	// 0 if that was not measured.
-	XFloor float64 `json:"x_floor,omitempty"`
+	XBaseline float64 `json:"x_baseline,omitempty"`
 }
 
 // CompareTo notes what the same load led to at a bare server.
-func (r *Report) CompareTo(floor Report) {
-	r.Floor, r.XFloor = &floor, ratio(r.serverCPU(), floor.serverCPU())
+func (r *Report) CompareTo(baseline Report) {
+	r.Baseline, r.XBaseline = &baseline, ratio(r.serverCPU(), baseline.serverCPU())
 }
 
 // measure notes what the servers have used.
