@@ -85,7 +85,7 @@ func (bucket) charge(l Limit, s State, _, takenAt, tokens int64) State {
 	return m.state(&l)
 }
 
-// lentUntil returns when the bucket would have drained. Who may have to wait for a token is lent none.
+// lentUntil returns when the bucket would have drained. A limit whose callers may have to wait for a token lends none.
 func (bucket) lentUntil(l Limit, at, resetAt int64) int64 {
 	if l.queues() {
 		return at

@@ -548,7 +548,7 @@ func (k *Ownership) lacksCopy(w *whereabouts) bool {
 	return w.ending || at != k.view.Members[r.Owner(w.partition)].ID && at != k.view.Members[r.Standby(w.partition)].ID
 }
 
-// collect fetches what others have granted from copies that are not the best: it is part of none. Who gives it
+// collect fetches what others have granted from copies that are not the best: it is part of none. A node that gives it
 // grants nothing any more. It reports whether this node's copy was cleared for that.
 func (k *Ownership) collect(ctx context.Context, w *whereabouts) (cleared bool) {
 	for _, c := range w.grantors {

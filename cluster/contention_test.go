@@ -85,9 +85,9 @@ func TestContendedWaitIsBounded(t *testing.T) {
 	})
 }
 
-// What a group has taken in the end is not waited for: who comes too late is denied at once, for as long as the limit
+// What a group has taken in the end is not waited for: a later check is denied at once, for as long as the limit
 // says.
-func TestGrantedGroupsLetNobodyWait(t *testing.T) {
+func TestGrantedGroupsDelayNoCheck(t *testing.T) {
 	for _, a := range algorithms.Names() {
 		algorithm, _ := algorithms.Parse(a)
 		t.Run(a, func(t *testing.T) {

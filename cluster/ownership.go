@@ -32,7 +32,7 @@ const (
 	fetchEvery      = 5 * time.Millisecond   // the least pause before one more of them; longer if the last one took long
 	fetchRest       = 2                      // times as long as that
 	fetchEveryMost  = 12 * time.Millisecond  // the most, times the members that fetch from the same one
-	fetchPauseMost  = 100 * time.Millisecond // the most at all: who pauses does not look for news
+	fetchPauseMost  = 100 * time.Millisecond // the most at all: a node that pauses does not look for news
 	fetchWithin     = 2 * time.Second        // all pauses of what is fetched from one member
 	recordBytes     = 32 << 10               // of one partition in one message, about
 	messageBytes    = 128 << 10              // of one message, about

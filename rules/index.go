@@ -41,7 +41,7 @@ func nameBit(name string) uint64 {
 	return 1 << ((uint(len(name)) + 5*uint(name[0]) + 11*uint(name[len(name)-1])) % 64)
 }
 
-// filing is an index that is being made: who is to be filed where.
+// filing is an index that is being made: which rules are to be filed where.
 type filing struct {
 	attributes map[string]*attributeFiling
 	always     []*filedSubject

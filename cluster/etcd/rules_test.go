@@ -81,8 +81,8 @@ func TestSwapRulesBounds(t *testing.T) {
 	a.awaitRules(strings.Repeat("x", MaxRules))
 }
 
-// A key that was deleted shows as no rules; who has read them decides what to
-// think of it.
+// A key that was deleted shows as no rules. The reader decides what that
+// means.
 func TestDeletedRules(t *testing.T) {
 	t.Parallel()
 	s := anyServer(t)

@@ -42,8 +42,8 @@ type Known struct {
 	Tokens []byte `json:"tokens,omitempty"`
 }
 
-// State keeps on disk what a node must know in order to start while etcd is unreachable. Who tells it
-// never waits for the disk, and a disk that cannot be written to does no harm before
+// State keeps on disk what a node must know in order to start while etcd is unreachable. Its callers
+// never wait for the disk, and a disk that cannot be written to does no harm before
 // that start. Its methods may be called from several goroutines.
 type State struct {
 	dir, cluster, node string

@@ -172,7 +172,7 @@ func signalExitCode(s os.Signal) int {
 	return 1
 }
 
-// logReady says where the node is and what to try next. It does so at any level: who started
+// logReady says where the node is and what to try next. It does so at any level: the operator who started
 // the node waits for it.
 func logReady(log *slog.Logger, info node.Info) {
 	try := "weir check" + atNode(info.GRPC) + " user=alice endpoint=/api/v1/posts"

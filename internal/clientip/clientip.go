@@ -30,7 +30,7 @@ func (p Proxies) Client(peer string, lines []string, syntax Syntax) string {
 				return client.String()
 			}
 			next, ok := parse(text)
-			if !ok { // "unknown", a name, or nonsense: who told so is the last one known
+			if !ok { // "unknown", a name, or nonsense: the proxy that wrote it is the last known address
 				return client.String()
 			}
 			client = next

@@ -19,7 +19,7 @@ const maxRecord = 64 << 10
 // before is how long before what was granted too much the record of it begins that is printed.
 const before = 2 * time.Second
 
-// record is what the nodes have decided of each counter, and what has become of its partition: who has
+// record is what the nodes have decided of each counter, and what has become of its partition: which node has
 // decided what, and from what. It is written down in words only for those of which too much was granted.
 type record struct {
 	mu         sync.Mutex

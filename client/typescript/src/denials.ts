@@ -3,7 +3,7 @@ import { type Answer, type Check, keyOf } from "./model.js";
 export const maxDenials = 10_000;
 
 /**
- * Remembers denials until their retryAfter, but for `longest` milliseconds at most: a reset or a change of
+ * Remembers denials until their retryAfter, and for `longest` milliseconds at most: a reset or a change of
  * rules takes effect then.
  */
 export class Denials {

@@ -5,18 +5,24 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 )
 
-// CodePhrases are the phrases banned in comments and string literals of Go code and in comments of protocol
-// files: those of the pages, and some that only code used.
+// freeWho finds a sentence, or a part of one after a colon, a semicolon or a parenthesis, that begins with
+// "who" and is no question.
+var freeWho = regexp.MustCompile(`(?i)(?:^|[.:;(!?]\s*)(who)[^\p{L}.?!:;()][^.?!:;()]*(?:[.!:;()]|$)`)
+
+// CodePhrases are the phrases banned in comments and string literals of code and in comments of protocol
+// files and of YAML: those of the pages, and some that only code used.
 var CodePhrases = slices.Concat(Phrases, []Phrase{
 	phrase("nobody", `no one|someone|anyone`, "say which node, caller or operator"),
 	phrase("beside", `besides?`, "in addition to, with"),
 	phrase("let through", `let (?:\w+ )?(?:pass|through)`, "allowed, admitted"),
-	phrase("who as a subject", `those who|the one who|(?:^|[.:(] ?)who`, "name the subject: the owner, the caller, the node"),
+	phrase("who as a subject", `those who|the one who`, "name the subject: the owner, the caller, the node"),
+	{"who as a subject", freeWho, "name the subject: the owner, the caller, the node"},
 	phrase("colleague", `colleagues?`, "member, peer"),
 })
 
@@ -53,20 +59,64 @@ func GoPassages(source []byte) ([]Passage, error) {
 }
 
 // ProtoPassages returns the comments of a protocol file. Consecutive lines of comments are one passage.
-func ProtoPassages(source []byte) (all []Passage) {
+func ProtoPassages(source []byte) []Passage { return commentPassages(source, "//") }
+
+// TypeScriptPassages returns the comments of a TypeScript file, and the string literals that end on their line.
+func TypeScriptPassages(source []byte) []Passage {
+	lines := blockComment.ReplaceAllStringFunc(string(source), func(comment string) string {
+		return "//" + strings.ReplaceAll(strings.Trim(comment, "/*"), "\n", "\n//")
+	})
+	return append(commentPassages([]byte(lines), "//"), literalPassages(source)...)
+}
+
+// PythonPassages returns the comments and docstrings of a Python file, and the string literals that end on their line.
+func PythonPassages(source []byte) []Passage {
+	lines := docstring.ReplaceAllStringFunc(string(source), func(text string) string {
+		return "# " + strings.ReplaceAll(strings.Trim(text, `"`), "\n", "\n# ")
+	})
+	return append(commentPassages([]byte(lines), "#"), literalPassages(source)...)
+}
+
+// ShellPassages returns the comments of a shell script, and the string literals that end on their line.
+func ShellPassages(source []byte) []Passage {
+	return append(commentPassages(source, "#"), literalPassages(source)...)
+}
+
+// YAMLPassages returns the comments of a YAML file.
+func YAMLPassages(source []byte) []Passage { return commentPassages(source, "#") }
+
+var (
+	blockComment = regexp.MustCompile(`(?s)/\*.*?\*/`)
+	docstring    = regexp.MustCompile(`(?s)""".*?"""`)
+	literal      = regexp.MustCompile("\"(?:[^\"\\\\\n]|\\\\.)*\"|'(?:[^'\\\\\n]|\\\\.)*'|`[^`\n]*`")
+)
+
+// commentPassages returns the comments that begin with a mark and end with their line. Consecutive lines of
+// comments are one passage; so are a comment behind code and the lines below it.
+func commentPassages(source []byte, mark string) (all []Passage) {
 	last := -1 // the line of the latest comment
 	for i, line := range strings.Split(string(source), "\n") {
-		code, comment, found := strings.Cut(line, "//")
+		code, comment, found := strings.Cut(line, mark)
 		if !found {
 			continue
 		}
-		comment = strings.Join(strings.Fields(comment), " ")
+		comment = strings.Join(strings.Fields(strings.TrimLeft(comment, "* ")), " ")
 		if whole := strings.TrimSpace(code) == ""; whole && last == i-1 && len(all) > 0 {
 			all[len(all)-1].Text += " " + comment
 		} else {
 			all = append(all, Passage{i + 1, comment})
 		}
 		last = i
+	}
+	return all
+}
+
+// literalPassages returns the string literals that end on the line on which they begin.
+func literalPassages(source []byte) (all []Passage) {
+	for i, line := range strings.Split(string(source), "\n") {
+		for _, text := range literal.FindAllString(line, -1) {
+			all = append(all, Passage{i + 1, text[1 : len(text)-1]})
+		}
 	}
 	return all
 }

@@ -14,7 +14,7 @@ MAX_DENIALS = 10_000
 
 
 class Denials:
-    """Remembers denials until their retry_after, but for `longest` seconds at most: a reset or a change
+    """Remembers denials until their retry_after, and for `longest` seconds at most: a reset or a change
     of rules takes effect then. Safe for threads."""
 
     def __init__(self, longest: float) -> None:
