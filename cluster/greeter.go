@@ -113,7 +113,7 @@ func (g *Greeter) note(s stranger) {
 		if len(g.strangers) >= maxStrangers {
 			return
 		}
-		g.log.Warn("another node than the one that is meant", "reason", s.describe(g.self))
+		g.log.Warn("a connection leads to the wrong node; check the addresses that the nodes advertise", "reason", s.describe(g.self))
 	}
 	g.strangers[s] = now
 }

@@ -81,7 +81,7 @@ func openCounters(path string) (_ *counterFile, err error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, errors.New("it is no regular file")
+		return nil, fmt.Errorf("it is no regular file: its mode is %v", info.Mode())
 	}
 	in := bufio.NewReader(io.LimitReader(f, maxExportLine+maxExportOrigin))
 	head, err := readLine(in, maxExportLine)
@@ -96,8 +96,8 @@ func openCounters(path string) (_ *counterFile, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if xxhash.Sum64(origin) != sum {
-		return nil, errors.New("it is damaged: the checksum is of something else")
+	if got := xxhash.Sum64(origin); got != sum {
+		return nil, fmt.Errorf("it is damaged: the checksum in its first line is %016x, and its second line has %016x; export again", sum, got)
 	}
 	c := &counterFile{f: f, begin: int64(len(head) + len(origin))}
 	c.size = info.Size() - c.begin
@@ -117,7 +117,7 @@ func readLine(in *bufio.Reader, most int) (line []byte, err error) {
 		case err == nil:
 			return line, nil
 		case errors.Is(err, io.EOF):
-			return nil, errors.New("it is torn or no export of counters: a line has no end")
+			return nil, errors.New("it is torn or no export of counters: it ends within one of its first two lines; export again")
 		case !errors.Is(err, bufio.ErrBufferFull):
 			return nil, err
 		}
@@ -138,7 +138,7 @@ func parseExportLine(line []byte) (sum uint64, err error) {
 		return 0, &cluster.VersionError{What: "it", Got: version, Reads: exportVersion}
 	}
 	if sum, err = strconv.ParseUint(hex, 16, 64); err != nil {
-		return 0, errors.New("it is damaged: its first line has no checksum")
+		return 0, fmt.Errorf("it is damaged: its first line has no checksum, but %q; export again", hex)
 	}
 	return sum, nil
 }
@@ -150,7 +150,7 @@ func (c *counterFile) each(do func(snapshot.Partition) error) error {
 	}
 	return snapshot.Read(c.f, c.size, func(h snapshot.Head) error {
 		if h.Cluster != fingerprint(c.params) || int(h.Partitions) != c.params.Ring.Partitions {
-			return errors.New("it is damaged: its counters are of another cluster than it says")
+			return fmt.Errorf("it is damaged: its counters are of another cluster than it says, %q; export again", c.origin.Cluster)
 		}
 		return nil
 	}, do)
@@ -163,7 +163,7 @@ func (c *counterFile) survey(now time.Time) (Counters, error) {
 	seen := make([]bool, n)
 	err := c.each(func(p snapshot.Partition) error {
 		if seen[p.Number] {
-			return fmt.Errorf("it is damaged: partition %d is there twice", p.Number)
+			return fmt.Errorf("it is damaged: it has partition %d twice; export again", p.Number)
 		}
 		seen[p.Number] = true
 		counters, expired, err := shard.Survey(p.Number, uint32(n), p.Records, now.UnixNano())

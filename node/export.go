@@ -68,7 +68,7 @@ func ExportCounters(o ExportOptions) (found Counters, err error) {
 		}
 		unlock, err := etcd.LockDir(dir)
 		if err != nil {
-			return found, fmt.Errorf("%w; stop the node that runs there, or name each directory once", err)
+			return found, fmt.Errorf("%w; name each directory once", err)
 		}
 		unlocks = append(unlocks, unlock)
 		if err := x.addSource(dir); err != nil {
@@ -258,7 +258,7 @@ func ImportCounters(o ImportOptions) (found Counters, err error) {
 	if o.DryRun {
 		runs, err := etcd.IsLocked(o.Dir)
 		if err == nil && runs {
-			err = fmt.Errorf("data directory %s: in use by another process; stop the node that runs there", o.Dir)
+			err = fmt.Errorf("data directory %s: in use by another process; stop the node that runs there, or name another directory", o.Dir)
 		}
 		return found, errors.Join(err, o.refuseUsed())
 	}
@@ -267,7 +267,7 @@ func ImportCounters(o ImportOptions) (found Counters, err error) {
 	}
 	unlock, err := etcd.LockDir(o.Dir)
 	if err != nil {
-		return found, fmt.Errorf("%w; stop the node that runs there", err)
+		return found, err
 	}
 	defer unlock()
 	if err := o.refuseUsed(); err != nil {

@@ -142,7 +142,7 @@ func (n *node) awaitEnlisted(ctx context.Context) (incarnation uint64, err error
 		case errors.Is(err, errTaken):
 			return 0, err
 		}
-		n.log.Debug("not registered yet", "error", err)
+		n.log.Debug("registering in etcd has failed, and is tried again", "error", err)
 		select {
 		case <-ctx.Done():
 			return 0, nil
@@ -175,7 +175,7 @@ func (n *node) ImportView(ctx context.Context, dryRun bool) (*weirv1.ImportViewR
 		resp.Members = append(resp.Members, m.ID)
 	}
 	if !dryRun {
-		n.log.Warn("etcd was given what it had lost", "cluster", n.opts.Cluster, "reason", alarm, "view", number, "rules", resp.StoreRevision)
+		n.log.Warn("view, rules and access tokens were written to etcd, which had lost them", "cluster", n.opts.Cluster, "reason", alarm, "view", number, "rules", resp.StoreRevision)
 	}
 	return resp, nil
 }

@@ -184,7 +184,7 @@ func TestDataDirectory(t *testing.T) {
 	opts := testOptions(t)
 	opts.Etcd = []string{etcdAt(t, quietAddress(), t.TempDir()).Endpoint()}
 	_, stop, ended := start(t, opts)
-	if _, err := build(t.Context(), Network{}, opts, quiet()); err == nil || err.Error() != "data directory "+opts.DataDir+": in use by another process" {
+	if _, err := build(t.Context(), Network{}, opts, quiet()); err == nil || err.Error() != "data directory "+opts.DataDir+": in use by another process; stop the node that runs there, or name another directory" {
 		t.Errorf("%v", err)
 	}
 	stopped(t, stop, ended)

@@ -115,7 +115,7 @@ func (n *node) Remove(ctx context.Context, id string) (*cluster.View, error) {
 	}
 	v, err := n.membership.Remove(ctx, id)
 	if err == nil {
-		n.log.Warn("a member was removed on an operator's word", "id", id, "view", v.Number)
+		n.log.Warn("an operator removed a member from the view", "id", id, "view", v.Number)
 	}
 	return v, err
 }

@@ -290,7 +290,7 @@ func (s *Store) store(ctx context.Context, dry bool, edit Edit) (old, next *Stat
 			return nil, nil, ctx.Err()
 		}
 	}
-	return nil, nil, fmt.Errorf("%w: others were faster %d times in a row", ErrChanged, maxAttempts)
+	return nil, nil, fmt.Errorf("%w: all %d attempts to store this change found that another change came first; try again", ErrChanged, maxAttempts)
 }
 
 // base returns the state to change, and the revision of the backend at which to

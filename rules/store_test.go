@@ -137,7 +137,7 @@ func TestStoreGivesUp(t *testing.T) {
 			return stored(t, n, spec("a", n))
 		}
 		_, _, err := s.Change(t.Context(), false, Create("d", spec("b", 1)))
-		want := "another caller has changed the rules meanwhile: others were faster 32 times in a row"
+		want := "another caller has changed the rules meanwhile: all 32 attempts to store this change found that another change came first; try again"
 		if !errors.Is(err, ErrChanged) || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)
 		}

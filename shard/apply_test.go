@@ -45,11 +45,11 @@ func TestApplyRefuses(t *testing.T) {
 	}{
 		{[]byte{0}, "a record's tag of 0 is not between 1 and 8"},
 		{[]byte{9}, "a record's tag of 9 is not between 1 and 8"},
-		{clock(-1), "a clock of -1 is not at least 0"},
+		{clock(-1), "a record has the clock -1, which is below 0"},
 		{clock(1)[:12], "a record ends early"},
 		{slotOf(one)[:32], "a record ends early"},
-		{slotOf(none), "a counter that expires at 0 is none"},
-		{slotOf(marked), "a share of 1 is not a multiple of 4"},
+		{slotOf(none), "a counter's record expires at second 0, which marks an empty slot"},
+		{slotOf(marked), "a counter's record has the share 1, which is not a multiple of 4"},
 		{appendGone(nil, ring.Key{})[:10], "a record ends early"},
 		{appendRangeOf(0, 9, one, two)[:19+63], "a record ends early"},
 		{appendRangeOf(0, 9, one)[:18], "a record ends early"},
@@ -58,9 +58,9 @@ func TestApplyRefuses(t *testing.T) {
 		{appendRangeOf(0, 4, one), "a key of 5 is out of order, or not between 0 and 4"},
 		{longs[:len(longs)-1], "a record ends early"},
 		{longs[:10], "a record ends early"},
-		{elsewhere, "a key is of partition 1"},
-		{appendKey([]byte{tagLongGone}, ring.Key{Lo: 1 << 31}), "a key is of partition 1"},
-		{noLong, "a counter that expires at 0 is none"},
+		{elsewhere, "a record of partition 0 has a key of partition 1"},
+		{appendKey([]byte{tagLongGone}, ring.Key{Lo: 1 << 31}), "a record of partition 0 has a key of partition 1"},
+		{noLong, "a counter's record expires at second 0, which marks an empty slot"},
 		{append(bytes.Clone(longs[:27]), 0xff, 0xff, 0xff, 0xff), "a record ends early"},
 	} {
 		s := newShardOf(t, Config{Partitions: 2, MaxBytes: MinBytes(2)})

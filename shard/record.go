@@ -131,9 +131,9 @@ func (r *record) len() int { return len(r.slots) / slotBytes }
 func (r *record) check(p, n uint32) error {
 	switch {
 	case r.latest < 0:
-		return fmt.Errorf("a clock of %d is not at least 0", r.latest)
+		return fmt.Errorf("a record has the clock %d, which is below 0", r.latest)
 	case (r.tag == tagLong || r.tag == tagLongGone) && r.key.Partition(n) != p:
-		return fmt.Errorf("a key is of partition %d", r.key.Partition(n))
+		return fmt.Errorf("a record of partition %d has a key of partition %d", p, r.key.Partition(n))
 	}
 	for i, last := 0, uint64(math.MaxUint64); i < r.len(); i++ {
 		e := r.slot(i)
@@ -159,9 +159,9 @@ func (r *record) check(p, n uint32) error {
 func (u usage) check() error {
 	switch {
 	case u.expires == 0:
-		return errors.New("a counter that expires at 0 is none")
+		return errors.New("a counter's record expires at second 0, which marks an empty slot")
 	case u.share&marks != 0:
-		return fmt.Errorf("a share of %d is not a multiple of %d", u.share, marks+1)
+		return fmt.Errorf("a counter's record has the share %d, which is not a multiple of %d", u.share, marks+1)
 	default:
 		return nil
 	}

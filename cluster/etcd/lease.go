@@ -153,10 +153,10 @@ func (k *nodeLease) renewed(sent time.Time) {
 }
 
 func (k *nodeLease) lost() {
+	k.r.log.Warn("the etcd lease of this node has ended; registering the node again", "lease", int64(k.lease), "ttl", k.r.ttl)
 	k.lease = 0
 	k.r.health.renewal(time.Time{})
 	k.r.metrics.leasesLost.Inc()
-	k.r.log.Warn("lease lost, registering again")
 }
 
 // ensure makes the key say node under our lease.

@@ -40,8 +40,8 @@ const (
 )
 
 var (
-	errDirInUse = errors.New("in use by another process")
-	errPanic    = errors.New("it cannot read its data")
+	errDirInUse = errors.New("in use by another process; stop the node that runs there, or name another directory")
+	errPanic    = errors.New("it panicked while it read its data, which is damaged; restore the directory from a backup")
 )
 
 // member is the embedded etcd with what must end with it.
@@ -112,7 +112,7 @@ func (m *member) awaitReady(ctx context.Context) error {
 	case err := <-m.etcd.Err():
 		return err
 	case <-m.etcd.Server.StopNotify():
-		return errors.New("it stopped by itself")
+		return errors.New("it stopped, and gave no reason")
 	case <-ctx.Done():
 		return notReady(ctx)
 	}
@@ -120,7 +120,7 @@ func (m *member) awaitReady(ctx context.Context) error {
 
 func notReady(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return errors.New("it is not ready in time")
+		return errors.New("it did not answer before the time for its start was over")
 	}
 	return ctx.Err()
 }

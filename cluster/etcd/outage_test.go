@@ -160,7 +160,7 @@ func TestOutageLongerThanLease(t *testing.T) {
 		if got := n.metric("weir_etcd_leases_lost_total"); got != 1 {
 			t.Errorf("%v leases lost", got)
 		}
-		if got := n.logs.count("lease lost"); got != 1 {
+		if got := n.logs.count("the etcd lease of this node has ended"); got != 1 {
 			t.Errorf("logged %d times: %q", got, n.logs.all())
 		}
 	}

@@ -233,7 +233,7 @@ func TestEvict(t *testing.T) {
 		t.Errorf("its lease lives: %+v, %v", ttl, err)
 	}
 	b.awaitIDs("a")
-	if after := lease(); after == before || a.logs.count("lease lost, registering again") != 1 {
+	if after := lease(); after == before || a.logs.count("the etcd lease of this node has ended") != 1 {
 		t.Errorf("lease %d after %d; log: %q", after, before, a.logs.all())
 	}
 }

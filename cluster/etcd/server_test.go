@@ -73,8 +73,8 @@ func TestServerRefuses(t *testing.T) {
 		{"127.0.0.1:http", t.TempDir(), `etcd: listen on "127.0.0.1:http": port "http" is not between 0 and 65535`},
 		{"127.0.0.1:65536", t.TempDir(), `etcd: listen on "127.0.0.1:65536": port "65536" is not between 0 and 65535`},
 		{"127.0.0.1:0", "", "etcd: data directory is not given"},
-		{"127.0.0.1:0", running, "etcd: data directory " + running + ": in use by another process"},
-		{"127.0.0.1:0", foreign, "etcd: data directory " + foreign + ": in use by another process"},
+		{"127.0.0.1:0", running, "etcd: data directory " + running + ": in use by another process; stop the node that runs there, or name another directory"},
+		{"127.0.0.1:0", foreign, "etcd: data directory " + foreign + ": in use by another process; stop the node that runs there, or name another directory"},
 		{"127.0.0.1:0", file + "/x", "etcd: data directory " + file + "/x: not a directory"},
 		{"127.0.0.1:0", broken, "etcd: data directory " + broken + ": member/snap/db: invalid database"},
 	} {
@@ -172,7 +172,7 @@ func TestServerInChild(t *testing.T) {
 	}
 	put(t, rawClient(t, c.line), "k", "v")
 	_, err := StartServer(t.Context(), ServerConfig{Listen: "127.0.0.1:0", Dir: dir})
-	if want := "etcd: data directory " + dir + ": in use by another process"; err == nil || err.Error() != want {
+	if want := "etcd: data directory " + dir + ": in use by another process; stop the node that runs there, or name another directory"; err == nil || err.Error() != want {
 		t.Errorf("error %q, not %q", err, want)
 	}
 	if rest := c.kill(); rest != "" {

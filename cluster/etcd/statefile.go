@@ -94,7 +94,7 @@ func OpenState(dir, clusterName, node string, log *slog.Logger) (*State, error) 
 		s.Close()
 		return nil, fmt.Errorf("%s: %w", s.path(), err)
 	case err != nil:
-		log.Error("state of an earlier run ignored", "file", s.path(), "error", err)
+		log.Error("the state file of an earlier run cannot be used and is ignored", "file", s.path(), "error", err)
 	}
 	if s.found != nil {
 		s.known = *s.found
@@ -174,9 +174,9 @@ func (s *State) note(err error) {
 	s.mu.Unlock()
 	switch {
 	case err != nil && was == nil:
-		s.log.Error("this node could not start while etcd is unreachable: its state cannot be kept", "error", err)
+		s.log.Error("the state of this node cannot be written to disk, so it could not be started while etcd is unreachable", "error", err)
 	case err == nil && was != nil:
-		s.log.Info("the state of this node is kept again", "file", s.path())
+		s.log.Info("the state of this node is written to disk again", "file", s.path())
 	}
 }
 
@@ -259,14 +259,14 @@ func (s *State) load() (known *Known, founding []byte, err error) {
 	case stored.Founding != nil:
 		return nil, nil, fmt.Errorf("%w: start it as --cluster %s --id %s", errFoundsAnother, stored.Cluster, stored.Node)
 	}
-	return nil, nil, fmt.Errorf("it is of node %q of cluster %q", stored.Node, stored.Cluster)
+	return nil, nil, fmt.Errorf("it is of node %q of cluster %q, and this is node %q of cluster %q: give each node a data directory of its own", stored.Node, stored.Cluster, s.node, s.cluster)
 }
 
 // otherState says what a file is that does not begin as this version's.
 func otherState(head []byte) error {
 	var version uint64
 	if _, err := fmt.Sscanf(string(head), stateMark+"%d ", &version); err != nil {
-		return fmt.Errorf("it does not begin with %q: it is no file of weir", stateMark)
+		return fmt.Errorf("it does not begin with %q, so weir has not written it", stateMark)
 	}
 	return &cluster.VersionError{What: "it", Got: version, Reads: stateVersion}
 }
@@ -277,11 +277,12 @@ func parseState(data []byte) (*Stored, error) {
 	var content stateJSON
 	switch {
 	case len(data) > maxState:
-		return nil, fmt.Errorf("it has more than %d bytes", maxState)
+		return nil, fmt.Errorf("it has %d bytes, more than %d", len(data), maxState)
 	case !bytes.HasPrefix(head, fmt.Appendf(nil, "%s%d ", stateMark, stateVersion)):
 		return nil, otherState(head)
-	case string(head) != fmt.Sprintf("%s%d %016x", stateMark, stateVersion, xxhash.Sum64(body)):
-		return nil, errors.New("it is damaged: the checksum is of something else")
+	}
+	if want := fmt.Sprintf("%s%d %016x", stateMark, stateVersion, xxhash.Sum64(body)); string(head) != want {
+		return nil, fmt.Errorf("it is damaged: its first line is %q, and %q would be that of its content", head, want)
 	}
 	if err := json.Unmarshal(body, &content); err != nil {
 		return nil, err

@@ -81,7 +81,7 @@ func TestStateIsFoundAgain(t *testing.T) {
 func TestStateBelongsToOneProcess(t *testing.T) {
 	dir := t.TempDir()
 	s, _ := openState(t, dir)
-	if _, err := OpenState(dir, "test", "a", slog.New(slog.DiscardHandler)); err == nil || err.Error() != "data directory "+dir+": in use by another process" {
+	if _, err := OpenState(dir, "test", "a", slog.New(slog.DiscardHandler)); err == nil || err.Error() != "data directory "+dir+": in use by another process; stop the node that runs there, or name another directory" {
 		t.Errorf("a second process: %v", err)
 	}
 	s.Close()
@@ -114,7 +114,7 @@ func TestStateRefused(t *testing.T) {
 	}
 	for want, data := range map[string][]byte{
 		"it is damaged":                           flipped,
-		"the checksum is of":                      good[:len(good)-1],
+		"would be that of its content":            good[:len(good)-1],
 		"does not begin":                          nil,
 		"a newer version of weir has written it":  append([]byte("weir state 2"), good[len(stateMark)+1:]...),
 		"an older version of weir has written it": append([]byte("weir state 0"), good[len(stateMark)+1:]...),
@@ -125,7 +125,7 @@ func TestStateRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		s, logs := openState(t, dir)
-		if s.Found() != nil || logs.count("state of an earlier run ignored") != 1 || logs.count(strings.ReplaceAll(want, `\`, ``)) != 1 {
+		if s.Found() != nil || logs.count("the state file of an earlier run cannot be used and is ignored") != 1 || logs.count(strings.ReplaceAll(want, `\`, ``)) != 1 {
 			t.Errorf("%s: found %v, log %q", want, s.Found(), logs.all())
 		}
 		s.Close()
@@ -152,7 +152,7 @@ func TestStateOnBrokenDisk(t *testing.T) {
 	for range 3 {
 		keep(s, known(t))
 	}
-	if s.Err() == nil || s.Found() != nil || logs.count("cannot be kept") != 1 {
+	if s.Err() == nil || s.Found() != nil || logs.count("cannot be written to disk") != 1 {
 		t.Errorf("%v, log %q", s.Err(), logs.all())
 	}
 
@@ -163,14 +163,14 @@ func TestStateOnBrokenDisk(t *testing.T) {
 	}
 	keep(s, known(t))
 	keep(s, known(t))
-	if s.Err() == nil || logs.count("cannot be kept") != 1 {
+	if s.Err() == nil || logs.count("cannot be written to disk") != 1 {
 		t.Errorf("%v, log %q", s.Err(), logs.all())
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	keep(s, known(t))
-	if s.Err() != nil || logs.count("is kept again") != 1 {
+	if s.Err() != nil || logs.count("is written to disk again") != 1 {
 		t.Errorf("%v, log %q", s.Err(), logs.all())
 	}
 }

@@ -80,7 +80,7 @@ func Load(dir string, head func(Head) error, each func(Partition) error) (err er
 		return err
 	}
 	if !info.Mode().IsRegular() {
-		return errors.New("it is no regular file")
+		return fmt.Errorf("it is no regular file: its mode is %v", info.Mode())
 	}
 	if err := Read(f, info.Size(), head, func(Partition) error { return nil }); err != nil {
 		return err

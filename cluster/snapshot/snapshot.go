@@ -176,7 +176,7 @@ type reader struct {
 	buf  []byte
 }
 
-var errTorn = errors.New("it is torn: it ends before its end")
+var errTorn = errors.New("it is torn: it ends before its last block, as if writing or copying it was cut off")
 
 // line reads the first line.
 func (x *reader) line() error {
@@ -242,7 +242,7 @@ func tornIfShort(err error) error {
 func (x *reader) finish(content []byte, blocks uint64) error {
 	switch {
 	case len(content) != 8 || binary.LittleEndian.Uint64(content) != blocks:
-		return fmt.Errorf("it is damaged: it has %d partitions, and its end says something else", blocks)
+		return fmt.Errorf("it is damaged: it has %d partitions, and its last block gives another number", blocks)
 	case x.left != 0:
 		return fmt.Errorf("it is damaged: there are %d bytes after its end", x.left)
 	}

@@ -101,7 +101,7 @@ func TestForeignClusterAtAMembersAddress(t *testing.T) {
 	if health.GetCounters() > 0 {
 		t.Errorf("%d counters of this cluster are counted by the other one", health.GetCounters())
 	}
-	if n := strings.Count(others[0].Log(), "another node than the one that is meant"); n != 1 {
+	if n := strings.Count(others[0].Log(), "a connection leads to the wrong node"); n != 1 {
 		t.Errorf("the stranger is logged %d times, want once", n)
 	}
 }
