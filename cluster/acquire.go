@@ -32,7 +32,7 @@ func (k *Ownership) acquire(ctx context.Context) {
 		return
 	}
 	found, all := k.locate(ctx, slices.Concat(wanted, bare, owed))
-	k.leaveToOthers(found[len(wanted)+len(bare):])
+	k.noteCopiesElsewhere(found[len(wanted)+len(bare):])
 	k.noteCopies(found[:len(wanted)+len(bare)], all)
 	k.sought.Store(view)
 	k.createLost(ctx, found[:len(wanted)+len(bare)], all)
@@ -91,8 +91,8 @@ func (k *Ownership) owed() (partitions []uint32) {
 	return partitions
 }
 
-// leaveToOthers records what of this node's copies others have as well.
-func (k *Ownership) leaveToOthers(found []whereabouts) {
+// noteCopiesElsewhere records what of this node's copies others have as well.
+func (k *Ownership) noteCopiesElsewhere(found []whereabouts) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for i := range found {

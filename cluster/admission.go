@@ -127,7 +127,7 @@ func (a *admission) run(ctx context.Context) {
 		for _, c := range a.due() {
 			tries.Go(func() { a.try(ctx, c) })
 		}
-		for _, s := range a.suspects() {
+		for _, s := range a.dueSuspects() {
 			tries.Go(func() { a.suspect(ctx, s) })
 		}
 		a.tell()

@@ -232,7 +232,7 @@ func (k *Ownership) Adopt(v *View) {
 		k.adoptPart(uint32(p), old, lapsed)
 	}
 	for e := range k.unconfirmed {
-		if !k.creates(e) {
+		if !k.hasToCreate(e) {
 			delete(k.unconfirmed, e)
 		}
 	}
@@ -306,8 +306,8 @@ func (k *Ownership) adoptCopy(p uint32, old *View, had bool) {
 	}
 }
 
-// creates reports whether there is a tenure of that epoch that this node is to make.
-func (k *Ownership) creates(epoch uint64) bool {
+// hasToCreate reports whether there is a tenure of that epoch that this node is to make.
+func (k *Ownership) hasToCreate(epoch uint64) bool {
 	for p := range k.parts {
 		if c := k.claim(uint32(p)); c.epoch == epoch && k.parts[p].tenure.mayCreate(c) {
 			return true

@@ -149,7 +149,7 @@ func (s peerServer) Locate(ctx context.Context, req *peerv1.LocateRequest) (*pee
 		if int(p) >= len(k.parts) {
 			return nil, status.Errorf(codes.InvalidArgument, "partition: %d is not below %d", p, len(k.parts))
 		}
-		resp.Partitions = append(resp.Partitions, k.located(p))
+		resp.Partitions = append(resp.Partitions, k.answerLocate(p))
 	}
 	for _, f := range req.GetFetch() {
 		if int(f.GetPartition()) < len(k.parts) && k.parts[f.GetPartition()].tenure.state != active {
@@ -160,7 +160,7 @@ func (s peerServer) Locate(ctx context.Context, req *peerv1.LocateRequest) (*pee
 	return resp, nil
 }
 
-func (k *Ownership) located(p uint32) *peerv1.Located {
+func (k *Ownership) answerLocate(p uint32) *peerv1.Located {
 	pt := &k.parts[p]
 	l := &peerv1.Located{Heat: k.Shard.Heat(p), Ending: k.over || pt.over}
 	v := k.copyOf(p)

@@ -81,11 +81,11 @@ func (k *Ownership) ReturnGranted(take shard.Take) string {
 func (k *Ownership) Reaching(id string) (ids []string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.reaching(id)
+	return k.reachingLocked(id)
 }
 
-// reaching is Reaching for callers that hold mu.
-func (k *Ownership) reaching(id string) (ids []string) {
+// reachingLocked is Reaching for callers that hold mu.
+func (k *Ownership) reachingLocked(id string) (ids []string) {
 	for by, c := range k.peers {
 		if time.Since(c.heard) < decisionLeaseTime && slices.Contains(c.reaches, id) {
 			ids = append(ids, by)
@@ -109,7 +109,7 @@ func (k *Ownership) Copy(p uint32) (whole, best bool) {
 // isReached reports whether the member of that id answers this node, or another one that has said so since it does not answer this one.
 func (k *Ownership) isReached(id string) bool {
 	lost, reaches := k.Router.lostAt(id)
-	return reaches || slices.ContainsFunc(k.reaching(id), func(by string) bool { return k.peers[by].heard.After(lost) })
+	return reaches || slices.ContainsFunc(k.reachingLocked(id), func(by string) bool { return k.peers[by].heard.After(lost) })
 }
 
 // CopyAt implements Locator.
@@ -199,7 +199,7 @@ func (k *Ownership) Deciding() []Term {
 	defer k.mu.Unlock()
 	by := make([]Term, len(k.parts))
 	for p := range k.parts {
-		if t := &k.parts[p].tenure; t.state == active && k.Shard.Decides(uint32(p)) {
+		if t := &k.parts[p].tenure; t.state == active && k.Shard.IsDeciding(uint32(p)) {
 			by[p] = t.term
 		}
 	}

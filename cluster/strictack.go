@@ -119,7 +119,7 @@ func (d *strictAcks) deferAnswers(groups []shard.Group) {
 	for i := range groups {
 		switch g := &groups[i]; {
 		case g.Deferred > 0:
-			if d.waits(g) {
+			if d.mustWait(g) {
 				setSource(g, shard.Deferred)
 			} else {
 				release(g)
@@ -180,7 +180,7 @@ func (o *owed) add(d *strictAcks, t *shard.Take) (after uint64) {
 	if !known {
 		if d.counters.Load() >= maxOwed {
 			o.asked = true
-			return d.begun()
+			return d.lastRound()
 		}
 		d.counters.Add(1)
 		if o.fresh == nil {
@@ -192,14 +192,14 @@ func (o *owed) add(d *strictAcks, t *shard.Take) (after uint64) {
 		return 0
 	}
 	o.asked = true
-	return d.begun()
+	return d.lastRound()
 }
 
-// begun returns the number of the last round that has begun, which is never 0.
-func (d *strictAcks) begun() uint64 { return d.rounds.Load() + 1 }
+// lastRound returns the number of the last round that has begun, which is never 0.
+func (d *strictAcks) lastRound() uint64 { return d.rounds.Load() + 1 }
 
-// waits reports whether the answer to g, which is deferred, is to wait on.
-func (d *strictAcks) waits(g *shard.Group) (waits bool) {
+// mustWait reports whether the answer to g, which is deferred, is to wait on.
+func (d *strictAcks) mustWait(g *shard.Group) (waits bool) {
 	for i := range g.Takes {
 		t := &g.Takes[i]
 		if d == nil || !t.Strict || t.Shadow || t.Cost <= 0 {

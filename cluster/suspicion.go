@@ -62,8 +62,8 @@ type suspicion struct {
 	steady    time.Time // since when it has done so all the time, with an etcd lease
 }
 
-// suspects looks which members do not answer this node, and returns those that are to be tried now.
-func (a *admission) suspects() (due []*suspect) {
+// dueSuspects looks which members do not answer this node, and returns those that are to be tried now.
+func (a *admission) dueSuspects() (due []*suspect) {
 	renewed, now := a.renewed(), time.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()

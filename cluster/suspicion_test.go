@@ -203,7 +203,7 @@ func TestSlowMember(t *testing.T) {
 		adm.consider(parseView("a b c"), parseNodes("a b c"))
 		look := func(during time.Duration, answers ...string) (accused []Life) {
 			for end := time.Now().Add(during); time.Now().Before(end); {
-				for _, s := range adm.suspects() {
+				for _, s := range adm.dueSuspects() {
 					go adm.suspect(t.Context(), s)
 				}
 				time.Sleep(knockEvery)
@@ -230,7 +230,7 @@ func TestAccuserWasStopped(t *testing.T) {
 		adm.consider(parseView("a b c"), parseNodes("a b c"))
 		refused := time.Now()
 		find := func() {
-			for _, s := range adm.suspects() {
+			for _, s := range adm.dueSuspects() {
 				s.trying, s.since, s.foundAt = false, refused, time.Now()
 			}
 		}

@@ -21,7 +21,7 @@ func readFiles(path string, which Files) (sources []source, unread []Problem) {
 	sources = make([]source, len(l.names))
 	total := 0
 	for i, name := range l.names {
-		sources[i] = readFile(name)
+		sources[i] = readSource(name)
 		if total += len(sources[i].data); total > maxTotalSize {
 			return []source{{name: path, err: fmt.Errorf("the files have more than %d bytes together", maxTotalSize)}}, l.unread
 		}
@@ -29,7 +29,7 @@ func readFiles(path string, which Files) (sources []source, unread []Problem) {
 	return sources, l.unread
 }
 
-func readFile(name string) source {
+func readSource(name string) source {
 	data, err := readRegular(name)
 	return source{name: name, data: data, err: err}
 }

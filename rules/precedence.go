@@ -60,14 +60,14 @@ func drop(ms []Match, rules []*Rule) {
 func raiseElastic(ms []Match) {
 	for i := range ms {
 		m := &ms[i]
-		if k := m.kind; k.parent != nil && enforces(ms, k.parent) {
+		if k := m.kind; k.parent != nil && requiresRoom(ms, k.parent) {
 			m.Above = k.above[m.Limit]
 		}
 	}
 }
 
-// enforces reports whether r matches, and all of its limits must have room.
-func enforces(ms []Match, r *Rule) bool {
+// requiresRoom reports whether r matches, and all of its limits must have room.
+func requiresRoom(ms []Match, r *Rule) bool {
 	matches := of(ms, r)
 	for i := range matches {
 		switch m := &matches[i]; {

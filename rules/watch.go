@@ -113,7 +113,7 @@ func (w *watch) cover(path string, which Files) error {
 	// they change faster than that, the poll has to do.
 	for range 10 {
 		dirs := watchDirs(path, which)
-		if w.covers(dirs) {
+		if w.watchesOnly(dirs) {
 			return nil
 		}
 		if err := w.reopen(dirs); err != nil {
@@ -124,10 +124,10 @@ func (w *watch) cover(path string, which Files) error {
 	return nil
 }
 
-// covers says whether just these directories are watched. The watcher's own list
+// watchesOnly says whether just these directories are watched. The watcher's own list
 // tells which of them have been deleted or moved since, even if their paths lead
 // somewhere again.
-func (w *watch) covers(sorted []string) bool {
+func (w *watch) watchesOnly(sorted []string) bool {
 	return w.watcher != nil && slices.Equal(slices.Sorted(slices.Values(w.watcher.WatchList())), sorted)
 }
 

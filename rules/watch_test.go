@@ -19,7 +19,7 @@ func TestCoverLooksAgain(t *testing.T) {
 		return fsnotify.NewWatcher()
 	}}
 	defer w.close()
-	if err := w.cover(dir+"/current/r.yaml", YAMLFiles); err != nil || !w.covers([]string{dir, dir + "/2"}) {
+	if err := w.cover(dir+"/current/r.yaml", YAMLFiles); err != nil || !w.watchesOnly([]string{dir, dir + "/2"}) {
 		t.Errorf("%v, watches %q", err, w.watcher.WatchList())
 	}
 }

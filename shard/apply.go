@@ -122,7 +122,7 @@ func (s *Shard) layLocked(p *partition, e slot) {
 	}
 	e.share |= there.share & marks
 	*there = e
-	s.changedLocked(p, there)
+	s.listChangeLocked(p, there)
 }
 
 // makeRoomForLocked makes room for e, which is not in the table. It returns false if all counters that it
@@ -155,7 +155,7 @@ func (s *Shard) removeLocked(p *partition, key ring.Key) {
 func (s *Shard) leaveGrantLocked(p *partition, e *slot, g *Grant) {
 	u := g.usageOf(g.State, p.latest)
 	e.state, e.expires, e.share = g.State, u.expires, u.share|e.share&marks
-	s.changedLocked(p, e)
+	s.listChangeLocked(p, e)
 }
 
 // layRangeLocked applies all slots of a range, and deletes other slots in it.
@@ -175,7 +175,7 @@ func (s *Shard) layRangeLocked(p *partition, r *record) {
 			s.leaveGrantLocked(p, e, g)
 			c.i++
 		} else {
-			s.changedLocked(p, e)
+			s.listChangeLocked(p, e)
 			p.table.removeAt(s.arena, c)
 			s.counters.Add(-1)
 		}

@@ -198,7 +198,7 @@ func TestClear(t *testing.T) {
 		drain(t, s, copied, 0, ToSuccessor)
 		before := s.Count(1)
 		s.Clear(0)
-		if s.Count(0) != 0 || s.Count(1) != before || s.Len() != before || s.IsSealed(0) || !s.Follows(0, ToSuccessor) {
+		if s.Count(0) != 0 || s.Count(1) != before || s.Len() != before || s.IsSealed(0) || !s.IsFollowing(0, ToSuccessor) {
 			t.Errorf("%d and %d counters", s.Count(0), s.Count(1))
 		}
 		ask(s, ring.Key{Hi: 1}, limits[0], 1)

@@ -243,7 +243,7 @@ func TestUrgent(t *testing.T) {
 		s := newShardOf(t, Config{Partitions: 3, MaxBytes: MinBytes(3)})
 		var told []uint32
 		s.OnUrgent(func(p uint32) {
-			s.Follows(p, ToStandby) // no lock is held
+			s.IsFollowing(p, ToStandby) // no lock is held
 			told = append(told, p)
 		})
 		take := func(p uint32, l algorithms.Limit, cost int64) {

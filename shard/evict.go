@@ -146,7 +146,7 @@ func (s *Shard) evictLocked(p *partition, victim cursor) {
 	if e := victim.next(s.arena); e.expires <= over(p.latest) {
 		s.metrics.expired.Inc()
 	} else {
-		s.changedLocked(p, e)
+		s.listChangeLocked(p, e)
 		s.countEvicted()
 	}
 	p.table.removeAt(s.arena, victim)

@@ -86,8 +86,8 @@ func (s *Shard) Unfollow(p uint32, f Follower) {
 	x.followed = x.follows[ToStandby] != nil || x.follows[ToSuccessor] != nil
 }
 
-// Follows reports whether f follows partition p.
-func (s *Shard) Follows(p uint32, f Follower) bool {
+// IsFollowing reports whether f follows partition p.
+func (s *Shard) IsFollowing(p uint32, f Follower) bool {
 	x := &s.partitions[p]
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -150,8 +150,8 @@ func (x *follower) ahead(hi uint64) bool {
 	}
 }
 
-// changedLocked lists e for all followers; it has changed or is about to be deleted.
-func (s *Shard) changedLocked(p *partition, e *slot) {
+// listChangeLocked lists e for all followers; it has changed or is about to be deleted.
+func (s *Shard) listChangeLocked(p *partition, e *slot) {
 	if p.followed {
 		s.listLocked(p, e, ToStandby)
 	}

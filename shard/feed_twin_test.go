@@ -196,7 +196,7 @@ func checkFollowers(t testing.TB, steps []followStep, seed uint64, bytes int) st
 		case 8:
 			s.Follow(0, x.f)
 		case 9:
-			if s.Unfollow(0, x.f); s.Follows(0, x.f) {
+			if s.Unfollow(0, x.f); s.IsFollowing(0, x.f) {
 				return "it follows still"
 			}
 		case 10: // it grows, and is moved a little only
@@ -216,10 +216,10 @@ func checkFollowers(t testing.TB, steps []followStep, seed uint64, bytes int) st
 			}
 		}
 	}
-	if !s.Follows(0, ToSuccessor) {
+	if !s.IsFollowing(0, ToSuccessor) {
 		s.Follow(0, ToSuccessor)
 	}
-	if !s.Follows(0, ToStandby) {
+	if !s.IsFollowing(0, ToStandby) {
 		s.Follow(0, ToStandby)
 	}
 	s.Seal(0)

@@ -50,8 +50,8 @@ func (s *Shard) Withhold(p uint32, withheld bool) {
 	x.withheld = withheld
 }
 
-// Decides reports whether partition p decides now: it is unsealed and the decision lease is valid.
-func (s *Shard) Decides(p uint32) bool { return !s.IsSealed(p) && s.now() < s.leaseUntil.Load() }
+// IsDeciding reports whether partition p decides now: it is unsealed and the decision lease is valid.
+func (s *Shard) IsDeciding(p uint32) bool { return !s.IsSealed(p) && s.now() < s.leaseUntil.Load() }
 
 // SetDecisionLease sets the end of the decision lease, by the monotonic clock: from then on all partitions
 // behave as if they were sealed. The zero Time, as in a new Shard, means no end.

@@ -116,7 +116,7 @@ func (s *Shard) droppedLocked(n int) {
 func (s *Shard) keepLocked(p *partition, e *slot, t *Take) {
 	if until := e.secondsOf(t.Decision.ResetAt); until > e.expires {
 		e.expires = until
-		s.changedLocked(p, e)
+		s.listChangeLocked(p, e)
 	}
 }
 
@@ -164,7 +164,7 @@ func (s *Shard) returnLocked(p *partition, t *Take, now int64) {
 	if e == nil {
 		return
 	}
-	defer s.changedLocked(p, e)
+	defer s.listChangeLocked(p, e)
 	defer s.advanceLeasesLocked(p, t.Key, now)
 	if state, known := s.rewriteLocked(p, t); known {
 		e.state = state

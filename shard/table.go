@@ -286,7 +286,7 @@ func (t *table) move(a *arena, n int, now uint32) (dropped int) {
 	}{}
 	for ; ; m.from++ {
 		if m.from == t.end() {
-			t.moved(a)
+			t.endMove(a)
 			return dropped
 		}
 		s := t.slot(a, m.from)
@@ -323,8 +323,8 @@ func (t *table) move(a *arena, n int, now uint32) (dropped int) {
 	return dropped
 }
 
-// moved ends a move.
-func (t *table) moved(a *arena) {
+// endMove ends a move.
+func (t *table) endMove(a *arena) {
 	for _, p := range t.pages[t.moving.given:] {
 		a.give(p)
 	}

@@ -101,13 +101,13 @@ func (s *Shard) dropAccountLocked(p *partition, key ring.Key) {
 // keepHeldLocked stores the state of the counter under key as of now.
 func (s *Shard) keepHeldLocked(p *partition, key ring.Key, a *account, now int64) {
 	if a.limit.Algorithm.Drains() {
-		s.changeLocked(p, key, &a.limit, now, func(state algorithms.State) algorithms.State { return state })
+		s.replaceLocked(p, key, &a.limit, now, func(state algorithms.State) algorithms.State { return state })
 	}
 	s.advanceLeasesLocked(p, key, now)
 }
 
-// changeLocked replaces the counter under key by f of it, as of now. Its algorithm is not long.
-func (s *Shard) changeLocked(p *partition, key ring.Key, l *algorithms.Limit, now int64, f func(algorithms.State) algorithms.State) {
+// replaceLocked replaces the counter under key by f of it, as of now. Its algorithm is not long.
+func (s *Shard) replaceLocked(p *partition, key ring.Key, l *algorithms.Limit, now int64, f func(algorithms.State) algorithms.State) {
 	t := Take{Key: key, Limit: *l}
 	e := p.table.find(s.arena, key)
 	before := s.stateLocked(p, e, &t)
@@ -117,7 +117,7 @@ func (s *Shard) changeLocked(p *partition, key ring.Key, l *algorithms.Limit, no
 	}
 	s.putLocked(p, e, key, &t, state)
 	if e = p.table.find(s.arena, key); e != nil {
-		s.changedLocked(p, e)
+		s.listChangeLocked(p, e)
 	}
 }
 
@@ -210,7 +210,7 @@ func (s *Shard) settleLocked(p *partition, t *Take, at, back, now int64) bool {
 		at = min(now, ended.until) // until then it has not drained
 		fallthrough
 	default:
-		s.changeLocked(p, t.Key, &t.Limit, now, func(state algorithms.State) algorithms.State {
+		s.replaceLocked(p, t.Key, &t.Limit, now, func(state algorithms.State) algorithms.State {
 			return algorithms.Return(&t.Limit, state, now, at, back)
 		})
 	}
@@ -241,7 +241,7 @@ func (s *Shard) endLeasesLocked(p *partition) {
 	}
 	for key, a := range p.memory.leaseAccounts {
 		if a.limit.Algorithm.Drains() {
-			s.changeLocked(p, key, &a.limit, p.latest, func(state algorithms.State) algorithms.State {
+			s.replaceLocked(p, key, &a.limit, p.latest, func(state algorithms.State) algorithms.State {
 				return a.outlast(state, p.latest)
 			})
 		}

@@ -9,6 +9,6 @@ const (
 	maxDescriptors = 4096   // of a request
 	maxLimits      = 8192   // limits that may apply to one of them; cluster asks one node for as many at once
 	maxInspected   = 100    // descriptors of a request that a person has explained
-	maxName        = 1024   // bytes of what metrics call a limit
+	maxNameBytes   = 1024   // bytes of what metrics call a limit
 	maxNames       = 10_000 // names of limits that metrics tell apart
 )

@@ -219,7 +219,7 @@ func TestEnvoyNamesAreShort(t *testing.T) {
 		t.Errorf("%d names", n)
 	}
 	for name := range f.stats.byName {
-		if len(name) != maxName {
+		if len(name) != maxNameBytes {
 			t.Errorf("a name of %d bytes", len(name))
 		}
 	}

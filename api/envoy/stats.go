@@ -108,7 +108,7 @@ func (s *stats) excess(what string) { s.excesses.WithLabelValues(what).Inc() }
 
 // of returns the counters of a limit of that name, which may have what clients choose.
 func (s *stats) of(name []byte) *limitStat {
-	name = name[:min(len(name), maxName)]
+	name = name[:min(len(name), maxNameBytes)]
 	s.mu.RLock()
 	stat := s.byName[string(name)]
 	s.mu.RUnlock()

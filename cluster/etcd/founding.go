@@ -36,7 +36,7 @@ func ReadStored(dir string) (*Stored, error) {
 
 // LockDir takes a data directory, so that no node runs in it until unlock. It fails if one does.
 func LockDir(dir string) (unlock func(), err error) {
-	lock, err := lockDir(dir)
+	lock, err := takeDir(dir)
 	if errors.Is(err, errDirInUse) {
 		return nil, fmt.Errorf("data directory %s: %w", dir, err)
 	}

@@ -208,8 +208,8 @@ func (s stream) Context() context.Context { return s.ctx }
 // lockFile is the file that the process has locked which has the directory.
 const lockFile = "weir.lock"
 
-// lockDir takes dir against other servers of this package.
-func lockDir(dir string) (*fileutil.LockedFile, error) {
+// takeDir takes dir against other servers of this package.
+func takeDir(dir string) (*fileutil.LockedFile, error) {
 	lock, err := fileutil.TryLockFile(filepath.Join(dir, lockFile), os.O_WRONLY|os.O_CREATE, 0o600)
 	if errors.Is(err, fileutil.ErrLocked) {
 		return nil, errDirInUse

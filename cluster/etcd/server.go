@@ -189,7 +189,7 @@ func claimDir(dir string) (*fileutil.LockedFile, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, dirError(dir, err)
 	}
-	lock, err := lockDir(dir)
+	lock, err := takeDir(dir)
 	if err != nil {
 		return nil, dirError(dir, err)
 	}

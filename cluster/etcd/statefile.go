@@ -80,7 +80,7 @@ func OpenState(dir, clusterName, node string, log *slog.Logger) (*State, error) 
 	}
 	err := os.MkdirAll(dir, 0o700)
 	if err == nil {
-		s.lock, err = lockDir(dir)
+		s.lock, err = takeDir(dir)
 	}
 	if errors.Is(err, errDirInUse) {
 		return nil, fmt.Errorf("data directory %s: %w", dir, err)
