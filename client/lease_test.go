@@ -134,21 +134,21 @@ func TestLeaseTableIsBounded(t *testing.T) {
 	}
 }
 
-// Only what is asked for often is lent for: 8 times in an epoch.
+// Only what is asked for often is lent for: 8 times in an interval.
 func TestHot(t *testing.T) {
 	table := &leases{}
-	const hash, epoch = 9 << 32, 1 << hotEpoch
+	const hash, interval = 9 << 32, 1 << hotInterval
 	for i := range int64(50) {
-		if table.hot(hash, i*epoch/4) { // 4 in an epoch
+		if table.hot(hash, i*interval/4) { // 4 in an interval
 			t.Fatalf("hot after %d", i+1)
 		}
 	}
 	for i := range 20 {
-		if got := table.hot(hash, 100*epoch); got != (i+1 >= hotAfter) {
-			t.Errorf("%d in one epoch: %t", i+1, got)
+		if got := table.hot(hash, 100*interval); got != (i+1 >= hotAfter) {
+			t.Errorf("%d in one interval: %t", i+1, got)
 		}
 	}
-	if table.hot(hash, 101*epoch) {
+	if table.hot(hash, 101*interval) {
 		t.Error("still hot")
 	}
 }

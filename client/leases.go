@@ -17,8 +17,8 @@ const (
 	leaseWays = 4       // so up to 16384 keys have leases
 	heatCells = 1 << 14 // of keys that have none
 
-	hotEpoch = 27 // bits of nanoseconds: 134 ms, in which
-	hotAfter = 8  // checks make a key hot
+	hotInterval = 27 // bits of nanoseconds: 134 ms, in which
+	hotAfter    = 8  // checks make a key hot
 )
 
 // leases decides checks of hot keys from lent tokens. There are no locks: the table is made of atomic
@@ -27,7 +27,7 @@ type leases struct {
 	client *Client
 	seed   maphash.Seed
 	sets   [leaseSets][leaseWays]atomic.Pointer[entry]
-	heat   [heatCells]atomic.Uint64 // epoch and checks in it, of the keys that share a cell; about
+	heat   [heatCells]atomic.Uint64 // interval and checks in it, of the keys that share a cell; about
 }
 
 func newLeases(c *Client) *leases { return &leases{client: c, seed: maphash.MakeSeed()} }
@@ -267,10 +267,10 @@ func (t *leases) insert(hash uint64, now int64, req *weirv1.RateLimitRequest) *e
 // at once may count as one; neither does any harm.
 func (t *leases) hot(hash uint64, now int64) bool {
 	cell := &t.heat[hash>>32%heatCells]
-	epoch := uint64(now) >> hotEpoch << 8
+	interval := uint64(now) >> hotInterval << 8
 	seen := cell.Load()
-	if seen&^0xff != epoch {
-		seen = epoch
+	if seen&^0xff != interval {
+		seen = interval
 	}
 	if seen++; seen&0xff < hotAfter {
 		cell.Store(seen)

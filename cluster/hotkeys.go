@@ -12,20 +12,20 @@ import (
 
 // Times and bounds of hot counters.
 const (
-	epochShift  = 23        // an epoch has 1<<epochShift ns: 8.4 ms
-	hotAsks     = 4         // in one epoch, about 500 in a second, make a counter hot
-	heatSlots   = 4 << 10   // of each one counter is watched
-	maxHeat     = 1<<14 - 1 // asks that are counted in one epoch
-	epochMask   = 1<<20 - 1
-	tagMask     = 1<<16 - 1
-	hotShards   = 64                    // each behind a lock of its own
-	maxHot      = 64                    // counters of one shard; further ones are treated as if they were not hot
-	leaseEpochs = 2                     // a lease is the tokens that were asked for in the last leaseEpochs epochs
-	idleLease   = 20 * time.Millisecond // tokens unused for that long are given back
-	companyFor  = 4 << epochShift       // how long a counter is lent from after two asked for it at once
-	freshFor    = 2 << epochShift       // how long at most what is lent is used without asking the owner what others have
-	lastTokens  = 8                     // of at most this many remaining tokens, a node that holds most uses up its lease first
-	paceOver    = time.Millisecond      // the shortest time over which it is measured how fast others take
+	intervalShift  = 23        // an interval has 1<<intervalShift ns: 8.4 ms
+	hotAsks        = 4         // in one interval, about 500 in a second, make a counter hot
+	heatSlots      = 4 << 10   // of each one counter is watched
+	maxHeat        = 1<<14 - 1 // asks that are counted in one interval
+	intervalMask   = 1<<20 - 1
+	tagMask        = 1<<16 - 1
+	hotShards      = 64                    // each behind a lock of its own
+	maxHot         = 64                    // counters of one shard; further ones are treated as if they were not hot
+	leaseIntervals = 2                     // a lease is the tokens that were asked for in the last leaseIntervals intervals
+	idleLease      = 20 * time.Millisecond // tokens unused for that long are given back
+	companyFor     = 4 << intervalShift    // how long a counter is lent from after two asked for it at once
+	freshFor       = 2 << intervalShift    // how long at most what is lent is used without asking the owner what others have
+	lastTokens     = 8                     // of at most this many remaining tokens, a node that holds most uses up its lease first
+	paceOver       = time.Millisecond      // the shortest time over which it is measured how fast others take
 )
 
 // hotCounters knows which counters of other nodes this one asks for often, and what
@@ -35,7 +35,7 @@ type hotCounters struct {
 	remember, lend bool
 	started        time.Time // what instants are counted from, as the monotonic clock has it
 	metrics        *routerMetrics
-	heat           [heatSlots]atomic.Uint64 // epoch, 16 bits of a key, asks of the epoch before, asks of this one
+	heat           [heatSlots]atomic.Uint64 // interval, 16 bits of a key, asks of the interval before, asks of this one
 	shards         [hotShards]hotShard
 	sweeps         atomic.Bool // whether a sweep is to come
 }
@@ -111,7 +111,7 @@ func (h *hotCounters) consult(g *shard.Group, l *conn, now time.Time) (*hotCount
 	}
 	c.renewal, c.leased, g.ForNode = true, false, true
 	if h.lend && !t.Strict && instant < c.company {
-		g.Lend, g.Tokens = min(shard.MaxTokenLease, calls*leaseEpochs*t.Cost), t.Cost
+		g.Lend, g.Tokens = min(shard.MaxTokenLease, calls*leaseIntervals*t.Cost), t.Cost
 		g.Rest = c.asking(instant)
 		c.telling = g.Rest.At > 0
 	}
@@ -184,16 +184,16 @@ func (h *hotCounters) overhear(c *hotCounter, t *shard.Take, now int64) {
 	c.tell(t, now)
 }
 
-// count counts one more ask, and returns how many there were in this epoch or the last,
+// count counts one more ask, and returns how many there were in this interval or the last,
 // the larger number. Of counters that share a slot the one is counted that is asked for
 // more often than all others together (Boyer and Moore, "MJRTY", 1991), so that many
 // cold ones never look hot. Counts that meet may lose one.
 func (h *hotCounters) count(k ring.Key, instant int64) int64 {
 	slot := &h.heat[k.Hi%heatSlots]
 	v := slot.Load()
-	epoch, tag := uint64(instant)>>epochShift<<44, k.Hi>>48<<28
+	interval, tag := uint64(instant)>>intervalShift<<44, k.Hi>>48<<28
 	last, calls := v>>14&maxHeat, v&maxHeat
-	switch gone := epoch - v&(epochMask<<44); gone {
+	switch gone := interval - v&(intervalMask<<44); gone {
 	case 0:
 	case 1 << 44:
 		last, calls = calls, 0
@@ -204,12 +204,12 @@ func (h *hotCounters) count(k ring.Key, instant int64) int64 {
 	case same:
 		calls = min(calls+1, maxHeat)
 	case calls > 0:
-		slot.Store(epoch | v&(tagMask<<28) | last<<14 | (calls - 1))
+		slot.Store(interval | v&(tagMask<<28) | last<<14 | (calls - 1))
 		return 0
 	default:
 		last, calls = 0, 1
 	}
-	slot.Store(epoch | tag | last<<14 | calls)
+	slot.Store(interval | tag | last<<14 | calls)
 	return int64(max(last, calls))
 }
 

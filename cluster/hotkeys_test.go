@@ -195,7 +195,7 @@ func TestHotThreshold(t *testing.T) {
 			}
 		}
 		if hot := most >= hotAsks; hot != tc.hot {
-			t.Errorf("%s: %d asks in an epoch", tc.name, most)
+			t.Errorf("%s: %d asks in an interval", tc.name, most)
 		}
 	}
 }

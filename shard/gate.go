@@ -57,8 +57,8 @@ func (s *Shard) IsDeciding(p uint32) bool { return !s.IsSealed(p) && s.now() < s
 // behave as if they were sealed. The zero Time, as in a new Shard, means no end.
 func (s *Shard) SetDecisionLease(until time.Time) {
 	at := int64(math.MaxInt64)
-	if d := int64(until.Sub(s.started)); !until.IsZero() && d < math.MaxInt64-s.epoch {
-		at = s.epoch + d
+	if d := int64(until.Sub(s.started)); !until.IsZero() && d < math.MaxInt64-s.wallStart {
+		at = s.wallStart + d
 	}
 	s.leaseUntil.Store(at)
 	if s.grantBytes.Load() == 0 || s.now() >= at {

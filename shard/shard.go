@@ -64,8 +64,8 @@ type Shard struct {
 
 	// Instants are the wall clock's at start plus what the monotonic clock has
 	// counted since: a step of the wall clock changes nothing.
-	started time.Time
-	epoch   int64 // started by the wall clock, in Unix nanoseconds
+	started   time.Time
+	wallStart int64 // started by the wall clock, in Unix nanoseconds
 }
 
 // New returns an empty Shard.
@@ -100,7 +100,7 @@ func New(c Config) (*Shard, error) {
 		maxLong:    cmp.Or(c.MaxLongBytes, DefaultMaxLongBytes),
 		relieve:    c.Relieve,
 		started:    started,
-		epoch:      wall.UnixNano(),
+		wallStart:  wall.UnixNano(),
 	}
 	if s.relieve == nil {
 		s.relieve = func() {}
@@ -129,7 +129,7 @@ func (s *Shard) Len() int { return int(s.counters.Load()) }
 // Now returns the instant at which this node would decide now, in Unix nanoseconds.
 func (s *Shard) Now() int64 { return s.now() }
 
-func (s *Shard) now() int64 { return s.epoch + int64(time.Since(s.started)) }
+func (s *Shard) now() int64 { return s.wallStart + int64(time.Since(s.started)) }
 
 // Decide decides every group, in order: each atomically, and each counted whole or not at all. It sets
 // every Take's Decision and Source and every Group's Allowed. Limits must be valid, and costs as

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A majority that has lost etcd decides on, and the minority that has kept it makes no token of the majority's partitions again: two
+// A majority that has lost etcd decides on, and the minority that has kept it begins no tenure of the majority's partitions again: two
 // nodes never decide in one partition.
 func TestMajorityWithoutEtcd(t *testing.T) {
 	for _, tc := range []struct{ start, group []string }{
