@@ -16,7 +16,7 @@ import (
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
-const inspectRules = `
+const statusRules = `
 domain: default
 rules:
   - {id: posts, when: {endpoint: /posts}, per: [user], limits: [{limit: 10, window: 1m, algorithm: fixed_window}, {limit: 100, window: 1h, algorithm: fixed_window}]}
@@ -49,7 +49,7 @@ func expectLines(t *testing.T, what, got, want string) {
 
 func TestStatusOfAnIdentifier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, inspectRules)
+		f := newFixture(t, statusRules)
 		f.check(t, "user=alice endpoint=/posts cost=10")
 		f.check(t, "user=alice endpoint=/likes cost=2")
 		for range 2 { // the second sees that the first has counted nothing
@@ -140,7 +140,7 @@ func (d *askingMore) Decide(ctx context.Context, groups []shard.Group) {
 
 // A request that comes while a status waits for its answer does not use its memory.
 func TestStatusSharesNoMemory(t *testing.T) {
-	f := newFixture(t, inspectRules)
+	f := newFixture(t, statusRules)
 	f.checks.Decider = &askingMore{f, func() { f.check(t, "user=bob endpoint=/other tenant=t") }}
 	resp, err := f.server().GetRateLimitStatus(t.Context(), &weirv1.RateLimitStatusRequest{IdentifierType: "user", Identifier: "alice"})
 	if err != nil {
@@ -190,7 +190,7 @@ func TestStatusOfVeryManyRules(t *testing.T) {
 
 func TestExplain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, inspectRules)
+		f := newFixture(t, statusRules)
 		f.check(t, "user=alice endpoint=/posts cost=9")
 		for range 2 { // the second sees that the first has counted nothing
 			resp, err := f.server().ExplainRateLimit(t.Context(), request("user=alice endpoint=/posts cost=2"))
@@ -229,7 +229,7 @@ off false is disabled
 
 func TestReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, inspectRules)
+		f := newFixture(t, statusRules)
 		server := healthServer{limiter: f.Limiter}
 		use := func() {
 			f.check(t, "user=alice endpoint=/posts cost=10")
@@ -311,8 +311,8 @@ likes 5/1m0s here left 5
 }
 
 // The same over HTTP.
-func TestInspectOverHTTP(t *testing.T) {
-	f := newFixture(t, inspectRules)
+func TestStatusExplainResetOverHTTP(t *testing.T) {
+	f := newFixture(t, statusRules)
 	h := f.handler(t)
 	for path, want := range map[string]string{
 		"/v1/status":  `"rule_id":"likes"`,
@@ -327,4 +327,59 @@ func TestInspectOverHTTP(t *testing.T) {
 			t.Errorf("GET %s: %d %v", path, w.Code, w.Header())
 		}
 	}
+}
+
+// A person's look at descriptors tells what is wrong with it, and counts nothing.
+func TestExplainDescriptorsRefuses(t *testing.T) {
+	f := newFixture(t, "domain: edge\ndescriptors: [{key: a, rate_limit: {unit: year, requests_per_unit: 1}}]\n---\ndomain: d\nrules: []\n")
+	entry := func(key string) *weirv1.Descriptor {
+		return &weirv1.Descriptor{Entries: []*weirv1.DescriptorEntry{{Key: key, Value: "v"}}}
+	}
+	many := make([]*weirv1.Descriptor, 101)
+	long := &weirv1.Descriptor{}
+	for range maxAttributes + 1 {
+		long.Entries = append(long.Entries, entry("a").GetEntries()...)
+	}
+	for _, c := range []struct {
+		req  *weirv1.DescriptorsRequest
+		want string
+	}{
+		{&weirv1.DescriptorsRequest{Domain: "d", Descriptors: []*weirv1.Descriptor{entry("a")}}, `domain: "d" has no descriptors; ask with an identifier and attributes`},
+		{&weirv1.DescriptorsRequest{Domain: "edge"}, "descriptors: must not be empty"},
+		{&weirv1.DescriptorsRequest{Domain: "edge", Descriptors: many}, "descriptors: 101 items are more than 100"},
+		{&weirv1.DescriptorsRequest{Domain: "edge", Descriptors: []*weirv1.Descriptor{entry("a"), {}}}, "descriptors[1].entries: must not be empty"},
+		{&weirv1.DescriptorsRequest{Domain: "edge", Descriptors: []*weirv1.Descriptor{long}}, "descriptors[0].entries: 17 items are more than 16"},
+		{&weirv1.DescriptorsRequest{Domain: "edge", Descriptors: []*weirv1.Descriptor{entry("")}}, "descriptors[0].entries[0].key: must not be empty"},
+		{&weirv1.DescriptorsRequest{Domain: "edge", Descriptors: []*weirv1.Descriptor{entry("a")}, Hits: -1}, "hits: -1 is not between 0 and 2147483648"},
+	} {
+		_, err := f.server().ExplainDescriptors(t.Context(), c.req)
+		refused(t, err, c.want)
+		if c.req.GetHits() == 0 {
+			_, err = healthServer{limiter: f.Limiter}.ResetDescriptors(t.Context(), c.req)
+			refused(t, err, c.want)
+		}
+	}
+	_, err := healthServer{limiter: f.Limiter}.ResetDescriptors(t.Context(), &weirv1.DescriptorsRequest{Domain: "edge", Descriptors: []*weirv1.Descriptor{entry("a")}, Hits: 1})
+	refused(t, err, "hits: 1 is not 0: a reset costs nothing")
+	for range 3 {
+		resp, err := f.server().ExplainDescriptors(t.Context(), &weirv1.DescriptorsRequest{Domain: "edge", Descriptors: []*weirv1.Descriptor{entry("a")}})
+		if err != nil || !resp.GetAllowed() || resp.GetDescriptors()[0].GetLimit().GetRemainingTokens() != 1 {
+			t.Errorf("%v, %v", resp, err)
+		}
+	}
+	f.silent = func(shard.Take) bool { return true }
+	resp, err := f.server().ExplainDescriptors(t.Context(), &weirv1.DescriptorsRequest{Domain: "edge", Descriptors: []*weirv1.Descriptor{entry("a")}})
+	if err != nil || resp.GetDescriptors()[0].GetLimit().GetResetAfter() != nil {
+		t.Errorf("a silent owner: %v, %v", resp, err)
+	}
+}
+
+// The other APIs would look at nothing of it.
+func TestDescriptorsAreEnvoysOnly(t *testing.T) {
+	f := newFixture(t, "domain: edge\ndescriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 3}}]\n")
+	const want = `domain: "edge" has descriptors, which only Envoy's API reads; ask with ShouldRateLimit, POST /json, or weir check --descriptor`
+	_, err := f.server().CheckRateLimit(t.Context(), request("user=a domain=edge"))
+	refused(t, err, want)
+	_, err = f.server().ExplainRateLimit(t.Context(), request("user=a domain=edge"))
+	refused(t, err, want)
 }

@@ -2,10 +2,7 @@ package rules
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 	"testing"
-	"unsafe"
 
 	"pgregory.net/rapid"
 )
@@ -70,68 +67,5 @@ func TestTableHasRoom(t *testing.T) {
 		if taken != n || len(table.slots) < 2*n || len(table.slots) > 4*n {
 			t.Errorf("%d of %d slots are taken, want %d", taken, len(table.slots), n)
 		}
-	}
-}
-
-// The texts of a candidate are the same whether they fit into it or not.
-func TestCandidateTexts(t *testing.T) {
-	if size := unsafe.Sizeof(candidate{}); size != 128 {
-		t.Errorf("a candidate takes %d bytes, want two cache lines", size)
-	}
-	room := len(candidate{}.short)
-	for _, lengths := range [][3]int{{0, 5, 0}, {1, 5, 2}, {0, room, 0}, {room - 9, 5, 4}, {room - 9, 5, 5}, {maxValue, 2 * maxValue, maxValue}} {
-		value, name, only := strings.Repeat("v", lengths[0]), strings.Repeat("n", lengths[1]), strings.Repeat("o", lengths[2])
-		c := newCandidate(&filedSubject{namedSubject: &namedSubject{name: name}, only: only}, value)
-		if c.value() != value || c.name() != name || c.only() != only {
-			t.Errorf("%d: %q, %q, %q", lengths, c.value(), c.name(), c.only())
-		}
-		if short := lengths[0]+lengths[1]+lengths[2] <= room; (c.long == "") != short {
-			t.Errorf("%d: fits: %t, and yet %q", lengths, short, c.long)
-		}
-	}
-}
-
-// A tree finds what asking every prefix finds, the shortest first.
-func TestPrefixTreeAsLinear(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		text := rapid.StringOfN(rapid.SampledFrom([]rune("ab/")), 0, 6, -1)
-		filed := make(map[string]extent)
-		for i, prefix := range rapid.SliceOfNDistinct(text, 0, 40, rapid.ID[string]).Draw(t, "prefixes") {
-			filed[prefix] = extent{uint32(i), uint32(i) + 1}
-		}
-		tree := newPrefixTree(filed)
-		if n := len(tree.nodes); n > 2*len(filed)+1 {
-			t.Fatalf("%d nodes for %v", n, filed)
-		}
-		for range 20 {
-			value := text.Draw(t, "value")
-			var got, want []extent
-			for n, rest := tree.root(), value; n != nil; n, rest = tree.next(n, rest) {
-				if n.filed.len() > 0 {
-					got = append(got, n.filed)
-				}
-			}
-			for end := range len(value) + 1 {
-				if e, ok := filed[value[:end]]; ok {
-					want = append(want, e)
-				}
-			}
-			if !slices.Equal(got, want) {
-				t.Fatalf("%q leads to %v, want %v of %v", value, got, want, filed)
-			}
-		}
-	})
-}
-
-// What is long does not take a node per byte.
-func TestPrefixTreeLong(t *testing.T) {
-	long := strings.Repeat("x", maxValue)
-	tree := newPrefixTree(map[string]extent{long: {1, 2}, long[:255] + "y": {2, 3}})
-	n, rest := tree.root(), long+"z"
-	for range 2 {
-		n, rest = tree.next(n, rest)
-	}
-	if n.filed != (extent{1, 2}) || rest != "z" || len(tree.nodes) != 4 {
-		t.Errorf("%v, %q left, %d nodes", n, rest, len(tree.nodes))
 	}
 }

@@ -101,7 +101,7 @@ func TestCheckBatch(t *testing.T) {
 	}
 }
 
-func TestInspect(t *testing.T) {
+func TestStatusExplainReset(t *testing.T) {
 	l := open(t, twoPerMinute)
 	check(t, l, "alice")
 	state, err := l.Status(t.Context(), &weirv1.RateLimitStatusRequest{IdentifierType: "user", Identifier: "alice"})

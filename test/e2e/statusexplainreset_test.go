@@ -12,7 +12,7 @@ import (
 
 // What an operator sees and does at a terminal, on two nodes that own about half of
 // the counters each.
-func TestInspectingAndResetting(t *testing.T) {
+func TestStatusExplainReset(t *testing.T) {
 	rules := writeRules(t, `
 domain: default
 rules:
