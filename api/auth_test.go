@@ -18,7 +18,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/weirlimit/weir/api/internal/apitest"
+	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/internal/headers"
 	"github.com/weirlimit/weir/shard"
 )

@@ -15,8 +15,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
-	"github.com/weirlimit/weir/api/internal/apitest"
 	"github.com/weirlimit/weir/api/internal/wire"
+	"github.com/weirlimit/weir/internal/apitest"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )

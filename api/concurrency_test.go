@@ -9,7 +9,7 @@ import (
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
-	"github.com/weirlimit/weir/api/internal/apitest"
+	"github.com/weirlimit/weir/internal/apitest"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )

@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
@@ -21,58 +20,24 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/weirlimit/weir/internal/apitest"
+	"github.com/weirlimit/weir/internal/inmemory"
 	"github.com/weirlimit/weir/rules"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
-// fixedRules is a RuleStore of rules that do not change.
-type fixedRules struct{ set *rules.Set }
-
-func (s fixedRules) State() *rules.State { return &rules.State{Set: s.set} }
-
-func (fixedRules) Change(context.Context, bool, rules.Edit) (old, next *rules.State, err error) {
-	return nil, nil, errors.New("these rules do not change")
-}
-
-// memory is a rules.Backend.
-type memory struct {
-	mu       sync.Mutex
-	value    []byte
-	revision int64
-	err      error
-	store    *rules.Store
-}
-
-func (m *memory) ReadRules(context.Context) ([]byte, int64, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.value, m.revision, m.err
-}
-
-func (m *memory) SwapRules(_ context.Context, value []byte, revision int64) (int64, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.err != nil || revision != m.revision {
-		return 0, m.err
-	}
-	m.value = value
-	m.revision++
-	m.store.Update(value)
-	return m.revision, nil
-}
-
 // withStore gives f a store in the place of its rules.
-func withStore(t *testing.T, f *fixture) *memory {
+func withStore(t *testing.T, f *fixture) *inmemory.Rules {
 	t.Helper()
-	m := &memory{}
+	m := &inmemory.Rules{}
 	store, err := rules.OpenStore(t.Context(), rules.StoreConfig{
 		Backend: m, Name: "test", MaxSize: 1 << 20, Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.store = store
+	m.Subscribe(store.Update)
 	f.config = NewConfigServer(store)
 	store.OnChange(func(*rules.Set) { f.config.Changed() })
 	ctx, cancel := context.WithCancel(context.Background())
@@ -88,7 +53,7 @@ func withStore(t *testing.T, f *fixture) *memory {
 }
 
 // newConfig serves a store without rules over gRPC.
-func newConfig(t *testing.T) (*fixture, *memory, weirv1.RateLimiterConfigClient) {
+func newConfig(t *testing.T) (*fixture, *inmemory.Rules, weirv1.RateLimiterConfigClient) {
 	t.Helper()
 	f := newFixture(t, "domain: d\nrules: []\n")
 	m := withStore(t, f)
@@ -290,7 +255,7 @@ func TestConfigRefuses(t *testing.T) {
 		f.isStatus(t, tc.want, err, codes.InvalidArgument, tc.want)
 	}
 
-	m.err = errors.New("etcd at e:1: no answer in 2s")
+	m.Err = errors.New("etcd at e:1: no answer in 2s")
 	_, err = c.CreateRateLimit(ctx, &weirv1.CreateRateLimitRequest{RateLimit: simple("r", 1)})
 	f.isStatus(t, "create without etcd", err, codes.Unavailable, "etcd at e:1: no answer in 2s; the change may have been made or not")
 }
@@ -298,7 +263,7 @@ func TestConfigRefuses(t *testing.T) {
 // A node with a file shows its rules and refuses to change them.
 func TestConfigOfFile(t *testing.T) {
 	f := newFixture(t, "domain: d\nrules: [{id: r, limits: [{limit: 1, window: 1s}]}]\n")
-	f.config = NewConfigServer(readOnly{fixedRules{f.status.rules}})
+	f.config = NewConfigServer(readOnly{apitest.FixedRules{Set: f.status.Set}})
 	c := weirv1.NewRateLimiterConfigClient(f.dial(t))
 	list, err := c.ListRateLimits(t.Context(), &weirv1.ListRateLimitsRequest{})
 	if err != nil || briefLimits(list.GetRateLimits()) != "d/r@0" || list.GetRevision() != 0 {
@@ -308,7 +273,7 @@ func TestConfigOfFile(t *testing.T) {
 	f.isStatus(t, "apply", err, codes.FailedPrecondition, "rules cannot be changed through this node: it takes them from a file")
 }
 
-type readOnly struct{ fixedRules }
+type readOnly struct{ apitest.FixedRules }
 
 func (readOnly) Change(context.Context, bool, rules.Edit) (old, next *rules.State, err error) {
 	return nil, nil, fmt.Errorf("%w: it takes them from a file", rules.ErrReadOnly)

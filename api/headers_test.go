@@ -15,16 +15,16 @@ import (
 
 	"github.com/dunglas/httpsfv"
 
-	"github.com/weirlimit/weir/api/internal/apitest"
 	"github.com/weirlimit/weir/api/internal/check"
 	"github.com/weirlimit/weir/internal/headers"
+	"github.com/weirlimit/weir/internal/inmemory"
 	"github.com/weirlimit/weir/shard"
 )
 
 // connect serves the API over HTTP on one connection until the test ends.
 func (f *fixture) connect(t *testing.T) net.Conn {
 	t.Helper()
-	listener, server := apitest.NewPipeListener(), f.httpServer(t)
+	listener, server := inmemory.NewListener(), f.httpServer(t)
 	done := make(chan error)
 	go func() { done <- server.Serve(listener) }()
 	conn, err := listener.DialContext(t.Context())

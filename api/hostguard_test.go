@@ -26,7 +26,7 @@ func page(method, path, body, host, origin, site string) *http.Request {
 func TestPagesOfOtherOrigins(t *testing.T) {
 	f := newFixture(t, checkRules)
 	f.guard = Guard{Loopback: true, Hosts: []string{"weir.example.com"}}
-	f.status.ready = true
+	f.status.IsReady = true
 	h := f.handler(t)
 	const (
 		local = "127.0.0.1:8080"

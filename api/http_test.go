@@ -170,7 +170,7 @@ func TestHTTPRoutes(t *testing.T) {
 // others if they do.
 func TestHTTPJSON(t *testing.T) {
 	f := newFixture(t, inputRules)
-	f.status.view = newView(t, 3, "a", "b")
+	f.status.Current = newView(t, 3, "a", "b")
 	h := f.handler(t)
 	for _, body := range []string{goodBody, `{"identifier":"alice","identifierType":"user"}`} { // both spellings
 		w := send(h, http.MethodPost, checkPath, body)
@@ -207,7 +207,7 @@ func TestHTTPJSON(t *testing.T) {
 // A misspelt parameter is refused, so that it does not look as if it were heeded.
 func TestHTTPQueryIsStrict(t *testing.T) {
 	f := newFixture(t, inputRules)
-	f.status.view = newView(t, 3, "a", "b")
+	f.status.Current = newView(t, 3, "a", "b")
 	h := f.handler(t)
 	if w := send(h, http.MethodGet, "/v1/ring?tables=true", ""); w.Code != http.StatusOK {
 		t.Errorf("%d %s", w.Code, w.Body)

@@ -13,7 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/weirlimit/weir/api/internal/apitest"
+	"github.com/weirlimit/weir/internal/apitest"
+	"github.com/weirlimit/weir/internal/inmemory"
 	"github.com/weirlimit/weir/rules"
 )
 
@@ -21,7 +22,7 @@ import (
 // that is read is none.
 func TestUnreadQueries(t *testing.T) {
 	f := newFixture(t, checkRules)
-	f.status.ready = true
+	f.status.IsReady = true
 	h := f.handler(t)
 	var doc struct {
 		Paths map[string]map[string]json.RawMessage
@@ -90,7 +91,7 @@ func TestUnreadQueries(t *testing.T) {
 // Where GET works HEAD does, with the same header fields and nothing behind them.
 func TestHead(t *testing.T) {
 	f := newFixture(t, checkRules)
-	f.status.ready = true
+	f.status.IsReady = true
 	server := httptest.NewServer(f.handler(t))
 	defer server.Close()
 	for path, code := range map[string]int{
@@ -134,7 +135,7 @@ func TestWrongEscapes(t *testing.T) {
 
 // slowRules are rules that take a while to change.
 type slowRules struct {
-	fixedRules
+	apitest.FixedRules
 	takes time.Duration
 }
 
@@ -152,8 +153,8 @@ func TestSlowApply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, checkRules)
 		for takes, want := range map[time.Duration]int{bodyTimeout + 5*time.Second: 200, time.Hour: 503} {
-			f.config = NewConfigServer(slowRules{fixedRules{f.status.rules}, takes})
-			listener, server := apitest.NewPipeListener(), f.httpServer(t)
+			f.config = NewConfigServer(slowRules{apitest.FixedRules{Set: f.status.Set}, takes})
+			listener, server := inmemory.NewListener(), f.httpServer(t)
 			served := make(chan error)
 			go func() { served <- server.Serve(listener) }()
 			client := &http.Client{Transport: &http.Transport{

@@ -17,8 +17,9 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/tap"
 
-	"github.com/weirlimit/weir/api/internal/apitest"
+	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/internal/headers"
+	"github.com/weirlimit/weir/internal/inmemory"
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/rules"
 	"github.com/weirlimit/weir/shard"
@@ -44,7 +45,7 @@ type fixture struct {
 	*Limiter
 	shard    *shard.Shard
 	config   *ConfigServer
-	status   *fakeStatus
+	status   *apitest.Status
 	registry *prometheus.Registry
 	grpc     *grpc.Server // once there is a dial
 
@@ -66,7 +67,7 @@ func newFixture(t testing.TB, text string) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{registry: prometheus.NewRegistry(), config: NewConfigServer(fixedRules{set}), status: &fakeStatus{rules: set}}
+	f := &fixture{registry: prometheus.NewRegistry(), config: NewConfigServer(apitest.FixedRules{Set: set}), status: &apitest.Status{Set: set, ClusterID: "00000000000000c1"}}
 	f.shard, err = shard.New(shard.Config{Partitions: 1021, MaxBytes: 64 << 20, Metrics: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +102,7 @@ func (f *fixture) check(t testing.TB, text string) *weirv1.RateLimitResponse {
 // dial serves the API over gRPC until the test ends.
 func (f *fixture) dial(t testing.TB, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	listener := apitest.NewPipeListener()
+	listener := inmemory.NewListener()
 	server := grpc.NewServer(grpc.Creds(f.Limiter.Credentials(insecure.NewCredentials())), grpc.ForceServerCodecV2(Codec()), grpc.UnaryInterceptor(f.intercept), grpc.InTapHandle(f.tap))
 	f.grpc = server
 	Register(server, f.Limiter, f.config, f.status, f.access)

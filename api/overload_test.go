@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/weirlimit/weir/api/internal/apitest"
 	"github.com/weirlimit/weir/api/internal/check"
+	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/shard"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"

@@ -21,10 +21,10 @@ import (
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 
-	"github.com/weirlimit/weir/api/internal/apitest"
 	"github.com/weirlimit/weir/cluster"
 	"github.com/weirlimit/weir/internal/access"
 	"github.com/weirlimit/weir/internal/audit"
+	"github.com/weirlimit/weir/internal/inmemory"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
@@ -51,7 +51,7 @@ func (f *fixture) dialShared(t testing.TB) (*grpc.ClientConn, *http.Client) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener := apitest.NewPipeListener()
+	listener := inmemory.NewListener()
 	dial := func(ctx context.Context) (net.Conn, error) { return listener.DialContext(ctx) }
 	done := make(chan error)
 	go func() { done <- server.Serve(listener) }()
@@ -105,7 +105,7 @@ func TestCallsAtEachPort(t *testing.T) {
 	const elsewhere = "not served at th" // is port, e admin port
 	for _, port := range []Port{AnyPort, PublicPort, AdminPort} {
 		f := newFixture(t, accessRules)
-		f.status.view = newView(t, 1, "a")
+		f.status.Current = newView(t, 1, "a")
 		f.access = (*Access)(nil).At(port)
 		shared, web := f.dialShared(t)
 		f.tap = f.access.Tap(f.Limiter.Tap)
@@ -191,7 +191,7 @@ func TestSpellingsAtThePublicPort(t *testing.T) {
 			t.Errorf("%s %s: %d %s", method, path, code, body)
 		}
 	}
-	if f.status.drained {
+	if f.status.Drained {
 		t.Error("it was drained")
 	}
 }
@@ -203,10 +203,10 @@ func TestHealthDetailsAtEachPort(t *testing.T) {
 		AnyPort: {true, true}, PublicPort: {false, false}, AdminPort: {true, true},
 	} {
 		f := newFixture(t, accessRules)
-		f.status.self = cluster.Node{ID: "a", Incarnation: 7, Version: "v1"}
-		f.status.problems, f.status.counters, f.status.ready = []string{"one thing."}, 3, true
-		f.status.view = newView(t, 9, "a", "b")
-		f.status.nodes = []cluster.Node{{ID: "a", Address: "a:1", Admin: "a:2", Incarnation: 7, State: cluster.Ready}}
+		f.status.Node = cluster.Node{ID: "a", Incarnation: 7, Version: "v1"}
+		f.status.Faults, f.status.Count, f.status.IsReady = []string{"one thing."}, 3, true
+		f.status.Current = newView(t, 9, "a", "b")
+		f.status.Registered = []cluster.Node{{ID: "a", Address: "a:1", Admin: "a:2", Incarnation: 7, State: cluster.Ready}}
 		f.access = (*Access)(nil).At(port)
 		conn, web := f.dialShared(t)
 		h, err := weirv1.NewRateLimiterHealthClient(conn).GetHealthStatus(t.Context(), nil)

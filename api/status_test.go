@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -15,65 +14,9 @@ import (
 
 	"github.com/weirlimit/weir/cluster"
 	"github.com/weirlimit/weir/ring"
-	"github.com/weirlimit/weir/rules"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
-
-// fakeStatus is a Status that says what it is told to.
-type fakeStatus struct {
-	self     cluster.Node
-	ready    bool
-	view     *cluster.View
-	nodes    []cluster.Node
-	reaches  []string
-	etcd     bool
-	rules    *rules.Set
-	counters int
-	problems []string
-
-	standings  map[string]cluster.Standing
-	unreached  []cluster.Unreached
-	drained    bool
-	drainError error
-
-	removed     string
-	removeError error
-
-	imported    bool
-	importError error
-}
-
-func (s *fakeStatus) Self() cluster.Node     { return s.self }
-func (s *fakeStatus) Ready() bool            { return s.ready }
-func (s *fakeStatus) View() *cluster.View    { return s.view }
-func (s *fakeStatus) Nodes() []cluster.Node  { return s.nodes }
-func (s *fakeStatus) Reaches(id string) bool { return slices.Contains(s.reaches, id) }
-func (s *fakeStatus) Cluster() string        { return "00000000000000c1" }
-func (s *fakeStatus) EtcdReachable() bool    { return s.etcd }
-
-func (s *fakeStatus) Unreached() []cluster.Unreached { return s.unreached }
-
-func (s *fakeStatus) Standing(id string) cluster.Standing { return s.standings[id] }
-
-func (s *fakeStatus) Drain(cancel bool) error {
-	s.drained = !cancel
-	return s.drainError
-}
-
-func (s *fakeStatus) Remove(_ context.Context, id string) (*cluster.View, error) {
-	s.removed = id
-	return s.view, s.removeError
-}
-
-func (s *fakeStatus) ImportView(_ context.Context, dryRun bool) (*weirv1.ImportViewResponse, error) {
-	s.imported = !dryRun
-	return &weirv1.ImportViewResponse{View: 7}, s.importError
-}
-
-func (s *fakeStatus) Rules() *rules.Set  { return s.rules }
-func (s *fakeStatus) Counters() int      { return s.counters }
-func (s *fakeStatus) Problems() []string { return s.problems }
 
 // newView has the members a:1, b:1 and so on, of incarnations 1, 2 and so on.
 func newView(t *testing.T, number uint64, ids ...string) *cluster.View {
@@ -106,16 +49,16 @@ func TestGetHealthStatus(t *testing.T) {
 			h.GetView(), members, h.GetEtcdReachable(), h.GetRuleRevision(), h.GetRuleCount(), h.GetCounters())
 	}
 
-	revision := f.status.rules.Revision()
-	f.status.self = cluster.Node{ID: "a", Incarnation: 7, Version: "v1"}
-	f.status.problems = []string{"one thing.", "another."}
+	revision := f.status.Set.Revision()
+	f.status.Node = cluster.Node{ID: "a", Incarnation: 7, Version: "v1"}
+	f.status.Faults = []string{"one thing.", "another."}
 	want := fmt.Sprintf(`a 7 v1 ready false degraded true ["one thing." "another."] view 0 [] etcd false rules %s 2 counters 0`, revision)
 	if got := health(); got != want {
 		t.Errorf("before the first view\ngot  %s\nwant %s", got, want)
 	}
 
-	f.status.view, f.status.reaches, f.status.problems = newView(t, 5, "a", "b"), []string{"a"}, nil
-	f.status.ready, f.status.etcd, f.status.counters = true, true, 9
+	f.status.Current, f.status.Reached, f.status.Faults = newView(t, 5, "a", "b"), []string{"a"}, nil
+	f.status.IsReady, f.status.Etcd, f.status.Count = true, true, 9
 	want = fmt.Sprintf(`a 7 v1 ready true degraded false [] view 5 ["a a:1 1 true" "b b:1 2 false"] etcd true rules %s 2 counters 9`, revision)
 	if got := health(); got != want {
 		t.Errorf("in a view\ngot  %s\nwant %s", got, want)
@@ -125,20 +68,20 @@ func TestGetHealthStatus(t *testing.T) {
 func TestDrainNode(t *testing.T) {
 	f := newFixture(t, "domain: d\nrules: []\n")
 	client := weirv1.NewClusterClient(f.dial(t))
-	f.status.self = cluster.Node{ID: "n"}
-	f.status.standings = map[string]cluster.Standing{"n": {Deciding: 3, Leaving: 4}}
+	f.status.Node = cluster.Node{ID: "n"}
+	f.status.Standings = map[string]cluster.Standing{"n": {Deciding: 3, Leaving: 4}}
 	resp, err := client.DrainNode(t.Context(), &weirv1.DrainNodeRequest{NodeId: "n"})
-	if err != nil || resp.GetToHandOver() != 7 || !f.status.drained {
-		t.Errorf("%v, %v, drained %t", resp, err, f.status.drained)
+	if err != nil || resp.GetToHandOver() != 7 || !f.status.Drained {
+		t.Errorf("%v, %v, drained %t", resp, err, f.status.Drained)
 	}
-	if _, err := client.DrainNode(t.Context(), &weirv1.DrainNodeRequest{NodeId: "n", Cancel: true}); err != nil || f.status.drained {
-		t.Errorf("%v, drained %t", err, f.status.drained)
+	if _, err := client.DrainNode(t.Context(), &weirv1.DrainNodeRequest{NodeId: "n", Cancel: true}); err != nil || f.status.Drained {
+		t.Errorf("%v, drained %t", err, f.status.Drained)
 	}
 	_, err = client.DrainNode(t.Context(), &weirv1.DrainNodeRequest{NodeId: "m"})
 	if want := `node_id: "m" is not the asked node, which is "n"`; status.Code(err) != codes.InvalidArgument || status.Convert(err).Message() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
-	f.status.drainError = errors.New("no node there")
+	f.status.DrainErr = errors.New("no node there")
 	_, err = client.DrainNode(t.Context(), &weirv1.DrainNodeRequest{NodeId: "n"})
 	if status.Code(err) != codes.FailedPrecondition || status.Convert(err).Message() != "no node there" {
 		t.Error(err)
@@ -148,11 +91,11 @@ func TestDrainNode(t *testing.T) {
 func TestRemoveNode(t *testing.T) {
 	f := newFixture(t, "domain: d\nrules: []\n")
 	client := weirv1.NewClusterClient(f.dial(t))
-	f.status.view = newView(t, 3, "a", "p")
+	f.status.Current = newView(t, 3, "a", "p")
 	for id, member := range map[string]bool{"c": false, "p": true} {
 		resp, err := client.RemoveNode(t.Context(), &weirv1.RemoveNodeRequest{NodeId: id})
-		if err != nil || resp.GetView() != 3 || resp.GetMember() != member || f.status.removed != id {
-			t.Errorf("%s: %v, %v, removed %q", id, resp, err, f.status.removed)
+		if err != nil || resp.GetView() != 3 || resp.GetMember() != member || f.status.Removed != id {
+			t.Errorf("%s: %v, %v, removed %q", id, resp, err, f.status.Removed)
 		}
 	}
 	for _, tc := range []struct {
@@ -167,7 +110,7 @@ func TestRemoveNode(t *testing.T) {
 		{"a", cluster.ErrLastMember, codes.FailedPrecondition, "node_id: no other member would stay"},
 		{"a", cluster.ErrViewChanged, codes.Unavailable, `node_id: "a" is not removed: view has changed`},
 	} {
-		f.status.removeError = tc.err
+		f.status.RemoveErr = tc.err
 		_, err := client.RemoveNode(t.Context(), &weirv1.RemoveNodeRequest{NodeId: tc.id})
 		if status.Code(err) != tc.code || status.Convert(err).Message() != tc.want {
 			t.Errorf("%s: %v, want %v: %s", tc.id, err, tc.code, tc.want)
@@ -196,9 +139,9 @@ func TestListNodes(t *testing.T) {
 		return b.String()
 	}
 
-	f.status.self = cluster.Node{ID: "n"}
-	f.status.unreached = []cluster.Unreached{{Node: cluster.Node{ID: "n", Address: "n:1"}, By: []cluster.Lack{{By: "a", Reason: "refused"}, {By: "b"}}}}
-	f.status.nodes = []cluster.Node{
+	f.status.Node = cluster.Node{ID: "n"}
+	f.status.Cut = []cluster.Unreached{{Node: cluster.Node{ID: "n", Address: "n:1"}, By: []cluster.Lack{{By: "a", Reason: "refused"}, {By: "b"}}}}
+	f.status.Registered = []cluster.Node{
 		{ID: "a", Address: "a:2", Incarnation: 8, State: cluster.Ready, Version: "v2", RuleRevision: "r2"}, // restarted elsewhere
 		{ID: "m", Address: "m:1", Incarnation: 1, State: "later", Version: "v9", RuleRevision: "r9"},       // of a later version
 		{ID: "n", Address: "n:1", Incarnation: 1, State: cluster.Joining, Version: "v1", RuleRevision: "r1"},
@@ -210,8 +153,8 @@ func TestListNodes(t *testing.T) {
 	}
 
 	// p's key is gone, and a was restarted: the member is the process before.
-	f.status.view, f.status.reaches = newView(t, 3, "a", "p"), []string{"a"}
-	owned, _ := shares(f.status.view)
+	f.status.Current, f.status.Reached = newView(t, 3, "a", "p"), []string{"a"}
+	owned, _ := shares(f.status.Current)
 	want := fmt.Sprintf("view 3\na a:2 8 JOINING \"v2\" \"r2\" member true reachable true %d\n%sp p:1 2 UNSPECIFIED \"\" \"\" member true reachable false %d\n",
 		owned[0], waiting, owned[1])
 	if got := list(); got != want {
@@ -219,11 +162,11 @@ func TestListNodes(t *testing.T) {
 	}
 
 	// Members are ready only once they say so themselves.
-	f.status.self = cluster.Node{ID: "b"}
-	f.status.view, f.status.nodes = newView(t, 4, "a", "b"), []cluster.Node{
+	f.status.Node = cluster.Node{ID: "b"}
+	f.status.Current, f.status.Registered = newView(t, 4, "a", "b"), []cluster.Node{
 		{ID: "a", Address: "a:1", Incarnation: 1, State: cluster.Ready}, {ID: "b", Address: "b:1", Incarnation: 2, State: cluster.Ready},
 	}
-	f.status.reaches = []string{"a"}
+	f.status.Reached = []string{"a"}
 	for _, tc := range []struct {
 		a, b       cluster.State // by their own word; a has not been heard if it is empty
 		wantA, own string
@@ -233,13 +176,13 @@ func TestListNodes(t *testing.T) {
 		{"", cluster.Ready, "JOINING", "READY"},
 		{cluster.Leaving, cluster.Leaving, "LEAVING", "LEAVING"},
 	} {
-		f.status.standings = map[string]cluster.Standing{"a": {State: tc.a}, "b": {State: tc.b}}
+		f.status.Standings = map[string]cluster.Standing{"a": {State: tc.a}, "b": {State: tc.b}}
 		if got := list(); !strings.Contains(got, "a a:1 1 "+tc.wantA+" ") || !strings.Contains(got, "b b:1 2 "+tc.own+" ") {
 			t.Errorf("%+v: got %s", tc, got)
 		}
 	}
 	// Of a node that is neither reached nor was heard, the registration is all that is known.
-	f.status.reaches, f.status.standings = nil, nil
+	f.status.Reached, f.status.Standings = nil, nil
 	if got := list(); !strings.Contains(got, "a a:1 1 READY ") {
 		t.Errorf("not reached: got %s", got)
 	}
@@ -250,9 +193,9 @@ func TestListNodes(t *testing.T) {
 func TestListNodesMoves(t *testing.T) {
 	f := newFixture(t, "domain: d\nrules: []\n")
 	client := weirv1.NewClusterClient(f.dial(t))
-	f.status.self, f.status.view = cluster.Node{ID: "a"}, newView(t, 2, "a", "b", "c")
-	owned, _ := shares(f.status.view)
-	f.status.standings = map[string]cluster.Standing{
+	f.status.Node, f.status.Current = cluster.Node{ID: "a"}, newView(t, 2, "a", "b", "c")
+	owned, _ := shares(f.status.Current)
+	f.status.Standings = map[string]cluster.Standing{
 		"a": {Deciding: int(owned[0]) - 5, Wanted: 5, Leaving: 7},
 		"b": {Deciding: 1021}, // it had all
 	}
@@ -283,12 +226,12 @@ func TestGetRing(t *testing.T) {
 		t.Errorf("before the first view: %v", got)
 	}
 
-	f.status.view = newView(t, 4, "a", "b", "c")
+	f.status.Current = newView(t, 4, "a", "b", "c")
 	if got := get(false); got.GetView() != 4 || got.GetPartitions() != 1021 || len(got.GetOwners())+len(got.GetStandbys()) != 0 {
 		t.Errorf("without tables: %v", got)
 	}
 	resp := get(true)
-	owners, standbys := f.status.view.Ring.Tables()
+	owners, standbys := f.status.Current.Ring.Tables()
 	same := func(got []uint32, want []uint16) bool {
 		return slices.EqualFunc(got, want, func(g uint32, w uint16) bool { return g == uint32(w) })
 	}
@@ -305,7 +248,7 @@ func TestGetRing(t *testing.T) {
 		t.Errorf("%d shares of 3 members", len(resp.GetShares()))
 	}
 
-	f.status.view = newView(t, 5, "a")
+	f.status.Current = newView(t, 5, "a")
 	if one := get(false).GetShares(); len(one) != 1 || one[0].GetOwned() != 1021 || one[0].GetStandby() != 0 {
 		t.Errorf("one member: %v", one)
 	}
@@ -331,7 +274,7 @@ func TestReadiness(t *testing.T) {
 		{true, "/healthz", "200 ok\n"},
 		{true, "/readyz", "200 ready\n"},
 	} {
-		f.status.ready = tc.ready
+		f.status.IsReady = tc.ready
 		w := httptest.NewRecorder()
 		f.handler(t).ServeHTTP(w, httptest.NewRequest(http.MethodGet, tc.path, http.NoBody))
 		if got := fmt.Sprint(w.Code, " ", w.Body); got != tc.want || w.Header().Get("Content-Type") != "text/plain; charset=utf-8" {
@@ -345,12 +288,12 @@ func TestImportView(t *testing.T) {
 	client := weirv1.NewClusterClient(f.dial(t))
 	for _, dry := range []bool{true, false} {
 		resp, err := client.ImportView(t.Context(), &weirv1.ImportViewRequest{DryRun: dry})
-		if err != nil || resp.GetView() != 7 || f.status.imported == dry {
-			t.Errorf("%v, %v, imported %t", resp, err, f.status.imported)
+		if err != nil || resp.GetView() != 7 || f.status.Imported == dry {
+			t.Errorf("%v, %v, imported %t", resp, err, f.status.Imported)
 		}
 	}
 	for err, want := range map[error]codes.Code{ErrNothingLost: codes.FailedPrecondition, errors.New("no answer"): codes.Unavailable} {
-		f.status.importError = err
+		f.status.ImportErr = err
 		_, got := client.ImportView(t.Context(), &weirv1.ImportViewRequest{})
 		if status.Code(got) != want || status.Convert(got).Message() != err.Error() {
 			t.Errorf("%v, want %v", got, want)

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/weirlimit/weir/api/internal/apitest"
+	"github.com/weirlimit/weir/internal/inmemory"
 	"github.com/weirlimit/weir/rules"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
@@ -212,7 +212,7 @@ func TestWatchOverHTTP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, "domain: d\nrules: []\n")
 		withStore(t, f)
-		server, listener := f.httpServer(t), apitest.NewPipeListener()
+		server, listener := f.httpServer(t), inmemory.NewListener()
 		served := make(chan error)
 		go func() { served <- server.Serve(listener) }()
 		client := &http.Client{Transport: &http.Transport{

@@ -11,6 +11,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+
+	"github.com/weirlimit/weir/internal/inmemory"
 )
 
 const lentWindow = 500 * time.Millisecond
@@ -36,7 +38,7 @@ func window(t time.Time) int64 { return t.UnixNano() / int64(lentWindow) }
 
 // serve starts the lender, again after stop.
 func (l *lender) serve(n *network) {
-	listener := newPipeListener()
+	listener := inmemory.NewListener()
 	server := grpc.NewServer(grpc.WaitForHandlers(true)) // they sleep
 	weirv1.RegisterRateLimiterServer(server, l)
 	weirv1.RegisterRateLimiterHealthServer(server, l)

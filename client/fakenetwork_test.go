@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"slices"
 	"sync"
@@ -20,6 +19,8 @@ import (
 	"github.com/weirlimit/weir/api"
 	"github.com/weirlimit/weir/client"
 	"github.com/weirlimit/weir/cluster"
+	"github.com/weirlimit/weir/internal/apitest"
+	"github.com/weirlimit/weir/internal/inmemory"
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/rules"
 	"github.com/weirlimit/weir/shard"
@@ -61,9 +62,9 @@ func newNetwork(t testing.TB) *network {
 // fakeNode is one node of a network.
 type fakeNode struct {
 	*network
+	apitest.Status
 	id, address string
-	cluster     string // its fingerprint
-	listener    *pipeListener
+	listener    *inmemory.Listener
 	server      *grpc.Server
 	limiter     *api.Limiter
 	served      chan error
@@ -92,16 +93,17 @@ const (
 )
 
 // startOf starts a node that says that it is of a cluster.
-func (n *network) startOf(cluster, id, address string) *fakeNode {
+func (n *network) startOf(fingerprint, id, address string) *fakeNode {
 	n.t.Helper()
-	f := &fakeNode{network: n, id: id, address: address, cluster: cluster, listener: newPipeListener(), served: make(chan error, 1)}
+	f := &fakeNode{network: n, id: id, address: address, listener: inmemory.NewListener(), served: make(chan error, 1)}
+	f.Status = apitest.Status{Node: cluster.Node{ID: id, Address: address}, ClusterID: fingerprint, IsReady: true, Set: n.set}
 	f.limiter = api.NewLimiter(api.Config{
 		Rules: func() *rules.Set { return n.set }, Hasher: ring.NewHasher([ring.SecretSize]byte{1}), Decider: f,
 		Metrics: prometheus.NewRegistry(),
 	})
 	f.server = grpc.NewServer(grpc.MaxRecvMsgSize(api.MaxMessage), grpc.ForceServerCodecV2(api.Codec()),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}))
-	api.Register(f.server, f.limiter, api.NewConfigServer(noStore{}), f, nil)
+	api.Register(f.server, f.limiter, api.NewConfigServer(apitest.FixedRules{Set: n.set}), f, nil)
 	go func() { f.served <- f.server.Serve(f.listener) }()
 	n.mu.Lock()
 	n.nodes[address] = f
@@ -202,7 +204,7 @@ func (n *network) used(c *client.Client, user string) uint32 {
 }
 
 // Decide implements api.Decider.
-func (f *fakeNode) Decide(_ context.Context, groups []shard.Group) {
+func (f *fakeNode) Decide(ctx context.Context, groups []shard.Group) {
 	if held := f.holds.Load(); held != nil {
 		<-*held // callers that give up
 	}
@@ -214,24 +216,13 @@ func (f *fakeNode) Decide(_ context.Context, groups []shard.Group) {
 			break
 		}
 	}
-	f.shard.Decide(groups)
-	for i := range groups {
-		for j := range groups[i].Takes {
-			groups[i].Takes[j].Source = shard.Owner
-		}
-	}
+	apitest.Node{Shard: f.shard}.Decide(ctx, groups)
 }
 
 // Owner implements api.Decider.
 func (f *fakeNode) Owner(ring.Key) string { return f.id }
 
-// Self and the following implement api.Status.
-func (f *fakeNode) Self() cluster.Node { return cluster.Node{ID: f.id, Address: f.address} }
-
-func (f *fakeNode) Ready() bool { return true }
-
-func (f *fakeNode) Cluster() string { return f.cluster }
-
+// View and the following are what all nodes of the network know. The rest of api.Status is that of apitest.Status.
 func (f *fakeNode) View() *cluster.View {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -245,74 +236,8 @@ func (f *fakeNode) Nodes() []cluster.Node {
 }
 
 func (f *fakeNode) Reaches(string) bool { return true }
-func (f *fakeNode) EtcdReachable() bool { return false }
 
 // Standing is that of a node that is ready.
 func (f *fakeNode) Standing(string) cluster.Standing { return cluster.Standing{State: cluster.Ready} }
 
-func (*fakeNode) Unreached() []cluster.Unreached { return nil }
-func (*fakeNode) Remove(context.Context, string) (*cluster.View, error) {
-	return nil, cluster.ErrNoMember
-}
-
-func (f *fakeNode) Drain(bool) error { return errors.New("never") }
-func (f *fakeNode) ImportView(context.Context, bool) (*weirv1.ImportViewResponse, error) {
-	return nil, errors.New("never")
-}
-
-func (f *fakeNode) Rules() *rules.Set  { return f.set }
-func (f *fakeNode) Counters() int      { return f.shard.Len() }
-func (f *fakeNode) Problems() []string { return nil }
-
-// noStore is an api.RuleStore that is not used.
-type noStore struct{}
-
-func (noStore) State() *rules.State { return &rules.State{} }
-
-func (noStore) Change(context.Context, bool, rules.Edit) (old, next *rules.State, err error) {
-	return nil, nil, io.EOF
-}
-
-// pipeListener is a listener in memory, for bubbles.
-type pipeListener struct {
-	conns chan net.Conn
-	done  chan struct{} // closed by Close
-	once  sync.Once
-}
-
-func newPipeListener() *pipeListener {
-	return &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
-}
-
-func (l *pipeListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *pipeListener) DialContext(ctx context.Context) (net.Conn, error) {
-	here, there := net.Pipe()
-	select {
-	case l.conns <- there:
-		return here, nil
-	case <-l.done:
-		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-func (l *pipeListener) Close() error {
-	l.once.Do(func() { close(l.done) })
-	return nil
-}
-
-func (l *pipeListener) Addr() net.Addr { return pipeAddr{} }
-
-type pipeAddr struct{}
-
-func (pipeAddr) Network() string { return "pipe" }
-func (pipeAddr) String() string  { return "pipe" }
+func (f *fakeNode) Counters() int { return f.shard.Len() }

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/internal/inmemory"
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/shard"
 )
@@ -221,7 +222,7 @@ func (c *ownershipCluster) launch(id string, incarnation uint64) *ownershipNode 
 	n.conns = NewServer(s, n.denialLeases, n.router, n.greeter)
 	n.server = grpc.NewServer(grpc.Creds(n.conns.Credentials(insecure.NewCredentials())))
 	n.ownership.Register(n.server)
-	l := newPipeListener()
+	l := inmemory.NewListener()
 	c.mu.Lock()
 	c.listeners[n.node.Address] = l
 	c.mu.Unlock()

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/internal/inmemory"
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/shard"
 )
@@ -103,12 +104,12 @@ type testCluster struct {
 	t         *testing.T
 	nodes     []*testNode
 	mu        sync.Mutex
-	listeners map[string]*pipeListener // by address; guarded by mu
-	locator   map[[2]string]string     // the owner, by node and partition; guarded by mu
-	conns     map[[2]string][]net.Conn // by dialing node and address; guarded by mu
-	cuts      map[[2]string]bool       // the pairs of node and address that cannot connect; guarded by mu
-	lossy     map[[2]string]bool       // between whom and which address all is lost; guarded by mu
-	reaching  map[string][]string      // by node, who reaches all owners, as far as it knows; guarded by mu
+	listeners map[string]*inmemory.Listener // by address; guarded by mu
+	locator   map[[2]string]string          // the owner, by node and partition; guarded by mu
+	conns     map[[2]string][]net.Conn      // by dialing node and address; guarded by mu
+	cuts      map[[2]string]bool            // the pairs of node and address that cannot connect; guarded by mu
+	lossy     map[[2]string]bool            // between whom and which address all is lost; guarded by mu
+	reaching  map[string][]string           // by node, who reaches all owners, as far as it knows; guarded by mu
 	view      *View
 	former    string // the node that has the copies instead of the standby; or ""
 	telling   bool   // whether all tell whom they reach
@@ -187,7 +188,7 @@ func newTestClusterOf(t *testing.T, denialLeases ...*DenialLeases) *testCluster 
 
 func newEmptyCluster(t *testing.T) *testCluster {
 	return &testCluster{
-		t: t, listeners: make(map[string]*pipeListener),
+		t: t, listeners: make(map[string]*inmemory.Listener),
 		locator: make(map[[2]string]string), conns: make(map[[2]string][]net.Conn), cuts: make(map[[2]string]bool),
 		lossy: make(map[[2]string]bool), reaching: make(map[string][]string),
 	}
@@ -243,7 +244,7 @@ func (c *testCluster) setView(members []Member) {
 }
 
 func (c *testCluster) serve(n *testNode) {
-	l := newPipeListener()
+	l := inmemory.NewListener()
 	n.conns = NewServer(n, n.denialLeases, n.router, n.greeter)
 	n.server = grpc.NewServer(grpc.Creds(n.conns.Credentials(insecure.NewCredentials())))
 	c.mu.Lock()

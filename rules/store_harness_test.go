@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirlimit/weir/internal/inmemory"
 )
 
 // This is the harness of tests of Store: a backend in memory, and open, which runs a Store on it until the
@@ -16,59 +17,8 @@ import (
 
 const testMaxSize = 1 << 20
 
-// backend is a Backend in memory that tells its stores what is stored.
-type backend struct {
-	mu       sync.Mutex
-	value    []byte
-	revision int64
-	stores   []*Store
-	deaf     bool          // no function is called
-	err      error         // of every call
-	meddle   func() []byte // before a swap, another node stores this
-}
-
-func (b *backend) ReadRules(context.Context) ([]byte, int64, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.value == nil {
-		return nil, 0, b.err
-	}
-	return b.value, b.revision, b.err
-}
-
-func (b *backend) SwapRules(_ context.Context, value []byte, revision int64) (int64, error) {
-	if b.meddle != nil {
-		b.put(b.meddle())
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	now := b.revision
-	if b.value == nil {
-		now = 0
-	}
-	if b.err != nil || now != revision {
-		return 0, b.err
-	}
-	return b.putLocked(value), nil
-}
-
-// put stores value, nil for none, unconditionally.
-func (b *backend) put(value []byte) int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.putLocked(value)
-}
-
-func (b *backend) putLocked(value []byte) int64 {
-	b.value = value
-	b.revision++
-	if !b.deaf {
-		for _, s := range b.stores {
-			s.Update(value)
-		}
-	}
-	return b.revision
-}
+// backend is a Backend in memory, whose stores hear of every change.
+type backend struct{ inmemory.Rules }
 
 // runningStore is a Store that runs until the bubble's test ends.
 type runningStore struct {
@@ -98,9 +48,7 @@ func (b *backend) open(t *testing.T) *runningStore {
 		}
 		r.sets = append(r.sets, set)
 	})
-	b.mu.Lock()
-	b.stores = append(b.stores, s)
-	b.mu.Unlock()
+	b.Subscribe(s.Update)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- s.Run(ctx) }()

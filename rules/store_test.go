@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/weirlimit/weir/internal/inmemory"
 )
 
 func TestStoreChanges(t *testing.T) {
@@ -132,7 +134,7 @@ func TestStoreGivesUp(t *testing.T) {
 		s := b.open(t)
 		s.change(t, Create("d", spec("a", 1)))
 		n := int64(1)
-		b.meddle = func() []byte {
+		b.Meddle = func() []byte {
 			n++
 			return stored(t, n, spec("a", n))
 		}
@@ -156,15 +158,15 @@ func TestStoreRefuses(t *testing.T) {
 	for want, value := range badValues(t) {
 		synctest.Test(t, func(t *testing.T) {
 			good := stored(t, 5, spec("a", 1))
-			b := &backend{value: good, revision: 1}
+			b := &backend{inmemory.Rules{Value: good, Revision: 1}}
 			s := b.open(t)
 			before := s.State()
-			b.put(value)
+			b.Put(value)
 			synctest.Wait()
 			if s.State() != before || s.Err() == nil || !strings.Contains(s.Err().Error(), want) {
 				t.Errorf("Err is %v, want %s; %s is in force", s.Err(), want, briefState(s.State()))
 			}
-			b.put(slices.Clone(value)) // the same again
+			b.Put(slices.Clone(value)) // the same again
 			synctest.Wait()
 			if n := s.said("ERROR stored rules refused"); n != 1 || s.metric(t, "weir_rules_last_load_success") != 0 {
 				t.Errorf("%s: logged %d times", want, n)
@@ -174,12 +176,12 @@ func TestStoreRefuses(t *testing.T) {
 				if err != nil || briefState(next) != "6 d/a=1@5 d/b=1@6" || s.Err() != nil {
 					t.Errorf("%s: the next change leads to %v, %v", want, err, s.Err())
 				}
-			} else if !errors.Is(err, ErrReadOnly) || !strings.Contains(err.Error(), want) || !bytes.Equal(b.value, value) {
+			} else if !errors.Is(err, ErrReadOnly) || !strings.Contains(err.Error(), want) || !bytes.Equal(b.Value, value) {
 				t.Errorf("%s: a change: %v", want, err)
 			}
-			b.put(good)
+			b.Put(good)
 			synctest.Wait()
-			b.put(stored(t, 9, spec("c", 1)))
+			b.Put(stored(t, 9, spec("c", 1)))
 			synctest.Wait()
 			if s.Err() != nil || briefState(s.State()) != "9 d/c=1@9" || s.metric(t, "weir_rules_last_load_success") != 1 {
 				t.Errorf("%s: not good again: %v, %s", want, s.Err(), briefState(s.State()))
@@ -187,7 +189,7 @@ func TestStoreRefuses(t *testing.T) {
 			if value == nil {
 				return
 			}
-			if _, err := OpenStore(t.Context(), (&backend{value: value}).config(&runningStore{})); strings.Contains(want, "etcd") != (err == nil) {
+			if _, err := OpenStore(t.Context(), (&backend{inmemory.Rules{Value: value}}).config(&runningStore{})); strings.Contains(want, "etcd") != (err == nil) {
 				t.Errorf("%s: a node that starts: %v", want, err)
 			}
 		})
@@ -198,12 +200,12 @@ func TestStoreRefuses(t *testing.T) {
 func TestStoreIsGoodAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		good := stored(t, 5, spec("a", 1))
-		b := &backend{value: good, revision: 1}
+		b := &backend{inmemory.Rules{Value: good, Revision: 1}}
 		s := b.open(t)
 		before := s.State()
-		b.put([]byte("bad"))
+		b.Put([]byte("bad"))
 		synctest.Wait()
-		b.put(good)
+		b.Put(good)
 		synctest.Wait()
 		if s.Err() != nil || s.State() != before || len(s.sets) != 0 || s.said("INFO stored rules are those in force again") != 1 {
 			t.Errorf("Err is %v, %d changes", s.Err(), len(s.sets))
@@ -216,16 +218,16 @@ func TestStoreWithoutBackend(t *testing.T) {
 		b := &backend{}
 		s := b.open(t)
 		s.change(t, Create("d", spec("a", 1)))
-		b.err = errors.New("etcd is unreachable")
-		if _, _, err := s.Change(t.Context(), false, Delete("d", "a", 0)); !errors.Is(err, b.err) || briefState(s.State()) != "1 d/a=1@1" {
+		b.Err = errors.New("etcd is unreachable")
+		if _, _, err := s.Change(t.Context(), false, Delete("d", "a", 0)); !errors.Is(err, b.Err) || briefState(s.State()) != "1 d/a=1@1" {
 			t.Errorf("%v, %s", err, briefState(s.State()))
 		}
-		if _, err := OpenStore(t.Context(), b.config(&runningStore{})); !errors.Is(err, b.err) {
+		if _, err := OpenStore(t.Context(), b.config(&runningStore{})); !errors.Is(err, b.Err) {
 			t.Errorf("opened: %v", err)
 		}
 
 		// What was stored, but does not come back in time, is no error.
-		b.err, b.deaf = nil, true
+		b.Err, b.Deaf = nil, true
 		began := time.Now()
 		if got := s.change(t, Create("d", spec("b", 1))); got != 2 || time.Since(began) != inForceWait {
 			t.Errorf("revision %d after %v", got, time.Since(began))
@@ -275,10 +277,10 @@ func TestFileRefusesChanges(t *testing.T) {
 // Reread reads what the registry has not told.
 func TestRereadStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &backend{value: stored(t, 5, spec("a", 1)), revision: 1}
+		b := &backend{inmemory.Rules{Value: stored(t, 5, spec("a", 1)), Revision: 1}}
 		s := b.open(t)
-		b.deaf = true
-		b.put(stored(t, 6, spec("a", 2)))
+		b.Deaf = true
+		b.Put(stored(t, 6, spec("a", 2)))
 		synctest.Wait()
 		if got := briefState(s.State()); got != "5 d/a=1@5" {
 			t.Fatalf("without it: %s", got)
@@ -293,7 +295,7 @@ func TestRereadStore(t *testing.T) {
 		if s.said("those in force again") != 1 {
 			t.Error("nothing is said of the same rules")
 		}
-		b.err = errors.New("etcd is unreachable")
+		b.Err = errors.New("etcd is unreachable")
 		s.Reread()
 		synctest.Wait()
 		if s.said("cannot be read again") != 1 {

@@ -6,8 +6,8 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/weirlimit/weir/api/internal/apitest"
 	"github.com/weirlimit/weir/api/internal/wire"
+	"github.com/weirlimit/weir/internal/apitest"
 )
 
 const benchRules = `

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	"pgregory.net/rapid"
 
-	"github.com/weirlimit/weir/api/internal/apitest"
 	"github.com/weirlimit/weir/api/internal/wire"
+	"github.com/weirlimit/weir/internal/apitest"
 )
 
 // What is decoded by hand is what the library decodes, and what it refuses is refused.

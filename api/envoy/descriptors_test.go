@@ -14,9 +14,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir/algorithms"
-	"github.com/weirlimit/weir/api/internal/apitest"
 	"github.com/weirlimit/weir/api/internal/check"
 	"github.com/weirlimit/weir/api/internal/wire"
+	"github.com/weirlimit/weir/internal/apitest"
 	envoyrules "github.com/weirlimit/weir/rules/envoy"
 	"github.com/weirlimit/weir/shard"
 )

@@ -12,7 +12,7 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/weirlimit/weir/api/internal/apitest"
+	"github.com/weirlimit/weir/internal/apitest"
 	envoyrules "github.com/weirlimit/weir/rules/envoy"
 )
 

@@ -15,9 +15,10 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
-	"github.com/weirlimit/weir/api/internal/apitest"
 	"github.com/weirlimit/weir/api/internal/check"
 	"github.com/weirlimit/weir/api/internal/wire"
+	"github.com/weirlimit/weir/internal/apitest"
+	"github.com/weirlimit/weir/internal/inmemory"
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/rules"
 	"github.com/weirlimit/weir/shard"
@@ -56,7 +57,7 @@ func newConfiguredFixture(t testing.TB, text string, config Config) *fixture {
 // dial serves the service over gRPC until the test ends.
 func (f *fixture) dial(t testing.TB) *grpc.ClientConn {
 	t.Helper()
-	listener := apitest.NewPipeListener()
+	listener := inmemory.NewListener()
 	server := grpc.NewServer(grpc.ForceServerCodecV2(wire.Codec()))
 	f.Register(server)
 	done := make(chan error)

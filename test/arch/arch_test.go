@@ -55,8 +55,10 @@ var imports = map[string][]string{
 	"api/internal/check":    {"api/internal/wire", "internal/access", "rules", "shard", "ring", "algorithms"},
 	"api/internal/jsonbody": {},
 	"api/internal/wire":     {},
-	// What the tests of both share.
-	"api/internal/apitest": {"api/weir/v1", "shard", "ring"},
+	// What the tests of both, and of the client, share.
+	"internal/apitest": {"api/weir/v1", "cluster", "rules", "shard", "ring"},
+	// What stands for the network and for etcd in the tests of any package.
+	"internal/inmemory": {},
 
 	// Which calls a node has no time for: its parts know only that some are refused.
 	"overload": {},
