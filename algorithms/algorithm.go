@@ -61,6 +61,8 @@ const (
 	drains traits = 1 << iota
 	// queues: an allowed request waits for its turn. Only with drains.
 	queues
+	// forgets: at the end of each aligned window the counter forgets all that was taken in it.
+	forgets
 	// onCalendars: a Limit may have a Calendar in place of its Window.
 	onCalendars
 	// subWindows: a Limit may have Buckets. Only of a Long, whose clock ticks per nanosecond otherwise.
@@ -121,6 +123,10 @@ func (a Algorithm) Queues() bool { return a.has(queues) }
 
 // Long reports whether counters of the algorithm are a Long instead of a State.
 func (a Algorithm) Long() bool { return a.has(isLong) }
+
+// Forgets reports whether windows are aligned and have an end, at which a counter forgets all of its tokens. A counter
+// of another algorithm becomes as new little by little.
+func (a Algorithm) Forgets() bool { return a.has(forgets) }
 
 // HasCalendars reports whether a Limit may have a Calendar.
 func (a Algorithm) HasCalendars() bool { return a.has(onCalendars) }

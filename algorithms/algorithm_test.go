@@ -66,6 +66,22 @@ func TestEveryAlgorithmIsComplete(t *testing.T) {
 	}
 }
 
+// TestTraitForgets compares the trait with what a counter does: one that was filled at the end of a window has all of its
+// room again a nanosecond later, or not.
+func TestTraitForgets(t *testing.T) {
+	for _, a := range All() {
+		l := Limit{Algorithm: a, Limit: 10, Window: int64(time.Minute)}
+		var c counter
+		end := 1000 * l.Window
+		if !c.step(&l, end-1, l.Limit).Allowed {
+			t.Fatalf("%v: a fresh counter has no room", a)
+		}
+		if forgets := c.step(&l, end, l.Limit).Allowed && c.look(&l, end, 1).Delay == 0; forgets != a.Forgets() {
+			t.Errorf("%v: its registration has the trait forgets: %t, but its counter forgets: %t", a, a.Forgets(), forgets)
+		}
+	}
+}
+
 // missing lists what a registration lacks.
 func (r *registration) missing() (missing []string) {
 	note := func(wrong bool, format string, args ...any) {

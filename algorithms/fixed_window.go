@@ -69,7 +69,7 @@ func (f *fixed) use(cost int64) {
 type fixedWindow struct{}
 
 var fixedWindowRegistration = registration{
-	name: "fixed_window", traits: onCalendars, most: MaxLimit, state: fixedWindow{},
+	name: "fixed_window", traits: forgets | onCalendars, most: MaxLimit, state: fixedWindow{},
 	guide: Guide{
 		Promise: "the limit per aligned window; twice the limit across an edge",
 		Burst:   "allows up to the limit, again after each edge",

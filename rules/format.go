@@ -109,7 +109,7 @@ var ruleKeys = []key[Rule]{
 var limitKeys = []key[algorithms.Limit]{
 	mustHave(wholes(Field{
 		Key: "limit", Type: "tokens", Least: 0, Most: algorithms.MaxLimit, Example: "100",
-		Bounds:  fmt.Sprintf("; %d for `%v`", algorithms.MaxLog, algorithms.SlidingWindowLog),
+		Bounds:  lowerBounds(),
 		Meaning: "tokens per window; 0 always denies",
 	}, func(l *algorithms.Limit, value int64) { l.Limit = value })),
 	{required: true, read: (*decoder).window, Field: Field{

@@ -110,3 +110,13 @@ func code(names []string) (list string) {
 
 // draining names the algorithms that have what only buckets have.
 func draining() string { return code(algorithms.NamesOf(algorithms.Algorithm.Drains)) }
+
+// lowerBounds names the algorithms whose limits may not be as high as those of others, each after a semicolon.
+func lowerBounds() (list string) {
+	for _, a := range algorithms.All() {
+		if most := a.MostTokens(); most < algorithms.MaxLimit {
+			list += fmt.Sprintf("; %d for `%v`", most, a)
+		}
+	}
+	return list
+}

@@ -150,7 +150,7 @@ func (a *asked) status(t *shard.Take) descriptorStatus {
 func untilReset(l *algorithms.Limit, d *algorithms.Decision) int64 {
 	until := d.ResetAt - d.At
 	switch {
-	case l.Algorithm == algorithms.FixedWindow:
+	case l.Algorithm.Forgets():
 		until = l.Window - d.At%l.Window
 	case !d.Allowed && d.RetryAt != algorithms.Never:
 		until = d.RetryAt - d.At

@@ -105,7 +105,7 @@ func plot(l algorithms.Limit) []byte {
 func describe(l algorithms.Limit) string {
 	name := l.Algorithm.String()
 	switch {
-	case l.Algorithm == algorithms.LeakyBucket:
+	case l.Algorithm.Queues():
 		name += fmt.Sprintf(", queue of %d", l.Burst)
 	case l.Burst != 0:
 		name += fmt.Sprintf(", burst %d", l.Burst)

@@ -77,6 +77,15 @@ var imports = map[string][]string{
 	"api/internal/gateway/weir/v1": {"api/weir/v1"},
 }
 
+// namedAlgorithms are the algorithms that a package chooses for a limit. Other uses of the constants outside of
+// algorithms and test are violations: what differs between algorithms is a trait, which a new one declares too.
+var namedAlgorithms = map[string][]string{
+	"rules":                   {"SlidingWindow"}, // the default
+	"rules/envoy":             {"FixedWindow"},   // what the format means, and the default for its option
+	"cmd/weir":                {"SlidingWindow"}, // the default of bench
+	"cmd/weir/internal/bench": {"FixedWindow"},   // counters of the size of a State
+}
+
 // etcdPackage is the only one that knows etcd.
 const etcdPackage = "cluster/etcd"
 

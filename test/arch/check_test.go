@@ -70,11 +70,13 @@ func isForeign(root fs.FS, dir string) bool {
 // check returns what violates the architecture, in the order of the files.
 func check(files []file) []string {
 	var violations []string
+	algorithms := declaredAlgorithms(files)
 	for _, f := range files {
 		violations = append(violations, checkImports(f)...)
 		violations = append(violations, checkClock(f)...)
 		violations = append(violations, checkSleep(f)...)
 		violations = append(violations, checkLength(f)...)
+		violations = append(violations, checkAlgorithms(f, algorithms)...)
 	}
 	return append(violations, checkPackages(files)...)
 }
@@ -129,6 +131,39 @@ func checkLength(f file) []string {
 		return nil
 	}
 	return []string{f.at(f.ast, "has %d lines, more than %d: split it by what is in it", lines, maxLines)}
+}
+
+// declaredAlgorithms returns the names of the constants of type Algorithm of package algorithms.
+func declaredAlgorithms(files []file) (names []string) {
+	for _, f := range files {
+		if f.pkg != "algorithms" {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			if spec, ok := n.(*ast.ValueSpec); ok {
+				if typ, ok := spec.Type.(*ast.Ident); ok && typ.Name == "Algorithm" {
+					for _, name := range spec.Names {
+						names = append(names, name.Name)
+					}
+				}
+			}
+			return true
+		})
+	}
+	return names
+}
+
+// checkAlgorithms finds uses of one algorithm that the author of another one would have to find.
+func checkAlgorithms(f file, algorithms []string) (violations []string) {
+	if f.test || isWithin(f.pkg, "test") {
+		return nil
+	}
+	for _, use := range f.uses(module+"/algorithms", algorithms...) {
+		if !slices.Contains(namedAlgorithms[f.pkg], use.Sel.Name) {
+			violations = append(violations, f.at(use, "%s must not name algorithms.%s: ask for a trait, see algorithms/algorithm.go and namedAlgorithms in test/arch/arch_test.go", f.pkg, use.Sel.Name))
+		}
+	}
+	return violations
 }
 
 // checkPackages checks that every package is in the table and has one comment.
