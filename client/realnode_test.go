@@ -1,5 +1,16 @@
 package client_test
 
+// This is the harness of the tests, benchmarks and examples that need a real node: node.Run in this process, on free ports of
+// loopback, in real time. Tests of what a client does about failures use newNetwork (fakenetwork_test.go) instead, in a
+// bubble.
+//
+//	info := startNode(t, "a", rules)             // a cluster of one, with an embedded etcd
+//	startNode(t, "b", rules, info.Etcd)          // joins it
+//	c, err := client.New(info.GRPC)
+//
+// Nodes are stopped when the test ends, which fails if a node has not ended without an error. Their files are in a directory of
+// the test. An example, which has no testing.TB, calls runNode, and stop itself.
+
 import (
 	"context"
 	"log/slog"

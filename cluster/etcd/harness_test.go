@@ -18,6 +18,18 @@ import (
 	"github.com/weirlimit/weir/ring"
 )
 
+// This is the harness of the tests of Registry: a real etcd in this process, and registries that record what they hear. All is in
+// real time, as etcd has no other clock. So a test waits for events only, and tests run in parallel.
+//
+//	s := anyServer(t)                       // an etcd on a free port, with a directory of the test
+//	a := run(t, 0, s.Endpoint())            // a registry whose Run is under way; 0 is the default TTL
+//	a.awaitIDs("n1", "n2")                  // until the newest snapshot lists these nodes
+//	a.logs.await(t, "etcd unreachable")     // until it has logged this
+//
+// open is run without Run. rawClient changes etcd behind the registry's back, and newProxy (proxy_test.go) cuts the way between
+// them. record fails the test if a snapshot repeats the one before or two calls overlap. When the test ends, Run is
+// cancelled and awaited, and registries, clients and etcd are closed. TestMain fails if a goroutine is left then.
+
 // patience is how long a condition may take that must come true. Nothing waits
 // that long in a test that passes.
 const patience = 20 * time.Second

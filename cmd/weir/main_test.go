@@ -15,6 +15,16 @@ import (
 	"github.com/weirlimit/weir/node"
 )
 
+// The tests of this package run command lines within the test's process:
+//
+//	got := weir(t, []string{"WEIR_NODE=" + address}, "check", "user=alice")
+//	// got.code, got.stdout and got.stderr are what the user sees
+//
+// The environment is the one that is passed, not the test's. A test with a node starts one in this process, or serves the API by
+// a fake. No command line may start a node: weir replaces what serve calls, and fails the test. A command that starts weir
+// itself, in a process of its own, starts the test binary, which runs as weir because of runVariable. Nothing is left behind:
+// TestMain fails if a goroutine is. Tests of real processes are in test/e2e.
+
 // runVariable makes the test binary run as weir, so that commands can start each other.
 const runVariable = "WEIR_TEST_RUN"
 
