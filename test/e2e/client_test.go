@@ -61,6 +61,7 @@ func TestClientOutlivesItsNodes(t *testing.T) {
 
 // What a node allows by its rule's on_failure, because two of three nodes are dead, is undecided as well.
 func TestUndecidedByANode(t *testing.T) {
+	t.Parallel()
 	_, nodes := startThree(t, rulesPerYear(1_000_000))
 	awaitSettled(t, nodes...)
 	nodes[1].Kill()

@@ -214,8 +214,9 @@ func TestEtcdDownForHalfAMinute(t *testing.T) {
 }
 
 // A node that was paused for longer than its lease finds that the cluster has gone
-// on without it, and comes back.
+// on without it, and comes back. In brief TestKilledOwner and TestUnreachableMember have the halves of it.
 func TestPausedOwnerComesBack(t *testing.T) {
+	process.NotInBrief(t)
 	_, nodes := startThree(t, rulesPerYear(1_000_000))
 	// The first member has all partitions until the others have fetched their shares. While it ends, all
 	// of its partitions are decided provisionally.

@@ -29,6 +29,7 @@ import (
 // An HTTP server and a gRPC server, each with a client of its own, share the limit of a real
 // node, and go on serving when that is killed.
 func TestServersShareALimit(t *testing.T) {
+	t.Parallel()
 	const limit, each = 10, 20
 	n := process.Start(t, "--rules", writeRules(t, rulesPerYear(limit)))
 	var letThrough atomic.Int64 // undecided

@@ -104,6 +104,7 @@ func logLines(t *testing.T, log string) (lines []logLine) {
 
 // A node has one log, in one form, on standard error: what libraries say is in it, too.
 func TestServeLogsInOneForm(t *testing.T) {
+	t.Parallel()
 	n := process.Start(t, "--rules", writeRules(t, rulesPerYear(1)), "--log-level", "debug")
 	for _, address := range []string{n.GRPC, n.HTTP, n.Etcd} {
 		for _, nonsense := range []string{"hello\r\n\r\n", "GET / HTTP/1.1\r\nHost: x\r\n\r\n", "\x16\x03\x01\x00\x05hello"} {

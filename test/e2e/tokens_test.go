@@ -20,39 +20,59 @@ import (
 	"github.com/weirlimit/weir/test/process"
 )
 
+// tokenPair is two nodes with TLS that share tokens by an etcd of their own.
+type tokenPair struct {
+	t     *testing.T
+	p     process.Certificates
+	etcd  *process.Etcd
+	a, b  *process.Node
+	conns map[string]*client.Node // by node and token
+}
+
+func startTokenPair(t *testing.T) *tokenPair {
+	t.Helper()
+	s := &tokenPair{t: t, p: process.NewCertificates(t), etcd: process.StartEtcd(t), conns: make(map[string]*client.Node)}
+	s.a = s.p.Start("a", "--etcd", s.etcd.Endpoint)
+	s.b = s.p.Start("b", "--etcd", s.etcd.Endpoint)
+	process.AwaitMembers(t, 20*time.Second, s.a, s.b)
+	return s
+}
+
+// create stores a token by node a, and returns its secret.
+func (s *tokenPair) create(name, role string) string {
+	s.t.Helper()
+	args := append([]string{"tokens", "create", name, "--role", role, "--node", s.a.GRPC}, s.p.Flags("client-admin")...)
+	out, err := exec.CommandContext(s.t.Context(), process.Binary(s.t), args...).Output()
+	if err != nil {
+		s.t.Fatalf("weir %v: %v", args, err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// check asks a node with a token, on one connection for each of both.
+func (s *tokenPair) check(n *process.Node, token string) error {
+	s.t.Helper()
+	c := s.conns[n.ID+token]
+	if c == nil {
+		var err error
+		if c, err = client.NewNode(n.GRPC, client.WithTLS(s.p.Config("")), client.WithToken(token)); err != nil {
+			s.t.Fatal(err)
+		}
+		s.t.Cleanup(func() { _ = c.Close() })
+		s.conns[n.ID+token] = c
+	}
+	ctx, cancel := context.WithTimeout(s.t.Context(), tokenPatience)
+	defer cancel()
+	_, err := c.Check(ctx, &weirv1.RateLimitRequest{IdentifierType: "user", Identifier: "alice"})
+	return err
+}
+
 // A token that one node has stored is good on all nodes within a second, and on none a second after it was revoked, on a
-// stream either. While etcd is away it stays good, on a node that is started again too, and none can be made or revoked.
+// stream either.
 func TestTokensOfTheCluster(t *testing.T) {
-	p := process.NewCertificates(t)
-	etcd := process.StartEtcd(t)
-	a := p.Start("a", "--etcd", etcd.Endpoint)
-	b := p.Start("b", "--etcd", etcd.Endpoint)
-	process.AwaitMembers(t, 20*time.Second, a, b)
-	create := func(name, role string) string {
-		args := append([]string{"tokens", "create", name, "--role", role, "--node", a.GRPC}, p.Flags("client-admin")...)
-		out, err := exec.CommandContext(t.Context(), process.Binary(t), args...).Output()
-		if err != nil {
-			t.Fatalf("weir %v: %v", args, err)
-		}
-		return strings.TrimSpace(string(out))
-	}
-	conns := make(map[string]*client.Node) // by node and token
-	check := func(n *process.Node, token string) error {
-		c := conns[n.ID+token]
-		if c == nil {
-			var err error
-			if c, err = client.NewNode(n.GRPC, client.WithTLS(p.Config("")), client.WithToken(token)); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = c.Close() })
-			conns[n.ID+token] = c
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), tokenPatience)
-		defer cancel()
-		_, err := c.Check(ctx, &weirv1.RateLimitRequest{IdentifierType: "user", Identifier: "alice"})
-		return err
-	}
-	checkout, stays := create("checkout", "check"), create("stays", "check:default")
+	s := startTokenPair(t)
+	p, a, b, check := s.p, s.a, s.b, s.check
+	checkout, stays := s.create("checkout", "check"), s.create("stays", "check:default")
 	process.Await(t, tokenPatience, func() error { // the connections are made in this time too
 		return errors.Join(check(a, checkout), check(b, checkout), check(b, stays))
 	})
@@ -88,7 +108,30 @@ func TestTokensOfTheCluster(t *testing.T) {
 			t.Errorf("weir audit: %v\n%s, want %q", err, out, want)
 		}
 	}
-	etcd.Kill()
+}
+
+// While etcd is away a token stays good, on a node that is started again too. A token that was revoked stays revoked, and none
+// can be made or revoked.
+func TestTokensWithoutEtcd(t *testing.T) {
+	t.Parallel()
+	s := startTokenPair(t)
+	p, a, b, check := s.p, s.a, s.b, s.check
+	checkout, stays := s.create("checkout", "check"), s.create("stays", "check:default")
+	if out, err := weirWith(t, p, "client-admin", "tokens", "revoke", "checkout", "--node", b.GRPC); err != nil {
+		t.Fatalf("revoke: %v\n%s", err, out)
+	}
+	process.Await(t, tokenPatience, func() error {
+		for _, n := range []*process.Node{a, b} {
+			if err := check(n, stays); err != nil {
+				return err
+			}
+			if err := check(n, checkout); status.Code(err) != codes.Unauthenticated {
+				return fmt.Errorf("%s, after it was revoked: %w", n.ID, cmp.Or(err, errors.New("a check was answered")))
+			}
+		}
+		return nil
+	})
+	s.etcd.Kill()
 	b.Signal(syscall.SIGTERM)
 	if code := b.Wait(20 * time.Second); code != 0 {
 		t.Fatalf("b ended with %d", code)
