@@ -3,6 +3,7 @@ package cluster
 import (
 	"cmp"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 )
@@ -14,6 +15,9 @@ import (
 // granted and not replicated when a tenure was restored.
 //
 // Each rule of the protocol is then broken in turn, and the search must notice.
+//
+// The search takes more than 10 s, and has no clock, neither a real nor a virtual one: it computes about two million states. go test
+// without RUN_ALL_TESTS searches those of an owner that does not come back, which are a third.
 
 const (
 	searchNodes    = 3
@@ -328,7 +332,11 @@ func TestSearchTenures(t *testing.T) {
 	if raced {
 		t.Skip("nothing races in a search, which is long enough without the race detector")
 	}
-	for _, owners := range [][5]int8{{0, 0, 1, 2}, {0, 0, 1, 0}, {0, 0, 1, 1}} {
+	all := [][5]int8{{0, 0, 1, 2}, {0, 0, 1, 1}}
+	if os.Getenv("RUN_ALL_TESTS") != "" {
+		all = append(all, [5]int8{0, 0, 1, 0})
+	}
+	for _, owners := range all {
 		s := search{owners: owners, views: 3, crashes: 1}
 		states, way := s.run(20_000_000)
 		t.Logf("owners %v: %d states", owners[1:4], states)

@@ -8,6 +8,9 @@ import (
 	"github.com/weirlimit/weir/test/process"
 )
 
+// The tests run in real time, each for half a minute or so: the faults are those of processes, sockets and the kernel's
+// network, and their end is seen when leases of a real etcd have ended. test/sim has the same faults in virtual time.
+
 var form = process.NewForm("chaos", "take the time of the full form, several minutes")
 
 // peerTimeout is how long every node waits for another. The default of 25 ms would do on a machine that has

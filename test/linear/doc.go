@@ -23,6 +23,9 @@
 // model tries each instant between call and return that may differ from the others. What time does to the other
 // algorithms is tested elsewhere, by the twins of package algorithms and by test/sim.
 //
+// The tests themselves run in real time, each for seconds: the interleavings are those of real nodes and connections on all
+// processors, which a bubble would order. test/sim searches orders in virtual time.
+//
 // # What is not exact
 //
 //   - A check without an answer, or with one that no node has decided (SOURCE_FAIL_OPEN), may have been counted or not, at

@@ -196,6 +196,9 @@ func TestStore(t *testing.T) {
 
 // TestFailedPart: what fails, or takes too long, keeps its old results, and the parts after
 // it are measured; those that have results of the same commit need not be.
+//
+// The test takes more than 10 s of real time if nothing is cached: it builds weir and runs it for each step, as the command
+// does. The benchmark of one step runs for a minute unless it is ended after 300 ms, which the test shows.
 func TestFailedPart(t *testing.T) {
 	s := &store{path: filepath.Join(t.TempDir(), "results.json"), Parts: map[string]*measured{"bad": {Commit: "old"}, "late": {Commit: "old"}, "same": {Commit: "new"}}}
 	root := copyDocs(t)
