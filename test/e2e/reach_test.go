@@ -248,11 +248,19 @@ func TestBlockedPortIsOpened(t *testing.T) {
 		}
 		return nil
 	})
-	for _, n := range nodes[0].Nodes().GetNodes() {
-		if !n.GetMember() || n.GetPartitions() == 0 || n.GetUnreached() != "" {
-			t.Errorf("%v", n)
+	// The others hear a little later of what the node knows itself.
+	process.Await(t, 5*time.Second, func() error {
+		listed := nodes[0].Nodes().GetNodes()
+		if len(listed) != len(nodes)+1 {
+			return fmt.Errorf("%d nodes are listed: %v", len(listed), listed)
 		}
-	}
+		for _, n := range listed {
+			if !n.GetMember() || n.GetPartitions() == 0 || n.GetUnreached() != "" {
+				return fmt.Errorf("not a member with partitions: %v", n)
+			}
+		}
+		return nil
+	})
 }
 
 // An operator's word takes a dead member out before its lease has ended, and its counters go on.
