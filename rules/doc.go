@@ -9,7 +9,7 @@
 //
 // # Files
 //
-// docs/reference/rules.md teaches the format and lists its bounds. In short, a file is one
+// docs/write-rules.md teaches the format, and docs/reference/rules.md lists its bounds. In short, a file is one
 // or several YAML documents:
 //
 //	domain: shop                # the namespace; a request names it too

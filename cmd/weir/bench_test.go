@@ -133,11 +133,14 @@ func TestBenchNode(t *testing.T) {
 		args := "bench grpc --json --callers 4 --distribution sequential --keys 5 --duration 200ms --node " + info.GRPC + " --server-pid " + strconv.Itoa(os.Getpid()) + " " + flags
 		got := weir(t, nil, strings.Fields(args)...)
 		var report bench.Report
-		if err := json.Unmarshal([]byte(got.stdout), &report); err != nil || got.code != 0 || got.stderr != "" {
+		err := json.Unmarshal([]byte(got.stdout), &report)
+		// On a busy machine the node is late, and refuses checks: the callers are in its process, and wait for nothing.
+		refused := report.Failures["ResourceExhausted"]
+		if err != nil || (got.code != 0) != (refused > 0) || got.code == 0 && got.stderr != "" {
 			t.Fatalf("weir %s: %+v, %v", args, got, err)
 		}
 		// One of each user is allowed, if the node got round to all of them.
-		if report.NoRule > 0 || report.Allowed < 1 || report.Allowed > keys || report.Checks != report.Allowed+report.Denied || report.Errors != 0 {
+		if report.NoRule > 0 || report.Allowed < 1 || report.Allowed > keys || report.Checks != report.Allowed+report.Denied || report.Errors != refused {
 			t.Errorf("weir %s: %+v", args, report.Counts)
 		}
 		if p := report.Latency; p.P50 <= 0 || p.P50 > p.P90 || p.P90 > p.P99 || p.P99 > p.P999 || p.P999 > p.Max {
