@@ -112,13 +112,16 @@ func (p Plan) losses() (all []loss) {
 		if !p.vanishes(f) {
 			continue
 		}
-		if i := slices.IndexFunc(before, func(first Fault) bool { return f.Node != first.Node && f.At <= p.recovered(first.At) }); i >= 0 {
-			first, taken := before[i], p.recovered(f.At)
+		taken := p.recovered(f.At)
+		gone := func(first Fault) bool { return f.Node != first.Node && f.At <= p.recovered(first.At) }
+		returned := func(first Fault) bool { return gone(first) && returnsBy(first, taken) }
+		if i := slices.IndexFunc(before, gone); i >= 0 {
+			first := before[i]
 			over := max(p.gone(first), p.gone(f))
 			if taken > f.At+recovery {
 				over = taken // without etcd, nodes that begin from nothing decide apart until then
 			}
-			all = append(all, loss{first.At, f.At, over, returnsBy(first, taken) && returnsBy(f, taken)})
+			all = append(all, loss{first.At, f.At, over, returnsBy(f, taken) && slices.ContainsFunc(before, returned)})
 		}
 		before = append(before, f)
 	}
