@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -62,13 +63,16 @@ func ExportCounters(o ExportOptions) (found Counters, err error) {
 			unlock()
 		}
 	}()
-	for _, dir := range o.Dirs {
+	for i, dir := range o.Dirs {
+		if slices.ContainsFunc(o.Dirs[:i], func(earlier string) bool { return filepath.Clean(earlier) == filepath.Clean(dir) }) {
+			return found, fmt.Errorf("data directory %s: named twice", dir)
+		}
 		if _, err := etcd.ReadStored(dir); errors.Is(err, fs.ErrNotExist) {
 			return found, fmt.Errorf("data directory %s: no node has run there", dir)
 		}
 		unlock, err := etcd.LockDir(dir)
 		if err != nil {
-			return found, fmt.Errorf("%w; name each directory once", err)
+			return found, err
 		}
 		unlocks = append(unlocks, unlock)
 		if err := x.addSource(dir); err != nil {

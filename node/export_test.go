@@ -185,7 +185,7 @@ func TestExportRefuses(t *testing.T) {
 		{"an existing file", file, []string{dir}, "file exists"},
 		{"no directory", file + "2", nil, "there is none to export from"},
 		{"an empty directory", file + "2", []string{empty}, "no node has run there"},
-		{"a directory twice", file + "2", []string{dir, dir}, "name each directory once"},
+		{"a directory twice", file + "2", []string{dir, dir}, "named twice"},
 		{"two clusters", file + "2", []string{dir, other}, "is of another cluster than"},
 		{"what no node has used", file + "2", []string{imported.Dir}, "has never been a member"},
 		{"a node that is about to start", file + "2", []string{starting.Dir}, "stop the node that runs there"},
