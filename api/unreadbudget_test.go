@@ -38,7 +38,8 @@ func TestUnreadStreams(t *testing.T) {
 		message := manyChecks()
 		var streams []weirv1.RateLimiter_StreamRateLimitsClient
 		var senders sync.WaitGroup
-		for range 60 {
+		const unread = 60
+		for range unread {
 			stream, err := deaf.StreamRateLimits(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -56,7 +57,8 @@ func TestUnreadStreams(t *testing.T) {
 		synctest.Wait() // all are blocked, or have ended
 		used := f.unread.used.Load()
 		ended := testutil.ToFloat64(f.unread.refused)
-		if used < maxUnread/2 || used > 2*maxUnread || ended == 0 { // answers may be longer than was reserved
+		// Answers may be longer than was reserved. If all streams wait for room at the same time, all end.
+		if used > 2*maxUnread || ended == 0 || ended < unread && used < maxUnread/2 {
 			t.Errorf("%d bytes are unread, %v streams have ended", used, ended)
 		}
 		stream, err := good.StreamRateLimits(t.Context())
