@@ -74,7 +74,7 @@ var fixedWindowRegistration = registration{
 		Promise: "the limit per aligned window; twice the limit across an edge",
 		Burst:   "allows up to the limit, again after each edge",
 		GoodFor: "quotas per day or month",
-		Choose:  "the limit is of a calendar's day or month, or people must see it reset at the full hour. Around an edge twice the limit passes, as above",
+		Choose:  "the limit is of a calendar's day or month, or people must see it reset at the full hour. Around an edge twice the limit passes",
 	},
 }
 
