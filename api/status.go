@@ -143,7 +143,7 @@ func (s clusterServer) ListNodes(context.Context, *weirv1.ListNodesRequest) (*we
 	}
 	for id, node := range byID {
 		standing := reconciled(s.status.Standing(id), int(node.GetPartitions()))
-		node.Deciding, node.Wanted, node.Leaving = uint32(standing.Deciding), uint32(standing.Wanted), uint32(standing.Leaving)
+		node.Active, node.Wanted, node.Leaving = uint32(standing.Active), uint32(standing.Wanted), uint32(standing.Leaving)
 		resp.Nodes = append(resp.Nodes, node)
 	}
 	slices.SortFunc(resp.Nodes, func(a, b *weirv1.Node) int { return cmp.Compare(a.GetId(), b.GetId()) })
@@ -169,10 +169,10 @@ func (s clusterServer) ownState(n cluster.Node, member, reachable bool) weirv1.N
 // The standing s may be of an earlier view, or zero if the node has reported none. Partitions held
 // above owned have still to leave the node, and those missing have still to come.
 func reconciled(s cluster.Standing, owned int) cluster.Standing {
-	if s.Deciding > owned {
-		s.Deciding, s.Leaving = owned, s.Leaving+s.Deciding-owned
+	if s.Active > owned {
+		s.Active, s.Leaving = owned, s.Leaving+s.Active-owned
 	}
-	s.Wanted = owned - s.Deciding
+	s.Wanted = owned - s.Active
 	return s
 }
 
@@ -193,7 +193,7 @@ func (s clusterServer) drainNode(req *weirv1.DrainNodeRequest) (*weirv1.DrainNod
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
 	standing := s.status.Standing(self)
-	return &weirv1.DrainNodeResponse{ToHandOver: uint32(standing.Deciding + standing.Leaving)}, nil
+	return &weirv1.DrainNodeResponse{ToHandOver: uint32(standing.Active + standing.Leaving)}, nil
 }
 
 // removeNode is RemoveNode without the audit log.

@@ -69,7 +69,7 @@ func TestDrainNode(t *testing.T) {
 	f := newFixture(t, "domain: d\nrules: []\n")
 	client := weirv1.NewClusterClient(f.dial(t))
 	f.status.Node = cluster.Node{ID: "n"}
-	f.status.Standings = map[string]cluster.Standing{"n": {Deciding: 3, Leaving: 4}}
+	f.status.Standings = map[string]cluster.Standing{"n": {Active: 3, Leaving: 4}}
 	resp, err := client.DrainNode(t.Context(), &weirv1.DrainNodeRequest{NodeId: "n"})
 	if err != nil || resp.GetToHandOver() != 7 || !f.status.Drained {
 		t.Errorf("%v, %v, drained %t", resp, err, f.status.Drained)
@@ -196,17 +196,17 @@ func TestListNodesMoves(t *testing.T) {
 	f.status.Node, f.status.Current = cluster.Node{ID: "a"}, newView(t, 2, "a", "b", "c")
 	owned, _ := shares(f.status.Current)
 	f.status.Standings = map[string]cluster.Standing{
-		"a": {Deciding: int(owned[0]) - 5, Wanted: 5, Leaving: 7},
-		"b": {Deciding: 1021}, // it had all
+		"a": {Active: int(owned[0]) - 5, Wanted: 5, Leaving: 7},
+		"b": {Active: 1021}, // it had all
 	}
 	resp, err := client.ListNodes(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []struct{ deciding, wanted, leaving uint32 }{
+	for i, want := range []struct{ active, wanted, leaving uint32 }{
 		{owned[0] - 5, 5, 7}, {owned[1], 0, 1021 - owned[1]}, {0, owned[2], 0},
 	} {
-		if n := resp.GetNodes()[i]; n.GetDeciding() != want.deciding || n.GetWanted() != want.wanted || n.GetLeaving() != want.leaving {
+		if n := resp.GetNodes()[i]; n.GetActive() != want.active || n.GetWanted() != want.wanted || n.GetLeaving() != want.leaving {
 			t.Errorf("%v, want %+v", n, want)
 		}
 	}

@@ -183,7 +183,7 @@ func TestJoinerThatIsNotReached(t *testing.T) {
 				if tc.admits {
 					return
 				}
-				if n := c.alive["x"].ownership.Standing().Deciding; n > 0 {
+				if n := c.alive["x"].ownership.Standing().Active; n > 0 {
 					t.Errorf("it decides for %d partitions", n)
 				}
 				for id, n := range c.alive {

@@ -182,7 +182,7 @@ const (
 	flagLent                    // something is lent
 	flagWait                    // to be asked again later
 	flagRedirect                // another node has counters of the group
-	flagRelayed                 // the standby has asked the owner
+	flagRelayed                 // a relay has asked the owner
 	flagProvisional             // the standby has decided from its copy
 	flagDeferred                // the decisions wait for the standby; or, with 0, no longer
 	answerFlags     = 1<<iota - 1

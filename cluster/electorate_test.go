@@ -31,7 +31,7 @@ func TestMoreThanHalfDie(t *testing.T) {
 				time.Sleep(6 * time.Second)
 				c.registry.expire("b", "c")
 				time.Sleep(goneGrace + doubtAfter + 2*recheck)
-				held := a.ownership.Standing().Deciding
+				held := a.ownership.Standing().Active
 				if v := a.router.View(); len(v.Members) != 2 || held >= ownershipRing.Partitions {
 					t.Errorf("%s of view %d, %d partitions are held", formatMembers(v.Members), v.Number, held)
 				}

@@ -66,7 +66,7 @@ type stranger struct {
 // error says how the stranger was met by the node self.
 func (s stranger) error(self Identity) error { return strangerError(s.describe(self)) }
 
-// strangerError says that another node than the one that is meant is at the other end of a connection.
+// strangerError says that a connection leads to the wrong node.
 type strangerError string
 
 func (e strangerError) Error() string { return string(e) }

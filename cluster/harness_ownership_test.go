@@ -265,7 +265,7 @@ func (c *ownershipCluster) announce(n *ownershipNode, s State) {
 
 func (n *ownershipNode) handedOver() bool {
 	s := n.ownership.Standing()
-	return s.Deciding+s.Leaving == 0
+	return s.Active+s.Leaving == 0
 }
 
 // end ends a node that has handed over all.

@@ -82,8 +82,8 @@ func TestStartWithoutRegistry(t *testing.T) {
 				}
 			}
 		}
-		if s := b.ownership.Standing(); s.Deciding > 0 {
-			t.Errorf("%d partitions are held under an incarnation that no view has", s.Deciding)
+		if s := b.ownership.Standing(); s.Active > 0 {
+			t.Errorf("%d partitions are held under an incarnation that no view has", s.Active)
 		}
 		c.enlist(b)
 		c.settled()
@@ -107,7 +107,7 @@ func TestStartAloneWithoutRegistry(t *testing.T) {
 		v := c.alive["a"].router.View()
 		c.crash("a")
 		a := c.startOffline("a", v)
-		c.await("a holds all", func() bool { return a.ownership.Standing().Deciding == ownershipRing.Partitions })
+		c.await("a holds all", func() bool { return a.ownership.Standing().Active == ownershipRing.Partitions })
 		for i := range keys {
 			for range 4 {
 				ok, source := c.checkAt(a, ownershipKey(i))
@@ -138,7 +138,7 @@ func TestSingleNodeThatIsNotAlone(t *testing.T) {
 		c.settled()
 		c.crash("a")
 		a := c.startOffline("a", v)
-		c.await("a holds all", func() bool { return a.ownership.Standing().Deciding == ownershipRing.Partitions })
+		c.await("a holds all", func() bool { return a.ownership.Standing().Active == ownershipRing.Partitions })
 		a.ownership.Adopt(c.alive["b"].router.View())
 		for p := range uint32(ownershipRing.Partitions) {
 			if !a.shard.IsSealed(p) {

@@ -200,7 +200,7 @@ func (k *Ownership) beatOnce(ctx context.Context, c *otherMember) (answered bool
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	c.reaches, c.heard = resp.GetReaches(), sent
-	c.stands = Standing{Deciding: int(resp.GetDeciding()), Wanted: int(resp.GetWanted()), Leaving: int(resp.GetLeaving()), State: stateOf(resp.GetState())}
+	c.stands = Standing{Active: int(resp.GetActive()), Wanted: int(resp.GetWanted()), Leaving: int(resp.GetLeaving()), State: stateOf(resp.GetState())}
 	if k.peers[c.member.ID] == c {
 		k.lease.look(time.Now())
 		k.lease.answered(c.member.ID, sent)

@@ -41,7 +41,7 @@ func newOwnershipMetrics(r prometheus.Registerer, k *Ownership) ownershipMetrics
 
 var (
 	partitionsDesc = prometheus.NewDesc("weir_partitions",
-		"Partitions of this node by state: deciding (it decides in them), wanted (the view gives them to this node, and they have not arrived yet), leaving (it still decides in them, and the view gives them to another node).",
+		"Partitions of this node by state: active (it decides in them while its decision lease is valid), wanted (the view gives them to this node, and they have not arrived yet), leaving (it still has to hand them over).",
 		[]string{"state"}, nil)
 	decisionLeaseDesc = prometheus.NewDesc("weir_decision_lease_seconds",
 		"Time for which this node may still decide if neither etcd nor a majority of the members answers from now on; +Inf for a single node.", nil, nil)
@@ -63,7 +63,7 @@ func (c ownershipCollector) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (c ownershipCollector) Collect(ch chan<- prometheus.Metric) {
 	s := c.ownership.Standing()
-	for state, n := range map[string]int{"deciding": s.Deciding, "wanted": s.Wanted, "leaving": s.Leaving} {
+	for state, n := range map[string]int{"active": s.Active, "wanted": s.Wanted, "leaving": s.Leaving} {
 		ch <- prometheus.MustNewConstMetric(partitionsDesc, prometheus.GaugeValue, float64(n), state)
 	}
 	ch <- prometheus.MustNewConstMetric(decisionLeaseDesc, prometheus.GaugeValue, s.left(time.Now()))

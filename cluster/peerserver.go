@@ -110,7 +110,7 @@ func (s peerServer) Heartbeat(ctx context.Context, req *peerv1.HeartbeatRequest)
 	return &peerv1.HeartbeatResponse{
 		Reaches: reaches, Adoptions: s.k.tell(), Findings: s.k.admission.say(), Clock: s.k.Shard.Now(),
 		View: view, Incarnation: self.incarnation,
-		Deciding: uint32(standing.Deciding), Wanted: uint32(standing.Wanted), Leaving: uint32(standing.Leaving),
+		Active: uint32(standing.Active), Wanted: uint32(standing.Wanted), Leaving: uint32(standing.Leaving),
 		State: string(standing.State),
 	}, nil
 }

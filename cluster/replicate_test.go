@@ -55,8 +55,8 @@ func TestFlush(t *testing.T) {
 		b := c.alive["b"]
 		b.ownership.Flush(t.Context())
 		c.take(allowed, keys, 1)
-		if s := b.ownership.Standing(); s.Deciding > 0 {
-			t.Errorf("%d partitions are still decided by it", s.Deciding)
+		if s := b.ownership.Standing(); s.Active > 0 {
+			t.Errorf("%d partitions are still decided by it", s.Active)
 		}
 		c.crash("b")
 		c.take(allowed, keys, 5)

@@ -125,10 +125,10 @@ func (k *Ownership) CopyAt(p uint32) string {
 
 // Standing says how far hand-over is.
 type Standing struct {
-	// Deciding is how many of its partitions this node decides for, Wanted how many the view gives to it that
+	// Active is in how many of its partitions this node's tenure is active, Wanted how many the view gives to it that
 	// it does not hold yet, and Leaving how many it holds that the view gives to others, or has
 	// something of that others must have before it leaves, because no node holds them.
-	Deciding, Wanted, Leaving int
+	Active, Wanted, Leaving int
 	// Until is when this node's decision lease ends if neither etcd nor a majority confirms it any more, the zero
 	// time if it never does.
 	Until time.Time
@@ -164,7 +164,7 @@ func (k *Ownership) Standing() Standing {
 		mine := k.claim(uint32(p)).owner == k.party
 		switch state := k.parts[p].tenure.state; {
 		case state == active && mine:
-			s.Deciding++
+			s.Active++
 		case state != absent && !mine, leaving && k.owesCopy(uint32(p)):
 			s.Leaving++
 		case mine:

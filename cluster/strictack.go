@@ -131,7 +131,7 @@ func (d *strictAcks) deferAnswers(groups []shard.Group) {
 	}
 }
 
-// grant is hold for one group that was just decided.
+// grant is deferAnswers for one group that was just decided.
 func (d *strictAcks) grant(g *shard.Group) {
 	deferred := uint64(0)
 	for i := range g.Takes {

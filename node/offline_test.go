@@ -194,7 +194,7 @@ func TestDataDirectory(t *testing.T) {
 	}
 	opts.DataDir = filepath.Join(file, "dir")
 	info, stop, ended := start(t, opts)
-	if h := healthOf(t, info); !h.GetReady() || !strings.Contains(strings.Join(h.GetReasons(), "\n"), "its state cannot be kept: "+opts.DataDir) {
+	if h := healthOf(t, info); !h.GetReady() || !strings.Contains(strings.Join(h.GetReasons(), "\n"), "its state cannot be written to disk: "+opts.DataDir) {
 		t.Errorf("%v", h)
 	}
 	stopped(t, stop, ended)

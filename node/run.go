@@ -261,7 +261,7 @@ func (n *node) leave(failed context.Context) {
 	}
 	if !n.handedOver() {
 		s := n.ownership.Standing()
-		n.log.Warn("leaving with partitions that were not handed over, to the standbys", "id", n.opts.ID, "partitions", s.Deciding+s.Leaving)
+		n.log.Warn("leaving with partitions that were not handed over, to the standbys", "id", n.opts.ID, "partitions", s.Active+s.Leaving)
 		n.flush()
 		return
 	}
@@ -295,7 +295,7 @@ func (n *node) handedOver() bool {
 	v := n.View()
 	i, member := v.Index(n.opts.ID)
 	s := n.ownership.Standing()
-	return (!member || v.Members[i].Leaving) && s.Deciding+s.Leaving == 0 || !n.othersReady()
+	return (!member || v.Members[i].Leaving) && s.Active+s.Leaving == 0 || !n.othersReady()
 }
 
 // othersReady reports whether there is another node that serves.

@@ -188,7 +188,7 @@ func (n *node) Problems() []string {
 		problems = append(problems, st.Alarm)
 	}
 	if err := n.state.Err(); err != nil {
-		problems = append(problems, fmt.Sprintf("this node could not start while etcd is unreachable, because its state cannot be kept: %v", err))
+		problems = append(problems, fmt.Sprintf("this node could not start while etcd is unreachable, because its state cannot be written to disk: %v", err))
 	}
 	if problem := n.snapshots.problem(); problem != "" {
 		problems = append(problems, problem)

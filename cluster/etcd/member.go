@@ -41,7 +41,7 @@ const (
 
 var (
 	errDirInUse = errors.New("in use by another process; stop the node that runs there, or name another directory")
-	errPanic    = errors.New("it panicked while it read its data, which is damaged; restore the directory from a backup")
+	errPanic    = errors.New("it panicked while it started: its data may be damaged")
 )
 
 // member is the embedded etcd with what must end with it.

@@ -10,7 +10,7 @@ import (
 type proxy struct {
 	listener net.Listener
 	wait     sync.WaitGroup
-	made     chan struct{} // gets a token with every connection to the target
+	made     chan struct{} // gets a value with every connection to the target
 
 	mu     sync.Mutex
 	target string              // guarded by mu; empty while cut

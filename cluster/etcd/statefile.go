@@ -277,7 +277,7 @@ func parseState(data []byte) (*Stored, error) {
 	var content stateJSON
 	switch {
 	case len(data) > maxState:
-		return nil, fmt.Errorf("it has %d bytes, more than %d", len(data), maxState)
+		return nil, fmt.Errorf("it has more than %d bytes", maxState)
 	case !bytes.HasPrefix(head, fmt.Appendf(nil, "%s%d ", stateMark, stateVersion)):
 		return nil, otherState(head)
 	}

@@ -421,11 +421,11 @@ type HeartbeatResponse struct {
 	View uint64 `protobuf:"varint,1,opt,name=view,proto3" json:"view,omitempty"`
 	// Its incarnation.
 	Incarnation uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	// How many partitions it decides for of those that it owns.
-	Deciding uint32 `protobuf:"varint,3,opt,name=deciding,proto3" json:"deciding,omitempty"`
-	// How many it owns and does not decide for yet.
+	// In how many partitions that it owns its tenure is active.
+	Active uint32 `protobuf:"varint,3,opt,name=active,proto3" json:"active,omitempty"`
+	// How many it owns and have not arrived yet.
 	Wanted uint32 `protobuf:"varint,4,opt,name=wanted,proto3" json:"wanted,omitempty"`
-	// How many it decides for that others own.
+	// How many it still has to hand over: others own them, or no other node has such a copy of them.
 	Leaving uint32 `protobuf:"varint,5,opt,name=leaving,proto3" json:"leaving,omitempty"`
 	// The ids of the members that answer it.
 	Reaches []string `protobuf:"bytes,6,rep,name=reaches,proto3" json:"reaches,omitempty"`
@@ -485,9 +485,9 @@ func (x *HeartbeatResponse) GetIncarnation() uint64 {
 	return 0
 }
 
-func (x *HeartbeatResponse) GetDeciding() uint32 {
+func (x *HeartbeatResponse) GetActive() uint32 {
 	if x != nil {
-		return x.Deciding
+		return x.Active
 	}
 	return 0
 }
@@ -1804,11 +1804,11 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\bAdoption\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x12\n" +
-	"\x04view\x18\x03 \x01(\x04R\x04view\"\xc6\x02\n" +
+	"\x04view\x18\x03 \x01(\x04R\x04view\"\xc2\x02\n" +
 	"\x11HeartbeatResponse\x12\x12\n" +
 	"\x04view\x18\x01 \x01(\x04R\x04view\x12 \n" +
-	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x1a\n" +
-	"\bdeciding\x18\x03 \x01(\rR\bdeciding\x12\x16\n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x16\n" +
+	"\x06active\x18\x03 \x01(\rR\x06active\x12\x16\n" +
 	"\x06wanted\x18\x04 \x01(\rR\x06wanted\x12\x18\n" +
 	"\aleaving\x18\x05 \x01(\rR\aleaving\x12\x18\n" +
 	"\areaches\x18\x06 \x03(\tR\areaches\x124\n" +

@@ -70,7 +70,7 @@ func (a *app) drain(ctx context.Context, q *asking, c *client.Node, id string, u
 		if err != nil {
 			return err
 		}
-		left := n.GetDeciding() + n.GetLeaving()
+		left := n.GetActive() + n.GetLeaving()
 		if left == 0 {
 			return a.print(q.json, &weirv1.DrainNodeResponse{}, fmt.Sprintf("%s has no counters any more and can be stopped\n", id))
 		}

@@ -99,7 +99,7 @@ func settle(t *testing.T, patience time.Duration, nodes ...*process.Node) (view 
 				if m.GetWanted() > 0 || m.GetLeaving() > 0 {
 					return fmt.Errorf("%s is at view %d and lacks %d, and others lack %d from it", n.ID, resp.GetView(), m.GetWanted(), m.GetLeaving())
 				}
-				held += int(m.GetDeciding())
+				held += int(m.GetActive())
 			}
 			if view == 0 {
 				view = resp.GetView()

@@ -21,8 +21,8 @@ func awaitSettled(t *testing.T, nodes ...*process.Node) {
 	process.Await(t, 15*time.Second, func() error {
 		for _, n := range nodes {
 			for _, m := range n.Nodes().GetNodes() {
-				if m.GetWanted()+m.GetLeaving() > 0 || m.GetDeciding() == 0 {
-					return fmt.Errorf("%s sees that %s holds %d, wants %d and still has %d", n.ID, m.GetId(), m.GetDeciding(), m.GetWanted(), m.GetLeaving())
+				if m.GetWanted()+m.GetLeaving() > 0 || m.GetActive() == 0 {
+					return fmt.Errorf("%s sees that %s holds %d, wants %d and still has %d", n.ID, m.GetId(), m.GetActive(), m.GetWanted(), m.GetLeaving())
 				}
 			}
 		}

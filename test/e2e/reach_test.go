@@ -190,7 +190,7 @@ func TestUnreachableAdvertisedAddress(t *testing.T) {
 		t.Errorf("/readyz is %d", status)
 	}
 	for _, n := range nodes[0].Nodes().GetNodes() {
-		if n.GetId() == "lost" && (n.GetMember() || n.GetPartitions()+n.GetDeciding() > 0) {
+		if n.GetId() == "lost" && (n.GetMember() || n.GetPartitions()+n.GetActive() > 0) {
 			t.Errorf("%v", n)
 		}
 	}

@@ -60,7 +60,6 @@ func abstract(text string) string {
 
 // Every command of these documents works, and prints what they show.
 func TestDocumentsShowRealOutput(t *testing.T) {
-	t.Parallel()
 	for _, name := range []string{"README.md", "docs/tutorial.md", "docs/change-rules.md"} {
 		text, err := os.ReadFile("../../" + name)
 		if err != nil {

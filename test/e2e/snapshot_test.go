@@ -74,7 +74,7 @@ func startAgain(t *testing.T, nodes ...*process.Node) {
 	process.AwaitMembers(t, 20*time.Second, nodes...)
 	process.Await(t, 20*time.Second, func() error {
 		for _, n := range nodes[0].Nodes().GetNodes() {
-			if n.GetDeciding() == 0 || n.GetWanted()+n.GetLeaving() > 0 {
+			if n.GetActive() == 0 || n.GetWanted()+n.GetLeaving() > 0 {
 				return fmt.Errorf("%v", n)
 			}
 		}

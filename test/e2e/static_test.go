@@ -90,7 +90,7 @@ func TestAllNodesRestartedWhileEtcdIsDown(t *testing.T) {
 	etcd.Start()
 	process.Await(t, 15*time.Second, func() error {
 		for _, n := range nodes[0].Nodes().GetNodes() {
-			if n.GetDeciding() == 0 || n.GetIncarnation() != 2 {
+			if n.GetActive() == 0 || n.GetIncarnation() != 2 {
 				return fmt.Errorf("%v", n)
 			}
 		}

@@ -68,8 +68,8 @@ func (s *stage) settle() {
 	process.Await(s.t, settledWithin, func() error {
 		for _, n := range s.nodes {
 			for _, m := range n.Nodes().GetNodes() {
-				if m.GetMember() && (m.GetWanted()+m.GetLeaving() > 0 || m.GetDeciding() == 0) {
-					return fmt.Errorf("%s sees that %s holds %d, wants %d and still has %d", n.ID, m.GetId(), m.GetDeciding(), m.GetWanted(), m.GetLeaving())
+				if m.GetMember() && (m.GetWanted()+m.GetLeaving() > 0 || m.GetActive() == 0) {
+					return fmt.Errorf("%s sees that %s holds %d, wants %d and still has %d", n.ID, m.GetId(), m.GetActive(), m.GetWanted(), m.GetLeaving())
 				}
 			}
 		}

@@ -722,13 +722,14 @@ type Node struct {
 	Reachable bool `protobuf:"varint,8,opt,name=reachable,proto3" json:"reachable,omitempty"`
 	// How many partitions of the ring it owns; 0 if it is no member.
 	Partitions uint32 `protobuf:"varint,9,opt,name=partitions,proto3" json:"partitions,omitempty"`
-	// How many of those it decides for, as it last reported.
-	Deciding uint32 `protobuf:"varint,10,opt,name=deciding,proto3" json:"deciding,omitempty"`
-	// How many of those it does not decide for yet, or has not reported: another node decides
+	// In how many of those its tenure is active, as it last reported: it decides in them while its
+	// decision lease is valid.
+	Active uint32 `protobuf:"varint,10,opt,name=active,proto3" json:"active,omitempty"`
+	// How many of those have not arrived yet, or has it not reported: another node decides
 	// for them, or none does.
 	Wanted uint32 `protobuf:"varint,11,opt,name=wanted,proto3" json:"wanted,omitempty"`
-	// How many partitions that the view gives to other nodes it still decides for, as it last
-	// reported.
+	// How many partitions it still has to hand over, as it last reported: the view gives them to
+	// other nodes, or no other node has such a copy of them as this node, which leaves.
 	Leaving uint32 `protobuf:"varint,12,opt,name=leaving,proto3" json:"leaving,omitempty"`
 	// If it is ready and no member, because too few members reach it: which ones do not, and at which
 	// address. Or because its clock is too far from most members': how far, from which. Empty otherwise.
@@ -833,9 +834,9 @@ func (x *Node) GetPartitions() uint32 {
 	return 0
 }
 
-func (x *Node) GetDeciding() uint32 {
+func (x *Node) GetActive() uint32 {
 	if x != nil {
-		return x.Deciding
+		return x.Active
 	}
 	return 0
 }
@@ -1156,7 +1157,7 @@ func (x *RemoveNodeResponse) GetMember() bool {
 // DrainNodeResponse says how much the node has to hand over.
 type DrainNodeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How many partitions it decides for, all of which it hands over.
+	// How many partitions it has to hand over, with those of which no other node has such a copy.
 	ToHandOver    uint32 `protobuf:"varint,1,opt,name=to_hand_over,json=toHandOver,proto3" json:"to_hand_over,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1429,7 +1430,7 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\x10ListNodesRequest\"L\n" +
 	"\x11ListNodesResponse\x12\x12\n" +
 	"\x04view\x18\x01 \x01(\x04R\x04view\x12#\n" +
-	"\x05nodes\x18\x02 \x03(\v2\r.weir.v1.NodeR\x05nodes\"\xa2\x03\n" +
+	"\x05nodes\x18\x02 \x03(\v2\r.weir.v1.NodeR\x05nodes\"\x9e\x03\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12 \n" +
@@ -1441,9 +1442,9 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\treachable\x18\b \x01(\bR\treachable\x12\x1e\n" +
 	"\n" +
 	"partitions\x18\t \x01(\rR\n" +
-	"partitions\x12\x1a\n" +
-	"\bdeciding\x18\n" +
-	" \x01(\rR\bdeciding\x12\x16\n" +
+	"partitions\x12\x16\n" +
+	"\x06active\x18\n" +
+	" \x01(\rR\x06active\x12\x16\n" +
 	"\x06wanted\x18\v \x01(\rR\x06wanted\x12\x18\n" +
 	"\aleaving\x18\f \x01(\rR\aleaving\x12\x1c\n" +
 	"\tunreached\x18\r \x01(\tR\tunreached\x12#\n" +

@@ -48,7 +48,7 @@ type ClusterClient interface {
 	// INVALID_ARGUMENT means that the asked node is not the named one, FAILED_PRECONDITION that
 	// the cluster has no other member.
 	DrainNode(ctx context.Context, in *DrainNodeRequest, opts ...grpc.CallOption) (*DrainNodeResponse, error)
-	// RemoveNode takes a dead member out of the view on an operator's word. Its standbys continue its
+	// RemoveNode takes a dead member out of the view as an operator says. Its standbys continue its
 	// counters from their copies, and no node waits for the removed one to learn of it. NOT_FOUND means
 	// that there is no such member, FAILED_PRECONDITION that other nodes reach it: drain it instead.
 	RemoveNode(ctx context.Context, in *RemoveNodeRequest, opts ...grpc.CallOption) (*RemoveNodeResponse, error)
@@ -185,7 +185,7 @@ type ClusterServer interface {
 	// INVALID_ARGUMENT means that the asked node is not the named one, FAILED_PRECONDITION that
 	// the cluster has no other member.
 	DrainNode(context.Context, *DrainNodeRequest) (*DrainNodeResponse, error)
-	// RemoveNode takes a dead member out of the view on an operator's word. Its standbys continue its
+	// RemoveNode takes a dead member out of the view as an operator says. Its standbys continue its
 	// counters from their copies, and no node waits for the removed one to learn of it. NOT_FOUND means
 	// that there is no such member, FAILED_PRECONDITION that other nodes reach it: drain it instead.
 	RemoveNode(context.Context, *RemoveNodeRequest) (*RemoveNodeResponse, error)

@@ -69,12 +69,12 @@ func (baselineHealth) GetHealthStatus(context.Context, *weirv1.GetHealthStatusRe
 	return &weirv1.GetHealthStatusResponse{NodeId: "baseline"}, nil
 }
 
-// envoyFloor is the same for Envoy's API.
-type envoyFloor struct {
+// envoyBaseline is the same for Envoy's API.
+type envoyBaseline struct {
 	rlsv3.UnimplementedRateLimitServiceServer
 }
 
-func (envoyFloor) ShouldRateLimit(_ context.Context, req *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
+func (envoyBaseline) ShouldRateLimit(_ context.Context, req *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
 	statuses := make([]*rlsv3.RateLimitResponse_DescriptorStatus, len(req.GetDescriptors()))
 	for i := range statuses {
 		statuses[i] = &rlsv3.RateLimitResponse_DescriptorStatus{
@@ -105,7 +105,7 @@ func ServeBaseline(ctx context.Context, l net.Listener, likeNode bool) error {
 	s := grpc.NewServer(options...)
 	weirv1.RegisterRateLimiterServer(s, baseline{})
 	weirv1.RegisterRateLimiterHealthServer(s, baselineHealth{})
-	rlsv3.RegisterRateLimitServiceServer(s, envoyFloor{})
+	rlsv3.RegisterRateLimitServiceServer(s, envoyBaseline{})
 	defer context.AfterFunc(ctx, s.Stop)()
 	return s.Serve(l)
 }
