@@ -132,7 +132,7 @@ func sourceName(s shard.Source) string {
 	case shard.Provisional:
 		return "copy"
 	case shard.Deferred:
-		return "owner, held"
+		return "owner, deferred"
 	case shard.Local:
 		return "share"
 	}
