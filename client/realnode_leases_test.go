@@ -43,7 +43,7 @@ func allows(t *testing.T, c *client.Client, req *weirv1.RateLimitRequest) bool {
 	return r.GetAllowed()
 }
 
-// lentUsed expects that each client has decided checks from lent tokens since it had used so many.
+// lentUsed expects that each client has used more lent tokens than before, which is their number by client.
 func lentUsed(t *testing.T, clients []*client.Client, before []uint64) {
 	t.Helper()
 	for i, c := range clients {

@@ -41,7 +41,7 @@ func (k *Ownership) OwnerOf(p uint32) (id string, known bool) {
 }
 
 // isFed reports whether this node is the standby of p, and what it has been sent is of the tenure that counts: the member that has sent it has
-// that tenure, although another one may own p, who has not fetched it yet.
+// that tenure. Another member may own p, and not have fetched it yet.
 func (k *Ownership) isFed(p uint32, c claim) bool {
 	pt := &k.parts[p]
 	_, member := k.view.Index(pt.fedBy)
