@@ -96,6 +96,8 @@ func TestExcess(t *testing.T) {
 			[]Fault{{Kind: Flash, At: 10 * second, Node: "a"}, {Kind: Crash, At: 11 * second, For: 40 * second, Node: "b"}}},
 		"two deaths, then two copies": {"bucket", join(at(14*second, 30+30), at(18*second, 2*8+1)), one(18 * second),
 			[]Fault{{Kind: Flash, At: 10 * second, Node: "a"}, {Kind: Flash, At: 11 * second, Node: "b"}}},
+		"two deaths, two copies until one owns": {"bucket", join(at(14*second, 30+30), at(22*second, 2*8+2*5+1)), one(22 * second),
+			[]Fault{{Kind: Flash, At: 10 * second, Node: "a"}, {Kind: Flash, At: 11 * second, Node: "b"}}},
 		"two deaths, long after": {"bucket", join(at(20*second, 31), at(24*second, 8)), one(24 * second),
 			[]Fault{{Kind: Flash, At: 10 * second, Node: "a"}, {Kind: Flash, At: 11 * second, Node: "b"}}},
 		"two are gone, no etcd": {"fixed-hour", at(20*second, 80), one(20 * second),
