@@ -107,7 +107,10 @@ func TestRedirectSurvivesTheWire(t *testing.T) {
 			mark uint64
 		}
 		var want, got []told
-		l.redirected = func(k ring.Key, mark uint64) { got = append(got, told{k, mark}) }
+		l.redirected = func(k ring.Key, mark uint64) bool {
+			got = append(got, told{k, mark})
+			return true
+		}
 		asked, answer := &shard.Group{Allowed: true}, &shard.Group{}
 		for i := range rapid.IntRange(1, 4).Draw(t, "takes") {
 			take := shard.Take{Key: ring.Key{Hi: uint64(i), Lo: rapid.Uint64().Draw(t, "lo")}}

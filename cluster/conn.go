@@ -52,8 +52,8 @@ type conn struct {
 }
 
 // redirectFunc is called with the key of a counter that the asked peer does not have, and the mark of the node
-// that has it, 0 if the peer does not know.
-type redirectFunc func(k ring.Key, mark uint64)
+// that has it, 0 if the peer does not know. It reports whether another node is to be asked now.
+type redirectFunc func(k ring.Key, mark uint64) (elsewhere bool)
 
 // call is one caller's wait for the answers to some requests.
 type call struct {
@@ -107,7 +107,7 @@ func newConn(dial func(context.Context) (net.Conn, error), attempt time.Duration
 	return &conn{
 		dial: dial, wake: make(chan struct{}, 1), called: make(chan struct{}, 1),
 		breaker: breaker{attempt: attempt}, pace: pace{attempt: attempt},
-		redirected: func(ring.Key, uint64) {}, late: func(int) {}, undone: func(bool) {}, uncertain: func(int) {}, busyHere: func() bool { return false },
+		redirected: func(ring.Key, uint64) bool { return true }, late: func(int) {}, undone: func(bool) {}, uncertain: func(int) {}, busyHere: func() bool { return false },
 		base: time.Now(),
 	}
 }

@@ -108,7 +108,9 @@ func (l *conn) readRedirectLocked(r *reader, h *answerHead, g *shard.Group, fits
 		i, mark := r.redirectedTake(h.takes)
 		if fits && r.err == nil {
 			g.Takes[i].Source = shard.Redirected
-			l.redirected(g.Takes[i].Key, mark)
+			if !l.redirected(g.Takes[i].Key, mark) {
+				g.Lost = true
+			}
 		}
 	}
 }

@@ -85,8 +85,8 @@ func (t *table) owner(k ring.Key) int { return t.view.Ring.Owner(t.partition(k))
 
 // redirect notes that the member from does not have k's counter, but the one of that
 // mark; or else, for all that is known, the view's owner. An owner that names itself has
-// nothing of it.
-func (t *table) redirect(k ring.Key, from int, mark uint64) {
+// nothing of it. redirect reports whether that is another member than from.
+func (t *table) redirect(k ring.Key, from int, mark uint64) (elsewhere bool) {
 	p := t.partition(k)
 	to, owner := slices.Index(t.marks, mark), t.owner(k)
 	if from == owner && mark == t.marks[from] {
@@ -96,6 +96,7 @@ func (t *table) redirect(k ring.Key, from int, mark uint64) {
 		to = owner
 	}
 	t.routes[p].CompareAndSwap(uint32(from), uint32(to))
+	return to != from
 }
 
 // isVacant reports whether the owner of k's counter has said just now that it has nothing of it,
@@ -139,9 +140,13 @@ func (t *table) answers(to int, k ring.Key) bool {
 	return t.peers[to] == nil || t.conn(to, k).healthy.Load()
 }
 
-// loses reports whether the member from, who does not have a counter of g, is to be asked
-// for it all the same.
+// loses reports whether the member from, who does not have a counter of g and knows of no other member that has
+// it, is to be asked for it all the same. The route alone does not tell: while a partition moves, the answers to
+// others turn it back to from at any time.
 func (t *table) loses(from int, g *shard.Group) bool {
+	if !g.Lost {
+		return false
+	}
 	for i := range g.Takes {
 		if take := &g.Takes[i]; take.Source == shard.Redirected && t.route(take.Key) == from && !t.isVacant(take.Key) {
 			return true
@@ -152,11 +157,10 @@ func (t *table) loses(from int, g *shard.Group) bool {
 
 // movedFrom returns what the conns to p are to do about counters that p does not have.
 func (r *Router) movedFrom(p *peer) redirectFunc {
-	return func(k ring.Key, mark uint64) {
+	return func(k ring.Key, mark uint64) (elsewhere bool) {
 		t := r.table.Load()
-		if from := slices.Index(t.peers, p); from >= 0 {
-			t.redirect(k, from, mark)
-		}
+		from := slices.Index(t.peers, p)
+		return from < 0 || t.redirect(k, from, mark)
 	}
 }
 
@@ -164,8 +168,9 @@ func (r *Router) movedFrom(p *peer) redirectFunc {
 func (r *Router) redirectedHere(g *shard.Group) {
 	t := r.table.Load()
 	for i := range g.Takes {
-		if take := &g.Takes[i]; take.Source == shard.Redirected && t.self >= 0 {
-			t.redirect(take.Key, t.self, r.ownerMark(take.Key))
+		take := &g.Takes[i]
+		if take.Source == shard.Redirected && t.self >= 0 && !t.redirect(take.Key, t.self, r.ownerMark(take.Key)) {
+			g.Lost = true
 		}
 	}
 }
@@ -227,7 +232,7 @@ func redirected(g *shard.Group) bool {
 
 // forget makes g one that was not asked.
 func forget(g *shard.Group) {
-	g.Allowed, g.Deferred, g.By, g.Waits = false, 0, 0, false
+	g.Allowed, g.Deferred, g.By, g.Waits, g.Lost = false, 0, 0, false, false
 	setSource(g, shard.Unanswered)
 }
 

@@ -131,8 +131,16 @@ func (c *testCluster) handOver(l *ledger, k ring.Key, to int, took time.Duration
 }
 
 // While partitions move about, everything that is asked is counted once, by the
-// owner at the time.
+// owner at the time. That holds for hand-overs that take longer, too: many callers turn the route of a
+// partition back and forth meanwhile, and none of them may take that for a partition that is lost.
 func TestCallersFollowHandovers(t *testing.T) {
+	t.Run("short", func(t *testing.T) { followHandovers(t, 3*time.Millisecond, time.Millisecond) })
+	t.Run("long", func(t *testing.T) { followHandovers(t, 11*time.Millisecond, 30*time.Millisecond) })
+}
+
+// followHandovers has callers ask about partitions that move, each for slowest at most, and then stay for rest at
+// least.
+func followHandovers(t *testing.T, slowest, rest time.Duration) {
 	inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
 		var keys []ring.Key
 		for i := range 6 {
@@ -146,10 +154,10 @@ func TestCallersFollowHandovers(t *testing.T) {
 					select {
 					case <-stop:
 						return
-					case <-time.After(time.Duration(1+r.IntN(20)) * time.Millisecond):
+					case <-time.After(rest + time.Duration(r.IntN(20))*time.Millisecond):
 					}
 					if to := r.IntN(4); l.ownerOf(c.partition(k)) != to {
-						c.handOver(l, k, to, time.Duration(1+r.IntN(3))*time.Millisecond)
+						c.handOver(l, k, to, slowest-time.Duration(r.IntN(3))*time.Millisecond)
 					}
 				}
 			})

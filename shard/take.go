@@ -69,6 +69,9 @@ type Group struct {
 	By uint64
 	// Waits says that the node has counted nothing yet, and should be asked again. A Shard ignores it.
 	Waits bool
+	// Lost says that the node that was asked does not have a counter of the group, and knows of no other
+	// node that has it. A Shard ignores it.
+	Lost bool
 
 	// Allowed is the decision: every answered Take that is no Shadow had room. If it is false, no Take has
 	// consumed anything.
