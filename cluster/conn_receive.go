@@ -37,7 +37,6 @@ func (l *conn) deliver(frame []byte) error {
 	}
 	l.mu.Lock()
 	l.unacked = max(0, l.unacked-1) // an unsolicited frame is no licence to send more
-	l.backlog = max(0, l.backlog-answered)
 	l.pace.answered(answered, now)
 	l.mu.Unlock()
 	l.pushAll()
@@ -58,6 +57,7 @@ func (l *conn) deliverLocked(r *reader, now time.Time) (takes int) {
 	default:
 		l.breaker.answered(now)
 	}
+	l.backlog = max(0, l.backlog-h.takes) // before the caller knows, which may ask again at once
 	a, g, c, err := l.nextLocked(h.id)
 	if err != nil {
 		r.fail(err)

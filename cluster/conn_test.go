@@ -143,6 +143,28 @@ func TestFramesShareNoMemory(t *testing.T) {
 	}
 }
 
+// A caller that has its answers may ask for as much again at once, while the rest of the frame is still read.
+func TestWhatIsAnsweredWaitsNoMore(t *testing.T) {
+	const half = firstBacklog / 2 / maxTakes
+	l, groups := healthyConn(), groupsOf(2*half+1, maxTakes)
+	if _, err := l.enqueue(newTestCall(), groups[:half], nil); err != nil {
+		t.Fatal(err)
+	}
+	answer, answers := &shard.Group{Takes: make([]shard.Take, maxTakes)}, []byte{connVersion}
+	setSource(answer, shard.Owner)
+	for id := range half {
+		answers = appendAnswer(answers, uint32(id+1), answer, false)
+	}
+	l.mu.Lock()
+	for frame := openFrame(answers); frame.more(); {
+		l.deliverLocked(&frame, time.Now())
+	}
+	l.mu.Unlock()
+	if _, err := l.enqueue(newTestCall(), groups[half:], nil); err != nil || l.backlog != (half+1)*maxTakes {
+		t.Errorf("%v, %d takes wait", err, l.backlog)
+	}
+}
+
 // The next connection owes nothing and is owed nothing.
 func TestBrokenConnStartsAgain(t *testing.T) {
 	l, a := healthyConn(), newTestCall()
