@@ -129,9 +129,9 @@ func TestLyftWarnings(t *testing.T) {
 	}
 }
 
-// The page about migration names every variable and option.
-func TestMigrationPageIsComplete(t *testing.T) {
-	page, err := os.ReadFile("../../docs/migrate-from-envoyproxy-ratelimit.md")
+// The page about envoyproxy/ratelimit names every variable and option.
+func TestEnvoyproxyPageIsComplete(t *testing.T) {
+	page, err := os.ReadFile("../../docs/reference/envoyproxy-ratelimit.md")
 	if err != nil {
 		t.Fatal(err)
 	}

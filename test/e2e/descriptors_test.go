@@ -274,7 +274,7 @@ func TestRestartOfAllNodesKeepsCounters(t *testing.T) {
 	<-n.Ended()
 	n.Restart()
 	step(429)
-	page, err := os.ReadFile("../../docs/migrate-from-envoyproxy-ratelimit.md")
+	page, err := os.ReadFile("../../docs/reference/envoyproxy-ratelimit.md")
 	if err != nil {
 		t.Fatal(err)
 	}
