@@ -19,6 +19,7 @@ import (
 // When the etcd in a node's process cannot write any more, it ends itself. The
 // checks go on, on all nodes, and the node says what is wrong.
 func TestEmbeddedEtcdDies(t *testing.T) {
+	process.NotInBrief(t)
 	t.Parallel()
 	rules := writeRules(t, rulesPerYear(1_000_000))
 	first := process.Start(t, "--id", "a", "--rules", rules)

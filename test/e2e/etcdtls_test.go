@@ -181,6 +181,7 @@ func TestEtcdWithTLSAndUsers(t *testing.T) {
 
 // The etcd in a node has the node's TLS where other machines reach it, and takes nodes and administrators only.
 func TestEmbeddedEtcdWithTLS(t *testing.T) {
+	process.NotInBrief(t)
 	t.Parallel()
 	p := process.NewCertificates(t)
 	p.Make("client", "checker", "--role", "check")

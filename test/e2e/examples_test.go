@@ -24,6 +24,7 @@ func TestPythonClient(t *testing.T) {
 
 // It does so against nodes with TLS, with a certificate or a token.
 func TestPythonClientWithTLS(t *testing.T) {
+	process.NotInBrief(t)
 	t.Parallel()
 	python := findProgram(t, "python3")
 	runClient(t, filepath.Join(clients, "python"), startSecuredForClients(t), python, pythonTests("test_tls.py")...)

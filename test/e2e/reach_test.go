@@ -265,6 +265,7 @@ func TestBlockedPortIsOpened(t *testing.T) {
 
 // An operator's word takes a dead member out before its lease has ended, and its counters go on.
 func TestNodesRemove(t *testing.T) {
+	process.NotInBrief(t)
 	t.Parallel()
 	const users, limit = 100, 3
 	_, nodes := startThree(t, rulesPerYear(limit), "--peer-timeout", "4s")

@@ -240,6 +240,7 @@ func TestTLSRotation(t *testing.T) {
 
 // A member whose address shows a certificate of another CA is dropped, as one that is silent.
 func TestMemberBehindAnotherCertificate(t *testing.T) {
+	process.NotInBrief(t)
 	t.Parallel()
 	p, foreign := process.NewCertificates(t), process.NewCertificates(t)
 	rules := writeRules(t, rulesPerYear(yearlyLimit))
