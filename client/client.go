@@ -171,7 +171,7 @@ func (c *Client) Node() *Node {
 	if l == nil {
 		l = (*c.conns.Load())[0]
 	}
-	n := newNode(l.channel)
+	n := newNode(l.channel, DefaultTimeout)
 	n.lent = true
 	return n
 }

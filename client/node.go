@@ -20,10 +20,11 @@ import (
 // Client has no methods for. It is safe for concurrent use: calls share a connection,
 // which is made when first needed and remade after it broke.
 //
-// A call whose context has no deadline is given DefaultTimeout.
+// A call whose context has no deadline is given DefaultTimeout, or that of WithTimeout.
 type Node struct {
 	conn    *grpc.ClientConn
-	lent    bool // by a Client, which closes it
+	lent    bool          // by a Client, which closes it
+	timeout time.Duration // of a call whose context has no deadline
 	limiter weirv1.RateLimiterClient
 	cluster weirv1.ClusterClient
 	health  weirv1.RateLimiterHealthClient
@@ -31,8 +32,8 @@ type Node struct {
 }
 
 // NewNode returns a client of the node at addr, as host:port. It does not connect
-// yet, so it fails only if addr or an option makes no sense. Of the options it heeds WithTLS, WithToken and
-// WithDialer; without WithTLS the connection is not encrypted.
+// yet, so it fails only if addr or an option makes no sense. Of the options it heeds WithTimeout, WithTLS, WithToken
+// and WithDialer; without WithTLS the connection is not encrypted.
 func NewNode(addr string, opts ...Option) (*Node, error) {
 	o, err := readOptions(addr, opts)
 	if err != nil {
@@ -42,12 +43,13 @@ func NewNode(addr string, opts ...Option) (*Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client of %s: %w", addr, err)
 	}
-	return newNode(conn), nil
+	return newNode(conn, o.timeout), nil
 }
 
-func newNode(conn *grpc.ClientConn) *Node {
+func newNode(conn *grpc.ClientConn, timeout time.Duration) *Node {
 	return &Node{
 		conn:    conn,
+		timeout: timeout,
 		limiter: weirv1.NewRateLimiterClient(conn),
 		cluster: weirv1.NewClusterClient(conn),
 		health:  weirv1.NewRateLimiterHealthClient(conn),
@@ -263,5 +265,5 @@ func (n *Node) bound(ctx context.Context) (context.Context, context.CancelFunc) 
 	if _, ok := ctx.Deadline(); ok {
 		return ctx, func() {}
 	}
-	return context.WithTimeout(ctx, DefaultTimeout)
+	return context.WithTimeout(ctx, n.timeout)
 }

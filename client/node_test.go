@@ -69,7 +69,7 @@ func (f *plainNode) GetRing(_ context.Context, req *weirv1.GetRingRequest) (*wei
 }
 
 // start returns a client of a fake node and the node.
-func start(t *testing.T) (*client.Node, *plainNode) {
+func start(t *testing.T, opts ...client.Option) (*client.Node, *plainNode) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -81,7 +81,7 @@ func start(t *testing.T) (*client.Node, *plainNode) {
 	weirv1.RegisterClusterServer(server, fake)
 	served := make(chan error)
 	go func() { served <- server.Serve(listener) }()
-	c, err := client.NewNode(listener.Addr().String())
+	c, err := client.NewNode(listener.Addr().String(), opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,6 +165,16 @@ func TestDeadline(t *testing.T) {
 	}
 	if got := <-fake.deadlines; got < 50*time.Minute {
 		t.Errorf("with a deadline of an hour the node had %v", got)
+	}
+}
+
+func TestDeadlineOfANode(t *testing.T) {
+	c, fake := start(t, client.WithTimeout(time.Hour))
+	if _, err := c.Check(t.Context(), request("1")); err != nil {
+		t.Error(err)
+	}
+	if got := <-fake.deadlines; got < 50*time.Minute {
+		t.Errorf("with a timeout of an hour the node had %v", got)
 	}
 }
 
