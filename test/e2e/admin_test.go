@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/weirlimit/weir/test/process"
 )
@@ -18,7 +17,7 @@ func TestAdminPort(t *testing.T) {
 	etcd, free := process.StartEtcd(t), net.JoinHostPort(process.Host(t), "0")
 	a := p.Start("a", "--etcd", etcd.Endpoint, "--admin", free)
 	b := p.Start("b", "--etcd", etcd.Endpoint, "--admin", free)
-	process.AwaitMembers(t, 20*time.Second, a, b)
+	process.AwaitMembers(t, process.Patience, a, b)
 	web := &http.Client{Transport: &http.Transport{TLSClientConfig: p.Config("client-admin"), ForceAttemptHTTP2: true}}
 	for address, want := range map[string]int{a.HTTP: http.StatusNotFound, a.Admin: http.StatusOK} {
 		resp, err := web.Get("https://" + address + "/metrics")

@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 	"github.com/weirlimit/weir/test/process"
@@ -35,7 +34,7 @@ func TestAuditLogIsRotated(t *testing.T) {
 		return bytes.Count(text, []byte("\n"))
 	}
 	reset := func() {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), process.Patience)
 		defer cancel()
 		if _, err := n.Client.Reset(ctx, &weirv1.ResetRateLimitRequest{IdentifierType: "user", Identifier: "alice"}); err != nil {
 			t.Error(err)
@@ -58,7 +57,7 @@ func TestAuditLogIsRotated(t *testing.T) {
 	}()
 	const times = 5
 	for i := range times {
-		process.Await(t, 10*time.Second, func() error {
+		process.Await(t, process.Patience, func() error {
 			if lines(path) == 0 {
 				return errors.New("the file has no line")
 			}
@@ -69,7 +68,7 @@ func TestAuditLogIsRotated(t *testing.T) {
 		}
 		n.Signal(syscall.SIGHUP)
 	}
-	process.Await(t, 10*time.Second, func() error {
+	process.Await(t, process.Patience, func() error {
 		if lines(path) == 0 {
 			return errors.New("the file has no line")
 		}
@@ -89,7 +88,7 @@ func TestAuditLogIsRotated(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.Signal(syscall.SIGHUP)
-	process.Await(t, 10*time.Second, func() error {
+	process.Await(t, process.Patience, func() error {
 		if text := reasons(n); !strings.Contains(text, "the audit log was not opened again, and changes are recorded in the file before: audit-log: open "+path) {
 			return fmt.Errorf("health says %q", text)
 		}
@@ -104,7 +103,7 @@ func TestAuditLogIsRotated(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.Signal(syscall.SIGHUP)
-	process.Await(t, 10*time.Second, func() error {
+	process.Await(t, process.Patience, func() error {
 		if text := reasons(n); strings.Contains(text, "audit") {
 			return fmt.Errorf("health says %q", text)
 		}

@@ -47,12 +47,12 @@ func TestClientOutlivesItsNodes(t *testing.T) {
 			n.Kill()
 		} else {
 			n.Signal(syscall.SIGTERM)
-			if code := n.Wait(10 * time.Second); code != 0 {
+			if code := n.Wait(process.Patience); code != 0 {
 				t.Errorf("%s: exit code %d", n.ID, code)
 			}
 		}
 		n.Restart()
-		process.AwaitMembers(t, 10*time.Second, nodes...)
+		process.AwaitMembers(t, process.Patience, nodes...)
 	}
 	awaitAll(t, c, len(nodes))
 	cancel()
@@ -68,7 +68,7 @@ func TestUndecidedByANode(t *testing.T) {
 	nodes[2].Kill()
 	undecided := 0
 	for i := range 60 {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), process.Patience)
 		r, err := nodes[0].Client.Check(ctx, user(fmt.Sprint("user-", i)))
 		cancel()
 		if open := r.GetSource() == weirv1.Source_SOURCE_FAIL_OPEN; err != nil || client.Undecided(r) != open || open && r.GetRuleId() == "" {
@@ -148,7 +148,7 @@ func problemAt(c *client.Client, address string) error {
 
 // awaitAll returns when the client can ask so many nodes, and knows of no more.
 func awaitAll(t *testing.T, c *client.Client, nodes int) {
-	process.Await(t, 20*time.Second, func() error { // it looks for nodes every 10 s or so
+	process.Await(t, process.Patience, func() error { // it looks for nodes every 10 s or so
 		known := c.Stats().Nodes
 		for _, node := range known {
 			if node.Problem != nil {

@@ -121,7 +121,7 @@ func TestClientThatOneNodeRefuses(t *testing.T) {
 	}
 	nodes[1].Kill()
 	// A node that does not respond has not refused anything.
-	process.Await(t, 5*time.Second, func() error {
+	process.Await(t, process.Patience, func() error {
 		answer, err := c.Check(t.Context(), &weirv1.RateLimitRequest{IdentifierType: "user", Identifier: "alice"})
 		if err != nil || !client.Undecided(answer) {
 			return fmt.Errorf("one node refuses and one is dead: %v, %w", answer, err)
@@ -163,7 +163,7 @@ func TestClientWhoseTokenIsRevoked(t *testing.T) {
 	token := tokenIn(t, tokens, "checkout", "check")
 	n := p.Start("a", "--tokens", tokens, "--rules", writeRules(t, yearlyRule))
 	c := clientOf(t, []*process.Node{n}, client.WithTLS(p.Config("")), client.WithToken(token), client.WithTimeout(5*time.Second))
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), process.Patience)
 	defer cancel()
 	var all sync.WaitGroup
 	for range 8 {

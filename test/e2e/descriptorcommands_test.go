@@ -5,7 +5,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/weirlimit/weir/test/process"
 )
@@ -36,7 +35,7 @@ func TestCommandsOnDescriptors(t *testing.T) {
 			args := append([]string{"--rules", writeRules(t, commandDescriptors), "--peer-timeout", "4s"}, counting.args...)
 			first := process.Start(t, append(args, "--id", "first")...)
 			second := process.Start(t, append(args, "--id", "second", "--etcd", first.Etcd)...)
-			process.AwaitMembers(t, 10*time.Second, first, second)
+			process.AwaitMembers(t, process.Patience, first, second)
 			for i, s := range []struct {
 				args string
 				code int

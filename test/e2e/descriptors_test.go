@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -326,7 +325,7 @@ func TestRequestOfManyDescriptors(t *testing.T) {
 		{users, "OVER_LIMIT, 4000 of 4000 over"},
 	} {
 		// What a denied request has taken may be given back after its answer. A request that is denied for that counts nothing.
-		process.Await(t, 5*time.Second, func() error {
+		process.Await(t, process.Patience, func() error {
 			if got := ask(tc.users...); got != tc.want {
 				return fmt.Errorf("request %d: %s, want %s", i, got, tc.want)
 			}

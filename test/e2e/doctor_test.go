@@ -19,7 +19,7 @@ import (
 // doctor runs weir doctor, and returns what it has printed as lines of single spaces, and its exit code.
 func doctor(t *testing.T, args ...string) (string, int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), process.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, process.Binary(t), append([]string{"doctor"}, args...)...)
 	out, err := cmd.Output()
@@ -129,7 +129,7 @@ func TestDoctorOfARunningNode(t *testing.T) {
 	rules := writeRules(t, yearlyRule)
 	a := p.Start("a", "--etcd", etcd.Endpoint, "--rules", rules)
 	b := p.Start("b", "--etcd", etcd.Endpoint, "--rules", rules)
-	process.AwaitMembers(t, 20*time.Second, a, b)
+	process.AwaitMembers(t, process.Patience, a, b)
 	args := append(p.Flags("node-a"), "--id", "a", "--grpc", a.GRPC, "--http", a.HTTP, "--etcd", etcd.Endpoint, "--rules", rules, "--data-dir", t.TempDir())
 	out, code := doctor(t, args...)
 	for _, want := range []string{
@@ -164,7 +164,7 @@ func TestDoctorOfARunningNode(t *testing.T) {
 	if out, code := doctor(t, args...); code != 1 || !strings.Contains(out, "error node b does not answer at "+b.GRPC) {
 		t.Errorf("node b is dead: exit code %d\n%s", code, out)
 	}
-	process.Await(t, 10*time.Second, func() error {
+	process.Await(t, process.Patience, func() error {
 		if out, code := doctor(t, asAdmin...); code != 1 || !strings.Contains(out, "error node b does not answer the asked node") {
 			return errors.New(out)
 		}

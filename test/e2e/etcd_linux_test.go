@@ -24,7 +24,7 @@ func TestEmbeddedEtcdDies(t *testing.T) {
 	rules := writeRules(t, rulesPerYear(1_000_000))
 	first := process.Start(t, "--id", "a", "--rules", rules)
 	second := process.Start(t, "--id", "b", "--rules", rules, "--etcd", first.Etcd)
-	view := process.AwaitMembers(t, 10*time.Second, first, second)
+	view := process.AwaitMembers(t, process.Patience, first, second)
 	var counts atomic.Pointer[tally]
 	counts.Store(new(tally))
 	stop := load([]*process.Node{first, second}, &counts)
@@ -39,7 +39,7 @@ func TestEmbeddedEtcdDies(t *testing.T) {
 	if out, err := third.CombinedOutput(); err == nil {
 		t.Errorf("a third node has joined: %s", out)
 	}
-	process.Await(t, 15*time.Second, func() error {
+	process.Await(t, process.Patience, func() error {
 		health, err := first.Client.Health(t.Context())
 		if err != nil {
 			return err
@@ -53,7 +53,7 @@ func TestEmbeddedEtcdDies(t *testing.T) {
 	stop()
 	counts.Load().noErrors(t)
 	counts.Load().decided(t)
-	if got := process.AwaitMembers(t, time.Second, first, second); got != view {
+	if got := process.AwaitMembers(t, process.Patience, first, second); got != view {
 		t.Errorf("view %d, it was %d before etcd died", got, view)
 	}
 	for _, n := range first.Nodes().GetNodes() {
@@ -63,7 +63,7 @@ func TestEmbeddedEtcdDies(t *testing.T) {
 	}
 	for _, n := range []*process.Node{first, second} {
 		n.Signal(syscall.SIGTERM)
-		if code := n.Wait(5 * time.Second); code != 0 {
+		if code := n.Wait(process.Patience); code != 0 {
 			t.Errorf("exit code %d of %s", code, n.ID)
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 	"github.com/weirlimit/weir/test/process"
@@ -41,7 +40,7 @@ func startSecuredEtcd(t *testing.T, p process.Certificates) (e *securedEtcd, pas
 	e.start()
 	t.Cleanup(e.kill)
 	ctl := func(args ...string) error {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), process.Patience)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, etcdctl, append([]string{"--endpoints", e.endpoint, "--cacert", p.File("ca.crt"),
 			"--cert", p.File("client-admin.crt"), "--key", p.File("client-admin.key")}, args...)...)
@@ -51,7 +50,7 @@ func startSecuredEtcd(t *testing.T, p process.Certificates) (e *securedEtcd, pas
 		}
 		return nil
 	}
-	process.Await(t, 20*time.Second, func() error { return ctl("endpoint", "health") })
+	process.Await(t, process.Patience, func() error { return ctl("endpoint", "health") })
 	for _, line := range []string{
 		"user add root:secret", "user grant-role root root",
 		"role add weir", "role grant-permission --prefix=true weir readwrite /weir/default/",
@@ -111,21 +110,21 @@ func TestEtcdWithTLSAndUsers(t *testing.T) {
 		p.Start("a", secured...), // shows its own certificate
 		p.Start("b", append([]string{"--etcd-ca", p.File("ca.crt"), "--etcd-cert", p.File("client-admin.crt"), "--etcd-key", p.File("client-admin.key")}, secured...)...),
 	}
-	process.AwaitMembers(t, 20*time.Second, nodes...)
+	process.AwaitMembers(t, process.Patience, nodes...)
 	apply := func(id string) {
 		t.Helper()
 		rules := filepath.Join(t.TempDir(), "rules.yaml")
 		if err := os.WriteFile(rules, []byte(strings.Replace(yearlyRule, "year", id, 1)), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		process.Await(t, 20*time.Second, func() error {
+		process.Await(t, process.Patience, func() error {
 			out, err := weirWith(t, p, "client-admin", "rules", "apply", "-f", rules, "--node", nodes[0].GRPC)
 			if err != nil {
 				return fmt.Errorf("%w\n%s", err, out)
 			}
 			return nil
 		})
-		process.Await(t, 20*time.Second, func() error {
+		process.Await(t, process.Patience, func() error {
 			resp, err := nodes[1].Client.Check(t.Context(), &weirv1.RateLimitRequest{IdentifierType: "user", Identifier: "alice"})
 			if err != nil || !strings.Contains(fmt.Sprint(resp), id) {
 				return fmt.Errorf("rule %s: %v, %w", id, resp, err)
@@ -135,7 +134,7 @@ func TestEtcdWithTLSAndUsers(t *testing.T) {
 	}
 	apply("first")
 	etcd.kill()
-	process.Await(t, 20*time.Second, func() error {
+	process.Await(t, process.Patience, func() error {
 		if text := reasons(nodes[0]); !strings.Contains(text, "etcd") {
 			return fmt.Errorf("health says %q", text)
 		}
@@ -143,12 +142,12 @@ func TestEtcdWithTLSAndUsers(t *testing.T) {
 	})
 	etcd.start()
 	apply("second")
-	process.AwaitMembers(t, 20*time.Second, nodes...)
+	process.AwaitMembers(t, process.Patience, nodes...)
 	nodes[1].Kill()
 	if out, err := weirWith(t, p, "client-admin", "nodes", "remove", "b", "--node", nodes[0].GRPC); err != nil {
 		t.Errorf("weir nodes remove: %v\n%s", err, out)
 	}
-	process.AwaitMembers(t, 20*time.Second, nodes[0])
+	process.AwaitMembers(t, process.Patience, nodes[0])
 
 	wrong := filepath.Join(t.TempDir(), "wrong")
 	if err := os.WriteFile(wrong, []byte("wrong"), 0o600); err != nil {
@@ -170,7 +169,7 @@ func TestEtcdWithTLSAndUsers(t *testing.T) {
 	} {
 		free := process.Host(t) + ":0"
 		args := append([]string{"serve", "--data-dir", t.TempDir(), "--grpc", free, "--http", free, "--id", "c"}, tc.args...)
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), process.Patience)
 		out, err := exec.CommandContext(ctx, process.Binary(t), args...).CombinedOutput()
 		if err == nil || ctx.Err() != nil || !strings.Contains(string(out), tc.want) {
 			t.Errorf("%s: %v\n%s, want %q", name, err, out, tc.want)
@@ -193,7 +192,7 @@ func TestEmbeddedEtcdWithTLS(t *testing.T) {
 		"--data-dir", t.TempDir(), "--etcd", "https://localhost:"+port)...); err == nil || !strings.Contains(out, "wanted to match localhost") {
 		t.Errorf("an etcd under a name that its certificate does not have: %v\n%s", err, out)
 	}
-	process.AwaitMembers(t, 20*time.Second, first, second)
+	process.AwaitMembers(t, process.Patience, first, second)
 	for cert, taken := range map[string]bool{"node-c": true, "client-admin": true, "client-checker": false, "": false} {
 		if err := settings(t, address, p.Config(cert)); (err == nil) != taken {
 			t.Errorf("certificate %q: %v", cert, err)
@@ -205,7 +204,7 @@ func TestEmbeddedEtcdWithTLS(t *testing.T) {
 func settings(t *testing.T, address string, config *tls.Config) error {
 	t.Helper()
 	config.NextProtos = []string{"h2"}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), process.Patience)
 	defer cancel()
 	conn, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", address)
 	if err != nil {

@@ -199,7 +199,7 @@ func startSecuredForClients(t *testing.T) []string {
 	etcd := process.StartEtcd(t)
 	args := []string{"--etcd", etcd.Endpoint, "--rules", filepath.Join(clients, "test-rules.yaml"), "--peer-timeout", "5s", "--tokens", p.File("tokens")}
 	a, b := p.Start("a", args...), p.Start("b", args...)
-	process.AwaitMembers(t, 20*time.Second, a, b)
+	process.AwaitMembers(t, process.Patience, a, b)
 	return []string{
 		"WEIR_NODES=" + a.HTTP + "," + b.HTTP, "WEIR_GRPC=" + a.GRPC, "WEIR_TOKEN=" + strings.TrimSpace(string(token)),
 		"WEIR_CERTS=" + p.Dir, "WEIR_FOREIGN_CERTS=" + foreign.Dir,

@@ -27,9 +27,9 @@ func TestLeavingWhileEtcdIsFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	leaver := nodes[2]
-	view := process.AwaitMembers(t, 10*time.Second, nodes...)
+	view := process.AwaitMembers(t, process.Patience, nodes...)
 	leaver.Signal(syscall.SIGTERM)
-	if code := leaver.Wait(10 * time.Second); code != 0 { // others would have 20 s to fetch what it holds
+	if code := leaver.Wait(15 * time.Second); code != 0 { // others would have 20 s to fetch what it holds
 		t.Errorf("exit code %d", code)
 	}
 	if got := nodes[0].Nodes().GetView(); got != view {

@@ -147,7 +147,7 @@ func startProxy(t *testing.T, listen string, cmd *exec.Cmd) {
 			t.Logf("log of %s:\n%s", cmd.Path, log.String())
 		}
 	})
-	process.Await(t, 10*time.Second, func() error {
+	process.Await(t, process.Patience, func() error {
 		conn, err := net.Dial("tcp", listen)
 		if err != nil {
 			return err
@@ -309,7 +309,7 @@ func testGateway(t *testing.T, g gateway, node *process.Node) {
 // get now: a signal takes its time.
 func awaitPost(t *testing.T, g gateway, code int, when string) {
 	t.Helper()
-	process.Await(t, 10*time.Second, func() error {
+	process.Await(t, process.Patience, func() error {
 		r := g.post(t, "/api/login")
 		if r.code != code || code == http.StatusOK && r.body != "app: POST secret" {
 			return fmt.Errorf("%s: %v", when, r)
@@ -395,7 +395,7 @@ func TestHeldRequestsOutliveAStop(t *testing.T) {
 			t.Errorf("held request: %v, %v", r, err)
 		}
 	})
-	process.Await(t, 10*time.Second, func() error {
+	process.Await(t, process.Patience, func() error {
 		const decided = `weir_check_duration_seconds_count{api="auth"} 2`
 		if r := g.get(t, "/metrics"); !strings.Contains(r.body, decided) {
 			return fmt.Errorf("no %s", decided)
@@ -532,7 +532,7 @@ func startTraefik(t *testing.T, weir string, edit func(config string) string) ga
 	cmd.Dir = dir
 	startProxy(t, listen, cmd)
 	g := gateway("http://" + listen)
-	process.Await(t, 10*time.Second, func() error { // it listens before it has read the file
+	process.Await(t, process.Patience, func() error { // it listens before it has read the file
 		if r := g.post(t, "/free"); r.code == http.StatusNotFound {
 			return fmt.Errorf("%v", r)
 		}
@@ -584,7 +584,7 @@ func TestTraefik(t *testing.T) {
 // awaitCode waits until a request that no rule limits gets this answer.
 func awaitCode(t *testing.T, g gateway, code int) {
 	t.Helper()
-	process.Await(t, 10*time.Second, func() error {
+	process.Await(t, process.Patience, func() error {
 		if r := g.post(t, "/free"); r.code != code {
 			return fmt.Errorf("%v, want %d", r, code)
 		}

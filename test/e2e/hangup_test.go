@@ -6,7 +6,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/weirlimit/weir/test/process"
 
@@ -21,7 +20,7 @@ func TestHangup(t *testing.T) {
 			n := process.Start(t, args...)
 			says := func(text string, times int) {
 				t.Helper()
-				process.Await(t, 20*time.Second, func() error {
+				process.Await(t, process.Patience, func() error {
 					if got := strings.Count(n.Log(), text); got < times {
 						return fmt.Errorf("the log says %q %d times, want %d", text, got, times)
 					}
@@ -43,7 +42,7 @@ func TestHangup(t *testing.T) {
 				t.Fatal(err)
 			}
 			n.Signal(syscall.SIGHUP)
-			process.Await(t, 20*time.Second, func() error {
+			process.Await(t, process.Patience, func() error {
 				resp, err := n.Client.Check(t.Context(), &weirv1.RateLimitRequest{IdentifierType: "user", Identifier: "alice"})
 				if err != nil || resp.GetLimit() != 7 {
 					return fmt.Errorf("%v, %w", resp, err)

@@ -17,8 +17,8 @@ import (
 // awaitSettled waits until each partition is where the view wants it.
 func awaitSettled(t *testing.T, nodes ...*process.Node) {
 	t.Helper()
-	process.AwaitMembers(t, 15*time.Second, nodes...)
-	process.Await(t, 15*time.Second, func() error {
+	process.AwaitMembers(t, process.Patience, nodes...)
+	process.Await(t, process.Patience, func() error {
 		for _, n := range nodes {
 			for _, m := range n.Nodes().GetNodes() {
 				if m.GetWanted()+m.GetLeaving() > 0 || m.GetActive() == 0 {
@@ -45,7 +45,7 @@ func exhaust(t *testing.T, n *process.Node, users, limit int) {
 // check asks a node for one token of the i-th user, with the patience of a standby that looks for the owner first.
 func check(t *testing.T, n *process.Node, i int) (*weirv1.RateLimitResponse, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), process.Patience)
 	defer cancel()
 	began := time.Now()
 	resp, err := n.Client.Check(ctx, user(fmt.Sprint("user-", i)))
@@ -93,7 +93,7 @@ func TestForeignClusterAtAMembersAddress(t *testing.T) {
 	if !said {
 		t.Errorf("health does not name the stranger: %s", reasons(others[0]))
 	}
-	process.AwaitMembers(t, 5*time.Second, others...)
+	process.AwaitMembers(t, process.Patience, others...)
 	health, err := stranger.Client.Health(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +118,7 @@ func TestNewIDAtADeadMembersAddress(t *testing.T) {
 	heir := process.Start(t, "--etcd", etcd.Endpoint, "--grpc", victim.GRPC, "--id", "heir",
 		"--rules", writeRules(t, rulesPerYear(limit)), "--peer-timeout", "4s")
 	now := []*process.Node{nodes[0], nodes[1], heir}
-	process.AwaitMembers(t, 12*time.Second, now...)
+	process.AwaitMembers(t, process.Patience, now...)
 	awaitSettled(t, now...)
 	for i := range users {
 		resp, err := check(t, now[i%3], i)
@@ -130,7 +130,7 @@ func TestNewIDAtADeadMembersAddress(t *testing.T) {
 		}
 	}
 	nodes[1].Signal(syscall.SIGTERM)
-	if code := nodes[1].Wait(10 * time.Second); code != 0 {
+	if code := nodes[1].Wait(process.Patience); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 	if strings.Contains(nodes[1].Log(), "were not handed over") {

@@ -53,7 +53,7 @@ func startThreeWith(t testing.TB, args ...string) (*process.Etcd, []*process.Nod
 		wg.Go(func() { nodes[i] = process.Start(t, append([]string{"--etcd", etcd.Endpoint}, args...)...) })
 	}
 	wg.Wait()
-	process.AwaitMembers(t, 10*time.Second, nodes...)
+	process.AwaitMembers(t, process.Patience, nodes...)
 	return etcd, nodes
 }
 
@@ -110,10 +110,10 @@ func (c *tally) noErrors(t *testing.T) {
 }
 
 // load asks the nodes about a few hundred users, over and over, until the returned
-// function is called. A second of patience is far beyond what a check may take,
-// and yet an error after it.
+// function is called. Its patience is far beyond what a check may take, on a busy machine too,
+// and yet there is an error after it.
 func load(nodes []*process.Node, into *atomic.Pointer[tally]) (stop func()) {
-	const callersPerNode, users = 2, 300
+	const callersPerNode, users, loadPatience = 2, 300, 10 * time.Second
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	for i, n := range nodes {
@@ -122,7 +122,7 @@ func load(nodes []*process.Node, into *atomic.Pointer[tally]) (stop func()) {
 				pace := time.NewTicker(2 * time.Millisecond)
 				defer pace.Stop()
 				for k := i + j; ctx.Err() == nil; k++ {
-					call, done := context.WithTimeout(ctx, time.Second)
+					call, done := context.WithTimeout(ctx, loadPatience)
 					resp, err := n.Client.Check(call, user(fmt.Sprint("user-", k%users)))
 					done()
 					if ctx.Err() != nil && err != nil {

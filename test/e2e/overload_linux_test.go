@@ -131,7 +131,7 @@ func TestOverloadIsRefused(t *testing.T) {
 		nodes[i] = process.How{Env: []string{"GOMAXPROCS=1"}}.Start(t, "--etcd", etcd.Endpoint, "--rules", rules)
 		hold(nodes[i])
 	}
-	process.AwaitMembers(t, 20*time.Second, nodes...)
+	process.AwaitMembers(t, process.Patience, nodes...)
 	for _, way := range []struct {
 		name        string
 		send        func(*testing.T, []*process.Node, demand) offered

@@ -168,7 +168,7 @@ func (d *desk) compare(s step) {
 		return nil
 	}
 	if looks.MatchString(s.command) {
-		process.Await(d.t, 20*time.Second, once)
+		process.Await(d.t, process.Patience, once)
 		return
 	}
 	// All of one window, which is up to a day long: an edge would allow a few more.
@@ -186,7 +186,7 @@ func (d *desk) compare(s step) {
 // run returns what a command prints, as if it was asked at the addresses of the document, and its code.
 func (d *desk) run(command string) (output string, code int) {
 	d.t.Helper()
-	ctx, cancel := context.WithTimeout(d.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(d.t.Context(), process.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-c", command)
 	cmd.Dir, cmd.Env = d.dir, d.env
@@ -224,7 +224,7 @@ func (d *desk) serve(command string) {
 	}()
 	d.started = append(d.started, n)
 	ca := option(command, "--tls-ca")
-	process.Await(d.t, 20*time.Second, func() error { return d.isReady(n.http, ca) })
+	process.Await(d.t, process.Patience, func() error { return d.isReady(n.http, ca) })
 }
 
 // isReady asks a node whether it is ready: by TLS if there is a file with its CA.

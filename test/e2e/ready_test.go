@@ -92,7 +92,7 @@ func TestNodesAgreeWithReadyzOfOthers(t *testing.T) {
 		if _, err := drained.Client.DrainNode(t.Context(), drained.ID, tc.cancel); err != nil {
 			t.Fatal(err)
 		}
-		process.Await(t, 10*time.Second, func() error {
+		process.Await(t, process.Patience, func() error {
 			for _, asked := range nodes {
 				for _, n := range asked.Nodes().GetNodes() {
 					if n.GetId() == drained.ID && n.GetState() != tc.state {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+	"github.com/weirlimit/weir/test/process"
 )
 
 const rulesOfFlood = `domain: default
@@ -34,7 +35,7 @@ func TestRemainingAmongMany(t *testing.T) {
 	var taken [lasts/time.Millisecond + 1000]atomic.Int64 // granted by the end of each millisecond
 	var lent, slowest atomic.Int64
 	ask := func(node int) int64 {
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), process.Patience)
 		defer cancel()
 		asked := time.Now()
 		resp, err := nodes[node].Client.Check(ctx, &weirv1.RateLimitRequest{IdentifierType: "user", Identifier: "hot", TokensRequested: 1})

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -52,7 +53,7 @@ func apply(t *testing.T, n *process.Node, text string) *weirv1.ApplyRulesRespons
 	if err := z.Close(); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), process.Patience)
 	defer cancel()
 	resp, err := n.Client.Config().ApplyRules(ctx, &weirv1.ApplyRulesRequest{RulesGzip: b.Bytes()})
 	if err != nil {
@@ -64,7 +65,7 @@ func apply(t *testing.T, n *process.Node, text string) *weirv1.ApplyRulesRespons
 // awaitRevision waits until every node reports that every node runs the rules.
 func awaitRevision(t *testing.T, revision string, nodes []*process.Node) {
 	t.Helper()
-	process.Await(t, 10*time.Second, func() error {
+	process.Await(t, process.Patience, func() error {
 		for _, n := range nodes {
 			for _, m := range n.Nodes().GetNodes() {
 				if m.GetRuleRevision() != revision {
@@ -105,7 +106,8 @@ func TestRulesChangeUnderLoad(t *testing.T) {
 	defer stop()
 	began := time.Now()
 
-	var slowest, slowestCall, slowestReport time.Duration
+	var slowest [rounds]time.Duration // of the nodes
+	var slowestCall, slowestReport time.Duration
 	for round := 1; round <= rounds; round++ {
 		limit := 1_000_000 + round
 		before := counts.owner.Load()
@@ -120,17 +122,17 @@ func TestRulesChangeUnderLoad(t *testing.T) {
 		accepted := saidAt(t, asked, "rules stored", resp.GetRevision())
 		for i, n := range nodes {
 			inForce := saidAt(t, n, "rules changed", resp.GetRevision())
-			slowest, slowestCall = max(slowest, inForce.Sub(accepted)), max(slowestCall, inForce.Sub(sent))
+			slowest[round-1], slowestCall = max(slowest[round-1], inForce.Sub(accepted)), max(slowestCall, inForce.Sub(sent))
 			req := item((round*331+i)%manyRules, "looker")
 			req.Peek = true
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), process.Patience)
 			answer, err := n.Client.Check(ctx, req)
 			cancel()
 			if err != nil || int(answer.GetLimit()) != limit {
 				t.Errorf("round %d: %s holds to %v, %v, want %d", round, n.ID, answer, err, limit)
 			}
 		}
-		process.Await(t, 10*time.Second, func() error { // some load on these rules too
+		process.Await(t, process.Patience, func() error { // some load on these rules too
 			if done := counts.owner.Load() - before; done < 300 {
 				return fmt.Errorf("%d checks since the change", done)
 			}
@@ -147,10 +149,12 @@ func TestRulesChangeUnderLoad(t *testing.T) {
 		t.Errorf("%d checks were denied", n)
 	}
 	t.Logf("%d changes of %d rules under %.0f checks/s: in force everywhere at most %v after etcd has accepted them and %v after the call was made, "+
-		"reported by all at most %v after it returned", rounds, manyRules, rate, slowest.Round(time.Millisecond),
+		"reported by all at most %v after it returned", rounds, manyRules, rate, slices.Max(slowest[:]).Round(time.Millisecond),
 		slowestCall.Round(time.Millisecond), slowestReport.Round(time.Millisecond))
-	if slowest > time.Second && !process.RaceEnabled {
-		t.Errorf("a node ran new rules %v after etcd had accepted them, more than 1s", slowest)
+	// A machine that is busy with something else is late now and then, not in half of the rounds.
+	slices.Sort(slowest[:])
+	if median := slowest[rounds/2]; median > time.Second && !process.RaceEnabled {
+		t.Errorf("in half of the rounds a node ran new rules %v after etcd had accepted them or later, more than 1s", median)
 	}
 }
 
@@ -172,7 +176,7 @@ func itemLoad(nodes []*process.Node, into *tally) (stop func()) {
 					case <-ctx.Done():
 						return
 					}
-					call, done := context.WithTimeout(context.Background(), 10*time.Second)
+					call, done := context.WithTimeout(context.Background(), process.Patience)
 					into.add(n.Client.Check(call, item(k%manyRules, fmt.Sprint("user-", k%50))))
 					done()
 				}
@@ -227,7 +231,7 @@ func TestRulesWithoutEtcd(t *testing.T) {
 		}
 	}
 	etcd.Start()
-	process.Await(t, 20*time.Second, func() error {
+	process.Await(t, process.Patience, func() error {
 		if code, out := weirRules(t, nodes[1], itemRules(manyRules, 8), "apply", "-f", "-"); code != 0 {
 			return fmt.Errorf("exit code %d, %s", code, out)
 		}
@@ -243,7 +247,7 @@ func TestRulesWithoutEtcd(t *testing.T) {
 // limitOf returns the limit that a node holds an item to.
 func limitOf(t *testing.T, n *process.Node, i int) uint32 {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), process.Patience)
 	defer cancel()
 	resp, err := n.Client.Check(ctx, item(i, "alice"))
 	if err != nil {
@@ -271,7 +275,7 @@ func TestDamagedRulesInEtcd(t *testing.T) {
 	}
 	const why = `etcd:/weir/default/rules: the rules have the format "99", and this node reads format 1: another version of weir has written them`
 	for _, n := range nodes {
-		process.Await(t, 5*time.Second, func() error {
+		process.Await(t, process.Patience, func() error {
 			if health := getHealth(t, n); !health.Degraded || !strings.Contains(strings.Join(health.Reasons, " "), why) {
 				return fmt.Errorf("%s: %+v", n.ID, health)
 			}
@@ -289,7 +293,7 @@ func TestDamagedRulesInEtcd(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, n := range nodes {
-		process.Await(t, 5*time.Second, func() error {
+		process.Await(t, process.Patience, func() error {
 			if health := getHealth(t, n); health.Degraded {
 				return fmt.Errorf("%s: %+v", n.ID, health)
 			}
@@ -302,7 +306,7 @@ func TestDamagedRulesInEtcd(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, n := range nodes {
-		process.Await(t, 5*time.Second, func() error {
+		process.Await(t, process.Patience, func() error {
 			if reasons := strings.Join(getHealth(t, n).Reasons, " "); !strings.Contains(reasons, "revision 1 of the rules is gone from etcd") {
 				return fmt.Errorf("%s: %s", n.ID, reasons)
 			}
@@ -313,7 +317,7 @@ func TestDamagedRulesInEtcd(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, n := range nodes {
-		process.Await(t, 5*time.Second, func() error {
+		process.Await(t, process.Patience, func() error {
 			resp, err := n.Client.Config().ListRateLimits(t.Context(), &weirv1.ListRateLimitsRequest{})
 			if err == nil && (len(resp.GetRateLimits()) != 2 || resp.GetRevision() != 2 || getHealth(t, n).Degraded) {
 				return fmt.Errorf("%s: %v", n.ID, resp)
@@ -346,7 +350,7 @@ func TestConcurrentCreates(t *testing.T) {
 	for i, n := range nodes {
 		for j := range each {
 			wg.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), process.Patience)
 				defer cancel()
 				limit := uint32(1)
 				_, err := n.Client.Config().CreateRateLimit(ctx, &weirv1.CreateRateLimitRequest{
@@ -363,7 +367,7 @@ func TestConcurrentCreates(t *testing.T) {
 		t.Fatal(*err)
 	}
 	for _, n := range nodes {
-		process.Await(t, 5*time.Second, func() error {
+		process.Await(t, process.Patience, func() error {
 			resp, err := n.Client.Config().ListRateLimits(t.Context(), &weirv1.ListRateLimitsRequest{})
 			if err == nil && (len(resp.GetRateLimits()) != 3*each || resp.GetRevision() != 3*each) {
 				return fmt.Errorf("%s has %d rules at revision %d", n.ID, len(resp.GetRateLimits()), resp.GetRevision())

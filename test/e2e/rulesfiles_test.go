@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/weirlimit/weir/test/process"
 )
@@ -114,7 +113,7 @@ func TestFilesBelowAreFollowed(t *testing.T) {
 		{map[string]string{"new/two": "domain newer"}, "a b c deeper new newer out sub"},
 	} {
 		plant(t, filepath.Join(root, "cur/rl/config/sub"), step.files)
-		process.Await(t, 10*time.Second, func() error {
+		process.Await(t, process.Patience, func() error {
 			if got := domains(t, n); got != step.want {
 				return fmt.Errorf("%s, want %s", got, step.want)
 			}

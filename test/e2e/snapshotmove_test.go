@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/weirlimit/weir/test/process"
 )
@@ -28,7 +27,7 @@ func TestCountersMoveToANewCluster(t *testing.T) {
 		return process.Start(t, "--rules", rules, "--etcd", etcd.Endpoint, "--cluster", cluster, "--id", id, "--data-dir", dir, "--peer-timeout", "4s")
 	}
 	old := []*process.Node{start("one", "a", dirs[0]), start("one", "b", dirs[1])}
-	process.AwaitMembers(t, 20*time.Second, old...)
+	process.AwaitMembers(t, process.Patience, old...)
 	takeYearly(t, old, 50)
 
 	file := filepath.Join(t.TempDir(), "one.counters")
@@ -58,7 +57,7 @@ func TestCountersMoveToANewCluster(t *testing.T) {
 		t.Errorf("import into the directory of a node that runs: %s", out)
 	}
 	fresh := []*process.Node{x, start("two", "y", t.TempDir())}
-	process.AwaitMembers(t, 20*time.Second, fresh...)
+	process.AwaitMembers(t, process.Patience, fresh...)
 	takeYearly(t, fresh, 20)
 	stopAll(t, fresh...) // the snapshots of the new cluster count from now on
 	startAgain(t, fresh...)

@@ -43,7 +43,7 @@ func askWhileStopped(t *testing.T, nodes []*process.Node, stopped int, reqs []*w
 	nodes[stopped].Signal(syscall.SIGSTOP)
 	for i, req := range reqs {
 		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), process.Patience)
 			defer cancel()
 			resp, err := nodes[(stopped+1+i%2)%3].Client.Check(ctx, req)
 			mu.Lock()
@@ -65,7 +65,7 @@ func askWhileStopped(t *testing.T, nodes []*process.Node, stopped int, reqs []*w
 // counts nothing: a check whose answer is late would be asked again, and be denied by what it has counted itself.
 func hasLeft(t *testing.T, node *process.Node, org string, tokens int64) (left uint32, has bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), process.Patience)
 	defer cancel()
 	resp, err := node.Client.Explain(ctx, member("", org, tokens))
 	if err != nil {
@@ -127,7 +127,7 @@ func TestStoppedOwnerCountsNothingLate(t *testing.T) {
 // while others of the organisation ask for one token each, through their own limits too, until it is used up. One
 // limiter that decides each request at once would deny none of the first 200, and all after them.
 func TestDeniedRequestsDenyNoOthers(t *testing.T) {
-	_, nodes := startThree(t, rulesOfOrganisations)
+	_, nodes := startThree(t, rulesOfOrganisations, "--peer-timeout", "4s")
 	const users = 12 // so that some have their limits on another node than the organisation's
 	for i := range users {
 		if resp, err := nodes[0].Client.Check(t.Context(), member(fmt.Sprint("full-", i), "", 20)); err != nil || !resp.GetAllowed() {

@@ -47,7 +47,7 @@ func TestNodeRestartedWhileEtcdIsDown(t *testing.T) {
 	}
 	etcd.Start()
 	back := time.Now()
-	process.Await(t, 15*time.Second, func() error {
+	process.Await(t, process.Patience, func() error {
 		for _, n := range nodes {
 			health, err := n.Client.Health(t.Context())
 			if err != nil {
@@ -60,7 +60,7 @@ func TestNodeRestartedWhileEtcdIsDown(t *testing.T) {
 		return nil
 	})
 	t.Logf("all is well %v after etcd is back", time.Since(back).Round(10*time.Millisecond))
-	process.AwaitMembers(t, 5*time.Second, nodes...)
+	process.AwaitMembers(t, process.Patience, nodes...)
 	stop()
 	counts.Load().noErrors(t)
 	if log := nodes[0].Log() + nodes[1].Log(); strings.Contains(log, `"left":"`+victim.ID) {
@@ -88,7 +88,7 @@ func TestAllNodesRestartedWhileEtcdIsDown(t *testing.T) {
 		t.Errorf("%d decided by standbys, %d undecided", without.provisional.Load(), without.failOpen.Load())
 	}
 	etcd.Start()
-	process.Await(t, 15*time.Second, func() error {
+	process.Await(t, process.Patience, func() error {
 		for _, n := range nodes[0].Nodes().GetNodes() {
 			if n.GetActive() == 0 || n.GetIncarnation() != 2 {
 				return fmt.Errorf("%v", n)
@@ -96,7 +96,7 @@ func TestAllNodesRestartedWhileEtcdIsDown(t *testing.T) {
 		}
 		return nil
 	})
-	process.AwaitMembers(t, 5*time.Second, nodes...)
+	process.AwaitMembers(t, process.Patience, nodes...)
 	stop()
 	counts.Load().noErrors(t)
 }
@@ -136,7 +136,7 @@ func TestWipedEtcdIsRestored(t *testing.T) {
 	etcd.Wipe()
 	await := func(degraded bool) {
 		t.Helper()
-		process.Await(t, 15*time.Second, func() error {
+		process.Await(t, process.Patience, func() error {
 			for _, n := range nodes {
 				h, err := n.Client.Health(t.Context())
 				if err != nil {
@@ -165,7 +165,7 @@ func TestWipedEtcdIsRestored(t *testing.T) {
 	}
 	await(false)
 	nodes = append(nodes, process.Start(t, "--etcd", etcd.Endpoint))
-	process.AwaitMembers(t, 15*time.Second, nodes...)
+	process.AwaitMembers(t, process.Patience, nodes...)
 	if err := apply(999_998, nodes[3]); err != nil {
 		t.Error(err)
 	}

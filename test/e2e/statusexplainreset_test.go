@@ -5,7 +5,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/weirlimit/weir/test/process"
 )
@@ -22,7 +21,7 @@ rules:
 `)
 	first := process.Start(t, "--id", "first", "--rules", rules)
 	second := process.Start(t, "--id", "second", "--rules", rules, "--etcd", first.Etcd)
-	process.AwaitMembers(t, 10*time.Second, first, second)
+	process.AwaitMembers(t, process.Patience, first, second)
 	for _, s := range []struct {
 		args string
 		code int

@@ -36,7 +36,7 @@ func startSecuredThree(t *testing.T, p process.Certificates, rules string) []*pr
 	for _, id := range []string{"a", "b", "c"} {
 		nodes = append(nodes, p.Start(id, "--etcd", etcd.Endpoint, "--rules", rules))
 	}
-	process.AwaitMembers(t, 20*time.Second, nodes...)
+	process.AwaitMembers(t, process.Patience, nodes...)
 	return nodes
 }
 
@@ -47,7 +47,7 @@ func TestTLS(t *testing.T) {
 	for user := range 20 {
 		granted := 0
 		for i := range 40 {
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), process.Patience)
 			resp, err := nodes[i%3].Client.Check(ctx, &weirv1.RateLimitRequest{IdentifierType: "user", Identifier: fmt.Sprintf("user-%d", user)})
 			cancel()
 			if err != nil {
@@ -127,7 +127,7 @@ func TestTLSDoesNotMix(t *testing.T) {
 	serve := func(args ...string) string {
 		free := process.Host(t) + ":0"
 		args = append([]string{"serve", "--etcd", etcd.Endpoint, "--data-dir", t.TempDir(), "--grpc", free, "--http", free}, args...)
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), process.Patience)
 		defer cancel()
 		out, err := exec.CommandContext(ctx, process.Binary(t), args...).CombinedOutput()
 		if err == nil || ctx.Err() != nil {
@@ -182,7 +182,7 @@ func TestTLSRotation(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				ask, done := context.WithTimeout(context.Background(), 10*time.Second)
+				ask, done := context.WithTimeout(context.Background(), process.Patience)
 				_, err = c.Check(ask, &weirv1.RateLimitRequest{IdentifierType: "user", Identifier: fmt.Sprintf("%d-%d", i, n)})
 				done()
 				_ = c.Close()
@@ -212,7 +212,7 @@ func TestTLSRotation(t *testing.T) {
 		p.Make("node", n.ID, "--host", process.Host(t))
 	}
 	nodes[1].Signal(syscall.SIGHUP)
-	process.Await(t, 10*time.Second, func() error {
+	process.Await(t, process.Patience, func() error {
 		if serial(nodes[0]) == before {
 			return fmt.Errorf("the certificate before is still shown")
 		}
@@ -221,7 +221,7 @@ func TestTLSRotation(t *testing.T) {
 	if err := os.WriteFile(p.File("node-c.crt"), []byte("broken"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	process.Await(t, 10*time.Second, func() error {
+	process.Await(t, process.Patience, func() error {
 		health, err := nodes[2].Client.Health(t.Context())
 		if err != nil {
 			return err

@@ -140,7 +140,7 @@ func TestUnreadStreams(t *testing.T) {
 	}
 	cancel()
 	senders.Wait()
-	process.Await(t, 90*time.Second, func() error { // it may take a minute, which is what is promised
+	process.Await(t, process.Patience, func() error { // it may take a minute, which is what is promised
 		if unread := n.Metric(t, "weir_unread_bytes"); unread > 0 {
 			return fmt.Errorf("%v bytes are unread", unread)
 		}

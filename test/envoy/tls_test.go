@@ -32,7 +32,7 @@ func TestMutualTLS(t *testing.T) {
 	c, store := process.NewCertificates(t), process.StartEtcd(t)
 	c.Make("client", "envoy", "--role", "check:edge")
 	start := func(id string) *process.Node {
-		return c.Start(id, "--etcd", store.Endpoint, "--rules", examples+"rules.yaml", "--tls-client-auth", "require")
+		return c.Start(id, "--etcd", store.Endpoint, "--rules", examples+"rules.yaml", "--tls-client-auth", "require", "--peer-timeout", "4s")
 	}
 	a, b := start("a"), start("b")
 	process.AwaitMembers(t, patience, a, b)

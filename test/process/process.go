@@ -28,10 +28,14 @@ import (
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
-// Times that a process gets before the test gives up on it.
+// Patience is how long a test waits for what must happen, but need not be quick: a test that has hung ends after it. A machine that
+// is busy with something else takes many times as long as one that is not. What is promised within a time has that time as its
+// deadline instead.
+const Patience = time.Minute
+
 const (
-	startPatience = 30 * time.Second
-	lookEvery     = 20 * time.Millisecond
+	lookEvery    = 20 * time.Millisecond
+	listPatience = 5 * time.Second // of Node.Nodes, which is asked again
 )
 
 const etcdVariable = "WEIR_TEST_ETCD" // its value is "host:port directory"
@@ -166,7 +170,7 @@ type How struct {
 	Prefix []string        // a command that runs the one behind it, such as "ip netns exec NAME"
 	Env    []string        // further variables, as NAME=value
 	Host   string          // the address that it listens on, instead of the one of this test
-	Client []client.Option // how Node.Client asks it
+	Client []client.Option // how Node.Client asks it; its calls wait for Patience
 }
 
 // Start starts a node with these arguments to serve, on free ports unless they say
@@ -238,12 +242,13 @@ func (n *Node) start() {
 			n.t.Fatalf("%s did not become ready:\n%s", strings.Join(all, " "), n.log.read())
 		}
 		n.ID, n.GRPC, n.HTTP, n.Admin, n.Etcd = line.ID, line.GRPC, line.HTTP, line.Admin, line.Etcd
-	case <-time.After(startPatience):
+	case <-time.After(Patience):
 		_ = n.cmd.Process.Kill()
-		n.t.Fatalf("%s is not ready after %v\n%s", strings.Join(all, " "), startPatience, n.log.read())
+		n.t.Fatalf("%s is not ready after %v\n%s", strings.Join(all, " "), Patience, n.log.read())
 	}
 	if n.Client == nil {
-		if n.Client, err = client.NewNode(n.GRPC, n.how.Client...); err != nil {
+		options := append([]client.Option{client.WithTimeout(Patience)}, n.how.Client...)
+		if n.Client, err = client.NewNode(n.GRPC, options...); err != nil {
 			n.t.Fatal(err)
 		}
 		n.t.Cleanup(func() { _ = n.Client.Close() })
@@ -322,7 +327,7 @@ func (n *Node) PID() int { return n.cmd.Process.Pid }
 
 // Nodes is the cluster as the node sees it, empty if it does not answer.
 func (n *Node) Nodes() *weirv1.ListNodesResponse {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), listPatience)
 	defer cancel()
 	resp, err := n.Client.ListNodes(ctx)
 	if err != nil {
