@@ -78,7 +78,7 @@ func (s *Shared) Await(ctx context.Context) error {
 	if err == nil && client.Undecided(answer) {
 		err = fmt.Errorf("no node has answered the client in time")
 	}
-	return err
+	return unlessBusy(err)
 }
 
 // Ask implements Conn.

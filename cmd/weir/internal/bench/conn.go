@@ -7,8 +7,10 @@ import (
 	"net"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
@@ -84,7 +86,7 @@ func NewConn(mode string, conn grpc.ClientConnInterface, r *Requests) (Conn, err
 }
 
 // Look asks about one key without counting: it connects, and finds out what would fail
-// all the time.
+// all the time. A node that is too busy to accept the check is no error: load is what it is to be put under.
 func Look(ctx context.Context, mode string, conn grpc.ClientConnInterface, r *Requests) error {
 	if mode == Envoy {
 		return newEnvoyConn(conn, r).look(ctx)
@@ -92,6 +94,14 @@ func Look(ctx context.Context, mode string, conn grpc.ClientConnInterface, r *Re
 	request := r.native(0)
 	request.Peek = true
 	_, err := weirv1.NewRateLimiterClient(conn).CheckRateLimit(ctx, request)
+	return unlessBusy(err)
+}
+
+// unlessBusy returns err, or nil if a node has answered that it is too busy.
+func unlessBusy(err error) error {
+	if status.Code(err) == codes.ResourceExhausted {
+		return nil
+	}
 	return err
 }
 
