@@ -32,11 +32,15 @@ func fleet(t *testing.T, rules string) []*client.Client {
 }
 
 // allows expects an answer that was counted: by the owner, also if another node has asked that because the one asked does
-// not reach it yet, or from what it has lent.
+// not reach it yet, or from what it has lent. A standby that takes a late owner for dead may deny.
 func allows(t *testing.T, c *client.Client, req *weirv1.RateLimitRequest) bool {
 	r, err := c.Check(context.Background(), req)
 	switch r.GetSource() {
 	case weirv1.Source_SOURCE_OWNER, weirv1.Source_SOURCE_RELAYED, weirv1.Source_SOURCE_LENT:
+	case weirv1.Source_SOURCE_PROVISIONAL:
+		if r.GetAllowed() {
+			t.Errorf("a standby has allowed: %v", r)
+		}
 	default:
 		t.Errorf("%v, %v", r, err)
 	}
@@ -121,20 +125,30 @@ func inSeveralWindows(t *testing.T, clients []*client.Client) {
 	begin := time.Now().Truncate(window).Add(window)
 	<-time.After(time.Until(begin))
 	var allowed atomic.Int64
+	var denied [windows]atomic.Bool // in that window, as its limit was used up
 	var wg sync.WaitGroup
 	for i := range 12 {
 		wg.Go(func() {
-			// What is asked in the last window is answered in it, as the limit is long used up.
 			for time.Since(begin) < windows*window-window/2 {
+				since := time.Since(begin) / window
 				if allows(t, clients[i%3], asked("alice")) {
 					allowed.Add(1)
+				} else if now := time.Since(begin) / window; now == since && now < windows {
+					denied[now].Store(true)
 				}
 			}
 		})
 	}
 	wg.Wait()
-	if got := allowed.Load(); got > windows*perSecond || got < windows*perSecond*9/10 {
-		t.Errorf("%d allowed in %d windows of %d", got, windows, perSecond)
+	// A busy machine may use up less than all of them, and answer after the last one what was asked in it.
+	most, usedUp := int64(time.Since(begin)/window)+1, int64(0)
+	for i := range denied {
+		if denied[i].Load() {
+			usedUp++
+		}
+	}
+	if got := allowed.Load(); got > most*perSecond || got < usedUp*perSecond*9/10 {
+		t.Errorf("%d allowed in %d windows of %d, of which %d were used up", got, most, perSecond, usedUp)
 	}
 	lentUsed(t, clients, before)
 }

@@ -36,8 +36,8 @@ func exhaust(t *testing.T, n *process.Node, users, limit int) {
 	for i := range users {
 		req := user(fmt.Sprint("user-", i))
 		req.TokensRequested = int64(limit)
-		if resp, err := n.Client.Check(t.Context(), req); err != nil || !resp.GetAllowed() {
-			t.Fatalf("user %d: %v, %v", i, resp, err)
+		if resp := decide(t, n, req); !resp.GetAllowed() {
+			t.Fatalf("user %d: %v", i, resp)
 		}
 	}
 }

@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 	"github.com/weirlimit/weir/test/process"
 )
@@ -59,6 +62,20 @@ func startThreeWith(t testing.TB, args ...string) (*process.Etcd, []*process.Nod
 
 func user(name string) *weirv1.RateLimitRequest {
 	return &weirv1.RateLimitRequest{IdentifierType: "user", Identifier: name}
+}
+
+// decide asks a node about one request until it decides. A node that is late with everything, as it is where processors are busy,
+// refuses checks and counts nothing of them.
+func decide(t *testing.T, n *process.Node, req *weirv1.RateLimitRequest) (resp *weirv1.RateLimitResponse) {
+	t.Helper()
+	process.Await(t, process.Patience, func() (err error) {
+		resp, err = n.Client.Check(t.Context(), req)
+		if err != nil && status.Code(err) != codes.ResourceExhausted {
+			t.Fatal(err)
+		}
+		return err
+	})
+	return resp
 }
 
 // tally counts what the callers of a load got to see.

@@ -36,10 +36,7 @@ func takeYearly(t *testing.T, nodes []*process.Node, tokens int64) (allowed int)
 	for _, a := range yearly {
 		for i := range yearlyKeys {
 			req := &weirv1.RateLimitRequest{IdentifierType: a, Identifier: fmt.Sprint("key-", i), TokensRequested: tokens}
-			resp, err := nodes[i%len(nodes)].Client.Check(t.Context(), req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			resp := decide(t, nodes[i%len(nodes)], req)
 			if resp.GetSource() == weirv1.Source_SOURCE_FAIL_OPEN {
 				t.Errorf("%s %d is undecided", a, i)
 			}

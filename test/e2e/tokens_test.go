@@ -41,7 +41,7 @@ func startTokenPair(t *testing.T) *tokenPair {
 // create stores a token by node a, and returns its secret.
 func (s *tokenPair) create(name, role string) string {
 	s.t.Helper()
-	args := append([]string{"tokens", "create", name, "--role", role, "--node", s.a.GRPC}, s.p.Flags("client-admin")...)
+	args := append([]string{"tokens", "create", name, "--role", role, "--node", s.a.GRPC, "--timeout", "1m"}, s.p.Flags("client-admin")...)
 	out, err := exec.CommandContext(s.t.Context(), process.Binary(s.t), args...).Output()
 	if err != nil {
 		s.t.Fatalf("weir %v: %v", args, err)
