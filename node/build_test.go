@@ -37,11 +37,14 @@ func occupied(t *testing.T) net.Listener {
 	return l
 }
 
-// freed returns an address that was free a moment ago.
+// freed returns an address on which nothing listens.
 func freed(t *testing.T) string {
 	t.Helper()
-	l := occupied(t)
-	_ = l.Close()
+	l, err := net.Listen("tcp", quietAddress())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close() // nothing has connected
 	return l.Addr().String()
 }
 
@@ -102,7 +105,7 @@ func take(t *testing.T, o *Options, id string) (address string) {
 		return r
 	}
 	elsewhere := testOptions(t)
-	there := etcdAt(t, freed(t), t.TempDir())
+	there := etcdAt(t, "127.0.0.1:0", t.TempDir())
 	bootstrap(there).Close()
 	elsewhere.ID, elsewhere.Etcd = id, []string{there.Endpoint()}
 	other, _, _ := start(t, elsewhere)

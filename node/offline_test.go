@@ -2,10 +2,12 @@ package node
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,12 +16,16 @@ import (
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
-// quietAddress returns a free port on an address where no other process takes it while an etcd there is stopped.
+// quiets counts the addresses that quietAddress has returned.
+var quiets atomic.Int32
+
+// quietAddress returns a free port of an IP address on which nothing else listens, so that a port which is given up there stays free until
+// it is used again. On 127.0.0.1 it may become that of any socket of this or of another process.
 func quietAddress() string {
 	if runtime.GOOS != "linux" {
 		return "127.0.0.1:0"
 	}
-	return "127.0.0.78:0"
+	return fmt.Sprintf("127.78.%d.%d:0", os.Getpid()%256, quiets.Add(1)%254+1)
 }
 
 // etcdAt runs an etcd at an address until stop, in a directory.

@@ -26,7 +26,8 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 // A node that is stopped, and one that could not start, leave ports and data
 // directory to the next.
 func TestRunLeavesNothingBehind(t *testing.T) {
-	opts := Options{ID: "a", GRPC: "127.0.0.1:0", HTTP: "127.0.0.1:0", EtcdListen: "127.0.0.1:0", DataDir: t.TempDir()}
+	opts := testOptions(t)
+	opts.GRPC, opts.HTTP = quietAddress(), quietAddress()
 	for range 3 {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
