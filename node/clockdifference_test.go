@@ -50,7 +50,7 @@ func TestClockOfANodeThatJoins(t *testing.T) {
 		return Options{ID: id, GRPC: "127.0.0.1:0", HTTP: "127.0.0.1:0", Etcd: []string{a.Etcd}, DataDir: t.TempDir()}
 	}
 	for by, want := range map[time.Duration]string{
-		time.Hour: "behind this node's, more than 1s", -2 * time.Second: "ahead of this node's, more than 1s",
+		time.Hour: "behind this node's, more than 1s", -time.Minute: "ahead of this node's, more than 1s",
 	} {
 		_, err := apart(t, options("x"), by)
 		if err == nil || !strings.HasPrefix(err.Error(), "clock: this node may not join: node a's clock is ") || !strings.Contains(err.Error(), want) {
@@ -68,20 +68,30 @@ func TestClockOfANodeThatJoins(t *testing.T) {
 	if err != nil {
 		t.Fatalf("apart from one of two: %v", err)
 	}
-	for i, want := range map[Info]string{a: "node c's clock is 1.", b: "", c: "node a's clock is 1."} {
-		h := clockHealthOf(t, i)
-		for deadline := time.Now().Add(5 * time.Second); want != "" && !strings.Contains(h, want) && time.Now().Before(deadline); {
-			<-time.After(lookEvery)
-			h = clockHealthOf(t, i)
-		}
-		if want == "" && strings.Contains(h, "clock") || !strings.Contains(h, want) {
-			t.Errorf("health of node %s is %s, want %q", i.ID, h, want)
-		}
-		if want != "" {
-			if m := metricsOf(t, i); !strings.Contains(m, "weir_clock_difference_seconds 1.") {
-				t.Errorf("metrics of node %s: %s", i.ID, grep(m, "clock"))
+	// What the way of a comparison takes is no difference, so that one that is late names no clock: the next will.
+	await := func(what string, reads func() string, want string) {
+		t.Helper()
+		hung := time.After(time.Minute)
+		again := time.NewTicker(lookEvery)
+		defer again.Stop()
+		for {
+			got := reads()
+			if strings.Contains(got, want) {
+				return
+			}
+			select {
+			case <-again.C:
+			case <-hung:
+				t.Fatalf("%s: %s, want %q", what, got, want)
 			}
 		}
+	}
+	for i, want := range map[Info]string{a: "node c's clock is 1.", c: "node a's clock is 1."} {
+		await("health of node "+i.ID, func() string { return clockHealthOf(t, i) }, want)
+		await("metrics of node "+i.ID, func() string { return grep(metricsOf(t, i), "clock") }, "weir_clock_difference_seconds 1.")
+	}
+	if h := clockHealthOf(t, b); strings.Contains(h, "clock") {
+		t.Errorf("health of node b is %s", h)
 	}
 }
 
@@ -144,7 +154,8 @@ func grep(text, word string) (lines string) {
 	return lines
 }
 
-// An examination names the member whose clock is wrong.
+// An examination names the member whose clock is wrong. What its way takes is no difference, so that a late answer says less than a
+// minute.
 func TestExamineNamesClocks(t *testing.T) {
 	first := testOptions(t)
 	a, err := apart(t, first, -time.Minute)
@@ -153,7 +164,10 @@ func TestExamineNamesClocks(t *testing.T) {
 	}
 	findings := Examine(t.Context(), Options{ID: "b", GRPC: "127.0.0.1:0", HTTP: "127.0.0.1:0", Etcd: []string{a.Etcd}, DataDir: t.TempDir()})
 	for _, f := range findings {
-		if f.Severity == Bad && f.Subject == "node a" && strings.Contains(f.Text, "node a's clock is 1m0s behind this node's") {
+		_, text, _ := strings.Cut(f.Text, "node a's clock is ")
+		text, _, _ = strings.Cut(text, " behind this node's")
+		behind, err := time.ParseDuration(text)
+		if f.Severity == Bad && f.Subject == "node a" && err == nil && behind > 30*time.Second && behind <= time.Minute {
 			return
 		}
 	}
