@@ -72,7 +72,7 @@ func stopped(t *testing.T, stop func(), ended <-chan error) {
 // awaitHealth asks a node until it is well.
 func awaitHealth(t *testing.T, info Info) *weirv1.GetHealthStatusResponse {
 	t.Helper()
-	late := time.After(20 * time.Second)
+	late := time.After(time.Minute)
 	again := time.NewTicker(lookEvery)
 	defer again.Stop()
 	for {

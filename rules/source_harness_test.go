@@ -70,7 +70,7 @@ func run(t *testing.T, path string, blind bool) running {
 // receive waits for the first value that is good.
 func receive[T any](t *testing.T, what string, c <-chan T, good func(T) bool) T {
 	t.Helper()
-	timeout := time.After(20 * time.Second)
+	timeout := time.After(time.Minute)
 	for {
 		select {
 		case v := <-c:

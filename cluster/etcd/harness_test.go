@@ -32,7 +32,7 @@ import (
 
 // patience is how long a condition may take that must come true. Nothing waits
 // that long in a test that passes.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // shortTTL is the shortest lease that is allowed.
 const shortTTL = minLeaseTTL

@@ -160,7 +160,7 @@ func handshake(t *testing.T, s *Source, auth ClientAuth, connect func(net.Conn) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(time.Minute))
 	_, info, err := s.Credentials(auth, insecure.NewCredentials()).ServerHandshake(conn)
 	_ = conn.Close()
 	return info, errors.Join(err, <-clientDone)
