@@ -14,6 +14,9 @@ import (
 // healed is the time in which a cluster is to be whole again.
 const healed = 5 * time.Second
 
+// hung is when a test gives up on what is to happen. It is no promise.
+const hung = time.Minute
+
 // stage is an etcd and nodes that have joined it.
 type stage struct {
 	t     *testing.T
@@ -21,6 +24,8 @@ type stage struct {
 	how   process.How
 	rules string
 	nodes []*process.Node
+
+	traffic *traffic // on the nodes, nil before it starts
 
 	peerTimeout time.Duration // of the nodes
 }
@@ -50,7 +55,7 @@ func (s *stage) join(nodes int) []*process.Node {
 	}
 	wg.Wait()
 	s.nodes = append(s.nodes, more...)
-	s.settle(20 * time.Second)
+	s.settle(hung)
 	return more
 }
 
@@ -66,17 +71,25 @@ func (s *stage) drop(n *process.Node) {
 }
 
 // settle waits until the nodes are one cluster, and every partition has one owner that decides. It returns
-// the number of their view, and how long it took.
-func (s *stage) settle(patience time.Duration) (view uint64, took time.Duration) {
+// the number of their view, and how long it took, which may be promised at most.
+func (s *stage) settle(promised time.Duration) (view uint64, took time.Duration) {
 	s.t.Helper()
-	return settle(s.t, patience, s.nodes...)
+	return s.settleOf(promised, s.nodes...)
 }
 
-func settle(t *testing.T, patience time.Duration, nodes ...*process.Node) (view uint64, took time.Duration) {
-	t.Helper()
+// settleOf is settle for some of the nodes.
+func (s *stage) settleOf(promised time.Duration, nodes ...*process.Node) (view uint64, took time.Duration) {
+	s.t.Helper()
 	began := time.Now()
+	view = settle(s.t, nodes...)
+	s.traffic.checkPromise("to settle", promised, began)
+	return view, time.Since(began)
+}
+
+func settle(t *testing.T, nodes ...*process.Node) (view uint64) {
+	t.Helper()
 	nodes = slices.Clone(nodes)
-	process.Await(t, patience, func() error {
+	process.Await(t, hung, func() error {
 		view = 0
 		held, asked := 0, 0
 		defer func() { // a node that is not ready is asked first, and alone: to ask all, all the time, is a load as well
@@ -113,7 +126,7 @@ func settle(t *testing.T, patience time.Duration, nodes ...*process.Node) (view 
 		}
 		return nil
 	})
-	return view, time.Since(began)
+	return view
 }
 
 // owners returns the ids of the owners of all partitions, as a node knows them.

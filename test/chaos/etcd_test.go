@@ -15,7 +15,7 @@ func TestEtcdDown(t *testing.T) {
 	notInBrief(t)
 	const lease = 5 * time.Second
 	s := newStage(t, 3)
-	f := startTraffic(t, s.nodes...)
+	f := s.startTraffic()
 	wait(calm())
 	view, _ := s.settle(healed)
 	base := f.report("before", time.Time{})
@@ -27,7 +27,6 @@ func TestEtcdDown(t *testing.T) {
 	checkLatency(t, base, away)
 	victim := s.nodes[1]
 	f.without(victim)
-	wait(calm() / 4) // its own callers have their answers
 	victim.Kill()
 	killed := time.Now()
 	victim.Restart()
@@ -36,7 +35,7 @@ func TestEtcdDown(t *testing.T) {
 	f.report("since "+victim.ID+" was restarted without etcd", killed)
 	s.etcd.Start()
 	back := time.Now()
-	process.Await(t, healed, func() error {
+	process.Await(t, hung, func() error {
 		for _, n := range s.nodes {
 			for _, m := range n.Nodes().GetNodes() {
 				if m.GetState() != weirv1.NodeState_NODE_STATE_READY {
@@ -46,6 +45,7 @@ func TestEtcdDown(t *testing.T) {
 		}
 		return nil
 	})
+	f.checkPromise("until all nodes have registered again", healed, back)
 	t.Logf("all nodes have registered again after %v", time.Since(back).Round(time.Millisecond))
 	wait(lease + calm())
 	now, _ := s.settle(healed)

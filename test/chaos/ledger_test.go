@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -127,14 +128,19 @@ const replicated = 100 * time.Millisecond
 
 // afterDeath is the allowance of keys one of whose owners was killed at those instants: a tenth
 // of the limit, or what was granted since the last replica if that is more. On a machine that is so
-// busy that answers come late, replicas do as well.
+// busy that answers come late, replicas do as well. On one that is so busy that this process could not ask in time, standbys
+// decide apart although their owners live, too.
 func (f *traffic) afterDeath(instants ...time.Time) func(*account) int {
 	intervals := make([]time.Duration, len(instants))
 	for i, at := range instants {
 		intervals[i] = replicated + f.seen(at.Add(-time.Second), at).most
 	}
+	pace := f.paceOf(slices.MinFunc(instants, time.Time.Compare).Add(-nearby), time.Now())
 	return func(a *account) int {
 		sum := 0
+		if pace < enoughPace {
+			sum = a.apart
+		}
 		for i, at := range instants {
 			sum += max(a.limit/10, a.grantedWithin(intervals[i], at))
 		}

@@ -22,7 +22,7 @@ const mostMoved = 1.25
 func TestMembersComeAndGo(t *testing.T) {
 	form.FullOnly(t)
 	s := newStage(t, 3)
-	f := startTraffic(t, s.nodes...)
+	f := s.startTraffic()
 	before := f.rest("3 nodes")
 	change := func(heading string, ideal float64, do func()) {
 		began, was := time.Now(), owners(t, s.nodes[0])
@@ -56,14 +56,14 @@ func (f *traffic) rest(heading string) figures {
 func TestRollingRestart(t *testing.T) {
 	notInBrief(t)
 	s := newStage(t, 3)
-	f := startTraffic(t, s.nodes...)
+	f := s.startTraffic()
 	for range brief(3, 1) {
 		before := f.rest("before")
 		for _, n := range s.nodes {
 			began := time.Now()
 			n.Signal(syscall.SIGTERM)
 			f.withoutOnceUnready(n)
-			if code := n.Wait(leaveWithin); code != 0 {
+			if code := f.awaitEnd(n); code != 0 {
 				t.Errorf("%s: exit code %d", n.ID, code)
 			}
 			left := time.Since(began)
@@ -81,12 +81,21 @@ func TestRollingRestart(t *testing.T) {
 	f.exact()
 }
 
+// awaitEnd waits until a node that is told to has left and ended, and returns its exit code.
+func (f *traffic) awaitEnd(n *process.Node) (code int) {
+	f.t.Helper()
+	began := time.Now()
+	code = n.Wait(hung)
+	f.checkPromise("to leave", leaveWithin, began)
+	return code
+}
+
 // leave has a node leave and end.
 func (s *stage) leave(f *traffic, n *process.Node) {
 	s.t.Helper()
 	n.Signal(syscall.SIGTERM)
 	f.withoutOnceUnready(n)
-	if code := n.Wait(leaveWithin); code != 0 {
+	if code := f.awaitEnd(n); code != 0 {
 		s.t.Errorf("%s: exit code %d", n.ID, code)
 	}
 	s.drop(n)
@@ -126,7 +135,7 @@ func TestMembersFlap(t *testing.T) {
 	form.FullOnly(t)
 	const every = 2 * time.Second
 	s := newStage(t, 3)
-	f := startTraffic(t, s.nodes...)
+	f := s.startTraffic()
 	began, turns := time.Now(), 0
 	for ; time.Since(began) < time.Minute; turns++ {
 		n := s.start(fmt.Sprintf("guest-%d", turns%3)) // some come again under their ids
@@ -134,7 +143,7 @@ func TestMembersFlap(t *testing.T) {
 		wait(every / 2)
 		n.Signal(syscall.SIGTERM)
 		f.withoutOnceUnready(n)
-		if code := n.Wait(leaveWithin); code != 0 {
+		if code := f.awaitEnd(n); code != 0 {
 			t.Errorf("%s: exit code %d", n.ID, code)
 		}
 	}
