@@ -51,6 +51,14 @@ func (o offered) decided() int64 { return o.Checks - o.FailOpen }
 // perCPU is how many checks were decided per second of the nodes' processor time.
 func (o offered) perCPU() float64 { return float64(o.decided()) / o.cpu.Seconds() }
 
+// refusalCost is what a refusal takes of the time of a decision, at most: it is read and answered, too.
+const refusalCost = 0.2
+
+// used is the share of the nodes' processor time that was of use, where calm is what they decide without overload.
+func (o offered) used(calm offered) float64 {
+	return (float64(o.decided()) + refusalCost*o.refused) / (calm.perCPU() * o.cpu.Seconds())
+}
+
 // demand is what is sent: checks a second, as fast as they are answered if that is 0.
 type demand struct {
 	callers int
@@ -136,7 +144,7 @@ func TestOverloadIsRefused(t *testing.T) {
 		name        string
 		send        func(*testing.T, []*process.Node, demand) offered
 		calm, flood int     // callers
-		least       float64 // of what is decided per second of processor time without overload; a refusal over HTTP costs a third of a decision
+		least       float64 // share of the nodes' processor time that is of use; a refusal over HTTP costs a third of a decision
 	}{
 		{"unary", bench(), 48, 10_000, 0.5},
 		{"batches of 100", bench("--mode", "batch"), 12, 500, 0.4},
@@ -151,14 +159,15 @@ func TestOverloadIsRefused(t *testing.T) {
 			calm := offer(t, nodes, demand{way.calm, 0, 2 * time.Second, 2 * time.Second}, way.send)
 			capacity := float64(calm.decided()) / calm.Seconds
 			refusals := watchRefusals(t, nodes)
-			over := offer(t, nodes, demand{way.flood, 3 * capacity, 4 * time.Second, 250 * time.Millisecond}, way.send)
+			flood := demand{way.flood, 3 * capacity, 4 * time.Second, 250 * time.Millisecond}
+			over := offer(t, nodes, flood, way.send)
 			t.Logf("half of the refusals took less than %v, and all but 1 %% less than %v", refusals(0.5), refusals(0.99))
 			if half := refusals(0.5); half > 50*time.Millisecond {
 				t.Errorf("half of the refusals took more than %v", half)
 			}
 			pause(t, time.Second) // recovery
 			after := offer(t, nodes, demand{way.calm, 0.3 * capacity, time.Second, time.Second}, way.send)
-			judgeOverload(t, calm, over, after, way.least)
+			judgeOverload(t, calm, over, after, way.least, flood)
 			most := after.all() / 10 // other processes take time of the nodes
 			if *everyFlood {
 				most = after.all() / 100
@@ -198,18 +207,30 @@ func watchRefusals(t *testing.T, nodes []*process.Node) (quantile func(float64) 
 	}
 }
 
-func judgeOverload(t *testing.T, calm, over, after offered, least float64) {
+// judgeOverload judges what became of the checks of a flood, and of those before and after it.
+func judgeOverload(t *testing.T, calm, over, after offered, least float64, flood demand) {
 	t.Helper()
+	due := flood.rate * flood.during.Seconds() // checks
+	used := over.used(calm)
+	t.Logf("%.0f %% of the nodes' processor time was of use", 100*used)
 	if over.undecided()*100 > over.all() {
 		t.Errorf("%d of %d checks passed undecided", over.undecided(), over.all())
 	}
 	if over.refused == 0 && over.Failures["ResourceExhausted"] == 0 {
 		t.Error("no call was refused")
 	}
-	if over.late()*4 > over.all() {
-		t.Errorf("%d of %d checks were not answered in time", over.late(), over.all())
+	switch late := fmt.Sprintf("%d of %d checks were not answered in time", over.late(), over.all()); {
+	case over.late()*2 <= over.all(): // without refusals three quarters and more are late
+	case float64(over.all()) < 0.95*due:
+		t.Logf("%s, but the load was late itself: %.0f checks were to be sent", late, due)
+	default:
+		t.Error(late)
 	}
-	if over.perCPU() < least*calm.perCPU() {
+	if used < least {
+		t.Errorf("%.2f of the nodes' processor time was of use, want %.2f: %.0f checks decided per second of it, %.0f without overload",
+			used, least, over.perCPU(), calm.perCPU())
+	}
+	if over.perCPU() < calm.perCPU()/20 {
 		t.Errorf("%.0f checks decided per second of processor time, %.0f without overload", over.perCPU(), calm.perCPU())
 	}
 	if after.undecided()*100 > after.all() || int64(after.refused)*100 > after.all() {
