@@ -390,10 +390,15 @@ func (f *traffic) use(n *process.Node, key string, tokens int) (granted bool) {
 	return false
 }
 
-// exact fails the test unless of every key that is used up just its limit was granted.
+// exact fails the test unless of every key that is used up just its limit was granted. On a machine so busy that this process
+// could not ask in time, standbys may grant apart, as owners may not run.
 func (f *traffic) exact() {
 	f.t.Helper()
-	f.exactBut(nothing, nothing)
+	more := nothing
+	if f.paceOf(time.Time{}, time.Now()) < enoughPace {
+		more = func(a *account) int { return a.apart }
+	}
+	f.exactBut(more, nothing)
 }
 
 // exactBut is exact where more and less may be granted.
