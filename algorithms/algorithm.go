@@ -57,7 +57,8 @@ type registration struct {
 type traits uint8
 
 const (
-	// drains: the counter empties all the time. A Limit may have a Burst and a MaxDelay.
+	// drains: the counter empties all the time. A Limit may have a Burst and a MaxDelay. Only of a counter that is a
+	// meter: Hold and Outlast read it as one.
 	drains traits = 1 << iota
 	// queues: an allowed request waits for its turn. Only with drains.
 	queues
@@ -72,7 +73,8 @@ const (
 )
 
 // stateCounter counts in a State. Its methods keep what the functions Step, Return, Merge
-// and Charge promise. It is an interface for the sake of the compiler, which names the
+// and Charge, the fields of Decision, and Limit.Capacity promise: a counter that was never
+// used has room for all of it at any instant. It is an interface for the sake of the compiler, which names the
 // method that an algorithm lacks. What is called through it gets the Limit by value: a
 // pointer would move the caller's Limit to the heap.
 type stateCounter interface {

@@ -127,7 +127,7 @@ func TestDocsAreCurrent(t *testing.T) {
 		name := l.Algorithm.String()
 		file, err := os.ReadFile("../../docs/algorithms/" + name + ".svg")
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("%v: go run ./test/accuracy", err)
 		}
 		if !bytes.Equal(file, plot(l)) {
 			t.Errorf("%s.svg is out of date: go run ./test/accuracy", name)
