@@ -17,6 +17,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/weirlimit/weir/internal/access"
 
@@ -172,6 +177,50 @@ func TestRolesOverGRPC(t *testing.T) {
 		for _, token := range []string{"", "weir_wrong"} {
 			if err := tc.call(withToken(t.Context(), token)); status.Code(err) != codes.Unauthenticated {
 				t.Errorf("%s with token %q: %v", name, token, err)
+			}
+		}
+	}
+}
+
+// Every call for the roles check and rules is denied to a caller with these roles in another domain, unless it has no domain.
+func TestCallsOfAnotherDomainAreDenied(t *testing.T) {
+	f := newFixture(t, accessRules)
+	a, secrets := tokensOf(t, "check:shop,rules:shop")
+	f.tap = a.Tap(f.Limiter.Tap)
+	conn := f.dial(t)
+	const bank = "bank"
+	check := &weirv1.RateLimitRequest{Domain: bank, IdentifierType: "user", Identifier: "a"}
+	descriptor := []*commonv3.RateLimitDescriptor{{Entries: []*commonv3.RateLimitDescriptor_Entry{{Key: "user", Value: "a"}}}}
+	rule := &weirv1.RateLimit{Domain: bank, Id: "new", IdentifierType: "user", Limit: proto.Uint32(5), WindowSeconds: 60}
+	requests := map[string]proto.Message{
+		"/weir.v1.RateLimiter/CheckRateLimit":                          check,
+		"/weir.v1.RateLimiter/GetRateLimitStatus":                      &weirv1.RateLimitStatusRequest{Domain: bank, IdentifierType: "user", Identifier: "a"},
+		"/weir.v1.RateLimiter/ExplainRateLimit":                        check,
+		"/weir.v1.RateLimiter/ExplainDescriptors":                      &weirv1.DescriptorsRequest{Domain: bank},
+		"/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit": &rlsv3.RateLimitRequest{Domain: bank, Descriptors: descriptor},
+		"/weir.v1.RateLimiterConfig/CreateRateLimit":                   &weirv1.CreateRateLimitRequest{RateLimit: rule},
+		"/weir.v1.RateLimiterConfig/UpdateRateLimit":                   &weirv1.UpdateRateLimitRequest{RateLimit: rule},
+		"/weir.v1.RateLimiterConfig/DeleteRateLimit":                   &weirv1.DeleteRateLimitRequest{Domain: bank, Id: "r"},
+		"/weir.v1.RateLimiterConfig/GetRateLimit":                      &weirv1.GetRateLimitRequest{Domain: bank, Id: "r"},
+		"/weir.v1.RateLimiterConfig/ListRateLimits":                    &weirv1.ListRateLimitsRequest{Domain: bank},
+		"/weir.v1.RateLimiterConfig/ApplyRules":                        &weirv1.ApplyRulesRequest{Rules: "domain: bank\nrules: []\n"},
+		"/weir.v1.RateLimiterConfig/WatchRules":                        &weirv1.WatchRulesRequest{Domain: bank},
+	}
+	elsewhere := []string{ // what has no domain, or several with an answer for each
+		"/weir.v1.RateLimiter/CheckRateLimitBatch", "/weir.v1.RateLimiter/StreamRateLimits",
+		"/weir.v1.RateLimiterHealth/GetHealthStatus", "/weir.v1.Cluster/ListNodes",
+	}
+	for call, n := range needs {
+		request, asked := requests[call]
+		switch {
+		case !isMethod(call) || n.role != access.Check && n.role != access.Rules || strings.HasPrefix(call, "/grpc."):
+		case slices.Contains(elsewhere, call):
+		case !asked:
+			t.Errorf("%s: this test has no request in another domain", call)
+		default:
+			err := conn.Invoke(withToken(t.Context(), secrets["check:shop,rules:shop"]), call, request, new(emptypb.Empty))
+			if status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "in domain") {
+				t.Errorf("%s in another domain: %v", call, err)
 			}
 		}
 	}

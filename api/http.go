@@ -21,7 +21,6 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	gatewayv1 "github.com/weirlimit/weir/api/internal/gateway/weir/v1"
 	"github.com/weirlimit/weir/api/internal/jsonbody"
 	"github.com/weirlimit/weir/internal/headers"
 
@@ -95,6 +94,10 @@ func (r *routes) HandleFunc(pattern string, handler func(http.ResponseWriter, *h
 
 // newRoutes returns the handlers of all paths. Those below /v1 are the gateway's unless they are routes.
 func newRoutes(l *Limiter, c *ConfigServer, s Status, cfg HTTPConfig) (*runtime.ServeMux, *routes, error) {
+	methods, err := newPathMethods()
+	if err != nil {
+		return nil, nil, err
+	}
 	gateway := runtime.NewServeMux(
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, &jsonbody.Marshaler{JSONPb: runtime.JSONPb{
 			MarshalOptions: protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true},
@@ -104,18 +107,11 @@ func newRoutes(l *Limiter, c *ConfigServer, s Status, cfg HTTPConfig) (*runtime.
 		runtime.WithDisablePathLengthFallback(), // a form's POST is not a GET
 		runtime.WithForwardResponseOption(l.forwardDecision),
 		runtime.WithErrorHandler(handleError),
-		runtime.WithRoutingErrorHandler(handleRoutingError),
+		runtime.WithRoutingErrorHandler(methods.handleRoutingError),
 	)
-	ctx := context.Background() // the registrations only keep it
-	for _, err := range []error{
-		gatewayv1.RegisterRateLimiterHandlerServer(ctx, gateway, l.Server()),
-		gatewayv1.RegisterRateLimiterConfigHandlerServer(ctx, gateway, auditedConfig{c, l.audit}),
-		gatewayv1.RegisterRateLimiterHealthHandlerServer(ctx, gateway, healthServer{limiter: l, status: s, port: cfg.Permits.port()}),
-		gatewayv1.RegisterClusterHandlerServer(ctx, gateway, clusterServer{status: s, audit: l.audit, port: cfg.Permits.port(), tokens: cfg.Permits.store()}),
-	} {
-		if err != nil {
-			return nil, nil, fmt.Errorf("register the HTTP API: %w", err)
-		}
+	if err := bind(gateway, l.Server(), auditedConfig{c, l.audit}, healthServer{limiter: l, status: s, port: cfg.Permits.port()},
+		clusterServer{status: s, audit: l.audit, port: cfg.Permits.port(), tokens: cfg.Permits.store()}); err != nil {
+		return nil, nil, err
 	}
 	mux := &routes{ServeMux: http.NewServeMux()}
 	mux.Handle("/v1/", ofCluster(s, gateway, http.MaxBytesHandler(headAsGet(gateway), MaxMessage)))
@@ -226,26 +222,4 @@ func handleError(ctx context.Context, mux *runtime.ServeMux, m runtime.Marshaler
 		err = &runtime.HTTPStatusError{HTTPStatus: http.StatusServiceUnavailable, Err: err}
 	}
 	runtime.DefaultHTTPErrorHandler(ctx, mux, m, w, r, err)
-}
-
-// handleRoutingError answers 405, where the gateway would say 501, and names the
-// methods that the path knows.
-func handleRoutingError(ctx context.Context, mux *runtime.ServeMux, m runtime.Marshaler, w http.ResponseWriter, r *http.Request, code int) {
-	if code != http.StatusMethodNotAllowed {
-		runtime.DefaultRoutingErrorHandler(ctx, mux, m, w, r, code)
-		return
-	}
-	allow := "GET, HEAD"
-	switch path := r.URL.Path; {
-	case strings.HasPrefix(path, "/v1/check"), path == "/v1/status", path == "/v1/explain", path == "/v1/reset", path == "/v1/rules:apply",
-		path == "/v1/view:import", strings.HasPrefix(path, "/v1/nodes/"):
-		allow = http.MethodPost
-	case path == "/v1/rules":
-		allow = "GET, HEAD, POST"
-	case strings.HasPrefix(path, "/v1/rules/"):
-		allow = "GET, HEAD, PUT, DELETE"
-	}
-	w.Header().Set("Allow", allow)
-	err := status.Errorf(codes.Unimplemented, "method: %s is not %s", r.Method, allow)
-	handleError(ctx, mux, m, w, r, &runtime.HTTPStatusError{HTTPStatus: code, Err: err})
 }

@@ -139,7 +139,10 @@ func TestHTTPRoutes(t *testing.T) {
 		{"PUT", batchPath, "POST", `method: PUT is not POST`},
 		{"POST", "/v1/nodes", "GET, HEAD", `method: POST is not GET, HEAD`},
 		{"DELETE", "/v1/ring", "GET, HEAD", `method: DELETE is not GET, HEAD`},
-		{"GET", "/v1/nodes/a:drain", "POST", `method: GET is not POST`},
+		{"GET", "/v1/nodes/a:drain", "POST, DELETE", `method: GET is not POST, DELETE`},
+		{"GET", "/v1/nodes/a", "DELETE", `method: GET is not DELETE`},
+		{"GET", "/v1/descriptors:explain", "POST", `method: GET is not POST`},
+		{"GET", "/v1/descriptors:reset", "POST", `method: GET is not POST`},
 		{"GET", "/v1/view:import", "POST", `method: GET is not POST`},
 	} {
 		w := send(h, tc.method, tc.path, goodBody)
