@@ -11,7 +11,8 @@ import (
 
 // Standbys may have granted in the place of a node whose decision lease is suspended, because it was stopped or had no
 // witnesses. So before it decides again it gathers what they have granted, and has them ask it again first:
-// what they grant after that, they grant because it does not answer (ADR 16).
+// what they grant after that, they grant because it does not answer (ADR 16). It asks them again, too: while it was
+// stopped, their silence said nothing of them, and what it stands by for is theirs to decide, or of members that they reach.
 
 // gather hears the standbys, for gatherTime at most, and makes the decision lease valid again.
 func (k *Ownership) gather(ctx context.Context) {
@@ -78,6 +79,7 @@ func (k *Ownership) gatherFrom(ctx context.Context, c *otherMember) {
 		if err != nil {
 			return
 		}
+		k.Router.greet(c.member.ID)
 		k.learn(Life{c.member.ID, resp.GetIncarnation()}, resp.GetView(), nil)
 		if resp.GetView() > caller.GetView() {
 			k.catchUp(ctx, c.client, caller) // and perhaps there is nothing to admit for any more

@@ -1,6 +1,9 @@
 package cluster
 
 import (
+	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,21 +12,28 @@ import (
 	"github.com/weirlimit/weir/shard"
 )
 
-// whileHalted halts b, which owns some of the keys, and has the others asked for three tokens of
+// whileHalted starts nodes and halts b, one of them, which owns some of the keys. It has the others asked for three tokens of
 // each key meanwhile. Then it has b asked, as soon as it goes on, and all the others, until
 // everybody denies. It returns how much was allowed of each key, of which there are 10.
-func (c *ownershipCluster) whileHalted(keys int, halt time.Duration, meanwhile func(b *ownershipNode)) (allowed map[ring.Key]int) {
+func (c *ownershipCluster) whileHalted(nodes, keys int, halt time.Duration, meanwhile func(b *ownershipNode)) (allowed map[ring.Key]int) {
 	c.t.Helper()
 	allowed = make(map[ring.Key]int)
-	c.start("a", "b", "c")
-	c.settled()
+	for i := range nodes {
+		c.start(string(rune('a' + i)))
+		c.settled()
+	}
+	b := c.oneSided()
+	var others []*ownershipNode
+	for _, id := range slices.Sorted(maps.Keys(c.alive)) {
+		if id != b.id {
+			others = append(others, c.alive[id])
+		}
+	}
 	c.take(allowed, keys, 4)
 	c.replicated()
 	synctest.Wait() // nothing is under way
-	b := c.alive["b"]
 	goOn := b.halt()
 	time.Sleep(halt - 100*time.Millisecond)
-	others := []*ownershipNode{c.alive["a"], c.alive["c"]}
 	count := func(n *ownershipNode, key ring.Key) (ok bool) {
 		ok, source := c.checkAt(n, key)
 		switch {
@@ -38,7 +48,7 @@ func (c *ownershipCluster) whileHalted(keys int, halt time.Duration, meanwhile f
 	}
 	for i := range keys {
 		for range 3 {
-			count(others[i%2], ownershipKey(i))
+			count(others[i%len(others)], ownershipKey(i))
 		}
 	}
 	if meanwhile != nil {
@@ -48,7 +58,7 @@ func (c *ownershipCluster) whileHalted(keys int, halt time.Duration, meanwhile f
 	for range 4 {
 		for i := range keys {
 			count(b, ownershipKey(i))
-			count(others[i%2], ownershipKey(i))
+			count(others[i%len(others)], ownershipKey(i))
 		}
 	}
 	c.settled()
@@ -59,13 +69,42 @@ func (c *ownershipCluster) whileHalted(keys int, halt time.Duration, meanwhile f
 	return allowed
 }
 
+// oneSided returns a node that stands by for one that does not stand by for it, or node b if there is none.
+func (c *ownershipCluster) oneSided() *ownershipNode {
+	view := c.alive["b"].router.table.Load().view
+	standsBy := make(map[[2]int]bool) // the first for the second
+	for p := range view.Ring.Partitions() {
+		standsBy[[2]int{view.Ring.Standby(p), view.Ring.Owner(p)}] = true
+	}
+	for i, m := range view.Members {
+		for j := range view.Members {
+			if i != j && standsBy[[2]int{i, j}] && !standsBy[[2]int{j, i}] {
+				return c.alive[m.ID]
+			}
+		}
+	}
+	return c.alive["b"]
+}
+
 // TestHaltedOwnerGathersGrants halts an owner for less and for longer than its decision lease lasts
-// without it: before it admits again it knows what its standbys have granted.
+// without it: before it admits again it knows what its standbys have granted. It stands by for keys of the others, too,
+// and grants nothing of these, although it hears late that their owners are there.
 func TestHaltedOwnerGathersGrants(t *testing.T) {
-	for _, halt := range []time.Duration{300 * time.Millisecond, time.Second, 5 * time.Second} {
-		t.Run(halt.String(), func(t *testing.T) {
+	for _, tc := range []struct {
+		nodes       int
+		halt, hears time.Duration
+	}{
+		{3, 300 * time.Millisecond, 0},
+		{3, time.Second, 0},
+		{3, 5 * time.Second, 0},
+		{3, time.Second, 5 * time.Millisecond},
+		{3, 5 * time.Second, 5 * time.Millisecond},
+		{8, time.Second, 5 * time.Millisecond}, // it stands by for one that does not stand by for it
+	} {
+		t.Run(fmt.Sprintf("%d nodes, %v, heard after %v", tc.nodes, tc.halt, tc.hears), func(t *testing.T) {
 			inOwnership(t, func(_ *testing.T, c *ownershipCluster) {
-				for key, n := range c.whileHalted(100, halt, nil) {
+				c.hears = tc.hears
+				for key, n := range c.whileHalted(tc.nodes, 100, tc.halt, nil) {
 					if n != 10 { // what reached the owner while it was halted is not counted: its askers have gone elsewhere
 						c.t.Errorf("key %v: %d were allowed of 10", key, n)
 					}
@@ -79,7 +118,7 @@ func TestHaltedOwnerGathersGrants(t *testing.T) {
 // looked at the clock all the time. If nothing is over then, the test above shows nothing.
 func TestHaltedOwnerWithoutGather(t *testing.T) {
 	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
-		allowed := c.whileHalted(100, time.Second, func(b *ownershipNode) {
+		allowed := c.whileHalted(3, 100, time.Second, func(b *ownershipNode) {
 			b.ownership.mu.Lock()
 			defer b.ownership.mu.Unlock()
 			b.ownership.lease.looked = time.Now()

@@ -45,6 +45,7 @@ type ownershipCluster struct {
 	losing   atomic.Bool                 // whether nothing arrives that Ownership sends
 	ahead    map[string]time.Duration    // how far clocks of nodes are ahead as they start, by id
 	disks    map[string][]savedPartition // what was saved of nodes and is restored when they start, by id
+	hears    time.Duration               // how long after a halt a node hears what the others answered to its checks
 	other    uint64                      // 0 for the cluster of most tests; else another one in the same network
 }
 
@@ -72,19 +73,20 @@ func (n *ownershipNode) halt() (goOn func()) {
 	}
 }
 
-// runs returns when the node runs, or never is closed.
-func (n *ownershipNode) runs(never <-chan struct{}) {
+// runs returns when the node runs, or never is closed, and reports whether it was halted.
+func (n *ownershipNode) runs(never <-chan struct{}) (wasHalted bool) {
 	for {
 		n.mu.Lock()
 		halted := n.halted
 		n.mu.Unlock()
 		if halted == nil {
-			return
+			return wasHalted
 		}
+		wasHalted = true
 		select {
 		case <-halted:
 		case <-never:
-			return
+			return wasHalted
 		}
 	}
 }
@@ -93,18 +95,21 @@ func (n *ownershipNode) runs(never <-chan struct{}) {
 type haltingConn struct {
 	net.Conn
 	node   *ownershipNode
+	hears  time.Duration // how much later than the node goes on
 	closed context.Context
 	end    context.CancelFunc
 }
 
-func (n *ownershipNode) halting(conn net.Conn) *haltingConn {
+func (n *ownershipNode) halting(conn net.Conn, hears time.Duration) *haltingConn {
 	closed, end := context.WithCancel(context.Background())
-	return &haltingConn{conn, n, closed, end}
+	return &haltingConn{conn, n, hears, closed, end}
 }
 
 func (c *haltingConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	c.node.runs(c.closed.Done())
+	if c.node.runs(c.closed.Done()) {
+		time.Sleep(c.hears)
+	}
 	return n, err
 }
 
@@ -124,17 +129,17 @@ func (l haltingListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return l.node.halting(conn), nil
+	return l.node.halting(conn, 0), nil
 }
 
-// dials returns what the node dials by.
-func (n *ownershipNode) dials(dial func(ctx context.Context, from, address string) (net.Conn, error)) func(ctx context.Context, address string) (net.Conn, error) {
+// dials returns what the node dials by. After a halt it hears what comes on these connections so much later.
+func (n *ownershipNode) dials(dial func(ctx context.Context, from, address string) (net.Conn, error), hears time.Duration) func(ctx context.Context, address string) (net.Conn, error) {
 	return func(ctx context.Context, address string) (net.Conn, error) {
 		conn, err := dial(ctx, n.id, address)
 		if err != nil {
 			return nil, err
 		}
-		return n.halting(conn), nil
+		return n.halting(conn, hears), nil
 	}
 }
 
@@ -192,7 +197,7 @@ func (c *ownershipCluster) launch(id string, incarnation uint64) *ownershipNode 
 	n.node = Node{ID: id, Address: id + ":1", Incarnation: incarnation, State: Ready}
 	n.greeter = NewGreeter(Identity{Cluster: 1 + c.other, ID: id, Incarnation: incarnation}, s.Now, log)
 	n.router = NewRouter(RouterConfig{
-		Self: id, Local: s, DenialLeases: n.denialLeases, Dial: GreetingDialer(n.dials(c.dial), n.greeter), AttemptTimeout: DefaultAttemptTimeout,
+		Self: id, Local: s, DenialLeases: n.denialLeases, Dial: GreetingDialer(n.dials(c.dial, c.hears), n.greeter), AttemptTimeout: DefaultAttemptTimeout,
 		Logger: log, Metrics: prometheus.NewRegistry(),
 	})
 	n.ownership = NewOwnership(OwnershipConfig{
@@ -211,7 +216,7 @@ func (c *ownershipCluster) launch(id string, incarnation uint64) *ownershipNode 
 			}
 			return time.Time{}
 		},
-		Dial: n.dials(c.dialRaw), Logger: log, Metrics: prometheus.NewRegistry(),
+		Dial: n.dials(c.dialRaw, 0), Logger: log, Metrics: prometheus.NewRegistry(),
 	}, ownershipRing.Partitions)
 	for _, s := range c.disks[id] {
 		if err := n.ownership.Restore(s.partition, s.snapshot, s.records, s.grants); err != nil {
