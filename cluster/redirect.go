@@ -140,9 +140,9 @@ func (t *table) answers(to int, k ring.Key) bool {
 	return t.peers[to] == nil || t.conn(to, k).healthy.Load()
 }
 
-// loses reports whether the member from, who does not have a counter of g and knows of no other member that has
-// it, is to be asked for it all the same. The route alone does not tell: while a partition moves, the answers to
-// others turn it back to from at any time.
+// loses reports whether the member from is to be asked for g again, although it has just named no other member that
+// has a counter of g. The route alone does not tell: while a partition moves, the answers to others turn it back to
+// from at any time.
 func (t *table) loses(from int, g *shard.Group) bool {
 	if !g.Lost {
 		return false

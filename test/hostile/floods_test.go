@@ -251,7 +251,7 @@ func (v *regulars) during(t *testing.T, f nameFlood, nodes ...*process.Node) *fl
 				}
 				v.begin(t, f)
 				if got := v.take(t, fmt.Sprint("spent", rand.N(someRegulars)), 1); !got.atMost(0) {
-					t.Errorf("a user who has used all of the limit was allowed: %+v", got)
+					t.Errorf("a user without room was allowed: %+v", got)
 				}
 			}
 		})
@@ -261,7 +261,7 @@ func (v *regulars) during(t *testing.T, f nameFlood, nodes ...*process.Node) *fl
 	asking.Wait()
 	for i := range someRegulars {
 		if got := v.take(t, fmt.Sprint("spent", i), 1); !got.atMost(0) {
-			t.Errorf("%d: a user who has used all of the limit was allowed: %+v", i, got)
+			t.Errorf("%d: a user without room was allowed: %+v", i, got)
 		}
 		if got := v.take(t, fmt.Sprint("half", i), limitOfVictim); !got.exactly(limitOfVictim / 2) {
 			t.Errorf("%d: a user who had used half of the limit was allowed %+v, want %d", i, got, limitOfVictim/2)
