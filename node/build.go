@@ -402,5 +402,6 @@ func (n *node) info() Info {
 		RulesPath:    n.opts.Rules,
 		Descriptors:  descriptors,
 		Reloader:     &Reloader{n.rules, n.certs, n.tokens, n.auditFile},
+		Parts:        &Parts{n},
 	}
 }

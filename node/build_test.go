@@ -146,7 +146,7 @@ func TestBuildUsesItsOptions(t *testing.T) {
 	}
 	defer n.close()
 	got := n.info()
-	got.Reloader = nil
+	got.Reloader, got.Parts = nil, nil
 	if want := (Info{
 		ID: "a", GRPC: n.grpcListener.Addr().String(), HTTP: n.httpListener.Addr().String(),
 		Etcd: opts.EtcdListen, EmbeddedEtcd: true, Rules: 1, RulesPath: opts.Rules,

@@ -43,7 +43,17 @@ type Info struct {
 	Descriptors bool
 	// Reloader has the node read again what it has read when it was started.
 	Reloader *Reloader
+	// Parts of the node say whether it is stuck.
+	Parts *Parts
 }
+
+// Parts are what a node is made of.
+type Parts struct{ node *node }
+
+// Answer returns once all parts of the node have answered, and never if one of them is stuck. The network, etcd and other
+// nodes have no say: a node that is cut off, or has too much to do, is not stuck:
+// another start would not help it.
+func (p *Parts) Answer() { p.node.answer() }
 
 // Reloader has a node read again what may change while it runs.
 type Reloader struct {

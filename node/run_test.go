@@ -8,8 +8,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -218,5 +222,22 @@ func TestStopWithoutEtcd(t *testing.T) {
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestUnitWaitsForTheStop: systemd kills no node before it could hand its counters over and write them to disk.
+func TestUnitWaitsForTheStop(t *testing.T) {
+	unit, err := os.ReadFile("../deploy/systemd/weir.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const toWrite = time.Minute // a snapshot of some hundred million counters
+	least := leavePatience + handOverPatience + leavePatience + drainPatience + maxAuthDelay + toWrite
+	value := regexp.MustCompile(`(?m)^TimeoutStopSec=(\d+)min$`).FindSubmatch(unit)
+	if value == nil {
+		t.Fatal("the unit has no TimeoutStopSec in minutes")
+	}
+	if minutes, err := strconv.Atoi(string(value[1])); err != nil || time.Duration(minutes)*time.Minute < least {
+		t.Errorf("TimeoutStopSec=%smin, and a stop takes up to %v", value[1], least)
 	}
 }

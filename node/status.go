@@ -65,6 +65,14 @@ func (n *node) Self() cluster.Node {
 	return n.self
 }
 
+// answer asks every part of the node for its state, for which each needs its lock.
+func (n *node) answer() {
+	_ = n.Self()
+	_ = n.Nodes()
+	_ = n.ownership.Standing()
+	_ = n.Problems()
+}
+
 // Cluster implements api.Status.
 func (n *node) Cluster() string { return fmt.Sprintf("%016x", n.greeter.Self().Cluster) }
 

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
@@ -124,4 +125,29 @@ func TestOwnRules(t *testing.T) {
 		}
 		n.close()
 	}
+}
+
+// TestStuckPartsDoNotAnswer: a lock that is held for good keeps the node from answering.
+func TestStuckPartsDoNotAnswer(t *testing.T) {
+	n, err := build(t.Context(), Network{}, testOptions(t), quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.close()
+	parts := n.info().Parts
+	parts.Answer()
+
+	n.mu.Lock()
+	answered := make(chan struct{})
+	go func() {
+		parts.Answer()
+		close(answered)
+	}()
+	select {
+	case <-answered:
+		t.Error("the node answers although its lock is held")
+	case <-time.After(100 * time.Millisecond):
+	}
+	n.mu.Unlock()
+	<-answered
 }

@@ -281,7 +281,7 @@ func (a *app) benchGRPC(cmd *cobra.Command, f *grpcFlags, load *bench.Load, requ
 	if err := a.secure(cmd, &f.asking); err != nil {
 		return &exitError{err: err, code: 2}
 	}
-	ctx, stop := a.untilSignal(slog.New(slog.DiscardHandler))
+	ctx, stop := a.untilSignal(slog.New(slog.DiscardHandler), func() {})
 	defer stop()
 	where, targets := "--target", f.targets
 	if len(targets) == 0 {

@@ -49,7 +49,7 @@ cost. It runs until SIGINT or SIGTERM. "weir bench grpc --baseline" starts one b
 }
 
 func (a *app) benchBaseline(listen string, likeNode bool) error {
-	ctx, stop := a.untilSignal(slog.New(slog.DiscardHandler))
+	ctx, stop := a.untilSignal(slog.New(slog.DiscardHandler), func() {})
 	defer stop()
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", listen)

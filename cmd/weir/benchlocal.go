@@ -94,7 +94,7 @@ func parseLimit(algorithm string, limit int64, window time.Duration) (algorithms
 // benchLocal runs a benchmark of this process until it is done or a signal comes, and
 // prints what it reports.
 func (a *app) benchLocal(asJSON bool, run func(context.Context) (report any, text string, err error)) error {
-	ctx, stop := a.untilSignal(slog.New(slog.DiscardHandler))
+	ctx, stop := a.untilSignal(slog.New(slog.DiscardHandler), func() {})
 	defer stop()
 	report, text, err := run(ctx)
 	if err != nil {

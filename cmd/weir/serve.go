@@ -28,7 +28,8 @@ func (a *app) serveCommand() *cobra.Command {
 		Short: "Run a node",
 		Long: `Run a node until SIGINT or SIGTERM. It hands its counters over before it ends; a second
 signal ends it at once. On SIGHUP it reads its rules, certificate and tokens again,
-and opens the file of the audit log again.
+and opens the file of the audit log again. It tells systemd when it is ready, when it
+reads again, when it stops, and that it is alive.
 
 Every option is also an environment variable (WEIR_ETCD_LISTEN for --etcd-listen) and
 a key of the YAML file given with --config (etcd-listen:). A flag wins over the
@@ -77,13 +78,16 @@ func (a *app) serve(opts node.Options) error {
 	if a.ownsProcess {
 		logLibraries(log)
 	}
-	ctx, stop := a.untilSignal(log)
+	manager := newSupervisor(a.env, log)
+	defer manager.stop()
+	ctx, stop := a.untilSignal(log, manager.stopping)
 	defer stop()
-	hangup := onHangup(log)
+	hangup := onHangup(log, manager)
 	defer hangup.stop()
 	err := a.runNode(ctx, opts, log, func(info node.Info) {
 		hangup.reloader.Store(info.Reloader)
 		logReady(log, info)
+		manager.ready(info)
 	})
 	if err == nil || ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil
@@ -127,10 +131,10 @@ var useBuffersThatFit = sync.OnceValue(func() error {
 // sameSignal is how soon after the first a second signal is not meant as another.
 const sameSignal = 200 * time.Millisecond
 
-// untilSignal returns a context that the first SIGINT or SIGTERM cancels, and a function that gives the
-// signals back and must be called. A second signal ends the process: its sender does not want to wait. One
+// untilSignal returns a context that the first SIGINT or SIGTERM cancels, once it has called stopping, and a function that
+// gives the signals back and must be called. A second signal ends the process: its sender does not want to wait. One
 // that comes with the first was sent with it, as by timeout(1), which signals the process and its group.
-func (a *app) untilSignal(log *slog.Logger) (context.Context, func()) {
+func (a *app) untilSignal(log *slog.Logger, stopping func()) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -140,6 +144,7 @@ func (a *app) untilSignal(log *slog.Logger) (context.Context, func()) {
 		select {
 		case s := <-signals:
 			log.Info("stopping", "signal", s.String())
+			stopping()
 			cancel()
 		case <-stopped:
 			return

@@ -20,7 +20,7 @@ type hangups struct {
 	wait     sync.WaitGroup
 }
 
-func onHangup(log *slog.Logger) *hangups {
+func onHangup(log *slog.Logger, manager *supervisor) *hangups {
 	h := &hangups{signals: make(chan os.Signal, 1), stopped: make(chan struct{})}
 	signal.Notify(h.signals, syscall.SIGHUP)
 	h.wait.Go(func() {
@@ -33,7 +33,7 @@ func onHangup(log *slog.Logger) *hangups {
 					continue
 				}
 				log.Info("reading the rules again", "signal", "hangup")
-				reloader.Reload()
+				manager.reload(reloader.Reload)
 			case <-h.stopped:
 				return
 			}
