@@ -37,6 +37,8 @@ type otherMember struct {
 	awaited atomic.Int64 // since when answers wait for it, as strictAcks counts; 0 if none does
 	missing atomic.Bool  // whether they wait for it no more
 
+	lag feedLag // of what it was sent as a standby
+
 	dialed atomic.Pointer[net.Conn] // what conn has connected last; nil before
 }
 
@@ -94,6 +96,7 @@ func (k *Ownership) meet(v *View) {
 		}
 		others = append(others, m.ID)
 		if c := old[m.ID]; c != nil && c.member.endpoint() == m.endpoint() && c.member.Incarnation == m.Incarnation {
+			c.lag.end() // it may be the standby of other partitions now
 			k.peers[m.ID] = c
 			continue
 		}
@@ -103,7 +106,7 @@ func (k *Ownership) meet(v *View) {
 			k.Logger.Error("member cannot be spoken to", "member", m.ID, "address", m.Address, "error", err)
 			continue
 		}
-		c.conn, c.client = conn, peerv1.NewPeerClient(conn)
+		c.conn, c.client = conn, measuredPeer{peerv1.NewPeerClient(conn), &c.lag, k.metrics.feedDuration, k.metrics.feedFailures}
 		k.peers[m.ID] = c
 		k.attend(c)
 	}

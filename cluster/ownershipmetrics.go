@@ -10,7 +10,8 @@ import (
 type ownershipMetrics struct {
 	sealed, installed, recovered, fenced, merged prometheus.Counter
 	deferred, unacknowledged                     prometheus.Counter
-	waived                                       prometheus.Counter
+	waived, feedFailures                         prometheus.Counter
+	feedDuration                                 prometheus.Histogram
 }
 
 func newOwnershipMetrics(r prometheus.Registerer, k *Ownership) ownershipMetrics {
@@ -32,6 +33,16 @@ func newOwnershipMetrics(r prometheus.Registerer, k *Ownership) ownershipMetrics
 			"Counters to which this node added provisional grants of other nodes."),
 		waived: counter("weir_waived_views_total",
 			"Views that this node adopted although fewer than half of the members before the last change had adopted that change within 30 s. Missing members may grant a limit more, if they are alive."),
+		feedFailures: counter("weir_replication_failures_total",
+			"Messages of changes that a standby did not acknowledge. Their partitions are sent again from the beginning."),
+		feedDuration: f.NewHistogram(prometheus.HistogramOpts{
+			Name:                            "weir_replication_duration_seconds",
+			Help:                            "Time until a standby had acknowledged a message of changes, or the message had failed.",
+			Buckets:                         []float64{250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3},
+			NativeHistogramBucketFactor:     1.1,
+			NativeHistogramMaxBucketNumber:  160,
+			NativeHistogramMinResetDuration: time.Hour,
+		}),
 		deferred: counter("weir_strict_waits_total",
 			"Answers of rules with durability strict that waited for the standby's acknowledgement."),
 		unacknowledged: counter("weir_strict_unacknowledged_total",
@@ -47,6 +58,9 @@ var (
 		"Time for which this node may still decide if neither etcd nor a majority of the members answers from now on; +Inf for a single node.", nil, nil)
 )
 
+var lagDesc = prometheus.NewDesc("weir_standby_lag_seconds",
+	"Age of the oldest changes that the standby was sent and has not acknowledged, 0 if it has all. Changes are sent at most 0.1 s after they were made.", []string{"peer"}, nil)
+
 var clockDesc = prometheus.NewDesc("weir_clock_difference_seconds",
 	"Least difference that this node's clock can have to the member's clock that is furthest from it; above 1 a joining node is refused, and health names a member.", nil, nil)
 
@@ -58,6 +72,7 @@ func (c ownershipCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- partitionsDesc
 	ch <- decisionLeaseDesc
 	ch <- clockDesc
+	ch <- lagDesc
 }
 
 // Collect implements prometheus.Collector.
@@ -67,6 +82,9 @@ func (c ownershipCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(partitionsDesc, prometheus.GaugeValue, float64(n), state)
 	}
 	ch <- prometheus.MustNewConstMetric(decisionLeaseDesc, prometheus.GaugeValue, s.left(time.Now()))
+	for id, lag := range c.ownership.lags(time.Now()) {
+		ch <- prometheus.MustNewConstMetric(lagDesc, prometheus.GaugeValue, lag.Seconds(), id)
+	}
 	furthest := time.Duration(0)
 	for _, d := range c.ownership.Clocks() {
 		furthest = max(furthest, d.Ahead.Abs())

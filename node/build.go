@@ -303,6 +303,7 @@ func (n *node) buildServers(params cluster.Params, local cluster.Local, denialLe
 		Envoy:    n.opts.envoy(),
 		Logger:   n.log,
 	})
+	n.metrics.MustRegister(nodeCollector{n})
 	n.peers = cluster.NewServer(local, denialLeases, n.router, n.greeter)
 	n.closers = append(n.closers, n.peers.Close)
 	permits := n.access

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/weirlimit/weir/cluster"
 	"github.com/weirlimit/weir/internal/certs"
+	"github.com/weirlimit/weir/ring"
 )
 
 // metricRow matches a row of docs/reference/metrics.md that describes a metric.
@@ -65,8 +67,20 @@ func metricRows(t *testing.T) (rows []string) {
 		t.Fatal(err)
 	}
 	defer n.close()
-	setView(t, n, cluster.Member{ID: "a", Address: n.opts.GRPC, Incarnation: n.self.Incarnation},
-		cluster.Member{ID: "b", Address: freed(t), Incarnation: 1})
+	r, err := ring.Build(ring.DefaultParams, []string{"a", "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	partitions := ring.DefaultParams.Partitions
+	n.ownership.Adopt(&cluster.View{
+		Number: 1, Ring: r, Epochs: make([]uint64, partitions), Bases: make([]uint64, partitions),
+		Members: []cluster.Member{{ID: "a", Address: n.opts.GRPC, Incarnation: n.self.Incarnation}, {ID: "b", Address: freed(t), Incarnation: 1}},
+	})
+	defer func() { // which leaves b
+		ended, end := context.WithCancel(t.Context())
+		end()
+		n.ownership.Run(ended)
+	}()
 	for body, want := range map[string]int{
 		`{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"},{"key":"l","value":"x"}]}]}`: http.StatusOK,
 		`{}`: http.StatusBadRequest,

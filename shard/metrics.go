@@ -16,7 +16,7 @@ func newMetrics(r prometheus.Registerer, s *Shard) metrics {
 		Help: "Counters in the memory of this node, copies included.",
 	}, func() float64 { return float64(s.Len()) })
 	f.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "weir_counter_bytes",
+		Name: "weir_counters_bytes",
 		Help: "Bytes of the tables of counters, without the counters of sliding_window_log and sliding_window_buckets.",
 	}, func() float64 { return float64(s.Bytes()) })
 	return metrics{

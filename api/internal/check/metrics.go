@@ -1,6 +1,8 @@
 package check
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
@@ -22,6 +24,9 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		Help:                        "Time in which this node answered a call, or a message of a stream, by API: check, batch, stream, envoy or auth.",
 		Buckets:                     []float64{25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3},
 		NativeHistogramBucketFactor: 1.1,
+		// Exemplars with the ids of traces belong to this one: ObserveWithExemplar where a call is sampled.
+		NativeHistogramMaxBucketNumber:  160,
+		NativeHistogramMinResetDuration: time.Hour,
 	}, []string{"api"})
 	m := &metrics{duration: duration}
 	for s, name := range [sources]string{
