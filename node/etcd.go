@@ -147,6 +147,23 @@ func (n *node) startEtcd(ctx context.Context) error {
 	return nil
 }
 
+// RunEtcd runs an etcd of one member without a node, until ctx ends, which is no error. It listens at an address, as host:port, keeps
+// its data in a directory, and calls ready with the address once it serves.
+func RunEtcd(ctx context.Context, listen, dir string, ready func(address string)) error {
+	server, err := etcd.StartServer(ctx, etcd.ServerConfig{Listen: listen, Dir: dir})
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	ready(server.Address())
+	select {
+	case err := <-server.Err():
+		return err
+	case <-ctx.Done():
+		return nil
+	}
+}
+
 // secureEtcd reads how to connect to an etcd with TLS or with users. What is not given is this node's own
 // certificate and the CA of its cluster.
 func (n *node) secureEtcd(cfg *etcd.Config) (err error) {

@@ -86,7 +86,7 @@ together hold each limit.`,
 	root.SetUsageTemplate(usageTemplate)
 	root.SetFlagErrorFunc(flagError)
 	root.SetHelpCommand(helpCommand())
-	root.AddCommand(a.serveCommand(), a.checkCommand(), a.explainCommand(), a.statusCommand(), a.resetCommand(), a.rulesCommand(),
+	root.AddCommand(a.serveCommand(), a.devCommand(), a.checkCommand(), a.explainCommand(), a.statusCommand(), a.resetCommand(), a.rulesCommand(),
 		a.configCommand(), a.certsCommand(), a.tokensCommand(), a.auditCommand(), a.doctorCommand(), a.nodesCommand(), a.ringCommand(), a.drainCommand(), a.viewCommand(), a.snapshotCommand(), a.benchCommand(), a.versionCommand())
 	refuseUnknownShells(root)
 	return root

@@ -17,7 +17,7 @@ const module = "github.com/weirlimit/weir"
 // The arrows point one way: cmd to node to the parts to the arithmetic. Before
 // adding one that does not, have the consumer declare an interface.
 var imports = map[string][]string{
-	"cmd/weir": {"internal/access", "internal/certs", "cmd/weir/internal/bench", "node", "client", "api", "api/weir/v1", "rules", "rules/envoy", "algorithms"},
+	"cmd/weir": {"internal/access", "internal/certs", "cmd/weir/internal/bench", "cmd/weir/internal/dev", "node", "client", "api", "api/weir/v1", "rules", "rules/envoy", "algorithms"},
 	"client":   {"api/weir/v1"},
 	// It is to the client what a node is, and the node's parts to it: so nothing but programs may
 	// import it.
@@ -33,6 +33,9 @@ var imports = map[string][]string{
 	"client/internal/gate": {"client", "api/weir/v1", "internal/headers"},
 	// It asks nodes as any client does, and measures the counters alone, below the node.
 	"cmd/weir/internal/bench": {"client", "api/weir/v1", "shard", "ring", "algorithms"},
+
+	// It starts nodes as processes, and asks them as any client does.
+	"cmd/weir/internal/dev": {"client", "api/weir/v1"},
 
 	"cluster":      {"cluster/peerv1", "shard", "ring", "algorithms"},
 	"node":         {"internal/audit", "internal/access", "internal/certs", "overload", "api", "api/envoy", "api/weir/v1", "internal/headers", "cluster", "cluster/etcd", "cluster/snapshot", "shard", "rules", "rules/envoy", "ring", "algorithms"},
