@@ -1,6 +1,10 @@
 package node
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"runtime"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 // nodeCollector reads what a node knows of itself when it is asked for.
 type nodeCollector struct{ node *node }
@@ -12,13 +16,15 @@ var (
 		"Problems that GET /v1/health names at the moment.", nil, nil)
 	rulesInfoDesc = prometheus.NewDesc("weir_rules_info",
 		"1, labelled with the revision of the rules in force, which is the same on nodes with the same rules.", []string{"revision"}, nil)
+	buildInfoDesc = prometheus.NewDesc("weir_build_info",
+		"1, labelled with the version of this node and of the Go that built it.", []string{"version", "goversion"}, nil)
 	countersLimitDesc = prometheus.NewDesc("weir_counters_limit_bytes",
 		"The most that weir_counters_bytes may become, as --counter-memory says.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (nodeCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{readyDesc, problemsDesc, rulesInfoDesc, countersLimitDesc} {
+	for _, d := range []*prometheus.Desc{readyDesc, problemsDesc, rulesInfoDesc, buildInfoDesc, countersLimitDesc} {
 		ch <- d
 	}
 }
@@ -35,5 +41,6 @@ func (c nodeCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(readyDesc, ready)
 	gauge(problemsDesc, float64(len(c.node.Problems())))
 	gauge(rulesInfoDesc, 1, c.node.Rules().Revision())
+	gauge(buildInfoDesc, 1, Version(), runtime.Version())
 	gauge(countersLimitDesc, float64(c.node.opts.CounterMemory))
 }
