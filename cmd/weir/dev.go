@@ -116,9 +116,14 @@ func checkDev(cmd *cobra.Command, cfg dev.Config) error {
 
 // dev runs a cluster until its input ends or a signal comes.
 func (a *app) dev(cfg dev.Config) error {
-	// A closed terminal or pipe ends it, too: nothing may be left behind.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
+	// A closed terminal ends it, too: nothing may be left behind.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
+	// So does output that is not read, whose writing fails then instead of ending the process. The signal itself says nothing: the
+	// relay has it for each node that is killed.
+	broken := make(chan os.Signal, 1)
+	signal.Notify(broken, syscall.SIGPIPE)
+	defer signal.Stop(broken)
 	var err error
 	if cfg.Binary, err = os.Executable(); err != nil {
 		return &exitError{err: err, code: 1}

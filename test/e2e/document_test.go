@@ -8,6 +8,9 @@ import (
 	"testing"
 )
 
+// typed begins what is typed into weir dev, as a command too.
+const typed = "> "
+
 // step is one thing that a reader of a document does.
 type step struct {
 	command string
@@ -23,7 +26,7 @@ var (
 // steps reads the commands of a document in Markdown, in order. A command is
 //
 //   - a line that begins with "$ " in a block without a language or of the language console, with its
-//     output below it;
+//     output below it; or with "> ", if it is typed into weir dev;
 //   - a line of an indented block, or of one of the language sh, that begins with one of the programs;
 //   - a comment: <!-- run: COMMAND -->, for what the reader is told in words, or would have done before.
 //
@@ -133,6 +136,9 @@ func (r *reader) session() {
 	continues := false
 	for i, line := range r.block {
 		shown, begins := strings.CutPrefix(line, "$ ")
+		if strings.HasPrefix(line, typed) {
+			shown, begins = line, true
+		}
 		switch {
 		case continues:
 			command.command += strings.TrimSpace(line)
@@ -157,7 +163,7 @@ func TestSteps(t *testing.T) {
 	shown := func(s string) *string { return &s }
 	const document = "Start:\n\n    weir serve \\\n        --id a\n    make bench\n\n" +
 		"<!-- run: rm x -->\n```console\n$ weir nodes\nNODE\n\na\n$ weir ring\n```\n\n" +
-		"```sh\ncurl -i host\n```\n<!-- repeat: 2 -->\n```\nHTTP/1.1 429\n```\n\n```yaml\n$ weir no\n```\n\n```\n|  weir no |\n```\n"
+		"```sh\ncurl -i host\n```\n<!-- repeat: 2 -->\n```\nHTTP/1.1 429\n```\n\n```console\n> wait\nwhole\n```\n\n```yaml\n$ weir no\n```\n\n```\n|  weir no |\n```\n"
 	want := []step{
 		{command: "weir serve     --id a", line: 4},
 		{command: "rm x", line: 7},
@@ -166,6 +172,7 @@ func TestSteps(t *testing.T) {
 		{command: "curl -i host", line: 17},
 		{command: "curl -i host", line: 21},
 		{command: "curl -i host", line: 21, output: shown("HTTP/1.1 429")},
+		{command: "> wait", line: 25, output: shown("whole")},
 	}
 	if got := steps(document, []string{"weir", "curl"}); !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%+v\nwant\n%+v", got, want)

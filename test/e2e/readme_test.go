@@ -37,6 +37,8 @@ var abstractions = []struct {
 	text    string
 }{
 	{regexp.MustCompile(`;t=\d+`), ";t=N"},
+	{regexp.MustCompile(`(running +)\d+`), "${1}N"},              // process
+	{regexp.MustCompile(`(?m)(are members, view) \d+$`), "$1 N"}, // nodes may come together
 	{regexp.MustCompile(`(?m)^(Retry-After|X-Ratelimit-Retry-After|X-RateLimit-Reset|Content-Length|Date): .*`), "$1: N"},
 	{regexp.MustCompile(`"(reset_time|retry_after|reset_after)":"[0-9.]+s?"`), `"$1":N`},
 	{regexp.MustCompile(`"retry_after_seconds":[1-9]\d*`), `"retry_after_seconds":N`},
@@ -90,7 +92,8 @@ type desk struct {
 	env      []string // of all commands
 	log      *os.File // of all nodes
 	started  []*startedNode
-	compared int // outputs
+	dev      *typist // weir dev, if it runs
+	compared int     // outputs
 }
 
 // startedNode is a node that a document has started.
@@ -142,6 +145,8 @@ func (d *desk) do(s step) {
 	}
 	switch {
 	case strings.HasPrefix(s.command, "weir bench "):
+	case strings.HasPrefix(s.command, "weir dev"), strings.HasPrefix(s.command, typed):
+		d.dialogue(s)
 	case strings.HasPrefix(s.command, "weir serve"):
 		d.serve(strings.TrimSuffix(s.command, " &"))
 	case kill.MatchString(s.command):
@@ -152,6 +157,29 @@ func (d *desk) do(s step) {
 		}
 	default:
 		d.compare(s)
+	}
+}
+
+// dialogue starts weir dev, or types into it. It prints the lines that are shown, and others may come between them: those that the
+// commands before have led to.
+func (d *desk) dialogue(s step) {
+	d.t.Helper()
+	if line, isTyped := strings.CutPrefix(s.command, typed); !isTyped {
+		// A busy machine makes owners late; outputs would name another source.
+		args := append(strings.Fields(s.command)[2:], "--", "--peer-timeout", "2s")
+		d.dev = runDev(d.t, args...)
+	} else {
+		d.dev.typeIn(line)
+	}
+	if s.command == typed+"quit" {
+		d.dev.gone()
+		return
+	}
+	d.compared++
+	for want := range strings.Lines(*s.output) {
+		d.dev.awaitLine(s.command+" prints "+want, func(line string) bool {
+			return abstract(strings.ReplaceAll(line, process.Host(d.t), "127.0.0.1")) == abstract(want)
+		})
 	}
 }
 
