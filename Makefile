@@ -18,6 +18,7 @@ lint:
 generate:
 	go run $(BUF) generate && go run $(BUF) generate --template api/buf.gen.yaml api && go run ./test/openapi && go run ./test/reference
 	go test ./cmd/weir -run TestReferencePages -update
+	go test ./node -run TestMetricsPage -update
 
 # Real nodes under faults, for about ten minutes; as root for those of the network.
 chaos:

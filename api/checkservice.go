@@ -40,19 +40,19 @@ func (s rateLimiter) CheckRateLimitBatch(ctx context.Context, req *weirv1.RateLi
 // check answers a RateLimitRequest.
 func (l *Limiter) check(ctx context.Context, request []byte) (wire.Encoded, error) {
 	if err := ctx.Err(); err != nil { // the caller has gone
-		return wire.Encoded{}, status.FromContextError(err).Err()
+		return wire.Encoded{}, l.checks.Failed("check", status.FromContextError(err).Err())
 	}
 	start := time.Now()
 	w := l.newWork(ctx)
 	defer l.works.Put(w)
 	if err := decodeRequest(wire.NewPart(request), &w.decoded); err != nil {
-		return wire.Encoded{}, err
+		return wire.Encoded{}, l.checks.Failed("check", err)
 	}
 	if err := l.add(w, &w.decoded); err != nil {
-		return wire.Encoded{}, err
+		return wire.Encoded{}, l.checks.Failed("check", err)
 	}
 	if err := l.checks.Decide(ctx, &w.Work); err != nil {
-		return wire.Encoded{}, err
+		return wire.Encoded{}, l.checks.Failed("check", err)
 	}
 	var verdicts check.VerdictCounts
 	w.out = appendResponse(w.out[:0], w.answer(0, &verdicts))
@@ -64,16 +64,16 @@ func (l *Limiter) check(ctx context.Context, request []byte) (wire.Encoded, erro
 // checkBatch answers a RateLimitBatchRequest.
 func (l *Limiter) checkBatch(ctx context.Context, request []byte) (wire.Encoded, error) {
 	if err := ctx.Err(); err != nil { // the caller has gone
-		return wire.Encoded{}, status.FromContextError(err).Err()
+		return wire.Encoded{}, l.checks.Failed("batch", status.FromContextError(err).Err())
 	}
 	start := time.Now()
 	w := l.newWork(ctx)
 	defer l.works.Put(w)
 	if err := decodeBatch(wire.NewPart(request), &w.list); err != nil {
-		return wire.Encoded{}, err
+		return wire.Encoded{}, l.checks.Failed("batch", err)
 	}
 	if err := l.checkAll(ctx, w); err != nil {
-		return wire.Encoded{}, err
+		return wire.Encoded{}, l.checks.Failed("batch", err)
 	}
 	w.out = l.appendAnswers(w.out[:0], w, 1)
 	l.duration.batch.Observe(time.Since(start).Seconds())

@@ -57,6 +57,9 @@ func (h authHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case status.Code(err) == codes.ResourceExhausted:
 		w.Header().Set("Retry-After", retryOverloaded)
 	}
+	if err != nil {
+		_ = h.checks.Failed("auth", err)
+	}
 	switch {
 	case err != nil:
 		problemOf(err).Write(w)

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strings"
@@ -11,6 +12,8 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/shard"
@@ -50,6 +53,12 @@ weir_check_duration_seconds_count{api="envoy"} 1
 weir_check_duration_seconds_sum{api="envoy"} 0.0625
 weir_check_duration_seconds_count{api="stream"} 1
 weir_check_duration_seconds_sum{api="stream"} 0.0625
+weir_check_errors_total{api="auth",code="InvalidArgument"} 1
+weir_check_errors_total{api="batch",code="InvalidArgument"} 1
+weir_check_errors_total{api="check",code="InvalidArgument"} 1
+weir_check_errors_total{api="check",code="Canceled"} 1
+weir_check_errors_total{api="envoy",code="InvalidArgument"} 1
+weir_check_errors_total{api="stream",code="InvalidArgument"} 1
 weir_rule_limits_total{domain="default",result="allowed",rule="secret-rule"} 3
 weir_rule_limits_total{domain="default",result="denied",rule="secret-rule"} 3
 weir_rule_limits_total{domain="default",result="unanswered",rule="mute"} 2
@@ -89,12 +98,22 @@ func TestMetrics(t *testing.T) {
 		stream.send(1, "user=alice")
 		stream.receive()
 		send(f.handler(t), http.MethodGet, "/auth", "")
-		// What is refused is not counted.
+		// What is refused is counted as an error only.
 		send(f.handler(t), http.MethodGet, "/auth/"+strings.Repeat("d", 65), "")
 		stream.send(2, "user=")
 		stream.receive()
 		_, err = f.server().CheckRateLimit(t.Context(), request("user="))
 		refused(t, err, "identifier: must not be empty")
+		_, err = f.server().CheckRateLimitBatch(t.Context(), &weirv1.RateLimitBatchRequest{})
+		refused(t, err, "requests: must not be empty")
+		if _, err = f.Limiter.envoy.ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{}); err == nil {
+			t.Error("a request of Envoy without a domain was decided")
+		}
+		gone, leave := context.WithCancel(t.Context())
+		leave()
+		if _, err = f.server().CheckRateLimit(gone, request("user=alice")); status.Code(err) != codes.Canceled {
+			t.Errorf("for a caller that has gone: %v", err)
+		}
 		checkMetrics(t, f)
 	})
 }

@@ -219,6 +219,9 @@ func (s *stream) check(m received) (wire.Encoded, bool) {
 	m.Free()
 	w.out = wire.AppendVarint(w.out[:0], 1, head.Id)
 	if err != nil {
+		if !errors.Is(err, errRefused) {
+			_ = s.checks.Failed("stream", err)
+		}
 		w.out = appendError(w.out, 3, status.Convert(err))
 	} else {
 		w.out = s.appendAnswers(w.out, w, 2)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"regexp"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -114,6 +115,9 @@ type node struct {
 	closers []func() // in the order of building
 }
 
+// schedulerLatency is the metric of the runtime that says how long goroutines wait for a processor.
+var schedulerLatency = regexp.MustCompile(`^/sched/latencies:seconds$`)
+
 // build makes all parts of a node, and starts nothing but an embedded etcd. If it
 // fails, it leaves nothing behind.
 func build(ctx context.Context, network Network, opts Options, log *slog.Logger) (_ *node, err error) {
@@ -127,7 +131,7 @@ func build(ctx context.Context, network Network, opts Options, log *slog.Logger)
 		}
 	}()
 	n.metrics.MustRegister(
-		collectors.NewGoCollector(),
+		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.GoRuntimeMetricsRule{Matcher: schedulerLatency})),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewBuildInfoCollector(),
 	)

@@ -2,13 +2,13 @@ package node
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -19,43 +19,61 @@ import (
 	"github.com/weirlimit/weir/ring"
 )
 
-// metricRow matches a row of docs/reference/metrics.md that describes a metric.
-var metricRow = regexp.MustCompile("^\\| `(weir|ratelimit)_[a-z_]+` \\|")
+var updateMetrics = flag.Bool("update", false, "write docs/reference/metrics.md")
 
-// docs/reference/metrics.md has a row for every metric of a node, as the metric describes itself, and
-// none for what is not there.
+// docs/reference/metrics.md is what the metrics of a node say of themselves, with the advice of metricSections. That has every metric once,
+// and no other.
 func TestMetricsPage(t *testing.T) {
-	page, err := os.ReadFile("../docs/reference/metrics.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	described := make(map[string]bool) // rows that name a metric
-	for line := range strings.Lines(string(page)) {
-		if metricRow.MatchString(line) {
-			described[strings.TrimSuffix(line, "\n")] = true
-		}
-	}
 	rows := metricRows(t)
-	for _, row := range rows {
-		if !described[row] {
-			t.Errorf("the page lacks the row\n%s", row)
+	contents, tables := "", ""
+	for _, s := range metricSections {
+		anchor := strings.NewReplacer(" ", "-", ",", "", "'", "").Replace(strings.ToLower(s.heading))
+		contents += "- [" + s.heading + "](#" + anchor + ")\n"
+		tables += "## " + s.heading + "\n\n"
+		if s.about != "" {
+			tables += s.about + "\n\n"
 		}
-		delete(described, row)
+		tables += "| name | type | labels | meaning | what to do |\n|---|---|---|---|---|\n"
+		for _, m := range s.metrics {
+			row := rows[m.name]
+			if row == "" {
+				t.Errorf("metricSections has advice on %s, which is no metric, or has it twice", m.name)
+			}
+			if m.advice == "" {
+				t.Errorf("metricSections has no advice on %s", m.name)
+			}
+			delete(rows, m.name)
+			tables += row + " " + m.advice + " |\n"
+		}
+		tables += "\n"
+		if s.after != "" {
+			tables += s.after + "\n\n"
+		}
 	}
-	for row := range described {
-		t.Errorf("no metric is described by the row\n%s", row)
+	for name := range rows {
+		t.Errorf("metricSections has no advice on %s", name)
 	}
-	names := strings.Join(rows, "\n")
-	for _, word := range strings.FieldsFunc(string(page), func(r rune) bool { return r != '_' && (r < 'a' || r > 'z') }) {
-		if strings.HasPrefix(word, "weir_") && !strings.Contains(names, "`"+word+"`") {
+	page := metricsPageHead + "## Contents\n\n- [Scrape them](#scrape-them)\n" + contents + "- [Go and the process](#go-and-the-process)\n\n" +
+		metricsPageScrape + tables + metricsPageRuntime
+	for _, word := range strings.FieldsFunc(page, func(r rune) bool { return r != '_' && (r < 'a' || r > 'z') }) {
+		if strings.HasPrefix(word, "weir_") && !strings.Contains(tables, "\n| `"+word+"` | ") {
 			t.Errorf("the page names %s, which is no metric", word)
 		}
 	}
+	const path = "../docs/reference/metrics.md"
+	if *updateMetrics && !t.Failed() {
+		if err := os.WriteFile(path, []byte(page), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if written, err := os.ReadFile(path); err != nil || string(written) != page {
+		t.Errorf("%s is out of date: run go test ./node -run TestMetricsPage -update (%v)", path, err)
+	}
 }
 
-// metricRows are what the page should say of the metrics of a node that has done something of
-// everything: of some, nothing is told before.
-func metricRows(t *testing.T) (rows []string) {
+// metricRows are what the metrics of a node say of themselves, by their names: the beginnings of the page's rows. The node has done something of
+// everything, because some metrics are not there before.
+func metricRows(t *testing.T) map[string]string {
 	opts := testOptions(t)
 	opts.Rules = filepath.Join(t.TempDir(), "rules.yaml")
 	const file = "{domain: d, descriptors: [{key: k, value: v, descriptors: [{key: l, rate_limit: {unit: day, requests_per_unit: 5}}]}]}"
@@ -96,7 +114,7 @@ func metricRows(t *testing.T) (rows []string) {
 		t.Fatal(err)
 	}
 	defer secured.close()
-	seen := make(map[string]bool)
+	rows := make(map[string]string)
 	for _, n := range []*node{n, secured} {
 		families, err := n.metrics.Gather()
 		if err != nil {
@@ -104,18 +122,17 @@ func metricRows(t *testing.T) (rows []string) {
 		}
 		for _, f := range families {
 			name := f.GetName()
-			if seen[name] || !strings.HasPrefix(name, "weir_") && !strings.HasPrefix(name, "ratelimit_") {
+			if rows[name] != "" || !strings.HasPrefix(name, "weir_") && !strings.HasPrefix(name, "ratelimit_") {
 				continue // of Go and of the process
 			}
-			seen[name] = true
 			labels := make(map[string]bool)
 			for _, m := range f.GetMetric() {
 				for _, l := range m.GetLabel() {
 					labels["`"+l.GetName()+"`"] = true
 				}
 			}
-			rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s |", name, strings.ToLower(f.GetType().String()),
-				strings.Join(slices.Sorted(maps.Keys(labels)), ", "), f.GetHelp()))
+			rows[name] = fmt.Sprintf("| `%s` | %s | %s | %s |", name, strings.ToLower(f.GetType().String()),
+				strings.Join(slices.Sorted(maps.Keys(labels)), ", "), f.GetHelp())
 		}
 	}
 	return rows

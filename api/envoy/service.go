@@ -99,11 +99,11 @@ func (s *Service) check(ctx context.Context, request []byte) (wire.Encoded, erro
 	w := s.newWork(ctx)
 	defer s.works.Put(w)
 	if err := s.add(w, wire.NewPart(request)); err != nil {
-		return wire.Encoded{}, s.stats.failed(err)
+		return wire.Encoded{}, s.stats.failed(s.checks.Failed("envoy", err))
 	}
 	r, err := s.decide(ctx, w)
 	if err != nil {
-		return wire.Encoded{}, s.stats.failed(err)
+		return wire.Encoded{}, s.stats.failed(s.checks.Failed("envoy", err))
 	}
 	w.out = s.appendResponse(w.out[:0], w, r)
 	s.duration.Observe(time.Since(start).Seconds())

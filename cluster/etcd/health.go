@@ -52,6 +52,7 @@ func (h *health) exchange(err error) {
 		return
 	}
 	h.failing = true
+	h.metrics.failures.Inc()
 	if !h.down && now.Sub(h.success) >= unreachableAfter {
 		h.down = true
 		h.metrics.up.Set(0)

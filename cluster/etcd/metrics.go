@@ -7,6 +7,7 @@ type metrics struct {
 	up         prometheus.Gauge
 	alarm      prometheus.Gauge
 	leasesLost prometheus.Counter
+	failures   prometheus.Counter
 	lists      *prometheus.CounterVec // by why
 
 	registerer prometheus.Registerer
@@ -36,6 +37,10 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: "weir_etcd_leases_lost_total",
 			Help: "Times that etcd has dropped the lease of this node.",
 		}),
+		failures: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "weir_etcd_failures_total",
+			Help: "Calls of this node that etcd did not answer, or answered for want of a leader.",
+		}),
 		lists: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_etcd_lists_total",
 			Help: "Times that this node has read all keys of the cluster from etcd, by reason.",
@@ -48,7 +53,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		return m, nil
 	}
 	m.registerer = reg
-	for _, c := range []prometheus.Collector{m.up, m.alarm, m.leasesLost, m.lists} {
+	for _, c := range []prometheus.Collector{m.up, m.alarm, m.leasesLost, m.failures, m.lists} {
 		if err := reg.Register(c); err != nil {
 			m.unregister()
 			return nil, err

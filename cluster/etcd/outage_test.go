@@ -82,7 +82,7 @@ func TestRestartOnSameDirectory(t *testing.T) {
 	}
 	for _, n := range nodes {
 		n.logs.await(t, "etcd unreachable")
-		if n.Reachable() || n.Status().Reachable || n.metric("weir_etcd_up") != 0 {
+		if n.Reachable() || n.Status().Reachable || n.metric("weir_etcd_up") != 0 || n.metric("weir_etcd_failures_total") == 0 {
 			t.Error("reachable while etcd is unreachable")
 		}
 	}

@@ -5,12 +5,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // metrics count the checks of all APIs.
 type metrics struct {
 	checks   [sources][2]prometheus.Counter // as VerdictCounts
 	duration *prometheus.HistogramVec
+	failed   *prometheus.CounterVec // by api and code
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -28,7 +31,11 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		NativeHistogramMaxBucketNumber:  160,
 		NativeHistogramMinResetDuration: time.Hour,
 	}, []string{"api"})
-	m := &metrics{duration: duration}
+	failed := f.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_check_errors_total",
+		Help: "Calls, or messages of a stream, that got an error in place of decisions, by API as in weir_check_duration_seconds and by code of gRPC. Those that were refused unread are in weir_refused_calls_total.",
+	}, []string{"api", "code"})
+	m := &metrics{duration: duration, failed: failed}
 	for s, name := range [sources]string{
 		ByOwner: "owner", ByNoRule: "no_rule", ByFailOpen: "fail_open",
 		ByUnlimited: "unlimited", ByLocal: "local", ByFailClosed: "fail_closed", ByOverload: "overloaded",
@@ -60,7 +67,14 @@ func (c *VerdictCounts) Add(v Verdict) {
 
 // Duration returns what observes how long the calls of an API take, in seconds.
 func (c *Checker) Duration(api string) prometheus.Observer {
+	c.metrics.failed.WithLabelValues(api, codes.InvalidArgument.String()) // so that a rate exists before the first one
 	return c.metrics.duration.WithLabelValues(api)
+}
+
+// Failed counts a call of an API that gets err in place of decisions, and returns err.
+func (c *Checker) Failed(api string, err error) error {
+	c.metrics.failed.WithLabelValues(api, status.Code(err).String()).Inc()
+	return err
 }
 
 // CountVerdicts counts all verdicts of a call.
