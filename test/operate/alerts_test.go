@@ -184,3 +184,52 @@ func TestAlertsNameMetricsThatExist(t *testing.T) {
 		t.Fatalf("found %d names", found)
 	}
 }
+
+// shell is a block of commands in a page, and inline a command in its text.
+var (
+	shell  = regexp.MustCompile("(?s)\n```sh\n(.*?)\n```\n")
+	inline = regexp.MustCompile("`(weir [a-z][^`]*)`")
+)
+
+// Every command of weir that a page names is one of docs/reference/commands.md, and has the flags that it is given.
+func TestAlertsNameCommandsThatExist(t *testing.T) {
+	sections := make(map[string]string) // by command
+	for _, s := range strings.Split(readFile(t, "docs/reference/commands.md"), "\n## weir ")[1:] {
+		name, text, _ := strings.Cut(s, "\n")
+		sections[name] = text
+	}
+	found := 0
+	for _, a := range readAlerts(t) {
+		page := readFile(t, a.page())
+		var commands []string
+		for _, block := range shell.FindAllStringSubmatch(page, -1) {
+			commands = append(commands, strings.Split(block[1], "\n")...)
+		}
+		for _, m := range inline.FindAllStringSubmatch(page, -1) {
+			commands = append(commands, m[1])
+		}
+		for _, line := range commands {
+			words := strings.Fields(line)
+			if words[0] != "weir" {
+				continue
+			}
+			found++
+			text, ok := sections[strings.Join(words[1:min(len(words), 3)], " ")]
+			if !ok {
+				text, ok = sections[words[1]]
+			}
+			if !ok {
+				t.Errorf("%s: no command %s", a.page(), line)
+				continue
+			}
+			for _, w := range words {
+				if strings.HasPrefix(w, "--") && !strings.Contains(text, "\n| `"+w+"`") && !strings.Contains(text, "\n| `"+w+" ") {
+					t.Errorf("%s: %s has no flag %s", a.page(), line, w)
+				}
+			}
+		}
+	}
+	if found < 30 {
+		t.Fatalf("found %d commands", found)
+	}
+}
