@@ -1,7 +1,7 @@
 # Each target is one line that you could as well type.
 include tools.env
 
-.PHONY: build test race lint generate chaos linear hostile overload bench sim audit ci
+.PHONY: build test race lint generate chaos linear hostile helm overload bench sim audit ci
 
 build:
 	go build -o bin/ ./cmd/weir
@@ -31,6 +31,10 @@ linear:
 # A real node abused in all ways that docs/threats.md lists, for ten minutes; on a machine with nothing else to do.
 hostile:
 	go test -count=1 -timeout 30m -v ./test/hostile -full
+
+# The Helm chart, with a rolling update in the chart's own times: two minutes.
+helm:
+	cd test/helm && go test -count=1 -v ./... -full
 
 # Three nodes asked for three times what they can do, in five ways, for a minute; on a machine with nothing else to do.
 overload:
