@@ -5,8 +5,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"log/slog"
-	"sync"
-	"sync/atomic"
 
 	"github.com/fsnotify/fsnotify"
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,19 +15,15 @@ import (
 // Source keeps the rules of a path up to date while Run runs. Its methods are
 // safe for concurrent use.
 type Source struct {
+	current
 	path    string
 	how     Options
 	log     *slog.Logger
 	metrics *metrics
-	set     atomic.Pointer[Set]
 	again   chan struct{} // its slot is filled once Reread was called
 
 	// content is what was read last, good or bad. Owned by Run.
 	content contentHash
-
-	mu       sync.Mutex
-	err      error        // guarded by mu
-	onChange []func(*Set) // guarded by mu
 }
 
 // Open loads the rules of a path, as Load does with other options, and fails if they are refused: there is
@@ -50,27 +44,6 @@ func Open(path string, how Options, log *slog.Logger, reg prometheus.Registerer)
 	s.set.Store(set)
 	warn(log, set.Warnings())
 	return s, nil
-}
-
-// Set returns the rules in force, never nil. A caller asks once per request, so
-// that all its answers come from one set.
-func (s *Source) Set() *Set { return s.set.Load() }
-
-// Err returns why the files as they are now were refused, or nil if they are in
-// force. It is a *LoadError.
-func (s *Source) Err() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.err
-}
-
-// OnChange registers f to be called with every set that comes into force after it. Run calls it, one call
-// at a time, when Set returns that set already; f should not block, because no change is seen meanwhile. A
-// change of comments only is none. A function registered before Run misses none.
-func (s *Source) OnChange(f func(*Set)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.onChange = append(s.onChange, f)
 }
 
 // Reread has Run read the files again, and log what comes of it also if they have not changed.
@@ -129,42 +102,15 @@ func (s *Source) reload() {
 	s.content = content
 	set, err := s.how.load(sources, unread)
 	if err != nil {
-		s.setErr(err)
-		s.metrics.refused()
-		s.log.Error("rules refused, the last good ones stay", "path", s.path, "revision", s.Set().Revision(), "error", err)
+		s.refuse(err, s.metrics, s.log, s.path)
 		return
 	}
-	changed := set.Revision() != s.Set().Revision()
-	if changed {
-		s.set.Store(set)
-	}
-	s.setErr(nil)
-	s.metrics.loadedSet(set)
-	warn(s.log, set.Warnings())
-	s.log.Info("rules loaded", "path", s.path, "revision", set.Revision(), "rules", set.Len(), "changed", changed)
-	if changed {
-		s.tell(set)
-	}
+	s.use(set, s.metrics, s.log, s.path)
 }
 
 func warn(log *slog.Logger, warnings []Problem) {
 	for _, p := range warnings {
 		log.Warn("rules: " + p.String())
-	}
-}
-
-func (s *Source) setErr(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.err = err
-}
-
-func (s *Source) tell(set *Set) {
-	s.mu.Lock()
-	hooks := s.onChange
-	s.mu.Unlock()
-	for _, f := range hooks {
-		f(set)
 	}
 }
 

@@ -366,9 +366,6 @@ func (s *Store) awaitRevision(ctx context.Context, revision int64) {
 	}
 }
 
-// State returns the rules in force, which have no revisions.
-func (s *Source) State() *State { return &State{Set: s.Set()} }
-
 // Change refuses: the rules of files are changed in the files.
 func (s *Source) Change(context.Context, bool, Edit) (old, next *State, err error) {
 	return nil, nil, fmt.Errorf("%w: it takes them from %s; change them there, or start it without --rules", ErrReadOnly, s.path)
