@@ -38,7 +38,7 @@ var imports = map[string][]string{
 	"cmd/weir/internal/dev": {"client", "api/weir/v1"},
 
 	"cluster":      {"cluster/peerv1", "shard", "ring", "algorithms"},
-	"node":         {"internal/audit", "internal/access", "internal/certs", "overload", "api", "api/envoy", "api/weir/v1", "internal/headers", "cluster", "cluster/etcd", "cluster/snapshot", "shard", "rules", "rules/envoy", "ring", "algorithms"},
+	"node":         {"rules/xds", "internal/audit", "internal/access", "internal/certs", "overload", "api", "api/envoy", "api/weir/v1", "internal/headers", "cluster", "cluster/etcd", "cluster/snapshot", "shard", "rules", "rules/envoy", "ring", "algorithms"},
 	"api":          {"internal/audit", "internal/access", "api/envoy", "api/internal/check", "api/internal/jsonbody", "api/internal/wire", "api/internal/gateway/weir/v1", "api/weir/v1", "internal/headers", "internal/clientip", "cluster", "rules", "rules/envoy", "shard", "ring", "algorithms"},
 	"cluster/etcd": {"cluster", "ring"},
 	// The format of files of counters, which knows nothing of what is in them.
@@ -48,6 +48,8 @@ var imports = map[string][]string{
 
 	// The format of another product: rules make rules of what it has read.
 	"rules/envoy": {"rules/internal/counter", "rules/internal/problem", "rules/internal/yamlnode", "ring", "algorithms"},
+	// Rules that a server sends.
+	"rules/xds": {"rules", "rules/envoy"},
 	// What the readers of all formats of rules share.
 	"rules/internal/counter":  {"ring", "algorithms"},
 	"rules/internal/problem":  {},
@@ -60,6 +62,8 @@ var imports = map[string][]string{
 	"api/internal/wire":     {},
 	// What the tests of both, and of the client, share.
 	"internal/apitest": {"api/weir/v1", "cluster", "rules", "shard", "ring"},
+	// The server that sends rules, in the tests of any package.
+	"internal/xdstest": {},
 	// What stands for the network and for etcd in the tests of any package.
 	"internal/inmemory": {},
 
