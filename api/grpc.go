@@ -23,5 +23,8 @@ func Register(server *grpc.Server, l *Limiter, c *ConfigServer, s Status, permit
 	weirv1.RegisterClusterServer(r, clusterServer{status: s, audit: l.audit, port: permits.port(), tokens: permits.store()})
 }
 
+// RegisterEnvoy registers Envoy's rate limit service alone.
+func RegisterEnvoy(server *grpc.Server, l *Limiter) { l.envoy.Register(server) }
+
 // Codec returns the codec that a gRPC server needs for the services of Register.
 func Codec() encoding.CodecV2 { return wire.Codec() }

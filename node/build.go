@@ -33,6 +33,7 @@ import (
 	"github.com/weirlimit/weir/overload"
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/rules"
+	"github.com/weirlimit/weir/rules/xds"
 	"github.com/weirlimit/weir/shard"
 )
 
@@ -52,7 +53,7 @@ const (
 	pongTimeout        = 10 * time.Second // then the connection is dead
 )
 
-// ruleSource is where the rules in force come from: *rules.Source or *rules.Store.
+// ruleSource is where the rules in force come from: *rules.Source, *rules.Store or *xds.Source.
 type ruleSource interface {
 	api.RuleStore
 	Set() *rules.Set
@@ -72,8 +73,10 @@ type node struct {
 	grpcListener, httpListener net.Listener
 	adminListener              net.Listener // nil without an admin port
 	pprofListener              net.Listener // nil unless profiles are served
+	rlsListener                net.Listener // nil without a port for Envoy alone
 	rules                      ruleSource
-	store                      *rules.Store // rules, unless they come from files; else nil
+	store                      *rules.Store // rules, unless they come from files or an xDS server; else nil
+	xds                        *xds.Source  // rules, if they come from an xDS server; else nil
 	config                     *api.ConfigServer
 	limiter                    *api.Limiter
 	etcd                       *etcd.Server // nil if it is not in this process
@@ -91,6 +94,7 @@ type node struct {
 	peers                      *cluster.Server
 	http                       *http.Server
 	admin                      *adminServer // nil without an admin port
+	rls                        *rlsServer   // nil without a port for Envoy alone
 	pprof                      *http.Server // nil unless profiles are served
 	health                     *health.Server
 	certs                      *certs.Source // nil without TLS
@@ -180,6 +184,9 @@ func (n *node) listen(ctx context.Context) error {
 		}
 		n.opts.Admin = n.adminListener.Addr().String()
 	}
+	if err = n.listenRLS(open); err != nil {
+		return err
+	}
 	if n.opts.Pprof != "" {
 		if n.pprofListener, err = open("pprof", n.opts.Pprof, maxProfileConnections); err != nil {
 			return err
@@ -192,15 +199,18 @@ func (n *node) listen(ctx context.Context) error {
 	return n.opts.Validate()
 }
 
-// loadRules reads the rules of files, if they are given.
+// loadRules reads the rules of files, or prepares to read those of an xDS server, if they are given.
 func (n *node) loadRules(context.Context) (err error) {
-	if n.opts.Rules != "" {
+	switch {
+	case n.opts.Rules != "":
 		n.rules, err = rules.Open(n.opts.Rules, n.opts.rules(), n.log, n.metrics)
+	case n.opts.XDSServer != "":
+		err = n.openXDS()
 	}
 	return err
 }
 
-// openStore reads the rules of the cluster, unless there are files.
+// openStore reads the rules of the cluster, unless this node has rules of its own.
 func (n *node) openStore(ctx context.Context) (err error) {
 	if n.rules != nil {
 		return nil
@@ -324,6 +334,9 @@ func (n *node) buildServers(params cluster.Params, local cluster.Local, denialLe
 	if n.http, err = n.newHTTPServer(n.opts.HTTP, api.HTTPConfig{Permits: permits}); err == nil && n.adminListener != nil {
 		n.admin, err = n.newAdminServer()
 	}
+	if err == nil && n.rlsListener != nil {
+		n.rls, err = n.newRLSServer()
+	}
 	return err
 }
 
@@ -405,6 +418,8 @@ func (n *node) info() Info {
 		EmbeddedEtcd: n.etcd != nil,
 		Rules:        set.Len(),
 		RulesPath:    n.opts.Rules,
+		XDS:          n.opts.XDSServer,
+		RLS:          n.opts.RLSListen,
 		Descriptors:  descriptors,
 		Reloader:     &Reloader{n.rules, n.certs, n.tokens, n.auditFile},
 		Parts:        &Parts{n},

@@ -92,7 +92,7 @@ func (d *doctor) check(err error, subject, format string, args ...any) bool {
 // ports looks at which ports are free. Whether it is this node that uses the others is known later.
 func (d *doctor) ports(ctx context.Context) {
 	o := d.node.opts
-	ports := []struct{ option, address string }{{"grpc", o.GRPC}, {"http", o.HTTP}, {"admin", o.Admin}, {"pprof", o.Pprof}}
+	ports := []struct{ option, address string }{{"grpc", o.GRPC}, {"http", o.HTTP}, {"admin", o.Admin}, {"rls-listen", o.RLSListen}, {"pprof", o.Pprof}}
 	if len(o.Etcd) == 0 {
 		ports = append(ports, struct{ option, address string }{"etcd-listen", o.EtcdListen})
 	}
@@ -113,7 +113,7 @@ func (d *doctor) ports(ctx context.Context) {
 
 // takenPorts says of each port in use whether this node may be its user.
 func (d *doctor) takenPorts() {
-	for _, option := range []string{"grpc", "http", "admin", "pprof", "etcd-listen"} {
+	for _, option := range []string{"grpc", "http", "admin", "rls-listen", "pprof", "etcd-listen"} {
 		address, taken := d.taken[option]
 		switch {
 		case !taken:
@@ -300,6 +300,9 @@ func (d *doctor) examineRules(ctx context.Context) {
 	switch {
 	case n.opts.Rules != "":
 		err = n.loadRules(ctx)
+	case n.opts.XDSServer != "":
+		d.examineXDS(ctx)
+		return
 	case n.registry != nil:
 		err = n.openStore(ctx)
 	default:

@@ -41,6 +41,7 @@ var metricSections = []metricSection{
 		{"weir_rules_info", "More than one revision for minutes: [WeirRulesDiffer](../operations/alerts/rules-differ.md)."},
 		{"weir_rules_load_total", "`failure`: a change was refused, as in [WeirRulesRefused](../operations/alerts/rules-refused.md)."},
 		{"weir_rules_last_load_success", "0: correct the rules, as in [WeirRulesRefused](../operations/alerts/rules-refused.md)."},
+		{"weir_xds_connected", "0 for minutes: look at the xDS server and at its certificates, as in [Envoy Gateway](../envoy-gateway.md#see-that-it-works)."},
 	}},
 	{heading: "The node and its cluster", metrics: []metricAdvice{
 		{"weir_build_info", "More than one version for days: end the upgrade."},

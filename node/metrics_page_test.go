@@ -114,8 +114,15 @@ func metricRows(t *testing.T) map[string]string {
 		t.Fatal(err)
 	}
 	defer secured.close()
+	follows := testOptions(t)
+	follows.XDSServer = freed(t)
+	following, err := build(t.Context(), Network{}, follows, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer following.close()
 	rows := make(map[string]string)
-	for _, n := range []*node{n, secured} {
+	for _, n := range []*node{n, secured, following} {
 		families, err := n.metrics.Gather()
 		if err != nil {
 			t.Fatal(err)

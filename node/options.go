@@ -89,6 +89,42 @@ type Options struct {
 	// or visible-runtime, these and the files next to the directory whose names begin with its name and a
 	// dot, as envoyproxy/ratelimit reads them. Default yaml.
 	RulesFiles string
+	// XDSServer is the address of an xDS server that sends the rules, as host:port or, of one with TLS, https://host:port.
+	// Empty means none. Not with Rules.
+	XDSServer string
+	// XDSNodeID is how this node names itself to the xDS server; all nodes of a cluster have the same. Default "default".
+	XDSNodeID string
+	// XDSMetadata lists what this node says of itself to the xDS server, as KEY=VALUE, 64 at most. Empty means nothing.
+	XDSMetadata []string
+	// XDSHeaders lists header fields that are sent to the xDS server, as NAME:VALUE, 64 at most. Empty means none.
+	XDSHeaders []string
+	// XDSCert is the file of the certificate, in PEM, that this node shows to an xDS server with TLS. Empty means none.
+	XDSCert string
+	// XDSKey is the file of the certificate's private key. Empty means none, as without XDSCert.
+	XDSKey string
+	// XDSCA is the file of the CA by which an xDS server with TLS is verified. Empty means the CAs of the system.
+	XDSCA string
+	// XDSServerName is the name that the certificate of the xDS server must have. Empty means the host in XDSServer.
+	XDSServerName string
+	// XDSRetry is the longest wait before the first new attempt to reach the xDS server, 100ms to 1h. It doubles with
+	// each attempt in vain; a random half of it is left out. 0 means the default, 1s.
+	XDSRetry time.Duration
+	// XDSRetryMax is the longest wait between two attempts, XDSRetry to 1h. 0 means the default, 30s or XDSRetry.
+	XDSRetryMax time.Duration
+	// XDSStartEmpty makes this node serve before the xDS server has sent rules: everything is allowed until then.
+	// Default false.
+	XDSStartEmpty bool
+	// RLSListen is where to listen for Envoy's rate limit service alone, with a certificate that need not name this node, as
+	// host:port. Port 0 picks a free one. Empty means none: GRPC serves it, too.
+	RLSListen string
+	// RLSCert is the file of the certificate, in PEM, that callers of RLSListen are shown. Empty means none, as without RLSListen.
+	RLSCert string
+	// RLSKey is the file of the certificate's private key. Empty means none, as without RLSListen.
+	RLSKey string
+	// RLSCA is the file of the CA by which callers of RLSListen are verified. Empty means that they need no certificate.
+	RLSCA string
+	// RLSClientName is the DNS name that certificates of these callers must have. Empty means any.
+	RLSClientName string
 	// Insecure permits to listen beyond loopback without TLS. Default false. Not with TLSCert.
 	Insecure bool
 	// TLSCert is the file of this node's certificate, in PEM, with what stands between it and
@@ -276,6 +312,16 @@ func (o Options) WithDefaults() Options {
 	fill(&o.TLSClientAuth, string(certs.Optional))
 	fill(&o.RulesFiles, rules.YAMLFiles.String())
 	fill(&o.LyftAlgorithm, defaultLyftAlgorithm)
+	fill(&o.XDSNodeID, defaultXDSNodeID)
+	if o.XDSRetry == 0 {
+		o.XDSRetry = defaultXDSRetry
+		if o.XDSRetryMax > 0 {
+			o.XDSRetry = min(o.XDSRetry, o.XDSRetryMax)
+		}
+	}
+	if o.XDSRetryMax == 0 {
+		o.XDSRetryMax = max(o.XDSRetry, defaultXDSRetryMax)
+	}
 	if o.RLSNearLimit == 0 {
 		o.RLSNearLimit = defaultRLSNearLimit
 	}
@@ -330,6 +376,13 @@ func (o Options) Validate() error {
 		{"tls-cert", o.badTLS()},
 		{"tls-client-auth", o.badClientAuth()},
 		{"rules-files", badRulesFiles(o.RulesFiles)},
+		{"xds-server", o.badXDS()},
+		{"xds-metadata", badXDSMetadata(o.XDSMetadata)},
+		{"xds-headers", badXDSHeaders(o.XDSHeaders)},
+		{"xds-cert", o.badXDSCert()},
+		{"xds-retry", o.badXDSRetry()},
+		{"xds-retry-max", badDuration(o.XDSRetryMax, minXDSRetry, maxXDSRetry)},
+		{"rls-listen", o.badRLS()},
 		{"tokens", o.badTokens()},
 		{"pprof", o.badPprof()},
 		{"http-hosts", badHTTPHosts(o.HTTPHosts)},

@@ -70,6 +70,28 @@ func TestOptionsValidate(t *testing.T) {
 		{Options{EtcdListen: "10.0.0.1:2379", Etcd: []string{"e:1"}}, ""}, // unused
 		{Options{EtcdListen: "2379", Etcd: []string{"e:1"}}, `etcd-listen: "2379" is not host:port, such as 127.0.0.1:9090`},
 
+		{Options{XDSServer: "eg:18001"}, ""},
+		{Options{XDSServer: "https://eg:18001", XDSCert: "c", XDSKey: "k", XDSCA: "a", XDSServerName: "n"}, ""},
+		{Options{XDSServer: "eg"}, `xds-server: "eg" is not host:port, such as 127.0.0.1:9090`},
+		{Options{XDSServer: "0.0.0.0:1"}, `xds-server: 0.0.0.0:1 names no host to connect to`},
+		{Options{XDSServer: "eg:1", Rules: "/r"}, "xds-server: is not for a node with --rules: its rules come from the xDS server or from files"},
+		{Options{XDSServer: "eg:1", XDSCA: "a"}, "xds-server: --xds-cert, --xds-key, --xds-ca and --xds-server-name need a server with TLS, as --xds-server https://eg:1"},
+		{Options{XDSStartEmpty: true}, "xds-server: --xds-start-empty needs --xds-server as well"},
+		{Options{XDSServer: "https://eg:1", XDSCert: "c"}, "xds-cert: --xds-cert needs --xds-key as well"},
+		{Options{XDSServer: "https://eg:1", XDSKey: "c"}, "xds-cert: --xds-key needs --xds-cert as well"},
+		{Options{XDSServer: "eg:1", XDSMetadata: []string{"a=b", "a=c"}}, `xds-metadata: "a=c" is not a new name, "=" and a value`},
+		{Options{XDSServer: "eg:1", XDSMetadata: make([]string, 65)}, `xds-metadata: has 65 entries, at most 64 are allowed`},
+		{Options{XDSServer: "eg:1", XDSHeaders: []string{"a b:c"}}, `xds-headers: "a b:c" is not the name and the value of a header field, such as x-tenant:a`},
+		{Options{XDSRetry: time.Millisecond}, "xds-retry: 1ms is not between 100ms and 1h0m0s"},
+		{Options{XDSRetry: time.Minute, XDSRetryMax: time.Second}, "xds-retry: 1m0s is more than --xds-retry-max, 1s"},
+		{Options{XDSRetryMax: 2 * time.Hour}, "xds-retry-max: 2h0m0s is not between 100ms and 1h0m0s"},
+		{Options{RLSListen: "0.0.0.0:8081", RLSCert: "c", RLSKey: "k"}, ""},
+		{Options{RLSListen: "8081", RLSCert: "c", RLSKey: "k"}, `rls-listen: "8081" is not host:port, such as 127.0.0.1:9090`},
+		{Options{RLSListen: ":8081"}, "rls-listen: needs --rls-cert and --rls-key as well; without TLS, Envoy asks at --grpc"},
+		{Options{RLSListen: ":8081", RLSCert: "c"}, "rls-listen: needs --rls-key as well; without TLS, Envoy asks at --grpc"},
+		{Options{RLSListen: ":8081", RLSCert: "c", RLSKey: "k", RLSClientName: "n"}, "rls-listen: --rls-client-name needs --rls-ca as well"},
+		{Options{RLSCert: "c"}, "rls-listen: --rls-cert needs --rls-listen as well"},
+
 		{Options{Advertise: "weir-1.example:9090"}, ""},
 		{Options{Advertise: "weir-1:0"}, `advertise: "weir-1:0" has the port "0", allowed is 1 to 65535`},
 		{Options{Advertise: "[fe80::1%eth0]:9090"}, `advertise: [fe80::1%eth0]:9090 has the zone "eth0", which means something on this machine only`},
@@ -195,6 +217,7 @@ func TestOptionsWithDefaults(t *testing.T) {
 		HTTPHeaders: []string{"draft", "x-ratelimit"}, ResetFormat: "delta", RetryJitter: "10%",
 		TrustedProxies: []string{"127.0.0.0/8", "::1"}, ClientIPHeader: "X-Forwarded-For",
 		TLSClientAuth: "optional", RulesFiles: "yaml", LyftAlgorithm: "fixed_window", RLSNearLimit: 0.8,
+		XDSNodeID: "default", XDSRetry: time.Second, XDSRetryMax: 30 * time.Second,
 	}
 	tests := []struct {
 		name     string

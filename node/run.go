@@ -38,7 +38,9 @@ type Info struct {
 	Etcd         string // host:port, comma-separated
 	EmbeddedEtcd bool
 	Rules        int
-	RulesPath    string // empty if the rules are the cluster's
+	RulesPath    string // of files; empty if there are none
+	XDS          string // the server of the rules; empty if there is none
+	RLS          string // host:port; empty without a port for Envoy alone
 	// Descriptors says that all rules are envoyproxy/ratelimit's, which only Envoy's API reads.
 	Descriptors bool
 	// Reloader has the node read again what it has read when it was started.
@@ -123,6 +125,14 @@ func (n *node) run(ctx context.Context, ready func(Info)) error {
 	}
 	if n.pprof != nil {
 		g.Go(func() error { return serveHTTP(n.pprof, n.pprofListener) })
+	}
+	if n.rls != nil {
+		g.Go(func() error {
+			if err := n.rls.grpc.Serve(n.rlsListener); !errors.Is(err, grpc.ErrServerStopped) {
+				return err
+			}
+			return nil
+		})
 	}
 	g.Go(func() error { return n.rules.Run(failed) })
 	if n.certs != nil {
@@ -211,17 +221,21 @@ func (n *node) watchEtcd(ctx context.Context) {
 
 // untilReady waits for a place in the view, and calls ready.
 func (n *node) untilReady(ctx, failed context.Context, ready func(Info)) error {
-	if !n.await(ctx, failed, joinPatience, n.Ready) {
+	if !n.await(ctx, failed, joinPatience, n.canDecide) {
 		if ctx.Err() == nil && failed.Err() == nil {
 			n.log.Warn("still not a member: waiting for a node that writes the next view", "id", n.opts.ID)
 		}
-		if !n.await(ctx, failed, 0, n.Ready) {
+		if !n.await(ctx, failed, 0, n.canDecide) {
 			return nil
 		}
 	}
 	n.await(ctx, failed, peerPatience, n.reachesAll)
 	n.await(ctx, failed, peerPatience, n.ownership.Sought)
 	n.await(ctx, failed, joinPatience, func() bool { return len(n.View().Members) > 1 || n.ownership.Standing().Wanted == 0 })
+	if !n.await(ctx, failed, joinPatience, n.hasRules) && ctx.Err() == nil && failed.Err() == nil {
+		n.log.Warn("not serving before the xDS server has sent rules", "server", n.opts.XDSServer, "node", n.opts.XDSNodeID)
+		n.await(ctx, failed, 0, n.hasRules)
+	}
 	if ctx.Err() != nil || failed.Err() != nil {
 		return nil // leaving already
 	}
@@ -332,6 +346,9 @@ func (n *node) stopServers() {
 	}
 	if n.pprof != nil {
 		_ = n.pprof.Close() // the rest of a profile is not worth waiting for
+	}
+	if n.rls != nil {
+		n.rls.stop(patience)
 	}
 	n.peers.Shutdown(patience)
 	select {

@@ -78,15 +78,20 @@ func (n *node) Cluster() string { return fmt.Sprintf("%016x", n.greeter.Self().C
 
 // Ready implements api.Status.
 func (n *node) Ready() bool {
+	return n.canDecide() && n.hasRules()
+}
+
+// canDecide reports whether the node does its part for other nodes, for which it needs no rules of its own.
+func (n *node) canDecide() bool {
 	return (n.isMember() || n.offline.Load()) && !n.leaving.Load() && !n.drained.Load()
 }
 
-// readiness is what the node is doing, which it tells other members: Ready exactly if Ready is true.
+// readiness is what the node is doing, which it tells other members: Ready exactly if canDecide is true.
 func (n *node) readiness() cluster.State {
 	switch {
 	case n.leaving.Load() || n.drained.Load():
 		return cluster.Leaving
-	case n.Ready():
+	case n.canDecide():
 		return cluster.Ready
 	}
 	return cluster.Joining
@@ -106,7 +111,7 @@ func (n *node) Drain(cancel bool) error {
 		return errors.New("no other node is ready to take over what this one holds")
 	}
 	n.drained.Store(!cancel)
-	n.setServing(cancel && n.isMember())
+	n.setServing(cancel && n.isMember() && n.hasRules())
 	state := cluster.Leaving
 	if cancel {
 		state = cluster.Ready
@@ -204,8 +209,10 @@ func (n *node) Problems() []string {
 	if err := n.rules.Err(); err != nil {
 		problems = append(problems, fmt.Sprintf("the newest rules are invalid, so the rules before them stay in force: %v", err))
 	}
+	problems = append(problems, n.xdsProblems()...)
+	problems = append(problems, n.rlsProblems()...)
 	if others := n.othersRules(); len(others) > 0 {
-		problems = append(problems, fmt.Sprintf("other rules than this node's are in force on %s, because some nodes have files (--rules) of their own: what applies to a check depends on the node that is asked", strings.Join(others, ", ")))
+		problems = append(problems, fmt.Sprintf("other rules than this node's are in force on %s, because some nodes have rules of their own (--rules or --xds-server): what applies to a check depends on the node that is asked", strings.Join(others, ", ")))
 	}
 	if problem := n.evictions.problem(); problem != "" {
 		problems = append(problems, problem)

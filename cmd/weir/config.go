@@ -56,15 +56,15 @@ func (a *app) checkConfig(args []string) error {
 			return err
 		}
 	}
-	_, values, err := readOptions(flags, a.env)
+	opts, values, err := readOptions(flags, a.env)
 	for _, name := range unknownVariables(a.env) {
 		fmt.Fprintf(a.stderr, "warning: unknown environment variable %s\n", name)
 	}
-	for _, ignored := range lyftWarnings(a.env) {
-		fmt.Fprintf(a.stderr, "warning: %s of envoyproxy/ratelimit ignored: %s\n", strings.Join(ignored.names, ", "), ignored.because)
-	}
 	if err != nil {
 		return err
+	}
+	for _, ignored := range lyftWarnings(a.env, opts) {
+		fmt.Fprintf(a.stderr, "warning: %s of envoyproxy/ratelimit ignored: %s\n", strings.Join(ignored.names, ", "), ignored.because)
 	}
 	_, err = io.WriteString(a.stdout, formatConfig(values))
 	return err

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weirlimit/weir/node"
 	"github.com/weirlimit/weir/rules"
 )
 
@@ -33,12 +34,15 @@ var lyftBooleans = map[string]string{
 	"MERGE_DOMAIN_CONFIG": "merge-domains", "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED": "health-needs-rules",
 }
 
-// lyftIgnored are the variables without a meaning here, and why. A star stands for any
-// end.
-var lyftIgnored = []struct {
+// group are variables that mean nothing for one reason.
+type group struct {
 	because string
 	names   []string
-}{
+}
+
+// lyftIgnored are the variables without a meaning here, and why. A star stands for any
+// end.
+var lyftIgnored = []group{
 	{"counters live in the nodes", []string{
 		"REDIS_*", "MEMCACHE_*", "BACKEND_TYPE", "CACHE_KEY_PREFIX", "LOCAL_CACHE_SIZE_IN_BYTES", "EXPIRATION_JITTER_MAX_SECONDS",
 	}},
@@ -49,11 +53,22 @@ var lyftIgnored = []struct {
 	}},
 	{"/rlconfig is on the HTTP port, and --pprof serves profiles", []string{"DEBUG_HOST", "DEBUG_PORT"}},
 	{"logs are JSON, and text on a terminal", []string{"LOG_FORMAT"}},
-	{"rules are not read by xDS", []string{"CONFIG_GRPC_XDS_*", "XDS_CLIENT_*", "FORCE_START_WITHOUT_INITIAL_CONFIG"}},
 	{"connections do not end by age", []string{"GRPC_MAX_CONNECTION_AGE", "GRPC_MAX_CONNECTION_AGE_GRACE"}},
-	{"TLS is set by --tls-cert, --tls-key, --tls-ca and --tls-client-auth", []string{"GRPC_SERVER_TLS_*", "GRPC_CLIENT_TLS_*"}},
 	{"there are no traces", []string{"TRACING_*"}},
 }
+
+// These mean something only where the option does that they are for.
+var (
+	lyftWithoutXDS = group{"rules are not read by xDS", []string{"CONFIG_GRPC_XDS_*", "XDS_CLIENT_*", "FORCE_START_WITHOUT_INITIAL_CONFIG"}}
+	lyftWithXDS    = []group{
+		{"a random half of each wait for the xDS server is left out", []string{
+			"CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", "XDS_CLIENT_BACKOFF_RANDOM_FACTOR", "XDS_CLIENT_BACKOFF_JITTER",
+		}},
+		{fmt.Sprintf("messages of the xDS server may have %d MiB", node.MaxXDSMessage>>20), []string{"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES"}},
+	}
+	lyftWithoutRLS = group{"TLS is set by --tls-cert, --tls-key, --tls-ca and --tls-client-auth", []string{"GRPC_SERVER_TLS_*", "GRPC_CLIENT_TLS_*"}}
+	lyftWithRLS    = group{"callers are verified by the CA in GRPC_CLIENT_TLS_CACERT", []string{"GRPC_SERVER_TLS_CA_CERT"}}
+)
 
 // lyftLevels are the levels of its log by those of weir's.
 var lyftLevels = map[string]string{
@@ -84,20 +99,24 @@ func lyftOptions(env map[string]string, said func(option string) string) (map[st
 		options[option] = given{net.JoinHostPort(cmp.Or(env[host], "0.0.0.0"), cmp.Or(env[port], otherwise)), port}
 	}
 	address("http", "HOST", "PORT", "8080")
-	address("grpc", "GRPC_HOST", "GRPC_PORT", "8081")
+	if lyftTLS(env, said) {
+		address("rls-listen", "GRPC_HOST", "GRPC_PORT", "8081")
+		pass(env, options, lyftRLS)
+	} else {
+		address("grpc", "GRPC_HOST", "GRPC_PORT", "8081")
+	}
+	if env["CONFIG_TYPE"] == lyftXDS && said("rules") == "" {
+		if err := lyftServer(env, options); err != nil {
+			return nil, err
+		}
+	}
 	// Where limits come by xDS there, these mean nothing.
 	if env["CONFIG_TYPE"] != lyftXDS && (env["RUNTIME_ROOT"] != "" || env["RUNTIME_SUBDIRECTORY"] != "" || env["RUNTIME_APPDIRECTORY"] != "") {
 		options["rules"] = given{filepath.Join(cmp.Or(env["RUNTIME_ROOT"], "/srv/runtime_data/current"),
 			env["RUNTIME_SUBDIRECTORY"], cmp.Or(env["RUNTIME_APPDIRECTORY"], "config")), "RUNTIME_ROOT"}
 	}
-	for name, option := range lyftBooleans {
-		if v := env[name]; v != "" {
-			options[option] = given{v, name}
-		}
-	}
-	if v := env["NEAR_LIMIT_RATIO"]; v != "" {
-		options["rls-near-limit"] = given{v, "NEAR_LIMIT_RATIO"}
-	}
+	pass(env, options, lyftBooleans)
+	pass(env, options, map[string]string{"NEAR_LIMIT_RATIO": "rls-near-limit"})
 	if v := env["LOG_LEVEL"]; v != "" {
 		level, known := lyftLevels[strings.ToLower(v)]
 		if !known {
@@ -109,6 +128,57 @@ func lyftOptions(env map[string]string, said func(option string) string) (map[st
 		return nil, err
 	}
 	return options, lyftHeaders(env, options)
+}
+
+// pass sets options to what variables have.
+func pass(env map[string]string, options map[string]given, names map[string]string) {
+	for name, option := range names {
+		if v := env[name]; v != "" {
+			options[option] = given{v, name}
+		}
+	}
+}
+
+// lyftRLS are the options that are the variables of callers with TLS.
+var lyftRLS = map[string]string{
+	"GRPC_SERVER_TLS_CERT": "rls-cert", "GRPC_SERVER_TLS_KEY": "rls-key", "GRPC_CLIENT_TLS_CACERT": "rls-ca", "GRPC_CLIENT_TLS_SAN": "rls-client-name",
+}
+
+// lyftTLS reports whether callers are to be served by the certificate in the variables. The variable was read before.
+func lyftTLS(env map[string]string, said func(option string) string) bool {
+	tls, _ := lyftSwitch(env, "GRPC_SERVER_USE_TLS", false)
+	return tls && said("tls-cert") == ""
+}
+
+// lyftSource are the options that are variables of the xDS server, and lyftSourceTLS those that mean something with
+// CONFIG_GRPC_XDS_SERVER_USE_TLS only.
+var (
+	lyftSource = map[string]string{
+		"CONFIG_GRPC_XDS_NODE_ID": "xds-node-id", "CONFIG_GRPC_XDS_NODE_METADATA": "xds-metadata", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS": "xds-headers",
+		"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL": "xds-retry", "XDS_CLIENT_BACKOFF_MAX_INTERVAL": "xds-retry-max",
+		"FORCE_START_WITHOUT_INITIAL_CONFIG": "xds-start-empty",
+	}
+	lyftSourceTLS = map[string]string{
+		"CONFIG_GRPC_XDS_CLIENT_TLS_CERT": "xds-cert", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY": "xds-key",
+		"CONFIG_GRPC_XDS_SERVER_TLS_CACERT": "xds-ca", "CONFIG_GRPC_XDS_SERVER_TLS_SAN": "xds-server-name",
+	}
+)
+
+// lyftServer sets where limits come from by xDS.
+func lyftServer(env map[string]string, options map[string]given) error {
+	const url, useTLS = "CONFIG_GRPC_XDS_SERVER_URL", "CONFIG_GRPC_XDS_SERVER_USE_TLS"
+	tls, err := lyftSwitch(env, useTLS, false)
+	if err != nil {
+		return err
+	}
+	server := strings.TrimPrefix(cmp.Or(env[url], "localhost:18000"), "dns:///")
+	pass(env, options, lyftSource)
+	if tls {
+		server = "https://" + server
+		pass(env, options, lyftSourceTLS)
+	}
+	options["xds-server"] = given{server, url}
+	return nil
 }
 
 // lyftFiles sets which files are read. Those next to RUNTIME_APPDIRECTORY are read only if the rules are
@@ -157,15 +227,13 @@ func lyftRefuses(env map[string]string, said func(option string) string) error {
 	case v == "" || v == "FILE":
 	case v != lyftXDS:
 		return fmt.Errorf("CONFIG_TYPE: %q is not one of FILE, %s", v, lyftXDS)
-	case said("rules") == "" && said("etcd") == "":
-		return fmt.Errorf("CONFIG_TYPE: weir does not read limits by xDS (%s); give files with --rules, or an etcd with --etcd, see weir rules apply", v)
 	}
 	if v := env["GRPC_UDS"]; v != "" && said("grpc") == "" {
 		return fmt.Errorf("GRPC_UDS: weir does not listen on a socket file such as %q; give an address with --grpc, or unset it and set GRPC_PORT", v)
 	}
 	tls, err := lyftSwitch(env, "GRPC_SERVER_USE_TLS", false)
-	if err == nil && tls && said("tls-cert") == "" {
-		err = fmt.Errorf("GRPC_SERVER_USE_TLS: %q needs --tls-cert, --tls-key and --tls-ca: callers that expect TLS could not connect; see weir certs", env["GRPC_SERVER_USE_TLS"])
+	if err == nil && tls && said("tls-cert") == "" && (env["GRPC_SERVER_TLS_CERT"] == "" || env["GRPC_SERVER_TLS_KEY"] == "") {
+		err = fmt.Errorf("GRPC_SERVER_USE_TLS: %q needs GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY, or --tls-cert, --tls-key and --tls-ca: callers that expect TLS could not connect; see weir certs", env["GRPC_SERVER_USE_TLS"])
 	}
 	return err
 }
@@ -193,19 +261,30 @@ type ignored struct {
 }
 
 // lyftWarnings returns the variables of envoyproxy/ratelimit that are set and have no
-// meaning here. lyftOptions has refused nothing.
-func lyftWarnings(env map[string]string) []ignored {
+// meaning for a node with these options. lyftOptions has refused nothing.
+func lyftWarnings(env map[string]string, opts node.Options) []ignored {
 	if !lyftInUse(env) {
 		return nil
 	}
 	var warnings []ignored
-	if env["CONFIG_TYPE"] == lyftXDS {
-		warnings = append(warnings, ignored{[]string{"CONFIG_TYPE"}, "rules are not read by xDS, but from --rules or etcd"})
+	groups := slices.Clone(lyftIgnored)
+	if opts.XDSServer == "" {
+		groups = append(groups, lyftWithoutXDS)
+		if env["CONFIG_TYPE"] == lyftXDS {
+			warnings = append(warnings, ignored{[]string{"CONFIG_TYPE"}, "rules are not read by xDS, but from --rules"})
+		}
+	} else {
+		groups = append(groups, lyftWithXDS...)
+	}
+	if opts.RLSListen == "" {
+		groups = append(groups, lyftWithoutRLS)
+	} else {
+		groups = append(groups, lyftWithRLS)
 	}
 	if env["GRPC_UDS"] != "" {
 		warnings = append(warnings, ignored{[]string{"GRPC_UDS"}, "weir listens at --grpc, and on no socket file"})
 	}
-	for _, group := range lyftIgnored {
+	for _, group := range groups {
 		var names []string
 		for _, name := range slices.Sorted(maps.Keys(env)) {
 			if env[name] != "" && slices.ContainsFunc(group.names, func(pattern string) bool { return fits(name, pattern) }) {

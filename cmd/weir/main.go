@@ -11,6 +11,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -21,7 +22,16 @@ import (
 func main() {
 	a := newApp(os.Environ(), os.Stdout, os.Stderr)
 	a.ownsProcess = true
-	os.Exit(a.run(os.Args[1:]))
+	os.Exit(a.run(commandLine(os.Args)))
+}
+
+// commandLine returns the arguments of a program that was started by these. Under the name of envoyproxy/ratelimit it
+// is started without any, and runs a node.
+func commandLine(args []string) []string {
+	if len(args) == 1 && filepath.Base(args[0]) == "ratelimit" {
+		return []string{"serve"}
+	}
+	return args[min(1, len(args)):]
 }
 
 // app is what the commands share: everything that they touch outside.

@@ -69,7 +69,7 @@ func (a *app) serve(opts node.Options) error {
 	if unknown := unknownVariables(a.env); len(unknown) > 0 {
 		log.Warn("ignoring unknown environment variables", "variables", strings.Join(unknown, ", "))
 	}
-	for _, ignored := range lyftWarnings(a.env) {
+	for _, ignored := range lyftWarnings(a.env, opts) {
 		log.Warn("ignoring environment variables of envoyproxy/ratelimit", "variables", strings.Join(ignored.names, ", "), "because", ignored.because)
 	}
 	if err := useBuffersThatFit(); err != nil {
@@ -184,12 +184,18 @@ func logReady(log *slog.Logger, info node.Info) {
 	switch {
 	case info.Descriptors:
 		try = "curl " + dialable(info.HTTP) + "/rlconfig"
-	case info.Rules == 0 && info.RulesPath == "":
+	case info.Rules == 0 && info.RulesPath == "" && info.XDS == "":
 		try = "weir rules apply -f FILE" + atNode(cmp.Or(info.Admin, info.GRPC)) + " (without rules everything is allowed)"
 	}
 	log = slog.New(anyLevel{log.Handler()})
 	if info.Admin != "" {
 		log = log.With("admin", info.Admin)
+	}
+	if info.XDS != "" {
+		log = log.With("xds", info.XDS)
+	}
+	if info.RLS != "" {
+		log = log.With("rls", info.RLS)
 	}
 	log.Info("ready", "id", info.ID, "grpc", info.GRPC, "http", info.HTTP, "rules", info.Rules,
 		"etcd", info.Etcd, "embedded_etcd", info.EmbeddedEtcd, "try", try)

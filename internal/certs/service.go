@@ -1,0 +1,113 @@
+package certs
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+)
+
+// rereadEvery is how old what was read of files may be when a client connects.
+const rereadEvery = time.Second
+
+// ServiceClient returns the configuration of a client of another program's service, by what the files have now: it
+// verifies the server by files.CA, or by the CAs of the system if that is empty, and shows files.Cert unless that is
+// empty. The server must have serverName, or the name that it is dialed by if that is empty.
+func ServiceClient(files Files, serverName string) (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: serverName}
+	pair, err := files.pair("xds")
+	if pair != nil {
+		config.Certificates = []tls.Certificate{*pair}
+	}
+	if err == nil && files.CA != "" {
+		config.RootCAs, err = files.pool("xds")
+	}
+	return config, err
+}
+
+// Service has a certificate for clients that are none of Weir's, which names a host and no node. It reads the files
+// again as clients connect, at most every second. Files that cannot be used leave what was read before in force. It is
+// safe for concurrent use.
+type Service struct {
+	files      Files
+	clientName string
+	log        *slog.Logger
+
+	mu      sync.Mutex
+	config  *tls.Config // guarded by mu; of the files that could be read last
+	readAt  time.Time   // guarded by mu
+	problem error       // guarded by mu; of the files as they are now; nil if they are in force
+}
+
+// OpenService reads the files. With files.CA, clients must show a certificate of that CA, which has the DNS name
+// clientName unless that is empty. The error says which file cannot be used, and why.
+func OpenService(files Files, clientName string, log *slog.Logger) (*Service, error) {
+	s := &Service{files: files, clientName: clientName, log: log, readAt: time.Now()}
+	config, err := s.read()
+	s.config = config
+	return s, err
+}
+
+// Credentials secures the connections of a gRPC server.
+func (s *Service) Credentials() credentials.TransportCredentials {
+	return credentials.NewTLS(&tls.Config{
+		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"},
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.current(), nil },
+	})
+}
+
+// Err returns why the files as they were read last cannot be used, or nil.
+func (s *Service) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.problem
+}
+
+// current returns what a client that connects now is shown.
+func (s *Service) current() *tls.Config {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); now.Sub(s.readAt) >= rereadEvery {
+		s.readAt = now
+		config, err := s.read()
+		if err != nil && (s.problem == nil || s.problem.Error() != err.Error()) {
+			s.log.Error("certificate for Envoy not read again: the one before stays in force", "error", err)
+		}
+		if s.problem = err; err == nil {
+			s.config = config
+		}
+	}
+	return s.config
+}
+
+// read reads the files, all or none.
+func (s *Service) read() (*tls.Config, error) {
+	pair, err := s.files.pair("rls")
+	if err != nil {
+		return nil, err
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}, Certificates: []tls.Certificate{*pair}}
+	if s.files.CA == "" {
+		return config, nil
+	}
+	if config.ClientCAs, err = s.files.pool("rls"); err != nil {
+		return nil, err
+	}
+	config.ClientAuth = tls.RequireAndVerifyClientCert
+	if s.clientName != "" {
+		config.VerifyConnection = func(state tls.ConnectionState) error { return hasName(state.PeerCertificates[0], s.clientName) }
+	}
+	return config, nil
+}
+
+// hasName refuses a certificate without a DNS name.
+func hasName(cert *x509.Certificate, name string) error {
+	if err := cert.VerifyHostname(name); err != nil {
+		return fmt.Errorf("the client's certificate: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,97 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+
+	"google.golang.org/grpc"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/weirlimit/weir/api"
+	"github.com/weirlimit/weir/internal/certs"
+)
+
+// rlsServer serves Envoy's API alone, with a certificate that need not name this node, as gateways give it to a rate
+// limit service.
+type rlsServer struct {
+	grpc *grpc.Server
+	cert *certs.Service
+}
+
+// newRLSServer returns the server of the port for Envoy.
+func (n *node) newRLSServer() (*rlsServer, error) {
+	o := n.opts
+	cert, err := certs.OpenService(certs.Files{Cert: o.RLSCert, Key: o.RLSKey, CA: o.RLSCA}, o.RLSClientName, n.log)
+	if err != nil {
+		return nil, err
+	}
+	s := &rlsServer{newGRPCServer(grpc.Creds(n.limiter.Credentials(cert.Credentials())), grpc.NumStreamWorkers(streamWorkers)), cert}
+	n.closers = append(n.closers, s.grpc.Stop)
+	api.RegisterEnvoy(s.grpc, n.limiter)
+	healthpb.RegisterHealthServer(api.Bounded(s.grpc), n.health)
+	return s, nil
+}
+
+// stop lets calls under way finish until patience ends.
+func (s *rlsServer) stop(patience context.Context) {
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		s.grpc.GracefulStop()
+	}()
+	select {
+	case <-stopped:
+	case <-patience.Done():
+		s.grpc.Stop()
+		<-stopped
+	}
+}
+
+func (o Options) badRLS() string {
+	if o.RLSListen == "" {
+		for _, other := range []struct{ option, value string }{
+			{"rls-cert", o.RLSCert}, {"rls-key", o.RLSKey}, {"rls-ca", o.RLSCA}, {"rls-client-name", o.RLSClientName},
+		} {
+			if other.value != "" {
+				return fmt.Sprintf("--%s needs --rls-listen as well", other.option)
+			}
+		}
+		return ""
+	}
+	var missing []string
+	for _, f := range []struct{ option, path string }{{"--rls-cert", o.RLSCert}, {"--rls-key", o.RLSKey}} {
+		if f.path == "" {
+			missing = append(missing, f.option)
+		}
+	}
+	switch problem := badHostPort(o.RLSListen, 0); {
+	case problem != "":
+		return problem
+	case len(missing) > 0:
+		return fmt.Sprintf("needs %s as well; without TLS, Envoy asks at --grpc", strings.Join(missing, " and "))
+	case o.RLSClientName != "" && o.RLSCA == "":
+		return "--rls-client-name needs --rls-ca as well"
+	}
+	return ""
+}
+
+// rlsProblems says what is wrong with the certificate for Envoy.
+func (n *node) rlsProblems() []string {
+	if n.rls == nil || n.rls.cert.Err() == nil {
+		return nil
+	}
+	return []string{fmt.Sprintf("the files of --rls-cert, --rls-key and --rls-ca as they are now cannot be used, those read before stay in force: %v", n.rls.cert.Err())}
+}
+
+// listenRLS takes the port for Envoy.
+func (n *node) listenRLS(open func(name, address string, most int) (net.Listener, error)) (err error) {
+	if n.opts.RLSListen == "" {
+		return nil
+	}
+	if n.rlsListener, err = open("rls-listen", n.opts.RLSListen, maxGRPCConnections); err == nil {
+		n.opts.RLSListen = n.rlsListener.Addr().String()
+	}
+	return err
+}

@@ -1,0 +1,227 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/weirlimit/weir/internal/certs"
+	"github.com/weirlimit/weir/rules/xds"
+)
+
+// MaxXDSMessage is the most that one message of an xDS server may have, in bytes.
+const MaxXDSMessage = xds.MaxMessage
+
+// Bounds and defaults of the options of xDS.
+const (
+	defaultXDSNodeID   = "default" // as envoyproxy/ratelimit has it
+	defaultXDSRetry    = time.Second
+	defaultXDSRetryMax = 30 * time.Second
+	minXDSRetry        = 100 * time.Millisecond
+	maxXDSRetry        = time.Hour
+	maxXDSPairs        = 64 // metadata, and likewise headers
+	examineXDSTime     = 3 * time.Second
+)
+
+// xdsKeepAlive finds a server out that has vanished without a word, within 30 s. Pings of gRPC would not do: servers
+// end connections that ping more often than every 5 minutes, unless they are told otherwise.
+var xdsKeepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}
+
+// xdsHasTLS reports whether the xDS server is asked over TLS.
+func (o Options) xdsHasTLS() bool { return strings.HasPrefix(o.XDSServer, httpsScheme) }
+
+func (o Options) badXDS() string {
+	address := strings.TrimPrefix(o.XDSServer, httpsScheme)
+	host, _, _ := net.SplitHostPort(address)
+	problem := badHostPort(address, 1)
+	switch {
+	case o.XDSServer == "":
+		for _, other := range []struct {
+			option string
+			given  bool
+		}{
+			{"xds-cert", o.XDSCert != ""}, {"xds-key", o.XDSKey != ""}, {"xds-ca", o.XDSCA != ""}, {"xds-server-name", o.XDSServerName != ""},
+			{"xds-metadata", len(o.XDSMetadata) > 0}, {"xds-headers", len(o.XDSHeaders) > 0}, {"xds-start-empty", o.XDSStartEmpty},
+		} {
+			if other.given {
+				return fmt.Sprintf("--%s needs --xds-server as well", other.option)
+			}
+		}
+		return ""
+	case problem != "":
+		return problem
+	case isWildcard(host):
+		return fmt.Sprintf("%s names no host to connect to", address)
+	case o.Rules != "":
+		return "is not for a node with --rules: its rules come from the xDS server or from files"
+	case o.xdsHasTLS():
+		return ""
+	case o.XDSCert != "" || o.XDSKey != "" || o.XDSCA != "" || o.XDSServerName != "":
+		return "--xds-cert, --xds-key, --xds-ca and --xds-server-name need a server with TLS, as --xds-server https://" + address
+	}
+	return ""
+}
+
+func (o Options) badXDSCert() string {
+	switch {
+	case o.XDSCert != "" && o.XDSKey == "":
+		return "--xds-cert needs --xds-key as well"
+	case o.XDSKey != "" && o.XDSCert == "":
+		return "--xds-key needs --xds-cert as well"
+	}
+	return ""
+}
+
+// badXDSMetadata checks KEY=VALUE.
+func badXDSMetadata(pairs []string) string {
+	_, problem := xdsPairs(pairs, "=")
+	return problem
+}
+
+// badXDSHeaders checks NAME:VALUE.
+func badXDSHeaders(pairs []string) string {
+	headers, problem := xdsPairs(pairs, ":")
+	for name, value := range headers {
+		if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
+			return fmt.Sprintf("%q is not the name and the value of a header field, such as x-tenant:a", name+":"+value)
+		}
+	}
+	return problem
+}
+
+// xdsPairs takes pairs apart, and returns what is wrong with one.
+func xdsPairs(pairs []string, separator string) (map[string]string, string) {
+	if len(pairs) > maxXDSPairs {
+		return nil, fmt.Sprintf("has %d entries, at most %d are allowed", len(pairs), maxXDSPairs)
+	}
+	values := make(map[string]string, len(pairs))
+	for _, pair := range pairs {
+		key, value, ok := strings.Cut(pair, separator)
+		if _, twice := values[key]; !ok || key == "" || twice {
+			return nil, fmt.Sprintf("%q is not a new name, %q and a value", pair, separator)
+		}
+		values[key] = value
+	}
+	return values, ""
+}
+
+func (o Options) badXDSRetry() string {
+	if problem := badDuration(o.XDSRetry, minXDSRetry, maxXDSRetry); problem != "" {
+		return problem
+	}
+	if o.XDSRetry > o.XDSRetryMax {
+		return fmt.Sprintf("%v is more than --xds-retry-max, %v", o.XDSRetry, o.XDSRetryMax)
+	}
+	return ""
+}
+
+// openXDS prepares the source of rules that follows an xDS server. It begins without rules.
+func (n *node) openXDS() (err error) {
+	o := n.opts
+	cfg := xds.Config{
+		Server: strings.TrimPrefix(o.XDSServer, httpsScheme), NodeID: o.XDSNodeID, RetryMin: o.XDSRetry, RetryMax: o.XDSRetryMax,
+		Dial: n.dialXDS, Options: o.rules(), Logger: n.log, Metrics: n.metrics,
+	}
+	cfg.Metadata, _ = xdsPairs(o.XDSMetadata, "=")
+	cfg.Headers, _ = xdsPairs(o.XDSHeaders, ":")
+	if o.xdsHasTLS() {
+		files := certs.Files{Cert: o.XDSCert, Key: o.XDSKey, CA: o.XDSCA}
+		cfg.TLS = func() (*tls.Config, error) { return certs.ServiceClient(files, o.XDSServerName) }
+		if _, err := cfg.TLS(); err != nil {
+			return err
+		}
+	}
+	n.xds, err = xds.New(cfg)
+	if err == nil {
+		n.rules = n.xds
+	}
+	return err
+}
+
+func (n *node) dialXDS(ctx context.Context, address string) (net.Conn, error) {
+	if n.network.Dial != nil {
+		return n.network.Dial(ctx, address)
+	}
+	return (&net.Dialer{KeepAliveConfig: xdsKeepAlive}).DialContext(ctx, "tcp", address)
+}
+
+// hasRules reports whether the rules that a node needs before it serves have come. Only those of an xDS server can be
+// late.
+func (n *node) hasRules() bool {
+	if n.xds == nil || n.opts.XDSStartEmpty {
+		return true
+	}
+	select {
+	case <-n.xds.Received():
+		return true
+	default:
+		return false
+	}
+}
+
+// xdsProblems says what is wrong with the xDS server.
+func (n *node) xdsProblems() (problems []string) {
+	if n.xds == nil {
+		return nil
+	}
+	state := "the last good rules stay in force"
+	select {
+	case <-n.xds.Received():
+	default:
+		state = "there are no rules yet, and this node does not serve before there are"
+		if n.opts.XDSStartEmpty {
+			state = "there are no rules yet, and everything is allowed"
+		}
+		if n.xds.Disconnected() == nil {
+			problems = append(problems, fmt.Sprintf("the xDS server %s has sent no good rules for node %q: %s", n.opts.XDSServer, n.opts.XDSNodeID, state))
+		}
+	}
+	if err := n.xds.Disconnected(); err != nil {
+		problems = append(problems, fmt.Sprintf("there is no stream to the xDS server %s: %s; attempts go on: %v", n.opts.XDSServer, state, err))
+	}
+	return problems
+}
+
+// examineXDS asks the xDS server for the rules, as a node with these options would.
+func (d *doctor) examineXDS(ctx context.Context) {
+	n := d.node
+	if !d.check(n.openXDS(), "xds-server", "is configured well") {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, examineXDSTime)
+	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = n.xds.Run(ctx) // its error is always nil
+	}()
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	for waiting := true; waiting && n.xds.Err() == nil; {
+		select {
+		case <-n.xds.Received():
+			waiting = false
+		case <-ctx.Done():
+			waiting = false
+		case <-look.C:
+		}
+	}
+	disconnected, refused := n.xds.Disconnected(), n.xds.Err()
+	cancel()
+	<-ended
+	switch {
+	case refused != nil:
+		d.add(Bad, "xds-server", "%s sends rules that are refused: %v", n.opts.XDSServer, refused)
+	case disconnected != nil:
+		d.add(Bad, "xds-server", "%s does not answer: %v", n.opts.XDSServer, disconnected)
+	case n.rules.Set().Len() == 0:
+		d.add(Doubtful, "xds-server", "%s has sent no rules for node %q: everything is allowed", n.opts.XDSServer, n.opts.XDSNodeID)
+	default:
+		d.add(Good, "xds-server", "%s has sent %d rules", n.opts.XDSServer, n.rules.Set().Len())
+	}
+}
