@@ -39,7 +39,7 @@ func TestProblems(t *testing.T) {
 	restarted, other := self, cluster.Member{ID: "b", Address: freed(t), Incarnation: 1}
 	restarted.Incarnation++
 	died := errors.New("disk full")
-	const otherRules = "other rules than this node's are in force on c, because some nodes have files"
+	const otherRules = "other rules than this node's are in force on c, because some nodes have rules of their own"
 	ours := n.Self().RuleRevision
 	rules := func(self, others bool, revision string) func() {
 		return func() {

@@ -221,7 +221,7 @@ func (s *Source) connect() (*grpc.ClientConn, error) {
 
 // obey subscribes, and takes what the server sends until the stream ends.
 //
-// Each stream begins without a version: a server that was started anew counts from the beginning, and would take a
+// Each stream begins without a version: a server that was started again counts from the beginning, and would take a
 // version of the one before for its own, and send nothing.
 func (s *Source) obey(ctx context.Context, stream discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient) (heard bool, err error) {
 	request := &discoveryv3.DiscoveryRequest{Node: s.node(), TypeUrl: TypeURL}
@@ -314,7 +314,7 @@ func invalid(err error) *rpcstatus.Status {
 	return &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: text}
 }
 
-// hash tells resources apart, in whichever order they come.
+// hash tells resources apart. Their order does not matter.
 func hash(resources []*anypb.Any) [sha256.Size]byte {
 	sums := make([][]byte, len(resources))
 	for i, r := range resources {

@@ -321,7 +321,7 @@ func TestRefusalsAreFew(t *testing.T) {
 	}
 }
 
-// A server that is away at the start, and again later, is awaited; what it sent last stays. One that was started anew
+// A server that is away at the start, and again later, is awaited; what it sent last stays. One that was started again
 // counts its versions from the beginning.
 func TestServerAway(t *testing.T) {
 	server := xdstest.New(t, nil)
