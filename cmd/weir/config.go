@@ -60,11 +60,11 @@ func (a *app) checkConfig(args []string) error {
 	for _, name := range unknownVariables(a.env) {
 		fmt.Fprintf(a.stderr, "warning: unknown environment variable %s\n", name)
 	}
-	if err != nil {
-		return err
-	}
 	for _, ignored := range lyftWarnings(a.env, opts) {
 		fmt.Fprintf(a.stderr, "warning: %s of envoyproxy/ratelimit ignored: %s\n", strings.Join(ignored.names, ", "), ignored.because)
+	}
+	if err != nil {
+		return err
 	}
 	_, err = io.WriteString(a.stdout, formatConfig(values))
 	return err

@@ -295,7 +295,7 @@ type given struct{ text, where string }
 // over the environment that envoyproxy/ratelimit has, that over the file, and that
 // over the default. An empty variable counts as unset, as scripts and compose files
 // pass on what they do not know. It also returns the values that are given, by option. The
-// error has a line for each value that is bad.
+// error has a line for each value that is bad; the options are then those that were understood.
 func readOptions(flags *pflag.FlagSet, env map[string]string) (node.Options, map[string]given, error) {
 	config := given{flags.Lookup("config").Value.String(), "--config"}
 	if !flags.Changed("config") {
@@ -332,10 +332,10 @@ func readOptions(flags *pflag.FlagSet, env map[string]string) (node.Options, map
 		}
 	}
 	if err := errors.Join(problems...); err != nil {
-		return node.Options{}, nil, err // what Validate says could follow from that
+		return opts, nil, err // what Validate says could follow from that
 	}
 	if err := opts.Validate(); err != nil {
-		return node.Options{}, nil, locateProblems(err, values)
+		return opts, nil, locateProblems(err, values)
 	}
 	return opts.WithDefaults(), values, nil
 }
