@@ -277,6 +277,15 @@ func TestBadResourcesAreRefused(t *testing.T) {
 			t.Errorf("after %s: %v", name, err)
 		}
 	}
+	// The same ones are as bad after good ones as before.
+	server.Set(t, "bad", policy("a", "", 1))
+	server.Refused(t)
+	server.Set(t, "good", policy("a", "d", 5))
+	server.Accepted(t, "good")
+	server.Set(t, "bad again", policy("a", "", 1))
+	if detail := server.Refused(t).GetErrorDetail().GetMessage(); detail != "a: domain: config file cannot have empty domain" {
+		t.Errorf("again: %s", detail)
+	}
 }
 
 func nest(depth int) []*rlsconf.RateLimitDescriptor {
@@ -496,6 +505,26 @@ func TestStrangeResources(t *testing.T) {
 	const want = "resource 2: is no RateLimitConfig: "
 	if err == nil || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), "\nresource 3: is no RateLimitConfig: ") {
 		t.Errorf("%v", err)
+	}
+}
+
+// Servers send resources in any order: it tells them apart no more than it changes what they mean.
+func TestOrderDoesNotMatter(t *testing.T) {
+	var resources []*anypb.Any
+	for _, name := range []string{"c", "a", "b"} {
+		resource, err := anypb.New(policy(name, "of "+name, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resources = append(resources, resource)
+	}
+	other := []*anypb.Any{resources[1], resources[2], resources[0]}
+	if hash(resources) != hash(other) || hash(resources) == hash(other[1:]) || hash(nil) == hash(other[:1]) {
+		t.Error("the hash depends on the order, or not on the resources")
+	}
+	docs, err := documents(resources)
+	if err != nil || docs[0].Name != "a" || docs[1].Domain != "of b" || docs[2].Name != "c" {
+		t.Errorf("%v, %v", docs, err)
 	}
 }
 
