@@ -182,17 +182,21 @@ func (l *conn) refuseLocked(requests, takes, size int, now time.Time) error {
 // giveBack sends takes to be returned, all of them decided by one source, and does not wait. Unless it
 // is 0, by is the mark of the node that has decided them in the place of the peer.
 func (l *conn) giveBack(takes []shard.Take, by uint64) error {
-	l.mu.Lock()
-	if !l.breaker.healthy {
-		l.mu.Unlock()
-		return errOpen
-	}
-	err := l.giveBackLocked(takes, by)
-	l.mu.Unlock()
+	err := l.queueReturn(takes, by)
 	if err == nil {
 		l.pushAll()
 	}
 	return err
+}
+
+// queueReturn is giveBack without sending: with what is asked next, or at the next pushAll.
+func (l *conn) queueReturn(takes []shard.Take, by uint64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.breaker.healthy {
+		return errOpen
+	}
+	return l.giveBackLocked(takes, by)
 }
 
 // giveBackLocked is giveBack without sending, and whether or not the peer is asked at present.

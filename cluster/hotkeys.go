@@ -25,6 +25,7 @@ const (
 	companyFor     = 4 << intervalShift    // how long a counter is lent from after two asked for it at once
 	freshFor       = 2 << intervalShift    // how long at most what is lent is used without asking the owner what others have
 	lastTokens     = 8                     // of at most this many remaining tokens, a node that holds most uses up its lease first
+	answersWithin  = time.Second           // how long what is asked may be under way, with a counter that is remembered for it
 	paceOver       = time.Millisecond      // the shortest time over which it is measured how fast others take
 )
 
@@ -43,7 +44,8 @@ type hotCounters struct {
 type hotShard struct {
 	mu       sync.Mutex
 	counters map[ring.Key]*hotCounter // guarded by mu; <= maxHot
-	_        [64 - 16]byte            // so that two locks never share a cache line
+	known    atomic.Int32             // len(counters), for those that do not hold mu
+	_        [64 - 20]byte            // so that two locks never share a cache line
 }
 
 // hotCounter is what is known of one counter; guarded by its shard's mu. Instants ending
@@ -67,7 +69,7 @@ type source uint8
 
 const (
 	fromOwner source = iota // ask
-	renew                   // ask, for others too: learn must follow
+	renew                   // ask, for others too
 	known                   // it is answered
 )
 
@@ -75,8 +77,8 @@ func newHotCounters(p *DenialLeases, m *routerMetrics) *hotCounters {
 	return &hotCounters{remember: p.remember, lend: p.lend, started: time.Now(), metrics: m}
 }
 
-// consult answers g, whose counters the peer behind l owns, if what is known suffices.
-// It returns the counter if learn is to know the answer.
+// consult answers g, whose counters the peer behind l owns, if what is known suffices. It returns the counter if g is to
+// renew what is known of it.
 func (h *hotCounters) consult(g *shard.Group, l *conn, now time.Time) (*hotCounter, source) {
 	if len(g.Takes) != 1 || g.Takes[0].Cost <= 0 || g.Peek || g.Reset || !h.remember && !h.lend {
 		return nil, fromOwner
@@ -107,7 +109,7 @@ func (h *hotCounters) consult(g *shard.Group, l *conn, now time.Time) (*hotCount
 		g.Allowed = t.Shadow
 		return nil, known
 	case c.renewal || g.Lend > 0:
-		return c, fromOwner
+		return nil, fromOwner
 	}
 	c.renewal, c.leased, g.ForNode = true, false, true
 	if h.lend && !t.Strict && instant < c.company {
@@ -118,22 +120,22 @@ func (h *hotCounters) consult(g *shard.Group, l *conn, now time.Time) (*hotCount
 	return c, renew
 }
 
-// learn keeps what the owner has answered to g, which was asked at the instant sent. If consult wanted it to be
-// asked for others, too, g is ForNode.
-func (h *hotCounters) learn(c *hotCounter, g *shard.Group, sent time.Time) {
+// learn keeps what the peer behind l has answered to g, which was asked at the instant sent: to renew c if that is not
+// nil.
+func (h *hotCounters) learn(c *hotCounter, g *shard.Group, l *conn, sent time.Time) {
+	if c == nil {
+		h.overhear(g, l, int64(sent.Sub(h.started)))
+		return
+	}
 	l, old := h.learned(c, g, int64(sent.Sub(h.started)))
 	if old != nil {
 		h.settle(l, old)
 	}
 }
 
-// learned is learn without settling what is left of a lease that is over.
+// learned is learn for a renewal, without settling what is left of a lease that is over.
 func (h *hotCounters) learned(c *hotCounter, g *shard.Group, instant int64) (l *conn, old []shard.Take) {
 	t, lease, now := &g.Takes[0], g.TokenLease, int64(time.Since(h.started))
-	if !g.ForNode {
-		h.overhear(c, t, now)
-		return nil, nil
-	}
 	told := g.Rest.At > 0
 	g.Lend, g.Tokens, g.TokenLease, g.ForNode, g.Rest = 0, 0, shard.TokenLease{}, false, shard.TokenLease{}
 	s := h.shard(t.Key)
@@ -141,8 +143,8 @@ func (h *hotCounters) learned(c *hotCounter, g *shard.Group, instant int64) (l *
 	defer s.mu.Unlock()
 	c.renewal, c.telling = false, false
 	if t.Source != shard.Owner {
-		if told { // the owner may know the lease by another instant now
-			c.owed = false
+		if told {
+			c.lostReport()
 		}
 		return nil, nil
 	}
@@ -153,12 +155,12 @@ func (h *hotCounters) learned(c *hotCounter, g *shard.Group, instant int64) (l *
 	switch {
 	case lease.Tokens > 0:
 		old = c.borrow(t, lease, instant, now)
-		c.tell(t, now)
+		c.tell(t, instant)
 		h.sweepLater()
 		return c.conn, old
 	case t.Decision.Allowed:
 		c.heed(&t.Decision)
-		c.tell(t, now)
+		c.tell(t, instant)
 	default:
 		c.heed(&t.Decision)
 		if c.leased && h.remember {
@@ -172,16 +174,28 @@ func (h *hotCounters) learned(c *hotCounter, g *shard.Group, instant int64) (l *
 	return nil, nil
 }
 
-// overhear keeps what remains by an answer to a check that has asked for itself alone.
-func (h *hotCounters) overhear(c *hotCounter, t *shard.Take, now int64) {
-	if t.Source != shard.Owner {
+// overhear keeps what remains by the answer to g, which was not asked to renew what is known, and has it leave out what
+// this node has used of its leases. A counter that was not hot when g was asked may be now, or have been before.
+func (h *hotCounters) overhear(g *shard.Group, l *conn, sent int64) {
+	if g.Reset || g.LentAt != 0 { // what remains may rise
 		return
 	}
-	s := h.shard(t.Key)
+	for i := range g.Takes {
+		t := &g.Takes[i]
+		if s := h.shard(t.Key); s.known.Load() > 0 && t.Source == shard.Owner && t.Cost >= 0 {
+			s.overhear(t, l, sent)
+		}
+	}
+}
+
+// overhear is the part of hotCounters.overhear for one take.
+func (s *hotShard) overhear(t *shard.Take, l *conn, sent int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c.heed(&t.Decision)
-	c.tell(t, now)
+	if c := s.counters[t.Key]; c != nil && c.conn == l && c.limit == t.Limit {
+		c.heed(&t.Decision)
+		c.tell(t, sent)
+	}
 }
 
 // count counts one more ask, and returns how many there were in this interval or the last,
@@ -235,6 +249,7 @@ func (s *hotShard) find(t *shard.Take, l *conn, instant int64) *hotCounter {
 	}
 	c = &hotCounter{limit: t.Limit, conn: l}
 	s.counters[t.Key] = c
+	s.known.Store(int32(len(s.counters)))
 	return c
 }
 
@@ -251,7 +266,7 @@ func (s *hotShard) evict(instant int64) bool {
 }
 
 func (c *hotCounter) idle(instant int64) bool {
-	return !c.renewal && !c.owed && instant >= c.denialEnds && (c.left == 0 || instant >= c.leaseEnds)
+	return !c.renewal && !c.owed && instant >= max(c.denialEnds, c.unreported+int64(answersWithin)) && (c.left == 0 || instant >= c.leaseEnds)
 }
 
 // denies reports whether the denial holds and need not be renewed yet. One that ends by

@@ -21,6 +21,8 @@ type borrowed struct {
 	rest                 int64               // those that the owner was told are left, if it is being asked to renew the lease
 	inheritedEnds        int64               // until when that may be used of it which an owner before this one has lent; 0 if nothing
 	telling              bool                // the owner is being told that rest is left
+	floor, floorEnds     int64               // the least that this node has said since a report was lost, and until when it says no more; of a window
+	unreported           int64               // the owner may count as remaining what this node has used, in answers to what was asked before
 	owed                 bool                // the owner has it in its account, where it is known by after.At
 	used                 bool                // since the last sweep
 }
@@ -40,8 +42,8 @@ func (b *borrowed) asking(instant int64) shard.TokenLease {
 // never rises within a window, except for what comes back: takes lower it, and lending and reports of use do not raise
 // it. Hence what the node says does not rise either. Let S be the owner's number when the node had L tokens left, and let l
 // be left now, so that the node says S-(L-l). At the next report the owner learns of L-r used tokens. Its next number is
-// S' <= S-(L-r), and the node says S'-(r-l) <= S-(L-l). TestRemainingAmongMany knows an exception: if requests wait at the
-// owner it rises by a few tokens in one of a hundred floods, for a reason that is not known.
+// S' <= S-(L-r), and the node says S'-(r-l) <= S-(L-l). So each answer of the
+// owner leaves out what the node has used, whether or not the counter was hot when it was asked.
 
 // known returns how many tokens of the lease the owner counts as remaining, or will once it has answered.
 func (b *borrowed) known() int64 {
@@ -65,17 +67,21 @@ func (b *borrowed) heed(d *algorithms.Decision) {
 		remaining += b.known()
 	}
 	b.after.Remaining = min(b.after.Remaining, remaining+b.lent-b.known())
-	if d.Allowed && d.At >= b.seenAt {
+	if d.Allowed && (d.At > b.seenAt || d.At == b.seenAt && remaining < b.seen) { // answers of one instant come in any order
 		b.seen, b.seenAt = remaining, d.At
 	}
 	b.measure(d.At, remaining)
 }
 
-// tell has t, which the owner has allowed, say what this node says remains.
-func (b *borrowed) tell(t *shard.Take, now int64) {
-	if t.Decision.Allowed && b.owed && now < b.leaseEnds {
+// tell has t, which the owner was asked for at the instant sent and has allowed, say what this node says remains.
+func (b *borrowed) tell(t *shard.Take, sent int64) {
+	if !t.Decision.Allowed || b.untilAt != 0 && t.Decision.At >= b.untilAt {
+		return
+	}
+	if sent < b.unreported {
 		t.Decision.Remaining = max(0, min(t.Decision.Remaining, b.after.Remaining-(b.lent-b.left)))
 	}
+	t.Decision.Remaining = b.atMostFloor(t.Decision.Remaining, sent)
 }
 
 // measure sets how long the owner need not be asked again: until as many tokens are likely taken as this node has on
@@ -119,7 +125,7 @@ func (b *borrowed) spend(t *shard.Take, instant int64) {
 	b.used = true
 	d := b.after
 	d.At += instant - b.afterSent
-	d.Remaining = max(0, d.Remaining-(b.lent-b.left))
+	d.Remaining = b.atMostFloor(max(0, d.Remaining-(b.lent-b.left)), instant)
 	d.ResetAt, d.RetryAt = max(d.ResetAt, d.At), d.At
 	t.Decision, t.Source = d, shard.Lent
 }
@@ -128,9 +134,12 @@ func (b *borrowed) spend(t *shard.Take, instant int64) {
 // owner has seen that, too: then both are of one window, and as this node's clock is not past the old one's end, which
 // comes earlier here, the owner's was not. If not, it returns what is to be settled of that.
 func (b *borrowed) borrow(t *shard.Take, lease shard.TokenLease, sent, now int64) (old []shard.Take) {
-	untilAt := int64(0)
+	untilAt, told := int64(0), int64(algorithms.Never)
 	if !t.Limit.Algorithm.Drains() {
 		untilAt = algorithms.LentUntil(&t.Limit, &t.Decision)
+	}
+	if untilAt != b.untilAt {
+		b.floorEnds = 0
 	}
 	ends := sent + lease.Until - lease.At
 	switch goesOn := sent < b.leaseEnds && now < b.leaseEnds && untilAt == b.untilAt; {
@@ -142,13 +151,17 @@ func (b *borrowed) borrow(t *shard.Take, lease shard.TokenLease, sent, now int64
 	default:
 		if b.owed {
 			old = []shard.Take{b.take(t.Key, t.Limit)}
+			if untilAt > 0 && untilAt == b.untilAt { // the owner does not know yet what was used of it
+				told = b.after.Remaining - (b.lent - b.left)
+			}
 		}
 		b.inheritedEnds, b.lent, b.left = 0, lease.Tokens, lease.Tokens
 	}
 	if b.inheritedEnds > 0 {
 		ends = min(ends, b.inheritedEnds)
 	}
-	b.after, b.afterSent, b.untilAt, b.leaseEnds = t.Decision, sent, untilAt, ends
+	b.after, b.afterSent, b.untilAt, b.leaseEnds, b.unreported = t.Decision, sent, untilAt, ends, ends
+	b.after.Remaining = min(b.after.Remaining, told)
 	if b.seenAt >= t.Decision.At { // it was asked for later, and came earlier
 		b.after.Remaining = min(b.after.Remaining, b.seen)
 	}
@@ -160,6 +173,30 @@ func (b *borrowed) borrow(t *shard.Take, lease shard.TokenLease, sent, now int64
 // take returns what is to be said to settle the lease.
 func (b *borrowed) take(k ring.Key, l algorithms.Limit) shard.Take {
 	return shard.Take{Key: k, Limit: l, Cost: b.left, Settles: true, Decision: algorithms.Decision{At: b.after.At}}
+}
+
+// lostReport records that the owner may have been told what is left, or not: then it counts as remaining what was used until
+// the lease is over, which it knows by another instant than this node if it was told.
+func (b *borrowed) lostReport() {
+	if b.owed && b.untilAt > 0 {
+		b.floor, b.floorEnds = max(0, b.after.Remaining-(b.lent-b.left)), b.leaseEnds
+	}
+	b.owed = false
+}
+
+// atMostFloor returns what this node says remains, which is no more than remaining.
+func (b *borrowed) atMostFloor(remaining, instant int64) int64 {
+	if instant >= b.floorEnds {
+		return remaining
+	}
+	b.floor = min(b.floor, remaining)
+	return b.floor
+}
+
+// settled records that the owner learns of all that was used before it decides what is asked from now on.
+func (b *borrowed) settled(now int64) {
+	b.after.Remaining -= b.lent - b.left
+	b.owed, b.lent, b.left, b.inheritedEnds, b.unreported = false, 0, 0, 0, now
 }
 
 func (h *hotCounters) sweepLater() {
@@ -176,15 +213,14 @@ func (h *hotCounters) sweepLater() {
 // sweep settles the unused leases, or all of them, and forgets what is of no use any more. It reports
 // whether there are other leases.
 func (h *hotCounters) sweep(all bool) (more bool) {
-	instant := int64(time.Since(h.started))
+	told := make(map[*conn]bool)
 	for i := range h.shards {
-		leases, others := h.shards[i].sweep(instant, all)
+		others, lost := h.shards[i].sweep(h.started, all, told)
 		more = more || others
-		for l, takes := range leases {
-			for j := range takes {
-				h.settle(l, takes[j:j+1])
-			}
-		}
+		h.metrics.lostReturns.Add(float64(lost))
+	}
+	for l := range told {
+		l.pushAll()
 	}
 	return more
 }
@@ -195,20 +231,22 @@ func (h *hotCounters) settle(l *conn, takes []shard.Take) {
 	}
 }
 
-// sweep is the part of hotCounters.sweep for one shard. It returns what is to be settled,
-// by conn.
-func (s *hotShard) sweep(instant int64, all bool) (leases map[*conn][]shard.Take, more bool) {
+// sweep is the part of hotCounters.sweep for one shard. It queues what is to be settled before others can ask the owner, which
+// would count as remaining what it does not know to be used. It adds the conns to told, and returns for how many leases they
+// had no room.
+func (s *hotShard) sweep(started time.Time, all bool, told map[*conn]bool) (more bool, lost int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	instant := int64(time.Since(started))
 	for k, c := range s.counters {
 		over := instant >= c.leaseEnds
 		switch {
 		case c.owed && (all || !c.renewal && (over || !c.used)):
-			if leases == nil {
-				leases = make(map[*conn][]shard.Take)
+			if err := c.conn.queueReturn([]shard.Take{c.take(k, c.limit)}, 0); err != nil {
+				lost++
 			}
-			leases[c.conn] = append(leases[c.conn], c.take(k, c.limit))
-			c.owed, c.lent, c.left, c.inheritedEnds = false, 0, 0, 0
+			told[c.conn] = true
+			c.settled(int64(time.Since(started)))
 		case c.owed:
 			c.used, more = false, true
 		case c.left > 0 && !over: // of an owner that has the counter no more
@@ -217,5 +255,6 @@ func (s *hotShard) sweep(instant int64, all bool) (leases map[*conn][]shard.Take
 			delete(s.counters, k)
 		}
 	}
-	return leases, more
+	s.known.Store(int32(len(s.counters)))
+	return more, lost
 }

@@ -302,9 +302,7 @@ func (r *Router) forwardOne(ctx context.Context, t *table, to int, g *shard.Grou
 	if from == known {
 		return now
 	}
-	if c != nil {
-		defer r.hot.learn(c, g, now)
-	}
+	defer r.hot.learn(c, g, l, now)
 	due = r.due(ctx, now)
 	a := r.newCall(ctx, now, due)
 	if a == nil {

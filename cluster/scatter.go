@@ -260,9 +260,7 @@ func (r *Router) exchange(ctx context.Context, s *scatter, due time.Time) (again
 		e := &s.dispatches[i]
 		e.peer.metrics.countAnswers(e.groups)
 		for j, c := range e.hot {
-			if c != nil {
-				r.hot.learn(c, e.groups[j], now)
-			}
+			r.hot.learn(c, e.groups[j], e.conn, now)
 		}
 	}
 	return again
