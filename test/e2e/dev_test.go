@@ -214,6 +214,7 @@ func TestDevBreaksAClusterByTyping(t *testing.T) {
 
 	d.typeIn("cut " + owner)
 	d.await(`^settled without ` + owner)
+	denied()
 	d.typeIn("nodes --node " + d.address(owner)) // what it knows, clients still reach it
 	if line := d.await(`^view \d+, members`); strings.Contains(line, "members 2 of 2") {
 		t.Errorf("a node that is cut from etcd knows that it is no member: %s", line)

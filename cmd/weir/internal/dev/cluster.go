@@ -357,14 +357,15 @@ func (c *Cluster) cutFrom(p *process) (from []string) {
 	return from
 }
 
-// Address is the gRPC address of the first node that answers, or else of the first.
+// Address is the gRPC address of the first of the nodes that run and are cut from the fewest parts, or else of the first.
 func (c *Cluster) Address() string {
+	best, fewest := c.nodes[0], len(c.parts())
 	for _, n := range c.nodes {
-		if n.now() == Runs && len(c.cutFrom(n)) == 0 {
-			return n.address
+		if cuts := len(c.cutFrom(n)); n.now() == Runs && cuts < fewest {
+			best, fewest = n, cuts
 		}
 	}
-	return c.nodes[0].address
+	return best.address
 }
 
 // addresses are those of all nodes.
