@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -38,6 +40,34 @@ type Finding struct {
 	Severity Severity `json:"severity"`
 	Subject  string   `json:"subject"` // the option, or what it stands for, such as "grpc" and "member b"
 	Text     string   `json:"text"`
+	Advice   string   `json:"advice,omitempty"` // what to do about it; empty if there is nothing to do
+}
+
+// advices say what to do about findings that do not say it themselves, by the first word of their subject.
+var advices = map[string]string{
+	"options": optionAdvice, "grpc": portAdvice, "http": portAdvice, "admin": portAdvice, "pprof": portAdvice, "etcd-listen": portAdvice,
+	"tls-cert": "make certificates with weir certs node ID, in the place of these", "tls-key": "make certificates with weir certs node ID, in the place of these",
+	"tls-ca": "use the ca.crt that weir certs init has made for this cluster", "tls-cert,": "make certificates with weir certs node ID, in the place of these",
+	"etcd-cert": "put a new certificate in its place", "etcd-key": "let only the user of the node read it", "etcd-password-file": "let only the user of the node read it",
+	"tokens": "make the file with weir tokens create, and let only the user of the node read it", "data-dir": "let only the user of the node use it (chmod go= DIR)",
+	"etcd":    "see whether etcd runs and is reached at --etcd, and what --etcd-user may do",
+	"cluster": "give all nodes of the cluster TLS, or none", "node": "see whether it runs and is reached at its --advertise; take out one that is dead: weir nodes remove ID",
+	"nodes": "ask the --admin port of a node, as a client with the role admin", "health": "see docs/failures.md and the log of the node", "rules": "weir rules lint FILE checks files; weir rules apply -f FILE adds rules",
+}
+
+const optionAdvice = "mend the option; weir config check FILE shows what a file sets"
+
+const portAdvice = "end the process that listens there (ss -ltnp), or name another address"
+
+// Advise adds what to do to findings that do not say it.
+func Advise(findings []Finding) []Finding {
+	for i := range findings {
+		f := &findings[i]
+		if first, _, _ := strings.Cut(f.Subject, " "); f.Severity != Good && f.Advice == "" {
+			f.Advice = cmp.Or(advices[first], optionAdvice)
+		}
+	}
+	return findings
 }
 
 // Bounds of an examination.
@@ -60,7 +90,8 @@ func Examine(ctx context.Context, opts Options) []Finding {
 	}
 	d.examineRules(ctx)
 	d.takenPorts()
-	return d.findings
+	d.system()
+	return Advise(d.findings)
 }
 
 // doctor examines a node, of which it makes as much as it can without changing anything.
@@ -76,7 +107,14 @@ type doctor struct {
 func (d *doctor) add(severity Severity, subject, format string, args ...any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.findings = append(d.findings, Finding{severity, subject, fmt.Sprintf(format, args...)})
+	d.findings = append(d.findings, Finding{Severity: severity, Subject: subject, Text: fmt.Sprintf(format, args...)})
+}
+
+// advise is add with what to do.
+func (d *doctor) advise(severity Severity, subject, advice, format string, args ...any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.findings = append(d.findings, Finding{severity, subject, fmt.Sprintf(format, args...), advice})
 }
 
 // check adds an error, if there is one, and otherwise what is good.
@@ -173,11 +211,11 @@ func Ends(subject, what string, ends time.Time) Finding {
 	days, at := int(left/(24*time.Hour)), ends.UTC().Format(time.RFC3339)
 	switch {
 	case left <= 0:
-		return Finding{Bad, subject, fmt.Sprintf("%s has ended at %s: put a new one in its place", what, at)}
+		return Finding{Bad, subject, fmt.Sprintf("%s has ended at %s", what, at), "put a new one in its place"}
 	case left < endsSoon:
-		return Finding{Doubtful, subject, fmt.Sprintf("%s ends in %d days, at %s: put a new one in its place", what, days, at)}
+		return Finding{Doubtful, subject, fmt.Sprintf("%s ends in %d days, at %s", what, days, at), "put a new one in its place"}
 	}
-	return Finding{Good, subject, fmt.Sprintf("%s ends in %d days, at %s", what, days, at)}
+	return Finding{Severity: Good, Subject: subject, Text: fmt.Sprintf("%s ends in %d days, at %s", what, days, at)}
 }
 
 // secrets looks at what no other user of this machine may read, and at the file of tokens.
@@ -240,7 +278,11 @@ func (d *doctor) openEtcd(ctx context.Context) bool {
 		return false
 	}
 	n.closers = append(n.closers, n.registry.Close)
-	return d.check(n.registry.MayWrite(ctx), "etcd", "%s answers, and this node may write to it", n.registry.Where())
+	if !d.check(n.registry.MayWrite(ctx), "etcd", "%s answers, and this node may write to it", n.registry.Where()) {
+		return false
+	}
+	d.inspectEtcd(ctx)
+	return true
 }
 
 // cluster looks at the other nodes.
@@ -257,6 +299,7 @@ func (d *doctor) cluster(ctx context.Context) {
 		return
 	}
 	d.check(n.refuseMixed(nodes), "cluster", "%q has %d nodes", n.opts.Cluster, len(nodes))
+	d.findings = append(d.findings, compareNodes(nodes)...)
 	g := cluster.NewGreeter(cluster.Identity{Cluster: fingerprint(params), ID: n.opts.ID}, func() int64 { return time.Now().UnixNano() }, n.log)
 	var all errgroup.Group
 	all.SetLimit(examinedAtOnce)

@@ -30,15 +30,16 @@ and look at all that the node needs, one line for each finding:
   - the options, and whether the ports are free, or used by this node
   - the certificate, its key and the CA: whether they belong together and name this node, and the days that are left
   - the modes of files with secrets
-  - etcd: whether it answers, and lets this node write
+  - etcd: whether it answers, and lets this node write; how fast a quorum of it answers, its members, their databases, and alarms
   - the rules
-  - the other nodes: whether they answer at the addresses that they advertise, and what time they have
+  - the other nodes: whether they answer at the addresses that they advertise, what time they have, and whether versions and rules differ
+  - the machine: file descriptors, memory for --counter-memory, huge pages, and whether the clock is synchronized
 
 With --node it asks the node that runs there instead: its health, its certificate, and the nodes that it knows. Then
 --tls-ca, --tls-cert, --tls-key and --token-file are those of a client with the role admin, and no other option of
 a node is read.
 
-Nothing is changed. A certificate that ends in less than 30 days is a warning.
+Nothing is changed. A certificate that ends in less than 30 days is a warning. What is wrong comes with what to do about it.
 
 The exit code is 0 if there is no error, 1 if there is one, and 2 if the command was given badly.`,
 		Example: `  weir doctor --config /etc/weir/weir.yaml
@@ -73,7 +74,7 @@ The exit code is 0 if there is no error, 1 if there is one, and 2 if the command
 			}
 			findings = a.examineOptions(ctx, cmd)
 		}
-		return a.printFindings(asJSON, findings)
+		return a.printFindings(asJSON, node.Advise(findings))
 	}
 	return cmd
 }
@@ -192,7 +193,11 @@ func (a *app) printFindings(asJSON bool, findings []node.Finding) error {
 	table := newTable(&out, "FOUND", "OF", "WHAT")
 	for _, f := range findings {
 		failed = failed || f.Severity == node.Bad
-		table.row(f.Severity, f.Subject, strings.Join(strings.Fields(f.Text), " "))
+		text := f.Text
+		if f.Advice != "" {
+			text += "; to do: " + f.Advice
+		}
+		table.row(f.Severity, f.Subject, strings.Join(strings.Fields(text), " "))
 	}
 	table.flush()
 	text := out.String()

@@ -95,6 +95,7 @@ together hold each limit.`,
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetUsageTemplate(usageTemplate)
 	root.SetFlagErrorFunc(flagError)
+	root.AddCommand(a.bundleCommand())
 	root.SetHelpCommand(helpCommand())
 	root.AddCommand(a.serveCommand(), a.devCommand(), a.checkCommand(), a.explainCommand(), a.statusCommand(), a.resetCommand(), a.rulesCommand(),
 		a.configCommand(), a.certsCommand(), a.tokensCommand(), a.auditCommand(), a.doctorCommand(), a.nodesCommand(), a.ringCommand(), a.drainCommand(), a.viewCommand(), a.snapshotCommand(), a.benchCommand(), a.versionCommand())

@@ -31,7 +31,11 @@ func doctor(t *testing.T, args ...string) (string, int) {
 	}
 	var lines []string
 	for line := range strings.Lines(string(out)) {
-		lines = append(lines, strings.Join(strings.Fields(line), " "))
+		line = strings.Join(strings.Fields(line), " ")
+		if (strings.HasPrefix(line, "error ") || strings.HasPrefix(line, "warning ")) && !strings.Contains(line, "; to do: ") {
+			t.Errorf("nothing says what to do about %q", line)
+		}
+		lines = append(lines, line)
 	}
 	return strings.Join(lines, "\n") + "\n", code
 }
@@ -134,6 +138,7 @@ func TestDoctorOfARunningNode(t *testing.T) {
 	out, code := doctor(t, args...)
 	for _, want := range []string{
 		"ok grpc " + a.GRPC + " is in use, and this node runs", "ok http ", "ok etcd " + etcd.Endpoint + " answers, and this node may write to it", `ok cluster "default" has 2 nodes`,
+		"ok etcd a quorum answers a read within ", "warning etcd it has 1 members: if one is lost", "ok etcd " + etcd.Endpoint + " version 3.", " file descriptors ",
 		"ok node a answers at " + a.GRPC, "ok node b answers at " + b.GRPC + ", and its clock agrees",
 	} {
 		if code != 0 || !strings.Contains(out, want) {

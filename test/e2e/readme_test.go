@@ -166,7 +166,7 @@ func (d *desk) dialogue(s step) {
 	d.t.Helper()
 	if line, isTyped := strings.CutPrefix(s.command, typed); !isTyped {
 		// A busy machine makes owners late; outputs would name another source.
-		args := append(strings.Fields(s.command)[2:], "--", "--peer-timeout", "2s")
+		args := slices.Concat(strings.Fields(s.command)[2:], []string{"--", "--peer-timeout", "2s"})
 		d.dev = runDev(d.t, args...)
 	} else {
 		d.dev.typeIn(line)
