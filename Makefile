@@ -55,5 +55,15 @@ sim:
 audit:
 	.ci/audit
 
+# The packages for this machine, in bin/packages: make packages VERSION=1.2.3
+VERSION = 0.0.0
+.PHONY: packages release-check
+packages:
+	mkdir -p bin/packages && cd test/release && go run . $(VERSION) ../../bin/packages
+
+# All that a release has, in dist, without publishing it. It takes minutes to compile goreleaser.
+release-check:
+	go run $(GORELEASER) check && go run $(GORELEASER) release --snapshot --clean
+
 ci:
 	.ci/run

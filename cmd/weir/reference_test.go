@@ -129,7 +129,7 @@ func describe(b *strings.Builder, c *cobra.Command) {
 		b.WriteString("\nFlags: `--config FILE`, and all [options of a node](options.md).\n")
 		return
 	}
-	if c.Name() == "doctor" {
+	if c.Name() == "doctor" || c.Name() == "healthcheck" {
 		b.WriteString("\nFlags: all of `weir serve`, and\n")
 	}
 	flags := 0
