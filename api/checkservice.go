@@ -45,6 +45,7 @@ func (l *Limiter) check(ctx context.Context, request []byte) (wire.Encoded, erro
 	start := time.Now()
 	w := l.newWork(ctx)
 	defer l.works.Put(w)
+	w.API = "check"
 	if err := decodeRequest(wire.NewPart(request), &w.decoded); err != nil {
 		return wire.Encoded{}, l.checks.Failed("check", err)
 	}
@@ -69,6 +70,7 @@ func (l *Limiter) checkBatch(ctx context.Context, request []byte) (wire.Encoded,
 	start := time.Now()
 	w := l.newWork(ctx)
 	defer l.works.Put(w)
+	w.API = "batch"
 	if err := decodeBatch(wire.NewPart(request), &w.list); err != nil {
 		return wire.Encoded{}, l.checks.Failed("batch", err)
 	}
@@ -123,6 +125,7 @@ func (l *Limiter) add(w *work, req *weirv1.RateLimitRequest) error {
 	if tokens == 0 {
 		tokens = 1
 	}
+	l.checks.Note(&w.Work, tokens)
 	if err := l.checks.Match(&w.Work, tokens); err != nil {
 		return err
 	}

@@ -105,6 +105,7 @@ func (h authHandler) answer(r *http.Request, longest time.Duration) (answer head
 	start := time.Now()
 	w := h.newWork(r.Context())
 	defer h.works.Put(w)
+	w.API = "auth"
 	w.Request.Domain = cmp.Or(r.PathValue("domain"), DefaultDomain)
 	if err := within("domain", w.Request.Domain, maxKey); err != nil {
 		return answer, 0, err
@@ -137,6 +138,7 @@ func (w *work) delay() (longest time.Duration) {
 
 // checkOne decides w.Request, which takes one token and can wait for so long at most.
 func (l *Limiter) checkOne(ctx context.Context, w *work, longest time.Duration) (headers.Answer, error) {
+	l.checks.Note(&w.Work, 1)
 	if err := l.checks.Match(&w.Work, 1); err != nil {
 		return headers.Answer{}, err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/weirlimit/weir/api/internal/check"
 	"github.com/weirlimit/weir/api/internal/wire"
 	"github.com/weirlimit/weir/internal/audit"
+	"github.com/weirlimit/weir/internal/decisionlog"
 	"github.com/weirlimit/weir/internal/headers"
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/rules"
@@ -44,6 +45,8 @@ type Config struct {
 	Overload Overload
 	// Audit records changes; nil is none.
 	Audit *audit.Log
+	// Decisions records checks; nil is none.
+	Decisions *decisionlog.Log
 	// Style is how decisions are told in header fields.
 	Style headers.Style
 	// Auth says how requests that a proxy asks about become attributes.
@@ -77,7 +80,7 @@ type callDurations struct{ check, batch, stream, auth prometheus.Observer }
 // NewLimiter returns a Limiter of the set that rules returns at each request.
 func NewLimiter(c Config) *Limiter {
 	stopped, stop := context.WithCancel(context.Background())
-	checks := check.New(check.Config{Rules: c.Rules, Hasher: c.Hasher, Decider: c.Decider, Metrics: c.Metrics})
+	checks := check.New(check.Config{Rules: c.Rules, Hasher: c.Hasher, Decider: c.Decider, Metrics: c.Metrics, Decisions: c.Decisions})
 	l := &Limiter{
 		checks: checks,
 		duration: callDurations{

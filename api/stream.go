@@ -208,6 +208,7 @@ func (s *stream) check(m received) (wire.Encoded, bool) {
 	start := time.Now()
 	w := s.newWork(s.grpc.Context())
 	defer s.works.Put(w)
+	w.API = "stream"
 	var head weirv1.StreamRateLimitsRequest
 	err := decodeStream(wire.NewPart(m.ReadOnlyData()), &w.list, &head)
 	if err == nil {

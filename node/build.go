@@ -23,6 +23,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
+	"gopkg.in/natefinch/lumberjack.v2"
 
 	"github.com/weirlimit/weir/api"
 	"github.com/weirlimit/weir/api/envoy"
@@ -30,6 +31,7 @@ import (
 	"github.com/weirlimit/weir/cluster/etcd"
 	"github.com/weirlimit/weir/internal/audit"
 	"github.com/weirlimit/weir/internal/certs"
+	"github.com/weirlimit/weir/internal/decisionlog"
 	"github.com/weirlimit/weir/overload"
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/rules"
@@ -99,10 +101,12 @@ type node struct {
 	health                     *health.Server
 	certs                      *certs.Source // nil without TLS
 	audit                      *audit.Log
-	auditFile                  *auditFile     // nil without one
-	tokens                     *tokenFile     // nil without one
-	clusterTokens              *clusterTokens // nil without TLS
-	access                     *api.Access    // nil without TLS: all is permitted, at every port
+	auditFile                  *auditFile         // nil without one
+	decisions                  *decisionlog.Log   // nil without one
+	decisionFile               *lumberjack.Logger // nil without one
+	tokens                     *tokenFile         // nil without one
+	clusterTokens              *clusterTokens     // nil without TLS
+	access                     *api.Access        // nil without TLS: all is permitted, at every port
 
 	leaving  atomic.Bool
 	offline  atomic.Bool           // started without etcd, and not registered yet
@@ -140,7 +144,7 @@ func build(ctx context.Context, network Network, opts Options, log *slog.Logger)
 		collectors.NewBuildInfoCollector(),
 	)
 	for _, step := range []func(context.Context) error{
-		n.listen, n.openAudit, n.openCerts, n.openAccess, n.loadRules, n.openState, n.openRegistry, n.openTokens, n.openStore, n.register,
+		n.listen, n.openAudit, n.openDecisions, n.openCerts, n.openAccess, n.loadRules, n.openState, n.openRegistry, n.openTokens, n.openStore, n.register,
 	} {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -306,16 +310,17 @@ func (n *node) keep(params cluster.Params, denialLeases *cluster.DenialLeases) {
 
 func (n *node) buildServers(params cluster.Params, local cluster.Local, denialLeases *cluster.DenialLeases) error {
 	n.limiter = api.NewLimiter(api.Config{
-		Rules:    n.rules.Set,
-		Hasher:   ring.NewHasher([ring.SecretSize]byte(params.Secret)),
-		Decider:  n.router,
-		Overload: n.overload,
-		Audit:    n.audit,
-		Metrics:  n.metrics,
-		Style:    n.opts.style(),
-		Auth:     n.opts.auth(),
-		Envoy:    n.opts.envoy(),
-		Logger:   n.log,
+		Rules:     n.rules.Set,
+		Hasher:    ring.NewHasher([ring.SecretSize]byte(params.Secret)),
+		Decider:   n.router,
+		Overload:  n.overload,
+		Audit:     n.audit,
+		Decisions: n.decisions,
+		Metrics:   n.metrics,
+		Style:     n.opts.style(),
+		Auth:      n.opts.auth(),
+		Envoy:     n.opts.envoy(),
+		Logger:    n.log,
 	})
 	n.metrics.MustRegister(nodeCollector{n})
 	n.peers = cluster.NewServer(local, denialLeases, n.router, n.greeter)
@@ -421,7 +426,7 @@ func (n *node) info() Info {
 		XDS:          n.opts.XDSServer,
 		RLS:          n.opts.RLSListen,
 		Descriptors:  descriptors,
-		Reloader:     &Reloader{n.rules, n.certs, n.tokens, n.auditFile},
+		Reloader:     &Reloader{n.rules, n.certs, n.tokens, n.auditFile, n.decisionFile},
 		Parts:        &Parts{n},
 	}
 }

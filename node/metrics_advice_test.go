@@ -21,6 +21,8 @@ var metricSections = []metricSection{
 		{"weir_refused_calls_total", "Above 0 for long: [add nodes](../operations/alerts/overloaded.md)."},
 		{"weir_accepted_share", "Below 1 on one node: look at its machine. On all: [add nodes](../operations/alerts/overloaded.md)."},
 		{"weir_lateness_seconds", "Above a quarter of `--peer-timeout` the node refuses calls. Look for other processes, and for limits of the container."},
+		{"weir_decision_log_lines_total", "Falls to 0 under load: look at the log of the node. See the [decision log](decision-log.md)."},
+		{"weir_decision_log_dropped_lines_total", "Above 0: log fewer checks, or write to a faster disk, as in [the decision log](decision-log.md#turn-it-on)."},
 		{"weir_unread_bytes", "Grows: a client does not read its streams. Correct the client."},
 		{"weir_streams_unread_total", "Above 0: a client does not read its streams. Correct the client."},
 	}},

@@ -80,6 +80,7 @@ func metricRows(t *testing.T) map[string]string {
 	if err := os.WriteFile(opts.Rules, []byte(file), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	opts.DecisionLog = filepath.Join(t.TempDir(), "decisions.log")
 	n, err := build(t.Context(), Network{}, opts, quiet())
 	if err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	"github.com/weirlimit/weir/api/envoy"
 	"github.com/weirlimit/weir/cluster"
 	"github.com/weirlimit/weir/internal/certs"
+	"github.com/weirlimit/weir/internal/decisionlog"
 	"github.com/weirlimit/weir/rules"
 	envoyrules "github.com/weirlimit/weir/rules/envoy"
 )
@@ -143,6 +144,23 @@ type Options struct {
 	// AuditLog is the file to which a line of JSON is added for every change that callers ask for, or
 	// stderr. Empty means none: the last changes are kept in memory in any case.
 	AuditLog string
+	// DecisionLog is the file to which a line of JSON is added for every check that DecisionLogWhich says, or stdout or
+	// stderr. Empty means none.
+	DecisionLog string
+	// DecisionLogWhich says which checks are logged: denied, sampled (those of a share of all counters) or all. Empty
+	// means denied.
+	DecisionLogWhich string
+	// DecisionLogSample is the share of the counters whose checks are logged as sampled, above 0 and up to 1. 0 means the
+	// default, 0.01.
+	DecisionLogSample float64
+	// DecisionLogKeys says how values of identifiers, endpoints and attributes are written: hashed with the cluster's
+	// secret, or clear. Empty means hashed.
+	DecisionLogKeys string
+	// DecisionLogSize is the size at which the file is renamed and another begun, 1 MiB to 1 TiB, in whole MiB. 0 means
+	// the default, 100MiB.
+	DecisionLogSize Bytes
+	// DecisionLogFiles is how many renamed files are kept, 1 to 1000. 0 means the default, 10.
+	DecisionLogFiles int
 	// Pprof is where to serve Go's profiles of this process, as host:port on loopback. Port 0
 	// picks a free one, which the log tells. Empty means not to.
 	Pprof string
@@ -245,6 +263,10 @@ const (
 	defaultLyftAlgorithm = "fixed_window"
 	defaultRLSNearLimit  = 0.8
 
+	defaultDecisionLogSample = 0.01
+	defaultDecisionLogSize   = 100 << 20
+	defaultDecisionLogFiles  = 10
+
 	defaultSnapshotEvery     = time.Minute
 	defaultSnapshotMinWindow = 10 * time.Minute
 	minSnapshotEvery         = time.Second
@@ -325,6 +347,17 @@ func (o Options) WithDefaults() Options {
 	if o.RLSNearLimit == 0 {
 		o.RLSNearLimit = defaultRLSNearLimit
 	}
+	fill(&o.DecisionLogWhich, decisionlog.Denied)
+	fill(&o.DecisionLogKeys, decisionlog.Hashed)
+	if o.DecisionLogSample == 0 {
+		o.DecisionLogSample = defaultDecisionLogSample
+	}
+	if o.DecisionLogSize == 0 {
+		o.DecisionLogSize = defaultDecisionLogSize
+	}
+	if o.DecisionLogFiles == 0 {
+		o.DecisionLogFiles = defaultDecisionLogFiles
+	}
 	if o.PeerTimeout == 0 {
 		o.PeerTimeout = defaultPeerTimeout
 	}
@@ -384,6 +417,11 @@ func (o Options) Validate() error {
 		{"xds-retry-max", badDuration(o.XDSRetryMax, minXDSRetry, maxXDSRetry)},
 		{"rls-listen", o.badRLS()},
 		{"tokens", o.badTokens()},
+		{"decision-log-which", badOneOf(o.DecisionLogWhich, decisionlog.Whiches)},
+		{"decision-log-sample", badShare(o.DecisionLogSample)},
+		{"decision-log-keys", badOneOf(o.DecisionLogKeys, decisionlog.Forms)},
+		{"decision-log-size", badDecisionLogSize(o.DecisionLogSize)},
+		{"decision-log-files", badDecisionLogFiles(o.DecisionLogFiles)},
 		{"pprof", o.badPprof()},
 		{"http-hosts", badHTTPHosts(o.HTTPHosts)},
 		{"http-headers", badHTTPHeaders(o.HTTPHeaders)},
@@ -399,7 +437,7 @@ func (o Options) Validate() error {
 		{"lyft-algorithm", badLyftAlgorithm(o.LyftAlgorithm)},
 		{"rls-count-denied", o.badCountDenied()},
 		{"rls-headers", badHeaders(o.RLSHeaders)},
-		{"rls-near-limit", badNearLimit(o.RLSNearLimit)},
+		{"rls-near-limit", badShare(o.RLSNearLimit)},
 	}
 	var problems []error
 	for _, c := range checks {
@@ -588,13 +626,6 @@ func badHeaders(names []string) string {
 		}
 	}
 	return ""
-}
-
-func badNearLimit(share float64) string {
-	if share > 0 && share <= 1 {
-		return ""
-	}
-	return fmt.Sprintf("%v is not above 0 and up to 1", share)
 }
 
 // rules is how the files of rules are read.

@@ -91,6 +91,14 @@ func TestOptionsValidate(t *testing.T) {
 		{Options{RLSListen: ":8081", RLSCert: "c"}, "rls-listen: needs --rls-key as well; without TLS, Envoy asks at --grpc"},
 		{Options{RLSListen: ":8081", RLSCert: "c", RLSKey: "k", RLSClientName: "n"}, "rls-listen: --rls-client-name needs --rls-ca as well"},
 		{Options{RLSCert: "c"}, "rls-listen: --rls-cert needs --rls-listen as well"},
+		{Options{DecisionLog: "file", DecisionLogWhich: "sampled", DecisionLogSample: 1, DecisionLogKeys: "clear", DecisionLogSize: 1 << 20, DecisionLogFiles: 1000}, ""},
+		{Options{DecisionLogWhich: "none"}, `decision-log-which: "none" is not one of denied, sampled, all`},
+		{Options{DecisionLogSample: 1.5}, "decision-log-sample: 1.5 is not above 0 and up to 1"},
+		{Options{DecisionLogSample: -0.1}, "decision-log-sample: -0.1 is not above 0 and up to 1"},
+		{Options{DecisionLogKeys: "secret"}, `decision-log-keys: "secret" is not one of hashed, clear`},
+		{Options{DecisionLogSize: 1 << 19}, "decision-log-size: 512KiB is not between 1.0MiB and 1.0TiB"},
+		{Options{DecisionLogFiles: 1001}, "decision-log-files: 1001 is not between 1 and 1000"},
+		{Options{DecisionLogFiles: -1}, "decision-log-files: -1 is not between 1 and 1000"},
 
 		{Options{Advertise: "weir-1.example:9090"}, ""},
 		{Options{Advertise: "weir-1:0"}, `advertise: "weir-1:0" has the port "0", allowed is 1 to 65535`},
@@ -216,6 +224,7 @@ func TestOptionsWithDefaults(t *testing.T) {
 		SnapshotEvery: time.Minute, SnapshotMinWindow: 10 * time.Minute,
 		HTTPHeaders: []string{"draft", "x-ratelimit"}, ResetFormat: "delta", RetryJitter: "10%",
 		TrustedProxies: []string{"127.0.0.0/8", "::1"}, ClientIPHeader: "X-Forwarded-For",
+		DecisionLogWhich: "denied", DecisionLogSample: 0.01, DecisionLogKeys: "hashed", DecisionLogSize: 100 << 20, DecisionLogFiles: 10,
 		TLSClientAuth: "optional", RulesFiles: "yaml", LyftAlgorithm: "fixed_window", RLSNearLimit: 0.8,
 		XDSNodeID: "default", XDSRetry: time.Second, XDSRetryMax: 30 * time.Second,
 	}

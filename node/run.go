@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	"gopkg.in/natefinch/lumberjack.v2"
 
 	"github.com/weirlimit/weir/cluster"
 	"github.com/weirlimit/weir/internal/certs"
@@ -59,14 +60,15 @@ func (p *Parts) Answer() { p.node.answer() }
 
 // Reloader has a node read again what may change while it runs.
 type Reloader struct {
-	rules  ruleSource
-	certs  *certs.Source // nil without TLS
-	tokens *tokenFile    // nil without one
-	audit  *auditFile    // nil without one
+	rules     ruleSource
+	certs     *certs.Source      // nil without TLS
+	tokens    *tokenFile         // nil without one
+	audit     *auditFile         // nil without one
+	decisions *lumberjack.Logger // nil without one
 }
 
-// Reload reads the rules, the certificate and the tokens again, and opens the file of the audit log again. It waits for that
-// file only; the log says what comes of it.
+// Reload reads the rules, the certificate and the tokens again, and opens the files of the audit log and the decision log again. It
+// waits for these files only; the log says what comes of it.
 func (r *Reloader) Reload() {
 	r.rules.Reread()
 	if r.certs != nil {
@@ -77,6 +79,9 @@ func (r *Reloader) Reload() {
 	}
 	if r.audit != nil {
 		r.audit.Reopen()
+	}
+	if r.decisions != nil {
+		_ = r.decisions.Close() // the next line opens it by its name; the log says if that fails
 	}
 }
 

@@ -77,6 +77,7 @@ func (s *Service) match(w *work, d descriptor) {
 	if s.config.Metadata {
 		a.entries, a.d = slices.Clone(w.Request.Attributes), d
 	}
+	s.checks.Note(&w.Work, a.cost())
 	tree := w.descriptors
 	switch {
 	case d.unmatched:

@@ -69,6 +69,9 @@ type work struct {
 
 	descriptors *rules.Descriptors // of the domain, nil if it has none
 	strict      bool               // the domain has rules, which have bounds of their own
+	verdicts    []check.Verdict    // by descriptor, of those that were judged
+	raw         []shard.Take       // as the counters answered, for the decision log
+	returned    bool               // what was counted is given back
 	tooMuch     bool               // it asks for more than one request may: all of it is over its limit
 	hits        uint32             // of the request
 	asked       []asked            // by descriptor
@@ -83,8 +86,8 @@ func (s *Service) newWork(ctx context.Context) *work {
 	w.list.Reset()
 	clear(w.asked) // their entries are the last request's
 	clear(w.replaced)
-	w.descriptors, w.strict, w.tooMuch, w.hits = nil, false, false, 0
-	w.asked, w.statuses, w.names = w.asked[:0], w.statuses[:0], w.names[:0]
+	w.descriptors, w.strict, w.tooMuch, w.hits, w.returned = nil, false, false, 0, false
+	w.asked, w.statuses, w.verdicts, w.names = w.asked[:0], w.statuses[:0], w.verdicts[:0], w.names[:0]
 	return w
 }
 
@@ -115,12 +118,39 @@ func (s *Service) decide(ctx context.Context, w *work) (result, error) {
 	if w.tooMuch {
 		clear(w.asked)
 		w.asked = w.asked[:0]
-		return result{over: !s.config.Shadow, told: -1}, nil
+		r := result{over: !s.config.Shadow, told: -1}
+		if s.checks.Decisions != nil {
+			s.checks.LogCall(ctx, &w.Work, check.Call{API: "envoy", Allowed: !r.over, Source: "excess"})
+		}
+		return r, nil
 	}
 	s.send(ctx, w)
+	if s.checks.Decisions != nil { // else what is told is all that counts
+		w.raw = append(w.raw[:0], w.Takes...)
+	}
 	s.normalize(w)
 	s.checks.CountLimits(&w.Work)
-	return s.judge(ctx, w)
+	r, err := s.judge(ctx, w)
+	if s.checks.Decisions != nil {
+		s.record(ctx, w, r, err)
+	}
+	return r, err
+}
+
+// record has the decision log tell of a call. An error is errUnanswered.
+func (s *Service) record(ctx context.Context, w *work, r result, err error) {
+	call := check.Call{API: "envoy", Takes: w.raw, Allowed: !r.over && err == nil, Returned: w.returned}
+	if err != nil {
+		call.Source = "unanswered"
+	}
+	for i := range w.asked {
+		v := w.Judge(i)
+		if i < len(w.verdicts) {
+			v = w.verdicts[i]
+		}
+		call.Verdicts = append(call.Verdicts, v)
+	}
+	s.checks.LogCall(ctx, &w.Work, call)
 }
 
 // send asks for what w has added, if there is time for it. Otherwise all takes are Overloaded.

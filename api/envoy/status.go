@@ -74,6 +74,7 @@ func (s *Service) judge(ctx context.Context, w *work) (result, error) {
 		}
 		st.quota = !st.unlimited && (s.config.Quota || a.quota())
 		verdicts.Add(v)
+		w.verdicts = append(w.verdicts, v)
 		w.statuses = append(w.statuses, st)
 	}
 	s.checks.CountVerdicts(&verdicts)
@@ -230,6 +231,7 @@ func (s *Service) takeBack(ctx context.Context, w *work) {
 	if len(of) == 0 {
 		return
 	}
+	w.returned = true
 	s.checks.Decider.Decide(ctx, back)
 	for j, i := range of {
 		if t := &back[0].Takes[j]; check.Answered(t) {

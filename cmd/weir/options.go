@@ -118,6 +118,18 @@ func options() []option {
 			text(func(o *node.Options) *string { return &o.Tokens })},
 		{"audit-log", "FILE-or-stderr", "", "file to which a line of JSON is added for every change that callers ask this node for, or stderr (default none: weir audit shows the last ones)",
 			text(func(o *node.Options) *string { return &o.AuditLog })},
+		{"decision-log", "FILE-or-stdout", "", "file to which a line of JSON is added for every check that --decision-log-which says, or stdout or stderr (default none)",
+			text(func(o *node.Options) *string { return &o.DecisionLog })},
+		{"decision-log-which", "WHICH", d.DecisionLogWhich, "checks that are logged: denied, sampled (those of a share of all counters) or all",
+			text(func(o *node.Options) *string { return &o.DecisionLogWhich })},
+		{"decision-log-sample", "SHARE", fmt.Sprint(d.DecisionLogSample), "share of the counters whose checks are logged as sampled, above 0 and up to 1",
+			above0(share, func(o *node.Options) *float64 { return &o.DecisionLogSample })},
+		{"decision-log-keys", "FORM", d.DecisionLogKeys, "how identifiers, endpoints and attributes are logged: hashed (with the cluster's secret, the same on all nodes) or clear",
+			text(func(o *node.Options) *string { return &o.DecisionLogKeys })},
+		{"decision-log-size", "SIZE", d.DecisionLogSize.String(), "size at which the file of the decision log is renamed and another begun, 1MiB to 1TiB",
+			above0(size, func(o *node.Options) *node.Bytes { return &o.DecisionLogSize })},
+		{"decision-log-files", "NUMBER", fmt.Sprint(d.DecisionLogFiles), "renamed files of the decision log that are kept, 1 to 1000; the oldest is removed",
+			above0(integer, func(o *node.Options) *int { return &o.DecisionLogFiles })},
 		{"pprof", "HOST:PORT", "", "address on loopback that serves Go's profiles of this process; port 0 picks a free one (default none)",
 			text(func(o *node.Options) *string { return &o.Pprof })},
 		{"http-hosts", "NAME,...", "", "host names that HTTP on loopback accepts in addition to localhost, for a proxy that passes on the Host of its clients (default none)",
@@ -214,6 +226,17 @@ func share(field func(*node.Options) *float64) func(*node.Options, string) error
 		value, err := strconv.ParseFloat(text, 64)
 		if err != nil {
 			return fmt.Errorf("%q is not a share, such as 0.8", text)
+		}
+		*field(o) = value
+		return nil
+	}
+}
+
+func integer(field func(*node.Options) *int) func(*node.Options, string) error {
+	return func(o *node.Options, text string) error {
+		value, err := strconv.Atoi(text)
+		if err != nil {
+			return fmt.Errorf("%q is not a number, such as 10", text)
 		}
 		*field(o) = value
 		return nil

@@ -28,8 +28,8 @@ func (a *app) serveCommand() *cobra.Command {
 		Short: "Run a node",
 		Long: `Run a node until SIGINT or SIGTERM. It hands its counters over before it ends; a second
 signal ends it at once. On SIGHUP it reads its rules, certificate and tokens again,
-and opens the file of the audit log again. It tells systemd when it is ready, when it
-reads again, when it stops, and that it is alive.
+and opens the files of the audit log and the decision log again. It tells systemd when
+it is ready, when it reads again, when it stops, and that it is alive.
 
 Every option is also an environment variable (WEIR_ETCD_LISTEN for --etcd-listen) and
 a key of the YAML file given with --config (etcd-listen:). A flag wins over the

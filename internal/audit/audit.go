@@ -3,12 +3,12 @@ package audit
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf16"
+
+	"github.com/weirlimit/weir/internal/jsonline"
 )
 
 // Bounds of what is kept.
@@ -116,17 +116,5 @@ func Line(e Entry) []byte {
 	if err != nil { // no field of an Entry can fail
 		panic(err)
 	}
-	line := make([]byte, 0, len(text)+1)
-	for _, r := range string(text) {
-		switch {
-		case r < 0x7f: // JSON has escaped those that are not printable
-			line = append(line, byte(r))
-		case r > 0xffff:
-			high, low := utf16.EncodeRune(r)
-			line = fmt.Appendf(line, `\u%04x\u%04x`, high, low)
-		default:
-			line = fmt.Appendf(line, `\u%04x`, r)
-		}
-	}
-	return append(line, '\n')
+	return append(jsonline.ASCII(make([]byte, 0, len(text)+1), text), '\n')
 }

@@ -26,7 +26,10 @@ var imports = map[string][]string{
 	// Which caller may do what: for certificates, which name callers, and for the API, which asks.
 	"internal/access": {},
 	// What was changed by which caller: the API records it, and the node says where.
-	"internal/audit":       {},
+	"internal/audit": {"internal/jsonline"},
+	// What each check was told: the API records it, and the node says where.
+	"internal/decisionlog": {"internal/jsonline"},
+	"internal/jsonline":    {},
 	"client/embedded":      {"client", "api", "api/weir/v1", "rules", "shard", "ring"},
 	"client/httplimit":     {"client", "client/internal/gate", "api/weir/v1", "internal/headers", "internal/clientip"},
 	"client/grpclimit":     {"client", "client/internal/gate", "api/weir/v1", "internal/headers", "internal/clientip"},
@@ -38,8 +41,8 @@ var imports = map[string][]string{
 	"cmd/weir/internal/dev": {"client", "api/weir/v1"},
 
 	"cluster":      {"cluster/peerv1", "shard", "ring", "algorithms"},
-	"node":         {"rules/xds", "internal/audit", "internal/access", "internal/certs", "overload", "api", "api/envoy", "api/weir/v1", "internal/headers", "cluster", "cluster/etcd", "cluster/snapshot", "shard", "rules", "rules/envoy", "ring", "algorithms"},
-	"api":          {"internal/audit", "internal/access", "api/envoy", "api/internal/check", "api/internal/jsonbody", "api/internal/wire", "api/internal/gateway/weir/v1", "api/weir/v1", "internal/headers", "internal/clientip", "cluster", "rules", "rules/envoy", "shard", "ring", "algorithms"},
+	"node":         {"rules/xds", "internal/audit", "internal/decisionlog", "internal/access", "internal/certs", "overload", "api", "api/envoy", "api/weir/v1", "internal/headers", "cluster", "cluster/etcd", "cluster/snapshot", "shard", "rules", "rules/envoy", "ring", "algorithms"},
+	"api":          {"internal/audit", "internal/decisionlog", "internal/access", "api/envoy", "api/internal/check", "api/internal/jsonbody", "api/internal/wire", "api/internal/gateway/weir/v1", "api/weir/v1", "internal/headers", "internal/clientip", "cluster", "rules", "rules/envoy", "shard", "ring", "algorithms"},
 	"cluster/etcd": {"cluster", "ring"},
 	// The format of files of counters, which knows nothing of what is in them.
 	"cluster/snapshot": {},
@@ -57,7 +60,7 @@ var imports = map[string][]string{
 
 	// The service of another product. It and api stand on the same: what is decided, and what travels.
 	"api/envoy":             {"api/internal/check", "api/internal/jsonbody", "api/internal/wire", "api/weir/v1", "internal/access", "rules", "rules/envoy", "shard", "ring", "algorithms"},
-	"api/internal/check":    {"api/internal/wire", "internal/access", "rules", "shard", "ring", "algorithms"},
+	"api/internal/check":    {"api/internal/wire", "internal/access", "internal/decisionlog", "rules", "shard", "ring", "algorithms"},
 	"api/internal/jsonbody": {},
 	"api/internal/wire":     {},
 	// What the tests of both, and of the client, share.

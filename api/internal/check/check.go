@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirlimit/weir/api/internal/wire"
 	"github.com/weirlimit/weir/internal/access"
+	"github.com/weirlimit/weir/internal/decisionlog"
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/rules"
 	"github.com/weirlimit/weir/shard"
@@ -21,7 +22,7 @@ type Decider interface {
 	Owner(key ring.Key) string
 }
 
-// Config says how to build a Checker. All fields are required.
+// Config says how to build a Checker. All fields but Decisions are required.
 type Config struct {
 	// Rules returns the rules to apply now.
 	Rules func() *rules.Set
@@ -31,6 +32,8 @@ type Config struct {
 	Decider Decider
 	// Metrics is where the metrics of checks are registered.
 	Metrics prometheus.Registerer
+	// Decisions is the decision log; nil is none.
+	Decisions *decisionlog.Log
 }
 
 // Checker decides requests of all APIs. It is safe for concurrent use; make it with New.
@@ -50,6 +53,7 @@ func (c *Checker) Begin(ctx context.Context, w *Work) {
 	*w = Work{
 		Set: c.Rules(), Caller: access.From(ctx), Request: rules.Request{Attributes: w.Request.Attributes[:0]},
 		Matches: w.Matches[:0], Takes: w.Takes[:0], Items: w.Items[:0], Groups: w.Groups[:0], Ends: w.Ends[:0],
+		notes: w.notes.reset(),
 	}
 }
 
@@ -91,6 +95,9 @@ var ErrOverloaded = status.Error(codes.ResourceExhausted,
 func (c *Checker) Decide(ctx context.Context, w *Work) error {
 	c.Send(ctx, w)
 	c.CountLimits(w)
+	if c.Decisions != nil && w.API != "" {
+		c.logDecisions(ctx, w)
+	}
 	for i := range w.Takes {
 		if w.Takes[i].Source == shard.Overloaded && !w.Takes[i].Shadow {
 			c.CountOverloaded(len(w.Items))

@@ -16,6 +16,13 @@ type metrics struct {
 	failed   *prometheus.CounterVec // by api and code
 }
 
+// sourceNames are what metrics and the decision log call sources.
+var sourceNames = [sources]string{
+	ByOwner: "owner", ByNoRule: "no_rule", ByFailOpen: "fail_open",
+	ByUnlimited: "unlimited", ByLocal: "local", ByFailClosed: "fail_closed", ByOverload: "overloaded",
+	ByLent: "lent", ByRelay: "relayed", ByProvisional: "provisional",
+}
+
 func newMetrics(r prometheus.Registerer) *metrics {
 	f := promauto.With(r)
 	checks := f.NewCounterVec(prometheus.CounterOpts{
@@ -36,11 +43,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		Help: "Calls, or messages of a stream, that got an error in place of decisions, by API as in weir_check_duration_seconds and by code of gRPC. Those that were refused unread are in weir_refused_calls_total.",
 	}, []string{"api", "code"})
 	m := &metrics{duration: duration, failed: failed}
-	for s, name := range [sources]string{
-		ByOwner: "owner", ByNoRule: "no_rule", ByFailOpen: "fail_open",
-		ByUnlimited: "unlimited", ByLocal: "local", ByFailClosed: "fail_closed", ByOverload: "overloaded",
-		ByLent: "lent", ByRelay: "relayed", ByProvisional: "provisional",
-	} {
+	for s, name := range sourceNames {
 		m.checks[s][denied] = checks.WithLabelValues("denied", name)
 		m.checks[s][allowed] = checks.WithLabelValues("allowed", name)
 	}

@@ -21,6 +21,9 @@ type Work struct {
 	Items     []Item
 	Groups    []shard.Group
 	Ends      []int // of each group's takes
+	// API is what the decision log calls the call, whose items Decide logs; empty: it is not logged, or not by Decide.
+	API   string
+	notes *notes // nil without a decision log
 }
 
 // Item is one thing that was asked for: a request, or a descriptor of one.

@@ -1,0 +1,116 @@
+package node
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weirlimit/weir/internal/decisionlog"
+)
+
+// logged has a node answer so many checks, with an option changed before, and returns what it ends with.
+func logged(t *testing.T, opts Options, checks int, between func(n *node, i int)) {
+	t.Helper()
+	n, err := build(t.Context(), Network{}, opts, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.close()
+	const body = `{"identifier_type":"user","identifier":"alice","endpoint":"/x"}`
+	for i := range checks {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodPost, "http://localhost/v1/check", strings.NewReader(body))
+		if n.http.Handler.ServeHTTP(w, r); w.Code != http.StatusOK {
+			t.Fatalf("%d %s", w.Code, w.Body)
+		}
+		between(n, i)
+	}
+}
+
+// A file is renamed at its size, so many are kept, every file has whole lines, and only the owner reads them.
+func TestDecisionLogIsRotated(t *testing.T) {
+	opts := testOptions(t)
+	dir := t.TempDir()
+	opts.DecisionLog, opts.DecisionLogWhich = filepath.Join(dir, "decisions.log"), decisionlog.All
+	opts.DecisionLogSize, opts.DecisionLogFiles = 1<<20, 2
+	// Files that are there already count, too.
+	for _, name := range []string{"decisions.log", "decisions-2026-01-01T00-00-00.000.log", "decisions-2026-01-02T00-00-00.000.log"} {
+		if err := os.WriteFile(filepath.Join(dir, name), bytes.Repeat([]byte("{}\n"), 1<<20/3), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	logged(t, opts, 3, func(n *node, i int) {
+		if i == 1 {
+			if err := n.decisions.Close(); err != nil { // the third is dropped
+				t.Error(err)
+			}
+		}
+	})
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := strings.Join(files, " ")
+	if len(files) != 3 && len(files) != 4 || strings.Contains(names, "2026-01-01") && len(files) != 4 { // it is removed a moment later
+		t.Errorf("files: %s", names)
+	}
+	text, err := os.ReadFile(opts.DecisionLog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bytes.Split(bytes.TrimSuffix(text, []byte("\n")), []byte("\n"))
+	if len(lines) != 2 {
+		t.Fatalf("%d lines", len(lines))
+	}
+	for _, text := range lines {
+		var line decisionlog.Line
+		if err := json.Unmarshal(text, &line); err != nil || line.Node != opts.ID || line.Source != "no_rule" {
+			t.Errorf("%v: %s", err, text)
+		}
+	}
+	if info, err := os.Stat(opts.DecisionLog); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v: %v", err, info.Mode())
+	}
+}
+
+// After the file was renamed and the node told to reload, lines go to a new one.
+func TestDecisionLogIsOpenedAgain(t *testing.T) {
+	opts := testOptions(t)
+	opts.DecisionLog, opts.DecisionLogWhich = filepath.Join(t.TempDir(), "decisions.log"), decisionlog.All
+	logged(t, opts, 2, func(n *node, i int) {
+		if i > 0 {
+			return
+		}
+		for { // the first line is on its way
+			if info, err := os.Stat(opts.DecisionLog); err == nil && info.Size() > 0 {
+				break
+			}
+		}
+		if err := os.Rename(opts.DecisionLog, opts.DecisionLog+".old"); err != nil {
+			t.Fatal(err)
+		}
+		n.info().Reloader.Reload()
+	})
+	for _, name := range []string{opts.DecisionLog, opts.DecisionLog + ".old"} {
+		if text, err := os.ReadFile(name); err != nil || bytes.Count(text, []byte("\n")) != 1 {
+			t.Errorf("%v: %s has %q", err, name, text)
+		}
+	}
+}
+
+// A file that cannot be made is an error at the start, which names the option.
+func TestDecisionLogThatCannotBeOpened(t *testing.T) {
+	opts := testOptions(t)
+	opts.DecisionLog = filepath.Join(t.TempDir(), "missing", "decisions.log")
+	if n, err := build(t.Context(), Network{}, opts, quiet()); err == nil {
+		n.close()
+		t.Fatal("no error")
+	} else if !strings.HasPrefix(err.Error(), "decision-log: open "+opts.DecisionLog) {
+		t.Error(err)
+	}
+}
