@@ -21,6 +21,7 @@ import (
 
 // With TLS and nothing else configured, checks need a certificate, and changes one with the role for them.
 func TestRolesOfCertificates(t *testing.T) {
+	process.NotInBrief(t)
 	p := process.NewCertificates(t)
 	for name, role := range map[string]string{"asks": "check", "writes": "rules:shop", "scrapes": "metrics"} {
 		p.Make("client", name, "--role", role)

@@ -13,6 +13,7 @@ import (
 // weir bench grpc asks nodes that have TLS and want a certificate or a token, in all its modes. Without either it
 // says what is missing, as other commands do.
 func TestBenchWithTLS(t *testing.T) {
+	process.NotInBrief(t)
 	p := process.NewCertificates(t)
 	p.Make("client", "asks", "--role", "check")
 	tokens := p.File("tokens")

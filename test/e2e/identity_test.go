@@ -140,6 +140,7 @@ func TestNewIDAtADeadMembersAddress(t *testing.T) {
 
 // Two nodes cannot have one address: the second one does not start, as long as the first one lives.
 func TestAddressOfAnotherNode(t *testing.T) {
+	process.NotInBrief(t)
 	t.Parallel()
 	etcd := process.StartEtcd(t)
 	first := process.Start(t, "--etcd", etcd.Endpoint)

@@ -98,6 +98,7 @@ func saidAt(t *testing.T, n *process.Node, message string, revision int64) time.
 // A thousand rules change again and again under 1,000 checks a second: no check
 // fails or goes undecided, and every node runs the new rules within a second.
 func TestRulesChangeUnderLoad(t *testing.T) {
+	process.NotInBrief(t)
 	const rounds = 8
 	_, nodes := startThreeWith(t, "--peer-timeout", "4s") // what counts is that all are decided
 	awaitRevision(t, apply(t, nodes[0], itemRules(manyRules, 1_000_000)).GetRuleRevision(), nodes)

@@ -70,6 +70,7 @@ func TestNodeRestartedWhileEtcdIsDown(t *testing.T) {
 
 // TestAllNodesRestartedWhileEtcdIsDown restarts every node, one after the other.
 func TestAllNodesRestartedWhileEtcdIsDown(t *testing.T) {
+	process.NotInBrief(t)
 	t.Parallel()
 	etcd, nodes := startThree(t, rulesPerYear(1_000_000), "--peer-timeout", "4s")
 	etcd.Kill()

@@ -170,6 +170,7 @@ func TestTLSClientIsNoNode(t *testing.T) {
 // Certificates are replaced while checks go on, and none of them fails. A broken file leaves the
 // certificate before in force, and health says so.
 func TestTLSRotation(t *testing.T) {
+	process.NotInBrief(t)
 	p := process.NewCertificates(t)
 	nodes := startSecuredThree(t, p, writeRules(t, yearlyRule))
 	ctx, cancel := context.WithCancel(t.Context())
