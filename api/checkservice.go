@@ -46,6 +46,8 @@ func (l *Limiter) check(ctx context.Context, request []byte) (wire.Encoded, erro
 	w := l.newWork(ctx)
 	defer l.works.Put(w)
 	w.API = "check"
+	ctx = l.checks.StartSpan(ctx, &w.Work, w.API)
+	defer w.EndSpan()
 	if err := decodeRequest(wire.NewPart(request), &w.decoded); err != nil {
 		return wire.Encoded{}, l.checks.Failed("check", err)
 	}
@@ -71,6 +73,8 @@ func (l *Limiter) checkBatch(ctx context.Context, request []byte) (wire.Encoded,
 	w := l.newWork(ctx)
 	defer l.works.Put(w)
 	w.API = "batch"
+	ctx = l.checks.StartSpan(ctx, &w.Work, w.API)
+	defer w.EndSpan()
 	if err := decodeBatch(wire.NewPart(request), &w.list); err != nil {
 		return wire.Encoded{}, l.checks.Failed("batch", err)
 	}

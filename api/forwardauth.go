@@ -106,6 +106,8 @@ func (h authHandler) answer(r *http.Request, longest time.Duration) (answer head
 	w := h.newWork(r.Context())
 	defer h.works.Put(w)
 	w.API = "auth"
+	ctx := h.checks.StartSpan(r.Context(), &w.Work, w.API)
+	defer w.EndSpan()
 	w.Request.Domain = cmp.Or(r.PathValue("domain"), DefaultDomain)
 	if err := within("domain", w.Request.Domain, maxKey); err != nil {
 		return answer, 0, err
@@ -116,7 +118,7 @@ func (h authHandler) answer(r *http.Request, longest time.Duration) (answer head
 	if w.Request.Attributes, err = h.auth.attributes(r, w.Request.Attributes); err != nil {
 		return answer, 0, err
 	}
-	if answer, err = h.checkOne(r.Context(), w, longest); err != nil {
+	if answer, err = h.checkOne(ctx, w, longest); err != nil {
 		return answer, 0, err
 	}
 	h.duration.auth.Observe(time.Since(start).Seconds())

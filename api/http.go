@@ -23,6 +23,7 @@ import (
 
 	"github.com/weirlimit/weir/api/internal/jsonbody"
 	"github.com/weirlimit/weir/internal/headers"
+	"github.com/weirlimit/weir/internal/tracing"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
@@ -60,8 +61,12 @@ func NewHTTPServer(l *Limiter, c *ConfigServer, s Status, cfg HTTPConfig) (*http
 	if err != nil {
 		return nil, err
 	}
+	handler := patient(protect(cfg.Guard, gateway, cfg.Permits.Protect(mux)))
+	if l.checks.Tracing != nil || l.checks.Decisions != nil {
+		handler = tracing.Handler(handler)
+	}
 	server := &http.Server{
-		Handler:           patient(protect(cfg.Guard, gateway, cfg.Permits.Protect(mux))),
+		Handler:           handler,
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       bodyTimeout,
 		WriteTimeout:      bodyTimeout,

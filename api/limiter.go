@@ -14,6 +14,7 @@ import (
 	"github.com/weirlimit/weir/internal/audit"
 	"github.com/weirlimit/weir/internal/decisionlog"
 	"github.com/weirlimit/weir/internal/headers"
+	"github.com/weirlimit/weir/internal/tracing"
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/rules"
 	"github.com/weirlimit/weir/shard"
@@ -47,6 +48,8 @@ type Config struct {
 	Audit *audit.Log
 	// Decisions records checks; nil is none.
 	Decisions *decisionlog.Log
+	// Tracing makes spans of checks; nil is none.
+	Tracing *tracing.Tracing
 	// Style is how decisions are told in header fields.
 	Style headers.Style
 	// Auth says how requests that a proxy asks about become attributes.
@@ -80,7 +83,7 @@ type callDurations struct{ check, batch, stream, auth prometheus.Observer }
 // NewLimiter returns a Limiter of the set that rules returns at each request.
 func NewLimiter(c Config) *Limiter {
 	stopped, stop := context.WithCancel(context.Background())
-	checks := check.New(check.Config{Rules: c.Rules, Hasher: c.Hasher, Decider: c.Decider, Metrics: c.Metrics, Decisions: c.Decisions})
+	checks := check.New(check.Config{Rules: c.Rules, Hasher: c.Hasher, Decider: c.Decider, Metrics: c.Metrics, Decisions: c.Decisions, Tracing: c.Tracing})
 	l := &Limiter{
 		checks: checks,
 		duration: callDurations{

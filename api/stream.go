@@ -209,13 +209,15 @@ func (s *stream) check(m received) (wire.Encoded, bool) {
 	w := s.newWork(s.grpc.Context())
 	defer s.works.Put(w)
 	w.API = "stream"
+	ctx := s.checks.StartSpan(s.grpc.Context(), &w.Work, w.API)
+	defer w.EndSpan()
 	var head weirv1.StreamRateLimitsRequest
 	err := decodeStream(wire.NewPart(m.ReadOnlyData()), &w.list, &head)
 	if err == nil {
 		err = s.accept()
 	}
 	if err == nil {
-		err = s.checkWithin(w, head.Timeout)
+		err = s.checkWithin(ctx, w, head.Timeout)
 	}
 	m.Free()
 	w.out = wire.AppendVarint(w.out[:0], 1, head.Id)
@@ -239,8 +241,7 @@ func (s *stream) check(m received) (wire.Encoded, bool) {
 }
 
 // checkWithin decides the requests of w.list within the timeout, which may be nil.
-func (s *stream) checkWithin(w *work, timeout *durationpb.Duration) error {
-	ctx := s.grpc.Context()
+func (s *stream) checkWithin(ctx context.Context, w *work, timeout *durationpb.Duration) error {
 	if timeout == nil {
 		return s.checkAll(ctx, w)
 	}

@@ -270,6 +270,7 @@ func (r *Router) pursue(ctx context.Context, top, asked *scatter, w walk) {
 		r.metrics.redirected.Add(float64(again.size()))
 		w.wait = r.exchange(ctx, again, w.due)
 	}
+	r.spanOfWait(ctx, w.deferred)
 	if asked != top {
 		asked.free()
 	}

@@ -36,6 +36,7 @@ type Router struct {
 	local   Local
 	dial    Dialer
 	attempt time.Duration
+	traced  bool        // some checks have spans
 	busy    func() bool // reports whether this node has too much to do
 	metrics *routerMetrics
 	log     *slog.Logger
@@ -310,6 +311,7 @@ func (r *Router) forwardOne(ctx context.Context, t *table, to int, g *shard.Grou
 		return due
 	}
 	a.one[0], a.hot[0] = g, c
+	hop := r.startHop(ctx, t.peers[to].member, asOwner)
 	first, err := l.enqueue(a, a.one[:], a.hot[:])
 	if err != nil {
 		m.refused(err, a.one[:])
@@ -321,6 +323,7 @@ func (r *Router) forwardOne(ctx context.Context, t *table, to int, g *shard.Grou
 		<-a.done
 	}
 	m.countAnswers(a.one[:])
+	endHop(hop, a.one[:])
 	r.calls.Put(a)
 	return due
 }
@@ -369,6 +372,7 @@ func NewRouter(c RouterConfig) *Router {
 		log:     c.Logger,
 		peers:   make(map[Member]*peer),
 
+		traced:       c.Traced,
 		busy:         c.Busy,
 		locator:      c.Locator,
 		denialLeases: c.DenialLeases,

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/shard"
@@ -37,6 +39,7 @@ type dispatch struct {
 	parts  []*part       // parallel to groups, nil for a whole group
 	first  uint32        // id
 	sent   bool
+	hop    trace.Span // nil unless the check is traced
 }
 
 // orphan is a group, or a part of one, for which only members are left that may have copies of its
@@ -240,6 +243,7 @@ func (r *Router) exchange(ctx context.Context, s *scatter, due time.Time) (again
 		a.how = s.how
 		for i := range s.dispatches {
 			e := &s.dispatches[i]
+			e.hop = r.startHop(ctx, e.peer.member, s.how)
 			var err error
 			if e.first, err = e.conn.enqueue(a, e.groups, e.hot); err != nil {
 				e.peer.metrics.refused(err, e.groups)
@@ -259,6 +263,7 @@ func (r *Router) exchange(ctx context.Context, s *scatter, due time.Time) (again
 	for i := range s.dispatches {
 		e := &s.dispatches[i]
 		e.peer.metrics.countAnswers(e.groups)
+		endHop(e.hop, e.groups)
 		for j, c := range e.hot {
 			r.hot.learn(c, e.groups[j], e.conn, now)
 		}

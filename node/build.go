@@ -32,6 +32,7 @@ import (
 	"github.com/weirlimit/weir/internal/audit"
 	"github.com/weirlimit/weir/internal/certs"
 	"github.com/weirlimit/weir/internal/decisionlog"
+	"github.com/weirlimit/weir/internal/tracing"
 	"github.com/weirlimit/weir/overload"
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/rules"
@@ -103,6 +104,7 @@ type node struct {
 	audit                      *audit.Log
 	auditFile                  *auditFile         // nil without one
 	decisions                  *decisionlog.Log   // nil without one
+	tracing                    *tracing.Tracing   // nil without it
 	decisionFile               *lumberjack.Logger // nil without one
 	tokens                     *tokenFile         // nil without one
 	clusterTokens              *clusterTokens     // nil without TLS
@@ -144,7 +146,7 @@ func build(ctx context.Context, network Network, opts Options, log *slog.Logger)
 		collectors.NewBuildInfoCollector(),
 	)
 	for _, step := range []func(context.Context) error{
-		n.listen, n.openAudit, n.openDecisions, n.openCerts, n.openAccess, n.loadRules, n.openState, n.openRegistry, n.openTokens, n.openStore, n.register,
+		n.listen, n.openAudit, n.openDecisions, n.openTracing, n.openCerts, n.openAccess, n.loadRules, n.openState, n.openRegistry, n.openTokens, n.openStore, n.register,
 	} {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -267,7 +269,7 @@ func (n *node) register(ctx context.Context) error {
 	local := n.network.local(n.shard)
 	denialLeases := cluster.NewDenialLeases(!n.opts.ForgetDenials, !n.opts.LendNothing)
 	n.router = cluster.NewRouter(cluster.RouterConfig{
-		Self: n.opts.ID, Local: local, DenialLeases: denialLeases, Busy: n.overload.Busy, Dial: cluster.GreetingDialer(n.dial, n.greeter), AttemptTimeout: n.opts.PeerTimeout, Logger: n.log, Metrics: n.metrics,
+		Self: n.opts.ID, Local: local, DenialLeases: denialLeases, Busy: n.overload.Busy, Traced: n.tracing != nil, Dial: cluster.GreetingDialer(n.dial, n.greeter), AttemptTimeout: n.opts.PeerTimeout, Logger: n.log, Metrics: n.metrics,
 	})
 	n.closers = append(n.closers, n.router.Close)
 	n.keep(params, denialLeases)
@@ -316,6 +318,7 @@ func (n *node) buildServers(params cluster.Params, local cluster.Local, denialLe
 		Overload:  n.overload,
 		Audit:     n.audit,
 		Decisions: n.decisions,
+		Tracing:   n.tracing,
 		Metrics:   n.metrics,
 		Style:     n.opts.style(),
 		Auth:      n.opts.auth(),

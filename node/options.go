@@ -144,6 +144,12 @@ type Options struct {
 	// AuditLog is the file to which a line of JSON is added for every change that callers ask for, or
 	// stderr. Empty means none: the last changes are kept in memory in any case.
 	AuditLog string
+	// TraceEndpoint is the URL of an OpenTelemetry collector that takes OTLP over gRPC. Empty means the one of
+	// OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT in the environment, or else that there is no tracing.
+	TraceEndpoint string
+	// TraceSample is the share of the checks that are traced if their callers do not say, above 0 and up to 1. 0 means the
+	// default, 0.01.
+	TraceSample float64
 	// DecisionLog is the file to which a line of JSON is added for every check that DecisionLogWhich says, or stdout or
 	// stderr. Empty means none.
 	DecisionLog string
@@ -263,6 +269,7 @@ const (
 	defaultLyftAlgorithm = "fixed_window"
 	defaultRLSNearLimit  = 0.8
 
+	defaultTraceSample       = 0.01
 	defaultDecisionLogSample = 0.01
 	defaultDecisionLogSize   = 100 << 20
 	defaultDecisionLogFiles  = 10
@@ -347,6 +354,9 @@ func (o Options) WithDefaults() Options {
 	if o.RLSNearLimit == 0 {
 		o.RLSNearLimit = defaultRLSNearLimit
 	}
+	if o.TraceSample == 0 {
+		o.TraceSample = defaultTraceSample
+	}
 	fill(&o.DecisionLogWhich, decisionlog.Denied)
 	fill(&o.DecisionLogKeys, decisionlog.Hashed)
 	if o.DecisionLogSample == 0 {
@@ -417,6 +427,8 @@ func (o Options) Validate() error {
 		{"xds-retry-max", badDuration(o.XDSRetryMax, minXDSRetry, maxXDSRetry)},
 		{"rls-listen", o.badRLS()},
 		{"tokens", o.badTokens()},
+		{"trace-endpoint", badTraceEndpoint(o.TraceEndpoint)},
+		{"trace-sample", badShare(o.TraceSample)},
 		{"decision-log-which", badOneOf(o.DecisionLogWhich, decisionlog.Whiches)},
 		{"decision-log-sample", badShare(o.DecisionLogSample)},
 		{"decision-log-keys", badOneOf(o.DecisionLogKeys, decisionlog.Forms)},

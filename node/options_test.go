@@ -92,6 +92,9 @@ func TestOptionsValidate(t *testing.T) {
 		{Options{RLSListen: ":8081", RLSCert: "c", RLSKey: "k", RLSClientName: "n"}, "rls-listen: --rls-client-name needs --rls-ca as well"},
 		{Options{RLSCert: "c"}, "rls-listen: --rls-cert needs --rls-listen as well"},
 		{Options{DecisionLog: "file", DecisionLogWhich: "sampled", DecisionLogSample: 1, DecisionLogKeys: "clear", DecisionLogSize: 1 << 20, DecisionLogFiles: 1000}, ""},
+		{Options{TraceEndpoint: "https://collector:4317", TraceSample: 1}, ""},
+		{Options{TraceEndpoint: "collector:4317"}, `trace-endpoint: "collector:4317" is not the URL of a collector, such as http://127.0.0.1:4317`},
+		{Options{TraceSample: 2}, "trace-sample: 2 is not above 0 and up to 1"},
 		{Options{DecisionLogWhich: "none"}, `decision-log-which: "none" is not one of denied, sampled, all`},
 		{Options{DecisionLogSample: 1.5}, "decision-log-sample: 1.5 is not above 0 and up to 1"},
 		{Options{DecisionLogSample: -0.1}, "decision-log-sample: -0.1 is not above 0 and up to 1"},
@@ -224,7 +227,7 @@ func TestOptionsWithDefaults(t *testing.T) {
 		SnapshotEvery: time.Minute, SnapshotMinWindow: 10 * time.Minute,
 		HTTPHeaders: []string{"draft", "x-ratelimit"}, ResetFormat: "delta", RetryJitter: "10%",
 		TrustedProxies: []string{"127.0.0.0/8", "::1"}, ClientIPHeader: "X-Forwarded-For",
-		DecisionLogWhich: "denied", DecisionLogSample: 0.01, DecisionLogKeys: "hashed", DecisionLogSize: 100 << 20, DecisionLogFiles: 10,
+		TraceSample: 0.01, DecisionLogWhich: "denied", DecisionLogSample: 0.01, DecisionLogKeys: "hashed", DecisionLogSize: 100 << 20, DecisionLogFiles: 10,
 		TLSClientAuth: "optional", RulesFiles: "yaml", LyftAlgorithm: "fixed_window", RLSNearLimit: 0.8,
 		XDSNodeID: "default", XDSRetry: time.Second, XDSRetryMax: 30 * time.Second,
 	}

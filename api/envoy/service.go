@@ -101,6 +101,8 @@ func (s *Service) check(ctx context.Context, request []byte) (wire.Encoded, erro
 	start := time.Now()
 	w := s.newWork(ctx)
 	defer s.works.Put(w)
+	ctx = s.checks.StartSpan(ctx, &w.Work, "envoy")
+	defer w.EndSpan()
 	if err := s.add(w, wire.NewPart(request)); err != nil {
 		return wire.Encoded{}, s.stats.failed(s.checks.Failed("envoy", err))
 	}
@@ -131,6 +133,9 @@ func (s *Service) decide(ctx context.Context, w *work) (result, error) {
 	s.normalize(w)
 	s.checks.CountLimits(&w.Work)
 	r, err := s.judge(ctx, w)
+	if len(w.verdicts) > 0 && err == nil {
+		s.checks.TellSpan(&w.Work, !r.over, w.verdicts[0])
+	}
 	if s.checks.Decisions != nil {
 		s.record(ctx, w, r, err)
 	}

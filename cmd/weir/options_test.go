@@ -103,6 +103,8 @@ var samples = map[string][2]string{
 	"tls-client-auth":     {"none", "optional"},
 	"tokens":              {"a", "b"},
 	"audit-log":           {"stderr", "file"},
+	"trace-endpoint":      {"http://a:4317", "https://b:4317"},
+	"trace-sample":        {"0.5", "1"},
 	"decision-log":        {"stderr", "file"},
 	"decision-log-which":  {"sampled", "all"},
 	"decision-log-sample": {"0.5", "1"},

@@ -30,6 +30,8 @@ var imports = map[string][]string{
 	// What each check was told: the API records it, and the node says where.
 	"internal/decisionlog": {"internal/jsonline"},
 	"internal/jsonline":    {},
+	// Spans of checks: the API makes them, and the node says where they go.
+	"internal/tracing":     {},
 	"client/embedded":      {"client", "api", "api/weir/v1", "rules", "shard", "ring"},
 	"client/httplimit":     {"client", "client/internal/gate", "api/weir/v1", "internal/headers", "internal/clientip"},
 	"client/grpclimit":     {"client", "client/internal/gate", "api/weir/v1", "internal/headers", "internal/clientip"},
@@ -41,8 +43,8 @@ var imports = map[string][]string{
 	"cmd/weir/internal/dev": {"client", "api/weir/v1"},
 
 	"cluster":      {"cluster/peerv1", "shard", "ring", "algorithms"},
-	"node":         {"rules/xds", "internal/audit", "internal/decisionlog", "internal/access", "internal/certs", "overload", "api", "api/envoy", "api/weir/v1", "internal/headers", "cluster", "cluster/etcd", "cluster/snapshot", "shard", "rules", "rules/envoy", "ring", "algorithms"},
-	"api":          {"internal/audit", "internal/decisionlog", "internal/access", "api/envoy", "api/internal/check", "api/internal/jsonbody", "api/internal/wire", "api/internal/gateway/weir/v1", "api/weir/v1", "internal/headers", "internal/clientip", "cluster", "rules", "rules/envoy", "shard", "ring", "algorithms"},
+	"node":         {"rules/xds", "internal/audit", "internal/decisionlog", "internal/tracing", "internal/access", "internal/certs", "overload", "api", "api/envoy", "api/weir/v1", "internal/headers", "cluster", "cluster/etcd", "cluster/snapshot", "shard", "rules", "rules/envoy", "ring", "algorithms"},
+	"api":          {"internal/audit", "internal/decisionlog", "internal/tracing", "internal/access", "api/envoy", "api/internal/check", "api/internal/jsonbody", "api/internal/wire", "api/internal/gateway/weir/v1", "api/weir/v1", "internal/headers", "internal/clientip", "cluster", "rules", "rules/envoy", "shard", "ring", "algorithms"},
 	"cluster/etcd": {"cluster", "ring"},
 	// The format of files of counters, which knows nothing of what is in them.
 	"cluster/snapshot": {},
@@ -60,7 +62,7 @@ var imports = map[string][]string{
 
 	// The service of another product. It and api stand on the same: what is decided, and what travels.
 	"api/envoy":             {"api/internal/check", "api/internal/jsonbody", "api/internal/wire", "api/weir/v1", "internal/access", "rules", "rules/envoy", "shard", "ring", "algorithms"},
-	"api/internal/check":    {"api/internal/wire", "internal/access", "internal/decisionlog", "rules", "shard", "ring", "algorithms"},
+	"api/internal/check":    {"api/internal/wire", "internal/access", "internal/decisionlog", "internal/tracing", "rules", "shard", "ring", "algorithms"},
 	"api/internal/jsonbody": {},
 	"api/internal/wire":     {},
 	// What the tests of both, and of the client, share.

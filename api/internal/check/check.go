@@ -10,6 +10,7 @@ import (
 	"github.com/weirlimit/weir/api/internal/wire"
 	"github.com/weirlimit/weir/internal/access"
 	"github.com/weirlimit/weir/internal/decisionlog"
+	"github.com/weirlimit/weir/internal/tracing"
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/rules"
 	"github.com/weirlimit/weir/shard"
@@ -22,7 +23,7 @@ type Decider interface {
 	Owner(key ring.Key) string
 }
 
-// Config says how to build a Checker. All fields but Decisions are required.
+// Config says how to build a Checker. All fields but the last two are required.
 type Config struct {
 	// Rules returns the rules to apply now.
 	Rules func() *rules.Set
@@ -34,6 +35,8 @@ type Config struct {
 	Metrics prometheus.Registerer
 	// Decisions is the decision log; nil is none.
 	Decisions *decisionlog.Log
+	// Tracing makes spans; nil is none.
+	Tracing *tracing.Tracing
 }
 
 // Checker decides requests of all APIs. It is safe for concurrent use; make it with New.
@@ -101,8 +104,13 @@ func (c *Checker) Decide(ctx context.Context, w *Work) error {
 	for i := range w.Takes {
 		if w.Takes[i].Source == shard.Overloaded && !w.Takes[i].Shadow {
 			c.CountOverloaded(len(w.Items))
+			c.TellSpan(w, false, Verdict{Source: ByOverload, By: -1})
 			return ErrOverloaded
 		}
+	}
+	if w.span != nil {
+		v := w.Judge(0)
+		c.TellSpan(w, v.Allowed, v)
 	}
 	return nil
 }

@@ -6,10 +6,9 @@ import (
 	"sync"
 	"time"
 
-	"go.opentelemetry.io/otel/trace"
-
 	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/internal/decisionlog"
+	"github.com/weirlimit/weir/internal/tracing"
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/rules"
 	"github.com/weirlimit/weir/shard"
@@ -54,7 +53,7 @@ func (n *notes) reset() *notes {
 func (c *Checker) lineOf(ctx context.Context, w *Work, api string) *decisionlog.Line {
 	l := lines.Get().(*decisionlog.Line)
 	*l = decisionlog.Line{Time: time.Now(), API: api, Revision: w.Set.Revision(), Domain: w.Request.Domain, Descriptors: l.Descriptors[:0]}
-	if sc := trace.SpanContextFromContext(ctx); sc.HasTraceID() {
+	if sc := tracing.Remote(ctx); sc.HasTraceID() {
 		l.TraceID = sc.TraceID().String()
 	}
 	return l

@@ -3,6 +3,8 @@ package check
 import (
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/internal/access"
 	"github.com/weirlimit/weir/rules"
@@ -23,7 +25,9 @@ type Work struct {
 	Ends      []int // of each group's takes
 	// API is what the decision log calls the call, whose items Decide logs; empty: it is not logged, or not by Decide.
 	API   string
-	notes *notes // nil without a decision log
+	notes *notes     // nil without a decision log
+	span  trace.Span // of the call; nil unless it is traced
+	told  bool       // what became of it
 }
 
 // Item is one thing that was asked for: a request, or a descriptor of one.

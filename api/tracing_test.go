@@ -1,0 +1,76 @@
+package api
+
+import (
+	"context"
+	"testing"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/weirlimit/weir/internal/apitest"
+	"github.com/weirlimit/weir/internal/decisionlog"
+	"github.com/weirlimit/weir/internal/tracing"
+)
+
+// A line of the decision log has the trace of its caller, whether or not this node traces it.
+func TestDecisionLogHasTheTrace(t *testing.T) {
+	f := newFixture(t, loggedRules)
+	lines := f.record(t, decisionlog.All, decisionlog.Clear)
+	const id = "0123456789abcdef0123456789abcdef"
+	for _, flags := range []string{"00", "01"} {
+		ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("traceparent", "00-"+id+"-00000000000000aa-"+flags))
+		if _, err := f.server().CheckRateLimit(ctx, request("user=alice endpoint=/two")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.check(t, "user=bob endpoint=/two")
+	got := lines()
+	if len(got) != 3 || got[0].TraceID != id || got[1].TraceID != id || got[2].TraceID != "" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Without tracing, and for calls that are not in the sample, nothing is allocated for it.
+func TestUntracedCallsAllocateNothing(t *testing.T) {
+	provider := sdktrace.NewTracerProvider()
+	message := apitest.Marshal(t, request("user=alice endpoint=/one"))
+	allocations := func(tr *tracing.Tracing) float64 {
+		f := newFixture(t, benchRules)
+		f.checks.Tracing = tr
+		return testing.AllocsPerRun(1000, func() {
+			m, err := f.Limiter.check(t.Context(), message)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.Free()
+		})
+	}
+	off, rare, all := allocations(nil), allocations(tracing.New(provider, 1e-12)), allocations(tracing.New(provider, 1))
+	if rare > off || all <= off {
+		t.Errorf("%v allocations without tracing, %v out of the sample, %v with all", off, rare, all)
+	}
+}
+
+// BenchmarkTracing is a check of one limit without tracing, with a sample of 1 %, and with all.
+func BenchmarkTracing(b *testing.B) {
+	for _, bb := range []struct {
+		name  string
+		share float64
+	}{{"off", 0}, {"1%", 0.01}, {"all", 1}} {
+		b.Run(bb.name, func(b *testing.B) {
+			f := newFixture(b, benchRules)
+			if bb.share > 0 {
+				provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(discard{}))
+				defer func() { _ = provider.Shutdown(context.Background()) }()
+				f.checks.Tracing = tracing.New(provider, bb.share)
+			}
+			benchmark(b, f.Limiter.check, request("user=alice endpoint=/one"))
+		})
+	}
+}
+
+// discard is an exporter that sends nothing.
+type discard struct{}
+
+func (discard) ExportSpans(context.Context, []sdktrace.ReadOnlySpan) error { return nil }
+func (discard) Shutdown(context.Context) error                             { return nil }
