@@ -158,9 +158,13 @@ func TestTraceOfACheckAndItsHop(t *testing.T) {
 	}
 	http.DefaultClient.CloseIdleConnections()
 	stopSecond()
-	<-secondEnded
+	if err := <-secondEnded; err != nil {
+		t.Error(err)
+	}
 	stop()
-	<-ended // all spans are sent
+	if err := <-ended; err != nil { // all spans are sent now
+		t.Error(err)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	checks, hops := make(map[string]*tracev1.Span), 0

@@ -164,11 +164,11 @@ func (l *Line) AppendTo(b []byte) []byte {
 	o.numberIf("lent_for", l.LentFor)
 	o.numberIf("lent_at", l.LentAt)
 	o.name("descriptors")
-	b = append(o.b, '[')
+	o.b = append(o.b, '[')
 	for i := range l.Descriptors {
-		b = l.Descriptors[i].appendTo(comma(b, i))
+		o.b = l.Descriptors[i].appendTo(comma(o.b, i))
 	}
-	return append(b, ']', '}', '\n')
+	return append(o.b, ']', '}', '\n')
 }
 
 func comma(b []byte, i int) []byte {
@@ -186,7 +186,8 @@ func (d *Descriptor) appendTo(b []byte) []byte {
 		entry := object{b: append(comma(o.b, i), '{')}
 		entry.text("key", e.Key)
 		entry.text("value", e.Value)
-		o.b = append(entry.b, '}')
+		entry.b = append(entry.b, '}')
+		o.b = entry.b
 	}
 	o.b = append(o.b, ']')
 	o.number("tokens", d.Tokens)
@@ -194,11 +195,11 @@ func (d *Descriptor) appendTo(b []byte) []byte {
 	o.text("source", d.Source)
 	o.textIf("unlimited", d.Unlimited)
 	o.name("limits")
-	b = append(o.b, '[')
+	o.b = append(o.b, '[')
 	for i := range d.Limits {
-		b = d.Limits[i].appendTo(comma(b, i))
+		o.b = d.Limits[i].appendTo(comma(o.b, i))
 	}
-	return append(b, ']', '}')
+	return append(o.b, ']', '}')
 }
 
 func (l *Limit) appendTo(b []byte) []byte {
