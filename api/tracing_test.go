@@ -10,6 +10,8 @@ import (
 	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/internal/decisionlog"
 	"github.com/weirlimit/weir/internal/tracing"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
 // A line of the decision log has the trace of its caller, whether or not this node traces it.
@@ -51,20 +53,33 @@ func TestUntracedCallsAllocateNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkTracing is a check of one limit without tracing, with a sample of 1 %, and with all.
+// BenchmarkTracing is a check of one limit without tracing, with a sample of 1 %, and with all: within the process, and over
+// gRPC without a network.
 func BenchmarkTracing(b *testing.B) {
 	for _, bb := range []struct {
 		name  string
 		share float64
 	}{{"off", 0}, {"1%", 0.01}, {"all", 1}} {
-		b.Run(bb.name, func(b *testing.B) {
+		fixture := func(b *testing.B) *fixture {
 			f := newFixture(b, benchRules)
 			if bb.share > 0 {
 				provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(discard{}))
-				defer func() { _ = provider.Shutdown(context.Background()) }()
+				b.Cleanup(func() { _ = provider.Shutdown(context.Background()) })
 				f.checks.Tracing = tracing.New(provider, bb.share)
 			}
-			benchmark(b, f.Limiter.check, request("user=alice endpoint=/one"))
+			return f
+		}
+		b.Run("process/"+bb.name, func(b *testing.B) {
+			benchmark(b, fixture(b).Limiter.check, request("user=alice endpoint=/one"))
+		})
+		b.Run("gRPC/"+bb.name, func(b *testing.B) {
+			client, req := weirv1.NewRateLimiterClient(fixture(b).dial(b)), request("user=alice endpoint=/one")
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := client.CheckRateLimit(b.Context(), req); err != nil {
+					b.Fatal(err)
+				}
+			}
 		})
 	}
 }
