@@ -21,9 +21,12 @@ func (c *Checker) StartSpan(ctx context.Context, w *Work, api string) context.Co
 
 // EndSpan ends the span of a call; one that was not decided is an error.
 func (w *Work) EndSpan() {
-	if w.span == nil {
-		return
+	if w.span != nil {
+		w.endSpan()
 	}
+}
+
+func (w *Work) endSpan() {
 	if !w.told {
 		w.span.SetStatus(codes.Error, "not decided")
 	}
