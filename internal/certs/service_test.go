@@ -76,7 +76,9 @@ func call(t *testing.T, s *Service, config *tls.Config) error {
 	go func() { ended <- server.Serve(l) }()
 	defer func() {
 		server.Stop()
-		<-ended
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
 	}()
 	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(credentials.NewTLS(config)))
 	if err != nil {
