@@ -3,6 +3,7 @@ package shard
 import (
 	"time"
 
+	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/ring"
 )
 
@@ -204,8 +205,9 @@ func (s *Shard) notifyFollowersLocked(p *partition, e *slot, key ring.Key, t *Ta
 		if e == nil {
 			e = p.table.find(s.arena, key)
 		}
-		if e == nil { // there was no memory for it
-			return false
+		if e == nil { // it is dropped: give-backs of the same group have left it empty, or there was no memory for it
+			gone := newSlot(key, algorithms.State{}, usage{})
+			e = &gone
 		}
 		s.listLocked(p, e, f)
 	}
