@@ -13,4 +13,4 @@ func forget(memory []byte) (given bool) {
 	return false
 }
 
-func layTogether([]byte) (done, again bool) { return false, false }
+func collapsePages([]byte) (done, again bool) { return false, false }
