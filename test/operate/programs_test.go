@@ -13,19 +13,19 @@ func TestMain(m *testing.M) { process.Main(m) }
 
 const root = "../../"
 
-// program returns where a program of Debian's package prometheus is, in $PROMETHEUS_BIN or else in $PATH. Without it, it skips
+// program returns where a program of Debian's package prometheus is, in $PROM_BIN or else in $PATH. Without it, it skips
 // the test, unless all tests must run.
 func program(t *testing.T, name string) string {
 	t.Helper()
 	path := name
-	if dir := os.Getenv("PROMETHEUS_BIN"); dir != "" {
+	if dir := os.Getenv("PROM_BIN"); dir != "" {
 		path = filepath.Join(dir, name)
 	}
 	found, err := exec.LookPath(path)
 	if err == nil {
 		return found
 	}
-	const why = "no %s: put one into $PATH, or its directory into $PROMETHEUS_BIN; .ci/run has it from Debian's package prometheus: %v"
+	const why = "no %s: put one into $PATH, or its directory into $PROM_BIN; .ci/run has it from Debian's package prometheus: %v"
 	if process.AllTests() {
 		t.Fatalf(why, name, err)
 	}
