@@ -7,7 +7,6 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/internal/decisionlog"
 	"github.com/weirlimit/weir/internal/tracing"
 
@@ -29,27 +28,6 @@ func TestDecisionLogHasTheTrace(t *testing.T) {
 	got := lines()
 	if len(got) != 3 || got[0].TraceID != id || got[1].TraceID != id || got[2].TraceID != "" {
 		t.Errorf("%+v", got)
-	}
-}
-
-// Without tracing, and for calls that are not in the sample, nothing is allocated for it.
-func TestUntracedCallsAllocateNothing(t *testing.T) {
-	provider := sdktrace.NewTracerProvider()
-	message := apitest.Marshal(t, request("user=alice endpoint=/one"))
-	allocations := func(tr *tracing.Tracing) float64 {
-		f := newFixture(t, benchRules)
-		f.checks.Tracing = tr
-		return testing.AllocsPerRun(1000, func() {
-			m, err := f.Limiter.check(t.Context(), message)
-			if err != nil {
-				t.Fatal(err)
-			}
-			m.Free()
-		})
-	}
-	off, rare, all := allocations(nil), allocations(tracing.New(provider, 1e-12)), allocations(tracing.New(provider, 1))
-	if rare > off || all <= off {
-		t.Errorf("%v allocations without tracing, %v out of the sample, %v with all", off, rare, all)
 	}
 }
 
