@@ -82,6 +82,8 @@ func problemOf(err error) headers.Problem {
 		code = http.StatusBadRequest
 	case codes.PermissionDenied:
 		code = http.StatusForbidden
+	case codes.Unavailable:
+		code = http.StatusServiceUnavailable
 	default:
 	}
 	return headers.Problem{Type: "about:blank", Title: http.StatusText(code), Status: code, Detail: st.Message()}

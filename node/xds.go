@@ -125,7 +125,7 @@ func (n *node) openXDS() (err error) {
 	o := n.opts
 	cfg := xds.Config{
 		Server: strings.TrimPrefix(o.XDSServer, httpsScheme), NodeID: o.XDSNodeID, RetryMin: o.XDSRetry, RetryMax: o.XDSRetryMax,
-		Dial: n.dialXDS, Options: o.rules(), Logger: n.log, Metrics: n.metrics,
+		Dial: n.dialXDS, Options: o.rules(), StartEmpty: o.XDSStartEmpty, Logger: n.log, Metrics: n.metrics,
 	}
 	cfg.Metadata, _ = xdsPairs(o.XDSMetadata, "=")
 	cfg.Headers, _ = xdsPairs(o.XDSHeaders, ":")

@@ -64,7 +64,8 @@ func (c *current) refuse(err error, m *metrics, log *slog.Logger, from string) {
 
 // use puts a good set in force, and calls the functions of OnChange if it differs from the one before.
 func (c *current) use(set *Set, m *metrics, log *slog.Logger, from string) {
-	changed := set.Revision() != c.Set().Revision()
+	before := c.Set()
+	changed := set.Revision() != before.Revision() || before.Missing()
 	if changed {
 		c.set.Store(set)
 	}

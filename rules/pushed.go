@@ -26,8 +26,9 @@ type Received struct {
 	Document
 }
 
-// NewPushed returns a Pushed without rules. The server that sends them is named from in messages.
-func NewPushed(from string, how Options, log *slog.Logger, reg prometheus.Registerer) (*Pushed, error) {
+// NewPushed returns a Pushed without rules, whose Set is Missing unless nothing is to be limited before there are. The server
+// that sends them is named from in messages.
+func NewPushed(from string, how Options, startEmpty bool, log *slog.Logger, reg prometheus.Registerer) (*Pushed, error) {
 	m, err := newMetrics(reg)
 	if err != nil {
 		return nil, fmt.Errorf("register the metrics of rules: %w", err)
@@ -36,6 +37,7 @@ func NewPushed(from string, how Options, log *slog.Logger, reg prometheus.Regist
 	if err != nil {
 		return nil, err
 	}
+	none.missing = !startEmpty
 	p := &Pushed{from: from, how: how, log: log, metrics: m}
 	p.set.Store(none)
 	return p, nil

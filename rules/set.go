@@ -89,7 +89,11 @@ type Set struct {
 	how         Options
 	descriptors map[string]*Descriptors // by domain
 	warnings    []Problem
+	missing     bool
 }
+
+// Missing reports whether s stands for rules that are to come, so that nothing may be decided by it. It has none.
+func (s *Set) Missing() bool { return s.missing }
 
 // newSet takes over the rules, which are valid and in file order.
 func newSet(rules []*Rule) *Set {

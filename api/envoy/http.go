@@ -8,6 +8,7 @@ import (
 	"time"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -51,7 +52,11 @@ func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request) {
 	}
 	response, err := s.ShouldRateLimit(r.Context(), &request)
 	if err != nil {
-		http.Error(w, status.Convert(err).Message(), http.StatusBadRequest)
+		code := http.StatusBadRequest
+		if status.Code(err) == codes.Unavailable {
+			code = http.StatusServiceUnavailable
+		}
+		http.Error(w, status.Convert(err).Message(), code)
 		return
 	}
 	text, err := protojson.Marshal(response)

@@ -54,8 +54,10 @@ type Config struct {
 	RetryMin, RetryMax time.Duration
 	// Options say what the resources mean.
 	Options rules.Options
-	Logger  *slog.Logger
-	Metrics prometheus.Registerer
+	// StartEmpty has everything allowed before the server has sent rules. Else nothing is decided before.
+	StartEmpty bool
+	Logger     *slog.Logger
+	Metrics    prometheus.Registerer
 }
 
 // Source has the rules of an xDS server while Run runs. It begins without rules.
@@ -80,7 +82,7 @@ var (
 
 // New returns a Source that has no rules yet.
 func New(cfg Config) (*Source, error) {
-	pushed, err := rules.NewPushed(cfg.Server, cfg.Options, cfg.Logger, cfg.Metrics)
+	pushed, err := rules.NewPushed(cfg.Server, cfg.Options, cfg.StartEmpty, cfg.Logger, cfg.Metrics)
 	if err != nil {
 		return nil, err
 	}

@@ -239,9 +239,28 @@ func TestClusterByXDS(t *testing.T) {
 	})
 	expectCode(t, url+"/readyz", http.StatusServiceUnavailable)
 	expectCode(t, url+"/healthcheck", http.StatusInternalServerError)
+	expectCode(t, url+"/auth", http.StatusServiceUnavailable) // without rules all would be allowed
+	post := func(path, body string) int {
+		resp, err := http.Post(url+path, "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		return resp.StatusCode
+	}
+	const one = `{"identifier_type":"user","identifier":"alice"}`
+	for path, body := range map[string]string{"/v1/check": one, "/v1/check:batch": `{"requests":[` + one + `]}`, "/json": `{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}`} {
+		if code := post(path, body); code < 500 {
+			t.Errorf("%s is answered with %d without rules", path, code)
+		}
+	}
 	server.Start(t)
 	server.Set(t, "1", policyOf(4))
 	expectCode(t, url+"/readyz", http.StatusOK)
+	expectCode(t, url+"/auth", http.StatusOK)
+	if code := post("/v1/check", one); code != http.StatusOK {
+		t.Errorf("/v1/check is answered with %d with rules", code)
+	}
 	expectCode(t, url+"/healthcheck", http.StatusOK)
 	stop()
 	how := []string{"--xds-server", server.Address, "--xds-node-id", xdstest.NodeID, "--peer-timeout", "4s"}

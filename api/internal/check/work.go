@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/internal/access"
@@ -45,8 +47,14 @@ func (w *Work) Item(i int) ([]rules.Match, []shard.Take) {
 	return w.Matches[begin:end], w.Takes[begin:end]
 }
 
-// MayAsk refuses requests in a domain in which their caller may make no checks.
+// ErrNoRules answers a call at a node that has no rules yet: without them all would be allowed.
+var ErrNoRules = status.Error(codes.Unavailable, "this node has no rules yet, ask another one; GET /v1/health says what it waits for")
+
+// MayAsk refuses requests before there are rules, and in a domain in which their caller may make no checks.
 func (w *Work) MayAsk() error {
+	if w.Set.Missing() {
+		return ErrNoRules
+	}
 	if w.Caller == nil {
 		return nil
 	}

@@ -13,10 +13,10 @@ func Invalid(field, format string, args ...any) error {
 	return status.Error(codes.InvalidArgument, field+": "+fmt.Sprintf(format, args...))
 }
 
-// Under is err, made by Invalid or a denial of access, with what the field belongs to before its name.
+// Under is err with what it is about before it: for an error made by Invalid, what its field belongs to.
 func Under(name string, err error) error {
 	st := status.Convert(err)
-	if st.Code() == codes.PermissionDenied {
+	if st.Code() != codes.InvalidArgument {
 		return status.Error(st.Code(), name+": "+st.Message())
 	}
 	return status.Error(codes.InvalidArgument, name+"."+st.Message())
