@@ -47,11 +47,12 @@ func (a *app) bundleCommand() *cobra.Command {
   - version.txt, health.json, nodes.json, ring.json: the program, and what the node knows
   - doctor.json: the findings of weir doctor, about --config if it is given, and else about the node
   - options.json: the options in --config, and in the environment
-  - metrics.txt: the metrics, from --http, or from --node if that is an admin port
+  - metrics.txt: the metrics but those of descriptors, from --http, or from --node if that is an admin port
   - goroutines.txt: what the node is doing, from --profiles, or from --node if that is an admin port
   - errors.txt: what could not be had, and why
 
-Private keys, tokens, passwords, and what the files of secrets of --config have are replaced by REDACTED.
+Private keys, tokens, passwords, values of --xds-headers and --xds-metadata, and what the files of secrets
+of --config have are replaced by REDACTED.
 Names of nodes, their addresses and the paths of files are in it, and so are the names of rules in metrics.
 No counter and no key of one is. No file is larger than 8 MiB.
 
@@ -178,9 +179,20 @@ func (a *app) bundleNode(ctx context.Context, b *bundle, f *bundleFlags, opts no
 		}{node.Advise(f.examine(ctx))})
 	}
 	text, err := f.fetch(ctx, "/metrics", f.http, opts.Admin, f.node, opts.HTTP, "127.0.0.1:8080")
-	b.add("metrics.txt", text, err)
+	b.add("metrics.txt", withoutDescriptors(text), err)
 	text, err = f.fetch(ctx, "/debug/pprof/goroutine?debug=1", f.profiles, opts.Pprof, opts.Admin, f.node)
 	b.add("goroutines.txt", text, err)
+}
+
+// withoutDescriptors returns metrics without those of descriptors, whose labels may have the values of identifiers.
+func withoutDescriptors(metrics []byte) []byte {
+	var kept []byte
+	for line := range bytes.Lines(metrics) {
+		if !bytes.HasPrefix(bytes.TrimPrefix(bytes.TrimPrefix(line, []byte("# HELP ")), []byte("# TYPE ")), []byte("ratelimit_service_")) {
+			kept = append(kept, line...)
+		}
+	}
+	return kept
 }
 
 func (f *bundleFlags) bundleCalls(ctx context.Context, b *bundle, c *client.Node) {

@@ -47,7 +47,7 @@ func secretsOf(opts node.Options, q asking, env map[string]string) (secrets [][]
 			}
 		}
 	}
-	for _, path := range []string{opts.TLSKey, opts.EtcdKey, opts.EtcdPasswordFile, q.files.Key, q.tokenFile} {
+	for _, path := range []string{opts.TLSKey, opts.EtcdKey, opts.EtcdPasswordFile, opts.RLSKey, opts.XDSKey, q.files.Key, q.tokenFile} {
 		f, err := os.Open(path)
 		if err != nil {
 			continue // it is named in doctor.json
@@ -55,6 +55,14 @@ func secretsOf(opts node.Options, q asking, env map[string]string) (secrets [][]
 		text, _ := io.ReadAll(io.LimitReader(f, most)) // what is there counts
 		_ = f.Close()                                  // it was only read
 		take(string(text))
+	}
+	for _, header := range opts.XDSHeaders {
+		_, value, _ := strings.Cut(header, ":")
+		take(value)
+	}
+	for _, pair := range opts.XDSMetadata {
+		_, value, _ := strings.Cut(pair, "=")
+		take(value)
 	}
 	take(q.token)
 	take(env[variable("token")])
