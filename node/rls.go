@@ -27,6 +27,9 @@ func (n *node) newRLSServer() (*rlsServer, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.RLSCA == "" && exposed(o.RLSListen) {
+		n.log.Warn("everybody who reaches the port for Envoy may use up limits: there is no --rls-ca", "rls", o.RLSListen)
+	}
 	s := &rlsServer{newGRPCServer(grpc.Creds(n.limiter.Credentials(cert.Credentials())), grpc.NumStreamWorkers(streamWorkers)), cert}
 	n.closers = append(n.closers, s.grpc.Stop)
 	api.RegisterEnvoy(s.grpc, n.limiter)
@@ -78,11 +81,17 @@ func (o Options) badRLS() string {
 }
 
 // rlsProblems says what is wrong with the certificate for Envoy.
-func (n *node) rlsProblems() []string {
-	if n.rls == nil || n.rls.cert.Err() == nil {
+func (n *node) rlsProblems() (problems []string) {
+	if n.rls == nil {
 		return nil
 	}
-	return []string{fmt.Sprintf("the files of --rls-cert, --rls-key and --rls-ca as they are now cannot be used, those read before stay in force: %v", n.rls.cert.Err())}
+	if n.opts.RLSCA == "" && exposed(n.opts.RLSListen) {
+		problems = append(problems, fmt.Sprintf("everybody who reaches %s may use up limits: --rls-listen has no --rls-ca", n.opts.RLSListen))
+	}
+	if n.rls.cert.Err() == nil {
+		return problems
+	}
+	return append(problems, fmt.Sprintf("the files of --rls-cert, --rls-key and --rls-ca as they are now cannot be used, those read before stay in force: %v", n.rls.cert.Err()))
 }
 
 // listenRLS takes the port for Envoy.

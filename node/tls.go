@@ -71,10 +71,13 @@ func (n *node) openCerts(context.Context) (err error) {
 
 // isExposed reports whether other machines reach this node's ports.
 func (n *node) isExposed() bool {
-	return slices.ContainsFunc([]string{n.opts.GRPC, n.opts.HTTP, n.opts.Admin}, func(address string) bool {
-		host, _, err := net.SplitHostPort(address)
-		return err == nil && !isLoopback(host)
-	})
+	return slices.ContainsFunc([]string{n.opts.GRPC, n.opts.HTTP, n.opts.Admin}, exposed)
+}
+
+// exposed reports whether other machines reach what listens at an address.
+func exposed(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	return err == nil && !isLoopback(host)
 }
 
 // dial connects to another node.
