@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	"go.opentelemetry.io/otel/sdk/resource"
@@ -21,10 +22,17 @@ const lastSpans = time.Second
 
 // openTracing begins to send spans, if there is a collector. It connects in the background.
 func (n *node) openTracing(ctx context.Context) error {
-	endpoint, err := n.opts.collector()
-	if err != nil || endpoint == "" {
-		return err
+	endpoint := n.opts.TraceEndpoint
+	if endpoint == "" { // what the environment has for all programs must not keep this one from its work
+		var problem string
+		if endpoint, problem = collectorOf(os.Getenv); problem != "" {
+			n.log.Warn("no check is traced", "because", problem)
+		}
 	}
+	if endpoint == "" {
+		return nil
+	}
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { n.log.Warn("spans were not sent", "error", err) }))
 	// Headers, timeouts and certificates are those of OTEL_EXPORTER_OTLP_*.
 	exporter, err := otlptracegrpc.New(ctx, otlptracegrpc.WithEndpointURL(endpoint))
 	if err != nil {
@@ -33,8 +41,8 @@ func (n *node) openTracing(ctx context.Context) error {
 	about, err := resource.New(ctx, resource.WithAttributes(
 		attribute.String("service.name", "weir"), attribute.String("service.instance.id", n.opts.ID), attribute.String("service.version", Version()),
 	), resource.WithFromEnv())
-	if err != nil {
-		return fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
+	if err != nil { // the others are in it
+		n.log.Warn("attributes of spans are missing", "because", fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err))
 	}
 	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithSampler(sdktrace.AlwaysSample()), sdktrace.WithResource(about))
 	n.tracing = tracing.New(provider, n.opts.TraceSample)
@@ -49,19 +57,23 @@ func (n *node) openTracing(ctx context.Context) error {
 	return nil
 }
 
-// collector returns the URL of the collector, empty if there is none.
-func (o Options) collector() (string, error) {
-	if o.TraceEndpoint != "" {
-		return o.TraceEndpoint, nil
+// collectorOf returns the URL of the collector that the environment names, empty if it names none that can be used. The problem says
+// why not.
+func collectorOf(env func(string) string) (endpoint, problem string) {
+	if env("OTEL_SDK_DISABLED") == "true" || env("OTEL_TRACES_EXPORTER") == "none" {
+		return "", ""
 	}
-	if os.Getenv("OTEL_SDK_DISABLED") == "true" || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
-		return "", nil
+	endpoint = cmp.Or(env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"), env("OTEL_EXPORTER_OTLP_ENDPOINT"))
+	if endpoint == "" {
+		return "", ""
 	}
-	endpoint := cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"), os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT"))
+	if protocol := cmp.Or(env("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), env("OTEL_EXPORTER_OTLP_PROTOCOL"), "grpc"); protocol != "grpc" {
+		return "", fmt.Sprintf("OTEL_EXPORTER_OTLP_PROTOCOL is %q, and spans are sent by grpc only", protocol)
+	}
 	if problem := badTraceEndpoint(endpoint); problem != "" {
-		return "", &OptionError{Name: "trace-endpoint", Problem: "OTEL_EXPORTER_OTLP_ENDPOINT: " + problem}
+		return "", "OTEL_EXPORTER_OTLP_ENDPOINT: " + problem
 	}
-	return endpoint, nil
+	return endpoint, ""
 }
 
 func badTraceEndpoint(endpoint string) string {

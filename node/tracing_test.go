@@ -204,3 +204,24 @@ func TestTraceOfACheckAndItsHop(t *testing.T) {
 		t.Errorf("%d hops for %d users", hops, users)
 	}
 }
+
+// An environment that is meant for other programs keeps no node from its work.
+func TestCollectorOfTheEnvironment(t *testing.T) {
+	for _, tc := range []struct {
+		env               map[string]string
+		endpoint, problem string
+	}{
+		{nil, "", ""},
+		{map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4317"}, "http://c:4317", ""},
+		{map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4317", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "https://t:4317"}, "https://t:4317", ""},
+		{map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4317", "OTEL_SDK_DISABLED": "true"}, "", ""},
+		{map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4317", "OTEL_TRACES_EXPORTER": "none"}, "", ""},
+		{map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "c:4317"}, "", `OTEL_EXPORTER_OTLP_ENDPOINT: "c:4317" is not the URL of a collector`},
+		{map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}, "", `OTEL_EXPORTER_OTLP_PROTOCOL is "http/protobuf"`},
+	} {
+		endpoint, problem := collectorOf(func(name string) string { return tc.env[name] })
+		if endpoint != tc.endpoint || !strings.HasPrefix(problem, tc.problem) || problem != "" && tc.problem == "" {
+			t.Errorf("%v: %q, %q", tc.env, endpoint, problem)
+		}
+	}
+}
