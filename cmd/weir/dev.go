@@ -23,7 +23,7 @@ import (
 )
 
 // devOptions are the options of nodes that weir dev gives itself.
-var devOptions = []string{"id", "grpc", "http", "advertise", "etcd", "etcd-listen", "data-dir", "rules", "tls-cert", "tls-key", "tls-ca", "admin", "pprof"}
+var devOptions = []string{"id", "grpc", "http", "advertise", "etcd", "etcd-listen", "data-dir", "rules", "tls-cert", "tls-key", "tls-ca", "admin", "pprof", "rls-listen", "xds-server"}
 
 func (a *app) devCommand() *cobra.Command {
 	var nodes, port int64
@@ -49,8 +49,7 @@ The exit code is 0, 2 if the command was given badly, and 1 if the cluster canno
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.Int64Var(&nodes, "nodes", 3, fmt.Sprintf("run `N` nodes, at most %d", dev.MaxNodes))
-	flags.Int64Var(&port, "port", 0, "first port: node-1 has gRPC at `PORT` and HTTP at the next, node-2 has the next two, etcd has the last (default free ones)")
-	flags.Lookup("port").DefValue = ""
+	flags.Int64Var(&port, "port", 0, "first port: node-1 has gRPC at `PORT` and HTTP at the next, node-2 has the next two, etcd has the last; 0 looks for free ones")
 	flags.StringVar(&host, "host", "127.0.0.1", "listen on `ADDRESS` of loopback")
 	flags.StringVar(&rules, "rules", "", "`FILE` or directory of rules for every node, read again when it changes (default the rules in etcd)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -54,7 +54,7 @@ var lyftIgnored = []group{
 	{"/rlconfig is on the HTTP port, and --pprof serves profiles", []string{"DEBUG_HOST", "DEBUG_PORT"}},
 	{"logs are JSON, and text on a terminal", []string{"LOG_FORMAT"}},
 	{"connections do not end by age", []string{"GRPC_MAX_CONNECTION_AGE", "GRPC_MAX_CONNECTION_AGE_GRACE"}},
-	{"there are no traces", []string{"TRACING_*"}},
+	{"--trace-endpoint sends traces", []string{"TRACING_*"}},
 }
 
 // These mean something only where the option does that they are for.

@@ -156,7 +156,7 @@ func TestLyftWarnings(t *testing.T) {
 		"RUNTIME_ROOT=/r", "REDIS_URL=x", "REDIS_SOCKET_TYPE=tcp", "BACKEND_TYPE=redis", "USE_STATSD=false", "DEBUG_PORT=6070", "TRACING_ENABLED=false", "PORT=1", "MEMCACHE_TLS=",
 	}, nil, nil).env
 	const want = `[{[BACKEND_TYPE REDIS_SOCKET_TYPE REDIS_URL] counters live in the nodes} {[USE_STATSD] metrics are at /metrics of the HTTP port} ` +
-		`{[DEBUG_PORT] /rlconfig is on the HTTP port, and --pprof serves profiles} {[TRACING_ENABLED] there are no traces}]`
+		`{[DEBUG_PORT] /rlconfig is on the HTTP port, and --pprof serves profiles} {[TRACING_ENABLED] --trace-endpoint sends traces}]`
 	if got := fmt.Sprint(lyftWarnings(env, node.Options{})); got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
