@@ -80,6 +80,8 @@ func allowedValues(kind string) string {
 	switch kind {
 	case "int64", "int64Slice":
 		return "a whole number"
+	case "float64":
+		return "a number"
 	case "duration":
 		return "a duration, such as 500ms or 2s"
 	case "bool":

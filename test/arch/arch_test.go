@@ -17,7 +17,7 @@ const module = "github.com/weirlimit/weir"
 // The arrows point one way: cmd to node to the parts to the arithmetic. Before
 // adding one that does not, have the consumer declare an interface.
 var imports = map[string][]string{
-	"cmd/weir": {"internal/access", "internal/certs", "cmd/weir/internal/bench", "cmd/weir/internal/dev", "node", "client", "api", "api/weir/v1", "rules", "rules/envoy", "algorithms"},
+	"cmd/weir": {"internal/access", "internal/certs", "cmd/weir/internal/bench", "cmd/weir/internal/dev", "cmd/weir/internal/sizing", "node", "client", "api", "api/weir/v1", "rules", "rules/envoy", "algorithms"},
 	"client":   {"api/weir/v1"},
 	// It is to the client what a node is, and the node's parts to it: so nothing but programs may
 	// import it.
@@ -41,6 +41,9 @@ var imports = map[string][]string{
 
 	// It starts nodes as processes, and asks them as any client does.
 	"cmd/weir/internal/dev": {"client", "api/weir/v1"},
+
+	// It computes with bounds that a node has.
+	"cmd/weir/internal/sizing": {"shard", "ring"},
 
 	"cluster":      {"cluster/peerv1", "shard", "ring", "algorithms"},
 	"node":         {"rules/xds", "internal/audit", "internal/decisionlog", "internal/tracing", "internal/access", "internal/certs", "overload", "api", "api/envoy", "api/weir/v1", "internal/headers", "cluster", "cluster/etcd", "cluster/snapshot", "shard", "rules", "rules/envoy", "ring", "algorithms"},
