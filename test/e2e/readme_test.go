@@ -62,7 +62,7 @@ func abstract(text string) string {
 
 // Every command of these documents works, and prints what they show.
 func TestDocumentsShowRealOutput(t *testing.T) {
-	for _, name := range []string{"README.md", "docs/tutorial.md", "docs/change-rules.md"} {
+	for _, name := range []string{"README.md", "docs/tutorial.md", "docs/change-rules.md", "docs/operations/sizing.md"} {
 		text, err := os.ReadFile("../../" + name)
 		if err != nil {
 			t.Fatal(err)
