@@ -36,7 +36,11 @@ func newSite(t *testing.T, document string) *site {
 	t.Helper()
 	s := &site{program: findEtcd(t, "etcd"), data: t.TempDir(), restored: filepath.Join(t.TempDir(), "restored")}
 	s.desk = newDesk(t, document)
-	s.env = append(s.env, "PATH="+filepath.Dir(process.Binary(t))+":"+filepath.Dir(findEtcd(t, "etcdctl"))+":"+os.Getenv("PATH"))
+	home := t.TempDir() // -f on a page replaces what other documents have curl do with an error
+	if err := os.WriteFile(filepath.Join(home, ".curlrc"), []byte("silent\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.env = append(s.env, "CURL_HOME="+home, "PATH="+filepath.Dir(process.Binary(t))+":"+filepath.Dir(findEtcd(t, "etcdctl"))+":"+os.Getenv("PATH"))
 	s.endpoint, s.peer = freeAddress(t), "http://"+freeAddress(t)
 	s.startEtcd()
 	t.Cleanup(func() { s.stopEtcd() })
