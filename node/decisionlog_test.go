@@ -13,7 +13,8 @@ import (
 	"github.com/weirlimit/weir/internal/decisionlog"
 )
 
-// logged has a node answer so many checks, with an option changed before, and returns what it ends with.
+// logged starts a node with opts and sends it the given number of checks, one after the other. It calls between after each, with
+// the check's index from 0, and fails the test unless every check is answered with 200.
 func logged(t *testing.T, opts Options, checks int, between func(n *node, i int)) {
 	t.Helper()
 	n, err := build(t.Context(), Network{}, opts, quiet())
@@ -32,7 +33,8 @@ func logged(t *testing.T, opts Options, checks int, between func(n *node, i int)
 	}
 }
 
-// A file is renamed at its size, so many are kept, every file has whole lines, and only the owner reads them.
+// The log is renamed when it has reached DecisionLogSize. DecisionLogFiles renamed files are kept, and older ones removed. Every file
+// has whole lines and is readable by its owner only.
 func TestDecisionLogIsRotated(t *testing.T) {
 	opts := testOptions(t)
 	dir := t.TempDir()

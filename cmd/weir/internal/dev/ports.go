@@ -15,7 +15,7 @@ const (
 	portTries   = 100
 )
 
-// freePorts returns the first of so many successive ports that are free now.
+// freePorts finds successive ports of host that are free now, as many as count says, and returns the lowest of them.
 func freePorts(host string, count int) (first int, err error) {
 	for range portTries {
 		first = lowestPort + rand.IntN(highestPort-lowestPort-count)
