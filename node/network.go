@@ -17,6 +17,9 @@ type Network struct {
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 	// Wall reads the wall clock as the node starts; nil is time.Now.
 	Wall func() time.Time
+	// Waiting is called once if the node is complete except for what it waits for as long as it takes: the first rules of an
+	// xDS server. The reason is a sentence. The parts say whether the node is stuck meanwhile.
+	Waiting func(reason string, parts *Parts)
 	// Built is called with the node's cluster.Ownership before that begins its work.
 	Built func(*cluster.Ownership)
 	// Local puts something between the node and its counters, which sees what is decided here for whom.

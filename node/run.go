@@ -237,6 +237,9 @@ func (n *node) untilReady(ctx, failed context.Context, ready func(Info)) error {
 	n.await(ctx, failed, peerPatience, n.reachesAll)
 	n.await(ctx, failed, peerPatience, n.ownership.Sought)
 	n.await(ctx, failed, joinPatience, func() bool { return len(n.View().Members) > 1 || n.ownership.Standing().Wanted == 0 })
+	if !n.hasRules() && n.network.Waiting != nil {
+		n.network.Waiting("waiting for the first rules of the xDS server "+n.opts.XDSServer, &Parts{n})
+	}
 	if !n.await(ctx, failed, joinPatience, n.hasRules) && ctx.Err() == nil && failed.Err() == nil {
 		n.log.Warn("not serving before the xDS server has sent rules", "server", n.opts.XDSServer, "node", n.opts.XDSNodeID)
 		n.await(ctx, failed, 0, n.hasRules)

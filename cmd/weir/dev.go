@@ -176,8 +176,9 @@ func (a *app) devNodeCommand() *cobra.Command {
 		}
 		serving := *a
 		serving.env = nil
-		serving.runNode = func(ctx context.Context, opts node.Options, log *slog.Logger, ready func(node.Info)) error {
-			return node.RunOn(ctx, node.Network{Dial: dev.Dialer(relay, opts.ID)}, opts, log, ready)
+		serving.runNode = func(ctx context.Context, network node.Network, opts node.Options, log *slog.Logger, ready func(node.Info)) error {
+			network.Dial = dev.Dialer(relay, opts.ID)
+			return node.RunOn(ctx, network, opts, log, ready)
 		}
 		return serving.serve(opts)
 	}

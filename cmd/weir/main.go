@@ -39,8 +39,8 @@ type app struct {
 	env            map[string]string
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	// runNode is node.Run. It blocks until the node has stopped.
-	runNode func(context.Context, node.Options, *slog.Logger, func(node.Info)) error
+	// runNode is node.RunOn. It blocks until the node has stopped.
+	runNode func(context.Context, node.Network, node.Options, *slog.Logger, func(node.Info)) error
 	// exit ends the process at once.
 	exit func(code int)
 	// ownsProcess says that there is nothing else in this process, so that what is set for
@@ -54,7 +54,7 @@ func newApp(environ []string, stdout, stderr io.Writer) *app {
 		name, value, _ := strings.Cut(entry, "=")
 		env[name] = value
 	}
-	return &app{env: env, stdin: os.Stdin, stdout: stdout, stderr: stderr, runNode: node.Run, exit: os.Exit}
+	return &app{env: env, stdin: os.Stdin, stdout: stdout, stderr: stderr, runNode: node.RunOn, exit: os.Exit}
 }
 
 // run runs the command line args and returns the exit code: 2 for any error that does not

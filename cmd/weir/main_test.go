@@ -53,7 +53,7 @@ func weirWith(t *testing.T, stdin string, env []string, args ...string) outcome 
 	var stdout, stderr bytes.Buffer
 	a := newApp(env, &stdout, &stderr)
 	a.stdin = strings.NewReader(stdin)
-	a.runNode = func(context.Context, node.Options, *slog.Logger, func(node.Info)) error {
+	a.runNode = func(context.Context, node.Network, node.Options, *slog.Logger, func(node.Info)) error {
 		t.Errorf("weir %s has started a node", strings.Join(args, " "))
 		return nil
 	}

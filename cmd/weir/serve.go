@@ -84,7 +84,7 @@ func (a *app) serve(opts node.Options) error {
 	defer stop()
 	hangup := onHangup(log, manager)
 	defer hangup.stop()
-	err := a.runNode(ctx, opts, log, func(info node.Info) {
+	err := a.runNode(ctx, node.Network{Waiting: manager.waiting}, opts, log, func(info node.Info) {
 		hangup.reloader.Store(info.Reloader)
 		logReady(log, info)
 		manager.ready(info)

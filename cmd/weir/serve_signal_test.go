@@ -27,7 +27,7 @@ func kill(t *testing.T, signal syscall.Signal) {
 func TestServeStopsOnSignal(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		for _, result := range []error{nil, context.Canceled} {
-			run := func(ctx context.Context, _ node.Options, _ *slog.Logger, _ func(node.Info)) error {
+			run := func(ctx context.Context, _ node.Network, _ node.Options, _ *slog.Logger, _ func(node.Info)) error {
 				kill(t, signal)
 				<-ctx.Done()
 				return result
@@ -38,7 +38,7 @@ func TestServeStopsOnSignal(t *testing.T) {
 			}
 		}
 	}
-	run := func(ctx context.Context, _ node.Options, _ *slog.Logger, _ func(node.Info)) error {
+	run := func(ctx context.Context, _ node.Network, _ node.Options, _ *slog.Logger, _ func(node.Info)) error {
 		kill(t, syscall.SIGTERM)
 		<-ctx.Done()
 		return errors.New("a stream did not end")
@@ -54,7 +54,7 @@ func TestServeEndsOnSecondSignal(t *testing.T) {
 		a := newApp(nil, &stdout, &stderr)
 		exited := make(chan int, 1)
 		a.exit = func(code int) { exited <- code }
-		a.runNode = func(ctx context.Context, _ node.Options, _ *slog.Logger, _ func(node.Info)) error {
+		a.runNode = func(ctx context.Context, _ node.Network, _ node.Options, _ *slog.Logger, _ func(node.Info)) error {
 			kill(t, syscall.SIGTERM)
 			<-ctx.Done()
 			kill(t, syscall.SIGTERM) // comes with the first, and ends nothing

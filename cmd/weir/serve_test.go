@@ -17,7 +17,7 @@ import (
 )
 
 // serve runs weir serve with run in the place of node.Run.
-func serve(run func(context.Context, node.Options, *slog.Logger, func(node.Info)) error, env []string, args ...string) outcome {
+func serve(run func(context.Context, node.Network, node.Options, *slog.Logger, func(node.Info)) error, env []string, args ...string) outcome {
 	var stdout, stderr bytes.Buffer
 	a := newApp(env, &stdout, &stderr)
 	a.runNode = run
@@ -27,7 +27,7 @@ func serve(run func(context.Context, node.Options, *slog.Logger, func(node.Info)
 
 func TestServe(t *testing.T) {
 	var opts node.Options
-	run := func(_ context.Context, o node.Options, log *slog.Logger, ready func(node.Info)) error {
+	run := func(_ context.Context, _ node.Network, o node.Options, log *slog.Logger, ready func(node.Info)) error {
 		opts = o
 		log.Info("not logged")
 		ready(node.Info{ID: o.ID, GRPC: o.GRPC, HTTP: o.HTTP, Etcd: "etcd-1:2379", Rules: 3})
@@ -48,7 +48,7 @@ func TestServe(t *testing.T) {
 }
 
 func TestServeFails(t *testing.T) {
-	run := func(context.Context, node.Options, *slog.Logger, func(node.Info)) error {
+	run := func(context.Context, node.Network, node.Options, *slog.Logger, func(node.Info)) error {
 		return errors.New("listen on 127.0.0.1:9090: address already in use")
 	}
 	const failed = `"level":"ERROR","msg":"the node has failed","error":"listen on 127.0.0.1:9090: address already in use"}` + "\n"
@@ -56,7 +56,9 @@ func TestServeFails(t *testing.T) {
 		t.Errorf("got %+v, want %s", got, failed)
 	}
 	// A node that ends as if canceled, but without a signal, has failed.
-	run = func(context.Context, node.Options, *slog.Logger, func(node.Info)) error { return context.Canceled }
+	run = func(context.Context, node.Network, node.Options, *slog.Logger, func(node.Info)) error {
+		return context.Canceled
+	}
 	if got := serve(run, nil); got.code != 1 {
 		t.Errorf("got %+v", got)
 	}
@@ -65,7 +67,7 @@ func TestServeFails(t *testing.T) {
 		fmt.Errorf("start: %w", &node.OptionError{Name: "id", Problem: "is taken"}),
 		&rules.LoadError{Problems: []rules.Problem{{File: "r.yaml", Message: "is bad"}}},
 	} {
-		run = func(context.Context, node.Options, *slog.Logger, func(node.Info)) error { return bad }
+		run = func(context.Context, node.Network, node.Options, *slog.Logger, func(node.Info)) error { return bad }
 		if got := serve(run, nil, "--rules=r.yaml"); got.code != 2 {
 			t.Errorf("%v: got %+v", bad, got)
 		}
@@ -80,7 +82,7 @@ func TestServeFails(t *testing.T) {
 }
 
 func TestServeWarnsOfUnknownVariables(t *testing.T) {
-	run := func(context.Context, node.Options, *slog.Logger, func(node.Info)) error { return nil }
+	run := func(context.Context, node.Network, node.Options, *slog.Logger, func(node.Info)) error { return nil }
 	got := serve(run, []string{"WEIR_ETC=x", "WEIR_GPRC=x", "WEIR_SERVICE_HOST=10.0.0.1"})
 	var line struct{ Level, Msg, Variables string }
 	if err := json.Unmarshal([]byte(got.stderr), &line); err != nil {

@@ -3,6 +3,8 @@ package install
 import (
 	"net"
 	"net/http"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -12,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weirlimit/weir/internal/xdstest"
 	"github.com/weirlimit/weir/test/process"
 )
 
@@ -157,6 +160,40 @@ func monotonic(t *testing.T) int64 {
 		t.Fatal(err)
 	}
 	return now.Nano() / int64(time.Microsecond)
+}
+
+// A node that waits for the first rules of an xDS server keeps its service manager from starting it again, and says why.
+func TestNotifyWhileRulesAreAwaited(t *testing.T) {
+	host := process.Host(t)
+	address := net.JoinHostPort(host, "8080")
+	m := newManager(t, address)
+	server := xdstest.New(t, nil)
+	listen := net.JoinHostPort(host, "0")
+	cmd := exec.Command(process.Binary(t), "serve", "--grpc", listen, "--http", address, "--etcd-listen", listen, "--data-dir", t.TempDir(),
+		"--xds-server", server.Address, "--xds-node-id", xdstest.NodeID, "--xds-retry", "100ms", "--xds-retry-max", "100ms")
+	cmd.Env, cmd.Stderr = append(os.Environ(), m.env...), t.Output()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	if msg := m.any(); !msg.has("STATUS=waiting for the first rules of the xDS server " + server.Address) {
+		t.Errorf("first %+v", msg)
+	}
+	if msg := m.any(); !msg.has("EXTEND_TIMEOUT_USEC=60000000") || msg.readyz != http.StatusServiceUnavailable {
+		t.Errorf("%+v of a node that waits", msg)
+	}
+	server.Start(t)
+	server.Set(t, "1")
+	if msg := m.any(); !msg.has("READY=1") || msg.readyz != http.StatusOK {
+		t.Errorf("%+v once there are rules", msg)
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
 }
 
 // TestNotifyFails: a node serves although its service manager is gone.
