@@ -23,7 +23,6 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
-	"gopkg.in/natefinch/lumberjack.v2"
 
 	"github.com/weirlimit/weir/api"
 	"github.com/weirlimit/weir/api/envoy"
@@ -102,13 +101,12 @@ type node struct {
 	health                     *health.Server
 	certs                      *certs.Source // nil without TLS
 	audit                      *audit.Log
-	auditFile                  *auditFile         // nil without one
-	decisions                  *decisionlog.Log   // nil without one
-	tracing                    *tracing.Tracing   // nil without it
-	decisionFile               *lumberjack.Logger // nil without one
-	tokens                     *tokenFile         // nil without one
-	clusterTokens              *clusterTokens     // nil without TLS
-	access                     *api.Access        // nil without TLS: all is permitted, at every port
+	auditFile                  *auditFile       // nil without one
+	decisions                  *decisionlog.Log // nil without one
+	tracing                    *tracing.Tracing // nil without it
+	tokens                     *tokenFile       // nil without one
+	clusterTokens              *clusterTokens   // nil without TLS
+	access                     *api.Access      // nil without TLS: all is permitted, at every port
 
 	leaving  atomic.Bool
 	offline  atomic.Bool           // started without etcd, and not registered yet
@@ -429,7 +427,7 @@ func (n *node) info() Info {
 		XDS:          n.opts.XDSServer,
 		RLS:          n.opts.RLSListen,
 		Descriptors:  descriptors,
-		Reloader:     &Reloader{n.rules, n.certs, n.tokens, n.auditFile, n.decisionFile},
+		Reloader:     &Reloader{n.rules, n.certs, n.tokens, n.auditFile, n.decisions},
 		Parts:        &Parts{n},
 	}
 }

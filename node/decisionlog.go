@@ -2,8 +2,10 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -25,6 +27,8 @@ const mebibyte = 1 << 20
 func (n *node) openDecisions(context.Context) error {
 	o := &n.opts
 	var to io.Writer
+	var closeTo func() error
+	torn := false
 	switch o.DecisionLog {
 	case "":
 		return nil
@@ -33,15 +37,14 @@ func (n *node) openDecisions(context.Context) error {
 	case decisionsToStderr:
 		to = os.Stderr
 	default:
-		file, err := newDecisionFile(o)
+		file, ends, err := newDecisionFile(o, n.log)
 		if err != nil {
 			return err
 		}
-		n.decisionFile, to = file, file
-		n.closers = append(n.closers, func() { _ = file.Close() }) // every line was written before
+		to, closeTo, torn = file, file.Close, ends
 	}
 	n.decisions = decisionlog.New(decisionlog.Config{
-		Node: o.ID, Which: o.DecisionLogWhich, Keys: o.DecisionLogKeys, Share: o.DecisionLogSample, To: to, Metrics: n.metrics, Logger: n.log,
+		Node: o.ID, Which: o.DecisionLogWhich, Keys: o.DecisionLogKeys, Share: o.DecisionLogSample, To: to, CloseTo: closeTo, Torn: torn, Metrics: n.metrics, Logger: n.log,
 	})
 	n.closers = append(n.closers, func() {
 		if err := n.decisions.Close(); err != nil {
@@ -51,17 +54,37 @@ func (n *node) openDecisions(context.Context) error {
 	return nil
 }
 
-// newDecisionFile returns the file of the decision log, which is there from now on.
-func newDecisionFile(o *Options) (*lumberjack.Logger, error) {
+// newDecisionFile returns the file of the decision log, which is there from now on, and whether it ends within a line.
+func newDecisionFile(o *Options, log *slog.Logger) (_ *lumberjack.Logger, torn bool, err error) {
 	// lumberjack opens it at the first line only, which is late for what is wrong with it.
 	file, err := os.OpenFile(o.DecisionLog, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
-	if err == nil {
-		err = file.Close()
-	}
 	if err != nil {
-		return nil, fmt.Errorf("decision-log: %w", err)
+		return nil, false, fmt.Errorf("decision-log: %w", err)
 	}
-	return &lumberjack.Logger{Filename: o.DecisionLog, MaxSize: int(o.DecisionLogSize / mebibyte), MaxBackups: o.DecisionLogFiles}, nil
+	info, err := file.Stat()
+	if err = errors.Join(err, file.Close()); err != nil {
+		return nil, false, fmt.Errorf("decision-log: %w", err)
+	}
+	if info.Mode().Perm()&mayReadOfOthers != 0 {
+		// It may be meant: a group of programs that ship logs. New files get the mode of the one before.
+		log.Warn("other users of this machine can use the decision log; take their rights away with chmod go= unless they are to read it", "file", o.DecisionLog, "mode", fmt.Sprintf("%#o", info.Mode().Perm()))
+	}
+	if info.Mode().IsRegular() && info.Size() > 0 {
+		torn = endsWithinLine(o.DecisionLog, info.Size())
+	}
+	return &lumberjack.Logger{Filename: o.DecisionLog, MaxSize: int(o.DecisionLogSize / mebibyte), MaxBackups: o.DecisionLogFiles}, torn, nil
+}
+
+// endsWithinLine reports whether a file of that size is known to end within a line. One that cannot be read is not.
+func endsWithinLine(path string, size int64) bool {
+	file, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = file.Close() }() // it is read only
+	last := []byte{'\n'}
+	_, err = file.ReadAt(last, size-1)
+	return err == nil && last[0] != '\n'
 }
 
 // Bounds of Options.DecisionLogSize and DecisionLogFiles.

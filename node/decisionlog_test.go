@@ -3,6 +3,7 @@ package node
 import (
 	"bytes"
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -102,6 +103,36 @@ func TestDecisionLogIsOpenedAgain(t *testing.T) {
 		if text, err := os.ReadFile(name); err != nil || bytes.Count(text, []byte("\n")) != 1 {
 			t.Errorf("%v: %s has %q", err, name, text)
 		}
+	}
+}
+
+// A line that an earlier run has left unfinished does not spoil the first one. A file that others can read is named in the log.
+func TestDecisionLogOfAnEarlierRun(t *testing.T) {
+	opts := testOptions(t)
+	opts.DecisionLog, opts.DecisionLogWhich = filepath.Join(t.TempDir(), "decisions.log"), decisionlog.All
+	if err := os.WriteFile(opts.DecisionLog, []byte(`{"version":1,"ti`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(opts.DecisionLog, 0o644); err != nil { // whatever the umask
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	n, err := build(t.Context(), Network{}, opts, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.decisions.Add(&decisionlog.Line{})
+	n.close()
+	text, err := os.ReadFile(opts.DecisionLog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bytes.Split(text, []byte("\n"))
+	if len(lines) != 3 || string(lines[0]) != `{"version":1,"ti` || !json.Valid(lines[1]) || len(lines[2]) > 0 {
+		t.Errorf("%q", text)
+	}
+	if !strings.Contains(log.String(), "other users of this machine can use the decision log") || !strings.Contains(log.String(), "mode=0644") {
+		t.Error(log.String())
 	}
 }
 

@@ -13,10 +13,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
-	"gopkg.in/natefinch/lumberjack.v2"
 
 	"github.com/weirlimit/weir/cluster"
 	"github.com/weirlimit/weir/internal/certs"
+	"github.com/weirlimit/weir/internal/decisionlog"
 )
 
 // Times of starting and stopping. Stopping as a whole stays below 5 s, once others have what
@@ -61,14 +61,14 @@ func (p *Parts) Answer() { p.node.answer() }
 // Reloader has a node read again what may change while it runs.
 type Reloader struct {
 	rules     ruleSource
-	certs     *certs.Source      // nil without TLS
-	tokens    *tokenFile         // nil without one
-	audit     *auditFile         // nil without one
-	decisions *lumberjack.Logger // nil without one
+	certs     *certs.Source    // nil without TLS
+	tokens    *tokenFile       // nil without one
+	audit     *auditFile       // nil without one
+	decisions *decisionlog.Log // nil without one
 }
 
 // Reload reads the rules, the certificate and the tokens again, and opens the files of the audit log and the decision log again. It
-// waits for these files only; the log says what comes of it.
+// waits for these files only, and not for the decision log; the log says what comes of it.
 func (r *Reloader) Reload() {
 	r.rules.Reread()
 	if r.certs != nil {
@@ -81,7 +81,7 @@ func (r *Reloader) Reload() {
 		r.audit.Reopen()
 	}
 	if r.decisions != nil {
-		_ = r.decisions.Close() // the next line opens it by its name; the log says if that fails
+		r.decisions.Reopen()
 	}
 }
 

@@ -43,7 +43,7 @@ var (
 	Forms   = []string{Hashed, Clear}
 )
 
-// Config says what is logged and where to. All fields are required, but Share only for Sampled.
+// Config says what is logged and where to. All fields without a word to the contrary are required, but Share only for Sampled.
 type Config struct {
 	// Node is the id of this node.
 	Node string
@@ -53,6 +53,11 @@ type Config struct {
 	Share float64
 	// To is what lines are written to, from one goroutine.
 	To io.Writer
+	// CloseTo, if it is not nil, closes what To has open, which the next Write opens again. It is called from the same
+	// goroutine as To: on a file system that hangs it waits as long.
+	CloseTo func() error
+	// Torn says that To ends within a line, as after a crash. The first line begins with a newline then.
+	Torn bool
 	// Metrics is where the log's metrics are registered.
 	Metrics prometheus.Registerer
 	// Logger is told when lines cannot be written, and when they can be again.
@@ -69,8 +74,11 @@ type Log struct {
 	stop    chan struct{}
 	done    chan struct{}
 
+	torn bool // the last write has ended within a line. Owned by run.
+
 	mu      sync.Mutex
 	pending []byte // guarded by mu; len(pending) <= maxPending
+	reopen  bool   // guarded by mu; before pending is written
 	closed  bool   // guarded by mu
 }
 
@@ -92,6 +100,7 @@ func New(c Config) *Log {
 	}, []string{"reason"})
 	l := &Log{
 		config: c,
+		torn:   c.Torn,
 		lines: f.NewCounter(prometheus.CounterOpts{
 			Name: "weir_decision_log_lines_total",
 			Help: "Lines of the decision log that were written.",
@@ -150,9 +159,31 @@ func (l *Log) Add(line *Line) {
 		l.dropped[full].Inc()
 		return
 	}
+	l.rouse()
+}
+
+func (l *Log) rouse() {
 	select {
 	case l.wake <- struct{}{}:
 	default: // the writer is about to look
+	}
+}
+
+// Reopen has the writer close what it has open, and open it again by its name for the next line. It does not wait.
+func (l *Log) Reopen() {
+	l.mu.Lock()
+	l.reopen = true
+	l.mu.Unlock()
+	l.rouse()
+}
+
+// closeTo has To opened again by the next line.
+func (l *Log) closeTo() {
+	if l.config.CloseTo == nil {
+		return
+	}
+	if err := l.config.CloseTo(); err != nil {
+		l.config.Logger.Warn("decision log not closed", "error", err)
 	}
 }
 
@@ -170,6 +201,7 @@ func (l *Log) enqueue(line []byte) bool {
 // run writes until stop, and then what is left.
 func (l *Log) run() {
 	defer close(l.done)
+	defer l.closeTo()
 	var failing bool
 	var spare []byte
 	for stopped := false; !stopped; {
@@ -181,8 +213,13 @@ func (l *Log) run() {
 		l.mu.Lock()
 		lines := l.pending
 		l.pending = spare[:0]
+		reopen := l.reopen
+		l.reopen = false
 		l.mu.Unlock()
 		spare = lines
+		if reopen {
+			l.closeTo()
+		}
 		for len(lines) > 0 {
 			var part []byte
 			part, lines = cut(lines)
@@ -200,15 +237,24 @@ func cut(lines []byte) (part, rest []byte) {
 	return lines[:n], lines[n:]
 }
 
-// write writes whole lines, and reports whether that failed. It logs a change of that.
+var newline = []byte{'\n'}
+
+// write writes whole lines, and reports whether that failed. It logs a change of that. What a failure has left of a line,
+// as of a disk that was full, gets a line of its own.
 func (l *Log) write(lines []byte, failing bool) bool {
-	n := float64(bytes.Count(lines, []byte{'\n'}))
-	_, err := l.config.To.Write(lines)
-	if err != nil {
-		l.dropped[notWritten].Add(n)
-	} else {
-		l.lines.Add(n)
+	var err error
+	n := 0
+	if l.torn {
+		_, err = l.config.To.Write(newline)
+		l.torn = err != nil
 	}
+	if err == nil {
+		n, err = l.config.To.Write(lines)
+		l.torn = n > 0 && lines[n-1] != '\n'
+	}
+	written := bytes.Count(lines[:n], newline)
+	l.lines.Add(float64(written))
+	l.dropped[notWritten].Add(float64(bytes.Count(lines, newline) - written))
 	switch {
 	case err != nil && !failing:
 		l.config.Logger.Error("decision log cannot be written: lines are dropped", "error", err)
@@ -218,8 +264,8 @@ func (l *Log) write(lines []byte, failing bool) bool {
 	return err != nil
 }
 
-// Close has what waits written, for a second at most, and drops lines from then on. The error says that the writer
-// still hangs.
+// Close has what waits written and To closed, for a second at most, and drops lines from then on. The error says that the
+// writer still hangs: To is left as it is then.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	closed := l.closed

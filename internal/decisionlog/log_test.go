@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -103,6 +104,75 @@ func TestLinesThatCannotBeWritten(t *testing.T) {
 	if n := strings.Count(logged.String(), "disk full"); n != 1 {
 		t.Errorf("logged %d times: %s", n, &logged)
 	}
+}
+
+// A line of which a full disk took a part ends there, and the next one is whole.
+func TestLineAfterATornOne(t *testing.T) {
+	for _, torn := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := &smallWriter{room: 10}
+			l := New(Config{Node: "n", Which: All, Keys: Clear, To: w, Torn: torn, Metrics: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler)})
+			l.Add(&Line{})
+			synctest.Wait()
+			l.Add(&Line{}) // there is no room for a newline
+			synctest.Wait()
+			w.room = 1 << 20
+			l.Add(&Line{})
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+			whole := string((&Line{Version: Version, Node: "n", Keys: Clear}).AppendTo(nil))
+			want := whole[:10] + "\n" + whole
+			if torn {
+				want = "\n" + whole[:9] + "\n" + whole
+			}
+			if string(w.text) != want {
+				t.Errorf("%q, want %q", w.text, want)
+			}
+			if lines, failed := testutil.ToFloat64(l.lines), testutil.ToFloat64(l.dropped[notWritten]); lines != 1 || failed != 2 {
+				t.Errorf("%v lines written and %v not, want 1 and 2", lines, failed)
+			}
+		})
+	}
+}
+
+// smallWriter has room for some bytes, as a disk has.
+type smallWriter struct {
+	room int
+	text []byte
+}
+
+func (w *smallWriter) Write(b []byte) (int, error) {
+	n := min(len(b), w.room)
+	w.room -= n
+	w.text = append(w.text, b[:n]...)
+	if n < len(b) {
+		return n, errors.New("disk full")
+	}
+	return n, nil
+}
+
+// Opening again waits for no writer, and comes before the lines that are added after it.
+func TestReopenWaitsForNoWriter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &gate{open: make(chan struct{})}
+		closed := make([]int, 0, 2) // how many lines there were
+		l := New(Config{
+			Node: "n", Which: All, Keys: Clear, To: g, Metrics: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),
+			CloseTo: func() error { closed = append(closed, bytes.Count(g.text, newline)); return nil },
+		})
+		l.Add(&Line{})
+		synctest.Wait() // the writer hangs with it
+		l.Reopen()
+		l.Add(&Line{})
+		close(g.open)
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		if !slices.Equal(closed, []int{1, 2}) {
+			t.Errorf("closed after %v lines, want after 1 and 2", closed)
+		}
+	})
 }
 
 type brokenWriter struct{}
