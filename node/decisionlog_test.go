@@ -113,7 +113,7 @@ func TestDecisionLogOfAnEarlierRun(t *testing.T) {
 	if err := os.WriteFile(opts.DecisionLog, []byte(`{"version":1,"ti`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(opts.DecisionLog, 0o644); err != nil { // whatever the umask
+	if err := os.Chmod(opts.DecisionLog, 0o644); err != nil { // the umask may have taken rights away
 		t.Fatal(err)
 	}
 	var log bytes.Buffer

@@ -421,7 +421,7 @@ func (o Options) Validate() error {
 		{"rules-files", badRulesFiles(o.RulesFiles)},
 		{"xds-server", o.badXDS()},
 		{"xds-metadata", badXDSMetadata(o.XDSMetadata)},
-		{"xds-headers", badXDSHeaders(o.XDSHeaders)},
+		{"xds-headers", o.badXDSHeaders()},
 		{"xds-cert", o.badXDSCert()},
 		{"xds-retry", o.badXDSRetry()},
 		{"xds-retry-max", badDuration(o.XDSRetryMax, minXDSRetry, maxXDSRetry)},

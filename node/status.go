@@ -86,12 +86,13 @@ func (n *node) canDecide() bool {
 	return (n.isMember() || n.offline.Load()) && !n.leaving.Load() && !n.drained.Load()
 }
 
-// readiness is what the node is doing, which it tells other members: Ready exactly if canDecide is true.
+// readiness is what the node is doing, which it tells other members for their callers: Ready exactly if Ready is true. What it
+// does for other nodes does not depend on it.
 func (n *node) readiness() cluster.State {
 	switch {
 	case n.leaving.Load() || n.drained.Load():
 		return cluster.Leaving
-	case n.canDecide():
+	case n.Ready():
 		return cluster.Ready
 	}
 	return cluster.Joining

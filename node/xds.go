@@ -83,13 +83,17 @@ func badXDSMetadata(pairs []string) string {
 	return problem
 }
 
-// badXDSHeaders checks NAME:VALUE.
-func badXDSHeaders(pairs []string) string {
-	headers, problem := xdsPairs(pairs, ":")
+// badXDSHeaders checks NAME:VALUE, and that the values, which are secrets as a rule, do not go over a network in clear.
+func (o Options) badXDSHeaders() string {
+	headers, problem := xdsPairs(o.XDSHeaders, ":")
 	for name, value := range headers {
 		if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
 			return fmt.Sprintf("%q is not the name and the value of a header field, such as x-tenant:a", name+":"+value)
 		}
+	}
+	host, _, err := net.SplitHostPort(o.XDSServer)
+	if problem == "" && err == nil && len(headers) > 0 && !o.Insecure && !o.xdsHasTLS() && !isLoopback(host) {
+		problem = fmt.Sprintf("would go over the network without TLS; pass --xds-server https://%s, or --insecure if the network is trusted", o.XDSServer)
 	}
 	return problem
 }

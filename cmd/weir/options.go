@@ -78,7 +78,7 @@ func options() []option {
 			text(func(o *node.Options) *string { return &o.XDSNodeID })},
 		{"xds-metadata", "KEY=VALUE,...", "", "metadata of the node that the xDS server is told (default none)",
 			list(func(o *node.Options) *[]string { return &o.XDSMetadata })},
-		{"xds-headers", "NAME:VALUE,...", "", "header fields that are sent to the xDS server (default none)",
+		{"xds-headers", "NAME:VALUE,...", "", "header fields that are sent to the xDS server; beyond loopback with TLS or --insecure only (default none)",
 			list(func(o *node.Options) *[]string { return &o.XDSHeaders })},
 		{"xds-cert", "FILE", "", "certificate in PEM that an xDS server with TLS is shown; read again for each connection (default none)",
 			text(func(o *node.Options) *string { return &o.XDSCert })},

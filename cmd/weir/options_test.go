@@ -126,7 +126,7 @@ var companions = map[string][]string{
 	"etcd-password-file": {"WEIR_ETCD=https://etcd:2379", "WEIR_ETCD_USER=user"},
 	"tokens":             {"WEIR_TLS_CERT=cert", "WEIR_TLS_KEY=key", "WEIR_TLS_CA=ca"},
 	"xds-metadata":       {"WEIR_XDS_SERVER=a:1"},
-	"xds-headers":        {"WEIR_XDS_SERVER=a:1"},
+	"xds-headers":        {"WEIR_XDS_SERVER=https://a:1"},
 	"xds-cert":           {"WEIR_XDS_SERVER=https://a:1", "WEIR_XDS_KEY=key"},
 	"xds-key":            {"WEIR_XDS_SERVER=https://a:1", "WEIR_XDS_CERT=cert"},
 	"xds-ca":             {"WEIR_XDS_SERVER=https://a:1"},

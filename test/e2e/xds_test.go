@@ -238,6 +238,19 @@ func TestClusterByXDS(t *testing.T) {
 		return err
 	})
 	expectCode(t, url+"/readyz", http.StatusServiceUnavailable)
+	process.Await(t, process.Patience, func() error {
+		_, body, err := get(t, url+"/v1/nodes")
+		switch {
+		case err == nil && !strings.Contains(body, `"member":true`):
+			err = fmt.Errorf("no member in %s", body)
+		case err == nil && !strings.Contains(body, "JOINING"):
+			t.Errorf("a member that waits for its rules is listed as %s", body)
+		}
+		return err
+	})
+	if _, body, err := get(t, url+"/v1/health"); err != nil || strings.Contains(body, `"ready":true`) {
+		t.Errorf("a node that waits for its rules has the health %s, %v", body, err)
+	}
 	expectCode(t, url+"/healthcheck", http.StatusInternalServerError)
 	expectCode(t, url+"/auth", http.StatusServiceUnavailable) // without rules all would be allowed
 	post := func(path, body string) int {
