@@ -49,6 +49,8 @@ var imports = map[string][]string{
 	"node":         {"rules/xds", "internal/audit", "internal/decisionlog", "internal/tracing", "internal/access", "internal/certs", "overload", "api", "api/envoy", "api/weir/v1", "internal/headers", "cluster", "cluster/etcd", "cluster/snapshot", "shard", "rules", "rules/envoy", "ring", "algorithms"},
 	"api":          {"internal/audit", "internal/decisionlog", "internal/tracing", "internal/access", "api/envoy", "api/internal/check", "api/internal/jsonbody", "api/internal/wire", "api/internal/gateway/weir/v1", "api/weir/v1", "internal/headers", "internal/clientip", "cluster", "rules", "rules/envoy", "shard", "ring", "algorithms"},
 	"cluster/etcd": {"cluster", "ring"},
+	// Which node has each partition, and which one is to have it next: no clock, lock or message.
+	"cluster/view": {"ring"},
 	// The format of files of counters, which knows nothing of what is in them.
 	"cluster/snapshot": {},
 	"rules":            {"rules/envoy", "rules/internal/counter", "rules/internal/problem", "rules/internal/yamlnode", "ring", "algorithms"},
@@ -105,7 +107,7 @@ var namedAlgorithms = map[string][]string{
 const etcdPackage = "cluster/etcd"
 
 // clockless packages compute with instants that they are given.
-var clockless = []string{"algorithms", "ring", "rules"}
+var clockless = []string{"algorithms", "ring", "rules", "cluster/view"}
 
 func TestArchitecture(t *testing.T) {
 	// The files are opened in this process rather than by go list in another, so

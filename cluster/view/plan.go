@@ -1,0 +1,48 @@
+package view
+
+import "github.com/weirlimit/weir/ring"
+
+// Place is where the ring wants a partition: ids of nodes.
+type Place struct {
+	Owner   string
+	Standby string // "" if there is only one node
+}
+
+// Plan says by partition where the ring wants it.
+type Plan []Place
+
+// PlanOf returns the plan for the members of a view that stay. It is a pure function of both. The error is that of ring.Build.
+func PlanOf(params ring.Params, v *View) (Plan, error) {
+	ids := v.staying()
+	r, err := ring.Build(params, ids)
+	if err != nil {
+		return nil, err
+	}
+	plan := make(Plan, r.Partitions())
+	for p := range plan {
+		owner, standby := r.Owner(uint32(p)), r.Standby(uint32(p))
+		plan[p].Owner = ids[owner]
+		if standby != owner {
+			plan[p].Standby = ids[standby]
+		}
+	}
+	return plan, nil
+}
+
+// Learner returns which node the owner of a partition feeds apart from the standby: the plan's owner first, then the plan's
+// standby. It returns the zero value if both have a role already, or are no members.
+func (v *View) Learner(p int, plan Plan) Life {
+	part := &v.Partitions[p]
+	for _, id := range []string{plan[p].Owner, plan[p].Standby} {
+		if l, member := v.current(id); member && l != part.Owner && l != part.Standby {
+			return l
+		}
+	}
+	return Life{}
+}
+
+// Follows reports whether a partition is where the plan wants it. If the plan has no standby, any one will do.
+func (v *View) Follows(p int, plan Plan) bool {
+	part := &v.Partitions[p]
+	return part.Owner.ID == plan[p].Owner && (plan[p].Standby == "" || part.Standby.ID == plan[p].Standby)
+}

@@ -1,0 +1,167 @@
+package view
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// world is a cluster in which views are written, adopted and reported. Its owners settle and its learners are fed as soon as the
+// rules allow it.
+type world struct {
+	view    *View
+	nodes   map[Life]Member
+	reports map[Life]Report
+	prefer  [][]string // by partition: ids, the wanted ones first
+	deaf    map[Life]bool
+	overdue bool
+}
+
+func newWorld(partitions int) *world {
+	return &world{
+		nodes: make(map[Life]Member), reports: make(map[Life]Report), prefer: make([][]string, partitions), deaf: make(map[Life]bool),
+	}
+}
+
+func lifeOf(s string) Life {
+	id, text, found := strings.Cut(s, "@")
+	l := Life{id, 1}
+	if found {
+		l.Incarnation, _ = strconv.ParseUint(text, 10, 64) // 0 shows
+	}
+	return l
+}
+
+func (l Life) String() string {
+	if l.Incarnation == 1 {
+		return l.ID
+	}
+	return fmt.Sprintf("%s@%d", l.ID, l.Incarnation)
+}
+
+func (w *world) see(l Life, s State) { w.nodes[l] = Member{l, l.ID + ":1", s} }
+
+func (w *world) seen() (s Seen) {
+	for _, l := range slices.SortedFunc(maps.Keys(w.nodes), compareLives) {
+		s.Nodes = append(s.Nodes, w.nodes[l])
+	}
+	s.Overdue = w.overdue
+	return s
+}
+
+func (w *world) plan() Plan {
+	plan := make(Plan, len(w.prefer))
+	ids := w.view.staying()
+	for p, prefer := range w.prefer {
+		wanted := slices.DeleteFunc(slices.Clone(prefer), func(id string) bool { return !slices.Contains(ids, id) })
+		for _, id := range ids {
+			if !slices.Contains(wanted, id) {
+				wanted = append(wanted, id)
+			}
+		}
+		plan[p].Owner = wanted[0]
+		if len(wanted) > 1 {
+			plan[p].Standby = wanted[1]
+		}
+	}
+	return plan
+}
+
+func (w *world) all() (r Reports) {
+	for _, l := range slices.SortedFunc(maps.Keys(w.reports), compareLives) {
+		r = append(r, w.reports[l])
+	}
+	return r
+}
+
+// lives reports whether a life runs and is heard.
+func (w *world) lives(l Life) bool {
+	n, found := w.nodes[l]
+	return found && (n.State == Ready || n.State == Leaving) && !w.deaf[l]
+}
+
+// adopt has some lives adopt the view and report; all that are heard, if none is named.
+func (w *world) adopt(some ...Life) {
+	if len(some) == 0 {
+		some = slices.Collect(maps.Keys(w.nodes))
+	}
+	some = slices.DeleteFunc(slices.Clone(some), func(l Life) bool { return !w.lives(l) })
+	for _, l := range some {
+		r := w.reports[l]
+		r.Life, r.Adopted = l, w.view.Number
+		if r.Settled == nil {
+			r.Settled, r.Complete = make([]uint64, len(w.prefer)), make([]uint64, len(w.prefer))
+		}
+		w.reports[l] = r
+	}
+	plan := w.plan()
+	for p, part := range w.view.Partitions {
+		if slices.Contains(some, part.Owner) && w.hasHeard(part) {
+			w.reports[part.Owner].Settled[p] = part.Term
+		}
+		for _, l := range []Life{part.Standby, w.view.Learner(p, plan)} {
+			if slices.Contains(some, l) && w.lives(part.Owner) && w.all().settled(part.Owner, p, part.Term) && w.all().adopted(part.Owner) == w.view.Number {
+				w.reports[l].Complete[p] = w.view.Number
+			}
+		}
+	}
+}
+
+// hasHeard reports whether all predecessors of an owner have given their final states or have ended.
+func (w *world) hasHeard(part Partition) bool {
+	for _, l := range part.Predecessors {
+		gives := w.lives(l) && w.all().adopted(l) >= part.Term
+		if !gives && (w.lives(l) || !w.view.HaveLeft(part.Term, w.all())) {
+			return false
+		}
+	}
+	return true
+}
+
+// next writes the next view, and returns what it is.
+func (w *world) next() (*View, Urgency) {
+	v, urgency := Next(w.view, w.seen(), w.all(), w.plan())
+	if v != nil {
+		w.view = v
+	}
+	return v, urgency
+}
+
+var stateNames = [...]string{"", "/leaving", "/left", "/gone"}
+
+// format returns a view as lines: the members, and the partitions that differ from those of old.
+func format(v, old *View, urgency Urgency) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "view %d %s:", v.Number, [...]string{"", "planned", "urgent"}[urgency])
+	for _, m := range v.Members {
+		fmt.Fprintf(&b, " %s%s", m.Life, stateNames[m.State])
+	}
+	if old != nil && v.Waived != old.Waived {
+		fmt.Fprintf(&b, ", without %s", formatLives(v.GivenUp))
+	}
+	b.WriteByte('\n')
+	for p, part := range v.Partitions {
+		if old != nil && part.Owner == old.Partitions[p].Owner && part.Standby == old.Partitions[p].Standby {
+			continue
+		}
+		fmt.Fprintf(&b, "  %d: %s, term %d", p, part.Owner, part.Term)
+		if part.Standby != (Life{}) {
+			fmt.Fprintf(&b, ", standby %s", part.Standby)
+		}
+		if len(part.Predecessors) > 0 {
+			fmt.Fprintf(&b, ", after %s", formatLives(part.Predecessors))
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+func formatLives(lives []Life) string {
+	var s []string
+	for _, l := range lives {
+		s = append(s, l.String())
+	}
+	return strings.Join(s, " ")
+}
