@@ -48,7 +48,10 @@ var advices = map[string]string{
 	"options": optionAdvice, "grpc": portAdvice, "http": portAdvice, "admin": portAdvice, "pprof": portAdvice, "etcd-listen": portAdvice,
 	"tls-cert": "make certificates with weir certs node ID, in the place of these", "tls-key": "make certificates with weir certs node ID, in the place of these",
 	"tls-ca": "use the ca.crt that weir certs init has made for this cluster", "tls-cert,": "make certificates with weir certs node ID, in the place of these",
-	"etcd-cert": "put a new certificate in its place", "etcd-key": "let only the user of the node read it", "etcd-password-file": "let only the user of the node read it",
+	"rls-cert": serviceAdvice, "rls-cert,": serviceAdvice, "rls-ca": serviceAdvice, "rls-key": "let only the user of the node read it",
+	"xds-cert": serviceAdvice, "xds-cert,": serviceAdvice, "xds-ca": serviceAdvice, "xds-key": "let only the user of the node read it",
+	"xds-server": "see whether it runs, is reached at --xds-server, and has rules for --xds-node-id",
+	"etcd-cert":  "put a new certificate in its place", "etcd-key": "let only the user of the node read it", "etcd-password-file": "let only the user of the node read it",
 	"tokens": "make the file with weir tokens create, and let only the user of the node read it", "data-dir": "let only the user of the node use it (chmod go= DIR)",
 	"etcd":    "see whether etcd runs and is reached at --etcd, and what --etcd-user may do",
 	"cluster": "give all nodes of the cluster TLS, or none", "node": "see whether it runs and is reached at its --advertise; take out one that is dead: weir nodes remove ID",
@@ -56,6 +59,8 @@ var advices = map[string]string{
 }
 
 const optionAdvice = "mend the option; weir config check FILE shows what a file sets"
+
+const serviceAdvice = "put a file in its place that can be used: a certificate, its key and the CA, as the gateway has made them"
 
 const portAdvice = "end the process that listens there (ss -ltnp), or name another address"
 
@@ -84,6 +89,7 @@ func Examine(ctx context.Context, opts Options) []Finding {
 	defer d.node.close()
 	d.ports(ctx)
 	d.certificate()
+	d.certificateForEnvoy()
 	d.secrets()
 	if d.openEtcd(ctx) {
 		d.cluster(ctx)
@@ -189,11 +195,52 @@ func (d *doctor) certificate() {
 	d.ends("tls-ca", o.TLSCA, d.node.certs.AuthorityExpires())
 }
 
-// cutOption cuts the name of an option off an error that begins with it.
+// certificateForEnvoy looks at the files of the port for Envoy.
+func (d *doctor) certificateForEnvoy() {
+	o := d.node.opts
+	if o.RLSListen == "" {
+		return
+	}
+	service, err := certs.OpenService(certs.Files{Cert: o.RLSCert, Key: o.RLSKey, CA: o.RLSCA}, o.RLSClientName, d.node.log)
+	if option, rest, found := cutOption(err); found {
+		d.add(Bad, option, "%s", rest)
+		return
+	}
+	if err != nil {
+		d.add(Bad, "rls-cert", "%v", err)
+		return
+	}
+	ends, _ := service.State() // it was read just now
+	d.ends("rls-cert", o.RLSCert, ends)
+	d.fileEnds("rls-ca", o.RLSCA, certs.AuthoritiesExpire)
+	if o.RLSCA == "" && exposed(o.RLSListen) {
+		d.advise(Doubtful, "rls-listen", "name the CA of the callers with --rls-ca", "everybody who reaches %s may use up limits: there is no --rls-ca", o.RLSListen)
+	}
+}
+
+// fileEnds says how long the certificates in a file are still valid, if there is a file.
+func (d *doctor) fileEnds(option, path string, read func(path string) (time.Time, error)) {
+	if path == "" {
+		return
+	}
+	ends, err := read(path)
+	if err != nil {
+		d.add(Bad, option, "%v", err)
+		return
+	}
+	d.ends(option, path, ends)
+}
+
+// cutOption cuts the name of an option of TLS, or of two, off an error that begins with it.
 func cutOption(err error) (option, rest string, found bool) {
-	for _, option := range []string{"tls-cert, tls-key", "tls-cert", "tls-key", "tls-ca"} {
-		if text := err.Error(); len(text) > len(option)+2 && text[:len(option)+2] == option+": " {
-			return option, text[len(option)+2:], true
+	if err == nil {
+		return "", "", false
+	}
+	for _, of := range []string{"tls", "rls", "xds"} {
+		for _, option := range []string{of + "-cert, " + of + "-key", of + "-cert", of + "-key", of + "-ca"} {
+			if rest, found = strings.CutPrefix(err.Error(), option+": "); found {
+				return option, rest, true
+			}
 		}
 	}
 	return "", "", false
@@ -222,7 +269,7 @@ func Ends(subject, what string, ends time.Time) Finding {
 func (d *doctor) secrets() {
 	o := d.node.opts
 	for _, secret := range []struct{ option, path string }{
-		{"tls-key", o.TLSKey}, {"etcd-key", o.EtcdKey}, {"etcd-password-file", o.EtcdPasswordFile}, {"tokens", o.Tokens}, {"data-dir", o.DataDir},
+		{"tls-key", o.TLSKey}, {"rls-key", o.RLSKey}, {"xds-key", o.XDSKey}, {"etcd-key", o.EtcdKey}, {"etcd-password-file", o.EtcdPasswordFile}, {"tokens", o.Tokens}, {"data-dir", o.DataDir},
 	} {
 		info, err := os.Stat(secret.path)
 		switch {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -30,6 +31,7 @@ func (n *node) newRLSServer() (*rlsServer, error) {
 	if o.RLSCA == "" && exposed(o.RLSListen) {
 		n.log.Warn("everybody who reaches the port for Envoy may use up limits: there is no --rls-ca", "rls", o.RLSListen)
 	}
+	n.exportExpiry("rls-cert", func() time.Time { ends, _ := cert.State(); return ends })
 	s := &rlsServer{newGRPCServer(grpc.Creds(n.limiter.Credentials(cert.Credentials())), grpc.NumStreamWorkers(streamWorkers)), cert}
 	n.closers = append(n.closers, s.grpc.Stop)
 	api.RegisterEnvoy(s.grpc, n.limiter)
@@ -81,17 +83,21 @@ func (o Options) badRLS() string {
 }
 
 // rlsProblems says what is wrong with the certificate for Envoy.
-func (n *node) rlsProblems() (problems []string) {
+func (n *node) rlsProblems(now time.Time) (problems []string) {
 	if n.rls == nil {
 		return nil
 	}
 	if n.opts.RLSCA == "" && exposed(n.opts.RLSListen) {
 		problems = append(problems, fmt.Sprintf("everybody who reaches %s may use up limits: --rls-listen has no --rls-ca", n.opts.RLSListen))
 	}
-	if n.rls.cert.Err() == nil {
-		return problems
+	ends, err := n.rls.cert.State()
+	if err != nil {
+		problems = append(problems, fmt.Sprintf("the files of --rls-cert, --rls-key and --rls-ca as they are now cannot be used, those read before stay in force: %v", err))
 	}
-	return append(problems, fmt.Sprintf("the files of --rls-cert, --rls-key and --rls-ca as they are now cannot be used, those read before stay in force: %v", n.rls.cert.Err()))
+	if ends.Sub(now) < expiresSoon {
+		problems = append(problems, fmt.Sprintf("the certificate of --rls-cert ends at %v: put a new one in its place", ends.UTC().Format(time.RFC3339)))
+	}
+	return problems
 }
 
 // listenRLS takes the port for Envoy.

@@ -177,6 +177,7 @@ func (n *node) Counters() int { return n.shard.Len() }
 // Problems implements api.Status.
 func (n *node) Problems() []string {
 	var problems []string
+	now := time.Now()
 	if n.offline.Load() {
 		problems = append(problems, "this node has started without etcd, from the state of its last run, and is not registered in etcd yet: it forwards checks, and its rules are those of its last run")
 	} else if !n.isMember() {
@@ -210,15 +211,15 @@ func (n *node) Problems() []string {
 	if err := n.rules.Err(); err != nil {
 		problems = append(problems, fmt.Sprintf("the newest rules are invalid, so the rules before them stay in force: %v", err))
 	}
-	problems = append(problems, n.xdsProblems()...)
-	problems = append(problems, n.rlsProblems()...)
+	problems = append(problems, n.xdsProblems(now)...)
+	problems = append(problems, n.rlsProblems(now)...)
 	if others := n.othersRules(); len(others) > 0 {
 		problems = append(problems, fmt.Sprintf("other rules than this node's are in force on %s, because some nodes have rules of their own (--rules or --xds-server): what applies to a check depends on the node that is asked", strings.Join(others, ", ")))
 	}
 	if problem := n.evictions.problem(); problem != "" {
 		problems = append(problems, problem)
 	}
-	problems = append(problems, n.certProblems(time.Now())...)
+	problems = append(problems, n.certProblems(now)...)
 	problems = append(problems, n.doubts()...)
 	for _, d := range n.ownership.Clocks() {
 		if d.TooFar() {

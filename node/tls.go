@@ -62,11 +62,17 @@ func (n *node) openCerts(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	promauto.With(n.metrics).NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "weir_certificate_expiry_timestamp_seconds",
-		Help: "When the certificate of this node ends, in Unix seconds.",
-	}, func() float64 { return float64(n.certs.Expires().Unix()) })
+	n.exportExpiry("tls-cert", n.certs.Expires)
 	return nil
+}
+
+// exportExpiry makes a metric of when the certificate of an option ends.
+func (n *node) exportExpiry(option string, ends func() time.Time) {
+	promauto.With(n.metrics).NewGaugeFunc(prometheus.GaugeOpts{
+		Name:        "weir_certificate_expiry_timestamp_seconds",
+		Help:        "When the certificate of an option of this node ends, in Unix seconds: tls-cert, rls-cert or xds-cert.",
+		ConstLabels: prometheus.Labels{"option": option},
+	}, func() float64 { return float64(ends().Unix()) })
 }
 
 // isExposed reports whether other machines reach this node's ports.

@@ -139,6 +139,9 @@ func (n *node) openXDS() (err error) {
 		if _, err := cfg.TLS(); err != nil {
 			return err
 		}
+		if o.XDSCert != "" {
+			n.exportExpiry("xds-cert", n.xdsCertEnds)
+		}
 	}
 	n.xds, err = xds.New(cfg)
 	if err == nil {
@@ -169,7 +172,7 @@ func (n *node) hasRules() bool {
 }
 
 // xdsProblems says what is wrong with the xDS server.
-func (n *node) xdsProblems() (problems []string) {
+func (n *node) xdsProblems(now time.Time) (problems []string) {
 	if n.xds == nil {
 		return nil
 	}
@@ -185,18 +188,43 @@ func (n *node) xdsProblems() (problems []string) {
 			problems = append(problems, fmt.Sprintf("the xDS server %s has sent no good rules for node %q: %s", n.opts.XDSServer, n.opts.XDSNodeID, state))
 		}
 	}
+	if ends := n.xdsCertEnds(); !ends.IsZero() && ends.Sub(now) < expiresSoon {
+		problems = append(problems, fmt.Sprintf("the certificate of --xds-cert ends at %v: put a new one in its place", ends.UTC().Format(time.RFC3339)))
+	}
 	if err := n.xds.Disconnected(); err != nil {
 		problems = append(problems, fmt.Sprintf("there is no stream to the xDS server %s: %s; attempts go on: %v", n.opts.XDSServer, state, err))
 	}
 	return problems
 }
 
+// xdsCertEnds returns when the certificate ends that the xDS server is shown, by its file as it is now or could be read last. It is
+// the zero time without one.
+func (n *node) xdsCertEnds() time.Time {
+	if n.opts.XDSCert == "" {
+		return time.Time{}
+	}
+	if ends, err := certs.LeafExpires(n.opts.XDSCert); err == nil {
+		n.xdsCertEnd.Store(&ends)
+	}
+	if last := n.xdsCertEnd.Load(); last != nil {
+		return *last
+	}
+	return time.Time{}
+}
+
 // examineXDS asks the xDS server for the rules, as a node with these options would.
 func (d *doctor) examineXDS(ctx context.Context) {
 	n := d.node
-	if !d.check(n.openXDS(), "xds-server", "is configured well") {
+	err := n.openXDS()
+	if option, rest, found := cutOption(err); found {
+		d.add(Bad, option, "%s", rest)
 		return
 	}
+	if !d.check(err, "xds-server", "is configured well") {
+		return
+	}
+	d.fileEnds("xds-cert", n.opts.XDSCert, certs.LeafExpires)
+	d.fileEnds("xds-ca", n.opts.XDSCA, certs.AuthoritiesExpire)
 	ctx, cancel := context.WithTimeout(ctx, examineXDSTime)
 	defer cancel()
 	ended := make(chan struct{})

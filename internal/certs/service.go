@@ -3,6 +3,7 @@ package certs
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -60,17 +61,25 @@ func (s *Service) Credentials() credentials.TransportCredentials {
 	})
 }
 
-// Err returns why the files as they were read last cannot be used, or nil.
-func (s *Service) Err() error {
+// State returns when the certificate in force ends, and why the files as they are now cannot be used, or nil. It reads them
+// again, as for a client that connects.
+func (s *Service) State() (ends time.Time, problem error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.problem
+	s.lookLocked()
+	return s.config.Certificates[0].Leaf.NotAfter, s.problem
 }
 
 // current returns what a client that connects now is shown.
 func (s *Service) current() *tls.Config {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.lookLocked()
+	return s.config
+}
+
+// lookLocked reads the files if that was long ago.
+func (s *Service) lookLocked() {
 	if now := time.Now(); now.Sub(s.readAt) >= rereadEvery {
 		s.readAt = now
 		config, err := s.read()
@@ -81,7 +90,52 @@ func (s *Service) current() *tls.Config {
 			s.config = config
 		}
 	}
-	return s.config
+}
+
+// LeafExpires returns when the certificate in a PEM file ends: the first one, as others in the file have issued it.
+func LeafExpires(path string) (time.Time, error) {
+	found, err := certificates(path)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return found[0].NotAfter, nil
+}
+
+// AuthoritiesExpire returns when the last of the certificates in a PEM file ends.
+func AuthoritiesExpire(path string) (ends time.Time, err error) {
+	found, err := certificates(path)
+	for _, c := range found {
+		if c.NotAfter.After(ends) {
+			ends = c.NotAfter
+		}
+	}
+	return ends, err
+}
+
+// certificates reads the certificates in a PEM file: at least one, unless there is an error.
+func certificates(path string) (found []*x509.Certificate, err error) {
+	text, err := readFile(path)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		var block *pem.Block
+		if block, text = pem.Decode(text); block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		found = append(found, c)
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("%s has no certificate in PEM", path)
+	}
+	return found, nil
 }
 
 // read reads the files, all or none.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -87,6 +88,13 @@ func TestDoctorBeforeTheStart(t *testing.T) {
 		"grpc: " + freeAddress(t), "http: " + freeAddress(t), "etcd-listen: " + freeAddress(t),
 		"data-dir: " + filepath.Join(t.TempDir(), "data"), "rules: " + writeRules(t, yearlyRule),
 	}
+	forEnvoy := func(cert, key, ca string) []string {
+		lines := []string{"rls-listen: " + freeAddress(t), "rls-ca: " + p.File(ca)}
+		if cert != "" {
+			lines = append(lines, "rls-cert: "+p.File("node-"+cert+".crt"), "rls-key: "+p.File("node-"+key+".key"))
+		}
+		return lines
+	}
 	for name, tc := range map[string]struct {
 		lines []string
 		code  int
@@ -96,22 +104,43 @@ func TestDoctorBeforeTheStart(t *testing.T) {
 			"ok grpc ", `ok tls-cert ` + p.File("node-a.crt") + ` names node "a" of cluster "default" and ends in 36`, "ok tls-ca " + p.File("ca.crt") + " ends in 36",
 			"ok tls-key ", "ok etcd in the process of this node", "ok rules can be read",
 		}},
-		"no TLS":                     {[]string{"id: a"}, 0, []string{"ok tls-cert none: this node serves on loopback only"}},
-		"bad options":                {[]string{"id: a b", "peer-timeout: 1h"}, 1, []string{"error options", ": id: ", ": peer-timeout: "}},
-		"a certificate of another":   {append([]string{"id: b"}, ours...), 1, []string{`error tls-cert`, `the certificate is for node "a" of cluster "default", and this is node "b"`}},
-		"a key of another":           {append(append([]string{"id: a"}, ours[:2]...), "tls-key: "+p.File("node-b.key")), 1, []string{"error tls-cert, tls-key", "private key does not match public key"}},
-		"a certificate that is gone": {append([]string{"id: a", "tls-cert: " + p.File("gone")}, ours[0], ours[2]), 1, []string{"error tls-cert open " + p.File("gone") + ": no such file"}},
-		"a certificate that ends":    {append([]string{"id: soon"}, made("soon")...), 0, []string{"warning tls-cert", "ends in 11 days, at "}},
-		"a certificate that is over": {append([]string{"id: over"}, made("over")...), 1, []string{"error tls-cert", "certificate has expired"}},
-		"a key that others read":     {append(append([]string{"id: a"}, ours[:2]...), "tls-key: "+open), 0, []string{"warning tls-key " + open + " has the mode 0644"}},
-		"a port in use":              {[]string{"id: a", "admin: " + l.Addr().String()}, 1, []string{"error admin " + l.Addr().String() + " is in use, and not by this node"}},
-		"an address of another":      {[]string{"id: a", "insecure: true", "pprof: 127.0.0.1:0", "admin: 192.0.2.1:9000"}, 1, []string{"error admin", "cannot assign requested address"}},
-		"etcd that does not answer":  {[]string{"id: a", "etcd: " + freeAddress(t)}, 1, []string{"error etcd etcd at ", "connection refused"}},
+		"no TLS":                            {[]string{"id: a"}, 0, []string{"ok tls-cert none: this node serves on loopback only"}},
+		"bad options":                       {[]string{"id: a b", "peer-timeout: 1h"}, 1, []string{"error options", ": id: ", ": peer-timeout: "}},
+		"a certificate of another":          {append([]string{"id: b"}, ours...), 1, []string{`error tls-cert`, `the certificate is for node "a" of cluster "default", and this is node "b"`}},
+		"a key of another":                  {append(append([]string{"id: a"}, ours[:2]...), "tls-key: "+p.File("node-b.key")), 1, []string{"error tls-cert, tls-key", "private key does not match public key"}},
+		"a certificate that is gone":        {append([]string{"id: a", "tls-cert: " + p.File("gone")}, ours[0], ours[2]), 1, []string{"error tls-cert open " + p.File("gone") + ": no such file"}},
+		"a certificate that ends":           {append([]string{"id: soon"}, made("soon")...), 0, []string{"warning tls-cert", "ends in 11 days, at "}},
+		"a certificate that is over":        {append([]string{"id: over"}, made("over")...), 1, []string{"error tls-cert", "certificate has expired"}},
+		"a key that others read":            {append(append([]string{"id: a"}, ours[:2]...), "tls-key: "+open), 0, []string{"warning tls-key " + open + " has the mode 0644"}},
+		"files for Envoy":                   {append([]string{"id: a"}, forEnvoy("a", "a", "ca.crt")...), 0, []string{"ok rls-cert " + p.File("node-a.crt") + " ends in 36", "ok rls-ca ", "ok rls-key "}},
+		"no CA for Envoy":                   {append([]string{"id: a"}, forEnvoy("a", "a", "gone")...), 1, []string{"error rls-ca open " + p.File("gone")}},
+		"a key of another for Envoy":        {append([]string{"id: a"}, forEnvoy("a", "b", "ca.crt")...), 1, []string{"error rls-cert, rls-key", "private key does not match public key"}},
+		"a certificate for Envoy that ends": {append([]string{"id: a", "rls-key: " + filepath.Join(dir, "node-soon.key"), "rls-cert: " + filepath.Join(dir, "node-soon.crt")}, forEnvoy("", "", "ca.crt")...), 0, []string{"warning rls-cert", "ends in 11 days, at "}},
+		"a key for Envoy that others read":  {append([]string{"id: a", "rls-key: " + open, "rls-cert: " + p.File("node-a.crt")}, forEnvoy("", "", "ca.crt")...), 0, []string{"warning rls-key " + open + " has the mode 0644"}},
+		"a port in use":                     {[]string{"id: a", "admin: " + l.Addr().String()}, 1, []string{"error admin " + l.Addr().String() + " is in use, and not by this node"}},
+		"an address of another":             {[]string{"id: a", "insecure: true", "pprof: 127.0.0.1:0", "admin: 192.0.2.1:9000"}, 1, []string{"error admin", "cannot assign requested address"}},
+		"etcd that does not answer":         {[]string{"id: a", "etcd: " + freeAddress(t)}, 1, []string{"error etcd etcd at ", "connection refused"}},
 	} {
 		out, code := doctor(t, "--config", writeConfig(t, append(tc.lines, base...)...))
 		for _, want := range tc.want {
 			if code != tc.code || !strings.Contains(out, want) {
 				t.Errorf("%s: exit code %d, want %d and %q:\n%s", name, code, tc.code, want, out)
+			}
+		}
+	}
+	byXDS := []string{"xds-server: https://" + freeAddress(t)}
+	for name, tc := range map[string]struct {
+		lines []string
+		want  []string
+	}{
+		"an xDS server that is away":   {[]string{"xds-cert: " + p.File("node-a.crt"), "xds-key: " + open, "xds-ca: " + p.File("ca.crt")}, []string{"ok xds-cert " + p.File("node-a.crt") + " ends in 36", "ok xds-ca ", "warning xds-key " + open + " has the mode 0644", "error xds-server", "does not answer"}},
+		"a CA for xDS that is gone":    {[]string{"xds-ca: " + p.File("gone")}, []string{"error xds-ca open " + p.File("gone")}},
+		"a certificate for xDS of old": {[]string{"xds-cert: " + filepath.Join(dir, "node-over.crt"), "xds-key: " + filepath.Join(dir, "node-over.key")}, []string{"error xds-cert", "has ended at"}},
+	} {
+		out, code := doctor(t, "--config", writeConfig(t, slices.Concat(byXDS, tc.lines, base[:4])...))
+		for _, want := range tc.want {
+			if code != 1 || !strings.Contains(out, want) {
+				t.Errorf("%s: exit code %d, want 1 and %q:\n%s", name, code, want, out)
 			}
 		}
 	}
