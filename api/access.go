@@ -111,13 +111,25 @@ var needs = map[string]need{
 	"DELETE /v1/nodes/{node_id}":  {role: access.Admin, port: AdminPort, changes: true},
 	"POST /v1/nodes/{node_drain}": {role: access.Admin, port: AdminPort, changes: true},
 
-	"GET /metrics":      {role: access.Metrics, port: AdminPort},
-	"/debug/pprof/":     {role: access.Admin, port: AdminPort},
-	"GET /openapi.json": {role: access.Public},
-	"GET /healthz":      {role: access.Public},
-	"GET /readyz":       {role: access.Public},
-	"GET /healthcheck":  {role: access.Public},
+	"GET /ui":                        {role: access.Public, port: AdminPort},
+	"GET /ui/{$}":                    {role: access.Metrics, port: AdminPort},
+	"GET /ui/live":                   {role: access.Metrics, port: AdminPort},
+	"GET /ui/rules":                  {role: access.Rules, port: AdminPort},
+	"GET /ui/rules/{domain}/{id...}": {role: access.Rules, port: AdminPort},
+	"GET /ui/static/{file}":          {role: access.Public, port: AdminPort},
+	"GET /ui/sign-in":                {role: access.Public, port: AdminPort},
+	"POST /ui/sign-in":               {role: access.Public, port: AdminPort},
+	"POST /ui/sign-out":              {role: access.Public, port: AdminPort},
+	"GET /metrics":                   {role: access.Metrics, port: AdminPort},
+	"/debug/pprof/":                  {role: access.Admin, port: AdminPort},
+	"GET /openapi.json":              {role: access.Public},
+	"GET /healthz":                   {role: access.Public},
+	"GET /readyz":                    {role: access.Public},
+	"GET /healthcheck":               {role: access.Public},
 }
+
+// uiPath begins the paths of the dashboard.
+const uiPath = "/ui/"
 
 // authHeader is where /auth expects a token: Authorization is of the proxy's client there.
 const authHeader = "Weir-Authorization"
@@ -271,8 +283,8 @@ func (a *Access) certificate(r *http.Request) *access.Principal {
 }
 
 // Protect returns a handler that passes on the requests that their callers may make, and answers the rest with
-// a 401 or 403, or with a 404 if this port does not serve them.
-func (a *Access) Protect(next http.Handler) http.Handler {
+// a 401 or 403, or with a 404 if this port does not serve them. Page, which may be nil, answers those for the dashboard.
+func (a *Access) Protect(next http.Handler, page Dashboard) http.Handler {
 	if a.isOpen() {
 		return next
 	}
@@ -292,8 +304,18 @@ func (a *Access) Protect(next http.Handler) http.Handler {
 		if strings.HasPrefix(pattern, "/auth") {
 			header = authHeader
 		}
-		ctx, err := a.admit(r.Context(), pattern, a.certificate(r), r.Header[header])
+		authorization, ui := r.Header[header], strings.HasPrefix(r.URL.Path, uiPath)
+		if ui && len(authorization) == 0 {
+			authorization = authorizationOfCookie(r)
+		}
+		ctx, err := a.admit(r.Context(), pattern, a.certificate(r), authorization)
 		if err != nil {
+			if page != nil && ui {
+				if d, denied := errors.AsType[*access.Denial](err); denied {
+					page.Refuse(w, r, d.Known, d.Reason)
+					return
+				}
+			}
 			refuseDenied(w, err)
 			return
 		}

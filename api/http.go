@@ -44,6 +44,8 @@ type HTTPConfig struct {
 	Guard Guard
 	// Permits says which callers may make which calls.
 	Permits *Access
+	// UI are the pages of the dashboard; nil is none.
+	UI Dashboard
 	// Profiles are what /debug/pprof/ serves; nil is nothing.
 	Profiles http.Handler
 	// GRPC answers gRPC calls on the same port; nil: it serves HTTP only. Permits admits its calls.
@@ -61,7 +63,7 @@ func NewHTTPServer(l *Limiter, c *ConfigServer, s Status, cfg HTTPConfig) (*http
 	if err != nil {
 		return nil, err
 	}
-	handler := patient(protect(cfg.Guard, gateway, cfg.Permits.Protect(mux)))
+	handler := patient(protect(cfg.Guard, gateway, cfg.Permits.Protect(mux, cfg.UI)))
 	if l.checks.Tracing != nil || l.checks.Decisions != nil {
 		handler = tracing.Handler(handler)
 	}
@@ -137,6 +139,13 @@ func newRoutes(l *Limiter, c *ConfigServer, s Status, cfg HTTPConfig) (*runtime.
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(openAPI) // a client that is gone does not matter
 	})
+	if cfg.UI != nil {
+		for pattern := range needs {
+			if isUI(pattern) {
+				mux.Handle(pattern, http.MaxBytesHandler(cfg.UI, MaxMessage))
+			}
+		}
+	}
 	if cfg.Profiles != nil {
 		mux.Handle("/debug/pprof/", unhurried(cfg.Profiles))
 	}

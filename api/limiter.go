@@ -103,6 +103,12 @@ func NewLimiter(c Config) *Limiter {
 	return l
 }
 
+// Traffic is what a node has answered since it was started.
+type Traffic = check.Traffic
+
+// Traffic returns what was answered, of all APIs together.
+func (l *Limiter) Traffic() Traffic { return l.checks.Traffic() }
+
 // Stop ends all streams of checks, which would hold up a server that waits for its
 // calls. Messages that are being decided are answered.
 func (l *Limiter) Stop() {

@@ -80,14 +80,14 @@ var checkCalls = []string{
 	"POST /v1/check", "POST /v1/check:batch", "/auth", "/auth/{domain}", "POST /json",
 }
 
-// The table serves metrics, what needs the role admin, and all changes at the admin port, and checks at the others.
+// The table serves the dashboard, metrics, what needs the role admin, and all changes at the admin port, and checks at the others.
 func TestPortOfEachCall(t *testing.T) {
 	for call, n := range needs {
 		want := AnyPort
 		switch {
 		case slices.Contains(checkCalls, call) || n.role == access.Peer:
 			want = PublicPort
-		case n.changes || n.role == access.Admin || n.role == access.Metrics:
+		case isUI(call) || n.changes || n.role == access.Admin || n.role == access.Metrics:
 			want = AdminPort
 		}
 		if n.port != want {
@@ -125,7 +125,7 @@ func TestCallsAtEachPort(t *testing.T) {
 			if !found {
 				method, path = http.MethodPost, call
 			}
-			code, body := roundTrip(t, web, method, strings.NewReplacer("{", "", "}", "", "...", "").Replace(path), "")
+			code, body := roundTrip(t, web, method, strings.NewReplacer("{$}", "", "{", "", "}", "", "...", "").Replace(path), "")
 			if got := code == http.StatusNotFound && strings.Contains(body, elsewhere); got != refused {
 				t.Errorf("port %d: %s: %d %s", port, call, code, body)
 			}

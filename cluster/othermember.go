@@ -27,6 +27,7 @@ type otherMember struct {
 	feeding chan struct{}      // full while what has changed for it is collected and sent
 
 	stands Standing // as it has said last; guarded by Ownership.mu
+	load   Load     // likewise
 
 	reaches []string  // the members that it reaches, as it has said last; guarded by Ownership.mu
 	heard   time.Time // when it was asked for that; guarded by Ownership.mu
@@ -204,6 +205,7 @@ func (k *Ownership) beatOnce(ctx context.Context, c *otherMember) (answered bool
 	defer k.mu.Unlock()
 	c.reaches, c.heard = resp.GetReaches(), sent
 	c.stands = Standing{Active: int(resp.GetActive()), Wanted: int(resp.GetWanted()), Leaving: int(resp.GetLeaving()), State: stateOf(resp.GetState())}
+	c.load = loadOf(resp.GetLoad(), sent)
 	if k.peers[c.member.ID] == c {
 		k.lease.look(time.Now())
 		k.lease.answered(c.member.ID, sent)

@@ -100,6 +100,8 @@ type OwnershipConfig struct {
 	Adopted func(*View)
 	// State returns what this node is doing; nil for Ready. It is called with no lock held.
 	State func() State
+	// Load returns what heartbeats report of this node; nil for nothing. It is called with no lock held, and must return at once.
+	Load func() Load
 	// Renewed returns when the last renewal of the node's lease was sent that succeeded. It
 	// is called with no lock held.
 	Renewed func() time.Time
@@ -164,6 +166,9 @@ func NewOwnership(c OwnershipConfig, partitions int) *Ownership {
 	}
 	if k.State == nil {
 		k.State = func() State { return Ready }
+	}
+	if k.Load == nil {
+		k.Load = func() Load { return Load{} }
 	}
 	if c.Self.Incarnation == 0 {
 		k.party.incarnation = uncounted | rand.Uint64()

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -111,7 +112,7 @@ func (s peerServer) Heartbeat(ctx context.Context, req *peerv1.HeartbeatRequest)
 		Reaches: reaches, Adoptions: s.k.tell(), Findings: s.k.admission.say(), Clock: s.k.Shard.Now(),
 		View: view, Incarnation: self.incarnation,
 		Active: uint32(standing.Active), Wanted: uint32(standing.Wanted), Leaving: uint32(standing.Leaving),
-		State: string(standing.State),
+		State: string(standing.State), Load: s.k.Load().wire(time.Now()),
 	}, nil
 }
 

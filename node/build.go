@@ -37,6 +37,7 @@ import (
 	"github.com/weirlimit/weir/rules"
 	"github.com/weirlimit/weir/rules/xds"
 	"github.com/weirlimit/weir/shard"
+	"github.com/weirlimit/weir/ui"
 )
 
 // Bounds of what connects to a node.
@@ -122,6 +123,9 @@ type node struct {
 	mu   sync.Mutex
 	self cluster.Node // guarded by mu; as announced
 
+	loads loads
+	ui    *ui.Server
+
 	closers []func() // in the order of building
 }
 
@@ -135,6 +139,7 @@ func build(ctx context.Context, network Network, opts Options, log *slog.Logger)
 		return nil, err
 	}
 	n := &node{opts: opts.WithDefaults(), network: network, log: log, metrics: prometheus.NewRegistry()}
+	n.loads.node = n
 	defer func() {
 		if err != nil {
 			n.close()
@@ -299,6 +304,7 @@ func (n *node) keep(params cluster.Params, denialLeases *cluster.DenialLeases) {
 		},
 		Adopted: func(v *cluster.View) { n.state.Keep(func(k *etcd.Known) { k.View = v }) },
 		State:   n.readiness,
+		Load:    n.loads.load,
 		Renewed: func() time.Time { return n.registry.Status().Renewed },
 		Dial:    n.dial,
 		Logger:  n.log,
@@ -338,7 +344,10 @@ func (n *node) buildServers(params cluster.Params, local cluster.Local, denialLe
 	n.ownership.Register(api.Bounded(n.grpc))
 	n.registerCalls(n.grpc, permits)
 	n.setServing(false)
-	var err error
+	err := n.newUI()
+	if err != nil {
+		return err
+	}
 	if n.http, err = n.newHTTPServer(n.opts.HTTP, api.HTTPConfig{Permits: permits}); err == nil && n.adminListener != nil {
 		n.admin, err = n.newAdminServer()
 	}
@@ -358,7 +367,7 @@ func (n *node) registerCalls(server *grpc.Server, permits *api.Access) {
 
 // newHTTPServer returns the server of HTTP at an address of this node.
 func (n *node) newHTTPServer(address string, cfg api.HTTPConfig) (*http.Server, error) {
-	cfg.Gather, cfg.Guard = n.metrics, n.opts.guard(address)
+	cfg.Gather, cfg.Guard, cfg.UI = n.metrics, n.opts.guard(address), n.ui
 	s, err := api.NewHTTPServer(n.limiter, n.config, n, cfg)
 	if err == nil && n.certs != nil {
 		s.TLSConfig = n.certs.HTTP(certs.ClientAuth(n.opts.TLSClientAuth))

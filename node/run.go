@@ -149,6 +149,7 @@ func (n *node) run(ctx context.Context, ready func(Info)) error {
 	g.Go(func() error { return n.shard.Run(failed) })
 	if n.network.Listen == nil { // else what the kernel does has nothing to do with how late calls are read
 		g.Go(func() error { return n.overload.Run(failed) })
+		g.Go(func() error { n.ui.Run(failed); return nil })
 	}
 	g.Go(func() error { n.evictions.Run(failed); return nil })
 	g.Go(func() error { n.snapshots.Run(failed); return nil })

@@ -436,7 +436,9 @@ type HeartbeatResponse struct {
 	// As in HeartbeatRequest.
 	Findings []*Finding `protobuf:"bytes,9,rep,name=findings,proto3" json:"findings,omitempty"`
 	// What it is doing: joining, ready or leaving. It is ready exactly if GET /readyz says so. Empty from an older version.
-	State         string `protobuf:"bytes,10,opt,name=state,proto3" json:"state,omitempty"`
+	State string `protobuf:"bytes,10,opt,name=state,proto3" json:"state,omitempty"`
+	// What it has answered, and what it holds. Unset from an older version.
+	Load          *Load `protobuf:"bytes,11,opt,name=load,proto3" json:"load,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -541,6 +543,150 @@ func (x *HeartbeatResponse) GetState() string {
 	return ""
 }
 
+func (x *HeartbeatResponse) GetLoad() *Load {
+	if x != nil {
+		return x.Load
+	}
+	return nil
+}
+
+// Load is what a node has answered since it was started, and what it holds, for people who watch the cluster.
+type Load struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Checks of clients that were allowed.
+	Allowed uint64 `protobuf:"varint,1,opt,name=allowed,proto3" json:"allowed,omitempty"`
+	// Checks of clients that were denied.
+	Denied uint64 `protobuf:"varint,2,opt,name=denied,proto3" json:"denied,omitempty"`
+	// Other checks, which the failure policy of a rule answered, or for which no node had time.
+	Undecided uint64 `protobuf:"varint,3,opt,name=undecided,proto3" json:"undecided,omitempty"`
+	// Bounds of the times of calls in nanoseconds, rising; at most 32.
+	Bounds []uint64 `protobuf:"varint,4,rep,packed,name=bounds,proto3" json:"bounds,omitempty"`
+	// How many calls took no longer than each bound, and longer than the one before. The last number is of those that took longer
+	// than all.
+	Calls []uint64 `protobuf:"varint,5,rep,packed,name=calls,proto3" json:"calls,omitempty"`
+	// Counters that live on the node.
+	Counters uint64 `protobuf:"varint,6,opt,name=counters,proto3" json:"counters,omitempty"`
+	// Their memory in bytes.
+	CounterBytes uint64 `protobuf:"varint,7,opt,name=counter_bytes,json=counterBytes,proto3" json:"counter_bytes,omitempty"`
+	// The most that this may become.
+	CounterLimit uint64 `protobuf:"varint,8,opt,name=counter_limit,json=counterLimit,proto3" json:"counter_limit,omitempty"`
+	// Memory of the process in bytes.
+	Memory uint64 `protobuf:"varint,9,opt,name=memory,proto3" json:"memory,omitempty"`
+	// What is wrong, one sentence each: at most 8, of at most 400 bytes.
+	Problems []string `protobuf:"bytes,10,rep,name=problems,proto3" json:"problems,omitempty"`
+	// How many nanoseconds ago this was read.
+	Age           uint64 `protobuf:"varint,11,opt,name=age,proto3" json:"age,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Load) Reset() {
+	*x = Load{}
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Load) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Load) ProtoMessage() {}
+
+func (x *Load) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Load.ProtoReflect.Descriptor instead.
+func (*Load) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Load) GetAllowed() uint64 {
+	if x != nil {
+		return x.Allowed
+	}
+	return 0
+}
+
+func (x *Load) GetDenied() uint64 {
+	if x != nil {
+		return x.Denied
+	}
+	return 0
+}
+
+func (x *Load) GetUndecided() uint64 {
+	if x != nil {
+		return x.Undecided
+	}
+	return 0
+}
+
+func (x *Load) GetBounds() []uint64 {
+	if x != nil {
+		return x.Bounds
+	}
+	return nil
+}
+
+func (x *Load) GetCalls() []uint64 {
+	if x != nil {
+		return x.Calls
+	}
+	return nil
+}
+
+func (x *Load) GetCounters() uint64 {
+	if x != nil {
+		return x.Counters
+	}
+	return 0
+}
+
+func (x *Load) GetCounterBytes() uint64 {
+	if x != nil {
+		return x.CounterBytes
+	}
+	return 0
+}
+
+func (x *Load) GetCounterLimit() uint64 {
+	if x != nil {
+		return x.CounterLimit
+	}
+	return 0
+}
+
+func (x *Load) GetMemory() uint64 {
+	if x != nil {
+		return x.Memory
+	}
+	return 0
+}
+
+func (x *Load) GetProblems() []string {
+	if x != nil {
+		return x.Problems
+	}
+	return nil
+}
+
+func (x *Load) GetAge() uint64 {
+	if x != nil {
+		return x.Age
+	}
+	return 0
+}
+
 // GetViewRequest asks for a view.
 type GetViewRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -552,7 +698,7 @@ type GetViewRequest struct {
 
 func (x *GetViewRequest) Reset() {
 	*x = GetViewRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[5]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -564,7 +710,7 @@ func (x *GetViewRequest) String() string {
 func (*GetViewRequest) ProtoMessage() {}
 
 func (x *GetViewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[5]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -577,7 +723,7 @@ func (x *GetViewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetViewRequest.ProtoReflect.Descriptor instead.
 func (*GetViewRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{5}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GetViewRequest) GetCaller() *Caller {
@@ -598,7 +744,7 @@ type GetViewResponse struct {
 
 func (x *GetViewResponse) Reset() {
 	*x = GetViewResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[6]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -610,7 +756,7 @@ func (x *GetViewResponse) String() string {
 func (*GetViewResponse) ProtoMessage() {}
 
 func (x *GetViewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[6]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -623,7 +769,7 @@ func (x *GetViewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetViewResponse.ProtoReflect.Descriptor instead.
 func (*GetViewResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{6}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetViewResponse) GetView() []byte {
@@ -648,7 +794,7 @@ type LocateRequest struct {
 
 func (x *LocateRequest) Reset() {
 	*x = LocateRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[7]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -660,7 +806,7 @@ func (x *LocateRequest) String() string {
 func (*LocateRequest) ProtoMessage() {}
 
 func (x *LocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[7]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -673,7 +819,7 @@ func (x *LocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocateRequest.ProtoReflect.Descriptor instead.
 func (*LocateRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{7}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *LocateRequest) GetCaller() *Caller {
@@ -710,7 +856,7 @@ type Fetch struct {
 
 func (x *Fetch) Reset() {
 	*x = Fetch{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[8]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -722,7 +868,7 @@ func (x *Fetch) String() string {
 func (*Fetch) ProtoMessage() {}
 
 func (x *Fetch) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[8]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -735,7 +881,7 @@ func (x *Fetch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fetch.ProtoReflect.Descriptor instead.
 func (*Fetch) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{8}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Fetch) GetPartition() uint32 {
@@ -765,7 +911,7 @@ type LocateResponse struct {
 
 func (x *LocateResponse) Reset() {
 	*x = LocateResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[9]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -777,7 +923,7 @@ func (x *LocateResponse) String() string {
 func (*LocateResponse) ProtoMessage() {}
 
 func (x *LocateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[9]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -790,7 +936,7 @@ func (x *LocateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocateResponse.ProtoReflect.Descriptor instead.
 func (*LocateResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{9}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *LocateResponse) GetView() uint64 {
@@ -836,7 +982,7 @@ type Located struct {
 
 func (x *Located) Reset() {
 	*x = Located{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[10]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -848,7 +994,7 @@ func (x *Located) String() string {
 func (*Located) ProtoMessage() {}
 
 func (x *Located) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[10]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -861,7 +1007,7 @@ func (x *Located) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Located.ProtoReflect.Descriptor instead.
 func (*Located) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{10}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Located) GetState() ReplicaState {
@@ -951,7 +1097,7 @@ type PullRequest struct {
 
 func (x *PullRequest) Reset() {
 	*x = PullRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[11]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -963,7 +1109,7 @@ func (x *PullRequest) String() string {
 func (*PullRequest) ProtoMessage() {}
 
 func (x *PullRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[11]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -976,7 +1122,7 @@ func (x *PullRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullRequest.ProtoReflect.Descriptor instead.
 func (*PullRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{11}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PullRequest) GetCaller() *Caller {
@@ -1027,7 +1173,7 @@ type PullResponse struct {
 
 func (x *PullResponse) Reset() {
 	*x = PullResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1039,7 +1185,7 @@ func (x *PullResponse) String() string {
 func (*PullResponse) ProtoMessage() {}
 
 func (x *PullResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1052,7 +1198,7 @@ func (x *PullResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullResponse.ProtoReflect.Descriptor instead.
 func (*PullResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{12}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PullResponse) GetRecords() []byte {
@@ -1105,7 +1251,7 @@ type Delivery struct {
 
 func (x *Delivery) Reset() {
 	*x = Delivery{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1117,7 +1263,7 @@ func (x *Delivery) String() string {
 func (*Delivery) ProtoMessage() {}
 
 func (x *Delivery) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1130,7 +1276,7 @@ func (x *Delivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delivery.ProtoReflect.Descriptor instead.
 func (*Delivery) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{13}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Delivery) GetId() string {
@@ -1169,7 +1315,7 @@ type ConfirmRequest struct {
 
 func (x *ConfirmRequest) Reset() {
 	*x = ConfirmRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1181,7 +1327,7 @@ func (x *ConfirmRequest) String() string {
 func (*ConfirmRequest) ProtoMessage() {}
 
 func (x *ConfirmRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1194,7 +1340,7 @@ func (x *ConfirmRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmRequest.ProtoReflect.Descriptor instead.
 func (*ConfirmRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{14}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ConfirmRequest) GetCaller() *Caller {
@@ -1227,7 +1373,7 @@ type ConfirmResponse struct {
 
 func (x *ConfirmResponse) Reset() {
 	*x = ConfirmResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1239,7 +1385,7 @@ func (x *ConfirmResponse) String() string {
 func (*ConfirmResponse) ProtoMessage() {}
 
 func (x *ConfirmResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1252,7 +1398,7 @@ func (x *ConfirmResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmResponse.ProtoReflect.Descriptor instead.
 func (*ConfirmResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{15}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{16}
 }
 
 // ReplicateRequest is what has changed.
@@ -1268,7 +1414,7 @@ type ReplicateRequest struct {
 
 func (x *ReplicateRequest) Reset() {
 	*x = ReplicateRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1280,7 +1426,7 @@ func (x *ReplicateRequest) String() string {
 func (*ReplicateRequest) ProtoMessage() {}
 
 func (x *ReplicateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1293,7 +1439,7 @@ func (x *ReplicateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicateRequest.ProtoReflect.Descriptor instead.
 func (*ReplicateRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{16}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReplicateRequest) GetCaller() *Caller {
@@ -1333,7 +1479,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1345,7 +1491,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1358,7 +1504,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{17}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Replica) GetPartition() uint32 {
@@ -1423,7 +1569,7 @@ type ReplicateResponse struct {
 
 func (x *ReplicateResponse) Reset() {
 	*x = ReplicateResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1435,7 +1581,7 @@ func (x *ReplicateResponse) String() string {
 func (*ReplicateResponse) ProtoMessage() {}
 
 func (x *ReplicateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1448,7 +1594,7 @@ func (x *ReplicateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicateResponse.ProtoReflect.Descriptor instead.
 func (*ReplicateResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{18}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReplicateResponse) GetView() uint64 {
@@ -1482,7 +1628,7 @@ type AddGrantsRequest struct {
 
 func (x *AddGrantsRequest) Reset() {
 	*x = AddGrantsRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[19]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1494,7 +1640,7 @@ func (x *AddGrantsRequest) String() string {
 func (*AddGrantsRequest) ProtoMessage() {}
 
 func (x *AddGrantsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[19]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1507,7 +1653,7 @@ func (x *AddGrantsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddGrantsRequest.ProtoReflect.Descriptor instead.
 func (*AddGrantsRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{19}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AddGrantsRequest) GetCaller() *Caller {
@@ -1549,7 +1695,7 @@ type AddGrantsResponse struct {
 
 func (x *AddGrantsResponse) Reset() {
 	*x = AddGrantsResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[20]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1561,7 +1707,7 @@ func (x *AddGrantsResponse) String() string {
 func (*AddGrantsResponse) ProtoMessage() {}
 
 func (x *AddGrantsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[20]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1574,7 +1720,7 @@ func (x *AddGrantsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddGrantsResponse.ProtoReflect.Descriptor instead.
 func (*AddGrantsResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{20}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AddGrantsResponse) GetAdded() bool {
@@ -1597,7 +1743,7 @@ type GatherRequest struct {
 
 func (x *GatherRequest) Reset() {
 	*x = GatherRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[21]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1609,7 +1755,7 @@ func (x *GatherRequest) String() string {
 func (*GatherRequest) ProtoMessage() {}
 
 func (x *GatherRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[21]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1622,7 +1768,7 @@ func (x *GatherRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatherRequest.ProtoReflect.Descriptor instead.
 func (*GatherRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{21}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GatherRequest) GetCaller() *Caller {
@@ -1656,7 +1802,7 @@ type GrantBatch struct {
 
 func (x *GrantBatch) Reset() {
 	*x = GrantBatch{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[22]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1668,7 +1814,7 @@ func (x *GrantBatch) String() string {
 func (*GrantBatch) ProtoMessage() {}
 
 func (x *GrantBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[22]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1681,7 +1827,7 @@ func (x *GrantBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantBatch.ProtoReflect.Descriptor instead.
 func (*GrantBatch) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{22}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GrantBatch) GetPartition() uint32 {
@@ -1727,7 +1873,7 @@ type GatherResponse struct {
 
 func (x *GatherResponse) Reset() {
 	*x = GatherResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[23]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1739,7 +1885,7 @@ func (x *GatherResponse) String() string {
 func (*GatherResponse) ProtoMessage() {}
 
 func (x *GatherResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[23]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1752,7 +1898,7 @@ func (x *GatherResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatherResponse.ProtoReflect.Descriptor instead.
 func (*GatherResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{23}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GatherResponse) GetView() uint64 {
@@ -1804,7 +1950,7 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\bAdoption\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x12\n" +
-	"\x04view\x18\x03 \x01(\x04R\x04view\"\xc2\x02\n" +
+	"\x04view\x18\x03 \x01(\x04R\x04view\"\xea\x02\n" +
 	"\x11HeartbeatResponse\x12\x12\n" +
 	"\x04view\x18\x01 \x01(\x04R\x04view\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x16\n" +
@@ -1816,7 +1962,21 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\x05clock\x18\b \x01(\x10R\x05clock\x121\n" +
 	"\bfindings\x18\t \x03(\v2\x15.weir.peer.v1.FindingR\bfindings\x12\x14\n" +
 	"\x05state\x18\n" +
-	" \x01(\tR\x05state\">\n" +
+	" \x01(\tR\x05state\x12&\n" +
+	"\x04load\x18\v \x01(\v2\x12.weir.peer.v1.LoadR\x04load\"\xb0\x02\n" +
+	"\x04Load\x12\x18\n" +
+	"\aallowed\x18\x01 \x01(\x04R\aallowed\x12\x16\n" +
+	"\x06denied\x18\x02 \x01(\x04R\x06denied\x12\x1c\n" +
+	"\tundecided\x18\x03 \x01(\x04R\tundecided\x12\x16\n" +
+	"\x06bounds\x18\x04 \x03(\x04R\x06bounds\x12\x14\n" +
+	"\x05calls\x18\x05 \x03(\x04R\x05calls\x12\x1a\n" +
+	"\bcounters\x18\x06 \x01(\x04R\bcounters\x12#\n" +
+	"\rcounter_bytes\x18\a \x01(\x04R\fcounterBytes\x12#\n" +
+	"\rcounter_limit\x18\b \x01(\x04R\fcounterLimit\x12\x16\n" +
+	"\x06memory\x18\t \x01(\x04R\x06memory\x12\x1a\n" +
+	"\bproblems\x18\n" +
+	" \x03(\tR\bproblems\x12\x10\n" +
+	"\x03age\x18\v \x01(\x04R\x03age\">\n" +
 	"\x0eGetViewRequest\x12,\n" +
 	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\"%\n" +
 	"\x0fGetViewResponse\x12\x12\n" +
@@ -1930,7 +2090,7 @@ func file_weir_peer_v1_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_peer_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_weir_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_weir_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_weir_peer_v1_peer_proto_goTypes = []any{
 	(ReplicaState)(0),         // 0: weir.peer.v1.ReplicaState
 	(*Caller)(nil),            // 1: weir.peer.v1.Caller
@@ -1938,25 +2098,26 @@ var file_weir_peer_v1_peer_proto_goTypes = []any{
 	(*Finding)(nil),           // 3: weir.peer.v1.Finding
 	(*Adoption)(nil),          // 4: weir.peer.v1.Adoption
 	(*HeartbeatResponse)(nil), // 5: weir.peer.v1.HeartbeatResponse
-	(*GetViewRequest)(nil),    // 6: weir.peer.v1.GetViewRequest
-	(*GetViewResponse)(nil),   // 7: weir.peer.v1.GetViewResponse
-	(*LocateRequest)(nil),     // 8: weir.peer.v1.LocateRequest
-	(*Fetch)(nil),             // 9: weir.peer.v1.Fetch
-	(*LocateResponse)(nil),    // 10: weir.peer.v1.LocateResponse
-	(*Located)(nil),           // 11: weir.peer.v1.Located
-	(*PullRequest)(nil),       // 12: weir.peer.v1.PullRequest
-	(*PullResponse)(nil),      // 13: weir.peer.v1.PullResponse
-	(*Delivery)(nil),          // 14: weir.peer.v1.Delivery
-	(*ConfirmRequest)(nil),    // 15: weir.peer.v1.ConfirmRequest
-	(*ConfirmResponse)(nil),   // 16: weir.peer.v1.ConfirmResponse
-	(*ReplicateRequest)(nil),  // 17: weir.peer.v1.ReplicateRequest
-	(*Replica)(nil),           // 18: weir.peer.v1.Replica
-	(*ReplicateResponse)(nil), // 19: weir.peer.v1.ReplicateResponse
-	(*AddGrantsRequest)(nil),  // 20: weir.peer.v1.AddGrantsRequest
-	(*AddGrantsResponse)(nil), // 21: weir.peer.v1.AddGrantsResponse
-	(*GatherRequest)(nil),     // 22: weir.peer.v1.GatherRequest
-	(*GrantBatch)(nil),        // 23: weir.peer.v1.GrantBatch
-	(*GatherResponse)(nil),    // 24: weir.peer.v1.GatherResponse
+	(*Load)(nil),              // 6: weir.peer.v1.Load
+	(*GetViewRequest)(nil),    // 7: weir.peer.v1.GetViewRequest
+	(*GetViewResponse)(nil),   // 8: weir.peer.v1.GetViewResponse
+	(*LocateRequest)(nil),     // 9: weir.peer.v1.LocateRequest
+	(*Fetch)(nil),             // 10: weir.peer.v1.Fetch
+	(*LocateResponse)(nil),    // 11: weir.peer.v1.LocateResponse
+	(*Located)(nil),           // 12: weir.peer.v1.Located
+	(*PullRequest)(nil),       // 13: weir.peer.v1.PullRequest
+	(*PullResponse)(nil),      // 14: weir.peer.v1.PullResponse
+	(*Delivery)(nil),          // 15: weir.peer.v1.Delivery
+	(*ConfirmRequest)(nil),    // 16: weir.peer.v1.ConfirmRequest
+	(*ConfirmResponse)(nil),   // 17: weir.peer.v1.ConfirmResponse
+	(*ReplicateRequest)(nil),  // 18: weir.peer.v1.ReplicateRequest
+	(*Replica)(nil),           // 19: weir.peer.v1.Replica
+	(*ReplicateResponse)(nil), // 20: weir.peer.v1.ReplicateResponse
+	(*AddGrantsRequest)(nil),  // 21: weir.peer.v1.AddGrantsRequest
+	(*AddGrantsResponse)(nil), // 22: weir.peer.v1.AddGrantsResponse
+	(*GatherRequest)(nil),     // 23: weir.peer.v1.GatherRequest
+	(*GrantBatch)(nil),        // 24: weir.peer.v1.GrantBatch
+	(*GatherResponse)(nil),    // 25: weir.peer.v1.GatherResponse
 }
 var file_weir_peer_v1_peer_proto_depIdxs = []int32{
 	1,  // 0: weir.peer.v1.HeartbeatRequest.caller:type_name -> weir.peer.v1.Caller
@@ -1964,42 +2125,43 @@ var file_weir_peer_v1_peer_proto_depIdxs = []int32{
 	3,  // 2: weir.peer.v1.HeartbeatRequest.findings:type_name -> weir.peer.v1.Finding
 	4,  // 3: weir.peer.v1.HeartbeatResponse.adoptions:type_name -> weir.peer.v1.Adoption
 	3,  // 4: weir.peer.v1.HeartbeatResponse.findings:type_name -> weir.peer.v1.Finding
-	1,  // 5: weir.peer.v1.GetViewRequest.caller:type_name -> weir.peer.v1.Caller
-	1,  // 6: weir.peer.v1.LocateRequest.caller:type_name -> weir.peer.v1.Caller
-	9,  // 7: weir.peer.v1.LocateRequest.fetch:type_name -> weir.peer.v1.Fetch
-	11, // 8: weir.peer.v1.LocateResponse.partitions:type_name -> weir.peer.v1.Located
-	0,  // 9: weir.peer.v1.Located.state:type_name -> weir.peer.v1.ReplicaState
-	1,  // 10: weir.peer.v1.PullRequest.caller:type_name -> weir.peer.v1.Caller
-	14, // 11: weir.peer.v1.PullResponse.added:type_name -> weir.peer.v1.Delivery
-	1,  // 12: weir.peer.v1.ConfirmRequest.caller:type_name -> weir.peer.v1.Caller
-	1,  // 13: weir.peer.v1.ReplicateRequest.caller:type_name -> weir.peer.v1.Caller
-	18, // 14: weir.peer.v1.ReplicateRequest.replicas:type_name -> weir.peer.v1.Replica
-	14, // 15: weir.peer.v1.Replica.added:type_name -> weir.peer.v1.Delivery
-	1,  // 16: weir.peer.v1.AddGrantsRequest.caller:type_name -> weir.peer.v1.Caller
-	1,  // 17: weir.peer.v1.GatherRequest.caller:type_name -> weir.peer.v1.Caller
-	23, // 18: weir.peer.v1.GatherRequest.added:type_name -> weir.peer.v1.GrantBatch
-	23, // 19: weir.peer.v1.GatherResponse.batches:type_name -> weir.peer.v1.GrantBatch
-	2,  // 20: weir.peer.v1.Peer.Heartbeat:input_type -> weir.peer.v1.HeartbeatRequest
-	6,  // 21: weir.peer.v1.Peer.GetView:input_type -> weir.peer.v1.GetViewRequest
-	8,  // 22: weir.peer.v1.Peer.Locate:input_type -> weir.peer.v1.LocateRequest
-	12, // 23: weir.peer.v1.Peer.Pull:input_type -> weir.peer.v1.PullRequest
-	15, // 24: weir.peer.v1.Peer.Confirm:input_type -> weir.peer.v1.ConfirmRequest
-	17, // 25: weir.peer.v1.Peer.Replicate:input_type -> weir.peer.v1.ReplicateRequest
-	20, // 26: weir.peer.v1.Peer.AddGrants:input_type -> weir.peer.v1.AddGrantsRequest
-	22, // 27: weir.peer.v1.Peer.Gather:input_type -> weir.peer.v1.GatherRequest
-	5,  // 28: weir.peer.v1.Peer.Heartbeat:output_type -> weir.peer.v1.HeartbeatResponse
-	7,  // 29: weir.peer.v1.Peer.GetView:output_type -> weir.peer.v1.GetViewResponse
-	10, // 30: weir.peer.v1.Peer.Locate:output_type -> weir.peer.v1.LocateResponse
-	13, // 31: weir.peer.v1.Peer.Pull:output_type -> weir.peer.v1.PullResponse
-	16, // 32: weir.peer.v1.Peer.Confirm:output_type -> weir.peer.v1.ConfirmResponse
-	19, // 33: weir.peer.v1.Peer.Replicate:output_type -> weir.peer.v1.ReplicateResponse
-	21, // 34: weir.peer.v1.Peer.AddGrants:output_type -> weir.peer.v1.AddGrantsResponse
-	24, // 35: weir.peer.v1.Peer.Gather:output_type -> weir.peer.v1.GatherResponse
-	28, // [28:36] is the sub-list for method output_type
-	20, // [20:28] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	6,  // 5: weir.peer.v1.HeartbeatResponse.load:type_name -> weir.peer.v1.Load
+	1,  // 6: weir.peer.v1.GetViewRequest.caller:type_name -> weir.peer.v1.Caller
+	1,  // 7: weir.peer.v1.LocateRequest.caller:type_name -> weir.peer.v1.Caller
+	10, // 8: weir.peer.v1.LocateRequest.fetch:type_name -> weir.peer.v1.Fetch
+	12, // 9: weir.peer.v1.LocateResponse.partitions:type_name -> weir.peer.v1.Located
+	0,  // 10: weir.peer.v1.Located.state:type_name -> weir.peer.v1.ReplicaState
+	1,  // 11: weir.peer.v1.PullRequest.caller:type_name -> weir.peer.v1.Caller
+	15, // 12: weir.peer.v1.PullResponse.added:type_name -> weir.peer.v1.Delivery
+	1,  // 13: weir.peer.v1.ConfirmRequest.caller:type_name -> weir.peer.v1.Caller
+	1,  // 14: weir.peer.v1.ReplicateRequest.caller:type_name -> weir.peer.v1.Caller
+	19, // 15: weir.peer.v1.ReplicateRequest.replicas:type_name -> weir.peer.v1.Replica
+	15, // 16: weir.peer.v1.Replica.added:type_name -> weir.peer.v1.Delivery
+	1,  // 17: weir.peer.v1.AddGrantsRequest.caller:type_name -> weir.peer.v1.Caller
+	1,  // 18: weir.peer.v1.GatherRequest.caller:type_name -> weir.peer.v1.Caller
+	24, // 19: weir.peer.v1.GatherRequest.added:type_name -> weir.peer.v1.GrantBatch
+	24, // 20: weir.peer.v1.GatherResponse.batches:type_name -> weir.peer.v1.GrantBatch
+	2,  // 21: weir.peer.v1.Peer.Heartbeat:input_type -> weir.peer.v1.HeartbeatRequest
+	7,  // 22: weir.peer.v1.Peer.GetView:input_type -> weir.peer.v1.GetViewRequest
+	9,  // 23: weir.peer.v1.Peer.Locate:input_type -> weir.peer.v1.LocateRequest
+	13, // 24: weir.peer.v1.Peer.Pull:input_type -> weir.peer.v1.PullRequest
+	16, // 25: weir.peer.v1.Peer.Confirm:input_type -> weir.peer.v1.ConfirmRequest
+	18, // 26: weir.peer.v1.Peer.Replicate:input_type -> weir.peer.v1.ReplicateRequest
+	21, // 27: weir.peer.v1.Peer.AddGrants:input_type -> weir.peer.v1.AddGrantsRequest
+	23, // 28: weir.peer.v1.Peer.Gather:input_type -> weir.peer.v1.GatherRequest
+	5,  // 29: weir.peer.v1.Peer.Heartbeat:output_type -> weir.peer.v1.HeartbeatResponse
+	8,  // 30: weir.peer.v1.Peer.GetView:output_type -> weir.peer.v1.GetViewResponse
+	11, // 31: weir.peer.v1.Peer.Locate:output_type -> weir.peer.v1.LocateResponse
+	14, // 32: weir.peer.v1.Peer.Pull:output_type -> weir.peer.v1.PullResponse
+	17, // 33: weir.peer.v1.Peer.Confirm:output_type -> weir.peer.v1.ConfirmResponse
+	20, // 34: weir.peer.v1.Peer.Replicate:output_type -> weir.peer.v1.ReplicateResponse
+	22, // 35: weir.peer.v1.Peer.AddGrants:output_type -> weir.peer.v1.AddGrantsResponse
+	25, // 36: weir.peer.v1.Peer.Gather:output_type -> weir.peer.v1.GatherResponse
+	29, // [29:37] is the sub-list for method output_type
+	21, // [21:29] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_weir_peer_v1_peer_proto_init() }
@@ -2013,7 +2175,7 @@ func file_weir_peer_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_peer_v1_peer_proto_rawDesc), len(file_weir_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   24,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -44,9 +44,11 @@ var imports = map[string][]string{
 
 	// It computes with bounds that a node has.
 	"cmd/weir/internal/sizing": {"shard", "ring"},
+	// Pages for people, of what the public API answers.
+	"ui": {"api/weir/v1"},
 
 	"cluster":      {"cluster/peerv1", "shard", "ring", "algorithms"},
-	"node":         {"rules/xds", "internal/audit", "internal/decisionlog", "internal/tracing", "internal/access", "internal/certs", "overload", "api", "api/envoy", "api/weir/v1", "internal/headers", "cluster", "cluster/etcd", "cluster/snapshot", "shard", "rules", "rules/envoy", "ring", "algorithms"},
+	"node":         {"ui", "rules/xds", "internal/audit", "internal/decisionlog", "internal/tracing", "internal/access", "internal/certs", "overload", "api", "api/envoy", "api/weir/v1", "internal/headers", "cluster", "cluster/etcd", "cluster/snapshot", "shard", "rules", "rules/envoy", "ring", "algorithms"},
 	"api":          {"internal/audit", "internal/decisionlog", "internal/tracing", "internal/access", "api/envoy", "api/internal/check", "api/internal/jsonbody", "api/internal/wire", "api/internal/gateway/weir/v1", "api/weir/v1", "internal/headers", "internal/clientip", "cluster", "rules", "rules/envoy", "shard", "ring", "algorithms"},
 	"cluster/etcd": {"cluster", "ring"},
 	// Which node has each partition, and which one is to have it next: no clock, lock or message.

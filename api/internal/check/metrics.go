@@ -9,6 +9,12 @@ import (
 	"google.golang.org/grpc/status"
 )
 
+// durationBuckets are bounds in seconds.
+var durationBuckets = []float64{25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3}
+
+// maxAPIs is more than there are: check, batch, stream, envoy and auth.
+const maxAPIs = 16
+
 // metrics count the checks of all APIs.
 type metrics struct {
 	checks   [sources][2]prometheus.Counter // as VerdictCounts
@@ -32,7 +38,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	duration := f.NewHistogramVec(prometheus.HistogramOpts{
 		Name:                        "weir_check_duration_seconds",
 		Help:                        "Time in which this node answered a call, or a message of a stream, by API: check, batch, stream, envoy or auth.",
-		Buckets:                     []float64{25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3},
+		Buckets:                     durationBuckets,
 		NativeHistogramBucketFactor: 1.1,
 		// Exemplars with the ids of traces belong to this one: ObserveWithExemplar where a call is sampled.
 		NativeHistogramMaxBucketNumber:  160,

@@ -1,0 +1,140 @@
+package uitest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/weirlimit/weir/test/process"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+)
+
+const someRules = `domain: default
+rules:
+  - id: per-user
+    when: {endpoint: "/posts*"}
+    per: [user]
+    limits: [{limit: 100, window: 1m}]
+  - id: partner-quota
+    when: {partner: "*"}
+    per: [partner]
+    limits: [{limit: 100000, window: 24h, algorithm: token_bucket, burst: 5000}]
+    enforce: 10
+  - id: login/attempts
+    when: {endpoint: /login}
+    per: [ip]
+    limits: [{limit: 5, window: 1m}, {limit: 50, window: 1h}]
+  - id: crawlers
+    when: {agent: "re:(?i)bot|spider"}
+    limits: [{limit: 20, window: 1s}]
+    enforce: 0
+---
+domain: payments
+rules:
+  - id: cards
+    per: [[merchant, card]]
+    limits: [{limit: 30, window: 1h}]
+    on_failure: deny
+`
+
+// load makes checks at nodes until the test ends.
+func load(t *testing.T, nodes ...*process.Node) {
+	t.Helper()
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+			}
+			n := nodes[i%len(nodes)]
+			user := fmt.Sprintf("user-%d", i%97)
+			if i%3 == 0 {
+				user = "alice"
+			}
+			_, _ = n.Client.Check(t.Context(), &weirv1.RateLimitRequest{IdentifierType: "user", Identifier: user, Endpoint: "/posts"}) // a node may be dead
+		}
+	}()
+	t.Cleanup(func() { close(stop); <-ended })
+}
+
+// The overview shows the nodes and what they answer, and goes on to: a node that is killed is seen as such in the open page.
+func TestOverview(t *testing.T) {
+	nodes := cluster(t, "ams-1", "fra-1", "lon-1")
+	apply(t, nodes[0], someRules)
+	load(t, nodes[0], nodes[1])
+	b := open(t)
+	start := time.Now()
+	b.visit("http://" + nodes[0].HTTP + "/ui/")
+	t.Logf("first paint after %v, loaded after %v", b.paint(), time.Since(start))
+	b.await("#nodes", "lon-1")
+	b.await("#problems", "No node reports a problem.")
+	b.await("#tiles", "Nodes ready\n3 of 3")
+	process.Await(t, process.Patience/2, func() error { return moved(b) })
+	b.accessible()
+	b.visit("http://" + nodes[0].HTTP + "/ui/")
+	if *screenshots {
+		wait := time.NewTimer(25 * time.Second) // for charts that show something
+		<-wait.C
+	}
+	b.picture("dashboard-overview", "light", 1280)
+	b.picture("dashboard-overview-dark", "dark", 1280)
+	b.picture("dashboard-overview-narrow", "light", 360)
+	nodes[2].Kill()
+	b.await("#nodes", "unreachable")
+	b.await("#problems", "lon-1")
+	b.picture("dashboard-problem", "light", 1280)
+	b.accessible()
+	nodes[0].Kill()
+	b.await("#live-state", "This node does not answer since")
+}
+
+// moved returns an error until checks are seen in the tiles, and drawn.
+func moved(b *browser) error {
+	tiles := b.text("#tiles")
+	drawn := eval[int](b, `document.querySelectorAll("#chart-checks canvas, #chart-latency canvas").length`)
+	if !strings.Contains(tiles, "/s") || strings.Contains(tiles, "Allowed\n0/s") || drawn != 2 {
+		return fmt.Errorf("tiles %q, %d charts", tiles, drawn)
+	}
+	return nil
+}
+
+// The rules are listed and found, each has a page, and there is a page without rules.
+func TestRules(t *testing.T) {
+	n := cluster(t, "a")[0]
+	b := open(t)
+	b.visit("http://" + n.HTTP + "/ui/rules")
+	b.await("main", "There are no rules yet")
+	b.accessible()
+	apply(t, n, someRules)
+	b.visit("http://" + n.HTTP + "/ui/rules")
+	b.await("tbody", "per-user")
+	b.await("tbody", "30 per 1h")
+	b.accessible()
+	b.picture("dashboard-rules", "light", 1280)
+	b.do(chromedp.SendKeys(chromedp.CSS("#q"), "login\r"))
+	b.await("tbody", "login/attempts")
+	process.Await(t, process.Patience/2, func() error {
+		if text := b.text("tbody"); strings.Contains(text, "per-user") {
+			return fmt.Errorf("a search for login shows %q", text)
+		}
+		return nil
+	})
+	b.do(chromedp.Click(chromedp.CSS("tbody a")))
+	b.await("main", "endpoint = /login")
+	b.await("h1", "login/attempts")
+	b.accessible()
+	b.visit("http://" + n.HTTP + "/ui/rules?q=nothing+has+this")
+	b.await("main", "No rule matches")
+	b.visit("http://" + n.HTTP + "/ui/rules/default/none")
+	b.await("h1", "Not found")
+	b.accessible()
+}

@@ -1,0 +1,233 @@
+package ui
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"log/slog"
+	"mime"
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+)
+
+//go:embed static/*.js static/*.css static/*.svg
+var staticFiles embed.FS
+
+//go:embed templates/*.html
+var templateFiles embed.FS
+
+// policy lets a page use what this server serves, and nothing else.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// callTimeout bounds the calls of one page.
+const callTimeout = 5 * time.Second
+
+// Config says what the pages show. Every field is required.
+type Config struct {
+	// API calls the public services within this process, as the caller of a request.
+	API grpc.ClientConnInterface
+	// Loads are those of the nodes of the cluster.
+	Loads func() []Load
+	// Caller returns the name of a request's caller, and how it is known; both are empty without TLS.
+	Caller func(ctx context.Context) (name, proof string)
+	// CheckToken returns an error unless a token is in force. The name of the cookie that has it is Cookie.
+	CheckToken func(token string) error
+	Cookie     string
+	// Secure says that the pages are served with TLS: callers sign in.
+	Secure bool
+	Logger *slog.Logger
+}
+
+// Server serves the pages at /ui/. It is safe for concurrent use; make it with New.
+type Server struct {
+	cfg     Config
+	mux     *http.ServeMux
+	pages   map[string]*template.Template
+	static  map[string]file // by name
+	samples samples
+
+	checks weirv1.RateLimiterClient
+	rules  weirv1.RateLimiterConfigClient
+	health weirv1.RateLimiterHealthClient
+	nodes  weirv1.ClusterClient
+}
+
+// file is a static file.
+type file struct {
+	content         []byte
+	mediaType, etag string
+}
+
+// New returns the pages. It fails only if what is embedded cannot be read.
+func New(cfg Config) (*Server, error) {
+	s := &Server{
+		cfg: cfg, mux: http.NewServeMux(), pages: make(map[string]*template.Template), static: make(map[string]file),
+		checks: weirv1.NewRateLimiterClient(cfg.API), rules: weirv1.NewRateLimiterConfigClient(cfg.API),
+		health: weirv1.NewRateLimiterHealthClient(cfg.API), nodes: weirv1.NewClusterClient(cfg.API),
+	}
+	if err := s.readStatic(); err != nil {
+		return nil, err
+	}
+	if err := s.readPages(); err != nil {
+		return nil, err
+	}
+	s.mux.Handle("GET /ui", http.RedirectHandler("/ui/", http.StatusSeeOther))
+	s.mux.HandleFunc("GET /ui/{$}", s.overview)
+	s.mux.HandleFunc("GET /ui/live", s.live)
+	s.mux.HandleFunc("GET /ui/rules", s.listRules)
+	s.mux.HandleFunc("GET /ui/rules/{domain}/{id...}", s.showRule)
+	s.mux.HandleFunc("GET /ui/static/{file}", s.serveStatic)
+	s.mux.HandleFunc("GET /ui/sign-in", s.askToken)
+	s.mux.HandleFunc("POST /ui/sign-in", s.signIn)
+	s.mux.HandleFunc("POST /ui/sign-out", s.signOut)
+	return s, nil
+}
+
+// Run samples the loads of nodes until ctx ends.
+func (s *Server) Run(ctx context.Context) { s.samples.run(ctx, s.cfg.Loads) }
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	protectPage(w)
+	ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
+	defer cancel()
+	s.mux.ServeHTTP(w, r.WithContext(ctx))
+}
+
+// protectPage sets the header fields that keep a page apart from others.
+func protectPage(w http.ResponseWriter) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+}
+
+func (s *Server) readStatic() error {
+	names, err := fs.Glob(staticFiles, "static/*")
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		content, err := staticFiles.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		sum := sha256.Sum256(content)
+		s.static[path.Base(name)] = file{content, mime.TypeByExtension(path.Ext(name)), `"` + hex.EncodeToString(sum[:8]) + `"`}
+	}
+	return nil
+}
+
+func (s *Server) readPages() error {
+	names, err := fs.Glob(templateFiles, "templates/*.html")
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		page, err := template.New("").Funcs(functions).Funcs(template.FuncMap{"file": s.fileURL}).ParseFS(templateFiles, "templates/layout.html", "templates/parts.html", name)
+		if err != nil {
+			return fmt.Errorf("template %s: %w", name, err)
+		}
+		s.pages[strings.TrimSuffix(path.Base(name), ".html")] = page
+	}
+	return nil
+}
+
+// fileURL returns the path of a static file, which its content is a part of: browsers keep it until it changes.
+func (s *Server) fileURL(name string) string {
+	return "/ui/static/" + name + "?v=" + strings.Trim(s.static[name].etag, `"`)
+}
+
+func (s *Server) serveStatic(w http.ResponseWriter, r *http.Request) {
+	f, known := s.static[r.PathValue("file")]
+	if !known {
+		s.fail(w, r, status.Error(codes.NotFound, "there is no such file"))
+		return
+	}
+	w.Header().Set("Content-Type", f.mediaType)
+	w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+	w.Header().Set("ETag", f.etag)
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(f.content))
+}
+
+// page is what all pages have.
+type page struct {
+	Title, Section string
+	Caller, Proof  string
+	Secure         bool
+	Node           string // the asked one
+	Now            time.Time
+	Body           any
+}
+
+// render answers with a page.
+func (s *Server) render(w http.ResponseWriter, r *http.Request, code int, name, title, section string, body any) {
+	p := page{Title: title, Section: section, Secure: s.cfg.Secure, Now: time.Now(), Body: body}
+	p.Caller, p.Proof = s.cfg.Caller(r.Context())
+	var b bytes.Buffer
+	if err := s.pages[name].ExecuteTemplate(&b, "layout", p); err != nil {
+		s.cfg.Logger.Error("page of the dashboard not rendered", "page", name, "error", err)
+		http.Error(w, "the page could not be rendered", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(code)
+	_, _ = w.Write(b.Bytes()) // a client that is gone does not matter
+}
+
+// message is the body of a page that says one thing.
+type message struct{ Heading, Text string }
+
+// fail answers with a page that says what the API has refused.
+func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
+	st := status.Convert(err)
+	m, code := message{"This did not work", st.Message()}, http.StatusInternalServerError
+	switch st.Code() {
+	case codes.NotFound:
+		m.Heading, code = "Not found", http.StatusNotFound
+	case codes.PermissionDenied:
+		m.Heading, code = "Your role does not permit this", http.StatusForbidden
+	case codes.Unauthenticated:
+		m.Heading, code = "Sign in first", http.StatusUnauthorized
+	case codes.InvalidArgument:
+		m.Heading, code = "This cannot be", http.StatusBadRequest
+	case codes.Unavailable, codes.DeadlineExceeded, codes.ResourceExhausted:
+		m.Heading, code = "No answer", http.StatusServiceUnavailable
+	case codes.FailedPrecondition, codes.Aborted, codes.AlreadyExists:
+		code = http.StatusConflict
+	default:
+	}
+	s.render(w, r, code, "message", m.Heading, "", m)
+}
+
+// Refuse answers a request whose caller may not make it: callers that are not known sign in first.
+func (s *Server) Refuse(w http.ResponseWriter, r *http.Request, known bool, reason string) {
+	protectPage(w)
+	switch {
+	case r.URL.Path == "/ui/live":
+		http.Error(w, reason, http.StatusUnauthorized)
+	case known:
+		s.fail(w, r, status.Error(codes.PermissionDenied, reason))
+	case r.Method == http.MethodGet:
+		http.Redirect(w, r, "/ui/sign-in?to="+url.QueryEscape(r.URL.RequestURI()), http.StatusSeeOther)
+	default:
+		s.fail(w, r, status.Error(codes.Unauthenticated, reason))
+	}
+}
