@@ -25,6 +25,7 @@ var queries = []struct {
 	{http.MethodGet, "/metrics", []string{"name[]"}},
 	{http.MethodGet, "/ui/live", []string{"after"}},
 	{http.MethodGet, "/ui/rules", []string{"q"}},
+	{http.MethodGet, "/ui/inspect", []string{"domain", "q"}},
 	{http.MethodGet, "/ui/static/", []string{"v"}},
 	{http.MethodGet, "/ui/sign-in", []string{"to"}},
 	{"", "/debug/pprof/", nil},

@@ -2,6 +2,8 @@ package node
 
 import (
 	"github.com/weirlimit/weir/api"
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+	"github.com/weirlimit/weir/rules"
 	"github.com/weirlimit/weir/ui"
 )
 
@@ -9,7 +11,12 @@ import (
 // roles of its paths are.
 func (n *node) newUI() (err error) {
 	n.ui, err = ui.New(ui.Config{
-		API:        api.InProcess(n.limiter, n.config, n, n.access),
+		API: api.InProcess(n.limiter, n.config, n, n.access),
+		Own: api.InProcess(n.limiter, n.config, n, nil),
+		Format: func(limits []*weirv1.RateLimit) (string, error) {
+			text, err := rules.Format(api.Documents(limits))
+			return string(text), err
+		},
 		Loads:      n.clusterLoads,
 		Caller:     api.CallerName,
 		CheckToken: n.access.CheckToken,

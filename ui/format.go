@@ -15,7 +15,7 @@ var functions = template.FuncMap{
 	"clock": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
 	"stamp": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 	"ago":   func(now, t time.Time) string { return formatAgo(now.Sub(t)) },
-	"join":  strings.Join,
+	"join":  strings.Join, "change": changeWord,
 }
 
 // formatBytes returns a size in units of 1024.

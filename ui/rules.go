@@ -35,6 +35,9 @@ type ruleView struct {
 // URL is the path of the rule's page.
 func (v ruleView) URL() string { return ruleURL(v.GetDomain(), v.GetId()) }
 
+// Changeable reports whether the rule can be changed by itself.
+func (v ruleView) Changeable() bool { return v.GetRevision() > 0 && !v.ReadOnly }
+
 // rulesBody is the list.
 type rulesBody struct {
 	Query        string

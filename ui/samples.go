@@ -1,7 +1,6 @@
 package ui
 
 import (
-	"context"
 	"sync"
 	"time"
 )
@@ -51,20 +50,6 @@ type samples struct {
 	points []point          // guarded by mu; the oldest first
 	last   map[string]Load  // guarded by mu; by node
 	byNode map[string]rates // guarded by mu; between the last two loads of a node
-}
-
-// run samples until ctx ends.
-func (s *samples) run(ctx context.Context, loads func() []Load) {
-	tick := time.NewTicker(sampleEvery)
-	defer tick.Stop()
-	for {
-		s.add(time.Now(), loads())
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
 }
 
 // add adds a sample. A node that was started again begins at 0, and one that says nothing any more has no rates.

@@ -40,6 +40,10 @@ const callTimeout = 5 * time.Second
 type Config struct {
 	// API calls the public services within this process, as the caller of a request.
 	API grpc.ClientConnInterface
+	// Own is API without permissions, for what this server asks by itself: which nodes there are.
+	Own grpc.ClientConnInterface
+	// Format returns rules as the text of a file.
+	Format func([]*weirv1.RateLimit) (string, error)
 	// Loads are those of the nodes of the cluster.
 	Loads func() []Load
 	// Caller returns the name of a request's caller, and how it is known; both are empty without TLS.
@@ -59,6 +63,8 @@ type Server struct {
 	pages   map[string]*template.Template
 	static  map[string]file // by name
 	samples samples
+	seen    seen
+	own     weirv1.ClusterClient
 
 	checks weirv1.RateLimiterClient
 	rules  weirv1.RateLimiterConfigClient
@@ -78,6 +84,7 @@ func New(cfg Config) (*Server, error) {
 		cfg: cfg, mux: http.NewServeMux(), pages: make(map[string]*template.Template), static: make(map[string]file),
 		checks: weirv1.NewRateLimiterClient(cfg.API), rules: weirv1.NewRateLimiterConfigClient(cfg.API),
 		health: weirv1.NewRateLimiterHealthClient(cfg.API), nodes: weirv1.NewClusterClient(cfg.API),
+		own: weirv1.NewClusterClient(cfg.Own),
 	}
 	if err := s.readStatic(); err != nil {
 		return nil, err
@@ -90,6 +97,15 @@ func New(cfg Config) (*Server, error) {
 	s.mux.HandleFunc("GET /ui/live", s.live)
 	s.mux.HandleFunc("GET /ui/rules", s.listRules)
 	s.mux.HandleFunc("GET /ui/rules/{domain}/{id...}", s.showRule)
+	s.mux.HandleFunc("GET /ui/new-rule", s.askNewRule)
+	s.mux.HandleFunc("GET /ui/edit-rule/{domain}/{id...}", s.askEdit)
+	s.mux.HandleFunc("POST /ui/check-rule", s.checkRule)
+	s.mux.HandleFunc("POST /ui/save-rule", s.saveRule)
+	s.mux.HandleFunc("POST /ui/change-rule/{domain}/{id...}", s.changeRule)
+	s.mux.HandleFunc("GET /ui/inspect", s.inspect)
+	s.mux.HandleFunc("POST /ui/reset", s.reset)
+	s.mux.HandleFunc("GET /ui/ring", s.ring)
+	s.mux.HandleFunc("GET /ui/events", s.events)
 	s.mux.HandleFunc("GET /ui/static/{file}", s.serveStatic)
 	s.mux.HandleFunc("GET /ui/sign-in", s.askToken)
 	s.mux.HandleFunc("POST /ui/sign-in", s.signIn)
@@ -97,8 +113,34 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Run samples the loads of nodes until ctx ends.
-func (s *Server) Run(ctx context.Context) { s.samples.run(ctx, s.cfg.Loads) }
+// Run samples the loads and states of nodes until ctx ends.
+func (s *Server) Run(ctx context.Context) {
+	tick := time.NewTicker(sampleEvery)
+	defer tick.Stop()
+	for {
+		s.samples.add(time.Now(), s.cfg.Loads())
+		s.lookAtNodes(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// lookAtNodes notes which nodes have come, gone or changed.
+func (s *Server) lookAtNodes(ctx context.Context) {
+	list, err := s.own.ListNodes(ctx, &weirv1.ListNodesRequest{})
+	if err != nil {
+		return // it does not fail
+	}
+	var states []State
+	for _, n := range list.GetNodes() {
+		word, tone, _ := stateOf(n)
+		states = append(states, State{n.GetId(), word, tone, n.GetIncarnation()})
+	}
+	s.seen.look(time.Now(), states)
+}
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {

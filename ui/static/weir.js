@@ -80,5 +80,32 @@
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   }
 
+  // The text of a rule is checked as one types; what it would change is shown before it is in force.
+  function edit() {
+    const form = byId("edit"), text = byId("text"), verdict = byId("verdict");
+    if (!form) return;
+    let timer = 0, asked = 0;
+    const check = async () => {
+      const mine = ++asked;
+      try {
+        const response = await fetch("/ui/check-rule", { method: "POST", body: new URLSearchParams(new FormData(form)), signal: AbortSignal.timeout(5000), redirect: "error" });
+        const html = await response.text();
+        if (mine === asked && response.ok && verdict.innerHTML !== html) verdict.innerHTML = html; // of our own templates
+      } catch { /* the buttons ask again */ }
+    };
+    text.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(check, 350); });
+    text.addEventListener("keydown", (e) => {
+      if (e.key === "Enter" && (e.ctrlKey || e.metaKey)) { e.preventDefault(); byId("save").click(); }
+    });
+    check();
+  }
+
+  function slider() {
+    const percent = byId("percent"), shown = byId("percent-shown");
+    if (percent) percent.addEventListener("input", () => { shown.textContent = percent.value + " %"; });
+  }
+
   overview();
+  edit();
+  slider();
 })();
