@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/shard"
 )
@@ -387,6 +388,14 @@ func NewRouter(c RouterConfig) *Router {
 	r.stopped, r.stop = context.WithCancel(context.Background())
 	r.calls.New = func() any { return &call{done: make(chan struct{}, 1)} }
 	return r
+}
+
+// Probe returns once this node has looked at a counter as it would for a check of its own, and never if it is stuck. No
+// other node is asked, and nothing is counted: the counter, of any limit, does not exist, and is not made.
+func (r *Router) Probe(limit algorithms.Limit) {
+	key := ring.Key{Hi: 1, Lo: 1}
+	// Ungated: it is no matter here whether this node owns the counter.
+	_ = r.denialLeases.decide(r.local, []shard.Group{{Peek: true, Ungated: true, Takes: []shard.Take{{Key: key, Limit: limit, Cost: 1}}}})
 }
 
 // Members returns the members of the view, and whether this node reaches each.

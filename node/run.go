@@ -140,6 +140,12 @@ func (n *node) run(ctx context.Context, ready func(Info)) error {
 		})
 	}
 	g.Go(func() error { return n.rules.Run(failed) })
+	if n.rls != nil {
+		g.Go(func() error { n.rls.cert.Run(failed); return nil })
+	}
+	if n.opts.XDSCert != "" {
+		g.Go(func() error { n.watchXDSCert(failed); return nil })
+	}
 	if n.certs != nil {
 		g.Go(func() error { n.certs.Run(failed); return nil })
 	}

@@ -9,6 +9,7 @@ import (
 
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/api"
 	"github.com/weirlimit/weir/cluster"
 	"github.com/weirlimit/weir/rules"
@@ -65,8 +66,12 @@ func (n *node) Self() cluster.Node {
 	return n.self
 }
 
-// answer asks every part of the node for its state, for which each needs its lock.
+// answer asks every part of the node for its state, for which each needs its lock, and has one counter looked at as a check
+// would. It changes nothing, and waits for no file, no etcd and no other node.
 func (n *node) answer() {
+	n.shard.Probe()
+	algorithm, _ := algorithms.Parse(n.opts.LyftAlgorithm)
+	n.router.Probe(algorithms.Limit{Algorithm: algorithm, Limit: 1, Window: int64(time.Minute)})
 	_ = n.Self()
 	_ = n.Nodes()
 	_ = n.ownership.Standing()

@@ -26,6 +26,7 @@ const (
 	maxXDSRetry        = time.Hour
 	maxXDSPairs        = 64 // metadata, and likewise headers
 	examineXDSTime     = 3 * time.Second
+	xdsCertEvery       = 10 * time.Second // its file is read for its end
 )
 
 // xdsKeepAlive finds a server out that has vanished without a word, within 30 s. Pings of gRPC would not do: servers
@@ -140,6 +141,11 @@ func (n *node) openXDS() (err error) {
 			return err
 		}
 		if o.XDSCert != "" {
+			ends, err := certs.LeafExpires(o.XDSCert)
+			if err != nil {
+				return fmt.Errorf("xds-cert: %w", err)
+			}
+			n.xdsCertEnd.Store(&ends)
 			n.exportExpiry("xds-cert", n.xdsCertEnds)
 		}
 	}
@@ -197,15 +203,26 @@ func (n *node) xdsProblems(now time.Time) (problems []string) {
 	return problems
 }
 
-// xdsCertEnds returns when the certificate ends that the xDS server is shown, by its file as it is now or could be read last. It is
+// watchXDSCert reads the end of the certificate that the xDS server is shown again and again until ctx ends. A file that
+// cannot be read changes nothing: the next connection says so.
+func (n *node) watchXDSCert(ctx context.Context) {
+	tick := time.NewTicker(xdsCertEvery)
+	defer tick.Stop()
+	for {
+		if ends, err := certs.LeafExpires(n.opts.XDSCert); err == nil {
+			n.xdsCertEnd.Store(&ends)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// xdsCertEnds returns when the certificate ends that the xDS server is shown, by its file as it could be read last. It is
 // the zero time without one.
 func (n *node) xdsCertEnds() time.Time {
-	if n.opts.XDSCert == "" {
-		return time.Time{}
-	}
-	if ends, err := certs.LeafExpires(n.opts.XDSCert); err == nil {
-		n.xdsCertEnd.Store(&ends)
-	}
 	if last := n.xdsCertEnd.Load(); last != nil {
 		return *last
 	}

@@ -112,6 +112,15 @@ func (s *Shard) Heat(p uint32) uint64 {
 	return uint64(x.heat)
 }
 
+// Probe returns once the lock of every partition was free for a moment, and never if one is stuck.
+func (s *Shard) Probe() {
+	for i := range s.partitions {
+		p := &s.partitions[i]
+		p.mu.Lock()
+		p.mu.Unlock() //nolint:staticcheck // that it was free is the answer
+	}
+}
+
 // Count returns how many counters partition p has, as Len counts them.
 func (s *Shard) Count(p uint32) int {
 	x := &s.partitions[p]

@@ -18,6 +18,23 @@ func in(s *Shard, p uint32, i int) ring.Key {
 	return ring.Key{Hi: key("in", i).Hi, Lo: (uint64(p)<<32 + n - 1) / n} // see ring.Key.Partition
 }
 
+// A probe waits for every partition's lock, and only for that.
+func TestProbeAsksEveryPartition(t *testing.T) {
+	s := newShardOf(t, Config{Partitions: 3, MaxBytes: MinBytes(3)})
+	for i := range s.partitions {
+		s.partitions[i].mu.Lock()
+		done := make(chan struct{})
+		go func() { defer close(done); s.Probe() }()
+		select {
+		case <-done:
+			t.Errorf("answered although the lock of partition %d is stuck", i)
+		case <-time.After(20 * time.Millisecond):
+		}
+		s.partitions[i].mu.Unlock()
+		<-done
+	}
+}
+
 // A group that touches a sealed partition is redirected, and counts nothing anywhere.
 func TestSealedPartitionRedirects(t *testing.T) {
 	for _, limit := range []algorithms.Limit{perHour(10), bucketPerHour(10), logPerHour(10)} {

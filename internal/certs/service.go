@@ -1,6 +1,7 @@
 package certs
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -12,7 +13,7 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// rereadEvery is how old what was read of files may be when a client connects.
+// rereadEvery is how old what was read of files may be.
 const rereadEvery = time.Second
 
 // ServiceClient returns the configuration of a client of another program's service, by what the files have now: it
@@ -30,8 +31,8 @@ func ServiceClient(files Files, serverName string) (*tls.Config, error) {
 	return config, err
 }
 
-// Service has a certificate for clients that are none of Weir's, which names a host and no node. It reads the files
-// again as clients connect, at most every second. Files that cannot be used leave what was read before in force. It is
+// Service has a certificate for clients that are none of Weir's, which names a host and no node. Run reads the files
+// again every second. Files that cannot be used leave what was read before in force. It is
 // safe for concurrent use.
 type Service struct {
 	files      Files
@@ -40,14 +41,13 @@ type Service struct {
 
 	mu      sync.Mutex
 	config  *tls.Config // guarded by mu; of the files that could be read last
-	readAt  time.Time   // guarded by mu
 	problem error       // guarded by mu; of the files as they are now; nil if they are in force
 }
 
 // OpenService reads the files. With files.CA, clients must show a certificate of that CA, which has the DNS name
 // clientName unless that is empty. The error says which file cannot be used, and why.
 func OpenService(files Files, clientName string, log *slog.Logger) (*Service, error) {
-	s := &Service{files: files, clientName: clientName, log: log, readAt: time.Now()}
+	s := &Service{files: files, clientName: clientName, log: log}
 	config, err := s.read()
 	s.config = config
 	return s, err
@@ -61,12 +61,25 @@ func (s *Service) Credentials() credentials.TransportCredentials {
 	})
 }
 
-// State returns when the certificate in force ends, and why the files as they are now cannot be used, or nil. It reads them
-// again, as for a client that connects.
+// Run reads the files again every second until ctx ends.
+func (s *Service) Run(ctx context.Context) {
+	tick := time.NewTicker(rereadEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			s.look()
+		}
+	}
+}
+
+// State returns when the certificate in force ends, and why the files as they were read last cannot be used, or nil. It
+// answers at once, also if a file system hangs.
 func (s *Service) State() (ends time.Time, problem error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lookLocked()
 	return s.config.Certificates[0].Leaf.NotAfter, s.problem
 }
 
@@ -74,21 +87,19 @@ func (s *Service) State() (ends time.Time, problem error) {
 func (s *Service) current() *tls.Config {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lookLocked()
 	return s.config
 }
 
-// lookLocked reads the files if that was long ago.
-func (s *Service) lookLocked() {
-	if now := time.Now(); now.Sub(s.readAt) >= rereadEvery {
-		s.readAt = now
-		config, err := s.read()
-		if err != nil && (s.problem == nil || s.problem.Error() != err.Error()) {
-			s.log.Error("certificate for Envoy not read again: the one before stays in force", "error", err)
-		}
-		if s.problem = err; err == nil {
-			s.config = config
-		}
+// look reads the files, and puts them in force if they can be used.
+func (s *Service) look() {
+	config, err := s.read()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil && (s.problem == nil || s.problem.Error() != err.Error()) {
+		s.log.Error("certificate for Envoy not read again: the one before stays in force", "error", err)
+	}
+	if s.problem = err; err == nil {
+		s.config = config
 	}
 }
 

@@ -125,7 +125,7 @@ func TestServiceReadsAgain(t *testing.T) {
 	if got := subject(); !strings.Contains(got, "first") || problem() != nil {
 		t.Errorf("at once: %s, %v", got, problem())
 	}
-	s.readAt = s.readAt.Add(-rereadEvery)
+	s.look()
 	if problem() == nil { // although no client connects
 		t.Error("half of the files are no problem")
 	}
@@ -133,7 +133,7 @@ func TestServiceReadsAgain(t *testing.T) {
 		t.Errorf("half of the files: %s, %v", got, problem())
 	}
 	put(second.Key, files.Key)
-	s.readAt = s.readAt.Add(-rereadEvery)
+	s.look()
 	if got := subject(); !strings.Contains(got, "second") || problem() != nil {
 		t.Errorf("both files: %s, %v", got, problem())
 	}
