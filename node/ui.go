@@ -17,6 +17,7 @@ func (n *node) newUI() (err error) {
 			text, err := rules.Format(api.Documents(limits))
 			return string(text), err
 		},
+		RuleFile:   n.ruleFile,
 		Loads:      n.clusterLoads,
 		Caller:     api.CallerName,
 		CheckToken: n.access.CheckToken,
@@ -47,4 +48,23 @@ func (n *node) clusterLoads() []ui.Load {
 		}
 	}
 	return loads
+}
+
+// ruleFile returns the rules in force as a file, unless they are those of the revision seen.
+func (n *node) ruleFile(seen int64) (file ui.RuleFile, changed bool) {
+	state := n.rules.State()
+	if state.Revision == seen {
+		return file, false
+	}
+	docs := state.Set.Documents()
+	text, err := rules.Format(docs)
+	if err != nil {
+		n.log.Error("rules not kept for the dashboard", "store_revision", state.Revision, "error", err)
+		return file, false
+	}
+	file = ui.RuleFile{Revision: state.Revision, Rules: state.Set.Len(), Text: string(text)}
+	for _, doc := range docs {
+		file.Domains = append(file.Domains, doc.Domain)
+	}
+	return file, true
 }

@@ -44,6 +44,8 @@ type Config struct {
 	Own grpc.ClientConnInterface
 	// Format returns rules as the text of a file.
 	Format func([]*weirv1.RateLimit) (string, error)
+	// RuleFile returns the rules in force, unless they are those of the revision seen.
+	RuleFile func(seen int64) (file RuleFile, changed bool)
 	// Loads are those of the nodes of the cluster.
 	Loads func() []Load
 	// Caller returns the name of a request's caller, and how it is known; both are empty without TLS.
@@ -64,7 +66,9 @@ type Server struct {
 	static  map[string]file // by name
 	samples samples
 	seen    seen
-	own     weirv1.ClusterClient
+	history ruleHistory
+
+	own weirv1.ClusterClient // without permissions, as Config.Own
 
 	checks weirv1.RateLimiterClient
 	rules  weirv1.RateLimiterConfigClient
@@ -102,6 +106,9 @@ func New(cfg Config) (*Server, error) {
 	s.mux.HandleFunc("POST /ui/check-rule", s.checkRule)
 	s.mux.HandleFunc("POST /ui/save-rule", s.saveRule)
 	s.mux.HandleFunc("POST /ui/change-rule/{domain}/{id...}", s.changeRule)
+	s.mux.HandleFunc("GET /ui/history", s.showHistory)
+	s.mux.HandleFunc("GET /ui/history/{revision}", s.showRevision)
+	s.mux.HandleFunc("POST /ui/history/{revision}", s.rollBack)
 	s.mux.HandleFunc("GET /ui/inspect", s.inspect)
 	s.mux.HandleFunc("POST /ui/reset", s.reset)
 	s.mux.HandleFunc("GET /ui/ring", s.ring)
@@ -113,13 +120,14 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Run samples the loads and states of nodes until ctx ends.
+// Run samples the loads and states of nodes, and the rules, until ctx ends.
 func (s *Server) Run(ctx context.Context) {
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
 	for {
 		s.samples.add(time.Now(), s.cfg.Loads())
 		s.lookAtNodes(ctx)
+		s.lookAtRules()
 		select {
 		case <-ctx.Done():
 			return

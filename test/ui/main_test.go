@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	_ "embed"
+	"errors"
 	"flag"
 	"fmt"
 	"image/png"
@@ -138,7 +139,7 @@ func (b *browser) do(actions ...chromedp.Action[chromedp.Void]) {
 // visit opens a page, and waits for its main part.
 func (b *browser) visit(url string) {
 	b.t.Helper()
-	b.do(chromedp.Navigate(url), chromedp.WaitReady(chromedp.CSS("main")))
+	b.do(chromedp.Navigate(url), chromedp.WaitReady(chromedp.CSS("body")))
 }
 
 // text returns what an element shows.
@@ -253,9 +254,12 @@ func apply(t *testing.T, n *process.Node, rules string) {
 // paint returns how long the browser took to paint the page first.
 func (b *browser) paint() time.Duration {
 	b.t.Helper()
-	ms := eval[float64](b, `performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? -1`)
-	if ms < 0 {
-		b.t.Fatal("the page was not painted")
-	}
+	var ms float64
+	process.Await(b.t, process.Patience/2, func() error {
+		if ms = eval[float64](b, `performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? -1`); ms < 0 {
+			return errors.New("the page was not painted")
+		}
+		return nil
+	})
 	return time.Duration(ms * float64(time.Millisecond))
 }

@@ -1,0 +1,124 @@
+package uitest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/chromedp"
+
+	"github.com/weirlimit/weir/test/process"
+)
+
+// A browser goes back to an earlier revision of the rules: what was added since is gone, what was changed is as it was.
+func TestRollBack(t *testing.T) {
+	n := cluster(t, "a")[0]
+	b := open(t)
+	b.visit("http://" + n.HTTP + "/ui/history")
+	b.await("main", "No revision yet")
+	b.accessible()
+	revision := func(number int) {
+		t.Helper()
+		process.Await(t, process.Patience/2, func() error {
+			b.visit("http://" + n.HTTP + "/ui/history")
+			if rows := b.text("tbody tr"); !strings.HasPrefix(strings.TrimSpace(rows), fmt.Sprint(number)) {
+				return fmt.Errorf("the newest row is %q", rows)
+			}
+			return nil
+		})
+	}
+	apply(t, n, "domain: default\nrules:\n  - id: z\n    per: [user]\n    limits: [{limit: 2, window: 1h}]\n  - id: a\n    limits: [{limit: 500, window: 1s}]\n")
+	revision(1)
+	before := weir(t, "", "rules", "export", "--node", n.GRPC)
+	apply(t, n, "domain: default\nrules:\n  - id: z\n    per: [user]\n    limits: [{limit: 999, window: 1h}]\n")
+	revision(2)
+	apply(t, n, "domain: other\nrules:\n  - id: late\n    limits: [{limit: 7, window: 1s}]\n")
+	revision(3)
+	b.accessible()
+	b.picture("dashboard-history", "light", 1280)
+	b.visit("http://" + n.HTTP + "/ui/history/1")
+	b.await("#verdict", "limits[0].limit")
+	b.await("#verdict", "late")
+	b.accessible()
+	b.click("#back", "Rules")
+	b.await("tbody", "2 per 1h")
+	if after := weir(t, "", "rules", "export", "--node", n.GRPC); strings.TrimSuffix(after, "---\ndomain: other\nrules: []\n") != before && after != before {
+		t.Errorf("the rules are\n%s\nand were\n%s", after, before)
+	}
+	b.visit("http://" + n.HTTP + "/ui/history/99")
+	b.await("h1", "Not found")
+}
+
+// With TLS a browser signs in with a token, sees what the token's roles permit, and signs out. No script reads the cookie.
+func TestSignIn(t *testing.T) {
+	p := process.NewCertificates(t)
+	n := p.Start("a")
+	process.AwaitMembers(t, process.Patience, n)
+	token := strings.TrimSpace(weir(t, "", append([]string{"tokens", "create", "ana", "--role", "metrics,rules", "--node", n.GRPC}, p.Flags("client-admin")...)...))
+	b := open(t)
+	b.visit("https://" + n.HTTP + "/ui/rules")
+	b.await("h1", "Sign in")
+	b.accessible()
+	b.do(chromedp.SendKeys(chromedp.CSS("#token"), "weir_wrong\r"))
+	b.await("#problem", "unknown")
+	b.do(chromedp.SendKeys(chromedp.CSS("#token"), token+"\r"))
+	b.await("h1", "Rules")
+	b.await(".caller", "ana")
+	if cookies := eval[string](b, "document.cookie"); cookies != "" {
+		t.Errorf("a script reads %q", cookies)
+	}
+	for _, c := range call(b, network.GetCookies, network.GetCookiesParams{URLs: []string{"https://" + n.HTTP + "/ui/"}}).Cookies {
+		if !c.HTTPOnly || !c.Secure || c.SameSite != network.CookieSameSiteStrict || c.Path != "/ui/" || !c.Session {
+			t.Errorf("the cookie is %+v", c)
+		}
+	}
+	b.visit("https://" + n.HTTP + "/ui/")
+	b.await("h1", "Overview")
+	b.await("#nodes", "ready")
+	b.visit("https://" + n.HTTP + "/ui/ring")
+	b.await("h1", "Your role does not permit this")
+	b.accessible()
+	b.visit("https://" + n.HTTP + "/ui/rules")
+	b.do(chromedp.Click(chromedp.CSS(".caller button")))
+	b.await("h1", "Sign in")
+	b.visit("https://" + n.HTTP + "/ui/rules")
+	b.await("h1", "Sign in")
+}
+
+// An open dashboard costs a node less than 1 % of a processor, and is painted within 100 ms.
+func TestCostOfADashboard(t *testing.T) {
+	process.NotInBrief(t)
+	n := cluster(t, "a", "b", "c")[0]
+	apply(t, n, someRules)
+	measure := func() time.Duration {
+		before := process.CPU(t, n.PID())
+		<-time.NewTimer(measured).C
+		return process.CPU(t, n.PID()) - before
+	}
+	b := open(t)
+	b.visit("about:blank")
+	idle := measure()
+	var paints []time.Duration
+	for range 9 {
+		b.visit("http://" + n.HTTP + "/ui/")
+		paints = append(paints, b.paint())
+	}
+	watched := measure()
+	cost := float64(watched-idle) / float64(measured) * 100
+	t.Logf("%.2f %% of a processor more than the %.2f %% without a page; first paints %v", cost, float64(idle)/float64(measured)*100, paints)
+	if cost > 1 {
+		t.Errorf("an open dashboard costs %.2f %% of a processor", cost)
+	}
+	best := paints[0]
+	for _, p := range paints {
+		best = min(best, p)
+	}
+	if best > 100*time.Millisecond {
+		t.Errorf("the first paint takes %v at best", best)
+	}
+}
+
+// measured is how long the processor's time is measured.
+const measured = 6 * time.Second
