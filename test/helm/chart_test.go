@@ -29,29 +29,31 @@ import (
 
 // matrix has values that the chart is rendered with.
 var matrix = map[string]string{
-	"defaults":        `{}`,
-	"one node":        `{replicas: 1, etcd: {bundled: {replicas: 1}}, persistence: {enabled: false}}`,
-	"five nodes":      `{replicas: 5, antiAffinity: hard, topologySpread: {whenUnsatisfiable: DoNotSchedule}}`,
-	"no affinity":     `{antiAffinity: none, topologySpread: {enabled: false}, podDisruptionBudget: {enabled: false}}`,
-	"own affinity":    `{affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Exists}]}]}}}, nodeSelector: {a: b}, tolerations: [{key: a, operator: Exists}], priorityClassName: high, imagePullSecrets: [{name: pull}]}`,
-	"external etcd":   `{etcd: {bundled: {enabled: false}, endpoints: ["etcd-1:2379", "10.0.0.2:2379", "[fd00::1]:2479"]}}`,
-	"etcd with TLS":   `{etcd: {bundled: {enabled: false}, endpoints: ["etcd-1:2379"], tls: {enabled: true, secretName: etcd}, auth: {user: weir, existingSecret: etcd-user}}}`,
-	"etcd with a CA":  `{etcd: {bundled: {enabled: false}, endpoints: ["etcd-1:2379"], tls: {enabled: true, secretName: etcd, clientCertificate: false}}, networkPolicy: {egress: false}}`,
-	"rules in files":  `{rules: {source: configMap, files: {shop.yaml: "domain: shop\nrules: []\n"}}}`,
-	"rules elsewhere": `{rules: {source: configMap, existingConfigMap: mine}}`,
-	"TLS by a Secret": `{tls: {mode: secret, secretName: certs}, cluster: Shop_1}`,
-	"TLS by tokens":   `{tls: {mode: secret, secretName: certs, clientAuth: none, extraHosts: [weir.example.com]}}`,
-	"cert-manager":    `{tls: {mode: certManager}, autoscaling: {enabled: true}}`,
-	"own issuer":      `{tls: {mode: certManager, certManager: {issuerRef: {name: ca, kind: ClusterIssuer}}}}`,
-	"csi":             `{tls: {mode: csi, certManager: {issuerRef: {name: ca, kind: ClusterIssuer}}}}`,
-	"autoscaling":     `{autoscaling: {enabled: true, minReplicas: 4, maxReplicas: 12}}`,
-	"monitoring":      `{metrics: {serviceMonitor: {enabled: true, labels: {release: prometheus}, authorization: {type: Bearer, credentials: {name: weir-metrics, key: token}}, tlsConfig: {insecureSkipVerify: true}}}, tls: {mode: secret, secretName: certs}}`,
-	"alerts":          `{metrics: {prometheusRule: {enabled: true, labels: {release: prometheus}}}}`,
-	"policies":        `{networkPolicy: {clients: [{podSelector: {matchLabels: {app: shop}}}], admins: [{namespaceSelector: {matchLabels: {team: ops}}}]}}`,
-	"no policies":     `{networkPolicy: {enabled: false}, serviceAccount: {create: false, name: mine}, service: {type: LoadBalancer, annotations: {a: b}}}`,
-	"options":         `{options: {peer-timeout: 50ms, retry-jitter: 5%, forget-denials: true, trusted-proxies: [10.0.0.0/8, 127.0.0.1/32], rls-near-limit: 0.9, log-level: debug}, extraEnv: [{name: GOMAXPROCS, value: "2"}], podAnnotations: {a: b}, podLabels: {c: d}}`,
-	"ports":           `{ports: {grpc: 19090, http: 18080, admin: 19100}, counterMemory: 512MiB, fullnameOverride: limiter, image: {digest: "sha256:` + strings.Repeat("a", 64) + `"}}`,
-	"long names":      `{fullnameOverride: ` + strings.Repeat("a", 60) + `, tls: {mode: certManager}}`,
+	"defaults":         `{}`,
+	"one node":         `{replicas: 1, etcd: {bundled: {replicas: 1}}, persistence: {enabled: false}}`,
+	"five nodes":       `{replicas: 5, antiAffinity: hard, topologySpread: {whenUnsatisfiable: DoNotSchedule}}`,
+	"no affinity":      `{antiAffinity: none, topologySpread: {enabled: false}, podDisruptionBudget: {enabled: false}}`,
+	"own affinity":     `{affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Exists}]}]}}}, nodeSelector: {a: b}, tolerations: [{key: a, operator: Exists}], priorityClassName: high, imagePullSecrets: [{name: pull}]}`,
+	"external etcd":    `{etcd: {bundled: {enabled: false}, endpoints: ["etcd-1:2379", "10.0.0.2:2379", "[fd00::1]:2479"]}}`,
+	"etcd with TLS":    `{etcd: {bundled: {enabled: false}, endpoints: ["etcd-1:2379"], tls: {enabled: true, secretName: etcd}, auth: {user: weir, existingSecret: etcd-user}}}`,
+	"etcd with a CA":   `{etcd: {bundled: {enabled: false}, endpoints: ["etcd-1:2379"], tls: {enabled: true, secretName: etcd, clientCertificate: false}}, networkPolicy: {egress: false}}`,
+	"rules in files":   `{rules: {source: configMap, files: {shop.yaml: "domain: shop\nrules: []\n"}}}`,
+	"rules elsewhere":  `{rules: {source: configMap, existingConfigMap: mine}}`,
+	"TLS by a Secret":  `{tls: {mode: secret, secretName: certs}, cluster: Shop_1}`,
+	"TLS by tokens":    `{tls: {mode: secret, secretName: certs, clientAuth: none, extraHosts: [weir.example.com]}}`,
+	"cert-manager":     `{tls: {mode: certManager}, autoscaling: {enabled: true}}`,
+	"own issuer":       `{tls: {mode: certManager, certManager: {issuerRef: {name: ca, kind: ClusterIssuer}}}}`,
+	"csi":              `{tls: {mode: csi, certManager: {issuerRef: {name: ca, kind: ClusterIssuer}}}}`,
+	"autoscaling":      `{autoscaling: {enabled: true, minReplicas: 4, maxReplicas: 12}}`,
+	"monitoring":       `{metrics: {serviceMonitor: {enabled: true, labels: {release: prometheus}, authorization: {type: Bearer, credentials: {name: weir-metrics, key: token}}, tlsConfig: {insecureSkipVerify: true}}}, tls: {mode: secret, secretName: certs}}`,
+	"alerts":           `{metrics: {prometheusRule: {enabled: true, labels: {release: prometheus}}}}`,
+	"policies":         `{networkPolicy: {clients: [{podSelector: {matchLabels: {app: shop}}}], admins: [{namespaceSelector: {matchLabels: {team: ops}}}]}}`,
+	"rules by xDS":     `{options: {xds-server: "eg:18001", trace-endpoint: "http://otel:4317"}, networkPolicy: {extraEgress: [{ports: [{port: 18001, protocol: TCP}, {port: 4317, protocol: TCP}]}]}}`,
+	"a port for Envoy": `{options: {rls-listen: "0.0.0.0:8081", rls-cert: /c/tls.crt, rls-key: /c/tls.key}}`,
+	"no policies":      `{networkPolicy: {enabled: false}, serviceAccount: {create: false, name: mine}, service: {type: LoadBalancer, annotations: {a: b}}}`,
+	"options":          `{options: {peer-timeout: 50ms, retry-jitter: 5%, forget-denials: true, trusted-proxies: [10.0.0.0/8, 127.0.0.1/32], rls-near-limit: 0.9, log-level: debug}, extraEnv: [{name: GOMAXPROCS, value: "2"}], podAnnotations: {a: b}, podLabels: {c: d}}`,
+	"ports":            `{ports: {grpc: 19090, http: 18080, admin: 19100}, counterMemory: 512MiB, fullnameOverride: limiter, image: {digest: "sha256:` + strings.Repeat("a", 64) + `"}}`,
+	"long names":       `{fullnameOverride: ` + strings.Repeat("a", 60) + `, tls: {mode: certManager}}`,
 }
 
 func TestLint(t *testing.T) {
@@ -219,6 +221,9 @@ func TestRefusedValues(t *testing.T) {
 		`{rules: {files: {a.yaml: "domain: a"}}}`:                               "set it to configMap",
 		`{rules: {source: configMap, files: {a.txt: "domain: a"}}}`:             "a.txt",
 		`{options: {id: a}}`:                                                    "options.id is set by the chart",
+		`{options: {xds-server: "eg:1"}}`:                                       "options.xds-server cannot be reached",
+		`{options: {trace-endpoint: "http://otel:4317"}}`:                       "options.trace-endpoint cannot be reached",
+		`{options: {rls-listen: "127.0.0.1:8081"}}`:                             "options.rls-listen must be",
 		`{options: {Peer_Timeout: 1s}}`:                                         "Peer_Timeout",
 		`{terminationGracePeriodSeconds: 44}`:                                   "terminationGracePeriodSeconds 44 is too short",
 		`{preStopSleepSeconds: 0}`:                                              "preStopSleepSeconds",
@@ -314,6 +319,28 @@ func TestAdminPort(t *testing.T) {
 		if p.Name == "admin" {
 			t.Error("the Service for clients has the admin port")
 		}
+	}
+}
+
+// What options have a node ask, or serve, passes the NetworkPolicy, and a port for Envoy is in the Service.
+func TestOptionsWithPorts(t *testing.T) {
+	t.Parallel()
+	asks := get[*networkingv1.NetworkPolicy](t, render(t, matrix["rules by xDS"]), "NetworkPolicy/"+full).Spec.Egress
+	if last := asks[len(asks)-1]; len(last.Ports) != 2 || last.Ports[0].Port.IntVal != 18001 {
+		t.Errorf("the last rule for egress is %v", last)
+	}
+	o := render(t, matrix["a port for Envoy"])
+	if ports := get[*corev1.Service](t, o, "Service/"+full).Spec.Ports; len(ports) != 3 || ports[2].Port != 8081 || ports[2].TargetPort.StrVal != "rls" {
+		t.Errorf("the Service has the ports %v", ports)
+	}
+	named := slices.ContainsFunc(get[*appsv1.StatefulSet](t, o, "StatefulSet/"+full).Spec.Template.Spec.Containers[0].Ports, func(p corev1.ContainerPort) bool {
+		return p.Name == "rls" && p.ContainerPort == 8081
+	})
+	passes := slices.ContainsFunc(get[*networkingv1.NetworkPolicy](t, o, "NetworkPolicy/"+full).Spec.Ingress, func(r networkingv1.NetworkPolicyIngressRule) bool {
+		return slices.ContainsFunc(r.Ports, func(p networkingv1.NetworkPolicyPort) bool { return p.Port.StrVal == "rls" })
+	})
+	if !named || !passes {
+		t.Errorf("the container has the port: %t, clients may reach it: %t", named, passes)
 	}
 }
 

@@ -112,6 +112,18 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if and .Values.autoscaling.enabled (gt (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas)) -}}
 {{- fail (printf "autoscaling.minReplicas %d is above maxReplicas %d" (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas)) -}}
 {{- end -}}
+{{- if and .Values.networkPolicy.enabled .Values.networkPolicy.egress (not .Values.networkPolicy.extraEgress) -}}
+{{- range $name := list "xds-server" "trace-endpoint" -}}
+{{- if hasKey $.Values.options $name -}}
+{{- fail (printf "options.%s cannot be reached: add its port to networkPolicy.extraEgress, or set networkPolicy.egress to false" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- with index .Values.options "rls-listen" -}}
+{{- if not (regexMatch "^(0[.]0[.]0[.]0|\\[::\\])?:[1-9][0-9]*$" .) -}}
+{{- fail (printf "options.rls-listen must be 0.0.0.0:PORT, :PORT or [::]:PORT, so that other pods reach it: it is %q" .) -}}
+{{- end -}}
+{{- end -}}
 {{- range $name := list "id" "grpc" "http" "admin" "advertise" "cluster" "data-dir" "etcd" "etcd-cert" "etcd-key" "etcd-ca" "etcd-user" "etcd-password-file" "etcd-listen" "rules" "insecure" "tls-cert" "tls-key" "tls-ca" "tls-client-auth" "counter-memory" -}}
 {{- if hasKey $.Values.options $name -}}
 {{- fail (printf "options.%s is set by the chart from other values" $name) -}}
