@@ -27,7 +27,8 @@ import (
 
 // Bounds of a bundle.
 const (
-	maxBundled    = 8 << 20 // bytes of a file; what is longer is cut
+	maxBundled    = 8 << 20  // bytes of a file; what is longer is cut
+	maxBundle     = 24 << 20 // bytes of all files before they are packed; what is longer is cut, in the order of their names
 	bundlePatient = 5 * time.Second
 )
 
@@ -125,7 +126,7 @@ func (a *app) writeBundle(cmd *cobra.Command, f *bundleFlags) error {
 	if err != nil {
 		return &exitError{err: fmt.Errorf("--output: %w", err), code: 2}
 	}
-	err = errors.Join(b.write(file, "weir-support", now), file.Close())
+	err = errors.Join(b.write(file, "weir-support", now, maxBundled, maxBundle), file.Close())
 	if err != nil {
 		return &exitError{err: errors.Join(fmt.Errorf("write %s: %w", out, err), os.Remove(out)), code: 2}
 	}
@@ -253,8 +254,12 @@ func (f *bundleFlags) get(ctx context.Context, address, path string) ([]byte, er
 	return io.ReadAll(io.LimitReader(resp.Body, maxBundled+1))
 }
 
-// write writes the archive, without secrets.
-func (b *bundle) write(w io.Writer, dir string, now time.Time) error {
+// cutMark ends a file of which a part is left out.
+const cutMark = "\n(cut)\n"
+
+// write writes the archive, without secrets, and with at most so many bytes of each file and of all, and the
+// marks of files that were cut.
+func (b *bundle) write(w io.Writer, dir string, now time.Time, each, all int) error {
 	packed := gzip.NewWriter(w)
 	archive := tar.NewWriter(packed)
 	names := make([]string, 0, len(b.files))
@@ -262,11 +267,13 @@ func (b *bundle) write(w io.Writer, dir string, now time.Time) error {
 		names = append(names, name)
 	}
 	slices.Sort(names)
+	left := all
 	for _, name := range names {
 		text := redact(b.files[name], b.hide)
-		if len(text) > maxBundled {
-			text = append(bytes.Clone(text[:maxBundled]), "\n(cut)\n"...)
+		if most := min(each, left); len(text) > most {
+			text = append(bytes.Clone(text[:most]), cutMark...)
 		}
+		left -= min(left, len(text))
 		header := &tar.Header{Name: filepath.ToSlash(filepath.Join(dir, name)), Mode: 0o600, Size: int64(len(text)), ModTime: now}
 		if err := archive.WriteHeader(header); err != nil {
 			return err
