@@ -87,7 +87,6 @@ func TestOverview(t *testing.T) {
 	}
 	b.picture("dashboard-overview", "light", 1280)
 	b.picture("dashboard-overview-dark", "dark", 1280)
-	b.picture("dashboard-overview-narrow", "light", 360)
 	nodes[2].Kill()
 	b.await("#nodes", "unreachable")
 	b.await("#problems", "lon-1")
