@@ -37,6 +37,7 @@ type Config struct {
 type Cluster struct {
 	cfg     Config
 	dir     string
+	owner   *os.File // says that dir is in use
 	starter *starter
 	relay   *Relay
 	etcd    *process
@@ -61,11 +62,18 @@ func Start(ctx context.Context, cfg Config) (c *Cluster, err error) {
 	} else if err := portsFree(cfg.Host, cfg.Port, ports); err != nil {
 		return nil, fmt.Errorf("--port: %d to %d are needed: %w", cfg.Port, cfg.Port+ports-1, err)
 	}
-	dir, err := os.MkdirTemp("", "weir-dev-")
+	if err := removeStale(os.TempDir()); err != nil {
+		cfg.Tell("what an earlier weir dev has left was not removed: " + err.Error())
+	}
+	dir, err := os.MkdirTemp("", dirPattern)
 	if err != nil {
 		return nil, err
 	}
-	c = &Cluster{cfg: cfg, dir: dir, starter: newStarter(), clients: make(map[string]*client.Node), ends: make(chan struct{}), told: make(chan struct{})}
+	owner, err := own(dir)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	c = &Cluster{cfg: cfg, dir: dir, owner: owner, starter: newStarter(), clients: make(map[string]*client.Node), ends: make(chan struct{}), told: make(chan struct{})}
 	if err := c.start(ctx); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
@@ -172,7 +180,7 @@ func (c *Cluster) Close() error {
 	if c.relay != nil {
 		errs = append(errs, c.relay.Close())
 	}
-	return errors.Join(append(errs, os.RemoveAll(c.dir))...)
+	return errors.Join(append(errs, os.RemoveAll(c.dir), c.owner.Close())...)
 }
 
 // parts are the nodes and etcd, as far as there are any.
