@@ -53,6 +53,8 @@ var imports = map[string][]string{
 	"cluster/etcd": {"cluster", "ring"},
 	// Which node has each partition, and which one is to have it next: no clock, lock or message.
 	"cluster/view": {"ring"},
+	// The state machine of a partition's copy: the same.
+	"cluster/ownership": {"cluster/view"},
 	// The format of files of counters, which knows nothing of what is in them.
 	"cluster/snapshot": {},
 	"rules":            {"rules/envoy", "rules/internal/counter", "rules/internal/problem", "rules/internal/yamlnode", "ring", "algorithms"},
@@ -109,7 +111,7 @@ var namedAlgorithms = map[string][]string{
 const etcdPackage = "cluster/etcd"
 
 // clockless packages compute with instants that they are given.
-var clockless = []string{"algorithms", "ring", "rules", "cluster/view"}
+var clockless = []string{"algorithms", "ring", "rules", "cluster/view", "cluster/ownership"}
 
 func TestArchitecture(t *testing.T) {
 	// The files are opened in this process rather than by go list in another, so
