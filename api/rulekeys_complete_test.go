@@ -77,6 +77,10 @@ func TestFieldsAreComplete(t *testing.T) {
 			}
 			checkExample(t, m.Name, p, f)
 			checkBounds(t, m.Name, p, f)
+			checkDefault(t, m.Name, p, f)
+			if m.Name == "rule" {
+				checkUnlimited(t, f)
+			}
 		}
 		for _, tag := range tags(p.spec) {
 			if !slices.Contains(append(keys, p.apart...), tag) {
@@ -151,7 +155,20 @@ func parseRule(m string, p place, key, value string) (*rules.Set, error) {
 	} else {
 		rule = without(fmt.Sprintf(p.rule, entry), key)
 	}
+	return parse(rule)
+}
+
+// parse returns two rules: one that is named other, and the given one.
+func parse(rule string) (*rules.Set, error) {
 	return rules.Parse("rules.yaml", []byte("domain: shop\nrules:\n  - {id: other, limits: [{limit: 5, window: 1s}]}\n  - "+rule+"\n"))
+}
+
+// absentFrom returns the rule of a place with more in place of the key, or with nothing.
+func absentFrom(rule, more string) string {
+	if more != "" {
+		return fmt.Sprintf(rule, more)
+	}
+	return strings.NewReplacer("%s, ", "", "%s", "", "%%", "%").Replace(rule)
 }
 
 // without leaves out what stands behind the first key: value of a rule for the same key.
@@ -215,5 +232,38 @@ func checkBounds(t *testing.T, m string, p place, f rules.Field) {
 		if _, err := parseRule(m, p, f.Key, strconv.FormatInt(within, 10)+sign); err != nil && strings.Contains(err.Error(), "is not between") {
 			t.Errorf("%s.%s: %d is within its bounds, and the decoder says %v", m, f.Key, within, err)
 		}
+	}
+}
+
+// checkDefault compares a rule with the default of a key, if that can be written down, with one without the key.
+func checkDefault(t *testing.T, m string, p place, f rules.Field) {
+	t.Helper()
+	value := strings.Trim(f.Default, "`")
+	if strings.ContainsAny(value, " `") || value == "required" || value == "none" || f.Key == "unlimited" {
+		return
+	}
+	written, err := parseRule(m, p, f.Key, value)
+	if err != nil {
+		t.Errorf("%s.%s: its default is refused: %v", m, f.Key, err)
+		return
+	}
+	absent, err := parse(without(absentFrom(p.rule, with[m+"."+f.Key]), f.Key))
+	if err != nil {
+		t.Fatalf("%s.%s: a rule without it is refused: %v", m, f.Key, err)
+	}
+	if w, a := written.Documents()[0].Rules[1], absent.Documents()[0].Rules[1]; !reflect.DeepEqual(w, a) {
+		t.Errorf("%s.%s: its default is not what a rule without it has: set it where a Rule is made, in rules/format.go or rules/compile.go:\n%+v\n%+v", m, f.Key, w, a)
+	}
+}
+
+// checkUnlimited says whether a rule that is unlimited may have a key: it may not have those that say how to count.
+func checkUnlimited(t *testing.T, f rules.Field) {
+	t.Helper()
+	if slices.Contains([]string{"id", "unlimited"}, f.Key) {
+		return
+	}
+	permitted := slices.Contains([]string{"when", "replaces", "enabled"}, f.Key)
+	if _, err := parse(fmt.Sprintf("{id: tested, unlimited: true, %s: %s}", f.Key, f.Example)); (err == nil) != permitted {
+		t.Errorf("rule.%s: with unlimited: true, permitted is %v, and the decoder says %v: see counting in rules/format.go", f.Key, permitted, err)
 	}
 }

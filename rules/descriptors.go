@@ -61,13 +61,10 @@ func (d *decoder) descriptors(n *yaml.Node, at problem.Path) {
 
 // descriptorRule makes the Rule of a descriptor.
 func descriptorRule(domain string, d *envoy.Descriptor) *Rule {
-	r := &Rule{
-		Domain: domain, ID: d.ID, Unlimited: d.Unlimited, Enforce: 100, IPv6Prefix: defaultIPv6Prefix, Enabled: true, cost: 1,
-		// Envoy has its own failure policy, but a share is better than that.
-		OnFailure:  FailLocal,
-		Descriptor: d,
-		file:       d.File, line: d.Line, column: d.Column,
-	}
+	r := defaultRule()
+	r.Domain, r.ID, r.Unlimited, r.Descriptor = domain, d.ID, d.Unlimited, d
+	r.OnFailure = FailLocal // Envoy has its own failure policy, but a share is better than that
+	r.file, r.line, r.column = d.File, d.Line, d.Column
 	if d.Shadow {
 		r.Enforce = 0
 	}

@@ -244,15 +244,18 @@ func (d *decoder) document(n *yaml.Node, at problem.Path) {
 	}
 }
 
+// defaultRule returns a rule that has the defaults of its keys.
+func defaultRule() *Rule {
+	return &Rule{Enforce: 100, IPv6Prefix: defaultIPv6Prefix, Enabled: true, cost: 1}
+}
+
 func (d *decoder) rules(n *yaml.Node, at problem.Path, doc *document) {
 	d.list(n, at, 0, maxRules, func(n *yaml.Node, at problem.Path) {
 		if id := ruleID(n); id != "" {
 			at = problem.Path{Rule: id}
 		}
-		r := &Rule{
-			Enforce: 100, IPv6Prefix: defaultIPv6Prefix, Enabled: true, cost: 1,
-			file: d.file, line: n.Line, column: n.Column,
-		}
+		r := defaultRule()
+		r.file, r.line, r.column = d.file, n.Line, n.Column
 		before := d.problems.Total()
 		if isUnlimited(n) {
 			fields(d, n, at, unlimitedFields, r)

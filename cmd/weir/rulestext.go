@@ -109,6 +109,7 @@ func formatAlso(rule *weirv1.Rule) string {
 	add(elastic != nil, "elastic to %s of %s", elastic.GetUpTo(), elastic.GetParent())
 	add(rule.GetMaxDelay() != "", "max delay %s", rule.GetMaxDelay())
 	add(rule.GetCost() != "", "cost %s", rule.GetCost())
+	add(rule.GetIpv6Prefix() > 0, "IPv6 by /%d", rule.GetIpv6Prefix())
 	add(rule.GetOnFailure() != "", "on failure %s", rule.GetOnFailure())
 	add(rule.GetDurability() != "", "durability %s", rule.GetDurability())
 	add(len(rule.GetReplaces()) > 0, "replaces %s", strings.Join(rule.GetReplaces(), ", "))
@@ -147,11 +148,14 @@ func formatLimits(rule *weirv1.Rule) string {
 	for _, l := range rule.GetLimits() {
 		window := l.GetWindow()
 		if c := l.GetCalendar(); c != nil {
-			window = c.GetCalendar()
+			window = formatCalendar(c)
 		}
 		text := fmt.Sprintf("%d per %s", l.GetLimit(), window)
 		if l.GetBurst() > 0 {
 			text += fmt.Sprintf(" burst %d", l.GetBurst())
+		}
+		if l.GetBuckets() > 0 {
+			text += fmt.Sprintf(" in %d buckets", l.GetBuckets())
 		}
 		if l.GetAlgorithm() != "" {
 			text += " " + l.GetAlgorithm()
@@ -159,6 +163,18 @@ func formatLimits(rule *weirv1.Rule) string {
 		limits = append(limits, text)
 	}
 	return strings.Join(limits, ", ")
+}
+
+// formatCalendar tells where a window of a calendar begins, unless that is the default.
+func formatCalendar(c *weirv1.Calendar) string {
+	text := c.GetCalendar()
+	if c.GetAnchor() > 0 {
+		text += fmt.Sprintf(" from %d", c.GetAnchor())
+	}
+	if c.GetTimezone() != "" {
+		text += " in " + c.GetTimezone()
+	}
+	return text
 }
 
 // formatLint lists what is wrong, or says what there is.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -47,12 +48,17 @@ func TestAlgorithmsAreDocumented(t *testing.T) {
 		t.Fatal("config.proto has no field Limit.algorithm")
 	}
 	comment := before[strings.LastIndex(before, ";\n"):]
+	_, meet, _ := strings.Cut(string(page), "\n## When two counts meet\n")
+	meet, _, _ = strings.Cut(meet, "\n## ")
 	for _, a := range algorithms.All() {
 		name := a.String()
 		for _, part := range []string{"\n## " + name + "\n", "\n- [" + name + "](#" + name + ")\n", "\n![" + name + "](algorithms/" + name + ".svg)\n"} {
 			if !bytes.Contains(page, []byte(part)) {
 				t.Errorf("%s: missing in docs/algorithms.md: %s", name, strings.TrimSpace(part))
 			}
+		}
+		if !regexp.MustCompile("(?m)^\\|[^|]*`" + name + "`[^|]*\\|").MatchString(meet) {
+			t.Errorf("%s: has no row below \"When two counts meet\" in docs/algorithms.md", name)
 		}
 		if !strings.Contains(comment, `"`+name+`"`) {
 			t.Errorf("%s: missing in the comment of Limit.algorithm, in api/weir/v1/config.proto", name)
