@@ -137,3 +137,6 @@ func enforced(key ring.Key, percent int64) bool {
 	share := key.Lo >> 32 * 100 >> 32
 	return int64(share) < percent
 }
+
+// Enforces reports whether a denial of r denies for the counters whose keys have that Lo: see Rule.Enforce.
+func (r *Rule) Enforces(lo uint64) bool { return enforced(ring.Key{Lo: lo}, r.Enforce) }

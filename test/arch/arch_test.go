@@ -17,7 +17,7 @@ const module = "github.com/weirlimit/weir"
 // The arrows point one way: cmd to node to the parts to the arithmetic. Before
 // adding one that does not, have the consumer declare an interface.
 var imports = map[string][]string{
-	"cmd/weir": {"internal/access", "internal/certs", "cmd/weir/internal/bench", "cmd/weir/internal/dev", "cmd/weir/internal/sizing", "node", "client", "api", "api/weir/v1", "rules", "rules/envoy", "algorithms"},
+	"cmd/weir": {"internal/backtest", "internal/access", "internal/certs", "cmd/weir/internal/bench", "cmd/weir/internal/dev", "cmd/weir/internal/sizing", "node", "client", "api", "api/weir/v1", "rules", "rules/envoy", "algorithms"},
 	"client":   {"api/weir/v1"},
 	// It is to the client what a node is, and the node's parts to it: so nothing but programs may
 	// import it.
@@ -25,6 +25,8 @@ var imports = map[string][]string{
 	"internal/certs": {"internal/access"},
 	// Which caller may do what: for certificates, which name callers, and for the API, which asks.
 	"internal/access": {},
+	// Logs replayed through rules: for the CLI, and for a node that shows what rules would do.
+	"internal/backtest": {"rules", "ring", "algorithms"},
 	// What was changed by which caller: the API records it, and the node says where.
 	"internal/audit": {"internal/jsonline"},
 	// What each check was told: the API records it, and the node says where.

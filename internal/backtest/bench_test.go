@@ -1,0 +1,57 @@
+//go:build !race
+
+package backtest
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/weirlimit/weir/rules"
+)
+
+// BenchmarkReplay replays samples again and again. It says how many lines go through in a second.
+func BenchmarkReplay(b *testing.B) {
+	set, err := rules.Load("../../docs/samples/api-rules.yaml")
+	if err != nil {
+		b.Fatal(err)
+	}
+	for format, log := range map[string][]byte{Combined: apiLog(), JSON: loginLog()} {
+		b.Run(format, func(b *testing.B) {
+			run, err := New(Config{Rules: set, Format: format})
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.SetBytes(int64(len(log)))
+			b.ReportAllocs()
+			for b.Loop() {
+				run.latest, run.first = 0, 0
+				if err := run.Read("log", bytes.NewReader(log)); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(run.lines)/b.Elapsed().Seconds(), "lines/s")
+		})
+	}
+}
+
+// A line whose counters are there makes no memory.
+func TestLinesDoNotAllocate(t *testing.T) {
+	set, err := rules.Load("../../docs/samples/api-rules.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for format, log := range map[string][]byte{Combined: apiLog(), JSON: loginLog()} {
+		run, err := New(Config{Rules: set, Format: format})
+		if err != nil {
+			t.Fatal(err)
+		}
+		line := log[:bytes.IndexByte(log, '\n')+1]
+		if n := testing.AllocsPerRun(1000, func() {
+			if f := run.line(line); f != fine {
+				t.Fatal(f)
+			}
+		}); n > 0 {
+			t.Errorf("%s: %v allocations per line", format, n)
+		}
+	}
+}

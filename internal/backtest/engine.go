@@ -1,0 +1,289 @@
+package backtest
+
+import (
+	"strings"
+
+	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/ring"
+	"github.com/weirlimit/weir/rules"
+)
+
+// engine decides checks by one set of rules, as a node that owns all counters.
+type engine struct {
+	set      *rules.Set
+	hasher   ring.Hasher
+	counters *counters
+	rules    []*ruleStats // by rank, nil for those that have not matched
+	all      tally
+	matches  []rules.Match
+	steps    []step
+	request  rules.Request
+	name     []byte
+}
+
+// step is what one limit says of a check.
+type step struct {
+	slot     int32 // -1: there is no counter, and need be none
+	found    bool  // the counter was there before
+	limit    algorithms.Limit
+	next     algorithms.State
+	decision algorithms.Decision
+	cost     int64
+}
+
+// tally counts checks.
+type tally struct {
+	Allowed, Denied, Unlimited, NoRule, Refused int64
+}
+
+func newEngine(set *rules.Set) *engine {
+	e := &engine{set: set, hasher: ring.NewHasher([ring.SecretSize]byte{}), rules: make([]*ruleStats, set.Len())}
+	e.counters = newCounters(func(c *counter) { c.rule.ended(c) })
+	return e
+}
+
+// verdict is the answer to a check.
+type verdict int
+
+const (
+	allowed verdict = iota
+	denied
+	refused // an error of the call: no decision
+)
+
+// check is one request, or several descriptors that are decided together.
+type check struct {
+	domain string
+	now    int64
+	peek   bool
+	parts  []part
+	logged *loggedCheck // of a decision log
+}
+
+type part struct {
+	attributes []rules.Attribute
+	tokens     int64
+	// logged are the limits of a decision log that the part was held against.
+	logged []loggedLimit
+}
+
+// decide answers a check, and counts it unless it is denied.
+func (e *engine) decide(c *check) verdict {
+	e.counters.tidy(c.now) // not later: steps name slots
+	e.steps, e.matches = e.steps[:0], e.matches[:0]
+	exempt := 0
+	for i := range c.parts {
+		p := &c.parts[i]
+		first := len(e.matches)
+		e.request.Domain, e.request.Attributes = c.domain, p.attributes
+		e.matches = e.set.Match(e.hasher, &e.request, e.matches)
+		if len(e.matches) > first && e.matches[first].Limit < 0 {
+			e.statsOf(e.matches[first].Rule).Checks++
+			e.matches = e.matches[:first]
+			exempt++
+			continue
+		}
+		if !e.look(c, p, first) {
+			e.all.Refused++
+			return refused
+		}
+	}
+	switch {
+	case len(e.matches) > 0:
+	case exempt > 0:
+		e.all.Unlimited++
+	default:
+		e.all.NoRule++
+	}
+	return e.judge(c)
+}
+
+// look decides every limit of a part by itself, and changes none. It is false if a cost cannot be told.
+func (e *engine) look(c *check, p *part, first int) bool {
+	for i := first; i < len(e.matches); i++ {
+		m := &e.matches[i]
+		cost, err := m.Rule.Cost(&e.request, p.tokens)
+		if err != nil {
+			return false
+		}
+		now := c.now
+		if p.logged != nil {
+			now = useLogged(m, p.logged, now)
+		}
+		e.steps = append(e.steps, step{limit: m.Held(), cost: cost})
+		e.peek(m.Key, &e.steps[len(e.steps)-1], now)
+	}
+	if !c.peek {
+		e.describe(p, first)
+	}
+	return true
+}
+
+// useLogged takes from a decision log what only the node knew: the instant by the clock of the node that decided, and
+// whether a percentage of keys has this one, which depends on the cluster's secret.
+func useLogged(m *rules.Match, logged []loggedLimit, now int64) int64 {
+	for i := range logged {
+		l := &logged[i]
+		if l.used || l.index != int64(m.Limit) || l.rule != m.Rule.ID {
+			continue
+		}
+		l.used = true
+		m.Shadow = !m.Rule.Enforces(l.lo)
+		if l.at > 0 {
+			now = l.at
+		}
+		break
+	}
+	return now
+}
+
+// peek says what a limit decides.
+func (e *engine) peek(key ring.Key, s *step, now int64) {
+	s.slot = e.counters.find(key)
+	s.found = s.slot >= 0
+	switch {
+	case !s.found && s.limit.Algorithm.Long():
+		var none algorithms.Long
+		s.decision = none.Step(&s.limit, now, s.cost, false)
+	case !s.found:
+		s.next = algorithms.StepInto(&s.decision, &s.limit, algorithms.State{}, now, s.cost)
+	case s.limit.Algorithm.Long():
+		s.decision = e.counters.slots[s.slot].long.Step(&s.limit, now, s.cost, false)
+	default:
+		s.next = algorithms.StepInto(&s.decision, &s.limit, e.counters.slots[s.slot].state, now, s.cost)
+	}
+}
+
+// describe makes sure that limits which are asked for tokens have a counter, and notes what is asked.
+func (e *engine) describe(p *part, first int) {
+	for i := first; i < len(e.matches); i++ {
+		m, s := &e.matches[i], &e.steps[i]
+		if s.cost <= 0 {
+			continue
+		}
+		stats := e.statsOf(m.Rule)
+		if s.slot < 0 {
+			s.slot = e.counters.add(m.Key)
+			k := &e.counters.slots[s.slot]
+			k.rule, k.limit, k.cap, k.text = stats, int32(m.Limit), s.limit.Limit, e.subject(m, p)
+			if s.limit.Algorithm.Long() {
+				k.long = new(algorithms.Long)
+			}
+			stats.keys++
+		}
+		e.counters.slots[s.slot].ask(s.decision.At, s.limit.Length(), s.cost)
+	}
+}
+
+// maxSubject is how many bytes of a key's text are kept.
+const maxSubject = 200
+
+// subject is the text of the key that a match counts, such as user=alice.
+func (e *engine) subject(m *rules.Match, p *part) string {
+	if len(m.Rule.Per) == 0 {
+		return "(all)"
+	}
+	e.name = e.name[:0]
+	for i, name := range m.Rule.Per[m.Per] {
+		if i > 0 {
+			e.name = append(e.name, ' ')
+		}
+		e.name = append(append(e.name, name...), '=')
+		for j := range p.attributes {
+			if p.attributes[j].Key == name {
+				e.name = append(e.name, p.attributes[j].Value...)
+			}
+		}
+	}
+	if len(e.name) > maxSubject {
+		e.name = append(e.name[:maxSubject-3], "..."...)
+	}
+	return strings.ToValidUTF8(string(e.name), "?")
+}
+
+// judge answers, keeps the steps unless one denies, and counts by rule.
+func (e *engine) judge(c *check) verdict {
+	v := allowed
+	for i := range e.steps {
+		if !e.steps[i].decision.Allowed && !e.matches[i].Shadow {
+			v = denied
+		}
+	}
+	var last *rules.Rule
+	for i := range e.steps {
+		m, s := &e.matches[i], &e.steps[i]
+		stats := e.rules[m.Rule.Rank()]
+		if stats == nil {
+			stats = e.statsOf(m.Rule)
+		}
+		if m.Rule != last {
+			stats.Checks++
+			last, stats.counted = m.Rule, false
+		}
+		if !s.decision.Allowed {
+			e.deny(stats, m, s)
+		}
+		if v == allowed && !c.peek && s.decision.Allowed && s.slot >= 0 {
+			e.keep(s, c)
+		}
+	}
+	if v == denied {
+		e.all.Denied++
+	} else {
+		e.all.Allowed++
+	}
+	return v
+}
+
+// deny counts a denial by a limit: once per rule and check.
+func (e *engine) deny(stats *ruleStats, m *rules.Match, s *step) {
+	stats.limits[m.Limit].Denied++
+	text := ""
+	if s.slot >= 0 {
+		k := &e.counters.slots[s.slot]
+		text = k.text
+		if !k.denied {
+			k.denied = true
+			stats.deniedKeys++
+		}
+	}
+	if stats.counted {
+		return
+	}
+	stats.counted = true
+	if m.Shadow {
+		stats.WouldDeny++
+	} else {
+		stats.Denied++
+	}
+	stats.top.add(m.Key.Lo, text, 1)
+}
+
+// keep counts what was allowed.
+func (e *engine) keep(s *step, c *check) {
+	k := &e.counters.slots[s.slot]
+	at := s.decision.At
+	switch {
+	case s.limit.Algorithm.Long():
+		s.decision = k.long.Step(&s.limit, at, s.cost, s.cost != 0)
+	case s.cost != 0:
+		k.state = s.next
+	}
+	if l := c.logged; l != nil && l.lent > 0 && l.lentFor > 0 && s.cost > 0 { // more tokens went to the caller
+		more := s.cost / l.lentFor * l.lent
+		if s.limit.Algorithm.Long() {
+			s.decision = k.long.Step(&s.limit, at, more, true)
+		} else {
+			k.state = algorithms.StepInto(&s.decision, &s.limit, k.state, at, more)
+		}
+	}
+	k.expires = max(k.expires, s.decision.ResetAt)
+}
+
+func (e *engine) statsOf(r *rules.Rule) *ruleStats {
+	i := r.Rank()
+	if e.rules[i] == nil {
+		e.rules[i] = newRuleStats(r)
+	}
+	return e.rules[i]
+}

@@ -1,0 +1,153 @@
+package backtest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/weirlimit/weir/rules"
+)
+
+// Formats of logs.
+const (
+	Combined  = "combined"  // of nginx and Apache, also without the last two fields
+	JSON      = "json"      // one object per line
+	CSV       = "csv"       // with names in the first line
+	Envoy     = "envoy"     // Envoy's default
+	Decisions = "decisions" // the decision log of a node
+)
+
+// Formats lists the values of Config.Format.
+var Formats = []string{Combined, JSON, CSV, Envoy, Decisions}
+
+// Mapping says where the value of an attribute stands in a line.
+type Mapping struct {
+	// Attribute names the attribute of the request.
+	Attribute string
+	// Field is the log's field; empty if Value is the same in all lines.
+	Field string
+	Value string
+}
+
+// ParseMapping reads ATTRIBUTE=$FIELD or ATTRIBUTE=VALUE.
+func ParseMapping(text string) (Mapping, error) {
+	attribute, value, found := strings.Cut(text, "=")
+	if !found || attribute == "" || value == "" || value == "$" {
+		return Mapping{}, fmt.Errorf("%q is not ATTRIBUTE=$FIELD, such as user=$remote_user", text)
+	}
+	if field, isField := strings.CutPrefix(value, "$"); isField {
+		return Mapping{Attribute: attribute, Field: field}, nil
+	}
+	return Mapping{Attribute: attribute, Value: value}, nil
+}
+
+// defaultMaps are what a format's fields mean if nothing else is said.
+var defaultMaps = map[string][]Mapping{
+	Combined: {{Attribute: "ip", Field: "remote_addr"}, {Attribute: "user", Field: "remote_user"}, {Attribute: "method", Field: "request_method"}, {Attribute: "endpoint", Field: "path"}},
+	Envoy:    {{Attribute: "ip", Field: "x_forwarded_for"}, {Attribute: "method", Field: "method"}, {Attribute: "endpoint", Field: "path"}},
+	JSON:     {{Attribute: "ip", Field: "ip"}, {Attribute: "user", Field: "user"}, {Attribute: "method", Field: "method"}, {Attribute: "endpoint", Field: "endpoint"}},
+	CSV:      {{Attribute: "ip", Field: "ip"}, {Attribute: "user", Field: "user"}, {Attribute: "method", Field: "method"}, {Attribute: "endpoint", Field: "endpoint"}},
+}
+
+// DefaultMap returns what the fields of a format mean unless they are mapped.
+func DefaultMap(format string) []Mapping { return slices.Clone(defaultMaps[format]) }
+
+// record is what one line says of a request. Its texts are good until the next line.
+type record struct {
+	time   int64
+	values []string // by the index of the field
+	status string   // of the answer, where the format has one
+	agent  string
+
+	logged *loggedCheck // of a decision log, else nil
+}
+
+// fault is why a line was not replayed.
+type fault int
+
+const (
+	fine   fault = iota
+	blank        // nothing in it; not counted
+	header       // it names the columns; not counted
+	broken       // not of the format
+	noTime       // the instant is missing, or none
+	hashed       // a decision log whose values are hashes
+	notADecision
+	faults
+)
+
+var faultNames = [faults]string{broken: "broken", noTime: "no_time", hashed: "hashed", notADecision: "not_decided"}
+
+// parser reads the lines of one log after another.
+type parser interface {
+	// begin is called before the first line of each log.
+	begin()
+	// parse reads a line into r, whose values have room for all fields. Values that are missing stay empty.
+	parse(line []byte, r *record) fault
+}
+
+// fields are those that a mapping needs: the i-th is at record.values[i].
+type fields []string
+
+// of returns the index of a field, -1 if no mapping needs it.
+func (f fields) of(name string) int { return slices.Index(f, name) }
+
+// newParser returns the parser of a format. The error names a field that the format does not have.
+func newParser(format string, wanted fields, timeField string) (parser, error) {
+	known := knownFields[format]
+	for _, name := range wanted {
+		if known != nil && !slices.Contains(known, name) {
+			return nil, fmt.Errorf("format %s has no field %q; it has %s", format, name, strings.Join(known, ", "))
+		}
+	}
+	switch format {
+	case Combined:
+		return newCombined(wanted), nil
+	case Envoy:
+		return newEnvoy(wanted), nil
+	case JSON:
+		return newJSONLines(wanted, timeField), nil
+	case CSV:
+		return newCSV(wanted, timeField), nil
+	case Decisions:
+		return &decisions{}, nil
+	}
+	return nil, fmt.Errorf("format %q is not one of %s", format, strings.Join(Formats, ", "))
+}
+
+// knownFields are those of formats that say which they have.
+var knownFields = map[string][]string{Combined: combinedFields, Envoy: envoyFields, Decisions: {}}
+
+// timeFields are tried in this order if none is named.
+var timeFields = []string{"time", "timestamp", "@timestamp", "ts", "msec", "time_iso8601", "start_time"}
+
+// loggedCheck is a check of a decision log.
+type loggedCheck struct {
+	domain     string
+	source     string
+	allowed    bool
+	peek       bool
+	returned   bool
+	hashed     bool
+	lent       int64
+	lentFor    int64
+	lentAt     int64
+	parts      []loggedPart
+	attributes []rules.Attribute // of all parts
+	limits     []loggedLimit     // of all parts
+}
+
+type loggedPart struct {
+	tokens      int64
+	attributes  int // end of its own
+	limitsBegin int
+	limitsEnd   int
+}
+
+type loggedLimit struct {
+	rule  string
+	index int64
+	lo    uint64 // of the counter's key
+	at    int64
+	used  bool // by a match, while a line is decided
+}

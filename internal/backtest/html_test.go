@@ -1,0 +1,107 @@
+package backtest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/html"
+
+	"github.com/weirlimit/weir/rules"
+)
+
+// hostileLog has, in all that a report can show, texts that would be a script, an attribute or an end of the style.
+func hostileLog(t *testing.T) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	for i, text := range []string{
+		`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `</style><script>alert(1)</script>`, `' onload='alert(1)`,
+		`{{.Lines}}`, "javascript:alert(1)", "</title></svg><svg onload=alert(1)>", "\x1b[2J\u202e", `&lt;b&gt;`, "\xff\xfe<b>",
+	} {
+		quoted, err := json.Marshal(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for j := range 4 + i {
+			fmt.Fprintf(&out, `{"time":%d,"user":%s,"endpoint":"/x"}`+"\n", 1_770_000_000+j, quoted)
+		}
+	}
+	return out.Bytes()
+}
+
+// The page is one document without a script, whose policy allows nothing but its own style, and hostile keys are text in it.
+func TestReportOfHostileKeys(t *testing.T) {
+	set, err := rules.Parse("rules.yaml", []byte(`
+domain: default
+rules:
+  - {id: "a", per: [user], limits: [{limit: 5, window: 1m}]}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := rules.Parse("other.yaml", []byte(`
+domain: default
+rules:
+  - {id: "a", per: [user], limits: [{limit: 8, window: 1m}]}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err := New(Config{Rules: set, Against: other, Format: JSON})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := append(hostileLog(t), "<script>broken\n"...)
+	if err := run.Read("<script>.log", bytes.NewReader(log)); err != nil {
+		t.Fatal(err)
+	}
+	res := run.Result()
+	if res.Denied == 0 || res.Against.NewlyDenied == 0 || res.Skipped["broken"] != 1 {
+		t.Fatalf("%d denied, %+v, %v", res.Denied, res.Against, res.Skipped)
+	}
+	var page bytes.Buffer
+	if err := res.WriteHTML(&page); err != nil {
+		t.Fatal(err)
+	}
+	root, err := html.Parse(bytes.NewReader(page.Bytes()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts, policies, plots, uprights := "", 0, 0, 0
+	for n := range root.Descendants() {
+		switch {
+		case n.Type == html.TextNode:
+			texts += n.Data + "\n"
+			continue
+		case n.Type != html.ElementNode:
+			continue
+		}
+		switch n.Data {
+		case "html", "head", "meta", "title", "style", "body", "main", "h1", "h2", "h3", "h4", "p", "ul", "li", "div", "table", "tbody", "tr", "th", "td", "line", "rect", "text":
+		case "svg":
+			plots++
+		default:
+			t.Errorf("an element %s", n.Data)
+		}
+		for _, a := range n.Attr {
+			switch {
+			case a.Key == "content" && strings.HasPrefix(a.Val, "default-src 'none'; style-src 'sha256-"):
+				policies++
+			case a.Key == "class" && a.Val == "limit":
+				uprights++
+			case strings.HasPrefix(a.Key, "on") || a.Key == "src" || a.Key == "href" || a.Key == "style" || strings.Contains(a.Val, "//"):
+				t.Errorf("%s has %s=%q", n.Data, a.Key, a.Val)
+			}
+		}
+	}
+	for _, want := range []string{`user=<script>alert(1)</script>`, `user=</style><script>alert(1)</script>`, `user=&lt;b&gt;`, "<script>.log:"} {
+		if !strings.Contains(texts, want) {
+			t.Errorf("the page lacks the text %s", want)
+		}
+	}
+	if policies != 1 || plots != 2 || uprights != 1 {
+		t.Errorf("%d policies, %d plots, %d lines at the limit", policies, plots, uprights)
+	}
+}

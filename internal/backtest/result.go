@@ -1,0 +1,163 @@
+package backtest
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Result is what a Run has found. Instants are Unix seconds.
+type Result struct {
+	// Lines are all that are not blank: Allowed + Denied + the sum of Skipped.
+	Lines   int64 `json:"lines"`
+	Allowed int64 `json:"allowed"`
+	Denied  int64 `json:"denied"`
+	// Unlimited and NoRule are those of Allowed that a rule exempts, and that no rule limits.
+	Unlimited int64 `json:"unlimited"`
+	NoRule    int64 `json:"no_rule"`
+	// Skipped are lines that were not decided, by why: broken, no_time, hashed, not_decided, or refused: a node would
+	// have answered with an error. FirstSkipped says where the first line of each stands.
+	Skipped      map[string]int64  `json:"skipped,omitempty"`
+	FirstSkipped map[string]string `json:"first_skipped,omitempty"`
+	// Missing are decided lines that lack the field of an attribute, by attribute.
+	Missing map[string]int64 `json:"missing,omitempty"`
+	// Backward are lines that are earlier than one before, and WorstBackward the longest step back in seconds.
+	Backward      int64   `json:"backward"`
+	WorstBackward float64 `json:"worst_backward_seconds"`
+	First         int64   `json:"first"`
+	Last          int64   `json:"last"`
+	// Differing are lines of a decision log which the replay decides in another way, by the source in the log.
+	Differing map[string]int64 `json:"differing,omitempty"`
+	// Approximate are lines of a decision log about tokens that were lent or given back.
+	Approximate int64 `json:"approximate,omitempty"`
+	// MostCounters is how many were live at once.
+	MostCounters int          `json:"most_counters"`
+	Rules        []RuleResult `json:"rules"`
+	Over         []Moment     `json:"over_time"`
+	// Step is the length of each part of Over in seconds.
+	Step    int64       `json:"step_seconds"`
+	Against *Comparison `json:"against,omitempty"`
+}
+
+// RuleResult is what one rule did.
+type RuleResult struct {
+	Domain string `json:"domain"`
+	Rule   string `json:"rule"`
+	// Lines are those that the rule applied to: Allowed + Denied, WouldDeny among Allowed.
+	Lines   int64 `json:"lines"`
+	Allowed int64 `json:"allowed"`
+	Denied  int64 `json:"denied"`
+	// WouldDeny are those that the rule denies for keys that it is not enforced for.
+	WouldDeny int64 `json:"would_deny"`
+	// Keys are counters by key. A key that comes back when its counter has expired counts again.
+	Keys       int64 `json:"keys"`
+	DeniedKeys int64 `json:"denied_keys"`
+	// Top are the keys with the most denials. Each count is too low by at most TopMissed.
+	Top       []TopKey      `json:"top"`
+	TopMissed int64         `json:"top_missed"`
+	Limits    []LimitResult `json:"limits"`
+}
+
+// LimitResult is what one limit of a rule saw.
+type LimitResult struct {
+	// Limit is that of the rule in tokens per window, and Window the window's length in nanoseconds.
+	Limit     int64  `json:"limit"`
+	Window    int64  `json:"window"`
+	Algorithm string `json:"algorithm"`
+	Denied    int64  `json:"denied"`
+	// Windows are counted by the tokens that a key asked for in one, as a share of Limit.
+	Windows []Bin `json:"windows"`
+	// Above and Below are the keys whose fullest window is nearest to the limit on either side.
+	Above []NearKey `json:"above,omitempty"`
+	Below []NearKey `json:"below,omitempty"`
+}
+
+// Bin counts the windows that are above the share of the bin before, up to UpTo. The last one has no end.
+type Bin struct {
+	UpTo    float64 `json:"up_to"`
+	Windows int64   `json:"windows"`
+}
+
+// Comparison is how other rules decide the same lines.
+type Comparison struct {
+	Allowed int64 `json:"allowed"`
+	Denied  int64 `json:"denied"`
+	// NewlyDenied are lines that only the tried rules deny, NewlyAllowed those that only the others deny.
+	NewlyDenied  int64        `json:"newly_denied"`
+	NewlyAllowed int64        `json:"newly_allowed"`
+	Rules        []RuleResult `json:"rules"`
+}
+
+// topShown is how many keys of each rule a Result has.
+const topShown = 20
+
+// Result ends the replay and returns what it has found. The Run is of no use then.
+func (r *Run) Result() *Result {
+	res := &Result{
+		Lines: r.lines, Allowed: r.both[0][0] + r.both[0][1], Denied: r.both[1][0] + r.both[1][1],
+		Unlimited: r.one.all.Unlimited, NoRule: r.one.all.NoRule,
+		Backward: r.backward, WorstBackward: float64(r.worst) / float64(second), First: r.first / second, Last: r.latest / second,
+		Differing: r.differs, Approximate: r.approx, MostCounters: r.one.counters.most,
+		Over: r.series.list(), Step: r.series.step / second,
+		Skipped: make(map[string]int64), FirstSkipped: make(map[string]string), Missing: make(map[string]int64),
+	}
+	for f, n := range r.faults {
+		if n > 0 {
+			res.Skipped[faultNames[f]], res.FirstSkipped[faultNames[f]] = n, r.examples[f]
+		}
+	}
+	if n := r.lines - res.Allowed - res.Denied - sum(r.faults[:]); n > 0 {
+		res.Skipped["refused"] = n
+	}
+	for i, n := range r.missing {
+		if n > 0 {
+			res.Missing[r.maps[i].Attribute] = n
+		}
+	}
+	res.Rules = r.one.results()
+	if r.against != nil {
+		res.Against = &Comparison{
+			Allowed: r.both[0][0] + r.both[1][0], Denied: r.both[0][1] + r.both[1][1],
+			NewlyDenied: r.both[1][0], NewlyAllowed: r.both[0][1], Rules: r.against.results(),
+		}
+		res.MostCounters += r.against.counters.most
+	}
+	return res
+}
+
+func sum(n []int64) (total int64) {
+	for _, v := range n {
+		total += v
+	}
+	return total
+}
+
+// results returns all rules that applied to a line, those that deny most first.
+func (e *engine) results() []RuleResult {
+	e.counters.end()
+	all := []RuleResult{}
+	for _, s := range e.rules {
+		if s != nil {
+			all = append(all, s.result())
+		}
+	}
+	slices.SortStableFunc(all, func(a, b RuleResult) int {
+		return cmp.Or(cmp.Compare(b.Denied, a.Denied), cmp.Compare(b.WouldDeny, a.WouldDeny))
+	})
+	return all
+}
+
+func (s *ruleStats) result() RuleResult {
+	res := RuleResult{
+		Domain: s.rule.Domain, Rule: s.rule.ID, Lines: s.Checks, Allowed: s.Checks - s.Denied, Denied: s.Denied, WouldDeny: s.WouldDeny,
+		Keys: s.keys, DeniedKeys: s.deniedKeys, Top: s.top.list(topShown), TopMissed: s.top.missed,
+	}
+	for i := range s.limits {
+		l, of := &s.limits[i], s.rule.Limits[i]
+		lr := LimitResult{Limit: of.Limit, Window: of.Length(), Algorithm: of.Algorithm.String(), Denied: l.Denied, Above: l.above.keys, Below: l.below.keys}
+		for b, n := range l.rates.bins {
+			lr.Windows = append(lr.Windows, Bin{UpTo: binEnd(b), Windows: n})
+		}
+		res.Limits = append(res.Limits, lr)
+	}
+	return res
+}

@@ -1,0 +1,281 @@
+package backtest
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/weirlimit/weir/rules"
+)
+
+// Config says what is replayed, and how. Rules is required.
+type Config struct {
+	// Rules are those to try, and Against those to compare them with; nil is none.
+	Rules, Against *rules.Set
+	// Format is one of Formats; Combined if it is empty.
+	Format string
+	// Domain is that of all requests, except in a decision log; "default" if it is empty.
+	Domain string
+	// Map says which fields are attributes. It is added to DefaultMap of the format, and wins over it.
+	Map []Mapping
+	// TimeField names the field of the instant in JSON and CSV; by default the usual names are tried.
+	TimeField string
+	// Progress is called after every few thousand lines, with their number; nil is none.
+	Progress func(lines int64)
+}
+
+// Run replays logs, one after the other. It is not safe for concurrent use; make it with New.
+type Run struct {
+	config  Config
+	parser  parser
+	maps    []Mapping
+	one     *engine
+	against *engine // nil if there is none
+	record  record
+	check   check
+	attrs   []rules.Attribute
+
+	lines     int64
+	faults    [faults]int64
+	examples  [faults]string // where the first line of each stands
+	missing   []int64        // by index in maps: lines without the field
+	latest    int64          // of all lines
+	first     int64
+	backward  int64 // lines earlier than one before
+	worst     int64 // the longest step back
+	series    series
+	both      [2][2]int64 // checks by whether Rules and Against deny
+	differs   map[string]int64
+	approx    int64
+	observers []func(*record, *check)
+	seen      int64 // for Progress
+}
+
+// New returns a Run that has read nothing. The error names a format, field or attribute that cannot be.
+func New(c Config) (*Run, error) {
+	c.Format, c.Domain = cmp.Or(c.Format, Combined), cmp.Or(c.Domain, "default")
+	for _, set := range []*rules.Set{c.Rules, c.Against} {
+		if set == nil {
+			continue
+		}
+		for rule := range set.Rules() {
+			if rule.Descriptor != nil {
+				return nil, fmt.Errorf("rules: domain %q has descriptors of Envoy, which cannot be replayed", rule.Domain)
+			}
+		}
+	}
+	r := &Run{config: c, one: newEngine(c.Rules), differs: make(map[string]int64)}
+	if c.Against != nil {
+		r.against = newEngine(c.Against)
+	}
+	if c.Format == Decisions && len(c.Map) > 0 {
+		return nil, errors.New("map: a decision log says itself what the attributes are")
+	}
+	if c.TimeField != "" && c.Format != JSON && c.Format != CSV {
+		return nil, fmt.Errorf("time field: format %s says itself where its instants are", c.Format)
+	}
+	r.maps = slices.Clone(c.Map)
+	for _, m := range defaultMaps[c.Format] {
+		if !slices.ContainsFunc(r.maps, func(o Mapping) bool { return o.Attribute == m.Attribute }) {
+			r.maps = append(r.maps, m)
+		}
+	}
+	var wanted fields
+	for i, m := range r.maps {
+		if slices.ContainsFunc(r.maps[:i], func(o Mapping) bool { return o.Attribute == m.Attribute }) {
+			return nil, fmt.Errorf("map: attribute %q stands there twice", m.Attribute)
+		}
+		wanted = append(wanted, m.Field)
+	}
+	var err error
+	if r.parser, err = newParser(c.Format, slices.DeleteFunc(slices.Clone(wanted), func(f string) bool { return f == "" }), c.TimeField); err != nil {
+		return nil, err
+	}
+	r.compact()
+	r.missing = make([]int64, len(r.maps))
+	return r, nil
+}
+
+// compact orders the maps so that those with a field come first: the i-th is then at record.values[i].
+func (r *Run) compact() {
+	slices.SortStableFunc(r.maps, func(a, b Mapping) int { return cmp.Compare(b2i(a.Field == ""), b2i(b.Field == "")) })
+	n := 0
+	for _, m := range r.maps {
+		if m.Field != "" {
+			n++
+		}
+	}
+	r.record.values = make([]string, n)
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// maxLine is the longest line that is read, in bytes; longer ones are broken.
+const maxLine = 1 << 20
+
+// Read replays a log, which may be compressed with gzip. The error is about reading it.
+func (r *Run) Read(name string, from io.Reader) error {
+	in := bufio.NewReaderSize(from, maxLine)
+	if head, _ := in.Peek(2); len(head) == 2 && head[0] == 0x1f && head[1] == 0x8b {
+		unzip, err := gzip.NewReader(in)
+		if err != nil {
+			return fmt.Errorf("log %s: %w", name, err)
+		}
+		in = bufio.NewReaderSize(unzip, maxLine)
+	}
+	r.parser.begin()
+	for n := int64(1); ; n++ {
+		line, err := in.ReadSlice('\n')
+		if errors.Is(err, bufio.ErrBufferFull) {
+			for errors.Is(err, bufio.ErrBufferFull) {
+				_, err = in.ReadSlice('\n')
+			}
+			r.fault(broken, name, n)
+		} else if len(line) > 0 {
+			if f := r.line(line); f != fine {
+				r.fault(f, name, n)
+			}
+		}
+		if r.seen++; r.config.Progress != nil && r.seen%8192 == 0 {
+			r.config.Progress(r.seen)
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("log %s: line %d: %w", name, n, err)
+		}
+	}
+}
+
+func (r *Run) fault(f fault, name string, n int64) {
+	if f == blank || f == header {
+		return
+	}
+	r.lines++
+	r.faults[f]++
+	if r.examples[f] == "" {
+		r.examples[f] = fmt.Sprintf("%s:%d", name, n)
+	}
+}
+
+// line replays a line, unless it has a fault.
+func (r *Run) line(line []byte) fault {
+	for len(line) > 0 && (line[len(line)-1] == '\n' || line[len(line)-1] == '\r') {
+		line = line[:len(line)-1]
+	}
+	if len(line) == 0 || len(bytes.TrimSpace(line)) == 0 {
+		return blank
+	}
+	clear(r.record.values)
+	r.record.status, r.record.agent, r.record.logged = "", "", nil
+	if f := r.parser.parse(line, &r.record); f != fine {
+		return f
+	}
+	r.lines++
+	r.clock()
+	c := &r.check
+	if r.record.logged != nil {
+		r.loggedCheck(c)
+	} else {
+		r.mappedCheck(c)
+	}
+	for _, f := range r.observers {
+		f(&r.record, c)
+	}
+	r.decide(c)
+	return fine
+}
+
+// clock moves on to the instant of a line. Time never goes backwards for a counter, so a line that is earlier than one
+// before counts as if it were of the same instant.
+func (r *Run) clock() {
+	t := r.record.time
+	if r.first == 0 {
+		r.first, r.latest = t, t
+	}
+	if t < r.latest {
+		r.backward++
+		r.worst = max(r.worst, r.latest-t)
+	} else {
+		r.latest = t
+	}
+	r.check.now = r.latest
+}
+
+func (r *Run) mappedCheck(c *check) {
+	r.attrs = r.attrs[:0]
+	for i := range r.maps {
+		m := &r.maps[i]
+		v := m.Value
+		if i < len(r.record.values) {
+			if v = r.record.values[i]; v == "" {
+				r.missing[i]++
+				continue
+			}
+		}
+		r.attrs = append(r.attrs, rules.Attribute{Key: m.Attribute, Value: v})
+	}
+	c.domain, c.peek, c.logged = r.config.Domain, false, nil
+	c.parts = append(c.parts[:0], part{attributes: r.attrs, tokens: 1})
+}
+
+func (r *Run) loggedCheck(c *check) {
+	l := r.record.logged
+	c.domain, c.peek, c.logged, c.parts = l.domain, l.peek || l.returned, l, c.parts[:0]
+	begin := 0
+	for _, p := range l.parts {
+		c.parts = append(c.parts, part{
+			attributes: l.attributes[begin:p.attributes], tokens: p.tokens,
+			logged: l.limits[p.limitsBegin:p.limitsEnd],
+		})
+		begin = p.attributes
+	}
+}
+
+func (r *Run) decide(c *check) {
+	one := r.one.decide(c)
+	against := one
+	if r.against != nil {
+		r.unuse()
+		against = r.against.decide(c)
+	}
+	if one == refused || against == refused {
+		return
+	}
+	r.both[b2i(one == denied)][b2i(against == denied)]++
+	if r.against == nil {
+		against = allowed
+	}
+	r.series.add(c.now, one, against)
+	if l := r.record.logged; l != nil {
+		if l.allowed != (one == allowed) {
+			if r.differs[l.source] > 0 || len(r.differs) < 32 {
+				r.differs[strings.Clone(l.source)]++
+			}
+		}
+		if l.lent > 0 || l.lentAt > 0 || l.returned {
+			r.approx++
+		}
+	}
+}
+
+// unuse lets the second engine look at the same limits of a decision log.
+func (r *Run) unuse() {
+	if l := r.record.logged; l != nil {
+		for i := range l.limits {
+			l.limits[i].used = false
+		}
+	}
+}
