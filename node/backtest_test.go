@@ -73,7 +73,9 @@ func TestDecisionLogIsReplayed(t *testing.T) {
 		}
 	}
 	stop()
-	<-ended // the log is whole
+	if err := <-ended; err != nil { // the log is whole then
+		t.Error(err)
+	}
 	log, err := os.ReadFile(opts.DecisionLog)
 	if err != nil {
 		t.Fatal(err)

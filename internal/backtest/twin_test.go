@@ -107,6 +107,7 @@ domain: default
 rules:
   - {id: user, per: [user], limits: [{limit: 25, window: 1m}, {limit: 200, window: 1h, algorithm: fixed_window}]}
   - {id: address, per: [ip], limits: [{limit: 20, window: 1m, burst: 15, algorithm: token_bucket}]}
+  - {id: slow, per: [user], limits: [{limit: 14, window: 15m}]}
   - {id: posts, when: {method: POST}, per: [user, ip], limits: [{limit: 30, window: 1m, algorithm: sliding_window_log}]}
   - {id: search, when: {endpoint: /api/v1/search}, per: [ip], limits: [{limit: 2, window: 10s, algorithm: gcra}]}
   - {id: watched, when: {method: GET}, per: [ip], enforce: 40, limits: [{limit: 9, window: 30s, algorithm: sliding_window_buckets}]}
