@@ -13,11 +13,7 @@ import "slices"
 // Ids of members come and go only if half of the members from before the last change have adopted that change, or that was waited for
 // in vain. Until then a member that is gone stays one, and has no partitions.
 func (w *draft) changeMembers() {
-	confirmed := w.old.Confirmed(w.reports)
-	allowed := confirmed || w.seen.Overdue
-	if w.waives = allowed && !confirmed; w.waives {
-		w.note(Urgent)
-	}
+	allowed := w.mayChange()
 	mayDrop := max(1, len(w.old.Lives())/3)
 	for _, m := range w.old.Members {
 		if m.State == Gone {
@@ -54,6 +50,15 @@ func (w *draft) changeMembers() {
 		w.join()
 	}
 	slices.SortFunc(w.next.Members, func(a, b Member) int { return compareLives(a.Life, b.Life) })
+}
+
+// mayChange reports whether ids of members may come and go, and notes if that is only because it was waited for long enough.
+func (w *draft) mayChange() bool {
+	confirmed := w.old.Confirmed(w.reports)
+	if w.waives = w.seen.Overdue && !confirmed; w.waives {
+		w.note(Urgent)
+	}
+	return confirmed || w.waives
 }
 
 // newest returns what is seen of a member: m itself if nothing is, and a later life only if that is Ready.
