@@ -28,6 +28,12 @@ var measured = []struct {
 	{4, cost{43.77, 2.46}}, {6, cost{76.53, 4.07}}, {8, cost{109.10, 4.79}},
 }
 
+// perMessage is how many checks a message between nodes has with the most nodes in measured.
+var perMessage = cost{1.138, 13.36}
+
+// batchSize is how many checks a batch of measured has.
+const batchSize = 100
+
 // Part wire: one node, and three of which each is asked by 64 callers. More checks travel together than in measured.
 var (
 	oneBusy   = cost{17.84, 0.99}
@@ -74,17 +80,18 @@ const (
 	etcdViewMember    = 3 * 512
 )
 
-// of returns the cost with so many nodes, if few checks travel together. Above the most that were measured nothing travels together
-// any more, so a check that is forwarded costs the same, and the share of those grows towards one.
+// of returns the cost with that many nodes, if few checks travel together. Up to the most that were measured it lies on straight
+// lines between what was measured. Above that it is derived: see beyond.
 func of(nodes int) cost {
-	last := measured[len(measured)-1]
-	if nodes >= last.nodes {
-		return forwarding(measured[0].cost, last.cost, last.nodes, nodes)
+	if last := measured[len(measured)-1]; nodes > last.nodes {
+		return beyond(nodes)
 	}
-	for i := 1; ; i++ {
-		above := measured[i]
+	for i, above := range measured {
 		if nodes > above.nodes {
 			continue
+		}
+		if nodes == above.nodes {
+			return above.cost
 		}
 		below := measured[i-1]
 		part := float64(nodes-below.nodes) / float64(above.nodes-below.nodes)
@@ -93,17 +100,32 @@ func of(nodes int) cost {
 			below.cost.batched + part*(above.cost.batched-below.cost.batched),
 		}
 	}
+	panic("sizing: no cost") // measured ends with the most
 }
 
-// ofBusy returns the cost with so many nodes, if as many checks travel together as with 64 callers per node.
-func ofBusy(nodes int) cost { return forwarding(oneBusy, threeBusy, leastNodes, nodes) }
-
-// forwarding returns the cost with n nodes, from those of one node and of some: of n nodes, all but one of n checks are forwarded.
-func forwarding(one, some cost, nodes, n int) cost {
-	share := func(n int) float64 { return float64(n-1) / float64(n) }
-	times := share(n) / share(nodes)
-	return cost{one.unary + times*(some.unary-one.unary), one.batched + times*(some.batched-one.batched)}
+// beyond returns the cost with more nodes than were measured. What a forwarded check adds is taken as the cost of its message, divided
+// by the checks in that message. A message costs what it does with the most nodes that were measured. A check of its own has one
+// message, and a batch has one for each node, with an equal share of its checks.
+func beyond(nodes int) cost {
+	one, last := measured[0].cost, measured[len(measured)-1]
+	before := forwarded(last.nodes)
+	unary := (last.cost.unary - one.unary) / before * perMessage.unary
+	batched := (last.cost.batched - one.batched) / before * perMessage.batched
+	return cost{
+		one.unary + forwarded(nodes)*unary,
+		one.batched + forwarded(nodes)*batched/max(1, batchSize/float64(nodes)),
+	}
 }
+
+// ofBusy returns the cost with that many nodes, if as many checks travel together as between three nodes with 64 callers each. A
+// forwarded check adds what it does there, whatever the number of nodes.
+func ofBusy(nodes int) cost {
+	times := forwarded(nodes) / forwarded(leastNodes)
+	return cost{oneBusy.unary + times*(threeBusy.unary-oneBusy.unary), oneBusy.batched + times*(threeBusy.batched-oneBusy.batched)}
+}
+
+// forwarded is the share of the checks that another node owns than the one that is asked.
+func forwarded(nodes int) float64 { return float64(nodes-1) / float64(nodes) }
 
 // mean is the cost of a check if that share of all comes in batches.
 func (c cost) mean(batched float64) float64 { return batched*c.batched + (1-batched)*c.unary }

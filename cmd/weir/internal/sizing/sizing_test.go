@@ -108,6 +108,33 @@ func TestProblems(t *testing.T) {
 	}
 }
 
+// Costs between those that were measured, and above, worked out by hand.
+func TestCostsThatAreDerived(t *testing.T) {
+	for _, tc := range []struct {
+		nodes   int
+		got     cost
+		unary   float64
+		batched float64
+	}{
+		{1, of(1), 14.50, 0.80},
+		{5, of(5), (43.77 + 76.53) / 2, (2.46 + 4.07) / 2},
+		{8, of(8), 109.10, 4.79},
+		// A forwarded check adds (109.1-14.5) x 8/7 = 108.11 with 1.138 of them in a message, so a message of one adds 123.03. In
+		// batches it adds (4.79-0.8) x 8/7 = 4.56 with 13.36, so a message costs 60.92; of a batch of 100 each of 20 nodes has 5.
+		{20, of(20), 14.5 + 0.95*123.03, 0.8 + 0.95*60.92/5},
+		// A batch of 100 has less than one check for each of 125 nodes, and a message has one at least.
+		{125, of(125), 14.5 + 0.992*123.03, 0.8 + 0.992*60.92},
+		{1, ofBusy(1), 17.84, 0.99},
+		{3, ofBusy(3), 34.14, 2.20},
+		// (34.14-17.84) x 3/2 x 19/20.
+		{20, ofBusy(20), 17.84 + 23.2275, 0.99 + 1.72425},
+	} {
+		if math.Abs(tc.got.unary-tc.unary) > 0.01 || math.Abs(tc.got.batched-tc.batched) > 0.01 {
+			t.Errorf("%d nodes: %.3f, want %.3f and %.3f", tc.nodes, tc.got, tc.unary, tc.batched)
+		}
+	}
+}
+
 // tolerance is how much a constant may differ from the result that it stands for, as results are measured again.
 const tolerance = 0.1
 
@@ -145,6 +172,9 @@ func TestCostsAreAsMeasured(t *testing.T) {
 		same(m.cost.unary, "nodes", fmt.Sprintf("BenchmarkNodes/nodes=%d/unary", m.nodes), perCheck)
 		same(m.cost.batched, "nodes", fmt.Sprintf("BenchmarkNodes/nodes=%d/batch100", m.nodes), perCheck)
 	}
+	most := measured[len(measured)-1].nodes
+	same(perMessage.unary, "nodes", fmt.Sprintf("BenchmarkNodes/nodes=%d/unary", most), "checks/message")
+	same(perMessage.batched, "nodes", fmt.Sprintf("BenchmarkNodes/nodes=%d/batch100", most), "checks/message")
 	same(oneBusy.unary, "wire", "BenchmarkCPUPerCheck/unary/one-node", perCheck)
 	same(oneBusy.batched, "wire", "BenchmarkCPUPerCheck/batch100/one-node", perCheck)
 	same(threeBusy.unary, "wire", "BenchmarkCPUPerCheck/unary/three-nodes/callers=192", perCheck)
