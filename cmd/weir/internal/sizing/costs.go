@@ -118,7 +118,7 @@ func beyond(nodes int) cost {
 }
 
 // ofBusy returns the cost with that many nodes, if as many checks travel together as between three nodes with 64 callers each. A
-// forwarded check adds what it does there, whatever the number of nodes.
+// forwarded check adds what it does there, with any number of nodes.
 func ofBusy(nodes int) cost {
 	times := forwarded(nodes) / forwarded(leastNodes)
 	return cost{oneBusy.unary + times*(threeBusy.unary-oneBusy.unary), oneBusy.batched + times*(threeBusy.batched-oneBusy.batched)}
