@@ -1,14 +1,20 @@
 package e2e
 
 import (
-	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 
 	"github.com/weirlimit/weir/test/process"
 )
@@ -19,67 +25,105 @@ var operators = []string{"weir", "curl", "etcdctl"}
 // inList matches the indent of a command in a list.
 var inList = regexp.MustCompile(`(?m)^ {5,}(weir|curl|etcdctl) `)
 
+// realEtcd is an etcd of its own program with one member.
+type realEtcd struct {
+	t              *testing.T
+	program, ctl   string
+	endpoint, peer string
+	data           string // its directory
+	cmd            *exec.Cmd
+}
+
+// startRealEtcd starts one on an empty directory. It is killed when the test ends.
+func startRealEtcd(t *testing.T) *realEtcd {
+	t.Helper()
+	e := &realEtcd{t: t, program: findEtcd(t, "etcd"), ctl: findEtcd(t, "etcdctl"), endpoint: freeAddress(t), peer: "http://" + freeAddress(t), data: t.TempDir()}
+	e.start()
+	t.Cleanup(e.stop)
+	return e
+}
+
+// start starts it on its directory, and waits until it answers.
+func (e *realEtcd) start() {
+	e.t.Helper()
+	e.cmd = exec.Command(e.program, "--name", "etcd-1", "--data-dir", e.data,
+		"--listen-client-urls", "http://"+e.endpoint, "--advertise-client-urls", "http://"+e.endpoint,
+		"--listen-peer-urls", e.peer, "--initial-advertise-peer-urls", e.peer, "--initial-cluster", "etcd-1="+e.peer)
+	if err := e.cmd.Start(); err != nil {
+		e.t.Fatal(err)
+	}
+	process.Await(e.t, process.Patience, func() error { return e.control("endpoint", "health") })
+}
+
+// stop ends it as a crash would.
+func (e *realEtcd) stop() {
+	_ = e.cmd.Process.Kill() // it may have ended
+	_ = e.cmd.Wait()
+}
+
+// wipe has it begin without data.
+func (e *realEtcd) wipe() {
+	e.t.Helper()
+	e.stop()
+	e.data = e.t.TempDir()
+	e.start()
+}
+
+// restore has it begin with the data of a snapshot, as docs/operations/etcd.md has it.
+func (e *realEtcd) restore(snapshot string) {
+	e.t.Helper()
+	e.stop()
+	e.data = filepath.Join(e.t.TempDir(), "restored")
+	if err := e.control("snapshot", "restore", snapshot, "--data-dir", e.data, "--name", "etcd-1",
+		"--initial-cluster", "etcd-1="+e.peer, "--initial-advertise-peer-urls", e.peer); err != nil {
+		e.t.Fatal(err)
+	}
+	e.start()
+}
+
+// control runs etcdctl.
+func (e *realEtcd) control(args ...string) error {
+	cmd := exec.CommandContext(e.t.Context(), e.ctl, append([]string{"--endpoints", e.endpoint}, args...)...)
+	cmd.Env = append(os.Environ(), "ETCDCTL_API=3")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%v: %w: %s", cmd.Args, err, out)
+	}
+	return nil
+}
+
 // site is what an operator's page is about: an etcd of its own program, and three nodes. The page calls them etcd-1 and weir-1 to weir-3.
 // A comment of a page, as <!-- run: scene kill weir-3 -->, has what happens between its commands.
 type site struct {
 	*desk
-	program  string // etcd
-	endpoint string
-	peer     string
-	data     string // directory of etcd
-	restored string // another one
-	etcd     *exec.Cmd
-	nodes    []*process.Node // weir-1 first
+	etcd     *realEtcd
+	restored string                // directory for the data of a backup
+	nodes    []*process.Node       // weir-1 first
+	counts   atomic.Pointer[tally] // of the callers, if there are
 }
 
-func newSite(t *testing.T, document string) *site {
+func newSite(t *testing.T, document string, args ...string) *site {
 	t.Helper()
-	s := &site{program: findEtcd(t, "etcd"), data: t.TempDir(), restored: filepath.Join(t.TempDir(), "restored")}
+	s := &site{etcd: startRealEtcd(t), restored: filepath.Join(t.TempDir(), "restored")}
 	s.desk = newDesk(t, document)
 	home := t.TempDir() // -f on a page replaces what other documents have curl do with an error
 	if err := os.WriteFile(filepath.Join(home, ".curlrc"), []byte("silent\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.env = append(s.env, "CURL_HOME="+home, "PATH="+filepath.Dir(process.Binary(t))+":"+filepath.Dir(findEtcd(t, "etcdctl"))+":"+os.Getenv("PATH"))
-	s.endpoint, s.peer = freeAddress(t), "http://"+freeAddress(t)
-	s.startEtcd()
-	t.Cleanup(func() { s.stopEtcd() })
+	s.env = append(s.env, "ETCDCTL_API=3", "CURL_HOME="+home, "PATH="+filepath.Dir(process.Binary(t))+":"+filepath.Dir(s.etcd.ctl)+":"+os.Getenv("PATH"))
 	for i := range 3 {
-		s.nodes = append(s.nodes, process.Start(t, "--id", fmt.Sprint("weir-", i+1), "--etcd", s.endpoint, "--peer-timeout", "4s"))
+		args := append([]string{"--id", fmt.Sprint("weir-", i+1), "--etcd", s.etcd.endpoint, "--peer-timeout", "4s", "--snapshot-every", "1s"}, args...)
+		s.nodes = append(s.nodes, process.Start(t, args...))
 	}
 	process.AwaitMembers(t, process.Patience, s.nodes...)
 	return s
-}
-
-// startEtcd starts etcd on its directory.
-func (s *site) startEtcd() {
-	s.t.Helper()
-	var log bytes.Buffer
-	s.etcd = exec.Command(s.program, "--name", "etcd-1", "--data-dir", s.data,
-		"--listen-client-urls", "http://"+s.endpoint, "--advertise-client-urls", "http://"+s.endpoint,
-		"--listen-peer-urls", s.peer, "--initial-advertise-peer-urls", s.peer, "--initial-cluster", "etcd-1="+s.peer)
-	s.etcd.Stdout, s.etcd.Stderr = &log, &log
-	if err := s.etcd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
-	process.Await(s.t, process.Patience, func() error {
-		if out, code := s.run("ETCDCTL_API=3 etcdctl --endpoints " + s.endpoint + " endpoint health"); code != 0 {
-			return fmt.Errorf("etcd is not healthy: %s", out)
-		}
-		return nil
-	})
-}
-
-func (s *site) stopEtcd() {
-	_ = s.etcd.Process.Kill() // it may have ended
-	_ = s.etcd.Wait()
 }
 
 // here returns a command with the addresses and directories of this test.
 func (s *site) here(command string) string {
 	members := "etcd-1=http://etcd-1:2380,etcd-2=http://etcd-2:2380,etcd-3=http://etcd-3:2380" // this test has the first one only
 	replaced := []string{
-		"etcd-1:2379,etcd-2:2379,etcd-3:2379", s.endpoint, "etcd-1:2379", s.endpoint, members, "etcd-1=" + s.peer, "http://etcd-1:2380", s.peer,
+		"etcd-1:2379,etcd-2:2379,etcd-3:2379", s.etcd.endpoint, "etcd-1:2379", s.etcd.endpoint, members, "etcd-1=" + s.etcd.peer,
+		"http://etcd-1:2380", s.etcd.peer,
 		"/var/lib/etcd-restored", s.restored,
 	}
 	for _, n := range s.nodes {
@@ -112,33 +156,77 @@ func (s *site) play(step step) {
 func (s *site) scene(what string) {
 	s.t.Helper()
 	verb, object, _ := strings.Cut(what, " ")
-	node := s.nodes[0]
+	var nodes []*process.Node // that it is about
 	for _, n := range s.nodes {
-		if n.ID == object {
-			node = n
+		if object == "nodes" || slices.Contains(strings.Fields(object), n.ID) {
+			nodes = append(nodes, n)
 		}
 	}
 	switch {
 	case what == "kill etcd":
-		s.stopEtcd()
+		s.etcd.stop()
 	case what == "start etcd":
-		s.startEtcd()
+		s.etcd.start()
 	case what == "start etcd restored":
-		s.data = s.restored
-		s.startEtcd()
+		s.etcd.data = s.restored
+		s.etcd.start()
+	case what == "wipe etcd":
+		s.etcd.wipe()
 	case verb == "health": // has these words
 		s.awaitHealth(object, true)
 	case verb == "healthy":
 		s.awaitHealth(object, false)
-	case verb == "kill":
-		node.Kill()
-	case verb == "restart":
-		node.Restart()
+	case what == "load":
+		if out, code := s.run(s.here("weir rules apply --node weir-1:9090 -f ") + writeRules(s.t, rulesPerYear(1_000_000))); code != 0 {
+			s.t.Fatal(out)
+		}
+		process.Await(s.t, process.Patience, func() error { // until all nodes have them
+			var errs []error
+			for _, n := range s.nodes {
+				resp, err := n.Client.Check(s.t.Context(), user("first"))
+				if errs = append(errs, err); resp.GetSource() == weirv1.Source_SOURCE_NO_RULE {
+					errs = append(errs, fmt.Errorf("%s has no rules yet", n.ID))
+				}
+			}
+			return errors.Join(errs...)
+		})
+		s.counts.Store(new(tally))
+		s.t.Cleanup(load(s.nodes[:2], &s.counts))
+	case what == "no errors": // since the load began, or since the last time
+		counts := newTally(&s.counts)
+		counts.noErrors(s.t)
+		if counts.owner.Load() == 0 {
+			s.t.Errorf("%s: no check was decided by its owner", s.document)
+		}
 	case what == "members":
 		process.AwaitMembers(s.t, process.Patience, s.nodes...)
+	case len(nodes) == 0:
+		s.t.Fatalf("%s: no scene %q", s.document, what)
+	case verb == "kill":
+		for _, n := range nodes {
+			n.Kill()
+		}
+	case verb == "stop":
+		s.each(nodes, func(n *process.Node) {
+			n.Signal(syscall.SIGTERM)
+			if code := n.Wait(process.Patience); code != 0 {
+				s.t.Errorf("%s: %s ended with %d", s.document, n.ID, code)
+			}
+		})
+	case verb == "restart":
+		s.each(nodes, (*process.Node).Restart)
 	default:
 		s.t.Fatalf("%s: no scene %q", s.document, what)
 	}
+}
+
+// each does the same with these nodes at once.
+func (s *site) each(nodes []*process.Node, do func(*process.Node)) {
+	var wg sync.WaitGroup
+	for _, n := range nodes {
+		wg.Go(func() { do(n) })
+	}
+	wg.Wait()
 }
 
 // awaitHealth waits until the first node's health has these words among its reasons, or has not.
@@ -154,9 +242,10 @@ func (s *site) awaitHealth(words string, want bool) {
 
 // Every command of the pages for operators does its work on a real cluster, at the moment that the page is about.
 func TestOperatorsPages(t *testing.T) {
-	for _, name := range []string{"etcd", "upgrades", "disaster", "faq"} {
+	for _, name := range []string{"etcd", "upgrades", "disaster", "faq", "production"} {
 		t.Run(name, func(t *testing.T) {
 			process.NotInBrief(t)
+			t.Parallel()
 			document := "docs/operations/" + name + ".md"
 			text, err := os.ReadFile("../../" + document)
 			if err != nil {

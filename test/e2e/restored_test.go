@@ -1,0 +1,90 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/weirlimit/weir/client"
+	"github.com/weirlimit/weir/test/process"
+)
+
+// An etcd restored from a backup of the same view has the tokens of that backup in force, those that were revoked since as well, and
+// lacks later ones. Nodes keep the newer rules and say so until the next change. docs/operations/etcd.md has what to do: revoke again.
+func TestRestoredTokensAndRules(t *testing.T) {
+	process.NotInBrief(t)
+	t.Parallel()
+	etcd := startRealEtcd(t)
+	s := &tokenPair{t: t, p: process.NewCertificates(t), conns: make(map[string]*client.Node)}
+	s.a = s.p.Start("a", "--etcd", etcd.endpoint)
+	s.b = s.p.Start("b", "--etcd", etcd.endpoint)
+	process.AwaitMembers(t, process.Patience, s.a, s.b)
+	admin := func(n *process.Node, args ...string) string {
+		t.Helper()
+		out, err := weirWith(t, s.p, "client-admin", append(args, "--node", n.GRPC)...)
+		if err != nil {
+			t.Fatalf("weir %v: %v\n%s", args, err, out)
+		}
+		return out
+	}
+	apply := func(limit int) { t.Helper(); admin(s.a, "rules", "apply", "-f", writeRules(t, rulesPerYear(limit))) }
+	// await waits until both nodes accept one token and refuse another, and have that limit.
+	await := func(accepted, refused string, limit int) {
+		t.Helper()
+		process.Await(t, process.Patience, func() error {
+			for _, n := range []*process.Node{s.a, s.b} {
+				if err := s.check(n, accepted); err != nil {
+					return fmt.Errorf("%s refuses the first token: %w", n.ID, err)
+				}
+				if err := s.check(n, refused); status.Code(err) != codes.Unauthenticated {
+					return fmt.Errorf("%s does not refuse the second token: %w", n.ID, errors.Join(err, errors.New("a check was answered")))
+				}
+				if rules := admin(n, "rules", "export"); !strings.Contains(rules, fmt.Sprint("limit: ", limit, "\n")) && !strings.Contains(rules, fmt.Sprint("limit: ", limit, ",")) {
+					return fmt.Errorf("%s has not the limit %d:\n%s", n.ID, limit, rules)
+				}
+			}
+			return nil
+		})
+	}
+
+	apply(100)
+	early := s.create("early", "check")
+	backup := filepath.Join(t.TempDir(), "weir.db")
+	if err := etcd.control("snapshot", "save", backup); err != nil {
+		t.Fatal(err)
+	}
+	apply(200)
+	later := s.create("later", "check")
+	admin(s.b, "tokens", "revoke", "early")
+	await(later, early, 200)
+
+	etcd.restore(backup)
+	await(early, later, 200)
+	process.Await(t, process.Patience, func() error {
+		for _, n := range []*process.Node{s.a, s.b} {
+			if why := reasons(n); !strings.Contains(why, "it has revision 1 of the rules after revision 2") {
+				return fmt.Errorf("health of %s says %q", n.ID, why)
+			}
+		}
+		return nil
+	})
+	if out, err := weirWith(t, s.p, "client-admin", "view", "import", "--yes", "--node", s.a.GRPC); err == nil || !strings.Contains(out, "there is nothing to import") {
+		t.Errorf("the view is the same, and import says %v\n%s", err, out)
+	}
+
+	admin(s.a, "tokens", "revoke", "early")
+	fresh := s.create("fresh", "check")
+	apply(300)
+	await(fresh, early, 300)
+	process.Await(t, process.Patience, func() error {
+		if why := reasons(s.a); why != "" {
+			return fmt.Errorf("health says %q after rules were applied", why)
+		}
+		return nil
+	})
+}
