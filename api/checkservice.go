@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -45,7 +46,7 @@ func (l *Limiter) check(ctx context.Context, request []byte) (wire.Encoded, erro
 	start := time.Now()
 	w := l.newWork(ctx)
 	defer l.works.Put(w)
-	w.API = "check"
+	w.API, w.Start = "check", start
 	ctx = l.checks.StartSpan(ctx, &w.Work, w.API)
 	defer w.EndSpan()
 	if err := decodeRequest(wire.NewPart(request), &w.decoded); err != nil {
@@ -72,7 +73,7 @@ func (l *Limiter) checkBatch(ctx context.Context, request []byte) (wire.Encoded,
 	start := time.Now()
 	w := l.newWork(ctx)
 	defer l.works.Put(w)
-	w.API = "batch"
+	w.API, w.Start = "batch", start
 	ctx = l.checks.StartSpan(ctx, &w.Work, w.API)
 	defer w.EndSpan()
 	if err := decodeBatch(wire.NewPart(request), &w.list); err != nil {
@@ -158,7 +159,12 @@ func (l *Limiter) name(w *work, req *weirv1.RateLimitRequest) error {
 	if err := w.hasRules(); err != nil {
 		return err
 	}
-	attributes := w.Request.Attributes[:0]
+	w.Request.Attributes = appendAttributes(w.Request.Attributes[:0], req)
+	return nil
+}
+
+// appendAttributes appends the attributes of a request.
+func appendAttributes(attributes []rules.Attribute, req *weirv1.RateLimitRequest) []rules.Attribute {
 	attributes = append(attributes, rules.Attribute{Key: req.GetIdentifierType(), Value: req.GetIdentifier()})
 	if req.GetEndpoint() != "" {
 		attributes = append(attributes, rules.Attribute{Key: endpointAttribute, Value: req.GetEndpoint()})
@@ -166,8 +172,19 @@ func (l *Limiter) name(w *work, req *weirv1.RateLimitRequest) error {
 	for key, value := range req.GetAttributes() {
 		attributes = append(attributes, rules.Attribute{Key: key, Value: value})
 	}
-	w.Request.Attributes = attributes
-	return nil
+	return attributes
+}
+
+// decodedAgain is a work that decodes for the lists of keys.
+type decodedAgain work
+
+// Again implements check.Decoder. The request was decoded once, so that there is no error.
+func (w *decodedAgain) Again(i int) rules.Request {
+	var req weirv1.RateLimitRequest
+	if i >= len(w.list.Parts) || decodeRequest(w.list.Parts[i], &req) != nil {
+		return rules.Request{}
+	}
+	return rules.Request{Domain: cmp.Or(req.GetDomain(), DefaultDomain), Attributes: appendAttributes(nil, &req)}
 }
 
 // hasRules refuses a domain whose limits would not be looked at.

@@ -12,13 +12,14 @@ import (
 	"github.com/weirlimit/weir/api/internal/wire"
 	"github.com/weirlimit/weir/cluster"
 	"github.com/weirlimit/weir/internal/audit"
+	"github.com/weirlimit/weir/internal/topkeys"
 	"github.com/weirlimit/weir/rules"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
 // Status is what a node knows of itself and its cluster. All methods are safe for
-// concurrent use, and all but Remove and ImportView answer at once.
+// concurrent use, and all but Remove, ImportView and TopLists answer at once.
 type Status interface {
 	// Self is what the node says of itself.
 	Self() cluster.Node
@@ -48,6 +49,9 @@ type Status interface {
 	// ImportView writes what the node knows of the cluster into an etcd that has lost it, or
 	// says what it would write. The error is ErrNothingLost, wrapped, if it has not.
 	ImportView(ctx context.Context, dryRun bool) (*weirv1.ImportViewResponse, error)
+	// TopLists asks all members which keys clients have asked them for most, for half a second at most. Nil: this node
+	// keeps no lists.
+	TopLists(ctx context.Context, q topkeys.Query) *cluster.TopLists
 	// Rules are the rules in use.
 	Rules() *rules.Set
 	// Counters is how many counters live on this node.

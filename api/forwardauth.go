@@ -107,7 +107,7 @@ func (h authHandler) answer(r *http.Request, longest time.Duration) (answer head
 	start := time.Now()
 	w := h.newWork(r.Context())
 	defer h.works.Put(w)
-	w.API = "auth"
+	w.API, w.Start = "auth", start
 	ctx := h.checks.StartSpan(r.Context(), &w.Work, w.API)
 	defer w.EndSpan()
 	w.Request.Domain = cmp.Or(r.PathValue("domain"), DefaultDomain)

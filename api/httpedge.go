@@ -19,6 +19,7 @@ var queries = []struct {
 	parameters   []string
 }{
 	{http.MethodGet, "/v1/ring", nil},
+	{http.MethodGet, "/v1/top", nil},
 	{http.MethodGet, "/v1/rules", nil},
 	{http.MethodGet, "/v1/rules:watch", nil},
 	{http.MethodDelete, "/v1/rules/", nil},

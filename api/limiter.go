@@ -14,6 +14,7 @@ import (
 	"github.com/weirlimit/weir/internal/audit"
 	"github.com/weirlimit/weir/internal/decisionlog"
 	"github.com/weirlimit/weir/internal/headers"
+	"github.com/weirlimit/weir/internal/topkeys"
 	"github.com/weirlimit/weir/internal/tracing"
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/rules"
@@ -50,6 +51,8 @@ type Config struct {
 	Decisions *decisionlog.Log
 	// Tracing makes spans of checks; nil is none.
 	Tracing *tracing.Tracing
+	// Top records the keys that are asked for most; nil is none.
+	Top *topkeys.Recorder
 	// Style is how decisions are told in header fields.
 	Style headers.Style
 	// Auth says how requests that a proxy asks about become attributes.
@@ -83,7 +86,7 @@ type callDurations struct{ check, batch, stream, auth prometheus.Observer }
 // NewLimiter returns a Limiter of the set that rules returns at each request.
 func NewLimiter(c Config) *Limiter {
 	stopped, stop := context.WithCancel(context.Background())
-	checks := check.New(check.Config{Rules: c.Rules, Hasher: c.Hasher, Decider: c.Decider, Metrics: c.Metrics, Decisions: c.Decisions, Tracing: c.Tracing})
+	checks := check.New(check.Config{Rules: c.Rules, Hasher: c.Hasher, Decider: c.Decider, Metrics: c.Metrics, Decisions: c.Decisions, Tracing: c.Tracing, Top: c.Top})
 	l := &Limiter{
 		checks: checks,
 		duration: callDurations{
@@ -127,6 +130,7 @@ type work struct {
 
 func (l *Limiter) newWork(ctx context.Context) *work {
 	w := l.works.Get().(*work)
+	w.Decoder = (*decodedAgain)(w)
 	l.checks.Begin(ctx, &w.Work)
 	w.list.Reset()
 	return w

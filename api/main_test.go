@@ -20,6 +20,7 @@ import (
 	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/internal/headers"
 	"github.com/weirlimit/weir/internal/inmemory"
+	"github.com/weirlimit/weir/internal/topkeys"
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/rules"
 	"github.com/weirlimit/weir/shard"
@@ -73,7 +74,7 @@ func newFixture(t testing.TB, text string) *fixture {
 		t.Fatal(err)
 	}
 	f.Limiter = NewLimiter(Config{
-		Rules: func() *rules.Set { return set }, Hasher: ring.NewHasher([ring.SecretSize]byte{1}), Decider: f, Metrics: f.registry,
+		Rules: func() *rules.Set { return set }, Hasher: ring.NewHasher([ring.SecretSize]byte{1}), Decider: f, Metrics: f.registry, Top: topkeys.NewRecorder(nil),
 		Style: headers.Style{Forms: []headers.Form{headers.Draft, headers.XRateLimit}},
 	})
 	return f

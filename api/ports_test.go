@@ -80,6 +80,9 @@ var checkCalls = []string{
 	"POST /v1/check", "POST /v1/check:batch", "/auth", "/auth/{domain}", "POST /json",
 }
 
+// personalCalls return identifiers of the clients' own users.
+var personalCalls = []string{weirv1.Cluster_ListTopKeys_FullMethodName, "GET /v1/top"}
+
 // The table serves the dashboard, metrics, what needs the role admin, and all changes at the admin port, and checks at the others.
 func TestPortOfEachCall(t *testing.T) {
 	for call, n := range needs {
@@ -87,7 +90,7 @@ func TestPortOfEachCall(t *testing.T) {
 		switch {
 		case slices.Contains(checkCalls, call) || n.role == access.Peer:
 			want = PublicPort
-		case isUI(call) || n.changes || n.role == access.Admin || n.role == access.Metrics:
+		case isUI(call) || n.changes || slices.Contains(personalCalls, call) || n.role == access.Admin || n.role == access.Metrics:
 			want = AdminPort
 		}
 		if n.port != want {

@@ -208,7 +208,7 @@ func (s *stream) check(m received) (wire.Encoded, bool) {
 	start := time.Now()
 	w := s.newWork(s.grpc.Context())
 	defer s.works.Put(w)
-	w.API = "stream"
+	w.API, w.Start = "stream", start
 	ctx := s.checks.StartSpan(s.grpc.Context(), &w.Work, w.API)
 	defer w.EndSpan()
 	var head weirv1.StreamRateLimitsRequest

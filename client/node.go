@@ -203,6 +203,14 @@ func (n *Node) DrainNode(ctx context.Context, id string, cancel bool) (*weirv1.D
 	return n.cluster.DrainNode(ctx, &weirv1.DrainNodeRequest{NodeId: id, Cancel: cancel})
 }
 
+// ListTopKeys returns the keys with the most checks or denials, over all nodes. The timeout should be above the 500 ms
+// for which the asked node waits for the others.
+func (n *Node) ListTopKeys(ctx context.Context, req *weirv1.ListTopKeysRequest) (*weirv1.ListTopKeysResponse, error) {
+	ctx, cancel := n.bound(ctx)
+	defer cancel()
+	return n.cluster.ListTopKeys(ctx, req)
+}
+
 // ListAudit returns the last changes that the asked node was asked for, the oldest first.
 func (n *Node) ListAudit(ctx context.Context) (*weirv1.ListAuditResponse, error) {
 	ctx, done := n.bound(ctx)

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weirlimit/weir/internal/topkeys"
 	"github.com/weirlimit/weir/shard"
 )
 
@@ -107,6 +108,8 @@ type OwnershipConfig struct {
 	Renewed func() time.Time
 	// Dial connects to the gRPC port of a node.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
+	// Top has the keys that clients have asked this node for most; nil if it keeps no lists.
+	Top *topkeys.Recorder
 
 	Logger  *slog.Logger
 	Metrics prometheus.Registerer

@@ -31,6 +31,7 @@ import (
 	"github.com/weirlimit/weir/internal/audit"
 	"github.com/weirlimit/weir/internal/certs"
 	"github.com/weirlimit/weir/internal/decisionlog"
+	"github.com/weirlimit/weir/internal/topkeys"
 	"github.com/weirlimit/weir/internal/tracing"
 	"github.com/weirlimit/weir/overload"
 	"github.com/weirlimit/weir/ring"
@@ -102,12 +103,13 @@ type node struct {
 	health                     *health.Server
 	certs                      *certs.Source // nil without TLS
 	audit                      *audit.Log
-	auditFile                  *auditFile       // nil without one
-	decisions                  *decisionlog.Log // nil without one
-	tracing                    *tracing.Tracing // nil without it
-	tokens                     *tokenFile       // nil without one
-	clusterTokens              *clusterTokens   // nil without TLS
-	access                     *api.Access      // nil without TLS: all is permitted, at every port
+	auditFile                  *auditFile        // nil without one
+	decisions                  *decisionlog.Log  // nil without one
+	tracing                    *tracing.Tracing  // nil without it
+	top                        *topkeys.Recorder // nil without it
+	tokens                     *tokenFile        // nil without one
+	clusterTokens              *clusterTokens    // nil without TLS
+	access                     *api.Access       // nil without TLS: all is permitted, at every port
 
 	xdsCertEnd atomic.Pointer[time.Time] // of --xds-cert when it could be read last; nil before
 
@@ -277,6 +279,7 @@ func (n *node) register(ctx context.Context) error {
 		Self: n.opts.ID, Local: local, DenialLeases: denialLeases, Busy: n.overload.Busy, Traced: n.tracing != nil, Dial: cluster.GreetingDialer(n.dial, n.greeter), AttemptTimeout: n.opts.PeerTimeout, Logger: n.log, Metrics: n.metrics,
 	})
 	n.closers = append(n.closers, n.router.Close)
+	n.top = n.newTopKeys(params)
 	n.keep(params, denialLeases)
 	n.snapshots = n.newSnapshots(params, incarnation)
 	n.snapshots.restore()
@@ -307,6 +310,7 @@ func (n *node) keep(params cluster.Params, denialLeases *cluster.DenialLeases) {
 		Load:    n.loads.load,
 		Renewed: func() time.Time { return n.registry.Status().Renewed },
 		Dial:    n.dial,
+		Top:     n.top,
 		Logger:  n.log,
 		Metrics: n.metrics,
 	}, params.Ring.Partitions)
@@ -325,6 +329,7 @@ func (n *node) buildServers(params cluster.Params, local cluster.Local, denialLe
 		Audit:     n.audit,
 		Decisions: n.decisions,
 		Tracing:   n.tracing,
+		Top:       n.top,
 		Metrics:   n.metrics,
 		Style:     n.opts.style(),
 		Auth:      n.opts.auth(),

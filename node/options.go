@@ -167,6 +167,9 @@ type Options struct {
 	DecisionLogSize Bytes
 	// DecisionLogFiles is how many renamed files are kept, 1 to 1000. 0 means the default, 10.
 	DecisionLogFiles int
+	// TopKeys says how the lists of the keys that are asked for most have values of identifiers, endpoints and attributes:
+	// clear, hashed as in the decision log, or off for no lists. Empty means clear.
+	TopKeys string
 	// Pprof is where to serve Go's profiles of this process, as host:port on loopback. Port 0
 	// picks a free one, which the log tells. Empty means not to.
 	Pprof string
@@ -359,6 +362,7 @@ func (o Options) WithDefaults() Options {
 	}
 	fill(&o.DecisionLogWhich, decisionlog.Denied)
 	fill(&o.DecisionLogKeys, decisionlog.Hashed)
+	fill(&o.TopKeys, decisionlog.Clear)
 	if o.DecisionLogSample == 0 {
 		o.DecisionLogSample = defaultDecisionLogSample
 	}
@@ -434,6 +438,7 @@ func (o Options) Validate() error {
 		{"decision-log-keys", badOneOf(o.DecisionLogKeys, decisionlog.Forms)},
 		{"decision-log-size", badDecisionLogSize(o.DecisionLogSize)},
 		{"decision-log-files", badDecisionLogFiles(o.DecisionLogFiles)},
+		{"top-keys", badOneOf(o.TopKeys, topKeysForms)},
 		{"pprof", o.badPprof()},
 		{"http-hosts", badHTTPHosts(o.HTTPHosts)},
 		{"http-headers", badHTTPHeaders(o.HTTPHeaders)},

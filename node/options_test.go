@@ -103,6 +103,7 @@ func TestOptionsValidate(t *testing.T) {
 		{Options{DecisionLogSample: 1.5}, "decision-log-sample: 1.5 is not above 0 and up to 1"},
 		{Options{DecisionLogSample: -0.1}, "decision-log-sample: -0.1 is not above 0 and up to 1"},
 		{Options{DecisionLogKeys: "secret"}, `decision-log-keys: "secret" is not one of hashed, clear`},
+		{Options{TopKeys: "on"}, `top-keys: "on" is not one of clear, hashed, off`},
 		{Options{DecisionLogSize: 1 << 19}, "decision-log-size: 512KiB is not between 1.0MiB and 1.0TiB"},
 		{Options{DecisionLogFiles: 1001}, "decision-log-files: 1001 is not between 1 and 1000"},
 		{Options{DecisionLogFiles: -1}, "decision-log-files: -1 is not between 1 and 1000"},
@@ -231,7 +232,7 @@ func TestOptionsWithDefaults(t *testing.T) {
 		SnapshotEvery: time.Minute, SnapshotMinWindow: 10 * time.Minute,
 		HTTPHeaders: []string{"draft", "x-ratelimit"}, ResetFormat: "delta", RetryJitter: "10%",
 		TrustedProxies: []string{"127.0.0.0/8", "::1"}, ClientIPHeader: "X-Forwarded-For",
-		TraceSample: 0.01, DecisionLogWhich: "denied", DecisionLogSample: 0.01, DecisionLogKeys: "hashed", DecisionLogSize: 100 << 20, DecisionLogFiles: 10,
+		TraceSample: 0.01, DecisionLogWhich: "denied", DecisionLogSample: 0.01, DecisionLogKeys: "hashed", DecisionLogSize: 100 << 20, DecisionLogFiles: 10, TopKeys: "clear",
 		TLSClientAuth: "optional", RulesFiles: "yaml", LyftAlgorithm: "fixed_window", RLSNearLimit: 0.8,
 		XDSNodeID: "default", XDSRetry: time.Second, XDSRetryMax: 30 * time.Second,
 	}

@@ -82,6 +82,7 @@ type work struct {
 
 func (s *Service) newWork(ctx context.Context) *work {
 	w := s.works.Get().(*work)
+	w.Decoder = (*decodedAgain)(w)
 	s.checks.Begin(ctx, &w.Work)
 	w.list.Reset()
 	clear(w.asked) // their entries are the last request's
@@ -89,6 +90,27 @@ func (s *Service) newWork(ctx context.Context) *work {
 	w.descriptors, w.strict, w.tooMuch, w.hits, w.returned = nil, false, false, 0, false
 	w.asked, w.statuses, w.verdicts, w.names = w.asked[:0], w.statuses[:0], w.verdicts[:0], w.names[:0]
 	return w
+}
+
+// decodedAgain is a work that decodes for the lists of keys.
+type decodedAgain work
+
+// Again implements check.Decoder. The descriptor was decoded once, so that there is no error.
+func (w *decodedAgain) Again(i int) rules.Request {
+	var entries wire.List
+	request := rules.Request{Domain: w.Request.Domain}
+	if i >= len(w.list.Parts) {
+		return request
+	}
+	if _, err := decodeDescriptor(w.list.Parts[i], &entries); err != nil {
+		return request
+	}
+	for _, e := range entries.Parts {
+		if key, value, err := decodeEntry(e); err == nil {
+			request.Attributes = append(request.Attributes, rules.Attribute{Key: key, Value: value})
+		}
+	}
+	return request
 }
 
 // ShouldRateLimit implements rlsv3.RateLimitServiceServer.
@@ -101,6 +123,7 @@ func (s *Service) check(ctx context.Context, request []byte) (wire.Encoded, erro
 	start := time.Now()
 	w := s.newWork(ctx)
 	defer s.works.Put(w)
+	w.Start = start
 	ctx = s.checks.StartSpan(ctx, &w.Work, "envoy")
 	defer w.EndSpan()
 	if err := s.add(w, wire.NewPart(request)); err != nil {

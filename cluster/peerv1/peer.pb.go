@@ -82,6 +82,325 @@ func (ReplicaState) EnumDescriptor() ([]byte, []int) {
 	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{0}
 }
 
+// ListTopKeysRequest says which list to return.
+type ListTopKeysRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The caller and the node that it calls.
+	Caller *Caller `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
+	// What keys are sorted by: 0 for checks, 1 for denials, 2 for denials that are not enforced.
+	Order uint32 `protobuf:"varint,2,opt,name=order,proto3" json:"order,omitempty"`
+	// The time that is counted: 0 for the last minute, 1 for the last hour.
+	Window uint32 `protobuf:"varint,3,opt,name=window,proto3" json:"window,omitempty"`
+	// The domain of the rules. Empty means all domains.
+	Domain string `protobuf:"bytes,4,opt,name=domain,proto3" json:"domain,omitempty"`
+	// Only keys of this rule, which needs a domain. Empty means all.
+	Rule          string `protobuf:"bytes,5,opt,name=rule,proto3" json:"rule,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTopKeysRequest) Reset() {
+	*x = ListTopKeysRequest{}
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTopKeysRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTopKeysRequest) ProtoMessage() {}
+
+func (x *ListTopKeysRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTopKeysRequest.ProtoReflect.Descriptor instead.
+func (*ListTopKeysRequest) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *ListTopKeysRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
+func (x *ListTopKeysRequest) GetOrder() uint32 {
+	if x != nil {
+		return x.Order
+	}
+	return 0
+}
+
+func (x *ListTopKeysRequest) GetWindow() uint32 {
+	if x != nil {
+		return x.Window
+	}
+	return 0
+}
+
+func (x *ListTopKeysRequest) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *ListTopKeysRequest) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+// ListTopKeysResponse is a list of a node.
+type ListTopKeysResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The keys, at most 1024.
+	Keys []*TopKey `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
+	// How many seconds the list goes back.
+	Seconds uint32 `protobuf:"varint,2,opt,name=seconds,proto3" json:"seconds,omitempty"`
+	// A key that is not listed has at most this count.
+	Unlisted uint64 `protobuf:"varint,3,opt,name=unlisted,proto3" json:"unlisted,omitempty"`
+	// The same by rule, of at most 1024 rules.
+	Rules         []*UnlistedOfRule `protobuf:"bytes,4,rep,name=rules,proto3" json:"rules,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTopKeysResponse) Reset() {
+	*x = ListTopKeysResponse{}
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTopKeysResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTopKeysResponse) ProtoMessage() {}
+
+func (x *ListTopKeysResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTopKeysResponse.ProtoReflect.Descriptor instead.
+func (*ListTopKeysResponse) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ListTopKeysResponse) GetKeys() []*TopKey {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *ListTopKeysResponse) GetSeconds() uint32 {
+	if x != nil {
+		return x.Seconds
+	}
+	return 0
+}
+
+func (x *ListTopKeysResponse) GetUnlisted() uint64 {
+	if x != nil {
+		return x.Unlisted
+	}
+	return 0
+}
+
+func (x *ListTopKeysResponse) GetRules() []*UnlistedOfRule {
+	if x != nil {
+		return x.Rules
+	}
+	return nil
+}
+
+// UnlistedOfRule says what a key of a rule has at most if it is not listed.
+type UnlistedOfRule struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The domain of the rule.
+	Domain string `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
+	// The id of the rule.
+	Rule string `protobuf:"bytes,2,opt,name=rule,proto3" json:"rule,omitempty"`
+	// The count.
+	Unlisted      uint64 `protobuf:"varint,3,opt,name=unlisted,proto3" json:"unlisted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnlistedOfRule) Reset() {
+	*x = UnlistedOfRule{}
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnlistedOfRule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnlistedOfRule) ProtoMessage() {}
+
+func (x *UnlistedOfRule) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnlistedOfRule.ProtoReflect.Descriptor instead.
+func (*UnlistedOfRule) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *UnlistedOfRule) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *UnlistedOfRule) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *UnlistedOfRule) GetUnlisted() uint64 {
+	if x != nil {
+		return x.Unlisted
+	}
+	return 0
+}
+
+// TopKey is a key and what was counted of it. The real count is between least and most, apart from sampling.
+type TopKey struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The number of the key, which all nodes of a cluster know it by.
+	Id uint64 `protobuf:"fixed64,1,opt,name=id,proto3" json:"id,omitempty"`
+	// The domain of its rule.
+	Domain string `protobuf:"bytes,2,opt,name=domain,proto3" json:"domain,omitempty"`
+	// The id of its rule.
+	Rule string `protobuf:"bytes,3,opt,name=rule,proto3" json:"rule,omitempty"`
+	// Attributes and values: each text with its length before it as a varint, and after a value a byte that is 1 if it was cut.
+	Text []byte `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"`
+	// What was counted for certain.
+	Least uint64 `protobuf:"varint,5,opt,name=least,proto3" json:"least,omitempty"`
+	// What can have been counted at most, at least as much as least.
+	Most uint64 `protobuf:"varint,6,opt,name=most,proto3" json:"most,omitempty"`
+	// The variance of least by sampling.
+	Variance      float64 `protobuf:"fixed64,7,opt,name=variance,proto3" json:"variance,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TopKey) Reset() {
+	*x = TopKey{}
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TopKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TopKey) ProtoMessage() {}
+
+func (x *TopKey) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TopKey.ProtoReflect.Descriptor instead.
+func (*TopKey) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *TopKey) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *TopKey) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *TopKey) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *TopKey) GetText() []byte {
+	if x != nil {
+		return x.Text
+	}
+	return nil
+}
+
+func (x *TopKey) GetLeast() uint64 {
+	if x != nil {
+		return x.Least
+	}
+	return 0
+}
+
+func (x *TopKey) GetMost() uint64 {
+	if x != nil {
+		return x.Most
+	}
+	return 0
+}
+
+func (x *TopKey) GetVariance() float64 {
+	if x != nil {
+		return x.Variance
+	}
+	return 0
+}
+
 // Caller names the caller, and the node that it calls.
 type Caller struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -107,7 +426,7 @@ type Caller struct {
 
 func (x *Caller) Reset() {
 	*x = Caller{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[0]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -119,7 +438,7 @@ func (x *Caller) String() string {
 func (*Caller) ProtoMessage() {}
 
 func (x *Caller) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[0]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -132,7 +451,7 @@ func (x *Caller) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Caller.ProtoReflect.Descriptor instead.
 func (*Caller) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{0}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Caller) GetCluster() uint64 {
@@ -207,7 +526,7 @@ type HeartbeatRequest struct {
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[1]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -219,7 +538,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[1]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -232,7 +551,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{1}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *HeartbeatRequest) GetCaller() *Caller {
@@ -280,7 +599,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[2]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -292,7 +611,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[2]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -305,7 +624,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{2}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Finding) GetId() string {
@@ -365,7 +684,7 @@ type Adoption struct {
 
 func (x *Adoption) Reset() {
 	*x = Adoption{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[3]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -377,7 +696,7 @@ func (x *Adoption) String() string {
 func (*Adoption) ProtoMessage() {}
 
 func (x *Adoption) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[3]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -390,7 +709,7 @@ func (x *Adoption) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adoption.ProtoReflect.Descriptor instead.
 func (*Adoption) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{3}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Adoption) GetId() string {
@@ -445,7 +764,7 @@ type HeartbeatResponse struct {
 
 func (x *HeartbeatResponse) Reset() {
 	*x = HeartbeatResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[4]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -457,7 +776,7 @@ func (x *HeartbeatResponse) String() string {
 func (*HeartbeatResponse) ProtoMessage() {}
 
 func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[4]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -470,7 +789,7 @@ func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{4}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *HeartbeatResponse) GetView() uint64 {
@@ -582,7 +901,7 @@ type Load struct {
 
 func (x *Load) Reset() {
 	*x = Load{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[5]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -594,7 +913,7 @@ func (x *Load) String() string {
 func (*Load) ProtoMessage() {}
 
 func (x *Load) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[5]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -607,7 +926,7 @@ func (x *Load) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Load.ProtoReflect.Descriptor instead.
 func (*Load) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{5}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Load) GetAllowed() uint64 {
@@ -698,7 +1017,7 @@ type GetViewRequest struct {
 
 func (x *GetViewRequest) Reset() {
 	*x = GetViewRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[6]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -710,7 +1029,7 @@ func (x *GetViewRequest) String() string {
 func (*GetViewRequest) ProtoMessage() {}
 
 func (x *GetViewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[6]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -723,7 +1042,7 @@ func (x *GetViewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetViewRequest.ProtoReflect.Descriptor instead.
 func (*GetViewRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{6}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetViewRequest) GetCaller() *Caller {
@@ -744,7 +1063,7 @@ type GetViewResponse struct {
 
 func (x *GetViewResponse) Reset() {
 	*x = GetViewResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[7]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -756,7 +1075,7 @@ func (x *GetViewResponse) String() string {
 func (*GetViewResponse) ProtoMessage() {}
 
 func (x *GetViewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[7]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -769,7 +1088,7 @@ func (x *GetViewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetViewResponse.ProtoReflect.Descriptor instead.
 func (*GetViewResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{7}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GetViewResponse) GetView() []byte {
@@ -794,7 +1113,7 @@ type LocateRequest struct {
 
 func (x *LocateRequest) Reset() {
 	*x = LocateRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[8]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -806,7 +1125,7 @@ func (x *LocateRequest) String() string {
 func (*LocateRequest) ProtoMessage() {}
 
 func (x *LocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[8]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -819,7 +1138,7 @@ func (x *LocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocateRequest.ProtoReflect.Descriptor instead.
 func (*LocateRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{8}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *LocateRequest) GetCaller() *Caller {
@@ -856,7 +1175,7 @@ type Fetch struct {
 
 func (x *Fetch) Reset() {
 	*x = Fetch{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[9]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -868,7 +1187,7 @@ func (x *Fetch) String() string {
 func (*Fetch) ProtoMessage() {}
 
 func (x *Fetch) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[9]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -881,7 +1200,7 @@ func (x *Fetch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fetch.ProtoReflect.Descriptor instead.
 func (*Fetch) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{9}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Fetch) GetPartition() uint32 {
@@ -911,7 +1230,7 @@ type LocateResponse struct {
 
 func (x *LocateResponse) Reset() {
 	*x = LocateResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[10]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -923,7 +1242,7 @@ func (x *LocateResponse) String() string {
 func (*LocateResponse) ProtoMessage() {}
 
 func (x *LocateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[10]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -936,7 +1255,7 @@ func (x *LocateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocateResponse.ProtoReflect.Descriptor instead.
 func (*LocateResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{10}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *LocateResponse) GetView() uint64 {
@@ -982,7 +1301,7 @@ type Located struct {
 
 func (x *Located) Reset() {
 	*x = Located{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[11]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -994,7 +1313,7 @@ func (x *Located) String() string {
 func (*Located) ProtoMessage() {}
 
 func (x *Located) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[11]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1007,7 +1326,7 @@ func (x *Located) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Located.ProtoReflect.Descriptor instead.
 func (*Located) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{11}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Located) GetState() ReplicaState {
@@ -1097,7 +1416,7 @@ type PullRequest struct {
 
 func (x *PullRequest) Reset() {
 	*x = PullRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1109,7 +1428,7 @@ func (x *PullRequest) String() string {
 func (*PullRequest) ProtoMessage() {}
 
 func (x *PullRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1122,7 +1441,7 @@ func (x *PullRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullRequest.ProtoReflect.Descriptor instead.
 func (*PullRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{12}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PullRequest) GetCaller() *Caller {
@@ -1173,7 +1492,7 @@ type PullResponse struct {
 
 func (x *PullResponse) Reset() {
 	*x = PullResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1185,7 +1504,7 @@ func (x *PullResponse) String() string {
 func (*PullResponse) ProtoMessage() {}
 
 func (x *PullResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1198,7 +1517,7 @@ func (x *PullResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullResponse.ProtoReflect.Descriptor instead.
 func (*PullResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{13}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *PullResponse) GetRecords() []byte {
@@ -1251,7 +1570,7 @@ type Delivery struct {
 
 func (x *Delivery) Reset() {
 	*x = Delivery{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1263,7 +1582,7 @@ func (x *Delivery) String() string {
 func (*Delivery) ProtoMessage() {}
 
 func (x *Delivery) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1276,7 +1595,7 @@ func (x *Delivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delivery.ProtoReflect.Descriptor instead.
 func (*Delivery) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{14}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Delivery) GetId() string {
@@ -1315,7 +1634,7 @@ type ConfirmRequest struct {
 
 func (x *ConfirmRequest) Reset() {
 	*x = ConfirmRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1327,7 +1646,7 @@ func (x *ConfirmRequest) String() string {
 func (*ConfirmRequest) ProtoMessage() {}
 
 func (x *ConfirmRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1340,7 +1659,7 @@ func (x *ConfirmRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmRequest.ProtoReflect.Descriptor instead.
 func (*ConfirmRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{15}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ConfirmRequest) GetCaller() *Caller {
@@ -1373,7 +1692,7 @@ type ConfirmResponse struct {
 
 func (x *ConfirmResponse) Reset() {
 	*x = ConfirmResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1385,7 +1704,7 @@ func (x *ConfirmResponse) String() string {
 func (*ConfirmResponse) ProtoMessage() {}
 
 func (x *ConfirmResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1398,7 +1717,7 @@ func (x *ConfirmResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmResponse.ProtoReflect.Descriptor instead.
 func (*ConfirmResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{16}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{20}
 }
 
 // ReplicateRequest is what has changed.
@@ -1414,7 +1733,7 @@ type ReplicateRequest struct {
 
 func (x *ReplicateRequest) Reset() {
 	*x = ReplicateRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1426,7 +1745,7 @@ func (x *ReplicateRequest) String() string {
 func (*ReplicateRequest) ProtoMessage() {}
 
 func (x *ReplicateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1439,7 +1758,7 @@ func (x *ReplicateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicateRequest.ProtoReflect.Descriptor instead.
 func (*ReplicateRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{17}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReplicateRequest) GetCaller() *Caller {
@@ -1479,7 +1798,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1491,7 +1810,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1504,7 +1823,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{18}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Replica) GetPartition() uint32 {
@@ -1569,7 +1888,7 @@ type ReplicateResponse struct {
 
 func (x *ReplicateResponse) Reset() {
 	*x = ReplicateResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[19]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1581,7 +1900,7 @@ func (x *ReplicateResponse) String() string {
 func (*ReplicateResponse) ProtoMessage() {}
 
 func (x *ReplicateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[19]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1594,7 +1913,7 @@ func (x *ReplicateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicateResponse.ProtoReflect.Descriptor instead.
 func (*ReplicateResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{19}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReplicateResponse) GetView() uint64 {
@@ -1628,7 +1947,7 @@ type AddGrantsRequest struct {
 
 func (x *AddGrantsRequest) Reset() {
 	*x = AddGrantsRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[20]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1640,7 +1959,7 @@ func (x *AddGrantsRequest) String() string {
 func (*AddGrantsRequest) ProtoMessage() {}
 
 func (x *AddGrantsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[20]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1653,7 +1972,7 @@ func (x *AddGrantsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddGrantsRequest.ProtoReflect.Descriptor instead.
 func (*AddGrantsRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{20}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AddGrantsRequest) GetCaller() *Caller {
@@ -1695,7 +2014,7 @@ type AddGrantsResponse struct {
 
 func (x *AddGrantsResponse) Reset() {
 	*x = AddGrantsResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[21]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1707,7 +2026,7 @@ func (x *AddGrantsResponse) String() string {
 func (*AddGrantsResponse) ProtoMessage() {}
 
 func (x *AddGrantsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[21]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1720,7 +2039,7 @@ func (x *AddGrantsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddGrantsResponse.ProtoReflect.Descriptor instead.
 func (*AddGrantsResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{21}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AddGrantsResponse) GetAdded() bool {
@@ -1743,7 +2062,7 @@ type GatherRequest struct {
 
 func (x *GatherRequest) Reset() {
 	*x = GatherRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[22]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1755,7 +2074,7 @@ func (x *GatherRequest) String() string {
 func (*GatherRequest) ProtoMessage() {}
 
 func (x *GatherRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[22]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1768,7 +2087,7 @@ func (x *GatherRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatherRequest.ProtoReflect.Descriptor instead.
 func (*GatherRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{22}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GatherRequest) GetCaller() *Caller {
@@ -1802,7 +2121,7 @@ type GrantBatch struct {
 
 func (x *GrantBatch) Reset() {
 	*x = GrantBatch{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[23]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1814,7 +2133,7 @@ func (x *GrantBatch) String() string {
 func (*GrantBatch) ProtoMessage() {}
 
 func (x *GrantBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[23]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1827,7 +2146,7 @@ func (x *GrantBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantBatch.ProtoReflect.Descriptor instead.
 func (*GrantBatch) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{23}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GrantBatch) GetPartition() uint32 {
@@ -1873,7 +2192,7 @@ type GatherResponse struct {
 
 func (x *GatherResponse) Reset() {
 	*x = GatherResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[24]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1885,7 +2204,7 @@ func (x *GatherResponse) String() string {
 func (*GatherResponse) ProtoMessage() {}
 
 func (x *GatherResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[24]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1898,7 +2217,7 @@ func (x *GatherResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatherResponse.ProtoReflect.Descriptor instead.
 func (*GatherResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{24}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GatherResponse) GetView() uint64 {
@@ -1926,7 +2245,30 @@ var File_weir_peer_v1_peer_proto protoreflect.FileDescriptor
 
 const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x17weir/peer/v1/peer.proto\x12\fweir.peer.v1\"\xc1\x01\n" +
+	"\x17weir/peer/v1/peer.proto\x12\fweir.peer.v1\"\x9c\x01\n" +
+	"\x12ListTopKeysRequest\x12,\n" +
+	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\x12\x14\n" +
+	"\x05order\x18\x02 \x01(\rR\x05order\x12\x16\n" +
+	"\x06window\x18\x03 \x01(\rR\x06window\x12\x16\n" +
+	"\x06domain\x18\x04 \x01(\tR\x06domain\x12\x12\n" +
+	"\x04rule\x18\x05 \x01(\tR\x04rule\"\xa9\x01\n" +
+	"\x13ListTopKeysResponse\x12(\n" +
+	"\x04keys\x18\x01 \x03(\v2\x14.weir.peer.v1.TopKeyR\x04keys\x12\x18\n" +
+	"\aseconds\x18\x02 \x01(\rR\aseconds\x12\x1a\n" +
+	"\bunlisted\x18\x03 \x01(\x04R\bunlisted\x122\n" +
+	"\x05rules\x18\x04 \x03(\v2\x1c.weir.peer.v1.UnlistedOfRuleR\x05rules\"X\n" +
+	"\x0eUnlistedOfRule\x12\x16\n" +
+	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x12\n" +
+	"\x04rule\x18\x02 \x01(\tR\x04rule\x12\x1a\n" +
+	"\bunlisted\x18\x03 \x01(\x04R\bunlisted\"\x9e\x01\n" +
+	"\x06TopKey\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x06R\x02id\x12\x16\n" +
+	"\x06domain\x18\x02 \x01(\tR\x06domain\x12\x12\n" +
+	"\x04rule\x18\x03 \x01(\tR\x04rule\x12\x12\n" +
+	"\x04text\x18\x04 \x01(\fR\x04text\x12\x14\n" +
+	"\x05least\x18\x05 \x01(\x04R\x05least\x12\x12\n" +
+	"\x04most\x18\x06 \x01(\x04R\x04most\x12\x1a\n" +
+	"\bvariance\x18\a \x01(\x01R\bvariance\"\xc1\x01\n" +
 	"\x06Caller\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\x06R\acluster\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x18\n" +
@@ -2066,7 +2408,7 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\x14REPLICA_STATE_ABSENT\x10\x01\x12\x18\n" +
 	"\x14REPLICA_STATE_ACTIVE\x10\x02\x12\x18\n" +
 	"\x14REPLICA_STATE_SEALED\x10\x03\x12\x19\n" +
-	"\x15REPLICA_STATE_PENDING\x10\x042\xcb\x04\n" +
+	"\x15REPLICA_STATE_PENDING\x10\x042\x9f\x05\n" +
 	"\x04Peer\x12L\n" +
 	"\tHeartbeat\x12\x1e.weir.peer.v1.HeartbeatRequest\x1a\x1f.weir.peer.v1.HeartbeatResponse\x12F\n" +
 	"\aGetView\x12\x1c.weir.peer.v1.GetViewRequest\x1a\x1d.weir.peer.v1.GetViewResponse\x12C\n" +
@@ -2075,7 +2417,8 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\aConfirm\x12\x1c.weir.peer.v1.ConfirmRequest\x1a\x1d.weir.peer.v1.ConfirmResponse\x12L\n" +
 	"\tReplicate\x12\x1e.weir.peer.v1.ReplicateRequest\x1a\x1f.weir.peer.v1.ReplicateResponse\x12L\n" +
 	"\tAddGrants\x12\x1e.weir.peer.v1.AddGrantsRequest\x1a\x1f.weir.peer.v1.AddGrantsResponse\x12C\n" +
-	"\x06Gather\x12\x1b.weir.peer.v1.GatherRequest\x1a\x1c.weir.peer.v1.GatherResponseB1Z/github.com/weirlimit/weir/cluster/peerv1;peerv1b\x06proto3"
+	"\x06Gather\x12\x1b.weir.peer.v1.GatherRequest\x1a\x1c.weir.peer.v1.GatherResponse\x12R\n" +
+	"\vListTopKeys\x12 .weir.peer.v1.ListTopKeysRequest\x1a!.weir.peer.v1.ListTopKeysResponseB1Z/github.com/weirlimit/weir/cluster/peerv1;peerv1b\x06proto3"
 
 var (
 	file_weir_peer_v1_peer_proto_rawDescOnce sync.Once
@@ -2090,78 +2433,87 @@ func file_weir_peer_v1_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_peer_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_weir_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_weir_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_weir_peer_v1_peer_proto_goTypes = []any{
-	(ReplicaState)(0),         // 0: weir.peer.v1.ReplicaState
-	(*Caller)(nil),            // 1: weir.peer.v1.Caller
-	(*HeartbeatRequest)(nil),  // 2: weir.peer.v1.HeartbeatRequest
-	(*Finding)(nil),           // 3: weir.peer.v1.Finding
-	(*Adoption)(nil),          // 4: weir.peer.v1.Adoption
-	(*HeartbeatResponse)(nil), // 5: weir.peer.v1.HeartbeatResponse
-	(*Load)(nil),              // 6: weir.peer.v1.Load
-	(*GetViewRequest)(nil),    // 7: weir.peer.v1.GetViewRequest
-	(*GetViewResponse)(nil),   // 8: weir.peer.v1.GetViewResponse
-	(*LocateRequest)(nil),     // 9: weir.peer.v1.LocateRequest
-	(*Fetch)(nil),             // 10: weir.peer.v1.Fetch
-	(*LocateResponse)(nil),    // 11: weir.peer.v1.LocateResponse
-	(*Located)(nil),           // 12: weir.peer.v1.Located
-	(*PullRequest)(nil),       // 13: weir.peer.v1.PullRequest
-	(*PullResponse)(nil),      // 14: weir.peer.v1.PullResponse
-	(*Delivery)(nil),          // 15: weir.peer.v1.Delivery
-	(*ConfirmRequest)(nil),    // 16: weir.peer.v1.ConfirmRequest
-	(*ConfirmResponse)(nil),   // 17: weir.peer.v1.ConfirmResponse
-	(*ReplicateRequest)(nil),  // 18: weir.peer.v1.ReplicateRequest
-	(*Replica)(nil),           // 19: weir.peer.v1.Replica
-	(*ReplicateResponse)(nil), // 20: weir.peer.v1.ReplicateResponse
-	(*AddGrantsRequest)(nil),  // 21: weir.peer.v1.AddGrantsRequest
-	(*AddGrantsResponse)(nil), // 22: weir.peer.v1.AddGrantsResponse
-	(*GatherRequest)(nil),     // 23: weir.peer.v1.GatherRequest
-	(*GrantBatch)(nil),        // 24: weir.peer.v1.GrantBatch
-	(*GatherResponse)(nil),    // 25: weir.peer.v1.GatherResponse
+	(ReplicaState)(0),           // 0: weir.peer.v1.ReplicaState
+	(*ListTopKeysRequest)(nil),  // 1: weir.peer.v1.ListTopKeysRequest
+	(*ListTopKeysResponse)(nil), // 2: weir.peer.v1.ListTopKeysResponse
+	(*UnlistedOfRule)(nil),      // 3: weir.peer.v1.UnlistedOfRule
+	(*TopKey)(nil),              // 4: weir.peer.v1.TopKey
+	(*Caller)(nil),              // 5: weir.peer.v1.Caller
+	(*HeartbeatRequest)(nil),    // 6: weir.peer.v1.HeartbeatRequest
+	(*Finding)(nil),             // 7: weir.peer.v1.Finding
+	(*Adoption)(nil),            // 8: weir.peer.v1.Adoption
+	(*HeartbeatResponse)(nil),   // 9: weir.peer.v1.HeartbeatResponse
+	(*Load)(nil),                // 10: weir.peer.v1.Load
+	(*GetViewRequest)(nil),      // 11: weir.peer.v1.GetViewRequest
+	(*GetViewResponse)(nil),     // 12: weir.peer.v1.GetViewResponse
+	(*LocateRequest)(nil),       // 13: weir.peer.v1.LocateRequest
+	(*Fetch)(nil),               // 14: weir.peer.v1.Fetch
+	(*LocateResponse)(nil),      // 15: weir.peer.v1.LocateResponse
+	(*Located)(nil),             // 16: weir.peer.v1.Located
+	(*PullRequest)(nil),         // 17: weir.peer.v1.PullRequest
+	(*PullResponse)(nil),        // 18: weir.peer.v1.PullResponse
+	(*Delivery)(nil),            // 19: weir.peer.v1.Delivery
+	(*ConfirmRequest)(nil),      // 20: weir.peer.v1.ConfirmRequest
+	(*ConfirmResponse)(nil),     // 21: weir.peer.v1.ConfirmResponse
+	(*ReplicateRequest)(nil),    // 22: weir.peer.v1.ReplicateRequest
+	(*Replica)(nil),             // 23: weir.peer.v1.Replica
+	(*ReplicateResponse)(nil),   // 24: weir.peer.v1.ReplicateResponse
+	(*AddGrantsRequest)(nil),    // 25: weir.peer.v1.AddGrantsRequest
+	(*AddGrantsResponse)(nil),   // 26: weir.peer.v1.AddGrantsResponse
+	(*GatherRequest)(nil),       // 27: weir.peer.v1.GatherRequest
+	(*GrantBatch)(nil),          // 28: weir.peer.v1.GrantBatch
+	(*GatherResponse)(nil),      // 29: weir.peer.v1.GatherResponse
 }
 var file_weir_peer_v1_peer_proto_depIdxs = []int32{
-	1,  // 0: weir.peer.v1.HeartbeatRequest.caller:type_name -> weir.peer.v1.Caller
-	4,  // 1: weir.peer.v1.HeartbeatRequest.adoptions:type_name -> weir.peer.v1.Adoption
-	3,  // 2: weir.peer.v1.HeartbeatRequest.findings:type_name -> weir.peer.v1.Finding
-	4,  // 3: weir.peer.v1.HeartbeatResponse.adoptions:type_name -> weir.peer.v1.Adoption
-	3,  // 4: weir.peer.v1.HeartbeatResponse.findings:type_name -> weir.peer.v1.Finding
-	6,  // 5: weir.peer.v1.HeartbeatResponse.load:type_name -> weir.peer.v1.Load
-	1,  // 6: weir.peer.v1.GetViewRequest.caller:type_name -> weir.peer.v1.Caller
-	1,  // 7: weir.peer.v1.LocateRequest.caller:type_name -> weir.peer.v1.Caller
-	10, // 8: weir.peer.v1.LocateRequest.fetch:type_name -> weir.peer.v1.Fetch
-	12, // 9: weir.peer.v1.LocateResponse.partitions:type_name -> weir.peer.v1.Located
-	0,  // 10: weir.peer.v1.Located.state:type_name -> weir.peer.v1.ReplicaState
-	1,  // 11: weir.peer.v1.PullRequest.caller:type_name -> weir.peer.v1.Caller
-	15, // 12: weir.peer.v1.PullResponse.added:type_name -> weir.peer.v1.Delivery
-	1,  // 13: weir.peer.v1.ConfirmRequest.caller:type_name -> weir.peer.v1.Caller
-	1,  // 14: weir.peer.v1.ReplicateRequest.caller:type_name -> weir.peer.v1.Caller
-	19, // 15: weir.peer.v1.ReplicateRequest.replicas:type_name -> weir.peer.v1.Replica
-	15, // 16: weir.peer.v1.Replica.added:type_name -> weir.peer.v1.Delivery
-	1,  // 17: weir.peer.v1.AddGrantsRequest.caller:type_name -> weir.peer.v1.Caller
-	1,  // 18: weir.peer.v1.GatherRequest.caller:type_name -> weir.peer.v1.Caller
-	24, // 19: weir.peer.v1.GatherRequest.added:type_name -> weir.peer.v1.GrantBatch
-	24, // 20: weir.peer.v1.GatherResponse.batches:type_name -> weir.peer.v1.GrantBatch
-	2,  // 21: weir.peer.v1.Peer.Heartbeat:input_type -> weir.peer.v1.HeartbeatRequest
-	7,  // 22: weir.peer.v1.Peer.GetView:input_type -> weir.peer.v1.GetViewRequest
-	9,  // 23: weir.peer.v1.Peer.Locate:input_type -> weir.peer.v1.LocateRequest
-	13, // 24: weir.peer.v1.Peer.Pull:input_type -> weir.peer.v1.PullRequest
-	16, // 25: weir.peer.v1.Peer.Confirm:input_type -> weir.peer.v1.ConfirmRequest
-	18, // 26: weir.peer.v1.Peer.Replicate:input_type -> weir.peer.v1.ReplicateRequest
-	21, // 27: weir.peer.v1.Peer.AddGrants:input_type -> weir.peer.v1.AddGrantsRequest
-	23, // 28: weir.peer.v1.Peer.Gather:input_type -> weir.peer.v1.GatherRequest
-	5,  // 29: weir.peer.v1.Peer.Heartbeat:output_type -> weir.peer.v1.HeartbeatResponse
-	8,  // 30: weir.peer.v1.Peer.GetView:output_type -> weir.peer.v1.GetViewResponse
-	11, // 31: weir.peer.v1.Peer.Locate:output_type -> weir.peer.v1.LocateResponse
-	14, // 32: weir.peer.v1.Peer.Pull:output_type -> weir.peer.v1.PullResponse
-	17, // 33: weir.peer.v1.Peer.Confirm:output_type -> weir.peer.v1.ConfirmResponse
-	20, // 34: weir.peer.v1.Peer.Replicate:output_type -> weir.peer.v1.ReplicateResponse
-	22, // 35: weir.peer.v1.Peer.AddGrants:output_type -> weir.peer.v1.AddGrantsResponse
-	25, // 36: weir.peer.v1.Peer.Gather:output_type -> weir.peer.v1.GatherResponse
-	29, // [29:37] is the sub-list for method output_type
-	21, // [21:29] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	5,  // 0: weir.peer.v1.ListTopKeysRequest.caller:type_name -> weir.peer.v1.Caller
+	4,  // 1: weir.peer.v1.ListTopKeysResponse.keys:type_name -> weir.peer.v1.TopKey
+	3,  // 2: weir.peer.v1.ListTopKeysResponse.rules:type_name -> weir.peer.v1.UnlistedOfRule
+	5,  // 3: weir.peer.v1.HeartbeatRequest.caller:type_name -> weir.peer.v1.Caller
+	8,  // 4: weir.peer.v1.HeartbeatRequest.adoptions:type_name -> weir.peer.v1.Adoption
+	7,  // 5: weir.peer.v1.HeartbeatRequest.findings:type_name -> weir.peer.v1.Finding
+	8,  // 6: weir.peer.v1.HeartbeatResponse.adoptions:type_name -> weir.peer.v1.Adoption
+	7,  // 7: weir.peer.v1.HeartbeatResponse.findings:type_name -> weir.peer.v1.Finding
+	10, // 8: weir.peer.v1.HeartbeatResponse.load:type_name -> weir.peer.v1.Load
+	5,  // 9: weir.peer.v1.GetViewRequest.caller:type_name -> weir.peer.v1.Caller
+	5,  // 10: weir.peer.v1.LocateRequest.caller:type_name -> weir.peer.v1.Caller
+	14, // 11: weir.peer.v1.LocateRequest.fetch:type_name -> weir.peer.v1.Fetch
+	16, // 12: weir.peer.v1.LocateResponse.partitions:type_name -> weir.peer.v1.Located
+	0,  // 13: weir.peer.v1.Located.state:type_name -> weir.peer.v1.ReplicaState
+	5,  // 14: weir.peer.v1.PullRequest.caller:type_name -> weir.peer.v1.Caller
+	19, // 15: weir.peer.v1.PullResponse.added:type_name -> weir.peer.v1.Delivery
+	5,  // 16: weir.peer.v1.ConfirmRequest.caller:type_name -> weir.peer.v1.Caller
+	5,  // 17: weir.peer.v1.ReplicateRequest.caller:type_name -> weir.peer.v1.Caller
+	23, // 18: weir.peer.v1.ReplicateRequest.replicas:type_name -> weir.peer.v1.Replica
+	19, // 19: weir.peer.v1.Replica.added:type_name -> weir.peer.v1.Delivery
+	5,  // 20: weir.peer.v1.AddGrantsRequest.caller:type_name -> weir.peer.v1.Caller
+	5,  // 21: weir.peer.v1.GatherRequest.caller:type_name -> weir.peer.v1.Caller
+	28, // 22: weir.peer.v1.GatherRequest.added:type_name -> weir.peer.v1.GrantBatch
+	28, // 23: weir.peer.v1.GatherResponse.batches:type_name -> weir.peer.v1.GrantBatch
+	6,  // 24: weir.peer.v1.Peer.Heartbeat:input_type -> weir.peer.v1.HeartbeatRequest
+	11, // 25: weir.peer.v1.Peer.GetView:input_type -> weir.peer.v1.GetViewRequest
+	13, // 26: weir.peer.v1.Peer.Locate:input_type -> weir.peer.v1.LocateRequest
+	17, // 27: weir.peer.v1.Peer.Pull:input_type -> weir.peer.v1.PullRequest
+	20, // 28: weir.peer.v1.Peer.Confirm:input_type -> weir.peer.v1.ConfirmRequest
+	22, // 29: weir.peer.v1.Peer.Replicate:input_type -> weir.peer.v1.ReplicateRequest
+	25, // 30: weir.peer.v1.Peer.AddGrants:input_type -> weir.peer.v1.AddGrantsRequest
+	27, // 31: weir.peer.v1.Peer.Gather:input_type -> weir.peer.v1.GatherRequest
+	1,  // 32: weir.peer.v1.Peer.ListTopKeys:input_type -> weir.peer.v1.ListTopKeysRequest
+	9,  // 33: weir.peer.v1.Peer.Heartbeat:output_type -> weir.peer.v1.HeartbeatResponse
+	12, // 34: weir.peer.v1.Peer.GetView:output_type -> weir.peer.v1.GetViewResponse
+	15, // 35: weir.peer.v1.Peer.Locate:output_type -> weir.peer.v1.LocateResponse
+	18, // 36: weir.peer.v1.Peer.Pull:output_type -> weir.peer.v1.PullResponse
+	21, // 37: weir.peer.v1.Peer.Confirm:output_type -> weir.peer.v1.ConfirmResponse
+	24, // 38: weir.peer.v1.Peer.Replicate:output_type -> weir.peer.v1.ReplicateResponse
+	26, // 39: weir.peer.v1.Peer.AddGrants:output_type -> weir.peer.v1.AddGrantsResponse
+	29, // 40: weir.peer.v1.Peer.Gather:output_type -> weir.peer.v1.GatherResponse
+	2,  // 41: weir.peer.v1.Peer.ListTopKeys:output_type -> weir.peer.v1.ListTopKeysResponse
+	33, // [33:42] is the sub-list for method output_type
+	24, // [24:33] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_weir_peer_v1_peer_proto_init() }
@@ -2175,7 +2527,7 @@ func file_weir_peer_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_peer_v1_peer_proto_rawDesc), len(file_weir_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   25,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

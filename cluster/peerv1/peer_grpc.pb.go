@@ -19,14 +19,15 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Peer_Heartbeat_FullMethodName = "/weir.peer.v1.Peer/Heartbeat"
-	Peer_GetView_FullMethodName   = "/weir.peer.v1.Peer/GetView"
-	Peer_Locate_FullMethodName    = "/weir.peer.v1.Peer/Locate"
-	Peer_Pull_FullMethodName      = "/weir.peer.v1.Peer/Pull"
-	Peer_Confirm_FullMethodName   = "/weir.peer.v1.Peer/Confirm"
-	Peer_Replicate_FullMethodName = "/weir.peer.v1.Peer/Replicate"
-	Peer_AddGrants_FullMethodName = "/weir.peer.v1.Peer/AddGrants"
-	Peer_Gather_FullMethodName    = "/weir.peer.v1.Peer/Gather"
+	Peer_Heartbeat_FullMethodName   = "/weir.peer.v1.Peer/Heartbeat"
+	Peer_GetView_FullMethodName     = "/weir.peer.v1.Peer/GetView"
+	Peer_Locate_FullMethodName      = "/weir.peer.v1.Peer/Locate"
+	Peer_Pull_FullMethodName        = "/weir.peer.v1.Peer/Pull"
+	Peer_Confirm_FullMethodName     = "/weir.peer.v1.Peer/Confirm"
+	Peer_Replicate_FullMethodName   = "/weir.peer.v1.Peer/Replicate"
+	Peer_AddGrants_FullMethodName   = "/weir.peer.v1.Peer/AddGrants"
+	Peer_Gather_FullMethodName      = "/weir.peer.v1.Peer/Gather"
+	Peer_ListTopKeys_FullMethodName = "/weir.peer.v1.Peer/ListTopKeys"
 )
 
 // PeerClient is the client API for Peer service.
@@ -61,6 +62,9 @@ type PeerClient interface {
 	// which was unreachable for a while. Before the called node makes another one, it asks the
 	// caller again.
 	Gather(ctx context.Context, in *GatherRequest, opts ...grpc.CallOption) (*GatherResponse, error)
+	// ListTopKeys returns the keys that clients of the called node have asked for most.
+	// FAILED_PRECONDITION means that it keeps no lists.
+	ListTopKeys(ctx context.Context, in *ListTopKeysRequest, opts ...grpc.CallOption) (*ListTopKeysResponse, error)
 }
 
 type peerClient struct {
@@ -160,6 +164,16 @@ func (c *peerClient) Gather(ctx context.Context, in *GatherRequest, opts ...grpc
 	return out, nil
 }
 
+func (c *peerClient) ListTopKeys(ctx context.Context, in *ListTopKeysRequest, opts ...grpc.CallOption) (*ListTopKeysResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListTopKeysResponse)
+	err := c.cc.Invoke(ctx, Peer_ListTopKeys_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PeerServer is the server API for Peer service.
 // All implementations must embed UnimplementedPeerServer
 // for forward compatibility.
@@ -192,6 +206,9 @@ type PeerServer interface {
 	// which was unreachable for a while. Before the called node makes another one, it asks the
 	// caller again.
 	Gather(context.Context, *GatherRequest) (*GatherResponse, error)
+	// ListTopKeys returns the keys that clients of the called node have asked for most.
+	// FAILED_PRECONDITION means that it keeps no lists.
+	ListTopKeys(context.Context, *ListTopKeysRequest) (*ListTopKeysResponse, error)
 	mustEmbedUnimplementedPeerServer()
 }
 
@@ -225,6 +242,9 @@ func (UnimplementedPeerServer) AddGrants(context.Context, *AddGrantsRequest) (*A
 }
 func (UnimplementedPeerServer) Gather(context.Context, *GatherRequest) (*GatherResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Gather not implemented")
+}
+func (UnimplementedPeerServer) ListTopKeys(context.Context, *ListTopKeysRequest) (*ListTopKeysResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListTopKeys not implemented")
 }
 func (UnimplementedPeerServer) mustEmbedUnimplementedPeerServer() {}
 func (UnimplementedPeerServer) testEmbeddedByValue()              {}
@@ -384,6 +404,24 @@ func _Peer_Gather_Handler(srv interface{}, ctx context.Context, dec func(interfa
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Peer_ListTopKeys_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListTopKeysRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).ListTopKeys(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_ListTopKeys_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).ListTopKeys(ctx, req.(*ListTopKeysRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Peer_ServiceDesc is the grpc.ServiceDesc for Peer service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -418,6 +456,10 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Gather",
 			Handler:    _Peer_Gather_Handler,
+		},
+		{
+			MethodName: "ListTopKeys",
+			Handler:    _Peer_ListTopKeys_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -134,6 +134,8 @@ func options() []option {
 			above0(size, func(o *node.Options) *node.Bytes { return &o.DecisionLogSize })},
 		{"decision-log-files", "NUMBER", fmt.Sprint(d.DecisionLogFiles), "renamed files of the decision log that are kept, 1 to 1000; the oldest is removed",
 			above0(integer, func(o *node.Options) *int { return &o.DecisionLogFiles })},
+		{"top-keys", "FORM", d.TopKeys, "how weir top shows identifiers, endpoints and attributes: clear, hashed (as in the decision log) or off (no lists are kept)",
+			text(func(o *node.Options) *string { return &o.TopKeys })},
 		{"pprof", "HOST:PORT", "", "address on loopback that serves Go's profiles of this process; port 0 picks a free one (default none)",
 			text(func(o *node.Options) *string { return &o.Pprof })},
 		{"http-hosts", "NAME,...", "", "host names that HTTP on loopback accepts in addition to localhost, for a proxy that passes on the Host of its clients (default none)",

@@ -111,6 +111,7 @@ var samples = map[string][2]string{
 	"decision-log-keys":   {"clear", "hashed"},
 	"decision-log-size":   {"2.0MiB", "3.0GiB"},
 	"decision-log-files":  {"3", "1000"},
+	"top-keys":            {"hashed", "off"},
 	"rls-headers":         {"a,b,c", "d,e,f"},
 	"rls-metadata":        {"true", "false"},
 	"rls-near-limit":      {"0.5", "1"},

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/weirlimit/weir/cluster"
+	"github.com/weirlimit/weir/internal/topkeys"
 	"github.com/weirlimit/weir/rules"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
@@ -38,6 +39,10 @@ type Status struct {
 	// Removed is the id that Remove was last called with, and RemoveErr its error.
 	Removed   string
 	RemoveErr error
+
+	// Lists is the result of TopLists, and Asked what it was last asked for.
+	Lists *cluster.TopLists
+	Asked topkeys.Query
 
 	// Imported is true after an ImportView that was no dry run, and ImportErr its error.
 	Imported  bool
@@ -81,6 +86,12 @@ func (s *Status) Drain(cancel bool) error {
 func (s *Status) Remove(_ context.Context, id string) (*cluster.View, error) {
 	s.Removed = id
 	return s.Current, s.RemoveErr
+}
+
+// TopLists sets Asked, and returns Lists.
+func (s *Status) TopLists(_ context.Context, q topkeys.Query) *cluster.TopLists {
+	s.Asked = q
+	return s.Lists
 }
 
 // ImportView sets Imported, and returns view 7 and ImportErr.

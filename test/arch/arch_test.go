@@ -32,6 +32,8 @@ var imports = map[string][]string{
 	// What each check was told: the API records it, and the node says where.
 	"internal/decisionlog": {"internal/jsonline"},
 	"internal/jsonline":    {},
+	// Which keys are asked for most: the API records it, and the cluster collects it.
+	"internal/topkeys": {},
 	// Spans of checks: the API makes them, and the node says where they go.
 	"internal/tracing":     {},
 	"client/embedded":      {"client", "api", "api/weir/v1", "rules", "shard", "ring"},
@@ -49,9 +51,9 @@ var imports = map[string][]string{
 	// Pages for people, of what the public API answers.
 	"ui": {"api/weir/v1"},
 
-	"cluster":      {"cluster/peerv1", "shard", "ring", "algorithms"},
-	"node":         {"ui", "rules/xds", "internal/audit", "internal/decisionlog", "internal/tracing", "internal/access", "internal/certs", "overload", "api", "api/envoy", "api/weir/v1", "internal/headers", "cluster", "cluster/etcd", "cluster/snapshot", "shard", "rules", "rules/envoy", "ring", "algorithms"},
-	"api":          {"internal/audit", "internal/decisionlog", "internal/tracing", "internal/access", "api/envoy", "api/internal/check", "api/internal/jsonbody", "api/internal/wire", "api/internal/gateway/weir/v1", "api/weir/v1", "internal/headers", "internal/clientip", "cluster", "rules", "rules/envoy", "shard", "ring", "algorithms"},
+	"cluster":      {"internal/topkeys", "cluster/peerv1", "shard", "ring", "algorithms"},
+	"node":         {"ui", "internal/topkeys", "rules/xds", "internal/audit", "internal/decisionlog", "internal/tracing", "internal/access", "internal/certs", "overload", "api", "api/envoy", "api/weir/v1", "internal/headers", "cluster", "cluster/etcd", "cluster/snapshot", "shard", "rules", "rules/envoy", "ring", "algorithms"},
+	"api":          {"internal/topkeys", "internal/audit", "internal/decisionlog", "internal/tracing", "internal/access", "api/envoy", "api/internal/check", "api/internal/jsonbody", "api/internal/wire", "api/internal/gateway/weir/v1", "api/weir/v1", "internal/headers", "internal/clientip", "cluster", "rules", "rules/envoy", "shard", "ring", "algorithms"},
 	"cluster/etcd": {"cluster", "ring"},
 	// Which node has each partition, and which one is to have it next: no clock, lock or message.
 	"cluster/view": {"ring"},
@@ -73,11 +75,11 @@ var imports = map[string][]string{
 
 	// The service of another product. It and api stand on the same: what is decided, and what travels.
 	"api/envoy":             {"api/internal/check", "api/internal/jsonbody", "api/internal/wire", "api/weir/v1", "internal/access", "rules", "rules/envoy", "shard", "ring", "algorithms"},
-	"api/internal/check":    {"api/internal/wire", "internal/access", "internal/decisionlog", "internal/tracing", "rules", "shard", "ring", "algorithms"},
+	"api/internal/check":    {"internal/topkeys", "api/internal/wire", "internal/access", "internal/decisionlog", "internal/tracing", "rules", "shard", "ring", "algorithms"},
 	"api/internal/jsonbody": {},
 	"api/internal/wire":     {},
 	// What the tests of both, and of the client, share.
-	"internal/apitest": {"api/weir/v1", "cluster", "rules", "shard", "ring"},
+	"internal/apitest": {"internal/topkeys", "api/weir/v1", "cluster", "rules", "shard", "ring"},
 	// The server that sends rules, in the tests of any package.
 	"internal/xdstest": {},
 	// What stands for the network and for etcd in the tests of any package.

@@ -47,6 +47,7 @@ var commands = map[string]string{
 	"Cluster.DrainNode":                  "weir drain",
 	"Cluster.RemoveNode":                 "weir nodes remove",
 	"Cluster.ImportView":                 "weir view import",
+	"Cluster.ListTopKeys":                "weir top",
 	"Cluster.ListAudit":                  "weir audit",
 	"Cluster.CreateToken":                "weir tokens create",
 	"Cluster.ListTokens":                 "weir tokens list",

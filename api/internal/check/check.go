@@ -10,6 +10,7 @@ import (
 	"github.com/weirlimit/weir/api/internal/wire"
 	"github.com/weirlimit/weir/internal/access"
 	"github.com/weirlimit/weir/internal/decisionlog"
+	"github.com/weirlimit/weir/internal/topkeys"
 	"github.com/weirlimit/weir/internal/tracing"
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/rules"
@@ -23,7 +24,7 @@ type Decider interface {
 	Owner(key ring.Key) string
 }
 
-// Config says how to build a Checker. All fields but the last two are required.
+// Config says how to build a Checker. All fields but the last three are required.
 type Config struct {
 	// Rules returns the rules to apply now.
 	Rules func() *rules.Set
@@ -37,6 +38,8 @@ type Config struct {
 	Decisions *decisionlog.Log
 	// Tracing makes spans; nil is none.
 	Tracing *tracing.Tracing
+	// Top records the keys that are asked for most; nil is none.
+	Top *topkeys.Recorder
 }
 
 // Checker decides requests of all APIs. It is safe for concurrent use; make it with New.
@@ -48,7 +51,7 @@ type Checker struct {
 
 // New returns a Checker of the set that Rules returns at each request.
 func New(c Config) *Checker {
-	return &Checker{Config: c, metrics: newMetrics(c.Metrics), tallies: newTallies(c.Metrics, c.Rules)}
+	return &Checker{Config: c, metrics: newMetrics(c.Metrics), tallies: newTallies(c.Metrics, c.Rules, c.Top)}
 }
 
 // Begin empties w, for requests of the caller of ctx under the rules of now.
@@ -56,7 +59,7 @@ func (c *Checker) Begin(ctx context.Context, w *Work) {
 	*w = Work{
 		Set: c.Rules(), Caller: access.From(ctx), Request: rules.Request{Attributes: w.Request.Attributes[:0]},
 		Matches: w.Matches[:0], Takes: w.Takes[:0], Items: w.Items[:0], Groups: w.Groups[:0], Ends: w.Ends[:0],
-		notes: w.notes.reset(),
+		notes: w.notes.reset(), Decoder: w.Decoder,
 	}
 }
 

@@ -139,9 +139,7 @@ func (c *Checker) valueOf(a rules.Attribute) string {
 	if c.Decisions.Clear() {
 		return a.Value
 	}
-	b := make([]byte, 0, 128)
-	b = append(append(append(b, "decision log\x00"...), a.Key...), 0)
-	return keyText(c.Hasher.Key(append(b, a.Value...)))
+	return HashedValue(c.Hasher, a)
 }
 
 // keyText is a key in hexadecimal.

@@ -1,11 +1,13 @@
 package check
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/weirlimit/weir/internal/topkeys"
 	"github.com/weirlimit/weir/rules"
 	"github.com/weirlimit/weir/shard"
 )
@@ -14,6 +16,7 @@ import (
 // tuned by. There are as many as the rules in force.
 type tallies struct {
 	current func() *rules.Set
+	top     *topkeys.Recorder // nil: no events are drawn
 	state   atomic.Pointer[tallyState]
 	mu      sync.Mutex // held while state is replaced
 }
@@ -24,12 +27,32 @@ type tallyState struct {
 	byRank []*tally
 }
 
-// tally is what became of one rule's limits. It fills a cache line, so that rules do
-// not wait for each other.
+// tally is what became of one rule's limits. It fills two cache lines, so that rules do not wait for each other: what
+// each check writes and compares stands in the first one.
 type tally struct {
-	rule   *rules.Rule
 	counts [outcomes]atomic.Uint64
-	_      [64 - 8 - 8*outcomes]byte
+	// next are the numbers of the next limits that are drawn for the lists of keys, by outcome: a limit is drawn if
+	// counts has reached it.
+	next [outcomes]atomic.Uint64
+
+	rule  *rules.Rule
+	renew atomic.Int64  // when next is chosen again, as Recorder.At
+	pace  *topkeys.Pace // nil: next and renew are never reached
+	_     [64 - 8 - 8 - 8]byte
+}
+
+// newTally returns the tally of a rule, whose events are drawn by pace.
+func newTally(r *rules.Rule, pace *topkeys.Pace) *tally {
+	t := &tally{rule: r, pace: pace}
+	for i := range t.next {
+		if t.next[i].Store(1); pace == nil {
+			t.next[i].Store(math.MaxUint64)
+		}
+	}
+	if pace == nil {
+		t.renew.Store(math.MaxInt64)
+	}
+	return t
 }
 
 // The outcomes of one limit that was asked; they index tally.counts.
@@ -50,8 +73,8 @@ var ruleDesc = prometheus.NewDesc("weir_rule_limits_total",
 		"Checks that only look are not counted. A rule's series begins with its first check.",
 	[]string{"domain", "rule", "result"}, nil)
 
-func newTallies(r prometheus.Registerer, current func() *rules.Set) *tallies {
-	t := &tallies{current: current}
+func newTallies(r prometheus.Registerer, current func() *rules.Set, top *topkeys.Recorder) *tallies {
+	t := &tallies{current: current, top: top}
 	r.MustRegister(t)
 	return t
 }
@@ -81,10 +104,15 @@ func (t *tallies) renew(set *rules.Set) []*tally {
 		}
 	}
 	s := &tallyState{set: set}
+	groups := t.groups(set)
 	for r := range set.Rules() {
 		one := kept[name{r.Domain, r.ID}]
 		if one == nil {
-			one = &tally{rule: r}
+			var pace *topkeys.Pace
+			if groups != nil {
+				pace = groups[len(s.byRank)].NewPace()
+			}
+			one = newTally(r, pace)
 		}
 		s.byRank = append(s.byRank, one)
 	}
@@ -94,12 +122,35 @@ func (t *tallies) renew(set *rules.Set) []*tally {
 	return s.byRank
 }
 
-// CountLimits counts the takes of w by rule, except for those of peeks. Of many in a row it counts at once what
-// is alike: a counter that all cores write to is slow.
+// groups returns where the events of a set's rules are recorded; nil if they are not.
+func (t *tallies) groups(set *rules.Set) []*topkeys.Group {
+	if t.top == nil {
+		return nil
+	}
+	var names []topkeys.Name
+	for r := range set.Rules() {
+		names = append(names, topkeys.Name{Domain: r.Domain, ID: r.ID})
+	}
+	return t.top.Assign(names)
+}
+
+// run is takes in a row with the same rule and outcome.
+type run struct {
+	tally   *tally
+	outcome int
+	first   int // index of the first one
+	length  uint64
+}
+
+// CountLimits counts the takes of w by rule, except for those of peeks, and draws some for the lists of keys. Of many
+// in a row it counts at once what is alike: a counter that all cores write to is slow.
 func (c *Checker) CountLimits(w *Work) {
 	byRank := c.tallies.of(w.Set)
-	var last *atomic.Uint64
-	var alike uint64
+	at := int64(0)
+	if c.Top != nil {
+		at = int64(c.Top.At(w.Start))
+	}
+	var last run
 	begin := 0
 	for i, end := range w.Ends {
 		if !w.Groups[i].Peek {
@@ -107,19 +158,27 @@ func (c *Checker) CountLimits(w *Work) {
 				if w.Matches[j].Rule == nil { // the request has brought the limit with it
 					continue
 				}
-				count := &byRank[w.Matches[j].Rule.Rank()].counts[outcomeOf(&w.Takes[j])]
-				if count != last && last != nil {
-					last.Add(alike)
-					alike = 0
+				t, outcome := byRank[w.Matches[j].Rule.Rank()], outcomeOf(&w.Takes[j])
+				if t != last.tally || outcome != last.outcome {
+					c.count(w, last, at)
+					last = run{tally: t, outcome: outcome, first: j}
 				}
-				last = count
-				alike++
+				last.length++
 			}
 		}
 		begin = end
 	}
-	if last != nil {
-		last.Add(alike)
+	c.count(w, last, at)
+}
+
+// count counts a run, whose call came at an instant.
+func (c *Checker) count(w *Work, r run, at int64) {
+	if r.tally == nil {
+		return
+	}
+	end := r.tally.counts[r.outcome].Add(r.length)
+	if end >= r.tally.next[r.outcome].Load() || at >= r.tally.renew.Load() {
+		c.draw(w, r, end, at)
 	}
 }
 

@@ -23,7 +23,7 @@ func TestTalliesOutliveRules(t *testing.T) {
 	first := parse("- {id: a, limits: [{limit: 9, window: 1h}]}\n- {id: b, limits: [{limit: 9, window: 1h}]}\n")
 	second := parse("- {id: c, limits: [{limit: 9, window: 1h}]}\n- {id: b, limits: [{limit: 7, window: 1h}]}\n")
 	now := first
-	ts := newTallies(prometheus.NewRegistry(), func() *rules.Set { return now })
+	ts := newTallies(prometheus.NewRegistry(), func() *rules.Set { return now }, nil)
 	b := ts.of(first)[1]
 	b.counts[hadRoom].Add(3)
 	now = second

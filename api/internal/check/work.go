@@ -26,10 +26,21 @@ type Work struct {
 	Groups    []shard.Group
 	Ends      []int // of each group's takes
 	// API is what the decision log calls the call, whose items Decide logs; empty: it is not logged, or not by Decide.
-	API   string
-	notes *notes     // nil without a decision log
-	span  trace.Span // of the call; nil unless it is traced
-	told  bool       // what became of it
+	API string
+	// Start is when the call came, for the lists of keys; zero: it is not in them.
+	Start time.Time
+	// Decoder has the items; nil: w.Request is the only one. It stays when w is used again.
+	Decoder Decoder
+	drawn   drawn
+	notes   *notes     // nil without a decision log
+	span    trace.Span // of the call; nil unless it is traced
+	told    bool       // what became of it
+}
+
+// Decoder has the requests of a Work, which keeps only the last one.
+type Decoder interface {
+	// Again returns the i-th item as it was matched. It changes nothing in the Work.
+	Again(i int) rules.Request
 }
 
 // Item is one thing that was asked for: a request, or a descriptor of one.

@@ -85,6 +85,386 @@ func (NodeState) EnumDescriptor() ([]byte, []int) {
 	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{0}
 }
 
+// ListTopKeysRequest says which list to return.
+type ListTopKeysRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What keys are sorted by: "checks", "denied", or "would_deny" for denials that are not enforced. Empty means
+	// "checks".
+	By string `protobuf:"bytes,1,opt,name=by,proto3" json:"by,omitempty"`
+	// The time that is counted: "1m" or "1h". Empty means "1m".
+	Window string `protobuf:"bytes,2,opt,name=window,proto3" json:"window,omitempty"`
+	// The domain of the rules. Empty means all domains, unless rule_id is set: then it means "default".
+	Domain string `protobuf:"bytes,3,opt,name=domain,proto3" json:"domain,omitempty"`
+	// Only keys of this rule. Empty means all rules of the domain.
+	RuleId string `protobuf:"bytes,4,opt,name=rule_id,json=ruleId,proto3" json:"rule_id,omitempty"`
+	// How many keys to return, up to 200. 0 means 10.
+	Limit         uint32 `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTopKeysRequest) Reset() {
+	*x = ListTopKeysRequest{}
+	mi := &file_weir_v1_cluster_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTopKeysRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTopKeysRequest) ProtoMessage() {}
+
+func (x *ListTopKeysRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_cluster_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTopKeysRequest.ProtoReflect.Descriptor instead.
+func (*ListTopKeysRequest) Descriptor() ([]byte, []int) {
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *ListTopKeysRequest) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *ListTopKeysRequest) GetWindow() string {
+	if x != nil {
+		return x.Window
+	}
+	return ""
+}
+
+func (x *ListTopKeysRequest) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *ListTopKeysRequest) GetRuleId() string {
+	if x != nil {
+		return x.RuleId
+	}
+	return ""
+}
+
+func (x *ListTopKeysRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+// ListTopKeysResponse lists keys.
+type ListTopKeysResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The keys with the highest count, the highest first.
+	Keys []*TopKey `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
+	// How long ago the oldest counted check was made, at most: 60 to 70 s for "1m" and 3600 to 3900 s for "1h",
+	// or as long as the nodes run if that is shorter.
+	Seconds uint32 `protobuf:"varint,2,opt,name=seconds,proto3" json:"seconds,omitempty"`
+	// The ids of the nodes whose checks are counted, sorted.
+	Nodes []string `protobuf:"bytes,3,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	// The members whose checks are missing, sorted by id.
+	Unanswered []*UnansweredNode `protobuf:"bytes,4,rep,name=unanswered,proto3" json:"unanswered,omitempty"`
+	// A key that is not listed has at most this count. 0 if all keys of the request are listed.
+	Unlisted      uint64 `protobuf:"varint,5,opt,name=unlisted,proto3" json:"unlisted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTopKeysResponse) Reset() {
+	*x = ListTopKeysResponse{}
+	mi := &file_weir_v1_cluster_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTopKeysResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTopKeysResponse) ProtoMessage() {}
+
+func (x *ListTopKeysResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_cluster_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTopKeysResponse.ProtoReflect.Descriptor instead.
+func (*ListTopKeysResponse) Descriptor() ([]byte, []int) {
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ListTopKeysResponse) GetKeys() []*TopKey {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *ListTopKeysResponse) GetSeconds() uint32 {
+	if x != nil {
+		return x.Seconds
+	}
+	return 0
+}
+
+func (x *ListTopKeysResponse) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *ListTopKeysResponse) GetUnanswered() []*UnansweredNode {
+	if x != nil {
+		return x.Unanswered
+	}
+	return nil
+}
+
+func (x *ListTopKeysResponse) GetUnlisted() uint64 {
+	if x != nil {
+		return x.Unlisted
+	}
+	return 0
+}
+
+// UnansweredNode is a member that has not answered.
+type UnansweredNode struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its id.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Why it has not answered.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnansweredNode) Reset() {
+	*x = UnansweredNode{}
+	mi := &file_weir_v1_cluster_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnansweredNode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnansweredNode) ProtoMessage() {}
+
+func (x *UnansweredNode) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_cluster_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnansweredNode.ProtoReflect.Descriptor instead.
+func (*UnansweredNode) Descriptor() ([]byte, []int) {
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *UnansweredNode) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *UnansweredNode) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// TopKey is a key with its count. Nodes that make more checks than they count one by one draw a sample, and
+// multiply: then count is an estimate with the given standard_error.
+type TopKey struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The domain of the rule.
+	Domain string `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
+	// The rule.
+	RuleId string `protobuf:"bytes,2,opt,name=rule_id,json=ruleId,proto3" json:"rule_id,omitempty"`
+	// What the rule counts by: attributes with their values. Empty if the rule has one counter for all requests.
+	Entries []*KeyEntry `protobuf:"bytes,3,rep,name=entries,proto3" json:"entries,omitempty"`
+	// How many checks were counted for the key for certain, or denials: what the request sorts by.
+	Count uint64 `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`
+	// How many more there can have been, because lists have room for a limited number of keys. At most 1/256 of
+	// what was counted with the rule, and with the rules that share its list.
+	Uncounted uint64 `protobuf:"varint,5,opt,name=uncounted,proto3" json:"uncounted,omitempty"`
+	// The standard error of count by sampling. 0 if each check was counted.
+	StandardError uint64 `protobuf:"varint,6,opt,name=standard_error,json=standardError,proto3" json:"standard_error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TopKey) Reset() {
+	*x = TopKey{}
+	mi := &file_weir_v1_cluster_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TopKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TopKey) ProtoMessage() {}
+
+func (x *TopKey) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_cluster_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TopKey.ProtoReflect.Descriptor instead.
+func (*TopKey) Descriptor() ([]byte, []int) {
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *TopKey) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *TopKey) GetRuleId() string {
+	if x != nil {
+		return x.RuleId
+	}
+	return ""
+}
+
+func (x *TopKey) GetEntries() []*KeyEntry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+func (x *TopKey) GetCount() uint64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *TopKey) GetUncounted() uint64 {
+	if x != nil {
+		return x.Uncounted
+	}
+	return 0
+}
+
+func (x *TopKey) GetStandardError() uint64 {
+	if x != nil {
+		return x.StandardError
+	}
+	return 0
+}
+
+// KeyEntry is an attribute of a key.
+type KeyEntry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name, such as "user".
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// Its value, or 32 hexadecimal digits of its hash if the node hides values. All entries of a key have
+	// at most 128 bytes; longer values are cut. Bytes that are not UTF-8 are replaced by U+FFFD. It can have
+	// control characters, as clients choose it.
+	Value string `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	// Whether the value was cut.
+	Cut           bool `protobuf:"varint,3,opt,name=cut,proto3" json:"cut,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeyEntry) Reset() {
+	*x = KeyEntry{}
+	mi := &file_weir_v1_cluster_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeyEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeyEntry) ProtoMessage() {}
+
+func (x *KeyEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_cluster_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeyEntry.ProtoReflect.Descriptor instead.
+func (*KeyEntry) Descriptor() ([]byte, []int) {
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *KeyEntry) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *KeyEntry) GetValue() string {
+	if x != nil {
+		return x.Value
+	}
+	return ""
+}
+
+func (x *KeyEntry) GetCut() bool {
+	if x != nil {
+		return x.Cut
+	}
+	return false
+}
+
 // CreateTokenRequest describes a token.
 type CreateTokenRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -100,7 +480,7 @@ type CreateTokenRequest struct {
 
 func (x *CreateTokenRequest) Reset() {
 	*x = CreateTokenRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[0]
+	mi := &file_weir_v1_cluster_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -112,7 +492,7 @@ func (x *CreateTokenRequest) String() string {
 func (*CreateTokenRequest) ProtoMessage() {}
 
 func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[0]
+	mi := &file_weir_v1_cluster_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -125,7 +505,7 @@ func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenRequest.ProtoReflect.Descriptor instead.
 func (*CreateTokenRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{0}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CreateTokenRequest) GetName() string {
@@ -158,7 +538,7 @@ type CreateTokenResponse struct {
 
 func (x *CreateTokenResponse) Reset() {
 	*x = CreateTokenResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[1]
+	mi := &file_weir_v1_cluster_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -170,7 +550,7 @@ func (x *CreateTokenResponse) String() string {
 func (*CreateTokenResponse) ProtoMessage() {}
 
 func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[1]
+	mi := &file_weir_v1_cluster_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -183,7 +563,7 @@ func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenResponse.ProtoReflect.Descriptor instead.
 func (*CreateTokenResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{1}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{6}
 }
 
 // ListTokensRequest has no fields.
@@ -195,7 +575,7 @@ type ListTokensRequest struct {
 
 func (x *ListTokensRequest) Reset() {
 	*x = ListTokensRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[2]
+	mi := &file_weir_v1_cluster_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -207,7 +587,7 @@ func (x *ListTokensRequest) String() string {
 func (*ListTokensRequest) ProtoMessage() {}
 
 func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[2]
+	mi := &file_weir_v1_cluster_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -220,7 +600,7 @@ func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensRequest.ProtoReflect.Descriptor instead.
 func (*ListTokensRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{2}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{7}
 }
 
 // ListTokensResponse lists tokens in the order in which they were created.
@@ -234,7 +614,7 @@ type ListTokensResponse struct {
 
 func (x *ListTokensResponse) Reset() {
 	*x = ListTokensResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[3]
+	mi := &file_weir_v1_cluster_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -246,7 +626,7 @@ func (x *ListTokensResponse) String() string {
 func (*ListTokensResponse) ProtoMessage() {}
 
 func (x *ListTokensResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[3]
+	mi := &file_weir_v1_cluster_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -259,7 +639,7 @@ func (x *ListTokensResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensResponse.ProtoReflect.Descriptor instead.
 func (*ListTokensResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{3}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListTokensResponse) GetTokens() []*Token {
@@ -282,7 +662,7 @@ type Token struct {
 
 func (x *Token) Reset() {
 	*x = Token{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[4]
+	mi := &file_weir_v1_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -294,7 +674,7 @@ func (x *Token) String() string {
 func (*Token) ProtoMessage() {}
 
 func (x *Token) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[4]
+	mi := &file_weir_v1_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -307,7 +687,7 @@ func (x *Token) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Token.ProtoReflect.Descriptor instead.
 func (*Token) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{4}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Token) GetName() string {
@@ -335,7 +715,7 @@ type RevokeTokenRequest struct {
 
 func (x *RevokeTokenRequest) Reset() {
 	*x = RevokeTokenRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[5]
+	mi := &file_weir_v1_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -347,7 +727,7 @@ func (x *RevokeTokenRequest) String() string {
 func (*RevokeTokenRequest) ProtoMessage() {}
 
 func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[5]
+	mi := &file_weir_v1_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -360,7 +740,7 @@ func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTokenRequest.ProtoReflect.Descriptor instead.
 func (*RevokeTokenRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{5}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RevokeTokenRequest) GetName() string {
@@ -379,7 +759,7 @@ type RevokeTokenResponse struct {
 
 func (x *RevokeTokenResponse) Reset() {
 	*x = RevokeTokenResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[6]
+	mi := &file_weir_v1_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -391,7 +771,7 @@ func (x *RevokeTokenResponse) String() string {
 func (*RevokeTokenResponse) ProtoMessage() {}
 
 func (x *RevokeTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[6]
+	mi := &file_weir_v1_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -404,7 +784,7 @@ func (x *RevokeTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTokenResponse.ProtoReflect.Descriptor instead.
 func (*RevokeTokenResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{6}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 // ListAuditRequest has no fields.
@@ -416,7 +796,7 @@ type ListAuditRequest struct {
 
 func (x *ListAuditRequest) Reset() {
 	*x = ListAuditRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[7]
+	mi := &file_weir_v1_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -428,7 +808,7 @@ func (x *ListAuditRequest) String() string {
 func (*ListAuditRequest) ProtoMessage() {}
 
 func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[7]
+	mi := &file_weir_v1_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -441,7 +821,7 @@ func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditRequest.ProtoReflect.Descriptor instead.
 func (*ListAuditRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{7}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 // ListAuditResponse lists changes, the oldest first.
@@ -455,7 +835,7 @@ type ListAuditResponse struct {
 
 func (x *ListAuditResponse) Reset() {
 	*x = ListAuditResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[8]
+	mi := &file_weir_v1_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -467,7 +847,7 @@ func (x *ListAuditResponse) String() string {
 func (*ListAuditResponse) ProtoMessage() {}
 
 func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[8]
+	mi := &file_weir_v1_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -480,7 +860,7 @@ func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditResponse.ProtoReflect.Descriptor instead.
 func (*ListAuditResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{8}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListAuditResponse) GetEntries() []*AuditEntry {
@@ -517,7 +897,7 @@ type AuditEntry struct {
 
 func (x *AuditEntry) Reset() {
 	*x = AuditEntry{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[9]
+	mi := &file_weir_v1_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -529,7 +909,7 @@ func (x *AuditEntry) String() string {
 func (*AuditEntry) ProtoMessage() {}
 
 func (x *AuditEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[9]
+	mi := &file_weir_v1_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -542,7 +922,7 @@ func (x *AuditEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditEntry.ProtoReflect.Descriptor instead.
 func (*AuditEntry) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{9}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AuditEntry) GetTime() int64 {
@@ -617,7 +997,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[10]
+	mi := &file_weir_v1_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -629,7 +1009,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[10]
+	mi := &file_weir_v1_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -642,7 +1022,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{10}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 // ListNodesResponse lists nodes by id.
@@ -658,7 +1038,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[11]
+	mi := &file_weir_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -670,7 +1050,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[11]
+	mi := &file_weir_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -683,7 +1063,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{11}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListNodesResponse) GetView() uint64 {
@@ -743,7 +1123,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[12]
+	mi := &file_weir_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -755,7 +1135,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[12]
+	mi := &file_weir_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -768,7 +1148,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{12}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Node) GetId() string {
@@ -880,7 +1260,7 @@ type ImportViewRequest struct {
 
 func (x *ImportViewRequest) Reset() {
 	*x = ImportViewRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[13]
+	mi := &file_weir_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -892,7 +1272,7 @@ func (x *ImportViewRequest) String() string {
 func (*ImportViewRequest) ProtoMessage() {}
 
 func (x *ImportViewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[13]
+	mi := &file_weir_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -905,7 +1285,7 @@ func (x *ImportViewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportViewRequest.ProtoReflect.Descriptor instead.
 func (*ImportViewRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{13}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ImportViewRequest) GetDryRun() bool {
@@ -934,7 +1314,7 @@ type ImportViewResponse struct {
 
 func (x *ImportViewResponse) Reset() {
 	*x = ImportViewResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[14]
+	mi := &file_weir_v1_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -946,7 +1326,7 @@ func (x *ImportViewResponse) String() string {
 func (*ImportViewResponse) ProtoMessage() {}
 
 func (x *ImportViewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[14]
+	mi := &file_weir_v1_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -959,7 +1339,7 @@ func (x *ImportViewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportViewResponse.ProtoReflect.Descriptor instead.
 func (*ImportViewResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{14}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ImportViewResponse) GetCluster() string {
@@ -1010,7 +1390,7 @@ type DrainNodeRequest struct {
 
 func (x *DrainNodeRequest) Reset() {
 	*x = DrainNodeRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[15]
+	mi := &file_weir_v1_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1022,7 +1402,7 @@ func (x *DrainNodeRequest) String() string {
 func (*DrainNodeRequest) ProtoMessage() {}
 
 func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[15]
+	mi := &file_weir_v1_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1035,7 +1415,7 @@ func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
 func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{15}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DrainNodeRequest) GetNodeId() string {
@@ -1063,7 +1443,7 @@ type RemoveNodeRequest struct {
 
 func (x *RemoveNodeRequest) Reset() {
 	*x = RemoveNodeRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[16]
+	mi := &file_weir_v1_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1075,7 +1455,7 @@ func (x *RemoveNodeRequest) String() string {
 func (*RemoveNodeRequest) ProtoMessage() {}
 
 func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[16]
+	mi := &file_weir_v1_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1088,7 +1468,7 @@ func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeRequest.ProtoReflect.Descriptor instead.
 func (*RemoveNodeRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{16}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RemoveNodeRequest) GetNodeId() string {
@@ -1112,7 +1492,7 @@ type RemoveNodeResponse struct {
 
 func (x *RemoveNodeResponse) Reset() {
 	*x = RemoveNodeResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[17]
+	mi := &file_weir_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1124,7 +1504,7 @@ func (x *RemoveNodeResponse) String() string {
 func (*RemoveNodeResponse) ProtoMessage() {}
 
 func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[17]
+	mi := &file_weir_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1137,7 +1517,7 @@ func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeResponse.ProtoReflect.Descriptor instead.
 func (*RemoveNodeResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{17}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RemoveNodeResponse) GetView() uint64 {
@@ -1165,7 +1545,7 @@ type DrainNodeResponse struct {
 
 func (x *DrainNodeResponse) Reset() {
 	*x = DrainNodeResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[18]
+	mi := &file_weir_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1177,7 +1557,7 @@ func (x *DrainNodeResponse) String() string {
 func (*DrainNodeResponse) ProtoMessage() {}
 
 func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[18]
+	mi := &file_weir_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1190,7 +1570,7 @@ func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeResponse.ProtoReflect.Descriptor instead.
 func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{18}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DrainNodeResponse) GetToHandOver() uint32 {
@@ -1211,7 +1591,7 @@ type GetRingRequest struct {
 
 func (x *GetRingRequest) Reset() {
 	*x = GetRingRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[19]
+	mi := &file_weir_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1223,7 +1603,7 @@ func (x *GetRingRequest) String() string {
 func (*GetRingRequest) ProtoMessage() {}
 
 func (x *GetRingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[19]
+	mi := &file_weir_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1236,7 +1616,7 @@ func (x *GetRingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRingRequest.ProtoReflect.Descriptor instead.
 func (*GetRingRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetRingRequest) GetTables() bool {
@@ -1267,7 +1647,7 @@ type GetRingResponse struct {
 
 func (x *GetRingResponse) Reset() {
 	*x = GetRingResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[20]
+	mi := &file_weir_v1_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1279,7 +1659,7 @@ func (x *GetRingResponse) String() string {
 func (*GetRingResponse) ProtoMessage() {}
 
 func (x *GetRingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[20]
+	mi := &file_weir_v1_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1292,7 +1672,7 @@ func (x *GetRingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRingResponse.ProtoReflect.Descriptor instead.
 func (*GetRingResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetRingResponse) GetView() uint64 {
@@ -1345,7 +1725,7 @@ type RingShare struct {
 
 func (x *RingShare) Reset() {
 	*x = RingShare{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[21]
+	mi := &file_weir_v1_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1357,7 +1737,7 @@ func (x *RingShare) String() string {
 func (*RingShare) ProtoMessage() {}
 
 func (x *RingShare) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[21]
+	mi := &file_weir_v1_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1370,7 +1750,7 @@ func (x *RingShare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RingShare.ProtoReflect.Descriptor instead.
 func (*RingShare) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RingShare) GetId() string {
@@ -1398,7 +1778,35 @@ var File_weir_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x15weir/v1/cluster.proto\x12\aweir.v1\"V\n" +
+	"\x15weir/v1/cluster.proto\x12\aweir.v1\"\x83\x01\n" +
+	"\x12ListTopKeysRequest\x12\x0e\n" +
+	"\x02by\x18\x01 \x01(\tR\x02by\x12\x16\n" +
+	"\x06window\x18\x02 \x01(\tR\x06window\x12\x16\n" +
+	"\x06domain\x18\x03 \x01(\tR\x06domain\x12\x17\n" +
+	"\arule_id\x18\x04 \x01(\tR\x06ruleId\x12\x14\n" +
+	"\x05limit\x18\x05 \x01(\rR\x05limit\"\xbf\x01\n" +
+	"\x13ListTopKeysResponse\x12#\n" +
+	"\x04keys\x18\x01 \x03(\v2\x0f.weir.v1.TopKeyR\x04keys\x12\x18\n" +
+	"\aseconds\x18\x02 \x01(\rR\aseconds\x12\x14\n" +
+	"\x05nodes\x18\x03 \x03(\tR\x05nodes\x127\n" +
+	"\n" +
+	"unanswered\x18\x04 \x03(\v2\x17.weir.v1.UnansweredNodeR\n" +
+	"unanswered\x12\x1a\n" +
+	"\bunlisted\x18\x05 \x01(\x04R\bunlisted\"8\n" +
+	"\x0eUnansweredNode\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xc1\x01\n" +
+	"\x06TopKey\x12\x16\n" +
+	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x17\n" +
+	"\arule_id\x18\x02 \x01(\tR\x06ruleId\x12+\n" +
+	"\aentries\x18\x03 \x03(\v2\x11.weir.v1.KeyEntryR\aentries\x12\x14\n" +
+	"\x05count\x18\x04 \x01(\x04R\x05count\x12\x1c\n" +
+	"\tuncounted\x18\x05 \x01(\x04R\tuncounted\x12%\n" +
+	"\x0estandard_error\x18\x06 \x01(\x04R\rstandardError\"D\n" +
+	"\bKeyEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\x12\x10\n" +
+	"\x03cut\x18\x03 \x01(\bR\x03cut\"V\n" +
 	"\x12CreateTokenRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05roles\x18\x02 \x01(\tR\x05roles\x12\x16\n" +
@@ -1487,7 +1895,7 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\x12NODE_STATE_JOINING\x10\x01\x12\x14\n" +
 	"\x10NODE_STATE_READY\x10\x02\x12\x16\n" +
 	"\x12NODE_STATE_LEAVING\x10\x03\x12\x13\n" +
-	"\x0fNODE_STATE_LEFT\x10\x042\xfc\x04\n" +
+	"\x0fNODE_STATE_LEFT\x10\x042\xc6\x05\n" +
 	"\aCluster\x12B\n" +
 	"\tListNodes\x12\x19.weir.v1.ListNodesRequest\x1a\x1a.weir.v1.ListNodesResponse\x12<\n" +
 	"\aGetRing\x12\x17.weir.v1.GetRingRequest\x1a\x18.weir.v1.GetRingResponse\x12B\n" +
@@ -1495,7 +1903,8 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"RemoveNode\x12\x1a.weir.v1.RemoveNodeRequest\x1a\x1b.weir.v1.RemoveNodeResponse\x12E\n" +
 	"\n" +
-	"ImportView\x12\x1a.weir.v1.ImportViewRequest\x1a\x1b.weir.v1.ImportViewResponse\x12B\n" +
+	"ImportView\x12\x1a.weir.v1.ImportViewRequest\x1a\x1b.weir.v1.ImportViewResponse\x12H\n" +
+	"\vListTopKeys\x12\x1b.weir.v1.ListTopKeysRequest\x1a\x1c.weir.v1.ListTopKeysResponse\x12B\n" +
 	"\tListAudit\x12\x19.weir.v1.ListAuditRequest\x1a\x1a.weir.v1.ListAuditResponse\x12H\n" +
 	"\vCreateToken\x12\x1b.weir.v1.CreateTokenRequest\x1a\x1c.weir.v1.CreateTokenResponse\x12E\n" +
 	"\n" +
@@ -1515,61 +1924,71 @@ func file_weir_v1_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_v1_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_weir_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_weir_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_weir_v1_cluster_proto_goTypes = []any{
 	(NodeState)(0),              // 0: weir.v1.NodeState
-	(*CreateTokenRequest)(nil),  // 1: weir.v1.CreateTokenRequest
-	(*CreateTokenResponse)(nil), // 2: weir.v1.CreateTokenResponse
-	(*ListTokensRequest)(nil),   // 3: weir.v1.ListTokensRequest
-	(*ListTokensResponse)(nil),  // 4: weir.v1.ListTokensResponse
-	(*Token)(nil),               // 5: weir.v1.Token
-	(*RevokeTokenRequest)(nil),  // 6: weir.v1.RevokeTokenRequest
-	(*RevokeTokenResponse)(nil), // 7: weir.v1.RevokeTokenResponse
-	(*ListAuditRequest)(nil),    // 8: weir.v1.ListAuditRequest
-	(*ListAuditResponse)(nil),   // 9: weir.v1.ListAuditResponse
-	(*AuditEntry)(nil),          // 10: weir.v1.AuditEntry
-	(*ListNodesRequest)(nil),    // 11: weir.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),   // 12: weir.v1.ListNodesResponse
-	(*Node)(nil),                // 13: weir.v1.Node
-	(*ImportViewRequest)(nil),   // 14: weir.v1.ImportViewRequest
-	(*ImportViewResponse)(nil),  // 15: weir.v1.ImportViewResponse
-	(*DrainNodeRequest)(nil),    // 16: weir.v1.DrainNodeRequest
-	(*RemoveNodeRequest)(nil),   // 17: weir.v1.RemoveNodeRequest
-	(*RemoveNodeResponse)(nil),  // 18: weir.v1.RemoveNodeResponse
-	(*DrainNodeResponse)(nil),   // 19: weir.v1.DrainNodeResponse
-	(*GetRingRequest)(nil),      // 20: weir.v1.GetRingRequest
-	(*GetRingResponse)(nil),     // 21: weir.v1.GetRingResponse
-	(*RingShare)(nil),           // 22: weir.v1.RingShare
+	(*ListTopKeysRequest)(nil),  // 1: weir.v1.ListTopKeysRequest
+	(*ListTopKeysResponse)(nil), // 2: weir.v1.ListTopKeysResponse
+	(*UnansweredNode)(nil),      // 3: weir.v1.UnansweredNode
+	(*TopKey)(nil),              // 4: weir.v1.TopKey
+	(*KeyEntry)(nil),            // 5: weir.v1.KeyEntry
+	(*CreateTokenRequest)(nil),  // 6: weir.v1.CreateTokenRequest
+	(*CreateTokenResponse)(nil), // 7: weir.v1.CreateTokenResponse
+	(*ListTokensRequest)(nil),   // 8: weir.v1.ListTokensRequest
+	(*ListTokensResponse)(nil),  // 9: weir.v1.ListTokensResponse
+	(*Token)(nil),               // 10: weir.v1.Token
+	(*RevokeTokenRequest)(nil),  // 11: weir.v1.RevokeTokenRequest
+	(*RevokeTokenResponse)(nil), // 12: weir.v1.RevokeTokenResponse
+	(*ListAuditRequest)(nil),    // 13: weir.v1.ListAuditRequest
+	(*ListAuditResponse)(nil),   // 14: weir.v1.ListAuditResponse
+	(*AuditEntry)(nil),          // 15: weir.v1.AuditEntry
+	(*ListNodesRequest)(nil),    // 16: weir.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),   // 17: weir.v1.ListNodesResponse
+	(*Node)(nil),                // 18: weir.v1.Node
+	(*ImportViewRequest)(nil),   // 19: weir.v1.ImportViewRequest
+	(*ImportViewResponse)(nil),  // 20: weir.v1.ImportViewResponse
+	(*DrainNodeRequest)(nil),    // 21: weir.v1.DrainNodeRequest
+	(*RemoveNodeRequest)(nil),   // 22: weir.v1.RemoveNodeRequest
+	(*RemoveNodeResponse)(nil),  // 23: weir.v1.RemoveNodeResponse
+	(*DrainNodeResponse)(nil),   // 24: weir.v1.DrainNodeResponse
+	(*GetRingRequest)(nil),      // 25: weir.v1.GetRingRequest
+	(*GetRingResponse)(nil),     // 26: weir.v1.GetRingResponse
+	(*RingShare)(nil),           // 27: weir.v1.RingShare
 }
 var file_weir_v1_cluster_proto_depIdxs = []int32{
-	5,  // 0: weir.v1.ListTokensResponse.tokens:type_name -> weir.v1.Token
-	10, // 1: weir.v1.ListAuditResponse.entries:type_name -> weir.v1.AuditEntry
-	13, // 2: weir.v1.ListNodesResponse.nodes:type_name -> weir.v1.Node
-	0,  // 3: weir.v1.Node.state:type_name -> weir.v1.NodeState
-	22, // 4: weir.v1.GetRingResponse.shares:type_name -> weir.v1.RingShare
-	11, // 5: weir.v1.Cluster.ListNodes:input_type -> weir.v1.ListNodesRequest
-	20, // 6: weir.v1.Cluster.GetRing:input_type -> weir.v1.GetRingRequest
-	16, // 7: weir.v1.Cluster.DrainNode:input_type -> weir.v1.DrainNodeRequest
-	17, // 8: weir.v1.Cluster.RemoveNode:input_type -> weir.v1.RemoveNodeRequest
-	14, // 9: weir.v1.Cluster.ImportView:input_type -> weir.v1.ImportViewRequest
-	8,  // 10: weir.v1.Cluster.ListAudit:input_type -> weir.v1.ListAuditRequest
-	1,  // 11: weir.v1.Cluster.CreateToken:input_type -> weir.v1.CreateTokenRequest
-	3,  // 12: weir.v1.Cluster.ListTokens:input_type -> weir.v1.ListTokensRequest
-	6,  // 13: weir.v1.Cluster.RevokeToken:input_type -> weir.v1.RevokeTokenRequest
-	12, // 14: weir.v1.Cluster.ListNodes:output_type -> weir.v1.ListNodesResponse
-	21, // 15: weir.v1.Cluster.GetRing:output_type -> weir.v1.GetRingResponse
-	19, // 16: weir.v1.Cluster.DrainNode:output_type -> weir.v1.DrainNodeResponse
-	18, // 17: weir.v1.Cluster.RemoveNode:output_type -> weir.v1.RemoveNodeResponse
-	15, // 18: weir.v1.Cluster.ImportView:output_type -> weir.v1.ImportViewResponse
-	9,  // 19: weir.v1.Cluster.ListAudit:output_type -> weir.v1.ListAuditResponse
-	2,  // 20: weir.v1.Cluster.CreateToken:output_type -> weir.v1.CreateTokenResponse
-	4,  // 21: weir.v1.Cluster.ListTokens:output_type -> weir.v1.ListTokensResponse
-	7,  // 22: weir.v1.Cluster.RevokeToken:output_type -> weir.v1.RevokeTokenResponse
-	14, // [14:23] is the sub-list for method output_type
-	5,  // [5:14] is the sub-list for method input_type
-	5,  // [5:5] is the sub-list for extension type_name
-	5,  // [5:5] is the sub-list for extension extendee
-	0,  // [0:5] is the sub-list for field type_name
+	4,  // 0: weir.v1.ListTopKeysResponse.keys:type_name -> weir.v1.TopKey
+	3,  // 1: weir.v1.ListTopKeysResponse.unanswered:type_name -> weir.v1.UnansweredNode
+	5,  // 2: weir.v1.TopKey.entries:type_name -> weir.v1.KeyEntry
+	10, // 3: weir.v1.ListTokensResponse.tokens:type_name -> weir.v1.Token
+	15, // 4: weir.v1.ListAuditResponse.entries:type_name -> weir.v1.AuditEntry
+	18, // 5: weir.v1.ListNodesResponse.nodes:type_name -> weir.v1.Node
+	0,  // 6: weir.v1.Node.state:type_name -> weir.v1.NodeState
+	27, // 7: weir.v1.GetRingResponse.shares:type_name -> weir.v1.RingShare
+	16, // 8: weir.v1.Cluster.ListNodes:input_type -> weir.v1.ListNodesRequest
+	25, // 9: weir.v1.Cluster.GetRing:input_type -> weir.v1.GetRingRequest
+	21, // 10: weir.v1.Cluster.DrainNode:input_type -> weir.v1.DrainNodeRequest
+	22, // 11: weir.v1.Cluster.RemoveNode:input_type -> weir.v1.RemoveNodeRequest
+	19, // 12: weir.v1.Cluster.ImportView:input_type -> weir.v1.ImportViewRequest
+	1,  // 13: weir.v1.Cluster.ListTopKeys:input_type -> weir.v1.ListTopKeysRequest
+	13, // 14: weir.v1.Cluster.ListAudit:input_type -> weir.v1.ListAuditRequest
+	6,  // 15: weir.v1.Cluster.CreateToken:input_type -> weir.v1.CreateTokenRequest
+	8,  // 16: weir.v1.Cluster.ListTokens:input_type -> weir.v1.ListTokensRequest
+	11, // 17: weir.v1.Cluster.RevokeToken:input_type -> weir.v1.RevokeTokenRequest
+	17, // 18: weir.v1.Cluster.ListNodes:output_type -> weir.v1.ListNodesResponse
+	26, // 19: weir.v1.Cluster.GetRing:output_type -> weir.v1.GetRingResponse
+	24, // 20: weir.v1.Cluster.DrainNode:output_type -> weir.v1.DrainNodeResponse
+	23, // 21: weir.v1.Cluster.RemoveNode:output_type -> weir.v1.RemoveNodeResponse
+	20, // 22: weir.v1.Cluster.ImportView:output_type -> weir.v1.ImportViewResponse
+	2,  // 23: weir.v1.Cluster.ListTopKeys:output_type -> weir.v1.ListTopKeysResponse
+	14, // 24: weir.v1.Cluster.ListAudit:output_type -> weir.v1.ListAuditResponse
+	7,  // 25: weir.v1.Cluster.CreateToken:output_type -> weir.v1.CreateTokenResponse
+	9,  // 26: weir.v1.Cluster.ListTokens:output_type -> weir.v1.ListTokensResponse
+	12, // 27: weir.v1.Cluster.RevokeToken:output_type -> weir.v1.RevokeTokenResponse
+	18, // [18:28] is the sub-list for method output_type
+	8,  // [8:18] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_weir_v1_cluster_proto_init() }
@@ -1583,7 +2002,7 @@ func file_weir_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_v1_cluster_proto_rawDesc), len(file_weir_v1_cluster_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   22,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

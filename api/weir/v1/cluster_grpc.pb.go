@@ -26,6 +26,7 @@ const (
 	Cluster_DrainNode_FullMethodName   = "/weir.v1.Cluster/DrainNode"
 	Cluster_RemoveNode_FullMethodName  = "/weir.v1.Cluster/RemoveNode"
 	Cluster_ImportView_FullMethodName  = "/weir.v1.Cluster/ImportView"
+	Cluster_ListTopKeys_FullMethodName = "/weir.v1.Cluster/ListTopKeys"
 	Cluster_ListAudit_FullMethodName   = "/weir.v1.Cluster/ListAudit"
 	Cluster_CreateToken_FullMethodName = "/weir.v1.Cluster/CreateToken"
 	Cluster_ListTokens_FullMethodName  = "/weir.v1.Cluster/ListTokens"
@@ -56,6 +57,11 @@ type ClusterClient interface {
 	// or restored from a backup: the parameters, the view under a new number, and the rules in
 	// force. FAILED_PRECONDITION means that etcd has not lost its state.
 	ImportView(ctx context.Context, in *ImportViewRequest, opts ...grpc.CallOption) (*ImportViewResponse, error)
+	// ListTopKeys returns the keys with the most checks, denials, or denials that are not enforced, over the
+	// last minute or hour. The asked node asks all members and adds up their lists. Members that do not answer
+	// within 500 ms are named, and their checks are missing. INVALID_ARGUMENT means that a field is wrong, and
+	// FAILED_PRECONDITION that the asked node keeps no lists. Over HTTP: GET /v1/top.
+	ListTopKeys(ctx context.Context, in *ListTopKeysRequest, opts ...grpc.CallOption) (*ListTopKeysResponse, error)
 	// ListAudit returns the last changes that the asked node was asked for, over gRPC only.
 	ListAudit(ctx context.Context, in *ListAuditRequest, opts ...grpc.CallOption) (*ListAuditResponse, error)
 	// CreateToken stores an access token of a client in etcd, for all nodes, over gRPC only. The caller makes
@@ -129,6 +135,16 @@ func (c *clusterClient) ImportView(ctx context.Context, in *ImportViewRequest, o
 	return out, nil
 }
 
+func (c *clusterClient) ListTopKeys(ctx context.Context, in *ListTopKeysRequest, opts ...grpc.CallOption) (*ListTopKeysResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListTopKeysResponse)
+	err := c.cc.Invoke(ctx, Cluster_ListTopKeys_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *clusterClient) ListAudit(ctx context.Context, in *ListAuditRequest, opts ...grpc.CallOption) (*ListAuditResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListAuditResponse)
@@ -193,6 +209,11 @@ type ClusterServer interface {
 	// or restored from a backup: the parameters, the view under a new number, and the rules in
 	// force. FAILED_PRECONDITION means that etcd has not lost its state.
 	ImportView(context.Context, *ImportViewRequest) (*ImportViewResponse, error)
+	// ListTopKeys returns the keys with the most checks, denials, or denials that are not enforced, over the
+	// last minute or hour. The asked node asks all members and adds up their lists. Members that do not answer
+	// within 500 ms are named, and their checks are missing. INVALID_ARGUMENT means that a field is wrong, and
+	// FAILED_PRECONDITION that the asked node keeps no lists. Over HTTP: GET /v1/top.
+	ListTopKeys(context.Context, *ListTopKeysRequest) (*ListTopKeysResponse, error)
 	// ListAudit returns the last changes that the asked node was asked for, over gRPC only.
 	ListAudit(context.Context, *ListAuditRequest) (*ListAuditResponse, error)
 	// CreateToken stores an access token of a client in etcd, for all nodes, over gRPC only. The caller makes
@@ -230,6 +251,9 @@ func (UnimplementedClusterServer) RemoveNode(context.Context, *RemoveNodeRequest
 }
 func (UnimplementedClusterServer) ImportView(context.Context, *ImportViewRequest) (*ImportViewResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ImportView not implemented")
+}
+func (UnimplementedClusterServer) ListTopKeys(context.Context, *ListTopKeysRequest) (*ListTopKeysResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListTopKeys not implemented")
 }
 func (UnimplementedClusterServer) ListAudit(context.Context, *ListAuditRequest) (*ListAuditResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListAudit not implemented")
@@ -354,6 +378,24 @@ func _Cluster_ImportView_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Cluster_ListTopKeys_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListTopKeysRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServer).ListTopKeys(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Cluster_ListTopKeys_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServer).ListTopKeys(ctx, req.(*ListTopKeysRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Cluster_ListAudit_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListAuditRequest)
 	if err := dec(in); err != nil {
@@ -452,6 +494,10 @@ var Cluster_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ImportView",
 			Handler:    _Cluster_ImportView_Handler,
+		},
+		{
+			MethodName: "ListTopKeys",
+			Handler:    _Cluster_ListTopKeys_Handler,
 		},
 		{
 			MethodName: "ListAudit",

@@ -24,7 +24,7 @@ func TestStaleDirectoriesAreRemoved(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = f.Close() }()
+		t.Cleanup(func() { _ = f.Close() })
 		locks[name] = f
 	}
 	if err := os.Rename(filepath.Join(parent, "weir-dev-starting", ownerFile), filepath.Join(parent, "weir-dev-starting", ownerFile+".new")); err != nil {

@@ -1,0 +1,136 @@
+package cluster
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/weirlimit/weir/cluster/peerv1"
+	"github.com/weirlimit/weir/internal/topkeys"
+)
+
+// Bounds of ListTopKeys.
+const (
+	topTimeout = 500 * time.Millisecond // of the calls to all members, which are made at the same time
+	topMessage = 1 << 20                // of one answer; a list has at most 1024 keys of 128 bytes
+	topRules   = 1024                   // whose bound an answer has
+)
+
+// TopLists are the lists of a cluster's nodes.
+type TopLists struct {
+	Lists []*topkeys.List
+	// Nodes are the ids of the nodes whose lists these are, sorted.
+	Nodes []string
+	// Unanswered are the members whose lists are missing, sorted by id.
+	Unanswered []UnansweredMember
+}
+
+// UnansweredMember is a member that has not answered.
+type UnansweredMember struct {
+	ID string
+	// Reason says why, as one sentence.
+	Reason string
+}
+
+// TopLists asks all members for their list, and returns after topTimeout at the latest. It needs OwnershipConfig.Top.
+func (k *Ownership) TopLists(ctx context.Context, q topkeys.Query) *TopLists {
+	all := &TopLists{Lists: []*topkeys.List{k.Top.List(q)}, Nodes: []string{k.Self.ID}}
+	ctx, cancel := context.WithTimeout(ctx, topTimeout)
+	defer cancel()
+	var mu sync.Mutex // guards all
+	var asked sync.WaitGroup
+	for _, c := range k.others() {
+		asked.Go(func() {
+			l, err := k.listOf(ctx, c, q)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				all.Unanswered = append(all.Unanswered, UnansweredMember{c.member.ID, reasonOf(err)})
+				return
+			}
+			all.Lists, all.Nodes = append(all.Lists, l), append(all.Nodes, c.member.ID)
+		})
+	}
+	asked.Wait()
+	slices.Sort(all.Nodes)
+	slices.SortFunc(all.Unanswered, func(a, b UnansweredMember) int { return strings.Compare(a.ID, b.ID) })
+	return all
+}
+
+// others returns the other members.
+func (k *Ownership) others() (others []*otherMember) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, c := range k.peers {
+		others = append(others, c)
+	}
+	return others
+}
+
+// reasonOf says why a member has not answered.
+func reasonOf(err error) string {
+	switch status.Code(err) {
+	case codes.DeadlineExceeded:
+		return "does not answer within " + topTimeout.String()
+	case codes.Unimplemented:
+		return "runs a version that keeps no lists of keys"
+	}
+	return status.Convert(err).Message()
+}
+
+// listOf asks a member for its list.
+func (k *Ownership) listOf(ctx context.Context, c *otherMember, q topkeys.Query) (*topkeys.List, error) {
+	resp, err := c.client.ListTopKeys(ctx, &peerv1.ListTopKeysRequest{
+		Caller: k.caller(c), Order: uint32(q.Order), Window: uint32(q.Window), Domain: q.Domain, Rule: q.Rule,
+	}, grpc.MaxCallRecvMsgSize(topMessage))
+	if err != nil {
+		return nil, err
+	}
+	l := &topkeys.List{Seconds: resp.GetSeconds(), Others: resp.GetUnlisted(), Unlisted: make(map[topkeys.Name]uint64)}
+	for _, r := range resp.GetRules() {
+		l.Unlisted[topkeys.Name{Domain: r.GetDomain(), ID: r.GetRule()}] = r.GetUnlisted()
+	}
+	for _, key := range resp.GetKeys() {
+		l.Keys = append(l.Keys, topkeys.Key{
+			ID: key.GetId(), Rule: topkeys.Name{Domain: key.GetDomain(), ID: key.GetRule()}, Text: string(key.GetText()),
+			Least: key.GetLeast(), Most: max(key.GetLeast(), key.GetMost()), Variance: key.GetVariance(),
+		})
+	}
+	return l, nil
+}
+
+// ListTopKeys implements peerv1.PeerServer.
+func (s peerServer) ListTopKeys(ctx context.Context, req *peerv1.ListTopKeysRequest) (*peerv1.ListTopKeysResponse, error) {
+	if err := s.greet(ctx, req.GetCaller()); err != nil {
+		return nil, err
+	}
+	if s.k.Top == nil {
+		return nil, status.Error(codes.FailedPrecondition, "keeps no lists of keys: it runs with --top-keys off")
+	}
+	q := topkeys.Query{
+		Order: topkeys.Order(req.GetOrder()), Window: topkeys.Window(req.GetWindow()), Domain: req.GetDomain(), Rule: req.GetRule(),
+	}
+	if !q.Valid() {
+		return nil, status.Errorf(codes.InvalidArgument, "order: %d with the window %d is no list", q.Order, q.Window)
+	}
+	l := s.k.Top.List(q)
+	resp := &peerv1.ListTopKeysResponse{Seconds: l.Seconds, Unlisted: l.Others}
+	for name, n := range l.Unlisted {
+		if len(resp.GetRules()) < topRules {
+			resp.Rules = append(resp.Rules, &peerv1.UnlistedOfRule{Domain: name.Domain, Rule: name.ID, Unlisted: n})
+		}
+	}
+	for i := range l.Keys {
+		key := &l.Keys[i]
+		resp.Keys = append(resp.Keys, &peerv1.TopKey{
+			Id: key.ID, Domain: key.Rule.Domain, Rule: key.Rule.ID, Text: []byte(key.Text), Least: key.Least, Most: key.Most, Variance: key.Variance,
+		})
+	}
+	return resp, nil
+}

@@ -1,0 +1,362 @@
+package topkeys
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+)
+
+// source counts events of one rule as the API does, and draws by a Pace.
+type source struct {
+	pace   *Pace
+	counts [Outcomes]atomic.Uint64
+	next   [Outcomes]atomic.Uint64
+	renew  atomic.Int64
+}
+
+// user is the source of a key.
+type user uint64
+
+func (u user) KeyAttributes() []Attribute {
+	return []Attribute{{Key: "user", Value: fmt.Sprint(uint64(u))}}
+}
+
+func newSource(r *Recorder, name string) *source {
+	s := &source{pace: r.Assign([]Name{{"default", name}})[0].NewPace()}
+	for i := range s.next {
+		s.next[i].Store(1)
+	}
+	return s
+}
+
+// event counts an event of a key, whose outcome is also its order.
+func (s *source) event(r *Recorder, id uint64, o Order) {
+	number := s.counts[o].Add(1)
+	at := int64(r.now())
+	if number < s.next[o].Load() && at < s.renew.Load() {
+		return
+	}
+	s.pace.Lock()
+	defer s.pace.Unlock()
+	if at >= s.renew.Load() {
+		for i := range s.next {
+			events := s.counts[i].Load()
+			if i == int(o) {
+				events = number - 1
+			}
+			s.next[i].Store(s.pace.Renew(i, events))
+		}
+		s.renew.Store(at + int64(RenewEvery))
+	}
+	if s.next[o].Load() <= number {
+		s.next[o].Store(s.pace.Draw(int(o), number, Event{ID: id, Outcome: o, Source: user(id)}))
+	}
+}
+
+func keysOf(l *List) string {
+	var b strings.Builder
+	for _, k := range l.Keys {
+		for _, a := range Attributes(k.Text) {
+			fmt.Fprintf(&b, "%s=%s ", a.Key, a.Value)
+		}
+		fmt.Fprintf(&b, "%d ", k.Least)
+	}
+	return strings.TrimSpace(b.String())
+}
+
+// A node that is asked little counts each check, in the windows in which it was made.
+func TestWindows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := NewRecorder(nil)
+		s := newSource(r, "r")
+		for range 3 {
+			s.event(r, 1, Denied)
+		}
+		s.event(r, 2, Checks)
+		s.event(r, 3, WouldDeny)
+		time.Sleep(30 * time.Second)
+		for range 2 {
+			s.event(r, 2, Checks)
+		}
+		for _, tc := range []struct {
+			after time.Duration
+			order Order
+			w     Window
+			want  string
+		}{
+			{0, Checks, Minute, "user=1 3 user=2 3 user=3 1"},
+			{0, Denied, Minute, "user=1 3"},
+			{0, WouldDeny, Minute, "user=3 1"},
+			{0, Checks, Hour, "user=1 3 user=2 3 user=3 1"},
+			{25 * time.Second, Denied, Minute, "user=1 3"},
+			{20 * time.Second, Denied, Minute, ""},
+			{0, Checks, Minute, "user=2 2"},
+			{0, Denied, Hour, "user=1 3"},
+			{time.Minute, Checks, Minute, ""},
+			{57 * time.Minute, Denied, Hour, "user=1 3"},
+			{10 * time.Minute, Denied, Hour, ""},
+		} {
+			time.Sleep(tc.after)
+			l := r.List(Query{Order: tc.order, Window: tc.w})
+			if got := keysOf(l); got != tc.want {
+				t.Errorf("after %v, %s over %s: %s, want %s", r.now(), OrderNames[tc.order], WindowNames[tc.w], got, tc.want)
+			}
+			for _, k := range l.Keys {
+				if k.Least != k.Most || k.Variance != 0 {
+					t.Errorf("%+v is not exact", k)
+				}
+			}
+			longest := map[Window]uint32{Minute: 70, Hour: 3900}[tc.w]
+			if shortest := min(uint32(r.now()/time.Second), longest-70); l.Seconds > longest || l.Seconds < shortest {
+				t.Errorf("after %v: %d seconds", r.now(), l.Seconds)
+			}
+		}
+	})
+}
+
+// At a rate that is far above what is recorded, counts are right within the stated error, at most perRule events a
+// second are recorded, and denials are all there however many checks are allowed at the same time.
+func TestSampledCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := NewRecorder(nil)
+		s := newSource(r, "r")
+		exact := make(map[uint64]uint64)
+		z := rand.NewZipf(rand.New(rand.NewPCG(7, 8)), 1.3, 1, 100_000)
+		const steps, perStep = 5000, 400 // 50 s at 40,000 checks per second
+		for i := range steps {
+			for range perStep {
+				id := z.Uint64()
+				exact[id]++
+				s.event(r, id, Checks)
+			}
+			if i%100 == 0 { // one each second
+				s.event(r, 1<<40, Denied)
+				exact[1<<40]++
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		l := r.List(Query{Window: Minute})
+		within := 0
+		for i, k := range l.Keys[:20] {
+			deviation := math.Abs(float64(exact[k.ID]) - float64(k.Least+k.Most)/2)
+			allowed := float64(k.Most-k.Least)/2 + 4*math.Sqrt(k.Variance)
+			if deviation <= allowed {
+				within++
+			} else {
+				t.Logf("key %d in place %d: %d, counted %d to %d, standard error %.0f", k.ID, i, exact[k.ID], k.Least, k.Most, math.Sqrt(k.Variance))
+			}
+		}
+		if within < 20 {
+			t.Errorf("%d of 20 keys are within four standard errors", within)
+		}
+		if top := l.Keys[0]; top.ID != 0 || math.Sqrt(top.Variance) > 0.03*float64(top.Least) {
+			t.Errorf("the first key is %+v", top)
+		}
+		denied := r.List(Query{Order: Denied, Window: Minute})
+		if len(denied.Keys) != 1 || denied.Keys[0].Least != exact[1<<40] || denied.Keys[0].Variance != 0 {
+			t.Errorf("denied: %+v, want %d", denied.Keys, exact[1<<40])
+		}
+	})
+}
+
+// After a flood a check of a quiet time is listed at once.
+func TestQuietAfterFlood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := NewRecorder(nil)
+		s := newSource(r, "r")
+		for i := range 300 {
+			for range 1000 {
+				s.event(r, uint64(i), Checks)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if s.pace.strides[Checks].shift < 5 {
+			t.Errorf("one of %d is drawn at 100,000 per second", 1<<s.pace.strides[Checks].shift)
+		}
+		time.Sleep(10 * time.Minute)
+		s.event(r, 12345, Checks)
+		if got := keysOf(r.List(Query{Window: Minute})); got != "user=12345 1" {
+			t.Error(got)
+		}
+	})
+}
+
+// A flood of one rule takes no places of another, unless there are more rules than groups.
+func TestRulesDoNotFlushEachOther(t *testing.T) {
+	r := NewRecorder(nil)
+	groups := r.Assign([]Name{{"default", "flooded"}, {"default", "quiet"}})
+	record := func(g *Group, id uint64) {
+		g.record(Event{ID: id, Outcome: Denied, Source: user(id)}, 0)
+	}
+	record(groups[1], 7)
+	for i := range uint64(100_000) {
+		record(groups[0], 1000+i)
+	}
+	l := r.List(Query{Order: Denied, Domain: "default", Rule: "quiet"})
+	if keysOf(l) != "user=7 1" || l.Keys[0].Most != 1 || l.Others != 0 {
+		t.Errorf("%+v", l)
+	}
+	all := r.List(Query{Order: Denied})
+	if len(all.Keys) != Capacity+1 || all.Others != 100_000/Capacity {
+		t.Errorf("%d keys, others %d", len(all.Keys), all.Others)
+	}
+}
+
+// While rules change, those that stay keep their group, and new ones go where the fewest are.
+func TestAssign(t *testing.T) {
+	r := NewRecorder(nil)
+	var names []Name
+	for i := range Groups {
+		names = append(names, Name{"d", fmt.Sprint(i)})
+	}
+	first := r.Assign(names)
+	seen := make(map[*group]bool)
+	for _, g := range first {
+		seen[g.group] = true
+	}
+	if len(seen) != Groups {
+		t.Errorf("%d rules have %d groups", Groups, len(seen))
+	}
+	again := r.Assign(append([]Name{{"d", "new"}}, names[3:]...))
+	for i, g := range again[1:] {
+		if g.group != first[i+3].group {
+			t.Errorf("rule %d has another group", i+3)
+		}
+	}
+}
+
+// Many rules that are busy at once record no more than the node's budget, about.
+func TestBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := NewRecorder(nil)
+		var names []Name
+		for i := range 200 {
+			names = append(names, Name{"d", fmt.Sprint(i)})
+		}
+		var sources []*source
+		for _, g := range r.Assign(names) {
+			s := &source{pace: g.NewPace()}
+			for i := range s.next {
+				s.next[i].Store(1)
+			}
+			sources = append(sources, s)
+		}
+		var spent uint32
+		for second := range 20 {
+			for range 100 {
+				for i, s := range sources {
+					for range 5 { // each 500 per second: 100,000 per second
+						s.event(r, uint64(i), Checks) // keys of different rules have different numbers
+					}
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			if second >= 10 {
+				spent = max(spent, r.budget.spent.Load())
+			}
+		}
+		if s := r.budget.shift.Load(); s == 0 || spent > 2*perNode {
+			t.Errorf("shift %d, %d events in a second", s, spent)
+		}
+		l := r.List(Query{Domain: "d", Rule: "17"})
+		if n := float64(l.Keys[0].Least); math.Abs(n-10_000) > 4*math.Sqrt(l.Keys[0].Variance) {
+			t.Errorf("%.0f events with a standard error of %.0f, want 10000", n, math.Sqrt(l.Keys[0].Variance))
+		}
+	})
+}
+
+// Hostile texts stay within the bound, are UTF-8, and do not run into each other.
+func TestText(t *testing.T) {
+	long := strings.Repeat("ä", 300)
+	r := NewRecorder(nil)
+	for _, tc := range []struct{ in, want []Attribute }{
+		{nil, nil},
+		{[]Attribute{{Key: "user", Value: "alice"}}, []Attribute{{Key: "user", Value: "alice"}}},
+		{[]Attribute{{Key: "user", Value: ""}, {Key: "a", Value: "\x00\n\x1b[2J\u202e"}}, []Attribute{{Key: "user", Value: ""}, {Key: "a", Value: "\x00\n\x1b[2J\u202e"}}},
+		{[]Attribute{{Key: "user", Value: "a\xffb"}}, []Attribute{{Key: "user", Value: "a\uFFFDb"}}},
+		{[]Attribute{{Key: "user", Value: long}}, []Attribute{{Key: "user", Value: strings.Repeat("ä", 59), Cut: true}}},
+		{[]Attribute{{Key: strings.Repeat("k", 64), Value: long}, {Key: "b", Value: "c"}}, []Attribute{{Key: strings.Repeat("k", 64), Value: strings.Repeat("ä", 29), Cut: true}}},
+	} {
+		text := r.encode(tc.in)
+		if got := Attributes(text); !reflect.DeepEqual(got, tc.want) || len(text) > maxText {
+			t.Errorf("%+v became %+v of %d bytes, want %+v", tc.in, got, len(text), tc.want)
+		}
+	}
+}
+
+// FuzzText reads texts of other nodes, which may be anything.
+func FuzzText(f *testing.F) {
+	f.Add("user", "alice", []byte{1, 'a', 2, 'b'})
+	r := NewRecorder(nil)
+	f.Fuzz(func(t *testing.T, key, value string, raw []byte) {
+		for _, a := range Attributes(string(raw)) {
+			if !utf8.ValidString(a.Key) || !utf8.ValidString(a.Value) {
+				t.Errorf("%+q", a.Key+a.Value)
+			}
+		}
+		text := r.encode([]Attribute{{Key: key, Value: value}})
+		if len(text) > maxText {
+			t.Errorf("%d bytes", len(text))
+		}
+		if got := Attributes(text); len(got) == 1 && !got[0].Cut && got[0].Value != strings.ToValidUTF8(value, "\uFFFD") {
+			t.Errorf("%q became %q", value, got[0].Value)
+		}
+	})
+}
+
+// Lists of nodes add up, and a key that one node does not list can have what that node may have dropped.
+func TestMergeNodes(t *testing.T) {
+	quiet, busy := Name{"d", "quiet"}, Name{"d", "busy"}
+	a := &List{Seconds: 65, Others: 9, Unlisted: map[Name]uint64{busy: 9, quiet: 0}, Keys: []Key{
+		{ID: 1, Rule: busy, Text: "x", Least: 10, Most: 12, Variance: 4}, {ID: 2, Rule: quiet, Text: "y", Least: 3, Most: 3},
+	}}
+	b := &List{Seconds: 20, Others: 5, Unlisted: map[Name]uint64{busy: 5}, Keys: []Key{
+		{ID: 1, Rule: busy, Text: "x", Least: 1, Most: 1, Variance: 2}, {ID: 3, Rule: busy, Text: "z", Least: 4, Most: 8},
+	}}
+	got := Merge([]*List{a, b}, 10)
+	want := &List{Seconds: 65, Others: 14, Keys: []Key{
+		{ID: 1, Rule: busy, Text: "x", Least: 11, Most: 13, Variance: 6}, {ID: 3, Rule: busy, Text: "z", Least: 4, Most: 17}, {ID: 2, Rule: quiet, Text: "y", Least: 3, Most: 8},
+	}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v\nwant %+v", got, want)
+	}
+	if one := Merge([]*List{a, b}, 1); len(one.Keys) != 1 || one.Others != 17 {
+		t.Errorf("%+v", one)
+	}
+}
+
+// Any number of goroutines record and read at once.
+func TestConcurrentUse(t *testing.T) {
+	r := NewRecorder(nil)
+	s := newSource(r, "r")
+	var running sync.WaitGroup
+	const each = 20_000
+	for g := range 4 {
+		running.Go(func() {
+			for i := range each {
+				s.event(r, uint64(g), Checks)
+				if i%5000 == 0 {
+					r.List(Query{Window: Hour})
+				}
+			}
+		})
+	}
+	running.Wait()
+	l := r.List(Query{Window: Hour})
+	if len(l.Keys) != 4 {
+		t.Fatalf("%+v", l.Keys)
+	}
+	for _, k := range l.Keys {
+		if d := math.Abs(float64(k.Least) - each); d > 6*math.Sqrt(k.Variance)+1 {
+			t.Errorf("key %d: %d, standard error %.0f", k.ID, k.Least, math.Sqrt(k.Variance))
+		}
+	}
+}
