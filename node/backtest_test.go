@@ -50,6 +50,8 @@ func TestDecisionLogIsReplayed(t *testing.T) {
 			text += `,"peek":true`
 		case 1:
 			text += `,"tokens_requested":3`
+		case 2:
+			text += `,"tokens_requested":-1`
 		}
 		return text + "}"
 	}
