@@ -1,0 +1,3 @@
+// Package compose tests deploy/compose: it reads the file as Docker Compose does, and starts its services from it, each in a network
+// of its own. It is a module of its own, so that the reader of Compose files is no dependency of Weir.
+package compose
