@@ -97,24 +97,6 @@ func readStart(t *testing.T, file string) string {
 	return string(b)
 }
 
-// unwrapped returns the program that a package of PyPI has behind its script.
-func unwrapped(t *testing.T, path string) string {
-	t.Helper()
-	f, err := os.Open(path)
-	must(t, err)
-	defer f.Close()
-	begin := make([]byte, 2)
-	if _, err := io.ReadFull(f, begin); err != nil || string(begin) != "#!" {
-		return path
-	}
-	pattern := filepath.Join(filepath.Dir(path), "../lib/python*/site-packages/envoy/_bin/envoy")
-	found, err := filepath.Glob(pattern)
-	if err != nil || len(found) != 1 {
-		t.Fatalf("%s is a script, and %s are %q", path, pattern, found)
-	}
-	return found[0]
-}
-
 // weirImage is that of the Dockerfile, with the program as it is now. test/install builds it.
 func weirImage(t *testing.T) image {
 	t.Helper()
@@ -143,6 +125,7 @@ func weirImage(t *testing.T) image {
 
 // noData are the panels that are empty in this cluster, with why.
 var noData = map[string]string{
+	"Snapshots":           "the first is written after a minute",
 	"Certificates end in": "the cluster has no TLS",
 	"Errors":              "no call of Envoy fails",
 	"Hits by domain":      "the rules are not of envoyproxy/ratelimit's format, which has these metrics",
