@@ -159,7 +159,15 @@ func (l *Limiter) name(w *work, req *weirv1.RateLimitRequest) error {
 	if err := w.hasRules(); err != nil {
 		return err
 	}
-	w.Request.Attributes = appendAttributes(w.Request.Attributes[:0], req)
+	attributes := w.Request.Attributes[:0] // as appendAttributes, without a call
+	attributes = append(attributes, rules.Attribute{Key: req.GetIdentifierType(), Value: req.GetIdentifier()})
+	if req.GetEndpoint() != "" {
+		attributes = append(attributes, rules.Attribute{Key: endpointAttribute, Value: req.GetEndpoint()})
+	}
+	for key, value := range req.GetAttributes() {
+		attributes = append(attributes, rules.Attribute{Key: key, Value: value})
+	}
+	w.Request.Attributes = attributes
 	return nil
 }
 

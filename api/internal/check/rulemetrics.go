@@ -150,32 +150,37 @@ func (c *Checker) CountLimits(w *Work) {
 	if c.Top != nil {
 		at = int64(c.Top.At(w.Start))
 	}
-	var last run
+	// Variables rather than a run: they stay in registers.
+	var last *tally
+	var lastOutcome, first int
+	var length uint64
 	begin := 0
 	for i, end := range w.Ends {
 		if !w.Groups[i].Peek {
 			for j := begin; j < end; j++ {
-				if w.Matches[j].Rule == nil { // the request has brought the limit with it
+				r := w.Matches[j].Rule
+				if r == nil { // the request has brought the limit with it
 					continue
 				}
-				t, outcome := byRank[w.Matches[j].Rule.Rank()], outcomeOf(&w.Takes[j])
-				if t != last.tally || outcome != last.outcome {
-					c.count(w, last, at)
-					last = run{tally: t, outcome: outcome, first: j}
+				t, outcome := byRank[r.Rank()], outcomeOf(&w.Takes[j])
+				if t != last || outcome != lastOutcome {
+					if last != nil {
+						c.count(w, run{last, lastOutcome, first, length}, at)
+					}
+					last, lastOutcome, first, length = t, outcome, j, 0
 				}
-				last.length++
+				length++
 			}
 		}
 		begin = end
 	}
-	c.count(w, last, at)
+	if last != nil {
+		c.count(w, run{last, lastOutcome, first, length}, at)
+	}
 }
 
 // count counts a run, whose call came at an instant.
 func (c *Checker) count(w *Work, r run, at int64) {
-	if r.tally == nil {
-		return
-	}
 	end := r.tally.counts[r.outcome].Add(r.length)
 	if end >= r.tally.next[r.outcome].Load() || at >= r.tally.renew.Load() {
 		c.draw(w, r, end, at)
