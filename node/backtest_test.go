@@ -16,17 +16,18 @@ import (
 	"github.com/weirlimit/weir/rules"
 )
 
+// backtestRules deny some of the checks whether a machine makes 200 of them in a second or 5000.
 const backtestRules = `
 domain: default
 rules:
-  - {id: sliding, when: {endpoint: /a}, per: [user], limits: [{limit: 5, window: 40ms}, {limit: 60, window: 1s, algorithm: fixed_window}]}
-  - {id: bucket, when: {endpoint: /a}, per: [plan], limits: [{limit: 4, window: 50ms, burst: 4, algorithm: token_bucket}]}
-  - {id: gcra, when: {endpoint: /b}, per: [user], limits: [{limit: 6, window: 30ms, algorithm: gcra}]}
-  - {id: leaky, when: {endpoint: /b}, per: [plan], max_delay: 10ms, limits: [{limit: 30, window: 100ms, algorithm: leaky_bucket}]}
-  - {id: log, when: {endpoint: /c}, per: [user], cost: 2, limits: [{limit: 6, window: 70ms, algorithm: sliding_window_log}]}
-  - {id: buckets, when: {endpoint: /c}, per: [[plan], [user, plan]], limits: [{limit: 9, window: 70ms, algorithm: sliding_window_buckets}]}
-  - {id: some, when: {endpoint: "/d*"}, per: [user], enforce: 40, limits: [{limit: 2, window: 50ms}]}
-  - {id: soft, when: {endpoint: /e}, per: [user], mode: {soft: {over: 50%}}, limits: [{limit: 4, window: 50ms}]}
+  - {id: sliding, when: {endpoint: /a}, per: [user], limits: [{limit: 5, window: 400ms}, {limit: 60, window: 1s, algorithm: fixed_window}]}
+  - {id: bucket, when: {endpoint: /a}, per: [plan], limits: [{limit: 4, window: 500ms, burst: 4, algorithm: token_bucket}]}
+  - {id: gcra, when: {endpoint: /b}, per: [user], limits: [{limit: 6, window: 500ms, algorithm: gcra}]}
+  - {id: leaky, when: {endpoint: /b}, per: [plan], max_delay: 10ms, limits: [{limit: 30, window: 1s, algorithm: leaky_bucket}]}
+  - {id: log, when: {endpoint: /c}, per: [user], cost: 2, limits: [{limit: 6, window: 700ms, algorithm: sliding_window_log}]}
+  - {id: buckets, when: {endpoint: /c}, per: [[plan], [user, plan]], limits: [{limit: 9, window: 700ms, algorithm: sliding_window_buckets}]}
+  - {id: some, when: {endpoint: "/d*"}, per: [user], enforce: 40, limits: [{limit: 2, window: 500ms}]}
+  - {id: soft, when: {endpoint: /e}, per: [user], mode: {soft: {over: 50%}}, limits: [{limit: 4, window: 500ms}]}
   - {id: free, when: {user: u3, endpoint: /a}, unlimited: true}
 `
 
