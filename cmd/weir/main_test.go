@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"os/exec"
 	"regexp"
 	"runtime/debug"
 	"strings"
@@ -59,6 +60,18 @@ func weirWith(t *testing.T, stdin string, env []string, args ...string) outcome 
 	}
 	code := a.run(args)
 	return outcome{code, stdout.String(), stderr.String()}
+}
+
+// weirProcess runs a command line in a process of its own.
+func weirProcess(t *testing.T, args ...string) outcome {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
+	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), runVariable+"=1"), &stdout, &stderr
+	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return outcome{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
 
 func TestUsageErrors(t *testing.T) {
