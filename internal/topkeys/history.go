@@ -53,22 +53,31 @@ func (h *history) advance(number int64) {
 	}
 }
 
-// over returns what was counted in a window that ends in the interval of that number.
-func (h *history) over(w Window, number int64) frozen {
+// over returns what was counted in the intervals of a window that ends in the interval of that number.
+func (h *history) over(w Window, number int64) []frozen {
 	h.advance(number)
-	sum := h.current.freeze()
+	parts := []frozen{h.current.freeze()}
 	if w == Hour {
 		for i := range h.hour {
 			if h.hour[i].number >= number/perLong-perHour {
-				sum = merge(sum, h.hour[i].frozen, Capacity)
+				parts = append(parts, h.hour[i].frozen)
 			}
 		}
-		return sum
+		return parts
 	}
 	for i := range h.minute {
 		if h.minute[i].number >= number-perMinute {
-			sum = merge(sum, h.minute[i].frozen, Capacity)
+			parts = append(parts, h.minute[i].frozen)
 		}
+	}
+	return parts
+}
+
+// mergeAll adds up what was counted in at least one interval.
+func mergeAll(parts []frozen) frozen {
+	sum := parts[0]
+	for _, p := range parts[1:] {
+		sum = merge(sum, p, Capacity)
 	}
 	return sum
 }

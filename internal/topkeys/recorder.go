@@ -83,7 +83,7 @@ func (r *Recorder) Assign(rules []Name) []*Group {
 			g, r.next = r.next, (r.next+1)%Groups
 		}
 		r.of[name] = g
-		groups[i] = &Group{r: r, group: &r.groups[g], rule: &rules[i]}
+		groups[i] = &Group{r: r, group: &r.groups[g], rule: &name} // not &rules[i], which would keep all names alive
 	}
 	return groups
 }
@@ -177,8 +177,9 @@ func (r *Recorder) List(q Query) *List {
 	for i := range r.groups {
 		g := &r.groups[i]
 		g.mu.Lock()
-		f := g.orders[q.Order].over(q.Window, int64(now/interval))
+		parts := g.orders[q.Order].over(q.Window, int64(now/interval))
 		g.mu.Unlock()
+		f := mergeAll(parts) // without the lock, for which checks wait
 		unlisted[i] = f.unlisted
 		for _, e := range f.entries {
 			if q.has(*e.rule) {

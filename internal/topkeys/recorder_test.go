@@ -5,6 +5,9 @@ import (
 	"math"
 	"math/rand/v2"
 	"reflect"
+	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -73,6 +76,26 @@ func keysOf(l *List) string {
 }
 
 // A node that is asked little counts each check, in the windows in which it was made.
+// A rule that stays must not keep the names alive of all rules of each set that it was in.
+func TestAssignKeepsNoOtherNames(t *testing.T) {
+	const sets = 2000
+	r, kept := NewRecorder(nil), make([]*Group, 0, sets)
+	names := make([]Name, 0, sets)
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for i := range sets {
+		names = append(names, Name{"shop", strconv.Itoa(i)})
+		kept = append(kept, r.Assign(slices.Clone(names))[i])
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 5<<20 {
+		t.Errorf("%d rules, added one at a time, keep %d bytes", len(kept), grown)
+	}
+	runtime.KeepAlive(kept)
+}
+
 func TestWindows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := NewRecorder(nil)

@@ -104,7 +104,11 @@ func (t *tallies) renew(set *rules.Set) []*tally {
 		}
 	}
 	s := &tallyState{set: set}
-	groups := t.groups(set)
+	current := set == t.current() // else it is the last one's turn no more
+	var groups []*topkeys.Group
+	if current {
+		groups = t.groups(set)
+	}
 	for r := range set.Rules() {
 		one := kept[name{r.Domain, r.ID}]
 		if one == nil {
@@ -116,7 +120,7 @@ func (t *tallies) renew(set *rules.Set) []*tally {
 		}
 		s.byRank = append(s.byRank, one)
 	}
-	if set == t.current() { // else it is the last one's turn no more
+	if current {
 		t.state.Store(s)
 	}
 	return s.byRank

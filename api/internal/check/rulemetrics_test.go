@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/weirlimit/weir/internal/topkeys"
 	"github.com/weirlimit/weir/rules"
 	"github.com/weirlimit/weir/shard"
 )
@@ -47,6 +48,29 @@ func TestTalliesOutliveRules(t *testing.T) {
 	ts.of(first) // a straggler
 	if again := ts.of(second); again[0] != got[0] {
 		t.Error("a straggler with the old rules has thrown the tallies of the new ones away")
+	}
+}
+
+// A check that ends under rules that are no longer in force leaves the lists of those that are.
+func TestLateChecksKeepTheLists(t *testing.T) {
+	parse := func(id string) *rules.Set {
+		set, err := rules.Parse("f", []byte("domain: shop\nrules: [{id: "+id+", limits: [{limit: 9, window: 1h}]}]\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return set
+	}
+	first, second := parse("a"), parse("b")
+	now, top := first, topkeys.NewRecorder(nil)
+	ts := newTallies(prometheus.NewRegistry(), func() *rules.Set { return now }, top)
+	ts.of(first)
+	now = second
+	ts.of(second)
+	ts.of(first)
+	if l := top.List(topkeys.Query{}); len(l.Unlisted) != 1 {
+		t.Errorf("the lists are of %v", l.Unlisted)
+	} else if _, has := l.Unlisted[topkeys.Name{Domain: "shop", ID: "b"}]; !has {
+		t.Errorf("the lists are of %v", l.Unlisted)
 	}
 }
 
