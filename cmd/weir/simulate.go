@@ -219,5 +219,8 @@ func writeReport(path string, r *backtest.Result) (err error) {
 		return fmt.Errorf("--html: %w", err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
+	if err := f.Chmod(0o600); err != nil { // of a file that was there
+		return fmt.Errorf("--html: %w", err)
+	}
 	return r.WriteHTML(f)
 }

@@ -218,7 +218,7 @@ func (e *engine) judge(c *check) verdict {
 		}
 		if m.Rule != last {
 			stats.Checks++
-			last, stats.counted = m.Rule, false
+			last, stats.counted = m.Rule, notCounted
 		}
 		if !s.decision.Allowed {
 			e.deny(stats, m, s)
@@ -247,16 +247,20 @@ func (e *engine) deny(stats *ruleStats, m *rules.Match, s *step) {
 			stats.deniedKeys++
 		}
 	}
-	if stats.counted {
-		return
+	if stats.counted == notCounted {
+		stats.top.add(m.Key.Lo, text, 1)
 	}
-	stats.counted = true
-	if m.Shadow {
+	switch { // of several sets of attributes the worst counts
+	case m.Shadow && stats.counted == notCounted:
 		stats.WouldDeny++
-	} else {
+		stats.counted = countedAsShadow
+	case !m.Shadow && stats.counted == countedAsShadow:
+		stats.WouldDeny--
+		fallthrough
+	case !m.Shadow && stats.counted == notCounted:
 		stats.Denied++
+		stats.counted = countedAsDenied
 	}
-	stats.top.add(m.Key.Lo, text, 1)
 }
 
 // keep counts what was allowed.

@@ -89,8 +89,15 @@ type parser interface {
 // fields are those that a mapping needs: the i-th is at record.values[i].
 type fields []string
 
-// of returns the index of a field, -1 if no mapping needs it.
-func (f fields) of(name string) int { return slices.Index(f, name) }
+// of returns the indices of a field: none if no mapping needs it, and several if several do.
+func (f fields) of(name string) (indices []int) {
+	for i, one := range f {
+		if one == name {
+			indices = append(indices, i)
+		}
+	}
+	return indices
+}
 
 // newParser returns the parser of a format. The error names a field that the format does not have.
 func newParser(format string, wanted fields, timeField string) (parser, error) {

@@ -9,7 +9,7 @@ var combinedFields = []string{
 
 // combined reads the combined format: ADDR - USER [TIME] "METHOD URI PROTOCOL" STATUS BYTES "REFERER" "AGENT".
 type combined struct {
-	at    [10]int // index of each of combinedFields in the values, or -1
+	at    [10][]int // indices of each of combinedFields in the values
 	clock commonLog
 }
 
@@ -24,7 +24,10 @@ func newCombined(wanted fields) *combined {
 func (c *combined) begin() {}
 
 func (c *combined) set(r *record, field int, v []byte) {
-	if i := c.at[field]; i >= 0 && !(len(v) == 1 && v[0] == '-') {
+	if len(v) == 1 && v[0] == '-' {
+		return
+	}
+	for _, i := range c.at[field] {
 		r.values[i] = textOf(v)
 	}
 }
@@ -155,7 +158,7 @@ var envoyFields = []string{
 
 // envoyLog reads Envoy's default format: [TIME] "METHOD PATH PROTOCOL" CODE FLAGS RECEIVED SENT DURATION UPSTREAM "XFF" "AGENT" "ID"
 // "AUTHORITY" "UPSTREAM HOST".
-type envoyLog struct{ at [16]int }
+type envoyLog struct{ at [16][]int }
 
 func newEnvoy(wanted fields) *envoyLog {
 	e := new(envoyLog)
@@ -168,7 +171,10 @@ func newEnvoy(wanted fields) *envoyLog {
 func (e *envoyLog) begin() {}
 
 func (e *envoyLog) set(r *record, field int, v []byte) {
-	if i := e.at[field]; i >= 0 && !(len(v) == 1 && v[0] == '-') {
+	if len(v) == 1 && v[0] == '-' {
+		return
+	}
+	for _, i := range e.at[field] {
 		r.values[i] = textOf(v)
 	}
 }

@@ -17,6 +17,15 @@ const (
 	binsPerTwo  = 4 // of a doubling
 )
 
+// countedAs says among what a rule has counted a check.
+type countedAs uint8
+
+const (
+	notCounted      countedAs = iota
+	countedAsShadow           // among WouldDeny
+	countedAsDenied           // among Denied
+)
+
 // ruleStats is what a rule did.
 type ruleStats struct {
 	rule              *rules.Rule
@@ -25,7 +34,7 @@ type ruleStats struct {
 	keys, deniedKeys  int64 // counters; a key that comes back after its counter has expired is one more
 	limits            []limitStats
 	top               heavy
-	counted           bool // the check at hand is among Denied or WouldDeny
+	counted           countedAs // the check at hand
 }
 
 type limitStats struct {
@@ -186,7 +195,7 @@ func (s *series) add(now int64, one, against verdict) {
 		s.step = second
 		s.begin = now - now%s.step
 	}
-	for now-s.begin >= seriesParts*s.step {
+	for (now-s.begin)/s.step >= seriesParts {
 		s.double()
 	}
 	i := max(0, int((now-s.begin)/s.step))

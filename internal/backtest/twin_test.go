@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"regexp"
 	"strings"
@@ -194,6 +195,38 @@ func TestReplayIsThatOfItsTwin(t *testing.T) {
 		if run.one.counters.made == int64(len(run.one.counters.index)) {
 			t.Errorf("%s: no counter was dropped", format)
 		}
+	}
+}
+
+// A check that a rule denies by one set of attributes counts as denied, also if another set would not be enforced.
+func TestDenialsOfSeveralSets(t *testing.T) {
+	set, err := rules.Parse("sets.yaml", []byte("domain: default\nrules: [{id: sets, per: [[user], [ip]], enforce: 50, limits: [{limit: 1, window: 1h}]}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err := New(Config{Rules: set, Format: JSON, Map: []Mapping{{Attribute: "user", Field: "user"}, {Attribute: "ip", Field: "ip"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	for i := range 1000 {
+		fmt.Fprintf(&log, `{"ts":%d,"user":"u%d","ip":"192.0.2.%d"}`+"\n", 1_700_000_000+i/100, i%20, i%17)
+	}
+	if err := run.Read("log", strings.NewReader(log.String())); err != nil {
+		t.Fatal(err)
+	}
+	if res := run.Result(); len(res.Rules) != 1 || res.Rules[0].Denied != res.Denied || res.Denied < 100 || res.Allowed < 100 {
+		t.Errorf("%d denied, %d allowed, and by rule %+v", res.Denied, res.Allowed, res.Rules)
+	}
+}
+
+// The parts of time are as long as the instants of a log need, however far they are apart.
+func TestSeriesOfFarInstants(t *testing.T) {
+	var s series
+	s.add(0, allowed, allowed)
+	s.add(math.MaxInt64, denied, allowed)
+	if all := s.list(); len(all) > seriesParts || all[0].Checks != 1 || all[len(all)-1].Denied != 1 {
+		t.Errorf("%d parts: %v", len(all), all)
 	}
 }
 
