@@ -50,10 +50,10 @@ func (n *node) clusterLoads() []ui.Load {
 	return loads
 }
 
-// ruleFile returns the rules in force as a file, unless they are those of the revision seen.
+// ruleFile returns the rules in force as a file, unless they are those of the revision seen. Rules of files have none.
 func (n *node) ruleFile(seen int64) (file ui.RuleFile, changed bool) {
 	state := n.rules.State()
-	if state.Revision == seen {
+	if state.Revision == seen || state.Revision == 0 {
 		return file, false
 	}
 	docs := state.Set.Documents()

@@ -122,7 +122,11 @@ func readForm(r *http.Request) (editBody, error) {
 
 // apply puts the text in force, unless dry.
 func (s *Server) apply(ctx context.Context, b editBody, dry bool) (*weirv1.ApplyRulesResponse, error) {
-	return s.rules.ApplyRules(ctx, &weirv1.ApplyRulesRequest{Rules: b.Text, Name: "dashboard", DryRun: dry, ExpectedRevision: proto.Int64(b.Revision)})
+	req := &weirv1.ApplyRulesRequest{Rules: b.Text, Name: "dashboard", DryRun: dry}
+	if b.Revision > 0 { // else its caller may not list all rules
+		req.ExpectedRevision = proto.Int64(b.Revision)
+	}
+	return s.rules.ApplyRules(ctx, req)
 }
 
 // judge returns what the API says of a text. Other errors than those of the text are the error.

@@ -238,7 +238,7 @@ func (s *Server) goBack(ctx context.Context, to ruleRevision, current int64, dry
 			if text != "" {
 				text += "\n---\n"
 			}
-			text += fmt.Sprintf("domain: %s\nrules: []\n", domain) // a domain has letters, digits and "_-." only
+			text += fmt.Sprintf("domain: %q\nrules: []\n", domain) // a domain may look like a number
 		}
 	}
 	return s.rules.ApplyRules(ctx, &weirv1.ApplyRulesRequest{

@@ -58,7 +58,7 @@ func (s *samples) add(now time.Time, loads []Load) {
 	defer s.mu.Unlock()
 	first := s.last == nil
 	last, byNode := make(map[string]Load), make(map[string]rates)
-	sum := point{at: now}
+	sum := point{at: now.Truncate(time.Millisecond)} // as pages name it when they ask for later ones
 	var calls []uint64
 	var bounds []time.Duration
 	for _, l := range loads {

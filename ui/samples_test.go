@@ -10,7 +10,7 @@ import (
 func TestRates(t *testing.T) {
 	var s samples
 	at := func(seconds float64) time.Time {
-		return time.Unix(1000, 0).Add(time.Duration(seconds * float64(time.Second)))
+		return time.Unix(1000, 123456789).Add(time.Duration(seconds * float64(time.Second)))
 	}
 	load := func(id string, seconds float64, allowed, denied uint64) Load {
 		return Load{ID: id, At: at(seconds), Allowed: allowed, Denied: denied, Bounds: []time.Duration{time.Millisecond}, Calls: []uint64{allowed, denied}}
@@ -35,6 +35,9 @@ func TestRates(t *testing.T) {
 				t.Fatalf("%d points of the first sample", len(points))
 			}
 			continue
+		}
+		if again, _, _ := s.after(time.UnixMilli(points[len(points)-1].at.UnixMilli())); len(again) != 0 { // as pages ask
+			t.Errorf("after %v s: %d points come twice", row.now, len(again))
 		}
 		if len(points) != 1 || math.Abs(points[0].allowed-row.allowed) > 1e-9 || math.Abs(points[0].denied-row.denied) > 1e-9 || len(byNode) != row.reported {
 			t.Errorf("after %v s: %+v, %+v; want %v and %v per second of %d nodes", row.now, points, byNode, row.allowed, row.denied, row.reported)

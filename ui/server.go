@@ -257,7 +257,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case codes.Unauthenticated:
 		m.Heading, code = "Sign in first", http.StatusUnauthorized
 	case codes.InvalidArgument:
-		m.Heading, code = "This cannot be", http.StatusBadRequest
+		m.Heading, code = "Not valid", http.StatusBadRequest
 	case codes.Unavailable, codes.DeadlineExceeded, codes.ResourceExhausted:
 		m.Heading, code = "No answer", http.StatusServiceUnavailable
 	case codes.FailedPrecondition, codes.Aborted, codes.AlreadyExists:
