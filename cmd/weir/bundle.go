@@ -257,8 +257,8 @@ func (f *bundleFlags) get(ctx context.Context, address, path string) ([]byte, er
 // cutMark ends a file of which a part is left out.
 const cutMark = "\n(cut)\n"
 
-// write writes the archive, without secrets, and with at most so many bytes of each file and of all, and the
-// marks of files that were cut.
+// write writes the archive without secrets. It takes at most each bytes of a file and all bytes of all files, and
+// marks the files that it cuts.
 func (b *bundle) write(w io.Writer, dir string, now time.Time, each, all int) error {
 	packed := gzip.NewWriter(w)
 	archive := tar.NewWriter(packed)

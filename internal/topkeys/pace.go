@@ -40,8 +40,8 @@ func (p *Pace) Lock() { p.mu.Lock() }
 // Unlock ends Lock.
 func (p *Pace) Unlock() { p.mu.Unlock() }
 
-// Renew chooses the gap of an outcome again after so many events, and returns the number of the next one that is
-// drawn. The caller holds the lock.
+// Renew takes the number of events of an outcome so far. It chooses the gap again, and returns the number of the next
+// event that is drawn. The caller holds the lock.
 func (p *Pace) Renew(outcome int, events uint64) (next uint64) {
 	s, now := &p.strides[outcome], p.group.r.now()
 	p.choose(s, events, now)

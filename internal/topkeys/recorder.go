@@ -206,7 +206,7 @@ func (l *List) sort() {
 	})
 }
 
-// cut sorts the list, and drops all but so many keys.
+// cut sorts the list, and drops the keys after the first most ones.
 func (l *List) cut(most int) {
 	l.sort()
 	if len(l.Keys) <= most {
@@ -228,7 +228,7 @@ func (l *List) unlisted(n Name) uint64 {
 	return l.Others
 }
 
-// Merge returns what the lists of several nodes have counted, at most so many keys. Unlisted is left empty.
+// Merge adds up the lists of several nodes. The sum has at most most keys, and its Unlisted is empty.
 func Merge(lists []*List, most int) *List {
 	sum := &List{}
 	type id struct {

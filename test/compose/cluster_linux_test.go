@@ -240,7 +240,7 @@ func decided(a answer) error {
 	return nil
 }
 
-// stillDenied fails if the first decision on a user who has used up the limit is not to deny.
+// stillDenied fails unless the first request of the user is denied: the limit is used up.
 func stillDenied(t *testing.T, edge, user string) {
 	t.Helper()
 	var a answer

@@ -19,7 +19,7 @@ const (
 // cost is processor time of all nodes per check, in microseconds.
 type cost struct{ unary, batched float64 }
 
-// measured is part nodes: 64 callers are shared by so many nodes, of which any is asked. Batches are of 100.
+// measured is part nodes of the performance page: 64 callers ask any of the nodes. Batches have 100 checks.
 var measured = []struct {
 	nodes int
 	cost  cost

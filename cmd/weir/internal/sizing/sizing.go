@@ -28,7 +28,7 @@ func MostNodes() int { return mostNodes }
 
 // Plan is what a cluster needs. Bytes are those of one node unless a field says otherwise.
 type Plan struct {
-	// Nodes is how many there are, each with so many Cores.
+	// Nodes is the number of nodes, and Cores the processors of each.
 	Nodes int `json:"nodes"`
 	Cores int `json:"cores"`
 	// CoresUsed are those that the checks use, of all nodes together, if few of them travel together between nodes. CoresUsedBusy
@@ -95,7 +95,7 @@ func (l Load) validate() error {
 	return nil
 }
 
-// with returns what the load needs with so many nodes.
+// with returns what the load needs if it is spread over a number of nodes.
 func (l Load) with(nodes int) Plan {
 	p := Plan{Nodes: nodes, Cores: l.Cores}
 	const perSecond = 1e6 // microseconds
@@ -113,7 +113,7 @@ func (l Load) with(nodes int) Plan {
 	return p
 }
 
-// store fills in what one of so many nodes keeps of the counters of all keys.
+// store fills in what each node keeps of the counters of all keys, given the number of nodes.
 func (p *Plan) store(keys float64, nodes int) {
 	share := math.Min(1, uneven/float64(nodes))
 	p.Counters = int64(math.Ceil(keys * share))
