@@ -28,6 +28,7 @@ func TestRemainingAmongMany(t *testing.T) {
 		lasts = 2 * time.Second
 	)
 	_, nodes := startThree(t, rulesOfFlood, "--peer-timeout", "5s")
+	process.AwaitSettled(t, process.Patience, nodes...)
 	began := time.Now()
 	var granted atomic.Int64
 	var taken [lasts/time.Millisecond + 1000]atomic.Int64 // granted by the end of each millisecond

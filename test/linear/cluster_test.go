@@ -64,17 +64,7 @@ func (s *stage) join(ids ...string) {
 // settle waits until the nodes are one cluster, and no partition is to move.
 func (s *stage) settle() {
 	s.t.Helper()
-	process.AwaitMembers(s.t, settledWithin, s.nodes...)
-	process.Await(s.t, settledWithin, func() error {
-		for _, n := range s.nodes {
-			for _, m := range n.Nodes().GetNodes() {
-				if m.GetMember() && (m.GetWanted()+m.GetLeaving() > 0 || m.GetActive() == 0) {
-					return fmt.Errorf("%s sees that %s holds %d, wants %d and still has %d", n.ID, m.GetId(), m.GetActive(), m.GetWanted(), m.GetLeaving())
-				}
-			}
-		}
-		return nil
-	})
+	process.AwaitSettled(s.t, settledWithin, s.nodes...)
 }
 
 // drain has a node leave while a load goes on, which asks it until it says that it is not ready.

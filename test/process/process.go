@@ -366,6 +366,22 @@ func AwaitMembers(t testing.TB, patience time.Duration, nodes ...*Node) uint64 {
 	return view
 }
 
+// AwaitSettled waits until the nodes are one cluster, and no partition is to move.
+func AwaitSettled(t testing.TB, patience time.Duration, nodes ...*Node) {
+	t.Helper()
+	AwaitMembers(t, patience, nodes...)
+	Await(t, patience, func() error {
+		for _, n := range nodes {
+			for _, m := range n.Nodes().GetNodes() {
+				if m.GetMember() && (m.GetWanted()+m.GetLeaving() > 0 || m.GetActive() == 0) {
+					return fmt.Errorf("%s sees that %s holds %d, wants %d and still has %d", n.ID, m.GetId(), m.GetActive(), m.GetWanted(), m.GetLeaving())
+				}
+			}
+		}
+		return nil
+	})
+}
+
 // Await waits until the condition returns no error, and fails with its last one if
 // that does not happen in time.
 func Await(t testing.TB, patience time.Duration, condition func() error) {
