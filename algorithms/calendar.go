@@ -146,12 +146,12 @@ func (c *Calendar) intern() *Calendar {
 	}
 	w := weak.Make(c)
 	calendars.byText[c.text] = w
-	runtime.AddCleanup(c, func(text string) { forget(text, w) }, c.text)
+	runtime.AddCleanup(c, func(text string) { dropCalendar(text, w) }, c.text)
 	return c
 }
 
-// forget removes a calendar that is gone, unless another one has its text already.
-func forget(text string, w weak.Pointer[Calendar]) {
+// dropCalendar removes a calendar that is gone, unless another one has its text already.
+func dropCalendar(text string, w weak.Pointer[Calendar]) {
 	calendars.Lock()
 	defer calendars.Unlock()
 	if calendars.byText[text] == w {

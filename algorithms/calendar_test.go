@@ -189,7 +189,7 @@ func TestCalendarsAreForgotten(t *testing.T) {
 // A late cleanup leaves a newer calendar of the same text alone.
 func TestForgetLate(t *testing.T) {
 	held := calendar(t, "month/Etc/GMT+5/8")
-	forget("month/Etc/GMT+5/8", weak.Make(new(Calendar)))
+	dropCalendar("month/Etc/GMT+5/8", weak.Make(new(Calendar)))
 	if calendarOf("month/Etc/GMT+5/8") != held {
 		t.Error("it was forgotten")
 	}

@@ -18,9 +18,9 @@ import (
 type AuthConfig struct {
 	// TrustedProxies are the addresses whose word on the client's address is taken.
 	TrustedProxies []netip.Prefix
-	// ClientIP is where they say it: one of ClientIPHeaders. Only one is looked at, as a
+	// ClientIPHeader is where they say it: one of ClientIPHeaders. Only one is looked at, as a
 	// proxy that writes one passes on the others as clients send them.
-	ClientIP string
+	ClientIPHeader string
 	// Attributes come from header fields, which the proxy must not let clients choose.
 	Attributes []AuthAttribute
 	// MaxDelay is how long a request may be held until its turn comes, where rules book

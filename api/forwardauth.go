@@ -198,10 +198,10 @@ func (c *AuthConfig) attributes(r *http.Request, attributes []rules.Attribute) (
 // the caller has none.
 func (c *AuthConfig) clientIP(r *http.Request) string {
 	syntax := clientip.List
-	if c.ClientIP == "Forwarded" {
+	if c.ClientIPHeader == "Forwarded" {
 		syntax = clientip.Forwarded
 	}
-	return clientip.Proxies(c.TrustedProxies).Client(r.RemoteAddr, r.Header[c.ClientIP], syntax)
+	return clientip.Proxies(c.TrustedProxies).Client(r.RemoteAddr, r.Header[c.ClientIPHeader], syntax)
 }
 
 // either returns the value of one of two header fields that mean the same, and the field's name. A proxy

@@ -36,7 +36,7 @@ func testAuth(t testing.TB, clientIP string) AuthConfig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return AuthConfig{TrustedProxies: proxies, ClientIP: clientIP, Attributes: attributes}
+	return AuthConfig{TrustedProxies: proxies, ClientIPHeader: clientIP, Attributes: attributes}
 }
 
 // authRequest reads "METHOD TARGET" and lines of header fields.
@@ -217,7 +217,7 @@ func TestClientIP(t *testing.T) {
 	}
 }
 
-// FuzzClientIP: for any headers of clients, the address is the caller's or what a trusted proxy has said
+// FuzzClientIPHeader: for any headers of clients, the address is the caller's or what a trusted proxy has said
 // last; and what a client says before what a proxy appends changes nothing.
 func FuzzClientIP(f *testing.F) {
 	for _, line := range []string{

@@ -21,11 +21,11 @@ type BoundedServer struct{ *grpc.Server }
 
 // RegisterService implements grpc.ServiceRegistrar.
 func (s *BoundedServer) RegisterService(service *grpc.ServiceDesc, implementation any) {
-	s.Server.RegisterService(bounded(service, MaxMessage), implementation)
+	s.Server.RegisterService(boundedService(service, MaxMessage), implementation)
 }
 
-// bounded returns a service whose methods refuse longer messages.
-func bounded(service *grpc.ServiceDesc, most int) *grpc.ServiceDesc {
+// boundedService returns a service whose methods refuse longer messages.
+func boundedService(service *grpc.ServiceDesc, most int) *grpc.ServiceDesc {
 	bounded := *service
 	bounded.Methods, bounded.Streams = nil, nil
 	for _, m := range service.Methods {

@@ -111,7 +111,7 @@ type node struct {
 	clusterTokens              *clusterTokens    // nil without TLS
 	access                     *api.Access       // nil without TLS: all is permitted, at every port
 
-	xdsCertEnd atomic.Pointer[time.Time] // of --xds-cert when it could be read last; nil before
+	lastXDSCertEnd atomic.Pointer[time.Time] // of --xds-cert when it could be read last; nil before
 
 	leaving  atomic.Bool
 	offline  atomic.Bool           // started without etcd, and not registered yet

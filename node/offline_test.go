@@ -16,8 +16,8 @@ import (
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
-// quiets counts the addresses that quietAddress has returned.
-var quiets atomic.Int32
+// quietAddresses counts the addresses that quietAddress has returned.
+var quietAddresses atomic.Int32
 
 // quietAddress returns a free port of an IP address on which nothing else listens, so that a port which is given up there stays free until
 // it is used again. On 127.0.0.1 it may become that of any socket of this or of another process.
@@ -25,7 +25,7 @@ func quietAddress() string {
 	if runtime.GOOS != "linux" {
 		return "127.0.0.1:0"
 	}
-	return fmt.Sprintf("127.78.%d.%d:0", os.Getpid()%256, quiets.Add(1)%254+1)
+	return fmt.Sprintf("127.78.%d.%d:0", os.Getpid()%256, quietAddresses.Add(1)%254+1)
 }
 
 // etcdAt runs an etcd at an address until stop, in a directory.

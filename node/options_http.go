@@ -33,7 +33,7 @@ func (o Options) style() headers.Style {
 func (o Options) auth() api.AuthConfig {
 	var c api.AuthConfig
 	c.TrustedProxies, _ = api.ParseTrustedProxies(o.TrustedProxies)
-	c.ClientIP, _ = api.ParseClientIP(o.ClientIPHeader)
+	c.ClientIPHeader, _ = api.ParseClientIP(o.ClientIPHeader)
 	c.Attributes, _ = api.ParseAuthAttributes(o.AuthAttribute)
 	c.MaxDelay = o.AuthMaxDelay
 	return c

@@ -313,7 +313,7 @@ func TestOptionsForHTTP(t *testing.T) {
 		t.Errorf("got %+v, want %+v", got, wantStyle)
 	}
 	wantAuth := api.AuthConfig{
-		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, ClientIP: "X-Real-Ip",
+		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, ClientIPHeader: "X-Real-Ip",
 		Attributes: []api.AuthAttribute{{Name: "user", Header: "X-User"}}, MaxDelay: time.Second,
 	}
 	if got := o.auth(); !reflect.DeepEqual(got, wantAuth) {

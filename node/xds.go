@@ -145,7 +145,7 @@ func (n *node) openXDS() (err error) {
 			if err != nil {
 				return fmt.Errorf("xds-cert: %w", err)
 			}
-			n.xdsCertEnd.Store(&ends)
+			n.lastXDSCertEnd.Store(&ends)
 			n.exportExpiry("xds-cert", n.xdsCertEnds)
 		}
 	}
@@ -210,7 +210,7 @@ func (n *node) watchXDSCert(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		if ends, err := certs.LeafExpires(n.opts.XDSCert); err == nil {
-			n.xdsCertEnd.Store(&ends)
+			n.lastXDSCertEnd.Store(&ends)
 		}
 		select {
 		case <-ctx.Done():
@@ -223,7 +223,7 @@ func (n *node) watchXDSCert(ctx context.Context) {
 // xdsCertEnds returns when the certificate ends that the xDS server is shown, by its file as it could be read last. It is
 // the zero time without one.
 func (n *node) xdsCertEnds() time.Time {
-	if last := n.xdsCertEnd.Load(); last != nil {
+	if last := n.lastXDSCertEnd.Load(); last != nil {
 		return *last
 	}
 	return time.Time{}

@@ -114,9 +114,9 @@ type member string
 
 func (m member) String() string { return string(m) }
 
-type hasher struct{}
+type xxHasher struct{}
 
-func (hasher) Sum64(b []byte) uint64 { return xxhash.Sum64(b) }
+func (xxHasher) Sum64(b []byte) uint64 { return xxhash.Sum64(b) }
 
 // place asks the library where each partition goes.
 func place(p Params, names []string) []uint16 {
@@ -125,7 +125,7 @@ func place(p Params, names []string) []uint16 {
 		members[i], index[name] = member(name), uint16(i)
 	}
 	c := consistent.New(members, consistent.Config{
-		Hasher:            hasher{},
+		Hasher:            xxHasher{},
 		PartitionCount:    p.Partitions,
 		ReplicationFactor: p.ReplicationFactor,
 		Load:              p.Load,

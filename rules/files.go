@@ -10,28 +10,28 @@ import (
 
 // readFiles reads the files of a path, sorted by name, and returns the files that it passes
 // over as well. What cannot be read is a source with an error.
-func readFiles(path string, which Files) (sources []source, unread []Problem) {
+func readFiles(path string, which Files) (sources []fileContent, unread []Problem) {
 	if path == "" {
 		return nil, nil
 	}
 	l := list(path, which)
 	if l.err != nil {
-		return []source{{name: path, err: l.err}}, l.unread
+		return []fileContent{{name: path, err: l.err}}, l.unread
 	}
-	sources = make([]source, len(l.names))
+	sources = make([]fileContent, len(l.names))
 	total := 0
 	for i, name := range l.names {
-		sources[i] = readSource(name)
+		sources[i] = readFile(name)
 		if total += len(sources[i].data); total > maxTotalSize {
-			return []source{{name: path, err: fmt.Errorf("the files have more than %d bytes together", maxTotalSize)}}, l.unread
+			return []fileContent{{name: path, err: fmt.Errorf("the files have more than %d bytes together", maxTotalSize)}}, l.unread
 		}
 	}
 	return sources, l.unread
 }
 
-func readSource(name string) source {
+func readFile(name string) fileContent {
 	data, err := readRegular(name)
-	return source{name: name, data: data, err: err}
+	return fileContent{name: name, data: data, err: err}
 }
 
 // readRegular reads a regular file of bounded size. Opening anything else could

@@ -42,11 +42,11 @@ type Options struct {
 
 // Parse is Parse for files that are read in another way.
 func (how Options) Parse(name string, data []byte) (*Set, error) {
-	return how.load([]source{{name: name, data: data, err: checkSize(len(data))}}, nil)
+	return how.load([]fileContent{{name: name, data: data, err: checkSize(len(data))}}, nil)
 }
 
-// source is a file's content, or why it could not be read.
-type source struct {
+// fileContent is a file's content, or why it could not be read.
+type fileContent struct {
 	name string
 	data []byte
 	err  error
@@ -83,13 +83,13 @@ func newLoader(how Options) *loader {
 }
 
 // load makes a set of what was read, and a warning of each file that was not.
-func (how Options) load(sources []source, unread []Problem) (*Set, error) {
+func (how Options) load(sources []fileContent, unread []Problem) (*Set, error) {
 	l := newLoader(how)
 	l.files(sources, unread)
 	return l.set()
 }
 
-func (l *loader) files(sources []source, unread []Problem) {
+func (l *loader) files(sources []fileContent, unread []Problem) {
 	for _, p := range unread {
 		l.warnings.Add(p)
 	}
@@ -132,7 +132,7 @@ func (l *loader) oneKind() {
 }
 
 // file reads one file's documents, up to the first that is not YAML.
-func (l *loader) file(src source) {
+func (l *loader) file(src fileContent) {
 	d := &decoder{loader: l, file: src.name}
 	yamls := yaml.NewDecoder(bytes.NewReader(src.data))
 	for documents := 0; ; documents++ {

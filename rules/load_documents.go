@@ -16,17 +16,17 @@ const StandardInput = "-"
 // as one set. It returns documents: one per domain, those without rules included, which a
 // Set does not know. The warnings are those of Set.Warnings, and are there with an error as well.
 func (how Options) LoadDocuments(stdin io.Reader, paths ...string) ([]Document, []Problem, error) {
-	var sources []source
+	var sources []fileContent
 	var unread []Problem
 	total := 0
 	for i, path := range paths {
-		var read []source
+		var read []fileContent
 		switch {
 		case slices.Contains(paths[:i], path):
-			read = []source{{name: path, err: errors.New("is given twice")}}
+			read = []fileContent{{name: path, err: errors.New("is given twice")}}
 		case path == StandardInput:
 			data, err := io.ReadAll(io.LimitReader(stdin, maxFileSize+1))
-			read = []source{{name: "standard input", data: data, err: cmp.Or(err, checkSize(len(data)))}}
+			read = []fileContent{{name: "standard input", data: data, err: cmp.Or(err, checkSize(len(data)))}}
 		default:
 			var others []Problem
 			read, others = readFiles(path, how.Files)
@@ -38,17 +38,17 @@ func (how Options) LoadDocuments(stdin io.Reader, paths ...string) ([]Document, 
 		sources = append(sources, read...)
 	}
 	if total > maxTotalSize {
-		sources = []source{{name: strings.Join(paths, ", "), err: fmt.Errorf("the files have more than %d bytes together", maxTotalSize)}}
+		sources = []fileContent{{name: strings.Join(paths, ", "), err: fmt.Errorf("the files have more than %d bytes together", maxTotalSize)}}
 	}
 	return how.documents(sources, unread)
 }
 
 // ParseDocuments reads what Parse does, and returns it as LoadDocuments does.
 func (how Options) ParseDocuments(name string, data []byte) ([]Document, []Problem, error) {
-	return how.documents([]source{{name: name, data: data, err: checkSize(len(data))}}, nil)
+	return how.documents([]fileContent{{name: name, data: data, err: checkSize(len(data))}}, nil)
 }
 
-func (how Options) documents(sources []source, unread []Problem) ([]Document, []Problem, error) {
+func (how Options) documents(sources []fileContent, unread []Problem) ([]Document, []Problem, error) {
 	l := newLoader(how)
 	l.files(sources, unread)
 	set, err := l.set()

@@ -117,7 +117,7 @@ func warn(log *slog.Logger, warnings []Problem) {
 // contentHash tells whether files have changed since they were read last.
 type contentHash [sha256.Size]byte
 
-func hashContent(sources []source, unread []Problem) contentHash {
+func hashContent(sources []fileContent, unread []Problem) contentHash {
 	hash := sha256.New()
 	var b []byte
 	for _, p := range unread {

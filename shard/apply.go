@@ -13,8 +13,8 @@ const applyStep = 64
 
 // copied is the state of a partition that only a copy has.
 type copied struct {
-	grants map[ring.Key]*grant // provisional grants not sent yet, by the part of the key that slots store
-	under  map[ring.Key]*Grant // grants sent and not confirmed, see Underway; by the same part
+	grants map[ring.Key]*unsentGrant // provisional grants not sent yet, by the part of the key that slots store
+	under  map[ring.Key]*Grant       // grants sent and not confirmed, see Underway; by the same part
 	// Counters of long algorithms are deleted at the end of a round in which no record of them came.
 	round   uint32
 	inRound bool

@@ -94,7 +94,7 @@ func (s *Shard) scanLocked(p *partition, f Follower, b []byte) []byte {
 }
 
 // passed advances the scan past a key's high half.
-func (x *follower) passed(hi uint64) {
+func (x *backlog) passed(hi uint64) {
 	again := x.wrapped
 	if x.next = hi + 1; x.next == 0 {
 		x.wrapped = true
@@ -105,7 +105,7 @@ func (x *follower) passed(hi uint64) {
 }
 
 // appendLongs appends about most bytes of counters of long algorithms.
-func (x *follower) appendLongs(f Follower, b []byte, most int) []byte {
+func (x *backlog) appendLongs(f Follower, b []byte, most int) []byte {
 	if x.beginLongs {
 		b = append(b, tagBeginLongs)
 		x.beginLongs, x.endLongs = false, true

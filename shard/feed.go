@@ -34,10 +34,10 @@ const (
 	urgentShares = 20
 )
 
-// follower is the changes that one follower of a partition has not been given yet: the slots ahead of a
+// backlog is the changes that one follower of a partition has not been given yet: the slots ahead of a
 // scan, which goes through the table once by key, and the list of other changed keys. A key whose slot has
 // the follower's mark is in the list or ahead of the scan.
-type follower struct {
+type backlog struct {
 	list []ring.Key // keys changed or deleted since, with the part of them that slots store
 
 	scanning  bool
@@ -72,7 +72,7 @@ func (s *Shard) Follow(p uint32, f Follower) {
 	x := &s.partitions[p]
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.follows[f] = &follower{}
+	x.follows[f] = &backlog{}
 	x.followed = true
 	x.startOverLocked(f)
 	x.startLongsOverLocked(f)
@@ -113,7 +113,7 @@ func (p *partition) startLongsOverLocked(f Follower) {
 }
 
 // has reports whether there are records of kind k that the follower has not been given.
-func (x *follower) has(k kind) bool {
+func (x *backlog) has(k kind) bool {
 	switch k {
 	case changed:
 		return len(x.list) > 0
@@ -127,10 +127,10 @@ func (x *follower) has(k kind) bool {
 }
 
 // left reports whether there are records that the follower has not been given.
-func (x *follower) left() bool { return x.has(changed) || x.has(scanned) || x.has(long) }
+func (x *backlog) left() bool { return x.has(changed) || x.has(scanned) || x.has(long) }
 
 // nextKind returns the kind of the records to give next.
-func (x *follower) nextKind() kind {
+func (x *backlog) nextKind() kind {
 	for range kinds {
 		if x.last = (x.last + 1) % kinds; x.has(x.last) {
 			return x.last
@@ -140,7 +140,7 @@ func (x *follower) nextKind() kind {
 }
 
 // ahead reports whether a key with that high half lies ahead of the scan.
-func (x *follower) ahead(hi uint64) bool {
+func (x *backlog) ahead(hi uint64) bool {
 	switch {
 	case !x.scanning:
 		return false

@@ -22,14 +22,14 @@ type Grant struct {
 	Long  *algorithms.Long // replaces State if the Limit's algorithm is long, else nil
 }
 
-// grant is a Grant that was not sent yet.
-type grant struct {
+// unsentGrant is a Grant that was not sent yet.
+type unsentGrant struct {
 	Grant
 	bytes int // counted in Shard.grantBytes
 }
 
 // grantLocked returns the provisional grant of the counter under key, nil if there is none.
-func (p *partition) grantLocked(key ring.Key) *grant {
+func (p *partition) grantLocked(key ring.Key) *unsentGrant {
 	if p.copied == nil || len(p.copied.grants) == 0 {
 		return nil
 	}
@@ -121,7 +121,7 @@ func (c *copied) unacknowledged() (all []*Grant) {
 }
 
 // withoutWeight returns the Grant of g, nil for nil.
-func (g *grant) withoutWeight() *Grant {
+func (g *unsentGrant) withoutWeight() *Grant {
 	if g == nil {
 		return nil
 	}
@@ -239,17 +239,17 @@ func (s *Shard) recordGrantLocked(p *partition, t *Take, now int64) {
 }
 
 // addGrantLocked starts a provisional grant of t's counter. It returns nil if there is no room.
-func (s *Shard) addGrantLocked(p *partition, t *Take) *grant {
+func (s *Shard) addGrantLocked(p *partition, t *Take) *unsentGrant {
 	if s.grantBytes.Load() > maxGrantBytes-grantOverhead {
 		return nil
 	}
-	g := &grant{Grant: Grant{Key: t.Key, Limit: t.Limit}}
+	g := &unsentGrant{Grant: Grant{Key: t.Key, Limit: t.Limit}}
 	if t.Limit.Algorithm.Long() {
 		g.Long = new(algorithms.Long)
 	}
 	c := p.ensureCopiedLocked()
 	if c.grants == nil {
-		c.grants = make(map[ring.Key]*grant)
+		c.grants = make(map[ring.Key]*unsentGrant)
 	}
 	c.grants[slotKey(t.Key)] = g
 	s.weighGrantLocked(g)
@@ -257,7 +257,7 @@ func (s *Shard) addGrantLocked(p *partition, t *Take) *grant {
 }
 
 // weighGrantLocked updates the size of g.
-func (s *Shard) weighGrantLocked(g *grant) {
+func (s *Shard) weighGrantLocked(g *unsentGrant) {
 	now := grantOverhead
 	if g.Long != nil {
 		now += g.Long.Bytes()
@@ -266,7 +266,7 @@ func (s *Shard) weighGrantLocked(g *grant) {
 	g.bytes = now
 }
 
-func (s *Shard) dropGrantLocked(p *partition, g *grant) {
+func (s *Shard) dropGrantLocked(p *partition, g *unsentGrant) {
 	delete(p.copied.grants, slotKey(g.Key))
 	s.grantBytes.Add(-int64(g.bytes))
 }

@@ -10,9 +10,9 @@ import (
 
 // Bounds of the memory of token leases.
 const (
-	maxTokenLeases    = 1024    // of one counter; beyond it no more are given
-	maxAccounts       = 256     // counters of one partition that have leases; likewise
-	maxAllTokenLeases = 1 << 18 // of 40 bytes, in all; likewise
+	maxAccountLeases = 1024    // of one counter; beyond it no more are given
+	maxAccounts      = 256     // counters of one partition that have leases; likewise
+	maxAllLeases     = 1 << 18 // of 40 bytes, in all; likewise
 	// settleFor is how long after its end a lease is remembered, so that tokens that come back late are not
 	// given back twice.
 	settleFor = 250 * time.Millisecond
@@ -157,10 +157,10 @@ func (s *Shard) canLendLocked(p *partition, t *Take, now int64) bool {
 	}
 	a := p.accountLocked(t.Key)
 	switch {
-	case s.openLeases.Load() >= maxAllTokenLeases:
+	case s.openLeases.Load() >= maxAllLeases:
 		return false
 	case a != nil:
-		return len(a.leases) < maxTokenLeases
+		return len(a.leases) < maxAccountLeases
 	}
 	if p.memory != nil && len(p.memory.leaseAccounts) >= maxAccounts {
 		s.sweepLeasesLocked(p, now)

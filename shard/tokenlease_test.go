@@ -353,8 +353,8 @@ func TestTokenLeasesAreForgotten(t *testing.T) {
 				t.Fatalf("counter %d: %+v", i, g)
 			}
 		}
-		for i := range maxTokenLeases {
-			if g := borrow(s, 1, takeOf("a", l, 1)); (g.TokenLease.Tokens > 0) != (i < maxTokenLeases-1) {
+		for i := range maxAccountLeases {
+			if g := borrow(s, 1, takeOf("a", l, 1)); (g.TokenLease.Tokens > 0) != (i < maxAccountLeases-1) {
 				t.Fatalf("lease %d: %+v", i, g)
 			}
 		}
@@ -364,7 +364,7 @@ func TestTokenLeasesAreForgotten(t *testing.T) {
 		}
 		time.Sleep(nodeLeaseTime + settleFor)
 		s.sweep(p)
-		if p.memory != nil || s.openLeases.Load() != 0 || testutil.ToFloat64(s.metrics.used) != 2*maxAccounts+maxTokenLeases-1 {
+		if p.memory != nil || s.openLeases.Load() != 0 || testutil.ToFloat64(s.metrics.used) != 2*maxAccounts+maxAccountLeases-1 {
 			t.Errorf("%+v, %d leases, %v used", p.memory, s.openLeases.Load(), testutil.ToFloat64(s.metrics.used))
 		}
 	})

@@ -81,7 +81,7 @@ func (a *app) resetDescriptors(cmd *cobra.Command, q *asking, d *descriptors, ar
 		}
 		text := noDescriptorLimit
 		if len(response.GetLimits()) > 0 {
-			text = formatReset(response)
+			text = formatResetAnswer(response)
 		}
 		return a.print(q.json, response, text)
 	})

@@ -11,7 +11,7 @@ func writeLimits(out *strings.Builder, limits []*weirv1.LimitStatus) {
 	table := newTable(out, "RULE", "LIMIT", "PER", "ALGORITHM", "LEFT", "RESETS", "NEXT", "OWNER")
 	for _, l := range limits {
 		table.row(l.GetRuleId(), fmt.Sprintf("%d per %s", l.GetLimit(), limitWindow(l)), orDash(strings.Join(l.GetPer(), ", ")), l.GetAlgorithm(),
-			formatLeft(l), formatResets(l), formatNext(l), orDash(l.GetOwner()))
+			formatLeft(l), formatResetTime(l), formatNext(l), orDash(l.GetOwner()))
 	}
 	table.flush()
 }
@@ -42,7 +42,7 @@ func formatLeft(l *weirv1.LimitStatus) string {
 	return fmt.Sprint(l.GetRemainingTokens())
 }
 
-func formatResets(l *weirv1.LimitStatus) string {
+func formatResetTime(l *weirv1.LimitStatus) string {
 	if after := l.GetResetAfter().AsDuration(); after > 0 {
 		return "in " + short(after)
 	}

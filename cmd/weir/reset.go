@@ -54,7 +54,7 @@ with one counter for all requests needs no KEY=VALUE.`,
 				if err != nil {
 					return err
 				}
-				return a.print(q.json, response, formatReset(response))
+				return a.print(q.json, response, formatResetAnswer(response))
 			})
 		},
 	}
@@ -65,7 +65,7 @@ with one counter for all requests needs no KEY=VALUE.`,
 	return cmd
 }
 
-func formatReset(response *weirv1.ResetRateLimitResponse) string {
+func formatResetAnswer(response *weirv1.ResetRateLimitResponse) string {
 	if len(response.GetLimits()) == 0 {
 		return "no rule counts by this identifier\n"
 	}

@@ -37,7 +37,7 @@ func (h *history) advance(number int64) {
 		if long.number != h.number/perLong {
 			*long = stamped{number: h.number / perLong}
 		}
-		long.frozen = merge(long.frozen, ended, Capacity)
+		long.frozen = mergeFrozen(long.frozen, ended, Capacity)
 		h.current.reset()
 	}
 	h.number = number
@@ -77,7 +77,7 @@ func (h *history) over(w Window, number int64) []frozen {
 func mergeAll(parts []frozen) frozen {
 	sum := parts[0]
 	for _, p := range parts[1:] {
-		sum = merge(sum, p, Capacity)
+		sum = mergeFrozen(sum, p, Capacity)
 	}
 	return sum
 }

@@ -44,7 +44,7 @@ const maxListed = 1024
 // Recorder holds the lists of a node. It is safe for concurrent use; make it with NewRecorder.
 type Recorder struct {
 	start  time.Time
-	groups [Groups]group
+	groups [Groups]groupLists
 	budget budget
 	value  func(key, value string) string // what is kept of a value; nil: the value
 
@@ -53,8 +53,8 @@ type Recorder struct {
 	next int          // the group of the next new rule; guarded by mu
 }
 
-// group is the lists of some rules.
-type group struct {
+// groupLists are the lists of some rules.
+type groupLists struct {
 	mu     sync.Mutex
 	orders [orders]history // guarded by mu
 }
@@ -83,7 +83,7 @@ func (r *Recorder) Assign(rules []Name) []*Group {
 			g, r.next = r.next, (r.next+1)%Groups
 		}
 		r.of[name] = g
-		groups[i] = &Group{r: r, group: &r.groups[g], rule: &name} // not &rules[i], which would keep all names alive
+		groups[i] = &Group{r: r, lists: &r.groups[g], rule: &name} // not &rules[i], which would keep all names alive
 	}
 	return groups
 }
@@ -91,7 +91,7 @@ func (r *Recorder) Assign(rules []Name) []*Group {
 // Group is where the events of a rule are recorded.
 type Group struct {
 	r     *Recorder
-	group *group
+	lists *groupLists
 	rule  *Name
 }
 
@@ -113,11 +113,11 @@ func (g *Group) record(e Event, shift uint8) {
 	number := int64(g.r.now() / interval)
 	weight := uint64(1) << shift
 	variance := float64(weight) * float64(weight-1) // of a Horvitz-Thompson estimate: (1-p)/p² for each event
-	g.group.mu.Lock()
-	defer g.group.mu.Unlock()
+	g.lists.mu.Lock()
+	defer g.lists.mu.Unlock()
 	text := ""
 	for _, o := range [...]Order{Checks, e.Outcome} {
-		h := &g.group.orders[o]
+		h := &g.lists.orders[o]
 		h.advance(number)
 		if text == "" && !h.current.find(e.ID) {
 			text = g.r.encode(e.Source.KeyAttributes())

@@ -241,16 +241,16 @@ func TestAssign(t *testing.T) {
 		names = append(names, Name{"d", fmt.Sprint(i)})
 	}
 	first := r.Assign(names)
-	seen := make(map[*group]bool)
+	seen := make(map[*groupLists]bool)
 	for _, g := range first {
-		seen[g.group] = true
+		seen[g.lists] = true
 	}
 	if len(seen) != Groups {
 		t.Errorf("%d rules have %d groups", Groups, len(seen))
 	}
 	again := r.Assign(append([]Name{{"d", "new"}}, names[3:]...))
 	for i, g := range again[1:] {
-		if g.group != first[i+3].group {
+		if g.lists != first[i+3].lists {
 			t.Errorf("rule %d has another group", i+3)
 		}
 	}

@@ -117,8 +117,8 @@ type frozen struct {
 
 func (s *summary) freeze() frozen { return frozen{slices.Clone(s.entries), s.unlisted()} }
 
-// merge returns a summary of what both have counted, with the highest entries of both, as many as there is room for.
-func merge(a, b frozen, room int) frozen {
+// mergeFrozen returns a summary of what both have counted, with the highest entries of both, as many as there is room for.
+func mergeFrozen(a, b frozen, room int) frozen {
 	if len(b.entries) == 0 && b.unlisted == 0 {
 		return a
 	}

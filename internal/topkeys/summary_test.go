@@ -129,11 +129,11 @@ func TestMergeAgainstExactCounts(t *testing.T) {
 			all = append(all, s.freeze())
 			var row frozen
 			for _, f := range all {
-				row = merge(row, f, Capacity)
+				row = mergeFrozen(row, f, Capacity)
 			}
 			checkBounds(t, row, exact, n)
 			for len(all) > 1 {
-				all = append(all[2:], merge(all[0], all[1], Capacity))
+				all = append(all[2:], mergeFrozen(all[0], all[1], Capacity))
 			}
 			checkBounds(t, all[0], exact, n)
 		})

@@ -358,7 +358,7 @@ func (d *Reader) limit(n *yaml.Node, at problem.Path, tree *Tree, r *descriptorR
 	found := &Descriptor{
 		ID: id, Index: tree.limits, File: d.file, Line: n.Line, Column: n.Column, Unlimited: l.Unlimited,
 		Name: l.Name, Replaces: l.Replaces, Shadow: r.spec.ShadowMode, Quota: r.spec.QuotaMode,
-		Metadata: r.spec.Metadata, detailed: r.spec.DetailedMetric, name: tree.Domain + "." + id,
+		Metadata: r.spec.Metadata, detailed: r.spec.DetailedMetric, metricName: tree.Domain + "." + id,
 		Requests: l.RequestsPerUnit, Unit: r.unit, spec: r.spec,
 	}
 	if !l.Unlimited && r.unit != 0 {

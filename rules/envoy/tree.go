@@ -59,11 +59,11 @@ type Descriptor struct {
 	// decodes into.
 	Metadata map[string]any
 	// Salt tells counters of the same entries apart.
-	Salt     uint64
-	name     string // for metrics
-	varies   bool   // with values that are not in the file
-	detailed bool
-	spec     Spec // without Descriptors
+	Salt       uint64
+	metricName string
+	varies     bool // with values that are not in the file
+	detailed   bool
+	spec       Spec // without Descriptors
 
 	// Path are the descriptors that lead to the limit, from the outermost on.
 	Path []PathEntry
@@ -228,7 +228,7 @@ func (n *node) pattern(key string) string {
 // detailed_metric and value_to_metric say.
 func (t *Tree) AppendName(b []byte, d *Descriptor, entries []counter.Attribute) []byte {
 	if !d.varies {
-		return append(b, d.name...)
+		return append(b, d.metricName...)
 	}
 	var r route
 	t.walk(entries, &r)

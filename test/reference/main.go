@@ -16,8 +16,8 @@ import (
 
 //go:generate go run . -C ../..
 
-// command stands in the markers of what it writes, with the name of a block.
-const command = "go run ./test/reference"
+// generator stands in the markers of what it writes, with the name of a block.
+const generator = "go run ./test/reference"
 
 // api is the directory of the protocol.
 const api = "api/weir/v1"
@@ -75,5 +75,5 @@ func (b block) replace(text []byte) ([]byte, error) {
 		return nil, err
 	}
 	table = append([]byte("\n"), table...)
-	return docs.Replace(text, command+": "+b.name, append(table, '\n'))
+	return docs.Replace(text, generator+": "+b.name, append(table, '\n'))
 }

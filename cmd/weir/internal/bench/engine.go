@@ -145,7 +145,7 @@ func fill(s *shard.Shard, n uint64, goroutines int, stop *atomic.Bool, limit alg
 		part := func(i int) uint64 { return n * uint64(i) / uint64(goroutines) }
 		key, end := part(goroutine), part(goroutine+1)
 		next := func() uint64 { key++; return key - 1 }
-		for b := newBatch(s, limit, fillBatch); key < end && !stop.Load(); {
+		for b := newGroupBatch(s, limit, fillBatch); key < end && !stop.Load(); {
 			b.groups = b.groups[:min(fillBatch, end-key)]
 			b.decide(next)
 		}
@@ -155,7 +155,7 @@ func fill(s *shard.Shard, n uint64, goroutines int, stop *atomic.Bool, limit alg
 // check asks until it should stop.
 func (r *engineRun) check(goroutine int) {
 	draw := r.Keys.Draw(goroutine, r.Goroutines)
-	b := newBatch(r.shard, r.Limit, r.Batch)
+	b := newGroupBatch(r.shard, r.Limit, r.Batch)
 	for !r.stop.Load() {
 		var allowed int64
 		for range stopEvery {
@@ -179,16 +179,16 @@ func (r *engineRun) speed() func() string {
 // made says how many counters there are of so many.
 func made(s *shard.Shard, n uint64) string { return fmt.Sprintf("%d of %d counters made", s.Len(), n) }
 
-// batch is the groups that one goroutine has decided at once. Names of keys have the length of usual ones.
-type batch struct {
+// groupBatch is the groups that one goroutine has decided at once. Names of keys have the length of usual ones.
+type groupBatch struct {
 	shard  *shard.Shard
 	hasher ring.Hasher
 	name   [30]byte
 	groups []shard.Group
 }
 
-func newBatch(s *shard.Shard, limit algorithms.Limit, size int) *batch {
-	b := &batch{shard: s, hasher: ring.NewHasher([ring.SecretSize]byte{1}), groups: make([]shard.Group, size)}
+func newGroupBatch(s *shard.Shard, limit algorithms.Limit, size int) *groupBatch {
+	b := &groupBatch{shard: s, hasher: ring.NewHasher([ring.SecretSize]byte{1}), groups: make([]shard.Group, size)}
 	for i := range b.groups {
 		b.groups[i].Takes = []shard.Take{{Limit: limit, Cost: 1}}
 	}
@@ -196,7 +196,7 @@ func newBatch(s *shard.Shard, limit algorithms.Limit, size int) *batch {
 }
 
 // decide checks as many keys as there are groups and returns how many were allowed.
-func (b *batch) decide(draw func() uint64) (allowed int64) {
+func (b *groupBatch) decide(draw func() uint64) (allowed int64) {
 	for i := range b.groups {
 		binary.LittleEndian.PutUint64(b.name[:], draw())
 		b.groups[i].Takes[0].Key = b.hasher.Key(b.name[:])

@@ -45,7 +45,7 @@ func (w *watch) start(s *shard.Shard, limit algorithms.Limit, n uint64) {
 	w.done.Go(func() {
 		runtime.LockOSThread() // whose processor time is measured
 		defer runtime.UnlockOSThread()
-		b, r := newBatch(s, limit, 1), rand.New(rand.NewPCG(4, 5))
+		b, r := newGroupBatch(s, limit, 1), rand.New(rand.NewPCG(4, 5))
 		for !w.stop.Load() {
 			key := r.Uint64N(n)
 			before, _ := threadCPU()
