@@ -254,3 +254,88 @@ func TestFloodDoesNotEvictHeavyCounters(t *testing.T) {
 		}
 	})
 }
+
+// Tokens counted in a shared counter stay counted when there is room again.
+func TestSharedThenOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSmallShard(t)
+		for i := range smallest {
+			ask(s, key("half", i), perHour(10), 5)
+		}
+		k := key("k", 0)
+		g := []Group{{Takes: []Take{{Key: k, Limit: perHour(3), Cost: 1}}}}
+		s.Decide(g)
+		ask(s, k, perHour(3), 1)
+		for i := range 5 {
+			s.Decide([]Group{{Reset: true, Takes: []Take{{Key: key("half", i), Limit: perHour(10)}}}})
+		}
+		if d := ask(s, k, perHour(3), 0); d.Remaining != 1 {
+			t.Errorf("a look before it has its own: %+v", d)
+		}
+		if a, b := ask(s, k, perHour(3), 1), ask(s, k, perHour(3), 1); !a.Allowed || b.Allowed {
+			t.Errorf("the third and fourth of three: %+v, %+v", a, b)
+		}
+		s.Return(g[0].Takes)
+		if d := ask(s, k, perHour(3), 2); d.Allowed || d.Remaining != 1 {
+			t.Errorf("one of three given back: %+v", d)
+		}
+		time.Sleep(2 * time.Hour)
+		if d := ask(s, key("later", 0), perHour(3), 0); d.Remaining != 3 {
+			t.Errorf("hours after the last that was shared: %+v", d)
+		}
+	})
+}
+
+// A group keeps its own counters to their limits, even in a table full of others that cannot be evicted.
+func TestGroupAtTheBrim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSmallShard(t)
+		for i := range smallest {
+			ask(s, key("full", i), perHour(10), 10)
+		}
+		for i := range int64(200) {
+			ask(s, key("shared", int(i)), perHour(1000+i), 1000+i)
+		}
+		allowed := 0
+		for range 50 {
+			g := []Group{{Takes: []Take{{Key: key("x", 0), Limit: perHour(5), Cost: 1}, {Key: key("y", 0), Limit: perHour(6), Cost: 1}}}}
+			if s.Decide(g); g[0].Allowed {
+				allowed++
+			}
+		}
+		if allowed != 5 {
+			t.Errorf("%d allowed of 5", allowed)
+		}
+		if n := s.partitions[0].table.n; n > pageSlots*brimNum/brimDen {
+			t.Errorf("%d counters in %d slots", n, pageSlots)
+		}
+	})
+}
+
+// A large group adds only as many counters as there is room for before it is known to stay, and they are
+// not evicted for the rest of it.
+func TestLargeGroup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSmallShard(t)
+		for i := range smallest {
+			ask(s, key("light", i), perHour(100), 1)
+		}
+		var takes []Take
+		for i := range 1000 {
+			takes = append(takes, Take{Key: key("x", i), Limit: perHour(2000), Cost: 1})
+		}
+		g := []Group{{Takes: append(takes, Take{Key: key("denied", 0), Limit: perHour(1), Cost: 2})}}
+		if s.Decide(g); g[0].Allowed || s.Len() != smallest || s.Bytes() > 2*pageBytes {
+			t.Errorf("denied: %d counters, %d bytes", s.Len(), s.Bytes())
+		}
+		g = []Group{{Takes: takes}}
+		if s.Decide(g); !g[0].Allowed || s.Len() > pageSlots {
+			t.Errorf("%d counters", s.Len())
+		}
+		for i := range takes {
+			if d := ask(s, takes[i].Key, perHour(2000), 0); d.Remaining == 2000 {
+				t.Fatalf("%d counts nothing", i)
+			}
+		}
+	})
+}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/ring"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
 // A bucket from which tentative takes were undone is as if they had never been, after any other operations
@@ -198,6 +200,35 @@ func TestHistoryEnds(t *testing.T) {
 		time.Sleep(undoFor/2 + 1)
 		if take(true); len(s.partition(k).histories()[k].steps) != 1 {
 			t.Errorf("%d steps", len(s.partition(k).histories()[k].steps))
+		}
+	})
+}
+
+// A counter emptied by a group's give-back may be dropped for another take of the group. If a third take
+// denies the group, it is there again.
+func TestUndoOfDroppedCounter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShardOf(t, Config{Partitions: 1, MaxBytes: 100 * MinBytes(1)})
+		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second))) // it is over now, not in a second
+		p, bucket := &s.partitions[0], algorithms.Limit{Algorithm: algorithms.TokenBucket, Limit: 10, Window: int64(time.Hour)}
+		dropped := 0
+		for i := 0; dropped == 0; i++ {
+			if i == 1000 {
+				t.Fatal("never dropped")
+			}
+			k := key("k", i)
+			ask(s, k, bucket, 10)
+			g := []Group{{Takes: []Take{
+				{Key: k, Limit: bucket, Cost: -10},
+				{Key: key("new", i), Limit: bucket, Cost: 1},
+				{Key: key("denied", i), Limit: bucket, Cost: 11},
+			}}}
+			before := s.Len()
+			s.Decide(g)
+			if d := ask(s, k, bucket, 1); g[0].Allowed || d.Allowed || s.Len() != before || s.Len() != p.table.n {
+				t.Fatalf("%d: %+v, %+v, %d counters", i, g[0], d, s.Len())
+			}
+			dropped = int(testutil.ToFloat64(s.metrics.expired))
 		}
 	})
 }
