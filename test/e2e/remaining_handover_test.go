@@ -30,6 +30,9 @@ func TestRemainingInAHandOver(t *testing.T) {
 					t.Errorf("%v, %v", resp, err)
 					return
 				}
+				if s := resp.GetSource(); s == weirv1.Source_SOURCE_FAIL_OPEN || s == weirv1.Source_SOURCE_PROVISIONAL {
+					continue // no owner has said what remains
+				}
 				if resp.GetRemainingTokens() > last.GetRemainingTokens() {
 					t.Errorf("after %v node %d says of %s: %d remain (%v) after %d (%v)", time.Since(began), caller%2, who,
 						resp.GetRemainingTokens(), resp.GetSource(), last.GetRemainingTokens(), last.GetSource())
