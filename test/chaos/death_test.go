@@ -54,6 +54,7 @@ func TestOwnerKilled(t *testing.T) {
 // while the machine is too busy, and the limits hold.
 func TestOwnerKilledAndOthersLate(t *testing.T) {
 	notInBrief(t)
+	shareMachine(t)
 	s := newStageOf(t, 3, 25*time.Millisecond)
 	f := s.startLenientTraffic()
 	wait(calm())
@@ -81,6 +82,7 @@ func TestOwnerKilledAndOthersLate(t *testing.T) {
 // An owner that is killed and restarted at once under its id does not bring an old tenure back.
 func TestOwnerKilledAndRestarted(t *testing.T) {
 	notInBrief(t)
+	shareMachine(t)
 	s := newStage(t, 3)
 	f := s.startTraffic()
 	wait(calm())
@@ -156,6 +158,7 @@ func TestNewOwnerKilledBetweenSealAndInstall(t *testing.T) {
 // when it is stopped are lost as if it had been killed.
 func TestOwnerStopped(t *testing.T) {
 	notInBrief(t)
+	shareMachine(t)
 	for _, d := range brief([]time.Duration{time.Second, 5 * time.Second, 7 * time.Second, 20 * time.Second}, []time.Duration{7 * time.Second}) {
 		t.Run(d.String(), func(t *testing.T) {
 			s := newStage(t, 4)

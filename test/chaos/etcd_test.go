@@ -13,6 +13,7 @@ import (
 // Without etcd all goes on, and when it is back no member is removed.
 func TestEtcdDown(t *testing.T) {
 	notInBrief(t)
+	shareMachine(t)
 	const lease = 5 * time.Second
 	s := newStage(t, 3)
 	f := s.startTraffic()

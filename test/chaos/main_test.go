@@ -18,9 +18,21 @@ var form = process.NewForm("chaos", "take the time of the full form, several min
 // the failure policy: neither must be mistaken for a fault.
 var peerTimeout = flag.Duration("peer-timeout", 4*time.Second, "of the nodes")
 
+// atOnce is how many tests of the short form run at once. Each uses a third of one processor.
+const atOnce = 2
+
 func TestMain(m *testing.M) {
-	flag.Parse()
+	process.Parallel(atOnce)
 	process.Main(m)
+}
+
+// shareMachine has a test of the short form run at the same time as another one. A test has the machine for itself if what it sees
+// comes near to what is promised, and so has each test of the full form, of which docs/reference/faults.md has the figures.
+func shareMachine(t *testing.T) {
+	t.Helper()
+	if !form.Full() {
+		t.Parallel()
+	}
 }
 
 // notInBrief skips a test of both forms unless all tests are to run: go test ./... takes the death of the owner and a split for

@@ -55,6 +55,7 @@ func (f *traffic) rest(heading string) figures {
 // All nodes are restarted, one after the other, as by Kubernetes.
 func TestRollingRestart(t *testing.T) {
 	notInBrief(t)
+	shareMachine(t)
 	s := newStage(t, 3)
 	f := s.startTraffic()
 	for range brief(3, 1) {

@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,7 +26,7 @@ type network struct {
 	hosts  map[string]int // last bytes of addresses, by node
 }
 
-var networks int // so far: what is deleted goes a little later
+var networks atomic.Int32 // so far: what is deleted goes a little later
 
 // Last bytes of addresses.
 const (
@@ -46,11 +48,11 @@ func newNetwork(t *testing.T, nodes int) *network {
 	if out, err := exec.Command("ip", "netns", "list").CombinedOutput(); err != nil {
 		t.Skipf("no network namespaces here: %v\n%s", err, out)
 	}
-	networks++
-	subnet := os.Getpid() + 997*networks // far from those of a process with the next number
+	number := int(networks.Add(1))
+	subnet := os.Getpid() + 997*number // far from those of a process with the next number
 	n := &network{
 		stage:  &stage{t: t, rules: writeRules(t), peerTimeout: *peerTimeout},
-		bridge: fmt.Sprintf("w%d.%d", os.Getpid(), networks),
+		bridge: fmt.Sprintf("w%d.%d", os.Getpid(), number),
 		prefix: fmt.Sprintf("10.%d.%d.", 128+subnet/250%100, subnet%250),
 		hosts:  make(map[string]int),
 	}
@@ -90,9 +92,14 @@ func (n *network) space(host int) string { return fmt.Sprintf("%s.%d", n.bridge,
 
 func (n *network) address(host int) string { return n.prefix + fmt.Sprint(host) }
 
+// ipCommands has one command at a time change the network.
+var ipCommands sync.Mutex
+
 // ip runs the command ip.
 func (n *network) ip(format string, args ...any) {
 	n.t.Helper()
+	ipCommands.Lock()
+	defer ipCommands.Unlock()
 	command := fmt.Sprintf(format, args...)
 	if out, err := exec.Command("ip", strings.Fields(command)...).CombinedOutput(); err != nil {
 		n.t.Fatalf("ip %s: %v\n%s", command, err, out)
@@ -181,6 +188,7 @@ const silenceTakeover = takeover + 2*time.Second
 // A member that reaches etcd and no other member is dropped although its etcd lease lives, and comes back when it is reached. Its
 // callers are granted a limit of their own, at most.
 func TestMemberCutOffFromOthers(t *testing.T) {
+	shareMachine(t)
 	n := newNetwork(t, 4)
 	f := n.startTraffic()
 	wait(calm())

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -16,6 +17,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -80,6 +82,23 @@ func Host(t testing.TB) string {
 		t.Fatal(err)
 	}
 	return host
+}
+
+// Parallel sets how many tests that call t.Parallel run at once, unless -parallel says it. With the race detector it is one: nodes
+// with it need the processors of the machine. It is for a TestMain, before Main.
+func Parallel(most int) {
+	flag.Parse()
+	said := false
+	flag.Visit(func(f *flag.Flag) { said = said || f.Name == "test.parallel" })
+	if said {
+		return
+	}
+	if RaceEnabled {
+		most = 1
+	}
+	if err := flag.Set("test.parallel", strconv.Itoa(most)); err != nil {
+		panic(err)
+	}
 }
 
 // Main replaces m.Run in a TestMain: in a process that StartEtcd has started it
