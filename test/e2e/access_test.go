@@ -22,6 +22,7 @@ import (
 // With TLS and nothing else configured, checks need a certificate, and changes one with the role for them.
 func TestRolesOfCertificates(t *testing.T) {
 	process.NotInBrief(t)
+	t.Parallel()
 	p := process.NewCertificates(t)
 	for name, role := range map[string]string{"asks": "check", "writes": "rules:shop", "scrapes": "metrics"} {
 		p.Make("client", name, "--role", role)
@@ -89,6 +90,7 @@ func TestAudit(t *testing.T) {
 
 // Without TLS, on loopback, everything is permitted.
 func TestLoopbackIsOpen(t *testing.T) {
+	t.Parallel()
 	n := process.How{}.Start(t, "--rules", writeRules(t, yearlyRule))
 	var p process.Certificates
 	for _, command := range []string{"check user=alice", "rules list", "reset user=alice", "ring", "drain --cancel " + n.ID} {

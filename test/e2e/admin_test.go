@@ -73,6 +73,7 @@ func TestAdminPort(t *testing.T) {
 
 // Without TLS, on loopback, the admin port keeps changes from the others.
 func TestAdminPortWithoutTLS(t *testing.T) {
+	t.Parallel()
 	n := process.Start(t, "--admin", "127.0.0.1:0", "--rules", writeRules(t, yearlyRule))
 	for address, want := range map[string]int{n.HTTP: http.StatusNotFound, n.Admin: http.StatusOK} {
 		for _, path := range []string{"/metrics", "/debug/pprof/"} {

@@ -56,6 +56,7 @@ func askJSON(t *testing.T, n *process.Node, key, value string) (code int, body s
 // Files of envoyproxy/ratelimit are stored, shown and changed like others, and three
 // nodes hold their limits together.
 func TestDescriptorsOfTheCluster(t *testing.T) {
+	t.Parallel()
 	_, nodes := startThreeWith(t, "--peer-timeout", "4s")
 	run := func(want int, stdin string, args ...string) string {
 		t.Helper()
@@ -119,6 +120,7 @@ func TestDescriptorsOfTheCluster(t *testing.T) {
 
 // What is denied counts, too, wherever it is asked, however often: nothing is lent.
 func TestCountDeniedInTheCluster(t *testing.T) {
+	t.Parallel()
 	_, nodes := startThree(t, descriptorFile, "--peer-timeout", "4s", "--rls-count-denied")
 	var passed atomic.Int64
 	var wg sync.WaitGroup
@@ -151,6 +153,7 @@ func TestCountDeniedInTheCluster(t *testing.T) {
 
 // A node with the environment of envoyproxy/ratelimit needs no flags for it.
 func TestEnvironmentOfTheReference(t *testing.T) {
+	t.Parallel()
 	root := t.TempDir()
 	config := filepath.Join(root, "releases", "1", "ratelimit", "config")
 	if err := os.MkdirAll(config, 0o755); err != nil {
@@ -162,13 +165,10 @@ func TestEnvironmentOfTheReference(t *testing.T) {
 	if err := os.Symlink("releases/1", filepath.Join(root, "current")); err != nil {
 		t.Fatal(err)
 	}
-	for name, value := range map[string]string{
-		"RUNTIME_ROOT": filepath.Join(root, "current"), "RUNTIME_SUBDIRECTORY": "ratelimit", "SHADOW_MODE": "true",
-		"REDIS_SOCKET_TYPE": "tcp", "REDIS_URL": "localhost:6379", "USE_STATSD": "false", "LOG_LEVEL": "DEBUG",
-	} {
-		t.Setenv(name, value)
-	}
-	n := process.Start(t) // which has flags for ports
+	n := process.How{Env: []string{
+		"RUNTIME_ROOT=" + filepath.Join(root, "current"), "RUNTIME_SUBDIRECTORY=ratelimit", "SHADOW_MODE=true",
+		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=localhost:6379", "USE_STATSD=false", "LOG_LEVEL=DEBUG",
+	}}.Start(t) // which has flags for ports
 	for range 102 {
 		if code, body := askJSON(t, n, "user", "alice"); code != http.StatusOK {
 			t.Fatalf("a shadow denies: %d %s", code, body)
@@ -186,6 +186,7 @@ func TestEnvironmentOfTheReference(t *testing.T) {
 
 // A file is linted as it is served.
 func TestLintDescriptors(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		text string
 		code int
@@ -208,6 +209,7 @@ func TestLintDescriptors(t *testing.T) {
 // Where the environment is that of envoyproxy/ratelimit, a quota that is looked at first and
 // debited afterwards holds. Elsewhere the first look is warned about, once.
 func TestLookThenDebit(t *testing.T) {
+	t.Parallel()
 	const warning = "a request of Envoy only looks (hits_addend: 0)"
 	dir := t.TempDir()
 	file := filepath.Join(dir, "limits.yaml")
@@ -227,11 +229,7 @@ func TestLookThenDebit(t *testing.T) {
 		{"", []string{"--rules", file, "--rls-count-denied"}, "200 429 429 429", 0},
 	} {
 		t.Run(tc.env+strings.Join(tc.args, " "), func(t *testing.T) {
-			for _, v := range strings.Fields(tc.env) {
-				name, value, _ := strings.Cut(v, "=")
-				t.Setenv(name, value)
-			}
-			n := process.Start(t, tc.args...)
+			n := process.How{Env: strings.Fields(tc.env)}.Start(t, tc.args...)
 			var got []string
 			for _, hits := range []int{0, 6, 0, 0} {
 				body := fmt.Sprintf(`{"domain":"edge/one","descriptors":[{"entries":[{"key":"user","value":"alice"}],"hitsAddend":"%d"}]}`, hits)
@@ -255,6 +253,7 @@ func TestLookThenDebit(t *testing.T) {
 // Counters live in the nodes, which write them down when they stop. The page about migrating from envoyproxy/ratelimit
 // says so.
 func TestRestartOfAllNodesKeepsCounters(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "limits.yaml")
 	if err := os.WriteFile(file, []byte(strings.ReplaceAll(descriptorFile, "100", "1")), 0o600); err != nil {
 		t.Fatal(err)
@@ -285,6 +284,7 @@ func TestRestartOfAllNodesKeepsCounters(t *testing.T) {
 
 // All descriptors of a request are limited by three nodes together, however many more than one question to a node holds.
 func TestRequestOfManyDescriptors(t *testing.T) {
+	t.Parallel()
 	_, nodes := startThree(t, strings.ReplaceAll(descriptorFile, "requests_per_unit: 100", "requests_per_unit: 2"), "--peer-timeout", "4s")
 	conn, err := grpc.NewClient(nodes[0].GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

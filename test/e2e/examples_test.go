@@ -50,6 +50,7 @@ func TestClientsHaveTheLicense(t *testing.T) {
 
 // The client for Node.js and its middleware for Express do what their tests say, against a real node.
 func TestTypeScriptClient(t *testing.T) {
+	t.Parallel()
 	npm := findProgram(t, "npm")
 	runClient(t, copyTypeScript(t), startForClients(t), npm, "test")
 }

@@ -70,6 +70,7 @@ var runtimeTree = map[string]string{
 // The files of a directory are those that envoyproxy/ratelimit read of it in July 2026, when
 // it was run with the same environment.
 func TestFilesOfTheReference(t *testing.T) {
+	t.Parallel()
 	root := t.TempDir()
 	plant(t, root, runtimeTree)
 	for _, tc := range []struct{ env, want string }{
@@ -81,13 +82,8 @@ func TestFilesOfTheReference(t *testing.T) {
 		{"RUNTIME_WATCH_ROOT=false RUNTIME_APPDIRECTORY=config/sub", "deep sub"},
 	} {
 		t.Run(tc.env, func(t *testing.T) {
-			t.Setenv("RUNTIME_ROOT", filepath.Join(root, "cur"))
-			t.Setenv("RUNTIME_SUBDIRECTORY", "rl")
-			for _, v := range strings.Fields(tc.env) {
-				name, value, _ := strings.Cut(v, "=")
-				t.Setenv(name, value)
-			}
-			n := process.Start(t)
+			env := []string{"RUNTIME_ROOT=" + filepath.Join(root, "cur"), "RUNTIME_SUBDIRECTORY=rl"}
+			n := process.How{Env: append(env, strings.Fields(tc.env)...)}.Start(t)
 			if got := domains(t, n); got != tc.want {
 				t.Errorf("%s\nwant %s", got, tc.want)
 			}
@@ -101,6 +97,7 @@ func TestFilesOfTheReference(t *testing.T) {
 
 // What changes far below is seen, too, and so is what comes.
 func TestFilesBelowAreFollowed(t *testing.T) {
+	t.Parallel()
 	root := t.TempDir()
 	plant(t, root, runtimeTree)
 	n := process.Start(t, "--rules", filepath.Join(root, "cur/rl/config"), "--rules-files", "visible")

@@ -26,7 +26,7 @@ func TestServeFailsInOneSentence(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer taken.Close()
+	t.Cleanup(func() { _ = taken.Close() }) // all cases have ended by then
 	bad := writeRules(t, "domain: default\nrules:\n  - id: x\n    limits: [{limit: 1, window: 5}]\n")
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -49,6 +49,7 @@ func TestServeFailsInOneSentence(t *testing.T) {
 		{"no data directory", []string{"--data-dir", file}, 1, `^weir: .*` + file + `.*not a directory\n$`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			args := append([]string{"serve", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--etcd-listen", "127.0.0.1:0", "--data-dir", t.TempDir()}, tc.args...)
 			cmd := exec.Command(process.Binary(t), args...)
 			var stdout, stderr bytes.Buffer
@@ -138,6 +139,7 @@ func TestServeLogsInOneForm(t *testing.T) {
 }
 
 func TestStopsCleanly(t *testing.T) {
+	t.Parallel()
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		n := process.Start(t, "--rules", writeRules(t, rulesPerYear(1)))
 		if _, err := n.Client.Check(t.Context(), user("alice")); err != nil { // a connection that stays open
@@ -152,6 +154,7 @@ func TestStopsCleanly(t *testing.T) {
 
 // A node that is started again finds its etcd's data, and its place.
 func TestSingleNodeRestarts(t *testing.T) {
+	t.Parallel()
 	n := process.Start(t, "--rules", writeRules(t, rulesPerYear(1)), "--data-dir", t.TempDir())
 	for range 2 {
 		n.Kill()
@@ -163,6 +166,7 @@ func TestSingleNodeRestarts(t *testing.T) {
 }
 
 func TestSecondNodeUnderOneIDIsRefused(t *testing.T) {
+	t.Parallel()
 	n := process.Start(t)
 	cmd := exec.Command(process.Binary(t), "serve", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--etcd", n.Etcd, "--id", n.ID, "--data-dir", t.TempDir())
 	out, _ := cmd.CombinedOutput()
@@ -233,6 +237,7 @@ func exitCode(err error) int {
 }
 
 func TestChangedRulesAreFollowed(t *testing.T) {
+	t.Parallel()
 	path := writeRules(t, rulesPerYear(1))
 	n := process.Start(t, "--rules", path)
 	limit := func() string {

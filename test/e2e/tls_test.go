@@ -124,6 +124,7 @@ func weirWith(t *testing.T, p process.Certificates, cert string, args ...string)
 
 // Nodes with TLS and nodes without do not mix, and a node cannot take the certificate of another.
 func TestTLSDoesNotMix(t *testing.T) {
+	t.Parallel()
 	p := process.NewCertificates(t)
 	etcd := process.StartEtcd(t)
 	first := p.Start("a", "--etcd", etcd.Endpoint)
@@ -154,6 +155,7 @@ func TestTLSDoesNotMix(t *testing.T) {
 
 // Clients cannot make the calls of nodes, not even with the role admin.
 func TestTLSClientIsNoNode(t *testing.T) {
+	t.Parallel()
 	p := process.NewCertificates(t)
 	n := p.Start("a")
 	conn, err := grpc.NewClient(n.GRPC, grpc.WithTransportCredentials(credentials.NewTLS(p.Config("client-admin"))))
