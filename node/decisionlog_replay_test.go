@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirlimit/weir/internal/backtest"
 	"github.com/weirlimit/weir/internal/decisionlog"
@@ -42,6 +43,7 @@ func TestDecisionLogIsReplayed(t *testing.T) {
 	}
 	opts.DecisionLog, opts.DecisionLogWhich, opts.DecisionLogKeys = filepath.Join(dir, "decisions.log"), decisionlog.All, decisionlog.Clear
 	opts.DecisionLogSize = 100 << 20
+	opts.PeerTimeout = 10 * time.Second // it bounds how long checks queue, too: on a busy machine none is to be refused
 	const calls = 3000
 	r := rand.New(rand.NewPCG(3, 4))
 	one := func() string {

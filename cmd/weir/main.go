@@ -98,7 +98,7 @@ together hold each limit.`,
 	root.AddCommand(a.bundleCommand())
 	root.SetHelpCommand(helpCommand())
 	root.AddCommand(a.serveCommand(), a.devCommand(), a.checkCommand(), a.explainCommand(), a.statusCommand(), a.topCommand(), a.resetCommand(), a.rulesCommand(),
-		a.configCommand(), a.certsCommand(), a.tokensCommand(), a.auditCommand(), a.doctorCommand(), a.healthcheckCommand(), a.nodesCommand(), a.ringCommand(), a.drainCommand(), a.viewCommand(), a.snapshotCommand(), a.sizeCommand(), a.simulateCommand(), a.benchCommand(), a.versionCommand())
+		a.configCommand(), a.certsCommand(), a.tokensCommand(), a.auditCommand(), a.doctorCommand(), a.healthcheckCommand(), a.nodesCommand(), a.ringCommand(), a.drainCommand(), a.viewCommand(), a.snapshotCommand(), a.sizeCommand(), a.simulateCommand(), a.suggestCommand(), a.benchCommand(), a.versionCommand())
 	refuseUnknownShells(root)
 	return root
 }

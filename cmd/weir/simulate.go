@@ -119,29 +119,48 @@ func (a *app) simulate(cmd *cobra.Command, l *logs, path, against string) (*back
 
 // replay reads all logs.
 func (a *app) replay(l *logs, c backtest.Config) (*backtest.Run, error) {
-	p := progress{out: a.stderr, started: time.Now()}
-	if isTerminal(a.stderr) {
+	p := a.replayProgress()
+	if p.out != nil {
 		c.Progress = p.show
 	}
 	run, err := backtest.New(c)
 	if err != nil {
 		return nil, err
 	}
+	return run, a.readLogs(l, run, p)
+}
+
+// logReader takes in logs.
+type logReader interface {
+	Read(name string, from io.Reader) error
+}
+
+// readLogs reads all logs, and shows how far it is.
+func (a *app) readLogs(l *logs, into logReader, p *progress) error {
 	for _, path := range l.paths {
 		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
 			p.bytes += info.Size()
 		}
 	}
 	for _, path := range l.paths {
-		if err := a.replayOne(run, path, &p); err != nil {
-			return nil, err
+		if err := a.replayOne(into, path, p); err != nil {
+			return err
 		}
 	}
 	p.clear()
-	return run, nil
+	return nil
 }
 
-func (a *app) replayOne(run *backtest.Run, path string, p *progress) (err error) {
+// replayProgress returns one that is shown on a terminal only: else its out is nil.
+func (a *app) replayProgress() *progress {
+	p := &progress{started: time.Now()}
+	if isTerminal(a.stderr) {
+		p.out = a.stderr
+	}
+	return p
+}
+
+func (a *app) replayOne(run logReader, path string, p *progress) (err error) {
 	if path == "-" {
 		return run.Read("stdin", p.counted(a.stdin))
 	}
@@ -200,15 +219,19 @@ func (p *progress) clear() {
 }
 
 func (a *app) printResult(r *backtest.Result, asJSON, compared bool) error {
-	text := formatSimulation(r, compared)
 	if asJSON {
-		b, err := json.MarshalIndent(r, "", "  ")
-		if err != nil {
-			return err
-		}
-		text = string(b) + "\n"
+		return a.printJSON(r)
 	}
-	_, err := io.WriteString(a.stdout, text)
+	_, err := io.WriteString(a.stdout, formatSimulation(r, compared))
+	return err
+}
+
+func (a *app) printJSON(v any) error {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(a.stdout, string(b)+"\n")
 	return err
 }
 

@@ -20,7 +20,8 @@ func formatSimulation(r *backtest.Result, compared bool) string {
 	if r.NoRule > 0 {
 		fmt.Fprintf(&out, "no rule  %d  %s\n", r.NoRule, percentOf(r.NoRule, r.Allowed+r.Denied))
 	}
-	formatTrouble(&out, r)
+	formatTrouble(&out, &r.LogFacts)
+	formatDiffering(&out, r)
 	if compared {
 		c := r.Against
 		fmt.Fprintf(&out, "\nthe other rules deny %d; newly denied %d, newly allowed %d\n", c.Denied, c.NewlyDenied, c.NewlyAllowed)
@@ -35,7 +36,7 @@ func formatSimulation(r *backtest.Result, compared bool) string {
 }
 
 // formatTrouble says what is wrong with the log.
-func formatTrouble(out *strings.Builder, r *backtest.Result) {
+func formatTrouble(out *strings.Builder, r *backtest.LogFacts) {
 	for _, name := range slices.Sorted(maps.Keys(r.Skipped)) {
 		at := ""
 		if first := r.FirstSkipped[name]; first != "" {
@@ -49,6 +50,10 @@ func formatTrouble(out *strings.Builder, r *backtest.Result) {
 	if r.Backward > 0 {
 		fmt.Fprintf(out, "backward %d  lines earlier than one before, by %s at most\n", r.Backward, time.Duration(r.WorstBackward*float64(time.Second)))
 	}
+}
+
+// formatDiffering says where the replay of a decision log is not what the log says.
+func formatDiffering(out *strings.Builder, r *backtest.Result) {
 	for _, source := range slices.Sorted(maps.Keys(r.Differing)) {
 		fmt.Fprintf(out, "differ   %d  lines that the log decides in another way, source %s\n", r.Differing[source], printable(source))
 	}

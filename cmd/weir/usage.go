@@ -78,11 +78,11 @@ func flagError(cmd *cobra.Command, err error) error {
 // allowedValues describes a pflag type.
 func allowedValues(kind string) string {
 	switch kind {
-	case "int64", "int64Slice":
+	case "int", "int64", "int64Slice":
 		return "a whole number"
 	case "float64":
 		return "a number"
-	case "duration":
+	case "duration", "durationSlice":
 		return "a duration, such as 500ms or 2s"
 	case "bool":
 		return "true or false"

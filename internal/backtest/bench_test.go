@@ -55,3 +55,42 @@ func TestLinesDoNotAllocate(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkSuggest measures the keys of samples again and again, each line for two rules.
+func BenchmarkSuggest(b *testing.B) {
+	for format, log := range map[string][]byte{Combined: apiLog(), JSON: loginLog()} {
+		b.Run(format, func(b *testing.B) {
+			s, err := NewSuggester(SuggestConfig{Config: Config{Format: format}, Touch: 1})
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.SetBytes(int64(len(log)))
+			b.ReportAllocs()
+			for b.Loop() {
+				s.run.latest, s.run.first = 0, 0
+				if err := s.Read("log", bytes.NewReader(log)); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(s.run.lines)/b.Elapsed().Seconds(), "lines/s")
+		})
+	}
+}
+
+// A line whose keys are measured already makes no memory.
+func TestSuggestedLinesDoNotAllocate(t *testing.T) {
+	for format, log := range map[string][]byte{Combined: apiLog(), JSON: loginLog()} {
+		s, err := NewSuggester(SuggestConfig{Config: Config{Format: format}, Touch: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		line := log[:bytes.IndexByte(log, '\n')+1]
+		if n := testing.AllocsPerRun(1000, func() {
+			if f := s.run.line(line); f != fine {
+				t.Fatal(f)
+			}
+		}); n > 0 {
+			t.Errorf("%s: %v allocations per line", format, n)
+		}
+	}
+}

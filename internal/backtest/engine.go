@@ -1,8 +1,6 @@
 package backtest
 
 import (
-	"strings"
-
 	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/rules"
@@ -18,7 +16,7 @@ type engine struct {
 	matches  []rules.Match
 	steps    []step
 	request  rules.Request
-	name     []byte
+	names    namer
 }
 
 // step is what one limit says of a check.
@@ -165,7 +163,7 @@ func (e *engine) describe(p *part, first int) {
 		if s.slot < 0 {
 			s.slot = e.counters.add(m.Key)
 			k := &e.counters.slots[s.slot]
-			k.rule, k.limit, k.cap, k.text = stats, int32(m.Limit), s.limit.Limit, e.subject(m, p)
+			k.rule, k.limit, k.cap, k.text = stats, int32(m.Limit), s.limit.Limit, e.names.subject(m, p)
 			if s.limit.Algorithm.Long() {
 				k.long = new(algorithms.Long)
 			}
@@ -173,32 +171,6 @@ func (e *engine) describe(p *part, first int) {
 		}
 		e.counters.slots[s.slot].ask(s.decision.At, s.limit.Length(), s.cost)
 	}
-}
-
-// maxSubject is how many bytes of a key's text are kept.
-const maxSubject = 200
-
-// subject is the text of the key that a match counts, such as user=alice.
-func (e *engine) subject(m *rules.Match, p *part) string {
-	if len(m.Rule.Per) == 0 {
-		return "(all)"
-	}
-	e.name = e.name[:0]
-	for i, name := range m.Rule.Per[m.Per] {
-		if i > 0 {
-			e.name = append(e.name, ' ')
-		}
-		e.name = append(append(e.name, name...), '=')
-		for j := range p.attributes {
-			if p.attributes[j].Key == name {
-				e.name = append(e.name, p.attributes[j].Value...)
-			}
-		}
-	}
-	if len(e.name) > maxSubject {
-		e.name = append(e.name[:maxSubject-3], "..."...)
-	}
-	return strings.ToValidUTF8(string(e.name), "?")
 }
 
 // judge answers, keeps the steps unless one denies, and counts by rule.

@@ -22,6 +22,7 @@ var reportStyle string
 var reportPage = template.Must(template.New("report").Funcs(template.FuncMap{
 	"instant": func(s int64) string { return time.Unix(s, 0).UTC().Format("2006-01-02 15:04:05Z") },
 	"length":  func(ns int64) string { return time.Duration(ns).String() },
+	"window":  func(ns int64) string { return WindowText(time.Duration(ns)) },
 	"percent": percent,
 	"over":    plotOver,
 	"rates":   plotRates,

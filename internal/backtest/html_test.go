@@ -65,11 +65,24 @@ rules:
 	if err := res.WriteHTML(&page); err != nil {
 		t.Fatal(err)
 	}
-	root, err := html.Parse(bytes.NewReader(page.Bytes()))
+	texts, policies, plots, uprights := looked(t, page.Bytes())
+	for _, want := range []string{`user=<script>alert(1)</script>`, `user=</style><script>alert(1)</script>`, `user=&lt;b&gt;`, "<script>.log:"} {
+		if !strings.Contains(texts, want) {
+			t.Errorf("the page lacks the text %s", want)
+		}
+	}
+	if policies != 1 || plots != 2 || uprights != 1 {
+		t.Errorf("%d policies, %d plots, %d lines at the limit", policies, plots, uprights)
+	}
+}
+
+// looked returns the texts of a page and what it has, and fails if there is an element or an attribute that could act.
+func looked(t *testing.T, page []byte) (texts string, policies, plots, uprights int) {
+	t.Helper()
+	root, err := html.Parse(bytes.NewReader(page))
 	if err != nil {
 		t.Fatal(err)
 	}
-	texts, policies, plots, uprights := "", 0, 0, 0
 	for n := range root.Descendants() {
 		switch {
 		case n.Type == html.TextNode:
@@ -96,12 +109,5 @@ rules:
 			}
 		}
 	}
-	for _, want := range []string{`user=<script>alert(1)</script>`, `user=</style><script>alert(1)</script>`, `user=&lt;b&gt;`, "<script>.log:"} {
-		if !strings.Contains(texts, want) {
-			t.Errorf("the page lacks the text %s", want)
-		}
-	}
-	if policies != 1 || plots != 2 || uprights != 1 {
-		t.Errorf("%d policies, %d plots, %d lines at the limit", policies, plots, uprights)
-	}
+	return texts, policies, plots, uprights
 }

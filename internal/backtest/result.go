@@ -5,15 +5,10 @@ import (
 	"slices"
 )
 
-// Result is what a Run has found. Instants are Unix seconds.
-type Result struct {
-	// Lines are all that are not blank: Allowed + Denied + the sum of Skipped.
-	Lines   int64 `json:"lines"`
-	Allowed int64 `json:"allowed"`
-	Denied  int64 `json:"denied"`
-	// Unlimited and NoRule are those of Allowed that a rule exempts, and that no rule limits.
-	Unlimited int64 `json:"unlimited"`
-	NoRule    int64 `json:"no_rule"`
+// LogFacts are about the log, under any rules. Instants are Unix seconds.
+type LogFacts struct {
+	// Lines are all that are not blank, those of Skipped included.
+	Lines int64 `json:"lines"`
 	// Skipped are lines that were not decided, by why: broken, no_time, hashed, not_decided, or refused: a node would
 	// have answered with an error. FirstSkipped says where the first line of each stands.
 	Skipped      map[string]int64  `json:"skipped,omitempty"`
@@ -25,6 +20,17 @@ type Result struct {
 	WorstBackward float64 `json:"worst_backward_seconds"`
 	First         int64   `json:"first"`
 	Last          int64   `json:"last"`
+}
+
+// Result is what a Run has found. Lines are Allowed + Denied + the sum of Skipped.
+type Result struct {
+	LogFacts
+
+	Allowed int64 `json:"allowed"`
+	Denied  int64 `json:"denied"`
+	// Unlimited and NoRule are those of Allowed that a rule exempts, and that no rule limits.
+	Unlimited int64 `json:"unlimited"`
+	NoRule    int64 `json:"no_rule"`
 	// Differing are lines of a decision log which the replay decides in another way, by the source in the log.
 	Differing map[string]int64 `json:"differing,omitempty"`
 	// Approximate are lines of a decision log about tokens that were lent or given back.
@@ -36,6 +42,8 @@ type Result struct {
 	// Step is the length of each part of Over in seconds.
 	Step    int64       `json:"step_seconds"`
 	Against *Comparison `json:"against,omitempty"`
+	// Suggestion is set by a caller that replays suggested rules, for the page of WriteHTML.
+	Suggestion *Suggestion `json:"-"`
 }
 
 // RuleResult is what one rule did.
@@ -93,12 +101,14 @@ const topShown = 20
 // Result ends the replay and returns what it has found. The Run is of no use then.
 func (r *Run) Result() *Result {
 	res := &Result{
-		Lines: r.lines, Allowed: r.both[0][0] + r.both[0][1], Denied: r.both[1][0] + r.both[1][1],
+		LogFacts: LogFacts{
+			Lines: r.lines, Backward: r.backward, WorstBackward: float64(r.worst) / float64(second), First: r.first / second, Last: r.latest / second,
+			Skipped: make(map[string]int64), FirstSkipped: make(map[string]string), Missing: make(map[string]int64),
+		},
+		Allowed: r.both[0][0] + r.both[0][1], Denied: r.both[1][0] + r.both[1][1],
 		Unlimited: r.one.all.Unlimited, NoRule: r.one.all.NoRule,
-		Backward: r.backward, WorstBackward: float64(r.worst) / float64(second), First: r.first / second, Last: r.latest / second,
 		Differing: r.differs, Approximate: r.approx, MostCounters: r.one.counters.most,
 		Over: r.series.list(), Step: r.series.step / second,
-		Skipped: make(map[string]int64), FirstSkipped: make(map[string]string), Missing: make(map[string]int64),
 	}
 	for f, n := range r.faults {
 		if n > 0 {

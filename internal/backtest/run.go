@@ -61,13 +61,8 @@ type Run struct {
 func New(c Config) (*Run, error) {
 	c.Format, c.Domain = cmp.Or(c.Format, Combined), cmp.Or(c.Domain, "default")
 	for _, set := range []*rules.Set{c.Rules, c.Against} {
-		if set == nil {
-			continue
-		}
-		for rule := range set.Rules() {
-			if rule.Descriptor != nil {
-				return nil, fmt.Errorf("rules: domain %q has descriptors of Envoy, which cannot be replayed", rule.Domain)
-			}
+		if err := replayable(set); err != nil {
+			return nil, err
 		}
 	}
 	r := &Run{config: c, one: newEngine(c.Rules), differs: make(map[string]int64)}
@@ -100,6 +95,19 @@ func New(c Config) (*Run, error) {
 	r.compact()
 	r.missing = make([]int64, len(r.maps))
 	return r, nil
+}
+
+// replayable refuses rules that package rules does not match by itself. nil is fine.
+func replayable(set *rules.Set) error {
+	if set == nil {
+		return nil
+	}
+	for rule := range set.Rules() {
+		if rule.Descriptor != nil {
+			return fmt.Errorf("rules: domain %q has descriptors of Envoy, which cannot be replayed", rule.Domain)
+		}
+	}
+	return nil
 }
 
 // compact orders the maps so that those with a field come first: the i-th is then at record.values[i].

@@ -105,10 +105,11 @@ var imports = map[string][]string{
 // namedAlgorithms are the algorithms that a package chooses for a limit. Other uses of the constants outside of
 // algorithms and test are violations: what differs between algorithms is a trait, which a new one declares too.
 var namedAlgorithms = map[string][]string{
-	"rules":                   {"SlidingWindow"}, // the default
-	"rules/envoy":             {"FixedWindow"},   // what the format means, and the default for its option
-	"cmd/weir":                {"SlidingWindow"}, // the default of bench
-	"cmd/weir/internal/bench": {"FixedWindow"},   // counters of the size of a State
+	"rules":                   {"SlidingWindow"},                // the default
+	"rules/envoy":             {"FixedWindow"},                  // what the format means, and the default for its option
+	"cmd/weir":                {"SlidingWindow"},                // the default of bench
+	"cmd/weir/internal/bench": {"FixedWindow"},                  // counters of the size of a State
+	"internal/backtest":       {"SlidingWindow", "TokenBucket"}, // what suggestions are
 }
 
 // etcdPackage is the only one that knows etcd.

@@ -1,0 +1,244 @@
+package backtest
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/weirlimit/weir/rules"
+)
+
+// Suggestion is what a Suggester has found.
+type Suggestion struct {
+	LogFacts
+
+	// Touch and Headroom are those of the SuggestConfig, in percent.
+	Touch    float64          `json:"touch_percent"`
+	Headroom float64          `json:"headroom_percent"`
+	Rules    []RuleSuggestion `json:"rules"`
+
+	set *rules.Set
+	own bool // the rules are made of SuggestConfig.Per
+}
+
+// RuleSuggestion is about the keys of one rule.
+type RuleSuggestion struct {
+	Domain string `json:"domain"`
+	Rule   string `json:"rule"`
+	// Lines are those that the rule applies to, once for each set of attributes that they have a key of.
+	Lines int64 `json:"lines"`
+	// Keys were measured: all, or one in SampledOneIn, chosen by chance. The numbers of keys below are of those.
+	Keys         int   `json:"keys"`
+	SampledOneIn int64 `json:"sampled_one_in"`
+	// WellBehaved are those that no sign takes for a machine. All limits together touch at most MayTouch of them.
+	WellBehaved int `json:"well_behaved"`
+	MayTouch    int `json:"may_touch"`
+	// Limits are empty if none can be told; Notes say why.
+	Limits []LimitSuggestion `json:"limits"`
+	// Notes are what to know before using Limits.
+	Notes []string `json:"notes,omitempty"`
+	// Needs say what well-behaved keys need of a sliding window, by its length.
+	Needs []Needs `json:"needs,omitempty"`
+	// Machines are those with the most lines, of MachineKeys, which have MachineLines in all.
+	MachineKeys  int       `json:"machine_keys"`
+	MachineLines int64     `json:"machine_lines"`
+	Machines     []Machine `json:"machines,omitempty"`
+}
+
+// LimitSuggestion is one limit, and why.
+type LimitSuggestion struct {
+	// Limit is in tokens per window, and Window in nanoseconds. Burst is 0 for a sliding window.
+	Limit     int64  `json:"limit"`
+	Window    int64  `json:"window"`
+	Burst     int64  `json:"burst,omitempty"`
+	Algorithm string `json:"algorithm"`
+	// Needed is the least limit, or of a token bucket the least burst at a rate of Rate per window, that touches no more
+	// keys than it may. Limit and Burst are higher by the headroom.
+	Needed int64 `json:"needed"`
+	Rate   int64 `json:"rate,omitempty"`
+	// Touched are how many of the well-behaved keys the limit touches, at most, and TouchedKeys those that need most.
+	Touched     int       `json:"touched"`
+	TouchedKeys []NearKey `json:"touched_keys,omitempty"`
+	// MachinesTouched are how many of the machines it touches, at most.
+	MachinesTouched int `json:"machines_touched"`
+	// Bursts is what a token bucket of each rate needs.
+	Bursts []BurstNeed `json:"bursts"`
+	// Why is for people, a sentence each.
+	Why []string `json:"why"`
+}
+
+// BurstNeed is the least burst that touches no more keys than it may, at a rate in tokens per window.
+type BurstNeed struct {
+	Rate  int64 `json:"rate"`
+	Burst int64 `json:"burst"`
+}
+
+// Needs are quantiles, in tokens, of what each key needs of a sliding window: the lowest limit that never denies it.
+type Needs struct {
+	Window int64 `json:"window"` // in nanoseconds
+	Half   int64 `json:"half"`
+	Most90 int64 `json:"p90"`
+	Most99 int64 `json:"p99"`
+	All    int64 `json:"all"`
+}
+
+// Bounds of the lists of a Suggestion, per rule and limit.
+const (
+	machinesShown = 20
+	touchedShown  = 10
+	fewKeys       = 30 // well-behaved ones are too few to tell what others need
+)
+
+// Result ends the Suggester and returns what it has found.
+func (s *Suggester) Result() *Suggestion {
+	all := &Suggestion{
+		LogFacts: s.run.Result().LogFacts, Touch: s.config.Touch, Headroom: s.config.Headroom,
+		Rules: []RuleSuggestion{}, set: s.set, own: s.own,
+	}
+	for _, p := range s.rules {
+		if p != nil {
+			all.Rules = append(all.Rules, s.suggest(p))
+		}
+	}
+	return all
+}
+
+// suggest finds the limits of a rule.
+func (s *Suggester) suggest(p *population) RuleSuggestion {
+	r := RuleSuggestion{Domain: p.rule.Domain, Rule: p.rule.ID, Lines: p.lines, Keys: len(p.keys), SampledOneIn: 1 << p.level, Limits: []LimitSuggestion{}}
+	keys := make([]*keyStats, 0, len(p.keys))
+	for _, k := range p.keys {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, byLines)
+	main := s.slidingMeasure(s.config.Windows[0])
+	if len(p.rule.Per) > 0 { // else it is the traffic of all callers
+		for _, k := range keys {
+			k.look()
+		}
+		outliers(keys, main)
+	}
+	c := &chooser{measures: s.measures, sampled: p.level > 0, touch: s.config.Touch / 100, headroom: s.config.Headroom / 100}
+	var machines []*keyStats
+	for _, k := range keys {
+		if len(k.signs) > 0 {
+			machines = append(machines, k)
+		} else {
+			c.well = append(c.well, k)
+		}
+	}
+	r.WellBehaved, r.MachineKeys = len(c.well), len(machines)
+	typical := int64(0)
+	if len(c.well) > 0 {
+		typical = c.need(main, len(c.well)/2)
+		s.chooseAll(&r, c, machines)
+		r.Needs = c.quantiles()
+	}
+	for i, k := range machines {
+		if r.MachineLines += k.lines; i < machinesShown {
+			r.Machines = append(r.Machines, k.machine(main, typical))
+		}
+	}
+	r.note()
+	return r
+}
+
+// slidingMeasure returns the index of a sliding window.
+func (s *Suggester) slidingMeasure(window time.Duration) int {
+	return slices.IndexFunc(s.measures, func(m measure) bool { return m.rate == 0 && m.window == window })
+}
+
+func (s *Suggester) chooseAll(r *RuleSuggestion, c *chooser, machines []*keyStats) {
+	each, sure := c.touchable(len(s.config.Windows))
+	r.MayTouch = each * len(s.config.Windows)
+	if !sure {
+		r.Notes = append(r.Notes, "The sample is too small to be sure of the share of all keys.")
+	}
+	for _, w := range s.config.Windows {
+		one, other := c.choose(int64(w), each, s.config.Algorithm)
+		if !one.valid {
+			r.Notes = append(r.Notes, fmt.Sprintf("No limit of %s can be told: keys need more than any has.", WindowText(w)))
+			continue
+		}
+		r.Limits = append(r.Limits, c.explain(one, other, each, machines))
+	}
+}
+
+// explain says what a limit does.
+func (c *chooser) explain(is, other candidate, each int, machines []*keyStats) LimitSuggestion {
+	l, m := c.limit(is), c.measures[is.measure]
+	s := LimitSuggestion{Limit: l.Limit, Window: l.Window, Burst: l.Burst, Algorithm: l.Algorithm.String(), Needed: is.need, Rate: m.rate}
+	touched := above(c.well, is.measure, l.Capacity())
+	s.Touched, s.MachinesTouched = len(touched), len(above(machines, is.measure, l.Capacity()))
+	for _, k := range touched[:min(touchedShown, len(touched))] {
+		s.TouchedKeys = append(s.TouchedKeys, NearKey{Key: k.text, Peak: k.measured[is.measure].need})
+	}
+	for i, b := range c.measures {
+		if b.rate > 0 && b.window == m.window {
+			s.Bursts = append(s.Bursts, BurstNeed{Rate: b.rate, Burst: c.need(i, each)})
+		}
+	}
+	window := WindowText(m.window)
+	if m.rate == 0 {
+		s.Why = append(s.Why, fmt.Sprintf("%s need at most %d in %s.", c.allBut(each), is.need, window))
+	} else {
+		s.Why = append(s.Why, fmt.Sprintf("%s need a burst of at most %d at a rate of %d in %s.", c.allBut(each), is.need, m.rate, window))
+	}
+	s.Why = append(s.Why, fmt.Sprintf("It touches at most %d of them, and %d of %d keys taken for machines.", s.Touched, s.MachinesTouched, len(machines)))
+	if other.valid {
+		s.Why = append(s.Why, fmt.Sprintf("In ten windows it allows a key about %d tokens; a %s that touches no more keys would allow %d.",
+			is.most, c.measures[other.measure].limit.Algorithm, other.most))
+	}
+	return s
+}
+
+// allBut names the well-behaved keys that a limit is made for.
+func (c *chooser) allBut(touched int) string {
+	if touched == 0 {
+		return fmt.Sprintf("All %d well-behaved keys", len(c.well))
+	}
+	return fmt.Sprintf("All but %d of %d well-behaved keys", touched, len(c.well))
+}
+
+// quantiles returns the needs of the well-behaved keys, by window.
+func (c *chooser) quantiles() (all []Needs) {
+	n := len(c.well)
+	rank := func(share float64) int { return n - int(math.Ceil(share*float64(n))) } // how many are above
+	for i, m := range c.measures {
+		if m.rate == 0 {
+			all = append(all, Needs{Window: m.limit.Window, Half: c.need(i, rank(0.5)), Most90: c.need(i, rank(0.9)), Most99: c.need(i, rank(0.99)), All: c.need(i, 0)})
+		}
+	}
+	return all
+}
+
+// note says what to be careful about.
+func (r *RuleSuggestion) note() {
+	add := func(format string, args ...any) { r.Notes = append(r.Notes, fmt.Sprintf(format, args...)) }
+	switch {
+	case r.Lines == 0:
+		add("No line has a key of this rule.")
+	case r.WellBehaved == 0:
+		add("All keys are taken for machines, so the log does not say what others need.")
+	case r.MachineKeys > r.WellBehaved:
+		add("More than half of the keys are taken for machines. Look at the list before you rely on the limits.")
+	case r.WellBehaved < fewKeys && r.Keys > 1:
+		add("There are only %d well-behaved keys, which may not be like others.", r.WellBehaved)
+	}
+	if r.SampledOneIn > 1 {
+		add("There are too many keys to measure: the numbers are those of one key in about %d.", r.SampledOneIn)
+	}
+}
+
+func shareText(n, of int64) string { return fmt.Sprintf("%.0f%%", 100*float64(n)/float64(max(1, of))) }
+
+// roundGap is where a bin of gaps begins, for people.
+func roundGap(bin int) time.Duration {
+	d := gapOf(bin)
+	unit := time.Millisecond
+	for unit*100 < d {
+		unit *= 10
+	}
+	return d.Round(unit)
+}
