@@ -83,6 +83,8 @@ func tokenError(name string, err error) error {
 		return status.Errorf(codes.AlreadyExists, "name: %q: %v", clip(name), err)
 	case errors.Is(err, access.ErrNoToken):
 		return status.Errorf(codes.NotFound, "name: %q: %v", clip(name), err)
+	case errors.Is(err, access.ErrTokenRevoked):
+		return status.Errorf(codes.FailedPrecondition, "name: %q: %v", clip(name), err)
 	case errors.Is(err, access.ErrTooManyTokens):
 		return status.Error(codes.FailedPrecondition, err.Error())
 	}

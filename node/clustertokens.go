@@ -26,14 +26,20 @@ type tokenRegistry interface {
 
 // clusterTokens puts the tokens of the cluster in force, and changes them. It implements api.TokenStore. Tokens that
 // cannot be used leave those before in force.
+//
+// A token that this node has seen revoked is never in force again: an etcd that has it once more was restored from a backup. The
+// next change of the tokens by such a node removes it there too.
 type clusterTokens struct {
 	registry tokenRegistry
 	tokens   *access.Tokens
 	log      *slog.Logger
 
-	mu      sync.Mutex
-	text    []byte // guarded by mu; as stored; read-only
-	problem error  // guarded by mu; of text
+	mu       sync.Mutex
+	text     []byte         // guarded by mu; as stored; read-only
+	problem  error          // guarded by mu; of text
+	last     []access.Token // guarded by mu; of the last text that could be read; read-only
+	revoked  revokedTokens  // guarded by mu
+	returned []access.Token // guarded by mu; the revoked ones in last; read-only
 }
 
 var _ api.TokenStore = (*clusterTokens)(nil)
@@ -45,6 +51,9 @@ func (n *node) openTokens(ctx context.Context) (err error) {
 	}
 	c := &clusterTokens{registry: n.registry, tokens: n.access.Tokens, log: n.log}
 	var text []byte
+	if known := n.state.Found(); known != nil {
+		c.recall(known)
+	}
 	if n.offline.Load() {
 		text = n.state.Found().Tokens
 	} else if text, _, err = n.registry.ReadTokens(ctx); err != nil {
@@ -58,11 +67,22 @@ func (n *node) openTokens(ctx context.Context) (err error) {
 // useTokens puts the tokens in force that etcd has, and keeps them for a start without etcd.
 func (n *node) useTokens(text []byte) {
 	if n.clusterTokens != nil && n.clusterTokens.use(text) {
-		n.state.Keep(func(k *etcd.Known) { k.Tokens = text })
+		revoked := n.clusterTokens.seenRevoked()
+		n.state.Keep(func(k *etcd.Known) { k.Tokens, k.Revoked = text, revoked })
 	}
 }
 
-// use puts the tokens of text in force. It reports whether that is another text than before.
+// recall takes what an earlier run of this node has kept. A token that is missing in etcd since was revoked meanwhile.
+func (c *clusterTokens) recall(known *etcd.Known) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.revoked = recallRevoked(known.Revoked)
+	if tokens, err := access.ParseTokens(string(known.Tokens)); err == nil {
+		c.last = tokens
+	}
+}
+
+// use puts the tokens of text in force, except those that were revoked. It reports whether that is another text than before.
 func (c *clusterTokens) use(text []byte) (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,19 +95,46 @@ func (c *clusterTokens) use(text []byte) (changed bool) {
 		c.log.Error("the tokens in etcd cannot be used: those before stay in force", "error", err)
 		return true
 	}
-	c.tokens.Set(access.FromCluster, tokens)
-	c.log.Info("tokens of the cluster in force", "tokens", len(tokens))
+	if text != nil { // else etcd has lost them, or there were none: that revokes no token for good
+		c.revoked.note(c.last, tokens)
+		c.last = tokens
+	}
+	inForce, returned := c.revoked.divide(tokens)
+	c.tokens.Set(access.FromCluster, inForce)
+	c.returned = returned
+	if len(returned) > 0 {
+		c.log.Error("etcd was restored: tokens that were revoked are there again, and stay revoked", "tokens", tokenNames(returned))
+	}
+	c.log.Info("tokens of the cluster in force", "tokens", len(inForce))
 	return true
 }
 
-// stored returns the tokens as they stand in etcd; nil if there were none.
+// seenRevoked returns what this node keeps of revoked tokens.
+func (c *clusterTokens) seenRevoked() []etcd.RevokedToken {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.revoked.kept()
+}
+
+// stored returns the tokens as they stand in etcd, without those that were revoked; nil if there were none.
 func (c *clusterTokens) stored() []byte {
 	if c == nil {
 		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.text
+	if len(c.returned) == 0 {
+		return c.text
+	}
+	inForce, _ := c.revoked.divide(c.last)
+	return []byte(access.FormatTokens(inForce))
+}
+
+// Returned says which revoked tokens etcd has again; it is empty if there is none.
+func (c *clusterTokens) Returned() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return tokenNames(c.returned)
 }
 
 // Err returns why the tokens in etcd cannot be used, or nil.
@@ -100,14 +147,38 @@ func (c *clusterTokens) Err() error {
 // List implements api.TokenStore.
 func (c *clusterTokens) List() []access.Token { return c.tokens.List(access.FromCluster) }
 
-// Add implements api.TokenStore.
+// Add implements api.TokenStore. It removes revoked tokens that a restored etcd has again.
 func (c *clusterTokens) Add(ctx context.Context, t access.Token) error {
-	return c.change(ctx, func(tokens []access.Token) ([]access.Token, error) { return access.AddToken(tokens, t) })
+	return c.change(ctx, func(tokens []access.Token) ([]access.Token, error) {
+		if c.isRevoked(t) {
+			return nil, access.ErrTokenRevoked
+		}
+		return access.AddToken(c.withoutRevoked(tokens), t)
+	})
 }
 
-// Remove implements api.TokenStore.
+// Remove implements api.TokenStore. It removes revoked tokens that a restored etcd has again, and finds those by their names.
 func (c *clusterTokens) Remove(ctx context.Context, name string) error {
-	return c.change(ctx, func(tokens []access.Token) ([]access.Token, error) { return access.RemoveToken(tokens, name) })
+	return c.change(ctx, func(tokens []access.Token) ([]access.Token, error) {
+		rest, err := access.RemoveToken(tokens, name)
+		return c.withoutRevoked(rest), err
+	})
+}
+
+func (c *clusterTokens) isRevoked(t access.Token) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.revoked.has(t.Digest)
+}
+
+func (c *clusterTokens) withoutRevoked(tokens []access.Token) []access.Token {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	rest, removed := c.revoked.divide(tokens)
+	if len(removed) > 0 {
+		c.log.Warn("tokens that were revoked are removed from etcd, which was restored", "tokens", tokenNames(removed))
+	}
+	return rest
 }
 
 // change stores the tokens as change makes them of those that are stored.

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
+	"github.com/weirlimit/weir/cluster/etcd"
 	"github.com/weirlimit/weir/internal/access"
 )
 
@@ -87,5 +90,130 @@ func TestClusterTokens(t *testing.T) {
 	}
 	if c.use(nil); knows("2") {
 		t.Error("a token is in force and stands nowhere")
+	}
+}
+
+// An etcd that was restored from a backup has revoked tokens again. A node that has seen them revoked, in this run or in one before,
+// refuses them, names them in health, and removes them from etcd with the next change.
+func TestRevokedTokensStayRevoked(t *testing.T) {
+	var tokens access.Tokens
+	stored := &tokensInMemory{}
+	c := &clusterTokens{registry: stored, tokens: &tokens, log: quiet()}
+	knows := func(secret string) bool {
+		_, err := tokens.Caller(nil, []string{"Bearer " + secret})
+		return err == nil
+	}
+	token := func(name, secret string) access.Token {
+		return access.Token{Name: name, Grants: []access.Grant{{Role: access.Check}}, Digest: access.Hash(secret)}
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(c.Add(t.Context(), token("early", "1")))
+	must(c.Add(t.Context(), token("kept", "2")))
+	c.use(stored.text)
+	backup := stored.text
+	must(c.Remove(t.Context(), "early"))
+	c.use(stored.text)
+	kept := &etcd.Known{Tokens: stored.text, Revoked: c.seenRevoked()}
+	before := &etcd.Known{Tokens: backup} // of a node that did not run when the token was revoked
+	atRevocation := stored.text
+	if knows("1") || c.Returned() != "" || len(kept.Revoked) != 1 || kept.Revoked[0].Name != "early" {
+		t.Fatalf("revoked: %v, returned %q", kept.Revoked, c.Returned())
+	}
+
+	check := func(c *clusterTokens) {
+		t.Helper()
+		if c.use(backup); knows("1") || !knows("2") || c.Returned() != "early" || c.Err() != nil {
+			t.Errorf("restored: the revoked token is known: %v, the other one: %v; returned %q, %v", knows("1"), knows("2"), c.Returned(), c.Err())
+		}
+		if text := string(c.stored()); strings.Contains(text, "early") || !strings.Contains(text, "kept") {
+			t.Errorf("a lost etcd is given\n%s", text)
+		}
+	}
+	check(c)
+	// A restart forgets nothing, whatever it finds first.
+	again := &clusterTokens{registry: stored, tokens: &tokens, log: quiet()}
+	again.recall(kept)
+	check(again)
+	missed := &clusterTokens{registry: stored, tokens: &tokens, log: quiet()}
+	missed.recall(before)
+	missed.use(atRevocation)
+	check(missed)
+
+	stored.text = backup
+	if err := c.Add(t.Context(), token("early", "1")); !errors.Is(err, access.ErrTokenRevoked) {
+		t.Errorf("a revoked token is added again: %v", err)
+	}
+	must(c.Add(t.Context(), token("early", "3")))
+	if c.use(stored.text); knows("1") || !knows("2") || !knows("3") || c.Returned() != "" {
+		t.Errorf("after the next change: %s, returned %q", stored.text, c.Returned())
+	}
+	stored.text = backup
+	c.use(backup)
+	must(c.Remove(t.Context(), "early"))
+	if c.use(stored.text); c.Returned() != "" || strings.Contains(string(stored.text), "early") || !knows("2") {
+		t.Errorf("revoked once more: %s", stored.text)
+	}
+	stored.text = backup
+	c.use(backup)
+	must(c.Remove(t.Context(), "kept"))
+	if c.use(stored.text); c.Returned() != "" || len(stored.text) > 0 && strings.Contains(string(stored.text), "early") {
+		t.Errorf("after another one was revoked: %s", stored.text)
+	}
+}
+
+// Tokens that are gone from etcd altogether were not revoked: another backup may have them.
+func TestLostTokensAreNotRevoked(t *testing.T) {
+	var tokens access.Tokens
+	c := &clusterTokens{tokens: &tokens, log: quiet()}
+	text := []byte(access.FormatTokens([]access.Token{{Name: "a", Grants: []access.Grant{{Role: access.Check}}, Digest: access.Hash("1")}}))
+	c.use(text)
+	c.use(nil)
+	if _, err := tokens.Caller(nil, []string{"Bearer 1"}); err == nil {
+		t.Error("a token is in force and stands nowhere")
+	}
+	if c.use(text); c.Returned() != "" || len(c.seenRevoked()) > 0 {
+		t.Errorf("returned %q, revoked %v", c.Returned(), c.seenRevoked())
+	}
+	if _, err := tokens.Caller(nil, []string{"Bearer 1"}); err != nil {
+		t.Error(err)
+	}
+}
+
+// A node keeps a bounded number of revoked tokens, and forgets the oldest.
+func TestRevokedTokensAreBounded(t *testing.T) {
+	var r revokedTokens
+	first, last := access.Hash("first"), access.Hash("last")
+	r.add("first", first)
+	for i := range etcd.MaxRevoked - 1 {
+		r.add("t", access.Hash(strconv.Itoa(i)))
+	}
+	r.add("first", first) // it is known
+	if !r.has(first) || len(r.kept()) != etcd.MaxRevoked {
+		t.Fatalf("%d tokens, the first among them: %v", len(r.kept()), r.has(first))
+	}
+	r.add("last", last)
+	if r.has(first) || !r.has(last) || len(r.kept()) != etcd.MaxRevoked || len(r.known) != etcd.MaxRevoked {
+		t.Errorf("%d tokens, the first among them: %v, the last: %v", len(r.kept()), r.has(first), r.has(last))
+	}
+	again := recallRevoked(append(r.kept(), etcd.RevokedToken{Name: "damaged", Digest: []byte("short")}))
+	if !again.has(last) || len(again.kept()) != etcd.MaxRevoked {
+		t.Errorf("%d tokens from disk", len(again.kept()))
+	}
+}
+
+func TestTokenNames(t *testing.T) {
+	list := make([]access.Token, 7)
+	for i := range list {
+		list[i].Name = strconv.Itoa(i)
+	}
+	for n, want := range map[int]string{0: "", 1: "0", 5: "0, 1, 2, 3, 4", 7: "0, 1, 2, 3, 4 and 2 more"} {
+		if got := tokenNames(list[:n]); got != want {
+			t.Errorf("%d: %q, want %q", n, got, want)
+		}
 	}
 }

@@ -127,6 +127,9 @@ func (n *node) certProblems(now time.Time) (problems []string) {
 	if err := n.clusterTokens.Err(); err != nil {
 		problems = append(problems, fmt.Sprintf("the tokens in etcd as they are now cannot be used, the tokens before stay in force: %v", err))
 	}
+	if names := n.clusterTokens.Returned(); names != "" {
+		problems = append(problems, fmt.Sprintf("etcd was restored: it has tokens again that were revoked: %s; they stay revoked on each node that has seen it, until weir tokens revoke NAME, or any other change of the tokens, removes them from etcd", names))
+	}
 	if ends := n.certs.Expires(); ends.Sub(now) < expiresSoon {
 		problems = append(problems, fmt.Sprintf("the certificate of this node ends at %v: put a new one in its place (weir certs node %s)", ends.UTC().Format(time.RFC3339), n.opts.ID))
 	}

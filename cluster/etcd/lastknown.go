@@ -28,6 +28,9 @@ const (
 	saveAgainIn  = 10 * time.Second // after a failure
 )
 
+// MaxRevoked is how many revoked tokens a node keeps: four times as many as a cluster has at most. They take at most 1 MiB on disk.
+const MaxRevoked = 4000
+
 // Known is what a node knows of what etcd has held.
 type Known struct {
 	// Params are the cluster's, as stored.
@@ -40,6 +43,14 @@ type Known struct {
 	Rules []byte `json:"rules,omitempty"`
 	// Tokens are the tokens of the cluster, as stored; nil if there were none.
 	Tokens []byte `json:"tokens,omitempty"`
+	// Revoked are the tokens that this node has seen revoked, the oldest first. At most MaxRevoked are kept.
+	Revoked []RevokedToken `json:"revoked,omitempty"`
+}
+
+// RevokedToken is a token that once stood in etcd.
+type RevokedToken struct {
+	Name   string `json:"name"`
+	Digest []byte `json:"digest"` // SHA-256
 }
 
 // State keeps on disk what a node must know in order to start while etcd is unreachable. Its callers
@@ -302,6 +313,9 @@ func parseState(data []byte) (*Stored, error) {
 	view, err := cluster.UnmarshalView(content.View)
 	if err != nil {
 		return nil, err
+	}
+	if n := len(content.Revoked); n > MaxRevoked {
+		return nil, fmt.Errorf("revoked: %d tokens are more than %d", n, MaxRevoked)
 	}
 	known := content.Known
 	known.View = view

@@ -27,6 +27,7 @@ func known(t *testing.T) *Known {
 	t.Helper()
 	return &Known{
 		Params: params(t, "0123456789abcdef"), Incarnation: 7, View: view(t, 3, "a", "b"), Rules: []byte("rules"), Tokens: []byte("tokens"),
+		Revoked: []RevokedToken{{Name: "early", Digest: []byte("digest")}},
 	}
 }
 
@@ -63,7 +64,8 @@ func TestStateIsFoundAgain(t *testing.T) {
 	if got == nil || len(logs.all()) > 0 {
 		t.Fatalf("nothing found: %q", logs.all())
 	}
-	if !bytes.Equal(got.Params, want.Params) || got.Incarnation != 7 || string(got.Rules) != "rules" || !bytes.Equal(written(got.View), written(want.View)) {
+	if !bytes.Equal(got.Params, want.Params) || got.Incarnation != 7 || string(got.Rules) != "rules" ||
+		len(got.Revoked) != 1 || got.Revoked[0].Name != "early" || string(got.Revoked[0].Digest) != "digest" || !bytes.Equal(written(got.View), written(want.View)) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	info, err := os.Stat(filepath.Join(dir, stateFile))
@@ -112,7 +114,14 @@ func TestStateRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	many := &State{cluster: "test", node: "a", known: *known(t)}
+	many.known.Revoked = make([]RevokedToken, MaxRevoked+1)
+	tooMany, err := many.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for want, data := range map[string][]byte{
+		"revoked: 4001 tokens are more than 4000": tooMany,
 		"it is damaged":                           flipped,
 		"would be that of its content":            good[:len(good)-1],
 		"does not begin":                          nil,

@@ -129,6 +129,7 @@ func parseToken(fields []string) (t Token, err error) {
 var (
 	ErrTokenExists   = errors.New("there is a token of this name or digest")
 	ErrNoToken       = errors.New("there is no token of this name")
+	ErrTokenRevoked  = errors.New("this token was revoked: create another one")
 	ErrTooManyTokens = fmt.Errorf("there are %d tokens, or their text has %d bytes, which is the most", MaxTokens, MaxTokensBytes)
 )
 
