@@ -218,7 +218,7 @@ func (n *node) loadRules(context.Context) (err error) {
 	case n.opts.Rules != "":
 		n.rules, err = rules.Open(n.opts.Rules, n.opts.rules(), n.log, n.metrics)
 	case n.opts.XDSServer != "":
-		err = n.openXDS()
+		err = n.openXDS(n.xdsFile())
 	}
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -24,7 +25,8 @@ const (
 	defaultXDSRetryMax = 30 * time.Second
 	minXDSRetry        = 100 * time.Millisecond
 	maxXDSRetry        = time.Hour
-	maxXDSPairs        = 64 // metadata, and likewise headers
+	xdsFileName        = "xds-rules" // in the data directory
+	maxXDSPairs        = 64          // metadata, and likewise headers
 	examineXDSTime     = 3 * time.Second
 	xdsCertEvery       = 10 * time.Second // its file is read for its end
 )
@@ -125,12 +127,20 @@ func (o Options) badXDSRetry() string {
 	return ""
 }
 
-// openXDS prepares the source of rules that follows an xDS server. It begins without rules.
-func (n *node) openXDS() (err error) {
+// xdsFile returns where the last good rules of the xDS server are kept; empty without a data directory.
+func (n *node) xdsFile() string {
+	if n.opts.DataDir == "" {
+		return ""
+	}
+	return filepath.Join(n.opts.DataDir, xdsFileName)
+}
+
+// openXDS prepares the source of rules that follows an xDS server. It keeps the last good rules in a file, unless that is empty.
+func (n *node) openXDS(keep string) (err error) {
 	o := n.opts
 	cfg := xds.Config{
 		Server: strings.TrimPrefix(o.XDSServer, httpsScheme), NodeID: o.XDSNodeID, RetryMin: o.XDSRetry, RetryMax: o.XDSRetryMax,
-		Dial: n.dialXDS, Options: o.rules(), StartEmpty: o.XDSStartEmpty, Logger: n.log, Metrics: n.metrics,
+		Dial: n.dialXDS, Keep: keep, Now: time.Now, Options: o.rules(), StartEmpty: o.XDSStartEmpty, Logger: n.log, Metrics: n.metrics,
 	}
 	cfg.Metadata, _ = xdsPairs(o.XDSMetadata, "=")
 	cfg.Headers, _ = xdsPairs(o.XDSHeaders, ":")
@@ -197,6 +207,12 @@ func (n *node) xdsProblems(now time.Time) (problems []string) {
 	if ends := n.xdsCertEnds(); !ends.IsZero() && ends.Sub(now) < expiresSoon {
 		problems = append(problems, fmt.Sprintf("the certificate of --xds-cert ends at %v: put a new one in its place", ends.UTC().Format(time.RFC3339)))
 	}
+	if kept := n.xds.KeptAt(); !kept.IsZero() {
+		problems = append(problems, fmt.Sprintf("this node has started from the rules that the xDS server %s sent before, at %v, as kept in %s: it has sent none since", n.opts.XDSServer, kept.UTC().Format(time.RFC3339), n.xdsFile()))
+	}
+	if err := n.xds.KeepErr(); err != nil {
+		problems = append(problems, fmt.Sprintf("this node would start without rules while the xDS server is away, because they cannot be written to disk: %v", err))
+	}
 	if err := n.xds.Disconnected(); err != nil {
 		problems = append(problems, fmt.Sprintf("there is no stream to the xDS server %s: %s; attempts go on: %v", n.opts.XDSServer, state, err))
 	}
@@ -232,7 +248,7 @@ func (n *node) xdsCertEnds() time.Time {
 // examineXDS asks the xDS server for the rules, as a node with these options would.
 func (d *doctor) examineXDS(ctx context.Context) {
 	n := d.node
-	err := n.openXDS()
+	err := n.openXDS("")
 	if option, rest, found := cutOption(err); found {
 		d.add(Bad, option, "%s", rest)
 		return

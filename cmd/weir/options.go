@@ -60,7 +60,7 @@ func options() []option {
 			text(func(o *node.Options) *string { return &o.EtcdPasswordFile })},
 		{"etcd-listen", "HOST:PORT", d.EtcdListen, "address on which the etcd in this process listens, so that more nodes can join with --etcd; beyond loopback it has the TLS of this node; port 0 picks a free one",
 			text(func(o *node.Options) *string { return &o.EtcdListen })},
-		{"data-dir", "DIR", "", "directory for what must survive a restart: the data of the etcd in this process, what a node needs to start while etcd is unreachable, and snapshots of the counters (default weir/ID under $XDG_STATE_HOME or ~/.local/state)",
+		{"data-dir", "DIR", "", "directory for what must survive a restart: the data of the etcd in this process, what a node needs to start while etcd or the xDS server is unreachable, and snapshots of the counters (default weir/ID under $XDG_STATE_HOME or ~/.local/state)",
 			text(func(o *node.Options) *string { return &o.DataDir })},
 		{"snapshot-every", "DURATION", d.SnapshotEvery.String(), "how often the counters are written to --data-dir, 1s to 24h, so that they survive a restart of all nodes; they are also written when the node is told to stop",
 			above0(duration, func(o *node.Options) *time.Duration { return &o.SnapshotEvery })},

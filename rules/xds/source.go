@@ -54,25 +54,37 @@ type Config struct {
 	RetryMin, RetryMax time.Duration
 	// Options say what the resources mean.
 	Options rules.Options
+	// Keep is the file in which the last good rules are kept, and from which a start without the server has its rules. Empty means
+	// that none are kept.
+	Keep string
+	// Now reads the clock, to note when rules were received.
+	Now func() time.Time
 	// StartEmpty has everything allowed before the server has sent rules. Else nothing is decided before.
 	StartEmpty bool
 	Logger     *slog.Logger
 	Metrics    prometheus.Registerer
 }
 
-// Source has the rules of an xDS server while Run runs. It begins without rules.
+// Source has the rules of an xDS server while Run runs. It begins without rules, or with those that an earlier run has kept if the
+// server is away.
 type Source struct {
 	*rules.Pushed
 	cfg       Config
 	connected prometheus.Gauge
 	again     chan struct{} // its slot is filled once Reread was called
-	received  chan struct{} // closed once rules of the server are in force
+	received  chan struct{} // closed once rules of the server are in force, of this run or of an earlier one
 
 	refused [sha256.Size]byte // the resources that were refused last, zero after good ones. Owned by Run.
+	detail  *rpcstatus.Status // why they were. Owned by Run.
 	first   sync.Once         // closes received
 
+	keeper  *keeper // nil if nothing is kept
+	putting sync.Mutex
+	found   *lastGood // guarded by putting; what an earlier run has kept, nil once the server has sent rules or it was used
+
 	mu      sync.Mutex
-	problem error // guarded by mu; why there is no stream, nil while there is one
+	problem error     // guarded by mu; why there is no stream, nil while there is one
+	keptAt  time.Time // guarded by mu; see KeptAt
 }
 
 var (
@@ -96,10 +108,11 @@ func New(cfg Config) (*Source, error) {
 	if err := cfg.Metrics.Register(s.connected); err != nil {
 		return nil, fmt.Errorf("register the metrics of xDS: %w", err)
 	}
+	s.openKeeper()
 	return s, nil
 }
 
-// Received is closed once rules of the server are in force.
+// Received is closed once rules of the server are in force: of this run, or of an earlier one if the server is away.
 func (s *Source) Received() <-chan struct{} { return s.received }
 
 // Disconnected returns why there is no stream to the server, or nil while there is one.
@@ -120,6 +133,12 @@ func (s *Source) Reread() {
 
 // Run follows the server until ctx ends, and then returns nil. At most one Run may run at a time.
 func (s *Source) Run(ctx context.Context) error {
+	var parts sync.WaitGroup
+	defer parts.Wait()
+	if s.keeper != nil {
+		parts.Go(func() { s.keeper.run(ctx) })
+		parts.Go(func() { s.recallLater(ctx) })
+	}
 	pause := s.cfg.RetryMin
 	for {
 		heard, err := s.follow(ctx)
@@ -134,6 +153,7 @@ func (s *Source) Run(ctx context.Context) error {
 			pause = s.cfg.RetryMin
 		}
 		s.lost(err)
+		s.recall(err)
 		if !s.wait(ctx, pause) {
 			return nil
 		}
@@ -286,20 +306,13 @@ func (s *Source) apply(ctx context.Context, resources []*anypb.Any) *rpcstatus.S
 		case <-ctx.Done():
 		case <-timer.C:
 		}
-		return invalid(s.Err())
+		return s.detail
 	}
-	docs, err := documents(resources)
-	if err != nil {
-		s.Refuse(err)
-	} else {
-		err = s.Put(docs)
-	}
-	if err != nil {
-		s.refused = content
-		return invalid(err)
+	if err := s.use(resources, content); err != nil {
+		s.refused, s.detail = content, invalid(err)
+		return s.detail
 	}
 	s.refused = [sha256.Size]byte{}
-	s.first.Do(func() { close(s.received) })
 	return nil
 }
 

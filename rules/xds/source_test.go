@@ -39,7 +39,7 @@ const patience = 20 * time.Second
 
 func config(server string) Config {
 	return Config{
-		Server: server, NodeID: xdstest.NodeID, RetryMin: 10 * time.Millisecond, RetryMax: 100 * time.Millisecond,
+		Server: server, NodeID: xdstest.NodeID, RetryMin: 10 * time.Millisecond, RetryMax: 100 * time.Millisecond, Now: time.Now,
 		Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
 	}
 }

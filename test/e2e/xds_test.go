@@ -299,4 +299,28 @@ func TestClusterByXDS(t *testing.T) {
 	if code != 1 && code != 2 || !strings.Contains(output, "takes them from the xDS server") {
 		t.Errorf("rules applied to a node by xDS: exit code %d\n%s", code, output)
 	}
+
+	// A node that is started again while the server is away has the rules that it had.
+	b.Kill()
+	server.Stop()
+	b.Restart()
+	process.AwaitMembers(t, process.Patience, a, b)
+	expectCode(t, "http://"+b.HTTP+"/readyz", http.StatusOK)
+	process.Await(t, process.Patience, func() error {
+		if why := reasons(b); !strings.Contains(why, "this node has started from the rules that the xDS server "+server.Address+" sent before") {
+			return fmt.Errorf("health says %q", why)
+		}
+		return nil
+	})
+	if got, err := envoyClient(t, b.GRPC, insecure.NewCredentials())("one"); err != nil || got != "OVER_LIMIT" {
+		t.Errorf("a node that was started without the server decides %s, %v", got, err)
+	}
+	server.Start(t)
+	server.Set(t, "1", policyOf(4))
+	process.Await(t, process.Patience, func() error {
+		if why := reasons(b); strings.Contains(why, "xDS") {
+			return fmt.Errorf("the server is back, and health says %q", why)
+		}
+		return nil
+	})
 }
