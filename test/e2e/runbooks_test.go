@@ -1,0 +1,53 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weirlimit/weir/test/process"
+)
+
+// machinePrograms are those of runbooks that look at the machine of a node, which a test has no like of.
+var machinePrograms = []string{"openssl", "chronyc", "journalctl", "df"}
+
+// shBlock matches the commands of a runbook.
+var shBlock = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$")
+
+// Every command of the runbooks does its work on a real cluster, except those that look at the machine. Comments in a page bring
+// about what its alert is about, where the commands work then too.
+func TestRunbooks(t *testing.T) {
+	process.NotInBrief(t)
+	t.Parallel()
+	pages, err := filepath.Glob("../../docs/operations/alerts/*.md")
+	if err != nil || len(pages) == 0 {
+		t.Fatalf("%d pages, %v", len(pages), err)
+	}
+	s := newSite(t, "docs/operations/alerts")
+	s.env = append(s.env, "ETCDCTL_ENDPOINTS="+s.etcd.endpoint)
+	here := strings.NewReplacer("http://HOST:PORT", "http://"+s.nodes[0].HTTP, "HOST:PORT", s.nodes[0].GRPC, "FILE", writeRules(t, yearlyRule))
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.document = "docs/operations/alerts/" + filepath.Base(page)
+		played := make(map[string]bool)
+		for _, step := range steps(string(text), operators) {
+			played[step.command] = true
+			step.command = here.Replace(step.command)
+			s.play(step)
+		}
+		for _, block := range shBlock.FindAllStringSubmatch(string(text), -1) {
+			for line := range strings.Lines(block[1]) {
+				program, _, _ := strings.Cut(line, " ")
+				if command := strings.TrimSpace(line); !played[command] && !slices.Contains(machinePrograms, program) {
+					t.Errorf("%s: %q was not run", s.document, command)
+				}
+			}
+		}
+	}
+}
