@@ -234,6 +234,9 @@ func (n *node) openStore(ctx context.Context) (err error) {
 	if n.offline.Load() {
 		n.store, err = rules.RestoreStore(cfg, n.state.Found().Rules)
 	} else {
+		if known := n.state.Found(); known != nil {
+			cfg.Known = known.Rules
+		}
 		n.store, err = rules.OpenStore(ctx, cfg)
 	}
 	n.rules = n.store

@@ -32,7 +32,7 @@ type Backend interface {
 	SwapRules(ctx context.Context, value []byte, revision int64) (int64, error)
 }
 
-// StoreConfig says how to open a Store. Every field but Options is required.
+// StoreConfig says how to open a Store. Every field but Options and Known is required.
 type StoreConfig struct {
 	// Backend is where the rules are stored.
 	Backend Backend
@@ -42,6 +42,9 @@ type StoreConfig struct {
 	MaxSize int
 	// Options say how the rules are read.
 	Options Options
+	// Known is the value that an earlier run has had in force, nil for none. It stays in force if the Backend has an older one, as
+	// a backend that was restored from a backup does.
+	Known   []byte
 	Logger  *slog.Logger
 	Metrics prometheus.Registerer
 }
@@ -68,14 +71,37 @@ type Store struct {
 }
 
 // OpenStore reads the stored rules, and fails if they cannot be read or are
-// refused: there is no last good set to stay with yet. Before the first change
+// refused: what an earlier run has known could be older. Before the first change
 // there are none.
 func OpenStore(ctx context.Context, cfg StoreConfig) (*Store, error) {
 	value, _, err := cfg.Backend.ReadRules(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return RestoreStore(cfg, value)
+	s, err := RestoreStore(cfg, value)
+	if err == nil && cfg.Known != nil {
+		s.recall(value)
+	}
+	return s, err
+}
+
+// recall stays with the rules of an earlier run if value, the stored one, is not newer, and has Err and the log say why.
+// Rules of an earlier run that cannot be read are ignored: the stored ones are good.
+func (s *Store) recall(value []byte) {
+	known, err := unmarshal(s.cfg.Name, s.cfg.Known, s.cfg.Options)
+	if err != nil {
+		s.log.Warn("the rules of an earlier run cannot be read and are ignored", "error", err)
+		return
+	}
+	stored := s.State()
+	s.state.Store(known)
+	if _, err := s.judge(value); err == nil {
+		s.state.Store(stored)
+		return
+	}
+	s.metrics.loadedSet(known.Set)
+	warn(s.log, known.Set.Warnings())
+	s.look(value)
 }
 
 // RestoreStore is OpenStore while the Backend does not answer: it begins with a value that was

@@ -18,7 +18,10 @@ import (
 const testMaxSize = 1 << 20
 
 // backend is a Backend in memory, whose stores hear of every change.
-type backend struct{ inmemory.Rules }
+type backend struct {
+	inmemory.Rules
+	known []byte // by the stores that are opened
+}
 
 // runningStore is a Store that runs until the bubble's test ends.
 type runningStore struct {
@@ -30,7 +33,7 @@ type runningStore struct {
 
 func (b *backend) config(r *runningStore) StoreConfig {
 	r.logs, r.reg = make(logs, 1000), prometheus.NewRegistry()
-	return StoreConfig{Backend: b, Name: "test", MaxSize: testMaxSize, Logger: slog.New(r.logs), Metrics: r.reg}
+	return StoreConfig{Backend: b, Name: "test", MaxSize: testMaxSize, Known: b.known, Logger: slog.New(r.logs), Metrics: r.reg}
 }
 
 // open runs a store. It must be called in a bubble.

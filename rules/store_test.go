@@ -158,7 +158,7 @@ func TestStoreRefuses(t *testing.T) {
 	for want, value := range badValues(t) {
 		synctest.Test(t, func(t *testing.T) {
 			good := stored(t, 5, spec("a", 1))
-			b := &backend{inmemory.Rules{Value: good, Revision: 1}}
+			b := &backend{Rules: inmemory.Rules{Value: good, Revision: 1}}
 			s := b.open(t)
 			before := s.State()
 			b.Put(value)
@@ -189,7 +189,7 @@ func TestStoreRefuses(t *testing.T) {
 			if value == nil {
 				return
 			}
-			if _, err := OpenStore(t.Context(), (&backend{inmemory.Rules{Value: value}}).config(&runningStore{})); strings.Contains(want, "etcd") != (err == nil) {
+			if _, err := OpenStore(t.Context(), (&backend{Rules: inmemory.Rules{Value: value}}).config(&runningStore{})); strings.Contains(want, "etcd") != (err == nil) {
 				t.Errorf("%s: a node that starts: %v", want, err)
 			}
 		})
@@ -200,7 +200,7 @@ func TestStoreRefuses(t *testing.T) {
 func TestStoreIsGoodAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		good := stored(t, 5, spec("a", 1))
-		b := &backend{inmemory.Rules{Value: good, Revision: 1}}
+		b := &backend{Rules: inmemory.Rules{Value: good, Revision: 1}}
 		s := b.open(t)
 		before := s.State()
 		b.Put([]byte("bad"))
@@ -211,6 +211,53 @@ func TestStoreIsGoodAgain(t *testing.T) {
 			t.Errorf("Err is %v, %d changes", s.Err(), len(s.sets))
 		}
 	})
+}
+
+// A store that is opened on a backend that was restored from a backup stays with the newer rules of its earlier run, names that, and
+// writes all of them again with the next change.
+func TestStoreKnowsNewerRules(t *testing.T) {
+	known := stored(t, 5, spec("a", 5))
+	for want, value := range map[string][]byte{
+		"test: revision 5 of the rules is gone from etcd":                          nil,
+		"test: etcd was restored: it has revision 4 of the rules after revision 5": stored(t, 4, spec("a", 4)),
+		"test: etcd was restored: it has another revision 5 of the rules":          stored(t, 5, spec("a", 4)),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := &backend{inmemory.Rules{Value: value, Revision: 1}, known}
+			s := b.open(t)
+			b.Put(value)
+			synctest.Wait()
+			if s.Err() == nil || !strings.HasPrefix(s.Err().Error(), want) || briefState(s.State()) != "5 d/a=5@5" ||
+				s.metric(t, "weir_rules_last_load_success") != 0 || s.metric(t, "weir_rules_loaded") != 1 {
+				t.Errorf("%s: Err is %v, in force is %s", want, s.Err(), briefState(s.State()))
+			}
+			if n := s.said("stored rules refused, the last good ones stay"); n != 1 {
+				t.Errorf("%s: it was logged %d times", want, n)
+			}
+			if got := s.change(t, Create("d", spec("b", 1))); got != 6 || briefState(s.State()) != "6 d/a=5@5 d/b=1@6" || s.Err() != nil {
+				t.Errorf("%s: the next change leads to %s, %v", want, briefState(s.State()), s.Err())
+			}
+		})
+	}
+}
+
+// What an earlier run has known is of no matter if the backend has the same or newer rules, or if it cannot be read.
+func TestStoreKnowsOlderRules(t *testing.T) {
+	value := stored(t, 5, spec("a", 5))
+	for name, known := range map[string][]byte{
+		"older": stored(t, 4, spec("a", 4)), "same": value, "unreadable": []byte("known"), "none": nil,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := &backend{inmemory.Rules{Value: value, Revision: 1}, known}
+			s := b.open(t)
+			if s.Err() != nil || briefState(s.State()) != "5 d/a=5@5" || s.metric(t, "weir_rules_last_load_success") != 1 {
+				t.Errorf("%s: Err is %v, in force is %s", name, s.Err(), briefState(s.State()))
+			}
+			if ignored := s.said("the rules of an earlier run cannot be read and are ignored") == 1; ignored != (name == "unreadable") {
+				t.Errorf("%s: ignored: %v", name, ignored)
+			}
+		})
+	}
 }
 
 func TestStoreWithoutBackend(t *testing.T) {
@@ -277,7 +324,7 @@ func TestFileRefusesChanges(t *testing.T) {
 // Reread reads what the registry has not told.
 func TestRereadStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &backend{inmemory.Rules{Value: stored(t, 5, spec("a", 1)), Revision: 1}}
+		b := &backend{Rules: inmemory.Rules{Value: stored(t, 5, spec("a", 1)), Revision: 1}}
 		s := b.open(t)
 		b.Deaf = true
 		b.Put(stored(t, 6, spec("a", 2)))

@@ -84,7 +84,8 @@ func TestRestoredTokensAndRules(t *testing.T) {
 	s.b.Restart()
 	process.AwaitMembers(t, process.Patience, s.a, s.b)
 	process.Await(t, process.Patience, func() error {
-		if why := reasons(s.b); !strings.Contains(why, "it has tokens again that were revoked: early;") {
+		why := reasons(s.b)
+		if !strings.Contains(why, "it has tokens again that were revoked: early;") || !strings.Contains(why, "it has revision 1 of the rules after revision 2") {
 			return fmt.Errorf("health of %s says %q after a restart", s.b.ID, why)
 		}
 		if err := s.check(s.b, kept); err != nil { // connects again
