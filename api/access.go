@@ -63,6 +63,8 @@ var needs = map[string]need{
 	"/weir.v1.Cluster/RemoveNode": {role: access.Admin, port: AdminPort, changes: true},
 	"/weir.v1.Cluster/ImportView": {role: access.Admin, port: AdminPort, changes: true},
 	"/weir.v1.Cluster/ListAudit":  {role: access.Admin, port: AdminPort},
+	// What a rule denies, of one node.
+	"/weir.v1.Cluster/GetRuleCounts": {role: access.Rules},
 	// It has identifiers of the clients' own users.
 	"/weir.v1.Cluster/ListTopKeys": {role: access.Rules, port: AdminPort},
 

@@ -216,6 +216,7 @@ func TestCallsOfAnotherDomainAreDenied(t *testing.T) {
 		"/weir.v1.RateLimiterConfig/ListRateLimits":                    &weirv1.ListRateLimitsRequest{Domain: bank},
 		"/weir.v1.RateLimiterConfig/ApplyRules":                        &weirv1.ApplyRulesRequest{Rules: "domain: bank\nrules: []\n"},
 		"/weir.v1.RateLimiterConfig/WatchRules":                        &weirv1.WatchRulesRequest{Domain: bank},
+		"/weir.v1.Cluster/GetRuleCounts":                               &weirv1.GetRuleCountsRequest{Domain: bank, RuleId: "r"},
 		"/weir.v1.Cluster/ListTopKeys":                                 &weirv1.ListTopKeysRequest{Domain: bank},
 	}
 	elsewhere := []string{ // what has no domain, or several with an answer for each

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/weirlimit/weir/api/internal/check"
 	"github.com/weirlimit/weir/api/internal/wire"
 	"github.com/weirlimit/weir/cluster"
 	"github.com/weirlimit/weir/internal/audit"
@@ -103,7 +104,9 @@ func (s healthServer) GetHealthStatus(context.Context, *weirv1.GetHealthStatusRe
 type clusterServer struct {
 	weirv1.UnsafeClusterServer // the compiler names a method that is missing
 	status                     Status
-	audit                      *audit.Log // of changes; nil: none
+	rules                      RuleStore
+	checks                     *check.Checker // counts the limits of rules
+	audit                      *audit.Log     // of changes; nil: none
 	port                       Port
 	tokens                     TokenStore // nil: there are none
 }

@@ -81,7 +81,7 @@ func InProcess(l *Limiter, c *ConfigServer, s Status, permits *Access) grpc.Clie
 	add(&weirv1.RateLimiter_ServiceDesc, l.Server())
 	add(&weirv1.RateLimiterConfig_ServiceDesc, auditedConfig{c, l.audit})
 	add(&weirv1.RateLimiterHealth_ServiceDesc, healthServer{limiter: l, status: s, port: permits.port()})
-	add(&weirv1.Cluster_ServiceDesc, clusterServer{status: s, audit: l.audit, port: permits.port(), tokens: permits.store()})
+	add(&weirv1.Cluster_ServiceDesc, clusterServer{status: s, rules: c.store, checks: l.checks, audit: l.audit, port: permits.port(), tokens: permits.store()})
 	return p
 }
 

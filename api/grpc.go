@@ -20,7 +20,7 @@ func Register(server *grpc.Server, l *Limiter, c *ConfigServer, s Status, permit
 	l.envoy.Register(server)
 	weirv1.RegisterRateLimiterConfigServer(r, auditedConfig{c, l.audit})
 	weirv1.RegisterRateLimiterHealthServer(r, healthServer{limiter: l, status: s, port: permits.port()})
-	weirv1.RegisterClusterServer(r, clusterServer{status: s, audit: l.audit, port: permits.port(), tokens: permits.store()})
+	weirv1.RegisterClusterServer(r, clusterServer{status: s, rules: c.store, checks: l.checks, audit: l.audit, port: permits.port(), tokens: permits.store()})
 }
 
 // RegisterEnvoy registers Envoy's rate limit service alone.

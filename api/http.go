@@ -117,7 +117,7 @@ func newRoutes(l *Limiter, c *ConfigServer, s Status, cfg HTTPConfig) (*runtime.
 		runtime.WithRoutingErrorHandler(methods.handleRoutingError),
 	)
 	if err := bind(gateway, l.Server(), auditedConfig{c, l.audit}, healthServer{limiter: l, status: s, port: cfg.Permits.port()},
-		clusterServer{status: s, audit: l.audit, port: cfg.Permits.port(), tokens: cfg.Permits.store()}); err != nil {
+		clusterServer{status: s, rules: c.store, checks: l.checks, audit: l.audit, port: cfg.Permits.port(), tokens: cfg.Permits.store()}); err != nil {
 		return nil, nil, err
 	}
 	mux := &routes{ServeMux: http.NewServeMux()}

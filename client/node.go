@@ -211,6 +211,13 @@ func (n *Node) ListTopKeys(ctx context.Context, req *weirv1.ListTopKeysRequest) 
 	return n.cluster.ListTopKeys(ctx, req)
 }
 
+// GetRuleCounts returns how a rule has decided the checks that the asked node was asked for. An empty domain means "default".
+func (n *Node) GetRuleCounts(ctx context.Context, domain, rule string) (*weirv1.GetRuleCountsResponse, error) {
+	ctx, done := n.bound(ctx)
+	defer done()
+	return n.cluster.GetRuleCounts(ctx, &weirv1.GetRuleCountsRequest{Domain: domain, RuleId: rule})
+}
+
 // ListAudit returns the last changes that the asked node was asked for, the oldest first.
 func (n *Node) ListAudit(ctx context.Context) (*weirv1.ListAuditResponse, error) {
 	ctx, done := n.bound(ctx)

@@ -126,6 +126,18 @@ func (t *tallies) renew(set *rules.Set) []*tally {
 	return s.byRank
 }
 
+// RuleCounts is what became of the limits of one rule since the node was started, or since the rule was added.
+type RuleCounts struct{ Allowed, Denied, WouldDeny, Unanswered uint64 }
+
+// CountsOf returns the counts of a rule in force, by its rank.
+func (c *Checker) CountsOf(set *rules.Set, rank int) RuleCounts {
+	one := c.tallies.of(set)[rank]
+	return RuleCounts{
+		Allowed: one.counts[hadRoom].Load(), Denied: one.counts[hadNone].Load(),
+		WouldDeny: one.counts[hadNoneUnenforced].Load(), Unanswered: one.counts[notAnswered].Load(),
+	}
+}
+
 // groups returns where the events of a set's rules are recorded; nil if they are not.
 func (t *tallies) groups(set *rules.Set) []*topkeys.Group {
 	if t.top == nil {

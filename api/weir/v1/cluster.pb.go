@@ -465,6 +465,171 @@ func (x *KeyEntry) GetCut() bool {
 	return false
 }
 
+// GetRuleCountsRequest names a rule.
+type GetRuleCountsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The domain of the rule. Empty means "default".
+	Domain string `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
+	// The rule. Required.
+	RuleId        string `protobuf:"bytes,2,opt,name=rule_id,json=ruleId,proto3" json:"rule_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetRuleCountsRequest) Reset() {
+	*x = GetRuleCountsRequest{}
+	mi := &file_weir_v1_cluster_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetRuleCountsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetRuleCountsRequest) ProtoMessage() {}
+
+func (x *GetRuleCountsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_cluster_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetRuleCountsRequest.ProtoReflect.Descriptor instead.
+func (*GetRuleCountsRequest) Descriptor() ([]byte, []int) {
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *GetRuleCountsRequest) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *GetRuleCountsRequest) GetRuleId() string {
+	if x != nil {
+		return x.RuleId
+	}
+	return ""
+}
+
+// GetRuleCountsResponse has what became of the limits of a rule, each limit of each check counted, as the metric
+// weir_rule_limits_total has it. Checks that only look are not counted.
+type GetRuleCountsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The id of the asked node.
+	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// Its incarnation. The counts of another incarnation begin at zero.
+	Incarnation uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// The store's revision at the last change of the rule that the node runs; 0 if it comes from a file.
+	Revision int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	// How often a limit had room.
+	Allowed uint64 `protobuf:"varint,4,opt,name=allowed,proto3" json:"allowed,omitempty"`
+	// How often a limit had no room, and denied.
+	Denied uint64 `protobuf:"varint,5,opt,name=denied,proto3" json:"denied,omitempty"`
+	// How often a limit had no room, and enforce below 100 kept it from denying.
+	WouldDeny uint64 `protobuf:"varint,6,opt,name=would_deny,json=wouldDeny,proto3" json:"would_deny,omitempty"`
+	// How often no node decided.
+	Unanswered uint64 `protobuf:"varint,7,opt,name=unanswered,proto3" json:"unanswered,omitempty"`
+	// How many limits of the rule a check is held against at most. With 1, the counts are those of checks.
+	LimitsPerCheck uint32 `protobuf:"varint,8,opt,name=limits_per_check,json=limitsPerCheck,proto3" json:"limits_per_check,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *GetRuleCountsResponse) Reset() {
+	*x = GetRuleCountsResponse{}
+	mi := &file_weir_v1_cluster_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetRuleCountsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetRuleCountsResponse) ProtoMessage() {}
+
+func (x *GetRuleCountsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_cluster_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetRuleCountsResponse.ProtoReflect.Descriptor instead.
+func (*GetRuleCountsResponse) Descriptor() ([]byte, []int) {
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *GetRuleCountsResponse) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *GetRuleCountsResponse) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *GetRuleCountsResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *GetRuleCountsResponse) GetAllowed() uint64 {
+	if x != nil {
+		return x.Allowed
+	}
+	return 0
+}
+
+func (x *GetRuleCountsResponse) GetDenied() uint64 {
+	if x != nil {
+		return x.Denied
+	}
+	return 0
+}
+
+func (x *GetRuleCountsResponse) GetWouldDeny() uint64 {
+	if x != nil {
+		return x.WouldDeny
+	}
+	return 0
+}
+
+func (x *GetRuleCountsResponse) GetUnanswered() uint64 {
+	if x != nil {
+		return x.Unanswered
+	}
+	return 0
+}
+
+func (x *GetRuleCountsResponse) GetLimitsPerCheck() uint32 {
+	if x != nil {
+		return x.LimitsPerCheck
+	}
+	return 0
+}
+
 // CreateTokenRequest describes a token.
 type CreateTokenRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -480,7 +645,7 @@ type CreateTokenRequest struct {
 
 func (x *CreateTokenRequest) Reset() {
 	*x = CreateTokenRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[5]
+	mi := &file_weir_v1_cluster_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -492,7 +657,7 @@ func (x *CreateTokenRequest) String() string {
 func (*CreateTokenRequest) ProtoMessage() {}
 
 func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[5]
+	mi := &file_weir_v1_cluster_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -505,7 +670,7 @@ func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenRequest.ProtoReflect.Descriptor instead.
 func (*CreateTokenRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{5}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *CreateTokenRequest) GetName() string {
@@ -538,7 +703,7 @@ type CreateTokenResponse struct {
 
 func (x *CreateTokenResponse) Reset() {
 	*x = CreateTokenResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[6]
+	mi := &file_weir_v1_cluster_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -550,7 +715,7 @@ func (x *CreateTokenResponse) String() string {
 func (*CreateTokenResponse) ProtoMessage() {}
 
 func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[6]
+	mi := &file_weir_v1_cluster_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -563,7 +728,7 @@ func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenResponse.ProtoReflect.Descriptor instead.
 func (*CreateTokenResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{6}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{8}
 }
 
 // ListTokensRequest has no fields.
@@ -575,7 +740,7 @@ type ListTokensRequest struct {
 
 func (x *ListTokensRequest) Reset() {
 	*x = ListTokensRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[7]
+	mi := &file_weir_v1_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -587,7 +752,7 @@ func (x *ListTokensRequest) String() string {
 func (*ListTokensRequest) ProtoMessage() {}
 
 func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[7]
+	mi := &file_weir_v1_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -600,7 +765,7 @@ func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensRequest.ProtoReflect.Descriptor instead.
 func (*ListTokensRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{7}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{9}
 }
 
 // ListTokensResponse lists tokens in the order in which they were created.
@@ -614,7 +779,7 @@ type ListTokensResponse struct {
 
 func (x *ListTokensResponse) Reset() {
 	*x = ListTokensResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[8]
+	mi := &file_weir_v1_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -626,7 +791,7 @@ func (x *ListTokensResponse) String() string {
 func (*ListTokensResponse) ProtoMessage() {}
 
 func (x *ListTokensResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[8]
+	mi := &file_weir_v1_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -639,7 +804,7 @@ func (x *ListTokensResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensResponse.ProtoReflect.Descriptor instead.
 func (*ListTokensResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{8}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListTokensResponse) GetTokens() []*Token {
@@ -662,7 +827,7 @@ type Token struct {
 
 func (x *Token) Reset() {
 	*x = Token{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[9]
+	mi := &file_weir_v1_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -674,7 +839,7 @@ func (x *Token) String() string {
 func (*Token) ProtoMessage() {}
 
 func (x *Token) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[9]
+	mi := &file_weir_v1_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -687,7 +852,7 @@ func (x *Token) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Token.ProtoReflect.Descriptor instead.
 func (*Token) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{9}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Token) GetName() string {
@@ -715,7 +880,7 @@ type RevokeTokenRequest struct {
 
 func (x *RevokeTokenRequest) Reset() {
 	*x = RevokeTokenRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[10]
+	mi := &file_weir_v1_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -727,7 +892,7 @@ func (x *RevokeTokenRequest) String() string {
 func (*RevokeTokenRequest) ProtoMessage() {}
 
 func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[10]
+	mi := &file_weir_v1_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -740,7 +905,7 @@ func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTokenRequest.ProtoReflect.Descriptor instead.
 func (*RevokeTokenRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{10}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RevokeTokenRequest) GetName() string {
@@ -759,7 +924,7 @@ type RevokeTokenResponse struct {
 
 func (x *RevokeTokenResponse) Reset() {
 	*x = RevokeTokenResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[11]
+	mi := &file_weir_v1_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -771,7 +936,7 @@ func (x *RevokeTokenResponse) String() string {
 func (*RevokeTokenResponse) ProtoMessage() {}
 
 func (x *RevokeTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[11]
+	mi := &file_weir_v1_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -784,7 +949,7 @@ func (x *RevokeTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTokenResponse.ProtoReflect.Descriptor instead.
 func (*RevokeTokenResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{11}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 // ListAuditRequest has no fields.
@@ -796,7 +961,7 @@ type ListAuditRequest struct {
 
 func (x *ListAuditRequest) Reset() {
 	*x = ListAuditRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[12]
+	mi := &file_weir_v1_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -808,7 +973,7 @@ func (x *ListAuditRequest) String() string {
 func (*ListAuditRequest) ProtoMessage() {}
 
 func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[12]
+	mi := &file_weir_v1_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -821,7 +986,7 @@ func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditRequest.ProtoReflect.Descriptor instead.
 func (*ListAuditRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{12}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 // ListAuditResponse lists changes, the oldest first.
@@ -835,7 +1000,7 @@ type ListAuditResponse struct {
 
 func (x *ListAuditResponse) Reset() {
 	*x = ListAuditResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[13]
+	mi := &file_weir_v1_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -847,7 +1012,7 @@ func (x *ListAuditResponse) String() string {
 func (*ListAuditResponse) ProtoMessage() {}
 
 func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[13]
+	mi := &file_weir_v1_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -860,7 +1025,7 @@ func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditResponse.ProtoReflect.Descriptor instead.
 func (*ListAuditResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{13}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListAuditResponse) GetEntries() []*AuditEntry {
@@ -897,7 +1062,7 @@ type AuditEntry struct {
 
 func (x *AuditEntry) Reset() {
 	*x = AuditEntry{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[14]
+	mi := &file_weir_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -909,7 +1074,7 @@ func (x *AuditEntry) String() string {
 func (*AuditEntry) ProtoMessage() {}
 
 func (x *AuditEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[14]
+	mi := &file_weir_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -922,7 +1087,7 @@ func (x *AuditEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditEntry.ProtoReflect.Descriptor instead.
 func (*AuditEntry) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{14}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *AuditEntry) GetTime() int64 {
@@ -997,7 +1162,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[15]
+	mi := &file_weir_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1009,7 +1174,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[15]
+	mi := &file_weir_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1022,7 +1187,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{15}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 // ListNodesResponse lists nodes by id.
@@ -1038,7 +1203,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[16]
+	mi := &file_weir_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1050,7 +1215,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[16]
+	mi := &file_weir_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1063,7 +1228,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{16}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListNodesResponse) GetView() uint64 {
@@ -1123,7 +1288,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[17]
+	mi := &file_weir_v1_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1135,7 +1300,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[17]
+	mi := &file_weir_v1_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1148,7 +1313,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{17}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Node) GetId() string {
@@ -1260,7 +1425,7 @@ type ImportViewRequest struct {
 
 func (x *ImportViewRequest) Reset() {
 	*x = ImportViewRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[18]
+	mi := &file_weir_v1_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1272,7 +1437,7 @@ func (x *ImportViewRequest) String() string {
 func (*ImportViewRequest) ProtoMessage() {}
 
 func (x *ImportViewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[18]
+	mi := &file_weir_v1_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1285,7 +1450,7 @@ func (x *ImportViewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportViewRequest.ProtoReflect.Descriptor instead.
 func (*ImportViewRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{18}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ImportViewRequest) GetDryRun() bool {
@@ -1314,7 +1479,7 @@ type ImportViewResponse struct {
 
 func (x *ImportViewResponse) Reset() {
 	*x = ImportViewResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[19]
+	mi := &file_weir_v1_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1326,7 +1491,7 @@ func (x *ImportViewResponse) String() string {
 func (*ImportViewResponse) ProtoMessage() {}
 
 func (x *ImportViewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[19]
+	mi := &file_weir_v1_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1339,7 +1504,7 @@ func (x *ImportViewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportViewResponse.ProtoReflect.Descriptor instead.
 func (*ImportViewResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ImportViewResponse) GetCluster() string {
@@ -1390,7 +1555,7 @@ type DrainNodeRequest struct {
 
 func (x *DrainNodeRequest) Reset() {
 	*x = DrainNodeRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[20]
+	mi := &file_weir_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1402,7 +1567,7 @@ func (x *DrainNodeRequest) String() string {
 func (*DrainNodeRequest) ProtoMessage() {}
 
 func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[20]
+	mi := &file_weir_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1415,7 +1580,7 @@ func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
 func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DrainNodeRequest) GetNodeId() string {
@@ -1443,7 +1608,7 @@ type RemoveNodeRequest struct {
 
 func (x *RemoveNodeRequest) Reset() {
 	*x = RemoveNodeRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[21]
+	mi := &file_weir_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1455,7 +1620,7 @@ func (x *RemoveNodeRequest) String() string {
 func (*RemoveNodeRequest) ProtoMessage() {}
 
 func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[21]
+	mi := &file_weir_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1468,7 +1633,7 @@ func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeRequest.ProtoReflect.Descriptor instead.
 func (*RemoveNodeRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RemoveNodeRequest) GetNodeId() string {
@@ -1492,7 +1657,7 @@ type RemoveNodeResponse struct {
 
 func (x *RemoveNodeResponse) Reset() {
 	*x = RemoveNodeResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[22]
+	mi := &file_weir_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1504,7 +1669,7 @@ func (x *RemoveNodeResponse) String() string {
 func (*RemoveNodeResponse) ProtoMessage() {}
 
 func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[22]
+	mi := &file_weir_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1517,7 +1682,7 @@ func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeResponse.ProtoReflect.Descriptor instead.
 func (*RemoveNodeResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RemoveNodeResponse) GetView() uint64 {
@@ -1545,7 +1710,7 @@ type DrainNodeResponse struct {
 
 func (x *DrainNodeResponse) Reset() {
 	*x = DrainNodeResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[23]
+	mi := &file_weir_v1_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1557,7 +1722,7 @@ func (x *DrainNodeResponse) String() string {
 func (*DrainNodeResponse) ProtoMessage() {}
 
 func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[23]
+	mi := &file_weir_v1_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1570,7 +1735,7 @@ func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeResponse.ProtoReflect.Descriptor instead.
 func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DrainNodeResponse) GetToHandOver() uint32 {
@@ -1591,7 +1756,7 @@ type GetRingRequest struct {
 
 func (x *GetRingRequest) Reset() {
 	*x = GetRingRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[24]
+	mi := &file_weir_v1_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1603,7 +1768,7 @@ func (x *GetRingRequest) String() string {
 func (*GetRingRequest) ProtoMessage() {}
 
 func (x *GetRingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[24]
+	mi := &file_weir_v1_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1616,7 +1781,7 @@ func (x *GetRingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRingRequest.ProtoReflect.Descriptor instead.
 func (*GetRingRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{24}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetRingRequest) GetTables() bool {
@@ -1647,7 +1812,7 @@ type GetRingResponse struct {
 
 func (x *GetRingResponse) Reset() {
 	*x = GetRingResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[25]
+	mi := &file_weir_v1_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1659,7 +1824,7 @@ func (x *GetRingResponse) String() string {
 func (*GetRingResponse) ProtoMessage() {}
 
 func (x *GetRingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[25]
+	mi := &file_weir_v1_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1672,7 +1837,7 @@ func (x *GetRingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRingResponse.ProtoReflect.Descriptor instead.
 func (*GetRingResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{25}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetRingResponse) GetView() uint64 {
@@ -1725,7 +1890,7 @@ type RingShare struct {
 
 func (x *RingShare) Reset() {
 	*x = RingShare{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[26]
+	mi := &file_weir_v1_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1737,7 +1902,7 @@ func (x *RingShare) String() string {
 func (*RingShare) ProtoMessage() {}
 
 func (x *RingShare) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[26]
+	mi := &file_weir_v1_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1750,7 +1915,7 @@ func (x *RingShare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RingShare.ProtoReflect.Descriptor instead.
 func (*RingShare) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{26}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RingShare) GetId() string {
@@ -1806,7 +1971,22 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\bKeyEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\x12\x10\n" +
-	"\x03cut\x18\x03 \x01(\bR\x03cut\"V\n" +
+	"\x03cut\x18\x03 \x01(\bR\x03cut\"G\n" +
+	"\x14GetRuleCountsRequest\x12\x16\n" +
+	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x17\n" +
+	"\arule_id\x18\x02 \x01(\tR\x06ruleId\"\x89\x02\n" +
+	"\x15GetRuleCountsResponse\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\x12\x18\n" +
+	"\aallowed\x18\x04 \x01(\x04R\aallowed\x12\x16\n" +
+	"\x06denied\x18\x05 \x01(\x04R\x06denied\x12\x1d\n" +
+	"\n" +
+	"would_deny\x18\x06 \x01(\x04R\twouldDeny\x12\x1e\n" +
+	"\n" +
+	"unanswered\x18\a \x01(\x04R\n" +
+	"unanswered\x12(\n" +
+	"\x10limits_per_check\x18\b \x01(\rR\x0elimitsPerCheck\"V\n" +
 	"\x12CreateTokenRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05roles\x18\x02 \x01(\tR\x05roles\x12\x16\n" +
@@ -1895,7 +2075,7 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\x12NODE_STATE_JOINING\x10\x01\x12\x14\n" +
 	"\x10NODE_STATE_READY\x10\x02\x12\x16\n" +
 	"\x12NODE_STATE_LEAVING\x10\x03\x12\x13\n" +
-	"\x0fNODE_STATE_LEFT\x10\x042\xc6\x05\n" +
+	"\x0fNODE_STATE_LEFT\x10\x042\x96\x06\n" +
 	"\aCluster\x12B\n" +
 	"\tListNodes\x12\x19.weir.v1.ListNodesRequest\x1a\x1a.weir.v1.ListNodesResponse\x12<\n" +
 	"\aGetRing\x12\x17.weir.v1.GetRingRequest\x1a\x18.weir.v1.GetRingResponse\x12B\n" +
@@ -1904,7 +2084,8 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"RemoveNode\x12\x1a.weir.v1.RemoveNodeRequest\x1a\x1b.weir.v1.RemoveNodeResponse\x12E\n" +
 	"\n" +
 	"ImportView\x12\x1a.weir.v1.ImportViewRequest\x1a\x1b.weir.v1.ImportViewResponse\x12H\n" +
-	"\vListTopKeys\x12\x1b.weir.v1.ListTopKeysRequest\x1a\x1c.weir.v1.ListTopKeysResponse\x12B\n" +
+	"\vListTopKeys\x12\x1b.weir.v1.ListTopKeysRequest\x1a\x1c.weir.v1.ListTopKeysResponse\x12N\n" +
+	"\rGetRuleCounts\x12\x1d.weir.v1.GetRuleCountsRequest\x1a\x1e.weir.v1.GetRuleCountsResponse\x12B\n" +
 	"\tListAudit\x12\x19.weir.v1.ListAuditRequest\x1a\x1a.weir.v1.ListAuditResponse\x12H\n" +
 	"\vCreateToken\x12\x1b.weir.v1.CreateTokenRequest\x1a\x1c.weir.v1.CreateTokenResponse\x12E\n" +
 	"\n" +
@@ -1924,68 +2105,72 @@ func file_weir_v1_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_v1_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_weir_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_weir_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_weir_v1_cluster_proto_goTypes = []any{
-	(NodeState)(0),              // 0: weir.v1.NodeState
-	(*ListTopKeysRequest)(nil),  // 1: weir.v1.ListTopKeysRequest
-	(*ListTopKeysResponse)(nil), // 2: weir.v1.ListTopKeysResponse
-	(*UnansweredNode)(nil),      // 3: weir.v1.UnansweredNode
-	(*TopKey)(nil),              // 4: weir.v1.TopKey
-	(*KeyEntry)(nil),            // 5: weir.v1.KeyEntry
-	(*CreateTokenRequest)(nil),  // 6: weir.v1.CreateTokenRequest
-	(*CreateTokenResponse)(nil), // 7: weir.v1.CreateTokenResponse
-	(*ListTokensRequest)(nil),   // 8: weir.v1.ListTokensRequest
-	(*ListTokensResponse)(nil),  // 9: weir.v1.ListTokensResponse
-	(*Token)(nil),               // 10: weir.v1.Token
-	(*RevokeTokenRequest)(nil),  // 11: weir.v1.RevokeTokenRequest
-	(*RevokeTokenResponse)(nil), // 12: weir.v1.RevokeTokenResponse
-	(*ListAuditRequest)(nil),    // 13: weir.v1.ListAuditRequest
-	(*ListAuditResponse)(nil),   // 14: weir.v1.ListAuditResponse
-	(*AuditEntry)(nil),          // 15: weir.v1.AuditEntry
-	(*ListNodesRequest)(nil),    // 16: weir.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),   // 17: weir.v1.ListNodesResponse
-	(*Node)(nil),                // 18: weir.v1.Node
-	(*ImportViewRequest)(nil),   // 19: weir.v1.ImportViewRequest
-	(*ImportViewResponse)(nil),  // 20: weir.v1.ImportViewResponse
-	(*DrainNodeRequest)(nil),    // 21: weir.v1.DrainNodeRequest
-	(*RemoveNodeRequest)(nil),   // 22: weir.v1.RemoveNodeRequest
-	(*RemoveNodeResponse)(nil),  // 23: weir.v1.RemoveNodeResponse
-	(*DrainNodeResponse)(nil),   // 24: weir.v1.DrainNodeResponse
-	(*GetRingRequest)(nil),      // 25: weir.v1.GetRingRequest
-	(*GetRingResponse)(nil),     // 26: weir.v1.GetRingResponse
-	(*RingShare)(nil),           // 27: weir.v1.RingShare
+	(NodeState)(0),                // 0: weir.v1.NodeState
+	(*ListTopKeysRequest)(nil),    // 1: weir.v1.ListTopKeysRequest
+	(*ListTopKeysResponse)(nil),   // 2: weir.v1.ListTopKeysResponse
+	(*UnansweredNode)(nil),        // 3: weir.v1.UnansweredNode
+	(*TopKey)(nil),                // 4: weir.v1.TopKey
+	(*KeyEntry)(nil),              // 5: weir.v1.KeyEntry
+	(*GetRuleCountsRequest)(nil),  // 6: weir.v1.GetRuleCountsRequest
+	(*GetRuleCountsResponse)(nil), // 7: weir.v1.GetRuleCountsResponse
+	(*CreateTokenRequest)(nil),    // 8: weir.v1.CreateTokenRequest
+	(*CreateTokenResponse)(nil),   // 9: weir.v1.CreateTokenResponse
+	(*ListTokensRequest)(nil),     // 10: weir.v1.ListTokensRequest
+	(*ListTokensResponse)(nil),    // 11: weir.v1.ListTokensResponse
+	(*Token)(nil),                 // 12: weir.v1.Token
+	(*RevokeTokenRequest)(nil),    // 13: weir.v1.RevokeTokenRequest
+	(*RevokeTokenResponse)(nil),   // 14: weir.v1.RevokeTokenResponse
+	(*ListAuditRequest)(nil),      // 15: weir.v1.ListAuditRequest
+	(*ListAuditResponse)(nil),     // 16: weir.v1.ListAuditResponse
+	(*AuditEntry)(nil),            // 17: weir.v1.AuditEntry
+	(*ListNodesRequest)(nil),      // 18: weir.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),     // 19: weir.v1.ListNodesResponse
+	(*Node)(nil),                  // 20: weir.v1.Node
+	(*ImportViewRequest)(nil),     // 21: weir.v1.ImportViewRequest
+	(*ImportViewResponse)(nil),    // 22: weir.v1.ImportViewResponse
+	(*DrainNodeRequest)(nil),      // 23: weir.v1.DrainNodeRequest
+	(*RemoveNodeRequest)(nil),     // 24: weir.v1.RemoveNodeRequest
+	(*RemoveNodeResponse)(nil),    // 25: weir.v1.RemoveNodeResponse
+	(*DrainNodeResponse)(nil),     // 26: weir.v1.DrainNodeResponse
+	(*GetRingRequest)(nil),        // 27: weir.v1.GetRingRequest
+	(*GetRingResponse)(nil),       // 28: weir.v1.GetRingResponse
+	(*RingShare)(nil),             // 29: weir.v1.RingShare
 }
 var file_weir_v1_cluster_proto_depIdxs = []int32{
 	4,  // 0: weir.v1.ListTopKeysResponse.keys:type_name -> weir.v1.TopKey
 	3,  // 1: weir.v1.ListTopKeysResponse.unanswered:type_name -> weir.v1.UnansweredNode
 	5,  // 2: weir.v1.TopKey.entries:type_name -> weir.v1.KeyEntry
-	10, // 3: weir.v1.ListTokensResponse.tokens:type_name -> weir.v1.Token
-	15, // 4: weir.v1.ListAuditResponse.entries:type_name -> weir.v1.AuditEntry
-	18, // 5: weir.v1.ListNodesResponse.nodes:type_name -> weir.v1.Node
+	12, // 3: weir.v1.ListTokensResponse.tokens:type_name -> weir.v1.Token
+	17, // 4: weir.v1.ListAuditResponse.entries:type_name -> weir.v1.AuditEntry
+	20, // 5: weir.v1.ListNodesResponse.nodes:type_name -> weir.v1.Node
 	0,  // 6: weir.v1.Node.state:type_name -> weir.v1.NodeState
-	27, // 7: weir.v1.GetRingResponse.shares:type_name -> weir.v1.RingShare
-	16, // 8: weir.v1.Cluster.ListNodes:input_type -> weir.v1.ListNodesRequest
-	25, // 9: weir.v1.Cluster.GetRing:input_type -> weir.v1.GetRingRequest
-	21, // 10: weir.v1.Cluster.DrainNode:input_type -> weir.v1.DrainNodeRequest
-	22, // 11: weir.v1.Cluster.RemoveNode:input_type -> weir.v1.RemoveNodeRequest
-	19, // 12: weir.v1.Cluster.ImportView:input_type -> weir.v1.ImportViewRequest
+	29, // 7: weir.v1.GetRingResponse.shares:type_name -> weir.v1.RingShare
+	18, // 8: weir.v1.Cluster.ListNodes:input_type -> weir.v1.ListNodesRequest
+	27, // 9: weir.v1.Cluster.GetRing:input_type -> weir.v1.GetRingRequest
+	23, // 10: weir.v1.Cluster.DrainNode:input_type -> weir.v1.DrainNodeRequest
+	24, // 11: weir.v1.Cluster.RemoveNode:input_type -> weir.v1.RemoveNodeRequest
+	21, // 12: weir.v1.Cluster.ImportView:input_type -> weir.v1.ImportViewRequest
 	1,  // 13: weir.v1.Cluster.ListTopKeys:input_type -> weir.v1.ListTopKeysRequest
-	13, // 14: weir.v1.Cluster.ListAudit:input_type -> weir.v1.ListAuditRequest
-	6,  // 15: weir.v1.Cluster.CreateToken:input_type -> weir.v1.CreateTokenRequest
-	8,  // 16: weir.v1.Cluster.ListTokens:input_type -> weir.v1.ListTokensRequest
-	11, // 17: weir.v1.Cluster.RevokeToken:input_type -> weir.v1.RevokeTokenRequest
-	17, // 18: weir.v1.Cluster.ListNodes:output_type -> weir.v1.ListNodesResponse
-	26, // 19: weir.v1.Cluster.GetRing:output_type -> weir.v1.GetRingResponse
-	24, // 20: weir.v1.Cluster.DrainNode:output_type -> weir.v1.DrainNodeResponse
-	23, // 21: weir.v1.Cluster.RemoveNode:output_type -> weir.v1.RemoveNodeResponse
-	20, // 22: weir.v1.Cluster.ImportView:output_type -> weir.v1.ImportViewResponse
-	2,  // 23: weir.v1.Cluster.ListTopKeys:output_type -> weir.v1.ListTopKeysResponse
-	14, // 24: weir.v1.Cluster.ListAudit:output_type -> weir.v1.ListAuditResponse
-	7,  // 25: weir.v1.Cluster.CreateToken:output_type -> weir.v1.CreateTokenResponse
-	9,  // 26: weir.v1.Cluster.ListTokens:output_type -> weir.v1.ListTokensResponse
-	12, // 27: weir.v1.Cluster.RevokeToken:output_type -> weir.v1.RevokeTokenResponse
-	18, // [18:28] is the sub-list for method output_type
-	8,  // [8:18] is the sub-list for method input_type
+	6,  // 14: weir.v1.Cluster.GetRuleCounts:input_type -> weir.v1.GetRuleCountsRequest
+	15, // 15: weir.v1.Cluster.ListAudit:input_type -> weir.v1.ListAuditRequest
+	8,  // 16: weir.v1.Cluster.CreateToken:input_type -> weir.v1.CreateTokenRequest
+	10, // 17: weir.v1.Cluster.ListTokens:input_type -> weir.v1.ListTokensRequest
+	13, // 18: weir.v1.Cluster.RevokeToken:input_type -> weir.v1.RevokeTokenRequest
+	19, // 19: weir.v1.Cluster.ListNodes:output_type -> weir.v1.ListNodesResponse
+	28, // 20: weir.v1.Cluster.GetRing:output_type -> weir.v1.GetRingResponse
+	26, // 21: weir.v1.Cluster.DrainNode:output_type -> weir.v1.DrainNodeResponse
+	25, // 22: weir.v1.Cluster.RemoveNode:output_type -> weir.v1.RemoveNodeResponse
+	22, // 23: weir.v1.Cluster.ImportView:output_type -> weir.v1.ImportViewResponse
+	2,  // 24: weir.v1.Cluster.ListTopKeys:output_type -> weir.v1.ListTopKeysResponse
+	7,  // 25: weir.v1.Cluster.GetRuleCounts:output_type -> weir.v1.GetRuleCountsResponse
+	16, // 26: weir.v1.Cluster.ListAudit:output_type -> weir.v1.ListAuditResponse
+	9,  // 27: weir.v1.Cluster.CreateToken:output_type -> weir.v1.CreateTokenResponse
+	11, // 28: weir.v1.Cluster.ListTokens:output_type -> weir.v1.ListTokensResponse
+	14, // 29: weir.v1.Cluster.RevokeToken:output_type -> weir.v1.RevokeTokenResponse
+	19, // [19:30] is the sub-list for method output_type
+	8,  // [8:19] is the sub-list for method input_type
 	8,  // [8:8] is the sub-list for extension type_name
 	8,  // [8:8] is the sub-list for extension extendee
 	0,  // [0:8] is the sub-list for field type_name
@@ -2002,7 +2187,7 @@ func file_weir_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_v1_cluster_proto_rawDesc), len(file_weir_v1_cluster_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   27,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -21,16 +21,17 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Cluster_ListNodes_FullMethodName   = "/weir.v1.Cluster/ListNodes"
-	Cluster_GetRing_FullMethodName     = "/weir.v1.Cluster/GetRing"
-	Cluster_DrainNode_FullMethodName   = "/weir.v1.Cluster/DrainNode"
-	Cluster_RemoveNode_FullMethodName  = "/weir.v1.Cluster/RemoveNode"
-	Cluster_ImportView_FullMethodName  = "/weir.v1.Cluster/ImportView"
-	Cluster_ListTopKeys_FullMethodName = "/weir.v1.Cluster/ListTopKeys"
-	Cluster_ListAudit_FullMethodName   = "/weir.v1.Cluster/ListAudit"
-	Cluster_CreateToken_FullMethodName = "/weir.v1.Cluster/CreateToken"
-	Cluster_ListTokens_FullMethodName  = "/weir.v1.Cluster/ListTokens"
-	Cluster_RevokeToken_FullMethodName = "/weir.v1.Cluster/RevokeToken"
+	Cluster_ListNodes_FullMethodName     = "/weir.v1.Cluster/ListNodes"
+	Cluster_GetRing_FullMethodName       = "/weir.v1.Cluster/GetRing"
+	Cluster_DrainNode_FullMethodName     = "/weir.v1.Cluster/DrainNode"
+	Cluster_RemoveNode_FullMethodName    = "/weir.v1.Cluster/RemoveNode"
+	Cluster_ImportView_FullMethodName    = "/weir.v1.Cluster/ImportView"
+	Cluster_ListTopKeys_FullMethodName   = "/weir.v1.Cluster/ListTopKeys"
+	Cluster_GetRuleCounts_FullMethodName = "/weir.v1.Cluster/GetRuleCounts"
+	Cluster_ListAudit_FullMethodName     = "/weir.v1.Cluster/ListAudit"
+	Cluster_CreateToken_FullMethodName   = "/weir.v1.Cluster/CreateToken"
+	Cluster_ListTokens_FullMethodName    = "/weir.v1.Cluster/ListTokens"
+	Cluster_RevokeToken_FullMethodName   = "/weir.v1.Cluster/RevokeToken"
 )
 
 // ClusterClient is the client API for Cluster service.
@@ -62,6 +63,10 @@ type ClusterClient interface {
 	// within 500 ms are named, and their checks are missing. INVALID_ARGUMENT means that a field is wrong, and
 	// FAILED_PRECONDITION that the asked node keeps no lists. Over HTTP: GET /v1/top.
 	ListTopKeys(ctx context.Context, in *ListTopKeysRequest, opts ...grpc.CallOption) (*ListTopKeysResponse, error)
+	// GetRuleCounts returns how a rule has decided the checks that clients have asked the asked node for, over
+	// gRPC only. The counts are exact, and those of the cluster are the sums over all nodes. INVALID_ARGUMENT means
+	// that a field is wrong, and NOT_FOUND that the node runs no such rule.
+	GetRuleCounts(ctx context.Context, in *GetRuleCountsRequest, opts ...grpc.CallOption) (*GetRuleCountsResponse, error)
 	// ListAudit returns the last changes that the asked node was asked for, over gRPC only.
 	ListAudit(ctx context.Context, in *ListAuditRequest, opts ...grpc.CallOption) (*ListAuditResponse, error)
 	// CreateToken stores an access token of a client in etcd, for all nodes, over gRPC only. The caller makes
@@ -145,6 +150,16 @@ func (c *clusterClient) ListTopKeys(ctx context.Context, in *ListTopKeysRequest,
 	return out, nil
 }
 
+func (c *clusterClient) GetRuleCounts(ctx context.Context, in *GetRuleCountsRequest, opts ...grpc.CallOption) (*GetRuleCountsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetRuleCountsResponse)
+	err := c.cc.Invoke(ctx, Cluster_GetRuleCounts_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *clusterClient) ListAudit(ctx context.Context, in *ListAuditRequest, opts ...grpc.CallOption) (*ListAuditResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListAuditResponse)
@@ -214,6 +229,10 @@ type ClusterServer interface {
 	// within 500 ms are named, and their checks are missing. INVALID_ARGUMENT means that a field is wrong, and
 	// FAILED_PRECONDITION that the asked node keeps no lists. Over HTTP: GET /v1/top.
 	ListTopKeys(context.Context, *ListTopKeysRequest) (*ListTopKeysResponse, error)
+	// GetRuleCounts returns how a rule has decided the checks that clients have asked the asked node for, over
+	// gRPC only. The counts are exact, and those of the cluster are the sums over all nodes. INVALID_ARGUMENT means
+	// that a field is wrong, and NOT_FOUND that the node runs no such rule.
+	GetRuleCounts(context.Context, *GetRuleCountsRequest) (*GetRuleCountsResponse, error)
 	// ListAudit returns the last changes that the asked node was asked for, over gRPC only.
 	ListAudit(context.Context, *ListAuditRequest) (*ListAuditResponse, error)
 	// CreateToken stores an access token of a client in etcd, for all nodes, over gRPC only. The caller makes
@@ -254,6 +273,9 @@ func (UnimplementedClusterServer) ImportView(context.Context, *ImportViewRequest
 }
 func (UnimplementedClusterServer) ListTopKeys(context.Context, *ListTopKeysRequest) (*ListTopKeysResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListTopKeys not implemented")
+}
+func (UnimplementedClusterServer) GetRuleCounts(context.Context, *GetRuleCountsRequest) (*GetRuleCountsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetRuleCounts not implemented")
 }
 func (UnimplementedClusterServer) ListAudit(context.Context, *ListAuditRequest) (*ListAuditResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListAudit not implemented")
@@ -396,6 +418,24 @@ func _Cluster_ListTopKeys_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Cluster_GetRuleCounts_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetRuleCountsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServer).GetRuleCounts(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Cluster_GetRuleCounts_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServer).GetRuleCounts(ctx, req.(*GetRuleCountsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Cluster_ListAudit_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListAuditRequest)
 	if err := dec(in); err != nil {
@@ -498,6 +538,10 @@ var Cluster_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListTopKeys",
 			Handler:    _Cluster_ListTopKeys_Handler,
+		},
+		{
+			MethodName: "GetRuleCounts",
+			Handler:    _Cluster_GetRuleCounts_Handler,
 		},
 		{
 			MethodName: "ListAudit",
