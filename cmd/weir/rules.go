@@ -26,7 +26,7 @@ a change within a second. Nodes that were started with --rules have rules of the
 		Args: knownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.applyCommand(), a.diffCommand(), a.lintCommand(), a.listCommand(), a.getCommand(), a.deleteCommand(), a.exportCommand())
+	cmd.AddCommand(a.applyCommand(), a.diffCommand(), a.lintCommand(), a.listCommand(), a.getCommand(), a.deleteCommand(), a.promoteCommand(), a.exportCommand())
 	return cmd
 }
 
