@@ -86,6 +86,30 @@ func (c *counters) sweep(now int64) {
 	c.sweepAt = max(sweepLeast, 2*len(c.index))
 }
 
+// Bytes of what is kept for one counter and for one key of a report, with their places in a map.
+const (
+	slotBytes = 256
+	keyBytes  = 96
+)
+
+// bytes is about how much memory the counters and the lists of keys have.
+func (e *engine) bytes() (n int64) {
+	n = int64(cap(e.counters.slots)) * slotBytes
+	for i := range e.counters.slots {
+		c := &e.counters.slots[i]
+		n += int64(len(c.text))
+		if c.long != nil {
+			n += int64(c.long.Bytes())
+		}
+	}
+	for _, s := range e.rules {
+		if s != nil {
+			n += int64(len(s.top.counts)) * (keyBytes + maxSubject)
+		}
+	}
+	return n
+}
+
 // end ends all counters.
 func (c *counters) end() {
 	for i := range c.slots {

@@ -28,7 +28,12 @@ type Config struct {
 	TimeField string
 	// Progress is called after every few thousand lines, with their number; nil is none.
 	Progress func(lines int64)
+	// MaxBytes is about how much memory counters and reports may have before Read returns ErrTooLarge; 0 is no bound.
+	MaxBytes int64
 }
+
+// ErrTooLarge says that a replay needs more than Config.MaxBytes.
+var ErrTooLarge = errors.New("the replay needs too much memory")
 
 // Run replays logs, one after the other. It is not safe for concurrent use; make it with New.
 type Run struct {
@@ -41,20 +46,21 @@ type Run struct {
 	check   check
 	attrs   []rules.Attribute
 
-	lines     int64
-	faults    [faults]int64
-	examples  [faults]string // where the first line of each stands
-	missing   []int64        // by index in maps: lines without the field
-	latest    int64          // of all lines
-	first     int64
-	backward  int64 // lines earlier than one before
-	worst     int64 // the longest step back
-	series    series
-	both      [2][2]int64 // checks by whether Rules and Against deny
-	differs   map[string]int64
-	approx    int64
-	observers []func(*record, *check)
-	seen      int64 // for Progress
+	lines      int64
+	faults     [faults]int64
+	examples   [faults]string // where the first line of each stands
+	missing    []int64        // by index in maps: lines without the field
+	latest     int64          // of all lines
+	first      int64
+	backward   int64 // lines earlier than one before
+	worst      int64 // the longest step back
+	series     series
+	both       [2][2]int64 // checks by whether Rules and Against deny
+	differs    map[string]int64
+	approx     int64
+	observers  []func(*record, *check)
+	seen       int64 // for Progress
+	unmeasured int   // matches since the memory was measured last
 }
 
 // New returns a Run that has read nothing. The error names a format, field or attribute that cannot be.
@@ -158,6 +164,9 @@ func (r *Run) Read(name string, from io.Reader) error {
 		if r.seen++; r.config.Progress != nil && r.seen%8192 == 0 {
 			r.config.Progress(r.seen)
 		}
+		if large := r.measure(); large != nil {
+			return fmt.Errorf("log %s: line %d: %w", name, n, large)
+		}
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -165,6 +174,29 @@ func (r *Run) Read(name string, from io.Reader) error {
 			return fmt.Errorf("log %s: line %d: %w", name, n, err)
 		}
 	}
+}
+
+// measureEvery is after how many matches the memory is measured again. Each can make a counter.
+const measureEvery = 1 << 16
+
+// measure returns ErrTooLarge if the replay has outgrown MaxBytes.
+func (r *Run) measure() error {
+	r.unmeasured += len(r.one.matches) + 1
+	if r.against != nil {
+		r.unmeasured += len(r.against.matches)
+	}
+	if r.config.MaxBytes <= 0 || r.unmeasured < measureEvery {
+		return nil
+	}
+	r.unmeasured = 0
+	bytes := r.one.bytes()
+	if r.against != nil {
+		bytes += r.against.bytes()
+	}
+	if bytes > r.config.MaxBytes {
+		return fmt.Errorf("%w: more than %d MiB", ErrTooLarge, r.config.MaxBytes>>20)
+	}
+	return nil
 }
 
 func (r *Run) fault(f fault, name string, n int64) {
