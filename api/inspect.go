@@ -62,10 +62,10 @@ func (l *Limiter) look(ctx context.Context, w *work) ([]*weirv1.LimitStatus, err
 	return statuses, nil
 }
 
-// limitStatus is limitStatus with the owner of the counter.
+// limitStatus is limitStatus with the owner and the standby of the counter.
 func (l *Limiter) limitStatus(m *rules.Match, t *shard.Take) *weirv1.LimitStatus {
 	st := limitStatus(m, t)
-	st.Owner = l.checks.Decider.Owner(m.Key)
+	st.Owner, st.Standby = l.checks.Decider.Owner(m.Key), l.checks.Decider.Standby(m.Key)
 	return st
 }
 

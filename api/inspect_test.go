@@ -40,6 +40,20 @@ func lines(limits []*weirv1.LimitStatus) string {
 	return b.String()
 }
 
+// The answers name the owner and the standby of each counter.
+func TestNodesOfACounter(t *testing.T) {
+	f := newFixture(t, statusRules)
+	resp, err := f.server().GetRateLimitStatus(t.Context(), &weirv1.RateLimitStatusRequest{IdentifierType: "user", Identifier: "alice"})
+	if err != nil || len(resp.GetLimits()) == 0 {
+		t.Fatal(resp, err)
+	}
+	for _, l := range resp.GetLimits() {
+		if l.GetOwner() != "here" || l.GetStandby() != "there" {
+			t.Errorf("%s: owner %q, standby %q", l.GetRuleId(), l.GetOwner(), l.GetStandby())
+		}
+	}
+}
+
 func expectLines(t *testing.T, what, got, want string) {
 	t.Helper()
 	if got != strings.TrimPrefix(want, "\n") {

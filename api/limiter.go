@@ -31,6 +31,8 @@ type Decider interface {
 	Decide(ctx context.Context, groups []shard.Group)
 	// Owner returns the id of the node that owns a counter, "" if that is not known.
 	Owner(key ring.Key) string
+	// Standby returns the id of the node that has a copy of the counter, "" if there is none or that is not known.
+	Standby(key ring.Key) string
 }
 
 // Config says how to build a Limiter. The first four fields are required.

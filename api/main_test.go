@@ -83,6 +83,9 @@ func newFixture(t testing.TB, text string) *fixture {
 // Owner implements Decider.
 func (f *fixture) Owner(ring.Key) string { return "here" }
 
+// Standby implements Decider.
+func (f *fixture) Standby(ring.Key) string { return "there" }
+
 // Decide implements Decider.
 func (f *fixture) Decide(ctx context.Context, groups []shard.Group) {
 	apitest.Node{Shard: f.shard, Silent: f.silent, Source: f.source, Delay: f.delay}.Decide(ctx, groups)

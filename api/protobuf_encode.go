@@ -69,6 +69,7 @@ func appendLimitStatus(b []byte, number protowire.Number, s *weirv1.LimitStatus)
 	b = wire.AppendBool(b, 13, s.Shadow)
 	b = wire.AppendVarint(b, 14, uint64(s.Source))
 	b = wire.AppendString(b, 15, s.Owner)
+	b = wire.AppendString(b, 16, s.Standby)
 	return wire.EndMessage(b, begin)
 }
 

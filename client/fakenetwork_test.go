@@ -222,6 +222,8 @@ func (f *fakeNode) Decide(ctx context.Context, groups []shard.Group) {
 // Owner implements api.Decider.
 func (f *fakeNode) Owner(ring.Key) string { return f.id }
 
+func (f *fakeNode) Standby(ring.Key) string { return "" }
+
 // View and the following are what all nodes of the network know. The rest of api.Status is that of apitest.Status.
 func (f *fakeNode) View() *cluster.View {
 	f.mu.Lock()

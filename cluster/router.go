@@ -151,6 +151,19 @@ func (r *Router) Owner(key ring.Key) string {
 	return t.view.Members[t.view.Ring.Owner(key.Partition(t.view.Ring.Partitions()))].ID
 }
 
+// Standby returns the id of the node that has a copy of a counter, "" if there is none.
+func (r *Router) Standby(key ring.Key) string {
+	t := r.table.Load()
+	if t == nil {
+		return ""
+	}
+	standby := t.standby(key)
+	if standby == noMember {
+		return ""
+	}
+	return t.view.Members[standby].ID
+}
+
 // Close stops talking to peers, after it has given back what they have lent and those that
 // answer have taken that, for which it waits closeGrace at most. Decide goes on answering for
 // what this node owns.

@@ -174,3 +174,6 @@ func (d decider) Decide(_ context.Context, groups []shard.Group) { d.shard.Decid
 
 // Owner implements api.Decider.
 func (d decider) Owner(ring.Key) string { return "embedded" }
+
+// Standby implements api.Decider.
+func (d decider) Standby(ring.Key) string { return "" }

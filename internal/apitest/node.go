@@ -22,6 +22,9 @@ type Node struct {
 // Owner returns the id of the node that owns a counter.
 func (n Node) Owner(ring.Key) string { return "here" }
 
+// Standby returns the id of the node that has a copy of a counter.
+func (n Node) Standby(ring.Key) string { return "there" }
+
 // Decide answers groups. Like a router, it asks only nodes that answer.
 func (n Node) Decide(_ context.Context, groups []shard.Group) {
 	if n.Delay > 0 {

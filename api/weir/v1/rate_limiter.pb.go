@@ -640,7 +640,9 @@ type LimitStatus struct {
 	// What decided.
 	Source Source `protobuf:"varint,14,opt,name=source,proto3,enum=weir.v1.Source" json:"source,omitempty"`
 	// The node that owns the counter. Set by GetRateLimitStatus and ExplainRateLimit.
-	Owner         string `protobuf:"bytes,15,opt,name=owner,proto3" json:"owner,omitempty"`
+	Owner string `protobuf:"bytes,15,opt,name=owner,proto3" json:"owner,omitempty"`
+	// The node that has a copy of the counter, and decides while the owner is unreachable. Empty if there is none. Set as owner is.
+	Standby       string `protobuf:"bytes,16,opt,name=standby,proto3" json:"standby,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -776,6 +778,13 @@ func (x *LimitStatus) GetSource() Source {
 func (x *LimitStatus) GetOwner() string {
 	if x != nil {
 		return x.Owner
+	}
+	return ""
+}
+
+func (x *LimitStatus) GetStandby() string {
+	if x != nil {
+		return x.Standby
 	}
 	return ""
 }
@@ -1687,7 +1696,7 @@ const file_weir_v1_rate_limiter_proto_rawDesc = "" +
 	"\x06tokens\x18\x01 \x01(\x03R\x06tokens\x126\n" +
 	"\tvalid_for\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bvalidFor\x12\x1d\n" +
 	"\n" +
-	"debited_at\x18\x03 \x01(\x03R\tdebitedAt\"\x9f\x04\n" +
+	"debited_at\x18\x03 \x01(\x03R\tdebitedAt\"\xb9\x04\n" +
 	"\vLimitStatus\x12\x17\n" +
 	"\arule_id\x18\x01 \x01(\tR\x06ruleId\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\x121\n" +
@@ -1707,7 +1716,8 @@ const file_weir_v1_rate_limiter_proto_rawDesc = "" +
 	"over_limit\x18\f \x01(\bR\toverLimit\x12\x16\n" +
 	"\x06shadow\x18\r \x01(\bR\x06shadow\x12'\n" +
 	"\x06source\x18\x0e \x01(\x0e2\x0f.weir.v1.SourceR\x06source\x12\x14\n" +
-	"\x05owner\x18\x0f \x01(\tR\x05owner\"\xa5\x02\n" +
+	"\x05owner\x18\x0f \x01(\tR\x05owner\x12\x18\n" +
+	"\astandby\x18\x10 \x01(\tR\astandby\"\xa5\x02\n" +
 	"\x16RateLimitStatusRequest\x12\x1e\n" +
 	"\n" +
 	"identifier\x18\x01 \x01(\tR\n" +
