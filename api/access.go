@@ -81,6 +81,7 @@ var needs = map[string]need{
 	"/weir.peer.v1.Peer/AddGrants":   {role: access.Peer, port: PublicPort},
 	"/weir.peer.v1.Peer/Gather":      {role: access.Peer, port: PublicPort},
 	"/weir.peer.v1.Peer/ListTopKeys": {role: access.Peer, port: PublicPort},
+	"/weir.peer.v1.Peer/ListEvents":  {role: access.Peer, port: PublicPort},
 
 	"/grpc.health.v1.Health/Check": {role: access.Public},
 	"/grpc.health.v1.Health/List":  {role: access.Public},

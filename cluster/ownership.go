@@ -110,6 +110,8 @@ type OwnershipConfig struct {
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 	// Top has the keys that clients have asked this node for most; nil if it keeps no lists.
 	Top *topkeys.Recorder
+	// Events returns what has happened at this node, the newest first; nil for nothing. It is called with no lock held.
+	Events func(ctx context.Context) []Event
 
 	Logger  *slog.Logger
 	Metrics prometheus.Registerer

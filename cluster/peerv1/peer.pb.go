@@ -82,6 +82,207 @@ func (ReplicaState) EnumDescriptor() ([]byte, []int) {
 	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{0}
 }
 
+// ListEventsRequest asks for events.
+type ListEventsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The caller and the node that it calls.
+	Caller        *Caller `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListEventsRequest) Reset() {
+	*x = ListEventsRequest{}
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListEventsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListEventsRequest) ProtoMessage() {}
+
+func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListEventsRequest.ProtoReflect.Descriptor instead.
+func (*ListEventsRequest) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *ListEventsRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
+// ListEventsResponse lists events.
+type ListEventsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The events, the newest first, at most 200.
+	Events        []*Event `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListEventsResponse) Reset() {
+	*x = ListEventsResponse{}
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListEventsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListEventsResponse) ProtoMessage() {}
+
+func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListEventsResponse.ProtoReflect.Descriptor instead.
+func (*ListEventsResponse) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ListEventsResponse) GetEvents() []*Event {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+// Event is one thing that has happened, in words for people.
+type Event struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// When, in Unix nanoseconds.
+	Time int64 `protobuf:"varint,1,opt,name=time,proto3" json:"time,omitempty"`
+	// What, such as "Rule changed".
+	What string `protobuf:"bytes,2,opt,name=what,proto3" json:"what,omitempty"`
+	// Of what, such as the name of a rule.
+	Target string `protobuf:"bytes,3,opt,name=target,proto3" json:"target,omitempty"`
+	// The caller that has asked for it. Empty for what the node has seen.
+	Who string `protobuf:"bytes,4,opt,name=who,proto3" json:"who,omitempty"`
+	// "OK", the name of the call's status, or "seen".
+	Outcome string `protobuf:"bytes,5,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	// How good that is: "good", "busy" or "bad".
+	Tone string `protobuf:"bytes,6,opt,name=tone,proto3" json:"tone,omitempty"`
+	// More about it.
+	Reason string `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The node that was asked, or has seen it.
+	Node          string `protobuf:"bytes,8,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Event) Reset() {
+	*x = Event{}
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Event) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Event) ProtoMessage() {}
+
+func (x *Event) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Event.ProtoReflect.Descriptor instead.
+func (*Event) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Event) GetTime() int64 {
+	if x != nil {
+		return x.Time
+	}
+	return 0
+}
+
+func (x *Event) GetWhat() string {
+	if x != nil {
+		return x.What
+	}
+	return ""
+}
+
+func (x *Event) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *Event) GetWho() string {
+	if x != nil {
+		return x.Who
+	}
+	return ""
+}
+
+func (x *Event) GetOutcome() string {
+	if x != nil {
+		return x.Outcome
+	}
+	return ""
+}
+
+func (x *Event) GetTone() string {
+	if x != nil {
+		return x.Tone
+	}
+	return ""
+}
+
+func (x *Event) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Event) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
 // ListTopKeysRequest says which list to return.
 type ListTopKeysRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -101,7 +302,7 @@ type ListTopKeysRequest struct {
 
 func (x *ListTopKeysRequest) Reset() {
 	*x = ListTopKeysRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[0]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -113,7 +314,7 @@ func (x *ListTopKeysRequest) String() string {
 func (*ListTopKeysRequest) ProtoMessage() {}
 
 func (x *ListTopKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[0]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -126,7 +327,7 @@ func (x *ListTopKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTopKeysRequest.ProtoReflect.Descriptor instead.
 func (*ListTopKeysRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{0}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ListTopKeysRequest) GetCaller() *Caller {
@@ -181,7 +382,7 @@ type ListTopKeysResponse struct {
 
 func (x *ListTopKeysResponse) Reset() {
 	*x = ListTopKeysResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[1]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -193,7 +394,7 @@ func (x *ListTopKeysResponse) String() string {
 func (*ListTopKeysResponse) ProtoMessage() {}
 
 func (x *ListTopKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[1]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -206,7 +407,7 @@ func (x *ListTopKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTopKeysResponse.ProtoReflect.Descriptor instead.
 func (*ListTopKeysResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{1}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ListTopKeysResponse) GetKeys() []*TopKey {
@@ -252,7 +453,7 @@ type UnlistedOfRule struct {
 
 func (x *UnlistedOfRule) Reset() {
 	*x = UnlistedOfRule{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[2]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -264,7 +465,7 @@ func (x *UnlistedOfRule) String() string {
 func (*UnlistedOfRule) ProtoMessage() {}
 
 func (x *UnlistedOfRule) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[2]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -277,7 +478,7 @@ func (x *UnlistedOfRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnlistedOfRule.ProtoReflect.Descriptor instead.
 func (*UnlistedOfRule) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{2}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *UnlistedOfRule) GetDomain() string {
@@ -324,7 +525,7 @@ type TopKey struct {
 
 func (x *TopKey) Reset() {
 	*x = TopKey{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[3]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -336,7 +537,7 @@ func (x *TopKey) String() string {
 func (*TopKey) ProtoMessage() {}
 
 func (x *TopKey) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[3]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -349,7 +550,7 @@ func (x *TopKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopKey.ProtoReflect.Descriptor instead.
 func (*TopKey) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{3}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *TopKey) GetId() uint64 {
@@ -426,7 +627,7 @@ type Caller struct {
 
 func (x *Caller) Reset() {
 	*x = Caller{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[4]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -438,7 +639,7 @@ func (x *Caller) String() string {
 func (*Caller) ProtoMessage() {}
 
 func (x *Caller) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[4]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -451,7 +652,7 @@ func (x *Caller) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Caller.ProtoReflect.Descriptor instead.
 func (*Caller) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{4}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Caller) GetCluster() uint64 {
@@ -526,7 +727,7 @@ type HeartbeatRequest struct {
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[5]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -538,7 +739,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[5]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -551,7 +752,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{5}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *HeartbeatRequest) GetCaller() *Caller {
@@ -599,7 +800,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[6]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -611,7 +812,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[6]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -624,7 +825,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{6}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Finding) GetId() string {
@@ -684,7 +885,7 @@ type Adoption struct {
 
 func (x *Adoption) Reset() {
 	*x = Adoption{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[7]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -696,7 +897,7 @@ func (x *Adoption) String() string {
 func (*Adoption) ProtoMessage() {}
 
 func (x *Adoption) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[7]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -709,7 +910,7 @@ func (x *Adoption) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adoption.ProtoReflect.Descriptor instead.
 func (*Adoption) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{7}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Adoption) GetId() string {
@@ -764,7 +965,7 @@ type HeartbeatResponse struct {
 
 func (x *HeartbeatResponse) Reset() {
 	*x = HeartbeatResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[8]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -776,7 +977,7 @@ func (x *HeartbeatResponse) String() string {
 func (*HeartbeatResponse) ProtoMessage() {}
 
 func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[8]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -789,7 +990,7 @@ func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{8}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *HeartbeatResponse) GetView() uint64 {
@@ -901,7 +1102,7 @@ type Load struct {
 
 func (x *Load) Reset() {
 	*x = Load{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[9]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -913,7 +1114,7 @@ func (x *Load) String() string {
 func (*Load) ProtoMessage() {}
 
 func (x *Load) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[9]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -926,7 +1127,7 @@ func (x *Load) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Load.ProtoReflect.Descriptor instead.
 func (*Load) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{9}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Load) GetAllowed() uint64 {
@@ -1017,7 +1218,7 @@ type GetViewRequest struct {
 
 func (x *GetViewRequest) Reset() {
 	*x = GetViewRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[10]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1029,7 +1230,7 @@ func (x *GetViewRequest) String() string {
 func (*GetViewRequest) ProtoMessage() {}
 
 func (x *GetViewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[10]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1042,7 +1243,7 @@ func (x *GetViewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetViewRequest.ProtoReflect.Descriptor instead.
 func (*GetViewRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{10}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetViewRequest) GetCaller() *Caller {
@@ -1063,7 +1264,7 @@ type GetViewResponse struct {
 
 func (x *GetViewResponse) Reset() {
 	*x = GetViewResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[11]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1075,7 +1276,7 @@ func (x *GetViewResponse) String() string {
 func (*GetViewResponse) ProtoMessage() {}
 
 func (x *GetViewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[11]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1088,7 +1289,7 @@ func (x *GetViewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetViewResponse.ProtoReflect.Descriptor instead.
 func (*GetViewResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{11}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetViewResponse) GetView() []byte {
@@ -1113,7 +1314,7 @@ type LocateRequest struct {
 
 func (x *LocateRequest) Reset() {
 	*x = LocateRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1125,7 +1326,7 @@ func (x *LocateRequest) String() string {
 func (*LocateRequest) ProtoMessage() {}
 
 func (x *LocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1138,7 +1339,7 @@ func (x *LocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocateRequest.ProtoReflect.Descriptor instead.
 func (*LocateRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{12}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *LocateRequest) GetCaller() *Caller {
@@ -1175,7 +1376,7 @@ type Fetch struct {
 
 func (x *Fetch) Reset() {
 	*x = Fetch{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1187,7 +1388,7 @@ func (x *Fetch) String() string {
 func (*Fetch) ProtoMessage() {}
 
 func (x *Fetch) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1200,7 +1401,7 @@ func (x *Fetch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fetch.ProtoReflect.Descriptor instead.
 func (*Fetch) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{13}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Fetch) GetPartition() uint32 {
@@ -1230,7 +1431,7 @@ type LocateResponse struct {
 
 func (x *LocateResponse) Reset() {
 	*x = LocateResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1242,7 +1443,7 @@ func (x *LocateResponse) String() string {
 func (*LocateResponse) ProtoMessage() {}
 
 func (x *LocateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1255,7 +1456,7 @@ func (x *LocateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocateResponse.ProtoReflect.Descriptor instead.
 func (*LocateResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{14}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *LocateResponse) GetView() uint64 {
@@ -1301,7 +1502,7 @@ type Located struct {
 
 func (x *Located) Reset() {
 	*x = Located{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1313,7 +1514,7 @@ func (x *Located) String() string {
 func (*Located) ProtoMessage() {}
 
 func (x *Located) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1326,7 +1527,7 @@ func (x *Located) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Located.ProtoReflect.Descriptor instead.
 func (*Located) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{15}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Located) GetState() ReplicaState {
@@ -1416,7 +1617,7 @@ type PullRequest struct {
 
 func (x *PullRequest) Reset() {
 	*x = PullRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1428,7 +1629,7 @@ func (x *PullRequest) String() string {
 func (*PullRequest) ProtoMessage() {}
 
 func (x *PullRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1441,7 +1642,7 @@ func (x *PullRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullRequest.ProtoReflect.Descriptor instead.
 func (*PullRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{16}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PullRequest) GetCaller() *Caller {
@@ -1492,7 +1693,7 @@ type PullResponse struct {
 
 func (x *PullResponse) Reset() {
 	*x = PullResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1504,7 +1705,7 @@ func (x *PullResponse) String() string {
 func (*PullResponse) ProtoMessage() {}
 
 func (x *PullResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1517,7 +1718,7 @@ func (x *PullResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullResponse.ProtoReflect.Descriptor instead.
 func (*PullResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{17}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PullResponse) GetRecords() []byte {
@@ -1570,7 +1771,7 @@ type Delivery struct {
 
 func (x *Delivery) Reset() {
 	*x = Delivery{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1582,7 +1783,7 @@ func (x *Delivery) String() string {
 func (*Delivery) ProtoMessage() {}
 
 func (x *Delivery) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1595,7 +1796,7 @@ func (x *Delivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delivery.ProtoReflect.Descriptor instead.
 func (*Delivery) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{18}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Delivery) GetId() string {
@@ -1634,7 +1835,7 @@ type ConfirmRequest struct {
 
 func (x *ConfirmRequest) Reset() {
 	*x = ConfirmRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[19]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1646,7 +1847,7 @@ func (x *ConfirmRequest) String() string {
 func (*ConfirmRequest) ProtoMessage() {}
 
 func (x *ConfirmRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[19]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1659,7 +1860,7 @@ func (x *ConfirmRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmRequest.ProtoReflect.Descriptor instead.
 func (*ConfirmRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{19}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ConfirmRequest) GetCaller() *Caller {
@@ -1692,7 +1893,7 @@ type ConfirmResponse struct {
 
 func (x *ConfirmResponse) Reset() {
 	*x = ConfirmResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[20]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1704,7 +1905,7 @@ func (x *ConfirmResponse) String() string {
 func (*ConfirmResponse) ProtoMessage() {}
 
 func (x *ConfirmResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[20]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1717,7 +1918,7 @@ func (x *ConfirmResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmResponse.ProtoReflect.Descriptor instead.
 func (*ConfirmResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{20}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{23}
 }
 
 // ReplicateRequest is what has changed.
@@ -1733,7 +1934,7 @@ type ReplicateRequest struct {
 
 func (x *ReplicateRequest) Reset() {
 	*x = ReplicateRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[21]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1745,7 +1946,7 @@ func (x *ReplicateRequest) String() string {
 func (*ReplicateRequest) ProtoMessage() {}
 
 func (x *ReplicateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[21]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1758,7 +1959,7 @@ func (x *ReplicateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicateRequest.ProtoReflect.Descriptor instead.
 func (*ReplicateRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{21}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReplicateRequest) GetCaller() *Caller {
@@ -1798,7 +1999,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[22]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1810,7 +2011,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[22]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1823,7 +2024,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{22}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Replica) GetPartition() uint32 {
@@ -1888,7 +2089,7 @@ type ReplicateResponse struct {
 
 func (x *ReplicateResponse) Reset() {
 	*x = ReplicateResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[23]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1900,7 +2101,7 @@ func (x *ReplicateResponse) String() string {
 func (*ReplicateResponse) ProtoMessage() {}
 
 func (x *ReplicateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[23]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1913,7 +2114,7 @@ func (x *ReplicateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicateResponse.ProtoReflect.Descriptor instead.
 func (*ReplicateResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{23}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ReplicateResponse) GetView() uint64 {
@@ -1947,7 +2148,7 @@ type AddGrantsRequest struct {
 
 func (x *AddGrantsRequest) Reset() {
 	*x = AddGrantsRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[24]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1959,7 +2160,7 @@ func (x *AddGrantsRequest) String() string {
 func (*AddGrantsRequest) ProtoMessage() {}
 
 func (x *AddGrantsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[24]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1972,7 +2173,7 @@ func (x *AddGrantsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddGrantsRequest.ProtoReflect.Descriptor instead.
 func (*AddGrantsRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{24}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AddGrantsRequest) GetCaller() *Caller {
@@ -2014,7 +2215,7 @@ type AddGrantsResponse struct {
 
 func (x *AddGrantsResponse) Reset() {
 	*x = AddGrantsResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[25]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2026,7 +2227,7 @@ func (x *AddGrantsResponse) String() string {
 func (*AddGrantsResponse) ProtoMessage() {}
 
 func (x *AddGrantsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[25]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2039,7 +2240,7 @@ func (x *AddGrantsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddGrantsResponse.ProtoReflect.Descriptor instead.
 func (*AddGrantsResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{25}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AddGrantsResponse) GetAdded() bool {
@@ -2062,7 +2263,7 @@ type GatherRequest struct {
 
 func (x *GatherRequest) Reset() {
 	*x = GatherRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[26]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2074,7 +2275,7 @@ func (x *GatherRequest) String() string {
 func (*GatherRequest) ProtoMessage() {}
 
 func (x *GatherRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[26]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2087,7 +2288,7 @@ func (x *GatherRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatherRequest.ProtoReflect.Descriptor instead.
 func (*GatherRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{26}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GatherRequest) GetCaller() *Caller {
@@ -2121,7 +2322,7 @@ type GrantBatch struct {
 
 func (x *GrantBatch) Reset() {
 	*x = GrantBatch{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[27]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2133,7 +2334,7 @@ func (x *GrantBatch) String() string {
 func (*GrantBatch) ProtoMessage() {}
 
 func (x *GrantBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[27]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2146,7 +2347,7 @@ func (x *GrantBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantBatch.ProtoReflect.Descriptor instead.
 func (*GrantBatch) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{27}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GrantBatch) GetPartition() uint32 {
@@ -2192,7 +2393,7 @@ type GatherResponse struct {
 
 func (x *GatherResponse) Reset() {
 	*x = GatherResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[28]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2204,7 +2405,7 @@ func (x *GatherResponse) String() string {
 func (*GatherResponse) ProtoMessage() {}
 
 func (x *GatherResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[28]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2217,7 +2418,7 @@ func (x *GatherResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatherResponse.ProtoReflect.Descriptor instead.
 func (*GatherResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{28}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GatherResponse) GetView() uint64 {
@@ -2245,7 +2446,20 @@ var File_weir_peer_v1_peer_proto protoreflect.FileDescriptor
 
 const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x17weir/peer/v1/peer.proto\x12\fweir.peer.v1\"\x9c\x01\n" +
+	"\x17weir/peer/v1/peer.proto\x12\fweir.peer.v1\"A\n" +
+	"\x11ListEventsRequest\x12,\n" +
+	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\"A\n" +
+	"\x12ListEventsResponse\x12+\n" +
+	"\x06events\x18\x01 \x03(\v2\x13.weir.peer.v1.EventR\x06events\"\xb3\x01\n" +
+	"\x05Event\x12\x12\n" +
+	"\x04time\x18\x01 \x01(\x03R\x04time\x12\x12\n" +
+	"\x04what\x18\x02 \x01(\tR\x04what\x12\x16\n" +
+	"\x06target\x18\x03 \x01(\tR\x06target\x12\x10\n" +
+	"\x03who\x18\x04 \x01(\tR\x03who\x12\x18\n" +
+	"\aoutcome\x18\x05 \x01(\tR\aoutcome\x12\x12\n" +
+	"\x04tone\x18\x06 \x01(\tR\x04tone\x12\x16\n" +
+	"\x06reason\x18\a \x01(\tR\x06reason\x12\x12\n" +
+	"\x04node\x18\b \x01(\tR\x04node\"\x9c\x01\n" +
 	"\x12ListTopKeysRequest\x12,\n" +
 	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\x12\x14\n" +
 	"\x05order\x18\x02 \x01(\rR\x05order\x12\x16\n" +
@@ -2408,7 +2622,7 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\x14REPLICA_STATE_ABSENT\x10\x01\x12\x18\n" +
 	"\x14REPLICA_STATE_ACTIVE\x10\x02\x12\x18\n" +
 	"\x14REPLICA_STATE_SEALED\x10\x03\x12\x19\n" +
-	"\x15REPLICA_STATE_PENDING\x10\x042\x9f\x05\n" +
+	"\x15REPLICA_STATE_PENDING\x10\x042\xf0\x05\n" +
 	"\x04Peer\x12L\n" +
 	"\tHeartbeat\x12\x1e.weir.peer.v1.HeartbeatRequest\x1a\x1f.weir.peer.v1.HeartbeatResponse\x12F\n" +
 	"\aGetView\x12\x1c.weir.peer.v1.GetViewRequest\x1a\x1d.weir.peer.v1.GetViewResponse\x12C\n" +
@@ -2418,7 +2632,9 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\tReplicate\x12\x1e.weir.peer.v1.ReplicateRequest\x1a\x1f.weir.peer.v1.ReplicateResponse\x12L\n" +
 	"\tAddGrants\x12\x1e.weir.peer.v1.AddGrantsRequest\x1a\x1f.weir.peer.v1.AddGrantsResponse\x12C\n" +
 	"\x06Gather\x12\x1b.weir.peer.v1.GatherRequest\x1a\x1c.weir.peer.v1.GatherResponse\x12R\n" +
-	"\vListTopKeys\x12 .weir.peer.v1.ListTopKeysRequest\x1a!.weir.peer.v1.ListTopKeysResponseB1Z/github.com/weirlimit/weir/cluster/peerv1;peerv1b\x06proto3"
+	"\vListTopKeys\x12 .weir.peer.v1.ListTopKeysRequest\x1a!.weir.peer.v1.ListTopKeysResponse\x12O\n" +
+	"\n" +
+	"ListEvents\x12\x1f.weir.peer.v1.ListEventsRequest\x1a .weir.peer.v1.ListEventsResponseB1Z/github.com/weirlimit/weir/cluster/peerv1;peerv1b\x06proto3"
 
 var (
 	file_weir_peer_v1_peer_proto_rawDescOnce sync.Once
@@ -2433,87 +2649,94 @@ func file_weir_peer_v1_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_peer_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_weir_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_weir_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_weir_peer_v1_peer_proto_goTypes = []any{
 	(ReplicaState)(0),           // 0: weir.peer.v1.ReplicaState
-	(*ListTopKeysRequest)(nil),  // 1: weir.peer.v1.ListTopKeysRequest
-	(*ListTopKeysResponse)(nil), // 2: weir.peer.v1.ListTopKeysResponse
-	(*UnlistedOfRule)(nil),      // 3: weir.peer.v1.UnlistedOfRule
-	(*TopKey)(nil),              // 4: weir.peer.v1.TopKey
-	(*Caller)(nil),              // 5: weir.peer.v1.Caller
-	(*HeartbeatRequest)(nil),    // 6: weir.peer.v1.HeartbeatRequest
-	(*Finding)(nil),             // 7: weir.peer.v1.Finding
-	(*Adoption)(nil),            // 8: weir.peer.v1.Adoption
-	(*HeartbeatResponse)(nil),   // 9: weir.peer.v1.HeartbeatResponse
-	(*Load)(nil),                // 10: weir.peer.v1.Load
-	(*GetViewRequest)(nil),      // 11: weir.peer.v1.GetViewRequest
-	(*GetViewResponse)(nil),     // 12: weir.peer.v1.GetViewResponse
-	(*LocateRequest)(nil),       // 13: weir.peer.v1.LocateRequest
-	(*Fetch)(nil),               // 14: weir.peer.v1.Fetch
-	(*LocateResponse)(nil),      // 15: weir.peer.v1.LocateResponse
-	(*Located)(nil),             // 16: weir.peer.v1.Located
-	(*PullRequest)(nil),         // 17: weir.peer.v1.PullRequest
-	(*PullResponse)(nil),        // 18: weir.peer.v1.PullResponse
-	(*Delivery)(nil),            // 19: weir.peer.v1.Delivery
-	(*ConfirmRequest)(nil),      // 20: weir.peer.v1.ConfirmRequest
-	(*ConfirmResponse)(nil),     // 21: weir.peer.v1.ConfirmResponse
-	(*ReplicateRequest)(nil),    // 22: weir.peer.v1.ReplicateRequest
-	(*Replica)(nil),             // 23: weir.peer.v1.Replica
-	(*ReplicateResponse)(nil),   // 24: weir.peer.v1.ReplicateResponse
-	(*AddGrantsRequest)(nil),    // 25: weir.peer.v1.AddGrantsRequest
-	(*AddGrantsResponse)(nil),   // 26: weir.peer.v1.AddGrantsResponse
-	(*GatherRequest)(nil),       // 27: weir.peer.v1.GatherRequest
-	(*GrantBatch)(nil),          // 28: weir.peer.v1.GrantBatch
-	(*GatherResponse)(nil),      // 29: weir.peer.v1.GatherResponse
+	(*ListEventsRequest)(nil),   // 1: weir.peer.v1.ListEventsRequest
+	(*ListEventsResponse)(nil),  // 2: weir.peer.v1.ListEventsResponse
+	(*Event)(nil),               // 3: weir.peer.v1.Event
+	(*ListTopKeysRequest)(nil),  // 4: weir.peer.v1.ListTopKeysRequest
+	(*ListTopKeysResponse)(nil), // 5: weir.peer.v1.ListTopKeysResponse
+	(*UnlistedOfRule)(nil),      // 6: weir.peer.v1.UnlistedOfRule
+	(*TopKey)(nil),              // 7: weir.peer.v1.TopKey
+	(*Caller)(nil),              // 8: weir.peer.v1.Caller
+	(*HeartbeatRequest)(nil),    // 9: weir.peer.v1.HeartbeatRequest
+	(*Finding)(nil),             // 10: weir.peer.v1.Finding
+	(*Adoption)(nil),            // 11: weir.peer.v1.Adoption
+	(*HeartbeatResponse)(nil),   // 12: weir.peer.v1.HeartbeatResponse
+	(*Load)(nil),                // 13: weir.peer.v1.Load
+	(*GetViewRequest)(nil),      // 14: weir.peer.v1.GetViewRequest
+	(*GetViewResponse)(nil),     // 15: weir.peer.v1.GetViewResponse
+	(*LocateRequest)(nil),       // 16: weir.peer.v1.LocateRequest
+	(*Fetch)(nil),               // 17: weir.peer.v1.Fetch
+	(*LocateResponse)(nil),      // 18: weir.peer.v1.LocateResponse
+	(*Located)(nil),             // 19: weir.peer.v1.Located
+	(*PullRequest)(nil),         // 20: weir.peer.v1.PullRequest
+	(*PullResponse)(nil),        // 21: weir.peer.v1.PullResponse
+	(*Delivery)(nil),            // 22: weir.peer.v1.Delivery
+	(*ConfirmRequest)(nil),      // 23: weir.peer.v1.ConfirmRequest
+	(*ConfirmResponse)(nil),     // 24: weir.peer.v1.ConfirmResponse
+	(*ReplicateRequest)(nil),    // 25: weir.peer.v1.ReplicateRequest
+	(*Replica)(nil),             // 26: weir.peer.v1.Replica
+	(*ReplicateResponse)(nil),   // 27: weir.peer.v1.ReplicateResponse
+	(*AddGrantsRequest)(nil),    // 28: weir.peer.v1.AddGrantsRequest
+	(*AddGrantsResponse)(nil),   // 29: weir.peer.v1.AddGrantsResponse
+	(*GatherRequest)(nil),       // 30: weir.peer.v1.GatherRequest
+	(*GrantBatch)(nil),          // 31: weir.peer.v1.GrantBatch
+	(*GatherResponse)(nil),      // 32: weir.peer.v1.GatherResponse
 }
 var file_weir_peer_v1_peer_proto_depIdxs = []int32{
-	5,  // 0: weir.peer.v1.ListTopKeysRequest.caller:type_name -> weir.peer.v1.Caller
-	4,  // 1: weir.peer.v1.ListTopKeysResponse.keys:type_name -> weir.peer.v1.TopKey
-	3,  // 2: weir.peer.v1.ListTopKeysResponse.rules:type_name -> weir.peer.v1.UnlistedOfRule
-	5,  // 3: weir.peer.v1.HeartbeatRequest.caller:type_name -> weir.peer.v1.Caller
-	8,  // 4: weir.peer.v1.HeartbeatRequest.adoptions:type_name -> weir.peer.v1.Adoption
-	7,  // 5: weir.peer.v1.HeartbeatRequest.findings:type_name -> weir.peer.v1.Finding
-	8,  // 6: weir.peer.v1.HeartbeatResponse.adoptions:type_name -> weir.peer.v1.Adoption
-	7,  // 7: weir.peer.v1.HeartbeatResponse.findings:type_name -> weir.peer.v1.Finding
-	10, // 8: weir.peer.v1.HeartbeatResponse.load:type_name -> weir.peer.v1.Load
-	5,  // 9: weir.peer.v1.GetViewRequest.caller:type_name -> weir.peer.v1.Caller
-	5,  // 10: weir.peer.v1.LocateRequest.caller:type_name -> weir.peer.v1.Caller
-	14, // 11: weir.peer.v1.LocateRequest.fetch:type_name -> weir.peer.v1.Fetch
-	16, // 12: weir.peer.v1.LocateResponse.partitions:type_name -> weir.peer.v1.Located
-	0,  // 13: weir.peer.v1.Located.state:type_name -> weir.peer.v1.ReplicaState
-	5,  // 14: weir.peer.v1.PullRequest.caller:type_name -> weir.peer.v1.Caller
-	19, // 15: weir.peer.v1.PullResponse.added:type_name -> weir.peer.v1.Delivery
-	5,  // 16: weir.peer.v1.ConfirmRequest.caller:type_name -> weir.peer.v1.Caller
-	5,  // 17: weir.peer.v1.ReplicateRequest.caller:type_name -> weir.peer.v1.Caller
-	23, // 18: weir.peer.v1.ReplicateRequest.replicas:type_name -> weir.peer.v1.Replica
-	19, // 19: weir.peer.v1.Replica.added:type_name -> weir.peer.v1.Delivery
-	5,  // 20: weir.peer.v1.AddGrantsRequest.caller:type_name -> weir.peer.v1.Caller
-	5,  // 21: weir.peer.v1.GatherRequest.caller:type_name -> weir.peer.v1.Caller
-	28, // 22: weir.peer.v1.GatherRequest.added:type_name -> weir.peer.v1.GrantBatch
-	28, // 23: weir.peer.v1.GatherResponse.batches:type_name -> weir.peer.v1.GrantBatch
-	6,  // 24: weir.peer.v1.Peer.Heartbeat:input_type -> weir.peer.v1.HeartbeatRequest
-	11, // 25: weir.peer.v1.Peer.GetView:input_type -> weir.peer.v1.GetViewRequest
-	13, // 26: weir.peer.v1.Peer.Locate:input_type -> weir.peer.v1.LocateRequest
-	17, // 27: weir.peer.v1.Peer.Pull:input_type -> weir.peer.v1.PullRequest
-	20, // 28: weir.peer.v1.Peer.Confirm:input_type -> weir.peer.v1.ConfirmRequest
-	22, // 29: weir.peer.v1.Peer.Replicate:input_type -> weir.peer.v1.ReplicateRequest
-	25, // 30: weir.peer.v1.Peer.AddGrants:input_type -> weir.peer.v1.AddGrantsRequest
-	27, // 31: weir.peer.v1.Peer.Gather:input_type -> weir.peer.v1.GatherRequest
-	1,  // 32: weir.peer.v1.Peer.ListTopKeys:input_type -> weir.peer.v1.ListTopKeysRequest
-	9,  // 33: weir.peer.v1.Peer.Heartbeat:output_type -> weir.peer.v1.HeartbeatResponse
-	12, // 34: weir.peer.v1.Peer.GetView:output_type -> weir.peer.v1.GetViewResponse
-	15, // 35: weir.peer.v1.Peer.Locate:output_type -> weir.peer.v1.LocateResponse
-	18, // 36: weir.peer.v1.Peer.Pull:output_type -> weir.peer.v1.PullResponse
-	21, // 37: weir.peer.v1.Peer.Confirm:output_type -> weir.peer.v1.ConfirmResponse
-	24, // 38: weir.peer.v1.Peer.Replicate:output_type -> weir.peer.v1.ReplicateResponse
-	26, // 39: weir.peer.v1.Peer.AddGrants:output_type -> weir.peer.v1.AddGrantsResponse
-	29, // 40: weir.peer.v1.Peer.Gather:output_type -> weir.peer.v1.GatherResponse
-	2,  // 41: weir.peer.v1.Peer.ListTopKeys:output_type -> weir.peer.v1.ListTopKeysResponse
-	33, // [33:42] is the sub-list for method output_type
-	24, // [24:33] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	8,  // 0: weir.peer.v1.ListEventsRequest.caller:type_name -> weir.peer.v1.Caller
+	3,  // 1: weir.peer.v1.ListEventsResponse.events:type_name -> weir.peer.v1.Event
+	8,  // 2: weir.peer.v1.ListTopKeysRequest.caller:type_name -> weir.peer.v1.Caller
+	7,  // 3: weir.peer.v1.ListTopKeysResponse.keys:type_name -> weir.peer.v1.TopKey
+	6,  // 4: weir.peer.v1.ListTopKeysResponse.rules:type_name -> weir.peer.v1.UnlistedOfRule
+	8,  // 5: weir.peer.v1.HeartbeatRequest.caller:type_name -> weir.peer.v1.Caller
+	11, // 6: weir.peer.v1.HeartbeatRequest.adoptions:type_name -> weir.peer.v1.Adoption
+	10, // 7: weir.peer.v1.HeartbeatRequest.findings:type_name -> weir.peer.v1.Finding
+	11, // 8: weir.peer.v1.HeartbeatResponse.adoptions:type_name -> weir.peer.v1.Adoption
+	10, // 9: weir.peer.v1.HeartbeatResponse.findings:type_name -> weir.peer.v1.Finding
+	13, // 10: weir.peer.v1.HeartbeatResponse.load:type_name -> weir.peer.v1.Load
+	8,  // 11: weir.peer.v1.GetViewRequest.caller:type_name -> weir.peer.v1.Caller
+	8,  // 12: weir.peer.v1.LocateRequest.caller:type_name -> weir.peer.v1.Caller
+	17, // 13: weir.peer.v1.LocateRequest.fetch:type_name -> weir.peer.v1.Fetch
+	19, // 14: weir.peer.v1.LocateResponse.partitions:type_name -> weir.peer.v1.Located
+	0,  // 15: weir.peer.v1.Located.state:type_name -> weir.peer.v1.ReplicaState
+	8,  // 16: weir.peer.v1.PullRequest.caller:type_name -> weir.peer.v1.Caller
+	22, // 17: weir.peer.v1.PullResponse.added:type_name -> weir.peer.v1.Delivery
+	8,  // 18: weir.peer.v1.ConfirmRequest.caller:type_name -> weir.peer.v1.Caller
+	8,  // 19: weir.peer.v1.ReplicateRequest.caller:type_name -> weir.peer.v1.Caller
+	26, // 20: weir.peer.v1.ReplicateRequest.replicas:type_name -> weir.peer.v1.Replica
+	22, // 21: weir.peer.v1.Replica.added:type_name -> weir.peer.v1.Delivery
+	8,  // 22: weir.peer.v1.AddGrantsRequest.caller:type_name -> weir.peer.v1.Caller
+	8,  // 23: weir.peer.v1.GatherRequest.caller:type_name -> weir.peer.v1.Caller
+	31, // 24: weir.peer.v1.GatherRequest.added:type_name -> weir.peer.v1.GrantBatch
+	31, // 25: weir.peer.v1.GatherResponse.batches:type_name -> weir.peer.v1.GrantBatch
+	9,  // 26: weir.peer.v1.Peer.Heartbeat:input_type -> weir.peer.v1.HeartbeatRequest
+	14, // 27: weir.peer.v1.Peer.GetView:input_type -> weir.peer.v1.GetViewRequest
+	16, // 28: weir.peer.v1.Peer.Locate:input_type -> weir.peer.v1.LocateRequest
+	20, // 29: weir.peer.v1.Peer.Pull:input_type -> weir.peer.v1.PullRequest
+	23, // 30: weir.peer.v1.Peer.Confirm:input_type -> weir.peer.v1.ConfirmRequest
+	25, // 31: weir.peer.v1.Peer.Replicate:input_type -> weir.peer.v1.ReplicateRequest
+	28, // 32: weir.peer.v1.Peer.AddGrants:input_type -> weir.peer.v1.AddGrantsRequest
+	30, // 33: weir.peer.v1.Peer.Gather:input_type -> weir.peer.v1.GatherRequest
+	4,  // 34: weir.peer.v1.Peer.ListTopKeys:input_type -> weir.peer.v1.ListTopKeysRequest
+	1,  // 35: weir.peer.v1.Peer.ListEvents:input_type -> weir.peer.v1.ListEventsRequest
+	12, // 36: weir.peer.v1.Peer.Heartbeat:output_type -> weir.peer.v1.HeartbeatResponse
+	15, // 37: weir.peer.v1.Peer.GetView:output_type -> weir.peer.v1.GetViewResponse
+	18, // 38: weir.peer.v1.Peer.Locate:output_type -> weir.peer.v1.LocateResponse
+	21, // 39: weir.peer.v1.Peer.Pull:output_type -> weir.peer.v1.PullResponse
+	24, // 40: weir.peer.v1.Peer.Confirm:output_type -> weir.peer.v1.ConfirmResponse
+	27, // 41: weir.peer.v1.Peer.Replicate:output_type -> weir.peer.v1.ReplicateResponse
+	29, // 42: weir.peer.v1.Peer.AddGrants:output_type -> weir.peer.v1.AddGrantsResponse
+	32, // 43: weir.peer.v1.Peer.Gather:output_type -> weir.peer.v1.GatherResponse
+	5,  // 44: weir.peer.v1.Peer.ListTopKeys:output_type -> weir.peer.v1.ListTopKeysResponse
+	2,  // 45: weir.peer.v1.Peer.ListEvents:output_type -> weir.peer.v1.ListEventsResponse
+	36, // [36:46] is the sub-list for method output_type
+	26, // [26:36] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_weir_peer_v1_peer_proto_init() }
@@ -2527,7 +2750,7 @@ func file_weir_peer_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_peer_v1_peer_proto_rawDesc), len(file_weir_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   29,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

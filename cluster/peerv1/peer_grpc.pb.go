@@ -28,6 +28,7 @@ const (
 	Peer_AddGrants_FullMethodName   = "/weir.peer.v1.Peer/AddGrants"
 	Peer_Gather_FullMethodName      = "/weir.peer.v1.Peer/Gather"
 	Peer_ListTopKeys_FullMethodName = "/weir.peer.v1.Peer/ListTopKeys"
+	Peer_ListEvents_FullMethodName  = "/weir.peer.v1.Peer/ListEvents"
 )
 
 // PeerClient is the client API for Peer service.
@@ -65,6 +66,9 @@ type PeerClient interface {
 	// ListTopKeys returns the keys that clients of the called node have asked for most.
 	// FAILED_PRECONDITION means that it keeps no lists.
 	ListTopKeys(ctx context.Context, in *ListTopKeysRequest, opts ...grpc.CallOption) (*ListTopKeysResponse, error)
+	// ListEvents returns the last changes that callers have asked the called node for, and what it has seen of other nodes, since
+	// it was started.
+	ListEvents(ctx context.Context, in *ListEventsRequest, opts ...grpc.CallOption) (*ListEventsResponse, error)
 }
 
 type peerClient struct {
@@ -174,6 +178,16 @@ func (c *peerClient) ListTopKeys(ctx context.Context, in *ListTopKeysRequest, op
 	return out, nil
 }
 
+func (c *peerClient) ListEvents(ctx context.Context, in *ListEventsRequest, opts ...grpc.CallOption) (*ListEventsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListEventsResponse)
+	err := c.cc.Invoke(ctx, Peer_ListEvents_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PeerServer is the server API for Peer service.
 // All implementations must embed UnimplementedPeerServer
 // for forward compatibility.
@@ -209,6 +223,9 @@ type PeerServer interface {
 	// ListTopKeys returns the keys that clients of the called node have asked for most.
 	// FAILED_PRECONDITION means that it keeps no lists.
 	ListTopKeys(context.Context, *ListTopKeysRequest) (*ListTopKeysResponse, error)
+	// ListEvents returns the last changes that callers have asked the called node for, and what it has seen of other nodes, since
+	// it was started.
+	ListEvents(context.Context, *ListEventsRequest) (*ListEventsResponse, error)
 	mustEmbedUnimplementedPeerServer()
 }
 
@@ -245,6 +262,9 @@ func (UnimplementedPeerServer) Gather(context.Context, *GatherRequest) (*GatherR
 }
 func (UnimplementedPeerServer) ListTopKeys(context.Context, *ListTopKeysRequest) (*ListTopKeysResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListTopKeys not implemented")
+}
+func (UnimplementedPeerServer) ListEvents(context.Context, *ListEventsRequest) (*ListEventsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListEvents not implemented")
 }
 func (UnimplementedPeerServer) mustEmbedUnimplementedPeerServer() {}
 func (UnimplementedPeerServer) testEmbeddedByValue()              {}
@@ -422,6 +442,24 @@ func _Peer_ListTopKeys_Handler(srv interface{}, ctx context.Context, dec func(in
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Peer_ListEvents_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListEventsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).ListEvents(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_ListEvents_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).ListEvents(ctx, req.(*ListEventsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Peer_ServiceDesc is the grpc.ServiceDesc for Peer service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -460,6 +498,10 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListTopKeys",
 			Handler:    _Peer_ListTopKeys_Handler,
+		},
+		{
+			MethodName: "ListEvents",
+			Handler:    _Peer_ListEvents_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -1,0 +1,75 @@
+package cluster
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/weirlimit/weir/cluster/peerv1"
+)
+
+// Bounds of ListEvents.
+const (
+	eventsTimeout = 500 * time.Millisecond // of the calls to all members, which are made at the same time
+	eventsMessage = 1 << 20                // of one answer
+	maxEvents     = 200                    // in one answer
+)
+
+// Event is one thing that has happened, in words for people. The cluster passes it on, and knows nothing of what it says.
+type Event struct {
+	At                    time.Time
+	What, Target, Who     string
+	Outcome, Tone, Reason string
+	Node                  string // the node that was asked, or has seen it
+}
+
+// OtherEvents asks all other members for their events, and returns after eventsTimeout at the latest. Silent are the ids of those that
+// have not answered, sorted.
+func (k *Ownership) OtherEvents(ctx context.Context) (events []Event, silent []string) {
+	ctx, cancel := context.WithTimeout(ctx, eventsTimeout)
+	defer cancel()
+	var mu sync.Mutex // guards events and silent
+	var asked sync.WaitGroup
+	for _, c := range k.others() {
+		asked.Go(func() {
+			resp, err := c.client.ListEvents(ctx, &peerv1.ListEventsRequest{Caller: k.caller(c)}, grpc.MaxCallRecvMsgSize(eventsMessage))
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				silent = append(silent, c.member.ID)
+				return
+			}
+			for _, e := range resp.GetEvents()[:min(len(resp.GetEvents()), maxEvents)] {
+				events = append(events, Event{
+					At: time.Unix(0, e.GetTime()), What: e.GetWhat(), Target: e.GetTarget(), Who: e.GetWho(), Outcome: e.GetOutcome(), Tone: e.GetTone(),
+					Reason: e.GetReason(), Node: e.GetNode(),
+				})
+			}
+		})
+	}
+	asked.Wait()
+	slices.SortFunc(silent, strings.Compare)
+	return events, silent
+}
+
+// ListEvents implements peerv1.PeerServer.
+func (s peerServer) ListEvents(ctx context.Context, req *peerv1.ListEventsRequest) (*peerv1.ListEventsResponse, error) {
+	if err := s.greet(ctx, req.GetCaller()); err != nil {
+		return nil, err
+	}
+	resp := &peerv1.ListEventsResponse{}
+	if s.k.Events == nil {
+		return resp, nil
+	}
+	events := s.k.Events(ctx)
+	for _, e := range events[:min(len(events), maxEvents)] {
+		resp.Events = append(resp.Events, &peerv1.Event{
+			Time: e.At.UnixNano(), What: e.What, Target: e.Target, Who: e.Who, Outcome: e.Outcome, Tone: e.Tone, Reason: e.Reason, Node: e.Node,
+		})
+	}
+	return resp, nil
+}
