@@ -12,13 +12,16 @@ import (
 )
 
 // Guard refuses requests that browsers send for web pages of other origins: those that may change
-// something, and, on loopback, those under a foreign name that resolves to this machine. It does not
+// something, and those under a foreign name that resolves to the server's address. It does not
 // authenticate callers.
 type Guard struct {
 	// Loopback says that only this machine reaches the server. Its Host is then an
 	// address, localhost, or one of Hosts.
 	Loopback bool
-	// Hosts are further names of the server, as ParseHosts has read them.
+	// Hosts are further names of the server, as ParseHosts has read them. If there are any, the Host
+	// is an address, localhost, or one of them on every address: a port that a container listens on at all
+	// addresses may be published on loopback only, which the server cannot see. Without them, a server beyond loopback
+	// does not know its names, and accepts all.
 	Hosts []string
 }
 
@@ -43,8 +46,8 @@ func (g Guard) Protect(next http.Handler, refuse func(http.ResponseWriter, *http
 	origins := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		err := origins.Check(r)
-		if err == nil && g.Loopback && !g.knows(r.Host) {
-			err = fmt.Errorf("host: %.*q is no name of this server, which is on loopback: ask localhost, or name it in --http-hosts", maxHostName, r.Host)
+		if err == nil && (g.Loopback || len(g.Hosts) > 0) && !g.knows(r.Host) {
+			err = fmt.Errorf("host: %.*q is no name of this server: ask localhost or an address, or name it in --http-hosts", maxHostName, r.Host)
 		}
 		if err != nil {
 			refuse(w, r, err)

@@ -93,6 +93,18 @@ func TestPagesOfOtherOrigins(t *testing.T) {
 			t.Errorf("%s: %d, want %d", host, w.Code, want)
 		}
 	}
+	// With names given, there are no others anywhere.
+	f.guard = Guard{Hosts: []string{"weir-1"}}
+	h = f.handler(t)
+	for host, want := range map[string]int{"weir-1:8080": http.StatusOK, "localhost:8080": http.StatusOK, "10.0.0.7:8080": http.StatusOK, "evil.example": http.StatusForbidden} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, page("GET", "/v1/health", "", host, "", ""))
+		if w.Code != want {
+			t.Errorf("%s with names given: %d, want %d", host, w.Code, want)
+		}
+	}
+	f.guard = Guard{}
+	h = f.handler(t)
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, page("POST", "/v1/reset", goodBody, "weir-1:8080", evil, "cross-site"))
 	if w.Code != http.StatusForbidden {

@@ -173,10 +173,9 @@ type Options struct {
 	// Pprof is where to serve Go's profiles of this process, as host:port on loopback. Port 0
 	// picks a free one, which the log tells. Empty means not to.
 	Pprof string
-	// HTTPHosts are names, without ports, under which HTTP is asked for although it listens on
-	// loopback, as by a proxy on this machine that passes on the Host of its clients; 64 at
-	// most. By others than localhost and addresses it is refused, so that no web page can ask
-	// under a name of its own. Empty means none.
+	// HTTPHosts are names, without ports, that requests to HTTP may have as Host in addition to localhost
+	// and addresses; 64 at most. Others are refused on loopback, and on every address if there is a name here, so
+	// that no web page can ask under a name of its own. Empty means none on loopback, and all elsewhere.
 	HTTPHosts []string
 	// HTTPHeaders are the forms in which HTTP answers tell of limits: one of draft, draft-7
 	// and draft-6, which are versions of the IETF's, and x-ratelimit; or none alone. Empty

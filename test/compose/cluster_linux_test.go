@@ -171,6 +171,15 @@ func TestClusterRuns(t *testing.T) {
 		t.Errorf("without a user: %d", a.status)
 	}
 
+	// A web page that has its own name resolve to this machine reaches no node, at none of the ports that are open on it.
+	for _, port := range []string{"8080", "8081", "8082"} {
+		for host, want := range map[string]int{"localhost:" + port: http.StatusOK, "weir-0:8080": http.StatusOK, "evil.example:" + port: http.StatusForbidden} {
+			if status, err := getAs(t.Context(), "http://127.0.0.1:"+port+"/v1/health", host); err != nil || status != want {
+				t.Errorf("port %s asked as %s: %d, %v, want %d", port, host, status, err, want)
+			}
+		}
+	}
+
 	stop := load5(t, edge)
 	t.Run("Prometheus", watched)
 
@@ -227,6 +236,20 @@ func get(at, user string) answer {
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	return answer{resp.StatusCode, resp.Header, string(body), err}
+}
+
+// getAs returns the status of the answer to a request with that Host.
+func getAs(ctx context.Context, at, host string) (int, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
+	if err != nil {
+		return 0, err
+	}
+	req.Host = host
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	return resp.StatusCode, resp.Body.Close()
 }
 
 // decided returns an error unless a node has decided. Without a decision Envoy lets requests pass, and adds no header.

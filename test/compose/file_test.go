@@ -184,7 +184,10 @@ func TestNodes(t *testing.T) {
 	options := readFile(t, "docs/reference/options.md")
 	for _, name := range servicesOf(p, "weir-") {
 		s := p.Services[name]
-		for variable, want := range map[string]string{"WEIR_ID": name, "WEIR_ADVERTISE": name + ":9090", "WEIR_ETCD": strings.Join(endpoints, ",")} {
+		for variable, want := range map[string]string{
+			"WEIR_ID": name, "WEIR_ADVERTISE": name + ":9090", "WEIR_ETCD": strings.Join(endpoints, ","),
+			"WEIR_HTTP_HOSTS": strings.Join(servicesOf(p, "weir-"), ","),
+		} {
 			if got := s.Environment[variable]; got == nil || *got != want {
 				t.Errorf("%s: %s is not %s", name, variable, want)
 			}
