@@ -17,17 +17,21 @@ type engine struct {
 	steps    []step
 	request  rules.Request
 	names    namer
+	none     algorithms.Long // of counters that are not there; used again
+	checks   int64           // that have been decided
 }
 
 // step is what one limit says of a check.
 type step struct {
 	slot     int32 // -1: there is no counter, and need be none
-	found    bool  // the counter was there before
 	limit    algorithms.Limit
 	next     algorithms.State
 	decision algorithms.Decision
 	cost     int64
 }
+
+// counts reports whether the step changes its counter if no other step denies the check.
+func (s *step) counts() bool { return s.decision.Allowed && s.cost != 0 }
 
 // tally counts checks.
 type tally struct {
@@ -69,6 +73,7 @@ type part struct {
 func (e *engine) decide(c *check) verdict {
 	e.counters.tidy(c.now) // not later: steps name slots
 	e.steps, e.matches = e.steps[:0], e.matches[:0]
+	e.checks++
 	exempt := 0
 	for i := range c.parts {
 		p := &c.parts[i]
@@ -76,7 +81,7 @@ func (e *engine) decide(c *check) verdict {
 		e.request.Domain, e.request.Attributes = c.domain, p.attributes
 		e.matches = e.set.Match(e.hasher, &e.request, e.matches)
 		if len(e.matches) > first && e.matches[first].Limit < 0 {
-			e.statsOf(e.matches[first].Rule).Checks++
+			e.statsOf(e.matches[first].Rule).applies(e.checks)
 			e.matches = e.matches[:first]
 			exempt++
 			continue
@@ -109,7 +114,7 @@ func (e *engine) look(c *check, p *part, first int) bool {
 			now = useLogged(m, p.logged, now)
 		}
 		e.steps = append(e.steps, step{limit: m.Held(), cost: cost})
-		e.peek(m.Key, &e.steps[len(e.steps)-1], now)
+		e.peek(m.Key, &e.steps[len(e.steps)-1], now, first)
 	}
 	if !c.peek {
 		e.describe(p, first)
@@ -135,21 +140,45 @@ func useLogged(m *rules.Match, logged []loggedLimit, now int64) int64 {
 	return now
 }
 
-// peek says what a limit decides.
-func (e *engine) peek(key ring.Key, s *step, now int64) {
+// peek says what a limit decides. Steps before first are of other parts of the check.
+func (e *engine) peek(key ring.Key, s *step, now int64, first int) {
 	s.slot = e.counters.find(key)
-	s.found = s.slot >= 0
-	switch {
-	case !s.found && s.limit.Algorithm.Long():
-		var none algorithms.Long
-		s.decision = none.Step(&s.limit, now, s.cost, false)
-	case !s.found:
-		s.next = algorithms.StepInto(&s.decision, &s.limit, algorithms.State{}, now, s.cost)
-	case s.limit.Algorithm.Long():
-		s.decision = e.counters.slots[s.slot].long.Step(&s.limit, now, s.cost, false)
-	default:
-		s.next = algorithms.StepInto(&s.decision, &s.limit, e.counters.slots[s.slot].state, now, s.cost)
+	if s.limit.Algorithm.Long() {
+		s.decision = e.longBefore(key, s.slot, first).Step(&s.limit, now, s.cost, false)
+		return
 	}
+	s.next = algorithms.StepInto(&s.decision, &s.limit, e.stateBefore(key, s.slot, first), now, s.cost)
+}
+
+// stateBefore returns what a part finds in a counter: its state, with what parts before it take.
+func (e *engine) stateBefore(key ring.Key, slot int32, first int) algorithms.State {
+	for i := first - 1; i >= 0; i-- {
+		if e.matches[i].Key == key && e.steps[i].counts() {
+			return e.steps[i].next
+		}
+	}
+	if slot < 0 {
+		return algorithms.State{}
+	}
+	return e.counters.slots[slot].state
+}
+
+// longBefore is stateBefore for a counter that is a Long.
+func (e *engine) longBefore(key ring.Key, slot int32, first int) *algorithms.Long {
+	e.none = algorithms.Long{}
+	long, own := &e.none, true
+	if slot >= 0 {
+		long, own = e.counters.slots[slot].long, false
+	}
+	for i := range first {
+		if s := &e.steps[i]; e.matches[i].Key == key && s.counts() {
+			if !own {
+				long, own = long.Clone(), true
+			}
+			long.Step(&s.limit, s.decision.At, s.cost, true)
+		}
+	}
+	return long
 }
 
 // describe makes sure that limits which are asked for tokens have a counter, and notes what is asked.
@@ -181,17 +210,13 @@ func (e *engine) judge(c *check) verdict {
 			v = denied
 		}
 	}
-	var last *rules.Rule
 	for i := range e.steps {
 		m, s := &e.matches[i], &e.steps[i]
 		stats := e.rules[m.Rule.Rank()]
 		if stats == nil {
 			stats = e.statsOf(m.Rule)
 		}
-		if m.Rule != last {
-			stats.Checks++
-			last, stats.counted = m.Rule, notCounted
-		}
+		stats.applies(e.checks)
 		if !s.decision.Allowed {
 			e.deny(stats, m, s)
 		}

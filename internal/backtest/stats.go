@@ -34,7 +34,8 @@ type ruleStats struct {
 	keys, deniedKeys  int64 // counters; a key that comes back after its counter has expired is one more
 	limits            []limitStats
 	top               heavy
-	counted           countedAs // the check at hand
+	last              int64     // the number of the last check that the rule applied to
+	counted           countedAs // that check
 }
 
 type limitStats struct {
@@ -47,6 +48,14 @@ type limitStats struct {
 func newRuleStats(r *rules.Rule) *ruleStats {
 	s := &ruleStats{rule: r, limits: make([]limitStats, len(r.Limits)), top: heavy{most: topKeys}}
 	return s
+}
+
+// applies counts a check, once for all of its parts.
+func (s *ruleStats) applies(check int64) {
+	if s.last != check {
+		s.Checks++
+		s.last, s.counted = check, notCounted
+	}
 }
 
 // ended takes what is known of a counter into the report.
