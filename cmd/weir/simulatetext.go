@@ -65,6 +65,7 @@ func formatDiffering(out *strings.Builder, r *backtest.Result) {
 var skippedTexts = map[string]string{
 	"broken":      "lines that are not of the format",
 	"no_time":     "lines without a time that can be read",
+	"ahead":       "lines that are more than a day later than most of the 16 lines after them",
 	"hashed":      "lines whose values are hashes: write the decision log with --decision-log-keys clear",
 	"not_decided": "lines that no limit has decided, such as those of an overload",
 	"refused":     "lines that a node would answer with an error, such as those with a cost that is no number",

@@ -73,10 +73,11 @@ const (
 	noTime       // the instant is missing, or none
 	hashed       // a decision log whose values are hashes
 	notADecision
+	ahead // far ahead of its time
 	faults
 )
 
-var faultNames = [faults]string{broken: "broken", noTime: "no_time", hashed: "hashed", notADecision: "not_decided"}
+var faultNames = [faults]string{broken: "broken", noTime: "no_time", hashed: "hashed", notADecision: "not_decided", ahead: "ahead"}
 
 // parser reads the lines of one log after another.
 type parser interface {

@@ -9,7 +9,7 @@ import (
 type LogFacts struct {
 	// Lines are all that are not blank, those of Skipped included.
 	Lines int64 `json:"lines"`
-	// Skipped are lines that were not decided, by why: broken, no_time, hashed, not_decided, or refused: a node would
+	// Skipped are lines that were not decided, by why: broken, no_time, ahead, hashed, not_decided, or refused: a node would
 	// have answered with an error. FirstSkipped says where the first line of each stands.
 	Skipped      map[string]int64  `json:"skipped,omitempty"`
 	FirstSkipped map[string]string `json:"first_skipped,omitempty"`
@@ -100,6 +100,7 @@ const topShown = 20
 
 // Result ends the replay and returns what it has found. The Run is of no use then.
 func (r *Run) Result() *Result {
+	r.settleAll()
 	res := &Result{
 		LogFacts: LogFacts{
 			Lines: r.lines, Backward: r.backward, WorstBackward: float64(r.worst) / float64(second), First: r.first / second, Last: r.latest / second,

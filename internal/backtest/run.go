@@ -61,6 +61,9 @@ type Run struct {
 	observers  []func(*record, *check)
 	seen       int64 // for Progress
 	unmeasured int   // matches since the memory was measured last
+	held       []heldLine
+	log        string // that is read
+	n          int64  // of its line at hand, from 1
 }
 
 // New returns a Run that has read nothing. The error names a format, field or attribute that cannot be.
@@ -87,20 +90,27 @@ func New(c Config) (*Run, error) {
 			r.maps = append(r.maps, m)
 		}
 	}
-	var wanted fields
 	for i, m := range r.maps {
 		if slices.ContainsFunc(r.maps[:i], func(o Mapping) bool { return o.Attribute == m.Attribute }) {
 			return nil, fmt.Errorf("map: attribute %q stands there twice", m.Attribute)
 		}
-		wanted = append(wanted, m.Field)
-	}
-	var err error
-	if r.parser, err = newParser(c.Format, slices.DeleteFunc(slices.Clone(wanted), func(f string) bool { return f == "" }), c.TimeField); err != nil {
-		return nil, err
 	}
 	r.compact()
+	var err error
+	if r.parser, err = r.newParser(); err != nil {
+		return nil, err
+	}
 	r.missing = make([]int64, len(r.maps))
 	return r, nil
+}
+
+// newParser returns one that has read nothing. The error names a field that the format does not have.
+func (r *Run) newParser() (parser, error) {
+	var wanted fields
+	for _, m := range r.maps[:len(r.record.values)] {
+		wanted = append(wanted, m.Field)
+	}
+	return newParser(r.config.Format, wanted, r.config.TimeField)
 }
 
 // replayable refuses rules that package rules does not match by itself. nil is fine.
@@ -139,7 +149,7 @@ func b2i(b bool) int {
 const maxLine = 1 << 20
 
 // Read replays a log, which may be compressed with gzip. The error is about reading it.
-func (r *Run) Read(name string, from io.Reader) error {
+func (r *Run) Read(name string, from io.Reader) (err error) {
 	in := bufio.NewReaderSize(from, maxLine)
 	if head, _ := in.Peek(2); len(head) == 2 && head[0] == 0x1f && head[1] == 0x8b {
 		unzip, err := gzip.NewReader(in)
@@ -148,17 +158,22 @@ func (r *Run) Read(name string, from io.Reader) error {
 		}
 		in = bufio.NewReaderSize(unzip, maxLine)
 	}
+	if r.log = name; len(r.held) > 0 { // they keep the parser of their log
+		if r.parser, err = r.newParser(); err != nil {
+			return err
+		}
+	}
 	r.parser.begin()
-	for n := int64(1); ; n++ {
+	for r.n = 1; ; r.n++ {
 		line, err := in.ReadSlice('\n')
 		if errors.Is(err, bufio.ErrBufferFull) {
 			for errors.Is(err, bufio.ErrBufferFull) {
 				_, err = in.ReadSlice('\n')
 			}
-			r.fault(broken, name, n)
+			r.fault(broken, name, r.n)
 		} else if len(line) > 0 {
 			if f := r.line(line); f != fine {
-				r.fault(f, name, n)
+				r.fault(f, name, r.n)
 			}
 		}
 		if r.seen++; r.config.Progress != nil && r.seen%8192 == 0 {
@@ -171,7 +186,7 @@ func (r *Run) Read(name string, from io.Reader) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("log %s: line %d: %w", name, n, err)
+			return fmt.Errorf("log %s: line %d: %w", name, r.n, err)
 		}
 	}
 }
@@ -210,7 +225,7 @@ func (r *Run) fault(f fault, name string, n int64) {
 	}
 }
 
-// line replays a line, unless it has a fault.
+// line replays a line, now or later, unless it has a fault.
 func (r *Run) line(line []byte) fault {
 	for len(line) > 0 && (line[len(line)-1] == '\n' || line[len(line)-1] == '\r') {
 		line = line[:len(line)-1]
@@ -218,11 +233,26 @@ func (r *Run) line(line []byte) fault {
 	if len(line) == 0 || len(bytes.TrimSpace(line)) == 0 {
 		return blank
 	}
-	clear(r.record.values)
-	r.record.status, r.record.agent, r.record.logged = "", "", nil
+	r.reset()
 	if f := r.parser.parse(line, &r.record); f != fine {
 		return f
 	}
+	if len(r.held) > 0 || r.isAhead(r.record.time) {
+		r.hold(line, r.record.time)
+	} else {
+		r.replay()
+	}
+	return fine
+}
+
+// reset makes the record one without values.
+func (r *Run) reset() {
+	clear(r.record.values)
+	r.record.status, r.record.agent, r.record.logged = "", "", nil
+}
+
+// replay decides what the record says.
+func (r *Run) replay() {
 	r.lines++
 	r.clock()
 	c := &r.check
@@ -235,7 +265,6 @@ func (r *Run) line(line []byte) fault {
 		f(&r.record, c)
 	}
 	r.decide(c)
-	return fine
 }
 
 // clock moves on to the instant of a line. Time never goes backwards for a counter, so a line that is earlier than one

@@ -159,6 +159,9 @@ func TestReplayIsThatOfItsTwin(t *testing.T) {
 				continue
 			}
 			at, attributes, ok := tw.read(format, strings.TrimSuffix(string(line), "\n"))
+			if ok && run.first == 0 { // else the first lines are held
+				run.first, run.latest = at, at
+			}
 			before := run.both
 			f := run.line(line)
 			if !ok {
