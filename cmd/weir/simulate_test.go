@@ -19,6 +19,31 @@ func weirOf(t *testing.T, stdin string, args ...string) (stdout, stderr string, 
 	return out.String(), problems.String(), code
 }
 
+// Text and page name the same share of denials, that of the lines that were decided.
+func TestSimulateShares(t *testing.T) {
+	dir := t.TempDir()
+	log, rules, page := filepath.Join(dir, "log"), filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "page.html")
+	for path, text := range map[string]string{
+		log:   strings.Repeat(`{"ts":1770000000,"user":"a"}`+"\n", 4) + strings.Repeat("broken\n", 4) + `{"ts":8770000000,"user":"a"}` + "\n" + strings.Repeat(`{"ts":1770000000,"user":"a"}`+"\n", 4),
+		rules: "domain: default\nrules: [{id: a, per: [user], limits: [{limit: 6, window: 1m}]}]\n",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, problems, code := weirOf(t, "", "simulate", "--rules", rules, "--log", log, "--format", "json", "--html", page)
+	text, err := os.ReadFile(page)
+	if code != 0 || err != nil {
+		t.Fatal(code, problems, err)
+	}
+	if !strings.Contains(out, "denied   2  25.00%") || !strings.Contains(string(text), "2 denied (25.00 % of those that are decided)") {
+		t.Errorf("%s\n%s", out, text)
+	}
+	if want := "skipped  1  lines that are more than a day later than most of the 16 lines after them, the first one at " + log + ":9\n"; !strings.Contains(out, want) {
+		t.Errorf("%s lacks %s", out, want)
+	}
+}
+
 // What the page about it shows is what the command prints, of the samples.
 func TestSimulateSamples(t *testing.T) {
 	const samples = "../../docs/samples/"

@@ -15,10 +15,10 @@ import (
 func formatSimulation(r *backtest.Result, compared bool) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%d lines, %s to %s\n", r.Lines, instantText(r.First), instantText(r.Last))
-	fmt.Fprintf(&out, "allowed  %d  %s\n", r.Allowed, percentOf(r.Allowed, r.Allowed+r.Denied))
-	fmt.Fprintf(&out, "denied   %d  %s\n", r.Denied, percentOf(r.Denied, r.Allowed+r.Denied))
+	fmt.Fprintf(&out, "allowed  %d  %s\n", r.Allowed, percentOf(r.Allowed, r.Decided()))
+	fmt.Fprintf(&out, "denied   %d  %s\n", r.Denied, percentOf(r.Denied, r.Decided()))
 	if r.NoRule > 0 {
-		fmt.Fprintf(&out, "no rule  %d  %s\n", r.NoRule, percentOf(r.NoRule, r.Allowed+r.Denied))
+		fmt.Fprintf(&out, "no rule  %d  %s\n", r.NoRule, percentOf(r.NoRule, r.Decided()))
 	}
 	formatTrouble(&out, &r.LogFacts)
 	formatDiffering(&out, r)

@@ -46,6 +46,9 @@ type Result struct {
 	Suggestion *Suggestion `json:"-"`
 }
 
+// Decided is how many lines are not Skipped: shares of denials are of these.
+func (r *Result) Decided() int64 { return r.Allowed + r.Denied }
+
 // RuleResult is what one rule did.
 type RuleResult struct {
 	Domain string `json:"domain"`
