@@ -30,11 +30,14 @@ var (
 // topEvery is how often weir top asks again.
 const topEvery = time.Second
 
-// Escape sequences of a terminal: to begin at the top again, to clear the rest of a line, and of the screen.
+// Escape sequences of a terminal: to begin at the top again, to clear the rest of a line, and of the screen, and to cut lines
+// that are wider than the terminal, or go on in the next line.
 const (
 	cursorHome = "\x1b[H"
 	clearLine  = "\x1b[K"
 	clearRest  = "\x1b[J"
+	cutLines   = "\x1b[?7l"
+	wrapLines  = "\x1b[?7h"
 )
 
 // topping is a call of weir top.
@@ -100,7 +103,10 @@ func (a *app) top(cmd *cobra.Command, q *topping) error {
 		return usageError(cmd, "--limit: %d is not between 1 and 200", q.limit)
 	}
 	q.request.Limit = uint32(q.limit)
-	if !q.once && !q.json && isTerminal(a.stdout) {
+	if q.timeout <= 0 { // watchTop has another one for ask
+		return usageError(cmd, "--timeout: %v is not above 0", q.timeout)
+	}
+	if _, shown := terminalRows(a.stdout); shown && !q.once && !q.json {
 		return a.watchTop(cmd, q)
 	}
 	return a.ask(cmd, &q.asking, func(ctx context.Context, c *client.Node) error {
@@ -177,11 +183,24 @@ func (a *app) showTop(response *weirv1.ListTopKeysResponse, err error, by string
 			text += quoteText(missing.Error()) + "\n"
 		}
 	}
-	begin := cursorHome
+	rows, _ := terminalRows(a.stdout)
+	text = fitRows(text, rows)
+	begin := cutLines + cursorHome
 	if first {
 		begin += clearRest
 	}
-	fmt.Fprint(a.stdout, begin+strings.ReplaceAll(text, "\n", clearLine+"\n")+clearRest)
+	fmt.Fprint(a.stdout, begin+strings.ReplaceAll(text, "\n", clearLine+"\n")+clearRest+wrapLines)
+}
+
+// fitRows cuts a text to the rows of a terminal, of which the cursor needs one: a text that scrolls would not be written over.
+// 0 rows are not known.
+func fitRows(text string, rows int) string {
+	lines := strings.SplitAfter(text, "\n") // the last one is empty
+	if rows <= 0 || len(lines) <= rows {
+		return text
+	}
+	kept := max(0, rows-2)
+	return strings.Join(lines[:kept], "") + fmt.Sprintf("%d more lines: the terminal is too low\n", len(lines)-1-kept)
 }
 
 // formatTop returns a line per key.
