@@ -46,24 +46,19 @@ func formatRuleSuggestion(out *strings.Builder, r *backtest.RuleSuggestion) {
 	formatMachines(out, r)
 }
 
-// formatBursts shows what bursts token buckets need, up to the rate at which a higher one makes no difference.
+// formatBursts shows what bursts token buckets need.
 func formatBursts(out *strings.Builder, r *backtest.RuleSuggestion) {
 	for _, l := range r.Limits {
-		var table *table
-		for i, b := range l.Bursts {
-			if i > 0 && b.Burst == l.Bursts[i-1].Burst && b.Burst == l.Bursts[len(l.Bursts)-1].Burst {
-				break
-			}
-			if table == nil {
-				out.WriteString("\n")
-				t := newTable(out, "RATE IN "+windowText(l.Window), "BURST NEEDED")
-				table = &t
-			}
+		bursts := l.Telling()
+		if len(bursts) == 0 {
+			continue
+		}
+		out.WriteString("\n")
+		table := newTable(out, "RATE IN "+windowText(l.Window), "BURST NEEDED")
+		for _, b := range bursts {
 			table.row(b.Rate, b.Burst)
 		}
-		if table != nil {
-			table.flush()
-		}
+		table.flush()
 	}
 }
 

@@ -21,7 +21,6 @@ var reportStyle string
 // reportPage has a report as one page. It has no script and makes no request: its policy forbids both.
 var reportPage = template.Must(template.New("report").Funcs(template.FuncMap{
 	"instant": func(s int64) string { return time.Unix(s, 0).UTC().Format("2006-01-02 15:04:05Z") },
-	"length":  func(ns int64) string { return time.Duration(ns).String() },
 	"window":  func(ns int64) string { return WindowText(time.Duration(ns)) },
 	"percent": percent,
 	"over":    plotOver,
@@ -63,12 +62,25 @@ type plot struct {
 }
 
 func (p *plot) begin(title string, highest int64, columns int) {
-	p.highest, p.columns = max(1, float64(highest)), max(1, columns)
+	step := gridStep(highest)
+	lines := (max(1, highest)-1)/step + 1
+	p.highest, p.columns = float64(lines)*float64(step), max(1, columns)
 	fmt.Fprintf(p, `<svg viewBox="0 0 %d %d" role="img" aria-label="%s">`, plotLeft+plotWidth+10, plotHeight+plotBottom+10, template.HTMLEscapeString(title))
-	for i := range 5 {
-		y := 10 + plotHeight - plotHeight*i/4
+	for i := range lines + 1 {
+		y := 10 + plotHeight - plotHeight*i/lines
 		fmt.Fprintf(p, `<line class="grid" x1="%d" x2="%d" y1="%d" y2="%d"/><text class="left" x="%d" y="%d">%s</text>`,
-			plotLeft, plotLeft+plotWidth, y, y, plotLeft-6, y+4, short(p.highest*float64(i)/4))
+			plotLeft, plotLeft+plotWidth, y, y, plotLeft-6, y+4, short(float64(i)*float64(step)))
+	}
+}
+
+// gridStep returns 1, 2 or 5 times a power of ten, so that at most five steps lead to the highest value.
+func gridStep(highest int64) int64 {
+	for unit := int64(1); ; unit *= 10 {
+		for _, step := range []int64{unit, 2 * unit, 5 * unit} {
+			if (highest-1)/5 < step { // at the latest at 2e18
+				return step
+			}
+		}
 	}
 }
 
@@ -124,7 +136,7 @@ func plotOver(r *Result) template.HTML {
 		at := time.Unix(m.At, 0).UTC().Format("2006-01-02 15:04:05Z")
 		p.column(i, m.Checks, "checks", fmt.Sprintf("%s: %d checks", at, m.Checks))
 		p.column(i, m.Denied, "denied", fmt.Sprintf("%s: %d of %d denied", at, m.Denied, m.Checks))
-		if r.Against != nil {
+		if m.Against > 0 {
 			p.against(i, m)
 		}
 	}
@@ -140,6 +152,17 @@ func (p *plot) against(i int, m Moment) {
 	width := float64(plotWidth) / float64(p.columns)
 	x, y := plotLeft+width*float64(i), 10+plotHeight-plotHeight*float64(m.Against)/p.highest
 	fmt.Fprintf(p, `<line class="against" x1="%.2f" x2="%.2f" y1="%.2f" y2="%.2f"><title>the other rules deny %d</title></line>`, x, x+width, y, y, m.Against)
+}
+
+// timesText is a multiple of the limit that is a power of two.
+func timesText(times float64) string {
+	switch {
+	case times < 1:
+		return fmt.Sprintf("1/%.0f", 1/times)
+	case times == 1:
+		return "limit"
+	}
+	return fmt.Sprintf("%.0f times", times)
 }
 
 // plotRates draws how many windows of keys ask for which share of the limit.
@@ -159,9 +182,10 @@ func plotRates(l LimitResult) template.HTML {
 		p.column(i, b.Windows, class, fmt.Sprintf("%d windows above %.3g and up to %.3g times the limit", b.Windows, from, b.UpTo))
 		from = b.UpTo
 	}
-	for i := 3; i < len(l.Windows); i += 2 * binsPerTwo {
-		p.label(float64(i+1), "middle", fmt.Sprintf("%.3g", binEnd(i)))
+	for i := 7; i < len(l.Windows)-1; i += 2 * binsPerTwo {
+		p.label(float64(i+1), "middle", timesText(binEnd(i)))
 	}
+	p.label(float64(len(l.Windows)), "end", "more")
 	p.upright(binAtLimit + 1)
 	return p.end()
 }

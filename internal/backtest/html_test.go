@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -110,4 +112,60 @@ func looked(t *testing.T, page []byte) (texts string, policies, plots, uprights 
 		}
 	}
 	return texts, policies, plots, uprights
+}
+
+// The scale of a plot has steps that people count in, and not more than five of them.
+func TestScales(t *testing.T) {
+	for _, c := range []struct{ highest, step int64 }{
+		{0, 1}, {1, 1}, {5, 1}, {6, 2}, {10, 2}, {11, 5}, {25, 5}, {26, 10}, {526, 200}, {1000, 200}, {1001, 500}, {math.MaxInt64, 2_000_000_000_000_000_000},
+	} {
+		if got := gridStep(c.highest); got != c.step {
+			t.Errorf("up to %d in steps of %d, want %d", c.highest, got, c.step)
+		}
+	}
+	var p plot
+	p.begin("more than can be", math.MaxInt64, 1)
+	p.column(0, math.MaxInt64, "checks", "")
+	if text := p.String(); strings.Contains(text, "NaN") || strings.Contains(text, ">-") || !strings.Contains(text, `>1e+10G<`) {
+		t.Errorf("a scale of all numbers: %s", text)
+	}
+	p = plot{}
+	p.begin("all", 526, 10)
+	if text := p.String(); strings.Count(text, "<line") != 4 || !strings.Contains(text, ">600<") || !strings.Contains(text, ">200<") {
+		t.Errorf("a scale up to 526: %s", text)
+	}
+	if a, b, c := timesText(binEnd(7)), timesText(binEnd(binAtLimit)), timesText(binEnd(39)); a != "1/64" || b != "limit" || c != "4 times" {
+		t.Errorf("%s, %s, %s", a, b, c)
+	}
+}
+
+// The four numbers of a comparison are all lines.
+func TestComparisonInThePage(t *testing.T) {
+	const text = "domain: default\nrules: [{id: a, per: [user], limits: [{limit: LIMIT, window: 1h, algorithm: fixed_window}]}]"
+	var sets []*rules.Set
+	for _, limit := range []string{"5", "8"} {
+		set, err := rules.Parse("rules.yaml", []byte(strings.Replace(text, "LIMIT", limit, 1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sets = append(sets, set)
+	}
+	run, err := New(Config{Format: JSON, Rules: sets[0], Against: sets[1]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := run.Read("log", strings.NewReader(secondsLog(slices.Repeat([]int64{1_770_000_000}, 20)...))); err != nil {
+		t.Fatal(err)
+	}
+	res := run.Result()
+	if c := res.Against; c.BothDenied() != 12 || c.NewlyDenied != 3 || c.NewlyAllowed != 0 || c.BothAllowed() != 5 {
+		t.Errorf("%d %d %d %d", c.BothDenied(), c.NewlyDenied, c.NewlyAllowed, c.BothAllowed())
+	}
+	var page strings.Builder
+	if err := res.WriteHTML(&page); err != nil {
+		t.Fatal(err)
+	}
+	if want := `denied by these rules</th><td class="number">12</td><td class="number">3</td>`; !strings.Contains(page.String(), want) {
+		t.Errorf("the page lacks %s", want)
+	}
 }

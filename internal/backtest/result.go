@@ -98,6 +98,12 @@ type Comparison struct {
 	Rules        []RuleResult `json:"rules"`
 }
 
+// BothDenied are lines that both sets of rules deny.
+func (c *Comparison) BothDenied() int64 { return c.Denied - c.NewlyAllowed }
+
+// BothAllowed are lines that both sets of rules allow.
+func (c *Comparison) BothAllowed() int64 { return c.Allowed - c.NewlyDenied }
+
 // topShown is how many keys of each rule a Result has.
 const topShown = 20
 

@@ -68,6 +68,16 @@ type LimitSuggestion struct {
 	Why []string `json:"why"`
 }
 
+// Telling returns Bursts up to the rate above which a higher one makes no difference.
+func (s *LimitSuggestion) Telling() []BurstNeed {
+	for i := 1; i < len(s.Bursts); i++ {
+		if s.Bursts[i].Burst == s.Bursts[i-1].Burst && s.Bursts[i].Burst == s.Bursts[len(s.Bursts)-1].Burst {
+			return s.Bursts[:i]
+		}
+	}
+	return s.Bursts
+}
+
 // BurstNeed is the least burst that touches no more keys than it may, at a rate in tokens per window.
 type BurstNeed struct {
 	Rate  int64 `json:"rate"`
@@ -185,7 +195,11 @@ func (c *chooser) explain(is, other candidate, each int, machines []*keyStats) L
 	} else {
 		s.Why = append(s.Why, fmt.Sprintf("%s need a burst of at most %d at a rate of %d in %s.", c.allBut(each), is.need, m.rate, window))
 	}
-	s.Why = append(s.Why, fmt.Sprintf("It touches at most %d of them, and %d of %d keys taken for machines.", s.Touched, s.MachinesTouched, len(machines)))
+	touches := "none"
+	if s.Touched > 0 {
+		touches = fmt.Sprintf("at most %d", s.Touched)
+	}
+	s.Why = append(s.Why, fmt.Sprintf("It touches %s of them, and %d of %d keys taken for machines.", touches, s.MachinesTouched, len(machines)))
 	if other.valid {
 		s.Why = append(s.Why, fmt.Sprintf("In ten windows it allows a key about %d tokens; a %s that touches no more keys would allow %d.",
 			is.most, c.measures[other.measure].limit.Algorithm, other.most))
