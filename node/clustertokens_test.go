@@ -135,7 +135,7 @@ func TestRevokedTokensStayRevoked(t *testing.T) {
 		}
 	}
 	check(c)
-	// A restart forgets nothing, whatever it finds first.
+	// A restart forgets nothing, also not if it finds other tokens first.
 	again := &clusterTokens{registry: stored, tokens: &tokens, log: quiet()}
 	again.recall(kept)
 	check(again)
