@@ -234,8 +234,8 @@ func (n *node) openStore(ctx context.Context) (err error) {
 	if n.offline.Load() {
 		n.store, err = rules.RestoreStore(cfg, n.state.Found().Rules)
 	} else {
-		if known := n.state.Found(); known != nil {
-			cfg.Known = known.Rules
+		if n.state != nil && n.state.Found() != nil { // else the doctor asks, or this node runs for the first time
+			cfg.Known = n.state.Found().Rules
 		}
 		n.store, err = rules.OpenStore(ctx, cfg)
 	}

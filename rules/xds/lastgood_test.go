@@ -108,6 +108,9 @@ func TestServerComesBeforeTheFile(t *testing.T) {
 		found, err := readLastGood(file, server.Address, xdstest.NodeID)
 		return err == nil && proto.Equal(found.resources()[0], resourcesOf(t, 5)[0])
 	})
+	if s.recall(errNotYet); limitOf(t, s.Set(), "d") != 5 || !s.KeptAt().IsZero() {
+		t.Errorf("the server is lost again: %v is in force", s.Set().Documents())
+	}
 }
 
 // A server that is reached and sends nothing, or sends bad rules, does not keep a node from its last good ones.
