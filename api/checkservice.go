@@ -61,7 +61,7 @@ func (l *Limiter) check(ctx context.Context, request []byte) (wire.Encoded, erro
 	var verdicts check.VerdictCounts
 	w.out = appendResponse(w.out[:0], w.answer(0, &verdicts))
 	l.checks.CountVerdicts(&verdicts)
-	l.duration.check.Observe(time.Since(start).Seconds())
+	w.Observe(l.duration.check)
 	return wire.CopyEncoded(w.out), nil
 }
 
@@ -83,7 +83,7 @@ func (l *Limiter) checkBatch(ctx context.Context, request []byte) (wire.Encoded,
 		return wire.Encoded{}, l.checks.Failed("batch", err)
 	}
 	w.out = l.appendAnswers(w.out[:0], w, 1)
-	l.duration.batch.Observe(time.Since(start).Seconds())
+	w.Observe(l.duration.batch)
 	return wire.CopyEncoded(w.out), nil
 }
 

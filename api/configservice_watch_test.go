@@ -280,5 +280,10 @@ func TestWatchOverHTTP(t *testing.T) {
 		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 			t.Error(err)
 		}
+		const watch = "GET /v1/rules:watch"
+		calls, durations := metricsOf(t, f.registry, "weir_calls_total"), metricsOf(t, f.registry, "weir_call_duration_seconds")
+		if calls[watch+" 200"].GetCounter().GetValue() != 1 || calls[watch+" 400"].GetCounter().GetValue() != 1 || durations[watch].GetHistogram().GetSampleCount() != 1 {
+			t.Errorf("calls %v, durations %v, want a stream without a duration, and a refusal with one", calls, durations)
+		}
 	})
 }

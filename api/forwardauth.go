@@ -123,7 +123,7 @@ func (h authHandler) answer(r *http.Request, longest time.Duration) (answer head
 	if answer, err = h.checkOne(ctx, w, longest); err != nil {
 		return answer, 0, err
 	}
-	h.duration.auth.Observe(time.Since(start).Seconds())
+	w.Observe(h.duration.auth)
 	if !answer.Denied {
 		delay = min(w.delay(), longest)
 	}

@@ -18,9 +18,10 @@ func Register(server *grpc.Server, l *Limiter, c *ConfigServer, s Status, permit
 	wire.ReplaceHandler(&checks, "CheckRateLimitBatch", l.checkBatch)
 	r.RegisterService(&checks, rateLimiter{Limiter: l})
 	l.envoy.Register(server)
-	weirv1.RegisterRateLimiterConfigServer(r, auditedConfig{c, l.audit})
-	weirv1.RegisterRateLimiterHealthServer(r, healthServer{limiter: l, status: s, port: permits.port()})
-	weirv1.RegisterClusterServer(r, clusterServer{status: s, rules: c.store, checks: l.checks, audit: l.audit, port: permits.port(), tokens: permits.store()})
+	measured := measuredServer{r, l.calls}
+	weirv1.RegisterRateLimiterConfigServer(measured, auditedConfig{c, l.audit})
+	weirv1.RegisterRateLimiterHealthServer(measured, healthServer{limiter: l, status: s, port: permits.port()})
+	weirv1.RegisterClusterServer(measured, clusterServer{status: s, rules: c.store, checks: l.checks, audit: l.audit, port: permits.port(), tokens: permits.store()})
 }
 
 // RegisterEnvoy registers Envoy's rate limit service alone.

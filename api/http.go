@@ -63,7 +63,7 @@ func NewHTTPServer(l *Limiter, c *ConfigServer, s Status, cfg HTTPConfig) (*http
 	if err != nil {
 		return nil, err
 	}
-	handler := patient(protect(cfg.Guard, gateway, cfg.Permits.Protect(mux, cfg.UI)))
+	handler := patient(l.calls.handler(protect(cfg.Guard, gateway, cfg.Permits.Protect(mux, cfg.UI))))
 	if l.checks.Tracing != nil || l.checks.Decisions != nil {
 		handler = tracing.Handler(handler)
 	}

@@ -70,6 +70,7 @@ type Config struct {
 type Limiter struct {
 	checks   *check.Checker
 	duration callDurations
+	calls    *callMetrics
 	works    sync.Pool // of *work
 	envoy    *envoy.Service
 	style    headers.Style
@@ -94,6 +95,7 @@ func NewLimiter(c Config) *Limiter {
 		duration: callDurations{
 			check: checks.Duration("check"), batch: checks.Duration("batch"), stream: checks.Duration("stream"), auth: checks.Duration("auth"),
 		},
+		calls:    newCallMetrics(c.Metrics),
 		works:    sync.Pool{New: func() any { return new(work) }},
 		style:    c.Style,
 		auth:     c.Auth,

@@ -228,7 +228,7 @@ func (s *stream) check(m received) (wire.Encoded, bool) {
 		w.out = appendError(w.out, 3, status.Convert(err))
 	} else {
 		w.out = s.appendAnswers(w.out, w, 2)
-		s.duration.stream.Observe(time.Since(start).Seconds())
+		w.Observe(s.duration.stream)
 	}
 	if s.conn == nil {
 		return wire.CopyEncoded(w.out), true

@@ -17,6 +17,8 @@ var metricSections = []metricSection{
 		{"weir_checks_total", "Any `fail_open`, `fail_closed` or `local`: [undecided](../operations/alerts/checks-undecided.md). `overloaded`: [add nodes](../operations/alerts/overloaded.md). `no_rule`: nothing limits these checks; write a rule if something should."},
 		{"weir_check_duration_seconds", "High: look for a slow node or network, as in [WeirLatencyHigh](../operations/alerts/latency-high.md). Each call of `check` is one over gRPC or over HTTP."},
 		{"weir_check_errors_total", "`InvalidArgument`: correct the caller. `PermissionDenied`: give it the role. `ResourceExhausted`: [add nodes](../operations/alerts/overloaded.md). `Canceled` and `DeadlineExceeded`: the caller did not wait."},
+		{"weir_calls_total", "`PermissionDenied`, 401 and 403: give the caller its role. `Unavailable` and 503: look at etcd and at the node's load. `other`: correct the caller's path."},
+		{"weir_call_duration_seconds", "High for changes of rules or tokens: [etcd](../operations/etcd.md) is slow. High for `GET /v1/top`: a member does not answer."},
 		{"weir_rule_limits_total", "Tune the rule that denies too much. `would_deny` says what enforcing it would do. `unanswered`: see [undecided](../operations/alerts/checks-undecided.md)."},
 		{"weir_refused_calls_total", "Above 0 for long: [add nodes](../operations/alerts/overloaded.md)."},
 		{"weir_accepted_share", "Below 1 on one node: look at its machine. On all: [add nodes](../operations/alerts/overloaded.md)."},

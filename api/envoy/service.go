@@ -134,7 +134,7 @@ func (s *Service) check(ctx context.Context, request []byte) (wire.Encoded, erro
 		return wire.Encoded{}, s.stats.failed(s.checks.Failed("envoy", err))
 	}
 	w.out = s.appendResponse(w.out[:0], w, r)
-	s.duration.Observe(time.Since(start).Seconds())
+	w.Observe(s.duration)
 	return wire.CopyEncoded(w.out), nil
 }
 

@@ -36,11 +36,10 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		Help: "Checks of clients, by result (allowed, denied) and by source of the decision (owner, relayed, provisional, lent, local, no_rule, unlimited, fail_open, fail_closed, overloaded).",
 	}, []string{"result", "source"})
 	duration := f.NewHistogramVec(prometheus.HistogramOpts{
-		Name:                        "weir_check_duration_seconds",
-		Help:                        "Time in which this node answered a call, or a message of a stream, by API: check, batch, stream, envoy or auth.",
-		Buckets:                     durationBuckets,
-		NativeHistogramBucketFactor: 1.1,
-		// Exemplars with the ids of traces belong to this one: ObserveWithExemplar where a call is sampled.
+		Name:                            "weir_check_duration_seconds",
+		Help:                            "Time in which this node answered a call, or a message of a stream, by API: check, batch, stream, envoy or auth. Exemplars have the ids of traces.",
+		Buckets:                         durationBuckets,
+		NativeHistogramBucketFactor:     1.1,
 		NativeHistogramMaxBucketNumber:  160,
 		NativeHistogramMinResetDuration: time.Hour,
 	}, []string{"api"})

@@ -3,6 +3,7 @@ package check
 import (
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -35,6 +36,25 @@ type Work struct {
 	notes   *notes     // nil without a decision log
 	span    trace.Span // of the call; nil unless it is traced
 	told    bool       // what became of it
+}
+
+// Observe observes the time since Start. If the call is traced, the id of its trace is the exemplar.
+func (w *Work) Observe(duration prometheus.Observer) {
+	seconds := time.Since(w.Start).Seconds()
+	if w.span == nil {
+		duration.Observe(seconds)
+		return
+	}
+	w.observeTraced(duration, seconds)
+}
+
+// observeTraced is not in Observe, which is then inlined.
+func (w *Work) observeTraced(duration prometheus.Observer, seconds float64) {
+	if o, ok := duration.(prometheus.ExemplarObserver); ok {
+		o.ObserveWithExemplar(seconds, prometheus.Labels{"trace_id": w.span.SpanContext().TraceID().String()})
+		return
+	}
+	duration.Observe(seconds)
 }
 
 // Decoder has the requests of a Work, which keeps only the last one.

@@ -1,0 +1,134 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+)
+
+// otherCall is what metrics call a request whose path no part of the node serves.
+const otherCall = "other"
+
+// callBuckets are bounds in seconds. Calls wait for etcd and for other nodes, and so take longer than checks.
+var callBuckets = []float64{250e-6, 1e-3, 5e-3, 25e-3, 100e-3, 500e-3, 2.5, 10}
+
+// callMetrics count the calls of all services over gRPC but RateLimiter, and all requests over HTTP. Their labels are bounded: calls are those of
+// needs.
+type callMetrics struct {
+	calls    *prometheus.CounterVec   // by call and code
+	duration *prometheus.HistogramVec // by call
+	paths    *http.ServeMux           // knows the patterns of needs
+}
+
+func newCallMetrics(r prometheus.Registerer) *callMetrics {
+	f := promauto.With(r)
+	m := &callMetrics{
+		calls: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_calls_total",
+			Help: "Calls over gRPC of the services Cluster, RateLimiterConfig and RateLimiterHealth, such as Cluster.ListNodes, by code of gRPC; and requests over HTTP, checks included, by path, such as GET /v1/nodes, and status. Paths that the node does not serve are other. Streams over gRPC are not in it, and those over HTTP when they have ended.",
+		}, []string{"call", "code"}),
+		duration: f.NewHistogramVec(prometheus.HistogramOpts{
+			Name:                            "weir_call_duration_seconds",
+			Help:                            "Time in which this node answered a call of weir_calls_total, streams left out.",
+			Buckets:                         callBuckets,
+			NativeHistogramBucketFactor:     1.1,
+			NativeHistogramMaxBucketNumber:  160,
+			NativeHistogramMinResetDuration: time.Hour,
+		}, []string{"call"}),
+		paths: http.NewServeMux(),
+	}
+	for pattern := range needs {
+		if !isMethod(pattern) {
+			m.paths.Handle(pattern, http.NotFoundHandler())
+		}
+	}
+	return m
+}
+
+func (m *callMetrics) observe(call, code string, start time.Time) {
+	m.count(call, code)
+	m.duration.WithLabelValues(call).Observe(time.Since(start).Seconds())
+}
+
+func (m *callMetrics) count(call, code string) { m.calls.WithLabelValues(call, code).Inc() }
+
+// measuredServer is a gRPC server whose calls of services are measured. Streams, which last, are not.
+type measuredServer struct {
+	grpc.ServiceRegistrar
+	metrics *callMetrics
+}
+
+// RegisterService implements grpc.ServiceRegistrar.
+func (s measuredServer) RegisterService(service *grpc.ServiceDesc, implementation any) {
+	measured := *service
+	measured.Methods = nil
+	for _, m := range service.Methods {
+		handle, call := m.Handler, strings.TrimPrefix(service.ServiceName, "weir.v1.")+"."+m.MethodName
+		m.Handler = func(server any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
+			start := time.Now()
+			response, err := handle(server, ctx, decode, intercept)
+			s.metrics.observe(call, status.Code(err).String(), start)
+			return response, err
+		}
+		measured.Methods = append(measured.Methods, m)
+	}
+	s.ServiceRegistrar.RegisterService(&measured, implementation)
+}
+
+// handler measures what next answers over HTTP. Streams are counted when they end, and have no duration.
+func (m *callMetrics) handler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, call := m.paths.Handler(r)
+		if call == "" {
+			call = otherCall
+		}
+		start, answer := time.Now(), &answerRecorder{ResponseWriter: w, code: http.StatusOK}
+		next.ServeHTTP(answer, r)
+		if code := strconv.Itoa(answer.code); answer.flushed {
+			m.count(call, code)
+		} else {
+			m.observe(call, code, start)
+		}
+	})
+}
+
+// answerRecorder notes the status of an answer.
+type answerRecorder struct {
+	http.ResponseWriter
+	code    int
+	begun   bool // the status is sent
+	flushed bool // it is a stream, which lasts
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (a *answerRecorder) WriteHeader(code int) {
+	if !a.begun && code >= http.StatusOK { // else others follow
+		a.begun, a.code = true, code
+	}
+	a.ResponseWriter.WriteHeader(code)
+}
+
+// Write implements http.ResponseWriter.
+func (a *answerRecorder) Write(b []byte) (int, error) {
+	a.begun = true
+	return a.ResponseWriter.Write(b)
+}
+
+// FlushError is for http.ResponseController.
+func (a *answerRecorder) FlushError() error {
+	a.begun, a.flushed = true, true
+	return http.NewResponseController(a.ResponseWriter).Flush()
+}
+
+// Flush implements http.Flusher, for handlers that know nothing else.
+func (a *answerRecorder) Flush() { _ = a.FlushError() }
+
+// Unwrap is for http.ResponseController.
+func (a *answerRecorder) Unwrap() http.ResponseWriter { return a.ResponseWriter }
