@@ -62,6 +62,7 @@ var needs = map[string]need{
 	"/weir.v1.Cluster/DrainNode":  {role: access.Admin, port: AdminPort, changes: true},
 	"/weir.v1.Cluster/RemoveNode": {role: access.Admin, port: AdminPort, changes: true},
 	"/weir.v1.Cluster/ImportView": {role: access.Admin, port: AdminPort, changes: true},
+	"/weir.v1.Cluster/GetOptions": {role: access.Admin, port: AdminPort},
 	"/weir.v1.Cluster/ListAudit":  {role: access.Admin, port: AdminPort},
 	// What a rule denies, of one node.
 	"/weir.v1.Cluster/GetRuleCounts": {role: access.Rules},
@@ -111,6 +112,7 @@ var needs = map[string]need{
 	"GET /v1/health":              {role: access.Check},
 	"GET /v1/nodes":               {role: access.Check},
 	"GET /v1/ring":                {role: access.Admin, port: AdminPort},
+	"GET /v1/options":             {role: access.Admin, port: AdminPort},
 	"GET /v1/top":                 {role: access.Rules, port: AdminPort},
 	"POST /v1/descriptors:reset":  {role: access.Admin, port: AdminPort, changes: true},
 	"POST /v1/reset":              {role: access.Admin, port: AdminPort, changes: true},

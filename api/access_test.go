@@ -167,6 +167,10 @@ func TestRolesOverGRPC(t *testing.T) {
 		"apply to shop": {func(ctx context.Context) error { _, err := config.ApplyRules(ctx, document("shop")); return err }, "rules admin rules:shop"},
 		"apply to bank": {func(ctx context.Context) error { _, err := config.ApplyRules(ctx, document("bank")); return err }, "rules admin"},
 		"ring":          {func(ctx context.Context) error { _, err := nodes.GetRing(ctx, &weirv1.GetRingRequest{}); return err }, "admin"},
+		"options": {func(ctx context.Context) error {
+			_, err := nodes.GetOptions(ctx, &weirv1.GetOptionsRequest{})
+			return err
+		}, "admin"},
 		"nodes": {func(ctx context.Context) error {
 			_, err := nodes.ListNodes(ctx, &weirv1.ListNodesRequest{})
 			return err

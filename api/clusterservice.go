@@ -53,6 +53,8 @@ type Status interface {
 	// TopLists asks all members which keys clients have asked them for most, for half a second at most. Nil: this node
 	// keeps no lists.
 	TopLists(ctx context.Context, q topkeys.Query) *cluster.TopLists
+	// Options are those with which the node runs, defaults included and secrets left out.
+	Options() []*weirv1.Option
 	// Rules are the rules in use.
 	Rules() *rules.Set
 	// Counters is how many counters live on this node.
@@ -220,6 +222,11 @@ func (s clusterServer) removeNode(ctx context.Context, req *weirv1.RemoveNodeReq
 	}
 	_, member := v.Index(id)
 	return &weirv1.RemoveNodeResponse{View: v.Number, Member: member}, nil
+}
+
+// GetOptions implements weirv1.ClusterServer.
+func (s clusterServer) GetOptions(context.Context, *weirv1.GetOptionsRequest) (*weirv1.GetOptionsResponse, error) {
+	return &weirv1.GetOptionsResponse{NodeId: s.status.Self().ID, Options: s.status.Options()}, nil
 }
 
 // GetRing implements weirv1.ClusterServer.

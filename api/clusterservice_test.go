@@ -11,6 +11,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/weirlimit/weir/cluster"
 	"github.com/weirlimit/weir/ring"
@@ -209,6 +211,25 @@ func TestListNodesMoves(t *testing.T) {
 		if n := resp.GetNodes()[i]; n.GetActive() != want.active || n.GetWanted() != want.wanted || n.GetLeaving() != want.leaving {
 			t.Errorf("%v, want %+v", n, want)
 		}
+	}
+}
+
+// The options of a node are told over gRPC and HTTP.
+func TestGetOptions(t *testing.T) {
+	f := newFixture(t, "domain: d\nrules: []\n")
+	f.status.Node.ID = "a"
+	f.status.Opts = []*weirv1.Option{{Name: "cluster", Value: "default"}, {Name: "etcd", Value: "e:2379", Changed: true}}
+	resp, err := weirv1.NewClusterClient(f.dial(t)).GetOptions(t.Context(), &weirv1.GetOptionsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &weirv1.GetOptionsResponse{NodeId: "a", Options: f.status.Opts}
+	if !proto.Equal(resp, want) {
+		t.Errorf("%v, want %v", resp, want)
+	}
+	var overHTTP weirv1.GetOptionsResponse
+	if w := send(f.handler(t), http.MethodGet, "/v1/options", ""); w.Code != http.StatusOK || protojson.Unmarshal(w.Body.Bytes(), &overHTTP) != nil || !proto.Equal(&overHTTP, want) {
+		t.Errorf("GET /v1/options: %d %s", w.Code, w.Body)
 	}
 }
 

@@ -218,6 +218,13 @@ func (n *Node) GetRuleCounts(ctx context.Context, domain, rule string) (*weirv1.
 	return n.cluster.GetRuleCounts(ctx, &weirv1.GetRuleCountsRequest{Domain: domain, RuleId: rule})
 }
 
+// GetOptions returns the options with which the asked node runs, without secrets.
+func (n *Node) GetOptions(ctx context.Context) (*weirv1.GetOptionsResponse, error) {
+	ctx, done := n.bound(ctx)
+	defer done()
+	return n.cluster.GetOptions(ctx, &weirv1.GetOptionsRequest{})
+}
+
 // ListAudit returns the last changes that the asked node was asked for, the oldest first.
 func (n *Node) ListAudit(ctx context.Context) (*weirv1.ListAuditResponse, error) {
 	ctx, done := n.bound(ctx)

@@ -48,6 +48,7 @@ func (a *app) bundleCommand() *cobra.Command {
   - version.txt, health.json, nodes.json, ring.json: the program, and what the node knows
   - doctor.json: the findings of weir doctor, about --config if it is given, and else about the node
   - options.json: the options in --config, and in the environment
+  - node-options.json: the options with which the node runs, from --node with the role admin
   - metrics.txt: the metrics but those of descriptors, from --http, or from --node if that is an admin port
   - goroutines.txt: what the node is doing, from --profiles, or from --node if that is an admin port
   - errors.txt: what could not be had, and why
@@ -205,6 +206,8 @@ func (f *bundleFlags) bundleCalls(ctx context.Context, b *bundle, c *client.Node
 	b.addMessage("nodes.json", nodes, err)
 	ring, err := c.GetRing(ctx, true)
 	b.addMessage("ring.json", ring, err)
+	options, err := c.GetOptions(ctx)
+	b.addMessage("node-options.json", options, err)
 }
 
 // fetch gets a path over HTTP from the first address that serves it.

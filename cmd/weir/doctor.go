@@ -7,10 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 	"github.com/weirlimit/weir/client"
@@ -35,7 +39,8 @@ and look at all that the node needs, one line for each finding:
   - the other nodes: whether they answer at the addresses that they advertise, what time they have, and whether versions and rules differ
   - the machine: file descriptors, memory for --counter-memory, huge pages, and whether the clock is synchronized
 
-With --node it asks the node that runs there instead: its health, its certificate, and the nodes that it knows. Then
+With --node it asks the node that runs there instead: its health, its certificate, the nodes that it knows, and whether options
+that are to be the same on all of them are. Then
 --tls-ca, --tls-cert, --tls-key and --token-file are those of a client with the role admin, and no other option of
 a node is read.
 
@@ -183,7 +188,61 @@ func (q *asking) examineNodes(ctx context.Context, c *client.Node) (findings []n
 	if n := differentRules(response.GetNodes()); n > 1 {
 		add(node.Doubtful, "rules", fmt.Sprintf("%d different sets of rules are in force", n))
 	}
+	return append(findings, q.examineNodeOptions(ctx, response.GetNodes())...)
+}
+
+// sameOptions are the options by which a check is decided, and that are therefore to be the same on all nodes.
+var sameOptions = []string{"lyft-algorithm", "merge-domains", "xds-server", "xds-node-id", "rls-count-denied", "rls-shadow", "rls-quota"}
+
+// examineNodeOptions asks all members that answer for their options, and names those that differ although they are to be the same.
+func (q *asking) examineNodeOptions(ctx context.Context, nodes []*weirv1.Node) (findings []node.Finding) {
+	add := func(severity node.Severity, text string) {
+		findings = append(findings, node.Finding{Severity: severity, Subject: "options", Text: text})
+	}
+	byOption, asked := make(map[string]map[string][]string), 0 // ids of nodes by option and value
+	for _, n := range nodes {
+		if !n.GetMember() || !n.GetReachable() {
+			continue
+		}
+		response, err := q.optionsOf(ctx, n)
+		if status.Code(err) == codes.Unimplemented {
+			continue // an older version, or a port without admin calls
+		}
+		if err != nil {
+			add(node.Doubtful, fmt.Sprintf("node %s does not say with which options it runs: %v", n.GetId(), q.explain(err)))
+			continue
+		}
+		asked++
+		for _, o := range response.GetOptions() {
+			if byOption[o.GetName()] == nil {
+				byOption[o.GetName()] = make(map[string][]string)
+			}
+			byOption[o.GetName()][o.GetValue()] = append(byOption[o.GetName()][o.GetValue()], n.GetId())
+		}
+	}
+	for _, name := range sameOptions {
+		if len(byOption[name]) < 2 {
+			continue
+		}
+		var values []string
+		for _, value := range slices.Sorted(maps.Keys(byOption[name])) {
+			values = append(values, fmt.Sprintf("%q on %s", value, strings.Join(byOption[name][value], ", ")))
+		}
+		add(node.Doubtful, fmt.Sprintf("--%s is to be the same on all nodes, and is %s", name, strings.Join(values, ", ")))
+	}
+	if len(findings) == 0 && asked > 0 {
+		add(node.Good, count(asked, "node")+" asked: what is to be the same on all nodes is")
+	}
 	return findings
+}
+
+func (q *asking) optionsOf(ctx context.Context, n *weirv1.Node) (*weirv1.GetOptionsResponse, error) {
+	c, err := q.connectAdmin(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = c.Close() }() // all is said by then
+	return c.GetOptions(ctx)
 }
 
 // printFindings prints one line for each, and returns exit code 1 if one is an error.

@@ -27,6 +27,7 @@ type Status struct {
 	Set        *rules.Set
 	Count      int
 	Faults     []string
+	Opts       []*weirv1.Option
 
 	// Reached are the ids that Reaches is true for, and Standings the results of Standing by id.
 	Reached   []string
@@ -99,6 +100,9 @@ func (s *Status) ImportView(_ context.Context, dryRun bool) (*weirv1.ImportViewR
 	s.Imported = !dryRun
 	return &weirv1.ImportViewResponse{View: 7}, s.ImportErr
 }
+
+// Options returns Opts.
+func (s *Status) Options() []*weirv1.Option { return s.Opts }
 
 // Rules returns Set.
 func (s *Status) Rules() *rules.Set { return s.Set }

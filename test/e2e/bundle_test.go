@@ -79,6 +79,7 @@ func TestSupportBundle(t *testing.T) {
 	for name, want := range map[string]string{
 		"version.txt": "weir ", "health.json": `"node_id":"a"`, "nodes.json": a.GRPC, "ring.json": `"partitions":1021`, "metrics.txt": "weir_ready 1",
 		"goroutines.txt": "goroutine profile:", "doctor.json": `"findings"`, "options.json": `"http-hosts": "REDACTED.example"`,
+		"node-options.json": `"name":"etcd","value":"` + etcd.Endpoint + `","changed":true`,
 	} {
 		if !strings.Contains(files[name], want) {
 			t.Errorf("%s has no %q:\n%.500s\n%s", name, want, files[name], files["errors.txt"])

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -183,10 +184,10 @@ func TestDoctorOfARunningNode(t *testing.T) {
 	var report struct {
 		Findings []struct{ Severity, Subject, Text string }
 	}
-	if err := json.Unmarshal([]byte(out), &report); err != nil || code != 0 || len(report.Findings) != 4 {
+	if err := json.Unmarshal([]byte(out), &report); err != nil || code != 0 || len(report.Findings) != 5 {
 		t.Errorf("asking node a: exit code %d, %v\n%s", code, err, out)
 	}
-	for _, want := range []string{"answers at " + a.GRPC + " and is ready", "the certificate of node a ends in 36", "is a member, and answers the asked node at " + b.GRPC} {
+	for _, want := range []string{"answers at " + a.GRPC + " and is ready", "the certificate of node a ends in 36", "is a member, and answers the asked node at " + b.GRPC, "2 nodes asked: what is to be the same on all nodes is"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("asking node a: %q is missing:\n%s", want, out)
 		}
@@ -194,6 +195,14 @@ func TestDoctorOfARunningNode(t *testing.T) {
 	if out, code := doctor(t, "--node", a.GRPC, "--tls-ca", p.File("ca.crt")); code != 1 || !strings.Contains(out, "neither a certificate of a client nor a token") {
 		t.Errorf("asking node a without a certificate: exit code %d\n%s", code, out)
 	}
+	c := p.Start("c", "--etcd", etcd.Endpoint, "--rules", rules, "--lyft-algorithm", "sliding_window")
+	process.AwaitMembers(t, process.Patience, a, b, c)
+	process.Await(t, process.Patience, func() error {
+		if out, code := doctor(t, asAdmin...); code != 0 || !strings.Contains(out, `warning options --lyft-algorithm is to be the same on all nodes, and is "fixed_window" on a, b, "sliding_window" on c`) {
+			return fmt.Errorf("exit code %d\n%s", code, out)
+		}
+		return nil
+	})
 	b.Kill()
 	if out, code := doctor(t, args...); code != 1 || !strings.Contains(out, "error node b does not answer at "+b.GRPC) {
 		t.Errorf("node b is dead: exit code %d\n%s", code, out)

@@ -48,6 +48,7 @@ func TestOpenAPI(t *testing.T) {
 		{"DELETE", "/v1/nodes/none", "", 404},
 		{"POST", "/v1/view:import", `{}`, 400}, // there is nothing to import into
 		{"GET", "/v1/ring?tables=true", "", 200},
+		{"GET", "/v1/options", "", 200},
 		{"GET", "/v1/top?by=denied&window=1h&limit=5", "", 200},
 		{"GET", "/v1/top?by=most", "", 400},
 		{"GET", "/v1/rules:watch", "", 200},

@@ -50,6 +50,7 @@ var commands = map[string]string{
 	"Cluster.ImportView":                 "weir view import",
 	"Cluster.ListTopKeys":                "weir top",
 	"Cluster.GetRuleCounts":              "weir rules promote",
+	"Cluster.GetOptions":                 "weir doctor",
 	"Cluster.ListAudit":                  "weir audit",
 	"Cluster.CreateToken":                "weir tokens create",
 	"Cluster.ListTokens":                 "weir tokens list",

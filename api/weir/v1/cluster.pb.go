@@ -952,6 +952,163 @@ func (*RevokeTokenResponse) Descriptor() ([]byte, []int) {
 	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{13}
 }
 
+// GetOptionsRequest has no fields.
+type GetOptionsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetOptionsRequest) Reset() {
+	*x = GetOptionsRequest{}
+	mi := &file_weir_v1_cluster_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetOptionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetOptionsRequest) ProtoMessage() {}
+
+func (x *GetOptionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_cluster_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetOptionsRequest.ProtoReflect.Descriptor instead.
+func (*GetOptionsRequest) Descriptor() ([]byte, []int) {
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{14}
+}
+
+// GetOptionsResponse has the options of one node.
+type GetOptionsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The id of the asked node.
+	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// All options, in the order of the reference, fewer than 200.
+	Options       []*Option `protobuf:"bytes,2,rep,name=options,proto3" json:"options,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetOptionsResponse) Reset() {
+	*x = GetOptionsResponse{}
+	mi := &file_weir_v1_cluster_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetOptionsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetOptionsResponse) ProtoMessage() {}
+
+func (x *GetOptionsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_cluster_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetOptionsResponse.ProtoReflect.Descriptor instead.
+func (*GetOptionsResponse) Descriptor() ([]byte, []int) {
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *GetOptionsResponse) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *GetOptionsResponse) GetOptions() []*Option {
+	if x != nil {
+		return x.Options
+	}
+	return nil
+}
+
+// Option is an option of weir serve and its value.
+type Option struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The name, as flags and files spell it, such as "etcd-listen".
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The value, as flags take it: lists have commas in between, and the port of a listener is the one that was
+	// bound. Empty means none.
+	Value string `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	// Whether the value is another than the default.
+	Changed       bool `protobuf:"varint,3,opt,name=changed,proto3" json:"changed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Option) Reset() {
+	*x = Option{}
+	mi := &file_weir_v1_cluster_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Option) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Option) ProtoMessage() {}
+
+func (x *Option) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_cluster_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Option.ProtoReflect.Descriptor instead.
+func (*Option) Descriptor() ([]byte, []int) {
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Option) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Option) GetValue() string {
+	if x != nil {
+		return x.Value
+	}
+	return ""
+}
+
+func (x *Option) GetChanged() bool {
+	if x != nil {
+		return x.Changed
+	}
+	return false
+}
+
 // ListAuditRequest has no fields.
 type ListAuditRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -961,7 +1118,7 @@ type ListAuditRequest struct {
 
 func (x *ListAuditRequest) Reset() {
 	*x = ListAuditRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[14]
+	mi := &file_weir_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -973,7 +1130,7 @@ func (x *ListAuditRequest) String() string {
 func (*ListAuditRequest) ProtoMessage() {}
 
 func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[14]
+	mi := &file_weir_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -986,7 +1143,7 @@ func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditRequest.ProtoReflect.Descriptor instead.
 func (*ListAuditRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{14}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 // ListAuditResponse lists changes, the oldest first.
@@ -1000,7 +1157,7 @@ type ListAuditResponse struct {
 
 func (x *ListAuditResponse) Reset() {
 	*x = ListAuditResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[15]
+	mi := &file_weir_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1012,7 +1169,7 @@ func (x *ListAuditResponse) String() string {
 func (*ListAuditResponse) ProtoMessage() {}
 
 func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[15]
+	mi := &file_weir_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1025,7 +1182,7 @@ func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditResponse.ProtoReflect.Descriptor instead.
 func (*ListAuditResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{15}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListAuditResponse) GetEntries() []*AuditEntry {
@@ -1062,7 +1219,7 @@ type AuditEntry struct {
 
 func (x *AuditEntry) Reset() {
 	*x = AuditEntry{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[16]
+	mi := &file_weir_v1_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1074,7 +1231,7 @@ func (x *AuditEntry) String() string {
 func (*AuditEntry) ProtoMessage() {}
 
 func (x *AuditEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[16]
+	mi := &file_weir_v1_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1087,7 +1244,7 @@ func (x *AuditEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditEntry.ProtoReflect.Descriptor instead.
 func (*AuditEntry) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{16}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AuditEntry) GetTime() int64 {
@@ -1162,7 +1319,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[17]
+	mi := &file_weir_v1_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1174,7 +1331,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[17]
+	mi := &file_weir_v1_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1187,7 +1344,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{17}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 // ListNodesResponse lists nodes by id.
@@ -1203,7 +1360,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[18]
+	mi := &file_weir_v1_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1215,7 +1372,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[18]
+	mi := &file_weir_v1_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1228,7 +1385,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{18}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListNodesResponse) GetView() uint64 {
@@ -1288,7 +1445,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[19]
+	mi := &file_weir_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1300,7 +1457,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[19]
+	mi := &file_weir_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1313,7 +1470,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Node) GetId() string {
@@ -1425,7 +1582,7 @@ type ImportViewRequest struct {
 
 func (x *ImportViewRequest) Reset() {
 	*x = ImportViewRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[20]
+	mi := &file_weir_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1437,7 +1594,7 @@ func (x *ImportViewRequest) String() string {
 func (*ImportViewRequest) ProtoMessage() {}
 
 func (x *ImportViewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[20]
+	mi := &file_weir_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1450,7 +1607,7 @@ func (x *ImportViewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportViewRequest.ProtoReflect.Descriptor instead.
 func (*ImportViewRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ImportViewRequest) GetDryRun() bool {
@@ -1479,7 +1636,7 @@ type ImportViewResponse struct {
 
 func (x *ImportViewResponse) Reset() {
 	*x = ImportViewResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[21]
+	mi := &file_weir_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1491,7 +1648,7 @@ func (x *ImportViewResponse) String() string {
 func (*ImportViewResponse) ProtoMessage() {}
 
 func (x *ImportViewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[21]
+	mi := &file_weir_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1504,7 +1661,7 @@ func (x *ImportViewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportViewResponse.ProtoReflect.Descriptor instead.
 func (*ImportViewResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ImportViewResponse) GetCluster() string {
@@ -1555,7 +1712,7 @@ type DrainNodeRequest struct {
 
 func (x *DrainNodeRequest) Reset() {
 	*x = DrainNodeRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[22]
+	mi := &file_weir_v1_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1567,7 +1724,7 @@ func (x *DrainNodeRequest) String() string {
 func (*DrainNodeRequest) ProtoMessage() {}
 
 func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[22]
+	mi := &file_weir_v1_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1580,7 +1737,7 @@ func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
 func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DrainNodeRequest) GetNodeId() string {
@@ -1608,7 +1765,7 @@ type RemoveNodeRequest struct {
 
 func (x *RemoveNodeRequest) Reset() {
 	*x = RemoveNodeRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[23]
+	mi := &file_weir_v1_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1620,7 +1777,7 @@ func (x *RemoveNodeRequest) String() string {
 func (*RemoveNodeRequest) ProtoMessage() {}
 
 func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[23]
+	mi := &file_weir_v1_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1633,7 +1790,7 @@ func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeRequest.ProtoReflect.Descriptor instead.
 func (*RemoveNodeRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RemoveNodeRequest) GetNodeId() string {
@@ -1657,7 +1814,7 @@ type RemoveNodeResponse struct {
 
 func (x *RemoveNodeResponse) Reset() {
 	*x = RemoveNodeResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[24]
+	mi := &file_weir_v1_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1669,7 +1826,7 @@ func (x *RemoveNodeResponse) String() string {
 func (*RemoveNodeResponse) ProtoMessage() {}
 
 func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[24]
+	mi := &file_weir_v1_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1682,7 +1839,7 @@ func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeResponse.ProtoReflect.Descriptor instead.
 func (*RemoveNodeResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{24}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RemoveNodeResponse) GetView() uint64 {
@@ -1710,7 +1867,7 @@ type DrainNodeResponse struct {
 
 func (x *DrainNodeResponse) Reset() {
 	*x = DrainNodeResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[25]
+	mi := &file_weir_v1_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1722,7 +1879,7 @@ func (x *DrainNodeResponse) String() string {
 func (*DrainNodeResponse) ProtoMessage() {}
 
 func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[25]
+	mi := &file_weir_v1_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1735,7 +1892,7 @@ func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeResponse.ProtoReflect.Descriptor instead.
 func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{25}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DrainNodeResponse) GetToHandOver() uint32 {
@@ -1756,7 +1913,7 @@ type GetRingRequest struct {
 
 func (x *GetRingRequest) Reset() {
 	*x = GetRingRequest{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[26]
+	mi := &file_weir_v1_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1768,7 +1925,7 @@ func (x *GetRingRequest) String() string {
 func (*GetRingRequest) ProtoMessage() {}
 
 func (x *GetRingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[26]
+	mi := &file_weir_v1_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1781,7 +1938,7 @@ func (x *GetRingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRingRequest.ProtoReflect.Descriptor instead.
 func (*GetRingRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{26}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GetRingRequest) GetTables() bool {
@@ -1812,7 +1969,7 @@ type GetRingResponse struct {
 
 func (x *GetRingResponse) Reset() {
 	*x = GetRingResponse{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[27]
+	mi := &file_weir_v1_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1824,7 +1981,7 @@ func (x *GetRingResponse) String() string {
 func (*GetRingResponse) ProtoMessage() {}
 
 func (x *GetRingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[27]
+	mi := &file_weir_v1_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1837,7 +1994,7 @@ func (x *GetRingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRingResponse.ProtoReflect.Descriptor instead.
 func (*GetRingResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{27}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GetRingResponse) GetView() uint64 {
@@ -1890,7 +2047,7 @@ type RingShare struct {
 
 func (x *RingShare) Reset() {
 	*x = RingShare{}
-	mi := &file_weir_v1_cluster_proto_msgTypes[28]
+	mi := &file_weir_v1_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1902,7 +2059,7 @@ func (x *RingShare) String() string {
 func (*RingShare) ProtoMessage() {}
 
 func (x *RingShare) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_cluster_proto_msgTypes[28]
+	mi := &file_weir_v1_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1915,7 +2072,7 @@ func (x *RingShare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RingShare.ProtoReflect.Descriptor instead.
 func (*RingShare) Descriptor() ([]byte, []int) {
-	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{28}
+	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RingShare) GetId() string {
@@ -2000,7 +2157,15 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\x05roles\x18\x02 \x01(\tR\x05roles\"(\n" +
 	"\x12RevokeTokenRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x15\n" +
-	"\x13RevokeTokenResponse\"\x12\n" +
+	"\x13RevokeTokenResponse\"\x13\n" +
+	"\x11GetOptionsRequest\"X\n" +
+	"\x12GetOptionsResponse\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12)\n" +
+	"\aoptions\x18\x02 \x03(\v2\x0f.weir.v1.OptionR\aoptions\"L\n" +
+	"\x06Option\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\x12\x18\n" +
+	"\achanged\x18\x03 \x01(\bR\achanged\"\x12\n" +
 	"\x10ListAuditRequest\"B\n" +
 	"\x11ListAuditResponse\x12-\n" +
 	"\aentries\x18\x01 \x03(\v2\x13.weir.v1.AuditEntryR\aentries\"\xd8\x01\n" +
@@ -2075,7 +2240,7 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\x12NODE_STATE_JOINING\x10\x01\x12\x14\n" +
 	"\x10NODE_STATE_READY\x10\x02\x12\x16\n" +
 	"\x12NODE_STATE_LEAVING\x10\x03\x12\x13\n" +
-	"\x0fNODE_STATE_LEFT\x10\x042\x96\x06\n" +
+	"\x0fNODE_STATE_LEFT\x10\x042\xdd\x06\n" +
 	"\aCluster\x12B\n" +
 	"\tListNodes\x12\x19.weir.v1.ListNodesRequest\x1a\x1a.weir.v1.ListNodesResponse\x12<\n" +
 	"\aGetRing\x12\x17.weir.v1.GetRingRequest\x1a\x18.weir.v1.GetRingResponse\x12B\n" +
@@ -2085,7 +2250,9 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"ImportView\x12\x1a.weir.v1.ImportViewRequest\x1a\x1b.weir.v1.ImportViewResponse\x12H\n" +
 	"\vListTopKeys\x12\x1b.weir.v1.ListTopKeysRequest\x1a\x1c.weir.v1.ListTopKeysResponse\x12N\n" +
-	"\rGetRuleCounts\x12\x1d.weir.v1.GetRuleCountsRequest\x1a\x1e.weir.v1.GetRuleCountsResponse\x12B\n" +
+	"\rGetRuleCounts\x12\x1d.weir.v1.GetRuleCountsRequest\x1a\x1e.weir.v1.GetRuleCountsResponse\x12E\n" +
+	"\n" +
+	"GetOptions\x12\x1a.weir.v1.GetOptionsRequest\x1a\x1b.weir.v1.GetOptionsResponse\x12B\n" +
 	"\tListAudit\x12\x19.weir.v1.ListAuditRequest\x1a\x1a.weir.v1.ListAuditResponse\x12H\n" +
 	"\vCreateToken\x12\x1b.weir.v1.CreateTokenRequest\x1a\x1c.weir.v1.CreateTokenResponse\x12E\n" +
 	"\n" +
@@ -2105,7 +2272,7 @@ func file_weir_v1_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_v1_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_weir_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_weir_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_weir_v1_cluster_proto_goTypes = []any{
 	(NodeState)(0),                // 0: weir.v1.NodeState
 	(*ListTopKeysRequest)(nil),    // 1: weir.v1.ListTopKeysRequest
@@ -2122,58 +2289,64 @@ var file_weir_v1_cluster_proto_goTypes = []any{
 	(*Token)(nil),                 // 12: weir.v1.Token
 	(*RevokeTokenRequest)(nil),    // 13: weir.v1.RevokeTokenRequest
 	(*RevokeTokenResponse)(nil),   // 14: weir.v1.RevokeTokenResponse
-	(*ListAuditRequest)(nil),      // 15: weir.v1.ListAuditRequest
-	(*ListAuditResponse)(nil),     // 16: weir.v1.ListAuditResponse
-	(*AuditEntry)(nil),            // 17: weir.v1.AuditEntry
-	(*ListNodesRequest)(nil),      // 18: weir.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),     // 19: weir.v1.ListNodesResponse
-	(*Node)(nil),                  // 20: weir.v1.Node
-	(*ImportViewRequest)(nil),     // 21: weir.v1.ImportViewRequest
-	(*ImportViewResponse)(nil),    // 22: weir.v1.ImportViewResponse
-	(*DrainNodeRequest)(nil),      // 23: weir.v1.DrainNodeRequest
-	(*RemoveNodeRequest)(nil),     // 24: weir.v1.RemoveNodeRequest
-	(*RemoveNodeResponse)(nil),    // 25: weir.v1.RemoveNodeResponse
-	(*DrainNodeResponse)(nil),     // 26: weir.v1.DrainNodeResponse
-	(*GetRingRequest)(nil),        // 27: weir.v1.GetRingRequest
-	(*GetRingResponse)(nil),       // 28: weir.v1.GetRingResponse
-	(*RingShare)(nil),             // 29: weir.v1.RingShare
+	(*GetOptionsRequest)(nil),     // 15: weir.v1.GetOptionsRequest
+	(*GetOptionsResponse)(nil),    // 16: weir.v1.GetOptionsResponse
+	(*Option)(nil),                // 17: weir.v1.Option
+	(*ListAuditRequest)(nil),      // 18: weir.v1.ListAuditRequest
+	(*ListAuditResponse)(nil),     // 19: weir.v1.ListAuditResponse
+	(*AuditEntry)(nil),            // 20: weir.v1.AuditEntry
+	(*ListNodesRequest)(nil),      // 21: weir.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),     // 22: weir.v1.ListNodesResponse
+	(*Node)(nil),                  // 23: weir.v1.Node
+	(*ImportViewRequest)(nil),     // 24: weir.v1.ImportViewRequest
+	(*ImportViewResponse)(nil),    // 25: weir.v1.ImportViewResponse
+	(*DrainNodeRequest)(nil),      // 26: weir.v1.DrainNodeRequest
+	(*RemoveNodeRequest)(nil),     // 27: weir.v1.RemoveNodeRequest
+	(*RemoveNodeResponse)(nil),    // 28: weir.v1.RemoveNodeResponse
+	(*DrainNodeResponse)(nil),     // 29: weir.v1.DrainNodeResponse
+	(*GetRingRequest)(nil),        // 30: weir.v1.GetRingRequest
+	(*GetRingResponse)(nil),       // 31: weir.v1.GetRingResponse
+	(*RingShare)(nil),             // 32: weir.v1.RingShare
 }
 var file_weir_v1_cluster_proto_depIdxs = []int32{
 	4,  // 0: weir.v1.ListTopKeysResponse.keys:type_name -> weir.v1.TopKey
 	3,  // 1: weir.v1.ListTopKeysResponse.unanswered:type_name -> weir.v1.UnansweredNode
 	5,  // 2: weir.v1.TopKey.entries:type_name -> weir.v1.KeyEntry
 	12, // 3: weir.v1.ListTokensResponse.tokens:type_name -> weir.v1.Token
-	17, // 4: weir.v1.ListAuditResponse.entries:type_name -> weir.v1.AuditEntry
-	20, // 5: weir.v1.ListNodesResponse.nodes:type_name -> weir.v1.Node
-	0,  // 6: weir.v1.Node.state:type_name -> weir.v1.NodeState
-	29, // 7: weir.v1.GetRingResponse.shares:type_name -> weir.v1.RingShare
-	18, // 8: weir.v1.Cluster.ListNodes:input_type -> weir.v1.ListNodesRequest
-	27, // 9: weir.v1.Cluster.GetRing:input_type -> weir.v1.GetRingRequest
-	23, // 10: weir.v1.Cluster.DrainNode:input_type -> weir.v1.DrainNodeRequest
-	24, // 11: weir.v1.Cluster.RemoveNode:input_type -> weir.v1.RemoveNodeRequest
-	21, // 12: weir.v1.Cluster.ImportView:input_type -> weir.v1.ImportViewRequest
-	1,  // 13: weir.v1.Cluster.ListTopKeys:input_type -> weir.v1.ListTopKeysRequest
-	6,  // 14: weir.v1.Cluster.GetRuleCounts:input_type -> weir.v1.GetRuleCountsRequest
-	15, // 15: weir.v1.Cluster.ListAudit:input_type -> weir.v1.ListAuditRequest
-	8,  // 16: weir.v1.Cluster.CreateToken:input_type -> weir.v1.CreateTokenRequest
-	10, // 17: weir.v1.Cluster.ListTokens:input_type -> weir.v1.ListTokensRequest
-	13, // 18: weir.v1.Cluster.RevokeToken:input_type -> weir.v1.RevokeTokenRequest
-	19, // 19: weir.v1.Cluster.ListNodes:output_type -> weir.v1.ListNodesResponse
-	28, // 20: weir.v1.Cluster.GetRing:output_type -> weir.v1.GetRingResponse
-	26, // 21: weir.v1.Cluster.DrainNode:output_type -> weir.v1.DrainNodeResponse
-	25, // 22: weir.v1.Cluster.RemoveNode:output_type -> weir.v1.RemoveNodeResponse
-	22, // 23: weir.v1.Cluster.ImportView:output_type -> weir.v1.ImportViewResponse
-	2,  // 24: weir.v1.Cluster.ListTopKeys:output_type -> weir.v1.ListTopKeysResponse
-	7,  // 25: weir.v1.Cluster.GetRuleCounts:output_type -> weir.v1.GetRuleCountsResponse
-	16, // 26: weir.v1.Cluster.ListAudit:output_type -> weir.v1.ListAuditResponse
-	9,  // 27: weir.v1.Cluster.CreateToken:output_type -> weir.v1.CreateTokenResponse
-	11, // 28: weir.v1.Cluster.ListTokens:output_type -> weir.v1.ListTokensResponse
-	14, // 29: weir.v1.Cluster.RevokeToken:output_type -> weir.v1.RevokeTokenResponse
-	19, // [19:30] is the sub-list for method output_type
-	8,  // [8:19] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	17, // 4: weir.v1.GetOptionsResponse.options:type_name -> weir.v1.Option
+	20, // 5: weir.v1.ListAuditResponse.entries:type_name -> weir.v1.AuditEntry
+	23, // 6: weir.v1.ListNodesResponse.nodes:type_name -> weir.v1.Node
+	0,  // 7: weir.v1.Node.state:type_name -> weir.v1.NodeState
+	32, // 8: weir.v1.GetRingResponse.shares:type_name -> weir.v1.RingShare
+	21, // 9: weir.v1.Cluster.ListNodes:input_type -> weir.v1.ListNodesRequest
+	30, // 10: weir.v1.Cluster.GetRing:input_type -> weir.v1.GetRingRequest
+	26, // 11: weir.v1.Cluster.DrainNode:input_type -> weir.v1.DrainNodeRequest
+	27, // 12: weir.v1.Cluster.RemoveNode:input_type -> weir.v1.RemoveNodeRequest
+	24, // 13: weir.v1.Cluster.ImportView:input_type -> weir.v1.ImportViewRequest
+	1,  // 14: weir.v1.Cluster.ListTopKeys:input_type -> weir.v1.ListTopKeysRequest
+	6,  // 15: weir.v1.Cluster.GetRuleCounts:input_type -> weir.v1.GetRuleCountsRequest
+	15, // 16: weir.v1.Cluster.GetOptions:input_type -> weir.v1.GetOptionsRequest
+	18, // 17: weir.v1.Cluster.ListAudit:input_type -> weir.v1.ListAuditRequest
+	8,  // 18: weir.v1.Cluster.CreateToken:input_type -> weir.v1.CreateTokenRequest
+	10, // 19: weir.v1.Cluster.ListTokens:input_type -> weir.v1.ListTokensRequest
+	13, // 20: weir.v1.Cluster.RevokeToken:input_type -> weir.v1.RevokeTokenRequest
+	22, // 21: weir.v1.Cluster.ListNodes:output_type -> weir.v1.ListNodesResponse
+	31, // 22: weir.v1.Cluster.GetRing:output_type -> weir.v1.GetRingResponse
+	29, // 23: weir.v1.Cluster.DrainNode:output_type -> weir.v1.DrainNodeResponse
+	28, // 24: weir.v1.Cluster.RemoveNode:output_type -> weir.v1.RemoveNodeResponse
+	25, // 25: weir.v1.Cluster.ImportView:output_type -> weir.v1.ImportViewResponse
+	2,  // 26: weir.v1.Cluster.ListTopKeys:output_type -> weir.v1.ListTopKeysResponse
+	7,  // 27: weir.v1.Cluster.GetRuleCounts:output_type -> weir.v1.GetRuleCountsResponse
+	16, // 28: weir.v1.Cluster.GetOptions:output_type -> weir.v1.GetOptionsResponse
+	19, // 29: weir.v1.Cluster.ListAudit:output_type -> weir.v1.ListAuditResponse
+	9,  // 30: weir.v1.Cluster.CreateToken:output_type -> weir.v1.CreateTokenResponse
+	11, // 31: weir.v1.Cluster.ListTokens:output_type -> weir.v1.ListTokensResponse
+	14, // 32: weir.v1.Cluster.RevokeToken:output_type -> weir.v1.RevokeTokenResponse
+	21, // [21:33] is the sub-list for method output_type
+	9,  // [9:21] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_weir_v1_cluster_proto_init() }
@@ -2187,7 +2360,7 @@ func file_weir_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_v1_cluster_proto_rawDesc), len(file_weir_v1_cluster_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   29,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -28,6 +28,7 @@ const (
 	Cluster_ImportView_FullMethodName    = "/weir.v1.Cluster/ImportView"
 	Cluster_ListTopKeys_FullMethodName   = "/weir.v1.Cluster/ListTopKeys"
 	Cluster_GetRuleCounts_FullMethodName = "/weir.v1.Cluster/GetRuleCounts"
+	Cluster_GetOptions_FullMethodName    = "/weir.v1.Cluster/GetOptions"
 	Cluster_ListAudit_FullMethodName     = "/weir.v1.Cluster/ListAudit"
 	Cluster_CreateToken_FullMethodName   = "/weir.v1.Cluster/CreateToken"
 	Cluster_ListTokens_FullMethodName    = "/weir.v1.Cluster/ListTokens"
@@ -67,6 +68,9 @@ type ClusterClient interface {
 	// gRPC only. The counts are exact, and those of the cluster are the sums over all nodes. INVALID_ARGUMENT means
 	// that a field is wrong, and NOT_FOUND that the node runs no such rule.
 	GetRuleCounts(ctx context.Context, in *GetRuleCountsRequest, opts ...grpc.CallOption) (*GetRuleCountsResponse, error)
+	// GetOptions returns the options with which the asked node runs, defaults included. Secrets in them are
+	// replaced by REDACTED. Over HTTP: GET /v1/options.
+	GetOptions(ctx context.Context, in *GetOptionsRequest, opts ...grpc.CallOption) (*GetOptionsResponse, error)
 	// ListAudit returns the last changes that the asked node was asked for, over gRPC only.
 	ListAudit(ctx context.Context, in *ListAuditRequest, opts ...grpc.CallOption) (*ListAuditResponse, error)
 	// CreateToken stores an access token of a client in etcd, for all nodes, over gRPC only. The caller makes
@@ -160,6 +164,16 @@ func (c *clusterClient) GetRuleCounts(ctx context.Context, in *GetRuleCountsRequ
 	return out, nil
 }
 
+func (c *clusterClient) GetOptions(ctx context.Context, in *GetOptionsRequest, opts ...grpc.CallOption) (*GetOptionsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetOptionsResponse)
+	err := c.cc.Invoke(ctx, Cluster_GetOptions_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *clusterClient) ListAudit(ctx context.Context, in *ListAuditRequest, opts ...grpc.CallOption) (*ListAuditResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListAuditResponse)
@@ -233,6 +247,9 @@ type ClusterServer interface {
 	// gRPC only. The counts are exact, and those of the cluster are the sums over all nodes. INVALID_ARGUMENT means
 	// that a field is wrong, and NOT_FOUND that the node runs no such rule.
 	GetRuleCounts(context.Context, *GetRuleCountsRequest) (*GetRuleCountsResponse, error)
+	// GetOptions returns the options with which the asked node runs, defaults included. Secrets in them are
+	// replaced by REDACTED. Over HTTP: GET /v1/options.
+	GetOptions(context.Context, *GetOptionsRequest) (*GetOptionsResponse, error)
 	// ListAudit returns the last changes that the asked node was asked for, over gRPC only.
 	ListAudit(context.Context, *ListAuditRequest) (*ListAuditResponse, error)
 	// CreateToken stores an access token of a client in etcd, for all nodes, over gRPC only. The caller makes
@@ -276,6 +293,9 @@ func (UnimplementedClusterServer) ListTopKeys(context.Context, *ListTopKeysReque
 }
 func (UnimplementedClusterServer) GetRuleCounts(context.Context, *GetRuleCountsRequest) (*GetRuleCountsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetRuleCounts not implemented")
+}
+func (UnimplementedClusterServer) GetOptions(context.Context, *GetOptionsRequest) (*GetOptionsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetOptions not implemented")
 }
 func (UnimplementedClusterServer) ListAudit(context.Context, *ListAuditRequest) (*ListAuditResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListAudit not implemented")
@@ -436,6 +456,24 @@ func _Cluster_GetRuleCounts_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Cluster_GetOptions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetOptionsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServer).GetOptions(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Cluster_GetOptions_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServer).GetOptions(ctx, req.(*GetOptionsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Cluster_ListAudit_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListAuditRequest)
 	if err := dec(in); err != nil {
@@ -542,6 +580,10 @@ var Cluster_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetRuleCounts",
 			Handler:    _Cluster_GetRuleCounts_Handler,
+		},
+		{
+			MethodName: "GetOptions",
+			Handler:    _Cluster_GetOptions_Handler,
 		},
 		{
 			MethodName: "ListAudit",
