@@ -100,6 +100,8 @@ func decodeStream(p wire.Part, l *wire.List, head *weirv1.StreamRateLimitsReques
 				head.Timeout = new(durationpb.Duration)
 			}
 			f.Err = decodeDuration(f.Part, head.Timeout)
+		case 4<<3 | wire.AsBytes:
+			head.Traceparent = f.Text("traceparent")
 		}
 	}
 	return f.Err

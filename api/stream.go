@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirlimit/weir/api/internal/wire"
 	"github.com/weirlimit/weir/internal/access"
+	"github.com/weirlimit/weir/internal/tracing"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
@@ -209,10 +210,14 @@ func (s *stream) check(m received) (wire.Encoded, bool) {
 	w := s.newWork(s.grpc.Context())
 	defer s.works.Put(w)
 	w.API, w.Start = "stream", start
-	ctx := s.checks.StartSpan(s.grpc.Context(), &w.Work, w.API)
-	defer w.EndSpan()
 	var head weirv1.StreamRateLimitsRequest
 	err := decodeStream(wire.NewPart(m.ReadOnlyData()), &w.list, &head)
+	ctx := s.grpc.Context()
+	if head.Traceparent != "" {
+		ctx = tracing.WithRemote(ctx, head.Traceparent)
+	}
+	ctx = s.checks.StartSpan(ctx, &w.Work, w.API)
+	defer w.EndSpan()
 	if err == nil {
 		err = s.accept()
 	}

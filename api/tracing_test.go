@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/weirlimit/weir/internal/decisionlog"
@@ -67,3 +68,25 @@ type discard struct{}
 
 func (discard) ExportSpans(context.Context, []sdktrace.ReadOnlySpan) error { return nil }
 func (discard) Shutdown(context.Context) error                             { return nil }
+
+// Each message of a stream belongs to the span that it names, and to none if it names none.
+func TestMessagesOfAStreamAreTraced(t *testing.T) {
+	f := newFixture(t, inputRules)
+	spans := tracetest.NewInMemoryExporter()
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
+	defer func() { _ = provider.Shutdown(context.Background()) }()
+	f.checks.Tracing = tracing.New(provider, 0)
+	s := f.stream(t)
+	const id = "0123456789abcdef0123456789abcdef"
+	for i, parent := range []string{"", "00-" + id + "-00000000000000aa-01", "00-" + id + "-00000000000000aa-00", "malformed"} {
+		s.sendMessage(&weirv1.StreamRateLimitsRequest{Id: uint64(i), Requests: []*weirv1.RateLimitRequest{request("user=alice")}, Traceparent: parent})
+		if m := s.receive(); m.GetError() != nil {
+			t.Fatalf("with %q: %v", parent, m)
+		}
+	}
+	s.closed()
+	got := spans.GetSpans()
+	if len(got) != 1 || got[0].SpanContext.TraceID().String() != id || got[0].Parent.SpanID().String() != "00000000000000aa" {
+		t.Errorf("spans %v, want one of %s", got, id)
+	}
+}

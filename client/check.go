@@ -47,7 +47,7 @@ func (c *Client) ask(ctx context.Context, reqs []*weirv1.RateLimitRequest, batch
 		if tries > 0 || waited {
 			begun = time.Now()
 		}
-		k, err := c.calls.take(reqs, batch, begun, due)
+		k, err := c.calls.take(c.options.sampledSpanOf(ctx), reqs, batch, begun, due)
 		if err != nil {
 			return nil, err
 		}
@@ -242,7 +242,7 @@ func (c *Client) post(req *weirv1.RateLimitRequest) {
 		return
 	}
 	now := time.Now()
-	k, err := c.calls.take([]*weirv1.RateLimitRequest{req}, false, now, now.Add(c.timeout))
+	k, err := c.calls.take("", []*weirv1.RateLimitRequest{req}, false, now, now.Add(c.timeout))
 	if err != nil {
 		return
 	}

@@ -28,12 +28,13 @@ type frame struct {
 	ends   []int  // in bytes, of each call's requests
 	calls  []*call
 	checks int
+	traced bool      // it has one call, which says so itself
 	due    time.Time // of the call that waits longest
 }
 
 // fits reports whether the frame can take in k.
 func (f *frame) fits(k *call) bool {
-	return f.checks+k.checks <= maxFrameChecks && len(f.bytes)+len(k.bytes) <= maxFrame
+	return !f.traced && !k.traced && f.checks+k.checks <= maxFrameChecks && len(f.bytes)+len(k.bytes) <= maxFrame
 }
 
 func (f *frame) add(k *call) {
@@ -41,6 +42,7 @@ func (f *frame) add(k *call) {
 	f.ends = append(f.ends, len(f.bytes))
 	f.calls = append(f.calls, k)
 	f.checks += k.checks
+	f.traced = f.traced || k.traced
 	if k.due.After(f.due) {
 		f.due = k.due
 	}

@@ -102,6 +102,9 @@ func connect(addr string, o options, note func(error)) (*grpc.ClientConn, error)
 		}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingSilent, Timeout: pongTimeout}),
 	}
+	if o.traceparent != nil {
+		options = append(options, grpc.WithUnaryInterceptor(o.traceCall))
+	}
 	if o.token != "" {
 		options = append(options, grpc.WithPerRPCCredentials(newBearer(o.token)))
 	}

@@ -29,8 +29,9 @@ type options struct {
 	discover    bool
 	failClosed  bool
 	withLeases  bool
-	cluster     string      // "" to learn it
-	tls         *tls.Config // nil: not encrypted
+	cluster     string                       // "" to learn it
+	tls         *tls.Config                  // nil: not encrypted
+	traceparent func(context.Context) string // of a call; nil: none
 }
 
 var isFingerprint = regexp.MustCompile("^[0-9a-f]{16}$")

@@ -33,6 +33,7 @@ type call struct {
 	bytes     []byte // of a StreamRateLimitsRequest
 	checks    int
 	batch     bool // so an error says which request is meant
+	traced    bool // so no other call is in its message
 	givesBack bool // tokens; counted twice it would free tokens that are in use
 	begun     time.Time
 	due       time.Time
@@ -64,15 +65,17 @@ func newCallPool() *callPool {
 	return p
 }
 
-// take returns a call for requests. It fails only for what every node would refuse.
-func (p *callPool) take(reqs []*weirv1.RateLimitRequest, batch bool, begun, due time.Time) (*call, error) {
+// take returns a call for requests that belong to the span parent, a traceparent, or to none if that is empty. It fails only for what every node would refuse.
+func (p *callPool) take(parent string, reqs []*weirv1.RateLimitRequest, batch bool, begun, due time.Time) (*call, error) {
 	k := p.Get().(*call)
 	k.state.Store(waiting)
 	k.checks, k.batch, k.givesBack, k.begun, k.due = len(reqs), batch, false, begun, due
 	k.message.Requests = append(k.message.Requests[:0], reqs...)
+	k.traced, k.message.Traceparent = parent != "", parent
 	var err error
 	k.bytes, err = proto.MarshalOptions{}.MarshalAppend(k.bytes[:0], &k.message)
 	clear(k.message.Requests)
+	k.message.Traceparent = ""
 	for _, req := range reqs {
 		k.givesBack = k.givesBack || req.GetTokensRequested() < 0
 	}

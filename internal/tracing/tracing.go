@@ -59,6 +59,11 @@ func Remote(ctx context.Context) trace.SpanContext {
 	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier))
 }
 
+// WithRemote returns ctx with the span of a caller, as its traceparent. One that is malformed changes nothing.
+func WithRemote(ctx context.Context, parent string) context.Context {
+	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{traceparent: parent})
+}
+
 // Handler hands the span of each request's caller on in its context.
 func Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -1461,7 +1461,10 @@ type StreamRateLimitsRequest struct {
 	// How long the caller waits for this message's answer, counted from when the node
 	// has read it. Like the deadline of a call it bounds the wait for other nodes.
 	// Above 0. Unset means that only the stream's own deadline counts.
-	Timeout       *durationpb.Duration `protobuf:"bytes,3,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	Timeout *durationpb.Duration `protobuf:"bytes,3,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// The span that all requests of this message belong to, as the traceparent of W3C Trace Context, 55 bytes.
+	// Empty or malformed means that of the stream, if it has one.
+	Traceparent   string `protobuf:"bytes,4,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1515,6 +1518,13 @@ func (x *StreamRateLimitsRequest) GetTimeout() *durationpb.Duration {
 		return x.Timeout
 	}
 	return nil
+}
+
+func (x *StreamRateLimitsRequest) GetTraceparent() string {
+	if x != nil {
+		return x.Traceparent
+	}
+	return ""
 }
 
 // StreamRateLimitsResponse answers one message.
@@ -1764,11 +1774,12 @@ const file_weir_v1_rate_limiter_proto_rawDesc = "" +
 	"\x15RateLimitBatchRequest\x125\n" +
 	"\brequests\x18\x01 \x03(\v2\x19.weir.v1.RateLimitRequestR\brequests\"R\n" +
 	"\x16RateLimitBatchResponse\x128\n" +
-	"\tresponses\x18\x01 \x03(\v2\x1a.weir.v1.RateLimitResponseR\tresponses\"\x95\x01\n" +
+	"\tresponses\x18\x01 \x03(\v2\x1a.weir.v1.RateLimitResponseR\tresponses\"\xb7\x01\n" +
 	"\x17StreamRateLimitsRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x125\n" +
 	"\brequests\x18\x02 \x03(\v2\x19.weir.v1.RateLimitRequestR\brequests\x123\n" +
-	"\atimeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\atimeout\"\x8f\x01\n" +
+	"\atimeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12 \n" +
+	"\vtraceparent\x18\x04 \x01(\tR\vtraceparent\"\x8f\x01\n" +
 	"\x18StreamRateLimitsResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x128\n" +
 	"\tresponses\x18\x02 \x03(\v2\x1a.weir.v1.RateLimitResponseR\tresponses\x12)\n" +
