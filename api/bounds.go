@@ -57,6 +57,8 @@ const (
 
 	retryOverloaded = "1" // seconds after which to ask a node again that had no time
 
+	maxBacktest = 32 << 20 // bytes of a log that is sent to the dashboard, with its form
+
 	unreadWait     = time.Second      // for others to be read, before a stream ends because there is no room
 	unreadPatience = 30 * time.Second // for a client to read on whose streams were ended as they were not read
 

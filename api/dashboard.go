@@ -26,6 +26,9 @@ type Dashboard interface {
 	Refuse(w http.ResponseWriter, r *http.Request, known bool, reason string)
 }
 
+// backtestPattern is the one of the dashboard to which logs are sent.
+const backtestPattern = "POST /ui/backtest"
+
 // isUI reports whether a pattern of needs is one of the dashboard.
 func isUI(pattern string) bool { return strings.Contains(pattern, " /ui") }
 

@@ -142,7 +142,11 @@ func newRoutes(l *Limiter, c *ConfigServer, s Status, cfg HTTPConfig) (*runtime.
 	if cfg.UI != nil {
 		for pattern := range needs {
 			if isUI(pattern) {
-				mux.Handle(pattern, http.MaxBytesHandler(cfg.UI, MaxMessage))
+				most := int64(MaxMessage)
+				if pattern == backtestPattern {
+					most = maxBacktest
+				}
+				mux.Handle(pattern, http.MaxBytesHandler(cfg.UI, most))
 			}
 		}
 	}

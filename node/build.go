@@ -314,6 +314,7 @@ func (n *node) keep(params cluster.Params, denialLeases *cluster.DenialLeases) {
 		Renewed: func() time.Time { return n.registry.Status().Renewed },
 		Dial:    n.dial,
 		Top:     n.top,
+		Events:  n.ownEvents,
 		Logger:  n.log,
 		Metrics: n.metrics,
 	}, params.Ring.Partitions)
@@ -352,7 +353,7 @@ func (n *node) buildServers(params cluster.Params, local cluster.Local, denialLe
 	n.ownership.Register(api.Bounded(n.grpc))
 	n.registerCalls(n.grpc, permits)
 	n.setServing(false)
-	err := n.newUI()
+	err := n.newUI(ring.NewHasher([ring.SecretSize]byte(params.Secret)))
 	if err != nil {
 		return err
 	}

@@ -1,15 +1,21 @@
 package node
 
 import (
+	"context"
+
 	"github.com/weirlimit/weir/api"
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+	"github.com/weirlimit/weir/cluster"
+	"github.com/weirlimit/weir/internal/decisionlog"
+	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/rules"
 	"github.com/weirlimit/weir/ui"
 )
 
 // newUI makes the dashboard, which all HTTP servers of this node share. At which ports it is served is said where the
 // roles of its paths are.
-func (n *node) newUI() (err error) {
+func (n *node) newUI(h ring.Hasher) (err error) {
+	replays := newReplayer(n.rules.State, n.hourOfDecisions)
 	n.ui, err = ui.New(ui.Config{
 		API: api.InProcess(n.limiter, n.config, n, n.access),
 		Own: api.InProcess(n.limiter, n.config, n, nil),
@@ -17,15 +23,35 @@ func (n *node) newUI() (err error) {
 			text, err := rules.Format(api.Documents(limits))
 			return string(text), err
 		},
-		RuleFile:   n.ruleFile,
-		Loads:      n.clusterLoads,
-		Caller:     api.CallerName,
-		CheckToken: n.access.CheckToken,
-		Cookie:     api.TokenCookie,
-		Secure:     n.certs != nil,
-		Logger:     n.log,
+		RuleFile:      n.ruleFile,
+		Loads:         n.clusterLoads,
+		Caller:        api.CallerName,
+		CheckToken:    n.access.CheckToken,
+		Cookie:        api.TokenCookie,
+		Secure:        n.certs != nil,
+		HashedKeys:    n.opts.TopKeys == decisionlog.Hashed,
+		Backtest:      replays.Replay,
+		LastDecisions: n.lastDecisions(h),
+		OtherEvents: func(ctx context.Context) ([]ui.Event, []string) {
+			events, silent := n.ownership.OtherEvents(ctx)
+			var all []ui.Event
+			for _, e := range events {
+				all = append(all, ui.Event(e))
+			}
+			return all, silent
+		},
+		Logger: n.log,
 	})
 	return err
+}
+
+// ownEvents returns what the dashboards of other nodes show of this one.
+func (n *node) ownEvents(ctx context.Context) []cluster.Event {
+	var all []cluster.Event
+	for _, e := range n.ui.OwnEvents(ctx) {
+		all = append(all, cluster.Event(e))
+	}
+	return all
 }
 
 // clusterLoads returns the loads of this node and of all members that have reported one.

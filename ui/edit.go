@@ -36,6 +36,8 @@ type editBody struct {
 	Domain   string
 	ID       string // empty: the rule is new
 	Verdict  *verdict
+	Fields   *fieldsForm // of the form with a rule's fields; nil: of its text
+	New      bool        // in that form: the rule is new, and may have a name already
 }
 
 // URL is the path of the rule's page.
@@ -107,7 +109,7 @@ func (s *Server) textOf(ctx context.Context, domain, id string) (string, int64, 
 }
 
 // readForm returns what a form has posted.
-func readForm(r *http.Request) (editBody, error) {
+func (s *Server) readForm(r *http.Request) (editBody, error) {
 	if err := r.ParseForm(); err != nil {
 		return editBody{}, status.Errorf(codes.InvalidArgument, "the form cannot be read: %v", err)
 	}
@@ -117,6 +119,13 @@ func readForm(r *http.Request) (editBody, error) {
 		return b, status.Errorf(codes.InvalidArgument, "revision: %.20q is not a number from 0", r.PostForm.Get("revision"))
 	}
 	b.Revision = revision
+	if r.PostForm.Get("form") == "fields" {
+		problems, err := s.readFields(r.Context(), r.PostForm, &b)
+		if len(problems) > 0 {
+			b.Verdict = &verdict{Problems: problems}
+		}
+		return b, err
+	}
 	return b, nil
 }
 
@@ -144,8 +153,8 @@ func (s *Server) judge(ctx context.Context, b editBody) (*verdict, error) {
 
 // checkRule answers with a part of a page: what is wrong with a text, or what it would change.
 func (s *Server) checkRule(w http.ResponseWriter, r *http.Request) {
-	b, err := readForm(r)
-	if err == nil {
+	b, err := s.readForm(r)
+	if err == nil && b.Verdict == nil {
 		b.Verdict, err = s.judge(r.Context(), b)
 	}
 	if err != nil {
@@ -159,21 +168,31 @@ func (s *Server) checkRule(w http.ResponseWriter, r *http.Request) {
 
 // saveRule puts a text in force, or shows again what is wrong with it.
 func (s *Server) saveRule(w http.ResponseWriter, r *http.Request) {
-	b, err := readForm(r)
+	b, err := s.readForm(r)
 	if err != nil {
 		s.fail(w, r, err)
 		return
 	}
 	title := "New rule"
-	if b.ID != "" {
+	if b.ID != "" && !b.New {
 		title = "Edit " + b.ID
+	}
+	if b.Verdict != nil { // fields that are not even text
+		s.render(w, r, http.StatusBadRequest, b.page(), title, "rules", b)
+		return
+	}
+	if r.PostForm.Get("action") == "text" {
+		b.Fields = nil
+		if b.New { // as a text, it names itself
+			b.ID = ""
+		}
 	}
 	if r.PostForm.Get("action") != "save" {
 		if b.Verdict, err = s.judge(r.Context(), b); err != nil {
 			s.fail(w, r, err)
 			return
 		}
-		s.render(w, r, http.StatusOK, "edit", title, "rules", b)
+		s.render(w, r, http.StatusOK, b.page(), title, "rules", b)
 		return
 	}
 	resp, err := s.apply(r.Context(), b, false)
@@ -181,7 +200,7 @@ func (s *Server) saveRule(w http.ResponseWriter, r *http.Request) {
 		if b.Verdict, _ = s.judge(r.Context(), b); b.Verdict == nil || len(b.Verdict.Problems) == 0 {
 			b.Verdict = &verdict{Problems: []string{status.Convert(err).Message()}}
 		}
-		s.render(w, r, http.StatusConflict, "edit", title, "rules", b)
+		s.render(w, r, http.StatusConflict, b.page(), title, "rules", b)
 		return
 	}
 	to := "/ui/rules"
@@ -207,7 +226,7 @@ func (s *Server) changeRule(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) change(r *http.Request) error {
-	b, err := readForm(r)
+	b, err := s.readForm(r)
 	if err != nil {
 		return err
 	}
@@ -255,3 +274,17 @@ func (v ruleView) EditURL() string { return editURL(v.GetDomain(), v.GetId()) }
 
 // ChangeURL is the path to which single changes of the rule are posted.
 func (v ruleView) ChangeURL() string { return changeURL(v.GetDomain(), v.GetId()) }
+
+// FieldsURL is the path of the form with the rule's fields.
+func (v ruleView) FieldsURL() string {
+	return editBody{Domain: v.GetDomain(), ID: v.GetId()}.FieldsURL()
+}
+
+// TopURL is the path of the keys that the rule denies most, or would deny.
+func (v ruleView) TopURL() string {
+	by := "denied"
+	if v.Enforce == 0 {
+		by = "would_deny"
+	}
+	return topURL(by, "1h", v.GetDomain(), v.GetId())
+}

@@ -207,7 +207,7 @@ func (s *Server) showRevision(w http.ResponseWriter, r *http.Request) {
 
 // rollBack puts the rules of a revision in force again, as a new revision.
 func (s *Server) rollBack(w http.ResponseWriter, r *http.Request) {
-	b, err := readForm(r)
+	b, err := s.readForm(r)
 	var revision ruleRevision
 	if err == nil {
 		revision, err = s.revisionOf(r)

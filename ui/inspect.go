@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,6 +37,28 @@ type inspectBody struct {
 	Omitted       uint32
 	Identifier    string
 	Type          string
+	Decisions     *Decisions // nil: the caller may not see them, or the log cannot be read
+	LogProblem    string     // why it cannot be
+}
+
+// Decisions are the last ones that the decision log of a node has of a request's identifier.
+type Decisions struct {
+	Node string
+	// Kept says that there is a log that can be read. Which checks it has is Which, and How says how to have it keep all.
+	Kept       bool
+	Which, How string
+	List       []Decision // the newest first
+}
+
+// Decision is one line of the decision log.
+type Decision struct {
+	At       time.Time
+	Allowed  bool
+	Peek     bool   // it was only asked
+	Rule     string // that denied it
+	Source   string
+	Endpoint string // empty if the log has hashes
+	Tokens   int64
 }
 
 // explained is a rule that applies, and its counters.
@@ -60,6 +83,9 @@ func (s *Server) inspect(w http.ResponseWriter, r *http.Request) {
 	body := inspectBody{Domain: strings.TrimSpace(q.Get("domain")), Query: strings.TrimSpace(q.Get("q"))}
 	if body.Query != "" {
 		s.explain(r.Context(), &body)
+	}
+	if body.Asked {
+		s.lastDecisions(r.Context(), &body)
 	}
 	s.render(w, r, http.StatusOK, "inspect", "Inspector", "inspect", body)
 }
@@ -152,6 +178,23 @@ func (s *Server) explain(ctx context.Context, body *inspectBody) {
 	}
 }
 
+// lastDecisions adds what the decision log has, for callers that may read the rules of the domain: those may list its keys, too.
+func (s *Server) lastDecisions(ctx context.Context, body *inspectBody) {
+	req, err := request(*body)
+	if err != nil {
+		return // explain has said so
+	}
+	if _, err := s.rules.ListRateLimits(ctx, &weirv1.ListRateLimitsRequest{Domain: cmp.Or(req.GetDomain(), "default"), PageSize: 1}); err != nil {
+		return
+	}
+	decisions, err := s.cfg.LastDecisions(ctx, req)
+	if err != nil {
+		body.LogProblem = status.Convert(err).Message()
+		return
+	}
+	body.Decisions = &decisions
+}
+
 // counterOf returns a counter as a bar: what is used of the limit.
 func counterOf(l *weirv1.LimitStatus) counterView {
 	v := counterView{LimitStatus: l, Window: l.GetCalendar(), Full: spanOf(l.GetResetAfter()), Retry: spanOf(l.GetRetryAfter())}
@@ -210,101 +253,4 @@ func (s *Server) reset(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	http.Redirect(w, r, "/ui/inspect?"+url.Values{"domain": {body.Domain}, "q": {body.Query}}.Encode(), http.StatusSeeOther)
-}
-
-// ringBody is the ring as a picture.
-type ringBody struct {
-	View, Partitions uint32
-	Shares           []shareView
-	Cells            []cell
-	Columns, Rows    int
-}
-
-// shareView is one node's share.
-type shareView struct {
-	*weirv1.RingShare
-	Colour int
-}
-
-// cell is one partition in the picture.
-type cell struct {
-	X, Y, Owner, Standby int
-	Title                string
-}
-
-// Colours of nodes in the picture, which repeat, and the columns of the picture.
-const (
-	ringColours = 8
-	ringColumns = 64
-)
-
-func (s *Server) ring(w http.ResponseWriter, r *http.Request) {
-	resp, err := s.nodes.GetRing(r.Context(), &weirv1.GetRingRequest{Tables: true})
-	if err != nil {
-		s.fail(w, r, err)
-		return
-	}
-	body := ringBody{View: uint32(resp.GetView()), Partitions: resp.GetPartitions(), Columns: ringColumns, Rows: (len(resp.GetOwners()) + ringColumns - 1) / ringColumns}
-	for i, share := range resp.GetShares() {
-		body.Shares = append(body.Shares, shareView{share, i % ringColours})
-	}
-	for p, owner := range resp.GetOwners() {
-		standby := resp.GetStandbys()[p]
-		title := fmt.Sprintf("partition %d: %s", p, resp.GetShares()[owner].GetId())
-		if standby != owner {
-			title += ", standby " + resp.GetShares()[standby].GetId()
-		}
-		body.Cells = append(body.Cells, cell{p % ringColumns, p / ringColumns, int(owner) % ringColours, int(standby) % ringColours, title})
-	}
-	s.render(w, r, http.StatusOK, "ring", "Ring", "ring", body)
-}
-
-// eventsBody is the timeline.
-type eventsBody struct{ Events []event }
-
-// event is one thing that has happened.
-type event struct {
-	At                         time.Time
-	What, Target, Who, Outcome string
-	Tone, Reason, Node         string
-}
-
-// maxEvents are shown.
-const maxEvents = 200
-
-func (s *Server) events(w http.ResponseWriter, r *http.Request) {
-	resp, err := s.nodes.ListAudit(r.Context(), &weirv1.ListAuditRequest{})
-	if err != nil {
-		s.fail(w, r, err)
-		return
-	}
-	var body eventsBody
-	for _, e := range resp.GetEntries() {
-		v := event{At: time.Unix(0, e.GetTime()), What: actionWord(e.GetAction()), Target: e.GetTarget(), Who: e.GetClient(), Outcome: e.GetOutcome(), Reason: e.GetReason(), Node: e.GetNode(), Tone: "good"}
-		if v.Who == "" {
-			v.Who = e.GetFrom()
-		}
-		if v.Outcome != "OK" {
-			v.Tone = "bad"
-		}
-		body.Events = append(body.Events, v)
-	}
-	body.Events = append(body.Events, s.seen.list()...)
-	slices.SortStableFunc(body.Events, func(a, b event) int { return b.At.Compare(a.At) })
-	body.Events = body.Events[:min(len(body.Events), maxEvents)]
-	s.render(w, r, http.StatusOK, "events", "Events", "events", body)
-}
-
-// actionWord says in words what a call changes.
-func actionWord(action string) string {
-	_, method, _ := strings.Cut(action, ".")
-	words := map[string]string{
-		"CreateRateLimit": "Rule created", "UpdateRateLimit": "Rule changed", "DeleteRateLimit": "Rule deleted", "ApplyRules": "Rules applied",
-		"ResetRateLimit": "Counters reset", "ResetDescriptors": "Counters reset", "DrainNode": "Drain asked for", "RemoveNode": "Node removed",
-		"ImportView": "View imported", "CreateToken": "Token created", "RevokeToken": "Token revoked",
-	}
-	if word, known := words[method]; known {
-		return word
-	}
-	return action
 }

@@ -20,7 +20,7 @@ type State struct {
 type seen struct {
 	mu     sync.Mutex
 	nodes  map[string]State // guarded by mu; as seen last, nil before the first look
-	events []event          // guarded by mu; the oldest first
+	events []Event          // guarded by mu; the oldest first
 }
 
 // look compares the nodes with those of the last look.
@@ -29,7 +29,7 @@ func (s *seen) look(now time.Time, states []State) {
 	defer s.mu.Unlock()
 	next := make(map[string]State)
 	add := func(what, target, tone, reason string) {
-		s.events = append(s.events, event{At: now, What: what, Target: target, Tone: tone, Reason: reason, Outcome: "seen"})
+		s.events = append(s.events, Event{At: now, What: what, Target: target, Tone: tone, Reason: reason, Outcome: "seen"})
 	}
 	for _, n := range states {
 		next[n.ID] = n
@@ -55,7 +55,7 @@ func (s *seen) look(now time.Time, states []State) {
 	}
 }
 
-func (s *seen) list() []event {
+func (s *seen) list() []Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.events)

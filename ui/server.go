@@ -53,6 +53,14 @@ type Config struct {
 	// CheckToken returns an error unless a token is in force. The name of the cookie that has it is Cookie.
 	CheckToken func(token string) error
 	Cookie     string
+	// HashedKeys says that the lists of keys have hashes in place of values.
+	HashedKeys bool
+	// Backtest replays a log, until the context ends. Its error has a status code.
+	Backtest func(ctx context.Context, b Backtest) (*BacktestResult, error)
+	// LastDecisions are those that the decision log of this node has of a request, the newest first.
+	LastDecisions func(ctx context.Context, req *weirv1.RateLimitRequest) (Decisions, error)
+	// OtherEvents asks the other nodes for theirs. Silent are the ids of those that have not answered.
+	OtherEvents func(ctx context.Context) (events []Event, silent []string)
 	// Secure says that the pages are served with TLS: callers sign in.
 	Secure bool
 	Logger *slog.Logger
@@ -68,7 +76,8 @@ type Server struct {
 	seen    seen
 	history ruleHistory
 
-	own weirv1.ClusterClient // without permissions, as Config.Own
+	own       weirv1.ClusterClient // without permissions, as Config.Own
+	ownHealth weirv1.RateLimiterHealthClient
 
 	checks weirv1.RateLimiterClient
 	rules  weirv1.RateLimiterConfigClient
@@ -88,7 +97,7 @@ func New(cfg Config) (*Server, error) {
 		cfg: cfg, mux: http.NewServeMux(), pages: make(map[string]*template.Template), static: make(map[string]file),
 		checks: weirv1.NewRateLimiterClient(cfg.API), rules: weirv1.NewRateLimiterConfigClient(cfg.API),
 		health: weirv1.NewRateLimiterHealthClient(cfg.API), nodes: weirv1.NewClusterClient(cfg.API),
-		own: weirv1.NewClusterClient(cfg.Own),
+		own: weirv1.NewClusterClient(cfg.Own), ownHealth: weirv1.NewRateLimiterHealthClient(cfg.Own),
 	}
 	if err := s.readStatic(); err != nil {
 		return nil, err
@@ -113,6 +122,11 @@ func New(cfg Config) (*Server, error) {
 	s.mux.HandleFunc("POST /ui/reset", s.reset)
 	s.mux.HandleFunc("GET /ui/ring", s.ring)
 	s.mux.HandleFunc("GET /ui/events", s.events)
+	s.mux.HandleFunc("GET /ui/top", s.top)
+	s.mux.HandleFunc("GET /ui/backtest", s.askBacktest)
+	s.mux.HandleFunc("POST /ui/backtest", s.backtest)
+	s.mux.HandleFunc("GET /ui/new-fields", s.askNewFields)
+	s.mux.HandleFunc("GET /ui/edit-fields/{domain}/{id...}", s.askFields)
 	s.mux.HandleFunc("GET /ui/static/{file}", s.serveStatic)
 	s.mux.HandleFunc("GET /ui/sign-in", s.askToken)
 	s.mux.HandleFunc("POST /ui/sign-in", s.signIn)
@@ -153,7 +167,11 @@ func (s *Server) lookAtNodes(ctx context.Context) {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	protectPage(w)
-	ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
+	most := callTimeout
+	if r.Method == http.MethodPost && r.URL.Path == backtestPath {
+		most = backtestTimeout
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), most)
 	defer cancel()
 	s.mux.ServeHTTP(w, r.WithContext(ctx))
 }
@@ -242,6 +260,18 @@ func (s *Server) render(w http.ResponseWriter, r *http.Request, code int, name, 
 	_, _ = w.Write(b.Bytes()) // a client that is gone does not matter
 }
 
+// renderPart answers with a part of a page, for one that is open.
+func (s *Server) renderPart(w http.ResponseWriter, name, part string, body any) {
+	var b bytes.Buffer
+	if err := s.pages[name].ExecuteTemplate(&b, part, body); err != nil {
+		s.cfg.Logger.Error("part of the dashboard not rendered", "page", name, "part", part, "error", err)
+		http.Error(w, "the page could not be rendered", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_, _ = w.Write(b.Bytes()) // a client that is gone does not matter
+}
+
 // message is the body of a page that says one thing.
 type message struct{ Heading, Text string }
 
@@ -271,7 +301,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 func (s *Server) Refuse(w http.ResponseWriter, r *http.Request, known bool, reason string) {
 	protectPage(w)
 	switch {
-	case r.URL.Path == "/ui/live":
+	case r.URL.Path == "/ui/live", r.URL.Query().Get("part") != "":
 		http.Error(w, reason, http.StatusUnauthorized)
 	case known:
 		s.fail(w, r, status.Error(codes.PermissionDenied, reason))

@@ -52,7 +52,7 @@ var imports = map[string][]string{
 	"ui": {"api/weir/v1"},
 
 	"cluster":      {"internal/topkeys", "cluster/peerv1", "shard", "ring", "algorithms"},
-	"node":         {"ui", "internal/topkeys", "rules/xds", "internal/audit", "internal/decisionlog", "internal/tracing", "internal/access", "internal/certs", "overload", "api", "api/envoy", "api/weir/v1", "internal/headers", "cluster", "cluster/etcd", "cluster/snapshot", "shard", "rules", "rules/envoy", "ring", "algorithms"},
+	"node":         {"ui", "internal/backtest", "internal/jsonline", "internal/topkeys", "rules/xds", "internal/audit", "internal/decisionlog", "internal/tracing", "internal/access", "internal/certs", "overload", "api", "api/envoy", "api/weir/v1", "internal/headers", "cluster", "cluster/etcd", "cluster/snapshot", "shard", "rules", "rules/envoy", "ring", "algorithms"},
 	"api":          {"internal/topkeys", "internal/audit", "internal/decisionlog", "internal/tracing", "internal/access", "api/envoy", "api/internal/check", "api/internal/jsonbody", "api/internal/wire", "api/internal/gateway/weir/v1", "api/weir/v1", "internal/headers", "internal/clientip", "cluster", "rules", "rules/envoy", "shard", "ring", "algorithms"},
 	"cluster/etcd": {"cluster", "ring"},
 	// Which node has each partition, and which one is to have it next: no clock, lock or message.

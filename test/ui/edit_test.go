@@ -84,7 +84,7 @@ func TestRuleFromFormToEnd(t *testing.T) {
 	}
 
 	b.visit("http://" + n.HTTP + "/ui/rules/default/posts")
-	b.click("a.right", "Edit posts")
+	b.click("#edit-text", "Edit posts")
 	text := eval[string](b, `document.querySelector("#text").value`)
 	if !strings.Contains(text, "limit: 2") {
 		t.Errorf("the form has %q", text)
@@ -127,7 +127,7 @@ func TestHostileNames(t *testing.T) {
 	const evil = `"><script>document.title='taken'</script><img src=x onerror=alert(1)>`
 	apply(t, n, fmt.Sprintf("domain: default\nrules:\n  - id: evil\n    when: {path: %q}\n    per: [%q]\n    limits: [{limit: 9, window: 1s}]\n", evil, `<b onclick=alert(2)>user</b>`))
 	b := open(t)
-	for _, path := range []string{"/ui/rules", "/ui/rules/default/evil", "/ui/edit-rule/default/evil"} {
+	for _, path := range []string{"/ui/rules", "/ui/rules/default/evil", "/ui/edit-rule/default/evil", "/ui/edit-fields/default/evil", "/ui/backtest?domain=default&id=evil"} {
 		b.visit("http://" + n.HTTP + path)
 		b.clean(path)
 	}
@@ -137,6 +137,12 @@ func TestHostileNames(t *testing.T) {
 	b.clean("inspect")
 	b.visit("http://" + n.HTTP + "/ui/events")
 	b.clean("events")
+	if _, err := n.Client.Check(t.Context(), &weirv1.RateLimitRequest{IdentifierType: `<b onclick=alert(2)>user</b>`, Identifier: evil, Attributes: map[string]string{"path": evil}}); err != nil {
+		t.Fatal(err)
+	}
+	b.visit("http://" + n.HTTP + "/ui/top")
+	b.await("#top tbody", "onerror=alert(1)")
+	b.clean("top")
 }
 
 // clean fails if a page has elements that only a hostile text can have made.

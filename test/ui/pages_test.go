@@ -137,3 +137,58 @@ func TestRules(t *testing.T) {
 	b.await("h1", "Not found")
 	b.accessible()
 }
+
+// The busiest keys are listed as they come in, by checks and by denials, for one rule, and each leads to the inspector.
+func TestTopKeys(t *testing.T) {
+	nodes := cluster(t, "a", "b")
+	b := open(t)
+	b.visit("http://" + nodes[0].HTTP + "/ui/top")
+	b.await("#top", "No check yet")
+	b.accessible()
+	apply(t, nodes[0], "domain: default\nrules:\n  - id: posts\n    when: {endpoint: \"/posts*\"}\n    per: [user]\n    limits: [{limit: 20, window: 1h}]\n  - id: everything\n    limits: [{limit: 100000, window: 1h}]\n  - id: strict\n    per: [user]\n    limits: [{limit: 1, window: 1h}]\n    enforce: 0\n")
+	load(t, nodes...)
+	b.await("#top tbody", "user=alice") // without another visit
+	b.accessible()
+	b.picture("dashboard-top", "light", 1280)
+	b.visit("http://" + nodes[1].HTTP + "/ui/top?by=denied&rule=posts")
+	b.await("#top tbody", "user=alice")
+	if rows := b.text("#top tbody"); strings.Contains(rows, "everything") {
+		t.Errorf("keys of other rules are listed: %q", rows)
+	}
+	b.await("#top", "of 2 nodes")
+	b.visit("http://" + nodes[1].HTTP + "/ui/top?by=would_deny&window=1h")
+	b.await("#top tbody", "strict")
+	b.visit("http://" + nodes[1].HTTP + "/ui/top?by=denied&rule=posts")
+	b.do(chromedp.Click(chromedp.CSS("#top tbody th a")))
+	b.await("h1", "Inspector")
+	b.await(".decision .badge", "denied")
+	b.await("main", "20 of 20 used")
+	b.visit("http://" + nodes[0].HTTP + "/ui/top?rule=none")
+	b.await("#top", `has no rule "none"`)
+	b.accessible()
+}
+
+// The ring changes in the open page when a node comes, and a click on a node shows its partitions.
+func TestRingMoves(t *testing.T) {
+	etcd := process.StartEtcd(t)
+	a := process.Start(t, "--id", "a", "--etcd", etcd.Endpoint)
+	process.AwaitMembers(t, process.Patience, a)
+	b := open(t)
+	b.visit("http://" + a.HTTP + "/ui/ring")
+	b.await("#ring", "a owns ")
+	other := process.Start(t, "--id", "b", "--etcd", etcd.Endpoint)
+	process.AwaitMembers(t, process.Patience, a, other)
+	b.await("#ring", "b owns ")
+	b.await("#ring", "None is being handed over.")
+	if colours := eval[int](b, `new Set([...document.querySelectorAll("svg.ring rect")].map((r) => getComputedStyle(r).fill)).size`); colours != 2 {
+		t.Errorf("two nodes have %d colours", colours)
+	}
+	b.do(chromedp.Click(chromedp.CSS("#ring li:last-child a")))
+	process.Await(t, process.Patience/2, func() error {
+		if at := eval[string](b, "location.search"); at != "?node=b" {
+			return fmt.Errorf("the page is %q", at)
+		}
+		return nil
+	})
+	b.accessible()
+}

@@ -82,7 +82,7 @@
 
   // The text of a rule is checked as one types; what it would change is shown before it is in force.
   function edit() {
-    const form = byId("edit"), text = byId("text"), verdict = byId("verdict");
+    const form = byId("edit"), verdict = byId("verdict");
     if (!form) return;
     let timer = 0, asked = 0;
     const check = async () => {
@@ -93,8 +93,8 @@
         if (mine === asked && response.ok && verdict.innerHTML !== html) verdict.innerHTML = html; // of our own templates
       } catch { /* the buttons ask again */ }
     };
-    text.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(check, 350); });
-    text.addEventListener("keydown", (e) => {
+    form.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(check, 350); });
+    form.addEventListener("keydown", (e) => {
       if (e.key === "Enter" && (e.ctrlKey || e.metaKey)) { e.preventDefault(); byId("save").click(); }
     });
     check();
@@ -105,7 +105,51 @@
     if (percent) percent.addEventListener("input", () => { shown.textContent = percent.value + " %"; });
   }
 
+  // A part of a page that says where it comes from is asked for again and again, and replaced if it differs. While the focus is in
+  // it, it stays as it is.
+  function live(at) {
+    let shown = null;
+    const look = async () => {
+      if (!document.hidden && !at.contains(document.activeElement)) {
+        try {
+          const version = at.querySelector("[data-version]");
+          const seen = version ? "&seen=" + encodeURIComponent(version.dataset.version) : "";
+          const response = await fetch(at.dataset.live + seen, { signal: AbortSignal.timeout(5000), redirect: "error" });
+          if (response.status === 401) { location.reload(); return; }
+          if (response.status === 200) {
+            const html = await response.text();
+            if (html !== shown && !at.contains(document.activeElement)) { shown = html; at.innerHTML = html; } // of our own templates, which escape
+          }
+        } catch { /* the next time may do */ }
+      }
+      setTimeout(look, every);
+    };
+    setTimeout(look, every);
+  }
+
+  // A replay can be cancelled: the node ends it when the browser goes. A log that the node would refuse is not sent.
+  function backtest() {
+    const form = byId("backtest"), log = byId("log"), cancel = byId("cancel"), said = byId("replaying");
+    if (!form) return;
+    const before = said.innerHTML;
+    form.addEventListener("submit", (e) => {
+      const file = log.files[0];
+      if (file && file.size > Number(log.dataset.most)) {
+        e.preventDefault();
+        said.textContent = "This file is too large: compress it with gzip, or use weir simulate.";
+        return;
+      }
+      if (file) form.elements.source.value = "given";
+      said.textContent = "The node replays the log …";
+      cancel.hidden = false;
+    });
+    cancel.addEventListener("click", () => { window.stop(); cancel.hidden = true; said.innerHTML = before; });
+    addEventListener("pageshow", () => { cancel.hidden = true; said.innerHTML = before; });
+  }
+
   overview();
   edit();
   slider();
+  backtest();
+  for (const at of document.querySelectorAll("[data-live]")) live(at);
 })();

@@ -1,0 +1,109 @@
+package node
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir/internal/decisionlog"
+)
+
+func lineAt(at time.Time, user, rule string, allowed bool) string {
+	l := decisionlog.Line{
+		Version: 1, Time: at, Node: "a", API: "check", Domain: "default", Keys: "clear", Allowed: allowed, Source: "owner",
+		Descriptors: []decisionlog.Descriptor{{
+			Entries: []decisionlog.Entry{{Key: "user", Value: user}, {Key: "endpoint", Value: "/posts"}}, Tokens: 1, Allowed: allowed,
+			Limits: []decisionlog.Limit{{Rule: rule, Counter: strings.Repeat("0", 32), Allowed: allowed}},
+		}},
+	}
+	return string(l.AppendTo(nil))
+}
+
+// The last decisions about an identifier are found, the newest first, and no others: not those of another domain or identifier, nor
+// a line that is cut off.
+func TestLastDecisions(t *testing.T) {
+	at := time.Unix(1_700_000_000, 0)
+	var log strings.Builder
+	for i := range 3 * maxLastDecisions {
+		log.WriteString(lineAt(at.Add(time.Duration(i)*time.Second), fmt.Sprintf("u%d", i%2), "posts", i%3 != 0))
+	}
+	log.WriteString(strings.Replace(lineAt(at, "u1", "posts", true), `"domain":"default"`, `"domain":"other"`, 1))
+	log.WriteString(lineAt(at, "u1", "posts", true)[:40])
+	list := decisionsOf([]byte(log.String()), "default", "user", "u1")
+	if len(list) != maxLastDecisions {
+		t.Fatalf("%d decisions", len(list))
+	}
+	for i, d := range list {
+		second := 3*maxLastDecisions - 1 - 2*i
+		if !d.At.Equal(at.Add(time.Duration(second)*time.Second)) || d.Endpoint != "/posts" || d.Allowed != (second%3 != 0) || d.Tokens != 1 || (d.Rule == "posts") == d.Allowed {
+			t.Errorf("decision %d is %+v", i, d)
+		}
+	}
+	if list := decisionsOf([]byte(log.String()), "default", "user", "u"); len(list) != 0 {
+		t.Errorf("%d decisions of a user whose name begins others", len(list))
+	}
+	path := filepath.Join(t.TempDir(), "decisions.log")
+	if err := os.WriteFile(path, []byte("first line\nsecond\nthird\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for most, want := range map[int64]string{8: "third\n", 100: "first line\nsecond\nthird\n", 3: ""} {
+		if tail, err := tailOf(path, most); err != nil || string(tail) != want {
+			t.Errorf("the last %d bytes: %q, %v; want %q", most, tail, err, want)
+		}
+	}
+}
+
+// The last hour of the log spans its files, the oldest first, and begins at the first line within it.
+func TestHourOfDecisions(t *testing.T) {
+	dir, now := t.TempDir(), time.Now()
+	write := func(name string, changed time.Duration, ages ...time.Duration) {
+		t.Helper()
+		var text strings.Builder
+		for _, age := range ages {
+			text.WriteString(lineAt(now.Add(-age), age.String(), "posts", true))
+		}
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(path, now, now.Add(-changed)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("decisions-2026-01-01T00-00-00.000.log", 3*time.Hour, 4*time.Hour, 3*time.Hour)
+	write("decisions-2026-01-01T02-00-00.000.log", 30*time.Minute, 2*time.Hour, 59*time.Minute, 30*time.Minute)
+	write("decisions.log", 0, 20*time.Minute, time.Minute)
+	write("decisions-notes.txt", 0, time.Minute)
+	n := &node{opts: Options{DecisionLog: filepath.Join(dir, "decisions.log"), DecisionLogWhich: decisionlog.All, DecisionLogKeys: decisionlog.Clear}}
+	lines, err := n.hourOfDecisions(now.Add(-time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(lines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := ""
+	for _, age := range []time.Duration{59 * time.Minute, 30 * time.Minute, 20 * time.Minute, time.Minute} {
+		want += lineAt(now.Add(-age), age.String(), "posts", true)
+	}
+	if string(text) != want {
+		t.Errorf("got\n%s\nwant\n%s", text, want)
+	}
+	if err := lines.Close(); err != nil {
+		t.Error(err)
+	}
+	for lacks, o := range map[string]Options{
+		"keeps no decision log":     {},
+		"checks that are denied":    {DecisionLog: "x", DecisionLogWhich: decisionlog.Denied, DecisionLogKeys: decisionlog.Clear},
+		"hashes in place of values": {DecisionLog: "x", DecisionLogWhich: decisionlog.All, DecisionLogKeys: decisionlog.Hashed},
+	} {
+		if _, err := (&node{opts: o}).hourOfDecisions(now); err == nil || !strings.Contains(err.Error(), lacks) || !strings.Contains(err.Error(), "--decision-log-which all") {
+			t.Errorf("%v, want %q", err, lacks)
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package node
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/weirlimit/weir/rules"
+	"github.com/weirlimit/weir/ui"
+)
+
+const inForce = "domain: default\nrules:\n  - id: posts\n    per: [user]\n    limits: [{limit: 10, window: 1h}]\n  - id: all\n    limits: [{limit: 30, window: 1h}]\n"
+
+func newTestReplayer(t *testing.T) *replayer {
+	t.Helper()
+	set, err := rules.Parse("rules", []byte(inForce))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newReplayer(func() *rules.State { return &rules.State{Set: set} }, nil)
+}
+
+// aliceLog has 20 requests of alice and 5 of bob, in JSON.
+func aliceLog() string {
+	var log strings.Builder
+	for i := range 25 {
+		user := "alice"
+		if i%5 == 4 {
+			user = "bob"
+		}
+		fmt.Fprintf(&log, `{"time":%d,"user":%q,"endpoint":"/posts"}`+"\n", 1_700_000_000+i, user)
+	}
+	return log.String()
+}
+
+// A changed rule takes its place among those in force, and the result says what differs, by rule and key.
+func TestReplayOfAChangedRule(t *testing.T) {
+	const changed = "domain: default\nrules:\n  - id: posts\n    per: [user]\n    limits: [{limit: 4, window: 1h}]\n"
+	var packed bytes.Buffer
+	zip := gzip.NewWriter(&packed)
+	if _, err := zip.Write([]byte(aliceLog())); err != nil || zip.Close() != nil {
+		t.Fatal(err)
+	}
+	for name, log := range map[string]string{"plain": aliceLog() + "not JSON\n", "gzip": packed.String()} {
+		res, err := newTestReplayer(t).Replay(t.Context(), ui.Backtest{Rules: changed, Format: "json", Log: strings.NewReader(log)})
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if res.Denied != 17 || res.DeniedNow != 10 || res.NewlyDenied != 7 || res.NewlyAllowed != 0 || res.Allowed != 8 || len(res.Moments) == 0 {
+			t.Errorf("%s: %+v", name, res)
+		}
+		if posts := res.Rules[0]; posts.ID != "posts" || posts.Denied != 17 || posts.DeniedNow != 10 || len(posts.Top) == 0 || posts.Top[0].Key != "user=alice" || posts.Top[0].Count != 16 {
+			t.Errorf("%s: %+v", name, posts)
+		}
+		if len(res.Rules) != 2 || res.Rules[1].ID != "all" || res.Rules[1].Lines != 25 {
+			t.Errorf("%s: the other rule in force is %+v", name, res.Rules)
+		}
+		if broken := strings.Contains(strings.Join(res.Notes, " "), "1 lines are not of the format"); broken != (name == "plain") {
+			t.Errorf("%s: notes %q", name, res.Notes)
+		}
+	}
+}
+
+// What cannot be replayed is refused with a reason.
+func TestReplayRefuses(t *testing.T) {
+	pack := func(b []byte) []byte {
+		var packed bytes.Buffer
+		zip := gzip.NewWriter(&packed)
+		_, err := zip.Write(b)
+		if errors.Join(err, zip.Close()) != nil {
+			t.Fatal(err)
+		}
+		return packed.Bytes()
+	}
+	for _, row := range []struct {
+		b    ui.Backtest
+		code codes.Code
+		want string
+	}{
+		{ui.Backtest{Rules: "domain: default\nrules: [{id: a, limits: [{limit: 1, window: 1 fortnight}]}]", Log: strings.NewReader("")}, codes.InvalidArgument, "window"},
+		{ui.Backtest{Format: "xml", Log: strings.NewReader("")}, codes.InvalidArgument, `"xml"`},
+		{ui.Backtest{Map: []string{"user"}, Log: strings.NewReader("")}, codes.InvalidArgument, `"user" is not`},
+		{ui.Backtest{Format: "json", Log: bytes.NewReader(pack(pack([]byte(aliceLog()))))}, codes.InvalidArgument, "twice"},
+		{ui.Backtest{Format: "json", Log: bytes.NewReader(pack(make([]byte, 3<<20)))}, codes.InvalidArgument, "512 MiB unpacked"},
+	} {
+		synctest.Test(t, func(t *testing.T) { // pauses take no time
+			p := newTestReplayer(t)
+			p.most = 2 << 20
+			if _, err := p.Replay(t.Context(), row.b); status.Code(err) != row.code || !strings.Contains(err.Error(), row.want) {
+				t.Errorf("%v, want %v with %q", err, row.code, row.want)
+			}
+		})
+	}
+}
+
+// A replay ends with its caller and after its time, and there is one at a time.
+func TestReplayEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newTestReplayer(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() {
+			_, err := p.Replay(ctx, ui.Backtest{Format: "json", Log: endless{}})
+			ended <- err
+		}()
+		time.Sleep(time.Second)
+		if _, err := p.Replay(t.Context(), ui.Backtest{Format: "json", Log: strings.NewReader(aliceLog())}); status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("a second replay: %v", err)
+		}
+		cancel()
+		if err := <-ended; status.Code(err) != codes.Canceled {
+			t.Errorf("cancelled: %v", err)
+		}
+		if _, err := p.Replay(t.Context(), ui.Backtest{Format: "json", Log: endless{}}); status.Code(err) != codes.DeadlineExceeded {
+			t.Errorf("after its time: %v", err)
+		}
+		if _, err := p.Replay(t.Context(), ui.Backtest{Format: "json", Log: strings.NewReader(aliceLog())}); err != nil {
+			t.Errorf("after the others: %v", err)
+		}
+	})
+}
+
+// endless is a log whose next lines come in a second.
+type endless struct{}
+
+func (endless) Read(b []byte) (int, error) {
+	time.Sleep(time.Second)
+	return copy(b, aliceLog()), nil
+}

@@ -1,0 +1,230 @@
+package uitest
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/weirlimit/weir/test/process"
+)
+
+const stricter = "domain: default\nrules:\n  - id: posts\n    when: {endpoint: \"/posts*\"}\n    per: [user]\n    limits: [{limit: 3, window: 1h}]\n"
+
+// fill sets the value of a field.
+func (b *browser) fill(selector, value string) {
+	b.t.Helper()
+	eval[bool](b, fmt.Sprintf(`(() => { const e = document.querySelector(%q); e.value = %q; e.dispatchEvent(new Event("input", {bubbles: true})); return true })()`, selector, value))
+}
+
+// A stricter rule is tried on pasted lines and on a file, and nothing is in force of it.
+func TestBacktest(t *testing.T) {
+	n := cluster(t, "a")[0]
+	apply(t, n, "domain: default\nrules:\n  - id: posts\n    when: {endpoint: \"/posts*\"}\n    per: [user]\n    limits: [{limit: 10, window: 1h}]\n")
+	var lines strings.Builder
+	for i := range 200 {
+		fmt.Fprintf(&lines, `{"time":%d,"user":"u%d","endpoint":"/posts/1"}`+"\n", 1_700_000_000+i*7, i%40*i%17)
+	}
+	b := open(t)
+	b.visit("http://" + n.HTTP + "/ui/backtest?domain=default&id=posts")
+	if text := eval[string](b, `document.querySelector("#rules").value`); !strings.Contains(text, "limit: 10") {
+		t.Errorf("the form has %q", text)
+	}
+	b.accessible()
+	b.fill("#rules", stricter)
+	b.fill("#format", "json")
+	b.fill("#paste", lines.String())
+	b.do(chromedp.Click(chromedp.CSS("#replay")))
+	b.await("#result", "Lines\n200")
+	b.await("main", "Keys of posts")
+	eval[bool](b, `document.querySelectorAll("details").forEach((d) => { d.open = true }), true`)
+	b.await("main", "user=u0")
+	b.accessible()
+	b.picture("dashboard-backtest", "light", 1280)
+	pasted := b.text("#result")
+
+	var packed bytes.Buffer
+	zip := gzip.NewWriter(&packed)
+	if _, err := zip.Write([]byte(lines.String())); err != nil || zip.Close() != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "log.gz")
+	if err := os.WriteFile(file, packed.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.do(chromedp.SetUploadFiles(chromedp.CSS("#log"), []string{file}))
+	b.do(chromedp.Click(chromedp.CSS("#replay")))
+	b.await("#result", "Lines\n200")
+	if uploaded := b.text("#result"); uploaded != pasted {
+		t.Errorf("the file has\n%s\nand the paste\n%s", uploaded, pasted)
+	}
+	b.fill("#rules", "domain: default\nrules: [{id: posts, limits: [{limit: 3, window: 1 fortnight}]}]\n")
+	b.fill("#paste", "{}")
+	b.do(chromedp.Click(chromedp.CSS("#replay")))
+	b.await("#problem", "window")
+	b.accessible()
+	if rules := weir(t, "", "rules", "export", "--node", n.GRPC); !strings.Contains(rules, "limit: 10") {
+		t.Errorf("a backtest has changed the rules:\n%s", rules)
+	}
+}
+
+// A log that takes long is cancelled in the page, and the node replays another one then. One that is too large is not sent.
+func TestBacktestIsCancelled(t *testing.T) {
+	n := cluster(t, "a")[0]
+	apply(t, n, stricter)
+	file := filepath.Join(t.TempDir(), "log.gz")
+	var packed bytes.Buffer
+	zip := gzip.NewWriter(&packed)
+	for i := range 2_000_000 { // some seconds
+		fmt.Fprintf(zip, `{"time":%d,"user":"u%d","endpoint":"/posts/1"}`+"\n", 1_700_000_000+i/100, i%4000)
+	}
+	if err := zip.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, packed.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := open(t)
+	b.visit("http://" + n.HTTP + "/ui/backtest")
+	b.fill("#format", "json")
+	b.do(chromedp.SetUploadFiles(chromedp.CSS("#log"), []string{file}))
+	eval[bool](b, `document.querySelector("#replay").click(), true`)
+	b.await("#replaying", "replays the log")
+	eval[bool](b, `document.querySelector("#cancel").click(), true`)
+	b.await("#replaying", "Larger logs")
+	process.Await(t, process.Patience/2, func() error {
+		b.visit("http://" + n.HTTP + "/ui/backtest")
+		b.fill("#format", "json")
+		b.fill("#paste", `{"time":1700000000,"user":"a","endpoint":"/posts"}`)
+		b.do(chromedp.Click(chromedp.CSS("#replay")))
+		b.await("h1", "Backtest")
+		if problem := b.text("#problem"); problem != "" {
+			return fmt.Errorf("after a cancelled replay: %s", problem)
+		}
+		return nil
+	})
+	b.await("#result", "Lines\n1")
+	if err := os.Truncate(file, 33<<20); err != nil {
+		t.Fatal(err)
+	}
+	b.do(chromedp.SetUploadFiles(chromedp.CSS("#log"), []string{file}))
+	b.do(chromedp.Click(chromedp.CSS("#replay")))
+	b.await("#replaying", "too large")
+}
+
+// The editor tries a text on what the decision log has of the last hour, and the inspector shows the last decisions. A node without
+// such a log says how to get one.
+func TestDecisionLogInTheDashboard(t *testing.T) {
+	etcd := process.StartEtcd(t)
+	log := filepath.Join(t.TempDir(), "decisions.log")
+	logs := process.Start(t, "--id", "a", "--etcd", etcd.Endpoint, "--decision-log", log, "--decision-log-which", "all", "--decision-log-keys", "clear")
+	other := process.Start(t, "--id", "b", "--etcd", etcd.Endpoint)
+	process.AwaitMembers(t, process.Patience, logs, other)
+	apply(t, logs, strings.Replace(stricter, "limit: 3", "limit: 8", 1))
+	process.Await(t, process.Patience/2, func() error {
+		if !strings.Contains(weir(t, "", "rules", "export", "--node", other.GRPC), "limit: 8") {
+			return fmt.Errorf("the other node has no rule yet")
+		}
+		return nil
+	})
+	allowed := 0
+	for range 12 {
+		if check(t, logs) {
+			allowed++
+		}
+	}
+	if allowed != 8 {
+		t.Fatalf("%d checks are allowed", allowed)
+	}
+	b := open(t)
+	b.visit("http://" + logs.HTTP + "/ui/inspect?q=user%3Dalice+endpoint%3D%2Fposts")
+	b.await("main", ", standby ")
+	process.Await(t, process.Patience/2, func() error { // lines are written a moment later
+		b.visit("http://" + logs.HTTP + "/ui/inspect?q=user%3Dalice+endpoint%3D%2Fposts")
+		if rows := eval[int](b, `document.querySelectorAll("#decisions tbody tr").length`); rows != 12 {
+			return fmt.Errorf("%d decisions", rows)
+		}
+		return nil
+	})
+	if denied := eval[int](b, `document.querySelectorAll("#decisions .badge.bad").length`); denied != 4 {
+		t.Errorf("%d of the last decisions are denials", denied)
+	}
+	b.accessible()
+	b.picture("dashboard-inspector", "light", 1280)
+	b.visit("http://" + logs.HTTP + "/ui/edit-rule/default/posts")
+	b.write(stricter)
+	b.await("#verdict", "What changes")
+	b.do(chromedp.Click(chromedp.CSS("#last-hour")))
+	b.await("#result", "Lines\n12")
+	b.await("#result", "Newly denied\n5")
+	b.visit("http://" + other.HTTP + "/ui/edit-rule/default/posts")
+	b.do(chromedp.Click(chromedp.CSS("#last-hour")))
+	b.await("#problem", "--decision-log-which all")
+	b.visit("http://" + other.HTTP + "/ui/inspect?q=user%3Dalice+endpoint%3D%2Fposts")
+	b.await("#decisions", "keeps no decision log")
+
+	b.visit("http://" + other.HTTP + "/ui/events") // of the other node's changes, too
+	b.await("tbody", "Rules applied")
+	b.accessible()
+	logs.Kill()
+	begun := time.Now()
+	process.Await(t, process.Patience/2, func() error {
+		b.visit("http://" + other.HTTP + "/ui/events")
+		if text := b.text("main"); !strings.Contains(text, "Node unreachable") {
+			return fmt.Errorf("after %v the page has %q", time.Since(begun), text)
+		}
+		return nil
+	})
+}
+
+// A rule is made and changed field by field, and what the form does not know stays.
+func TestRuleByFields(t *testing.T) {
+	n := cluster(t, "a")[0]
+	b := open(t)
+	b.visit("http://" + n.HTTP + "/ui/new-fields")
+	b.fill("#id", "posts")
+	b.fill("#when-name-0", "endpoint")
+	b.fill("#when-values-0", "/posts*\n/comments*")
+	b.fill("#limit-0", "many")
+	b.await("#verdict", `"many" is not a whole number`)
+	b.accessible()
+	b.fill("#limit-0", "3")
+	b.fill("#window-0", "1 fortnight")
+	b.await("#verdict", "window")
+	b.fill("#window-0", "1h")
+	b.fill("#enforce", "100")
+	b.await("#verdict", "new")
+	b.picture("dashboard-fields", "light", 1280)
+	b.click("#save", "posts")
+	b.await("main", "endpoint = /posts* or /comments*")
+	b.await("main", "3 per 1h")
+	allowed := 0
+	process.Await(t, process.Patience/2, func() error {
+		if check(t, n) {
+			allowed++
+			return fmt.Errorf("the rule does not deny")
+		}
+		return nil
+	})
+	if allowed < 3 {
+		t.Errorf("%d checks were allowed", allowed)
+	}
+	apply(t, n, strings.Replace(stricter, "limits:", "cost: 2\n    limits:", 1))
+	b.visit("http://" + n.HTTP + "/ui/edit-fields/default/posts")
+	b.await("main", "no fields for cost")
+	b.fill("#limit-0", "40")
+	b.await("#verdict", "What changes")
+	b.accessible()
+	b.do(chromedp.Click(chromedp.CSS("button[value=text]")))
+	b.await("label", "as in a file of rules")
+	b.click("#save", "posts")
+	if rules := weir(t, "", "rules", "export", "--node", n.GRPC); !strings.Contains(rules, "cost: 2") || !strings.Contains(rules, "limit: 40") {
+		t.Errorf("the rules are\n%s", rules)
+	}
+}

@@ -1,0 +1,240 @@
+package ui
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+)
+
+// algorithmNames and failurePolicies are what the form offers.
+var (
+	algorithmNames  = []string{"sliding_window", "sliding_window_buckets", "sliding_window_log", "fixed_window", "token_bucket", "gcra", "leaky_bucket"}
+	failurePolicies = []choice{{"allow", "allow"}, {"local", "let each node decide for itself"}, {"deny", "deny"}}
+)
+
+// fieldsForm is a rule as the fields of a form. What it has no field for stays as it is in the rule in force.
+type fieldsForm struct {
+	When       []whenRow
+	Per        []string // names with commas in between
+	Limits     []limitRow
+	Enforce    string
+	OnFailure  string
+	Unlimited  bool
+	Off        bool
+	Algorithms []string
+	Policies   []choice
+	Kept       []string // what the form has no field for, in words
+}
+
+// whenRow is a condition.
+type whenRow struct {
+	Name   string
+	Absent bool
+	Values string // one per line
+}
+
+// limitRow is a limit.
+type limitRow struct {
+	Limit, Window, Algorithm, Burst string
+	// Old is the index of the limit that this one was, from 1; 0: it is new. Calendar says that it has no window but a calendar's.
+	Old      int
+	Calendar string
+}
+
+// fieldsOfRule returns the form of a rule, with empty rows for more.
+func fieldsOfRule(rule *weirv1.Rule) *fieldsForm {
+	f := &fieldsForm{
+		Enforce: "100", OnFailure: cmp.Or(rule.GetOnFailure(), "allow"), Unlimited: rule.GetUnlimited(), Algorithms: algorithmNames, Policies: failurePolicies,
+		Off: rule != nil && rule.Enabled != nil && !rule.GetEnabled(),
+	}
+	if rule != nil && rule.Enforce != nil {
+		f.Enforce = strconv.FormatUint(uint64(rule.GetEnforce()), 10)
+	}
+	for _, name := range slices.Sorted(maps.Keys(rule.GetWhen())) {
+		c := rule.GetWhen()[name]
+		f.When = append(f.When, whenRow{Name: name, Absent: c.GetAbsent(), Values: strings.Join(c.GetAnyOf(), "\n")})
+	}
+	for _, set := range rule.GetPer() {
+		f.Per = append(f.Per, strings.Join(set.GetAttributes(), ", "))
+	}
+	for i, l := range rule.GetLimits() {
+		row := limitRow{Limit: strconv.FormatUint(uint64(l.GetLimit()), 10), Window: l.GetWindow(), Algorithm: l.GetAlgorithm(), Old: i + 1}
+		if l.GetBurst() > 0 {
+			row.Burst = strconv.FormatUint(uint64(l.GetBurst()), 10)
+		}
+		if l.GetCalendar() != nil {
+			row.Calendar = l.GetCalendar().GetCalendar()
+		}
+		f.Limits = append(f.Limits, row)
+	}
+	for name, there := range map[string]bool{
+		"replaces": len(rule.GetReplaces()) > 0, "mode": rule.GetMode() != nil, "max_delay": rule.GetMaxDelay() != "", "cost": rule.GetCost() != "",
+		"ipv6_prefix": rule.GetIpv6Prefix() > 0, "durability": rule.GetDurability() != "",
+	} {
+		if there {
+			f.Kept = append(f.Kept, name)
+		}
+	}
+	slices.Sort(f.Kept)
+	f.widen()
+	return f
+}
+
+// widen adds an empty row to each list.
+func (f *fieldsForm) widen() {
+	f.When, f.Per, f.Limits = append(f.When, whenRow{}), append(f.Per, ""), append(f.Limits, limitRow{})
+}
+
+func (s *Server) askNewFields(w http.ResponseWriter, r *http.Request) {
+	list, err := s.rules.ListRateLimits(r.Context(), &weirv1.ListRateLimitsRequest{PageSize: 1})
+	if err != nil && status.Code(err) != codes.PermissionDenied { // of one domain only, its caller may write rules
+		s.fail(w, r, err)
+		return
+	}
+	f := fieldsOfRule(&weirv1.Rule{Per: []*weirv1.AttributeSet{{Attributes: []string{"user"}}}, Limits: []*weirv1.Limit{{Limit: 100, Window: "1m"}}, Enforce: proto.Uint32(0)})
+	s.render(w, r, http.StatusOK, "fields", "New rule", "rules", editBody{Revision: list.GetRevision(), Fields: f, Domain: "default", New: true})
+}
+
+func (s *Server) askFields(w http.ResponseWriter, r *http.Request) {
+	domain, id := r.PathValue("domain"), r.PathValue("id")
+	rule, err := s.rules.GetRateLimit(r.Context(), &weirv1.GetRateLimitRequest{Domain: domain, Id: id})
+	var list *weirv1.ListRateLimitsResponse
+	if err == nil {
+		list, err = s.rules.ListRateLimits(r.Context(), &weirv1.ListRateLimitsRequest{Domain: domain, PageSize: 1})
+	}
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	s.render(w, r, http.StatusOK, "fields", "Edit "+id, "rules", editBody{Revision: list.GetRevision(), Fields: fieldsOfRule(rule.GetRule()), Domain: domain, ID: id})
+}
+
+// readFields makes the text of the fields that a form has posted. Problems are those of the fields themselves; the rest is for the
+// validator of rules.
+func (s *Server) readFields(ctx context.Context, form url.Values, b *editBody) (problems []string, err error) {
+	b.New = form.Get("new") != ""
+	rule := &weirv1.Rule{}
+	if !b.New {
+		old, err := s.rules.GetRateLimit(ctx, &weirv1.GetRateLimitRequest{Domain: b.Domain, Id: b.ID})
+		if err != nil {
+			return nil, err
+		}
+		rule = proto.CloneOf(old.GetRule())
+	}
+	problems = changeFields(rule, form)
+	b.Fields = fieldsOfRule(rule)
+	if len(problems) > 0 {
+		return problems, nil
+	}
+	b.Text, err = s.cfg.Format([]*weirv1.RateLimit{{Domain: b.Domain, Id: b.ID, Rule: rule}})
+	return nil, err
+}
+
+// changeFields changes a rule as a form says, and returns what cannot be read.
+func changeFields(rule *weirv1.Rule, form url.Values) (problems []string) {
+	number := func(field, text string) uint32 {
+		n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 32)
+		if err != nil {
+			problems = append(problems, fmt.Sprintf("%s: %.40q is not a whole number from 0", field, text))
+		}
+		return uint32(n)
+	}
+	at := func(name string, i int) string {
+		if all := form[name]; i < len(all) {
+			return strings.TrimSpace(strings.ReplaceAll(all[i], "\r\n", "\n"))
+		}
+		return ""
+	}
+	rule.When = make(map[string]*weirv1.Condition)
+	for i := range form["when-name"] {
+		name, values := at("when-name", i), strings.FieldsFunc(at("when-values", i), func(r rune) bool { return r == '\n' })
+		if name == "" {
+			if len(values) > 0 {
+				problems = append(problems, fmt.Sprintf("when: the values %.40q have no attribute", strings.Join(values, " ")))
+			}
+			continue
+		}
+		if rule.When[name] != nil {
+			problems = append(problems, fmt.Sprintf("when: %.40q is there twice", name))
+		}
+		c := &weirv1.Condition{Absent: at("when-kind", i) == "absent"}
+		if !c.GetAbsent() {
+			c.AnyOf = values
+		}
+		rule.When[name] = c
+	}
+	rule.Per = nil
+	for i := range form["per"] {
+		names := strings.FieldsFunc(at("per", i), func(r rune) bool { return r == ',' || r == ' ' })
+		if len(names) > 0 {
+			rule.Per = append(rule.Per, &weirv1.AttributeSet{Attributes: names})
+		}
+	}
+	before := rule.GetLimits()
+	rule.Limits = nil
+	for i := range form["limit"] {
+		if at("limit", i) == "" && at("window", i) == "" {
+			continue
+		}
+		field := fmt.Sprintf("limits[%d]", len(rule.GetLimits()))
+		l := &weirv1.Limit{}
+		if old, err := strconv.Atoi(at("limit-old", i)); err == nil && old > 0 && old <= len(before) {
+			l = before[old-1]
+		}
+		l.Limit, l.Algorithm = number(field+".limit", at("limit", i)), at("algorithm", i)
+		if window := at("window", i); window != "" || l.GetCalendar() == nil {
+			l.Window, l.Calendar = window, nil
+		}
+		if l.Burst = 0; at("burst", i) != "" {
+			l.Burst = number(field+".burst", at("burst", i))
+		}
+		rule.Limits = append(rule.Limits, l)
+	}
+	rule.OnFailure, rule.Unlimited, rule.Enabled = form.Get("on-failure"), form.Get("unlimited") != "", nil
+	if rule.GetOnFailure() == "allow" {
+		rule.OnFailure = ""
+	}
+	if form.Get("off") != "" {
+		rule.Enabled = proto.Bool(false)
+	}
+	if rule.Enforce = nil; form.Get("enforce") != "100" {
+		rule.Enforce = proto.Uint32(number("enforce", form.Get("enforce")))
+	}
+	return problems
+}
+
+// FieldsURL is the path of the form with a rule's fields.
+func (b editBody) FieldsURL() string {
+	if b.ID == "" {
+		return "/ui/new-fields"
+	}
+	return "/ui/edit-fields/" + url.PathEscape(b.Domain) + "/" + escapePath(b.ID)
+}
+
+// TextURL is the path of the form with the rule's text.
+func (b editBody) TextURL() string {
+	if b.New || b.ID == "" {
+		return "/ui/new-rule"
+	}
+	return editURL(b.Domain, b.ID)
+}
+
+// page returns the name of the form's page.
+func (b editBody) page() string {
+	if b.Fields != nil {
+		return "fields"
+	}
+	return "edit"
+}
