@@ -251,8 +251,8 @@ func certificateOf(ctx context.Context) *access.Principal {
 	return nil
 }
 
-// admit returns the context of a call. The error is an *access.Denial, or the status of a call that this port does
-// not serve.
+// admit returns the context of a call, which has its caller also if that may not make it. The error is an *access.Denial, or the
+// status of a call that this port does not serve.
 func (a *Access) admit(ctx context.Context, call string, certificate *access.Principal, authorization []string) (context.Context, error) {
 	if a.isOpen() {
 		return ctx, nil
@@ -272,6 +272,9 @@ func (a *Access) admit(ctx context.Context, call string, certificate *access.Pri
 		a.auditedDenial(ctx, n, p, call, err)
 		if d, ok := errors.AsType[*access.Denial](err); ok && !d.Known {
 			err = &access.Denial{Reason: d.Reason + `; this call needs the role "` + n.role.String() + `"`}
+		}
+		if p != nil {
+			ctx = access.With(ctx, p)
 		}
 		return ctx, err
 	}
@@ -332,13 +335,13 @@ func (a *Access) Protect(next http.Handler, page Dashboard) http.Handler {
 		}
 		authorization, ui := r.Header[header], strings.HasPrefix(r.URL.Path, uiPath)
 		if ui && len(authorization) == 0 {
-			authorization = authorizationOfCookie(r)
+			authorization = a.authorizationOfCookie(r)
 		}
 		ctx, err := a.admit(r.Context(), pattern, a.certificate(r), authorization)
 		if err != nil {
 			if page != nil && ui {
 				if d, denied := errors.AsType[*access.Denial](err); denied {
-					page.Refuse(w, r, d.Known, d.Reason)
+					page.Refuse(w, r.WithContext(ctx), d.Known, d.Reason)
 					return
 				}
 			}

@@ -22,7 +22,8 @@ const TokenCookie = "__Secure-weir"
 // Dashboard are the pages at /ui/.
 type Dashboard interface {
 	http.Handler
-	// Refuse answers a request whose caller may not make it. Known says that the caller has proven its name.
+	// Refuse answers a request whose caller may not make it. Known says that the caller has proven its name, which CallerName
+	// then returns.
 	Refuse(w http.ResponseWriter, r *http.Request, known bool, reason string)
 }
 
@@ -32,10 +33,11 @@ const backtestPattern = "POST /ui/backtest"
 // isUI reports whether a pattern of needs is one of the dashboard.
 func isUI(pattern string) bool { return strings.Contains(pattern, " /ui") }
 
-// authorizationOfCookie returns what stands for the header field of that name in requests of browsers.
-func authorizationOfCookie(r *http.Request) []string {
+// authorizationOfCookie returns what stands for the header field of that name in requests of browsers. The cookie is left over, and
+// counts for nothing, if its token is not in force and the connection has a certificate, which proves its caller by itself.
+func (a *Access) authorizationOfCookie(r *http.Request) []string {
 	c, err := r.Cookie(TokenCookie)
-	if err != nil || c.Value == "" {
+	if err != nil || c.Value == "" || a.certificate(r) != nil && a.CheckToken(c.Value) != nil {
 		return nil
 	}
 	return []string{"Bearer " + c.Value}
@@ -50,8 +52,8 @@ func (a *Access) CheckToken(token string) error {
 	return err
 }
 
-// CallerName returns the name of the caller of a request that Protect has passed on, and how it is known. Both are empty
-// without TLS.
+// CallerName returns the name of the caller of a request that Protect has passed on or had refused, and how it is known. Both are empty
+// without TLS, and for callers that are not known.
 func CallerName(ctx context.Context) (name, proof string) {
 	if p := access.From(ctx); p != nil {
 		return p.Name(), string(p.Proof())

@@ -2,8 +2,12 @@ package api
 
 import (
 	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -82,6 +86,58 @@ func TestCookieOfTheDashboard(t *testing.T) {
 	}
 	if (*Access)(nil).CheckToken(secrets["rules"]) == nil {
 		t.Error("a token is in force without TLS")
+	}
+}
+
+// refusedAs is a dashboard that names the caller it refuses.
+type refusedAs struct{ http.Handler }
+
+func (refusedAs) Refuse(w http.ResponseWriter, r *http.Request, known bool, _ string) {
+	name, proof := CallerName(r.Context())
+	http.Error(w, fmt.Sprintf("%t %s %s", known, name, proof), http.StatusForbidden)
+}
+
+// A browser with a certificate is not kept out by a cookie that is left over from a token which was revoked. While the token is in
+// force, the cookie counts: its user has signed in with it. The page that refuses a known caller has its name, to sign out with.
+func TestCookieAndCertificate(t *testing.T) {
+	a, secrets := tokensOf(t, "check", "rules")
+	grants, err := access.ParseGrants("metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := access.New("browser", access.ByCertificate, grants)
+	a.Certificate = func(*tls.ConnectionState) *access.Principal { return shown }
+	handler := a.Protect(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name, _ := CallerName(r.Context())
+		_, _ = io.WriteString(w, "passed "+name)
+	}), refusedAs{})
+	name := func(role string) string {
+		p, err := a.Tokens.Caller(nil, []string{"Bearer " + secrets[role]})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.Name()
+	}
+	for _, row := range []struct{ path, cookie, authorization, want string }{
+		{"/ui/", "", "", "passed browser"},
+		{"/ui/", access.NewSecret(), "", "passed browser"},
+		{"/ui/rules", access.NewSecret(), "", "true browser certificate"},
+		{"/ui/rules", secrets["rules"], "", "passed " + name("rules")},
+		{"/ui/", secrets["check"], "", "true " + name("check") + " token"},
+		{"/ui/", secrets["check"], access.NewSecret(), "false"},
+	} {
+		r := httptest.NewRequest(http.MethodGet, row.path, nil)
+		if row.cookie != "" {
+			r.AddCookie(&http.Cookie{Name: TokenCookie, Value: row.cookie})
+		}
+		if row.authorization != "" {
+			r.Header.Set("Authorization", "Bearer "+row.authorization)
+		}
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		if got := strings.TrimSpace(w.Body.String()); got != row.want {
+			t.Errorf("%+v: %q", row, got)
+		}
 	}
 }
 

@@ -52,6 +52,10 @@ func (s *Server) signOut(w http.ResponseWriter, r *http.Request) {
 }
 
 // cookie returns the cookie of a token. It ends with the browser's session, or at once if its age is negative.
+//
+// It is Lax, not Strict: a browser that follows a link from a chat or an alert sends no Strict cookie, and its user would have to
+// sign in again each time. Lax sends it with such a GET, which changes nothing here. With requests that pages of other sites make
+// otherwise, above all POST, a browser does not send it, and the guard refuses these anyway by their Sec-Fetch-Site and Origin.
 func (s *Server) cookie(token string, age int) *http.Cookie {
-	return &http.Cookie{Name: s.cfg.Cookie, Value: token, Path: "/ui/", MaxAge: age, Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode}
+	return &http.Cookie{Name: s.cfg.Cookie, Value: token, Path: "/ui/", MaxAge: age, Secure: true, HttpOnly: true, SameSite: http.SameSiteLaxMode}
 }
