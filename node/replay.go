@@ -63,7 +63,7 @@ func (p *replayer) Replay(ctx context.Context, b ui.Backtest) (_ *ui.BacktestRes
 		defer func() { _ = hour.Close() }() // it is read only
 		b.Log, b.Format, b.Map = hour, backtest.Decisions, nil
 	}
-	run, notes, err := p.begin(b)
+	run, needed, notes, err := p.begin(b)
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
@@ -74,13 +74,19 @@ func (p *replayer) Replay(ctx context.Context, b ui.Backtest) (_ *ui.BacktestRes
 	if err != nil {
 		return nil, replayError(ctx, err)
 	}
-	result := resultOf(run.Result())
+	found := run.Result()
+	for attribute := range found.Missing {
+		if !needed[attribute] { // a field of the format that no rule asks about
+			delete(found.Missing, attribute)
+		}
+	}
+	result := resultOf(found)
 	result.Notes, result.Took = append(notes, result.Notes...), time.Since(begun)
 	return result, nil
 }
 
-// begin returns a run of the tried rules against those in force.
-func (p *replayer) begin(b ui.Backtest) (_ *backtest.Run, notes []string, err error) {
+// begin returns a run of the tried rules against those in force, and the attributes that these rules or the caller name.
+func (p *replayer) begin(b ui.Backtest) (_ *backtest.Run, needed map[string]bool, notes []string, err error) {
 	state := p.state()
 	now := state.Set.Documents()
 	for i := range now {
@@ -91,31 +97,53 @@ func (p *replayer) begin(b ui.Backtest) (_ *backtest.Run, notes []string, err er
 	}
 	c := backtest.Config{Format: b.Format, Domain: b.Domain, MaxBytes: maxReplayMemory}
 	if c.Against, err = rules.Compile("rules in force", now); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	c.Rules = c.Against
+	needed = make(map[string]bool)
+	need(needed, now)
 	if strings.TrimSpace(b.Rules) != "" {
 		tried, _, err := state.Set.Options().ParseDocuments("rules", []byte(b.Rules))
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 		all, err := rules.Apply(tried, false)(&rules.State{Set: c.Against})
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
+		need(needed, all)
 		if c.Rules, err = rules.Compile("rules", all); err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 	}
 	for _, text := range b.Map {
 		m, err := backtest.ParseMapping(text)
 		if err != nil {
-			return nil, nil, fmt.Errorf("map: %w", err)
+			return nil, nil, nil, fmt.Errorf("map: %w", err)
 		}
+		needed[m.Attribute] = true
 		c.Map = append(c.Map, m)
 	}
 	run, err := backtest.New(c)
-	return run, notes, err
+	return run, needed, notes, err
+}
+
+// need adds the attributes that rules name.
+func need(all map[string]bool, docs []rules.Document) {
+	for i := range docs {
+		for j := range docs[i].Rules {
+			r := &docs[i].Rules[j]
+			for name := range r.When {
+				all[name] = true
+			}
+			for _, set := range r.Per {
+				for _, name := range set {
+					all[name] = true
+				}
+			}
+			all[r.Cost] = true
+		}
+	}
 }
 
 // Why a log is not replayed to its end.
@@ -229,27 +257,34 @@ func nearKeys(keys []backtest.NearKey) (near []ui.BacktestKey) {
 
 // skippedWords say why lines were not decided.
 var skippedWords = map[string]string{
-	"broken": "are not of the format", "no_time": "have no time that can be read", "hashed": "have hashes in place of values",
-	"not_decided": "were not decided by a node", "refused": "a node would refuse with an error",
+	"broken": "not of the format", "no_time": "without a time that can be read", "hashed": "with hashes in place of values",
+	"not_decided": "not decided by a node", "refused": "which a node would refuse with an error",
+}
+
+func linesOf(n int64) string {
+	if n == 1 {
+		return "1 line"
+	}
+	return fmt.Sprintf("%d lines", n)
 }
 
 // notesOf says what was wrong with a log.
 func notesOf(r *backtest.Result) (notes []string) {
 	for _, why := range slices.Sorted(maps.Keys(r.Skipped)) {
-		note := fmt.Sprintf("%d lines %s, and are left out", r.Skipped[why], cmp.Or(skippedWords[why], why))
+		note := fmt.Sprintf("Left out: %s, %s", linesOf(r.Skipped[why]), cmp.Or(skippedWords[why], why))
 		if first := r.FirstSkipped[why]; first != "" {
-			note += "; the first one is " + first
+			note += "; the first is " + first
 		}
 		notes = append(notes, note+".")
 	}
 	for _, attribute := range slices.Sorted(maps.Keys(r.Missing)) {
-		notes = append(notes, fmt.Sprintf("%d lines lack %s.", r.Missing[attribute], attribute))
+		notes = append(notes, fmt.Sprintf("Without %s: %s.", attribute, linesOf(r.Missing[attribute])))
 	}
 	if r.Backward > 0 {
-		notes = append(notes, fmt.Sprintf("%d lines are earlier than one before, by %v s at most.", r.Backward, r.WorstBackward))
+		notes = append(notes, fmt.Sprintf("Earlier than a line before, by %v s at most: %s.", r.WorstBackward, linesOf(r.Backward)))
 	}
 	for _, source := range slices.Sorted(maps.Keys(r.Differing)) {
-		notes = append(notes, fmt.Sprintf("%d lines are decided in another way than in the log, where %s decided.", r.Differing[source], source))
+		notes = append(notes, fmt.Sprintf("Not as in the log, where the source of the decision is %s: %s.", source, linesOf(r.Differing[source])))
 	}
 	return notes
 }

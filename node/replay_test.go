@@ -64,9 +64,21 @@ func TestReplayOfAChangedRule(t *testing.T) {
 		if len(res.Rules) != 2 || res.Rules[1].ID != "all" || res.Rules[1].Lines != 25 {
 			t.Errorf("%s: the other rule in force is %+v", name, res.Rules)
 		}
-		if broken := strings.Contains(strings.Join(res.Notes, " "), "1 lines are not of the format"); broken != (name == "plain") {
+		if broken := strings.Contains(strings.Join(res.Notes, " "), "Left out: 1 line, not of the format"); broken != (name == "plain") {
 			t.Errorf("%s: notes %q", name, res.Notes)
 		}
+		if strings.Contains(strings.Join(res.Notes, " "), "Without") {
+			t.Errorf("%s: fields that no rule asks about are missed: %q", name, res.Notes)
+		}
+	}
+}
+
+// A note says which attributes of the rules the log lacks.
+func TestReplayMissesAttributes(t *testing.T) {
+	const changed = "domain: default\nrules:\n  - id: cards\n    when: {plan: free}\n    per: [card]\n    limits: [{limit: 4, window: 1h}]\n"
+	res, err := newTestReplayer(t).Replay(t.Context(), ui.Backtest{Rules: changed, Format: "json", Map: []string{"plan=$plan", "card=$card"}, Log: strings.NewReader(aliceLog())})
+	if err != nil || strings.Join(res.Notes, " ") != "Without card: 25 lines. Without plan: 25 lines." {
+		t.Errorf("%+v, %v", res, err)
 	}
 }
 

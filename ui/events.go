@@ -20,7 +20,7 @@ const (
 // Event is one thing that has happened.
 type Event struct {
 	At time.Time
-	// What in words, of what, and which caller has asked for it; Who is empty for what a node has seen.
+	// What in words, of what, and the name of the caller that has asked for it, which is empty for what a node has seen.
 	What, Target, Who string
 	// Outcome is that of a call, or "seen". Tone is good, busy or bad.
 	Outcome, Tone, Reason string

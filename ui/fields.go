@@ -45,6 +45,9 @@ type whenRow struct {
 	Values string // one per line
 }
 
+// Rows is the height of the field for the values, in lines.
+func (w whenRow) Rows() int { return min(1+strings.Count(w.Values, "\n"), 12) }
+
 // limitRow is a limit.
 type limitRow struct {
 	Limit, Window, Algorithm, Burst string

@@ -38,7 +38,7 @@ func (f *fieldsForm) posted() url.Values {
 	return form
 }
 
-// A form that is posted as it was shown changes nothing, whatever the rule has.
+// A form that is posted as it was shown changes nothing in any rule.
 func TestFieldsKeepARule(t *testing.T) {
 	for _, rule := range []*weirv1.Rule{
 		{Unlimited: true, When: map[string]*weirv1.Condition{"plan": {Absent: true}}},

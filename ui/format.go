@@ -75,6 +75,29 @@ func formatTook(d time.Duration) string {
 	return short(d.Seconds()) + " s"
 }
 
+// formatSpan returns a duration as rules have it, such as 1h or 20m10s, without more digits than people want to know.
+func formatSpan(d time.Duration) string {
+	switch {
+	case d >= 10*time.Second:
+		d = d.Round(time.Second)
+	case d >= time.Second:
+		d = d.Round(10 * time.Millisecond)
+	default:
+		d = d.Round(time.Millisecond)
+	}
+	text := d.String()
+	if d >= time.Minute {
+		text = strings.TrimSuffix(text, "0s")
+		if !strings.HasSuffix(text, "m") {
+			text = d.String()
+		}
+	}
+	if d >= time.Hour && strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
 func formatPercent(part, whole uint32) string {
 	if whole == 0 {
 		return "–"

@@ -199,7 +199,7 @@ func (s *Server) lastDecisions(ctx context.Context, body *inspectBody) {
 func counterOf(l *weirv1.LimitStatus) counterView {
 	v := counterView{LimitStatus: l, Window: l.GetCalendar(), Full: spanOf(l.GetResetAfter()), Retry: spanOf(l.GetRetryAfter())}
 	if w := l.GetWindow(); w != nil {
-		v.Window = w.AsDuration().String()
+		v.Window = formatSpan(w.AsDuration())
 	}
 	v.Used = l.GetLimit() - min(l.GetLimit(), l.GetRemainingTokens())
 	if l.GetLimit() > 0 {
@@ -214,7 +214,7 @@ func spanOf(d *durationpb.Duration) string {
 	if d == nil || d.AsDuration() <= 0 {
 		return ""
 	}
-	return d.AsDuration().Round(time.Millisecond).String()
+	return formatSpan(d.AsDuration())
 }
 
 // nextOf says what happens if the same request comes again.

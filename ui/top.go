@@ -18,7 +18,7 @@ import (
 )
 
 // topRows is how many keys the page lists.
-const topRows = 50
+const topRows = 25
 
 // topOrders and topWindows are what the page offers, by their names in the API.
 var (
@@ -47,7 +47,7 @@ type topBody struct {
 type topRow struct {
 	Key              string
 	Domain, Rule     string
-	RuleURL, OnlyURL string
+	RuleURL          string
 	Inspect          string // empty if the inspector cannot be asked for it
 	Count            uint64
 	Uncounted, Error uint64
@@ -106,11 +106,11 @@ func (s *Server) listTop(ctx context.Context, body *topBody) error {
 	seen := make(map[string]*weirv1.Rule) // at most topRows
 	for _, k := range resp.GetKeys() {
 		row := topRow{
-			Domain: k.GetDomain(), Rule: k.GetRuleId(), RuleURL: ruleURL(k.GetDomain(), k.GetRuleId()), OnlyURL: topURL(body.By, body.Window, k.GetDomain(), k.GetRuleId()),
+			Domain: k.GetDomain(), Rule: k.GetRuleId(), RuleURL: ruleURL(k.GetDomain(), k.GetRuleId()),
 			Key: keyText(k.GetEntries()), Count: k.GetCount(), Uncounted: k.GetUncounted(), Error: k.GetStandardError(),
 		}
 		if most := resp.GetKeys()[0].GetCount(); most > 0 {
-			row.Percent = int(k.GetCount() * 100 / most)
+			row.Percent = max(1, int(k.GetCount()*100/most)) // a bar is seen
 		}
 		if !body.Hashed {
 			rule, known := seen[row.RuleURL]

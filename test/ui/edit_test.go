@@ -38,6 +38,7 @@ func (b *browser) click(selector, heading string) {
 // A rule is written in the browser, with the validator's words while it is typed; it denies, is explained, edited, rolled out by steps,
 // switched off and deleted.
 func TestRuleFromFormToEnd(t *testing.T) {
+	t.Parallel()
 	n := cluster(t, "a", "b")[0]
 	b := open(t)
 	b.visit("http://" + n.HTTP + "/ui/rules")
@@ -123,6 +124,7 @@ func TestRuleFromFormToEnd(t *testing.T) {
 
 // Text that a caller chooses is text on every page.
 func TestHostileNames(t *testing.T) {
+	t.Parallel()
 	n := cluster(t, "a")[0]
 	const evil = `"><script>document.title='taken'</script><img src=x onerror=alert(1)>`
 	apply(t, n, fmt.Sprintf("domain: default\nrules:\n  - id: evil\n    when: {path: %q}\n    per: [%q]\n    limits: [{limit: 9, window: 1s}]\n", evil, `<b onclick=alert(2)>user</b>`))
@@ -158,6 +160,7 @@ func (b *browser) clean(path string) {
 
 // The inspector and the ring show where counters are.
 func TestRingAndInspector(t *testing.T) {
+	t.Parallel()
 	nodes := cluster(t, "ams-1", "fra-1", "lon-1")
 	apply(t, nodes[0], someRules)
 	for range 70 {

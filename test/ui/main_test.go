@@ -33,6 +33,9 @@ var axe string
 // screenshots says to write the pictures of the docs.
 var screenshots = flag.Bool("screenshots", false, "write the pictures of docs/images")
 
+// looks is where to write pictures of all pages that axe checks, to be looked at.
+var looks = flag.String("looks", "", "write a picture of each page that is checked, light and dark, wide and narrow, to this directory")
+
 func TestMain(m *testing.M) {
 	flag.Parse()
 	process.Main(m)
@@ -41,7 +44,8 @@ func TestMain(m *testing.M) {
 // browser is a tab of a headless Chromium.
 type browser struct {
 	context.Context
-	t *testing.T
+	t        *testing.T
+	pictures int // of pages that were checked
 }
 
 // open starts a browser, which ends with the test. The test is skipped without a Chromium, unless all must run.
@@ -159,24 +163,40 @@ func (b *browser) await(selector, want string) {
 	})
 }
 
-// accessible fails for each violation that axe finds on the page, light and dark, wide and narrow.
+// accessible fails for each violation that axe finds on the page, light and wide, dark and narrow. Colours and widths have nothing to do
+// with each other, so two of the four do.
 func (b *browser) accessible() {
 	b.t.Helper()
-	for _, scheme := range []string{"light", "dark"} {
-		for _, width := range []int64{1280, 360} {
-			b.look(scheme, width, 900)
-			b.do(chromedp.Evaluate[chromedp.Void](axe))
-			found := eval[string](b, `axe.run({resultTypes: ["violations"]}).then((r) => JSON.stringify(r.violations.map((v) => [v.id, v.help, v.nodes.map((n) => n.html + " " + n.failureSummary)])))`)
-			wider := eval[string](b, `document.documentElement.scrollWidth > innerWidth ? document.documentElement.scrollWidth + " px" : ""`)
-			if found != "[]" {
-				b.t.Errorf("%s, %d px: %s", scheme, width, found)
-			}
-			if wider != "" {
-				b.t.Errorf("%s, %d px: the page is %s wide", scheme, width, wider)
-			}
+	b.do(chromedp.Evaluate[chromedp.Void](axe))
+	for scheme, width := range map[string]int64{"light": 1280, "dark": 360} {
+		b.look(scheme, width, 900)
+		found := eval[string](b, `axe.run({resultTypes: ["violations"]}).then((r) => JSON.stringify(r.violations.map((v) => [v.id, v.help, v.nodes.map((n) => n.html + " " + n.failureSummary)])))`)
+		wider := eval[string](b, `document.documentElement.scrollWidth > innerWidth ? document.documentElement.scrollWidth + " px" : ""`)
+		b.lookedAt(fmt.Sprintf("%s-%d", scheme, width))
+		if found != "[]" {
+			b.t.Errorf("%s, %d px: %s", scheme, width, found)
+		}
+		if wider != "" {
+			b.t.Errorf("%s, %d px: the page is %s wide", scheme, width, wider)
 		}
 	}
 	b.look("light", 1280, 900)
+}
+
+// lookedAt writes a picture of the page to the directory of looks, if there is one.
+func (b *browser) lookedAt(how string) {
+	b.t.Helper()
+	if *looks == "" {
+		return
+	}
+	shot, err := chromedp.Run(b, chromedp.FullScreenshot(100))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.pictures++
+	if err := os.WriteFile(filepath.Join(*looks, fmt.Sprintf("%s-%02d-%s.png", b.t.Name(), b.pictures, how)), shot, 0o644); err != nil {
+		b.t.Fatal(err)
+	}
 }
 
 // look sets the size and the colours of the page.

@@ -68,6 +68,7 @@ func load(t *testing.T, nodes ...*process.Node) {
 
 // The overview shows the nodes and what they answer, and goes on to: a node that is killed is seen as such in the open page.
 func TestOverview(t *testing.T) {
+	t.Parallel()
 	nodes := cluster(t, "ams-1", "fra-1", "lon-1")
 	apply(t, nodes[0], someRules)
 	load(t, nodes[0], nodes[1])
@@ -108,6 +109,7 @@ func moved(b *browser) error {
 
 // The rules are listed and found, each has a page, and there is a page without rules.
 func TestRules(t *testing.T) {
+	t.Parallel()
 	n := cluster(t, "a")[0]
 	b := open(t)
 	b.visit("http://" + n.HTTP + "/ui/rules")
@@ -140,6 +142,7 @@ func TestRules(t *testing.T) {
 
 // The busiest keys are listed as they come in, by checks and by denials, for one rule, and each leads to the inspector.
 func TestTopKeys(t *testing.T) {
+	t.Parallel()
 	nodes := cluster(t, "a", "b")
 	b := open(t)
 	b.visit("http://" + nodes[0].HTTP + "/ui/top")
@@ -155,7 +158,7 @@ func TestTopKeys(t *testing.T) {
 	if rows := b.text("#top tbody"); strings.Contains(rows, "everything") {
 		t.Errorf("keys of other rules are listed: %q", rows)
 	}
-	b.await("#top", "of 2 nodes")
+	b.await("#top", "at 2 nodes")
 	b.visit("http://" + nodes[1].HTTP + "/ui/top?by=would_deny&window=1h")
 	b.await("#top tbody", "strict")
 	b.visit("http://" + nodes[1].HTTP + "/ui/top?by=denied&rule=posts")
@@ -170,6 +173,7 @@ func TestTopKeys(t *testing.T) {
 
 // The ring changes in the open page when a node comes, and a click on a node shows its partitions.
 func TestRingMoves(t *testing.T) {
+	t.Parallel()
 	etcd := process.StartEtcd(t)
 	a := process.Start(t, "--id", "a", "--etcd", etcd.Endpoint)
 	process.AwaitMembers(t, process.Patience, a)

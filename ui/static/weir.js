@@ -105,6 +105,20 @@
     if (percent) percent.addEventListener("input", () => { shown.textContent = percent.value + " %"; });
   }
 
+  // A list of rows has an empty one at its end: when that is filled in, another one comes.
+  function rows(list) {
+    list.addEventListener("input", () => {
+      const last = list.lastElementChild;
+      if (list.children.length >= 32 || ![...last.querySelectorAll("input:not([type=hidden]), textarea")].some((e) => e.value)) return;
+      const next = last.cloneNode(true);
+      for (const e of next.querySelectorAll("[id]")) e.id = e.id.replace(/\d+$/, list.children.length);
+      for (const e of next.querySelectorAll("[for]")) e.htmlFor = e.htmlFor.replace(/\d+$/, list.children.length);
+      for (const e of next.querySelectorAll("input, textarea")) e.value = e.type === "hidden" ? "0" : "";
+      for (const e of next.querySelectorAll("select")) e.selectedIndex = 0;
+      list.append(next);
+    });
+  }
+
   // A part of a page that says where it comes from is asked for again and again, and replaced if it differs. While the focus is in
   // it, it stays as it is.
   function live(at) {
@@ -151,5 +165,6 @@
   edit();
   slider();
   backtest();
+  for (const list of document.querySelectorAll("[data-rows]")) rows(list);
   for (const at of document.querySelectorAll("[data-live]")) live(at);
 })();
