@@ -1,3 +1,3 @@
-// Package install holds the tests of what a release ships: the unit of systemd, the image, the packages, and the files to
-// begin with. They run what is shipped, as its user, on real processes.
+// Package install holds the tests of what a release ships: the unit of systemd, the image, and the files to begin with. They
+// run what is shipped, as its user, on real processes. TestFirstDay of test/e2e runs the packages.
 package install

@@ -1,6 +1,7 @@
 package install
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -9,7 +10,25 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"testing"
 )
+
+// packagedVersion is the version that images are built of.
+const packagedVersion = "1.2.3"
+
+// output runs a command and returns what it prints.
+func output(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Dir = dir
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s%s", strings.Join(args, " "), err, out, stderr.String())
+	}
+	return string(out)
+}
 
 // image is what a Dockerfile of two stages leads to: the file system of the last one, and how it is run.
 type image struct {

@@ -1,7 +1,9 @@
 // Command release builds the packages of a release for this machine, from the same .goreleaser.yaml, and prints their paths. It
 // reads that file as strictly as goreleaser check does. It is a module of its own so that Weir does not depend on goreleaser.
+// With a format, such as deb, it builds that package only, of the completions and man pages that the directory has from
+// another version of the same source.
 //
-//	cd test/release && go run . VERSION DIRECTORY
+//	cd test/release && go run . VERSION DIRECTORY [FORMAT]
 package main
 
 import (
@@ -24,18 +26,18 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: release VERSION DIRECTORY")
+	if len(os.Args) != 3 && len(os.Args) != 4 {
+		fmt.Fprintln(os.Stderr, "usage: release VERSION DIRECTORY [FORMAT]")
 		os.Exit(2)
 	}
-	if err := release(os.Args[1], os.Args[2]); err != nil {
+	if err := release(os.Args[1], os.Args[2], os.Args[3:]); err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
 		os.Exit(1)
 	}
 }
 
-// release builds the packages of a version in a directory. All paths in the configuration are of the root of the repository.
-func release(version, dir string) error {
+// release builds the packages of a version in a directory: all, or those of the formats and without the hooks. All paths in the configuration are of the root of the repository.
+func release(version, dir string, formats []string) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return err
@@ -51,6 +53,9 @@ func release(version, dir string) error {
 		return fmt.Errorf("%d builds and %d nfpms, want one of each", len(project.Builds), len(project.NFPMs))
 	}
 	for _, hook := range project.Before.Hooks {
+		if len(formats) > 0 {
+			break
+		}
 		// What goreleaser makes in the working tree is made where the packages are.
 		if err := run([]string{"SOURCE_DATE_EPOCH=0"}, strings.Fields(strings.ReplaceAll(hook, ".release", dir+"/.release"))...); err != nil {
 			return err
@@ -64,6 +69,9 @@ func release(version, dir string) error {
 		return err
 	}
 	for _, format := range project.NFPMs[0].Formats {
+		if len(formats) > 0 && !slices.Contains(formats, format) {
+			continue
+		}
 		if err := build(project.NFPMs[0], format, version, binary, dir); err != nil {
 			return fmt.Errorf("%s: %w", format, err)
 		}
