@@ -56,7 +56,6 @@ func askJSON(t *testing.T, n *process.Node, key, value string) (code int, body s
 // Files of envoyproxy/ratelimit are stored, shown and changed like others, and three
 // nodes hold their limits together.
 func TestDescriptorsOfTheCluster(t *testing.T) {
-	t.Parallel()
 	_, nodes := startThreeWith(t, "--peer-timeout", "4s")
 	run := func(want int, stdin string, args ...string) string {
 		t.Helper()
@@ -120,7 +119,6 @@ func TestDescriptorsOfTheCluster(t *testing.T) {
 
 // What is denied counts, too, wherever it is asked, however often: nothing is lent.
 func TestCountDeniedInTheCluster(t *testing.T) {
-	t.Parallel()
 	_, nodes := startThree(t, descriptorFile, "--peer-timeout", "4s", "--rls-count-denied")
 	var passed atomic.Int64
 	var wg sync.WaitGroup
@@ -284,7 +282,6 @@ func TestRestartOfAllNodesKeepsCounters(t *testing.T) {
 
 // All descriptors of a request are limited by three nodes together, however many more than one question to a node holds.
 func TestRequestOfManyDescriptors(t *testing.T) {
-	t.Parallel()
 	_, nodes := startThree(t, strings.ReplaceAll(descriptorFile, "requests_per_unit: 100", "requests_per_unit: 2"), "--peer-timeout", "4s")
 	conn, err := grpc.NewClient(nodes[0].GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
