@@ -180,7 +180,7 @@ func (r *Run) Read(name string, from io.Reader) (err error) {
 			r.config.Progress(r.seen)
 		}
 		if large := r.measure(); large != nil {
-			return fmt.Errorf("log %s: line %d: %w", name, n, large)
+			return fmt.Errorf("log %s: line %d: %w", name, r.n, large)
 		}
 		if errors.Is(err, io.EOF) {
 			return nil
