@@ -131,8 +131,10 @@ func newDesk(t *testing.T, document string) *desk {
 	if d.host, err = os.Hostname(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(filepath.Join(root, "deploy"), filepath.Join(d.dir, "deploy")); err != nil {
-		t.Fatal(err)
+	for _, used := range []string{"deploy", "docs"} {
+		if err := os.Symlink(filepath.Join(root, used), filepath.Join(d.dir, used)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	home := t.TempDir()
 	if err := os.WriteFile(filepath.Join(home, ".curlrc"), []byte("silent\nfail-with-body\n"), 0o600); err != nil {
