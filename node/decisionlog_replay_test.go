@@ -121,3 +121,108 @@ func TestDecisionLogIsReplayed(t *testing.T) {
 		t.Error("another limit decides alike")
 	}
 }
+
+// backtestDescriptors are limits of all kinds in the format of envoyproxy/ratelimit, which deny however slow a machine is.
+const backtestDescriptors = `
+domain: edge
+descriptors:
+  - key: user
+    rate_limit: {name: user, unit: year, requests_per_unit: 40}
+    descriptors:
+      - {key: path, value: /slow, rate_limit: {unit: year, requests_per_unit: 15}}
+      - {key: path, value: /free, rate_limit: {unlimited: true}}
+      - {key: path, value: /own, rate_limit: {unit: year, requests_per_unit: 60, replaces: [{name: user}]}}
+  - {key: path, value: /files/*, shadow_mode: true, rate_limit: {unit: year, requests_per_unit: 10}}
+  - {key: plan, quota_mode: true, rate_limit: {unit: year, requests_per_unit: 50}}
+  - {key: team, quota_mode: true, rate_limit: {unit: year, requests_per_unit: 70}}
+`
+
+// A replay decides the calls of Envoy as the node has: by rules and by descriptors, also if several descriptors of a call count
+// in one counter.
+func TestDecisionLogOfEnvoyIsReplayed(t *testing.T) {
+	opts := testOptions(t)
+	opts.Rules = t.TempDir()
+	for name, text := range map[string]string{"rules.yaml": backtestRules, "edge.yaml": backtestDescriptors} {
+		if err := os.WriteFile(filepath.Join(opts.Rules, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	opts.DecisionLog, opts.DecisionLogWhich, opts.DecisionLogKeys = filepath.Join(t.TempDir(), "decisions.log"), decisionlog.All, decisionlog.Clear
+	opts.DecisionLogSize, opts.PeerTimeout = 100<<20, 10*time.Second
+	const calls = 1500
+	r := rand.New(rand.NewPCG(18, 3))
+	entry := func(key, value string) string { return fmt.Sprintf(`{"key":%q,"value":%q}`, key, value) }
+	one := func(domain string) string {
+		user, list := entry("user", fmt.Sprint("u", r.IntN(3))), ""
+		if domain == "default" {
+			list = user + "," + entry("endpoint", "/"+string('a'+rune(r.IntN(5)))) + "," + entry("plan", fmt.Sprint("p", r.IntN(2)))
+		} else {
+			list = []string{
+				user, user + "," + entry("path", "/slow"), user + "," + entry("path", "/free"), user + "," + entry("path", "/own"),
+				entry("path", fmt.Sprint("/files/", r.IntN(3))), entry("plan", fmt.Sprint("p", r.IntN(2))), entry("team", fmt.Sprint("t", r.IntN(2))), entry("other", "x"),
+			}[r.IntN(8)]
+		}
+		text := `{"entries":[` + list + "]"
+		if r.IntN(4) == 0 {
+			text += fmt.Sprintf(`,"hitsAddend":"%d"`, r.IntN(4))
+		}
+		return text + "}"
+	}
+	info, stop, ended := start(t, opts)
+	for range calls {
+		domain := []string{"default", "edge"}[r.IntN(2)]
+		list := one(domain)
+		for range r.IntN(3) {
+			list += "," + one(domain)
+		}
+		resp, err := http.Post("http://"+info.HTTP+"/json", "application/json", strings.NewReader(`{"domain":"`+domain+`","descriptors":[`+list+"]}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil || resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusTooManyRequests {
+			t.Fatalf("%v, %d %s", err, resp.StatusCode, text)
+		}
+	}
+	stop()
+	if err := <-ended; err != nil { // the log is whole then
+		t.Error(err)
+	}
+	log, err := os.ReadFile(opts.DecisionLog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := rules.Load(opts.Rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err := backtest.New(backtest.Config{Rules: set, Format: backtest.Decisions})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := run.Read("decisions.log", bytes.NewReader(log)); err != nil {
+		t.Fatal(err)
+	}
+	res := run.Result()
+	if res.Allowed+res.Denied != calls || len(res.Differing) > 0 || len(res.Skipped) > 0 {
+		t.Errorf("%d lines, %d allowed, %d denied, skipped %v, differing %v", res.Lines, res.Allowed, res.Denied, res.Skipped, res.Differing)
+	}
+	if res.Allowed < calls/5 || res.Denied < calls/5 {
+		t.Errorf("it tries too little: %d allowed, %d denied", res.Allowed, res.Denied)
+	}
+	denies := make(map[string]int64)
+	for _, rule := range res.Rules {
+		if rule.Domain == "edge" {
+			denies[rule.Rule] = rule.Denied + rule.WouldDeny
+			if rule.Rule == "user.path_/slow" && (len(rule.Top) != 3 || !strings.Contains(rule.Top[0].Key, " path=/slow")) {
+				t.Errorf("denied keys of %s: %v", rule.Rule, rule.Top)
+			}
+		}
+	}
+	for _, id := range []string{"user", "user.path_/slow", "path_/files/*", "plan", "team"} {
+		if denies[id] == 0 {
+			t.Errorf("%s never denies: %v", id, denies)
+		}
+	}
+}

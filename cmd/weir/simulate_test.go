@@ -120,7 +120,7 @@ func TestSimulateRefuses(t *testing.T) {
 		{"--rules " + rules + " --log - --format xml", `format "xml" is not one of combined, json`},
 		{"--rules " + rules + " --log - --time-field t", "time field: format combined says itself"},
 		{"--rules " + rules + " --log - --format decisions --map a=b", "map: a decision log says itself"},
-		{"--rules " + descriptors + " --log -", `rules: domain "edge" has descriptors of Envoy, which cannot be replayed`},
+		{"--rules " + descriptors + " --log -", `rules: domain "edge" has descriptors of Envoy, whose requests only a log of format decisions has`},
 	} {
 		if out, problems, code := weirOf(t, "", append([]string{"simulate"}, strings.Fields(c.args)...)...); code != 2 || !strings.Contains(problems, c.want) || out != "" {
 			t.Errorf("%s: %d %s", c.args, code, problems)

@@ -17,8 +17,12 @@ type engine struct {
 	steps    []step
 	request  rules.Request
 	names    namer
-	none     algorithms.Long // of counters that are not there; used again
-	checks   int64           // that have been decided
+
+	described []rules.Match   // of the parts of a check in a domain with descriptors of Envoy; used again
+	replaced  map[string]bool // names of limits that do not apply to that check
+
+	none   algorithms.Long // of counters that are not there; used again
+	checks int64           // that have been decided
 }
 
 // step is what one limit says of a check.
@@ -75,11 +79,21 @@ func (e *engine) decide(c *check) verdict {
 	e.steps, e.matches = e.steps[:0], e.matches[:0]
 	e.checks++
 	exempt := 0
+	tree := e.set.Descriptors(c.domain)
+	if tree != nil {
+		e.describedBy(tree, c)
+	}
 	for i := range c.parts {
 		p := &c.parts[i]
 		first := len(e.matches)
 		e.request.Domain, e.request.Attributes = c.domain, p.attributes
-		e.matches = e.set.Match(e.hasher, &e.request, e.matches)
+		if tree != nil {
+			if m := e.described[i]; m.Rule != nil {
+				e.matches = append(e.matches, m)
+			}
+		} else {
+			e.matches = e.set.Match(e.hasher, &e.request, e.matches)
+		}
 		if len(e.matches) > first && e.matches[first].Limit < 0 {
 			e.statsOf(e.matches[first].Rule).applies(e.checks)
 			e.matches = e.matches[:first]
@@ -90,6 +104,9 @@ func (e *engine) decide(c *check) verdict {
 			e.all.Refused++
 			return refused
 		}
+	}
+	if tree != nil {
+		e.enforceQuotas()
 	}
 	switch {
 	case len(e.matches) > 0:
@@ -113,7 +130,11 @@ func (e *engine) look(c *check, p *part, first int) bool {
 		if p.logged != nil {
 			now = useLogged(m, p.logged, now)
 		}
-		e.steps = append(e.steps, step{limit: m.Held(), cost: cost})
+		limit := m.Held()
+		if l := c.logged; l != nil && l.impatient {
+			limit = limit.WaitAtMost(l.wait)
+		}
+		e.steps = append(e.steps, step{limit: limit, cost: cost})
 		e.peek(m.Key, &e.steps[len(e.steps)-1], now, first)
 	}
 	if !c.peek {
@@ -131,7 +152,9 @@ func useLogged(m *rules.Match, logged []loggedLimit, now int64) int64 {
 			continue
 		}
 		l.used = true
-		m.Shadow = !m.Rule.Enforces(l.lo)
+		if m.Rule.Descriptor == nil {
+			m.Shadow = !m.Rule.Enforces(l.lo)
+		}
 		if l.at > 0 {
 			now = l.at
 		}

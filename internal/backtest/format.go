@@ -137,6 +137,8 @@ type loggedCheck struct {
 	peek       bool
 	returned   bool
 	hashed     bool
+	impatient  bool  // the caller cannot wait as long as rules allow
+	wait       int64 // the longest wait of its limits, which tells how long it can
 	lent       int64
 	lentFor    int64
 	lentAt     int64

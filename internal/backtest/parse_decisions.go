@@ -46,6 +46,9 @@ func (d *decisions) field(key []byte) {
 	switch string(key) {
 	case "domain":
 		c.domain = textOf(s.text())
+	case "api":
+		api := string(s.text())
+		c.impatient = api == "envoy" || api == "auth"
 	case "keys":
 		c.hashed = string(s.text()) != "clear"
 	case "source":
@@ -127,6 +130,8 @@ func (d *decisions) limit() {
 			l.index = s.number()
 		case "at":
 			l.at = s.number()
+		case "max_delay":
+			d.c.wait = max(d.c.wait, s.number())
 		case "counter":
 			text := s.text()
 			if len(text) != 32 {

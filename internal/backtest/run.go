@@ -70,7 +70,7 @@ type Run struct {
 func New(c Config) (*Run, error) {
 	c.Format, c.Domain = cmp.Or(c.Format, Combined), cmp.Or(c.Domain, "default")
 	for _, set := range []*rules.Set{c.Rules, c.Against} {
-		if err := replayable(set); err != nil {
+		if err := replayable(set, c.Format); err != nil {
 			return nil, err
 		}
 	}
@@ -113,14 +113,14 @@ func (r *Run) newParser() (parser, error) {
 	return newParser(r.config.Format, wanted, r.config.TimeField)
 }
 
-// replayable refuses rules that package rules does not match by itself. nil is fine.
-func replayable(set *rules.Set) error {
-	if set == nil {
+// replayable refuses rules whose requests a log of the format does not have. nil is fine.
+func replayable(set *rules.Set, format string) error {
+	if set == nil || format == Decisions {
 		return nil
 	}
 	for rule := range set.Rules() {
 		if rule.Descriptor != nil {
-			return fmt.Errorf("rules: domain %q has descriptors of Envoy, which cannot be replayed", rule.Domain)
+			return fmt.Errorf("rules: domain %q has descriptors of Envoy, whose requests only a log of format %s has", rule.Domain, Decisions)
 		}
 	}
 	return nil

@@ -77,7 +77,7 @@ func NewSuggester(c SuggestConfig) (*Suggester, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	if err := replayable(c.Rules); err != nil {
+	if err := replayable(c.Rules, ""); err != nil {
 		return nil, err
 	}
 	s := &Suggester{config: c, set: c.Rules, own: c.Rules == nil, measures: measuresOf(c.Windows)}
