@@ -153,7 +153,8 @@ func TestDecisionLogOfEnvoyIsReplayed(t *testing.T) {
 	r := rand.New(rand.NewPCG(18, 3))
 	entry := func(key, value string) string { return fmt.Sprintf(`{"key":%q,"value":%q}`, key, value) }
 	one := func(domain string) string {
-		user, list := entry("user", fmt.Sprint("u", r.IntN(3))), ""
+		user := entry("user", fmt.Sprint("u", r.IntN(3)))
+		var list string
 		if domain == "default" {
 			list = user + "," + entry("endpoint", "/"+string('a'+rune(r.IntN(5)))) + "," + entry("plan", fmt.Sprint("p", r.IntN(2)))
 		} else {
