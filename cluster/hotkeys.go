@@ -25,7 +25,6 @@ const (
 	companyFor     = 4 << intervalShift    // how long a counter is lent from after two asked for it at once
 	freshFor       = 2 << intervalShift    // how long at most what is lent is used without asking the owner what others have
 	lastTokens     = 8                     // of at most this many remaining tokens, a node that holds most uses up its lease first
-	returnsWithin  = 2 * time.Second       // how long after a hand-over the new owner may be given back what the old one has lent
 	answersWithin  = time.Second           // how long what is asked may be under way, with a counter that is remembered for it
 	paceOver       = time.Millisecond      // the shortest time over which it is measured how fast others take
 )
@@ -183,22 +182,17 @@ func (h *hotCounters) overhear(g *shard.Group, l *conn, sent int64) {
 	}
 	for i := range g.Takes {
 		t := &g.Takes[i]
-		if s := h.shard(t.Key); s.known.Load() > 0 && (t.Source == shard.Owner || t.Source == shard.Relayed) && t.Cost >= 0 {
+		if s := h.shard(t.Key); s.known.Load() > 0 && t.Source == shard.Owner && t.Cost >= 0 {
 			s.overhear(t, l, sent)
 		}
 	}
 }
 
-// overhear is the part of hotCounters.overhear for one take. What another than the owner that this node knows has answered is in a hand-over.
+// overhear is the part of hotCounters.overhear for one take.
 func (s *hotShard) overhear(t *shard.Take, l *conn, sent int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch c := s.counters[t.Key]; {
-	case c == nil || c.limit != t.Limit:
-	case c.conn != l || t.Source == shard.Relayed:
-		c.moves(sent)
-		c.tell(t, sent)
-	default:
+	if c := s.counters[t.Key]; c != nil && c.conn == l && c.limit == t.Limit {
 		c.heed(&t.Decision)
 		c.tell(t, sent)
 	}
@@ -243,7 +237,6 @@ func (s *hotShard) find(t *shard.Take, l *conn, instant int64) *hotCounter {
 	switch {
 	case c != nil && c.limit == t.Limit:
 		if c.conn != l { // both leases hold, but the lease is not known where the counter is now
-			c.moves(instant)
 			c.conn, c.owed = l, false
 		}
 		return c
@@ -273,7 +266,7 @@ func (s *hotShard) evict(instant int64) bool {
 }
 
 func (c *hotCounter) idle(instant int64) bool {
-	return !c.renewal && !c.owed && instant >= max(c.denialEnds, c.floorEnds, c.unreported+int64(answersWithin)) && (c.left == 0 || instant >= c.leaseEnds)
+	return !c.renewal && !c.owed && instant >= max(c.denialEnds, c.unreported+int64(answersWithin)) && (c.left == 0 || instant >= c.leaseEnds)
 }
 
 // denies reports whether the denial holds and need not be renewed yet. One that ends by

@@ -21,7 +21,7 @@ type borrowed struct {
 	rest                 int64               // those that the owner was told are left, if it is being asked to renew the lease
 	inheritedEnds        int64               // until when that may be used of it which an owner before this one has lent; 0 if nothing
 	telling              bool                // the owner is being told that rest is left
-	floor, floorEnds     int64               // the least that this node has said since a report was lost or the owner changed, and until when it says no more; of a window
+	floor, floorEnds     int64               // the least that this node has said since a report was lost, and until when it says no more; of a window
 	unreported           int64               // the owner may count as remaining what this node has used, in answers to what was asked before
 	owed                 bool                // the owner has it in its account, where it is known by after.At
 	used                 bool                // since the last sweep
@@ -182,15 +182,6 @@ func (b *borrowed) lostReport() {
 		b.floor, b.floorEnds = max(0, b.after.Remaining-(b.lent-b.left)), b.leaseEnds
 	}
 	b.owed = false
-}
-
-// moves records that another node becomes the owner, which counts as used what its predecessor has lent, and as remaining what it is
-// given back of that. This node says no more than it has said until that is over.
-func (b *borrowed) moves(instant int64) {
-	if b.untilAt > 0 {
-		b.floor = b.atMostFloor(max(0, b.after.Remaining-(b.lent-b.left)), instant)
-		b.floorEnds = instant + int64(returnsWithin)
-	}
 }
 
 // atMostFloor returns what this node says remains, which is no more than remaining.
