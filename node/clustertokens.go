@@ -86,6 +86,9 @@ func (c *clusterTokens) recall(known *etcd.Known) {
 func (c *clusterTokens) use(text []byte) (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if text == nil { // etcd has lost them, or there were none: that revokes no token, and neither does what comes after it
+		c.last = nil
+	}
 	if bytes.Equal(text, c.text) {
 		return false
 	}
@@ -95,7 +98,7 @@ func (c *clusterTokens) use(text []byte) (changed bool) {
 		c.log.Error("the tokens in etcd cannot be used: those before stay in force", "error", err)
 		return true
 	}
-	if text != nil { // else etcd has lost them, or there were none: that revokes no token for good
+	if text != nil {
 		c.revoked.note(c.last, tokens)
 		c.last = tokens
 	}

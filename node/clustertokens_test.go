@@ -182,6 +182,18 @@ func TestLostTokensAreNotRevoked(t *testing.T) {
 	if _, err := tokens.Caller(nil, []string{"Bearer 1"}); err != nil {
 		t.Error(err)
 	}
+	// Nor are they if another token is made before they are back, also by a node that was away meanwhile.
+	other := []byte(access.FormatTokens([]access.Token{{Name: "b", Grants: []access.Grant{{Role: access.Check}}, Digest: access.Hash("2")}}))
+	late := &clusterTokens{tokens: &tokens, log: quiet()}
+	late.recall(&etcd.Known{Tokens: text})
+	for _, c := range []*clusterTokens{c, late} {
+		for _, found := range [][]byte{nil, other, text} {
+			c.use(found)
+		}
+		if _, err := tokens.Caller(nil, []string{"Bearer 1"}); err != nil || c.Returned() != "" {
+			t.Errorf("%v, returned %q", err, c.Returned())
+		}
+	}
 }
 
 // A node keeps a bounded number of revoked tokens, and forgets the oldest.
