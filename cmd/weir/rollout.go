@@ -450,17 +450,15 @@ func (p *rollout) tell(s *sheet, since time.Duration) error {
 // judge ends the roll-out if too many checks had no room, and at the end of a step if there were too few checks.
 func (p *rollout) judge(ctx context.Context, s *sheet, end bool) error {
 	checks, denied, share := s.result()
-	if checks < p.minChecks {
-		if !end {
-			return nil
-		}
-		return p.stop("too few checks to know: %d, and at least %d are needed; wait longer with --wait, or set --min-checks", checks, p.minChecks)
-	}
-	least := float64(denied)
-	if !end { // chance alone makes a share too high now and then, if it is looked at often
+	few, least := checks < p.minChecks, float64(denied)
+	if !end || few { // chance alone makes a share too high now and then, if it is looked at often or made of few checks
 		least -= promoteDeviations * math.Sqrt(least)
 	}
-	if least < p.below*float64(checks) {
+	switch { // callers that are denied may stop asking: too many are too many among few checks, too
+	case denied == 0 || least < p.below*float64(checks):
+		if few && end {
+			return p.stop("too few checks to know: %d, and at least %d are needed; wait longer with --wait, or set --min-checks", checks, p.minChecks)
+		}
 		return nil
 	}
 	return p.goBack(ctx, fmt.Sprintf("%s, which is not below %s", formatCounts(checks, denied, share, s.perCheck > 1, s.sum.unanswered), formatShare(p.below)))

@@ -206,8 +206,9 @@ func TestRolloutStops(t *testing.T) {
 		"too many denied later, and storing fails": {traffic: rising(func(f *traffic) {
 			f.failsFrom, f.updateErr = 5, status.Error(codes.Unavailable, "etcd is away")
 		}), stored: []uint32{10}, want: "default/r may still be at 10%, set enforce to 0 by hand: "},
-		"too few checks": {traffic: func() *traffic { return newTraffic(0, 0.1, 0) }, want: "too few checks to know: 18, and at least 300 are needed"},
-		"no checks":      {traffic: func() *traffic { return newTraffic(0, 0, 0) }, plan: func(p *plan) { p.minChecks = 1 }, want: "too few checks to know: 0"},
+		"too few checks":             {traffic: func() *traffic { return newTraffic(0, 0.1, 0) }, want: "too few checks to know: 18, and at least 300 are needed"},
+		"few checks, and all denied": {traffic: func() *traffic { return newTraffic(0, 0.1, 1) }, want: "15 checks, 15 without room (100%), which is not below 1%"},
+		"no checks":                  {traffic: func() *traffic { return newTraffic(0, 0, 0) }, plan: func(p *plan) { p.minChecks = 1 }, want: "too few checks to know: 0"},
 		"changed": {traffic: func() *traffic {
 			f := newTraffic(0, 10, 0)
 			f.changes = func(since time.Duration, r *weirv1.RateLimit) {
