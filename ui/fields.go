@@ -139,10 +139,31 @@ func (s *Server) readFields(ctx context.Context, form url.Values, b *editBody) (
 	problems = changeFields(rule, form)
 	b.Fields = fieldsOfRule(rule)
 	if len(problems) > 0 {
+		b.Fields.showPosted(form)
 		return problems, nil
 	}
 	b.Text, err = s.cfg.Format([]*weirv1.RateLimit{{Domain: b.Domain, Id: b.ID, Rule: rule}})
 	return nil, err
+}
+
+// showPosted has the form show again what was posted for numbers, which a rule cannot have if they are none.
+func (f *fieldsForm) showPosted(form url.Values) {
+	f.Enforce = form.Get("enforce")
+	row := 0
+	for i := range form["limit"] {
+		if limit := posted(form, "limit", i); limit != "" || posted(form, "window", i) != "" {
+			f.Limits[row].Limit, f.Limits[row].Burst = limit, posted(form, "burst", i)
+			row++
+		}
+	}
+}
+
+// posted returns the value of a field in a row of a form, from 0.
+func posted(form url.Values, name string, i int) string {
+	if all := form[name]; i < len(all) {
+		return strings.TrimSpace(strings.ReplaceAll(all[i], "\r\n", "\n"))
+	}
+	return ""
 }
 
 // changeFields changes a rule as a form says, and returns what cannot be read.
@@ -154,12 +175,7 @@ func changeFields(rule *weirv1.Rule, form url.Values) (problems []string) {
 		}
 		return uint32(n)
 	}
-	at := func(name string, i int) string {
-		if all := form[name]; i < len(all) {
-			return strings.TrimSpace(strings.ReplaceAll(all[i], "\r\n", "\n"))
-		}
-		return ""
-	}
+	at := func(name string, i int) string { return posted(form, name, i) }
 	rule.When = make(map[string]*weirv1.Condition)
 	for i := range form["when-name"] {
 		name, values := at("when-name", i), strings.FieldsFunc(at("when-values", i), func(r rune) bool { return r == '\n' })

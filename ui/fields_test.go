@@ -83,7 +83,12 @@ func TestFieldsChangeARule(t *testing.T) {
 	form["limit"][1], form["burst"][2] = "many", "-1"
 	form["when-name"], form["when-values"] = []string{"a", "a", ""}, []string{"x", "y", "z"}
 	form.Set("enforce", "all")
-	problems := changeFields(&weirv1.Rule{}, form)
+	form.Set("new", "yes")
+	b := &editBody{}
+	problems, err := (&Server{}).readFields(t.Context(), form, b)
+	if f := b.Fields; err != nil || f.Limits[0].Limit != "many" || f.Limits[1].Burst != "-1" || f.Enforce != "all" { // not the 0 that they are read as
+		t.Errorf("the form shows %+v again, %v", f, err)
+	}
 	for _, field := range []string{"limits[0].limit", "limits[1].burst", "enforce", `when: "a" is there twice`, `"z" have no attribute`} {
 		if !slices.ContainsFunc(problems, func(p string) bool { return strings.Contains(p, field) }) {
 			t.Errorf("%q lacks %s", problems, field)
