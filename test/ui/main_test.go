@@ -152,10 +152,13 @@ func (b *browser) text(selector string) string {
 	return eval[string](b, fmt.Sprintf("(document.querySelector(%q) || {innerText: ''}).innerText", selector))
 }
 
-// await waits until an element shows a text.
+// await waits until an element of a page that has all its parts shows a text. What a form answers is shown from its first bytes on.
 func (b *browser) await(selector, want string) {
 	b.t.Helper()
 	process.Await(b.t, process.Patience/2, func() error {
+		if state := eval[string](b, "document.readyState"); state != "complete" {
+			return fmt.Errorf("the page is %s", state)
+		}
 		if got := b.text(selector); !strings.Contains(got, want) {
 			return fmt.Errorf("%s shows %q, and not %q", selector, got, want)
 		}
