@@ -454,8 +454,8 @@ func (p *rollout) judge(ctx context.Context, s *sheet, end bool) error {
 	if !end || few { // chance alone makes a share too high now and then, if it is looked at often or made of few checks
 		least -= promoteDeviations * math.Sqrt(least)
 	}
-	switch { // callers that are denied may stop asking: too many are too many among few checks, too
-	case denied == 0 || least < p.below*float64(checks):
+	// Callers that are denied may stop asking: too many are too many among few checks, too.
+	if denied == 0 || least < p.below*float64(checks) {
 		if few && end {
 			return p.stop("too few checks to know: %d, and at least %d are needed; wait longer with --wait, or set --min-checks", checks, p.minChecks)
 		}
