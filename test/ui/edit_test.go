@@ -1,6 +1,7 @@
 package uitest
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -32,7 +33,15 @@ func (b *browser) write(text string) {
 // click clicks, and waits for the page that this leads to.
 func (b *browser) click(selector, heading string) {
 	b.t.Helper()
+	eval[bool](b, "(window.left = true)") // the page that follows may have the same heading
 	b.do(chromedp.Click(chromedp.CSS(selector)))
+	process.Await(b.t, process.Patience/2, func() error {
+		left, err := chromedp.Run(b, chromedp.Evaluate[bool]("window.left === true"))
+		if err == nil && left {
+			err = errors.New("no other page has followed")
+		}
+		return err
+	})
 	b.await("h1", heading)
 }
 

@@ -152,17 +152,17 @@ func (b *browser) text(selector string) string {
 	return eval[string](b, fmt.Sprintf("(document.querySelector(%q) || {innerText: ''}).innerText", selector))
 }
 
-// await waits until an element of a page that has all its parts shows a text. What a form answers is shown from its first bytes on.
+// await waits until an element of a page that has all its parts shows a text. What a form answers is shown from its first bytes on. A
+// page that is being left answers nothing.
 func (b *browser) await(selector, want string) {
 	b.t.Helper()
+	script := fmt.Sprintf("document.readyState === 'complete' ? (document.querySelector(%q) || {innerText: ''}).innerText : ''", selector)
 	process.Await(b.t, process.Patience/2, func() error {
-		if state := eval[string](b, "document.readyState"); state != "complete" {
-			return fmt.Errorf("the page is %s", state)
+		got, err := chromedp.Run(b, chromedp.Evaluate[string](script))
+		if err == nil && !strings.Contains(got, want) {
+			err = fmt.Errorf("%s shows %q, and not %q", selector, got, want)
 		}
-		if got := b.text(selector); !strings.Contains(got, want) {
-			return fmt.Errorf("%s shows %q, and not %q", selector, got, want)
-		}
-		return nil
+		return err
 	})
 }
 
