@@ -168,6 +168,15 @@ func (c *clusterTokens) Remove(ctx context.Context, name string) error {
 	})
 }
 
+// noteRead notes what was revoked as of a text that was read from etcd, which may not have come to use yet.
+func (c *clusterTokens) noteRead(text []byte, tokens []access.Token) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if text != nil {
+		c.revoked.note(c.last, tokens)
+	}
+}
+
 func (c *clusterTokens) isRevoked(t access.Token) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -195,6 +204,7 @@ func (c *clusterTokens) change(ctx context.Context, change func([]access.Token) 
 		if err != nil {
 			return fmt.Errorf("the tokens in etcd cannot be used: %w", err)
 		}
+		c.noteRead(text, tokens)
 		if tokens, err = change(tokens); err != nil {
 			return err
 		}

@@ -229,3 +229,24 @@ func TestTokenNames(t *testing.T) {
 		}
 	}
 }
+
+// A token that was revoked is not created again before the revocation has come to the node that is asked.
+func TestRevokedTokenIsNotCreatedAtOnce(t *testing.T) {
+	var stored tokensInMemory
+	var tokens access.Tokens
+	revokes, lags := &clusterTokens{registry: &stored, tokens: &tokens, log: quiet()}, &clusterTokens{registry: &stored, tokens: &tokens, log: quiet()}
+	ci := access.Token{Name: "ci", Grants: []access.Grant{{Role: access.Check}}, Digest: access.Hash("1")}
+	if err := errors.Join(revokes.Add(t.Context(), ci), revokes.Add(t.Context(), access.Token{Name: "other", Grants: ci.Grants, Digest: access.Hash("2")})); err != nil {
+		t.Fatal(err)
+	}
+	revokes.use(stored.text)
+	lags.use(stored.text)
+	if err := revokes.Remove(t.Context(), "ci"); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []*clusterTokens{revokes, lags} {
+		if err := c.Add(t.Context(), ci); !errors.Is(err, access.ErrTokenRevoked) {
+			t.Errorf("created again: %v", err)
+		}
+	}
+}

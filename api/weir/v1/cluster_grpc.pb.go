@@ -75,8 +75,9 @@ type ClusterClient interface {
 	ListAudit(ctx context.Context, in *ListAuditRequest, opts ...grpc.CallOption) (*ListAuditResponse, error)
 	// CreateToken stores an access token of a client in etcd, for all nodes, over gRPC only. The caller makes
 	// the token and sends its digest: no node learns it. ALREADY_EXISTS means that there is one of this name
-	// or digest, FAILED_PRECONDITION that the node has no TLS or that there are 1000, and UNAVAILABLE that
-	// etcd does not answer: the token may be stored or not then.
+	// or digest. FAILED_PRECONDITION means that the node has no TLS, that there are 1000, or that a token with this
+	// digest was revoked, as a digest cannot be used again. UNAVAILABLE means that etcd does not answer: the token
+	// may be stored or not then.
 	CreateToken(ctx context.Context, in *CreateTokenRequest, opts ...grpc.CallOption) (*CreateTokenResponse, error)
 	// ListTokens returns the access tokens of the cluster that are in force on the asked node, over gRPC only.
 	ListTokens(ctx context.Context, in *ListTokensRequest, opts ...grpc.CallOption) (*ListTokensResponse, error)
@@ -254,8 +255,9 @@ type ClusterServer interface {
 	ListAudit(context.Context, *ListAuditRequest) (*ListAuditResponse, error)
 	// CreateToken stores an access token of a client in etcd, for all nodes, over gRPC only. The caller makes
 	// the token and sends its digest: no node learns it. ALREADY_EXISTS means that there is one of this name
-	// or digest, FAILED_PRECONDITION that the node has no TLS or that there are 1000, and UNAVAILABLE that
-	// etcd does not answer: the token may be stored or not then.
+	// or digest. FAILED_PRECONDITION means that the node has no TLS, that there are 1000, or that a token with this
+	// digest was revoked, as a digest cannot be used again. UNAVAILABLE means that etcd does not answer: the token
+	// may be stored or not then.
 	CreateToken(context.Context, *CreateTokenRequest) (*CreateTokenResponse, error)
 	// ListTokens returns the access tokens of the cluster that are in force on the asked node, over gRPC only.
 	ListTokens(context.Context, *ListTokensRequest) (*ListTokensResponse, error)
