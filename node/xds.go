@@ -211,7 +211,7 @@ func (n *node) xdsProblems(now time.Time) (problems []string) {
 		problems = append(problems, fmt.Sprintf("this node has started from the rules that the xDS server %s sent before, at %v, as kept in %s: it has sent none since", n.opts.XDSServer, kept.UTC().Format(time.RFC3339), n.xdsFile()))
 	}
 	if err := n.xds.KeepErr(); err != nil {
-		problems = append(problems, fmt.Sprintf("this node would start without rules while the xDS server is away, because they cannot be written to disk: %v", err))
+		problems = append(problems, fmt.Sprintf("this node would start with older rules, or without any, while the xDS server is away, because those in force cannot be written to disk: %v", err))
 	}
 	if err := n.xds.Disconnected(); err != nil {
 		problems = append(problems, fmt.Sprintf("there is no stream to the xDS server %s: %s; attempts go on: %v", n.opts.XDSServer, state, err))

@@ -178,15 +178,15 @@ func (k *keeper) save() {
 		return
 	}
 	err := writeLastGood(k.path, g)
-	if err == nil {
-		k.saved = hash
+	if k.saved = hash; err != nil {
+		k.saved = [sha256.Size]byte{} // it may have failed before or after the file was replaced
 	}
 	k.mu.Lock()
 	k.err = err
 	k.mu.Unlock()
 	switch {
 	case err != nil && before == nil:
-		k.log.Error("the rules of the xDS server cannot be written to disk, so a start without the server would have none", "file", k.path, "error", err)
+		k.log.Error("the rules of the xDS server cannot be written to disk, so a start without the server would have older ones or none", "file", k.path, "error", err)
 	case err == nil && before != nil:
 		k.log.Info("the rules of the xDS server are written to disk again", "file", k.path)
 	}

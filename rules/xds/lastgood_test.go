@@ -3,6 +3,8 @@ package xds
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"errors"
 	"log/slog"
 	"net"
 	"os"
@@ -225,5 +227,32 @@ func writeFile(t *testing.T, path, server, node string, perHour uint32) {
 	}
 	if err := writeLastGood(path, g); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A disk that works again has what is in force, also if that is what the file had before.
+func TestRulesAsBeforeTheDiskBroke(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	k := &keeper{path: filepath.Join(dir, "rules"), log: slog.New(slog.DiscardHandler), slot: make(chan struct{}, 1)}
+	save := func(perHour uint32) error {
+		g := &lastGood{Server: "s", NodeID: "n"}
+		for _, r := range resourcesOf(t, perHour) {
+			g.Resources = append(g.Resources, r.GetValue())
+		}
+		k.keep(g, [sha256.Size]byte{byte(perHour)})
+		k.save()
+		return k.Err()
+	}
+	if err := errors.Join(os.Mkdir(dir, 0o700), save(5)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(dir); err != nil || save(6) == nil {
+		t.Fatalf("%v, written to a directory that is gone", err)
+	}
+	if err := errors.Join(os.Mkdir(dir, 0o700), save(5)); err != nil {
+		t.Fatal(err)
+	}
+	if g, err := readLastGood(k.path, "s", "n"); err != nil || g == nil || !proto.Equal(g.resources()[0], resourcesOf(t, 5)[0]) {
+		t.Errorf("the file has %v, %v", g, err)
 	}
 }
