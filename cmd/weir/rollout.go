@@ -472,6 +472,9 @@ func (p *rollout) read(ctx context.Context, s *sheet) (missing map[string]string
 	switch {
 	case status.Code(err) == codes.NotFound:
 		return nil, p.stop("another caller has deleted the rule")
+	case err == nil && rule.GetRevision() < p.current.GetRevision():
+		missing["the asked node"] = fmt.Sprintf("has revision %d of the rule, not %d yet", rule.GetRevision(), p.current.GetRevision())
+		return missing, nil
 	case err == nil && rule.GetRevision() != p.current.GetRevision():
 		return nil, p.stop("another caller has changed the rule: it has revision %d, and had %d", rule.GetRevision(), p.current.GetRevision())
 	}

@@ -30,6 +30,7 @@ type traffic struct {
 	changes   func(since time.Duration, rule *weirv1.RateLimit)
 	restarts  map[string]time.Duration // when a node was started again
 	lag       time.Duration            // until nodes run what was stored
+	askedLag  time.Duration            // until the asked one returns it
 	wrote     time.Time
 	updateErr error
 	failsFrom int64 // updates fail with updateErr once the rule has this revision
@@ -50,7 +51,11 @@ func (f *traffic) rule(context.Context) (*weirv1.RateLimit, error) {
 	if f.stored.GetRule() == nil {
 		return nil, status.Error(codes.NotFound, "there is no such rule")
 	}
-	return proto.CloneOf(f.stored), nil
+	rule := proto.CloneOf(f.stored)
+	if time.Since(f.wrote) < f.askedLag {
+		rule.Revision = f.before
+	}
+	return rule, nil
 }
 
 func (f *traffic) update(_ context.Context, rule *weirv1.RateLimit) (*weirv1.RateLimit, error) {
@@ -126,7 +131,7 @@ func promoteWith(t *testing.T, f *traffic, change func(*plan)) (events []rollout
 func TestRolloutReachesTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newTraffic(0, 10, 0.04)
-		f.lag = 3 * time.Second
+		f.lag, f.askedLag = 3*time.Second, 2*time.Second
 		events, stored, stopped := promoteWith(t, f, nil)
 		if stopped != "" || !slices.Equal(stored, []uint32{10, 50, 100}) || f.stored.GetRule().GetEnforce() != 100 || f.stored.GetRevision() != 7 {
 			t.Fatalf("stored %v, stopped %q, the rule is %v", stored, stopped, f.stored)
@@ -248,6 +253,12 @@ func TestRolloutStops(t *testing.T) {
 			f.wrote = f.began.Add(-2 * time.Hour)
 			return f
 		}, stored: []uint32{10}, want: "stopped at 10%: for 10s, a runs revision 4 of the rule, not 5; b runs"},
+		"the asked node keeps the old rule": {traffic: func() *traffic {
+			f := newTraffic(0, 10, 0)
+			f.askedLag = time.Hour
+			f.wrote = f.began.Add(-2 * time.Hour)
+			return f
+		}, stored: []uint32{10}, want: "stopped at 10%: for 10s, the asked node has revision 4 of the rule, not 5 yet"},
 		"storing fails": {traffic: func() *traffic {
 			f := newTraffic(0, 10, 0)
 			f.updateErr = status.Error(codes.DeadlineExceeded, "too late")
