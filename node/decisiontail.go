@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -65,18 +66,16 @@ func (n *node) hourOfDecisions(since time.Time) (io.ReadCloser, error) {
 	if lacks := o.lacksDecisions(); lacks != "" {
 		return nil, status.Errorf(codes.FailedPrecondition, "this node %s; %s", lacks, howToLogDecisions)
 	}
-	names, err := filesSince(o.DecisionLog, since)
-	if err != nil {
-		return nil, status.Errorf(codes.Unavailable, "decision log: %v", err)
-	}
 	all := &openFiles{}
+	err := all.open(o.DecisionLog, since)
+	if err == nil {
+		err = skipBefore(all.files[0], since)
+	}
+	if err != nil {
+		return nil, errors.Join(status.Errorf(codes.Unavailable, "decision log: %v", err), all.Close())
+	}
 	var readers []io.Reader
-	for _, name := range names {
-		file, err := os.Open(name)
-		if err != nil {
-			return nil, errors.Join(status.Errorf(codes.Unavailable, "decision log: %v", err), all.Close())
-		}
-		all.files = append(all.files, file)
+	for _, file := range all.files {
 		readers = append(readers, file)
 	}
 	all.Reader = &linesSince{since: since, from: bufio.NewReaderSize(io.MultiReader(readers...), replayPiece)}
@@ -89,6 +88,44 @@ type openFiles struct {
 	files []*os.File
 }
 
+// open opens the log's file and the older ones with lines since an instant, the oldest first: at most maxHourFiles of the newest.
+func (f *openFiles) open(path string, since time.Time) error {
+	latest, err := os.Open(path) // before the list is made, which then has it by another name if it is finished meanwhile
+	if err != nil {
+		return err
+	}
+	f.files = []*os.File{latest}
+	self, err := latest.Stat()
+	if err != nil {
+		return err
+	}
+	names, err := olderFiles(path)
+	if err != nil {
+		return err
+	}
+	for i := len(names) - 1; i >= 0 && len(f.files) < maxHourFiles; i-- {
+		file, err := os.Open(names[i])
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // removed meanwhile
+		}
+		if err != nil {
+			return err
+		}
+		f.files = slices.Insert(f.files, 0, file)
+		info, err := file.Stat()
+		if err != nil {
+			return err
+		}
+		if info.ModTime().Before(since) || os.SameFile(info, self) {
+			f.files = f.files[1:]
+			if err := file.Close(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // Close closes all of them.
 func (f *openFiles) Close() error {
 	var err error
@@ -98,30 +135,51 @@ func (f *openFiles) Close() error {
 	return err
 }
 
-// filesSince returns the log's file and the older ones with lines since an instant, the oldest first: at most maxHourFiles of the newest.
-func filesSince(path string, since time.Time) ([]string, error) {
-	ext := filepath.Ext(path)
-	entries, err := os.ReadDir(filepath.Dir(path))
+// finishedAt is the form of the time in the name of a log's file that is finished: that of lumberjack.
+const finishedAt = "2006-01-02T15-04-05.000"
+
+// olderFiles returns the finished files of a log, the oldest first.
+func olderFiles(path string) (older []string, err error) {
+	dir, name := filepath.Split(path)
+	entries, err := os.ReadDir(cmp.Or(dir, "."))
 	if err != nil {
 		return nil, err
 	}
-	prefix := strings.TrimSuffix(filepath.Base(path), ext) + "-"
-	var older []string // their names have the time at which they were finished
+	ext := filepath.Ext(name)
+	prefix := strings.TrimSuffix(name, ext) + "-"
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), prefix) || filepath.Ext(e.Name()) != ext {
-			continue
-		}
-		info, err := e.Info()
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
-		}
-		if err == nil && info.Mode().IsRegular() && !info.ModTime().Before(since) {
-			older = append(older, filepath.Join(filepath.Dir(path), e.Name()))
+		stamp, ours := strings.CutPrefix(e.Name(), prefix)
+		stamp, ends := strings.CutSuffix(stamp, ext)
+		if _, err := time.Parse(finishedAt, stamp); err == nil && ours && ends && e.Type().IsRegular() {
+			older = append(older, filepath.Join(dir, e.Name()))
 		}
 	}
-	slices.Sort(older)
-	older = older[max(0, len(older)-maxHourFiles+1):]
-	return append(older, path), nil
+	slices.Sort(older) // by the times in their names
+	return older, nil
+}
+
+// skipBefore sets the offset of a file of a decision log to a line before the first one since an instant, or to its begin. Of a file of
+// many gigabytes it reads a few lines.
+func skipBefore(file *os.File, since time.Time) error {
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	pieces := int(info.Size() / replayPiece)
+	first := sort.Search(pieces, func(i int) bool { // the first piece after whose first whole line all is later
+		from := bufio.NewReader(io.NewSectionReader(file, int64(i)*replayPiece, 2*replayPiece))
+		for {
+			line, err := from.ReadSlice('\n')
+			if at := timeOfLine(line); !at.IsZero() {
+				return !at.Before(since)
+			}
+			if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+				return true // it has no time: the search goes on before it
+			}
+		}
+	})
+	_, err = file.Seek(int64(max(first-1, 0))*replayPiece, io.SeekStart)
+	return err
 }
 
 // linesSince leaves out the lines before an instant. From the first later one on it passes all.

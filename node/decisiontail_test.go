@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"os"
@@ -53,6 +54,72 @@ func TestLastDecisions(t *testing.T) {
 	for most, want := range map[int64]string{8: "third\n", 100: "first line\nsecond\nthird\n", 3: ""} {
 		if tail, err := tailOf(path, most); err != nil || string(tail) != want {
 			t.Errorf("the last %d bytes: %q, %v; want %q", most, tail, err, want)
+		}
+	}
+}
+
+// A file is an older one of a log if its name has the time at which it was finished, and else is none: also if the log's name has no
+// extension, or the name of another log begins with it.
+func TestOlderFilesOfDecisions(t *testing.T) {
+	for log, want := range map[string]string{
+		"decisions.log": "decisions-2026-01-01T00-00-00.000.log decisions-2026-01-02T00-00-00.000.log",
+		"decisions":     "decisions-2026-01-03T00-00-00.000",
+		"other.log":     "",
+	} {
+		dir := t.TempDir()
+		for _, name := range []string{
+			"decisions.log", "decisions-2.log", "decisions-2026-01-02T00-00-00.000.log", "decisions-2026-01-01T00-00-00.000.log",
+			"decisions", "decisions-2026-01-03T00-00-00.000", "decisions-audit-2026-01-01T00-00-00.000.log",
+		} {
+			if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		paths, err := olderFiles(filepath.Join(dir, log))
+		for i := range paths {
+			paths[i] = filepath.Base(paths[i])
+		}
+		if got := strings.Join(paths, " "); err != nil || got != want {
+			t.Errorf("of %s: %q, %v; want %q", log, got, err, want)
+		}
+	}
+}
+
+// Of a long file the lines since an instant are found without reading those before: at every instant that may be asked for the rest is what a
+// reading from the first line has.
+func TestSkipBefore(t *testing.T) {
+	path, now := filepath.Join(t.TempDir(), "decisions.log"), time.Now()
+	lines, text := make([]string, 2000), ""
+	for i := range lines {
+		lines[i] = lineAt(now.Add(time.Duration(i)*time.Second), "alice", "posts", true)
+	}
+	if text = strings.Join(lines, ""); len(text) < 4*replayPiece {
+		t.Fatalf("%d bytes are too few", len(text))
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	for first := 0; first <= len(lines); first += 25 {
+		since := now.Add(time.Duration(first) * time.Second)
+		if err := skipBefore(file, since); err != nil {
+			t.Fatal(err)
+		}
+		at, err := file.Seek(0, io.SeekCurrent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := strings.Join(lines[first:], "")
+		if before := int64(len(text)-len(want)) - at; before < 0 || before > 2*replayPiece {
+			t.Errorf("line %d: it begins %d bytes before it", first, before)
+		}
+		got, err := io.ReadAll(&linesSince{since: since, from: bufio.NewReader(file)})
+		if err != nil || string(got) != want {
+			t.Errorf("since line %d: %d bytes, %v; want %d", first, len(got), err, len(want))
 		}
 	}
 }
