@@ -93,13 +93,11 @@ func (o Options) shown(name, text string) string {
 		if err != nil {
 			return redacted
 		}
-		if u.User != nil {
-			u.User = url.User(redacted)
+		base := url.URL{Scheme: u.Scheme, Host: u.Host}
+		if base.String() == text {
+			return text
 		}
-		if u.RawQuery != "" {
-			u.RawQuery = redacted
-		}
-		return u.String()
+		return base.JoinPath(redacted).String() // a collector's token may stand in each of the other parts
 	}
 	return text
 }

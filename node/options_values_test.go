@@ -63,7 +63,7 @@ func TestValuesHaveNoSecrets(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{
-		"xds-headers": "authorization:REDACTED,x-tenant:REDACTED", "xds-metadata": "zone=REDACTED", "trace-endpoint": "https://REDACTED@collector:4317/?REDACTED",
+		"xds-headers": "authorization:REDACTED,x-tenant:REDACTED", "xds-metadata": "zone=REDACTED", "trace-endpoint": "https://collector:4317/REDACTED",
 	} {
 		if got := valueOf(t, o, name); got.Text != want || !got.Changed {
 			t.Errorf("%+v, want %s", got, want)
