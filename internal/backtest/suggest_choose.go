@@ -11,6 +11,10 @@ import (
 // that is empty must be full again within them.
 const horizon = 10
 
+// enoughWindows is how many windows a log has to cover for a token bucket to be told. In fewer, no key shows what it needs
+// for so long, and a slow bucket with a large burst looks tighter than it may be.
+const enoughWindows = 2 * horizon
+
 // tighter is how much less a token bucket has to allow than the sliding window to be chosen, as a share.
 const tighter = 0.75
 
@@ -29,6 +33,7 @@ type candidate struct {
 type chooser struct {
 	measures []measure
 	well     []*keyStats
+	covered  int64 // nanoseconds from the first line of the log to the last one
 	sampled  bool
 	touch    float64 // as a share
 	headroom float64 // as a share
@@ -65,6 +70,13 @@ func sampledTouch(n int, touch, risk float64) (k int, sure bool) {
 	return max(0, k-1), k > 0
 }
 
+// tells reports whether the log is long enough for a limit of a window: a log of one hour or one day may end a little
+// before its window does.
+func (c *chooser) tells(window int64) bool { return c.covered >= window-window/20 }
+
+// tellsBucket reports whether the log is long enough for a token bucket.
+func (c *chooser) tellsBucket(window int64) bool { return c.covered/enoughWindows >= window }
+
 // need returns what no more than touched keys are above, of a measure.
 func (c *chooser) need(measure, touched int) int64 {
 	c.needs = c.needs[:0]
@@ -86,8 +98,11 @@ func (c *chooser) sliding(window int64, touched int) candidate {
 	return candidate{}
 }
 
-// bucket returns the token bucket whose rate and burst together allow least.
+// bucket returns the token bucket whose rate and burst together allow least. It is not valid if the log is too short.
 func (c *chooser) bucket(window int64, touched int) (best candidate) {
+	if !c.tellsBucket(window) {
+		return candidate{}
+	}
 	for i, m := range c.measures {
 		if m.rate == 0 || m.limit.Window != window {
 			continue

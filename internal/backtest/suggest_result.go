@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/rules"
 )
 
@@ -129,7 +130,9 @@ func (s *Suggester) suggest(p *population) RuleSuggestion {
 		}
 		outliers(keys, main)
 	}
-	c := &chooser{measures: s.measures, sampled: p.level > 0, touch: s.config.Touch / 100, headroom: s.config.Headroom / 100}
+	c := &chooser{
+		measures: s.measures, covered: s.run.latest - s.run.first, sampled: p.level > 0, touch: s.config.Touch / 100, headroom: s.config.Headroom / 100,
+	}
 	var machines []*keyStats
 	for _, k := range keys {
 		if len(k.signs) > 0 {
@@ -167,12 +170,30 @@ func (s *Suggester) chooseAll(r *RuleSuggestion, c *chooser, machines []*keyStat
 	}
 	for _, w := range s.config.Windows {
 		one, other := c.choose(int64(w), each, s.config.Algorithm)
-		if !one.valid {
-			r.Notes = append(r.Notes, fmt.Sprintf("No limit of %s can be told: keys need more than any has.", WindowText(w)))
-			continue
+		told := one.valid && c.tells(int64(w))
+		if told {
+			r.Limits = append(r.Limits, c.explain(one, other, each, machines))
 		}
-		r.Limits = append(r.Limits, c.explain(one, other, each, machines))
+		if note := c.shortfall(w, told, s.config.Algorithm); note != "" {
+			r.Notes = append(r.Notes, note)
+		}
 	}
+}
+
+// shortfall says why a limit of a window cannot be told, or which one was not tried; nothing if all were.
+func (c *chooser) shortfall(w time.Duration, told bool, only algorithms.Algorithm) string {
+	window, covers, takes := WindowText(w), WindowText(time.Duration(c.covered).Truncate(time.Second)), WindowText(enoughWindows*w)
+	switch {
+	case !c.tells(int64(w)):
+		return fmt.Sprintf("No limit of %s can be told: the log covers only %s.", window, covers)
+	case !told && only == algorithms.TokenBucket && !c.tellsBucket(int64(w)):
+		return fmt.Sprintf("No token_bucket of %s can be told: the log covers only %s, and it takes %s.", window, covers, takes)
+	case !told:
+		return fmt.Sprintf("No limit of %s can be told: keys need more than any has.", window)
+	case only == 0 && !c.tellsBucket(int64(w)):
+		return fmt.Sprintf("The log covers only %s: too little for a token_bucket of %s, which takes %s.", covers, window, takes)
+	}
+	return ""
 }
 
 // explain says what a limit does.

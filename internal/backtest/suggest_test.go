@@ -29,8 +29,8 @@ func suggestionOf(t *testing.T, c SuggestConfig, log []byte) (*Suggester, *Sugge
 	return s, s.Result()
 }
 
-// deniedBy replays a log, and returns the keys that each rule denies.
-func deniedBy(t *testing.T, c Config, log []byte, docs []rules.Document) map[string]map[string]bool {
+// replayOf replays a log through rules.
+func replayOf(t *testing.T, c Config, log []byte, docs []rules.Document) *Run {
 	t.Helper()
 	var err error
 	if c.Rules, err = rules.Compile("suggested", docs); err != nil {
@@ -43,6 +43,13 @@ func deniedBy(t *testing.T, c Config, log []byte, docs []rules.Document) map[str
 	if err := run.Read("log", bytes.NewReader(log)); err != nil {
 		t.Fatal(err)
 	}
+	return run
+}
+
+// deniedBy replays a log, and returns the keys that each rule denies.
+func deniedBy(t *testing.T, c Config, log []byte, docs []rules.Document) map[string]map[string]bool {
+	t.Helper()
+	run := replayOf(t, c, log, docs)
 	denied := make(map[string]map[string]bool)
 	for _, s := range run.one.rules {
 		if s == nil {
@@ -94,7 +101,7 @@ func TestSuggestedLimitsTouchFewKeys(t *testing.T) {
 		log := noisy(generate(), rand.New(rand.NewPCG(4, 4)))
 		for _, touch := range []float64{0, 5, 20} {
 			for _, algorithm := range []algorithms.Algorithm{0, algorithms.SlidingWindow, algorithms.TokenBucket} {
-				for _, windows := range [][]time.Duration{nil, {10 * time.Second, time.Hour}} {
+				for _, windows := range [][]time.Duration{nil, {10 * time.Second, 5 * time.Minute}} {
 					name := fmt.Sprintf("%s %v%% %v %v", format, touch, algorithm, windows)
 					c := SuggestConfig{Config: Config{Format: format}, Touch: touch, Algorithm: algorithm, Windows: windows}
 					s, found := suggestionOf(t, c, log)
@@ -265,7 +272,7 @@ func TestChoiceOfAlgorithm(t *testing.T) {
 			{limit: limit(algorithms.TokenBucket), window: time.Minute, rate: 5},
 		}
 		key := &keyStats{measured: []measured{{need: c.sliding}, {need: c.one}, {need: c.five}}}
-		chosen := chooser{measures: all, well: []*keyStats{key}}
+		chosen := chooser{measures: all, well: []*keyStats{key}, covered: enoughWindows * minute}
 		is, other := chosen.choose(minute, 0, c.only)
 		if got := all[is.measure].limit.Algorithm; !is.valid || got != c.want || is.need != c.need || is.most != c.most || other.most*int64(b2i(other.valid)) != c.otherwise {
 			t.Errorf("%s: %v %+v, and not %+v", c.name, got, is, other)
@@ -305,6 +312,7 @@ func manyKeys(keys int) []byte {
 			fmt.Fprintf(&out, "{\"ts\":1770000000,\"user\":\"u%d\"}\n", i)
 		}
 	}
+	fmt.Fprintf(&out, "{\"ts\":1770000060,\"user\":\"u0\"}\n") // a log of one window
 	return out.Bytes()
 }
 
@@ -492,7 +500,8 @@ func TestAllTrafficIsNoMachine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := bytes.Repeat([]byte(`{"ts":1770000000,"user":"a","user_agent":"curl/8"}`+"\n"), 50)
+	log := bytes.Repeat([]byte(`{"ts":1770000060,"user":"a","user_agent":"curl/8"}`+"\n"), 49)
+	log = append([]byte(`{"ts":1770000000,"user":"a","user_agent":"curl/8"}`+"\n"), log...)
 	_, found := suggestionOf(t, SuggestConfig{Config: Config{Format: JSON, Rules: set}, Touch: 1}, log)
 	if r := found.Rules[0]; r.MachineKeys != 0 || r.WellBehaved != 1 || len(r.Limits) != 1 || r.Limits[0].Needed != 50 {
 		t.Errorf("%+v", r)
