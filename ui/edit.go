@@ -84,28 +84,37 @@ func (s *Server) askEdit(w http.ResponseWriter, r *http.Request) {
 
 // textOf returns a rule as the text of a file, with the rules that it refers to, and the revision of the store.
 func (s *Server) textOf(ctx context.Context, domain, id string) (string, int64, error) {
-	var file []*weirv1.RateLimit
-	seen, todo := map[string]bool{id: true}, []string{id}
-	for len(todo) > 0 && len(file) < maxReferred {
-		rule, err := s.rules.GetRateLimit(ctx, &weirv1.GetRateLimitRequest{Domain: domain, Id: todo[0]})
-		if err != nil {
-			return "", 0, err
-		}
-		todo = todo[1:]
-		file = append(file, rule)
-		for _, other := range append(rule.GetRule().GetReplaces(), rule.GetRule().GetMode().GetElastic().GetParent()) {
-			if other != "" && !seen[other] {
-				seen[other] = true
-				todo = append(todo, other)
-			}
-		}
+	rule, err := s.rules.GetRateLimit(ctx, &weirv1.GetRateLimitRequest{Domain: domain, Id: id})
+	if err != nil {
+		return "", 0, err
 	}
 	list, err := s.rules.ListRateLimits(ctx, &weirv1.ListRateLimitsRequest{Domain: domain, PageSize: 1})
 	if err != nil {
 		return "", 0, err
 	}
-	text, err := s.cfg.Format(file)
+	text, err := s.fileOf(ctx, rule)
 	return text, list.GetRevision(), err
+}
+
+// fileOf returns a rule as the text of a file, with the rules that it refers to as they are in force, at most maxReferred in all: a file
+// with references that lead out of it is refused.
+func (s *Server) fileOf(ctx context.Context, rule *weirv1.RateLimit) (string, error) {
+	file, seen := []*weirv1.RateLimit{rule}, map[string]bool{rule.GetId(): true}
+	for i := 0; i < len(file); i++ {
+		full := file[i].GetRule()
+		for _, other := range append(full.GetReplaces(), full.GetMode().GetElastic().GetParent()) {
+			if other == "" || seen[other] || len(file) == maxReferred {
+				continue
+			}
+			seen[other] = true
+			referred, err := s.rules.GetRateLimit(ctx, &weirv1.GetRateLimitRequest{Domain: rule.GetDomain(), Id: other})
+			if err != nil {
+				return "", err
+			}
+			file = append(file, referred)
+		}
+	}
+	return s.cfg.Format(file)
 }
 
 // readForm returns what a form has posted.

@@ -142,20 +142,26 @@ func (s *Server) readFields(ctx context.Context, form url.Values, b *editBody) (
 		b.Fields.showPosted(form)
 		return problems, nil
 	}
-	b.Text, err = s.cfg.Format([]*weirv1.RateLimit{{Domain: b.Domain, Id: b.ID, Rule: rule}})
+	b.Text, err = s.fileOf(ctx, &weirv1.RateLimit{Domain: b.Domain, Id: b.ID, Rule: rule})
 	return nil, err
 }
 
 // showPosted has the form show again what was posted for numbers, which a rule cannot have if they are none.
 func (f *fieldsForm) showPosted(form url.Values) {
 	f.Enforce = form.Get("enforce")
-	row := 0
+	for row, i := range limitRows(form) {
+		f.Limits[row].Limit, f.Limits[row].Burst = posted(form, "limit", i), posted(form, "burst", i)
+	}
+}
+
+// limitRows returns which rows of a form are limits, from 0. Those without tokens and window are none.
+func limitRows(form url.Values) (rows []int) {
 	for i := range form["limit"] {
-		if limit := posted(form, "limit", i); limit != "" || posted(form, "window", i) != "" {
-			f.Limits[row].Limit, f.Limits[row].Burst = limit, posted(form, "burst", i)
-			row++
+		if posted(form, "limit", i) != "" || posted(form, "window", i) != "" {
+			rows = append(rows, i)
 		}
 	}
+	return rows
 }
 
 // posted returns the value of a field in a row of a form, from 0.
@@ -203,10 +209,7 @@ func changeFields(rule *weirv1.Rule, form url.Values) (problems []string) {
 	}
 	before := rule.GetLimits()
 	rule.Limits = nil
-	for i := range form["limit"] {
-		if at("limit", i) == "" && at("window", i) == "" {
-			continue
-		}
+	for _, i := range limitRows(form) {
 		field := fmt.Sprintf("limits[%d]", len(rule.GetLimits()))
 		l := &weirv1.Limit{}
 		if old, err := strconv.Atoi(at("limit-old", i)); err == nil && old > 0 && old <= len(before) {

@@ -1,0 +1,148 @@
+package ui
+
+import (
+	"context"
+	"errors"
+	"html"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirlimit/weir/api"
+	"github.com/weirlimit/weir/internal/apitest"
+	"github.com/weirlimit/weir/internal/inmemory"
+	"github.com/weirlimit/weir/internal/topkeys"
+	"github.com/weirlimit/weir/ring"
+	"github.com/weirlimit/weir/rules"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
+)
+
+// newEditor serves the pages on the API of a node, whose store has the rules of a file. There are no calls but those for rules.
+func newEditor(t *testing.T, text string) (*Server, *rules.Store) {
+	t.Helper()
+	backend := &inmemory.Rules{}
+	store, err := rules.OpenStore(t.Context(), rules.StoreConfig{
+		Backend: backend, Name: "test", MaxSize: 1 << 20, Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	backend.Subscribe(store.Update)
+	config := api.NewConfigServer(store)
+	store.OnChange(func(*rules.Set) { config.Changed() })
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- store.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	limiter := api.NewLimiter(api.Config{
+		Rules: func() *rules.Set { return store.State().Set }, Hasher: ring.NewHasher([ring.SecretSize]byte{1}), Decider: apitest.Node{},
+		Metrics: prometheus.NewRegistry(), Top: topkeys.NewRecorder(nil),
+	})
+	conn := api.InProcess(limiter, config, &apitest.Status{}, nil)
+	s, err := New(Config{
+		API: conn, Own: conn, Caller: func(context.Context) (name, proof string) { return "", "" }, Logger: slog.New(slog.DiscardHandler),
+		Format: func(limits []*weirv1.RateLimit) (string, error) {
+			text, err := rules.Format(api.Documents(limits))
+			return string(text), err
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.rules.ApplyRules(t.Context(), &weirv1.ApplyRulesRequest{Rules: text, Name: "test"}); err != nil {
+		t.Fatal(err)
+	}
+	return s, store
+}
+
+// inForce returns the rules of the store as a file.
+func inForce(t *testing.T, store *rules.Store) string {
+	t.Helper()
+	text, err := rules.Format(store.State().Set.Documents())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// post posts a form, and returns the status and the page.
+func (s *Server) post(t *testing.T, path string, form url.Values) (int, string) {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader(form.Encode()))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, r)
+	return w.Code, html.UnescapeString(w.Body.String())
+}
+
+// formOf is what a browser posts for the fields of a rule in force.
+func (s *Server) formOf(t *testing.T, domain, id, action string) url.Values {
+	t.Helper()
+	rule, err := s.rules.GetRateLimit(t.Context(), &weirv1.GetRateLimitRequest{Domain: domain, Id: id})
+	list, err2 := s.rules.ListRateLimits(t.Context(), &weirv1.ListRateLimitsRequest{})
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	form := fieldsOfRule(rule.GetRule()).posted()
+	form.Set("form", "fields")
+	form.Set("revision", strconv.FormatInt(list.GetRevision(), 10))
+	form.Set("domain", domain)
+	form.Set("id", id)
+	form.Set("action", action)
+	return form
+}
+
+const referring = `domain: shop
+rules:
+  - id: tenant
+    per: [tenant]
+    limits: [{limit: 1000, window: 1m}]
+  - id: other
+    limits: [{limit: 7, window: 1h}]
+  - id: posts
+    when: {endpoint: "/posts*"}
+    per: [tenant, user]
+    limits: [{limit: 10, window: 1m}]
+    mode: {elastic: {parent: tenant, up_to: 150%}}
+  - id: vip
+    when: {endpoint: "/posts*", plan: vip}
+    per: [user]
+    limits: [{limit: 50, window: 1m}]
+    replaces: [posts]
+`
+
+// A rule that refers to others, which refer to others themselves, is saved from its fields, and all others stay as they are.
+func TestFieldsOfReferringRules(t *testing.T) {
+	for _, id := range []string{"posts", "vip"} {
+		s, store := newEditor(t, referring)
+		before := inForce(t, store)
+		if code, page := s.post(t, "/ui/check-rule", s.formOf(t, "shop", id, "")); code != http.StatusOK || !strings.Contains(page, "changes nothing") {
+			t.Errorf("%s, unchanged: %d, %s", id, code, page)
+		}
+		form := s.formOf(t, "shop", id, "save")
+		old := form["limit"][0]
+		form["limit"][0] = "77"
+		if code, page := s.post(t, "/ui/save-rule", form); code != http.StatusSeeOther {
+			t.Errorf("%s: %d, %s", id, code, page)
+		}
+		if want, got := strings.Replace(before, "limit: "+old+",", "limit: 77,", 1), inForce(t, store); want == before || got != want {
+			t.Errorf("%s: the rules are\n%s\nwant\n%s", id, got, want)
+		}
+		code, page := s.post(t, "/ui/save-rule", s.formOf(t, "shop", id, "text"))
+		if code != http.StatusOK || !strings.Contains(page, "id: tenant") || strings.Contains(page, "id: other") || !strings.Contains(page, "changes nothing") {
+			t.Errorf("%s as text: %d, %s", id, code, page)
+		}
+	}
+}
