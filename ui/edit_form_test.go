@@ -146,3 +146,31 @@ func TestFieldsOfReferringRules(t *testing.T) {
 		}
 	}
 }
+
+// A new rule does not take the place of one in force. The form shows why.
+func TestNewRuleOfATakenName(t *testing.T) {
+	s, store := newEditor(t, referring)
+	before := inForce(t, store)
+	form := s.formOf(t, "shop", "posts", "save")
+	form.Set("new", "1")
+	form.Set("enforce", "0")
+	const taken = `there is a rule "posts" in domain "shop" already`
+	for path, want := range map[string]int{"/ui/check-rule": http.StatusOK, "/ui/save-rule": http.StatusBadRequest} {
+		if code, page := s.post(t, path, form); code != want || !strings.Contains(page, taken) {
+			t.Errorf("%s: %d, %s", path, code, page)
+		}
+	}
+	if got := inForce(t, store); got != before {
+		t.Errorf("the rules are\n%s\nwant\n%s", got, before)
+	}
+	form.Set("id", "comments")
+	if code, page := s.post(t, "/ui/save-rule", form); code != http.StatusSeeOther || !strings.Contains(inForce(t, store), "comments") {
+		t.Errorf("another name: %d, %s", code, page)
+	}
+	form = s.formOf(t, "shop", "comments", "save")
+	form.Set("new", "1")
+	form.Set("id", strings.Repeat("x", 300))
+	if code, page := s.post(t, "/ui/save-rule", form); code != http.StatusConflict || strings.Contains(page, "already") {
+		t.Errorf("a name that cannot be: %d, %s", code, page)
+	}
+}

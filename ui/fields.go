@@ -142,7 +142,25 @@ func (s *Server) readFields(ctx context.Context, form url.Values, b *editBody) (
 		b.Fields.showPosted(form)
 		return problems, nil
 	}
+	if b.New {
+		if problems, err = s.taken(ctx, b.Domain, b.ID); len(problems) > 0 || err != nil {
+			return problems, err
+		}
+	}
 	b.Text, err = s.fileOf(ctx, &weirv1.RateLimit{Domain: b.Domain, Id: b.ID, Rule: rule})
+	return nil, err
+}
+
+// taken returns the problem that a name of a new rule is that of a rule in force, which it would replace. Any other name is for the
+// validator of rules.
+func (s *Server) taken(ctx context.Context, domain, id string) (problems []string, err error) {
+	_, err = s.rules.GetRateLimit(ctx, &weirv1.GetRateLimitRequest{Domain: domain, Id: id})
+	switch status.Code(err) {
+	case codes.OK:
+		return []string{fmt.Sprintf("rule: there is a rule %.256q in domain %.64q already: edit that one, or choose another name", id, domain)}, nil
+	case codes.NotFound, codes.InvalidArgument, codes.PermissionDenied:
+		return nil, nil
+	}
 	return nil, err
 }
 

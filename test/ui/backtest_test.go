@@ -253,6 +253,12 @@ func TestRuleByFields(t *testing.T) {
 	if allowed < 3 {
 		t.Errorf("%d checks were allowed", allowed)
 	}
+	b.visit("http://" + n.HTTP + "/ui/new-fields")
+	b.fill("#id", "posts")
+	b.await("#verdict", `there is a rule "posts" in domain "default" already`)
+	b.accessible()
+	b.click("#save", "New rule")
+	b.await("#verdict", `there is a rule "posts" in domain "default" already`)
 	apply(t, n, strings.Replace(stricter, "limits:", "cost: 2\n    limits:", 1))
 	b.visit("http://" + n.HTTP + "/ui/edit-fields/default/posts")
 	b.await("main", "no fields for cost")
