@@ -41,6 +41,7 @@ type promoteFlags struct {
 	below     string
 	steps     []int64
 	wait      time.Duration
+	shorter   bool
 	minChecks int64
 	stay      bool
 	dryRun    bool
@@ -55,6 +56,10 @@ func (a *app) promoteCommand() *cobra.Command {
 share of the checks of all nodes had no room. That counts denials as well as those that enforce keeps
 from denying. Steps that the rule has reached already are left out, so a plan that has stopped goes on
 if it is started again.
+
+Callers reach a limit by the end of its window. So --wait is to be as long as the longest window of the
+rule, also one of the calendar, or as a full token bucket takes to refill. If a rule has counted for
+that long already, --shorter-than-window permits less.
 
 It stops if too many checks had no room, before --wait is over if they are far too many. Then enforce goes
 back to what it was when the command was started, or stays where it is with --stay.
@@ -72,6 +77,7 @@ error. With --dry-run it watches once and changes nothing; the code is 1 if it w
 Rules that nodes have from files cannot be changed. It needs the role rules of the domain.`,
 		Example: `  weir rules promote new-limit --if-denied-below 0.1%
   weir rules promote shop/new-limit --if-denied-below 0.5% --steps 5,25,100 --wait 1h
+  weir rules promote daily-quota --if-denied-below 0.1% --wait 1h --shorter-than-window
   weir rules promote new-limit --if-denied-below 0.1% --wait 1m --dry-run`,
 		Args: oneID,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.promote(cmd, &f, args[0]) },
@@ -81,6 +87,7 @@ Rules that nodes have from files cannot be changed. It needs the role rules of t
 	flags.StringVar(&f.below, "if-denied-below", "", "move on if less than this `SHARE` of the checks had no room, such as 0.1%; required")
 	flags.Int64SliceVar(&f.steps, "steps", defaultSteps, "`PERCENTAGES` of counters to enforce, rising, 1 to 100")
 	flags.DurationVar(&f.wait, "wait", defaultPromoteWait, "watch the checks for `DURATION` before each step")
+	flags.BoolVar(&f.shorter, "shorter-than-window", false, "let --wait be shorter than the longest window of the rule")
 	flags.Int64Var(&f.minChecks, "min-checks", 0, "stop if there were fewer than `NUMBER` checks (default 3 divided by the share, so 3000 for 0.1%)")
 	flags.BoolVar(&f.stay, "stay", false, "if too many checks had no room, leave enforce where it is")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "watch once, say what would come of it, and change nothing")
@@ -95,6 +102,7 @@ type plan struct {
 	below     float64 // above 0, at most 1
 	steps     []int64 // rising, 1 to 100
 	wait      time.Duration
+	shorter   bool // wait may be shorter than a window of the rule
 	minChecks uint64
 	patience  time.Duration // with nodes that do not answer
 	stay      bool          // where it is if too many checks had no room
@@ -122,7 +130,7 @@ func (f *promoteFlags) plan(cmd *cobra.Command) (p plan, err error) {
 			return p, usageError(cmd, "--steps: %d is not between %d and 100, as steps rise", s, 1+slices.Max(append([]int64{0}, f.steps[:i]...)))
 		}
 	}
-	p = plan{below: percent / 100, steps: f.steps, wait: f.wait, minChecks: uint64(f.minChecks), patience: f.timeout, stay: f.stay, dryRun: f.dryRun}
+	p = plan{below: percent / 100, steps: f.steps, wait: f.wait, shorter: f.shorter, minChecks: uint64(f.minChecks), patience: f.timeout, stay: f.stay, dryRun: f.dryRun}
 	if f.minChecks == 0 {
 		p.minChecks = uint64(math.Ceil(100*checksByShare/percent - 1e-9)) // which is for 0.1, a little above itself
 	}

@@ -189,6 +189,11 @@ func (p *rollout) run(ctx context.Context) (err error) {
 			left = append(left, s)
 		}
 	}
+	if len(left) > 0 && !p.shorter {
+		if err := p.watchesWindows(); err != nil {
+			return err
+		}
+	}
 	begin := p.event("plan")
 	begin.Steps, begin.MinChecks, begin.Below, begin.Wait, begin.DryRun = left, p.minChecks, p.below, p.wait.Seconds(), p.dryRun
 	if !p.stay && !p.dryRun {

@@ -418,6 +418,45 @@ func TestRolloutRefuses(t *testing.T) {
 	}
 }
 
+// A step is watched for the longest window of the rule at least, unless a flag says that a shorter time is enough: no caller
+// may have reached a limit before.
+func TestRolloutLooksForAWindow(t *testing.T) {
+	limits := func(all ...*weirv1.Limit) []*weirv1.Limit { return all }
+	for _, tc := range []struct {
+		limits []*weirv1.Limit
+		wait   time.Duration
+		want   string // empty: it is watched
+	}{
+		{limits(&weirv1.Limit{Limit: 3, Window: "1m"}), time.Minute, ""},
+		{limits(&weirv1.Limit{Limit: 3, Window: "1m"}), 59 * time.Second, "--wait: 59s is less than the 1m of a window of default/r"},
+		{limits(&weirv1.Limit{Limit: 3, Window: "1s"}, &weirv1.Limit{Limit: 1000, Window: "1d"}), 10 * time.Minute, "--wait: 10m is less than the 24h of a window of default/r"},
+		{limits(&weirv1.Limit{Limit: 3, Window: "1d"}), 24 * time.Hour, ""},
+		{limits(&weirv1.Limit{Limit: 3, Algorithm: "fixed_window", Calendar: &weirv1.Calendar{Calendar: "week", Timezone: "Europe/Paris"}}), 24 * time.Hour, "wait 168h or longer with --wait"},
+		{limits(&weirv1.Limit{Limit: 3, Algorithm: "fixed_window", Calendar: &weirv1.Calendar{Calendar: "month"}}), 168 * time.Hour, "let the rule count for 720h before"},
+		{limits(&weirv1.Limit{Limit: 10, Burst: 50, Window: "1m", Algorithm: "token_bucket"}), 4 * time.Minute, "--wait: 4m is less than the 5m that a full token_bucket of default/r takes to refill"},
+		{limits(&weirv1.Limit{Limit: 10, Burst: 50, Window: "1m", Algorithm: "token_bucket"}), 5 * time.Minute, ""},
+		{limits(&weirv1.Limit{Limit: 10, Burst: 1, Window: "1m", Algorithm: "gcra"}), time.Minute, ""},
+		{limits(&weirv1.Limit{Limit: 1, Burst: 1 << 31, Window: "366d", Algorithm: "gcra"}), time.Minute, "that a full gcra of default/r takes to refill"},
+		{limits(&weirv1.Limit{Limit: 0, Window: "1d"}), time.Minute, ""}, // denies at once
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			for _, shorter := range []bool{false, true} {
+				f := newTraffic(0, 10, 0)
+				f.stored.Rule.Limits = tc.limits
+				events, _, stopped := promoteWith(t, f, func(p *plan) { p.wait, p.shorter, p.dryRun = tc.wait, shorter, true })
+				if refused := tc.want != "" && !shorter; refused && (!strings.Contains(stopped, tc.want) || len(events) > 0) || !refused && stopped != "" {
+					t.Errorf("%v for %v: %q after %d events, want %q", tc.limits, tc.wait, stopped, len(events), tc.want)
+				}
+			}
+		})
+	}
+	f := newTraffic(100, 1, 0) // nothing is left to watch
+	f.stored.Rule.Limits[0].Window = "1d"
+	if _, _, stopped := promoteWith(t, f, nil); stopped != "" {
+		t.Error(stopped)
+	}
+}
+
 func TestPromoteFlags(t *testing.T) {
 	for args, want := range map[string]string{
 		"r":                                      "--if-denied-below is missing: name a share of the checks, such as 0.1%",

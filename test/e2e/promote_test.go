@@ -159,8 +159,12 @@ func TestPromoteOnACluster(t *testing.T) {
 		})
 	}
 
-	quick := []string{"--steps", "10,100", "--wait", "500ms", "--min-checks", "20", "--if-denied-below", "1%"}
-	out, code := startPromoting(t, nodes[1], append(quick, "tight")...).end()
+	quick := []string{"--shorter-than-window", "--steps", "10,100", "--wait", "500ms", "--min-checks", "20", "--if-denied-below", "1%"}
+	out, code := startPromoting(t, nodes[1], "tight", "--if-denied-below", "1%").end()
+	if code != 2 || !strings.Contains(out, "--wait: 10m is less than the 8760h of a window of default/tight") {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+	out, code = startPromoting(t, nodes[1], append(quick, "tight")...).end()
 	if code != 1 || !strings.Contains(out, "weir: default/tight stopped at 0%: ") || !strings.Contains(out, "which is not below 1%") || enforced(t, nodes[0], "tight") != 0 {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
@@ -188,7 +192,7 @@ func TestPromoteOnACluster(t *testing.T) {
 	}
 
 	apply(t, nodes[0], strings.Replace(shadowRules, "limit: 2,", "limit: 1000000,", 1)) // wide is a shadow again
-	p = startPromoting(t, nodes[1], "tight", "--wait", "8s", "--if-denied-below", "1%", "--json")
+	p = startPromoting(t, nodes[1], "tight", "--shorter-than-window", "--wait", "8s", "--if-denied-below", "1%", "--json")
 	p.until(`"event":"plan"`)
 	apply(t, nodes[2], strings.Replace(shadowRules, "limit: 2,", "limit: 1000001,", 1))
 	if out, code := p.end(); code != 1 || !strings.Contains(out, `"event":"stopped"`) || !strings.Contains(out, "another caller has changed the rule") {
@@ -196,7 +200,7 @@ func TestPromoteOnACluster(t *testing.T) {
 	}
 
 	awaitRule("wide")
-	p = startPromoting(t, nodes[0], "wide", "--wait", "3s", "--if-denied-below", "1%", "--timeout", "1s")
+	p = startPromoting(t, nodes[0], "wide", "--shorter-than-window", "--wait", "3s", "--if-denied-below", "1%", "--timeout", "1s")
 	p.until("without room (")
 	nodes[2].Signal(syscall.SIGSTOP)
 	defer nodes[2].Signal(syscall.SIGCONT)
