@@ -82,13 +82,20 @@ func (s measuredServer) RegisterService(service *grpc.ServiceDesc, implementatio
 	s.ServiceRegistrar.RegisterService(&measured, implementation)
 }
 
+// callOf returns the label of a request over HTTP: a pattern of needs, or otherCall. Some versions of ServeMux return a path instead of a pattern
+// for requests that they redirect, and paths are neither bounded nor valid UTF-8.
+func (m *callMetrics) callOf(r *http.Request) string {
+	_, call := m.paths.Handler(r)
+	if _, known := needs[call]; !known {
+		return otherCall
+	}
+	return call
+}
+
 // handler measures what next answers over HTTP. Streams are counted when they end, and have no duration.
 func (m *callMetrics) handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, call := m.paths.Handler(r)
-		if call == "" {
-			call = otherCall
-		}
+		call := m.callOf(r)
 		start, answer := time.Now(), &answerRecorder{ResponseWriter: w, code: http.StatusOK}
 		next.ServeHTTP(answer, r)
 		if code := strconv.Itoa(answer.code); answer.flushed {

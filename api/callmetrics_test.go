@@ -88,6 +88,28 @@ func TestCallsAreMeasured(t *testing.T) {
 	}
 }
 
+// Whatever a request has as its path, it is counted under a pattern of needs or as other.
+func TestCallsHaveKnownLabels(t *testing.T) {
+	f := newFixture(t, inputRules)
+	h := f.handler(t)
+	f.calls.paths.Handle("GET /no/such/{path}", http.NotFoundHandler()) // a mux that knows more than needs
+	for _, path := range []string{"/v1/rules/x", "/v1/rules/%ff", "/no/such/path", "/no/such/%ff", "/%ff"} {
+		send(h, http.MethodGet, path, "")
+	}
+	send(h, http.MethodConnect, "/v1/rules/x", "")
+	calls := 0.0
+	for labels, m := range metricsOf(t, f.registry, "weir_calls_total") {
+		call := labels[:strings.LastIndexByte(labels, ' ')]
+		if _, known := needs[call]; !known && call != otherCall {
+			t.Errorf("a request is counted as %q", call)
+		}
+		calls += m.GetCounter().GetValue()
+	}
+	if calls != 6 {
+		t.Errorf("%v calls, want 6", calls)
+	}
+}
+
 // A call that is traced leaves the id of its trace in the histogram of its API; others leave none.
 func TestDurationsHaveTraces(t *testing.T) {
 	f := newFixture(t, inputRules)
