@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -230,6 +231,7 @@ func (n *node) openStore(ctx context.Context) (err error) {
 	}
 	cfg := rules.StoreConfig{
 		Backend: n.registry, Name: "etcd:" + n.registry.RulesKey(), MaxSize: etcd.MaxRules, Options: n.opts.rules(), Logger: n.log, Metrics: n.metrics,
+		Node: cmp.Or(n.opts.advertisedAdmin(), n.opts.Advertise),
 	}
 	if n.offline.Load() {
 		n.store, err = rules.RestoreStore(cfg, n.state.Found().Rules)

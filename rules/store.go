@@ -38,6 +38,9 @@ type StoreConfig struct {
 	Backend Backend
 	// Name is what messages call the stored rules.
 	Name string
+	// Node is where callers ask this node for changes, as host:port. Messages about rules that the Backend has lost name it, as
+	// only a node with the newer rules writes them again.
+	Node string
 	// MaxSize is how many bytes the Backend takes.
 	MaxSize int
 	// Options say how the rules are read.
@@ -245,7 +248,7 @@ func (s *Store) judge(value []byte) (*State, error) {
 	old := s.State()
 	if value == nil {
 		if old.Revision > 0 {
-			return nil, fmt.Errorf("%s: revision %d of the rules is gone from etcd; the next change writes all of them again", s.cfg.Name, old.Revision)
+			return nil, fmt.Errorf("%s: revision %d of the rules is gone from etcd; %s", s.cfg.Name, old.Revision, s.remedy())
 		}
 		return old, nil
 	}
@@ -256,12 +259,17 @@ func (s *Store) judge(value []byte) (*State, error) {
 	case next.Revision > old.Revision:
 		return next, nil
 	case next.Revision < old.Revision:
-		return nil, fmt.Errorf("%s: etcd was restored: it has revision %d of the rules after revision %d; the next change writes all of them again",
-			s.cfg.Name, next.Revision, old.Revision)
+		return nil, fmt.Errorf("%s: etcd was restored: it has revision %d of the rules after revision %d; %s",
+			s.cfg.Name, next.Revision, old.Revision, s.remedy())
 	case !bytes.Equal(value, old.stored):
-		return nil, fmt.Errorf("%s: etcd was restored: it has another revision %d of the rules", s.cfg.Name, next.Revision)
+		return nil, fmt.Errorf("%s: etcd was restored: it has another revision %d of the rules; %s", s.cfg.Name, next.Revision, s.remedy())
 	}
 	return old, nil
+}
+
+// remedy says how the rules in force here come back to the backend. A change through a node that has them not begins with the older ones.
+func (s *Store) remedy() string {
+	return fmt.Sprintf("apply the rules through this node (weir rules apply --node %s), which writes all of them again", s.cfg.Node)
 }
 
 func (s *Store) setErr(err error) {
@@ -292,10 +300,14 @@ func (s *Store) store(ctx context.Context, dry bool, edit Edit) (old, next *Stat
 	}
 	for range maxAttempts {
 		var at int64
-		if old, at, err = s.base(ctx); err != nil {
+		var lost bool
+		if old, at, lost, err = s.base(ctx); err != nil {
 			return nil, nil, err
 		}
-		if next, err = s.edit(old, edit); err != nil || next == old || dry {
+		if next, err = s.edit(old, edit); err == nil && next == old && lost {
+			next = &State{Set: old.Set, Revision: old.Revision + 1, changed: old.changed}
+		}
+		if err != nil || next == old || dry {
 			return old, next, err
 		}
 		value, err := next.marshal(s.cfg.MaxSize)
@@ -321,25 +333,26 @@ func (s *Store) store(ctx context.Context, dry bool, edit Edit) (old, next *Stat
 
 // base returns the state to change, and the revision of the backend at which to
 // replace it: the stored one, or the one in force if the stored one is older, gone
-// or another of its revision. What cannot be read must not be overwritten.
-func (s *Store) base(ctx context.Context) (*State, int64, error) {
+// or another of its revision: then the backend has lost it, and is to have it again even if the edit changes nothing. What
+// cannot be read must not be overwritten.
+func (s *Store) base(ctx context.Context) (state *State, at int64, lost bool, err error) {
 	value, at, err := s.cfg.Backend.ReadRules(ctx)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, false, err
 	}
 	here := s.State()
 	if value == nil || bytes.Equal(value, here.stored) {
-		return here, at, nil
+		return here, at, value == nil && here.Revision > 0, nil
 	}
 	stored, err := unmarshal(s.cfg.Name, value, s.cfg.Options)
 	if err != nil {
-		return nil, 0, fmt.Errorf("%w, because it cannot read those that are stored; ask a node of the version that wrote them, "+
+		return nil, 0, false, fmt.Errorf("%w, because it cannot read those that are stored; ask a node of the version that wrote them, "+
 			"or delete the key to begin with those in force here: %s", ErrReadOnly, err.Error())
 	}
 	if stored.Revision <= here.Revision {
-		return here, at, nil
+		return here, at, true, nil
 	}
-	return stored, at, nil
+	return stored, at, false, nil
 }
 
 // edit returns the state after old, which is old itself if nothing changes.

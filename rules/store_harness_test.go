@@ -33,7 +33,7 @@ type runningStore struct {
 
 func (b *backend) config(r *runningStore) StoreConfig {
 	r.logs, r.reg = make(logs, 1000), prometheus.NewRegistry()
-	return StoreConfig{Backend: b, Name: "test", MaxSize: testMaxSize, Known: b.known, Logger: slog.New(r.logs), Metrics: r.reg}
+	return StoreConfig{Backend: b, Name: "test", Node: "n1:9090", MaxSize: testMaxSize, Known: b.known, Logger: slog.New(r.logs), Metrics: r.reg}
 }
 
 // open runs a store. It must be called in a bubble.

@@ -216,6 +216,7 @@ func TestStoreIsGoodAgain(t *testing.T) {
 // A store that is opened on a backend that was restored from a backup stays with the newer rules of its earlier run, names that, and
 // writes all of them again with the next change.
 func TestStoreKnowsNewerRules(t *testing.T) {
+	const remedy = "; apply the rules through this node (weir rules apply --node n1:9090), which writes all of them again"
 	known := stored(t, 5, spec("a", 5))
 	for want, value := range map[string][]byte{
 		"test: revision 5 of the rules is gone from etcd":                          nil,
@@ -227,7 +228,7 @@ func TestStoreKnowsNewerRules(t *testing.T) {
 			s := b.open(t)
 			b.Put(value)
 			synctest.Wait()
-			if s.Err() == nil || !strings.HasPrefix(s.Err().Error(), want) || briefState(s.State()) != "5 d/a=5@5" ||
+			if s.Err() == nil || s.Err().Error() != want+remedy || briefState(s.State()) != "5 d/a=5@5" ||
 				s.metric(t, "weir_rules_last_load_success") != 0 || s.metric(t, "weir_rules_loaded") != 1 {
 				t.Errorf("%s: Err is %v, in force is %s", want, s.Err(), briefState(s.State()))
 			}
@@ -236,6 +237,31 @@ func TestStoreKnowsNewerRules(t *testing.T) {
 			}
 			if got := s.change(t, Create("d", spec("b", 1))); got != 6 || briefState(s.State()) != "6 d/a=5@5 d/b=1@6" || s.Err() != nil {
 				t.Errorf("%s: the next change leads to %s, %v", want, briefState(s.State()), s.Err())
+			}
+		})
+	}
+}
+
+// To apply the rules in force is enough for a backend that has lost them, though it changes none.
+func TestStoreWritesLostRulesAgain(t *testing.T) {
+	known := stored(t, 5, spec("a", 5))
+	for name, value := range map[string][]byte{"gone": nil, "older": stored(t, 4, spec("a", 4)), "another": stored(t, 5, spec("a", 4))} {
+		synctest.Test(t, func(t *testing.T) {
+			b := &backend{inmemory.Rules{Value: value, Revision: 1}, known}
+			s := b.open(t)
+			same := func(old *State) ([]Document, error) { return old.Set.Documents(), nil }
+			if _, next, err := s.Change(t.Context(), true, same); err != nil || next.Revision != 6 || !bytes.Equal(b.Value, value) {
+				t.Errorf("%s: dry: %v, revision %d", name, err, next.Revision)
+			}
+			for range 2 { // the second changes nothing
+				if _, _, err := s.Change(t.Context(), false, same); err != nil {
+					t.Fatal(err)
+				}
+				b.Put(b.Value)
+				synctest.Wait()
+				if s.Err() != nil || briefState(s.State()) != "6 d/a=5@5" || !bytes.Equal(b.Value, s.Stored()) {
+					t.Errorf("%s: in force is %s, %v", name, briefState(s.State()), s.Err())
+				}
 			}
 		})
 	}
