@@ -88,7 +88,7 @@ func TestCallsAreMeasured(t *testing.T) {
 	}
 }
 
-// Whatever a request has as its path, it is counted under a pattern of needs or as other.
+// A request is counted under a pattern of needs or as other, for every path.
 func TestCallsHaveKnownLabels(t *testing.T) {
 	f := newFixture(t, inputRules)
 	h := f.handler(t)
