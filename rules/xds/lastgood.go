@@ -4,13 +4,16 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,6 +31,7 @@ const (
 type lastGood struct {
 	Server   string    `json:"server"`
 	NodeID   string    `json:"node"`
+	Asked    []byte    `json:"asked"` // Config.asked; not the metadata and headers themselves, which may be secrets
 	Received time.Time `json:"received"`
 	// Resources are RateLimitConfig messages as the server has sent them.
 	Resources [][]byte `json:"resources"`
@@ -50,8 +54,23 @@ func (g *lastGood) encode() ([]byte, error) {
 	return append(fmt.Appendf(nil, "%s%d %016x\n", keptMark, keptVersion, xxhash.Sum64(body)), body...), nil
 }
 
+// asked returns the SHA-256 of the metadata and the headers with which the server is asked, by which it may choose the rules.
+func (c *Config) asked() []byte {
+	h := sha256.New()
+	for _, pairs := range []map[string]string{c.Metadata, c.Headers} {
+		_ = binary.Write(h, binary.BigEndian, uint64(len(pairs))) // a hash returns no error
+		for _, key := range slices.Sorted(maps.Keys(pairs)) {
+			for _, text := range []string{key, pairs[key]} {
+				_ = binary.Write(h, binary.BigEndian, uint64(len(text)))
+				_, _ = io.WriteString(h, text)
+			}
+		}
+	}
+	return h.Sum(nil)
+}
+
 // parseLastGood reads what encode returns. The error says why this node cannot use it.
-func parseLastGood(data []byte, server, nodeID string) (*lastGood, error) {
+func parseLastGood(data []byte, c *Config) (*lastGood, error) {
 	head, body, _ := bytes.Cut(data, []byte("\n"))
 	var version uint64
 	var g lastGood
@@ -70,15 +89,18 @@ func parseLastGood(data []byte, server, nodeID string) (*lastGood, error) {
 	if err := json.Unmarshal(body, &g); err != nil {
 		return nil, err
 	}
-	if g.Server != server || g.NodeID != nodeID {
-		return nil, fmt.Errorf("it has the rules of the server %s for node %q, and this node asks %s for node %q", g.Server, g.NodeID, server, nodeID)
+	if g.Server != c.Server || g.NodeID != c.NodeID {
+		return nil, fmt.Errorf("it has the rules of the server %s for node %q, and this node asks %s for node %q", g.Server, g.NodeID, c.Server, c.NodeID)
+	}
+	if !bytes.Equal(g.Asked, c.asked()) {
+		return nil, errors.New("it has the rules for other metadata or headers than those with which this node asks now (--xds-metadata, --xds-headers), or for unknown ones")
 	}
 	return &g, nil
 }
 
-// readLastGood reads a file. It returns nil if there is none.
-func readLastGood(path, server, nodeID string) (*lastGood, error) {
-	f, err := os.Open(path)
+// readLastGood reads the file c.Keep. It returns nil if there is none.
+func readLastGood(c *Config) (*lastGood, error) {
+	f, err := os.Open(c.Keep)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
@@ -90,7 +112,7 @@ func readLastGood(path, server, nodeID string) (*lastGood, error) {
 	if err != nil {
 		return nil, err
 	}
-	return parseLastGood(data, server, nodeID)
+	return parseLastGood(data, c)
 }
 
 // writeLastGood replaces a file. A reader sees the old or the new one, even if the machine dies.
@@ -205,7 +227,7 @@ func (s *Source) openKeeper() {
 		return
 	}
 	s.keeper = &keeper{path: s.cfg.Keep, log: s.cfg.Logger, slot: make(chan struct{}, 1)}
-	found, err := readLastGood(s.cfg.Keep, s.cfg.Server, s.cfg.NodeID)
+	found, err := readLastGood(&s.cfg)
 	if err != nil {
 		s.cfg.Logger.Error("the rules of the xDS server that an earlier run has kept cannot be used and are ignored", "file", s.cfg.Keep, "error", err)
 	}
@@ -269,7 +291,7 @@ func (s *Source) use(resources []*anypb.Any, content [sha256.Size]byte) error {
 	s.setKeptAt(time.Time{})
 	s.first.Do(func() { close(s.received) })
 	if s.keeper != nil {
-		good := &lastGood{Server: s.cfg.Server, NodeID: s.cfg.NodeID, Received: s.cfg.Now().UTC(), Resources: make([][]byte, len(resources))}
+		good := &lastGood{Server: s.cfg.Server, NodeID: s.cfg.NodeID, Asked: s.cfg.asked(), Received: s.cfg.Now().UTC(), Resources: make([][]byte, len(resources))}
 		for i, r := range resources {
 			good.Resources[i] = r.GetValue()
 		}

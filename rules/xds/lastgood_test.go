@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -102,12 +103,13 @@ func TestServerComesBeforeTheFile(t *testing.T) {
 	server.Start(t)
 	server.Set(t, "1", policy("a", "d", 5))
 	writeFile(t, file, server.Address, xdstest.NodeID, 9)
-	s, changes := start(t, keeping(server.Address, file))
+	cfg := keeping(server.Address, file)
+	s, changes := start(t, cfg)
 	if set := next(t, changes); limitOf(t, set, "d") != 5 || !s.KeptAt().IsZero() {
 		t.Errorf("first in force: %v", set.Documents())
 	}
 	until(t, "kept", func() bool {
-		found, err := readLastGood(file, server.Address, xdstest.NodeID)
+		found, err := readLastGood(&cfg)
 		return err == nil && proto.Equal(found.resources()[0], resourcesOf(t, 5)[0])
 	})
 	if s.recall(errNotYet); limitOf(t, s.Set(), "d") != 5 || !s.KeptAt().IsZero() {
@@ -158,7 +160,7 @@ func TestKeptRulesRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := parseLastGood(good, server, node); err != nil {
+	if _, err := parseLastGood(good, &Config{Server: server, NodeID: node}); err != nil {
 		t.Fatal(err)
 	}
 	flipped := bytes.Clone(good)
@@ -192,6 +194,54 @@ func TestKeptRulesRefused(t *testing.T) {
 	}
 }
 
+// Rules that were asked for with other metadata or headers may be those of another tenant, and are not used.
+func TestKeptRulesOfAnotherTenant(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "rules")
+	server := xdstest.New(t, nil)
+	server.Start(t)
+	server.Set(t, "1", policy("a", "d", 5))
+	of := func(metadata, headers map[string]string) (cfg Config, logs *bytes.Buffer) {
+		cfg, logs = keeping(server.Address, file), new(bytes.Buffer)
+		cfg.Metadata, cfg.Headers, cfg.Logger = metadata, headers, slog.New(slog.NewTextHandler(logs, nil))
+		return cfg, logs
+	}
+	env, tenant := map[string]string{"env": "prod", "zone": "z"}, map[string]string{"x-tenant": "secret-a"}
+	cfg, _ := of(env, tenant)
+	_, changes, stop := run(t, cfg)
+	next(t, changes)
+	server.Accepted(t, "1")
+	stop()
+	server.Stop()
+	if text, err := os.ReadFile(file); err != nil || bytes.Contains(text, []byte("secret-a")) || bytes.Contains(text, []byte("prod")) {
+		t.Errorf("the file is %s, %v", text, err)
+	}
+	for name, tc := range map[string]struct {
+		metadata, headers map[string]string
+		same              bool
+	}{
+		"same":             {maps.Clone(env), maps.Clone(tenant), true},
+		"another value":    {env, map[string]string{"x-tenant": "secret-b"}, false},
+		"other metadata":   {map[string]string{"env": "test", "zone": "z"}, tenant, false},
+		"no headers":       {env, nil, false},
+		"no metadata":      {nil, tenant, false},
+		"swapped":          {tenant, env, false},
+		"the bytes joined": {map[string]string{"env": "prodzone", "z": ""}, tenant, false},
+	} {
+		cfg, logs := of(tc.metadata, tc.headers)
+		s, err := New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.recall(errNotYet)
+		if used := !s.Set().Missing(); used != tc.same {
+			t.Errorf("%s: used: %v", name, used)
+		}
+		if said := strings.Contains(logs.String(), "for other metadata or headers"); said == tc.same {
+			t.Errorf("%s: the log is %s", name, logs)
+		}
+	}
+}
+
 // What cannot be written is named, and does no other harm.
 func TestRulesOnBrokenDisk(t *testing.T) {
 	inTheWay := filepath.Join(t.TempDir(), "file")
@@ -221,7 +271,7 @@ func resourcesOf(t *testing.T, perHour uint32) []*anypb.Any {
 // writeFile keeps one policy for domain d.
 func writeFile(t *testing.T, path, server, node string, perHour uint32) {
 	t.Helper()
-	g := &lastGood{Server: server, NodeID: node, Received: time.Now().Add(-time.Hour)}
+	g := &lastGood{Server: server, NodeID: node, Asked: new(Config).asked(), Received: time.Now().Add(-time.Hour)}
 	for _, r := range resourcesOf(t, perHour) {
 		g.Resources = append(g.Resources, r.GetValue())
 	}
@@ -235,7 +285,7 @@ func TestRulesAsBeforeTheDiskBroke(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	k := &keeper{path: filepath.Join(dir, "rules"), log: slog.New(slog.DiscardHandler), slot: make(chan struct{}, 1)}
 	save := func(perHour uint32) error {
-		g := &lastGood{Server: "s", NodeID: "n"}
+		g := &lastGood{Server: "s", NodeID: "n", Asked: new(Config).asked()}
 		for _, r := range resourcesOf(t, perHour) {
 			g.Resources = append(g.Resources, r.GetValue())
 		}
@@ -252,7 +302,7 @@ func TestRulesAsBeforeTheDiskBroke(t *testing.T) {
 	if err := errors.Join(os.Mkdir(dir, 0o700), save(5)); err != nil {
 		t.Fatal(err)
 	}
-	if g, err := readLastGood(k.path, "s", "n"); err != nil || g == nil || !proto.Equal(g.resources()[0], resourcesOf(t, 5)[0]) {
+	if g, err := readLastGood(&Config{Keep: k.path, Server: "s", NodeID: "n"}); err != nil || g == nil || !proto.Equal(g.resources()[0], resourcesOf(t, 5)[0]) {
 		t.Errorf("the file has %v, %v", g, err)
 	}
 }
