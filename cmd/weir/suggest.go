@@ -37,12 +37,13 @@ func (a *app) suggestCommand() *cobra.Command {
 well-behaved keys, with why. No node is asked, and nothing is changed.
 
 There is a rule for each --per, or for each user and each ip if the log has them. With --rules, the
-conditions and keys are those of these rules, and their limits are replaced.
+conditions and keys are those of these rules.
 
 Keys that look like machines are not well-behaved: by their agent, by errors, by regular gaps, or by
 a rate far above the others. They are listed with why.
 
-With --yaml, the answer is a file of rules with enforce: 0, which "weir rules lint" accepts. --html
+With --yaml, the answer is a file of rules with enforce: 0, which "weir rules lint" accepts. A rule of
+--rules that denies stays as it is, and a rule ID-suggested is added for it. --html
 reads the logs a second time, and shows what the suggested limits would have denied.`,
 		Example: `  weir suggest --log access.log
   weir suggest --log access.log --per user --window 1m --window 1h --yaml > limits.yaml
@@ -52,7 +53,7 @@ reads the logs a second time, and shows what the suggested limits would have den
 	}
 	l.addTo(cmd)
 	f := cmd.Flags()
-	f.StringVar(&s.rules, "rules", "", "`FILE` or directory of rules whose limits are to be replaced")
+	f.StringVar(&s.rules, "rules", "", "`FILE` or directory of rules that other limits are wanted for")
 	f.StringArrayVar(&s.per, "per", nil, "`ATTRIBUTE` whose values are keys, or several with commas; each --per is a rule (default: user and ip)")
 	f.DurationSliceVar(&s.windows, "window", []time.Duration{time.Minute}, "`DURATION` of a limit; several are limits of the same rule")
 	f.Float64Var(&s.touch, "touch", 1, "`PERCENT` of the well-behaved keys of a rule that its limits may touch, 0 to 50")

@@ -228,7 +228,7 @@ rules:
 			t.Errorf("%s is %s, and was %s", id, a, b)
 		}
 	}
-	posts, everything := got.Rule("default", "posts"), got.Rule("default", "everything")
+	posts, everything := got.Rule("default", "posts-suggested"), got.Rule("default", "everything-suggested")
 	if len(posts.Limits) != 1 || posts.Limits[0].Window != int64(time.Minute) || posts.Enforce != 0 || posts.Mode.Kind != rules.Hard || len(posts.Per) != 2 || len(posts.When) != 1 {
 		t.Errorf("%+v", posts.Spec())
 	}
@@ -246,6 +246,69 @@ rules:
 	}
 	if lines := found.Rules[0].Lines; lines != want {
 		t.Errorf("%d lines of posts, want %d", lines, want)
+	}
+}
+
+// Applied, what is suggested for rules in force denies all that they deny, until it is enforced itself.
+func TestSuggestForRulesInForce(t *testing.T) {
+	set, err := rules.Parse("rules.yaml", []byte(`
+domain: default
+rules:
+  - {id: all, per: [user], limits: [{limit: 5, window: 1m}, {limit: 40, window: 1h, algorithm: fixed_window}], mode: {soft: {over: 10%}}}
+  - {id: posts, when: {method: POST}, per: [ip], replaces: [all], limits: [{limit: 2, window: 1m}], enforce: 50}
+  - {id: shadow, per: [endpoint], limits: [{limit: 2, window: 1m}], enforce: 0}
+  - {id: `+strings.Repeat("l", 127)+`1, per: [ip], limits: [{limit: 1000, window: 1m}]}
+  - {id: `+strings.Repeat("l", 127)+`2, per: [ip], limits: [{limit: 1000, window: 1m}]}
+  - {id: off, per: [endpoint, ip], limits: [{limit: 2, window: 1m}], enabled: false}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := SuggestConfig{Config: Config{Rules: set}, Touch: 1, Headroom: 20}
+	_, found := suggestionOf(t, c, apiLog())
+	text, err := found.YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := rules.Parse("suggested.yaml", text)
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	before, after := replayOf(t, Config{}, apiLog(), set.Documents()).Result(), replayOf(t, Config{}, apiLog(), got.Documents()).Result()
+	if before.Denied == 0 || after.Denied != before.Denied {
+		t.Errorf("%d lines were denied, and %d are after it with\n%s", before.Denied, after.Denied, text)
+	}
+	for id, same := range map[string]bool{"all": true, "posts": false, "shadow": false, "off": true} { // posts also replaces all-suggested
+		if now, was := written(t, got.Rule("default", id)), written(t, set.Rule("default", id)); (now == was) != same {
+			t.Errorf("%s is %s, and was %s", id, now, was)
+		}
+	}
+	if r := got.Rule("default", "posts"); r.Enforce != 50 || r.Limits[0].Limit != 2 {
+		t.Errorf("%+v", r.Spec())
+	}
+	if r := got.Rule("default", "posts-suggested"); !slices.Equal(r.Replaces, []string{"all", "all-suggested"}) || r.Enforce != 0 || r.Limits[0].Algorithm != algorithms.TokenBucket {
+		t.Errorf("%+v", r.Spec())
+	}
+	if r := got.Rule("default", "all-suggested"); r == nil || r.Enforce != 0 || r.Mode.Kind != rules.Hard || len(r.Limits) != 1 || got.Len() != 9 {
+		t.Errorf("%d rules in\n%s", got.Len(), text)
+	}
+	// Each rule that is added sees the lines that the limits were found in.
+	lines := make(map[string]int64)
+	for _, r := range replayOf(t, Config{}, apiLog(), got.Documents()).Result().Rules {
+		lines[r.Rule] = r.Lines
+	}
+	for _, r := range found.Rules {
+		if n := lines[r.Rule+"-suggested"]; n > 0 && n != r.Lines || lines["all-suggested"] == 0 || lines["posts-suggested"] == 0 {
+			t.Errorf("%d lines of %s, and of the rule added for it %d", r.Lines, r.Rule, n)
+		}
+	}
+	c.Rules = got
+	_, found = suggestionOf(t, c, apiLog())
+	if text, err = found.YAML(); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := rules.Parse("again.yaml", text); err != nil || again.Len() != got.Len() || !strings.Contains(string(text), "stays as it is: there is all-suggested already") {
+		t.Errorf("%v, of rules and what was suggested for them\n%s", err, text)
 	}
 }
 
