@@ -17,10 +17,11 @@ import (
 type TokenStore interface {
 	// List returns those in force on this node, in the order in which they were added.
 	List() []access.Token
-	// Add stores one more. The error is one of package access, or says why none can be stored now.
-	Add(ctx context.Context, t access.Token) error
+	// Add stores one more. It returns the names of the revoked tokens that it has removed from a restored etcd, empty for none, as a short
+	// text. The error is one of package access, or says why none can be stored now.
+	Add(ctx context.Context, t access.Token) (removed string, err error)
 	// Remove removes the token of a name, in the same way.
-	Remove(ctx context.Context, name string) error
+	Remove(ctx context.Context, name string) (removed string, err error)
 }
 
 // errNoStore answers where there are no tokens of the cluster.
@@ -28,37 +29,38 @@ var errNoStore = status.Error(codes.FailedPrecondition, "this node has no TLS (-
 
 // CreateToken implements weirv1.ClusterServer.
 func (s clusterServer) CreateToken(ctx context.Context, req *weirv1.CreateTokenRequest) (*weirv1.CreateTokenResponse, error) {
-	err := s.createToken(ctx, req)
-	auditedCall(ctx, s.audit, "Cluster.CreateToken", clip(req.GetName())+" "+clip(req.GetRoles()), err)
+	removed, err := s.createToken(ctx, req)
+	auditedCall(ctx, s.audit, "Cluster.CreateToken", tokenTarget(clip(req.GetName())+" "+clip(req.GetRoles()), removed), err)
 	return &weirv1.CreateTokenResponse{}, err
 }
 
-func (s clusterServer) createToken(ctx context.Context, req *weirv1.CreateTokenRequest) error {
+func (s clusterServer) createToken(ctx context.Context, req *weirv1.CreateTokenRequest) (removed string, err error) {
 	if s.tokens == nil {
-		return errNoStore
+		return "", errNoStore
 	}
 	t := access.Token{Name: req.GetName()}
 	if err := t.Validate(); err != nil {
-		return wire.Invalid("name", "%v", err)
+		return "", wire.Invalid("name", "%v", err)
 	}
-	var err error
 	if t.Grants, err = access.ParseGrants(req.GetRoles()); err != nil {
-		return wire.Invalid("roles", "%v", err)
+		return "", wire.Invalid("roles", "%v", err)
 	}
 	if len(req.GetDigest()) != len(t.Digest) { // without its value, which may be a token
-		return wire.Invalid("digest", "%d bytes are not %d, the SHA-256 of a token", len(req.GetDigest()), len(t.Digest))
+		return "", wire.Invalid("digest", "%d bytes are not %d, the SHA-256 of a token", len(req.GetDigest()), len(t.Digest))
 	}
 	t.Digest = access.Digest(req.GetDigest())
-	return tokenError(t.Name, s.tokens.Add(ctx, t))
+	removed, err = s.tokens.Add(ctx, t)
+	return removed, tokenError(t.Name, err)
 }
 
 // RevokeToken implements weirv1.ClusterServer.
 func (s clusterServer) RevokeToken(ctx context.Context, req *weirv1.RevokeTokenRequest) (*weirv1.RevokeTokenResponse, error) {
-	err := errNoStore
+	removed, err := "", errNoStore
 	if s.tokens != nil {
-		err = tokenError(req.GetName(), s.tokens.Remove(ctx, req.GetName()))
+		removed, err = s.tokens.Remove(ctx, req.GetName())
+		err = tokenError(req.GetName(), err)
 	}
-	auditedCall(ctx, s.audit, "Cluster.RevokeToken", clip(req.GetName()), err)
+	auditedCall(ctx, s.audit, "Cluster.RevokeToken", tokenTarget(clip(req.GetName()), removed), err)
 	return &weirv1.RevokeTokenResponse{}, err
 }
 
@@ -72,6 +74,14 @@ func (s clusterServer) ListTokens(context.Context, *weirv1.ListTokensRequest) (*
 		resp.Tokens = append(resp.Tokens, &weirv1.Token{Name: t.Name, Roles: access.FormatGrants(t.Grants)})
 	}
 	return resp, nil
+}
+
+// tokenTarget returns the target of a change of tokens for the audit log.
+func tokenTarget(target, removed string) string {
+	if removed == "" {
+		return target
+	}
+	return target + "; removed from a restored etcd: " + removed
 }
 
 // tokenError returns the status of what a TokenStore says of a token.

@@ -19,26 +19,27 @@ import (
 
 // tokenList is a TokenStore in memory, which fails with err.
 type tokenList struct {
-	tokens []access.Token
-	err    error
+	tokens  []access.Token
+	removed string // is said to have been removed as well
+	err     error
 }
 
 func (l *tokenList) List() []access.Token { return l.tokens }
 
-func (l *tokenList) Add(_ context.Context, t access.Token) error {
+func (l *tokenList) Add(_ context.Context, t access.Token) (string, error) {
 	next, err := access.AddToken(l.tokens, t)
 	if err = errors.Join(err, l.err); err == nil {
 		l.tokens = next
 	}
-	return err
+	return l.removed, err
 }
 
-func (l *tokenList) Remove(_ context.Context, name string) error {
+func (l *tokenList) Remove(_ context.Context, name string) (string, error) {
 	next, err := access.RemoveToken(l.tokens, name)
 	if err = errors.Join(err, l.err); err == nil {
 		l.tokens = next
 	}
-	return err
+	return l.removed, err
 }
 
 // Tokens are made, listed and revoked over gRPC. Each change is recorded, and neither answers nor records have a digest.
@@ -89,6 +90,15 @@ func TestChangesOfTokens(t *testing.T) {
 	entries := f.audit.Entries()
 	if len(entries) != 9 || entries[0].Target != "checkout check:shop,metrics" || entries[0].Outcome != "OK" || entries[7].Action != "Cluster.RevokeToken" {
 		t.Errorf("recorded: %+v", entries)
+	}
+	store.err, store.removed = nil, "early, late"
+	if err := errors.Join(create("ci", "check", make([]byte, 32)), revoke("ci")); err != nil {
+		t.Error(err)
+	}
+	entries = f.audit.Entries()
+	const removed = "; removed from a restored etcd: early, late"
+	if created, revoked := entries[len(entries)-2].Target, entries[len(entries)-1].Target; created != "ci check"+removed || revoked != "ci"+removed {
+		t.Errorf("recorded: %q, %q", created, revoked)
 	}
 	if text := to.String(); strings.Contains(text, digest.String()) || strings.Contains(text, "weir_secret") {
 		t.Errorf("a record has a secret: %s", text)

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/http"
@@ -40,6 +41,9 @@ func (o Options) badAdmin() string {
 	}
 	return o.badListener(o.Admin)
 }
+
+// callsAt returns where others ask this node for changes, as host:port.
+func (o Options) callsAt() string { return cmp.Or(o.advertisedAdmin(), o.Advertise) }
 
 // advertisedAdmin returns where others reach the admin port: a wildcard stands for the host of Advertise.
 func (o Options) advertisedAdmin() string {

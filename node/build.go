@@ -1,7 +1,6 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -231,7 +230,7 @@ func (n *node) openStore(ctx context.Context) (err error) {
 	}
 	cfg := rules.StoreConfig{
 		Backend: n.registry, Name: "etcd:" + n.registry.RulesKey(), MaxSize: etcd.MaxRules, Options: n.opts.rules(), Logger: n.log, Metrics: n.metrics,
-		Node: cmp.Or(n.opts.advertisedAdmin(), n.opts.Advertise),
+		Node: n.opts.callsAt(),
 	}
 	if n.offline.Load() {
 		n.store, err = rules.RestoreStore(cfg, n.state.Found().Rules)

@@ -151,20 +151,25 @@ func (c *clusterTokens) Err() error {
 func (c *clusterTokens) List() []access.Token { return c.tokens.List(access.FromCluster) }
 
 // Add implements api.TokenStore. It removes revoked tokens that a restored etcd has again.
-func (c *clusterTokens) Add(ctx context.Context, t access.Token) error {
-	return c.change(ctx, func(tokens []access.Token) ([]access.Token, error) {
+func (c *clusterTokens) Add(ctx context.Context, t access.Token) (removed string, err error) {
+	return c.change(ctx, func(tokens []access.Token) (next, revoked []access.Token, err error) {
 		if c.isRevoked(t) {
-			return nil, access.ErrTokenRevoked
+			return nil, nil, access.ErrTokenRevoked
 		}
-		return access.AddToken(c.withoutRevoked(tokens), t)
+		tokens, revoked = c.divide(tokens)
+		next, err = access.AddToken(tokens, t)
+		return next, revoked, err
 	})
 }
 
 // Remove implements api.TokenStore. It removes revoked tokens that a restored etcd has again, and finds those by their names.
-func (c *clusterTokens) Remove(ctx context.Context, name string) error {
-	return c.change(ctx, func(tokens []access.Token) ([]access.Token, error) {
-		rest, err := access.RemoveToken(tokens, name)
-		return c.withoutRevoked(rest), err
+func (c *clusterTokens) Remove(ctx context.Context, name string) (removed string, err error) {
+	return c.change(ctx, func(tokens []access.Token) (next, revoked []access.Token, err error) {
+		if tokens, err = access.RemoveToken(tokens, name); err != nil {
+			return nil, nil, err
+		}
+		next, revoked = c.divide(tokens)
+		return next, revoked, nil
 	})
 }
 
@@ -183,35 +188,39 @@ func (c *clusterTokens) isRevoked(t access.Token) bool {
 	return c.revoked.has(t.Digest)
 }
 
-func (c *clusterTokens) withoutRevoked(tokens []access.Token) []access.Token {
+func (c *clusterTokens) divide(tokens []access.Token) (inForce, revoked []access.Token) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	rest, removed := c.revoked.divide(tokens)
-	if len(removed) > 0 {
-		c.log.Warn("tokens that were revoked are removed from etcd, which was restored", "tokens", tokenNames(removed))
-	}
-	return rest
+	return c.revoked.divide(tokens)
 }
 
-// change stores the tokens as change makes them of those that are stored.
-func (c *clusterTokens) change(ctx context.Context, change func([]access.Token) ([]access.Token, error)) error {
+// change stores the tokens as edit makes them of those that are stored, and returns the names of the revoked ones that it leaves out.
+func (c *clusterTokens) change(ctx context.Context, edit func([]access.Token) (next, revoked []access.Token, err error)) (removed string, err error) {
 	for range tokenAttempts {
 		text, revision, err := c.registry.ReadTokens(ctx)
 		if err != nil {
-			return err
+			return "", err
 		}
 		tokens, err := access.ParseTokens(string(text))
 		if err != nil {
-			return fmt.Errorf("the tokens in etcd cannot be used: %w", err)
+			return "", fmt.Errorf("the tokens in etcd cannot be used: %w", err)
 		}
 		c.noteRead(text, tokens)
-		if tokens, err = change(tokens); err != nil {
-			return err
+		next, revoked, err := edit(tokens)
+		if err != nil {
+			return "", err
 		}
-		stored, err := c.registry.SwapTokens(ctx, []byte(access.FormatTokens(tokens)), revision)
-		if err != nil || stored != 0 {
-			return err
+		stored, err := c.registry.SwapTokens(ctx, []byte(access.FormatTokens(next)), revision)
+		if err != nil {
+			return "", err
 		}
+		if stored == 0 {
+			continue
+		}
+		if len(revoked) > 0 {
+			c.log.Warn("tokens that were revoked have been removed from etcd, which was restored", "tokens", tokenNames(revoked))
+		}
+		return tokenNames(revoked), nil
 	}
-	return errTokensBusy
+	return "", errTokensBusy
 }

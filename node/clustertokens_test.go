@@ -1,8 +1,10 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,7 +50,8 @@ func TestClusterTokens(t *testing.T) {
 		return err == nil
 	}
 	add := func(name, secret string) error {
-		return c.Add(t.Context(), access.Token{Name: name, Grants: []access.Grant{{Role: access.Check}}, Digest: access.Hash(secret)})
+		_, err := c.Add(t.Context(), access.Token{Name: name, Grants: []access.Grant{{Role: access.Check}}, Digest: access.Hash(secret)})
+		return err
 	}
 	stored.others = tokenAttempts - 1
 	if err := errors.Join(add("a", "1"), add("b", "2")); err != nil {
@@ -64,10 +67,10 @@ func TestClusterTokens(t *testing.T) {
 		t.Error(err)
 	}
 	stored.others = tokenAttempts
-	if err := c.Remove(t.Context(), "a"); !errors.Is(err, errTokensBusy) {
+	if _, err := c.Remove(t.Context(), "a"); !errors.Is(err, errTokensBusy) {
 		t.Error(err)
 	}
-	if err := c.Remove(t.Context(), "a"); err != nil {
+	if _, err := c.Remove(t.Context(), "a"); err != nil {
 		t.Error(err)
 	}
 	if c.use(stored.text); knows("1") || !knows("2") {
@@ -112,11 +115,11 @@ func TestRevokedTokensStayRevoked(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	must(c.Add(t.Context(), token("early", "1")))
-	must(c.Add(t.Context(), token("kept", "2")))
+	must(errorOf(c.Add(t.Context(), token("early", "1"))))
+	must(errorOf(c.Add(t.Context(), token("kept", "2"))))
 	c.use(stored.text)
 	backup := stored.text
-	must(c.Remove(t.Context(), "early"))
+	must(errorOf(c.Remove(t.Context(), "early")))
 	c.use(stored.text)
 	kept := &etcd.Known{Tokens: stored.text, Revoked: c.seenRevoked()}
 	before := &etcd.Known{Tokens: backup} // of a node that did not run when the token was revoked
@@ -145,22 +148,22 @@ func TestRevokedTokensStayRevoked(t *testing.T) {
 	check(missed)
 
 	stored.text = backup
-	if err := c.Add(t.Context(), token("early", "1")); !errors.Is(err, access.ErrTokenRevoked) {
+	if _, err := c.Add(t.Context(), token("early", "1")); !errors.Is(err, access.ErrTokenRevoked) {
 		t.Errorf("a revoked token is added again: %v", err)
 	}
-	must(c.Add(t.Context(), token("early", "3")))
+	must(errorOf(c.Add(t.Context(), token("early", "3"))))
 	if c.use(stored.text); knows("1") || !knows("2") || !knows("3") || c.Returned() != "" {
 		t.Errorf("after the next change: %s, returned %q", stored.text, c.Returned())
 	}
 	stored.text = backup
 	c.use(backup)
-	must(c.Remove(t.Context(), "early"))
+	must(errorOf(c.Remove(t.Context(), "early")))
 	if c.use(stored.text); c.Returned() != "" || strings.Contains(string(stored.text), "early") || !knows("2") {
 		t.Errorf("revoked once more: %s", stored.text)
 	}
 	stored.text = backup
 	c.use(backup)
-	must(c.Remove(t.Context(), "kept"))
+	must(errorOf(c.Remove(t.Context(), "kept")))
 	if c.use(stored.text); c.Returned() != "" || len(stored.text) > 0 && strings.Contains(string(stored.text), "early") {
 		t.Errorf("after another one was revoked: %s", stored.text)
 	}
@@ -236,17 +239,49 @@ func TestRevokedTokenIsNotCreatedAtOnce(t *testing.T) {
 	var tokens access.Tokens
 	revokes, lags := &clusterTokens{registry: &stored, tokens: &tokens, log: quiet()}, &clusterTokens{registry: &stored, tokens: &tokens, log: quiet()}
 	ci := access.Token{Name: "ci", Grants: []access.Grant{{Role: access.Check}}, Digest: access.Hash("1")}
-	if err := errors.Join(revokes.Add(t.Context(), ci), revokes.Add(t.Context(), access.Token{Name: "other", Grants: ci.Grants, Digest: access.Hash("2")})); err != nil {
+	if err := errors.Join(errorOf(revokes.Add(t.Context(), ci)), errorOf(revokes.Add(t.Context(), access.Token{Name: "other", Grants: ci.Grants, Digest: access.Hash("2")}))); err != nil {
 		t.Fatal(err)
 	}
 	revokes.use(stored.text)
 	lags.use(stored.text)
-	if err := revokes.Remove(t.Context(), "ci"); err != nil {
+	if _, err := revokes.Remove(t.Context(), "ci"); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []*clusterTokens{revokes, lags} {
-		if err := c.Add(t.Context(), ci); !errors.Is(err, access.ErrTokenRevoked) {
+		if _, err := c.Add(t.Context(), ci); !errors.Is(err, access.ErrTokenRevoked) {
 			t.Errorf("created again: %v", err)
 		}
 	}
 }
+
+// A change of the tokens names the revoked ones that it has removed as well, in its answer and in the log, and only if it has stored that.
+func TestRemovalFromRestoredEtcd(t *testing.T) {
+	var logs bytes.Buffer
+	var tokens access.Tokens
+	stored := &tokensInMemory{}
+	c := &clusterTokens{registry: stored, tokens: &tokens, log: slog.New(slog.NewTextHandler(&logs, nil))}
+	for _, name := range []string{"early", "kept"} {
+		if _, err := c.Add(t.Context(), access.Token{Name: name, Grants: []access.Grant{{Role: access.Check}}, Digest: access.Hash(name)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	backup := stored.text
+	c.use(backup)
+	if removed, err := c.Remove(t.Context(), "early"); err != nil || removed != "" {
+		t.Fatalf("%v, removed as well: %q", err, removed)
+	}
+	c.use(stored.text)
+	stored.text = backup
+	c.use(backup)
+	const said = "have been removed from etcd"
+	stored.others = tokenAttempts
+	if removed, err := c.Remove(t.Context(), "kept"); !errors.Is(err, errTokensBusy) || removed != "" || strings.Contains(logs.String(), said) {
+		t.Errorf("nothing was stored: %v, removed %q, the log is\n%s", err, removed, &logs)
+	}
+	stored.others = tokenAttempts - 1
+	if removed, err := c.Remove(t.Context(), "kept"); err != nil || removed != "early" || strings.Count(logs.String(), said) != 1 {
+		t.Errorf("%v, removed %q, the log is\n%s", err, removed, &logs)
+	}
+}
+
+func errorOf(_ string, err error) error { return err }

@@ -128,7 +128,7 @@ func (n *node) certProblems(now time.Time) (problems []string) {
 		problems = append(problems, fmt.Sprintf("the tokens in etcd as they are now cannot be used, the tokens before stay in force: %v", err))
 	}
 	if names := n.clusterTokens.Returned(); names != "" {
-		problems = append(problems, fmt.Sprintf("etcd was restored: it has tokens again that were revoked: %s; they stay revoked on each node that has seen it, until weir tokens revoke NAME, or any other change of the tokens, removes them from etcd", names))
+		problems = append(problems, fmt.Sprintf("etcd was restored: it has tokens again that were revoked: %s; they stay revoked on each node that has seen it, until weir tokens revoke NAME --node %s, or any other change of the tokens through this node, removes them from etcd", names, n.opts.callsAt()))
 	}
 	if ends := n.certs.Expires(); ends.Sub(now) < expiresSoon {
 		problems = append(problems, fmt.Sprintf("the certificate of this node ends at %v: put a new one in its place (weir certs node %s)", ends.UTC().Format(time.RFC3339), n.opts.ID))
