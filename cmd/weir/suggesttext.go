@@ -13,6 +13,9 @@ func formatSuggestion(s *backtest.Suggestion) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%d lines, %s to %s\n", s.Lines, instantText(s.First), instantText(s.Last))
 	formatTrouble(&out, &s.LogFacts)
+	for _, text := range s.Notes {
+		fmt.Fprintf(&out, "note     %s\n", text)
+	}
 	for i := range s.Rules {
 		formatRuleSuggestion(&out, &s.Rules[i])
 	}

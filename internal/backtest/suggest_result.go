@@ -18,6 +18,8 @@ type Suggestion struct {
 	Touch    float64          `json:"touch_percent"`
 	Headroom float64          `json:"headroom_percent"`
 	Rules    []RuleSuggestion `json:"rules"`
+	// Notes are what to know about the log before using Limits of any rule.
+	Notes []string `json:"notes,omitempty"`
 
 	set *rules.Set
 	own bool // the rules are made of SuggestConfig.Per
@@ -112,7 +114,31 @@ func (s *Suggester) Result() *Suggestion {
 			all.Rules = append(all.Rules, s.suggest(p))
 		}
 	}
+	all.noteLog()
 	return all
+}
+
+// noticeable is the share of the lines from which on it matters that they are wrong.
+const noticeable = 0.01
+
+// noteLog says what is wrong with the log as a whole.
+func (s *Suggestion) noteLog() {
+	add := func(format string, args ...any) { s.Notes = append(s.Notes, fmt.Sprintf(format, args...)) }
+	if left := s.Lines - s.Read(); float64(left) > noticeable*float64(s.Lines) {
+		add("Only %d of %d lines could be read: the limits are those of these lines.", s.Read(), s.Lines)
+	}
+	if float64(s.Backward) > noticeable*float64(s.Read()) {
+		add("Of %d lines, %d are earlier than one before, and count as of its instant, so limits may be far too high. Merge the logs of several servers by time.", s.Read(), s.Backward)
+	}
+}
+
+// Read is how many lines the limits are made of: those that are not Skipped.
+func (s *Suggestion) Read() int64 {
+	n := s.Lines
+	for _, skipped := range s.Skipped {
+		n -= skipped
+	}
+	return n
 }
 
 // suggest finds the limits of a rule.

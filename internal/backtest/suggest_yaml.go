@@ -2,6 +2,7 @@ package backtest
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -110,9 +111,12 @@ func (s *Suggestion) YAML() ([]byte, error) {
 		return nil, err
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Limits suggested from %d lines of a log, which touch at most %v %% of the well-behaved keys of each rule.\n", s.Lines, s.Touch)
+	fmt.Fprintf(&b, "# Limits suggested from %d lines of a log, which touch at most %v %% of the well-behaved keys of each rule.\n", s.Read(), s.Touch)
 	b.WriteString("# They deny nothing yet: raise enforce when what they would deny is what they should. Where the file is applied, its rules\n")
 	b.WriteString("# replace those of the same name: look at \"weir rules diff\" first.\n")
+	for _, text := range append(s.troubles(), s.Notes...) {
+		fmt.Fprintf(&b, "# %s\n", text)
+	}
 	for i := range s.Rules {
 		r := &s.Rules[i]
 		fmt.Fprintf(&b, "#\n# %s/%s\n", r.Domain, r.Rule)
@@ -124,6 +128,20 @@ func (s *Suggestion) YAML() ([]byte, error) {
 		}
 	}
 	return append([]byte(b.String()), body...), nil
+}
+
+// troubles say what is wrong with lines of the log.
+func (s *Suggestion) troubles() (all []string) {
+	for _, name := range slices.Sorted(maps.Keys(s.Skipped)) {
+		all = append(all, fmt.Sprintf("Left out: %d lines, %s.", s.Skipped[name], name))
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Missing)) {
+		all = append(all, fmt.Sprintf("Lines without %q: %d.", name, s.Missing[name]))
+	}
+	if s.Backward > 0 {
+		all = append(all, fmt.Sprintf("Lines earlier than one before: %d, by %s at most.", s.Backward, time.Duration(s.WorstBackward*float64(time.Second))))
+	}
+	return all
 }
 
 // Reasons are the sentences about a rule: why its limits are as they are, and its notes.
