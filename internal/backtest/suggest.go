@@ -60,6 +60,8 @@ type Suggester struct {
 	rules    []*population // by rank; nil for rules that stay as they are
 	kept     int           // keys of all rules
 	agents   agents
+	checks   int64 // of a decision log that count, and how many of them are allowed
+	allowed  int64
 
 	// Used again for each line:
 
@@ -182,6 +184,10 @@ func (s *Suggester) Read(name string, from io.Reader) error { return s.run.Read(
 func (s *Suggester) observe(r *record, c *check) {
 	if c.peek {
 		return
+	}
+	if c.logged != nil {
+		s.checks++
+		s.allowed += int64(b2i(c.logged.allowed))
 	}
 	for i := range c.parts {
 		p := &c.parts[i]

@@ -2,10 +2,30 @@ package backtest
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 )
+
+// A decision log of denials alone says so.
+func TestSuggestOfDenials(t *testing.T) {
+	const note = "No check of the log is allowed, so it does not say what callers need."
+	for allowed, want := range map[string]bool{"false false false": true, "false true false": false} {
+		var log []byte
+		for i, v := range strings.Fields(allowed) {
+			log = fmt.Appendf(log, `{"time":"2026-03-02T09:%02d:00Z","domain":"default","keys":"clear","source":"owner","allowed":%s,"descriptors":[{"tokens":1,"entries":[{"key":"user","value":"a"}]}]}`+"\n", i, v)
+			log = fmt.Appendf(log, `{"time":"2026-03-02T09:%02d:00Z","domain":"default","keys":"clear","source":"owner","allowed":true,"peek":true,"descriptors":[{"tokens":1,"entries":[{"key":"user","value":"a"}]}]}`+"\n", i)
+		}
+		_, found := suggestionOf(t, SuggestConfig{Config: Config{Format: Decisions}}, log)
+		if got := strings.Contains(strings.Join(found.Notes, " "), note); got != want {
+			t.Errorf("allowed: %s: %q", allowed, found.Notes)
+		}
+	}
+	if _, found := suggestionOf(t, SuggestConfig{}, apiLog()); len(found.Notes) > 0 {
+		t.Errorf("%q", found.Notes)
+	}
+}
 
 // A file of rules says which lines it is made of, and what was wrong with the others.
 func TestSuggestNotesOfTheLog(t *testing.T) {

@@ -115,6 +115,9 @@ func (s *Suggester) Result() *Suggestion {
 		}
 	}
 	all.noteLog()
+	if s.checks > 0 && s.allowed == 0 {
+		all.Notes = append(all.Notes, "No check of the log is allowed, so it does not say what callers need. Write it with --decision-log-which all.")
+	}
 	return all
 }
 
