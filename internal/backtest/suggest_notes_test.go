@@ -6,7 +6,53 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
+
+// Of addresses that come once and people who stay, the people are not touched. Signs that people can have are noted if many
+// keys or lines have them.
+func TestSuggestForPeopleWhoStay(t *testing.T) {
+	begin := time.Date(2026, 3, 2, 9, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		name      string
+		once      int
+		stay      int
+		regularly bool // 70 lines, 1 s apart
+		machines  int
+		note      string
+	}{
+		{"two fifths stay", 60, 40, false, 0, "40 keys need far more than half of the others. They are too many to take them for machines, so the limits fit them, too."},
+		{"a tenth stays", 90, 10, false, 10, "10 of 100 keys, with 53% of the lines, are taken for machines by their rate or regular gaps alone. People can have these signs, too: look at the list."},
+		{"one of 300", 299, 1, false, 1, ""},
+		{"one polls", 200, 1, true, 1, "1 of 201 keys, with 26% of the lines, are taken for machines"},
+		{"two fifths poll", 60, 40, true, 40, "40 of 100 keys, with 98% of the lines, are taken for machines"},
+	} {
+		var lines []sampleLine
+		add := func(at time.Time, name string, i int) {
+			lines = append(lines, sampleLine{at, fmt.Sprintf("{\"time\":%q,\"ip\":\"%s%d\"}\n", at.Format(time.RFC3339Nano), name, i)})
+		}
+		for i := range c.once {
+			add(begin.Add(time.Duration(i)*12*time.Second), "once", i)
+		}
+		for i := range c.stay {
+			n, gap := 10, func(j int) int { return j * (j + 1) / 2 } // gaps grow
+			if c.regularly {
+				n, gap = 70, func(j int) int { return j }
+			}
+			for j := range n {
+				add(begin.Add(time.Duration(i*60+gap(j))*time.Second), "stays", i)
+			}
+		}
+		_, found := suggestionOf(t, SuggestConfig{Config: Config{Format: JSON}, Per: [][]string{{"ip"}}, Touch: 1, Headroom: 20}, inOrder(lines))
+		r := found.Rules[0]
+		if notes := strings.Join(r.Notes, "|"); r.MachineKeys != c.machines || c.note == "" && notes != "" || !strings.Contains(notes, c.note) {
+			t.Errorf("%s: %d machines, %q", c.name, r.MachineKeys, notes)
+		}
+		if l := r.Limits[0]; c.machines == 0 && l.Limit+l.Burst < 10 {
+			t.Errorf("%s: people are touched by %+v", c.name, l)
+		}
+	}
+}
 
 // A decision log of denials alone says so.
 func TestSuggestOfDenials(t *testing.T) {

@@ -100,6 +100,8 @@ type Needs struct {
 const (
 	machinesShown = 20
 	touchedShown  = 10
+	guessedKeys   = 5  // percent of the keys, or
+	guessedShare  = 20 // percent of the lines, from which on signs that people can have are noted
 	fewKeys       = 30 // well-behaved ones are too few to tell what others need
 )
 
@@ -157,13 +159,20 @@ func (s *Suggester) suggest(p *population) RuleSuggestion {
 		for _, k := range keys {
 			k.look()
 		}
-		outliers(keys, main)
+		if n := outliers(keys, main); n > 0 {
+			r.Notes = append(r.Notes, fmt.Sprintf("%d keys need far more than half of the others. They are too many to take them for machines, so the limits fit them, too.", n))
+		}
 	}
 	c := &chooser{
 		measures: s.measures, covered: s.run.latest - s.run.first, sampled: p.level > 0, touch: s.config.Touch / 100, headroom: s.config.Headroom / 100,
 	}
 	var machines []*keyStats
+	guessed, guessedLines, lines := 0, int64(0), int64(0)
 	for _, k := range keys {
+		if lines += k.lines; k.guessed() {
+			guessed++
+			guessedLines += k.lines
+		}
 		if len(k.signs) > 0 {
 			machines = append(machines, k)
 		} else {
@@ -181,6 +190,10 @@ func (s *Suggester) suggest(p *population) RuleSuggestion {
 		if r.MachineLines += k.lines; i < machinesShown {
 			r.Machines = append(r.Machines, k.machine(main, typical))
 		}
+	}
+	if 100*guessed >= guessedKeys*len(keys) && guessed > 1 || 100*guessedLines >= guessedShare*lines && guessed > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("%d of %d keys, with %s of the lines, are taken for machines by their rate or regular gaps alone. People can have these signs, too: look at the list.",
+			guessed, len(keys), shareText(guessedLines, lines)))
 	}
 	r.note()
 	return r

@@ -28,6 +28,7 @@ const (
 	rateScore    = 3.5 // of the modified z-score
 	rateFactor   = 4   // times the median, at least
 	rateSpread   = 0.5 // doublings that the deviation is taken to be at least
+	rateMost     = 10  // one key in so many has the sign, at most: more of them are a kind of callers
 )
 
 // look finds the signs of a key that are seen without the others.
@@ -62,8 +63,9 @@ func (k *keyStats) rhythm() (bin int, share float64, n int) {
 
 // outliers gives those keys the sign of the rate whose need of a measure is far above the others'. The score is B.
 // Iglewicz and D. Hoaglin's, "How to Detect and Handle Outliers" (1993), of the logarithms: 0.6745 * (x - median) / MAD.
-// Machines without another sign raise the bound: if they are more than about a quarter of the keys, they hide each other.
-func outliers(all []*keyStats, measure int) {
+// It returns how many keys without another sign are too many to have it: where most addresses come once, people with ten pages
+// are far above the median.
+func outliers(all []*keyStats, measure int) (tooMany int) {
 	var needs []float64
 	for _, k := range all {
 		if len(k.signs) == 0 {
@@ -71,7 +73,7 @@ func outliers(all []*keyStats, measure int) {
 		}
 	}
 	if len(needs) < rateKeys {
-		return
+		return 0
 	}
 	middle := median(needs)
 	for i := range needs {
@@ -79,11 +81,26 @@ func outliers(all []*keyStats, measure int) {
 	}
 	deviation := max(median(needs), 0.6745*rateSpread)
 	least := middle + max(math.Log2(rateFactor), rateScore*deviation/0.6745)
+	alone := 0
+	for _, k := range all {
+		if len(k.signs) == 0 && logNeed(k, measure) > least {
+			alone++
+		}
+	}
+	if rateMost*alone > len(needs) {
+		return alone
+	}
 	for _, k := range all {
 		if logNeed(k, measure) > least {
 			k.signs = append(k.signs, ByRate)
 		}
 	}
+	return 0
+}
+
+// guessed reports whether only signs that people can have, too, take a key for a machine.
+func (k *keyStats) guessed() bool {
+	return len(k.signs) > 0 && !slices.Contains(k.signs, ByAgent) && !slices.Contains(k.signs, ByErrors)
 }
 
 func logNeed(k *keyStats, measure int) float64 {

@@ -187,8 +187,7 @@ func TestMeasuresAreThoseOfTheirTwin(t *testing.T) {
 	}
 }
 
-// The sign of the rate goes by the keys without another sign. A quarter of the keys can be machines; more of them hide
-// each other.
+// The sign of the rate goes by the keys without another sign. At most a tenth of them has it; more are a kind of callers.
 func TestOutliers(t *testing.T) {
 	keys := func(needs ...int64) (all []*keyStats) {
 		for _, n := range needs {
@@ -201,22 +200,33 @@ func TestOutliers(t *testing.T) {
 		name string
 		keys []*keyStats
 		want int
+		many int
 	}{
-		{"people", keys(people...), 0},
-		{"one", keys(append([]int64{900}, people...)...), 1},
-		{"a quarter", keys(append([]int64{900, 901, 902, 903, 904, 905, 906}, people...)...), 7},
-		{"more than a quarter", keys(append([]int64{900, 901, 902, 903, 904, 905, 906, 907, 908}, people...)...), 0},
-		{"alike", keys(append([]int64{17}, slices.Repeat([]int64{4}, 30)...)...), 1},
-		{"not four times", keys(append([]int64{16}, slices.Repeat([]int64{4}, 30)...)...), 0},
-		{"too few", keys(1, 1, 1, 1, 1, 10_000), 0},
+		{"people", keys(people...), 0, 0},
+		{"one", keys(append([]int64{900}, people...)...), 1, 0},
+		{"a tenth", keys(append([]int64{900, 901}, people...)...), 2, 0},
+		{"more than a tenth", keys(append([]int64{900, 901, 902}, people...)...), 0, 3},
+		{"a tenth above those that come once", keys(append(slices.Repeat([]int64{1}, 90), slices.Repeat([]int64{10}, 10)...)...), 10, 0},
+		{"two fifths above those that come once", keys(append(slices.Repeat([]int64{1}, 60), slices.Repeat([]int64{10}, 40)...)...), 0, 40},
+		{"alike", keys(append([]int64{17}, slices.Repeat([]int64{4}, 30)...)...), 1, 0},
+		{"not four times", keys(append([]int64{16}, slices.Repeat([]int64{4}, 30)...)...), 0, 0},
+		{"too few", keys(1, 1, 1, 1, 1, 10_000), 0, 0},
 	} {
-		outliers(c.keys, 0)
+		many := outliers(c.keys, 0)
 		got := 0
 		for _, k := range c.keys {
 			got += len(k.signs)
 		}
-		if got != c.want {
-			t.Errorf("%s: %d keys have the sign, want %d", c.name, got, c.want)
+		if got != c.want || many != c.many {
+			t.Errorf("%s: %d keys have the sign, and %d are too many, want %d and %d", c.name, got, many, c.want, c.many)
 		}
+	}
+	// Keys with another sign are not among those that may be too many.
+	all := keys(append([]int64{900, 900, 900, 900}, people...)...)
+	for _, k := range all[:3] {
+		k.signs = []Sign{ByAgent}
+	}
+	if many := outliers(all, 0); many != 0 || !slices.Contains(all[0].signs, ByRate) || !slices.Contains(all[3].signs, ByRate) {
+		t.Errorf("%d are too many, and the first ones have the signs %v and %v", many, all[0].signs, all[3].signs)
 	}
 }
