@@ -87,23 +87,22 @@ func (p *replayer) Replay(ctx context.Context, b ui.Backtest) (_ *ui.BacktestRes
 
 // begin returns a run of the tried rules against those in force, and the attributes that these rules or the caller name.
 func (p *replayer) begin(b ui.Backtest) (_ *backtest.Run, needed map[string]bool, notes []string, err error) {
-	state := p.state()
-	now := state.Set.Documents()
-	for i := range now {
-		if len(now[i].Descriptors) > 0 {
-			now[i].Descriptors = nil
-			notes = append(notes, fmt.Sprintf("Descriptors of Envoy in the domain %s are left out: they cannot be replayed.", now[i].Domain))
+	c := backtest.Config{Format: b.Format, Domain: b.Domain, MaxBytes: maxReplayMemory, Against: p.state().Set}
+	if b.Format != backtest.Decisions {
+		var described []string
+		if c.Against, described, err = c.Against.WithoutDescriptors(); err != nil {
+			return nil, nil, nil, err
 		}
-	}
-	c := backtest.Config{Format: b.Format, Domain: b.Domain, MaxBytes: maxReplayMemory}
-	if c.Against, err = rules.Compile("rules in force", now); err != nil {
-		return nil, nil, nil, err
+		for _, domain := range described {
+			notes = append(notes, fmt.Sprintf("Descriptors of Envoy in the domain %s are left out: only a decision log has the calls of Envoy.", domain))
+		}
 	}
 	c.Rules = c.Against
 	needed = make(map[string]bool)
-	need(needed, now)
+	need(needed, c.Against.Documents())
 	if strings.TrimSpace(b.Rules) != "" {
-		tried, _, err := state.Set.Options().ParseDocuments("rules", []byte(b.Rules))
+		how := c.Against.Options()
+		tried, _, err := how.ParseDocuments("rules", []byte(b.Rules))
 		if err != nil {
 			return nil, nil, nil, err
 		}
@@ -112,7 +111,7 @@ func (p *replayer) begin(b ui.Backtest) (_ *backtest.Run, needed map[string]bool
 			return nil, nil, nil, err
 		}
 		need(needed, all)
-		if c.Rules, err = rules.Compile("rules", all); err != nil {
+		if c.Rules, err = how.Compile("rules", all); err != nil {
 			return nil, nil, nil, err
 		}
 	}
@@ -259,6 +258,7 @@ func nearKeys(keys []backtest.NearKey) (near []ui.BacktestKey) {
 var skippedWords = map[string]string{
 	"broken": "not of the format", "no_time": "without a time that can be read", "hashed": "with hashes in place of values",
 	"not_decided": "not decided by a node", "refused": "which a node would refuse with an error",
+	"ahead": "more than a day later than most of those after it",
 }
 
 func linesOf(n int64) string {

@@ -14,7 +14,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/rules"
+	envoyrules "github.com/weirlimit/weir/rules/envoy"
 	"github.com/weirlimit/weir/ui"
 )
 
@@ -70,6 +72,44 @@ func TestReplayOfAChangedRule(t *testing.T) {
 		if strings.Contains(strings.Join(res.Notes, " "), "Without") {
 			t.Errorf("%s: fields that no rule asks about are missed: %q", name, res.Notes)
 		}
+	}
+}
+
+// Calls of Envoy in a decision log are held against descriptors, as this node reads them; other logs have none, and a note says so.
+func TestReplayOfDescriptors(t *testing.T) {
+	how := rules.Options{Envoy: envoyrules.Options{Algorithm: algorithms.SlidingWindow}}
+	const edge = "domain: edge\ndescriptors:\n  - {key: user, rate_limit: {unit: minute, requests_per_unit: 6}}\n"
+	set, err := how.Parse("rules", []byte(edge+"---\n"+inForce))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newReplayer(func() *rules.State { return &rules.State{Set: set} }, nil)
+	var log strings.Builder
+	for i := range 10 { // on both sides of a minute: a fixed window has 5 on each
+		fmt.Fprintf(&log, `{"time":"2026-03-02T09:%02d:%02d.5Z","api":"envoy","domain":"edge","keys":"clear","source":"owner","allowed":%t,"descriptors":[{"tokens":1,"entries":[{"key":"user","value":"a"}]}]}`+"\n",
+			(55+i)/60, (55+i)%60, i < 7)
+	}
+	res, err := p.Replay(t.Context(), ui.Backtest{Format: "decisions", Log: strings.NewReader(log.String())})
+	if err != nil || res.Denied != 3 || res.DeniedNow != 3 || res.NewlyDenied != 0 || res.NoRule != 0 || len(res.Notes) > 0 {
+		t.Errorf("as they are: %+v, %v", res, err)
+	}
+	res, err = p.Replay(t.Context(), ui.Backtest{Rules: strings.Replace(edge, "6}", "3}", 1), Format: "decisions", Log: strings.NewReader(log.String())})
+	if err != nil || res.Denied != 6 || res.DeniedNow != 3 || res.NewlyDenied != 3 || len(res.Rules) != 1 || res.Rules[0].Domain != "edge" || res.Rules[0].Top[0].Key != "user=a" {
+		t.Errorf("changed: %+v, %v", res, err)
+	}
+	res, err = p.Replay(t.Context(), ui.Backtest{Format: "json", Log: strings.NewReader(aliceLog())})
+	if want := "Descriptors of Envoy in the domain edge are left out: only a decision log has the calls of Envoy."; err != nil || strings.Join(res.Notes, " ") != want || res.DeniedNow != 10 {
+		t.Errorf("of another format: %+v, %v", res, err)
+	}
+}
+
+// A line far ahead of its time is left out, and a note says so in words.
+func TestReplayOfALineAhead(t *testing.T) {
+	first, rest, _ := strings.Cut(aliceLog(), "\n")
+	log := first + "\n" + `{"time":4000000000,"user":"alice","endpoint":"/posts"}` + "\n" + rest
+	res, err := newTestReplayer(t).Replay(t.Context(), ui.Backtest{Format: "json", Log: strings.NewReader(log)})
+	if want := "Left out: 1 line, more than a day later than most of those after it; the first is log:2."; err != nil || strings.Join(res.Notes, " ") != want {
+		t.Errorf("%+v, %v", res, err)
 	}
 }
 

@@ -17,7 +17,12 @@ import (
 
 // Compile makes a Set of documents, by the same rules as Parse. name stands for
 // the file in messages, which have no line numbers.
-func Compile(name string, docs []Document) (*Set, error) { return Options{}.compile(name, docs) }
+func Compile(name string, docs []Document) (*Set, error) { return Options{}.Compile(name, docs) }
+
+// Compile is Compile for documents that are read in another way.
+func (how Options) Compile(name string, docs []Document) (*Set, error) {
+	return how.compile(name, docs)
+}
 
 func (how Options) compile(name string, docs []Document) (*Set, error) {
 	return newLoader(how).compile(name, docs)

@@ -109,6 +109,20 @@ func (s *Set) DescriptorFiles(domain string) ([]string, error) {
 // Descriptors returns those of a domain, nil if it has none.
 func (s *Set) Descriptors(domain string) *Descriptors { return s.descriptors[domain] }
 
+// WithoutDescriptors returns s without its descriptors, and the domains that have any, in order. Rules that are in force are never an
+// error, even if a file could not have them any more.
+func (s *Set) WithoutDescriptors() (rest *Set, domains []string, err error) {
+	if len(s.descriptors) == 0 {
+		return s, nil, nil
+	}
+	docs := s.Documents()
+	for i := range docs {
+		docs[i].Descriptors = nil
+	}
+	rest, err = s.how.compileStored("rules in force", docs)
+	return rest, slices.Sorted(maps.Keys(s.descriptors)), err
+}
+
 // HasDomain reports whether there are rules of that domain.
 func (s *Set) HasDomain(domain string) bool {
 	return s.domains[domain] != nil || s.descriptors[domain] != nil

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -141,5 +142,29 @@ func TestDomainWithoutRules(t *testing.T) {
 		if err == nil && set.HasDomain("d") == strings.Contains(c.text, "rules") {
 			t.Errorf("%q as %v: has the domain: %t", c.text, c.files, set.HasDomain("d"))
 		}
+	}
+}
+
+// Without descriptors, the other rules stay as they are: read in the same way, and with what a file could not have any more.
+func TestWithoutDescriptors(t *testing.T) {
+	how := Options{Envoy: envoy.Options{Algorithm: algorithms.GCRA}}
+	text := parse(t, "domain: d\nrules: [{id: b, limits: [{limit: 1, window: 1s}]}]\n")
+	if rest, domains, err := text.WithoutDescriptors(); rest != text || len(domains) > 0 || err != nil {
+		t.Errorf("%v, %q, %v, want the same set", rest, domains, err)
+	}
+	rules := []Spec{spec("a//b", 1), spec("c", 2)} // no path can hold the first name
+	set, err := how.compileStored("stored", []Document{
+		{Domain: "d", Rules: rules},
+		{Domain: "edge", Descriptors: []envoy.Spec{{Key: "user", RateLimit: &envoy.RateLimitSpec{Unit: "minute", RequestsPerUnit: 6}}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rest, domains, err := set.WithoutDescriptors()
+	if err != nil || !slices.Equal(domains, []string{"edge"}) || rest.Len() != 2 || rest.Options() != how || rest.HasDomain("edge") {
+		t.Fatalf("%+v, %q, %v", rest, domains, err)
+	}
+	if got := rest.Documents(); len(got) != 1 || !reflect.DeepEqual(got[0].Rules, rules) {
+		t.Errorf("%+v", got)
 	}
 }
