@@ -33,6 +33,7 @@ import (
 const (
 	maxTail          = 4 << 20 // bytes from the end, for the last decisions of one request
 	maxLastDecisions = 20
+	tailPatience     = time.Second // for other callers that read it
 	maxHourFiles     = 16
 )
 
@@ -222,28 +223,45 @@ func timeOfLine(line []byte) time.Time {
 	return at
 }
 
-// lastDecisions implements ui.Config.LastDecisions.
-func (n *node) lastDecisions(h ring.Hasher) func(context.Context, *weirv1.RateLimitRequest) (ui.Decisions, error) {
-	return func(_ context.Context, req *weirv1.RateLimitRequest) (ui.Decisions, error) {
-		o := &n.opts
-		all := ui.Decisions{Node: o.ID, Kept: o.decisionFile() != "", Which: o.DecisionLogWhich, How: howToLogDecisions}
-		if !all.Kept {
-			return all, nil
-		}
-		value := req.GetIdentifier()
-		if o.DecisionLogKeys != decisionlog.Clear {
-			value = api.HashedValue(h, req.GetIdentifierType(), value)
-		}
-		tail, err := tailOf(o.DecisionLog, maxTail)
-		if err != nil {
-			return all, status.Errorf(codes.Unavailable, "decision log: %v", err)
-		}
-		all.List = decisionsOf(tail, cmp.Or(req.GetDomain(), api.DefaultDomain), req.GetIdentifierType(), value)
-		return all, nil
-	}
+// decisionTail looks for decisions in the end of the decision log, for one caller at a time.
+type decisionTail struct {
+	opts    *Options
+	hasher  ring.Hasher
+	reading chan struct{} // has room for one
 }
 
-// tailOf returns the last whole lines of a file, of that many bytes at most.
+func newDecisionTail(opts *Options, h ring.Hasher) *decisionTail {
+	return &decisionTail{opts: opts, hasher: h, reading: make(chan struct{}, 1)}
+}
+
+// LastDecisions implements ui.Config.LastDecisions.
+func (t *decisionTail) LastDecisions(ctx context.Context, req *weirv1.RateLimitRequest) (ui.Decisions, error) {
+	o := t.opts
+	all := ui.Decisions{Node: o.ID, Kept: o.decisionFile() != "", Which: o.DecisionLogWhich, How: howToLogDecisions}
+	if !all.Kept {
+		return all, nil
+	}
+	value := req.GetIdentifier()
+	if o.DecisionLogKeys != decisionlog.Clear {
+		value = api.HashedValue(t.hasher, req.GetIdentifierType(), value)
+	}
+	ctx, cancel := context.WithTimeout(ctx, tailPatience)
+	defer cancel()
+	select {
+	case t.reading <- struct{}{}:
+		defer func() { <-t.reading }()
+	case <-ctx.Done():
+		return all, status.Error(codes.ResourceExhausted, "this node reads its decision log for other callers; try again")
+	}
+	tail, err := tailOf(o.DecisionLog, maxTail)
+	if err != nil {
+		return all, status.Errorf(codes.Unavailable, "decision log: %v", err)
+	}
+	all.List = decisionsOf(tail, cmp.Or(req.GetDomain(), api.DefaultDomain), req.GetIdentifierType(), value)
+	return all, nil
+}
+
+// tailOf returns the last whole lines of a file, of that many bytes at most. It allocates no more than these.
 func tailOf(path string, most int64) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -258,10 +276,12 @@ func tailOf(path string, most int64) ([]byte, error) {
 		return nil, fmt.Errorf("%s is no regular file", path)
 	}
 	from := max(0, info.Size()-most)
-	tail, err := io.ReadAll(io.NewSectionReader(file, from, info.Size()-from))
-	if err != nil {
+	tail := make([]byte, info.Size()-from)
+	n, err := file.ReadAt(tail, from)
+	if err != nil && !errors.Is(err, io.EOF) { // the file may be shorter by now
 		return nil, err
 	}
+	tail = tail[:n]
 	if from > 0 {
 		_, tail, _ = bytes.Cut(tail, []byte{'\n'})
 	}

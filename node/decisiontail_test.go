@@ -8,9 +8,16 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/weirlimit/weir/internal/decisionlog"
+	"github.com/weirlimit/weir/ring"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
 func lineAt(at time.Time, user, rule string, allowed bool) string {
@@ -56,6 +63,34 @@ func TestLastDecisions(t *testing.T) {
 			t.Errorf("the last %d bytes: %q, %v; want %q", most, tail, err, want)
 		}
 	}
+}
+
+// A caller waits for a moment while the log is read for another one, and the log is read into memory of its size.
+func TestLastDecisionsForOneAtATime(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "decisions.log")
+	if err := os.WriteFile(path, []byte(strings.Repeat(lineAt(time.Unix(1_700_000_000, 0), "u", "posts", true), 5000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, most := range []int64{1 << 20, maxTail} {
+		if tail, err := tailOf(path, most); err != nil || len(tail) == 0 || int64(cap(tail)) > min(most, int64(len(tail))+1000) {
+			t.Errorf("%d bytes at most: %d in a buffer of %d, %v", most, len(tail), cap(tail), err)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		d := newDecisionTail(&Options{DecisionLog: path, DecisionLogKeys: decisionlog.Clear}, ring.Hasher{})
+		req := &weirv1.RateLimitRequest{IdentifierType: "user", Identifier: "u"}
+		d.reading <- struct{}{}
+		begun := time.Now()
+		if all, err := d.LastDecisions(t.Context(), req); status.Code(err) != codes.ResourceExhausted || len(all.List) > 0 || time.Since(begun) != tailPatience {
+			t.Errorf("while another caller reads: %d decisions, %v, after %v", len(all.List), err, time.Since(begun))
+		}
+		time.AfterFunc(tailPatience/2, func() { <-d.reading })
+		for range 2 {
+			if all, err := d.LastDecisions(t.Context(), req); err != nil || len(all.List) != maxLastDecisions {
+				t.Errorf("after another caller: %d decisions, %v", len(all.List), err)
+			}
+		}
+	})
 }
 
 // A file is an older one of a log if its name has the time at which it was finished, and else is none: also if the log's name has no

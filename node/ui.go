@@ -31,7 +31,7 @@ func (n *node) newUI(h ring.Hasher) (err error) {
 		Secure:        n.certs != nil,
 		HashedKeys:    n.opts.TopKeys == decisionlog.Hashed,
 		Backtest:      replays.Replay,
-		LastDecisions: n.lastDecisions(h),
+		LastDecisions: newDecisionTail(&n.opts, h).LastDecisions,
 		OtherEvents: func(ctx context.Context) ([]ui.Event, []string) {
 			events, silent := n.ownership.OtherEvents(ctx)
 			var all []ui.Event
