@@ -115,6 +115,9 @@ func TestCostOfADashboard(t *testing.T) {
 		<-time.NewTimer(measured).C
 		return process.CPU(t, n.PID()) - before
 	}
+	for range 500 { // keys that are listed
+		check(t, n)
+	}
 	b := open(t)
 	b.visit("about:blank")
 	idle := measure()
@@ -123,12 +126,21 @@ func TestCostOfADashboard(t *testing.T) {
 		b.visit("http://" + n.HTTP + "/ui/")
 		paints = append(paints, b.paint())
 	}
-	watched := measure()
-	cost := float64(watched-idle) / float64(measured) * 100
-	t.Logf("%.2f %% of a processor more than the %.2f %% without a page; first paints %v", cost, float64(idle)/float64(measured)*100, paints)
-	if cost > 1 {
-		t.Errorf("an open dashboard costs %.2f %% of a processor", cost)
+	asking := map[string]time.Duration{"/ui/": 0, "/ui/top": 0, "/ui/ring": 0} // the pages that ask for news
+	for page := range asking {
+		b.visit("http://" + n.HTTP + page)
+		asking[page] = measure()
 	}
+	b.visit("about:blank")
+	idle = min(idle, measure()) // a node that has just begun does more
+	for page, used := range asking {
+		cost := float64(used-idle) / float64(measured) * 100
+		t.Logf("%s: %.2f %% of a processor more than the %.2f %% without a page", page, cost, float64(idle)/float64(measured)*100)
+		if cost > 1 {
+			t.Errorf("%s, open, costs %.2f %% of a processor", page, cost)
+		}
+	}
+	t.Logf("first paints %v", paints)
 	best := paints[0]
 	for _, p := range paints {
 		best = min(best, p)

@@ -169,6 +169,11 @@ func TestTopKeys(t *testing.T) {
 	b.visit("http://" + nodes[0].HTTP + "/ui/top?rule=none")
 	b.await("#top", `has no rule "none"`)
 	b.accessible()
+	nodes[0].Kill()
+	b.await("#live-state", "This node does not answer since")
+	b.accessible()
+	nodes[0].Restart()
+	b.await("#live-state", "Which keys clients ask for most")
 }
 
 // The ring changes in the open page when a node comes, and a click on a node shows its partitions.
@@ -195,4 +200,6 @@ func TestRingMoves(t *testing.T) {
 		return nil
 	})
 	b.accessible()
+	a.Kill()
+	b.await("#live-state", "This node does not answer since")
 }

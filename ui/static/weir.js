@@ -49,13 +49,24 @@
     }
   }
 
+  // A page whose node is silent says since when, until the node answers again.
+  function silence() {
+    const state = byId("live-state"), said = state.innerHTML;
+    let failed = 0;
+    return (answered) => {
+      if (answered) {
+        if (failed > 1) state.innerHTML = said;
+        failed = 0;
+      } else if (++failed === 2) state.textContent = "This node does not answer since " + new Date().toLocaleTimeString() + ". What you see is from before.";
+    };
+  }
+
   function overview() {
-    const first = byId("points"), state = byId("live-state");
+    const first = byId("points");
     if (!first) return;
     points = JSON.parse(first.textContent);
     redraw();
-    const said = state.innerHTML;
-    let failed = 0;
+    const tell = silence();
     const look = async () => {
       if (!document.hidden) {
         try {
@@ -67,10 +78,9 @@
           points = points.concat(answer.points).slice(-keep);
           for (const c of charts) c.plot.setData(columns(c.from, c.to));
           replace(answer.parts);
-          if (failed) state.innerHTML = said;
-          failed = 0;
+          tell(true);
         } catch {
-          if (++failed === 2) state.textContent = "This node does not answer since " + new Date().toLocaleTimeString() + ". What you see is from before.";
+          tell(false);
         }
       }
       setTimeout(look, every);
@@ -122,19 +132,24 @@
   // A part of a page that says where it comes from is asked for again and again, and replaced if it differs. While the focus is in
   // it, it stays as it is.
   function live(at) {
+    const tell = silence();
     let shown = null;
     const look = async () => {
-      if (!document.hidden && !at.contains(document.activeElement)) {
+      if (!document.hidden) {
         try {
           const version = at.querySelector("[data-version]");
           const seen = version ? "&seen=" + encodeURIComponent(version.dataset.version) : "";
           const response = await fetch(at.dataset.live + seen, { signal: AbortSignal.timeout(5000), redirect: "error" });
           if (response.status === 401) { location.reload(); return; }
+          if (!response.ok) throw new Error(String(response.status));
           if (response.status === 200) {
             const html = await response.text();
             if (html !== shown && !at.contains(document.activeElement)) { shown = html; at.innerHTML = html; } // of our own templates, which escape
           }
-        } catch { /* the next time may do */ }
+          tell(true);
+        } catch {
+          tell(false);
+        }
       }
       setTimeout(look, every);
     };
