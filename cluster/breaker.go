@@ -24,6 +24,7 @@ type breaker struct {
 	lastLate time.Time // when the last of them was counted
 	pingSent time.Time // of the ping that was not yet answered; zero if none
 	heard    time.Time // when the peer last said anything
+	ticked   time.Time // when tick was last called; zero if it was not
 }
 
 func (b *breaker) connected(now time.Time) { *b = breaker{attempt: b.attempt, heard: now} }
@@ -70,12 +71,21 @@ func (b *breaker) greeted(now time.Time) {
 	b.healthy = true
 }
 
-// tick is called every probeEvery. It reports whether to send a ping now.
+// tick is called every probeEvery. It reports whether to send a ping now. Time in which this node itself was stopped, as a late call
+// shows, is no silence of the peer.
 func (b *breaker) tick(now time.Time) (ping bool) {
+	stopped := now.Sub(b.ticked) - probeEvery
+	if b.ticked.IsZero() || stopped < suspendAfter {
+		stopped = 0
+	}
+	b.ticked = now
+	if stopped > 0 {
+		b.heard, b.pingSent = b.heard.Add(stopped), time.Time{}
+	}
 	if now.Sub(b.heard) >= silence {
 		b.healthy = false
 	}
-	quiet := now.Sub(b.heard) >= probeEvery
+	quiet := now.Sub(b.heard) >= probeEvery || stopped > 0
 	if b.pingSent.IsZero() && (quiet || !b.healthy) {
 		b.pingSent = now
 		return true

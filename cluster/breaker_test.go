@@ -56,6 +56,8 @@ func TestBreakerTimeline(t *testing.T) {
 			late(10, 35, true), late(10, 35, true), late(11, 36, true), late(12, 37, true), late(13, 38, true))},
 		{"callers in a hurry do not count", append(up[:3:3],
 			late(10, 34, true), late(40, 64, true), late(70, 94, true), late(100, 124, true))},
+		{"time in which this node was stopped is no silence", append(up[:3:3],
+			ping(251, true), pong(252, true), ping(7252, true), quiet(7502, true), quiet(7752, true), quiet(8002, false), pong(8003, false))},
 		{"a slow pong does not close it, a quick one does", append(up[:3:3],
 			late(10, 35, true), late(40, 65, true), late(70, 95, false),
 			ping(250, false), pong(280, false), ping(500, false), pong(525, true))},

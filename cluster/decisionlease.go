@@ -115,6 +115,11 @@ func (l *decisionLease) returns(now time.Time, within time.Duration) bool {
 	}
 }
 
+// wasStopped reports whether this node has gone on within that time after a stop, or is about to find so.
+func (l *decisionLease) wasStopped(now time.Time, within time.Duration) bool {
+	return !l.alone() && (now.Sub(l.looked) >= suspendAfter || now.Sub(l.returned) < within)
+}
+
 func (l *decisionLease) alone() bool { return len(l.heard) == 0 }
 
 // until returns when this node ceases to decide unless it looks again, the zero time if it

@@ -161,3 +161,10 @@ func (k *Ownership) Returning() <-chan struct{} {
 	}
 	return nil
 }
+
+// WasStopped implements Locator.
+func (k *Ownership) WasStopped() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.lease.wasStopped(time.Now(), returnWithin)
+}

@@ -114,6 +114,51 @@ func TestHaltedOwnerGathersGrants(t *testing.T) {
 	}
 }
 
+// TestHaltedStandby halts a node while the others use up all keys. It stands by for some of them, has a copy from before the halt, and is asked for them
+// as soon as it goes on, before it has heard anything: it grants nothing of them.
+func TestHaltedStandby(t *testing.T) {
+	for _, halt := range []time.Duration{300 * time.Millisecond, time.Second, 5 * time.Second} {
+		t.Run(halt.String(), func(t *testing.T) {
+			inOwnership(t, func(_ *testing.T, c *ownershipCluster) {
+				c.hears = 5 * time.Millisecond
+				allowed := make(map[ring.Key]int)
+				for _, id := range []string{"a", "b", "c"} {
+					c.start(id)
+					c.settled()
+				}
+				const keys = 100
+				c.take(allowed, keys, 4)
+				c.replicated()
+				synctest.Wait()
+				b, others := c.alive["b"], []*ownershipNode{c.alive["a"], c.alive["c"]}
+				goOn := b.halt()
+				time.Sleep(halt)
+				for i := range 8 * keys {
+					if ok, _ := c.checkAt(others[i%2], ownershipKey(i%keys)); ok {
+						allowed[ownershipKey(i%keys)]++
+					}
+				}
+				goOn()
+				for i := range keys {
+					key := ownershipKey(i)
+					if b.router.Standby(key) != b.id {
+						continue // nor is one asked for that it owns, which would wait until it may decide
+					}
+					if ok, source := c.checkAt(b, key); ok && source != shard.Unanswered {
+						allowed[key]++
+					}
+				}
+				c.settled()
+				for key, n := range allowed {
+					if n > 10 {
+						t.Errorf("key %v: %d were allowed of 10", key, n)
+					}
+				}
+			})
+		})
+	}
+}
+
 // TestHaltedOwnerWithoutGather is the same without the rule: the owner believes that it has
 // looked at the clock all the time. If nothing is over then, the test above shows nothing.
 func TestHaltedOwnerWithoutGather(t *testing.T) {

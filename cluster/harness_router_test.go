@@ -151,6 +151,8 @@ func (h testLocator) Reaching(id string) (ids []string) {
 
 func (testLocator) Returning() <-chan struct{} { return nil }
 
+func (testLocator) WasStopped() bool { return false }
+
 func (h testLocator) Copy(uint32) (whole, best bool) {
 	if h.former == "" {
 		return false, true

@@ -41,6 +41,9 @@ type Locator interface {
 	// Returning returns a channel that is closed when this node may decide again, if it was suspended
 	// until just now, or else nil.
 	Returning() <-chan struct{}
+	// WasStopped reports whether this node has gone on just now after a stop: that others were silent meanwhile says nothing
+	// of them.
+	WasStopped() bool
 }
 
 // newTable returns the table for v. A partition whose owner is another one than in old is

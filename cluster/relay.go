@@ -95,6 +95,9 @@ func (r *Router) patience() time.Duration { return min(r.attempt*3/4, relayPatie
 // are run, and none is decided that its asker has given up. It returns how long to wait before what Waits is asked again.
 func (r *Router) answerAsStandby(local Local, groups []shard.Group, run []request, how func(i int) role, due time.Time) (wait time.Duration) {
 	others := due.IsZero()
+	if r.locator != nil && r.locator.WasStopped() {
+		wait = r.askAfterStop(groups, how, due, others)
+	}
 	relay := func(as role, by func(*table, *shard.Group, role) int) {
 		wait = max(wait, r.relay(groups, how, due, others, as, by))
 	}
@@ -134,6 +137,32 @@ func (r *Router) answerAsStandby(local Local, groups []shard.Group, run []reques
 		}
 	}
 	return wait
+}
+
+// askAfterStop asks for those groups again that the owners have not decided, as this node was stopped until just now: their connections may have broken
+// meanwhile, or what they said was not heard. It asks until all is decided, for resumePatience at most.
+func (r *Router) askAfterStop(groups []shard.Group, how func(i int) role, due time.Time, others bool) (wait time.Duration) {
+	over := time.Now().Add(min(r.patience(), resumePatience))
+	if !others && due.Before(over) {
+		over = due
+	}
+	for {
+		wait = max(wait, r.relay(groups, how, over, others, asOwner, r.direct))
+		if !anyRedirected(groups, how) || !time.Now().Add(copyPause).Before(over) {
+			return wait
+		}
+		r.pause(context.Background(), copyPause)
+	}
+}
+
+// anyRedirected reports whether a group that this node was asked for as a standby has not been decided by its owner.
+func anyRedirected(groups []shard.Group, how func(i int) role) bool {
+	for i := range groups {
+		if how(i) != asOwner && redirected(&groups[i]) {
+			return true
+		}
+	}
+	return false
 }
 
 // onlyAsRelay reports whether this node was asked for groups only as one that reaches their owner.
