@@ -124,11 +124,12 @@ func TestOlderFilesOfDecisions(t *testing.T) {
 // reading from the first line has.
 func TestSkipBefore(t *testing.T) {
 	path, now := filepath.Join(t.TempDir(), "decisions.log"), time.Now()
-	lines, text := make([]string, 2000), ""
+	lines := make([]string, 2000)
 	for i := range lines {
 		lines[i] = lineAt(now.Add(time.Duration(i)*time.Second), "alice", "posts", true)
 	}
-	if text = strings.Join(lines, ""); len(text) < 4*replayPiece {
+	text := strings.Join(lines, "")
+	if len(text) < 4*replayPiece {
 		t.Fatalf("%d bytes are too few", len(text))
 	}
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
