@@ -16,13 +16,17 @@ import (
 // authenticate callers.
 type Guard struct {
 	// Loopback says that only this machine reaches the server. Its Host is then an
-	// address, localhost, or one of Hosts.
+	// address, localhost, or one of Hosts or Own.
 	Loopback bool
 	// Hosts are further names of the server, as ParseHosts has read them. If there are any, the Host
 	// is an address, localhost, or one of them on every address: a port that a container listens on at all
 	// addresses may be published on loopback only, which the server cannot see. Without them, a server beyond loopback
 	// does not know its names, and accepts all.
 	Hosts []string
+	// Own are names that the server knows of itself, in lower case. They are accepted in addition, and alone refuse no others.
+	Own []string
+	// Refused is called with the Host of each request that is refused for it, at most maxHostName bytes of it; nil is not.
+	Refused func(host string)
 }
 
 // ParseHosts reads names of hosts, without ports.
@@ -47,6 +51,9 @@ func (g Guard) Protect(next http.Handler, refuse func(http.ResponseWriter, *http
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		err := origins.Check(r)
 		if err == nil && (g.Loopback || len(g.Hosts) > 0) && !g.knows(r.Host) {
+			if g.Refused != nil {
+				g.Refused(r.Host[:min(len(r.Host), maxHostName)])
+			}
 			err = fmt.Errorf("host: %.*q is no name of this server: ask localhost or an address, or name it in --http-hosts", maxHostName, r.Host)
 		}
 		if err != nil {
@@ -68,5 +75,5 @@ func (g Guard) knows(host string) bool {
 	}
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	_, err := netip.ParseAddr(strings.Trim(host, "[]"))
-	return err == nil || host == "localhost" || strings.HasSuffix(host, ".localhost") || slices.Contains(g.Hosts, host)
+	return err == nil || host == "localhost" || strings.HasSuffix(host, ".localhost") || slices.Contains(g.Hosts, host) || slices.Contains(g.Own, host)
 }

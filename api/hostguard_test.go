@@ -3,6 +3,7 @@ package api
 import (
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -102,6 +103,31 @@ func TestPagesOfOtherOrigins(t *testing.T) {
 		if w.Code != want {
 			t.Errorf("%s with names given: %d, want %d", host, w.Code, want)
 		}
+	}
+	// Names of the server itself need not be given, and refuse no others.
+	var refused []string
+	for _, tc := range []struct {
+		guard Guard
+		host  string
+		want  int
+	}{
+		{Guard{Hosts: []string{"weir.example.com"}, Own: []string{"weir-1"}}, "WEIR-1.:8080", http.StatusOK},
+		{Guard{Hosts: []string{"weir.example.com"}, Own: []string{"weir-1"}}, "weir.example.com", http.StatusOK},
+		{Guard{Hosts: []string{"weir.example.com"}, Own: []string{"weir-1"}}, "evil.example:8080", http.StatusForbidden},
+		{Guard{Loopback: true, Own: []string{"weir-1"}}, "weir-1:8080", http.StatusOK},
+		{Guard{Loopback: true, Own: []string{"weir-1"}}, strings.Repeat("e", maxHostName+1), http.StatusForbidden},
+		{Guard{Own: []string{"weir-1"}}, "weir.shop.svc", http.StatusOK},
+	} {
+		f.guard = tc.guard
+		f.guard.Refused = func(host string) { refused = append(refused, host) }
+		w := httptest.NewRecorder()
+		f.handler(t).ServeHTTP(w, page("GET", "/v1/health", "", tc.host, "", ""))
+		if w.Code != tc.want {
+			t.Errorf("%s with %+v: %d, want %d", tc.host, tc.guard, w.Code, tc.want)
+		}
+	}
+	if want := []string{"evil.example:8080", strings.Repeat("e", maxHostName)}; !slices.Equal(refused, want) {
+		t.Errorf("refused hosts %q, want %q", refused, want)
 	}
 	f.guard = Guard{}
 	h = f.handler(t)

@@ -99,6 +99,8 @@ type node struct {
 	http                       *http.Server
 	admin                      *adminServer // nil without an admin port
 	rls                        *rlsServer   // nil without a port for Envoy alone
+	names                      []string     // host names of this node, of its own options; read-only
+	refusedHost                sync.Once    // the first request that is refused for its Host is logged
 	pprof                      *http.Server // nil unless profiles are served
 	health                     *health.Server
 	certs                      *certs.Source // nil without TLS
@@ -184,6 +186,7 @@ func (n *node) listen(ctx context.Context) error {
 		n.closers = append(n.closers, func() { _ = l.Close() }) // the server may have closed it
 		return netutil.LimitListener(l, most), nil
 	}
+	n.names = n.opts.ownNames() // listeners have addresses
 	var err error
 	if n.grpcListener, err = open("grpc", n.opts.GRPC, maxGRPCConnections); err != nil {
 		return err
@@ -204,7 +207,7 @@ func (n *node) listen(ctx context.Context) error {
 		if n.pprofListener, err = open("pprof", n.opts.Pprof, maxProfileConnections); err != nil {
 			return err
 		}
-		n.pprof = newProfileServer(n.opts.guard(n.opts.Pprof).Hosts)
+		n.pprof = newProfileServer(n.guard(n.opts.Pprof))
 		n.log.Info("serving profiles", "url", "http://"+n.pprofListener.Addr().String()+"/debug/pprof/")
 	}
 	n.opts.GRPC, n.opts.HTTP = n.grpcListener.Addr().String(), n.httpListener.Addr().String()
@@ -377,7 +380,7 @@ func (n *node) registerCalls(server *grpc.Server, permits *api.Access) {
 
 // newHTTPServer returns the server of HTTP at an address of this node.
 func (n *node) newHTTPServer(address string, cfg api.HTTPConfig) (*http.Server, error) {
-	cfg.Gather, cfg.Guard, cfg.UI = n.metrics, n.opts.guard(address), n.ui
+	cfg.Gather, cfg.Guard, cfg.UI = n.metrics, n.guard(address), n.ui
 	s, err := api.NewHTTPServer(n.limiter, n.config, n, cfg)
 	if err == nil && n.certs != nil {
 		s.TLSConfig = n.certs.HTTP(certs.ClientAuth(n.opts.TLSClientAuth))

@@ -173,8 +173,8 @@ type Options struct {
 	// Pprof is where to serve Go's profiles of this process, as host:port on loopback. Port 0
 	// picks a free one, which the log tells. Empty means not to.
 	Pprof string
-	// HTTPHosts are names, without ports, that requests to HTTP may have as Host in addition to localhost
-	// and addresses; 64 at most. Others are refused on loopback, and on every address if there is a name here, so
+	// HTTPHosts are names, without ports, that requests to HTTP may have as Host in addition to localhost,
+	// addresses, and the names in Advertise, GRPC, HTTP and Admin; 64 at most. Others are refused on loopback, and on every address if there is a name here, so
 	// that no web page can ask under a name of its own. Empty means none on loopback, and all elsewhere.
 	HTTPHosts []string
 	// HTTPHeaders are the forms in which HTTP answers tell of limits: one of draft, draft-7

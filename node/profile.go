@@ -23,9 +23,9 @@ func profiles() http.Handler {
 }
 
 // newProfileServer serves profiles. A profile or a trace takes as long as its caller says, so that answers have no
-// deadline. Web pages of other origins cannot request them; hosts are the server's names in addition to localhost.
-func newProfileServer(hosts []string) *http.Server {
-	guard := api.Guard{Loopback: true, Hosts: hosts}
+// deadline. Web pages of other origins cannot request them.
+func newProfileServer(guard api.Guard) *http.Server {
+	guard.Loopback = true
 	protected := guard.Protect(profiles(), func(w http.ResponseWriter, _ *http.Request, err error) {
 		http.Error(w, err.Error(), http.StatusForbidden)
 	})

@@ -138,7 +138,7 @@ func options() []option {
 			text(func(o *node.Options) *string { return &o.TopKeys })},
 		{"pprof", "HOST:PORT", "", "address on loopback that serves Go's profiles of this process; port 0 picks a free one (default none)",
 			text(func(o *node.Options) *string { return &o.Pprof })},
-		{"http-hosts", "NAME,...", "", "host names that HTTP accepts in addition to localhost and addresses, such as those under which a proxy or Prometheus asks (default none on loopback, all elsewhere)",
+		{"http-hosts", "NAME,...", "", "host names that HTTP accepts in addition to localhost, IP addresses and the names in this node's own addresses, such as those under which a proxy or Prometheus asks (default none on loopback, all elsewhere)",
 			list(func(o *node.Options) *[]string { return &o.HTTPHosts })},
 		{"http-headers", "FORM,...", strings.Join(d.HTTPHeaders, ","), "header fields that describe limits to HTTP clients: one of draft (RateLimit and RateLimit-Policy of the IETF's draft 11), draft-7 and draft-6; and x-ratelimit; or none",
 			list(func(o *node.Options) *[]string { return &o.HTTPHeaders })},
