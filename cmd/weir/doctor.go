@@ -39,10 +39,10 @@ and look at all that the node needs, one line for each finding:
   - the other nodes: whether they answer at the addresses that they advertise, what time they have, and whether versions and rules differ
   - the machine: file descriptors, memory for --counter-memory, huge pages, and whether the clock is synchronized
 
-With --node it asks the node that runs there instead: its health, its certificate, the nodes that it knows, and whether options
+With --node, or with $WEIR_NODE and no option of a node but those of TLS, it asks the node that runs there instead: its health, its certificate, the nodes that it knows, and whether options
 that are to be the same on all of them are. Then
---tls-ca, --tls-cert, --tls-key and --token-file are those of a client with the role admin, and no other option of
-a node is read.
+--tls-ca, --tls-cert, --tls-key, --token-file and their variables are those of a client with the role admin, and no other option
+of a node is read.
 
 Nothing is changed. A certificate that ends in less than 30 days is a warning. What is wrong comes with what to do about it.
 
@@ -53,7 +53,7 @@ The exit code is 0 if there is no error, 1 if there is one, and 2 if the command
 	}
 	addOptions(cmd.Flags())
 	flags := cmd.Flags()
-	flags.StringVar(&address, "node", "", "ask the node whose gRPC, or --admin, is at `HOST:PORT`")
+	flags.StringVar(&address, "node", "", "ask the node whose gRPC, or --admin, is at `HOST:PORT`; $WEIR_NODE sets it as well, unless there are options of a node")
 	flags.StringVar(&tokenFile, "token-file", "", "`FILE` with a token of weir tokens create, for --node")
 	flags.DurationVar(&timeout, "timeout", 10*time.Second, "take at most `DURATION`")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
@@ -64,8 +64,9 @@ The exit code is 0 if there is no error, 1 if there is one, and 2 if the command
 		ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 		defer cancel()
 		var findings []node.Finding
-		if cmd.Flags().Changed("node") {
-			q := asking{node: address, where: "--node", timeout: timeout, tokenFile: tokenFile}
+		if cmd.Flags().Changed("node") || a.env[variable("node")] != "" && !examinesOptions(cmd) {
+			q := asking{node: address, timeout: timeout, tokenFile: tokenFile}
+			a.locate(cmd, &q)
 			if err := q.takeTLS(cmd); err != nil {
 				return err
 			}
@@ -82,6 +83,13 @@ The exit code is 0 if there is no error, 1 if there is one, and 2 if the command
 		return a.printFindings(asJSON, node.Advise(findings))
 	}
 	return cmd
+}
+
+// examinesOptions reports whether a flag says what a node would run with, other than with which certificate a client asks.
+func examinesOptions(cmd *cobra.Command) bool {
+	return cmd.Flags().Changed("config") || slices.ContainsFunc(options(), func(o option) bool {
+		return cmd.Flags().Changed(o.name) && o.name != "tls-ca" && o.name != "tls-cert" && o.name != "tls-key"
+	})
 }
 
 // takeTLS takes the files of TLS from the options of a node, and refuses other options.

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The doctor asks the node of WEIR_NODE as other commands do, with the certificate of WEIR_TLS_CERT as a client's, unless a flag says what
+// node to examine instead.
+func TestDoctorAsksTheNodeOfTheEnvironment(t *testing.T) {
+	const refused = "127.0.0.1:1" // reserved for tcpmux; no process listens there
+	missing := filepath.Join(t.TempDir(), "missing.crt")
+	env := []string{"WEIR_NODE=" + refused, "WEIR_DATA_DIR=" + t.TempDir()}
+	asked := "no node answers at " + refused
+	for _, tc := range []struct {
+		env  []string
+		args []string
+		want string
+		asks bool
+	}{
+		{env, nil, asked, true},
+		{append(env, "WEIR_ID=a"), nil, asked, true},
+		{append(env, "WEIR_TLS_CA="+missing, "WEIR_TLS_CERT="+missing, "WEIR_TLS_KEY="+missing), nil, missing, true},
+		{env, []string{"--tls-ca", missing, "--tls-cert", missing, "--tls-key", missing}, missing, true},
+		{append(env, "WEIR_NODE=9090"), nil, `WEIR_NODE: address "9090" is not host:port`, true},
+		{append(env, "WEIR_NODE=9090"), []string{"--node", refused}, asked, true},
+		{env, []string{"--id", "a", "--grpc", "x"}, `grpc: "x" is not host:port`, false},
+		{env, []string{"--config", missing}, missing, false},
+	} {
+		got := weir(t, tc.env, append([]string{"doctor"}, tc.args...)...)
+		if text := got.stdout + got.stderr; got.code == 0 || !strings.Contains(text, tc.want) || strings.Contains(text, " options ") == tc.asks {
+			t.Errorf("%q %q: %+v, want %q", tc.env, tc.args, got, tc.want)
+		}
+	}
+}
