@@ -36,7 +36,7 @@ func (a *app) suggestCommand() *cobra.Command {
 		Long: `Read a log, and suggest limits and algorithms that touch at most --touch percent of the
 well-behaved keys, with why. No node is asked, and nothing is changed.
 
-There is a rule for each --per, or for each user and each ip if the log has them. With --rules, the
+There is a rule for each --per, or for each user and each ip if the format has them. With --rules, the
 conditions and keys are those of these rules.
 
 Keys that look like machines are not well-behaved: by their agent, by errors, by regular gaps, or by
@@ -53,6 +53,7 @@ reads the logs a second time, and shows what the suggested limits would have den
 	}
 	l.addTo(cmd)
 	f := cmd.Flags()
+	f.Lookup("domain").Usage = "domain of the rules without --rules, and of the requests; a decision log names that of its requests"
 	f.StringVar(&s.rules, "rules", "", "`FILE` or directory of rules that other limits are wanted for")
 	f.StringArrayVar(&s.per, "per", nil, "`ATTRIBUTE` whose values are keys, or several with commas; each --per is a rule (default: user and ip)")
 	f.DurationSliceVar(&s.windows, "window", []time.Duration{time.Minute}, "`DURATION` of a limit; several are limits of the same rule")

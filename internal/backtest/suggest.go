@@ -47,6 +47,8 @@ const (
 	mostTouch    = 50   // percent
 	mostHeadroom = 1000 // percent
 	mostRules    = 1000 // that limits are wanted for
+	mostDomains  = 8    // of a log that are named
+	mostDomain   = 128  // bytes of a name
 )
 
 // Suggester finds limits for the traffic of logs. It is not safe for concurrent use; make it with NewSuggester.
@@ -62,6 +64,7 @@ type Suggester struct {
 	agents   agents
 	checks   int64 // of a decision log that count, and how many of them are allowed
 	allowed  int64
+	domains  []string // of these checks, at most mostDomains
 
 	// Used again for each line:
 
@@ -79,7 +82,7 @@ func NewSuggester(c SuggestConfig) (*Suggester, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	if err := replayable(c.Rules, ""); err != nil {
+	if err := suggestable(c.Rules); err != nil {
 		return nil, err
 	}
 	s := &Suggester{config: c, set: c.Rules, own: c.Rules == nil, measures: measuresOf(c.Windows)}
@@ -105,6 +108,19 @@ func NewSuggester(c SuggestConfig) (*Suggester, error) {
 	s.hasher = ring.NewHasher(*c.secret)
 	s.run.observers = append(s.run.observers, s.observe)
 	return s, nil
+}
+
+// suggestable refuses rules that no limits are suggested for. nil is fine.
+func suggestable(set *rules.Set) error {
+	if set == nil {
+		return nil
+	}
+	for rule := range set.Rules() {
+		if rule.Descriptor != nil {
+			return fmt.Errorf("rules: domain %q has descriptors of Envoy, and limits are suggested for rules only", rule.Domain)
+		}
+	}
+	return nil
 }
 
 func (c *SuggestConfig) validate() error {
@@ -188,6 +204,7 @@ func (s *Suggester) observe(r *record, c *check) {
 	if c.logged != nil {
 		s.checks++
 		s.allowed += int64(b2i(c.logged.allowed))
+		s.noteDomain(c.domain)
 	}
 	for i := range c.parts {
 		p := &c.parts[i]
@@ -199,6 +216,14 @@ func (s *Suggester) observe(r *record, c *check) {
 				s.count(r, c, p, m)
 			}
 		}
+	}
+}
+
+// noteDomain remembers the domain of a check.
+func (s *Suggester) noteDomain(name string) {
+	name = name[:min(len(name), mostDomain)]
+	if len(s.domains) < mostDomains && !slices.Contains(s.domains, name) {
+		s.domains = append(s.domains, strings.Clone(name))
 	}
 }
 

@@ -9,6 +9,33 @@ import (
 	"time"
 )
 
+// A decision log of other domains than that of the rules says so.
+func TestSuggestOfOtherDomains(t *testing.T) {
+	var log []byte
+	for i := range 20 {
+		for _, domain := range []string{"shop", `a\n\u001b[2J`} {
+			log = fmt.Appendf(log, `{"time":"2026-03-02T09:%02d:00Z","domain":"%s","keys":"clear","source":"owner","allowed":true,"descriptors":[{"tokens":1,"entries":[{"key":"user","value":"a"}]}]}`+"\n", i, domain)
+		}
+	}
+	const note = `The log has no check of domain default: it has the domains ["shop" "a\n\x1b[2J"]. Name one of them with --domain, or in --rules.`
+	_, found := suggestionOf(t, SuggestConfig{Config: Config{Format: Decisions}}, log)
+	if r := found.Rules[0]; len(r.Limits) > 0 || !slices.Contains(r.Notes, note) {
+		t.Errorf("%q", r.Notes)
+	}
+	_, found = suggestionOf(t, SuggestConfig{Config: Config{Format: Decisions, Domain: "shop"}}, log)
+	if r := found.Rules[0]; len(r.Limits) == 0 || strings.Contains(strings.Join(r.Notes, " "), "domain") {
+		t.Errorf("%q", r.Notes)
+	}
+	var many []byte // are not all named, and it is not known which are missing
+	for i := range 20 {
+		many = fmt.Appendf(many, `{"time":"2026-03-02T09:%02d:00Z","domain":"%d%s","keys":"clear","source":"owner","allowed":true,"descriptors":[{"tokens":1,"entries":[{"key":"user","value":"a"}]}]}`+"\n", i, i, strings.Repeat("x", 1000))
+	}
+	s, found := suggestionOf(t, SuggestConfig{Config: Config{Format: Decisions}}, many)
+	if len(s.domains) != mostDomains || len(s.domains[0]) != mostDomain || strings.Contains(strings.Join(found.Rules[0].Notes, " "), "domain") {
+		t.Errorf("%q, %q", s.domains, found.Rules[0].Notes)
+	}
+}
+
 // Of addresses that come once and people who stay, the people are not touched. Signs that people can have are noted if many
 // keys or lines have them.
 func TestSuggestForPeopleWhoStay(t *testing.T) {

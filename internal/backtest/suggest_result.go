@@ -191,6 +191,9 @@ func (s *Suggester) suggest(p *population) RuleSuggestion {
 			r.Machines = append(r.Machines, k.machine(main, typical))
 		}
 	}
+	if len(s.domains) > 0 && !slices.Contains(s.domains, r.Domain) && len(s.domains) < mostDomains {
+		r.Notes = append(r.Notes, fmt.Sprintf("The log has no check of domain %s: it has the domains %q. Name one of them with --domain, or in --rules.", r.Domain, s.domains))
+	}
 	if 100*guessed >= guessedKeys*len(keys) && guessed > 1 || 100*guessedLines >= guessedShare*lines && guessed > 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("%d of %d keys, with %s of the lines, are taken for machines by their rate or regular gaps alone. People can have these signs, too: look at the list.",
 			guessed, len(keys), shareText(guessedLines, lines)))

@@ -528,6 +528,10 @@ func TestNewSuggesterRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	descriptors, err := rules.Parse("envoy.yaml", []byte("domain: e\ndescriptors:\n  - {key: user, rate_limit: {unit: second, requests_per_unit: 5}}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	minutes := func(n ...time.Duration) (all []time.Duration) {
 		for _, v := range n {
 			all = append(all, v*time.Minute)
@@ -539,6 +543,7 @@ func TestNewSuggesterRefuses(t *testing.T) {
 		want   string
 	}{
 		{SuggestConfig{Config: Config{Rules: set}, Per: [][]string{{"user"}}}, "per: rules say themselves"},
+		{SuggestConfig{Config: Config{Rules: descriptors, Format: Decisions}}, `rules: domain "e" has descriptors of Envoy, and limits are suggested for rules only`},
 		{SuggestConfig{Touch: -1}, "touch: -1 is not between 0 and 50 percent"},
 		{SuggestConfig{Touch: math.NaN()}, "touch: NaN is not"},
 		{SuggestConfig{Headroom: 1001}, "headroom: 1001 is not between 0 and 1000 percent"},
