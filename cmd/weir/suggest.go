@@ -60,7 +60,7 @@ reads the logs a second time, and shows what the suggested limits would have den
 	f.Float64Var(&s.touch, "touch", 1, "`PERCENT` of the well-behaved keys of a rule that its limits may touch, 0 to 50")
 	f.Float64Var(&s.headroom, "headroom", 20, "`PERCENT` that limits are higher than what keys of the log need")
 	f.StringVar(&s.algorithm, "algorithm", "", "`ALGORITHM` of all limits: sliding_window or token_bucket (default: the tighter one)")
-	f.IntVar(&s.keys, "keys", backtest.DefaultKeys, "`NUMBER` of keys that are measured at once, about 1 KB each; of more, a sample is")
+	f.IntVar(&s.keys, "keys", backtest.DefaultKeys, "`NUMBER` of keys that are measured at once, 1 to 2 KB each; of more, a sample is")
 	f.StringVar(&s.html, "html", "", "write a report to this `FILE`: one page that needs nothing else")
 	f.BoolVar(&s.asYAML, "yaml", false, "print rules that are not enforced yet")
 	f.BoolVar(&s.asJSON, "json", false, "print JSON")

@@ -39,7 +39,7 @@ type SuggestConfig struct {
 
 // Bounds of a suggestion.
 const (
-	DefaultKeys = 1 << 16 // of SuggestConfig.MaxKeys, about 60 MB
+	DefaultKeys = 1 << 16 // of SuggestConfig.MaxKeys, about 60 MB for one window and 120 MB for four
 	LeastKeys   = 1000
 	MostKeys    = 10_000_000
 
