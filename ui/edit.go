@@ -82,18 +82,23 @@ func (s *Server) askEdit(w http.ResponseWriter, r *http.Request) {
 	s.render(w, r, http.StatusOK, "edit", "Edit "+id, "rules", editBody{Text: text, Revision: revision, Domain: domain, ID: id})
 }
 
-// textOf returns a rule as the text of a file, with the rules that it refers to, and the revision of the store.
-func (s *Server) textOf(ctx context.Context, domain, id string) (string, int64, error) {
-	rule, err := s.rules.GetRateLimit(ctx, &weirv1.GetRateLimitRequest{Domain: domain, Id: id})
-	if err != nil {
-		return "", 0, err
+// textOf returns a rule as the text of a file, with the rules that it refers to, and a revision of the store.
+func (s *Server) textOf(ctx context.Context, domain, id string) (text string, revision int64, err error) {
+	rule, revision, err := s.ruleToEdit(ctx, domain, id)
+	if err == nil {
+		text, err = s.fileOf(ctx, rule)
 	}
+	return text, revision, err
+}
+
+// ruleToEdit returns a rule and the revision of the store from before it was read: a change in between makes saving a conflict, and is
+// not overwritten.
+func (s *Server) ruleToEdit(ctx context.Context, domain, id string) (rule *weirv1.RateLimit, revision int64, err error) {
 	list, err := s.rules.ListRateLimits(ctx, &weirv1.ListRateLimitsRequest{Domain: domain, PageSize: 1})
-	if err != nil {
-		return "", 0, err
+	if err == nil {
+		rule, err = s.rules.GetRateLimit(ctx, &weirv1.GetRateLimitRequest{Domain: domain, Id: id})
 	}
-	text, err := s.fileOf(ctx, rule)
-	return text, list.GetRevision(), err
+	return rule, list.GetRevision(), err
 }
 
 // fileOf returns a rule as the text of a file, with the rules that it refers to as they are in force, at most maxReferred in all: a file

@@ -8,11 +8,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
 
 	"github.com/weirlimit/weir/api"
 	"github.com/weirlimit/weir/internal/apitest"
@@ -172,5 +174,52 @@ func TestNewRuleOfATakenName(t *testing.T) {
 	form.Set("id", strings.Repeat("x", 300))
 	if code, page := s.post(t, "/ui/save-rule", form); code != http.StatusConflict || strings.Contains(page, "already") {
 		t.Errorf("a name that cannot be: %d, %s", code, page)
+	}
+}
+
+// changedMeanwhile is an API at which a rule is changed as soon as it has been read for the first time.
+type changedMeanwhile struct {
+	weirv1.RateLimiterConfigClient
+	change func(weirv1.RateLimiterConfigClient)
+}
+
+func (c *changedMeanwhile) GetRateLimit(ctx context.Context, req *weirv1.GetRateLimitRequest, opts ...grpc.CallOption) (*weirv1.RateLimit, error) {
+	rule, err := c.RateLimiterConfigClient.GetRateLimit(ctx, req, opts...)
+	if change := c.change; change != nil {
+		c.change = nil
+		change(c.RateLimiterConfigClient)
+	}
+	return rule, err
+}
+
+// A rule that changes while its form is made is not overwritten by what the form saves.
+func TestChangeWhileAFormIsMade(t *testing.T) {
+	for path, fields := range map[string]bool{"/ui/edit-rule/shop/other": false, "/ui/edit-fields/shop/other": true} {
+		s, store := newEditor(t, referring)
+		s.rules = &changedMeanwhile{s.rules, func(others weirv1.RateLimiterConfigClient) {
+			text := strings.Replace(referring, "limit: 7,", "limit: 8,", 1)
+			if _, err := others.ApplyRules(t.Context(), &weirv1.ApplyRulesRequest{Rules: text, Name: "test"}); err != nil {
+				t.Fatal(err)
+			}
+		}}
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+		revision := regexp.MustCompile(`name="revision" value="(\d+)"`).FindStringSubmatch(w.Body.String())
+		if w.Code != http.StatusOK || revision == nil {
+			t.Fatalf("%s: %d, %s", path, w.Code, w.Body)
+		}
+		form := s.formOf(t, "shop", "other", "save")
+		form["limit"][0] = "9"
+		if !fields {
+			text, _, err := s.textOf(t.Context(), "shop", "other")
+			if err != nil {
+				t.Fatal(err)
+			}
+			form = url.Values{"domain": {"shop"}, "id": {"other"}, "action": {"save"}, "text": {strings.Replace(text, "limit: 8,", "limit: 9,", 1)}}
+		}
+		form.Set("revision", revision[1])
+		if code, page := s.post(t, "/ui/save-rule", form); code != http.StatusConflict || !strings.Contains(inForce(t, store), "limit: 8,") {
+			t.Errorf("%s: %d, and the rules are\n%s\n%s", path, code, inForce(t, store), page)
+		}
 	}
 }

@@ -112,16 +112,12 @@ func (s *Server) askNewFields(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) askFields(w http.ResponseWriter, r *http.Request) {
 	domain, id := r.PathValue("domain"), r.PathValue("id")
-	rule, err := s.rules.GetRateLimit(r.Context(), &weirv1.GetRateLimitRequest{Domain: domain, Id: id})
-	var list *weirv1.ListRateLimitsResponse
-	if err == nil {
-		list, err = s.rules.ListRateLimits(r.Context(), &weirv1.ListRateLimitsRequest{Domain: domain, PageSize: 1})
-	}
+	rule, revision, err := s.ruleToEdit(r.Context(), domain, id)
 	if err != nil {
 		s.fail(w, r, err)
 		return
 	}
-	s.render(w, r, http.StatusOK, "fields", "Edit "+id, "rules", editBody{Revision: list.GetRevision(), Fields: fieldsOfRule(rule.GetRule()), Domain: domain, ID: id})
+	s.render(w, r, http.StatusOK, "fields", "Edit "+id, "rules", editBody{Revision: revision, Fields: fieldsOfRule(rule.GetRule()), Domain: domain, ID: id})
 }
 
 // readFields makes the text of the fields that a form has posted. Problems are those of the fields themselves; the rest is for the
