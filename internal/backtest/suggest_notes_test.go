@@ -121,10 +121,7 @@ func TestSuggestNotesOfTheLog(t *testing.T) {
 		if got := strings.Join(found.Notes, "|"); found.Read() != c.read || got != c.note {
 			t.Errorf("%s: %d lines, %q", c.name, found.Read(), got)
 		}
-		text, err := found.YAML()
-		if err != nil {
-			t.Fatal(err)
-		}
+		_, text := readBack(t, found)
 		for _, want := range append(c.yaml, c.note) {
 			if !strings.Contains(string(text), want) {
 				t.Errorf("%s: no %q in\n%s", c.name, want, text)

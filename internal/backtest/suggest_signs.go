@@ -28,7 +28,7 @@ const (
 	rateScore    = 3.5 // of the modified z-score
 	rateFactor   = 4   // times the median, at least
 	rateSpread   = 0.5 // doublings that the deviation is taken to be at least
-	rateMost     = 10  // one key in so many has the sign, at most: more of them are a kind of callers
+	rateMost     = 10  // at most one key in so many has the sign: if more would, they are ordinary callers
 )
 
 // look finds the signs of a key that are seen without the others.
