@@ -33,7 +33,7 @@ func (c *ownershipCluster) whileHalted(nodes, keys int, halt time.Duration, mean
 	c.replicated()
 	synctest.Wait() // nothing is under way
 	goOn := b.halt()
-	time.Sleep(halt - 100*time.Millisecond)
+	pass(halt - 100*time.Millisecond)
 	count := func(n *ownershipNode, key ring.Key) (ok bool) {
 		ok, source := c.checkAt(n, key)
 		switch {
@@ -132,7 +132,7 @@ func TestHaltedStandby(t *testing.T) {
 				synctest.Wait()
 				b, others := c.alive["b"], []*ownershipNode{c.alive["a"], c.alive["c"]}
 				goOn := b.halt()
-				time.Sleep(halt)
+				pass(halt)
 				for i := range 8 * keys {
 					if ok, _ := c.checkAt(others[i%2], ownershipKey(i%keys)); ok {
 						allowed[ownershipKey(i%keys)]++
