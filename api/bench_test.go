@@ -1,7 +1,12 @@
 package api
 
 import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -68,4 +73,77 @@ func BenchmarkCheckRateLimitBatch(b *testing.B) {
 		batch.Requests = append(batch.Requests, request("user=alice endpoint=/one"))
 	}
 	benchmark(b, newFixture(b, benchRules).checkBatch, batch)
+}
+
+// BenchmarkTopKeys is the time of checks with the lists of the busiest keys, as a share of the time without them. Each
+// loop measures both in turn. It reports the median of these shares and its standard error.
+func BenchmarkTopKeys(b *testing.B) {
+	single := func(f *fixture) wire.Answerer { return f.Limiter.check }
+	batch := func(f *fixture) wire.Answerer { return f.checkBatch }
+	for _, bb := range []struct {
+		name           string
+		answer         func(*fixture) wire.Answerer
+		checks, atOnce int // of a call, and calls of a turn
+	}{{"unary", single, 1, 2000}, {"batch of 100", batch, 100, 40}} {
+		b.Run(bb.name, func(b *testing.B) {
+			messages := callsOf(b, bb.checks)
+			with, without := bb.answer(newFixture(b, benchRules)), bb.answer(newFixtureWith(b, benchRules, nil))
+			var shares []float64
+			for b.Loop() {
+				a1, b1 := timeOf(b, with, messages, bb.atOnce), timeOf(b, without, messages, bb.atOnce)
+				b2, a2 := timeOf(b, without, messages, bb.atOnce), timeOf(b, with, messages, bb.atOnce) // so that a trend is no difference
+				shares = append(shares, float64(a1+a2)/float64(b1+b2))
+			}
+			reportMedian(b, shares, "with/without")
+		})
+	}
+	b.Run("recorded", func(b *testing.B) { // all of the first 500
+		messages := callsOf(b, 1)
+		var more []float64
+		for b.Loop() {
+			with, without := newFixture(b, benchRules), newFixtureWith(b, benchRules, nil)
+			more = append(more, float64(timeOf(b, single(with), messages, 500)-timeOf(b, single(without), messages, 500))/500)
+		}
+		reportMedian(b, more, "ns-more/check")
+	})
+}
+
+// timeOf returns how long calls take, one after the other.
+func timeOf(b *testing.B, answer wire.Answerer, messages [][]byte, calls int) time.Duration {
+	start := time.Now()
+	for i := range calls {
+		m, err := answer(b.Context(), messages[i%len(messages)])
+		if err != nil {
+			b.Fatal(err)
+		}
+		m.Free()
+	}
+	return time.Since(start)
+}
+
+// callsOf returns calls of so many checks, encoded, each of which is of one of 1024 callers.
+func callsOf(b *testing.B, checks int) (messages [][]byte) {
+	random := rand.New(rand.NewPCG(1, 2))
+	callers := rand.NewZipf(random, 1.1, 1, 1023)
+	for range 64 {
+		batch := &weirv1.RateLimitBatchRequest{}
+		for range checks {
+			batch.Requests = append(batch.Requests, request("user=u"+strconv.FormatUint(callers.Uint64(), 10)+" endpoint=/one"))
+		}
+		if checks == 1 {
+			messages = append(messages, apitest.Marshal(b, batch.GetRequests()[0]))
+		} else {
+			messages = append(messages, apitest.Marshal(b, batch))
+		}
+	}
+	return messages
+}
+
+// reportMedian reports the median of a distribution and its standard error, which is about 1.25 of the mean's.
+func reportMedian(b *testing.B, of []float64, unit string) {
+	slices.Sort(of)
+	n := float64(len(of))
+	quartiles := of[len(of)*3/4] - of[len(of)/4]
+	b.ReportMetric(of[len(of)/2], unit)
+	b.ReportMetric(1.253*quartiles/1.349/math.Sqrt(n), "±")
 }

@@ -64,6 +64,12 @@ type fixture struct {
 
 func newFixture(t testing.TB, text string) *fixture {
 	t.Helper()
+	return newFixtureWith(t, text, topkeys.NewRecorder(nil))
+}
+
+// newFixtureWith returns one whose busiest keys top records; nil is none.
+func newFixtureWith(t testing.TB, text string, top *topkeys.Recorder) *fixture {
+	t.Helper()
 	set, err := rules.Parse("f.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +80,7 @@ func newFixture(t testing.TB, text string) *fixture {
 		t.Fatal(err)
 	}
 	f.Limiter = NewLimiter(Config{
-		Rules: func() *rules.Set { return set }, Hasher: ring.NewHasher([ring.SecretSize]byte{1}), Decider: f, Metrics: f.registry, Top: topkeys.NewRecorder(nil),
+		Rules: func() *rules.Set { return set }, Hasher: ring.NewHasher([ring.SecretSize]byte{1}), Decider: f, Metrics: f.registry, Top: top,
 		Style: headers.Style{Forms: []headers.Form{headers.Draft, headers.XRateLimit}},
 	})
 	return f
