@@ -82,11 +82,11 @@ func Start(ctx context.Context, cfg Config) (c *Cluster, err error) {
 }
 
 func (c *Cluster) start(ctx context.Context) (err error) {
-	c.etcd = c.part(Etcd, at(c.cfg.Host, c.cfg.Port+2*c.cfg.Nodes), "")
+	c.etcd = c.newPart(Etcd, at(c.cfg.Host, c.cfg.Port+2*c.cfg.Nodes), "")
 	names := map[string]string{c.etcd.address: Etcd}
 	for i := range c.cfg.Nodes {
 		port := c.cfg.Port + 2*i
-		n := c.part("node-"+strconv.Itoa(i+1), at(c.cfg.Host, port), at(c.cfg.Host, port+1))
+		n := c.newPart("node-"+strconv.Itoa(i+1), at(c.cfg.Host, port), at(c.cfg.Host, port+1))
 		names[n.address] = n.name
 		c.nodes = append(c.nodes, n)
 	}
@@ -113,7 +113,7 @@ func (c *Cluster) start(ctx context.Context) (err error) {
 	return nil
 }
 
-func (c *Cluster) part(name, address, http string) *process {
+func (c *Cluster) newPart(name, address, http string) *process {
 	return &process{name: name, address: address, http: http, log: filepath.Join(c.dir, name+".log"), starter: c.starter, ended: c.hasEnded, state: Ended}
 }
 

@@ -158,8 +158,8 @@ func (r *Relay) serve(conn net.Conn) {
 		return
 	}
 	var both sync.WaitGroup
-	both.Go(func() { r.copy(target, conn, from, to) })
-	r.copy(conn, target, from, to)
+	both.Go(func() { r.forward(target, conn, from, to) })
+	r.forward(conn, target, from, to)
 	both.Wait()
 }
 
@@ -176,8 +176,8 @@ func (r *Relay) hold(conn net.Conn, from, to string) bool {
 	return true
 }
 
-// copy copies until either connection ends, and ends both.
-func (r *Relay) copy(dst, src net.Conn, from, to string) {
+// forward copies until either connection ends, and ends both.
+func (r *Relay) forward(dst, src net.Conn, from, to string) {
 	defer func() { _ = dst.Close() }() // the other direction ends, too
 	defer func() { _ = src.Close() }()
 	buffer := make([]byte, 32<<10)
