@@ -43,14 +43,14 @@ type conn struct {
 	sent      atomic.Uint64 // the largest place of a call that was sent
 	abandoned atomic.Bool   // calls were, since the queue was empty, which may still stand in it
 
-	mu       sync.Mutex
-	open     bool              // there is a stream; guarded by mu
-	queue    []*frame          // guarded by mu
-	queued   int               // bytes in queue; guarded by mu; <= maxQueue, except for one call or refused ones
-	flights  map[uint64]*frame // by id; guarded by mu; <= maxUnderWay
-	nextID   uint64            // guarded by mu
-	enqueued uint64            // how many calls ever were; guarded by mu
-	spare    *frame            // to be used again; guarded by mu
+	mu          sync.Mutex
+	open        bool              // there is a stream; guarded by mu
+	queue       []*frame          // guarded by mu
+	queuedBytes int               // bytes in queue; guarded by mu; <= maxQueue, except for one call or refused ones
+	flights     map[uint64]*frame // by id; guarded by mu; <= maxUnderWay
+	nextID      uint64            // guarded by mu
+	enqueued    uint64            // how many calls ever were; guarded by mu
+	spare       *frame            // to be used again; guarded by mu
 }
 
 func newConn(to *grpc.ClientConn, id string, live *liveClock, notice, noteEnd func(error)) *conn {
@@ -92,7 +92,7 @@ func (l *conn) enqueue(k *call) error {
 	l.enqueued++
 	k.place = l.enqueued
 	l.queue[last].add(k)
-	l.queued += len(k.bytes)
+	l.queuedBytes += len(k.bytes)
 	idle := len(l.flights) < maxUnderWay
 	l.mu.Unlock()
 	if idle {
@@ -109,7 +109,7 @@ func (l *conn) refuseLocked(k *call) error {
 	switch {
 	case !l.open:
 		return errBroken
-	case l.queued > 0 && l.queued+len(k.bytes) > maxQueue:
+	case l.queuedBytes > 0 && l.queuedBytes+len(k.bytes) > maxQueue:
 		return errFull
 	}
 	return nil
@@ -135,7 +135,7 @@ func (l *conn) next() *frame {
 		f := l.queue[0]
 		l.queue[0] = nil
 		l.queue = l.queue[1:]
-		l.queued -= len(f.bytes)
+		l.queuedBytes -= len(f.bytes)
 		left := f.due.Sub(now)
 		if left <= 0 { // its callers have gone, or are about to: the node was never asked
 			l.load.Add(int64(-f.checks))
@@ -170,7 +170,7 @@ func (l *conn) next() *frame {
 func (l *conn) growsFrom(seen *int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	grows := l.queued > *seen && len(l.queue) == 1 && len(l.flights) < maxUnderWay
-	*seen = l.queued
+	grows := l.queuedBytes > *seen && len(l.queue) == 1 && len(l.flights) < maxUnderWay
+	*seen = l.queuedBytes
 	return grows
 }

@@ -115,7 +115,7 @@ func (l *conn) broken() {
 	l.open = false
 	l.up.Store(false)
 	queue, flights := l.queue, l.flights
-	l.queue, l.queued, l.flights = nil, 0, make(map[uint64]*frame)
+	l.queue, l.queuedBytes, l.flights = nil, 0, make(map[uint64]*frame)
 	l.silent.Store(0)
 	l.mu.Unlock()
 	for _, f := range flights {
@@ -234,7 +234,7 @@ func (l *conn) refused(f *frame, code codes.Code, message string) {
 		return
 	}
 	l.queue = slices.Insert(l.queue, 0, a, b)
-	l.queued += len(a.bytes) + len(b.bytes)
+	l.queuedBytes += len(a.bytes) + len(b.bytes)
 	l.mu.Unlock()
 	l.load.Add(int64(f.checks))
 	l.wake()

@@ -155,7 +155,7 @@ func (k *Ownership) createOrWant() (wanted []uint32) {
 		switch c := k.claim(uint32(p)); {
 		case c.epoch == 1 && pt.tenure.mayCreate(c): // no node can have a copy
 			k.create(uint32(p), c.epoch)
-		case c.owner == k.party, pt.fetch != "", pt.tenure.mayCreate(c):
+		case c.owner == k.ownParty, pt.fetch != "", pt.tenure.mayCreate(c):
 			wanted = append(wanted, uint32(p))
 		}
 	}
@@ -188,7 +188,7 @@ type whereabouts struct {
 	own       copyVersion    // this node's copy
 	best      *otherMember   // the member that has the best copy; nil if that is this node
 	bestCopy  copyVersion    // of that
-	ending    bool           // whether that one is about to end
+	bestEnds  bool           // whether that one is about to end
 	grantors  []*otherMember // the members that have granted something from their copies
 	silent    []string       // the members that have not answered
 	matched   bool           // whether another member has a whole copy that is as good as this node's
@@ -239,7 +239,7 @@ func (k *Ownership) locate(ctx context.Context, partitions []uint32) (found []wh
 		}
 		k.learn(peers[i].member.life(), resp.GetView(), nil)
 		for j, l := range resp.GetPartitions() {
-			found[j].note(peers[i], l, k.party, view)
+			found[j].note(peers[i], l, k.ownParty, view)
 		}
 	}
 	for j := range found {
@@ -281,11 +281,11 @@ func (w *whereabouts) note(c *otherMember, l *peerv1.Located, self party, view *
 		w.standby = c
 	}
 	better := v.compare(w.bestCopy)
-	if better == 0 && w.best != nil && !l.GetEnding() && (w.ending || c.member.ID == owner || c.member.ID == standby) {
+	if better == 0 && w.best != nil && !l.GetEnding() && (w.bestEnds || c.member.ID == owner || c.member.ID == standby) {
 		better = 1
 	}
 	if v.term > 0 && better > 0 {
-		w.best, w.bestCopy, w.ending = c, v, l.GetEnding()
+		w.best, w.bestCopy, w.bestEnds = c, v, l.GetEnding()
 	}
 }
 
@@ -545,7 +545,7 @@ func (k *Ownership) lacksCopy(w *whereabouts) bool {
 		return false
 	}
 	at := w.best.member.ID
-	return w.ending || at != k.view.Members[r.Owner(w.partition)].ID && at != k.view.Members[r.Standby(w.partition)].ID
+	return w.bestEnds || at != k.view.Members[r.Owner(w.partition)].ID && at != k.view.Members[r.Standby(w.partition)].ID
 }
 
 // collect fetches what others have granted from copies that are not the best: it is part of none. A node that gives it
@@ -607,7 +607,7 @@ func (k *Ownership) refoundLost(ctx context.Context, found []whereabouts) {
 		w := &found[i]
 		pt := &k.parts[w.partition]
 		c := k.claim(w.partition)
-		if w.owner != nil || w.pending || pt.tenure.state == active || pt.pulling || pt.tenure.mayCreate(c) || c.owner != k.party {
+		if w.owner != nil || w.pending || pt.tenure.state == active || pt.pulling || pt.tenure.mayCreate(c) || c.owner != k.ownParty {
 			continue
 		}
 		if j, member := view.Index(w.to.id); w.sealed != nil && member && view.partyAt(j) == w.to {

@@ -122,9 +122,9 @@ func appendLend(b []byte, g *shard.Group) []byte {
 	if !g.ForNode {
 		return append(b, 0)
 	}
-	b = binary.AppendUvarint(b, 1+uint64(g.Rest.At))
-	if g.Rest.At > 0 {
-		b = binary.AppendUvarint(b, uint64(g.Rest.Tokens))
+	b = binary.AppendUvarint(b, 1+uint64(g.Unused.At))
+	if g.Unused.At > 0 {
+		b = binary.AppendUvarint(b, uint64(g.Unused.Tokens))
 	}
 	return b
 }
@@ -186,10 +186,10 @@ func (r *reader) lend(g *shard.Group) {
 	g.Lend = r.varint("lend", shard.MaxTokenLease)
 	g.Tokens = r.varint("tokens", algorithms.MaxCost)
 	if at := r.varint("rest", math.MaxInt64); at > 0 {
-		g.ForNode, g.Rest.At = true, at-1
+		g.ForNode, g.Unused.At = true, at-1
 	}
-	if g.Rest.At > 0 {
-		g.Rest.Tokens = r.varint("rest", math.MaxInt64)
+	if g.Unused.At > 0 {
+		g.Unused.Tokens = r.varint("rest", math.MaxInt64)
 	}
 }
 

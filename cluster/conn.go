@@ -33,22 +33,22 @@ type conn struct {
 	busyHere  func() bool     // reports whether this node itself is busy; set before run
 	called    chan struct{}   // its slot is filled when the peer has called, which may be about to be dialed
 
-	mu       sync.Mutex
-	conn     net.Conn    // written to by the goroutine that has taken a frame; guarded by mu; nil while there is none
-	breaker  breaker     // guarded by mu
-	busy     time.Time   // until when the peer counts as busy, as it has said so; guarded by mu
-	pace     pace        // guarded by mu
-	queue    [][]byte    // frames to be sent, each <= maxFrame; guarded by mu
-	queued   int         // bytes in queue; guarded by mu; <= maxQueue
-	inflight inflight    // guarded by mu
-	waiting  int         // requests in inflight; guarded by mu; <= maxPending
-	nextID   uint32      // the last id given; guarded by mu
-	spare    []byte      // a frame's memory to be used again; guarded by mu
-	due      stamp       // of the requests that queue ends with; 0 if it says nothing; guarded by mu
-	unacked  int         // frames sent that were not answered; guarded by mu; <= maxUnacked
-	backlog  int         // takes that the peer has yet to answer, abandoned ones included; guarded by mu
-	alarm    *time.Timer // calls expire; guarded by mu; nil before run
-	alarmAt  time.Time   // when it does, or soon after; zero if it does not; guarded by mu
+	mu          sync.Mutex
+	conn        net.Conn    // written to by the goroutine that has taken a frame; guarded by mu; nil while there is none
+	breaker     breaker     // guarded by mu
+	busy        time.Time   // until when the peer counts as busy, as it has said so; guarded by mu
+	pace        pace        // guarded by mu
+	queue       [][]byte    // frames to be sent, each <= maxFrame; guarded by mu
+	queuedBytes int         // bytes in queue; guarded by mu; <= maxQueue
+	inflight    inflight    // guarded by mu
+	waiting     int         // requests in inflight; guarded by mu; <= maxPending
+	nextID      uint32      // the last id given; guarded by mu
+	spare       []byte      // a frame's memory to be used again; guarded by mu
+	due         stamp       // of the requests that queue ends with; 0 if it says nothing; guarded by mu
+	unacked     int         // frames sent that were not answered; guarded by mu; <= maxUnacked
+	backlog     int         // takes that the peer has yet to answer, abandoned ones included; guarded by mu
+	alarm       *time.Timer // calls expire; guarded by mu; nil before run
+	alarmAt     time.Time   // when it does, or soon after; zero if it does not; guarded by mu
 }
 
 // redirectFunc is called with the key of a counter that the asked peer does not have, and the mark of the node
@@ -165,7 +165,7 @@ func (l *conn) enqueue(a *call, groups []*shard.Group, hot []*hotCounter) (first
 // if it has.
 func (l *conn) refuseLocked(requests, takes, size int, now time.Time) error {
 	stalled := l.pace.stalled(now)
-	full := l.queued+size > maxQueue || l.waiting+requests > maxPending
+	full := l.queuedBytes+size > maxQueue || l.waiting+requests > maxPending
 	switch {
 	case !l.breaker.healthy: // it may have broken since, without an answer
 		return errOpen
@@ -202,7 +202,7 @@ func (l *conn) queueReturn(takes []shard.Take, by uint64) error {
 // giveBackLocked is giveBack without sending, and whether or not the peer is asked at present.
 func (l *conn) giveBackLocked(takes []shard.Take, by uint64) error {
 	g := &shard.Group{Takes: takes, By: by}
-	if l.queued+stampSize+requestSize(g) > maxQueue {
+	if l.queuedBytes+stampSize+requestSize(g) > maxQueue {
 		return errOverflow
 	}
 	l.appendLocked(returnOf(takes[0].Source), 0, g, 0)
@@ -216,7 +216,7 @@ func (l *conn) appendLocked(o op, id uint32, g *shard.Group, due stamp) {
 		l.queue = append(l.queue, newRequests(l.spare))
 		l.spare, l.due = nil, 0
 		last++
-		l.queued += len(l.queue[last])
+		l.queuedBytes += len(l.queue[last])
 	}
 	before := len(l.queue[last])
 	if due != 0 && due != l.due {
@@ -224,7 +224,7 @@ func (l *conn) appendLocked(o op, id uint32, g *shard.Group, due stamp) {
 		l.due = due
 	}
 	l.queue[last] = appendRequest(l.queue[last], o, id, g)
-	l.queued += len(l.queue[last]) - before
+	l.queuedBytes += len(l.queue[last]) - before
 }
 
 func (l *conn) kick() {
@@ -364,7 +364,7 @@ func (l *conn) broken() {
 		uncertain = countable(lost)
 	}
 	l.inflight, l.waiting = inflight{}, 0
-	l.conn, l.queue, l.queued, l.unacked, l.backlog, l.busy = nil, nil, 0, 0, 0, time.Time{}
+	l.conn, l.queue, l.queuedBytes, l.unacked, l.backlog, l.busy = nil, nil, 0, 0, 0, time.Time{}
 	l.setAlarmLocked(time.Time{}, 0)
 	l.mu.Unlock()
 	l.uncertain(uncertain)

@@ -57,8 +57,8 @@ func (l *conn) pushAll() {
 func (l *conn) growsFrom(seen *int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	grows := l.queued > *seen && l.unacked < maxUnacked
-	*seen = l.queued
+	grows := l.queuedBytes > *seen && l.unacked < maxUnacked
+	*seen = l.queuedBytes
 	return grows
 }
 
@@ -106,7 +106,7 @@ func (l *conn) takeFrame(most int) ([]byte, net.Conn) {
 	}
 	l.queue[0] = nil
 	l.queue = l.queue[1:]
-	l.queued -= len(frame)
+	l.queuedBytes -= len(frame)
 	l.unacked++
 	now := time.Now()
 	setSent(frame, stampOf(l.base, now))

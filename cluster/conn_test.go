@@ -180,7 +180,7 @@ func TestBrokenConnStartsAgain(t *testing.T) {
 		t.Fatalf("%d takes behind, at most %d", l.backlog, l.pace.most())
 	}
 	l.broken()
-	if l.backlog != 0 || l.unacked != 0 || l.queued != 0 || l.waiting != 0 || l.pace.most() != firstBacklog || a.left.Load() != 0 {
+	if l.backlog != 0 || l.unacked != 0 || l.queuedBytes != 0 || l.waiting != 0 || l.pace.most() != firstBacklog || a.left.Load() != 0 {
 		t.Errorf("%+v, %d wait", l, a.left.Load())
 	}
 }
@@ -225,8 +225,8 @@ func TestRequestsAreBounded(t *testing.T) {
 // A frame keeps to its bound, and all that waits fits its bound.
 func TestQueueIsBounded(t *testing.T) {
 	l := healthyConn()
-	if _, err := l.enqueue(newTestCall(), groupsOf(30, maxTakes), nil); !errors.Is(err, errOverflow) || l.queued != 0 {
-		t.Errorf("%v, %d bytes wait", err, l.queued)
+	if _, err := l.enqueue(newTestCall(), groupsOf(30, maxTakes), nil); !errors.Is(err, errOverflow) || l.queuedBytes != 0 {
+		t.Errorf("%v, %d bytes wait", err, l.queuedBytes)
 	}
 	if _, err := l.enqueue(newTestCall(), groupsOf(10, maxTakes), nil); err != nil {
 		t.Error(err)
@@ -245,8 +245,8 @@ func TestQueueIsBounded(t *testing.T) {
 			t.Errorf("a frame of %d bytes, the bound is %d", len(frame)-lengthSize, maxFrame)
 		}
 	}
-	if sum != l.queued || sum > maxQueue {
-		t.Errorf("%d bytes wait, %d were counted, the bound is %d", sum, l.queued, maxQueue)
+	if sum != l.queuedBytes || sum > maxQueue {
+		t.Errorf("%d bytes wait, %d were counted, the bound is %d", sum, l.queuedBytes, maxQueue)
 	}
 	l.breaker.healthy = false
 	if err := l.giveBack(takes[:1], 0); !errors.Is(err, errOpen) {

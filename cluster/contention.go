@@ -114,7 +114,7 @@ func (r *Router) keep(w *split) {
 func (l *conn) keep(takes []shard.Take, later bool) {
 	l.mu.Lock()
 	g := &shard.Group{Takes: takes}
-	fits := l.breaker.healthy && l.queued+stampSize+requestSize(g) <= maxQueue
+	fits := l.breaker.healthy && l.queuedBytes+stampSize+requestSize(g) <= maxQueue
 	if fits {
 		l.appendLocked(opKeep, 0, g, 0)
 	}

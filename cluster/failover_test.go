@@ -113,8 +113,8 @@ func TestOneOfTwoCopiesDecides(t *testing.T) {
 			k.mu.Lock()
 			k.parts[p].copy, k.parts[p].fresh, k.parts[p].copyAt = has, true, party{}
 			w := whereabouts{partition: p, own: has, bestCopy: has}
-			w.note(&otherMember{member: Member{ID: "x"}}, &peerv1.Located{Term: uint64(has.term), Sequence: 8, Whole: true}, k.party, k.view)
-			w.note(standby, &peerv1.Located{Term: uint64(of.term), Sequence: of.seq, Whole: of.whole}, k.party, k.view)
+			w.note(&otherMember{member: Member{ID: "x"}}, &peerv1.Located{Term: uint64(has.term), Sequence: 8, Whole: true}, k.ownParty, k.view)
+			w.note(standby, &peerv1.Located{Term: uint64(of.term), Sequence: of.seq, Whole: of.whole}, k.ownParty, k.view)
 			k.mu.Unlock()
 			if of.seq == 8 && of.whole && w.best != standby {
 				t.Error("of two copies that are as good, another one than the standby's comes first")
@@ -159,9 +159,9 @@ func TestCopyOfANodeThatEnds(t *testing.T) {
 		ending := &peerv1.Located{Term: 1 << 40, Sequence: 7, Whole: true, Ending: true}
 		find := func(owner *peerv1.Located, other *peerv1.Located) *whereabouts {
 			w := &whereabouts{partition: p}
-			w.note(k.peers["a"], owner, k.party, k.view)
+			w.note(k.peers["a"], owner, k.ownParty, k.view)
 			if other != nil {
-				w.note(k.peers["b"], other, k.party, k.view)
+				w.note(k.peers["b"], other, k.ownParty, k.view)
 			}
 			return w
 		}

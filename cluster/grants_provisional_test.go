@@ -55,7 +55,7 @@ func TestGrantsOfSeveral(t *testing.T) {
 		k.mu.Unlock()
 		there.mu.Lock()
 		defer there.mu.Unlock()
-		if told != 2 || len(there.outbox[p].grants) > 0 || there.Shard.HasGrants(p) || there.parts[p].copyAt != k.party {
+		if told != 2 || len(there.outbox[p].grants) > 0 || there.Shard.HasGrants(p) || there.parts[p].copyAt != k.ownParty {
 			t.Errorf("%d grants are to be told, %d by the other; the copy is said to be at %v", told, len(there.outbox[p].grants), there.parts[p].copyAt)
 		}
 	})

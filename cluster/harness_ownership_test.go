@@ -426,8 +426,8 @@ func (c *ownershipCluster) exact(allowed map[ring.Key]int, keys, want int) {
 	}
 }
 
-// load is callers that ask all the time, some node each time.
-type load struct {
+// steadyCallers are callers that ask all the time, some node each time.
+type steadyCallers struct {
 	nodes     atomic.Pointer[[]*ownershipNode] // that are asked
 	stop      chan struct{}
 	callers   sync.WaitGroup
@@ -438,8 +438,8 @@ type load struct {
 }
 
 // begin starts callers, each of which asks for the keys in turn, every 1 to 20 ms.
-func (c *ownershipCluster) begin(keys, callers int) *load {
-	l := &load{stop: make(chan struct{}), allowed: make(map[ring.Key]int)}
+func (c *ownershipCluster) begin(keys, callers int) *steadyCallers {
+	l := &steadyCallers{stop: make(chan struct{}), allowed: make(map[ring.Key]int)}
 	c.ask(l)
 	for i := range callers {
 		l.callers.Go(func() {
@@ -464,7 +464,7 @@ func (c *ownershipCluster) begin(keys, callers int) *load {
 }
 
 // ask has all nodes asked that reach all others, but one.
-func (c *ownershipCluster) ask(l *load, but ...string) {
+func (c *ownershipCluster) ask(l *steadyCallers, but ...string) {
 	var nodes []*ownershipNode
 	for id, n := range c.alive {
 		if _, reachable := n.router.Members(); !slices.Contains(reachable, false) && !slices.Contains(but, id) {
@@ -474,7 +474,7 @@ func (c *ownershipCluster) ask(l *load, but ...string) {
 	l.nodes.Store(&nodes)
 }
 
-func (l *load) end() {
+func (l *steadyCallers) end() {
 	close(l.stop)
 	l.callers.Wait()
 }

@@ -114,8 +114,8 @@ func (h *hotCounters) consult(g *shard.Group, l *conn, now time.Time) (*hotCount
 	c.renewal, c.leased, g.ForNode = true, false, true
 	if h.lend && !t.Strict && instant < c.company {
 		g.Lend, g.Tokens = min(shard.MaxTokenLease, calls*leaseIntervals*t.Cost), t.Cost
-		g.Rest = c.asking(instant)
-		c.telling = g.Rest.At > 0
+		g.Unused = c.asking(instant)
+		c.telling = g.Unused.At > 0
 	}
 	return c, renew
 }
@@ -136,8 +136,8 @@ func (h *hotCounters) learn(c *hotCounter, g *shard.Group, l *conn, sent time.Ti
 // learned is learn for a renewal, without settling what is left of a lease that is over.
 func (h *hotCounters) learned(c *hotCounter, g *shard.Group, instant int64) (l *conn, old []shard.Take) {
 	t, lease, now := &g.Takes[0], g.TokenLease, int64(time.Since(h.started))
-	told := g.Rest.At > 0
-	g.Lend, g.Tokens, g.TokenLease, g.ForNode, g.Rest = 0, 0, shard.TokenLease{}, false, shard.TokenLease{}
+	told := g.Unused.At > 0
+	g.Lend, g.Tokens, g.TokenLease, g.ForNode, g.Unused = 0, 0, shard.TokenLease{}, false, shard.TokenLease{}
 	s := h.shard(t.Key)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -236,7 +236,7 @@ func TestLentAnswers(t *testing.T) {
 						t.Fatalf("%+v", d)
 					}
 				}
-				if g.TokenLease != (shard.TokenLease{}) || g.Lend != 0 || g.ForNode || g.Rest != (shard.TokenLease{}) {
+				if g.TokenLease != (shard.TokenLease{}) || g.Lend != 0 || g.ForNode || g.Unused != (shard.TokenLease{}) {
 					t.Fatalf("the caller is told of a lease: %+v", g)
 				}
 				if d.Remaining > last-1 || d.Remaining < last-2 { // they come at once

@@ -9,10 +9,10 @@ import (
 
 // Bounds of a Load, of which a member reports no more.
 const (
-	maxLoadBounds   = 32
-	maxLoadProblems = 8
-	maxLoadProblem  = 400 // bytes
-	maxLoadAge      = time.Minute
+	maxLoadBounds       = 32
+	maxLoadProblems     = 8
+	maxLoadProblemBytes = 400 // bytes
+	maxLoadAge          = time.Minute
 )
 
 // Load is what a node has answered since it was started, and what it holds, for people who watch the cluster. It is immutable.
@@ -89,8 +89,8 @@ func loadOf(w *peerv1.Load, sent time.Time) Load {
 
 // clipped returns a sentence of at most maxLoadProblem bytes.
 func clipped(text string) string {
-	if len(text) > maxLoadProblem {
-		text = text[:maxLoadProblem-3] + "..."
+	if len(text) > maxLoadProblemBytes {
+		text = text[:maxLoadProblemBytes-3] + "..."
 	}
 	return strings.ToValidUTF8(text, "")
 }

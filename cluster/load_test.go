@@ -24,11 +24,11 @@ func TestLoadOnTheWire(t *testing.T) {
 	if (Load{}).wire(at) != nil || !loadOf(nil, at).At.IsZero() {
 		t.Error("a load of an older version is not none")
 	}
-	long := strings.Repeat("ä", maxLoadProblem)
+	long := strings.Repeat("ä", maxLoadProblemBytes)
 	hostile := loadOf(&peerv1.Load{
 		Bounds: make([]uint64, maxLoadBounds+1), Calls: make([]uint64, maxLoadBounds+2), Problems: []string{long, "2", "3", "4", "5", "6", "7", "8", "9"},
 	}, at)
-	if hostile.Calls != nil || hostile.Bounds != nil || len(hostile.Problems) != maxLoadProblems || len(hostile.Problems[0]) > maxLoadProblem || !strings.HasSuffix(hostile.Problems[0], "...") {
+	if hostile.Calls != nil || hostile.Bounds != nil || len(hostile.Problems) != maxLoadProblems || len(hostile.Problems[0]) > maxLoadProblemBytes || !strings.HasSuffix(hostile.Problems[0], "...") {
 		t.Errorf("%+v", hostile)
 	}
 	if old := loadOf(&peerv1.Load{Age: 1 << 63}, at); at.Sub(old.At) != maxLoadAge {

@@ -120,7 +120,7 @@ func (k *Ownership) meet(v *View) {
 		}
 	}
 	i, member := v.Index(k.Self.ID)
-	k.lease.view(others, member && v.Members[i].Incarnation == k.party.incarnation)
+	k.lease.view(others, member && v.Members[i].Incarnation == k.ownParty.incarnation)
 }
 
 // attend starts the goroutines that serve another member, once Ownership runs.
@@ -147,7 +147,7 @@ func (k *Ownership) caller(c *otherMember) *peerv1.Caller {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	caller := &peerv1.Caller{
-		Version: connVersion, Cluster: k.Greeter.Self().Cluster, Id: k.Self.ID, Address: k.Self.Address, Incarnation: k.party.incarnation,
+		Version: connVersion, Cluster: k.Greeter.Self().Cluster, Id: k.Self.ID, Address: k.Self.Address, Incarnation: k.ownParty.incarnation,
 		To: c.member.Incarnation, ToId: c.member.ID,
 	}
 	if k.view != nil {

@@ -61,7 +61,7 @@ type Ownership struct {
 	sought   atomic.Uint64                 // the number of the view of which this node has looked last who else has what
 
 	mu          sync.Mutex
-	party       party // this node
+	ownParty    party // this node
 	view        *View
 	over        bool // whether this node has ceased to hold anything, and is about to end
 	solo        bool // whether tenures of the view were made by this node although it names another incarnation
@@ -156,7 +156,7 @@ type receipt struct {
 func NewOwnership(c OwnershipConfig, partitions int) *Ownership {
 	k := &Ownership{
 		OwnershipConfig: c,
-		party:           party{c.Self.ID, c.Self.Incarnation},
+		ownParty:        party{c.Self.ID, c.Self.Incarnation},
 		kick:            make(chan struct{}, 1),
 		standbys:        make([]atomic.Pointer[otherMember], partitions),
 		parts:           make([]replica, partitions),
@@ -176,11 +176,11 @@ func NewOwnership(c OwnershipConfig, partitions int) *Ownership {
 		k.Load = func() Load { return Load{} }
 	}
 	if c.Self.Incarnation == 0 {
-		k.party.incarnation = uncounted | rand.Uint64()
+		k.ownParty.incarnation = uncounted | rand.Uint64()
 	}
 	k.admission = newAdmission(c.Self.ID, c.Greeter, c.Dial, c.Router.Reaches, c.Renewed, c.Logger)
-	k.origin = k.party.incarnation
-	k.Greeter.become(k.party.incarnation)
+	k.origin = k.ownParty.incarnation
+	k.Greeter.become(k.ownParty.incarnation)
 	k.metrics = newOwnershipMetrics(c.Metrics, k)
 	for p := range k.parts {
 		k.Shard.Seal(uint32(p))
@@ -200,7 +200,7 @@ const uncounted = 1 << 63
 func (k *Ownership) Become(incarnation uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.party.incarnation = incarnation
+	k.ownParty.incarnation = incarnation
 	k.Greeter.become(incarnation)
 }
 
@@ -208,14 +208,14 @@ func (k *Ownership) Become(incarnation uint64) {
 // without its registry. Then no other node can hold a tenure, and it is for this node to
 // make them; but they lapse with the view, which may be an old one.
 func (k *Ownership) alone() bool {
-	return k.party.incarnation >= uncounted && len(k.view.Members) == 1 && k.view.Members[0].ID == k.Self.ID
+	return k.ownParty.incarnation >= uncounted && len(k.view.Members) == 1 && k.view.Members[0].ID == k.Self.ID
 }
 
 // claim returns what the view says about a partition.
 func (k *Ownership) claim(p uint32) claim {
 	c := k.view.claim(p)
 	if k.alone() {
-		c.epoch, c.owner = c.view, k.party
+		c.epoch, c.owner = c.view, k.ownParty
 	}
 	return c
 }
@@ -233,7 +233,7 @@ func (k *Ownership) Adopt(v *View) {
 	k.lease.look(time.Now())
 	k.noteChange(old, v)
 	k.view = v
-	k.adopted.note(Life{k.party.id, k.party.incarnation}, v.Number)
+	k.adopted.note(Life{k.ownParty.id, k.ownParty.incarnation}, v.Number)
 	k.adopted.keep(v)
 	k.meet(v)
 	lapsed := k.solo
@@ -264,7 +264,7 @@ func (k *Ownership) adoptPart(p uint32, old *View, lapsed bool) {
 	if lapsed {
 		pt.tenure.lapse()
 	}
-	pt.tenure.adopt(c, k.party)
+	pt.tenure.adopt(c, k.ownParty)
 	if k.leaving() { // it may be gone before another node has fetched what it would make
 		pt.tenure.forgo()
 	}
@@ -286,7 +286,7 @@ func (k *Ownership) adoptPart(p uint32, old *View, lapsed bool) {
 	}
 	if old != nil {
 		before := old.Members[old.Ring.Owner(p)]
-		pt.restarted = pt.restarted || before.ID == k.Self.ID && before.Incarnation != k.party.incarnation
+		pt.restarted = pt.restarted || before.ID == k.Self.ID && before.Incarnation != k.ownParty.incarnation
 		if i, stays := v.Index(before.ID); stays && v.Members[i].Incarnation == before.Incarnation && before.ID != k.Self.ID && c.owner.id != before.ID {
 			pt.from = before.ID
 		}
@@ -304,14 +304,14 @@ func (k *Ownership) adoptPart(p uint32, old *View, lapsed bool) {
 func (k *Ownership) adoptCopy(p uint32, old *View, had bool) {
 	pt, v := &k.parts[p], k.view
 	pt.elsewhere = false
-	stood := old != nil && (old.partyAt(old.Ring.Standby(p)) == k.party || pt.fresh && old.partyAt(old.Ring.Owner(p)) == k.party)
+	stood := old != nil && (old.partyAt(old.Ring.Standby(p)) == k.ownParty || pt.fresh && old.partyAt(old.Ring.Owner(p)) == k.ownParty)
 	if !had && !stood {
 		pt.fresh, pt.last = false, false
 	}
 	if old != nil && old.partyAt(old.Ring.Standby(p)) != v.partyAt(v.Ring.Standby(p)) {
 		pt.copyAt = old.partyAt(old.Ring.Standby(p))
 	}
-	if i, stays := v.Index(pt.copyAt.id); !stays || v.partyAt(i) != pt.copyAt || pt.copyAt == k.party {
+	if i, stays := v.Index(pt.copyAt.id); !stays || v.partyAt(i) != pt.copyAt || pt.copyAt == k.ownParty {
 		pt.copyAt = party{}
 	}
 }

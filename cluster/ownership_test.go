@@ -54,7 +54,7 @@ func TestBelievedOwnerIsForgotten(t *testing.T) {
 		}{{peerv1.ReplicaState_REPLICA_STATE_PENDING, "b"}, {peerv1.ReplicaState_REPLICA_STATE_ABSENT, ""}} {
 			w := whereabouts{partition: 1, from: "b"}
 			k.mu.Lock()
-			w.note(k.peers["b"], &peerv1.Located{State: tc.holding}, k.party, k.view)
+			w.note(k.peers["b"], &peerv1.Located{State: tc.holding}, k.ownParty, k.view)
 			k.mu.Unlock()
 			k.noteCopies([]whereabouts{w}, false)
 			k.mu.Lock()

@@ -67,14 +67,14 @@ func (s peerServer) greet(ctx context.Context, c *peerv1.Caller) error {
 func (s peerServer) self() (self party, view uint64) {
 	s.k.mu.Lock()
 	defer s.k.mu.Unlock()
-	return s.k.party, s.k.number()
+	return s.k.ownParty, s.k.number()
 }
 
 // witness is self, and whether this node has left and confirms no decision lease any more.
 func (s peerServer) witness() (self party, view uint64, departed bool) {
 	s.k.mu.Lock()
 	defer s.k.mu.Unlock()
-	return s.k.party, s.k.number(), s.k.departed
+	return s.k.ownParty, s.k.number(), s.k.departed
 }
 
 // number returns the number of the newest view, 0 if there is none.

@@ -243,7 +243,7 @@ func forget(g *shard.Group) {
 type walk struct {
 	due      time.Time     // of the requests
 	wait     time.Duration // until no node remembers a denial of what they free; 0 is none
-	waits    int           // that were so far
+	rounds   int           // in which they have waited so far; <= maxRounds
 	hops     int           // that they were asked again
 	lost     int           // of those, to members that knew of no other
 	deferred time.Time     // since when answers are deferred; zero if none was
@@ -285,7 +285,7 @@ func (r *Router) pursue(ctx context.Context, top, asked *scatter, w walk) {
 // sortOut assigns what is undecided of asked to again, or makes it an orphan of top. It returns how long to
 // wait before again is asked.
 func (r *Router) sortOut(top, asked, again *scatter, w *walk) (pause time.Duration) {
-	t, lost, deferred, waits := again.table, false, false, w.waits
+	t, lost, deferred, before := again.table, false, false, w.rounds
 	asked.each(func(from *peer, g *shard.Group, p *part) {
 		member := slices.Index(t.peers, from)
 		switch {
@@ -308,8 +308,8 @@ func (r *Router) sortOut(top, asked, again *scatter, w *walk) (pause time.Durati
 			lost = true
 		case redirected(g):
 		case w.wait > 0 && frees(g) && (from == nil || g.Waits):
-			if waits < maxRounds {
-				w.waits, g.Waits = waits+1, false
+			if before < maxRounds {
+				w.rounds, g.Waits = before+1, false
 				again.place(top, g, p, t.route)
 			}
 			return
@@ -331,7 +331,7 @@ func (r *Router) sortOut(top, asked, again *scatter, w *walk) (pause time.Durati
 	if lost || deferred || w.hops > 0 {
 		pause = hopPause
 	}
-	if w.hops++; w.waits > waits {
+	if w.hops++; w.rounds > before {
 		r.metrics.waits.Inc()
 		return max(pause, w.wait)
 	}

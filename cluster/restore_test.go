@@ -251,7 +251,7 @@ func TestRestartedOwnerNamesItself(t *testing.T) {
 		k, p := c.alive["b"].ownership, uint32(0)
 		names := func(has copyVersion, fresh bool) string {
 			k.mu.Lock()
-			for k.claim(p).owner != k.party {
+			for k.claim(p).owner != k.ownParty {
 				p++
 			}
 			pt := &k.parts[p]

@@ -28,13 +28,13 @@ func (k *Ownership) OwnerOf(p uint32) (id string, known bool) {
 		return pt.tenure.to.id, true
 	case pt.tenure.state == active:
 		return k.Self.ID, true
-	case c.owner == k.party && pt.from != "":
+	case c.owner == k.ownParty && pt.from != "":
 		return pt.from, true
 	case k.isFed(p, c):
 		return pt.fedBy, true
 	case c.owner.id != k.Self.ID:
 		return c.owner.id, true
-	case (c.owner != k.party || pt.restarted) && (pt.copy.term == 0 || pt.copy.isRestored() && !pt.fresh), k.leavesIt(p):
+	case (c.owner != k.ownParty || pt.restarted) && (pt.copy.term == 0 || pt.copy.isRestored() && !pt.fresh), k.leavesIt(p):
 		return k.Self.ID, true
 	}
 	return "", false
@@ -52,7 +52,7 @@ func (k *Ownership) isFed(p uint32, c claim) bool {
 // from its copy, which is as good.
 func (k *Ownership) leavesIt(p uint32) bool {
 	pt, standby := &k.parts[p], k.view.partyAt(k.view.Ring.Standby(p))
-	return pt.tenure.state == absent && k.claim(p).owner == k.party && pt.copyAt == standby && standby != k.party && !pt.fresh && !pt.last && k.Router.Reaches(standby.id)
+	return pt.tenure.state == absent && k.claim(p).owner == k.ownParty && pt.copyAt == standby && standby != k.ownParty && !pt.fresh && !pt.last && k.Router.Reaches(standby.id)
 }
 
 // ReturnGranted implements Locator. A node that takes a copy over, with the grants in it, may have it with or without what
@@ -161,7 +161,7 @@ func (k *Ownership) Standing() Standing {
 	}
 	leaving := k.leaving()
 	for p := range k.parts {
-		mine := k.claim(uint32(p)).owner == k.party
+		mine := k.claim(uint32(p)).owner == k.ownParty
 		switch state := k.parts[p].tenure.state; {
 		case state == active && mine:
 			s.Active++

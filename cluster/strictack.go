@@ -42,11 +42,11 @@ type strictAcks struct {
 
 // owed is what one partition's standby has yet to acknowledge.
 type owed struct {
-	mu    sync.Mutex
-	fresh map[ring.Key]int64 // tokens that were granted since the last round began; guarded by mu
-	sent  map[ring.Key]int64 // those that were granted before; guarded by mu
-	acked uint64             // the last round that was acknowledged; guarded by mu
-	asked bool               // whether an answer waits for a round that has not begun; guarded by mu
+	mu      sync.Mutex
+	fresh   map[ring.Key]int64 // tokens that were granted since the last round began; guarded by mu
+	sent    map[ring.Key]int64 // those that were granted before; guarded by mu
+	acked   uint64             // the last round that was acknowledged; guarded by mu
+	waiting bool               // whether an answer waits for a round that has not begun; guarded by mu
 }
 
 // round is one in which all of a partition was sent that its standby did not have when it began.
@@ -179,7 +179,7 @@ func (o *owed) add(d *strictAcks, t *shard.Take) (after uint64) {
 	before, known := o.fresh[t.Key]
 	if !known {
 		if d.counters.Load() >= maxOwed {
-			o.asked = true
+			o.waiting = true
 			return d.lastRound()
 		}
 		d.counters.Add(1)
@@ -191,7 +191,7 @@ func (o *owed) add(d *strictAcks, t *shard.Take) (after uint64) {
 	if before+t.Cost+o.sent[t.Key] <= max(1, t.Limit.Capacity()/unackedShare) {
 		return 0
 	}
-	o.asked = true
+	o.waiting = true
 	return d.lastRound()
 }
 
@@ -222,7 +222,7 @@ func (o *owed) has(after uint64) bool {
 	if o.acked > after {
 		return true
 	}
-	o.asked = true
+	o.waiting = true
 	return false
 }
 
@@ -260,10 +260,10 @@ func (d *strictAcks) begin(p uint32) uint64 {
 	o := &d.parts[p]
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.fresh)+len(o.sent) == 0 && !o.asked {
+	if len(o.fresh)+len(o.sent) == 0 && !o.waiting {
 		return 0
 	}
-	o.asked = false
+	o.waiting = false
 	before := len(o.fresh) + len(o.sent)
 	if len(o.sent) == 0 {
 		o.sent = o.fresh
@@ -302,5 +302,5 @@ func (d *strictAcks) drop(p uint32) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	d.counters.Add(-int64(len(o.fresh) + len(o.sent)))
-	o.fresh, o.sent, o.asked = nil, nil, false
+	o.fresh, o.sent, o.waiting = nil, nil, false
 }

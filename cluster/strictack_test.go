@@ -33,7 +33,7 @@ type strictCluster struct {
 	calls          sync.WaitGroup
 }
 
-func inStrict(t *testing.T, f func(t *testing.T, c *strictCluster)) {
+func inStrictCluster(t *testing.T, f func(t *testing.T, c *strictCluster)) {
 	inOwnership(t, func(t *testing.T, cc *ownershipCluster) {
 		c := &strictCluster{ownershipCluster: cc, key: ownershipKey(0), limit: strictLimit}
 		c.start("a", "b", "c")
@@ -95,7 +95,7 @@ func (n *ownershipNode) strictWaits() (deferred, unacknowledged float64) {
 // lost returns how much more than the limit is granted in a second in which the owner is killed
 // while so many calls arrive in every millisecond.
 func lost(t *testing.T, perMS int, at time.Duration, strict bool) (n int64) {
-	inStrict(t, func(t *testing.T, c *strictCluster) {
+	inStrictCluster(t, func(t *testing.T, c *strictCluster) {
 		var killed sync.WaitGroup
 		killed.Go(func() {
 			time.Sleep(at)
@@ -143,7 +143,7 @@ func TestStrictWhenTheOwnerIsKilled(t *testing.T) {
 
 // A whole limit at once waits for one acknowledgement or two, and not for ten.
 func TestStrictBurst(t *testing.T) {
-	inStrict(t, func(t *testing.T, c *strictCluster) {
+	inStrictCluster(t, func(t *testing.T, c *strictCluster) {
 		for i := range 1500 {
 			c.call([]*ownershipNode{c.owner, c.standby, c.other}[i%3], true)
 		}
@@ -165,7 +165,7 @@ func TestStrictWithoutItsStandby(t *testing.T) {
 		"silent": func(c *strictCluster) { c.losing.Store(true) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inStrict(t, func(t *testing.T, c *strictCluster) {
+			inStrictCluster(t, func(t *testing.T, c *strictCluster) {
 				fail(c)
 				synctest.Wait()
 				c.load(5, 100*time.Millisecond, true, c.owner, c.other)
@@ -204,7 +204,7 @@ func TestStrictWithoutItsStandby(t *testing.T) {
 // Where there is no room to count what a standby has yet to acknowledge of a counter, all waits that is
 // taken from it.
 func TestStrictWithoutRoom(t *testing.T) {
-	inStrict(t, func(t *testing.T, c *strictCluster) {
+	inStrictCluster(t, func(t *testing.T, c *strictCluster) {
 		for _, used := range []int64{maxOwed, -maxOwed} {
 			c.owner.denialLeases.strictAcks.counters.Add(used)
 			c.slowest.Store(0)
@@ -223,7 +223,7 @@ func TestStrictWithoutRoom(t *testing.T) {
 
 // What a standby wants again from the beginning it has not acknowledged, nor one what another now stands by for.
 func TestStrictAgain(t *testing.T) {
-	inStrict(t, func(t *testing.T, c *strictCluster) {
+	inStrictCluster(t, func(t *testing.T, c *strictCluster) {
 		d, p := c.owner.denialLeases.strictAcks, c.key.Partition(uint32(ownershipRing.Partitions))
 		standby := d.standbys[p].Load()
 		standby.feeding <- struct{}{} // no other node sends it anything
@@ -246,7 +246,7 @@ func TestStrictAgain(t *testing.T) {
 
 // A round ends with the message that has the last of what there was when it began.
 func TestStrictRoundOfManyMessages(t *testing.T) {
-	inStrict(t, func(t *testing.T, c *strictCluster) {
+	inStrictCluster(t, func(t *testing.T, c *strictCluster) {
 		k, p := c.owner.ownership, c.key.Partition(uint32(ownershipRing.Partitions))
 		standby := k.standbys[p].Load()
 		standby.feeding <- struct{}{} // no other node sends it anything
@@ -274,7 +274,7 @@ func TestStrictRoundOfManyMessages(t *testing.T) {
 
 // What spans nodes is deferred where it must be, and counted once on each.
 func TestStrictGroup(t *testing.T) {
-	inStrict(t, func(t *testing.T, c *strictCluster) {
+	inStrictCluster(t, func(t *testing.T, c *strictCluster) {
 		v := c.other.router.View()
 		var takes []shard.Take
 		for _, n := range []*ownershipNode{c.owner, c.standby, c.other} {
@@ -310,7 +310,7 @@ func TestStrictGroup(t *testing.T) {
 
 // Small limits have a token that need not be acknowledged, and do not wait for each other.
 func TestStrictSmallLimit(t *testing.T) {
-	inStrict(t, func(t *testing.T, c *strictCluster) {
+	inStrictCluster(t, func(t *testing.T, c *strictCluster) {
 		c.limit.Limit = 3
 		c.call(c.other, true)
 		c.calls.Wait()
@@ -329,7 +329,7 @@ func TestStrictSmallLimit(t *testing.T) {
 
 // Only takes from a strict counter wait, and a node that is alone does not wait.
 func TestOnlyStrictTakesWait(t *testing.T) {
-	inStrict(t, func(t *testing.T, c *strictCluster) {
+	inStrictCluster(t, func(t *testing.T, c *strictCluster) {
 		c.limit.Limit = 100
 		take := shard.Take{Key: c.key, Limit: c.limit, Cost: 50, Strict: true}
 		with := func(f func(t *shard.Take)) []shard.Take {

@@ -11,7 +11,7 @@ type metrics struct {
 	lists      *prometheus.CounterVec // by why
 
 	registerer prometheus.Registerer
-	registered []prometheus.Collector // with registerer
+	collectors []prometheus.Collector // with registerer
 }
 
 // The reasons for a list.
@@ -58,7 +58,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			m.unregister()
 			return nil, err
 		}
-		m.registered = append(m.registered, c)
+		m.collectors = append(m.collectors, c)
 	}
 	return m, nil
 }
@@ -72,7 +72,7 @@ func (m *metrics) setAlarm(on bool) {
 }
 
 func (m *metrics) unregister() {
-	for _, c := range m.registered {
+	for _, c := range m.collectors {
 		m.registerer.Unregister(c)
 	}
 }

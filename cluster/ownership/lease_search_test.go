@@ -13,23 +13,23 @@ import (
 type leaseRule string
 
 const (
-	leaseMembers  leaseRule = "members change only as fast as they adopt"
-	leaseHalf     leaseRule = "half of the members is rounded up"
-	leaseLast     leaseRule = "the members before the last change count"
-	leaseMember   leaseRule = "a node that is no member decides nothing"
-	leaseNewer    leaseRule = "a member that knows a newer view confirms nothing"
-	leaseLife     leaseRule = "a later life of a member confirms nothing"
-	leaseRead     leaseRule = "an etcd lease that is granted again counts once the view was read"
-	leaseBegan    leaseRule = "that read began after the grant"
-	leaseGone     leaseRule = "the etcd lease was gone after the view was written"
-	leaseWait     leaseRule = "a predecessor has ended when it has had no witness for a while"
-	leaseSent     leaseRule = "a confirmation counts from when it was asked for"
-	leaseClock    leaseRule = "a node that has not looked at its clock for a while is suspended"
-	leaseStandby  leaseRule = "a suspended node hears its standbys"
-	leaseAgain    leaseRule = "what standbys have said before a second lapse does not count"
-	leaseDeparted leaseRule = "a node that has said that it leaves confirms nothing"
-	leaseJoined   leaseRule = "the only member is suspended when another node joins"
-	leaseNewest   leaseRule = "a wiped etcd gets the newest view"
+	leaseMembers   leaseRule = "members change only as fast as they adopt"
+	leaseHalf      leaseRule = "half of the members is rounded up"
+	leaseLast      leaseRule = "the members before the last change count"
+	leaseNonMember leaseRule = "a node that is no member decides nothing"
+	leaseNewer     leaseRule = "a member that knows a newer view confirms nothing"
+	leaseLife      leaseRule = "a later life of a member confirms nothing"
+	leaseRead      leaseRule = "an etcd lease that is granted again counts once the view was read"
+	leaseBegan     leaseRule = "that read began after the grant"
+	leaseGone      leaseRule = "the etcd lease was gone after the view was written"
+	leaseWait      leaseRule = "a predecessor has ended when it has had no witness for a while"
+	leaseSent      leaseRule = "a confirmation counts from when it was asked for"
+	leaseClock     leaseRule = "a node that has not looked at its clock for a while is suspended"
+	leaseStandby   leaseRule = "a suspended node hears its standbys"
+	leaseAgain     leaseRule = "what standbys have said before a second lapse does not count"
+	leaseDeparted  leaseRule = "a node that has said that it leaves confirms nothing"
+	leaseJoined    leaseRule = "the only member is suspended when another node joins"
+	leaseNewest    leaseRule = "a wiped etcd gets the newest view"
 )
 
 // leaseSearch drives Lease, Ending, view.Next and View.HaveLeft through all that members, etcd and time may do.
@@ -405,9 +405,9 @@ func (s *leaseSearch) ownerDoes(x *leaseWorld, visit leaseEmit) {
 		s.adoptOwner(&y, number)
 		visit(y, fmt.Sprintf("a adopts view %d", number))
 	}
-	if x.pauses < s.pauses {
+	if x.pauseCount < s.pauses {
 		y := *x
-		y.stopped, y.pauses = true, x.pauses+1
+		y.stopped, y.pauseCount = true, x.pauseCount+1
 		visit(y, "a stops")
 	}
 	if x.suspended && x.gathered == 0 {
@@ -445,9 +445,9 @@ func (s *leaseSearch) etcdDoes(x *leaseWorld, visit leaseEmit) {
 		y.etcd, y.gone = false, true
 		visit(y, "a's etcd lease is gone")
 	}
-	if s.wipes > x.wipes {
+	if s.wipes > x.wipeCount {
 		y := *x
-		y.etcd, y.gone, y.wiped, y.wipes = false, true, true, x.wipes+1
+		y.etcd, y.gone, y.wiped, y.wipeCount = false, true, true, x.wipeCount+1
 		visit(y, "etcd is wiped")
 	}
 	if x.wiped && x.written < leaseViews {
@@ -463,9 +463,9 @@ func (s *leaseSearch) etcdDoes(x *leaseWorld, visit leaseEmit) {
 		visit(y, "etcd confirms")
 		s.read(x, visit)
 	}
-	if !x.etcd && x.grants < s.regrants {
+	if !x.etcd && x.grantCount < s.regrants {
 		y := *x
-		y.etcd, y.grants = true, x.grants+1
+		y.etcd, y.grantCount = true, x.grantCount+1
 		l := s.lease(x).Look(leaseNow).Granted(leaseNow)
 		late := leaseNow.Add(-leaseTick) // an answer comes to a read that began before
 		switch s.broken {
@@ -552,7 +552,7 @@ func TestSearchLeasesFindsDefects(t *testing.T) {
 		broken  leaseRule
 		setting string
 	}{
-		{leaseMembers, "three members"}, {leaseHalf, "three members"}, {leaseLast, "three members"}, {leaseMember, "no room for a node that is back"},
+		{leaseMembers, "three members"}, {leaseHalf, "three members"}, {leaseLast, "three members"}, {leaseNonMember, "no room for a node that is back"},
 		{leaseNewer, "three members"}, {leaseLife, "restarts"}, {leaseRead, "two members, etcd leases granted again"}, {leaseBegan, "two members, etcd leases granted again"},
 		{leaseGone, "two members, etcd leases granted again"}, {leaseWait, "three members"}, {leaseSent, "slow answers"}, {leaseClock, "a stops twice"},
 		{leaseStandby, "a stops twice"}, {leaseAgain, "a stops twice"}, {leaseJoined, "a stops twice"}, {leaseDeparted, "members that leave"}, {leaseNewest, "etcd is wiped"},

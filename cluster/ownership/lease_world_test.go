@@ -37,13 +37,13 @@ type leaseWorld struct {
 	gathered           uint8
 	answer             leaseAnswer
 
-	gone, goneSince       bool  // the etcd lease was gone at some time; after the view that replaces a
-	over                  bool  // a has no witness any more
-	held                  uint8 // steps since when a has no witnesses
-	begun                 bool  // a successor has taken a for ended
-	unheard               bool  // the standby has granted, and a has not heard it
-	wiped                 bool
-	wipes, pauses, grants uint8
+	gone, goneSince                   bool  // the etcd lease was gone at some time; after the view that replaces a
+	over                              bool  // a has no witness any more
+	held                              uint8 // steps since when a has no witnesses
+	begun                             bool  // a successor has taken a for ended
+	unheard                           bool  // the standby has granted, and a has not heard it
+	wiped                             bool
+	wipeCount, pauseCount, grantCount uint8
 }
 
 // leaseAnswer is an answer to a heartbeat that is on its way to a.
@@ -84,7 +84,7 @@ func (s *leaseSearch) lease(w *leaseWorld) Lease {
 		l.Looked = leaseNow.Add(-leaseTick)
 	}
 	l.Role = WasMember
-	if v := s.view(w, w.adopted[0]); v.IsMember(l.Self) || s.broken == leaseMember {
+	if v := s.view(w, w.adopted[0]); v.IsMember(l.Self) || s.broken == leaseNonMember {
 		l.Role = IsMember
 		for _, m := range v.Lives() {
 			if m != l.Self {

@@ -65,10 +65,10 @@ var (
 
 // Writer writes a file. Its methods return the error of the first write that has failed.
 type Writer struct {
-	w      io.Writer
-	block  []byte
-	blocks uint64
-	size   int64
+	w          io.Writer
+	block      []byte
+	blockCount uint64
+	size       int64
 }
 
 // NewWriter begins a file.
@@ -94,14 +94,14 @@ func (x *Writer) Add(p Partition) error {
 	x.block = binary.LittleEndian.AppendUint64(x.block, p.Sequence)
 	x.block = binary.LittleEndian.AppendUint32(x.block, uint32(len(p.Grants)))
 	x.block = append(append(x.block, p.Grants...), p.Records...)
-	x.blocks++
+	x.blockCount++
 	return x.end()
 }
 
 // Finish ends the file. Without it the file is torn.
 func (x *Writer) Finish() error {
 	x.begin(kindEnd)
-	x.block = binary.LittleEndian.AppendUint64(x.block, x.blocks)
+	x.block = binary.LittleEndian.AppendUint64(x.block, x.blockCount)
 	return x.end()
 }
 
