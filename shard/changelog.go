@@ -29,7 +29,7 @@ func (s *Shard) Changes(p uint32, f Follower, buf []byte, most int) (records []b
 		if x.follows[f] == nil {
 			return buf, false
 		}
-		buf = s.appendChangesLocked(x, f, buf, most-(len(buf)-begin))
+		buf = s.appendStepLocked(x, f, buf, most-(len(buf)-begin))
 		if more = x.follows[f].left(); !more || len(buf)-begin >= most {
 			break
 		}
@@ -41,8 +41,8 @@ func (s *Shard) Changes(p uint32, f Follower, buf []byte, most int) (records []b
 	return buf, more
 }
 
-// appendChangesLocked appends one step's records, of at most about most bytes.
-func (s *Shard) appendChangesLocked(p *partition, f Follower, b []byte, most int) []byte {
+// appendStepLocked appends one step's records, of at most about most bytes.
+func (s *Shard) appendStepLocked(p *partition, f Follower, b []byte, most int) []byte {
 	switch x := p.follows[f]; x.nextKind() {
 	case changed:
 		n := min(len(x.list), changesStep, most/slotBytes+1)

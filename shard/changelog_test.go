@@ -13,7 +13,7 @@ import (
 
 // Every change of a counter is given to a follower, once.
 func TestEveryChangeIsRecorded(t *testing.T) {
-	hour, bucket, log := perHour(10), bucketPerHour(10), logPerHour(10)
+	hour, bucket, log := perHour(10), tokenBucketPerHour(10), logPerHour(10)
 	lowered := bucket
 	lowered.Limit, lowered.Burst = 5, 10
 	take := func(i int, l algorithms.Limit, cost int64) Take { return Take{Key: key("k", i), Limit: l, Cost: cost} }

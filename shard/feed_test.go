@@ -115,12 +115,12 @@ func TestStandbyIsSparedBriefCounters(t *testing.T) {
 			t.Error("a log")
 		}
 		// One that is given back to is over soon, too, but not where it is known from before.
-		ask(s, key("k", 3), bucketPerHour(10), 5)
+		ask(s, key("k", 3), tokenBucketPerHour(10), 5)
 		known(3)
-		ask(s, key("k", 3), bucketPerHour(10), -5)
+		ask(s, key("k", 3), tokenBucketPerHour(10), -5)
 		drain(t, s, copied, 0, ToStandby)
 		copied.Unseal(0)
-		if d := ask(copied, key("k", 3), bucketPerHour(10), 0); d.Remaining != 10 {
+		if d := ask(copied, key("k", 3), tokenBucketPerHour(10), 0); d.Remaining != 10 {
 			t.Errorf("a refund is not known: %+v", d)
 		}
 	})

@@ -141,7 +141,7 @@ func TestFollowersOfExpiredCounters(t *testing.T) {
 func followLimits() []algorithms.Limit {
 	short := algorithms.Limit{Algorithm: algorithms.FixedWindow, Limit: 10, Window: int64(100 * time.Millisecond)}
 	second := algorithms.Limit{Algorithm: algorithms.SlidingWindow, Limit: 10, Window: int64(2 * time.Second)}
-	return []algorithms.Limit{perHour(10), short, bucketPerHour(10), second, logPerHour(10), bucketsPerHour(10)}
+	return []algorithms.Limit{perHour(10), short, tokenBucketPerHour(10), second, logPerHour(10), slidingBucketsPerHour(10)}
 }
 
 var followKeys = sync.OnceValue(func() (his [12_000]uint64) {

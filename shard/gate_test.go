@@ -37,7 +37,7 @@ func TestProbeAsksEveryPartition(t *testing.T) {
 
 // A group that touches a sealed partition is redirected, and counts nothing anywhere.
 func TestSealedPartitionRedirects(t *testing.T) {
-	for _, limit := range []algorithms.Limit{perHour(10), bucketPerHour(10), logPerHour(10)} {
+	for _, limit := range []algorithms.Limit{perHour(10), tokenBucketPerHour(10), logPerHour(10)} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newShardOf(t, Config{Partitions: 3, MaxBytes: MinBytes(3)})
 			here, there := Take{Key: in(s, 0, 0), Limit: limit, Cost: 1}, Take{Key: in(s, 1, 0), Limit: limit, Cost: 1}
@@ -201,7 +201,7 @@ func (s *Shard) stateOf(k ring.Key) algorithms.State {
 func TestSealDropsHistories(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShard(t)
-		take := takeOf("a", bucketPerHour(10), 1)
+		take := takeOf("a", tokenBucketPerHour(10), 1)
 		take.Tentative = true
 		g := []Group{{Takes: []Take{take}}}
 		s.Decide(g)

@@ -41,7 +41,7 @@ func logPerHour(limit int64) algorithms.Limit {
 	return algorithms.Limit{Algorithm: algorithms.SlidingWindowLog, Limit: limit, Window: int64(time.Hour)}
 }
 
-func bucketsPerHour(limit int64) algorithms.Limit {
+func slidingBucketsPerHour(limit int64) algorithms.Limit {
 	return algorithms.Limit{Algorithm: algorithms.SlidingWindowBuckets, Limit: limit, Window: int64(time.Hour)}
 }
 

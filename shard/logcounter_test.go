@@ -14,7 +14,7 @@ import (
 
 // Counters of long algorithms behave as any other.
 func TestLongCounters(t *testing.T) {
-	for _, limit := range []algorithms.Limit{logPerHour(3), bucketsPerHour(3)} {
+	for _, limit := range []algorithms.Limit{logPerHour(3), slidingBucketsPerHour(3)} {
 		t.Run(limit.Algorithm.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newShard(t)
@@ -143,7 +143,7 @@ func TestLongCounterStays(t *testing.T) {
 
 func TestLongDecideAllocatesNothing(t *testing.T) {
 	s := newShard(t)
-	for _, limit := range []algorithms.Limit{logPerHour(5), bucketsPerHour(1 << 30)} {
+	for _, limit := range []algorithms.Limit{logPerHour(5), slidingBucketsPerHour(1 << 30)} {
 		groups := []Group{{Takes: []Take{{Key: key(limit.Algorithm.String(), 0), Limit: limit, Cost: 1}}}}
 		for range 10 {
 			s.Decide(groups)

@@ -12,7 +12,7 @@ import (
 
 // Among many exhausted long counters, a flood of fresh ones evicts only fresh ones: the exhausted ones are the last to go.
 func TestFloodEvictsExhaustedLongCountersLast(t *testing.T) {
-	for _, perHour := range []func(int64) algorithms.Limit{logPerHour, bucketsPerHour} {
+	for _, perHour := range []func(int64) algorithms.Limit{logPerHour, slidingBucketsPerHour} {
 		t.Run(perHour(1).Algorithm.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const exhausted, fresh = 200, 10

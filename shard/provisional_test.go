@@ -405,7 +405,7 @@ func TestProvisionalRefunds(t *testing.T) {
 func TestProvisionalReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		owner, standby := newPair(t)
-		take := takeOf("a", bucketPerHour(10), 2)
+		take := takeOf("a", tokenBucketPerHour(10), 2)
 		take.Tentative = true
 		g := provisionally(standby, take)
 		ask(owner, take.Key, take.Limit, 4)
@@ -414,7 +414,7 @@ func TestProvisionalReturn(t *testing.T) {
 			t.Errorf("%d used, want 4", used(standby, take.Key, take.Limit))
 		}
 		standby.TakeGrants(0, 9)
-		shadow := takeOf("a", bucketPerHour(10), 7)
+		shadow := takeOf("a", tokenBucketPerHour(10), 7)
 		shadow.Shadow = true
 		if g := provisionally(standby, shadow); !g.Allowed || g.Takes[0].Decision.Allowed || len(standby.TakeGrants(0, 9)) != 0 {
 			t.Errorf("%+v", g)

@@ -32,7 +32,7 @@ func TestSave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const keys = 3000
 		s := newShard(t)
-		limits := []algorithms.Limit{perHour(10), bucketPerHour(10), logPerHour(10), bucketsPerHour(10)}
+		limits := []algorithms.Limit{perHour(10), tokenBucketPerHour(10), logPerHour(10), slidingBucketsPerHour(10)}
 		for _, l := range limits {
 			for i := range keys {
 				ask(s, key(l.Algorithm.String(), i), l, int64(1+i%9))

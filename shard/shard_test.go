@@ -190,7 +190,7 @@ func TestDecideAgainstTwin(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		limits := []algorithms.Limit{perHour(20), logPerHour(20), bucketsPerHour(20)}
+		limits := []algorithms.Limit{perHour(20), logPerHour(20), slidingBucketsPerHour(20)}
 		limitOf := map[ring.Key]algorithms.Limit{}
 		for i := range 10 {
 			limitOf[key("k", i)] = limits[i%len(limits)]

@@ -48,10 +48,10 @@ type Group struct {
 	// tokens those costs stand for; each cost is a multiple of it. Lend is 0, or Tokens is above 0.
 	Lend, Tokens int64
 	// ForNode says that a node asks for the token lease, to answer its callers from. It settles the lease
-	// by a take that Settles, or by asking for another: then Rest is what is left of the lease of Rest.At,
+	// by a take that Settles, or by asking for another: then Unused is what is left of the lease of Unused.At,
 	// and becomes part of the new one.
 	ForNode bool
-	Rest    TokenLease
+	Unused  TokenLease
 	// Provisional asks for a decision even if this node does not own a partition: a sealed partition
 	// answers from its copy, and records what it grants. It then leases no tokens, and resets and gives
 	// back leased tokens only where the partition is unsealed.

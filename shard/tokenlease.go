@@ -48,9 +48,9 @@ func (s *Shard) lendTogether(g *Group, now int64) (urgent bool) {
 		return false
 	}
 	now = s.nextLeaseLocked(g, locked, now)
-	if g.Rest.At > 0 && len(g.Takes) == 1 {
+	if g.Unused.At > 0 && len(g.Takes) == 1 {
 		key := g.Takes[0].Key
-		s.restLocked(s.partition(key), key, g.Rest.At, g.Rest.Tokens, now)
+		s.restLocked(s.partition(key), key, g.Unused.At, g.Unused.Tokens, now)
 	}
 	urgent = s.countLocked(g, now)
 	if tokens, until := s.lendableLocked(g, now); tokens > 0 {
@@ -94,7 +94,7 @@ func (s *Shard) lendMoreLocked(g *Group, tokens, until, now int64) (urgent bool)
 		if i == 0 {
 			o.unit = t.Cost / tokens
 		}
-		s.lendLocked(s.partition(t.Key), t, o, g.Rest.At)
+		s.lendLocked(s.partition(t.Key), t, o, g.Unused.At)
 		g.Takes[i].Decision = t.Decision
 	}
 	g.TokenLease = TokenLease{Tokens: tokens, At: now, Until: until}

@@ -12,7 +12,7 @@ import (
 	"github.com/weirlimit/weir/algorithms"
 )
 
-func bucketPerHour(limit int64) algorithms.Limit {
+func tokenBucketPerHour(limit int64) algorithms.Limit {
 	return algorithms.Limit{Algorithm: algorithms.TokenBucket, Limit: limit, Window: int64(time.Hour)}
 }
 
@@ -53,7 +53,7 @@ func TestTokenLeaseShrinksToNoneAsTheLimitNears(t *testing.T) {
 
 func TestTokenLeaseOfSeveralLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		wide, narrow, costly := takeOf("a", perHour(8000), 1), takeOf("b", bucketsPerHour(801), 1), takeOf("c", perHour(3000), 3)
+		wide, narrow, costly := takeOf("a", perHour(8000), 1), takeOf("b", slidingBucketsPerHour(801), 1), takeOf("c", perHour(3000), 3)
 		shadow, free := takeOf("d", perHour(8000), 1), takeOf("e", perHour(8000), 0)
 		shadow.Shadow = true
 		for _, tc := range []struct {
@@ -87,7 +87,7 @@ func TestTokenLeaseIsValidInItsWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShard(t)
 		time.Sleep(20 * time.Minute)
-		g := borrow(s, 10, takeOf("a", perHour(8000), 1), takeOf("b", bucketsPerHour(8000), 1))
+		g := borrow(s, 10, takeOf("a", perHour(8000), 1), takeOf("b", slidingBucketsPerHour(8000), 1))
 		if got := time.Duration(g.TokenLease.Until - g.TokenLease.At); g.TokenLease.Tokens != 10 || got > time.Minute-time.Minute/1024 || got < time.Minute-time.Minute/1000 {
 			t.Errorf("%+v, valid for %v", g.TokenLease, got)
 		}
@@ -98,14 +98,14 @@ func TestTokenLeaseIsValidInItsWindow(t *testing.T) {
 func TestNoLeaseWithTentativeTake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShard(t)
-		tentative := takeOf("a", bucketPerHour(800), 50)
+		tentative := takeOf("a", tokenBucketPerHour(800), 50)
 		tentative.Tentative = true
 		s.Decide([]Group{{Takes: []Take{tentative}}})
-		if g := borrow(s, 10, takeOf("a", bucketPerHour(800), 1)); !g.Allowed || g.TokenLease != (TokenLease{}) {
+		if g := borrow(s, 10, takeOf("a", tokenBucketPerHour(800), 1)); !g.Allowed || g.TokenLease != (TokenLease{}) {
 			t.Errorf("with it: %+v", g)
 		}
 		time.Sleep(undoFor + 1)
-		if g := borrow(s, 10, takeOf("a", bucketPerHour(800), 1)); g.TokenLease.Tokens != 10 {
+		if g := borrow(s, 10, takeOf("a", tokenBucketPerHour(800), 1)); g.TokenLease.Tokens != 10 {
 			t.Errorf("when it stays: %+v", g)
 		}
 	})
@@ -119,7 +119,7 @@ func TestPeekLeasesNothing(t *testing.T) {
 	}
 }
 
-func giveBack(s *Shard, at int64, takes ...Take) Group {
+func giveBackLent(s *Shard, at int64, takes ...Take) Group {
 	g := []Group{{Takes: takes, LentAt: at}}
 	s.Decide(g)
 	return g[0]
@@ -135,10 +135,10 @@ func TestUnusedTokensComeBack(t *testing.T) {
 		}{
 			{perHour(800), 99, 0, 769},
 			{perHour(800), 99, time.Hour, 769}, // of the window before, which weighs in full still
-			{bucketsPerHour(800), 99, time.Minute, 769},
-			{bucketPerHour(800), 99, 0, 769},
-			{bucketPerHour(800), 99, time.Second, 769}, // as nothing of it has drained
-			{bucketPerHour(800), 99, time.Hour, 800},
+			{slidingBucketsPerHour(800), 99, time.Minute, 769},
+			{tokenBucketPerHour(800), 99, 0, 769},
+			{tokenBucketPerHour(800), 99, time.Second, 769}, // as nothing of it has drained
+			{tokenBucketPerHour(800), 99, time.Hour, 800},
 		} {
 			time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour)))
 			s := newShard(t)
@@ -149,7 +149,7 @@ func TestUnusedTokensComeBack(t *testing.T) {
 			}
 			time.Sleep(tc.wait)
 			take.Cost = -(g.TokenLease.Tokens - 30)
-			back := giveBack(s, g.TokenLease.At, take)
+			back := giveBackLent(s, g.TokenLease.At, take)
 			if d := back.Takes[0].Decision; !back.Allowed || back.Takes[0].Source != Owner || d.Remaining != tc.remaining {
 				t.Errorf("%v after %v: %d remaining, want %d", tc.limit.Algorithm, tc.wait, d.Remaining, tc.remaining)
 			}
@@ -167,7 +167,7 @@ func TestLateReturnFreesNoOtherTokens(t *testing.T) {
 		time.Sleep(time.Hour)
 		ask(s, take.Key, fixed, 100)
 		take.Cost = -50
-		if back := giveBack(s, g.TokenLease.At, take); back.Takes[0].Decision.Remaining != 700 {
+		if back := giveBackLent(s, g.TokenLease.At, take); back.Takes[0].Decision.Remaining != 700 {
 			t.Errorf("%d remaining, want 700", back.Takes[0].Decision.Remaining)
 		}
 	})
@@ -244,7 +244,7 @@ func checkLeases(t *testing.T, l algorithms.Limit, steps []leaseStep) (problem s
 			settle(lender, h.At, takeOf("a", l, h.left))
 			h.left = 0
 		case step.what == 1:
-			giveBack(lender, h.At, takeOf("a", l, -h.left))
+			giveBackLent(lender, h.At, takeOf("a", l, -h.left))
 			h.left = 0
 		case step.what == 2 && step.lease == 9: // undone later, but not exactly
 			take := takeOf("a", l, step.share)
@@ -271,7 +271,7 @@ func checkLeases(t *testing.T, l algorithms.Limit, steps []leaseStep) (problem s
 		default:
 			g := []Group{{Takes: []Take{takeOf("a", l, 1)}, Lend: 50, Tokens: 1, ForNode: true}}
 			if h.node {
-				g[0].Rest = TokenLease{Tokens: h.left, At: h.At}
+				g[0].Unused = TokenLease{Tokens: h.left, At: h.At}
 			}
 			lender.Decide(g)
 			if g[0].Allowed {
@@ -301,7 +301,7 @@ func settle(s *Shard, at int64, t Take) {
 }
 
 func borrowForNode(s *Shard, take Take, lend int64, rest TokenLease) Group {
-	g := []Group{{Takes: []Take{take}, Lend: lend, Tokens: take.Cost, ForNode: true, Rest: rest}}
+	g := []Group{{Takes: []Take{take}, Lend: lend, Tokens: take.Cost, ForNode: true, Unused: rest}}
 	s.Decide(g)
 	return g[0]
 }
@@ -310,7 +310,7 @@ func borrowForNode(s *Shard, take Take, lend int64, rest TokenLease) Group {
 // known to be used.
 func TestNodesAreLentAHalfPercent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, l := range []algorithms.Limit{perHour(2000), bucketsPerHour(2000), bucketPerHour(2000)} {
+		for _, l := range []algorithms.Limit{perHour(2000), slidingBucketsPerHour(2000), tokenBucketPerHour(2000)} {
 			s := newShard(t)
 			take := takeOf("a", l, 1)
 			first := borrowForNode(s, take, 7, TokenLease{})
@@ -345,7 +345,7 @@ func TestNodesAreLentAHalfPercent(t *testing.T) {
 func TestTokenLeasesAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShardOf(t, Config{Partitions: 1, MaxBytes: 1 << 20})
-		p, l := &s.partitions[0], bucketPerHour(1<<20)
+		p, l := &s.partitions[0], tokenBucketPerHour(1<<20)
 		for i := range maxAccounts + 1 {
 			take := takeOf("a", l, 1)
 			take.Key = key("a", i)
@@ -403,7 +403,7 @@ func TestLentTokensDoNotDrain(t *testing.T) {
 		k := key("a", 0)
 		first, second := borrow(lender, 50, takeOf("a", l, 1)), borrow(lender, 50, takeOf("a", l, 1))
 		ask(exact, k, l, 2)
-		giveBack(lender, first.TokenLease.At, takeOf("a", l, -first.TokenLease.Tokens))
+		giveBackLent(lender, first.TokenLease.At, takeOf("a", l, -first.TokenLease.Tokens))
 		time.Sleep(time.Duration(second.TokenLease.Until-lender.now()) - 1)
 		if d := ask(exact, k, l, second.TokenLease.Tokens); !d.Allowed || second.TokenLease.Tokens != 50 {
 			t.Fatalf("%+v: %+v", second.TokenLease, d)
