@@ -84,13 +84,13 @@ func (s rateLimiter) ExplainRateLimit(ctx context.Context, req *weirv1.RateLimit
 	matches, takes := w.Item(0)
 	others := 0
 	for _, e := range w.Set.Explain(s.checks.Hasher, &w.Request) {
-		if !e.Matched {
+		if !e.Applies {
 			if others++; others > maxListed {
 				resp.Omitted++
 				continue
 			}
 		}
-		explained := &weirv1.RuleExplanation{RuleId: e.Rule.ID, Applies: e.Matched, Reason: e.Reason}
+		explained := &weirv1.RuleExplanation{RuleId: e.Rule.ID, Applies: e.Applies, Reason: e.Reason}
 		for i := range matches {
 			if matches[i].Rule == e.Rule {
 				explained.Limits = append(explained.Limits, s.limitStatus(&matches[i], &takes[i]))

@@ -191,15 +191,15 @@ func (d *decoder) mapping(n *yaml.Node, at problem.Path, each func(key, value *y
 	return true
 }
 
-// field is one key that a mapping may have.
-type field[T any] struct {
+// keyReader reads one key that a mapping may have.
+type keyReader[T any] struct {
 	name     string
 	required bool
 	read     func(d *decoder, n *yaml.Node, at problem.Path, into *T)
 }
 
-// fields reads a mapping that has these keys and no others.
-func fields[T any](d *decoder, n *yaml.Node, at problem.Path, known []field[T], into *T) {
+// readMapping reads a mapping that has these keys and no others.
+func readMapping[T any](d *decoder, n *yaml.Node, at problem.Path, known []keyReader[T], into *T) {
 	missing := make(map[string]bool)
 	names := make([]string, len(known))
 	for i, f := range known {

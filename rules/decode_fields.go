@@ -85,7 +85,7 @@ func (d *decoder) condition(n *yaml.Node, at problem.Path, attribute string) Con
 	c := Condition{Attribute: attribute}
 	switch n.Kind {
 	case yaml.MappingNode:
-		fields(d, n, at, conditionFields, &c)
+		readMapping(d, n, at, conditionFields, &c)
 	case yaml.SequenceNode:
 		d.names(n, at, 1, maxList, func(n *yaml.Node, at problem.Path, s string) {
 			if s == "*" {
@@ -129,7 +129,7 @@ func (d *decoder) limits(n *yaml.Node, at problem.Path, r *Rule) {
 	d.list(n, at, 1, maxLimits, func(n *yaml.Node, at problem.Path) {
 		l := algorithms.Limit{Algorithm: defaultAlgorithm}
 		before := d.problems.Total()
-		fields(d, n, at, limitFields, &l)
+		readMapping(d, n, at, limitFields, &l)
 		if d.problems.Total() > before {
 			return
 		}
@@ -152,7 +152,7 @@ func (d *decoder) window(n *yaml.Node, at problem.Path, l *algorithms.Limit) {
 	}
 	var c CalendarSpec
 	before := d.problems.Total()
-	fields(d, n, at, calendarFields, &c)
+	readMapping(d, n, at, calendarFields, &c)
 	if d.problems.Total() > before {
 		return
 	}
@@ -209,7 +209,7 @@ func (d *decoder) mode(n *yaml.Node, at problem.Path, r *Rule) {
 	if !d.is(n, yaml.MappingNode, at, "a mode; "+forms) {
 		return
 	}
-	fields(d, n, at, modeFields, r)
+	readMapping(d, n, at, modeFields, r)
 	if len(n.Content) == 0 || r.Mode.Kind == Soft|Elastic {
 		d.problem(n, at, "has %d modes, not 1; %s", len(n.Content)/2, forms)
 	}

@@ -12,8 +12,8 @@ import (
 // Explanation says why a rule applies to a request, or does not.
 type Explanation struct {
 	Rule *Rule
-	// Matched says that the rule applies: that it limits the request, or exempts it.
-	Matched bool
+	// Applies says that the rule applies: that it limits the request, or exempts it.
+	Applies bool
 	// Reason is why it does not, or what is special about it if it does, as a sentence
 	// without its full stop. Where it has no subject, that is the rule.
 	Reason string
@@ -46,8 +46,8 @@ func (s *Set) Explain(h ring.Hasher, req *Request) []Explanation {
 	for i := range all {
 		if e := &all[i]; e.Reason == "" {
 			e.Reason = dropped(e.Rule, matching)
-			e.Matched = e.Reason == ""
-			if e.Matched && e.Rule.Durability == Strict {
+			e.Applies = e.Reason == ""
+			if e.Applies && e.Rule.Durability == Strict {
 				e.Reason = "is strict: answers may wait for the standby"
 			}
 		}

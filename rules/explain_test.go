@@ -24,7 +24,7 @@ rules:
 		{request("d"), "the request has no attribute user", 0},
 	} {
 		e := set.Explain(testHasher, c.req)
-		if e[0].Reason != c.reason || len(e[0].Matches) != c.limits || e[1].Reason != "" || !e[1].Matched {
+		if e[0].Reason != c.reason || len(e[0].Matches) != c.limits || e[1].Reason != "" || !e[1].Applies {
 			t.Errorf("%+v", e)
 		}
 	}
@@ -109,7 +109,7 @@ debug: the request has no attribute "the plan"`},
 			switch {
 			case len(e.Matches) > 0:
 				line = matched(e.Matches)
-			case e.Matched:
+			case e.Applies:
 				line = e.Rule.ID + " applies"
 			}
 			lines = append(lines, line)
@@ -132,9 +132,9 @@ func TestExplainAsMatch(t *testing.T) {
 		var together []Match
 		for _, e := range set.Explain(testHasher, req) {
 			together = append(together, e.Matches...)
-			special := e.Matched && e.Rule.Durability == Strict
-			if e.Matched && !special == (e.Reason != "") || !e.Matched && e.Reason == "" || e.Matched && len(e.Matches) == 0 && !e.Rule.Unlimited || !e.Matched && len(e.Matches) > 0 {
-				t.Fatalf("%v: rule %s matches %t, %q, %v\n%s", *req, e.Rule.ID, e.Matched, e.Reason, e.Matches, pretty(docs))
+			special := e.Applies && e.Rule.Durability == Strict
+			if e.Applies && !special == (e.Reason != "") || !e.Applies && e.Reason == "" || e.Applies && len(e.Matches) == 0 && !e.Rule.Unlimited || !e.Applies && len(e.Matches) > 0 {
+				t.Fatalf("%v: rule %s matches %t, %q, %v\n%s", *req, e.Rule.ID, e.Applies, e.Reason, e.Matches, pretty(docs))
 			}
 		}
 		if got := set.Match(testHasher, req, nil); !slices.Equal(got, together) {

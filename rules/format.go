@@ -20,18 +20,18 @@ const (
 	idBytes     = "./"
 )
 
-// document is one YAML document.
-type document struct {
+// domainRules is one YAML document: the rules of a domain.
+type domainRules struct {
 	domain string
 	rules  []*Rule
 }
 
-var documentKeys = []key[document]{
+var documentKeys = []key[domainRules]{
 	{required: true, Field: Field{
 		Key: "domain", Type: "name", Example: "shop",
 		Bounds:  fmt.Sprintf("%d bytes: letters, digits, `_ - .`", maxDomain),
 		Meaning: "namespace of the rules; a request names one, and only the rules of that one matter",
-	}, read: func(d *decoder, n *yaml.Node, at problem.Path, doc *document) {
+	}, read: func(d *decoder, n *yaml.Node, at problem.Path, doc *domainRules) {
 		doc.domain = d.pathName(n, at, domainBytes, maxDomain)
 	}},
 	{required: true, read: (*decoder).rules, Field: Field{
@@ -162,13 +162,13 @@ var modeKeys = []key[Rule]{
 		Key: "soft", Type: "mapping", Default: "none", Bounds: "excludes `elastic`", Example: "{over: 10%}", Meaning: "allows requests in a share above the limit, flagged",
 	}, read: func(d *decoder, n *yaml.Node, at problem.Path, r *Rule) {
 		r.Mode.Kind |= Soft
-		fields(d, n, at, softFields, r)
+		readMapping(d, n, at, softFields, r)
 	}},
 	{Field: Field{
 		Key: "elastic", Type: "mapping", Default: "none", Bounds: "excludes `soft`", Example: "{parent: other, up_to: 150%}", Meaning: "allows requests up to a share of the limit while the parent has room",
 	}, read: func(d *decoder, n *yaml.Node, at problem.Path, r *Rule) {
 		r.Mode.Kind |= Elastic
-		fields(d, n, at, elasticFields, r)
+		readMapping(d, n, at, elasticFields, r)
 	}},
 }
 
@@ -207,14 +207,14 @@ var (
 
 // unlimitedFields are those of a rule that is unlimited: what says how to count is
 // refused.
-var unlimitedFields = func() (all []field[Rule]) {
+var unlimitedFields = func() (all []keyReader[Rule]) {
 	for _, k := range ruleKeys {
 		if k.counts {
 			k.required, k.read = false, func(d *decoder, n *yaml.Node, at problem.Path, _ *Rule) {
 				d.problem(n, at, "is not for an unlimited rule, which counts nothing")
 			}
 		}
-		all = append(all, field[Rule]{k.Key, k.required, k.read})
+		all = append(all, keyReader[Rule]{k.Key, k.required, k.read})
 	}
 	return all
 }()
@@ -235,8 +235,8 @@ func (d *decoder) document(n *yaml.Node, at problem.Path) {
 		d.problem(n, at, "domain%s has both rules and descriptors; a domain has either", name)
 		return
 	}
-	var doc document
-	fields(d, n, at, documentFields, &doc)
+	var doc domainRules
+	readMapping(d, n, at, documentFields, &doc)
 	d.domains = append(d.domains, doc.domain)
 	for _, r := range doc.rules {
 		r.Domain = doc.domain
@@ -249,7 +249,7 @@ func defaultRule() *Rule {
 	return &Rule{Enforce: 100, IPv6Prefix: defaultIPv6Prefix, Enabled: true, cost: 1}
 }
 
-func (d *decoder) rules(n *yaml.Node, at problem.Path, doc *document) {
+func (d *decoder) rules(n *yaml.Node, at problem.Path, doc *domainRules) {
 	d.list(n, at, 0, maxRules, func(n *yaml.Node, at problem.Path) {
 		if id := ruleID(n); id != "" {
 			at = problem.Path{Rule: id}
@@ -258,9 +258,9 @@ func (d *decoder) rules(n *yaml.Node, at problem.Path, doc *document) {
 		r.file, r.line, r.column = d.file, n.Line, n.Column
 		before := d.problems.Total()
 		if isUnlimited(n) {
-			fields(d, n, at, unlimitedFields, r)
+			readMapping(d, n, at, unlimitedFields, r)
 		} else {
-			fields(d, n, at, ruleFields, r)
+			readMapping(d, n, at, ruleFields, r)
 		}
 		if d.problems.Total() == before {
 			d.matchable(n, at, r)

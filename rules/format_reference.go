@@ -64,9 +64,9 @@ func listed[T any](keys []key[T]) (all []Field) {
 }
 
 // readers returns what the decoder needs of keys.
-func readers[T any](keys []key[T]) (all []field[T]) {
+func readers[T any](keys []key[T]) (all []keyReader[T]) {
 	for _, k := range keys {
-		all = append(all, field[T]{k.Key, k.required, k.read})
+		all = append(all, keyReader[T]{k.Key, k.required, k.read})
 	}
 	return all
 }

@@ -35,7 +35,7 @@ func ValidIP(value string) bool {
 // ParseIP returns the address that value is, without port, brackets and zone. IPv4 that
 // is mapped into IPv6 is IPv4.
 func ParseIP(value string) (addr netip.Addr, ok bool) {
-	addr, _, ok = parseIP(value)
+	addr, _, ok = parseIPText(value)
 	return addr, ok
 }
 
@@ -51,10 +51,10 @@ func onlyAddressBytes(s string) bool {
 
 func isDigit(b byte) bool { return b-'0' <= 9 }
 
-// parseIP reads an address without its port, brackets and zone, and returns the text
+// parseIPText reads an address without its port, brackets and zone, and returns the text
 // of the rest as well. IPv4 that is mapped into IPv6 is IPv4. It allocates only for
 // what looks like an address and is none.
-func parseIP(value string) (addr netip.Addr, text string, ok bool) {
+func parseIPText(value string) (addr netip.Addr, text string, ok bool) {
 	if addr, text, ok = parseIPv4(value); ok {
 		return addr, text, true
 	}
@@ -188,7 +188,7 @@ func parseIPPattern(s string, budget *int) (pattern, error) {
 	if strings.Contains(s, "/") {
 		return parseBlock(s)
 	}
-	if addr, _, ok := parseIP(s); ok {
+	if addr, _, ok := parseIPText(s); ok {
 		p.text, p.block = addr.String(), netip.PrefixFrom(addr, addr.BitLen())
 	}
 	return p, nil
@@ -216,7 +216,7 @@ var texts = sync.Pool{New: func() any { return new([maxIPText]byte) }}
 func (r *Request) readIP() (canonical bool) {
 	r.ip = ""
 	value, _ := r.value(IPAttribute)
-	addr, text, ok := parseIP(value)
+	addr, text, ok := parseIPText(value)
 	if !ok {
 		return true
 	}

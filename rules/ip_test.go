@@ -16,13 +16,13 @@ import (
 
 func TestParseIP(t *testing.T) {
 	for value, want := range someIPs {
-		if got, _, ok := parseIP(value); !ok || got.String() != want || !ValidIP(value) {
+		if got, _, ok := parseIPText(value); !ok || got.String() != want || !ValidIP(value) {
 			t.Errorf("parseIP(%q) = %v, %t, want %s", value, got, ok, want)
 		}
 	}
 	more := []string{"1.2.3.4.5", "1.2.3.256", "[]", "[]:80", "%eth0", ":80", "[10.0.0.1]:", "[::1]:1:2", "1.2.3.4:+80", "a.b"}
 	for _, value := range append(more, someNoIPs...) {
-		if got, _, ok := parseIP(value); ok || ValidIP(value) {
+		if got, _, ok := parseIPText(value); ok || ValidIP(value) {
 			t.Errorf("parseIP(%q) = %v", value, got)
 		}
 	}

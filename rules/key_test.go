@@ -67,7 +67,7 @@ func FuzzKey(f *testing.F) {
 			for _, attribute := range rule.Per[i] {
 				value := values[attribute]
 				req.Attributes = append(req.Attributes, Attribute{Key: attribute, Value: value})
-				if parsed, _, ok := parseIP(value); ok && attribute == "ip" {
+				if parsed, _, ok := parseIPText(value); ok && attribute == "ip" {
 					value = parsed.String()
 					if parsed.Is6() {
 						value = netip.PrefixFrom(parsed, rule.IPv6Prefix).Masked().String()

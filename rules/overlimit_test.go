@@ -116,7 +116,7 @@ func TestEnforced(t *testing.T) {
 
 // The same users stay enforced when the percentage is raised, as many as it says,
 // and with all limits of the rule.
-func TestEnforce(t *testing.T) {
+func TestEnforcedUsersGrowWithPercentage(t *testing.T) {
 	const users = 10_000
 	before := make(map[int]bool)
 	for _, percent := range []int{0, 1, 20, 50, 99, 100} {

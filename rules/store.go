@@ -285,13 +285,13 @@ func (s *Store) setErr(err error) {
 // An edit that is refused leaves all as it was, with one of the errors above or a
 // *LoadError. After any other error the change may have been made or not.
 func (s *Store) Change(ctx context.Context, dry bool, edit Edit) (old, next *State, err error) {
-	if old, next, err = s.store(ctx, dry, edit); err == nil && !dry {
+	if old, next, err = s.changeStored(ctx, dry, edit); err == nil && !dry {
 		s.awaitRevision(ctx, next.Revision)
 	}
 	return old, next, err
 }
 
-func (s *Store) store(ctx context.Context, dry bool, edit Edit) (old, next *State, err error) {
+func (s *Store) changeStored(ctx context.Context, dry bool, edit Edit) (old, next *State, err error) {
 	select {
 	case s.changing <- struct{}{}:
 		defer func() { <-s.changing }()

@@ -85,7 +85,7 @@ func readContent(value []byte) (c content, err error) {
 	case format != storedFormat:
 		return c, fmt.Errorf("the rules have the format %s, and this node reads format %s: another version of weir has written them, install that one on this node", problem.Quote(format), storedFormat)
 	}
-	data, err := decompress(body, maxStored)
+	data, err := decompressUpTo(body, maxStored)
 	if err != nil {
 		return c, fmt.Errorf("the rules are damaged: %w", err)
 	}
@@ -100,8 +100,8 @@ func readContent(value []byte) (c content, err error) {
 	return c, nil
 }
 
-// decompress returns what gzip has made data of, if it is at most so many bytes.
-func decompress(data []byte, most int64) ([]byte, error) {
+// decompressUpTo returns what gzip has made data of, if it is at most so many bytes.
+func decompressUpTo(data []byte, most int64) ([]byte, error) {
 	z, err := gzip.NewReader(bytes.NewReader(data))
 	if err != nil {
 		return nil, err
@@ -118,4 +118,4 @@ func decompress(data []byte, most int64) ([]byte, error) {
 
 // Decompress returns the text of a rules file that gzip has made data of. It
 // refuses what is larger than a file may be, without reading it all.
-func Decompress(data []byte) ([]byte, error) { return decompress(data, maxFileSize) }
+func Decompress(data []byte) ([]byte, error) { return decompressUpTo(data, maxFileSize) }

@@ -94,7 +94,7 @@ func TestStoredRoundTrip(t *testing.T) {
 func TestStoredRulesThatNeverMatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		value := stored(t, 5, spec("a", 1))
-		data, err := decompress(value[bytes.IndexByte(value, '\n')+1:], maxStored)
+		data, err := decompressUpTo(value[bytes.IndexByte(value, '\n')+1:], maxStored)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -118,7 +118,7 @@ func TestStoredRulesThatNeverMatch(t *testing.T) {
 func TestStoredNamesInvalidInPaths(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		value := stored(t, 5, spec("a", 1))
-		data, err := decompress(value[bytes.IndexByte(value, '\n')+1:], maxStored)
+		data, err := decompressUpTo(value[bytes.IndexByte(value, '\n')+1:], maxStored)
 		if err != nil {
 			t.Fatal(err)
 		}
