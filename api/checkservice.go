@@ -186,7 +186,7 @@ func appendAttributes(attributes []rules.Attribute, req *weirv1.RateLimitRequest
 // decodedAgain is a work that decodes for the lists of keys.
 type decodedAgain work
 
-// Again implements check.Decoder. The request was decoded once, so that there is no error.
+// Again implements check.ItemDecoder. The request was decoded once, so that there is no error.
 func (w *decodedAgain) Again(i int) rules.Request {
 	var req weirv1.RateLimitRequest
 	if i >= len(w.list.Parts) || decodeRequest(w.list.Parts[i], &req) != nil {

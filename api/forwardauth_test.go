@@ -26,7 +26,7 @@ import (
 // proxy is the address of one that the tests trust, stranger of one that they do not.
 const proxy, stranger = "10.0.0.1:5000", "192.0.2.9:5000"
 
-func testAuth(t testing.TB, clientIP string) AuthConfig {
+func trustingAuth(t testing.TB, clientIP string) AuthConfig {
 	t.Helper()
 	proxies, err := ParseTrustedProxies([]string{"10.0.0.0/8", "fd00::/8"})
 	if err != nil {
@@ -53,7 +53,7 @@ func authRequest(from, text string) *http.Request {
 }
 
 func TestAuthAttributes(t *testing.T) {
-	c := testAuth(t, "X-Forwarded-For")
+	c := trustingAuth(t, "X-Forwarded-For")
 	long := strings.Repeat("x", 257)
 	for _, tc := range []struct{ from, request, want string }{
 		{stranger, "GET /auth", "ip=192.0.2.9 method=GET"},
@@ -210,7 +210,7 @@ func TestClientIP(t *testing.T) {
 		if tc.lines == "" {
 			delete(r.Header, tc.header)
 		}
-		c := testAuth(t, tc.header)
+		c := trustingAuth(t, tc.header)
 		if got := c.clientIP(r); got != tc.want {
 			t.Errorf("%s of %s: %s: got %s, want %s", tc.header, tc.from, tc.lines, got, tc.want)
 		}
@@ -227,7 +227,7 @@ func FuzzClientIP(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, line, other string) {
 		for _, header := range ClientIPHeaders {
-			c := testAuth(t, header)
+			c := trustingAuth(t, header)
 			r := httptest.NewRequest(http.MethodGet, "/auth", nil)
 			r.RemoteAddr = proxy
 			r.Header[header] = []string{other, line}
@@ -251,7 +251,7 @@ func FuzzAuth(f *testing.F) {
 	f.Add("//a/%2e%2e?b#c", "\x00", "http://h", "", "\xff", "[::1%z]:1, x", "\xff/..")
 	f.Add(strings.Repeat("/", 5000), "", "", strings.Repeat("G", 300), strings.Repeat("u", 257), ",", "")
 	fixture := newFixture(f, inputRules)
-	fixture.auth = testAuth(f, "X-Forwarded-For")
+	fixture.auth = trustingAuth(f, "X-Forwarded-For")
 	h := authHandler{fixture.Limiter, new(atomic.Int64)}
 	f.Fuzz(func(t *testing.T, uri, method, uri2, method2, user, forwarded, domain string) {
 		r := httptest.NewRequest(http.MethodGet, "/auth", nil)
@@ -299,7 +299,7 @@ rules:
 func TestAuth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, authRules)
-		f.auth = testAuth(t, "X-Forwarded-For")
+		f.auth = trustingAuth(t, "X-Forwarded-For")
 		f.silent = func(take shard.Take) bool { return take.Limit.Limit == 77 }
 		h := f.handler(t)
 		const post = "GET /auth\nX-Original-URI: /posts?x\nX-Original-Method: POST\nX-User: "
@@ -369,7 +369,7 @@ func TestAuthTurns(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFixture(t, turnRules)
-			f.auth = testAuth(t, "X-Forwarded-For")
+			f.auth = trustingAuth(t, "X-Forwarded-For")
 			f.auth.MaxDelay = tc.longest
 			h, begin := f.handler(t), time.Now()
 			var wg sync.WaitGroup
@@ -400,7 +400,7 @@ func TestAuthTurns(t *testing.T) {
 func TestAuthTurnsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, "domain: default\nrules: [{id: slow, limits: [{limit: 1, window: 1s, burst: 1000000, algorithm: leaky_bucket}]}]\n")
-		f.auth = testAuth(t, "X-Forwarded-For")
+		f.auth = trustingAuth(t, "X-Forwarded-For")
 		f.auth.MaxDelay = time.Hour
 		h, begin := f.handler(t), time.Now()
 		ctx, cancel := context.WithCancel(t.Context())
@@ -495,7 +495,7 @@ func clientIPOnly(texts []string) error   { _, err := ParseClientIP(texts[0]); r
 
 func BenchmarkAuth(b *testing.B) {
 	f := newFixture(b, authRules)
-	f.auth = testAuth(b, "X-Forwarded-For")
+	f.auth = trustingAuth(b, "X-Forwarded-For")
 	h := f.handler(b)
 	r := authRequest(proxy, "GET /auth\nX-Original-URI: /posts?x\nX-Original-Method: POST\nX-User: alice\nX-Forwarded-For: 1.1.1.1, 2.2.2.2")
 	b.ReportAllocs()

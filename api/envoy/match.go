@@ -100,9 +100,9 @@ func (s *Service) match(w *work, d descriptor) {
 
 // matchRules adds what the rules that match w.Request ask, as an item.
 func (s *Service) matchRules(w *work, a *asked) {
-	known := w.Saturated
+	known := w.InvalidCosts
 	_ = s.checks.Match(&w.Work, a.cost()) // costs are saturated, so there is no error
-	for range w.Saturated - known {
+	for range w.InvalidCosts - known {
 		s.stats.excess("cost")
 	}
 	w.WaitAtMost(0)

@@ -95,7 +95,7 @@ func (s *Service) newWork(ctx context.Context) *work {
 // decodedAgain is a work that decodes for the lists of keys.
 type decodedAgain work
 
-// Again implements check.Decoder. The descriptor was decoded once, so that there is no error.
+// Again implements check.ItemDecoder. The descriptor was decoded once, so that there is no error.
 func (w *decodedAgain) Again(i int) rules.Request {
 	var entries wire.List
 	request := rules.Request{Domain: w.Request.Domain}
@@ -197,7 +197,7 @@ func (s *Service) send(ctx context.Context, w *work) {
 // Clients of an Envoy choose the values and much else, and Envoy by default lets pass what
 // is answered with an error. So there is an error only for what no client can choose.
 func (s *Service) add(w *work, request wire.Part) (err error) {
-	w.Saturate = true
+	w.DenyInvalidCosts = true
 	if w.Request.Domain, w.hits, err = decodeRequest(request, &w.list); err != nil {
 		return err
 	}

@@ -78,7 +78,7 @@ func (c *Checker) Match(w *Work, tokens int64) error {
 	for i := first; i < len(w.Matches); i++ {
 		m := &w.Matches[i]
 		cost, err := m.Rule.Cost(&w.Request, tokens)
-		if err != nil && !w.Saturate {
+		if err != nil && !w.DenyInvalidCosts {
 			return wire.Invalid("attributes", "%v", err)
 		}
 		w.Takes = append(w.Takes, shard.Take{

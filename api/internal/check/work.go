@@ -16,22 +16,22 @@ import (
 
 // Work holds what it takes to decide some requests; it is used again for others. The zero value is for Begin.
 type Work struct {
-	Set       *rules.Set        // what the matches belong to
-	Caller    *access.Principal // nil if it is not restricted to some domains
-	Request   rules.Request
-	Saturate  bool // costs that are too high, or none, are denied rather than refused
-	Saturated int  // how many takes have such a cost
-	Matches   []rules.Match
-	Takes     []shard.Take // one per match
-	Items     []Item
-	Groups    []shard.Group
-	Ends      []int // of each group's takes
+	Set              *rules.Set        // what the matches belong to
+	Caller           *access.Principal // nil if it is not restricted to some domains
+	Request          rules.Request
+	DenyInvalidCosts bool // costs that are too high, or none, are denied rather than refused
+	InvalidCosts     int  // how many takes have such a cost
+	Matches          []rules.Match
+	Takes            []shard.Take // one per match
+	Items            []Item
+	Groups           []shard.Group
+	Ends             []int // of each group's takes
 	// API is what the decision log calls the call, whose items Decide logs; empty: it is not logged, or not by Decide.
 	API string
 	// Start is when the call came, for the lists of keys; zero: it is not in them.
 	Start time.Time
 	// Decoder has the items; nil: w.Request is the only one. It stays when w is used again.
-	Decoder Decoder
+	Decoder ItemDecoder
 	drawn   drawn
 	notes   *notes     // nil without a decision log
 	span    trace.Span // of the call; nil unless it is traced
@@ -57,8 +57,8 @@ func (w *Work) observeTraced(duration prometheus.Observer, seconds float64) {
 	duration.Observe(seconds)
 }
 
-// Decoder has the requests of a Work, which keeps only the last one.
-type Decoder interface {
+// ItemDecoder has the requests of a Work, which keeps only the last one.
+type ItemDecoder interface {
 	// Again returns the i-th item as it was matched. It changes nothing in the Work.
 	Again(i int) rules.Request
 }
@@ -104,7 +104,7 @@ func (w *Work) WaitAtMost(longest time.Duration) {
 // saturate makes t, whose cost cannot be told, one that its limit has no room for. Of what
 // is given back, nothing is.
 func (w *Work) saturate(t *shard.Take, tokens int64) {
-	w.Saturated++
+	w.InvalidCosts++
 	t.Cost = 0
 	if tokens > 0 {
 		t.Cost = algorithms.MaxCost
