@@ -169,12 +169,12 @@ func timesText(times float64) string {
 func plotRates(l LimitResult) template.HTML {
 	var p plot
 	highest := int64(0)
-	for _, b := range l.Windows {
+	for _, b := range l.Bins {
 		highest = max(highest, b.Windows)
 	}
-	p.begin("windows of keys by tokens asked for, as a share of the limit", highest, len(l.Windows))
+	p.begin("windows of keys by tokens asked for, as a share of the limit", highest, len(l.Bins))
 	from := 0.0
-	for i, b := range l.Windows {
+	for i, b := range l.Bins {
 		class := "checks"
 		if i > binAtLimit {
 			class = "denied"
@@ -182,10 +182,10 @@ func plotRates(l LimitResult) template.HTML {
 		p.column(i, b.Windows, class, fmt.Sprintf("%d windows above %.3g and up to %.3g times the limit", b.Windows, from, b.UpTo))
 		from = b.UpTo
 	}
-	for i := 7; i < len(l.Windows)-1; i += 2 * binsPerTwo {
+	for i := 7; i < len(l.Bins)-1; i += 2 * binsPerTwo {
 		p.label(float64(i+1), "middle", timesText(binEnd(i)))
 	}
-	p.label(float64(len(l.Windows)), "end", "more")
+	p.label(float64(len(l.Bins)), "end", "more")
 	p.upright(binAtLimit + 1)
 	return p.end()
 }

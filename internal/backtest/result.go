@@ -75,8 +75,8 @@ type LimitResult struct {
 	Window    int64  `json:"window"`
 	Algorithm string `json:"algorithm"`
 	Denied    int64  `json:"denied"`
-	// Windows are counted by the tokens that a key asked for in one, as a share of Limit.
-	Windows []Bin `json:"windows"`
+	// Bins count windows by the tokens that a key asked for in one, as a share of Limit.
+	Bins []Bin `json:"windows"`
 	// Above and Below are the keys whose fullest window is nearest to the limit on either side.
 	Above []NearKey `json:"above,omitempty"`
 	Below []NearKey `json:"below,omitempty"`
@@ -175,7 +175,7 @@ func (s *ruleStats) result() RuleResult {
 		l, of := &s.limits[i], s.rule.Limits[i]
 		lr := LimitResult{Limit: of.Limit, Window: of.Length(), Algorithm: of.Algorithm.String(), Denied: l.Denied, Above: l.above.keys, Below: l.below.keys}
 		for b, n := range l.rates.bins {
-			lr.Windows = append(lr.Windows, Bin{UpTo: binEnd(b), Windows: n})
+			lr.Bins = append(lr.Bins, Bin{UpTo: binEnd(b), Windows: n})
 		}
 		res.Limits = append(res.Limits, lr)
 	}

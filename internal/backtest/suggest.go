@@ -43,12 +43,12 @@ const (
 	LeastKeys   = 1000
 	MostKeys    = 10_000_000
 
-	mostWindows  = 4
-	mostTouch    = 50   // percent
-	mostHeadroom = 1000 // percent
-	mostRules    = 1000 // that limits are wanted for
-	mostDomains  = 8    // of a log that are named
-	mostDomain   = 128  // bytes of a name
+	mostWindows     = 4
+	mostTouch       = 50   // percent
+	mostHeadroom    = 1000 // percent
+	mostRules       = 1000 // that limits are wanted for
+	mostDomains     = 8    // of a log that are named
+	mostDomainBytes = 128  // bytes of a name
 )
 
 // Suggester finds limits for the traffic of logs. It is not safe for concurrent use; make it with NewSuggester.
@@ -221,7 +221,7 @@ func (s *Suggester) observe(r *record, c *check) {
 
 // noteDomain remembers the domain of a check.
 func (s *Suggester) noteDomain(name string) {
-	name = name[:min(len(name), mostDomain)]
+	name = name[:min(len(name), mostDomainBytes)]
 	if len(s.domains) < mostDomains && !slices.Contains(s.domains, name) {
 		s.domains = append(s.domains, strings.Clone(name))
 	}
@@ -239,7 +239,7 @@ func (s *Suggester) count(r *record, c *check, p *part, m *rules.Match) {
 	}
 	k := keys.keys[m.Key.Lo]
 	if k == nil {
-		k = &keyStats{text: s.names.subject(m, p), measured: make([]measured, len(s.measures))}
+		k = &keyStats{text: s.names.subject(m, p), measured: make([]usage, len(s.measures))}
 		keys.keys[m.Key.Lo] = k
 		if s.kept++; s.kept > s.config.MaxKeys {
 			s.cut()

@@ -70,14 +70,14 @@ func measuresOf(windows []time.Duration) (all []measure) {
 // beyond is the need of a key that no limit is high enough for.
 const beyond = algorithms.MaxLimit + 1
 
-// measured is what one key has used of a measure. The steps are those of a node, so a limit of need never denies this
+// usage is what one key has used of a measure. The steps are those of a node, so a limit of need never denies this
 // key, and a lower one does: what a counter has used does not depend on its limit until that denies.
-type measured struct {
+type usage struct {
 	state algorithms.State
 	need  int64 // tokens of limit or burst, at most beyond
 }
 
-func (m *measured) add(l *algorithms.Limit, now, cost int64) {
+func (m *usage) add(l *algorithms.Limit, now, cost int64) {
 	var d algorithms.Decision
 	next := algorithms.StepInto(&d, l, m.state, now, cost)
 	if !d.Allowed {
@@ -101,7 +101,7 @@ type keyStats struct {
 	agent    string
 	last     int64
 	gaps     [gapBins]uint16
-	measured []measured
+	measured []usage
 	signs    []Sign
 }
 
@@ -158,8 +158,8 @@ var programNames = []string{
 
 // Bounds of what is kept of agents.
 const (
-	maxAgent  = 256 // bytes of one
-	maxAgents = 1024
+	maxAgentBytes = 256 // bytes of one
+	maxAgents     = 1024
 )
 
 // agents remembers which agents are programs: most lines have one that was there before.
@@ -167,8 +167,8 @@ type agents struct{ known map[string]string }
 
 // program returns the agent as text if it names a program, else nothing.
 func (a *agents) program(agent string) string {
-	if len(agent) > maxAgent {
-		agent = agent[:maxAgent]
+	if len(agent) > maxAgentBytes {
+		agent = agent[:maxAgentBytes]
 	}
 	if name, found := a.known[agent]; found {
 		return name

@@ -65,20 +65,20 @@ type LimitSuggestion struct {
 	TouchedKeys []NearKey `json:"touched_keys,omitempty"`
 	// MachinesTouched are how many of the machines it touches, at most.
 	MachinesTouched int `json:"machines_touched"`
-	// Bursts is what a token bucket of each rate needs.
-	Bursts []BurstNeed `json:"bursts"`
+	// BurstNeeds is what a token bucket of each rate needs.
+	BurstNeeds []BurstNeed `json:"bursts"`
 	// Why is for people, a sentence each.
 	Why []string `json:"why"`
 }
 
-// Telling returns Bursts up to the rate above which a higher one makes no difference.
+// Telling returns BurstNeeds up to the rate above which a higher one makes no difference.
 func (s *LimitSuggestion) Telling() []BurstNeed {
-	for i := 1; i < len(s.Bursts); i++ {
-		if s.Bursts[i].Burst == s.Bursts[i-1].Burst && s.Bursts[i].Burst == s.Bursts[len(s.Bursts)-1].Burst {
-			return s.Bursts[:i]
+	for i := 1; i < len(s.BurstNeeds); i++ {
+		if s.BurstNeeds[i].Burst == s.BurstNeeds[i-1].Burst && s.BurstNeeds[i].Burst == s.BurstNeeds[len(s.BurstNeeds)-1].Burst {
+			return s.BurstNeeds[:i]
 		}
 	}
-	return s.Bursts
+	return s.BurstNeeds
 }
 
 // BurstNeed is the least burst that touches no more keys than it may, at a rate in tokens per window.
@@ -252,7 +252,7 @@ func (c *chooser) explain(is, other candidate, each int, machines []*keyStats) L
 	}
 	for i, b := range c.measures {
 		if b.rate > 0 && b.window == m.window {
-			s.Bursts = append(s.Bursts, BurstNeed{Rate: b.rate, Burst: c.need(i, each)})
+			s.BurstNeeds = append(s.BurstNeeds, BurstNeed{Rate: b.rate, Burst: c.need(i, each)})
 		}
 	}
 	window := WindowText(m.window)

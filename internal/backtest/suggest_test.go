@@ -330,7 +330,7 @@ func TestChoiceOfAlgorithm(t *testing.T) {
 			{limit: limit(algorithms.TokenBucket), window: time.Minute, rate: 1},
 			{limit: limit(algorithms.TokenBucket), window: time.Minute, rate: 5},
 		}
-		key := &keyStats{measured: []measured{{need: c.sliding}, {need: c.one}, {need: c.five}}}
+		key := &keyStats{measured: []usage{{need: c.sliding}, {need: c.one}, {need: c.five}}}
 		chosen := chooser{measures: all, well: []*keyStats{key}, covered: enoughWindows * minute}
 		is, other := chosen.choose(minute, 0, c.only)
 		if got := all[is.measure].limit.Algorithm; !is.valid || got != c.want || is.need != c.need || is.most != c.most || other.most*int64(b2i(other.valid)) != c.otherwise {
@@ -477,7 +477,7 @@ func TestSuggestOfHostileLogs(t *testing.T) {
 	}
 	for _, p := range s.rules {
 		for _, k := range p.keys {
-			if len(k.text) > maxSubject || len(k.agent) > maxAgent {
+			if len(k.text) > maxSubject || len(k.agent) > maxAgentBytes {
 				t.Errorf("a key of %d bytes, an agent of %d", len(k.text), len(k.agent))
 			}
 		}

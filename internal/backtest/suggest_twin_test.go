@@ -191,7 +191,7 @@ func TestMeasuresAreThoseOfTheirTwin(t *testing.T) {
 func TestOutliers(t *testing.T) {
 	keys := func(needs ...int64) (all []*keyStats) {
 		for _, n := range needs {
-			all = append(all, &keyStats{measured: []measured{{need: n}}})
+			all = append(all, &keyStats{measured: []usage{{need: n}}})
 		}
 		return all
 	}
