@@ -20,7 +20,7 @@ import (
 // Bounds of a backtest. How large a log may be is a bound of the server.
 const (
 	backtestTimeout = 60 * time.Second // to send the log, and to replay it
-	maxField        = 256 << 10        // bytes of a field of the form, except for a pasted log
+	maxFieldBytes   = 256 << 10        // bytes of a field of the form, except for a pasted log
 	maxFields       = 16
 	maxMaps         = 32 // attributes of a log
 )
@@ -90,7 +90,7 @@ type BacktestMoment struct {
 // backtestBody is the page.
 type backtestBody struct {
 	Rules, Format, Domain, Map string
-	Formats                    []choice
+	FormatChoices              []choice
 	Hour                       bool // the last hour of the decision log was asked for
 	Problem                    string
 	Result                     *BacktestResult
@@ -111,7 +111,7 @@ const columnHeight = 100
 func (momentColumn) Top(height int) int { return columnHeight - height }
 
 func newBacktestBody() backtestBody {
-	return backtestBody{Rules: newRule, Format: logFormats[0].Value, Domain: "default", Formats: logFormats}
+	return backtestBody{Rules: newRule, Format: logFormats[0].Value, Domain: "default", FormatChoices: logFormats}
 }
 
 // askBacktest shows the form, with the rule that the query names.
@@ -227,12 +227,12 @@ func (b *backtestBody) read(parts *multipart.Reader) (io.Reader, error) {
 			}
 			continue
 		}
-		text, err := io.ReadAll(io.LimitReader(part, maxField+1))
+		text, err := io.ReadAll(io.LimitReader(part, maxFieldBytes+1))
 		if err != nil {
 			return nil, formError(err)
 		}
-		if len(text) > maxField {
-			return nil, status.Errorf(codes.InvalidArgument, "%.20s: more than %s", name, formatBytes(maxField))
+		if len(text) > maxFieldBytes {
+			return nil, status.Errorf(codes.InvalidArgument, "%.20s: more than %s", name, formatBytes(maxFieldBytes))
 		}
 		b.set(name, string(text))
 	}

@@ -37,7 +37,7 @@ type inspectBody struct {
 	Omitted       uint32
 	Identifier    string
 	Type          string
-	Decisions     *Decisions // nil: the caller may not see them, or the log cannot be read
+	LastDecisions *Decisions // nil: the caller may not see them, or the log cannot be read
 	LogProblem    string     // why it cannot be
 }
 
@@ -192,7 +192,7 @@ func (s *Server) lastDecisions(ctx context.Context, body *inspectBody) {
 		body.LogProblem = status.Convert(err).Message()
 		return
 	}
-	body.Decisions = &decisions
+	body.LastDecisions = &decisions
 }
 
 // counterOf returns a counter as a bar: what is used of the limit.

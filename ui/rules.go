@@ -38,8 +38,8 @@ func (v ruleView) URL() string { return ruleURL(v.GetDomain(), v.GetId()) }
 // Changeable reports whether the rule can be changed by itself.
 func (v ruleView) Changeable() bool { return v.GetRevision() > 0 && !v.ReadOnly }
 
-// rulesBody is the list.
-type rulesBody struct {
+// ruleListBody is the list.
+type ruleListBody struct {
 	Query        string
 	Rules        []ruleView
 	All, More    int // rules of all domains, and rows that are not shown
@@ -61,8 +61,8 @@ func (s *Server) listRules(w http.ResponseWriter, r *http.Request) {
 }
 
 // searchRules returns the rules in which all words of query occur.
-func (s *Server) searchRules(ctx context.Context, query string) (rulesBody, error) {
-	body := rulesBody{Query: query}
+func (s *Server) searchRules(ctx context.Context, query string) (ruleListBody, error) {
+	body := ruleListBody{Query: query}
 	words := strings.Fields(strings.ToLower(query))
 	req := &weirv1.ListRateLimitsRequest{PageSize: pageOfRules}
 	for range maxPages {

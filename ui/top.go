@@ -31,16 +31,16 @@ type choice struct{ Value, Name string }
 
 // topBody is the list of the busiest keys.
 type topBody struct {
-	By, Window, Domain, Rule string
-	Orders, Windows          []choice
-	Unit                     string // what is counted
-	Rows                     []topRow
-	Seconds                  uint32
-	Nodes                    []string
-	Unanswered               []*weirv1.UnansweredNode
-	Unlisted                 uint64
-	Hashed                   bool   // values are hashes, which the inspector has no use for
-	Problem                  string // why there is no list
+	By, Window, Domain, Rule    string
+	OrderChoices, WindowChoices []choice
+	Unit                        string // what is counted
+	Rows                        []topRow
+	Seconds                     uint32
+	Nodes                       []string
+	Unanswered                  []*weirv1.UnansweredNode
+	Unlisted                    uint64
+	Hashed                      bool   // values are hashes, which the inspector has no use for
+	Problem                     string // why there is no list
 }
 
 // topRow is one key.
@@ -74,7 +74,7 @@ func (s *Server) top(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	body := topBody{
 		By: cmp.Or(q.Get("by"), "checks"), Window: cmp.Or(q.Get("window"), "1m"), Domain: strings.TrimSpace(q.Get("domain")), Rule: strings.TrimSpace(q.Get("rule")),
-		Orders: topOrders, Windows: topWindows, Hashed: s.cfg.HashedKeys,
+		OrderChoices: topOrders, WindowChoices: topWindows, Hashed: s.cfg.HashedKeys,
 	}
 	err := s.listTop(r.Context(), &body)
 	switch status.Code(err) {
