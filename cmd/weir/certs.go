@@ -107,13 +107,13 @@ func (a *app) certsClientCommand() *cobra.Command {
 		Args: oneName("client", "the name of one client"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if role == "" {
-				return usageError(cmd, "--role: must be one of %s", strings.Join(access.Roles, ", "))
+				return usageError(cmd, "--role: must be one of %s", strings.Join(access.ClientRoles, ", "))
 			}
 			return a.issueFrom(m, certs.Name{Kind: certs.Client, ID: args[0], Role: role})
 		},
 	}
 	m.addTo(cmd, false)
-	cmd.Flags().StringVar(&role, "role", "", "`ROLE,...` of the client: "+strings.Join(access.Roles, ", ")+"; check and rules may name a domain, as rules:shop")
+	cmd.Flags().StringVar(&role, "role", "", "`ROLE,...` of the client: "+strings.Join(access.ClientRoles, ", ")+"; check and rules may name a domain, as rules:shop")
 	return cmd
 }
 

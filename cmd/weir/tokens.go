@@ -69,14 +69,14 @@ cluster accept it within a second. Nodes read a file again when it changes.`,
 	}
 	var p tokenPlace
 	p.addTo(cmd, false)
-	role := cmd.Flags().String("role", "", "`ROLE,...` of the client: "+strings.Join(access.Roles, ", ")+"; check and rules may name a domain, as rules:shop")
+	role := cmd.Flags().String("role", "", "`ROLE,...` of the client: "+strings.Join(access.ClientRoles, ", ")+"; check and rules may name a domain, as rules:shop")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		inCluster, err := p.isCluster(cmd)
 		if err != nil {
 			return err
 		}
 		if *role == "" {
-			return usageError(cmd, "--role: must be one of %s", strings.Join(access.Roles, ", "))
+			return usageError(cmd, "--role: must be one of %s", strings.Join(access.ClientRoles, ", "))
 		}
 		grants, err := access.ParseGrants(*role)
 		if err != nil {

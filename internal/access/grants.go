@@ -19,21 +19,21 @@ const (
 	Metrics
 	Admin
 	Peer
-	roles // how many there are
+	roleCount // how many there are
 )
 
-var roleNames = [roles]string{Public: "public", Check: "check", Rules: "rules", Metrics: "metrics", Admin: "admin", Peer: "peer"}
+var roleNames = [roleCount]string{Public: "public", Check: "check", Rules: "rules", Metrics: "metrics", Admin: "admin", Peer: "peer"}
 
 // String returns the role as people write it.
 func (r Role) String() string {
-	if r < roles {
+	if r < roleCount {
 		return roleNames[r]
 	}
 	return fmt.Sprintf("Role(%d)", uint8(r))
 }
 
-// Roles are the names of the roles that a client may have.
-var Roles = []string{"check", "rules", "admin", "metrics"}
+// ClientRoles are the names of the roles that a client may have.
+var ClientRoles = []string{"check", "rules", "admin", "metrics"}
 
 // implied returns the roles that r permits.
 func (r Role) implied() roleSet {
@@ -104,8 +104,8 @@ func ParseGrants(text string) ([]Grant, error) {
 		role, domain, scoped := strings.Cut(item, ":")
 		i := slices.Index(roleNames[:], role)
 		switch {
-		case !slices.Contains(Roles, role):
-			return nil, fmt.Errorf("role %q is none of %s", item, strings.Join(Roles, ", "))
+		case !slices.Contains(ClientRoles, role):
+			return nil, fmt.Errorf("role %q is none of %s", item, strings.Join(ClientRoles, ", "))
 		case scoped && role != Check.String() && role != Rules.String():
 			return nil, fmt.Errorf("role %q: %s has no domain, only check and rules have", item, role)
 		case scoped && !grantDomain.MatchString(domain):

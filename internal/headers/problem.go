@@ -20,8 +20,8 @@ type Problem struct {
 	Violated []string `json:"violated-policies,omitempty"`
 }
 
-// problemTypes is where draft-ietf-httpapi-ratelimit-headers registers its types.
-const problemTypes = "https://iana.org/assignments/http-problem-types#"
+// problemTypeBase is where draft-ietf-httpapi-ratelimit-headers registers its types.
+const problemTypeBase = "https://iana.org/assignments/http-problem-types#"
 
 // ProblemOf returns the problem of an answer that denies, with the status 429.
 func ProblemOf(a Answer) Problem {
@@ -32,7 +32,7 @@ func ProblemOf(a Answer) Problem {
 		}
 	}
 	return Problem{
-		Type: problemTypes + "quota-exceeded", Title: "Quota Exceeded", Status: http.StatusTooManyRequests,
+		Type: problemTypeBase + "quota-exceeded", Title: "Quota Exceeded", Status: http.StatusTooManyRequests,
 		Detail: describe(a.Violated[0], a.RetryAfter), Violated: names(a.Violated),
 	}
 }
@@ -41,7 +41,7 @@ func ProblemOf(a Answer) Problem {
 // status 503.
 func Overloaded(detail string) Problem {
 	return Problem{
-		Type: problemTypes + "temporary-reduced-capacity", Title: "Temporary Reduced Capacity",
+		Type: problemTypeBase + "temporary-reduced-capacity", Title: "Temporary Reduced Capacity",
 		Status: http.StatusServiceUnavailable, Detail: detail,
 	}
 }
