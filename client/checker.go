@@ -46,7 +46,7 @@ func (g guard) Check(ctx context.Context, req *weirv1.RateLimitRequest) (*weirv1
 	case refused(err) || overloaded(err) || isAccess(err):
 		return nil, err
 	}
-	return undecided(g.failClosed), nil
+	return clientAnswer(g.failClosed), nil
 }
 
 // refused reports whether a request was invalid.
@@ -55,8 +55,8 @@ func refused(err error) bool { return status.Code(err) == codes.InvalidArgument 
 // overloaded reports whether there was too much to do to decide a request.
 func overloaded(err error) bool { return status.Code(err) == codes.ResourceExhausted }
 
-// undecided returns the answer of a client without one.
-func undecided(failClosed bool) *weirv1.RateLimitResponse {
+// clientAnswer returns the answer of a client without one.
+func clientAnswer(failClosed bool) *weirv1.RateLimitResponse {
 	if failClosed {
 		return &weirv1.RateLimitResponse{
 			Source:       weirv1.Source_SOURCE_FAIL_CLOSED,

@@ -162,7 +162,7 @@ func (c *Client) CheckBatch(ctx context.Context, reqs []*weirv1.RateLimitRequest
 }
 
 // undecided is the client's own answer.
-func (c *Client) undecided() *weirv1.RateLimitResponse { return undecided(c.failClosed) }
+func (c *Client) undecided() *weirv1.RateLimitResponse { return clientAnswer(c.failClosed) }
 
 // Node returns a node that the client is connected to, or else a seed, for calls that
 // Client has no methods for. It need not be closed, and is of use until the client is.

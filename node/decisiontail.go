@@ -257,7 +257,7 @@ func (t *decisionTail) LastDecisions(ctx context.Context, req *weirv1.RateLimitR
 	if err != nil {
 		return all, status.Errorf(codes.Unavailable, "decision log: %v", err)
 	}
-	all.List = decisionsOf(tail, cmp.Or(req.GetDomain(), api.DefaultDomain), req.GetIdentifierType(), value)
+	all.List = lastDecisionsOf(tail, cmp.Or(req.GetDomain(), api.DefaultDomain), req.GetIdentifierType(), value)
 	return all, nil
 }
 
@@ -288,8 +288,8 @@ func tailOf(path string, most int64) ([]byte, error) {
 	return tail, nil
 }
 
-// decisionsOf returns the last decisions about an attribute, the newest first.
-func decisionsOf(lines []byte, domain, key, value string) (list []ui.Decision) {
+// lastDecisionsOf returns the last decisions about an attribute, the newest first.
+func lastDecisionsOf(lines []byte, domain, key, value string) (list []ui.Decision) {
 	entry := jsonline.AppendString(append(jsonline.AppendString([]byte(`{"key":`), key), `,"value":`...), value)
 	for len(lines) > 0 && len(list) < maxLastDecisions {
 		begin := bytes.LastIndexByte(lines[:len(lines)-1], '\n') + 1

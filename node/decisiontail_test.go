@@ -41,7 +41,7 @@ func TestLastDecisions(t *testing.T) {
 	}
 	log.WriteString(strings.Replace(lineAt(at, "u1", "posts", true), `"domain":"default"`, `"domain":"other"`, 1))
 	log.WriteString(lineAt(at, "u1", "posts", true)[:40])
-	list := decisionsOf([]byte(log.String()), "default", "user", "u1")
+	list := lastDecisionsOf([]byte(log.String()), "default", "user", "u1")
 	if len(list) != maxLastDecisions {
 		t.Fatalf("%d decisions", len(list))
 	}
@@ -51,7 +51,7 @@ func TestLastDecisions(t *testing.T) {
 			t.Errorf("decision %d is %+v", i, d)
 		}
 	}
-	if list := decisionsOf([]byte(log.String()), "default", "user", "u"); len(list) != 0 {
+	if list := lastDecisionsOf([]byte(log.String()), "default", "user", "u"); len(list) != 0 {
 		t.Errorf("%d decisions of a user whose name begins others", len(list))
 	}
 	path := filepath.Join(t.TempDir(), "decisions.log")

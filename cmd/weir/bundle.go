@@ -27,9 +27,9 @@ import (
 
 // Bounds of a bundle.
 const (
-	maxBundled    = 8 << 20  // bytes of a file; what is longer is cut
-	maxBundle     = 24 << 20 // bytes of all files before they are packed; what is longer is cut, in the order of their names
-	bundlePatient = 5 * time.Second
+	maxBundledFile = 8 << 20  // bytes of a file; what is longer is cut
+	maxBundle      = 24 << 20 // bytes of all files before they are packed; what is longer is cut, in the order of their names
+	bundlePatient  = 5 * time.Second
 )
 
 // bundleFlags are the flags of weir support-bundle.
@@ -127,7 +127,7 @@ func (a *app) writeBundle(cmd *cobra.Command, f *bundleFlags) error {
 	if err != nil {
 		return &exitError{err: fmt.Errorf("--output: %w", err), code: 2}
 	}
-	err = errors.Join(b.write(file, "weir-support", now, maxBundled, maxBundle), file.Close())
+	err = errors.Join(b.write(file, "weir-support", now, maxBundledFile, maxBundle), file.Close())
 	if err != nil {
 		return &exitError{err: errors.Join(fmt.Errorf("write %s: %w", out, err), os.Remove(out)), code: 2}
 	}
@@ -254,7 +254,7 @@ func (f *bundleFlags) get(ctx context.Context, address, path string) ([]byte, er
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("%s%s: %s", address, path, resp.Status)
 	}
-	return io.ReadAll(io.LimitReader(resp.Body, maxBundled+1))
+	return io.ReadAll(io.LimitReader(resp.Body, maxBundledFile+1))
 }
 
 // cutMark ends a file of which a part is left out.

@@ -33,7 +33,7 @@ func (a *app) listCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.print(q.json, state, formatList(state))
+				return a.print(q.json, state, formatRuleTable(state))
 			})
 		},
 	}

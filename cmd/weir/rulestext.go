@@ -82,7 +82,7 @@ func formatFile(state *weirv1.WatchRulesResponse) (string, error) {
 	return strings.Join(documents, "---\n"), nil
 }
 
-func formatList(state *weirv1.WatchRulesResponse) string {
+func formatRuleTable(state *weirv1.WatchRulesResponse) string {
 	var out strings.Builder
 	table := newTable(&out, "DOMAIN", "ID", "WHEN", "PER", "LIMITS", "ALSO", "ENABLED", "REVISION")
 	for _, r := range state.GetRateLimits() {

@@ -15,7 +15,7 @@ func TestListShowsEachField(t *testing.T) {
 	row := func(change func(r *weirv1.Rule)) string {
 		r := &weirv1.Rule{}
 		change(r)
-		return formatList(&weirv1.WatchRulesResponse{RateLimits: []*weirv1.RateLimit{{Domain: "shop", Id: "a", Rule: r}}})
+		return formatRuleTable(&weirv1.WatchRulesResponse{RateLimits: []*weirv1.RateLimit{{Domain: "shop", Id: "a", Rule: r}}})
 	}
 	none := row(func(*weirv1.Rule) {})
 	for _, tc := range []struct {

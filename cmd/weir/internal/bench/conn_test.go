@@ -33,7 +33,7 @@ func serve(t *testing.T, register func(*grpc.Server)) *grpc.ClientConn {
 	return conn
 }
 
-func testRequests(t *testing.T) *Requests {
+func userRequests(t *testing.T) *Requests {
 	t.Helper()
 	r, err := NewRequests("", 1, []Attribute{{"user", "u"}}, newTestKeys(t, Uniform, 1000))
 	if err != nil {
@@ -44,7 +44,7 @@ func testRequests(t *testing.T) *Requests {
 
 func newConn(t *testing.T, mode string, conn grpc.ClientConnInterface) Conn {
 	t.Helper()
-	c, err := NewConn(mode, conn, testRequests(t))
+	c, err := NewConn(mode, conn, userRequests(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,14 +241,14 @@ func TestBaselineServer(t *testing.T) {
 		if mode == Unary {
 			keys = keys[:1]
 		}
-		if err := Look(t.Context(), mode, conn, testRequests(t)); err != nil {
+		if err := Look(t.Context(), mode, conn, userRequests(t)); err != nil {
 			t.Errorf("%s: %v", mode, err)
 		}
 		if got, err := newConn(t, mode, conn).Ask(t.Context(), keys); err != nil || got.Allowed != int64(len(keys)) {
 			t.Errorf("%s: got %+v, %v", mode, got, err)
 		}
 	}
-	if _, err := NewConn("x", conn, testRequests(t)); err == nil {
+	if _, err := NewConn("x", conn, userRequests(t)); err == nil {
 		t.Error("a mode that is none is no error")
 	}
 }

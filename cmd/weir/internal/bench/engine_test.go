@@ -8,7 +8,7 @@ import (
 	"github.com/weirlimit/weir/algorithms"
 )
 
-func testEngine(t *testing.T, goroutines, batch int) *Engine {
+func smallEngine(t *testing.T, goroutines, batch int) *Engine {
 	return &Engine{
 		Keys: newTestKeys(t, Sequential, 1000), Goroutines: goroutines, Batch: batch, Duration: 50 * time.Millisecond,
 		Limit: algorithms.Limit{Algorithm: algorithms.GCRA, Limit: 3, Window: int64(24 * time.Hour)},
@@ -18,7 +18,7 @@ func testEngine(t *testing.T, goroutines, batch int) *Engine {
 // TestEngine: every key has a counter that has lost one token to the filling, so that at
 // most two are left for the checks.
 func TestEngine(t *testing.T) {
-	for _, e := range []*Engine{testEngine(t, 1, 1), testEngine(t, 3, 10)} {
+	for _, e := range []*Engine{smallEngine(t, 1, 1), smallEngine(t, 3, 10)} {
 		r, err := e.Run(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -37,7 +37,7 @@ func TestEngine(t *testing.T) {
 func TestEngineStops(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	e := testEngine(t, 2, 1)
+	e := smallEngine(t, 2, 1)
 	e.Duration = time.Hour
 	if r, err := e.Run(ctx); err != nil || r.Keys != 1000 || r.Checks > 2*stopEvery {
 		t.Errorf("got %+v, %v", r, err)
