@@ -29,7 +29,7 @@ func TestRolesOfCertificates(t *testing.T) {
 	}
 	n := p.Start("a")
 	rules := writeRules(t, "domain: shop\nrules:\n  - {id: year, per: [user], limits: [{limit: 30, window: 365d}]}\n")
-	others := writeRules(t, yearlyRule)
+	others := writeRules(t, lastingRule)
 	for _, tc := range []struct {
 		cert, command string
 		want          string // in the output; empty if the command works
@@ -91,7 +91,7 @@ func TestAudit(t *testing.T) {
 // Without TLS, on loopback, everything is permitted.
 func TestLoopbackIsOpen(t *testing.T) {
 	t.Parallel()
-	n := process.How{}.Start(t, "--rules", writeRules(t, yearlyRule))
+	n := process.How{}.Start(t, "--rules", writeRules(t, lastingRule))
 	var p process.Certificates
 	for _, command := range []string{"check user=alice", "rules list", "reset user=alice", "ring", "drain --cancel " + n.ID} {
 		if out, err := weirWith(t, p, "", append(strings.Fields(command), "--node", n.GRPC)...); err != nil {

@@ -30,7 +30,7 @@ func TestAdminPort(t *testing.T) {
 		}
 	}
 	const elsewhere = "not served at this port: this node has an admin port (--admin)"
-	rules := writeRules(t, yearlyRule)
+	rules := writeRules(t, lastingRule)
 	for _, tc := range []struct {
 		cert, command, node string
 		want                string // in the output; empty if the command works
@@ -74,7 +74,7 @@ func TestAdminPort(t *testing.T) {
 // Without TLS, on loopback, the admin port keeps changes from the others.
 func TestAdminPortWithoutTLS(t *testing.T) {
 	t.Parallel()
-	n := process.Start(t, "--admin", "127.0.0.1:0", "--rules", writeRules(t, yearlyRule))
+	n := process.Start(t, "--admin", "127.0.0.1:0", "--rules", writeRules(t, lastingRule))
 	for address, want := range map[string]int{n.HTTP: http.StatusNotFound, n.Admin: http.StatusOK} {
 		for _, path := range []string{"/metrics", "/debug/pprof/"} {
 			resp, err := http.Get("http://" + address + path)

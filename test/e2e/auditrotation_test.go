@@ -25,7 +25,7 @@ func TestAuditLogIsRotated(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "audit.log")
-	n := process.Start(t, "--rules", writeRules(t, yearlyRule), "--audit-log", path)
+	n := process.Start(t, "--rules", writeRules(t, lastingRule), "--audit-log", path)
 	lines := func(path string) int {
 		text, err := os.ReadFile(path)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -24,7 +24,7 @@ func TestBenchWithTLS(t *testing.T) {
 	if err := os.WriteFile(p.File("load.token"), secret, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	n := p.Start("a", "--tokens", tokens, "--rules", writeRules(t, yearlyRule))
+	n := p.Start("a", "--tokens", tokens, "--rules", writeRules(t, lastingRule))
 	withToken := "--token-file " + p.File("load.token")
 	for _, tc := range []struct {
 		cert, args string

@@ -50,7 +50,7 @@ func TestSupportBundle(t *testing.T) {
 	t.Parallel()
 	p := process.NewCertificates(t)
 	etcd := process.StartEtcd(t)
-	a := p.Start("a", "--etcd", etcd.Endpoint, "--admin", net.JoinHostPort(process.Host(t), "0"), "--rules", writeRules(t, yearlyRule))
+	a := p.Start("a", "--etcd", etcd.Endpoint, "--admin", net.JoinHostPort(process.Host(t), "0"), "--rules", writeRules(t, lastingRule))
 	process.AwaitMembers(t, process.Patience, a)
 	const password = "planted-password"
 	secret := filepath.Join(t.TempDir(), "password")

@@ -54,8 +54,8 @@ func TestClientThatAllNodesRefuse(t *testing.T) {
 	tokens := p.File("tokens")
 	tokenIn(t, tokens, "other", "check")
 	nodes := []*process.Node{
-		p.Start("a", "--etcd", etcd.Endpoint, "--tokens", tokens, "--rules", writeRules(t, yearlyRule)),
-		p.Start("b", "--etcd", etcd.Endpoint, "--tokens", tokens, "--rules", writeRules(t, yearlyRule)),
+		p.Start("a", "--etcd", etcd.Endpoint, "--tokens", tokens, "--rules", writeRules(t, lastingRule)),
+		p.Start("b", "--etcd", etcd.Endpoint, "--tokens", tokens, "--rules", writeRules(t, lastingRule)),
 	}
 	foreign := p.Config("")
 	foreign.Certificates = others.Config("client-admin").Certificates
@@ -107,7 +107,7 @@ func TestClientThatOneNodeRefuses(t *testing.T) {
 	etcd := process.StartEtcd(t)
 	tokens := p.File("tokens")
 	token := tokenIn(t, tokens, "checkout", "check")
-	rules := writeRules(t, yearlyRule)
+	rules := writeRules(t, lastingRule)
 	nodes := []*process.Node{
 		p.Start("a", "--etcd", etcd.Endpoint, "--rules", rules),
 		p.Start("b", "--etcd", etcd.Endpoint, "--rules", rules, "--tokens", tokens),
@@ -135,7 +135,7 @@ func TestClientThatOneNodeRefuses(t *testing.T) {
 func TestClientWithRoleForOneDomain(t *testing.T) {
 	p := process.NewCertificates(t)
 	p.Make("client", "shop", "--role", "check:shop")
-	n := p.Start("a", "--rules", writeRules(t, strings.Replace(yearlyRule, "default", "shop", 1)))
+	n := p.Start("a", "--rules", writeRules(t, strings.Replace(lastingRule, "default", "shop", 1)))
 	c := clientOf(t, []*process.Node{n}, client.WithTLS(p.Config("client-shop")), client.WithTimeout(5*time.Second))
 	var all sync.WaitGroup
 	for caller := range 20 {
@@ -161,7 +161,7 @@ func TestClientWhoseTokenIsRevoked(t *testing.T) {
 	p := process.NewCertificates(t)
 	tokens := p.File("tokens")
 	token := tokenIn(t, tokens, "checkout", "check")
-	n := p.Start("a", "--tokens", tokens, "--rules", writeRules(t, yearlyRule))
+	n := p.Start("a", "--tokens", tokens, "--rules", writeRules(t, lastingRule))
 	c := clientOf(t, []*process.Node{n}, client.WithTLS(p.Config("")), client.WithToken(token), client.WithTimeout(5*time.Second))
 	ctx, cancel := context.WithTimeout(t.Context(), process.Patience)
 	defer cancel()

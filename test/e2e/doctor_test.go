@@ -87,7 +87,7 @@ func TestDoctorBeforeTheStart(t *testing.T) {
 	}
 	base := []string{
 		"grpc: " + freeAddress(t), "http: " + freeAddress(t), "etcd-listen: " + freeAddress(t),
-		"data-dir: " + filepath.Join(t.TempDir(), "data"), "rules: " + writeRules(t, yearlyRule),
+		"data-dir: " + filepath.Join(t.TempDir(), "data"), "rules: " + writeRules(t, lastingRule),
 	}
 	forEnvoy := func(cert, key, ca string) []string {
 		lines := []string{"rls-listen: " + freeAddress(t), "rls-ca: " + p.File(ca)}
@@ -160,7 +160,7 @@ func TestDoctorBeforeTheStart(t *testing.T) {
 func TestDoctorOfARunningNode(t *testing.T) {
 	p := process.NewCertificates(t)
 	etcd := process.StartEtcd(t)
-	rules := writeRules(t, yearlyRule)
+	rules := writeRules(t, lastingRule)
 	a := p.Start("a", "--etcd", etcd.Endpoint, "--rules", rules)
 	b := p.Start("b", "--etcd", etcd.Endpoint, "--rules", rules)
 	process.AwaitMembers(t, process.Patience, a, b)

@@ -114,7 +114,7 @@ func TestEtcdWithTLSAndUsers(t *testing.T) {
 	apply := func(id string) {
 		t.Helper()
 		rules := filepath.Join(t.TempDir(), "rules.yaml")
-		if err := os.WriteFile(rules, []byte(strings.Replace(yearlyRule, "year", id, 1)), 0o600); err != nil {
+		if err := os.WriteFile(rules, []byte(strings.Replace(lastingRule, "year", id, 1)), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		process.Await(t, process.Patience, func() error {

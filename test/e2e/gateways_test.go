@@ -355,7 +355,7 @@ func TestCaddy(t *testing.T) {
 
 // Where a rule books turns and the node may hold requests, those that a proxy asks about go
 // on one after the other.
-func TestGatewaysPace(t *testing.T) {
+func TestGatewaysHoldRequestsUntilTheirTurn(t *testing.T) {
 	t.Parallel()
 	rules := writeRules(t, "domain: default\nrules:\n  - {id: queue, limits: [{limit: 10, window: 1s, burst: 10, algorithm: leaky_bucket}]}\n")
 	for name, start := range map[string]func(*testing.T, string, func(string) string) gateway{"nginx": startNginx, "Caddy": startCaddy} {

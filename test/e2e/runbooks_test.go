@@ -28,7 +28,7 @@ func TestRunbooks(t *testing.T) {
 	}
 	s := newSite(t, "docs/operations/alerts")
 	s.env = append(s.env, "ETCDCTL_ENDPOINTS="+s.etcd.endpoint)
-	here := strings.NewReplacer("http://HOST:PORT", "http://"+s.nodes[0].HTTP, "HOST:PORT", s.nodes[0].GRPC, "FILE", writeRules(t, yearlyRule))
+	here := strings.NewReplacer("http://HOST:PORT", "http://"+s.nodes[0].HTTP, "HOST:PORT", s.nodes[0].GRPC, "FILE", writeRules(t, lastingRule))
 	for _, page := range pages {
 		text, err := os.ReadFile(page)
 		if err != nil {

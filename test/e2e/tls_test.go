@@ -26,7 +26,7 @@ import (
 )
 
 // A limit that lasts for the whole test.
-const yearlyRule = "domain: default\nrules:\n  - {id: year, per: [user], limits: [{limit: 30, window: 365d}]}\n"
+const lastingRule = "domain: default\nrules:\n  - {id: year, per: [user], limits: [{limit: 30, window: 365d}]}\n"
 
 // startSecuredThree starts a cluster of three nodes with TLS.
 func startSecuredThree(t *testing.T, p process.Certificates, rules string) []*process.Node {
@@ -43,7 +43,7 @@ func startSecuredThree(t *testing.T, p process.Certificates, rules string) []*pr
 // Three nodes with TLS count together, and clients reach them by gRPC, HTTP and the command line.
 func TestTLS(t *testing.T) {
 	p := process.NewCertificates(t)
-	nodes := startSecuredThree(t, p, writeRules(t, yearlyRule))
+	nodes := startSecuredThree(t, p, writeRules(t, lastingRule))
 	for user := range 20 {
 		granted := 0
 		for i := range 40 {
@@ -174,7 +174,7 @@ func TestTLSClientIsNoNode(t *testing.T) {
 func TestTLSRotation(t *testing.T) {
 	process.NotInBrief(t)
 	p := process.NewCertificates(t)
-	nodes := startSecuredThree(t, p, writeRules(t, yearlyRule))
+	nodes := startSecuredThree(t, p, writeRules(t, lastingRule))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var load sync.WaitGroup

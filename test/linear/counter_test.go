@@ -157,8 +157,8 @@ type counter struct {
 	long string // an encoded algorithms.Long
 }
 
-// state is all counters of a history.
-type state [maxCounters]counter
+// allCounters is all counters of a history.
+type allCounters [maxCounters]counter
 
 // decision is what the sequential counters say of a check.
 type decision struct {
@@ -168,7 +168,7 @@ type decision struct {
 }
 
 // decide takes one check at an instant, after those that have led to s.
-func (k *kind) decide(s state, c check, at int64) (next state, d decision) {
+func (k *kind) decide(s allCounters, c check, at int64) (next allCounters, d decision) {
 	next, d.allowed = s, true
 	var allowed [maxCounters]bool
 	for _, i := range c.counters {

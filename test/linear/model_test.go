@@ -44,22 +44,22 @@ func (a answer) agrees(k *kind, c check, d decision) bool {
 // model returns the sequential counters of a kind, as porcupine steps through them.
 func (k *kind) model() porcupine.Model {
 	m := porcupine.NondeterministicModel{
-		Init: func() []any { return []any{state{}} },
-		Step: func(s, in, out any) []any { return k.next(s.(state), in, out) },
+		Init: func() []any { return []any{allCounters{}} },
+		Step: func(s, in, out any) []any { return k.next(s.(allCounters), in, out) },
 		DescribeOperation: func(in, out any) string {
 			if l, ok := in.(loss); ok {
 				return fmt.Sprintf("an owner is killed: up to %d tokens are lost", l.tokens)
 			}
 			return in.(check).String() + " -> " + out.(answer).String()
 		},
-		DescribeState: func(s any) string { return k.describe(s.(state)) },
+		DescribeState: func(s any) string { return k.describe(s.(allCounters)) },
 	}
 	return m.ToModel()
 }
 
 // next returns the states in which the counters may be after an operation with this result, none if there
 // is no such state.
-func (k *kind) next(s state, in, out any) []any {
+func (k *kind) next(s allCounters, in, out any) []any {
 	if l, ok := in.(loss); ok {
 		return k.without(s, l.tokens)
 	}
@@ -80,8 +80,8 @@ func (k *kind) next(s state, in, out any) []any {
 }
 
 // without returns all states in which each counter of s has counted less, by that number of tokens at most.
-func (k *kind) without(s state, tokens int64) (all []any) {
-	states := []state{s}
+func (k *kind) without(s allCounters, tokens int64) (all []any) {
+	states := []allCounters{s}
 	for i := range k.limits {
 		for _, s := range states {
 			for range tokens {
@@ -124,7 +124,7 @@ func (a answer) String() string {
 	return strings.Join(words, ", ")
 }
 
-func (k *kind) describe(s state) string {
+func (k *kind) describe(s allCounters) string {
 	if k.grid > 0 {
 		return fmt.Sprintf("%x", s[0])
 	}

@@ -86,8 +86,8 @@ type Hit struct {
 	Source   weirv1.Source
 }
 
-// Records are what the clients were told.
-type Records struct {
+// Answers are what the clients were told.
+type Answers struct {
 	mu      sync.Mutex
 	hits    map[Key][]Hit         // guarded by mu
 	checks  int                   // guarded by mu
@@ -108,14 +108,14 @@ type problem struct {
 // String returns when and what.
 func (p problem) String() string { return fmt.Sprintf("%.3fs %s", p.at.Seconds(), p.what) }
 
-func newRecords() *Records {
-	return &Records{hits: make(map[Key][]Hit), sources: make(map[weirv1.Source]int)}
+func newAnswers() *Answers {
+	return &Answers{hits: make(map[Key][]Hit), sources: make(map[weirv1.Source]int)}
 }
 
 func clientHost(i int) string { return fmt.Sprintf("client-%d", i) }
 
 // load asks until ctx ends.
-func (w *World) load(ctx context.Context, p Plan, into *Records) error {
+func (w *World) load(ctx context.Context, p Plan, into *Answers) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	for i := range clients {
@@ -155,7 +155,7 @@ func (w *World) load(ctx context.Context, p Plan, into *Records) error {
 }
 
 // ask asks about one key after the other.
-func (w *World) ask(ctx context.Context, c *client.Client, who string, rnd *rand.Rand, hot bool, into *Records) {
+func (w *World) ask(ctx context.Context, c *client.Client, who string, rnd *rand.Rand, hot bool, into *Answers) {
 	pause := meanPause
 	if hot {
 		pause = hotPause
@@ -181,7 +181,7 @@ func (w *World) ask(ctx context.Context, c *client.Client, who string, rnd *rand
 	}
 }
 
-func (r *Records) add(who string, k Key, h Hit, resp *weirv1.RateLimitResponse, err error) {
+func (r *Answers) add(who string, k Key, h Hit, resp *weirv1.RateLimitResponse, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.checks++
@@ -211,7 +211,7 @@ func (r *Records) add(who string, k Key, h Hit, resp *weirv1.RateLimitResponse, 
 }
 
 // keys returns the keys that were admitted, sorted.
-func (r *Records) keys() []Key {
+func (r *Answers) keys() []Key {
 	var keys []Key
 	for k := range r.hits {
 		keys = append(keys, k)

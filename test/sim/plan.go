@@ -47,7 +47,7 @@ var (
 	ofClocks  = []Kind{Ahead}
 	exiles    = []Kind{Exile}
 	addresses = []Kind{Reused, Foreign}
-	hidden    = []Kind{Hidden}
+	hidings   = []Kind{Hidden}
 )
 
 // Times and sizes of plans.

@@ -72,7 +72,7 @@ func TestDraw(t *testing.T) {
 	if clocks < 100 || waived < 50 {
 		t.Errorf("clocks differ %d times, and the others go on without a majority %d times", clocks, waived)
 	}
-	for _, group := range [][]Kind{announced, ofEtcd, deaths, divisions, ofClocks, exiles, addresses, hidden} {
+	for _, group := range [][]Kind{announced, ofEtcd, deaths, divisions, ofClocks, exiles, addresses, hidings} {
 		for _, k := range group {
 			if drawn[k] < 100 {
 				t.Errorf("%s is drawn %d times", k, drawn[k])

@@ -21,7 +21,7 @@ import (
 type Result struct {
 	Plan     Plan
 	Timeline *Timeline
-	Records  *Records
+	Records  *Answers
 
 	// Broken is violations that do not depend on the counters: errors, views that differ, nodes that end,
 	// partitions with several deciding nodes or, in the end, none.
@@ -56,7 +56,7 @@ func Run(p Plan, hooks Hooks) (*Result, error) {
 	if err := w.begins(p); err != nil {
 		return nil, err
 	}
-	r := &Result{Plan: p, Timeline: w.Timeline, Records: newRecords()}
+	r := &Result{Plan: p, Timeline: w.Timeline, Records: newAnswers()}
 	ctx, cancel := context.WithCancel(context.Background())
 	var beside sync.WaitGroup
 	beside.Go(func() {
