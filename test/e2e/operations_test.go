@@ -16,6 +16,7 @@ import (
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 
+	"github.com/weirlimit/weir/test/desk"
 	"github.com/weirlimit/weir/test/process"
 )
 
@@ -94,7 +95,8 @@ func (e *realEtcd) control(args ...string) error {
 // site is what an operator's page is about: an etcd of its own program, and three nodes. The page calls them etcd-1 and weir-1 to weir-3.
 // A comment of a page, as <!-- run: scene kill weir-3 -->, has what happens between its commands.
 type site struct {
-	*desk
+	*desk.Desk
+	t        *testing.T
 	etcd     *realEtcd
 	restored string                // directory for the data of a backup
 	nodes    []*process.Node       // weir-1 first
@@ -103,13 +105,13 @@ type site struct {
 
 func newSite(t *testing.T, document string, args ...string) *site {
 	t.Helper()
-	s := &site{etcd: startRealEtcd(t), restored: filepath.Join(t.TempDir(), "restored")}
-	s.desk = newDesk(t, document)
+	s := &site{t: t, etcd: startRealEtcd(t), restored: filepath.Join(t.TempDir(), "restored")}
+	s.Desk = desk.New(t, document)
 	home := t.TempDir() // -f on a page replaces what other documents have curl do with an error
 	if err := os.WriteFile(filepath.Join(home, ".curlrc"), []byte("silent\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.env = append(s.env, "ETCDCTL_API=3", "CURL_HOME="+home, "PATH="+filepath.Dir(process.Binary(t))+":"+filepath.Dir(s.etcd.ctl)+":"+os.Getenv("PATH"))
+	s.Env = append(s.Env, "ETCDCTL_API=3", "CURL_HOME="+home, "PATH="+filepath.Dir(process.Binary(t))+":"+filepath.Dir(s.etcd.ctl)+":"+os.Getenv("PATH"))
 	for i := range 3 {
 		args := append([]string{"--id", fmt.Sprint("weir-", i+1), "--etcd", s.etcd.endpoint, "--peer-timeout", "4s", "--snapshot-every", "1s"}, args...)
 		s.nodes = append(s.nodes, process.Start(t, args...))
@@ -133,20 +135,20 @@ func (s *site) here(command string) string {
 }
 
 // play does a step of the page.
-func (s *site) play(step step) {
+func (s *site) play(step desk.Step) {
 	s.t.Helper()
-	if scene, ok := strings.CutPrefix(step.command, "scene "); ok {
+	if scene, ok := strings.CutPrefix(step.Command, "scene "); ok {
 		s.scene(scene)
 		return
 	}
-	command := s.here(step.command)
+	command := s.here(step.Command)
 	process.Await(s.t, process.Patience, func() error { // what it asks for may take a moment
-		out, code := s.run(command)
+		out, code := s.Run(command)
 		if code != 0 {
-			return fmt.Errorf("%s:%d: %s ends with code %d:\n%s", s.document, step.line, command, code, out)
+			return fmt.Errorf("%s:%d: %s ends with code %d:\n%s", s.Document, step.Line, command, code, out)
 		}
-		if step.output != nil && !strings.Contains(abstract(out), abstract(*step.output)) {
-			return fmt.Errorf("%s:%d: %s prints\n%s\nand not\n%s", s.document, step.line, command, out, *step.output)
+		if step.Output != nil && !strings.Contains(desk.Abstract(out), desk.Abstract(*step.Output)) {
+			return fmt.Errorf("%s:%d: %s prints\n%s\nand not\n%s", s.Document, step.Line, command, out, *step.Output)
 		}
 		return nil
 	})
@@ -177,7 +179,7 @@ func (s *site) scene(what string) {
 	case verb == "healthy":
 		s.awaitHealth(object, false)
 	case what == "load":
-		if out, code := s.run(s.here("weir rules apply --node weir-1:9090 -f ") + writeRules(s.t, rulesPerYear(1_000_000))); code != 0 {
+		if out, code := s.Run(s.here("weir rules apply --node weir-1:9090 -f ") + writeRules(s.t, rulesPerYear(1_000_000))); code != 0 {
 			s.t.Fatal(out)
 		}
 		process.Await(s.t, process.Patience, func() error { // until all nodes have them
@@ -196,12 +198,12 @@ func (s *site) scene(what string) {
 		counts := newTally(&s.counts)
 		counts.noErrors(s.t)
 		if counts.owner.Load() == 0 {
-			s.t.Errorf("%s: no check was decided by its owner", s.document)
+			s.t.Errorf("%s: no check was decided by its owner", s.Document)
 		}
 	case what == "members":
 		process.AwaitMembers(s.t, process.Patience, s.nodes...)
 	case len(nodes) == 0:
-		s.t.Fatalf("%s: no scene %q", s.document, what)
+		s.t.Fatalf("%s: no scene %q", s.Document, what)
 	case verb == "kill":
 		for _, n := range nodes {
 			n.Kill()
@@ -210,13 +212,13 @@ func (s *site) scene(what string) {
 		s.each(nodes, func(n *process.Node) {
 			n.Signal(syscall.SIGTERM)
 			if code := n.Wait(process.Patience); code != 0 {
-				s.t.Errorf("%s: %s ended with %d", s.document, n.ID, code)
+				s.t.Errorf("%s: %s ended with %d", s.Document, n.ID, code)
 			}
 		})
 	case verb == "restart":
 		s.each(nodes, (*process.Node).Restart)
 	default:
-		s.t.Fatalf("%s: no scene %q", s.document, what)
+		s.t.Fatalf("%s: no scene %q", s.Document, what)
 	}
 }
 
@@ -252,7 +254,7 @@ func TestOperatorsPages(t *testing.T) {
 				t.Fatal(err)
 			}
 			s, played := newSite(t, document), 0
-			for _, step := range steps(inList.ReplaceAllString(string(text), "    $1 "), operators) {
+			for _, step := range desk.Steps(inList.ReplaceAllString(string(text), "    $1 "), operators) {
 				s.play(step)
 				played++
 			}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirlimit/weir/test/desk"
 	"github.com/weirlimit/weir/test/process"
 )
 
@@ -27,25 +28,25 @@ func TestRunbooks(t *testing.T) {
 		t.Fatalf("%d pages, %v", len(pages), err)
 	}
 	s := newSite(t, "docs/operations/alerts")
-	s.env = append(s.env, "ETCDCTL_ENDPOINTS="+s.etcd.endpoint)
+	s.Env = append(s.Env, "ETCDCTL_ENDPOINTS="+s.etcd.endpoint)
 	here := strings.NewReplacer("http://HOST:PORT", "http://"+s.nodes[0].HTTP, "HOST:PORT", s.nodes[0].GRPC, "FILE", writeRules(t, lastingRule))
 	for _, page := range pages {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.document = "docs/operations/alerts/" + filepath.Base(page)
+		s.Document = "docs/operations/alerts/" + filepath.Base(page)
 		played := make(map[string]bool)
-		for _, step := range steps(string(text), operators) {
-			played[step.command] = true
-			step.command = here.Replace(step.command)
+		for _, step := range desk.Steps(string(text), operators) {
+			played[step.Command] = true
+			step.Command = here.Replace(step.Command)
 			s.play(step)
 		}
 		for _, block := range shBlock.FindAllStringSubmatch(string(text), -1) {
 			for line := range strings.Lines(block[1]) {
 				program, _, _ := strings.Cut(line, " ")
 				if command := strings.TrimSpace(line); !played[command] && !slices.Contains(machinePrograms, program) {
-					t.Errorf("%s: %q was not run", s.document, command)
+					t.Errorf("%s: %q was not run", s.Document, command)
 				}
 			}
 		}

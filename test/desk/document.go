@@ -1,21 +1,19 @@
-package e2e
+package desk
 
 import (
-	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
-	"testing"
 )
 
-// typed begins what is typed into weir dev, as a command too.
-const typed = "> "
+// Typed begins what is Typed into weir dev, as a command too.
+const Typed = "> "
 
-// step is one thing that a reader of a document does.
-type step struct {
-	command string
-	line    int     // of the document
-	output  *string // what the document shows; nil if nothing
+// Step is one thing that a reader of a document does.
+type Step struct {
+	Command string
+	Line    int     // of the document
+	Output  *string // what the document shows; nil if nothing
 }
 
 var (
@@ -23,16 +21,16 @@ var (
 	directive = regexp.MustCompile(`^<!-- (run|repeat): (.*) -->$`)
 )
 
-// steps reads the commands of a document in Markdown, in order. A command is
+// Steps reads the commands of a document in Markdown, in order. A command is
 //
 //   - a line that begins with "$ " in a block without a language or of the language console, with its
-//     output below it; or with "> ", if it is typed into weir dev;
+//     output below it; or with "> ", if it is Typed into weir dev;
 //   - a line of an indented block, or of one of the language sh, that begins with one of the programs;
 //   - a comment: <!-- run: COMMAND -->, for what the reader is told in words, or would have done before.
 //
 // A block that begins with "HTTP/" is the output of the command before it. Behind the comment
 // <!-- repeat: N --> that is what the command prints when it is repeated for the N-th time.
-func steps(document string, programs []string) (all []step) {
+func Steps(document string, programs []string) (all []Step) {
 	r := reader{programs: programs}
 	for i, line := range strings.Split(document, "\n") {
 		r.read(line, i+1)
@@ -43,7 +41,7 @@ func steps(document string, programs []string) (all []step) {
 // reader is what is known between two lines of a document.
 type reader struct {
 	programs []string
-	steps    []step
+	steps    []Step
 
 	fenced   bool
 	language string
@@ -75,7 +73,7 @@ func (r *reader) comment(line string, number int) {
 	switch {
 	case found == nil:
 	case found[1] == "run":
-		r.steps = append(r.steps, step{command: found[2], line: number})
+		r.steps = append(r.steps, Step{Command: found[2], Line: number})
 	default:
 		r.repeat, _ = strconv.Atoi(found[2])
 	}
@@ -92,7 +90,7 @@ func (r *reader) command(line string, number int) {
 		r.partial = begin
 		return
 	}
-	r.steps = append(r.steps, step{command: line, line: number})
+	r.steps = append(r.steps, Step{Command: line, Line: number})
 }
 
 func (r *reader) isCommand(line string) bool {
@@ -123,58 +121,37 @@ func (r *reader) endBlock() {
 func (r *reader) outputOfLast() {
 	last := &r.steps[len(r.steps)-1]
 	for range r.repeat {
-		r.steps = append(r.steps, step{command: last.command, line: r.begin})
+		r.steps = append(r.steps, Step{Command: last.Command, Line: r.begin})
 		last = &r.steps[len(r.steps)-1]
 	}
 	shown := strings.Join(r.block, "\n")
-	last.output, last.line = &shown, r.begin
+	last.Output, last.Line = &shown, r.begin
 }
 
 // session reads a block of commands, each with its output.
 func (r *reader) session() {
-	var command *step
+	var command *Step
 	continues := false
 	for i, line := range r.block {
 		shown, begins := strings.CutPrefix(line, "$ ")
-		if strings.HasPrefix(line, typed) {
+		if strings.HasPrefix(line, Typed) {
 			shown, begins = line, true
 		}
 		switch {
 		case continues:
-			command.command += strings.TrimSpace(line)
+			command.Command += strings.TrimSpace(line)
 		case begins:
-			r.steps = append(r.steps, step{command: shown, line: r.begin + i})
+			r.steps = append(r.steps, Step{Command: shown, Line: r.begin + i})
 			command = &r.steps[len(r.steps)-1]
 		case command == nil: // a diagram, or the contents of a file
 			return
-		case command.output == nil:
-			command.output = &line
+		case command.Output == nil:
+			command.Output = &line
 		default:
-			*command.output += "\n" + line
+			*command.Output += "\n" + line
 		}
-		if command != nil && command.output == nil {
-			command.command, continues = strings.CutSuffix(command.command, `\`)
+		if command != nil && command.Output == nil {
+			command.Command, continues = strings.CutSuffix(command.Command, `\`)
 		}
-	}
-}
-
-// Lines that end before their command does, comments and repetitions are read as a reader understands them.
-func TestSteps(t *testing.T) {
-	shown := func(s string) *string { return &s }
-	const document = "Start:\n\n    weir serve \\\n        --id a\n    make bench\n\n" +
-		"<!-- run: rm x -->\n```console\n$ weir nodes\nNODE\n\na\n$ weir ring\n```\n\n" +
-		"```sh\ncurl -i host\n```\n<!-- repeat: 2 -->\n```\nHTTP/1.1 429\n```\n\n```console\n> wait\nwhole\n```\n\n```yaml\n$ weir no\n```\n\n```\n|  weir no |\n```\n"
-	want := []step{
-		{command: "weir serve     --id a", line: 4},
-		{command: "rm x", line: 7},
-		{command: "weir nodes", line: 9, output: shown("NODE\n\na")},
-		{command: "weir ring", line: 13},
-		{command: "curl -i host", line: 17},
-		{command: "curl -i host", line: 21},
-		{command: "curl -i host", line: 21, output: shown("HTTP/1.1 429")},
-		{command: "> wait", line: 25, output: shown("whole")},
-	}
-	if got := steps(document, []string{"weir", "curl"}); !reflect.DeepEqual(got, want) {
-		t.Errorf("got\n%+v\nwant\n%+v", got, want)
 	}
 }

@@ -1,0 +1,326 @@
+// Package desk does what a reader of a document does: it types the commands, and compares what they print with what is shown.
+package desk
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir/test/process"
+)
+
+// Commands that only look: they are repeated until they print what is shown, as what they show may take a moment.
+var looks = regexp.MustCompile(`^weir (nodes|ring|explain|status|rules (list|get|diff|lint|export)|config check)\b`)
+
+// kill matches commands that end a node in the background, by its number.
+var kill = regexp.MustCompile(`^kill (-9 )?%(\d)$`)
+
+// What differs from one run to the next, in outputs.
+var abstractions = []struct {
+	pattern *regexp.Regexp
+	text    string
+}{
+	{regexp.MustCompile(`;t=\d+`), ";t=N"},
+	{regexp.MustCompile(`(running +)\d+`), "${1}N"},              // process
+	{regexp.MustCompile(`(?m)(are members, view) \d+$`), "$1 N"}, // nodes may come together
+	{regexp.MustCompile(`(?m)^(Retry-After|X-Ratelimit-Retry-After|X-RateLimit-Reset|Content-Length|Date): .*`), "$1: N"},
+	{regexp.MustCompile(`"(reset_time|retry_after|reset_after)":"[0-9.]+s?"`), `"$1":N`},
+	{regexp.MustCompile(`"retry_after_seconds":[1-9]\d*`), `"retry_after_seconds":N`},
+	{regexp.MustCompile(`(retry after|resets in|in) ([0-9.]+(d|h|m|s|ms))+\b`), "$1 N"},
+	{regexp.MustCompile(`(yes +yes +)\d+`), "${1}N"}, // partitions
+	{regexp.MustCompile(`(?m) host-\d+$`), " OWNER"}, // of a key
+	{regexp.MustCompile(`^view \d+,`), "view N,"},    // members may come together
+	{regexp.MustCompile(`(?m) node-\d$`), " OWNER"},  // of a key
+	{regexp.MustCompile(`(?m)^ *\d+ (SOURCE_[A-Z]+|allowed|denied)$`), "N $1"},
+	{regexp.MustCompile(`(?m)^(weir_\w+\{.*\}) \d+$`), "$1 N"},
+	{regexp.MustCompile(` +`), " "},         // columns
+	{regexp.MustCompile(`(?m)[ \r]+$`), ""}, // ends of lines
+}
+
+// Abstract returns an output without what differs from one run to the next.
+func Abstract(text string) string {
+	for _, a := range abstractions {
+		text = a.pattern.ReplaceAllString(text, a.text)
+	}
+	return strings.TrimSpace(text)
+}
+
+// Desk is where a reader types the commands of a document: nodes stand at the ports that it names, on
+// the address of this process.
+type Desk struct {
+	Document string
+	Env      []string // of all commands
+	Dev      *Dev     // weir dev, if it runs
+	Compared int      // outputs
+
+	t       *testing.T
+	host    string   // what the document calls host
+	dir     string   // the working directory
+	log     *os.File // of all nodes
+	started []*startedNode
+	last    string // the command before
+}
+
+// startedNode is a node that a document has started.
+type startedNode struct {
+	http string
+	cmd  *exec.Cmd
+	done chan struct{} // closed when the process has ended
+}
+
+// New returns a desk for a document, which is named as from the root of the module.
+func New(t *testing.T, document string) *Desk {
+	d := &Desk{t: t, Document: document, dir: t.TempDir()}
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.host, err = os.Hostname(); err != nil {
+		t.Fatal(err)
+	}
+	for _, used := range []string{"deploy", "docs"} {
+		if err := os.Symlink(filepath.Join(root, used), filepath.Join(d.dir, used)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	home := t.TempDir()
+	if err := os.WriteFile(filepath.Join(home, ".curlrc"), []byte("silent\nfail-with-body\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if d.log, err = os.Create(filepath.Join(t.TempDir(), "log")); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Dir(process.Binary(t)) + ":" + os.Getenv("PATH")
+	d.Env = []string{"HOME=" + home, "PATH=" + path, "WEIR_NODE=" + process.Host(d.t) + ":9090"}
+	t.Cleanup(func() {
+		d.stopNodes()
+		defer d.log.Close()
+		if t.Failed() {
+			log, err := os.ReadFile(d.log.Name())
+			t.Logf("log of all nodes: %v\n%s", err, log)
+		}
+	})
+	return d
+}
+
+// Do does one step.
+func (d *Desk) Do(s Step) {
+	d.t.Helper()
+	s.Command = strings.Replace(s.Command, "go run ./cmd/weir", "weir", 1)
+	s.Command = strings.NewReplacer("127.0.0.1", process.Host(d.t), "host-909", d.host+"-909").Replace(s.Command)
+	repeats := s.Command == d.last // what it counts on is in the window of the one before
+	d.last = s.Command
+	if strings.HasPrefix(s.Command, "weir certs init ") {
+		s.Command += " --host " + process.Host(d.t) // by default certificates are for 127.0.0.1
+	}
+	switch {
+	case strings.HasPrefix(s.Command, "weir bench "):
+	case strings.HasPrefix(s.Command, "weir dev"), strings.HasPrefix(s.Command, Typed):
+		d.dialogue(s)
+	case strings.HasPrefix(s.Command, "weir serve"):
+		d.serve(strings.TrimSuffix(s.Command, " &"))
+	case kill.MatchString(s.Command):
+		d.kill(s)
+	case s.Output == nil:
+		if out, code := d.Run(s.Command); code != 0 {
+			d.t.Fatalf("%s:%d: %s ends with code %d:\n%s", d.Document, s.Line, s.Command, code, out)
+		}
+	default:
+		d.compare(s, repeats)
+	}
+}
+
+// dialogue starts weir dev, or types into it. It prints the lines that are shown, and others may come between them: those that the
+// commands before have led to.
+func (d *Desk) dialogue(s Step) {
+	d.t.Helper()
+	if line, isTyped := strings.CutPrefix(s.Command, Typed); !isTyped {
+		// A busy machine makes owners late; outputs would name another source.
+		args := slices.Concat(strings.Fields(s.Command)[2:], []string{"--", "--peer-timeout", "2s"})
+		d.Dev = RunDev(d.t, args...)
+	} else {
+		d.Dev.TypeIn(line)
+	}
+	if s.Command == Typed+"quit" {
+		d.Dev.Gone()
+		return
+	}
+	d.Compared++
+	for want := range strings.Lines(*s.Output) {
+		d.Dev.AwaitLine(s.Command+" prints "+want, func(line string) bool {
+			return Abstract(strings.ReplaceAll(line, process.Host(d.t), "127.0.0.1")) == Abstract(want)
+		})
+	}
+}
+
+// compare runs a command, whose output must be as shown. It repeats the command before if repeats is true.
+func (d *Desk) compare(s Step, repeats bool) {
+	d.t.Helper()
+	d.Compared++
+	want := Abstract(*s.Output)
+	once := func() error {
+		out, _ := d.Run(s.Command) // the output says how it has ended
+		if got := Abstract(out); got != want {
+			return fmt.Errorf("%s prints\n%s\n\nand %s:%d shows\n%s", s.Command, got, d.Document, s.Line, want)
+		}
+		return nil
+	}
+	if looks.MatchString(s.Command) {
+		process.Await(d.t, process.Patience, once)
+		return
+	}
+	if !repeats {
+		d.awaitWindow()
+	}
+	if err := once(); err != nil {
+		d.t.Error(err)
+	}
+}
+
+// awaitWindow waits for the next window if this one ends soon, as an edge would allow a few more. Windows are up to a day long.
+func (d *Desk) awaitWindow() {
+	d.t.Helper()
+	if left := 24*time.Hour - time.Duration(time.Now().UnixNano()%int64(24*time.Hour)); left < time.Minute {
+		d.pause(left)
+	}
+	if left := 10*time.Second - time.Duration(time.Now().UnixNano()%int64(10*time.Second)); left < 4*time.Second { // other tests run too
+		d.pause(left)
+	}
+}
+
+func (d *Desk) pause(long time.Duration) {
+	d.t.Helper()
+	select {
+	case <-time.After(long):
+	case <-d.t.Context().Done():
+		d.t.Fatal(d.t.Context().Err())
+	}
+}
+
+// Run returns what a command prints, as if it was asked at the addresses of the document, and its code.
+func (d *Desk) Run(command string) (output string, code int) {
+	d.t.Helper()
+	ctx, cancel := context.WithTimeout(d.t.Context(), process.Patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-c", command)
+	cmd.Dir, cmd.Env = d.dir, d.Env
+	out, err := cmd.CombinedOutput()
+	var ended *exec.ExitError
+	switch {
+	case errors.As(err, &ended):
+		code = ended.ExitCode()
+	case err != nil:
+		d.t.Fatalf("%s: %v", command, err)
+	}
+	return strings.NewReplacer(process.Host(d.t), "127.0.0.1", d.host+"-909", "host-909").Replace(string(out)), code
+}
+
+// serve starts a node, and waits until it is ready. If one runs there already the reader was told to stop all.
+func (d *Desk) serve(command string) {
+	d.t.Helper()
+	n := &startedNode{http: cmp.Or(option(command, "--http"), process.Host(d.t)+":8080"), done: make(chan struct{})}
+	if slices.ContainsFunc(d.started, func(other *startedNode) bool { return other.http == n.http }) {
+		d.stopNodes()
+	}
+	n.cmd = exec.Command("bash", "-c", "exec "+command)
+	n.cmd.Dir, n.cmd.Stdout, n.cmd.Stderr = d.dir, d.log, d.log
+	// A busy machine makes owners late; outputs would name another source.
+	n.cmd.Env = append(slices.Clone(d.Env), "WEIR_PEER_TIMEOUT=2s", "WEIR_GRPC="+process.Host(d.t)+":9090", "WEIR_HTTP="+process.Host(d.t)+":8080")
+	if option(command, "--etcd") == "" {
+		n.cmd.Env = append(n.cmd.Env, "WEIR_ETCD_LISTEN="+process.Host(d.t)+":2379")
+	}
+	if err := n.cmd.Start(); err != nil {
+		d.t.Fatal(err)
+	}
+	go func() {
+		_ = n.cmd.Wait() // it serves, or it does not
+		close(n.done)
+	}()
+	d.started = append(d.started, n)
+	ca := option(command, "--tls-ca")
+	process.Await(d.t, process.Patience, func() error { return d.isReady(n.http, ca) })
+}
+
+// isReady asks a node whether it is ready: by TLS if there is a file with its CA.
+func (d *Desk) isReady(address, ca string) error {
+	scheme, transport := "http", &http.Transport{DisableKeepAlives: true}
+	if ca != "" {
+		text, err := os.ReadFile(filepath.Join(d.dir, ca))
+		if err != nil {
+			return err
+		}
+		scheme, transport.TLSClientConfig = "https", &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS13}
+		transport.TLSClientConfig.RootCAs.AppendCertsFromPEM(text)
+	}
+	resp, err := (&http.Client{Transport: transport}).Get(scheme + "://" + address + "/readyz")
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s/readyz: %s", address, resp.Status)
+	}
+	return nil
+}
+
+// kill ends a node, the last one as jobs of a shell are numbered, and waits until it has ended.
+func (d *Desk) kill(s Step) {
+	d.t.Helper()
+	found := kill.FindStringSubmatch(s.Command)
+	if found[2] != strconv.Itoa(len(d.started)) {
+		d.t.Fatalf("%s:%d: %s: the last of %d nodes is not meant", d.Document, s.Line, s.Command, len(d.started))
+	}
+	n := d.started[len(d.started)-1]
+	signal := syscall.SIGTERM
+	if found[1] != "" {
+		signal = syscall.SIGKILL
+	}
+	_ = n.cmd.Process.Signal(signal) // it may have ended
+	select {
+	case <-n.done:
+		d.started = d.started[:len(d.started)-1]
+	case <-time.After(30 * time.Second):
+		d.t.Fatalf("%s:%d: %s: the node did not stop", d.Document, s.Line, s.Command)
+	}
+}
+
+// option returns the value of an option in a command.
+func option(command, name string) string {
+	fields := strings.Fields(command)
+	if i := slices.Index(fields, name); i >= 0 && i+1 < len(fields) {
+		return fields[i+1]
+	}
+	return ""
+}
+
+// stopNodes ends all nodes as a user does.
+func (d *Desk) stopNodes() {
+	d.t.Helper()
+	for _, n := range d.started {
+		_ = n.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	}
+	for _, n := range d.started {
+		select {
+		case <-n.done:
+		case <-time.After(30 * time.Second):
+			_ = n.cmd.Process.Kill()
+			<-n.done
+			d.t.Errorf("the node at %s did not stop", n.http)
+		}
+	}
+	d.started = nil
+}
