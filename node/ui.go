@@ -42,6 +42,9 @@ func (n *node) newUI(h ring.Hasher) (err error) {
 		},
 		Logger: n.log,
 	})
+	if err == nil && n.network.Listen == nil { // as it is run
+		n.rules.OnChange(func(*rules.Set) { n.ui.LookAtRules() })
+	}
 	return err
 }
 

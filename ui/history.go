@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -24,8 +25,13 @@ const (
 	maxRevisionBytes = 4 << 20 // of one, which is what ApplyRules takes
 )
 
+// endsWithin is how long before or after a revision was seen the call ends that made it. It waits until the revision is in force.
+const endsWithin = time.Second
+
 // ruleHistory are the revisions of the rules that this node has seen since its start. It is safe for concurrent use.
 type ruleHistory struct {
+	looking sync.Mutex // held while the rules in force are read and added, so that revisions are in order
+
 	mu        sync.Mutex
 	revisions []ruleRevision // guarded by mu; the oldest first
 }
@@ -92,13 +98,16 @@ func (h *ruleHistory) find(revision int64) (ruleRevision, bool) {
 	return ruleRevision{}, false
 }
 
-// lookAtRules keeps the rules if they have changed. Rules of files have no revisions.
-func (s *Server) lookAtRules() {
+// LookAtRules keeps the rules if they have changed. Rules of files have no revisions. It is to be called at each change.
+func (s *Server) LookAtRules() {
+	s.history.looking.Lock()
+	defer s.history.looking.Unlock()
+	now := time.Now()
 	file, changed := s.cfg.RuleFile(s.history.newest())
 	if !changed || file.Revision == 0 || len(file.Text) > maxRevisionBytes {
 		return
 	}
-	s.history.add(ruleRevision{file, time.Now()})
+	s.history.add(ruleRevision{file, now})
 }
 
 // listAll returns all rules of one revision of the store.
@@ -146,28 +155,38 @@ func (s *Server) showHistory(w http.ResponseWriter, r *http.Request) {
 	if audit, err := s.nodes.ListAudit(r.Context(), &weirv1.ListAuditRequest{}); err == nil { // else the caller may not read it
 		entries = audit.GetEntries()
 	}
-	for _, revision := range s.history.list() {
+	revisions := s.history.list()
+	authors := authorsOf(revisions, entries)
+	for _, revision := range revisions {
 		row := historyRow{ruleRevision: revision}
-		row.Who, row.How = authorOf(revision, entries)
+		if e := authors[revision.Revision]; e != nil {
+			row.Who, row.How = cmp.Or(e.GetClient(), e.GetFrom()), actionWord(e.GetAction())+" "+e.GetTarget()
+		}
 		body.Revisions = append(body.Revisions, row)
 	}
 	s.render(w, r, http.StatusOK, "history", "History of the rules", "rules", body)
 }
 
-// authorOf returns the caller whose change this node has recorded last before it saw a revision: not longer before than it takes
-// to see one.
-func authorOf(r ruleRevision, entries []*weirv1.AuditEntry) (who, how string) {
-	for _, e := range slices.Backward(entries) {
-		at := time.Unix(0, e.GetTime())
-		if e.GetOutcome() == "OK" && strings.HasPrefix(e.GetAction(), "RateLimiterConfig.") && !at.After(r.At) && r.At.Sub(at) < 2*sampleEvery {
-			who = e.GetClient()
-			if who == "" {
-				who = e.GetFrom()
+// authorsOf returns the changes that this node has recorded, the oldest first, by the revisions that they have led to, of a list that
+// begins with the newest. A change ends at about the time at which its revision is seen, and has led to one revision at most.
+func authorsOf(revisions []ruleRevision, entries []*weirv1.AuditEntry) map[int64]*weirv1.AuditEntry {
+	authors := make(map[int64]*weirv1.AuditEntry)
+	for i, r := range slices.Backward(revisions) {
+		until := r.At.Add(endsWithin)
+		if i > 0 && revisions[i-1].At.Before(until) {
+			until = revisions[i-1].At
+		}
+		for len(entries) > 0 && time.Unix(0, entries[0].GetTime()).Before(until) {
+			e := entries[0]
+			entries = entries[1:]
+			at := time.Unix(0, e.GetTime())
+			if e.GetOutcome() == "OK" && strings.HasPrefix(e.GetAction(), "RateLimiterConfig.") && at.After(r.At.Add(-endsWithin)) {
+				authors[r.Revision] = e
+				break
 			}
-			return who, actionWord(e.GetAction()) + " " + e.GetTarget()
 		}
 	}
-	return "", ""
+	return authors
 }
 
 // revisionOf returns the kept revision that a path names.

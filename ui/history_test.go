@@ -1,6 +1,10 @@
 package ui
 
 import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,20 +39,37 @@ func TestBoundsOfHistory(t *testing.T) {
 	}
 }
 
-// The author of a revision is the caller of the last change of rules shortly before it was seen.
-func TestAuthorOfARevision(t *testing.T) {
-	at := time.Unix(1000, 0)
-	entry := func(before time.Duration, client, action, outcome string) *weirv1.AuditEntry {
-		return &weirv1.AuditEntry{Time: at.Add(-before).UnixNano(), Client: client, From: "192.0.2.1:5", Action: action, Target: "default/a", Outcome: outcome}
+// The author of a revision is the caller of a change that ended when it was seen. Each change has led to one revision at most.
+func TestAuthorsOfRevisions(t *testing.T) {
+	at := func(ms int) time.Time { return time.Unix(1000, 0).Add(time.Duration(ms) * time.Millisecond) }
+	entry := func(ms int, client, action, outcome string) *weirv1.AuditEntry {
+		return &weirv1.AuditEntry{Time: at(ms).UnixNano(), Client: client, From: "192.0.2.1:5", Action: action, Target: "default/a", Outcome: outcome}
 	}
 	const update = "RateLimiterConfig.UpdateRateLimit"
-	for want, entries := range map[string][]*weirv1.AuditEntry{
-		"ana":         {entry(3*time.Second, "bob", update, "OK"), entry(time.Second, "ana", update, "OK"), entry(-time.Second, "eve", update, "OK")},
-		"192.0.2.1:5": {entry(time.Second, "", update, "OK")},
-		"":            {entry(time.Minute, "ana", update, "OK"), entry(time.Second, "ana", update, "Aborted"), entry(time.Second, "ana", "Cluster.DrainNode", "OK")},
+	for _, row := range []struct {
+		seen    []int // the revisions from 1, in ms
+		entries []*weirv1.AuditEntry
+		want    string
+	}{
+		{[]int{0}, []*weirv1.AuditEntry{entry(-3000, "bob", update, "OK"), entry(1, "ana", update, "OK"), entry(900, "eve", update, "OK")}, "1 ana"},
+		{[]int{0}, []*weirv1.AuditEntry{entry(-1, "ana", update, "OK")}, "1 ana"},
+		{[]int{0}, []*weirv1.AuditEntry{entry(1, "", update, "OK")}, "1 192.0.2.1:5"},
+		{[]int{0}, []*weirv1.AuditEntry{entry(-3000, "ana", update, "OK"), entry(1, "ana", update, "Aborted"), entry(1, "ana", "Cluster.DrainNode", "OK"), entry(1000, "eve", update, "OK")}, ""},
+		{[]int{0, 20, 40}, []*weirv1.AuditEntry{entry(2, "ana", update, "OK"), entry(22, "bob", update, "OK"), entry(45, "eve", update, "OK")}, "1 ana, 2 bob, 3 eve"},
+		{[]int{0, 20, 40}, []*weirv1.AuditEntry{entry(2, "ana", update, "OK"), entry(45, "eve", update, "OK")}, "1 ana, 3 eve"}, // another node was asked for 2
 	} {
-		if who, _ := authorOf(ruleRevision{At: at}, entries); who != want {
-			t.Errorf("%q, want %q", who, want)
+		var revisions []ruleRevision
+		for i, ms := range row.seen {
+			revisions = append(revisions, ruleRevision{RuleFile{Revision: int64(i + 1)}, at(ms)})
+		}
+		slices.Reverse(revisions)
+		authors := authorsOf(revisions, row.entries)
+		var got []string
+		for _, revision := range slices.Sorted(maps.Keys(authors)) {
+			got = append(got, fmt.Sprint(revision, " ", cmp.Or(authors[revision].GetClient(), authors[revision].GetFrom())))
+		}
+		if strings.Join(got, ", ") != row.want {
+			t.Errorf("%v: %q, want %q", row.seen, got, row.want)
 		}
 	}
 }

@@ -134,14 +134,14 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Run samples the loads and states of nodes, and the rules, until ctx ends.
+// Run samples the loads and states of nodes until ctx ends.
 func (s *Server) Run(ctx context.Context) {
+	s.LookAtRules()
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
 	for {
 		s.samples.add(time.Now(), s.cfg.Loads())
 		s.lookAtNodes(ctx)
-		s.lookAtRules()
 		select {
 		case <-ctx.Done():
 			return
