@@ -17,12 +17,6 @@ func TestReadmeShowsRealOutput(t *testing.T) {
 	showsRealOutput(t, "README.md")
 }
 
-func TestTutorialShowsRealOutput(t *testing.T) {
-	process.NotInBrief(t)
-	t.Parallel()
-	showsRealOutput(t, "docs/tutorial.md")
-}
-
 func TestPageOnRulesShowsRealOutput(t *testing.T) {
 	process.NotInBrief(t)
 	t.Parallel()
