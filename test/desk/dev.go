@@ -80,6 +80,7 @@ func (d *Dev) showLogs() {
 	}
 }
 
+// TypeIn types a line.
 func (d *Dev) TypeIn(line string) {
 	d.t.Helper()
 	if _, err := io.WriteString(d.Stdin, line+"\n"); err != nil {
@@ -87,7 +88,7 @@ func (d *Dev) TypeIn(line string) {
 	}
 }
 
-// await returns the next line that matches.
+// Await returns the next line that matches.
 func (d *Dev) Await(pattern string) string {
 	d.t.Helper()
 	return d.AwaitLine(pattern, regexp.MustCompile(pattern).MatchString)
@@ -113,7 +114,7 @@ func (d *Dev) AwaitLine(pattern string, wanted func(line string) bool) string {
 	}
 }
 
-// running lists the processes of the parts that run.
+// Running lists the processes of the parts that run.
 func (d *Dev) Running() (pids []int) {
 	d.t.Helper()
 	d.TypeIn("show")
@@ -128,7 +129,7 @@ func (d *Dev) Running() (pids []int) {
 	}
 }
 
-// gone waits until weir dev and all that it has started have ended, and returns its exit code.
+// Gone waits until weir dev and all that it has started have ended, and returns its exit code.
 func (d *Dev) Gone() int {
 	d.t.Helper()
 	ended := make(chan struct{})
@@ -152,7 +153,7 @@ func (d *Dev) Gone() int {
 	return d.Cmd.ProcessState.ExitCode()
 }
 
-// left lists what is left in its directory of temporary files.
+// Left lists what is left in its directory of temporary files.
 func (d *Dev) Left() []string {
 	d.t.Helper()
 	entries, err := os.ReadDir(d.tmp)
