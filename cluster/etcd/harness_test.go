@@ -26,7 +26,7 @@ import (
 //	a.awaitIDs("n1", "n2")                  // until the newest snapshot lists these nodes
 //	a.logs.await(t, "etcd unreachable")     // until it has logged this
 //
-// open is run without Run. rawClient changes etcd behind the registry's back, and newProxy (proxy_test.go) cuts the way between
+// open is run without Run. rawClient changes etcd behind the registry's back, and newProxy (harness_proxy_test.go) cuts the way between
 // them. record fails the test if a snapshot repeats the one before or two calls overlap. When the test ends, Run is
 // cancelled and awaited, and registries, clients and etcd are closed. TestMain fails if a goroutine is left then.
 
