@@ -83,19 +83,19 @@ func (o Options) badRLS() string {
 }
 
 // rlsProblems says what is wrong with the certificate for Envoy.
-func (n *node) rlsProblems(now time.Time) (problems []string) {
+func (n *node) rlsProblems(now time.Time) (problems []problem) {
 	if n.rls == nil {
 		return nil
 	}
 	if n.opts.RLSCA == "" && exposed(n.opts.RLSListen) {
-		problems = append(problems, fmt.Sprintf("everybody who reaches %s may use up limits: --rls-listen has no --rls-ca", n.opts.RLSListen))
+		problems = append(problems, problemAbout("--rls-listen has no --rls-ca", "everybody who reaches %s may use up limits: --rls-listen has no --rls-ca", n.opts.RLSListen))
 	}
 	ends, err := n.rls.cert.State()
 	if err != nil {
-		problems = append(problems, fmt.Sprintf("the files of --rls-cert, --rls-key and --rls-ca as they are now cannot be used, those read before stay in force: %v", err))
+		problems = append(problems, problemAbout("the files of --rls-cert cannot be used", "the files of --rls-cert, --rls-key and --rls-ca as they are now cannot be used, those read before stay in force: %v", err))
 	}
 	if ends.Sub(now) < expiresSoon {
-		problems = append(problems, fmt.Sprintf("the certificate of --rls-cert ends at %v: put a new one in its place", ends.UTC().Format(time.RFC3339)))
+		problems = append(problems, problemAbout("the certificate of --rls-cert ends", "the certificate of --rls-cert ends at %v: put a new one in its place", ends.UTC().Format(time.RFC3339)))
 	}
 	return problems
 }

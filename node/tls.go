@@ -105,33 +105,33 @@ func (n *node) credentials() credentials.TransportCredentials {
 }
 
 // certProblems says what is wrong with how connections are secured, and with the record of changes.
-func (n *node) certProblems(now time.Time) (problems []string) {
+func (n *node) certProblems(now time.Time) (problems []problem) {
 	if err := n.audit.Err(); err != nil {
-		problems = append(problems, fmt.Sprintf("changes are not recorded: the audit log cannot be written: %v", err))
+		problems = append(problems, problemAbout("the audit log cannot be written", "changes are not recorded: the audit log cannot be written: %v", err))
 	}
 	if n.auditFile != nil && n.auditFile.Err() != nil {
-		problems = append(problems, fmt.Sprintf("the audit log was not opened again, and changes are recorded in the file before: %v", n.auditFile.Err()))
+		problems = append(problems, problemAbout("the audit log was not opened again", "the audit log was not opened again, and changes are recorded in the file before: %v", n.auditFile.Err()))
 	}
 	if n.certs == nil {
 		if n.isExposed() {
-			problems = append(problems, "this node serves beyond loopback without TLS (--insecure)")
+			problems = append(problems, problem{"no TLS beyond loopback", "this node serves beyond loopback without TLS (--insecure)"})
 		}
 		return problems
 	}
 	if err := n.certs.Err(); err != nil {
-		problems = append(problems, fmt.Sprintf("the files of the certificate as they are now cannot be used, the certificate read before stays in force: %v", err))
+		problems = append(problems, problemAbout("the files of the certificate cannot be used", "the files of the certificate as they are now cannot be used, the certificate read before stays in force: %v", err))
 	}
 	if n.tokens != nil && n.tokens.Err() != nil {
-		problems = append(problems, fmt.Sprintf("the file of tokens as it is now cannot be used, the tokens before stay in force: %v", n.tokens.Err()))
+		problems = append(problems, problemAbout("the file of tokens cannot be used", "the file of tokens as it is now cannot be used, the tokens before stay in force: %v", n.tokens.Err()))
 	}
 	if err := n.clusterTokens.Err(); err != nil {
-		problems = append(problems, fmt.Sprintf("the tokens in etcd as they are now cannot be used, the tokens before stay in force: %v", err))
+		problems = append(problems, problemAbout("the tokens in etcd cannot be used", "the tokens in etcd as they are now cannot be used, the tokens before stay in force: %v", err))
 	}
 	if names := n.clusterTokens.Returned(); names != "" {
-		problems = append(problems, fmt.Sprintf("etcd was restored: it has tokens again that were revoked: %s; they stay revoked on each node that has seen it, until weir tokens revoke NAME --node %s, or any other change of the tokens through this node, removes them from etcd", names, n.opts.callsAt()))
+		problems = append(problems, problemAbout("etcd has revoked tokens again", "etcd was restored: it has tokens again that were revoked: %s; they stay revoked on each node that has seen it, until weir tokens revoke NAME --node %s, or any other change of the tokens through this node, removes them from etcd", names, n.opts.callsAt()))
 	}
 	if ends := n.certs.Expires(); ends.Sub(now) < expiresSoon {
-		problems = append(problems, fmt.Sprintf("the certificate of this node ends at %v: put a new one in its place (weir certs node %s)", ends.UTC().Format(time.RFC3339), n.opts.ID))
+		problems = append(problems, problemAbout("the certificate of this node ends", "the certificate of this node ends at %v: put a new one in its place (weir certs node %s)", ends.UTC().Format(time.RFC3339), n.opts.ID))
 	}
 	return problems
 }

@@ -23,8 +23,14 @@ func (n *node) newUI(h ring.Hasher) (err error) {
 			text, err := rules.Format(api.Documents(limits))
 			return string(text), err
 		},
-		RuleFile:      n.ruleFile,
-		Loads:         n.clusterLoads,
+		RuleFile: n.ruleFile,
+		Loads:    n.clusterLoads,
+		Problems: func() (problems []ui.Problem) {
+			for _, p := range n.problems() {
+				problems = append(problems, ui.Problem{Subject: p.subject, Text: p.text})
+			}
+			return problems
+		},
 		Caller:        api.CallerName,
 		CheckToken:    n.access.CheckToken,
 		Cookie:        api.TokenCookie,

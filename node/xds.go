@@ -188,7 +188,7 @@ func (n *node) hasRules() bool {
 }
 
 // xdsProblems says what is wrong with the xDS server.
-func (n *node) xdsProblems(now time.Time) (problems []string) {
+func (n *node) xdsProblems(now time.Time) (problems []problem) {
 	if n.xds == nil {
 		return nil
 	}
@@ -201,20 +201,20 @@ func (n *node) xdsProblems(now time.Time) (problems []string) {
 			state = "there are no rules yet, and everything is allowed"
 		}
 		if n.xds.Disconnected() == nil {
-			problems = append(problems, fmt.Sprintf("the xDS server %s has sent no good rules for node %q: %s", n.opts.XDSServer, n.opts.XDSNodeID, state))
+			problems = append(problems, problemAbout("no good rules from the xDS server", "the xDS server %s has sent no good rules for node %q: %s", n.opts.XDSServer, n.opts.XDSNodeID, state))
 		}
 	}
 	if ends := n.xdsCertEnds(); !ends.IsZero() && ends.Sub(now) < expiresSoon {
-		problems = append(problems, fmt.Sprintf("the certificate of --xds-cert ends at %v: put a new one in its place", ends.UTC().Format(time.RFC3339)))
+		problems = append(problems, problemAbout("the certificate of --xds-cert ends", "the certificate of --xds-cert ends at %v: put a new one in its place", ends.UTC().Format(time.RFC3339)))
 	}
 	if kept := n.xds.KeptAt(); !kept.IsZero() {
-		problems = append(problems, fmt.Sprintf("this node has started from the rules that the xDS server %s sent before, at %v, as kept in %s: it has sent none since", n.opts.XDSServer, kept.UTC().Format(time.RFC3339), n.xdsFile()))
+		problems = append(problems, problemAbout("rules of an earlier run", "this node has started from the rules that the xDS server %s sent before, at %v, as kept in %s: it has sent none since", n.opts.XDSServer, kept.UTC().Format(time.RFC3339), n.xdsFile()))
 	}
 	if err := n.xds.KeepErr(); err != nil {
-		problems = append(problems, fmt.Sprintf("this node would start with older rules, or without any, while the xDS server is away, because those in force cannot be written to disk: %v", err))
+		problems = append(problems, problemAbout("rules cannot be written to disk", "this node would start with older rules, or without any, while the xDS server is away, because those in force cannot be written to disk: %v", err))
 	}
 	if err := n.xds.Disconnected(); err != nil {
-		problems = append(problems, fmt.Sprintf("there is no stream to the xDS server %s: %s; attempts go on: %v", n.opts.XDSServer, state, err))
+		problems = append(problems, problemAbout("no stream to the xDS server", "there is no stream to the xDS server %s: %s; attempts go on: %v", n.opts.XDSServer, state, err))
 	}
 	return problems
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// maxSeen bounds the changes of the cluster that are kept.
+// maxSeen bounds the changes of the cluster, and the begins and ends of problems, that are kept.
 const maxSeen = 500
 
 // State is what a node sees of another one.
@@ -16,11 +16,21 @@ type State struct {
 	Incarnation    uint64
 }
 
-// seen are the changes of nodes that this node has seen since its start. It is safe for concurrent use.
+// seen are the changes of nodes that this node has seen since its start, and its own problems. It is safe for concurrent use.
 type seen struct {
 	mu     sync.Mutex
 	nodes  map[string]State // guarded by mu; as seen last, nil before the first look
-	events []Event          // guarded by mu; the oldest first
+	events []Event          // guarded by mu; in the order in which they were noticed
+	// problems of this node, by subject, which begin and end as events. At most maxProblems. Guarded by mu.
+	problems map[string]*current
+}
+
+// add adds an event of what this node has seen, and drops the oldest one for which there is no room. The caller holds mu.
+func (s *seen) add(e Event) {
+	e.Outcome = "seen"
+	if s.events = append(s.events, e); len(s.events) > maxSeen {
+		s.events = slices.Clone(s.events[len(s.events)-maxSeen:])
+	}
 }
 
 // look compares the nodes with those of the last look.
@@ -29,7 +39,7 @@ func (s *seen) look(now time.Time, states []State) {
 	defer s.mu.Unlock()
 	next := make(map[string]State)
 	add := func(what, target, tone, reason string) {
-		s.events = append(s.events, Event{At: now, What: what, Target: target, Tone: tone, Reason: reason, Outcome: "seen"})
+		s.add(Event{At: now, What: what, Target: target, Tone: tone, Reason: reason})
 	}
 	for _, n := range states {
 		next[n.ID] = n
@@ -50,9 +60,6 @@ func (s *seen) look(now time.Time, states []State) {
 		}
 	}
 	s.nodes = next
-	if more := len(s.events) - maxSeen; more > 0 {
-		s.events = slices.Clone(s.events[more:])
-	}
 }
 
 func (s *seen) list() []Event {

@@ -48,6 +48,8 @@ type Config struct {
 	RuleFile func(seen int64) (file RuleFile, changed bool)
 	// Loads are those of the nodes of the cluster.
 	Loads func() []Load
+	// Problems are those of this node at the moment.
+	Problems func() []Problem
 	// Caller returns the name of a request's caller, and how it is known; both are empty without TLS.
 	Caller func(ctx context.Context) (name, proof string)
 	// CheckToken returns an error unless a token is in force. The name of the cookie that has it is Cookie.
@@ -134,7 +136,7 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Run samples the loads and states of nodes until ctx ends.
+// Run samples the loads and states of nodes, and the problems of this one, until ctx ends.
 func (s *Server) Run(ctx context.Context) {
 	s.LookAtRules()
 	tick := time.NewTicker(sampleEvery)
@@ -142,6 +144,7 @@ func (s *Server) Run(ctx context.Context) {
 	for {
 		s.samples.add(time.Now(), s.cfg.Loads())
 		s.lookAtNodes(ctx)
+		s.seen.lookAtProblems(time.Now(), s.cfg.Problems())
 		select {
 		case <-ctx.Done():
 			return
