@@ -27,6 +27,7 @@ func TestTutorial(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := &walk{browser: open(t), desk: desk.New(t, tutorial)}
+	w.desk.Daily = true
 	steps, typed, clicked := walkOf(t, string(text)), 0, 0
 	for _, s := range steps {
 		if s.sentence == "" {
