@@ -39,7 +39,7 @@ func optionsPage() string {
 	b.WriteString("# Options of a node\n\n" + generated + `
 All options of ` + "`weir serve`" + `. Each can be given as a flag, as an environment variable, or as a key of the YAML file that
 ` + "`--config`" + ` or ` + "`$WEIR_CONFIG`" + ` names. A flag wins over the environment, and the environment over the file. The key is
-the flag without its dashes.
+the flag without its dashes. The [glossary](../glossary.md) explains the terms.
 
 ` + "`weir config check FILE`" + ` lists the options that are set, and what is wrong with them. Lists are separated by commas; in
 the file they can be YAML lists.
@@ -78,6 +78,7 @@ func commandsPage(root *cobra.Command) string {
 	}
 	return "# Commands\n\n" + generated + `
 All commands of ` + "`weir`" + `, as ` + "`weir COMMAND --help`" + ` describes them. Commands that ask a node exit with 2 if there is no answer.
+The [glossary](../glossary.md) explains the terms.
 
 ## Contents
 
