@@ -51,20 +51,21 @@ type walkStep struct {
 	rule     string // the last one that is shown before it
 }
 
-// Numbered steps in a document, except those of its contents, and the ends of sentences, except within a piece of code.
+// Numbered steps in a document, except those of its contents, and the ends of sentences.
 var (
 	numbered    = regexp.MustCompile(`^\d+\. +([^\[].*)$`)
 	sentenceEnd = regexp.MustCompile(`\.(?: |$)`)
 )
 
-// walkOf returns the commands of a document, and the sentences of its numbered lists, in order.
+// walkOf returns the commands of a document, and the sentences of its numbered lists, in order. A step stands on one line.
 func walkOf(t *testing.T, document string) (all []walkStep) {
 	t.Helper()
 	for _, s := range desk.Steps(document, []string{"weir", "curl"}) {
 		all = append(all, walkStep{line: s.Line, command: s})
 	}
 	block, rule := "", ""
-	for i, line := range strings.Split(document, "\n") {
+	lines := strings.Split(document, "\n")
+	for i, line := range lines {
 		switch {
 		case strings.HasPrefix(line, "```"):
 			if block == "yaml" {
@@ -78,6 +79,9 @@ func walkOf(t *testing.T, document string) (all []walkStep) {
 		found := numbered.FindStringSubmatch(line)
 		if found == nil {
 			continue
+		}
+		if next := lines[i+1]; next != "" && !numbered.MatchString(next) {
+			t.Fatalf("%s:%d: a step of the browser is longer than a line: %q", tutorial, i+2, next)
 		}
 		for _, sentence := range sentenceEnd.Split(found[1], -1) {
 			if sentence != "" {
@@ -99,13 +103,14 @@ type walk struct {
 // The forms of sentences, by what they begin with.
 var (
 	opening   = regexp.MustCompile(`^Open <(http://127\.0\.0\.1:\d+/\S*)>$`)
-	pressing  = regexp.MustCompile(`^Press \*\*([^*]+)\*\*(?:, then \*\*([^*]+)\*\*)?(?: in the row of ` + "`([^`]+)`)?$")
+	pressing  = regexp.MustCompile(`^Press \*\*[^*]+\*\*(?:, then \*\*[^*]+\*\*)*(?: in the row of ` + "`([^`]+)`)?$")
 	replacing = regexp.MustCompile(`^Replace the text at \*\*([^*]+)\*\* by the rule above$`)
 	choosing  = regexp.MustCompile("^Choose the file `([^`]+)` at " + `\*\*([^*]+)\*\*$`)
 	moving    = regexp.MustCompile(`^Move the slider below \*\*([^*]+)\*\* to ` + "`([0-9]+ %)`$")
 	showing   = regexp.MustCompile("^The page shows .*`")
 	inRow     = regexp.MustCompile("^The page shows `([^`]+)` in the row of `([^`]+)`(?:, [^`]*)?$")
 	quoted    = regexp.MustCompile("`([^`]+)`")
+	bold      = regexp.MustCompile(`\*\*([^*]+)\*\*`)
 )
 
 // do does what a sentence says.
@@ -117,10 +122,8 @@ func (w *walk) do(s walkStep) {
 		w.visit(strings.Replace(opening.FindStringSubmatch(s.sentence)[1], "127.0.0.1", process.Host(w.t), 1))
 		w.followed = true
 	case pressing.MatchString(s.sentence):
-		found := pressing.FindStringSubmatch(s.sentence)
-		w.press(where, found[1], found[3])
-		if found[2] != "" {
-			w.press(where, found[2], "")
+		for _, what := range bold.FindAllStringSubmatch(s.sentence, -1) {
+			w.press(where, what[1], pressing.FindStringSubmatch(s.sentence)[1])
 		}
 	case replacing.MatchString(s.sentence):
 		w.fill("#"+w.field(where, replacing.FindStringSubmatch(s.sentence)[1]), s.rule)
