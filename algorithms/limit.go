@@ -71,6 +71,15 @@ func (l Limit) Length() int64 {
 	return l.Window
 }
 
+// Share is l for one of so many equal shares of it, rounded up.
+func (l Limit) Share(of int64) Limit {
+	l.Limit, l.Burst = divideUp(l.Limit, of), divideUp(l.Burst, of)
+	return l
+}
+
+// divideUp is v / by rounded up, of a v that is not negative.
+func divideUp(v, by int64) int64 { return (v + by - 1) / by }
+
 // State is what is remembered of one counter. Only the algorithm that wrote it
 // can read it. The zero value is a counter that was never used.
 type State struct{ A, B uint64 }

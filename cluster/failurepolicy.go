@@ -10,15 +10,26 @@ const localSalt = 0x6c6f63616c
 // policies decide the takes that were not.
 func (r *Router) applyPolicies(t *table, g *shard.Group) {
 	g.Allowed = true
-	local := false
+	local, members := false, membersOf(t)
 	for i := range g.Takes {
 		take := &g.Takes[i]
+		if take.Source == shard.Unanswered {
+			take.Shares = members
+		}
 		g.Allowed = g.Allowed && (take.Shadow || !denies(take))
 		local = local || isLocal(take)
 	}
 	if local {
-		r.decideLocally(t, g)
+		r.decideLocally(g, int64(members))
 	}
+}
+
+// membersOf returns how many nodes share each limit.
+func membersOf(t *table) uint16 {
+	if t == nil {
+		return 1
+	}
+	return uint16(len(t.view.Members))
 }
 
 // denies reports whether t denies its group, if no node decides it any more.
@@ -40,17 +51,13 @@ func isLocal(t *shard.Take) bool {
 
 // decideLocally answers, all at once, the takes of g that are to be decided by this
 // node's share. If another take has denied the group, they only look.
-func (r *Router) decideLocally(t *table, g *shard.Group) {
-	members := 1
-	if t != nil {
-		members = len(t.view.Members)
-	}
+func (r *Router) decideLocally(g *shard.Group, members int64) {
 	var indices []int
 	own := []shard.Group{{Peek: g.Peek || !g.Allowed, Reset: g.Reset, Ungated: true}}
 	for i := range g.Takes {
 		if isLocal(&g.Takes[i]) {
 			indices = append(indices, i)
-			own[0].Takes = append(own[0].Takes, shareOf(g.Takes[i], int64(members)))
+			own[0].Takes = append(own[0].Takes, shareOf(g.Takes[i], members))
 		}
 	}
 	r.local.Decide(own)
@@ -63,10 +70,6 @@ func (r *Router) decideLocally(t *table, g *shard.Group) {
 // shareOf is t held against one of so many equal shares of its limit, rounded up.
 func shareOf(t shard.Take, members int64) shard.Take {
 	t.Key = t.Key.With(localSalt)
-	t.Limit.Limit = divideUp(t.Limit.Limit, members)
-	t.Limit.Burst = divideUp(t.Limit.Burst, members)
+	t.Limit = t.Limit.Share(members)
 	return t
 }
-
-// divideUp is v / by rounded up, of a v that is not negative.
-func divideUp(v, by int64) int64 { return (v + by - 1) / by }

@@ -154,6 +154,7 @@ func (h *hotCounters) learned(c *hotCounter, g *shard.Group, instant int64) (l *
 	}
 	switch {
 	case lease.Tokens > 0:
+		t.Leases = true
 		old = c.borrow(t, lease, instant, now)
 		c.tell(t, instant)
 		h.sweepLater()

@@ -27,6 +27,10 @@ type Take struct {
 	Settles bool
 	// OnFailure says what happens if no node that can decide answers in time.
 	OnFailure Policy
+	// Leases says that the owner lent tokens to the node that was asked, with the answer. A Shard ignores it.
+	Leases bool
+	// Shares is among how many nodes the limit is shared if no node that can decide has answered; 0 otherwise. A Shard ignores it.
+	Shares uint16
 
 	// Decision and Source are the answer. Decision has no meaning while Source is Unanswered, Overloaded or
 	// Redirected.

@@ -145,7 +145,9 @@ func (s *Service) decide(ctx context.Context, w *work) (result, error) {
 		w.asked = w.asked[:0]
 		r := result{over: !s.config.Shadow, told: -1}
 		if s.checks.Decisions != nil {
-			s.checks.LogCall(ctx, &w.Work, check.Call{API: "envoy", Allowed: !r.over, Source: "excess"})
+			call := s.callOf(!r.over)
+			call.Source = "excess"
+			s.checks.LogCall(ctx, &w.Work, call)
 		}
 		return r, nil
 	}
@@ -167,7 +169,8 @@ func (s *Service) decide(ctx context.Context, w *work) (result, error) {
 
 // record has the decision log tell of a call. An error is errUnanswered.
 func (s *Service) record(ctx context.Context, w *work, r result, err error) {
-	call := check.Call{API: "envoy", Takes: w.raw, Allowed: !r.over && err == nil, Returned: w.returned}
+	call := s.callOf(!r.over && err == nil)
+	call.Takes, call.Returned, call.Limits = w.raw, w.returned, w.ownLimits()
 	if err != nil {
 		call.Source = "unanswered"
 	}
@@ -179,6 +182,26 @@ func (s *Service) record(ctx context.Context, w *work, r result, err error) {
 		call.Verdicts = append(call.Verdicts, v)
 	}
 	s.checks.LogCall(ctx, &w.Work, call)
+}
+
+// callOf returns what the decision log tells of every call.
+func (s *Service) callOf(allowed bool) check.Call {
+	return check.Call{API: "envoy", Allowed: allowed, CountDenied: s.config.CountDenied, Shadow: s.config.Shadow, Quota: s.config.Quota}
+}
+
+// ownLimits returns by take the tokens of limits that the call has brought with it, nil if there are none.
+func (w *work) ownLimits() (tokens []int64) {
+	for i := range w.asked {
+		a := &w.asked[i]
+		if a.kind != byDescriptor || a.rule != nil {
+			continue
+		}
+		if tokens == nil {
+			tokens = make([]int64, len(w.Takes))
+		}
+		tokens[w.Items[i].End-1] = int64(a.requests)
+	}
+	return tokens
 }
 
 // send asks for what w has added, if there is time for it. Otherwise all takes are Overloaded.

@@ -40,6 +40,10 @@ type Line struct {
 	LentFor int64 `json:"lent_for,omitempty"`
 	// LentAt is the instant of the token lease that negative costs give back.
 	LentAt int64 `json:"lent_at,omitempty"`
+	// CountDenied, Shadow and Quota say that the node had the option rls-count-denied, rls-shadow or rls-quota, for calls of Envoy.
+	CountDenied bool `json:"count_denied,omitempty"`
+	Shadow      bool `json:"shadow,omitempty"`
+	Quota       bool `json:"quota,omitempty"`
 	// Descriptors is one for checks of Weir's own APIs, and one per descriptor of Envoy's.
 	Descriptors []Descriptor `json:"descriptors"`
 }
@@ -71,7 +75,7 @@ type Limit struct {
 	// Counter is the counter's key in hexadecimal, the same on all nodes of a cluster.
 	Counter   string `json:"counter"`
 	Algorithm string `json:"algorithm"`
-	// Limit is what the counter was held against, and Nominal what the rule says if that is another number.
+	// Limit is what the counter was held against, and Nominal what the rule or the call of Envoy says if that is another number.
 	Limit    int64  `json:"limit"`
 	Nominal  int64  `json:"nominal,omitempty"`
 	Window   int64  `json:"window,omitempty"`
@@ -84,6 +88,11 @@ type Limit struct {
 	Shadow bool `json:"shadow,omitempty"`
 	// Source is as above. The fields below have a meaning if a node has decided.
 	Source string `json:"source"`
+	// Shares is among how many nodes the limit is shared if no node has decided by a copy of the counter, and the failure
+	// policy has.
+	Shares int64 `json:"shares,omitempty"`
+	// Leases says that the owner lent tokens to the asked node with the answer, for checks to come.
+	Leases bool `json:"leases,omitempty"`
 	// Allowed says whether the cost had room.
 	Allowed bool `json:"allowed"`
 	// At is the instant that the algorithm saw, by the clock of the deciding node.
@@ -163,6 +172,9 @@ func (l *Line) AppendTo(b []byte) []byte {
 	o.numberIf("lent", l.Lent)
 	o.numberIf("lent_for", l.LentFor)
 	o.numberIf("lent_at", l.LentAt)
+	o.boolIf("count_denied", l.CountDenied)
+	o.boolIf("shadow", l.Shadow)
+	o.boolIf("quota", l.Quota)
 	o.name("descriptors")
 	o.b = append(o.b, '[')
 	for i := range l.Descriptors {
@@ -218,6 +230,8 @@ func (l *Limit) appendTo(b []byte) []byte {
 	o.number("cost", l.Cost)
 	o.boolIf("shadow", l.Shadow)
 	o.text("source", l.Source)
+	o.numberIf("shares", l.Shares)
+	o.boolIf("leases", l.Leases)
 	o.bool("allowed", l.Allowed)
 	o.numberIf("at", l.At)
 	o.number("remaining", l.Remaining)

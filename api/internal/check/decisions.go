@@ -157,7 +157,7 @@ func limitOf(m *rules.Match, t *shard.Take) decisionlog.Limit {
 	l := decisionlog.Limit{
 		Counter: keyText(t.Key), Algorithm: t.Limit.Algorithm.String(), Limit: t.Limit.Limit, Window: t.Limit.Window,
 		Burst: t.Limit.Burst, MaxDelay: t.Limit.MaxDelay, Buckets: t.Limit.Buckets, Cost: t.Cost, Shadow: t.Shadow,
-		Source: sourceNames[SourceOf(t)],
+		Source: sourceNames[SourceOf(t)], Shares: int64(t.Shares), Leases: t.Leases,
 	}
 	if t.Limit.Calendar != nil {
 		l.Calendar = t.Limit.Calendar.String()
@@ -190,6 +190,10 @@ type Call struct {
 	Allowed  bool
 	Source   string // one that is no Source; empty: that of the item that decided
 	Returned bool
+	// Limits are by take the tokens of a limit that the call has brought with it; nil: all limits are of rules.
+	Limits []int64
+	// CountDenied, Shadow and Quota are options of the node.
+	CountDenied, Shadow, Quota bool
 }
 
 // LogCall has a line written for a call whose items are one group. All of them were noted.
@@ -199,12 +203,16 @@ func (c *Checker) LogCall(ctx context.Context, w *Work, call Call) {
 	}
 	l := c.lineOf(ctx, w, call.API)
 	l.Allowed, l.Source, l.Returned = call.Allowed, call.Source, call.Returned
+	l.CountDenied, l.Shadow, l.Quota = call.CountDenied, call.Shadow, call.Quota
 	least := int64(math.MaxInt64)
 	begin := 0
 	for i, v := range call.Verdicts {
 		end := w.Items[i].End
 		takes := call.Takes[begin:end]
 		c.describe(l, w, i, v, w.Matches[begin:end], takes)
+		if call.Limits != nil {
+			nominal(l.Descriptors[i].Limits, call.Limits[begin:end], call.CountDenied)
+		}
 		// The descriptor that decided is one like the call, and of these the one with the least left.
 		if call.Source == "" && v.Allowed == call.Allowed && (l.Source == "" || leastLeft(takes) < least) {
 			l.Source, least = sourceNames[v.Source], min(least, leastLeft(takes))
@@ -219,6 +227,16 @@ func (c *Checker) LogCall(ctx context.Context, w *Work, call Call) {
 	}
 	c.Decisions.Add(l)
 	lines.Put(l)
+}
+
+// nominal completes limits that a call has brought with it by their tokens, which are 0 for those of rules. If what is denied counts, too,
+// all are held against another limit.
+func nominal(limits []decisionlog.Limit, tokens []int64, countDenied bool) {
+	for i, n := range tokens {
+		if limits[i].Rule == "" && (countDenied || n != limits[i].Limit) {
+			limits[i].Nominal = n
+		}
+	}
 }
 
 func leastLeft(takes []shard.Take) int64 {
