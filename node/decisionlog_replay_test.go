@@ -137,22 +137,10 @@ descriptors:
   - {key: team, quota_mode: true, rate_limit: {unit: year, requests_per_unit: 70}}
 `
 
-// A replay decides the calls of Envoy as the node has: by rules and by descriptors, also if several descriptors of a call count
-// in one counter.
-func TestDecisionLogOfEnvoyIsReplayed(t *testing.T) {
-	opts := testOptions(t)
-	opts.Rules = t.TempDir()
-	for name, text := range map[string]string{"rules.yaml": backtestRules, "edge.yaml": backtestDescriptors} {
-		if err := os.WriteFile(filepath.Join(opts.Rules, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	opts.DecisionLog, opts.DecisionLogWhich, opts.DecisionLogKeys = filepath.Join(t.TempDir(), "decisions.log"), decisionlog.All, decisionlog.Clear
-	opts.DecisionLogSize, opts.PeerTimeout = 100<<20, 10*time.Second
-	const calls = 1500
-	r := rand.New(rand.NewPCG(18, 3))
+// envoyCall returns a call of Envoy in a domain, drawn from r. Some descriptors bring a limit with them.
+func envoyCall(r *rand.Rand, domain string) string {
 	entry := func(key, value string) string { return fmt.Sprintf(`{"key":%q,"value":%q}`, key, value) }
-	one := func(domain string) string {
+	one := func() string {
 		user := entry("user", fmt.Sprint("u", r.IntN(3)))
 		var list string
 		if domain == "default" {
@@ -167,16 +155,34 @@ func TestDecisionLogOfEnvoyIsReplayed(t *testing.T) {
 		if r.IntN(4) == 0 {
 			text += fmt.Sprintf(`,"hitsAddend":"%d"`, r.IntN(4))
 		}
+		if r.IntN(6) == 0 {
+			text += fmt.Sprintf(`,"limit":{"requestsPerUnit":%d,"unit":%q}`, []int{0, 7, 25, 1 << 31}[r.IntN(4)], []string{"YEAR", "MONTH"}[r.IntN(2)])
+		}
 		return text + "}"
 	}
+	list := one()
+	for range r.IntN(3) {
+		list += "," + one()
+	}
+	return `{"domain":"` + domain + `","descriptors":[` + list + "]}"
+}
+
+// logEnvoyCalls has a node with opts decide calls of Envoy, and returns its decision log and its rules.
+func logEnvoyCalls(t *testing.T, opts Options, calls int) ([]byte, *rules.Set) {
+	t.Helper()
+	opts.Rules = t.TempDir()
+	for name, text := range map[string]string{"rules.yaml": backtestRules, "edge.yaml": backtestDescriptors} {
+		if err := os.WriteFile(filepath.Join(opts.Rules, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	opts.DecisionLog, opts.DecisionLogWhich, opts.DecisionLogKeys = filepath.Join(t.TempDir(), "decisions.log"), decisionlog.All, decisionlog.Clear
+	opts.DecisionLogSize, opts.PeerTimeout = 100<<20, 10*time.Second
+	r := rand.New(rand.NewPCG(18, 3))
 	info, stop, ended := start(t, opts)
 	for range calls {
-		domain := []string{"default", "edge"}[r.IntN(2)]
-		list := one(domain)
-		for range r.IntN(3) {
-			list += "," + one(domain)
-		}
-		resp, err := http.Post("http://"+info.HTTP+"/json", "application/json", strings.NewReader(`{"domain":"`+domain+`","descriptors":[`+list+"]}"))
+		body := envoyCall(r, []string{"default", "edge"}[r.IntN(2)])
+		resp, err := http.Post("http://"+info.HTTP+"/json", "application/json", strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -198,32 +204,52 @@ func TestDecisionLogOfEnvoyIsReplayed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run, err := backtest.New(backtest.Config{Rules: set, Format: backtest.Decisions})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := run.Read("decisions.log", bytes.NewReader(log)); err != nil {
-		t.Fatal(err)
-	}
-	res := run.Result()
-	if res.Allowed+res.Denied != calls || len(res.Differing) > 0 || len(res.Skipped) > 0 {
-		t.Errorf("%d lines, %d allowed, %d denied, skipped %v, differing %v", res.Lines, res.Allowed, res.Denied, res.Skipped, res.Differing)
-	}
-	if res.Allowed < calls/5 || res.Denied < calls/5 {
-		t.Errorf("it tries too little: %d allowed, %d denied", res.Allowed, res.Denied)
-	}
-	denies := make(map[string]int64)
-	for _, rule := range res.Rules {
-		if rule.Domain == "edge" {
-			denies[rule.Rule] = rule.Denied + rule.WouldDeny
-			if rule.Rule == "user.path_/slow" && (len(rule.Top) != 3 || !strings.Contains(rule.Top[0].Key, " path=/slow")) {
-				t.Errorf("denied keys of %s: %v", rule.Rule, rule.Top)
+	return log, set
+}
+
+// A replay decides the calls of Envoy as the node has: by rules, by descriptors and by limits that calls bring with them, with every
+// option that changes how they count, also if several descriptors of a call count in one counter.
+func TestDecisionLogOfEnvoyIsReplayed(t *testing.T) {
+	for _, mode := range []struct {
+		name                       string
+		countDenied, shadow, quota bool
+	}{
+		{name: "plain"}, {name: "count denied", countDenied: true}, {name: "shadow", shadow: true}, {name: "quota", quota: true},
+		{"count denied with quota", true, false, true}, {"all", true, true, true},
+	} {
+		t.Run(mode.name, func(t *testing.T) {
+			opts := testOptions(t)
+			opts.RLSCountDenied, opts.RLSShadow, opts.RLSQuota = mode.countDenied, mode.shadow, mode.quota
+			const calls = 1500
+			log, set := logEnvoyCalls(t, opts, calls)
+			run, err := backtest.New(backtest.Config{Rules: set, Format: backtest.Decisions})
+			if err != nil {
+				t.Fatal(err)
 			}
-		}
-	}
-	for _, id := range []string{"user", "user.path_/slow", "path_/files/*", "plan", "team"} {
-		if denies[id] == 0 {
-			t.Errorf("%s never denies: %v", id, denies)
-		}
+			if err := run.Read("decisions.log", bytes.NewReader(log)); err != nil {
+				t.Fatal(err)
+			}
+			res := run.Result()
+			if res.Allowed+res.Denied != calls || len(res.Differing) > 0 || len(res.Skipped) > 0 {
+				t.Errorf("%d lines, %d allowed, %d denied, skipped %v, differing %v", res.Lines, res.Allowed, res.Denied, res.Skipped, res.Differing)
+			}
+			if mode.shadow != (res.Denied == 0) || !mode.shadow && (res.Allowed < calls/20 || res.Denied < calls/20) {
+				t.Errorf("it tries too little: %d allowed, %d denied", res.Allowed, res.Denied)
+			}
+			denies := make(map[string]int64)
+			for _, rule := range res.Rules {
+				if rule.Domain == "edge" {
+					denies[rule.Rule] = rule.Denied + rule.WouldDeny
+					if rule.Rule == "user.path_/slow" && !mode.shadow && !mode.quota && (len(rule.Top) != 3 || !strings.Contains(rule.Top[0].Key, " path=/slow")) {
+						t.Errorf("denied keys of %s: %v", rule.Rule, rule.Top)
+					}
+				}
+			}
+			for _, id := range []string{"user", "user.path_/slow", "path_/files/*", "plan", "team", backtest.OwnLimits} {
+				if denies[id] == 0 {
+					t.Errorf("%s never denies: %v", id, denies)
+				}
+			}
+		})
 	}
 }

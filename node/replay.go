@@ -261,6 +261,12 @@ var skippedWords = map[string]string{
 	"ahead": "more than a day later than most of those after it",
 }
 
+// inexactWords say why the log has not all that it takes to decide a line.
+var inexactWords = map[string]string{
+	"lent": "tokens were lent to nodes", "provisional": "a standby has decided", "token_lease": "tokens were lent to clients",
+	"returned": "Envoy’s API has given tokens back", "not_utf8": "a value is not UTF-8",
+}
+
 func linesOf(n int64) string {
 	if n == 1 {
 		return "1 line"
@@ -285,6 +291,9 @@ func notesOf(r *backtest.Result) (notes []string) {
 	}
 	for _, source := range slices.Sorted(maps.Keys(r.Differing)) {
 		notes = append(notes, fmt.Sprintf("Not as in the log, where the source of the decision is %s: %s.", source, linesOf(r.Differing[source])))
+	}
+	for _, why := range slices.Sorted(maps.Keys(r.Inexact)) {
+		notes = append(notes, fmt.Sprintf("Perhaps not decided as in the log, because %s: %s.", cmp.Or(inexactWords[why], why), linesOf(r.Inexact[why])))
 	}
 	return notes
 }

@@ -57,9 +57,23 @@ func formatDiffering(out *strings.Builder, r *backtest.Result) {
 	for _, source := range slices.Sorted(maps.Keys(r.Differing)) {
 		fmt.Fprintf(out, "differ   %d  lines that the log decides in another way, source %s\n", r.Differing[source], printable(source))
 	}
+	if r.Unexplained > 0 {
+		fmt.Fprintf(out, "of them  %d  for no reason that the log names: lines are missing, or other rules were in force\n", r.Unexplained)
+	}
+	for _, why := range slices.Sorted(maps.Keys(r.Inexact)) {
+		fmt.Fprintf(out, "inexact  %d  lines that may be decided in another way than the log says, %s\n", r.Inexact[why], inexactTexts[why])
+	}
 	if r.Approximate > 0 {
 		fmt.Fprintf(out, "about    %d  lines with tokens lent or given back, which are replayed only nearly\n", r.Approximate)
 	}
+}
+
+var inexactTexts = map[string]string{
+	"lent":        "because tokens of a counter were lent to nodes",
+	"provisional": "because a standby has decided",
+	"token_lease": "because tokens of a counter were lent to clients",
+	"returned":    "because Envoy's API has given tokens back",
+	"not_utf8":    "because a value is not UTF-8",
 }
 
 var skippedTexts = map[string]string{

@@ -54,6 +54,7 @@ func (r *Run) settle() {
 func (r *Run) replayHeld(h heldLine) {
 	r.reset()
 	if h.parser.parse(h.text, &r.record) == fine { // as before
+		r.record.time = h.time
 		r.replay()
 	}
 }

@@ -25,6 +25,7 @@ type counter struct {
 	rule    *ruleStats
 	limit   int32 // index in the rule's limits
 	denied  bool  // at least once
+	doubt   inexact
 	text    string
 
 	// asked are the tokens asked for in the window that ends at until, and peak those of the fullest window so far.
@@ -104,11 +105,16 @@ func (e *engine) bytes() (n int64) {
 	}
 	for _, s := range e.rules {
 		if s != nil {
-			n += int64(len(s.top.counts)) * (keyBytes + maxSubject)
+			n += s.bytes()
 		}
+	}
+	for _, s := range e.own {
+		n += s.bytes()
 	}
 	return n
 }
+
+func (s *ruleStats) bytes() int64 { return int64(len(s.top.counts)) * (keyBytes + maxSubject) }
 
 // end ends all counters.
 func (c *counters) end() {

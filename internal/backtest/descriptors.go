@@ -1,6 +1,12 @@
 package backtest
 
-import "github.com/weirlimit/weir/rules"
+import (
+	"strings"
+
+	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/rules"
+	"github.com/weirlimit/weir/rules/envoy"
+)
 
 // describedBy sets described to what the descriptors of a check lead to, as package api/envoy does: at most one rule for
 // each, and none for those that another one replaces.
@@ -9,7 +15,9 @@ func (e *engine) describedBy(tree *rules.Descriptors, c *check) {
 	clear(e.replaced)
 	for i := range c.parts {
 		var m rules.Match
-		if m.Rule, m.Key = tree.Match(e.hasher, c.parts[i].attributes); m.Rule != nil {
+		if own := e.ownLimit(c, &c.parts[i]); own != nil {
+			m = e.matchOwn(c, &c.parts[i], own)
+		} else if m.Rule, m.Key = tree.Match(e.hasher, c.parts[i].attributes); m.Rule != nil {
 			d := m.Rule.Descriptor
 			m.Shadow = d.Shadow || d.Quota
 			if m.Rule.Unlimited {
@@ -31,18 +39,78 @@ func (e *engine) describedBy(tree *rules.Descriptors, c *check) {
 	}
 }
 
-// enforceQuotas has descriptors with quota deny a check if all of them do.
-func (e *engine) enforceQuotas() {
-	quotas, over := 0, 0
-	for i := range e.matches {
-		if d := e.matches[i].Rule.Descriptor; d.Quota {
-			quotas++
-			over += b2i(!e.steps[i].decision.Allowed && !d.Shadow)
-		}
+// ownLimit returns the limit that a descriptor has brought with it and that replaces all others; nil if there is none.
+func (e *engine) ownLimit(c *check, p *part) *loggedLimit {
+	if c.logged == nil || !c.logged.envoy || len(p.logged) != 1 || p.logged[0].rule != "" || !e.set.HasDomain(c.domain) {
+		return nil
 	}
-	for i := range e.matches {
-		if quotas > 0 && quotas == over && e.matches[i].Rule.Descriptor.Quota {
-			e.matches[i].Shadow = false
-		}
+	return &p.logged[0]
+}
+
+// OwnLimits is what results call the limits that requests of Envoy bring with them, in place of a rule.
+const OwnLimits = "(limits of requests)"
+
+// matchOwn returns the match of a limit that a descriptor has brought with it. Its rule stands for those of all requests in the domain.
+func (e *engine) matchOwn(c *check, p *part, own *loggedLimit) rules.Match {
+	stats := e.own[c.domain]
+	if stats == nil {
+		domain := strings.Clone(c.domain)
+		stats = newRuleStats(&rules.Rule{
+			Domain: domain, ID: OwnLimits, Limits: make([]algorithms.Limit, 1), OnFailure: rules.FailLocal, Descriptor: new(envoy.Descriptor),
+		})
+		e.own[domain] = stats
+	}
+	return rules.Match{Rule: stats.rule, Key: envoy.OverrideKey(e.hasher, c.domain, p.attributes, own.limit)}
+}
+
+// mostCounted are the most hits that a node counts at once with the option rls-count-denied, if a limit is lower.
+const mostCounted = algorithms.MaxLimit / 2
+
+// countDenied has a step count whether or not there is room, as a node does with the option rls-count-denied. Finish says then
+// whether the limit, of so many tokens, is exceeded.
+func (s *step) countDenied(tokens int64) {
+	if s.limit.Limit = algorithms.MaxLimit; tokens < mostCounted {
+		s.cost = min(s.cost, mostCounted)
+	}
+	s.most, s.counted = tokens, true
+}
+
+// finish sets whether the step is over its limit, once the counter has decided.
+func (s *step) finish() {
+	s.over = !s.decision.Allowed
+	if s.counted {
+		s.over = s.cost >= 0 && (s.over || s.limit.Limit-s.decision.Remaining > s.most)
+	}
+}
+
+// tokensOf returns how many tokens a limit of Envoy has, by the call that has brought it or by the rule.
+func tokensOf(m *rules.Match, own *loggedLimit) int64 {
+	if own == nil {
+		return int64(m.Rule.Descriptor.Requests)
+	}
+	return own.nominal
+}
+
+// isQuota reports whether a part, whose limits begin at first, denies a call of Envoy only if all like it do.
+func (e *engine) isQuota(c *check, first int) bool {
+	if !c.isEnvoys() {
+		return false
+	}
+	return c.logged.quota || len(e.matches) > first && e.matches[first].Rule.Descriptor != nil && e.matches[first].Rule.Descriptor.Quota
+}
+
+// conclude makes shadows of the limits that do not deny a call of Envoy as a whole: descriptors with quota deny it only if all of them
+// are over.
+func (e *engine) conclude(c *check) {
+	l := c.logged
+	quotas, over := 0, 0
+	for i := range e.parts {
+		p := &e.parts[i]
+		quotas, over = quotas+b2i(p.quota), over+b2i(p.quota && p.over)
+	}
+	lenient := quotas != over // not all are over
+	for i := range e.steps {
+		m, s := &e.matches[i], &e.steps[i]
+		m.Shadow = s.mild || l.shadow || lenient && e.parts[s.part].quota
 	}
 }

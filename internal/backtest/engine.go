@@ -18,8 +18,11 @@ type engine struct {
 	request  rules.Request
 	names    namer
 
-	described []rules.Match   // of the parts of a check in a domain with descriptors of Envoy; used again
-	replaced  map[string]bool // names of limits that do not apply to that check
+	own       map[string]*ruleStats // of limits that requests of Envoy bring with them, by domain
+	parts     []partState           // of the check at hand
+	inexact   inexact               // why the decision of the last check may be another than the node's
+	described []rules.Match         // of the parts of a check in a domain with descriptors of Envoy; used again
+	replaced  map[string]bool       // names of limits that do not apply to that check
 
 	none   algorithms.Long // of counters that are not there; used again
 	checks int64           // that have been decided
@@ -27,11 +30,26 @@ type engine struct {
 
 // step is what one limit says of a check.
 type step struct {
-	slot     int32 // -1: there is no counter, and need be none
+	key      ring.Key // of the counter
+	slot     int32    // -1: there is no counter, and need be none
 	limit    algorithms.Limit
 	next     algorithms.State
 	decision algorithms.Decision
 	cost     int64
+	part     int       // of the check
+	by       decidedBy // what has decided it by a decision log
+	leases   bool      // the owner lent tokens with the answer
+	mild     bool      // it never denies
+	raw      bool      // it does not keep the rest of the check from being counted
+	counted  bool      // it counts also what is over most, its tokens
+	most     int64
+	over     bool // it would deny, by itself
+}
+
+// partState is what is known of a part of a check.
+type partState struct {
+	over  bool // of its limit
+	quota bool // it denies only if all like it do
 }
 
 // counts reports whether the step changes its counter if no other step denies the check.
@@ -43,7 +61,7 @@ type tally struct {
 }
 
 func newEngine(set *rules.Set) *engine {
-	e := &engine{set: set, hasher: ring.NewHasher([ring.SecretSize]byte{}), rules: make([]*ruleStats, set.Len())}
+	e := &engine{set: set, hasher: ring.NewHasher([ring.SecretSize]byte{}), rules: make([]*ruleStats, set.Len()), own: make(map[string]*ruleStats)}
 	e.counters = newCounters(func(c *counter) { c.rule.ended(c) })
 	return e
 }
@@ -76,37 +94,29 @@ type part struct {
 // decide answers a check, and counts it unless it is denied.
 func (e *engine) decide(c *check) verdict {
 	e.counters.tidy(c.now) // not later: steps name slots
-	e.steps, e.matches = e.steps[:0], e.matches[:0]
+	e.steps, e.matches, e.parts = e.steps[:0], e.matches[:0], e.parts[:0]
 	e.checks++
 	exempt := 0
-	tree := e.set.Descriptors(c.domain)
+	tree := e.treeOf(c)
 	if tree != nil {
 		e.describedBy(tree, c)
 	}
 	for i := range c.parts {
 		p := &c.parts[i]
 		first := len(e.matches)
-		e.request.Domain, e.request.Attributes = c.domain, p.attributes
-		if tree != nil {
-			if m := e.described[i]; m.Rule != nil {
-				e.matches = append(e.matches, m)
-			}
-		} else {
-			e.matches = e.set.Match(e.hasher, &e.request, e.matches)
-		}
-		if len(e.matches) > first && e.matches[first].Limit < 0 {
-			e.statsOf(e.matches[first].Rule).applies(e.checks)
-			e.matches = e.matches[:first]
+		unlimited := e.match(c, i, tree != nil)
+		if unlimited != nil {
+			e.statsOf(unlimited).applies(e.checks)
 			exempt++
-			continue
 		}
+		e.parts = append(e.parts, partState{quota: unlimited == nil && e.isQuota(c, first)})
 		if !e.look(c, p, first) {
 			e.all.Refused++
 			return refused
 		}
 	}
-	if tree != nil {
-		e.enforceQuotas()
+	if c.isEnvoys() {
+		e.conclude(c)
 	}
 	switch {
 	case len(e.matches) > 0:
@@ -118,24 +128,61 @@ func (e *engine) decide(c *check) verdict {
 	return e.judge(c)
 }
 
+// isEnvoys reports whether the check is a call of Envoy.
+func (c *check) isEnvoys() bool { return c.logged != nil && c.logged.envoy }
+
+// treeOf returns the descriptors that a check is held against, nil if that is none: they are for calls of Envoy only.
+func (e *engine) treeOf(c *check) *rules.Descriptors {
+	if !c.isEnvoys() {
+		return nil
+	}
+	return e.set.Descriptors(c.domain)
+}
+
+// match adds the limits that apply to a part of a check. It returns the rule that exempts it from all, or nil.
+func (e *engine) match(c *check, part int, described bool) *rules.Rule {
+	p, first := &c.parts[part], len(e.matches)
+	e.request.Domain, e.request.Attributes = c.domain, p.attributes
+	if described {
+		if m := e.described[part]; m.Rule != nil {
+			e.matches = append(e.matches, m)
+		}
+	} else if own := e.ownLimit(c, p); own != nil {
+		e.matches = append(e.matches, e.matchOwn(c, p, own))
+	} else {
+		e.matches = e.set.Match(e.hasher, &e.request, e.matches)
+	}
+	if len(e.matches) > first && e.matches[first].Limit < 0 {
+		exempts := e.matches[first].Rule
+		e.matches = e.matches[:first]
+		return exempts
+	}
+	return nil
+}
+
 // look decides every limit of a part by itself, and changes none. It is false if a cost cannot be told.
 func (e *engine) look(c *check, p *part, first int) bool {
 	for i := first; i < len(e.matches); i++ {
 		m := &e.matches[i]
-		cost, err := m.Rule.Cost(&e.request, p.tokens)
-		if err != nil {
+		s := step{part: len(e.parts) - 1, slot: -1, limit: m.Held()}
+		if !e.costOf(c, p, m, &s) {
 			return false
 		}
-		now := c.now
-		if p.logged != nil {
-			now = useLogged(m, p.logged, now)
+		logged := useLogged(m, p.logged)
+		key, now := m.Key, c.now
+		s.mild, s.raw = m.Shadow, m.Shadow
+		if c.logged != nil {
+			key, now = e.asLogged(c, p, m, &s, logged)
 		}
-		limit := m.Held()
-		if l := c.logged; l != nil && l.impatient {
-			limit = limit.WaitAtMost(l.wait)
+		e.steps = append(e.steps, s)
+		last := &e.steps[i]
+		if last.by != byNothing {
+			e.peek(key, last, now, first)
 		}
-		e.steps = append(e.steps, step{limit: limit, cost: cost})
-		e.peek(m.Key, &e.steps[len(e.steps)-1], now, first)
+		last.finish()
+		if last.over && !last.mild {
+			e.parts[last.part].over = true
+		}
 	}
 	if !c.peek {
 		e.describe(p, first)
@@ -143,29 +190,29 @@ func (e *engine) look(c *check, p *part, first int) bool {
 	return true
 }
 
-// useLogged takes from a decision log what only the node knew: the instant by the clock of the node that decided, and
-// whether a percentage of keys has this one, which depends on the cluster's secret.
-func useLogged(m *rules.Match, logged []loggedLimit, now int64) int64 {
-	for i := range logged {
-		l := &logged[i]
-		if l.used || l.index != int64(m.Limit) || l.rule != m.Rule.ID {
-			continue
-		}
-		l.used = true
-		if m.Rule.Descriptor == nil {
-			m.Shadow = !m.Rule.Enforces(l.lo)
-		}
-		if l.at > 0 {
-			now = l.at
-		}
-		break
+// costOf sets what a part costs of a limit. It is false if that cannot be told, which is an error of the call, except for Envoy.
+func (e *engine) costOf(c *check, p *part, m *rules.Match, s *step) bool {
+	if m.Rule.Descriptor != nil {
+		s.cost = p.tokens
+		return p.tokens >= -algorithms.MaxCost && p.tokens <= algorithms.MaxCost
 	}
-	return now
+	var err error
+	if s.cost, err = m.Rule.Cost(&e.request, p.tokens); err == nil || !c.isEnvoys() {
+		return err == nil
+	}
+	if s.cost = 0; p.tokens > 0 {
+		s.cost = algorithms.MaxCost
+	}
+	return true
 }
 
 // peek says what a limit decides. Steps before first are of other parts of the check.
 func (e *engine) peek(key ring.Key, s *step, now int64, first int) {
-	s.slot = e.counters.find(key)
+	if s.key, s.slot = key, e.counters.find(key); s.slot >= 0 {
+		if k := &e.counters.slots[s.slot]; k.doubt != 0 && now >= k.expires+s.limit.Length() {
+			k.doubt = 0
+		}
+	}
 	if s.limit.Algorithm.Long() {
 		s.decision = e.longBefore(key, s.slot, first).Step(&s.limit, now, s.cost, false)
 		return
@@ -176,7 +223,7 @@ func (e *engine) peek(key ring.Key, s *step, now int64, first int) {
 // stateBefore returns what a part finds in a counter: its state, with what parts before it take.
 func (e *engine) stateBefore(key ring.Key, slot int32, first int) algorithms.State {
 	for i := first - 1; i >= 0; i-- {
-		if e.matches[i].Key == key && e.steps[i].counts() {
+		if e.steps[i].key == key && e.steps[i].counts() {
 			return e.steps[i].next
 		}
 	}
@@ -194,7 +241,7 @@ func (e *engine) longBefore(key ring.Key, slot int32, first int) *algorithms.Lon
 		long, own = e.counters.slots[slot].long, false
 	}
 	for i := range first {
-		if s := &e.steps[i]; e.matches[i].Key == key && s.counts() {
+		if s := &e.steps[i]; s.key == key && s.counts() {
 			if !own {
 				long, own = long.Clone(), true
 			}
@@ -213,9 +260,9 @@ func (e *engine) describe(p *part, first int) {
 		}
 		stats := e.statsOf(m.Rule)
 		if s.slot < 0 {
-			s.slot = e.counters.add(m.Key)
+			s.slot = e.counters.add(s.key)
 			k := &e.counters.slots[s.slot]
-			k.rule, k.limit, k.cap, k.text = stats, int32(m.Limit), s.limit.Limit, e.names.subject(m, p)
+			k.rule, k.limit, k.cap, k.text = stats, int32(m.Limit), s.tokens(), e.names.subject(m, p)
 			if s.limit.Algorithm.Long() {
 				k.long = new(algorithms.Long)
 			}
@@ -228,24 +275,28 @@ func (e *engine) describe(p *part, first int) {
 // judge answers, keeps the steps unless one denies, and counts by rule.
 func (e *engine) judge(c *check) verdict {
 	v := allowed
+	counts := true
 	for i := range e.steps {
-		if !e.steps[i].decision.Allowed && !e.matches[i].Shadow {
+		s := &e.steps[i]
+		if s.over && !e.matches[i].Shadow {
 			v = denied
 		}
+		counts = counts && (s.decision.Allowed || s.raw)
 	}
+	counts = counts && !c.peek && (v == allowed || c.logged != nil && c.logged.counts)
 	for i := range e.steps {
 		m, s := &e.matches[i], &e.steps[i]
-		stats := e.rules[m.Rule.Rank()]
-		if stats == nil {
-			stats = e.statsOf(m.Rule)
-		}
+		stats := e.statsOf(m.Rule)
 		stats.applies(e.checks)
-		if !s.decision.Allowed {
+		if s.over {
 			e.deny(stats, m, s)
 		}
-		if v == allowed && !c.peek && s.decision.Allowed && s.slot >= 0 {
+		if counts && s.decision.Allowed && s.slot >= 0 {
 			e.keep(s, c)
 		}
+	}
+	if c.logged != nil {
+		e.doubt(c.logged, v)
 	}
 	if v == denied {
 		e.all.Denied++
@@ -267,7 +318,7 @@ func (e *engine) deny(stats *ruleStats, m *rules.Match, s *step) {
 			stats.deniedKeys++
 		}
 	}
-	if stats.counted == notCounted {
+	if stats.counted == notCounted && s.slot >= 0 {
 		stats.top.add(m.Key.Lo, text, 1)
 	}
 	switch { // of several sets of attributes the worst counts
@@ -305,6 +356,9 @@ func (e *engine) keep(s *step, c *check) {
 }
 
 func (e *engine) statsOf(r *rules.Rule) *ruleStats {
+	if r.ID == OwnLimits && r.Descriptor != nil {
+		return e.own[r.Domain]
+	}
 	i := r.Rank()
 	if e.rules[i] == nil {
 		e.rules[i] = newRuleStats(r)

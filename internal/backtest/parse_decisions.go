@@ -2,7 +2,9 @@ package backtest
 
 import (
 	"strconv"
+	"strings"
 
+	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/rules"
 )
 
@@ -48,7 +50,16 @@ func (d *decisions) field(key []byte) {
 		c.domain = textOf(s.text())
 	case "api":
 		api := string(s.text())
-		c.impatient = api == "envoy" || api == "auth"
+		c.envoy = api == "envoy"
+		c.impatient = c.envoy || api == "auth"
+	case "node":
+		c.node = textOf(s.text())
+	case "count_denied":
+		c.counts = s.boolean()
+	case "shadow":
+		c.shadow = s.boolean()
+	case "quota":
+		c.quota = s.boolean()
 	case "keys":
 		c.hashed = string(s.text()) != "clear"
 	case "source":
@@ -111,6 +122,7 @@ func (d *decisions) entry() {
 			a.Key = textOf(s.text())
 		case "value":
 			a.Value = textOf(s.text())
+			d.c.garbled = d.c.garbled || d.c.envoy && strings.Contains(a.Value, "\uFFFD")
 		default:
 			s.skip(0)
 		}
@@ -130,20 +142,50 @@ func (d *decisions) limit() {
 			l.index = s.number()
 		case "at":
 			l.at = s.number()
+		case "source":
+			l.by = decidersOf[textOf(s.text())]
+		case "shares":
+			l.shares = s.number()
+		case "leases":
+			l.leases = s.boolean()
 		case "max_delay":
 			d.c.wait = max(d.c.wait, s.number())
 		case "counter":
-			text := s.text()
-			if len(text) != 32 {
-				s.bad = true
-				break
-			}
-			lo, err := strconv.ParseUint(textOf(text[16:]), 16, 64)
-			s.bad = s.bad || err != nil
-			l.lo = lo
+			l.lo = d.counter()
+		case "algorithm":
+			l.limit.Algorithm, _ = algorithms.Parse(textOf(s.text()))
+		case "limit":
+			l.limit.Limit = s.number()
+		case "nominal":
+			l.nominal = s.number()
+		case "window":
+			l.limit.Window = s.number()
+		case "buckets":
+			l.limit.Buckets = s.number()
 		default:
 			s.skip(0)
 		}
 	}
+	s.bad = s.bad || l.rule == "" && !l.isValid()
 	d.c.limits = append(d.c.limits, l)
+}
+
+// isValid reports whether a limit that a call has brought with it is one. What is counted also above it is held against MaxLimit.
+func (l *loggedLimit) isValid() bool {
+	tokens := l.limit
+	tokens.Limit = min(tokens.Limit, tokens.Algorithm.MostTokens())
+	return l.limit.Limit <= algorithms.MaxLimit && l.nominal >= 0 && tokens.Validate() == nil
+}
+
+// counter reads a key, and returns its low half.
+func (d *decisions) counter() uint64 {
+	s := &d.s
+	text := s.text()
+	if len(text) != 32 {
+		s.bad = true
+		return 0
+	}
+	lo, err := strconv.ParseUint(textOf(text[16:]), 16, 64)
+	s.bad = s.bad || err != nil
+	return lo
 }

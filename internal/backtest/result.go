@@ -2,6 +2,7 @@ package backtest
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 )
 
@@ -31,8 +32,14 @@ type Result struct {
 	// Unlimited and NoRule are those of Allowed that a rule exempts, and that no rule limits.
 	Unlimited int64 `json:"unlimited"`
 	NoRule    int64 `json:"no_rule"`
-	// Differing are lines of a decision log which the replay decides in another way, by the source in the log.
+	// Sources are lines of a decision log by the source of the decision in it: what has decided.
+	Sources map[string]int64 `json:"sources,omitempty"`
+	// Differing are those that the replay decides in another way: under the rules to compare with, or else the tried ones.
 	Differing map[string]int64 `json:"differing,omitempty"`
+	// Inexact are lines of a decision log that do not say enough to be decided exactly, by why: lent, provisional, token_lease,
+	// returned or not_utf8. Of several reasons the first counts. Unexplained are those of Differing that are not among them.
+	Inexact     map[string]int64 `json:"inexact,omitempty"`
+	Unexplained int64            `json:"unexplained,omitempty"`
 	// Approximate are lines of a decision log about tokens that were lent or given back.
 	Approximate int64 `json:"approximate,omitempty"`
 	// MostCounters is how many were live at once.
@@ -109,6 +116,7 @@ const topShown = 20
 
 // Result ends the replay and returns what it has found. The Run is of no use then.
 func (r *Run) Result() *Result {
+	r.replayOrdered(0)
 	r.settleAll()
 	res := &Result{
 		LogFacts: LogFacts{
@@ -117,7 +125,7 @@ func (r *Run) Result() *Result {
 		},
 		Allowed: r.both[0][0] + r.both[0][1], Denied: r.both[1][0] + r.both[1][1],
 		Unlimited: r.one.all.Unlimited, NoRule: r.one.all.NoRule,
-		Differing: r.differs, Approximate: r.approx, MostCounters: r.one.counters.most,
+		Sources: r.sources, Differing: r.differs, Inexact: r.inexact, Unexplained: r.unexplained, Approximate: r.approx, MostCounters: r.one.counters.most,
 		Over: r.series.list(), Step: r.series.step / second,
 	}
 	for f, n := range r.faults {
@@ -160,6 +168,9 @@ func (e *engine) results() []RuleResult {
 			all = append(all, s.result())
 		}
 	}
+	for _, domain := range slices.Sorted(maps.Keys(e.own)) {
+		all = append(all, e.own[domain].result())
+	}
 	slices.SortStableFunc(all, func(a, b RuleResult) int {
 		return cmp.Or(cmp.Compare(b.Denied, a.Denied), cmp.Compare(b.WouldDeny, a.WouldDeny))
 	})
@@ -170,6 +181,9 @@ func (s *ruleStats) result() RuleResult {
 	res := RuleResult{
 		Domain: s.rule.Domain, Rule: s.rule.ID, Lines: s.Checks, Allowed: s.Checks - s.Denied, Denied: s.Denied, WouldDeny: s.WouldDeny,
 		Keys: s.keys, DeniedKeys: s.deniedKeys, Top: s.top.list(topShown), TopMissed: s.top.missed,
+	}
+	if s.rule.ID == OwnLimits { // each request has its own
+		return res
 	}
 	for i := range s.limits {
 		l, of := &s.limits[i], s.rule.Limits[i]

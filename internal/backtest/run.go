@@ -46,24 +46,28 @@ type Run struct {
 	check   check
 	attrs   []rules.Attribute
 
-	lines      int64
-	faults     [faults]int64
-	examples   [faults]string // where the first line of each stands
-	missing    []int64        // by index in maps: lines without the field
-	latest     int64          // of all lines
-	first      int64
-	backward   int64 // lines earlier than one before
-	worst      int64 // the longest step back
-	series     series
-	both       [2][2]int64 // checks by whether Rules and Against deny
-	differs    map[string]int64
-	approx     int64
-	observers  []func(*record, *check)
-	seen       int64 // for Progress
-	unmeasured int   // matches since the memory was measured last
-	held       []heldLine
-	log        string // that is read
-	n          int64  // of its line at hand, from 1
+	lines       int64
+	faults      [faults]int64
+	examples    [faults]string // where the first line of each stands
+	missing     []int64        // by index in maps: lines without the field
+	latest      int64          // of all lines
+	first       int64
+	backward    int64 // lines earlier than one before
+	worst       int64 // the longest step back
+	series      series
+	both        [2][2]int64      // checks by whether Rules and Against deny
+	sources     map[string]int64 // lines of a decision log by the source that it names
+	differs     map[string]int64 // those that are decided in another way, likewise
+	inexact     map[string]int64 // lines whose decision may be another than the node's, by why
+	unexplained int64            // of differs: without such a reason
+	approx      int64
+	observers   []func(*record, *check)
+	seen        int64 // for Progress
+	unmeasured  int   // matches since the memory was measured last
+	held        []heldLine
+	ordered     lineQueue // lines of decision logs that wait for earlier ones
+	log         string    // that is read
+	n           int64     // of its line at hand, from 1
 }
 
 // New returns a Run that has read nothing. The error names a format, field or attribute that cannot be.
@@ -74,7 +78,7 @@ func New(c Config) (*Run, error) {
 			return nil, err
 		}
 	}
-	r := &Run{config: c, one: newEngine(c.Rules), differs: make(map[string]int64)}
+	r := &Run{config: c, one: newEngine(c.Rules), differs: make(map[string]int64), sources: make(map[string]int64), inexact: make(map[string]int64)}
 	if c.Against != nil {
 		r.against = newEngine(c.Against)
 	}
@@ -233,16 +237,24 @@ func (r *Run) line(line []byte) fault {
 	if len(line) == 0 || len(bytes.TrimSpace(line)) == 0 {
 		return blank
 	}
+	if r.config.Format == Decisions {
+		return r.orderedLine(line)
+	}
 	r.reset()
 	if f := r.parser.parse(line, &r.record); f != fine {
 		return f
 	}
+	r.parsed(line)
+	return fine
+}
+
+// parsed replays the record of a line, now or later.
+func (r *Run) parsed(line []byte) {
 	if len(r.held) > 0 || r.isAhead(r.record.time) {
 		r.hold(line, r.record.time)
 	} else {
 		r.replay()
 	}
-	return fine
 }
 
 // reset makes the record one without values.
@@ -302,7 +314,7 @@ func (r *Run) mappedCheck(c *check) {
 
 func (r *Run) loggedCheck(c *check) {
 	l := r.record.logged
-	c.domain, c.peek, c.logged, c.parts = l.domain, l.peek || l.returned, l, c.parts[:0]
+	c.domain, c.peek, c.logged, c.parts = l.domain, l.peek, l, c.parts[:0]
 	begin := 0
 	for _, p := range l.parts {
 		c.parts = append(c.parts, part{
@@ -324,19 +336,42 @@ func (r *Run) decide(c *check) {
 		return
 	}
 	r.both[b2i(one == denied)][b2i(against == denied)]++
+	if l := r.record.logged; l != nil {
+		r.compare(l, against)
+		if l.lent > 0 || l.lentAt > 0 || l.returned {
+			r.approx++
+		}
+	}
 	if r.against == nil {
 		against = allowed
 	}
 	r.series.add(c.now, one, against)
-	if l := r.record.logged; l != nil {
-		if l.allowed != (one == allowed) {
-			if r.differs[l.source] > 0 || len(r.differs) < 32 {
-				r.differs[strings.Clone(l.source)]++
-			}
+}
+
+// maxSources is how many sources of decisions are told apart.
+const maxSources = 32
+
+// compare counts what a decision log says of a line, and whether the replay decides it in the same way: by the rules to compare with, if
+// there are some.
+func (r *Run) compare(l *loggedCheck, v verdict) {
+	if r.sources[l.source] > 0 || len(r.sources) < maxSources {
+		r.sources[strings.Clone(l.source)]++
+	}
+	by := cmp.Or(r.against, r.one)
+	for _, reason := range inexactNames {
+		if by.inexact&reason.why != 0 {
+			r.inexact[reason.name]++
+			break
 		}
-		if l.lent > 0 || l.lentAt > 0 || l.returned {
-			r.approx++
-		}
+	}
+	if l.allowed == (v == allowed) {
+		return
+	}
+	if r.differs[l.source] > 0 || len(r.differs) < maxSources {
+		r.differs[strings.Clone(l.source)]++
+	}
+	if by.inexact == 0 {
+		r.unexplained++
 	}
 }
 

@@ -198,7 +198,7 @@ func (s *Suggester) Read(name string, from io.Reader) error { return s.run.Read(
 
 // observe counts a line for every key that it is of.
 func (s *Suggester) observe(r *record, c *check) {
-	if c.peek {
+	if c.peek || c.logged != nil && c.logged.returned {
 		return
 	}
 	if c.logged != nil {

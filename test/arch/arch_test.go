@@ -26,7 +26,7 @@ var imports = map[string][]string{
 	// Which caller may do what: for certificates, which name callers, and for the API, which asks.
 	"internal/access": {},
 	// Logs replayed through rules: for the CLI, and for a node that shows what rules would do.
-	"internal/backtest": {"rules", "ring", "algorithms"},
+	"internal/backtest": {"rules", "rules/envoy", "ring", "algorithms"},
 	// What was changed by which caller: the API records it, and the node says where.
 	"internal/audit": {"internal/jsonline"},
 	// What each check was told: the API records it, and the node says where.
