@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A problem is one event when it begins, whatever its numbers do, and one when it is over. One that is there at a single look is none.
+// A problem is one event when it begins, also if its numbers change, and one when it is over. One that is there at a single look is none.
 func TestProblemsAreEvents(t *testing.T) {
 	var s seen
 	look := func(second int, problems ...string) {
