@@ -56,13 +56,32 @@ func TestEveryAlgorithmIsComplete(t *testing.T) {
 			t.Errorf("%s: missing in twins, in twin_test.go", name)
 		}
 		if !a.Long() {
-			if message := panics(func() { Step(&Limit{Algorithm: a, Limit: 1, Window: int64(time.Second)}, State{}, 1, 1) }); message != "" {
-				t.Errorf("%s: missing in StepInto, in step.go: %s", name, message)
-			}
+			checkStepInto(t, name, a)
 		}
 	}
 	if all := All(); len(all) != len(constants) {
 		t.Errorf("%v are registered, of the constants %v", all, constants)
+	}
+}
+
+// checkStepInto asks both StepInto and what is registered for a look, a step that is allowed, and one that is denied.
+func checkStepInto(t *testing.T, name string, a Algorithm) {
+	t.Helper()
+	l := &Limit{Algorithm: a, Limit: 3, Window: int64(time.Second)}
+	var s State
+	for i, cost := range []int64{0, 2, 2, 0} {
+		var d, want Decision
+		var next State
+		now := l.Window + int64(i)*l.Window/4
+		if message := panics(func() { next = StepInto(&d, l, s, now, cost) }); message != "" {
+			t.Errorf("%s: missing in StepInto, in step.go: %s", name, message)
+			return
+		}
+		if expected := registered[a].state.step(l, s, now, cost, &want); next != expected || d != want {
+			t.Errorf("%s: its case of StepInto, in step.go, is not the step of its registration: %+v, %+v", name, d, want)
+			return
+		}
+		s = next
 	}
 }
 

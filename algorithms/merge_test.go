@@ -64,7 +64,7 @@ func TestMergeAgainstTwin(t *testing.T) {
 		l := drawModestLimit(t, a)
 		limits := []*Limit{l, l, drawOther(t, l)}
 		counters := [3]*counter{{}, {}, {}}
-		twins := [3]mergingTwin{newMergingTwin(a), newMergingTwin(a), newMergingTwin(a)}
+		twins := [3]twin{newTwin(a), newTwin(a), newTwin(a)}
 		now := drawStart(t, l)
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			l = rapid.SampledFrom(limits).Draw(t, "limit of the step")
@@ -76,7 +76,7 @@ func TestMergeAgainstTwin(t *testing.T) {
 				from := (i + rapid.IntRange(1, 2).Draw(t, "from")) % 3
 				c.merge(l, counters[from], now)
 				tw.merge(l, twins[from], now)
-				counters[from], twins[from] = &counter{}, newMergingTwin(a)
+				counters[from], twins[from] = &counter{}, newTwin(a)
 			case 1:
 				takenAt := max(0, now+drawMove(t, l))
 				tokens := rapid.Int64Range(0, l.Capacity()).Draw(t, "tokens")

@@ -6,16 +6,6 @@ import (
 	"slices"
 )
 
-// mergingTwin is a twin that may take over what another one of its kind has counted, and
-// tokens that there was no room for.
-type mergingTwin interface {
-	twin
-	merge(l *Limit, other twin, now int64)
-	charge(l *Limit, now, takenAt, tokens int64)
-}
-
-func newMergingTwin(a Algorithm) mergingTwin { return newTwin(a).(mergingTwin) }
-
 func (tw *windowTwin) merge(l *Limit, other twin, now int64) {
 	o := other.(*windowTwin)
 	tw.hits = append(tw.hits, o.hits...)

@@ -9,6 +9,8 @@ import (
 type twin interface {
 	step(l *Limit, now, cost int64) verdict
 	giveBack(l *Limit, now, takenAt, tokens int64)
+	merge(l *Limit, other twin, now int64) // what another one of its kind has counted
+	charge(l *Limit, now, takenAt, tokens int64)
 }
 
 // verdict is the part of a Decision that a twin knows.
