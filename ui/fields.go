@@ -14,15 +14,18 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/weirlimit/weir/algorithms"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
-// algorithmNames and failurePolicies are what the form offers.
-var (
-	algorithmNames  = []string{"sliding_window", "sliding_window_buckets", "sliding_window_log", "fixed_window", "token_bucket", "gcra", "leaky_bucket"}
-	failurePolicies = []choice{{"allow", "allow"}, {"local", "let each node decide for itself"}, {"deny", "deny"}}
-)
+// failurePolicies are what the form offers.
+var failurePolicies = []choice{{"allow", "allow"}, {"local", "let each node decide for itself"}, {"deny", "deny"}}
+
+// ofForm are the fields of a rule that the form has. It says of the others that they stay as they are.
+var ofForm = []protoreflect.Name{"when", "per", "limits", "enforce", "on_failure", "unlimited", "enabled"}
 
 // fieldsForm is a rule as the fields of a form. What it has no field for stays as it is in the rule in force.
 type fieldsForm struct {
@@ -35,7 +38,7 @@ type fieldsForm struct {
 	Off        bool
 	Algorithms []string
 	Policies   []choice
-	Kept       []string // what the form has no field for, in words
+	Kept       []string // keys of the rule that the form has no field for
 }
 
 // whenRow is a condition.
@@ -59,7 +62,7 @@ type limitRow struct {
 // fieldsOfRule returns the form of a rule, with empty rows for more.
 func fieldsOfRule(rule *weirv1.Rule) *fieldsForm {
 	f := &fieldsForm{
-		Enforce: "100", OnFailure: cmp.Or(rule.GetOnFailure(), "allow"), Unlimited: rule.GetUnlimited(), Algorithms: algorithmNames, Policies: failurePolicies,
+		Enforce: "100", OnFailure: cmp.Or(rule.GetOnFailure(), "allow"), Unlimited: rule.GetUnlimited(), Algorithms: algorithms.Names(), Policies: failurePolicies,
 		Off: rule != nil && rule.Enabled != nil && !rule.GetEnabled(),
 	}
 	if rule != nil && rule.Enforce != nil {
@@ -82,14 +85,12 @@ func fieldsOfRule(rule *weirv1.Rule) *fieldsForm {
 		}
 		f.Limits = append(f.Limits, row)
 	}
-	for name, there := range map[string]bool{
-		"replaces": len(rule.GetReplaces()) > 0, "mode": rule.GetMode() != nil, "max_delay": rule.GetMaxDelay() != "", "cost": rule.GetCost() != "",
-		"ipv6_prefix": rule.GetIpv6Prefix() > 0, "durability": rule.GetDurability() != "",
-	} {
-		if there {
-			f.Kept = append(f.Kept, name)
+	rule.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
+		if !slices.Contains(ofForm, field.Name()) {
+			f.Kept = append(f.Kept, string(field.Name()))
 		}
-	}
+		return true
+	})
 	slices.Sort(f.Kept)
 	f.widen()
 	return f

@@ -2,12 +2,14 @@ package ui
 
 import (
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
@@ -56,6 +58,40 @@ func TestFieldsKeepARule(t *testing.T) {
 		changed := proto.CloneOf(rule)
 		if problems := changeFields(changed, fieldsOfRule(rule).posted()); len(problems) > 0 || !proto.Equal(rule, changed) {
 			t.Errorf("%q\nwas    %v\nand is %v", problems, rule, changed)
+		}
+	}
+}
+
+// TestFormShowsEachField sets each field of a rule that has none: the form shows it, or says that it stays as it is.
+func TestFormShowsEachField(t *testing.T) {
+	fields := (&weirv1.Rule{}).ProtoReflect().Descriptor().Fields()
+	for i := range fields.Len() {
+		f, rule := fields.Get(i), &weirv1.Rule{}
+		m := rule.ProtoReflect()
+		switch {
+		case f.Name() == "limits":
+			rule.Limits = []*weirv1.Limit{{Limit: 5}}
+		case f.Name() == "per":
+			rule.Per = []*weirv1.AttributeSet{{Attributes: []string{"user"}}}
+		case f.IsMap():
+			m.Mutable(f).Map().Set(protoreflect.ValueOf("user").MapKey(), m.Mutable(f).Map().NewValue())
+		case f.IsList() && f.Message() != nil:
+			m.Mutable(f).List().AppendMutable()
+		case f.IsList():
+			m.Mutable(f).List().Append(protoreflect.ValueOf("x"))
+		case f.Message() != nil:
+			m.Set(f, m.NewField(f))
+		case f.Kind() == protoreflect.StringKind:
+			m.Set(f, protoreflect.ValueOf("x"))
+		case f.Kind() == protoreflect.BoolKind:
+			m.Set(f, protoreflect.ValueOf(f.Name() != "enabled"))
+		default:
+			m.Set(f, protoreflect.ValueOf(uint32(5)))
+		}
+		with, without := fieldsOfRule(rule), fieldsOfRule(&weirv1.Rule{})
+		shown := !reflect.DeepEqual(with.posted(), without.posted())
+		if kept := slices.Contains(with.Kept, string(f.Name())); shown == kept {
+			t.Errorf("%s: the form of a rule shows it: %v, and says that it keeps it: %v: see ofForm in ui/fields.go", f.Name(), shown, kept)
 		}
 	}
 }

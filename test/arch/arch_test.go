@@ -49,7 +49,7 @@ var imports = map[string][]string{
 	// It computes with bounds that a node has.
 	"cmd/weir/internal/sizing": {"shard", "ring"},
 	// Pages for people, of what the public API answers.
-	"ui": {"api/weir/v1"},
+	"ui": {"api/weir/v1", "algorithms"},
 
 	"cluster":      {"internal/topkeys", "cluster/peerv1", "shard", "ring", "algorithms"},
 	"node":         {"ui", "internal/backtest", "internal/jsonline", "internal/topkeys", "rules/xds", "internal/audit", "internal/decisionlog", "internal/tracing", "internal/access", "internal/certs", "overload", "api", "api/envoy", "api/weir/v1", "internal/headers", "cluster", "cluster/etcd", "cluster/snapshot", "shard", "rules", "rules/envoy", "ring", "algorithms"},
