@@ -12,6 +12,7 @@ import (
 	"github.com/anishathalye/porcupine"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/weirlimit/weir/algorithms"
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 	"github.com/weirlimit/weir/client/embedded"
 	"github.com/weirlimit/weir/test/process"
@@ -170,6 +171,15 @@ func play(t *testing.T, deciders ...decider) *load {
 	l.finish()
 	l.allDecided(t)
 	return l
+}
+
+// TestKindsHaveAllAlgorithms holds that histories of each algorithm are searched for an order.
+func TestKindsHaveAllAlgorithms(t *testing.T) {
+	for _, a := range algorithms.All() {
+		if !slices.ContainsFunc(kinds(), func(k *kind) bool { return len(k.limits) == 1 && k.limits[0].Algorithm == a }) {
+			t.Errorf("%v: missing in kinds, in test/linear/counter_test.go", a)
+		}
+	}
 }
 
 // The checker accepts one limiter whose clients are concurrent, and finds what is seeded into its histories.

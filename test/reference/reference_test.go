@@ -50,6 +50,8 @@ func TestAlgorithmsAreDocumented(t *testing.T) {
 	comment := before[strings.LastIndex(before, ";\n"):]
 	_, meet, _ := strings.Cut(string(page), "\n## When two counts meet\n")
 	meet, _, _ = strings.Cut(meet, "\n## ")
+	_, glossary, _ := strings.Cut(string(read(t, pages, "glossary.md")), "\nThe algorithms are ")
+	glossary, _, _ = strings.Cut(glossary, "\n\n")
 	for _, a := range algorithms.All() {
 		name := a.String()
 		for _, part := range []string{"\n## " + name + "\n", "\n- [" + name + "](#" + name + ")\n", "\n![" + name + "](algorithms/" + name + ".svg)\n"} {
@@ -59,6 +61,9 @@ func TestAlgorithmsAreDocumented(t *testing.T) {
 		}
 		if !regexp.MustCompile("(?m)^\\|[^|]*`" + name + "`[^|]*\\|").MatchString(meet) {
 			t.Errorf("%s: has no row below \"When two counts meet\" in docs/algorithms.md", name)
+		}
+		if !strings.Contains(glossary, "`"+name+"`") {
+			t.Errorf("%s: missing in the paragraph of docs/glossary.md that begins with \"The algorithms are\"", name)
 		}
 		if !strings.Contains(comment, `"`+name+`"`) {
 			t.Errorf("%s: missing in the comment of Limit.algorithm, in api/weir/v1/config.proto", name)
