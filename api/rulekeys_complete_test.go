@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/rules"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
@@ -77,9 +79,10 @@ func TestFieldsAreComplete(t *testing.T) {
 			}
 			checkExample(t, m.Name, p, f)
 			checkBounds(t, m.Name, p, f)
+			checkLength(t, m.Name, p, f)
 			checkDefault(t, m.Name, p, f)
 			if m.Name == "rule" {
-				checkUnlimited(t, f)
+				checkUnlimited(t, f, m)
 			}
 		}
 		for _, tag := range tags(p.spec) {
@@ -134,6 +137,14 @@ func checkMessage(t *testing.T, name string, message protoreflect.MessageDescrip
 			if i%2 == 1 {
 				words = append(words, `"`+value+`"`)
 			}
+		}
+	}
+	if most := longest(f); most > 0 {
+		words = append(words, strconv.Itoa(most))
+	}
+	for _, a := range algorithms.Names() {
+		if f.Type != "name" && strings.Contains(f.Bounds, "`"+a+"`") {
+			words = append(words, a)
 		}
 	}
 	for _, word := range words {
@@ -235,6 +246,35 @@ func checkBounds(t *testing.T, m string, p place, f rules.Field) {
 	}
 }
 
+// longest returns how many bytes the bounds of a text permit, or 0 if they do not say.
+func longest(f rules.Field) int {
+	found := regexp.MustCompile(`(?:^|; )(\d+) bytes`).FindStringSubmatch(f.Bounds)
+	if found == nil {
+		return 0
+	}
+	most, _ := strconv.Atoi(found[1]) // of digits alone
+	return most
+}
+
+// checkLength asks for the longest text within the bounds, and for one that is a byte longer.
+func checkLength(t *testing.T, m string, p place, f rules.Field) {
+	t.Helper()
+	most := longest(f)
+	if most == 0 {
+		if f.Type == "text" {
+			t.Errorf("%s.%s: its Bounds in rules/format.go lack the length, such as 128 bytes", m, f.Key)
+		}
+		return
+	}
+	if _, err := parseRule(m, p, f.Key, strings.Repeat("a", most)); err != nil {
+		t.Errorf("%s.%s: %d bytes are within its bounds, and the decoder says %v", m, f.Key, most, err)
+	}
+	want := fmt.Sprintf("has %d bytes, not ", most+1)
+	if _, err := parseRule(m, p, f.Key, strings.Repeat("a", most+1)); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%s.%s: %d bytes are beyond its bounds, and the decoder does not say that it %s... to %d, but: %v", m, f.Key, most+1, want, most, err)
+	}
+}
+
 // checkDefault compares a rule with the default of a key, if that can be written down, with one without the key.
 func checkDefault(t *testing.T, m string, p place, f rules.Field) {
 	t.Helper()
@@ -256,14 +296,20 @@ func checkDefault(t *testing.T, m string, p place, f rules.Field) {
 	}
 }
 
-// checkUnlimited says whether a rule that is unlimited may have a key: it may not have those that say how to count.
-func checkUnlimited(t *testing.T, f rules.Field) {
+// checkUnlimited says whether a rule that is unlimited may have a key: it may have those that the bounds of unlimited
+// name, and none that says how to count.
+func checkUnlimited(t *testing.T, f rules.Field, rule rules.Mapping) {
 	t.Helper()
 	if slices.Contains([]string{"id", "unlimited"}, f.Key) {
 		return
 	}
-	permitted := slices.Contains([]string{"when", "replaces", "enabled"}, f.Key)
-	if _, err := parse(fmt.Sprintf("{id: tested, unlimited: true, %s: %s}", f.Key, f.Example)); (err == nil) != permitted {
-		t.Errorf("rule.%s: with unlimited: true, permitted is %v, and the decoder says %v: see counting in rules/format.go", f.Key, permitted, err)
+	unlimited := rule.Fields[slices.IndexFunc(rule.Fields, func(f rules.Field) bool { return f.Key == "unlimited" })]
+	permitted := strings.Contains(unlimited.Bounds, "`"+f.Key+"`")
+	_, err := parse(fmt.Sprintf("{id: tested, unlimited: true, %s: %s}", f.Key, f.Example))
+	switch {
+	case permitted && err != nil:
+		t.Errorf("rule.%s: the Bounds of unlimited in rules/format.go permit it, and the decoder says %v", f.Key, err)
+	case !permitted && err == nil:
+		t.Errorf("rule.%s: the decoder permits it with unlimited: true: declare it with counting in rules/format.go if it says how to count, or else name it in the Bounds of unlimited there", f.Key)
 	}
 }

@@ -261,3 +261,23 @@ rules: [{id: moved, limits: [{limit: 1, window: 1s}]}]
 		t.Errorf("%d removed", len(all.Removed))
 	}
 }
+
+// TestSomeSpecHasEachKey holds that properties of rules are tried with every key.
+func TestSomeSpecHasEachKey(t *testing.T) {
+	drawn := make(map[string]bool)
+	generated := rapid.Custom(someDocuments)
+	for seed := range 100 {
+		for _, doc := range generated.Example(seed) {
+			for _, s := range doc.Rules {
+				for _, key := range differing(Spec{}, s) {
+					drawn[key] = true
+				}
+			}
+		}
+	}
+	for _, k := range ruleKeys {
+		if !drawn[k.Key] {
+			t.Errorf("rule.%s: missing in someSpec or someCounting, in rules/documents_harness_test.go", k.Key)
+		}
+	}
+}

@@ -39,7 +39,8 @@ var (
 		"10.0.0.0/24", "10.0.0.1/32", "255.255.255.255/32", "::/0", "2001:db8::/32", "2001:db8::/64", "2001:db8::2/127", "fe80::/10"}
 )
 
-var someLimits = []LimitSpec{
+// someLimits has the forms of a limit, and each algorithm.
+var someLimits = slices.Concat([]LimitSpec{
 	{Limit: 9, Window: "1h"},
 	{Limit: 9, Window: "3600s", Algorithm: "sliding_window"},
 	{Limit: 9, Window: "1s", Algorithm: "fixed_window"},
@@ -50,9 +51,13 @@ var someLimits = []LimitSpec{
 	{Limit: 9, Calendar: &CalendarSpec{Calendar: "quarter", Timezone: "UTC", Anchor: 5}, Algorithm: "fixed_window"},
 	{Limit: 9, Window: "1s", Buckets: 60, Algorithm: "sliding_window_buckets"},
 	{Limit: 9, Window: "1s", Buckets: 7, Algorithm: "sliding_window_buckets"},
-	{Limit: 9, Window: "1s", Algorithm: "sliding_window_log"},
-	{Limit: 9, Window: "1s", Algorithm: "leaky_bucket"},
-	{Limit: 9, Window: "1s", Algorithm: "gcra"},
+}, limitPerAlgorithm())
+
+func limitPerAlgorithm() (all []LimitSpec) {
+	for _, name := range algorithms.Names() {
+		all = append(all, LimitSpec{Limit: 9, Window: "2s", Algorithm: name})
+	}
+	return all
 }
 
 func someRequest(t *rapid.T) *Request {

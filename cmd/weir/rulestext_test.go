@@ -65,7 +65,7 @@ func TestListShowsEachField(t *testing.T) {
 			}
 			with := row(func(r *weirv1.Rule) { setSample(tc.parent(r).ProtoReflect(), f) })
 			if with == without || with == none {
-				t.Errorf("weir rules list does not show %s", f.FullName())
+				t.Errorf("weir rules list does not show %s: missing in cmd/weir/rulestext.go", f.FullName())
 			}
 		}
 	}

@@ -510,7 +510,8 @@ func (x *AttributeSet) GetAttributes() []string {
 // Limit is one limit of a rule.
 type Limit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How many tokens a window has, 0 to 2147483648; 0 denies always.
+	// How many tokens a window has, 0 to 2147483648, of sliding_window_log to 10000; 0 denies
+	// always.
 	Limit uint32 `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`
 	// The window as a duration, such as "10s", "1h30m" or "7d": "10ms" to "366d".
 	// Excludes calendar.
