@@ -81,8 +81,8 @@ func (s *ConfigServer) UpdateRateLimit(ctx context.Context, req *weirv1.UpdateRa
 	return s.put(ctx, domain, spec.ID, rules.Update(domain, spec, req.GetRateLimit().GetRevision()))
 }
 
-// change is store.Change with bounds and with statuses for errors.
-func (s *ConfigServer) change(ctx context.Context, dry bool, edit rules.Edit) (old, next *rules.State, err error) {
+// changeRules is store.Change with bounds and with statuses for errors.
+func (s *ConfigServer) changeRules(ctx context.Context, dry bool, edit rules.Edit) (old, next *rules.State, err error) {
 	release, err := s.startWriting()
 	if err != nil {
 		return nil, nil, err
@@ -105,7 +105,7 @@ func (s *ConfigServer) startWriting() (release func(), err error) {
 
 // put makes a change and returns the rule as it is then.
 func (s *ConfigServer) put(ctx context.Context, domain, id string, edit rules.Edit) (*weirv1.RateLimit, error) {
-	_, next, err := s.change(ctx, false, edit)
+	_, next, err := s.changeRules(ctx, false, edit)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func (s *ConfigServer) DeleteRateLimit(ctx context.Context, req *weirv1.DeleteRa
 	if err := mayChange(ctx, domain); err != nil {
 		return nil, err
 	}
-	_, next, err := s.change(ctx, false, rules.Delete(domain, req.GetId(), req.GetRevision()))
+	_, next, err := s.changeRules(ctx, false, rules.Delete(domain, req.GetId(), req.GetRevision()))
 	switch {
 	case status.Code(err) == codes.InvalidArgument:
 		// The request is fine; what is left without the rule is not.
@@ -235,7 +235,7 @@ func (s *ConfigServer) ApplyRules(ctx context.Context, req *weirv1.ApplyRulesReq
 	if req.ExpectedRevision != nil {
 		edit = edit.At(req.GetExpectedRevision())
 	}
-	old, next, err := s.change(ctx, req.GetDryRun(), edit)
+	old, next, err := s.changeRules(ctx, req.GetDryRun(), edit)
 	if err != nil {
 		return nil, err
 	}

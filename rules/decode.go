@@ -152,8 +152,8 @@ func firstIn(line int) string {
 	return fmt.Sprintf(", first in line %d", line)
 }
 
-// names is list for texts of which none may stand twice.
-func (d *decoder) names(n *yaml.Node, at problem.Path, least, most int, each func(n *yaml.Node, at problem.Path, s string)) {
+// distinct is list for texts of which none may stand twice.
+func (d *decoder) distinct(n *yaml.Node, at problem.Path, least, most int, each func(n *yaml.Node, at problem.Path, s string)) {
 	lines := make(map[string]int)
 	d.list(n, at, least, most, func(n *yaml.Node, at problem.Path) {
 		s, ok := d.text(n, at)

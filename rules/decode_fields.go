@@ -64,7 +64,7 @@ func (d *decoder) per(n *yaml.Node, at problem.Path, r *Rule) {
 }
 
 func (d *decoder) perSet(n *yaml.Node, at problem.Path, least int) (set []string) {
-	d.names(n, at, least, maxPer, func(n *yaml.Node, at problem.Path, s string) {
+	d.distinct(n, at, least, maxPer, func(n *yaml.Node, at problem.Path, s string) {
 		set = append(set, d.attribute(n, at, s))
 	})
 	slices.Sort(set)
@@ -87,7 +87,7 @@ func (d *decoder) condition(n *yaml.Node, at problem.Path, attribute string) Con
 	case yaml.MappingNode:
 		readMapping(d, n, at, conditionFields, &c)
 	case yaml.SequenceNode:
-		d.names(n, at, 1, maxList, func(n *yaml.Node, at problem.Path, s string) {
+		d.distinct(n, at, 1, maxList, func(n *yaml.Node, at problem.Path, s string) {
 			if s == "*" {
 				d.problem(n, at, `"*" fits every value; write it alone instead of a list`)
 				return
@@ -194,7 +194,7 @@ func (d *decoder) durability(n *yaml.Node, at problem.Path, r *Rule) {
 }
 
 func (d *decoder) replaces(n *yaml.Node, at problem.Path, r *Rule) {
-	d.names(n, at, 1, maxReplaces, func(n *yaml.Node, at problem.Path, id string) {
+	d.distinct(n, at, 1, maxReplaces, func(n *yaml.Node, at problem.Path, id string) {
 		r.Replaces = append(r.Replaces, id)
 		d.refer(n, at, r, id, false)
 	})

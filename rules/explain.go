@@ -107,7 +107,7 @@ func (c *Condition) mismatch(req *Request) string {
 // applying, or nothing.
 func dropped(r *Rule, matching []*Rule) string {
 	by := func(r *Rule) *Rule { // one that replaces r, or nil
-		i := slices.IndexFunc(matching, func(other *Rule) bool { return slices.Contains(other.replaces, r) })
+		i := slices.IndexFunc(matching, func(other *Rule) bool { return slices.Contains(other.replacedRules, r) })
 		if i < 0 {
 			return nil
 		}

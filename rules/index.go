@@ -71,7 +71,7 @@ func newIndex(rules []*Rule) *index {
 		}
 		ix.ip = ix.ip || r.looksAtIP()
 		ix.ipText = ix.ipText || slices.ContainsFunc(r.When, readsAddress)
-		ix.linked = ix.linked || r.Unlimited || len(r.replaces) > 0 || r.parent != nil
+		ix.linked = ix.linked || r.Unlimited || len(r.replacedRules) > 0 || r.parent != nil
 	}
 	f := filing{attributes: make(map[string]*attributeFiling), whens: make(map[string]*unseen)}
 	uses := countUses(subjects)

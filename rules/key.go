@@ -43,7 +43,7 @@ func (r *Rule) kind(set []string, salts []uint64, above []int64) *kind {
 		per: set, ip: slices.Index(set, IPAttribute), bits: r.IPv6Prefix, salts: salts,
 		plain:     !r.Unlimited && r.Mode.Kind != Soft && r.Enforce == 100,
 		unlimited: r.Unlimited, blocks: r.blocks(), enforce: r.Enforce,
-		mode: r.Mode.Kind, above: above, replaces: r.replaces, parent: r.parent,
+		mode: r.Mode.Kind, above: above, replaces: r.replacedRules, parent: r.parent,
 	}
 	for _, attribute := range set[min(1, len(set)):] {
 		k.more = append(k.more, string(counter.AppendText(nil, attribute)))

@@ -36,7 +36,7 @@ func (l *loader) link() {
 			ref.from.parent = ref.to
 			parents.add(ref)
 		default:
-			ref.from.replaces = append(ref.from.replaces, ref.to)
+			ref.from.replacedRules = append(ref.from.replacedRules, ref.to)
 			replaces.add(ref)
 		}
 	}

@@ -70,8 +70,8 @@ type Rule struct {
 
 	// Set by link:
 
-	replaces []*Rule // Replaces
-	parent   *Rule   // Mode.Parent
+	replacedRules []*Rule // Replaces
+	parent        *Rule   // Mode.Parent
 }
 
 // blocks says whether a limit is 0.

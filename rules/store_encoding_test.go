@@ -99,7 +99,7 @@ func TestStoredRulesThatNeverMatch(t *testing.T) {
 			t.Fatal(err)
 		}
 		old := strings.Replace(string(data), `"id":"a",`, `"id":"a","when":{"ip":{"any_of":["localhost"]}},"per":[["identifier"]],`, 1)
-		b := &backend{Rules: inmemory.Rules{Value: wrap(t, storedMark+storedFormat+"\n", []byte(old)), Revision: 1}}
+		b := &memoryBackend{Rules: inmemory.Rules{Value: wrap(t, storedMark+storedFormat+"\n", []byte(old)), Revision: 1}}
 		s := b.open(t)
 		if got := briefState(s.State()); got != "5 d/a=1@5" || s.said("WARN rules: test: rule") != 2 {
 			t.Errorf("in force: %s", got)
@@ -123,7 +123,7 @@ func TestStoredNamesInvalidInPaths(t *testing.T) {
 			t.Fatal(err)
 		}
 		old := strings.ReplaceAll(string(data), `"a"`, `"a//b"`)
-		b := &backend{Rules: inmemory.Rules{Value: wrap(t, storedMark+storedFormat+"\n", []byte(old)), Revision: 1}}
+		b := &memoryBackend{Rules: inmemory.Rules{Value: wrap(t, storedMark+storedFormat+"\n", []byte(old)), Revision: 1}}
 		s := b.open(t)
 		if got := briefState(s.State()); got != "5 d/a//b=1@5" || s.said("cannot stand in a path") != 1 {
 			t.Errorf("in force: %s", got)

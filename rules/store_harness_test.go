@@ -17,8 +17,8 @@ import (
 
 const testMaxSize = 1 << 20
 
-// backend is a Backend in memory, whose stores hear of every change.
-type backend struct {
+// memoryBackend is a Backend in memory, whose stores hear of every change.
+type memoryBackend struct {
 	inmemory.Rules
 	known []byte // by the stores that are opened
 }
@@ -31,13 +31,13 @@ type runningStore struct {
 	sets []*Set // that OnChange was called with
 }
 
-func (b *backend) config(r *runningStore) StoreConfig {
+func (b *memoryBackend) config(r *runningStore) StoreConfig {
 	r.logs, r.reg = make(logs, 1000), prometheus.NewRegistry()
 	return StoreConfig{Backend: b, Name: "test", Node: "n1:9090", MaxSize: testMaxSize, Known: b.known, Logger: slog.New(r.logs), Metrics: r.reg}
 }
 
 // open runs a store. It must be called in a bubble.
-func (b *backend) open(t *testing.T) *runningStore {
+func (b *memoryBackend) open(t *testing.T) *runningStore {
 	t.Helper()
 	r := &runningStore{}
 	s, err := OpenStore(t.Context(), b.config(r))

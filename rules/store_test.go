@@ -20,7 +20,7 @@ import (
 
 func TestStoreChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &backend{}
+		b := &memoryBackend{}
 		s, other := b.open(t), b.open(t)
 		if s.Set().Len() != 0 || s.Set().Revision() != emptyRevision || s.State().Revision != 0 {
 			t.Errorf("before the first change: %s", briefState(s.State()))
@@ -100,7 +100,7 @@ func TestStoreChanges(t *testing.T) {
 // Any number of concurrent changes, through any nodes, lose none.
 func TestStoreConcurrentCreates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &backend{}
+		b := &memoryBackend{}
 		stores := []*runningStore{b.open(t), b.open(t), b.open(t)}
 		const each = 20
 		var wait sync.WaitGroup
@@ -130,7 +130,7 @@ func TestStoreConcurrentCreates(t *testing.T) {
 
 func TestStoreGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &backend{}
+		b := &memoryBackend{}
 		s := b.open(t)
 		s.change(t, Create("d", spec("a", 1)))
 		n := int64(1)
@@ -158,7 +158,7 @@ func TestStoreRefuses(t *testing.T) {
 	for want, value := range badValues(t) {
 		synctest.Test(t, func(t *testing.T) {
 			good := stored(t, 5, spec("a", 1))
-			b := &backend{Rules: inmemory.Rules{Value: good, Revision: 1}}
+			b := &memoryBackend{Rules: inmemory.Rules{Value: good, Revision: 1}}
 			s := b.open(t)
 			before := s.State()
 			b.Put(value)
@@ -189,7 +189,7 @@ func TestStoreRefuses(t *testing.T) {
 			if value == nil {
 				return
 			}
-			if _, err := OpenStore(t.Context(), (&backend{Rules: inmemory.Rules{Value: value}}).config(&runningStore{})); strings.Contains(want, "etcd") != (err == nil) {
+			if _, err := OpenStore(t.Context(), (&memoryBackend{Rules: inmemory.Rules{Value: value}}).config(&runningStore{})); strings.Contains(want, "etcd") != (err == nil) {
 				t.Errorf("%s: a node that starts: %v", want, err)
 			}
 		})
@@ -200,7 +200,7 @@ func TestStoreRefuses(t *testing.T) {
 func TestStoreIsGoodAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		good := stored(t, 5, spec("a", 1))
-		b := &backend{Rules: inmemory.Rules{Value: good, Revision: 1}}
+		b := &memoryBackend{Rules: inmemory.Rules{Value: good, Revision: 1}}
 		s := b.open(t)
 		before := s.State()
 		b.Put([]byte("bad"))
@@ -224,7 +224,7 @@ func TestStoreKnowsNewerRules(t *testing.T) {
 		"test: etcd was restored: it has another revision 5 of the rules":          stored(t, 5, spec("a", 4)),
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			b := &backend{inmemory.Rules{Value: value, Revision: 1}, known}
+			b := &memoryBackend{inmemory.Rules{Value: value, Revision: 1}, known}
 			s := b.open(t)
 			b.Put(value)
 			synctest.Wait()
@@ -247,7 +247,7 @@ func TestStoreWritesLostRulesAgain(t *testing.T) {
 	known := stored(t, 5, spec("a", 5))
 	for name, value := range map[string][]byte{"gone": nil, "older": stored(t, 4, spec("a", 4)), "another": stored(t, 5, spec("a", 4))} {
 		synctest.Test(t, func(t *testing.T) {
-			b := &backend{inmemory.Rules{Value: value, Revision: 1}, known}
+			b := &memoryBackend{inmemory.Rules{Value: value, Revision: 1}, known}
 			s := b.open(t)
 			same := func(old *State) ([]Document, error) { return old.Set.Documents(), nil }
 			if _, next, err := s.Change(t.Context(), true, same); err != nil || next.Revision != 6 || !bytes.Equal(b.Value, value) {
@@ -274,7 +274,7 @@ func TestStoreKnowsOlderRules(t *testing.T) {
 		"older": stored(t, 4, spec("a", 4)), "same": value, "unreadable": []byte("known"), "none": nil,
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			b := &backend{inmemory.Rules{Value: value, Revision: 1}, known}
+			b := &memoryBackend{inmemory.Rules{Value: value, Revision: 1}, known}
 			s := b.open(t)
 			if s.Err() != nil || briefState(s.State()) != "5 d/a=5@5" || s.metric(t, "weir_rules_last_load_success") != 1 {
 				t.Errorf("%s: Err is %v, in force is %s", name, s.Err(), briefState(s.State()))
@@ -288,7 +288,7 @@ func TestStoreKnowsOlderRules(t *testing.T) {
 
 func TestStoreWithoutBackend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &backend{}
+		b := &memoryBackend{}
 		s := b.open(t)
 		s.change(t, Create("d", spec("a", 1)))
 		b.Err = errors.New("etcd is unreachable")
@@ -315,7 +315,7 @@ func TestStoreWithoutBackend(t *testing.T) {
 
 func TestStoreBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := (&backend{}).open(t)
+		s := (&memoryBackend{}).open(t)
 		s.cfg.MaxSize = 200
 		_, _, err := s.Change(t.Context(), false, Create("d", Spec{ID: "a", Limits: []LimitSpec{{Limit: 1, Window: "1s"}}, When: map[string]ConditionSpec{
 			"x": {AnyOf: []string{"3fa8c1", "91b7e2", "c05d44", "77aa10", "e6f3b9", "18cd52", "5b0e97", "d2a46c", "40f8e1", "ab93d7"}},
@@ -350,7 +350,7 @@ func TestFileRefusesChanges(t *testing.T) {
 // Reread reads what the registry has not told.
 func TestRereadStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &backend{Rules: inmemory.Rules{Value: stored(t, 5, spec("a", 1)), Revision: 1}}
+		b := &memoryBackend{Rules: inmemory.Rules{Value: stored(t, 5, spec("a", 1)), Revision: 1}}
 		s := b.open(t)
 		b.Deaf = true
 		b.Put(stored(t, 6, spec("a", 2)))

@@ -17,8 +17,8 @@ import (
 	"unicode/utf8"
 )
 
-// source counts events of one rule as the API does, and draws by a Pace.
-type source struct {
+// countingSource counts events of one rule as the API does, and draws by a Pace.
+type countingSource struct {
 	pace   *Pace
 	counts [Outcomes]atomic.Uint64
 	next   [Outcomes]atomic.Uint64
@@ -32,8 +32,8 @@ func (u user) KeyAttributes() []Attribute {
 	return []Attribute{{Key: "user", Value: fmt.Sprint(uint64(u))}}
 }
 
-func newSource(r *Recorder, name string) *source {
-	s := &source{pace: r.Assign([]Name{{"default", name}})[0].NewPace()}
+func newSource(r *Recorder, name string) *countingSource {
+	s := &countingSource{pace: r.Assign([]Name{{"default", name}})[0].NewPace()}
 	for i := range s.next {
 		s.next[i].Store(1)
 	}
@@ -41,7 +41,7 @@ func newSource(r *Recorder, name string) *source {
 }
 
 // event counts an event of a key, whose outcome is also its order.
-func (s *source) event(r *Recorder, id uint64, o Order) {
+func (s *countingSource) event(r *Recorder, id uint64, o Order) {
 	number := s.counts[o].Add(1)
 	at := int64(r.now())
 	if number < s.next[o].Load() && at < s.renew.Load() {
@@ -264,9 +264,9 @@ func TestBudget(t *testing.T) {
 		for i := range 200 {
 			names = append(names, Name{"d", fmt.Sprint(i)})
 		}
-		var sources []*source
+		var sources []*countingSource
 		for _, g := range r.Assign(names) {
-			s := &source{pace: g.NewPace()}
+			s := &countingSource{pace: g.NewPace()}
 			for i := range s.next {
 				s.next[i].Store(1)
 			}

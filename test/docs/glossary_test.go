@@ -26,7 +26,7 @@ var strangeTerms = []string{
 	"replica", "standby", "tenure", "token lease", "undecided", "view", "witness",
 }
 
-var strangeTerm = regexp.MustCompile(`(?i)\b(` + strings.Join(strangeTerms, "|") + `)(?:s|es)?\b`)
+var strangeTermPattern = regexp.MustCompile(`(?i)\b(` + strings.Join(strangeTerms, "|") + `)(?:s|es)?\b`)
 
 // otherSense finds words that are no terms: the owner of a file, and the instant from which Unix counts.
 var otherSense = regexp.MustCompile(`(?i)only (?:its|their) owner|(?:its|their) owner (?:can|only)|owner of the directory|the epoch: minutes|or epoch \(Unix`)
@@ -204,7 +204,7 @@ func badLinks(text, anchor string, sections map[string]string, linked map[string
 // termsOf returns the strange terms that a text uses, each as often as it does.
 func termsOf(text string) (terms []string) {
 	text = otherSense.ReplaceAllString(text, "")
-	for _, m := range strangeTerm.FindAllStringSubmatch(text, -1) {
+	for _, m := range strangeTermPattern.FindAllStringSubmatch(text, -1) {
 		terms = append(terms, strings.ToLower(m[1]))
 	}
 	return terms

@@ -53,7 +53,7 @@ func Run(p Plan, hooks Hooks) (*Result, error) {
 	for id, by := range p.Clocks {
 		w.setClock(id, by)
 	}
-	if err := w.begins(p); err != nil {
+	if err := w.startNodes(p); err != nil {
 		return nil, err
 	}
 	r := &Result{Plan: p, Timeline: w.Timeline, Records: newAnswers()}
@@ -77,8 +77,8 @@ func Run(p Plan, hooks Hooks) (*Result, error) {
 	return r, nil
 }
 
-// begins starts the first nodes, and gives them their rules.
-func (w *World) begins(p Plan) error {
+// startNodes starts the first nodes, and gives them their rules.
+func (w *World) startNodes(p Plan) error {
 	if err := w.place(p.Seed); err != nil {
 		return err
 	}

@@ -53,7 +53,7 @@ func inWorld(t *testing.T, test func(t *testing.T, w *World)) {
 			t.Fatal(err)
 		}
 		defer w.Close()
-		if err := w.begins(Plan{Start: []string{"a", "b", "c"}}); err != nil {
+		if err := w.startNodes(Plan{Start: []string{"a", "b", "c"}}); err != nil {
 			t.Fatal(err)
 		}
 		test(t, w)
@@ -123,7 +123,7 @@ func TestTwoOwnersAreFound(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer w.Close()
-		if err := w.begins(Plan{Start: []string{"a", "b", "c"}}); err != nil {
+		if err := w.startNodes(Plan{Start: []string{"a", "b", "c"}}); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
