@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
@@ -81,6 +82,8 @@ type Ownership struct {
 	gathering   bool          // a goroutine asks the standbys what they have granted
 	resumed     chan struct{} // closed when this node may decide again, and then another one
 	admission   *admission
+
+	sendsDecisions chan struct{} // has room for the streams of StreamDecisions
 }
 
 // OwnershipConfig says what Ownership works with. Every field is required.
@@ -112,6 +115,9 @@ type OwnershipConfig struct {
 	Top *topkeys.Recorder
 	// Events returns what has happened at this node, the newest first; nil for nothing. It is called with no lock held.
 	Events func(ctx context.Context) []Event
+	// Decisions returns the lines of this node's decision log since an instant. The error has a status code and says what the log
+	// lacks. Nil is no log. It is called with no lock held.
+	Decisions func(since time.Time) (io.ReadCloser, error)
 
 	Logger  *slog.Logger
 	Metrics prometheus.Registerer
@@ -168,6 +174,7 @@ func NewOwnership(c OwnershipConfig, partitions int) *Ownership {
 		outbox:          make(map[uint32]outgoing),
 		cohort:          new(errgroup.Group),
 		resumed:         make(chan struct{}),
+		sendsDecisions:  make(chan struct{}, decisionStreams),
 	}
 	if k.State == nil {
 		k.State = func() State { return Ready }

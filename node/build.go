@@ -312,15 +312,16 @@ func (n *node) keep(params cluster.Params, denialLeases *cluster.DenialLeases) {
 		Refound: func(ctx context.Context, view uint64, partitions []uint32) error {
 			return n.membership.Refound(ctx, view, partitions)
 		},
-		Adopted: func(v *cluster.View) { n.state.Keep(func(k *etcd.Known) { k.View = v }) },
-		State:   n.readiness,
-		Load:    n.loads.load,
-		Renewed: func() time.Time { return n.registry.Status().Renewed },
-		Dial:    n.dial,
-		Top:     n.top,
-		Events:  n.ownEvents,
-		Logger:  n.log,
-		Metrics: n.metrics,
+		Adopted:   func(v *cluster.View) { n.state.Keep(func(k *etcd.Known) { k.View = v }) },
+		State:     n.readiness,
+		Load:      n.loads.load,
+		Renewed:   func() time.Time { return n.registry.Status().Renewed },
+		Dial:      n.dial,
+		Top:       n.top,
+		Events:    n.ownEvents,
+		Decisions: n.ownDecisions,
+		Logger:    n.log,
+		Metrics:   n.metrics,
 	}, params.Ring.Partitions)
 	if n.network.Built != nil {
 		n.network.Built(n.ownership)

@@ -230,8 +230,10 @@ func TestDecisionLogOfEnvoyIsReplayed(t *testing.T) {
 				t.Fatal(err)
 			}
 			res := run.Result()
-			if res.Allowed+res.Denied != calls || len(res.Differing) > 0 || len(res.Skipped) > 0 {
-				t.Errorf("%d lines, %d allowed, %d denied, skipped %v, differing %v", res.Lines, res.Allowed, res.Denied, res.Skipped, res.Differing)
+			// Buckets cannot be given back exactly, as calls are that quotas deny; the result says so of these lines.
+			if res.Allowed+res.Denied != calls || len(res.Differing) > 0 && !mode.quota || res.Unexplained > 0 || len(res.Skipped) > 0 {
+				t.Errorf("%d lines, %d allowed, %d denied, skipped %v, differing %v, inexact %v, %d unexplained",
+					res.Lines, res.Allowed, res.Denied, res.Skipped, res.Differing, res.Inexact, res.Unexplained)
 			}
 			if mode.shadow != (res.Denied == 0) || !mode.shadow && (res.Allowed < calls/20 || res.Denied < calls/20) {
 				t.Errorf("it tries too little: %d allowed, %d denied", res.Allowed, res.Denied)

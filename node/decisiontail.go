@@ -61,11 +61,11 @@ func (o *Options) lacksDecisions() string {
 	return ""
 }
 
-// hourOfDecisions returns the lines of the decision log since an instant. The error has a status code and says what the log lacks.
-func (n *node) hourOfDecisions(since time.Time) (io.ReadCloser, error) {
+// ownDecisions returns the lines of this node's decision log since an instant. The error has a status code and says what the log lacks.
+func (n *node) ownDecisions(since time.Time) (io.ReadCloser, error) {
 	o := &n.opts
 	if lacks := o.lacksDecisions(); lacks != "" {
-		return nil, status.Errorf(codes.FailedPrecondition, "this node %s; %s", lacks, howToLogDecisions)
+		return nil, status.Error(codes.FailedPrecondition, lacks)
 	}
 	all := &openFiles{}
 	err := all.open(o.DecisionLog, since)

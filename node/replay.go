@@ -35,12 +35,12 @@ const (
 // replayer replays logs for the dashboard.
 type replayer struct {
 	state     func() *rules.State
-	decisions func(since time.Time) (io.ReadCloser, error)
+	decisions func(ctx context.Context, since time.Time) (*hourLog, error)
 	running   chan struct{} // has room for one
 	most      int64         // bytes of a log, unpacked
 }
 
-func newReplayer(state func() *rules.State, decisions func(since time.Time) (io.ReadCloser, error)) *replayer {
+func newReplayer(state func() *rules.State, decisions func(ctx context.Context, since time.Time) (*hourLog, error)) *replayer {
 	return &replayer{state: state, decisions: decisions, running: make(chan struct{}, 1), most: maxReplayBytes}
 }
 
@@ -55,9 +55,9 @@ func (p *replayer) Replay(ctx context.Context, b ui.Backtest) (_ *ui.BacktestRes
 	ctx, cancel := context.WithTimeout(ctx, replayTimeout)
 	defer cancel()
 	begun := time.Now()
+	var hour *hourLog
 	if b.Log == nil {
-		hour, err := p.decisions(begun.Add(-time.Hour))
-		if err != nil {
+		if hour, err = p.decisions(ctx, begun.Add(-time.Hour)); err != nil {
 			return nil, err
 		}
 		defer func() { _ = hour.Close() }() // it is read only
@@ -81,6 +81,9 @@ func (p *replayer) Replay(ctx context.Context, b ui.Backtest) (_ *ui.BacktestRes
 		}
 	}
 	result := resultOf(found)
+	if hour != nil {
+		notes = append(notes, hour.notes()...)
+	}
 	result.Notes, result.Took = append(notes, result.Notes...), time.Since(begun)
 	return result, nil
 }

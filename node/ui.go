@@ -15,7 +15,7 @@ import (
 // newUI makes the dashboard, which all HTTP servers of this node share. At which ports it is served is said where the
 // roles of its paths are.
 func (n *node) newUI(h ring.Hasher) (err error) {
-	replays := newReplayer(n.rules.State, n.hourOfDecisions)
+	replays := newReplayer(n.rules.State, n.clusterDecisions)
 	n.ui, err = ui.New(ui.Config{
 		API: api.InProcess(n.limiter, n.config, n, n.access),
 		Own: api.InProcess(n.limiter, n.config, n, nil),

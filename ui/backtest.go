@@ -43,7 +43,7 @@ type Backtest struct {
 	// Format, Domain and Map are as the flags of weir simulate.
 	Format, Domain string
 	Map            []string
-	// Log is read to its end. Nil: the last hour of the decision log of this node.
+	// Log is read to its end. Nil: the last hour of the decision logs of all nodes.
 	Log io.Reader
 }
 

@@ -82,6 +82,107 @@ func (ReplicaState) EnumDescriptor() ([]byte, []int) {
 	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{0}
 }
 
+// StreamDecisionsRequest asks for lines of a decision log.
+type StreamDecisionsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The caller and the node that it calls.
+	Caller *Caller `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
+	// The instant of the first line, in Unix nanoseconds.
+	Since         int64 `protobuf:"varint,2,opt,name=since,proto3" json:"since,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StreamDecisionsRequest) Reset() {
+	*x = StreamDecisionsRequest{}
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StreamDecisionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StreamDecisionsRequest) ProtoMessage() {}
+
+func (x *StreamDecisionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StreamDecisionsRequest.ProtoReflect.Descriptor instead.
+func (*StreamDecisionsRequest) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *StreamDecisionsRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
+func (x *StreamDecisionsRequest) GetSince() int64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
+// StreamDecisionsResponse has a piece of a decision log.
+type StreamDecisionsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Bytes of the log, at most 64 KiB. A line may go on in the next message.
+	Lines         []byte `protobuf:"bytes,1,opt,name=lines,proto3" json:"lines,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StreamDecisionsResponse) Reset() {
+	*x = StreamDecisionsResponse{}
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StreamDecisionsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StreamDecisionsResponse) ProtoMessage() {}
+
+func (x *StreamDecisionsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StreamDecisionsResponse.ProtoReflect.Descriptor instead.
+func (*StreamDecisionsResponse) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *StreamDecisionsResponse) GetLines() []byte {
+	if x != nil {
+		return x.Lines
+	}
+	return nil
+}
+
 // ListEventsRequest asks for events.
 type ListEventsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -93,7 +194,7 @@ type ListEventsRequest struct {
 
 func (x *ListEventsRequest) Reset() {
 	*x = ListEventsRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[0]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -105,7 +206,7 @@ func (x *ListEventsRequest) String() string {
 func (*ListEventsRequest) ProtoMessage() {}
 
 func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[0]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -118,7 +219,7 @@ func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEventsRequest.ProtoReflect.Descriptor instead.
 func (*ListEventsRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{0}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *ListEventsRequest) GetCaller() *Caller {
@@ -139,7 +240,7 @@ type ListEventsResponse struct {
 
 func (x *ListEventsResponse) Reset() {
 	*x = ListEventsResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[1]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -151,7 +252,7 @@ func (x *ListEventsResponse) String() string {
 func (*ListEventsResponse) ProtoMessage() {}
 
 func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[1]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -164,7 +265,7 @@ func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEventsResponse.ProtoReflect.Descriptor instead.
 func (*ListEventsResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{1}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ListEventsResponse) GetEvents() []*Event {
@@ -199,7 +300,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[2]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -211,7 +312,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[2]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -224,7 +325,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{2}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Event) GetTime() int64 {
@@ -302,7 +403,7 @@ type ListTopKeysRequest struct {
 
 func (x *ListTopKeysRequest) Reset() {
 	*x = ListTopKeysRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[3]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -314,7 +415,7 @@ func (x *ListTopKeysRequest) String() string {
 func (*ListTopKeysRequest) ProtoMessage() {}
 
 func (x *ListTopKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[3]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -327,7 +428,7 @@ func (x *ListTopKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTopKeysRequest.ProtoReflect.Descriptor instead.
 func (*ListTopKeysRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{3}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ListTopKeysRequest) GetCaller() *Caller {
@@ -382,7 +483,7 @@ type ListTopKeysResponse struct {
 
 func (x *ListTopKeysResponse) Reset() {
 	*x = ListTopKeysResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[4]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -394,7 +495,7 @@ func (x *ListTopKeysResponse) String() string {
 func (*ListTopKeysResponse) ProtoMessage() {}
 
 func (x *ListTopKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[4]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -407,7 +508,7 @@ func (x *ListTopKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTopKeysResponse.ProtoReflect.Descriptor instead.
 func (*ListTopKeysResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{4}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ListTopKeysResponse) GetKeys() []*TopKey {
@@ -453,7 +554,7 @@ type UnlistedOfRule struct {
 
 func (x *UnlistedOfRule) Reset() {
 	*x = UnlistedOfRule{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[5]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -465,7 +566,7 @@ func (x *UnlistedOfRule) String() string {
 func (*UnlistedOfRule) ProtoMessage() {}
 
 func (x *UnlistedOfRule) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[5]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -478,7 +579,7 @@ func (x *UnlistedOfRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnlistedOfRule.ProtoReflect.Descriptor instead.
 func (*UnlistedOfRule) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{5}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *UnlistedOfRule) GetDomain() string {
@@ -525,7 +626,7 @@ type TopKey struct {
 
 func (x *TopKey) Reset() {
 	*x = TopKey{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[6]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -537,7 +638,7 @@ func (x *TopKey) String() string {
 func (*TopKey) ProtoMessage() {}
 
 func (x *TopKey) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[6]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -550,7 +651,7 @@ func (x *TopKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopKey.ProtoReflect.Descriptor instead.
 func (*TopKey) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{6}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *TopKey) GetId() uint64 {
@@ -627,7 +728,7 @@ type Caller struct {
 
 func (x *Caller) Reset() {
 	*x = Caller{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[7]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -639,7 +740,7 @@ func (x *Caller) String() string {
 func (*Caller) ProtoMessage() {}
 
 func (x *Caller) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[7]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -652,7 +753,7 @@ func (x *Caller) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Caller.ProtoReflect.Descriptor instead.
 func (*Caller) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{7}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Caller) GetCluster() uint64 {
@@ -727,7 +828,7 @@ type HeartbeatRequest struct {
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[8]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -739,7 +840,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[8]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -752,7 +853,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{8}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *HeartbeatRequest) GetCaller() *Caller {
@@ -800,7 +901,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[9]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -812,7 +913,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[9]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -825,7 +926,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{9}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Finding) GetId() string {
@@ -885,7 +986,7 @@ type Adoption struct {
 
 func (x *Adoption) Reset() {
 	*x = Adoption{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[10]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -897,7 +998,7 @@ func (x *Adoption) String() string {
 func (*Adoption) ProtoMessage() {}
 
 func (x *Adoption) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[10]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -910,7 +1011,7 @@ func (x *Adoption) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adoption.ProtoReflect.Descriptor instead.
 func (*Adoption) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{10}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Adoption) GetId() string {
@@ -965,7 +1066,7 @@ type HeartbeatResponse struct {
 
 func (x *HeartbeatResponse) Reset() {
 	*x = HeartbeatResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[11]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -977,7 +1078,7 @@ func (x *HeartbeatResponse) String() string {
 func (*HeartbeatResponse) ProtoMessage() {}
 
 func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[11]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -990,7 +1091,7 @@ func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{11}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *HeartbeatResponse) GetView() uint64 {
@@ -1102,7 +1203,7 @@ type Load struct {
 
 func (x *Load) Reset() {
 	*x = Load{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1114,7 +1215,7 @@ func (x *Load) String() string {
 func (*Load) ProtoMessage() {}
 
 func (x *Load) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1127,7 +1228,7 @@ func (x *Load) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Load.ProtoReflect.Descriptor instead.
 func (*Load) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{12}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Load) GetAllowed() uint64 {
@@ -1218,7 +1319,7 @@ type GetViewRequest struct {
 
 func (x *GetViewRequest) Reset() {
 	*x = GetViewRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1230,7 +1331,7 @@ func (x *GetViewRequest) String() string {
 func (*GetViewRequest) ProtoMessage() {}
 
 func (x *GetViewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1243,7 +1344,7 @@ func (x *GetViewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetViewRequest.ProtoReflect.Descriptor instead.
 func (*GetViewRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{13}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetViewRequest) GetCaller() *Caller {
@@ -1264,7 +1365,7 @@ type GetViewResponse struct {
 
 func (x *GetViewResponse) Reset() {
 	*x = GetViewResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1276,7 +1377,7 @@ func (x *GetViewResponse) String() string {
 func (*GetViewResponse) ProtoMessage() {}
 
 func (x *GetViewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1289,7 +1390,7 @@ func (x *GetViewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetViewResponse.ProtoReflect.Descriptor instead.
 func (*GetViewResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{14}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GetViewResponse) GetView() []byte {
@@ -1314,7 +1415,7 @@ type LocateRequest struct {
 
 func (x *LocateRequest) Reset() {
 	*x = LocateRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1326,7 +1427,7 @@ func (x *LocateRequest) String() string {
 func (*LocateRequest) ProtoMessage() {}
 
 func (x *LocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1339,7 +1440,7 @@ func (x *LocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocateRequest.ProtoReflect.Descriptor instead.
 func (*LocateRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{15}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *LocateRequest) GetCaller() *Caller {
@@ -1376,7 +1477,7 @@ type Fetch struct {
 
 func (x *Fetch) Reset() {
 	*x = Fetch{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1388,7 +1489,7 @@ func (x *Fetch) String() string {
 func (*Fetch) ProtoMessage() {}
 
 func (x *Fetch) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1401,7 +1502,7 @@ func (x *Fetch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fetch.ProtoReflect.Descriptor instead.
 func (*Fetch) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{16}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Fetch) GetPartition() uint32 {
@@ -1431,7 +1532,7 @@ type LocateResponse struct {
 
 func (x *LocateResponse) Reset() {
 	*x = LocateResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1443,7 +1544,7 @@ func (x *LocateResponse) String() string {
 func (*LocateResponse) ProtoMessage() {}
 
 func (x *LocateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1456,7 +1557,7 @@ func (x *LocateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocateResponse.ProtoReflect.Descriptor instead.
 func (*LocateResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{17}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *LocateResponse) GetView() uint64 {
@@ -1502,7 +1603,7 @@ type Located struct {
 
 func (x *Located) Reset() {
 	*x = Located{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1514,7 +1615,7 @@ func (x *Located) String() string {
 func (*Located) ProtoMessage() {}
 
 func (x *Located) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1527,7 +1628,7 @@ func (x *Located) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Located.ProtoReflect.Descriptor instead.
 func (*Located) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{18}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Located) GetState() ReplicaState {
@@ -1617,7 +1718,7 @@ type PullRequest struct {
 
 func (x *PullRequest) Reset() {
 	*x = PullRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[19]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1629,7 +1730,7 @@ func (x *PullRequest) String() string {
 func (*PullRequest) ProtoMessage() {}
 
 func (x *PullRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[19]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1642,7 +1743,7 @@ func (x *PullRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullRequest.ProtoReflect.Descriptor instead.
 func (*PullRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{19}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PullRequest) GetCaller() *Caller {
@@ -1693,7 +1794,7 @@ type PullResponse struct {
 
 func (x *PullResponse) Reset() {
 	*x = PullResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[20]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1705,7 +1806,7 @@ func (x *PullResponse) String() string {
 func (*PullResponse) ProtoMessage() {}
 
 func (x *PullResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[20]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1718,7 +1819,7 @@ func (x *PullResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullResponse.ProtoReflect.Descriptor instead.
 func (*PullResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{20}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PullResponse) GetRecords() []byte {
@@ -1771,7 +1872,7 @@ type Delivery struct {
 
 func (x *Delivery) Reset() {
 	*x = Delivery{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[21]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1783,7 +1884,7 @@ func (x *Delivery) String() string {
 func (*Delivery) ProtoMessage() {}
 
 func (x *Delivery) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[21]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1796,7 +1897,7 @@ func (x *Delivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delivery.ProtoReflect.Descriptor instead.
 func (*Delivery) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{21}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Delivery) GetId() string {
@@ -1835,7 +1936,7 @@ type ConfirmRequest struct {
 
 func (x *ConfirmRequest) Reset() {
 	*x = ConfirmRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[22]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1847,7 +1948,7 @@ func (x *ConfirmRequest) String() string {
 func (*ConfirmRequest) ProtoMessage() {}
 
 func (x *ConfirmRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[22]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1860,7 +1961,7 @@ func (x *ConfirmRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmRequest.ProtoReflect.Descriptor instead.
 func (*ConfirmRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{22}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ConfirmRequest) GetCaller() *Caller {
@@ -1893,7 +1994,7 @@ type ConfirmResponse struct {
 
 func (x *ConfirmResponse) Reset() {
 	*x = ConfirmResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[23]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1905,7 +2006,7 @@ func (x *ConfirmResponse) String() string {
 func (*ConfirmResponse) ProtoMessage() {}
 
 func (x *ConfirmResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[23]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1918,7 +2019,7 @@ func (x *ConfirmResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmResponse.ProtoReflect.Descriptor instead.
 func (*ConfirmResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{23}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{25}
 }
 
 // ReplicateRequest is what has changed.
@@ -1934,7 +2035,7 @@ type ReplicateRequest struct {
 
 func (x *ReplicateRequest) Reset() {
 	*x = ReplicateRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[24]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1946,7 +2047,7 @@ func (x *ReplicateRequest) String() string {
 func (*ReplicateRequest) ProtoMessage() {}
 
 func (x *ReplicateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[24]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1959,7 +2060,7 @@ func (x *ReplicateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicateRequest.ProtoReflect.Descriptor instead.
 func (*ReplicateRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{24}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ReplicateRequest) GetCaller() *Caller {
@@ -1999,7 +2100,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[25]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2011,7 +2112,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[25]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2024,7 +2125,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{25}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Replica) GetPartition() uint32 {
@@ -2089,7 +2190,7 @@ type ReplicateResponse struct {
 
 func (x *ReplicateResponse) Reset() {
 	*x = ReplicateResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[26]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2101,7 +2202,7 @@ func (x *ReplicateResponse) String() string {
 func (*ReplicateResponse) ProtoMessage() {}
 
 func (x *ReplicateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[26]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2114,7 +2215,7 @@ func (x *ReplicateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicateResponse.ProtoReflect.Descriptor instead.
 func (*ReplicateResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{26}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ReplicateResponse) GetView() uint64 {
@@ -2148,7 +2249,7 @@ type AddGrantsRequest struct {
 
 func (x *AddGrantsRequest) Reset() {
 	*x = AddGrantsRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[27]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2160,7 +2261,7 @@ func (x *AddGrantsRequest) String() string {
 func (*AddGrantsRequest) ProtoMessage() {}
 
 func (x *AddGrantsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[27]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2173,7 +2274,7 @@ func (x *AddGrantsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddGrantsRequest.ProtoReflect.Descriptor instead.
 func (*AddGrantsRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{27}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AddGrantsRequest) GetCaller() *Caller {
@@ -2215,7 +2316,7 @@ type AddGrantsResponse struct {
 
 func (x *AddGrantsResponse) Reset() {
 	*x = AddGrantsResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[28]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2227,7 +2328,7 @@ func (x *AddGrantsResponse) String() string {
 func (*AddGrantsResponse) ProtoMessage() {}
 
 func (x *AddGrantsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[28]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2240,7 +2341,7 @@ func (x *AddGrantsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddGrantsResponse.ProtoReflect.Descriptor instead.
 func (*AddGrantsResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{28}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AddGrantsResponse) GetAdded() bool {
@@ -2263,7 +2364,7 @@ type GatherRequest struct {
 
 func (x *GatherRequest) Reset() {
 	*x = GatherRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[29]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2275,7 +2376,7 @@ func (x *GatherRequest) String() string {
 func (*GatherRequest) ProtoMessage() {}
 
 func (x *GatherRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[29]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2288,7 +2389,7 @@ func (x *GatherRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatherRequest.ProtoReflect.Descriptor instead.
 func (*GatherRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{29}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GatherRequest) GetCaller() *Caller {
@@ -2322,7 +2423,7 @@ type GrantBatch struct {
 
 func (x *GrantBatch) Reset() {
 	*x = GrantBatch{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[30]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2334,7 +2435,7 @@ func (x *GrantBatch) String() string {
 func (*GrantBatch) ProtoMessage() {}
 
 func (x *GrantBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[30]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2347,7 +2448,7 @@ func (x *GrantBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantBatch.ProtoReflect.Descriptor instead.
 func (*GrantBatch) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{30}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GrantBatch) GetPartition() uint32 {
@@ -2393,7 +2494,7 @@ type GatherResponse struct {
 
 func (x *GatherResponse) Reset() {
 	*x = GatherResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[31]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2405,7 +2506,7 @@ func (x *GatherResponse) String() string {
 func (*GatherResponse) ProtoMessage() {}
 
 func (x *GatherResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[31]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2418,7 +2519,7 @@ func (x *GatherResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatherResponse.ProtoReflect.Descriptor instead.
 func (*GatherResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{31}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GatherResponse) GetView() uint64 {
@@ -2446,7 +2547,12 @@ var File_weir_peer_v1_peer_proto protoreflect.FileDescriptor
 
 const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x17weir/peer/v1/peer.proto\x12\fweir.peer.v1\"A\n" +
+	"\x17weir/peer/v1/peer.proto\x12\fweir.peer.v1\"\\\n" +
+	"\x16StreamDecisionsRequest\x12,\n" +
+	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\x12\x14\n" +
+	"\x05since\x18\x02 \x01(\x03R\x05since\"/\n" +
+	"\x17StreamDecisionsResponse\x12\x14\n" +
+	"\x05lines\x18\x01 \x01(\fR\x05lines\"A\n" +
 	"\x11ListEventsRequest\x12,\n" +
 	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\"A\n" +
 	"\x12ListEventsResponse\x12+\n" +
@@ -2622,7 +2728,7 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\x14REPLICA_STATE_ABSENT\x10\x01\x12\x18\n" +
 	"\x14REPLICA_STATE_ACTIVE\x10\x02\x12\x18\n" +
 	"\x14REPLICA_STATE_SEALED\x10\x03\x12\x19\n" +
-	"\x15REPLICA_STATE_PENDING\x10\x042\xf0\x05\n" +
+	"\x15REPLICA_STATE_PENDING\x10\x042\xd2\x06\n" +
 	"\x04Peer\x12L\n" +
 	"\tHeartbeat\x12\x1e.weir.peer.v1.HeartbeatRequest\x1a\x1f.weir.peer.v1.HeartbeatResponse\x12F\n" +
 	"\aGetView\x12\x1c.weir.peer.v1.GetViewRequest\x1a\x1d.weir.peer.v1.GetViewResponse\x12C\n" +
@@ -2634,7 +2740,8 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\x06Gather\x12\x1b.weir.peer.v1.GatherRequest\x1a\x1c.weir.peer.v1.GatherResponse\x12R\n" +
 	"\vListTopKeys\x12 .weir.peer.v1.ListTopKeysRequest\x1a!.weir.peer.v1.ListTopKeysResponse\x12O\n" +
 	"\n" +
-	"ListEvents\x12\x1f.weir.peer.v1.ListEventsRequest\x1a .weir.peer.v1.ListEventsResponseB1Z/github.com/weirlimit/weir/cluster/peerv1;peerv1b\x06proto3"
+	"ListEvents\x12\x1f.weir.peer.v1.ListEventsRequest\x1a .weir.peer.v1.ListEventsResponse\x12`\n" +
+	"\x0fStreamDecisions\x12$.weir.peer.v1.StreamDecisionsRequest\x1a%.weir.peer.v1.StreamDecisionsResponse0\x01B1Z/github.com/weirlimit/weir/cluster/peerv1;peerv1b\x06proto3"
 
 var (
 	file_weir_peer_v1_peer_proto_rawDescOnce sync.Once
@@ -2649,94 +2756,99 @@ func file_weir_peer_v1_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_peer_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_weir_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_weir_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_weir_peer_v1_peer_proto_goTypes = []any{
-	(ReplicaState)(0),           // 0: weir.peer.v1.ReplicaState
-	(*ListEventsRequest)(nil),   // 1: weir.peer.v1.ListEventsRequest
-	(*ListEventsResponse)(nil),  // 2: weir.peer.v1.ListEventsResponse
-	(*Event)(nil),               // 3: weir.peer.v1.Event
-	(*ListTopKeysRequest)(nil),  // 4: weir.peer.v1.ListTopKeysRequest
-	(*ListTopKeysResponse)(nil), // 5: weir.peer.v1.ListTopKeysResponse
-	(*UnlistedOfRule)(nil),      // 6: weir.peer.v1.UnlistedOfRule
-	(*TopKey)(nil),              // 7: weir.peer.v1.TopKey
-	(*Caller)(nil),              // 8: weir.peer.v1.Caller
-	(*HeartbeatRequest)(nil),    // 9: weir.peer.v1.HeartbeatRequest
-	(*Finding)(nil),             // 10: weir.peer.v1.Finding
-	(*Adoption)(nil),            // 11: weir.peer.v1.Adoption
-	(*HeartbeatResponse)(nil),   // 12: weir.peer.v1.HeartbeatResponse
-	(*Load)(nil),                // 13: weir.peer.v1.Load
-	(*GetViewRequest)(nil),      // 14: weir.peer.v1.GetViewRequest
-	(*GetViewResponse)(nil),     // 15: weir.peer.v1.GetViewResponse
-	(*LocateRequest)(nil),       // 16: weir.peer.v1.LocateRequest
-	(*Fetch)(nil),               // 17: weir.peer.v1.Fetch
-	(*LocateResponse)(nil),      // 18: weir.peer.v1.LocateResponse
-	(*Located)(nil),             // 19: weir.peer.v1.Located
-	(*PullRequest)(nil),         // 20: weir.peer.v1.PullRequest
-	(*PullResponse)(nil),        // 21: weir.peer.v1.PullResponse
-	(*Delivery)(nil),            // 22: weir.peer.v1.Delivery
-	(*ConfirmRequest)(nil),      // 23: weir.peer.v1.ConfirmRequest
-	(*ConfirmResponse)(nil),     // 24: weir.peer.v1.ConfirmResponse
-	(*ReplicateRequest)(nil),    // 25: weir.peer.v1.ReplicateRequest
-	(*Replica)(nil),             // 26: weir.peer.v1.Replica
-	(*ReplicateResponse)(nil),   // 27: weir.peer.v1.ReplicateResponse
-	(*AddGrantsRequest)(nil),    // 28: weir.peer.v1.AddGrantsRequest
-	(*AddGrantsResponse)(nil),   // 29: weir.peer.v1.AddGrantsResponse
-	(*GatherRequest)(nil),       // 30: weir.peer.v1.GatherRequest
-	(*GrantBatch)(nil),          // 31: weir.peer.v1.GrantBatch
-	(*GatherResponse)(nil),      // 32: weir.peer.v1.GatherResponse
+	(ReplicaState)(0),               // 0: weir.peer.v1.ReplicaState
+	(*StreamDecisionsRequest)(nil),  // 1: weir.peer.v1.StreamDecisionsRequest
+	(*StreamDecisionsResponse)(nil), // 2: weir.peer.v1.StreamDecisionsResponse
+	(*ListEventsRequest)(nil),       // 3: weir.peer.v1.ListEventsRequest
+	(*ListEventsResponse)(nil),      // 4: weir.peer.v1.ListEventsResponse
+	(*Event)(nil),                   // 5: weir.peer.v1.Event
+	(*ListTopKeysRequest)(nil),      // 6: weir.peer.v1.ListTopKeysRequest
+	(*ListTopKeysResponse)(nil),     // 7: weir.peer.v1.ListTopKeysResponse
+	(*UnlistedOfRule)(nil),          // 8: weir.peer.v1.UnlistedOfRule
+	(*TopKey)(nil),                  // 9: weir.peer.v1.TopKey
+	(*Caller)(nil),                  // 10: weir.peer.v1.Caller
+	(*HeartbeatRequest)(nil),        // 11: weir.peer.v1.HeartbeatRequest
+	(*Finding)(nil),                 // 12: weir.peer.v1.Finding
+	(*Adoption)(nil),                // 13: weir.peer.v1.Adoption
+	(*HeartbeatResponse)(nil),       // 14: weir.peer.v1.HeartbeatResponse
+	(*Load)(nil),                    // 15: weir.peer.v1.Load
+	(*GetViewRequest)(nil),          // 16: weir.peer.v1.GetViewRequest
+	(*GetViewResponse)(nil),         // 17: weir.peer.v1.GetViewResponse
+	(*LocateRequest)(nil),           // 18: weir.peer.v1.LocateRequest
+	(*Fetch)(nil),                   // 19: weir.peer.v1.Fetch
+	(*LocateResponse)(nil),          // 20: weir.peer.v1.LocateResponse
+	(*Located)(nil),                 // 21: weir.peer.v1.Located
+	(*PullRequest)(nil),             // 22: weir.peer.v1.PullRequest
+	(*PullResponse)(nil),            // 23: weir.peer.v1.PullResponse
+	(*Delivery)(nil),                // 24: weir.peer.v1.Delivery
+	(*ConfirmRequest)(nil),          // 25: weir.peer.v1.ConfirmRequest
+	(*ConfirmResponse)(nil),         // 26: weir.peer.v1.ConfirmResponse
+	(*ReplicateRequest)(nil),        // 27: weir.peer.v1.ReplicateRequest
+	(*Replica)(nil),                 // 28: weir.peer.v1.Replica
+	(*ReplicateResponse)(nil),       // 29: weir.peer.v1.ReplicateResponse
+	(*AddGrantsRequest)(nil),        // 30: weir.peer.v1.AddGrantsRequest
+	(*AddGrantsResponse)(nil),       // 31: weir.peer.v1.AddGrantsResponse
+	(*GatherRequest)(nil),           // 32: weir.peer.v1.GatherRequest
+	(*GrantBatch)(nil),              // 33: weir.peer.v1.GrantBatch
+	(*GatherResponse)(nil),          // 34: weir.peer.v1.GatherResponse
 }
 var file_weir_peer_v1_peer_proto_depIdxs = []int32{
-	8,  // 0: weir.peer.v1.ListEventsRequest.caller:type_name -> weir.peer.v1.Caller
-	3,  // 1: weir.peer.v1.ListEventsResponse.events:type_name -> weir.peer.v1.Event
-	8,  // 2: weir.peer.v1.ListTopKeysRequest.caller:type_name -> weir.peer.v1.Caller
-	7,  // 3: weir.peer.v1.ListTopKeysResponse.keys:type_name -> weir.peer.v1.TopKey
-	6,  // 4: weir.peer.v1.ListTopKeysResponse.rules:type_name -> weir.peer.v1.UnlistedOfRule
-	8,  // 5: weir.peer.v1.HeartbeatRequest.caller:type_name -> weir.peer.v1.Caller
-	11, // 6: weir.peer.v1.HeartbeatRequest.adoptions:type_name -> weir.peer.v1.Adoption
-	10, // 7: weir.peer.v1.HeartbeatRequest.findings:type_name -> weir.peer.v1.Finding
-	11, // 8: weir.peer.v1.HeartbeatResponse.adoptions:type_name -> weir.peer.v1.Adoption
-	10, // 9: weir.peer.v1.HeartbeatResponse.findings:type_name -> weir.peer.v1.Finding
-	13, // 10: weir.peer.v1.HeartbeatResponse.load:type_name -> weir.peer.v1.Load
-	8,  // 11: weir.peer.v1.GetViewRequest.caller:type_name -> weir.peer.v1.Caller
-	8,  // 12: weir.peer.v1.LocateRequest.caller:type_name -> weir.peer.v1.Caller
-	17, // 13: weir.peer.v1.LocateRequest.fetch:type_name -> weir.peer.v1.Fetch
-	19, // 14: weir.peer.v1.LocateResponse.partitions:type_name -> weir.peer.v1.Located
-	0,  // 15: weir.peer.v1.Located.state:type_name -> weir.peer.v1.ReplicaState
-	8,  // 16: weir.peer.v1.PullRequest.caller:type_name -> weir.peer.v1.Caller
-	22, // 17: weir.peer.v1.PullResponse.added:type_name -> weir.peer.v1.Delivery
-	8,  // 18: weir.peer.v1.ConfirmRequest.caller:type_name -> weir.peer.v1.Caller
-	8,  // 19: weir.peer.v1.ReplicateRequest.caller:type_name -> weir.peer.v1.Caller
-	26, // 20: weir.peer.v1.ReplicateRequest.replicas:type_name -> weir.peer.v1.Replica
-	22, // 21: weir.peer.v1.Replica.added:type_name -> weir.peer.v1.Delivery
-	8,  // 22: weir.peer.v1.AddGrantsRequest.caller:type_name -> weir.peer.v1.Caller
-	8,  // 23: weir.peer.v1.GatherRequest.caller:type_name -> weir.peer.v1.Caller
-	31, // 24: weir.peer.v1.GatherRequest.added:type_name -> weir.peer.v1.GrantBatch
-	31, // 25: weir.peer.v1.GatherResponse.batches:type_name -> weir.peer.v1.GrantBatch
-	9,  // 26: weir.peer.v1.Peer.Heartbeat:input_type -> weir.peer.v1.HeartbeatRequest
-	14, // 27: weir.peer.v1.Peer.GetView:input_type -> weir.peer.v1.GetViewRequest
-	16, // 28: weir.peer.v1.Peer.Locate:input_type -> weir.peer.v1.LocateRequest
-	20, // 29: weir.peer.v1.Peer.Pull:input_type -> weir.peer.v1.PullRequest
-	23, // 30: weir.peer.v1.Peer.Confirm:input_type -> weir.peer.v1.ConfirmRequest
-	25, // 31: weir.peer.v1.Peer.Replicate:input_type -> weir.peer.v1.ReplicateRequest
-	28, // 32: weir.peer.v1.Peer.AddGrants:input_type -> weir.peer.v1.AddGrantsRequest
-	30, // 33: weir.peer.v1.Peer.Gather:input_type -> weir.peer.v1.GatherRequest
-	4,  // 34: weir.peer.v1.Peer.ListTopKeys:input_type -> weir.peer.v1.ListTopKeysRequest
-	1,  // 35: weir.peer.v1.Peer.ListEvents:input_type -> weir.peer.v1.ListEventsRequest
-	12, // 36: weir.peer.v1.Peer.Heartbeat:output_type -> weir.peer.v1.HeartbeatResponse
-	15, // 37: weir.peer.v1.Peer.GetView:output_type -> weir.peer.v1.GetViewResponse
-	18, // 38: weir.peer.v1.Peer.Locate:output_type -> weir.peer.v1.LocateResponse
-	21, // 39: weir.peer.v1.Peer.Pull:output_type -> weir.peer.v1.PullResponse
-	24, // 40: weir.peer.v1.Peer.Confirm:output_type -> weir.peer.v1.ConfirmResponse
-	27, // 41: weir.peer.v1.Peer.Replicate:output_type -> weir.peer.v1.ReplicateResponse
-	29, // 42: weir.peer.v1.Peer.AddGrants:output_type -> weir.peer.v1.AddGrantsResponse
-	32, // 43: weir.peer.v1.Peer.Gather:output_type -> weir.peer.v1.GatherResponse
-	5,  // 44: weir.peer.v1.Peer.ListTopKeys:output_type -> weir.peer.v1.ListTopKeysResponse
-	2,  // 45: weir.peer.v1.Peer.ListEvents:output_type -> weir.peer.v1.ListEventsResponse
-	36, // [36:46] is the sub-list for method output_type
-	26, // [26:36] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	10, // 0: weir.peer.v1.StreamDecisionsRequest.caller:type_name -> weir.peer.v1.Caller
+	10, // 1: weir.peer.v1.ListEventsRequest.caller:type_name -> weir.peer.v1.Caller
+	5,  // 2: weir.peer.v1.ListEventsResponse.events:type_name -> weir.peer.v1.Event
+	10, // 3: weir.peer.v1.ListTopKeysRequest.caller:type_name -> weir.peer.v1.Caller
+	9,  // 4: weir.peer.v1.ListTopKeysResponse.keys:type_name -> weir.peer.v1.TopKey
+	8,  // 5: weir.peer.v1.ListTopKeysResponse.rules:type_name -> weir.peer.v1.UnlistedOfRule
+	10, // 6: weir.peer.v1.HeartbeatRequest.caller:type_name -> weir.peer.v1.Caller
+	13, // 7: weir.peer.v1.HeartbeatRequest.adoptions:type_name -> weir.peer.v1.Adoption
+	12, // 8: weir.peer.v1.HeartbeatRequest.findings:type_name -> weir.peer.v1.Finding
+	13, // 9: weir.peer.v1.HeartbeatResponse.adoptions:type_name -> weir.peer.v1.Adoption
+	12, // 10: weir.peer.v1.HeartbeatResponse.findings:type_name -> weir.peer.v1.Finding
+	15, // 11: weir.peer.v1.HeartbeatResponse.load:type_name -> weir.peer.v1.Load
+	10, // 12: weir.peer.v1.GetViewRequest.caller:type_name -> weir.peer.v1.Caller
+	10, // 13: weir.peer.v1.LocateRequest.caller:type_name -> weir.peer.v1.Caller
+	19, // 14: weir.peer.v1.LocateRequest.fetch:type_name -> weir.peer.v1.Fetch
+	21, // 15: weir.peer.v1.LocateResponse.partitions:type_name -> weir.peer.v1.Located
+	0,  // 16: weir.peer.v1.Located.state:type_name -> weir.peer.v1.ReplicaState
+	10, // 17: weir.peer.v1.PullRequest.caller:type_name -> weir.peer.v1.Caller
+	24, // 18: weir.peer.v1.PullResponse.added:type_name -> weir.peer.v1.Delivery
+	10, // 19: weir.peer.v1.ConfirmRequest.caller:type_name -> weir.peer.v1.Caller
+	10, // 20: weir.peer.v1.ReplicateRequest.caller:type_name -> weir.peer.v1.Caller
+	28, // 21: weir.peer.v1.ReplicateRequest.replicas:type_name -> weir.peer.v1.Replica
+	24, // 22: weir.peer.v1.Replica.added:type_name -> weir.peer.v1.Delivery
+	10, // 23: weir.peer.v1.AddGrantsRequest.caller:type_name -> weir.peer.v1.Caller
+	10, // 24: weir.peer.v1.GatherRequest.caller:type_name -> weir.peer.v1.Caller
+	33, // 25: weir.peer.v1.GatherRequest.added:type_name -> weir.peer.v1.GrantBatch
+	33, // 26: weir.peer.v1.GatherResponse.batches:type_name -> weir.peer.v1.GrantBatch
+	11, // 27: weir.peer.v1.Peer.Heartbeat:input_type -> weir.peer.v1.HeartbeatRequest
+	16, // 28: weir.peer.v1.Peer.GetView:input_type -> weir.peer.v1.GetViewRequest
+	18, // 29: weir.peer.v1.Peer.Locate:input_type -> weir.peer.v1.LocateRequest
+	22, // 30: weir.peer.v1.Peer.Pull:input_type -> weir.peer.v1.PullRequest
+	25, // 31: weir.peer.v1.Peer.Confirm:input_type -> weir.peer.v1.ConfirmRequest
+	27, // 32: weir.peer.v1.Peer.Replicate:input_type -> weir.peer.v1.ReplicateRequest
+	30, // 33: weir.peer.v1.Peer.AddGrants:input_type -> weir.peer.v1.AddGrantsRequest
+	32, // 34: weir.peer.v1.Peer.Gather:input_type -> weir.peer.v1.GatherRequest
+	6,  // 35: weir.peer.v1.Peer.ListTopKeys:input_type -> weir.peer.v1.ListTopKeysRequest
+	3,  // 36: weir.peer.v1.Peer.ListEvents:input_type -> weir.peer.v1.ListEventsRequest
+	1,  // 37: weir.peer.v1.Peer.StreamDecisions:input_type -> weir.peer.v1.StreamDecisionsRequest
+	14, // 38: weir.peer.v1.Peer.Heartbeat:output_type -> weir.peer.v1.HeartbeatResponse
+	17, // 39: weir.peer.v1.Peer.GetView:output_type -> weir.peer.v1.GetViewResponse
+	20, // 40: weir.peer.v1.Peer.Locate:output_type -> weir.peer.v1.LocateResponse
+	23, // 41: weir.peer.v1.Peer.Pull:output_type -> weir.peer.v1.PullResponse
+	26, // 42: weir.peer.v1.Peer.Confirm:output_type -> weir.peer.v1.ConfirmResponse
+	29, // 43: weir.peer.v1.Peer.Replicate:output_type -> weir.peer.v1.ReplicateResponse
+	31, // 44: weir.peer.v1.Peer.AddGrants:output_type -> weir.peer.v1.AddGrantsResponse
+	34, // 45: weir.peer.v1.Peer.Gather:output_type -> weir.peer.v1.GatherResponse
+	7,  // 46: weir.peer.v1.Peer.ListTopKeys:output_type -> weir.peer.v1.ListTopKeysResponse
+	4,  // 47: weir.peer.v1.Peer.ListEvents:output_type -> weir.peer.v1.ListEventsResponse
+	2,  // 48: weir.peer.v1.Peer.StreamDecisions:output_type -> weir.peer.v1.StreamDecisionsResponse
+	38, // [38:49] is the sub-list for method output_type
+	27, // [27:38] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_weir_peer_v1_peer_proto_init() }
@@ -2750,7 +2862,7 @@ func file_weir_peer_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_peer_v1_peer_proto_rawDesc), len(file_weir_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   32,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

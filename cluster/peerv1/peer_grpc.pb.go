@@ -19,16 +19,17 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Peer_Heartbeat_FullMethodName   = "/weir.peer.v1.Peer/Heartbeat"
-	Peer_GetView_FullMethodName     = "/weir.peer.v1.Peer/GetView"
-	Peer_Locate_FullMethodName      = "/weir.peer.v1.Peer/Locate"
-	Peer_Pull_FullMethodName        = "/weir.peer.v1.Peer/Pull"
-	Peer_Confirm_FullMethodName     = "/weir.peer.v1.Peer/Confirm"
-	Peer_Replicate_FullMethodName   = "/weir.peer.v1.Peer/Replicate"
-	Peer_AddGrants_FullMethodName   = "/weir.peer.v1.Peer/AddGrants"
-	Peer_Gather_FullMethodName      = "/weir.peer.v1.Peer/Gather"
-	Peer_ListTopKeys_FullMethodName = "/weir.peer.v1.Peer/ListTopKeys"
-	Peer_ListEvents_FullMethodName  = "/weir.peer.v1.Peer/ListEvents"
+	Peer_Heartbeat_FullMethodName       = "/weir.peer.v1.Peer/Heartbeat"
+	Peer_GetView_FullMethodName         = "/weir.peer.v1.Peer/GetView"
+	Peer_Locate_FullMethodName          = "/weir.peer.v1.Peer/Locate"
+	Peer_Pull_FullMethodName            = "/weir.peer.v1.Peer/Pull"
+	Peer_Confirm_FullMethodName         = "/weir.peer.v1.Peer/Confirm"
+	Peer_Replicate_FullMethodName       = "/weir.peer.v1.Peer/Replicate"
+	Peer_AddGrants_FullMethodName       = "/weir.peer.v1.Peer/AddGrants"
+	Peer_Gather_FullMethodName          = "/weir.peer.v1.Peer/Gather"
+	Peer_ListTopKeys_FullMethodName     = "/weir.peer.v1.Peer/ListTopKeys"
+	Peer_ListEvents_FullMethodName      = "/weir.peer.v1.Peer/ListEvents"
+	Peer_StreamDecisions_FullMethodName = "/weir.peer.v1.Peer/StreamDecisions"
 )
 
 // PeerClient is the client API for Peer service.
@@ -69,6 +70,10 @@ type PeerClient interface {
 	// ListEvents returns the last changes that callers have asked the called node for, and what it has seen of other nodes, since
 	// it was started.
 	ListEvents(ctx context.Context, in *ListEventsRequest, opts ...grpc.CallOption) (*ListEventsResponse, error)
+	// StreamDecisions returns the lines of the called node's decision log since an instant, in pieces. The first message comes at once, and
+	// may be empty. FAILED_PRECONDITION means that the node has no log that can be replayed, and RESOURCE_EXHAUSTED that it sends it to
+	// too many nodes already.
+	StreamDecisions(ctx context.Context, in *StreamDecisionsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamDecisionsResponse], error)
 }
 
 type peerClient struct {
@@ -188,6 +193,25 @@ func (c *peerClient) ListEvents(ctx context.Context, in *ListEventsRequest, opts
 	return out, nil
 }
 
+func (c *peerClient) StreamDecisions(ctx context.Context, in *StreamDecisionsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamDecisionsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Peer_ServiceDesc.Streams[1], Peer_StreamDecisions_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[StreamDecisionsRequest, StreamDecisionsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Peer_StreamDecisionsClient = grpc.ServerStreamingClient[StreamDecisionsResponse]
+
 // PeerServer is the server API for Peer service.
 // All implementations must embed UnimplementedPeerServer
 // for forward compatibility.
@@ -226,6 +250,10 @@ type PeerServer interface {
 	// ListEvents returns the last changes that callers have asked the called node for, and what it has seen of other nodes, since
 	// it was started.
 	ListEvents(context.Context, *ListEventsRequest) (*ListEventsResponse, error)
+	// StreamDecisions returns the lines of the called node's decision log since an instant, in pieces. The first message comes at once, and
+	// may be empty. FAILED_PRECONDITION means that the node has no log that can be replayed, and RESOURCE_EXHAUSTED that it sends it to
+	// too many nodes already.
+	StreamDecisions(*StreamDecisionsRequest, grpc.ServerStreamingServer[StreamDecisionsResponse]) error
 	mustEmbedUnimplementedPeerServer()
 }
 
@@ -265,6 +293,9 @@ func (UnimplementedPeerServer) ListTopKeys(context.Context, *ListTopKeysRequest)
 }
 func (UnimplementedPeerServer) ListEvents(context.Context, *ListEventsRequest) (*ListEventsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListEvents not implemented")
+}
+func (UnimplementedPeerServer) StreamDecisions(*StreamDecisionsRequest, grpc.ServerStreamingServer[StreamDecisionsResponse]) error {
+	return status.Error(codes.Unimplemented, "method StreamDecisions not implemented")
 }
 func (UnimplementedPeerServer) mustEmbedUnimplementedPeerServer() {}
 func (UnimplementedPeerServer) testEmbeddedByValue()              {}
@@ -460,6 +491,17 @@ func _Peer_ListEvents_Handler(srv interface{}, ctx context.Context, dec func(int
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Peer_StreamDecisions_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(StreamDecisionsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(PeerServer).StreamDecisions(m, &grpc.GenericServerStream[StreamDecisionsRequest, StreamDecisionsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Peer_StreamDecisionsServer = grpc.ServerStreamingServer[StreamDecisionsResponse]
+
 // Peer_ServiceDesc is the grpc.ServiceDesc for Peer service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -508,6 +550,11 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Pull",
 			Handler:       _Peer_Pull_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "StreamDecisions",
+			Handler:       _Peer_StreamDecisions_Handler,
 			ServerStreams: true,
 		},
 	},

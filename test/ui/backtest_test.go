@@ -200,9 +200,10 @@ func TestDecisionLogInTheDashboard(t *testing.T) {
 	b.do(chromedp.Click(chromedp.CSS("#last-hour")))
 	b.await("#result", "Lines\n12")
 	b.await("#result", "Newly denied\n5")
+	b.await("main", "Without b: keeps no decision log in a file.")
 	b.visit("http://" + other.HTTP + "/ui/edit-rule/default/posts")
 	b.do(chromedp.Click(chromedp.CSS("#last-hour")))
-	b.await("#problem", "--decision-log-which all")
+	b.await("#result", "Lines\n12")
 	b.visit("http://" + other.HTTP + "/ui/inspect?q=user%3Dalice+endpoint%3D%2Fposts")
 	b.await("#decisions", "keeps no decision log")
 
@@ -218,6 +219,9 @@ func TestDecisionLogInTheDashboard(t *testing.T) {
 		}
 		return nil
 	})
+	b.visit("http://" + other.HTTP + "/ui/edit-rule/default/posts")
+	b.do(chromedp.Click(chromedp.CSS("#last-hour")))
+	b.await("#problem", "--decision-log-which all")
 }
 
 // A rule is made and changed field by field, and what the form does not know stays.
