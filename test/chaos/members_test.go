@@ -52,10 +52,22 @@ func (f *traffic) rest(heading string) figures {
 	return f.report(heading, began)
 }
 
-// All nodes are restarted, one after the other, as by Kubernetes.
+// All nodes are restarted, one after the other.
 func TestRollingRestart(t *testing.T) {
 	notInBrief(t)
 	shareMachine(t)
+	rollingRestart(t, (*process.Node).Restart)
+}
+
+// All nodes are restarted, one after the other and each at another address, as by Kubernetes.
+func TestRollingRestartElsewhere(t *testing.T) {
+	notInBrief(t)
+	shareMachine(t)
+	rollingRestart(t, (*process.Node).RestartElsewhere)
+}
+
+func rollingRestart(t *testing.T, restart func(*process.Node)) {
+	t.Helper()
 	s := newStage(t, 3)
 	f := s.startTraffic()
 	for range brief(3, 1) {
@@ -68,7 +80,7 @@ func TestRollingRestart(t *testing.T) {
 				t.Errorf("%s: exit code %d", n.ID, code)
 			}
 			left := time.Since(began)
-			n.Restart()
+			restart(n)
 			f.with(n)
 			_, took := s.settle(healed)
 			g := f.report(fmt.Sprintf("%s restarted, gone after %v, all moved %v after it served again", n.ID,

@@ -300,6 +300,14 @@ func (n *Node) Restart() {
 	n.start()
 }
 
+// RestartElsewhere is Restart on other ports, for a node that was started with an id.
+func (n *Node) RestartElsewhere() {
+	n.t.Helper()
+	<-n.done
+	n.GRPC, n.Client = "", nil
+	n.start()
+}
+
 // Kill ends the process as a crash would, and waits until it is gone.
 func (n *Node) Kill() {
 	_ = n.cmd.Process.Kill() // it may have ended by itself
