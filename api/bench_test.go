@@ -87,30 +87,28 @@ func BenchmarkTopKeys(b *testing.B) {
 	}{{"unary", single, 1, 2000}, {"batch of 100", batch, 100, 40}} {
 		b.Run(bb.name, func(b *testing.B) {
 			messages := callsOf(b, bb.checks)
-			with, without := bb.answer(newFixture(b, benchRules)), bb.answer(newFixtureWith(b, benchRules, nil))
-			var shares []float64
-			for b.Loop() {
-				a1, b1 := timeOf(b, with, messages, bb.atOnce), timeOf(b, without, messages, bb.atOnce)
-				b2, a2 := timeOf(b, without, messages, bb.atOnce), timeOf(b, with, messages, bb.atOnce) // so that a trend is no difference
-				shares = append(shares, float64(a1+a2)/float64(b1+b2))
+			call := func(f *fixture) func() {
+				answer := bb.answer(f)
+				return func() { callAll(b, answer, messages, bb.atOnce) }
 			}
-			reportMedian(b, shares, "with/without")
+			measureInTurn(b, call(newFixture(b, benchRules)), call(newFixtureWith(b, benchRules, nil)))
 		})
 	}
 	b.Run("recorded", func(b *testing.B) { // all of the first 500
+		const first = 500
 		messages := callsOf(b, 1)
 		var more []float64
 		for b.Loop() {
-			with, without := newFixture(b, benchRules), newFixtureWith(b, benchRules, nil)
-			more = append(more, float64(timeOf(b, single(with), messages, 500)-timeOf(b, single(without), messages, 500))/500)
+			with, without := single(newFixture(b, benchRules)), single(newFixtureWith(b, benchRules, nil))
+			a, b0 := timeOf(func() { callAll(b, with, messages, first) }), timeOf(func() { callAll(b, without, messages, first) })
+			more = append(more, float64(a-b0)/first)
 		}
 		reportMedian(b, more, "ns-more/check")
 	})
 }
 
-// timeOf returns how long calls take, one after the other.
-func timeOf(b *testing.B, answer wire.Answerer, messages [][]byte, calls int) time.Duration {
-	start := time.Now()
+// callAll makes calls, one after the other.
+func callAll(b *testing.B, answer wire.Answerer, messages [][]byte, calls int) {
 	for i := range calls {
 		m, err := answer(b.Context(), messages[i%len(messages)])
 		if err != nil {
@@ -118,7 +116,25 @@ func timeOf(b *testing.B, answer wire.Answerer, messages [][]byte, calls int) ti
 		}
 		m.Free()
 	}
+}
+
+func timeOf(do func()) time.Duration {
+	start := time.Now()
+	do()
 	return time.Since(start)
+}
+
+// measureInTurn reports how long with takes, as a share of what without takes. Each loop measures both twice, in the order
+// that makes a trend no difference. It reports the median of the shares and its standard error.
+func measureInTurn(b *testing.B, with, without func()) {
+	var shares []float64
+	for b.Loop() {
+		a, c := timeOf(with), timeOf(without)
+		c += timeOf(without)
+		a += timeOf(with)
+		shares = append(shares, float64(a)/float64(c))
+	}
+	reportMedian(b, shares, "with/without")
 }
 
 // callsOf returns calls of so many checks, encoded, each of which is of one of 1024 callers.
