@@ -95,7 +95,7 @@ func (l *Limiter) checkAll(ctx context.Context, w *work) error {
 	case n > maxBatch:
 		return wire.Invalid("requests", "%d items are more than %d", n, maxBatch)
 	}
-	l.overload.Add(w.list.N - 1)
+	l.overload.Add(ctx, w.list.N-1)
 	for i, p := range w.list.Parts {
 		if err := decodeRequest(p, &w.decoded); err != nil {
 			return ofItem(i, err)

@@ -14,8 +14,8 @@ import (
 func Register(server *grpc.Server, l *Limiter, c *ConfigServer, s Status, permits *Access) {
 	r := Bounded(server)
 	checks := weirv1.RateLimiter_ServiceDesc
-	wire.ReplaceHandler(&checks, "CheckRateLimit", l.check)
-	wire.ReplaceHandler(&checks, "CheckRateLimitBatch", l.checkBatch)
+	wire.ReplaceHandler(&checks, "CheckRateLimit", l.untilAnswered(l.check))
+	wire.ReplaceHandler(&checks, "CheckRateLimitBatch", l.untilAnswered(l.checkBatch))
 	r.RegisterService(&checks, rateLimiter{Limiter: l})
 	l.envoy.Register(server)
 	measured := measuredServer{r, l.calls}

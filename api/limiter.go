@@ -105,8 +105,7 @@ func NewLimiter(c Config) *Limiter {
 		stop:     stop,
 		stopped:  stopped,
 	}
-	accept := func() bool { return l.overload.Accept() }
-	l.envoy = envoy.New(checks, c.Envoy, accept, cmp.Or(c.Logger, slog.New(slog.DiscardHandler)))
+	l.envoy = envoy.New(checks, c.Envoy, overloadOfEnvoy{l}, cmp.Or(c.Logger, slog.New(slog.DiscardHandler)))
 	return l
 }
 

@@ -152,10 +152,9 @@ func TestOverloadOverHTTP(t *testing.T) {
 }
 
 // noTime is an Overload that has no time for any call.
-type noTime struct{}
+type noTime struct{ acceptAll }
 
 func (noTime) Accept() bool { return false }
-func (noTime) Add(int)      {}
 
 // Calls that there is no time for are refused before they are read, and none is counted.
 func TestCallsAreRefusedUnread(t *testing.T) {
@@ -220,7 +219,7 @@ type weighing struct {
 	further *atomic.Int64
 }
 
-func (w weighing) Add(checks int) { w.further.Add(int64(checks)) }
+func (w weighing) Add(_ context.Context, checks int) { w.further.Add(int64(checks)) }
 
 // The checks of a batch are counted, on a stream as well.
 func TestBatchesAreWeighed(t *testing.T) {

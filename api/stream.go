@@ -106,6 +106,7 @@ func (s *stream) read() error {
 			return err
 		}
 		next, ok := s.reserve(m)
+		next.ctx = s.overload.Began(s.grpc.Context(), connOf)
 		if !ok {
 			m.Free()
 			return errUnread
@@ -125,18 +126,19 @@ func (s *stream) read() error {
 // received is a message that waits for its answer, for which there is room.
 type received struct {
 	wire.Encoded
-	reserved int64 // bytes
+	reserved int64           // bytes
+	ctx      context.Context // of Overload.Began
 }
 
 // reserve makes room for the answer to m, unless the stream must end. Answers are longer than
 // their messages, by what rules there are.
 func (s *stream) reserve(m wire.Encoded) (received, bool) {
 	if s.conn == nil {
-		return received{m, 0}, true
+		return received{Encoded: m}, true
 	}
 	n := min(answerRatio*int64(m.Len())+minMetered, fairUnread)
 	if s.conn.reserve(s.grpc.Context(), n) {
-		return received{m, n}, true
+		return received{Encoded: m, reserved: n}, true
 	}
 	s.endUnread()
 	return received{}, false
@@ -212,7 +214,8 @@ func (s *stream) check(m received) (wire.Encoded, bool) {
 	w.API, w.Start = "stream", start
 	var head weirv1.StreamRateLimitsRequest
 	err := decodeStream(wire.NewPart(m.ReadOnlyData()), &w.list, &head)
-	ctx := s.grpc.Context()
+	ctx := m.ctx
+	defer s.overload.Ended(ctx)
 	if head.Traceparent != "" {
 		ctx = tracing.WithRemote(ctx, head.Traceparent)
 	}

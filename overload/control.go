@@ -2,7 +2,7 @@
 //
 // A node that is asked for more than it can answer is late with everything: calls wait until their callers have
 // gone, and answers of other nodes are read when no call waits for them. So the node measures how late it is, and
-// refuses some calls unread, as many as it takes to be in time for the others. (ADR 28)
+// refuses some calls unread, as many as it takes to be in time for the others. (ADR 28, ADR 40)
 package overload
 
 import (
@@ -36,6 +36,7 @@ type Control struct {
 	started    time.Time
 	busy       atomic.Int64 // until when the node counts as busy, since started
 	due        atomic.Int64 // when the probe under way was to be sent, since started; 0 if none is
+	callers    callers      // watched while the node is late
 
 	refused prometheus.Counter
 }
@@ -76,16 +77,52 @@ func (c *Control) Accept() bool {
 	return true
 }
 
-// Add counts the checks of an accepted call beyond its first.
-func (c *Control) Add(checks int) { c.further.Add(uint64(checks) / perCall) }
+// callKey is the key of a call in its context, if it is watched.
+type callKey struct{}
+
+// Began is called for each call that has come. While the node is late it returns a context that tells the call, of the connection that conn
+// tells from others by its value.
+func (c *Control) Began(ctx context.Context, conn func(context.Context) any) context.Context {
+	if !c.callers.watching.Load() {
+		return ctx
+	}
+	if call := c.callers.begin(conn(ctx)); call != nil {
+		return context.WithValue(ctx, callKey{}, call)
+	}
+	return ctx
+}
+
+// Ended is called with the context of Began when the call was answered.
+func (c *Control) Ended(ctx context.Context) {
+	if !c.callers.watching.Load() {
+		return
+	}
+	if call, watched := ctx.Value(callKey{}).(*connCalls); watched {
+		c.callers.end(call)
+	}
+}
+
+// Add counts the checks of an accepted call beyond its first. The context is that of Began.
+func (c *Control) Add(ctx context.Context, checks int) {
+	c.further.Add(uint64(checks) / perCall)
+	if checks < perCall || !c.callers.watching.Load() {
+		return
+	}
+	if call, watched := ctx.Value(callKey{}).(*connCalls); watched {
+		c.callers.grow(call, 1+checks/perCall)
+	}
+}
 
 // Busy reports whether the node refuses calls, or has done so in the last second, or is about to: it reads late at
 // this moment, and enough waits.
 func (c *Control) Busy() bool {
 	now := int64(time.Since(c.started))
 	due := c.due.Load()
-	return now < c.busy.Load() || due > 0 && now-due > int64(c.target) && c.accepted.Load()+c.further.Load() > minWaiting
+	return now < c.busy.Load() || due > 0 && now-due > int64(c.target) && c.accepted.Load()+c.further.Load() > minWaiting && c.many()
 }
+
+// many reports whether many calls wait at once, as far as is known.
+func (c *Control) many() bool { return !c.callers.watching.Load() || c.callers.atOnce() > minWaiting }
 
 // Run measures how late the node is until ctx ends, by bytes that it sends to itself through the kernel. They
 // wait for the processor and behind all else that has arrived, as calls do.
@@ -143,7 +180,7 @@ func (c *Control) run(ctx context.Context, r io.ReadCloser, w io.WriteCloser) {
 
 // observe records a probe that was due at due and came back at now.
 func (c *Control) observe(s *share, due, now time.Time) {
-	calls := counts{accepted: c.accepted.Swap(0), refused: c.turnedAway.Swap(0)}
+	calls := counts{accepted: c.accepted.Swap(0), refused: c.turnedAway.Swap(0), atOnce: c.callers.atOnce()}
 	worth := calls.accepted + c.further.Swap(0)
 	s.observe(due, now, calls)
 	accepted, late := uint64(s.accepted()*acceptAll), now.Sub(due)
@@ -152,8 +189,9 @@ func (c *Control) observe(s *share, due, now time.Time) {
 	switch {
 	case accepted < acceptAll:
 		c.busy.Store(int64(now.Add(memory).Sub(c.started)))
-	case late > c.target && worth > minWaiting:
+	case late > c.target && worth > minWaiting && c.many():
 		c.busy.Store(max(c.busy.Load(), int64(now.Add(interval).Sub(c.started))))
 	}
+	c.callers.watch(s.late())
 	c.due.Store(0)
 }

@@ -2,6 +2,7 @@ package overload
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"sync"
@@ -89,7 +90,9 @@ func (p *processor) call() {
 		p.mu.Unlock()
 		return
 	}
+	ctx := p.Began(context.Background(), func(context.Context) any { return nil })
 	p.jobs <- func() {
+		defer p.Ended(ctx)
 		wait := time.Since(came)
 		time.Sleep(service)
 		p.mu.Lock()
@@ -184,6 +187,61 @@ func TestNoOverload(t *testing.T) {
 	}
 }
 
+// Callers that wait for each answer before they ask again are no overload while there are few of them, however late others make the
+// node.
+func TestCallersThatWait(t *testing.T) {
+	for _, tc := range []struct {
+		callers, conns int
+		refuses        bool
+	}{{1, 1, false}, {24, 1, false}, {24, 24, false}, {96, 2, true}, {96, 96, true}} {
+		t.Run(fmt.Sprintf("%d callers on %d connections", tc.callers, tc.conns), func(t *testing.T) {
+			inProcessor(t, func(t *testing.T, p *processor) {
+				ctx, stop := context.WithCancel(t.Context())
+				var asking sync.WaitGroup
+				for i := range tc.callers {
+					asking.Go(func() { p.askInTurn(ctx, i%tc.conns) })
+				}
+				asking.Go(func() { // others have four fifths of the processor
+					for ctx.Err() == nil {
+						p.jobs <- func() { time.Sleep(80 * time.Millisecond) }
+						time.Sleep(100 * time.Millisecond)
+					}
+				})
+				time.Sleep(5 * time.Second)
+				stop()
+				asking.Wait()
+				if p.served < 1000 || (p.refused > 0) != tc.refuses {
+					t.Errorf("%d served, %d refused", p.served, p.refused)
+				}
+			})
+		})
+	}
+}
+
+// askInTurn makes one call after the other on a connection.
+func (p *processor) askInTurn(ctx context.Context, conn int) {
+	for ctx.Err() == nil {
+		if !p.Accept() {
+			p.mu.Lock()
+			p.refused++
+			p.mu.Unlock()
+			time.Sleep(time.Millisecond)
+			continue
+		}
+		call := p.Began(ctx, func(context.Context) any { return conn })
+		answered := make(chan struct{})
+		p.jobs <- func() {
+			time.Sleep(service)
+			p.Ended(call)
+			close(answered)
+		}
+		<-answered
+		p.mu.Lock()
+		p.served++
+		p.mu.Unlock()
+	}
+}
+
 // A late node is busy if many checks wait, in however many calls, though it refuses only if many calls do.
 func TestBusyWithFewLargeCalls(t *testing.T) {
 	for _, tc := range []struct {
@@ -198,7 +256,7 @@ func TestBusyWithFewLargeCalls(t *testing.T) {
 				if !c.Accept() {
 					t.Fatal("a call was refused")
 				}
-				c.Add(tc.checks - 1)
+				c.Add(t.Context(), tc.checks-1)
 			}
 		}
 		calls()

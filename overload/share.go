@@ -37,7 +37,10 @@ type share struct {
 }
 
 // counts are numbers of calls.
-type counts struct{ accepted, refused uint64 }
+type counts struct {
+	accepted, refused uint64
+	atOnce            int // that wait at once, as is known since the node is late
+}
 
 func newShare(target time.Duration, now time.Time) share {
 	return share{target: target, open: 1, from: now, last: now}
@@ -60,6 +63,7 @@ func (s *share) observe(sent, now time.Time, calls counts) {
 	if !s.since.IsZero() {
 		s.calls.accepted += calls.accepted
 		s.calls.refused += calls.refused
+		s.calls.atOnce = calls.atOnce
 	}
 	late := now.Sub(sent)
 	switch {
@@ -84,11 +88,14 @@ func (s *share) smooth(passed time.Duration, calls counts) {
 	}
 }
 
-// waiting is how many of the accepted calls wait on average: by Little's law, their rate times the lateness. While
-// these are few it is not they that make the node late, and refusing would not make it faster.
+// waiting is how many of the accepted calls wait on average: by Little's law, their rate times the lateness, but no more than
+// were seen at once. While these are few it is not they that make the node late, and refusing would not make it faster.
 func (s *share) waiting(late time.Duration, now time.Time) float64 {
-	return float64(s.calls.accepted) / now.Sub(s.since).Seconds() * late.Seconds()
+	return min(float64(s.calls.atOnce), float64(s.calls.accepted)/now.Sub(s.since).Seconds()*late.Seconds())
 }
+
+// late reports whether a queue may stand.
+func (s *share) late() bool { return !s.since.IsZero() }
 
 // resume ends that the queue drains.
 func (s *share) resume(now time.Time) {

@@ -46,7 +46,7 @@ func TestProbesFromBeforeAChange(t *testing.T) {
 		{127, 140, false, false}, // late, and sent while it drained
 		{129, 141, false, true},
 	} {
-		s.observe(at(step.sent), at(step.came), counts{accepted: 1000, refused: 1000})
+		s.observe(at(step.sent), at(step.came), counts{accepted: 1000, refused: 1000, atOnce: 1000})
 		if s.draining != step.draining || s.since.IsZero() == step.late {
 			t.Errorf("%+v: draining %v, late since %v", step, s.draining, s.since)
 		}

@@ -25,7 +25,7 @@ type Mux interface {
 // AddPaths adds the paths that envoyproxy/ratelimit has over HTTP. Ready reports whether the node serves, and refuse
 // answers a caller that may not read the rules.
 func (s *Service) AddPaths(mux Mux, ready func() bool, refuse func(http.ResponseWriter, error)) {
-	mux.Handle("POST /json", http.MaxBytesHandler(http.HandlerFunc(s.serveJSON), MaxMessage))
+	mux.Handle("POST /json", s.overload.Watched(http.MaxBytesHandler(http.HandlerFunc(s.serveJSON), MaxMessage)))
 	mux.Handle("GET /healthcheck", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if !ready() || s.config.NeedsRules && s.checks.Rules().Len() == 0 {
 			w.WriteHeader(http.StatusInternalServerError)

@@ -50,7 +50,7 @@ func newConfiguredFixture(t testing.TB, text string, config Config) *fixture {
 	checks := check.New(check.Config{
 		Rules: func() *rules.Set { return set }, Hasher: ring.NewHasher([ring.SecretSize]byte{1}), Decider: f.Node, Metrics: f.registry,
 	})
-	f.Service = New(checks, config, func() bool { return true }, slog.New(slog.DiscardHandler))
+	f.Service = New(checks, config, noOverload{}, slog.New(slog.DiscardHandler))
 	return f
 }
 
@@ -94,3 +94,10 @@ func refused(t *testing.T, err error, want string) {
 		t.Errorf("%v, want %s", err, want)
 	}
 }
+
+// noOverload is an Overload that has time for all calls.
+type noOverload struct{}
+
+func (noOverload) Accept() bool                           { return true }
+func (noOverload) Ended(context.Context)                  {}
+func (noOverload) Watched(next http.Handler) http.Handler { return next }

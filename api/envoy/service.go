@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -30,7 +31,7 @@ type Service struct {
 	rlsv3.UnimplementedRateLimitServiceServer
 	config   Config
 	checks   *check.Checker
-	accept   func() bool
+	overload Overload
 	stats    *stats
 	duration prometheus.Observer
 	works    sync.Pool // of *work
@@ -38,13 +39,22 @@ type Service struct {
 	looked   sync.Once // a look was warned about
 }
 
-// New returns a service that decides by checks. A call for which accept is false is over its limit: there is no time
+// Overload says which calls there is time for. Those of gRPC have begun before.
+type Overload interface {
+	Accept() bool
+	// Ended is called when a call of gRPC was answered.
+	Ended(ctx context.Context)
+	// Watched has the requests over HTTP that next answers begin and end as calls.
+	Watched(next http.Handler) http.Handler
+}
+
+// New returns a service that decides by checks. A call that is not accepted is over its limit: there is no time
 // for it. The logger is told once of requests that cannot work as they are meant.
-func New(checks *check.Checker, config Config, accept func() bool, log *slog.Logger) *Service {
+func New(checks *check.Checker, config Config, overload Overload, log *slog.Logger) *Service {
 	return &Service{
 		config:   config,
 		checks:   checks,
-		accept:   accept,
+		overload: overload,
 		stats:    newStats(checks.Metrics, config.NearLimit),
 		duration: checks.Duration("envoy"),
 		works:    sync.Pool{New: func() any { return new(work) }},
@@ -56,7 +66,10 @@ func New(checks *check.Checker, config Config, accept func() bool, log *slog.Log
 // of MaxMessage bytes.
 func (s *Service) Register(server grpc.ServiceRegistrar) {
 	service := rlsv3.RateLimitService_ServiceDesc
-	wire.ReplaceHandler(&service, "ShouldRateLimit", s.check)
+	wire.ReplaceHandler(&service, "ShouldRateLimit", func(ctx context.Context, request []byte) (wire.Encoded, error) {
+		defer s.overload.Ended(ctx)
+		return s.check(ctx, request)
+	})
 	server.RegisterService(&service, s)
 }
 
@@ -206,7 +219,7 @@ func (w *work) ownLimits() (tokens []int64) {
 
 // send asks for what w has added, if there is time for it. Otherwise all takes are Overloaded.
 func (s *Service) send(ctx context.Context, w *work) {
-	if s.accept() {
+	if s.overload.Accept() {
 		s.checks.Send(ctx, &w.Work)
 		return
 	}

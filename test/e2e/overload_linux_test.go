@@ -130,7 +130,7 @@ func TestOverloadIsRefused(t *testing.T) {
 	if !*everyFlood {
 		process.NotInBrief(t)
 	}
-	th := newThrottle(t)
+	th := newThrottle(t, fifth)
 	rules := writeRules(t, rulesPerYear(1_000_000))
 	etcd := process.StartEtcd(t)
 	nodes := make([]*process.Node, 3)
@@ -236,5 +236,26 @@ func judgeOverload(t *testing.T, calm, over, after offered, least float64, flood
 	}
 	if after.undecided()*100 > after.all() || int64(after.refused)*100 > after.all() {
 		t.Errorf("a second after the overload: %v", after)
+	}
+}
+
+// One caller that waits for each answer before it asks again cannot be too much for a node, though it has the node use up its processor
+// time in each period.
+func TestOneCallerIsNoOverload(t *testing.T) {
+	process.NotInBrief(t)
+	hold := newThrottle(t, rarely).share("node")
+	n := process.How{Env: []string{"GOMAXPROCS=1"}}.Start(t, "--rules", writeRules(t, rulesPerYear(1_000_000)))
+	hold(n)
+	asked, refused := 0, 0
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); asked++ {
+		if _, err := n.Client.Check(t.Context(), user("alone")); status.Code(err) == codes.ResourceExhausted {
+			refused++
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("%d of %d checks were refused", refused, asked)
+	if refused > 0 || asked < 100 {
+		t.Errorf("%d of %d checks were refused", refused, asked)
 	}
 }

@@ -13,16 +13,19 @@ import (
 	"github.com/weirlimit/weir/test/process"
 )
 
-// A node gets a fifth of one processor, in periods that are shorter than what a check may take.
-const (
-	quotaPeriod = 5 * time.Millisecond
-	quota       = time.Millisecond
+// quota is the time of one processor that a node gets in each period.
+type quota struct{ time, period time.Duration }
+
+var (
+	fifth  = quota{time.Millisecond, 5 * time.Millisecond}      // in periods that are shorter than what a check may take
+	rarely = quota{4 * time.Millisecond, 60 * time.Millisecond} // so that it always comes late to what it reads
 )
 
 // throttle holds nodes to a share of a processor: by control groups of version 1 or 2 where this process may make some, which
 // also prefer the load, or else by signals that stop the nodes.
 type throttle struct {
 	t      *testing.T
+	quota  quota
 	groups string // the directory of the groups; empty if there are none
 	v2     bool
 }
@@ -31,9 +34,9 @@ type throttle struct {
 const cgroups = "/sys/fs/cgroup"
 
 // newThrottle prefers this process, and what it starts, as the load.
-func newThrottle(t *testing.T) *throttle {
+func newThrottle(t *testing.T, q quota) *throttle {
 	t.Helper()
-	th := &throttle{t: t}
+	th := &throttle{t: t, quota: q}
 	for _, dir := range []string{filepath.Join(cgroups, "cpu"), cgroups} {
 		v2 := dir == cgroups
 		if v2 && enableCPU(dir) != nil {
@@ -101,7 +104,7 @@ func (th *throttle) share(name string) (hold func(*process.Node)) {
 	if th.groups == "" {
 		return th.interrupt
 	}
-	period, share := quotaPeriod.Microseconds(), quota.Microseconds()
+	period, share := th.quota.period.Microseconds(), th.quota.time.Microseconds()
 	settings := map[string]string{
 		"cpu.shares": "16384", "cpu.cfs_period_us": fmt.Sprint(period), "cpu.cfs_quota_us": fmt.Sprint(share),
 	}
@@ -126,9 +129,9 @@ func (th *throttle) interrupt(n *process.Node) {
 				return
 			case <-next.C:
 			}
-			signal, wait := syscall.SIGSTOP, quotaPeriod-quota
+			signal, wait := syscall.SIGSTOP, th.quota.period-th.quota.time
 			if !runs {
-				signal, wait = syscall.SIGCONT, quota
+				signal, wait = syscall.SIGCONT, th.quota.time
 			}
 			if err := syscall.Kill(n.PID(), signal); err != nil {
 				return
