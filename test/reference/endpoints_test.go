@@ -11,6 +11,7 @@ import (
 // TestEndpointsAreComplete walks all places that have to know a method of the public API, and names
 // those that do not.
 func TestEndpointsAreComplete(t *testing.T) {
+	atRoot(t)
 	all, err := readEndpoints(api)
 	if err != nil {
 		t.Fatal(err)
@@ -49,6 +50,9 @@ func TestEndpointsAreComplete(t *testing.T) {
 			missing("api/weir/v1/gateway.yaml, or byHand in test/reference/endpoints.go; then run make generate")
 			continue
 		}
+		if says := overHTTP.FindStringSubmatch(e.comment); says != nil && says[1] != e.binding {
+			t.Errorf("%s: its comment in %s says %q, and api/weir/v1/gateway.yaml %q", e.name, e.method.ParentFile().Path(), says[0], e.binding)
+		}
 		verb, path, served := strings.Cut(e.binding, " ")
 		if !served {
 			continue
@@ -69,6 +73,9 @@ func TestEndpointsAreComplete(t *testing.T) {
 		}
 	}
 }
+
+// overHTTP is what a comment says of the binding.
+var overHTTP = regexp.MustCompile(`Over HTTP: ([A-Z]+ /[^ ]*[^ .,:;])`)
 
 // exchanges returns what TestOpenAPI asks for, such as "GET /v1/rules".
 func exchanges(source string) (all []string) {
