@@ -89,17 +89,19 @@ func TestEveryPathHasARole(t *testing.T) {
 		}
 	}
 	found := make(map[string]bool)
-	look := func(method, path string) {
-		_, pattern := all.Handler(httptest.NewRequest(method, path, nil))
+	look := func(method, path string) (pattern string) {
+		_, pattern = all.Handler(httptest.NewRequest(method, path, nil))
 		if pattern == "" {
-			t.Errorf("%s %s has no role", method, path)
+			t.Errorf("%s %s has no role: missing in needs, in api/access.go", method, path)
 		}
 		found[pattern] = true
+		return pattern
 	}
 	for path, methods := range document.Paths {
-		for method := range methods {
+		for method, operation := range methods {
 			if method != "parameters" {
-				look(strings.ToUpper(method), strings.NewReplacer("{$}", "", "{", "", "}", "").Replace(path))
+				pattern := look(strings.ToUpper(method), strings.NewReplacer("{$}", "", "{", "", "}", "").Replace(path))
+				checkSameNeeds(t, pattern, operation)
 			}
 		}
 	}
@@ -111,7 +113,7 @@ func TestEveryPathHasARole(t *testing.T) {
 		look(method, strings.NewReplacer("{$}", "", "{", "", "}", "").Replace(path))
 		if _, known := RoleOf(pattern); !known && pattern != "/v1/" {
 			if _, known := needs[method+" "+path]; !known {
-				t.Errorf("%s has no role", pattern)
+				t.Errorf("%s has no role: missing in needs, in api/access.go", pattern)
 			}
 		}
 	}
@@ -121,6 +123,22 @@ func TestEveryPathHasARole(t *testing.T) {
 	for pattern := range needs {
 		if !isMethod(pattern) && !found[pattern] {
 			t.Errorf("the table has %s, which is no path", pattern)
+		}
+	}
+}
+
+// checkSameNeeds holds that a path needs what the gRPC method needs that it leads to.
+func checkSameNeeds(t *testing.T, pattern string, operation []byte) {
+	t.Helper()
+	var method struct {
+		Name string `json:"operationId"`
+	}
+	if err := json.Unmarshal(operation, &method); err != nil {
+		t.Fatal(err)
+	}
+	for call, n := range needs {
+		if strings.HasPrefix(call, "/weir.v1.") && strings.HasSuffix(call, "/"+method.Name) && needs[pattern] != n {
+			t.Errorf("%s needs %+v, and %s, which it leads to, needs %+v: make them the same in needs, in api/access.go", pattern, needs[pattern], call, n)
 		}
 	}
 }
@@ -233,7 +251,7 @@ func TestCallsOfAnotherDomainAreDenied(t *testing.T) {
 		case !isMethod(call) || n.role != access.Check && n.role != access.Rules || strings.HasPrefix(call, "/grpc."):
 		case slices.Contains(elsewhere, call):
 		case !asked:
-			t.Errorf("%s: this test has no request in another domain", call)
+			t.Errorf("%s: missing in requests of this test, in api/access_test.go, as a request in another domain; or in elsewhere there, if it has no domain", call)
 		default:
 			err := conn.Invoke(withToken(t.Context(), secrets["check:shop,rules:shop"]), call, request, new(emptypb.Empty))
 			if status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "in domain") {

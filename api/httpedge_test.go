@@ -66,7 +66,7 @@ func TestUnreadQueries(t *testing.T) {
 			}
 			for _, p := range operation.Parameters {
 				if p.In == "query" && ask(method, path, p.Name+"=1") != http.StatusOK {
-					t.Errorf("%s %s?%s=1 is refused", method, path, p.Name)
+					t.Errorf("%s %s?%s=1 is refused: missing in queries, in api/httpedge.go", method, path, p.Name)
 				}
 			}
 		}

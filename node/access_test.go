@@ -18,7 +18,7 @@ func TestEveryMethodHasARole(t *testing.T) {
 		for _, m := range info.Methods {
 			methods++
 			if _, known := api.RoleOf("/" + service + "/" + m.Name); !known {
-				t.Errorf("/%s/%s has no role", service, m.Name)
+				t.Errorf("/%s/%s has no role: missing in needs, in api/access.go", service, m.Name)
 			}
 		}
 	}
