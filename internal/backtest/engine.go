@@ -162,26 +162,25 @@ func (e *engine) match(c *check, part int, described bool) *rules.Rule {
 
 // look decides every limit of a part by itself, and changes none. It is false if a cost cannot be told.
 func (e *engine) look(c *check, p *part, first int) bool {
+	part := len(e.parts) - 1
 	for i := first; i < len(e.matches); i++ {
 		m := &e.matches[i]
-		s := step{part: len(e.parts) - 1, slot: -1, limit: m.Held()}
-		if !e.costOf(c, p, m, &s) {
+		e.steps = append(e.steps, step{part: part, slot: -1, limit: m.Held()})
+		s := &e.steps[i]
+		if !e.costOf(c, p, m, s) {
 			return false
 		}
-		logged := useLogged(m, p.logged)
 		key, now := m.Key, c.now
-		s.mild, s.raw = m.Shadow, m.Shadow
-		if c.logged != nil {
-			key, now = e.asLogged(c, p, m, &s, logged)
+		if c.logged == nil {
+			s.mild, s.raw = m.Shadow, m.Shadow
+		} else {
+			key, now = e.asLogged(c, p, m, s, useLogged(m, p.logged))
 		}
-		e.steps = append(e.steps, s)
-		last := &e.steps[i]
-		if last.by != byNothing {
-			e.peek(key, last, now, first)
+		if s.by != byNothing {
+			e.peek(key, s, now, first)
 		}
-		last.finish()
-		if last.over && !last.mild {
-			e.parts[last.part].over = true
+		if s.finish(); s.over && !s.mild {
+			e.parts[part].over = true
 		}
 	}
 	if !c.peek {

@@ -28,7 +28,7 @@ func useLogged(m *rules.Match, logged []loggedLimit) *loggedLimit {
 // when by that clock. It returns the counter and the instant.
 func (e *engine) asLogged(c *check, p *part, m *rules.Match, s *step, logged *loggedLimit) (key ring.Key, now int64) {
 	l := c.logged
-	key, now = m.Key, c.now
+	key, now, s.mild, s.raw = m.Key, c.now, m.Shadow, m.Shadow
 	if logged != nil && m.Rule.ID == OwnLimits {
 		s.limit = logged.limit
 	}
