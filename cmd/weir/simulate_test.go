@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -41,6 +42,40 @@ func TestSimulateShares(t *testing.T) {
 	}
 	if want := "skipped  1  lines that are more than a day later than most of the 16 lines after them, the first one at " + log + ":9\n"; !strings.Contains(out, want) {
 		t.Errorf("%s lacks %s", out, want)
+	}
+}
+
+// Text and JSON say what has decided the lines of a decision log, and which of them may be decided in another way.
+func TestSimulateDecisions(t *testing.T) {
+	line := func(second int, source, more string, allowed bool) string {
+		return fmt.Sprintf(`{"time":"2026-03-02T09:00:%02dZ","node":"n","api":"check","domain":"default","keys":"clear","source":%q,"allowed":%t,"descriptors":[{"tokens":1,"entries":[{"key":"user","value":"u"}],`+
+			`"limits":[{"rule":"a","index":0,"counter":"00000000000000000000000000000000","source":%q%s}]}]}`+"\n", second, source, allowed, source, more)
+	}
+	dir := t.TempDir()
+	rules, page := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "page.html")
+	if err := os.WriteFile(rules, []byte("domain: default\nrules: [{id: a, per: [user], limits: [{limit: 2, window: 1m}]}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	log := line(0, "owner", "", true) + line(1, "owner", "", false) + line(2, "owner", `,"leases":true`, true) + line(3, "lent", "", true) + line(4, "fail_open", `,"shares":3`, true)
+	out, problems, code := weirOf(t, log, "simulate", "--rules", rules, "--log", "-", "--format", "decisions")
+	for _, want := range []string{
+		"differ   1  lines that the log decides in another way, source lent\n", "differ   2  lines that the log decides in another way, source owner\n",
+		"of them  1  for no reason that the log names", "inexact  2  lines that may be decided in another way than the log says, because tokens of a counter were lent to nodes\n",
+	} {
+		if code != 0 || !strings.Contains(out, want) {
+			t.Errorf("%d %s: no %q in\n%s", code, problems, want, out)
+		}
+	}
+	out, _, _ = weirOf(t, log, "simulate", "--rules", rules, "--log", "-", "--format", "decisions", "--json", "--html", page)
+	var found struct {
+		Sources, Differing, Inexact map[string]int64
+		Unexplained                 int64
+	}
+	if err := json.Unmarshal([]byte(out), &found); err != nil || found.Sources["fail_open"] != 1 || found.Sources["owner"] != 3 || found.Inexact["lent"] != 2 || found.Unexplained != 1 {
+		t.Errorf("%v: %+v", err, found)
+	}
+	if text, err := os.ReadFile(page); err != nil || !strings.Contains(string(text), "2 lines may be decided in another way than in the log: lent") {
+		t.Errorf("%v: the page has no inexact lines", err)
 	}
 }
 
