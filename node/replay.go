@@ -266,7 +266,7 @@ var skippedWords = map[string]string{
 
 // inexactWords say why the log has not all that it takes to decide a line.
 var inexactWords = map[string]string{
-	"lent": "tokens were lent to nodes", "provisional": "a standby has decided", "token_lease": "tokens were lent to clients",
+	"lent": "tokens were lent to nodes", "provisional": "a standby has decided", "undecided": "an owner may have counted a check that it did not answer in time", "token_lease": "tokens were lent to clients",
 	"returned": "Envoy’s API has given tokens back", "not_utf8": "a value is not UTF-8",
 }
 

@@ -71,6 +71,7 @@ func formatDiffering(out *strings.Builder, r *backtest.Result) {
 var inexactTexts = map[string]string{
 	"lent":        "because tokens of a counter were lent to nodes",
 	"provisional": "because a standby has decided",
+	"undecided":   "because an owner may have counted a check that it did not answer in time",
 	"token_lease": "because tokens of a counter were lent to clients",
 	"returned":    "because Envoy's API has given tokens back",
 	"not_utf8":    "because a value is not UTF-8",

@@ -10,6 +10,7 @@ type counters struct {
 	index   map[ring.Key]int32
 	slots   []counter
 	free    []int32 // of slots
+	now     int64   // of the check at hand
 	sweepAt int     // len(index) at which expired counters are looked for next
 	ended   func(*counter)
 	made    int64
@@ -47,8 +48,9 @@ func (c *counters) find(key ring.Key) int32 {
 	return -1
 }
 
-// tidy drops counters that have expired at the instant, if it is time to look for them.
+// tidy begins a check of that instant. It drops counters that have expired, if it is time to look for them.
 func (c *counters) tidy(now int64) {
+	c.now = now
 	if len(c.index) >= c.sweepAt {
 		c.sweep(now)
 	}

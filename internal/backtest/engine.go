@@ -30,20 +30,21 @@ type engine struct {
 
 // step is what one limit says of a check.
 type step struct {
-	key      ring.Key // of the counter
-	slot     int32    // -1: there is no counter, and need be none
-	limit    algorithms.Limit
-	next     algorithms.State
-	decision algorithms.Decision
-	cost     int64
-	part     int       // of the check
-	by       decidedBy // what has decided it by a decision log
-	leases   bool      // the owner lent tokens with the answer
-	mild     bool      // it never denies
-	raw      bool      // it does not keep the rest of the check from being counted
-	counted  bool      // it counts also what is over most, its tokens
-	most     int64
-	over     bool // it would deny, by itself
+	key       ring.Key // of the counter
+	slot      int32    // -1: there is no counter, and need be none
+	limit     algorithms.Limit
+	next      algorithms.State
+	decision  algorithms.Decision
+	cost      int64
+	part      int       // of the check
+	by        decidedBy // what has decided it by a decision log
+	undecided bool      // no node has answered in time
+	leases    bool      // the owner lent tokens with the answer
+	mild      bool      // it never denies
+	raw       bool      // it does not keep the rest of the check from being counted
+	counted   bool      // it counts also what is over most, its tokens
+	most      int64
+	over      bool // it would deny, by itself
 }
 
 // partState is what is known of a part of a check.
@@ -254,21 +255,29 @@ func (e *engine) longBefore(key ring.Key, slot int32, first int) *algorithms.Lon
 func (e *engine) describe(p *part, first int) {
 	for i := first; i < len(e.matches); i++ {
 		m, s := &e.matches[i], &e.steps[i]
+		if s.undecided && p.tokens > 0 {
+			e.doubtOwners(p, m, s)
+		}
 		if s.cost <= 0 {
 			continue
 		}
-		stats := e.statsOf(m.Rule)
 		if s.slot < 0 {
-			s.slot = e.counters.add(s.key)
-			k := &e.counters.slots[s.slot]
-			k.rule, k.limit, k.cap, k.text = stats, int32(m.Limit), s.tokens(), e.names.subject(m, p)
-			if s.limit.Algorithm.Long() {
-				k.long = new(algorithms.Long)
-			}
-			stats.keys++
+			s.slot = e.newCounter(p, m, s, s.key)
 		}
 		e.counters.slots[s.slot].ask(s.decision.At, s.limit.Length(), s.cost)
 	}
+}
+
+// newCounter returns the slot of a new counter of that key.
+func (e *engine) newCounter(p *part, m *rules.Match, s *step, key ring.Key) int32 {
+	stats, slot := e.statsOf(m.Rule), e.counters.add(key)
+	k := &e.counters.slots[slot]
+	k.rule, k.limit, k.cap, k.text = stats, int32(m.Limit), s.tokens(), e.names.subject(m, p)
+	if s.limit.Algorithm.Long() {
+		k.long = new(algorithms.Long)
+	}
+	stats.keys++
+	return slot
 }
 
 // judge answers, keeps the steps unless one denies, and counts by rule.

@@ -48,6 +48,7 @@ func (e *engine) asLogged(c *check, p *part, m *rules.Match, s *step, logged *lo
 		s.decision.Allowed, s.cost = true, 0
 	}
 	if s.by == byPolicy {
+		s.undecided = true
 		key = e.byPolicy(l, m, s, logged.shares)
 	}
 	return key, now
@@ -101,6 +102,7 @@ type inexact uint8
 const (
 	afterProvisional inexact = 1 << iota // a standby has decided, by a copy that may have lacked something
 	afterLent                            // tokens that the owner lent to a node were counted before they were used
+	afterUndecided                       // the owner may have counted what it did not answer in time
 	afterTokenLease                      // the same of tokens that were lent to clients, or were given back by them
 	afterReturn                          // Envoy's API has given back what it had counted
 	garbledValue                         // values that are not UTF-8 are not in the log
@@ -111,7 +113,7 @@ var inexactNames = []struct {
 	why  inexact
 	name string
 }{
-	{afterProvisional, "provisional"}, {afterLent, "lent"}, {afterTokenLease, "token_lease"}, {afterReturn, "returned"}, {garbledValue, "not_utf8"},
+	{afterProvisional, "provisional"}, {afterLent, "lent"}, {afterUndecided, "undecided"}, {afterTokenLease, "token_lease"}, {afterReturn, "returned"}, {garbledValue, "not_utf8"},
 }
 
 // doubt sets why the decision of a check may be another than the node's, by what is known of its counters, and has them remember it.
@@ -147,6 +149,17 @@ func (e *engine) doubt(l *loggedCheck, v verdict) {
 			k.doubt |= all
 		}
 	}
+}
+
+// doubtOwners notes of the owner's counter that the owner may have counted what a failure policy has decided.
+func (e *engine) doubtOwners(p *part, m *rules.Match, s *step) {
+	slot := e.counters.find(m.Key)
+	if slot < 0 {
+		slot = e.newCounter(p, m, s, m.Key)
+	}
+	k := &e.counters.slots[slot]
+	k.doubt |= afterUndecided
+	k.expires = max(k.expires, e.counters.now+s.limit.Length())
 }
 
 // doubt is what the log says of a step alone.

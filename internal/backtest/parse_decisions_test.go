@@ -92,7 +92,7 @@ func TestChecksWithoutAnOwner(t *testing.T) {
 		shared.WriteString(strings.Replace(limited(i, i < 2, "local", `,"shares":3`), `"node":"n"`, `"node":"m"`, 1))
 		shared.WriteString(limited(i, i < 4, "owner", ""))
 	}
-	if res := replayDecisions(t, "on_failure: local, ", shared.String()); len(res.Differing) > 0 || res.Denied != 10 || res.Sources["local"] != 12 || len(res.Inexact) > 0 {
+	if res := replayDecisions(t, "on_failure: local, ", shared.String()); len(res.Differing) > 0 || res.Denied != 10 || res.Sources["local"] != 12 || res.Inexact["undecided"] != 6 {
 		t.Errorf("differing %v, %d denied, sources %v, inexact %v", res.Differing, res.Denied, res.Sources, res.Inexact)
 	}
 	for policy, source := range map[string]string{"allow": "fail_open", "deny": "fail_closed"} {
@@ -100,8 +100,8 @@ func TestChecksWithoutAnOwner(t *testing.T) {
 		for i := range 6 {
 			log.WriteString(limited(i, policy == "allow", source, `,"shares":2`) + limited(i, i < 4, "owner", ""))
 		}
-		if res := replayDecisions(t, "on_failure: "+policy+", ", log.String()); len(res.Differing) > 0 || res.Sources[source] != 6 {
-			t.Errorf("%s: differing %v, sources %v", policy, res.Differing, res.Sources)
+		if res := replayDecisions(t, "on_failure: "+policy+", ", log.String()); len(res.Differing) > 0 || res.Sources[source] != 6 || res.Inexact["undecided"] != 6 {
+			t.Errorf("%s: differing %v, sources %v, inexact %v", policy, res.Differing, res.Sources, res.Inexact)
 		}
 	}
 }

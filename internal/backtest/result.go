@@ -36,8 +36,8 @@ type Result struct {
 	Sources map[string]int64 `json:"sources,omitempty"`
 	// Differing are those that the replay decides in another way: under the rules to compare with, or else the tried ones.
 	Differing map[string]int64 `json:"differing,omitempty"`
-	// Inexact are lines of a decision log that do not say enough to be decided exactly, by why: lent, provisional, token_lease,
-	// returned or not_utf8. Of several reasons the first counts. Unexplained are those of Differing that are not among them.
+	// Inexact are lines of a decision log that do not say enough to be decided exactly, by why: provisional, lent, undecided,
+	// token_lease, returned or not_utf8. Of several reasons the first counts. Unexplained are those of Differing that are not among them.
 	Inexact     map[string]int64 `json:"inexact,omitempty"`
 	Unexplained int64            `json:"unexplained,omitempty"`
 	// Approximate are lines of a decision log about tokens that were lent or given back.
