@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// call gives one exchange with etcd a time-out of its own and notes in health
+// call gives one exchange with etcd a time-out of its own and notes in reachability
 // how it ended. The client waits for a connection for as long as it is let.
 func (r *Registry) call(ctx context.Context, timeout time.Duration, exchange func(context.Context) error) error {
 	bounded, cancel := context.WithTimeout(ctx, timeout)
@@ -23,7 +23,7 @@ func (r *Registry) call(ctx context.Context, timeout time.Duration, exchange fun
 	if errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.DeadlineExceeded {
 		err = fmt.Errorf("etcd at %s: no answer in %v", r.where, timeout)
 	}
-	r.health.exchange(err)
+	r.reachability.exchange(err)
 	return err
 }
 

@@ -149,13 +149,13 @@ func (k *nodeLease) grant(ctx context.Context) error {
 
 func (k *nodeLease) renewed(sent time.Time) {
 	k.renewAt = sent.Add(k.every)
-	k.r.health.renewal(sent)
+	k.r.reachability.renewal(sent)
 }
 
 func (k *nodeLease) lost() {
 	k.r.log.Warn("the etcd lease of this node has ended; registering the node again", "lease", int64(k.lease), "ttl", k.r.ttl)
 	k.lease = 0
-	k.r.health.renewal(time.Time{})
+	k.r.reachability.renewal(time.Time{})
 	k.r.metrics.leasesLost.Inc()
 }
 
@@ -238,5 +238,5 @@ func (k *nodeLease) revoke(ctx context.Context) {
 	if _, err := k.r.client.Revoke(ctx, k.lease); err != nil {
 		k.r.log.Warn("lease not given back, the node stays listed until it ends", "error", err)
 	}
-	k.r.health.renewal(time.Time{})
+	k.r.reachability.renewal(time.Time{})
 }

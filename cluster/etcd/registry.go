@@ -70,14 +70,14 @@ var ErrSuperseded = errors.New("another node was started under this id")
 // Registry is a cluster.Registry in etcd. Its methods may be called from several
 // goroutines.
 type Registry struct {
-	cluster string
-	ttl     time.Duration
-	keys    keys
-	log     *slog.Logger
-	client  *clientv3.Client
-	where   string // the endpoints, for messages
-	metrics *metrics
-	health  *health
+	cluster      string
+	ttl          time.Duration
+	keys         keys
+	log          *slog.Logger
+	client       *clientv3.Client
+	where        string // the endpoints, for messages
+	metrics      *metrics
+	reachability *reachability
 
 	known     *Known        // from an earlier run; nil if there was none
 	announced chan struct{} // its slot is filled when the node lease has something to look at
@@ -159,9 +159,9 @@ func Open(ctx context.Context, cfg Config) (*Registry, error) {
 		client.Close()
 		return nil, fmt.Errorf("etcd: registering metrics: %w", err)
 	}
-	r.health = newHealth(r.log, r.metrics)
+	r.reachability = newReachability(r.log, r.metrics)
 	if silent != nil {
-		r.health.unanswered(fmt.Errorf("etcd at %s: %w", where, silent))
+		r.reachability.unanswered(fmt.Errorf("etcd at %s: %w", where, silent))
 	}
 	return r, nil
 }
@@ -211,11 +211,11 @@ func (r *Registry) nudge() {
 
 // Reachable reports whether etcd answers: whether anything has succeeded since
 // the last failure, or at least within the last 3 s.
-func (r *Registry) Reachable() bool { return r.health.status().Reachable }
+func (r *Registry) Reachable() bool { return r.reachability.status().Reachable }
 
 // Status returns how the registry is doing.
 func (r *Registry) Status() Status {
-	s := r.health.status()
+	s := r.reachability.status()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s.Alarm, s.Wiped = r.view.alarm, r.view.wiped

@@ -55,7 +55,7 @@ func (r *Registry) watchFrom(ctx context.Context, revision int64, handle func(*e
 		select {
 		case resp := <-responses:
 			silence.Reset(staleAfter)
-			r.health.exchange(nil)
+			r.reachability.exchange(nil)
 			if err := watchError(resp); err != nil {
 				return err
 			}
