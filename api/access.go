@@ -168,7 +168,7 @@ type Access struct {
 	// Tokens are the tokens in force. Nil, as without TLS, permits all callers what the port serves.
 	Tokens *access.Tokens
 	// Store changes the tokens of the cluster. Nil: they cannot be changed.
-	Store TokenStore
+	Store AccessTokenStore
 	// Certificate returns the caller of a connection over HTTP, nil if it has shown no certificate.
 	Certificate func(*tls.ConnectionState) *access.Principal
 	// Audit names changes that were denied; nil is none.
@@ -186,7 +186,7 @@ func (a *Access) At(p Port) *Access {
 }
 
 // store returns what changes the tokens of the cluster, nil if nothing does.
-func (a *Access) store() TokenStore {
+func (a *Access) store() AccessTokenStore {
 	if a == nil {
 		return nil
 	}

@@ -110,7 +110,7 @@ type clusterServer struct {
 	checks                     *check.Checker // counts the limits of rules
 	audit                      *audit.Log     // of changes; nil: none
 	port                       Port
-	tokens                     TokenStore // nil: there are none
+	tokens                     AccessTokenStore // nil: there are none
 }
 
 // ListNodes implements weirv1.ClusterServer.

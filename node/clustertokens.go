@@ -24,7 +24,7 @@ type tokenRegistry interface {
 	SwapTokens(ctx context.Context, value []byte, revision int64) (int64, error)
 }
 
-// clusterTokens puts the tokens of the cluster in force, and changes them. It implements api.TokenStore. Tokens that
+// clusterTokens puts the tokens of the cluster in force, and changes them. It implements api.AccessTokenStore. Tokens that
 // cannot be used leave those before in force.
 //
 // A token that this node has seen revoked is never in force again: an etcd that has it once more was restored from a backup. The
@@ -42,7 +42,7 @@ type clusterTokens struct {
 	returned []access.Token // guarded by mu; the revoked ones in last; read-only
 }
 
-var _ api.TokenStore = (*clusterTokens)(nil)
+var _ api.AccessTokenStore = (*clusterTokens)(nil)
 
 // openTokens puts the tokens in force that the cluster has, if this node has TLS.
 func (n *node) openTokens(ctx context.Context) (err error) {
@@ -147,10 +147,10 @@ func (c *clusterTokens) Err() error {
 	return c.problem
 }
 
-// List implements api.TokenStore.
+// List implements api.AccessTokenStore.
 func (c *clusterTokens) List() []access.Token { return c.tokens.List(access.FromCluster) }
 
-// Add implements api.TokenStore. It removes revoked tokens that a restored etcd has again.
+// Add implements api.AccessTokenStore. It removes revoked tokens that a restored etcd has again.
 func (c *clusterTokens) Add(ctx context.Context, t access.Token) (removed string, err error) {
 	return c.change(ctx, func(tokens []access.Token) (next, revoked []access.Token, err error) {
 		if c.isRevoked(t) {
@@ -162,7 +162,7 @@ func (c *clusterTokens) Add(ctx context.Context, t access.Token) (removed string
 	})
 }
 
-// Remove implements api.TokenStore. It removes revoked tokens that a restored etcd has again, and finds those by their names.
+// Remove implements api.AccessTokenStore. It removes revoked tokens that a restored etcd has again, and finds those by their names.
 func (c *clusterTokens) Remove(ctx context.Context, name string) (removed string, err error) {
 	return c.change(ctx, func(tokens []access.Token) (next, revoked []access.Token, err error) {
 		if tokens, err = access.RemoveToken(tokens, name); err != nil {

@@ -17,7 +17,7 @@ import (
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
-// tokenList is a TokenStore in memory, which fails with err.
+// tokenList is an AccessTokenStore in memory, which fails with err.
 type tokenList struct {
 	tokens  []access.Token
 	removed string // is said to have been removed as well

@@ -13,8 +13,8 @@ import (
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
-// TokenStore has the tokens of the cluster. It is safe for concurrent use.
-type TokenStore interface {
+// AccessTokenStore has the tokens of the cluster. It is safe for concurrent use.
+type AccessTokenStore interface {
 	// List returns those in force on this node, in the order in which they were added.
 	List() []access.Token
 	// Add stores one more. It returns the names of the revoked tokens that it has removed from a restored etcd, empty for none, as a short
@@ -84,7 +84,7 @@ func tokenTarget(target, removed string) string {
 	return target + "; removed from a restored etcd: " + removed
 }
 
-// tokenError returns the status of what a TokenStore says of a token.
+// tokenError returns the status of what an AccessTokenStore says of a token.
 func tokenError(name string, err error) error {
 	switch {
 	case err == nil:
