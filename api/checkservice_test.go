@@ -1,9 +1,13 @@
 package api
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir/shard"
 
@@ -168,4 +172,16 @@ func TestBatch(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A call whose caller has gone is not decided.
+func TestCallsOfGoneCallers(t *testing.T) {
+	f := newFixture(t, checkRules)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, check := f.server().CheckRateLimit(ctx, request("user=alice endpoint=/posts"))
+	_, batch := f.server().CheckRateLimitBatch(ctx, &weirv1.RateLimitBatchRequest{Requests: []*weirv1.RateLimitRequest{request("user=alice endpoint=/posts")}})
+	if status.Code(check) != codes.Canceled || status.Code(batch) != codes.Canceled || f.shard.Len() > 0 {
+		t.Errorf("%v, %v, %d counters", check, batch, f.shard.Len())
+	}
 }

@@ -201,18 +201,6 @@ func TestCallsAreRefusedUnread(t *testing.T) {
 	}
 }
 
-// A call whose caller has gone is not decided.
-func TestCallsOfGoneCallers(t *testing.T) {
-	f := newFixture(t, overloadRules)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, check := f.server().CheckRateLimit(ctx, request("user=alice"))
-	_, batch := f.server().CheckRateLimitBatch(ctx, &weirv1.RateLimitBatchRequest{Requests: []*weirv1.RateLimitRequest{request("user=alice")}})
-	if status.Code(check) != codes.Canceled || status.Code(batch) != codes.Canceled || f.shard.Len() > 0 {
-		t.Errorf("%v, %v, %d counters", check, batch, f.shard.Len())
-	}
-}
-
 // weighing is an Overload that counts what calls have beyond one check.
 type weighing struct {
 	acceptAll
