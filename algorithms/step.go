@@ -15,6 +15,8 @@ func Step(l *Limit, s State, now, cost int64) (next State, d Decision) {
 
 // StepInto is Step with the decision in place: to return it through two calls would
 // copy it three times, a quarter of the cost of a step. All of d is overwritten.
+// The cases call methods of known types: through registered, each Limit and Decision
+// of a caller's stack would be allocated, and a step would take 75 ns instead of 11.
 func StepInto(d *Decision, l *Limit, s State, now, cost int64) (next State) {
 	d.Delay = 0 // the only field that a step may leave alone
 	switch l.Algorithm {

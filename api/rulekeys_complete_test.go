@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"reflect"
@@ -214,8 +215,12 @@ func checkExample(t *testing.T, m string, p place, f rules.Field) {
 	if f.Key == "id" {
 		return
 	}
+	if plain, err := json.Marshal(docs); err != nil || !strings.Contains(string(plain), `"`+f.Key+`":`) {
+		t.Errorf("%s: lost between a file and its Spec: missing in Rule.Spec of rules/compile.go, or not read into the Rule in rules/format.go; or its example is the default", name)
+		return
+	}
 	if text, err := rules.Format(docs); err != nil || !strings.Contains(string(text), f.Key+":") {
-		t.Errorf("%s: lost between file and file: in Rule.Spec of rules/compile.go, or in rules/encode.go; or its example is the default", name)
+		t.Errorf("%s: lost between a Spec and its file: missing in rules/encode.go", name)
 		return
 	}
 	if back := readRule(spec.ID, writeRule(spec)); !reflect.DeepEqual(back, spec) {
