@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"math"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -338,4 +339,29 @@ func TestLargeGroup(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A denied group leaves what eviction goes by as it was.
+func TestDeniedGroupLeavesTheUsage(t *testing.T) {
+	for _, limit := range []algorithms.Limit{perHour(10), logPerHour(10)} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newShard(t)
+			k := key("a", 1)
+			ask(s, k, limit, 2)
+			before := s.usage(k)
+			time.Sleep(time.Minute)
+			s.Decide([]Group{{Takes: []Take{{Key: k, Limit: limit, Cost: 5}, {Key: key("b", 2), Limit: perHour(1), Cost: 2}}}})
+			if after := s.usage(k); after != before || after.share != math.MaxUint16/5&^marks {
+				t.Errorf("%v: %+v, was %+v", limit.Algorithm, after, before)
+			}
+		})
+	}
+}
+
+// usage returns what eviction goes by.
+func (s *Shard) usage(k ring.Key) usage {
+	if e := s.partition(k).long[k]; e != nil {
+		return e.usage
+	}
+	return s.partition(k).table.find(s.arena, k).usage()
 }

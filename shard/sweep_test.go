@@ -102,3 +102,21 @@ func TestSweepStepIsBounded(t *testing.T) {
 		t.Errorf("%d steps for %d slots", steps, p.table.homes)
 	}
 }
+
+// A refund that is undone is remembered for as long as it weighs.
+func TestReturnedRefundIsNotSwept(t *testing.T) {
+	for _, limit := range []algorithms.Limit{perHour(10), logPerHour(10)} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newShard(t)
+			k := key("a", 1)
+			ask(s, k, limit, 8)
+			g := []Group{{Takes: []Take{{Key: k, Limit: limit, Cost: -8}}}}
+			s.Decide(g)
+			s.Return(g[0].Takes)
+			s.sweep(s.partition(k))
+			if d := ask(s, k, limit, 0); d.Remaining != 2 {
+				t.Errorf("%v: %+v", limit.Algorithm, d)
+			}
+		})
+	}
+}

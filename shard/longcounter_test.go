@@ -9,7 +9,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/weirlimit/weir/algorithms"
-	"github.com/weirlimit/weir/ring"
 )
 
 // Counters of long algorithms behave as any other.
@@ -173,47 +172,4 @@ func TestLongBytesFollowRefunds(t *testing.T) {
 			t.Errorf("%d bytes counted of %d after a look", got, longOverhead+e.counter.Bytes())
 		}
 	})
-}
-
-// A denied group leaves what eviction goes by as it was.
-func TestDeniedGroupLeavesTheUsage(t *testing.T) {
-	for _, limit := range []algorithms.Limit{perHour(10), logPerHour(10)} {
-		synctest.Test(t, func(t *testing.T) {
-			s := newShard(t)
-			k := key("a", 1)
-			ask(s, k, limit, 2)
-			before := s.usage(k)
-			time.Sleep(time.Minute)
-			s.Decide([]Group{{Takes: []Take{{Key: k, Limit: limit, Cost: 5}, {Key: key("b", 2), Limit: perHour(1), Cost: 2}}}})
-			if after := s.usage(k); after != before || after.share != math.MaxUint16/5&^marks {
-				t.Errorf("%v: %+v, was %+v", limit.Algorithm, after, before)
-			}
-		})
-	}
-}
-
-// usage returns what eviction goes by.
-func (s *Shard) usage(k ring.Key) usage {
-	if e := s.partition(k).long[k]; e != nil {
-		return e.usage
-	}
-	return s.partition(k).table.find(s.arena, k).usage()
-}
-
-// A refund that is undone is remembered for as long as it weighs.
-func TestReturnedRefundIsNotSwept(t *testing.T) {
-	for _, limit := range []algorithms.Limit{perHour(10), logPerHour(10)} {
-		synctest.Test(t, func(t *testing.T) {
-			s := newShard(t)
-			k := key("a", 1)
-			ask(s, k, limit, 8)
-			g := []Group{{Takes: []Take{{Key: k, Limit: limit, Cost: -8}}}}
-			s.Decide(g)
-			s.Return(g[0].Takes)
-			s.sweep(s.partition(k))
-			if d := ask(s, k, limit, 0); d.Remaining != 2 {
-				t.Errorf("%v: %+v", limit.Algorithm, d)
-			}
-		})
-	}
 }
