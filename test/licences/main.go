@@ -1,7 +1,7 @@
-// Command audit says what a binary of Weir is made of: it checks that the licence of every module in it is permissive, and
+// Command licences says what a binary of Weir is made of: it checks that the licence of every module in it is permissive, and
 // writes the modules and their licences as a bill of materials in CycloneDX.
 //
-//	go run ./test/audit BINARY BOM
+//	go run ./test/licences BINARY BOM
 package main
 
 import (
@@ -26,17 +26,17 @@ const covered = 75
 
 func main() {
 	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: audit BINARY BOM")
+		fmt.Fprintln(os.Stderr, "usage: licences BINARY BOM")
 		os.Exit(2)
 	}
-	if err := audit(os.Args[1], os.Args[2]); err != nil {
-		fmt.Fprintln(os.Stderr, "audit:", err)
+	if err := check(os.Args[1], os.Args[2]); err != nil {
+		fmt.Fprintln(os.Stderr, "licences:", err)
 		os.Exit(1)
 	}
 }
 
-// audit writes the bill of materials of a binary. The error names all modules whose licence is not permissive.
-func audit(binary, bom string) error {
+// check writes the bill of materials of a binary. The error names all modules whose licence is not permissive.
+func check(binary, bom string) error {
 	info, err := buildinfo.ReadFile(binary)
 	if err != nil {
 		return err
