@@ -23,6 +23,16 @@ var gcraRegistration = registration{
 	},
 }
 
+var leakyBucketRegistration = registration{
+	name: "leaky_bucket", traits: drains | queues, most: MaxLimit, state: bucket{},
+	guide: Guide{
+		Promise: "the limit, as requests go",
+		Burst:   "queues, and goes at the limit's rate",
+		GoodFor: "what cannot stand bursts at all",
+		Choose:  "requests should wait rather than be denied: each is told how long",
+	},
+}
+
 func (bucket) step(l *Limit, s State, now, cost int64, d *Decision) State {
 	m := meterAt(l, s, now)
 	d.At, d.RetryAt = m.at, m.at

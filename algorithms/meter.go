@@ -20,7 +20,7 @@ import "math/bits"
 // "Traffic Management 4.0" (1996) define it once as "virtual scheduling" and
 // once as "continuous-state leaky bucket", and show that they decide alike. So
 // they are one code here, and twins of both kinds check it. What leaky_bucket
-// makes of it is in delay.go.
+// makes of it is in meter_delay.go.
 //
 // Rates do not divide evenly, so the level is kept in units of 1/window tokens:
 // it drains by exactly limit units per nanosecond, and a token is window units.

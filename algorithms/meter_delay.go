@@ -17,16 +17,6 @@ package algorithms
 // MaxDelay denies those that would wait longer. Seen in A. Xu, "System Design
 // Interview" (2020), ch. 4.
 
-var leakyBucketRegistration = registration{
-	name: "leaky_bucket", traits: drains | queues, most: MaxLimit, state: bucket{},
-	guide: Guide{
-		Promise: "the limit, as requests go",
-		Burst:   "queues, and goes at the limit's rate",
-		GoodFor: "what cannot stand bursts at all",
-		Choose:  "requests should wait rather than be denied: each is told how long",
-	},
-}
-
 // queues reports whether an allowed request may have to wait.
 func (l *Limit) queues() bool { return l.MaxDelay != 0 || l.Algorithm.Queues() }
 
