@@ -7,11 +7,12 @@ import (
 	"github.com/weirlimit/weir/algorithms"
 )
 
-// Problems of what a rule may have beyond conditions, attributes and limits.
 // drainingAlgorithms is how messages list the algorithms that can book delays.
 var drainingAlgorithms = strings.Join(algorithms.NamesOf(algorithms.Algorithm.Drains), ", ")
 
-func TestFeatureProblems(t *testing.T) {
+// The problems of fields that TestRuleProblems leaves out, such as several sets in per, mode, cost, blocks of addresses and
+// calendar windows.
+func TestFieldProblems(t *testing.T) {
 	for _, c := range []struct{ rule, want string }{
 		{`{id: r, per: [[u], v], ` + oneLimit + `}`, `f.yaml:3:22: rule "r": per[1]: "v" is not a list`},
 		{`{id: r, per: [u, [v]], ` + oneLimit + `}`, `f.yaml:3:20: rule "r": per[1]: is a list, not text`},
@@ -102,8 +103,8 @@ func TestFeatureProblems(t *testing.T) {
 	}
 }
 
-// What is no problem.
-func TestFeatures(t *testing.T) {
+// Uses of these fields that are no problem.
+func TestFieldsWithoutProblems(t *testing.T) {
 	for _, rule := range []string{
 		`{id: r, mode: hard, ` + oneLimit + `}`,
 		`{id: r, mode: {soft: {over: 1000%}}, limits: [{limit: 195225786, window: 1s}]}`,

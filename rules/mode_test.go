@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/weirlimit/weir/algorithms"
-	"github.com/weirlimit/weir/ring"
 )
 
 func TestHeld(t *testing.T) {
@@ -42,8 +41,8 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// raise and delaying know which algorithms have a burst and a delay.
-func TestEveryAlgorithm(t *testing.T) {
+// raise knows which algorithms have a burst, and Validate which have a delay.
+func TestRaiseOfEveryAlgorithm(t *testing.T) {
 	for _, name := range algorithms.Names() {
 		algorithm, _ := algorithms.Parse(name)
 		limit := algorithms.Limit{Algorithm: algorithm, Limit: 10, Window: 1e9}
@@ -90,98 +89,6 @@ rules:
 		}
 		if got != " "+c.want {
 			t.Errorf("%v:%s, want %s", c.req.Attributes, got, c.want)
-		}
-	}
-}
-
-func TestEnforced(t *testing.T) {
-	for _, c := range []struct {
-		lo   uint64
-		from int64 // the least percentage that enforces it
-	}{
-		{0, 1},
-		{1<<32 - 1, 1}, // the low half does not matter
-		{42949672 << 32, 1},
-		{42949673 << 32, 2}, // 1 % of 2^32 is 42949672.96
-		{1 << 63, 51},
-		{1<<64 - 1, 100},
-	} {
-		for percent := range int64(101) {
-			if got := enforced(ring.Key{Hi: 42, Lo: c.lo}, percent); got != (percent >= c.from) {
-				t.Errorf("enforced(%#x, %d) is %t", c.lo, percent, got)
-			}
-		}
-	}
-}
-
-// The same users stay enforced when the percentage is raised, as many as it says,
-// and with all limits of the rule.
-func TestEnforcedUsersGrowWithPercentage(t *testing.T) {
-	const users = 10_000
-	before := make(map[int]bool)
-	for _, percent := range []int{0, 1, 20, 50, 99, 100} {
-		set := parse(t, oneRule(fmt.Sprintf("{id: r, per: [user], limits: [{limit: 1, window: 1s}, {limit: 2, window: 1m}], enforce: %d}", percent)))
-		enforced := make(map[int]bool)
-		for user := range users {
-			ms := set.Match(testHasher, request("d", fmt.Sprint("user=", user)), nil)
-			if len(ms) != 2 || ms[0].Shadow != ms[1].Shadow {
-				t.Fatalf("%d matches of user %d", len(ms), user)
-			}
-			if !ms[0].Shadow {
-				enforced[user] = true
-			} else if before[user] {
-				t.Errorf("user %d is not enforced at %d %% any more", user, percent)
-			}
-		}
-		if want := users * percent / 100; len(enforced) < want-200 || len(enforced) > want+200 || percent%100 == 0 && len(enforced) != want {
-			t.Errorf("%d of %d users at %d %%", len(enforced), users, percent)
-		}
-		before = enforced
-	}
-}
-
-func TestCost(t *testing.T) {
-	const prefix = `attribute "size" is the cost of rule "r": `
-	for _, c := range []struct {
-		cost, size string
-		tokens     int64
-		want       int64
-		err        string
-	}{
-		{"1", "", 3, 3, ""},
-		{"7", "", 3, 21, ""},
-		{"7", "", -3, -21, ""},
-		{"0", "", 3, 0, ""},
-		{"2147483648", "", 1, 2147483648, ""},
-		{"size", "", 3, 3, ""},
-		{"size", "size=5", 3, 15, ""},
-		{"size", "size=5", 0, 0, ""},
-		{"size", "size=5", -1, -5, ""},
-		{"size", "size=0", 3, 0, ""},
-		{"size", "size=2147483648", -1, -2147483648, ""},
-		{"size", "size=2147483649", 1, 0, prefix + `"2147483649" is not a whole number between 0 and 2147483648`},
-		{"size", "size=99999999999999999999", 1, 0, prefix + `"99999999999999999999" is not a whole number between 0 and 2147483648`},
-		{"size", "size=", 1, 0, prefix + `"" is not a whole number between 0 and 2147483648`},
-		{"size", "size=-1", 1, 0, prefix + `"-1" is not a whole number between 0 and 2147483648`},
-		{"size", "size=1.5", 1, 0, prefix + `"1.5" is not a whole number between 0 and 2147483648`},
-		{"size", "size=2147483648", 2, 0, prefix + `2147483648 times 2 tokens are more than 2147483648`},
-		{"2147483648", "", 2147483648, 0, `the cost of rule "r": 2147483648 times 2147483648 tokens are more than 2147483648`},
-		{"2147483648", "", -2, 0, `the cost of rule "r": 2147483648 times -2 tokens are more than 2147483648`},
-		{"1", "", 2147483649, 0, `2147483649 tokens are not between -2147483648 and 2147483648`},
-		{"0", "", -1 << 63, 0, `-9223372036854775808 tokens are not between -2147483648 and 2147483648`},
-	} {
-		set := parse(t, oneRule("{id: r, limits: [{limit: 1, window: 1s}], cost: "+c.cost+"}"))
-		req := request("d")
-		if c.size != "" {
-			req = request("d", c.size)
-		}
-		rule := set.rules[0]
-		got, err := rule.Cost(req, c.tokens)
-		if got != c.want || (err != nil || c.err != "") && (err == nil || err.Error() != c.err) {
-			t.Errorf("%d tokens at %s, %q: %d, %v, want %d, %s", c.tokens, c.cost, c.size, got, err, c.want, c.err)
-		}
-		if n := testing.AllocsPerRun(100, func() { _, _ = rule.Cost(req, c.tokens) }); n != 0 && err == nil {
-			t.Errorf("%v allocations", n)
 		}
 	}
 }
