@@ -2,7 +2,7 @@ package ui
 
 import (
 	"bufio"
-	"context"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -23,6 +23,7 @@ const (
 	maxFieldBytes   = 256 << 10        // bytes of a field of the form, except for a pasted log
 	maxFields       = 16
 	maxMaps         = 32 // attributes of a log
+	maxUploads      = 2  // logs that are received or replayed at once
 )
 
 const backtestPath = "/ui/backtest"
@@ -128,7 +129,7 @@ func (s *Server) askBacktest(w http.ResponseWriter, r *http.Request) {
 	s.render(w, r, http.StatusOK, "backtest", "Backtest", "backtest", body)
 }
 
-// backtest replays what a form has sent. The log is not kept: it is replayed as it comes in.
+// backtest replays what a form has sent. The log is kept in memory until then.
 func (s *Server) backtest(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(backtestTimeout)) // not in tests without a server
 	body := newBacktestBody()
@@ -139,7 +140,7 @@ func (s *Server) backtest(w http.ResponseWriter, r *http.Request) {
 	}
 	log, err := body.read(parts)
 	if err == nil {
-		err = s.replay(r.Context(), &body, log)
+		err = s.replay(r, &body, log)
 	}
 	code := http.StatusOK
 	if err != nil {
@@ -161,15 +162,15 @@ func (s *Server) backtest(w http.ResponseWriter, r *http.Request) {
 }
 
 // replay has a log replayed for a caller that may read the rules which it is replayed with.
-func (s *Server) replay(ctx context.Context, body *backtestBody, log io.Reader) error {
-	domain := body.Domain
+func (s *Server) replay(r *http.Request, body *backtestBody, log io.Reader) error {
+	ctx, domain := r.Context(), body.Domain
 	if body.Hour || body.Format == decisionFormat {
 		domain = "" // lines name their own
 	}
 	if _, err := s.rules.ListRateLimits(ctx, &weirv1.ListRateLimitsRequest{Domain: domain, PageSize: 1}); err != nil {
 		return err
 	}
-	b := Backtest{Rules: body.Rules, Format: body.Format, Domain: body.Domain, Log: log}
+	b := Backtest{Rules: body.Rules, Format: body.Format, Domain: body.Domain}
 	for line := range strings.Lines(body.Map) {
 		if line = strings.TrimSpace(line); line != "" {
 			b.Map = append(b.Map, line)
@@ -178,6 +179,18 @@ func (s *Server) replay(ctx context.Context, body *backtestBody, log io.Reader) 
 	if len(b.Map) > maxMaps {
 		return status.Errorf(codes.InvalidArgument, "map: %d attributes are more than %d", len(b.Map), maxMaps)
 	}
+	if log != nil {
+		select {
+		case s.uploads <- struct{}{}:
+			defer func() { <-s.uploads }()
+		default:
+			return status.Error(codes.ResourceExhausted, "this node receives other logs; try again")
+		}
+		var err error
+		if b.Log, err = receive(r, log); err != nil {
+			return err
+		}
+	}
 	result, err := s.cfg.Backtest(ctx, b)
 	if err != nil {
 		return err
@@ -185,6 +198,19 @@ func (s *Server) replay(ctx context.Context, body *backtestBody, log io.Reader) 
 	body.Result = result
 	body.draw()
 	return nil
+}
+
+// receive reads a log, which is part of r, and all of r behind it. The server notices only then if the client goes, and a log that stops
+// arriving keeps no other one from being replayed.
+func receive(r *http.Request, log io.Reader) (io.Reader, error) {
+	content, err := io.ReadAll(log)
+	if err == nil {
+		_, err = io.Copy(io.Discard, r.Body)
+	}
+	if err != nil {
+		return nil, formError(err)
+	}
+	return bytes.NewReader(content), nil
 }
 
 // draw makes the columns of the picture.

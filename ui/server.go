@@ -77,6 +77,7 @@ type Server struct {
 	samples samples
 	seen    seen
 	history ruleHistory
+	uploads chan struct{} // has room for maxUploads
 
 	own       weirv1.ClusterClient // without permissions, as Config.Own
 	ownHealth weirv1.RateLimiterHealthClient
@@ -96,7 +97,7 @@ type file struct {
 // New returns the pages. It fails only if what is embedded cannot be read.
 func New(cfg Config) (*Server, error) {
 	s := &Server{
-		cfg: cfg, mux: http.NewServeMux(), pages: make(map[string]*template.Template), static: make(map[string]file),
+		cfg: cfg, mux: http.NewServeMux(), pages: make(map[string]*template.Template), static: make(map[string]file), uploads: make(chan struct{}, maxUploads),
 		checks: weirv1.NewRateLimiterClient(cfg.API), rules: weirv1.NewRateLimiterConfigClient(cfg.API),
 		health: weirv1.NewRateLimiterHealthClient(cfg.API), nodes: weirv1.NewClusterClient(cfg.API),
 		own: weirv1.NewClusterClient(cfg.Own), ownHealth: weirv1.NewRateLimiterHealthClient(cfg.Own),
