@@ -12,7 +12,7 @@ type logTwin struct {
 
 // counts reports whether a token taken at an instant still counts now.
 func (tw *logTwin) counts(l *Limit, taken int64) bool {
-	if l.Algorithm == SlidingWindowLog {
+	if !l.Algorithm.HasBuckets() {
 		return tw.now-taken < l.Window
 	}
 	return bucketOf(l, tw.now)-bucketOf(l, taken) <= buckets(l)
@@ -82,7 +82,7 @@ func (tw *logTwin) giveBack(l *Limit, now, takenAt, tokens int64) {
 	for i := range tw.hits {
 		h := &tw.hits[i]
 		same := h.window == takenAt
-		if l.Algorithm == SlidingWindowBuckets {
+		if l.Algorithm.HasBuckets() {
 			same = bucketOf(l, h.window) == bucketOf(l, takenAt)
 		}
 		if same && tw.counts(l, h.window) {
