@@ -39,7 +39,7 @@ type Membership struct {
 	changed chan struct{} // has room for one
 
 	mu     sync.Mutex
-	latest Snapshot // guarded by mu
+	latest RegistryContent // guarded by mu
 
 	// Owned by Run.
 	missing  map[string]time.Time // members without a key, and since when
@@ -62,7 +62,7 @@ func NewMembership(self string, params ring.Params, registry Registry, router *R
 }
 
 // Update tells what the registry holds now. It does not block.
-func (m *Membership) Update(s Snapshot) {
+func (m *Membership) Update(s RegistryContent) {
 	m.mu.Lock()
 	m.latest = s
 	m.mu.Unlock()
@@ -72,8 +72,8 @@ func (m *Membership) Update(s Snapshot) {
 	}
 }
 
-// Latest returns the last snapshot that Update was given.
-func (m *Membership) Latest() Snapshot {
+// Latest returns what Update was given last.
+func (m *Membership) Latest() RegistryContent {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.latest
@@ -124,7 +124,7 @@ func lacking(a, b *View) string {
 
 // write writes the next view if there is to be one and this node is to write it.
 // It returns when to look again, 0 for not before something changes.
-func (m *Membership) write(ctx context.Context, s Snapshot) (wait time.Duration) {
+func (m *Membership) write(ctx context.Context, s RegistryContent) (wait time.Duration) {
 	now := time.Now()
 	m.noteMissing(s, now) // also while others write: keys come back meanwhile
 	m.noteWaiting(s, now)
@@ -209,7 +209,7 @@ func unchanging(v *View, nodes []Node) (rest []Node) {
 }
 
 // account has the next view, which follows that of s, name the nodes that have ended and those that were given up.
-func (m *Membership) account(v *View, s Snapshot, overdue bool) {
+func (m *Membership) account(v *View, s RegistryContent, overdue bool) {
 	if s.View == nil {
 		return
 	}
@@ -316,7 +316,7 @@ func (m *Membership) LeftOut() int {
 }
 
 // holdBack returns how long to wait before c is carried out.
-func (m *Membership) holdBack(s Snapshot, c change, now time.Time) time.Duration {
+func (m *Membership) holdBack(s RegistryContent, c change, now time.Time) time.Duration {
 	switch {
 	case s.View == nil || c.urgent || c.drops:
 		return 0
@@ -335,7 +335,7 @@ func (m *Membership) holdBack(s Snapshot, c change, now time.Time) time.Duration
 }
 
 // noteMissing keeps since when each member of the view has had no key.
-func (m *Membership) noteMissing(s Snapshot, now time.Time) {
+func (m *Membership) noteMissing(s RegistryContent, now time.Time) {
 	if s.View == nil {
 		return
 	}
@@ -357,7 +357,7 @@ func (m *Membership) noteMissing(s Snapshot, now time.Time) {
 }
 
 // noteWaiting keeps since when each node that is ready has been no member of the view.
-func (m *Membership) noteWaiting(s Snapshot, now time.Time) {
+func (m *Membership) noteWaiting(s RegistryContent, now time.Time) {
 	before := m.waiting
 	m.waiting = make(map[Life]time.Time)
 	for _, n := range s.Nodes {
@@ -375,7 +375,7 @@ func (m *Membership) noteWaiting(s Snapshot, now time.Time) {
 // admitted returns the nodes as they are to be members: without those that too few members have reached yet. A member that was restarted with
 // another address, where it is not reached yet, is not ready. Of the nodes before the first view only this one is admitted: it is to reach the
 // others then. again says how soon to look at those that were not admitted, 0 if there are none.
-func (m *Membership) admitted(s Snapshot, now time.Time) (nodes []Node, again time.Duration) {
+func (m *Membership) admitted(s RegistryContent, now time.Time) (nodes []Node, again time.Duration) {
 	for _, n := range s.Nodes {
 		admits := !isCandidate(s.View, n) || m.electors.Admits(n)
 		switch {
@@ -398,8 +398,8 @@ func (m *Membership) admitted(s Snapshot, now time.Time) (nodes []Node, again ti
 	return nodes, again
 }
 
-// accused returns the lives of members that are accused in the view that the snapshot has.
-func (m *Membership) accused(s Snapshot) (accused []Life) {
+// accused returns the lives of members that are accused in the view that the registry has.
+func (m *Membership) accused(s RegistryContent) (accused []Life) {
 	for _, l := range m.electors.Accused() {
 		if i, member := viewIndex(s.View, l.ID); member && s.View.Members[i].Incarnation == l.Incarnation {
 			accused = append(accused, l)

@@ -25,7 +25,7 @@ type fakeRegistry struct {
 	revision int64
 	down     bool
 	hangs    bool
-	watchers []func(Snapshot)
+	watchers []func(RegistryContent)
 	swaps    []time.Time
 	tries    int // of SwapView
 	evicted  []Life
@@ -87,7 +87,7 @@ func (r *fakeRegistry) change(f func()) {
 }
 
 func (r *fakeRegistry) tellLocked() {
-	s := Snapshot{View: r.view, ViewRevision: r.revision}
+	s := RegistryContent{View: r.view, ViewRevision: r.revision}
 	for _, n := range r.nodes {
 		s.Nodes = append(s.Nodes, n)
 	}
@@ -444,9 +444,9 @@ func TestOldViewsAreIgnored(t *testing.T) {
 		old := m.nodes[0].router.View()
 		m.announce("a@2")
 		m.want("new", "2: a@2")
-		m.parts[0].Update(Snapshot{View: old})
+		m.parts[0].Update(RegistryContent{View: old})
 		m.want("still", "2: a@2")
-		m.parts[0].Update(Snapshot{View: m.nodes[0].router.View()})
+		m.parts[0].Update(RegistryContent{View: m.nodes[0].router.View()})
 		m.want("again", "2: a@2")
 		if got := strings.Count(m.log.String(), "new view"); got != 2 {
 			t.Errorf("told of %d new views, want 2:\n%s", got, m.log.String())

@@ -49,8 +49,8 @@ func (n Node) Member() Member {
 	return Member{ID: n.ID, Address: n.Address, Incarnation: n.Incarnation}
 }
 
-// Snapshot is what the registry holds at one moment.
-type Snapshot struct {
+// RegistryContent is what the registry holds at one moment.
+type RegistryContent struct {
 	// Nodes are sorted by ID.
 	Nodes []Node
 	// View is nil before the first.

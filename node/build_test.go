@@ -118,8 +118,8 @@ func take(t *testing.T, o *Options, id string) (address string) {
 	seen := sync.OnceFunc(func() { close(announced) })
 	r.Announce(cluster.Node{ID: id, Address: other.GRPC, Incarnation: 1, State: cluster.Ready})
 	go func() {
-		_ = r.Run(t.Context(), func(snapshot cluster.Snapshot) {
-			if len(snapshot.Nodes) > 0 {
+		_ = r.Run(t.Context(), func(content cluster.RegistryContent) {
+			if len(content.Nodes) > 0 {
 				seen()
 			}
 		})

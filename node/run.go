@@ -205,7 +205,7 @@ func serveHTTP(s *http.Server, l net.Listener) error {
 }
 
 // update passes on what the registry holds.
-func (n *node) update(s cluster.Snapshot) {
+func (n *node) update(s cluster.RegistryContent) {
 	if n.store != nil {
 		n.store.Update(s.Rules)
 	}

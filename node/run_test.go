@@ -116,7 +116,7 @@ func TestRunEndsWhenSuperseded(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Announce(cluster.Node{ID: info.ID, Address: "127.0.0.1:1", Incarnation: incarnation, State: cluster.Ready})
-	go func() { _ = r.Run(t.Context(), func(cluster.Snapshot) {}) }()
+	go func() { _ = r.Run(t.Context(), func(cluster.RegistryContent) {}) }()
 	if err := <-ended; !errors.Is(err, etcd.ErrSuperseded) || !strings.Contains(err.Error(), "node "+info.ID) {
 		t.Errorf("%v, want %v", err, etcd.ErrSuperseded)
 	}

@@ -46,7 +46,7 @@ func TestProblems(t *testing.T) {
 	rules := func(self, others bool, revision string) func() {
 		return func() {
 			n.announce(func(n *cluster.Node) { n.OwnRules = self })
-			n.membership.Update(cluster.Snapshot{Nodes: []cluster.Node{n.Self(), {ID: "b", RuleRevision: ours, OwnRules: others}, {ID: "c", RuleRevision: revision, OwnRules: others}}})
+			n.membership.Update(cluster.RegistryContent{Nodes: []cluster.Node{n.Self(), {ID: "b", RuleRevision: ours, OwnRules: others}, {ID: "c", RuleRevision: revision, OwnRules: others}}})
 		}
 	}
 	for _, step := range []struct {
@@ -142,7 +142,7 @@ func TestDrainedWhileStarting(t *testing.T) {
 		}
 	}
 	setView(t, n, cluster.Member{ID: "a", Address: n.opts.GRPC, Incarnation: n.self.Incarnation})
-	n.membership.Update(cluster.Snapshot{Nodes: []cluster.Node{n.Self(), {ID: "b", State: cluster.Ready}}})
+	n.membership.Update(cluster.RegistryContent{Nodes: []cluster.Node{n.Self(), {ID: "b", State: cluster.Ready}}})
 	if err := n.Drain(false); err != nil {
 		t.Fatal(err)
 	}

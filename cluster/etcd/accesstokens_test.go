@@ -11,7 +11,7 @@ import (
 // awaitTokens waits until these tokens are handed out.
 func (n *testNode) awaitTokens(text string) {
 	n.t.Helper()
-	n.await("tokens "+text, func(s cluster.Snapshot) bool { return string(s.Tokens) == text })
+	n.await("tokens "+text, func(s cluster.RegistryContent) bool { return string(s.Tokens) == text })
 }
 
 // What one node has stored is handed out on all, next to the rules, and a late change of what was read is refused.
@@ -60,7 +60,7 @@ func TestTokensOfALostEtcd(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.replace(nil, 1)
-	if got, _ := m.snapshot(k.Params); string(got.Tokens) != "tokens" || string(got.Rules) != "rules" {
+	if got, _ := m.content(k.Params); string(got.Tokens) != "tokens" || string(got.Rules) != "rules" {
 		t.Errorf("tokens %q, rules %q", got.Tokens, got.Rules)
 	}
 }

@@ -33,8 +33,8 @@ type etcdCache struct {
 	believed believedValues
 	reported map[string]string // key to the malformed value that was logged
 
-	handedOut bool // snapshot has returned true before
-	last      cluster.Snapshot
+	handedOut bool // content has returned true before
+	last      cluster.RegistryContent
 }
 
 // nodeEntry is a node's key.
@@ -171,12 +171,12 @@ func (m *etcdCache) report(key string, value []byte, msg string, err error) {
 	m.log.Error(msg, "key", key, "error", err)
 }
 
-// snapshot returns what to believe and whether that is new. The first is. params
+// content returns what to believe and whether that is new. The first is. params
 // are those that must stand in etcd, or nil if that is not known.
-func (m *etcdCache) snapshot(params []byte) (cluster.Snapshot, bool) {
+func (m *etcdCache) content(params []byte) (cluster.RegistryContent, bool) {
 	m.believe(params)
 	m.believeValues()
-	s := cluster.Snapshot{Nodes: m.sortedNodes(), View: m.view.good}
+	s := cluster.RegistryContent{Nodes: m.sortedNodes(), View: m.view.good}
 	if s.View != nil {
 		s.ViewRevision = m.view.revision
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/weirlimit/weir/ring"
 )
 
-// TestCacheAgainstModel writes anything from anywhere and compares the snapshots with a plain map.
+// TestCacheAgainstModel writes anything from anywhere and compares the content with a plain map.
 func TestCacheAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &model{
@@ -44,7 +44,7 @@ type model struct {
 	revision int64
 	good     *keyValue // the view that is to be believed
 	number   uint64    // of good
-	last     *cluster.Snapshot
+	last     *cluster.RegistryContent
 }
 
 // step changes what etcd holds and tells the cache.
@@ -131,7 +131,7 @@ func (m *model) nodes() []cluster.Node {
 
 // compare fails if the cache hands out something else than the model would.
 func (m *model) compare() {
-	s, changed := m.cache.snapshot([]byte(ourParams))
+	s, changed := m.cache.content([]byte(ourParams))
 	if want := m.nodes(); !slices.Equal(s.Nodes, want) {
 		m.t.Fatalf("nodes %v, not %v", s.Nodes, want)
 	}
@@ -171,9 +171,9 @@ func FuzzCache(f *testing.F) {
 		m := newCache(k, slog.New(slog.DiscardHandler))
 		m.set(&keyValue{Key: []byte(k.nodes + "a"), Value: nodeValue, ModRevision: 1})
 		m.set(&keyValue{Key: []byte(k.view), Value: viewValue, ModRevision: 2})
-		s, changed := m.snapshot(nil)
+		s, changed := m.content(nil)
 		if !changed {
-			t.Error("the first snapshot is no change")
+			t.Error("the first content is no change")
 		}
 		for _, n := range s.Nodes {
 			if n.ID != "a" || n.Address == "" || n.Incarnation == 0 || n.State == "" {

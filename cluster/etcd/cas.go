@@ -16,7 +16,7 @@ import (
 // than was seen before, see Status.Alarm. A view never gives way to one of a lower or equal number.
 //
 // After another error, such as a time-out, view may have been stored or not; the
-// next snapshot tells.
+// next call of onChange tells.
 func (r *Registry) SwapView(ctx context.Context, view *cluster.View, revision int64) error {
 	if err := r.swapView(ctx, view, revision); err != nil {
 		return fmt.Errorf("storing view %d of cluster %q: %w", view.Number, r.cluster, err)

@@ -4,7 +4,7 @@
 // Open connects to an etcd cluster, or to the one of this process that
 // StartServer runs. Bootstrap fixes or reads the parameters of the cluster. Run
 // then keeps the announced node alive under a lease, follows what etcd holds,
-// and hands out a Snapshot for every change; SwapView writes the next view,
+// and hands out a cluster.RegistryContent for every change; SwapView writes the next view,
 // SwapRules the next rules.
 //
 // # Keys

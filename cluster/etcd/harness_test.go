@@ -23,11 +23,11 @@ import (
 //
 //	s := anyServer(t)                       // an etcd on a free port, with a directory of the test
 //	a := run(t, 0, s.Endpoint())            // a registry whose Run is under way; 0 is the default TTL
-//	a.awaitIDs("n1", "n2")                  // until the newest snapshot lists these nodes
+//	a.awaitIDs("n1", "n2")                  // until the newest content lists these nodes
 //	a.logs.await(t, "etcd unreachable")     // until it has logged this
 //
 // open is run without Run. rawClient changes etcd behind the registry's back, and newProxy (harness_proxy_test.go) cuts the way between
-// them. record fails the test if a snapshot repeats the one before or two calls overlap. When the test ends, Run is
+// them. record fails the test if the same content comes twice in a row or two calls overlap. When the test ends, Run is
 // cancelled and awaited, and registries, clients and etcd are closed. TestMain fails if a goroutine is left then.
 
 // patience is how long a condition may take that must come true. Nothing waits
@@ -61,10 +61,10 @@ type testNode struct {
 	logs *logRecorder
 	reg  *prometheus.Registry
 
-	mu        sync.Mutex
-	changed   chan struct{} // closed and replaced with every snapshot
-	snapshots []cluster.Snapshot
-	busy      bool // in onChange
+	mu       sync.Mutex
+	changed  chan struct{} // closed and replaced with every change
+	contents []cluster.RegistryContent
+	busy     bool // in onChange
 
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -106,20 +106,20 @@ func run(t *testing.T, ttl time.Duration, endpoints ...string) *testNode {
 	return n
 }
 
-func (n *testNode) record(s cluster.Snapshot) {
+func (n *testNode) record(s cluster.RegistryContent) {
 	n.mu.Lock()
 	if n.busy {
 		n.t.Error("onChange is called concurrently")
 	}
 	n.busy = true
-	if k := len(n.snapshots); k > 0 {
-		last := n.snapshots[k-1]
+	if k := len(n.contents); k > 0 {
+		last := n.contents[k-1]
 		if slices.Equal(last.Nodes, s.Nodes) && last.View == s.View && last.ViewRevision == s.ViewRevision && bytes.Equal(last.Rules, s.Rules) &&
 			bytes.Equal(last.Tokens, s.Tokens) {
 			n.t.Errorf("onChange is called for no change: %+v", s)
 		}
 	}
-	n.snapshots = append(n.snapshots, s)
+	n.contents = append(n.contents, s)
 	close(n.changed)
 	n.changed = make(chan struct{})
 	n.mu.Unlock()
@@ -129,18 +129,18 @@ func (n *testNode) record(s cluster.Snapshot) {
 	n.mu.Unlock()
 }
 
-// await waits until the newest snapshot is ok, and returns it.
-func (n *testNode) await(what string, ok func(cluster.Snapshot) bool) cluster.Snapshot {
+// await waits until the newest content is ok, and returns it.
+func (n *testNode) await(what string, ok func(cluster.RegistryContent) bool) cluster.RegistryContent {
 	n.t.Helper()
 	timeout := time.After(patience)
 	for {
 		n.mu.Lock()
 		changed := n.changed
-		var last cluster.Snapshot
-		if len(n.snapshots) > 0 {
-			last = n.snapshots[len(n.snapshots)-1]
+		var last cluster.RegistryContent
+		if len(n.contents) > 0 {
+			last = n.contents[len(n.contents)-1]
 		}
-		good := len(n.snapshots) > 0 && ok(last)
+		good := len(n.contents) > 0 && ok(last)
 		n.mu.Unlock()
 		if good {
 			return last
@@ -153,21 +153,21 @@ func (n *testNode) await(what string, ok func(cluster.Snapshot) bool) cluster.Sn
 	}
 }
 
-func (n *testNode) history() []cluster.Snapshot {
+func (n *testNode) history() []cluster.RegistryContent {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return slices.Clone(n.snapshots)
+	return slices.Clone(n.contents)
 }
 
 // awaitIDs waits until exactly these nodes are listed.
-func (n *testNode) awaitIDs(ids ...string) cluster.Snapshot {
+func (n *testNode) awaitIDs(ids ...string) cluster.RegistryContent {
 	n.t.Helper()
-	return n.await("nodes "+strings.Join(ids, ","), func(s cluster.Snapshot) bool { return slices.Equal(idsOf(s), ids) })
+	return n.await("nodes "+strings.Join(ids, ","), func(s cluster.RegistryContent) bool { return slices.Equal(idsOf(s), ids) })
 }
 
-func (n *testNode) awaitView(number uint64) cluster.Snapshot {
+func (n *testNode) awaitView(number uint64) cluster.RegistryContent {
 	n.t.Helper()
-	return n.await("view", func(s cluster.Snapshot) bool { return s.View != nil && s.View.Number == number })
+	return n.await("view", func(s cluster.RegistryContent) bool { return s.View != nil && s.View.Number == number })
 }
 
 func (n *testNode) awaitEnd() error {
@@ -198,7 +198,7 @@ func (n *testNode) metric(name string) float64 {
 	return 0
 }
 
-func idsOf(s cluster.Snapshot) []string {
+func idsOf(s cluster.RegistryContent) []string {
 	var ids []string
 	for _, n := range s.Nodes {
 		ids = append(ids, n.ID)

@@ -105,7 +105,7 @@ func TestOpenWipedEtcd(t *testing.T) {
 			if err := n.Verify(t.Context()); !errors.Is(err, tc.verify) {
 				t.Errorf("%v, want %v", err, tc.verify)
 			}
-			got := n.await("a snapshot", func(s cluster.Snapshot) bool { return s.View != nil })
+			got := n.await("a view", func(s cluster.RegistryContent) bool { return s.View != nil })
 			if got.View != tc.known.View || string(got.Rules) != string(tc.known.Rules) {
 				t.Errorf("believes %+v", got)
 			}

@@ -39,7 +39,7 @@ func pair(t *testing.T, ttl time.Duration, addr string) (a, b *testNode) {
 	return a, b
 }
 
-// mark changes what node "a" says and waits until others see it: all snapshots of before are then handed
+// mark changes what node "a" says and waits until others see it: all content of before is then handed
 // out.
 func mark(n *testNode, text string, others ...*testNode) {
 	n.t.Helper()
@@ -47,11 +47,11 @@ func mark(n *testNode, text string, others ...*testNode) {
 	marked.RuleRevision = text
 	n.Announce(marked)
 	for _, o := range others {
-		o.await("mark "+text, func(s cluster.Snapshot) bool { return len(s.Nodes) > 0 && s.Nodes[0] == marked })
+		o.await("mark "+text, func(s cluster.RegistryContent) bool { return len(s.Nodes) > 0 && s.Nodes[0] == marked })
 	}
 }
 
-// unbroken fails if a snapshot since the first with a view lacks any of it.
+// unbroken fails if content since the first with a view lacks any of it.
 func (n *testNode) unbroken(since int) {
 	n.t.Helper()
 	for _, s := range n.history()[since:] {
@@ -69,7 +69,7 @@ func TestRestartOnSameDirectory(t *testing.T) {
 	a, b := pair(t, 3*time.Second, p.addr())
 	nodes := []*testNode{a, b}
 	before := make([]int, len(nodes))
-	views := make([]cluster.Snapshot, len(nodes))
+	views := make([]cluster.RegistryContent, len(nodes))
 	for i, n := range nodes {
 		before[i] = len(n.history())
 		views[i] = n.history()[before[i]-1]
@@ -100,7 +100,7 @@ func TestRestartOnSameDirectory(t *testing.T) {
 		n.unbroken(before[i] - 1)
 		// The mark is the only change.
 		if got := len(n.history()) - before[i]; got != 1 {
-			t.Errorf("%d snapshots, not 1: %+v", got, n.history()[before[i]:])
+			t.Errorf("%d changes, not 1: %+v", got, n.history()[before[i]:])
 		}
 		last := n.history()[len(n.history())-1]
 		if last.View != views[i].View || last.ViewRevision != views[i].ViewRevision {

@@ -43,7 +43,7 @@ func (r *Registry) read(ctx context.Context, key string) (value []byte, revision
 
 // SwapRules stores value, of 1 byte to 1 MiB, if the stored rules are still at revision; 0 means that there
 // must be none. It returns their new revision, or 0 if another node was faster. After an error, such as a
-// time-out, value may have been stored or not; the next snapshot tells.
+// time-out, value may have been stored or not; the next call of onChange tells.
 func (r *Registry) SwapRules(ctx context.Context, value []byte, revision int64) (int64, error) {
 	next, err := r.swap(ctx, r.keys.rules, value, MaxRules, revision)
 	if err != nil {

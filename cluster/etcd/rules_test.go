@@ -12,7 +12,7 @@ import (
 // awaitRules waits until these rules are handed out.
 func (n *testNode) awaitRules(text string) {
 	n.t.Helper()
-	n.await("rules "+text, func(s cluster.Snapshot) bool { return string(s.Rules) == text })
+	n.await("rules "+text, func(s cluster.RegistryContent) bool { return string(s.Rules) == text })
 }
 
 // swap stores rules that no other node changes meanwhile.

@@ -16,7 +16,7 @@ import (
 )
 
 // Run keeps the announced node known to the others and calls onChange with every
-// change of what the registry holds: with a complete snapshot of one moment,
+// change of what the registry holds: with all that it holds at one moment,
 // never twice with the same, and never concurrently. onChange should return
 // soon: further changes wait for it.
 //
@@ -24,7 +24,7 @@ import (
 // Close is called, Run takes the node's key away, which takes at most 1 s, and
 // returns nil. It returns ErrSuperseded, wrapped, if another node was started
 // under the announced id. It may be called once; onChange must not call Close.
-func (r *Registry) Run(ctx context.Context, onChange func(cluster.Snapshot)) error {
+func (r *Registry) Run(ctx context.Context, onChange func(cluster.RegistryContent)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan struct{})
@@ -54,11 +54,11 @@ func (r *Registry) Run(ctx context.Context, onChange func(cluster.Snapshot)) err
 	return err
 }
 
-// follower mirrors etcd and hands out snapshots. It belongs to one goroutine.
+// follower mirrors etcd and hands out its content. It belongs to one goroutine.
 type follower struct {
 	r        *Registry
 	cache    *etcdCache
-	onChange func(cluster.Snapshot)
+	onChange func(cluster.RegistryContent)
 	params   []byte // of our cluster, once they were seen in etcd; they must stay
 }
 
@@ -156,13 +156,13 @@ func (f *follower) watch(ctx context.Context) error {
 	})
 }
 
-// deliver hands out the snapshot if it is new.
+// deliver hands out the content if it is new.
 func (f *follower) deliver() error {
 	r, m := f.r, f.cache
 	if f.params == nil && m.params != nil && bytes.Equal(m.params, r.Params()) {
 		f.params = m.params
 	}
-	snapshot, changed := m.snapshot(f.params)
+	content, changed := m.content(f.params)
 
 	seen := seenView{alarm: m.view.alarm, wiped: m.view.wiped}
 	if m.view.good != nil {
@@ -181,7 +181,7 @@ func (f *follower) deliver() error {
 		r.log.Info("view in etcd is good again")
 	}
 	if changed {
-		f.onChange(snapshot)
+		f.onChange(content)
 	}
 	return f.checkOwn()
 }

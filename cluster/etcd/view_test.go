@@ -78,7 +78,9 @@ func TestMalformedContent(t *testing.T) {
 		put(t, c, a.keys.nodes+"bad", value)
 		put(t, c, a.keys.nodes+"bad", value) // the same again is not worth a line
 		put(t, c, a.keys.nodes+"mark", mustJSON(t, node("mark", uint64(i+1))))
-		a.await("mark", func(s cluster.Snapshot) bool { return len(s.Nodes) == 2 && s.Nodes[1] == node("mark", uint64(i+1)) })
+		a.await("mark", func(s cluster.RegistryContent) bool {
+			return len(s.Nodes) == 2 && s.Nodes[1] == node("mark", uint64(i+1))
+		})
 		if got := a.logs.count("node in etcd ignored"); got != i+1 {
 			t.Errorf("%d lines after %d bad values: %q", got, i+1, a.logs.all())
 		}
@@ -90,7 +92,7 @@ func TestMalformedContent(t *testing.T) {
 	}
 	damaged := strings.Replace(string(good), `"a:9090"`, `"x:9090"`, 1)
 	revision := put(t, c, a.keys.view, damaged)
-	got := a.await("damage", func(s cluster.Snapshot) bool { return s.ViewRevision == revision })
+	got := a.await("damage", func(s cluster.RegistryContent) bool { return s.ViewRevision == revision })
 	if got.View != first.View {
 		t.Errorf("damaged view %+v is handed out", got.View)
 	}
@@ -162,7 +164,7 @@ func TestOlderView(t *testing.T) {
 
 	// The same view at another revision: to be handed out for the revision.
 	revision := put(t, c, a.keys.view, raw[4])
-	a.await("revision", func(s cluster.Snapshot) bool { return s.ViewRevision == revision })
+	a.await("revision", func(s cluster.RegistryContent) bool { return s.ViewRevision == revision })
 	if last := a.history()[len(a.history())-1]; last.View != good.View || a.Status().Alarm != "" {
 		t.Errorf("holds %+v, alarm %q", last, a.Status().Alarm)
 	}
@@ -189,7 +191,9 @@ func TestViewOfAnotherVersion(t *testing.T) {
 	for version, want := range map[string]string{`{"version":2,`: "a newer version of weir has written it", `{`: "an older version of weir has written it"} {
 		revision := put(t, c, a.keys.view, strings.Replace(string(good), `{"version":1,`, version, 1))
 		put(t, c, a.keys.nodes+"mark", mustJSON(t, node("mark", uint64(revision))))
-		got := a.await("mark", func(s cluster.Snapshot) bool { return len(s.Nodes) == 1 && s.Nodes[0].Incarnation == uint64(revision) })
+		got := a.await("mark", func(s cluster.RegistryContent) bool {
+			return len(s.Nodes) == 1 && s.Nodes[0].Incarnation == uint64(revision)
+		})
 		if alarm := a.Status().Alarm; got.View != first.View || !strings.HasPrefix(alarm, "etcd has a view that this node cannot read: view 2 is of version") || !strings.Contains(alarm, want) || a.Status().Wiped {
 			t.Errorf("%s: view %+v, alarm %q", version, got.View, alarm)
 		}

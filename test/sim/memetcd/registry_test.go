@@ -27,8 +27,8 @@ type member struct {
 	stop func() // ends Run, which takes the key away
 
 	mu      sync.Mutex
-	changed chan struct{}    // closed and replaced with every snapshot; guarded by mu
-	latest  cluster.Snapshot // guarded by mu
+	changed chan struct{}           // closed and replaced with every change; guarded by mu
+	latest  cluster.RegistryContent // guarded by mu
 }
 
 func (p *script) member() *member {
@@ -53,7 +53,7 @@ func (p *script) member() *member {
 	return m
 }
 
-func (m *member) update(s cluster.Snapshot) {
+func (m *member) update(s cluster.RegistryContent) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.latest = s
@@ -61,8 +61,8 @@ func (m *member) update(s cluster.Snapshot) {
 	m.changed = make(chan struct{})
 }
 
-// await waits until a snapshot is ok, and notes it.
-func (m *member) await(what string, ok func(cluster.Snapshot) bool) {
+// await waits until content is ok, and notes it.
+func (m *member) await(what string, ok func(cluster.RegistryContent) bool) {
 	m.Helper()
 	timeout := time.NewTimer(2 * patience)
 	defer timeout.Stop()
@@ -88,10 +88,10 @@ func (m *member) await(what string, ok func(cluster.Snapshot) bool) {
 
 func (m *member) awaitNodes(want string) {
 	m.Helper()
-	m.await("nodes", func(s cluster.Snapshot) bool { return ids(s) == want })
+	m.await("nodes", func(s cluster.RegistryContent) bool { return ids(s) == want })
 }
 
-func ids(s cluster.Snapshot) string {
+func ids(s cluster.RegistryContent) string {
 	var names []string
 	for _, n := range s.Nodes {
 		names = append(names, n.ID)
@@ -130,7 +130,7 @@ func (p *script) pair() (a, b *member) {
 	b.awaitNodes("a,b")
 	p.note("swap: %v", a.SwapView(p.Context(), p.view(1, "a", "b"), 0))
 	for _, m := range []*member{a, b} {
-		m.await("view", func(s cluster.Snapshot) bool { return s.View != nil && len(s.Nodes) == 2 })
+		m.await("view", func(s cluster.RegistryContent) bool { return s.View != nil && len(s.Nodes) == 2 })
 	}
 	return a, b
 }
@@ -152,7 +152,7 @@ func registry(p *script) {
 
 	p.note("too late: %v", b.SwapView(p.Context(), p.view(2, "b"), 0))
 	p.note("swap: %v", b.SwapView(p.Context(), p.view(2, "b"), b.viewRevision()))
-	a.await("view", func(s cluster.Snapshot) bool { return s.View.Number == 2 })
+	a.await("view", func(s cluster.RegistryContent) bool { return s.View.Number == 2 })
 	value, revision, err := a.ReadRules(p.Context())
 	p.note("no rules: %q %d %v", value, revision, err)
 	first, err := a.SwapRules(p.Context(), []byte("one"), 0)
@@ -161,9 +161,9 @@ func registry(p *script) {
 	p.note("too late: %d %v", late, err)
 	_, err = b.SwapRules(p.Context(), []byte("two"), first)
 	p.note("rules: %v", err)
-	a.await("rules", func(s cluster.Snapshot) bool { return string(s.Rules) == "two" })
+	a.await("rules", func(s cluster.RegistryContent) bool { return string(s.Rules) == "two" })
 
-	b.await("rules", func(s cluster.Snapshot) bool { return string(s.Rules) == "two" })
+	b.await("rules", func(s cluster.RegistryContent) bool { return string(s.Rules) == "two" })
 
 	const key = "/weir/test/nodes/a"
 	p.delete(key)
@@ -194,7 +194,7 @@ func registryAfterOutage(p *script) {
 	changed := node("a", 1)
 	changed.RuleRevision = "new"
 	a.Announce(changed)
-	b.await("back", func(s cluster.Snapshot) bool { return slices.Contains(s.Nodes, changed) })
+	b.await("back", func(s cluster.RegistryContent) bool { return slices.Contains(s.Nodes, changed) })
 	p.note("alarm: %q, %v", a.Status().Alarm, a.Reachable())
 }
 
@@ -206,7 +206,7 @@ func registryAfterWipe(p *script) {
 	changed := node("a", 1)
 	changed.RuleRevision = "new"
 	a.Announce(changed)
-	b.await("back", func(s cluster.Snapshot) bool { return slices.Contains(s.Nodes, changed) && ids(s) == "a,b" })
+	b.await("back", func(s cluster.RegistryContent) bool { return slices.Contains(s.Nodes, changed) && ids(s) == "a,b" })
 	p.note("alarm: %q", b.Status().Alarm)
 	p.note("swap: %v", b.SwapView(p.Context(), p.view(2, "a"), b.viewRevision()))
 }
@@ -220,7 +220,7 @@ func TestWatchKeepalive(t *testing.T) {
 			t.Fatal(err)
 		}
 		ended := make(chan error, 1)
-		go func() { ended <- r.Run(context.Background(), func(cluster.Snapshot) {}) }()
+		go func() { ended <- r.Run(context.Background(), func(cluster.RegistryContent) {}) }()
 		r.Announce(node("a", 1))
 		time.Sleep(time.Hour)
 		families, err := metrics.Gather()
