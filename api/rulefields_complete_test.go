@@ -60,7 +60,7 @@ func TestFieldsAreComplete(t *testing.T) {
 		p, found := places[m.Name]
 		if !found {
 			if m.Name != "document" {
-				t.Errorf("%s: missing in places, in api/rulekeys_complete_test.go", m.Name)
+				t.Errorf("%s: missing in places, in api/rulefields_complete_test.go", m.Name)
 			}
 			continue
 		}
