@@ -217,7 +217,7 @@ func (r *Router) decideLooked(ctx context.Context, s *scatter) {
 	second := newScatter(r.table.Load())
 	defer second.free()
 	for _, w := range s.split {
-		w.gather()
+		w.collect()
 		second.addLooked(w)
 	}
 	if second.size() == 0 {
@@ -227,7 +227,7 @@ func (r *Router) decideLooked(ctx context.Context, s *scatter) {
 	w.wait = r.exchange(ctx, second, w.due)
 	r.pursue(ctx, second, second, w)
 	for _, w := range s.split {
-		w.gather()
+		w.collect()
 	}
 }
 
@@ -455,8 +455,8 @@ func (s *scatter) assign(to int, g *shard.Group, c *hotCounter, p *part) {
 	}
 }
 
-// gather puts the parts' answers together.
-func (w *split) gather() {
+// collect puts the parts' answers together.
+func (w *split) collect() {
 	for _, p := range w.parts {
 		for j, index := range p.takes {
 			w.whole.Takes[index] = p.group.Takes[j]
