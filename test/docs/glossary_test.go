@@ -144,7 +144,7 @@ func glossarySections(source []byte) map[string]string {
 	for line := range strings.SplitSeq(string(source), "\n") {
 		if name, isHeading := strings.CutPrefix(line, "## "); isHeading {
 			anchor = strings.ReplaceAll(strings.ToLower(name), " ", "-")
-		} else if row, isRow := strings.CutPrefix(line, "| "); isRow && row != "term | meaning |" {
+		} else if row, isRow := strings.CutPrefix(line, "| "); isRow && row != "word | meaning |" {
 			terms, _, _ := strings.Cut(row, " | ")
 			for term := range strings.SplitSeq(terms, ", ") {
 				sections[term] = anchor
@@ -218,7 +218,7 @@ func around(text, term string) string {
 }
 
 func TestGlossaryProblems(t *testing.T) {
-	sections := glossarySections([]byte("## Limits\n\n| term | meaning |\n|---|---|\n| check | one request |\n\n## The right to decide\n\n| scatter, owner | it decides |\n"))
+	sections := glossarySections([]byte("## Limits\n\n| word | meaning |\n|---|---|\n| check | one request |\n\n## The right to decide\n\n| scatter, owner | it decides |\n"))
 	const link = "An [owner](../glossary.md#the-right-to-decide) decides. "
 	for text, want := range map[string]string{
 		"No term.": "",
