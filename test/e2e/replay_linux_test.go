@@ -85,6 +85,7 @@ func replayed(t *testing.T, log []byte) *backtest.Result {
 // node's share. Lines that it may decide in another way, after tokens were lent to nodes or a standby has decided, are counted as such,
 // and no other line differs.
 func TestDecisionLogsOfAClusterAreReplayed(t *testing.T) {
+	process.NotInBrief(t)
 	etcd, file, dir := process.StartEtcd(t), writeRules(t, clusterReplayRules), t.TempDir()
 	nodes := make([]*process.Node, 3)
 	paths := make([]string, 3)
@@ -118,13 +119,14 @@ func TestDecisionLogsOfAClusterAreReplayed(t *testing.T) {
 	}
 	const users = 24
 	ask(nodes[0], users, 3)
-	has := func(source string) bool {
+	has := func(which func(decisionlog.Line) bool) bool {
 		lines, _ := loggedLines(t, int(answered.Load()), paths[:2]...)
-		return slices.ContainsFunc(lines, func(l decisionlog.Line) bool { return l.Source == source })
+		return slices.ContainsFunc(lines, which)
 	}
 
 	// Two nodes are asked for the same few keys so often that they are lent tokens.
-	for round := 0; round == 0 || !has("lent"); round++ {
+	lent := func(l decisionlog.Line) bool { return l.Source == "lent" }
+	for round := 0; round == 0 || !has(lent); round++ {
 		var calling sync.WaitGroup
 		for caller := range 24 {
 			calling.Go(func() {
@@ -139,7 +141,10 @@ func TestDecisionLogsOfAClusterAreReplayed(t *testing.T) {
 	nodes[2].Signal(syscall.SIGSTOP)
 	ask(nodes[0], users, 3)
 	nodes[1].Signal(syscall.SIGSTOP)
-	ask(nodes[0], users, 6)
+	denied := func(l decisionlog.Line) bool { return l.Source == "local" && !l.Allowed }
+	for round := 0; round == 0 || !has(denied); round++ { // until it has used up its share of a limit
+		ask(nodes[0], users, 6)
+	}
 
 	lines, log := loggedLines(t, int(answered.Load()), paths[:2]...)
 	res := replayed(t, log)

@@ -76,15 +76,7 @@ func TestLastHourOfAllNodes(t *testing.T) {
 	await(nodes[0], all...)
 	await(nodes[3], all...) // which has none
 
-	nodes[2].Signal(syscall.SIGSTOP)
-	page, err := hourPage(nodes[0], stricter)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, part := range []string{"<dt>Lines</dt><dd>12</dd>", "<dt>Newly denied</dt><dd>2</dd>", "The lines are those of the nodes a, b.", "Without c: no answer."} {
-		if !strings.Contains(page, part) {
-			t.Errorf("the page has no %q:\n%s", part, page)
-		}
-	}
+	nodes[2].Signal(syscall.SIGSTOP) // it stops a moment later
+	await(nodes[0], "<dt>Lines</dt><dd>12</dd>", "<dt>Newly denied</dt><dd>2</dd>", "The lines are those of the nodes a, b.", "Without c: no answer.")
 	nodes[2].Signal(syscall.SIGCONT)
 }
