@@ -188,6 +188,7 @@ const silenceTakeover = takeover + 2*time.Second
 // A member that reaches etcd and no other member is dropped although its etcd lease lives, and comes back when it is reached. Its
 // callers are granted a limit of their own, at most.
 func TestMemberCutOffFromOthers(t *testing.T) {
+	notInBrief(t)
 	shareMachine(t)
 	n := newNetwork(t, 4)
 	f := n.startTraffic()

@@ -107,6 +107,7 @@ func TestForeignClusterAtAMembersAddress(t *testing.T) {
 }
 
 func TestNewIDAtADeadMembersAddress(t *testing.T) {
+	process.NotInBrief(t)
 	t.Parallel()
 	const users, limit = 200, 3
 	etcd, nodes := startThree(t, rulesPerYear(limit), "--peer-timeout", "4s")

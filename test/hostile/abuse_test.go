@@ -42,6 +42,7 @@ var abuses = []struct {
 
 // Other callers are answered while a node is abused, and its memory has a bound.
 func TestAbuse(t *testing.T) {
+	form.NotInBrief(t)
 	length := time.Second
 	if form.Full() {
 		length = 20 * time.Second

@@ -339,6 +339,7 @@ func TestBounds(t *testing.T) {
 
 // A client that is too slow is cut off after the time that docs/reference/bounds.md says, and not before.
 func TestTimes(t *testing.T) {
+	form.NotInBrief(t)
 	node := process.Start(t)
 	for _, tc := range []struct {
 		name, address, begin string

@@ -32,6 +32,7 @@ const slotShare = 64
 // Names that are to meet in one partition, or in one slot of it, are spread over all nodes and partitions as any others are: their
 // places come from a keyed hash. The attacker chooses them with another secret. Limits in use stay exact meanwhile.
 func TestChosenKeys(t *testing.T) {
+	form.NotInBrief(t)
 	const partitions = 1021
 	for _, c := range []chosen{
 		{"one partition", 2000, func(k ring.Key) bool { return k.Partition(partitions) == aimedAt }},
@@ -39,7 +40,7 @@ func TestChosenKeys(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.name == "one slot" { // which is in one partition, too
-				process.NotInBrief(t)
+				form.NotInBrief(t)
 			}
 			t.Parallel()
 			nodes, secret := startThree(t)

@@ -54,6 +54,7 @@ type nameFlood struct {
 // Limits in use stay exact during floods of names: those of a caller, of an IPv6 network and of a site with many networks.
 // If the memory for counters is full, they stay so for users who have used half of their limit.
 func TestFloodsOfNames(t *testing.T) {
+	form.NotInBrief(t)
 	name := func(i int) *weirv1.RateLimitRequest { return userRequest(fmt.Sprint("flood-", i)) }
 	for _, f := range []nameFlood{
 		{name: "unique keys", memory: "1GiB", next: name},

@@ -46,3 +46,11 @@ func NotWhileRacing(t testing.TB) {
 		t.Skip("the race detector makes nodes too slow; test/e2e has it")
 	}
 }
+
+// NotInBrief is the function of that name, for a test of both forms.
+func (f Form) NotInBrief(t testing.TB) {
+	t.Helper()
+	if !f.Full() {
+		NotInBrief(t)
+	}
+}
