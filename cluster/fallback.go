@@ -17,11 +17,11 @@ const standbyPatience = 2
 // copyPause is how long the asker waits before owner and standby are asked again, one of which is about to have it, or a copy.
 const copyPause = 5 * time.Millisecond
 
-// failover asks for the orphans of top: of what has moved first the owner, which is about to
+// fallback asks for the orphans of top: of what has moved first the owner, which is about to
 // get it, then of the rest the standby. Where that does not answer either, the members are asked that reach it
 // or the owner, one after the other, and where it has no copy yet, the former standby. Any of them may
 // be this node. What all of them say they do not have is asked for again until there is no time.
-type failover struct {
+type fallback struct {
 	*Router
 	ctx    context.Context
 	t      *table
@@ -33,7 +33,7 @@ type failover struct {
 
 // askStandbys asks for the orphans of top.
 func (r *Router) askStandbys(ctx context.Context, top *scatter) {
-	s := &failover{Router: r, ctx: ctx, t: r.table.Load(), top: top, over: r.overAt(ctx, time.Now())}
+	s := &fallback{Router: r, ctx: ctx, t: r.table.Load(), top: top, over: r.overAt(ctx, time.Now())}
 	standbys, formers := s.askOwners(), s.stage(asFormer)
 	s.askRelays(standbys, formers)
 	s.ask(formers)
@@ -52,14 +52,14 @@ func (r *Router) overAt(ctx context.Context, now time.Time) time.Time {
 }
 
 // stage returns what is to be asked at once.
-func (s *failover) stage(how role) *scatter {
+func (s *fallback) stage(how role) *scatter {
 	stage := newScatter(s.t)
 	stage.how = how
 	s.stages = append(s.stages, stage)
 	return stage
 }
 
-func (s *failover) ask(stage *scatter) {
+func (s *fallback) ask(stage *scatter) {
 	if stage.size() == 0 {
 		return
 	}
@@ -71,7 +71,7 @@ func (s *failover) ask(stage *scatter) {
 }
 
 // left calls f for what a stage has asked for, and that may be asked of others.
-func (s *failover) left(stage *scatter, f func(to *peer, g *shard.Group, p *part)) {
+func (s *fallback) left(stage *scatter, f func(to *peer, g *shard.Group, p *part)) {
 	stage.each(func(to *peer, g *shard.Group, p *part) {
 		if undecided(g) && !stage.isLost(g) {
 			f(to, g, p)
@@ -80,7 +80,7 @@ func (s *failover) left(stage *scatter, f func(to *peer, g *shard.Group, p *part
 }
 
 // askOwners asks the owners of what has moved, and returns whom to ask about the rest, their standbys.
-func (s *failover) askOwners() (standbys *scatter) {
+func (s *fallback) askOwners() (standbys *scatter) {
 	owners, standbys := s.stage(asStandby), s.stage(asStandby)
 	for _, left := range s.top.orphans {
 		relax(left.group)
@@ -100,7 +100,7 @@ func (s *failover) askOwners() (standbys *scatter) {
 
 // askRelays asks standbys, and then the members that reach them or the owner, until there are no more. What remains for
 // former standbys is added to formers.
-func (s *failover) askRelays(standbys, formers *scatter) {
+func (s *fallback) askRelays(standbys, formers *scatter) {
 	// Of what is in others the standby was asked before, of what is in standbys at most just now.
 	for try, others := 0, s.stage(asStandby); standbys.size()+others.size() > 0; try++ {
 		nextStandbys, nextOthers := s.stage(asStandby), s.stage(asStandby)
@@ -145,7 +145,7 @@ func noteExpected(asked []orphan) {
 
 // askAgain asks for what the owner, or the standby, says to have not, as it, or a copy of it, is on its way: the owners, or the nodes that have become
 // owners, and then the standbys, until there is no time.
-func (s *failover) askAgain() {
+func (s *fallback) askAgain() {
 	waiting := slices.Clone(s.top.orphans)
 	for time.Now().Add(copyPause).Before(s.over) {
 		waiting = slices.DeleteFunc(waiting, func(w orphan) bool {
@@ -161,7 +161,7 @@ func (s *failover) askAgain() {
 	}
 }
 
-func (s *failover) askOnce(waiting []orphan) {
+func (s *fallback) askOnce(waiting []orphan) {
 	t := s.table.Load()
 	owners, standbys := newScatter(t), newScatter(t)
 	defer owners.free()
@@ -177,7 +177,7 @@ func (s *failover) askOnce(waiting []orphan) {
 }
 
 // end leaves what no member has decided as if it was not asked.
-func (s *failover) end() {
+func (s *fallback) end() {
 	asked := s.again
 	for _, stage := range s.stages {
 		asked += stage.size()
@@ -198,7 +198,7 @@ func (t *table) inOnePartition(g *shard.Group) bool {
 }
 
 // standbyHas reports whether it is said to be the standby that has k's counter, and is to hand it over: the former standby still stands by.
-func (s *failover) standbyHas(k ring.Key) bool { return s.t.route(k) == s.t.standby(k) }
+func (s *fallback) standbyHas(k ring.Key) bool { return s.t.route(k) == s.t.standby(k) }
 
 // stoodBy returns whom to ask about a counter if the standby answers that it has no copy: the standby
 // before it.
