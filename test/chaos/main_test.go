@@ -35,8 +35,8 @@ func shareMachine(t *testing.T) {
 	}
 }
 
-// notInBrief skips a test of both forms unless all tests are to run: go test ./... takes the death of the owner and a split for
-// all faults.
+// notInBrief skips a test of both forms unless all tests are to run: go test ./... takes the death of an owner for all
+// faults.
 func notInBrief(t *testing.T) {
 	t.Helper()
 	form.NotInBrief(t)

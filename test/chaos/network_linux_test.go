@@ -218,6 +218,7 @@ func TestMemberCutOffFromOthers(t *testing.T) {
 // Two sides that do not reach each other grant a limit each, at most, and are one again in seconds. The
 // majority has all owners again after a while.
 func TestSplit(t *testing.T) {
+	notInBrief(t)
 	size := brief(5, 3)
 	n := newNetwork(t, size)
 	f := n.startTraffic()

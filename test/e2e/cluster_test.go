@@ -99,6 +99,7 @@ func TestThreeProcessesShareEveryLimitExactly(t *testing.T) {
 }
 
 func TestKilledOwner(t *testing.T) {
+	process.NotInBrief(t)
 	t.Parallel()
 	_, nodes := startThree(t, rulesPerYear(1_000_000), "--peer-timeout", "4s")
 	victim, others := nodes[2], nodes[:2]

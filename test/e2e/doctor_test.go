@@ -54,6 +54,7 @@ func writeConfig(t *testing.T, lines ...string) string {
 
 // weir doctor finds nothing wrong with a node that could start, and names each thing that would keep it from that.
 func TestDoctorBeforeTheStart(t *testing.T) {
+	process.NotInBrief(t)
 	t.Parallel()
 	p := process.NewCertificates(t)
 	l, err := net.Listen("tcp", net.JoinHostPort(process.Host(t), "0"))

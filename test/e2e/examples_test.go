@@ -17,6 +17,7 @@ const clients = "../../client"
 
 // The client for Python does what its tests say, against a real node.
 func TestPythonClient(t *testing.T) {
+	process.NotInBrief(t)
 	t.Parallel()
 	python := findProgram(t, "python3")
 	runClient(t, filepath.Join(clients, "python"), startForClients(t), python, pythonTests("test_weirlimit.py")...)

@@ -103,6 +103,7 @@ func TestCountersSurviveARestartOfASingleNode(t *testing.T) {
 }
 
 func TestCountersSurviveARestartOfAllNodes(t *testing.T) {
+	process.NotInBrief(t)
 	t.Parallel()
 	_, nodes := startThree(t, yearlyRules(), "--peer-timeout", "4s")
 	takeYearly(t, nodes, 20)
