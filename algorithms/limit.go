@@ -71,7 +71,7 @@ func (l Limit) Length() int64 {
 	return l.Window
 }
 
-// Share is l for one of so many equal shares of it, rounded up.
+// Share is l divided into equal shares, of which it returns one, rounded up.
 func (l Limit) Share(of int64) Limit {
 	l.Limit, l.Burst = divideUp(l.Limit, of), divideUp(l.Burst, of)
 	return l

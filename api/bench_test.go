@@ -137,7 +137,7 @@ func measureInTurn(b *testing.B, with, without func()) {
 	reportMedian(b, shares, "with/without")
 }
 
-// callsOf returns calls of so many checks, encoded, each of which is of one of 1024 callers.
+// callsOf returns encoded calls, each with that number of checks. Each check is of one of 1024 callers.
 func callsOf(b *testing.B, checks int) (messages [][]byte) {
 	random := rand.New(rand.NewPCG(1, 2))
 	callers := rand.NewZipf(random, 1.1, 1, 1023)

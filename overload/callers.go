@@ -62,7 +62,7 @@ func (c *callers) begin(conn any) *connCalls {
 	return on
 }
 
-// grow records that a call that begin has recorded is worth so many calls.
+// grow records how many calls the work of a call is worth, which begin has recorded.
 func (c *callers) grow(on *connCalls, work int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

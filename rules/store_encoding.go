@@ -100,7 +100,7 @@ func readContent(value []byte) (c content, err error) {
 	return c, nil
 }
 
-// decompressUpTo returns what gzip has made data of, if it is at most so many bytes.
+// decompressUpTo returns what gzip has made data of, if that has no more bytes than the bound.
 func decompressUpTo(data []byte, most int64) ([]byte, error) {
 	z, err := gzip.NewReader(bytes.NewReader(data))
 	if err != nil {

@@ -91,7 +91,7 @@ func (r *Run) orderedLine(text []byte) fault {
 	return fine
 }
 
-// replayOrdered replays lines, the earliest first, until at most so many wait.
+// replayOrdered replays lines, the earliest first, until no more than most wait.
 func (r *Run) replayOrdered(most int) {
 	for len(r.ordered.lines) > most {
 		r.replayFirst()

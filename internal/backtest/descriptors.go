@@ -67,7 +67,7 @@ func (e *engine) matchOwn(c *check, p *part, own *loggedLimit) rules.Match {
 const mostCounted = algorithms.MaxLimit / 2
 
 // countDenied has a step count whether or not there is room, as a node does with the option rls-count-denied. Finish says then
-// whether the limit, of so many tokens, is exceeded.
+// whether the limit, which has these tokens, is exceeded.
 func (s *step) countDenied(tokens int64) {
 	if s.limit.Limit = algorithms.MaxLimit; tokens < mostCounted {
 		s.cost = min(s.cost, mostCounted)

@@ -29,7 +29,7 @@ rules:
   - {id: hot, when: {endpoint: /hot}, per: [user], limits: [{limit: 500, window: {calendar: year}, algorithm: fixed_window}]}
 `
 
-// loggedLines returns the lines of decision logs in the order of their times, once there are so many.
+// loggedLines returns the lines of decision logs in the order of their times, once there are at least that many.
 func loggedLines(t *testing.T, least int, paths ...string) (lines []decisionlog.Line, log []byte) {
 	t.Helper()
 	var texts [][]byte
