@@ -201,10 +201,10 @@ func TestCallersThatWait(t *testing.T) {
 				for i := range tc.callers {
 					asking.Go(func() { p.askInTurn(ctx, i%tc.conns) })
 				}
-				asking.Go(func() { // others have four fifths of the processor
+				asking.Go(func() { // others have the processor for so long that each probe is late
 					for ctx.Err() == nil {
-						p.jobs <- func() { time.Sleep(80 * time.Millisecond) }
-						time.Sleep(100 * time.Millisecond)
+						p.jobs <- func() { time.Sleep(56 * time.Millisecond) }
+						time.Sleep(60 * time.Millisecond)
 					}
 				})
 				time.Sleep(5 * time.Second)
