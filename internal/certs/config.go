@@ -4,10 +4,10 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
-	"time"
 
 	"google.golang.org/grpc/credentials"
 
@@ -52,7 +52,7 @@ func (s *Source) HTTP(clients ClientAuth) *tls.Config {
 		MinVersion: tls.VersionTLS13,
 		NextProtos: protocols,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			return s.config(clients, protocols), nil
+			return s.config(s.current.Load(), clients, protocols), nil
 		},
 	}
 }
@@ -63,7 +63,7 @@ func (s *Source) Etcd() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			config := s.config(Require, []string{"h2"})
+			config := s.config(s.current.Load(), Require, []string{"h2"})
 			config.VerifyConnection = func(state tls.ConnectionState) error {
 				name, err := nameOf(state.PeerCertificates[0])
 				if err == nil && (name.Cluster != s.self.Cluster || name.Kind != Node && !name.principal(false).Everywhere(access.Admin)) {
@@ -76,10 +76,9 @@ func (s *Source) Etcd() *tls.Config {
 	}
 }
 
-// config returns the configuration for one connection, by what is in force now. Sessions are not
+// config returns the configuration for one connection, by m. Sessions are not
 // resumed, so that each connection is verified by it.
-func (s *Source) config(clients ClientAuth, protocols []string) *tls.Config {
-	m := s.current.Load()
+func (s *Source) config(m *material, clients ClientAuth, protocols []string) *tls.Config {
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS13,
 		Certificates:           []tls.Certificate{m.cert},
@@ -106,7 +105,7 @@ func (s *Source) isOurs(cert *x509.Certificate) error {
 }
 
 // Connect secures a connection to another node, whose certificate must name a node of the cluster.
-// The result implements NodeID. Connect closes conn if it fails.
+// The result implements NodeID and IsOutdated, and ends when the certificate of that node is not valid any more. Connect closes conn if it fails.
 func (s *Source) Connect(ctx context.Context, conn net.Conn) (net.Conn, error) {
 	m := s.current.Load()
 	var node string
@@ -124,7 +123,7 @@ func (s *Source) Connect(ctx context.Context, conn net.Conn) (net.Conn, error) {
 		_ = conn.Close() // the handshake's error says more
 		return nil, fmt.Errorf("TLS with the node at %s: %w", conn.RemoteAddr(), err)
 	}
-	return nodeConn{secured, node}, nil
+	return nodeConn{s.prove(secured, m, x509.ExtKeyUsageServerAuth), node}, nil
 }
 
 // node returns the id of the node at the other end of a connection.
@@ -144,7 +143,7 @@ func (s *Source) node(state tls.ConnectionState, pool *x509.CertPool, use x509.E
 
 // nodeConn is a connection whose other end has proven to be a node.
 type nodeConn struct {
-	*tls.Conn
+	*provenConn
 	id string
 }
 
@@ -166,16 +165,17 @@ type serverCredentials struct {
 
 // ServerHandshake implements credentials.TransportCredentials. gRPC has given conn a deadline.
 func (c serverCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	m := c.source.current.Load()
 	secured := tls.Server(conn, &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 			switch {
 			case slices.Contains(hello.SupportedProtos, peerProtocol):
-				return c.source.config(Require, []string{peerProtocol}), nil
+				return c.source.config(m, Require, []string{peerProtocol}), nil
 			case len(hello.SupportedProtos) > 0 && !slices.Contains(hello.SupportedProtos, "h2"):
-				return c.source.config(c.clients, []string{noProtocol}), nil
+				return c.source.config(m, c.clients, []string{noProtocol}), nil
 			}
-			return c.source.config(c.clients, []string{"h2"}), nil
+			return c.source.config(m, c.clients, []string{"h2"}), nil
 		},
 	})
 	if err := secured.Handshake(); err != nil {
@@ -189,39 +189,25 @@ func (c serverCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials
 	switch state.NegotiatedProtocol {
 	case "h2":
 		info.principal = Principal(&state)
-		return untilExpiry(secured, state), info, nil
+		if len(state.PeerCertificates) == 0 {
+			return secured, info, nil
+		}
+		return c.source.prove(secured, m, x509.ExtKeyUsageClientAuth), info, nil
 	case peerProtocol:
-		id, err := c.source.node(state, c.source.current.Load().pool, x509.ExtKeyUsageClientAuth)
+		id, err := c.source.node(state, m.pool, x509.ExtKeyUsageClientAuth)
 		if err != nil {
 			return nil, nil, err
 		}
 		info.node = id
 		info.principal = Name{Cluster: c.source.self.Cluster, Kind: Node, ID: id}.principal(true)
-		plain, _, err := c.TransportCredentials.ServerHandshake(nodeConn{secured, id})
+		proven := c.source.prove(secured, m, x509.ExtKeyUsageClientAuth)
+		plain, _, err := c.TransportCredentials.ServerHandshake(nodeConn{proven, id})
+		if err != nil && !errors.Is(err, credentials.ErrConnDispatched) { // gRPC closes the conn below this one
+			_ = proven.Close()
+		}
 		return plain, info, err
 	}
 	return nil, nil, fmt.Errorf("the client offers no HTTP/2 (ALPN h2), but %q", state.NegotiatedProtocol)
-}
-
-// expiringConn is a connection that ends when the certificate of its client expires. The client connects again with
-// the certificate that it has then.
-type expiringConn struct {
-	*tls.Conn
-	expiry *time.Timer
-}
-
-// untilExpiry returns a connection that ends with its client's certificate, if there is one.
-func untilExpiry(conn *tls.Conn, state tls.ConnectionState) net.Conn {
-	if len(state.PeerCertificates) == 0 {
-		return conn
-	}
-	return expiringConn{conn, time.AfterFunc(time.Until(state.PeerCertificates[0].NotAfter), func() { _ = conn.Close() })}
-}
-
-// Close implements net.Conn.
-func (c expiringConn) Close() error {
-	c.expiry.Stop()
-	return c.Conn.Close()
 }
 
 // Clone implements credentials.TransportCredentials.

@@ -8,7 +8,6 @@ import (
 	"net"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/credentials"
@@ -157,50 +156,4 @@ func TestConnectOnlyToNodes(t *testing.T) {
 	if _, err := a.Connect(t.Context(), conn); err == nil || !strings.Contains(err.Error(), l.Addr().String()) {
 		t.Errorf("connected to a node without TLS: %v", err)
 	}
-}
-
-// A connection of a client ends when the certificate expires that it was made with.
-func TestConnectionEndsWithItsCertificate(t *testing.T) {
-	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		a, err := CreateAuthority(dir, "shop", time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
-		files := issue(t, a, Name{Kind: Client, ID: "x", Role: "check"})
-		config, err := ClientConfig(files)
-		if err != nil {
-			t.Fatal(err)
-		}
-		config.NextProtos, config.ServerName = []string{"h2"}, "localhost"
-		server := open(t, issue(t, a, node("a")), "a")
-		near, far := net.Pipe()
-		client := tls.Client(near, config)
-		go func() { _ = client.Handshake() }()
-		conn, _, err := server.Credentials(Require, insecure.NewCredentials()).ServerHandshake(far)
-		if err != nil {
-			t.Fatal(err)
-		}
-		go func() { _, _ = io.Copy(io.Discard, client) }() // as its alert would block
-		ended := make(chan struct{})
-		go func() {
-			_, _ = conn.Read(make([]byte, 1))
-			close(ended)
-		}()
-		expires := client.ConnectionState().PeerCertificates[0].NotAfter // the server's, of the same moment
-		time.Sleep(time.Until(expires) - time.Second)
-		select {
-		case <-ended:
-			t.Fatal("the connection has ended early")
-		default:
-		}
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
-		select {
-		case <-ended:
-		default:
-			t.Error("the connection goes on")
-		}
-		_ = conn.Close()
-	})
 }

@@ -41,6 +41,7 @@ type Source struct {
 
 	current atomic.Pointer[material]
 	reread  chan struct{} // holds one value when the files should be read at once
+	open    openConns
 
 	mu      sync.Mutex
 	problem error // guarded by mu; of the files as they are now; nil if they are in force
@@ -125,6 +126,7 @@ func (s *Source) look() {
 		}
 	case m.sums != s.current.Load().sums:
 		s.current.Store(m)
+		s.open.endRefused(m)
 		s.log.Info("certificate read again", "file", s.files.Cert, "expires", m.cert.Leaf.NotAfter)
 	}
 }
