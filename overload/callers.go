@@ -11,6 +11,7 @@ import (
 // It stops at a little more than minWaiting, which bounds its memory and its time.
 type callers struct {
 	watching atomic.Bool
+	begun    atomic.Int64 // calls that begin has recorded and end has not
 
 	mu    sync.Mutex
 	conns map[any]*connCalls // guarded by mu; <= minWaiting+1
@@ -58,6 +59,7 @@ func (c *callers) begin(conn any) *connCalls {
 		on = &connCalls{work: 1}
 		c.conns[conn] = on
 	}
+	c.begun.Add(1)
 	c.change(on, on.underWay+1, 1)
 	return on
 }
@@ -69,8 +71,9 @@ func (c *callers) grow(on *connCalls, work int) {
 	c.change(on, on.underWay, work)
 }
 
-// end records that a call that begin has recorded was answered.
+// end records that a call that begin has recorded was answered, or that its caller has gone.
 func (c *callers) end(on *connCalls) {
+	c.begun.Add(-1)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.change(on, on.underWay-1, 1)

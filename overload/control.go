@@ -2,7 +2,8 @@
 //
 // A node that is asked for more than it can answer is late with everything: calls wait until their callers have
 // gone, and answers of other nodes are read when no call waits for them. So the node measures how late it is, and
-// refuses some calls unread, as many as it takes to be in time for the others. (ADR 28, ADR 40)
+// refuses some calls unread, as many as it takes to be in time for the others. It divides its time among domains.
+// (ADR 28, ADR 36, ADR 40)
 package overload
 
 import (
@@ -20,33 +21,35 @@ import (
 const (
 	probeEvery = 5 * time.Millisecond // pause between two probes
 	memory     = time.Second          // for how long a node counts as busy that has refused calls
-	perCall    = 16                   // further checks of a call that take as long as one call more
+	perCall    = 16                   // further checks of a call that take as long as one call more; so a check is a part of a call
 )
 
 // Control says which calls a node accepts. It is safe for concurrent use; make it with New. Before Run it accepts
 // all.
 type Control struct {
-	accepted   atomic.Uint64 // calls since the last probe
-	turnedAway atomic.Uint64 // likewise
-	further    atomic.Uint64 // calls that further checks of those accepted are worth
-	turn       atomic.Uint64 // calls that came while less than all were accepted
-	below      atomic.Uint64 // of each 2^32 turns so many are accepted; all if it is acceptAll
+	accepted   atomic.Int64  // calls since the last probe
+	further    atomic.Int64  // checks of these beyond the first of each
+	turnedAway atomic.Int64  // work of calls that were refused once they were read, in perCall parts of a call
+	turn       atomic.Uint64 // calls that came while work was divided
+	share      atomic.Uint64 // of all work that is accepted, in 2^32nds
 	lateness   atomic.Int64  // of the last probe, in nanoseconds
 	target     time.Duration
 	started    time.Time
 	busy       atomic.Int64 // until when the node counts as busy, since started
 	due        atomic.Int64 // when the probe under way was to be sent, since started; 0 if none is
 	callers    callers      // watched while the node is late
+	dividing   atomic.Bool  // true while the node is late or refuses calls: they are counted by domain
+	accounts   *accounts
 
 	refused prometheus.Counter
 }
 
 const acceptAll = 1 << 32
 
-// New returns a Control whose metrics are registered with r.
-func New(target time.Duration, r prometheus.Registerer) *Control {
-	c := &Control{target: target, started: time.Now()}
-	c.below.Store(acceptAll)
+// New returns a Control whose metrics are registered with r. Domains that are not in weights have the weight 1.
+func New(target time.Duration, weights map[string]float64, r prometheus.Registerer) *Control {
+	c := &Control{target: target, started: time.Now(), accounts: newAccounts(weights)}
+	c.share.Store(acceptAll)
 	f := promauto.With(r)
 	c.refused = f.NewCounter(prometheus.CounterOpts{
 		Name: "weir_refused_calls_total",
@@ -55,7 +58,7 @@ func New(target time.Duration, r prometheus.Registerer) *Control {
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "weir_accepted_share",
 		Help: "Share of calls that this node accepts: below 1 it is asked for more than it can answer, and refuses the rest.",
-	}, func() float64 { return float64(c.below.Load()) / acceptAll })
+	}, func() float64 { return float64(c.share.Load()) / acceptAll })
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "weir_lateness_seconds",
 		Help: "How late this node has read what it last sent to itself, which it does every 5 ms.",
@@ -66,50 +69,127 @@ func New(target time.Duration, r prometheus.Registerer) *Control {
 // golden spreads the turns that are accepted evenly: multiples of the golden ratio leave no long gaps.
 const golden = 0x9E3779B9
 
-// Accept reports whether the node has time for one more call, which is counted.
-func (c *Control) Accept() bool {
-	if below := c.below.Load(); below < acceptAll && uint64(uint32(c.turn.Add(1))*golden) >= below {
-		c.turnedAway.Add(1)
-		c.refused.Inc()
-		return false
-	}
-	c.accepted.Add(1)
-	return true
+// draw returns a number below 2^32, by which a call is accepted or not.
+func (c *Control) draw() uint64 { return uint64(uint32(c.turn.Add(1) * golden)) }
+
+// Origin returns of a call's context what its connection remembers, nil if that is not known, and a value that calls on one connection
+// share.
+type Origin func(context.Context) (*Conn, any)
+
+// call is one that has come while work is divided.
+type call struct {
+	conn    *Conn
+	draw    uint64
+	account int        // in which it is counted
+	work    int        // in perCall parts of a call; 0 once it is refused
+	waits   *connCalls // nil if it is not watched
+
+	unwatch func() bool // true if the call has not ended waits with its context, which it then does not do any more; nil if waits is
 }
 
-// callKey is the key of a call in its context, if it is watched.
+// callKey is the key of a *call in its context.
 type callKey struct{}
 
-// Began is called for each call that has come. While the node is late it returns a context that tells the call, of the connection that conn
-// tells from others by its value.
-func (c *Control) Began(ctx context.Context, conn func(context.Context) any) context.Context {
-	if !c.callers.watching.Load() {
-		return ctx
+// Accept reports whether the node has time for one more call, before that is read. The context that it returns is for Admit and Ended.
+func (c *Control) Accept(ctx context.Context, from Origin) (context.Context, bool) {
+	if c.dividing.Load() {
+		return c.begin(ctx, from, true)
 	}
-	if call := c.callers.begin(conn(ctx)); call != nil {
-		return context.WithValue(ctx, callKey{}, call)
-	}
+	c.accepted.Add(1)
+	return ctx, true
+}
+
+// Began is Accept for calls that are read in any case.
+func (c *Control) Began(ctx context.Context, from Origin) context.Context {
+	ctx, _ = c.begin(ctx, from, false)
 	return ctx
 }
 
-// Ended is called with the context of Began when the call was answered.
-func (c *Control) Ended(ctx context.Context) {
-	if !c.callers.watching.Load() {
-		return
+// begin counts a call: for the domain that its connection has asked for last, until it says for which one it asks.
+func (c *Control) begin(ctx context.Context, from Origin, unread bool) (context.Context, bool) {
+	if !c.dividing.Load() {
+		c.accepted.Add(1)
+		return ctx, true
 	}
-	if call, watched := ctx.Value(callKey{}).(*connCalls); watched {
-		c.callers.end(call)
+	conn, id := from(ctx)
+	draw, account := c.draw(), conn.newest()
+	if unread && !conn.accepts(c.accounts, draw) {
+		c.accounts.all[account].unread.Add(1)
+		c.refused.Inc()
+		return ctx, false
 	}
+	c.accepted.Add(1)
+	c.accounts.count(account, 1, perCall)
+	one := &call{conn: conn, draw: draw, account: account, work: perCall}
+	if c.callers.watching.Load() {
+		if one.waits = c.callers.begin(id); one.waits != nil { // its caller may go before it is read
+			one.unwatch = context.AfterFunc(ctx, func() { c.callers.end(one.waits) })
+		}
+	}
+	return context.WithValue(ctx, callKey{}, one), true
 }
 
-// Add counts the checks of an accepted call beyond its first. The context is that of Began.
-func (c *Control) Add(ctx context.Context, checks int) {
-	c.further.Add(uint64(checks) / perCall)
-	if checks < perCall || !c.callers.watching.Load() {
+// Rules says which domains have rules.
+type Rules interface{ HasDomain(domain string) bool }
+
+// Admit reports whether the node has time for an accepted call, once its domain and the number of its checks are known. The context is
+// that of Accept or Began.
+func (c *Control) Admit(ctx context.Context, rules Rules, domain string, checks int) bool {
+	if checks > 1 {
+		c.further.Add(int64(checks - 1))
+	}
+	return !c.dividing.Load() || c.admit(ctx, rules, domain, checks)
+}
+
+func (c *Control) admit(ctx context.Context, rules Rules, domain string, checks int) bool {
+	account, work := c.accounts.of(domain, rules.HasDomain(domain)), perCall+checks-1
+	one, _ := ctx.Value(callKey{}).(*call)
+	switch {
+	case one == nil: // it came while the node was in time
+		one = &call{draw: c.draw()}
+		c.accounts.count(account, 1, work)
+	case one.account == newConns || one.account == account:
+		c.accounts.count(one.account, 0, checks-1)
+	default:
+		c.accounts.count(one.account, -1, -perCall)
+		c.accounts.count(account, 1, work)
+	}
+	one.conn.remember(account)
+	if one.account == newConns {
+		account = newConns
+	}
+	if !c.accounts.accepts(account, one.draw) {
+		c.accepted.Add(-1)
+		c.further.Add(int64(1 - checks))
+		c.turnedAway.Add(int64(work))
+		c.refused.Inc()
+		one.work = 0
+		return false
+	}
+	one.account, one.work = account, work
+	if one.waits != nil && work >= 2*perCall {
+		c.callers.grow(one.waits, work/perCall)
+	}
+	return true
+}
+
+// Ended is called with the context of Accept or Began when the call was answered. It need not be called for a call whose context ends
+// before that, because its caller has gone.
+func (c *Control) Ended(ctx context.Context) {
+	dividing := c.dividing.Load()
+	if !dividing && c.callers.begun.Load() == 0 {
 		return
 	}
-	if call, watched := ctx.Value(callKey{}).(*connCalls); watched {
-		c.callers.grow(call, 1+checks/perCall)
+	one, _ := ctx.Value(callKey{}).(*call)
+	if one != nil && one.waits != nil && one.unwatch() {
+		c.callers.end(one.waits)
+	}
+	switch {
+	case !dividing:
+	case one == nil:
+		c.accounts.answered.Add(perCall)
+	default:
+		c.accounts.answered.Add(int64(one.work))
 	}
 }
 
@@ -118,7 +198,7 @@ func (c *Control) Add(ctx context.Context, checks int) {
 func (c *Control) Busy() bool {
 	now := int64(time.Since(c.started))
 	due := c.due.Load()
-	return now < c.busy.Load() || due > 0 && now-due > int64(c.target) && c.accepted.Load()+c.further.Load() > minWaiting && c.many()
+	return now < c.busy.Load() || due > 0 && now-due > int64(c.target) && c.accepted.Load()+c.further.Load()/perCall > minWaiting && c.many()
 }
 
 // many reports whether many calls wait at once, as far as is known.
@@ -180,18 +260,35 @@ func (c *Control) run(ctx context.Context, r io.ReadCloser, w io.WriteCloser) {
 
 // observe records a probe that was due at due and came back at now.
 func (c *Control) observe(s *share, due, now time.Time) {
-	calls := counts{accepted: c.accepted.Swap(0), refused: c.turnedAway.Swap(0), atOnce: c.callers.atOnce()}
-	worth := calls.accepted + c.further.Swap(0)
+	calls := counts{accepted: c.accepted.Swap(0), atOnce: c.callers.atOnce()}
+	calls.work = float64(calls.accepted) + float64(c.further.Swap(0))/perCall
+	calls.refused = float64(c.turnedAway.Swap(0)) / perCall
+	if c.dividing.Load() {
+		calls.refused += c.accounts.observe(now.Sub(s.last))
+	}
 	s.observe(due, now, calls)
-	accepted, late := uint64(s.accepted()*acceptAll), now.Sub(due)
+	late := now.Sub(due)
 	c.lateness.Store(int64(late))
-	c.below.Store(accepted)
 	switch {
-	case accepted < acceptAll:
+	case s.accepted() < 1:
 		c.busy.Store(int64(now.Add(memory).Sub(c.started)))
-	case late > c.target && worth > minWaiting && c.many():
+	case late > c.target && calls.work > minWaiting && c.many():
 		c.busy.Store(max(c.busy.Load(), int64(now.Add(interval).Sub(c.started))))
 	}
+	c.divide(s)
 	c.callers.watch(s.late())
 	c.due.Store(0)
+}
+
+// divide has the calls accepted that there is time for. While the node is in time it counts nothing by domain.
+func (c *Control) divide(s *share) {
+	on, accepted := s.late() || s.accepted() < 1, 1.0
+	if on != c.dividing.Load() {
+		c.accounts.reset()
+		c.dividing.Store(on)
+	}
+	if on {
+		accepted = c.accounts.divide(s.accepted(), s.draining)
+	}
+	c.share.Store(uint64(accepted * acceptAll))
 }

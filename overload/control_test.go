@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -34,8 +35,14 @@ type processor struct {
 // inProcessor calls f with a processor that runs and is controlled.
 func inProcessor(t *testing.T, f func(t *testing.T, p *processor)) {
 	t.Helper()
+	inProcessorWith(t, nil, f)
+}
+
+// inProcessorWith is inProcessor with weights of domains.
+func inProcessorWith(t *testing.T, weights map[string]float64, f func(t *testing.T, p *processor)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		p := &processor{Control: New(testTarget, prometheus.NewRegistry()), jobs: make(chan func(), 1<<20)}
+		p := &processor{Control: New(testTarget, weights, prometheus.NewRegistry()), jobs: make(chan func(), 1<<20)}
 		ctx, stop := context.WithCancel(t.Context())
 		r, w := io.Pipe()
 		var parts sync.WaitGroup
@@ -82,15 +89,18 @@ func (p *processor) offer(rate int, during time.Duration) (served, refused int, 
 	return p.served, p.refused, p.waits
 }
 
+// onConn is the Origin of calls on a connection, of which nothing is remembered.
+func onConn(id any) Origin { return func(context.Context) (*Conn, any) { return nil, id } }
+
 func (p *processor) call() {
 	came := time.Now()
-	if !p.Accept() {
+	ctx, accepted := p.Accept(context.Background(), onConn(nil))
+	if !accepted {
 		p.mu.Lock()
 		p.refused++
 		p.mu.Unlock()
 		return
 	}
-	ctx := p.Began(context.Background(), func(context.Context) any { return nil })
 	p.jobs <- func() {
 		defer p.Ended(ctx)
 		wait := time.Since(came)
@@ -221,14 +231,14 @@ func TestCallersThatWait(t *testing.T) {
 // askInTurn makes one call after the other on a connection.
 func (p *processor) askInTurn(ctx context.Context, conn int) {
 	for ctx.Err() == nil {
-		if !p.Accept() {
+		call, accepted := p.Accept(ctx, onConn(conn))
+		if !accepted {
 			p.mu.Lock()
 			p.refused++
 			p.mu.Unlock()
 			time.Sleep(time.Millisecond)
 			continue
 		}
-		call := p.Began(ctx, func(context.Context) any { return conn })
 		answered := make(chan struct{})
 		p.jobs <- func() {
 			time.Sleep(service)
@@ -247,16 +257,16 @@ func TestBusyWithFewLargeCalls(t *testing.T) {
 	for _, tc := range []struct {
 		checks int // of each of four calls
 		busy   bool
-	}{{1, false}, {128, false}, {129, true}, {1000, true}} {
-		c, now := New(testTarget, prometheus.NewRegistry()), time.Now()
+	}{{1, false}, {113, false}, {129, true}, {1000, true}} {
+		c, now := New(testTarget, nil, prometheus.NewRegistry()), time.Now()
 		c.started = now.Add(-time.Minute)
 		s := newShare(testTarget, now)
 		calls := func() {
 			for range 4 {
-				if !c.Accept() {
+				ctx, accepted := c.Accept(t.Context(), onConn(nil))
+				if !accepted || !c.Admit(ctx, noRules{}, "d", tc.checks) {
 					t.Fatal("a call was refused")
 				}
-				c.Add(t.Context(), tc.checks-1)
 			}
 		}
 		calls()
@@ -272,12 +282,14 @@ func TestBusyWithFewLargeCalls(t *testing.T) {
 // Accepted calls are spread evenly at any share.
 func TestAcceptedCallsAreSpreadEvenly(t *testing.T) {
 	for _, share := range []float64{leastShare, 0.1, 1.0 / 3, 0.5, 0.9} {
-		c := New(testTarget, prometheus.NewRegistry())
-		c.below.Store(uint64(share * acceptAll))
+		c := New(testTarget, nil, prometheus.NewRegistry())
+		c.dividing.Store(true)
+		c.accounts.all[newConns].below.Store(uint64(share * acceptAll))
 		const calls = 10_000
 		accepted, gap, longest := 0, 0, 0
 		for range calls {
-			if gap++; c.Accept() {
+			gap++
+			if _, ok := c.Accept(t.Context(), onConn(nil)); ok {
 				accepted++
 				longest = max(longest, gap)
 				gap = 0
@@ -291,12 +303,12 @@ func TestAcceptedCallsAreSpreadEvenly(t *testing.T) {
 
 // The kernel passes probes on until the context ends.
 func TestProbesThroughTheKernel(t *testing.T) {
-	c := New(time.Hour, prometheus.NewRegistry())
+	c := New(time.Hour, nil, prometheus.NewRegistry())
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- c.Run(ctx) }()
 	for c.lateness.Load() == 0 && t.Context().Err() == nil {
-		c.Accept()
+		c.Accept(ctx, onConn(nil))
 	}
 	stop()
 	if err := <-ended; err != nil || c.Busy() || testutil.ToFloat64(c.refused) > 0 {
@@ -304,26 +316,263 @@ func TestProbesThroughTheKernel(t *testing.T) {
 	}
 }
 
-// What an unloaded node pays for a call.
-func BenchmarkAccept(b *testing.B) {
-	c := New(testTarget, prometheus.NewRegistry())
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			c.Accept()
+// load is what a domain asks the processor for.
+type load struct {
+	domain string
+	rate   int // calls a second
+	checks int // of each call
+	// invalid calls are refused by themselves when they are read. Newly connected ones have a connection each. Those that are read in any
+	// case are messages on streams, and calls of Envoy.
+	invalid, newlyConnected, read bool
+
+	conns []Conn // of its own if that is nil
+
+	mu                   sync.Mutex
+	asked, refused, late int // guarded by mu
+}
+
+// rulesOf are the Rules of a node with these domains.
+type rulesOf []string
+
+func (r rulesOf) HasDomain(domain string) bool {
+	return slices.Contains(r, domain)
+}
+
+const conns = 8 // of each load
+
+// together has the processor asked by all loads for a while, and forgets what became of calls before.
+func (p *processor) together(during time.Duration, rules Rules, loads ...*load) {
+	var asking sync.WaitGroup
+	for _, l := range loads {
+		l.mu.Lock()
+		l.asked, l.refused, l.late = 0, 0, 0
+		l.mu.Unlock()
+		asking.Go(func() {
+			remembered := l.conns
+			if remembered == nil {
+				remembered = make([]Conn, conns)
+			}
+			due := 0.0
+			tick := time.NewTicker(time.Millisecond)
+			defer tick.Stop()
+			for end, i := time.Now().Add(during), 0; time.Now().Before(end); <-tick.C {
+				for due += float64(l.rate) / 1000; due >= 1; due-- {
+					conn := &remembered[i%len(remembered)]
+					if l.newlyConnected {
+						conn = new(Conn)
+					}
+					p.ask(l, rules, conn)
+					i++
+				}
+			}
+		})
+	}
+	asking.Wait()
+}
+
+// ask makes one call, which the processor reads in its turn.
+func (p *processor) ask(l *load, rules Rules, conn *Conn) {
+	count := func(n *int) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		*n++
+	}
+	count(&l.asked)
+	from := func(context.Context) (*Conn, any) { return conn, conn }
+	var ctx context.Context
+	if l.read {
+		ctx = p.Began(context.Background(), from)
+	} else {
+		var accepted bool
+		if ctx, accepted = p.Accept(context.Background(), from); !accepted {
+			count(&l.refused)
+			return
+		}
+	}
+	came := time.Now()
+	p.jobs <- func() {
+		defer p.Ended(ctx)
+		if time.Since(came) > 4*testTarget {
+			count(&l.late)
+		}
+		switch {
+		case l.invalid:
+			time.Sleep(service)
+			return
+		case !p.Admit(ctx, rules, l.domain, l.checks):
+			time.Sleep(service / 5)
+			count(&l.refused)
+			return
+		}
+		time.Sleep(service * time.Duration(perCall+l.checks-1) / perCall)
+	}
+}
+
+// shares are those of the calls that were refused, and that were read late.
+func (l *load) shares() (refused, late float64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return float64(l.refused) / float64(l.asked), float64(l.late) / float64(l.asked)
+}
+
+// One domain's flood does not take another's checks, however it asks.
+func TestFloodOfOneDomain(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		flood *load
+	}{
+		{"unary", &load{domain: "flood", rate: 2 * capacity, checks: 1}},
+		{"batches", &load{domain: "flood", rate: 4 * capacity / 7, checks: 97}},
+		{"read in any case", &load{domain: "flood", rate: 2 * capacity, checks: 1, read: true}},
+		{"on new connections", &load{domain: "flood", rate: 3 * capacity, checks: 1, newlyConnected: true}},
+		{"invalid", &load{domain: "flood", rate: 3 * capacity, checks: 1, invalid: true}},
+		{"on the connections of the other domain", &load{domain: "flood", rate: 2 * capacity, checks: 1, conns: make([]Conn, conns)}},
+		{"in a domain without rules", &load{domain: "invented", rate: 3 * capacity, checks: 1}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			inProcessor(t, func(t *testing.T, p *processor) {
+				rules := rulesOf{"flood", "little"}
+				for p.accounts.of("flood", true) == p.accounts.of(rules[1], true) {
+					rules[1] += "x"
+				}
+				little := &load{domain: rules[1], rate: capacity / 25, checks: 1, conns: tc.flood.conns}
+				p.together(time.Second, rules, little)
+				p.together(6*time.Second, rules, tc.flood, little)
+				flood, _ := tc.flood.shares()
+				refused, late := little.shares()
+				t.Logf("refused: %.3f of the flood, %.4f of the other domain, of which %.3f were late", flood, refused, late)
+				if refused > 0.06 || late > 0.2 {
+					t.Errorf("%.3f of the other domain's calls are refused, %.3f late", refused, late)
+				}
+				if flood < 0.3 {
+					t.Errorf("%.3f of the flood are refused", flood)
+				}
+				time.Sleep(2 * time.Second)
+				if p.dividing.Load() {
+					t.Error("calls are counted by domain although there is nothing to do")
+				}
+			})
+		})
+	}
+}
+
+// Domains that ask for more than there is time for get parts by their weights.
+func TestWeightsOfDomains(t *testing.T) {
+	inProcessorWith(t, map[string]float64{"one": 1, "three": 3}, func(t *testing.T, p *processor) {
+		one, three := &load{domain: "one", rate: 2 * capacity, checks: 1}, &load{domain: "three", rate: 3 * capacity, checks: 1}
+		p.together(time.Second, rulesOf{}, one, three)
+		p.together(6*time.Second, rulesOf{}, one, three)
+		a, _ := one.shares()
+		b, _ := three.shares()
+		decided, ofThree := (1-a)*float64(one.asked), (1-b)*float64(three.asked)
+		t.Logf("%.0f and %.0f were accepted", decided, ofThree)
+		if ratio := ofThree / decided; ratio < 2.3 || ratio > 3.7 || decided+ofThree < 6*capacity*7/10 {
+			t.Errorf("%.0f and %.0f were accepted, want three times as many", decided, ofThree)
 		}
 	})
 }
 
-// What an overloaded node pays to refuse a call, apart from its answer.
-func BenchmarkRefuse(b *testing.B) {
-	c := New(testTarget, prometheus.NewRegistry())
-	c.below.Store(0)
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			c.Accept()
+// A call counts once, for the domain that it asks for, though its connection has asked for another one last.
+func TestCallsCountForTheirDomain(t *testing.T) {
+	c, conn := New(testTarget, map[string]float64{"a": 1, "b": 1}, prometheus.NewRegistry()), new(Conn)
+	c.dividing.Store(true)
+	a, b := c.accounts.of("a", true), c.accounts.of("b", true)
+	conn.remember(a)
+	from := func(context.Context) (*Conn, any) { return conn, conn }
+	for _, domain := range []string{"b", "a", "a"} {
+		ctx, accepted := c.Accept(t.Context(), from)
+		if !accepted || !c.Admit(ctx, rulesOf{}, domain, 33) {
+			t.Fatal("refused")
+		}
+		c.Ended(ctx)
+	}
+	for account, want := range map[int]int64{a: 2, b: 1} {
+		if one := &c.accounts.all[account]; one.calls.Load() != want || one.work.Load() != want*(perCall+32) {
+			t.Errorf("account %d: %d calls of work %d, want %d", account, one.calls.Load(), one.work.Load(), want)
+		}
+	}
+	if got := c.accounts.answered.Load(); got != 3*(perCall+32) || c.accepted.Load() != 3 {
+		t.Errorf("work %d answered of %d calls", got, c.accepted.Load())
+	}
+	c.accounts.all[b].below.Store(0)
+	ctx, accepted := c.Accept(t.Context(), from)
+	if !accepted || c.Admit(ctx, rulesOf{}, "b", 33) || c.accepted.Load() != 3 || c.further.Load() != 96 || c.turnedAway.Load() != perCall+32 {
+		t.Errorf("%d calls, %d further checks and work %d refused", c.accepted.Load(), c.further.Load(), c.turnedAway.Load())
+	}
+	if c.Ended(ctx); c.accounts.answered.Load() != 3*(perCall+32) {
+		t.Error("a call was answered that was refused")
+	}
+}
+
+// A call whose caller goes before it is read waits no more, also if the node is in time when the others are answered.
+func TestCallsWhoseCallersGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, conn := New(testTarget, nil, prometheus.NewRegistry()), new(Conn)
+		c.dividing.Store(true)
+		c.callers.watch(true)
+		from := func(context.Context) (*Conn, any) { return conn, conn }
+		underWay := func() int { return c.callers.conns[conn].underWay }
+		goes, gone := context.WithCancel(t.Context())
+		c.Began(goes, from)
+		answered := c.Began(goes, from)
+		stays := c.Began(t.Context(), from)
+		if underWay() != 3 {
+			t.Fatalf("%d calls are under way, want 3", underWay())
+		}
+		c.Ended(answered)
+		gone()
+		synctest.Wait()
+		if underWay() != 1 {
+			t.Errorf("%d calls are under way, want the one whose caller waits", underWay())
+		}
+		c.dividing.Store(false)
+		c.Ended(stays)
+		if underWay() != 0 || c.callers.begun.Load() != 0 {
+			t.Errorf("%d calls are under way, %d begun, want none", underWay(), c.callers.begun.Load())
 		}
 	})
 }
+
+// What a call pays of which nothing is refused: while the node is in time, while it is late, and on a connection that is remembered.
+func BenchmarkAccept(b *testing.B) {
+	for name, dividing := range map[string]bool{"in time": false, "late": true} {
+		b.Run(name, func(b *testing.B) {
+			c, conn := New(testTarget, nil, prometheus.NewRegistry()), new(Conn)
+			c.dividing.Store(dividing)
+			from := Origin(func(context.Context) (*Conn, any) { return conn, nil })
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					ctx, _ := c.Accept(context.Background(), from)
+					c.Admit(ctx, noRules{}, "d", 1)
+					c.Ended(ctx)
+				}
+			})
+		})
+	}
+}
+
+// What an overloaded node pays to refuse a call, apart from its answer.
+func BenchmarkRefuse(b *testing.B) {
+	c, conn := New(testTarget, nil, prometheus.NewRegistry()), new(Conn)
+	c.dividing.Store(true)
+	for i := range 4 {
+		conn.remember(i)
+		c.accounts.all[i].below.Store(0)
+	}
+	from := Origin(func(context.Context) (*Conn, any) { return conn, nil })
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			c.Accept(context.Background(), from)
+		}
+	})
+}
+
+// noRules are the Rules of a node where all domains share an account.
+type noRules struct{}
+
+func (noRules) HasDomain(string) bool { return false }
 
 // What a node pays 200 times a second.
 func BenchmarkProbe(b *testing.B) {
@@ -342,7 +591,7 @@ func BenchmarkProbe(b *testing.B) {
 			back <- time.Now()
 		}
 	}()
-	c := New(testTarget, prometheus.NewRegistry())
+	c := New(testTarget, nil, prometheus.NewRegistry())
 	s := newShare(testTarget, time.Now())
 	for b.Loop() {
 		if _, err := w.Write([]byte{1}); err != nil {

@@ -46,7 +46,7 @@ func TestProbesFromBeforeAChange(t *testing.T) {
 		{127, 140, false, false}, // late, and sent while it drained
 		{129, 141, false, true},
 	} {
-		s.observe(at(step.sent), at(step.came), counts{accepted: 1000, refused: 1000, atOnce: 1000})
+		s.observe(at(step.sent), at(step.came), counts{accepted: 1000, work: 1000, refused: 1000, atOnce: 1000})
 		if s.draining != step.draining || s.since.IsZero() == step.late {
 			t.Errorf("%+v: draining %v, late since %v", step, s.draining, s.since)
 		}
@@ -55,7 +55,7 @@ func TestProbesFromBeforeAChange(t *testing.T) {
 
 // A node that is late while it counts as busy counts as busy for no shorter time.
 func TestBusyIsNotCutShort(t *testing.T) {
-	c, now := New(testTarget, prometheus.NewRegistry()), time.Now()
+	c, now := New(testTarget, nil, prometheus.NewRegistry()), time.Now()
 	c.started = now.Add(-time.Minute)
 	s := newShare(testTarget, now)
 	until := int64(time.Minute + time.Second)
@@ -69,7 +69,7 @@ func TestBusyIsNotCutShort(t *testing.T) {
 // A node is busy while a probe is overdue, and not because one was under way.
 func TestBusyWhileAProbeIsOverdue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := New(testTarget, prometheus.NewRegistry())
+		c := New(testTarget, nil, prometheus.NewRegistry())
 		r, w := io.Pipe()
 		held := make(chan struct{})
 		var running sync.WaitGroup
@@ -87,7 +87,7 @@ func TestBusyWhileAProbeIsOverdue(t *testing.T) {
 		_ = w.Close() // which ends the run
 		running.Wait()
 	})
-	c, now := New(testTarget, prometheus.NewRegistry()), time.Now()
+	c, now := New(testTarget, nil, prometheus.NewRegistry()), time.Now()
 	c.started = now.Add(-time.Minute)
 	s := newShare(testTarget, now)
 	c.due.Store(1)

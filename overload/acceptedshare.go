@@ -24,7 +24,7 @@ const (
 // It is a pure state machine; make it with newShare.
 type share struct {
 	target   time.Duration // lateness that is permitted
-	open     float64       // share of calls that is accepted while the queue does not drain; leastShare <= open <= 1
+	open     float64       // share of work that is accepted while the queue does not drain; leastShare <= open <= 1
 	draining bool
 
 	since time.Time // when a probe was late for the first time, without one in time after it; zero if none was
@@ -32,21 +32,23 @@ type share struct {
 	from  time.Time // probes that were sent before say nothing of the queue after the change
 
 	last     time.Time // when offered was brought up to date
-	offered  float64   // calls per second
-	capacity float64   // calls per second that the node has answered while it was late
+	offered  float64   // work per second
+	capacity float64   // work per second that the node has answered while it was late
 }
 
-// counts are numbers of calls.
+// counts are numbers of calls, and their work. A call of many checks is worth several calls.
 type counts struct {
-	accepted, refused uint64
-	atOnce            int // that wait at once, as is known since the node is late
+	accepted int64 // below 0 if calls are refused that were accepted before the last probe
+	atOnce   int   // that wait at once, as is known since the node is late
+
+	work, refused float64 // of calls that were accepted and refused
 }
 
 func newShare(target time.Duration, now time.Time) share {
 	return share{target: target, open: 1, from: now, last: now}
 }
 
-// accepted returns the share of calls to accept.
+// accepted returns the share of work to accept.
 func (s *share) accepted() float64 {
 	if s.draining {
 		return leastShare
@@ -62,6 +64,7 @@ func (s *share) observe(sent, now time.Time, calls counts) {
 	s.last = now
 	if !s.since.IsZero() {
 		s.calls.accepted += calls.accepted
+		s.calls.work += calls.work
 		s.calls.refused += calls.refused
 		s.calls.atOnce = calls.atOnce
 	}
@@ -80,11 +83,11 @@ func (s *share) observe(sent, now time.Time, calls counts) {
 	}
 }
 
-// smooth brings the rate of calls up to date: those that came longer ago than smoothing hardly count.
+// smooth brings the rate of work up to date: calls that came longer ago than smoothing hardly count.
 func (s *share) smooth(passed time.Duration, calls counts) {
 	if passed > 0 {
 		weight := 1 - math.Exp(-passed.Seconds()/smoothing.Seconds())
-		s.offered += weight * (float64(calls.accepted+calls.refused)/passed.Seconds() - s.offered)
+		s.offered += weight * ((calls.work+calls.refused)/passed.Seconds() - s.offered)
 	}
 }
 
@@ -99,9 +102,8 @@ func (s *share) late() bool { return !s.since.IsZero() }
 
 // resume ends that the queue drains.
 func (s *share) resume(now time.Time) {
-	s.capacity = float64(s.calls.accepted) / now.Sub(s.since).Seconds()
-	all := s.calls.accepted + s.calls.refused
-	s.open = max(leastShare, below*float64(s.calls.accepted)/float64(max(1, all)))
+	s.capacity = s.calls.work / now.Sub(s.since).Seconds()
+	s.open = max(leastShare, below*s.calls.work/max(1, s.calls.work+s.calls.refused))
 	s.draining, s.since, s.from = false, time.Time{}, now
 }
 
