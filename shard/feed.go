@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"slices"
 	"time"
 
 	"github.com/weirlimit/weir/algorithms"
@@ -27,8 +28,8 @@ const (
 	// maxChanges bounds the list of changed keys of one partition. A follower that is further behind is
 	// given everything again.
 	maxChanges = 4096
-	// brief is how much longer than the take a counter must matter to be given to a standby.
-	brief = 300 * time.Millisecond
+	// Brief is how much longer than the take a counter must matter to be given to a standby.
+	Brief = 300 * time.Millisecond
 	// urgentShares is the number of equal parts of a limit; a counter that enters a new part is given to
 	// the standby at once.
 	urgentShares = 20
@@ -49,9 +50,10 @@ type backlog struct {
 	// the list as complete.
 	beginLongs, endLongs bool
 
-	last kind // of the records given last
+	last  kind // of the records given last
+	wants Wants
 
-	_ [128 - 80]byte // so that what every take looks at lies in one cache line
+	_ [128 - 82]byte // so that what every take looks at lies in one cache line
 }
 
 // kind is a kind of records for a follower. The kinds take turns, so that constant changes do not delay the
@@ -72,10 +74,42 @@ func (s *Shard) Follow(p uint32, f Follower) {
 	x := &s.partitions[p]
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.follows[f] = &backlog{}
-	x.followed = true
+	x.follows[f] = &backlog{wants: Wants{Brief: f == ToSuccessor, Urgent: f == ToStandby}}
+	x.noteFollowersLocked()
 	x.startOverLocked(f)
 	x.startLongsOverLocked(f)
+}
+
+// Wants is what a follower is given apart from the rest.
+type Wants struct {
+	Brief  bool // counters that expire before a standby would need them, as it is about to be the owner: nodes are lent nothing meanwhile
+	Urgent bool // at once, by OnUrgent, counters that many tokens were taken from
+}
+
+// SetWants changes what a follower of partition p wants. One that wants brief counters from now on has all of them after Brief: those
+// from before have expired by then. Without that follower SetWants does nothing.
+func (s *Shard) SetWants(p uint32, f Follower, w Wants) {
+	x := &s.partitions[p]
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.follows[f] != nil {
+		x.follows[f].wants = w
+		x.noteFollowersLocked()
+	}
+}
+
+// noteFollowersLocked updates what decisions read of the followers.
+func (p *partition) noteFollowersLocked() {
+	p.followed, p.urgent = false, false
+	for _, x := range p.follows {
+		p.followed = p.followed || x != nil
+		p.urgent = p.urgent || x != nil && x.wants.Urgent
+	}
+}
+
+// movesLocked reports whether a follower is about to be the owner.
+func (p *partition) movesLocked() bool {
+	return slices.ContainsFunc(p.follows[:], func(x *backlog) bool { return x != nil && x.wants.Brief })
 }
 
 // Unfollow stops tracking changes of partition p for follower f.
@@ -84,7 +118,7 @@ func (s *Shard) Unfollow(p uint32, f Follower) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.follows[f] = nil
-	x.followed = x.follows[ToStandby] != nil || x.follows[ToSuccessor] != nil
+	x.noteFollowersLocked()
 }
 
 // IsFollowing reports whether f follows partition p.
@@ -154,15 +188,15 @@ func (x *backlog) ahead(hi uint64) bool {
 // listChangeLocked lists e for all followers; it has changed or is about to be deleted.
 func (s *Shard) listChangeLocked(p *partition, e *slot) {
 	if p.followed {
-		s.listLocked(p, e, ToStandby)
+		s.listLocked(p, e, false)
 	}
 }
 
-// listLocked lists e for the followers from f on.
-func (s *Shard) listLocked(p *partition, e *slot, f Follower) {
-	for ; f < followers; f++ {
+// listLocked lists e for all followers, or if it is brief for those that want such counters.
+func (s *Shard) listLocked(p *partition, e *slot, brief bool) {
+	for f := range Follower(followers) {
 		x := p.follows[f]
-		if x == nil || e.share&(1<<f) != 0 || x.ahead(^e.hi) {
+		if x == nil || brief && !x.wants.Brief || e.share&(1<<f) != 0 || x.ahead(^e.hi) {
 			continue
 		}
 		if len(x.list) == maxChanges {
@@ -176,10 +210,10 @@ func (s *Shard) listLocked(p *partition, e *slot, f Follower) {
 }
 
 // listLongLocked is listLocked for a counter of a long algorithm.
-func (s *Shard) listLongLocked(p *partition, e *longEntry, f Follower) {
-	for ; f < followers; f++ {
+func (s *Shard) listLongLocked(p *partition, e *longEntry, brief bool) {
+	for f := range Follower(followers) {
 		x := p.follows[f]
-		if x == nil || e.marks&(1<<f) != 0 {
+		if x == nil || brief && !x.wants.Brief || e.marks&(1<<f) != 0 {
 			continue
 		}
 		if len(x.longs) >= maxChanges+len(p.long) { // each existing one is in it at most once
@@ -195,12 +229,9 @@ func (s *Shard) listLongLocked(p *partition, e *longEntry, f Follower) {
 // notifyFollowersLocked lists the counter under key for the followers of p after t. Its slot is e, or nil
 // if not known. It reports whether the standby should be given the change at once.
 func (s *Shard) notifyFollowersLocked(p *partition, e *slot, key ring.Key, t *Take) (urgent bool) {
-	f := ToStandby
-	if t.Brief() {
-		f = ToSuccessor
-	}
+	brief := t.Brief()
 	if t.Limit.Algorithm.Long() {
-		s.listLongLocked(p, p.long[key], f)
+		s.listLongLocked(p, p.long[key], brief)
 	} else {
 		if e == nil {
 			e = p.table.find(s.arena, key)
@@ -209,15 +240,15 @@ func (s *Shard) notifyFollowersLocked(p *partition, e *slot, key ring.Key, t *Ta
 			gone := newSlot(key, algorithms.State{}, usage{})
 			e = &gone
 		}
-		s.listLocked(p, e, f)
+		s.listLocked(p, e, brief)
 	}
-	return p.follows[ToStandby] != nil && t.urgent()
+	return p.urgent && t.urgent()
 }
 
 // Brief reports whether a standby does not need the counter after t. A give-back is never brief: the
 // standby may have a counter that matters although this one no longer does.
 func (t *Take) Brief() bool {
-	return t.Cost > 0 && t.Decision.ResetAt-t.Decision.At < int64(brief)
+	return t.Cost > 0 && t.Decision.ResetAt-t.Decision.At < int64(Brief)
 }
 
 // urgent reports whether t has brought its counter into a new part of its limit.

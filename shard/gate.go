@@ -41,8 +41,8 @@ func (s *Shard) IsSealed(p uint32) bool {
 	return x.sealed
 }
 
-// Withhold stops provisional decisions in partition p, or allows them again. None is made once Withhold(p,
-// true) has returned.
+// Withhold stops provisional decisions in partition p, or allows them again: those from a copy, and those without the decision lease. None is made
+// once Withhold(p, true) has returned. Unseal allows them.
 func (s *Shard) Withhold(p uint32, withheld bool) {
 	x := &s.partitions[p]
 	x.mu.Lock()

@@ -1,7 +1,9 @@
 package shard
 
 import (
+	"flag"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -13,6 +15,16 @@ import (
 
 // This is the harness of the package's tests: shards that end with their test, limits by the hour, keys, and ask,
 // which takes from one counter.
+
+// TestMain has rapid draw 30 examples in the short form instead of 100. The flag -rapid.checks says otherwise.
+func TestMain(m *testing.M) {
+	if os.Getenv("RUN_ALL_TESTS") == "" {
+		if err := flag.Set("rapid.checks", "30"); err != nil {
+			panic(err)
+		}
+	}
+	m.Run()
+}
 
 // newShard returns a Shard with memory for all that tests count.
 func newShard(t testing.TB) *Shard { return newShardOf(t, Config{Partitions: 1021, MaxBytes: 1 << 30}) }

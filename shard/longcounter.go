@@ -58,7 +58,7 @@ func (s *Shard) giveBackLongLocked(g *Group, now int64) {
 			t.Decision = e.counter.Step(&t.Limit, now, t.Cost, true)
 			e.usage = usageOf(t)
 			s.weighLongLocked(e)
-			s.listLongLocked(s.partition(t.Key), e, ToStandby)
+			s.listLongLocked(s.partition(t.Key), e, false)
 		}
 	}
 }
@@ -99,7 +99,7 @@ func (s *Shard) returnLongLocked(p *partition, t *Take, now int64) {
 		e.expires = max(e.expires, seconds(d.ResetAt))
 	}
 	s.weighLongLocked(e)
-	s.listLongLocked(p, e, ToStandby)
+	s.listLongLocked(p, e, false)
 }
 
 // addLongLocked adds a counter, without making room for it.
@@ -116,7 +116,7 @@ func (s *Shard) addLongLocked(p *partition, key ring.Key) *longEntry {
 }
 
 func (s *Shard) deleteLongLocked(p *partition, e *longEntry) {
-	s.listLongLocked(p, e, ToStandby)
+	s.listLongLocked(p, e, false)
 	s.dropLongLocked(p, e)
 }
 

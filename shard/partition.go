@@ -20,6 +20,7 @@ type partition struct {
 	sealed   bool   // see Seal; guarded by mu
 	withheld bool   // see Withhold; guarded by mu
 	followed bool   // there are followers; guarded by mu
+	urgent   bool   // one of them wants to be given changes at once; guarded by mu
 	table    table  // guarded by mu
 
 	long    map[ring.Key]*longEntry // counters of long algorithms, nil before the first; guarded by mu
@@ -131,7 +132,7 @@ func (s *slot) secondsOf(at int64) uint32 {
 func (s *Shard) deleteLocked(p *partition, key ring.Key) {
 	if p.followed {
 		if e := p.table.find(s.arena, key); e != nil {
-			s.listLocked(p, e, ToStandby)
+			s.listLocked(p, e, false)
 		}
 	}
 	s.dropLocked(p, key)

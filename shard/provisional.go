@@ -152,11 +152,11 @@ func (s *Shard) decideFromCopies(g *Group, now int64) (urgent bool) {
 	var few [8]*partition
 	locked, now := s.lock(g, now, few[:0])
 	defer unlock(locked)
-	if slices.ContainsFunc(locked, func(p *partition) bool { return p.sealed && p.withheld }) {
+	lapsed := now >= s.leaseUntil.Load()
+	if slices.ContainsFunc(locked, func(p *partition) bool { return p.withheld && (p.sealed || lapsed) }) {
 		g.redirect()
 		return false
 	}
-	lapsed := now >= s.leaseUntil.Load()
 	var fewCosts [8]int64
 	costs := fewCosts[:0]
 	for i := range g.Takes {
@@ -365,6 +365,18 @@ func (s *Shard) AddGrants(grants []Grant) (moved []Grant) {
 	return moved
 }
 
+// AddGrantsToCopy counts grants of other nodes in the copy of partition p, until records of the owner are laid over them. It does nothing if p is unsealed.
+func (s *Shard) AddGrantsToCopy(p uint32, grants []Grant) {
+	x, now := &s.partitions[p], s.now()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for i := range grants {
+		if x.sealed {
+			s.mergeLocked(x, &grants[i], x.clockLocked(now))
+		}
+	}
+}
+
 // mergeLocked counts g in its counter.
 func (s *Shard) mergeLocked(p *partition, g *Grant, now int64) {
 	if g.Limit.Algorithm.Long() {
@@ -373,7 +385,7 @@ func (s *Shard) mergeLocked(p *partition, g *Grant, now int64) {
 			e = s.addLongLocked(p, g.Key)
 		}
 		s.mergeLongLocked(p, e, g)
-		s.listLongLocked(p, e, ToStandby)
+		s.listLongLocked(p, e, false)
 		s.makeRoomForLongLocked(p, g.Key, []Take{{Key: g.Key}})
 		return
 	}

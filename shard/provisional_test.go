@@ -105,6 +105,41 @@ func TestProvisional(t *testing.T) {
 	}
 }
 
+// A copy counts the grants of another standby until records of the owner are laid over it. What this one grants from it comes on top.
+func TestAddGrantsToCopy(t *testing.T) {
+	for _, l := range everyLimit(10) {
+		synctest.Test(t, func(t *testing.T) {
+			owner, standby := newPair(t)
+			former := newShardOf(t, Config{Partitions: 1, MaxBytes: 1 << 20})
+			former.Seal(0)
+			k := key("k", 0)
+			ask(owner, k, l, 2)
+			drain(t, owner, standby, 0, ToStandby)
+			provisionally(former, Take{Key: k, Limit: l, Cost: 3})
+			grants := former.TakeGrants(0, 9)
+			standby.AddGrantsToCopy(0, grants)
+			if got := used(standby, k, l); got != 5 {
+				t.Errorf("%v: %d used, want 2 and 3", l.Algorithm, got)
+			}
+			if g := provisionally(standby, Take{Key: k, Limit: l, Cost: 6}); g.Allowed {
+				t.Errorf("%v: 6 of the 5 that are left are granted", l.Algorithm)
+			}
+			if g := provisionally(standby, Take{Key: k, Limit: l, Cost: 4}); !g.Allowed || g.Takes[0].Decision.Remaining != 1 {
+				t.Errorf("%v: %+v", l.Algorithm, g)
+			}
+			ask(owner, k, l, 1)
+			drain(t, owner, standby, 0, ToStandby)
+			if got := used(standby, k, l); got != 3+4 {
+				t.Errorf("%v: %d used after records of the owner, want its 3 and 4 of the standby", l.Algorithm, got)
+			}
+			owner.AddGrantsToCopy(0, grants)
+			if got := used(owner, k, l); got != 3 {
+				t.Errorf("%v: %d used where the partition is no copy, want 3", l.Algorithm, got)
+			}
+		})
+	}
+}
+
 // A withheld copy decides nothing, and accepts records meanwhile.
 func TestWithheldCopy(t *testing.T) {
 	owner, standby := newPair(t)

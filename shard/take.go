@@ -76,6 +76,9 @@ type Group struct {
 	// Lost says that the node that was asked does not have a counter of the group, and knows of no other
 	// node that has it. A Shard ignores it.
 	Lost bool
+	// Moved says that the node which was asked does not have a counter of the group yet, and another one does: no copy is to be used. Callers of a shard
+	// set it.
+	Moved bool
 
 	// Allowed is the decision: every answered Take that is no Shadow had room. If it is false, no Take has
 	// consumed anything.

@@ -118,6 +118,9 @@ func (s *Shard) lendableLocked(g *Group, now int64) (tokens, until int64) {
 		if t.Shadow || t.Cost <= 0 || t.Cost%g.Tokens != 0 || t.Decision.At != now || !s.canLendLocked(p, t, now) {
 			return 0, 0
 		}
+		if g.ForNode && p.movesLocked() { // the next owner would not know of the lease
+			return 0, 0
+		}
 		room := t.Decision.Remaining / lendShare
 		if nodes, _ := p.accountLocked(t.Key).out(); g.ForNode {
 			room = min(room, t.Limit.Capacity()/nodeShare-nodes)

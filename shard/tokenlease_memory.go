@@ -143,6 +143,23 @@ func (s *Shard) lendLocked(p *partition, t *Take, o trackedLease, rest int64) {
 	s.openLeases.Add(1)
 }
 
+// HasNodeLeases reports whether nodes may still use tokens that were leased to them of counters of partition p.
+func (s *Shard) HasNodeLeases(p uint32) bool {
+	x := &s.partitions[p]
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.memory == nil {
+		return false
+	}
+	now := s.now()
+	for _, a := range x.memory.leaseAccounts {
+		if slices.ContainsFunc(a.leases, func(o trackedLease) bool { return o.node && o.left > 0 && o.until > now }) {
+			return true
+		}
+	}
+	return false
+}
+
 // canLendLocked reports whether one more lease of the counter of t can be recorded. The counter must not be
 // a shared one.
 func (s *Shard) canLendLocked(p *partition, t *Take, now int64) bool {

@@ -215,7 +215,7 @@ func (s *Shard) layLongLocked(p *partition, r *record) {
 		e.expires, e.share = max(e.expires, r.usage.expires), max(e.share, r.usage.share)
 	}
 	s.weighLongLocked(e)
-	s.listLongLocked(p, e, ToStandby)
+	s.listLongLocked(p, e, false)
 	s.makeRoomForLongLocked(p, r.key, []Take{{Key: r.key}})
 }
 
@@ -228,7 +228,7 @@ func (s *Shard) removeLongLocked(p *partition, e *longEntry) {
 	}
 	e.counter = algorithms.Long{}
 	s.mergeLongLocked(p, e, g)
-	s.listLongLocked(p, e, ToStandby)
+	s.listLongLocked(p, e, false)
 }
 
 // endLongsLocked deletes the counters of which no record came in the round.
