@@ -109,8 +109,8 @@ func TestLearner(t *testing.T) {
 		{"a", "", Place{"a", ""}, ""},
 	} {
 		v.Partitions[0] = Partition{Owner: lifeOf(tc.owner), Standby: lifeOf(tc.standby)}
-		if got := v.Learner(0, Plan{tc.place}); got.String() != tc.want && (got != Life{} || tc.want != "") {
-			t.Errorf("owner %s, standby %s, plan %v: %s learns, want %q", tc.owner, tc.standby, tc.place, got, tc.want)
+		if got := v.Learner(0, Plan{tc.place}); got.name() != tc.want && (got != Life{} || tc.want != "") {
+			t.Errorf("owner %s, standby %s, plan %v: %s learns, want %q", tc.owner, tc.standby, tc.place, got.name(), tc.want)
 		}
 	}
 }

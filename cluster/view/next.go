@@ -11,6 +11,8 @@ type Seen struct {
 	Most int
 	// Overdue says that half of Before was waited for in vain.
 	Overdue bool
+	// Silent are the lives that it does not reach. What they have reported may be over: nothing planned is given to them, or taken from them.
+	Silent []Life
 }
 
 // Urgency says when a view is to be written.
@@ -27,7 +29,7 @@ const (
 // counters and without standbys: these are named once they have copies.
 func First(members []Member, plan Plan) *View {
 	v := &View{Number: 1, Members: slices.Clone(members), Partitions: make([]Partition, len(plan))}
-	slices.SortFunc(v.Members, func(a, b Member) int { return compareLives(a.Life, b.Life) })
+	sortMembers(v.Members)
 	v.Changed = 1
 	for p := range v.Partitions {
 		owner, _ := v.current(plan[p].Owner)
@@ -48,6 +50,8 @@ func First(members []Member, plan Plan) *View {
 //	is not the plan's             else the plan's owner becomes standby, if it is complete
 //	the owner has settled, and    the plan's standby becomes standby, if it is complete
 //	is the plan's
+//	it, or the node that would    nothing planned
+//	take its place, is silent
 func Next(v *View, seen Seen, reports Reports, plan Plan) (*View, Urgency) {
 	w := newDraft(v, seen, reports)
 	w.changeMembers()
@@ -57,7 +61,7 @@ func Next(v *View, seen Seen, reports Reports, plan Plan) (*View, Urgency) {
 	if w.urgency == Nothing {
 		return nil, Nothing
 	}
-	w.keepPredecessors()
+	w.keepNamed()
 	w.next.elect(v, w.left, reports)
 	if w.waives {
 		w.next.waive(v, reports)
@@ -97,7 +101,7 @@ func (w *draft) changePartition(p int, place Place) {
 		next = w.replaceOwner(p, part, place)
 	case part.Standby != Life{} && !standby:
 		next.Standby = Life{}
-	case w.reports.settled(part.Owner, p, part.Term):
+	case w.reports.settled(w.old, p):
 		next, urgency = w.approach(p, part, place), Planned
 	}
 	if next.Owner != part.Owner || next.Standby != part.Standby {
@@ -138,6 +142,8 @@ func (w *draft) isBack(l Life) bool {
 	return slices.ContainsFunc(w.seen.Nodes, func(n Member) bool { return n.Life == l && n.State == Ready })
 }
 
+func (w *draft) isSilent(l Life) bool { return slices.Contains(w.seen.Silent, l) }
+
 // approach returns a partition one step nearer to the plan. Its owner has settled.
 func (w *draft) approach(p int, part Partition, place Place) Partition {
 	wanted := place.Owner
@@ -146,7 +152,7 @@ func (w *draft) approach(p int, part Partition, place Place) Partition {
 	}
 	l, member := w.next.current(wanted)
 	switch {
-	case !member || !w.isUp(l) || !w.reports.complete(l, p, w.old.Number) || l == part.Owner:
+	case !member || !w.isUp(l) || !w.reports.complete(w.old, p, l) || l == part.Owner, w.isSilent(l), w.isSilent(part.Owner):
 		return part
 	case l == part.Standby && wanted == place.Owner:
 		return w.succeed(p, part, l, part.Owner)
@@ -161,7 +167,7 @@ const maxPredecessors = 64
 // succeed returns the partition with another owner and standby. All that may have decided since the last owner settled precede it.
 func (w *draft) succeed(p int, part Partition, owner, standby Life) Partition {
 	var before []Life
-	if !w.reports.settled(part.Owner, p, part.Term) {
+	if !w.reports.settled(w.old, p) {
 		before = part.Predecessors
 	}
 	if len(before) >= maxPredecessors {
@@ -177,19 +183,24 @@ func (w *draft) succeed(p int, part Partition, owner, standby Life) Partition {
 	return next
 }
 
-// keepPredecessors keeps the addresses of predecessors that are no members any more.
-func (w *draft) keepPredecessors() {
+// keepNamed keeps the addresses of lives that a partition names and that are no members any more: predecessors, and an owner and a
+// standby that cannot be replaced yet.
+func (w *draft) keepNamed() {
 	named := make(map[Life]bool)
 	for p := range w.next.Partitions {
-		for _, l := range w.next.Partitions[p].Predecessors {
+		part := &w.next.Partitions[p]
+		named[part.Owner], named[part.Standby] = true, true
+		for _, l := range part.Predecessors {
 			named[l] = true
 		}
 	}
+	var gone []Member
 	for _, m := range w.old.Members {
 		if named[m.Life] && !w.next.IsMember(m.Life) {
 			m.State = Gone
-			w.next.Members = append(w.next.Members, m)
+			gone = append(gone, m)
 		}
 	}
-	slices.SortFunc(w.next.Members, func(a, b Member) int { return compareLives(a.Life, b.Life) })
+	w.next.Members = append(w.next.Members, gone...)
+	sortMembers(w.next.Members)
 }

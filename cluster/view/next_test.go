@@ -70,14 +70,7 @@ func (w *world) disturb(t *rapid.T, ids []string) {
 	case what == 9:
 		w.deaf[l] = !w.deaf[l]
 	case what == 10 && known: // more than it should have reported
-		r := Report{Life: l, Adopted: w.view.Number, Settled: make([]uint64, len(w.prefer)), Complete: make([]uint64, len(w.prefer))}
-		for p := range r.Complete {
-			r.Complete[p] = w.view.Number
-			if part := w.view.Partitions[p]; part.Owner == l && part.Term > 1 {
-				r.Settled[p] = part.Term - 1
-			}
-		}
-		w.reports[l] = r
+		w.reports[l] = Report{Life: l, Adopted: w.view.Number, Complete: Set{0}}
 	}
 }
 
@@ -102,6 +95,11 @@ func follow(t *rapid.T, w *world) (wrote bool) {
 	}
 	if v.Number != old.Number+1 || urgency == Nothing || len(v.staying()) == 0 {
 		t.Fatalf("%s", format(v, old, urgency))
+	}
+	if b, err := Marshal(v); err != nil {
+		t.Fatalf("%v: %s", err, format(v, old, urgency))
+	} else if again, err := Unmarshal(b); err != nil || fmt.Sprint(again) != fmt.Sprint(v) {
+		t.Fatalf("%s is read as %v: %v", b, again, err)
 	}
 	confirmed := old.Confirmed(reports)
 	if !sameIDs(old.Lives(), v.Lives()) && !confirmed && !overdue {
@@ -136,15 +134,15 @@ func (w *world) fault(v, old *View, p int, reports Reports, plan Plan) string {
 		return "the owner before is no predecessor"
 	case moves && is.Standby != Life{} && is.Standby != was.Owner:
 		return "two changes at once"
-	case planned && !reports.settled(was.Owner, p, was.Term):
+	case planned && !reports.settled(old, p):
 		return "a planned change although the last has not settled"
-	case planned && moves && (is.Owner.ID != plan[p].Owner || !reports.complete(is.Owner, p, old.Number)):
+	case planned && moves && (is.Owner.ID != plan[p].Owner || !reports.complete(old, p, is.Owner)):
 		return "a swap with a standby that is not the plan's owner or not complete"
-	case planned && !moves && !reports.complete(is.Standby, p, old.Number):
+	case planned && !moves && !reports.complete(old, p, is.Standby):
 		return "the new standby has no complete copy"
 	}
 	for _, l := range was.Predecessors { // if the standby is the same, it has not settled since
-		if is.Owner != l && !slices.Contains(is.Predecessors, l) && !reports.settled(was.Owner, p, was.Term) {
+		if is.Owner != l && !slices.Contains(is.Predecessors, l) && !reports.settled(old, p) {
 			return "a predecessor is forgotten"
 		}
 	}

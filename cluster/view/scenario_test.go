@@ -17,6 +17,7 @@ var update = flag.Bool("update", false, "rewrite the scenarios in testdata")
 //	cluster LIVES    the first view
 //	ready, leaving, left, gone LIVES   what the writer of views sees of nodes; a@2 is the second life of a
 //	deaf, hears LIVES  lives that adopt and report nothing from now on, and those that do again
+//	silent, answers LIVES  lives that the writer of views does not reach from now on, and those that it does again
 //	overdue          half of the members from before was waited for in vain, in the next view
 //	adopt [LIVES]    these lives, or all, adopt the newest view; owners settle, standbys and learners are fed
 //	next             one view is written, if there is anything to write
@@ -96,6 +97,10 @@ func (w *world) command(words []string) (out string, err error) {
 		for _, l := range lives {
 			w.deaf[l] = words[0] == "deaf"
 		}
+	case words[0] == "silent", words[0] == "answers":
+		for _, l := range lives {
+			w.silent[l] = words[0] == "silent"
+		}
 	case words[0] == "overdue":
 		w.overdue = true
 	case words[0] == "adopt":
@@ -125,6 +130,9 @@ func (w *world) step() (out string, wrote bool) {
 	w.overdue = false
 	if v == nil {
 		return "nothing to write\n", false
+	}
+	if _, err := Marshal(v); err != nil {
+		return fmt.Sprintf("%v\n", err), false
 	}
 	return format(v, old, urgency), true
 }

@@ -13,15 +13,23 @@ import (
 type world struct {
 	view    *View
 	nodes   map[Life]Member
+	does    map[Life]*doing
 	reports map[Life]Report
 	prefer  [][]string // by partition: ids, the wanted ones first
 	deaf    map[Life]bool
+	silent  map[Life]bool
 	overdue bool
+}
+
+// doing is what a life does, by partition.
+type doing struct {
+	settled  []uint64 // the term in which it has settled as owner
+	complete []uint64 // the number of the view in which it had everything
 }
 
 func newWorld(partitions int) *world {
 	return &world{
-		nodes: make(map[Life]Member), reports: make(map[Life]Report), prefer: make([][]string, partitions), deaf: make(map[Life]bool),
+		nodes: make(map[Life]Member), does: make(map[Life]*doing), reports: make(map[Life]Report), prefer: make([][]string, partitions), deaf: make(map[Life]bool), silent: make(map[Life]bool),
 	}
 }
 
@@ -34,13 +42,6 @@ func lifeOf(s string) Life {
 	return l
 }
 
-func (l Life) String() string {
-	if l.Incarnation == 1 {
-		return l.ID
-	}
-	return fmt.Sprintf("%s@%d", l.ID, l.Incarnation)
-}
-
 func (w *world) see(l Life, s State) { w.nodes[l] = Member{l, l.ID + ":1", s} }
 
 func (w *world) seen() (s Seen) {
@@ -48,6 +49,11 @@ func (w *world) seen() (s Seen) {
 		s.Nodes = append(s.Nodes, w.nodes[l])
 	}
 	s.Overdue = w.overdue
+	for l, is := range w.silent {
+		if is {
+			s.Silent = append(s.Silent, l)
+		}
+	}
 	return s
 }
 
@@ -89,24 +95,37 @@ func (w *world) adopt(some ...Life) {
 	}
 	some = slices.DeleteFunc(slices.Clone(some), func(l Life) bool { return !w.lives(l) })
 	for _, l := range some {
-		r := w.reports[l]
-		r.Life, r.Adopted = l, w.view.Number
-		if r.Settled == nil {
-			r.Settled, r.Complete = make([]uint64, len(w.prefer)), make([]uint64, len(w.prefer))
+		if w.does[l] == nil {
+			w.does[l] = &doing{make([]uint64, len(w.prefer)), make([]uint64, len(w.prefer))}
 		}
-		w.reports[l] = r
+		w.report(l)
 	}
 	plan := w.plan()
 	for p, part := range w.view.Partitions {
 		if slices.Contains(some, part.Owner) && w.hasHeard(part) {
-			w.reports[part.Owner].Settled[p] = part.Term
+			w.does[part.Owner].settled[p] = part.Term
 		}
 		for _, l := range []Life{part.Standby, w.view.Learner(p, plan)} {
-			if slices.Contains(some, l) && w.lives(part.Owner) && w.all().settled(part.Owner, p, part.Term) && w.all().adopted(part.Owner) == w.view.Number {
-				w.reports[l].Complete[p] = w.view.Number
+			if slices.Contains(some, l) && w.lives(part.Owner) && w.does[part.Owner] != nil && w.does[part.Owner].settled[p] == part.Term && w.all().adopted(part.Owner) == w.view.Number {
+				w.does[l].complete[p] = w.view.Number
 			}
 		}
 	}
+	for _, l := range some {
+		w.report(l)
+	}
+}
+
+// report has a life that has adopted the view report what it does.
+func (w *world) report(l Life) {
+	r, found := w.reports[l]
+	if !found {
+		r.Life = l
+	}
+	does := w.does[l]
+	w.reports[l], _ = r.Following(w.view, w.plan(),
+		func(p int) bool { return does.settled[p] == w.view.Partitions[p].Term },
+		func(p int) bool { return does.complete[p] == w.view.Number })
 }
 
 // hasHeard reports whether all predecessors of an owner have given their final states or have ended.
@@ -129,14 +148,15 @@ func (w *world) next() (*View, Urgency) {
 	return v, urgency
 }
 
-var stateNames = [...]string{"", "/leaving", "/left", "/gone"}
-
 // format returns a view as lines: the members, and the partitions that differ from those of old.
 func format(v, old *View, urgency Urgency) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "view %d %s:", v.Number, [...]string{"", "planned", "urgent"}[urgency])
 	for _, m := range v.Members {
-		fmt.Fprintf(&b, " %s%s", m.Life, stateNames[m.State])
+		fmt.Fprintf(&b, " %s", m.name())
+		if m.State != Ready {
+			fmt.Fprintf(&b, "/%s", m.State)
+		}
 	}
 	if old != nil && v.Waived != old.Waived {
 		fmt.Fprintf(&b, ", without %s", formatLives(v.GivenUp))
@@ -146,9 +166,9 @@ func format(v, old *View, urgency Urgency) string {
 		if old != nil && part.Owner == old.Partitions[p].Owner && part.Standby == old.Partitions[p].Standby {
 			continue
 		}
-		fmt.Fprintf(&b, "  %d: %s, term %d", p, part.Owner, part.Term)
+		fmt.Fprintf(&b, "  %d: %s, term %d", p, part.Owner.name(), part.Term)
 		if part.Standby != (Life{}) {
-			fmt.Fprintf(&b, ", standby %s", part.Standby)
+			fmt.Fprintf(&b, ", standby %s", part.Standby.name())
 		}
 		if len(part.Predecessors) > 0 {
 			fmt.Fprintf(&b, ", after %s", formatLives(part.Predecessors))
@@ -161,7 +181,7 @@ func format(v, old *View, urgency Urgency) string {
 func formatLives(lives []Life) string {
 	var s []string
 	for _, l := range lives {
-		s = append(s, l.String())
+		s = append(s, l.name())
 	}
 	return strings.Join(s, " ")
 }

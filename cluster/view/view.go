@@ -7,13 +7,22 @@ package view
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 )
 
 // Life is one life of a node: a later incarnation of the same id is another one. The zero value is no node.
 type Life struct {
-	ID          string
-	Incarnation uint64 // rises with each start of a node of that id
+	ID          string `json:"id"`
+	Incarnation uint64 `json:"incarnation"` // rises with each start of a node of that id, from 1
+}
+
+// name returns the id, and the incarnation if that is not the first: a, then a@2. It is not String, which members and reports would have, too.
+func (l Life) name() string {
+	if l.Incarnation == 1 {
+		return l.ID
+	}
+	return fmt.Sprintf("%s@%d", l.ID, l.Incarnation)
 }
 
 func compareLives(a, b Life) int {
@@ -28,8 +37,26 @@ const (
 	Ready   State = iota // it may have partitions
 	Leaving              // it is to have none, and still has some
 	Left                 // it has ended by its own word
-	Gone                 // it is not reached and has no etcd lease; in a view: it is named only because a partition may need its final state
+	Gone                 // it is not reached and has no etcd lease; in a view: it is no member, and its address is kept because a partition names it
 )
+
+var stateNames = [...]string{"ready", "leaving", "left", "gone"}
+
+func (s State) String() string {
+	if int(s) < len(stateNames) {
+		return stateNames[s]
+	}
+	return fmt.Sprintf("State(%d)", uint8(s))
+}
+
+// stateNamed is the inverse of String.
+func stateNamed(name string) (State, error) {
+	i := slices.Index(stateNames[:], name)
+	if i < 0 {
+		return 0, fmt.Errorf("state: %q is not ready, leaving or gone", name)
+	}
+	return State(i), nil
+}
 
 // Member is a node in a view.
 type Member struct {
@@ -40,7 +67,8 @@ type Member struct {
 
 // Partition is what a view says about one partition.
 type Partition struct {
-	// Owner is the node that decides, once it has settled. The zero value is no node; then the partition never had an owner.
+	// Owner is the node that decides, once it has settled. It may be Gone while no other can take its place. The zero value is no node:
+	// only a view that is not to be stored has that.
 	Owner Life
 	// Term is the number of the view that named Owner, at least 1, at most the number of this view.
 	Term uint64
@@ -54,10 +82,14 @@ type Partition struct {
 // View is the state that a cluster has agreed on. It is immutable: a change is a new View with a higher number.
 type View struct {
 	Number  uint64   // from 1, rises by one
-	Members []Member // sorted by id and incarnation; at most one of an id is not Gone
+	Members []Member // sorted by id and incarnation; at most one of an id is not Gone, at least one is Ready; all lives that Partitions name
 	// Partitions are the partitions by number.
 	Partitions []Partition
 	Electorate
+}
+
+func sortMembers(members []Member) {
+	slices.SortFunc(members, func(a, b Member) int { return compareLives(a.Life, b.Life) })
 }
 
 // IsMember reports whether a life is a member, and is not Gone.
@@ -72,9 +104,10 @@ func (v *View) index(l Life) (int, bool) {
 
 // current returns the life of the member of that id, and whether there is one.
 func (v *View) current(id string) (Life, bool) {
-	for _, m := range v.Members {
-		if m.ID == id && m.State != Gone {
-			return m.Life, true
+	i, _ := v.index(Life{ID: id})
+	for ; i < len(v.Members) && v.Members[i].ID == id; i++ {
+		if v.Members[i].State != Gone {
+			return v.Members[i].Life, true
 		}
 	}
 	return Life{}, false
@@ -98,4 +131,10 @@ func (v *View) staying() (ids []string) {
 		}
 	}
 	return ids
+}
+
+// Names reports whether a view names a life as a member, or as a predecessor that is Gone.
+func (v *View) Names(l Life) bool {
+	_, found := v.index(l)
+	return found
 }

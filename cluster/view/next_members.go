@@ -49,7 +49,7 @@ func (w *draft) changeMembers() {
 	if allowed {
 		w.join()
 	}
-	slices.SortFunc(w.next.Members, func(a, b Member) int { return compareLives(a.Life, b.Life) })
+	sortMembers(w.next.Members)
 }
 
 // mayChange reports whether ids of members may come and go, and notes if that is only because it was waited for long enough.
@@ -109,7 +109,7 @@ func (w *draft) join() {
 		}
 		joining = append(joining, n)
 	}
-	slices.SortFunc(joining, func(a, b Member) int { return compareLives(a.Life, b.Life) })
+	sortMembers(joining)
 	for _, n := range joining {
 		if w.seen.Most > 0 && len(w.next.staying()) >= w.seen.Most {
 			return

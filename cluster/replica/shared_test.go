@@ -1,0 +1,47 @@
+package replica
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/weirlimit/weir/cluster/view"
+)
+
+// A standby adds what a former one has granted, once, without a later version. When it begins to decide, that is part of its copy. What the owner feeds
+// it before replaces it, and no other node takes shared deltas.
+func TestSharedDeltas(t *testing.T) {
+	owner, standby, former := view.Life{ID: "a", Incarnation: 1}, view.Life{ID: "b", Incarnation: 1}, view.Life{ID: "c", Incarnation: 1}
+	claim := Claim{Number: 4, Partition: view.Partition{Owner: owner, Term: 2, Standby: standby}}
+	r := Replica{Self: standby, State: Following, Claim: claim, Version: Version{2, 7}, Deltas: Deltas{1, 1}}
+	posted := func(first, next uint64) Event { return Event{Kind: Posted, From: former, Deltas: Deltas{first, next}} }
+
+	shared, actions := r.Step(posted(1, 3), true)
+	if shared.Version != r.Version || shared.Shared.Of(former) != 2 || len(actions) != 1 || actions[0].Kind != AddDeltas || actions[0].Deltas != (Deltas{1, 3}) {
+		t.Fatalf("%+v, %+v", shared, actions)
+	}
+	if again, actions := shared.Step(posted(1, 3), true); len(actions) > 0 || again.Shared.Of(former) != 2 {
+		t.Errorf("the same deltas once more: %+v, %+v", again, actions)
+	}
+	if _, actions := shared.Step(posted(2, 4), true); len(actions) != 1 || actions[0].Deltas != (Deltas{3, 4}) {
+		t.Errorf("one more delta: %+v", actions)
+	}
+
+	next := Claim{Number: 5, Partition: view.Partition{Owner: standby, Term: 5, Predecessors: []view.Life{owner}}}
+	promoted, _ := shared.Step(Event{Kind: Adopt, Claim: next}, true)
+	promoted, _ = promoted.Step(Event{Kind: Ended, From: owner}, true)
+	if promoted.State != Deciding || promoted.Acknowledged.Of(former) != 2 || promoted.Version != (Version{5, 9}) || promoted.Shared != nil {
+		t.Errorf("the owner's successor: %+v", promoted)
+	}
+	if _, actions := promoted.Step(posted(1, 3), true); len(actions) > 0 {
+		t.Errorf("the successor adds them again: %+v", actions)
+	}
+
+	fed, _ := shared.Step(Event{Kind: Feed, From: owner, Number: 4, Version: Version{2, 8}}, true)
+	if fed.Shared != nil || fed.Acknowledged.Of(former) != 0 || shared.Fed().Shared != nil {
+		t.Errorf("after a feed of the owner, which does not have them: %+v", fed)
+	}
+	r.Claim.Standby = former
+	if _, actions := r.Step(posted(1, 3), true); len(actions) > 0 {
+		t.Errorf("a node that is no standby adds them: %s", fmt.Sprint(actions))
+	}
+}
