@@ -1,0 +1,57 @@
+package ownership
+
+import (
+	"context"
+	"time"
+
+	"github.com/weirlimit/weir/cluster/view"
+)
+
+// askWithin is how long a node waits for the members' answers before it grants from a copy.
+const askWithin = 40 * time.Millisecond
+
+// askOthers asks the members for what they have granted, each time that this node gets copies that it may grant from, until ctx ends.
+func (n *Node) askOthers(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-n.unasked:
+			n.askOthersOnce(ctx)
+		}
+	}
+}
+
+func (n *Node) askOthersOnce(ctx context.Context) {
+	numbers := make(map[uint32]uint64) // by partition that is unasked, the view that it has adopted
+	for p := range n.parts {
+		x := &n.parts[p]
+		x.mu.Lock()
+		if x.others.asked == unasked {
+			numbers[uint32(p)] = x.replica.Claim.Number
+		}
+		x.mu.Unlock()
+	}
+	var lives []view.Life
+	for l := range *n.peers.Load() {
+		if n.Peers.Reaches(l) {
+			lives = append(lives, l)
+		}
+	}
+	call, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	for _, h := range n.hearAll(call, lives) {
+		n.Add(h.from, h.posts)
+	}
+	for p, number := range numbers {
+		x := &n.parts[p]
+		x.mu.Lock()
+		if x.others.asked == unasked && x.replica.Claim.Number == number {
+			x.others.asked = wasAsked
+			n.setGate(p, x.replica.State)
+		} else if x.others.asked == unasked {
+			fill(n.unasked)
+		}
+		x.mu.Unlock()
+	}
+}

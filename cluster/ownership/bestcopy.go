@@ -1,0 +1,207 @@
+package ownership
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weirlimit/weir/cluster/replica"
+	"github.com/weirlimit/weir/cluster/view"
+	"github.com/weirlimit/weir/shard"
+)
+
+// If all nodes that may have decided for a partition are gone, a node begins that has no copy, or one from a snapshot. Other members may
+// have better ones: learners, or nodes with later snapshots. The owner asks all members for the versions of their copies, and takes over the
+// latest. It waits for the end of its predecessors anyway, and asks those that become members meanwhile, too.
+
+// salvagePatience is how long an owner without a copy waits for copies of others, from when it is owner.
+const salvagePatience = 3 * time.Second
+
+// salvage is how far the search for the best copy is. The zero value is that of none.
+type salvage struct {
+	restored bool        // the copy is from a snapshot
+	since    time.Time   // when it began; the zero time if this node does not wait as an owner without a copy
+	isDone   bool        // all members that were reached have answered, and none has a later copy
+	asked    []view.Life // the members that have answered
+	best     view.Life   // the one with the latest copy, if that is later than this node's
+	version  replica.Version
+}
+
+// beginSalvage has the best copy searched if this node is to begin without one. had says whether it had one, not from a snapshot. x.mu is held.
+func (n *Node) beginSalvage(p uint32, had bool) {
+	x := &n.parts[p]
+	switch {
+	case x.replica.State != replica.Waiting:
+		x.salvage.since, x.salvage.isDone = time.Time{}, false
+	case !had && x.salvage.since.IsZero() && len(x.replica.Claim.Predecessors) > 0:
+		x.salvage = salvage{restored: x.salvage.restored, since: time.Now(), version: x.replica.Version}
+	}
+	if x.replica.State == replica.Deciding {
+		x.salvage.restored = false
+	}
+}
+
+// searches reports whether this node takes over the best copy that it finds.
+func (x *partition) searches() bool {
+	return !x.salvage.since.IsZero() && x.replica.State == replica.Waiting
+}
+
+// salvages reports whether this node does not decide before it has found the best copy.
+func (x *partition) salvages() bool {
+	return x.searches() && !x.salvage.isDone && time.Since(x.salvage.since) < salvagePatience
+}
+
+// askVersions asks a peer which copies it has of what this node searches, then the best of all peers for its copy.
+func (n *Node) askVersions(ctx context.Context, c *peer) {
+	if n.waiting.Load() == 0 || !n.Peers.Reaches(c.life) {
+		return
+	}
+	unknown, requests := n.searched(c.life)
+	call, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if len(unknown) > 0 {
+		versions, err := n.Peers.Versions(call, c.life, unknown)
+		if err == nil && len(versions) == len(unknown) {
+			n.noteVersions(c.life, unknown, versions)
+		}
+	}
+	if len(requests) > 0 {
+		if err := n.Peers.Ask(call, c.life, requests); err != nil {
+			n.Logger.Debug("copies not asked for", "from", c.life.ID, "partitions", len(requests), "error", err)
+		}
+	}
+}
+
+// searched returns the partitions of which a member is to say what copy it has, and those of which it has the best.
+func (n *Node) searched(l view.Life) (unknown []uint32, requests []Request) {
+	for p := range n.parts {
+		x := &n.parts[p]
+		x.mu.Lock()
+		switch {
+		case !x.searches():
+		case !slices.Contains(x.salvage.asked, l):
+			unknown = append(unknown, uint32(p))
+		case x.salvage.best == l && x.intake.from != l && n.haveAnswered(x.salvage.asked):
+			requests = append(requests, Request{Partition: uint32(p), Term: x.replica.Claim.Term, Salvages: true})
+		}
+		x.mu.Unlock()
+	}
+	return unknown, requests
+}
+
+// haveAnswered reports whether all peers that are reached are among some lives.
+func (n *Node) haveAnswered(asked []view.Life) bool {
+	for l := range *n.peers.Load() {
+		if !slices.Contains(asked, l) && n.Peers.Reaches(l) {
+			return false
+		}
+	}
+	return true
+}
+
+// noteVersions records which copies a member has. The search is over if all have answered, and none has a later copy.
+func (n *Node) noteVersions(l view.Life, partitions []uint32, versions []replica.Version) {
+	for i, p := range partitions {
+		x := &n.parts[p]
+		x.mu.Lock()
+		s := &x.salvage
+		if x.searches() && !slices.Contains(s.asked, l) {
+			s.asked = append(s.asked, l)
+			if versions[i].After(s.version) {
+				s.best, s.version = l, versions[i]
+			}
+			s.isDone = s.best == view.Life{} && n.haveAnswered(s.asked)
+		}
+		x.mu.Unlock()
+	}
+}
+
+// Versions returns which copies this node has of partitions, the zero version for none.
+func (n *Node) Versions(partitions []uint32) (versions []replica.Version) {
+	for _, p := range partitions {
+		var v replica.Version
+		if int(p) < len(n.parts) {
+			x := &n.parts[p]
+			x.mu.Lock()
+			v = x.replica.Version
+			x.mu.Unlock()
+		}
+		versions = append(versions, v)
+	}
+	return versions
+}
+
+// Save returns what this node has of a partition for a snapshot: records of the counters that matter after outlive, and how many there are.
+// ok is false if it has no copy. Checks are decided meanwhile.
+func (n *Node) Save(p uint32, outlive time.Duration, buf []byte) (version replica.Version, records []byte, counters int, ok bool) {
+	x := &n.parts[p]
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.replica.State == replica.Deciding {
+		x.replica = x.replica.Granted() // what is in the snapshot is later than all that was fed
+	}
+	version = x.replica.Version
+	if version.Term == 0 {
+		return version, buf, 0, false
+	}
+	records, counters = n.Shard.Save(p, outlive, buf)
+	return version, records, counters, true
+}
+
+// Forget takes back what Restore has laid down.
+func (n *Node) Forget() {
+	for p := range n.parts {
+		x := &n.parts[p]
+		x.mu.Lock()
+		n.trimBatches(uint32(p), x.replica.Deltas.Next)
+		x.replica.Deltas.First = x.replica.Deltas.Next
+		n.Shard.Clear(uint32(p))
+		x.replica.State, x.replica.Version, x.salvage.restored = replica.None, replica.Version{}, false
+		x.mu.Unlock()
+	}
+}
+
+// Undelivered returns the grants of a partition that its owner is not known to have. Nothing is granted or delivered any more.
+func (n *Node) Undelivered(p uint32) (grants []shard.Grant) {
+	x := &n.parts[p]
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.replica.State == replica.Deciding { // they are among its counters
+		return nil
+	}
+	for _, b := range x.deltas.batches {
+		if b.Number > x.deltas.added {
+			grants = append(grants, b.Grants...)
+		}
+	}
+	for more := n.Shard.TakeGrants(p, batchSize); len(more) > 0; more = n.Shard.TakeGrants(p, batchSize) {
+		grants = append(grants, more...)
+	}
+	return grants
+}
+
+// Restore lays down what a snapshot has of a partition, with the grants that were undelivered, which are deltas of this life from now on. It must be called before
+// Adopt and Run, once for each partition.
+func (n *Node) Restore(p uint32, version replica.Version, records []byte, grants []shard.Grant) error {
+	x := &n.parts[p]
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if err := n.Shard.Apply(p, records); err != nil {
+		return err
+	}
+	for i := range grants {
+		if grants[i].Key.Partition(uint32(len(n.parts))) != p {
+			return fmt.Errorf("grants: one is not of partition %d", p)
+		}
+	}
+	for some := range slices.Chunk(grants, batchSize) {
+		r, number := x.replica.GrantedFromCopy()
+		x.replica = r
+		x.deltas.batches = append(x.deltas.batches, Batch{number, some})
+		n.batches.Add(1)
+	}
+	n.Shard.Underway(p, grants)
+	x.replica.State, x.replica.Version, x.salvage.restored = replica.Learning, version, true
+	return nil
+}

@@ -1,0 +1,379 @@
+package ownership
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/weirlimit/weir/cluster/replica"
+	"github.com/weirlimit/weir/cluster/view"
+	"github.com/weirlimit/weir/shard"
+)
+
+// Bounds of feeds.
+const (
+	followers    = 2         // nodes that are fed one partition: the standby, and a learner
+	recordBytes  = 32 << 10  // of one message, about
+	messageBytes = 128 << 10 // of the messages of one call, about
+	feedRest     = 2         // times as long as a call took, before the next one of a copy that is long
+	feedRestMost = 100 * time.Millisecond
+)
+
+// feed is how far a node is fed. The zero value is that of none. Its place in partition.feeds is its number as a follower of the shard.
+type feed struct {
+	to      view.Life
+	session uint64
+	index   uint64   // of the last message that was made
+	unsent  *Changes // that message, until it has arrived; or nil
+	taken   *Changes // the last message with which its copy was complete, without its records; nil before
+	told    uint64   // the last view in which the node has reported that its copy is complete
+	// brief is since when it has been given short-lived counters, the zero time if it is not.
+	brief time.Time
+	// rests says that there was nothing to send when this node looked last, after it had ceased to decide for good.
+	rests bool
+	// later is until when nothing is sent: it could not be taken.
+	later time.Time
+	round uint64 // of unsent, as Rounds counts
+	// finalFor is the term of the owner for which this feed ends with the final state; else 0.
+	finalFor uint64
+}
+
+// assignFeeds has those fed that are to have copies: the standby and a learner by the owner, or the owner by a predecessor. x.mu is held.
+func (n *Node) assignFeeds(p uint32) {
+	x := &n.parts[p]
+	var to [followers]view.Life
+	switch {
+	case x.replica.State == replica.Deciding:
+		to[0], to[1] = x.replica.Claim.Standby, x.place.learner
+	case x.final.Term > 0 && x.final.Term == x.replica.Claim.Term:
+		to[0] = x.replica.Claim.Owner
+	}
+	for f := range x.feeds {
+		if d := &x.feeds[f]; d.to != (view.Life{}) && (!slices.Contains(to[:], d.to) || n.peer(d.to) == nil) {
+			n.endFeed(p, shard.Follower(f))
+		}
+	}
+	for _, l := range to {
+		if c := n.peer(l); c != nil && !slices.ContainsFunc(x.feeds[:], func(d feed) bool { return d.to == l }) {
+			f := slices.IndexFunc(x.feeds[:], func(d feed) bool { return d.to == view.Life{} })
+			n.beginFeed(p, shard.Follower(f), l)
+			c.setFed(p, true)
+		}
+	}
+	for f := range x.feeds {
+		n.tuneFeed(p, shard.Follower(f))
+	}
+	var standby *peer
+	if x.replica.State == replica.Deciding {
+		standby = n.peer(x.replica.Claim.Standby)
+	}
+	if n.standbys[p].Swap(standby) != standby {
+		n.Followed(p, standby.lifeOr())
+	}
+}
+
+// tuneFeed has a feed be what its receiver needs it for. x.mu is held.
+func (n *Node) tuneFeed(p uint32, f shard.Follower) {
+	x := &n.parts[p]
+	d := &x.feeds[f]
+	if d.to == (view.Life{}) {
+		return
+	}
+	isFinal := x.replica.State != replica.Deciding
+	brief := isFinal || d.to == x.place.target && x.place.owner
+	if isFinal && d.finalFor != x.final.Term {
+		if d.brief.IsZero() || time.Since(d.brief) < shard.Brief {
+			n.beginFeed(p, f, d.to) // it lacks counters that are short-lived
+			d = &x.feeds[f]
+		}
+		d.finalFor = x.final.Term
+		if c := n.peer(d.to); c != nil {
+			fill(c.soon)
+		}
+	}
+	n.Shard.SetWants(p, f, shard.Wants{Brief: brief, Urgent: d.to == x.replica.Claim.Standby})
+	switch {
+	case !brief:
+		d.brief = time.Time{}
+	case d.brief.IsZero():
+		d.brief = time.Now()
+	}
+}
+
+// beginFeed begins to feed a node, with everything. x.mu is held.
+func (n *Node) beginFeed(p uint32, f shard.Follower, to view.Life) {
+	n.Shard.Follow(p, f)
+	n.parts[p].feeds[f] = feed{to: to, session: n.session.Add(1)}
+}
+
+// endFeed ends what a node is fed. x.mu is held.
+func (n *Node) endFeed(p uint32, f shard.Follower) {
+	d := &n.parts[p].feeds[f]
+	if c := n.peer(d.to); c != nil {
+		c.setFed(p, false)
+	}
+	n.Shard.Unfollow(p, f)
+	*d = feed{}
+}
+
+// Hurry has the standby of a partition fed at once. Checks call it, so it takes no lock.
+func (n *Node) Hurry(p uint32) {
+	if c := n.standbys[p].Load(); c != nil {
+		fill(c.soon)
+	}
+}
+
+// feed sends a peer all changes that it is to have, and returns how long to rest. It takes its time over long copies: checks are decided
+// meanwhile. A peer that cannot take a final state yet is soon sent it again.
+func (n *Node) feed(ctx context.Context, c *peer) (rest time.Duration) {
+	defer func() {
+		if c.retry {
+			c.retry = false
+			fill(c.soon)
+		}
+	}()
+	for {
+		changes, more := n.pack(c)
+		if len(changes) == 0 {
+			return hurryEvery
+		}
+		began := time.Now()
+		if !n.send(ctx, c, changes) {
+			return feedEvery
+		}
+		if !more {
+			return hurryEvery
+		}
+		pause(ctx, min(feedRest*time.Since(began), feedRestMost))
+	}
+}
+
+func pause(ctx context.Context, wait time.Duration) {
+	over := time.NewTimer(wait)
+	defer over.Stop()
+	select {
+	case <-ctx.Done():
+	case <-over.C:
+	}
+}
+
+// pack returns one message of each partition of which a peer is to have something, as far as they fit into a call, and whether there is more.
+func (n *Node) pack(c *peer) (changes []*Changes, more bool) {
+	partitions, size := c.partitions(), 0
+	for i := range partitions { // another one is first each time
+		p := partitions[(i+int(c.turn))%len(partitions)]
+		if size >= messageBytes {
+			c.turn = p
+			return changes, true
+		}
+		m, again := n.collect(p, c.life)
+		if m == nil {
+			continue
+		}
+		changes = append(changes, m)
+		size += len(m.Records)
+		more = more || again
+	}
+	return changes, more
+}
+
+// collect returns the next message about a partition for a node, nil if there is none, and whether there is more. What has not arrived comes again.
+func (n *Node) collect(p uint32, to view.Life) (m *Changes, more bool) {
+	x := &n.parts[p]
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	f := slices.IndexFunc(x.feeds[:], func(d feed) bool { return d.to == to })
+	if f < 0 {
+		return nil, false
+	}
+	d := &x.feeds[f]
+	switch {
+	case time.Now().Before(d.later):
+		return nil, false
+	case d.unsent != nil:
+		return d.unsent, true
+	}
+	over, round := n.isOver.Load(), uint64(0)
+	if d.to == x.replica.Claim.Standby {
+		round = n.Rounds.Begin(p)
+	}
+	records, more := n.Shard.Changes(p, shard.Follower(f), nil, recordBytes)
+	number := uint64(0)
+	// The next owner would not know what nodes are lent. They are lent nothing more since the feed is given brief counters.
+	if d.to == x.place.target && !more && (!x.place.owner || !d.brief.IsZero() && time.Since(d.brief) >= shard.Brief && !n.Shard.HasNodeLeases(p)) {
+		number = x.replica.Claim.Number
+	}
+	if len(records) == 0 && !more && d.finalFor == 0 && d.index > 0 && (number == 0 || number == d.told) && round == 0 {
+		d.rests = over
+		return nil, false
+	}
+	if len(records) > 0 && x.replica.State == replica.Deciding {
+		x.replica = x.replica.Granted()
+	}
+	d.index++
+	d.round = max(d.round, round)
+	d.unsent = &Changes{
+		Partition: p, Session: d.session, Index: d.index, Version: x.replica.Version, Acknowledged: x.replica.Acknowledged,
+		Records: records, Complete: !more, Number: number, FinalFor: d.finalFor,
+	}
+	return d.unsent, more
+}
+
+// send sends changes, and reports whether they were answered.
+func (n *Node) send(ctx context.Context, c *peer, changes []*Changes) bool {
+	call, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	began := time.Now()
+	receipts, err := n.Peers.Feed(call, c.life, changes)
+	if err != nil || len(receipts) != len(changes) {
+		return false
+	}
+	for i, m := range changes {
+		n.sent(c, m, receipts[i], began)
+	}
+	return true
+}
+
+// sent records what a node has answered to a message that was sent then.
+func (n *Node) sent(c *peer, m *Changes, receipt Receipt, began time.Time) {
+	p := m.Partition
+	x := &n.parts[p]
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	f := slices.IndexFunc(x.feeds[:], func(d feed) bool { return d.unsent == m })
+	if f < 0 { // the feed has begun again, or has ended
+		return
+	}
+	d := &x.feeds[f]
+	switch {
+	case receipt == Again:
+		n.restartFeed(p, shard.Follower(f))
+		return
+	case receipt == Later && m.FinalFor > 0:
+		d.later = time.Now().Add(hurryEvery)
+		c.retry = true
+		return
+	case receipt == Later, receipt == Useless && m.FinalFor == 0:
+		d.later = time.Now().Add(feedEvery)
+		return
+	}
+	d.unsent = nil
+	if m.FinalFor > 0 && (m.Complete || receipt == Useless) {
+		x.final = Request{}
+		n.assignFeeds(p)
+		return
+	}
+	if receipt == Fit {
+		d.told = m.Number
+	}
+	if m.Complete {
+		taken := *m
+		taken.Records = nil
+		d.taken = &taken
+		n.noteCopied(p, d)
+		if d.round > 0 && d.to == x.replica.Claim.Standby {
+			n.Rounds.Acknowledged(p, d.round, began)
+		}
+		d.round = 0
+	}
+}
+
+// noteCopied tells the replica what copy a node has that is fed. x.mu is held.
+func (n *Node) noteCopied(p uint32, d *feed) {
+	if m := d.taken; m != nil {
+		n.step(p, replica.Event{Kind: replica.Copied, From: d.to, Version: m.Version, Acknowledged: m.Acknowledged}, nil)
+	}
+}
+
+// restartFeed feeds a node everything again. x.mu is held.
+func (n *Node) restartFeed(p uint32, f shard.Follower) {
+	x := &n.parts[p]
+	d := x.feeds[f]
+	n.beginFeed(p, f, d.to)
+	x.feeds[f].finalFor, x.feeds[f].brief = d.finalFor, d.brief
+	n.Shard.SetWants(p, f, shard.Wants{Brief: !d.brief.IsZero(), Urgent: d.to == x.replica.Claim.Standby})
+}
+
+// intake is how far a feed has been taken.
+type intake struct {
+	from           view.Life
+	session, index uint64 // of the last message
+}
+
+// Take takes changes that another node has sent. There is one receipt for each.
+func (n *Node) Take(from view.Life, changes []*Changes) []Receipt {
+	receipts := make([]Receipt, 0, len(changes))
+	for _, m := range changes {
+		receipts = append(receipts, n.take(from, m))
+	}
+	return receipts
+}
+
+func (n *Node) take(from view.Life, m *Changes) Receipt {
+	if int(m.Partition) >= len(n.parts) {
+		return Useless
+	}
+	p := m.Partition
+	x := &n.parts[p]
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if receipt := x.mayTake(from, m, n.isValid()); receipt != Taken {
+		if receipt == Useless && m.FinalFor > 0 { // it is heard all the same
+			n.step(p, replica.Event{Kind: replica.Final, From: from, Term: m.FinalFor, Version: m.Version, Acknowledged: m.Acknowledged}, nil)
+		}
+		return receipt
+	}
+	at := &x.intake
+	continues := at.from == from && at.session == m.Session
+	switch {
+	case at.from == from && m.Session < at.session, continues && m.Index <= at.index:
+		return Taken // it was before, or a later one was
+	case m.Index != 1 && !(continues && m.Index == at.index+1):
+		return Again
+	}
+	n.trimBatches(p, m.Acknowledged.Of(x.replica.Self)+1) // they are among the records, or in what was laid down before
+	if err := n.Shard.Apply(p, m.Records); err != nil {
+		n.Logger.Error("changes of another node refused", "partition", p, "from", from.ID, "error", err)
+		return Useless
+	}
+	if *at = (intake{from, m.Session, m.Index}); len(m.Records) > 0 {
+		x.replica = x.replica.Fed()
+	}
+	if !m.Complete {
+		return Taken
+	}
+	e := replica.Event{Kind: replica.Feed, From: from, Number: m.Number, Version: m.Version, Acknowledged: m.Acknowledged}
+	switch {
+	case m.FinalFor > 0 && !slices.Contains(x.replica.Claim.Predecessors, from):
+		e = replica.Event{Kind: replica.Salvaged, From: from, Term: m.FinalFor, Version: m.Version, Acknowledged: m.Acknowledged}
+		x.salvage.isDone = true
+	case m.FinalFor > 0:
+		e = replica.Event{Kind: replica.Final, From: from, Term: m.FinalFor, Version: m.Version, Acknowledged: m.Acknowledged}
+	}
+	n.step(p, e, nil)
+	if x.replica.Version == m.Version {
+		x.salvage.restored = false
+	}
+	if m.Number > 0 && x.replica.Complete == m.Number {
+		return Fit
+	}
+	return Taken
+}
+
+// mayTake says whether changes are of use. valid says whether the decision lease is valid.
+func (x *partition) mayTake(from view.Life, m *Changes, valid bool) Receipt {
+	r := &x.replica
+	if m.FinalFor == 0 {
+		if r.State == replica.Deciding || r.Version.After(m.Version) {
+			return Useless
+		}
+		return Taken
+	}
+	switch {
+	case m.FinalFor > r.Claim.Term, r.State == replica.Waiting && m.FinalFor == r.Claim.Term && !valid:
+		return Later
+	case r.State != replica.Waiting, m.FinalFor != r.Claim.Term, slices.Contains(r.Heard, from), !m.Version.After(r.Version):
+		return Useless
+	}
+	return Taken
+}

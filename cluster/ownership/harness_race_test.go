@@ -1,5 +1,0 @@
-//go:build race
-
-package ownership
-
-const raced = true

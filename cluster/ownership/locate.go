@@ -1,0 +1,107 @@
+package ownership
+
+import (
+	"github.com/weirlimit/weir/cluster/replica"
+	"github.com/weirlimit/weir/cluster/view"
+)
+
+// Decider returns the node that is asked for a partition, as far as this one knows: the owner of the newest view, or a predecessor that is reached and whose
+// final state this owner waits for. It is the zero value before the first view, and if this owner decides from its copy, as it reaches none of them.
+func (n *Node) Decider(p uint32) view.Life {
+	x := &n.parts[p]
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	switch l, waits := n.waitsFor(&x.replica); {
+	case x.place.standsIn && x.replica.State < replica.Waiting:
+		return view.Life{}
+	case l != view.Life{}:
+		return l
+	case waits && x.isGrantable():
+		return view.Life{}
+	}
+	return x.replica.Claim.Owner
+}
+
+// DecidesApart reports whether this node decides from its copy for all that ask: it stands in for lives that have ended, or is the owner, and waits for predecessors none of
+// which it reaches.
+func (n *Node) DecidesApart(p uint32) bool {
+	x := &n.parts[p]
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	l, waits := n.waitsFor(&x.replica)
+	return x.place.standsIn || waits && l == (view.Life{}) && x.isGrantable()
+}
+
+// waitsFor reports whether an owner waits for a predecessor, and which of them it reaches, if any. x.mu of the replica is held.
+func (n *Node) waitsFor(r *replica.Replica) (reached view.Life, waits bool) {
+	for _, l := range r.Claim.Predecessors {
+		if !r.Lacks(l) {
+			continue
+		}
+		if waits = true; n.Peers.Reaches(l) {
+			return l, true
+		}
+	}
+	return view.Life{}, waits
+}
+
+// IsGrantable reports whether this node may decide from its copy if the node that is to decide does not answer.
+func (n *Node) IsGrantable(p uint32) bool {
+	x := &n.parts[p]
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.isGrantable()
+}
+
+// GrantsAreAdded reports whether the owner has all that this node has granted from its copy of a partition.
+func (n *Node) GrantsAreAdded(p uint32) bool {
+	x := &n.parts[p]
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.replica.Deltas.Count() == 0 && !n.Shard.HasGrants(p)
+}
+
+// Counts says how many partitions are in which state on a node.
+type Counts struct {
+	Deciding, Waiting int
+	Planned           int // that the plan gives to it and that another node owns
+	Standby           int // of which it is the standby of the newest view, and another node can be
+	Owed              int // of which it has something that others are yet to get, and that it does not own
+}
+
+// Count counts the partitions.
+func (n *Node) Count() (c Counts) {
+	n.mu.Lock()
+	plan := n.plan
+	n.mu.Unlock()
+	for p := range n.parts {
+		x := &n.parts[p]
+		x.mu.Lock()
+		switch r := &x.replica; {
+		case r.State == replica.Deciding:
+			c.Deciding++
+		case r.State == replica.Waiting:
+			c.Waiting++
+		default:
+			if p < len(plan) && plan[p].Owner == r.Self.ID && r.Claim.Owner != r.Self {
+				c.Planned++
+			}
+			if p < len(plan) && plan[p].Standby != "" && r.Claim.Standby == r.Self {
+				c.Standby++
+			}
+			if x.final.Term > 0 || r.Deltas.Count() > 0 || n.Shard.HasGrants(uint32(p)) {
+				c.Owed++
+			}
+		}
+		x.mu.Unlock()
+	}
+	return c
+}
+
+// Replica returns the replica of a partition as it stands, and how many of its deltas its owner may not have, for people to read.
+func (n *Node) Replica(p uint32) (r replica.Replica, deltas int) {
+	x := &n.parts[p]
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.replica, len(x.deltas.batches)
+}

@@ -1,0 +1,141 @@
+package ownership
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weirlimit/weir/cluster/view"
+)
+
+// Times of what is sent to another node.
+const (
+	feedEvery   = 100 * time.Millisecond // how often changes are looked for
+	hurryEvery  = 2 * time.Millisecond   // the least pause between feeds
+	callTimeout = 500 * time.Millisecond // of one call
+)
+
+// peer is another node, as its driver sees it: one goroutine sends it changes, deltas and requests in turn.
+type peer struct {
+	life view.Life
+	stop context.CancelFunc // nil before it runs
+	due  chan struct{}      // full when it is time to look for changes; has room for one
+	soon chan struct{}      // full when something should be sent at once; has room for one
+
+	// Owned by serve.
+	turn  uint32 // where pack goes on
+	retry bool   // a message is to be sent again soon
+
+	mu  sync.Mutex
+	fed map[uint32]bool // the partitions of which it is fed something; guarded by mu
+}
+
+// meet keeps a peer for each other life that a view names. n.mu is held.
+func (n *Node) meet(v *view.View) {
+	if n.ctx != nil && n.ctx.Err() != nil {
+		return
+	}
+	old := *n.peers.Load()
+	peers := make(map[view.Life]*peer, len(v.Members))
+	for _, m := range v.Members {
+		if m.Life == n.lease.Self {
+			continue
+		}
+		c := old[m.Life]
+		if c == nil {
+			c = &peer{life: m.Life, due: make(chan struct{}, 1), soon: make(chan struct{}, 1), fed: make(map[uint32]bool)}
+		}
+		peers[m.Life] = c
+		n.attend(c)
+	}
+	n.peers.Store(&peers)
+	for l, c := range old {
+		if peers[l] == nil {
+			c.leave()
+		}
+	}
+}
+
+// attend starts the goroutine of a peer, once the node runs. n.mu is held.
+func (n *Node) attend(c *peer) {
+	if n.ctx == nil || c.stop != nil {
+		return
+	}
+	ctx, stop := context.WithCancel(n.ctx)
+	c.stop = stop
+	n.running.Go(func() { n.serve(ctx, c) })
+}
+
+// lifeOr returns the life of a peer, the zero value of none.
+func (c *peer) lifeOr() view.Life {
+	if c == nil {
+		return view.Life{}
+	}
+	return c.life
+}
+
+func (c *peer) leave() {
+	if c.stop != nil {
+		c.stop()
+	}
+}
+
+// peer returns the peer of a life, nil if the view does not name it.
+func (n *Node) peer(l view.Life) *peer { return (*n.peers.Load())[l] }
+
+// serve sends a peer what is due, until ctx ends.
+func (n *Node) serve(ctx context.Context, c *peer) {
+	rest := time.NewTimer(hurryEvery)
+	defer rest.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.due:
+			n.post(ctx, c)
+			n.ask(ctx, c)
+			n.askVersions(ctx, c)
+		case <-c.soon:
+		}
+		rest.Reset(n.feed(ctx, c))
+		select {
+		case <-ctx.Done():
+			return
+		case <-rest.C:
+		}
+	}
+}
+
+// remind has all peers served. It is called every feedEvery, when the node is awake anyway.
+func (n *Node) remind() {
+	for _, c := range *n.peers.Load() {
+		fill(c.due)
+	}
+}
+
+func fill(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// partitions returns what a peer is fed, in ascending order.
+func (c *peer) partitions() []uint32 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Sorted(maps.Keys(c.fed))
+}
+
+// setFed records whether a peer is fed a partition.
+func (c *peer) setFed(p uint32, fed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if fed {
+		c.fed[p] = true
+	} else {
+		delete(c.fed, p)
+	}
+}

@@ -1,0 +1,205 @@
+package ownership
+
+import (
+	"context"
+	"time"
+
+	"github.com/weirlimit/weir/cluster/replica"
+	"github.com/weirlimit/weir/cluster/view"
+)
+
+// maxPosts bounds the partitions of which one call has deltas.
+const maxPosts = 64
+
+// post tells a peer what this node has granted in partitions that the peer owns, if it is reached. It tells the standby as well, if the owner is not: a former
+// standby may have granted just before another one was named.
+func (n *Node) post(ctx context.Context, c *peer) {
+	if !n.Shard.HasAnyGrants() && n.batches.Load() == 0 || !n.Peers.Reaches(c.life) {
+		return
+	}
+	for from := 0; from < len(n.parts); {
+		var posts []Post
+		posts, from = n.postsFor(c.life, from, true)
+		if len(posts) == 0 {
+			return
+		}
+		call, cancel := context.WithTimeout(ctx, callTimeout)
+		answers, err := n.Peers.Post(call, c.life, posts)
+		cancel()
+		for i, m := range posts {
+			a := Posting{Refused: true}
+			if err == nil && i < len(answers) {
+				a = answers[i]
+			}
+			n.posted(c.life, m, a)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// postsFor returns the deltas that an owner is not known to have, of maxPosts partitions from one on, and where to go on. Of those that it has
+// and that may be lost with it, it returns empty ones. begins says that they are on their way from now on, so that no other call has them.
+func (n *Node) postsFor(owner view.Life, from int, begins bool) (posts []Post, next int) {
+	for ; from < len(n.parts) && len(posts) < maxPosts; from++ {
+		x := &n.parts[from]
+		x.mu.Lock()
+		if after, ok := n.owes(x, owner, begins); ok && !(begins && x.deltas.busy) {
+			switch last := len(x.deltas.batches) - 1; {
+			case !begins:
+				n.takeGrants(uint32(from), maxHeardBatches)
+			case last < 0 || x.deltas.batches[last].Number <= after: // else what may have been lost on its way is sent again, as it was
+				n.takeGrants(uint32(from), maxBatches)
+			}
+			m := x.deltas.after(uint32(from), after, begins)
+			if m != nil && (len(m.Batches) > 0 || x.replica.Claim.Owner == owner) {
+				x.deltas.busy = begins
+				posts = append(posts, *m)
+			}
+		}
+		x.mu.Unlock()
+	}
+	return posts, from
+}
+
+// owes reports whether a node is to have this one's deltas of a partition: the owner, and the standby if the owner is not reached, or if the standby asks, which
+// may not reach it. after is the last that it is known to have. x.mu is held.
+func (n *Node) owes(x *partition, to view.Life, begins bool) (after uint64, ok bool) {
+	switch r := &x.replica; {
+	case r.State >= replica.Waiting:
+		return 0, false
+	case r.Claim.Owner == to:
+		return x.deltas.added, true
+	case r.Claim.Standby != to || begins && n.Peers.Reaches(r.Claim.Owner):
+		return 0, false
+	case x.deltas.shared.at == to:
+		return x.deltas.shared.last, true
+	default:
+		return 0, true
+	}
+}
+
+// after returns a post of the deltas after one, or of all for an owner that hears its standbys; nil if there is nothing to post. Of deltas that the owner has and
+// that may be lost with it, the post is empty.
+func (d *ownDeltas) after(p uint32, last uint64, begins bool) *Post {
+	if len(d.batches) == 0 {
+		return nil
+	}
+	m := &Post{Partition: p}
+	for _, b := range d.batches {
+		if b.Number > last || !begins {
+			m.Batches = append(m.Batches, b)
+		}
+	}
+	return m
+}
+
+// takeGrants makes deltas of what the shard has granted from its copy, until there are most. x.mu is held.
+func (n *Node) takeGrants(p uint32, most int) {
+	x := &n.parts[p]
+	for len(x.deltas.batches) < most {
+		grants := n.Shard.TakeGrants(p, batchSize)
+		if len(grants) == 0 {
+			return
+		}
+		r, number := x.replica.GrantedFromCopy()
+		x.replica = r
+		x.deltas.batches = append(x.deltas.batches, Batch{number, grants})
+		n.batches.Add(1)
+	}
+}
+
+// posted records what an owner has answered.
+func (n *Node) posted(owner view.Life, m Post, a Posting) {
+	x := &n.parts[m.Partition]
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.deltas.busy = false
+	switch {
+	case a.Refused:
+		return
+	case x.replica.Claim.Standby == owner:
+		x.deltas.shared = mark{owner, a.Added}
+		return
+	case x.replica.Claim.Owner != owner:
+		return
+	}
+	x.deltas.added = max(x.deltas.added, a.Added)
+	n.step(m.Partition, replica.Event{Kind: replica.Answered, From: owner, Number: a.Safe}, nil)
+}
+
+// Add adds deltas that another node has posted. There is one answer for each post.
+func (n *Node) Add(from view.Life, posts []Post) []Posting {
+	answers := make([]Posting, 0, len(posts))
+	for i := range posts {
+		answers = append(answers, n.add(from, &posts[i]))
+	}
+	return answers
+}
+
+func (n *Node) add(from view.Life, m *Post) Posting {
+	if int(m.Partition) >= len(n.parts) || !n.areOf(m) {
+		return Posting{Refused: true}
+	}
+	x := &n.parts[m.Partition]
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	r := &x.replica
+	if !r.IsGrantable() && (r.State != replica.Deciding || !n.isValid()) {
+		return Posting{Refused: true}
+	}
+	if last := len(m.Batches) - 1; last >= 0 {
+		n.step(m.Partition, replica.Event{Kind: replica.Posted, From: from, Deltas: replica.Deltas{First: m.Batches[0].Number, Next: m.Batches[last].Number + 1}}, m.Batches)
+	}
+	if r.State == replica.Waiting { // they are added for as long as it grants from its copy
+		return Posting{Refused: true}
+	}
+	return Posting{Added: max(r.Acknowledged.Of(from), r.Shared.Of(from)), Safe: x.others.safe.Of(from)}
+}
+
+// areOf reports whether the numbers of a post ascend by one, and all its grants are of its partition.
+func (n *Node) areOf(m *Post) bool {
+	for i, b := range m.Batches {
+		if b.Number == 0 || i > 0 && b.Number != m.Batches[i-1].Number+1 {
+			return false
+		}
+		for j := range b.Grants {
+			if b.Grants[j].Key.Partition(uint32(len(n.parts))) != m.Partition {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Hear returns all deltas of partitions that a node owns, which is about to decide again.
+func (n *Node) Hear(owner view.Life) (posts []Post) {
+	for from := 0; from < len(n.parts); {
+		var some []Post
+		some, from = n.postsFor(owner, from, false)
+		posts = append(posts, some...)
+	}
+	return posts
+}
+
+// keepUnused is how long a copy is kept that is of no use any more.
+const keepUnused = 30 * time.Second
+
+// dropUnused gives up copies that have been of no use for long.
+func (n *Node) dropUnused() {
+	for p := range n.parts {
+		x := &n.parts[p]
+		x.mu.Lock()
+		switch may := x.replica.MayDrop() && !n.Shard.HasGrants(uint32(p)); {
+		case !may:
+			x.deltas.idle = time.Time{}
+		case x.deltas.idle.IsZero():
+			x.deltas.idle = time.Now()
+		case time.Since(x.deltas.idle) >= keepUnused:
+			x.deltas.idle = time.Time{}
+			n.step(uint32(p), replica.Event{Kind: replica.Drop}, nil)
+		}
+		x.mu.Unlock()
+	}
+}

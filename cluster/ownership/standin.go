@@ -1,0 +1,76 @@
+package ownership
+
+import (
+	"time"
+
+	"github.com/weirlimit/weir/cluster/replica"
+	"github.com/weirlimit/weir/cluster/view"
+)
+
+// Without etcd no view replaces lives that have ended. Two kinds of nodes stand in for them: they grant from what they have, as a standby does while
+// the owner is not reached.
+//
+//	an owner without the decision lease    the life of its standby has ended, so that no other node has a copy
+//	a later life of a member               its former life owns the partition, and the standby has ended or is not reached; or that
+//	                                       was the standby, and the owner has ended or is not reached, and no later life of it is there
+
+// standInAfter is how long after its start a node takes others that it does not reach for ended: until then it may not have connected to them.
+const standInAfter = 3 * time.Second
+
+// former is the life of this node's id that a view names, if that is not this one, and whether there is one. n.mu is held.
+func (n *Node) former() (l view.Life, ok bool) {
+	if n.view == nil || n.view.IsMember(n.lease.Self) {
+		return l, false
+	}
+	for _, m := range n.view.Members {
+		if m.ID == n.lease.Self.ID && m.State != view.Gone {
+			return m.Life, true
+		}
+	}
+	return l, false
+}
+
+// standIn finds out where this node stands in for lives that have ended.
+func (n *Node) standIn() {
+	n.mu.Lock()
+	former, isLater := n.former()
+	isLapsed := n.view != nil && n.lease.Role == replica.IsMember && !n.isValid() && !n.isOver.Load()
+	n.mu.Unlock()
+	if !isLater && !isLapsed && !n.standsIn {
+		return
+	}
+	n.standsIn = false
+	for p := range n.parts {
+		x := &n.parts[p]
+		x.mu.Lock()
+		in := false
+		switch r := &x.replica; {
+		case isLater:
+			in = n.standsInFor(r, former)
+		case isLapsed:
+			in = r.State == replica.Deciding && r.Claim.Standby != view.Life{} && n.Peers.HasEnded(r.Claim.Standby)
+		}
+		if in != x.place.standsIn {
+			x.place.standsIn = in
+			n.setGate(uint32(p), x.replica.State)
+		}
+		n.standsIn = n.standsIn || in
+		x.mu.Unlock()
+	}
+}
+
+// standsInFor reports whether this node stands in for its former life in a partition.
+func (n *Node) standsInFor(r *replica.Replica, former view.Life) bool {
+	switch former {
+	case r.Claim.Owner:
+		return r.Claim.Standby == view.Life{} || n.isOut(r.Claim.Standby)
+	case r.Claim.Standby:
+		return n.isOut(r.Claim.Owner) && !n.Peers.ReachesID(r.Claim.Owner.ID)
+	}
+	return false
+}
+
+// isOut reports whether a life has ended, or is not reached although there was time to connect to it.
+func (n *Node) isOut(l view.Life) bool {
+	return n.Peers.HasEnded(l) || time.Since(n.started) >= standInAfter && !n.Peers.Reaches(l)
+}
