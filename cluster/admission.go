@@ -109,12 +109,7 @@ func (a *admission) consider(v *View, nodes []Node) {
 		default:
 		}
 	}
-	maps.DeleteFunc(a.reports, func(id string, _ report) bool { return !isMemberOf(v, id) })
-}
-
-func isMemberOf(v *View, id string) bool {
-	_, member := viewIndex(v, id)
-	return member
+	maps.DeleteFunc(a.reports, func(id string, _ report) bool { return !v.IsMember(id) })
 }
 
 // run tries to reach candidates until ctx ends.
@@ -144,7 +139,7 @@ func (a *admission) run(ctx context.Context) {
 func (a *admission) due() (due []*candidate) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !isMemberOf(a.view, a.self) {
+	if !a.view.IsMember(a.self) {
 		return nil
 	}
 	for _, c := range a.candidates {
@@ -192,7 +187,7 @@ func (a *admission) tell() {
 func (a *admission) say() (all []*peerv1.Finding) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !isMemberOf(a.view, a.self) {
+	if !a.view.IsMember(a.self) {
 		return nil
 	}
 	for l, c := range a.candidates {
@@ -215,7 +210,7 @@ func (a *admission) hear(from string, findings []*peerv1.Finding) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if isMemberOf(a.view, from) && from != a.self {
+	if a.view.IsMember(from) && from != a.self {
 		a.reports[from] = r
 	}
 }
@@ -346,19 +341,6 @@ func (k *Ownership) Consider(v *View, nodes []Node) { k.admission.consider(v, no
 
 // Admits implements Electorate.
 func (k *Ownership) Admits(n Node) bool { return k.admission.admits(n) }
-
-// ReachedBy returns the ids of the members that reach a member, sorted; of this node, its own.
-func (k *Ownership) ReachedBy(id string) []string {
-	if id == k.Self.ID {
-		return []string{id}
-	}
-	by := k.Reaching(id)
-	if k.Router.Reaches(id) {
-		by = append(by, k.Self.ID)
-		slices.Sort(by)
-	}
-	return by
-}
 
 // Unreached returns the nodes that would be members and that too few members have reached for a while, sorted by id.
 func (k *Ownership) Unreached() []Unreached { return k.admission.unreached() }

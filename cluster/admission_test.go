@@ -131,7 +131,7 @@ func TestCandidates(t *testing.T) {
 }
 
 func (c *ownershipCluster) isMember(id string) bool {
-	return isMemberOf(c.alive["a"].router.View(), id)
+	return c.alive["a"].router.View().IsMember(id)
 }
 
 // unreach has no node of those ids connect to an address any more.
@@ -171,7 +171,7 @@ func TestJoinerThatIsNotReached(t *testing.T) {
 		{[]string{"a", "b", "c", "d", "e"}, []string{"b", "d", "e"}, false},
 	} {
 		t.Run(fmt.Sprintf("%d of %d", len(tc.cut), len(tc.members)), func(t *testing.T) {
-			inOwnership(t, func(t *testing.T, c *ownershipCluster) {
+			inBoth(t, func(t *testing.T, c *ownershipCluster) {
 				c.start(tc.members...)
 				c.settled()
 				c.unreach(true, "x:1", tc.cut...)
@@ -183,11 +183,11 @@ func TestJoinerThatIsNotReached(t *testing.T) {
 				if tc.admits {
 					return
 				}
-				if n := c.alive["x"].ownership.Standing().Active; n > 0 {
+				if n := c.alive["x"].HandoverStatus().Active; n > 0 {
 					t.Errorf("it decides for %d partitions", n)
 				}
 				for id, n := range c.alive {
-					unreached := n.ownership.Unreached()
+					unreached := n.Unreached()
 					if len(unreached) != 1 || len(unreached[0].By) != len(tc.cut) {
 						t.Fatalf("%s says %+v", id, unreached)
 					}
@@ -208,7 +208,7 @@ func TestJoinerThatIsNotReached(t *testing.T) {
 				}
 				c.settled()
 				for id, n := range c.alive {
-					if unreached := n.ownership.Unreached(); len(unreached) > 0 {
+					if unreached := n.Unreached(); len(unreached) > 0 {
 						t.Errorf("%s still says %+v", id, unreached)
 					}
 				}

@@ -1,11 +1,6 @@
 package cluster
 
-import (
-	"cmp"
-	"maps"
-	"slices"
-	"time"
-)
+import "time"
 
 // A node decides by the wall clock as it was when the node started, and what the monotonic clock has counted since. A partition goes from one node
 // to another, so their clocks must be close: by a clock that is ahead a window ends before its time, and what was granted in it is granted again.
@@ -32,13 +27,13 @@ func aheadOf(clock, asked, answered int64) time.Duration {
 }
 
 // compare records the clock of a member, as aheadOf reads it.
-func (k *Ownership) compare(c *otherMember, clock, asked, answered int64) {
+func (s *memberStatus) compare(clock, asked, answered int64) {
 	if clock == 0 {
 		return // an older version
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	c.compared, c.ahead = time.Now(), aheadOf(clock, asked, answered)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.compared, s.ahead = time.Now(), aheadOf(clock, asked, answered)
 }
 
 // ClockDifference says by how much a member's clock is ahead of this node's at least, negative if it is behind.
@@ -49,15 +44,3 @@ type ClockDifference struct {
 
 // TooFar reports whether the two clocks are further apart than they may be.
 func (d ClockDifference) TooFar() bool { return d.Ahead.Abs() > MaxClockDifference }
-
-// Clocks returns the differences to all members whose clocks were compared with this node's lately, sorted by id.
-func (k *Ownership) Clocks() (all []ClockDifference) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, c := range slices.SortedFunc(maps.Values(k.peers), func(a, b *otherMember) int { return cmp.Compare(a.member.ID, b.member.ID) }) {
-		if !c.compared.IsZero() && time.Since(c.compared) < clockKnown {
-			all = append(all, ClockDifference{c.member.ID, c.ahead})
-		}
-	}
-	return all
-}

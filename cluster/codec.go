@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/shard"
 )
@@ -37,6 +39,7 @@ const (
 //	          and for opDeferred: deferred u; and for opReturn with opStandby: mark
 //	sent:     opSent byte, stamp uint32
 //	due:      opDue byte, stamp uint32
+//	trace:    opTrace byte, trace id 16 bytes, span id 8 bytes, trace flags byte
 //	answer:   id uint32, flags byte, takes u, with flagLent: tokens u, for u,
 //	          with flagDeferred: deferred u, with flagWait: wait u, with flagRelayed or flagProvisional: mark,
 //	          with flagRedirect: redirected u, and as often: index u, mark uint64,
@@ -54,7 +57,9 @@ const (
 // asked for by deferred with opDeferred until an answer says deferred 0, which has no decisions any more.
 //
 // A frame of requests begins with the instant at which it was sent, and due says when the asker gives up the
-// requests that follow, both by the asker's clock. A check that the owner reads later is not counted.
+// requests that follow, both by the asker's clock. A check that the owner reads later is not counted. A trace says, as W3C
+// Trace Context does, to which span of the asker the requests that follow belong; zeros are none. Frames for nodes of
+// revision 0, and frames without traced requests, have none.
 
 type op byte
 
@@ -74,6 +79,8 @@ const (
 	opDue  op = 11 // no request: when the asker gives up the requests that follow
 
 	opKeep op = 12 // do not expect opReturn for what a group has counted tentatively
+
+	opTrace op = 13 // no request: the span of the requests that follow; since revision 1
 
 	// opStandby with another op asks the standby, because the owner does not answer; with opReturn it says that the
 	// takes were decided from a copy. With opReturn, opFormer says that another node has passed it on; opFormer and
@@ -199,12 +206,25 @@ const (
 
 var errShort = errors.New("frame ends within an item")
 
-// stampSize is the bytes of an item that says an instant.
-const stampSize = 1 + 4
+// Bytes of an item that says an instant, and of one that names a span.
+const (
+	stampSize = 1 + 4
+	traceSize = 1 + 16 + 8 + 1
+)
 
 // appendStamp appends an item that says an instant.
 func appendStamp(b []byte, o op, at stamp) []byte {
 	return binary.LittleEndian.AppendUint32(append(b, byte(o)), uint32(at))
+}
+
+// appendTrace appends an item that names a span; nil is none.
+func appendTrace(b []byte, span *trace.SpanContext) []byte {
+	if span == nil {
+		span = new(trace.SpanContext)
+	}
+	of, id := span.TraceID(), span.SpanID()
+	b = append(append(append(b, byte(opTrace)), of[:]...), id[:]...)
+	return append(b, byte(span.TraceFlags()))
 }
 
 func appendAboveZero(b []byte, v int64) []byte {
@@ -227,6 +247,7 @@ type reader struct {
 	err      error
 	sent     stamp                // when the frame was sent; 0 if it does not say
 	due      stamp                // of the requests from here on; 0 if the frame does not say
+	span     *trace.SpanContext   // of the asker, of the requests from here on; nil if they are not traced
 	calendar *algorithms.Calendar // the last one; takes of one frame often have the same
 }
 
@@ -241,8 +262,8 @@ func openFrame(frame []byte) reader {
 // more reports whether there is another item to read.
 func (r *reader) more() bool { return r.err == nil && len(r.rest) > 0 }
 
-// stamps reads all that is said of instants before the next request.
-func (r *reader) stamps() {
+// preamble reads all that is said of the next request before it.
+func (r *reader) preamble() {
 	for r.more() {
 		switch op(r.rest[0]) {
 		case opSent:
@@ -251,9 +272,29 @@ func (r *reader) stamps() {
 		case opDue:
 			r.byte()
 			r.due = stamp(r.uint32())
+		case opTrace:
+			r.byte()
+			r.trace()
 		default:
 			return
 		}
+	}
+}
+
+// trace reads which span the requests from here on belong to.
+func (r *reader) trace() {
+	var c trace.SpanContextConfig
+	copy(c.TraceID[:], r.fixed(len(c.TraceID)))
+	copy(c.SpanID[:], r.fixed(len(c.SpanID)))
+	c.TraceFlags, c.Remote = trace.TraceFlags(r.byte()), true
+	span := trace.NewSpanContext(c)
+	switch {
+	case span.IsValid():
+		r.span = &span
+	case c.TraceID.IsValid() || c.SpanID.IsValid() || c.TraceFlags != 0:
+		r.fail(fmt.Errorf("trace: %s has the span %s", c.TraceID, c.SpanID))
+	default:
+		r.span = nil
 	}
 }
 

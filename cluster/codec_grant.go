@@ -38,6 +38,33 @@ func packGrants(grants []shard.Grant) (encoded []byte, n int) {
 	return encoded, n
 }
 
+// maxGrantsBytes is of one batch of grants; the last one of a batch may be a log.
+const maxGrantsBytes = grantBytes + algorithms.MaxLongBytes + 1<<10
+
+// appendGrantBatches appends grants, for eachGrantBatch: batches with their lengths.
+func appendGrantBatches(b []byte, grants []shard.Grant) []byte {
+	for len(grants) > 0 {
+		batch, n := packGrants(grants)
+		b = append(binary.AppendUvarint(b, uint64(len(batch))), batch...)
+		grants = grants[n:]
+	}
+	return b
+}
+
+// eachGrantBatch calls f for each batch, until it fails.
+func eachGrantBatch(b []byte, f func(batch []byte) error) error {
+	for rest := (reader{rest: b}); rest.more(); {
+		batch := rest.fixed(int(rest.varint("grants", maxGrantsBytes)))
+		if rest.err != nil {
+			return rest.err
+		}
+		if err := f(batch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func parseGrants(b []byte) ([]shard.Grant, error) {
 	r := reader{rest: b}
 	var grants []shard.Grant

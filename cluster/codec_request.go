@@ -6,6 +6,8 @@ import (
 	"math"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/shard"
 )
@@ -17,7 +19,8 @@ type request struct {
 	id    uint32
 	group shard.Group
 
-	until time.Time // when the asker gives up, by this node's clock; zero if that is not known or does not matter
+	span  *trace.SpanContext // of the asker; nil if the check is not traced
+	until time.Time          // when the asker gives up, by this node's clock; zero if that is not known or does not matter
 
 	ticket uint32 // of DenialLeases.quiet, for opHot
 	quiet  bool
@@ -144,7 +147,7 @@ func flagsOf(t *shard.Take) (flags byte) {
 // whose new value is returned.
 func (r *reader) request(takes []shard.Take) (request, []shard.Take) {
 	o := op(r.byte())
-	q := request{op: o &^ (opStandby | opFormer), how: o.role(), id: r.uint32()}
+	q := request{op: o &^ (opStandby | opFormer), how: o.role(), id: r.uint32(), span: r.span}
 	if (q.op < opDecide || q.op > opDeferred) && q.op != opKeep {
 		r.fail(fmt.Errorf("request %d has the unknown op %d", q.id, q.op))
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
 	"pgregory.net/rapid"
 
 	"github.com/weirlimit/weir/algorithms"
@@ -392,7 +394,7 @@ func TestFramesThatAreRefused(t *testing.T) {
 		{"another version", []byte{1}, "speaks version 1 of the protocol between nodes, and this node version 3: install the newer version of weir on that node"},
 		{"nothing", nil, "frame ends within an item"},
 		{"cut off", whole[:len(whole)-1], "frame ends within an item"},
-		{"unknown op", appendTakes([]byte{connVersion}, 13, 3, nil), "request 3 has the unknown op 13"},
+		{"unknown op", appendTakes([]byte{connVersion}, 14, 3, nil), "request 3 has the unknown op 14"},
 		{"an unknown op of a standby", appendTakes([]byte{connVersion}, opStandby, 3, nil), "request 3 has the unknown op 0"},
 		{"a standby's denial lease", appendTakes([]byte{connVersion}, opStandby|opHot, 3, []shard.Take{good}), "request 3 asks the standby for op 7"},
 		{"too many takes", append(appendTakes([]byte{connVersion}, opDecide, 1, nil)[:6], 0x81, 0x08), "takes: 1025 is above 1024"},
@@ -409,6 +411,8 @@ func TestFramesThatAreRefused(t *testing.T) {
 		{"a long calendar", dated(strings.Repeat("x", maxCalendar+1)), "calendar: 65 is above 64"},
 		{"half a calendar", dated("month/UTC")[:35], "frame ends within an item"},
 		{"a lease that is settled by a check", flagged(flagSettles), "op 1 settles a lease with 1 tokens"},
+		{"a span without a trace", appendTrace([]byte{connVersion}, testSpanOf(trace.TraceID{}, trace.SpanID{1})), "trace: 00000000000000000000000000000000 has the span 0100000000000000"},
+		{"half of a span", appendTrace([]byte{connVersion}, testSpan(1))[:traceSize], "frame ends within an item"},
 		{"a flag for nothing", flagged(flagBurst, 0), "burst: 0 has a flag"},
 	} {
 		s := &countingLocal{}
@@ -503,8 +507,9 @@ func FuzzServerFrame(f *testing.F) {
 	frame = appendTakes(frame, opPing, 2, nil)
 	take.Key.Lo = 1
 	f.Add(appendTakes(frame, opDecide, 2, []shard.Take{take}))
+	f.Add(appendTakes(appendTrace(frame, testSpan(1)), opDecide, 2, []shard.Take{take}))
 	f.Add(appendTakes(frame, opDecide|opStandby, 2, []shard.Take{take, take}))
-	router := NewRouter(RouterConfig{Self: "a", DenialLeases: NewDenialLeases(true, true), Metrics: prometheus.NewRegistry()})
+	router := NewRouter(RouterConfig{Self: "a", DenialLeases: NewDenialLeases(true, true), Tracer: sdktrace.NewTracerProvider().Tracer("test"), Metrics: prometheus.NewRegistry()})
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		answers, err := newBatch(NewDenialLeases(true, true), router).answer(&movingLocal{}, nil, frame)
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/shard"
@@ -34,21 +35,24 @@ type conn struct {
 	called    chan struct{}   // its slot is filled when the peer has called, which may be about to be dialed
 
 	mu          sync.Mutex
-	conn        net.Conn    // written to by the goroutine that has taken a frame; guarded by mu; nil while there is none
-	breaker     breaker     // guarded by mu
-	busy        time.Time   // until when the peer counts as busy, as it has said so; guarded by mu
-	pace        pace        // guarded by mu
-	queue       [][]byte    // frames to be sent, each <= maxFrame; guarded by mu
-	queuedBytes int         // bytes in queue; guarded by mu; <= maxQueue
-	inflight    inflight    // guarded by mu
-	waiting     int         // requests in inflight; guarded by mu; <= maxPending
-	nextID      uint32      // the last id given; guarded by mu
-	spare       []byte      // a frame's memory to be used again; guarded by mu
-	due         stamp       // of the requests that queue ends with; 0 if it says nothing; guarded by mu
-	unacked     int         // frames sent that were not answered; guarded by mu; <= maxUnacked
-	backlog     int         // takes that the peer has yet to answer, abandoned ones included; guarded by mu
-	alarm       *time.Timer // calls expire; guarded by mu; nil before run
-	alarmAt     time.Time   // when it does, or soon after; zero if it does not; guarded by mu
+	conn        net.Conn           // written to by the goroutine that has taken a frame; guarded by mu; nil while there is none
+	next        net.Conn           // takes the place of conn when no frame is under way; guarded by mu; nil if there is none
+	breaker     breaker            // guarded by mu
+	busy        time.Time          // until when the peer counts as busy, as it has said so; guarded by mu
+	pace        pace               // guarded by mu
+	queue       [][]byte           // frames to be sent, each <= maxFrame; guarded by mu
+	queuedBytes int                // bytes in queue; guarded by mu; <= maxQueue
+	inflight    inflight           // guarded by mu
+	waiting     int                // requests in inflight; guarded by mu; <= maxPending
+	nextID      uint32             // the last id given; guarded by mu
+	spare       []byte             // a frame's memory to be used again; guarded by mu
+	due         stamp              // of the requests that queue ends with; 0 if it says nothing; guarded by mu
+	span        *trace.SpanContext // likewise; nil if they are not traced; guarded by mu
+	revision    uint8              // up to which the peer reads connVersion; guarded by mu
+	unacked     int                // frames sent that were not answered; guarded by mu; <= maxUnacked
+	backlog     int                // takes that the peer has yet to answer, abandoned ones included; guarded by mu
+	alarm       *time.Timer        // calls expire; guarded by mu; nil before run
+	alarmAt     time.Time          // when it does, or soon after; zero if it does not; guarded by mu
 }
 
 // redirectFunc is called with the key of a counter that the asked peer does not have, and the mark of the node
@@ -64,7 +68,8 @@ type call struct {
 
 	again atomic.Int64 // nanoseconds after which unanswered requests should be asked again
 
-	how role // as what the peer is asked
+	how  role               // as what the peer is asked
+	span *trace.SpanContext // of the hop; of what is enqueued next; nil if the check is not traced
 
 	one [1]*shard.Group // what is asked, if it is one
 	hot [1]*hotCounter  // likewise
@@ -120,7 +125,7 @@ func (l *conn) enqueue(a *call, groups []*shard.Group, hot []*hotCounter) (first
 	if !l.healthy.Load() {
 		return 0, errOpen
 	}
-	size, takes := stampSize, 0
+	size, takes := stampSize+traceSize, 0
 	for _, g := range groups {
 		size += requestSize(g)
 		takes += len(g.Takes)
@@ -141,7 +146,10 @@ func (l *conn) enqueue(a *call, groups []*shard.Group, hot []*hotCounter) (first
 	if l.alarmAt.IsZero() || a.due.Before(l.alarmAt) {
 		l.setAlarmLocked(a.due, a.due.Sub(a.sent))
 	}
-	due := stampOf(l.base, a.due)
+	due, span := stampOf(l.base, a.due), a.span
+	if l.revision < 1 {
+		span = nil
+	}
 	for i, g := range groups {
 		l.nextID++
 		o := opOf(g)
@@ -151,7 +159,7 @@ func (l *conn) enqueue(a *call, groups []*shard.Group, hot []*hotCounter) (first
 		case g.ForNode && hot != nil && hot[i] != nil:
 			o = opHot
 		}
-		l.appendLocked(o, l.nextID, g, due)
+		l.appendLocked(o, l.nextID, g, due, span)
 	}
 	idle := l.unacked < maxUnacked
 	l.mu.Unlock()
@@ -202,29 +210,36 @@ func (l *conn) queueReturn(takes []shard.Take, by uint64) error {
 // giveBackLocked is giveBack without sending, and whether or not the peer is asked at present.
 func (l *conn) giveBackLocked(takes []shard.Take, by uint64) error {
 	g := &shard.Group{Takes: takes, By: by}
-	if l.queuedBytes+stampSize+requestSize(g) > maxQueue {
+	if l.queuedBytes+stampSize+traceSize+requestSize(g) > maxQueue {
 		return errOverflow
 	}
-	l.appendLocked(returnOf(takes[0].Source), 0, g, 0)
+	l.appendLocked(returnOf(takes[0].Source), 0, g, 0, nil)
 	return nil
 }
 
-// appendLocked queues a request, which is given up when due says, unless that is 0.
-func (l *conn) appendLocked(o op, id uint32, g *shard.Group, due stamp) {
-	last := len(l.queue) - 1
-	if last < 0 || len(l.queue[last])+stampSize+requestSize(g) > lengthSize+maxFrame {
+// appendLocked queues a request of a span, nil if it has none. It is given up when due says, unless that is 0.
+func (l *conn) appendLocked(o op, id uint32, g *shard.Group, due stamp, span *trace.SpanContext) {
+	last, before := len(l.queue)-1, stampSize
+	if last >= 0 && span != l.span {
+		before += traceSize
+	}
+	if last < 0 || len(l.queue[last])+before+requestSize(g) > lengthSize+maxFrame {
 		l.queue = append(l.queue, newRequests(l.spare))
-		l.spare, l.due = nil, 0
+		l.spare, l.due, l.span = nil, 0, nil
 		last++
 		l.queuedBytes += len(l.queue[last])
 	}
-	before := len(l.queue[last])
+	size := len(l.queue[last])
 	if due != 0 && due != l.due {
 		l.queue[last] = appendStamp(l.queue[last], opDue, due)
 		l.due = due
 	}
+	if span != l.span {
+		l.queue[last] = appendTrace(l.queue[last], span)
+		l.span = span
+	}
 	l.queue[last] = appendRequest(l.queue[last], o, id, g)
-	l.queuedBytes += len(l.queue[last]) - before
+	l.queuedBytes += len(l.queue[last]) - size
 }
 
 func (l *conn) kick() {
@@ -364,7 +379,7 @@ func (l *conn) broken() {
 		uncertain = countable(lost)
 	}
 	l.inflight, l.waiting = inflight{}, 0
-	l.conn, l.queue, l.queuedBytes, l.unacked, l.backlog, l.busy = nil, nil, 0, 0, 0, time.Time{}
+	l.conn, l.next, l.queue, l.queuedBytes, l.unacked, l.backlog, l.busy, l.revision = nil, nil, nil, 0, 0, 0, time.Time{}, 0
 	l.setAlarmLocked(time.Time{}, 0)
 	l.mu.Unlock()
 	l.uncertain(uncertain)
@@ -375,8 +390,8 @@ func (l *conn) broken() {
 	}
 }
 
-// session is the life of one connection: one goroutine sends, one receives, and this one
-// keeps the time, because a peer that reads no more blocks the one that sends.
+// session is the life of one connection, and of those that take its place without a break: one goroutine sends, one receives of each, and this
+// one keeps the time, because a peer that reads no more blocks the one that sends.
 func (l *conn) session(ctx context.Context, tick <-chan time.Time) {
 	conn, err := l.dial(ctx)
 	if err != nil {
@@ -385,22 +400,31 @@ func (l *conn) session(ctx context.Context, tick <-chan time.Time) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	l.mu.Lock()
-	l.conn = conn
+	l.useLocked(conn)
 	l.breaker.connected(time.Now())
 	l.mu.Unlock()
-	var both sync.WaitGroup
-	both.Go(func() { defer cancel(); l.receive(conn) })
-	both.Go(func() { defer cancel(); l.send(ctx) })
+	r := renewal{conn: l, used: conn, end: cancel}
+	r.running.Go(func() { r.receive(conn) })
+	r.running.Go(func() { defer cancel(); l.send(ctx) })
 	for alive := l.tick(); alive && ctx.Err() == nil; { // the first ping closes the breaker
 		select {
 		case <-ctx.Done():
 		case <-tick:
 			alive = l.tick()
+			r.look(ctx)
 		}
 	}
 	cancel()
-	_ = conn.Close() // ends both; what it says no longer matters
-	both.Wait()
+	r.close() // ends all; what they say no longer matters
+	r.running.Wait()
+}
+
+// useLocked has conn carry the frames from now on.
+func (l *conn) useLocked(conn net.Conn) {
+	l.conn = conn
+	if to, greeted := conn.(*greetedConn); greeted {
+		l.revision = to.revision
+	}
 }
 
 // doubtful reports whether the peer has said nothing for a while, not even to a ping, although it is

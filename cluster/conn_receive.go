@@ -52,7 +52,7 @@ func (l *conn) deliverLocked(r *reader, now time.Time) (takes int) {
 		l.busy = now.Add(busyFor)
 	case h.id == pingID:
 		if l.breaker.pong(now) && l.breaker.tick(now) {
-			l.appendLocked(opPing, pingID, &shard.Group{}, 0)
+			l.appendLocked(opPing, pingID, &shard.Group{}, 0, nil)
 		}
 	default:
 		l.breaker.answered(now)

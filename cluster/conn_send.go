@@ -81,7 +81,7 @@ func (l *conn) tick() (alive bool) {
 	alive = now.Sub(l.breaker.heard) < connIdle
 	l.healthy.Store(l.breaker.healthy)
 	if ping {
-		l.appendLocked(opPing, pingID, &shard.Group{}, 0)
+		l.appendLocked(opPing, pingID, &shard.Group{}, 0, nil)
 	}
 	l.mu.Unlock()
 	l.notice()
@@ -96,6 +96,7 @@ func (l *conn) tick() (alive bool) {
 func (l *conn) takeFrame(most int) ([]byte, net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.replaceLocked()
 	if len(l.queue) == 0 || l.unacked == maxUnacked || l.conn == nil {
 		return nil, nil
 	}

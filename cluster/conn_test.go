@@ -88,7 +88,7 @@ func TestAnswerSendsWhatHasWaited(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := openFrame(frame)
-			r.stamps()
+			r.preamble()
 			q, _ := r.request(nil)
 			return q.id
 		}
@@ -134,10 +134,10 @@ func TestFramesShareNoMemory(t *testing.T) {
 		t.Errorf("%d bytes are kept, the bound is %d", cap(l.spare), keepBytes)
 	}
 	l.reuse(make([]byte, keepBytes))
-	l.appendLocked(opPing, 1, &shard.Group{}, 0)
+	l.appendLocked(opPing, 1, &shard.Group{}, 0, nil)
 	frame, _ := l.takeFrame(maxFrame)
 	was := bytes.Clone(frame)
-	l.appendLocked(opPing, 2, &shard.Group{}, 0)
+	l.appendLocked(opPing, 2, &shard.Group{}, 0, nil)
 	if !bytes.Equal(frame, was) {
 		t.Errorf("%x, it was %x", frame, was)
 	}

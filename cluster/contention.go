@@ -116,7 +116,7 @@ func (l *conn) keep(takes []shard.Take, later bool) {
 	g := &shard.Group{Takes: takes}
 	fits := l.breaker.healthy && l.queuedBytes+stampSize+requestSize(g) <= maxQueue
 	if fits {
-		l.appendLocked(opKeep, 0, g, 0)
+		l.appendLocked(opKeep, 0, g, 0, nil)
 	}
 	l.mu.Unlock()
 	if fits && !later {

@@ -46,11 +46,11 @@ var errNoDecisions = errors.New("no answer")
 
 // OtherDecisions asks all other members for the lines of their decision logs since an instant, and returns the logs of those that have
 // begun to send after firstDecisions at the latest, by id. Missing are the others. What has begun ends with ctx.
-func (k *Ownership) OtherDecisions(ctx context.Context, since time.Time) (logs []*DecisionLog, missing []UnansweredMember) {
-	for _, c := range k.others() {
+func (q *inquiries) OtherDecisions(ctx context.Context, since time.Time) (logs []*DecisionLog, missing []UnansweredMember) {
+	for _, c := range q.members() {
 		d := &DecisionLog{ID: c.member.ID, ctx: ctx, pieces: make(chan decisionPieceOrEnd, 1)}
 		logs = append(logs, d)
-		go d.receive(c, &peerv1.StreamDecisionsRequest{Caller: k.caller(c), Since: since.UnixNano()})
+		go d.receive(c, &peerv1.StreamDecisionsRequest{Caller: q.caller(c), Since: since.UnixNano()})
 	}
 	begun := time.Now()
 	logs = slices.DeleteFunc(logs, func(d *DecisionLog) bool {
@@ -135,20 +135,20 @@ func (d *DecisionLog) Reason() string {
 }
 
 // StreamDecisions implements peerv1.PeerServer.
-func (s peerServer) StreamDecisions(req *peerv1.StreamDecisionsRequest, stream grpc.ServerStreamingServer[peerv1.StreamDecisionsResponse]) (err error) {
-	if err := s.greet(stream.Context(), req.GetCaller()); err != nil {
+func (q *inquiries) StreamDecisions(req *peerv1.StreamDecisionsRequest, stream grpc.ServerStreamingServer[peerv1.StreamDecisionsResponse]) (err error) {
+	if err := q.greet(stream.Context(), req.GetCaller()); err != nil {
 		return err
 	}
 	select {
-	case s.k.sendsDecisions <- struct{}{}:
-		defer func() { <-s.k.sendsDecisions }()
+	case q.sendsDecisions <- struct{}{}:
+		defer func() { <-q.sendsDecisions }()
 	default:
 		return status.Errorf(codes.ResourceExhausted, "sends its decision log to %d nodes already", decisionStreams)
 	}
-	if s.k.Decisions == nil {
+	if q.log == nil {
 		return status.Error(codes.FailedPrecondition, "keeps no decision log")
 	}
-	log, err := s.k.Decisions(time.Unix(0, req.GetSince()))
+	log, err := q.log(time.Unix(0, req.GetSince()))
 	if err != nil {
 		return err
 	}

@@ -36,13 +36,13 @@ func TestDecisionsOfOtherNodes(t *testing.T) {
 		c.settled()
 		since := time.Unix(77, 5)
 		long := bytes.Repeat([]byte("a line of b\n"), 5*decisionPiece/12)
-		c.alive["b"].ownership.Decisions = func(from time.Time) (io.ReadCloser, error) {
+		c.alive["b"].ownership.log = func(from time.Time) (io.ReadCloser, error) {
 			if !from.Equal(since) {
 				t.Errorf("since %v, want %v", from, since)
 			}
 			return io.NopCloser(bytes.NewReader(long)), nil
 		}
-		c.alive["c"].ownership.Decisions = func(time.Time) (io.ReadCloser, error) {
+		c.alive["c"].ownership.log = func(time.Time) (io.ReadCloser, error) {
 			return nil, status.Error(codes.FailedPrecondition, "logs only the checks that are denied")
 		}
 		a := c.alive["a"].ownership
@@ -58,7 +58,7 @@ func TestDecisionsOfOtherNodes(t *testing.T) {
 
 		goOn := make(chan struct{})
 		defer close(goOn)
-		c.alive["b"].ownership.Decisions = func(time.Time) (io.ReadCloser, error) {
+		c.alive["b"].ownership.log = func(time.Time) (io.ReadCloser, error) {
 			return io.NopCloser(pausing{strings.NewReader("first\n"), goOn}), nil
 		}
 		ctx, cancel := context.WithCancel(t.Context())

@@ -18,6 +18,7 @@ const (
 	electNodes = 5
 	electViews = 5
 	electMost  = 700_000 // states; three nodes have fewer
+	electBrief = 150_000 // states in the short form
 )
 
 type electState struct {
@@ -201,8 +202,12 @@ func TestSearchElectorates(t *testing.T) {
 	if raced {
 		t.Skip("nothing races in a search, which is long enough without the race detector")
 	}
+	most := electMost
+	if !allTests() {
+		most = electBrief
+	}
 	for _, s := range electorates {
-		states, way := s.run(electMost)
+		states, way := s.run(most)
 		t.Logf("%d members, %d nodes: %d states", s.start, s.nodes, states)
 		if way != nil {
 			t.Fatalf("the owner decides although it has ended:\n%s", formatElections(way))

@@ -31,12 +31,12 @@ func TestMoreThanHalfDie(t *testing.T) {
 				time.Sleep(6 * time.Second)
 				c.registry.expire("b", "c")
 				time.Sleep(goneGrace + doubtAfter + 2*recheck)
-				held := a.ownership.Standing().Active
+				held := a.HandoverStatus().Active
 				if v := a.router.View(); len(v.Members) != 2 || held >= ownershipRing.Partitions {
 					t.Errorf("%s of view %d, %d partitions are held", formatMembers(v.Members), v.Number, held)
 				}
 				bc := []Life{{"b", 1}, {"c", 1}}
-				if missing, givenUp := a.ownership.Doubts(); !slices.Equal(missing, bc) || len(givenUp) > 0 {
+				if missing, givenUp := a.Doubts(); !slices.Equal(missing, bc) || len(givenUp) > 0 {
 					t.Errorf("missing %v, given up %v", missing, givenUp)
 				}
 				if allowed, source := c.checkAt(a, ownershipKey(0)); !allowed {
@@ -53,7 +53,7 @@ func TestMoreThanHalfDie(t *testing.T) {
 					time.Sleep(waiveAfter)
 				}
 				c.settled()
-				missing, givenUp := a.ownership.Doubts()
+				missing, givenUp := a.Doubts()
 				switch waived := testutil.ToFloat64(a.ownership.metrics.waived); {
 				case spoken && (len(missing)+len(givenUp) > 0 || waived != 0):
 					t.Errorf("missing %v, given up %v, %v waived", missing, givenUp, waived)
@@ -66,7 +66,7 @@ func TestMoreThanHalfDie(t *testing.T) {
 				if !spoken {
 					c.start("b", "c")
 					c.settled()
-					if _, givenUp := a.ownership.Doubts(); len(givenUp) > 0 {
+					if _, givenUp := a.Doubts(); len(givenUp) > 0 {
 						t.Errorf("given up, and back: %v", givenUp)
 					}
 				}
@@ -102,7 +102,7 @@ func TestNoWitnessAfterLeaving(t *testing.T) {
 		c.start("a", "b")
 		c.settled()
 		before := time.Now()
-		c.alive["b"].ownership.Depart()
+		c.alive["b"].Depart()
 		time.Sleep(3 * heartbeatEvery)
 		a := c.alive["a"].ownership
 		a.mu.Lock()

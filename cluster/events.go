@@ -29,14 +29,14 @@ type Event struct {
 
 // OtherEvents asks all other members for their events, and returns after eventsTimeout at the latest. Silent are the ids of those that
 // have not answered, sorted.
-func (k *Ownership) OtherEvents(ctx context.Context) (events []Event, silent []string) {
+func (q *inquiries) OtherEvents(ctx context.Context) (events []Event, silent []string) {
 	ctx, cancel := context.WithTimeout(ctx, eventsTimeout)
 	defer cancel()
 	var mu sync.Mutex // guards events and silent
 	var asked sync.WaitGroup
-	for _, c := range k.others() {
+	for _, c := range q.members() {
 		asked.Go(func() {
-			resp, err := c.client.ListEvents(ctx, &peerv1.ListEventsRequest{Caller: k.caller(c)}, grpc.MaxCallRecvMsgSize(eventsMessage))
+			resp, err := c.client.ListEvents(ctx, &peerv1.ListEventsRequest{Caller: q.caller(c)}, grpc.MaxCallRecvMsgSize(eventsMessage))
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -57,15 +57,15 @@ func (k *Ownership) OtherEvents(ctx context.Context) (events []Event, silent []s
 }
 
 // ListEvents implements peerv1.PeerServer.
-func (s peerServer) ListEvents(ctx context.Context, req *peerv1.ListEventsRequest) (*peerv1.ListEventsResponse, error) {
-	if err := s.greet(ctx, req.GetCaller()); err != nil {
+func (q *inquiries) ListEvents(ctx context.Context, req *peerv1.ListEventsRequest) (*peerv1.ListEventsResponse, error) {
+	if err := q.greet(ctx, req.GetCaller()); err != nil {
 		return nil, err
 	}
 	resp := &peerv1.ListEventsResponse{}
-	if s.k.Events == nil {
+	if q.events == nil {
 		return resp, nil
 	}
-	events := s.k.Events(ctx)
+	events := q.events(ctx)
 	for _, e := range events[:min(len(events), maxEvents)] {
 		resp.Events = append(resp.Events, &peerv1.Event{
 			Time: e.At.UnixNano(), What: e.What, Target: e.Target, Who: e.Who, Outcome: e.Outcome, Tone: e.Tone, Reason: e.Reason, Node: e.Node,

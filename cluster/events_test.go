@@ -15,7 +15,7 @@ func TestEventsOfOtherNodes(t *testing.T) {
 		c.start("a", "b", "c")
 		c.settled()
 		for _, id := range []string{"a", "b", "c"} {
-			c.alive[id].ownership.Events = func(context.Context) (all []Event) {
+			c.alive[id].ownership.events = func(context.Context) (all []Event) {
 				for i := range 2 * maxEvents {
 					all = append(all, Event{At: time.Unix(int64(i), 5), What: "Rule changed", Target: "posts", Who: "ana", Outcome: "OK", Tone: "good", Reason: "none", Node: id})
 				}
@@ -23,7 +23,7 @@ func TestEventsOfOtherNodes(t *testing.T) {
 			}
 		}
 		a := c.alive["a"]
-		events, silent := a.ownership.OtherEvents(t.Context())
+		events, silent := a.OtherEvents(t.Context())
 		if len(events) != 2*maxEvents || len(silent) != 0 {
 			t.Fatalf("%d events, silent %q", len(events), silent)
 		}
@@ -39,7 +39,7 @@ func TestEventsOfOtherNodes(t *testing.T) {
 		}
 		c.crash("c")
 		begun := time.Now()
-		events, silent = a.ownership.OtherEvents(t.Context())
+		events, silent = a.OtherEvents(t.Context())
 		if took := time.Since(begun); len(events) != maxEvents || fmt.Sprint(silent) != "[c]" || took > eventsTimeout {
 			t.Errorf("%d events, silent %q after %v", len(events), silent, took)
 		}

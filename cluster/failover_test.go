@@ -13,7 +13,7 @@ import (
 // TestTakeover kills an owner, waits until its lease has ended, and looks whether anything was
 // forgotten that was replicated.
 func TestTakeover(t *testing.T) {
-	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
+	inBoth(t, func(t *testing.T, c *ownershipCluster) {
 		const keys = 200
 		allowed := make(map[ring.Key]int)
 		c.start("a", "b", "c")
@@ -35,7 +35,7 @@ func TestTakeover(t *testing.T) {
 
 // TestRestartAtOnce kills an owner and starts it again under its id before any node notices.
 func TestRestartAtOnce(t *testing.T) {
-	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
+	inBoth(t, func(t *testing.T, c *ownershipCluster) {
 		const keys = 200
 		allowed := make(map[ring.Key]int)
 		c.start("a", "b", "c")
@@ -53,7 +53,7 @@ func TestRestartAtOnce(t *testing.T) {
 // TestRestartedOwnerHasNoCopies asks for used up keys while a restarted owner may not restore
 // its partitions yet: the standbys know of them, and the owner does not.
 func TestRestartedOwnerHasNoCopies(t *testing.T) {
-	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
+	inBoth(t, func(t *testing.T, c *ownershipCluster) {
 		const keys = 100
 		allowed := make(map[ring.Key]int)
 		c.start("a", "b", "c")
@@ -87,7 +87,7 @@ func TestRestartedOwnerHasNoCopies(t *testing.T) {
 // TestRestartedStandbyIsSentCopies kills the owners of what a restarted standby had copies of, and that no check
 // has asked for since.
 func TestRestartedStandbyIsSentCopies(t *testing.T) {
-	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
+	inBoth(t, func(t *testing.T, c *ownershipCluster) {
 		const keys = 100
 		allowed := make(map[ring.Key]int)
 		c.start("a", "b", "c")

@@ -93,7 +93,9 @@ func (s *fallback) askOwners() (standbys *scatter) {
 	s.ask(owners)
 	noteExpected(s.top.orphans)
 	s.left(owners, func(_ *peer, g *shard.Group, p *part) {
-		standbys.place(s.top, g, p, s.standsBy(s.t, 0))
+		if !s.isMoving(s.t, g) { // else it is asked for again
+			standbys.place(s.top, g, p, s.standsBy(s.t, 0))
+		}
 	})
 	return standbys
 }
@@ -168,12 +170,22 @@ func (s *fallback) askOnce(waiting []orphan) {
 	defer standbys.free()
 	owners.how, standbys.how = asStandby, asStandby
 	for _, w := range waiting {
+		forget(w.group) // else an owner that does not answer seems to redirect still
 		owners.place(s.top, w.group, w.part, t.owner)
 	}
 	s.ask(owners)
 	noteExpected(waiting)
-	s.left(owners, func(_ *peer, g *shard.Group, p *part) { standbys.place(s.top, g, p, s.standsBy(t, 0)) })
+	s.left(owners, func(_ *peer, g *shard.Group, p *part) {
+		if !s.isMoving(t, g) {
+			standbys.place(s.top, g, p, s.standsBy(t, 0))
+		}
+	})
 	s.ask(standbys)
+	for _, w := range waiting {
+		if g := w.group; undecided(g) && !redirected(g) {
+			setSource(g, shard.Redirected) // as it was: it is asked for again
+		}
+	}
 }
 
 // end leaves what no member has decided as if it was not asked.

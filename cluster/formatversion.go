@@ -7,6 +7,9 @@ import "fmt"
 const (
 	// connVersion is that of connections, their frames, and calls between nodes.
 	connVersion = 3
+	// connRevision is that of what was added to version connVersion since, and that older nodes would misread. A node says in its
+	// hello up to which revision it reads, and is sent nothing that is newer. Revision 1 adds opTrace.
+	connRevision = 1
 	// viewVersion is that of a stored view.
 	viewVersion = 1
 )

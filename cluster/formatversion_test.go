@@ -93,9 +93,9 @@ func TestOtherVersionOfFramesAndCalls(t *testing.T) {
 		k := c.alive["a"].ownership
 		for version, want := range others {
 			caller := &peerv1.Caller{Version: uint32(version), Cluster: 1, Id: "b", Address: "b:1", ToId: "a"}
-			_, heartbeat := peerServer{k: k}.Heartbeat(t.Context(), &peerv1.HeartbeatRequest{Caller: caller})
-			_, view := peerServer{k: k}.GetView(t.Context(), &peerv1.GetViewRequest{Caller: caller})
-			_, grants := peerServer{k: k}.AddGrants(t.Context(), &peerv1.AddGrantsRequest{Caller: caller})
+			_, heartbeat := k.server().Heartbeat(t.Context(), &peerv1.HeartbeatRequest{Caller: caller})
+			_, view := k.server().GetView(t.Context(), &peerv1.GetViewRequest{Caller: caller})
+			_, grants := k.server().AddGrants(t.Context(), &peerv1.AddGrantsRequest{Caller: caller})
 			for i, err := range []error{heartbeat, view, grants} {
 				if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), `node "b" at b:1 `+want) {
 					t.Errorf("version %d, call %d: %v", version, i, err)

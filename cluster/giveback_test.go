@@ -17,7 +17,7 @@ import (
 // TestDeniedGroupsTakeNothingWhileANodeIsHalted has users without room ask for tokens of an organisation that
 // has 200, through two nodes, while the third one is halted.
 func TestDeniedGroupsTakeNothingWhileANodeIsHalted(t *testing.T) {
-	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
+	inBoth(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a", "b", "c")
 		c.settled()
 		const pairs, cost, limit = 60, 20, 200
@@ -141,7 +141,7 @@ func TestLostAnswersAreCounted(t *testing.T) {
 
 // TestForwardedReturnsReachTheOwner gives back, to the standby, what it has granted and told the owner of meanwhile.
 func TestForwardedReturnsReachTheOwner(t *testing.T) {
-	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
+	inBoth(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a", "b", "c")
 		c.settled()
 		c.replicated()
@@ -169,7 +169,7 @@ func TestForwardedReturnsReachTheOwner(t *testing.T) {
 // it only through another one. Their give-backs must not reach the owner before the grant.
 func TestReturnsReachTheStandbyThroughAnother(t *testing.T) {
 	for _, halted := range []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, time.Second} {
-		inOwnership(t, func(t *testing.T, c *ownershipCluster) {
+		inBoth(t, func(t *testing.T, c *ownershipCluster) {
 			c.start("a", "b", "c", "d")
 			c.settled()
 			c.replicated()
@@ -282,4 +282,76 @@ func (c *ownershipCluster) keysOf(owner, standby string, n int) (keys []ring.Key
 		}
 	}
 	return keys
+}
+
+// A refund that an owner may have counted, and has not answered, is sent to no other node: it would be counted there, or passed on to
+// the owner, once more. What was not sent to an owner is.
+func TestRefundIsSentOnce(t *testing.T) {
+	inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
+		k := c.keyWith(1, 2, 0)
+		c.nodes[0].ask(t.Context(), take(k, 10, 8))
+		resume := c.nodes[1].stall()
+		if g, took := c.nodes[0].ask(t.Context(), take(k, 10, -3)); g.Takes[0].Source != shard.Unanswered || took != DefaultAttemptTimeout {
+			t.Errorf("by the owner's silence: %+v after %v", g, took)
+		}
+		c.cut(c.nodes[3], c.nodes[1])
+		synctest.Wait()
+		if g, _ := c.nodes[3].ask(t.Context(), take(k, 10, -3)); g.Takes[0].Source != shard.Unanswered {
+			t.Errorf("by that of the one whom the standby has asked: %+v", g)
+		}
+		resume()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if l.counts[k] != 8-3-3 || l.copies[2][k] != 0 {
+			t.Errorf("%d counted after 8 and two refunds of 3, %d by the standby", l.counts[k], l.copies[2][k])
+		}
+		c.cut(c.nodes[0], c.nodes[1])
+		synctest.Wait()
+		if g, _ := c.nodes[0].ask(t.Context(), take(k, 10, -1)); g.Takes[0].Source != shard.Relayed || l.counts[k] != 1 {
+			t.Errorf("past a broken conn: %+v, %d counted", g, l.counts[k])
+		}
+	})
+}
+
+// A refund that the owner does not have a counter for yet, and that the standby may have counted, is not asked for again.
+func TestRefundToASilentStandbyIsSentOnce(t *testing.T) {
+	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
+		k := c.keyWith(1, 2, 0)
+		c.nodes[0].ask(t.Context(), take(k, 10, 8))
+		c.former = "no node that is there" // so the owner's copy is none to decide from
+		l.move(c.partition(k), -1)
+		resume := c.nodes[2].stall()
+		time.AfterFunc(DefaultAttemptTimeout/2, func() { l.move(c.partition(k), 1) })
+		if g, _ := c.nodes[0].ask(t.Context(), take(k, 10, -3)); g.Takes[0].Source != shard.Unanswered {
+			t.Errorf("%+v", g)
+		}
+		resume()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if l.counts[k] < 8-3 {
+			t.Errorf("%d counted after 8 and a refund of 3", l.counts[k])
+		}
+	})
+}
+
+// A refund that waits until no node remembers a denial takes none along that is not answered.
+func TestRefundThatWaitsWithALostOne(t *testing.T) {
+	inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
+		silent, waits := c.keyWith(1, 2, 0), c.keyWith(3, 2, 0)
+		c.nodes[0].ask(t.Context(), take(silent, 10, 8))
+		c.nodes[0].ask(t.Context(), take(waits, 10, 8))
+		raise(&c.nodes[3].denialLeases.slot(waits).told, c.nodes[3].denialLeases.now()+int64(maxDenialLease))
+		resume := c.nodes[1].stall()
+		groups := []shard.Group{{Takes: []shard.Take{take(silent, 10, -3)}}, {Takes: []shard.Take{take(waits, 10, -3)}}}
+		c.nodes[0].router.Decide(t.Context(), groups)
+		if groups[0].Takes[0].Source != shard.Unanswered || groups[1].Takes[0].Source != shard.Owner {
+			t.Errorf("%+v", groups)
+		}
+		resume()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if l.counts[silent] != 8-3 || l.counts[waits] != 8-3 {
+			t.Errorf("%d and %d counted after 8 and refunds of 3", l.counts[silent], l.counts[waits])
+		}
+	})
 }

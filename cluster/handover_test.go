@@ -9,7 +9,7 @@ import (
 )
 
 func TestHandOverWhenNodesJoinAndLeave(t *testing.T) {
-	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
+	inBoth(t, func(t *testing.T, c *ownershipCluster) {
 		const keys = 200
 		allowed := make(map[ring.Key]int)
 		c.start("a", "b", "c")
@@ -33,7 +33,7 @@ func TestHandOverWhenNodesJoinAndLeave(t *testing.T) {
 }
 
 func TestRollingRestart(t *testing.T) {
-	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
+	inBoth(t, func(t *testing.T, c *ownershipCluster) {
 		const keys = 100
 		allowed := make(map[ring.Key]int)
 		c.start("a", "b", "c")
@@ -52,7 +52,7 @@ func TestRollingRestart(t *testing.T) {
 // TestLostDuringHandover kills a node of which a new one has fetched only part of what it is to have:
 // of the rest, which the new one owns, others have copies.
 func TestLostDuringHandover(t *testing.T) {
-	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
+	inBoth(t, func(t *testing.T, c *ownershipCluster) {
 		const keys = 200
 		allowed := make(map[ring.Key]int)
 		c.start("a", "b", "c")
@@ -60,7 +60,7 @@ func TestLostDuringHandover(t *testing.T) {
 		c.take(allowed, keys, 10)
 		pass(2 * replicateEvery)
 		c.start("d")
-		c.await("d is a member", func() bool { return len(c.alive["a"].router.View().members()) == 4 })
+		c.await("d is a member", func() bool { return len(c.alive["a"].router.View().Present()) == 4 })
 		c.crash("c")
 		pass(4 * acquireEvery) // d has asked for copies
 		c.take(allowed, keys, 1)
@@ -84,8 +84,8 @@ func TestReplicatedUntilHandover(t *testing.T) {
 			slow.parts[p].pulling = true // so it fetches nothing else
 		}
 		slow.mu.Unlock()
-		c.await("d is a member, and answers", func() bool { return len(a.router.View().members()) == 4 && a.router.Reaches("d") })
-		v, by, moving := a.router.View(), dying.ownership.Deciding(), []ring.Key(nil)
+		c.await("d is a member, and answers", func() bool { return len(a.router.View().Present()) == 4 && a.router.Reaches("d") })
+		v, by, moving := a.router.View(), dying.Deciding(), []ring.Key(nil)
 		for i := range 200 {
 			k := ownershipKey(i)
 			if p := k.Partition(uint32(ownershipRing.Partitions)); by[p] != 0 && v.Members[v.Ring.Owner(p)].ID == "d" && v.Members[v.Ring.Standby(p)].ID == "c" {
@@ -136,7 +136,7 @@ func TestLossyConnectionIsReplaced(t *testing.T) {
 
 // TestHandOverUnderLoad asks from many sides while nodes come and go.
 func TestHandOverUnderLoad(t *testing.T) {
-	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
+	inBoth(t, func(t *testing.T, c *ownershipCluster) {
 		const keys = 40
 		c.start("a", "b", "c")
 		c.settled()
@@ -171,7 +171,7 @@ func TestLostBeforeFetched(t *testing.T) {
 		c.start("a", "c")
 		c.await("all are members, and the others have met", func() bool {
 			a, d := c.alive["a"].router, c.alive["c"].router
-			return len(a.View().members()) == 3 && a.Reaches("c") && d.Reaches("a")
+			return len(a.View().Present()) == 3 && a.Reaches("c") && d.Reaches("a")
 		})
 		if c.isSettled() {
 			t.Error("all was fetched before")
@@ -180,7 +180,7 @@ func TestLostBeforeFetched(t *testing.T) {
 		pass(2 * acquireEvery) // until they know that no node has a copy of what b has owned or stood by for
 		c.take(allowed, keys, 1)
 		c.registry.expire("b")
-		c.await("b is no member", func() bool { return len(c.alive["a"].router.View().members()) == 2 })
+		c.await("b is no member", func() bool { return len(c.alive["a"].router.View().Present()) == 2 })
 		c.take(allowed, keys, 3)
 		c.settled()
 		c.take(allowed, keys, 10)
@@ -221,7 +221,7 @@ func TestLeavingWithTheLastCopy(t *testing.T) {
 			defer b.ownership.mu.Unlock()
 			return b.ownership.leaving()
 		})
-		if s := b.ownership.Standing(); s.Leaving <= b.holds() {
+		if s := b.HandoverStatus(); s.Leaving <= b.holds() {
 			t.Errorf("%+v: it does not wait until others have its copies, except for the %d partitions that it owns", s, b.holds())
 		}
 		c.losing.Store(false)

@@ -8,8 +8,8 @@ import (
 
 // What operators are told of hand-over and of the counters of a partition.
 
-// Standing says how far hand-over is.
-type Standing struct {
+// HandoverStatus says how far hand-over is.
+type HandoverStatus struct {
 	// Active is in how many of its partitions this node's tenure is active, Wanted how many the view gives to it that
 	// it does not hold yet, and Leaving how many it holds that the view gives to others, or has
 	// something of that others must have before it leaves, because no node holds them.
@@ -22,22 +22,9 @@ type Standing struct {
 	State State
 }
 
-// StandingOf returns how far hand-over is on a member, as it has said last.
-func (k *Ownership) StandingOf(id string) Standing {
-	if id == k.Self.ID {
-		return k.Standing()
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if c := k.peers[id]; c != nil {
-		return c.stands
-	}
-	return Standing{}
-}
-
-// Standing returns how far hand-over is.
-func (k *Ownership) Standing() Standing {
-	s := Standing{State: k.State()}
+// HandoverStatus returns how far hand-over is.
+func (k *Ownership) HandoverStatus() HandoverStatus {
+	s := HandoverStatus{State: k.State()}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	s.Until = k.lease.witnessed()
@@ -91,11 +78,15 @@ func (k *Ownership) Deciding() []Term {
 	return by
 }
 
+// Newest returns the view by which this node routes, nil before the first.
+func (k *Ownership) Newest() *View { return k.Router.View() }
+
 // Worth is what a node's counters of one partition are worth at an instant, for people to read.
 type Worth struct {
+	said      string // all of it, by Owners; else empty
 	view      uint64
 	copy      copyVersion
-	replica   replica
+	replica   partState
 	outbox    int // grants that the owner has not acknowledged
 	suspended bool
 	nowhere   bool // the node has no view
@@ -116,6 +107,9 @@ func (k *Ownership) Worth(p uint32) Worth {
 
 // String says it in a line.
 func (w Worth) String() string {
+	if w.said != "" {
+		return w.said
+	}
 	if w.nowhere {
 		return "no view"
 	}
@@ -151,7 +145,7 @@ func (w Worth) String() string {
 }
 
 // left returns how many seconds of the decision lease are left.
-func (s Standing) left(now time.Time) float64 {
+func (s HandoverStatus) left(now time.Time) float64 {
 	if s.Until.IsZero() {
 		return math.Inf(1)
 	}

@@ -19,12 +19,13 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/weirlimit/weir/algorithms"
+	"github.com/weirlimit/weir/cluster/view"
 	"github.com/weirlimit/weir/internal/inmemory"
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/shard"
 )
 
-// This is the harness of tests in which partitions change hands. inOwnership runs a test in a bubble with a
+// This is the harness of tests in which partitions change hands. inOwnership, inOwners and inBoth run a test in a bubble with an
 // ownershipCluster: nodes that are whole except for the API, with a registry in memory.
 //
 //   - start, launch, leave, end, crash and halt change the nodes; settled waits for the views to follow.
@@ -47,14 +48,35 @@ type ownershipCluster struct {
 	disks    map[string][]savedPartition // what was saved of nodes and is restored when they start, by id
 	hears    time.Duration               // how long after a halt a node hears what the others answered to its checks
 	other    uint64                      // 0 for the cluster of most tests; else another one in the same network
+	owners   bool                        // nodes decide by views that name the node which has each partition
+}
+
+// decidingNode is Ownership or Owners, to tests of both.
+type decidingNode interface {
+	Register(grpc.ServiceRegistrar)
+	Run(ctx context.Context)
+	Become(incarnation uint64)
+	Depart()
+	Flush(ctx context.Context)
+	HandoverStatus() HandoverStatus
+	Unreached() []Unreached
+	Doubts() (missing, givenUp []Life)
+	Clocks() []ClockDifference
+	OtherEvents(ctx context.Context) (events []Event, silent []string)
+	Deciding() []Term
+	Save(p uint32, outlive time.Duration, buf []byte) (s SnapshotVersion, records []byte, counters int, ok bool)
+	Restore(p uint32, s SnapshotVersion, records, grants []byte) error
+	Undelivered(p uint32) []byte
 }
 
 type ownershipNode struct {
 	testNode
-	ownership  *Ownership
+	decidingNode
+	ownership  *Ownership // nil in a cluster of owners
 	membership *Membership
 	node       Node
 	stop       context.CancelFunc
+	started    time.Time
 	leased     bool          // whether its lease is being renewed; guarded by mu
 	halted     chan struct{} // closed when it goes on, nil if it runs; guarded by mu
 }
@@ -145,9 +167,22 @@ func (n *ownershipNode) dials(dial func(ctx context.Context, from, address strin
 
 var ownershipRing = ring.Params{Partitions: 64, ReplicationFactor: 20, Load: 1.25}
 
+// inBoth runs a test with nodes of both kinds.
+func inBoth(t *testing.T, f func(t *testing.T, c *ownershipCluster)) {
+	t.Run("ideal owners", func(t *testing.T) { inOwnership(t, f) })
+	t.Run("owners", func(t *testing.T) { inOwners(t, f) })
+}
+
 func inOwnership(t *testing.T, f func(t *testing.T, c *ownershipCluster)) {
+	inClusterOf(t, false, f)
+}
+
+func inOwners(t *testing.T, f func(t *testing.T, c *ownershipCluster)) { inClusterOf(t, true, f) }
+
+func inClusterOf(t *testing.T, owners bool, f func(t *testing.T, c *ownershipCluster)) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &ownershipCluster{
+			owners:      owners,
 			testCluster: newEmptyCluster(t),
 			registry:    &fakeRegistry{nodes: make(map[string]Node)},
 			starts:      make(map[string]uint64),
@@ -193,40 +228,23 @@ func (c *ownershipCluster) launch(id string, incarnation uint64) *ownershipNode 
 		c.t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(&c.log, nil)).With("node", id)
-	n := &ownershipNode{testNode: testNode{id: id, shard: s, denialLeases: NewDenialLeases(true, true)}, leased: true}
+	n := &ownershipNode{testNode: testNode{id: id, shard: s, local: s, denialLeases: NewDenialLeases(true, true)}, leased: true}
 	n.node = Node{ID: id, Address: id + ":1", Incarnation: incarnation, State: Ready}
 	n.greeter = NewGreeter(Identity{Cluster: 1 + c.other, ID: id, Incarnation: incarnation}, s.Now, log)
 	n.router = NewRouter(RouterConfig{
 		Self: id, Local: s, DenialLeases: n.denialLeases, Dial: GreetingDialer(n.dials(c.dial, c.hears), n.greeter), AttemptTimeout: DefaultAttemptTimeout,
 		Logger: log, Metrics: prometheus.NewRegistry(),
 	})
-	n.ownership = NewOwnership(OwnershipConfig{
-		Self:    Member{ID: id, Address: n.node.Address, Incarnation: n.node.Incarnation},
-		Greeter: n.greeter, Shard: s, Router: n.router, DenialLeases: n.denialLeases,
-		Refound: func(ctx context.Context, view uint64, parts []uint32) error {
-			return n.membership.Refound(ctx, view, parts)
-		},
-		Adopted: func(*View) {},
-		Renewed: func() time.Time {
-			n.runs(nil)
-			n.mu.Lock()
-			defer n.mu.Unlock()
-			if n.leased {
-				return time.Now()
-			}
-			return time.Time{}
-		},
-		Dial: n.dials(c.dialRaw, 0), Logger: log, Metrics: prometheus.NewRegistry(),
-	}, ownershipRing.Partitions)
+	n.started = time.Now()
+	c.decide(n, log)
 	for _, s := range c.disks[id] {
-		if err := n.ownership.Restore(s.partition, s.snapshot, s.records, s.grants); err != nil {
+		if err := n.Restore(s.partition, s.snapshot, s.records, s.grants); err != nil {
 			c.t.Fatal(err)
 		}
 	}
-	n.membership = NewMembership(id, ownershipRing, c.registry, n.router, n.ownership.Adopt, n.ownership, log)
-	n.conns = NewServer(s, n.denialLeases, n.router, n.greeter)
+	n.conns = NewServer(&n.testNode, n.denialLeases, n.router, n.greeter)
 	n.server = grpc.NewServer(grpc.Creds(n.conns.Credentials(insecure.NewCredentials())))
-	n.ownership.Register(n.server)
+	n.Register(n.server)
 	l := inmemory.NewListener()
 	c.mu.Lock()
 	c.listeners[n.node.Address] = l
@@ -234,10 +252,48 @@ func (c *ownershipCluster) launch(id string, incarnation uint64) *ownershipNode 
 	var ctx context.Context
 	ctx, n.stop = context.WithCancel(context.Background())
 	c.wg.Go(func() { _ = n.server.Serve(haltingListener{l, n}) })
-	c.wg.Go(func() { n.ownership.Run(ctx) })
+	c.wg.Go(func() { n.Run(ctx) })
 	c.wg.Go(func() { n.membership.Run(ctx) })
 	c.alive[id] = n
 	return n
+}
+
+// decide gives a node what decides in its partitions, and writes views.
+func (c *ownershipCluster) decide(n *ownershipNode, log *slog.Logger) {
+	renewed := func() (at time.Time) {
+		n.runs(nil)
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if n.leased {
+			at = time.Now()
+		}
+		return at
+	}
+	cfg := OwnershipConfig{
+		Self:    Member{ID: n.id, Address: n.node.Address, Incarnation: n.node.Incarnation},
+		Greeter: n.greeter, Shard: n.shard, Router: n.router, DenialLeases: n.denialLeases,
+		Refound: func(ctx context.Context, view uint64, parts []uint32) error {
+			return n.membership.Refound(ctx, view, parts)
+		},
+		Adopted: func(*View) {}, Renewed: renewed, Dial: n.dials(c.dialRaw, 0), Logger: log, Metrics: prometheus.NewRegistry(),
+	}
+	if !c.owners {
+		n.ownership = NewOwnership(cfg, ownershipRing.Partitions)
+		n.decidingNode = n.ownership
+		n.membership = NewMembership(n.id, ownershipRing, c.registry, n.router, n.ownership.Adopt, n.ownership, log)
+		return
+	}
+	o := NewOwners(OwnersConfig{
+		OwnershipConfig: cfg, Keep: func(*view.View) {}, ReadView: c.registry.ReadPlacement,
+		Granted: func() time.Time {
+			if renewed().IsZero() {
+				return time.Time{}
+			}
+			return n.started
+		},
+	}, ownershipRing)
+	n.decidingNode = o
+	n.membership = NewViewWriter(NewMembership(n.id, ownershipRing, c.registry, n.router, nil, o, log), o, c.registry)
 }
 
 // crash ends a node without a word.
@@ -269,7 +325,7 @@ func (c *ownershipCluster) announce(n *ownershipNode, s State) {
 }
 
 func (n *ownershipNode) handedOver() bool {
-	s := n.ownership.Standing()
+	s := n.HandoverStatus()
 	return s.Active+s.Leaving == 0
 }
 
@@ -356,11 +412,14 @@ func (c *ownershipCluster) settled() {
 // view.
 func (c *ownershipCluster) isSettled() bool {
 	synctest.Wait()
+	if c.owners && !c.isWherePlanned() {
+		return false
+	}
 	locator := make([]int, ownershipRing.Partitions)
 	first := c.any().router.View()
 	for _, n := range c.alive {
-		v, s := n.router.View(), n.ownership.Standing()
-		if v == nil || v.Number != first.Number || len(v.Members) != len(c.alive) || s.Wanted+s.Leaving > 0 {
+		v, s := n.router.View(), n.HandoverStatus()
+		if v == nil || v.Number != first.Number || len(v.Present()) != len(c.alive) || s.Wanted+s.Leaving > 0 {
 			return false
 		}
 		for p := range locator {
@@ -370,6 +429,16 @@ func (c *ownershipCluster) isSettled() bool {
 		}
 	}
 	return !slices.ContainsFunc(locator, func(n int) bool { return n != 1 })
+}
+
+// isWherePlanned reports whether each partition is where the plan wants it, with its standby.
+func (c *ownershipCluster) isWherePlanned() bool {
+	v, _ := c.registry.ReadPlacement(context.Background())
+	if v == nil {
+		return false
+	}
+	plan, err := view.PlanOf(ownershipRing, v)
+	return err == nil && isWherePlanned(v, plan)
 }
 
 // any returns some node that reaches all others, as those do that call themselves ready.
@@ -499,7 +568,7 @@ func (c *ownershipCluster) unheld() (k *Ownership, p uint32, standby *otherMembe
 	c.crash("a")
 	c.registry.expire("a")
 	k = c.alive["b"].ownership
-	c.await("a is no member", func() bool { return len(k.Router.View().members()) == 2 })
+	c.await("a is no member", func() bool { return len(k.Router.View().Present()) == 2 })
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for p := range k.parts {

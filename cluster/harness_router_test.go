@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
@@ -101,19 +102,21 @@ func newTestGreeter(id string, incarnation uint64) *Greeter {
 
 // testCluster is some nodes, and which of them can dial which.
 type testCluster struct {
-	t         *testing.T
-	nodes     []*testNode
-	mu        sync.Mutex
-	listeners map[string]*inmemory.Listener // by address; guarded by mu
-	locator   map[[2]string]string          // the owner, by node and partition; guarded by mu
-	conns     map[[2]string][]net.Conn      // by dialing node and address; guarded by mu
-	cuts      map[[2]string]bool            // the pairs of node and address that cannot connect; guarded by mu
-	lossy     map[[2]string]bool            // between whom and which address all is lost; guarded by mu
-	reaching  map[string][]string           // by node, who reaches all owners, as far as it knows; guarded by mu
-	view      *View
-	former    string // the node that has the copies instead of the standby; or ""
-	telling   bool   // whether all tell whom they reach
-	standbys  bool   // whether views have any; without, the policies show
+	t            *testing.T
+	nodes        []*testNode
+	mu           sync.Mutex
+	listeners    map[string]*inmemory.Listener // by address; guarded by mu
+	locator      map[[2]string]string          // the owner, by node and partition; guarded by mu
+	conns        map[[2]string][]net.Conn      // by dialing node and address; guarded by mu
+	cuts         map[[2]string]bool            // the pairs of node and address that cannot connect; guarded by mu
+	lossy        map[[2]string]bool            // between whom and which address all is lost; guarded by mu
+	reaching     map[string][]string           // by node, who reaches all owners, as far as it knows; guarded by mu
+	view         *View
+	certificates atomic.Int64 // how often they were replaced
+	former       string       // the node that has the copies instead of the standby; or ""
+	telling      bool         // whether all tell whom they reach
+	standbys     bool         // whether views have any; without, the policies show
+	tracer       trace.Tracer // of all nodes; nil if nothing is traced
 }
 
 // testLocator are the Locator of the node self.
@@ -160,7 +163,8 @@ func (h testLocator) Copy(uint32) (whole, best bool) {
 	return h.self == h.former, false
 }
 
-func (h testLocator) CopyAt(uint32) string { return h.former }
+func (h testLocator) DecidesApart(uint32) bool { return false }
+func (h testLocator) CopyAt(uint32) string     { return h.former }
 
 func (h testLocator) ReturnGranted(shard.Take) string { return "" }
 
@@ -213,7 +217,7 @@ func (c *testCluster) start(locals []Local, denialLeases ...*DenialLeases) {
 		}
 		n.greeter = newTestGreeter(id, 1)
 		dial := GreetingDialer(func(ctx context.Context, address string) (net.Conn, error) { return c.dial(ctx, id, address) }, n.greeter)
-		n.router = NewRouter(RouterConfig{Self: id, Local: n.local, Locator: testLocator{c, id}, DenialLeases: n.denialLeases, Dial: dial, Busy: n.busy.Load, AttemptTimeout: DefaultAttemptTimeout, Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
+		n.router = NewRouter(RouterConfig{Self: id, Local: n.local, Locator: testLocator{c, id}, DenialLeases: n.denialLeases, Tracer: c.tracer, Dial: dial, Busy: n.busy.Load, AttemptTimeout: DefaultAttemptTimeout, Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
 		c.nodes = append(c.nodes, n)
 		c.serve(n)
 		members = append(members, Member{ID: id, Address: id + ":1", Incarnation: 1})
@@ -279,8 +283,18 @@ func (c *testCluster) dial(ctx context.Context, from, address string) (net.Conn,
 	c.mu.Lock()
 	c.conns[way] = append(c.conns[way], conn)
 	c.mu.Unlock()
-	return lossyConn{conn, func() bool { return c.isLossy(way) }, new(atomic.Bool)}, nil
+	lossy := lossyConn{conn, func() bool { return c.isLossy(way) }, new(atomic.Bool)}
+	return agingConn{lossy, &c.certificates, c.certificates.Load()}, nil
 }
+
+// agingConn is a connection that is outdated when there are other certificates than when it was made.
+type agingConn struct {
+	net.Conn
+	now  *atomic.Int64
+	made int64
+}
+
+func (c agingConn) IsOutdated() bool { return c.now.Load() != c.made }
 
 func (c *testCluster) isLossy(way [2]string) bool {
 	c.mu.Lock()
@@ -363,4 +377,18 @@ func (n *testNode) ask(ctx context.Context, takes ...shard.Take) (shard.Group, t
 	start := time.Now()
 	n.router.Decide(ctx, groups)
 	return groups[0], time.Since(start)
+}
+
+// keyWith returns the i-th key of that owner and that standby.
+func (c *testCluster) keyWith(owner, standby, i int) ring.Key {
+	for j := 0; ; j++ {
+		k := c.ownedBy(c.nodes[owner], j)
+		if c.view.Ring.Standby(c.partition(k)) != standby {
+			continue
+		}
+		if i == 0 {
+			return k
+		}
+		i--
+	}
 }

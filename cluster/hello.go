@@ -34,6 +34,8 @@ type hello struct {
 	from  Identity
 	to    Identity // of the node that is meant; Cluster is from's
 	clock int64    // by which from decides, in Unix nanoseconds, as it says hello; 0 if it does not say
+
+	revision uint8 // up to which from reads connVersion; 0 if it does not say
 }
 
 const maxHello = 1 << 10 // bytes behind the preface and the length
@@ -41,20 +43,20 @@ const maxHello = 1 << 10 // bytes behind the preface and the length
 var errBadHello = errors.New("hello is damaged")
 
 // appendTo encodes h: the preface, the length of the rest in two bytes, the cluster and both incarnations
-// in eight bytes each, both ids behind their lengths in one byte, and the clock in eight bytes, which earlier versions
-// do not have; all little-endian. More may follow in later versions, and is ignored.
+// in eight bytes each, both ids behind their lengths in one byte, the clock in eight bytes, and the revision in one. Earlier
+// versions end before the clock or the revision. More may follow in later versions, and is ignored. All is little-endian.
 func (h hello) appendTo(b []byte) ([]byte, error) {
 	if len(h.from.ID) > 255 || len(h.to.ID) > 255 {
 		return nil, fmt.Errorf("hello: ids %q and %q are not below 256 bytes", h.from.ID, h.to.ID)
 	}
 	b = append(b, connPreface...)
-	b = binary.LittleEndian.AppendUint16(b, uint16(4*8+2+len(h.from.ID)+len(h.to.ID)))
+	b = binary.LittleEndian.AppendUint16(b, uint16(4*8+2+len(h.from.ID)+len(h.to.ID)+1))
 	b = binary.LittleEndian.AppendUint64(b, h.from.Cluster)
 	b = binary.LittleEndian.AppendUint64(b, h.from.Incarnation)
 	b = binary.LittleEndian.AppendUint64(b, h.to.Incarnation)
 	b = append(append(b, byte(len(h.from.ID))), h.from.ID...)
 	b = append(append(b, byte(len(h.to.ID))), h.to.ID...)
-	return binary.LittleEndian.AppendUint64(b, uint64(h.clock)), nil
+	return append(binary.LittleEndian.AppendUint64(b, uint64(h.clock)), h.revision), nil
 }
 
 // readHello reads what follows the preface.
@@ -88,6 +90,9 @@ func readHello(r io.Reader) (h hello, err error) {
 	}
 	if len(b) >= 8 {
 		h.clock = int64(binary.LittleEndian.Uint64(b))
+	}
+	if len(b) > 8 {
+		h.revision = b[8]
 	}
 	return h, nil
 }
@@ -132,69 +137,84 @@ type Dialer func(ctx context.Context, to Member) (net.Conn, error)
 // GreetingDialer returns the Dialer that connects by connect, and says hello in the name of g.
 func GreetingDialer(connect func(ctx context.Context, address string) (net.Conn, error), g *Greeter) Dialer {
 	return func(ctx context.Context, to Member) (net.Conn, error) {
-		conn, _, err := g.greet(ctx, connect, to)
-		return conn, err
+		conn, answer, err := g.greet(ctx, connect, to)
+		if err != nil {
+			return nil, err
+		}
+		return &greetedConn{conn, answer.revision}, nil
 	}
 }
 
+// greetedConn is a connection to a node that has said hello. Two of them are compared by their addresses.
+type greetedConn struct {
+	net.Conn
+	revision uint8 // up to which that node reads connVersion
+}
+
+// introduction is what a node says of itself in its hello.
+type introduction struct {
+	ahead    time.Duration // by how much its clock is ahead
+	revision uint8         // up to which it reads connVersion
+}
+
 // greet connects to a member and says hello. It closes the connection and returns an error if another
-// node than the member answers. It returns by how much the member's clock is ahead.
-func (g *Greeter) greet(ctx context.Context, connect func(ctx context.Context, address string) (net.Conn, error), to Member) (conn net.Conn, ahead time.Duration, err error) {
+// node than the member answers. It returns what the member says of itself.
+func (g *Greeter) greet(ctx context.Context, connect func(ctx context.Context, address string) (net.Conn, error), to Member) (conn net.Conn, answer introduction, err error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	if conn, err = connect(ctx, to.Address); err != nil {
-		return nil, 0, err
+		return nil, answer, err
 	}
-	ahead, err = g.exchange(ctx, conn, to)
+	answer, err = g.exchange(ctx, conn, to)
 	if err != nil {
-		return nil, 0, errors.Join(err, conn.Close())
+		return nil, answer, errors.Join(err, conn.Close())
 	}
-	return conn, ahead, nil
+	return conn, answer, nil
 }
 
 // Knock connects to a member and hangs up. The error is nil if that member answers at its address. It returns by how much that member's clock is
 // ahead of this node's at least, negative if it is behind, and 0 if it does not say.
 func (g *Greeter) Knock(ctx context.Context, connect func(ctx context.Context, address string) (net.Conn, error), to Member) (ahead time.Duration, err error) {
-	conn, ahead, err := g.greet(ctx, connect, to)
+	conn, answer, err := g.greet(ctx, connect, to)
 	if err == nil {
 		_ = conn.Close() // nothing was asked
 	}
-	return ahead, err
+	return answer.ahead, err
 }
 
-// exchange says hello to the node at the other end of conn, and returns by how much its clock is ahead.
-func (g *Greeter) exchange(ctx context.Context, conn net.Conn, to Member) (ahead time.Duration, err error) {
+// exchange says hello to the node at the other end of conn, and returns what that says of itself.
+func (g *Greeter) exchange(ctx context.Context, conn net.Conn, to Member) (said introduction, err error) {
 	ended := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // nothing waits for the other node any more
 	self := g.Self()
 	meant := Identity{Cluster: self.Cluster, ID: to.ID, Incarnation: to.Incarnation}
 	asked := g.now()
-	if err := writeHello(conn, hello{from: self, to: meant, clock: asked}); err != nil {
-		return 0, err
+	if err := writeHello(conn, hello{from: self, to: meant, clock: asked, revision: connRevision}); err != nil {
+		return said, err
 	}
 	if err := readPreface(conn); err != nil {
 		if version, ok := errors.AsType[connVersionError](err); ok {
 			s := stranger{who: Identity{Cluster: self.Cluster, ID: to.ID}, address: to.Address, version: version}
 			g.note(s)
-			return 0, s.error(self)
+			return said, s.error(self)
 		}
-		return 0, err
+		return said, err
 	}
 	answer, err := readHello(conn)
 	if err != nil {
-		return 0, err
+		return said, err
 	}
 	if !ended() {
-		return 0, ctx.Err()
+		return said, ctx.Err()
 	}
 	if err := checkConn(conn, answer.from); err != nil {
-		return 0, err
+		return said, err
 	}
 	if !answer.from.isMeantBy(meant) {
 		s := stranger{who: answer.from, instead: meant, address: to.Address}
 		g.note(s)
-		return 0, s.error(self)
+		return said, s.error(self)
 	}
-	return aheadOf(answer.clock, asked, g.now()), nil
+	return introduction{aheadOf(answer.clock, asked, g.now()), answer.revision}, nil
 }
 
 // refuseVersion refuses a node that speaks another version, and says this node's: the other one names it then, too.
@@ -221,7 +241,7 @@ func (g *Greeter) answer(conn net.Conn) error {
 		return err
 	}
 	self := g.Self()
-	if err := writeHello(conn, hello{from: self, to: h.from, clock: g.now()}); err != nil {
+	if err := writeHello(conn, hello{from: self, to: h.from, clock: g.now(), revision: connRevision}); err != nil {
 		return err
 	}
 	return g.admit(h.from, h.to)

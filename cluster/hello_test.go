@@ -27,7 +27,7 @@ func TestHelloIsReadAsItWasWritten(t *testing.T) {
 	want := hello{
 		from:  Identity{Cluster: 1<<63 + 7, ID: "weir-1", Incarnation: uncounted | 3},
 		to:    Identity{Cluster: 1<<63 + 7, ID: strings.Repeat("n", 255), Incarnation: 12},
-		clock: 1795372040123456789,
+		clock: 1795372040123456789, revision: 7,
 	}
 	b, err := want.appendTo(nil)
 	if err != nil {
@@ -54,10 +54,16 @@ func TestHelloIsReadAsItWasWritten(t *testing.T) {
 			t.Errorf("%q is read as %+v", body, h)
 		}
 	}
-	const older = 3*8 + 2 + 6 + 255 // bytes, without a clock
+	const oldest = 3*8 + 2 + 6 + 255 // bytes, without a clock
 	body := b[len(connPreface)+2:]
-	if got, err := readHello(strings.NewReader(string([]byte{older & 0xff, older >> 8}) + string(body[:older]))); err != nil || got.from != want.from || got.to != want.to || got.clock != 0 {
-		t.Errorf("of an older version: %+v, %v", got, err)
+	for _, older := range []int{oldest, oldest + 8} { // the latter without a revision
+		want := want
+		if want.revision = 0; older == oldest {
+			want.clock = 0
+		}
+		if got, err := readHello(strings.NewReader(string([]byte{byte(older), byte(older >> 8)}) + string(body[:older]))); err != nil || got != want {
+			t.Errorf("of an older version: %+v, %v, want %+v", got, err, want)
+		}
 	}
 	if _, err := readHello(strings.NewReader("\xff\xff")); err == nil || err.Error() != "hello of 65535 bytes is above 1024" {
 		t.Error(err)
@@ -171,7 +177,7 @@ func TestCallsNameTheirReceiver(t *testing.T) {
 	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a")
 		c.settled()
-		s := peerServer{k: c.alive["a"].ownership}
+		s := c.alive["a"].ownership.server()
 		for name, caller := range map[string]*peerv1.Caller{
 			"another cluster": {Version: connVersion, Cluster: 2, Id: "b", ToId: "a"},
 			"another node":    {Version: connVersion, Cluster: 1, Id: "b", ToId: "x"},
@@ -196,7 +202,7 @@ func TestCallsNameTheirReceiver(t *testing.T) {
 
 // A member whose address belongs to a node of another cluster is not reached, and its standby decides.
 func TestForeignNodeAtAMembersAddress(t *testing.T) {
-	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
+	inBoth(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a", "b", "c")
 		c.settled()
 		keys := 60

@@ -34,19 +34,6 @@ type Load struct {
 	Problems []string
 }
 
-// LoadOf returns what a member has reported last, the zero Load if that is nothing.
-func (k *Ownership) LoadOf(id string) Load {
-	if id == k.Self.ID {
-		return k.Load()
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if c := k.peers[id]; c != nil {
-		return c.load
-	}
-	return Load{}
-}
-
 // wire returns the load as a heartbeat reports it now, nil if there is none.
 func (l Load) wire(now time.Time) *peerv1.Load {
 	if len(l.Calls) == 0 {

@@ -1,8 +1,8 @@
 package cluster
 
 import (
+	"maps"
 	"slices"
-	"time"
 
 	"github.com/weirlimit/weir/shard"
 )
@@ -74,24 +74,6 @@ func (k *Ownership) ReturnGranted(take shard.Take) string {
 	return k.claim(p).owner.id
 }
 
-// Reaching implements Locator.
-func (k *Ownership) Reaching(id string) (ids []string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.reachingLocked(id)
-}
-
-// reachingLocked is Reaching for callers that hold mu.
-func (k *Ownership) reachingLocked(id string) (ids []string) {
-	for by, c := range k.peers {
-		if time.Since(c.heard) < decisionLeaseTime && slices.Contains(c.reaches, id) {
-			ids = append(ids, by)
-		}
-	}
-	slices.Sort(ids) // so that a node that asks one after the other asks all
-	return ids
-}
-
 // Copy implements Locator.
 func (k *Ownership) Copy(p uint32) (whole, best bool) {
 	k.mu.Lock()
@@ -103,10 +85,13 @@ func (k *Ownership) Copy(p uint32) (whole, best bool) {
 	return pt.copy.whole, pt.copy.whole && pt.fresh || pt.last || pt.copyAt.id != "" && !k.isReached(pt.copyAt.id)
 }
 
+// DecidesApart implements Locator. An owner that waits has no copy to decide from.
+func (k *Ownership) DecidesApart(uint32) bool { return false }
+
 // isReached reports whether the member of that id answers this node, or another one that has said so since it does not answer this one.
 func (k *Ownership) isReached(id string) bool {
 	lost, reaches := k.Router.lostAt(id)
-	return reaches || slices.ContainsFunc(k.reachingLocked(id), func(by string) bool { return k.peers[by].heard.After(lost) })
+	return reaches || len(reachingAmong(slices.Collect(maps.Values(k.peers)), id, lost)) > 0
 }
 
 // CopyAt implements Locator.

@@ -35,6 +35,7 @@ type Membership struct {
 	adoption func(*View)
 	electors Electorate
 	log      *slog.Logger
+	policy   viewPolicy // itself, or a viewWriter
 
 	changed chan struct{} // has room for one
 
@@ -51,20 +52,33 @@ type Membership struct {
 	since    time.Time            // since when
 }
 
+// viewPolicy is what views say, and which one is written next.
+type viewPolicy interface {
+	// adoptView has a newer view adopted.
+	adoptView(content RegistryContent)
+	// writeView writes the next view if there is to be one and this node is to write it. It returns when to look again, 0 for not before
+	// something changes.
+	writeView(ctx context.Context, content RegistryContent) (wait time.Duration)
+	// removeMember implements Remove.
+	removeMember(ctx context.Context, id string) (*View, error)
+}
+
 // NewMembership returns the membership of the node self, which has views adopted by calling
 // adopt, and learns from electors which of them the members have adopted.
 func NewMembership(self string, params ring.Params, registry Registry, router *Router, adopt func(*View), electors Electorate, log *slog.Logger) *Membership {
-	return &Membership{
+	m := &Membership{
 		self: self, params: params, registry: registry, router: router, adoption: adopt, electors: electors, log: log,
 		changed: make(chan struct{}, 1),
 		missing: make(map[string]time.Time), waiting: make(map[Life]time.Time),
 	}
+	m.policy = m
+	return m
 }
 
 // Update tells what the registry holds now. It does not block.
-func (m *Membership) Update(s RegistryContent) {
+func (m *Membership) Update(content RegistryContent) {
 	m.mu.Lock()
-	m.latest = s
+	m.latest = content
 	m.mu.Unlock()
 	select {
 	case m.changed <- struct{}{}:
@@ -90,9 +104,9 @@ func (m *Membership) Run(ctx context.Context) {
 		case <-m.changed:
 		case <-again.C:
 		}
-		s := m.Latest()
-		m.adopt(s.View)
-		wait := m.write(ctx, s)
+		content := m.Latest()
+		m.policy.adoptView(content)
+		wait := m.policy.writeView(ctx, content)
 		if wait == 0 {
 			wait = recheck // members may be accused meanwhile
 		}
@@ -100,71 +114,72 @@ func (m *Membership) Run(ctx context.Context) {
 	}
 }
 
-func (m *Membership) adopt(v *View) {
-	current := m.router.View()
+func (m *Membership) adoptView(content RegistryContent) {
+	v, current := content.View, m.router.View()
 	if v == nil || (current != nil && v.Number <= current.Number) {
 		return
 	}
 	m.adoption(v)
-	_, member := v.Index(m.self)
-	m.log.Info("new view", "view", v.Number, "members", len(v.Members), "member", member,
+	m.logView(current, v)
+}
+
+func (m *Membership) logView(current, v *View) {
+	m.log.Info("new view", "view", v.Number, "members", len(v.Present()), "member", v.IsMember(m.self),
 		"joined", lacking(current, v), "left", lacking(v, current))
 }
 
 // lacking returns the ids of b's members that a has not, separated by commas.
 func lacking(a, b *View) string {
 	var ids []string
-	for _, m := range b.members() {
-		if !slices.ContainsFunc(a.members(), func(n Member) bool { return n.ID == m.ID }) {
+	for _, m := range b.Present() {
+		if !slices.ContainsFunc(a.Present(), func(n Member) bool { return n.ID == m.ID }) {
 			ids = append(ids, m.ID)
 		}
 	}
 	return strings.Join(ids, ",")
 }
 
-// write writes the next view if there is to be one and this node is to write it.
-// It returns when to look again, 0 for not before something changes.
-func (m *Membership) write(ctx context.Context, s RegistryContent) (wait time.Duration) {
+func (m *Membership) writeView(ctx context.Context, content RegistryContent) (wait time.Duration) {
 	now := time.Now()
-	m.noteMissing(s, now) // also while others write: keys come back meanwhile
-	m.noteWaiting(s, now)
-	m.electors.Consider(s.View, s.Nodes)
-	accused := m.accused(s)
-	s.Nodes = without(s.Nodes, accused)
-	confirmed, overdue := m.confirmed(s.View, now)
-	if len(s.Nodes) == 0 || writer(s.View, s.Nodes) != m.self {
+	m.noteMissing(content, now) // also while others write: keys come back meanwhile
+	m.noteWaiting(content, now)
+	m.electors.Consider(content.View, content.Nodes)
+	accused := m.accused(content)
+	content.Nodes = without(content.Nodes, accused)
+	confirmed, overdue := m.confirmed(content.View, now)
+	if len(content.Nodes) == 0 || writer(content.View, content.Nodes) != m.self {
 		return 0
 	}
-	admitted, unreached := m.admitted(s, now)
-	c := nextMembers(s.View, admitted, m.params.MaxMembers(), func(id string) bool {
+	admitted, unreached := m.admitted(content, now)
+	c := nextMembers(content.View, admitted, m.params.MaxMembers(), func(id string) bool {
 		isAccused := slices.ContainsFunc(accused, func(l Life) bool { return l.ID == id })
 		return !now.Before(m.nextDrop) && (isAccused || now.Sub(m.missing[id]) >= goneGrace && !m.router.Reaches(id))
 	})
 	m.tellLeftOut(c.leftOut)
-	wait = m.holdBack(s, c, now)
+	wait = m.holdBack(content, c, now)
 	if len(c.members) == 0 && wait == 0 {
 		wait = unreached
 	}
 	switch {
 	case confirmed:
 	case overdue && len(c.members) == 0:
-		c.members = s.View.Members
+		c.members = content.View.Members
 	case !overdue:
 		wait = confirmEvery
-		if c = nextMembers(s.View, unchanging(s.View, admitted), 0, func(string) bool { return false }); c.urgent {
+		if c = nextMembers(content.View, unchanging(content.View, admitted), 0, func(string) bool { return false }); c.urgent {
 			wait = 0
 		}
 	}
 	if wait = max(wait, m.nextTry.Sub(now)); wait > 0 || len(c.members) == 0 {
 		return wait
 	}
-	v, err := nextView(m.params, s.View, c.members, c.lost)
+	v, err := nextView(m.params, content.View, c.members, c.lost)
 	if err == nil {
-		m.account(v, s, overdue)
+		m.account(v, content, overdue)
 		swap, cancel := context.WithTimeout(ctx, swapTimeout)
 		defer cancel()
 		if err = m.evict(swap, v, accused); err == nil {
-			err = m.registry.SwapView(swap, v, s.ViewRevision)
+			err = m.registry.SwapView(swap, v, content.ViewRevision)
 		}
 	}
 	if err != nil && !errors.Is(err, ErrViewChanged) && ctx.Err() == nil {
@@ -208,23 +223,23 @@ func unchanging(v *View, nodes []Node) (rest []Node) {
 	return rest
 }
 
-// account has the next view, which follows that of s, name the nodes that have ended and those that were given up.
-func (m *Membership) account(v *View, s RegistryContent, overdue bool) {
-	if s.View == nil {
+// account has the next view, which follows that of content, name the nodes that have ended and those that were given up.
+func (m *Membership) account(v *View, content RegistryContent, overdue bool) {
+	if content.View == nil {
 		return
 	}
 	var left []Life
-	for _, n := range s.Nodes {
+	for _, n := range content.Nodes {
 		if n.State == Left {
 			left = append(left, Life{n.ID, n.Incarnation})
 		}
 	}
-	v.GivenUp = slices.DeleteFunc(v.GivenUp, func(l Life) bool { return m.electors.Returned(s.View, l) })
+	v.GivenUp = slices.DeleteFunc(v.GivenUp, func(l Life) bool { return m.electors.Returned(content.View, l) })
 	if overdue {
-		missing := m.electors.Missing(s.View)
-		v.waive(s.View, missing)
+		missing := m.electors.Missing(content.View)
+		v.waive(content.View, missing)
 		m.log.Warn("members change although fewer than half have adopted the last change: those that are missing may still grant, if they live",
-			"view", s.View.Number, "missing", missing, "waited", waiveAfter)
+			"view", content.View.Number, "missing", missing, "waited", waiveAfter)
 	}
 	v.end(left)
 }
@@ -233,21 +248,25 @@ func (m *Membership) account(v *View, s RegistryContent, overdue bool) {
 // view that it has written, of which the node may still be a member if the members cannot change yet. The error is ErrNoMember if the view knows of no
 // node of that id, ErrLastMember if no other would stay, and ErrViewChanged if another view was written meanwhile.
 func (m *Membership) Remove(ctx context.Context, id string) (*View, error) {
-	s := m.Latest()
-	if s.View == nil || !s.View.names(id) {
+	return m.policy.removeMember(ctx, id)
+}
+
+func (m *Membership) removeMember(ctx context.Context, id string) (*View, error) {
+	content := m.Latest()
+	if content.View == nil || !content.View.names(id) {
 		return nil, fmt.Errorf("%q: %w", id, ErrNoMember)
 	}
-	v := s.View.next()
-	if i, member := s.View.Index(id); member {
-		rest := slices.Delete(slices.Clone(s.View.Members), i, i+1)
+	v := content.View.next()
+	if i, member := content.View.Index(id); member {
+		rest := slices.Delete(slices.Clone(content.View.Members), i, i+1)
 		if staying(rest) == 0 {
 			return nil, fmt.Errorf("%q: %w", id, ErrLastMember)
 		}
-		l := s.View.Members[i].life()
+		l := content.View.Members[i].life()
 		if err := m.registry.Evict(ctx, l); err != nil { // before the view: it must not decide by its lease while its successors decide
 			return nil, err
 		}
-		marked := s.View.As(s.View.Number)
+		marked := content.View.As(content.View.Number)
 		marked.end([]Life{l})
 		if m.electors.Confirmed(marked) {
 			var err error
@@ -265,7 +284,7 @@ func (m *Membership) Remove(ctx context.Context, id string) (*View, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, swapTimeout)
 	defer cancel()
-	return v, m.registry.SwapView(ctx, v, s.ViewRevision)
+	return v, m.registry.SwapView(ctx, v, content.ViewRevision)
 }
 
 // Why a node is not removed.
@@ -278,17 +297,17 @@ var (
 // Refound writes the view after the one of that number, in which partitions begin a new epoch because no node
 // decides for them any more. It returns ErrViewChanged if there is another view by now.
 func (m *Membership) Refound(ctx context.Context, view uint64, partitions []uint32) error {
-	s := m.Latest()
-	if s.View == nil || s.View.Number != view {
+	content := m.Latest()
+	if content.View == nil || content.View.Number != view {
 		return ErrViewChanged
 	}
-	v := s.View.next()
+	v := content.View.next()
 	for _, p := range partitions {
 		v.refound(int(p))
 	}
 	ctx, cancel := context.WithTimeout(ctx, swapTimeout)
 	defer cancel()
-	return m.registry.SwapView(ctx, v, s.ViewRevision)
+	return m.registry.SwapView(ctx, v, content.ViewRevision)
 }
 
 // tellLeftOut logs how many nodes the ring has no room for, when that changes.
@@ -302,13 +321,13 @@ func (m *Membership) tellLeftOut(n int) {
 // LeftOut returns how many nodes are ready but no members, because the view has as
 // many as the ring has room for.
 func (m *Membership) LeftOut() int {
-	s := m.Latest()
-	if s.View == nil || staying(s.View.Members) < m.params.MaxMembers() {
+	content := m.Latest()
+	if content.View == nil || staying(content.View.Present()) < m.params.MaxMembers() {
 		return 0
 	}
 	n := 0
-	for _, node := range s.Nodes {
-		if _, isMember := s.View.Index(node.ID); node.State == Ready && !isMember {
+	for _, node := range content.Nodes {
+		if _, isMember := content.View.Index(node.ID); node.State == Ready && !isMember {
 			n++
 		}
 	}
@@ -316,9 +335,9 @@ func (m *Membership) LeftOut() int {
 }
 
 // holdBack returns how long to wait before c is carried out.
-func (m *Membership) holdBack(s RegistryContent, c change, now time.Time) time.Duration {
+func (m *Membership) holdBack(content RegistryContent, c change, now time.Time) time.Duration {
 	switch {
-	case s.View == nil || c.urgent || c.drops:
+	case content.View == nil || c.urgent || c.drops:
 		return 0
 	case c.joins:
 		first := now
@@ -335,21 +354,21 @@ func (m *Membership) holdBack(s RegistryContent, c change, now time.Time) time.D
 }
 
 // noteMissing keeps since when each member of the view has had no key.
-func (m *Membership) noteMissing(s RegistryContent, now time.Time) {
-	if s.View == nil {
+func (m *Membership) noteMissing(content RegistryContent, now time.Time) {
+	if content.View == nil {
 		return
 	}
-	hasKey := make(map[string]bool, len(s.Nodes))
-	for _, n := range s.Nodes {
+	hasKey := make(map[string]bool, len(content.Nodes))
+	for _, n := range content.Nodes {
 		hasKey[n.ID] = true
 		delete(m.missing, n.ID)
 	}
 	for id := range m.missing {
-		if _, isMember := s.View.Index(id); !isMember {
+		if _, isMember := content.View.Index(id); !isMember {
 			delete(m.missing, id)
 		}
 	}
-	for _, member := range s.View.Members {
+	for _, member := range content.View.Members {
 		if _, noted := m.missing[member.ID]; !hasKey[member.ID] && !noted {
 			m.missing[member.ID] = now
 		}
@@ -357,11 +376,11 @@ func (m *Membership) noteMissing(s RegistryContent, now time.Time) {
 }
 
 // noteWaiting keeps since when each node that is ready has been no member of the view.
-func (m *Membership) noteWaiting(s RegistryContent, now time.Time) {
+func (m *Membership) noteWaiting(content RegistryContent, now time.Time) {
 	before := m.waiting
 	m.waiting = make(map[Life]time.Time)
-	for _, n := range s.Nodes {
-		if !isCandidate(s.View, n) {
+	for _, n := range content.Nodes {
+		if !isCandidate(content.View, n) {
 			continue
 		}
 		l := n.Member().life()
@@ -375,16 +394,16 @@ func (m *Membership) noteWaiting(s RegistryContent, now time.Time) {
 // admitted returns the nodes as they are to be members: without those that too few members have reached yet. A member that was restarted with
 // another address, where it is not reached yet, is not ready. Of the nodes before the first view only this one is admitted: it is to reach the
 // others then. again says how soon to look at those that were not admitted, 0 if there are none.
-func (m *Membership) admitted(s RegistryContent, now time.Time) (nodes []Node, again time.Duration) {
-	for _, n := range s.Nodes {
-		admits := !isCandidate(s.View, n) || m.electors.Admits(n)
+func (m *Membership) admitted(content RegistryContent, now time.Time) (nodes []Node, again time.Duration) {
+	for _, n := range content.Nodes {
+		admits := !isCandidate(content.View, n) || m.electors.Admits(n)
 		switch {
-		case s.View == nil && n.ID != m.self:
+		case content.View == nil && n.ID != m.self:
 			continue
 		case admits:
 			nodes = append(nodes, n)
 			continue
-		case isMemberOf(s.View, n.ID):
+		case content.View.IsMember(n.ID):
 			n.State = Joining
 			nodes = append(nodes, n)
 		}
@@ -399,9 +418,9 @@ func (m *Membership) admitted(s RegistryContent, now time.Time) (nodes []Node, a
 }
 
 // accused returns the lives of members that are accused in the view that the registry has.
-func (m *Membership) accused(s RegistryContent) (accused []Life) {
+func (m *Membership) accused(content RegistryContent) (accused []Life) {
 	for _, l := range m.electors.Accused() {
-		if i, member := viewIndex(s.View, l.ID); member && s.View.Members[i].Incarnation == l.Incarnation {
+		if i, member := viewIndex(content.View, l.ID); member && content.View.Members[i].Incarnation == l.Incarnation {
 			accused = append(accused, l)
 		}
 	}
@@ -431,7 +450,7 @@ func without(nodes []Node, lives []Life) (rest []Node) {
 // evict ends the etcd leases of those accused that v, which is not known yet, drops: they must not decide by them while their successors decide.
 func (m *Membership) evict(ctx context.Context, v *View, accused []Life) error {
 	for _, l := range accused {
-		if isMemberOf(v, l.ID) {
+		if v.IsMember(l.ID) {
 			continue
 		}
 		if err := m.registry.Evict(ctx, l); err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/weirlimit/weir/shard"
 )
@@ -24,8 +25,8 @@ type RouterConfig struct {
 	// Busy reports whether this node itself has too much to do, so that answers that it gets late say nothing of
 	// the peers. Nil means that it never has.
 	Busy func() bool
-	// Traced says that contexts of checks may have a span, under which those of hops belong.
-	Traced bool
+	// Tracer makes the spans of hops, and of what this node decides for others. Nil makes none.
+	Tracer trace.Tracer
 	// Dial connects to the others.
 	Dial Dialer
 	// AttemptTimeout is the most that a request to a peer waits for its answer.

@@ -31,7 +31,7 @@ func (c *ownershipCluster) startOffline(id string, v *View) *ownershipNode {
 func (c *ownershipCluster) enlist(n *ownershipNode) {
 	c.starts[n.id]++
 	n.node.Incarnation = c.starts[n.id]
-	n.ownership.Become(n.node.Incarnation)
+	n.Become(n.node.Incarnation)
 	c.follow(n)
 	c.registry.Announce(n.node)
 }
@@ -40,7 +40,7 @@ func (c *ownershipCluster) enlist(n *ownershipNode) {
 func (c *ownershipCluster) reaching(n *ownershipNode) {
 	c.t.Helper()
 	c.await(n.id+" reaches all", func() bool {
-		for _, m := range n.router.View().members() {
+		for _, m := range n.router.View().Present() {
 			if !n.router.Reaches(m.ID) {
 				return false
 			}
@@ -82,7 +82,7 @@ func TestStartWithoutRegistry(t *testing.T) {
 				}
 			}
 		}
-		if s := b.ownership.Standing(); s.Active > 0 {
+		if s := b.HandoverStatus(); s.Active > 0 {
 			t.Errorf("%d partitions are held under an incarnation that no view has", s.Active)
 		}
 		c.enlist(b)
@@ -107,7 +107,7 @@ func TestStartAloneWithoutRegistry(t *testing.T) {
 		v := c.alive["a"].router.View()
 		c.crash("a")
 		a := c.startOffline("a", v)
-		c.await("a holds all", func() bool { return a.ownership.Standing().Active == ownershipRing.Partitions })
+		c.await("a holds all", func() bool { return a.HandoverStatus().Active == ownershipRing.Partitions })
 		for i := range keys {
 			for range 4 {
 				ok, source := c.checkAt(a, ownershipKey(i))
@@ -138,7 +138,7 @@ func TestSingleNodeThatIsNotAlone(t *testing.T) {
 		c.settled()
 		c.crash("a")
 		a := c.startOffline("a", v)
-		c.await("a holds all", func() bool { return a.ownership.Standing().Active == ownershipRing.Partitions })
+		c.await("a holds all", func() bool { return a.HandoverStatus().Active == ownershipRing.Partitions })
 		a.ownership.Adopt(c.alive["b"].router.View())
 		for p := range uint32(ownershipRing.Partitions) {
 			if !a.shard.IsSealed(p) {
@@ -167,7 +167,7 @@ func TestTwoWithoutRegistry(t *testing.T) {
 		a := c.alive["a"]
 		c.reaching(a)
 		c.reaching(b)
-		c.await("no node confirms the lease of a any more", func() bool { return a.ownership.Standing().Until.Before(time.Now()) })
+		c.await("no node confirms the lease of a any more", func() bool { return a.HandoverStatus().Until.Before(time.Now()) })
 		c.replicated()
 		for _, want := range []bool{true, true, true, false} {
 			for i := range keys {
@@ -189,7 +189,7 @@ func TestTwoWithoutRegistry(t *testing.T) {
 // TestStandbyIsRestarted restarts a standby. It has copies again, also of what has not changed
 // since, when the owner dies.
 func TestStandbyIsRestarted(t *testing.T) {
-	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
+	inBoth(t, func(t *testing.T, c *ownershipCluster) {
 		const keys = 200
 		allowed := make(map[ring.Key]int)
 		c.start("a", "b", "c")

@@ -18,25 +18,21 @@ import (
 // otherMember is another member, as Ownership calls it: over gRPC, apart from the connections on which
 // checks are asked.
 type otherMember struct {
-	member  Member
-	conn    *grpc.ClientConn
-	client  peerv1.PeerClient
-	stop    context.CancelFunc // ends its goroutines; nil before they run
-	due     chan struct{}      // full when it is time to replicate what has changed
-	hurry   chan struct{}      // full when something should be replicated at once
-	feeding chan struct{}      // full while what has changed for it is collected and sent
+	member   Member
+	conn     *grpc.ClientConn
+	client   peerv1.PeerClient
+	replicas peerv1.ReplicasClient // nil where views name ideal owners
+	stop     context.CancelFunc    // ends its goroutines; nil before they run
+	due      chan struct{}         // full when it is time to replicate what has changed
+	hurry    chan struct{}         // full when something should be replicated at once
+	feeding  chan struct{}         // full while what has changed for it is collected and sent
 
-	stands Standing // as it has said last; guarded by Ownership.mu
-	load   Load     // likewise
-
-	reaches []string  // the members that it reaches, as it has said last; guarded by Ownership.mu
-	heard   time.Time // when it was asked for that; guarded by Ownership.mu
-
-	ahead    time.Duration // by how much its clock is ahead of this node's at least, negative if it is behind; guarded by Ownership.mu
-	compared time.Time     // when that was found, zero if never; guarded by Ownership.mu
+	memberStatus
 
 	awaited atomic.Int64 // since when answers wait for it, as strictAcks counts; 0 if none does
 	missing atomic.Bool  // whether they wait for it no more
+
+	answered atomic.Uint64 // the incarnation that has answered last under its id, 0 before
 
 	lag feedLag // of what it was sent as a standby
 
@@ -56,10 +52,10 @@ const (
 const beatsMissed = 3
 
 // connect returns a connection to the gRPC port of a node, which is made when it is used. What it
-// is made by is stored in dialed, unless that is nil.
-func (k *Ownership) connect(id, address string, dialed *atomic.Pointer[net.Conn]) (*grpc.ClientConn, error) {
+// is made by is stored in dialed, unless that is nil. The dialer connects to an address.
+func connect(dialer func(ctx context.Context, address string) (net.Conn, error), id, address string, dialed *atomic.Pointer[net.Conn]) (*grpc.ClientConn, error) {
 	dial := func(ctx context.Context, _ string) (net.Conn, error) {
-		conn, err := k.Dial(ctx, address)
+		conn, err := dialer(ctx, address)
 		if err != nil {
 			return nil, err
 		}
@@ -102,7 +98,7 @@ func (k *Ownership) meet(v *View) {
 			continue
 		}
 		c := &otherMember{member: m, due: make(chan struct{}, 1), hurry: make(chan struct{}, 1), feeding: make(chan struct{}, 1)}
-		conn, err := k.connect(m.ID, m.Address, &c.dialed)
+		conn, err := connect(k.Dial, m.ID, m.Address, &c.dialed)
 		if err != nil {
 			k.Logger.Error("member cannot be spoken to", "member", m.ID, "address", m.Address, "error", err)
 			continue
@@ -186,7 +182,7 @@ func (k *Ownership) beatOnce(ctx context.Context, c *otherMember) (answered bool
 		return false
 	}
 	k.answers(c, resp.GetIncarnation())
-	k.compare(c, resp.GetClock(), asked, k.Shard.Now())
+	c.compare(resp.GetClock(), asked, k.Shard.Now())
 	k.learn(Life{c.member.ID, resp.GetIncarnation()}, resp.GetView(), resp.GetAdoptions())
 	k.admission.hear(c.member.ID, resp.GetFindings())
 	restarted := resp.GetIncarnation() != c.member.Incarnation
@@ -200,27 +196,16 @@ func (k *Ownership) beatOnce(ctx context.Context, c *otherMember) (answered bool
 	if restarted {
 		return true // nor is who may have forgotten one
 	}
+	c.note(resp, sent)
 	renewed := k.Renewed()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	c.reaches, c.heard = resp.GetReaches(), sent
-	c.stands = Standing{Active: int(resp.GetActive()), Wanted: int(resp.GetWanted()), Leaving: int(resp.GetLeaving()), State: stateOf(resp.GetState())}
-	c.load = loadOf(resp.GetLoad(), sent)
 	if k.peers[c.member.ID] == c {
 		k.lease.look(time.Now())
 		k.lease.answered(c.member.ID, sent)
 		k.witness(renewed)
 	}
 	return true
-}
-
-// stateOf is the state that a member has named in a heartbeat. One of an older version names none, and is Ready as far as
-// its registration says nothing else.
-func stateOf(named string) State {
-	if s := State(named); s == Joining || s == Leaving {
-		return s
-	}
-	return Ready
 }
 
 // answers records which process answers for a member. If that was restarted it is sent

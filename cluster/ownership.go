@@ -54,6 +54,7 @@ const (
 // may decide in decisionlease.go.
 type Ownership struct {
 	OwnershipConfig
+	inquiries
 	origin  uint64 // the first incarnation, under which batches of grants are numbered
 	metrics ownershipMetrics
 
@@ -66,7 +67,7 @@ type Ownership struct {
 	view        *View
 	over        bool // whether this node has ceased to hold anything, and is about to end
 	solo        bool // whether tenures of the view were made by this node although it names another incarnation
-	parts       []replica
+	parts       []partState
 	peers       map[string]*otherMember // by id
 	adopted     adoptions               // by those that the view names
 	changed     time.Time               // when the last change of members was adopted
@@ -82,8 +83,6 @@ type Ownership struct {
 	gathering   bool          // a goroutine asks the standbys what they have granted
 	resumed     chan struct{} // closed when this node may decide again, and then another one
 	admission   *admission
-
-	sendsDecisions chan struct{} // has room for the streams of StreamDecisions
 }
 
 // OwnershipConfig says what Ownership works with. Every field is required.
@@ -123,8 +122,8 @@ type OwnershipConfig struct {
 	Metrics prometheus.Registerer
 }
 
-// replica is what this node has to do with one partition.
-type replica struct {
+// partState is what this node has to do with one partition.
+type partState struct {
 	tenure    tenure
 	copy      copyVersion // of what the shard has while it has no tenure
 	sequence  uint64      // of the last replica that was sent of the tenure
@@ -165,7 +164,7 @@ func NewOwnership(c OwnershipConfig, partitions int) *Ownership {
 		ownParty:        party{c.Self.ID, c.Self.Incarnation},
 		kick:            make(chan struct{}, 1),
 		standbys:        make([]atomic.Pointer[otherMember], partitions),
-		parts:           make([]replica, partitions),
+		parts:           make([]partState, partitions),
 		peers:           make(map[string]*otherMember),
 		processes:       make(map[string]uint64),
 		adopted:         make(adoptions),
@@ -174,7 +173,6 @@ func NewOwnership(c OwnershipConfig, partitions int) *Ownership {
 		outbox:          make(map[uint32]outgoing),
 		cohort:          new(errgroup.Group),
 		resumed:         make(chan struct{}),
-		sendsDecisions:  make(chan struct{}, decisionStreams),
 	}
 	if k.State == nil {
 		k.State = func() State { return Ready }
@@ -184,6 +182,10 @@ func NewOwnership(c OwnershipConfig, partitions int) *Ownership {
 	}
 	if c.Self.Incarnation == 0 {
 		k.ownParty.incarnation = uncounted | rand.Uint64()
+	}
+	k.inquiries = inquiries{
+		self: c.Self.ID, greeter: c.Greeter, router: c.Router, members: k.others, caller: k.caller, status: k.HandoverStatus, load: k.Load,
+		top: c.Top, events: c.Events, log: c.Decisions, sendsDecisions: make(chan struct{}, decisionStreams),
 	}
 	k.admission = newAdmission(c.Self.ID, c.Greeter, c.Dial, c.Router.Reaches, c.Renewed, c.Logger)
 	k.origin = k.ownParty.incarnation
@@ -409,6 +411,13 @@ func (k *Ownership) followFromStart(p uint32) {
 	if pt.standby != "" {
 		k.Shard.Follow(p, shard.ToStandby)
 	}
+}
+
+// others returns the other members.
+func (k *Ownership) others() []*otherMember {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Collect(maps.Values(k.peers))
 }
 
 // look has the node look at what it should hold.

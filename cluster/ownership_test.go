@@ -135,7 +135,7 @@ func TestHeartbeatOfAnUnreachableCaller(t *testing.T) {
 		c.settled()
 		goOn := c.alive["b"].halt()
 		began := time.Now()
-		resp, err := peerServer{k: c.alive["a"].ownership}.Heartbeat(t.Context(), &peerv1.HeartbeatRequest{Caller: &peerv1.Caller{Version: connVersion, Cluster: 1, Id: "b", Address: "b:1", View: 99, ToId: "a"}})
+		resp, err := c.alive["a"].ownership.server().Heartbeat(t.Context(), &peerv1.HeartbeatRequest{Caller: &peerv1.Caller{Version: connVersion, Cluster: 1, Id: "b", Address: "b:1", View: 99, ToId: "a"}})
 		if took := time.Since(began); err != nil || resp.GetView() == 0 || took > callTimeout/2 {
 			t.Errorf("%v after %v: %v", resp, took, err)
 		}

@@ -14,7 +14,7 @@ type ownershipMetrics struct {
 	feedDuration                                 prometheus.Histogram
 }
 
-func newOwnershipMetrics(r prometheus.Registerer, k *Ownership) ownershipMetrics {
+func newOwnershipMetrics(r prometheus.Registerer, k statusSource) ownershipMetrics {
 	r.MustRegister(ownershipCollector{k})
 	f := promauto.With(r)
 	counter := func(name, help string) prometheus.Counter {
@@ -65,7 +65,14 @@ var clockDesc = prometheus.NewDesc("weir_clock_difference_seconds",
 	"Least difference that this node's clock can have to the member's clock that is furthest from it; above 1 a joining node is refused, and health names a member.", nil, nil)
 
 // ownershipCollector reads how far hand-over is when it is asked for.
-type ownershipCollector struct{ ownership *Ownership }
+type ownershipCollector struct{ ownership statusSource }
+
+// statusSource says how a node's partitions and copies are. Ownership and Owners do.
+type statusSource interface {
+	HandoverStatus() HandoverStatus
+	Clocks() []ClockDifference
+	lags(now time.Time) map[string]time.Duration
+}
 
 // Describe implements prometheus.Collector.
 func (c ownershipCollector) Describe(ch chan<- *prometheus.Desc) {
@@ -77,7 +84,7 @@ func (c ownershipCollector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c ownershipCollector) Collect(ch chan<- prometheus.Metric) {
-	s := c.ownership.Standing()
+	s := c.ownership.HandoverStatus()
 	for state, n := range map[string]int{"active": s.Active, "wanted": s.Wanted, "leaving": s.Leaving} {
 		ch <- prometheus.MustNewConstMetric(partitionsDesc, prometheus.GaugeValue, float64(n), state)
 	}

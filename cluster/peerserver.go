@@ -12,14 +12,23 @@ import (
 	"github.com/weirlimit/weir/shard"
 )
 
+// leasePause is between two looks for tokens that are leased.
+const leasePause = 2 * time.Millisecond
+
 // peerServer answers other nodes for Ownership.
 type peerServer struct {
-	peerv1.UnimplementedPeerServer
+	*inquiries
+	unimplemented
 	k *Ownership
 }
 
+// unimplemented has the calls of a later version. It is one level deeper than inquiries, whose methods hide its own.
+type unimplemented struct{ peerv1.UnimplementedPeerServer }
+
 // Register registers what Ownership answers to other nodes.
-func (k *Ownership) Register(s grpc.ServiceRegistrar) { peerv1.RegisterPeerServer(s, peerServer{k: k}) }
+func (k *Ownership) Register(s grpc.ServiceRegistrar) { peerv1.RegisterPeerServer(s, k.server()) }
+
+func (k *Ownership) server() peerServer { return peerServer{inquiries: &k.inquiries, k: k} }
 
 // admit refuses a call that is not for this process. If the caller has a newer view, it is
 // adopted first.
@@ -35,7 +44,7 @@ func (s peerServer) admit(ctx context.Context, c *peerv1.Caller) error {
 	case c.GetView() <= view || c.GetAddress() == "":
 		return nil
 	}
-	conn, err := k.connect(c.GetId(), c.GetAddress(), nil)
+	conn, err := connect(k.Dial, c.GetId(), c.GetAddress(), nil)
 	if err != nil {
 		return status.Errorf(codes.InvalidArgument, "caller's address %q: %v", c.GetAddress(), err)
 	}
@@ -47,17 +56,17 @@ func (s peerServer) admit(ctx context.Context, c *peerv1.Caller) error {
 }
 
 // greet refuses a caller that is not the node that it says, one of another cluster, or one that means another node.
-func (s peerServer) greet(ctx context.Context, c *peerv1.Caller) error {
+func (q *inquiries) greet(ctx context.Context, c *peerv1.Caller) error {
 	if err := checkCall(ctx, c.GetId()); err != nil {
 		return status.Error(codes.PermissionDenied, err.Error())
 	}
 	if c.GetVersion() != connVersion {
 		other := stranger{who: Identity{Cluster: c.GetCluster(), ID: c.GetId()}, address: c.GetAddress(), version: connVersionError{uint64(c.GetVersion())}}
-		s.k.Greeter.note(other)
-		return status.Errorf(codes.FailedPrecondition, "this node speaks version %d of the protocol between nodes, and %s", connVersion, other.describe(s.k.Greeter.Self()))
+		q.greeter.note(other)
+		return status.Errorf(codes.FailedPrecondition, "this node speaks version %d of the protocol between nodes, and %s", connVersion, other.describe(q.greeter.Self()))
 	}
 	from := Identity{Cluster: c.GetCluster(), ID: c.GetId(), Incarnation: c.GetIncarnation()}
-	if err := s.k.Greeter.admit(from, Identity{Cluster: from.Cluster, ID: c.GetToId()}); err != nil {
+	if err := q.greeter.admit(from, Identity{Cluster: from.Cluster, ID: c.GetToId()}); err != nil {
 		return status.Error(codes.FailedPrecondition, err.Error())
 	}
 	return nil
@@ -100,19 +109,12 @@ func (s peerServer) Heartbeat(ctx context.Context, req *peerv1.HeartbeatRequest)
 	s.k.learn(Life{req.GetCaller().GetId(), req.GetCaller().GetIncarnation()}, req.GetCaller().GetView(), req.GetAdoptions())
 	s.k.admission.hear(req.GetCaller().GetId(), req.GetFindings())
 	s.k.Router.hears(req.GetCaller().GetId())
-	standing := s.k.Standing()
-	var reaches []string
-	members, reachable := s.k.Router.Members()
-	for i, m := range members {
-		if reachable[i] && m.ID != s.k.Self.ID {
-			reaches = append(reaches, m.ID)
-		}
-	}
+	handover := s.k.HandoverStatus()
 	return &peerv1.HeartbeatResponse{
-		Reaches: reaches, Adoptions: s.k.tell(), Findings: s.k.admission.say(), Clock: s.k.Shard.Now(),
+		Reaches: s.k.Router.reached(), Adoptions: s.k.tell(), Findings: s.k.admission.say(), Clock: s.k.Shard.Now(),
 		View: view, Incarnation: self.incarnation,
-		Active: uint32(standing.Active), Wanted: uint32(standing.Wanted), Leaving: uint32(standing.Leaving),
-		State: string(standing.State), Load: s.k.Load().wire(time.Now()),
+		Active: uint32(handover.Active), Wanted: uint32(handover.Wanted), Leaving: uint32(handover.Leaving),
+		State: string(handover.State), Load: s.k.Load().wire(time.Now()),
 	}, nil
 }
 
@@ -226,6 +228,7 @@ func (s peerServer) Pull(req *peerv1.PullRequest, stream grpc.ServerStreamingSer
 	if req.GetCopy() {
 		return k.giveCopy(stream, p, to)
 	}
+	k.awaitLeases(stream.Context(), p)
 	term, err := k.seal(p, to)
 	if err != nil {
 		return err
@@ -317,6 +320,15 @@ func (k *Ownership) giveCopy(stream grpc.ServerStreamingServer[peerv1.PullRespon
 		k.Shard.Withhold(p, false)
 	}
 	return err
+}
+
+// awaitLeases waits until nodes have used or returned what was leased to them of counters of p, of which no more is leased. The next owner
+// does not know of it: it would count it as used, and then tell callers that more remains once it comes back. Nodes that have nothing to
+// ask return it within two sweeps.
+func (k *Ownership) awaitLeases(ctx context.Context, p uint32) {
+	for over := time.Now().Add(3 * idleLease); k.Shard.HasNodeLeases(p) && time.Now().Before(over) && ctx.Err() == nil; {
+		k.Router.pause(ctx, leasePause)
+	}
 }
 
 func (k *Ownership) sendCopy(stream grpc.ServerStreamingServer[peerv1.PullResponse], p uint32, term Term, grants []shard.Grant) error {

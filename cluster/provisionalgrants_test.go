@@ -75,7 +75,7 @@ func TestGrantsCountOnce(t *testing.T) {
 		c.settled()
 		a := c.alive["a"]
 		send := func(incarnation, batch uint64) {
-			resp, err := peerServer{k: a.ownership}.AddGrants(t.Context(), &peerv1.AddGrantsRequest{
+			resp, err := a.ownership.server().AddGrants(t.Context(), &peerv1.AddGrantsRequest{
 				Caller:    &peerv1.Caller{Version: connVersion, Cluster: 1, Id: "b", Incarnation: incarnation, ToId: "a"},
 				Partition: ownershipKey(1).Partition(uint32(ownershipRing.Partitions)), Batch: batch,
 				Grants: appendGrants(nil, []shard.Grant{grantOf(1, 3)}),
@@ -179,7 +179,7 @@ func TestGrantsUnderWayStayInTheCopy(t *testing.T) {
 			owner.Follow(p, shard.ToStandby)
 			records, _ := owner.Changes(p, shard.ToStandby, nil, recordBytes)
 			seq++
-			_, err := peerServer{k: k}.Replicate(t.Context(), &peerv1.ReplicateRequest{Caller: &peerv1.Caller{Version: connVersion, Cluster: 1, Id: "b", ToId: k.Self.ID}, Replicas: []*peerv1.Replica{
+			_, err := k.server().Replicate(t.Context(), &peerv1.ReplicateRequest{Caller: &peerv1.Caller{Version: connVersion, Cluster: 1, Id: "b", ToId: k.Self.ID}, Replicas: []*peerv1.Replica{
 				{Partition: p, Term: 1 << 30, Sequence: seq, Records: records, Begin: seq == 1, Whole: true, Added: delivery{k.origin, added}.message("a")},
 			}})
 			if err != nil {

@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/shard"
 )
@@ -31,6 +33,9 @@ type Locator interface {
 	// Copy says what this node's copy of partition p is worth, while it does not have p itself: whether it
 	// is whole, and whether no member that answers is known to have a better one.
 	Copy(p uint32) (whole, best bool)
+	// DecidesApart reports whether this node is the owner of p, waits for the final state of a former owner, and reaches none that it waits for: it
+	// decides from its copy meanwhile.
+	DecidesApart(p uint32) bool
 	// CopyAt returns the id of the member that has a copy of p if the standby has none yet, as far as this node
 	// knows, which may be this one; or "".
 	CopyAt(p uint32) string
@@ -235,7 +240,7 @@ func redirected(g *shard.Group) bool {
 
 // forget makes g one that was not asked.
 func forget(g *shard.Group) {
-	g.Allowed, g.Deferred, g.By, g.Waits, g.Lost = false, 0, 0, false, false
+	g.Allowed, g.Deferred, g.By, g.Waits, g.Lost, g.Moved = false, 0, 0, false, false, false
 	setSource(g, shard.Unanswered)
 }
 
@@ -247,6 +252,7 @@ type walk struct {
 	hops     int           // that they were asked again
 	lost     int           // of those, to members that knew of no other
 	deferred time.Time     // since when answers are deferred; zero if none was
+	hop      trace.Span    // on which the first of them was; at first that of the only group, if it was asked alone; nil without one
 }
 
 // pursue asks for the groups of asked that are undecided wherever they are said to be, until
@@ -273,7 +279,7 @@ func (r *Router) pursue(ctx context.Context, top, asked *scatter, w walk) {
 		r.metrics.redirected.Add(float64(again.size()))
 		w.wait = r.exchange(ctx, again, w.due)
 	}
-	r.spanOfWait(ctx, w.deferred)
+	r.spanOfWait(ctx, &w)
 	if asked != top {
 		asked.free()
 	}
@@ -292,6 +298,9 @@ func (r *Router) sortOut(top, asked, again *scatter, w *walk) (pause time.Durati
 		case !undecided(g):
 			return
 		case isDeferred(g):
+			if w.deferred.IsZero() && w.hop == nil {
+				w.hop = asked.hopOf(g)
+			}
 			if w.waitsForStandby() && member >= 0 {
 				deferred = true
 				setSource(g, shard.Unanswered) // until the node that has decided answers once more

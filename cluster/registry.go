@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/weirlimit/weir/cluster/view"
 	"github.com/weirlimit/weir/ring"
 )
 
@@ -55,6 +56,8 @@ type RegistryContent struct {
 	Nodes []Node
 	// View is nil before the first.
 	View *View
+	// Placement is the view if views name the node that has each partition, else nil. View is what to route by then.
+	Placement *view.View
 	// ViewRevision is the registry's revision of the stored view, to pass to
 	// SwapView; 0 while there is none. View is older than what is stored there if
 	// that is damaged or lies behind what was seen before.

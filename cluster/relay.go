@@ -92,14 +92,14 @@ func (r *Router) patience() time.Duration { return min(r.attempt*3/4, relayPatie
 // have moved as far as the local shard knows: it has them decided by their owner, or
 // else from its copies, where it may. The rest stays moved. The zero due is that of others' requests: with
 // these, all else waits that they have asked meanwhile; the owner of this node's own was asked already. Others' requests
-// are run, and none is decided that its asker has given up. It returns how long to wait before what Waits is asked again.
-func (r *Router) answerAsStandby(local Local, groups []shard.Group, run []request, how func(i int) role, due time.Time) (wait time.Duration) {
+// are run, and none is decided that its asker has given up. What others are asked belongs to the span of ctx, which does not end. It returns how long to wait before what Waits is asked again.
+func (r *Router) answerAsStandby(ctx context.Context, local Local, groups []shard.Group, run []request, how func(i int) role, due time.Time) (wait time.Duration) {
 	others := due.IsZero()
 	if r.locator != nil && r.locator.WasStopped() {
-		wait = r.askAfterStop(groups, how, due, others)
+		wait = r.askAfterStop(ctx, groups, how, due, others)
 	}
 	relay := func(as role, by func(*table, *shard.Group, role) int) {
-		wait = max(wait, r.relay(groups, how, due, others, as, by))
+		wait = max(wait, r.relay(ctx, groups, how, due, others, as, by))
 	}
 	if others {
 		patience, now := r.patience(), time.Now()
@@ -130,7 +130,7 @@ func (r *Router) answerAsStandby(local Local, groups []shard.Group, run []reques
 			forget(g)
 		case g.Takes[0].Source == shard.Overloaded: // the owner is there, and not to be asked more
 			forget(g)
-		case t != nil && redirected(g) && (r.hasAll(g) || r.mayUseCopies(t, g, how(i))):
+		case t != nil && redirected(g) && !g.Moved && (r.hasAll(g) || r.mayUseCopies(t, g, how(i))):
 			forget(g)
 			r.allowCopy(g)
 			wait = max(wait, r.denialLeases.decide(local, groups[i:i+1]))
@@ -139,19 +139,39 @@ func (r *Router) answerAsStandby(local Local, groups []shard.Group, run []reques
 	return wait
 }
 
+// decideApart decides from copies what this node owns and waits for, while it reaches none that it waits for.
+func (r *Router) decideApart(local Local, groups []shard.Group) (wait time.Duration) {
+	t := r.table.Load()
+	if r.locator == nil || t == nil {
+		return 0
+	}
+	apart := func(take shard.Take) bool { return r.locator.DecidesApart(t.partition(take.Key)) }
+	for i := range groups {
+		g := &groups[i]
+		if !redirected(g) || !slices.ContainsFunc(g.Takes, apart) ||
+			slices.ContainsFunc(g.Takes, func(take shard.Take) bool { return !apart(take) && !r.isOwnerOf(take.Key) }) {
+			continue
+		}
+		forget(g)
+		g.Lend, g.Provisional = 0, true // what this node decides as the owner, it does not decide without the decision lease
+		wait = max(wait, r.denialLeases.decide(local, groups[i:i+1]))
+	}
+	return wait
+}
+
 // askAfterStop asks for those groups again that the owners have not decided, as this node was stopped until just now: their connections may have broken
 // meanwhile, or what they said was not heard. It asks until all is decided, for resumePatience at most.
-func (r *Router) askAfterStop(groups []shard.Group, how func(i int) role, due time.Time, others bool) (wait time.Duration) {
+func (r *Router) askAfterStop(ctx context.Context, groups []shard.Group, how func(i int) role, due time.Time, others bool) (wait time.Duration) {
 	over := time.Now().Add(min(r.patience(), resumePatience))
 	if !others && due.Before(over) {
 		over = due
 	}
 	for {
-		wait = max(wait, r.relay(groups, how, over, others, asOwner, r.direct))
+		wait = max(wait, r.relay(ctx, groups, how, over, others, asOwner, r.direct))
 		if !anyRedirected(groups, how) || !time.Now().Add(copyPause).Before(over) {
 			return wait
 		}
-		r.pause(context.Background(), copyPause)
+		r.pause(ctx, copyPause)
 	}
 }
 
@@ -207,7 +227,8 @@ func (r *Router) hears(id string) {
 // just now because its decision lease is suspended.
 func (r *Router) decideHere(groups []shard.Group, due time.Time) (wait time.Duration) {
 	wait = r.denialLeases.decide(r.local, groups)
-	return max(wait, r.decideOnceResumed(r.local, groups, nil, due))
+	wait = max(wait, r.decideOnceResumed(r.local, groups, nil, due))
+	return max(wait, r.decideApart(r.local, groups))
 }
 
 // decideOnceResumed has the local shard decide again what this node holds and could not decide
@@ -379,7 +400,7 @@ func (r *Router) ownersCopy(t *table, g *shard.Group, how role) int {
 // relay has what has moved decided by others, once, asked as what as says. Where it is others' requests
 // they wait meanwhile with all else that they have asked, so who is late is not asked again soon. One that has it is, though, unless it says nothing
 // at all: others may only say that they do not reach it either.
-func (r *Router) relay(groups []shard.Group, how func(int) role, due time.Time, others bool, as role, by func(*table, *shard.Group, role) int) (wait time.Duration) {
+func (r *Router) relay(ctx context.Context, groups []shard.Group, how func(int) role, due time.Time, others bool, as role, by func(*table, *shard.Group, role) int) (wait time.Duration) {
 	t, now := r.table.Load(), time.Now()
 	if t == nil || !now.Before(due) {
 		return 0
@@ -402,7 +423,7 @@ func (r *Router) relay(groups []shard.Group, how func(int) role, due time.Time, 
 	if s.size() == 0 {
 		return 0
 	}
-	wait = r.exchange(context.Background(), s, due)
+	wait = r.exchange(ctx, s, due)
 	late := others && !time.Now().Before(due)
 	s.each(func(to *peer, g *shard.Group, _ *part) {
 		switch {
@@ -414,6 +435,7 @@ func (r *Router) relay(groups []shard.Group, how func(int) role, due time.Time, 
 			nameDecider(g, to)
 		case s.isLost(g): // it stays unanswered
 		case undecided(g):
+			g.Moved = as == asOwner && to == t.peers[t.owner(g.Takes[0].Key)] && r.isMoving(t, g)
 			setSource(g, shard.Redirected)
 			if late && !(as == asOwner && to.saidSomethingSince(now)) {
 				to.spared.Store(instant + int64(probeEvery))
@@ -421,6 +443,12 @@ func (r *Router) relay(groups []shard.Group, how func(int) role, due time.Time, 
 		}
 	})
 	return wait
+}
+
+// isMoving reports whether the owner has answered that it does not decide g, and another node is about to: no copy is decided from meanwhile. An owner that
+// names itself is about to do nothing.
+func (r *Router) isMoving(t *table, g *shard.Group) bool {
+	return r.redirectsCount && redirected(g) && !t.isVacant(g.Takes[0].Key)
 }
 
 // nameDecider has g say that the peer to has decided it, unless it says already who has, in the place of that.

@@ -318,7 +318,7 @@ func (d delivery) message(id string) *peerv1.Delivery {
 
 // deliveries says which grants of members were added in p.
 func (k *Ownership) deliveries(p uint32) (all []*peerv1.Delivery) {
-	for _, m := range k.view.members() {
+	for _, m := range k.view.Present() {
 		if d := k.added[grantor{m.ID, p}].message(m.ID); d != nil {
 			all = append(all, d)
 		}

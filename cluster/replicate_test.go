@@ -22,7 +22,7 @@ func TestFlushWaitsOnlyForItsStandby(t *testing.T) {
 		goOn := c.alive["c"].halt()
 		c.await("c is not reached", func() bool { return !b.router.Reaches("c") && !a.router.Reaches("c") })
 		flushed := make(chan struct{})
-		go func() { defer close(flushed); b.ownership.Flush(t.Context()) }()
+		go func() { defer close(flushed); b.Flush(t.Context()) }()
 		pass(urgentEvery)
 		asked := 0
 		for i := range 100 {
@@ -45,7 +45,7 @@ func TestFlushWaitsOnlyForItsStandby(t *testing.T) {
 
 // TestFlush ends a node that cannot hand over anything, because etcd is unreachable.
 func TestFlush(t *testing.T) {
-	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
+	inBoth(t, func(t *testing.T, c *ownershipCluster) {
 		const keys = 100
 		allowed := make(map[ring.Key]int)
 		c.start("a", "b", "c")
@@ -53,9 +53,9 @@ func TestFlush(t *testing.T) {
 		pass(2 * replicateEvery)
 		c.take(allowed, keys, 7)
 		b := c.alive["b"]
-		b.ownership.Flush(t.Context())
+		b.Flush(t.Context())
 		c.take(allowed, keys, 1)
-		if s := b.ownership.Standing(); s.Active > 0 {
+		if s := b.HandoverStatus(); s.Active > 0 {
 			t.Errorf("%d partitions are still decided by it", s.Active)
 		}
 		c.crash("b")
@@ -109,7 +109,7 @@ func TestBetterCopyThatDoesNotArrive(t *testing.T) {
 		c.replicated()
 		k := c.alive["a"].ownership
 		k.mu.Lock()
-		p := slices.IndexFunc(k.parts, func(h replica) bool { return h.tenure.state == absent && h.copy.whole })
+		p := slices.IndexFunc(k.parts, func(h partState) bool { return h.tenure.state == absent && h.copy.whole })
 		had, b := k.parts[p].copy, k.peers["b"]
 		k.mu.Unlock()
 		c.crash("b")

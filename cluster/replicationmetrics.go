@@ -66,6 +66,28 @@ func (p measuredPeer) Replicate(ctx context.Context, req *peerv1.ReplicateReques
 	return resp, err
 }
 
+// measuredReplicas measures what is sent to a standby or learner.
+type measuredReplicas struct {
+	peerv1.ReplicasClient
+	lag      *feedLag
+	duration prometheus.Observer
+	failures prometheus.Counter
+}
+
+// Feed implements peerv1.ReplicasClient.
+func (p measuredReplicas) Feed(ctx context.Context, req *peerv1.FeedRequest, opts ...grpc.CallOption) (*peerv1.FeedResponse, error) {
+	sent := time.Now()
+	p.lag.begin(sent)
+	resp, err := p.ReplicasClient.Feed(ctx, req, opts...)
+	p.duration.Observe(time.Since(sent).Seconds())
+	if err != nil {
+		p.failures.Inc()
+	} else {
+		p.lag.end()
+	}
+	return resp, err
+}
+
 // lags returns by member how late the copies are that it has of what this node holds: 0 of one that is no standby.
 func (k *Ownership) lags(now time.Time) map[string]time.Duration {
 	standbys := make(map[*otherMember]bool)

@@ -2,12 +2,9 @@ package cluster
 
 import (
 	"cmp"
-	"encoding/binary"
 	"fmt"
 	"slices"
 	"time"
-
-	"github.com/weirlimit/weir/algorithms"
 )
 
 // A snapshot is what a node had of a partition, kept on its disk. A node that starts lays its snapshots down as
@@ -19,8 +16,6 @@ import (
 const (
 	keepRestored = 10 * time.Minute // of a partition that is no business of this node: members that need it may be late to start
 	saveTries    = 3                // at a partition that changes hands meanwhile
-	// maxGrantsBytes is of one batch of grants; the last one of a batch may be a log.
-	maxGrantsBytes = grantBytes + algorithms.MaxLongBytes + 1<<10
 )
 
 // restored is the term of all copies from snapshots.
@@ -61,14 +56,9 @@ func (k *Ownership) Restore(p uint32, s SnapshotVersion, records, grants []byte)
 	if err := k.Shard.Apply(p, records); err != nil {
 		return err
 	}
-	for rest := (reader{rest: grants}); rest.more(); {
-		batch := rest.fixed(int(rest.varint("grants", maxGrantsBytes)))
-		if rest.err != nil {
-			return fmt.Errorf("grants of partition %d: %w", p, rest.err)
-		}
-		if err := k.inherit(p, batch); err != nil {
-			return fmt.Errorf("grants of partition %d: %w", p, err)
-		}
+	err := eachGrantBatch(grants, func(batch []byte) error { return k.inherit(p, batch) })
+	if err != nil {
+		return fmt.Errorf("grants of partition %d: %w", p, err)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -134,10 +124,5 @@ func (k *Ownership) Undelivered(p uint32) (encoded []byte) {
 	if k.parts[p].tenure.state == active { // they are among its counters
 		return nil
 	}
-	for len(grants) > 0 {
-		batch, n := packGrants(grants)
-		encoded = append(binary.AppendUvarint(encoded, uint64(len(batch))), batch...)
-		grants = grants[n:]
-	}
-	return encoded
+	return appendGrantBatches(encoded, grants)
 }

@@ -24,7 +24,7 @@ func (c *ownershipCluster) save(ids ...string) {
 	for _, id := range ids {
 		c.disks[id] = nil
 		for p := range uint32(ownershipRing.Partitions) {
-			if v, records, _, ok := c.alive[id].ownership.Save(p, 0, nil); ok {
+			if v, records, _, ok := c.alive[id].Save(p, 0, nil); ok {
 				c.disks[id] = append(c.disks[id], savedPartition{p, v, records, nil})
 			}
 		}
@@ -60,7 +60,7 @@ const restoredKeys = 200
 func TestAllNodesAreRestarted(t *testing.T) {
 	for _, ids := range [][]string{{"a"}, {"a", "b"}, {"a", "b", "c"}} {
 		for _, apart := range []time.Duration{0, 700 * time.Millisecond, 4 * time.Second} {
-			inOwnership(t, func(t *testing.T, c *ownershipCluster) {
+			inBoth(t, func(t *testing.T, c *ownershipCluster) {
 				allowed := make(map[ring.Key]int)
 				c.start(ids...)
 				c.settled()
@@ -82,7 +82,7 @@ func TestAllNodesAreRestarted(t *testing.T) {
 
 // TestNewestSnapshotCounts restarts all nodes, of which one has an older snapshot than the others, and one none.
 func TestNewestSnapshotCounts(t *testing.T) {
-	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
+	inBoth(t, func(t *testing.T, c *ownershipCluster) {
 		allowed := make(map[ring.Key]int)
 		c.start("a", "b", "c")
 		c.settled()
@@ -98,7 +98,7 @@ func TestNewestSnapshotCounts(t *testing.T) {
 		c.take(allowed, restoredKeys, 6)
 		c.exact(allowed, restoredKeys, 10)
 	})
-	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
+	inBoth(t, func(t *testing.T, c *ownershipCluster) {
 		allowed := make(map[ring.Key]int)
 		c.start("a", "b", "c")
 		c.settled()
@@ -116,7 +116,7 @@ func TestNewestSnapshotCounts(t *testing.T) {
 
 // TestRestoredTwice restarts all nodes from what was restored and not used.
 func TestRestoredTwice(t *testing.T) {
-	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
+	inBoth(t, func(t *testing.T, c *ownershipCluster) {
 		allowed := make(map[ring.Key]int)
 		c.start("a", "b")
 		c.settled()
@@ -139,7 +139,7 @@ func TestRestoredTwice(t *testing.T) {
 
 // TestStaleSnapshotLoses restarts nodes one by one with snapshots from long ago: members have newer counters.
 func TestStaleSnapshotLoses(t *testing.T) {
-	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
+	inBoth(t, func(t *testing.T, c *ownershipCluster) {
 		allowed := make(map[ring.Key]int)
 		c.start("a", "b", "c")
 		c.settled()

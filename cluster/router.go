@@ -3,10 +3,11 @@ package cluster
 import (
 	"context"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/ring"
@@ -37,14 +38,16 @@ type Router struct {
 	local   Local
 	dial    Dialer
 	attempt time.Duration
-	traced  bool        // some checks have spans
-	busy    func() bool // reports whether this node has too much to do
+	tracer  trace.Tracer // nil if no check is traced
+	busy    func() bool  // reports whether this node has too much to do
 	metrics *routerMetrics
 	log     *slog.Logger
 
-	locator      Locator       // nil if this node knows of none
-	denialLeases *DenialLeases // of this node as an owner
-	hot          *hotCounters  // of others
+	locator Locator // nil if this node knows of none
+	// redirectsCount says that an owner which does not have a partition, and says so, is about to: its standby does not decide meanwhile.
+	redirectsCount bool
+	denialLeases   *DenialLeases // of this node as an owner
+	hot            *hotCounters  // of others
 
 	full  fullKeys
 	table atomic.Pointer[table]
@@ -238,7 +241,7 @@ func (r *Router) decide(ctx context.Context, groups []shard.Group) {
 	case len(t.peers) == 1 && t.peers[0] == nil && !anyFrees(groups):
 		r.decideHere(groups, time.Time{})
 		if anyUndecided(groups) {
-			r.decideRest(ctx, t, 0, groups, time.Time{})
+			r.decideRest(ctx, t, 0, groups, time.Time{}, nil)
 		}
 		return
 	case len(groups) == 1 && !frees(&groups[0]):
@@ -262,14 +265,15 @@ func anyFrees(groups []shard.Group) bool {
 // decideOne answers the one of groups, for whose counters that member is asked.
 func (r *Router) decideOne(ctx context.Context, t *table, to int, groups []shard.Group) {
 	var due time.Time
+	var hop trace.Span
 	g := &groups[0]
 	if t.peers[to] == nil {
 		r.decideHere(groups, time.Time{})
 	} else {
-		due = r.forwardOne(ctx, t, to, g)
+		due, hop = r.forwardOne(ctx, t, to, g)
 	}
 	if undecided(g) {
-		r.decideRest(ctx, t, to, groups, due)
+		r.decideRest(ctx, t, to, groups, due, hop)
 	} else if t.peers[to] != nil {
 		r.applyPolicies(t, g)
 	}
@@ -310,22 +314,23 @@ func (t *table) numbered(to int, k ring.Key, standby bool) (l *conn, number int)
 }
 
 // forwardOne answers g from what its owner has leased, or else asks the member
-// that has it. It returns until when the request has time.
-func (r *Router) forwardOne(ctx context.Context, t *table, to int, g *shard.Group) (due time.Time) {
+// that has it. It returns until when the request has time, and its span, which is nil unless it is traced.
+func (r *Router) forwardOne(ctx context.Context, t *table, to int, g *shard.Group) (due time.Time, hop trace.Span) {
 	l, m, now := t.conn(to, g.Takes[0].Key), &t.peers[to].metrics, time.Now()
 	c, from := r.hot.consult(g, l, now)
 	if from == known {
-		return now
+		return now, nil
 	}
 	defer r.hot.learn(c, g, l, now)
 	due = r.due(ctx, now)
 	a := r.newCall(ctx, now, due)
 	if a == nil {
 		m.late.Inc()
-		return due
+		return due, nil
 	}
 	a.one[0], a.hot[0] = g, c
-	hop := r.startHop(ctx, t.peers[to].member, asOwner)
+	hop = r.startHop(ctx, t.peers[to].member, asOwner)
+	a.span = contextOf(hop)
 	first, err := l.enqueue(a, a.one[:], a.hot[:])
 	if err != nil {
 		m.refused(err, a.one[:])
@@ -339,7 +344,7 @@ func (r *Router) forwardOne(ctx context.Context, t *table, to int, g *shard.Grou
 	m.countAnswers(a.one[:])
 	endHop(hop, a.one[:])
 	r.calls.Put(a)
-	return due
+	return due, hop
 }
 
 // due returns until when a request that is asked now has time.
@@ -357,7 +362,7 @@ func (r *Router) newCall(ctx context.Context, now, due time.Time) *call {
 		return nil
 	}
 	a := r.calls.Get().(*call)
-	a.sent, a.due, a.how = now, due, asOwner
+	a.sent, a.due, a.how, a.span = now, due, asOwner, nil
 	a.again.Store(0)
 	a.left.Store(1)
 	return a
@@ -386,7 +391,7 @@ func NewRouter(c RouterConfig) *Router {
 		log:     c.Logger,
 		peers:   make(map[Member]*peer),
 
-		traced:       c.Traced,
+		tracer:       c.Tracer,
 		busy:         c.Busy,
 		locator:      c.Locator,
 		denialLeases: c.DenialLeases,
@@ -411,15 +416,27 @@ func (r *Router) Probe(limit algorithms.Limit) {
 	_ = r.denialLeases.decide(r.local, []shard.Group{{Peek: true, Ungated: true, Takes: []shard.Take{{Key: key, Limit: limit, Cost: 1}}}})
 }
 
+// reached returns the ids of the other members that answer this node.
+func (r *Router) reached() (ids []string) {
+	members, reachable := r.Members()
+	for i, m := range members {
+		if reachable[i] && m.ID != r.self {
+			ids = append(ids, m.ID)
+		}
+	}
+	return ids
+}
+
 // Members returns the members of the view, and whether this node reaches each.
 func (r *Router) Members() (members []Member, reachable []bool) {
 	t := r.table.Load()
 	if t == nil {
 		return nil, nil
 	}
-	reachable = make([]bool, len(t.peers))
 	for i, p := range t.peers {
-		reachable[i] = p == nil || p.reachable()
+		if m := t.view.Members[i]; !m.Gone {
+			members, reachable = append(members, m), append(reachable, p == nil || p.reachable())
+		}
 	}
-	return slices.Clone(t.view.Members), reachable
+	return members, reachable
 }

@@ -164,8 +164,8 @@ func (r *Router) decideMany(ctx context.Context, t *table, groups []shard.Group)
 }
 
 // decideRest answers those groups that the member to was asked for and that are undecided. The
-// zero due is that of a request that is asked now.
-func (r *Router) decideRest(ctx context.Context, t *table, to int, groups []shard.Group, due time.Time) {
+// zero due is that of a request that is asked now. The hop is that of the one group, nil if it has none.
+func (r *Router) decideRest(ctx context.Context, t *table, to int, groups []shard.Group, due time.Time, hop trace.Span) {
 	s := newScatter(t)
 	defer s.free()
 	if due.IsZero() {
@@ -181,7 +181,7 @@ func (r *Router) decideRest(ctx context.Context, t *table, to int, groups []shar
 		}
 		s.assign(to, g, nil, nil)
 	}
-	r.finish(ctx, s, groups, walk{due: due})
+	r.finish(ctx, s, groups, walk{due: due, hop: hop})
 }
 
 // finish answers what is undecided of groups, which s has spread and asked for.
@@ -235,7 +235,7 @@ func (r *Router) decideLooked(ctx context.Context, s *scatter) {
 // It returns how long to wait before unanswered is asked again, 0 if there is no need.
 func (r *Router) exchange(ctx context.Context, s *scatter, due time.Time) (again time.Duration) {
 	if len(s.dispatches) == 0 {
-		return r.decideLocal(s, due)
+		return r.decideLocal(ctx, s, due)
 	}
 	now := time.Now()
 	a := r.newCall(ctx, now, due)
@@ -244,6 +244,7 @@ func (r *Router) exchange(ctx context.Context, s *scatter, due time.Time) (again
 		for i := range s.dispatches {
 			e := &s.dispatches[i]
 			e.hop = r.startHop(ctx, e.peer.member, s.how)
+			a.span = contextOf(e.hop)
 			var err error
 			if e.first, err = e.conn.enqueue(a, e.groups, e.hot); err != nil {
 				e.peer.metrics.refused(err, e.groups)
@@ -251,7 +252,7 @@ func (r *Router) exchange(ctx context.Context, s *scatter, due time.Time) (again
 			e.sent = err == nil
 		}
 	}
-	again = r.decideLocal(s, due)
+	again = r.decideLocal(ctx, s, due)
 	if a != nil {
 		if r.wait(ctx, a) {
 			s.giveUp(a)
@@ -272,13 +273,13 @@ func (r *Router) exchange(ctx context.Context, s *scatter, due time.Time) (again
 }
 
 // decideLocal returns how long to wait before what was not answered is asked again.
-func (r *Router) decideLocal(s *scatter, due time.Time) (again time.Duration) {
+func (r *Router) decideLocal(ctx context.Context, s *scatter, due time.Time) (again time.Duration) {
 	again = r.decideHere(s.local, due)
 	if s.how != asOwner && len(s.local) > 0 {
 		if patience := time.Now().Add(r.patience()); patience.Before(due) {
 			due = patience
 		}
-		again = max(again, r.answerAsStandby(r.local, s.local, nil, func(int) role { return s.how }, due))
+		again = max(again, r.decideCopies(ctx, s.local, s.how, due))
 	}
 	for i, g := range s.from {
 		g.Allowed, g.TokenLease, g.Deferred, g.By = s.local[i].Allowed, s.local[i].TokenLease, s.local[i].Deferred, s.local[i].By

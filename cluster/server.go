@@ -195,9 +195,9 @@ func newBatch(p *DenialLeases, r *Router) *batch {
 func (b *batch) answer(local Local, out, frame []byte) ([]byte, error) {
 	b.takes, b.requests = b.takes[:0], b.requests[:0]
 	r := openFrame(frame)
-	r.stamps()
+	r.preamble()
 	wait := b.waitOf(&r)
-	for ; r.more(); r.stamps() {
+	for ; r.more(); r.preamble() {
 		var q request
 		q, b.takes = r.request(b.takes)
 		if b.waited != nil && r.due != 0 && q.lapses() {
@@ -272,12 +272,17 @@ func (b *batch) decideRun(local Local, out []byte, i int) ([]byte, int) {
 		how = max(how, q.how)
 		b.groups = append(b.groups, q.group)
 	}
-	wait := b.denialLeases.decide(local, b.groups)
 	run := b.requests[i:end]
+	ctx, spans := b.router.startDecisions(run)
+	wait := b.denialLeases.decide(local, b.groups)
 	wait = max(wait, b.router.decideOnceResumed(local, b.groups, run, time.Time{}))
-	if how != asOwner {
-		wait = max(wait, b.router.answerAsStandby(local, b.groups, run, func(j int) role { return run[j].how }, time.Time{}))
+	if b.router != nil {
+		wait = max(wait, b.router.decideApart(local, b.groups))
 	}
+	if how != asOwner {
+		wait = max(wait, b.router.answerAsStandby(ctx, local, b.groups, run, func(j int) role { return run[j].how }, time.Time{}))
+	}
+	endDecisions(spans, b.groups)
 	for j := range b.groups {
 		q, g := &b.requests[i+j], &b.groups[j]
 		switch {

@@ -15,13 +15,10 @@ var roleNames = [...]string{asOwner: "owner", asStandby: "standby", asFormer: "f
 
 // tracerOf returns the tracer of the check of ctx, nil if that is not traced.
 func (r *Router) tracerOf(ctx context.Context) trace.Tracer {
-	if !r.traced {
+	if r.tracer == nil || !trace.SpanFromContext(ctx).IsRecording() {
 		return nil
 	}
-	if span := trace.SpanFromContext(ctx); span.IsRecording() {
-		return span.TracerProvider().Tracer("github.com/weirlimit/weir")
-	}
-	return nil
+	return r.tracer
 }
 
 // startHop begins the span of what a member is asked, nil if the check of ctx is not traced.
@@ -35,6 +32,15 @@ func (r *Router) startHop(ctx context.Context, to Member, how role) trace.Span {
 	return span
 }
 
+// contextOf returns what a peer is told of a span, nil if there is none.
+func contextOf(span trace.Span) *trace.SpanContext {
+	if span == nil {
+		return nil
+	}
+	c := span.SpanContext()
+	return &c
+}
+
 // endHop ends a span, with whether all groups were decided.
 func endHop(span trace.Span, groups []*shard.Group) {
 	if span == nil {
@@ -42,21 +48,113 @@ func endHop(span trace.Span, groups []*shard.Group) {
 	}
 	decided := 0
 	for _, g := range groups {
-		if !undecided(g) {
-			decided++
-		}
+		decided += int(boolByte(!undecided(g)))
 	}
 	span.SetAttributes(attribute.Int("weir.groups", len(groups)), attribute.Int("weir.decided", decided))
 	span.End()
 }
 
-// spanOfWait makes the span of the wait for a standby, whose answers were deferred since then. Zero makes none.
-func (r *Router) spanOfWait(ctx context.Context, since time.Time) {
-	if since.IsZero() {
+// hopOf returns the span of the hop on which g was asked for, nil if it has none.
+func (s *scatter) hopOf(asked *shard.Group) trace.Span {
+	for i := range s.dispatches {
+		for _, g := range s.dispatches[i].groups {
+			if g == asked {
+				return s.dispatches[i].hop
+			}
+		}
+	}
+	return nil
+}
+
+// spanOfWait makes the span of the wait for a standby, if answers were deferred. It belongs to the hop on which the first
+// of them was, or else to the check of ctx.
+func (r *Router) spanOfWait(ctx context.Context, w *walk) {
+	if w.deferred.IsZero() {
 		return
 	}
 	if tracer := r.tracerOf(ctx); tracer != nil {
-		_, span := tracer.Start(ctx, "weir.strict_wait", trace.WithTimestamp(since))
+		if w.hop != nil {
+			ctx = trace.ContextWithSpan(ctx, w.hop)
+		}
+		_, span := tracer.Start(ctx, "weir.strict_wait", trace.WithTimestamp(w.deferred))
 		span.End()
 	}
+}
+
+// decision is the span of what this node decides about some of the groups that it was asked for together.
+type decision struct {
+	span       trace.Span
+	first, end int // of the groups
+}
+
+// startDecisions begins a span for each hop of other nodes to which requests of run belong. The context is of the first, for what this
+// node asks others meanwhile.
+func (r *Router) startDecisions(run []request) (ctx context.Context, spans []decision) {
+	ctx = context.Background()
+	if r == nil || r.tracer == nil {
+		return ctx, nil
+	}
+	for i := range run {
+		q := &run[i]
+		switch last := len(spans) - 1; {
+		case q.span == nil, q.op == opDeferred: // that is decided already
+		case last >= 0 && spans[last].end == i && run[i-1].span == q.span:
+			spans[last].end++
+		case q.span.IsSampled():
+			of, span := r.startDecision(trace.ContextWithRemoteSpanContext(context.Background(), *q.span), &q.group, q.how)
+			if spans == nil {
+				ctx = of
+			}
+			spans = append(spans, decision{span, i, i + 1})
+		}
+	}
+	return ctx, spans
+}
+
+// startDecision begins the span of what this node decides about g and others, as what it was asked for them.
+func (r *Router) startDecision(ctx context.Context, g *shard.Group, how role) (context.Context, trace.Span) {
+	return r.tracer.Start(ctx, "weir.decide", trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
+		attribute.String("weir.role", roleNames[how]), attribute.String("weir.owner", r.Owner(g.Takes[0].Key))))
+}
+
+// endDecisions ends spans, with what was decided about their groups.
+func endDecisions(spans []decision, groups []shard.Group) {
+	for _, d := range spans {
+		endDecision(d.span, groups[d.first:d.end])
+	}
+}
+
+// sourceNames are what spans call the sources of decisions that are made for other nodes, as the metrics of checks do.
+var sourceNames = map[shard.Source]string{
+	shard.Owner: "owner", shard.Deferred: "owner", shard.Relayed: "relayed", shard.Provisional: "provisional", shard.Overloaded: "overload",
+}
+
+// endDecision ends a span, with where the first decision about groups comes from.
+func endDecision(span trace.Span, groups []shard.Group) {
+	decided, source := 0, ""
+	for i := range groups {
+		g := &groups[i]
+		if undecided(g) && !isDeferred(g) {
+			continue
+		}
+		if decided++; source == "" {
+			source = sourceNames[g.Takes[0].Source]
+		}
+	}
+	span.SetAttributes(attribute.Int("weir.groups", len(groups)), attribute.Int("weir.decided", decided))
+	if source != "" {
+		span.SetAttributes(attribute.String("weir.source", source))
+	}
+	span.End()
+}
+
+// decideCopies is answerAsStandby for groups of this node's own checks, which are those of ctx.
+func (r *Router) decideCopies(ctx context.Context, groups []shard.Group, how role, due time.Time) (wait time.Duration) {
+	as := func(int) role { return how }
+	if r.tracerOf(ctx) == nil {
+		return r.answerAsStandby(context.Background(), r.local, groups, nil, as, due)
+	}
+	ctx, span := r.startDecision(context.WithoutCancel(ctx), &groups[0], how)
+	defer func() { endDecision(span, groups) }()
+	return r.answerAsStandby(ctx, r.local, groups, nil, as, due)
 }

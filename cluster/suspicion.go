@@ -73,7 +73,7 @@ func (a *admission) dueSuspects() (due []*suspect) {
 	a.looked = now
 	old := a.suspected
 	a.suspected = make(map[Life]*suspect)
-	if !isMemberOf(a.view, a.self) {
+	if !a.view.IsMember(a.self) {
 		return nil
 	}
 	for _, m := range a.view.Members {

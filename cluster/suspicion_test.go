@@ -36,6 +36,9 @@ func TestUnreachableMember(t *testing.T) {
 		{"a b c d e", "b c d", true},
 	} {
 		ids := strings.Fields(tc.members)
+		if len(ids) > 3 && !allTests() {
+			continue
+		}
 		last := ids[len(ids)-1]
 		t.Run(fmt.Sprintf("%s of %s are refused", tc.cut, tc.members), func(t *testing.T) {
 			inOwnership(t, func(t *testing.T, c *ownershipCluster) {
@@ -98,12 +101,13 @@ func TestStoppedMember(t *testing.T) {
 		time.Second: false, 3 * time.Second: false, accuseAfter: false, accuseAfter + 3*time.Second: true, 20 * time.Second: true,
 	} {
 		t.Run(stopped.String(), func(t *testing.T) {
-			inOwnership(t, func(t *testing.T, c *ownershipCluster) {
+			inBoth(t, func(t *testing.T, c *ownershipCluster) {
 				const keys = 40
 				var evicted atomic.Pointer[Node]
 				c.registry.again = func(n Node) { evicted.Store(&n) } // it registers again when it goes on
 				c.start("a", "b", "c")
 				c.settled()
+				settled := c.alive["a"].router.View().Number
 				l := c.begin(keys, 8)
 				c.ask(l, "c")
 				time.Sleep(2 * time.Second)
@@ -124,8 +128,8 @@ func TestStoppedMember(t *testing.T) {
 				}
 				c.settled()
 				time.Sleep(accuseAfter + time.Second)
-				if v := c.alive["a"].router.View(); !isMemberOf(v, "c") || !drops && v.Number > 2 {
-					t.Errorf("view %d has c: %v", v.Number, isMemberOf(v, "c"))
+				if v := c.alive["a"].router.View(); !v.IsMember("c") || !drops && v.Number > settled {
+					t.Errorf("view %d has c: %v", v.Number, v.IsMember("c"))
 				}
 				l.end()
 				if l.asked < 20*keys || l.undecided > 0 {
@@ -144,7 +148,7 @@ func TestAccusersWithoutLeases(t *testing.T) {
 		"silent":  func(c *ownershipCluster) { c.mute(true, "c:1", "a", "b") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inOwnership(t, func(t *testing.T, c *ownershipCluster) {
+			inBoth(t, func(t *testing.T, c *ownershipCluster) {
 				c.start("a", "b", "c")
 				c.settled()
 				cut(c)

@@ -29,7 +29,7 @@ func TestKilledLender(t *testing.T) {
 		{"one that no node was told of yet", limit / 10, 1, 0, limit/10 + 1}, // what was granted in no time
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			inOwnership(t, func(t *testing.T, c *ownershipCluster) {
+			inBoth(t, func(t *testing.T, c *ownershipCluster) {
 				c.start("a", "b", "c")
 				c.settled()
 				c.replicated()

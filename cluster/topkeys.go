@@ -39,15 +39,15 @@ type UnansweredMember struct {
 }
 
 // TopLists asks all members for their list, and returns after topTimeout at the latest. It needs OwnershipConfig.Top.
-func (k *Ownership) TopLists(ctx context.Context, q topkeys.Query) *TopLists {
-	all := &TopLists{Lists: []*topkeys.List{k.Top.List(q)}, Nodes: []string{k.Self.ID}}
+func (q *inquiries) TopLists(ctx context.Context, of topkeys.Query) *TopLists {
+	all := &TopLists{Lists: []*topkeys.List{q.top.List(of)}, Nodes: []string{q.self}}
 	ctx, cancel := context.WithTimeout(ctx, topTimeout)
 	defer cancel()
 	var mu sync.Mutex // guards all
 	var asked sync.WaitGroup
-	for _, c := range k.others() {
+	for _, c := range q.members() {
 		asked.Go(func() {
-			l, err := k.listOf(ctx, c, q)
+			l, err := q.listOf(ctx, c, of)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -63,16 +63,6 @@ func (k *Ownership) TopLists(ctx context.Context, q topkeys.Query) *TopLists {
 	return all
 }
 
-// others returns the other members.
-func (k *Ownership) others() (others []*otherMember) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, c := range k.peers {
-		others = append(others, c)
-	}
-	return others
-}
-
 // reasonOf says why a member has not answered.
 func reasonOf(err error) string {
 	switch status.Code(err) {
@@ -85,9 +75,9 @@ func reasonOf(err error) string {
 }
 
 // listOf asks a member for its list.
-func (k *Ownership) listOf(ctx context.Context, c *otherMember, q topkeys.Query) (*topkeys.List, error) {
+func (q *inquiries) listOf(ctx context.Context, c *otherMember, of topkeys.Query) (*topkeys.List, error) {
 	resp, err := c.client.ListTopKeys(ctx, &peerv1.ListTopKeysRequest{
-		Caller: k.caller(c), Order: uint32(q.Order), Window: uint32(q.Window), Domain: q.Domain, Rule: q.Rule,
+		Caller: q.caller(c), Order: uint32(of.Order), Window: uint32(of.Window), Domain: of.Domain, Rule: of.Rule,
 	}, grpc.MaxCallRecvMsgSize(topMessage))
 	if err != nil {
 		return nil, err
@@ -106,20 +96,20 @@ func (k *Ownership) listOf(ctx context.Context, c *otherMember, q topkeys.Query)
 }
 
 // ListTopKeys implements peerv1.PeerServer.
-func (s peerServer) ListTopKeys(ctx context.Context, req *peerv1.ListTopKeysRequest) (*peerv1.ListTopKeysResponse, error) {
-	if err := s.greet(ctx, req.GetCaller()); err != nil {
+func (q *inquiries) ListTopKeys(ctx context.Context, req *peerv1.ListTopKeysRequest) (*peerv1.ListTopKeysResponse, error) {
+	if err := q.greet(ctx, req.GetCaller()); err != nil {
 		return nil, err
 	}
-	if s.k.Top == nil {
+	if q.top == nil {
 		return nil, status.Error(codes.FailedPrecondition, "keeps no lists of keys: it runs with --top-keys off")
 	}
-	q := topkeys.Query{
+	of := topkeys.Query{
 		Order: topkeys.Order(req.GetOrder()), Window: topkeys.Window(req.GetWindow()), Domain: req.GetDomain(), Rule: req.GetRule(),
 	}
-	if !q.Valid() {
-		return nil, status.Errorf(codes.InvalidArgument, "order: %d with the window %d is no list", q.Order, q.Window)
+	if !of.Valid() {
+		return nil, status.Errorf(codes.InvalidArgument, "order: %d with the window %d is no list", of.Order, of.Window)
 	}
-	l := s.k.Top.List(q)
+	l := q.top.List(of)
 	resp := &peerv1.ListTopKeysResponse{Seconds: l.Seconds, Unlisted: l.Others}
 	for name, n := range l.Unlisted {
 		if len(resp.GetRules()) < topRules {

@@ -47,6 +47,8 @@ type Member struct {
 	// Leaving says that the member owns nothing any more, but may still hold what others
 	// have not fetched yet.
 	Leaving bool `json:"leaving,omitempty"`
+	// Gone says that it is no member any more, and that its address is kept because a partition names it.
+	Gone bool `json:"-"`
 }
 
 // Index returns the index of the member with that id, and whether there is one.
@@ -218,10 +220,21 @@ func (v *View) claim(p uint32) claim {
 	return claim{view: v.Number, epoch: v.Epochs[p], base: v.Bases[p], owner: v.partyAt(v.Ring.Owner(p))}
 }
 
-// members returns the members of a view, also of none.
-func (v *View) members() []Member {
+// Present returns the members of a view that are not gone, also of none.
+func (v *View) Present() []Member {
 	if v == nil {
 		return nil
 	}
-	return v.Members
+	if !slices.ContainsFunc(v.Members, isGone) {
+		return v.Members
+	}
+	return slices.DeleteFunc(slices.Clone(v.Members), isGone)
+}
+
+func isGone(m Member) bool { return m.Gone }
+
+// IsMember reports whether a view, also none, has a member of that id that is not gone.
+func (v *View) IsMember(id string) bool {
+	i, named := viewIndex(v, id)
+	return named && !v.Members[i].Gone
 }

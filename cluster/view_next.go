@@ -141,7 +141,7 @@ func nextView(p ring.Params, current *View, members []Member, lost []string) (*V
 	v.Members, v.Ring = members, r
 	if !sameIDs(current.Members, members) {
 		v.Changed, v.Before = v.Number, livesOf(current.Members)
-		v.Ended = slices.DeleteFunc(v.Ended, func(l Life) bool { return isMemberOf(v, l.ID) && !isMemberOf(current, l.ID) }) // it was removed, and lives
+		v.Ended = slices.DeleteFunc(v.Ended, func(l Life) bool { return v.IsMember(l.ID) && !current.IsMember(l.ID) }) // it was removed, and lives
 	}
 	v.forget()
 	for part := range v.Epochs {

@@ -11,7 +11,7 @@ import (
 // awaitTokens waits until these tokens are handed out.
 func (n *testNode) awaitTokens(text string) {
 	n.t.Helper()
-	n.await("tokens "+text, func(s cluster.RegistryContent) bool { return string(s.Tokens) == text })
+	n.await("tokens "+text, func(content cluster.RegistryContent) bool { return string(content.Tokens) == text })
 }
 
 // What one node has stored is handed out on all, next to the rules, and a late change of what was read is refused.
@@ -55,7 +55,7 @@ func TestSwapTokens(t *testing.T) {
 func TestTokensOfALostEtcd(t *testing.T) {
 	t.Parallel()
 	k := known(t)
-	m := newCache(keysOf("test"), slog.New(slog.DiscardHandler))
+	m := newCache(keysOf("test"), false, slog.New(slog.DiscardHandler))
 	if err := m.recall(k); err != nil {
 		t.Fatal(err)
 	}

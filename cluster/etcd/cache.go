@@ -19,8 +19,9 @@ type keyValue = mvccpb.KeyValue
 // etcdCache is a copy of what etcd holds of a cluster, and what to believe of it.
 // It does no I/O but logging. It belongs to one goroutine.
 type etcdCache struct {
-	keys keys
-	log  *slog.Logger
+	keys  keys
+	views viewFormat
+	log   *slog.Logger
 
 	revision int64 // of etcd, that the entries are of
 	nodes    map[string]nodeEntry
@@ -50,24 +51,25 @@ type believedValues struct{ rules, tokens *keyValue }
 // viewBelief is the newest view that was good, and what is wrong with the stored
 // one, if anything is.
 type viewBelief struct {
-	good     *cluster.View // nil before the first
-	raw      []byte        // good as stored
-	revision int64         // at which to replace what is stored
+	good     storedView // of nil before the first
+	raw      []byte     // good as stored
+	revision int64      // at which to replace what is stored
 	alarm    string
 	wiped    bool // see seenView
 }
 
-func newCache(k keys, log *slog.Logger) *etcdCache {
-	return &etcdCache{keys: k, log: log, nodes: make(map[string]nodeEntry), reported: make(map[string]string)}
+func newCache(k keys, views viewFormat, log *slog.Logger) *etcdCache {
+	return &etcdCache{keys: k, views: views, log: log, nodes: make(map[string]nodeEntry), reported: make(map[string]string)}
 }
 
 // recall believes what is known from an earlier run.
 func (m *etcdCache) recall(known *Known) error {
-	raw, err := cluster.MarshalView(known.View)
+	good := storedView{known.View, known.Placement}
+	raw, err := good.encode()
 	if err != nil {
 		return err
 	}
-	m.view.good, m.view.raw = known.View, raw
+	m.view.good, m.view.raw = good, raw
 	if known.Rules != nil {
 		m.believed.rules = &keyValue{Value: known.Rules}
 	}
@@ -176,25 +178,25 @@ func (m *etcdCache) report(key string, value []byte, msg string, err error) {
 func (m *etcdCache) content(params []byte) (cluster.RegistryContent, bool) {
 	m.believe(params)
 	m.believeValues()
-	s := cluster.RegistryContent{Nodes: m.sortedNodes(), View: m.view.good}
-	if s.View != nil {
-		s.ViewRevision = m.view.revision
+	content := cluster.RegistryContent{Nodes: m.sortedNodes(), View: m.view.good.View, Placement: m.view.good.Placement}
+	if content.View != nil {
+		content.ViewRevision = m.view.revision
 	}
 	if m.believed.rules != nil {
-		s.Rules = m.believed.rules.Value
+		content.Rules = m.believed.rules.Value
 	}
 	if m.believed.tokens != nil {
-		s.Tokens = m.believed.tokens.Value
+		content.Tokens = m.believed.tokens.Value
 	}
-	if m.handedOut && s.View == m.last.View && s.ViewRevision == m.last.ViewRevision &&
-		bytes.Equal(s.Rules, m.last.Rules) && bytes.Equal(s.Tokens, m.last.Tokens) && slices.Equal(s.Nodes, m.last.Nodes) {
+	if m.handedOut && content.View == m.last.View && content.ViewRevision == m.last.ViewRevision &&
+		bytes.Equal(content.Rules, m.last.Rules) && bytes.Equal(content.Tokens, m.last.Tokens) && slices.Equal(content.Nodes, m.last.Nodes) {
 		return m.last, false
 	}
 	m.handedOut = true
 	// The receiver may do with its slice what it likes.
-	m.last = s
-	m.last.Nodes = slices.Clone(s.Nodes)
-	return s, true
+	m.last = content
+	m.last.Nodes = slices.Clone(content.Nodes)
+	return content, true
 }
 
 func (m *etcdCache) sortedNodes() []cluster.Node {
@@ -210,7 +212,7 @@ func (m *etcdCache) sortedNodes() []cluster.Node {
 
 // believe decides whether the stored view is good.
 //
-// invariant: view.good.Number never falls.
+// invariant: view.good.View.Number never falls.
 func (m *etcdCache) believe(params []byte) {
 	v := &m.view
 	v.alarm, v.wiped = "", false
@@ -219,10 +221,10 @@ func (m *etcdCache) believe(params []byte) {
 		v.distrust("etcd was wiped: it has lost the parameters of this cluster")
 	case params != nil && !bytes.Equal(params, m.params):
 		v.distrust("etcd was wiped: it has parameters of another cluster of this name")
-	case m.stored == nil && v.good != nil:
-		v.distrust(fmt.Sprintf("etcd was wiped: it has lost view %d", v.good.Number))
+	case m.stored == nil && v.good.View != nil:
+		v.distrust(fmt.Sprintf("etcd was wiped: it has lost view %d", v.good.View.Number))
 	case m.stored == nil:
-	case v.good != nil && bytes.Equal(m.stored.Value, v.raw):
+	case v.good.View != nil && bytes.Equal(m.stored.Value, v.raw):
 		v.revision = m.stored.ModRevision
 	default:
 		m.judge(m.stored)
@@ -240,34 +242,24 @@ func (m *etcdCache) believeValues() {
 // judge takes a stored view that is not the one that is believed.
 func (m *etcdCache) judge(kv *keyValue) {
 	v := &m.view
-	next, err := cluster.UnmarshalView(kv.Value)
-	if err == nil && next.Number == 0 {
+	next, err := m.views.parse(kv.Value)
+	if err == nil && next.View.Number == 0 {
 		err = errors.New("it has no number")
 	}
-	_, other := errors.AsType[*cluster.VersionError](err)
 	switch {
-	case other:
+	case isOtherVersion(err):
 		v.alarm = fmt.Sprintf("etcd has a view that this node cannot read: %v", err) // and v.revision stays: this node writes no view over it
 	case err != nil:
 		// A node that knows the view before may write the next one over it.
 		v.alarm = fmt.Sprintf("etcd has a damaged view: %v", err)
 		v.revision = kv.ModRevision
-	case v.good != nil && next.Number < v.good.Number:
-		v.distrust(fmt.Sprintf("etcd was wiped or restored: it has view %d after view %d", next.Number, v.good.Number))
-	case v.good != nil && next.Number == v.good.Number && !bytes.Equal(written(next), written(v.good)):
-		v.distrust(fmt.Sprintf("etcd was wiped or restored: it has another view %d", next.Number))
+	case v.good.View != nil && next.View.Number < v.good.View.Number:
+		v.distrust(fmt.Sprintf("etcd was wiped or restored: it has view %d after view %d", next.View.Number, v.good.View.Number))
+	case v.good.View != nil && next.View.Number == v.good.View.Number && !next.equal(v.good):
+		v.distrust(fmt.Sprintf("etcd was wiped or restored: it has another view %d", next.View.Number))
 	default:
 		v.good, v.raw, v.revision = next, kv.Value, kv.ModRevision
 	}
-}
-
-// written returns this software's encoding of a view that any version has written; nil if there is none.
-func written(v *cluster.View) []byte {
-	b, err := cluster.MarshalView(v)
-	if err != nil {
-		return nil
-	}
-	return b
 }
 
 // distrust keeps the good view although etcd no longer has it.

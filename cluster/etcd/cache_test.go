@@ -21,7 +21,7 @@ func TestCacheAgainstModel(t *testing.T) {
 		m := &model{
 			t:      t,
 			keys:   keysOf("test"),
-			cache:  newCache(keysOf("test"), slog.New(slog.DiscardHandler)),
+			cache:  newCache(keysOf("test"), false, slog.New(slog.DiscardHandler)),
 			stored: make(map[string]*keyValue),
 		}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
@@ -168,7 +168,7 @@ func FuzzCache(f *testing.F) {
 	f.Add([]byte{}, []byte{0xff})
 	f.Fuzz(func(t *testing.T, nodeValue, viewValue []byte) {
 		k := keysOf("test")
-		m := newCache(k, slog.New(slog.DiscardHandler))
+		m := newCache(k, false, slog.New(slog.DiscardHandler))
 		m.set(&keyValue{Key: []byte(k.nodes + "a"), Value: nodeValue, ModRevision: 1})
 		m.set(&keyValue{Key: []byte(k.view), Value: viewValue, ModRevision: 2})
 		s, changed := m.content(nil)
@@ -183,7 +183,7 @@ func FuzzCache(f *testing.F) {
 		if s.View != nil && s.View.Number == 0 {
 			t.Errorf("view %+v", s.View)
 		}
-		_ = mayReplace(&keyValue{Value: viewValue}, 0, 2, 1)
+		_ = mayReplace(false, &keyValue{Value: viewValue}, 0, 2, 1)
 	})
 }
 

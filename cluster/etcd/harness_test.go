@@ -3,6 +3,7 @@ package etcd
 import (
 	"bytes"
 	"context"
+	"flag"
 	"log/slog"
 	"slices"
 	"strings"
@@ -37,7 +38,13 @@ const patience = time.Minute
 // shortTTL is the shortest lease that is allowed.
 const shortTTL = minLeaseTTL
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// Tests wait for nearly all of their time, so that more of them run at once than there are processors. The flag -parallel says otherwise.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func startServer(t *testing.T, listen, dir string) *Server {
 	t.Helper()
@@ -73,14 +80,14 @@ type testNode struct {
 
 func open(t *testing.T, ttl time.Duration, endpoints ...string) *testNode {
 	t.Helper()
+	return openWith(t, Config{LeaseTTL: ttl, Endpoints: endpoints})
+}
+
+func openWith(t *testing.T, cfg Config) *testNode {
+	t.Helper()
 	n := &testNode{t: t, logs: newLogRecorder(), reg: prometheus.NewRegistry(), changed: make(chan struct{}), done: make(chan struct{})}
-	r, err := Open(t.Context(), Config{
-		Endpoints: endpoints,
-		Cluster:   "test",
-		LeaseTTL:  ttl,
-		Logger:    slog.New(n.logs),
-		Metrics:   n.reg,
-	})
+	cfg.Cluster, cfg.Logger, cfg.Metrics = "test", slog.New(n.logs), n.reg
+	r, err := Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +99,17 @@ func open(t *testing.T, ttl time.Duration, endpoints ...string) *testNode {
 // run opens a registry and starts Run.
 func run(t *testing.T, ttl time.Duration, endpoints ...string) *testNode {
 	t.Helper()
-	n := open(t, ttl, endpoints...)
+	return runOpen(t, open(t, ttl, endpoints...))
+}
+
+// runPlacements runs a registry whose views name the node that has each partition.
+func runPlacements(t *testing.T, endpoints ...string) *testNode {
+	t.Helper()
+	return runOpen(t, openWith(t, Config{Endpoints: endpoints, Placements: true}))
+}
+
+func runOpen(t *testing.T, n *testNode) *testNode {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	n.cancel = cancel
 	go func() {
@@ -106,7 +123,7 @@ func run(t *testing.T, ttl time.Duration, endpoints ...string) *testNode {
 	return n
 }
 
-func (n *testNode) record(s cluster.RegistryContent) {
+func (n *testNode) record(content cluster.RegistryContent) {
 	n.mu.Lock()
 	if n.busy {
 		n.t.Error("onChange is called concurrently")
@@ -114,12 +131,12 @@ func (n *testNode) record(s cluster.RegistryContent) {
 	n.busy = true
 	if k := len(n.contents); k > 0 {
 		last := n.contents[k-1]
-		if slices.Equal(last.Nodes, s.Nodes) && last.View == s.View && last.ViewRevision == s.ViewRevision && bytes.Equal(last.Rules, s.Rules) &&
-			bytes.Equal(last.Tokens, s.Tokens) {
-			n.t.Errorf("onChange is called for no change: %+v", s)
+		if slices.Equal(last.Nodes, content.Nodes) && last.View == content.View && last.ViewRevision == content.ViewRevision && bytes.Equal(last.Rules, content.Rules) &&
+			bytes.Equal(last.Tokens, content.Tokens) {
+			n.t.Errorf("onChange is called for no change: %+v", content)
 		}
 	}
-	n.contents = append(n.contents, s)
+	n.contents = append(n.contents, content)
 	close(n.changed)
 	n.changed = make(chan struct{})
 	n.mu.Unlock()
@@ -162,12 +179,14 @@ func (n *testNode) history() []cluster.RegistryContent {
 // awaitIDs waits until exactly these nodes are listed.
 func (n *testNode) awaitIDs(ids ...string) cluster.RegistryContent {
 	n.t.Helper()
-	return n.await("nodes "+strings.Join(ids, ","), func(s cluster.RegistryContent) bool { return slices.Equal(idsOf(s), ids) })
+	return n.await("nodes "+strings.Join(ids, ","), func(content cluster.RegistryContent) bool { return slices.Equal(idsOf(content), ids) })
 }
 
 func (n *testNode) awaitView(number uint64) cluster.RegistryContent {
 	n.t.Helper()
-	return n.await("view", func(s cluster.RegistryContent) bool { return s.View != nil && s.View.Number == number })
+	return n.await("view", func(content cluster.RegistryContent) bool {
+		return content.View != nil && content.View.Number == number
+	})
 }
 
 func (n *testNode) awaitEnd() error {
@@ -198,9 +217,9 @@ func (n *testNode) metric(name string) float64 {
 	return 0
 }
 
-func idsOf(s cluster.RegistryContent) []string {
+func idsOf(content cluster.RegistryContent) []string {
 	var ids []string
-	for _, n := range s.Nodes {
+	for _, n := range content.Nodes {
 		ids = append(ids, n.ID)
 	}
 	return ids
@@ -212,7 +231,7 @@ func node(id string, incarnation uint64) cluster.Node {
 
 var smallRing = ring.Params{Partitions: 64, ReplicationFactor: 10, Load: 1.25}
 
-func view(t *testing.T, number uint64, ids ...string) *cluster.View {
+func viewOf(t *testing.T, number uint64, ids ...string) *cluster.View {
 	t.Helper()
 	r, err := ring.Build(smallRing, ids)
 	if err != nil {
@@ -311,4 +330,14 @@ func (l *logRecorder) await(t *testing.T, part string) {
 			t.Fatalf("not logged: %q; but %q", part, l.all())
 		}
 	}
+}
+
+// encoded returns a view as it is stored.
+func encoded(t *testing.T, v *cluster.View) []byte {
+	t.Helper()
+	b, err := cluster.MarshalView(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
 }

@@ -16,6 +16,7 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 
 	"github.com/weirlimit/weir/cluster"
+	"github.com/weirlimit/weir/cluster/view"
 )
 
 // The file of a State is a line that says what it is, in which format, and the XXH64 of the
@@ -39,6 +40,8 @@ type Known struct {
 	Incarnation uint64 `json:"incarnation"`
 	// View is the newest view, nil before the first.
 	View *cluster.View `json:"-"`
+	// Placement is that view if views name the node that has each partition, else nil.
+	Placement *view.View `json:"-"`
 	// Rules are the rules that were in force last, as stored; nil if there were none.
 	Rules []byte `json:"rules,omitempty"`
 	// Tokens are the tokens of the cluster, as stored; nil if there were none.
@@ -239,7 +242,7 @@ func (s *State) encode() ([]byte, error) {
 	content := stateJSON{Cluster: s.cluster, Node: s.node, Known: known}
 	if known.View != nil {
 		var err error
-		if content.View, err = cluster.MarshalView(known.View); err != nil {
+		if content.View, err = (storedView{known.View, known.Placement}).encode(); err != nil {
 			return nil, err
 		}
 	}
@@ -310,7 +313,10 @@ func parseState(data []byte) (*Stored, error) {
 	if _, err := ParseParams(content.Params); err != nil {
 		return nil, err
 	}
-	view, err := cluster.UnmarshalView(content.View)
+	stored, err := viewFormat(false).parse(content.View)
+	if isOtherVersion(err) {
+		stored, err = viewFormat(true).parse(content.View)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -318,7 +324,7 @@ func parseState(data []byte) (*Stored, error) {
 		return nil, fmt.Errorf("revoked: %d tokens are more than %d", n, MaxRevoked)
 	}
 	known := content.Known
-	known.View = view
+	known.View, known.Placement = stored.View, stored.Placement
 	s.Known = &known
 	return s, nil
 }

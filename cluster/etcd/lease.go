@@ -143,6 +143,7 @@ func (k *nodeLease) grant(ctx context.Context) error {
 		return err
 	}
 	k.lease = resp.ID
+	k.r.reachability.grant(time.Now())
 	k.renewed(sent)
 	return nil
 }

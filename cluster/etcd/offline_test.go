@@ -40,7 +40,7 @@ func bootstrapped(t *testing.T, endpoint string, number uint64) *Known {
 	if _, err := n.Bootstrap(t.Context(), cluster.Params{Ring: smallRing}); err != nil {
 		t.Fatal(err)
 	}
-	v := view(t, number, "a", "b")
+	v := viewOf(t, number, "a", "b")
 	if err := n.SwapView(t.Context(), v, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func TestOpenWhileEtcdIsDown(t *testing.T) {
 	s := anyServer(t)
 	p := newProxy(t, s.Endpoint())
 	k := bootstrapped(t, s.Endpoint(), 3)
-	put(t, rawClient(t, s.Endpoint()), keysOf("test").view, " "+string(written(k.View))) // the same, by other software
+	put(t, rawClient(t, s.Endpoint()), keysOf("test").view, " "+string(encoded(t, k.View))) // the same, by other software
 	p.cut()
 	n := openKnowing(t, p.addr(), k)
 	if n.Reachable() || n.metric("weir_etcd_up") != 0 || n.logs.count("etcd unreachable") != 1 {
@@ -72,7 +72,7 @@ func TestOpenWhileEtcdIsDown(t *testing.T) {
 			t.Errorf("incarnation %d, %v, want %d", got, err, want)
 		}
 	}
-	if err := n.SwapView(t.Context(), view(t, 4, "a"), got.ViewRevision); err != nil {
+	if err := n.SwapView(t.Context(), viewOf(t, 4, "a"), got.ViewRevision); err != nil {
 		t.Error(err)
 	}
 }
@@ -83,8 +83,8 @@ func TestOpenWipedEtcd(t *testing.T) {
 	restored := anyServer(t)
 	older := bootstrapped(t, restored.Endpoint(), 2)
 	newer := *older
-	newer.View = view(t, 5, "a", "b")
-	another := view(t, 2, "a")
+	newer.View = viewOf(t, 5, "a", "b")
+	another := viewOf(t, 2, "a")
 	for name, tc := range map[string]struct {
 		endpoint string
 		known    *Known
@@ -105,11 +105,11 @@ func TestOpenWipedEtcd(t *testing.T) {
 			if err := n.Verify(t.Context()); !errors.Is(err, tc.verify) {
 				t.Errorf("%v, want %v", err, tc.verify)
 			}
-			got := n.await("a view", func(s cluster.RegistryContent) bool { return s.View != nil })
+			got := n.await("a view", func(content cluster.RegistryContent) bool { return content.View != nil })
 			if got.View != tc.known.View || string(got.Rules) != string(tc.known.Rules) {
 				t.Errorf("believes %+v", got)
 			}
-			if err := n.SwapView(t.Context(), view(t, 9, "a"), got.ViewRevision); !errors.Is(err, cluster.ErrViewChanged) {
+			if err := n.SwapView(t.Context(), viewOf(t, 9, "a"), got.ViewRevision); !errors.Is(err, cluster.ErrViewChanged) {
 				t.Errorf("swap: %v", err)
 			}
 		})

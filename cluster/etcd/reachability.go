@@ -21,6 +21,7 @@ type reachability struct {
 	down    bool      // guarded by mu; and none has succeeded for unreachableAfter
 	success time.Time // guarded by mu; when the last exchange succeeded
 	renewed time.Time // guarded by mu; see Status
+	granted time.Time // guarded by mu; see Status
 }
 
 // newReachability starts with an etcd that has just answered.
@@ -74,7 +75,16 @@ func answered(err error) bool {
 func (r *reachability) renewal(sent time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.renewed = sent
+	if r.renewed = sent; sent.IsZero() {
+		r.granted = time.Time{}
+	}
+}
+
+// grant notes when it was learned that a lease was granted.
+func (r *reachability) grant(learned time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.granted = learned
 }
 
 func (r *reachability) status() Status {
@@ -83,5 +93,6 @@ func (r *reachability) status() Status {
 	return Status{
 		Reachable: !r.failing || time.Since(r.success) < unreachableAfter,
 		Renewed:   r.renewed,
+		Granted:   r.granted,
 	}
 }

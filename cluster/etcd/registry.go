@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/weirlimit/weir/cluster"
+	"github.com/weirlimit/weir/cluster/view"
 )
 
 // Config says which etcd a registry uses and how.
@@ -37,6 +38,8 @@ type Config struct {
 	// Known is what the node knows from an earlier run, nil if it knows nothing. What etcd
 	// has must not be less.
 	Known *Known
+	// Placements says that stored views name the node that has each partition.
+	Placements bool
 	// Logger gets one line per change of state. Nil means none.
 	Logger *slog.Logger
 	// Metrics takes the metrics, until Close. Nil means none.
@@ -73,6 +76,7 @@ type Registry struct {
 	cluster      string
 	ttl          time.Duration
 	keys         keys
+	views        viewFormat
 	log          *slog.Logger
 	client       *clientv3.Client
 	where        string // the endpoints, for messages
@@ -82,14 +86,15 @@ type Registry struct {
 	known     *Known        // from an earlier run; nil if there was none
 	announced chan struct{} // its slot is filled when the node lease has something to look at
 
-	mu     sync.Mutex
-	params []byte        // guarded by mu; as stored, once Bootstrap has seen them
-	node   cluster.Node  // guarded by mu; what to announce, if its ID is not empty
-	put    receipt       // guarded by mu; the node lease's last put
-	view   seenView      // guarded by mu
-	stop   func()        // guarded by mu; ends Run, nil before it
-	ended  chan struct{} // closed when Run has returned; made by it, guarded by mu
-	closed bool          // guarded by mu
+	mu        sync.Mutex
+	params    []byte        // guarded by mu; as stored, once Bootstrap has seen them
+	node      cluster.Node  // guarded by mu; what to announce, if its ID is not empty
+	put       receipt       // guarded by mu; the node lease's last put
+	view      seenView      // guarded by mu
+	placement *view.View    // the newest that is believed, nil unless views name the node that has each partition; guarded by mu
+	stop      func()        // guarded by mu; ends Run, nil before it
+	ended     chan struct{} // closed when Run has returned; made by it, guarded by mu
+	closed    bool          // guarded by mu
 }
 
 var _ cluster.Registry = (*Registry)(nil)
@@ -115,6 +120,8 @@ type Status struct {
 	// Renewed is when the last renewal of the lease that succeeded was sent. The
 	// zero time means that there is no lease.
 	Renewed time.Time
+	// Granted is when the answer came which said that the lease was granted. The zero time means that there is no lease.
+	Granted time.Time
 	// Wiped says whether etcd has less than it had, or something else: then nothing is
 	// written to it.
 	Wiped bool
@@ -139,6 +146,7 @@ func Open(ctx context.Context, cfg Config) (*Registry, error) {
 		cluster:   cfg.Cluster,
 		ttl:       cfg.LeaseTTL,
 		keys:      keysOf(cfg.Cluster),
+		views:     viewFormat(cfg.Placements),
 		log:       cfg.Logger,
 		client:    client,
 		where:     where,

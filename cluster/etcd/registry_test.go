@@ -29,7 +29,9 @@ func TestAnnounce(t *testing.T) {
 	leaving := node("a", 1)
 	leaving.State = cluster.Leaving
 	a.Announce(leaving)
-	b.await("a leaves", func(s cluster.RegistryContent) bool { return len(s.Nodes) == 2 && s.Nodes[0] == leaving })
+	b.await("a leaves", func(content cluster.RegistryContent) bool {
+		return len(content.Nodes) == 2 && content.Nodes[0] == leaving
+	})
 
 	nodes, err := open(t, 0, s.Endpoint()).Nodes(t.Context())
 	if want := []cluster.Node{leaving, node("b", 1)}; err != nil || !slices.Equal(nodes, want) {
@@ -59,7 +61,7 @@ func TestAnnounceBurst(t *testing.T) {
 		n.RuleRevision = strings.Repeat("x", i%7) + "!"
 		a.Announce(n)
 	}
-	b.await("the last", func(s cluster.RegistryContent) bool { return len(s.Nodes) == 1 && s.Nodes[0] == n })
+	b.await("the last", func(content cluster.RegistryContent) bool { return len(content.Nodes) == 1 && content.Nodes[0] == n })
 	if got := len(b.history()); got > 20 {
 		t.Errorf("%d puts", got)
 	}
@@ -136,7 +138,7 @@ func TestSuperseded(t *testing.T) {
 	// registers again.
 	p.cut()
 	next.awaitIDs("near")
-	near.await("far to be gone", func(s cluster.RegistryContent) bool { return len(s.Nodes) == 1 })
+	near.await("far to be gone", func(content cluster.RegistryContent) bool { return len(content.Nodes) == 1 })
 	other := run(t, 0, s.Endpoint())
 	next.Announce(node("near", 2))
 	other.Announce(node("far", 5))
@@ -144,8 +146,8 @@ func TestSuperseded(t *testing.T) {
 	if want := `another node was started under this id: "near" at near:9090 is incarnation 2, this is 1`; !errors.Is(err, ErrSuperseded) || err.Error() != want {
 		t.Errorf("error %q, not %q", err, want)
 	}
-	got := next.await("both successors", func(s cluster.RegistryContent) bool {
-		return slices.Equal(idsOf(s), []string{"far", "near"}) && s.Nodes[0].Incarnation == 5 && s.Nodes[1].Incarnation == 2
+	got := next.await("both successors", func(content cluster.RegistryContent) bool {
+		return slices.Equal(idsOf(content), []string{"far", "near"}) && content.Nodes[0].Incarnation == 5 && content.Nodes[1].Incarnation == 2
 	})
 	p.connect(s.Endpoint())
 	if err := far.awaitEnd(); !errors.Is(err, ErrSuperseded) {
@@ -234,7 +236,7 @@ func TestEvict(t *testing.T) {
 	if err := b.Evict(t.Context(), cluster.Life{ID: "a", Incarnation: 3}); err != nil {
 		t.Fatal(err)
 	}
-	b.await("its key is gone, or back", func(s cluster.RegistryContent) bool { return len(s.Nodes) == 0 || lease() != before })
+	b.await("its key is gone, or back", func(content cluster.RegistryContent) bool { return len(content.Nodes) == 0 || lease() != before })
 	if ttl, err := c.TimeToLive(t.Context(), clientv3.LeaseID(before)); err != nil || ttl.TTL >= 0 {
 		t.Errorf("its lease lives: %+v, %v", ttl, err)
 	}
@@ -259,7 +261,9 @@ func TestStolenKeyIsPutBack(t *testing.T) {
 			put(t, c, a.keys.nodes+"a", value)
 		}
 		awaitKey(t, c, a.keys.nodes+"a", func(kv *keyValue) bool { return kv != nil && kv.Lease != 0 })
-		b.await("a is back", func(s cluster.RegistryContent) bool { return len(s.Nodes) == 1 && s.Nodes[0] == node("a", 3) })
+		b.await("a is back", func(content cluster.RegistryContent) bool {
+			return len(content.Nodes) == 1 && content.Nodes[0] == node("a", 3)
+		})
 	}
 }
 

@@ -22,13 +22,16 @@ var ErrNotWiped = errors.New("etcd has what it had")
 // It returns ErrNotWiped while etcd is believed, and ErrOtherCluster if another cluster was founded there,
 // which has to be removed first.
 func (r *Registry) Restore(ctx context.Context, v *cluster.View, rules, tokens []byte, dry bool) (number uint64, err error) {
-	if number, err = r.restore(ctx, v, rules, tokens, dry); err != nil {
+	r.mu.Lock()
+	placement := r.placement
+	r.mu.Unlock()
+	if number, err = r.restore(ctx, storedView{v, placement}, rules, tokens, dry); err != nil {
 		return 0, fmt.Errorf("restoring cluster %q: %w", r.cluster, err)
 	}
 	return number, nil
 }
 
-func (r *Registry) restore(ctx context.Context, v *cluster.View, rules, tokens []byte, dry bool) (uint64, error) {
+func (r *Registry) restore(ctx context.Context, v storedView, rules, tokens []byte, dry bool) (uint64, error) {
 	r.mu.Lock()
 	params, seen := r.params, r.view
 	r.mu.Unlock()
@@ -44,26 +47,26 @@ func (r *Registry) restore(ctx context.Context, v *cluster.View, rules, tokens [
 	if kv := first(now, 0); kv != nil && !bytes.Equal(kv.Value, params) {
 		return 0, fmt.Errorf("%w: stop its nodes, and delete all keys under %s", ErrOtherCluster, r.keys.root)
 	}
-	number := max(v.Number, seen.number) + 1
+	number := max(v.View.Number, seen.number) + 1
 	if kv := first(now, 1); kv != nil {
-		if stored, err := cluster.UnmarshalView(kv.Value); err == nil {
-			number = max(number, stored.Number+1)
+		if stored, err := r.views.parse(kv.Value); err == nil {
+			number = max(number, stored.View.Number+1)
 		}
 	}
 	if dry {
 		return number, nil
 	}
-	for _, m := range v.Members {
+	for _, m := range v.View.Members {
 		if _, err := r.raise(ctx, r.keys.incarnations+m.ID, max(m.Incarnation, 1)-1); err != nil {
 			return 0, err
 		}
 	}
-	return number, r.rewrite(ctx, now, v.As(number), rules, tokens)
+	return number, r.rewrite(ctx, now, v.as(number), rules, tokens)
 }
 
 // rewrite stores view, rules, tokens and the parameters over what etcd had when it was asked.
-func (r *Registry) rewrite(ctx context.Context, had *clientv3.TxnResponse, v *cluster.View, rules, tokens []byte) error {
-	view, err := cluster.MarshalView(v)
+func (r *Registry) rewrite(ctx context.Context, had *clientv3.TxnResponse, v storedView, rules, tokens []byte) error {
+	view, err := v.encode()
 	if err != nil {
 		return err
 	}

@@ -14,13 +14,13 @@ func TestRestore(t *testing.T) {
 	s := anyServer(t)
 	p := newProxy(t, s.Endpoint())
 	a, b := pair(t, DefaultLeaseTTL, p.addr())
-	if _, err := a.Restore(t.Context(), view(t, 1, "a", "b"), nil, nil, false); !errors.Is(err, ErrNotWiped) {
+	if _, err := a.Restore(t.Context(), viewOf(t, 1, "a", "b"), nil, nil, false); !errors.Is(err, ErrNotWiped) {
 		t.Errorf("an etcd that has all: %v", err)
 	}
 	if _, err := a.SwapRules(t.Context(), []byte("rules"), 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.SwapView(t.Context(), view(t, 5, "a", "b"), a.awaitView(1).ViewRevision); err != nil {
+	if err := a.SwapView(t.Context(), viewOf(t, 5, "a", "b"), a.awaitView(1).ViewRevision); err != nil {
 		t.Fatal(err)
 	}
 	good := a.awaitView(5).View
@@ -60,7 +60,7 @@ func TestRestore(t *testing.T) {
 			t.Errorf("next incarnation of %s: %d, %v, want %d", id, got, err, want)
 		}
 	}
-	if err := b.SwapView(t.Context(), view(t, 7, "a"), b.awaitView(6).ViewRevision); err != nil {
+	if err := b.SwapView(t.Context(), viewOf(t, 7, "a"), b.awaitView(6).ViewRevision); err != nil {
 		t.Error(err)
 	}
 	a.awaitView(7)
@@ -72,13 +72,13 @@ func TestRestore(t *testing.T) {
 	restored := anyServer(t)
 	raw = rawClient(t, restored.Endpoint())
 	put(t, raw, a.keys.params, string(params))
-	put(t, raw, a.keys.view, string(written(view(t, 3, "a", "b"))))
+	put(t, raw, a.keys.view, string(encoded(t, viewOf(t, 3, "a", "b"))))
 	put(t, raw, a.keys.incarnations+"a", "1")
 	p.connect(restored.Endpoint())
 	for _, n := range []*testNode{a, b} {
 		n.logs.await(t, "it has view 3 after view 7")
 	}
-	if number, err := b.Restore(t.Context(), view(t, 7, "a"), nil, nil, false); number != 8 || err != nil {
+	if number, err := b.Restore(t.Context(), viewOf(t, 7, "a"), nil, nil, false); number != 8 || err != nil {
 		t.Fatalf("view %d, %v", number, err)
 	}
 	for _, n := range []*testNode{a, b} {
@@ -100,7 +100,7 @@ func TestRestoreOverAnotherCluster(t *testing.T) {
 	p.connect(other.Endpoint())
 	a.logs.await(t, "parameters of another cluster")
 	const want = `restoring cluster "test": etcd has another cluster of this name: stop its nodes, and delete all keys under /weir/test/`
-	if _, err := a.Restore(t.Context(), view(t, 1, "a", "b"), nil, nil, false); !errors.Is(err, ErrOtherCluster) || err.Error() != want {
+	if _, err := a.Restore(t.Context(), viewOf(t, 1, "a", "b"), nil, nil, false); !errors.Is(err, ErrOtherCluster) || err.Error() != want {
 		t.Errorf("%v", err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 // awaitRules waits until these rules are handed out.
 func (n *testNode) awaitRules(text string) {
 	n.t.Helper()
-	n.await("rules "+text, func(s cluster.RegistryContent) bool { return string(s.Rules) == text })
+	n.await("rules "+text, func(content cluster.RegistryContent) bool { return string(content.Rules) == text })
 }
 
 // swap stores rules that no other node changes meanwhile.
@@ -175,11 +175,11 @@ func TestRulesInRestoredEtcd(t *testing.T) {
 	t.Parallel()
 	s := anyServer(t)
 	a, _ := pair(t, DefaultLeaseTTL, s.Endpoint())
-	old, err := cluster.MarshalView(view(t, 1, "a", "b"))
+	old, err := cluster.MarshalView(viewOf(t, 1, "a", "b"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := a.SwapView(t.Context(), view(t, 2, "a", "b"), a.awaitView(1).ViewRevision); err != nil {
+	if err := a.SwapView(t.Context(), viewOf(t, 2, "a", "b"), a.awaitView(1).ViewRevision); err != nil {
 		t.Fatal(err)
 	}
 	a.awaitView(2)

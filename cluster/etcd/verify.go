@@ -7,8 +7,6 @@ import (
 	"fmt"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/weirlimit/weir/cluster"
 )
 
 // Why etcd is not what it was.
@@ -37,9 +35,9 @@ func (r *Registry) Verify(ctx context.Context) error {
 	case view == nil:
 		return fmt.Errorf("%w: it has lost view %d", ErrWiped, r.known.View.Number)
 	}
-	v, err := cluster.UnmarshalView(view.Value)
-	if err == nil && v.Number < r.known.View.Number { // a damaged one is replaced
-		return fmt.Errorf("%w: it has view %d after view %d", ErrWiped, v.Number, r.known.View.Number)
+	v, err := r.views.parse(view.Value)
+	if err == nil && v.View.Number < r.known.View.Number { // a damaged one is replaced
+		return fmt.Errorf("%w: it has view %d after view %d", ErrWiped, v.View.Number, r.known.View.Number)
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ func TestSwapView(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := a.SwapView(t.Context(), view(t, 1, "a"), 7); !errors.Is(err, cluster.ErrViewChanged) {
+	if err := a.SwapView(t.Context(), viewOf(t, 1, "a"), 7); !errors.Is(err, cluster.ErrViewChanged) {
 		t.Errorf("a view over one that there is not: %v", err)
 	}
 	revision := int64(0)
@@ -26,7 +26,7 @@ func TestSwapView(t *testing.T) {
 		errs := make([]error, 2)
 		var wait sync.WaitGroup
 		for i, n := range []*testNode{a, b} {
-			wait.Go(func() { errs[i] = n.SwapView(t.Context(), view(t, number, "a", "b"), revision) })
+			wait.Go(func() { errs[i] = n.SwapView(t.Context(), viewOf(t, number, "a", "b"), revision) })
 		}
 		wait.Wait()
 		won, lost := errs[0], errs[1]
@@ -47,16 +47,16 @@ func TestSwapView(t *testing.T) {
 		}
 	}
 	newcomer := open(t, 0, s.Endpoint()) // has seen nothing
-	if err := newcomer.SwapView(t.Context(), view(t, 0, "a"), revision); err == nil || !strings.HasSuffix(err.Error(), "views are numbered from 1") {
+	if err := newcomer.SwapView(t.Context(), viewOf(t, 0, "a"), revision); err == nil || !strings.HasSuffix(err.Error(), "views are numbered from 1") {
 		t.Errorf("view 0: %v", err)
 	}
 	for number := uint64(1); number <= 5; number++ {
-		err := newcomer.SwapView(t.Context(), view(t, number, "a"), revision)
+		err := newcomer.SwapView(t.Context(), viewOf(t, number, "a"), revision)
 		if want := `of cluster "test": the stored view has number 5`; err == nil || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("view %d over 5: %v", number, err)
 		}
 	}
-	if err := newcomer.SwapView(t.Context(), view(t, 6, "a"), revision); err != nil {
+	if err := newcomer.SwapView(t.Context(), viewOf(t, 6, "a"), revision); err != nil {
 		t.Error(err)
 	}
 }
@@ -67,7 +67,7 @@ func TestMalformedContent(t *testing.T) {
 	c := rawClient(t, s.Endpoint())
 	a := run(t, 0, s.Endpoint())
 	a.Announce(node("a", 1))
-	if err := a.SwapView(t.Context(), view(t, 1, "a"), 0); err != nil {
+	if err := a.SwapView(t.Context(), viewOf(t, 1, "a"), 0); err != nil {
 		t.Fatal(err)
 	}
 	first := a.awaitView(1)
@@ -78,21 +78,21 @@ func TestMalformedContent(t *testing.T) {
 		put(t, c, a.keys.nodes+"bad", value)
 		put(t, c, a.keys.nodes+"bad", value) // the same again is not worth a line
 		put(t, c, a.keys.nodes+"mark", mustJSON(t, node("mark", uint64(i+1))))
-		a.await("mark", func(s cluster.RegistryContent) bool {
-			return len(s.Nodes) == 2 && s.Nodes[1] == node("mark", uint64(i+1))
+		a.await("mark", func(content cluster.RegistryContent) bool {
+			return len(content.Nodes) == 2 && content.Nodes[1] == node("mark", uint64(i+1))
 		})
 		if got := a.logs.count("node in etcd ignored"); got != i+1 {
 			t.Errorf("%d lines after %d bad values: %q", got, i+1, a.logs.all())
 		}
 	}
 
-	good, err := cluster.MarshalView(view(t, 2, "a"))
+	good, err := cluster.MarshalView(viewOf(t, 2, "a"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	damaged := strings.Replace(string(good), `"a:9090"`, `"x:9090"`, 1)
 	revision := put(t, c, a.keys.view, damaged)
-	got := a.await("damage", func(s cluster.RegistryContent) bool { return s.ViewRevision == revision })
+	got := a.await("damage", func(content cluster.RegistryContent) bool { return content.ViewRevision == revision })
 	if got.View != first.View {
 		t.Errorf("damaged view %+v is handed out", got.View)
 	}
@@ -102,13 +102,13 @@ func TestMalformedContent(t *testing.T) {
 	if a.metric("weir_etcd_alarm") != 1 {
 		t.Error("metric does not show the alarm")
 	}
-	if err := open(t, 0, s.Endpoint()).SwapView(t.Context(), view(t, 9, "a"), revision); err == nil || !strings.Contains(err.Error(), "the stored view is damaged") {
+	if err := open(t, 0, s.Endpoint()).SwapView(t.Context(), viewOf(t, 9, "a"), revision); err == nil || !strings.Contains(err.Error(), "the stored view is damaged") {
 		t.Errorf("a newcomer repairs: %v", err)
 	}
-	if err := a.SwapView(t.Context(), view(t, 2, "a"), revision); err == nil || !strings.Contains(err.Error(), "is damaged and has number 2") {
+	if err := a.SwapView(t.Context(), viewOf(t, 2, "a"), revision); err == nil || !strings.Contains(err.Error(), "is damaged and has number 2") {
 		t.Errorf("repair with the same number: %v", err)
 	}
-	if err := a.SwapView(t.Context(), view(t, 3, "a"), revision); err != nil {
+	if err := a.SwapView(t.Context(), viewOf(t, 3, "a"), revision); err != nil {
 		t.Errorf("repair: %v", err)
 	}
 	a.awaitView(3)
@@ -131,7 +131,7 @@ func TestOlderView(t *testing.T) {
 	a.awaitIDs("a")
 	raw := make([]string, 6)
 	for i := range raw {
-		b, err := cluster.MarshalView(view(t, uint64(i), "a"))
+		b, err := cluster.MarshalView(viewOf(t, uint64(i), "a"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,7 +142,7 @@ func TestOlderView(t *testing.T) {
 
 	put(t, c, a.keys.view, raw[3])
 	a.logs.await(t, "it has view 3 after view 4")
-	other, err := cluster.MarshalView(view(t, 4, "a", "b"))
+	other, err := cluster.MarshalView(viewOf(t, 4, "a", "b"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func TestOlderView(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.logs.await(t, "it has lost view 4")
-	if err := a.SwapView(t.Context(), view(t, 5, "a"), 0); !errors.Is(err, cluster.ErrViewChanged) {
+	if err := a.SwapView(t.Context(), viewOf(t, 5, "a"), 0); !errors.Is(err, cluster.ErrViewChanged) {
 		t.Errorf("swap: %v", err)
 	}
 	mark(a, "1", a)
@@ -164,11 +164,11 @@ func TestOlderView(t *testing.T) {
 
 	// The same view at another revision: to be handed out for the revision.
 	revision := put(t, c, a.keys.view, raw[4])
-	a.await("revision", func(s cluster.RegistryContent) bool { return s.ViewRevision == revision })
+	a.await("revision", func(content cluster.RegistryContent) bool { return content.ViewRevision == revision })
 	if last := a.history()[len(a.history())-1]; last.View != good.View || a.Status().Alarm != "" {
 		t.Errorf("holds %+v, alarm %q", last, a.Status().Alarm)
 	}
-	if err := a.SwapView(t.Context(), view(t, 5, "a"), revision); err != nil {
+	if err := a.SwapView(t.Context(), viewOf(t, 5, "a"), revision); err != nil {
 		t.Error(err)
 	}
 	a.awaitView(5)
@@ -179,11 +179,11 @@ func TestViewOfAnotherVersion(t *testing.T) {
 	t.Parallel()
 	s := anyServer(t)
 	a := run(t, 0, s.Endpoint())
-	if err := a.SwapView(t.Context(), view(t, 1, "a"), 0); err != nil {
+	if err := a.SwapView(t.Context(), viewOf(t, 1, "a"), 0); err != nil {
 		t.Fatal(err)
 	}
 	first := a.awaitView(1)
-	good, err := cluster.MarshalView(view(t, 2, "a"))
+	good, err := cluster.MarshalView(viewOf(t, 2, "a"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,18 +191,18 @@ func TestViewOfAnotherVersion(t *testing.T) {
 	for version, want := range map[string]string{`{"version":2,`: "a newer version of weir has written it", `{`: "an older version of weir has written it"} {
 		revision := put(t, c, a.keys.view, strings.Replace(string(good), `{"version":1,`, version, 1))
 		put(t, c, a.keys.nodes+"mark", mustJSON(t, node("mark", uint64(revision))))
-		got := a.await("mark", func(s cluster.RegistryContent) bool {
-			return len(s.Nodes) == 1 && s.Nodes[0].Incarnation == uint64(revision)
+		got := a.await("mark", func(content cluster.RegistryContent) bool {
+			return len(content.Nodes) == 1 && content.Nodes[0].Incarnation == uint64(revision)
 		})
 		if alarm := a.Status().Alarm; got.View != first.View || !strings.HasPrefix(alarm, "etcd has a view that this node cannot read: view 2 is of version") || !strings.Contains(alarm, want) || a.Status().Wiped {
 			t.Errorf("%s: view %+v, alarm %q", version, got.View, alarm)
 		}
 		for _, over := range []int64{got.ViewRevision, revision} {
-			if err := a.SwapView(t.Context(), view(t, 3, "a"), over); err == nil {
+			if err := a.SwapView(t.Context(), viewOf(t, 3, "a"), over); err == nil {
 				t.Fatalf("%s: it is written over at revision %d", version, over)
 			}
 		}
-		if err := a.SwapView(t.Context(), view(t, 3, "a"), revision); err == nil || !strings.Contains(err.Error(), want) {
+		if err := a.SwapView(t.Context(), viewOf(t, 3, "a"), revision); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", version, err)
 		}
 	}

@@ -82,6 +82,71 @@ func (ReplicaState) EnumDescriptor() ([]byte, []int) {
 	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{0}
 }
 
+// FeedReceipt says what has become of changes.
+type FeedReceipt int32
+
+const (
+	// Never sent.
+	FeedReceipt_FEED_RECEIPT_UNSPECIFIED FeedReceipt = 0
+	// They are in the copy.
+	FeedReceipt_FEED_RECEIPT_TAKEN FeedReceipt = 1
+	// Messages before are missing: the feed is to begin again.
+	FeedReceipt_FEED_RECEIPT_AGAIN FeedReceipt = 2
+	// They cannot be taken yet.
+	FeedReceipt_FEED_RECEIPT_LATER FeedReceipt = 3
+	// They are of no use.
+	FeedReceipt_FEED_RECEIPT_USELESS FeedReceipt = 4
+	// They are in the copy, and it is reported as complete in the view of that number.
+	FeedReceipt_FEED_RECEIPT_FIT FeedReceipt = 5
+)
+
+// Enum value maps for FeedReceipt.
+var (
+	FeedReceipt_name = map[int32]string{
+		0: "FEED_RECEIPT_UNSPECIFIED",
+		1: "FEED_RECEIPT_TAKEN",
+		2: "FEED_RECEIPT_AGAIN",
+		3: "FEED_RECEIPT_LATER",
+		4: "FEED_RECEIPT_USELESS",
+		5: "FEED_RECEIPT_FIT",
+	}
+	FeedReceipt_value = map[string]int32{
+		"FEED_RECEIPT_UNSPECIFIED": 0,
+		"FEED_RECEIPT_TAKEN":       1,
+		"FEED_RECEIPT_AGAIN":       2,
+		"FEED_RECEIPT_LATER":       3,
+		"FEED_RECEIPT_USELESS":     4,
+		"FEED_RECEIPT_FIT":         5,
+	}
+)
+
+func (x FeedReceipt) Enum() *FeedReceipt {
+	p := new(FeedReceipt)
+	*p = x
+	return p
+}
+
+func (x FeedReceipt) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (FeedReceipt) Descriptor() protoreflect.EnumDescriptor {
+	return file_weir_peer_v1_peer_proto_enumTypes[1].Descriptor()
+}
+
+func (FeedReceipt) Type() protoreflect.EnumType {
+	return &file_weir_peer_v1_peer_proto_enumTypes[1]
+}
+
+func (x FeedReceipt) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use FeedReceipt.Descriptor instead.
+func (FeedReceipt) EnumDescriptor() ([]byte, []int) {
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{1}
+}
+
 // StreamDecisionsRequest asks for lines of a decision log.
 type StreamDecisionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -821,7 +886,10 @@ type HeartbeatRequest struct {
 	// many as the ring has room for. They are passed on, as the node that writes views need not reach all members.
 	Adoptions []*Adoption `protobuf:"bytes,2,rep,name=adoptions,proto3" json:"adoptions,omitempty"`
 	// Of a member, its findings about the nodes that want to join and about members; at most 64.
-	Findings      []*Finding `protobuf:"bytes,3,rep,name=findings,proto3" json:"findings,omitempty"`
+	Findings []*Finding `protobuf:"bytes,3,rep,name=findings,proto3" json:"findings,omitempty"`
+	// The newest reports of all nodes that the caller's view names, by views that name the node which has a partition, as
+	// view.Reports.Append writes them. Empty where views name ideal owners.
+	Reports       []byte `protobuf:"bytes,4,opt,name=reports,proto3" json:"reports,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -873,6 +941,13 @@ func (x *HeartbeatRequest) GetAdoptions() []*Adoption {
 func (x *HeartbeatRequest) GetFindings() []*Finding {
 	if x != nil {
 		return x.Findings
+	}
+	return nil
+}
+
+func (x *HeartbeatRequest) GetReports() []byte {
+	if x != nil {
+		return x.Reports
 	}
 	return nil
 }
@@ -1059,7 +1134,9 @@ type HeartbeatResponse struct {
 	// What it is doing: joining, ready or leaving. It is ready exactly if GET /readyz says so. Empty from an older version.
 	State string `protobuf:"bytes,10,opt,name=state,proto3" json:"state,omitempty"`
 	// What it has answered, and what it holds. Unset from an older version.
-	Load          *Load `protobuf:"bytes,11,opt,name=load,proto3" json:"load,omitempty"`
+	Load *Load `protobuf:"bytes,11,opt,name=load,proto3" json:"load,omitempty"`
+	// As in HeartbeatRequest.
+	Reports       []byte `protobuf:"bytes,12,opt,name=reports,proto3" json:"reports,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1167,6 +1244,13 @@ func (x *HeartbeatResponse) GetState() string {
 func (x *HeartbeatResponse) GetLoad() *Load {
 	if x != nil {
 		return x.Load
+	}
+	return nil
+}
+
+func (x *HeartbeatResponse) GetReports() []byte {
+	if x != nil {
+		return x.Reports
 	}
 	return nil
 }
@@ -2543,6 +2627,1013 @@ func (x *GatherResponse) GetBatches() []*GrantBatch {
 	return nil
 }
 
+// FeedRequest has changes of copies.
+type FeedRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The caller and the node that it calls.
+	Caller *Caller `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
+	// The changes, at most one message of a partition.
+	Changes       []*Changes `protobuf:"bytes,2,rep,name=changes,proto3" json:"changes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FeedRequest) Reset() {
+	*x = FeedRequest{}
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FeedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FeedRequest) ProtoMessage() {}
+
+func (x *FeedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FeedRequest.ProtoReflect.Descriptor instead.
+func (*FeedRequest) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *FeedRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
+func (x *FeedRequest) GetChanges() []*Changes {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+// Changes is one message of a feed: what has changed in a partition since the message before.
+type Changes struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The partition.
+	Partition uint32 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
+	// The number of the feed. A node numbers its feeds in ascending order.
+	Session uint64 `protobuf:"varint,2,opt,name=session,proto3" json:"session,omitempty"`
+	// The number of the message in its feed, from 1. The first one begins a copy.
+	Index uint64 `protobuf:"varint,3,opt,name=index,proto3" json:"index,omitempty"`
+	// How late the sender's copy is.
+	Version *CopyVersion `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
+	// The deltas that are in it, sorted by id.
+	Acknowledged []*DeltaMark `protobuf:"bytes,5,rep,name=acknowledged,proto3" json:"acknowledged,omitempty"`
+	// Counters, as package shard writes them.
+	Records []byte `protobuf:"bytes,6,opt,name=records,proto3" json:"records,omitempty"`
+	// Whether the receiver has all of the sender's copy with this message.
+	Complete bool `protobuf:"varint,7,opt,name=complete,proto3" json:"complete,omitempty"`
+	// The number of the sender's view if the copy is fit for a successor, else 0.
+	Number uint64 `protobuf:"varint,8,opt,name=number,proto3" json:"number,omitempty"`
+	// The term of the owner for which the feed ends with the final state, or the best copy; else 0.
+	FinalFor      uint64 `protobuf:"varint,9,opt,name=final_for,json=finalFor,proto3" json:"final_for,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Changes) Reset() {
+	*x = Changes{}
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Changes) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Changes) ProtoMessage() {}
+
+func (x *Changes) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Changes.ProtoReflect.Descriptor instead.
+func (*Changes) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *Changes) GetPartition() uint32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *Changes) GetSession() uint64 {
+	if x != nil {
+		return x.Session
+	}
+	return 0
+}
+
+func (x *Changes) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *Changes) GetVersion() *CopyVersion {
+	if x != nil {
+		return x.Version
+	}
+	return nil
+}
+
+func (x *Changes) GetAcknowledged() []*DeltaMark {
+	if x != nil {
+		return x.Acknowledged
+	}
+	return nil
+}
+
+func (x *Changes) GetRecords() []byte {
+	if x != nil {
+		return x.Records
+	}
+	return nil
+}
+
+func (x *Changes) GetComplete() bool {
+	if x != nil {
+		return x.Complete
+	}
+	return false
+}
+
+func (x *Changes) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Changes) GetFinalFor() uint64 {
+	if x != nil {
+		return x.FinalFor
+	}
+	return 0
+}
+
+// CopyVersion orders copies of a partition.
+type CopyVersion struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The view that named the owner whose counters these are, 0 for no copy.
+	Term uint64 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
+	// The number of the last change.
+	Sequence      uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CopyVersion) Reset() {
+	*x = CopyVersion{}
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CopyVersion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CopyVersion) ProtoMessage() {}
+
+func (x *CopyVersion) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CopyVersion.ProtoReflect.Descriptor instead.
+func (*CopyVersion) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *CopyVersion) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *CopyVersion) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+// DeltaMark says up to which delta of a node a copy has them.
+type DeltaMark struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The id of the node that has granted.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Its incarnation.
+	Incarnation uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// The number of the last delta.
+	Last          uint64 `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeltaMark) Reset() {
+	*x = DeltaMark{}
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeltaMark) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeltaMark) ProtoMessage() {}
+
+func (x *DeltaMark) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeltaMark.ProtoReflect.Descriptor instead.
+func (*DeltaMark) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *DeltaMark) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *DeltaMark) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *DeltaMark) GetLast() uint64 {
+	if x != nil {
+		return x.Last
+	}
+	return 0
+}
+
+// FeedResponse says what has become of changes.
+type FeedResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The number of the newest view of the node that answers.
+	View uint64 `protobuf:"varint,1,opt,name=view,proto3" json:"view,omitempty"`
+	// One for each message, in the same order.
+	Receipts      []FeedReceipt `protobuf:"varint,2,rep,packed,name=receipts,proto3,enum=weir.peer.v1.FeedReceipt" json:"receipts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FeedResponse) Reset() {
+	*x = FeedResponse{}
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FeedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FeedResponse) ProtoMessage() {}
+
+func (x *FeedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FeedResponse.ProtoReflect.Descriptor instead.
+func (*FeedResponse) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *FeedResponse) GetView() uint64 {
+	if x != nil {
+		return x.View
+	}
+	return 0
+}
+
+func (x *FeedResponse) GetReceipts() []FeedReceipt {
+	if x != nil {
+		return x.Receipts
+	}
+	return nil
+}
+
+// PostRequest has deltas.
+type PostRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The caller and the node that it calls.
+	Caller *Caller `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
+	// The deltas, by partition.
+	Posts         []*PartitionDeltas `protobuf:"bytes,2,rep,name=posts,proto3" json:"posts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PostRequest) Reset() {
+	*x = PostRequest{}
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PostRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PostRequest) ProtoMessage() {}
+
+func (x *PostRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PostRequest.ProtoReflect.Descriptor instead.
+func (*PostRequest) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *PostRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
+func (x *PostRequest) GetPosts() []*PartitionDeltas {
+	if x != nil {
+		return x.Posts
+	}
+	return nil
+}
+
+// PartitionDeltas has deltas of one partition, with ascending numbers without gaps; none to ask what the owner has of those before.
+type PartitionDeltas struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The partition.
+	Partition uint32 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
+	// The deltas.
+	Deltas        []*DeltaBatch `protobuf:"bytes,2,rep,name=deltas,proto3" json:"deltas,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PartitionDeltas) Reset() {
+	*x = PartitionDeltas{}
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PartitionDeltas) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PartitionDeltas) ProtoMessage() {}
+
+func (x *PartitionDeltas) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PartitionDeltas.ProtoReflect.Descriptor instead.
+func (*PartitionDeltas) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *PartitionDeltas) GetPartition() uint32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *PartitionDeltas) GetDeltas() []*DeltaBatch {
+	if x != nil {
+		return x.Deltas
+	}
+	return nil
+}
+
+// DeltaBatch is one delta.
+type DeltaBatch struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its number, from 1.
+	Number uint64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	// What was granted, as in GrantBatch.
+	Grants        []byte `protobuf:"bytes,2,opt,name=grants,proto3" json:"grants,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeltaBatch) Reset() {
+	*x = DeltaBatch{}
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeltaBatch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeltaBatch) ProtoMessage() {}
+
+func (x *DeltaBatch) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeltaBatch.ProtoReflect.Descriptor instead.
+func (*DeltaBatch) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *DeltaBatch) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *DeltaBatch) GetGrants() []byte {
+	if x != nil {
+		return x.Grants
+	}
+	return nil
+}
+
+// PostResponse says what has become of deltas.
+type PostResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The number of the newest view of the node that answers.
+	View uint64 `protobuf:"varint,1,opt,name=view,proto3" json:"view,omitempty"`
+	// One for each partition, in the same order.
+	Answers       []*PostAnswer `protobuf:"bytes,2,rep,name=answers,proto3" json:"answers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PostResponse) Reset() {
+	*x = PostResponse{}
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PostResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PostResponse) ProtoMessage() {}
+
+func (x *PostResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PostResponse.ProtoReflect.Descriptor instead.
+func (*PostResponse) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *PostResponse) GetView() uint64 {
+	if x != nil {
+		return x.View
+	}
+	return 0
+}
+
+func (x *PostResponse) GetAnswers() []*PostAnswer {
+	if x != nil {
+		return x.Answers
+	}
+	return nil
+}
+
+// PostAnswer says which deltas of the caller are counted in a partition.
+type PostAnswer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether the node does not decide for the partition. Then the rest is 0.
+	Refused bool `protobuf:"varint,1,opt,name=refused,proto3" json:"refused,omitempty"`
+	// The number of the last one that the owner has.
+	Added uint64 `protobuf:"varint,2,opt,name=added,proto3" json:"added,omitempty"`
+	// The number of the last one that its standby has, too.
+	Safe          uint64 `protobuf:"varint,3,opt,name=safe,proto3" json:"safe,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PostAnswer) Reset() {
+	*x = PostAnswer{}
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PostAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PostAnswer) ProtoMessage() {}
+
+func (x *PostAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PostAnswer.ProtoReflect.Descriptor instead.
+func (*PostAnswer) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *PostAnswer) GetRefused() bool {
+	if x != nil {
+		return x.Refused
+	}
+	return false
+}
+
+func (x *PostAnswer) GetAdded() uint64 {
+	if x != nil {
+		return x.Added
+	}
+	return 0
+}
+
+func (x *PostAnswer) GetSafe() uint64 {
+	if x != nil {
+		return x.Safe
+	}
+	return 0
+}
+
+// HearRequest asks for deltas.
+type HearRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The caller and the node that it calls.
+	Caller        *Caller `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HearRequest) Reset() {
+	*x = HearRequest{}
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HearRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HearRequest) ProtoMessage() {}
+
+func (x *HearRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HearRequest.ProtoReflect.Descriptor instead.
+func (*HearRequest) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *HearRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
+// HearResponse has deltas.
+type HearResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The number of the newest view of the node that answers.
+	View uint64 `protobuf:"varint,1,opt,name=view,proto3" json:"view,omitempty"`
+	// The deltas, by partition.
+	Posts         []*PartitionDeltas `protobuf:"bytes,2,rep,name=posts,proto3" json:"posts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HearResponse) Reset() {
+	*x = HearResponse{}
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HearResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HearResponse) ProtoMessage() {}
+
+func (x *HearResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HearResponse.ProtoReflect.Descriptor instead.
+func (*HearResponse) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *HearResponse) GetView() uint64 {
+	if x != nil {
+		return x.View
+	}
+	return 0
+}
+
+func (x *HearResponse) GetPosts() []*PartitionDeltas {
+	if x != nil {
+		return x.Posts
+	}
+	return nil
+}
+
+// AskRequest asks for copies.
+type AskRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The caller and the node that it calls.
+	Caller *Caller `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
+	// Which ones.
+	Requests      []*CopyRequest `protobuf:"bytes,2,rep,name=requests,proto3" json:"requests,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AskRequest) Reset() {
+	*x = AskRequest{}
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AskRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AskRequest) ProtoMessage() {}
+
+func (x *AskRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
+func (*AskRequest) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *AskRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
+func (x *AskRequest) GetRequests() []*CopyRequest {
+	if x != nil {
+		return x.Requests
+	}
+	return nil
+}
+
+// CopyRequest asks for one copy.
+type CopyRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The partition.
+	Partition uint32 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
+	// The term of the caller as owner.
+	Term uint64 `protobuf:"varint,2,opt,name=term,proto3" json:"term,omitempty"`
+	// Whether the called node is no predecessor: it has the best copy that is left.
+	Salvages      bool `protobuf:"varint,3,opt,name=salvages,proto3" json:"salvages,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CopyRequest) Reset() {
+	*x = CopyRequest{}
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CopyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CopyRequest) ProtoMessage() {}
+
+func (x *CopyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CopyRequest.ProtoReflect.Descriptor instead.
+func (*CopyRequest) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *CopyRequest) GetPartition() uint32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *CopyRequest) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *CopyRequest) GetSalvages() bool {
+	if x != nil {
+		return x.Salvages
+	}
+	return false
+}
+
+// AskResponse has nothing but a number.
+type AskResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The number of the newest view of the node that answers.
+	View          uint64 `protobuf:"varint,1,opt,name=view,proto3" json:"view,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AskResponse) Reset() {
+	*x = AskResponse{}
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AskResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AskResponse) ProtoMessage() {}
+
+func (x *AskResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
+func (*AskResponse) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *AskResponse) GetView() uint64 {
+	if x != nil {
+		return x.View
+	}
+	return 0
+}
+
+// ListVersionsRequest names partitions.
+type ListVersionsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The caller and the node that it calls.
+	Caller *Caller `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
+	// Which ones.
+	Partitions    []uint32 `protobuf:"varint,2,rep,packed,name=partitions,proto3" json:"partitions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListVersionsRequest) Reset() {
+	*x = ListVersionsRequest{}
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListVersionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListVersionsRequest) ProtoMessage() {}
+
+func (x *ListVersionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListVersionsRequest.ProtoReflect.Descriptor instead.
+func (*ListVersionsRequest) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *ListVersionsRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
+func (x *ListVersionsRequest) GetPartitions() []uint32 {
+	if x != nil {
+		return x.Partitions
+	}
+	return nil
+}
+
+// ListVersionsResponse has versions.
+type ListVersionsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The number of the newest view of the node that answers.
+	View uint64 `protobuf:"varint,1,opt,name=view,proto3" json:"view,omitempty"`
+	// One for each partition, in the same order; term 0 for no copy.
+	Versions      []*CopyVersion `protobuf:"bytes,2,rep,name=versions,proto3" json:"versions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListVersionsResponse) Reset() {
+	*x = ListVersionsResponse{}
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListVersionsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListVersionsResponse) ProtoMessage() {}
+
+func (x *ListVersionsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListVersionsResponse.ProtoReflect.Descriptor instead.
+func (*ListVersionsResponse) Descriptor() ([]byte, []int) {
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *ListVersionsResponse) GetView() uint64 {
+	if x != nil {
+		return x.View
+	}
+	return 0
+}
+
+func (x *ListVersionsResponse) GetVersions() []*CopyVersion {
+	if x != nil {
+		return x.Versions
+	}
+	return nil
+}
+
 var File_weir_peer_v1_peer_proto protoreflect.FileDescriptor
 
 const file_weir_peer_v1_peer_proto_rawDesc = "" +
@@ -2597,11 +3688,12 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\x04view\x18\x05 \x01(\x04R\x04view\x12\x0e\n" +
 	"\x02to\x18\x06 \x01(\x04R\x02to\x12\x13\n" +
 	"\x05to_id\x18\a \x01(\tR\x04toId\x12\x18\n" +
-	"\aversion\x18\b \x01(\rR\aversion\"\xa9\x01\n" +
+	"\aversion\x18\b \x01(\rR\aversion\"\xc3\x01\n" +
 	"\x10HeartbeatRequest\x12,\n" +
 	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\x124\n" +
 	"\tadoptions\x18\x02 \x03(\v2\x16.weir.peer.v1.AdoptionR\tadoptions\x121\n" +
-	"\bfindings\x18\x03 \x03(\v2\x15.weir.peer.v1.FindingR\bfindings\"\x9d\x01\n" +
+	"\bfindings\x18\x03 \x03(\v2\x15.weir.peer.v1.FindingR\bfindings\x12\x18\n" +
+	"\areports\x18\x04 \x01(\fR\areports\"\x9d\x01\n" +
 	"\aFinding\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x18\n" +
@@ -2612,7 +3704,7 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\bAdoption\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x12\n" +
-	"\x04view\x18\x03 \x01(\x04R\x04view\"\xea\x02\n" +
+	"\x04view\x18\x03 \x01(\x04R\x04view\"\x84\x03\n" +
 	"\x11HeartbeatResponse\x12\x12\n" +
 	"\x04view\x18\x01 \x01(\x04R\x04view\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x16\n" +
@@ -2625,7 +3717,8 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\bfindings\x18\t \x03(\v2\x15.weir.peer.v1.FindingR\bfindings\x12\x14\n" +
 	"\x05state\x18\n" +
 	" \x01(\tR\x05state\x12&\n" +
-	"\x04load\x18\v \x01(\v2\x12.weir.peer.v1.LoadR\x04load\"\xb0\x02\n" +
+	"\x04load\x18\v \x01(\v2\x12.weir.peer.v1.LoadR\x04load\x12\x18\n" +
+	"\areports\x18\f \x01(\fR\areports\"\xb0\x02\n" +
 	"\x04Load\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\x04R\aallowed\x12\x16\n" +
 	"\x06denied\x18\x02 \x01(\x04R\x06denied\x12\x1c\n" +
@@ -2722,13 +3815,84 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\x0eGatherResponse\x12\x12\n" +
 	"\x04view\x18\x01 \x01(\x04R\x04view\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x122\n" +
-	"\abatches\x18\x03 \x03(\v2\x18.weir.peer.v1.GrantBatchR\abatches*\x96\x01\n" +
+	"\abatches\x18\x03 \x03(\v2\x18.weir.peer.v1.GrantBatchR\abatches\"l\n" +
+	"\vFeedRequest\x12,\n" +
+	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\x12/\n" +
+	"\achanges\x18\x02 \x03(\v2\x15.weir.peer.v1.ChangesR\achanges\"\xb4\x02\n" +
+	"\aChanges\x12\x1c\n" +
+	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x18\n" +
+	"\asession\x18\x02 \x01(\x04R\asession\x12\x14\n" +
+	"\x05index\x18\x03 \x01(\x04R\x05index\x123\n" +
+	"\aversion\x18\x04 \x01(\v2\x19.weir.peer.v1.CopyVersionR\aversion\x12;\n" +
+	"\facknowledged\x18\x05 \x03(\v2\x17.weir.peer.v1.DeltaMarkR\facknowledged\x12\x18\n" +
+	"\arecords\x18\x06 \x01(\fR\arecords\x12\x1a\n" +
+	"\bcomplete\x18\a \x01(\bR\bcomplete\x12\x16\n" +
+	"\x06number\x18\b \x01(\x04R\x06number\x12\x1b\n" +
+	"\tfinal_for\x18\t \x01(\x04R\bfinalFor\"=\n" +
+	"\vCopyVersion\x12\x12\n" +
+	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x1a\n" +
+	"\bsequence\x18\x02 \x01(\x04R\bsequence\"Q\n" +
+	"\tDeltaMark\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x12\n" +
+	"\x04last\x18\x03 \x01(\x04R\x04last\"Y\n" +
+	"\fFeedResponse\x12\x12\n" +
+	"\x04view\x18\x01 \x01(\x04R\x04view\x125\n" +
+	"\breceipts\x18\x02 \x03(\x0e2\x19.weir.peer.v1.FeedReceiptR\breceipts\"p\n" +
+	"\vPostRequest\x12,\n" +
+	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\x123\n" +
+	"\x05posts\x18\x02 \x03(\v2\x1d.weir.peer.v1.PartitionDeltasR\x05posts\"a\n" +
+	"\x0fPartitionDeltas\x12\x1c\n" +
+	"\tpartition\x18\x01 \x01(\rR\tpartition\x120\n" +
+	"\x06deltas\x18\x02 \x03(\v2\x18.weir.peer.v1.DeltaBatchR\x06deltas\"<\n" +
+	"\n" +
+	"DeltaBatch\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x16\n" +
+	"\x06grants\x18\x02 \x01(\fR\x06grants\"V\n" +
+	"\fPostResponse\x12\x12\n" +
+	"\x04view\x18\x01 \x01(\x04R\x04view\x122\n" +
+	"\aanswers\x18\x02 \x03(\v2\x18.weir.peer.v1.PostAnswerR\aanswers\"P\n" +
+	"\n" +
+	"PostAnswer\x12\x18\n" +
+	"\arefused\x18\x01 \x01(\bR\arefused\x12\x14\n" +
+	"\x05added\x18\x02 \x01(\x04R\x05added\x12\x12\n" +
+	"\x04safe\x18\x03 \x01(\x04R\x04safe\";\n" +
+	"\vHearRequest\x12,\n" +
+	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\"W\n" +
+	"\fHearResponse\x12\x12\n" +
+	"\x04view\x18\x01 \x01(\x04R\x04view\x123\n" +
+	"\x05posts\x18\x02 \x03(\v2\x1d.weir.peer.v1.PartitionDeltasR\x05posts\"q\n" +
+	"\n" +
+	"AskRequest\x12,\n" +
+	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\x125\n" +
+	"\brequests\x18\x02 \x03(\v2\x19.weir.peer.v1.CopyRequestR\brequests\"[\n" +
+	"\vCopyRequest\x12\x1c\n" +
+	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x12\n" +
+	"\x04term\x18\x02 \x01(\x04R\x04term\x12\x1a\n" +
+	"\bsalvages\x18\x03 \x01(\bR\bsalvages\"!\n" +
+	"\vAskResponse\x12\x12\n" +
+	"\x04view\x18\x01 \x01(\x04R\x04view\"c\n" +
+	"\x13ListVersionsRequest\x12,\n" +
+	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\x12\x1e\n" +
+	"\n" +
+	"partitions\x18\x02 \x03(\rR\n" +
+	"partitions\"a\n" +
+	"\x14ListVersionsResponse\x12\x12\n" +
+	"\x04view\x18\x01 \x01(\x04R\x04view\x125\n" +
+	"\bversions\x18\x02 \x03(\v2\x19.weir.peer.v1.CopyVersionR\bversions*\x96\x01\n" +
 	"\fReplicaState\x12\x1d\n" +
 	"\x19REPLICA_STATE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14REPLICA_STATE_ABSENT\x10\x01\x12\x18\n" +
 	"\x14REPLICA_STATE_ACTIVE\x10\x02\x12\x18\n" +
 	"\x14REPLICA_STATE_SEALED\x10\x03\x12\x19\n" +
-	"\x15REPLICA_STATE_PENDING\x10\x042\xd2\x06\n" +
+	"\x15REPLICA_STATE_PENDING\x10\x04*\xa3\x01\n" +
+	"\vFeedReceipt\x12\x1c\n" +
+	"\x18FEED_RECEIPT_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12FEED_RECEIPT_TAKEN\x10\x01\x12\x16\n" +
+	"\x12FEED_RECEIPT_AGAIN\x10\x02\x12\x16\n" +
+	"\x12FEED_RECEIPT_LATER\x10\x03\x12\x18\n" +
+	"\x14FEED_RECEIPT_USELESS\x10\x04\x12\x14\n" +
+	"\x10FEED_RECEIPT_FIT\x10\x052\xd2\x06\n" +
 	"\x04Peer\x12L\n" +
 	"\tHeartbeat\x12\x1e.weir.peer.v1.HeartbeatRequest\x1a\x1f.weir.peer.v1.HeartbeatResponse\x12F\n" +
 	"\aGetView\x12\x1c.weir.peer.v1.GetViewRequest\x1a\x1d.weir.peer.v1.GetViewResponse\x12C\n" +
@@ -2741,7 +3905,13 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\vListTopKeys\x12 .weir.peer.v1.ListTopKeysRequest\x1a!.weir.peer.v1.ListTopKeysResponse\x12O\n" +
 	"\n" +
 	"ListEvents\x12\x1f.weir.peer.v1.ListEventsRequest\x1a .weir.peer.v1.ListEventsResponse\x12`\n" +
-	"\x0fStreamDecisions\x12$.weir.peer.v1.StreamDecisionsRequest\x1a%.weir.peer.v1.StreamDecisionsResponse0\x01B1Z/github.com/weirlimit/weir/cluster/peerv1;peerv1b\x06proto3"
+	"\x0fStreamDecisions\x12$.weir.peer.v1.StreamDecisionsRequest\x1a%.weir.peer.v1.StreamDecisionsResponse0\x012\xda\x02\n" +
+	"\bReplicas\x12=\n" +
+	"\x04Feed\x12\x19.weir.peer.v1.FeedRequest\x1a\x1a.weir.peer.v1.FeedResponse\x12=\n" +
+	"\x04Post\x12\x19.weir.peer.v1.PostRequest\x1a\x1a.weir.peer.v1.PostResponse\x12=\n" +
+	"\x04Hear\x12\x19.weir.peer.v1.HearRequest\x1a\x1a.weir.peer.v1.HearResponse\x12:\n" +
+	"\x03Ask\x12\x18.weir.peer.v1.AskRequest\x1a\x19.weir.peer.v1.AskResponse\x12U\n" +
+	"\fListVersions\x12!.weir.peer.v1.ListVersionsRequest\x1a\".weir.peer.v1.ListVersionsResponseB1Z/github.com/weirlimit/weir/cluster/peerv1;peerv1b\x06proto3"
 
 var (
 	file_weir_peer_v1_peer_proto_rawDescOnce sync.Once
@@ -2755,100 +3925,143 @@ func file_weir_peer_v1_peer_proto_rawDescGZIP() []byte {
 	return file_weir_peer_v1_peer_proto_rawDescData
 }
 
-var file_weir_peer_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_weir_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_weir_peer_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_weir_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_weir_peer_v1_peer_proto_goTypes = []any{
 	(ReplicaState)(0),               // 0: weir.peer.v1.ReplicaState
-	(*StreamDecisionsRequest)(nil),  // 1: weir.peer.v1.StreamDecisionsRequest
-	(*StreamDecisionsResponse)(nil), // 2: weir.peer.v1.StreamDecisionsResponse
-	(*ListEventsRequest)(nil),       // 3: weir.peer.v1.ListEventsRequest
-	(*ListEventsResponse)(nil),      // 4: weir.peer.v1.ListEventsResponse
-	(*Event)(nil),                   // 5: weir.peer.v1.Event
-	(*ListTopKeysRequest)(nil),      // 6: weir.peer.v1.ListTopKeysRequest
-	(*ListTopKeysResponse)(nil),     // 7: weir.peer.v1.ListTopKeysResponse
-	(*UnlistedOfRule)(nil),          // 8: weir.peer.v1.UnlistedOfRule
-	(*TopKey)(nil),                  // 9: weir.peer.v1.TopKey
-	(*Caller)(nil),                  // 10: weir.peer.v1.Caller
-	(*HeartbeatRequest)(nil),        // 11: weir.peer.v1.HeartbeatRequest
-	(*Finding)(nil),                 // 12: weir.peer.v1.Finding
-	(*Adoption)(nil),                // 13: weir.peer.v1.Adoption
-	(*HeartbeatResponse)(nil),       // 14: weir.peer.v1.HeartbeatResponse
-	(*Load)(nil),                    // 15: weir.peer.v1.Load
-	(*GetViewRequest)(nil),          // 16: weir.peer.v1.GetViewRequest
-	(*GetViewResponse)(nil),         // 17: weir.peer.v1.GetViewResponse
-	(*LocateRequest)(nil),           // 18: weir.peer.v1.LocateRequest
-	(*Fetch)(nil),                   // 19: weir.peer.v1.Fetch
-	(*LocateResponse)(nil),          // 20: weir.peer.v1.LocateResponse
-	(*Located)(nil),                 // 21: weir.peer.v1.Located
-	(*PullRequest)(nil),             // 22: weir.peer.v1.PullRequest
-	(*PullResponse)(nil),            // 23: weir.peer.v1.PullResponse
-	(*Delivery)(nil),                // 24: weir.peer.v1.Delivery
-	(*ConfirmRequest)(nil),          // 25: weir.peer.v1.ConfirmRequest
-	(*ConfirmResponse)(nil),         // 26: weir.peer.v1.ConfirmResponse
-	(*ReplicateRequest)(nil),        // 27: weir.peer.v1.ReplicateRequest
-	(*Replica)(nil),                 // 28: weir.peer.v1.Replica
-	(*ReplicateResponse)(nil),       // 29: weir.peer.v1.ReplicateResponse
-	(*AddGrantsRequest)(nil),        // 30: weir.peer.v1.AddGrantsRequest
-	(*AddGrantsResponse)(nil),       // 31: weir.peer.v1.AddGrantsResponse
-	(*GatherRequest)(nil),           // 32: weir.peer.v1.GatherRequest
-	(*GrantBatch)(nil),              // 33: weir.peer.v1.GrantBatch
-	(*GatherResponse)(nil),          // 34: weir.peer.v1.GatherResponse
+	(FeedReceipt)(0),                // 1: weir.peer.v1.FeedReceipt
+	(*StreamDecisionsRequest)(nil),  // 2: weir.peer.v1.StreamDecisionsRequest
+	(*StreamDecisionsResponse)(nil), // 3: weir.peer.v1.StreamDecisionsResponse
+	(*ListEventsRequest)(nil),       // 4: weir.peer.v1.ListEventsRequest
+	(*ListEventsResponse)(nil),      // 5: weir.peer.v1.ListEventsResponse
+	(*Event)(nil),                   // 6: weir.peer.v1.Event
+	(*ListTopKeysRequest)(nil),      // 7: weir.peer.v1.ListTopKeysRequest
+	(*ListTopKeysResponse)(nil),     // 8: weir.peer.v1.ListTopKeysResponse
+	(*UnlistedOfRule)(nil),          // 9: weir.peer.v1.UnlistedOfRule
+	(*TopKey)(nil),                  // 10: weir.peer.v1.TopKey
+	(*Caller)(nil),                  // 11: weir.peer.v1.Caller
+	(*HeartbeatRequest)(nil),        // 12: weir.peer.v1.HeartbeatRequest
+	(*Finding)(nil),                 // 13: weir.peer.v1.Finding
+	(*Adoption)(nil),                // 14: weir.peer.v1.Adoption
+	(*HeartbeatResponse)(nil),       // 15: weir.peer.v1.HeartbeatResponse
+	(*Load)(nil),                    // 16: weir.peer.v1.Load
+	(*GetViewRequest)(nil),          // 17: weir.peer.v1.GetViewRequest
+	(*GetViewResponse)(nil),         // 18: weir.peer.v1.GetViewResponse
+	(*LocateRequest)(nil),           // 19: weir.peer.v1.LocateRequest
+	(*Fetch)(nil),                   // 20: weir.peer.v1.Fetch
+	(*LocateResponse)(nil),          // 21: weir.peer.v1.LocateResponse
+	(*Located)(nil),                 // 22: weir.peer.v1.Located
+	(*PullRequest)(nil),             // 23: weir.peer.v1.PullRequest
+	(*PullResponse)(nil),            // 24: weir.peer.v1.PullResponse
+	(*Delivery)(nil),                // 25: weir.peer.v1.Delivery
+	(*ConfirmRequest)(nil),          // 26: weir.peer.v1.ConfirmRequest
+	(*ConfirmResponse)(nil),         // 27: weir.peer.v1.ConfirmResponse
+	(*ReplicateRequest)(nil),        // 28: weir.peer.v1.ReplicateRequest
+	(*Replica)(nil),                 // 29: weir.peer.v1.Replica
+	(*ReplicateResponse)(nil),       // 30: weir.peer.v1.ReplicateResponse
+	(*AddGrantsRequest)(nil),        // 31: weir.peer.v1.AddGrantsRequest
+	(*AddGrantsResponse)(nil),       // 32: weir.peer.v1.AddGrantsResponse
+	(*GatherRequest)(nil),           // 33: weir.peer.v1.GatherRequest
+	(*GrantBatch)(nil),              // 34: weir.peer.v1.GrantBatch
+	(*GatherResponse)(nil),          // 35: weir.peer.v1.GatherResponse
+	(*FeedRequest)(nil),             // 36: weir.peer.v1.FeedRequest
+	(*Changes)(nil),                 // 37: weir.peer.v1.Changes
+	(*CopyVersion)(nil),             // 38: weir.peer.v1.CopyVersion
+	(*DeltaMark)(nil),               // 39: weir.peer.v1.DeltaMark
+	(*FeedResponse)(nil),            // 40: weir.peer.v1.FeedResponse
+	(*PostRequest)(nil),             // 41: weir.peer.v1.PostRequest
+	(*PartitionDeltas)(nil),         // 42: weir.peer.v1.PartitionDeltas
+	(*DeltaBatch)(nil),              // 43: weir.peer.v1.DeltaBatch
+	(*PostResponse)(nil),            // 44: weir.peer.v1.PostResponse
+	(*PostAnswer)(nil),              // 45: weir.peer.v1.PostAnswer
+	(*HearRequest)(nil),             // 46: weir.peer.v1.HearRequest
+	(*HearResponse)(nil),            // 47: weir.peer.v1.HearResponse
+	(*AskRequest)(nil),              // 48: weir.peer.v1.AskRequest
+	(*CopyRequest)(nil),             // 49: weir.peer.v1.CopyRequest
+	(*AskResponse)(nil),             // 50: weir.peer.v1.AskResponse
+	(*ListVersionsRequest)(nil),     // 51: weir.peer.v1.ListVersionsRequest
+	(*ListVersionsResponse)(nil),    // 52: weir.peer.v1.ListVersionsResponse
 }
 var file_weir_peer_v1_peer_proto_depIdxs = []int32{
-	10, // 0: weir.peer.v1.StreamDecisionsRequest.caller:type_name -> weir.peer.v1.Caller
-	10, // 1: weir.peer.v1.ListEventsRequest.caller:type_name -> weir.peer.v1.Caller
-	5,  // 2: weir.peer.v1.ListEventsResponse.events:type_name -> weir.peer.v1.Event
-	10, // 3: weir.peer.v1.ListTopKeysRequest.caller:type_name -> weir.peer.v1.Caller
-	9,  // 4: weir.peer.v1.ListTopKeysResponse.keys:type_name -> weir.peer.v1.TopKey
-	8,  // 5: weir.peer.v1.ListTopKeysResponse.rules:type_name -> weir.peer.v1.UnlistedOfRule
-	10, // 6: weir.peer.v1.HeartbeatRequest.caller:type_name -> weir.peer.v1.Caller
-	13, // 7: weir.peer.v1.HeartbeatRequest.adoptions:type_name -> weir.peer.v1.Adoption
-	12, // 8: weir.peer.v1.HeartbeatRequest.findings:type_name -> weir.peer.v1.Finding
-	13, // 9: weir.peer.v1.HeartbeatResponse.adoptions:type_name -> weir.peer.v1.Adoption
-	12, // 10: weir.peer.v1.HeartbeatResponse.findings:type_name -> weir.peer.v1.Finding
-	15, // 11: weir.peer.v1.HeartbeatResponse.load:type_name -> weir.peer.v1.Load
-	10, // 12: weir.peer.v1.GetViewRequest.caller:type_name -> weir.peer.v1.Caller
-	10, // 13: weir.peer.v1.LocateRequest.caller:type_name -> weir.peer.v1.Caller
-	19, // 14: weir.peer.v1.LocateRequest.fetch:type_name -> weir.peer.v1.Fetch
-	21, // 15: weir.peer.v1.LocateResponse.partitions:type_name -> weir.peer.v1.Located
+	11, // 0: weir.peer.v1.StreamDecisionsRequest.caller:type_name -> weir.peer.v1.Caller
+	11, // 1: weir.peer.v1.ListEventsRequest.caller:type_name -> weir.peer.v1.Caller
+	6,  // 2: weir.peer.v1.ListEventsResponse.events:type_name -> weir.peer.v1.Event
+	11, // 3: weir.peer.v1.ListTopKeysRequest.caller:type_name -> weir.peer.v1.Caller
+	10, // 4: weir.peer.v1.ListTopKeysResponse.keys:type_name -> weir.peer.v1.TopKey
+	9,  // 5: weir.peer.v1.ListTopKeysResponse.rules:type_name -> weir.peer.v1.UnlistedOfRule
+	11, // 6: weir.peer.v1.HeartbeatRequest.caller:type_name -> weir.peer.v1.Caller
+	14, // 7: weir.peer.v1.HeartbeatRequest.adoptions:type_name -> weir.peer.v1.Adoption
+	13, // 8: weir.peer.v1.HeartbeatRequest.findings:type_name -> weir.peer.v1.Finding
+	14, // 9: weir.peer.v1.HeartbeatResponse.adoptions:type_name -> weir.peer.v1.Adoption
+	13, // 10: weir.peer.v1.HeartbeatResponse.findings:type_name -> weir.peer.v1.Finding
+	16, // 11: weir.peer.v1.HeartbeatResponse.load:type_name -> weir.peer.v1.Load
+	11, // 12: weir.peer.v1.GetViewRequest.caller:type_name -> weir.peer.v1.Caller
+	11, // 13: weir.peer.v1.LocateRequest.caller:type_name -> weir.peer.v1.Caller
+	20, // 14: weir.peer.v1.LocateRequest.fetch:type_name -> weir.peer.v1.Fetch
+	22, // 15: weir.peer.v1.LocateResponse.partitions:type_name -> weir.peer.v1.Located
 	0,  // 16: weir.peer.v1.Located.state:type_name -> weir.peer.v1.ReplicaState
-	10, // 17: weir.peer.v1.PullRequest.caller:type_name -> weir.peer.v1.Caller
-	24, // 18: weir.peer.v1.PullResponse.added:type_name -> weir.peer.v1.Delivery
-	10, // 19: weir.peer.v1.ConfirmRequest.caller:type_name -> weir.peer.v1.Caller
-	10, // 20: weir.peer.v1.ReplicateRequest.caller:type_name -> weir.peer.v1.Caller
-	28, // 21: weir.peer.v1.ReplicateRequest.replicas:type_name -> weir.peer.v1.Replica
-	24, // 22: weir.peer.v1.Replica.added:type_name -> weir.peer.v1.Delivery
-	10, // 23: weir.peer.v1.AddGrantsRequest.caller:type_name -> weir.peer.v1.Caller
-	10, // 24: weir.peer.v1.GatherRequest.caller:type_name -> weir.peer.v1.Caller
-	33, // 25: weir.peer.v1.GatherRequest.added:type_name -> weir.peer.v1.GrantBatch
-	33, // 26: weir.peer.v1.GatherResponse.batches:type_name -> weir.peer.v1.GrantBatch
-	11, // 27: weir.peer.v1.Peer.Heartbeat:input_type -> weir.peer.v1.HeartbeatRequest
-	16, // 28: weir.peer.v1.Peer.GetView:input_type -> weir.peer.v1.GetViewRequest
-	18, // 29: weir.peer.v1.Peer.Locate:input_type -> weir.peer.v1.LocateRequest
-	22, // 30: weir.peer.v1.Peer.Pull:input_type -> weir.peer.v1.PullRequest
-	25, // 31: weir.peer.v1.Peer.Confirm:input_type -> weir.peer.v1.ConfirmRequest
-	27, // 32: weir.peer.v1.Peer.Replicate:input_type -> weir.peer.v1.ReplicateRequest
-	30, // 33: weir.peer.v1.Peer.AddGrants:input_type -> weir.peer.v1.AddGrantsRequest
-	32, // 34: weir.peer.v1.Peer.Gather:input_type -> weir.peer.v1.GatherRequest
-	6,  // 35: weir.peer.v1.Peer.ListTopKeys:input_type -> weir.peer.v1.ListTopKeysRequest
-	3,  // 36: weir.peer.v1.Peer.ListEvents:input_type -> weir.peer.v1.ListEventsRequest
-	1,  // 37: weir.peer.v1.Peer.StreamDecisions:input_type -> weir.peer.v1.StreamDecisionsRequest
-	14, // 38: weir.peer.v1.Peer.Heartbeat:output_type -> weir.peer.v1.HeartbeatResponse
-	17, // 39: weir.peer.v1.Peer.GetView:output_type -> weir.peer.v1.GetViewResponse
-	20, // 40: weir.peer.v1.Peer.Locate:output_type -> weir.peer.v1.LocateResponse
-	23, // 41: weir.peer.v1.Peer.Pull:output_type -> weir.peer.v1.PullResponse
-	26, // 42: weir.peer.v1.Peer.Confirm:output_type -> weir.peer.v1.ConfirmResponse
-	29, // 43: weir.peer.v1.Peer.Replicate:output_type -> weir.peer.v1.ReplicateResponse
-	31, // 44: weir.peer.v1.Peer.AddGrants:output_type -> weir.peer.v1.AddGrantsResponse
-	34, // 45: weir.peer.v1.Peer.Gather:output_type -> weir.peer.v1.GatherResponse
-	7,  // 46: weir.peer.v1.Peer.ListTopKeys:output_type -> weir.peer.v1.ListTopKeysResponse
-	4,  // 47: weir.peer.v1.Peer.ListEvents:output_type -> weir.peer.v1.ListEventsResponse
-	2,  // 48: weir.peer.v1.Peer.StreamDecisions:output_type -> weir.peer.v1.StreamDecisionsResponse
-	38, // [38:49] is the sub-list for method output_type
-	27, // [27:38] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	11, // 17: weir.peer.v1.PullRequest.caller:type_name -> weir.peer.v1.Caller
+	25, // 18: weir.peer.v1.PullResponse.added:type_name -> weir.peer.v1.Delivery
+	11, // 19: weir.peer.v1.ConfirmRequest.caller:type_name -> weir.peer.v1.Caller
+	11, // 20: weir.peer.v1.ReplicateRequest.caller:type_name -> weir.peer.v1.Caller
+	29, // 21: weir.peer.v1.ReplicateRequest.replicas:type_name -> weir.peer.v1.Replica
+	25, // 22: weir.peer.v1.Replica.added:type_name -> weir.peer.v1.Delivery
+	11, // 23: weir.peer.v1.AddGrantsRequest.caller:type_name -> weir.peer.v1.Caller
+	11, // 24: weir.peer.v1.GatherRequest.caller:type_name -> weir.peer.v1.Caller
+	34, // 25: weir.peer.v1.GatherRequest.added:type_name -> weir.peer.v1.GrantBatch
+	34, // 26: weir.peer.v1.GatherResponse.batches:type_name -> weir.peer.v1.GrantBatch
+	11, // 27: weir.peer.v1.FeedRequest.caller:type_name -> weir.peer.v1.Caller
+	37, // 28: weir.peer.v1.FeedRequest.changes:type_name -> weir.peer.v1.Changes
+	38, // 29: weir.peer.v1.Changes.version:type_name -> weir.peer.v1.CopyVersion
+	39, // 30: weir.peer.v1.Changes.acknowledged:type_name -> weir.peer.v1.DeltaMark
+	1,  // 31: weir.peer.v1.FeedResponse.receipts:type_name -> weir.peer.v1.FeedReceipt
+	11, // 32: weir.peer.v1.PostRequest.caller:type_name -> weir.peer.v1.Caller
+	42, // 33: weir.peer.v1.PostRequest.posts:type_name -> weir.peer.v1.PartitionDeltas
+	43, // 34: weir.peer.v1.PartitionDeltas.deltas:type_name -> weir.peer.v1.DeltaBatch
+	45, // 35: weir.peer.v1.PostResponse.answers:type_name -> weir.peer.v1.PostAnswer
+	11, // 36: weir.peer.v1.HearRequest.caller:type_name -> weir.peer.v1.Caller
+	42, // 37: weir.peer.v1.HearResponse.posts:type_name -> weir.peer.v1.PartitionDeltas
+	11, // 38: weir.peer.v1.AskRequest.caller:type_name -> weir.peer.v1.Caller
+	49, // 39: weir.peer.v1.AskRequest.requests:type_name -> weir.peer.v1.CopyRequest
+	11, // 40: weir.peer.v1.ListVersionsRequest.caller:type_name -> weir.peer.v1.Caller
+	38, // 41: weir.peer.v1.ListVersionsResponse.versions:type_name -> weir.peer.v1.CopyVersion
+	12, // 42: weir.peer.v1.Peer.Heartbeat:input_type -> weir.peer.v1.HeartbeatRequest
+	17, // 43: weir.peer.v1.Peer.GetView:input_type -> weir.peer.v1.GetViewRequest
+	19, // 44: weir.peer.v1.Peer.Locate:input_type -> weir.peer.v1.LocateRequest
+	23, // 45: weir.peer.v1.Peer.Pull:input_type -> weir.peer.v1.PullRequest
+	26, // 46: weir.peer.v1.Peer.Confirm:input_type -> weir.peer.v1.ConfirmRequest
+	28, // 47: weir.peer.v1.Peer.Replicate:input_type -> weir.peer.v1.ReplicateRequest
+	31, // 48: weir.peer.v1.Peer.AddGrants:input_type -> weir.peer.v1.AddGrantsRequest
+	33, // 49: weir.peer.v1.Peer.Gather:input_type -> weir.peer.v1.GatherRequest
+	7,  // 50: weir.peer.v1.Peer.ListTopKeys:input_type -> weir.peer.v1.ListTopKeysRequest
+	4,  // 51: weir.peer.v1.Peer.ListEvents:input_type -> weir.peer.v1.ListEventsRequest
+	2,  // 52: weir.peer.v1.Peer.StreamDecisions:input_type -> weir.peer.v1.StreamDecisionsRequest
+	36, // 53: weir.peer.v1.Replicas.Feed:input_type -> weir.peer.v1.FeedRequest
+	41, // 54: weir.peer.v1.Replicas.Post:input_type -> weir.peer.v1.PostRequest
+	46, // 55: weir.peer.v1.Replicas.Hear:input_type -> weir.peer.v1.HearRequest
+	48, // 56: weir.peer.v1.Replicas.Ask:input_type -> weir.peer.v1.AskRequest
+	51, // 57: weir.peer.v1.Replicas.ListVersions:input_type -> weir.peer.v1.ListVersionsRequest
+	15, // 58: weir.peer.v1.Peer.Heartbeat:output_type -> weir.peer.v1.HeartbeatResponse
+	18, // 59: weir.peer.v1.Peer.GetView:output_type -> weir.peer.v1.GetViewResponse
+	21, // 60: weir.peer.v1.Peer.Locate:output_type -> weir.peer.v1.LocateResponse
+	24, // 61: weir.peer.v1.Peer.Pull:output_type -> weir.peer.v1.PullResponse
+	27, // 62: weir.peer.v1.Peer.Confirm:output_type -> weir.peer.v1.ConfirmResponse
+	30, // 63: weir.peer.v1.Peer.Replicate:output_type -> weir.peer.v1.ReplicateResponse
+	32, // 64: weir.peer.v1.Peer.AddGrants:output_type -> weir.peer.v1.AddGrantsResponse
+	35, // 65: weir.peer.v1.Peer.Gather:output_type -> weir.peer.v1.GatherResponse
+	8,  // 66: weir.peer.v1.Peer.ListTopKeys:output_type -> weir.peer.v1.ListTopKeysResponse
+	5,  // 67: weir.peer.v1.Peer.ListEvents:output_type -> weir.peer.v1.ListEventsResponse
+	3,  // 68: weir.peer.v1.Peer.StreamDecisions:output_type -> weir.peer.v1.StreamDecisionsResponse
+	40, // 69: weir.peer.v1.Replicas.Feed:output_type -> weir.peer.v1.FeedResponse
+	44, // 70: weir.peer.v1.Replicas.Post:output_type -> weir.peer.v1.PostResponse
+	47, // 71: weir.peer.v1.Replicas.Hear:output_type -> weir.peer.v1.HearResponse
+	50, // 72: weir.peer.v1.Replicas.Ask:output_type -> weir.peer.v1.AskResponse
+	52, // 73: weir.peer.v1.Replicas.ListVersions:output_type -> weir.peer.v1.ListVersionsResponse
+	58, // [58:74] is the sub-list for method output_type
+	42, // [42:58] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_weir_peer_v1_peer_proto_init() }
@@ -2861,10 +4074,10 @@ func file_weir_peer_v1_peer_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_peer_v1_peer_proto_rawDesc), len(file_weir_peer_v1_peer_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   34,
+			NumEnums:      2,
+			NumMessages:   51,
 			NumExtensions: 0,
-			NumServices:   1,
+			NumServices:   2,
 		},
 		GoTypes:           file_weir_peer_v1_peer_proto_goTypes,
 		DependencyIndexes: file_weir_peer_v1_peer_proto_depIdxs,

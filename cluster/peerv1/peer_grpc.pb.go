@@ -560,3 +560,273 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 	},
 	Metadata: "weir/peer/v1/peer.proto",
 }
+
+const (
+	Replicas_Feed_FullMethodName         = "/weir.peer.v1.Replicas/Feed"
+	Replicas_Post_FullMethodName         = "/weir.peer.v1.Replicas/Post"
+	Replicas_Hear_FullMethodName         = "/weir.peer.v1.Replicas/Hear"
+	Replicas_Ask_FullMethodName          = "/weir.peer.v1.Replicas/Ask"
+	Replicas_ListVersions_FullMethodName = "/weir.peer.v1.Replicas/ListVersions"
+)
+
+// ReplicasClient is the client API for Replicas service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// Replicas has the calls between nodes about copies of partitions, in the design in which the view names the node that has a partition. No
+// node serves it yet. Callers and refusals are as in Peer.
+type ReplicasClient interface {
+	// Feed sends changes of copies.
+	Feed(ctx context.Context, in *FeedRequest, opts ...grpc.CallOption) (*FeedResponse, error)
+	// Post sends an owner deltas: what the caller has granted from its copies.
+	Post(ctx context.Context, in *PostRequest, opts ...grpc.CallOption) (*PostResponse, error)
+	// Hear returns all deltas of partitions that the caller owns. It is about to decide again.
+	Hear(ctx context.Context, in *HearRequest, opts ...grpc.CallOption) (*HearResponse, error)
+	// Ask has the called node feed the caller its copies: final states, or the best copies that are left.
+	Ask(ctx context.Context, in *AskRequest, opts ...grpc.CallOption) (*AskResponse, error)
+	// ListVersions returns how late the called node's copies are.
+	ListVersions(ctx context.Context, in *ListVersionsRequest, opts ...grpc.CallOption) (*ListVersionsResponse, error)
+}
+
+type replicasClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewReplicasClient(cc grpc.ClientConnInterface) ReplicasClient {
+	return &replicasClient{cc}
+}
+
+func (c *replicasClient) Feed(ctx context.Context, in *FeedRequest, opts ...grpc.CallOption) (*FeedResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(FeedResponse)
+	err := c.cc.Invoke(ctx, Replicas_Feed_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *replicasClient) Post(ctx context.Context, in *PostRequest, opts ...grpc.CallOption) (*PostResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PostResponse)
+	err := c.cc.Invoke(ctx, Replicas_Post_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *replicasClient) Hear(ctx context.Context, in *HearRequest, opts ...grpc.CallOption) (*HearResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(HearResponse)
+	err := c.cc.Invoke(ctx, Replicas_Hear_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *replicasClient) Ask(ctx context.Context, in *AskRequest, opts ...grpc.CallOption) (*AskResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AskResponse)
+	err := c.cc.Invoke(ctx, Replicas_Ask_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *replicasClient) ListVersions(ctx context.Context, in *ListVersionsRequest, opts ...grpc.CallOption) (*ListVersionsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListVersionsResponse)
+	err := c.cc.Invoke(ctx, Replicas_ListVersions_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// ReplicasServer is the server API for Replicas service.
+// All implementations must embed UnimplementedReplicasServer
+// for forward compatibility.
+//
+// Replicas has the calls between nodes about copies of partitions, in the design in which the view names the node that has a partition. No
+// node serves it yet. Callers and refusals are as in Peer.
+type ReplicasServer interface {
+	// Feed sends changes of copies.
+	Feed(context.Context, *FeedRequest) (*FeedResponse, error)
+	// Post sends an owner deltas: what the caller has granted from its copies.
+	Post(context.Context, *PostRequest) (*PostResponse, error)
+	// Hear returns all deltas of partitions that the caller owns. It is about to decide again.
+	Hear(context.Context, *HearRequest) (*HearResponse, error)
+	// Ask has the called node feed the caller its copies: final states, or the best copies that are left.
+	Ask(context.Context, *AskRequest) (*AskResponse, error)
+	// ListVersions returns how late the called node's copies are.
+	ListVersions(context.Context, *ListVersionsRequest) (*ListVersionsResponse, error)
+	mustEmbedUnimplementedReplicasServer()
+}
+
+// UnimplementedReplicasServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedReplicasServer struct{}
+
+func (UnimplementedReplicasServer) Feed(context.Context, *FeedRequest) (*FeedResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Feed not implemented")
+}
+func (UnimplementedReplicasServer) Post(context.Context, *PostRequest) (*PostResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Post not implemented")
+}
+func (UnimplementedReplicasServer) Hear(context.Context, *HearRequest) (*HearResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Hear not implemented")
+}
+func (UnimplementedReplicasServer) Ask(context.Context, *AskRequest) (*AskResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Ask not implemented")
+}
+func (UnimplementedReplicasServer) ListVersions(context.Context, *ListVersionsRequest) (*ListVersionsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListVersions not implemented")
+}
+func (UnimplementedReplicasServer) mustEmbedUnimplementedReplicasServer() {}
+func (UnimplementedReplicasServer) testEmbeddedByValue()                  {}
+
+// UnsafeReplicasServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to ReplicasServer will
+// result in compilation errors.
+type UnsafeReplicasServer interface {
+	mustEmbedUnimplementedReplicasServer()
+}
+
+func RegisterReplicasServer(s grpc.ServiceRegistrar, srv ReplicasServer) {
+	// If the following call panics, it indicates UnimplementedReplicasServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&Replicas_ServiceDesc, srv)
+}
+
+func _Replicas_Feed_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(FeedRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ReplicasServer).Feed(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Replicas_Feed_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ReplicasServer).Feed(ctx, req.(*FeedRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Replicas_Post_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PostRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ReplicasServer).Post(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Replicas_Post_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ReplicasServer).Post(ctx, req.(*PostRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Replicas_Hear_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(HearRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ReplicasServer).Hear(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Replicas_Hear_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ReplicasServer).Hear(ctx, req.(*HearRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Replicas_Ask_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AskRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ReplicasServer).Ask(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Replicas_Ask_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ReplicasServer).Ask(ctx, req.(*AskRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Replicas_ListVersions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListVersionsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ReplicasServer).ListVersions(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Replicas_ListVersions_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ReplicasServer).ListVersions(ctx, req.(*ListVersionsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+// Replicas_ServiceDesc is the grpc.ServiceDesc for Replicas service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var Replicas_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "weir.peer.v1.Replicas",
+	HandlerType: (*ReplicasServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Feed",
+			Handler:    _Replicas_Feed_Handler,
+		},
+		{
+			MethodName: "Post",
+			Handler:    _Replicas_Post_Handler,
+		},
+		{
+			MethodName: "Hear",
+			Handler:    _Replicas_Hear_Handler,
+		},
+		{
+			MethodName: "Ask",
+			Handler:    _Replicas_Ask_Handler,
+		},
+		{
+			MethodName: "ListVersions",
+			Handler:    _Replicas_ListVersions_Handler,
+		},
+	},
+	Streams:  []grpc.StreamDesc{},
+	Metadata: "weir/peer/v1/peer.proto",
+}

@@ -58,7 +58,7 @@ func (w *World) follow(now []tenures) {
 	defer w.mu.Unlock()
 	var view *cluster.View
 	for _, b := range w.built {
-		if v := b.ownership.Router.View(); !b.node.dead.Load() && v != nil && (view == nil || v.Number > view.Number) {
+		if v := b.ownership.Newest(); !b.node.dead.Load() && v != nil && (view == nil || v.Number > view.Number) {
 			view = v
 		}
 	}

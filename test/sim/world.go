@@ -57,13 +57,14 @@ type World struct {
 	clocks     map[string]time.Duration    // how far nodes' clocks are ahead, by id; guarded by mu
 	waived     func(at time.Duration) bool // whether two nodes may decide in one partition
 	unfit      bool                        // a node has become a member that must not; guarded by mu
+	placements bool                        // views name the node that has each partition
 	built      []built                     // nodes that run, or have been told to stop or killed and not ended; guarded by mu
 }
 
 // built is a node as it runs, and what says which partitions it holds.
 type built struct {
 	node      *Node
-	ownership *cluster.Ownership
+	ownership node.Deciders
 }
 
 // Node is a node that runs.
@@ -163,7 +164,7 @@ func (w *World) run(ctx context.Context, n *Node) {
 		}
 		served := false
 		err := node.RunOn(ctx, node.Network{
-			Listen: n.host.Listen, Dial: n.host.Dial, Wall: func() time.Time { return time.Now().Add(w.clock(n.ID)) }, Built: func(k *cluster.Ownership) { w.hold(n, k) },
+			Listen: n.host.Listen, Dial: n.host.Dial, Wall: func() time.Time { return time.Now().Add(w.clock(n.ID)) }, Built: func(k node.Deciders) { w.hold(n, k) }, Placements: w.placements,
 			Local: func(counters cluster.Local) cluster.Local { return recorder{counters, w, n} }, Killed: n.dead.Load,
 		}, opts, w.logger(n.ID, &n.dead, w.record), func(node.Info) {
 			served = true
@@ -218,7 +219,7 @@ func (w *World) setClock(id string, ahead time.Duration) {
 }
 
 // hold notes what says which partitions a node of the cluster holds; nil if it has ended.
-func (w *World) hold(n *Node, k *cluster.Ownership) {
+func (w *World) hold(n *Node, k node.Deciders) {
 	if n.cluster == foreignName {
 		return
 	}
@@ -231,7 +232,7 @@ func (w *World) hold(n *Node, k *cluster.Ownership) {
 }
 
 // ownershipOf returns what says which partitions a node holds, nil if it does not run.
-func (w *World) ownershipOf(n *Node) *cluster.Ownership {
+func (w *World) ownershipOf(n *Node) node.Deciders {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, b := range w.built {

@@ -53,10 +53,10 @@ func (p *script) member() *member {
 	return m
 }
 
-func (m *member) update(s cluster.RegistryContent) {
+func (m *member) update(content cluster.RegistryContent) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.latest = s
+	m.latest = content
 	close(m.changed)
 	m.changed = make(chan struct{})
 }
@@ -88,12 +88,12 @@ func (m *member) await(what string, ok func(cluster.RegistryContent) bool) {
 
 func (m *member) awaitNodes(want string) {
 	m.Helper()
-	m.await("nodes", func(s cluster.RegistryContent) bool { return ids(s) == want })
+	m.await("nodes", func(content cluster.RegistryContent) bool { return ids(content) == want })
 }
 
-func ids(s cluster.RegistryContent) string {
+func ids(content cluster.RegistryContent) string {
 	var names []string
-	for _, n := range s.Nodes {
+	for _, n := range content.Nodes {
 		names = append(names, n.ID)
 	}
 	return strings.Join(names, ",")
@@ -130,7 +130,7 @@ func (p *script) pair() (a, b *member) {
 	b.awaitNodes("a,b")
 	p.note("swap: %v", a.SwapView(p.Context(), p.view(1, "a", "b"), 0))
 	for _, m := range []*member{a, b} {
-		m.await("view", func(s cluster.RegistryContent) bool { return s.View != nil && len(s.Nodes) == 2 })
+		m.await("view", func(content cluster.RegistryContent) bool { return content.View != nil && len(content.Nodes) == 2 })
 	}
 	return a, b
 }
@@ -152,7 +152,7 @@ func registry(p *script) {
 
 	p.note("too late: %v", b.SwapView(p.Context(), p.view(2, "b"), 0))
 	p.note("swap: %v", b.SwapView(p.Context(), p.view(2, "b"), b.viewRevision()))
-	a.await("view", func(s cluster.RegistryContent) bool { return s.View.Number == 2 })
+	a.await("view", func(content cluster.RegistryContent) bool { return content.View.Number == 2 })
 	value, revision, err := a.ReadRules(p.Context())
 	p.note("no rules: %q %d %v", value, revision, err)
 	first, err := a.SwapRules(p.Context(), []byte("one"), 0)
@@ -161,9 +161,9 @@ func registry(p *script) {
 	p.note("too late: %d %v", late, err)
 	_, err = b.SwapRules(p.Context(), []byte("two"), first)
 	p.note("rules: %v", err)
-	a.await("rules", func(s cluster.RegistryContent) bool { return string(s.Rules) == "two" })
+	a.await("rules", func(content cluster.RegistryContent) bool { return string(content.Rules) == "two" })
 
-	b.await("rules", func(s cluster.RegistryContent) bool { return string(s.Rules) == "two" })
+	b.await("rules", func(content cluster.RegistryContent) bool { return string(content.Rules) == "two" })
 
 	const key = "/weir/test/nodes/a"
 	p.delete(key)
@@ -194,7 +194,7 @@ func registryAfterOutage(p *script) {
 	changed := node("a", 1)
 	changed.RuleRevision = "new"
 	a.Announce(changed)
-	b.await("back", func(s cluster.RegistryContent) bool { return slices.Contains(s.Nodes, changed) })
+	b.await("back", func(content cluster.RegistryContent) bool { return slices.Contains(content.Nodes, changed) })
 	p.note("alarm: %q, %v", a.Status().Alarm, a.Reachable())
 }
 
@@ -206,7 +206,9 @@ func registryAfterWipe(p *script) {
 	changed := node("a", 1)
 	changed.RuleRevision = "new"
 	a.Announce(changed)
-	b.await("back", func(s cluster.RegistryContent) bool { return slices.Contains(s.Nodes, changed) && ids(s) == "a,b" })
+	b.await("back", func(content cluster.RegistryContent) bool {
+		return slices.Contains(content.Nodes, changed) && ids(content) == "a,b"
+	})
 	p.note("alarm: %q", b.Status().Alarm)
 	p.note("swap: %v", b.SwapView(p.Context(), p.view(2, "a"), b.viewRevision()))
 }

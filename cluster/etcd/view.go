@@ -9,6 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/weirlimit/weir/cluster"
+	"github.com/weirlimit/weir/cluster/view"
 )
 
 // SwapView stores view if the stored one is still at revision; 0 means that there must be none. It returns
@@ -17,15 +18,24 @@ import (
 //
 // After another error, such as a time-out, view may have been stored or not; the
 // next call of onChange tells.
-func (r *Registry) SwapView(ctx context.Context, view *cluster.View, revision int64) error {
-	if err := r.swapView(ctx, view, revision); err != nil {
-		return fmt.Errorf("storing view %d of cluster %q: %w", view.Number, r.cluster, err)
+func (r *Registry) SwapView(ctx context.Context, v *cluster.View, revision int64) error {
+	return r.replaceView(ctx, storedView{View: v}, v.Number, revision)
+}
+
+// SwapPlacement is SwapView where views name the node that has each partition.
+func (r *Registry) SwapPlacement(ctx context.Context, placement *view.View, revision int64) error {
+	return r.replaceView(ctx, storedView{Placement: placement}, placement.Number, revision)
+}
+
+func (r *Registry) replaceView(ctx context.Context, v storedView, number uint64, revision int64) error {
+	if err := r.swapView(ctx, v, number, revision); err != nil {
+		return fmt.Errorf("storing view %d of cluster %q: %w", number, r.cluster, err)
 	}
 	return nil
 }
 
-func (r *Registry) swapView(ctx context.Context, view *cluster.View, revision int64) error {
-	value, err := cluster.MarshalView(view)
+func (r *Registry) swapView(ctx context.Context, v storedView, number uint64, revision int64) error {
+	value, err := v.encode()
 	if err != nil {
 		return err
 	}
@@ -39,7 +49,7 @@ func (r *Registry) swapView(ctx context.Context, view *cluster.View, revision in
 	if err != nil {
 		return err
 	}
-	if err := mayReplace(first(resp, 0), revision, view.Number, seen.number); err != nil {
+	if err := mayReplace(r.views, first(resp, 0), revision, number, seen.number); err != nil {
 		return err
 	}
 	when := []clientv3.Cmp{unchanged(r.keys.view, revision)}
@@ -59,7 +69,7 @@ func (r *Registry) swapView(ctx context.Context, view *cluster.View, revision in
 
 // mayReplace decides whether a view of that number may replace stored, which is nil if there is none, by a
 // node that has seen views up to number seen.
-func mayReplace(stored *keyValue, revision int64, number, seen uint64) error {
+func mayReplace(views viewFormat, stored *keyValue, revision int64, number, seen uint64) error {
 	switch {
 	case number == 0:
 		return errors.New("views are numbered from 1")
@@ -72,14 +82,14 @@ func mayReplace(stored *keyValue, revision int64, number, seen uint64) error {
 	case stored == nil:
 		return nil
 	}
-	old, err := cluster.UnmarshalView(stored.Value)
+	old, err := views.parse(stored.Value)
 	if err == nil {
-		if number <= old.Number {
-			return fmt.Errorf("the stored view has number %d", old.Number)
+		if number <= old.View.Number {
+			return fmt.Errorf("the stored view has number %d", old.View.Number)
 		}
 		return nil
 	}
-	if _, other := errors.AsType[*cluster.VersionError](err); other {
+	if isOtherVersion(err) {
 		return fmt.Errorf("the stored view is not replaced: %w", err)
 	}
 	// A damaged view may only be repaired by a node that knows the one before; a newcomer cannot know how

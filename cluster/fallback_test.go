@@ -6,25 +6,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
-
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/shard"
 )
-
-// keyWith returns the i-th key of that owner and that standby.
-func (c *testCluster) keyWith(owner, standby, i int) ring.Key {
-	for j := 0; ; j++ {
-		k := c.ownedBy(c.nodes[owner], j)
-		if c.view.Ring.Standby(c.partition(k)) != standby {
-			continue
-		}
-		if i == 0 {
-			return k
-		}
-		i--
-	}
-}
 
 // Where the owner is dead, its standby decides at once, at every node, and counts what
 // it grants by itself.
@@ -93,78 +77,6 @@ func TestStandbyDecidesForASilentOwner(t *testing.T) {
 			if g.Takes[0].Source != shard.Provisional || took != want {
 				t.Errorf("request %d: source %d after %v, want %v", i, g.Takes[0].Source, took, want)
 			}
-		}
-	})
-}
-
-// A refund that an owner may have counted, and has not answered, is sent to no other node: it would be counted there, or passed on to
-// the owner, once more. What was not sent to an owner is.
-func TestRefundIsSentOnce(t *testing.T) {
-	inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
-		k := c.keyWith(1, 2, 0)
-		c.nodes[0].ask(t.Context(), take(k, 10, 8))
-		resume := c.nodes[1].stall()
-		if g, took := c.nodes[0].ask(t.Context(), take(k, 10, -3)); g.Takes[0].Source != shard.Unanswered || took != DefaultAttemptTimeout {
-			t.Errorf("by the owner's silence: %+v after %v", g, took)
-		}
-		c.cut(c.nodes[3], c.nodes[1])
-		synctest.Wait()
-		if g, _ := c.nodes[3].ask(t.Context(), take(k, 10, -3)); g.Takes[0].Source != shard.Unanswered {
-			t.Errorf("by that of the one whom the standby has asked: %+v", g)
-		}
-		resume()
-		time.Sleep(time.Second)
-		synctest.Wait()
-		if l.counts[k] != 8-3-3 || l.copies[2][k] != 0 {
-			t.Errorf("%d counted after 8 and two refunds of 3, %d by the standby", l.counts[k], l.copies[2][k])
-		}
-		c.cut(c.nodes[0], c.nodes[1])
-		synctest.Wait()
-		if g, _ := c.nodes[0].ask(t.Context(), take(k, 10, -1)); g.Takes[0].Source != shard.Relayed || l.counts[k] != 1 {
-			t.Errorf("past a broken conn: %+v, %d counted", g, l.counts[k])
-		}
-	})
-}
-
-// A refund that the owner does not have a counter for yet, and that the standby may have counted, is not asked for again.
-func TestRefundToASilentStandbyIsSentOnce(t *testing.T) {
-	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
-		k := c.keyWith(1, 2, 0)
-		c.nodes[0].ask(t.Context(), take(k, 10, 8))
-		c.former = "no node that is there" // so the owner's copy is none to decide from
-		l.move(c.partition(k), -1)
-		resume := c.nodes[2].stall()
-		time.AfterFunc(DefaultAttemptTimeout/2, func() { l.move(c.partition(k), 1) })
-		if g, _ := c.nodes[0].ask(t.Context(), take(k, 10, -3)); g.Takes[0].Source != shard.Unanswered {
-			t.Errorf("%+v", g)
-		}
-		resume()
-		time.Sleep(time.Second)
-		synctest.Wait()
-		if l.counts[k] < 8-3 {
-			t.Errorf("%d counted after 8 and a refund of 3", l.counts[k])
-		}
-	})
-}
-
-// A refund that waits until no node remembers a denial takes none along that is not answered.
-func TestRefundThatWaitsWithALostOne(t *testing.T) {
-	inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
-		silent, waits := c.keyWith(1, 2, 0), c.keyWith(3, 2, 0)
-		c.nodes[0].ask(t.Context(), take(silent, 10, 8))
-		c.nodes[0].ask(t.Context(), take(waits, 10, 8))
-		raise(&c.nodes[3].denialLeases.slot(waits).told, c.nodes[3].denialLeases.now()+int64(maxDenialLease))
-		resume := c.nodes[1].stall()
-		groups := []shard.Group{{Takes: []shard.Take{take(silent, 10, -3)}}, {Takes: []shard.Take{take(waits, 10, -3)}}}
-		c.nodes[0].router.Decide(t.Context(), groups)
-		if groups[0].Takes[0].Source != shard.Unanswered || groups[1].Takes[0].Source != shard.Owner {
-			t.Errorf("%+v", groups)
-		}
-		resume()
-		time.Sleep(time.Second)
-		synctest.Wait()
-		if l.counts[silent] != 8-3 || l.counts[waits] != 8-3 {
-			t.Errorf("%d and %d counted after 8 and refunds of 3", l.counts[silent], l.counts[waits])
 		}
 	})
 }
@@ -245,35 +157,6 @@ func TestStandbyDecidesForItself(t *testing.T) {
 	})
 }
 
-// A node that alone cannot reach the owner is answered by it all the same, through the standby.
-func TestStandbyRelays(t *testing.T) {
-	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
-		k, other := c.keyWith(1, 2, 0), c.keyWith(1, 2, 1)
-		c.cut(c.nodes[0], c.nodes[1])
-		synctest.Wait()
-		for i := range 12 {
-			g, took := c.nodes[i%3].ask(t.Context(), take(k, 10, 1), take(other, 20, 1))
-			want := shard.Owner
-			if i%3 == 0 {
-				want = shard.Relayed
-			}
-			if g.Takes[0].Source != want || g.Takes[1].Source != want || g.Allowed != (i < 10) || took != 0 {
-				t.Errorf("take %d: %+v after %v", i, g, took)
-			}
-		}
-		if l.counts[k] != 10 || l.counts[other] != 10 || len(l.copies[2]) != 0 {
-			t.Errorf("%d and %d counted, %v from copies", l.counts[k], l.counts[other], l.copies)
-		}
-		if n := testutil.ToFloat64(c.nodes[2].router.metrics.relayed); n != 4 {
-			t.Errorf("%v relayed, want 4", n)
-		}
-		// No denial leases travel that way, and nothing is lent.
-		if g := (&shard.Group{Takes: []shard.Take{take(k, 10, 1)}, Lend: 5, Tokens: 1}); opOf(g).of(asStandby) != opDecide|opStandby {
-			t.Error("a standby is asked for a lease")
-		}
-	})
-}
-
 // Where the standby has no copy yet, the former standby decides, at every node, and no other does.
 func TestStandbyWithoutCopy(t *testing.T) {
 	inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
@@ -293,138 +176,6 @@ func TestStandbyWithoutCopy(t *testing.T) {
 		synctest.Wait()
 		if g, _ := c.nodes[0].ask(t.Context(), take(k, 10, 1)); g.Takes[0].Source != shard.Unanswered || l.copies[2][k] != 0 {
 			t.Errorf("no node has a copy: %+v, %v", g, l.copies)
-		}
-	})
-}
-
-// A node that reaches neither a living owner nor the standby of a dead one has a bystander ask.
-func TestBystanderForwardsToTheStandby(t *testing.T) {
-	inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
-		k := c.keyWith(1, 2, 0)
-		c.telling = true
-		c.cut(c.nodes[0], c.nodes[1])
-		c.cut(c.nodes[0], c.nodes[2])
-		synctest.Wait()
-		if g, took := c.nodes[0].ask(t.Context(), take(k, 10, 1)); g.Takes[0].Source != shard.Relayed || took != 0 || l.counts[k] != 1 {
-			t.Errorf("the owner lives: %+v after %v", g, took)
-		}
-		c.kill(c.nodes[1])
-		synctest.Wait()
-		if g, took := c.nodes[0].ask(t.Context(), take(k, 10, 1)); g.Takes[0].Source != shard.Provisional || took != 0 || l.copies[2][k] != 1 {
-			t.Errorf("the owner is dead: %+v after %v, %v", g, took, l.copies)
-		}
-	})
-}
-
-// A standby that does not know yet that it does not reach the owner asks a node that
-// does, all the same, before it decides itself.
-func TestStandbyRelaysThroughOthers(t *testing.T) {
-	inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
-		k := c.keyWith(1, 2, 0)
-		c.tell("c", "d")
-		c.lose(c.nodes[0], c.nodes[1])
-		c.lose(c.nodes[2], c.nodes[1])
-		for i := range 12 {
-			g, took := c.nodes[0].ask(t.Context(), take(k, 10, 1))
-			if g.Takes[0].Source != shard.Relayed || g.Allowed != (i < 10) || took > DefaultAttemptTimeout*3/2 {
-				t.Errorf("take %d: %+v after %v", i, g, took)
-			}
-		}
-		if l.counts[k] != 10 || len(l.copies[2]) != 0 {
-			t.Errorf("%d counted, %v from copies", l.counts[k], l.copies)
-		}
-	})
-}
-
-// A standby that waits for a silent owner keeps no caller waiting that asks it as an owner.
-func TestWaitingStandbyAnswersAsOwner(t *testing.T) {
-	inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
-		silent, k := c.keyWith(3, 2, 0), c.keyWith(2, 1, 0)
-		defer c.nodes[3].stall()()
-		c.cut(c.nodes[0], c.nodes[2])
-		synctest.Wait()
-		done := make(chan shard.Group)
-		go func() {
-			g, _ := c.nodes[1].ask(t.Context(), take(silent, 10, 1))
-			done <- g
-		}()
-		time.Sleep(DefaultAttemptTimeout + DefaultAttemptTimeout/8) // its standby relays it
-		for range 3 {
-			if g, took := c.nodes[0].ask(t.Context(), take(k, 10, 1)); g.Takes[0].Source != shard.Relayed || took != 0 {
-				t.Errorf("%+v after %v", g, took)
-			}
-		}
-		if g := <-done; g.Takes[0].Source != shard.Provisional {
-			t.Errorf("%+v", g)
-		}
-	})
-}
-
-// A node that has said that it reaches the owner may not any more: it says so at once if it has
-// doubts, and others are asked.
-func TestStandbyRelaysThroughOthersInDoubt(t *testing.T) {
-	for _, asker := range []int{0, 2} { // the standby itself, too
-		inLedger(t, 5, func(t *testing.T, c *testCluster, l *ledger) {
-			k := c.keyWith(1, 2, 0)
-			c.tell("c", "d", "e")
-			for _, i := range []int{0, 2, 3} {
-				c.lose(c.nodes[i], c.nodes[1])
-			}
-			time.Sleep(silence - DefaultAttemptTimeout*3/2)
-			g, took := c.nodes[asker].ask(t.Context(), take(k, 10, 1))
-			if s := g.Takes[0].Source; s != shard.Relayed && (asker == 0 || s != shard.Owner) || took > DefaultAttemptTimeout {
-				t.Errorf("asked at %d: %+v after %v", asker, g, took)
-			}
-			if l.counts[k] != 1 || len(l.copies[2]) != 0 {
-				t.Errorf("asked at %d: %d counted, %v from copies", asker, l.counts[k], l.copies)
-			}
-		})
-	}
-}
-
-// Where two are cut off at once, one of which has it and the other one has said that it reaches that, others are asked first.
-func TestStandbyRelaysThroughTimelyMembers(t *testing.T) {
-	for _, asker := range []int{0, 2} { // the standby itself, too
-		inLedger(t, 5, func(t *testing.T, c *testCluster, l *ledger) {
-			k := c.keyWith(1, 2, 0)
-			c.tell("c", "d", "e")
-			c.lose(c.nodes[2], c.nodes[3])
-			time.Sleep(silence - probeEvery/2)
-			c.cut(c.nodes[0], c.nodes[1])
-			c.cut(c.nodes[2], c.nodes[1])
-			synctest.Wait()
-			g, took := c.nodes[asker].ask(t.Context(), take(k, 10, 1))
-			if g.Takes[0].Source != shard.Relayed || took != 0 || l.counts[k] != 1 || len(l.copies[2]) != 0 {
-				t.Errorf("asked at %d: %+v after %v; %d counted, %v from copies", asker, g, took, l.counts[k], l.copies)
-			}
-		})
-	}
-}
-
-// What has moved is relayed to where it is.
-func TestStandbyRelaysToTheOwner(t *testing.T) {
-	inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
-		k := c.keyWith(1, 2, 0)
-		c.handOver(l, k, 3, time.Millisecond)
-		c.cut(c.nodes[0], c.nodes[1])
-		c.cut(c.nodes[0], c.nodes[3])
-		synctest.Wait()
-		if g, took := c.nodes[0].ask(t.Context(), take(k, 10, 1)); g.Takes[0].Source != shard.Relayed || took != 0 || l.counts[k] != 1 {
-			t.Errorf("%+v after %v", g, took)
-		}
-	})
-}
-
-// A relayed part of a group that is denied elsewhere is given back by the node that has relayed it.
-func TestRelayedIsGivenBack(t *testing.T) {
-	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
-		k, full := c.keyWith(1, 2, 0), take(c.ownedBy(c.nodes[0], 0), 0, 1)
-		c.cut(c.nodes[0], c.nodes[1])
-		synctest.Wait()
-		g, _ := c.nodes[0].ask(t.Context(), take(k, 10, 1), full)
-		synctest.Wait()
-		if n := testutil.ToFloat64(c.nodes[0].router.metrics.lostReturns); g.Allowed || n != 0 || l.counts[k] != 0 {
-			t.Errorf("%+v, %v lost, %d counted", g, n, l.counts[k])
 		}
 	})
 }

@@ -1,0 +1,143 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weirlimit/weir/cluster/peerv1"
+	"github.com/weirlimit/weir/internal/topkeys"
+)
+
+// memberStatus is what a member has said of itself last, in answer to a heartbeat. The zero value is that of one that has not answered.
+type memberStatus struct {
+	mu       sync.Mutex
+	handover HandoverStatus // guarded by mu
+	load     Load           // guarded by mu
+	reaches  []string       // the members that it reaches; guarded by mu
+	heard    time.Time      // when it was asked for that; guarded by mu
+	ahead    time.Duration  // by how much its clock is ahead of this node's at least, negative if it is behind; guarded by mu
+	compared time.Time      // when that was found, zero if never; guarded by mu
+}
+
+// note records an answer to a heartbeat that was sent then.
+func (s *memberStatus) note(resp *peerv1.HeartbeatResponse, sent time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reaches, s.heard = resp.GetReaches(), sent
+	s.handover = HandoverStatus{Active: int(resp.GetActive()), Wanted: int(resp.GetWanted()), Leaving: int(resp.GetLeaving()), State: stateOf(resp.GetState())}
+	s.load = loadOf(resp.GetLoad(), sent)
+}
+
+// stateOf is the state that a member has named in a heartbeat. One of an older version names none, and is Ready as far as
+// its registration says nothing else.
+func stateOf(named string) State {
+	if s := State(named); s == Joining || s == Leaving {
+		return s
+	}
+	return Ready
+}
+
+// reachesLately reports whether the member has said in the last decisionLeaseTime that it reaches the one of that id, and not before an instant.
+func (s *memberStatus) reachesLately(id string, since time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Since(s.heard) < decisionLeaseTime && s.heard.After(since) && slices.Contains(s.reaches, id)
+}
+
+// inquiries are what nodes ask each other for the people who look at a cluster. No check and no copy depends on them.
+type inquiries struct {
+	self    string // this node's id
+	greeter *Greeter
+	router  *Router
+	members func() []*otherMember                  // the other members
+	caller  func(c *otherMember) *peerv1.Caller    // this node, as it calls a member
+	status  func() HandoverStatus                  // this node's own
+	load    func() Load                            // likewise
+	top     *topkeys.Recorder                      // as OwnershipConfig.Top
+	events  func(ctx context.Context) []Event      // as OwnershipConfig.Events
+	log     func(time.Time) (io.ReadCloser, error) // as OwnershipConfig.Decisions
+
+	sendsDecisions chan struct{} // has room for the streams of StreamDecisions
+}
+
+// member returns the member of that id, nil if there is none, or it is this node.
+func (q *inquiries) member(id string) *otherMember {
+	members := q.members()
+	if i := slices.IndexFunc(members, func(c *otherMember) bool { return c.member.ID == id }); i >= 0 {
+		return members[i]
+	}
+	return nil
+}
+
+// LoadOf returns what a member has reported last, the zero Load if that is nothing.
+func (q *inquiries) LoadOf(id string) Load {
+	if id == q.self {
+		return q.load()
+	}
+	c := q.member(id)
+	if c == nil {
+		return Load{}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.load
+}
+
+// HandoverStatusOf returns how far hand-over is on a member, as it has said last.
+func (q *inquiries) HandoverStatusOf(id string) HandoverStatus {
+	if id == q.self {
+		return q.status()
+	}
+	c := q.member(id)
+	if c == nil {
+		return HandoverStatus{}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.handover
+}
+
+// Clocks returns the differences to all members whose clocks were compared with this node's lately, sorted by id.
+func (q *inquiries) Clocks() (all []ClockDifference) {
+	for _, c := range q.members() {
+		c.mu.Lock()
+		if !c.compared.IsZero() && time.Since(c.compared) < clockKnown {
+			all = append(all, ClockDifference{c.member.ID, c.ahead})
+		}
+		c.mu.Unlock()
+	}
+	slices.SortFunc(all, func(a, b ClockDifference) int { return cmp.Compare(a.ID, b.ID) })
+	return all
+}
+
+// Reaching returns the ids of the members that have said lately that they reach the one of that id, sorted.
+func (q *inquiries) Reaching(id string) []string { return reachingAmong(q.members(), id, time.Time{}) }
+
+// reachingAmong returns the ids of those members that have said since an instant, and lately, that they reach the one of that id. They are sorted, so that a
+// node that asks one after the other asks all.
+func reachingAmong(members []*otherMember, id string, since time.Time) (ids []string) {
+	for _, c := range members {
+		if c.reachesLately(id, since) {
+			ids = append(ids, c.member.ID)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// ReachedBy returns the ids of the members that reach a member, sorted; of this node, its own.
+func (q *inquiries) ReachedBy(id string) []string {
+	if id == q.self {
+		return []string{id}
+	}
+	by := q.Reaching(id)
+	if q.router.Reaches(id) {
+		by = append(by, q.self)
+		slices.Sort(by)
+	}
+	return by
+}

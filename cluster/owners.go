@@ -1,0 +1,280 @@
+package cluster
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weirlimit/weir/cluster/ownership"
+	"github.com/weirlimit/weir/cluster/view"
+	"github.com/weirlimit/weir/ring"
+)
+
+// Owners has a node decide by views that name the node which has each partition (ADR 37). An ownership.Node has the copies. Owners connects it
+// with other nodes, with the registry and with the router. It is safe for concurrent use.
+type Owners struct {
+	OwnersConfig
+	inquiries
+	node    *ownership.Node
+	params  ring.Params
+	metrics ownershipMetrics
+
+	standbys []atomic.Pointer[otherMember] // by partition that this node decides for, for those that do not lock
+	cohort   *errgroup.Group               // the goroutines of Run
+
+	admission *admission
+
+	peers  atomic.Pointer[map[view.Life]*otherMember] // those that the view names
+	goneMu sync.Mutex
+	gone   map[view.Life]uint64 // by life whose etcd lease was gone, the number of the newest view that was written before; guarded by goneMu
+
+	mu       sync.Mutex
+	view     *view.View         // the newest that was adopted; guarded by mu
+	newest   view.NewestReports // guarded by mu
+	changed  time.Time          // when the last change of members was adopted; guarded by mu
+	departed bool               // this node confirms no decision lease any more; guarded by mu
+	granted  time.Time          // when the etcd lease was granted that the decision lease knows of; guarded by mu
+	renewed  time.Time          // the last renewal that the decision lease knows of; guarded by mu
+	waited   bool               // a partition was not settled when it was looked last; guarded by mu
+	ctx      context.Context    // ends with Run; nil before it; guarded by mu
+}
+
+// OwnersConfig says what Owners works with. Refound and Adopted of OwnershipConfig are not used.
+type OwnersConfig struct {
+	OwnershipConfig
+	// Keep is told of every view that is adopted. It must not block.
+	Keep func(*view.View)
+	// Granted returns when etcd has granted the node's etcd lease that is in force, the zero time if there is none. It is called with no
+	// lock held.
+	Granted func() time.Time
+	// ReadView reads the view that etcd has now, linearizably, nil if there is none.
+	ReadView func(ctx context.Context) (*view.View, error)
+}
+
+// NewOwners returns the Owners of a node that has no copies: it seals all partitions of the shard.
+func NewOwners(c OwnersConfig, params ring.Params) *Owners {
+	o := &Owners{
+		OwnersConfig: c, params: params,
+		standbys: make([]atomic.Pointer[otherMember], params.Partitions), cohort: new(errgroup.Group),
+		gone: make(map[view.Life]uint64),
+	}
+	o.peers.Store(new(map[view.Life]*otherMember))
+	if o.State == nil {
+		o.State = func() State { return Ready }
+	}
+	if o.Load == nil {
+		o.Load = func() Load { return Load{} }
+	}
+	o.inquiries = inquiries{
+		self: c.Self.ID, greeter: c.Greeter, router: c.Router, members: o.others, caller: o.caller, status: o.HandoverStatus, load: o.Load,
+		top: c.Top, events: c.Events, log: c.Decisions, sendsDecisions: make(chan struct{}, decisionStreams),
+	}
+	if c.Self.Incarnation == 0 {
+		o.Self.Incarnation = uncounted | rand.Uint64()
+	}
+	o.Greeter.become(o.Self.Incarnation)
+	o.admission = newAdmission(c.Self.ID, c.Greeter, c.Dial, c.Router.Reaches, c.Renewed, c.Logger)
+	o.metrics = newOwnershipMetrics(c.Metrics, o)
+	o.node = ownership.NewNode(ownership.Config{
+		Self: o.life(), Shard: c.Shard, Partitions: params.Partitions, Plan: o.plan, Peers: o.carrier(), Reports: o.Reports, IsGone: o.isGone, Attest: o.attest,
+		Opened:   func(p uint32) { c.DenialLeases.Opened(p, uint32(params.Partitions)) },
+		Followed: o.followed, Rounds: o, Logger: c.Logger,
+	})
+	c.Router.locator, c.Router.redirectsCount = o, true
+	c.DenialLeases.strictAcks = &strictAcks{
+		standbys: o.standbys, urgent: o.node.Hurry, started: time.Now(), log: c.Logger,
+		deferred: o.metrics.deferred, unacknowledged: o.metrics.unacknowledged, parts: make([]owed, params.Partitions),
+	}
+	return o
+}
+
+// life returns this life of the node.
+func (o *Owners) life() view.Life {
+	return view.Life{ID: o.Self.ID, Incarnation: o.Greeter.Self().Incarnation}
+}
+
+// Become gives a node that has started without its registry the incarnation that this has counted since. No view names the one that it had.
+func (o *Owners) Become(incarnation uint64) {
+	o.Greeter.become(incarnation)
+	o.node.Become(o.life())
+}
+
+// plan returns where the ring wants the partitions of a view.
+func (o *Owners) plan(v *view.View) view.Plan {
+	plan, err := view.PlanOf(o.params, v)
+	if err != nil { // the params were checked when the cluster was founded
+		o.Logger.Error("no plan for a view", "view", v.Number, "error", err)
+		return make(view.Plan, o.params.Partitions)
+	}
+	return plan
+}
+
+// Adopt makes v the view, unless a newer one is.
+func (o *Owners) Adopt(v *view.View) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.view != nil && v.Number <= o.view.Number || len(v.Partitions) != o.params.Partitions {
+		return
+	}
+	routing, err := RoutingView(v)
+	if err != nil {
+		o.Logger.Error("view refused", "view", v.Number, "error", err)
+		return
+	}
+	if o.view == nil || o.view.Changed != v.Changed {
+		o.changed = time.Now()
+	}
+	if o.view != nil && v.Waived > o.view.Waived {
+		o.metrics.waived.Inc()
+	}
+	o.view = v
+	o.meet(v)
+	o.newest.Keep(v)
+	o.node.Adopt(v)
+	o.newest.Note(o.node.Report())
+	o.Router.SetView(routing)
+	o.Keep(v)
+	o.beatSoon()
+}
+
+// number returns the number of the newest view, 0 before the first.
+func (o *Owners) number() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.view == nil {
+		return 0
+	}
+	return o.view.Number
+}
+
+// Reports returns the newest reports of all lives that the view names.
+func (o *Owners) Reports() view.Reports {
+	own := o.node.Report()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.newest.Note(own)
+	return o.newest.All()
+}
+
+// Update records what the registry holds.
+func (o *Owners) Update(content RegistryContent) {
+	if content.Placement == nil {
+		return
+	}
+	o.goneMu.Lock()
+	defer o.goneMu.Unlock()
+	registered := func(l view.Life) bool {
+		return slices.ContainsFunc(content.Nodes, func(n Node) bool { return n.ID == l.ID && n.Incarnation == l.Incarnation })
+	}
+	for _, m := range content.Placement.Members {
+		if !registered(m.Life) {
+			o.gone[m.Life] = max(o.gone[m.Life], content.Placement.Number)
+		}
+	}
+	for l := range o.gone {
+		if !content.Placement.Names(l) {
+			delete(o.gone, l)
+		}
+	}
+}
+
+// isGone reports whether the etcd lease of a life was gone at some moment after the view of that number was written.
+func (o *Owners) isGone(l view.Life, number uint64) bool {
+	o.goneMu.Lock()
+	defer o.goneMu.Unlock()
+	at, gone := o.gone[l]
+	return gone && at >= number
+}
+
+// Run drives the copies until ctx ends.
+func (o *Owners) Run(ctx context.Context) {
+	o.mu.Lock()
+	o.ctx = ctx
+	for _, c := range *o.peers.Load() {
+		o.attend(c)
+	}
+	o.cohort.Go(func() error { o.admission.run(ctx); return nil })
+	o.mu.Unlock()
+	o.node.Run(ctx)
+	o.mu.Lock()
+	for _, c := range *o.peers.Load() {
+		c.leave()
+	}
+	o.mu.Unlock()
+	_ = o.cohort.Wait() // they return nothing
+}
+
+// attest has the etcd lease confirm the decision lease, and tells the others once this node has settled. The node calls it each time that it looks at the clock.
+func (o *Owners) attest() {
+	granted, renewed, waits := o.Granted(), o.Renewed(), o.node.IsWaiting()
+	o.mu.Lock()
+	isNew, isRenewed := granted != o.granted && !granted.IsZero(), renewed.After(o.renewed)
+	settled, ctx := o.waited && !waits, o.ctx
+	o.granted, o.waited = granted, waits
+	if isRenewed {
+		o.renewed = renewed
+	}
+	o.mu.Unlock()
+	if isNew {
+		o.node.Granted()
+		o.cohort.Go(func() error { o.read(ctx, granted); return nil })
+	}
+	if isRenewed {
+		o.node.Renewed(renewed)
+	}
+	if settled {
+		o.beatSoon()
+	}
+}
+
+// read reads the view once an etcd lease was granted, until that succeeds or another one was granted.
+func (o *Owners) read(ctx context.Context, granted time.Time) {
+	for ctx.Err() == nil {
+		began := time.Now()
+		v, err := o.ReadView(ctx)
+		if err == nil && v != nil {
+			o.Adopt(v)
+			o.node.Read(began, v.Number)
+			return
+		}
+		o.mu.Lock()
+		over := o.granted != granted
+		o.mu.Unlock()
+		if over {
+			return
+		}
+		o.Router.pause(ctx, acquireEvery)
+	}
+}
+
+// followed records which member is fed as the standby of a partition.
+func (o *Owners) followed(p uint32, standby view.Life) {
+	var c *otherMember
+	if standby != (view.Life{}) {
+		c = o.peerOf(standby)
+	}
+	if old := o.standbys[p].Swap(c); old != nil {
+		old.awaited.Store(0) // what waited for it waits for the next one, if there is one
+	}
+	if c == nil {
+		o.DenialLeases.strictAcks.drop(p)
+	}
+}
+
+// Begin implements ownership.Rounds.
+func (o *Owners) Begin(p uint32) uint64 { return o.DenialLeases.strictAcks.begin(p) }
+
+// Acknowledged implements ownership.Rounds.
+func (o *Owners) Acknowledged(p uint32, number uint64, sent time.Time) {
+	if c := o.standbys[p].Load(); c != nil {
+		o.DenialLeases.strictAcks.acknowledged(c, sent, []round{{p, number}}, nil)
+	}
+}
+
+// peerOf returns the member that is that life, nil if the view does not name it.
+func (o *Owners) peerOf(l view.Life) *otherMember { return (*o.peers.Load())[l] }

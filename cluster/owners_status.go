@@ -1,0 +1,214 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/weirlimit/weir/cluster/replica"
+	"github.com/weirlimit/weir/cluster/view"
+	"github.com/weirlimit/weir/shard"
+)
+
+// OwnerOf implements Locator.
+func (o *Owners) OwnerOf(p uint32) (id string, known bool) {
+	l := o.node.Decider(p)
+	return l.ID, l != view.Life{}
+}
+
+// Copy implements Locator.
+func (o *Owners) Copy(p uint32) (whole, best bool) {
+	grantable := o.node.IsGrantable(p)
+	return grantable, grantable
+}
+
+// DecidesApart implements Locator.
+func (o *Owners) DecidesApart(p uint32) bool { return o.node.DecidesApart(p) }
+
+// CopyAt implements Locator. Only the owner and the standby have a copy to decide from.
+func (o *Owners) CopyAt(uint32) string { return "" }
+
+// ReturnGranted implements Locator. What the owner may not have yet is not given back: too few tokens are left rather than too many.
+func (o *Owners) ReturnGranted(take shard.Take) string {
+	p := take.Key.Partition(uint32(o.params.Partitions))
+	if !o.node.GrantsAreAdded(p) {
+		return ""
+	}
+	id, _ := o.OwnerOf(p)
+	return id
+}
+
+// Returning implements Locator.
+func (o *Owners) Returning() <-chan struct{} { return o.node.Returning() }
+
+// WasStopped implements Locator.
+func (o *Owners) WasStopped() bool { return o.node.WasHalted() }
+
+// HandoverStatus returns how far hand-over is.
+func (o *Owners) HandoverStatus() HandoverStatus {
+	s := HandoverStatus{State: o.State()}
+	until, forever := o.node.Until()
+	if !forever {
+		s.Until = until
+	}
+	counts := o.node.Count()
+	if o.node.IsOver() {
+		counts.Deciding = 0
+	}
+	if o.isLeaving() {
+		s.Leaving = counts.Deciding + counts.Waiting + counts.Standby + counts.Owed
+		return s
+	}
+	s.Active, s.Wanted, s.Leaving = counts.Deciding, counts.Waiting+counts.Planned, counts.Owed
+	return s
+}
+
+// isLeaving reports whether this node is a member that leaves.
+func (o *Owners) isLeaving() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.view == nil {
+		return false
+	}
+	for _, m := range o.view.Members {
+		if m.Life == o.life() {
+			return m.State == view.Leaving
+		}
+	}
+	return false
+}
+
+// Deciding returns by partition the term in which this node decides at the moment, 0 where it does not.
+func (o *Owners) Deciding() []Term {
+	terms := o.node.Deciding()
+	by := make([]Term, len(terms))
+	for p, term := range terms {
+		by[p] = Term(term)
+	}
+	return by
+}
+
+// Worth returns what this node's counters of p are worth.
+func (o *Owners) Worth(p uint32) Worth {
+	r, deltas := o.node.Replica(p)
+	state := [...]string{replica.None: "none", replica.Learning: "learning", replica.Following: "following", replica.Waiting: "waiting", replica.Deciding: "deciding"}[r.State]
+	return Worth{said: fmt.Sprintf("view %d: %s, version %d/%d, owner %s of term %d, standby %s, predecessors %v, heard %v, %d deltas",
+		r.Claim.Number, state, r.Version.Term, r.Version.Sequence, r.Claim.Owner.ID, r.Claim.Term, r.Claim.Standby.ID, r.Claim.Predecessors, r.Heard, deltas)}
+}
+
+// Newest returns the view by which this node routes, nil before the first.
+func (o *Owners) Newest() *View { return o.Router.View() }
+
+// Doubts returns which lives have not adopted the last change of members for a while, so that members cannot change again, and which were given up
+// and may still decide if they live. Both are sorted by id.
+func (o *Owners) Doubts() (missing, givenUp []Life) {
+	reports := o.Reports()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.view == nil {
+		return nil, nil
+	}
+	if !o.view.Confirmed(reports) && time.Since(o.changed) >= doubtAfter {
+		for _, l := range o.view.Missing(reports) {
+			missing = append(missing, Life(l))
+		}
+	}
+	for _, l := range o.view.GivenUp {
+		givenUp = append(givenUp, Life(l))
+	}
+	return missing, givenUp
+}
+
+// Depart ends that this node confirms decision leases of others: it is about to report that it has left, and may end before it learns of another view.
+func (o *Owners) Depart() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.departed = true
+}
+
+// Sought reports whether this node has a view, which names the node that has each partition.
+func (o *Owners) Sought() bool { return o.number() > 0 }
+
+// Flush leaves the partitions to their standbys. It gives up when ctx ends.
+func (o *Owners) Flush(ctx context.Context) { o.node.Flush(ctx) }
+
+// Unreached returns the nodes that would be members and that too few members have reached for a while, sorted by id.
+func (o *Owners) Unreached() []Unreached { return o.admission.unreached() }
+
+// Save returns what this node has of p for a snapshot, as Ownership.Save does.
+func (o *Owners) Save(p uint32, outlive time.Duration, buf []byte) (s SnapshotVersion, records []byte, counters int, ok bool) {
+	v, records, counters, ok := o.node.Save(p, outlive, buf)
+	return SnapshotVersion{Term: v.Term, Sequence: v.Sequence}, records, counters, ok
+}
+
+// Restore lays what a snapshot has of p down as a copy, with the grants that Undelivered has returned. It must be called before Adopt and Run, once for each partition.
+func (o *Owners) Restore(p uint32, s SnapshotVersion, records, encoded []byte) error {
+	if int(p) >= o.params.Partitions || s.Term == 0 {
+		return fmt.Errorf("partition %d of term %d is none of %d", p, s.Term, o.params.Partitions)
+	}
+	var grants []shard.Grant
+	err := eachGrantBatch(encoded, func(batch []byte) error {
+		some, err := parseGrants(batch)
+		grants = append(grants, some...)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("grants of partition %d: %w", p, err)
+	}
+	o.Shard.Reserve(p, len(records))
+	return o.node.Restore(p, replica.Version{Term: s.Term, Sequence: s.Sequence}, records, grants)
+}
+
+// Forget takes back what Restore has laid down.
+func (o *Owners) Forget() { o.node.Forget() }
+
+// Undelivered returns, encoded for Restore, the grants of p that the owner is not known to have. It must be called after Run has returned.
+func (o *Owners) Undelivered(p uint32) []byte {
+	return appendGrantBatches(nil, o.node.Undelivered(p))
+}
+
+// lags returns by member how late the copies are that it has of what this node decides: 0 of one that is no standby.
+func (o *Owners) lags(now time.Time) map[string]time.Duration {
+	standbys := make(map[*otherMember]bool)
+	for p := range o.standbys {
+		standbys[o.standbys[p].Load()] = true
+	}
+	lags := make(map[string]time.Duration)
+	for _, c := range o.others() {
+		lag := time.Duration(0)
+		if standbys[c] {
+			lag = c.lag.at(now)
+		}
+		lags[c.member.ID] = max(lags[c.member.ID], lag)
+	}
+	return lags
+}
+
+var _ Locator = (*Owners)(nil)
+
+// Confirmed implements Electorate, for the newest view.
+func (o *Owners) Confirmed(*View) bool { return len(o.Missing(nil)) == 0 }
+
+// Missing implements Electorate, for the newest view.
+func (o *Owners) Missing(*View) (missing []Life) {
+	reports, v := o.Reports(), o.node.View()
+	if v == nil || v.Confirmed(reports) {
+		return nil
+	}
+	for _, l := range v.Missing(reports) {
+		missing = append(missing, Life(l))
+	}
+	return missing
+}
+
+// Returned implements Electorate. Views forget by themselves who was given up.
+func (o *Owners) Returned(*View, Life) bool { return false }
+
+// Consider implements Electorate.
+func (o *Owners) Consider(v *View, nodes []Node) { o.admission.consider(v, nodes) }
+
+// Admits implements Electorate.
+func (o *Owners) Admits(n Node) bool { return o.admission.admits(n) }
+
+// Accused implements Electorate.
+func (o *Owners) Accused() []Life { return o.admission.accused() }
