@@ -19,6 +19,7 @@ import (
 	"github.com/weirlimit/weir/internal/access"
 	"github.com/weirlimit/weir/internal/audit"
 	"github.com/weirlimit/weir/internal/headers"
+	"github.com/weirlimit/weir/overload"
 )
 
 // need is what a call needs.
@@ -288,6 +289,7 @@ func (a *Access) admit(ctx context.Context, call string, certificate *access.Pri
 // connCaller is the caller of an HTTP connection. Its principal is read from the certificate once.
 type connCaller struct {
 	remote    string // its address
+	domains   overload.Conn
 	once      sync.Once
 	principal *access.Principal
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // TestChangesNameThemselves calls each method that changes something, without any field: the audit log has its name, as
-// a call that fails is recorded, too. A method that is not there needs its line in api/audit.go.
+// a call that fails is recorded, too. A method that is not there needs its line in api/auditedcalls.go.
 func TestChangesNameThemselves(t *testing.T) {
 	var to bytes.Buffer
 	f := newFixture(t, accessRules)
@@ -45,7 +45,7 @@ func TestChangesNameThemselves(t *testing.T) {
 		var e audit.Entry
 		want := strings.TrimPrefix(service, "weir.v1.") + "." + name
 		if err := json.Unmarshal(to.Bytes(), &e); err != nil || e.Action != want || e.Client != "admin" {
-			t.Errorf("%s: the audit log has %q, want one line with the action %q: add it to api/audit.go", method, to.String(), want)
+			t.Errorf("%s: the audit log has %q, want one line with the action %q: add it to api/auditedcalls.go", method, to.String(), want)
 		}
 		called++
 	}

@@ -11,6 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
+
+	"github.com/weirlimit/weir/internal/tracing"
 )
 
 // otherCall is what metrics call a request whose path no part of the node serves.
@@ -25,18 +27,20 @@ type callMetrics struct {
 	calls    *prometheus.CounterVec   // by call and code
 	duration *prometheus.HistogramVec // by call
 	paths    *http.ServeMux           // knows the patterns of needs
+	traced   bool                     // the ids of callers' traces are exemplars
 }
 
-func newCallMetrics(r prometheus.Registerer) *callMetrics {
+func newCallMetrics(r prometheus.Registerer, traced bool) *callMetrics {
 	f := promauto.With(r)
 	m := &callMetrics{
+		traced: traced,
 		calls: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_calls_total",
 			Help: "Calls over gRPC of the services Cluster, RateLimiterConfig and RateLimiterHealth, such as Cluster.ListNodes, by code of gRPC; and requests over HTTP, checks included, by path, such as GET /v1/nodes, and status. Paths that the node does not serve are other. Streams over gRPC are not in it, and those over HTTP when they have ended.",
 		}, []string{"call", "code"}),
 		duration: f.NewHistogramVec(prometheus.HistogramOpts{
 			Name:                            "weir_call_duration_seconds",
-			Help:                            "Time in which this node answered a call of weir_calls_total, streams left out.",
+			Help:                            "Time in which this node answered a call of weir_calls_total, streams left out. With tracing on, exemplars have the ids of the callers' traces.",
 			Buckets:                         callBuckets,
 			NativeHistogramBucketFactor:     1.1,
 			NativeHistogramMaxBucketNumber:  160,
@@ -52,9 +56,18 @@ func newCallMetrics(r prometheus.Registerer) *callMetrics {
 	return m
 }
 
-func (m *callMetrics) observe(call, code string, start time.Time) {
+// observe counts a call and observes the time since start. If the caller traces the call, the id of its trace is the exemplar.
+func (m *callMetrics) observe(ctx context.Context, call, code string, start time.Time) {
 	m.count(call, code)
-	m.duration.WithLabelValues(call).Observe(time.Since(start).Seconds())
+	seconds, duration := time.Since(start).Seconds(), m.duration.WithLabelValues(call)
+	if m.traced {
+		exemplars, takes := duration.(prometheus.ExemplarObserver)
+		if caller := tracing.Remote(ctx); takes && caller.IsSampled() {
+			exemplars.ObserveWithExemplar(seconds, prometheus.Labels{"trace_id": caller.TraceID().String()})
+			return
+		}
+	}
+	duration.Observe(seconds)
 }
 
 func (m *callMetrics) count(call, code string) { m.calls.WithLabelValues(call, code).Inc() }
@@ -74,7 +87,7 @@ func (s measuredServer) RegisterService(service *grpc.ServiceDesc, implementatio
 		m.Handler = func(server any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
 			start := time.Now()
 			response, err := handle(server, ctx, decode, intercept)
-			s.metrics.observe(call, status.Code(err).String(), start)
+			s.metrics.observe(ctx, call, status.Code(err).String(), start)
 			return response, err
 		}
 		measured.Methods = append(measured.Methods, m)
@@ -101,7 +114,7 @@ func (m *callMetrics) handler(next http.Handler) http.Handler {
 		if code := strconv.Itoa(answer.code); answer.flushed {
 			m.count(call, code)
 		} else {
-			m.observe(call, code, start)
+			m.observe(r.Context(), call, code, start)
 		}
 	})
 }

@@ -139,6 +139,30 @@ func TestDurationsHaveTraces(t *testing.T) {
 	}
 }
 
+// With tracing on, a call over gRPC that its caller traces leaves the id of that trace in the histogram of calls.
+func TestCallDurationsHaveTraces(t *testing.T) {
+	const id = "0123456789abcdef0123456789abcdef"
+	for _, tc := range []struct {
+		traced bool
+		flags  string // of the caller
+		want   string
+	}{{true, "01", id}, {true, "00", ""}, {false, "01", ""}} {
+		f := newFixture(t, inputRules)
+		f.status.Current, f.calls.traced = newView(t, 3, "a", "b"), tc.traced
+		ctx := metadata.AppendToOutgoingContext(t.Context(), "traceparent", "00-"+id+"-00000000000000aa-"+tc.flags)
+		if _, err := weirv1.NewClusterClient(f.dial(t)).GetRing(ctx, &weirv1.GetRingRequest{}); err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, e := range metricsOf(t, f.registry, "weir_call_duration_seconds")["Cluster.GetRing"].GetHistogram().GetExemplars() {
+			got += e.GetLabel()[0].GetValue()
+		}
+		if got != tc.want {
+			t.Errorf("traced %t, flags %s: the exemplar is %q, want %q", tc.traced, tc.flags, got, tc.want)
+		}
+	}
+}
+
 // A writer that cannot flush says so to those that ask.
 func TestRecorderFlushes(t *testing.T) {
 	var plain struct{ http.ResponseWriter }

@@ -52,8 +52,8 @@ func (l *Limiter) check(ctx context.Context, request []byte) (wire.Encoded, erro
 	if err := decodeRequest(wire.NewPart(request), &w.decoded); err != nil {
 		return wire.Encoded{}, l.checks.Failed("check", err)
 	}
-	if err := l.add(w, &w.decoded); err != nil {
-		return wire.Encoded{}, l.checks.Failed("check", err)
+	if err := l.addAdmitted(ctx, w); err != nil {
+		return wire.Encoded{}, l.failed("check", err)
 	}
 	if err := l.checks.Decide(ctx, &w.Work); err != nil {
 		return wire.Encoded{}, l.checks.Failed("check", err)
@@ -80,14 +80,14 @@ func (l *Limiter) checkBatch(ctx context.Context, request []byte) (wire.Encoded,
 		return wire.Encoded{}, l.checks.Failed("batch", err)
 	}
 	if err := l.checkAll(ctx, w); err != nil {
-		return wire.Encoded{}, l.checks.Failed("batch", err)
+		return wire.Encoded{}, l.failed("batch", err)
 	}
 	w.out = l.appendAnswers(w.out[:0], w, 1)
 	w.Observe(l.duration.batch)
 	return wire.CopyEncoded(w.out), nil
 }
 
-// checkAll decides the requests of w.list, which are independent.
+// checkAll decides the requests of w.list, which are independent. The domain of the first one stands for all where calls are refused.
 func (l *Limiter) checkAll(ctx context.Context, w *work) error {
 	switch n := w.list.N; {
 	case n == 0:
@@ -95,10 +95,17 @@ func (l *Limiter) checkAll(ctx context.Context, w *work) error {
 	case n > maxBatch:
 		return wire.Invalid("requests", "%d items are more than %d", n, maxBatch)
 	}
-	l.overload.Add(ctx, w.list.N-1)
 	for i, p := range w.list.Parts {
 		if err := decodeRequest(p, &w.decoded); err != nil {
 			return ofItem(i, err)
+		}
+		if err := l.name(w, &w.decoded); err != nil {
+			return ofItem(i, err)
+		}
+		if i == 0 {
+			if err := l.admit(ctx, w, w.list.N); err != nil {
+				return err
+			}
 		}
 		if err := l.add(w, &w.decoded); err != nil {
 			return ofItem(i, err)
@@ -121,11 +128,19 @@ func (l *Limiter) appendAnswers(b []byte, w *work, number protowire.Number) []by
 	return b
 }
 
-// add validates req and adds its group to w.
-func (l *Limiter) add(w *work, req *weirv1.RateLimitRequest) error {
-	if err := l.name(w, req); err != nil {
+// addAdmitted adds the group of w.decoded to w, if there is time for it.
+func (l *Limiter) addAdmitted(ctx context.Context, w *work) error {
+	if err := l.name(w, &w.decoded); err != nil {
 		return err
 	}
+	if err := l.admit(ctx, w, 1); err != nil {
+		return err
+	}
+	return l.add(w, &w.decoded)
+}
+
+// add adds the group of req, which name has made w.Request, to w.
+func (l *Limiter) add(w *work, req *weirv1.RateLimitRequest) error {
 	tokens := req.GetTokensRequested()
 	if tokens == 0 {
 		tokens = 1

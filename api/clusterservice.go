@@ -38,9 +38,9 @@ type Status interface {
 	Unreached() []cluster.Unreached
 	// EtcdReachable reports whether etcd answered the last time.
 	EtcdReachable() bool
-	// Standing says how far the hand-over of partitions is on a node, as last heard; of one that
+	// HandoverStatus says how far the hand-over of partitions is on a node, as last heard; of one that
 	// nothing was heard of it is zero.
-	Standing(id string) cluster.Standing
+	HandoverStatus(id string) cluster.HandoverStatus
 	// Drain has the node hand over what it holds, or take partitions again. The error says
 	// why it does not.
 	Drain(cancel bool) error
@@ -93,7 +93,7 @@ func (s healthServer) GetHealthStatus(context.Context, *weirv1.GetHealthStatusRe
 	}
 	if v := s.status.View(); v != nil {
 		resp.View = v.Number
-		for _, m := range v.Members {
+		for _, m := range v.Present() {
 			resp.Members = append(resp.Members, &weirv1.Member{
 				Id: m.ID, Address: m.Address, Incarnation: m.Incarnation, Reachable: s.status.Reaches(m.ID),
 			})
@@ -122,6 +122,9 @@ func (s clusterServer) ListNodes(context.Context, *weirv1.ListNodesRequest) (*we
 		resp.View = v.Number
 		owned, _ := shares(v)
 		for i, m := range v.Members {
+			if m.Gone {
+				continue
+			}
 			members[m.ID] = m.Incarnation
 			byID[m.ID] = &weirv1.Node{
 				Id: m.ID, Address: m.Address, Incarnation: m.Incarnation,
@@ -151,8 +154,8 @@ func (s clusterServer) ListNodes(context.Context, *weirv1.ListNodesRequest) (*we
 		}
 	}
 	for id, node := range byID {
-		standing := reconciled(s.status.Standing(id), int(node.GetPartitions()))
-		node.Active, node.Wanted, node.Leaving = uint32(standing.Active), uint32(standing.Wanted), uint32(standing.Leaving)
+		handover := reconciled(s.status.HandoverStatus(id), int(node.GetPartitions()))
+		node.Active, node.Wanted, node.Leaving = uint32(handover.Active), uint32(handover.Wanted), uint32(handover.Leaving)
 		resp.Nodes = append(resp.Nodes, node)
 	}
 	slices.SortFunc(resp.Nodes, func(a, b *weirv1.Node) int { return cmp.Compare(a.GetId(), b.GetId()) })
@@ -162,7 +165,7 @@ func (s clusterServer) ListNodes(context.Context, *weirv1.ListNodesRequest) (*we
 // ownState is the state of a node that has registered as ready, by the node's own word, which is that of its /readyz. Of a
 // node that has not been heard yet it is JOINING, unless that node is not reached either.
 func (s clusterServer) ownState(n cluster.Node, member, reachable bool) weirv1.NodeState {
-	state := s.status.Standing(n.ID).State
+	state := s.status.HandoverStatus(n.ID).State
 	switch {
 	case !member:
 		state = cluster.Joining
@@ -174,10 +177,10 @@ func (s clusterServer) ownState(n cluster.Node, member, reachable bool) weirv1.N
 	return wireState[state]
 }
 
-// reconciled returns the standing of a node in the view in which it owns that number of partitions.
-// The standing s may be of an earlier view, or zero if the node has reported none. Partitions held
+// reconciled returns the handover status of a node in the view in which it owns that number of partitions.
+// The status s may be of an earlier view, or zero if the node has reported none. Partitions held
 // above owned have still to leave the node, and those missing have still to come.
-func reconciled(s cluster.Standing, owned int) cluster.Standing {
+func reconciled(s cluster.HandoverStatus, owned int) cluster.HandoverStatus {
 	if s.Active > owned {
 		s.Active, s.Leaving = owned, s.Leaving+s.Active-owned
 	}
@@ -201,8 +204,8 @@ func (s clusterServer) drainNode(req *weirv1.DrainNodeRequest) (*weirv1.DrainNod
 	if err := s.status.Drain(req.GetCancel()); err != nil {
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
-	standing := s.status.Standing(self)
-	return &weirv1.DrainNodeResponse{ToHandOver: uint32(standing.Active + standing.Leaving)}, nil
+	handover := s.status.HandoverStatus(self)
+	return &weirv1.DrainNodeResponse{ToHandOver: uint32(handover.Active + handover.Leaving)}, nil
 }
 
 // removeNode is RemoveNode without the audit log.
@@ -220,8 +223,7 @@ func (s clusterServer) removeNode(ctx context.Context, req *weirv1.RemoveNodeReq
 	case err != nil:
 		return nil, status.Errorf(codes.Unavailable, "node_id: %q is not removed: %v", id, err)
 	}
-	_, member := v.Index(id)
-	return &weirv1.RemoveNodeResponse{View: v.Number, Member: member}, nil
+	return &weirv1.RemoveNodeResponse{View: v.Number, Member: v.IsMember(id)}, nil
 }
 
 // GetOptions implements weirv1.ClusterServer.

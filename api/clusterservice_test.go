@@ -71,7 +71,7 @@ func TestDrainNode(t *testing.T) {
 	f := newFixture(t, "domain: d\nrules: []\n")
 	client := weirv1.NewClusterClient(f.dial(t))
 	f.status.Node = cluster.Node{ID: "n"}
-	f.status.Standings = map[string]cluster.Standing{"n": {Active: 3, Leaving: 4}}
+	f.status.HandoverStatuses = map[string]cluster.HandoverStatus{"n": {Active: 3, Leaving: 4}}
 	resp, err := client.DrainNode(t.Context(), &weirv1.DrainNodeRequest{NodeId: "n"})
 	if err != nil || resp.GetToHandOver() != 7 || !f.status.Drained {
 		t.Errorf("%v, %v, drained %t", resp, err, f.status.Drained)
@@ -178,13 +178,13 @@ func TestListNodes(t *testing.T) {
 		{"", cluster.Ready, "JOINING", "READY"},
 		{cluster.Leaving, cluster.Leaving, "LEAVING", "LEAVING"},
 	} {
-		f.status.Standings = map[string]cluster.Standing{"a": {State: tc.a}, "b": {State: tc.b}}
+		f.status.HandoverStatuses = map[string]cluster.HandoverStatus{"a": {State: tc.a}, "b": {State: tc.b}}
 		if got := list(); !strings.Contains(got, "a a:1 1 "+tc.wantA+" ") || !strings.Contains(got, "b b:1 2 "+tc.own+" ") {
 			t.Errorf("%+v: got %s", tc, got)
 		}
 	}
 	// Of a node that is neither reached nor was heard, the registration is all that is known.
-	f.status.Reached, f.status.Standings = nil, nil
+	f.status.Reached, f.status.HandoverStatuses = nil, nil
 	if got := list(); !strings.Contains(got, "a a:1 1 READY ") {
 		t.Errorf("not reached: got %s", got)
 	}
@@ -197,7 +197,7 @@ func TestListNodesMoves(t *testing.T) {
 	client := weirv1.NewClusterClient(f.dial(t))
 	f.status.Node, f.status.Current = cluster.Node{ID: "a"}, newView(t, 2, "a", "b", "c")
 	owned, _ := shares(f.status.Current)
-	f.status.Standings = map[string]cluster.Standing{
+	f.status.HandoverStatuses = map[string]cluster.HandoverStatus{
 		"a": {Active: int(owned[0]) - 5, Wanted: 5, Leaving: 7},
 		"b": {Active: 1021}, // it had all
 	}

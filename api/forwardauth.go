@@ -58,7 +58,7 @@ func (h authHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Retry-After", retryOverloaded)
 	}
 	if err != nil {
-		_ = h.checks.Failed("auth", err)
+		_ = h.failed("auth", err)
 	}
 	switch {
 	case err != nil:
@@ -102,7 +102,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // answer decides the request that r asks about, and says how long it has to wait: for longest
-// at most. The error is one about a field, or check.ErrOverloaded.
+// at most. The error is one about a field, errRefused or check.ErrOverloaded.
 func (h authHandler) answer(r *http.Request, longest time.Duration) (answer headers.Answer, delay time.Duration, err error) {
 	start := time.Now()
 	w := h.newWork(r.Context())
@@ -115,6 +115,9 @@ func (h authHandler) answer(r *http.Request, longest time.Duration) (answer head
 		return answer, 0, err
 	}
 	if err := w.MayAsk(); err != nil {
+		return answer, 0, err
+	}
+	if err := h.admit(ctx, w, 1); err != nil {
 		return answer, 0, err
 	}
 	if w.Request.Attributes, err = h.auth.attributes(r, w.Request.Attributes); err != nil {

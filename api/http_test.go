@@ -221,3 +221,26 @@ func TestHTTPQueryIsStrict(t *testing.T) {
 	refusedHTTP(t, send(h, http.MethodGet, "/v1/rules:watch?domian=shop", ""), 400, 3, `query: unknown parameter "domian"`)
 	refusedHTTP(t, send(h, http.MethodGet, "/v1/rules:watch?domain=a&domain=b", ""), 400, 3, `too many values for field "domain": a, b`)
 }
+
+// An escape of JSON that stands for no character is an error that names it and its place.
+func TestWrongEscapes(t *testing.T) {
+	h := newFixture(t, checkRules).handler(t)
+	for body, want := range map[string]string{
+		`{"identifier":"a\xb"}`:                    `body: line 1, column 17: \x stands for no character`,
+		`{"identifier":"a\u12"}`:                   `body: line 1, column 17: \u12 stands for no character`,
+		`{"identifier":"a\uZZZZ"}`:                 `body: line 1, column 17: \uZZZZ stands for no character`,
+		`{"identifier":"\u0041\ud800b"}`:           `body: line 1, column 22: \ud800 stands for no character`,
+		`{"identifier":"a\ud800\u0041"}`:           `body: line 1, column 17: \ud800 stands for no character`,
+		`{"identifier":"a\udc00"}`:                 `body: line 1, column 17: \udc00 stands for no character`,
+		"{\n \"identifier\":\n  \"é\\\\\\\"\\q\"}": `body: line 3, column 9: \q stands for no character`,
+		`{"iden\qtifier":"x"}`:                     `body: line 1, column 7: \q stands for no character`,
+		`{"identifier":"a`:                         `body: the JSON ends too early, after 16 bytes`,
+		`{"identifier":"a\`:                        `body: the JSON ends too early, after 17 bytes`,
+		`{"identifier":"a","identifier_type":5}`:   `body: line 1, column 37: invalid value for string field identifierType: 5`,
+	} {
+		refusedHTTP(t, send(h, http.MethodPost, checkPath, body), 400, 3, want)
+	}
+	if w := send(h, http.MethodPost, checkPath, `{"identifier":"\"\\\/\b\ud83d\ude00","identifier_type":"user"}`); w.Code != http.StatusOK {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}

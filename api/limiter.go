@@ -45,6 +45,9 @@ type Config struct {
 	Decider Decider
 	// Metrics is where the limiter's metrics are registered.
 	Metrics prometheus.Registerer
+	// Started reports whether the node has been able to decide, or to ask the nodes that do, since it was started. Until then
+	// streams of checks are refused, so that clients use other nodes. Nil is always.
+	Started func() bool
 	// Overload says which calls there is time for. All by default.
 	Overload Overload
 	// Audit records changes; nil is none.
@@ -76,7 +79,8 @@ type Limiter struct {
 	style    headers.Style
 	auth     AuthConfig
 	overload Overload
-	audit    *audit.Log // of changes; nil: none
+	started  func() bool // nil: always
+	audit    *audit.Log  // of changes; nil: none
 
 	unread  *unreadBudget
 	stop    context.CancelFunc
@@ -95,13 +99,14 @@ func NewLimiter(c Config) *Limiter {
 		duration: callDurations{
 			check: checks.Duration("check"), batch: checks.Duration("batch"), stream: checks.Duration("stream"), auth: checks.Duration("auth"),
 		},
-		calls:    newCallMetrics(c.Metrics),
+		calls:    newCallMetrics(c.Metrics, c.Tracing != nil),
 		works:    sync.Pool{New: func() any { return new(work) }},
 		style:    c.Style,
 		auth:     c.Auth,
 		audit:    c.Audit,
 		overload: cmp.Or[Overload](c.Overload, acceptAll{}),
 		unread:   newUnreadBudget(c.Metrics),
+		started:  c.Started,
 		stop:     stop,
 		stopped:  stopped,
 	}

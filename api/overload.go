@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"net/http"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -11,49 +12,69 @@ import (
 	"google.golang.org/grpc/tap"
 
 	"github.com/weirlimit/weir/api/internal/wire"
+	"github.com/weirlimit/weir/overload"
+	"github.com/weirlimit/weir/rules"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
 // Overload says which calls the node has time for. *overload.Control is one.
 type Overload interface {
-	// Accept reports whether there is time for one more call.
-	Accept() bool
-	// Began is called for each call that has come, Ended when it was answered, with the context that Began has returned. What conn returns of
-	// a context is the same for calls on one connection only.
-	Began(ctx context.Context, conn func(context.Context) any) context.Context
+	// Accept reports whether there is time for one more call, before it is read. Began is called in its place for calls that are read in any
+	// case.
+	Accept(ctx context.Context, from overload.Origin) (context.Context, bool)
+	Began(ctx context.Context, from overload.Origin) context.Context
+	// Admit reports whether there is time for a call of these, once its domain and the number of its checks are known. Ended is called when
+	// the call was answered. Both get the context that Accept or Began has returned.
+	Admit(ctx context.Context, rules overload.Rules, domain string, checks int) bool
 	Ended(ctx context.Context)
-	// Add counts the checks of an accepted call beyond its first.
-	Add(ctx context.Context, checks int)
 }
 
 // acceptAll is the Overload of a Limiter that has none.
 type acceptAll struct{}
 
-func (acceptAll) Accept() bool                                                           { return true }
-func (acceptAll) Began(ctx context.Context, _ func(context.Context) any) context.Context { return ctx }
-func (acceptAll) Ended(context.Context)                                                  {}
-func (acceptAll) Add(context.Context, int)                                               {}
+func (acceptAll) Accept(ctx context.Context, _ overload.Origin) (context.Context, bool) {
+	return ctx, true
+}
+func (acceptAll) Began(ctx context.Context, _ overload.Origin) context.Context { return ctx }
+func (acceptAll) Admit(context.Context, overload.Rules, string, int) bool      { return true }
+func (acceptAll) Ended(context.Context)                                        {}
 
-// connOf tells the connection of a call from others.
-func connOf(ctx context.Context) any {
-	if p, ok := peer.FromContext(ctx); ok {
-		return p.Addr // which each connection of gRPC has for itself
+// ofConn is the overload.Origin of calls over gRPC.
+func ofConn(ctx context.Context) (*overload.Conn, any) {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return nil, nil
 	}
-	c, _ := ctx.Value(connCallerKey{}).(*connCaller)
-	return c
+	if info, metered := p.AuthInfo.(meteredInfo); metered {
+		return &info.conn.domains, info.conn
+	}
+	return nil, p.Addr // which each connection has for itself
 }
 
 // errRefused answers a call that is refused unread.
 var errRefused = status.Error(codes.ResourceExhausted, "overloaded: this node is asked for more checks than it can answer; nothing of the call was counted")
 
-// accept returns errRefused if there is no time for a call, which is counted as one check.
-func (l *Limiter) accept() error {
-	if l.overload.Accept() {
-		return nil
-	}
+// refuse counts a call that there is no time for as one check.
+func (l *Limiter) refuse() error {
 	l.checks.CountOverloaded(1)
 	return errRefused
+}
+
+// admit returns errRefused if there is no time for what an accepted call asks for.
+func (l *Limiter) admit(ctx context.Context, w *work, checks int) error {
+	if l.overload.Admit(ctx, w.Set, w.Request.Domain, checks) {
+		return nil
+	}
+	return l.refuse()
+}
+
+// failed counts the error of a call, and returns it. The call was counted before if it was refused.
+func (l *Limiter) failed(name string, err error) error {
+	if errors.Is(err, errRefused) {
+		return err
+	}
+	return l.checks.Failed(name, err)
 }
 
 // Tap refuses calls before they are read. It is for grpc.InTapHandle. Calls of Envoy are not refused so: Envoy would
@@ -61,47 +82,65 @@ func (l *Limiter) accept() error {
 func (l *Limiter) Tap(ctx context.Context, call *tap.Info) (context.Context, error) {
 	switch call.FullMethodName {
 	case weirv1.RateLimiter_CheckRateLimit_FullMethodName, weirv1.RateLimiter_CheckRateLimitBatch_FullMethodName:
-		if err := l.accept(); err != nil {
-			return ctx, err
+		ctx, accepted := l.overload.Accept(ctx, ofConn)
+		if !accepted {
+			return ctx, l.refuse()
 		}
-		return l.overload.Began(ctx, connOf), nil
+		return ctx, nil
 	case rlsv3.RateLimitService_ShouldRateLimit_FullMethodName:
-		return l.overload.Began(ctx, connOf), nil
+		return l.overload.Began(ctx, ofConn), nil
 	}
 	return ctx, nil
 }
 
+// ofRequest returns the overload.Origin of a request over HTTP.
+func ofRequest(r *http.Request) overload.Origin {
+	return func(ctx context.Context) (domains *overload.Conn, id any) {
+		c, ok := ctx.Value(connCallerKey{}).(*connCaller)
+		if ok {
+			domains = &c.domains
+		}
+		if r.ProtoMajor > 1 { // each of its requests is read when those before have been answered, so they do not seem to wait at once
+			return domains, r
+		}
+		return domains, c
+	}
+}
+
 // accepting has next answer the requests over HTTP that there is time for, and refuse the others.
 func (l *Limiter) accepting(next http.Handler, refuse func(http.ResponseWriter, *http.Request, error)) http.Handler {
-	next = l.watched(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := l.accept(); err != nil {
-			refuse(w, r, err)
+		ctx, accepted := l.overload.Accept(r.Context(), ofRequest(r))
+		if !accepted {
+			refuse(w, r, l.refuse())
 			return
 		}
-		next.ServeHTTP(w, r)
+		l.serveUntilAnswered(ctx, next, w, r)
 	})
 }
 
 // watched has the requests over HTTP that next answers begin and end as calls.
 func (l *Limiter) watched(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		conn := connOf
-		if r.ProtoMajor > 1 { // each of its requests is read when those before have been answered, so they do not seem to wait at once
-			conn = func(context.Context) any { return r }
-		}
-		if ctx := l.overload.Began(r.Context(), conn); ctx != r.Context() {
-			defer l.overload.Ended(ctx)
-			r = r.WithContext(ctx)
-		}
-		next.ServeHTTP(w, r)
+		l.serveUntilAnswered(l.overload.Began(r.Context(), ofRequest(r)), next, w, r)
 	})
+}
+
+// serveUntilAnswered has next answer a request that has begun with that context.
+func (l *Limiter) serveUntilAnswered(ctx context.Context, next http.Handler, w http.ResponseWriter, r *http.Request) {
+	defer l.overload.Ended(ctx)
+	if ctx != r.Context() {
+		r = r.WithContext(ctx)
+	}
+	next.ServeHTTP(w, r)
 }
 
 // overloadOfEnvoy is the envoy.Overload of a Limiter.
 type overloadOfEnvoy struct{ l *Limiter }
 
-func (o overloadOfEnvoy) Accept() bool                           { return o.l.overload.Accept() }
+func (o overloadOfEnvoy) Admit(ctx context.Context, set *rules.Set, domain string, descriptors int) bool {
+	return o.l.overload.Admit(ctx, set, domain, descriptors)
+}
 func (o overloadOfEnvoy) Ended(ctx context.Context)              { o.l.overload.Ended(ctx) }
 func (o overloadOfEnvoy) Watched(next http.Handler) http.Handler { return o.l.watched(next) }
 

@@ -3,9 +3,13 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
 	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"testing"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -14,6 +18,7 @@ import (
 
 	"github.com/weirlimit/weir/api/internal/check"
 	"github.com/weirlimit/weir/internal/apitest"
+	"github.com/weirlimit/weir/overload"
 	"github.com/weirlimit/weir/shard"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
@@ -154,7 +159,10 @@ func TestOverloadOverHTTP(t *testing.T) {
 // noTime is an Overload that has no time for any call.
 type noTime struct{ acceptAll }
 
-func (noTime) Accept() bool { return false }
+func (noTime) Accept(ctx context.Context, _ overload.Origin) (context.Context, bool) {
+	return ctx, false
+}
+func (noTime) Admit(context.Context, overload.Rules, string, int) bool { return false }
 
 // Calls that there is no time for are refused before they are read, and none is counted.
 func TestCallsAreRefusedUnread(t *testing.T) {
@@ -201,26 +209,163 @@ func TestCallsAreRefusedUnread(t *testing.T) {
 	}
 }
 
-// weighing is an Overload that counts what calls have beyond one check.
-type weighing struct {
+// admissions is an Overload that has time for all calls, and records what they ask for.
+type admissions struct {
 	acceptAll
-	further *atomic.Int64
+	mu   *sync.Mutex
+	told *[]string // guarded by mu
 }
 
-func (w weighing) Add(_ context.Context, checks int) { w.further.Add(int64(checks)) }
+func (a admissions) Admit(ctx context.Context, rules overload.Rules, domain string, checks int) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, begun := ctx.Value(begunKey{}).(bool)
+	*a.told = append(*a.told, fmt.Sprintf("%s with rules %v, %d checks, begun %v", domain, rules.HasDomain(domain), checks, begun))
+	return true
+}
 
-// The checks of a batch are counted, on a stream as well.
-func TestBatchesAreWeighed(t *testing.T) {
+type begunKey struct{}
+
+func (a admissions) Accept(ctx context.Context, _ overload.Origin) (context.Context, bool) {
+	return context.WithValue(ctx, begunKey{}, true), true
+}
+
+func (a admissions) Began(ctx context.Context, _ overload.Origin) context.Context {
+	return context.WithValue(ctx, begunKey{}, true)
+}
+
+// Every way to ask says which domain it asks for, and for how many checks, with the context with which the call has begun.
+func TestCallsNameTheirDomain(t *testing.T) {
 	f := newFixture(t, overloadRules)
-	w := weighing{further: new(atomic.Int64)}
-	f.overload = w
-	f.check(t, "user=alice")
-	if _, err := f.server().CheckRateLimitBatch(t.Context(), batchOf(5)); err != nil || w.further.Load() != 4 {
-		t.Errorf("%d further checks of a batch of 5, %v", w.further.Load(), err)
+	a := admissions{mu: new(sync.Mutex), told: new([]string)}
+	f.overload, f.tap = a, f.Limiter.Tap
+	conn := f.dial(t)
+	limiter := weirv1.NewRateLimiterClient(conn)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
+	_, err := limiter.CheckRateLimit(t.Context(), request("user=alice"))
+	must(err)
+	other := batchOf(5)
+	other.Requests[0].Domain = "other"
+	_, err = limiter.CheckRateLimitBatch(t.Context(), other)
+	must(err)
 	stream := f.stream(t)
 	stream.send(1, "user=bob", "user=bob", "user=bob")
-	if stream.receive(); w.further.Load() != 6 {
-		t.Errorf("%d further checks with three on a stream", w.further.Load())
+	stream.receive()
+	_, err = rlsv3.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{
+		Domain: "envoys", Descriptors: apitest.Descriptors("user=alice", "user=bob"),
+	})
+	must(err)
+	for path, body := range map[string]string{
+		checkPath: `{"identifier_type":"user","identifier":"alice","domain":"over-http"}`, "/auth/proxies": "",
+		"/json": `{"domain":"in-json","descriptors":[{"entries":[{"key":"user","value":"a"}]}]}`,
+	} {
+		if w := send(f.handler(t), http.MethodPost, path, body); w.Code != http.StatusOK {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
+	}
+	slices.Sort(*a.told)
+	want := []string{
+		"default with rules true, 1 checks, begun true", "default with rules true, 3 checks, begun true",
+		"envoys with rules false, 2 checks, begun true", "in-json with rules false, 1 checks, begun true",
+		"other with rules false, 5 checks, begun true", "over-http with rules false, 1 checks, begun true",
+		"proxies with rules false, 1 checks, begun true",
+	}
+	if !slices.Equal(*a.told, want) {
+		t.Errorf("admitted:\n%s\nwant:\n%s", strings.Join(*a.told, "\n"), strings.Join(want, "\n"))
 	}
 }
+
+// refusesRead is an Overload that has no time for calls once they are read.
+type refusesRead struct{ acceptAll }
+
+func (refusesRead) Admit(context.Context, overload.Rules, string, int) bool { return false }
+
+// Calls that are refused once they are read get the answers of others, and are counted as they are. Those that their caller may not make
+// are no demand of their domain.
+func TestCallsAreRefusedOnceRead(t *testing.T) {
+	f := newFixture(t, overloadRules)
+	f.overload = refusesRead{}
+	_, check := f.server().CheckRateLimit(t.Context(), request("user=alice"))
+	_, batch := f.server().CheckRateLimitBatch(t.Context(), batchOf(5))
+	for _, err := range []error{check, batch} {
+		if !errors.Is(err, errRefused) {
+			t.Error(err)
+		}
+	}
+	if w := send(f.handler(t), http.MethodPost, "/auth", ""); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" {
+		t.Errorf("auth: %d %v %s", w.Code, w.Header(), w.Body)
+	}
+	_, err := f.server().CheckRateLimit(t.Context(), request("user="))
+	if status.Code(err) != codes.InvalidArgument {
+		t.Errorf("an invalid one: %v", err)
+	}
+	if got := apitest.Checks(t, f.registry, "denied", "overloaded"); got != 3 {
+		t.Errorf("%v counted, want 3", got)
+	}
+	if n := f.shard.Len(); n > 0 {
+		t.Errorf("%d counters", n)
+	}
+}
+
+// The connection of a call is told by its own value, and what it remembers of domains stays with it.
+func TestOriginOfCalls(t *testing.T) {
+	f := newFixture(t, overloadRules)
+	type origin struct {
+		conn *overload.Conn
+		id   any
+	}
+	var origins []origin
+	f.overload = watchesOrigins{func(ctx context.Context, from overload.Origin) {
+		conn, id := from(ctx)
+		origins = append(origins, origin{conn, id})
+	}}
+	f.tap = f.Limiter.Tap
+	for range 2 {
+		limiter := weirv1.NewRateLimiterClient(f.dial(t))
+		for range 2 {
+			if _, err := limiter.CheckRateLimit(t.Context(), request("user=alice")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if len(origins) != 4 || origins[0].conn == nil || origins[0] != origins[1] || origins[2] != origins[3] ||
+		origins[0].conn == origins[2].conn || origins[0].id == origins[2].id {
+		t.Errorf("over gRPC: %v", origins)
+	}
+	origins = nil
+	conn, _ := net.Pipe()
+	handler, ctx := f.handler(t), connContext(t.Context(), conn)
+	for major := 1; major <= 2; major++ {
+		for range 2 {
+			r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/auth", http.NoBody)
+			r.ProtoMajor = major
+			handler.ServeHTTP(httptest.NewRecorder(), r)
+		}
+	}
+	if len(origins) != 4 || origins[0].conn == nil || origins[0] != origins[1] || origins[3].conn != origins[0].conn || origins[2].id == origins[3].id {
+		t.Errorf("over HTTP: %v", origins)
+	}
+}
+
+// watchesOrigins is an Overload that accepts all calls, and passes on their origins.
+type watchesOrigins struct {
+	each func(context.Context, overload.Origin)
+}
+
+func (o watchesOrigins) Accept(ctx context.Context, from overload.Origin) (context.Context, bool) {
+	o.each(ctx, from)
+	return ctx, true
+}
+
+func (o watchesOrigins) Began(ctx context.Context, from overload.Origin) context.Context {
+	o.each(ctx, from)
+	return ctx
+}
+
+func (watchesOrigins) Admit(context.Context, overload.Rules, string, int) bool { return true }
+func (watchesOrigins) Ended(context.Context)                                   {}

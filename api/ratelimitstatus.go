@@ -73,6 +73,9 @@ func (l *Limiter) limitStatus(m *rules.Match, t *shard.Take) *weirv1.LimitStatus
 func (s rateLimiter) ExplainRateLimit(ctx context.Context, req *weirv1.RateLimitRequest) (*weirv1.ExplainRateLimitResponse, error) {
 	w := s.newWork(ctx)
 	defer s.works.Put(w)
+	if err := s.name(w, req); err != nil {
+		return nil, err
+	}
 	if err := s.add(w, req); err != nil {
 		return nil, err
 	}

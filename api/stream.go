@@ -21,6 +21,7 @@ import (
 )
 
 var (
+	errStarting = status.Error(codes.Unavailable, "the node is starting; ask another one")
 	errStopping = status.Error(codes.Unavailable, "the node is stopping; ask another one")
 	errRevoked  = access.StatusOf(access.Revoked)
 )
@@ -46,6 +47,9 @@ type stream struct {
 
 // StreamRateLimits implements weirv1.RateLimiterServer.
 func (s rateLimiter) StreamRateLimits(server weirv1.RateLimiter_StreamRateLimitsServer) error {
+	if s.started != nil && !s.started() {
+		return errStarting
+	}
 	return newStream(s.Limiter, server).run()
 }
 
@@ -106,7 +110,7 @@ func (s *stream) read() error {
 			return err
 		}
 		next, ok := s.reserve(m)
-		next.ctx = s.overload.Began(s.grpc.Context(), connOf)
+		next.ctx = s.overload.Began(s.grpc.Context(), ofConn)
 		if !ok {
 			m.Free()
 			return errUnread
@@ -222,17 +226,12 @@ func (s *stream) check(m received) (wire.Encoded, bool) {
 	ctx = s.checks.StartSpan(ctx, &w.Work, w.API)
 	defer w.EndSpan()
 	if err == nil {
-		err = s.accept()
-	}
-	if err == nil {
 		err = s.checkWithin(ctx, w, head.Timeout)
 	}
 	m.Free()
 	w.out = wire.AppendVarint(w.out[:0], 1, head.Id)
 	if err != nil {
-		if !errors.Is(err, errRefused) {
-			_ = s.checks.Failed("stream", err)
-		}
+		_ = s.failed("stream", err)
 		w.out = appendError(w.out, 3, status.Convert(err))
 	} else {
 		w.out = s.appendAnswers(w.out, w, 2)

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir/api/internal/wire"
+	"github.com/weirlimit/weir/overload"
 )
 
 // This file bounds the memory of answers on streams that their clients do not read. gRPC
@@ -91,11 +92,12 @@ type meteredInfo struct {
 // Unwrap returns what secures the connection.
 func (i meteredInfo) Unwrap() credentials.AuthInfo { return i.AuthInfo }
 
-// meteredConn is a connection that knows what it holds of unread answers. It is the
+// meteredConn is a connection that knows what it holds of unread answers, and its domains. It is the
 // mem.BufferPool of these, which gRPC gives them back to.
 type meteredConn struct {
 	net.Conn
-	budget *unreadBudget
+	budget  *unreadBudget
+	domains overload.Conn
 
 	mu       sync.Mutex
 	held     int64     // guarded by mu; 0 once closed

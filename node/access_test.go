@@ -8,6 +8,7 @@ import (
 
 // Every method that a node serves over gRPC has its role in the table of package api.
 func TestEveryMethodHasARole(t *testing.T) {
+	t.Parallel()
 	n, err := build(t.Context(), Network{}, testOptions(t), quiet())
 	if err != nil {
 		t.Fatal(err)

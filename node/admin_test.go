@@ -17,6 +17,7 @@ import (
 // With an admin port, metrics, profiles and changes are served there only, over HTTP and gRPC, and checks at the other
 // ports only. The port is free again when the node has ended.
 func TestAdminPort(t *testing.T) {
+	t.Parallel()
 	opts := testOptions(t)
 	opts.Admin = "127.0.0.1:0"
 	info, stop, ended := start(t, opts)

@@ -93,7 +93,8 @@ type node struct {
 	overload                   *overload.Control
 	router                     *cluster.Router
 	membership                 *cluster.Membership
-	ownership                  *cluster.Ownership
+	ownership                  owners
+	adoptKnown                 func() // adopts the view of an earlier run
 	grpc                       *grpc.Server
 	peers                      *cluster.Server
 	http                       *http.Server
@@ -120,6 +121,7 @@ type node struct {
 	seen     atomic.Bool           // the registry has told what it holds
 	drained  atomic.Bool           // the node was asked to hand over its partitions; changed with draining held
 	serving  atomic.Bool           // what the health service says
+	started  atomic.Bool           // it has been a member, or offline, that reaches the others
 	etcdDied atomic.Pointer[error] // why the one in this process has ended by itself
 
 	draining sync.Mutex // held while drained changes, and until the health service says so; before mu
@@ -279,11 +281,11 @@ func (n *node) register(ctx context.Context) error {
 	}
 	n.greeter = cluster.NewGreeter(cluster.Identity{Cluster: fingerprint(params), ID: n.opts.ID, Incarnation: incarnation}, n.shard.Now, n.log)
 	n.evictions = &evictions{count: n.shard.Evicted, log: n.log}
-	n.overload = overload.New(n.opts.PeerTimeout/4, n.metrics)
+	n.overload = overload.New(n.opts.PeerTimeout/4, n.opts.domainWeights(), n.metrics)
 	local := n.network.local(n.shard)
 	denialLeases := cluster.NewDenialLeases(!n.opts.ForgetDenials, !n.opts.LendNothing)
 	n.router = cluster.NewRouter(cluster.RouterConfig{
-		Self: n.opts.ID, Local: local, DenialLeases: denialLeases, Busy: n.overload.Busy, Traced: n.tracing != nil, Dial: cluster.GreetingDialer(n.dial, n.greeter), AttemptTimeout: n.opts.PeerTimeout, Logger: n.log, Metrics: n.metrics,
+		Self: n.opts.ID, Local: local, DenialLeases: denialLeases, Busy: n.overload.Busy, Tracer: n.tracing.Tracer(), Dial: cluster.GreetingDialer(n.dial, n.greeter), AttemptTimeout: n.opts.PeerTimeout, Logger: n.log, Metrics: n.metrics,
 	})
 	n.closers = append(n.closers, n.router.Close)
 	n.top = n.newTopKeys(params)
@@ -291,7 +293,7 @@ func (n *node) register(ctx context.Context) error {
 	n.snapshots = n.newSnapshots(params, incarnation)
 	n.snapshots.restore()
 	if n.offline.Load() {
-		n.ownership.Adopt(n.state.Found().View)
+		n.adoptKnown()
 	}
 	return n.buildServers(params, local, denialLeases)
 }
@@ -303,7 +305,7 @@ func fingerprint(params cluster.Params) uint64 {
 
 // keep builds what follows the cluster and keeps the node's partitions.
 func (n *node) keep(params cluster.Params, denialLeases *cluster.DenialLeases) {
-	n.ownership = cluster.NewOwnership(cluster.OwnershipConfig{
+	c := cluster.OwnershipConfig{
 		Self:         cluster.Member{ID: n.opts.ID, Address: n.opts.Advertise, Incarnation: n.self.Incarnation},
 		Greeter:      n.greeter,
 		Shard:        n.shard,
@@ -322,11 +324,18 @@ func (n *node) keep(params cluster.Params, denialLeases *cluster.DenialLeases) {
 		Decisions: n.ownDecisions,
 		Logger:    n.log,
 		Metrics:   n.metrics,
-	}, params.Ring.Partitions)
+	}
+	if n.network.Placements {
+		n.keepPlacements(params, c)
+	} else {
+		k := cluster.NewOwnership(c, params.Ring.Partitions)
+		n.ownership = k
+		n.membership = cluster.NewMembership(n.opts.ID, params.Ring, n.registry, n.router, k.Adopt, k, n.log)
+		n.adoptKnown = func() { k.Adopt(n.state.Found().View) }
+	}
 	if n.network.Built != nil {
 		n.network.Built(n.ownership)
 	}
-	n.membership = cluster.NewMembership(n.opts.ID, params.Ring, n.registry, n.router, n.ownership.Adopt, n.ownership, n.log)
 }
 
 func (n *node) buildServers(params cluster.Params, local cluster.Local, denialLeases *cluster.DenialLeases) error {
@@ -334,6 +343,7 @@ func (n *node) buildServers(params cluster.Params, local cluster.Local, denialLe
 		Rules:     n.rules.Set,
 		Hasher:    ring.NewHasher([ring.SecretSize]byte(params.Secret)),
 		Decider:   n.router,
+		Started:   n.started.Load,
 		Overload:  n.overload,
 		Audit:     n.audit,
 		Decisions: n.decisions,

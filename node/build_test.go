@@ -51,6 +51,7 @@ func freed(t *testing.T) string {
 // If any step fails, the resources of the steps before it are released: both ports, the etcd's port and its
 // directory.
 func TestBuildThatFailsLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
 	taken := occupied(t).Addr().String()
 	for name, tc := range map[string]struct {
 		breaks func(*testing.T, *Options)
@@ -132,6 +133,7 @@ func take(t *testing.T, o *Options, id string) (address string) {
 
 // Every option reaches the part that it is for.
 func TestBuildUsesItsOptions(t *testing.T) {
+	t.Parallel()
 	opts := testOptions(t)
 	opts.GRPC, opts.Insecure, opts.Advertise = "0.0.0.0:0", true, "weir.example:9090"
 	opts.Cluster, opts.CounterMemory, opts.EtcdListen = "shop", minCounterMemory, freed(t)
@@ -188,6 +190,7 @@ func TestInfoNamesDescriptors(t *testing.T) {
 }
 
 func TestLeavingIsNotUndone(t *testing.T) {
+	t.Parallel()
 	n, err := build(t.Context(), Network{}, testOptions(t), quiet())
 	if err != nil {
 		t.Fatal(err)
@@ -212,6 +215,7 @@ func TestLeavingIsNotUndone(t *testing.T) {
 
 // Envoy may be told that a node without rules is of no use.
 func TestHealthNeedsRules(t *testing.T) {
+	t.Parallel()
 	opts := testOptions(t)
 	opts.HealthNeedsRules, opts.Rules = true, ""
 	n, err := build(t.Context(), Network{}, opts, quiet())
@@ -247,6 +251,7 @@ func (f fixedRules) Set() *rules.Set { return f.set }
 
 // A node whose port breaks ends, and says why.
 func TestRunEndsWithItsServers(t *testing.T) {
+	t.Parallel()
 	for name, which := range map[string]func(*node) io.Closer{
 		"gRPC": func(n *node) io.Closer { return n.grpcListener },
 		"HTTP": func(n *node) io.Closer { return n.httpListener },

@@ -40,11 +40,9 @@ func (n *node) enter(ctx, failed context.Context) error {
 
 // othersInView returns how many members there are but this node.
 func (n *node) othersInView() (others int) {
-	if v := n.membership.Latest().View; v != nil {
-		for _, m := range v.Members {
-			if m.ID != n.opts.ID {
-				others++
-			}
+	for _, m := range n.membership.Latest().View.Present() {
+		if m.ID != n.opts.ID {
+			others++
 		}
 	}
 	return others

@@ -40,6 +40,7 @@ func clockHealthOf(t *testing.T, i Info) string {
 // A node whose clock is more than a second from most members' does not join, and says why. One that differs from fewer joins, and health names
 // the clocks.
 func TestClockOfANodeThatJoins(t *testing.T) {
+	t.Parallel()
 	first := testOptions(t)
 	first.ID = "a"
 	a, err := apart(t, first, 0)
@@ -102,6 +103,7 @@ func TestClockOfANodeThatJoins(t *testing.T) {
 // Of nodes that start at the same instant, before there is a view, the one whose clock is an hour ahead does not join, unless it founds the cluster: then
 // the others do not.
 func TestClocksOfNodesThatStartAtOnce(t *testing.T) {
+	t.Parallel()
 	first := testOptions(t)
 	first.ID = "none"
 	etcd, err := apart(t, first, 0) // runs the etcd, for another cluster
@@ -161,6 +163,7 @@ func grep(text, word string) (lines string) {
 // An examination names the member whose clock is wrong. What its way takes is no difference, so that a late answer says less than a
 // minute.
 func TestExamineNamesClocks(t *testing.T) {
+	t.Parallel()
 	first := testOptions(t)
 	a, err := apart(t, first, -time.Minute)
 	if err != nil {

@@ -35,6 +35,7 @@ rules:
 // A replay of a node's decision log decides every line as the node has: by all algorithms, for shares of keys that
 // the cluster's secret has chosen, and for batches, peeks and tokens that were given back.
 func TestDecisionLogIsReplayed(t *testing.T) {
+	t.Parallel()
 	opts := testOptions(t)
 	dir := t.TempDir()
 	opts.Rules = filepath.Join(dir, "rules.yaml")
@@ -210,6 +211,7 @@ func logEnvoyCalls(t *testing.T, opts Options, calls int) ([]byte, *rules.Set) {
 // A replay decides the calls of Envoy as the node has: by rules, by descriptors and by limits that calls bring with them, with every
 // option that changes how they count, also if several descriptors of a call count in one counter.
 func TestDecisionLogOfEnvoyIsReplayed(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []struct {
 		name                       string
 		countDenied, shadow, quota bool

@@ -37,6 +37,7 @@ func logged(t *testing.T, opts Options, checks int, between func(n *node, i int)
 // The log is renamed when it has reached DecisionLogSize. DecisionLogFiles renamed files are kept, and older ones removed. Every file
 // has whole lines and is readable by its owner only.
 func TestDecisionLogIsRotated(t *testing.T) {
+	t.Parallel()
 	opts := testOptions(t)
 	dir := t.TempDir()
 	opts.DecisionLog, opts.DecisionLogWhich = filepath.Join(dir, "decisions.log"), decisionlog.All
@@ -108,6 +109,7 @@ func TestDecisionLogIsOpenedAgain(t *testing.T) {
 
 // A line that an earlier run has left unfinished does not spoil the first one. A file that others can read is named in the log.
 func TestDecisionLogOfAnEarlierRun(t *testing.T) {
+	t.Parallel()
 	opts := testOptions(t)
 	opts.DecisionLog, opts.DecisionLogWhich = filepath.Join(t.TempDir(), "decisions.log"), decisionlog.All
 	if err := os.WriteFile(opts.DecisionLog, []byte(`{"version":1,"ti`), 0o600); err != nil {

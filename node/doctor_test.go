@@ -1,10 +1,13 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -122,5 +125,70 @@ func TestDoctorComparesNodes(t *testing.T) {
 	found := compareNodes(append(same, cluster.Node{ID: "c", Version: "v2"}))
 	if len(found) != 2 || !strings.Contains(found[0].Text, "v1 (a, b), v2 (c)") || !strings.Contains(found[1].Text, "none (c), r (a, b)") {
 		t.Errorf("nodes that differ: %+v", found)
+	}
+}
+
+// A peer whose clock is wrong, one at whose address another node answers, and rules that differ are found in a cluster that runs.
+func TestDoctorFindsPeersThatDiffer(t *testing.T) {
+	t.Parallel()
+	info, err := apart(t, testOptions(t), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts := testOptions(t)
+	opts.ID, opts.Etcd = "c", []string{info.Etcd}
+	announce(t, info, cluster.Node{ID: "b", Address: info.GRPC, State: cluster.Joining, RuleRevision: "other"})
+	found := Examine(t.Context(), opts)
+	for _, want := range []struct {
+		severity         Severity
+		subject          string
+		begin, end, todo string // of the text and the advice
+	}{
+		{Bad, "node a", "answers at " + info.GRPC + "; node a's clock is ", " ahead of this node's, and 1s are allowed: set the wrong clock, as with NTP", "see whether it runs"},
+		{Bad, "node b", "does not answer at " + info.GRPC + ": ", `node "a" answers at ` + info.GRPC + ` instead of node "b"`, "see whether it runs"},
+		{Doubtful, "rules", "the nodes have different rules: ", " (a), other (b)", "give all nodes the same files"},
+	} {
+		if !slices.ContainsFunc(found, func(f Finding) bool {
+			return f.Severity == want.severity && f.Subject == want.subject && strings.HasPrefix(f.Text, want.begin) && strings.HasSuffix(f.Text, want.end) && strings.HasPrefix(f.Advice, want.todo)
+		}) {
+			t.Errorf("%+v is missing among %+v", want, found)
+		}
+	}
+}
+
+// announce registers a node in the etcd of another one, until the test ends.
+func announce(t *testing.T, info Info, n cluster.Node) {
+	t.Helper()
+	r, err := etcd.Open(t.Context(), etcd.Config{Endpoints: []string{info.Etcd}, Cluster: "default", Logger: quiet()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var runs sync.WaitGroup
+	t.Cleanup(func() {
+		cancel()
+		runs.Wait()
+		r.Close()
+	})
+	if n.Incarnation, err = r.NextIncarnation(t.Context(), n.ID); err != nil {
+		t.Fatal(err)
+	}
+	r.Announce(n)
+	runs.Go(func() { _ = r.Run(ctx, func(cluster.RegistryContent) {}) }) // it ends with the test
+	again := time.NewTicker(lookEvery)
+	defer again.Stop()
+	for hung := time.After(time.Minute); ; {
+		nodes, err := r.Nodes(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.ContainsFunc(nodes, func(other cluster.Node) bool { return other.ID == n.ID }) {
+			return
+		}
+		select {
+		case <-again.C:
+		case <-hung:
+			t.Fatalf("node %s is not registered", n.ID)
+		}
 	}
 }

@@ -38,6 +38,7 @@ func importOf(t *testing.T, file string) ImportOptions {
 }
 
 func TestExportedCountersAreImported(t *testing.T) {
+	t.Parallel()
 	const keys = 3000
 	file, _ := exported(t, keys)
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
@@ -92,6 +93,7 @@ func TestExportedCountersAreImported(t *testing.T) {
 
 // A file that is not whole is refused before anything is written.
 func TestImportOfABadFile(t *testing.T) {
+	t.Parallel()
 	file, dir := exported(t, 100)
 	good, err := os.ReadFile(file)
 	if err != nil {
@@ -141,6 +143,7 @@ func TestImportOfABadFile(t *testing.T) {
 
 // Counters of another cluster, whose head is whole, are not taken for those of the file's cluster.
 func TestImportOfForeignCounters(t *testing.T) {
+	t.Parallel()
 	split := func() (head, rest []byte) {
 		file, _ := exported(t, 10)
 		b, err := os.ReadFile(file)
@@ -162,6 +165,7 @@ func TestImportOfForeignCounters(t *testing.T) {
 }
 
 func TestExportRefuses(t *testing.T) {
+	t.Parallel()
 	file, dir := exported(t, 10)
 	_, other := exported(t, 10)
 	empty := t.TempDir()
@@ -206,6 +210,7 @@ func TestExportRefuses(t *testing.T) {
 
 // Of two snapshots of a partition the newer one is exported, with the grants of both; without any there is no export.
 func TestExportChoosesTheNewest(t *testing.T) {
+	t.Parallel()
 	_, dir := exported(t, 10)
 	stored, err := etcd.ReadStored(dir)
 	if err != nil {

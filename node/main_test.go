@@ -11,12 +11,17 @@ package node
 // awaited, and the directories removed. TestMain fails if a goroutine is left then.
 
 import (
+	"flag"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) {
+	// Tests wait for nearly all of their time, so that more of them run at once than there are processors. The flag -parallel says otherwise.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
 	// lumberjack has one goroutine per file, which it never ends.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"))
 }

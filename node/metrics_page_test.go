@@ -1,7 +1,6 @@
 package node
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"maps"
@@ -14,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
 	"github.com/weirlimit/weir/cluster"
 	"github.com/weirlimit/weir/internal/certs"
 	"github.com/weirlimit/weir/ring"
@@ -24,6 +25,7 @@ var updateMetrics = flag.Bool("update", false, "write docs/reference/metrics.md"
 // docs/reference/metrics.md is what the metrics of a node say of themselves, with the advice of metricSections. That has every metric once,
 // and no other.
 func TestMetricsPage(t *testing.T) {
+	t.Parallel()
 	rows := metricRows(t)
 	contents, tables := "", ""
 	for _, s := range metricSections {
@@ -71,66 +73,17 @@ func TestMetricsPage(t *testing.T) {
 	}
 }
 
-// metricRows are what the metrics of a node say of themselves, by their names: the beginnings of the page's rows. The node has done something of
-// everything, because some metrics are not there before.
+// metricRows are what the metrics of a node say of themselves, by their names: the beginnings of the page's rows.
 func metricRows(t *testing.T) map[string]string {
-	opts := testOptions(t)
-	opts.Rules = filepath.Join(t.TempDir(), "rules.yaml")
-	const file = "{domain: d, descriptors: [{key: k, value: v, descriptors: [{key: l, rate_limit: {unit: day, requests_per_unit: 5}}]}]}"
-	if err := os.WriteFile(opts.Rules, []byte(file), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	opts.DecisionLog = filepath.Join(t.TempDir(), "decisions.log")
-	n, err := build(t.Context(), Network{}, opts, quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer n.close()
-	r, err := ring.Build(ring.DefaultParams, []string{"a", "b"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	partitions := ring.DefaultParams.Partitions
-	n.ownership.Adopt(&cluster.View{
-		Number: 1, Ring: r, Epochs: make([]uint64, partitions), Bases: make([]uint64, partitions),
-		Members: []cluster.Member{{ID: "a", Address: n.opts.GRPC, Incarnation: n.self.Incarnation}, {ID: "b", Address: freed(t), Incarnation: 1}},
-	})
-	defer func() { // which leaves b
-		ended, end := context.WithCancel(t.Context())
-		end()
-		n.ownership.Run(ended)
-	}()
-	for body, want := range map[string]int{
-		`{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"},{"key":"l","value":"x"}]}]}`: http.StatusOK,
-		`{}`: http.StatusBadRequest,
-	} {
-		w := httptest.NewRecorder()
-		n.http.Handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "http://localhost/json", strings.NewReader(body)))
-		if w.Code != want {
-			t.Fatalf("%s: %d %s", body, w.Code, w.Body)
-		}
-	}
-	secured, err := build(t.Context(), Network{}, withTLS(t, testOptions(t)), quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer secured.close()
-	follows := testOptions(t)
-	follows.XDSServer = freed(t)
-	following, err := build(t.Context(), Network{}, follows, quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer following.close()
 	rows := make(map[string]string)
-	for _, n := range []*node{n, secured, following} {
+	for _, n := range metricNodes(t) {
 		families, err := n.metrics.Gather()
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, f := range families {
 			name := f.GetName()
-			if rows[name] != "" || !strings.HasPrefix(name, "weir_") && !strings.HasPrefix(name, "ratelimit_") {
+			if rows[name] != "" || !strings.HasPrefix(name, "weir_") && !strings.HasPrefix(name, foreignMetrics) {
 				continue // of Go and of the process
 			}
 			labels := make(map[string]bool)
@@ -144,6 +97,80 @@ func metricRows(t *testing.T) map[string]string {
 		}
 	}
 	return rows
+}
+
+// foreignMetrics begins the names that are those of envoyproxy/ratelimit, for its dashboards.
+const foreignMetrics = "ratelimit_"
+
+// Names, units and texts of all metrics follow the conventions of Prometheus, as promtool check metrics reads them. Foreign names do not.
+func TestMetricsConventions(t *testing.T) {
+	t.Parallel()
+	for _, n := range metricNodes(t) {
+		families, err := n.metrics.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		problems, err := promlint.NewWithMetricFamilies(families).Lint()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range problems {
+			if !strings.HasPrefix(p.Metric, foreignMetrics) {
+				t.Errorf("%s: %s", p.Metric, p.Text)
+			}
+		}
+	}
+}
+
+// metricNodes returns nodes that have all metrics together: one with a decision log, which has done something of everything because some metrics
+// are not there before, one with TLS, and one with rules of an xDS server.
+func metricNodes(t *testing.T) []*node {
+	t.Helper()
+	opts := testOptions(t)
+	opts.Rules = filepath.Join(t.TempDir(), "rules.yaml")
+	const file = "{domain: d, descriptors: [{key: k, value: v, descriptors: [{key: l, rate_limit: {unit: day, requests_per_unit: 5}}]}]}"
+	if err := os.WriteFile(opts.Rules, []byte(file), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	opts.DecisionLog = filepath.Join(t.TempDir(), "decisions.log")
+	follows := testOptions(t)
+	follows.XDSServer = freed(t)
+	var nodes []*node
+	for _, opts := range []Options{opts, withTLS(t, testOptions(t)), follows} {
+		n, err := build(t.Context(), Network{}, opts, quiet())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(n.close)
+		nodes = append(nodes, n)
+	}
+	useMetrics(t, nodes[0])
+	return nodes
+}
+
+// useMetrics has the node own partitions next to a node b, and answer calls of envoyproxy/ratelimit's clients, until the test ends.
+func useMetrics(t *testing.T, n *node) {
+	t.Helper()
+	r, err := ring.Build(ring.DefaultParams, []string{"a", "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	partitions := ring.DefaultParams.Partitions
+	n.ownership.(*cluster.Ownership).Adopt(&cluster.View{
+		Number: 1, Ring: r, Epochs: make([]uint64, partitions), Bases: make([]uint64, partitions),
+		Members: []cluster.Member{{ID: "a", Address: n.opts.GRPC, Incarnation: n.self.Incarnation}, {ID: "b", Address: freed(t), Incarnation: 1}},
+	})
+	t.Cleanup(func() { n.ownership.Run(t.Context()) }) // which leaves b: the context has ended by then
+	for body, want := range map[string]int{
+		`{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"},{"key":"l","value":"x"}]}]}`: http.StatusOK,
+		`{}`: http.StatusBadRequest,
+	} {
+		w := httptest.NewRecorder()
+		n.http.Handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "http://localhost/json", strings.NewReader(body)))
+		if w.Code != want {
+			t.Fatalf("%s: %d %s", body, w.Code, w.Body)
+		}
+	}
 }
 
 // withTLS returns options of a node with a certificate of a new authority.

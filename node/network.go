@@ -20,12 +20,24 @@ type Network struct {
 	// Waiting is called once if the node is complete except for what it waits for as long as it takes: the first rules of an
 	// xDS server. The reason is a sentence. The parts say whether the node is stuck meanwhile.
 	Waiting func(reason string, parts *Parts)
-	// Built is called with the node's cluster.Ownership before that begins its work.
-	Built func(*cluster.Ownership)
+	// Built is called with what decides in the node's partitions before that begins its work.
+	Built func(Deciders)
+	// Placements has the node decide by views that name the node which has each partition (ADR 37). All nodes of a cluster do so, or none does.
+	Placements bool
 	// Local puts something between the node and its counters, which sees what is decided here for whom.
 	Local func(cluster.Local) cluster.Local
 	// Killed reports whether a node that ends does so as if it was killed, and writes no snapshot; nil is never.
 	Killed func() bool
+}
+
+// Deciders says in which partitions a node decides, for observers.
+type Deciders interface {
+	// Deciding returns by partition the term in which the node decides at the moment, 0 where it does not.
+	Deciding() []cluster.Term
+	// Worth returns what the node's counters of a partition are worth.
+	Worth(p uint32) cluster.Worth
+	// Newest returns the view by which the node routes, nil before the first.
+	Newest() *cluster.View
 }
 
 // local returns what answers from counters.

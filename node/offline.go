@@ -171,7 +171,7 @@ func (n *node) ImportView(ctx context.Context, dryRun bool) (*weirv1.ImportViewR
 		return nil, err
 	}
 	resp.View = number
-	for _, m := range v.Members {
+	for _, m := range v.Present() {
 		resp.Members = append(resp.Members, m.ID)
 	}
 	if !dryRun {

@@ -91,6 +91,7 @@ func awaitHealth(t *testing.T, info Info) *weirv1.GetHealthStatusResponse {
 // A node that is alone starts without etcd: it decides itself, by the rules that it had, and
 // keeps what it has counted when etcd is back.
 func TestStartWithoutEtcd(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	server := etcdAt(t, quietAddress(), dir)
 	opts := testOptions(t)
@@ -132,6 +133,7 @@ func TestStartWithoutEtcd(t *testing.T) {
 
 // Without etcd there is no start of a node that has kept nothing.
 func TestNoStartWithoutEtcdAndState(t *testing.T) {
+	t.Parallel()
 	opts := testOptions(t)
 	opts.Etcd = []string{freed(t)}
 	if _, err := build(t.Context(), Network{}, opts, quiet()); err == nil || !strings.Contains(err.Error(), "no answer in 5s") {
@@ -141,6 +143,7 @@ func TestNoStartWithoutEtcdAndState(t *testing.T) {
 
 // What was kept of one cluster is not for another.
 func TestStateOfAnotherCluster(t *testing.T) {
+	t.Parallel()
 	opts := testOptions(t)
 	server := etcdAt(t, quietAddress(), t.TempDir())
 	opts.Etcd = []string{server.Endpoint()}
@@ -168,6 +171,7 @@ func TestStateOfAnotherCluster(t *testing.T) {
 
 // A node started without etcd ends when it finds that another node has its id.
 func TestTakenIDWhileEtcdIsDown(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	server := etcdAt(t, quietAddress(), dir)
 	opts := testOptions(t)
@@ -187,6 +191,7 @@ func TestTakenIDWhileEtcdIsDown(t *testing.T) {
 
 // A data directory is one node's; one that cannot be used is told, and does no harm.
 func TestDataDirectory(t *testing.T) {
+	t.Parallel()
 	opts := testOptions(t)
 	opts.Etcd = []string{etcdAt(t, quietAddress(), t.TempDir()).Endpoint()}
 	_, stop, ended := start(t, opts)

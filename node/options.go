@@ -210,6 +210,10 @@ type Options struct {
 	// waits for more than 40 % of its caller's own time. After it the standby is asked, and only if no node
 	// answers does the rule's on_failure decide. 0 means the default, 25ms.
 	PeerTimeout time.Duration
+	// DomainWeights are parts of this node's time that domains have while it is asked for more than it can answer, as
+	// DOMAIN=WEIGHT with weights of 0.01 to 100, 256 at most. A domain of weight 3 has three times the part of one of
+	// weight 1, if it asks for as much. Empty means that all have the weight 1.
+	DomainWeights []string
 	// ForgetDenials makes this node ask the owner of a counter again although it has
 	// denied just now, and has its peers do so. Otherwise a denial may be remembered
 	// for up to 20 ms, and resets and refunds wait until it is forgotten. Default false.
@@ -450,6 +454,7 @@ func (o Options) Validate() error {
 		{"log-level", badLogLevel(o.LogLevel)},
 		{"counter-memory", badCounterMemory(o.CounterMemory)},
 		{"peer-timeout", badDuration(o.PeerTimeout, minPeerTimeout, maxPeerTimeout)},
+		{"domain-weights", badDomainWeights(o.DomainWeights)},
 		{"lyft-algorithm", badLyftAlgorithm(o.LyftAlgorithm)},
 		{"rls-count-denied", o.badCountDenied()},
 		{"rls-headers", badHeaders(o.RLSHeaders)},

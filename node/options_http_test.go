@@ -13,6 +13,7 @@ import (
 
 // A node accepts requests for the names in its own addresses, though --http-hosts has others only, and logs the first Host that it refuses.
 func TestHostsOfOwnAddresses(t *testing.T) {
+	t.Parallel()
 	var logs bytes.Buffer // read after Run
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

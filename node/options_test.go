@@ -144,6 +144,16 @@ func TestOptionsValidate(t *testing.T) {
 		{Options{Etcd: []string{":2379"}}, `etcd: :2379 names no host to connect to`},
 		{Options{Etcd: []string{"a:1", "http://a:1"}}, `etcd: a:1 is listed twice`},
 
+		{Options{DomainWeights: []string{"shop=3", "cart=0.01", "a=b=100"}}, ""},
+		{Options{DomainWeights: []string{"shop"}}, `domain-weights: "shop" is not a domain and its weight, such as shop=3`},
+		{Options{DomainWeights: []string{"=3"}}, `domain-weights: "=3" is not a domain and its weight, such as shop=3`},
+		{Options{DomainWeights: []string{"shop=0"}}, `domain-weights: "shop=0" has the weight "0", allowed is 0.01 to 100`},
+		{Options{DomainWeights: []string{"shop=101"}}, `domain-weights: "shop=101" has the weight "101", allowed is 0.01 to 100`},
+		{Options{DomainWeights: []string{"shop=NaN"}}, `domain-weights: "shop=NaN" has the weight "NaN", allowed is 0.01 to 100`},
+		{Options{DomainWeights: []string{"shop="}}, `domain-weights: "shop=" has the weight "", allowed is 0.01 to 100`},
+		{Options{DomainWeights: []string{"shop=1", "shop=2"}}, `domain-weights: "shop=2": the domain shop stands there twice`},
+		{Options{DomainWeights: make([]string, 257)}, "domain-weights: has 257 entries, at most 256 are allowed"},
+
 		{Options{LogLevel: "debug"}, ""},
 		{Options{LogLevel: "INFO"}, `log-level: "INFO" is not one of debug, info, warn, error`},
 		{Options{HTTPHosts: []string{"weir.example.com", "LB_1"}}, ""},

@@ -29,6 +29,7 @@ func asPage(t *testing.T, method, url, host, origin string) *http.Request {
 // TestProfiles: a node that is told to serves its profiles, where its log says, and on its
 // other ports there are none.
 func TestProfiles(t *testing.T) {
+	t.Parallel()
 	logged, w := io.Pipe()
 	defer func() { _ = w.Close() }()
 	urls := make(chan string, 1)

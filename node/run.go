@@ -205,12 +205,12 @@ func serveHTTP(s *http.Server, l net.Listener) error {
 }
 
 // update passes on what the registry holds.
-func (n *node) update(s cluster.RegistryContent) {
+func (n *node) update(content cluster.RegistryContent) {
 	if n.store != nil {
-		n.store.Update(s.Rules)
+		n.store.Update(content.Rules)
 	}
-	n.useTokens(s.Tokens)
-	n.membership.Update(s)
+	n.useTokens(content.Tokens)
+	n.membership.Update(content)
 	n.seen.Store(true)
 }
 
@@ -242,8 +242,9 @@ func (n *node) untilReady(ctx, failed context.Context, ready func(Info)) error {
 		}
 	}
 	n.await(ctx, failed, peerPatience, n.reachesAll)
+	n.started.Store(true)
 	n.await(ctx, failed, peerPatience, n.ownership.Sought)
-	n.await(ctx, failed, joinPatience, func() bool { return len(n.View().Members) > 1 || n.ownership.Standing().Wanted == 0 })
+	n.await(ctx, failed, joinPatience, func() bool { return len(n.View().Present()) > 1 || n.ownership.HandoverStatus().Wanted == 0 })
 	if !n.hasRules() && n.network.Waiting != nil {
 		n.network.Waiting("waiting for the first rules of the xDS server "+n.opts.XDSServer, &Parts{n})
 	}
@@ -289,7 +290,7 @@ func (n *node) leave(failed context.Context) {
 	n.log.Info("leaving", "id", n.opts.ID)
 	n.leaving.Store(true)
 	n.health.Shutdown() // not to be undone by untilReady, which may have passed its last look
-	alone := func() bool { v := n.View(); return v == nil || len(v.Members) < 2 }
+	alone := func() bool { return len(n.View().Present()) < 2 }
 	if alone() || n.Self().Incarnation == 0 { // it was never registered
 		return
 	}
@@ -299,7 +300,7 @@ func (n *node) leave(failed context.Context) {
 		n.await(context.Background(), failed, handOverPatience, given)
 	}
 	if !n.handedOver() {
-		s := n.ownership.Standing()
+		s := n.ownership.HandoverStatus()
 		n.log.Warn("leaving with partitions that were not handed over, to the standbys", "id", n.opts.ID, "partitions", s.Active+s.Leaving)
 		n.flush()
 		return
@@ -307,9 +308,7 @@ func (n *node) leave(failed context.Context) {
 	n.ownership.Depart()
 	n.announce(func(self *cluster.Node) { self.State = cluster.Left })
 	gone := func() bool {
-		v := n.View()
-		_, member := v.Index(n.opts.ID)
-		return !member || !n.othersReady()
+		return !n.View().IsMember(n.opts.ID) || !n.othersReady()
 	}
 	if !n.await(context.Background(), failed, leavePatience, gone) {
 		n.log.Warn("leaving although the others still count on this node", "id", n.opts.ID)
@@ -333,8 +332,8 @@ func (n *node) seenLeaving() bool {
 func (n *node) handedOver() bool {
 	v := n.View()
 	i, member := v.Index(n.opts.ID)
-	s := n.ownership.Standing()
-	return (!member || v.Members[i].Leaving) && s.Active+s.Leaving == 0 || !n.othersReady()
+	s := n.ownership.HandoverStatus()
+	return (!member || v.Members[i].Leaving || v.Members[i].Gone) && s.Active+s.Leaving == 0 || !n.othersReady()
 }
 
 // othersReady reports whether there is another node that serves.

@@ -30,6 +30,7 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 // A node that is stopped, and one that could not start, leave ports and data
 // directory to the next.
 func TestRunLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
 	opts := testOptions(t)
 	opts.GRPC, opts.HTTP = quietAddress(), quietAddress()
 	for range 3 {
@@ -84,11 +85,17 @@ func TestRunThatIsStoppedBeforeItIsReady(t *testing.T) {
 // start runs a node until stop, and returns when it is ready.
 func start(t *testing.T, opts Options) (_ Info, stop func(), ended <-chan error) {
 	t.Helper()
+	return startOn(t, Network{}, opts)
+}
+
+// startOn is start on another network than TCP.
+func startOn(t *testing.T, network Network, opts Options) (_ Info, stop func(), ended <-chan error) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done, ready, gone := make(chan error, 1), make(chan Info, 1), make(chan struct{})
 	go func() {
 		defer close(gone)
-		done <- Run(ctx, opts, quiet(), func(i Info) { ready <- i })
+		done <- RunOn(ctx, network, opts, quiet(), func(i Info) { ready <- i })
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -105,6 +112,7 @@ func start(t *testing.T, opts Options) (_ Info, stop func(), ended <-chan error)
 
 // A node ends with an error when another one is started under its id.
 func TestRunEndsWhenSuperseded(t *testing.T) {
+	t.Parallel()
 	info, _, ended := start(t, testOptions(t))
 	r, err := etcd.Open(t.Context(), etcd.Config{Endpoints: []string{info.Etcd}, Cluster: "default", Logger: quiet()})
 	if err != nil {
@@ -135,6 +143,7 @@ func dial(t *testing.T, info Info) *grpc.ClientConn {
 
 // A watch of the rules at one node is sent changes made at another, and its end.
 func TestRulesAreWatchedAcrossNodes(t *testing.T) {
+	t.Parallel()
 	first, stop, ended := start(t, testOptions(t))
 	opts := testOptions(t)
 	opts.ID, opts.Etcd = "b", []string{first.Etcd}
@@ -168,6 +177,7 @@ func TestRulesAreWatchedAcrossNodes(t *testing.T) {
 
 // Clients that stay do not keep a node from stopping: they are cut off.
 func TestStopCutsOffOpenConnections(t *testing.T) {
+	t.Parallel()
 	info, stop, ended := start(t, testOptions(t))
 	watch, err := healthpb.NewHealthClient(dial(t, info)).Watch(t.Context(), &healthpb.HealthCheckRequest{})
 	if err != nil {
@@ -207,6 +217,7 @@ func TestStopCutsOffOpenConnections(t *testing.T) {
 
 // An etcd that is gone when a node stops does not keep it.
 func TestStopWithoutEtcd(t *testing.T) {
+	t.Parallel()
 	server, err := etcd.StartServer(t.Context(), etcd.ServerConfig{Listen: "127.0.0.1:0", Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)

@@ -28,7 +28,7 @@ type snapshots struct {
 	head      snapshot.Head
 	every     time.Duration
 	outlive   time.Duration // how much longer than a periodic snapshot a counter must matter
-	ownership *cluster.Ownership
+	ownership owners
 	shard     *shard.Shard
 	log       *slog.Logger
 	failed    atomic.Pointer[string] // why the last one was not written, nil if it was

@@ -5,11 +5,14 @@ import (
 	"encoding/binary"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/cluster/snapshot"
@@ -93,6 +96,7 @@ func TestSnapshotThatCannotBeWritten(t *testing.T) {
 
 // TestSnapshotIsRestored stops a node and starts it again.
 func TestSnapshotIsRestored(t *testing.T) {
+	t.Parallel()
 	opts := testOptions(t)
 	n, stop := startBuilt(t, opts)
 	use(n, 5000, 10)
@@ -135,6 +139,8 @@ func BenchmarkSnapshot(b *testing.B) {
 		idle, _ := slowestWhile(n, func() { <-time.After(done) })
 		b.Logf("of %d decisions without it the slowest took %v, 99.99 %% at most %v", len(idle), idle[len(idle)-1], idle[len(idle)*9999/10000])
 	}
+	mean, most := partitionTimes(b, n)
+	b.Logf("a partition takes %v of a processor, the slowest %v", mean, most)
 	b.Logf("%d counters, %d bytes: %.1f each", n.snapshots.counters.Load(), n.snapshots.bytes.Load(), float64(n.snapshots.bytes.Load())/keys)
 	stop()
 	measure("start and restore", func() error {
@@ -145,6 +151,31 @@ func BenchmarkSnapshot(b *testing.B) {
 		b.Errorf("%d counters were restored", got)
 	}
 	stop()
+}
+
+// partitionTimes returns the processor time of a partition for a snapshot, on average and at most. A check waits for at most that: the lock is
+// let go after each 256 counters, but the goroutine that writes the snapshot may take it again before the one that waits.
+func partitionTimes(b *testing.B, n *node) (mean, most time.Duration) {
+	b.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	used := func() time.Duration {
+		var t unix.Timespec
+		if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
+			b.Fatal(err)
+		}
+		return time.Duration(t.Nano())
+	}
+	var buf []byte
+	var sum time.Duration
+	for p := range n.snapshots.head.Partitions {
+		before := used()
+		_, buf, _, _ = n.ownership.Save(p, 0, buf[:0])
+		took := used() - before
+		sum += took
+		most = max(most, took)
+	}
+	return sum / time.Duration(n.snapshots.head.Partitions), most
 }
 
 // slowestWhile returns how long decisions took while f ran, in ascending order, and how long that was.

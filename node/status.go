@@ -74,7 +74,7 @@ func (n *node) answer() {
 	n.router.Probe(algorithms.Limit{Algorithm: algorithm, Limit: 1, Window: int64(time.Minute)})
 	_ = n.Self()
 	_ = n.Nodes()
-	_ = n.ownership.Standing()
+	_ = n.ownership.HandoverStatus()
 	_ = n.Problems()
 }
 
@@ -103,8 +103,10 @@ func (n *node) readiness() cluster.State {
 	return cluster.Joining
 }
 
-// Standing implements api.Status.
-func (n *node) Standing(id string) cluster.Standing { return n.ownership.StandingOf(id) }
+// HandoverStatus implements api.Status.
+func (n *node) HandoverStatus(id string) cluster.HandoverStatus {
+	return n.ownership.HandoverStatusOf(id)
+}
 
 // Drain implements api.Status.
 func (n *node) Drain(cancel bool) error {

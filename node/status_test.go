@@ -32,6 +32,7 @@ func setView(t *testing.T, n *node, members ...cluster.Member) {
 
 // Every problem is told while it lasts, and no other.
 func TestProblems(t *testing.T) {
+	t.Parallel()
 	n, err := build(t.Context(), Network{}, testOptions(t), quiet())
 	if err != nil {
 		t.Fatal(err)
@@ -92,6 +93,7 @@ func (s stuck) Decide(groups []shard.Group) {
 
 // The watchdog hears nothing of a node whose checks are stuck, and changes nothing of one that answers.
 func TestAnswerNeedsTheCounters(t *testing.T) {
+	t.Parallel()
 	goOn := make(chan struct{})
 	n, err := build(t.Context(), Network{Local: func(l cluster.Local) cluster.Local { return stuck{l, goOn} }}, testOptions(t), quiet())
 	if err != nil {
@@ -129,6 +131,7 @@ func TestAnswerNeedsTheCounters(t *testing.T) {
 
 // A node that is drained while it starts does not say that it serves until that is cancelled.
 func TestDrainedWhileStarting(t *testing.T) {
+	t.Parallel()
 	n, err := build(t.Context(), Network{}, testOptions(t), quiet())
 	if err != nil {
 		t.Fatal(err)
@@ -159,6 +162,7 @@ func TestDrainedWhileStarting(t *testing.T) {
 
 // A node says whether its rules are its own.
 func TestOwnRules(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	if err := os.WriteFile(file, []byte("{domain: d, rules: []}"), 0o600); err != nil {
 		t.Fatal(err)
@@ -179,6 +183,7 @@ func TestOwnRules(t *testing.T) {
 
 // TestStuckPartsDoNotAnswer: a lock that is held for good keeps the node from answering.
 func TestStuckPartsDoNotAnswer(t *testing.T) {
+	t.Parallel()
 	n, err := build(t.Context(), Network{}, testOptions(t), quiet())
 	if err != nil {
 		t.Fatal(err)

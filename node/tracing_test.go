@@ -66,7 +66,7 @@ func attributesOf(s *tracev1.Span) map[string]string {
 		v := a.GetValue()
 		m[a.GetKey()] = v.GetStringValue()
 		if v.GetStringValue() == "" {
-			m[a.GetKey()] = strings.TrimPrefix(fmt.Sprint(v.GetValue()), "&")
+			m[a.GetKey()] = strings.Trim(fmt.Sprint(v.GetValue()), "&{}") // a number
 		}
 	}
 	return m

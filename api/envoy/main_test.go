@@ -98,6 +98,6 @@ func refused(t *testing.T, err error, want string) {
 // noOverload is an Overload that has time for all calls.
 type noOverload struct{}
 
-func (noOverload) Accept() bool                           { return true }
-func (noOverload) Ended(context.Context)                  {}
-func (noOverload) Watched(next http.Handler) http.Handler { return next }
+func (noOverload) Admit(context.Context, *rules.Set, string, int) bool { return true }
+func (noOverload) Ended(context.Context)                               {}
+func (noOverload) Watched(next http.Handler) http.Handler              { return next }

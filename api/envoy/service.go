@@ -41,7 +41,8 @@ type Service struct {
 
 // Overload says which calls there is time for. Those of gRPC have begun before.
 type Overload interface {
-	Accept() bool
+	// Admit reports whether there is time for a call, whose context is that of the handler.
+	Admit(ctx context.Context, set *rules.Set, domain string, descriptors int) bool
 	// Ended is called when a call of gRPC was answered.
 	Ended(ctx context.Context)
 	// Watched has the requests over HTTP that next answers begin and end as calls.
@@ -219,7 +220,7 @@ func (w *work) ownLimits() (tokens []int64) {
 
 // send asks for what w has added, if there is time for it. Otherwise all takes are Overloaded.
 func (s *Service) send(ctx context.Context, w *work) {
-	if s.overload.Accept() {
+	if s.overload.Admit(ctx, w.Set, w.Request.Domain, w.list.N) {
 		s.checks.Send(ctx, &w.Work)
 		return
 	}

@@ -66,11 +66,9 @@ func (n *node) ownEvents(ctx context.Context) []cluster.Event {
 // clusterLoads returns the loads of this node and of all members that have reported one.
 func (n *node) clusterLoads() []ui.Load {
 	ids := []string{n.opts.ID}
-	if v := n.router.View(); v != nil {
-		for _, m := range v.Members {
-			if m.ID != n.opts.ID {
-				ids = append(ids, m.ID)
-			}
+	for _, m := range n.router.View().Present() {
+		if m.ID != n.opts.ID {
+			ids = append(ids, m.ID)
 		}
 	}
 	var loads []ui.Load

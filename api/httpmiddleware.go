@@ -1,0 +1,65 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+)
+
+// headAsGet has next answer HEAD as it answers GET; the server leaves the body out.
+func headAsGet(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodHead {
+			get := *r
+			get.Method = http.MethodGet
+			r = &get
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// atMostFor ends the context of requests after that time.
+func atMostFor(most time.Duration, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), most)
+		defer cancel()
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// patientWriter gives the client bodyTimeout to read an answer as of when it begins,
+// however long it has taken to find it. The server's WriteTimeout is as of the question.
+type patientWriter struct {
+	http.ResponseWriter
+	begun bool
+}
+
+// patient has next write by a patientWriter, whose deadline until then is off.
+func patient(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // not in tests without a server
+		next.ServeHTTP(&patientWriter{ResponseWriter: w}, r)
+	})
+}
+
+func (w *patientWriter) begin() {
+	if !w.begun {
+		w.begun = true
+		_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(bodyTimeout)) // likewise
+	}
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *patientWriter) WriteHeader(code int) {
+	w.begin()
+	w.ResponseWriter.WriteHeader(code)
+}
+
+// Write implements http.ResponseWriter.
+func (w *patientWriter) Write(b []byte) (int, error) {
+	w.begin()
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *patientWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
