@@ -92,6 +92,7 @@ func TestMatrix(t *testing.T) {
 				}
 				if s, ok := o.(*appsv1.StatefulSet); ok {
 					checkStatefulSet(t, all, s)
+					checkScheduling(t, all, s)
 				}
 			}
 			for key, o := range all {

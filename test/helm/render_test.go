@@ -98,18 +98,29 @@ func parseKubeVersion(v string) (chartutil.KubeVersion, error) {
 // render renders the chart's objects, and decodes each strictly: a field that Kubernetes does not have is an error.
 func render(t testing.TB, values string) objects {
 	t.Helper()
+	all := objects{}
+	for _, text := range documents(t, values) {
+		if err := all.add(text); err != nil {
+			t.Fatalf("with\n%s\n%v:\n%s", values, err, text)
+		}
+	}
+	return all
+}
+
+// documents renders the chart's objects as texts. Each begins with a comment that names its file.
+func documents(t testing.TB, values string) (all []string) {
+	t.Helper()
 	files, err := texts(t, values)
 	if err != nil {
 		t.Fatalf("with\n%s\n%v", values, err)
 	}
-	all := objects{}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if !strings.HasSuffix(name, ".yaml") {
 			continue
 		}
 		for _, text := range strings.Split("\n"+files[name], "\n---") {
-			if err := all.add(text); err != nil {
-				t.Fatalf("%s with\n%s\n%v:\n%s", name, values, err, text)
+			if !onlyComments(text) {
+				all = append(all, "# "+name+"\n"+text)
 			}
 		}
 	}
@@ -120,9 +131,6 @@ func (o objects) add(text string) error {
 	var meta metav1.TypeMeta
 	if err := yaml.Unmarshal([]byte(text), &meta); err != nil {
 		return err
-	}
-	if meta == (metav1.TypeMeta{}) && onlyComments(text) {
-		return nil
 	}
 	newObject := kinds[meta.APIVersion+"/"+meta.Kind]
 	if newObject == nil {

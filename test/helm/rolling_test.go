@@ -42,9 +42,24 @@ type load struct {
 	stop func() // ends it, and waits for the answers that are due
 
 	mu       sync.Mutex
+	began    time.Time
 	asked    map[string]int64 // by key
 	granted  map[string]int64
-	problems []string // errors and checks that no node has decided
+	apart    map[string]int64 // of those, by standbys from their copies, or by no node
+	problems []string         // errors
+	late     []string         // checks that no node has decided
+	ticks    int64            // that the client's callers were not too late for
+}
+
+// enoughPace is how many of its checks the load must at least have been able to ask in time, as a share: else the machine is so busy that
+// nodes do not run for longer than they wait for each other. Then standbys decide from their copies, or no node does.
+const enoughPace = 0.97
+
+// answer is what a caller was told.
+type answer struct {
+	allowed, apart bool
+	late           bool // no node has decided
+	problem        string
 }
 
 func (l *load) ask(key string) {
@@ -53,20 +68,27 @@ func (l *load) ask(key string) {
 	l.asked[key]++
 }
 
-func (l *load) answer(key string, allowed bool, problem string) {
+func (l *load) answer(key string, a answer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if allowed {
+	if a.allowed {
 		l.granted[key]++
+		if a.apart || a.late {
+			l.apart[key]++
+		}
 	}
-	if problem != "" {
-		l.problems = append(l.problems, time.Now().Format("05.000 ")+key+": "+problem)
+	text := time.Now().Format("05.000 ") + key + ": " + a.problem
+	switch {
+	case a.late:
+		l.late = append(l.late, text)
+	case a.problem != "":
+		l.problems = append(l.problems, text)
 	}
 }
 
 func startLoad(t testing.TB, c *cluster, config *tls.Config) *load {
 	t.Helper()
-	l := &load{t: t, asked: map[string]int64{}, granted: map[string]int64{}}
+	l := &load{t: t, began: time.Now(), asked: map[string]int64{}, granted: map[string]int64{}, apart: map[string]int64{}}
 	grpc, err := client.New(net.JoinHostPort(c.endpoints()[0], "9090"), client.WithTLS(config), client.WithTimeout(callerPatience))
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +110,12 @@ func startLoad(t testing.TB, c *cluster, config *tls.Config) *load {
 			}
 		})
 	}
-	every(clientEvery, func(number int) { l.checkByClient(grpc, fmt.Sprint(number%keys)) })
+	every(clientEvery, func(number int) {
+		l.mu.Lock()
+		l.ticks++
+		l.mu.Unlock()
+		l.checkByClient(grpc, fmt.Sprint(number%keys))
+	})
 	every(httpEvery, func(number int) { l.checkByService(c, routed, fmt.Sprint(number%keys)) })
 	l.stop = sync.OnceFunc(func() { cancel(); running.Wait(); _ = grpc.Close() })
 	t.Cleanup(l.stop)
@@ -97,68 +124,77 @@ func startLoad(t testing.TB, c *cluster, config *tls.Config) *load {
 
 func (l *load) checkByClient(c *client.Client, key string) {
 	l.ask("rolled " + key)
-	answer, err := c.Check(context.Background(), &weirv1.RateLimitRequest{IdentifierType: "rolled", Identifier: key})
-	problem := ""
+	resp, err := c.Check(context.Background(), &weirv1.RateLimitRequest{IdentifierType: "rolled", Identifier: key})
+	a := answer{allowed: resp.GetAllowed(), apart: resp.GetSource() == weirv1.Source_SOURCE_PROVISIONAL}
 	switch {
 	case err != nil:
-		problem = err.Error()
-	case client.Undecided(answer):
-		problem = "undecided: " + answer.GetSource().String()
+		a.problem = err.Error()
+	case client.Undecided(resp):
+		a.late, a.problem = true, "undecided: "+resp.GetSource().String()
 	}
-	l.answer("rolled "+key, answer.GetAllowed(), problem)
+	l.answer("rolled "+key, a)
 }
 
 func (l *load) checkByService(c *cluster, h *http.Client, key string) {
 	l.ask("routed " + key)
-	allowed, err := checkByService(c, h, key)
-	problem := ""
+	a, err := checkByService(c, h, key)
 	if err != nil {
-		problem = err.Error()
+		a.problem = err.Error()
 	}
-	l.answer("routed "+key, allowed, problem)
+	l.answer("routed "+key, a)
 }
 
-func checkByService(c *cluster, h *http.Client, key string) (allowed bool, err error) {
+func checkByService(c *cluster, h *http.Client, key string) (a answer, err error) {
 	hosts := c.endpoints()
 	if len(hosts) == 0 {
-		return false, fmt.Errorf("the Service has no endpoint")
+		return a, fmt.Errorf("the Service has no endpoint")
 	}
 	body := `{"identifier_type":"routed","identifier":"` + key + `"}`
 	resp, err := h.Post("https://"+net.JoinHostPort(hosts[rand.IntN(len(hosts))], "8080")+"/v1/check", "application/json", bytes.NewReader([]byte(body)))
 	if err != nil {
-		return false, err
+		return a, err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return false, err
+		return a, err
 	}
-	var answer struct {
+	var told struct {
 		Allowed bool
 		Source  string
 	}
 	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusTooManyRequests {
-		return false, fmt.Errorf("%s: %s", resp.Status, text)
+		return a, fmt.Errorf("%s: %s", resp.Status, text)
 	}
-	if err := json.Unmarshal(text, &answer); err != nil {
-		return false, err
+	if err := json.Unmarshal(text, &told); err != nil {
+		return a, err
 	}
-	switch answer.Source {
-	case "SOURCE_OWNER", "SOURCE_LENT", "SOURCE_RELAYED", "SOURCE_PROVISIONAL", "SOURCE_DENIAL_LEASE":
-		return answer.Allowed, nil
+	a = answer{allowed: told.Allowed, apart: told.Source == "SOURCE_PROVISIONAL"}
+	switch told.Source {
+	case "SOURCE_OWNER", "SOURCE_LENT", "SOURCE_RELAYED", "SOURCE_PROVISIONAL":
+	default:
+		a.late, a.problem = true, fmt.Sprintf("undecided: %s", text)
 	}
-	return false, fmt.Errorf("undecided: %s", text)
+	return a, nil
 }
 
-// check fails the test if a caller got an error or no decision, or if a limit was exceeded or not used up.
+// check fails the test if a caller got an error or no decision, or if a limit was exceeded or not used up. On a machine so busy that this
+// process could not ask in time, checks may be undecided, and a limit may be exceeded by what standbys have granted, as nodes may not run.
 func (l *load) check() {
 	l.t.Helper()
+	lasted := time.Since(l.began)
 	l.stop()
+	pace := float64(l.ticks) / float64(lasted/clientEvery)
+	busy := pace < enoughPace
 	var asked, granted int64
 	for key, n := range l.asked {
 		asked, granted = asked+n, granted+l.granted[key]
-		if got, want := l.granted[key], min(n, limit); got != want {
-			l.t.Errorf("%s: %d of %d were allowed, want %d", key, got, n, want)
+		want, more := min(n, limit), int64(0)
+		if busy {
+			more = l.apart[key]
+		}
+		if got := l.granted[key]; got < want || got > want+more {
+			l.t.Errorf("%s: %d of %d were allowed, want %d, and at most %d more", key, got, n, want, more)
 		}
 	}
 	for i, problem := range l.problems {
@@ -167,7 +203,16 @@ func (l *load) check() {
 		}
 		l.t.Error(problem)
 	}
-	l.t.Logf("%d checks, %d allowed, %d errors or undecided", asked, granted, len(l.problems))
+	for i, late := range l.late {
+		switch {
+		case i >= 20:
+		case busy:
+			l.t.Log(late)
+		default:
+			l.t.Error(late)
+		}
+	}
+	l.t.Logf("%d checks, %d allowed, %d errors, %d undecided; %.0f %% of the checks were asked in time", asked, granted, len(l.problems), len(l.late), 100*pace)
 	if asked < 500 {
 		l.t.Errorf("only %d checks were asked", asked)
 	}

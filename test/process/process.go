@@ -150,12 +150,13 @@ func BinaryWith(t testing.TB, tag string) string {
 		if binary.dir, binary.err = os.MkdirTemp("", "weir-test-"); binary.err != nil {
 			return
 		}
-		args := []string{"build", "-o", binary.dir + "/weir", "-tags=" + tag}
+		// go run keeps what it has linked, and go build does not: so several packages of tests have it linked once.
+		args := []string{"run", "-exec", "cp", "-tags=" + tag}
 		if RaceEnabled {
 			args = append(args, "-race")
 		}
 		_, here, _, _ := runtime.Caller(0)
-		cmd := exec.Command("go", append(args, "./cmd/weir")...)
+		cmd := exec.Command("go", append(args, "./cmd/weir", binary.dir+"/weir")...)
 		cmd.Dir = filepath.Join(filepath.Dir(here), "..", "..")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			binary.err = fmt.Errorf("build weir: %w\n%s", err, out)

@@ -1,5 +1,5 @@
-// Package desk does what a reader of a document does: it types the commands, and compares what they print with what is shown.
-package desk
+// Package pageplayer does what a reader of a document does: it types the commands, and compares what they print with what is shown.
+package pageplayer
 
 import (
 	"cmp"
@@ -59,9 +59,9 @@ func Abstract(text string) string {
 	return strings.TrimSpace(text)
 }
 
-// Desk is where a reader types the commands of a document: nodes stand at the ports that it names, on
+// Player types the commands of a document, as its reader does: nodes stand at the ports that it names, on
 // the address of this process.
-type Desk struct {
+type Player struct {
 	Document string
 	Env      []string // of all commands
 	Dev      *Dev     // weir dev, if it runs
@@ -84,18 +84,18 @@ type startedNode struct {
 	done chan struct{} // closed when the process has ended
 }
 
-// New returns a desk for a document, which is named as from the root of the module.
-func New(t *testing.T, document string) *Desk {
-	d := &Desk{t: t, Document: document, dir: t.TempDir()}
+// New returns a player of a document, which is named as from the root of the module.
+func New(t *testing.T, document string) *Player {
+	p := &Player{t: t, Document: document, dir: t.TempDir()}
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d.host, err = os.Hostname(); err != nil {
+	if p.host, err = os.Hostname(); err != nil {
 		t.Fatal(err)
 	}
 	for _, used := range []string{"deploy", "docs"} {
-		if err := os.Symlink(filepath.Join(root, used), filepath.Join(d.dir, used)); err != nil {
+		if err := os.Symlink(filepath.Join(root, used), filepath.Join(p.dir, used)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -103,165 +103,165 @@ func New(t *testing.T, document string) *Desk {
 	if err := os.WriteFile(filepath.Join(home, ".curlrc"), []byte("silent\nfail-with-body\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if d.log, err = os.Create(filepath.Join(t.TempDir(), "log")); err != nil {
+	if p.log, err = os.Create(filepath.Join(t.TempDir(), "log")); err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Dir(process.Binary(t)) + ":" + os.Getenv("PATH")
-	d.Env = []string{"HOME=" + home, "PATH=" + path, "WEIR_NODE=" + process.Host(d.t) + ":9090"}
+	p.Env = []string{"HOME=" + home, "PATH=" + path, "WEIR_NODE=" + process.Host(p.t) + ":9090"}
 	t.Cleanup(func() {
-		d.stopNodes()
-		defer d.log.Close()
+		p.stopNodes()
+		defer p.log.Close()
 		if t.Failed() {
-			log, err := os.ReadFile(d.log.Name())
+			log, err := os.ReadFile(p.log.Name())
 			t.Logf("log of all nodes: %v\n%s", err, log)
 		}
 	})
-	return d
+	return p
 }
 
 // Do does one step.
-func (d *Desk) Do(s Step) {
-	d.t.Helper()
+func (p *Player) Do(s Step) {
+	p.t.Helper()
 	s.Command = strings.Replace(s.Command, "go run ./cmd/weir", "weir", 1)
-	s.Command = strings.NewReplacer("127.0.0.1", process.Host(d.t), "host-909", d.host+"-909").Replace(s.Command)
-	repeats := s.Command == d.last // what it counts on is in the window of the one before
-	d.last = s.Command
+	s.Command = strings.NewReplacer("127.0.0.1", process.Host(p.t), "host-909", p.host+"-909").Replace(s.Command)
+	repeats := s.Command == p.last // what it counts on is in the window of the one before
+	p.last = s.Command
 	if strings.HasPrefix(s.Command, "weir certs init ") {
-		s.Command += " --host " + process.Host(d.t) // by default certificates are for 127.0.0.1
+		s.Command += " --host " + process.Host(p.t) // by default certificates are for 127.0.0.1
 	}
 	switch {
 	case strings.HasPrefix(s.Command, "weir bench "):
 	case strings.HasPrefix(s.Command, "weir dev"), strings.HasPrefix(s.Command, Typed):
-		d.dialogue(s)
+		p.dialogue(s)
 	case strings.HasPrefix(s.Command, "weir serve"):
-		d.serve(strings.TrimSuffix(s.Command, " &"))
+		p.serve(strings.TrimSuffix(s.Command, " &"))
 	case kill.MatchString(s.Command):
-		d.kill(s)
+		p.kill(s)
 	case s.Output == nil:
-		if out, code := d.Run(s.Command); code != 0 {
-			d.t.Fatalf("%s:%d: %s ends with code %d:\n%s", d.Document, s.Line, s.Command, code, out)
+		if out, code := p.Run(s.Command); code != 0 {
+			p.t.Fatalf("%s:%d: %s ends with code %d:\n%s", p.Document, s.Line, s.Command, code, out)
 		}
 	default:
-		d.compare(s, repeats)
+		p.compare(s, repeats)
 	}
 }
 
 // dialogue starts weir dev, or types into it. It prints the lines that are shown, and others may come between them: those that the
 // commands before have led to.
-func (d *Desk) dialogue(s Step) {
-	d.t.Helper()
+func (p *Player) dialogue(s Step) {
+	p.t.Helper()
 	if line, isTyped := strings.CutPrefix(s.Command, Typed); !isTyped {
 		// A busy machine makes owners late; outputs would name another source.
 		args := slices.Concat(strings.Fields(s.Command)[2:], []string{"--", "--peer-timeout", "2s"})
-		d.Dev = RunDev(d.t, args...)
+		p.Dev = RunDev(p.t, args...)
 	} else {
-		d.Dev.TypeIn(line)
+		p.Dev.TypeIn(line)
 	}
 	if s.Command == Typed+"quit" {
-		d.Dev.Gone()
+		p.Dev.Gone()
 		return
 	}
-	d.Compared++
+	p.Compared++
 	for want := range strings.Lines(*s.Output) {
-		d.Dev.AwaitLine(s.Command+" prints "+want, func(line string) bool {
-			return Abstract(strings.ReplaceAll(line, process.Host(d.t), "127.0.0.1")) == Abstract(want)
+		p.Dev.AwaitLine(s.Command+" prints "+want, func(line string) bool {
+			return Abstract(strings.ReplaceAll(line, process.Host(p.t), "127.0.0.1")) == Abstract(want)
 		})
 	}
 }
 
 // compare runs a command, whose output must be as shown. It repeats the command before if repeats is true.
-func (d *Desk) compare(s Step, repeats bool) {
-	d.t.Helper()
-	d.Compared++
+func (p *Player) compare(s Step, repeats bool) {
+	p.t.Helper()
+	p.Compared++
 	want := Abstract(*s.Output)
 	once := func() error {
-		out, _ := d.Run(s.Command) // the output says how it has ended
+		out, _ := p.Run(s.Command) // the output says how it has ended
 		if got := Abstract(out); got != want {
-			return fmt.Errorf("%s prints\n%s\n\nand %s:%d shows\n%s", s.Command, got, d.Document, s.Line, want)
+			return fmt.Errorf("%s prints\n%s\n\nand %s:%d shows\n%s", s.Command, got, p.Document, s.Line, want)
 		}
 		return nil
 	}
 	if looks.MatchString(s.Command) {
-		process.Await(d.t, process.Patience, once)
+		process.Await(p.t, process.Patience, once)
 		return
 	}
 	if !repeats {
-		d.awaitWindow()
+		p.awaitWindow()
 	}
 	if err := once(); err != nil {
-		d.t.Error(err)
+		p.t.Error(err)
 	}
 }
 
 // awaitWindow waits for the next window if this one ends soon, as an edge would allow a few more. Windows are up to a day long.
-func (d *Desk) awaitWindow() {
-	d.t.Helper()
+func (p *Player) awaitWindow() {
+	p.t.Helper()
 	if left := 24*time.Hour - time.Duration(time.Now().UnixNano()%int64(24*time.Hour)); left < time.Minute {
-		d.pause(left)
+		p.pause(left)
 	}
-	if left := 10*time.Second - time.Duration(time.Now().UnixNano()%int64(10*time.Second)); !d.Daily && left < 4*time.Second { // other tests run too
-		d.pause(left)
+	if left := 10*time.Second - time.Duration(time.Now().UnixNano()%int64(10*time.Second)); !p.Daily && left < 4*time.Second { // other tests run too
+		p.pause(left)
 	}
 }
 
-func (d *Desk) pause(long time.Duration) {
-	d.t.Helper()
+func (p *Player) pause(long time.Duration) {
+	p.t.Helper()
 	select {
 	case <-time.After(long):
-	case <-d.t.Context().Done():
-		d.t.Fatal(d.t.Context().Err())
+	case <-p.t.Context().Done():
+		p.t.Fatal(p.t.Context().Err())
 	}
 }
 
 // Run returns what a command prints, as if it was asked at the addresses of the document, and its code.
-func (d *Desk) Run(command string) (output string, code int) {
-	d.t.Helper()
-	ctx, cancel := context.WithTimeout(d.t.Context(), process.Patience)
+func (p *Player) Run(command string) (output string, code int) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.t.Context(), process.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-c", command)
-	cmd.Dir, cmd.Env = d.dir, d.Env
+	cmd.Dir, cmd.Env = p.dir, p.Env
 	out, err := cmd.CombinedOutput()
 	var ended *exec.ExitError
 	switch {
 	case errors.As(err, &ended):
 		code = ended.ExitCode()
 	case err != nil:
-		d.t.Fatalf("%s: %v", command, err)
+		p.t.Fatalf("%s: %v", command, err)
 	}
-	return strings.NewReplacer(process.Host(d.t), "127.0.0.1", d.host+"-909", "host-909").Replace(string(out)), code
+	return strings.NewReplacer(process.Host(p.t), "127.0.0.1", p.host+"-909", "host-909").Replace(string(out)), code
 }
 
 // serve starts a node, and waits until it is ready. If one runs there already the reader was told to stop all.
-func (d *Desk) serve(command string) {
-	d.t.Helper()
-	n := &startedNode{http: cmp.Or(option(command, "--http"), process.Host(d.t)+":8080"), done: make(chan struct{})}
-	if slices.ContainsFunc(d.started, func(other *startedNode) bool { return other.http == n.http }) {
-		d.stopNodes()
+func (p *Player) serve(command string) {
+	p.t.Helper()
+	n := &startedNode{http: cmp.Or(option(command, "--http"), process.Host(p.t)+":8080"), done: make(chan struct{})}
+	if slices.ContainsFunc(p.started, func(other *startedNode) bool { return other.http == n.http }) {
+		p.stopNodes()
 	}
 	n.cmd = exec.Command("bash", "-c", "exec "+command)
-	n.cmd.Dir, n.cmd.Stdout, n.cmd.Stderr = d.dir, d.log, d.log
+	n.cmd.Dir, n.cmd.Stdout, n.cmd.Stderr = p.dir, p.log, p.log
 	// A busy machine makes owners late; outputs would name another source.
-	n.cmd.Env = append(slices.Clone(d.Env), "WEIR_PEER_TIMEOUT=2s", "WEIR_GRPC="+process.Host(d.t)+":9090", "WEIR_HTTP="+process.Host(d.t)+":8080")
+	n.cmd.Env = append(slices.Clone(p.Env), "WEIR_PEER_TIMEOUT=2s", "WEIR_GRPC="+process.Host(p.t)+":9090", "WEIR_HTTP="+process.Host(p.t)+":8080")
 	if option(command, "--etcd") == "" {
-		n.cmd.Env = append(n.cmd.Env, "WEIR_ETCD_LISTEN="+process.Host(d.t)+":2379")
+		n.cmd.Env = append(n.cmd.Env, "WEIR_ETCD_LISTEN="+process.Host(p.t)+":2379")
 	}
 	if err := n.cmd.Start(); err != nil {
-		d.t.Fatal(err)
+		p.t.Fatal(err)
 	}
 	go func() {
 		_ = n.cmd.Wait() // it serves, or it does not
 		close(n.done)
 	}()
-	d.started = append(d.started, n)
+	p.started = append(p.started, n)
 	ca := option(command, "--tls-ca")
-	process.Await(d.t, process.Patience, func() error { return d.isReady(n.http, ca) })
+	process.Await(p.t, process.Patience, func() error { return p.isReady(n.http, ca) })
 }
 
 // isReady asks a node whether it is ready: by TLS if there is a file with its CA.
-func (d *Desk) isReady(address, ca string) error {
+func (p *Player) isReady(address, ca string) error {
 	scheme, transport := "http", &http.Transport{DisableKeepAlives: true}
 	if ca != "" {
-		text, err := os.ReadFile(filepath.Join(d.dir, ca))
+		text, err := os.ReadFile(filepath.Join(p.dir, ca))
 		if err != nil {
 			return err
 		}
@@ -280,13 +280,13 @@ func (d *Desk) isReady(address, ca string) error {
 }
 
 // kill ends a node, the last one as jobs of a shell are numbered, and waits until it has ended.
-func (d *Desk) kill(s Step) {
-	d.t.Helper()
+func (p *Player) kill(s Step) {
+	p.t.Helper()
 	found := kill.FindStringSubmatch(s.Command)
-	if found[2] != strconv.Itoa(len(d.started)) {
-		d.t.Fatalf("%s:%d: %s: the last of %d nodes is not meant", d.Document, s.Line, s.Command, len(d.started))
+	if found[2] != strconv.Itoa(len(p.started)) {
+		p.t.Fatalf("%s:%d: %s: the last of %d nodes is not meant", p.Document, s.Line, s.Command, len(p.started))
 	}
-	n := d.started[len(d.started)-1]
+	n := p.started[len(p.started)-1]
 	signal := syscall.SIGTERM
 	if found[1] != "" {
 		signal = syscall.SIGKILL
@@ -294,9 +294,9 @@ func (d *Desk) kill(s Step) {
 	_ = n.cmd.Process.Signal(signal) // it may have ended
 	select {
 	case <-n.done:
-		d.started = d.started[:len(d.started)-1]
+		p.started = p.started[:len(p.started)-1]
 	case <-time.After(30 * time.Second):
-		d.t.Fatalf("%s:%d: %s: the node did not stop", d.Document, s.Line, s.Command)
+		p.t.Fatalf("%s:%d: %s: the node did not stop", p.Document, s.Line, s.Command)
 	}
 }
 
@@ -310,19 +310,19 @@ func option(command, name string) string {
 }
 
 // stopNodes ends all nodes as a user does.
-func (d *Desk) stopNodes() {
-	d.t.Helper()
-	for _, n := range d.started {
+func (p *Player) stopNodes() {
+	p.t.Helper()
+	for _, n := range p.started {
 		_ = n.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 	}
-	for _, n := range d.started {
+	for _, n := range p.started {
 		select {
 		case <-n.done:
 		case <-time.After(30 * time.Second):
 			_ = n.cmd.Process.Kill()
 			<-n.done
-			d.t.Errorf("the node at %s did not stop", n.http)
+			p.t.Errorf("the node at %s did not stop", n.http)
 		}
 	}
-	d.started = nil
+	p.started = nil
 }

@@ -1,4 +1,4 @@
-package desk
+package pageplayer
 
 import (
 	"regexp"
@@ -20,6 +20,9 @@ var (
 	fence     = regexp.MustCompile("^```(\\w*)$")
 	directive = regexp.MustCompile(`^<!-- (run|repeat): (.*) -->$`)
 )
+
+// MachinePrograms are those of runbooks that look at a node's machine. Their commands need a machine with a service manager.
+var MachinePrograms = []string{"openssl", "chronyc", "journalctl", "df"}
 
 // Steps reads the commands of a document in Markdown, in order. A command is
 //

@@ -1,4 +1,4 @@
-package operate
+package monitoring
 
 import (
 	"encoding/json"

@@ -10,6 +10,15 @@ import (
 // it takes.
 func AllTests() bool { return os.Getenv("RUN_ALL_TESTS") != "" }
 
+// LeaveOut skips a test for what this machine lacks, such as the rights of root, and fails it if no test is to be left out.
+func LeaveOut(t testing.TB, why string) {
+	t.Helper()
+	if AllTests() {
+		t.Fatal(why)
+	}
+	t.Skip(why)
+}
+
 // NotInBrief skips a test that takes long, unless all are to run: go test ./... takes a few minutes, .ci/run leaves nothing out.
 func NotInBrief(t testing.TB) {
 	t.Helper()

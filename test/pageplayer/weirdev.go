@@ -1,4 +1,4 @@
-package desk
+package pageplayer
 
 import (
 	"bufio"
