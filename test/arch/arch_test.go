@@ -51,14 +51,16 @@ var imports = map[string][]string{
 	// Pages for people, of what the public API answers.
 	"ui": {"api/weir/v1", "algorithms"},
 
-	"cluster":      {"internal/topkeys", "cluster/peerv1", "shard", "ring", "algorithms"},
-	"node":         {"ui", "internal/backtest", "internal/jsonline", "internal/topkeys", "rules/xds", "internal/audit", "internal/decisionlog", "internal/tracing", "internal/access", "internal/certs", "overload", "api", "api/envoy", "api/weir/v1", "internal/headers", "cluster", "cluster/etcd", "cluster/snapshot", "shard", "rules", "rules/envoy", "ring", "algorithms"},
-	"api":          {"internal/topkeys", "internal/audit", "internal/decisionlog", "internal/tracing", "internal/access", "api/envoy", "api/internal/check", "api/internal/jsonbody", "api/internal/wire", "api/internal/gateway/weir/v1", "api/weir/v1", "internal/headers", "internal/clientip", "cluster", "rules", "rules/envoy", "shard", "ring", "algorithms"},
-	"cluster/etcd": {"cluster", "ring"},
+	"cluster":      {"internal/topkeys", "cluster/peerv1", "cluster/ownership", "cluster/replica", "cluster/view", "shard", "ring", "algorithms"},
+	"node":         {"ui", "internal/backtest", "internal/jsonline", "internal/topkeys", "rules/xds", "internal/audit", "internal/decisionlog", "internal/tracing", "internal/access", "internal/certs", "overload", "api", "api/envoy", "api/weir/v1", "internal/headers", "cluster", "cluster/etcd", "cluster/snapshot", "cluster/view", "shard", "rules", "rules/envoy", "ring", "algorithms"},
+	"api":          {"overload", "internal/topkeys", "internal/audit", "internal/decisionlog", "internal/tracing", "internal/access", "api/envoy", "api/internal/check", "api/internal/jsonbody", "api/internal/wire", "api/internal/gateway/weir/v1", "api/weir/v1", "internal/headers", "internal/clientip", "cluster", "rules", "rules/envoy", "shard", "ring", "algorithms"},
+	"cluster/etcd": {"cluster", "cluster/view", "ring"},
 	// Which node has each partition, and which one is to have it next: no clock, lock or message.
 	"cluster/view": {"ring"},
 	// The state machine of a partition's copy: the same.
-	"cluster/ownership": {"cluster/view"},
+	"cluster/replica": {"cluster/view"},
+	// What drives it: counters, and messages that another package carries.
+	"cluster/ownership": {"cluster/replica", "cluster/view", "shard"},
 	// The format of files of counters, which knows nothing of what is in them.
 	"cluster/snapshot": {},
 	"rules":            {"rules/envoy", "rules/internal/counter", "rules/internal/problem", "rules/internal/yamlnode", "ring", "algorithms"},
@@ -85,7 +87,7 @@ var imports = map[string][]string{
 	// What stands for the network and for etcd in the tests of any package.
 	"internal/inmemory": {},
 
-	// Which calls a node has no time for: its parts know only that some are refused.
+	// Which calls a node has no time for.
 	"overload": {},
 
 	"ring":       {},
@@ -116,7 +118,7 @@ var namedAlgorithms = map[string][]string{
 const etcdPackage = "cluster/etcd"
 
 // clockless packages compute with instants that they are given.
-var clockless = []string{"algorithms", "ring", "rules", "cluster/view", "cluster/ownership"}
+var clockless = []string{"algorithms", "ring", "rules", "cluster/view", "cluster/replica"}
 
 func TestArchitecture(t *testing.T) {
 	// The files are opened in this process rather than by go list in another, so

@@ -31,10 +31,17 @@ var paths = []path{
 
 // drive asks b.N times, as so many callers, and returns when all have their answers.
 func drive(b *testing.B, clients []conn, callers int, start caller) {
-	var left, numbers atomic.Int64
-	left.Store(int64(b.N))
-	var all sync.WaitGroup
 	b.ResetTimer()
+	askTimes(b, b.N, clients, callers, start)
+	b.StopTimer()
+	b.ReportMetric(0, "ns/op") // of one of many callers: says nothing
+}
+
+// askTimes has callers ask a number of times in all, and returns when they have their answers.
+func askTimes(b *testing.B, times int, clients []conn, callers int, start caller) {
+	var left, numbers atomic.Int64
+	left.Store(int64(times))
+	var all sync.WaitGroup
 	for range callers {
 		all.Go(func() {
 			mine := int(numbers.Add(1))
@@ -51,8 +58,6 @@ func drive(b *testing.B, clients []conn, callers int, start caller) {
 		})
 	}
 	all.Wait()
-	b.StopTimer()
-	b.ReportMetric(0, "ns/op") // of one of many callers: says nothing
 }
 
 // measure asks b.N times and reports the processor time of all servers per check.

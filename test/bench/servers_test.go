@@ -24,9 +24,10 @@ func TestMain(m *testing.M) { process.Main(m) }
 
 // servers are what a benchmark asks, in turn.
 type servers struct {
-	clients []conn
-	pids    []int
-	nodes   []*process.Node // none of a baseline
+	clients   []conn
+	addresses []string
+	pids      []int
+	nodes     []*process.Node // none of a baseline
 }
 
 // conn asks by one connection.
@@ -35,22 +36,25 @@ type conn struct {
 	envoy rlsv3.RateLimitServiceClient
 }
 
-func (s *servers) add(b *testing.B, address string, pid int) {
+// plaintext is how servers without TLS are asked.
+var plaintext = grpc.WithTransportCredentials(insecure.NewCredentials())
+
+func (s *servers) add(b *testing.B, address string, pid int, options ...grpc.DialOption) {
 	const connections = 2
 	for range connections {
-		c, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		c, err := grpc.NewClient(address, options...)
 		if err != nil {
 			b.Fatal(err)
 		}
 		b.Cleanup(func() { _ = c.Close() })
 		s.clients = append(s.clients, conn{weirv1.NewRateLimiterClient(c), rlsv3.NewRateLimitServiceClient(c)})
 	}
-	s.pids = append(s.pids, pid)
+	s.addresses, s.pids = append(s.addresses, address), append(s.pids, pid)
 }
 
 // addNode adds a node that is asked.
 func (s *servers) addNode(b *testing.B, n *process.Node) {
-	s.add(b, n.GRPC, n.PID())
+	s.add(b, n.GRPC, n.PID(), plaintext)
 	s.nodes = append(s.nodes, n)
 }
 
@@ -58,7 +62,12 @@ var baselineLine = regexp.MustCompile(`^weir baseline serves gRPC on (\S+) `)
 
 // startBaseline starts the bare server in a process of its own.
 func startBaseline(b *testing.B, settings string) *servers {
-	cmd := exec.Command(process.Binary(b), "bench", "baseline", "--settings", settings)
+	return startBareServer(b, []string{"--settings", settings}, plaintext)
+}
+
+// startBareServer does so with those flags, and asks it with those options.
+func startBareServer(b *testing.B, flags []string, options ...grpc.DialOption) *servers {
+	cmd := exec.Command(process.Binary(b), append([]string{"bench", "baseline"}, flags...)...)
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		b.Fatal(err)
@@ -79,7 +88,7 @@ func startBaseline(b *testing.B, settings string) *servers {
 		b.Fatalf("the baseline did not start: %q", line)
 	}
 	s := &servers{}
-	s.add(b, m[1], cmd.Process.Pid)
+	s.add(b, m[1], cmd.Process.Pid, options...)
 	return s
 }
 

@@ -597,3 +597,24 @@ func (f *traffic) lastFrom(sources ...weirv1.Source) (last time.Time) {
 	}
 	return last
 }
+
+// calm is how long nothing happens.
+func calm() time.Duration { return brief(2*time.Second, time.Second) }
+
+// checkLatency fails the test, in the full form, if callers have waited for much longer than
+// in the times of rest before and after. On a machine on which even this process could not ask in time it says nothing.
+func checkLatency(t *testing.T, g figures, rests ...figures) {
+	t.Helper()
+	pace, usual := g.pace, time.Duration(0)
+	for _, r := range rests {
+		pace, usual = min(pace, r.pace), max(usual, r.p99)
+	}
+	if pace < enoughPace {
+		t.Logf("the machine is too busy for latencies to say anything: %.0f %% of the checks were asked in time", 100*pace)
+		return
+	}
+	t.Logf("p99 is %.1f times what it is at rest", float64(g.p99)/float64(usual))
+	if most := 5*usual + 50*time.Millisecond; form.Full() && g.p99 > most {
+		t.Errorf("p99 %v, more than %v", g.p99, most)
+	}
+}

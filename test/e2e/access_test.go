@@ -59,6 +59,7 @@ func TestRolesOfCertificates(t *testing.T) {
 
 // Changes are recorded in a file, and weir audit lists those of all nodes.
 func TestAudit(t *testing.T) {
+	t.Parallel()
 	p := process.NewCertificates(t)
 	p.Make("client", "asks", "--role", "check")
 	etcd := process.StartEtcd(t)

@@ -12,6 +12,7 @@ import (
 // With --admin, metrics, drains, resets, changes of rules and the audit log are at the admin port only, and checks at the
 // others. The commands find the admin ports of other nodes by one of them.
 func TestAdminPort(t *testing.T) {
+	t.Parallel()
 	p := process.NewCertificates(t)
 	p.Make("client", "asks", "--role", "check")
 	etcd, free := process.StartEtcd(t), net.JoinHostPort(process.Host(t), "0")

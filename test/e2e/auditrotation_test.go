@@ -20,6 +20,7 @@ import (
 // The file of the audit log is renamed and opened again while changes are made, and no line is lost. If it cannot be opened, lines go on to the
 // file before, and health says so.
 func TestAuditLogIsRotated(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "log")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)

@@ -48,6 +48,7 @@ func clientOf(t *testing.T, nodes []*process.Node, options ...client.Option) *cl
 // A check of the Go client whose certificate or token all nodes refuse is an error that says so, also if the client fails
 // closed. It is never allowed undecided. A middleware answers with 500.
 func TestClientThatAllNodesRefuse(t *testing.T) {
+	t.Parallel()
 	p, others := process.NewCertificates(t), process.NewCertificates(t)
 	p.Make("client", "scrapes", "--role", "metrics")
 	etcd := process.StartEtcd(t)
@@ -103,6 +104,7 @@ func TestClientThatAllNodesRefuse(t *testing.T) {
 
 // The answers of nodes that accept a client count, if one of the others refuses it.
 func TestClientThatOneNodeRefuses(t *testing.T) {
+	t.Parallel()
 	p := process.NewCertificates(t)
 	etcd := process.StartEtcd(t)
 	tokens := p.File("tokens")
@@ -133,6 +135,7 @@ func TestClientThatOneNodeRefuses(t *testing.T) {
 // Checks in a domain that the client has the role for are answered, while those in another one, which travel in the same
 // messages, are refused.
 func TestClientWithRoleForOneDomain(t *testing.T) {
+	t.Parallel()
 	p := process.NewCertificates(t)
 	p.Make("client", "shop", "--role", "check:shop")
 	n := p.Start("a", "--rules", writeRules(t, strings.Replace(lastingRule, "default", "shop", 1)))
@@ -158,6 +161,7 @@ func TestClientWithRoleForOneDomain(t *testing.T) {
 
 // Checks under way when the token is revoked are answered or refused. None is allowed undecided.
 func TestClientWhoseTokenIsRevoked(t *testing.T) {
+	t.Parallel()
 	p := process.NewCertificates(t)
 	tokens := p.File("tokens")
 	token := tokenIn(t, tokens, "checkout", "check")

@@ -56,6 +56,7 @@ func askJSON(t *testing.T, n *process.Node, key, value string) (code int, body s
 // Files of envoyproxy/ratelimit are stored, shown and changed like others, and three
 // nodes hold their limits together.
 func TestDescriptorsOfTheCluster(t *testing.T) {
+	t.Parallel()
 	_, nodes := startThreeWith(t, "--peer-timeout", "4s")
 	run := func(want int, stdin string, args ...string) string {
 		t.Helper()
@@ -119,6 +120,7 @@ func TestDescriptorsOfTheCluster(t *testing.T) {
 
 // What is denied counts, too, wherever it is asked, however often: nothing is lent.
 func TestCountDeniedInTheCluster(t *testing.T) {
+	t.Parallel()
 	_, nodes := startThree(t, descriptorFile, "--peer-timeout", "4s", "--rls-count-denied")
 	var passed atomic.Int64
 	var wg sync.WaitGroup

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/weirlimit/weir/test/desk"
+	"github.com/weirlimit/weir/test/pageplayer"
 	"github.com/weirlimit/weir/test/process"
 )
 
@@ -23,7 +23,7 @@ rules:
 func TestDevBreaksAClusterByTyping(t *testing.T) {
 	process.NotInBrief(t)
 	t.Parallel()
-	d := desk.StartDev(t, "--rules", writeRules(t, dailyRule), "--", "--peer-timeout", "2s")
+	d := pageplayer.StartDev(t, "--rules", writeRules(t, dailyRule), "--", "--peer-timeout", "2s")
 	const check = "check user=alice endpoint=/posts"
 	for range 5 {
 		d.TypeIn(check)
@@ -102,12 +102,12 @@ func TestDevBreaksAClusterByTyping(t *testing.T) {
 // All that weir dev has started ends with it, however it ends.
 func TestDevLeavesNoProcess(t *testing.T) {
 	process.NotInBrief(t)
-	for name, end := range map[string]func(d *desk.Dev) error{
-		"end of input": func(d *desk.Dev) error { return d.Stdin.Close() },
-		"interrupt":    func(d *desk.Dev) error { return d.Cmd.Process.Signal(os.Interrupt) },
-		"hangup":       func(d *desk.Dev) error { return d.Cmd.Process.Signal(syscall.SIGHUP) },
-		"kill":         func(d *desk.Dev) error { return d.Cmd.Process.Kill() },
-		"no reader": func(d *desk.Dev) error {
+	for name, end := range map[string]func(d *pageplayer.Dev) error{
+		"end of input": func(d *pageplayer.Dev) error { return d.Stdin.Close() },
+		"interrupt":    func(d *pageplayer.Dev) error { return d.Cmd.Process.Signal(os.Interrupt) },
+		"hangup":       func(d *pageplayer.Dev) error { return d.Cmd.Process.Signal(syscall.SIGHUP) },
+		"kill":         func(d *pageplayer.Dev) error { return d.Cmd.Process.Kill() },
+		"no reader": func(d *pageplayer.Dev) error {
 			d.TypeIn("load 10/s user=alice")
 			return d.Out.Close()
 		},
@@ -117,7 +117,7 @@ func TestDevLeavesNoProcess(t *testing.T) {
 				t.Skip("only Linux ends the children of a process that is killed")
 			}
 			t.Parallel()
-			d := desk.StartDev(t, "--nodes", "1")
+			d := pageplayer.StartDev(t, "--nodes", "1")
 			d.TypeIn("pause node-1")
 			d.Await(`^node-1 is paused`)
 			if err := end(d); err != nil {

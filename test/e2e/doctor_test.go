@@ -159,6 +159,7 @@ func TestDoctorBeforeTheStart(t *testing.T) {
 
 // weir doctor knows that the node runs, asks the other nodes, and names one that has died.
 func TestDoctorOfARunningNode(t *testing.T) {
+	t.Parallel()
 	p := process.NewCertificates(t)
 	etcd := process.StartEtcd(t)
 	rules := writeRules(t, lastingRule)

@@ -18,6 +18,7 @@ import (
 func TestNodeRestartedWhileEtcdIsDown(t *testing.T) {
 	t.Parallel()
 	etcd, nodes := startThree(t, rulesPerYear(1_000_000), "--peer-timeout", "4s")
+	awaitSettled(t, nodes...)
 	var counts atomic.Pointer[tally]
 	counts.Store(new(tally))
 	stop := load(nodes[:2], &counts)
@@ -73,6 +74,7 @@ func TestAllNodesRestartedWhileEtcdIsDown(t *testing.T) {
 	process.NotInBrief(t)
 	t.Parallel()
 	etcd, nodes := startThree(t, rulesPerYear(1_000_000), "--peer-timeout", "4s")
+	awaitSettled(t, nodes...)
 	etcd.Kill()
 	for _, n := range nodes {
 		n.Kill()

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -167,14 +168,17 @@ func TestEtcdWithTLSAndUsers(t *testing.T) {
 		"no TLS":             {[]string{"--etcd", strings.TrimPrefix(etcd.endpoint, "https://")}, "no answer in 5s"},
 		"without a password": {append(own, "--etcd", etcd.endpoint, "--etcd-user", "weir"), "--etcd-user needs --etcd-password-file as well"},
 	} {
-		free := process.Host(t) + ":0"
-		args := append([]string{"serve", "--data-dir", t.TempDir(), "--grpc", free, "--http", free, "--id", "c"}, tc.args...)
-		ctx, cancel := context.WithTimeout(t.Context(), process.Patience)
-		out, err := exec.CommandContext(ctx, process.Binary(t), args...).CombinedOutput()
-		if err == nil || ctx.Err() != nil || !strings.Contains(string(out), tc.want) {
-			t.Errorf("%s: %v\n%s, want %q", name, err, out, tc.want)
-		}
-		cancel()
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // some wait for an answer for seconds
+			free := process.Host(t) + ":0"
+			args := slices.Concat([]string{"serve", "--data-dir", t.TempDir(), "--grpc", free, "--http", free, "--id", "c"}, tc.args)
+			ctx, cancel := context.WithTimeout(t.Context(), process.Patience)
+			defer cancel()
+			out, err := exec.CommandContext(ctx, process.Binary(t), args...).CombinedOutput()
+			if err == nil || ctx.Err() != nil || !strings.Contains(string(out), tc.want) {
+				t.Errorf("%v\n%s, want %q", err, out, tc.want)
+			}
+		})
 	}
 }
 

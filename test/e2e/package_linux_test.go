@@ -27,7 +27,7 @@ func checkPackages(t *testing.T, dpkg, dir, version, installed string) {
 		"/usr/share/man/man1/weir-serve.1.gz":         "-rw-r--r--",
 		"/usr/share/man/man1/weir-rules-apply.1.gz":   "-rw-r--r--",
 		"/usr/share/bash-completion/completions/weir": "-rw-r--r--",
-		"/usr/share/zsh/site-functions/_weir":         "-rw-r--r--",
+		"/usr/share/zsh/vendor-completions/_weir":     "-rw-r--r--",
 	} {
 		if !regexp.MustCompile(`(?m)^` + mode + ` root/root .* \.` + regexp.QuoteMeta(path) + `$`).MatchString(contents) {
 			t.Errorf("the deb has no %s of root with mode %s", path, mode)

@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/weirlimit/weir/test/desk"
+	"github.com/weirlimit/weir/test/pageplayer"
 	"github.com/weirlimit/weir/test/process"
 )
 
@@ -36,8 +36,8 @@ func showsRealOutput(t *testing.T, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := desk.New(t, name)
-	for _, s := range desk.Steps(string(text), programs) {
+	d := pageplayer.New(t, name)
+	for _, s := range pageplayer.Steps(string(text), programs) {
 		d.Do(s)
 	}
 	if d.Compared == 0 {

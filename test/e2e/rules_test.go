@@ -259,6 +259,7 @@ func limitOf(t *testing.T, n *process.Node, i int) uint32 {
 
 // A value in etcd that Weir has not written changes no rules, shows in the status, and is not overwritten.
 func TestDamagedRulesInEtcd(t *testing.T) {
+	t.Parallel()
 	etcd, nodes := startThreeWith(t)
 	awaitRevision(t, apply(t, nodes[0], itemRules(3, 7)).GetRuleRevision(), nodes)
 	c, err := clientv3.New(clientv3.Config{Endpoints: []string{etcd.Endpoint}})
@@ -330,6 +331,7 @@ func TestDamagedRulesInEtcd(t *testing.T) {
 
 // Nodes with a file keep it, and say so when they are asked to change it.
 func TestFileWinsOverStore(t *testing.T) {
+	t.Parallel()
 	path := writeRules(t, rulesPerYear(7))
 	n := process.Start(t, "--rules", path)
 	code, out := weirRules(t, n, itemRules(2, 5), "apply", "-f", "-")
@@ -344,6 +346,7 @@ func TestFileWinsOverStore(t *testing.T) {
 
 // However many create rules at once, through all nodes, nothing is lost.
 func TestConcurrentCreates(t *testing.T) {
+	t.Parallel()
 	_, nodes := startThreeWith(t)
 	const each = 15
 	var failed atomic.Pointer[error]

@@ -8,17 +8,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirlimit/weir/test/desk"
+	"github.com/weirlimit/weir/test/pageplayer"
 	"github.com/weirlimit/weir/test/process"
 )
-
-// machinePrograms are those of runbooks that look at the machine of a node, which a test has no like of.
-var machinePrograms = []string{"openssl", "chronyc", "journalctl", "df"}
 
 // shBlock matches the commands of a runbook.
 var shBlock = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$")
 
-// Every command of the runbooks does its work on a real cluster, except those that look at the machine. Comments in a page bring
+// Every command of the runbooks does its work on a real cluster, except those that look at the machine: test/install runs these. Comments in a page bring
 // about what its alert is about, where the commands work then too.
 func TestRunbooks(t *testing.T) {
 	process.NotInBrief(t)
@@ -37,7 +34,7 @@ func TestRunbooks(t *testing.T) {
 		}
 		s.Document = "docs/operations/alerts/" + filepath.Base(page)
 		played := make(map[string]bool)
-		for _, step := range desk.Steps(string(text), operators) {
+		for _, step := range pageplayer.Steps(string(text), operators) {
 			played[step.Command] = true
 			step.Command = here.Replace(step.Command)
 			s.play(step)
@@ -45,7 +42,7 @@ func TestRunbooks(t *testing.T) {
 		for _, block := range shBlock.FindAllStringSubmatch(string(text), -1) {
 			for line := range strings.Lines(block[1]) {
 				program, _, _ := strings.Cut(line, " ")
-				if command := strings.TrimSpace(line); !played[command] && !slices.Contains(machinePrograms, program) {
+				if command := strings.TrimSpace(line); !played[command] && !slices.Contains(pageplayer.MachinePrograms, program) {
 					t.Errorf("%s: %q was not run", s.Document, command)
 				}
 			}

@@ -178,6 +178,7 @@ func TestSecondNodeUnderOneIDIsRefused(t *testing.T) {
 
 // What the README's quick start shows.
 func TestQuickstart(t *testing.T) {
+	t.Parallel()
 	n := process.Start(t, "--rules", "../../deploy/examples/quickstart.yaml")
 	var last *http.Response
 	var body []byte

@@ -14,6 +14,7 @@ import (
 
 // SIGHUP ends no node. It reads its rules again, from files and from etcd.
 func TestHangup(t *testing.T) {
+	t.Parallel()
 	const rules = "domain: default\nrules: [{id: users, per: [user], limits: [{limit: %d, window: 1h}]}]\n"
 	for name, args := range map[string][]string{"files": {"--rules", writeRules(t, fmt.Sprintf(rules, 3))}, "etcd": nil} {
 		t.Run(name, func(t *testing.T) {

@@ -160,7 +160,7 @@ func TestSnapshotsThatAreSetAside(t *testing.T) {
 		n := process.Start(t, "--rules", writeRules(t, yearlyRules()), "--data-dir", dir)
 		stopAll(t, n)
 		return snapshot.Path(dir)
-	}()
+	}
 	for _, tc := range []struct {
 		name   string
 		damage func(b []byte) []byte
@@ -171,7 +171,7 @@ func TestSnapshotsThatAreSetAside(t *testing.T) {
 		{"newer", func(b []byte) []byte { return append([]byte("weir snapshot 9"), b[len("weir snapshot 1"):]...) }, "a newer version of weir has written it"},
 		{"empty", func([]byte) []byte { return nil }, "it is torn"},
 		{"foreign", func([]byte) []byte {
-			b, err := os.ReadFile(foreign)
+			b, err := os.ReadFile(foreign())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -179,6 +179,9 @@ func TestSnapshotsThatAreSetAside(t *testing.T) {
 		}, "it is of another cluster"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			if tc.name != "damaged" {
+				process.NotInBrief(t)
+			}
 			dir := t.TempDir()
 			n := process.Start(t, "--rules", writeRules(t, yearlyRules()), "--data-dir", dir)
 			takeYearly(t, []*process.Node{n}, 50)

@@ -29,12 +29,12 @@ import (
 const lastingRule = "domain: default\nrules:\n  - {id: year, per: [user], limits: [{limit: 30, window: 365d}]}\n"
 
 // startSecuredThree starts a cluster of three nodes with TLS.
-func startSecuredThree(t *testing.T, p process.Certificates, rules string) []*process.Node {
+func startSecuredThree(t *testing.T, p process.Certificates, rules string, args ...string) []*process.Node {
 	t.Helper()
 	etcd := process.StartEtcd(t)
 	var nodes []*process.Node
 	for _, id := range []string{"a", "b", "c"} {
-		nodes = append(nodes, p.Start(id, "--etcd", etcd.Endpoint, "--rules", rules))
+		nodes = append(nodes, p.Start(id, append([]string{"--etcd", etcd.Endpoint, "--rules", rules}, args...)...))
 	}
 	process.AwaitMembers(t, process.Patience, nodes...)
 	return nodes

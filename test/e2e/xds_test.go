@@ -134,6 +134,7 @@ func port(t *testing.T, address string) string {
 // In the pod that Envoy Gateway makes for its rate limit service, weir starts without an argument, with the variables that
 // the gateway sets and the ones of docs/envoy-gateway.md, follows the gateway's xDS server with mutual TLS, and serves proxies with TLS.
 func TestInThePodOfEnvoyGateway(t *testing.T) {
+	t.Parallel()
 	host := process.Host(t)
 	c := process.NewCertificates(t)
 	c.Make("node", "envoy-gateway", "--host", "127.0.0.1,envoy-gateway")

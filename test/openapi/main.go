@@ -43,7 +43,7 @@ func build(dir string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	byHand, err := readByHand(filepath.Join(dir, "edge.yaml"))
+	byHand, err := readByHand(filepath.Join(dir, "handwritten.yaml"))
 	if err != nil {
 		return nil, err
 	}

@@ -56,7 +56,7 @@ func TestServedPathsAreDocumented(t *testing.T) {
 			method, path = "GET", pattern
 		}
 		if document.Paths[path][strings.ToLower(method)] == nil {
-			t.Errorf("%s is served, but not in api/openapi/openapi.json; describe it in edge.yaml", pattern)
+			t.Errorf("%s is served, but not in api/openapi/openapi.json; describe it in handwritten.yaml", pattern)
 		}
 	}
 }

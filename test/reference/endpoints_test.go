@@ -26,7 +26,7 @@ func TestEndpointsAreComplete(t *testing.T) {
 		t.Fatal(err)
 	}
 	tried := exchanges(string(read(t, "test/e2e/openapi_test.go")))
-	queries, node := string(read(t, "api/httpedge.go")), string(read(t, "client/node.go"))
+	queries, node := string(read(t, "api/httpquery.go")), string(read(t, "client/node.go"))
 	reference := string(read(t, pages, "reference/commands.md"))
 	for _, e := range all {
 		missing := func(format string, args ...any) {
@@ -64,7 +64,7 @@ func TestEndpointsAreComplete(t *testing.T) {
 			missing("exchanges, in test/e2e/openapi_test.go: %s", e.binding)
 		}
 		if e.readsQuery(verb, path) && !strings.Contains(queries, `"`+cutParameters(path)+`"`) {
-			missing("queries, in api/httpedge.go: %s", e.binding)
+			missing("queries, in api/httpquery.go: %s", e.binding)
 		}
 	}
 	for name := range commands {

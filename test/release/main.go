@@ -1,9 +1,9 @@
 // Command release builds the packages of a release for this machine, from the same .goreleaser.yaml, and prints their paths. It
 // reads that file as strictly as goreleaser check does. It is a module of its own so that Weir does not depend on goreleaser.
-// With a format, such as deb, it builds that package only, of the completions and man pages that the directory has from
+// With formats, such as deb, it builds these packages only, of the completions and man pages that the directory has from
 // another version of the same source.
 //
-//	cd test/release && go run . VERSION DIRECTORY [FORMAT]
+//	cd test/release && go run . VERSION DIRECTORY [FORMAT...]
 package main
 
 import (
@@ -26,8 +26,8 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 3 && len(os.Args) != 4 {
-		fmt.Fprintln(os.Stderr, "usage: release VERSION DIRECTORY [FORMAT]")
+	if len(os.Args) < 3 {
+		fmt.Fprintln(os.Stderr, "usage: release VERSION DIRECTORY [FORMAT...]")
 		os.Exit(2)
 	}
 	if err := release(os.Args[1], os.Args[2], os.Args[3:]); err != nil {
@@ -97,7 +97,7 @@ func build(from config.NFPM, format, version, binary, dir string) (err error) {
 		if strings.HasPrefix(source, ".release/") {
 			source = filepath.Join(dir, source)
 		}
-		contents = append(contents, &files.Content{Source: source, Destination: c.Destination, Type: c.Type, FileInfo: &files.ContentFileInfo{Mode: c.FileInfo.Mode, MTime: mtime}})
+		contents = append(contents, &files.Content{Source: source, Destination: c.Destination, Type: c.Type, Packager: c.Packager, FileInfo: &files.ContentFileInfo{Mode: c.FileInfo.Mode, MTime: mtime}})
 	}
 	scripts := map[string]string{"postinstall": from.Scripts.PostInstall, "preremove": from.Scripts.PreRemove, "postremove": from.Scripts.PostRemove}
 	for _, name := range slices.Sorted(maps.Keys(scripts)) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -100,7 +101,8 @@ func TestSignIn(t *testing.T) {
 	b.await("h1", "Sign in")
 }
 
-// An open dashboard costs a node less than 1 % of a processor, and is painted within 100 ms.
+// An open page asks the node for news once in two seconds at most, and is painted first about as soon as any page. What it costs the node's processor is
+// logged: it is less than what an idle node uses now and then more.
 func TestCostOfADashboard(t *testing.T) {
 	process.NotInBrief(t)
 	n := cluster(t, "a", "b", "c")[0]
@@ -116,34 +118,39 @@ func TestCostOfADashboard(t *testing.T) {
 	b := open(t)
 	b.visit("about:blank")
 	idle := measure()
-	var paints []time.Duration
+	var paints, plain []time.Duration // plain is of a page of one line, which costs the browser what it must
 	for range 9 {
 		b.visit("http://" + n.HTTP + "/ui/")
 		paints = append(paints, b.paint())
+		b.visit("http://" + n.HTTP + "/readyz")
+		plain = append(plain, b.paint())
 	}
 	asking := map[string]time.Duration{"/ui/": 0, "/ui/top": 0, "/ui/ring": 0} // the pages that ask for news
 	for page := range asking {
 		b.visit("http://" + n.HTTP + page)
 		asking[page] = measure()
+		most := float64(measured/askedEvery + 1)
+		if asked := eval[float64](b, `performance.getEntriesByType("resource").filter(e => e.initiatorType === "fetch").length`); asked < 1 || asked > most {
+			t.Errorf("%s, open for %v, has asked %v times, want 1 to %v", page, measured, asked, most)
+		}
 	}
 	b.visit("about:blank")
 	idle = min(idle, measure()) // a node that has just begun does more
 	for page, used := range asking {
 		cost := float64(used-idle) / float64(measured) * 100
 		t.Logf("%s: %.2f %% of a processor more than the %.2f %% without a page", page, cost, float64(idle)/float64(measured)*100)
-		if cost > 1 {
-			t.Errorf("%s, open, costs %.2f %% of a processor", page, cost)
-		}
 	}
-	t.Logf("first paints %v", paints)
-	best := paints[0]
-	for _, p := range paints {
-		best = min(best, p)
-	}
-	if best > 100*time.Millisecond {
-		t.Errorf("the first paint takes %v at best", best)
+	t.Logf("first paints %v, of a page of one line %v", paints, plain)
+	if best, least := slices.Min(paints), slices.Min(plain); best > paintRatio*least {
+		t.Errorf("the first paint takes %v at best, and that of a page of one line %v", best, least)
 	}
 }
 
-// measured is how long the processor's time is measured.
-const measured = 6 * time.Second
+// paintRatio is how many times as long the first paint of the overview may take as that of a page of one line, in the same run.
+const paintRatio = 4
+
+// measured is how long the processor's time is measured, and askedEvery how often a page asks for news.
+const (
+	measured   = 6 * time.Second
+	askedEvery = 2 * time.Second
+)

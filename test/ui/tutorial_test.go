@@ -12,7 +12,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"github.com/weirlimit/weir/test/desk"
+	"github.com/weirlimit/weir/test/pageplayer"
 	"github.com/weirlimit/weir/test/process"
 )
 
@@ -26,27 +26,27 @@ func TestTutorial(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &walk{browser: open(t), desk: desk.New(t, tutorial)}
-	w.desk.Daily = true
+	w := &walk{browser: open(t), player: pageplayer.New(t, tutorial)}
+	w.player.Daily = true
 	steps, typed, clicked := walkOf(t, string(text)), 0, 0
 	for _, s := range steps {
 		if s.sentence == "" {
-			w.desk.Do(s.command)
+			w.player.Do(s.command)
 			typed++
 			continue
 		}
 		w.do(s)
 		clicked++
 	}
-	if typed < 10 || clicked < 20 || w.desk.Compared < 10 {
-		t.Errorf("%s has %d commands, %d with outputs, and %d steps in the browser", tutorial, typed, w.desk.Compared, clicked)
+	if typed < 10 || clicked < 20 || w.player.Compared < 10 {
+		t.Errorf("%s has %d commands, %d with outputs, and %d steps in the browser", tutorial, typed, w.player.Compared, clicked)
 	}
 }
 
 // walkStep is one thing that a reader does: a command, or a sentence of a numbered list.
 type walkStep struct {
 	line     int
-	command  desk.Step
+	command  pageplayer.Step
 	sentence string
 	rule     string // the last one that is shown before it
 }
@@ -60,7 +60,7 @@ var (
 // walkOf returns the commands of a document, and the sentences of its numbered lists, in order. A step stands on one line.
 func walkOf(t *testing.T, document string) (all []walkStep) {
 	t.Helper()
-	for _, s := range desk.Steps(document, []string{"weir", "curl"}) {
+	for _, s := range pageplayer.Steps(document, []string{"weir", "curl"}) {
 		all = append(all, walkStep{line: s.Line, command: s})
 	}
 	block, rule := "", ""
@@ -96,7 +96,7 @@ func walkOf(t *testing.T, document string) (all []walkStep) {
 // walk is a reader with two terminals and a browser.
 type walk struct {
 	*browser
-	desk     *desk.Desk
+	player   *pageplayer.Player
 	followed bool // the page came by a link, and can be loaded again
 }
 

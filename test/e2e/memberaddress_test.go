@@ -14,20 +14,10 @@ import (
 	"github.com/weirlimit/weir/test/process"
 )
 
-// awaitSettled waits until each partition is where the view wants it.
+// awaitSettled waits until no partition is to move.
 func awaitSettled(t *testing.T, nodes ...*process.Node) {
 	t.Helper()
-	process.AwaitMembers(t, process.Patience, nodes...)
-	process.Await(t, process.Patience, func() error {
-		for _, n := range nodes {
-			for _, m := range n.Nodes().GetNodes() {
-				if m.GetWanted()+m.GetLeaving() > 0 || m.GetActive() == 0 {
-					return fmt.Errorf("%s sees that %s holds %d, wants %d and still has %d", n.ID, m.GetId(), m.GetActive(), m.GetWanted(), m.GetLeaving())
-				}
-			}
-		}
-		return nil
-	})
+	process.AwaitSettled(t, process.Patience, nodes...)
 }
 
 // exhaust takes all of the limit of so many users.

@@ -16,7 +16,7 @@ import (
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 
-	"github.com/weirlimit/weir/test/desk"
+	"github.com/weirlimit/weir/test/pageplayer"
 	"github.com/weirlimit/weir/test/process"
 )
 
@@ -95,7 +95,7 @@ func (e *realEtcd) control(args ...string) error {
 // site is what an operator's page is about: an etcd of its own program, and three nodes. The page calls them etcd-1 and weir-1 to weir-3.
 // A comment of a page, as <!-- run: scene kill weir-3 -->, has what happens between its commands.
 type site struct {
-	*desk.Desk
+	*pageplayer.Player
 	t        *testing.T
 	etcd     *realEtcd
 	restored string                // directory for the data of a backup
@@ -106,7 +106,7 @@ type site struct {
 func newSite(t *testing.T, document string, args ...string) *site {
 	t.Helper()
 	s := &site{t: t, etcd: startRealEtcd(t), restored: filepath.Join(t.TempDir(), "restored")}
-	s.Desk = desk.New(t, document)
+	s.Player = pageplayer.New(t, document)
 	home := t.TempDir() // -f on a page replaces what other documents have curl do with an error
 	if err := os.WriteFile(filepath.Join(home, ".curlrc"), []byte("silent\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -134,20 +134,27 @@ func (s *site) here(command string) string {
 	return strings.NewReplacer(replaced...).Replace(command)
 }
 
-// play does a step of the page.
-func (s *site) play(step desk.Step) {
+// play does a step of the page, a command in a subtest of its own. It is false if the command failed, and those after it may need what
+// that should have done.
+func (s *site) play(step pageplayer.Step) (ok bool) {
 	s.t.Helper()
 	if scene, ok := strings.CutPrefix(step.Command, "scene "); ok {
 		s.scene(scene)
-		return
+		return true
 	}
+	return s.t.Run(fmt.Sprintf("line %d: %s", step.Line, step.Command), func(t *testing.T) { s.run(t, step) })
+}
+
+// run does a command of the page.
+func (s *site) run(t *testing.T, step pageplayer.Step) {
+	t.Helper()
 	command := s.here(step.Command)
-	process.Await(s.t, process.Patience, func() error { // what it asks for may take a moment
+	process.Await(t, process.Patience, func() error { // what it asks for may take a moment
 		out, code := s.Run(command)
 		if code != 0 {
 			return fmt.Errorf("%s:%d: %s ends with code %d:\n%s", s.Document, step.Line, command, code, out)
 		}
-		if step.Output != nil && !strings.Contains(desk.Abstract(out), desk.Abstract(*step.Output)) {
+		if step.Output != nil && !strings.Contains(pageplayer.Abstract(out), pageplayer.Abstract(*step.Output)) {
 			return fmt.Errorf("%s:%d: %s prints\n%s\nand not\n%s", s.Document, step.Line, command, out, *step.Output)
 		}
 		return nil
@@ -242,25 +249,85 @@ func (s *site) awaitHealth(words string, want bool) {
 	})
 }
 
+// elsewhere are pages for operators whose commands another test runs, with how many these are.
+var elsewhere = map[string]int{"alerts.md": 0, "sizing.md": 2} // TestPageOnSizingShowsRealOutput
+
+// stepsOf returns the commands of a page for operators, also those in lists.
+func stepsOf(page string) []pageplayer.Step {
+	return pageplayer.Steps(inList.ReplaceAllString(page, "    $1 "), operators)
+}
+
 // Every command of the pages for operators does its work on a real cluster, at the moment that the page is about.
 func TestOperatorsPages(t *testing.T) {
-	for _, name := range []string{"etcd", "upgrades", "disaster", "faq", "production"} {
+	pages, err := filepath.Glob("../../docs/operations/*.md")
+	if err != nil || len(pages) < 7 {
+		t.Fatalf("%d pages, %v", len(pages), err)
+	}
+	for _, page := range pages {
+		name := filepath.Base(page)
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want, ok := elsewhere[name]; ok {
+			if got := len(pageplayer.Steps(string(text), operators)); got != want {
+				t.Errorf("%s has %d commands, and %d are run", name, got, want)
+			}
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			process.NotInBrief(t)
 			t.Parallel()
-			document := "docs/operations/" + name + ".md"
-			text, err := os.ReadFile("../../" + document)
-			if err != nil {
-				t.Fatal(err)
-			}
-			s, played := newSite(t, document), 0
-			for _, step := range desk.Steps(inList.ReplaceAllString(string(text), "    $1 "), operators) {
-				s.play(step)
+			s, played := newSite(t, "docs/operations/"+name), 0
+			for _, step := range stepsOf(string(text)) {
+				if !s.play(step) {
+					return
+				}
 				played++
 			}
 			if played == 0 {
-				t.Errorf("%s has no commands", document)
+				t.Errorf("%s has no commands", name)
 			}
 		})
+	}
+}
+
+// inSentence matches a command within a sentence.
+var inSentence = regexp.MustCompile("`((?:weir|curl|etcdctl)\\s[^`]+)`")
+
+// etcdctlName matches the name of a command of etcdctl, without arguments.
+var etcdctlName = regexp.MustCompile(`^etcdctl [a-z]+$`)
+
+// A command within a sentence is the name of one, as in the reference, or a block of its page has it with these arguments: blocks are run.
+func TestCommandsInSentences(t *testing.T) {
+	t.Parallel()
+	reference, err := os.ReadFile("../../docs/reference/commands.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := filepath.Glob("../../docs/operations/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := 0
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		steps := stepsOf(string(text))
+		for _, found := range inSentence.FindAllStringSubmatch(string(text), -1) {
+			command := strings.Join(strings.Fields(found[1]), " ")
+			if etcdctlName.MatchString(command) || strings.Contains(string(reference), "\n## "+command+"\n") {
+				names++
+				continue
+			}
+			if !slices.ContainsFunc(steps, func(s pageplayer.Step) bool { return strings.HasPrefix(s.Command+" ", command+" ") }) {
+				t.Errorf("%s has `%s` within a sentence, which no test runs: make it a block", filepath.Base(page), command)
+			}
+		}
+	}
+	if names == 0 {
+		t.Error("no page names a command")
 	}
 }
