@@ -35,7 +35,7 @@ type Client struct {
 	rediscover chan struct{} // has room for one
 	live       *liveClock    // of the silence of nodes
 	calls      *callPool
-	leases     *leases // nil without WithLeases
+	leases     *leaseTable // nil without WithLeases
 	identity   *identity
 	stats      counters
 
@@ -71,7 +71,7 @@ func New(addr string, opts ...Option) (*Client, error) {
 		c.running.Go(func() { c.follow(c.stopped) })
 	}
 	if o.withLeases {
-		c.leases = newLeases(c)
+		c.leases = newLeaseTable(c)
 	}
 	return c, nil
 }

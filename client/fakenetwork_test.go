@@ -239,7 +239,9 @@ func (f *fakeNode) Nodes() []cluster.Node {
 
 func (f *fakeNode) Reaches(string) bool { return true }
 
-// Standing is that of a node that is ready.
-func (f *fakeNode) Standing(string) cluster.Standing { return cluster.Standing{State: cluster.Ready} }
+// HandoverStatus is that of a node that is ready.
+func (f *fakeNode) HandoverStatus(string) cluster.HandoverStatus {
+	return cluster.HandoverStatus{State: cluster.Ready}
+}
 
 func (f *fakeNode) Counters() int { return f.shard.Len() }

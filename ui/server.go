@@ -40,7 +40,7 @@ const callTimeout = 5 * time.Second
 type Config struct {
 	// API calls the public services within this process, as the caller of a request.
 	API grpc.ClientConnInterface
-	// Own is API without permissions, for what this server asks by itself: which nodes there are.
+	// Own is API without permissions, for what this server asks by itself: which nodes there are, and the revision of the rules.
 	Own grpc.ClientConnInterface
 	// Format returns rules as the text of a file.
 	Format func([]*weirv1.RateLimit) (string, error)
@@ -81,6 +81,7 @@ type Server struct {
 
 	own       weirv1.ClusterClient // without permissions, as Config.Own
 	ownHealth weirv1.RateLimiterHealthClient
+	ownRules  weirv1.RateLimiterConfigClient
 
 	checks weirv1.RateLimiterClient
 	rules  weirv1.RateLimiterConfigClient
@@ -100,7 +101,7 @@ func New(cfg Config) (*Server, error) {
 		cfg: cfg, mux: http.NewServeMux(), pages: make(map[string]*template.Template), static: make(map[string]file), uploads: make(chan struct{}, maxUploads),
 		checks: weirv1.NewRateLimiterClient(cfg.API), rules: weirv1.NewRateLimiterConfigClient(cfg.API),
 		health: weirv1.NewRateLimiterHealthClient(cfg.API), nodes: weirv1.NewClusterClient(cfg.API),
-		own: weirv1.NewClusterClient(cfg.Own), ownHealth: weirv1.NewRateLimiterHealthClient(cfg.Own),
+		own: weirv1.NewClusterClient(cfg.Own), ownHealth: weirv1.NewRateLimiterHealthClient(cfg.Own), ownRules: weirv1.NewRateLimiterConfigClient(cfg.Own),
 	}
 	if err := s.readStatic(); err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
@@ -24,7 +25,7 @@ const (
 var baselineSettings = []string{settingsDefault, settingsNode}
 
 func (a *app) benchBaselineCommand() *cobra.Command {
-	var listen, settings string
+	var listen, settings, cert, key string
 	cmd := &cobra.Command{
 		Use:   "baseline",
 		Short: "Serve answers without deciding anything",
@@ -32,23 +33,42 @@ func (a *app) benchBaselineCommand() *cobra.Command {
 and decide nothing. What "weir bench grpc" measures of it is the least that a node can
 cost. It runs until SIGINT or SIGTERM. "weir bench grpc --baseline" starts one by itself.`,
 		Example: `  weir bench baseline --listen 127.0.0.1:7070
-  weir bench grpc --target 127.0.0.1:7070    in another terminal`,
+  weir bench grpc --target 127.0.0.1:7070    in another terminal
+  weir bench baseline --tls-cert certs/node-a.crt --tls-key certs/node-a.key`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !slices.Contains(baselineSettings, settings) {
 				return usageError(cmd, "--settings: %q is not one of %s", settings, strings.Join(baselineSettings, ", "))
 			}
-			return a.benchBaseline(listen, settings == settingsNode)
+			secured, err := certificateOf(cert, key)
+			if err != nil {
+				return err
+			}
+			return a.benchBaseline(listen, settings == settingsNode, secured)
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&listen, "listen", "127.0.0.1:0", "listen at `HOST:PORT`; port 0 picks a free one")
 	flags.StringVar(&settings, "settings", settingsDefault, "gRPC and Go settings `NAME`: default, or node (those of weir serve)")
+	flags.StringVar(&cert, "tls-cert", "", "serve with TLS, with the certificate in `FILE`, and ask clients for none")
+	flags.StringVar(&key, "tls-key", "", "`FILE` of the certificate's key")
 	return cmd
 }
 
-func (a *app) benchBaseline(listen string, likeNode bool) error {
+// certificateOf returns how a server has the certificate in two files, nil if they have no names.
+func certificateOf(cert, key string) (*tls.Config, error) {
+	if cert == "" && key == "" {
+		return nil, nil
+	}
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("--tls-cert, --tls-key: %q, %q: %w", cert, key, err)
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}}, nil
+}
+
+func (a *app) benchBaseline(listen string, likeNode bool, secured *tls.Config) error {
 	ctx, stop := a.untilSignal(slog.New(slog.DiscardHandler), func() {})
 	defer stop()
 	var lc net.ListenConfig
@@ -59,7 +79,7 @@ func (a *app) benchBaseline(listen string, likeNode bool) error {
 	address := l.Addr().String()
 	fmt.Fprintf(a.stdout, "weir baseline serves gRPC on %s (pid %d); try: weir bench grpc --target %s --server-pid %[2]d\n",
 		address, os.Getpid(), dialable(address))
-	return bench.ServeBaseline(ctx, l, likeNode)
+	return bench.ServeBaseline(ctx, l, likeNode, secured)
 }
 
 // baselineLine is the line that benchBaseline prints.

@@ -67,3 +67,38 @@ func TestBenchComparedWithBaseline(t *testing.T) {
 		t.Errorf("x baseline %v, want %v", report.XBaseline, want)
 	}
 }
+
+// A baseline with TLS is asked with TLS, and one whose certificate cannot be read does not start.
+func TestBenchBaselineWithTLS(t *testing.T) {
+	dir := t.TempDir() + "/certs"
+	if got := weir(t, nil, "certs", "init", "--dir", dir, "--node", "a", "--host", "127.0.0.1"); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	if got := weir(t, nil, "bench", "baseline", "--tls-cert", dir+"/none.crt", "--tls-key", dir+"/node-a.key"); got.code == 0 || !strings.Contains(got.stderr, "none.crt") {
+		t.Errorf("without the file of the certificate: %+v", got)
+	}
+	stdout, w := io.Pipe()
+	ended := make(chan int, 1)
+	go func() {
+		code := newApp(nil, w, io.Discard).run([]string{"bench", "baseline", "--tls-cert", dir + "/node-a.crt", "--tls-key", dir + "/node-a.key"})
+		_ = w.Close()
+		ended <- code
+	}()
+	line := make([]byte, 1024)
+	n, err := stdout.Read(line)
+	m := baselineLine.FindStringSubmatch(string(line[:n]))
+	if err != nil || m == nil {
+		t.Fatalf("%q, %v", line[:n], err)
+	}
+	ask := []string{"bench", "grpc", "--target", m[1], "--duration", "50ms", "--callers", "2"}
+	if got := weir(t, nil, append(ask, "--tls-ca", dir+"/ca.crt")...); got.code != 0 {
+		t.Errorf("with TLS: %+v", got)
+	}
+	if got := weir(t, nil, ask...); got.code == 0 {
+		t.Errorf("without TLS: %+v", got)
+	}
+	kill(t, syscall.SIGTERM)
+	if code := <-ended; code != 0 {
+		t.Errorf("stopped with exit code %d", code)
+	}
+}

@@ -4,6 +4,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
 // The doctor asks the node of WEIR_NODE as other commands do, with the certificate of WEIR_TLS_CERT as a client's, unless a flag says what
@@ -31,6 +33,27 @@ func TestDoctorAsksTheNodeOfTheEnvironment(t *testing.T) {
 		got := weir(t, tc.env, append([]string{"doctor"}, tc.args...)...)
 		if text := got.stdout + got.stderr; got.code == 0 || !strings.Contains(text, tc.want) || strings.Contains(text, " options ") == tc.asks {
 			t.Errorf("%q %q: %+v, want %q", tc.env, tc.args, got, tc.want)
+		}
+	}
+}
+
+// The doctor names rules that differ between the nodes that the asked node knows, and says what to do. A node that is gone has none.
+func TestDoctorNamesRulesThatDiffer(t *testing.T) {
+	fake := &fakeNode{id: "a"}
+	address := listen(t, fake)
+	member := func(id, revision string) *weirv1.Node {
+		return &weirv1.Node{Id: id, Address: address, State: weirv1.NodeState_NODE_STATE_READY, RuleRevision: revision, Member: true, Reachable: true}
+	}
+	const finding = "warning  rules   2 different sets of rules are in force; to do: weir rules lint FILE checks files; weir rules apply -f FILE adds rules\n"
+	for want, nodes := range map[string][]*weirv1.Node{
+		finding: {member("a", "3f2a"), member("b", "77e0"), member("c", "")},
+		"":      {member("a", "3f2a"), member("b", "3f2a"), member("c", "")},
+	} {
+		fake.nodes = &weirv1.ListNodesResponse{Nodes: nodes}
+		got := weir(t, nil, "doctor", "--node", address)
+		text := got.stdout[strings.LastIndex(got.stdout, "node c"):]
+		if _, rest, _ := strings.Cut(text, "\n"); rest != want {
+			t.Errorf("behind the last node is %q, want %q in %+v", rest, want, got)
 		}
 	}
 }

@@ -160,6 +160,8 @@ func options() []option {
 			above0(size, func(o *node.Options) *node.Bytes { return &o.CounterMemory })},
 		{"peer-timeout", "DURATION", d.PeerTimeout.String(), "longest wait for the owner of a counter, 1ms to 10s, before its standby is asked; if neither answers, the rule's on_failure decides",
 			above0(duration, func(o *node.Options) *time.Duration { return &o.PeerTimeout })},
+		{"domain-weights", "DOMAIN=WEIGHT,...", "", "parts of this node's time that domains have while it is asked for more than it can answer, such as shop=3; 0.01 to 100 (default 1 for all)",
+			list(func(o *node.Options) *[]string { return &o.DomainWeights })},
 		{"forget-denials", "bool", "", "ask the owner of a counter again right after a denial, instead of remembering the denial for up to 20ms",
 			boolean(func(o *node.Options) *bool { return &o.ForgetDenials })},
 		{"lend-nothing", "bool", "", "neither lend tokens of often used counters to other nodes and clients, nor borrow any",

@@ -75,6 +75,7 @@ var samples = map[string][2]string{
 	"reset-format":   {"epoch", "delta"},
 	"retry-jitter":   {"0%", "25%"},
 
+	"domain-weights": {"shop=3,cart=0.5", "shop=1"},
 	"forget-denials": {"true", "false"},
 	"lend-nothing":   {"true", "false"},
 

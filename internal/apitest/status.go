@@ -29,9 +29,9 @@ type Status struct {
 	Faults     []string
 	Opts       []*weirv1.Option
 
-	// Reached are the ids that Reaches is true for, and Standings the results of Standing by id.
-	Reached   []string
-	Standings map[string]cluster.Standing
+	// Reached are the ids that Reaches is true for, and HandoverStatuses the results of HandoverStatus by id.
+	Reached          []string
+	HandoverStatuses map[string]cluster.HandoverStatus
 
 	// Drained is true after Drain, and false again after its cancellation. DrainErr is the error of both.
 	Drained  bool
@@ -74,8 +74,8 @@ func (s *Status) Unreached() []cluster.Unreached { return s.Cut }
 // EtcdReachable returns Etcd.
 func (s *Status) EtcdReachable() bool { return s.Etcd }
 
-// Standing returns that of Standings.
-func (s *Status) Standing(id string) cluster.Standing { return s.Standings[id] }
+// HandoverStatus returns that of HandoverStatuses.
+func (s *Status) HandoverStatus(id string) cluster.HandoverStatus { return s.HandoverStatuses[id] }
 
 // Drain sets Drained, and returns DrainErr.
 func (s *Status) Drain(cancel bool) error {

@@ -24,6 +24,14 @@ func New(p trace.TracerProvider, share float64) *Tracing {
 	return &Tracing{share, p.Tracer("github.com/weirlimit/weir")}
 }
 
+// Tracer returns what makes the spans within those of Start, nil if there are none.
+func (t *Tracing) Tracer() trace.Tracer {
+	if t == nil {
+		return nil
+	}
+	return t.tracer
+}
+
 // Start begins the span of a call, if the call is traced. Otherwise the span is nil, and nothing is allocated.
 func (t *Tracing) Start(ctx context.Context, name string) (context.Context, trace.Span) {
 	if t == nil {

@@ -203,19 +203,19 @@ func TestPoliciesMeanWhatFilesMean(t *testing.T) {
 func TestChangeIsInForceWithinASecond(t *testing.T) {
 	server := xdstest.New(t, nil)
 	server.Start(t)
-	server.Set(t, "1", policy("a", "d", 1))
 	cfg := config(server.Address)
 	cfg.Metadata, cfg.Headers = map[string]string{"zone": "z1"}, map[string]string{"x-tenant": "t1"}
 	s, changes := start(t, cfg)
+	if subscription := server.Subscribed(t); subscription.GetTypeUrl() != TypeURL || subscription.GetNode().GetMetadata().GetFields()["zone"].GetStringValue() != "z1" ||
+		len(subscription.GetResourceNames()) != 0 || subscription.GetVersionInfo() != "" {
+		t.Errorf("subscribed by %v", subscription)
+	}
 	select {
 	case <-s.Received():
 		t.Error("rules are there before the server has sent any")
 	default:
 	}
-	if subscription := server.Subscribed(t); subscription.GetTypeUrl() != TypeURL || subscription.GetNode().GetMetadata().GetFields()["zone"].GetStringValue() != "z1" ||
-		len(subscription.GetResourceNames()) != 0 || subscription.GetVersionInfo() != "" {
-		t.Errorf("subscribed by %v", subscription)
-	}
+	server.Set(t, "1", policy("a", "d", 1))
 	next(t, changes)
 	server.Accepted(t, "1")
 	<-s.Received()

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -10,6 +11,7 @@ import (
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
@@ -95,9 +97,12 @@ const (
 )
 
 // ServeBaseline answers checks on l until ctx ends, deciding nothing: the least that a server
-// of these messages costs, with gRPC's and Go's defaults or with the settings of a node.
-func ServeBaseline(ctx context.Context, l net.Listener, likeNode bool) error {
+// of these messages costs, with gRPC's and Go's defaults or with the settings of a node. It has TLS unless secured is nil.
+func ServeBaseline(ctx context.Context, l net.Listener, likeNode bool, secured *tls.Config) error {
 	var options []grpc.ServerOption
+	if secured != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(secured)))
+	}
 	if likeNode {
 		options = append(options, grpc.NumStreamWorkers(nodeStreamWorkers))
 		defer runtime.KeepAlive(make([]byte, nodeBallast))

@@ -224,7 +224,7 @@ func TestBaselineServer(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- ServeBaseline(ctx, l, true) }()
+	go func() { ended <- ServeBaseline(ctx, l, true, nil) }()
 	defer func() {
 		stop()
 		if err := <-ended; err != nil {

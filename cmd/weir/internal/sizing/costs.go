@@ -70,7 +70,7 @@ const (
 	leastNodes = 3
 )
 
-// Sizes in etcd: cluster/etcd/limits.go bounds rules, tokens and what each node says of itself.
+// Sizes in etcd: cluster/etcd/bounds.go bounds rules, tokens and what each node says of itself.
 const (
 	etcdRules  = mib
 	etcdTokens = mib

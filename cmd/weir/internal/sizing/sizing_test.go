@@ -190,7 +190,7 @@ func TestCostsOfPages(t *testing.T) {
 		},
 		"deploy/helm/weir/values.yaml":  {"and 750 MiB for connections, garbage and moves of partitions"},
 		"deploy/prometheus/alerts.yaml": {fmt.Sprintf("> %v", fullest)},
-		"cluster/etcd/limits.go":        {"MaxRules  = 1 << 20", "maxTokens = 1 << 20", "maxNodeValue   = 8 << 10"},
+		"cluster/etcd/bounds.go":        {"MaxRules  = 1 << 20", "maxTokens = 1 << 20", "maxNodeValue   = 8 << 10"},
 	} {
 		text, err := os.ReadFile("../../../../" + file)
 		if err != nil {

@@ -64,12 +64,20 @@ func changeWord(c *weirv1.RuleChange) string {
 }
 
 func (s *Server) askNewRule(w http.ResponseWriter, r *http.Request) {
-	list, err := s.rules.ListRateLimits(r.Context(), &weirv1.ListRateLimitsRequest{PageSize: 1})
-	if err != nil && status.Code(err) != codes.PermissionDenied { // of one domain only, its caller may write rules
+	revision, err := s.storeRevision()
+	if err != nil {
 		s.fail(w, r, err)
 		return
 	}
-	s.render(w, r, http.StatusOK, "edit", "New rule", "rules", editBody{Text: newRule, Revision: list.GetRevision()})
+	s.render(w, r, http.StatusOK, "edit", "New rule", "rules", editBody{Text: newRule, Revision: revision})
+}
+
+// storeRevision returns the revision of the store, which callers learn as well that may list the rules of one domain only.
+func (s *Server) storeRevision() (int64, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout) // not as the caller of a request
+	defer cancel()
+	list, err := s.ownRules.ListRateLimits(ctx, &weirv1.ListRateLimitsRequest{PageSize: 1})
+	return list.GetRevision(), err
 }
 
 func (s *Server) askEdit(w http.ResponseWriter, r *http.Request) {
@@ -145,11 +153,7 @@ func (s *Server) readForm(r *http.Request) (editBody, error) {
 
 // apply puts the text in force, unless dry.
 func (s *Server) apply(ctx context.Context, b editBody, dry bool) (*weirv1.ApplyRulesResponse, error) {
-	req := &weirv1.ApplyRulesRequest{Rules: b.Text, Name: "dashboard", DryRun: dry}
-	if b.Revision > 0 { // else its caller may not list all rules
-		req.ExpectedRevision = proto.Int64(b.Revision)
-	}
-	return s.rules.ApplyRules(ctx, req)
+	return s.rules.ApplyRules(ctx, &weirv1.ApplyRulesRequest{Rules: b.Text, Name: "dashboard", DryRun: dry, ExpectedRevision: proto.Int64(b.Revision)})
 }
 
 // judge returns what the API says of a text. Other errors than those of the text are the error.

@@ -91,7 +91,7 @@ func TestFormShowsEachField(t *testing.T) {
 		with, without := fieldsOfRule(rule), fieldsOfRule(&weirv1.Rule{})
 		shown := !reflect.DeepEqual(with.posted(), without.posted())
 		if kept := slices.Contains(with.Kept, string(f.Name())); shown == kept {
-			t.Errorf("%s: the form of a rule shows it: %v, and says that it keeps it: %v: see ofForm in ui/fields.go", f.Name(), shown, kept)
+			t.Errorf("%s: the form of a rule shows it: %v, and says that it keeps it: %v: see ofForm in ui/ruleform.go", f.Name(), shown, kept)
 		}
 	}
 }

@@ -21,16 +21,16 @@ const (
 	hotAfter    = 8  // checks make a key hot
 )
 
-// leases decides checks of hot keys from lent tokens. There are no locks: the table is made of atomic
+// leaseTable decides checks of hot keys from lent tokens. There are no locks: the table is made of atomic
 // pointers, and so are the entries. A hot key that finds no place asks a node each time.
-type leases struct {
+type leaseTable struct {
 	client *Client
 	seed   maphash.Seed
 	sets   [leaseSets][leaseWays]atomic.Pointer[entry]
 	heat   [heatCells]atomic.Uint64 // interval and checks in it, of the keys that share a cell; about
 }
 
-func newLeases(c *Client) *leases { return &leases{client: c, seed: maphash.MakeSeed()} }
+func newLeaseTable(c *Client) *leaseTable { return &leaseTable{client: c, seed: maphash.MakeSeed()} }
 
 // lendable reports whether lent tokens can decide a request. One for more tokens than a node
 // takes is left to the node to refuse: taken from a lease, they could be so many that its
@@ -41,7 +41,7 @@ func lendable(req *weirv1.RateLimitRequest) bool {
 }
 
 // check decides a request from lent tokens, or asks a node.
-func (t *leases) check(ctx context.Context, req *weirv1.RateLimitRequest) (*weirv1.RateLimitResponse, error) {
+func (t *leaseTable) check(ctx context.Context, req *weirv1.RateLimitRequest) (*weirv1.RateLimitResponse, error) {
 	now, cost, hash := t.client.since(), max(1, req.GetTokensRequested()), t.hash(req)
 	e := t.find(hash, req)
 	if e == nil {
@@ -72,7 +72,7 @@ func (t *leases) check(ctx context.Context, req *weirv1.RateLimitRequest) (*weir
 
 // take takes tokens from the leases of a key. left is what the lease has then; without a
 // lease that has enough, response is nil.
-func (t *leases) take(e *entry, now, cost int64) (response *weirv1.RateLimitResponse, from *lease, left int64) {
+func (t *leaseTable) take(e *entry, now, cost int64) (response *weirv1.RateLimitResponse, from *lease, left int64) {
 	for l := e.lease.Load(); l != nil; {
 		if left := l.take(now, cost); left >= 0 {
 			return l.response, l, left
@@ -88,7 +88,7 @@ func (t *leases) take(e *entry, now, cost int64) (response *weirv1.RateLimitResp
 }
 
 // borrow asks a node, for itself and for more. The caller has e.asking.
-func (t *leases) borrow(ctx context.Context, e *entry, req *weirv1.RateLimitRequest, cost int64) (*weirv1.RateLimitResponse, error) {
+func (t *leaseTable) borrow(ctx context.Context, e *entry, req *weirv1.RateLimitRequest, cost int64) (*weirv1.RateLimitResponse, error) {
 	c, begin, want := t.client, t.client.since(), e.want.Load()
 	asked := e.with(cost)
 	asked.Timestamp, asked.Lease = req.GetTimestamp(), want
@@ -113,7 +113,7 @@ func (t *leases) borrow(ctx context.Context, e *entry, req *weirv1.RateLimitRequ
 }
 
 // end ends a lease and returns how many tokens were left, which are to be given back.
-func (t *leases) end(l *lease) int64 {
+func (t *leaseTable) end(l *lease) int64 {
 	left, ok := l.end()
 	if ok {
 		t.client.stats.lentUsed.Add(uint64(l.granted - left))
@@ -124,7 +124,7 @@ func (t *leases) end(l *lease) int64 {
 
 // retire ends a lease whose time is over or that has too few tokens, and gives back what
 // is left.
-func (t *leases) retire(e *entry, l *lease) {
+func (t *leaseTable) retire(e *entry, l *lease) {
 	left := t.end(l)
 	e.shrink(l, left)
 	if left > 0 {
@@ -133,7 +133,7 @@ func (t *leases) retire(e *entry, l *lease) {
 }
 
 // close ends all leases and gives back what is left, within the client's timeout.
-func (t *leases) close() {
+func (t *leaseTable) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), t.client.timeout)
 	defer cancel()
 	var back []*weirv1.RateLimitRequest
@@ -157,7 +157,7 @@ func (t *leases) close() {
 }
 
 // all calls f for every lease.
-func (t *leases) all(f func(*entry, *lease)) {
+func (t *leaseTable) all(f func(*entry, *lease)) {
 	for i := range t.sets {
 		for j := range t.sets[i] {
 			e := t.sets[i][j].Load()
@@ -172,13 +172,13 @@ func (t *leases) all(f func(*entry, *lease)) {
 }
 
 // inUse is how many tokens were taken from leases that have not ended.
-func (t *leases) inUse() (sum uint64) {
+func (t *leaseTable) inUse() (sum uint64) {
 	t.all(func(_ *entry, l *lease) { sum += uint64(l.used()) })
 	return sum
 }
 
 // hash does not depend on the order of the attributes.
-func (t *leases) hash(req *weirv1.RateLimitRequest) uint64 {
+func (t *leaseTable) hash(req *weirv1.RateLimitRequest) uint64 {
 	h := maphash.String(t.seed, req.GetIdentifier())
 	h = mix(h, maphash.String(t.seed, req.GetIdentifierType()))
 	h = mix(h, maphash.String(t.seed, req.GetEndpoint()))
@@ -237,7 +237,7 @@ func (e *entry) giveBack(l *lease, tokens int64) *weirv1.RateLimitRequest {
 	return req
 }
 
-func (t *leases) find(hash uint64, req *weirv1.RateLimitRequest) *entry {
+func (t *leaseTable) find(hash uint64, req *weirv1.RateLimitRequest) *entry {
 	set := &t.sets[hash%leaseSets]
 	for i := range set {
 		if e := set[i].Load(); e != nil && e.hash == hash && e.matches(req) {
@@ -249,7 +249,7 @@ func (t *leases) find(hash uint64, req *weirv1.RateLimitRequest) *entry {
 
 // insert makes an entry if there is room for it. If two do so at once one is not found
 // again, and what is lent for it is given back.
-func (t *leases) insert(hash uint64, now int64, req *weirv1.RateLimitRequest) *entry {
+func (t *leaseTable) insert(hash uint64, now int64, req *weirv1.RateLimitRequest) *entry {
 	set := &t.sets[hash%leaseSets]
 	for i := range set {
 		if old := set[i].Load(); old == nil || old.idle(now) {
@@ -265,7 +265,7 @@ func (t *leases) insert(hash uint64, now int64, req *weirv1.RateLimitRequest) *e
 // hot counts a check of a key that has no entry, and reports whether there were many
 // of it lately. Keys that share a cell make each other look hot, and checks that come
 // at once may count as one; neither does any harm.
-func (t *leases) hot(hash uint64, now int64) bool {
+func (t *leaseTable) hot(hash uint64, now int64) bool {
 	cell := &t.heat[hash>>32%heatCells]
 	interval := uint64(now) >> hotInterval << 8
 	seen := cell.Load()

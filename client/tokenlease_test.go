@@ -105,7 +105,7 @@ func TestLeaseFollowsTheDemand(t *testing.T) {
 
 // A key with a lease keeps its place; one without makes room.
 func TestLeaseTableIsBounded(t *testing.T) {
-	table := &leases{}
+	table := &leaseTable{}
 	const hash, now = 5, 1000
 	named := func(name string) *weirv1.RateLimitRequest { return &weirv1.RateLimitRequest{Identifier: name} }
 	var entries []*entry
@@ -136,7 +136,7 @@ func TestLeaseTableIsBounded(t *testing.T) {
 
 // Only what is asked for often is lent for: 8 times in an interval.
 func TestHot(t *testing.T) {
-	table := &leases{}
+	table := &leaseTable{}
 	const hash, interval = 9 << 32, 1 << hotInterval
 	for i := range int64(50) {
 		if table.hot(hash, i*interval/4) { // 4 in an interval

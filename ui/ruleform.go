@@ -102,13 +102,13 @@ func (f *fieldsForm) widen() {
 }
 
 func (s *Server) askNewFields(w http.ResponseWriter, r *http.Request) {
-	list, err := s.rules.ListRateLimits(r.Context(), &weirv1.ListRateLimitsRequest{PageSize: 1})
-	if err != nil && status.Code(err) != codes.PermissionDenied { // of one domain only, its caller may write rules
+	revision, err := s.storeRevision()
+	if err != nil {
 		s.fail(w, r, err)
 		return
 	}
 	f := fieldsOfRule(&weirv1.Rule{Per: []*weirv1.AttributeSet{{Attributes: []string{"user"}}}, Limits: []*weirv1.Limit{{Limit: 100, Window: "1m"}}, Enforce: proto.Uint32(0)})
-	s.render(w, r, http.StatusOK, "fields", "New rule", "rules", editBody{Revision: list.GetRevision(), Fields: f, Domain: "default", New: true})
+	s.render(w, r, http.StatusOK, "fields", "New rule", "rules", editBody{Revision: revision, Fields: f, Domain: "default", New: true})
 }
 
 func (s *Server) askFields(w http.ResponseWriter, r *http.Request) {

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/weirlimit/weir/api"
+	"github.com/weirlimit/weir/internal/access"
 	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/internal/inmemory"
 	"github.com/weirlimit/weir/internal/topkeys"
@@ -220,6 +221,42 @@ func TestChangeWhileAFormIsMade(t *testing.T) {
 		form.Set("revision", revision[1])
 		if code, page := s.post(t, "/ui/save-rule", form); code != http.StatusConflict || !strings.Contains(inForce(t, store), "limit: 8,") {
 			t.Errorf("%s: %d, and the rules are\n%s\n%s", path, code, inForce(t, store), page)
+		}
+	}
+}
+
+// A new rule of a caller with the role for one domain does not take the place of one that came meanwhile.
+func TestNewRuleOfOneDomain(t *testing.T) {
+	grants, err := access.ParseGrants("rules:shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	caller := access.With(t.Context(), access.New("shop", access.ByToken, grants))
+	for path, fields := range map[string]bool{"/ui/new-rule": false, "/ui/new-fields": true} {
+		s, store := newEditor(t, referring)
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, httptest.NewRequestWithContext(caller, http.MethodGet, path, nil))
+		revision := regexp.MustCompile(`name="revision" value="(\d+)"`).FindStringSubmatch(w.Body.String())
+		if w.Code != http.StatusOK || revision == nil {
+			t.Fatalf("%s: %d, %s", path, w.Code, w.Body)
+		}
+		form := url.Values{"action": {"save"}, "text": {"domain: shop\nrules: [{id: new, limits: [{limit: 9, window: 1h}]}]\n"}}
+		if fields {
+			form = s.formOf(t, "shop", "other", "save")
+			form.Set("new", "1")
+			form.Set("id", "new")
+		}
+		form.Set("revision", revision[1])
+		other := "domain: shop\nrules: [{id: new, limits: [{limit: 8, window: 1h}]}]\n"
+		if _, err := s.rules.ApplyRules(t.Context(), &weirv1.ApplyRulesRequest{Rules: other, Name: "test"}); err != nil {
+			t.Fatal(err)
+		}
+		r := httptest.NewRequestWithContext(caller, http.MethodPost, "/ui/save-rule", strings.NewReader(form.Encode()))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		w = httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		if w.Code < http.StatusBadRequest || !strings.Contains(inForce(t, store), "limit: 8,") {
+			t.Errorf("%s: %d, and the rules are\n%s", path, w.Code, inForce(t, store))
 		}
 	}
 }
