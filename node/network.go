@@ -59,5 +59,5 @@ func (n Network) dial(ctx context.Context, address string) (net.Conn, error) {
 	if n.Dial != nil {
 		return n.Dial(ctx, address)
 	}
-	return new(net.Dialer).DialContext(ctx, "tcp", address)
+	return (&net.Dialer{Control: limitUnacknowledged}).DialContext(ctx, "tcp", address)
 }
