@@ -76,15 +76,15 @@ var needs = map[string]need{
 
 	"/weir.peer.v1.Peer/Heartbeat":       {role: access.Peer, port: PublicPort},
 	"/weir.peer.v1.Peer/GetView":         {role: access.Peer, port: PublicPort},
-	"/weir.peer.v1.Peer/Locate":          {role: access.Peer, port: PublicPort},
-	"/weir.peer.v1.Peer/Pull":            {role: access.Peer, port: PublicPort},
-	"/weir.peer.v1.Peer/Confirm":         {role: access.Peer, port: PublicPort},
-	"/weir.peer.v1.Peer/Replicate":       {role: access.Peer, port: PublicPort},
-	"/weir.peer.v1.Peer/AddGrants":       {role: access.Peer, port: PublicPort},
-	"/weir.peer.v1.Peer/Gather":          {role: access.Peer, port: PublicPort},
 	"/weir.peer.v1.Peer/ListTopKeys":     {role: access.Peer, port: PublicPort},
 	"/weir.peer.v1.Peer/ListEvents":      {role: access.Peer, port: PublicPort},
 	"/weir.peer.v1.Peer/StreamDecisions": {role: access.Peer, port: PublicPort},
+
+	"/weir.peer.v1.Replicas/Feed":         {role: access.Peer, port: PublicPort},
+	"/weir.peer.v1.Replicas/Post":         {role: access.Peer, port: PublicPort},
+	"/weir.peer.v1.Replicas/Hear":         {role: access.Peer, port: PublicPort},
+	"/weir.peer.v1.Replicas/Ask":          {role: access.Peer, port: PublicPort},
+	"/weir.peer.v1.Replicas/ListVersions": {role: access.Peer, port: PublicPort},
 
 	"/grpc.health.v1.Health/Check": {role: access.Public},
 	"/grpc.health.v1.Health/List":  {role: access.Public},

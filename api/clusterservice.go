@@ -179,12 +179,12 @@ func (s clusterServer) ownState(n cluster.Node, member, reachable bool) weirv1.N
 
 // reconciled returns the handover status of a node in the view in which it owns that number of partitions.
 // The status s may be of an earlier view, or zero if the node has reported none. Partitions held
-// above owned have still to leave the node, and those missing have still to come.
+// above owned have still to leave the node, and those missing have still to come, as have those that later views are to give it.
 func reconciled(s cluster.HandoverStatus, owned int) cluster.HandoverStatus {
 	if s.Active > owned {
 		s.Active, s.Leaving = owned, s.Leaving+s.Active-owned
 	}
-	s.Wanted = owned - s.Active
+	s.Wanted = max(s.Wanted, owned-s.Active)
 	return s
 }
 

@@ -206,7 +206,7 @@ func (a *admission) hear(from string, findings []*peerv1.Finding) {
 	r := report{at: time.Now(), findings: make(map[Life]finding)}
 	for _, f := range findings[:min(len(findings), 2*maxCandidate)] {
 		reason := f.GetReason()
-		r.findings[Life{f.GetId(), f.GetIncarnation()}] = finding{f.GetReached(), reason[:min(len(reason), maxReason)], f.GetAccused(), time.Duration(f.GetAhead())}
+		r.findings[Life{ID: f.GetId(), Incarnation: f.GetIncarnation()}] = finding{f.GetReached(), reason[:min(len(reason), maxReason)], f.GetAccused(), time.Duration(f.GetAhead())}
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -335,12 +335,3 @@ func (a *admission) unreached() []Unreached {
 	defer a.mu.Unlock()
 	return a.lackingLocked(time.Now())
 }
-
-// Consider implements Electorate.
-func (k *Ownership) Consider(v *View, nodes []Node) { k.admission.consider(v, nodes) }
-
-// Admits implements Electorate.
-func (k *Ownership) Admits(n Node) bool { return k.admission.admits(n) }
-
-// Unreached returns the nodes that would be members and that too few members have reached for a while, sorted by id.
-func (k *Ownership) Unreached() []Unreached { return k.admission.unreached() }

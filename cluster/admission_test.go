@@ -57,7 +57,7 @@ func TestAdmissionRule(t *testing.T) {
 		adm.consider(view, nodes)
 		say := func(ids string, reached bool) {
 			for _, id := range strings.Fields(ids) {
-				if c := adm.candidates[Life{"x", 2}]; id == "a" {
+				if c := adm.candidates[Life{ID: "x", Incarnation: 2}]; id == "a" {
 					c.tried, c.foundAt, c.found = true, time.Now(), finding{reached: reached, reason: "refused"}
 				} else {
 					adm.hear(id, []*peerv1.Finding{{Id: "x", Incarnation: 2, Reached: reached, Reason: "refused"}})
@@ -67,7 +67,7 @@ func TestAdmissionRule(t *testing.T) {
 		say(tc.reached, true)
 		say(tc.refused, false)
 		var named []string
-		for _, l := range adm.lacks(adm.candidates[Life{"x", 2}], time.Now()) {
+		for _, l := range adm.lacks(adm.candidates[Life{ID: "x", Incarnation: 2}], time.Now()) {
 			named = append(named, l.By)
 		}
 		if got := strings.Join(named, " "); got != tc.want {
@@ -113,7 +113,7 @@ func TestCandidates(t *testing.T) {
 	}
 	moving := Node{ID: "x", Address: "x:1", Incarnation: 1, State: Ready}
 	adm.consider(parseView("a"), append(parseNodes("a"), moving))
-	c := adm.candidates[Life{"x", 1}]
+	c := adm.candidates[Life{ID: "x", Incarnation: 1}]
 	c.tried, c.foundAt, c.found = true, time.Now(), finding{reached: true}
 	if !adm.admits(moving) {
 		t.Error("not admitted although it is reached")
@@ -171,7 +171,7 @@ func TestJoinerThatIsNotReached(t *testing.T) {
 		{[]string{"a", "b", "c", "d", "e"}, []string{"b", "d", "e"}, false},
 	} {
 		t.Run(fmt.Sprintf("%d of %d", len(tc.cut), len(tc.members)), func(t *testing.T) {
-			inBoth(t, func(t *testing.T, c *ownershipCluster) {
+			inOwners(t, func(t *testing.T, c *ownershipCluster) {
 				c.start(tc.members...)
 				c.settled()
 				c.unreach(true, "x:1", tc.cut...)
@@ -183,11 +183,11 @@ func TestJoinerThatIsNotReached(t *testing.T) {
 				if tc.admits {
 					return
 				}
-				if n := c.alive["x"].HandoverStatus().Active; n > 0 {
+				if n := c.alive["x"].owners.HandoverStatus().Active; n > 0 {
 					t.Errorf("it decides for %d partitions", n)
 				}
 				for id, n := range c.alive {
-					unreached := n.Unreached()
+					unreached := n.owners.Unreached()
 					if len(unreached) != 1 || len(unreached[0].By) != len(tc.cut) {
 						t.Fatalf("%s says %+v", id, unreached)
 					}
@@ -208,7 +208,7 @@ func TestJoinerThatIsNotReached(t *testing.T) {
 				}
 				c.settled()
 				for id, n := range c.alive {
-					if unreached := n.Unreached(); len(unreached) > 0 {
+					if unreached := n.owners.Unreached(); len(unreached) > 0 {
 						t.Errorf("%s still says %+v", id, unreached)
 					}
 				}
@@ -218,14 +218,14 @@ func TestJoinerThatIsNotReached(t *testing.T) {
 }
 
 // Admission costs no time where all reach the joiner.
-func TestAdmissionTakesNoLongerThanABatch(t *testing.T) {
-	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
+func TestAdmissionTakesNoLongerThanAView(t *testing.T) {
+	inOwners(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a", "b", "c")
 		c.settled()
 		began := time.Now()
 		c.start("d")
 		c.await("it is a member", func() bool { return c.isMember("d") })
-		if took := time.Since(began); took > joinBatch+100*time.Millisecond {
+		if took := time.Since(began); took > plannedEvery+100*time.Millisecond {
 			t.Errorf("it is a member after %v", took)
 		}
 	})
@@ -233,7 +233,7 @@ func TestAdmissionTakesNoLongerThanABatch(t *testing.T) {
 
 // A member that starts again elsewhere is admitted like a joiner.
 func TestRestartAtAnAddressThatIsNotReached(t *testing.T) {
-	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
+	inOwners(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a", "b", "c")
 		c.settled()
 		c.crash("c")

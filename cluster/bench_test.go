@@ -106,11 +106,7 @@ func newTracedPair(b *testing.B, tracer trace.Tracer) (*Router, *testNode) {
 		Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
 	})
 	b.Cleanup(r.Close)
-	v, err := nextView(ring.DefaultParams, nil, []Member{{ID: "b", Address: l.Addr().String()}}, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
-	r.SetView(v)
+	r.SetView(routingOf(b, nil, []Member{{ID: "b", Address: l.Addr().String()}}))
 	for !r.Reaches("b") {
 		runtime.Gosched()
 	}
@@ -157,11 +153,7 @@ func BenchmarkOwned(b *testing.B) {
 	for _, size := range []int{1, 100} {
 		b.Run(fmt.Sprintf("batch=%d", size), func(b *testing.B) {
 			r, _ := newPair(b)
-			v, err := nextView(ring.DefaultParams, r.View(), []Member{{ID: "a", Address: "x"}}, nil)
-			if err != nil {
-				b.Fatal(err)
-			}
-			r.SetView(v)
+			r.SetView(routingOf(b, r.View(), []Member{{ID: "a", Address: "x"}}))
 			groups := make([]shard.Group, size)
 			for i := range groups {
 				groups[i].Takes = []shard.Take{take(ring.Hasher{}.Key(fmt.Append(nil, i)), 1<<30, 1)}

@@ -1,6 +1,10 @@
 package cluster
 
-import "time"
+import (
+	"time"
+
+	"github.com/weirlimit/weir/cluster/replica"
+)
 
 // Times of the breaker.
 const (
@@ -75,7 +79,7 @@ func (b *breaker) greeted(now time.Time) {
 // shows, is no silence of the peer.
 func (b *breaker) tick(now time.Time) (ping bool) {
 	stopped := now.Sub(b.ticked) - probeEvery
-	if b.ticked.IsZero() || stopped < suspendAfter {
+	if b.ticked.IsZero() || stopped < replica.SuspendAfter {
 		stopped = 0
 	}
 	b.ticked = now

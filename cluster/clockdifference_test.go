@@ -18,31 +18,31 @@ import (
 // A heartbeat tells by how much the clock of a member is ahead, less what its way may account for; a member that answers no more is not
 // compared.
 func TestClocks(t *testing.T) {
-	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
+	inOwners(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a", "b", "c")
 		c.settled()
-		a := c.alive["a"].ownership
+		a := c.alive["a"]
 		time.Sleep(2 * heartbeatEvery)
 		synctest.Wait()
-		if got, want := a.Clocks(), []ClockDifference{{"b", 0}, {"c", 0}}; !slices.Equal(got, want) {
+		if got, want := a.owners.Clocks(), []ClockDifference{{"b", 0}, {"c", 0}}; !slices.Equal(got, want) {
 			t.Errorf("%v, want %v", got, want)
 		}
 		c.crash("c")
 		time.Sleep(clockKnown + heartbeatEvery)
-		if got, want := a.Clocks(), []ClockDifference{{"b", 0}}; !slices.Equal(got, want) {
+		if got, want := a.owners.Clocks(), []ClockDifference{{"b", 0}}; !slices.Equal(got, want) {
 			t.Errorf("without c %v, want %v", got, want)
 		}
-		b := a.peers["b"]
+		b := a.owners.peerOf(Life{ID: "b", Incarnation: 1})
 		const asked, answered = int64(1000 * time.Second), int64(1000*time.Second + 300*time.Millisecond)
 		for clock, want := range map[int64]time.Duration{
 			asked: 0, answered: 0, answered - 1: 0, answered + int64(time.Second): time.Second, asked - int64(time.Hour): -time.Hour,
 		} {
-			if b.compare(clock, asked, answered); !slices.Equal(a.Clocks(), []ClockDifference{{"b", want}}) {
-				t.Errorf("a clock at %d is ahead by %v, want %v", clock, a.Clocks(), want)
+			if b.compare(clock, asked, answered); !slices.Equal(a.owners.Clocks(), []ClockDifference{{"b", want}}) {
+				t.Errorf("a clock at %d is ahead by %v, want %v", clock, a.owners.Clocks(), want)
 			}
 		}
 		b.compare(0, asked, answered)
-		if got := a.Clocks(); !slices.Equal(got, []ClockDifference{{"b", b.ahead}}) {
+		if got := a.owners.Clocks(); !slices.Equal(got, []ClockDifference{{"b", b.ahead}}) {
 			t.Errorf("an older version changes %v", got)
 		}
 	})
@@ -91,7 +91,7 @@ func TestClockOfACandidate(t *testing.T) {
 			adm.hear(id, []*peerv1.Finding{{Id: "x", Incarnation: 2, Reached: true, Ahead: int64(ahead)}})
 		}
 		var named []string
-		for _, l := range adm.lacks(adm.candidates[Life{"x", 2}], time.Now()) {
+		for _, l := range adm.lacks(adm.candidates[Life{ID: "x", Incarnation: 2}], time.Now()) {
 			named = append(named, l.By)
 		}
 		if got := strings.Join(named, " "); got != tc.want || adm.admits(candidate) != (tc.want == "") {
@@ -113,7 +113,7 @@ func TestNodesThatStartAtOnceWithDifferentClocks(t *testing.T) {
 		{map[string]time.Duration{"a": 600 * time.Millisecond, "c": -600 * time.Millisecond}, "a b c d"}, // c once b and d are members, to whose clocks it is close
 	} {
 		t.Run(fmt.Sprint(tc.ahead), func(t *testing.T) {
-			inOwnership(t, func(t *testing.T, c *ownershipCluster) {
+			inOwners(t, func(t *testing.T, c *ownershipCluster) {
 				c.ahead = tc.ahead
 				c.start("a", "b", "c", "d")
 				var ever []string
@@ -130,12 +130,12 @@ func TestNodesThatStartAtOnceWithDifferentClocks(t *testing.T) {
 					t.Errorf("members are or were %s, want %s", got, tc.want)
 				}
 				for id, n := range c.alive {
-					for _, u := range n.Unreached() {
+					for _, u := range n.owners.Unreached() {
 						if text := u.Describe(); strings.Contains(tc.want, u.Node.ID) || !u.IsApart() || !strings.Contains(text, "from node a's, more than 1s") {
 							t.Errorf("%s says of %s: %s", id, u.Node.ID, text)
 						}
 					}
-					if n := len(n.Unreached()) + len(ever); n != 4 {
+					if n := len(n.owners.Unreached()) + len(ever); n != 4 {
 						t.Errorf("%s names %d nodes that are no members", id, n-len(ever))
 					}
 				}

@@ -9,6 +9,12 @@ import (
 	"github.com/weirlimit/weir/shard"
 )
 
+// Bounds of messages with grants.
+const (
+	maxGrantBatch = 500      // grants of one message
+	grantBytes    = 64 << 10 // of one message, before the last of them, which may take a hundred
+)
+
 // Grants travel as requests, of one take each that costs nothing, behind which stands what
 // was granted: the 16 bytes of a state, little-endian, or the length of a long counter, u,
 // and the counter.

@@ -44,3 +44,9 @@ func TestGrantsFitInMessages(t *testing.T) {
 		t.Errorf("%d of %d", packed, len(grants))
 	}
 }
+
+// grantOf returns a grant of tokens of the i-th key.
+func grantOf(i int, tokens int64) shard.Grant {
+	now := time.Now().UnixNano()
+	return shard.Grant{Key: ownershipKey(i), Limit: ownershipLimit, State: algorithms.Charge(&ownershipLimit, algorithms.State{}, now, now, tokens)}
+}

@@ -31,21 +31,21 @@ func (p pausing) Read(b []byte) (int, error) {
 // A node gets the lines of all members that have a log. It names those that have none, that do not answer, or that send their logs to
 // too many nodes already, and waits for each only so long.
 func TestDecisionsOfOtherNodes(t *testing.T) {
-	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
+	inOwners(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a", "b", "c", "d")
 		c.settled()
 		since := time.Unix(77, 5)
 		long := bytes.Repeat([]byte("a line of b\n"), 5*decisionPiece/12)
-		c.alive["b"].ownership.log = func(from time.Time) (io.ReadCloser, error) {
+		c.alive["b"].owners.log = func(from time.Time) (io.ReadCloser, error) {
 			if !from.Equal(since) {
 				t.Errorf("since %v, want %v", from, since)
 			}
 			return io.NopCloser(bytes.NewReader(long)), nil
 		}
-		c.alive["c"].ownership.log = func(time.Time) (io.ReadCloser, error) {
+		c.alive["c"].owners.log = func(time.Time) (io.ReadCloser, error) {
 			return nil, status.Error(codes.FailedPrecondition, "logs only the checks that are denied")
 		}
-		a := c.alive["a"].ownership
+		a := c.alive["a"].owners
 		c.crash("d")
 		begun := time.Now()
 		logs, missing := a.OtherDecisions(t.Context(), since)
@@ -58,7 +58,7 @@ func TestDecisionsOfOtherNodes(t *testing.T) {
 
 		goOn := make(chan struct{})
 		defer close(goOn)
-		c.alive["b"].ownership.log = func(time.Time) (io.ReadCloser, error) {
+		c.alive["b"].owners.log = func(time.Time) (io.ReadCloser, error) {
 			return io.NopCloser(pausing{strings.NewReader("first\n"), goOn}), nil
 		}
 		ctx, cancel := context.WithCancel(t.Context())

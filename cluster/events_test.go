@@ -11,11 +11,11 @@ import (
 // A node gets the events of all others, at most maxEvents of each, and names the members that do not answer. The router names the
 // standby of each counter, which is not the owner.
 func TestEventsOfOtherNodes(t *testing.T) {
-	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
+	inOwners(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a", "b", "c")
 		c.settled()
 		for _, id := range []string{"a", "b", "c"} {
-			c.alive[id].ownership.events = func(context.Context) (all []Event) {
+			c.alive[id].owners.events = func(context.Context) (all []Event) {
 				for i := range 2 * maxEvents {
 					all = append(all, Event{At: time.Unix(int64(i), 5), What: "Rule changed", Target: "posts", Who: "ana", Outcome: "OK", Tone: "good", Reason: "none", Node: id})
 				}
@@ -23,7 +23,7 @@ func TestEventsOfOtherNodes(t *testing.T) {
 			}
 		}
 		a := c.alive["a"]
-		events, silent := a.OtherEvents(t.Context())
+		events, silent := a.owners.OtherEvents(t.Context())
 		if len(events) != 2*maxEvents || len(silent) != 0 {
 			t.Fatalf("%d events, silent %q", len(events), silent)
 		}
@@ -39,7 +39,7 @@ func TestEventsOfOtherNodes(t *testing.T) {
 		}
 		c.crash("c")
 		begun := time.Now()
-		events, silent = a.OtherEvents(t.Context())
+		events, silent = a.owners.OtherEvents(t.Context())
 		if took := time.Since(begun); len(events) != maxEvents || fmt.Sprint(silent) != "[c]" || took > eventsTimeout {
 			t.Errorf("%d events, silent %q after %v", len(events), silent, took)
 		}

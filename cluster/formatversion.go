@@ -6,12 +6,10 @@ import "fmt"
 // node refuses it then, and its operator learns which of the two to update.
 const (
 	// connVersion is that of connections, their frames, and calls between nodes.
-	connVersion = 3
+	connVersion = 4
 	// connRevision is that of what was added to version connVersion since, and that older nodes would misread. A node says in its
 	// hello up to which revision it reads, and is sent nothing that is newer. Revision 1 adds opTrace.
 	connRevision = 1
-	// viewVersion is that of a stored view.
-	viewVersion = 1
 )
 
 // VersionError says that this node does not read a version. It is for what is stored.

@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir/cluster/peerv1"
-	"github.com/weirlimit/weir/ring"
 )
 
 // others are versions of the protocol between nodes, and what a node with this one says of them.
@@ -87,45 +86,23 @@ func TestOtherVersionOfFramesAndCalls(t *testing.T) {
 			t.Errorf("a frame of version %d: %v", version, r.err)
 		}
 	}
-	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
+	inOwners(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a")
 		c.settled()
-		k := c.alive["a"].ownership
+		o := c.alive["a"].owners
 		for version, want := range others {
 			caller := &peerv1.Caller{Version: uint32(version), Cluster: 1, Id: "b", Address: "b:1", ToId: "a"}
-			_, heartbeat := k.server().Heartbeat(t.Context(), &peerv1.HeartbeatRequest{Caller: caller})
-			_, view := k.server().GetView(t.Context(), &peerv1.GetViewRequest{Caller: caller})
-			_, grants := k.server().AddGrants(t.Context(), &peerv1.AddGrantsRequest{Caller: caller})
-			for i, err := range []error{heartbeat, view, grants} {
+			_, heartbeat := o.server().Heartbeat(t.Context(), &peerv1.HeartbeatRequest{Caller: caller})
+			_, view := o.server().GetView(t.Context(), &peerv1.GetViewRequest{Caller: caller})
+			_, posted := o.replicas().Post(t.Context(), &peerv1.PostRequest{Caller: caller})
+			for i, err := range []error{heartbeat, view, posted} {
 				if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), `node "b" at b:1 `+want) {
 					t.Errorf("version %d, call %d: %v", version, i, err)
 				}
 			}
-			if named := strings.Join(k.Greeter.Strangers(), "\n"); !strings.Contains(named, want) {
+			if named := strings.Join(o.Greeter.Strangers(), "\n"); !strings.Contains(named, want) {
 				t.Errorf("version %d: strangers are %q", version, named)
 			}
 		}
 	})
-}
-
-// A stored view of another version is refused by a sentence that says what to do, and not as a damaged one.
-func TestOtherVersionOfAView(t *testing.T) {
-	v, err := nextView(ring.DefaultParams, nil, []Member{{ID: "a", Address: "x:1", Incarnation: 1}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	v.Number = 7
-	b, err := MarshalView(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for head, want := range map[string]string{
-		`{"version":2,"new":{},`: "view 7 is of version 2 of its format, and this node reads version 1: a newer version of weir has written it, install that one on this node",
-		`{`:                      "view 7 is of version 0 of its format, and this node reads version 1: an older version of weir has written it, start this node with that one",
-	} {
-		other := strings.Replace(string(b), `{"version":1,`, head, 1)
-		if _, err := UnmarshalView([]byte(other)); err == nil || err.Error() != want {
-			t.Errorf("%s: %v, want %s", head, err, want)
-		}
-	}
 }

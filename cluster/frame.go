@@ -13,7 +13,7 @@ import (
 // serves gRPC, where its first bytes tell it apart: no HTTP/2 connection begins
 // with them. Both sides say who they are (hello.go), and then send frames, each behind its length in four bytes,
 // little-endian; codec.go says what is in a frame. (ADR 8 says why it is not gRPC.)
-const connPreface = connMark + "3\n" // connVersion
+const connPreface = connMark + "4\n" // connVersion
 
 // connMark is what a preface of any version begins with.
 const connMark = "weir-peer/"

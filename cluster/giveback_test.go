@@ -17,7 +17,7 @@ import (
 // TestDeniedGroupsTakeNothingWhileANodeIsHalted has users without room ask for tokens of an organisation that
 // has 200, through two nodes, while the third one is halted.
 func TestDeniedGroupsTakeNothingWhileANodeIsHalted(t *testing.T) {
-	inBoth(t, func(t *testing.T, c *ownershipCluster) {
+	inOwners(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a", "b", "c")
 		c.settled()
 		const pairs, cost, limit = 60, 20, 200
@@ -141,7 +141,7 @@ func TestLostAnswersAreCounted(t *testing.T) {
 
 // TestForwardedReturnsReachTheOwner gives back, to the standby, what it has granted and told the owner of meanwhile.
 func TestForwardedReturnsReachTheOwner(t *testing.T) {
-	inBoth(t, func(t *testing.T, c *ownershipCluster) {
+	inOwners(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a", "b", "c")
 		c.settled()
 		c.replicated()
@@ -169,7 +169,7 @@ func TestForwardedReturnsReachTheOwner(t *testing.T) {
 // it only through another one. Their give-backs must not reach the owner before the grant.
 func TestReturnsReachTheStandbyThroughAnother(t *testing.T) {
 	for _, halted := range []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, time.Second} {
-		inBoth(t, func(t *testing.T, c *ownershipCluster) {
+		inOwners(t, func(t *testing.T, c *ownershipCluster) {
 			c.start("a", "b", "c", "d")
 			c.settled()
 			c.replicated()
@@ -207,7 +207,7 @@ func TestReturnsReachTheStandbyThroughAnother(t *testing.T) {
 // TestReturnsDoNotOvertakeGrants gives back, to the standby, what it has granted, while the grant is on its way to the
 // owner, which is halted. The owner has one less to give back until it has added the grant.
 func TestReturnsDoNotOvertakeGrants(t *testing.T) {
-	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
+	inOwners(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a", "b", "c")
 		c.settled()
 		c.replicated()
@@ -218,12 +218,9 @@ func TestReturnsDoNotOvertakeGrants(t *testing.T) {
 			t.Errorf("%+v", g)
 		}
 		underway := func() bool {
-			standby.ownership.mu.Lock()
-			defer standby.ownership.mu.Unlock()
-			return len(standby.ownership.outbox) > 0
+			return !standby.owners.node.GrantsAreAdded(key.Partition(uint32(ownershipRing.Partitions)))
 		}
-		standby.ownership.prepare("b")
-		standby.router.denialLeases.giveBack(standby.ownership.Shard, g.Takes)
+		standby.router.denialLeases.giveBack(standby.owners.Shard, g.Takes)
 		if !underway() {
 			t.Error("no grant is under way")
 		}
@@ -237,27 +234,6 @@ func TestReturnsDoNotOvertakeGrants(t *testing.T) {
 			if g, _ := c.alive[id].ask(t.Context(), take(key, 10, 5)); !g.Allowed || g.Takes[0].Source != shard.Owner {
 				t.Errorf("%+v", g)
 			}
-		}
-	})
-}
-
-// TestReturnsOfGrantsThatLeft gives back what a standby has granted, after another node has taken its copy over, with the
-// grants. The owner does not have them, and would give back what others have taken.
-func TestReturnsOfGrantsThatLeft(t *testing.T) {
-	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
-		c.start("a", "b", "c")
-		c.settled()
-		c.replicated()
-		key, k := c.anyKey("b", "a"), c.alive["a"].ownership
-		p := key.Partition(uint32(len(k.parts)))
-		if to := k.ReturnGranted(take(key, 10, 4)); to != "b" {
-			t.Errorf("with all grants told: %q", to)
-		}
-		k.mu.Lock()
-		k.parts[p].copy.whole = false // as giveCopy leaves it
-		k.mu.Unlock()
-		if to := k.ReturnGranted(take(key, 10, 4)); to != "" {
-			t.Errorf("without a copy: %q", to)
 		}
 	})
 }

@@ -47,7 +47,7 @@ func (c *stayingCaller) run(stop <-chan struct{}) {
 func TestRemainingInAHandover(t *testing.T) {
 	for _, a := range []algorithms.Algorithm{algorithms.FixedWindow, algorithms.SlidingWindow, algorithms.TokenBucket, algorithms.GCRA} {
 		t.Run(a.String(), func(t *testing.T) {
-			inOwnership(t, func(t *testing.T, c *ownershipCluster) {
+			inOwners(t, func(t *testing.T, c *ownershipCluster) {
 				c.start("a", "b", "c")
 				c.settled()
 				limit := algorithms.Limit{Algorithm: a, Limit: 200_000, Window: int64(365 * 24 * time.Hour)}
@@ -82,32 +82,6 @@ func TestRemainingInAHandover(t *testing.T) {
 			})
 		})
 	}
-}
-
-// The owner waits for tokens that nodes have on lease, no longer than until they are returned, and not for a node that does not answer.
-func TestOwnerWaitsForLeases(t *testing.T) {
-	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
-		c.start("a")
-		c.settled()
-		a, p := c.alive["a"], ownershipKey(1).Partition(uint32(ownershipRing.Partitions))
-		lend := func() shard.Take {
-			g := []shard.Group{{Lend: 5, Tokens: 1, ForNode: true, Takes: []shard.Take{{Key: ownershipKey(1), Cost: 1, Limit: perHour(2000)}}}}
-			a.shard.Decide(g)
-			return shard.Take{Key: ownershipKey(1), Limit: perHour(2000), Cost: g[0].TokenLease.Tokens, Settles: true, Decision: algorithms.Decision{At: g[0].TokenLease.At}}
-		}
-		waits := func(want time.Duration) {
-			t.Helper()
-			began := time.Now()
-			if a.ownership.awaitLeases(t.Context(), p); time.Since(began) < want || time.Since(began) > want+leasePause {
-				t.Errorf("it waited for %v, want %v", time.Since(began), want)
-			}
-		}
-		waits(0)
-		lent := lend()
-		waits(3 * idleLease)
-		time.AfterFunc(idleLease, func() { a.shard.Return([]shard.Take{lent}) })
-		waits(idleLease)
-	})
 }
 
 // ownedBy returns keys of counters that a node owns.

@@ -25,7 +25,7 @@ import (
 	"github.com/weirlimit/weir/shard"
 )
 
-// This is the harness of tests in which partitions change hands. inOwnership, inOwners and inBoth run a test in a bubble with an
+// This is the harness of tests in which partitions change hands. inOwners runs a test in a bubble with an
 // ownershipCluster: nodes that are whole except for the API, with a registry in memory.
 //
 //   - start, launch, leave, end, crash and halt change the nodes; settled waits for the views to follow.
@@ -43,36 +43,16 @@ type ownershipCluster struct {
 	starts   map[string]uint64 // by id
 	alive    map[string]*ownershipNode
 	wg       sync.WaitGroup
-	losing   atomic.Bool                 // whether nothing arrives that Ownership sends
+	losing   atomic.Bool                 // whether nothing arrives that Owners sends
 	ahead    map[string]time.Duration    // how far clocks of nodes are ahead as they start, by id
 	disks    map[string][]savedPartition // what was saved of nodes and is restored when they start, by id
 	hears    time.Duration               // how long after a halt a node hears what the others answered to its checks
 	other    uint64                      // 0 for the cluster of most tests; else another one in the same network
-	owners   bool                        // nodes decide by views that name the node which has each partition
-}
-
-// decidingNode is Ownership or Owners, to tests of both.
-type decidingNode interface {
-	Register(grpc.ServiceRegistrar)
-	Run(ctx context.Context)
-	Become(incarnation uint64)
-	Depart()
-	Flush(ctx context.Context)
-	HandoverStatus() HandoverStatus
-	Unreached() []Unreached
-	Doubts() (missing, givenUp []Life)
-	Clocks() []ClockDifference
-	OtherEvents(ctx context.Context) (events []Event, silent []string)
-	Deciding() []Term
-	Save(p uint32, outlive time.Duration, buf []byte) (s SnapshotVersion, records []byte, counters int, ok bool)
-	Restore(p uint32, s SnapshotVersion, records, grants []byte) error
-	Undelivered(p uint32) []byte
 }
 
 type ownershipNode struct {
 	testNode
-	decidingNode
-	ownership  *Ownership // nil in a cluster of owners
+	owners     *Owners
 	membership *Membership
 	node       Node
 	stop       context.CancelFunc
@@ -167,22 +147,10 @@ func (n *ownershipNode) dials(dial func(ctx context.Context, from, address strin
 
 var ownershipRing = ring.Params{Partitions: 64, ReplicationFactor: 20, Load: 1.25}
 
-// inBoth runs a test with nodes of both kinds.
-func inBoth(t *testing.T, f func(t *testing.T, c *ownershipCluster)) {
-	t.Run("ideal owners", func(t *testing.T) { inOwnership(t, f) })
-	t.Run("owners", func(t *testing.T) { inOwners(t, f) })
-}
-
-func inOwnership(t *testing.T, f func(t *testing.T, c *ownershipCluster)) {
-	inClusterOf(t, false, f)
-}
-
-func inOwners(t *testing.T, f func(t *testing.T, c *ownershipCluster)) { inClusterOf(t, true, f) }
-
-func inClusterOf(t *testing.T, owners bool, f func(t *testing.T, c *ownershipCluster)) {
+// inOwners runs a test in a bubble with a cluster of no nodes yet.
+func inOwners(t *testing.T, f func(t *testing.T, c *ownershipCluster)) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &ownershipCluster{
-			owners:      owners,
 			testCluster: newEmptyCluster(t),
 			registry:    &fakeRegistry{nodes: make(map[string]Node)},
 			starts:      make(map[string]uint64),
@@ -238,13 +206,13 @@ func (c *ownershipCluster) launch(id string, incarnation uint64) *ownershipNode 
 	n.started = time.Now()
 	c.decide(n, log)
 	for _, s := range c.disks[id] {
-		if err := n.Restore(s.partition, s.snapshot, s.records, s.grants); err != nil {
+		if err := n.owners.Restore(s.partition, s.snapshot, s.records, s.grants); err != nil {
 			c.t.Fatal(err)
 		}
 	}
 	n.conns = NewServer(&n.testNode, n.denialLeases, n.router, n.greeter)
 	n.server = grpc.NewServer(grpc.Creds(n.conns.Credentials(insecure.NewCredentials())))
-	n.Register(n.server)
+	n.owners.Register(n.server)
 	l := inmemory.NewListener()
 	c.mu.Lock()
 	c.listeners[n.node.Address] = l
@@ -252,7 +220,7 @@ func (c *ownershipCluster) launch(id string, incarnation uint64) *ownershipNode 
 	var ctx context.Context
 	ctx, n.stop = context.WithCancel(context.Background())
 	c.wg.Go(func() { _ = n.server.Serve(haltingListener{l, n}) })
-	c.wg.Go(func() { n.Run(ctx) })
+	c.wg.Go(func() { n.owners.Run(ctx) })
 	c.wg.Go(func() { n.membership.Run(ctx) })
 	c.alive[id] = n
 	return n
@@ -269,31 +237,19 @@ func (c *ownershipCluster) decide(n *ownershipNode, log *slog.Logger) {
 		}
 		return at
 	}
-	cfg := OwnershipConfig{
+	n.owners = NewOwners(OwnersConfig{
 		Self:    Member{ID: n.id, Address: n.node.Address, Incarnation: n.node.Incarnation},
 		Greeter: n.greeter, Shard: n.shard, Router: n.router, DenialLeases: n.denialLeases,
-		Refound: func(ctx context.Context, view uint64, parts []uint32) error {
-			return n.membership.Refound(ctx, view, parts)
-		},
-		Adopted: func(*View) {}, Renewed: renewed, Dial: n.dials(c.dialRaw, 0), Logger: log, Metrics: prometheus.NewRegistry(),
-	}
-	if !c.owners {
-		n.ownership = NewOwnership(cfg, ownershipRing.Partitions)
-		n.decidingNode = n.ownership
-		n.membership = NewMembership(n.id, ownershipRing, c.registry, n.router, n.ownership.Adopt, n.ownership, log)
-		return
-	}
-	o := NewOwners(OwnersConfig{
-		OwnershipConfig: cfg, Keep: func(*view.View) {}, ReadView: c.registry.ReadPlacement,
+		Keep: func(*view.View) {}, Renewed: renewed, ReadView: c.registry.ReadView,
 		Granted: func() time.Time {
 			if renewed().IsZero() {
 				return time.Time{}
 			}
 			return n.started
 		},
+		Dial: n.dials(c.dialRaw, 0), Logger: log, Metrics: prometheus.NewRegistry(),
 	}, ownershipRing)
-	n.decidingNode = o
-	n.membership = NewViewWriter(NewMembership(n.id, ownershipRing, c.registry, n.router, nil, o, log), o, c.registry)
+	n.membership = NewMembership(n.id, ownershipRing, c.registry, n.router, n.owners, log)
 }
 
 // crash ends a node without a word.
@@ -325,7 +281,7 @@ func (c *ownershipCluster) announce(n *ownershipNode, s State) {
 }
 
 func (n *ownershipNode) handedOver() bool {
-	s := n.HandoverStatus()
+	s := n.owners.HandoverStatus()
 	return s.Active+s.Leaving == 0
 }
 
@@ -387,7 +343,13 @@ func (c lossyConn) Read(b []byte) (int, error) {
 }
 
 // replicated waits until the standbys have what was counted, also those that were restarted.
-func (c *ownershipCluster) replicated() { time.Sleep(heartbeatEvery + 2*replicateEvery) }
+func (c *ownershipCluster) replicated() { time.Sleep(heartbeatEvery + 2*feedEvery) }
+
+// feedEvery is within which a standby is sent what has changed.
+const (
+	feedEvery  = 100 * time.Millisecond
+	hurryEvery = 2 * time.Millisecond // at most, for what a counter has asked to be sent at once
+)
 
 // await waits for at most 10 s.
 func (c *ownershipCluster) await(what string, condition func() bool) {
@@ -412,13 +374,13 @@ func (c *ownershipCluster) settled() {
 // view.
 func (c *ownershipCluster) isSettled() bool {
 	synctest.Wait()
-	if c.owners && !c.isWherePlanned() {
+	if !c.isWherePlanned() {
 		return false
 	}
 	locator := make([]int, ownershipRing.Partitions)
 	first := c.any().router.View()
 	for _, n := range c.alive {
-		v, s := n.router.View(), n.HandoverStatus()
+		v, s := n.router.View(), n.owners.HandoverStatus()
 		if v == nil || v.Number != first.Number || len(v.Present()) != len(c.alive) || s.Wanted+s.Leaving > 0 {
 			return false
 		}
@@ -433,7 +395,7 @@ func (c *ownershipCluster) isSettled() bool {
 
 // isWherePlanned reports whether each partition is where the plan wants it, with its standby.
 func (c *ownershipCluster) isWherePlanned() bool {
-	v, _ := c.registry.ReadPlacement(context.Background())
+	v, _ := c.registry.ReadView(context.Background())
 	if v == nil {
 		return false
 	}
@@ -546,38 +508,6 @@ func (c *ownershipCluster) ask(l *steadyCallers, but ...string) {
 func (l *steadyCallers) end() {
 	close(l.stop)
 	l.callers.Wait()
-}
-
-// holds returns how many tenures a node has.
-func (n *ownershipNode) holds() (tenures int) {
-	n.ownership.mu.Lock()
-	defer n.ownership.mu.Unlock()
-	for p := range n.ownership.parts {
-		tenures += int(boolByte(n.ownership.parts[p].tenure.state != absent))
-	}
-	return tenures
-}
-
-// unheld starts three nodes and kills the first one. It returns another one, a partition that this owns by the new view and no node decides for,
-// since it is too early, and its standby.
-func (c *ownershipCluster) unheld() (k *Ownership, p uint32, standby *otherMember) {
-	c.t.Helper()
-	c.start("a", "b", "c")
-	c.settled()
-	c.replicated()
-	c.crash("a")
-	c.registry.expire("a")
-	k = c.alive["b"].ownership
-	c.await("a is no member", func() bool { return len(k.Router.View().Present()) == 2 })
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for p := range k.parts {
-		if k.parts[p].tenure.mayCreate(k.claim(uint32(p))) {
-			return k, uint32(p), k.peers["c"]
-		}
-	}
-	c.t.Fatal("b is to restore nothing")
-	return nil, 0, nil
 }
 
 // pass lets time pass in a bubble.

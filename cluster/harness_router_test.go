@@ -226,12 +226,34 @@ func (c *testCluster) start(locals []Local, denialLeases ...*DenialLeases) {
 	synctest.Wait()
 }
 
-func (c *testCluster) setView(members []Member) {
-	v, err := nextView(ring.DefaultParams, c.view, members, nil)
-	if err != nil {
-		c.t.Fatal(err)
+// routingOf returns a view that follows another one, which may be nil, in which the partitions are where the ring wants them.
+func routingOf(t testing.TB, before *View, members []Member) *View {
+	t.Helper()
+	v := &View{Number: 1, Members: members}
+	if before != nil {
+		v.Number = before.Number + 1
 	}
+	var names []string
+	var index []uint16 // of those names, in members
+	for i, m := range members {
+		if !m.Leaving {
+			names, index = append(names, m.ID), append(index, uint16(i))
+		}
+	}
+	r, err := ring.Build(ring.DefaultParams, names)
+	if err == nil {
+		v.Ring, err = r.Renumber(index, len(members))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func (c *testCluster) setView(members []Member) {
+	v := routingOf(c.t, c.view, members)
 	if owner, _ := v.Ring.Tables(); !c.standbys {
+		var err error
 		if v.Ring, err = ring.FromTables(owner, owner, len(v.Members)); err != nil {
 			c.t.Fatal(err)
 		}

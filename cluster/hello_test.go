@@ -174,10 +174,10 @@ func TestStrangersAreBounded(t *testing.T) {
 
 // Every call between nodes is refused by a node that it is not for.
 func TestCallsNameTheirReceiver(t *testing.T) {
-	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
+	inOwners(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a")
 		c.settled()
-		s := c.alive["a"].ownership.server()
+		s, replicas := c.alive["a"].owners.server(), c.alive["a"].owners.replicas()
 		for name, caller := range map[string]*peerv1.Caller{
 			"another cluster": {Version: connVersion, Cluster: 2, Id: "b", ToId: "a"},
 			"another node":    {Version: connVersion, Cluster: 1, Id: "b", ToId: "x"},
@@ -186,12 +186,12 @@ func TestCallsNameTheirReceiver(t *testing.T) {
 			ctx := t.Context()
 			_, heartbeat := s.Heartbeat(ctx, &peerv1.HeartbeatRequest{Caller: caller})
 			_, view := s.GetView(ctx, &peerv1.GetViewRequest{Caller: caller})
-			_, locate := s.Locate(ctx, &peerv1.LocateRequest{Caller: caller})
-			_, confirm := s.Confirm(ctx, &peerv1.ConfirmRequest{Caller: caller})
-			_, replicate := s.Replicate(ctx, &peerv1.ReplicateRequest{Caller: caller})
-			_, grants := s.AddGrants(ctx, &peerv1.AddGrantsRequest{Caller: caller})
-			_, gather := s.Gather(ctx, &peerv1.GatherRequest{Caller: caller})
-			for i, err := range []error{heartbeat, view, locate, confirm, replicate, grants, gather} {
+			_, feed := replicas.Feed(ctx, &peerv1.FeedRequest{Caller: caller})
+			_, post := replicas.Post(ctx, &peerv1.PostRequest{Caller: caller})
+			_, hear := replicas.Hear(ctx, &peerv1.HearRequest{Caller: caller})
+			_, ask := replicas.Ask(ctx, &peerv1.AskRequest{Caller: caller})
+			_, versions := replicas.ListVersions(ctx, &peerv1.ListVersionsRequest{Caller: caller})
+			for i, err := range []error{heartbeat, view, feed, post, hear, ask, versions} {
 				if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "calls this node and means") {
 					t.Errorf("%s, call %d: %v", name, i, err)
 				}
@@ -202,7 +202,7 @@ func TestCallsNameTheirReceiver(t *testing.T) {
 
 // A member whose address belongs to a node of another cluster is not reached, and its standby decides.
 func TestForeignNodeAtAMembersAddress(t *testing.T) {
-	inBoth(t, func(t *testing.T, c *ownershipCluster) {
+	inOwners(t, func(t *testing.T, c *ownershipCluster) {
 		c.start("a", "b", "c")
 		c.settled()
 		keys := 60

@@ -8,7 +8,11 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/weirlimit/weir/cluster/peerv1"
+	"github.com/weirlimit/weir/cluster/replica"
 	"github.com/weirlimit/weir/internal/topkeys"
 )
 
@@ -41,11 +45,11 @@ func stateOf(named string) State {
 	return Ready
 }
 
-// reachesLately reports whether the member has said in the last decisionLeaseTime that it reaches the one of that id, and not before an instant.
+// reachesLately reports whether the member has said in the last replica.LeaseTime that it reaches the one of that id, and not before an instant.
 func (s *memberStatus) reachesLately(id string, since time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return time.Since(s.heard) < decisionLeaseTime && s.heard.After(since) && slices.Contains(s.reaches, id)
+	return time.Since(s.heard) < replica.LeaseTime && s.heard.After(since) && slices.Contains(s.reaches, id)
 }
 
 // inquiries are what nodes ask each other for the people who look at a cluster. No check and no copy depends on them.
@@ -57,9 +61,9 @@ type inquiries struct {
 	caller  func(c *otherMember) *peerv1.Caller    // this node, as it calls a member
 	status  func() HandoverStatus                  // this node's own
 	load    func() Load                            // likewise
-	top     *topkeys.Recorder                      // as OwnershipConfig.Top
-	events  func(ctx context.Context) []Event      // as OwnershipConfig.Events
-	log     func(time.Time) (io.ReadCloser, error) // as OwnershipConfig.Decisions
+	top     *topkeys.Recorder                      // as OwnersConfig.Top
+	events  func(ctx context.Context) []Event      // as OwnersConfig.Events
+	log     func(time.Time) (io.ReadCloser, error) // as OwnersConfig.Decisions
 
 	sendsDecisions chan struct{} // has room for the streams of StreamDecisions
 }
@@ -140,4 +144,21 @@ func (q *inquiries) ReachedBy(id string) []string {
 		slices.Sort(by)
 	}
 	return by
+}
+
+// greet refuses a caller that is not the node that it says, one of another cluster, or one that means another node.
+func (q *inquiries) greet(ctx context.Context, c *peerv1.Caller) error {
+	if err := checkCall(ctx, c.GetId()); err != nil {
+		return status.Error(codes.PermissionDenied, err.Error())
+	}
+	if c.GetVersion() != connVersion {
+		other := stranger{who: Identity{Cluster: c.GetCluster(), ID: c.GetId()}, address: c.GetAddress(), version: connVersionError{uint64(c.GetVersion())}}
+		q.greeter.note(other)
+		return status.Errorf(codes.FailedPrecondition, "this node speaks version %d of the protocol between nodes, and %s", connVersion, other.describe(q.greeter.Self()))
+	}
+	from := Identity{Cluster: c.GetCluster(), ID: c.GetId(), Incarnation: c.GetIncarnation()}
+	if err := q.greeter.admit(from, Identity{Cluster: from.Cluster, ID: c.GetToId()}); err != nil {
+		return status.Error(codes.FailedPrecondition, err.Error())
+	}
+	return nil
 }

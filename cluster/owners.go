@@ -2,17 +2,23 @@ package cluster
 
 import (
 	"context"
+	"io"
+	"log/slog"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weirlimit/weir/cluster/ownership"
 	"github.com/weirlimit/weir/cluster/view"
+	"github.com/weirlimit/weir/internal/topkeys"
 	"github.com/weirlimit/weir/ring"
+	"github.com/weirlimit/weir/shard"
 )
 
 // Owners has a node decide by views that name the node which has each partition (ADR 37). An ownership.Node has the copies. Owners connects it
@@ -44,17 +50,56 @@ type Owners struct {
 	ctx      context.Context    // ends with Run; nil before it; guarded by mu
 }
 
-// OwnersConfig says what Owners works with. Refound and Adopted of OwnershipConfig are not used.
+// Times of Owners.
+const (
+	heartbeatEvery = 500 * time.Millisecond // to each member
+	callTimeout    = 500 * time.Millisecond // of one call to a peer
+	readAgain      = 50 * time.Millisecond  // after an attempt to read the view that failed
+	doubtAfter     = 3 * time.Second        // a change of members that was not adopted is a problem to tell of
+)
+
+// OwnersConfig says what Owners works with. Every field is required, unless it says what nil is.
 type OwnersConfig struct {
-	OwnershipConfig
+	// Self is this node. The incarnation 0 is that of a node that has started without its
+	// registry: see Become.
+	Self Member
+	// Greeter says who this node is. What comes from another cluster, or is meant for another node, is refused.
+	Greeter *Greeter
+	// Shard has the counters, Router and DenialLeases what is said about them.
+	Shard        *shard.Shard
+	Router       *Router
+	DenialLeases *DenialLeases
 	// Keep is told of every view that is adopted. It must not block.
 	Keep func(*view.View)
+	// State returns what this node is doing; nil for Ready. It is called with no lock held.
+	State func() State
+	// Load returns what heartbeats report of this node; nil for nothing. It is called with no lock held, and must return at once.
+	Load func() Load
+	// Renewed returns when the last renewal of the node's etcd lease was sent that succeeded. It
+	// is called with no lock held.
+	Renewed func() time.Time
 	// Granted returns when etcd has granted the node's etcd lease that is in force, the zero time if there is none. It is called with no
 	// lock held.
 	Granted func() time.Time
 	// ReadView reads the view that etcd has now, linearizably, nil if there is none.
 	ReadView func(ctx context.Context) (*view.View, error)
+	// Dial connects to the gRPC port of a node.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
+	// Top has the keys that clients have asked this node for most; nil if it keeps no lists.
+	Top *topkeys.Recorder
+	// Events returns what has happened at this node, the newest first; nil for nothing. It is called with no lock held.
+	Events func(ctx context.Context) []Event
+	// Decisions returns the lines of this node's decision log since an instant. The error has a status code and says what the log
+	// lacks. Nil is no log. It is called with no lock held.
+	Decisions func(since time.Time) (io.ReadCloser, error)
+
+	Logger  *slog.Logger
+	Metrics prometheus.Registerer
 }
+
+// uncounted marks the incarnations of nodes that no registry has counted yet. No view has such a
+// one, and no two of them are the same.
+const uncounted = 1 << 63
 
 // NewOwners returns the Owners of a node that has no copies: it seals all partitions of the shard.
 func NewOwners(c OwnersConfig, params ring.Params) *Owners {
@@ -81,7 +126,7 @@ func NewOwners(c OwnersConfig, params ring.Params) *Owners {
 	o.admission = newAdmission(c.Self.ID, c.Greeter, c.Dial, c.Router.Reaches, c.Renewed, c.Logger)
 	o.metrics = newOwnershipMetrics(c.Metrics, o)
 	o.node = ownership.NewNode(ownership.Config{
-		Self: o.life(), Shard: c.Shard, Partitions: params.Partitions, Plan: o.plan, Peers: o.carrier(), Reports: o.Reports, IsGone: o.isGone, Attest: o.attest,
+		Self: o.life(), Shard: c.Shard, Partitions: params.Partitions, Plan: o.Plan, Peers: o.carrier(), Reports: o.Reports, IsGone: o.isGone, Attest: o.attest,
 		Opened:   func(p uint32) { c.DenialLeases.Opened(p, uint32(params.Partitions)) },
 		Followed: o.followed, Rounds: o, Logger: c.Logger,
 	})
@@ -104,8 +149,8 @@ func (o *Owners) Become(incarnation uint64) {
 	o.node.Become(o.life())
 }
 
-// plan returns where the ring wants the partitions of a view.
-func (o *Owners) plan(v *view.View) view.Plan {
+// Plan implements Electorate.
+func (o *Owners) Plan(v *view.View) view.Plan {
 	plan, err := view.PlanOf(o.params, v)
 	if err != nil { // the params were checked when the cluster was founded
 		o.Logger.Error("no plan for a view", "view", v.Number, "error", err)
@@ -163,7 +208,7 @@ func (o *Owners) Reports() view.Reports {
 
 // Update records what the registry holds.
 func (o *Owners) Update(content RegistryContent) {
-	if content.Placement == nil {
+	if content.View == nil {
 		return
 	}
 	o.goneMu.Lock()
@@ -171,13 +216,13 @@ func (o *Owners) Update(content RegistryContent) {
 	registered := func(l view.Life) bool {
 		return slices.ContainsFunc(content.Nodes, func(n Node) bool { return n.ID == l.ID && n.Incarnation == l.Incarnation })
 	}
-	for _, m := range content.Placement.Members {
+	for _, m := range content.View.Members {
 		if !registered(m.Life) {
-			o.gone[m.Life] = max(o.gone[m.Life], content.Placement.Number)
+			o.gone[m.Life] = max(o.gone[m.Life], content.View.Number)
 		}
 	}
 	for l := range o.gone {
-		if !content.Placement.Names(l) {
+		if !content.View.Names(l) {
 			delete(o.gone, l)
 		}
 	}
@@ -248,7 +293,7 @@ func (o *Owners) read(ctx context.Context, granted time.Time) {
 		if over {
 			return
 		}
-		o.Router.pause(ctx, acquireEvery)
+		o.Router.pause(ctx, readAgain)
 	}
 }
 
@@ -272,7 +317,7 @@ func (o *Owners) Begin(p uint32) uint64 { return o.DenialLeases.strictAcks.begin
 // Acknowledged implements ownership.Rounds.
 func (o *Owners) Acknowledged(p uint32, number uint64, sent time.Time) {
 	if c := o.standbys[p].Load(); c != nil {
-		o.DenialLeases.strictAcks.acknowledged(c, sent, []round{{p, number}}, nil)
+		o.DenialLeases.strictAcks.acknowledged(c, sent, p, number)
 	}
 }
 

@@ -180,7 +180,7 @@ func (o *Owners) carrier() *replicaClient {
 			}
 			return c.replicas, o.caller(c), nil
 		},
-		reaches: o.reaches, reachesID: o.Router.Reaches, hasEnded: o.hasEnded,
+		reaches: o.Reached, reachesID: o.Router.Reaches, hasEnded: o.hasEnded,
 		heard: func(ctx context.Context, l view.Life, number uint64) {
 			if c := o.peerOf(l); c != nil && number > o.number() {
 				o.catchUp(ctx, c.client, o.caller(c))
@@ -189,9 +189,9 @@ func (o *Owners) carrier() *replicaClient {
 	}
 }
 
-// reaches reports whether a life answers this node, or another one that has said so since it does not answer this one. A life does not
+// Reached reports whether a life answers this node, or another one that has said so since it does not answer this one. A life does not
 // once another one of its id is a member, or answers.
-func (o *Owners) reaches(l view.Life) bool {
+func (o *Owners) Reached(l view.Life) bool {
 	c := o.peerOf(l)
 	if c == nil {
 		return l == o.life()
@@ -201,12 +201,6 @@ func (o *Owners) reaches(l view.Life) bool {
 	}
 	lost, reaches := o.Router.lostAt(l.ID)
 	return reaches || len(reachingAmong(o.others(), l.ID, lost)) > 0
-}
-
-// isItself reports whether no other life of its id has answered last.
-func (c *otherMember) isItself() bool {
-	answered := c.answered.Load()
-	return answered == 0 || answered == c.member.Incarnation
 }
 
 // hasEnded reports whether a later life of an id is a member, or has answered, or is this node.

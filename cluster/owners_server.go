@@ -19,11 +19,19 @@ type ownersServer struct {
 	o *Owners
 }
 
+// unimplemented has the calls of a later version. It is one level deeper than inquiries, whose methods hide its own.
+type unimplemented struct{ peerv1.UnimplementedPeerServer }
+
 // Register registers what Owners answers to other nodes.
 func (o *Owners) Register(s grpc.ServiceRegistrar) {
-	server := ownersServer{inquiries: &o.inquiries, o: o}
-	peerv1.RegisterPeerServer(s, server)
-	peerv1.RegisterReplicasServer(s, &replicaServer{node: o.node, admit: server.admit, greet: o.Router.greet})
+	peerv1.RegisterPeerServer(s, o.server())
+	peerv1.RegisterReplicasServer(s, o.replicas())
+}
+
+func (o *Owners) server() ownersServer { return ownersServer{inquiries: &o.inquiries, o: o} }
+
+func (o *Owners) replicas() *replicaServer {
+	return &replicaServer{node: o.node, admit: o.server().admit, greet: o.Router.greet}
 }
 
 // admit refuses a call that is not for this process. If the caller has a newer view, it is adopted first.

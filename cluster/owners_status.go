@@ -79,22 +79,20 @@ func (o *Owners) isLeaving() bool {
 }
 
 // Deciding returns by partition the term in which this node decides at the moment, 0 where it does not.
-func (o *Owners) Deciding() []Term {
-	terms := o.node.Deciding()
-	by := make([]Term, len(terms))
-	for p, term := range terms {
-		by[p] = Term(term)
-	}
-	return by
+func (o *Owners) Deciding() []uint64 {
+	return o.node.Deciding()
 }
 
-// Worth returns what this node's counters of p are worth.
-func (o *Owners) Worth(p uint32) Worth {
+// Worth says in a line what this node's counters of p are worth.
+func (o *Owners) Worth(p uint32) string {
 	r, deltas := o.node.Replica(p)
 	state := [...]string{replica.None: "none", replica.Learning: "learning", replica.Following: "following", replica.Waiting: "waiting", replica.Deciding: "deciding"}[r.State]
-	return Worth{said: fmt.Sprintf("view %d: %s, version %d/%d, owner %s of term %d, standby %s, predecessors %v, heard %v, %d deltas",
-		r.Claim.Number, state, r.Version.Term, r.Version.Sequence, r.Claim.Owner.ID, r.Claim.Term, r.Claim.Standby.ID, r.Claim.Predecessors, r.Heard, deltas)}
+	return fmt.Sprintf("view %d: %s, version %d/%d, owner %s of term %d, standby %s, predecessors %v, heard %v, %d deltas",
+		r.Claim.Number, state, r.Version.Term, r.Version.Sequence, r.Claim.Owner.ID, r.Claim.Term, r.Claim.Standby.ID, r.Claim.Predecessors, r.Heard, deltas)
 }
+
+// View returns the newest view, nil before the first.
+func (o *Owners) View() *view.View { return o.node.View() }
 
 // Newest returns the view by which this node routes, nil before the first.
 func (o *Owners) Newest() *View { return o.Router.View() }
@@ -185,24 +183,6 @@ func (o *Owners) lags(now time.Time) map[string]time.Duration {
 }
 
 var _ Locator = (*Owners)(nil)
-
-// Confirmed implements Electorate, for the newest view.
-func (o *Owners) Confirmed(*View) bool { return len(o.Missing(nil)) == 0 }
-
-// Missing implements Electorate, for the newest view.
-func (o *Owners) Missing(*View) (missing []Life) {
-	reports, v := o.Reports(), o.node.View()
-	if v == nil || v.Confirmed(reports) {
-		return nil
-	}
-	for _, l := range v.Missing(reports) {
-		missing = append(missing, Life(l))
-	}
-	return missing
-}
-
-// Returned implements Electorate. Views forget by themselves who was given up.
-func (o *Owners) Returned(*View, Life) bool { return false }
 
 // Consider implements Electorate.
 func (o *Owners) Consider(v *View, nodes []Node) { o.admission.consider(v, nodes) }

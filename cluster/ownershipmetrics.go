@@ -67,7 +67,7 @@ var clockDesc = prometheus.NewDesc("weir_clock_difference_seconds",
 // ownershipCollector reads how far hand-over is when it is asked for.
 type ownershipCollector struct{ ownership statusSource }
 
-// statusSource says how a node's partitions and copies are. Ownership and Owners do.
+// statusSource says how a node's partitions and copies are: Owners.
 type statusSource interface {
 	HandoverStatus() HandoverStatus
 	Clocks() []ClockDifference

@@ -54,10 +54,9 @@ func (n Node) Member() Member {
 type RegistryContent struct {
 	// Nodes are sorted by ID.
 	Nodes []Node
-	// View is nil before the first.
-	View *View
-	// Placement is the view if views name the node that has each partition, else nil. View is what to route by then.
-	Placement *view.View
+	// View is nil before the first. Routing is what to route by then.
+	View    *view.View
+	Routing *View
 	// ViewRevision is the registry's revision of the stored view, to pass to
 	// SwapView; 0 while there is none. View is older than what is stored there if
 	// that is damaged or lies behind what was seen before.
@@ -76,9 +75,9 @@ type Registry interface {
 	// otherwise as soon as it does again, until the registry stops. Every call
 	// replaces what the last one said. It does not block.
 	Announce(node Node)
-	// SwapView stores view if the stored one is still at revision; 0 means that there must be none. It
+	// SwapView stores v if the stored one is still at revision; 0 means that there must be none. It
 	// returns ErrViewChanged if another node was faster.
-	SwapView(ctx context.Context, view *View, revision int64) error
+	SwapView(ctx context.Context, v *view.View, revision int64) error
 	// Evict ends that this life of a node is registered, if it is. If the node lives it registers again.
 	Evict(ctx context.Context, l Life) error
 }

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,29 +44,6 @@ func (l *feedLag) at(now time.Time) time.Duration {
 	return max(0, now.Sub(l.since))
 }
 
-// measuredPeer measures what is sent to a standby.
-type measuredPeer struct {
-	peerv1.PeerClient
-	lag      *feedLag
-	duration prometheus.Observer
-	failures prometheus.Counter
-}
-
-// Replicate implements peerv1.PeerClient.
-func (p measuredPeer) Replicate(ctx context.Context, req *peerv1.ReplicateRequest, opts ...grpc.CallOption) (*peerv1.ReplicateResponse, error) {
-	sent := time.Now()
-	p.lag.begin(sent)
-	resp, err := p.PeerClient.Replicate(ctx, req, opts...)
-	p.duration.Observe(time.Since(sent).Seconds())
-	switch {
-	case err != nil:
-		p.failures.Inc()
-	case len(resp.GetAgain()) == 0:
-		p.lag.end()
-	}
-	return resp, err
-}
-
 // measuredReplicas measures what is sent to a standby or learner.
 type measuredReplicas struct {
 	peerv1.ReplicasClient
@@ -80,28 +58,16 @@ func (p measuredReplicas) Feed(ctx context.Context, req *peerv1.FeedRequest, opt
 	p.lag.begin(sent)
 	resp, err := p.ReplicasClient.Feed(ctx, req, opts...)
 	p.duration.Observe(time.Since(sent).Seconds())
-	if err != nil {
+	switch {
+	case err != nil:
 		p.failures.Inc()
-	} else {
+	case !slices.ContainsFunc(resp.GetReceipts(), isMissing):
 		p.lag.end()
 	}
 	return resp, err
 }
 
-// lags returns by member how late the copies are that it has of what this node holds: 0 of one that is no standby.
-func (k *Ownership) lags(now time.Time) map[string]time.Duration {
-	standbys := make(map[*otherMember]bool)
-	for p := range k.standbys {
-		standbys[k.standbys[p].Load()] = true
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	lags := make(map[string]time.Duration, len(k.peers))
-	for id, c := range k.peers {
-		lags[id] = 0
-		if standbys[c] {
-			lags[id] = c.lag.at(now)
-		}
-	}
-	return lags
+// isMissing reports whether changes are to be sent again.
+func isMissing(r peerv1.FeedReceipt) bool {
+	return r == peerv1.FeedReceipt_FEED_RECEIPT_AGAIN || r == peerv1.FeedReceipt_FEED_RECEIPT_LATER
 }

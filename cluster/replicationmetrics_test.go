@@ -14,13 +14,13 @@ import (
 	"github.com/weirlimit/weir/cluster/peerv1"
 )
 
-// scriptedPeer answers each Replicate by the next answer, after 10 ms.
-type scriptedPeer struct {
-	peerv1.PeerClient
-	answers []func() (*peerv1.ReplicateResponse, error)
+// scriptedReplicas answers each Feed by the next answer, after 10 ms.
+type scriptedReplicas struct {
+	peerv1.ReplicasClient
+	answers []func() (*peerv1.FeedResponse, error)
 }
 
-func (p *scriptedPeer) Replicate(context.Context, *peerv1.ReplicateRequest, ...grpc.CallOption) (*peerv1.ReplicateResponse, error) {
+func (p *scriptedReplicas) Feed(context.Context, *peerv1.FeedRequest, ...grpc.CallOption) (*peerv1.FeedResponse, error) {
 	time.Sleep(10 * time.Millisecond)
 	next := p.answers[0]
 	p.answers = p.answers[1:]
@@ -33,12 +33,14 @@ func TestStandbyLag(t *testing.T) {
 		var lag feedLag
 		failures := prometheus.NewCounter(prometheus.CounterOpts{Name: "failures"})
 		duration := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "duration"})
-		done := func() (*peerv1.ReplicateResponse, error) { return &peerv1.ReplicateResponse{}, nil }
-		again := func() (*peerv1.ReplicateResponse, error) { return &peerv1.ReplicateResponse{Again: []uint32{3}}, nil }
-		failed := func() (*peerv1.ReplicateResponse, error) { return nil, errors.New("cut") }
-		p := measuredPeer{&scriptedPeer{answers: []func() (*peerv1.ReplicateResponse, error){done, failed, again, done}}, &lag, duration, failures}
+		done := func() (*peerv1.FeedResponse, error) { return &peerv1.FeedResponse{}, nil }
+		again := func() (*peerv1.FeedResponse, error) {
+			return &peerv1.FeedResponse{Receipts: []peerv1.FeedReceipt{peerv1.FeedReceipt_FEED_RECEIPT_TAKEN, peerv1.FeedReceipt_FEED_RECEIPT_AGAIN}}, nil
+		}
+		failed := func() (*peerv1.FeedResponse, error) { return nil, errors.New("cut") }
+		p := measuredReplicas{&scriptedReplicas{answers: []func() (*peerv1.FeedResponse, error){done, failed, again, done}}, &lag, duration, failures}
 		for i, want := range []time.Duration{0, 110 * time.Millisecond, 220 * time.Millisecond, 0} {
-			_, err := p.Replicate(t.Context(), &peerv1.ReplicateRequest{})
+			_, err := p.Feed(t.Context(), &peerv1.FeedRequest{})
 			time.Sleep(100 * time.Millisecond)
 			if got := lag.at(time.Now()); got != want || (err != nil) != (i == 1) {
 				t.Errorf("message %d: %v late, want %v; %v", i, got, want, err)

@@ -7,7 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/weirlimit/weir/cluster/peerv1"
 	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/shard"
 )
@@ -24,7 +23,7 @@ func (c *ownershipCluster) save(ids ...string) {
 	for _, id := range ids {
 		c.disks[id] = nil
 		for p := range uint32(ownershipRing.Partitions) {
-			if v, records, _, ok := c.alive[id].Save(p, 0, nil); ok {
+			if v, records, _, ok := c.alive[id].owners.Save(p, 0, nil); ok {
 				c.disks[id] = append(c.disks[id], savedPartition{p, v, records, nil})
 			}
 		}
@@ -34,7 +33,7 @@ func (c *ownershipCluster) save(ids ...string) {
 // saveAtEnd saves what nodes have, with the grants that were not delivered, once they have ended.
 func (c *ownershipCluster) saveAtEnd(ids ...string) {
 	for _, id := range ids {
-		k := c.alive[id].ownership
+		k := c.alive[id].owners
 		c.crash(id)
 		synctest.Wait()
 		c.disks[id] = nil
@@ -60,7 +59,7 @@ const restoredKeys = 200
 func TestAllNodesAreRestarted(t *testing.T) {
 	for _, ids := range [][]string{{"a"}, {"a", "b"}, {"a", "b", "c"}} {
 		for _, apart := range []time.Duration{0, 700 * time.Millisecond, 4 * time.Second} {
-			inBoth(t, func(t *testing.T, c *ownershipCluster) {
+			inOwners(t, func(t *testing.T, c *ownershipCluster) {
 				allowed := make(map[ring.Key]int)
 				c.start(ids...)
 				c.settled()
@@ -82,7 +81,7 @@ func TestAllNodesAreRestarted(t *testing.T) {
 
 // TestNewestSnapshotCounts restarts all nodes, of which one has an older snapshot than the others, and one none.
 func TestNewestSnapshotCounts(t *testing.T) {
-	inBoth(t, func(t *testing.T, c *ownershipCluster) {
+	inOwners(t, func(t *testing.T, c *ownershipCluster) {
 		allowed := make(map[ring.Key]int)
 		c.start("a", "b", "c")
 		c.settled()
@@ -98,7 +97,7 @@ func TestNewestSnapshotCounts(t *testing.T) {
 		c.take(allowed, restoredKeys, 6)
 		c.exact(allowed, restoredKeys, 10)
 	})
-	inBoth(t, func(t *testing.T, c *ownershipCluster) {
+	inOwners(t, func(t *testing.T, c *ownershipCluster) {
 		allowed := make(map[ring.Key]int)
 		c.start("a", "b", "c")
 		c.settled()
@@ -116,7 +115,7 @@ func TestNewestSnapshotCounts(t *testing.T) {
 
 // TestRestoredTwice restarts all nodes from what was restored and not used.
 func TestRestoredTwice(t *testing.T) {
-	inBoth(t, func(t *testing.T, c *ownershipCluster) {
+	inOwners(t, func(t *testing.T, c *ownershipCluster) {
 		allowed := make(map[ring.Key]int)
 		c.start("a", "b")
 		c.settled()
@@ -139,7 +138,7 @@ func TestRestoredTwice(t *testing.T) {
 
 // TestStaleSnapshotLoses restarts nodes one by one with snapshots from long ago: members have newer counters.
 func TestStaleSnapshotLoses(t *testing.T) {
-	inBoth(t, func(t *testing.T, c *ownershipCluster) {
+	inOwners(t, func(t *testing.T, c *ownershipCluster) {
 		allowed := make(map[ring.Key]int)
 		c.start("a", "b", "c")
 		c.settled()
@@ -168,7 +167,7 @@ func TestStaleSnapshotLoses(t *testing.T) {
 
 // TestGrantsOfAStandbySurvive stops the standbys after they have granted in place of the owner, which had stopped before.
 func TestGrantsOfAStandbySurvive(t *testing.T) {
-	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
+	inOwners(t, func(t *testing.T, c *ownershipCluster) {
 		allowed := make(map[ring.Key]int)
 		c.start("a", "b", "c")
 		c.settled()
@@ -200,83 +199,10 @@ func TestGrantsOfAStandbySurvive(t *testing.T) {
 	})
 }
 
-// TestSnapshotsAreTheLeastOfWholeCopies compares versions of copies.
-func TestSnapshotsAreTheLeastOfWholeCopies(t *testing.T) {
-	old := copyVersion{term: restored, whole: true, snapshot: SnapshotVersion{1 << 24, 3}}
-	for _, v := range []copyVersion{
-		{term: 1 << 24, whole: true},
-		{term: restored, whole: true, snapshot: SnapshotVersion{1 << 24, 4}},
-		{term: restored, whole: true, snapshot: SnapshotVersion{1<<24 + 1, 0}},
-	} {
-		if v.compare(old) <= 0 || old.compare(v) >= 0 {
-			t.Errorf("%+v does not count for more than %+v", v, old)
-		}
-	}
-	for _, v := range []copyVersion{{term: 1 << 40, seq: 9}, {term: 1, seq: 9, whole: true}} {
-		if old.compare(v) <= 0 {
-			t.Errorf("%+v counts for more than %+v", v, old)
-		}
-	}
-}
-
-// TestFeedOfARestoredCopy has an owner begin to feed a standby that has an old snapshot: that is no whole copy before it has all.
-func TestFeedOfARestoredCopy(t *testing.T) {
-	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
-		c.start("a", "b")
-		c.settled()
-		k := c.alive["b"].ownership
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		p := uint32(0)
-		for k.parts[p].tenure.state != absent {
-			p++
-		}
-		pt := &k.parts[p]
-		pt.copy = copyVersion{term: restored, whole: true, snapshot: SnapshotVersion{1 << 24, 3}}
-		if !k.receive(&peerv1.Replica{Partition: p, Term: 1 << 40, Sequence: 1, Begin: true}, "a") || pt.copy.whole || pt.copy.isRestored() {
-			t.Errorf("after the first replica: %+v", pt.copy)
-		}
-		if !k.receive(&peerv1.Replica{Partition: p, Term: 1 << 40, Sequence: 2, Whole: true}, "a") || !pt.copy.whole {
-			t.Errorf("after the last one: %+v", pt.copy)
-		}
-	})
-}
-
-// TestRestartedOwnerNamesItself has an owner that was restarted ask for its standby, although it has a snapshot, until it knows that
-// no member has newer counters.
-func TestRestartedOwnerNamesItself(t *testing.T) {
-	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
-		c.start("a", "b")
-		c.settled()
-		k, p := c.alive["b"].ownership, uint32(0)
-		names := func(has copyVersion, fresh bool) string {
-			k.mu.Lock()
-			for k.claim(p).owner != k.ownParty {
-				p++
-			}
-			pt := &k.parts[p]
-			pt.tenure, pt.restarted, pt.copy, pt.fresh, pt.from = tenure{}, true, has, fresh, ""
-			k.mu.Unlock()
-			id, _ := k.OwnerOf(p)
-			return id
-		}
-		snapshot := copyVersion{term: restored, whole: true, snapshot: SnapshotVersion{1 << 24, 3}}
-		if id := names(copyVersion{}, false); id != "b" {
-			t.Errorf("without a copy it names %q, want itself", id)
-		}
-		if id := names(snapshot, false); id != "b" {
-			t.Errorf("with a snapshot it names %q, want itself", id)
-		}
-		if id := names(snapshot, true); id != "" {
-			t.Errorf("with the newest snapshot it names %q, want no node", id)
-		}
-	})
-}
-
 // TestRestoreRefuses gives Restore what no node has saved, and forgets what it has laid down.
 func TestRestoreRefuses(t *testing.T) {
-	inOwnership(t, func(t *testing.T, c *ownershipCluster) {
-		k := c.launch("a", 1).ownership
+	inOwners(t, func(t *testing.T, c *ownershipCluster) {
+		k := c.launch("a", 1).owners
 		for name, err := range map[string]error{
 			"no term":      k.Restore(0, SnapshotVersion{}, nil, nil),
 			"partition 64": k.Restore(64, SnapshotVersion{1, 1}, nil, nil),

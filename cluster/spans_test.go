@@ -105,7 +105,7 @@ func testSpanOf(of trace.TraceID, id trace.SpanID) *trace.SpanContext {
 // A frame without a traced request is what it was before nodes said whose span a request belongs to, byte by byte. So is any frame for
 // a node that does not read that.
 func TestFramesWithoutTraces(t *testing.T) {
-	const before = "03" + "0a00000000" + "0b40420f00" + "01" + "01000000" + "01" +
+	const before = "04" + "0a00000000" + "0b40420f00" + "01" + "01000000" + "01" +
 		"0700000000000000" + "0000000000000000" + "0100" + "0a" + "80c0e285e368" + "02"
 	for name, tc := range map[string]struct {
 		revision uint8
@@ -124,7 +124,7 @@ func TestFramesWithoutTraces(t *testing.T) {
 		if _, err := l.enqueue(a, []*shard.Group{{Takes: []shard.Take{k}}}, nil); err != nil {
 			t.Fatal(err)
 		}
-		at := len("03" + "0a00000000" + "0b40420f00")
+		at := len("04" + "0a00000000" + "0b40420f00")
 		if got, want := hex.EncodeToString(l.queue[0][lengthSize:]), before[:at]+tc.want+before[at:]; got != want {
 			t.Errorf("%s: %s, want %s", name, got, want)
 		}

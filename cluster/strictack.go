@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,19 +46,6 @@ type owed struct {
 	sent    map[ring.Key]int64 // those that were granted before; guarded by mu
 	acked   uint64             // the last round that was acknowledged; guarded by mu
 	waiting bool               // whether an answer waits for a round that has not begun; guarded by mu
-}
-
-// round is one in which all of a partition was sent that its standby did not have when it began.
-type round struct {
-	partition uint32
-	number    uint64
-}
-
-func newStrictAcks(k *Ownership) *strictAcks {
-	return &strictAcks{
-		standbys: k.standbys, urgent: k.urgent, started: time.Now(), log: k.Logger,
-		deferred: k.metrics.deferred, unacknowledged: k.metrics.unacknowledged, parts: make([]owed, len(k.parts)),
-	}
 }
 
 func isStrict(g *shard.Group) bool {
@@ -277,23 +263,20 @@ func (d *strictAcks) begin(p uint32) uint64 {
 	return d.rounds.Add(1) + 1
 }
 
-// acknowledged says that c has all that was sent to it in these rounds, except the partitions that
-// it wants again, and those that it does not stand by for any more.
-func (d *strictAcks) acknowledged(c *otherMember, sent time.Time, rounds []round, again []uint32) {
+// acknowledged says that c has all of p that was sent to it in a round, unless it does not stand by for p any more.
+func (d *strictAcks) acknowledged(c *otherMember, sent time.Time, p uint32, number uint64) {
 	c.awaited.Store(0)
 	if time.Since(sent) < strictPatience && c.missing.CompareAndSwap(true, false) {
 		d.log.Info("strict limits wait for a standby again", "standby", c.member.ID)
 	}
-	for _, r := range rounds {
-		if slices.Contains(again, r.partition) || d.standbys[r.partition].Load() != c {
-			continue
-		}
-		o := &d.parts[r.partition]
-		o.mu.Lock()
-		d.counters.Add(-int64(len(o.sent)))
-		o.sent, o.acked = nil, r.number
-		o.mu.Unlock()
+	if d.standbys[p].Load() != c {
+		return
 	}
+	o := &d.parts[p]
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	d.counters.Add(-int64(len(o.sent)))
+	o.sent, o.acked = nil, number
 }
 
 // drop forgets what p owes: it has no standby any more.

@@ -34,7 +34,7 @@ type strictCluster struct {
 }
 
 func inStrictCluster(t *testing.T, f func(t *testing.T, c *strictCluster)) {
-	inOwnership(t, func(t *testing.T, cc *ownershipCluster) {
+	inOwners(t, func(t *testing.T, cc *ownershipCluster) {
 		c := &strictCluster{ownershipCluster: cc, key: ownershipKey(0), limit: strictLimit}
 		c.start("a", "b", "c")
 		c.settled()
@@ -89,7 +89,7 @@ func (c *strictCluster) load(perMS int, d time.Duration, strict bool, nodes ...*
 }
 
 func (n *ownershipNode) strictWaits() (deferred, unacknowledged float64) {
-	return testutil.ToFloat64(n.ownership.metrics.deferred), testutil.ToFloat64(n.ownership.metrics.unacknowledged)
+	return testutil.ToFloat64(n.owners.metrics.deferred), testutil.ToFloat64(n.owners.metrics.unacknowledged)
 }
 
 // lost returns how much more than the limit is granted in a second in which the owner is killed
@@ -149,7 +149,7 @@ func TestStrictBurst(t *testing.T) {
 		}
 		c.calls.Wait()
 		deferred, unacknowledged := c.owner.strictWaits() // a round may be over before all have come
-		if took := time.Duration(c.slowest.Load()); c.granted.Load() != 1000 || deferred == 0 || deferred > 900 || unacknowledged != 0 || took > 3*urgentEvery {
+		if took := time.Duration(c.slowest.Load()); c.granted.Load() != 1000 || deferred == 0 || deferred > 900 || unacknowledged != 0 || took > 3*hurryEvery {
 			t.Errorf("%d granted, %v deferred, %v not acknowledged, the slowest after %v", c.granted.Load(), deferred, unacknowledged, took)
 		}
 		if n := c.owner.denialLeases.strictAcks.counters.Load(); n != 0 {
@@ -191,7 +191,7 @@ func TestStrictWithoutItsStandby(t *testing.T) {
 					if again, more := c.owner.strictWaits(); again == deferred || more != unacknowledged {
 						t.Errorf("when it acknowledges again %v are deferred, %v not acknowledged", again-deferred, more-unacknowledged)
 					}
-					time.Sleep(2 * replicateEvery)
+					time.Sleep(2 * feedEvery)
 					if n := c.owner.denialLeases.strictAcks.counters.Load(); n != 0 {
 						t.Errorf("%d counters are still owed", n)
 					}
@@ -213,7 +213,7 @@ func TestStrictWithoutRoom(t *testing.T) {
 			if took := c.slowest.Load(); (took > 0) != (used > 0) {
 				t.Errorf("with %d counters more the call took %v", used, time.Duration(took))
 			}
-			time.Sleep(2 * replicateEvery)
+			time.Sleep(2 * feedEvery)
 		}
 		if _, unacknowledged := c.owner.strictWaits(); unacknowledged != 0 || c.granted.Load() != 2 {
 			t.Errorf("%d granted, %v not acknowledged", c.granted.Load(), unacknowledged)
@@ -221,54 +221,21 @@ func TestStrictWithoutRoom(t *testing.T) {
 	})
 }
 
-// What a standby wants again from the beginning it has not acknowledged, nor one what another now stands by for.
-func TestStrictAgain(t *testing.T) {
+// Only the standby acknowledges what it is sent.
+func TestStrictIsAcknowledgedByTheStandby(t *testing.T) {
 	inStrictCluster(t, func(t *testing.T, c *strictCluster) {
 		d, p := c.owner.denialLeases.strictAcks, c.key.Partition(uint32(ownershipRing.Partitions))
 		standby := d.standbys[p].Load()
-		standby.feeding <- struct{}{} // no other node sends it anything
-		defer func() { <-standby.feeding }()
+		c.losing.Store(true) // so that the standby itself acknowledges nothing
 		c.call(c.owner, true)
 		c.calls.Wait()
 		n := d.begin(p)
-		d.acknowledged(&otherMember{}, time.Now(), []round{{p, n}}, nil)
-		if d.parts[p].has(n - 1) {
-			t.Error("one that does not stand by has acknowledged it")
-		}
-		for _, again := range [][]uint32{{p}, nil} {
-			d.acknowledged(standby, time.Now(), []round{{p, n}}, again)
-			if has := d.parts[p].has(n - 1); has != (again == nil) || (d.counters.Load() == 0) != has {
-				t.Errorf("again %v: acknowledged is %v, of %d counters something is owed", again, has, d.counters.Load())
+		for _, by := range []*otherMember{{}, standby} {
+			d.acknowledged(by, time.Now(), p, n)
+			if has := d.parts[p].has(n - 1); has != (by == standby) || (d.counters.Load() == 0) != has {
+				t.Errorf("acknowledged by the standby %v: %v, of %d counters something is owed", by == standby, has, d.counters.Load())
 			}
 		}
-	})
-}
-
-// A round ends with the message that has the last of what there was when it began.
-func TestStrictRoundOfManyMessages(t *testing.T) {
-	inStrictCluster(t, func(t *testing.T, c *strictCluster) {
-		k, p := c.owner.ownership, c.key.Partition(uint32(ownershipRing.Partitions))
-		standby := k.standbys[p].Load()
-		standby.feeding <- struct{}{} // no other node sends it anything
-		defer func() { <-standby.feeding }()
-		for i := range uint64(3000) {
-			key := c.key
-			key.Hi += i
-			c.owner.shard.Decide([]shard.Group{{Takes: []shard.Take{{Key: key, Limit: ownershipLimit, Cost: 1}}}})
-		}
-		var m feedMessage
-		pieces := 1
-		feeds := k.feeds(standby)
-		i := slices.IndexFunc(feeds, func(f feed) bool { return f.partition == p })
-		for ; k.addChanges(&m, standby, feeds[i], round{p, 7}); pieces++ {
-			if len(m.rounds) > 0 {
-				t.Fatalf("it has ended after %d bytes, and there is more", len(m.records))
-			}
-		}
-		if pieces < 3 || len(m.rounds) != 1 {
-			t.Errorf("%d pieces, %v", pieces, m.rounds)
-		}
-		k.sendReplicas(t.Context(), standby, &m)
 	})
 }
 
@@ -290,7 +257,7 @@ func TestStrictGroup(t *testing.T) {
 			c.other.router.Decide(t.Context(), g)
 			want := min(1000, 150*int64(i+1))
 			took := time.Since(began)
-			if g[0].Allowed != (i < 6) || took > 3*urgentEvery || (took > 0) != (i < 6) {
+			if g[0].Allowed != (i < 6) || took > 3*hurryEvery || (took > 0) != (i < 6) {
 				t.Errorf("group %d: %+v after %v", i, g[0], took)
 			}
 			for _, take := range g[0].Takes {
@@ -298,7 +265,7 @@ func TestStrictGroup(t *testing.T) {
 					t.Errorf("group %d: %+v", i, take)
 				}
 			}
-			time.Sleep(urgentEvery)
+			time.Sleep(hurryEvery)
 		}
 		for i, n := range []*ownershipNode{c.owner, c.standby, c.other} {
 			if deferred, unacknowledged := n.strictWaits(); unacknowledged != 0 || (deferred > 0) != (i < 2) {
@@ -321,7 +288,7 @@ func TestStrictSmallLimit(t *testing.T) {
 			c.call(c.other, true)
 		}
 		c.calls.Wait()
-		if took := time.Duration(c.slowest.Load()); c.granted.Load() != 3 || took == 0 || took > 3*urgentEvery {
+		if took := time.Duration(c.slowest.Load()); c.granted.Load() != 3 || took == 0 || took > 3*hurryEvery {
 			t.Errorf("%d granted, the slowest after %v", c.granted.Load(), took)
 		}
 	})
@@ -366,7 +333,7 @@ func TestOnlyStrictTakesWait(t *testing.T) {
 			t.Errorf("%v were deferred", deferred)
 		}
 	})
-	inOwnership(t, func(t *testing.T, cc *ownershipCluster) {
+	inOwners(t, func(t *testing.T, cc *ownershipCluster) {
 		cc.start("a")
 		cc.settled()
 		c := &strictCluster{ownershipCluster: cc, key: ownershipKey(0), limit: strictLimit, owner: cc.alive["a"]}

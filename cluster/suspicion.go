@@ -6,6 +6,8 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"github.com/weirlimit/weir/cluster/replica"
 )
 
 // A member whose etcd lease lives may be unreachable: its port is blocked, its cable is out, its process is stopped, or another node has its address. A
@@ -45,7 +47,7 @@ func outcomeOf(err error, took time.Duration) outcome {
 		return unclear
 	case errors.Is(err, syscall.ECONNREFUSED), errors.As(err, &stranger):
 		return refused
-	case took > connectTimeout+suspendAfter:
+	case took > connectTimeout+replica.SuspendAfter:
 		return unclear
 	}
 	return silent
@@ -156,6 +158,3 @@ func (a *admission) accused() (all []Life) {
 	}
 	return all
 }
-
-// Accused implements Electorate.
-func (k *Ownership) Accused() []Life { return k.admission.accused() }

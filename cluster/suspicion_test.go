@@ -14,6 +14,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/weirlimit/weir/cluster/replica"
 )
 
 // reregister has nodes that are evicted and live register again, as package etcd does.
@@ -41,12 +43,12 @@ func TestUnreachableMember(t *testing.T) {
 		}
 		last := ids[len(ids)-1]
 		t.Run(fmt.Sprintf("%s of %s are refused", tc.cut, tc.members), func(t *testing.T) {
-			inOwnership(t, func(t *testing.T, c *ownershipCluster) {
+			inOwners(t, func(t *testing.T, c *ownershipCluster) {
 				c.notReached(ids, tc.drops, 10, func(cut bool) { c.unreach(cut, last+":1", strings.Fields(tc.cut)...) })
 			})
 		})
 		t.Run(fmt.Sprintf("%s of %s hear nothing", tc.cut, tc.members), func(t *testing.T) {
-			inOwnership(t, func(t *testing.T, c *ownershipCluster) {
+			inOwners(t, func(t *testing.T, c *ownershipCluster) {
 				c.notReached(ids, tc.drops, 10, func(cut bool) { c.mute(cut, last+":1", strings.Fields(tc.cut)...) })
 			})
 		})
@@ -101,7 +103,7 @@ func TestStoppedMember(t *testing.T) {
 		time.Second: false, 3 * time.Second: false, accuseAfter: false, accuseAfter + 3*time.Second: true, 20 * time.Second: true,
 	} {
 		t.Run(stopped.String(), func(t *testing.T) {
-			inBoth(t, func(t *testing.T, c *ownershipCluster) {
+			inOwners(t, func(t *testing.T, c *ownershipCluster) {
 				const keys = 40
 				var evicted atomic.Pointer[Node]
 				c.registry.again = func(n Node) { evicted.Store(&n) } // it registers again when it goes on
@@ -148,7 +150,7 @@ func TestAccusersWithoutLeases(t *testing.T) {
 		"silent":  func(c *ownershipCluster) { c.mute(true, "c:1", "a", "b") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBoth(t, func(t *testing.T, c *ownershipCluster) {
+			inOwners(t, func(t *testing.T, c *ownershipCluster) {
 				c.start("a", "b", "c")
 				c.settled()
 				cut(c)
@@ -179,7 +181,7 @@ func TestOutcome(t *testing.T) {
 		{strangerError("another node"), 0, refused},
 		{context.DeadlineExceeded, connectTimeout, silent},
 		{os.ErrDeadlineExceeded, connectTimeout, silent},
-		{os.ErrDeadlineExceeded, connectTimeout + suspendAfter + 1, unclear}, // this node did not run
+		{os.ErrDeadlineExceeded, connectTimeout + replica.SuspendAfter + 1, unclear}, // this node did not run
 		{syscall.EHOSTUNREACH, 0, silent},
 		{x509.UnknownAuthorityError{}, 0, silent}, // a node of another CA
 		{io.EOF, 0, silent},
@@ -212,14 +214,14 @@ func TestSlowMember(t *testing.T) {
 				}
 				time.Sleep(knockEvery)
 				for _, id := range answers {
-					adm.answered(Life{id, 1})
+					adm.answered(Life{ID: id, Incarnation: 1})
 				}
 			}
 			adm.mu.Lock()
 			defer adm.mu.Unlock()
 			return adm.accusesLocked(time.Now())
 		}
-		if got := look(2*accuseAfter, "b"); !slices.Equal(got, []Life{{"c", 1}}) {
+		if got := look(2*accuseAfter, "b"); !slices.Equal(got, []Life{{ID: "c", Incarnation: 1}}) {
 			t.Errorf("accuses %v, want c only", got)
 		}
 		time.Sleep(connectTimeout)

@@ -12,7 +12,7 @@ import (
 
 // TestKilledLender kills an owner after it has lent tokens. The node that decides in its place knows of all
 // leases but those of the last instants: it is told at once of all that bring a counter over a
-// twentieth of its limit, and of the rest within replicateEvery.
+// twentieth of its limit, and of the rest within feedEvery.
 func TestKilledLender(t *testing.T) {
 	const limit = 1000
 	for _, tc := range []struct {
@@ -22,14 +22,14 @@ func TestKilledLender(t *testing.T) {
 		later  time.Duration // the owner is killed
 		over   int64         // at most
 	}{
-		{"one lease of a tenth", limit / 10, 1, 2 * urgentEvery, 0},
-		{"several", limit / 20, 5, 2 * urgentEvery, 0},
-		{"little ones", 20, 2, replicateEvery + urgentEvery, 0},
+		{"one lease of a tenth", limit / 10, 1, 2 * hurryEvery, 0},
+		{"several", limit / 20, 5, 2 * hurryEvery, 0},
+		{"little ones", 20, 2, feedEvery + hurryEvery, 0},
 		{"little ones that no node was told of yet", 20, 2, 0, limit / 20},
 		{"one that no node was told of yet", limit / 10, 1, 0, limit/10 + 1}, // what was granted in no time
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			inBoth(t, func(t *testing.T, c *ownershipCluster) {
+			inOwners(t, func(t *testing.T, c *ownershipCluster) {
 				c.start("a", "b", "c")
 				c.settled()
 				c.replicated()
@@ -53,7 +53,7 @@ func TestKilledLender(t *testing.T) {
 					}
 					given += 1 + g.TokenLease.Tokens
 					if tc.later > 0 {
-						time.Sleep(2 * urgentEvery)
+						time.Sleep(2 * hurryEvery)
 					}
 				}
 				if tc.later > 0 {

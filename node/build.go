@@ -28,6 +28,7 @@ import (
 	"github.com/weirlimit/weir/api/envoy"
 	"github.com/weirlimit/weir/cluster"
 	"github.com/weirlimit/weir/cluster/etcd"
+	"github.com/weirlimit/weir/cluster/view"
 	"github.com/weirlimit/weir/internal/audit"
 	"github.com/weirlimit/weir/internal/certs"
 	"github.com/weirlimit/weir/internal/decisionlog"
@@ -93,8 +94,7 @@ type node struct {
 	overload                   *overload.Control
 	router                     *cluster.Router
 	membership                 *cluster.Membership
-	ownership                  owners
-	adoptKnown                 func() // adopts the view of an earlier run
+	owners                     *cluster.Owners
 	grpc                       *grpc.Server
 	peers                      *cluster.Server
 	http                       *http.Server
@@ -293,7 +293,7 @@ func (n *node) register(ctx context.Context) error {
 	n.snapshots = n.newSnapshots(params, incarnation)
 	n.snapshots.restore()
 	if n.offline.Load() {
-		n.adoptKnown()
+		n.owners.Adopt(n.state.Found().View)
 	}
 	return n.buildServers(params, local, denialLeases)
 }
@@ -305,36 +305,28 @@ func fingerprint(params cluster.Params) uint64 {
 
 // keep builds what follows the cluster and keeps the node's partitions.
 func (n *node) keep(params cluster.Params, denialLeases *cluster.DenialLeases) {
-	c := cluster.OwnershipConfig{
+	n.owners = cluster.NewOwners(cluster.OwnersConfig{
 		Self:         cluster.Member{ID: n.opts.ID, Address: n.opts.Advertise, Incarnation: n.self.Incarnation},
 		Greeter:      n.greeter,
 		Shard:        n.shard,
 		Router:       n.router,
 		DenialLeases: denialLeases,
-		Refound: func(ctx context.Context, view uint64, partitions []uint32) error {
-			return n.membership.Refound(ctx, view, partitions)
-		},
-		Adopted:   func(v *cluster.View) { n.state.Keep(func(k *etcd.Known) { k.View = v }) },
-		State:     n.readiness,
-		Load:      n.loads.load,
-		Renewed:   func() time.Time { return n.registry.Status().Renewed },
-		Dial:      n.dial,
-		Top:       n.top,
-		Events:    n.ownEvents,
-		Decisions: n.ownDecisions,
-		Logger:    n.log,
-		Metrics:   n.metrics,
-	}
-	if n.network.Placements {
-		n.keepPlacements(params, c)
-	} else {
-		k := cluster.NewOwnership(c, params.Ring.Partitions)
-		n.ownership = k
-		n.membership = cluster.NewMembership(n.opts.ID, params.Ring, n.registry, n.router, k.Adopt, k, n.log)
-		n.adoptKnown = func() { k.Adopt(n.state.Found().View) }
-	}
+		Keep:         func(v *view.View) { n.state.Keep(func(k *etcd.Known) { k.View = v }) },
+		State:        n.readiness,
+		Load:         n.loads.load,
+		Renewed:      func() time.Time { return n.registry.Status().Renewed },
+		Granted:      func() time.Time { return n.registry.Status().Granted },
+		ReadView:     func(ctx context.Context) (*view.View, error) { return n.registry.ReadView(ctx) },
+		Dial:         n.dial,
+		Top:          n.top,
+		Events:       n.ownEvents,
+		Decisions:    n.ownDecisions,
+		Logger:       n.log,
+		Metrics:      n.metrics,
+	}, params.Ring)
+	n.membership = cluster.NewMembership(n.opts.ID, params.Ring, n.registry, n.router, n.owners, n.log)
 	if n.network.Built != nil {
-		n.network.Built(n.ownership)
+		n.network.Built(n.owners)
 	}
 }
 
@@ -365,7 +357,7 @@ func (n *node) buildServers(params cluster.Params, local cluster.Local, denialLe
 	n.grpc = newGRPCServer(grpc.Creds(n.credentials()), grpc.InTapHandle(permits.Tap(n.limiter.Tap)), grpc.NumStreamWorkers(streamWorkers))
 	n.closers = append(n.closers, n.grpc.Stop) // its workers wait for calls from now on
 	n.health = health.NewServer()
-	n.ownership.Register(api.Bounded(n.grpc))
+	n.owners.Register(api.Bounded(n.grpc))
 	n.registerCalls(n.grpc, permits)
 	n.setServing(false)
 	err := n.newUI(ring.NewHasher([ring.SecretSize]byte(params.Secret)))

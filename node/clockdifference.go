@@ -18,7 +18,7 @@ func (n *node) enter(ctx, failed context.Context) error {
 	if !n.await(ctx, failed, 0, n.seen.Load) {
 		return nil
 	}
-	n.await(ctx, failed, clockPatience, func() bool { return len(n.ownership.Clocks()) >= n.othersInView() })
+	n.await(ctx, failed, clockPatience, func() bool { return len(n.owners.Clocks()) >= n.othersInView() })
 	if err := n.refuseClock(0); err != nil || ctx.Err() != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func (n *node) enter(ctx, failed context.Context) error {
 
 // othersInView returns how many members there are but this node.
 func (n *node) othersInView() (others int) {
-	for _, m := range n.membership.Latest().View.Present() {
+	for _, m := range n.membership.Latest().Routing.Present() {
 		if m.ID != n.opts.ID {
 			others++
 		}
@@ -51,7 +51,7 @@ func (n *node) othersInView() (others int) {
 // refuseClock says that most members whose clocks are known, of so many at least, have another time than this node. If they are fewer
 // theirs may be wrong.
 func (n *node) refuseClock(members int) error {
-	clocks := n.ownership.Clocks()
+	clocks := n.owners.Clocks()
 	var far []string
 	for _, d := range clocks {
 		if d.TooFar() {

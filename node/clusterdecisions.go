@@ -47,7 +47,7 @@ func (n *node) clusterDecisions(ctx context.Context, since time.Time) (*hourLog,
 	} else {
 		h.miss(n.opts.ID, status.Convert(err).Message())
 	}
-	others, missing := n.ownership.OtherDecisions(ctx, since)
+	others, missing := n.owners.OtherDecisions(ctx, since)
 	for _, o := range others {
 		h.add(o.ID, o, o.Reason)
 	}

@@ -39,7 +39,7 @@ func (n *node) newUI(h ring.Hasher) (err error) {
 		Backtest:      replays.Replay,
 		LastDecisions: newDecisionTail(&n.opts, h).LastDecisions,
 		OtherEvents: func(ctx context.Context) ([]ui.Event, []string) {
-			events, silent := n.ownership.OtherEvents(ctx)
+			events, silent := n.owners.OtherEvents(ctx)
 			var all []ui.Event
 			for _, e := range events {
 				all = append(all, ui.Event(e))
@@ -73,7 +73,7 @@ func (n *node) clusterLoads() []ui.Load {
 	}
 	var loads []ui.Load
 	for _, id := range ids {
-		if l := n.ownership.LoadOf(id); !l.At.IsZero() {
+		if l := n.owners.LoadOf(id); !l.At.IsZero() {
 			loads = append(loads, ui.Load{
 				ID: id, At: l.At, Allowed: l.Allowed, Denied: l.Denied, Undecided: l.Undecided, Bounds: l.Bounds, Calls: l.Calls,
 				Counters: l.Counters, CounterBytes: l.CounterBytes, CounterLimit: l.CounterLimit, Memory: l.Memory, Problems: l.Problems,

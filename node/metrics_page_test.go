@@ -15,7 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
-	"github.com/weirlimit/weir/cluster"
+	"github.com/weirlimit/weir/cluster/view"
 	"github.com/weirlimit/weir/internal/certs"
 	"github.com/weirlimit/weir/ring"
 )
@@ -151,16 +151,14 @@ func metricNodes(t *testing.T) []*node {
 // useMetrics has the node own partitions next to a node b, and answer calls of envoyproxy/ratelimit's clients, until the test ends.
 func useMetrics(t *testing.T, n *node) {
 	t.Helper()
-	r, err := ring.Build(ring.DefaultParams, []string{"a", "b"})
-	if err != nil {
-		t.Fatal(err)
+	v := &view.View{Number: 1, Electorate: view.Electorate{Changed: 1}, Members: []view.Member{
+		{Life: view.Life{ID: "a", Incarnation: n.self.Incarnation}, Address: n.opts.GRPC}, {Life: view.Life{ID: "b", Incarnation: 1}, Address: freed(t)},
+	}}
+	for p := range ring.DefaultParams.Partitions {
+		v.Partitions = append(v.Partitions, view.Partition{Owner: v.Members[p%2].Life, Standby: v.Members[1-p%2].Life, Term: 1})
 	}
-	partitions := ring.DefaultParams.Partitions
-	n.ownership.(*cluster.Ownership).Adopt(&cluster.View{
-		Number: 1, Ring: r, Epochs: make([]uint64, partitions), Bases: make([]uint64, partitions),
-		Members: []cluster.Member{{ID: "a", Address: n.opts.GRPC, Incarnation: n.self.Incarnation}, {ID: "b", Address: freed(t), Incarnation: 1}},
-	})
-	t.Cleanup(func() { n.ownership.Run(t.Context()) }) // which leaves b: the context has ended by then
+	n.owners.Adopt(v)
+	t.Cleanup(func() { n.owners.Run(t.Context()) }) // which leaves b: the context has ended by then
 	for body, want := range map[string]int{
 		`{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"},{"key":"l","value":"x"}]}]}`: http.StatusOK,
 		`{}`: http.StatusBadRequest,

@@ -22,8 +22,6 @@ type Network struct {
 	Waiting func(reason string, parts *Parts)
 	// Built is called with what decides in the node's partitions before that begins its work.
 	Built func(Deciders)
-	// Placements has the node decide by views that name the node which has each partition (ADR 37). All nodes of a cluster do so, or none does.
-	Placements bool
 	// Local puts something between the node and its counters, which sees what is decided here for whom.
 	Local func(cluster.Local) cluster.Local
 	// Killed reports whether a node that ends does so as if it was killed, and writes no snapshot; nil is never.
@@ -33,9 +31,9 @@ type Network struct {
 // Deciders says in which partitions a node decides, for observers.
 type Deciders interface {
 	// Deciding returns by partition the term in which the node decides at the moment, 0 where it does not.
-	Deciding() []cluster.Term
-	// Worth returns what the node's counters of a partition are worth.
-	Worth(p uint32) cluster.Worth
+	Deciding() []uint64
+	// Worth says in a line what the node's counters of a partition are worth.
+	Worth(p uint32) string
 	// Newest returns the view by which the node routes, nil before the first.
 	Newest() *cluster.View
 }

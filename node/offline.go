@@ -108,7 +108,7 @@ func (n *node) join(ctx, failed context.Context) error {
 	if err != nil || ctx.Err() != nil {
 		return err
 	}
-	n.ownership.Become(incarnation)
+	n.owners.Become(incarnation)
 	n.announce(func(self *cluster.Node) {
 		self.Incarnation = incarnation
 		if self.State == cluster.Joining {
@@ -153,7 +153,7 @@ func (n *node) awaitEnlisted(ctx context.Context) (incarnation uint64, err error
 
 // ImportView implements api.Status.
 func (n *node) ImportView(ctx context.Context, dryRun bool) (*weirv1.ImportViewResponse, error) {
-	v, alarm := n.View(), n.registry.Status().Alarm
+	v, alarm := n.owners.View(), n.registry.Status().Alarm
 	if v == nil {
 		return nil, api.ErrNothingLost
 	}
@@ -171,8 +171,8 @@ func (n *node) ImportView(ctx context.Context, dryRun bool) (*weirv1.ImportViewR
 		return nil, err
 	}
 	resp.View = number
-	for _, m := range v.Present() {
-		resp.Members = append(resp.Members, m.ID)
+	for _, l := range v.Lives() {
+		resp.Members = append(resp.Members, l.ID)
 	}
 	if !dryRun {
 		n.log.Warn("view, rules and access tokens were written to etcd, which had lost them", "cluster", n.opts.Cluster, "reason", alarm, "view", number, "rules", resp.StoreRevision)

@@ -88,8 +88,8 @@ func awaitHealth(t *testing.T, info Info) *weirv1.GetHealthStatusResponse {
 	}
 }
 
-// A node that is alone starts without etcd: it decides itself, by the rules that it had, and
-// keeps what it has counted when etcd is back.
+// A node that is alone starts without etcd: it decides itself, by the rules that it had, but not as the owner, since only etcd could
+// say that no other node is. It keeps what it has counted when etcd is back.
 func TestStartWithoutEtcd(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -107,8 +107,8 @@ func TestStartWithoutEtcd(t *testing.T) {
 
 	info, stop, ended := start(t, opts)
 	for _, want := range []bool{true, false} {
-		if got := check(t, info, "alice"); got.GetAllowed() != want || got.GetSource() != weirv1.Source_SOURCE_OWNER {
-			t.Errorf("without etcd: %v, want %t by the owner", got, want)
+		if got := check(t, info, "alice"); got.GetAllowed() != want || got.GetSource() != weirv1.Source_SOURCE_PROVISIONAL {
+			t.Errorf("without etcd: %v, want a provisional %t", got, want)
 		}
 	}
 	h := healthOf(t, info)

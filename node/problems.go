@@ -35,7 +35,7 @@ func (n *node) problems() (problems []problem) {
 	} else if !n.isMember() {
 		problems = append(problems, problem{"not a member of the view", "this node is not a member of the view: it only forwards checks"})
 	}
-	for _, u := range n.ownership.Unreached() {
+	for _, u := range n.owners.Unreached() {
 		until, lookAt := "until enough members reach it", "look at its --advertise, and at what is between the nodes"
 		if u.IsApart() {
 			until, lookAt = "while its clock differs from most members'", "set its machine's clock, as with NTP, and start it again"
@@ -73,7 +73,7 @@ func (n *node) problems() (problems []problem) {
 	}
 	problems = append(problems, n.certProblems(now)...)
 	problems = append(problems, n.doubts()...)
-	for _, d := range n.ownership.Clocks() {
+	for _, d := range n.owners.Clocks() {
 		if d.TooFar() {
 			problems = append(problems, problemAbout("the clock of node "+d.ID, "%s, more than %v: windows begin at other times there, and tokens may be granted again when counters move between the two nodes; set the wrong clock, as with NTP, and restart its node", formatClock(d), cluster.MaxClockDifference))
 		}
@@ -92,7 +92,7 @@ func (n *node) problems() (problems []problem) {
 
 // doubts says which members keep others from changing, and which may grant on their own.
 func (n *node) doubts() (problems []problem) {
-	missing, givenUp := n.ownership.Doubts()
+	missing, givenUp := n.owners.Doubts()
 	for _, l := range missing {
 		problems = append(problems, problemAbout(fmt.Sprintf("node %s (incarnation %d) may not know the members", l.ID, l.Incarnation), "node %s (incarnation %d) is not known to have adopted the last change of members: until half of the members have, or 30 s are over, members do not change, and copies decide for nodes that are gone; if it is dead, start it again, or remove it (weir nodes remove %s)", l.ID, l.Incarnation, l.ID))
 	}

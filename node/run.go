@@ -160,7 +160,7 @@ func (n *node) run(ctx context.Context, ready func(Info)) error {
 	g.Go(func() error { n.evictions.Run(failed); return nil })
 	g.Go(func() error { n.snapshots.Run(failed); return nil })
 	g.Go(func() error { n.membership.Run(failed); return nil })
-	g.Go(func() error { n.ownership.Run(failed); return nil })
+	g.Go(func() error { n.owners.Run(failed); return nil })
 	registryEnded := make(chan struct{})
 	g.Go(func() error {
 		defer close(registryEnded)
@@ -243,8 +243,8 @@ func (n *node) untilReady(ctx, failed context.Context, ready func(Info)) error {
 	}
 	n.await(ctx, failed, peerPatience, n.reachesAll)
 	n.started.Store(true)
-	n.await(ctx, failed, peerPatience, n.ownership.Sought)
-	n.await(ctx, failed, joinPatience, func() bool { return len(n.View().Present()) > 1 || n.ownership.HandoverStatus().Wanted == 0 })
+	n.await(ctx, failed, peerPatience, n.owners.Sought)
+	n.await(ctx, failed, joinPatience, func() bool { return len(n.View().Present()) > 1 || n.owners.HandoverStatus().Wanted == 0 })
 	if !n.hasRules() && n.network.Waiting != nil {
 		n.network.Waiting("waiting for the first rules of the xDS server "+n.opts.XDSServer, &Parts{n})
 	}
@@ -300,12 +300,12 @@ func (n *node) leave(failed context.Context) {
 		n.await(context.Background(), failed, handOverPatience, given)
 	}
 	if !n.handedOver() {
-		s := n.ownership.HandoverStatus()
+		s := n.owners.HandoverStatus()
 		n.log.Warn("leaving with partitions that were not handed over, to the standbys", "id", n.opts.ID, "partitions", s.Active+s.Leaving)
 		n.flush()
 		return
 	}
-	n.ownership.Depart()
+	n.owners.Depart()
 	n.announce(func(self *cluster.Node) { self.State = cluster.Left })
 	gone := func() bool {
 		return !n.View().IsMember(n.opts.ID) || !n.othersReady()
@@ -319,7 +319,7 @@ func (n *node) leave(failed context.Context) {
 func (n *node) flush() {
 	ctx, cancel := context.WithTimeout(context.Background(), flushPatience)
 	defer cancel()
-	n.ownership.Flush(ctx)
+	n.owners.Flush(ctx)
 }
 
 // seenLeaving reports whether etcd has told that this node leaves. One that takes nothing more,
@@ -332,7 +332,7 @@ func (n *node) seenLeaving() bool {
 func (n *node) handedOver() bool {
 	v := n.View()
 	i, member := v.Index(n.opts.ID)
-	s := n.ownership.HandoverStatus()
+	s := n.owners.HandoverStatus()
 	return (!member || v.Members[i].Leaving || v.Members[i].Gone) && s.Active+s.Leaving == 0 || !n.othersReady()
 }
 

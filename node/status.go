@@ -74,7 +74,7 @@ func (n *node) answer() {
 	n.router.Probe(algorithms.Limit{Algorithm: algorithm, Limit: 1, Window: int64(time.Minute)})
 	_ = n.Self()
 	_ = n.Nodes()
-	_ = n.ownership.HandoverStatus()
+	_ = n.owners.HandoverStatus()
 	_ = n.Problems()
 }
 
@@ -105,7 +105,7 @@ func (n *node) readiness() cluster.State {
 
 // HandoverStatus implements api.Status.
 func (n *node) HandoverStatus(id string) cluster.HandoverStatus {
-	return n.ownership.HandoverStatusOf(id)
+	return n.owners.HandoverStatusOf(id)
 }
 
 // Drain implements api.Status.
@@ -131,7 +131,7 @@ func (n *node) Drain(cancel bool) error {
 
 // Remove implements api.Status.
 func (n *node) Remove(ctx context.Context, id string) (*cluster.View, error) {
-	if by := n.ownership.ReachedBy(id); len(by) > 0 {
+	if by := n.owners.ReachedBy(id); len(by) > 0 {
 		return nil, fmt.Errorf("%q answers %s: %w (weir drain %s)", id, strings.Join(by, ", "), cluster.ErrReached, id)
 	}
 	v, err := n.membership.Remove(ctx, id)
@@ -170,7 +170,7 @@ func (n *node) reachesAll() bool {
 }
 
 // Unreached implements api.Status.
-func (n *node) Unreached() []cluster.Unreached { return n.ownership.Unreached() }
+func (n *node) Unreached() []cluster.Unreached { return n.owners.Unreached() }
 
 // EtcdReachable implements api.Status.
 func (n *node) EtcdReachable() bool { return n.registry.Reachable() }

@@ -32,5 +32,5 @@ func (n *node) TopLists(ctx context.Context, q topkeys.Query) *cluster.TopLists 
 	if n.top == nil {
 		return nil
 	}
-	return n.ownership.TopLists(ctx, q)
+	return n.owners.TopLists(ctx, q)
 }

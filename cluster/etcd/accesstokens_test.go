@@ -55,7 +55,7 @@ func TestSwapTokens(t *testing.T) {
 func TestTokensOfALostEtcd(t *testing.T) {
 	t.Parallel()
 	k := known(t)
-	m := newCache(keysOf("test"), false, slog.New(slog.DiscardHandler))
+	m := newCache(keysOf("test"), slog.New(slog.DiscardHandler))
 	if err := m.recall(k); err != nil {
 		t.Fatal(err)
 	}

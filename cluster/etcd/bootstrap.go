@@ -221,7 +221,7 @@ func (r *Registry) Nodes(ctx context.Context) ([]cluster.Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing nodes of cluster %q: %w", r.cluster, err)
 	}
-	m := newCache(r.keys, r.views, r.log)
+	m := newCache(r.keys, r.log)
 	m.replace(resp.Kvs, resp.Header.Revision)
 	return m.sortedNodes(), nil
 }

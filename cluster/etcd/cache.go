@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/weirlimit/weir/cluster"
+	"github.com/weirlimit/weir/cluster/view"
 )
 
 type keyValue = mvccpb.KeyValue
@@ -19,9 +20,8 @@ type keyValue = mvccpb.KeyValue
 // etcdCache is a copy of what etcd holds of a cluster, and what to believe of it.
 // It does no I/O but logging. It belongs to one goroutine.
 type etcdCache struct {
-	keys  keys
-	views viewFormat
-	log   *slog.Logger
+	keys keys
+	log  *slog.Logger
 
 	revision int64 // of etcd, that the entries are of
 	nodes    map[string]nodeEntry
@@ -51,25 +51,27 @@ type believedValues struct{ rules, tokens *keyValue }
 // viewBelief is the newest view that was good, and what is wrong with the stored
 // one, if anything is.
 type viewBelief struct {
-	good     storedView // of nil before the first
-	raw      []byte     // good as stored
-	revision int64      // at which to replace what is stored
+	good     *view.View    // nil before the first
+	routing  *cluster.View // of good
+	raw      []byte        // good as stored
+	revision int64         // at which to replace what is stored
 	alarm    string
 	wiped    bool // see seenView
 }
 
-func newCache(k keys, views viewFormat, log *slog.Logger) *etcdCache {
-	return &etcdCache{keys: k, views: views, log: log, nodes: make(map[string]nodeEntry), reported: make(map[string]string)}
+func newCache(k keys, log *slog.Logger) *etcdCache {
+	return &etcdCache{keys: k, log: log, nodes: make(map[string]nodeEntry), reported: make(map[string]string)}
 }
 
 // recall believes what is known from an earlier run.
 func (m *etcdCache) recall(known *Known) error {
-	good := storedView{known.View, known.Placement}
-	raw, err := good.encode()
+	raw, err := view.Marshal(known.View)
 	if err != nil {
 		return err
 	}
-	m.view.good, m.view.raw = good, raw
+	if err := m.view.trust(known.View, raw); err != nil {
+		return err
+	}
 	if known.Rules != nil {
 		m.believed.rules = &keyValue{Value: known.Rules}
 	}
@@ -178,7 +180,7 @@ func (m *etcdCache) report(key string, value []byte, msg string, err error) {
 func (m *etcdCache) content(params []byte) (cluster.RegistryContent, bool) {
 	m.believe(params)
 	m.believeValues()
-	content := cluster.RegistryContent{Nodes: m.sortedNodes(), View: m.view.good.View, Placement: m.view.good.Placement}
+	content := cluster.RegistryContent{Nodes: m.sortedNodes(), View: m.view.good, Routing: m.view.routing}
 	if content.View != nil {
 		content.ViewRevision = m.view.revision
 	}
@@ -212,7 +214,7 @@ func (m *etcdCache) sortedNodes() []cluster.Node {
 
 // believe decides whether the stored view is good.
 //
-// invariant: view.good.View.Number never falls.
+// invariant: view.good.Number never falls.
 func (m *etcdCache) believe(params []byte) {
 	v := &m.view
 	v.alarm, v.wiped = "", false
@@ -221,10 +223,10 @@ func (m *etcdCache) believe(params []byte) {
 		v.distrust("etcd was wiped: it has lost the parameters of this cluster")
 	case params != nil && !bytes.Equal(params, m.params):
 		v.distrust("etcd was wiped: it has parameters of another cluster of this name")
-	case m.stored == nil && v.good.View != nil:
-		v.distrust(fmt.Sprintf("etcd was wiped: it has lost view %d", v.good.View.Number))
+	case m.stored == nil && v.good != nil:
+		v.distrust(fmt.Sprintf("etcd was wiped: it has lost view %d", v.good.Number))
 	case m.stored == nil:
-	case v.good.View != nil && bytes.Equal(m.stored.Value, v.raw):
+	case v.good != nil && bytes.Equal(m.stored.Value, v.raw):
 		v.revision = m.stored.ModRevision
 	default:
 		m.judge(m.stored)
@@ -242,10 +244,7 @@ func (m *etcdCache) believeValues() {
 // judge takes a stored view that is not the one that is believed.
 func (m *etcdCache) judge(kv *keyValue) {
 	v := &m.view
-	next, err := m.views.parse(kv.Value)
-	if err == nil && next.View.Number == 0 {
-		err = errors.New("it has no number")
-	}
+	next, err := view.Unmarshal(kv.Value)
 	switch {
 	case isOtherVersion(err):
 		v.alarm = fmt.Sprintf("etcd has a view that this node cannot read: %v", err) // and v.revision stays: this node writes no view over it
@@ -253,13 +252,39 @@ func (m *etcdCache) judge(kv *keyValue) {
 		// A node that knows the view before may write the next one over it.
 		v.alarm = fmt.Sprintf("etcd has a damaged view: %v", err)
 		v.revision = kv.ModRevision
-	case v.good.View != nil && next.View.Number < v.good.View.Number:
-		v.distrust(fmt.Sprintf("etcd was wiped or restored: it has view %d after view %d", next.View.Number, v.good.View.Number))
-	case v.good.View != nil && next.View.Number == v.good.View.Number && !next.equal(v.good):
-		v.distrust(fmt.Sprintf("etcd was wiped or restored: it has another view %d", next.View.Number))
+	case v.good != nil && next.Number < v.good.Number:
+		v.distrust(fmt.Sprintf("etcd was wiped or restored: it has view %d after view %d", next.Number, v.good.Number))
+	case v.good != nil && next.Number == v.good.Number && !saySame(next, v.good):
+		v.distrust(fmt.Sprintf("etcd was wiped or restored: it has another view %d", next.Number))
 	default:
-		v.good, v.raw, v.revision = next, kv.Value, kv.ModRevision
+		if err := v.trust(next, kv.Value); err != nil {
+			v.alarm = fmt.Sprintf("etcd has a view that cannot be routed by: %v", err)
+		}
+		v.revision = kv.ModRevision
 	}
+}
+
+// trust makes next, as stored, the good view.
+func (v *viewBelief) trust(next *view.View, raw []byte) error {
+	routing, err := cluster.RoutingView(next)
+	if err != nil {
+		return err
+	}
+	v.good, v.routing, v.raw = next, routing, raw
+	return nil
+}
+
+// saySame reports whether two views say the same. Other software may have written one of them.
+func saySame(v, w *view.View) bool {
+	a, errA := view.Marshal(v)
+	b, errB := view.Marshal(w)
+	return errA == nil && errB == nil && bytes.Equal(a, b)
+}
+
+// isOtherVersion reports whether an error says that another version of this software has written a view.
+func isOtherVersion(err error) bool {
+	_, other := errors.AsType[*view.VersionError](err)
+	return other
 }
 
 // distrust keeps the good view although etcd no longer has it.

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirlimit/weir/cluster"
-	"github.com/weirlimit/weir/ring"
+	"github.com/weirlimit/weir/cluster/view"
 )
 
 // TestCacheAgainstModel writes anything from anywhere and compares the content with a plain map.
@@ -21,7 +21,7 @@ func TestCacheAgainstModel(t *testing.T) {
 		m := &model{
 			t:      t,
 			keys:   keysOf("test"),
-			cache:  newCache(keysOf("test"), false, slog.New(slog.DiscardHandler)),
+			cache:  newCache(keysOf("test"), slog.New(slog.DiscardHandler)),
 			stored: make(map[string]*keyValue),
 		}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
@@ -70,7 +70,7 @@ func (m *model) step() {
 		m.cache.replace(slices.Collect(maps.Values(m.stored)), m.revision)
 	}
 	if kv := m.stored[k.view]; kv != nil && m.ours() {
-		if v, err := cluster.UnmarshalView(kv.Value); err == nil && v.Number > m.number {
+		if v, err := view.Unmarshal(kv.Value); err == nil && v.Number > m.number {
 			m.good, m.number = kv, v.Number
 		}
 	}
@@ -85,11 +85,9 @@ func (m *model) value(key string) []byte {
 	case m.keys.view:
 		number := rapid.IntRange(0, 5).Draw(m.t, "number")
 		address := rapid.SampledFrom([]string{"x", "y"}).Draw(m.t, "address")
-		value, _ = cluster.MarshalView(&cluster.View{
-			Number:  uint64(number),
-			Ring:    tinyRing,
-			Members: []cluster.Member{{ID: "a", Address: address}},
-		})
+		v := viewOf(uint64(number), "a")
+		v.Members[0].Address = address
+		value, _ = view.Marshal(v) // none of number 0, which is none
 	default:
 		id := strings.TrimPrefix(key, m.keys.nodes)
 		value, _ = json.Marshal(node(id, uint64(rapid.IntRange(0, 2).Draw(m.t, "incarnation"))))
@@ -152,15 +150,6 @@ func (m *model) compare() {
 	m.last = &s
 }
 
-// tinyRing has one partition, which is enough to damage.
-var tinyRing = func() *ring.Ring {
-	r, err := ring.FromTables([]uint16{0}, []uint16{0}, 1)
-	if err != nil {
-		panic(err)
-	}
-	return r
-}()
-
 // FuzzCache shows that nothing that stands in etcd makes a node panic.
 func FuzzCache(f *testing.F) {
 	f.Add([]byte(`{"id":"a","address":"a:1","incarnation":1,"state":"ready"}`), []byte(`{"number":1,"members":[{"id":"a"}],"owner":"AAA=","standby":"AAA=","checksum":"0"}`))
@@ -168,7 +157,7 @@ func FuzzCache(f *testing.F) {
 	f.Add([]byte{}, []byte{0xff})
 	f.Fuzz(func(t *testing.T, nodeValue, viewValue []byte) {
 		k := keysOf("test")
-		m := newCache(k, false, slog.New(slog.DiscardHandler))
+		m := newCache(k, slog.New(slog.DiscardHandler))
 		m.set(&keyValue{Key: []byte(k.nodes + "a"), Value: nodeValue, ModRevision: 1})
 		m.set(&keyValue{Key: []byte(k.view), Value: viewValue, ModRevision: 2})
 		s, changed := m.content(nil)
@@ -183,7 +172,7 @@ func FuzzCache(f *testing.F) {
 		if s.View != nil && s.View.Number == 0 {
 			t.Errorf("view %+v", s.View)
 		}
-		_ = mayReplace(false, &keyValue{Value: viewValue}, 0, 2, 1)
+		_ = mayReplace(&keyValue{Value: viewValue}, 0, 2, 1)
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirlimit/weir/cluster"
+	"github.com/weirlimit/weir/cluster/view"
 	"github.com/weirlimit/weir/ring"
 )
 
@@ -100,12 +101,6 @@ func openWith(t *testing.T, cfg Config) *testNode {
 func run(t *testing.T, ttl time.Duration, endpoints ...string) *testNode {
 	t.Helper()
 	return runOpen(t, open(t, ttl, endpoints...))
-}
-
-// runPlacements runs a registry whose views name the node that has each partition.
-func runPlacements(t *testing.T, endpoints ...string) *testNode {
-	t.Helper()
-	return runOpen(t, openWith(t, Config{Endpoints: endpoints, Placements: true}))
 }
 
 func runOpen(t *testing.T, n *testNode) *testNode {
@@ -231,18 +226,14 @@ func node(id string, incarnation uint64) cluster.Node {
 
 var smallRing = ring.Params{Partitions: 64, ReplicationFactor: 10, Load: 1.25}
 
-func viewOf(t *testing.T, number uint64, ids ...string) *cluster.View {
-	t.Helper()
-	r, err := ring.Build(smallRing, ids)
-	if err != nil {
-		t.Fatal(err)
-	}
-	v := &cluster.View{Number: number, Ring: r, Epochs: make([]uint64, smallRing.Partitions), Bases: make([]uint64, smallRing.Partitions)}
-	for p := range v.Epochs {
-		v.Epochs[p] = 1
-	}
+// viewOf returns a view in which the members own the partitions of smallRing in turn.
+func viewOf(number uint64, ids ...string) *view.View {
+	v := &view.View{Number: number, Electorate: view.Electorate{Changed: min(number, 1)}}
 	for _, id := range slices.Sorted(slices.Values(ids)) {
-		v.Members = append(v.Members, cluster.Member{ID: id, Address: id + ":9090", Incarnation: 1})
+		v.Members = append(v.Members, view.Member{Life: view.Life{ID: id, Incarnation: 1}, Address: id + ":9090"})
+	}
+	for p := range smallRing.Partitions {
+		v.Partitions = append(v.Partitions, view.Partition{Owner: v.Members[p%len(ids)].Life, Term: min(number, 1)})
 	}
 	return v
 }
@@ -333,9 +324,9 @@ func (l *logRecorder) await(t *testing.T, part string) {
 }
 
 // encoded returns a view as it is stored.
-func encoded(t *testing.T, v *cluster.View) []byte {
+func encoded(t *testing.T, v *view.View) []byte {
 	t.Helper()
-	b, err := cluster.MarshalView(v)
+	b, err := view.Marshal(v)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,9 +39,7 @@ type Known struct {
 	// Incarnation is the last one of the node.
 	Incarnation uint64 `json:"incarnation"`
 	// View is the newest view, nil before the first.
-	View *cluster.View `json:"-"`
-	// Placement is that view if views name the node that has each partition, else nil.
-	Placement *view.View `json:"-"`
+	View *view.View `json:"-"`
 	// Rules are the rules that were in force last, as stored; nil if there were none.
 	Rules []byte `json:"rules,omitempty"`
 	// Tokens are the tokens of the cluster, as stored; nil if there were none.
@@ -242,7 +240,7 @@ func (s *State) encode() ([]byte, error) {
 	content := stateJSON{Cluster: s.cluster, Node: s.node, Known: known}
 	if known.View != nil {
 		var err error
-		if content.View, err = (storedView{known.View, known.Placement}).encode(); err != nil {
+		if content.View, err = view.Marshal(known.View); err != nil {
 			return nil, err
 		}
 	}
@@ -313,10 +311,7 @@ func parseState(data []byte) (*Stored, error) {
 	if _, err := ParseParams(content.Params); err != nil {
 		return nil, err
 	}
-	stored, err := viewFormat(false).parse(content.View)
-	if isOtherVersion(err) {
-		stored, err = viewFormat(true).parse(content.View)
-	}
+	stored, err := view.Unmarshal(content.View)
 	if err != nil {
 		return nil, err
 	}
@@ -324,7 +319,7 @@ func parseState(data []byte) (*Stored, error) {
 		return nil, fmt.Errorf("revoked: %d tokens are more than %d", n, MaxRevoked)
 	}
 	known := content.Known
-	known.View, known.Placement = stored.View, stored.Placement
+	known.View = stored
 	s.Known = &known
 	return s, nil
 }

@@ -26,7 +26,7 @@ func params(t *testing.T, secret string) []byte {
 func known(t *testing.T) *Known {
 	t.Helper()
 	return &Known{
-		Params: params(t, "0123456789abcdef"), Incarnation: 7, View: viewOf(t, 3, "a", "b"), Rules: []byte("rules"), Tokens: []byte("tokens"),
+		Params: params(t, "0123456789abcdef"), Incarnation: 7, View: viewOf(3, "a", "b"), Rules: []byte("rules"), Tokens: []byte("tokens"),
 		Revoked: []RevokedToken{{Name: "early", Digest: []byte("digest")}},
 	}
 }
@@ -65,7 +65,7 @@ func TestStateIsFoundAgain(t *testing.T) {
 		t.Fatalf("nothing found: %q", logs.all())
 	}
 	if !bytes.Equal(got.Params, want.Params) || got.Incarnation != 7 || string(got.Rules) != "rules" ||
-		len(got.Revoked) != 1 || got.Revoked[0].Name != "early" || string(got.Revoked[0].Digest) != "digest" || !(storedView{View: got.View}).equal(storedView{View: want.View}) {
+		len(got.Revoked) != 1 || got.Revoked[0].Name != "early" || string(got.Revoked[0].Digest) != "digest" || !saySame(got.View, want.View) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	info, err := os.Stat(filepath.Join(dir, stateFile))

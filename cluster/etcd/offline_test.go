@@ -40,7 +40,7 @@ func bootstrapped(t *testing.T, endpoint string, number uint64) *Known {
 	if _, err := n.Bootstrap(t.Context(), cluster.Params{Ring: smallRing}); err != nil {
 		t.Fatal(err)
 	}
-	v := viewOf(t, number, "a", "b")
+	v := viewOf(number, "a", "b")
 	if err := n.SwapView(t.Context(), v, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestOpenWhileEtcdIsDown(t *testing.T) {
 			t.Errorf("incarnation %d, %v, want %d", got, err, want)
 		}
 	}
-	if err := n.SwapView(t.Context(), viewOf(t, 4, "a"), got.ViewRevision); err != nil {
+	if err := n.SwapView(t.Context(), viewOf(4, "a"), got.ViewRevision); err != nil {
 		t.Error(err)
 	}
 }
@@ -83,8 +83,8 @@ func TestOpenWipedEtcd(t *testing.T) {
 	restored := anyServer(t)
 	older := bootstrapped(t, restored.Endpoint(), 2)
 	newer := *older
-	newer.View = viewOf(t, 5, "a", "b")
-	another := viewOf(t, 2, "a")
+	newer.View = viewOf(5, "a", "b")
+	another := viewOf(2, "a")
 	for name, tc := range map[string]struct {
 		endpoint string
 		known    *Known
@@ -109,7 +109,7 @@ func TestOpenWipedEtcd(t *testing.T) {
 			if got.View != tc.known.View || string(got.Rules) != string(tc.known.Rules) {
 				t.Errorf("believes %+v", got)
 			}
-			if err := n.SwapView(t.Context(), viewOf(t, 9, "a"), got.ViewRevision); !errors.Is(err, cluster.ErrViewChanged) {
+			if err := n.SwapView(t.Context(), viewOf(9, "a"), got.ViewRevision); !errors.Is(err, cluster.ErrViewChanged) {
 				t.Errorf("swap: %v", err)
 			}
 		})

@@ -31,7 +31,7 @@ func pair(t *testing.T, ttl time.Duration, addr string) (a, b *testNode) {
 	b.Announce(node("b", 1))
 	a.awaitIDs("a", "b")
 	b.awaitIDs("a", "b")
-	if err := a.SwapView(t.Context(), viewOf(t, 1, "a", "b"), 0); err != nil {
+	if err := a.SwapView(t.Context(), viewOf(1, "a", "b"), 0); err != nil {
 		t.Fatal(err)
 	}
 	a.awaitView(1)
@@ -88,7 +88,7 @@ func TestRestartOnSameDirectory(t *testing.T) {
 			t.Error("reachable while etcd is unreachable")
 		}
 	}
-	if err := a.SwapView(t.Context(), viewOf(t, 2, "a"), views[0].ViewRevision); err == nil || errors.Is(err, cluster.ErrViewChanged) {
+	if err := a.SwapView(t.Context(), viewOf(2, "a"), views[0].ViewRevision); err == nil || errors.Is(err, cluster.ErrViewChanged) {
 		t.Errorf("swap while etcd is unreachable: %v", err)
 	}
 	s = startServer(t, "127.0.0.1:0", dir)
@@ -120,7 +120,7 @@ func TestRestartOnSameDirectory(t *testing.T) {
 			}
 		}
 	}
-	if err := b.SwapView(t.Context(), viewOf(t, 2, "b"), views[1].ViewRevision); err != nil {
+	if err := b.SwapView(t.Context(), viewOf(2, "b"), views[1].ViewRevision); err != nil {
 		t.Error(err)
 	}
 	a.awaitView(2)
@@ -140,7 +140,7 @@ func TestOutageLongerThanLease(t *testing.T) {
 	p.cut()
 	observer.awaitIDs()
 	for number := uint64(2); number <= 5; number++ {
-		if err := observer.SwapView(t.Context(), viewOf(t, number, "a", "b"), revision); err != nil {
+		if err := observer.SwapView(t.Context(), viewOf(number, "a", "b"), revision); err != nil {
 			t.Fatal(err)
 		}
 		revision = observer.awaitView(number).ViewRevision
@@ -183,7 +183,7 @@ func TestSilentEndpoint(t *testing.T) {
 		began := time.Now()
 		number := uint64(i + 1)
 		frozen.freeze()
-		if err := writer.SwapView(t.Context(), viewOf(t, number, "a"), revision); err != nil {
+		if err := writer.SwapView(t.Context(), viewOf(number, "a"), revision); err != nil {
 			t.Fatal(err)
 		}
 		revision = a.awaitView(number).ViewRevision
@@ -211,7 +211,7 @@ func TestWipedEtcd(t *testing.T) {
 	s := anyServer(t)
 	p := newProxy(t, s.Endpoint())
 	a, b := pair(t, DefaultLeaseTTL, p.addr())
-	if err := a.SwapView(t.Context(), viewOf(t, 2, "a", "b"), a.awaitView(1).ViewRevision); err != nil {
+	if err := a.SwapView(t.Context(), viewOf(2, "a", "b"), a.awaitView(1).ViewRevision); err != nil {
 		t.Fatal(err)
 	}
 	good := a.awaitView(2)
@@ -232,7 +232,7 @@ func TestWipedEtcd(t *testing.T) {
 		n.awaitIDs("a", "b") // both registered again
 	}
 	for _, revision := range []int64{0, good.ViewRevision} {
-		if err := a.SwapView(t.Context(), viewOf(t, 3, "a"), revision); !errors.Is(err, cluster.ErrViewChanged) {
+		if err := a.SwapView(t.Context(), viewOf(3, "a"), revision); !errors.Is(err, cluster.ErrViewChanged) {
 			t.Errorf("swap in a wiped etcd: %v", err)
 		}
 	}
@@ -243,7 +243,7 @@ func TestWipedEtcd(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.logs.await(t, "parameters of another cluster")
-	if err := stranger.SwapView(t.Context(), viewOf(t, 9, "a"), 0); err != nil {
+	if err := stranger.SwapView(t.Context(), viewOf(9, "a"), 0); err != nil {
 		t.Fatal(err)
 	}
 	stranger.awaitView(9)

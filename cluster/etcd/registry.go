@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/weirlimit/weir/cluster"
-	"github.com/weirlimit/weir/cluster/view"
 )
 
 // Config says which etcd a registry uses and how.
@@ -38,8 +37,6 @@ type Config struct {
 	// Known is what the node knows from an earlier run, nil if it knows nothing. What etcd
 	// has must not be less.
 	Known *Known
-	// Placements says that stored views name the node that has each partition.
-	Placements bool
 	// Logger gets one line per change of state. Nil means none.
 	Logger *slog.Logger
 	// Metrics takes the metrics, until Close. Nil means none.
@@ -76,7 +73,6 @@ type Registry struct {
 	cluster      string
 	ttl          time.Duration
 	keys         keys
-	views        viewFormat
 	log          *slog.Logger
 	client       *clientv3.Client
 	where        string // the endpoints, for messages
@@ -86,15 +82,14 @@ type Registry struct {
 	known     *Known        // from an earlier run; nil if there was none
 	announced chan struct{} // its slot is filled when the node lease has something to look at
 
-	mu        sync.Mutex
-	params    []byte        // guarded by mu; as stored, once Bootstrap has seen them
-	node      cluster.Node  // guarded by mu; what to announce, if its ID is not empty
-	put       receipt       // guarded by mu; the node lease's last put
-	view      seenView      // guarded by mu
-	placement *view.View    // the newest that is believed, nil unless views name the node that has each partition; guarded by mu
-	stop      func()        // guarded by mu; ends Run, nil before it
-	ended     chan struct{} // closed when Run has returned; made by it, guarded by mu
-	closed    bool          // guarded by mu
+	mu     sync.Mutex
+	params []byte        // guarded by mu; as stored, once Bootstrap has seen them
+	node   cluster.Node  // guarded by mu; what to announce, if its ID is not empty
+	put    receipt       // guarded by mu; the node lease's last put
+	view   seenView      // guarded by mu
+	stop   func()        // guarded by mu; ends Run, nil before it
+	ended  chan struct{} // closed when Run has returned; made by it, guarded by mu
+	closed bool          // guarded by mu
 }
 
 var _ cluster.Registry = (*Registry)(nil)
@@ -146,7 +141,6 @@ func Open(ctx context.Context, cfg Config) (*Registry, error) {
 		cluster:   cfg.Cluster,
 		ttl:       cfg.LeaseTTL,
 		keys:      keysOf(cfg.Cluster),
-		views:     viewFormat(cfg.Placements),
 		log:       cfg.Logger,
 		client:    client,
 		where:     where,

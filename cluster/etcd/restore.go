@@ -9,6 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/weirlimit/weir/cluster"
+	"github.com/weirlimit/weir/cluster/view"
 )
 
 // ErrNotWiped says that etcd has what it had: there is nothing to restore.
@@ -21,17 +22,14 @@ var ErrNotWiped = errors.New("etcd has what it had")
 //
 // It returns ErrNotWiped while etcd is believed, and ErrOtherCluster if another cluster was founded there,
 // which has to be removed first.
-func (r *Registry) Restore(ctx context.Context, v *cluster.View, rules, tokens []byte, dry bool) (number uint64, err error) {
-	r.mu.Lock()
-	placement := r.placement
-	r.mu.Unlock()
-	if number, err = r.restore(ctx, storedView{v, placement}, rules, tokens, dry); err != nil {
+func (r *Registry) Restore(ctx context.Context, v *view.View, rules, tokens []byte, dry bool) (number uint64, err error) {
+	if number, err = r.restore(ctx, v, rules, tokens, dry); err != nil {
 		return 0, fmt.Errorf("restoring cluster %q: %w", r.cluster, err)
 	}
 	return number, nil
 }
 
-func (r *Registry) restore(ctx context.Context, v storedView, rules, tokens []byte, dry bool) (uint64, error) {
+func (r *Registry) restore(ctx context.Context, v *view.View, rules, tokens []byte, dry bool) (uint64, error) {
 	r.mu.Lock()
 	params, seen := r.params, r.view
 	r.mu.Unlock()
@@ -47,33 +45,33 @@ func (r *Registry) restore(ctx context.Context, v storedView, rules, tokens []by
 	if kv := first(now, 0); kv != nil && !bytes.Equal(kv.Value, params) {
 		return 0, fmt.Errorf("%w: stop its nodes, and delete all keys under %s", ErrOtherCluster, r.keys.root)
 	}
-	number := max(v.View.Number, seen.number) + 1
+	number := max(v.Number, seen.number) + 1
 	if kv := first(now, 1); kv != nil {
-		if stored, err := r.views.parse(kv.Value); err == nil {
-			number = max(number, stored.View.Number+1)
+		if stored, err := view.Unmarshal(kv.Value); err == nil {
+			number = max(number, stored.Number+1)
 		}
 	}
 	if dry {
 		return number, nil
 	}
-	for _, m := range v.View.Members {
+	for _, m := range v.Members {
 		if _, err := r.raise(ctx, r.keys.incarnations+m.ID, max(m.Incarnation, 1)-1); err != nil {
 			return 0, err
 		}
 	}
-	return number, r.rewrite(ctx, now, v.as(number), rules, tokens)
+	return number, r.rewrite(ctx, now, view.Restored(v, number), rules, tokens)
 }
 
 // rewrite stores view, rules, tokens and the parameters over what etcd had when it was asked.
-func (r *Registry) rewrite(ctx context.Context, had *clientv3.TxnResponse, v storedView, rules, tokens []byte) error {
-	view, err := v.encode()
+func (r *Registry) rewrite(ctx context.Context, had *clientv3.TxnResponse, v *view.View, rules, tokens []byte) error {
+	encoded, err := view.Marshal(v)
 	if err != nil {
 		return err
 	}
 	values := []struct {
 		key   string
 		value []byte
-	}{{r.keys.params, r.Params()}, {r.keys.view, view}, {r.keys.rules, rules}, {r.keys.tokens, tokens}}
+	}{{r.keys.params, r.Params()}, {r.keys.view, encoded}, {r.keys.rules, rules}, {r.keys.tokens, tokens}}
 	var t transaction
 	for i, v := range values {
 		revision := int64(0)

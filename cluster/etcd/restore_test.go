@@ -14,13 +14,13 @@ func TestRestore(t *testing.T) {
 	s := anyServer(t)
 	p := newProxy(t, s.Endpoint())
 	a, b := pair(t, DefaultLeaseTTL, p.addr())
-	if _, err := a.Restore(t.Context(), viewOf(t, 1, "a", "b"), nil, nil, false); !errors.Is(err, ErrNotWiped) {
+	if _, err := a.Restore(t.Context(), viewOf(1, "a", "b"), nil, nil, false); !errors.Is(err, ErrNotWiped) {
 		t.Errorf("an etcd that has all: %v", err)
 	}
 	if _, err := a.SwapRules(t.Context(), []byte("rules"), 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.SwapView(t.Context(), viewOf(t, 5, "a", "b"), a.awaitView(1).ViewRevision); err != nil {
+	if err := a.SwapView(t.Context(), viewOf(5, "a", "b"), a.awaitView(1).ViewRevision); err != nil {
 		t.Fatal(err)
 	}
 	good := a.awaitView(5).View
@@ -32,7 +32,11 @@ func TestRestore(t *testing.T) {
 	for _, n := range []*testNode{a, b} {
 		n.logs.await(t, "it has lost the parameters")
 	}
+	good = viewOf(5, "a", "b")
 	good.Members[1].Incarnation = 4
+	for p := 1; p < len(good.Partitions); p += 2 {
+		good.Partitions[p].Owner.Incarnation = 4
+	}
 	if number, err := a.Restore(t.Context(), good, []byte("rules"), []byte("tokens"), true); number != 6 || err != nil {
 		t.Errorf("dry: view %d, %v", number, err)
 	}
@@ -49,8 +53,8 @@ func TestRestore(t *testing.T) {
 		if string(last.Rules) != "rules" || string(last.Tokens) != "tokens" || n.Status().Alarm != "" || n.Status().Wiped {
 			t.Errorf("%+v, rules %q", n.Status(), last.Rules)
 		}
-		for p := range good.Epochs {
-			if last.View.Epochs[p] != good.Epochs[p] || last.View.Ring.Owner(uint32(p)) != good.Ring.Owner(uint32(p)) {
+		for p := range good.Partitions {
+			if last.View.Partitions[p].Owner != good.Partitions[p].Owner {
 				t.Fatalf("partition %d is another than before", p)
 			}
 		}
@@ -60,7 +64,7 @@ func TestRestore(t *testing.T) {
 			t.Errorf("next incarnation of %s: %d, %v, want %d", id, got, err, want)
 		}
 	}
-	if err := b.SwapView(t.Context(), viewOf(t, 7, "a"), b.awaitView(6).ViewRevision); err != nil {
+	if err := b.SwapView(t.Context(), viewOf(7, "a"), b.awaitView(6).ViewRevision); err != nil {
 		t.Error(err)
 	}
 	a.awaitView(7)
@@ -72,13 +76,13 @@ func TestRestore(t *testing.T) {
 	restored := anyServer(t)
 	raw = rawClient(t, restored.Endpoint())
 	put(t, raw, a.keys.params, string(params))
-	put(t, raw, a.keys.view, string(encoded(t, viewOf(t, 3, "a", "b"))))
+	put(t, raw, a.keys.view, string(encoded(t, viewOf(3, "a", "b"))))
 	put(t, raw, a.keys.incarnations+"a", "1")
 	p.connect(restored.Endpoint())
 	for _, n := range []*testNode{a, b} {
 		n.logs.await(t, "it has view 3 after view 7")
 	}
-	if number, err := b.Restore(t.Context(), viewOf(t, 7, "a"), nil, nil, false); number != 8 || err != nil {
+	if number, err := b.Restore(t.Context(), viewOf(7, "a"), nil, nil, false); number != 8 || err != nil {
 		t.Fatalf("view %d, %v", number, err)
 	}
 	for _, n := range []*testNode{a, b} {
@@ -100,7 +104,7 @@ func TestRestoreOverAnotherCluster(t *testing.T) {
 	p.connect(other.Endpoint())
 	a.logs.await(t, "parameters of another cluster")
 	const want = `restoring cluster "test": etcd has another cluster of this name: stop its nodes, and delete all keys under /weir/test/`
-	if _, err := a.Restore(t.Context(), viewOf(t, 1, "a", "b"), nil, nil, false); !errors.Is(err, ErrOtherCluster) || err.Error() != want {
+	if _, err := a.Restore(t.Context(), viewOf(1, "a", "b"), nil, nil, false); !errors.Is(err, ErrOtherCluster) || err.Error() != want {
 		t.Errorf("%v", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/weirlimit/weir/cluster"
+	"github.com/weirlimit/weir/cluster/view"
 )
 
 // awaitRules waits until these rules are handed out.
@@ -175,11 +176,11 @@ func TestRulesInRestoredEtcd(t *testing.T) {
 	t.Parallel()
 	s := anyServer(t)
 	a, _ := pair(t, DefaultLeaseTTL, s.Endpoint())
-	old, err := cluster.MarshalView(viewOf(t, 1, "a", "b"))
+	old, err := view.Marshal(viewOf(1, "a", "b"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := a.SwapView(t.Context(), viewOf(t, 2, "a", "b"), a.awaitView(1).ViewRevision); err != nil {
+	if err := a.SwapView(t.Context(), viewOf(2, "a", "b"), a.awaitView(1).ViewRevision); err != nil {
 		t.Fatal(err)
 	}
 	a.awaitView(2)

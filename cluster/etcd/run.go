@@ -42,7 +42,7 @@ func (r *Registry) Run(ctx context.Context, onChange func(cluster.RegistryConten
 		defer cancel()
 		kept <- newNodeLease(r).run(ctx)
 	}()
-	f := follower{r: r, cache: newCache(r.keys, r.views, r.log), onChange: onChange}
+	f := follower{r: r, cache: newCache(r.keys, r.log), onChange: onChange}
 	err := f.recall()
 	if err == nil {
 		err = f.run(ctx)
@@ -165,12 +165,12 @@ func (f *follower) deliver() error {
 	content, changed := m.content(f.params)
 
 	seen := seenView{alarm: m.view.alarm, wiped: m.view.wiped}
-	if m.view.good.View != nil {
-		seen.number = m.view.good.View.Number
+	if m.view.good != nil {
+		seen.number = m.view.good.Number
 	}
 	r.mu.Lock()
 	was := r.view.alarm
-	r.view, r.placement = seen, m.view.good.Placement
+	r.view = seen
 	r.mu.Unlock()
 	r.metrics.setAlarm(seen.alarm != "")
 	switch {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/weirlimit/weir/cluster/view"
 )
 
 // Why etcd is not what it was.
@@ -26,18 +28,18 @@ func (r *Registry) Verify(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	params, view := first(resp, 0), first(resp, 1)
+	params, stored := first(resp, 0), first(resp, 1)
 	switch {
 	case params == nil:
 		return fmt.Errorf("%w: it has lost the parameters of cluster %q", ErrWiped, r.cluster)
 	case !bytes.Equal(params.Value, r.known.Params):
 		return fmt.Errorf("%w: the parameters of %q there are not those that this node has kept", ErrOtherCluster, r.cluster)
-	case view == nil:
+	case stored == nil:
 		return fmt.Errorf("%w: it has lost view %d", ErrWiped, r.known.View.Number)
 	}
-	v, err := r.views.parse(view.Value)
-	if err == nil && v.View.Number < r.known.View.Number { // a damaged one is replaced
-		return fmt.Errorf("%w: it has view %d after view %d", ErrWiped, v.View.Number, r.known.View.Number)
+	v, err := view.Unmarshal(stored.Value)
+	if err == nil && v.Number < r.known.View.Number { // a damaged one is replaced
+		return fmt.Errorf("%w: it has view %d after view %d", ErrWiped, v.Number, r.known.View.Number)
 	}
 	return nil
 }

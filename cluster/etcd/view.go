@@ -3,7 +3,6 @@ package etcd
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -12,30 +11,34 @@ import (
 	"github.com/weirlimit/weir/cluster/view"
 )
 
-// SwapView stores view if the stored one is still at revision; 0 means that there must be none. It returns
+// SwapView stores v if the stored one is still at revision; 0 means that there must be none. It returns
 // an error that wraps cluster.ErrViewChanged if another node was faster, and also while etcd holds less
 // than was seen before, see Status.Alarm. A view never gives way to one of a lower or equal number.
 //
-// After another error, such as a time-out, view may have been stored or not; the
+// After another error, such as a time-out, v may have been stored or not; the
 // next call of onChange tells.
-func (r *Registry) SwapView(ctx context.Context, v *cluster.View, revision int64) error {
-	return r.replaceView(ctx, storedView{View: v}, v.Number, revision)
-}
-
-// SwapPlacement is SwapView where views name the node that has each partition.
-func (r *Registry) SwapPlacement(ctx context.Context, placement *view.View, revision int64) error {
-	return r.replaceView(ctx, storedView{Placement: placement}, placement.Number, revision)
-}
-
-func (r *Registry) replaceView(ctx context.Context, v storedView, number uint64, revision int64) error {
-	if err := r.swapView(ctx, v, number, revision); err != nil {
-		return fmt.Errorf("storing view %d of cluster %q: %w", number, r.cluster, err)
+func (r *Registry) SwapView(ctx context.Context, v *view.View, revision int64) error {
+	if err := r.swapView(ctx, v, revision); err != nil {
+		return fmt.Errorf("storing view %d of cluster %q: %w", v.Number, r.cluster, err)
 	}
 	return nil
 }
 
-func (r *Registry) swapView(ctx context.Context, v storedView, number uint64, revision int64) error {
-	value, err := v.encode()
+// ReadView reads the view that etcd has now, linearizably, nil if there is none.
+func (r *Registry) ReadView(ctx context.Context) (*view.View, error) {
+	resp, err := r.txn(ctx, callTimeout, transaction{then: []clientv3.Op{clientv3.OpGet(r.keys.view)}})
+	if err != nil {
+		return nil, err
+	}
+	kv := first(resp, 0)
+	if kv == nil {
+		return nil, nil
+	}
+	return view.Unmarshal(kv.Value)
+}
+
+func (r *Registry) swapView(ctx context.Context, v *view.View, revision int64) error {
+	value, err := view.Marshal(v)
 	if err != nil {
 		return err
 	}
@@ -49,7 +52,7 @@ func (r *Registry) swapView(ctx context.Context, v storedView, number uint64, re
 	if err != nil {
 		return err
 	}
-	if err := mayReplace(r.views, first(resp, 0), revision, number, seen.number); err != nil {
+	if err := mayReplace(first(resp, 0), revision, v.Number, seen.number); err != nil {
 		return err
 	}
 	when := []clientv3.Cmp{unchanged(r.keys.view, revision)}
@@ -69,10 +72,8 @@ func (r *Registry) swapView(ctx context.Context, v storedView, number uint64, re
 
 // mayReplace decides whether a view of that number may replace stored, which is nil if there is none, by a
 // node that has seen views up to number seen.
-func mayReplace(views viewFormat, stored *keyValue, revision int64, number, seen uint64) error {
+func mayReplace(stored *keyValue, revision int64, number, seen uint64) error {
 	switch {
-	case number == 0:
-		return errors.New("views are numbered from 1")
 	case stored == nil && revision != 0, stored != nil && stored.ModRevision != revision:
 		return cluster.ErrViewChanged
 	case number <= seen:
@@ -82,10 +83,10 @@ func mayReplace(views viewFormat, stored *keyValue, revision int64, number, seen
 	case stored == nil:
 		return nil
 	}
-	old, err := views.parse(stored.Value)
+	old, err := view.Unmarshal(stored.Value)
 	if err == nil {
-		if number <= old.View.Number {
-			return fmt.Errorf("the stored view has number %d", old.View.Number)
+		if number <= old.Number {
+			return fmt.Errorf("the stored view has number %d", old.Number)
 		}
 		return nil
 	}

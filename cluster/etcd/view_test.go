@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/weirlimit/weir/cluster"
+	"github.com/weirlimit/weir/cluster/view"
 )
 
 func TestSwapView(t *testing.T) {
@@ -18,7 +19,7 @@ func TestSwapView(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := a.SwapView(t.Context(), viewOf(t, 1, "a"), 7); !errors.Is(err, cluster.ErrViewChanged) {
+	if err := a.SwapView(t.Context(), viewOf(1, "a"), 7); !errors.Is(err, cluster.ErrViewChanged) {
 		t.Errorf("a view over one that there is not: %v", err)
 	}
 	revision := int64(0)
@@ -26,7 +27,7 @@ func TestSwapView(t *testing.T) {
 		errs := make([]error, 2)
 		var wait sync.WaitGroup
 		for i, n := range []*testNode{a, b} {
-			wait.Go(func() { errs[i] = n.SwapView(t.Context(), viewOf(t, number, "a", "b"), revision) })
+			wait.Go(func() { errs[i] = n.SwapView(t.Context(), viewOf(number, "a", "b"), revision) })
 		}
 		wait.Wait()
 		won, lost := errs[0], errs[1]
@@ -47,16 +48,16 @@ func TestSwapView(t *testing.T) {
 		}
 	}
 	newcomer := open(t, 0, s.Endpoint()) // has seen nothing
-	if err := newcomer.SwapView(t.Context(), viewOf(t, 0, "a"), revision); err == nil || !strings.HasSuffix(err.Error(), "views are numbered from 1") {
+	if err := newcomer.SwapView(t.Context(), viewOf(0, "a"), revision); err == nil || !strings.HasSuffix(err.Error(), "number: 0 is not between 1 and 9007199254740991") {
 		t.Errorf("view 0: %v", err)
 	}
 	for number := uint64(1); number <= 5; number++ {
-		err := newcomer.SwapView(t.Context(), viewOf(t, number, "a"), revision)
+		err := newcomer.SwapView(t.Context(), viewOf(number, "a"), revision)
 		if want := `of cluster "test": the stored view has number 5`; err == nil || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("view %d over 5: %v", number, err)
 		}
 	}
-	if err := newcomer.SwapView(t.Context(), viewOf(t, 6, "a"), revision); err != nil {
+	if err := newcomer.SwapView(t.Context(), viewOf(6, "a"), revision); err != nil {
 		t.Error(err)
 	}
 }
@@ -67,7 +68,7 @@ func TestMalformedContent(t *testing.T) {
 	c := rawClient(t, s.Endpoint())
 	a := run(t, 0, s.Endpoint())
 	a.Announce(node("a", 1))
-	if err := a.SwapView(t.Context(), viewOf(t, 1, "a"), 0); err != nil {
+	if err := a.SwapView(t.Context(), viewOf(1, "a"), 0); err != nil {
 		t.Fatal(err)
 	}
 	first := a.awaitView(1)
@@ -86,7 +87,7 @@ func TestMalformedContent(t *testing.T) {
 		}
 	}
 
-	good, err := cluster.MarshalView(viewOf(t, 2, "a"))
+	good, err := view.Marshal(viewOf(2, "a"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,13 +103,13 @@ func TestMalformedContent(t *testing.T) {
 	if a.metric("weir_etcd_alarm") != 1 {
 		t.Error("metric does not show the alarm")
 	}
-	if err := open(t, 0, s.Endpoint()).SwapView(t.Context(), viewOf(t, 9, "a"), revision); err == nil || !strings.Contains(err.Error(), "the stored view is damaged") {
+	if err := open(t, 0, s.Endpoint()).SwapView(t.Context(), viewOf(9, "a"), revision); err == nil || !strings.Contains(err.Error(), "the stored view is damaged") {
 		t.Errorf("a newcomer repairs: %v", err)
 	}
-	if err := a.SwapView(t.Context(), viewOf(t, 2, "a"), revision); err == nil || !strings.Contains(err.Error(), "is damaged and has number 2") {
+	if err := a.SwapView(t.Context(), viewOf(2, "a"), revision); err == nil || !strings.Contains(err.Error(), "is damaged and has number 2") {
 		t.Errorf("repair with the same number: %v", err)
 	}
-	if err := a.SwapView(t.Context(), viewOf(t, 3, "a"), revision); err != nil {
+	if err := a.SwapView(t.Context(), viewOf(3, "a"), revision); err != nil {
 		t.Errorf("repair: %v", err)
 	}
 	a.awaitView(3)
@@ -130,8 +131,8 @@ func TestOlderView(t *testing.T) {
 	a.Announce(node("a", 1))
 	a.awaitIDs("a")
 	raw := make([]string, 6)
-	for i := range raw {
-		b, err := cluster.MarshalView(viewOf(t, uint64(i), "a"))
+	for i := 1; i < len(raw); i++ {
+		b, err := view.Marshal(viewOf(uint64(i), "a"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,19 +143,19 @@ func TestOlderView(t *testing.T) {
 
 	put(t, c, a.keys.view, raw[3])
 	a.logs.await(t, "it has view 3 after view 4")
-	other, err := cluster.MarshalView(viewOf(t, 4, "a", "b"))
+	other, err := view.Marshal(viewOf(4, "a", "b"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	put(t, c, a.keys.view, string(other))
 	a.logs.await(t, "it has another view 4")
-	put(t, c, a.keys.view, raw[0])
-	a.logs.await(t, "damaged view: view 0: partition 0 has epoch 1 after epoch 0")
+	put(t, c, a.keys.view, strings.Replace(raw[1], `"number":1`, `"number":0`, 1))
+	a.logs.await(t, "damaged view: view 0: checksum is")
 	if _, err := c.Delete(t.Context(), a.keys.view); err != nil {
 		t.Fatal(err)
 	}
 	a.logs.await(t, "it has lost view 4")
-	if err := a.SwapView(t.Context(), viewOf(t, 5, "a"), 0); !errors.Is(err, cluster.ErrViewChanged) {
+	if err := a.SwapView(t.Context(), viewOf(5, "a"), 0); !errors.Is(err, cluster.ErrViewChanged) {
 		t.Errorf("swap: %v", err)
 	}
 	mark(a, "1", a)
@@ -168,7 +169,7 @@ func TestOlderView(t *testing.T) {
 	if last := a.history()[len(a.history())-1]; last.View != good.View || a.Status().Alarm != "" {
 		t.Errorf("holds %+v, alarm %q", last, a.Status().Alarm)
 	}
-	if err := a.SwapView(t.Context(), viewOf(t, 5, "a"), revision); err != nil {
+	if err := a.SwapView(t.Context(), viewOf(5, "a"), revision); err != nil {
 		t.Error(err)
 	}
 	a.awaitView(5)
@@ -179,17 +180,17 @@ func TestViewOfAnotherVersion(t *testing.T) {
 	t.Parallel()
 	s := anyServer(t)
 	a := run(t, 0, s.Endpoint())
-	if err := a.SwapView(t.Context(), viewOf(t, 1, "a"), 0); err != nil {
+	if err := a.SwapView(t.Context(), viewOf(1, "a"), 0); err != nil {
 		t.Fatal(err)
 	}
 	first := a.awaitView(1)
-	good, err := cluster.MarshalView(viewOf(t, 2, "a"))
+	good, err := view.Marshal(viewOf(2, "a"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := rawClient(t, s.Endpoint())
-	for version, want := range map[string]string{`{"version":2,`: "a newer version of weir has written it", `{`: "an older version of weir has written it"} {
-		revision := put(t, c, a.keys.view, strings.Replace(string(good), `{"version":1,`, version, 1))
+	for version, want := range map[string]string{`{"version":3,`: "a newer version of weir has written it", `{`: "an older version of weir has written it"} {
+		revision := put(t, c, a.keys.view, strings.Replace(string(good), `{"version":2,`, version, 1))
 		put(t, c, a.keys.nodes+"mark", mustJSON(t, node("mark", uint64(revision))))
 		got := a.await("mark", func(content cluster.RegistryContent) bool {
 			return len(content.Nodes) == 1 && content.Nodes[0].Incarnation == uint64(revision)
@@ -198,11 +199,11 @@ func TestViewOfAnotherVersion(t *testing.T) {
 			t.Errorf("%s: view %+v, alarm %q", version, got.View, alarm)
 		}
 		for _, over := range []int64{got.ViewRevision, revision} {
-			if err := a.SwapView(t.Context(), viewOf(t, 3, "a"), over); err == nil {
+			if err := a.SwapView(t.Context(), viewOf(3, "a"), over); err == nil {
 				t.Fatalf("%s: it is written over at revision %d", version, over)
 			}
 		}
-		if err := a.SwapView(t.Context(), viewOf(t, 3, "a"), revision); err == nil || !strings.Contains(err.Error(), want) {
+		if err := a.SwapView(t.Context(), viewOf(3, "a"), revision); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", version, err)
 		}
 	}

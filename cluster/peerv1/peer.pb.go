@@ -21,67 +21,6 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// ReplicaState says whether a node decides with its replica.
-type ReplicaState int32
-
-const (
-	// Never sent.
-	ReplicaState_REPLICA_STATE_UNSPECIFIED ReplicaState = 0
-	// The node does not decide; it has at most a copy.
-	ReplicaState_REPLICA_STATE_ABSENT ReplicaState = 1
-	// The node decides.
-	ReplicaState_REPLICA_STATE_ACTIVE ReplicaState = 2
-	// The replica is sealed for a successor.
-	ReplicaState_REPLICA_STATE_SEALED ReplicaState = 3
-	// The node does not decide yet: it is fetching the replica, or is about to restore it from copies.
-	ReplicaState_REPLICA_STATE_PENDING ReplicaState = 4
-)
-
-// Enum value maps for ReplicaState.
-var (
-	ReplicaState_name = map[int32]string{
-		0: "REPLICA_STATE_UNSPECIFIED",
-		1: "REPLICA_STATE_ABSENT",
-		2: "REPLICA_STATE_ACTIVE",
-		3: "REPLICA_STATE_SEALED",
-		4: "REPLICA_STATE_PENDING",
-	}
-	ReplicaState_value = map[string]int32{
-		"REPLICA_STATE_UNSPECIFIED": 0,
-		"REPLICA_STATE_ABSENT":      1,
-		"REPLICA_STATE_ACTIVE":      2,
-		"REPLICA_STATE_SEALED":      3,
-		"REPLICA_STATE_PENDING":     4,
-	}
-)
-
-func (x ReplicaState) Enum() *ReplicaState {
-	p := new(ReplicaState)
-	*p = x
-	return p
-}
-
-func (x ReplicaState) String() string {
-	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
-}
-
-func (ReplicaState) Descriptor() protoreflect.EnumDescriptor {
-	return file_weir_peer_v1_peer_proto_enumTypes[0].Descriptor()
-}
-
-func (ReplicaState) Type() protoreflect.EnumType {
-	return &file_weir_peer_v1_peer_proto_enumTypes[0]
-}
-
-func (x ReplicaState) Number() protoreflect.EnumNumber {
-	return protoreflect.EnumNumber(x)
-}
-
-// Deprecated: Use ReplicaState.Descriptor instead.
-func (ReplicaState) EnumDescriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{0}
-}
-
 // FeedReceipt says what has become of changes.
 type FeedReceipt int32
 
@@ -131,11 +70,11 @@ func (x FeedReceipt) String() string {
 }
 
 func (FeedReceipt) Descriptor() protoreflect.EnumDescriptor {
-	return file_weir_peer_v1_peer_proto_enumTypes[1].Descriptor()
+	return file_weir_peer_v1_peer_proto_enumTypes[0].Descriptor()
 }
 
 func (FeedReceipt) Type() protoreflect.EnumType {
-	return &file_weir_peer_v1_peer_proto_enumTypes[1]
+	return &file_weir_peer_v1_peer_proto_enumTypes[0]
 }
 
 func (x FeedReceipt) Number() protoreflect.EnumNumber {
@@ -144,7 +83,7 @@ func (x FeedReceipt) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FeedReceipt.Descriptor instead.
 func (FeedReceipt) EnumDescriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{1}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{0}
 }
 
 // StreamDecisionsRequest asks for lines of a decision log.
@@ -882,14 +821,11 @@ type HeartbeatRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The caller and the node that it calls.
 	Caller *Caller `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
-	// The views that members have adopted, as far as the caller knows, one entry for an id; at most twice as
-	// many as the ring has room for. They are passed on, as the node that writes views need not reach all members.
-	Adoptions []*Adoption `protobuf:"bytes,2,rep,name=adoptions,proto3" json:"adoptions,omitempty"`
+	// The newest reports of all nodes that the caller's view names, as view.Reports.Append writes them. They are passed on, as the
+	// node that writes views need not reach all members.
+	Reports []byte `protobuf:"bytes,2,opt,name=reports,proto3" json:"reports,omitempty"`
 	// Of a member, its findings about the nodes that want to join and about members; at most 64.
-	Findings []*Finding `protobuf:"bytes,3,rep,name=findings,proto3" json:"findings,omitempty"`
-	// The newest reports of all nodes that the caller's view names, by views that name the node which has a partition, as
-	// view.Reports.Append writes them. Empty where views name ideal owners.
-	Reports       []byte `protobuf:"bytes,4,opt,name=reports,proto3" json:"reports,omitempty"`
+	Findings      []*Finding `protobuf:"bytes,3,rep,name=findings,proto3" json:"findings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -931,9 +867,9 @@ func (x *HeartbeatRequest) GetCaller() *Caller {
 	return nil
 }
 
-func (x *HeartbeatRequest) GetAdoptions() []*Adoption {
+func (x *HeartbeatRequest) GetReports() []byte {
 	if x != nil {
-		return x.Adoptions
+		return x.Reports
 	}
 	return nil
 }
@@ -941,13 +877,6 @@ func (x *HeartbeatRequest) GetAdoptions() []*Adoption {
 func (x *HeartbeatRequest) GetFindings() []*Finding {
 	if x != nil {
 		return x.Findings
-	}
-	return nil
-}
-
-func (x *HeartbeatRequest) GetReports() []byte {
-	if x != nil {
-		return x.Reports
 	}
 	return nil
 }
@@ -1046,70 +975,6 @@ func (x *Finding) GetAhead() int64 {
 	return 0
 }
 
-// Adoption is the newest view that an incarnation of a member is known to have adopted. It never adopts an older one.
-type Adoption struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The member's id.
-	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// Its incarnation, at least 1.
-	Incarnation uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	// The number of the view, at least 1.
-	View          uint64 `protobuf:"varint,3,opt,name=view,proto3" json:"view,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Adoption) Reset() {
-	*x = Adoption{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[12]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Adoption) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Adoption) ProtoMessage() {}
-
-func (x *Adoption) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[12]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Adoption.ProtoReflect.Descriptor instead.
-func (*Adoption) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{12}
-}
-
-func (x *Adoption) GetId() string {
-	if x != nil {
-		return x.Id
-	}
-	return ""
-}
-
-func (x *Adoption) GetIncarnation() uint64 {
-	if x != nil {
-		return x.Incarnation
-	}
-	return 0
-}
-
-func (x *Adoption) GetView() uint64 {
-	if x != nil {
-		return x.View
-	}
-	return 0
-}
-
 // HeartbeatResponse is the state of the called node.
 type HeartbeatResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1117,16 +982,16 @@ type HeartbeatResponse struct {
 	View uint64 `protobuf:"varint,1,opt,name=view,proto3" json:"view,omitempty"`
 	// Its incarnation.
 	Incarnation uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	// In how many partitions that it owns its tenure is active.
+	// In how many partitions it decides.
 	Active uint32 `protobuf:"varint,3,opt,name=active,proto3" json:"active,omitempty"`
-	// How many it owns and have not arrived yet.
+	// How many are to be its own in which it does not decide yet.
 	Wanted uint32 `protobuf:"varint,4,opt,name=wanted,proto3" json:"wanted,omitempty"`
-	// How many it still has to hand over: others own them, or no other node has such a copy of them.
+	// How many it has that are to be another node's, or of which it has something that others must have before it leaves.
 	Leaving uint32 `protobuf:"varint,5,opt,name=leaving,proto3" json:"leaving,omitempty"`
 	// The ids of the members that answer it.
 	Reaches []string `protobuf:"bytes,6,rep,name=reaches,proto3" json:"reaches,omitempty"`
 	// As in HeartbeatRequest.
-	Adoptions []*Adoption `protobuf:"bytes,7,rep,name=adoptions,proto3" json:"adoptions,omitempty"`
+	Reports []byte `protobuf:"bytes,7,opt,name=reports,proto3" json:"reports,omitempty"`
 	// The clock by which it decides, in Unix nanoseconds, as it answers; 0 from an older version.
 	Clock int64 `protobuf:"fixed64,8,opt,name=clock,proto3" json:"clock,omitempty"`
 	// As in HeartbeatRequest.
@@ -1134,16 +999,14 @@ type HeartbeatResponse struct {
 	// What it is doing: joining, ready or leaving. It is ready exactly if GET /readyz says so. Empty from an older version.
 	State string `protobuf:"bytes,10,opt,name=state,proto3" json:"state,omitempty"`
 	// What it has answered, and what it holds. Unset from an older version.
-	Load *Load `protobuf:"bytes,11,opt,name=load,proto3" json:"load,omitempty"`
-	// As in HeartbeatRequest.
-	Reports       []byte `protobuf:"bytes,12,opt,name=reports,proto3" json:"reports,omitempty"`
+	Load          *Load `protobuf:"bytes,11,opt,name=load,proto3" json:"load,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HeartbeatResponse) Reset() {
 	*x = HeartbeatResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1155,7 +1018,7 @@ func (x *HeartbeatResponse) String() string {
 func (*HeartbeatResponse) ProtoMessage() {}
 
 func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1168,7 +1031,7 @@ func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{13}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *HeartbeatResponse) GetView() uint64 {
@@ -1213,9 +1076,9 @@ func (x *HeartbeatResponse) GetReaches() []string {
 	return nil
 }
 
-func (x *HeartbeatResponse) GetAdoptions() []*Adoption {
+func (x *HeartbeatResponse) GetReports() []byte {
 	if x != nil {
-		return x.Adoptions
+		return x.Reports
 	}
 	return nil
 }
@@ -1244,13 +1107,6 @@ func (x *HeartbeatResponse) GetState() string {
 func (x *HeartbeatResponse) GetLoad() *Load {
 	if x != nil {
 		return x.Load
-	}
-	return nil
-}
-
-func (x *HeartbeatResponse) GetReports() []byte {
-	if x != nil {
-		return x.Reports
 	}
 	return nil
 }
@@ -1287,7 +1143,7 @@ type Load struct {
 
 func (x *Load) Reset() {
 	*x = Load{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1299,7 +1155,7 @@ func (x *Load) String() string {
 func (*Load) ProtoMessage() {}
 
 func (x *Load) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1312,7 +1168,7 @@ func (x *Load) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Load.ProtoReflect.Descriptor instead.
 func (*Load) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{14}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Load) GetAllowed() uint64 {
@@ -1403,7 +1259,7 @@ type GetViewRequest struct {
 
 func (x *GetViewRequest) Reset() {
 	*x = GetViewRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1415,7 +1271,7 @@ func (x *GetViewRequest) String() string {
 func (*GetViewRequest) ProtoMessage() {}
 
 func (x *GetViewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1428,7 +1284,7 @@ func (x *GetViewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetViewRequest.ProtoReflect.Descriptor instead.
 func (*GetViewRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{15}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetViewRequest) GetCaller() *Caller {
@@ -1449,7 +1305,7 @@ type GetViewResponse struct {
 
 func (x *GetViewResponse) Reset() {
 	*x = GetViewResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1461,7 +1317,7 @@ func (x *GetViewResponse) String() string {
 func (*GetViewResponse) ProtoMessage() {}
 
 func (x *GetViewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1474,1155 +1330,12 @@ func (x *GetViewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetViewResponse.ProtoReflect.Descriptor instead.
 func (*GetViewResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{16}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetViewResponse) GetView() []byte {
 	if x != nil {
 		return x.View
-	}
-	return nil
-}
-
-// LocateRequest names partitions.
-type LocateRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The caller and the node that it calls.
-	Caller *Caller `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
-	// Which partitions.
-	Partitions []uint32 `protobuf:"varint,2,rep,packed,name=partitions,proto3" json:"partitions,omitempty"`
-	// Partitions that are sealed for the called node, which should fetch them.
-	Fetch         []*Fetch `protobuf:"bytes,3,rep,name=fetch,proto3" json:"fetch,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *LocateRequest) Reset() {
-	*x = LocateRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[17]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *LocateRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*LocateRequest) ProtoMessage() {}
-
-func (x *LocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[17]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use LocateRequest.ProtoReflect.Descriptor instead.
-func (*LocateRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{17}
-}
-
-func (x *LocateRequest) GetCaller() *Caller {
-	if x != nil {
-		return x.Caller
-	}
-	return nil
-}
-
-func (x *LocateRequest) GetPartitions() []uint32 {
-	if x != nil {
-		return x.Partitions
-	}
-	return nil
-}
-
-func (x *LocateRequest) GetFetch() []*Fetch {
-	if x != nil {
-		return x.Fetch
-	}
-	return nil
-}
-
-// Fetch is a partition that is sealed for the called node.
-type Fetch struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The partition.
-	Partition uint32 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
-	// The id of the node that has sealed it.
-	Owner         string `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Fetch) Reset() {
-	*x = Fetch{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[18]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Fetch) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Fetch) ProtoMessage() {}
-
-func (x *Fetch) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[18]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Fetch.ProtoReflect.Descriptor instead.
-func (*Fetch) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{18}
-}
-
-func (x *Fetch) GetPartition() uint32 {
-	if x != nil {
-		return x.Partition
-	}
-	return 0
-}
-
-func (x *Fetch) GetOwner() string {
-	if x != nil {
-		return x.Owner
-	}
-	return ""
-}
-
-// LocateResponse has the state of a node's replicas.
-type LocateResponse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The number of its newest view.
-	View uint64 `protobuf:"varint,1,opt,name=view,proto3" json:"view,omitempty"`
-	// One for each partition of the request, in the same order.
-	Partitions    []*Located `protobuf:"bytes,2,rep,name=partitions,proto3" json:"partitions,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *LocateResponse) Reset() {
-	*x = LocateResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[19]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *LocateResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*LocateResponse) ProtoMessage() {}
-
-func (x *LocateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[19]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use LocateResponse.ProtoReflect.Descriptor instead.
-func (*LocateResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{19}
-}
-
-func (x *LocateResponse) GetView() uint64 {
-	if x != nil {
-		return x.View
-	}
-	return 0
-}
-
-func (x *LocateResponse) GetPartitions() []*Located {
-	if x != nil {
-		return x.Partitions
-	}
-	return nil
-}
-
-// Located is the state of a node's replica of one partition.
-type Located struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whether the node decides with it.
-	State ReplicaState `protobuf:"varint,1,opt,name=state,proto3,enum=weir.peer.v1.ReplicaState" json:"state,omitempty"`
-	// Of REPLICA_STATE_SEALED, the id of the node that it is sealed for.
-	To string `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
-	// That node's incarnation.
-	ToIncarnation uint64 `protobuf:"varint,3,opt,name=to_incarnation,json=toIncarnation,proto3" json:"to_incarnation,omitempty"`
-	// The term in which it decides, or of its copy; 0 for no copy.
-	Term uint64 `protobuf:"varint,4,opt,name=term,proto3" json:"term,omitempty"`
-	// How far the copy of that term goes. Higher is newer.
-	Sequence uint64 `protobuf:"varint,5,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	// Whether the copy has all counters that the owner had when the copy was begun.
-	Whole bool `protobuf:"varint,6,opt,name=whole,proto3" json:"whole,omitempty"`
-	// How many decisions the node has made with it since a common, unspecified time.
-	Heat uint64 `protobuf:"varint,7,opt,name=heat,proto3" json:"heat,omitempty"`
-	// Whether the node is about to stop: it decides nothing from its copy, and others should fetch it.
-	Ending bool `protobuf:"varint,8,opt,name=ending,proto3" json:"ending,omitempty"`
-	// Of a copy that is as it was in a snapshot, the term of that; 0 for another copy.
-	SnapshotTerm uint64 `protobuf:"varint,9,opt,name=snapshot_term,json=snapshotTerm,proto3" json:"snapshot_term,omitempty"`
-	// How far that snapshot goes. Higher is newer.
-	SnapshotSequence uint64 `protobuf:"varint,10,opt,name=snapshot_sequence,json=snapshotSequence,proto3" json:"snapshot_sequence,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
-}
-
-func (x *Located) Reset() {
-	*x = Located{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[20]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Located) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Located) ProtoMessage() {}
-
-func (x *Located) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[20]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Located.ProtoReflect.Descriptor instead.
-func (*Located) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{20}
-}
-
-func (x *Located) GetState() ReplicaState {
-	if x != nil {
-		return x.State
-	}
-	return ReplicaState_REPLICA_STATE_UNSPECIFIED
-}
-
-func (x *Located) GetTo() string {
-	if x != nil {
-		return x.To
-	}
-	return ""
-}
-
-func (x *Located) GetToIncarnation() uint64 {
-	if x != nil {
-		return x.ToIncarnation
-	}
-	return 0
-}
-
-func (x *Located) GetTerm() uint64 {
-	if x != nil {
-		return x.Term
-	}
-	return 0
-}
-
-func (x *Located) GetSequence() uint64 {
-	if x != nil {
-		return x.Sequence
-	}
-	return 0
-}
-
-func (x *Located) GetWhole() bool {
-	if x != nil {
-		return x.Whole
-	}
-	return false
-}
-
-func (x *Located) GetHeat() uint64 {
-	if x != nil {
-		return x.Heat
-	}
-	return 0
-}
-
-func (x *Located) GetEnding() bool {
-	if x != nil {
-		return x.Ending
-	}
-	return false
-}
-
-func (x *Located) GetSnapshotTerm() uint64 {
-	if x != nil {
-		return x.SnapshotTerm
-	}
-	return 0
-}
-
-func (x *Located) GetSnapshotSequence() uint64 {
-	if x != nil {
-		return x.SnapshotSequence
-	}
-	return 0
-}
-
-// PullRequest asks for a partition.
-type PullRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The caller and the node that it calls.
-	Caller *Caller `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
-	// Which partition.
-	Partition uint32 `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
-	// Fetch the node's copy, and seal nothing.
-	Copy bool `protobuf:"varint,3,opt,name=copy,proto3" json:"copy,omitempty"`
-	// Of a copy, fetch only its provisional grants: the counters come from elsewhere.
-	Grants        bool `protobuf:"varint,4,opt,name=grants,proto3" json:"grants,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *PullRequest) Reset() {
-	*x = PullRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[21]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *PullRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*PullRequest) ProtoMessage() {}
-
-func (x *PullRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[21]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use PullRequest.ProtoReflect.Descriptor instead.
-func (*PullRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{21}
-}
-
-func (x *PullRequest) GetCaller() *Caller {
-	if x != nil {
-		return x.Caller
-	}
-	return nil
-}
-
-func (x *PullRequest) GetPartition() uint32 {
-	if x != nil {
-		return x.Partition
-	}
-	return 0
-}
-
-func (x *PullRequest) GetCopy() bool {
-	if x != nil {
-		return x.Copy
-	}
-	return false
-}
-
-func (x *PullRequest) GetGrants() bool {
-	if x != nil {
-		return x.Grants
-	}
-	return false
-}
-
-// PullResponse is a piece of a replica.
-type PullResponse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Counters, as package shard writes them.
-	Records []byte `protobuf:"bytes,1,opt,name=records,proto3" json:"records,omitempty"`
-	// With the last piece, the term of the owner that sealed it, or of the copy.
-	Term uint64 `protobuf:"varint,2,opt,name=term,proto3" json:"term,omitempty"`
-	// Whether it is the last piece.
-	Last bool `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"`
-	// Of a copy, the provisional grants that the owner has not acknowledged; they are among the
-	// records.
-	Grants []byte `protobuf:"bytes,4,opt,name=grants,proto3" json:"grants,omitempty"`
-	// Of an owner's replica, with the first piece and the last: which grants have been added.
-	Added         []*Delivery `protobuf:"bytes,5,rep,name=added,proto3" json:"added,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *PullResponse) Reset() {
-	*x = PullResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[22]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *PullResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*PullResponse) ProtoMessage() {}
-
-func (x *PullResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[22]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use PullResponse.ProtoReflect.Descriptor instead.
-func (*PullResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{22}
-}
-
-func (x *PullResponse) GetRecords() []byte {
-	if x != nil {
-		return x.Records
-	}
-	return nil
-}
-
-func (x *PullResponse) GetTerm() uint64 {
-	if x != nil {
-		return x.Term
-	}
-	return 0
-}
-
-func (x *PullResponse) GetLast() bool {
-	if x != nil {
-		return x.Last
-	}
-	return false
-}
-
-func (x *PullResponse) GetGrants() []byte {
-	if x != nil {
-		return x.Grants
-	}
-	return nil
-}
-
-func (x *PullResponse) GetAdded() []*Delivery {
-	if x != nil {
-		return x.Added
-	}
-	return nil
-}
-
-// Delivery says which of a node's provisional grants the owner has added: all batches up to one.
-type Delivery struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The id of the node.
-	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// The incarnation under which it numbers its batches.
-	Incarnation uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	// The number of the last one.
-	Batch         uint64 `protobuf:"varint,3,opt,name=batch,proto3" json:"batch,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Delivery) Reset() {
-	*x = Delivery{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[23]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Delivery) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Delivery) ProtoMessage() {}
-
-func (x *Delivery) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[23]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Delivery.ProtoReflect.Descriptor instead.
-func (*Delivery) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{23}
-}
-
-func (x *Delivery) GetId() string {
-	if x != nil {
-		return x.Id
-	}
-	return ""
-}
-
-func (x *Delivery) GetIncarnation() uint64 {
-	if x != nil {
-		return x.Incarnation
-	}
-	return 0
-}
-
-func (x *Delivery) GetBatch() uint64 {
-	if x != nil {
-		return x.Batch
-	}
-	return 0
-}
-
-// ConfirmRequest says that a partition has arrived.
-type ConfirmRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The caller and the node that it calls.
-	Caller *Caller `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
-	// Which partition.
-	Partition uint32 `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
-	// The term that was sealed.
-	Term          uint64 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ConfirmRequest) Reset() {
-	*x = ConfirmRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[24]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ConfirmRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ConfirmRequest) ProtoMessage() {}
-
-func (x *ConfirmRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[24]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ConfirmRequest.ProtoReflect.Descriptor instead.
-func (*ConfirmRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{24}
-}
-
-func (x *ConfirmRequest) GetCaller() *Caller {
-	if x != nil {
-		return x.Caller
-	}
-	return nil
-}
-
-func (x *ConfirmRequest) GetPartition() uint32 {
-	if x != nil {
-		return x.Partition
-	}
-	return 0
-}
-
-func (x *ConfirmRequest) GetTerm() uint64 {
-	if x != nil {
-		return x.Term
-	}
-	return 0
-}
-
-// ConfirmResponse has no fields.
-type ConfirmResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ConfirmResponse) Reset() {
-	*x = ConfirmResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[25]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ConfirmResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ConfirmResponse) ProtoMessage() {}
-
-func (x *ConfirmResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[25]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ConfirmResponse.ProtoReflect.Descriptor instead.
-func (*ConfirmResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{25}
-}
-
-// ReplicateRequest is what has changed.
-type ReplicateRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The caller and the node that it calls.
-	Caller *Caller `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
-	// What has changed, by partition.
-	Replicas      []*Replica `protobuf:"bytes,2,rep,name=replicas,proto3" json:"replicas,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ReplicateRequest) Reset() {
-	*x = ReplicateRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[26]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ReplicateRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ReplicateRequest) ProtoMessage() {}
-
-func (x *ReplicateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[26]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ReplicateRequest.ProtoReflect.Descriptor instead.
-func (*ReplicateRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{26}
-}
-
-func (x *ReplicateRequest) GetCaller() *Caller {
-	if x != nil {
-		return x.Caller
-	}
-	return nil
-}
-
-func (x *ReplicateRequest) GetReplicas() []*Replica {
-	if x != nil {
-		return x.Replicas
-	}
-	return nil
-}
-
-// Replica is what has changed in one partition.
-type Replica struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The partition.
-	Partition uint32 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
-	// The term of its owner.
-	Term uint64 `protobuf:"varint,2,opt,name=term,proto3" json:"term,omitempty"`
-	// Rises by one with every Replica of that term.
-	Sequence uint64 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	// Counters, as package shard writes them.
-	Records []byte `protobuf:"bytes,4,opt,name=records,proto3" json:"records,omitempty"`
-	// Whether the copy begins with this one, and replaces all that was sent before.
-	Begin bool `protobuf:"varint,5,opt,name=begin,proto3" json:"begin,omitempty"`
-	// Whether the copy is complete with this one.
-	Whole bool `protobuf:"varint,6,opt,name=whole,proto3" json:"whole,omitempty"`
-	// Which provisional grants of the receiver are among its records, and those of all later Replicas.
-	Added         *Delivery `protobuf:"bytes,7,opt,name=added,proto3" json:"added,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Replica) Reset() {
-	*x = Replica{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[27]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Replica) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Replica) ProtoMessage() {}
-
-func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[27]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Replica.ProtoReflect.Descriptor instead.
-func (*Replica) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{27}
-}
-
-func (x *Replica) GetPartition() uint32 {
-	if x != nil {
-		return x.Partition
-	}
-	return 0
-}
-
-func (x *Replica) GetTerm() uint64 {
-	if x != nil {
-		return x.Term
-	}
-	return 0
-}
-
-func (x *Replica) GetSequence() uint64 {
-	if x != nil {
-		return x.Sequence
-	}
-	return 0
-}
-
-func (x *Replica) GetRecords() []byte {
-	if x != nil {
-		return x.Records
-	}
-	return nil
-}
-
-func (x *Replica) GetBegin() bool {
-	if x != nil {
-		return x.Begin
-	}
-	return false
-}
-
-func (x *Replica) GetWhole() bool {
-	if x != nil {
-		return x.Whole
-	}
-	return false
-}
-
-func (x *Replica) GetAdded() *Delivery {
-	if x != nil {
-		return x.Added
-	}
-	return nil
-}
-
-// ReplicateResponse says which copies must be sent again.
-type ReplicateResponse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The number of the newest view of the node that answers.
-	View uint64 `protobuf:"varint,1,opt,name=view,proto3" json:"view,omitempty"`
-	// Partitions that must be sent from the beginning.
-	Again         []uint32 `protobuf:"varint,2,rep,packed,name=again,proto3" json:"again,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ReplicateResponse) Reset() {
-	*x = ReplicateResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[28]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ReplicateResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ReplicateResponse) ProtoMessage() {}
-
-func (x *ReplicateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[28]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ReplicateResponse.ProtoReflect.Descriptor instead.
-func (*ReplicateResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{28}
-}
-
-func (x *ReplicateResponse) GetView() uint64 {
-	if x != nil {
-		return x.View
-	}
-	return 0
-}
-
-func (x *ReplicateResponse) GetAgain() []uint32 {
-	if x != nil {
-		return x.Again
-	}
-	return nil
-}
-
-// AddGrantsRequest is a batch of provisional grants of one partition.
-type AddGrantsRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The caller and the node that it calls.
-	Caller *Caller `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
-	// The partition.
-	Partition uint32 `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
-	// The number of the batch, by which the owner adds one that is sent again only once.
-	Batch uint64 `protobuf:"varint,3,opt,name=batch,proto3" json:"batch,omitempty"`
-	// The grants, as package shard writes them.
-	Grants        []byte `protobuf:"bytes,4,opt,name=grants,proto3" json:"grants,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *AddGrantsRequest) Reset() {
-	*x = AddGrantsRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[29]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *AddGrantsRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*AddGrantsRequest) ProtoMessage() {}
-
-func (x *AddGrantsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[29]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use AddGrantsRequest.ProtoReflect.Descriptor instead.
-func (*AddGrantsRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{29}
-}
-
-func (x *AddGrantsRequest) GetCaller() *Caller {
-	if x != nil {
-		return x.Caller
-	}
-	return nil
-}
-
-func (x *AddGrantsRequest) GetPartition() uint32 {
-	if x != nil {
-		return x.Partition
-	}
-	return 0
-}
-
-func (x *AddGrantsRequest) GetBatch() uint64 {
-	if x != nil {
-		return x.Batch
-	}
-	return 0
-}
-
-func (x *AddGrantsRequest) GetGrants() []byte {
-	if x != nil {
-		return x.Grants
-	}
-	return nil
-}
-
-// AddGrantsResponse says whether they were added.
-type AddGrantsResponse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whether they were added, now or before. If not, the node does not decide for the partition.
-	Added         bool `protobuf:"varint,1,opt,name=added,proto3" json:"added,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *AddGrantsResponse) Reset() {
-	*x = AddGrantsResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[30]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *AddGrantsResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*AddGrantsResponse) ProtoMessage() {}
-
-func (x *AddGrantsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[30]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use AddGrantsResponse.ProtoReflect.Descriptor instead.
-func (*AddGrantsResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{30}
-}
-
-func (x *AddGrantsResponse) GetAdded() bool {
-	if x != nil {
-		return x.Added
-	}
-	return false
-}
-
-// GatherRequest asks for the provisional grants made in the caller's place.
-type GatherRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The caller and the node that it calls.
-	Caller *Caller `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
-	// The batches of earlier answers that the caller has added.
-	Added         []*GrantBatch `protobuf:"bytes,2,rep,name=added,proto3" json:"added,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *GatherRequest) Reset() {
-	*x = GatherRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[31]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *GatherRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*GatherRequest) ProtoMessage() {}
-
-func (x *GatherRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[31]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use GatherRequest.ProtoReflect.Descriptor instead.
-func (*GatherRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{31}
-}
-
-func (x *GatherRequest) GetCaller() *Caller {
-	if x != nil {
-		return x.Caller
-	}
-	return nil
-}
-
-func (x *GatherRequest) GetAdded() []*GrantBatch {
-	if x != nil {
-		return x.Added
-	}
-	return nil
-}
-
-// GrantBatch has the provisional grants of one partition, or as many as fit.
-type GrantBatch struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The partition.
-	Partition uint32 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
-	// The number of the batch, as in AddGrantsRequest.
-	Batch uint64 `protobuf:"varint,2,opt,name=batch,proto3" json:"batch,omitempty"`
-	// How many grants these are.
-	Count uint32 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
-	// The grants, as package shard writes them; in a request none.
-	Grants        []byte `protobuf:"bytes,4,opt,name=grants,proto3" json:"grants,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *GrantBatch) Reset() {
-	*x = GrantBatch{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[32]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *GrantBatch) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*GrantBatch) ProtoMessage() {}
-
-func (x *GrantBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[32]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use GrantBatch.ProtoReflect.Descriptor instead.
-func (*GrantBatch) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{32}
-}
-
-func (x *GrantBatch) GetPartition() uint32 {
-	if x != nil {
-		return x.Partition
-	}
-	return 0
-}
-
-func (x *GrantBatch) GetBatch() uint64 {
-	if x != nil {
-		return x.Batch
-	}
-	return 0
-}
-
-func (x *GrantBatch) GetCount() uint32 {
-	if x != nil {
-		return x.Count
-	}
-	return 0
-}
-
-func (x *GrantBatch) GetGrants() []byte {
-	if x != nil {
-		return x.Grants
-	}
-	return nil
-}
-
-// GatherResponse has the provisional grants made in the caller's place.
-type GatherResponse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The number of the newest view of the node that answers.
-	View uint64 `protobuf:"varint,1,opt,name=view,proto3" json:"view,omitempty"`
-	// The incarnation under which it numbers its batches.
-	Incarnation uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	// Batches of grants, none if the caller knows of all.
-	Batches       []*GrantBatch `protobuf:"bytes,3,rep,name=batches,proto3" json:"batches,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *GatherResponse) Reset() {
-	*x = GatherResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[33]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *GatherResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*GatherResponse) ProtoMessage() {}
-
-func (x *GatherResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[33]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use GatherResponse.ProtoReflect.Descriptor instead.
-func (*GatherResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{33}
-}
-
-func (x *GatherResponse) GetView() uint64 {
-	if x != nil {
-		return x.View
-	}
-	return 0
-}
-
-func (x *GatherResponse) GetIncarnation() uint64 {
-	if x != nil {
-		return x.Incarnation
-	}
-	return 0
-}
-
-func (x *GatherResponse) GetBatches() []*GrantBatch {
-	if x != nil {
-		return x.Batches
 	}
 	return nil
 }
@@ -2640,7 +1353,7 @@ type FeedRequest struct {
 
 func (x *FeedRequest) Reset() {
 	*x = FeedRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[34]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2652,7 +1365,7 @@ func (x *FeedRequest) String() string {
 func (*FeedRequest) ProtoMessage() {}
 
 func (x *FeedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[34]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2665,7 +1378,7 @@ func (x *FeedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedRequest.ProtoReflect.Descriptor instead.
 func (*FeedRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{34}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *FeedRequest) GetCaller() *Caller {
@@ -2709,7 +1422,7 @@ type Changes struct {
 
 func (x *Changes) Reset() {
 	*x = Changes{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[35]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2721,7 +1434,7 @@ func (x *Changes) String() string {
 func (*Changes) ProtoMessage() {}
 
 func (x *Changes) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[35]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2734,7 +1447,7 @@ func (x *Changes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Changes.ProtoReflect.Descriptor instead.
 func (*Changes) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{35}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Changes) GetPartition() uint32 {
@@ -2813,7 +1526,7 @@ type CopyVersion struct {
 
 func (x *CopyVersion) Reset() {
 	*x = CopyVersion{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[36]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2825,7 +1538,7 @@ func (x *CopyVersion) String() string {
 func (*CopyVersion) ProtoMessage() {}
 
 func (x *CopyVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[36]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2838,7 +1551,7 @@ func (x *CopyVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyVersion.ProtoReflect.Descriptor instead.
 func (*CopyVersion) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{36}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CopyVersion) GetTerm() uint64 {
@@ -2870,7 +1583,7 @@ type DeltaMark struct {
 
 func (x *DeltaMark) Reset() {
 	*x = DeltaMark{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[37]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2882,7 +1595,7 @@ func (x *DeltaMark) String() string {
 func (*DeltaMark) ProtoMessage() {}
 
 func (x *DeltaMark) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[37]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2895,7 +1608,7 @@ func (x *DeltaMark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeltaMark.ProtoReflect.Descriptor instead.
 func (*DeltaMark) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{37}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DeltaMark) GetId() string {
@@ -2932,7 +1645,7 @@ type FeedResponse struct {
 
 func (x *FeedResponse) Reset() {
 	*x = FeedResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[38]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2944,7 +1657,7 @@ func (x *FeedResponse) String() string {
 func (*FeedResponse) ProtoMessage() {}
 
 func (x *FeedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[38]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2957,7 +1670,7 @@ func (x *FeedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedResponse.ProtoReflect.Descriptor instead.
 func (*FeedResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{38}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *FeedResponse) GetView() uint64 {
@@ -2987,7 +1700,7 @@ type PostRequest struct {
 
 func (x *PostRequest) Reset() {
 	*x = PostRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[39]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2999,7 +1712,7 @@ func (x *PostRequest) String() string {
 func (*PostRequest) ProtoMessage() {}
 
 func (x *PostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[39]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3012,7 +1725,7 @@ func (x *PostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PostRequest.ProtoReflect.Descriptor instead.
 func (*PostRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{39}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PostRequest) GetCaller() *Caller {
@@ -3042,7 +1755,7 @@ type PartitionDeltas struct {
 
 func (x *PartitionDeltas) Reset() {
 	*x = PartitionDeltas{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[40]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3054,7 +1767,7 @@ func (x *PartitionDeltas) String() string {
 func (*PartitionDeltas) ProtoMessage() {}
 
 func (x *PartitionDeltas) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[40]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3067,7 +1780,7 @@ func (x *PartitionDeltas) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionDeltas.ProtoReflect.Descriptor instead.
 func (*PartitionDeltas) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{40}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PartitionDeltas) GetPartition() uint32 {
@@ -3089,7 +1802,7 @@ type DeltaBatch struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its number, from 1.
 	Number uint64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
-	// What was granted, as in GrantBatch.
+	// What was granted, as package shard writes it.
 	Grants        []byte `protobuf:"bytes,2,opt,name=grants,proto3" json:"grants,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3097,7 +1810,7 @@ type DeltaBatch struct {
 
 func (x *DeltaBatch) Reset() {
 	*x = DeltaBatch{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[41]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3109,7 +1822,7 @@ func (x *DeltaBatch) String() string {
 func (*DeltaBatch) ProtoMessage() {}
 
 func (x *DeltaBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[41]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3122,7 +1835,7 @@ func (x *DeltaBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeltaBatch.ProtoReflect.Descriptor instead.
 func (*DeltaBatch) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{41}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DeltaBatch) GetNumber() uint64 {
@@ -3152,7 +1865,7 @@ type PostResponse struct {
 
 func (x *PostResponse) Reset() {
 	*x = PostResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[42]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3164,7 +1877,7 @@ func (x *PostResponse) String() string {
 func (*PostResponse) ProtoMessage() {}
 
 func (x *PostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[42]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3177,7 +1890,7 @@ func (x *PostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PostResponse.ProtoReflect.Descriptor instead.
 func (*PostResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{42}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *PostResponse) GetView() uint64 {
@@ -3209,7 +1922,7 @@ type PostAnswer struct {
 
 func (x *PostAnswer) Reset() {
 	*x = PostAnswer{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[43]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3221,7 +1934,7 @@ func (x *PostAnswer) String() string {
 func (*PostAnswer) ProtoMessage() {}
 
 func (x *PostAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[43]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3234,7 +1947,7 @@ func (x *PostAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PostAnswer.ProtoReflect.Descriptor instead.
 func (*PostAnswer) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{43}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PostAnswer) GetRefused() bool {
@@ -3269,7 +1982,7 @@ type HearRequest struct {
 
 func (x *HearRequest) Reset() {
 	*x = HearRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[44]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3281,7 +1994,7 @@ func (x *HearRequest) String() string {
 func (*HearRequest) ProtoMessage() {}
 
 func (x *HearRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[44]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3294,7 +2007,7 @@ func (x *HearRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HearRequest.ProtoReflect.Descriptor instead.
 func (*HearRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{44}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *HearRequest) GetCaller() *Caller {
@@ -3317,7 +2030,7 @@ type HearResponse struct {
 
 func (x *HearResponse) Reset() {
 	*x = HearResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[45]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3329,7 +2042,7 @@ func (x *HearResponse) String() string {
 func (*HearResponse) ProtoMessage() {}
 
 func (x *HearResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[45]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3342,7 +2055,7 @@ func (x *HearResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HearResponse.ProtoReflect.Descriptor instead.
 func (*HearResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{45}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *HearResponse) GetView() uint64 {
@@ -3372,7 +2085,7 @@ type AskRequest struct {
 
 func (x *AskRequest) Reset() {
 	*x = AskRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[46]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3384,7 +2097,7 @@ func (x *AskRequest) String() string {
 func (*AskRequest) ProtoMessage() {}
 
 func (x *AskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[46]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3397,7 +2110,7 @@ func (x *AskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
 func (*AskRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{46}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AskRequest) GetCaller() *Caller {
@@ -3429,7 +2142,7 @@ type CopyRequest struct {
 
 func (x *CopyRequest) Reset() {
 	*x = CopyRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[47]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3441,7 +2154,7 @@ func (x *CopyRequest) String() string {
 func (*CopyRequest) ProtoMessage() {}
 
 func (x *CopyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[47]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3454,7 +2167,7 @@ func (x *CopyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyRequest.ProtoReflect.Descriptor instead.
 func (*CopyRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{47}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CopyRequest) GetPartition() uint32 {
@@ -3489,7 +2202,7 @@ type AskResponse struct {
 
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[48]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3501,7 +2214,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[48]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3514,7 +2227,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{48}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AskResponse) GetView() uint64 {
@@ -3537,7 +2250,7 @@ type ListVersionsRequest struct {
 
 func (x *ListVersionsRequest) Reset() {
 	*x = ListVersionsRequest{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[49]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3549,7 +2262,7 @@ func (x *ListVersionsRequest) String() string {
 func (*ListVersionsRequest) ProtoMessage() {}
 
 func (x *ListVersionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[49]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3562,7 +2275,7 @@ func (x *ListVersionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVersionsRequest.ProtoReflect.Descriptor instead.
 func (*ListVersionsRequest) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{49}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListVersionsRequest) GetCaller() *Caller {
@@ -3592,7 +2305,7 @@ type ListVersionsResponse struct {
 
 func (x *ListVersionsResponse) Reset() {
 	*x = ListVersionsResponse{}
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[50]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3604,7 +2317,7 @@ func (x *ListVersionsResponse) String() string {
 func (*ListVersionsResponse) ProtoMessage() {}
 
 func (x *ListVersionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peer_v1_peer_proto_msgTypes[50]
+	mi := &file_weir_peer_v1_peer_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3617,7 +2330,7 @@ func (x *ListVersionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVersionsResponse.ProtoReflect.Descriptor instead.
 func (*ListVersionsResponse) Descriptor() ([]byte, []int) {
-	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{50}
+	return file_weir_peer_v1_peer_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListVersionsResponse) GetView() uint64 {
@@ -3688,37 +2401,31 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\x04view\x18\x05 \x01(\x04R\x04view\x12\x0e\n" +
 	"\x02to\x18\x06 \x01(\x04R\x02to\x12\x13\n" +
 	"\x05to_id\x18\a \x01(\tR\x04toId\x12\x18\n" +
-	"\aversion\x18\b \x01(\rR\aversion\"\xc3\x01\n" +
+	"\aversion\x18\b \x01(\rR\aversion\"\x8d\x01\n" +
 	"\x10HeartbeatRequest\x12,\n" +
-	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\x124\n" +
-	"\tadoptions\x18\x02 \x03(\v2\x16.weir.peer.v1.AdoptionR\tadoptions\x121\n" +
-	"\bfindings\x18\x03 \x03(\v2\x15.weir.peer.v1.FindingR\bfindings\x12\x18\n" +
-	"\areports\x18\x04 \x01(\fR\areports\"\x9d\x01\n" +
+	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\x12\x18\n" +
+	"\areports\x18\x02 \x01(\fR\areports\x121\n" +
+	"\bfindings\x18\x03 \x03(\v2\x15.weir.peer.v1.FindingR\bfindings\"\x9d\x01\n" +
 	"\aFinding\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x18\n" +
 	"\areached\x18\x03 \x01(\bR\areached\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x18\n" +
 	"\aaccused\x18\x05 \x01(\bR\aaccused\x12\x14\n" +
-	"\x05ahead\x18\x06 \x01(\x10R\x05ahead\"P\n" +
-	"\bAdoption\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
-	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x12\n" +
-	"\x04view\x18\x03 \x01(\x04R\x04view\"\x84\x03\n" +
+	"\x05ahead\x18\x06 \x01(\x10R\x05ahead\"\xce\x02\n" +
 	"\x11HeartbeatResponse\x12\x12\n" +
 	"\x04view\x18\x01 \x01(\x04R\x04view\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x16\n" +
 	"\x06active\x18\x03 \x01(\rR\x06active\x12\x16\n" +
 	"\x06wanted\x18\x04 \x01(\rR\x06wanted\x12\x18\n" +
 	"\aleaving\x18\x05 \x01(\rR\aleaving\x12\x18\n" +
-	"\areaches\x18\x06 \x03(\tR\areaches\x124\n" +
-	"\tadoptions\x18\a \x03(\v2\x16.weir.peer.v1.AdoptionR\tadoptions\x12\x14\n" +
+	"\areaches\x18\x06 \x03(\tR\areaches\x12\x18\n" +
+	"\areports\x18\a \x01(\fR\areports\x12\x14\n" +
 	"\x05clock\x18\b \x01(\x10R\x05clock\x121\n" +
 	"\bfindings\x18\t \x03(\v2\x15.weir.peer.v1.FindingR\bfindings\x12\x14\n" +
 	"\x05state\x18\n" +
 	" \x01(\tR\x05state\x12&\n" +
-	"\x04load\x18\v \x01(\v2\x12.weir.peer.v1.LoadR\x04load\x12\x18\n" +
-	"\areports\x18\f \x01(\fR\areports\"\xb0\x02\n" +
+	"\x04load\x18\v \x01(\v2\x12.weir.peer.v1.LoadR\x04load\"\xb0\x02\n" +
 	"\x04Load\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\x04R\aallowed\x12\x16\n" +
 	"\x06denied\x18\x02 \x01(\x04R\x06denied\x12\x1c\n" +
@@ -3735,87 +2442,7 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"\x0eGetViewRequest\x12,\n" +
 	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\"%\n" +
 	"\x0fGetViewResponse\x12\x12\n" +
-	"\x04view\x18\x01 \x01(\fR\x04view\"\x88\x01\n" +
-	"\rLocateRequest\x12,\n" +
-	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\x12\x1e\n" +
-	"\n" +
-	"partitions\x18\x02 \x03(\rR\n" +
-	"partitions\x12)\n" +
-	"\x05fetch\x18\x03 \x03(\v2\x13.weir.peer.v1.FetchR\x05fetch\";\n" +
-	"\x05Fetch\x12\x1c\n" +
-	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x14\n" +
-	"\x05owner\x18\x02 \x01(\tR\x05owner\"[\n" +
-	"\x0eLocateResponse\x12\x12\n" +
-	"\x04view\x18\x01 \x01(\x04R\x04view\x125\n" +
-	"\n" +
-	"partitions\x18\x02 \x03(\v2\x15.weir.peer.v1.LocatedR\n" +
-	"partitions\"\xb6\x02\n" +
-	"\aLocated\x120\n" +
-	"\x05state\x18\x01 \x01(\x0e2\x1a.weir.peer.v1.ReplicaStateR\x05state\x12\x0e\n" +
-	"\x02to\x18\x02 \x01(\tR\x02to\x12%\n" +
-	"\x0eto_incarnation\x18\x03 \x01(\x04R\rtoIncarnation\x12\x12\n" +
-	"\x04term\x18\x04 \x01(\x04R\x04term\x12\x1a\n" +
-	"\bsequence\x18\x05 \x01(\x04R\bsequence\x12\x14\n" +
-	"\x05whole\x18\x06 \x01(\bR\x05whole\x12\x12\n" +
-	"\x04heat\x18\a \x01(\x04R\x04heat\x12\x16\n" +
-	"\x06ending\x18\b \x01(\bR\x06ending\x12#\n" +
-	"\rsnapshot_term\x18\t \x01(\x04R\fsnapshotTerm\x12+\n" +
-	"\x11snapshot_sequence\x18\n" +
-	" \x01(\x04R\x10snapshotSequence\"\x85\x01\n" +
-	"\vPullRequest\x12,\n" +
-	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\x12\x1c\n" +
-	"\tpartition\x18\x02 \x01(\rR\tpartition\x12\x12\n" +
-	"\x04copy\x18\x03 \x01(\bR\x04copy\x12\x16\n" +
-	"\x06grants\x18\x04 \x01(\bR\x06grants\"\x96\x01\n" +
-	"\fPullResponse\x12\x18\n" +
-	"\arecords\x18\x01 \x01(\fR\arecords\x12\x12\n" +
-	"\x04term\x18\x02 \x01(\x04R\x04term\x12\x12\n" +
-	"\x04last\x18\x03 \x01(\bR\x04last\x12\x16\n" +
-	"\x06grants\x18\x04 \x01(\fR\x06grants\x12,\n" +
-	"\x05added\x18\x05 \x03(\v2\x16.weir.peer.v1.DeliveryR\x05added\"R\n" +
-	"\bDelivery\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
-	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x14\n" +
-	"\x05batch\x18\x03 \x01(\x04R\x05batch\"p\n" +
-	"\x0eConfirmRequest\x12,\n" +
-	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\x12\x1c\n" +
-	"\tpartition\x18\x02 \x01(\rR\tpartition\x12\x12\n" +
-	"\x04term\x18\x03 \x01(\x04R\x04term\"\x11\n" +
-	"\x0fConfirmResponse\"s\n" +
-	"\x10ReplicateRequest\x12,\n" +
-	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\x121\n" +
-	"\breplicas\x18\x02 \x03(\v2\x15.weir.peer.v1.ReplicaR\breplicas\"\xcb\x01\n" +
-	"\aReplica\x12\x1c\n" +
-	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x12\n" +
-	"\x04term\x18\x02 \x01(\x04R\x04term\x12\x1a\n" +
-	"\bsequence\x18\x03 \x01(\x04R\bsequence\x12\x18\n" +
-	"\arecords\x18\x04 \x01(\fR\arecords\x12\x14\n" +
-	"\x05begin\x18\x05 \x01(\bR\x05begin\x12\x14\n" +
-	"\x05whole\x18\x06 \x01(\bR\x05whole\x12,\n" +
-	"\x05added\x18\a \x01(\v2\x16.weir.peer.v1.DeliveryR\x05added\"=\n" +
-	"\x11ReplicateResponse\x12\x12\n" +
-	"\x04view\x18\x01 \x01(\x04R\x04view\x12\x14\n" +
-	"\x05again\x18\x02 \x03(\rR\x05again\"\x8c\x01\n" +
-	"\x10AddGrantsRequest\x12,\n" +
-	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\x12\x1c\n" +
-	"\tpartition\x18\x02 \x01(\rR\tpartition\x12\x14\n" +
-	"\x05batch\x18\x03 \x01(\x04R\x05batch\x12\x16\n" +
-	"\x06grants\x18\x04 \x01(\fR\x06grants\")\n" +
-	"\x11AddGrantsResponse\x12\x14\n" +
-	"\x05added\x18\x01 \x01(\bR\x05added\"m\n" +
-	"\rGatherRequest\x12,\n" +
-	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\x12.\n" +
-	"\x05added\x18\x02 \x03(\v2\x18.weir.peer.v1.GrantBatchR\x05added\"n\n" +
-	"\n" +
-	"GrantBatch\x12\x1c\n" +
-	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x14\n" +
-	"\x05batch\x18\x02 \x01(\x04R\x05batch\x12\x14\n" +
-	"\x05count\x18\x03 \x01(\rR\x05count\x12\x16\n" +
-	"\x06grants\x18\x04 \x01(\fR\x06grants\"z\n" +
-	"\x0eGatherResponse\x12\x12\n" +
-	"\x04view\x18\x01 \x01(\x04R\x04view\x12 \n" +
-	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x122\n" +
-	"\abatches\x18\x03 \x03(\v2\x18.weir.peer.v1.GrantBatchR\abatches\"l\n" +
+	"\x04view\x18\x01 \x01(\fR\x04view\"l\n" +
 	"\vFeedRequest\x12,\n" +
 	"\x06caller\x18\x01 \x01(\v2\x14.weir.peer.v1.CallerR\x06caller\x12/\n" +
 	"\achanges\x18\x02 \x03(\v2\x15.weir.peer.v1.ChangesR\achanges\"\xb4\x02\n" +
@@ -3879,29 +2506,17 @@ const file_weir_peer_v1_peer_proto_rawDesc = "" +
 	"partitions\"a\n" +
 	"\x14ListVersionsResponse\x12\x12\n" +
 	"\x04view\x18\x01 \x01(\x04R\x04view\x125\n" +
-	"\bversions\x18\x02 \x03(\v2\x19.weir.peer.v1.CopyVersionR\bversions*\x96\x01\n" +
-	"\fReplicaState\x12\x1d\n" +
-	"\x19REPLICA_STATE_UNSPECIFIED\x10\x00\x12\x18\n" +
-	"\x14REPLICA_STATE_ABSENT\x10\x01\x12\x18\n" +
-	"\x14REPLICA_STATE_ACTIVE\x10\x02\x12\x18\n" +
-	"\x14REPLICA_STATE_SEALED\x10\x03\x12\x19\n" +
-	"\x15REPLICA_STATE_PENDING\x10\x04*\xa3\x01\n" +
+	"\bversions\x18\x02 \x03(\v2\x19.weir.peer.v1.CopyVersionR\bversions*\xa3\x01\n" +
 	"\vFeedReceipt\x12\x1c\n" +
 	"\x18FEED_RECEIPT_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12FEED_RECEIPT_TAKEN\x10\x01\x12\x16\n" +
 	"\x12FEED_RECEIPT_AGAIN\x10\x02\x12\x16\n" +
 	"\x12FEED_RECEIPT_LATER\x10\x03\x12\x18\n" +
 	"\x14FEED_RECEIPT_USELESS\x10\x04\x12\x14\n" +
-	"\x10FEED_RECEIPT_FIT\x10\x052\xd2\x06\n" +
+	"\x10FEED_RECEIPT_FIT\x10\x052\xa3\x03\n" +
 	"\x04Peer\x12L\n" +
 	"\tHeartbeat\x12\x1e.weir.peer.v1.HeartbeatRequest\x1a\x1f.weir.peer.v1.HeartbeatResponse\x12F\n" +
-	"\aGetView\x12\x1c.weir.peer.v1.GetViewRequest\x1a\x1d.weir.peer.v1.GetViewResponse\x12C\n" +
-	"\x06Locate\x12\x1b.weir.peer.v1.LocateRequest\x1a\x1c.weir.peer.v1.LocateResponse\x12?\n" +
-	"\x04Pull\x12\x19.weir.peer.v1.PullRequest\x1a\x1a.weir.peer.v1.PullResponse0\x01\x12F\n" +
-	"\aConfirm\x12\x1c.weir.peer.v1.ConfirmRequest\x1a\x1d.weir.peer.v1.ConfirmResponse\x12L\n" +
-	"\tReplicate\x12\x1e.weir.peer.v1.ReplicateRequest\x1a\x1f.weir.peer.v1.ReplicateResponse\x12L\n" +
-	"\tAddGrants\x12\x1e.weir.peer.v1.AddGrantsRequest\x1a\x1f.weir.peer.v1.AddGrantsResponse\x12C\n" +
-	"\x06Gather\x12\x1b.weir.peer.v1.GatherRequest\x1a\x1c.weir.peer.v1.GatherResponse\x12R\n" +
+	"\aGetView\x12\x1c.weir.peer.v1.GetViewRequest\x1a\x1d.weir.peer.v1.GetViewResponse\x12R\n" +
 	"\vListTopKeys\x12 .weir.peer.v1.ListTopKeysRequest\x1a!.weir.peer.v1.ListTopKeysResponse\x12O\n" +
 	"\n" +
 	"ListEvents\x12\x1f.weir.peer.v1.ListEventsRequest\x1a .weir.peer.v1.ListEventsResponse\x12`\n" +
@@ -3925,143 +2540,96 @@ func file_weir_peer_v1_peer_proto_rawDescGZIP() []byte {
 	return file_weir_peer_v1_peer_proto_rawDescData
 }
 
-var file_weir_peer_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_weir_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
+var file_weir_peer_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_weir_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_weir_peer_v1_peer_proto_goTypes = []any{
-	(ReplicaState)(0),               // 0: weir.peer.v1.ReplicaState
-	(FeedReceipt)(0),                // 1: weir.peer.v1.FeedReceipt
-	(*StreamDecisionsRequest)(nil),  // 2: weir.peer.v1.StreamDecisionsRequest
-	(*StreamDecisionsResponse)(nil), // 3: weir.peer.v1.StreamDecisionsResponse
-	(*ListEventsRequest)(nil),       // 4: weir.peer.v1.ListEventsRequest
-	(*ListEventsResponse)(nil),      // 5: weir.peer.v1.ListEventsResponse
-	(*Event)(nil),                   // 6: weir.peer.v1.Event
-	(*ListTopKeysRequest)(nil),      // 7: weir.peer.v1.ListTopKeysRequest
-	(*ListTopKeysResponse)(nil),     // 8: weir.peer.v1.ListTopKeysResponse
-	(*UnlistedOfRule)(nil),          // 9: weir.peer.v1.UnlistedOfRule
-	(*TopKey)(nil),                  // 10: weir.peer.v1.TopKey
-	(*Caller)(nil),                  // 11: weir.peer.v1.Caller
-	(*HeartbeatRequest)(nil),        // 12: weir.peer.v1.HeartbeatRequest
-	(*Finding)(nil),                 // 13: weir.peer.v1.Finding
-	(*Adoption)(nil),                // 14: weir.peer.v1.Adoption
-	(*HeartbeatResponse)(nil),       // 15: weir.peer.v1.HeartbeatResponse
-	(*Load)(nil),                    // 16: weir.peer.v1.Load
-	(*GetViewRequest)(nil),          // 17: weir.peer.v1.GetViewRequest
-	(*GetViewResponse)(nil),         // 18: weir.peer.v1.GetViewResponse
-	(*LocateRequest)(nil),           // 19: weir.peer.v1.LocateRequest
-	(*Fetch)(nil),                   // 20: weir.peer.v1.Fetch
-	(*LocateResponse)(nil),          // 21: weir.peer.v1.LocateResponse
-	(*Located)(nil),                 // 22: weir.peer.v1.Located
-	(*PullRequest)(nil),             // 23: weir.peer.v1.PullRequest
-	(*PullResponse)(nil),            // 24: weir.peer.v1.PullResponse
-	(*Delivery)(nil),                // 25: weir.peer.v1.Delivery
-	(*ConfirmRequest)(nil),          // 26: weir.peer.v1.ConfirmRequest
-	(*ConfirmResponse)(nil),         // 27: weir.peer.v1.ConfirmResponse
-	(*ReplicateRequest)(nil),        // 28: weir.peer.v1.ReplicateRequest
-	(*Replica)(nil),                 // 29: weir.peer.v1.Replica
-	(*ReplicateResponse)(nil),       // 30: weir.peer.v1.ReplicateResponse
-	(*AddGrantsRequest)(nil),        // 31: weir.peer.v1.AddGrantsRequest
-	(*AddGrantsResponse)(nil),       // 32: weir.peer.v1.AddGrantsResponse
-	(*GatherRequest)(nil),           // 33: weir.peer.v1.GatherRequest
-	(*GrantBatch)(nil),              // 34: weir.peer.v1.GrantBatch
-	(*GatherResponse)(nil),          // 35: weir.peer.v1.GatherResponse
-	(*FeedRequest)(nil),             // 36: weir.peer.v1.FeedRequest
-	(*Changes)(nil),                 // 37: weir.peer.v1.Changes
-	(*CopyVersion)(nil),             // 38: weir.peer.v1.CopyVersion
-	(*DeltaMark)(nil),               // 39: weir.peer.v1.DeltaMark
-	(*FeedResponse)(nil),            // 40: weir.peer.v1.FeedResponse
-	(*PostRequest)(nil),             // 41: weir.peer.v1.PostRequest
-	(*PartitionDeltas)(nil),         // 42: weir.peer.v1.PartitionDeltas
-	(*DeltaBatch)(nil),              // 43: weir.peer.v1.DeltaBatch
-	(*PostResponse)(nil),            // 44: weir.peer.v1.PostResponse
-	(*PostAnswer)(nil),              // 45: weir.peer.v1.PostAnswer
-	(*HearRequest)(nil),             // 46: weir.peer.v1.HearRequest
-	(*HearResponse)(nil),            // 47: weir.peer.v1.HearResponse
-	(*AskRequest)(nil),              // 48: weir.peer.v1.AskRequest
-	(*CopyRequest)(nil),             // 49: weir.peer.v1.CopyRequest
-	(*AskResponse)(nil),             // 50: weir.peer.v1.AskResponse
-	(*ListVersionsRequest)(nil),     // 51: weir.peer.v1.ListVersionsRequest
-	(*ListVersionsResponse)(nil),    // 52: weir.peer.v1.ListVersionsResponse
+	(FeedReceipt)(0),                // 0: weir.peer.v1.FeedReceipt
+	(*StreamDecisionsRequest)(nil),  // 1: weir.peer.v1.StreamDecisionsRequest
+	(*StreamDecisionsResponse)(nil), // 2: weir.peer.v1.StreamDecisionsResponse
+	(*ListEventsRequest)(nil),       // 3: weir.peer.v1.ListEventsRequest
+	(*ListEventsResponse)(nil),      // 4: weir.peer.v1.ListEventsResponse
+	(*Event)(nil),                   // 5: weir.peer.v1.Event
+	(*ListTopKeysRequest)(nil),      // 6: weir.peer.v1.ListTopKeysRequest
+	(*ListTopKeysResponse)(nil),     // 7: weir.peer.v1.ListTopKeysResponse
+	(*UnlistedOfRule)(nil),          // 8: weir.peer.v1.UnlistedOfRule
+	(*TopKey)(nil),                  // 9: weir.peer.v1.TopKey
+	(*Caller)(nil),                  // 10: weir.peer.v1.Caller
+	(*HeartbeatRequest)(nil),        // 11: weir.peer.v1.HeartbeatRequest
+	(*Finding)(nil),                 // 12: weir.peer.v1.Finding
+	(*HeartbeatResponse)(nil),       // 13: weir.peer.v1.HeartbeatResponse
+	(*Load)(nil),                    // 14: weir.peer.v1.Load
+	(*GetViewRequest)(nil),          // 15: weir.peer.v1.GetViewRequest
+	(*GetViewResponse)(nil),         // 16: weir.peer.v1.GetViewResponse
+	(*FeedRequest)(nil),             // 17: weir.peer.v1.FeedRequest
+	(*Changes)(nil),                 // 18: weir.peer.v1.Changes
+	(*CopyVersion)(nil),             // 19: weir.peer.v1.CopyVersion
+	(*DeltaMark)(nil),               // 20: weir.peer.v1.DeltaMark
+	(*FeedResponse)(nil),            // 21: weir.peer.v1.FeedResponse
+	(*PostRequest)(nil),             // 22: weir.peer.v1.PostRequest
+	(*PartitionDeltas)(nil),         // 23: weir.peer.v1.PartitionDeltas
+	(*DeltaBatch)(nil),              // 24: weir.peer.v1.DeltaBatch
+	(*PostResponse)(nil),            // 25: weir.peer.v1.PostResponse
+	(*PostAnswer)(nil),              // 26: weir.peer.v1.PostAnswer
+	(*HearRequest)(nil),             // 27: weir.peer.v1.HearRequest
+	(*HearResponse)(nil),            // 28: weir.peer.v1.HearResponse
+	(*AskRequest)(nil),              // 29: weir.peer.v1.AskRequest
+	(*CopyRequest)(nil),             // 30: weir.peer.v1.CopyRequest
+	(*AskResponse)(nil),             // 31: weir.peer.v1.AskResponse
+	(*ListVersionsRequest)(nil),     // 32: weir.peer.v1.ListVersionsRequest
+	(*ListVersionsResponse)(nil),    // 33: weir.peer.v1.ListVersionsResponse
 }
 var file_weir_peer_v1_peer_proto_depIdxs = []int32{
-	11, // 0: weir.peer.v1.StreamDecisionsRequest.caller:type_name -> weir.peer.v1.Caller
-	11, // 1: weir.peer.v1.ListEventsRequest.caller:type_name -> weir.peer.v1.Caller
-	6,  // 2: weir.peer.v1.ListEventsResponse.events:type_name -> weir.peer.v1.Event
-	11, // 3: weir.peer.v1.ListTopKeysRequest.caller:type_name -> weir.peer.v1.Caller
-	10, // 4: weir.peer.v1.ListTopKeysResponse.keys:type_name -> weir.peer.v1.TopKey
-	9,  // 5: weir.peer.v1.ListTopKeysResponse.rules:type_name -> weir.peer.v1.UnlistedOfRule
-	11, // 6: weir.peer.v1.HeartbeatRequest.caller:type_name -> weir.peer.v1.Caller
-	14, // 7: weir.peer.v1.HeartbeatRequest.adoptions:type_name -> weir.peer.v1.Adoption
-	13, // 8: weir.peer.v1.HeartbeatRequest.findings:type_name -> weir.peer.v1.Finding
-	14, // 9: weir.peer.v1.HeartbeatResponse.adoptions:type_name -> weir.peer.v1.Adoption
-	13, // 10: weir.peer.v1.HeartbeatResponse.findings:type_name -> weir.peer.v1.Finding
-	16, // 11: weir.peer.v1.HeartbeatResponse.load:type_name -> weir.peer.v1.Load
-	11, // 12: weir.peer.v1.GetViewRequest.caller:type_name -> weir.peer.v1.Caller
-	11, // 13: weir.peer.v1.LocateRequest.caller:type_name -> weir.peer.v1.Caller
-	20, // 14: weir.peer.v1.LocateRequest.fetch:type_name -> weir.peer.v1.Fetch
-	22, // 15: weir.peer.v1.LocateResponse.partitions:type_name -> weir.peer.v1.Located
-	0,  // 16: weir.peer.v1.Located.state:type_name -> weir.peer.v1.ReplicaState
-	11, // 17: weir.peer.v1.PullRequest.caller:type_name -> weir.peer.v1.Caller
-	25, // 18: weir.peer.v1.PullResponse.added:type_name -> weir.peer.v1.Delivery
-	11, // 19: weir.peer.v1.ConfirmRequest.caller:type_name -> weir.peer.v1.Caller
-	11, // 20: weir.peer.v1.ReplicateRequest.caller:type_name -> weir.peer.v1.Caller
-	29, // 21: weir.peer.v1.ReplicateRequest.replicas:type_name -> weir.peer.v1.Replica
-	25, // 22: weir.peer.v1.Replica.added:type_name -> weir.peer.v1.Delivery
-	11, // 23: weir.peer.v1.AddGrantsRequest.caller:type_name -> weir.peer.v1.Caller
-	11, // 24: weir.peer.v1.GatherRequest.caller:type_name -> weir.peer.v1.Caller
-	34, // 25: weir.peer.v1.GatherRequest.added:type_name -> weir.peer.v1.GrantBatch
-	34, // 26: weir.peer.v1.GatherResponse.batches:type_name -> weir.peer.v1.GrantBatch
-	11, // 27: weir.peer.v1.FeedRequest.caller:type_name -> weir.peer.v1.Caller
-	37, // 28: weir.peer.v1.FeedRequest.changes:type_name -> weir.peer.v1.Changes
-	38, // 29: weir.peer.v1.Changes.version:type_name -> weir.peer.v1.CopyVersion
-	39, // 30: weir.peer.v1.Changes.acknowledged:type_name -> weir.peer.v1.DeltaMark
-	1,  // 31: weir.peer.v1.FeedResponse.receipts:type_name -> weir.peer.v1.FeedReceipt
-	11, // 32: weir.peer.v1.PostRequest.caller:type_name -> weir.peer.v1.Caller
-	42, // 33: weir.peer.v1.PostRequest.posts:type_name -> weir.peer.v1.PartitionDeltas
-	43, // 34: weir.peer.v1.PartitionDeltas.deltas:type_name -> weir.peer.v1.DeltaBatch
-	45, // 35: weir.peer.v1.PostResponse.answers:type_name -> weir.peer.v1.PostAnswer
-	11, // 36: weir.peer.v1.HearRequest.caller:type_name -> weir.peer.v1.Caller
-	42, // 37: weir.peer.v1.HearResponse.posts:type_name -> weir.peer.v1.PartitionDeltas
-	11, // 38: weir.peer.v1.AskRequest.caller:type_name -> weir.peer.v1.Caller
-	49, // 39: weir.peer.v1.AskRequest.requests:type_name -> weir.peer.v1.CopyRequest
-	11, // 40: weir.peer.v1.ListVersionsRequest.caller:type_name -> weir.peer.v1.Caller
-	38, // 41: weir.peer.v1.ListVersionsResponse.versions:type_name -> weir.peer.v1.CopyVersion
-	12, // 42: weir.peer.v1.Peer.Heartbeat:input_type -> weir.peer.v1.HeartbeatRequest
-	17, // 43: weir.peer.v1.Peer.GetView:input_type -> weir.peer.v1.GetViewRequest
-	19, // 44: weir.peer.v1.Peer.Locate:input_type -> weir.peer.v1.LocateRequest
-	23, // 45: weir.peer.v1.Peer.Pull:input_type -> weir.peer.v1.PullRequest
-	26, // 46: weir.peer.v1.Peer.Confirm:input_type -> weir.peer.v1.ConfirmRequest
-	28, // 47: weir.peer.v1.Peer.Replicate:input_type -> weir.peer.v1.ReplicateRequest
-	31, // 48: weir.peer.v1.Peer.AddGrants:input_type -> weir.peer.v1.AddGrantsRequest
-	33, // 49: weir.peer.v1.Peer.Gather:input_type -> weir.peer.v1.GatherRequest
-	7,  // 50: weir.peer.v1.Peer.ListTopKeys:input_type -> weir.peer.v1.ListTopKeysRequest
-	4,  // 51: weir.peer.v1.Peer.ListEvents:input_type -> weir.peer.v1.ListEventsRequest
-	2,  // 52: weir.peer.v1.Peer.StreamDecisions:input_type -> weir.peer.v1.StreamDecisionsRequest
-	36, // 53: weir.peer.v1.Replicas.Feed:input_type -> weir.peer.v1.FeedRequest
-	41, // 54: weir.peer.v1.Replicas.Post:input_type -> weir.peer.v1.PostRequest
-	46, // 55: weir.peer.v1.Replicas.Hear:input_type -> weir.peer.v1.HearRequest
-	48, // 56: weir.peer.v1.Replicas.Ask:input_type -> weir.peer.v1.AskRequest
-	51, // 57: weir.peer.v1.Replicas.ListVersions:input_type -> weir.peer.v1.ListVersionsRequest
-	15, // 58: weir.peer.v1.Peer.Heartbeat:output_type -> weir.peer.v1.HeartbeatResponse
-	18, // 59: weir.peer.v1.Peer.GetView:output_type -> weir.peer.v1.GetViewResponse
-	21, // 60: weir.peer.v1.Peer.Locate:output_type -> weir.peer.v1.LocateResponse
-	24, // 61: weir.peer.v1.Peer.Pull:output_type -> weir.peer.v1.PullResponse
-	27, // 62: weir.peer.v1.Peer.Confirm:output_type -> weir.peer.v1.ConfirmResponse
-	30, // 63: weir.peer.v1.Peer.Replicate:output_type -> weir.peer.v1.ReplicateResponse
-	32, // 64: weir.peer.v1.Peer.AddGrants:output_type -> weir.peer.v1.AddGrantsResponse
-	35, // 65: weir.peer.v1.Peer.Gather:output_type -> weir.peer.v1.GatherResponse
-	8,  // 66: weir.peer.v1.Peer.ListTopKeys:output_type -> weir.peer.v1.ListTopKeysResponse
-	5,  // 67: weir.peer.v1.Peer.ListEvents:output_type -> weir.peer.v1.ListEventsResponse
-	3,  // 68: weir.peer.v1.Peer.StreamDecisions:output_type -> weir.peer.v1.StreamDecisionsResponse
-	40, // 69: weir.peer.v1.Replicas.Feed:output_type -> weir.peer.v1.FeedResponse
-	44, // 70: weir.peer.v1.Replicas.Post:output_type -> weir.peer.v1.PostResponse
-	47, // 71: weir.peer.v1.Replicas.Hear:output_type -> weir.peer.v1.HearResponse
-	50, // 72: weir.peer.v1.Replicas.Ask:output_type -> weir.peer.v1.AskResponse
-	52, // 73: weir.peer.v1.Replicas.ListVersions:output_type -> weir.peer.v1.ListVersionsResponse
-	58, // [58:74] is the sub-list for method output_type
-	42, // [42:58] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	10, // 0: weir.peer.v1.StreamDecisionsRequest.caller:type_name -> weir.peer.v1.Caller
+	10, // 1: weir.peer.v1.ListEventsRequest.caller:type_name -> weir.peer.v1.Caller
+	5,  // 2: weir.peer.v1.ListEventsResponse.events:type_name -> weir.peer.v1.Event
+	10, // 3: weir.peer.v1.ListTopKeysRequest.caller:type_name -> weir.peer.v1.Caller
+	9,  // 4: weir.peer.v1.ListTopKeysResponse.keys:type_name -> weir.peer.v1.TopKey
+	8,  // 5: weir.peer.v1.ListTopKeysResponse.rules:type_name -> weir.peer.v1.UnlistedOfRule
+	10, // 6: weir.peer.v1.HeartbeatRequest.caller:type_name -> weir.peer.v1.Caller
+	12, // 7: weir.peer.v1.HeartbeatRequest.findings:type_name -> weir.peer.v1.Finding
+	12, // 8: weir.peer.v1.HeartbeatResponse.findings:type_name -> weir.peer.v1.Finding
+	14, // 9: weir.peer.v1.HeartbeatResponse.load:type_name -> weir.peer.v1.Load
+	10, // 10: weir.peer.v1.GetViewRequest.caller:type_name -> weir.peer.v1.Caller
+	10, // 11: weir.peer.v1.FeedRequest.caller:type_name -> weir.peer.v1.Caller
+	18, // 12: weir.peer.v1.FeedRequest.changes:type_name -> weir.peer.v1.Changes
+	19, // 13: weir.peer.v1.Changes.version:type_name -> weir.peer.v1.CopyVersion
+	20, // 14: weir.peer.v1.Changes.acknowledged:type_name -> weir.peer.v1.DeltaMark
+	0,  // 15: weir.peer.v1.FeedResponse.receipts:type_name -> weir.peer.v1.FeedReceipt
+	10, // 16: weir.peer.v1.PostRequest.caller:type_name -> weir.peer.v1.Caller
+	23, // 17: weir.peer.v1.PostRequest.posts:type_name -> weir.peer.v1.PartitionDeltas
+	24, // 18: weir.peer.v1.PartitionDeltas.deltas:type_name -> weir.peer.v1.DeltaBatch
+	26, // 19: weir.peer.v1.PostResponse.answers:type_name -> weir.peer.v1.PostAnswer
+	10, // 20: weir.peer.v1.HearRequest.caller:type_name -> weir.peer.v1.Caller
+	23, // 21: weir.peer.v1.HearResponse.posts:type_name -> weir.peer.v1.PartitionDeltas
+	10, // 22: weir.peer.v1.AskRequest.caller:type_name -> weir.peer.v1.Caller
+	30, // 23: weir.peer.v1.AskRequest.requests:type_name -> weir.peer.v1.CopyRequest
+	10, // 24: weir.peer.v1.ListVersionsRequest.caller:type_name -> weir.peer.v1.Caller
+	19, // 25: weir.peer.v1.ListVersionsResponse.versions:type_name -> weir.peer.v1.CopyVersion
+	11, // 26: weir.peer.v1.Peer.Heartbeat:input_type -> weir.peer.v1.HeartbeatRequest
+	15, // 27: weir.peer.v1.Peer.GetView:input_type -> weir.peer.v1.GetViewRequest
+	6,  // 28: weir.peer.v1.Peer.ListTopKeys:input_type -> weir.peer.v1.ListTopKeysRequest
+	3,  // 29: weir.peer.v1.Peer.ListEvents:input_type -> weir.peer.v1.ListEventsRequest
+	1,  // 30: weir.peer.v1.Peer.StreamDecisions:input_type -> weir.peer.v1.StreamDecisionsRequest
+	17, // 31: weir.peer.v1.Replicas.Feed:input_type -> weir.peer.v1.FeedRequest
+	22, // 32: weir.peer.v1.Replicas.Post:input_type -> weir.peer.v1.PostRequest
+	27, // 33: weir.peer.v1.Replicas.Hear:input_type -> weir.peer.v1.HearRequest
+	29, // 34: weir.peer.v1.Replicas.Ask:input_type -> weir.peer.v1.AskRequest
+	32, // 35: weir.peer.v1.Replicas.ListVersions:input_type -> weir.peer.v1.ListVersionsRequest
+	13, // 36: weir.peer.v1.Peer.Heartbeat:output_type -> weir.peer.v1.HeartbeatResponse
+	16, // 37: weir.peer.v1.Peer.GetView:output_type -> weir.peer.v1.GetViewResponse
+	7,  // 38: weir.peer.v1.Peer.ListTopKeys:output_type -> weir.peer.v1.ListTopKeysResponse
+	4,  // 39: weir.peer.v1.Peer.ListEvents:output_type -> weir.peer.v1.ListEventsResponse
+	2,  // 40: weir.peer.v1.Peer.StreamDecisions:output_type -> weir.peer.v1.StreamDecisionsResponse
+	21, // 41: weir.peer.v1.Replicas.Feed:output_type -> weir.peer.v1.FeedResponse
+	25, // 42: weir.peer.v1.Replicas.Post:output_type -> weir.peer.v1.PostResponse
+	28, // 43: weir.peer.v1.Replicas.Hear:output_type -> weir.peer.v1.HearResponse
+	31, // 44: weir.peer.v1.Replicas.Ask:output_type -> weir.peer.v1.AskResponse
+	33, // 45: weir.peer.v1.Replicas.ListVersions:output_type -> weir.peer.v1.ListVersionsResponse
+	36, // [36:46] is the sub-list for method output_type
+	26, // [26:36] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_weir_peer_v1_peer_proto_init() }
@@ -4074,8 +2642,8 @@ func file_weir_peer_v1_peer_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_peer_v1_peer_proto_rawDesc), len(file_weir_peer_v1_peer_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   51,
+			NumEnums:      1,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

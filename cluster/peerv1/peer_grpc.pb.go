@@ -21,12 +21,6 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	Peer_Heartbeat_FullMethodName       = "/weir.peer.v1.Peer/Heartbeat"
 	Peer_GetView_FullMethodName         = "/weir.peer.v1.Peer/GetView"
-	Peer_Locate_FullMethodName          = "/weir.peer.v1.Peer/Locate"
-	Peer_Pull_FullMethodName            = "/weir.peer.v1.Peer/Pull"
-	Peer_Confirm_FullMethodName         = "/weir.peer.v1.Peer/Confirm"
-	Peer_Replicate_FullMethodName       = "/weir.peer.v1.Peer/Replicate"
-	Peer_AddGrants_FullMethodName       = "/weir.peer.v1.Peer/AddGrants"
-	Peer_Gather_FullMethodName          = "/weir.peer.v1.Peer/Gather"
 	Peer_ListTopKeys_FullMethodName     = "/weir.peer.v1.Peer/ListTopKeys"
 	Peer_ListEvents_FullMethodName      = "/weir.peer.v1.Peer/ListEvents"
 	Peer_StreamDecisions_FullMethodName = "/weir.peer.v1.Peer/StreamDecisions"
@@ -36,8 +30,8 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Peer has the calls between nodes of one cluster, except checks: heartbeats, views, and
-// partitions that are copied or handed over. It is internal, and changes with the software.
+// Peer has the calls between nodes of one cluster, except checks and those of Replicas: heartbeats, views, and what people ask.
+// It is internal, and changes with the software.
 //
 // Every call names its cluster and the newest view of the caller. The answer names the
 // newest view of the called node. The one with the older view then fetches the newer one
@@ -48,22 +42,6 @@ type PeerClient interface {
 	Heartbeat(ctx context.Context, in *HeartbeatRequest, opts ...grpc.CallOption) (*HeartbeatResponse, error)
 	// GetView returns a node's newest view.
 	GetView(ctx context.Context, in *GetViewRequest, opts ...grpc.CallOption) (*GetViewResponse, error)
-	// Locate returns the state of a node's replicas.
-	Locate(ctx context.Context, in *LocateRequest, opts ...grpc.CallOption) (*LocateResponse, error)
-	// Pull fetches a replica: first its counters, while the owner still decides, and then, sealed,
-	// what has changed meanwhile, and the term. ABORTED means that another call is pulling it,
-	// and NOT_FOUND that the node has no such replica, or not for the caller.
-	Pull(ctx context.Context, in *PullRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PullResponse], error)
-	// Confirm tells the former owner that the caller has the replica which it sealed.
-	Confirm(ctx context.Context, in *ConfirmRequest, opts ...grpc.CallOption) (*ConfirmResponse, error)
-	// Replicate sends a standby what has changed in the partitions of the caller.
-	Replicate(ctx context.Context, in *ReplicateRequest, opts ...grpc.CallOption) (*ReplicateResponse, error)
-	// AddGrants sends an owner the provisional grants that the caller has made in its place.
-	AddGrants(ctx context.Context, in *AddGrantsRequest, opts ...grpc.CallOption) (*AddGrantsResponse, error)
-	// Gather returns the provisional grants that the called node made in place of the caller,
-	// which was unreachable for a while. Before the called node makes another one, it asks the
-	// caller again.
-	Gather(ctx context.Context, in *GatherRequest, opts ...grpc.CallOption) (*GatherResponse, error)
 	// ListTopKeys returns the keys that clients of the called node have asked for most.
 	// FAILED_PRECONDITION means that it keeps no lists.
 	ListTopKeys(ctx context.Context, in *ListTopKeysRequest, opts ...grpc.CallOption) (*ListTopKeysResponse, error)
@@ -104,75 +82,6 @@ func (c *peerClient) GetView(ctx context.Context, in *GetViewRequest, opts ...gr
 	return out, nil
 }
 
-func (c *peerClient) Locate(ctx context.Context, in *LocateRequest, opts ...grpc.CallOption) (*LocateResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(LocateResponse)
-	err := c.cc.Invoke(ctx, Peer_Locate_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *peerClient) Pull(ctx context.Context, in *PullRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PullResponse], error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Peer_ServiceDesc.Streams[0], Peer_Pull_FullMethodName, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	x := &grpc.GenericClientStream[PullRequest, PullResponse]{ClientStream: stream}
-	if err := x.ClientStream.SendMsg(in); err != nil {
-		return nil, err
-	}
-	if err := x.ClientStream.CloseSend(); err != nil {
-		return nil, err
-	}
-	return x, nil
-}
-
-// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type Peer_PullClient = grpc.ServerStreamingClient[PullResponse]
-
-func (c *peerClient) Confirm(ctx context.Context, in *ConfirmRequest, opts ...grpc.CallOption) (*ConfirmResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(ConfirmResponse)
-	err := c.cc.Invoke(ctx, Peer_Confirm_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *peerClient) Replicate(ctx context.Context, in *ReplicateRequest, opts ...grpc.CallOption) (*ReplicateResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(ReplicateResponse)
-	err := c.cc.Invoke(ctx, Peer_Replicate_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *peerClient) AddGrants(ctx context.Context, in *AddGrantsRequest, opts ...grpc.CallOption) (*AddGrantsResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(AddGrantsResponse)
-	err := c.cc.Invoke(ctx, Peer_AddGrants_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *peerClient) Gather(ctx context.Context, in *GatherRequest, opts ...grpc.CallOption) (*GatherResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(GatherResponse)
-	err := c.cc.Invoke(ctx, Peer_Gather_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
 func (c *peerClient) ListTopKeys(ctx context.Context, in *ListTopKeysRequest, opts ...grpc.CallOption) (*ListTopKeysResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListTopKeysResponse)
@@ -195,7 +104,7 @@ func (c *peerClient) ListEvents(ctx context.Context, in *ListEventsRequest, opts
 
 func (c *peerClient) StreamDecisions(ctx context.Context, in *StreamDecisionsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamDecisionsResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Peer_ServiceDesc.Streams[1], Peer_StreamDecisions_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Peer_ServiceDesc.Streams[0], Peer_StreamDecisions_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -216,8 +125,8 @@ type Peer_StreamDecisionsClient = grpc.ServerStreamingClient[StreamDecisionsResp
 // All implementations must embed UnimplementedPeerServer
 // for forward compatibility.
 //
-// Peer has the calls between nodes of one cluster, except checks: heartbeats, views, and
-// partitions that are copied or handed over. It is internal, and changes with the software.
+// Peer has the calls between nodes of one cluster, except checks and those of Replicas: heartbeats, views, and what people ask.
+// It is internal, and changes with the software.
 //
 // Every call names its cluster and the newest view of the caller. The answer names the
 // newest view of the called node. The one with the older view then fetches the newer one
@@ -228,22 +137,6 @@ type PeerServer interface {
 	Heartbeat(context.Context, *HeartbeatRequest) (*HeartbeatResponse, error)
 	// GetView returns a node's newest view.
 	GetView(context.Context, *GetViewRequest) (*GetViewResponse, error)
-	// Locate returns the state of a node's replicas.
-	Locate(context.Context, *LocateRequest) (*LocateResponse, error)
-	// Pull fetches a replica: first its counters, while the owner still decides, and then, sealed,
-	// what has changed meanwhile, and the term. ABORTED means that another call is pulling it,
-	// and NOT_FOUND that the node has no such replica, or not for the caller.
-	Pull(*PullRequest, grpc.ServerStreamingServer[PullResponse]) error
-	// Confirm tells the former owner that the caller has the replica which it sealed.
-	Confirm(context.Context, *ConfirmRequest) (*ConfirmResponse, error)
-	// Replicate sends a standby what has changed in the partitions of the caller.
-	Replicate(context.Context, *ReplicateRequest) (*ReplicateResponse, error)
-	// AddGrants sends an owner the provisional grants that the caller has made in its place.
-	AddGrants(context.Context, *AddGrantsRequest) (*AddGrantsResponse, error)
-	// Gather returns the provisional grants that the called node made in place of the caller,
-	// which was unreachable for a while. Before the called node makes another one, it asks the
-	// caller again.
-	Gather(context.Context, *GatherRequest) (*GatherResponse, error)
 	// ListTopKeys returns the keys that clients of the called node have asked for most.
 	// FAILED_PRECONDITION means that it keeps no lists.
 	ListTopKeys(context.Context, *ListTopKeysRequest) (*ListTopKeysResponse, error)
@@ -269,24 +162,6 @@ func (UnimplementedPeerServer) Heartbeat(context.Context, *HeartbeatRequest) (*H
 }
 func (UnimplementedPeerServer) GetView(context.Context, *GetViewRequest) (*GetViewResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetView not implemented")
-}
-func (UnimplementedPeerServer) Locate(context.Context, *LocateRequest) (*LocateResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method Locate not implemented")
-}
-func (UnimplementedPeerServer) Pull(*PullRequest, grpc.ServerStreamingServer[PullResponse]) error {
-	return status.Error(codes.Unimplemented, "method Pull not implemented")
-}
-func (UnimplementedPeerServer) Confirm(context.Context, *ConfirmRequest) (*ConfirmResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method Confirm not implemented")
-}
-func (UnimplementedPeerServer) Replicate(context.Context, *ReplicateRequest) (*ReplicateResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method Replicate not implemented")
-}
-func (UnimplementedPeerServer) AddGrants(context.Context, *AddGrantsRequest) (*AddGrantsResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method AddGrants not implemented")
-}
-func (UnimplementedPeerServer) Gather(context.Context, *GatherRequest) (*GatherResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method Gather not implemented")
 }
 func (UnimplementedPeerServer) ListTopKeys(context.Context, *ListTopKeysRequest) (*ListTopKeysResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListTopKeys not implemented")
@@ -354,107 +229,6 @@ func _Peer_GetView_Handler(srv interface{}, ctx context.Context, dec func(interf
 	return interceptor(ctx, in, info, handler)
 }
 
-func _Peer_Locate_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(LocateRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(PeerServer).Locate(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: Peer_Locate_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(PeerServer).Locate(ctx, req.(*LocateRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _Peer_Pull_Handler(srv interface{}, stream grpc.ServerStream) error {
-	m := new(PullRequest)
-	if err := stream.RecvMsg(m); err != nil {
-		return err
-	}
-	return srv.(PeerServer).Pull(m, &grpc.GenericServerStream[PullRequest, PullResponse]{ServerStream: stream})
-}
-
-// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type Peer_PullServer = grpc.ServerStreamingServer[PullResponse]
-
-func _Peer_Confirm_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ConfirmRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(PeerServer).Confirm(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: Peer_Confirm_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(PeerServer).Confirm(ctx, req.(*ConfirmRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _Peer_Replicate_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ReplicateRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(PeerServer).Replicate(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: Peer_Replicate_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(PeerServer).Replicate(ctx, req.(*ReplicateRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _Peer_AddGrants_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(AddGrantsRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(PeerServer).AddGrants(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: Peer_AddGrants_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(PeerServer).AddGrants(ctx, req.(*AddGrantsRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _Peer_Gather_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(GatherRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(PeerServer).Gather(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: Peer_Gather_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(PeerServer).Gather(ctx, req.(*GatherRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
 func _Peer_ListTopKeys_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListTopKeysRequest)
 	if err := dec(in); err != nil {
@@ -518,26 +292,6 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Peer_GetView_Handler,
 		},
 		{
-			MethodName: "Locate",
-			Handler:    _Peer_Locate_Handler,
-		},
-		{
-			MethodName: "Confirm",
-			Handler:    _Peer_Confirm_Handler,
-		},
-		{
-			MethodName: "Replicate",
-			Handler:    _Peer_Replicate_Handler,
-		},
-		{
-			MethodName: "AddGrants",
-			Handler:    _Peer_AddGrants_Handler,
-		},
-		{
-			MethodName: "Gather",
-			Handler:    _Peer_Gather_Handler,
-		},
-		{
 			MethodName: "ListTopKeys",
 			Handler:    _Peer_ListTopKeys_Handler,
 		},
@@ -547,11 +301,6 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 		},
 	},
 	Streams: []grpc.StreamDesc{
-		{
-			StreamName:    "Pull",
-			Handler:       _Peer_Pull_Handler,
-			ServerStreams: true,
-		},
 		{
 			StreamName:    "StreamDecisions",
 			Handler:       _Peer_StreamDecisions_Handler,
@@ -573,8 +322,7 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Replicas has the calls between nodes about copies of partitions, in the design in which the view names the node that has a partition. No
-// node serves it yet. Callers and refusals are as in Peer.
+// Replicas has the calls between nodes about copies of partitions. Callers and refusals are as in Peer.
 type ReplicasClient interface {
 	// Feed sends changes of copies.
 	Feed(ctx context.Context, in *FeedRequest, opts ...grpc.CallOption) (*FeedResponse, error)
@@ -650,8 +398,7 @@ func (c *replicasClient) ListVersions(ctx context.Context, in *ListVersionsReque
 // All implementations must embed UnimplementedReplicasServer
 // for forward compatibility.
 //
-// Replicas has the calls between nodes about copies of partitions, in the design in which the view names the node that has a partition. No
-// node serves it yet. Callers and refusals are as in Peer.
+// Replicas has the calls between nodes about copies of partitions. Callers and refusals are as in Peer.
 type ReplicasServer interface {
 	// Feed sends changes of copies.
 	Feed(context.Context, *FeedRequest) (*FeedResponse, error)

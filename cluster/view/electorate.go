@@ -75,10 +75,10 @@ func (v *View) elect(old *View, left []Life, reports Reports) {
 			v.Ended = append(slices.Clip(v.Ended), l)
 		}
 	}
+	v.GivenUp = slices.DeleteFunc(slices.Clone(v.GivenUp), func(l Life) bool { return v.isPast(l, v.Waived, reports) })
 	v.Ended = slices.DeleteFunc(slices.Clone(v.Ended), func(l Life) bool {
 		return !slices.Contains(v.Before, l) && !v.IsMember(l) || v.IsMember(l) && !old.IsMember(l)
 	})
-	v.GivenUp = slices.DeleteFunc(slices.Clone(v.GivenUp), func(l Life) bool { return v.isPast(l, v.Waived, reports) })
 }
 
 // waive has v go on without the members that old waits for.

@@ -46,10 +46,22 @@ func (w *draft) changeMembers() {
 		w.next.Members = append(w.next.Members, m)
 	}
 	w.keepOne()
+	w.endFormer()
 	if allowed {
 		w.join()
 	}
 	sortMembers(w.next.Members)
+}
+
+// endFormer has lives count for ended that are no members any more, that the view waits for or has given up, and that have left.
+func (w *draft) endFormer() {
+	for _, n := range w.seen.Nodes {
+		isNamed := slices.Contains(w.old.Before, n.Life) || slices.Contains(w.old.GivenUp, n.Life)
+		if n.State == Left && isNamed && !w.old.IsMember(n.Life) && !slices.Contains(w.old.Ended, n.Life) {
+			w.left = append(w.left, n.Life)
+			w.note(Urgent)
+		}
+	}
 }
 
 // mayChange reports whether ids of members may come and go, and notes if that is only because it was waited for long enough.

@@ -123,6 +123,19 @@ func (v *View) Lives() (lives []Life) {
 	return lives
 }
 
+// LivesOf returns the lives of an id that are members, or that the view waits for or has given up: those that may still decide. v may be nil.
+func (v *View) LivesOf(id string) (lives []Life) {
+	if v == nil {
+		return nil
+	}
+	for _, l := range slices.Concat(v.Lives(), v.Before, v.GivenUp) {
+		if l.ID == id && !slices.Contains(v.Ended, l) && !slices.Contains(lives, l) {
+			lives = append(lives, l)
+		}
+	}
+	return lives
+}
+
 // staying returns the ids of the members that are Ready.
 func (v *View) staying() (ids []string) {
 	for _, m := range v.Members {

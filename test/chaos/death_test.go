@@ -79,7 +79,7 @@ func TestOwnerKilledAndOthersLate(t *testing.T) {
 	f.ledger.noneOver(t, func(a *account) int { return a.apart + dead(a) })
 }
 
-// An owner that is killed and restarted at once under its id does not bring an old tenure back.
+// An owner that is killed and restarted at once under its id does not decide by what it had.
 func TestOwnerKilledAndRestarted(t *testing.T) {
 	notInBrief(t)
 	shareMachine(t)

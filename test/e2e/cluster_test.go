@@ -200,6 +200,7 @@ func TestEtcdDownForHalfAMinute(t *testing.T) {
 	process.NotInBrief(t)
 	t.Parallel()
 	etcd, nodes := startThree(t, rulesPerYear(1_000_000), "--peer-timeout", "4s")
+	process.AwaitSettled(t, process.Patience, nodes...)
 	view := nodes[0].Nodes().GetView()
 	var counts atomic.Pointer[tally]
 	counts.Store(new(tally))

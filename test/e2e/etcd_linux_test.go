@@ -24,6 +24,7 @@ func TestEmbeddedEtcdDies(t *testing.T) {
 	rules := writeRules(t, rulesPerYear(1_000_000))
 	first := process.Start(t, "--id", "a", "--rules", rules)
 	second := process.Start(t, "--id", "b", "--rules", rules, "--etcd", first.Etcd)
+	process.AwaitSettled(t, process.Patience, first, second)
 	view := process.AwaitMembers(t, process.Patience, first, second)
 	var counts atomic.Pointer[tally]
 	counts.Store(new(tally))

@@ -123,6 +123,7 @@ func TestWipedEtcdIsRestored(t *testing.T) {
 	if err := apply(1_000_000, nodes[0]); err != nil {
 		t.Fatal(err)
 	}
+	process.AwaitSettled(t, process.Patience, nodes...)
 	view := nodes[0].Nodes().GetView()
 	importView := func(args ...string) (string, error) {
 		out, err := exec.Command(process.Binary(t), append([]string{"view", "import", "--node", nodes[1].GRPC}, args...)...).CombinedOutput()

@@ -13,20 +13,20 @@ import (
 // tend to do things.
 const lookEvery = 29 * time.Millisecond
 
-// tenures are the terms of the tenures by which a node decides, by partition, 0 for none.
-type tenures struct {
+// terms are those in which a node decides, by partition, 0 for none.
+type terms struct {
 	id string
-	by []cluster.Term
+	by []uint64
 }
 
 // deciding returns who decides, of all nodes that were not killed, and not only of those that are to go on.
-func (w *World) deciding() (now []tenures) {
+func (w *World) deciding() (now []terms) {
 	w.mu.Lock()
 	nodes := slices.Clone(w.built)
 	w.mu.Unlock()
 	for _, b := range nodes {
 		if !b.node.dead.Load() {
-			now = append(now, tenures{b.node.ID, b.ownership.Deciding()})
+			now = append(now, terms{b.node.ID, b.ownership.Deciding()})
 		}
 	}
 	return now
@@ -53,7 +53,7 @@ func (w *World) watchDeciders(ctx context.Context) {
 }
 
 // follow notes where the keys' partitions are, if that has changed.
-func (w *World) follow(now []tenures) {
+func (w *World) follow(now []terms) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var view *cluster.View
@@ -100,9 +100,9 @@ func (w *World) checkMembersLocked(v *cluster.View) {
 // heldTwice returns the partitions that two nodes decide for, by two looks one after the other. The nodes
 // of one look are not asked at once, and the right to decide may go from one to the other meanwhile. A node
 // that had it in the same term before and after another node had it, had it at the same time.
-func heldTwice(before, after []tenures) (problems []string) {
+func heldTwice(before, after []terms) (problems []string) {
 	for i, a := range before {
-		j := slices.IndexFunc(after, func(t tenures) bool { return t.id == a.id })
+		j := slices.IndexFunc(after, func(t terms) bool { return t.id == a.id })
 		if j < 0 {
 			continue
 		}
@@ -118,7 +118,7 @@ func heldTwice(before, after []tenures) (problems []string) {
 }
 
 // notHeldOnce says in which partitions not one node decides, but none or several.
-func notHeldOnce(now []tenures) (problems []string) {
+func notHeldOnce(now []terms) (problems []string) {
 	if len(now) == 0 {
 		return []string{"no node runs"}
 	}

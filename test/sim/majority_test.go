@@ -9,7 +9,7 @@ import (
 	"github.com/weirlimit/weir/test/process"
 )
 
-// A majority that has lost etcd decides on, and the minority that has kept it begins no tenure of the majority's partitions again: two
+// A majority that has lost etcd decides on, and the minority that has kept it takes none of the majority's partitions: two
 // nodes never decide in one partition.
 func TestMajorityWithoutEtcd(t *testing.T) {
 	for i, tc := range []struct{ start, group []string }{

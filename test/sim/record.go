@@ -34,7 +34,7 @@ type note struct {
 	who, what string
 	asked     shard.Group
 	take      shard.Take
-	worth     cluster.Worth
+	worth     string
 }
 
 func newRecord() *record {
@@ -122,7 +122,7 @@ func (n note) String() string {
 		word(d.Allowed && !n.asked.Allowed && n.what == "", "and not taken, as another take was denied")
 		word(n.asked.TokenLease.Tokens > 0, fmt.Sprintf("and lent %d", n.asked.TokenLease.Tokens))
 	}
-	return strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "" }), " ") + " [" + n.worth.String() + "]"
+	return strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "" }), " ") + " [" + n.worth + "]"
 }
 
 func sourceName(s shard.Source) string {

@@ -40,8 +40,6 @@ type Result struct {
 type Hooks struct {
 	// During runs in parallel with the load, from the start of the plan on.
 	During func(w *World)
-	// Placements has nodes decide by views that name the node which has each partition.
-	Placements bool
 }
 
 // Run plays a plan. It must be called in a bubble, and leaves nothing behind in it.
@@ -51,7 +49,7 @@ func Run(p Plan, hooks Hooks) (*Result, error) {
 		return nil, err
 	}
 	defer w.Close()
-	w.waived, w.placements = p.waived, hooks.Placements
+	w.waived = p.waived
 	for id, by := range p.Clocks {
 		w.setClock(id, by)
 	}

@@ -57,7 +57,6 @@ type World struct {
 	clocks     map[string]time.Duration    // how far nodes' clocks are ahead, by id; guarded by mu
 	waived     func(at time.Duration) bool // whether two nodes may decide in one partition
 	unfit      bool                        // a node has become a member that must not; guarded by mu
-	placements bool                        // views name the node that has each partition
 	built      []built                     // nodes that run, or have been told to stop or killed and not ended; guarded by mu
 }
 
@@ -164,7 +163,7 @@ func (w *World) run(ctx context.Context, n *Node) {
 		}
 		served := false
 		err := node.RunOn(ctx, node.Network{
-			Listen: n.host.Listen, Dial: n.host.Dial, Wall: func() time.Time { return time.Now().Add(w.clock(n.ID)) }, Built: func(k node.Deciders) { w.hold(n, k) }, Placements: w.placements,
+			Listen: n.host.Listen, Dial: n.host.Dial, Wall: func() time.Time { return time.Now().Add(w.clock(n.ID)) }, Built: func(k node.Deciders) { w.hold(n, k) },
 			Local: func(counters cluster.Local) cluster.Local { return recorder{counters, w, n} }, Killed: n.dead.Load,
 		}, opts, w.logger(n.ID, &n.dead, w.record), func(node.Info) {
 			served = true

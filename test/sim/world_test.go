@@ -8,8 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/weirlimit/weir/cluster"
-
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
@@ -97,7 +95,7 @@ func TestPartitionsWithoutOneOwnerAreFound(t *testing.T) {
 		if problems := append(notHeldOnce(now), heldTwice(now, w.deciding())...); len(now) != 3 || len(problems) > 0 {
 			t.Errorf("%d nodes; false alarm: %v", len(now), problems)
 		}
-		p := slices.IndexFunc(now[1].by, func(g cluster.Term) bool { return g != 0 })
+		p := slices.IndexFunc(now[1].by, func(term uint64) bool { return term != 0 })
 		now[0].by[p] = now[1].by[p] + 1
 		if problems := notHeldOnce(now); len(problems) != 1 {
 			t.Errorf("two hold partition %d: %v", p, problems)

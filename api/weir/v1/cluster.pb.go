@@ -1424,14 +1424,13 @@ type Node struct {
 	Reachable bool `protobuf:"varint,8,opt,name=reachable,proto3" json:"reachable,omitempty"`
 	// How many partitions of the ring it owns; 0 if it is no member.
 	Partitions uint32 `protobuf:"varint,9,opt,name=partitions,proto3" json:"partitions,omitempty"`
-	// In how many of those its tenure is active, as it last reported: it decides in them while its
-	// decision lease is valid.
+	// In how many of those it decides, as it last reported.
 	Active uint32 `protobuf:"varint,10,opt,name=active,proto3" json:"active,omitempty"`
-	// How many of those have not arrived yet, or has it not reported: another node decides
-	// for them, or none does.
+	// How many partitions it does not decide in yet, as it last reported: the view gives them to it, and they have
+	// not arrived, or the ring does, and a later view will.
 	Wanted uint32 `protobuf:"varint,11,opt,name=wanted,proto3" json:"wanted,omitempty"`
 	// How many partitions it still has to hand over, as it last reported: the view gives them to
-	// other nodes, or no other node has such a copy of them as this node, which leaves.
+	// other nodes, and it has something of them that their owners may lack, or it leaves.
 	Leaving uint32 `protobuf:"varint,12,opt,name=leaving,proto3" json:"leaving,omitempty"`
 	// If it is ready and no member, because too few members reach it: which ones do not, and at which
 	// address. Or because its clock is too far from most members': how far, from which. Empty otherwise.

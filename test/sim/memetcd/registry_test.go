@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirlimit/weir/cluster"
 	"github.com/weirlimit/weir/cluster/etcd"
+	"github.com/weirlimit/weir/cluster/view"
 	"github.com/weirlimit/weir/ring"
 )
 
@@ -103,14 +104,13 @@ func node(id string, incarnation uint64) cluster.Node {
 	return cluster.Node{ID: id, Address: id + ":9090", Incarnation: incarnation, State: cluster.Ready}
 }
 
-func (p *script) view(number uint64, names ...string) *cluster.View {
-	r, err := ring.Build(params.Ring, names)
-	if err != nil {
-		p.Fatal(err)
-	}
-	v := &cluster.View{Number: number, Ring: r, Epochs: slices.Repeat([]uint64{1}, params.Ring.Partitions), Bases: make([]uint64, params.Ring.Partitions)}
+func (p *script) view(number uint64, names ...string) *view.View {
+	v := &view.View{Number: number, Electorate: view.Electorate{Changed: 1}}
 	for _, id := range slices.Sorted(slices.Values(names)) {
-		v.Members = append(v.Members, cluster.Member{ID: id, Address: id + ":9090", Incarnation: 1})
+		v.Members = append(v.Members, view.Member{Life: view.Life{ID: id, Incarnation: 1}, Address: id + ":9090"})
+	}
+	for i := range params.Ring.Partitions {
+		v.Partitions = append(v.Partitions, view.Partition{Owner: v.Members[i%len(names)].Life, Term: 1})
 	}
 	return v
 }
