@@ -82,13 +82,14 @@ const (
 
 	opTrace op = 13 // no request: the span of the requests that follow; since revision 1
 
-	// opStandby with another op asks the standby, because the owner does not answer; with opReturn it says that the
-	// takes were decided from a copy. With opReturn, opFormer says that another node has passed it on; opFormer and
-	// opStandby together say that the owner has decided the takes, and the receiver is it, or has asked it.
+	// opStandby with another op asks the standby, because the owner does not answer. With opReturn it says that the
+	// takes were decided from a copy.
 	opStandby op = 1 << 7
-	// opFormer with another op asks the former standby, because the standby has no copy yet. With opStandby it asks
-	// on behalf of a node that was asked as a standby. Both are forwarded only to the node that decides.
-	opFormer op = 1 << 6
+	// opRelay with another op asks on behalf of a node that was asked as a standby. It is forwarded only to the node that
+	// decides. With opReturn it says that the owner has decided the takes, and that the receiver is it, or has asked it.
+	opRelay op = 1 << 6
+	// opRoles are the bits of both. Together, with opReturn only, they say that another node has passed it on.
+	opRoles = opStandby | opRelay
 )
 
 // namesDecider reports whether it gives back what a node may have decided in the place of the one that was asked. Its
@@ -126,7 +127,7 @@ func (o op) forStandby() bool {
 }
 
 // ops are the bits that say in which role a node is asked.
-var ops = [...]op{asOwner: 0, asStandby: opStandby, asFormer: opFormer, asRelay: opStandby | opFormer}
+var ops = [...]op{asOwner: 0, asStandby: opStandby, asRelay: opRelay}
 
 // of returns how what o asks the owner for is asked so. Standbys lend nothing.
 func (o op) of(how role) op {
@@ -136,23 +137,34 @@ func (o op) of(how role) op {
 	return o | ops[how]
 }
 
-// asked returns as what o is asked.
-func (o op) role() role { return role(slices.Index(ops[:], o&(opStandby|opFormer))) }
-
-// countedBy is the source of returned takes, by the role in which a node is told of them. As the owner it has none.
-var countedBy = [...]shard.Source{asStandby: shard.Provisional, asFormer: shard.Redirected, asRelay: shard.Relayed}
+// role returns as what o is asked. It has not both bits of opRoles.
+func (o op) role() role { return role(slices.Index(ops[:], o&opRoles)) }
 
 // returnOf says how a node is told of what it has decided, or had decided, by that source.
 func returnOf(by shard.Source) op {
 	switch by {
 	case shard.Provisional:
-		return opReturn.of(asStandby)
+		return opReturn | opStandby
 	case shard.Relayed:
-		return opReturn.of(asRelay)
+		return opReturn | opRelay
 	case shard.Redirected:
-		return opReturn.of(asFormer)
+		return opReturn | opRoles
 	default:
 		return opReturn
+	}
+}
+
+// countedBy is the inverse of returnOf. What the owner has decided has no source.
+func (o op) countedBy() shard.Source {
+	switch o & opRoles {
+	case opStandby:
+		return shard.Provisional
+	case opRelay:
+		return shard.Relayed
+	case opRoles:
+		return shard.Redirected
+	default:
+		return shard.Unanswered
 	}
 }
 
@@ -162,7 +174,6 @@ type role uint8
 const (
 	asOwner   role = iota // as the node that decides
 	asStandby             // because the node that decides does not answer, or there is none
-	asFormer              // as who stood by before, because the standby has no copy yet
 	asRelay               // for a node that was asked as a standby
 )
 

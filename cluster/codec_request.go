@@ -14,7 +14,7 @@ import (
 
 // request is one decoded item of a request.
 type request struct {
-	op    op // without opStandby and opFormer
+	op    op // without opRoles
 	how   role
 	id    uint32
 	group shard.Group
@@ -79,7 +79,7 @@ func optionalSize(l *algorithms.Limit) int {
 func appendRequest(b []byte, o op, id uint32, g *shard.Group) []byte {
 	takes, relayed := g.Takes, o.namesDecider()
 	b = append(b, byte(o))
-	o &^= opStandby | opFormer
+	o &^= opRoles
 	b = binary.LittleEndian.AppendUint32(b, id)
 	b = binary.AppendUvarint(b, uint64(len(takes)))
 	for i := range takes {
@@ -147,12 +147,14 @@ func flagsOf(t *shard.Take) (flags byte) {
 // whose new value is returned.
 func (r *reader) request(takes []shard.Take) (request, []shard.Take) {
 	o := op(r.byte())
-	q := request{op: o &^ (opStandby | opFormer), how: o.role(), id: r.uint32(), span: r.span}
+	q := request{op: o &^ opRoles, id: r.uint32(), span: r.span}
 	if (q.op < opDecide || q.op > opDeferred) && q.op != opKeep {
 		r.fail(fmt.Errorf("request %d has the unknown op %d", q.id, q.op))
 	}
-	if q.how != asOwner && !q.op.forStandby() {
+	if o&opRoles == opRoles && q.op != opReturn || o&opRoles != 0 && !q.op.forStandby() {
 		r.fail(fmt.Errorf("request %d asks the standby for op %d", q.id, q.op))
+	} else if q.op != opReturn {
+		q.how = o.role()
 	}
 	n := r.varint("takes", maxTakes)
 	if (n == 0) != (q.op == opPing) || n > 1 && q.op == opHot {
@@ -165,7 +167,7 @@ func (r *reader) request(takes []shard.Take) (request, []shard.Take) {
 		}
 		takes = append(takes, r.take(q.op))
 		if q.op == opReturn {
-			takes[len(takes)-1].Source = countedBy[q.how]
+			takes[len(takes)-1].Source = o.countedBy()
 		}
 	}
 	q.group = shard.Group{Takes: takes[first:len(takes):len(takes)], Peek: q.op == opPeek, Reset: q.op == opReset}

@@ -190,8 +190,13 @@ func TestRequestsSurviveTheWire(t *testing.T) {
 		var want []request
 		for id := range rapid.Uint32Range(0, 5).Draw(t, "requests") {
 			q := request{op: rapid.SampledFrom([]op{1, 2, 3, 4, 5, 6, 7, 8, 9, opKeep}).Draw(t, "op"), id: id}
-			if q.op.forStandby() {
+			o := q.op
+			switch {
+			case q.op == opReturn:
+				o = returnOf(rapid.SampledFrom([]shard.Source{shard.Owner, shard.Provisional, shard.Relayed, shard.Redirected}).Draw(t, "by"))
+			case q.op.forStandby():
 				q.how = role(rapid.IntRange(0, int(asRelay)).Draw(t, "how"))
+				o = o.of(q.how)
 			}
 			takes := rapid.IntRange(1, 4).Draw(t, "takes")
 			switch q.op {
@@ -203,7 +208,7 @@ func TestRequestsSurviveTheWire(t *testing.T) {
 			for range takes {
 				take := drawTake(t)
 				if q.op == opReturn || q.op == opKeep {
-					take.Source = countedBy[q.how]
+					take.Source = o.countedBy()
 					take.Decision.At = rapid.Int64Range(0, math.MaxInt64).Draw(t, "at")
 				}
 				q.group.Takes = append(q.group.Takes, take)
@@ -215,8 +220,8 @@ func TestRequestsSurviveTheWire(t *testing.T) {
 			case opGiveBack:
 				q.group.LentAt = rapid.Int64Range(1, math.MaxInt64).Draw(t, "lent at")
 			case opReturn:
-				if q.how == asStandby {
-					q.group.By = rapid.Uint64().Draw(t, "by")
+				if o.namesDecider() {
+					q.group.By = rapid.Uint64().Draw(t, "mark")
 				}
 			case opDeferred:
 				q.group.Deferred = rapid.Uint64Range(1, math.MaxInt64).Draw(t, "deferred")
@@ -225,7 +230,7 @@ func TestRequestsSurviveTheWire(t *testing.T) {
 				t.Fatalf("op %d reads as %d", q.op, o)
 			}
 			before := len(frame)
-			frame = appendRequest(frame, q.op.of(q.how), q.id, &q.group)
+			frame = appendRequest(frame, o, q.id, &q.group)
 			if size := len(frame) - before; size > requestSize(&q.group) {
 				t.Fatalf("%d takes made %d bytes, the bound is %d", len(q.group.Takes), size, requestSize(&q.group))
 			}

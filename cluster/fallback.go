@@ -19,8 +19,7 @@ const copyPause = 5 * time.Millisecond
 
 // fallback asks for the orphans of top: of what has moved first the owner, which is about to
 // get it, then of the rest the standby. Where that does not answer either, the members are asked that reach it
-// or the owner, one after the other, and where it has no copy yet, the former standby. Any of them may
-// be this node. What all of them say they do not have is asked for again until there is no time.
+// or the owner, one after the other. Any of them may be this node. What all of them say they do not have is asked for again until there is no time.
 type fallback struct {
 	*Router
 	ctx    context.Context
@@ -34,9 +33,7 @@ type fallback struct {
 // askStandbys asks for the orphans of top.
 func (r *Router) askStandbys(ctx context.Context, top *scatter) {
 	s := &fallback{Router: r, ctx: ctx, t: r.table.Load(), top: top, over: r.overAt(ctx, time.Now())}
-	standbys, formers := s.askOwners(), s.stage(asFormer)
-	s.askRelays(standbys, formers)
-	s.ask(formers)
+	s.askRelays(s.askOwners())
 	s.askAgain()
 	s.end()
 }
@@ -100,22 +97,13 @@ func (s *fallback) askOwners() (standbys *scatter) {
 	return standbys
 }
 
-// askRelays asks standbys, and then the members that reach them or the owner, until there are no more. What remains for
-// former standbys is added to formers.
-func (s *fallback) askRelays(standbys, formers *scatter) {
+// askRelays asks standbys, and then the members that reach them or the owner, until there are no more.
+func (s *fallback) askRelays(standbys *scatter) {
 	// Of what is in others the standby was asked before, of what is in standbys at most just now.
 	for try, others := 0, s.stage(asStandby); standbys.size()+others.size() > 0; try++ {
 		nextStandbys, nextOthers := s.stage(asStandby), s.stage(asStandby)
-		former := func(g *shard.Group, p *part) {
-			k := g.Takes[0].Key
-			if (redirected(g) || s.standbyHas(k)) && s.stoodBy(s.t)(k) != noMember {
-				formers.place(s.top, g, p, s.stoodBy(s.t))
-			}
-		}
 		viaRelay := func(_ *peer, g *shard.Group, p *part) {
-			if s.relayFor(s.t, try)(g.Takes[0].Key) == noMember {
-				former(g, p)
-			} else {
+			if s.relayFor(s.t, try)(g.Takes[0].Key) != noMember {
 				nextOthers.place(s.top, g, p, s.relayFor(s.t, try))
 			}
 		}
@@ -124,9 +112,7 @@ func (s *fallback) askRelays(standbys, formers *scatter) {
 			switch {
 			case s.t.peerOf(s.t.standby(g.Takes[0].Key)) != to: // it was asked for another member
 				nextStandbys.place(s.top, g, p, s.standsBy(s.t, try+1))
-			case redirected(g):
-				former(g, p)
-			default:
+			case !redirected(g):
 				viaRelay(to, g, p)
 			}
 		})
@@ -207,22 +193,6 @@ func (s *fallback) end() {
 func (t *table) inOnePartition(g *shard.Group) bool {
 	first := t.partition(g.Takes[0].Key)
 	return !slices.ContainsFunc(g.Takes, func(take shard.Take) bool { return t.partition(take.Key) != first })
-}
-
-// standbyHas reports whether it is said to be the standby that has k's counter, and is to hand it over: the former standby still stands by.
-func (s *fallback) standbyHas(k ring.Key) bool { return s.t.route(k) == s.t.standby(k) }
-
-// stoodBy returns whom to ask about a counter if the standby answers that it has no copy: the standby
-// before it.
-func (r *Router) stoodBy(t *table) func(ring.Key) int {
-	return func(k ring.Key) int {
-		if r.locator != nil {
-			if i, member := t.view.Index(r.locator.CopyAt(t.partition(k))); member {
-				return i
-			}
-		}
-		return noMember
-	}
 }
 
 // standsBy returns whom to ask about a counter if this node does not reach the one that has

@@ -85,7 +85,7 @@ func TestStandbyDecidesForASilentOwner(t *testing.T) {
 func TestStandbyInstallsMeanwhile(t *testing.T) {
 	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
 		k := c.keyWith(1, 2, 0)
-		c.former = "no node that is there"
+		c.noCopies = true
 		defer c.nodes[1].stall()()
 		time.AfterFunc(DefaultAttemptTimeout+DefaultAttemptTimeout/4, func() { // the standby asks the owner
 			l.move(c.partition(k), 2)
@@ -99,18 +99,20 @@ func TestStandbyInstallsMeanwhile(t *testing.T) {
 
 // What no node has for a moment, as it is on its way, is asked for again.
 func TestNoOwnerYet(t *testing.T) {
-	for _, by := range []int{1, 2} {
+	for by, want := range map[int]shard.Source{1: shard.Owner, 2: shard.Relayed} {
 		inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
 			k := c.keyWith(1, 2, 0)
-			c.former = "no node that is there" // so the standby's copy is none to decide from
+			c.noCopies = true
 			l.move(c.partition(k), -1)
 			const way = DefaultAttemptTimeout
 			time.AfterFunc(way, func() {
 				l.move(c.partition(k), by)
-				c.believe(c.nodes[by], k, c.nodes[by])
+				for _, n := range c.nodes[1:3] {
+					c.believe(n, k, c.nodes[by])
+				}
 			})
 			g, took := c.nodes[0].ask(t.Context(), take(k, 10, 1))
-			if !g.Allowed || g.Takes[0].Source != shard.Owner || l.counts[k] != 1 || took < way || took > way+copyPause+maxLost*hopPause {
+			if !g.Allowed || g.Takes[0].Source != want || l.counts[k] != 1 || took < way || took > way+copyPause+maxLost*hopPause {
 				t.Errorf("by %d: %+v after %v, %d counted", by, g, took, l.counts[k])
 			}
 		})
@@ -122,7 +124,7 @@ func TestOwnerWithoutItsPartition(t *testing.T) {
 	for _, by := range []int{0, 1} {
 		inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
 			k := c.keyWith(1, 2, 0)
-			c.former = "no node that is there" // so the owner's copy is none to decide from
+			c.noCopies = true
 			l.move(c.partition(k), 2)
 			for _, n := range c.nodes[:2] {
 				c.believe(n, k, c.nodes[2])
@@ -153,29 +155,6 @@ func TestStandbyDecidesForItself(t *testing.T) {
 		c.reaching[c.nodes[2].id] = []string{c.nodes[0].id}
 		if g, took := c.nodes[2].ask(t.Context(), take(k, 10, 1)); g.Takes[0].Source != shard.Provisional || took >= 2*DefaultAttemptTimeout {
 			t.Errorf("source %d after %v", g.Takes[0].Source, took)
-		}
-	})
-}
-
-// Where the standby has no copy yet, the former standby decides, at every node, and no other does.
-func TestStandbyWithoutCopy(t *testing.T) {
-	inLedger(t, 4, func(t *testing.T, c *testCluster, l *ledger) {
-		k := c.keyWith(1, 2, 0)
-		c.former = c.nodes[3].id
-		c.kill(c.nodes[1])
-		synctest.Wait()
-		for _, i := range []int{0, 2, 3} {
-			if g, took := c.nodes[i].ask(t.Context(), take(k, 10, 1)); g.Takes[0].Source != shard.Provisional || took != 0 {
-				t.Errorf("asked of %d: %+v after %v", i, g, took)
-			}
-		}
-		if l.copies[3][k] != 3 {
-			t.Errorf("%v counted", l.copies)
-		}
-		c.kill(c.nodes[3])
-		synctest.Wait()
-		if g, _ := c.nodes[0].ask(t.Context(), take(k, 10, 1)); g.Takes[0].Source != shard.Unanswered || l.copies[2][k] != 0 {
-			t.Errorf("no node has a copy: %+v, %v", g, l.copies)
 		}
 	})
 }

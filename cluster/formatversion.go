@@ -26,14 +26,6 @@ func (e *VersionError) Error() string {
 	return fmt.Sprintf("%s is of version %d of its format, and this node reads version %d: an older version of weir has written it, start this node with that one", e.What, e.Got, e.Reads)
 }
 
-// checkVersion refuses all versions but one.
-func checkVersion(what string, got, reads uint64) error {
-	if got != reads {
-		return &VersionError{what, got, reads}
-	}
-	return nil
-}
-
 // connVersionError says that another node speaks another version of the protocol between nodes.
 type connVersionError struct {
 	version uint64

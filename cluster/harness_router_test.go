@@ -113,7 +113,7 @@ type testCluster struct {
 	reaching     map[string][]string           // by node, who reaches all owners, as far as it knows; guarded by mu
 	view         *View
 	certificates atomic.Int64 // how often they were replaced
-	former       string       // the node that has the copies instead of the standby; or ""
+	noCopies     bool         // whether no copy is one to decide from
 	telling      bool         // whether all tell whom they reach
 	standbys     bool         // whether views have any; without, the policies show
 	tracer       trace.Tracer // of all nodes; nil if nothing is traced
@@ -156,15 +156,9 @@ func (testLocator) Returning() <-chan struct{} { return nil }
 
 func (testLocator) WasStopped() bool { return false }
 
-func (h testLocator) Copy(uint32) (whole, best bool) {
-	if h.former == "" {
-		return false, true
-	}
-	return h.self == h.former, false
-}
+func (h testLocator) IsGrantable(uint32) bool { return !h.noCopies }
 
 func (h testLocator) DecidesApart(uint32) bool { return false }
-func (h testLocator) CopyAt(uint32) string     { return h.former }
 
 func (h testLocator) ReturnGranted(shard.Take) string { return "" }
 

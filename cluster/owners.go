@@ -130,7 +130,7 @@ func NewOwners(c OwnersConfig, params ring.Params) *Owners {
 		Opened:   func(p uint32) { c.DenialLeases.Opened(p, uint32(params.Partitions)) },
 		Followed: o.followed, Rounds: o, Logger: c.Logger,
 	})
-	c.Router.locator, c.Router.redirectsCount = o, true
+	c.Router.locator = o
 	c.DenialLeases.strictAcks = &strictAcks{
 		standbys: o.standbys, urgent: o.node.Hurry, started: time.Now(), log: c.Logger,
 		deferred: o.metrics.deferred, unacknowledged: o.metrics.unacknowledged, parts: make([]owed, params.Partitions),

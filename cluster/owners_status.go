@@ -16,17 +16,11 @@ func (o *Owners) OwnerOf(p uint32) (id string, known bool) {
 	return l.ID, l != view.Life{}
 }
 
-// Copy implements Locator.
-func (o *Owners) Copy(p uint32) (whole, best bool) {
-	grantable := o.node.IsGrantable(p)
-	return grantable, grantable
-}
+// IsGrantable implements Locator.
+func (o *Owners) IsGrantable(p uint32) bool { return o.node.IsGrantable(p) }
 
 // DecidesApart implements Locator.
 func (o *Owners) DecidesApart(p uint32) bool { return o.node.DecidesApart(p) }
-
-// CopyAt implements Locator. Only the owner and the standby have a copy to decide from.
-func (o *Owners) CopyAt(uint32) string { return "" }
 
 // ReturnGranted implements Locator. What the owner may not have yet is not given back: too few tokens are left rather than too many.
 func (o *Owners) ReturnGranted(take shard.Take) string {

@@ -30,15 +30,11 @@ type Locator interface {
 	// Reaching returns the ids of the members that have said lately that they reach the one of that
 	// id.
 	Reaching(id string) []string
-	// Copy says what this node's copy of partition p is worth, while it does not have p itself: whether it
-	// is whole, and whether no member that answers is known to have a better one.
-	Copy(p uint32) (whole, best bool)
+	// IsGrantable reports whether this node may decide from its copy of partition p if the node that is to decide does not answer.
+	IsGrantable(p uint32) bool
 	// DecidesApart reports whether this node is the owner of p, waits for the final state of a former owner, and reaches none that it waits for: it
 	// decides from its copy meanwhile.
 	DecidesApart(p uint32) bool
-	// CopyAt returns the id of the member that has a copy of p if the standby has none yet, as far as this node
-	// knows, which may be this one; or "".
-	CopyAt(p uint32) string
 	// ReturnGranted is told of a take that is given back, and that this node has granted as the standby in a grant
 	// that was sent. It returns the id of the member that has the grant, and is to undo the take now. It returns
 	// "" if that is seen to once a member has it, or cannot be known.

@@ -57,19 +57,11 @@ func (t *table) keeps(g *shard.Group) bool {
 }
 
 // mayUseCopies reports whether this node may decide g from its copies: it is the owner or the standby, and no member that answers has
-// better ones; or it has stood by before, and the asker was told that the standby has none yet.
-func (r *Router) mayUseCopies(t *table, g *shard.Group, how role) bool {
-	keeps := t.keeps(g)
-	if r.locator == nil {
-		return keeps
-	}
-	for i := range g.Takes {
-		whole, best := r.locator.Copy(t.partition(g.Takes[i].Key))
-		if keeps && !best || !keeps && (!whole || how != asFormer) {
-			return false
-		}
-	}
-	return true
+// better ones.
+func (r *Router) mayUseCopies(t *table, g *shard.Group) bool {
+	return t.keeps(g) && (r.locator == nil || !slices.ContainsFunc(g.Takes, func(take shard.Take) bool {
+		return !r.locator.IsGrantable(t.partition(take.Key))
+	}))
 }
 
 // hasAll reports whether this node has all counters of g: others may have been asked while it got them.
@@ -118,7 +110,6 @@ func (r *Router) answerAsStandby(ctx context.Context, local Local, groups []shar
 	for try := range maxRelays {
 		relay(asRelay, r.indirect(others, try))
 	}
-	relay(asFormer, r.ownersCopy)
 	if others {
 		relay(asOwner, r.inDoubt)
 	}
@@ -130,7 +121,7 @@ func (r *Router) answerAsStandby(ctx context.Context, local Local, groups []shar
 			forget(g)
 		case g.Takes[0].Source == shard.Overloaded: // the owner is there, and not to be asked more
 			forget(g)
-		case t != nil && redirected(g) && !g.Moved && (r.hasAll(g) || r.mayUseCopies(t, g, how(i))):
+		case t != nil && redirected(g) && !g.Moved && (r.hasAll(g) || r.mayUseCopies(t, g)):
 			forget(g)
 			r.allowCopy(g)
 			wait = max(wait, r.denialLeases.decide(local, groups[i:i+1]))
@@ -385,18 +376,6 @@ func (r *Router) indirect(others bool, try int) func(*table, *shard.Group, role)
 	}
 }
 
-// ownersCopy returns the owner, which may have a copy although it does not hold g yet, for a standby that has none, or
-// that does not reach it.
-func (r *Router) ownersCopy(t *table, g *shard.Group, how role) int {
-	keeps := t.keeps(g)
-	if how == asStandby && keeps && !r.mayUseCopies(t, g, how) || how == asRelay && !keeps {
-		if owner := t.owner(g.Takes[0].Key); r.inTime(t, owner, g) {
-			return owner
-		}
-	}
-	return noMember
-}
-
 // relay has what has moved decided by others, once, asked as what as says. Where it is others' requests
 // they wait meanwhile with all else that they have asked, so who is late is not asked again soon. One that has it is, though, unless it says nothing
 // at all: others may only say that they do not reach it either.
@@ -448,7 +427,7 @@ func (r *Router) relay(ctx context.Context, groups []shard.Group, how func(int) 
 // isMoving reports whether the owner has answered that it does not decide g, and another node is about to: no copy is decided from meanwhile. An owner that
 // names itself is about to do nothing.
 func (r *Router) isMoving(t *table, g *shard.Group) bool {
-	return r.redirectsCount && redirected(g) && !t.isVacant(g.Takes[0].Key)
+	return redirected(g) && !t.isVacant(g.Takes[0].Key)
 }
 
 // nameDecider has g say that the peer to has decided it, unless it says already who has, in the place of that.

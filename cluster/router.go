@@ -44,8 +44,6 @@ type Router struct {
 	log     *slog.Logger
 
 	locator Locator // nil if this node knows of none
-	// redirectsCount says that an owner which does not have a partition, and says so, is about to: its standby does not decide meanwhile.
-	redirectsCount bool
 	denialLeases   *DenialLeases // of this node as an owner
 	hot            *hotCounters  // of others
 
@@ -414,17 +412,6 @@ func (r *Router) Probe(limit algorithms.Limit) {
 	key := ring.Key{Hi: 1, Lo: 1}
 	// Ungated: it is no matter here whether this node owns the counter.
 	_ = r.denialLeases.decide(r.local, []shard.Group{{Peek: true, Ungated: true, Takes: []shard.Take{{Key: key, Limit: limit, Cost: 1}}}})
-}
-
-// reached returns the ids of the other members that answer this node.
-func (r *Router) reached() (ids []string) {
-	members, reachable := r.Members()
-	for i, m := range members {
-		if reachable[i] && m.ID != r.self {
-			ids = append(ids, m.ID)
-		}
-	}
-	return ids
 }
 
 // Members returns the members of the view, and whether this node reaches each.

@@ -11,7 +11,7 @@ import (
 )
 
 // roleNames are what spans call the roles in which members are asked.
-var roleNames = [...]string{asOwner: "owner", asStandby: "standby", asFormer: "former", asRelay: "relay"}
+var roleNames = [...]string{asOwner: "owner", asStandby: "standby", asRelay: "relay"}
 
 // tracerOf returns the tracer of the check of ctx, nil if that is not traced.
 func (r *Router) tracerOf(ctx context.Context) trace.Tracer {

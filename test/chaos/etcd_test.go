@@ -2,7 +2,6 @@ package chaos
 
 import (
 	"fmt"
-	"regexp"
 	"testing"
 	"time"
 
@@ -10,9 +9,6 @@ import (
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
-
-// membersLeft finds a view without a member of the one before.
-var membersLeft = regexp.MustCompile(`.*"msg":"new view".*"left":"[^"].*`)
 
 // Without etcd all goes on, and when it is back no member is removed.
 func TestEtcdDown(t *testing.T) {
@@ -55,8 +51,8 @@ func TestEtcdDown(t *testing.T) {
 	wait(lease + calm())
 	s.settle(healed)
 	for _, n := range s.nodes {
-		if removed := membersLeft.FindString(n.Log()); removed != "" {
-			t.Errorf("%s: %s", n.ID, removed)
+		if left := n.MemberLeft(); left != "" {
+			t.Errorf("%s: %s", n.ID, left)
 		}
 	}
 	f.report("since etcd is back", back)

@@ -53,6 +53,7 @@ func TestRestoredTokensAndRules(t *testing.T) {
 		})
 	}
 
+	process.AwaitSettled(t, process.Patience, s.a, s.b)
 	apply(100)
 	early, kept := s.create("early", "check"), s.create("kept", "check")
 	backup := filepath.Join(t.TempDir(), "weir.db")

@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -349,6 +350,11 @@ func (n *Node) Wait(patience time.Duration) int {
 // Log returns what the node has written to standard error so far: one JSON object
 // per line.
 func (n *Node) Log() string { return n.log.read() }
+
+var memberLeft = regexp.MustCompile(`.*"msg":"new view".*"left":"[^"].*`)
+
+// MemberLeft returns the first line of the log that tells of a view without a member of the one before, "" if there is none.
+func (n *Node) MemberLeft() string { return memberLeft.FindString(n.Log()) }
 
 // PID returns the process's number.
 func (n *Node) PID() int { return n.cmd.Process.Pid }
