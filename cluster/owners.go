@@ -127,8 +127,7 @@ func NewOwners(c OwnersConfig, params ring.Params) *Owners {
 	o.metrics = newOwnershipMetrics(c.Metrics, o)
 	o.node = ownership.NewNode(ownership.Config{
 		Self: o.life(), Shard: c.Shard, Partitions: params.Partitions, Plan: o.Plan, Peers: o.carrier(), Reports: o.Reports, IsGone: o.isGone, Attest: o.attest,
-		Opened:   func(p uint32) { c.DenialLeases.Opened(p, uint32(params.Partitions)) },
-		Followed: o.followed, Rounds: o, Logger: c.Logger,
+		Observer: observer{o}, Logger: c.Logger,
 	})
 	c.Router.locator = o
 	c.DenialLeases.strictAcks = &strictAcks{
@@ -294,30 +293,6 @@ func (o *Owners) read(ctx context.Context, granted time.Time) {
 			return
 		}
 		o.Router.pause(ctx, readAgain)
-	}
-}
-
-// followed records which member is fed as the standby of a partition.
-func (o *Owners) followed(p uint32, standby view.Life) {
-	var c *otherMember
-	if standby != (view.Life{}) {
-		c = o.peerOf(standby)
-	}
-	if old := o.standbys[p].Swap(c); old != nil {
-		old.awaited.Store(0) // what waited for it waits for the next one, if there is one
-	}
-	if c == nil {
-		o.DenialLeases.strictAcks.drop(p)
-	}
-}
-
-// Begin implements ownership.Rounds.
-func (o *Owners) Begin(p uint32) uint64 { return o.DenialLeases.strictAcks.begin(p) }
-
-// Acknowledged implements ownership.Rounds.
-func (o *Owners) Acknowledged(p uint32, number uint64, sent time.Time) {
-	if c := o.standbys[p].Load(); c != nil {
-		o.DenialLeases.strictAcks.acknowledged(c, sent, p, number)
 	}
 }
 

@@ -26,7 +26,7 @@ func newOwnershipMetrics(r prometheus.Registerer, k statusSource) ownershipMetri
 		installed: counter("weir_partitions_installed_total",
 			"Partitions that another node handed over to this node."),
 		recovered: counter("weir_partitions_recovered_total",
-			"Partitions whose owner was lost, and that this node restored from the best copy."),
+			"Partitions whose owner was lost, and that this node continued from its copy."),
 		fenced: counter("weir_partitions_fenced_total",
 			"Partitions in which this node decided, and that a view took away from it because it was believed dead."),
 		merged: counter("weir_merged_grants_total",
@@ -52,7 +52,7 @@ func newOwnershipMetrics(r prometheus.Registerer, k statusSource) ownershipMetri
 
 var (
 	partitionsDesc = prometheus.NewDesc("weir_partitions",
-		"Partitions of this node by state: active (it decides in them while its decision lease is valid), wanted (the view gives them to this node, and they have not arrived yet), leaving (it still has to hand them over).",
+		"Partitions of this node by state: active (it decides in them while its decision lease is valid), wanted (this node is to have them, and they have not arrived yet), leaving (it still has to hand them over).",
 		[]string{"state"}, nil)
 	decisionLeaseDesc = prometheus.NewDesc("weir_decision_lease_seconds",
 		"Time for which this node may still decide if neither etcd nor a majority of the members answers from now on; +Inf for a single node.", nil, nil)

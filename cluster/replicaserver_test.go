@@ -53,7 +53,7 @@ func replicaNodes(t *testing.T, ids ...string) map[string]*replicaNode {
 		}
 		node := ownership.NewNode(ownership.Config{
 			Self: self, Shard: counters, Partitions: replicaRing.Partitions, Peers: peers, Plan: replicaPlan(t),
-			Reports: func() view.Reports { return nil }, IsGone: func(view.Life, uint64) bool { return false }, Attest: func() {}, Opened: func(uint32) {}, Followed: func(uint32, view.Life) {}, Rounds: noRounds{},
+			Reports: func() view.Reports { return nil }, IsGone: func(view.Life, uint64) bool { return false }, Attest: func() {}, Observer: unobserved{},
 			Logger: slog.New(slog.DiscardHandler),
 		})
 		nodes[id] = &replicaNode{node, serveReplicas(t, node)}
@@ -268,8 +268,12 @@ func TestReplicaCallsRefused(t *testing.T) {
 	})
 }
 
-// noRounds is that nothing waits for standbys.
-type noRounds struct{}
+// unobserved is an Observer that waits for nothing.
+type unobserved struct{}
 
-func (noRounds) Begin(uint32) uint64                    { return 0 }
-func (noRounds) Acknowledged(uint32, uint64, time.Time) {}
+func (unobserved) Opened(uint32)                          {}
+func (unobserved) Moved(ownership.Move)                   {}
+func (unobserved) Added(int)                              {}
+func (unobserved) Followed(uint32, view.Life)             {}
+func (unobserved) Begin(uint32) uint64                    { return 0 }
+func (unobserved) Acknowledged(uint32, uint64, time.Time) {}

@@ -43,9 +43,9 @@ type Router struct {
 	metrics *routerMetrics
 	log     *slog.Logger
 
-	locator Locator // nil if this node knows of none
-	denialLeases   *DenialLeases // of this node as an owner
-	hot            *hotCounters  // of others
+	locator      Locator       // nil if this node knows of none
+	denialLeases *DenialLeases // of this node as an owner
+	hot          *hotCounters  // of others
 
 	full  fullKeys
 	table atomic.Pointer[table]

@@ -33,7 +33,7 @@ type feed struct {
 	rests bool
 	// later is until when nothing is sent: it could not be taken.
 	later time.Time
-	round uint64 // of unsent, as Rounds counts
+	round uint64 // of unsent, as Observer counts
 	// finalFor is the term of the owner for which this feed ends with the final state; else 0.
 	finalFor uint64
 }
@@ -68,7 +68,7 @@ func (n *Node) assignFeeds(p uint32) {
 		standby = n.peer(x.replica.Claim.Standby)
 	}
 	if n.standbys[p].Swap(standby) != standby {
-		n.Followed(p, standby.lifeOr())
+		n.Observer.Followed(p, standby.lifeOr())
 	}
 }
 
@@ -195,7 +195,7 @@ func (n *Node) collect(p uint32, to view.Life) (m *Changes, more bool) {
 	}
 	over, round := n.isOver.Load(), uint64(0)
 	if d.to == x.replica.Claim.Standby {
-		round = n.Rounds.Begin(p)
+		round = n.Observer.Begin(p)
 	}
 	records, more := n.Shard.Changes(p, shard.Follower(f), nil, recordBytes)
 	number := uint64(0)
@@ -272,7 +272,7 @@ func (n *Node) sent(c *peer, m *Changes, receipt Receipt, began time.Time) {
 		d.taken = &taken
 		n.noteCopied(p, d)
 		if d.round > 0 && d.to == x.replica.Claim.Standby {
-			n.Rounds.Acknowledged(p, d.round, began)
+			n.Observer.Acknowledged(p, d.round, began)
 		}
 		d.round = 0
 	}

@@ -36,17 +36,32 @@ type Config struct {
 	IsGone func(l view.Life, number uint64) bool
 	// Attest is called before the node looks at the clock, many times a second: what etcd has granted and renewed is told meanwhile.
 	Attest func()
-	// Opened is called before a partition decides, with its lock held: what was promised about its counters is void.
-	Opened func(p uint32)
-	// Followed is called, with the partition's lock held, when this node begins to feed another standby: the zero value for none.
-	Followed func(p uint32, standby view.Life)
-	// Rounds is told what the standbys have got.
-	Rounds Rounds
-	Logger *slog.Logger
+	// Observer is told what becomes of partitions.
+	Observer Observer
+	Logger   *slog.Logger
 }
 
-// Rounds follows what the standbys have yet to acknowledge. The methods are called with the partition's lock held.
-type Rounds interface {
+// Move says how a node has begun or ceased to decide in a partition.
+type Move uint8
+
+// The ways.
+const (
+	HandedOver Move = iota // it ceases, and gives its final state to the next owner
+	Displaced              // it ceases, as the view does not name it as a member any more
+	Received               // it begins, with the final state of its predecessor
+	Continued              // it begins with its copy, as its predecessor has ended
+)
+
+// Observer is told what becomes of a node's partitions. The methods are called with the partition's lock held.
+type Observer interface {
+	// Opened is called before a partition decides: what was promised about its counters is void.
+	Opened(p uint32)
+	// Moved is called when this node begins or ceases to decide in a partition.
+	Moved(how Move)
+	// Added is called when grants of another node were added to that many counters.
+	Added(counters int)
+	// Followed is called when this node begins to feed another standby: the zero value for none.
+	Followed(p uint32, standby view.Life)
 	// Begin begins a round of a partition: all that was granted before is among the changes that are collected after it. It returns the
 	// round's number, 0 if nothing waits for it.
 	Begin(p uint32) uint64

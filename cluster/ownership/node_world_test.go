@@ -114,7 +114,7 @@ func (w *nodeWorld) newNode(id string, incarnation uint64) *worldNodeRun {
 	x := &worldNodeRun{world: w}
 	x.Node = NewNode(Config{
 		Self: l, Shard: counters, Partitions: w.params.Partitions, Plan: w.plan, Peers: x, Reports: func() view.Reports { return w.reports(l.ID) },
-		IsGone: w.isGone, Attest: func() {}, Opened: func(uint32) {}, Followed: func(uint32, view.Life) {}, Rounds: noRounds{}, Logger: slog.New(slog.DiscardHandler),
+		IsGone: w.isGone, Attest: func() {}, Observer: unobserved{}, Logger: slog.New(slog.DiscardHandler),
 	})
 	return x
 }
@@ -538,8 +538,12 @@ func (w *nodeWorld) unposted(p int) (n int) {
 	return n
 }
 
-// noRounds is that nothing waits for standbys.
-type noRounds struct{}
+// unobserved is an Observer that waits for nothing.
+type unobserved struct{}
 
-func (noRounds) Begin(uint32) uint64                    { return 0 }
-func (noRounds) Acknowledged(uint32, uint64, time.Time) {}
+func (unobserved) Opened(uint32)                          {}
+func (unobserved) Moved(Move)                             {}
+func (unobserved) Added(int)                              {}
+func (unobserved) Followed(uint32, view.Life)             {}
+func (unobserved) Begin(uint32) uint64                    { return 0 }
+func (unobserved) Acknowledged(uint32, uint64, time.Time) {}

@@ -87,6 +87,18 @@ func (n *Node) step(p uint32, e replica.Event, added []Batch) {
 		n.waiting.Add(1)
 	case was == replica.Waiting:
 		n.waiting.Add(-1)
+		n.noteArrival(r, e.Kind)
+	}
+}
+
+// noteArrival tells how this node has got a partition in which it has waited until an event of that kind.
+func (n *Node) noteArrival(r replica.Replica, kind replica.EventKind) {
+	switch {
+	case r.State != replica.Deciding || len(r.Claim.Predecessors) == 0:
+	case kind == replica.Ended:
+		n.Observer.Moved(Continued)
+	default:
+		n.Observer.Moved(Received)
 	}
 }
 
@@ -102,6 +114,7 @@ func (n *Node) act(p uint32, a *replica.Action, added []Batch) {
 				} else {
 					n.Shard.AddGrantsToCopy(p, b.Grants)
 				}
+				n.Observer.Added(len(b.Grants))
 			}
 		}
 	case replica.TrimDeltas:
@@ -123,7 +136,7 @@ func (n *Node) setGate(p uint32, was replica.State) {
 	r := &x.replica
 	switch {
 	case r.State == replica.Deciding && (was != replica.Deciding || n.Shard.IsSealed(p)):
-		n.Opened(p)
+		n.Observer.Opened(p)
 		n.Shard.Unseal(p)
 		n.Shard.Withhold(p, true) // without the decision lease it decides nothing
 		return
@@ -157,6 +170,13 @@ func (n *Node) adopt(p uint32, v *view.View, plan view.Plan) {
 	if x.replica.State == replica.Deciding && (claim.Owner != x.replica.Self || claim.Term != x.replica.Version.Term) {
 		n.Shard.Seal(p) // first: nothing is granted after what is sent as the final state
 		x.replica = x.replica.Granted()
+		switch {
+		case claim.Owner == x.replica.Self:
+		case v.IsMember(x.replica.Self):
+			n.Observer.Moved(HandedOver)
+		default:
+			n.Observer.Moved(Displaced)
+		}
 	}
 	if claim.Term != x.replica.Claim.Term {
 		x.others.safe, x.deltas.added, x.final = nil, 0, Request{}
