@@ -21,7 +21,6 @@ const hung = time.Minute
 type stage struct {
 	t     *testing.T
 	etcd  *process.Etcd
-	how   process.How
 	rules string
 	nodes []*process.Node
 
@@ -62,7 +61,7 @@ func (s *stage) join(nodes int) []*process.Node {
 // start starts a node, without waiting until it holds something.
 func (s *stage) start(id string) *process.Node {
 	s.t.Helper()
-	return s.how.Start(s.t, "--id", id, "--etcd", s.etcd.Endpoint, "--rules", s.rules, "--peer-timeout", s.peerTimeout.String())
+	return process.Start(s.t, "--id", id, "--etcd", s.etcd.Endpoint, "--rules", s.rules, "--peer-timeout", s.peerTimeout.String())
 }
 
 // drop forgets a node that has ended.

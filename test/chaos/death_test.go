@@ -1,8 +1,7 @@
 package chaos
 
 import (
-	"os"
-	"os/exec"
+	"errors"
 	"syscall"
 	"testing"
 	"time"
@@ -106,51 +105,57 @@ func TestOwnerKilledAndRestarted(t *testing.T) {
 	f.ledger.noneOver(t, f.afterDeath(kills...))
 }
 
-// An owner that dies while a partition is sealed, on its way to another node, is one that dies.
-func TestOldOwnerKilledBetweenSealAndInstall(t *testing.T) {
-	form.FullOnly(t)
-	s := newStage(t, 2)
-	s.how = process.How{Binary: process.BinaryWith(t, "failpoint"), Env: []string{"WEIR_FAILPOINT=sealed:20"}}
-	victim := s.join(1)[0]
-	s.how = process.How{}
-	f := s.startTraffic()
-	wait(calm())
-	f.without(victim)
-
-	joined := s.start("node-4") // which fetches from all others
-	<-victim.Ended()
-	killed := time.Now()
-	s.drop(victim)
-	s.nodes = append(s.nodes, joined)
-	_, took := s.settle(takeover)
-	t.Logf("all partitions have owners again after %v", took.Round(time.Millisecond))
-	wait(calm() / 2)
-	f.report("after the kill", killed)
-	f.finish()
-	f.noErrors()
-	f.ledger.noneOver(t, f.afterDeath(killed))
+// awaitMoves waits until partitions are on their way to a node.
+func (s *stage) awaitMoves(to *process.Node) {
+	s.t.Helper()
+	process.Await(s.t, hung, func() error {
+		for _, m := range to.Nodes().GetNodes() {
+			if m.GetId() == to.ID && m.GetPartitions() > m.GetActive() {
+				return nil
+			}
+		}
+		return errors.New("no partition is on its way")
+	})
 }
 
-// If a new owner dies before it has installed the final state, another one can.
-func TestNewOwnerKilledBetweenSealAndInstall(t *testing.T) {
+// An owner that dies while its partitions are on their way to another node is one that dies.
+func TestOldOwnerKilledWhilePartitionsMove(t *testing.T) {
 	form.FullOnly(t)
 	s := newStage(t, 3)
 	f := s.startTraffic()
 	wait(calm())
-	joining := exec.Command(process.BinaryWith(t, "failpoint"), "serve", "--id", "node-4", "--etcd", s.etcd.Endpoint, "--rules", s.rules,
-		"--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--data-dir", t.TempDir())
-	joining.Env = append(os.Environ(), "WEIR_FAILPOINT=installs:20")
-	if err := joining.Run(); err == nil {
-		t.Fatal("the new owner was to die")
-	}
+	victim := s.nodes[1]
+	f.without(victim)
+	joined := s.start("node-4")
+	s.awaitMoves(joined)
+	s.killWhilePartitionsMove(f, victim, append(s.nodes, joined))
+}
+
+// If a new owner dies before it has the final state, another one gets it.
+func TestNewOwnerKilledWhilePartitionsMove(t *testing.T) {
+	form.FullOnly(t)
+	s := newStage(t, 3)
+	f := s.startTraffic()
+	wait(calm())
+	joined := s.start("node-4")
+	s.awaitMoves(joined)
+	s.killWhilePartitionsMove(f, joined, append(s.nodes, joined))
+}
+
+// killWhilePartitionsMove kills one of all nodes, and looks whether the others settle without it.
+func (s *stage) killWhilePartitionsMove(f *traffic, victim *process.Node, all []*process.Node) {
+	s.t.Helper()
+	victim.Kill()
 	killed := time.Now()
+	s.nodes = all
+	s.drop(victim)
 	_, took := s.settle(takeover)
-	t.Logf("all partitions have owners again after %v", took.Round(time.Millisecond))
+	s.t.Logf("all partitions have owners again after %v", took.Round(time.Millisecond))
 	wait(calm() / 2)
 	f.report("after the kill", killed)
 	f.finish()
 	f.noErrors()
-	f.ledger.noneOver(t, f.afterDeath(killed))
+	f.ledger.noneOver(s.t, f.afterDeath(killed))
 }
 
 // An owner that was stopped for a while does not admit before it knows what its standbys have granted

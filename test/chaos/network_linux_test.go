@@ -83,8 +83,8 @@ func (n *network) startIn(host int) *process.Node {
 	n.ip("-netns %s link set lo up", space)
 	n.ip("-netns %s address add %s/24 dev eth0", space, n.address(host))
 	n.ip("-netns %s link set eth0 up", space)
-	n.how = process.How{Prefix: []string{"ip", "netns", "exec", space}, Host: n.address(host)}
-	return n.how.Start(n.t, "--id", id, "--etcd", n.etcd.Endpoint, "--rules", n.rules, "--peer-timeout", n.peerTimeout.String(), "--insecure")
+	how := process.How{Prefix: []string{"ip", "netns", "exec", space}, Host: n.address(host)}
+	return how.Start(n.t, "--id", id, "--etcd", n.etcd.Endpoint, "--rules", n.rules, "--peer-timeout", n.peerTimeout.String(), "--insecure")
 }
 
 // space returns the name of a node's namespace, and of the link to it.

@@ -109,19 +109,12 @@ func Main(m *testing.M) {
 		os.Exit(runEtcd(spec))
 	}
 	code := m.Run()
-	for _, b := range builds.byTag {
-		_ = os.RemoveAll(b.dir) // it is in the temporary directory
-	}
+	_ = os.RemoveAll(built.dir) // it is in the temporary directory
 	os.Exit(code)
 }
 
-// builds are the binaries of this test process, by their build tag.
-var builds struct {
-	sync.Mutex
-	byTag map[string]*build
-}
-
-type build struct {
+// built is the binary of this test process.
+var built struct {
 	once sync.Once
 	dir  string
 	err  error
@@ -131,42 +124,27 @@ type build struct {
 // has it, and returns the binary's path.
 func Binary(t testing.TB) string {
 	t.Helper()
-	return BinaryWith(t, "")
-}
-
-// BinaryWith is Binary with a build tag, unless that is empty.
-func BinaryWith(t testing.TB, tag string) string {
-	t.Helper()
-	builds.Lock()
-	if builds.byTag == nil {
-		builds.byTag = make(map[string]*build)
-	}
-	if builds.byTag[tag] == nil {
-		builds.byTag[tag] = new(build)
-	}
-	binary := builds.byTag[tag]
-	builds.Unlock()
-	binary.once.Do(func() {
+	built.once.Do(func() {
 		//nolint:usetesting // it outlives the test that happens to be the first
-		if binary.dir, binary.err = os.MkdirTemp("", "weir-test-"); binary.err != nil {
+		if built.dir, built.err = os.MkdirTemp("", "weir-test-"); built.err != nil {
 			return
 		}
 		// go run keeps what it has linked, and go build does not: so several packages of tests have it linked once.
-		args := []string{"run", "-exec", "cp", "-tags=" + tag}
+		args := []string{"run", "-exec", "cp"}
 		if RaceEnabled {
 			args = append(args, "-race")
 		}
 		_, here, _, _ := runtime.Caller(0)
-		cmd := exec.Command("go", append(args, "./cmd/weir", binary.dir+"/weir")...)
+		cmd := exec.Command("go", append(args, "./cmd/weir", built.dir+"/weir")...)
 		cmd.Dir = filepath.Join(filepath.Dir(here), "..", "..")
 		if out, err := cmd.CombinedOutput(); err != nil {
-			binary.err = fmt.Errorf("build weir: %w\n%s", err, out)
+			built.err = fmt.Errorf("build weir: %w\n%s", err, out)
 		}
 	})
-	if binary.err != nil {
-		t.Fatal(binary.err)
+	if built.err != nil {
+		t.Fatal(built.err)
 	}
-	return binary.dir + "/weir"
+	return built.dir + "/weir"
 }
 
 // Node is a running weir process.
