@@ -1,10 +1,13 @@
 package cluster
 
 import (
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/weirlimit/weir/cluster/view"
 	"github.com/weirlimit/weir/ring"
+	"github.com/weirlimit/weir/shard"
 )
 
 func TestHandOverWhenNodesJoinAndLeave(t *testing.T) {
@@ -151,6 +154,43 @@ func TestLeavingWithTheLastCopy(t *testing.T) {
 		c.take(allowed, keys, 10)
 		c.settled()
 		c.take(allowed, keys, 1)
+		c.exact(allowed, keys, 10)
+	})
+}
+
+// TestNewOwnerDiesBeforeItFeeds kills a new owner as soon as a view names it: the former one decides from what it has until then, and goes on.
+func TestNewOwnerDiesBeforeItFeeds(t *testing.T) {
+	inOwners(t, func(t *testing.T, c *ownershipCluster) {
+		const keys = 200
+		allowed := make(map[ring.Key]int)
+		c.start("a")
+		c.settled()
+		c.take(allowed, keys, 7)
+		c.start("b")
+		moved := func() bool {
+			return slices.ContainsFunc(c.alive["a"].owners.View().Partitions, func(p view.Partition) bool { return p.Owner.ID == "b" })
+		}
+		for !moved() {
+			pass(time.Millisecond)
+		}
+		c.crash("b")
+		provisional := 0
+		for range 2 {
+			for i := range keys {
+				ok, source := c.checkAt(c.alive["a"], ownershipKey(i))
+				if source == shard.Unanswered {
+					t.Errorf("key %d is not decided", i)
+				}
+				allowed[ownershipKey(i)] += int(boolByte(ok))
+				provisional += int(boolByte(source == shard.Provisional))
+			}
+		}
+		if provisional == 0 {
+			t.Error("no key was asked for that has moved")
+		}
+		c.registry.expire("b")
+		c.settled()
+		c.take(allowed, keys, 5)
 		c.exact(allowed, keys, 10)
 	})
 }

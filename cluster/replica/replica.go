@@ -54,8 +54,11 @@ type Replica struct {
 	// Acknowledged are the deltas that are in the copy.
 	Acknowledged Acknowledged
 	// Shared are deltas that former standbys have posted to this node, as the standby, while they did not reach the owner. They are in the copy, apart from
-	// Acknowledged. State is Following or Waiting unless it is nil.
+	// Acknowledged. IsGrantable unless it is nil.
 	Shared Acknowledged
+	// Gave is the term of the owner to which it gave its final state as an owner that decided, 0 for none: its copy was complete then.
+	// Gave > 0 implies State == Learning, Gave == Claim.Term and Claim.Standby == Self.
+	Gave uint64
 	// Deltas are this node's own: those that it granted from its copy and that no owner is known to have.
 	Deltas Deltas
 	// Complete is the number of the last view in which the view's owner has fed it everything, 0 for none. Complete <= Claim.Number.
@@ -125,21 +128,21 @@ func (r Replica) adopt(e Event, valid bool) (Replica, []Action) {
 	switch {
 	case r.Claim.Owner != r.Self:
 		r.Heard = nil
+		if r.State == Deciding && slices.Contains(r.Claim.Predecessors, r.Self) {
+			r.Gave = r.Claim.Term
+		}
 		r.follow()
 		return r, r.giveFinal(r.Claim.Owner)
 	case r.State == Deciding && r.Claim.Term == r.Version.Term:
 		return r, nil
 	case r.State != Waiting || before.Term != r.Claim.Term:
-		r.State, r.Heard = Waiting, nil
+		r.State, r.Heard, r.Gave = Waiting, nil, 0
 	}
 	return r.settle(nil, valid)
 }
 
 // follow sets the state of a node that is not the owner.
 func (r *Replica) follow() {
-	if r.Claim.Standby != r.Self {
-		r.Shared = nil
-	}
 	switch r.Version.Term {
 	case 0:
 		r.State = None
@@ -147,6 +150,12 @@ func (r *Replica) follow() {
 		r.State = Following
 	default:
 		r.State = Learning
+	}
+	if r.State != Learning || r.Gave != r.Claim.Term || r.Claim.Standby != r.Self {
+		r.Gave = 0
+	}
+	if !r.IsGrantable() {
+		r.Shared = nil
 	}
 }
 
@@ -335,18 +344,19 @@ func (r Replica) Granted() Replica {
 	return r
 }
 
-// MayGrantFromCopy reports whether the node may decide in the owner's place: a complete standby whose owner is not reached, or an owner
+// MayGrantFromCopy reports whether the node may decide in the owner's place: a standby with a complete copy whose owner is not reached, or an owner
 // that has a copy and waits for a predecessor that is not reached.
 func (r *Replica) MayGrantFromCopy(reaches func(view.Life) bool) bool {
-	if !r.IsGrantable() || r.State == Following {
+	if !r.IsGrantable() || r.State != Waiting {
 		return r.IsGrantable() && !reaches(r.Claim.Owner)
 	}
 	return slices.ContainsFunc(r.Claim.Predecessors, func(l view.Life) bool { return r.Lacks(l) && !reaches(l) })
 }
 
-// IsGrantable reports whether the copy is one that the node may grant from while the owner, or a predecessor, is not reached.
+// IsGrantable reports whether the copy is one that the node may grant from while the owner, or a predecessor, is not reached. That of the former
+// owner is, until the new one has fed it: the new one may die before.
 func (r *Replica) IsGrantable() bool {
-	return r.State == Following && r.Claim.Standby == r.Self || r.State == Waiting && r.Version.Term > 0
+	return (r.State == Following || r.Gave > 0) && r.Claim.Standby == r.Self || r.State == Waiting && r.Version.Term > 0
 }
 
 // Lacks reports whether the owner waits for the final state, or the end, of a predecessor.

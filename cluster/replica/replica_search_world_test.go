@@ -114,6 +114,7 @@ type worldView struct {
 type worldNode struct {
 	life                    life
 	alive, suspended        bool
+	gave                    bool // Replica.Gave is the term of the claim
 	state                   State
 	view                    uint8 // the number of the newest that it has adopted
 	term, sequence, content uint8 // of its copy: the version, and the grants in it as bits
@@ -180,6 +181,9 @@ func (w *world) replica(i int) Replica {
 		Deltas: Deltas{uint64(n.first), uint64(n.next)}, Complete: uint64(n.complete), Heard: n.heard.unpack(),
 	}
 	r.Claim = w.claim(n.view)
+	if n.gave {
+		r.Gave = r.Claim.Term
+	}
 	return r
 }
 
@@ -195,7 +199,7 @@ func (w *world) claim(number uint8) Claim {
 func (w *world) keep(i int, r Replica) {
 	n := &w.nodes[i]
 	n.state, n.view, n.term, n.sequence = r.State, uint8(r.Claim.Number), uint8(r.Version.Term), uint8(r.Version.Sequence)
-	n.shared = packMarks(r.Shared)
+	n.shared, n.gave = packMarks(r.Shared), r.Gave > 0
 	n.acked, n.heard, n.first, n.next, n.complete = packMarks(r.Acknowledged), sortLives(packLives(r.Heard)), uint8(r.Deltas.First), uint8(r.Deltas.Next), uint8(r.Complete)
 }
 

@@ -59,11 +59,13 @@ func (w *World) begin(f Fault) (undo func()) {
 			})
 		}
 	case Flash:
-		w.Kill(f.Node)
-		w.launch(f.Node)
+		if w.Kill(f.Node) { // else a restart takes longer than planned, and starts it
+			w.launch(f.Node)
+		}
 	case Crash:
-		w.Kill(f.Node)
-		return func() { w.launch(f.Node) }
+		if w.Kill(f.Node) {
+			return func() { w.launch(f.Node) }
+		}
 	case Reused:
 		w.Kill(f.Node)
 		return func() { w.check("starting node", w.StartOn(f.Other, f.Node)) }

@@ -283,11 +283,14 @@ func (w *World) Drain(id string) <-chan struct{} {
 	return gone
 }
 
-// Kill ends a node at once: its connections break, and nothing that it still does has an effect.
-func (w *World) Kill(id string) {
-	if n := w.take(id); n != nil {
+// Kill ends a node at once: its connections break, and nothing that it still does has an effect. It reports whether the node ran, and
+// was not told to stop.
+func (w *World) Kill(id string) bool {
+	n := w.take(id)
+	if n != nil {
 		n.kill()
 	}
+	return n != nil
 }
 
 func (n *Node) kill() {
