@@ -113,7 +113,7 @@ func (o *Owners) beatOnce(ctx context.Context, c *otherMember) (answered bool) {
 	if resp.GetView() > caller.GetView() {
 		o.catchUp(ctx, c.client, caller)
 	}
-	o.node.Answered(view.Life(c.member.life()), resp.GetView(), sent)
+	o.node.Answered(c.member.life(), resp.GetView(), sent)
 	return true
 }
 
@@ -162,7 +162,7 @@ func (o *Owners) catchUp(ctx context.Context, from peerv1.PeerClient, caller *pe
 func (o *Owners) reached() (ids []string) {
 	members, reaches := o.Router.Members()
 	for i, m := range members {
-		if c := o.peerOf(view.Life(m.life())); c != nil && reaches[i] && c.isItself() {
+		if c := o.peerOf(m.life()); c != nil && reaches[i] && c.isItself() {
 			ids = append(ids, m.ID)
 		}
 	}

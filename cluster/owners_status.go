@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/weirlimit/weir/cluster/replica"
@@ -101,14 +102,9 @@ func (o *Owners) Doubts() (missing, givenUp []Life) {
 		return nil, nil
 	}
 	if !o.view.Confirmed(reports) && time.Since(o.changed) >= doubtAfter {
-		for _, l := range o.view.Missing(reports) {
-			missing = append(missing, Life(l))
-		}
+		missing = o.view.Missing(reports)
 	}
-	for _, l := range o.view.GivenUp {
-		givenUp = append(givenUp, Life(l))
-	}
-	return missing, givenUp
+	return missing, slices.Clone(o.view.GivenUp)
 }
 
 // Depart ends that this node confirms decision leases of others: it is about to report that it has left, and may end before it learns of another view.

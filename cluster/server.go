@@ -15,7 +15,7 @@ import (
 )
 
 // Server answers other nodes from the local counters. It asks other nodes only for requests that it gets as a
-// standby, and only about counters that they own: a request travels two hops at most, even if views differ.
+// standby, or for one, and nobody else for the latter: a request makes three legs at most, even if views differ.
 type Server struct {
 	local        Local
 	denialLeases *DenialLeases

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -91,6 +93,50 @@ func TestSpansOfNodesThatDecide(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A question makes at most three legs, whichever nodes reach each other and whatever they believe about who has a counter: from the node that was
+// asked to the standby, from there to a member that reaches the owner, and from there to the owner.
+func TestAtMostThreeLegs(t *testing.T) {
+	most := 0
+	for seed := range uint64(200) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 0))
+			ended := tracetest.NewSpanRecorder()
+			tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(ended)).Tracer("test")
+			c := newEmptyCluster(t)
+			c.standbys, c.tracer, c.telling, c.noCopies = true, tracer, r.IntN(4) > 0, r.IntN(2) > 0
+			c.start(nil, NewDenialLeases(true, true), NewDenialLeases(true, true), NewDenialLeases(true, true), NewDenialLeases(true, true))
+			defer c.close()
+			k := c.keyWith(1, 2, 0)
+			for _, from := range c.nodes {
+				for _, to := range c.nodes {
+					if from != to && r.IntN(3) == 0 {
+						c.cut(from, to)
+					}
+				}
+				if r.IntN(3) == 0 {
+					c.believe(from, k, c.nodes[r.IntN(4)])
+				}
+			}
+			synctest.Wait()
+			for _, asked := range c.nodes {
+				ctx, check := tracer.Start(t.Context(), "check")
+				asked.ask(ctx, take(k, 10, 1))
+				check.End()
+				synctest.Wait()
+			}
+			for _, line := range spanLines(t, ended.Ended()) {
+				legs := strings.Count(line, "weir.hop")
+				if most = max(most, legs); legs > 3 {
+					t.Errorf("seed %d: %s", seed, line)
+				}
+			}
+		})
+	}
+	if most != 3 {
+		t.Errorf("at most %d legs were seen, want three", most)
 	}
 }
 

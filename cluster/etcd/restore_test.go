@@ -23,7 +23,7 @@ func TestRestore(t *testing.T) {
 	if err := a.SwapView(t.Context(), viewOf(5, "a", "b"), a.awaitView(1).ViewRevision); err != nil {
 		t.Fatal(err)
 	}
-	good := a.awaitView(5).View
+	a.awaitView(5)
 	b.awaitView(5)
 	params := a.Params()
 
@@ -32,7 +32,7 @@ func TestRestore(t *testing.T) {
 	for _, n := range []*testNode{a, b} {
 		n.logs.await(t, "it has lost the parameters")
 	}
-	good = viewOf(5, "a", "b")
+	good := viewOf(5, "a", "b")
 	good.Members[1].Incarnation = 4
 	for p := 1; p < len(good.Partitions); p += 2 {
 		good.Partitions[p].Owner.Incarnation = 4
