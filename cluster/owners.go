@@ -35,6 +35,9 @@ type Owners struct {
 
 	admission *admission
 
+	planning sync.Mutex
+	planned  view.CachedPlan // guarded by planning
+
 	peers  atomic.Pointer[map[view.Life]*otherMember] // those that the view names
 	goneMu sync.Mutex
 	gone   map[view.Life]uint64 // by life whose etcd lease was gone, the number of the newest view that was written before; guarded by goneMu
@@ -150,12 +153,15 @@ func (o *Owners) Become(incarnation uint64) {
 
 // Plan implements Electorate.
 func (o *Owners) Plan(v *view.View) view.Plan {
-	plan, err := view.PlanOf(o.params, v)
+	o.planning.Lock()
+	defer o.planning.Unlock()
+	planned, err := o.planned.For(o.params, v)
 	if err != nil { // the params were checked when the cluster was founded
 		o.Logger.Error("no plan for a view", "view", v.Number, "error", err)
 		return make(view.Plan, o.params.Partitions)
 	}
-	return plan
+	o.planned = planned
+	return planned.Plan
 }
 
 // Adopt makes v the view, unless a newer one is.

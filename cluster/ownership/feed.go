@@ -25,8 +25,10 @@ type feed struct {
 	session uint64
 	index   uint64   // of the last message that was made
 	unsent  *Changes // that message, until it has arrived; or nil
-	taken   *Changes // the last message with which its copy was complete, without its records; nil before
 	told    uint64   // the last view in which the node has reported that its copy is complete
+	// version and acknowledged are those of the last message with which its copy was complete, zero before.
+	version      replica.Version
+	acknowledged replica.Acknowledged
 	// brief is since when it has been given short-lived counters, the zero time if it is not.
 	brief time.Time
 	// rests says that there was nothing to send when this node looked last, after it had ceased to decide for good.
@@ -267,9 +269,7 @@ func (n *Node) sent(c *peer, m *Changes, receipt Receipt, began time.Time) {
 		d.told = m.Number
 	}
 	if m.Complete {
-		taken := *m
-		taken.Records = nil
-		d.taken = &taken
+		d.version, d.acknowledged = m.Version, m.Acknowledged
 		n.noteCopied(p, d)
 		if d.round > 0 && d.to == x.replica.Claim.Standby {
 			n.Observer.Acknowledged(p, d.round, began)
@@ -280,8 +280,8 @@ func (n *Node) sent(c *peer, m *Changes, receipt Receipt, began time.Time) {
 
 // noteCopied tells the replica what copy a node has that is fed. x.mu is held.
 func (n *Node) noteCopied(p uint32, d *feed) {
-	if m := d.taken; m != nil {
-		n.step(p, replica.Event{Kind: replica.Copied, From: d.to, Version: m.Version, Acknowledged: m.Acknowledged}, nil)
+	if len(d.acknowledged) > 0 { // else there are no deltas to answer for
+		n.step(p, replica.Event{Kind: replica.Copied, From: d.to, Version: d.version, Acknowledged: d.acknowledged}, nil)
 	}
 }
 

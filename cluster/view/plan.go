@@ -1,6 +1,10 @@
 package view
 
-import "github.com/weirlimit/weir/ring"
+import (
+	"slices"
+
+	"github.com/weirlimit/weir/ring"
+)
 
 // Place is where the ring wants a partition: ids of nodes.
 type Place struct {
@@ -11,9 +15,27 @@ type Place struct {
 // Plan says by partition where the ring wants it.
 type Plan []Place
 
-// PlanOf returns the plan for the members of a view that stay. It is a pure function of both. The error is that of ring.Build.
-func PlanOf(params ring.Params, v *View) (Plan, error) {
+// CachedPlan is the plan for some members. The zero value is that for none.
+type CachedPlan struct {
+	ids  []string
+	Plan Plan
+}
+
+// For returns the plan for the members of a view that stay, which is p if the same do. It takes milliseconds to compute another one. The error is
+// that of ring.Build.
+func (p CachedPlan) For(params ring.Params, v *View) (CachedPlan, error) {
 	ids := v.staying()
+	if p.Plan != nil && slices.Equal(p.ids, ids) {
+		return p, nil
+	}
+	plan, err := planOf(params, ids)
+	return CachedPlan{ids, plan}, err
+}
+
+// PlanOf returns the plan for the members of a view that stay. It is a pure function of both. The error is that of ring.Build.
+func PlanOf(params ring.Params, v *View) (Plan, error) { return planOf(params, v.staying()) }
+
+func planOf(params ring.Params, ids []string) (Plan, error) {
 	r, err := ring.Build(params, ids)
 	if err != nil {
 		return nil, err
