@@ -14,7 +14,7 @@ import (
 // Names in the pages about the code: package.name, package.Type.name, and paths of files.
 var (
 	codeSpan   = regexp.MustCompile("`([^`]+)`")
-	identifier = regexp.MustCompile(`^(rules/envoy|api/envoy|check|api|rules|cluster|etcd|shard|algorithms|node|client|embedded)((?:\.[A-Za-z]+){1,2})$`)
+	identifier = regexp.MustCompile(`^(rules/envoy|api/envoy|check|api|rules|cluster|view|replica|ownership|etcd|shard|algorithms|node|client|embedded)((?:\.[A-Za-z]+){1,2})$`)
 	sourceFile = regexp.MustCompile(`^[a-z/]+/[a-z_]+\.(go|txt)$`)
 )
 
@@ -56,7 +56,7 @@ func namesWhatExists(t *testing.T, name string, least int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	directories := map[string]string{"etcd": "cluster/etcd", "embedded": "client/embedded", "check": "api/internal/check"}
+	directories := map[string]string{"etcd": "cluster/etcd", "view": "cluster/view", "replica": "cluster/replica", "ownership": "cluster/ownership", "embedded": "client/embedded", "check": "api/internal/check"}
 	declared := make(map[string]map[string]bool)
 	found := 0
 	for _, m := range codeSpan.FindAllStringSubmatch(string(page), -1) {
