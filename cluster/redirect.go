@@ -21,11 +21,9 @@ const (
 
 // Locator knows where the counters are that this node does not have.
 type Locator interface {
-	// OwnerOf returns the id of the member that has partition p as far as this node
-	// knows: to whom it has handed p over, from whom it is fetching p, which member sends it the copies of p as the standby, or else the
-	// view's owner. It is this node itself if it has p, also if it may not
-	// decide, and if it was restarted and has lost p: then its standby is asked. ok is false if it
-	// knows of none.
+	// OwnerOf returns the id of the member that is asked for partition p: the view's owner, or a predecessor for whose final state
+	// this node waits as the owner. It is this node itself if it owns p, also if it may not decide. ok is false before the first view, and if this
+	// node decides from its copy in the place of others.
 	OwnerOf(p uint32) (id string, ok bool)
 	// Reaching returns the ids of the members that have said lately that they reach the one of that
 	// id.

@@ -56,8 +56,8 @@ func (t *table) keeps(g *shard.Group) bool {
 	return true
 }
 
-// mayUseCopies reports whether this node may decide g from its copies: it is the owner or the standby, and no member that answers has
-// better ones.
+// mayUseCopies reports whether this node may decide g from its copies: it is the owner or the standby of all counters, and these copies are
+// ones to grant from.
 func (r *Router) mayUseCopies(t *table, g *shard.Group) bool {
 	return t.keeps(g) && (r.locator == nil || !slices.ContainsFunc(g.Takes, func(take shard.Take) bool {
 		return !r.locator.IsGrantable(t.partition(take.Key))
