@@ -22,7 +22,7 @@ type ringBody struct {
 	Cells         []cell
 	Columns, Rows int
 	Only          string // the node whose partitions stand out; empty: none
-	Moving        uint32 // partitions that are to be handed over
+	Moving        uint32 // partitions that are on their way to a node, or are to be
 	Version       string // changes whenever the picture does
 }
 
@@ -89,8 +89,8 @@ func (s *Server) lookAtRing(ctx context.Context, only, seen string) (ringBody, e
 	for _, n := range list.GetNodes() {
 		nodes[n.GetId()] = n
 		word, _, _ := stateOf(n)
-		fmt.Fprintln(version, n.GetId(), word, n.GetActive(), n.GetLeaving())
-		body.Moving += n.GetLeaving()
+		fmt.Fprintln(version, n.GetId(), word, n.GetActive(), n.GetWanted(), n.GetLeaving())
+		body.Moving += n.GetWanted()
 	}
 	if body.Version = fmt.Sprintf("%x", version.Sum64()); body.Version == seen {
 		return body, nil

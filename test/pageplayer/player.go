@@ -41,10 +41,10 @@ var abstractions = []struct {
 	{regexp.MustCompile(`"(reset_time|retry_after|reset_after)":"[0-9.]+s?"`), `"$1":N`},
 	{regexp.MustCompile(`"retry_after_seconds":[1-9]\d*`), `"retry_after_seconds":N`},
 	{regexp.MustCompile(`(retry after|resets in|in) ([0-9.]+(d|h|m|s|ms))+\b`), "$1 N"},
-	{regexp.MustCompile(`(yes +yes +)\d+`), "${1}N"}, // partitions
-	{regexp.MustCompile(`(?m) host-\d+$`), " OWNER"}, // of a key
-	{regexp.MustCompile(`^view \d+,`), "view N,"},    // members may come together
-	{regexp.MustCompile(`(?m) node-\d$`), " OWNER"},  // of a key
+	{regexp.MustCompile(`(yes +yes +)\d+`), "${1}N"},  // partitions
+	{regexp.MustCompile(`(?m) host-\d+$`), " OWNER"},  // of a key
+	{regexp.MustCompile(`(?m)^view \d+,`), "view N,"}, // members may come together
+	{regexp.MustCompile(`(?m) node-\d$`), " OWNER"},   // of a key
 	{regexp.MustCompile(`(?m)^ *\d+ (SOURCE_[A-Z]+|allowed|denied)$`), "N $1"},
 	{regexp.MustCompile(`(?m)^(weir_\w+\{.*\}) \d+$`), "$1 N"},
 	{regexp.MustCompile(` +`), " "},         // columns

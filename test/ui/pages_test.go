@@ -188,10 +188,13 @@ func TestRingMoves(t *testing.T) {
 	other := process.Start(t, "--id", "b", "--etcd", etcd.Endpoint)
 	process.AwaitMembers(t, process.Patience, a, other)
 	b.await("#ring", "b owns ")
+	process.Await(t, process.Patience/2, func() error {
+		if colours := eval[int](b, `new Set([...document.querySelectorAll("svg.ring rect")].map((r) => getComputedStyle(r).fill)).size`); colours != 2 {
+			return fmt.Errorf("two nodes have %d colours", colours)
+		}
+		return nil
+	})
 	b.await("#ring", "None is being handed over.")
-	if colours := eval[int](b, `new Set([...document.querySelectorAll("svg.ring rect")].map((r) => getComputedStyle(r).fill)).size`); colours != 2 {
-		t.Errorf("two nodes have %d colours", colours)
-	}
 	b.do(chromedp.Click(chromedp.CSS("#ring li:last-child a")))
 	process.Await(t, process.Patience/2, func() error {
 		if at := eval[string](b, "location.search"); at != "?node=b" {
