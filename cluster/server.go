@@ -15,7 +15,7 @@ import (
 )
 
 // Server answers other nodes from the local counters. It asks other nodes only for requests that it gets as a
-// standby, or for one, and nobody else for the latter: a request makes three legs at most, even if views differ.
+// standby, or for a standby, and then only the owner: a request makes three legs at most, even if views differ.
 type Server struct {
 	local        Local
 	denialLeases *DenialLeases

@@ -96,8 +96,8 @@ func TestSpansOfNodesThatDecide(t *testing.T) {
 	}
 }
 
-// A question makes at most three legs, whichever nodes reach each other and whatever they believe about who has a counter: from the node that was
-// asked to the standby, from there to a member that reaches the owner, and from there to the owner.
+// A question makes at most three legs: from the node that was asked to the standby, from there to a member that reaches the owner, and from there to the
+// owner. Which nodes reach each other, and what they believe about who has a counter, does not matter.
 func TestAtMostThreeLegs(t *testing.T) {
 	most := 0
 	for seed := range uint64(200) {
