@@ -79,16 +79,23 @@ func (s *fallback) left(stage *scatter, f func(to *peer, g *shard.Group, p *part
 // askOwners asks the owners of what has moved, and returns whom to ask about the rest, their standbys.
 func (s *fallback) askOwners() (standbys *scatter) {
 	owners, standbys := s.stage(asStandby), s.stage(asStandby)
-	for _, left := range s.top.orphans {
+	var vacant []int // the orphans that the owner is about to decide, by its own word
+	for i, left := range s.top.orphans {
 		relax(left.group)
-		if k := left.group.Takes[0].Key; left.redirected && !s.t.isVacant(k) {
+		switch {
+		case left.redirected && !s.t.isVacant(left.group.Takes[0].Key):
 			owners.place(s.top, left.group, left.part, s.t.owner)
-		} else {
-			standbys.place(s.top, left.group, left.part, s.standsBy(s.t, 0))
+			continue
+		case left.redirected:
+			vacant = append(vacant, i)
 		}
+		standbys.place(s.top, left.group, left.part, s.standsBy(s.t, 0))
 	}
 	s.ask(owners)
 	noteExpected(s.top.orphans)
+	for _, i := range vacant {
+		s.top.orphans[i].expected = !frees(s.top.orphans[i].group)
+	}
 	s.left(owners, func(_ *peer, g *shard.Group, p *part) {
 		if !s.isMoving(s.t, g) { // else it is asked for again
 			standbys.place(s.top, g, p, s.standsBy(s.t, 0))

@@ -119,6 +119,22 @@ func TestNoOwnerYet(t *testing.T) {
 	}
 }
 
+// What the owner has, and may not decide for a moment, is asked for again although the standby is not there.
+func TestOwnerComesBackAndNoStandby(t *testing.T) {
+	inLedger(t, 3, func(t *testing.T, c *testCluster, l *ledger) {
+		k := c.keyWith(1, 2, 0)
+		c.believe(c.nodes[1], k, c.nodes[1])
+		l.move(c.partition(k), -1)
+		c.kill(c.nodes[2])
+		synctest.Wait()
+		const way = DefaultAttemptTimeout
+		time.AfterFunc(way, func() { l.move(c.partition(k), 1) })
+		if g, took := c.nodes[0].ask(t.Context(), take(k, 10, 1)); !g.Allowed || g.Takes[0].Source != shard.Owner || l.counts[k] != 1 || took < way || took > way+copyPause {
+			t.Errorf("%+v after %v, %d counted", g, took, l.counts[k])
+		}
+	})
+}
+
 // What the owner does not have yet is asked for again, also if the standby has ended: the owner is about to find a copy.
 func TestOwnerWithoutItsPartition(t *testing.T) {
 	for _, by := range []int{0, 1} {
