@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirlimit/weir/cluster/view"
@@ -19,10 +20,11 @@ const (
 
 // peer is another node, as its driver sees it: one goroutine sends it changes, deltas and requests in turn.
 type peer struct {
-	life view.Life
-	stop context.CancelFunc // nil before it runs
-	due  chan struct{}      // full when it is time to look for changes; has room for one
-	soon chan struct{}      // full when something should be sent at once; has room for one
+	life       view.Life
+	stop       context.CancelFunc // nil before it runs
+	due        chan struct{}      // full when it is time to look for changes; has room for one
+	soon       chan struct{}      // full when something should be sent at once; has room for one
+	wasReached atomic.Bool        // it was reached once, when it mattered whether it is
 
 	// Owned by serve.
 	turn  uint32 // where pack goes on

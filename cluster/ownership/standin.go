@@ -70,7 +70,17 @@ func (n *Node) standsInFor(r *replica.Replica, former view.Life) bool {
 	return false
 }
 
-// isOut reports whether a life has ended, or is not reached although there was time to connect to it.
+// isOut reports whether a life has ended, or is not reached although it was before, or there was time to connect to it.
 func (n *Node) isOut(l view.Life) bool {
-	return n.Peers.HasEnded(l) || time.Since(n.started) >= standInAfter && !n.Peers.Reaches(l)
+	c := n.peer(l)
+	switch reached := n.Peers.Reaches(l); {
+	case n.Peers.HasEnded(l):
+		return true
+	case reached && c != nil:
+		c.wasReached.Store(true)
+		return false
+	case reached:
+		return false
+	}
+	return c != nil && c.wasReached.Load() || time.Since(n.started) >= standInAfter
 }
