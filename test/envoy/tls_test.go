@@ -35,7 +35,7 @@ func TestMutualTLS(t *testing.T) {
 		return c.Start(id, "--etcd", store.Endpoint, "--rules", examples+"rules.yaml", "--tls-client-auth", "require", "--peer-timeout", "4s")
 	}
 	a, b := start("a"), start("b")
-	process.AwaitMembers(t, patience, a, b)
+	process.AwaitSettled(t, patience, a, b)
 	p := startProxy(t, []string{a.GRPC, b.GRPC}, "failure_mode_deny: false", "failure_mode_deny: true",
 		plainWeir, plainWeir+transport(t, c, "client-envoy"))
 	p.healthy(t, 2)
