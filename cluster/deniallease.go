@@ -36,7 +36,7 @@ type DenialLeases struct {
 	opened         [openedSlots]atomic.Int64 // until when denial leases of the owner before may last
 	putOff         atomic.Int64              // give-backs that wait
 	router         *Router                   // has other nodes give back what this one does not have; set by NewRouter, nil without one
-	strictAcks     *strictAcks               // what standbys have yet to acknowledge; nil without Ownership
+	strictAcks     *strictAcks               // what standbys have yet to acknowledge; nil without Owners
 }
 
 // denialLease is that of all counters of one slot; times are since started. lease and begin do not lock each other

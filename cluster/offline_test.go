@@ -101,7 +101,7 @@ func TestStartAloneWithoutRegistry(t *testing.T) {
 		allowed := make(map[ring.Key]int)
 		c.start("a")
 		c.settled()
-		c.start("b") // so that the view is a later one than that in which a has made its tenures
+		c.start("b") // so that the view is a later one than that which named a the owner
 		c.settled()
 		c.leave("b")
 		c.settled()

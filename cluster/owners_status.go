@@ -123,7 +123,7 @@ func (o *Owners) Flush(ctx context.Context) { o.node.Flush(ctx) }
 // Unreached returns the nodes that would be members and that too few members have reached for a while, sorted by id.
 func (o *Owners) Unreached() []Unreached { return o.admission.unreached() }
 
-// Save returns what this node has of p for a snapshot, as Ownership.Save does.
+// Save returns what this node has of p for a snapshot: its version, the counters that outlive a time, appended to buf, and how many they are. ok says whether it has a copy.
 func (o *Owners) Save(p uint32, outlive time.Duration, buf []byte) (s SnapshotVersion, records []byte, counters int, ok bool) {
 	v, records, counters, ok := o.node.Save(p, outlive, buf)
 	return SnapshotVersion{Term: v.Term, Sequence: v.Sequence}, records, counters, ok

@@ -34,7 +34,7 @@ func newOwnershipMetrics(r prometheus.Registerer, k statusSource) ownershipMetri
 		waived: counter("weir_waived_views_total",
 			"Views that this node adopted although fewer than half of the members before the last change had adopted that change within 30 s. Missing members may grant a limit more, if they are alive."),
 		feedFailures: counter("weir_replication_failures_total",
-			"Messages of changes that a standby did not acknowledge. Their partitions are sent again from the beginning."),
+			"Messages of changes that a standby did not acknowledge. They are sent again."),
 		feedDuration: f.NewHistogram(prometheus.HistogramOpts{
 			Name:                            "weir_replication_duration_seconds",
 			Help:                            "Time until a standby had acknowledged a message of changes, or the message had failed.",

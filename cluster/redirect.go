@@ -46,7 +46,7 @@ type Locator interface {
 }
 
 // newTable returns the table for v. A partition whose owner is another one than in old is
-// asked for where it was, as long as that is a member: there it stays until it is fetched.
+// asked for where it was, as long as that is a member: it decides until it has adopted v as well, and redirects then.
 func (r *Router) newTable(v *View, old *table) *table {
 	t := &table{full: &r.full, view: v, peers: make([]*peer, len(v.Members)), self: -1}
 	for i, m := range v.Members {

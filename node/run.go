@@ -24,7 +24,7 @@ import (
 const (
 	joinPatience     = 5 * time.Second         // how long to wait quietly for a place in the view
 	leavePatience    = 1500 * time.Millisecond // for the view without this node
-	handOverPatience = 20 * time.Second        // for others to fetch what this node holds
+	handOverPatience = 20 * time.Second        // for others to get what this node has
 	drainPatience    = 1500 * time.Millisecond // for calls under way
 	peerPatience     = time.Second             // for the peers to answer, once in the view, and to say what they have
 	flushPatience    = time.Second             // to tell the standbys what they do not know yet

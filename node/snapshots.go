@@ -67,7 +67,7 @@ func (n *node) newSnapshots(params cluster.Params, incarnation uint64) *snapshot
 
 var errForeign = errors.New("it is of another cluster")
 
-// restore lays the counters of an earlier run down as copies. It must be called before Ownership runs. A file that
+// restore lays the counters of an earlier run down as copies. It must be called before Owners runs. A file that
 // cannot be used is set aside.
 func (s *snapshots) restore() {
 	if s.dir == "" {

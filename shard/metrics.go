@@ -46,7 +46,7 @@ func newMetrics(r prometheus.Registerer, s *Shard) metrics {
 		}),
 		restarts: f.NewCounter(prometheus.CounterOpts{
 			Name: "weir_changes_restarted_total",
-			Help: "Times that a partition changed so fast that its standby, or the node that fetches it, was sent all of it again.",
+			Help: "Times that a partition changed so fast that its standby, or a learner, was sent all of it again.",
 		}),
 		granted: f.NewCounter(prometheus.CounterOpts{
 			Name: "weir_provisional_grants_total",

@@ -103,7 +103,7 @@ var groups = []group{
 }
 
 // copies are the functions that send and receive changes of counters for standbys, with all that they call.
-const copies = `cluster\.\(\*Ownership\)\.(replicate|returnGrants)|peerv1\._Peer_(Replicate|AddGrants)_Handler`
+const copies = `cluster/ownership\.\(\*Node\)\.serve|peerv1\._Replicas_(Feed|Post)_Handler`
 
 // shares are the parts of each group in the time of all profiles together, and what of
 // them is for copies.
