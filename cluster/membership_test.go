@@ -95,6 +95,13 @@ func (r *fakeRegistry) ReadView(context.Context) (*view.View, error) {
 	return r.view, nil
 }
 
+// newest returns the stored view.
+func (r *fakeRegistry) newest() *view.View {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.view
+}
+
 func (r *fakeRegistry) change(f func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -448,11 +455,11 @@ func TestMembersChangeOnlyAsFastAsTheyAdopt(t *testing.T) {
 		m.announce("b@2/left")
 		time.Sleep(waiveAfter - 2*time.Second - 10*confirmEvery)
 		m.want("two of five have adopted view 3", "a b@2/leaving d e")
-		if v := m.registry.view; v.Waived != 0 || len(v.GivenUp) > 0 {
+		if v := m.registry.newest(); v.Waived != 0 || len(v.GivenUp) > 0 {
 			t.Errorf("view %d: waived %d, given up %v", v.Number, v.Waived, v.GivenUp)
 		}
 		time.Sleep(2*time.Second + 12*confirmEvery)
-		v := m.registry.view
+		v := m.registry.newest()
 		if want := []Life{{ID: "c", Incarnation: 1}, {ID: "d", Incarnation: 1}, {ID: "e", Incarnation: 1}}; v.Waived == 0 || v.Changed <= v.Waived || !slices.Equal(v.GivenUp, want) {
 			t.Errorf("%s: changed %d, waived %d, given up %v, want %v", m.members(), v.Changed, v.Waived, v.GivenUp, want)
 		}
@@ -463,7 +470,7 @@ func TestMembersChangeOnlyAsFastAsTheyAdopt(t *testing.T) {
 		m.want("a and f are two of four, and of three", "a f")
 		m.announce("c@2")
 		time.Sleep(settling)
-		if v := m.registry.view; !slices.Equal(v.GivenUp, []Life{{ID: "d", Incarnation: 1}, {ID: "e", Incarnation: 1}}) {
+		if v := m.registry.newest(); !slices.Equal(v.GivenUp, []Life{{ID: "d", Incarnation: 1}, {ID: "e", Incarnation: 1}}) {
 			t.Errorf("%s: given up %v", m.members(), v.GivenUp)
 		}
 	})
@@ -490,7 +497,7 @@ func TestRemovedByAnOperator(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second)
 		m.want("c was missing", "a b")
-		if v := m.registry.view; v.Waived != 0 || len(v.GivenUp) > 0 {
+		if v := m.registry.newest(); v.Waived != 0 || len(v.GivenUp) > 0 {
 			t.Errorf("waived %d, given up %v", v.Waived, v.GivenUp)
 		}
 	})
@@ -505,7 +512,7 @@ func TestRemovedByAnOperator(t *testing.T) {
 			t.Errorf("evicted: %v, want %v", m.registry.evicted, want)
 		}
 		m.want("at once", "a b d e")
-		if v := m.registry.view; !slices.Equal(v.Ended, []Life{{ID: "c", Incarnation: 1}}) {
+		if v := m.registry.newest(); !slices.Equal(v.Ended, []Life{{ID: "c", Incarnation: 1}}) {
 			t.Errorf("changed %d, ended %v", v.Changed, v.Ended)
 		}
 	})
@@ -555,12 +562,12 @@ func TestOldViewsAreIgnored(t *testing.T) {
 	inRegistry(t, 1, func(t *testing.T, m *membershipTest) {
 		m.announce("a")
 		time.Sleep(settling)
-		old := m.registry.view
+		old := m.registry.newest()
 		m.announce("a@2")
 		time.Sleep(settling)
 		m.want("new", "a@2")
 		told := strings.Count(m.log.String(), "new view")
-		for _, v := range []*view.View{old, m.registry.view} {
+		for _, v := range []*view.View{old, m.registry.newest()} {
 			m.parts[0].Update(RegistryContent{View: v})
 			m.want("still", "a@2")
 		}
