@@ -114,6 +114,7 @@ func TestClientThatOneNodeRefuses(t *testing.T) {
 		p.Start("a", "--etcd", etcd.Endpoint, "--rules", rules),
 		p.Start("b", "--etcd", etcd.Endpoint, "--rules", rules, "--tokens", tokens),
 	}
+	process.AwaitSettled(t, process.Patience, nodes...) // then a late owner has a standby
 	c := clientOf(t, nodes, client.WithTLS(p.Config("")), client.WithToken(token), client.WithTimeout(2*time.Second))
 	for range 50 {
 		answer, err := c.Check(t.Context(), &weirv1.RateLimitRequest{IdentifierType: "user", Identifier: "alice"})
