@@ -67,7 +67,7 @@ func TestClientOfANodeThatStarts(t *testing.T) {
 	if _, err := health.GetHealthStatus(t.Context(), &weirv1.GetHealthStatusRequest{}, grpc.WaitForReady(true)); err != nil {
 		t.Fatal(err) // it answers calls by now
 	}
-	c, err := client.New(a.GRPC, client.WithSeeds(second.GRPC))
+	c, err := client.New(a.GRPC, client.WithSeeds(second.GRPC), client.WithTimeout(2*time.Second)) // not how fast, but who answers
 	if err != nil {
 		t.Fatal(err)
 	}
