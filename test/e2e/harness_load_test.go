@@ -56,7 +56,7 @@ func startThreeWith(t testing.TB, args ...string) (*process.Etcd, []*process.Nod
 		wg.Go(func() { nodes[i] = process.Start(t, append([]string{"--etcd", etcd.Endpoint}, args...)...) })
 	}
 	wg.Wait()
-	process.AwaitMembers(t, process.Patience, nodes...)
+	process.AwaitSettled(t, process.Patience, nodes...)
 	return etcd, nodes
 }
 
