@@ -33,7 +33,7 @@ func fleet(t *testing.T, rules string) []*client.Client {
 	return clients
 }
 
-// awaitSettled waits until so many members decide in all their partitions.
+// awaitSettled waits until the cluster has that many members, and each of them decides in all its partitions.
 func awaitSettled(t *testing.T, address string, members int) {
 	t.Helper()
 	asked, err := client.NewNode(address)

@@ -176,8 +176,8 @@ func (m *Membership) writeView(ctx context.Context, content RegistryContent) (wa
 	return confirmEvery
 }
 
-// writer returns the id of the node that is to write the next view: the first ready one among the members,
-// which know who is reachable, or among all nodes if no member is ready. It returns "" if none is.
+// writer returns the id of the node that is to write the next view: the first ready member, as members know which nodes are
+// reached. If no member is ready, it is the first ready node, and "" if no node is.
 func writer(current *View, nodes []Node) string {
 	first := ""
 	for _, n := range nodes { // sorted by id

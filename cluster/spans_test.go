@@ -97,7 +97,7 @@ func TestSpansOfNodesThatDecide(t *testing.T) {
 }
 
 // A question makes at most three legs: from the node that was asked to the standby, from there to a member that reaches the owner, and from there to the
-// owner. Which nodes reach each other, and what they believe about who has a counter, does not matter.
+// owner. Links are cut at random, and nodes take random others for the owner.
 func TestAtMostThreeLegs(t *testing.T) {
 	most := 0
 	for seed := range uint64(200) {

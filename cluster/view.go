@@ -23,12 +23,13 @@ type View struct {
 
 // Member is a node in a view.
 type Member struct {
-	ID          string `json:"id"`
+	ID          string
 	Address     string // host:port of gRPC
 	Incarnation uint64 // of the node when it was admitted
 	// Leaving says that the member is to have no partitions, and may have some still.
-	Leaving bool // Gone says that it is no member any more, and that its address is kept because a partition names it.
-	Gone    bool
+	Leaving bool
+	// Gone says that it is no member any more, and that its address is kept because a partition names it.
+	Gone bool
 }
 
 // Index returns the index of the member with that id, and whether there is one.
