@@ -1,6 +1,7 @@
 package ownership
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -288,6 +289,32 @@ func TestStandIn(t *testing.T) {
 		}
 		if want := int(worldLimit.Limit) - 10; left != want {
 			t.Errorf("%d tokens are left, want %d", left, want)
+		}
+	})
+}
+
+// A later life of a standby stands in as soon as an owner is gone that it has reached. It need not wait, as for one that it may not have connected to yet.
+func TestStandInForAnOwnerThatWasReached(t *testing.T) {
+	runWorld(t, 2, func(w *nodeWorld) {
+		a, b := w.start("a", 1), w.start("b", 1)
+		w.awaitSettled()
+		v := b.View()
+		p := slices.IndexFunc(v.Partitions, func(part view.Partition) bool { return part.Owner == a.Self && part.Standby == b.Self })
+		if p < 0 {
+			t.Fatal("b stands by for no partition of a")
+		}
+		w.kill(b)
+		later := w.newNode("b", 2)
+		w.running.Go(func() { later.Run(w.ctx) })
+		later.Adopt(v)
+		w.wait(200 * time.Millisecond)
+		if later.DecidesApart(uint32(p)) {
+			t.Error("it stands in although the owner is there")
+		}
+		w.kill(a)
+		w.wait(200 * time.Millisecond)
+		if !later.DecidesApart(uint32(p)) {
+			t.Error("it does not stand in")
 		}
 	})
 }
