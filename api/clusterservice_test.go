@@ -195,18 +195,19 @@ func TestListNodes(t *testing.T) {
 func TestListNodesMoves(t *testing.T) {
 	f := newFixture(t, "domain: d\nrules: []\n")
 	client := weirv1.NewClusterClient(f.dial(t))
-	f.status.Node, f.status.Current = cluster.Node{ID: "a"}, newView(t, 2, "a", "b", "c")
+	f.status.Node, f.status.Current = cluster.Node{ID: "a"}, newView(t, 2, "a", "b", "c", "d")
 	owned, _ := shares(f.status.Current)
 	f.status.HandoverStatuses = map[string]cluster.HandoverStatus{
 		"a": {Active: int(owned[0]) - 5, Wanted: 5, Leaving: 7},
 		"b": {Active: 1021}, // it had all
+		"c": {Wanted: 1021}, // a later view is to give it more
 	}
 	resp, err := client.ListNodes(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []struct{ active, wanted, leaving uint32 }{
-		{owned[0] - 5, 5, 7}, {owned[1], 0, 1021 - owned[1]}, {0, owned[2], 0},
+		{owned[0] - 5, 5, 7}, {owned[1], 0, 1021 - owned[1]}, {0, 1021, 0}, {0, owned[3], 0},
 	} {
 		if n := resp.GetNodes()[i]; n.GetActive() != want.active || n.GetWanted() != want.wanted || n.GetLeaving() != want.leaving {
 			t.Errorf("%v, want %+v", n, want)

@@ -36,7 +36,7 @@ func fleet(t *testing.T, rules string) []*client.Client {
 // awaitSettled waits until the cluster has that many members, and each of them decides in all its partitions.
 func awaitSettled(t *testing.T, address string, members int) {
 	t.Helper()
-	asked, err := client.NewNode(address)
+	asked, err := client.NewNode(address, client.WithTimeout(10*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -112,12 +112,16 @@ func TestAtMostThreeLegs(t *testing.T) {
 			k := c.keyWith(1, 2, 0)
 			for _, from := range c.nodes {
 				for _, to := range c.nodes {
-					if from != to && r.IntN(3) == 0 {
+					// Most nodes do not reach the owner, so that they ask others.
+					if from != to && (r.IntN(6) == 0 || to == c.nodes[1] && r.IntN(3) > 0) {
 						c.cut(from, to)
 					}
 				}
 				if r.IntN(3) == 0 {
 					c.believe(from, k, c.nodes[r.IntN(4)])
+				}
+				if r.IntN(2) == 0 { // which may not be true any more
+					c.tell(from.id, c.nodes[r.IntN(4)].id)
 				}
 			}
 			synctest.Wait()
