@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -16,34 +15,20 @@ import (
 	"github.com/weirlimit/weir/test/process"
 )
 
-// securedEtcd is an etcd of its own program, with TLS and users.
-type securedEtcd struct {
-	t        *testing.T
-	p        process.Certificates
-	endpoint string
-	args     []string
-	cmd      *exec.Cmd
-}
-
-// startSecuredEtcd starts an etcd whose clients need a certificate. The user weir with the password in the file
+// startSecuredEtcd starts an etcd program whose clients need a certificate. The user weir with the password in the file
 // may touch what is below /weir/default/ and nothing else.
-func startSecuredEtcd(t *testing.T, p process.Certificates) (e *securedEtcd, passwordFile string) {
+func startSecuredEtcd(t *testing.T, p process.Certificates) (e *etcdProgram, passwordFile string) {
 	t.Helper()
-	program, etcdctl := findEtcd(t, "etcd"), findEtcd(t, "etcdctl")
-	p.Make("node", "etcd", "--host", process.Host(t)+",127.0.0.1")
-	e = &securedEtcd{t: t, p: p, endpoint: "https://" + freeAddress(t)}
-	peer := "http://" + freeAddress(t)
-	e.args = []string{
-		program, "--name", "e", "--data-dir", t.TempDir(), "--listen-client-urls", e.endpoint, "--advertise-client-urls", e.endpoint,
-		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "e=" + peer,
-		"--cert-file", p.File("node-etcd.crt"), "--key-file", p.File("node-etcd.key"), "--trusted-ca-file", p.File("ca.crt"), "--client-cert-auth",
-	}
+	etcdctl := findEtcd(t, "etcdctl")
+	p.Make("node", "etcd", "--host", process.Host(t))
+	e = newEtcdProgram(t)
+	e.scheme = "https"
+	e.flags = []string{"--cert-file", p.File("node-etcd.crt"), "--key-file", p.File("node-etcd.key"), "--trusted-ca-file", p.File("ca.crt"), "--client-cert-auth"}
 	e.start()
-	t.Cleanup(e.kill)
 	ctl := func(args ...string) error {
 		ctx, cancel := context.WithTimeout(t.Context(), process.Patience)
 		defer cancel()
-		cmd := exec.CommandContext(ctx, etcdctl, append([]string{"--endpoints", e.endpoint, "--cacert", p.File("ca.crt"),
+		cmd := exec.CommandContext(ctx, etcdctl, append([]string{"--endpoints", e.url(), "--cacert", p.File("ca.crt"),
 			"--cert", p.File("client-admin.crt"), "--key", p.File("client-admin.key")}, args...)...)
 		cmd.Env = []string{"ETCDCTL_API=3"}
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -51,7 +36,7 @@ func startSecuredEtcd(t *testing.T, p process.Certificates) (e *securedEtcd, pas
 		}
 		return nil
 	}
-	process.Await(t, process.Patience, func() error { return ctl("endpoint", "health") })
+	e.await(func() error { return ctl("endpoint", "health") })
 	for _, line := range []string{
 		"user add root:secret", "user grant-role root root",
 		"role add weir", "role grant-permission --prefix=true weir readwrite /weir/default/",
@@ -72,41 +57,13 @@ func startSecuredEtcd(t *testing.T, p process.Certificates) (e *securedEtcd, pas
 	return e, passwordFile
 }
 
-// findEtcd returns where a program of etcd is.
-func findEtcd(t *testing.T, name string) string {
-	t.Helper()
-	if dir := os.Getenv("ETCD_BIN"); dir != "" {
-		return filepath.Join(dir, name)
-	}
-	if path, err := exec.LookPath(name); err == nil {
-		return path
-	}
-	skip(t, name+" is not installed; .ci/run gets it, and ETCD_BIN is the directory where it is")
-	return ""
-}
-
-func (e *securedEtcd) start() {
-	e.t.Helper()
-	var log bytes.Buffer
-	e.cmd = exec.Command(e.args[0], e.args[1:]...)
-	e.cmd.Stdout, e.cmd.Stderr = &log, &log
-	if err := e.cmd.Start(); err != nil {
-		e.t.Fatal(err)
-	}
-}
-
-func (e *securedEtcd) kill() {
-	_ = e.cmd.Process.Kill() // it may have ended by itself
-	_ = e.cmd.Wait()
-}
-
 // Nodes register in an etcd that wants certificates and users, with a user who may touch their cluster only. They keep
 // their places while that etcd restarts and forgets who they are.
 func TestEtcdWithTLSAndUsers(t *testing.T) {
 	t.Parallel()
 	p := process.NewCertificates(t)
 	etcd, passwordFile := startSecuredEtcd(t, p)
-	secured := []string{"--etcd", etcd.endpoint, "--etcd-user", "weir", "--etcd-password-file", passwordFile}
+	secured := []string{"--etcd", etcd.url(), "--etcd-user", "weir", "--etcd-password-file", passwordFile}
 	nodes := []*process.Node{
 		p.Start("a", secured...), // shows its own certificate
 		p.Start("b", append([]string{"--etcd-ca", p.File("ca.crt"), "--etcd-cert", p.File("client-admin.crt"), "--etcd-key", p.File("client-admin.key")}, secured...)...),
@@ -159,14 +116,14 @@ func TestEtcdWithTLSAndUsers(t *testing.T) {
 		args []string
 		want string
 	}{
-		"wrong password":     {append(own, "--etcd", etcd.endpoint, "--etcd-user", "weir", "--etcd-password-file", wrong), "invalid user ID or password"},
-		"no such file":       {append(own, "--etcd", etcd.endpoint, "--etcd-user", "weir", "--etcd-password-file", wrong+"er"), "etcd-password-file: open " + wrong + "er"},
+		"wrong password":     {append(own, "--etcd", etcd.url(), "--etcd-user", "weir", "--etcd-password-file", wrong), "invalid user ID or password"},
+		"no such file":       {append(own, "--etcd", etcd.url(), "--etcd-user", "weir", "--etcd-password-file", wrong+"er"), "etcd-password-file: open " + wrong + "er"},
 		"another's cluster":  {append(append(files, "--cluster", "other"), secured...), "permission denied"},
-		"no user":            {append(own, "--etcd", etcd.endpoint), "permission denied"},
+		"no user":            {append(own, "--etcd", etcd.url()), "permission denied"},
 		"no certificate":     {append([]string{"--etcd-ca", p.File("ca.crt")}, secured...), "remote error: tls: bad certificate"},
 		"CA of another":      {append([]string{"--etcd-ca", process.NewCertificates(t).File("ca.crt")}, secured...), "certificate signed by unknown authority"},
-		"no TLS":             {[]string{"--etcd", strings.TrimPrefix(etcd.endpoint, "https://")}, "no answer in 5s"},
-		"without a password": {append(own, "--etcd", etcd.endpoint, "--etcd-user", "weir"), "--etcd-user needs --etcd-password-file as well"},
+		"no TLS":             {[]string{"--etcd", etcd.endpoint}, "no answer in 5s"},
+		"without a password": {append(own, "--etcd", etcd.url(), "--etcd-user", "weir"), "--etcd-user needs --etcd-password-file as well"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // some wait for an answer for seconds

@@ -86,7 +86,10 @@ func echo(t *testing.T) (address string) {
 	return server.Listener.Addr().String()
 }
 
-// freeAddress returns one for a program that cannot listen on port 0. The port is below those that systems
+// givenAddresses has what freeAddress returned in this process. A program may be long in starting, or be killed for a while.
+var givenAddresses sync.Map
+
+// freeAddress returns one for a program that cannot listen on port 0, and each address once. The port is below those that systems
 // assign for port 0, so no other process takes it in between.
 func freeAddress(t *testing.T) string {
 	t.Helper()
@@ -97,6 +100,9 @@ func freeAddressOn(t *testing.T, host string) string {
 	t.Helper()
 	for range 100 {
 		address := net.JoinHostPort(host, strconv.Itoa(20_000+rand.IntN(10_000)))
+		if _, given := givenAddresses.LoadOrStore(address, true); given {
+			continue
+		}
 		l, err := net.Listen("tcp", address)
 		switch {
 		case errors.Is(err, syscall.EADDRINUSE):

@@ -26,46 +26,31 @@ var operators = []string{"weir", "curl", "etcdctl"}
 // inList matches the indent of a command in a list.
 var inList = regexp.MustCompile(`(?m)^ {5,}(weir|curl|etcdctl) `)
 
-// realEtcd is an etcd of its own program with one member.
+// realEtcd is an etcd of its own program, without TLS.
 type realEtcd struct {
-	t              *testing.T
-	program, ctl   string
-	endpoint, peer string
-	data           string // its directory
-	cmd            *exec.Cmd
+	*etcdProgram
+	ctl string // the program etcdctl
 }
 
 // startRealEtcd starts one on an empty directory. It is killed when the test ends.
 func startRealEtcd(t *testing.T) *realEtcd {
 	t.Helper()
-	e := &realEtcd{t: t, program: findEtcd(t, "etcd"), ctl: findEtcd(t, "etcdctl"), endpoint: freeAddress(t), peer: "http://" + freeAddress(t), data: t.TempDir()}
+	e := &realEtcd{newEtcdProgram(t), findEtcd(t, "etcdctl")}
 	e.start()
-	t.Cleanup(e.stop)
 	return e
 }
 
 // start starts it on its directory, and waits until it answers.
 func (e *realEtcd) start() {
 	e.t.Helper()
-	e.cmd = exec.Command(e.program, "--name", "etcd-1", "--data-dir", e.data,
-		"--listen-client-urls", "http://"+e.endpoint, "--advertise-client-urls", "http://"+e.endpoint,
-		"--listen-peer-urls", e.peer, "--initial-advertise-peer-urls", e.peer, "--initial-cluster", "etcd-1="+e.peer)
-	if err := e.cmd.Start(); err != nil {
-		e.t.Fatal(err)
-	}
-	process.Await(e.t, process.Patience, func() error { return e.control("endpoint", "health") })
-}
-
-// stop ends it as a crash would.
-func (e *realEtcd) stop() {
-	_ = e.cmd.Process.Kill() // it may have ended
-	_ = e.cmd.Wait()
+	e.etcdProgram.start()
+	e.await(func() error { return e.control("endpoint", "health") })
 }
 
 // wipe has it begin without data.
 func (e *realEtcd) wipe() {
 	e.t.Helper()
-	e.stop()
+	e.kill()
 	e.data = e.t.TempDir()
 	e.start()
 }
@@ -73,7 +58,7 @@ func (e *realEtcd) wipe() {
 // restore has it begin with the data of a snapshot, as docs/operations/etcd.md has it.
 func (e *realEtcd) restore(snapshot string) {
 	e.t.Helper()
-	e.stop()
+	e.kill()
 	e.data = filepath.Join(e.t.TempDir(), "restored")
 	if err := e.control("snapshot", "restore", snapshot, "--data-dir", e.data, "--name", "etcd-1",
 		"--initial-cluster", "etcd-1="+e.peer, "--initial-advertise-peer-urls", e.peer); err != nil {
@@ -173,7 +158,7 @@ func (s *site) scene(what string) {
 	}
 	switch {
 	case what == "kill etcd":
-		s.etcd.stop()
+		s.etcd.kill()
 	case what == "start etcd":
 		s.etcd.start()
 	case what == "start etcd restored":
