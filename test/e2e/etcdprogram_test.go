@@ -17,7 +17,7 @@ type etcdProgram struct {
 	scheme         string   // http, or https for its clients
 	endpoint, peer string   // where it listens: host and port for clients, and a URL for members
 	data           string   // its directory
-	flags          []string // besides those
+	flags          []string // in addition
 	cmd            *exec.Cmd
 	log            string // path of what it writes
 	ended          chan struct{}
