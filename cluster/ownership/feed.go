@@ -1,6 +1,7 @@
 package ownership
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"time"
@@ -168,7 +169,7 @@ func (n *Node) pack(c *peer) (changes []*Changes, more bool) {
 			c.turn = p
 			return changes, true
 		}
-		m, again := n.collect(p, c.life)
+		m, again := n.collect(p, c)
 		if m == nil {
 			continue
 		}
@@ -179,12 +180,12 @@ func (n *Node) pack(c *peer) (changes []*Changes, more bool) {
 	return changes, more
 }
 
-// collect returns the next message about a partition for a node, nil if there is none, and whether there is more. What has not arrived comes again.
-func (n *Node) collect(p uint32, to view.Life) (m *Changes, more bool) {
+// collect returns the next message about a partition for a peer, nil if there is none, and whether there is more. What has not arrived comes again.
+func (n *Node) collect(p uint32, c *peer) (m *Changes, more bool) {
 	x := &n.parts[p]
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	f := slices.IndexFunc(x.feeds[:], func(d feed) bool { return d.to == to })
+	f := slices.IndexFunc(x.feeds[:], func(d feed) bool { return d.to == c.life })
 	if f < 0 {
 		return nil, false
 	}
@@ -199,7 +200,8 @@ func (n *Node) collect(p uint32, to view.Life) (m *Changes, more bool) {
 	if d.to == x.replica.Claim.Standby {
 		round = n.Observer.Begin(p)
 	}
-	records, more := n.Shard.Changes(p, shard.Follower(f), nil, recordBytes)
+	c.buf, more = n.Shard.Changes(p, shard.Follower(f), c.buf[:0], recordBytes)
+	records := bytes.Clone(c.buf)
 	number := uint64(0)
 	// The next owner would not know what nodes are lent. They are lent nothing more since the feed is given brief counters.
 	if d.to == x.place.target && !more && (!x.place.owner || !d.brief.IsZero() && time.Since(d.brief) >= shard.Brief && !n.Shard.HasNodeLeases(p)) {

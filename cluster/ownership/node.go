@@ -101,10 +101,12 @@ type Node struct {
 	waiting  atomic.Int64 // partitions whose replica is Waiting
 	isOver   atomic.Bool  // this node has ceased to decide, for good
 	session  atomic.Uint64
-	standsIn bool          // in some partition; owned by watch
-	unasked  chan struct{} // full when a partition is unasked; has room for one
-	peers    atomic.Pointer[map[view.Life]*peer]
-	running  sync.WaitGroup
+	// reportDue says that what a replica reports has changed since report was made. It is set after the change.
+	reportDue atomic.Bool
+	standsIn  bool          // in some partition; owned by watch
+	unasked   chan struct{} // full when a partition is unasked; has room for one
+	peers     atomic.Pointer[map[view.Life]*peer]
+	running   sync.WaitGroup
 
 	mu      sync.Mutex // over partition.mu
 	ctx     context.Context
@@ -249,7 +251,7 @@ func (n *Node) IsWaiting() bool { return n.waiting.Load() > 0 }
 func (n *Node) Report() view.Report {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.view == nil {
+	if n.view == nil || !n.reportDue.Swap(false) && n.report.Adopted == n.view.Number {
 		return n.report
 	}
 	r, news := n.report.Following(n.view, n.plan, func(p int) bool {

@@ -73,11 +73,18 @@ const (
 // step hands an event to the replica and carries out its actions. added are the grants of Posted.
 func (n *Node) step(p uint32, e replica.Event, added []Batch) {
 	x := &n.parts[p]
-	was := x.replica.State
+	was, wasGrantable := x.replica.State, x.replica.IsGrantable()
+	wasSettled, wasComplete := x.replica.Report()
 	r, actions := x.replica.Step(e, n.isValid())
 	x.replica = r
 	for i := range actions {
 		n.act(p, &actions[i], added)
+	}
+	if settled, complete := r.Report(); settled != wasSettled || complete != wasComplete {
+		n.reportDue.Store(true)
+	}
+	if (e.Kind == replica.Feed || e.Kind == replica.Copied) && r.State == was && r.IsGrantable() == wasGrantable {
+		return // as most are: what follows depends on nothing else that they change
 	}
 	n.setGate(p, was)
 	n.assignFeeds(p)

@@ -29,6 +29,7 @@ type peer struct {
 	// Owned by serve.
 	turn  uint32 // where pack goes on
 	retry bool   // a message is to be sent again soon
+	buf   []byte // for the records of one message
 
 	mu  sync.Mutex
 	fed map[uint32]bool // the partitions of which it is fed something; guarded by mu
