@@ -64,7 +64,12 @@ func TestProblems(t *testing.T) {
 		{rules(true, false, "3f2a"), true, []string{otherRules}},
 		{rules(false, false, "3f2a"), true, nil}, // about to follow
 		{rules(true, true, ours), true, nil},
-		{func() { n.etcd.Close(); _, _ = n.registry.Nodes(t.Context()) }, true, []string{"etcd does not answer"}},
+		{func() {
+			n.etcd.Close()
+			for n.registry.Status().Reachable { // some seconds after the last answer
+				_, _ = n.registry.Nodes(t.Context())
+			}
+		}, true, []string{"etcd does not answer"}},
 		{func() { n.etcdDied.Store(&died) }, true, []string{"the embedded etcd has died, so that nodes cannot join or leave, nor rules change, until this one is restarted; checks go on: disk full"}},
 		{func() { n.leaving.Store(true) }, false, []string{"the embedded etcd has died"}},
 	} {
