@@ -19,8 +19,6 @@ const module = "github.com/weirlimit/weir"
 var imports = map[string][]string{
 	"cmd/weir": {"internal/backtest", "internal/access", "internal/certs", "cmd/weir/internal/bench", "cmd/weir/internal/dev", "cmd/weir/internal/sizing", "node", "client", "api", "api/weir/v1", "rules", "rules/envoy", "algorithms"},
 	"client":   {"api/weir/v1"},
-	// It is to the client what a node is, and the node's parts to it: so nothing but programs may
-	// import it.
 	// Certificates of nodes and clients: for the node that shows them and the CLI that makes them.
 	"internal/certs": {"internal/access"},
 	// Which caller may do what: for certificates, which name callers, and for the API, which asks.
@@ -35,7 +33,9 @@ var imports = map[string][]string{
 	// Which keys are asked for most: the API records it, and the cluster collects it.
 	"internal/topkeys": {},
 	// Spans of checks: the API makes them, and the node says where they go.
-	"internal/tracing":     {},
+	"internal/tracing": {},
+	// It is to the client what a node is, and the node's parts to it: so nothing but programs may
+	// import it.
 	"client/embedded":      {"client", "api", "api/weir/v1", "rules", "shard", "ring"},
 	"client/httplimit":     {"client", "client/internal/gate", "api/weir/v1", "internal/headers", "internal/clientip"},
 	"client/grpclimit":     {"client", "client/internal/gate", "api/weir/v1", "internal/headers", "internal/clientip"},

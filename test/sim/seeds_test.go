@@ -25,9 +25,7 @@ var (
 	seed  = flag.Uint64("seed", 0, "play this one, and print what happened when")
 	seeds = flag.Int("seeds", 0, "play so many new ones")
 	first = flag.Uint64("first", 0, "play new ones from this on, instead of from one that the clock says")
-	// The next design of owners is not in force yet (ADR 37): the flag plays seeds with it.
-
-	old = flag.Bool("known", true, "play those that have ever failed, in addition to new ones")
+	old   = flag.Bool("known", true, "play those that have ever failed, in addition to new ones")
 
 	// Of 500 new seeds one has an undecided check, from a known defect: in the first 100
 	// ms after an owner is stalled it stands behind others that wait for that; or three things happen at
