@@ -176,7 +176,7 @@ func TestCalendarsAreForgotten(t *testing.T) {
 		if runtime.GC(); named() <= before {
 			break
 		}
-		runtime.Gosched() // to who cleans up
+		runtime.Gosched() // to the goroutine that cleans up
 	}
 	if n := named(); n > before {
 		t.Errorf("%d calendars are left, %d of them of before", n, before)

@@ -9,7 +9,7 @@ import (
 //
 //   - Beyond as many entries as a Long holds, the oldest count as if they were of the
 //     tick of the next. Each entry is a token at least, and no limit above that many, so
-//     nothing is allowed while the next counts; only who gives back what others have
+//     nothing is allowed while the next counts; only a caller that gives back what others have
 //     taken may find less room than an unbounded log had.
 //   - Beyond 1<<32 - 1 tokens, the oldest are gone: they are above every limit.
 

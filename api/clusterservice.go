@@ -38,7 +38,7 @@ type Status interface {
 	Unreached() []cluster.Unreached
 	// EtcdReachable reports whether etcd answered the last time.
 	EtcdReachable() bool
-	// HandoverStatus says how far the hand-over of partitions is on a node, as last heard; of one that
+	// HandoverStatus says how far the handover of partitions is on a node, as last heard; of one that
 	// nothing was heard of it is zero.
 	HandoverStatus(id string) cluster.HandoverStatus
 	// Drain has the node hand over what it holds, or take partitions again. The error says

@@ -28,7 +28,7 @@ func TestFailOpenAndClosed(t *testing.T) {
 	invalid, overloaded := status.Error(codes.InvalidArgument, "no"), status.Error(codes.ResourceExhausted, "too much")
 	access := &client.AccessError{Address: "a:1", Reason: errors.New("tls: bad certificate")}
 	decided := &weirv1.RateLimitResponse{Source: weirv1.Source_SOURCE_OWNER, RuleId: "r"}
-	letThrough := &weirv1.RateLimitResponse{Allowed: true, Source: weirv1.Source_SOURCE_FAIL_OPEN}
+	undecided := &weirv1.RateLimitResponse{Allowed: true, Source: weirv1.Source_SOURCE_FAIL_OPEN}
 	byRule := &weirv1.RateLimitResponse{Allowed: true, Source: weirv1.Source_SOURCE_FAIL_OPEN, RuleId: "r"}
 	open, closed := weirv1.Source_SOURCE_FAIL_OPEN, weirv1.Source_SOURCE_FAIL_CLOSED
 	for _, tc := range []struct {
@@ -42,7 +42,7 @@ func TestFailOpenAndClosed(t *testing.T) {
 		{"silent", silent, open, closed, nil, timeout},
 		{"unavailable", answers(nil, status.Error(codes.Unavailable, "down")), open, closed, nil, 0},
 		{"closed", answers(nil, client.ErrClosed), open, closed, nil, 0},
-		{"allowed by a client", answers(letThrough, nil), open, closed, nil, 0},
+		{"allowed by a client", answers(undecided, nil), open, closed, nil, 0},
 		{"allowed by a rule", answers(byRule, nil), open, open, nil, 0},
 		{"invalid", answers(nil, invalid), 0, 0, invalid, 0},
 		{"overloaded", answers(nil, overloaded), 0, 0, overloaded, 0},

@@ -69,7 +69,7 @@ const (
 	firstPause     = 100 * time.Millisecond // before connecting again
 	longestPause   = 2 * time.Second        // by default it would be two minutes
 	connectTimeout = time.Second
-	pingSilent     = 10 * time.Second // a node cuts off who pings twice as often
+	pingSilent     = 10 * time.Second // a node cuts off a client that pings twice as often
 	pongTimeout    = 3 * time.Second  // then the connection is dead
 )
 

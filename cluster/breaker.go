@@ -44,7 +44,7 @@ func (b *breaker) answered(now time.Time) {
 // Of many that were under way together one counts: a single pause of the peer
 // must not open the breaker because it was busy. And a request that waited for
 // less than an attempt does not count at all: else a caller in a hurry could
-// cut off a healthy peer from everybody.
+// cut off a healthy peer from all callers.
 func (b *breaker) timedOut(sent, now time.Time) {
 	if sent.Before(b.lastLate) || now.Sub(sent) < b.attempt {
 		return

@@ -85,7 +85,7 @@ const (
 	// opStandby with another op asks the standby, because the owner does not answer. With opReturn it says that the
 	// takes were decided from a copy.
 	opStandby op = 1 << 7
-	// opRelay with another op asks on behalf of a node that was asked as a standby. It is forwarded only to the node that
+	// opRelay with another op asks for a node that was asked as a standby. It is forwarded only to the node that
 	// decides. With opReturn it says that the owner has decided the takes, and that the receiver is it, or has asked it.
 	opRelay op = 1 << 6
 	// opRoles are the bits of both. Together, with opReturn only, they say that another node has passed it on.

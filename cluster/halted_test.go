@@ -14,7 +14,7 @@ import (
 
 // whileHalted starts nodes and halts b, one of them, which owns some of the keys. It has the others asked for three tokens of
 // each key meanwhile. Then it has b asked, as soon as it goes on, and all the others, until
-// everybody denies. It returns how much was allowed of each key, of which there are 10.
+// all of them deny. It returns how much was allowed of each key, of which there are 10.
 func (c *ownershipCluster) whileHalted(nodes, keys int, halt time.Duration, meanwhile func(b *ownershipNode)) (allowed map[ring.Key]int) {
 	c.t.Helper()
 	allowed = make(map[ring.Key]int)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// HandoverStatus says how far hand-over is.
+// HandoverStatus says how far handover is.
 type HandoverStatus struct {
 	// Active is in how many partitions this node decides, Wanted how many are to be its own in which it does not decide yet, and Leaving how
 	// many it has that are to be another node's, or of which it has something that others must have before it leaves.

@@ -91,7 +91,7 @@ func (q *inquiries) LoadOf(id string) Load {
 	return c.load
 }
 
-// HandoverStatusOf returns how far hand-over is on a member, as it has said last.
+// HandoverStatusOf returns how far handover is on a member, as it has said last.
 func (q *inquiries) HandoverStatusOf(id string) HandoverStatus {
 	if id == q.self {
 		return q.status()

@@ -39,7 +39,7 @@ func (o *Owners) Returning() <-chan struct{} { return o.node.Returning() }
 // WasStopped implements Locator.
 func (o *Owners) WasStopped() bool { return o.node.WasHalted() }
 
-// HandoverStatus returns how far hand-over is.
+// HandoverStatus returns how far handover is.
 func (o *Owners) HandoverStatus() HandoverStatus {
 	s := HandoverStatus{State: o.State()}
 	until, forever := o.node.Until()

@@ -64,7 +64,7 @@ var lagDesc = prometheus.NewDesc("weir_standby_lag_seconds",
 var clockDesc = prometheus.NewDesc("weir_clock_difference_seconds",
 	"Least difference that this node's clock can have to the member's clock that is furthest from it; above 1 a joining node is refused, and health names a member.", nil, nil)
 
-// ownershipCollector reads how far hand-over is when it is asked for.
+// ownershipCollector reads how far handover is when it is asked for.
 type ownershipCollector struct{ ownership statusSource }
 
 // statusSource says how a node's partitions and copies are: Owners.

@@ -131,7 +131,7 @@ func (c *testCluster) handOver(l *ledger, k ring.Key, to int, took time.Duration
 }
 
 // While partitions move about, everything that is asked is counted once, by the
-// owner at the time. That holds for hand-overs that take longer, too: many callers turn the route of a
+// owner at the time. That holds for handovers that take longer, too: many callers turn the route of a
 // partition back and forth meanwhile, and none of them may take that for a partition that is lost.
 func TestCallersFollowHandovers(t *testing.T) {
 	t.Run("short", func(t *testing.T) { followHandovers(t, 3*time.Millisecond, time.Millisecond) })

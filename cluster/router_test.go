@@ -134,7 +134,7 @@ func TestBreakerOpensOnTimeoutsAndHeals(t *testing.T) {
 			c.nodes[0].ask(t.Context(), take(key, 10, 1))
 		}
 		if _, took := c.nodes[0].ask(t.Context(), take(key, 10, 1)); took != 0 || c.nodes[0].router.Reaches("c") {
-			t.Errorf("the breaker is closed after %d timeouts: %v", tripAfter, took)
+			t.Errorf("the peer is taken for healthy after %d timeouts: %v", tripAfter, took)
 		}
 		resume()
 		time.Sleep(2 * probeEvery)
@@ -186,7 +186,7 @@ func TestSilentPeerIsDetectedWithoutChecks(t *testing.T) {
 		go c.nodes[0].ask(t.Context(), take(c.ownedBy(c.nodes[2], 0), 10, 1))
 		time.Sleep(silence + 2*probeEvery)
 		if c.nodes[0].router.Reaches("c") {
-			t.Error("the breaker is still closed")
+			t.Error("the peer is still taken for healthy")
 		}
 	})
 }

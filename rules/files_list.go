@@ -49,7 +49,7 @@ func ParseFiles(name string) (Files, error) {
 
 func (f Files) visible() bool { return f == VisibleFiles || f == VisibleRuntimeFiles }
 
-func (f Files) beside() bool { return f == RuntimeFiles || f == VisibleRuntimeFiles }
+func (f Files) isRuntime() bool { return f == RuntimeFiles || f == VisibleRuntimeFiles }
 
 // listing are the files of a path.
 type listing struct {
@@ -73,7 +73,7 @@ func list(path string, which Files) *listing {
 	case err == nil:
 		l.walk(path, 0)
 	}
-	if which.beside() && (err == nil || errors.Is(err, fs.ErrNotExist)) {
+	if which.isRuntime() && (err == nil || errors.Is(err, fs.ErrNotExist)) {
 		l.listBeside(path)
 	}
 	switch {

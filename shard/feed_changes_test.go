@@ -105,7 +105,7 @@ func TestEveryChangeIsRecorded(t *testing.T) {
 	}
 }
 
-// A follower that has everything is given nothing; one of a closed partition the clock.
+// A follower that has everything is given nothing; one of a sealed partition the clock.
 func TestNoChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, copied := newShard(t), newShard(t)

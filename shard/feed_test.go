@@ -28,7 +28,7 @@ func drain(t testing.TB, s, to *Shard, p uint32, f Follower) {
 	}
 }
 
-// While others decide, what they have counted when the gate closes is all in the copy.
+// While others decide, what they have counted when the partition is sealed is all in the copy.
 func TestFollowWhileDeciding(t *testing.T) {
 	s := newShardOf(t, Config{Partitions: 2, MaxBytes: 1 << 22})
 	var copies [followers]*Shard
@@ -78,7 +78,7 @@ func TestFollowWhileDeciding(t *testing.T) {
 	following.Wait()
 	s.Seal(0)
 	close(stop)
-	deciding.Wait() // of those that have found it closed, some have moved its clock
+	deciding.Wait() // of those that have found it sealed, some have moved its clock
 	for f, copied := range copies {
 		drain(t, s, copied, 0, Follower(f))
 		if d := difference(s, copied, 0, sparedBy(f)); d != "" {

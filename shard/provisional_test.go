@@ -89,7 +89,7 @@ func TestProvisional(t *testing.T) {
 			want("taken away, and the copy cleared", standby, 3)
 			owner.Follow(0, ToStandby)
 			if moved := standby.AddGrants(grants); len(moved) != 1 || moved[0].Key != k {
-				t.Errorf("%v: to a closed partition: %+v", l.Algorithm, moved)
+				t.Errorf("%v: to a sealed partition: %+v", l.Algorithm, moved)
 			}
 			if moved := owner.AddGrants(grants); len(moved) != 0 {
 				t.Errorf("%v: %+v", l.Algorithm, moved)
@@ -163,7 +163,7 @@ func TestWithheldCopy(t *testing.T) {
 	}
 	standby.Seal(0)
 	if g := provisionally(standby, Take{Key: key("another", 0), Limit: l, Cost: 1}); !g.Allowed || g.Takes[0].Source != Provisional {
-		t.Errorf("closed after it was open: %+v", g)
+		t.Errorf("sealed after it was unsealed: %+v", g)
 	}
 }
 

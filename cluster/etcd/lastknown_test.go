@@ -70,7 +70,7 @@ func TestStateIsFoundAgain(t *testing.T) {
 	}
 	info, err := os.Stat(filepath.Join(dir, stateFile))
 	if err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v, %v: everybody can read the secret", info.Mode(), err)
+		t.Errorf("%v, %v: every user can read the secret", info.Mode(), err)
 	}
 	keep(again, &Known{Params: want.Params, Incarnation: 8, View: want.View})
 	again.Close()

@@ -122,7 +122,7 @@ func (s *Server) Close() {
 }
 
 // supervise reports the first sign that etcd has died, and ends what is left of it: that
-// still answers who reads, with nothing new, and so seems to be well.
+// still answers those that read, with nothing new, and so seems to be well.
 func (s *Server) supervise() {
 	defer close(s.done)
 	defer s.member.close()

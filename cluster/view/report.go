@@ -129,12 +129,12 @@ type NewestReports struct {
 // Keep takes over the lives of a newer view. The reports of others are forgotten.
 func (n *NewestReports) Keep(v *View) {
 	n.view = v
-	n.reports = slices.DeleteFunc(n.reports, func(r Report) bool { return !v.names(r.Life) })
+	n.reports = slices.DeleteFunc(n.reports, func(r Report) bool { return !v.isConcerned(r.Life) })
 }
 
 // Note records a report, and reports whether it was news. A report of a life that the view does not name is ignored.
 func (n *NewestReports) Note(r Report) (news bool) {
-	if n.view == nil || r.Adopted == 0 || !n.view.names(r.Life) {
+	if n.view == nil || r.Adopted == 0 || !n.view.isConcerned(r.Life) {
 		return false
 	}
 	i, found := n.reports.find(r.Life)
@@ -152,8 +152,8 @@ func (n *NewestReports) Note(r Report) (news bool) {
 // All returns the reports, which the caller may keep.
 func (n *NewestReports) All() Reports { return slices.Clone(n.reports) }
 
-// names reports whether what a life reports may matter to a view.
-func (v *View) names(l Life) bool {
+// isConcerned reports whether what a life reports may matter to a view.
+func (v *View) isConcerned(l Life) bool {
 	_, found := v.index(l)
 	return found || slices.Contains(v.Before, l) || slices.Contains(v.GivenUp, l)
 }

@@ -80,15 +80,15 @@ func TestBenchUsageErrors(t *testing.T) {
 // TestBenchTarget: without a target the node of the other commands is asked; what cannot be
 // asked is told at once.
 func TestBenchTarget(t *testing.T) {
-	const nobody = "127.0.0.1:1"
-	refused := "weir: no node answers at " + nobody + ": the connection was refused; start one with \"weir serve\", or name another with --node\n"
+	const unreachable = "127.0.0.1:1"
+	refused := "weir: no node answers at " + unreachable + ": the connection was refused; start one with \"weir serve\", or name another with --node\n"
 	tests := []struct {
 		env        []string
 		args, want string
 	}{
-		{nil, "--target " + nobody, refused},
-		{nil, "--node " + nobody, refused},
-		{[]string{"WEIR_NODE=" + nobody}, "", refused},
+		{nil, "--target " + unreachable, refused},
+		{nil, "--node " + unreachable, refused},
+		{[]string{"WEIR_NODE=" + unreachable}, "", refused},
 		{nil, "--target x", "weir: --target: address \"x\" is not host:port\n"},
 		{[]string{"WEIR_NODE=x"}, "", "weir: WEIR_NODE: address \"x\" is not host:port\n"},
 	}
@@ -165,7 +165,7 @@ func TestBenchNode(t *testing.T) {
 	}
 }
 
-// peekOnly answers who only looks.
+// peekOnly answers callers that only look.
 type peekOnly struct {
 	weirv1.UnimplementedRateLimiterServer
 }

@@ -32,10 +32,10 @@ func TestServersShareALimit(t *testing.T) {
 	t.Parallel()
 	const limit, each = 10, 20
 	n := process.Start(t, "--rules", writeRules(t, rulesPerYear(limit)))
-	var letThrough atomic.Int64 // undecided
+	var undecided atomic.Int64
 	count := func(answer *weirv1.RateLimitResponse) {
 		if client.Undecided(answer) {
-			letThrough.Add(1)
+			undecided.Add(1)
 		}
 	}
 	overHTTP := httpServer(t, n, httplimit.WithTimeout(5*time.Second),
@@ -55,13 +55,13 @@ func TestServersShareALimit(t *testing.T) {
 		}
 	}
 	wg.Wait()
-	if allowed.Load() != limit || letThrough.Load() != 0 {
-		t.Errorf("%d of %d allowed, %d of them undecided, want %d and 0", allowed.Load(), 2*each, letThrough.Load(), limit)
+	if allowed.Load() != limit || undecided.Load() != 0 {
+		t.Errorf("%d of %d allowed, %d of them undecided, want %d and 0", allowed.Load(), 2*each, undecided.Load(), limit)
 	}
 
 	n.Kill()
-	if !overHTTP() || !overGRPC() || letThrough.Load() != 2 {
-		t.Errorf("%d allowed without a node, want 2", letThrough.Load())
+	if !overHTTP() || !overGRPC() || undecided.Load() != 2 {
+		t.Errorf("%d allowed without a node, want 2", undecided.Load())
 	}
 }
 

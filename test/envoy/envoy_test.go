@@ -106,7 +106,7 @@ func TestNoNodeAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nobody := silent.Addr().String()
+	unreachable := silent.Addr().String()
 	if err := silent.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestNoNodeAnswers(t *testing.T) {
 	}{{"false", 200}, {"true", 500}} {
 		t.Run("failure_mode_deny "+tc.deny, func(t *testing.T) {
 			t.Parallel()
-			p := startProxy(t, []string{nobody}, "failure_mode_deny: false", "failure_mode_deny: "+tc.deny)
+			p := startProxy(t, []string{unreachable}, "failure_mode_deny: false", "failure_mode_deny: "+tc.deny)
 			for i := range 7 {
 				if resp := p.get(t, "/", "alice"); resp.status != tc.want {
 					t.Errorf("request %d: %d, want %d", i, resp.status, tc.want)

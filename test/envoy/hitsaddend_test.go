@@ -76,7 +76,7 @@ func hits(t *testing.T, n *process.Node, user string) string {
 }
 
 // What a request costs is known afterwards: it looks first, and Envoy debits when it is
-// over. A debit that was too much denies who comes next, until hits are given back.
+// over. A debit that was too much denies the next request, until hits are given back.
 func TestHits(t *testing.T) {
 	binary(t)
 	file := filepath.Join(t.TempDir(), "rules.yaml")

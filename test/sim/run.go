@@ -58,21 +58,21 @@ func Run(p Plan, hooks Hooks) (*Result, error) {
 	}
 	r := &Result{Plan: p, Timeline: w.Timeline, Records: newAnswers()}
 	ctx, cancel := context.WithCancel(context.Background())
-	var beside sync.WaitGroup
-	beside.Go(func() {
+	var running sync.WaitGroup
+	running.Go(func() {
 		if err := w.load(ctx, p, r.Records); err != nil {
 			w.fail("load: %v", err)
 		}
 	})
-	beside.Go(func() { w.watchDeciders(ctx) })
+	running.Go(func() { w.watchDeciders(ctx) })
 	if hooks.During != nil {
-		beside.Go(func() { hooks.During(w) })
+		running.Go(func() { hooks.During(w) })
 	}
 	w.play(p)
 	w.sleepUntil(p.End())
 	r.Broken = append(w.differences(), notHeldOnce(w.deciding())...)
 	cancel()
-	beside.Wait()
+	running.Wait()
 	r.judge(w)
 	return r, nil
 }

@@ -121,6 +121,6 @@ func TestSeen(t *testing.T) {
 	if got := s.keys.Load(); got != (n+2)/3 {
 		t.Errorf("%d keys", got)
 	}
-	var nobody *seen
-	nobody.add(1)
+	var none *seen
+	none.add(1)
 }

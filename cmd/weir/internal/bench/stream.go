@@ -156,7 +156,7 @@ func (p *pipe) receive() {
 	}
 }
 
-// end tells everybody that no more answers come.
+// end tells all readers that no more answers come.
 func (p *pipe) end(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
