@@ -6,7 +6,8 @@ import (
 )
 
 // callers counts how many calls wait at once at least, while the node is late: on each connection the most that were under way
-// at once. A caller that waits for each answer before it asks again is one, however many calls it makes meanwhile.
+// at once. A caller that waits for each answer before it asks again is one, however many calls it makes meanwhile. One that gives up a call and asks
+// again is one more each time.
 //
 // It stops at a little more than minWaiting, which bounds its memory and its time.
 type callers struct {
@@ -71,7 +72,11 @@ func (c *callers) grow(on *connCalls, work int) {
 	c.change(on, on.underWay, work)
 }
 
-// end records that a call that begin has recorded was answered, or that its caller has gone.
+// gone records that the caller of a call has gone before it was answered. The call stays under way: it was in vain, and others that are in vain too
+// were under way at once with it, although the node may read each with the news that its caller has gone.
+func (c *callers) gone() { c.begun.Add(-1) }
+
+// end records that a call that begin has recorded was answered.
 func (c *callers) end(on *connCalls) {
 	c.begun.Add(-1)
 	c.mu.Lock()

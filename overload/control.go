@@ -84,7 +84,7 @@ type call struct {
 	work    int        // in perCall parts of a call; 0 once it is refused
 	waits   *connCalls // nil if it is not watched
 
-	unwatch func() bool // true if the call has not ended waits with its context, which it then does not do any more; nil if waits is
+	unwatch func() bool // true if its caller has not gone, which does not count any more then; nil if waits is
 }
 
 // callKey is the key of a *call in its context.
@@ -122,8 +122,8 @@ func (c *Control) begin(ctx context.Context, from Origin, unread bool) (context.
 	c.accounts.count(account, 1, perCall)
 	one := &call{conn: conn, draw: draw, account: account, work: perCall}
 	if c.callers.watching.Load() {
-		if one.waits = c.callers.begin(id); one.waits != nil { // its caller may go before it is read
-			one.unwatch = context.AfterFunc(ctx, func() { c.callers.end(one.waits) })
+		if one.waits = c.callers.begin(id); one.waits != nil { // its caller may go before it is answered
+			one.unwatch = context.AfterFunc(ctx, c.callers.gone)
 		}
 	}
 	return context.WithValue(ctx, callKey{}, one), true

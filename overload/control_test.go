@@ -252,6 +252,54 @@ func (p *processor) askInTurn(ctx context.Context, conn int) {
 	}
 }
 
+// A flood of calls that their callers have given up by the time that they are read is an overload, though no two of a connection are seen at once.
+func TestCallersThatGiveUp(t *testing.T) {
+	const (
+		patience = 100 * time.Millisecond
+		read     = service / 10
+	)
+	inProcessor(t, func(t *testing.T, p *processor) {
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for ms := range 4000 {
+			for i := range 2 * capacity / 1000 {
+				p.jobs <- func() { p.readCall(t, i%16, ms, patience, read) }
+			}
+			<-tick.C
+		}
+		time.Sleep(patience) // of the last
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if all := p.served + p.refused + len(p.waits); p.refused < all/4 || p.served < all/10 {
+			t.Errorf("%d served, %d refused, %d in vain", p.served, p.refused, len(p.waits))
+		}
+	})
+}
+
+// readCall reads a call that has come in that millisecond of the run, and answers it if its caller still waits. Else the next that is read says that
+// the caller has gone, and the work was in vain.
+func (p *processor) readCall(t *testing.T, conn, came int, patience, read time.Duration) {
+	waited := time.Since(p.started) - time.Duration(came)*time.Millisecond
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	time.Sleep(read)
+	ctx, accepted := p.Accept(ctx, onConn(conn))
+	if accepted {
+		time.Sleep(service)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case !accepted:
+		p.refused++
+	case waited > patience:
+		p.waits = append(p.waits, waited)
+	default:
+		p.served++
+		p.Ended(ctx)
+	}
+}
+
 // A late node is busy if many checks wait, in however many calls, though it refuses only if many calls do.
 func TestBusyWithFewLargeCalls(t *testing.T) {
 	for _, tc := range []struct {
@@ -504,7 +552,8 @@ func TestCallsCountForTheirDomain(t *testing.T) {
 	}
 }
 
-// A call whose caller goes before it is read waits no more, also if the node is in time when the others are answered.
+// A call whose caller goes before it is answered counts as long as the node is late, and is forgotten, also if the node is in time when the others are
+// answered.
 func TestCallsWhoseCallersGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, conn := New(testTarget, nil, prometheus.NewRegistry()), new(Conn)
@@ -522,13 +571,13 @@ func TestCallsWhoseCallersGo(t *testing.T) {
 		c.Ended(answered)
 		gone()
 		synctest.Wait()
-		if underWay() != 1 {
-			t.Errorf("%d calls are under way, want the one whose caller waits", underWay())
+		if underWay() != 2 || c.callers.begun.Load() != 1 {
+			t.Errorf("%d calls are under way, %d begun, want the one whose caller waits, and the one whose caller has gone", underWay(), c.callers.begun.Load())
 		}
 		c.dividing.Store(false)
 		c.Ended(stays)
-		if underWay() != 0 || c.callers.begun.Load() != 0 {
-			t.Errorf("%d calls are under way, %d begun, want none", underWay(), c.callers.begun.Load())
+		if underWay() != 1 || c.callers.begun.Load() != 0 {
+			t.Errorf("%d calls are under way, %d begun, want the one whose caller has gone", underWay(), c.callers.begun.Load())
 		}
 	})
 }
