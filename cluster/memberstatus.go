@@ -52,6 +52,13 @@ func (s *memberStatus) reachesLately(id string, since time.Time) bool {
 	return time.Since(s.heard) < replica.LeaseTime && s.heard.After(since) && slices.Contains(s.reaches, id)
 }
 
+// heardSince reports whether the member has answered a heartbeat that was sent after an instant.
+func (s *memberStatus) heardSince(at time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.heard.After(at)
+}
+
 // inquiries are what nodes ask each other for the people who look at a cluster. No check and no copy depends on them.
 type inquiries struct {
 	self    string // this node's id

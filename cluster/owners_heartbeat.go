@@ -189,8 +189,8 @@ func (o *Owners) carrier() *replicaClient {
 	}
 }
 
-// Reached reports whether a life answers this node, or another one that has said so since it does not answer this one. A life does not
-// once another one of its id is a member, or answers.
+// Reached reports whether a life answers this node, or another one that has said so since it does not answer this one, or may say so yet. A life does
+// not once another one of its id is a member, or answers.
 func (o *Owners) Reached(l view.Life) bool {
 	c := o.peerOf(l)
 	if c == nil {
@@ -200,7 +200,24 @@ func (o *Owners) Reached(l view.Life) bool {
 		return false
 	}
 	lost, reaches := o.Router.lostAt(l.ID)
-	return reaches || len(reachingAmong(o.others(), l.ID, lost)) > 0
+	return reaches || len(reachingAmong(o.others(), l.ID, lost)) > 0 || o.awaitsWord(l.ID, lost)
+}
+
+// wordWithin is how long others may take to say whether they reach a member that this node has lost.
+const wordWithin = 150 * time.Millisecond
+
+// awaitsWord reports whether a member that this node reaches has not said yet whether it reaches one that this node has lost just now. It is asked.
+func (o *Owners) awaitsWord(id string, lost time.Time) bool {
+	if time.Since(lost) >= wordWithin {
+		return false
+	}
+	for _, c := range o.others() {
+		if c.member.ID != id && o.Router.Reaches(c.member.ID) && !c.heardSince(lost) {
+			o.beatSoon()
+			return true
+		}
+	}
+	return false
 }
 
 // hasEnded reports whether a later life of an id is a member, or has answered, or is this node.

@@ -5,44 +5,56 @@ import (
 	"github.com/weirlimit/weir/cluster/view"
 )
 
-// Decider returns the node that is asked for a partition, as far as this one knows: the owner of the newest view, or a predecessor that is reached and whose
-// final state this owner waits for. It is the zero value before the first view, and if this owner decides from its copy, as it reaches none of them.
+// Decider returns the node that is asked for a partition, as far as this one knows: the owner of the newest view, or a predecessor that answers this node and whose
+// final state this owner waits for. It is the zero value before the first view, and if this owner decides from its copy, as no node reaches any of them.
 func (n *Node) Decider(p uint32) view.Life {
 	x := &n.parts[p]
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	switch l, waits := n.waitsFor(&x.replica); {
+	w := n.waitsFor(&x.replica)
+	switch {
 	case x.place.standsIn && x.replica.State < replica.Waiting:
 		return view.Life{}
-	case l != view.Life{}:
-		return l
-	case waits && x.isGrantable():
+	case w.answers != view.Life{}:
+		return w.answers
+	case w.isOn && !w.isReached && x.isGrantable():
 		return view.Life{}
 	}
 	return x.replica.Claim.Owner
 }
 
 // DecidesApart reports whether this node decides from its copy for all that ask: it stands in for lives that have ended, or is the owner, and waits for predecessors none of
-// which it reaches.
+// which is reached.
 func (n *Node) DecidesApart(p uint32) bool {
 	x := &n.parts[p]
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	l, waits := n.waitsFor(&x.replica)
-	return x.place.standsIn || waits && l == (view.Life{}) && x.isGrantable()
+	w := n.waitsFor(&x.replica)
+	return x.place.standsIn || w.isOn && !w.isReached && x.isGrantable()
 }
 
-// waitsFor reports whether an owner waits for a predecessor, and which of them it reaches, if any. x.mu of the replica is held.
-func (n *Node) waitsFor(r *replica.Replica) (reached view.Life, waits bool) {
+// wait is whether an owner waits for predecessors, and what is known of those.
+type wait struct {
+	isOn      bool
+	answers   view.Life // one that answers this node, the zero value for none
+	isReached bool      // by this node or another one
+}
+
+// waitsFor returns whether an owner waits for predecessors. x.mu of the replica is held.
+func (n *Node) waitsFor(r *replica.Replica) (w wait) {
 	for _, l := range r.Claim.Predecessors {
 		if !r.Lacks(l) {
 			continue
 		}
-		if waits = true; n.Peers.Reaches(l) {
-			return l, true
+		w.isOn = true
+		if n.Peers.Reaches(l) {
+			w.isReached = true
+			if w.answers == (view.Life{}) && n.Peers.ReachesID(l.ID) {
+				w.answers = l
+			}
 		}
 	}
-	return view.Life{}, waits
+	return w
 }
 
 // IsGrantable reports whether this node may decide from its copy if the node that is to decide does not answer.
@@ -50,6 +62,9 @@ func (n *Node) IsGrantable(p uint32) bool {
 	x := &n.parts[p]
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if x.replica.State == replica.Waiting && !x.place.standsIn && n.waitsFor(&x.replica).isReached {
+		return false // that has all that was granted, and grants from it if it does not reach this node
+	}
 	return x.isGrantable()
 }
 
