@@ -52,6 +52,13 @@ func (s *memberStatus) reachesLately(id string, since time.Time) bool {
 	return time.Since(s.heard) < replica.LeaseTime && s.heard.After(since) && slices.Contains(s.reaches, id)
 }
 
+// missesLately reports whether the member has said in the last replica.LeaseTime which members it reaches, and the one of that id was not among them.
+func (s *memberStatus) missesLately(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Since(s.heard) < replica.LeaseTime && !slices.Contains(s.reaches, id)
+}
+
 // heardSince reports whether the member has answered a heartbeat that was sent after an instant.
 func (s *memberStatus) heardSince(at time.Time) bool {
 	s.mu.Lock()

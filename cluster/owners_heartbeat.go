@@ -203,6 +203,22 @@ func (o *Owners) Reached(l view.Life) bool {
 	return reaches || len(reachingAmong(o.others(), l.ID, lost)) > 0 || o.awaitsWord(l.ID, lost)
 }
 
+// Apart implements Electorate.
+func (o *Owners) Apart() (apart []view.Pair) {
+	others := o.others()
+	for _, c := range others {
+		if !o.Router.Reaches(c.member.ID) || c.missesLately(o.Self.ID) {
+			apart = append(apart, view.Pair{o.life(), c.member.life()})
+		}
+		for _, other := range others {
+			if other != c && c.missesLately(other.member.ID) {
+				apart = append(apart, view.Pair{c.member.life(), other.member.life()})
+			}
+		}
+	}
+	return apart
+}
+
 // wordWithin is how long others may take to say whether they reach a member that this node has lost.
 const wordWithin = 150 * time.Millisecond
 

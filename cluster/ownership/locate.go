@@ -62,8 +62,8 @@ func (n *Node) IsGrantable(p uint32) bool {
 	x := &n.parts[p]
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.replica.State == replica.Waiting && !x.place.standsIn && n.waitsFor(&x.replica).isReached {
-		return false // that has all that was granted, and grants from it if it does not reach this node
+	if x.replica.State == replica.Waiting && !x.place.standsIn && !x.replica.MayGrantFromCopy(n.Peers.Reaches) {
+		return false
 	}
 	return x.isGrantable()
 }

@@ -286,11 +286,3 @@ func (n *Node) Owed() (partitions int) {
 	}
 	return partitions
 }
-
-// MayGrantFromCopy reports whether this node may decide in the owner's place at the moment: as Replica.MayGrantFromCopy does.
-func (n *Node) MayGrantFromCopy(p uint32) bool {
-	x := &n.parts[p]
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.isGrantable() && x.replica.MayGrantFromCopy(n.Peers.Reaches)
-}

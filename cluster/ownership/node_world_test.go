@@ -422,7 +422,7 @@ func (w *nodeWorld) check(key ring.Key) outcome {
 		}
 		for _, l := range []view.Life{part.Owner, part.Standby} {
 			x := w.reached(asked, l)
-			if x == nil || !x.MayGrantFromCopy(p) {
+			if x == nil || !x.IsGrantable(p) || x.Self != part.Owner && x.Reaches(part.Owner) {
 				continue
 			}
 			if g := x.decide(key, true); g.Takes[0].Source == shard.Provisional {

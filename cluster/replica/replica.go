@@ -345,12 +345,12 @@ func (r Replica) Granted() Replica {
 }
 
 // MayGrantFromCopy reports whether the node may decide in the owner's place: a standby with a complete copy whose owner is not reached, or an owner
-// that has a copy and waits for a predecessor that is not reached.
+// that has a copy and waits for predecessors none of which is reached. One that is has all that was granted.
 func (r *Replica) MayGrantFromCopy(reaches func(view.Life) bool) bool {
 	if !r.IsGrantable() || r.State != Waiting {
 		return r.IsGrantable() && !reaches(r.Claim.Owner)
 	}
-	return slices.ContainsFunc(r.Claim.Predecessors, func(l view.Life) bool { return r.Lacks(l) && !reaches(l) })
+	return !slices.ContainsFunc(r.Claim.Predecessors, func(l view.Life) bool { return r.Lacks(l) && reaches(l) })
 }
 
 // IsGrantable reports whether the copy is one that the node may grant from while the owner, or a predecessor, is not reached. That of the former

@@ -13,7 +13,12 @@ type Seen struct {
 	Overdue bool
 	// Silent are the lives that it does not reach. What they have reported may be over: nothing planned is given to them, or taken from them.
 	Silent []Life
+	// Apart are pairs of lives of which one does not reach the other: what the one has does not pass to the other.
+	Apart []Pair
 }
+
+// Pair are two lives, in any order.
+type Pair [2]Life
 
 // Urgency says when a view is to be written.
 type Urgency uint8
@@ -51,7 +56,8 @@ func First(members []Member, plan Plan) *View {
 //	the owner has settled, and    the plan's standby becomes standby, if it is complete
 //	is the plan's
 //	it, or the node that would    nothing planned
-//	take its place, is silent
+//	take its place, is silent,
+//	or they are apart
 func Next(v *View, seen Seen, reports Reports, plan Plan) (*View, Urgency) {
 	w := newDraft(v, seen, reports)
 	w.changeMembers()
@@ -144,6 +150,10 @@ func (w *draft) isBack(l Life) bool {
 
 func (w *draft) isSilent(l Life) bool { return slices.Contains(w.seen.Silent, l) }
 
+func (w *draft) areApart(a, b Life) bool {
+	return slices.Contains(w.seen.Apart, Pair{a, b}) || slices.Contains(w.seen.Apart, Pair{b, a})
+}
+
 // approach returns a partition one step nearer to the plan. Its owner has settled.
 func (w *draft) approach(p int, part Partition, place Place) Partition {
 	wanted := place.Owner
@@ -152,7 +162,7 @@ func (w *draft) approach(p int, part Partition, place Place) Partition {
 	}
 	l, member := w.next.current(wanted)
 	switch {
-	case !member || !w.isUp(l) || !w.reports.complete(w.old, p, l) || l == part.Owner, w.isSilent(l), w.isSilent(part.Owner):
+	case !member || !w.isUp(l) || !w.reports.complete(w.old, p, l) || l == part.Owner, w.isSilent(l), w.isSilent(part.Owner), w.areApart(l, part.Owner):
 		return part
 	case l == part.Standby && wanted == place.Owner:
 		return w.succeed(p, part, l, part.Owner)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -18,6 +19,7 @@ var update = flag.Bool("update", false, "rewrite the scenarios in testdata")
 //	ready, leaving, left, gone LIVES   what the writer of views sees of nodes; a@2 is the second life of a
 //	deaf, hears LIVES  lives that adopt and report nothing from now on, and those that do again
 //	silent, answers LIVES  lives that the writer of views does not reach from now on, and those that it does again
+//	apart, together LIFE LIFE   two lives that do not reach each other from now on, and two that do again
 //	overdue          half of the members from before was waited for in vain, in the next view
 //	adopt [LIVES]    these lives, or all, adopt the newest view; owners settle, standbys and learners are fed
 //	next             one view is written, if there is anything to write
@@ -101,6 +103,10 @@ func (w *world) command(words []string) (out string, err error) {
 		for _, l := range lives {
 			w.silent[l] = words[0] == "silent"
 		}
+	case words[0] == "apart" && len(lives) == 2:
+		w.apart = append(w.apart, Pair(lives))
+	case words[0] == "together" && len(lives) == 2:
+		w.apart = slices.DeleteFunc(w.apart, func(p Pair) bool { return p == Pair(lives) })
 	case words[0] == "overdue":
 		w.overdue = true
 	case words[0] == "adopt":

@@ -18,6 +18,7 @@ type world struct {
 	prefer  [][]string // by partition: ids, the wanted ones first
 	deaf    map[Life]bool
 	silent  map[Life]bool
+	apart   []Pair
 	overdue bool
 }
 
@@ -48,7 +49,7 @@ func (w *world) seen() (s Seen) {
 	for _, l := range slices.SortedFunc(maps.Keys(w.nodes), compareLives) {
 		s.Nodes = append(s.Nodes, w.nodes[l])
 	}
-	s.Overdue = w.overdue
+	s.Overdue, s.Apart = w.overdue, w.apart
 	for l, is := range w.silent {
 		if is {
 			s.Silent = append(s.Silent, l)
