@@ -48,7 +48,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/weirlimit/weir/client"
-	"github.com/weirlimit/weir/client/internal/gate"
+	"github.com/weirlimit/weir/client/internal/middleware"
 	"github.com/weirlimit/weir/internal/headers"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
@@ -63,21 +63,23 @@ const overloadPause = time.Second
 
 // Limit holds the interceptors of a server. It is safe for concurrent use; make it with
 // New.
-type Limit struct{ gate *gate.Gate[context.Context] }
+type Limit struct {
+	admission *middleware.Admission[context.Context]
+}
 
 // New returns a Limit that asks limiter about every request. It fails only for options
 // that make no sense.
 func New(limiter client.Checker, opts ...Option) (*Limit, error) {
 	opts = append(slices.Clip(opts), IP()) // behind those of the caller, who may have said it already
-	g, err := gate.New(limiter, gate.Config[context.Context]{Endpoint: method}, opts)
+	a, err := middleware.New(limiter, middleware.Config[context.Context]{Endpoint: method}, opts)
 	if err != nil {
 		return nil, fmt.Errorf("grpclimit: %w", err)
 	}
-	return &Limit{gate: g}, nil
+	return &Limit{admission: a}, nil
 }
 
 // Answer returns the answer that allowed a request, from its context. It is nil without a check.
-func Answer(ctx context.Context) *weirv1.RateLimitResponse { return gate.AnswerOf(ctx) }
+func Answer(ctx context.Context) *weirv1.RateLimitResponse { return middleware.AnswerOf(ctx) }
 
 // method returns the full method that is called.
 func method(ctx context.Context) string {
@@ -115,19 +117,19 @@ func (s admitted) Context() context.Context { return s.ctx }
 // admit returns the context of a request that may go on, or the status of one that may
 // not.
 func (l *Limit) admit(ctx context.Context) (context.Context, error) {
-	req, answer, err := l.gate.Admit(ctx, ctx)
+	req, answer, err := l.admission.Admit(ctx, ctx)
 	var denied *client.DeniedError
 	switch {
 	case err == nil:
 		_ = grpc.SetHeader(ctx, l.fields(answer)) // if there is no call there is no header
-		return gate.WithAnswer(ctx, answer), nil
+		return middleware.WithAnswer(ctx, answer), nil
 	case errors.As(err, &denied):
-		st := l.gate.Style.Status(gate.Told(denied), req.GetIdentifierType()+":"+req.GetIdentifier())
+		st := l.admission.Style.Status(middleware.Told(denied), req.GetIdentifierType()+":"+req.GetIdentifier())
 		return nil, turnAway(ctx, st)
 	case status.Code(err) == codes.InvalidArgument:
 		return nil, err
-	case gate.IsRefused(err):
-		return nil, status.Error(codes.Internal, gate.Refused)
+	case middleware.IsRefused(err):
+		return nil, status.Error(codes.Internal, middleware.Refused)
 	case status.Code(err) == codes.ResourceExhausted:
 		return nil, turnAway(ctx, overloaded(status.Convert(err).Message()))
 	}
@@ -137,7 +139,7 @@ func (l *Limit) admit(ctx context.Context) (context.Context, error) {
 // fields returns what clients are told of an answer as metadata.
 func (l *Limit) fields(answer *weirv1.RateLimitResponse) metadata.MD {
 	fields := make(http.Header)
-	_ = l.gate.Style.Set(fields, headers.Of(answer)) // names of rules are ASCII
+	_ = l.admission.Style.Set(fields, headers.Of(answer)) // names of rules are ASCII
 	md := make(metadata.MD, len(fields))
 	for name, values := range fields {
 		md[strings.ToLower(name)] = values

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
-	"github.com/weirlimit/weir/client/internal/gate"
+	"github.com/weirlimit/weir/client/internal/middleware"
 	"github.com/weirlimit/weir/internal/clientip"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
@@ -19,12 +19,12 @@ import (
 // Option changes what New would do by default. The functions that options take are given
 // the context of the call, from which grpc.Method, peer.FromContext and
 // metadata.FromIncomingContext tell more.
-type Option = gate.Option[context.Context]
+type Option = middleware.Option[context.Context]
 
 // By names the caller of a request, in an attribute of that name, of 1 to 64 bytes. A request for which of
 // returns "" does not have it. Up to 13 may be given; of several with one name the first that is not empty
 // counts.
-func By(name string, of func(context.Context) string) Option { return gate.By(name, of) }
+func By(name string, of func(context.Context) string) Option { return middleware.By(name, of) }
 
 // User is By("user", of). Give it a function that knows who has logged in, not one that
 // believes what a client says.
@@ -47,7 +47,7 @@ func APIKey(key string) Option {
 // of the connection. The attribute is there without this option as well, behind all others.
 func IP(trusted ...netip.Prefix) Option {
 	proxies := clientip.Proxies(trusted)
-	return func(c *gate.Config[context.Context]) error {
+	return func(c *middleware.Config[context.Context]) error {
 		if slices.ContainsFunc(trusted, func(block netip.Prefix) bool { return !block.IsValid() }) {
 			return errors.New("ip: a block of trusted proxies is invalid")
 		}
@@ -62,30 +62,30 @@ func IP(trusted ...netip.Prefix) Option {
 }
 
 // Endpoint replaces the full method as what is asked for.
-func Endpoint(of func(context.Context) string) Option { return gate.Endpoint(of) }
+func Endpoint(of func(context.Context) string) Option { return middleware.Endpoint(of) }
 
 // Cost says how many tokens a request costs, instead of 1. Less than 1 counts as 1.
-func Cost(of func(context.Context) int64) Option { return gate.Cost(of) }
+func Cost(of func(context.Context) int64) Option { return middleware.Cost(of) }
 
 // Domain chooses the rules, instead of "default".
-func Domain(name string) Option { return gate.Domain[context.Context](name) }
+func Domain(name string) Option { return middleware.Domain[context.Context](name) }
 
 // WithTimeout bounds how long a decision may take, instead of client.DefaultTimeout.
-func WithTimeout(timeout time.Duration) Option { return gate.Timeout[context.Context](timeout) }
+func WithTimeout(timeout time.Duration) Option { return middleware.Timeout[context.Context](timeout) }
 
 // WithFailClosed denies requests not decided in time, instead of allowing them.
-func WithFailClosed() Option { return gate.FailClosed[context.Context]() }
+func WithFailClosed() Option { return middleware.FailClosed[context.Context]() }
 
 // WithStyle chooses the fields of the header metadata and the jitter, instead of
 // DefaultStyle.
-func WithStyle(style Style) Option { return gate.Style[context.Context](style) }
+func WithStyle(style Style) Option { return middleware.Style[context.Context](style) }
 
 // OnAnswer calls told with every answer, for logs and metrics, before the request goes on. The answer may
 // be shared: it must not be changed.
 func OnAnswer(told func(context.Context, *weirv1.RateLimitResponse)) Option {
-	return gate.OnAnswer(told)
+	return middleware.OnAnswer(told)
 }
 
 // OnError calls told with every error of a check, for logs: what is invalid, for what there is no time, and a *client.AccessError if
 // nodes refuse this server, whose reason clients do not see.
-func OnError(told func(context.Context, error)) Option { return gate.OnError(told) }
+func OnError(told func(context.Context, error)) Option { return middleware.OnError(told) }

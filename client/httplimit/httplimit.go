@@ -43,7 +43,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir/client"
-	"github.com/weirlimit/weir/client/internal/gate"
+	"github.com/weirlimit/weir/client/internal/middleware"
 	"github.com/weirlimit/weir/internal/headers"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
@@ -53,41 +53,41 @@ import (
 // options that make no sense.
 func New(limiter client.Checker, opts ...Option) (func(http.Handler) http.Handler, error) {
 	opts = append(slices.Clip(opts), IP()) // behind those of the caller, who may have said it already
-	g, err := gate.New(limiter, gate.Config[*http.Request]{
-		Further: []gate.Attribute[*http.Request]{{Name: "method", Of: func(r *http.Request) string { return r.Method }}},
+	a, err := middleware.New(limiter, middleware.Config[*http.Request]{
+		Further: []middleware.Attribute[*http.Request]{{Name: "method", Of: func(r *http.Request) string { return r.Method }}},
 	}, opts)
 	if err != nil {
 		return nil, fmt.Errorf("httplimit: %w", err)
 	}
 	return func(next http.Handler) http.Handler {
-		g := *g // which asks next for routes
-		if g.Endpoint == nil {
-			g.Endpoint = func(r *http.Request) string { return endpoint(g.Route, next, r) }
+		a := *a // which asks next for routes
+		if a.Endpoint == nil {
+			a.Endpoint = func(r *http.Request) string { return endpoint(a.Route, next, r) }
 		}
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serve(&g, next, w, r) })
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serve(&a, next, w, r) })
 	}, nil
 }
 
 // Answer returns the answer that allowed a request, from the request's context. It is nil without a check.
-func Answer(ctx context.Context) *weirv1.RateLimitResponse { return gate.AnswerOf(ctx) }
+func Answer(ctx context.Context) *weirv1.RateLimitResponse { return middleware.AnswerOf(ctx) }
 
-func serve(g *gate.Gate[*http.Request], next http.Handler, w http.ResponseWriter, r *http.Request) {
-	_, answer, err := g.Admit(r.Context(), r)
+func serve(a *middleware.Admission[*http.Request], next http.Handler, w http.ResponseWriter, r *http.Request) {
+	_, answer, err := a.Admit(r.Context(), r)
 	var denied *client.DeniedError
 	switch {
 	case err == nil:
-		_ = g.Style.Set(w.Header(), headers.Of(answer)) // names of rules are ASCII
-		next.ServeHTTP(w, r.WithContext(gate.WithAnswer(r.Context(), answer)))
+		_ = a.Style.Set(w.Header(), headers.Of(answer)) // names of rules are ASCII
+		next.ServeHTTP(w, r.WithContext(middleware.WithAnswer(r.Context(), answer)))
 	case errors.As(err, &denied):
-		told := gate.Told(denied)
-		_ = g.Style.Set(w.Header(), told)
+		told := middleware.Told(denied)
+		_ = a.Style.Set(w.Header(), told)
 		headers.ProblemOf(told).Write(w)
 	case status.Code(err) == codes.InvalidArgument:
 		const code = http.StatusBadRequest
 		headers.Problem{Type: "about:blank", Title: http.StatusText(code), Status: code, Detail: status.Convert(err).Message()}.Write(w)
-	case gate.IsRefused(err):
+	case middleware.IsRefused(err):
 		const code = http.StatusInternalServerError
-		headers.Problem{Type: "about:blank", Title: http.StatusText(code), Status: code, Detail: gate.Refused}.Write(w)
+		headers.Problem{Type: "about:blank", Title: http.StatusText(code), Status: code, Detail: middleware.Refused}.Write(w)
 	default: // too much to do, or the client has gone
 		w.Header().Set("Retry-After", "1")
 		headers.Overloaded(status.Convert(err).Message()).Write(w)

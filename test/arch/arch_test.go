@@ -36,10 +36,10 @@ var imports = map[string][]string{
 	"internal/tracing": {},
 	// It is to the client what a node is, and the node's parts to it: so nothing but programs may
 	// import it.
-	"client/embedded":      {"client", "api", "api/weir/v1", "rules", "shard", "ring"},
-	"client/httplimit":     {"client", "client/internal/gate", "api/weir/v1", "internal/headers", "internal/clientip"},
-	"client/grpclimit":     {"client", "client/internal/gate", "api/weir/v1", "internal/headers", "internal/clientip"},
-	"client/internal/gate": {"client", "api/weir/v1", "internal/headers"},
+	"client/embedded":            {"client", "api", "api/weir/v1", "rules", "shard", "ring"},
+	"client/httplimit":           {"client", "client/internal/middleware", "api/weir/v1", "internal/headers", "internal/clientip"},
+	"client/grpclimit":           {"client", "client/internal/middleware", "api/weir/v1", "internal/headers", "internal/clientip"},
+	"client/internal/middleware": {"client", "api/weir/v1", "internal/headers"},
 	// It asks nodes as any client does, and measures the counters alone, below the node.
 	"cmd/weir/internal/bench": {"client", "api/weir/v1", "shard", "ring", "algorithms"},
 

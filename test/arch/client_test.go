@@ -14,7 +14,7 @@ import (
 // the Go client and its middleware for gRPC. A new one is a cost for every user.
 var clientModules = map[string][]string{
 	"client":           {"api/weir/v1", "client"},
-	"client/grpclimit": {"api/weir/v1", "client", "client/grpclimit", "client/internal/gate", "internal/clientip", "internal/headers"},
+	"client/grpclimit": {"api/weir/v1", "client", "client/grpclimit", "client/internal/middleware", "internal/clientip", "internal/headers"},
 }
 
 // otherModules are the modules of others that the client may compile.

@@ -1,6 +1,6 @@
-// Package gate checks the requests of a server, for the middlewares of HTTP and gRPC: it names the caller,
+// Package middleware checks the requests of a server, for the middlewares of HTTP and gRPC: it names the caller,
 // applies the failure policy, and waits for a request's turn.
-package gate
+package middleware
 
 import (
 	"cmp"
@@ -18,8 +18,8 @@ import (
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 )
 
-// Gate decides requests of a server, which are of the type R. Make it with New.
-type Gate[R any] struct {
+// Admission decides requests of a server, which are of the type R. Make it with New.
+type Admission[R any] struct {
 	Config[R]
 	checker client.Checker
 }
@@ -59,8 +59,8 @@ type Attribute[R any] struct {
 	Of   func(R) string
 }
 
-// New returns a Gate that asks c. The options change the config.
-func New[R any](c client.Checker, config Config[R], opts []Option[R]) (*Gate[R], error) {
+// New returns an Admission that asks c. The options change the config.
+func New[R any](c client.Checker, config Config[R], opts []Option[R]) (*Admission[R], error) {
 	if c == nil {
 		return nil, errors.New("limiter: it is nil")
 	}
@@ -75,48 +75,48 @@ func New[R any](c client.Checker, config Config[R], opts []Option[R]) (*Gate[R],
 	}
 	timeout := cmp.Or(config.Timeout, client.DefaultTimeout)
 	if config.FailClosed {
-		return &Gate[R]{config, client.FailClosed(c, timeout)}, nil
+		return &Admission[R]{config, client.FailClosed(c, timeout)}, nil
 	}
-	return &Gate[R]{config, client.FailOpen(c, timeout)}, nil
+	return &Admission[R]{config, client.FailOpen(c, timeout)}, nil
 }
 
 // Admit decides a request, and waits for its turn if a rule has booked one. The error is
 // a *client.DeniedError, the end of ctx, or that of client.Checker for what is invalid, too
 // much, or refused. The answer is nil if there is none.
-func (g *Gate[R]) Admit(ctx context.Context, r R) (*weirv1.RateLimitRequest, *weirv1.RateLimitResponse, error) {
-	req := g.request(r)
-	answer, err := g.checker.Check(ctx, req)
+func (a *Admission[R]) Admit(ctx context.Context, r R) (*weirv1.RateLimitRequest, *weirv1.RateLimitResponse, error) {
+	req := a.request(r)
+	answer, err := a.checker.Check(ctx, req)
 	if err != nil {
-		if g.OnError != nil && ctx.Err() == nil {
-			g.OnError(r, err)
+		if a.OnError != nil && ctx.Err() == nil {
+			a.OnError(r, err)
 		}
 		return req, nil, err
 	}
-	if g.OnAnswer != nil {
-		g.OnAnswer(r, answer)
+	if a.OnAnswer != nil {
+		a.OnAnswer(r, answer)
 	}
 	if err := client.Denied(answer); err != nil {
 		return req, answer, err
 	}
-	return req, answer, client.AwaitTurn(ctx, g.checker, req, answer)
+	return req, answer, client.AwaitTurn(ctx, a.checker, req, answer)
 }
 
 // request returns what to ask about r.
-func (g *Gate[R]) request(r R) *weirv1.RateLimitRequest {
-	req := &weirv1.RateLimitRequest{Domain: g.Domain, Endpoint: valid(g.Endpoint(r))}
-	if g.Cost != nil {
-		req.TokensRequested = max(1, g.Cost(r))
+func (a *Admission[R]) request(r R) *weirv1.RateLimitRequest {
+	req := &weirv1.RateLimitRequest{Domain: a.Domain, Endpoint: valid(a.Endpoint(r))}
+	if a.Cost != nil {
+		req.TokensRequested = max(1, a.Cost(r))
 	}
-	for _, a := range g.Callers {
-		value := valid(a.Of(r))
+	for _, c := range a.Callers {
+		value := valid(c.Of(r))
 		if req.GetIdentifier() == "" {
-			req.IdentifierType, req.Identifier = a.Name, value
+			req.IdentifierType, req.Identifier = c.Name, value
 		} else {
-			add(req, a.Name, value)
+			add(req, c.Name, value)
 		}
 	}
-	for _, a := range g.Further {
-		add(req, a.Name, valid(a.Of(r)))
+	for _, c := range a.Further {
+		add(req, c.Name, valid(c.Of(r)))
 	}
 	return req
 }
