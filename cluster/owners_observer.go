@@ -17,13 +17,13 @@ func (b observer) Opened(p uint32) { b.o.DenialLeases.Opened(p, uint32(b.o.param
 func (b observer) Moved(how ownership.Move) {
 	switch m := &b.o.metrics; how {
 	case ownership.HandedOver:
-		m.sealed.Inc()
+		m.handedOver.Inc()
 	case ownership.Displaced:
-		m.fenced.Inc()
+		m.displaced.Inc()
 	case ownership.Received:
-		m.installed.Inc()
+		m.received.Inc()
 	case ownership.Continued:
-		m.recovered.Inc()
+		m.continued.Inc()
 	}
 }
 

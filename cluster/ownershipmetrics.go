@@ -8,10 +8,10 @@ import (
 )
 
 type ownershipMetrics struct {
-	sealed, installed, recovered, fenced, merged prometheus.Counter
-	deferred, unacknowledged                     prometheus.Counter
-	waived, feedFailures                         prometheus.Counter
-	feedDuration                                 prometheus.Histogram
+	handedOver, received, continued, displaced, merged prometheus.Counter
+	deferred, unacknowledged                           prometheus.Counter
+	waived, feedFailures                               prometheus.Counter
+	feedDuration                                       prometheus.Histogram
 }
 
 func newOwnershipMetrics(r prometheus.Registerer, k statusSource) ownershipMetrics {
@@ -21,13 +21,13 @@ func newOwnershipMetrics(r prometheus.Registerer, k statusSource) ownershipMetri
 		return f.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
 	return ownershipMetrics{
-		sealed: counter("weir_partitions_sealed_total",
+		handedOver: counter("weir_partitions_handed_over_total",
 			"Partitions that this node handed over to another node."),
-		installed: counter("weir_partitions_installed_total",
+		received: counter("weir_partitions_received_total",
 			"Partitions that another node handed over to this node."),
-		recovered: counter("weir_partitions_recovered_total",
+		continued: counter("weir_partitions_continued_total",
 			"Partitions whose owner was lost, and that this node continued from its copy."),
-		fenced: counter("weir_partitions_fenced_total",
+		displaced: counter("weir_partitions_displaced_total",
 			"Partitions in which this node decided, and that a view took away from it because it was believed dead."),
 		merged: counter("weir_merged_grants_total",
 			"Counters to which this node added provisional grants of other nodes."),

@@ -19,21 +19,21 @@ func TestMovesAreCounted(t *testing.T) {
 			}
 			return n
 		}
-		sealed := func(m *ownershipMetrics) prometheus.Counter { return m.sealed }
-		installed := func(m *ownershipMetrics) prometheus.Counter { return m.installed }
-		recovered := func(m *ownershipMetrics) prometheus.Counter { return m.recovered }
-		fenced := func(m *ownershipMetrics) prometheus.Counter { return m.fenced }
+		handedOver := func(m *ownershipMetrics) prometheus.Counter { return m.handedOver }
+		received := func(m *ownershipMetrics) prometheus.Counter { return m.received }
+		continued := func(m *ownershipMetrics) prometheus.Counter { return m.continued }
+		displaced := func(m *ownershipMetrics) prometheus.Counter { return m.displaced }
 		merged := func(m *ownershipMetrics) prometheus.Counter { return m.merged }
 		c.start("a", "b", "c")
 		c.settled()
-		moved := count(sealed)
-		if got := count(installed); moved == 0 || got != moved {
+		moved := count(handedOver)
+		if got := count(received); moved == 0 || got != moved {
 			t.Errorf("%d partitions handed over, %d got", moved, got)
 		}
 		allowed := make(map[ring.Key]int)
 		c.take(allowed, 200, 1)
 		c.replicated()
-		if n := count(recovered) + count(fenced) + count(merged); n > 0 {
+		if n := count(continued) + count(displaced) + count(merged); n > 0 {
 			t.Errorf("%d partitions continued or lost without a death, or counters got grants", n)
 		}
 		owned := 0
@@ -45,7 +45,7 @@ func TestMovesAreCounted(t *testing.T) {
 		pass(5 * time.Second)
 		c.registry.expire("b")
 		c.settled()
-		if got := count(recovered); got != owned {
+		if got := count(continued); got != owned {
 			t.Errorf("%d partitions continued, b had %d", got, owned)
 		}
 	})
