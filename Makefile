@@ -16,7 +16,7 @@ lint:
 	go run $(GOLANGCI_LINT) run && go run $(BUF) lint
 
 generate:
-	go run $(BUF) generate && go run $(BUF) generate --template api/buf.gen.yaml api && go run ./test/openapi && go run ./test/reference
+	go run $(BUF) generate && go run $(BUF) generate --template api/buf.gen.yaml api && go run ./test/openapi && go run ./test/docreference
 	go test ./cmd/weir -run TestReferencePages -update
 	go test ./node -run TestMetricsPage -update
 

@@ -36,7 +36,7 @@ func TestEndpointsAreComplete(t *testing.T) {
 		command, listed := commands[e.name]
 		switch {
 		case !listed:
-			missing("commands, in test/reference/endpoints.go")
+			missing("commands, in test/docreference/endpoints.go")
 		case command != "" && !strings.Contains(reference, "\n## "+command+"\n"):
 			missing("docs/reference/commands.md: %s", command)
 		}
@@ -47,7 +47,7 @@ func TestEndpointsAreComplete(t *testing.T) {
 			missing("client/node.go")
 		}
 		if !e.bound {
-			missing("api/weir/v1/gateway.yaml, or byHand in test/reference/endpoints.go; then run make generate")
+			missing("api/weir/v1/gateway.yaml, or byHand in test/docreference/endpoints.go; then run make generate")
 			continue
 		}
 		if says := overHTTP.FindStringSubmatch(e.comment); says != nil && says[1] != e.binding {
@@ -69,7 +69,7 @@ func TestEndpointsAreComplete(t *testing.T) {
 	}
 	for name := range commands {
 		if !slices.ContainsFunc(all, func(e endpoint) bool { return e.name == name }) {
-			t.Errorf("%s: is in commands, in test/reference/endpoints.go, but in no .proto file", name)
+			t.Errorf("%s: is in commands, in test/docreference/endpoints.go, but in no .proto file", name)
 		}
 	}
 }

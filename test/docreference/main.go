@@ -1,8 +1,8 @@
-// Command reference writes the tables of the documentation that say what the code declares:
+// Command docreference writes the tables of the documentation that say what the code declares:
 // the algorithms in docs/algorithms.md and docs/reference/rules.md, the keys of rules in docs/reference/rules.md, and the
 // methods of the API in docs/reference/http.md. Its tests name the places where one of them is missing.
 //
-//	go run ./test/reference
+//	go run ./test/docreference
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 //go:generate go run . -C ../..
 
 // generator stands in the markers of what it writes, with the name of a block.
-const generator = "go run ./test/reference"
+const generator = "go run ./test/docreference"
 
 // api is the directory of the protocol.
 const api = "api/weir/v1"

@@ -24,7 +24,7 @@ func within() measure.Results {
 	return r
 }
 
-// TestCheck: each limit by itself closes the gate, and so does what was not measured.
+// TestCheck: each limit by itself fails the comparison, and so does what was not measured.
 func TestCheck(t *testing.T) {
 	var out strings.Builder
 	if !check(&out, within()) || strings.Contains(out.String(), "TOO MUCH") {

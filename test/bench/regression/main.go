@@ -1,8 +1,8 @@
-// Command gate fails if a check has become dearer in what does not depend on the machine:
+// Command regression fails if a check has become dearer in what does not depend on the machine:
 // allocations, bytes per key, and its time as a multiple of the plainest limiter that one
 // could write, in the same run.
 //
-//	go run ./test/bench/gate
+//	go run ./test/bench/regression
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/weirlimit/weir/test/bench/measure"
 )
 
-// patience is how long the gate may take, after which it fails.
+// patience is how long the command may take, after which it fails.
 const patience = 10 * time.Minute
 
 // suites are the benchmarks that are run, so many rounds of each. What is compared must be
@@ -38,16 +38,16 @@ const (
 )
 
 func main() {
-	ok, err := gate()
+	ok, err := compare()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "gate:", err)
+		fmt.Fprintln(os.Stderr, "regression:", err)
 	}
 	if !ok {
 		os.Exit(1)
 	}
 }
 
-func gate() (ok bool, err error) {
+func compare() (ok bool, err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not done after %v", patience))
@@ -61,7 +61,7 @@ func gate() (ok bool, err error) {
 
 // run measures everything, one thing after the other.
 func run(ctx context.Context) (measure.Results, error) {
-	dir, err := os.MkdirTemp("", "weir-gate-")
+	dir, err := os.MkdirTemp("", "weir-regression-")
 	if err != nil {
 		return nil, err
 	}
