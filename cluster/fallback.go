@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/shard"
 )
 
@@ -89,7 +88,7 @@ func (s *fallback) askOwners() (standbys *scatter) {
 		case left.redirected:
 			vacant = append(vacant, i)
 		}
-		standbys.place(s.top, left.group, left.part, s.standsBy(s.t, 0))
+		standbys.place(s.top, left.group, left.part, s.t.standsBy(0))
 	}
 	s.ask(owners)
 	noteExpected(s.top.orphans)
@@ -97,8 +96,8 @@ func (s *fallback) askOwners() (standbys *scatter) {
 		s.top.orphans[i].expected = !frees(s.top.orphans[i].group)
 	}
 	s.left(owners, func(_ *peer, g *shard.Group, p *part) {
-		if !s.isMoving(s.t, g) { // else it is asked for again
-			standbys.place(s.top, g, p, s.standsBy(s.t, 0))
+		if !s.t.isMoving(g) { // else it is asked for again
+			standbys.place(s.top, g, p, s.t.standsBy(0))
 		}
 	})
 	return standbys
@@ -110,15 +109,15 @@ func (s *fallback) askRelays(standbys *scatter) {
 	for try, others := 0, s.stage(asStandby); standbys.size()+others.size() > 0; try++ {
 		nextStandbys, nextOthers := s.stage(asStandby), s.stage(asStandby)
 		viaRelay := func(_ *peer, g *shard.Group, p *part) {
-			if s.relayFor(s.t, try)(g.Takes[0].Key) != noMember {
-				nextOthers.place(s.top, g, p, s.relayFor(s.t, try))
+			if s.t.relayFor(try)(g.Takes[0].Key) != noMember {
+				nextOthers.place(s.top, g, p, s.t.relayFor(try))
 			}
 		}
 		s.ask(standbys)
 		s.left(standbys, func(to *peer, g *shard.Group, p *part) {
 			switch {
 			case s.t.peerOf(s.t.standby(g.Takes[0].Key)) != to: // it was asked for another member
-				nextStandbys.place(s.top, g, p, s.standsBy(s.t, try+1))
+				nextStandbys.place(s.top, g, p, s.t.standsBy(try+1))
 			case !redirected(g):
 				viaRelay(to, g, p)
 			}
@@ -169,8 +168,8 @@ func (s *fallback) askOnce(waiting []orphan) {
 	s.ask(owners)
 	noteExpected(waiting)
 	s.left(owners, func(_ *peer, g *shard.Group, p *part) {
-		if !s.isMoving(t, g) {
-			standbys.place(s.top, g, p, s.standsBy(t, 0))
+		if !t.isMoving(g) {
+			standbys.place(s.top, g, p, t.standsBy(0))
 		}
 	})
 	s.ask(standbys)
@@ -194,73 +193,4 @@ func (s *fallback) end() {
 		stage.free()
 	}
 	s.metrics.toStandby.Add(float64(asked))
-}
-
-// inOnePartition reports whether all counters of g are.
-func (t *table) inOnePartition(g *shard.Group) bool {
-	first := t.partition(g.Takes[0].Key)
-	return !slices.ContainsFunc(g.Takes, func(take shard.Take) bool { return t.partition(take.Key) != first })
-}
-
-// standsBy returns whom to ask about a counter if this node does not reach the one that has
-// it: the standby; but if that does not answer either, the try-th of the members that reach one of them, before
-// it.
-func (r *Router) standsBy(t *table, try int) func(ring.Key) int {
-	return func(k ring.Key) int {
-		standby := t.standby(k)
-		if standby == noMember || standby == t.self || t.answers(standby, k) {
-			return standby
-		}
-		if relay := r.relayFor(t, try)(k); relay != noMember {
-			return relay
-		}
-		return standby
-	}
-}
-
-// relayFor returns whom to ask about a counter if neither the one that has it nor the standby answers this node: the try-th of
-// the members that reach one of them, noMember if there are no more.
-func (r *Router) relayFor(t *table, try int) func(ring.Key) int {
-	return func(k ring.Key) int {
-		relays := r.relaysTo(t, k, r.has(t, k))
-		if standby := t.standby(k); len(relays) == 0 && standby != noMember {
-			relays = r.relaysTo(t, k, t.view.Members[standby].ID)
-		}
-		if try < len(relays) {
-			return relays[try]
-		}
-		return noMember
-	}
-}
-
-// has returns the id of the member that has k's counter, as far as this node knows: the owner, if it
-// does not.
-func (r *Router) has(t *table, k ring.Key) string {
-	if id := r.ownerID(k); id != "" {
-		return id
-	}
-	return t.view.Members[t.owner(k)].ID
-}
-
-// relaysTo returns the indices of some members that have said that they reach the one of that id, and are
-// asked about k's counter in its place. Some may not know yet that they do not any more, and some may have been cut off
-// from this node with it: members that are late to say anything come last.
-func (r *Router) relaysTo(t *table, k ring.Key, id string) (members []int) {
-	if r.locator == nil || id == "" || id == r.self {
-		return nil
-	}
-	var late []int
-	now := time.Now()
-	for _, by := range r.locator.Reaching(id) {
-		i, member := t.view.Index(by)
-		switch {
-		case !member, i == t.self, i == t.owner(k), !t.answers(i, k):
-		case t.conn(i, k).doubtful(now):
-			late = append(late, i)
-		default:
-			members = append(members, i)
-		}
-	}
-	members = append(members, late...)
-	return members[:min(len(members), maxRelays)]
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirlimit/weir/ring"
 )
 
 // peer is another node, as this one asks it.
@@ -86,6 +88,15 @@ func (r *Router) start(p *peer) {
 		l.busyHere = r.busy
 		l.uncertain = func(n int) { r.metrics.uncertain.Add(float64(n)) }
 		r.running.Go(func() { l.run(ctx) })
+	}
+}
+
+// movedFrom returns what the conns to p are to do about counters that p does not have.
+func (r *Router) movedFrom(p *peer) redirectFunc {
+	return func(k ring.Key, mark uint64) (elsewhere bool) {
+		t := r.table.Load()
+		from := slices.Index(t.peers, p)
+		return from < 0 || t.redirect(k, from, mark)
 	}
 }
 

@@ -523,11 +523,11 @@ func TestLostPartitionNamesItself(t *testing.T) {
 		a, b := c.nodes[0], c.nodes[1]
 		k := c.ownedBy(a, 0)
 		c.believe(a, k, a)
-		if got := a.router.ownerMark(k); got != markOf(a.id) {
+		if got := a.router.table.Load().ownerMark(k); got != markOf(a.id) {
 			t.Errorf("it names %x", got)
 		}
 		c.believe(a, k, b)
-		if got := a.router.ownerMark(k); got != markOf(b.id) {
+		if got := a.router.table.Load().ownerMark(k); got != markOf(b.id) {
 			t.Errorf("it names %x instead of b", got)
 		}
 	})

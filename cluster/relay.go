@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weirlimit/weir/ring"
 	"github.com/weirlimit/weir/shard"
 )
 
@@ -24,56 +23,11 @@ const (
 	resumePatience = 50 * time.Millisecond // it takes some 5
 )
 
-// standby returns the index of the standby of k's counter, noMember if there is only the
-// owner.
-func (t *table) standby(k ring.Key) int {
-	p := k.Partition(uint32(len(t.routes)))
-	if s := t.view.Ring.Standby(p); s != t.view.Ring.Owner(p) {
-		return s
-	}
-	return noMember
-}
-
-// peerOf returns the peer through which a member is asked, nil for this node and for noMember.
-func (t *table) peerOf(member int) *peer {
-	if member == noMember {
-		return nil
-	}
-	return t.peers[member]
-}
-
-// keeps reports whether this node may decide g from copies: it is the owner or the standby of all
-// counters.
-func (t *table) keeps(g *shard.Group) bool {
-	if t == nil || t.self < 0 {
-		return false
-	}
-	for i := range g.Takes {
-		if k := g.Takes[i].Key; t.owner(k) != t.self && t.standby(k) != t.self {
-			return false
-		}
-	}
-	return true
-}
-
-// mayUseCopies reports whether this node may decide g from its copies: it is the owner or the standby of all counters, and these copies are
-// ones to grant from.
-func (r *Router) mayUseCopies(t *table, g *shard.Group) bool {
-	return t.keeps(g) && (r.locator == nil || !slices.ContainsFunc(g.Takes, func(take shard.Take) bool {
-		return !r.locator.IsGrantable(t.partition(take.Key))
-	}))
-}
-
-// hasAll reports whether this node has all counters of g: others may have been asked while it got them.
-func (r *Router) hasAll(g *shard.Group) bool {
-	return !slices.ContainsFunc(g.Takes, func(t shard.Take) bool { return !r.isOwnerOf(t.Key) })
-}
-
 // allowCopy lets g be decided from copies where the local shard has no more. What this node
 // has itself is none: if it does not decide, it must not.
-func (r *Router) allowCopy(g *shard.Group) {
+func (t *table) allowCopy(g *shard.Group) {
 	g.Lend = 0
-	g.Provisional = !slices.ContainsFunc(g.Takes, func(t shard.Take) bool { return r.isOwnerOf(t.Key) })
+	g.Provisional = !slices.ContainsFunc(g.Takes, func(take shard.Take) bool { return t.isOwnerOf(take.Key) })
 }
 
 // patience is how long what is asked of a standby waits for what is relayed: the asker waits for an attempt. So does one that is this node: its client
@@ -99,19 +53,19 @@ func (r *Router) answerAsStandby(ctx context.Context, local Local, groups []shar
 		if !onlyAsRelay(groups, how) { // else there is no other member to ask then
 			due = due.Add(-patience / 3)
 		}
-		relay(asOwner, r.direct)
+		relay(asOwner, (*table).direct)
 		for range relayHops - 1 {
-			relay(asOwner, r.hinted)
+			relay(asOwner, (*table).hinted)
 		}
 		due = now.Add(patience) // a member that did not answer has cost all the time of before
 	} else {
-		relay(asOwner, r.otherOwner)
+		relay(asOwner, (*table).otherOwner)
 	}
 	for try := range maxRelays {
-		relay(asRelay, r.indirect(others, try))
+		relay(asRelay, indirect(others, try))
 	}
 	if others {
-		relay(asOwner, r.inDoubt)
+		relay(asOwner, (*table).inDoubt)
 	}
 	t, now := r.table.Load(), time.Now()
 	for i := range groups {
@@ -121,9 +75,9 @@ func (r *Router) answerAsStandby(ctx context.Context, local Local, groups []shar
 			forget(g)
 		case g.Takes[0].Source == shard.Overloaded: // the owner is there, and not to be asked more
 			forget(g)
-		case t != nil && redirected(g) && !g.Moved && (r.hasAll(g) || r.mayUseCopies(t, g)):
+		case t != nil && redirected(g) && !g.Moved && (t.hasAll(g) || t.mayUseCopies(g)):
 			forget(g)
-			r.allowCopy(g)
+			t.allowCopy(g)
 			wait = max(wait, r.denialLeases.decide(local, groups[i:i+1]))
 		}
 	}
@@ -140,7 +94,7 @@ func (r *Router) decideApart(local Local, groups []shard.Group) (wait time.Durat
 	for i := range groups {
 		g := &groups[i]
 		if !redirected(g) || !slices.ContainsFunc(g.Takes, apart) ||
-			slices.ContainsFunc(g.Takes, func(take shard.Take) bool { return !apart(take) && !r.isOwnerOf(take.Key) }) {
+			slices.ContainsFunc(g.Takes, func(take shard.Take) bool { return !apart(take) && !t.isOwnerOf(take.Key) }) {
 			continue
 		}
 		forget(g)
@@ -158,7 +112,7 @@ func (r *Router) askAfterStop(ctx context.Context, groups []shard.Group, how fun
 		over = due
 	}
 	for {
-		wait = max(wait, r.relay(ctx, groups, how, over, others, asOwner, r.direct))
+		wait = max(wait, r.relay(ctx, groups, how, over, others, asOwner, (*table).direct))
 		if !anyRedirected(groups, how) || !time.Now().Add(copyPause).Before(over) {
 			return wait
 		}
@@ -226,10 +180,13 @@ func (r *Router) decideHere(groups []shard.Group, due time.Time) (wait time.Dura
 // because its decision lease is suspended. It waits until that is valid, but not for long, and until due at most, unless that is zero. Others' requests
 // are run: what the asker has given up meanwhile stays Unanswered.
 func (r *Router) decideOnceResumed(local Local, groups []shard.Group, run []request, due time.Time) (wait time.Duration) {
-	waited := false
+	t, waited := r.table.Load(), false
+	if t == nil || t.locator == nil {
+		return 0
+	}
 	for i := range groups {
 		g := &groups[i]
-		if !redirected(g) || r.locator == nil || !slices.ContainsFunc(g.Takes, func(t shard.Take) bool { return t.Source == shard.Redirected && r.isOwnerOf(t.Key) }) {
+		if !redirected(g) || !slices.ContainsFunc(g.Takes, func(take shard.Take) bool { return isRedirected(take) && t.isOwnerOf(take.Key) }) {
 			continue
 		}
 		if resumed := r.locator.Returning(); resumed != nil && !waited {
@@ -262,7 +219,7 @@ func (r *Router) passOn(takes []shard.Take) {
 	for i := range takes {
 		id := ""
 		if t != nil {
-			id = r.has(t, takes[i].Key)
+			id = t.has(takes[i].Key)
 		}
 		r.passTo(id, takes[i])
 	}
@@ -293,86 +250,6 @@ func (r *Router) passTo(id string, take shard.Take) {
 	take.Source = shard.Redirected
 	if t.peers[to] == nil || t.conn(to, take.Key).giveBack([]shard.Take{take}, 0) != nil {
 		r.metrics.lostReturns.Inc()
-	}
-}
-
-// direct returns who is said to have g, unless there is doubt whether that is there. Where the one that was asked last does not
-// answer, that may be another one.
-func (r *Router) direct(t *table, g *shard.Group, _ role) (to int) {
-	r.redirectedHere(g)
-	to, one := t.routeOf(g)
-	if other := r.otherOwner(t, g, asStandby); other != noMember {
-		to = other
-	}
-	if !one || t.doubts(to, g) {
-		return noMember
-	}
-	return to
-}
-
-// hinted is direct once a member was asked: an owner that has just said that it has nothing of g would say so again.
-func (r *Router) hinted(t *table, g *shard.Group, how role) (to int) {
-	to = r.direct(t, g, how)
-	if k := g.Takes[0].Key; to == t.owner(k) && t.isVacant(k) {
-		return noMember
-	}
-	return to
-}
-
-// otherOwner returns who has g as this node knows by other means than by asking, if the one that is asked for it does not answer.
-func (r *Router) otherOwner(t *table, g *shard.Group, _ role) int {
-	to, one := t.routeOf(g)
-	k := g.Takes[0].Key
-	if i, member := t.view.Index(r.has(t, k)); one && member && i != to && !t.answers(to, k) {
-		return i
-	}
-	return noMember
-}
-
-// inDoubt returns who is said to have g although there is doubt, if this node would decide from a
-// copy now. One that would not says at once that it does not reach it, so that others are asked.
-func (r *Router) inDoubt(t *table, g *shard.Group, _ role) (to int) {
-	to, one := t.routeOf(g)
-	if !one || !t.doubts(to, g) || !t.keeps(g) {
-		return noMember
-	}
-	return to
-}
-
-// doubts reports whether the member that is asked for g is late to say anything.
-func (t *table) doubts(to int, g *shard.Group) bool {
-	return t.peers[to] != nil && t.conn(to, g.Takes[0].Key).doubtful(time.Now())
-}
-
-// inTime reports whether a member answers, and does so while a caller waits for what is relayed to it.
-func (r *Router) inTime(t *table, i int, g *shard.Group) bool {
-	p := t.peers[i]
-	return p != nil && t.answers(i, g.Takes[0].Key) && !t.doubts(i, g) && p.spared.Load() <= int64(time.Since(r.hot.started))
-}
-
-// indirect returns which member is asked for g in the place of the one that has it, if this node does not reach that. If this node may
-// decide from a copy, that is the try-th member that reaches it, as this node decides only if none does. Else it is the standby, for a node that does not
-// reach that. Of others' requests the one that has it was asked just now, if it answers at all.
-func (r *Router) indirect(others bool, try int) func(*table, *shard.Group, role) int {
-	return func(t *table, g *shard.Group, how role) int {
-		k := g.Takes[0].Key
-		switch {
-		case how != asStandby:
-			return noMember
-		case !t.keeps(g):
-			if try > 0 {
-				return noMember
-			}
-			return t.standby(k)
-		}
-		has := r.has(t, k)
-		if i, member := t.view.Index(has); others && member && r.inTime(t, i, g) { // it has said that it does not have it
-			return noMember
-		}
-		if relays := r.relaysTo(t, k, has); try < len(relays) {
-			return relays[try]
-		}
-		return noMember
 	}
 }
 
@@ -414,7 +291,7 @@ func (r *Router) relay(ctx context.Context, groups []shard.Group, how func(int) 
 			nameDecider(g, to)
 		case s.isLost(g): // it stays unanswered
 		case undecided(g):
-			g.Moved = as == asOwner && to == t.peers[t.owner(g.Takes[0].Key)] && r.isMoving(t, g)
+			g.Moved = as == asOwner && to == t.peers[t.owner(g.Takes[0].Key)] && t.isMoving(g)
 			setSource(g, shard.Redirected)
 			if late && !(as == asOwner && to.saidSomethingSince(now)) {
 				to.spared.Store(instant + int64(probeEvery))
@@ -422,23 +299,4 @@ func (r *Router) relay(ctx context.Context, groups []shard.Group, how func(int) 
 		}
 	})
 	return wait
-}
-
-// isMoving reports whether the owner has answered that it does not decide g, and another node is about to: no copy is decided from meanwhile. An owner that
-// names itself is about to do nothing.
-func (r *Router) isMoving(t *table, g *shard.Group) bool {
-	return redirected(g) && !t.isVacant(g.Takes[0].Key)
-}
-
-// nameDecider has g say that the peer to has decided it, unless it says already who has, in the place of that.
-func nameDecider(g *shard.Group, to *peer) {
-	if g.By == 0 {
-		g.By = markOf(to.member.ID)
-	}
-}
-
-func setSource(g *shard.Group, s shard.Source) {
-	for i := range g.Takes {
-		g.Takes[i].Source = s
-	}
 }

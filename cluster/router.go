@@ -60,18 +60,6 @@ type Router struct {
 	closed bool             // guarded by mu
 }
 
-// table is what the router routes by; immutable, except the routes.
-type table struct {
-	full   *fullKeys // the router's
-	view   *View
-	self   int             // this node's member index, -1 if it is none
-	peers  []*peer         // by member index; nil for this node itself
-	marks  []uint64        // by member index; of their ids
-	routes []atomic.Uint32 // by partition: the index of the member that is asked for it
-	began  time.Time
-	vacant []atomic.Int64 // by partition: until when, since began, its owner is not believed to have it
-}
-
 // SetView makes the router route by v. Peers that v does not name any more are
 // left after a moment, so that requests under way get their answers. After Close it does nothing.
 func (r *Router) SetView(v *View) {
@@ -275,40 +263,6 @@ func (r *Router) decideOne(ctx context.Context, t *table, to int, groups []shard
 	} else if t.peers[to] != nil {
 		r.applyPolicies(t, g)
 	}
-}
-
-// routeOf returns the index of the member that is asked for the counters of g, and
-// whether it is asked for them all, in one request.
-func (t *table) routeOf(g *shard.Group) (to int, all bool) {
-	if len(g.Takes) == 0 || len(g.Takes) > maxTakes {
-		return 0, false
-	}
-	to = t.route(g.Takes[0].Key)
-	for i := 1; i < len(g.Takes); i++ {
-		if t.route(g.Takes[i].Key) != to {
-			return to, false
-		}
-	}
-	return to, true
-}
-
-// conn returns the conn to a member for k, and for all groups that begin with it. All requests about
-// one partition take one conn, so that the node that decides gets them in the order in which they
-// were sent, except requests to standbys.
-func (t *table) conn(to int, k ring.Key) *conn {
-	l, _ := t.numbered(to, k, false)
-	return l
-}
-
-// numbered returns the conn to a member for k, and a number that no other conn of the
-// table has.
-func (t *table) numbered(to int, k ring.Key, standby bool) (l *conn, number int) {
-	conns := t.peers[to].conns
-	i := len(conns) - 1
-	if !standby || !conns[i].healthy.Load() { // it may come up, or break, some moments before or after the others
-		i = int(t.partition(k)) % i
-	}
-	return conns[i], to*maxConns + i
 }
 
 // forwardOne answers g from what its owner has leased, or else asks the member

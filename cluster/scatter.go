@@ -177,7 +177,7 @@ func (r *Router) decideRest(ctx context.Context, t *table, to int, groups []shar
 			continue
 		}
 		if t.peers[to] == nil {
-			r.redirectedHere(g)
+			r.table.Load().redirectedHere(g)
 		}
 		s.assign(to, g, nil, nil)
 	}
@@ -284,7 +284,7 @@ func (r *Router) decideLocal(ctx context.Context, s *scatter, due time.Time) (ag
 	for i, g := range s.from {
 		g.Allowed, g.TokenLease, g.Deferred, g.By = s.local[i].Allowed, s.local[i].TokenLease, s.local[i].Deferred, s.local[i].By
 		if redirected(g) {
-			r.redirectedHere(g)
+			r.table.Load().redirectedHere(g)
 		}
 	}
 	return again

@@ -275,8 +275,8 @@ func (b *batch) decideRun(local Local, out []byte, i int) ([]byte, int) {
 	run := b.requests[i:end]
 	ctx, spans := b.router.startDecisions(run)
 	wait := b.denialLeases.decide(local, b.groups)
-	wait = max(wait, b.router.decideOnceResumed(local, b.groups, run, time.Time{}))
 	if b.router != nil {
+		wait = max(wait, b.router.decideOnceResumed(local, b.groups, run, time.Time{}))
 		wait = max(wait, b.router.decideApart(local, b.groups))
 	}
 	if how != asOwner {
@@ -294,7 +294,7 @@ func (b *batch) decideRun(local Local, out []byte, i int) ([]byte, int) {
 			leased := q.op == opHot && q.quiet && b.denialLeases.lease(&g.Takes[0], q.ticket)
 			out = appendAnswer(out, q.id, g, leased)
 		case redirected(g):
-			out = appendRedirect(out, q.id, g, b.router.ownerMark)
+			out = appendRedirect(out, q.id, g, b.router.table.Load().ownerMark)
 		case g.Waits:
 			out = appendWait(out, q.id, g, min(max(wait, hopPause), maxDenialLease))
 		default:
