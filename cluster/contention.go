@@ -68,7 +68,7 @@ func (r *Router) decideContended(ctx context.Context, groups []shard.Group) {
 		if len(again) == 0 || next.After(ends) || !next.Before(r.due(ctx, next)) {
 			return
 		}
-		r.pause(ctx, wait)
+		pauseFor(ctx, wait)
 		if ctx.Err() != nil {
 			return
 		}
@@ -88,7 +88,7 @@ func (r *Router) decideContended(ctx context.Context, groups []shard.Group) {
 
 // keep tells the owners that what the parts of w have taken tentatively stays, because w is allowed. If there is ample
 // room left, that may wait for the next request.
-func (r *Router) keep(w *split) {
+func (s *scatter) keep(w *split) {
 	for _, p := range w.parts {
 		var stays []shard.Take
 		ample := true
@@ -102,7 +102,7 @@ func (r *Router) keep(w *split) {
 		switch {
 		case len(stays) == 0:
 		case p.conn == nil:
-			r.local.Keep(stays)
+			s.router.local.Keep(stays)
 		default:
 			p.conn.keep(stays, ample)
 		}

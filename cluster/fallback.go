@@ -20,7 +20,7 @@ const copyPause = 5 * time.Millisecond
 // get it, then of the rest the standby. Where that does not answer either, the members are asked that reach it
 // or the owner, one after the other. Any of them may be this node. What all of them say they do not have is asked for again until there is no time.
 type fallback struct {
-	*Router
+	router *Router
 	ctx    context.Context
 	t      *table
 	top    *scatter
@@ -29,12 +29,13 @@ type fallback struct {
 	again  int // groups that were asked for again after a pause
 }
 
-// askStandbys asks for the orphans of top.
-func (r *Router) askStandbys(ctx context.Context, top *scatter) {
-	s := &fallback{Router: r, ctx: ctx, t: r.table.Load(), top: top, over: r.overAt(ctx, time.Now())}
-	s.askRelays(s.askOwners())
-	s.askAgain()
-	s.end()
+// askStandbys asks for the orphans of s.
+func (s *scatter) askStandbys(ctx context.Context) {
+	r := s.router
+	f := &fallback{router: r, ctx: ctx, t: r.table.Load(), top: s, over: r.overAt(ctx, time.Now())}
+	f.askRelays(f.askOwners())
+	f.askAgain()
+	f.end()
 }
 
 // overAt returns when no member is asked any more for what the owners have not answered by now.
@@ -49,7 +50,7 @@ func (r *Router) overAt(ctx context.Context, now time.Time) time.Time {
 
 // stage returns what is to be asked at once.
 func (s *fallback) stage(how role) *scatter {
-	stage := newScatter(s.t)
+	stage := newScatter(s.router, s.t)
 	stage.how = how
 	s.stages = append(s.stages, stage)
 	return stage
@@ -59,11 +60,11 @@ func (s *fallback) ask(stage *scatter) {
 	if stage.size() == 0 {
 		return
 	}
-	due := s.due(s.ctx, time.Now())
+	due := s.router.due(s.ctx, time.Now())
 	if s.over.Before(due) {
 		due = s.over
 	}
-	s.exchange(s.ctx, stage, due)
+	stage.exchange(s.ctx, due)
 }
 
 // left calls f for what a stage has asked for, and that may be asked of others.
@@ -149,15 +150,15 @@ func (s *fallback) askAgain() {
 		if len(waiting) == 0 || s.ctx.Err() != nil {
 			return
 		}
-		s.pause(s.ctx, copyPause)
+		pauseFor(s.ctx, copyPause)
 		s.again += len(waiting)
 		s.askOnce(waiting)
 	}
 }
 
 func (s *fallback) askOnce(waiting []orphan) {
-	t := s.table.Load()
-	owners, standbys := newScatter(t), newScatter(t)
+	t := s.router.table.Load()
+	owners, standbys := newScatter(s.router, t), newScatter(s.router, t)
 	defer owners.free()
 	defer standbys.free()
 	owners.how, standbys.how = asStandby, asStandby
@@ -192,5 +193,5 @@ func (s *fallback) end() {
 		})
 		stage.free()
 	}
-	s.metrics.toStandby.Add(float64(asked))
+	s.router.metrics.toStandby.Add(float64(asked))
 }

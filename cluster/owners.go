@@ -298,7 +298,7 @@ func (o *Owners) read(ctx context.Context, granted time.Time) {
 		if over {
 			return
 		}
-		o.Router.pause(ctx, readAgain)
+		pauseFor(ctx, readAgain)
 	}
 }
 

@@ -19,6 +19,7 @@ const (
 
 // walk is how far the groups of one call have got.
 type walk struct {
+	top      *scatter      // has all groups, and the splits and orphans among them
 	due      time.Time     // of the requests
 	wait     time.Duration // until no node remembers a denial of what they free; 0 is none
 	rounds   int           // in which they have waited so far; <= maxRounds
@@ -28,18 +29,20 @@ type walk struct {
 	hop      trace.Span    // on which the first of them was; at first that of the only group, if it was asked alone; nil without one
 }
 
-// pursue asks for the groups of asked that are undecided wherever they are said to be, until
+// pursue asks for the groups of top that are undecided wherever they are said to be, until
 // there is no time or no other member to ask, and then their standbys. What it splits
-// becomes part of top, which asked may be.
-func (r *Router) pursue(ctx context.Context, top, asked *scatter, w walk) {
+// becomes part of top.
+func (w *walk) pursue(ctx context.Context) {
+	top, r := w.top, w.top.router
+	asked := top
 	for asked.anyUndecided() {
-		again := newScatter(r.table.Load())
-		pause := r.sortOut(top, asked, again, &w)
+		again := newScatter(r, r.table.Load())
+		pause := w.sortOut(asked, again)
 		if asked != top {
 			asked.free()
 		}
 		asked = again
-		if again.size() == 0 || !r.goOn(ctx, pause, &w) {
+		if again.size() == 0 || !w.goOn(ctx, pause) {
 			again.each(func(_ *peer, g *shard.Group, p *part) {
 				if g.Deferred > 0 {
 					r.denialLeases.strictAcks.tell(g)
@@ -50,61 +53,33 @@ func (r *Router) pursue(ctx context.Context, top, asked *scatter, w walk) {
 			break
 		}
 		r.metrics.redirected.Add(float64(again.size()))
-		w.wait = r.exchange(ctx, again, w.due)
+		w.wait = again.exchange(ctx, w.due)
 	}
-	r.spanOfWait(ctx, &w)
+	w.spanOfWait(ctx)
 	if asked != top {
 		asked.free()
 	}
 	if len(top.orphans) > 0 {
-		r.askStandbys(ctx, top)
+		top.askStandbys(ctx)
 	}
 }
 
 // sortOut assigns what is undecided of asked to again, or makes it an orphan of top. It returns how long to
 // wait before again is asked.
-func (r *Router) sortOut(top, asked, again *scatter, w *walk) (pause time.Duration) {
-	t, lost, deferred, before := again.table, false, false, w.rounds
+func (w *walk) sortOut(asked, again *scatter) (pause time.Duration) {
+	lost, deferred, before := false, false, w.rounds
 	asked.each(func(from *peer, g *shard.Group, p *part) {
-		member := slices.Index(t.peers, from)
 		switch {
 		case !undecided(g):
-			return
 		case isDeferred(g):
-			if w.deferred.IsZero() && w.hop == nil {
-				w.hop = asked.hopOf(g)
-			}
-			if w.waitsForStandby() && member >= 0 {
-				deferred = true
-				setSource(g, shard.Unanswered) // until the node that has decided answers once more
-				again.assign(member, g, nil, p)
-			} else {
-				r.denialLeases.strictAcks.tell(g)
-			}
-			return
-		case redirected(g) && t.loses(member, g):
-			if w.lost == maxLost {
-				top.addOrphan(g, p, true)
-				return
-			}
-			lost = true
-		case redirected(g):
-		case w.wait > 0 && frees(g) && (from == nil || g.Waits):
+			deferred = w.sortDeferred(asked, again, from, g, p) || deferred
+		case !redirected(g) && w.wait > 0 && frees(g) && (from == nil || g.Waits):
 			if before < maxRounds {
 				w.rounds, g.Waits = before+1, false
-				again.place(top, g, p, t.route)
+				again.place(w.top, g, p, again.table.route)
 			}
-			return
-		case asked.isLost(g):
-			return
-		case from == nil || member < 0 || !t.forsake(member, g):
-			top.addOrphan(g, p, member >= 0 && !t.owns(member, g))
-			return
-		}
-		if t.reaches(g) {
-			again.place(top, g, p, t.route)
-		} else {
-			top.addOrphan(g, p, true)
+		case !asked.isLost(g):
+			lost = w.sortOther(again, from, g, p) || lost
 		}
 	})
 	if lost {
@@ -114,28 +89,63 @@ func (r *Router) sortOut(top, asked, again *scatter, w *walk) (pause time.Durati
 		pause = hopPause
 	}
 	if w.hops++; w.rounds > before {
-		r.metrics.waits.Inc()
+		w.top.router.metrics.waits.Inc()
 		return max(pause, w.wait)
 	}
 	w.wait = 0
 	return pause
 }
 
+// sortDeferred assigns g, whose answer asked has and is deferred, to again, as long as that is to wait. It reports whether it has.
+func (w *walk) sortDeferred(asked, again *scatter, from *peer, g *shard.Group, p *part) (waits bool) {
+	if w.deferred.IsZero() && w.hop == nil {
+		w.hop = asked.hopOf(g)
+	}
+	member := slices.Index(again.table.peers, from)
+	if !w.waitsForStandby() || member < 0 {
+		w.top.router.denialLeases.strictAcks.tell(g)
+		return false
+	}
+	setSource(g, shard.Unanswered) // until the node that has decided answers once more
+	again.assign(member, g, nil, p)
+	return true
+}
+
+// sortOther assigns g, which the peer from does not have or has not answered, to again if there is another member to ask, or
+// else makes it an orphan. It reports whether from knew of no other.
+func (w *walk) sortOther(again *scatter, from *peer, g *shard.Group, p *part) (lost bool) {
+	t, moved := again.table, redirected(g)
+	member := slices.Index(t.peers, from)
+	lost = moved && t.loses(member, g)
+	switch {
+	case lost && w.lost == maxLost:
+		w.top.addOrphan(g, p, true)
+		return false
+	case !moved && (from == nil || member < 0 || !t.forsake(member, g)):
+		w.top.addOrphan(g, p, member >= 0 && !t.owns(member, g))
+	case t.reaches(g):
+		again.place(w.top, g, p, t.route)
+	default:
+		w.top.addOrphan(g, p, true)
+	}
+	return lost
+}
+
 // goOn pauses, and reports whether the groups are to be asked again then.
-func (r *Router) goOn(ctx context.Context, pause time.Duration, w *walk) bool {
+func (w *walk) goOn(ctx context.Context, pause time.Duration) bool {
 	now := time.Now()
 	if w.wait > 0 { // the node said that it answers them then
-		w.due = r.due(ctx, now.Add(pause))
+		w.due = w.top.router.due(ctx, now.Add(pause))
 	}
 	if w.hops > maxHops || !now.Add(pause).Before(w.due) {
 		return false
 	}
-	r.pause(ctx, pause)
+	pauseFor(ctx, pause)
 	return ctx.Err() == nil
 }
 
-// pause waits, or until ctx ends.
-func (r *Router) pause(ctx context.Context, wait time.Duration) {
+// pauseFor waits so long, or until ctx ends.
+func pauseFor(ctx context.Context, wait time.Duration) {
 	if wait <= 0 {
 		return
 	}

@@ -116,7 +116,7 @@ func (r *Router) askAfterStop(ctx context.Context, groups []shard.Group, how fun
 		if !anyRedirected(groups, how) || !time.Now().Add(copyPause).Before(over) {
 			return wait
 		}
-		r.pause(ctx, copyPause)
+		pauseFor(ctx, copyPause)
 	}
 }
 
@@ -261,7 +261,7 @@ func (r *Router) relay(ctx context.Context, groups []shard.Group, how func(int) 
 	if t == nil || !now.Before(due) {
 		return 0
 	}
-	s := newScatter(t)
+	s := newScatter(r, t)
 	defer s.free()
 	s.how = as
 	instant := int64(now.Sub(r.hot.started))
@@ -279,7 +279,7 @@ func (r *Router) relay(ctx context.Context, groups []shard.Group, how func(int) 
 	if s.size() == 0 {
 		return 0
 	}
-	wait = r.exchange(ctx, s, due)
+	wait = s.exchange(ctx, due)
 	late := others && !time.Now().Before(due)
 	s.each(func(to *peer, g *shard.Group, _ *part) {
 		switch {

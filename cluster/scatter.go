@@ -18,6 +18,7 @@ const maxRounds = 3
 
 // scatter is how groups are split over the members. It is used again for others.
 type scatter struct {
+	router     *Router
 	table      *table
 	how        role          // as what the members are asked
 	local      []shard.Group // copies, for the local shard
@@ -53,9 +54,9 @@ type orphan struct {
 
 var scatters = sync.Pool{New: func() any { return new(scatter) }}
 
-func newScatter(t *table) *scatter {
+func newScatter(r *Router, t *table) *scatter {
 	s := scatters.Get().(*scatter)
-	s.table = t
+	s.router, s.table = r, t
 	if n := len(t.peers) * maxConns; len(s.conns) < n {
 		s.conns = make([]uint16, n)
 	}
@@ -153,20 +154,20 @@ type part struct {
 // they remember them. If a limit is likely full, all parts without such a limit only look at first:
 // their takes would deny others meanwhile.
 func (r *Router) decideMany(ctx context.Context, t *table, groups []shard.Group) {
-	s, now := newScatter(t), time.Now()
+	s, now := newScatter(r, t), time.Now()
 	defer s.free()
 	for i := range groups {
-		r.add(s, &groups[i], now)
+		s.add(&groups[i], now)
 	}
-	w := walk{due: r.due(ctx, now)}
-	w.wait = r.exchange(ctx, s, w.due)
-	r.finish(ctx, s, groups, w)
+	w := walk{top: s, due: r.due(ctx, now)}
+	w.wait = s.exchange(ctx, w.due)
+	w.finish(ctx, groups)
 }
 
 // decideRest answers those groups that the member to was asked for and that are undecided. The
 // zero due is that of a request that is asked now. The hop is that of the one group, nil if it has none.
 func (r *Router) decideRest(ctx context.Context, t *table, to int, groups []shard.Group, due time.Time, hop trace.Span) {
-	s := newScatter(t)
+	s := newScatter(r, t)
 	defer s.free()
 	if due.IsZero() {
 		due = r.due(ctx, time.Now())
@@ -181,40 +182,42 @@ func (r *Router) decideRest(ctx context.Context, t *table, to int, groups []shar
 		}
 		s.assign(to, g, nil, nil)
 	}
-	r.finish(ctx, s, groups, walk{due: due, hop: hop})
+	w := walk{top: s, due: due, hop: hop}
+	w.finish(ctx, groups)
 }
 
-// finish answers what is undecided of groups, which s has spread and asked for.
-func (r *Router) finish(ctx context.Context, s *scatter, groups []shard.Group, w walk) {
-	r.pursue(ctx, s, s, w)
+// finish answers what is undecided of groups, which the walk's top has spread and asked for.
+func (w *walk) finish(ctx context.Context, groups []shard.Group) {
+	s := w.top
+	w.pursue(ctx)
 	if len(s.split) > 0 {
-		r.decideLooked(ctx, s)
+		s.decideLooked(ctx)
 	}
 	for i := range groups {
-		r.applyPolicies(s.table, &groups[i])
+		s.router.applyPolicies(s.table, &groups[i])
 	}
 	for _, w := range s.split {
-		r.learnFull(w)
+		s.learnFull(w)
 		if w.whole.Allowed {
-			r.keep(w)
+			s.keep(w)
 		} else {
-			r.undo(w)
+			s.undo(w)
 		}
 	}
 }
 
 // learnFull records which limits of w are full.
-func (r *Router) learnFull(w *split) {
+func (s *scatter) learnFull(w *split) {
 	now := time.Now()
 	for i := range w.whole.Takes {
-		r.full.learn(&w.whole.Takes[i], now)
+		s.table.full.learn(&w.whole.Takes[i], now)
 	}
 }
 
 // decideLooked puts together the answers to what was split, and lets those parts take
 // that have only looked.
-func (r *Router) decideLooked(ctx context.Context, s *scatter) {
-	second := newScatter(r.table.Load())
+func (s *scatter) decideLooked(ctx context.Context) {
+	second := newScatter(s.router, s.router.table.Load())
 	defer second.free()
 	for _, w := range s.split {
 		w.collect()
@@ -223,9 +226,9 @@ func (r *Router) decideLooked(ctx context.Context, s *scatter) {
 	if second.size() == 0 {
 		return
 	}
-	w := walk{due: r.due(ctx, time.Now())}
-	w.wait = r.exchange(ctx, second, w.due)
-	r.pursue(ctx, second, second, w)
+	w := walk{top: second, due: s.router.due(ctx, time.Now())}
+	w.wait = second.exchange(ctx, w.due)
+	w.pursue(ctx)
 	for _, w := range s.split {
 		w.collect()
 	}
@@ -233,11 +236,11 @@ func (r *Router) decideLooked(ctx context.Context, s *scatter) {
 
 // exchange asks all peers first, then the local shard, and then waits for all together.
 // It returns how long to wait before unanswered is asked again, 0 if there is no need.
-func (r *Router) exchange(ctx context.Context, s *scatter, due time.Time) (again time.Duration) {
+func (s *scatter) exchange(ctx context.Context, due time.Time) (again time.Duration) {
 	if len(s.dispatches) == 0 {
-		return r.decideLocal(ctx, s, due)
+		return s.decideLocal(ctx, due)
 	}
-	now := time.Now()
+	r, now := s.router, time.Now()
 	a := r.newCall(ctx, now, due)
 	if a != nil {
 		a.how = s.how
@@ -252,7 +255,7 @@ func (r *Router) exchange(ctx context.Context, s *scatter, due time.Time) (again
 			e.sent = err == nil
 		}
 	}
-	again = r.decideLocal(ctx, s, due)
+	again = s.decideLocal(ctx, due)
 	if a != nil {
 		if r.wait(ctx, a) {
 			s.giveUp(a)
@@ -273,7 +276,8 @@ func (r *Router) exchange(ctx context.Context, s *scatter, due time.Time) (again
 }
 
 // decideLocal returns how long to wait before what was not answered is asked again.
-func (r *Router) decideLocal(ctx context.Context, s *scatter, due time.Time) (again time.Duration) {
+func (s *scatter) decideLocal(ctx context.Context, due time.Time) (again time.Duration) {
+	r := s.router
 	again = r.decideHere(s.local, due)
 	if s.how != asOwner && len(s.local) > 0 {
 		if patience := time.Now().Add(r.patience()); patience.Before(due) {
@@ -300,7 +304,7 @@ func (s *scatter) giveUp(a *call) {
 }
 
 // add assigns g, or its parts, unless it can be answered from what is known.
-func (r *Router) add(s *scatter, g *shard.Group, now time.Time) {
+func (s *scatter) add(g *shard.Group, now time.Time) {
 	if len(g.Takes) == 0 {
 		return
 	}
@@ -312,7 +316,7 @@ func (r *Router) add(s *scatter, g *shard.Group, now time.Time) {
 	var c *hotCounter
 	from := fromOwner
 	if s.table.peers[to] != nil {
-		c, from = r.hot.consult(g, s.table.conn(to, g.Takes[0].Key), now)
+		c, from = s.router.hot.consult(g, s.table.conn(to, g.Takes[0].Key), now)
 	}
 	if from != known {
 		s.assign(to, g, c, nil)
@@ -467,18 +471,18 @@ func (w *split) collect() {
 
 // undo gives back what the parts of a denied group have counted. A node that dies in
 // between can only have counted too much.
-func (r *Router) undo(w *split) {
+func (s *scatter) undo(w *split) {
 	if w.whole.Reset || w.whole.LentAt > 0 {
 		return
 	}
 	for _, p := range w.parts {
 		if p.group.Allowed { // the node that was asked has said so
-			r.giveBack(w.whole, p)
+			s.giveBack(w.whole, p)
 		}
 	}
 }
 
-func (r *Router) giveBack(whole *shard.Group, p *part) {
+func (s *scatter) giveBack(whole *shard.Group, p *part) {
 	var counted []shard.Take
 	for j, index := range p.takes {
 		take := &p.group.Takes[j]
@@ -492,11 +496,11 @@ func (r *Router) giveBack(whole *shard.Group, p *part) {
 	}
 	switch {
 	case p.group.By != 0:
-		r.giveBackTo(p.group.By, p.conn, counted)
+		s.router.giveBackTo(p.group.By, p.conn, counted)
 	case p.conn == nil:
-		r.denialLeases.giveBack(r.local, counted)
+		s.router.denialLeases.giveBack(s.router.local, counted)
 	case p.conn.giveBack(counted, 0) != nil:
-		r.metrics.lostReturns.Inc()
+		s.router.metrics.lostReturns.Inc()
 	}
 }
 

@@ -68,11 +68,11 @@ func (s *scatter) hopOf(asked *shard.Group) trace.Span {
 
 // spanOfWait makes the span of the wait for a standby, if answers were deferred. It belongs to the hop on which the first
 // of them was, or else to the check of ctx.
-func (r *Router) spanOfWait(ctx context.Context, w *walk) {
+func (w *walk) spanOfWait(ctx context.Context) {
 	if w.deferred.IsZero() {
 		return
 	}
-	if tracer := r.tracerOf(ctx); tracer != nil {
+	if tracer := w.top.router.tracerOf(ctx); tracer != nil {
 		if w.hop != nil {
 			ctx = trace.ContextWithSpan(ctx, w.hop)
 		}
