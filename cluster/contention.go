@@ -68,7 +68,7 @@ func (r *Router) decideContended(ctx context.Context, groups []shard.Group) {
 		if len(again) == 0 || next.After(ends) || !next.Before(r.due(ctx, next)) {
 			return
 		}
-		pauseFor(ctx, wait)
+		pauseFor(ctx.Done(), wait)
 		if ctx.Err() != nil {
 			return
 		}
@@ -102,7 +102,7 @@ func (s *scatter) keep(w *split) {
 		switch {
 		case len(stays) == 0:
 		case p.conn == nil:
-			s.router.local.Keep(stays)
+			s.router.own.local.Keep(stays)
 		default:
 			p.conn.keep(stays, ample)
 		}

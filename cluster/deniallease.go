@@ -35,7 +35,7 @@ type DenialLeases struct {
 	partitions     atomic.Uint32             // how many there are; 0 until one was opened
 	opened         [openedSlots]atomic.Int64 // until when denial leases of the owner before may last
 	putOff         atomic.Int64              // give-backs that wait
-	router         *Router                   // has other nodes give back what this one does not have; set by NewRouter, nil without one
+	own            *ownReplicas              // has other nodes give back what this one does not have; set by NewRouter, nil without one
 	strictAcks     *strictAcks               // what standbys have yet to acknowledge; nil without Owners
 }
 
@@ -208,13 +208,13 @@ func (p *DenialLeases) returns(local Local, takes []shard.Take) {
 	local.Return(takes)
 	rest := slices.DeleteFunc(slices.Clone(takes), func(t shard.Take) bool { return !isRedirected(t) })
 	switch {
-	case len(rest) == 0 || p.router == nil:
+	case len(rest) == 0 || p.own == nil:
 	case last:
-		p.router.metrics.lostReturns.Add(float64(len(rest)))
+		p.own.router.metrics.lostReturns.Add(float64(len(rest)))
 	case granted:
-		p.router.returnGranted(rest)
-	case !p.later(passOnAfter, rest, p.router.passOn):
-		p.router.passOn(rest)
+		p.own.returnGranted(rest)
+	case !p.later(passOnAfter, rest, p.own.passOn):
+		p.own.passOn(rest)
 	}
 }
 

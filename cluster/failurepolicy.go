@@ -60,7 +60,7 @@ func (r *Router) decideLocally(g *shard.Group, members int64) {
 			own[0].Takes = append(own[0].Takes, shareOf(g.Takes[i], members))
 		}
 	}
-	r.local.Decide(own)
+	r.own.local.Decide(own)
 	g.Allowed = g.Allowed && own[0].Allowed
 	for j, i := range indices {
 		g.Takes[i].Decision, g.Takes[i].Source = own[0].Takes[j].Decision, shard.Local

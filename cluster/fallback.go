@@ -96,12 +96,18 @@ func (s *fallback) askOwners() (standbys *scatter) {
 	for _, i := range vacant {
 		s.top.orphans[i].expected = !frees(s.top.orphans[i].group)
 	}
+	s.turnTo(standbys, owners)
+	return standbys
+}
+
+// turnTo assigns what the owners have not decided to standbys, except what is moving: it is asked for again.
+func (s *fallback) turnTo(standbys, owners *scatter) {
+	t := standbys.table
 	s.left(owners, func(_ *peer, g *shard.Group, p *part) {
-		if !s.t.isMoving(g) { // else it is asked for again
-			standbys.place(s.top, g, p, s.t.standsBy(0))
+		if !t.isMoving(g) {
+			standbys.place(s.top, g, p, t.standsBy(0))
 		}
 	})
-	return standbys
 }
 
 // askRelays asks standbys, and then the members that reach them or the owner, until there are no more.
@@ -150,7 +156,7 @@ func (s *fallback) askAgain() {
 		if len(waiting) == 0 || s.ctx.Err() != nil {
 			return
 		}
-		pauseFor(s.ctx, copyPause)
+		pauseFor(s.ctx.Done(), copyPause)
 		s.again += len(waiting)
 		s.askOnce(waiting)
 	}
@@ -168,11 +174,7 @@ func (s *fallback) askOnce(waiting []orphan) {
 	}
 	s.ask(owners)
 	noteExpected(waiting)
-	s.left(owners, func(_ *peer, g *shard.Group, p *part) {
-		if !t.isMoving(g) {
-			standbys.place(s.top, g, p, t.standsBy(0))
-		}
-	})
+	s.turnTo(standbys, owners)
 	s.ask(standbys)
 	for _, w := range waiting {
 		if g := w.group; undecided(g) && !redirected(g) {

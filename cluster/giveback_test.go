@@ -220,7 +220,7 @@ func TestReturnsDoNotOvertakeGrants(t *testing.T) {
 		underway := func() bool {
 			return !standby.owners.node.GrantsAreAdded(key.Partition(uint32(ownershipRing.Partitions)))
 		}
-		standby.router.denialLeases.giveBack(standby.owners.Shard, g.Takes)
+		standby.router.own.denialLeases.giveBack(standby.owners.Shard, g.Takes)
 		if !underway() {
 			t.Error("no grant is under way")
 		}

@@ -132,7 +132,7 @@ func NewOwners(c OwnersConfig, params ring.Params) *Owners {
 		Self: o.life(), Shard: c.Shard, Partitions: params.Partitions, Plan: o.Plan, Peers: o.carrier(), Reports: o.Reports, IsGone: o.isGone, Attest: o.attest,
 		Observer: observer{o}, Logger: c.Logger,
 	})
-	c.Router.locator = o
+	c.Router.own.locator = o
 	c.DenialLeases.strictAcks = &strictAcks{
 		standbys: o.standbys, urgent: o.node.Hurry, started: time.Now(), log: c.Logger,
 		deferred: o.metrics.deferred, unacknowledged: o.metrics.unacknowledged, parts: make([]owed, params.Partitions),
@@ -298,7 +298,7 @@ func (o *Owners) read(ctx context.Context, granted time.Time) {
 		if over {
 			return
 		}
-		pauseFor(ctx, readAgain)
+		pauseFor(ctx.Done(), readAgain)
 	}
 }
 

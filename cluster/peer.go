@@ -100,6 +100,44 @@ func (r *Router) movedFrom(p *peer) redirectFunc {
 	}
 }
 
+// peerOf returns the peer of that id, nil if that is this node or no member.
+func (r *Router) peerOf(id string) *peer {
+	if t := r.table.Load(); t != nil {
+		if i, member := t.view.Index(id); member {
+			return t.peers[i]
+		}
+	}
+	return nil
+}
+
+// lostAt reports whether the member of that id answers this node, and if not, since when.
+func (r *Router) lostAt(id string) (at time.Time, reaches bool) {
+	if p := r.peerOf(id); p != nil {
+		at = r.hot.started.Add(time.Duration(p.lost.Load()))
+	}
+	return at, r.Reaches(id)
+}
+
+// greet has the member of that id asked again by checks, which was suspended and has just said by
+// itself that it is back.
+func (r *Router) greet(id string) {
+	if p := r.peerOf(id); p != nil {
+		p.spared.Store(0)
+		for _, l := range p.conns {
+			l.greet(time.Now())
+		}
+	}
+}
+
+// hears records that the member of that id has called this node: it is there, and its connections can be made again.
+func (r *Router) hears(id string) {
+	if p := r.peerOf(id); p != nil {
+		for _, l := range p.conns {
+			l.hears()
+		}
+	}
+}
+
 // tell logs that a peer has begun or ceased to answer.
 func (r *Router) tell(m Member, answers bool) {
 	if answers {
@@ -113,12 +151,7 @@ func (r *Router) tell(m Member, answers bool) {
 func (r *Router) retire(p *peer) {
 	r.metrics.forget(p)
 	r.running.Go(func() {
-		grace := time.NewTimer(r.attempt + retireGrace)
-		defer grace.Stop()
-		select {
-		case <-grace.C:
-		case <-r.stopped.Done():
-		}
+		pauseFor(r.stopped.Done(), r.attempt+retireGrace)
 		p.stop()
 	})
 }

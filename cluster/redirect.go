@@ -45,7 +45,7 @@ func (w *walk) pursue(ctx context.Context) {
 		if again.size() == 0 || !w.goOn(ctx, pause) {
 			again.each(func(_ *peer, g *shard.Group, p *part) {
 				if g.Deferred > 0 {
-					r.denialLeases.strictAcks.tell(g)
+					r.own.denialLeases.strictAcks.tell(g)
 				} else {
 					top.addOrphan(g, p, true)
 				}
@@ -103,7 +103,7 @@ func (w *walk) sortDeferred(asked, again *scatter, from *peer, g *shard.Group, p
 	}
 	member := slices.Index(again.table.peers, from)
 	if !w.waitsForStandby() || member < 0 {
-		w.top.router.denialLeases.strictAcks.tell(g)
+		w.top.router.own.denialLeases.strictAcks.tell(g)
 		return false
 	}
 	setSource(g, shard.Unanswered) // until the node that has decided answers once more
@@ -140,12 +140,12 @@ func (w *walk) goOn(ctx context.Context, pause time.Duration) bool {
 	if w.hops > maxHops || !now.Add(pause).Before(w.due) {
 		return false
 	}
-	pauseFor(ctx, pause)
+	pauseFor(ctx.Done(), pause)
 	return ctx.Err() == nil
 }
 
-// pauseFor waits so long, or until ctx ends.
-func pauseFor(ctx context.Context, wait time.Duration) {
+// pauseFor waits so long, or until end is closed.
+func pauseFor(end <-chan struct{}, wait time.Duration) {
 	if wait <= 0 {
 		return
 	}
@@ -153,6 +153,6 @@ func pauseFor(ctx context.Context, wait time.Duration) {
 	defer over.Stop()
 	select {
 	case <-over.C:
-	case <-ctx.Done():
+	case <-end:
 	}
 }

@@ -35,7 +35,6 @@ type Local interface {
 // one hop away. It is safe for concurrent use; make it with NewRouter.
 type Router struct {
 	self    string // this node's id
-	local   Local
 	dial    Dialer
 	attempt time.Duration
 	tracer  trace.Tracer // nil if no check is traced
@@ -43,9 +42,8 @@ type Router struct {
 	metrics *routerMetrics
 	log     *slog.Logger
 
-	locator      Locator       // nil if this node knows of none
-	denialLeases *DenialLeases // of this node as an owner
-	hot          *hotCounters  // of others
+	own ownReplicas
+	hot *hotCounters // of others
 
 	full  fullKeys
 	table atomic.Pointer[table]
@@ -117,18 +115,6 @@ func (r *Router) Reaches(id string) bool {
 	}
 	i, found := t.view.Index(id)
 	return found && (t.peers[i] == nil || t.peers[i].reachable())
-}
-
-// lostAt reports whether the member of that id answers this node, and if not, since when.
-func (r *Router) lostAt(id string) (at time.Time, reaches bool) {
-	t := r.table.Load()
-	if t == nil {
-		return at, false
-	}
-	if i, found := t.view.Index(id); found && t.peers[i] != nil {
-		at = r.hot.started.Add(time.Duration(t.peers[i].lost.Load()))
-	}
-	return at, r.Reaches(id)
 }
 
 // Owner returns the id of the node that owns a counter, "" before the first view.
@@ -225,7 +211,7 @@ func (r *Router) decide(ctx context.Context, groups []shard.Group) {
 	}
 	switch {
 	case len(t.peers) == 1 && t.peers[0] == nil && !anyFrees(groups):
-		r.decideHere(groups, time.Time{})
+		r.own.decideHere(groups, time.Time{})
 		if anyUndecided(groups) {
 			r.decideRest(ctx, t, 0, groups, time.Time{}, nil)
 		}
@@ -254,7 +240,7 @@ func (r *Router) decideOne(ctx context.Context, t *table, to int, groups []shard
 	var hop trace.Span
 	g := &groups[0]
 	if t.peers[to] == nil {
-		r.decideHere(groups, time.Time{})
+		r.own.decideHere(groups, time.Time{})
 	} else {
 		due, hop = r.forwardOne(ctx, t, to, g)
 	}
@@ -337,22 +323,20 @@ func (r *Router) wait(ctx context.Context, a *call) (gone bool) {
 func NewRouter(c RouterConfig) *Router {
 	r := &Router{
 		self:    c.Self,
-		local:   c.Local,
 		dial:    c.Dial,
 		attempt: c.AttemptTimeout,
 		log:     c.Logger,
 		peers:   make(map[Member]*peer),
 
-		tracer:       c.Tracer,
-		busy:         c.Busy,
-		locator:      c.Locator,
-		denialLeases: c.DenialLeases,
+		tracer: c.Tracer,
+		busy:   c.Busy,
 	}
 	if r.busy == nil {
 		r.busy = func() bool { return false }
 	}
 	r.metrics = newRouterMetrics(c.Metrics, r)
-	c.DenialLeases.router = r
+	r.own = ownReplicas{router: r, local: c.Local, locator: c.Locator, denialLeases: c.DenialLeases}
+	c.DenialLeases.own = &r.own
 	r.full.started = time.Now()
 	r.hot = newHotCounters(c.DenialLeases, r.metrics)
 	r.stopped, r.stop = context.WithCancel(context.Background())
@@ -365,7 +349,7 @@ func NewRouter(c RouterConfig) *Router {
 func (r *Router) Probe(limit algorithms.Limit) {
 	key := ring.Key{Hi: 1, Lo: 1}
 	// Ungated: it is no matter here whether this node owns the counter.
-	_ = r.denialLeases.decide(r.local, []shard.Group{{Peek: true, Ungated: true, Takes: []shard.Take{{Key: key, Limit: limit, Cost: 1}}}})
+	_ = r.own.denialLeases.decide(r.own.local, []shard.Group{{Peek: true, Ungated: true, Takes: []shard.Take{{Key: key, Limit: limit, Cost: 1}}}})
 }
 
 // Members returns the members of the view, and whether this node reaches each.

@@ -54,7 +54,7 @@ type table struct {
 // newTable returns the table for v. A partition whose owner is another one than in old is
 // asked for where it was, as long as that is a member: it decides until it has adopted v as well, and redirects then.
 func (r *Router) newTable(v *View, old *table) *table {
-	t := &table{full: &r.full, id: r.self, locator: r.locator, started: r.hot.started, view: v, peers: make([]*peer, len(v.Members)), self: -1}
+	t := &table{full: &r.full, id: r.self, locator: r.own.locator, started: r.hot.started, view: v, peers: make([]*peer, len(v.Members)), self: -1}
 	for i, m := range v.Members {
 		t.marks = append(t.marks, markOf(m.ID))
 		if m.ID == r.self {
@@ -204,6 +204,13 @@ func (t *table) mayUseCopies(g *shard.Group) bool {
 // hasAll reports whether this node has all counters of g: others may have been asked while it got them.
 func (t *table) hasAll(g *shard.Group) bool {
 	return !slices.ContainsFunc(g.Takes, func(take shard.Take) bool { return !t.isOwnerOf(take.Key) })
+}
+
+// allowCopy lets g be decided from copies where the local shard has no more. What this node
+// has itself is none: if it does not decide, it must not.
+func (t *table) allowCopy(g *shard.Group) {
+	g.Lend = 0
+	g.Provisional = !slices.ContainsFunc(g.Takes, func(take shard.Take) bool { return t.isOwnerOf(take.Key) })
 }
 
 // peerOf returns the peer through which a member is asked, nil for this node and for noMember.

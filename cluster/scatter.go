@@ -278,12 +278,12 @@ func (s *scatter) exchange(ctx context.Context, due time.Time) (again time.Durat
 // decideLocal returns how long to wait before what was not answered is asked again.
 func (s *scatter) decideLocal(ctx context.Context, due time.Time) (again time.Duration) {
 	r := s.router
-	again = r.decideHere(s.local, due)
+	again = r.own.decideHere(s.local, due)
 	if s.how != asOwner && len(s.local) > 0 {
-		if patience := time.Now().Add(r.patience()); patience.Before(due) {
+		if patience := time.Now().Add(r.own.patience()); patience.Before(due) {
 			due = patience
 		}
-		again = max(again, r.decideCopies(ctx, s.local, s.how, due))
+		again = max(again, r.own.decideCopies(ctx, s.local, s.how, due))
 	}
 	for i, g := range s.from {
 		g.Allowed, g.TokenLease, g.Deferred, g.By = s.local[i].Allowed, s.local[i].TokenLease, s.local[i].Deferred, s.local[i].By
@@ -496,30 +496,11 @@ func (s *scatter) giveBack(whole *shard.Group, p *part) {
 	}
 	switch {
 	case p.group.By != 0:
-		s.router.giveBackTo(p.group.By, p.conn, counted)
+		s.router.own.giveBackTo(p.group.By, p.conn, counted)
 	case p.conn == nil:
-		s.router.denialLeases.giveBack(s.router.local, counted)
+		s.router.own.giveBack(counted)
 	case p.conn.giveBack(counted, 0) != nil:
 		s.router.metrics.lostReturns.Inc()
-	}
-}
-
-// giveBackTo has takes undone by the node of that mark, which has decided them in the place of another. If this
-// node does not reach that, it has them undone through via, the peer that it has asked, unless that is nil.
-func (r *Router) giveBackTo(mark uint64, via *conn, takes []shard.Take) {
-	t := r.table.Load()
-	to := noMember
-	if t != nil {
-		to = slices.Index(t.marks, mark)
-	}
-	k := takes[0].Key
-	switch {
-	case to != noMember && t.peers[to] == nil:
-		r.denialLeases.giveBack(r.local, takes)
-	case to != noMember && (via == nil || t.answers(to, k)) && t.conn(to, k).giveBack(takes, 0) == nil:
-	case via != nil && via.giveBack(takes, mark) == nil:
-	default:
-		r.metrics.lostReturns.Inc()
 	}
 }
 

@@ -250,7 +250,7 @@ func (b *batch) waitOf(r *reader) time.Duration {
 // giveBack undoes what this node has decided, or another one for it, and the asker does not count.
 func (b *batch) giveBack(local Local, g *shard.Group) {
 	if g.By != 0 {
-		b.router.giveBackTo(g.By, nil, g.Takes)
+		b.router.own.giveBackTo(g.By, nil, g.Takes)
 	} else {
 		b.denialLeases.giveBack(local, g.Takes)
 	}
@@ -273,16 +273,7 @@ func (b *batch) decideRun(local Local, out []byte, i int) ([]byte, int) {
 		b.groups = append(b.groups, q.group)
 	}
 	run := b.requests[i:end]
-	ctx, spans := b.router.startDecisions(run)
-	wait := b.denialLeases.decide(local, b.groups)
-	if b.router != nil {
-		wait = max(wait, b.router.decideOnceResumed(local, b.groups, run, time.Time{}))
-		wait = max(wait, b.router.decideApart(local, b.groups))
-	}
-	if how != asOwner {
-		wait = max(wait, b.router.answerAsStandby(ctx, local, b.groups, run, func(j int) role { return run[j].how }, time.Time{}))
-	}
-	endDecisions(spans, b.groups)
+	wait := b.decide(local, run, how)
 	for j := range b.groups {
 		q, g := &b.requests[i+j], &b.groups[j]
 		switch {
@@ -302,4 +293,22 @@ func (b *batch) decideRun(local Local, out []byte, i int) ([]byte, int) {
 		}
 	}
 	return out, end
+}
+
+// decide decides the groups of run, in which the highest role is how. It returns how long to wait before what Waits is asked again.
+func (b *batch) decide(local Local, run []request, how role) (wait time.Duration) {
+	if b.router == nil {
+		return b.denialLeases.decide(local, b.groups)
+	}
+	own := &b.router.own
+	ctx, spans := own.startDecisions(run)
+	wait = b.denialLeases.decide(local, b.groups)
+	wait = max(wait, own.decideOnceResumed(local, b.groups, run, time.Time{}))
+	wait = max(wait, own.decideApart(local, b.groups))
+	if how != asOwner {
+		q := relaying{own: own, ctx: ctx, local: local, groups: b.groups, run: run}
+		wait = max(wait, q.answer())
+	}
+	endDecisions(spans, b.groups)
+	return wait
 }

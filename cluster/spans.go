@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
@@ -89,9 +88,9 @@ type decision struct {
 
 // startDecisions begins a span for each hop of other nodes to which requests of run belong. The context is of the first, for what this
 // node asks others meanwhile.
-func (r *Router) startDecisions(run []request) (ctx context.Context, spans []decision) {
+func (o *ownReplicas) startDecisions(run []request) (ctx context.Context, spans []decision) {
 	ctx = context.Background()
-	if r == nil || r.tracer == nil {
+	if o.router.tracer == nil {
 		return ctx, nil
 	}
 	for i := range run {
@@ -101,7 +100,7 @@ func (r *Router) startDecisions(run []request) (ctx context.Context, spans []dec
 		case last >= 0 && spans[last].end == i && run[i-1].span == q.span:
 			spans[last].end++
 		case q.span.IsSampled():
-			of, span := r.startDecision(trace.ContextWithRemoteSpanContext(context.Background(), *q.span), &q.group, q.how)
+			of, span := o.startDecision(trace.ContextWithRemoteSpanContext(context.Background(), *q.span), &q.group, q.how)
 			if spans == nil {
 				ctx = of
 			}
@@ -112,9 +111,9 @@ func (r *Router) startDecisions(run []request) (ctx context.Context, spans []dec
 }
 
 // startDecision begins the span of what this node decides about g and others, as what it was asked for them.
-func (r *Router) startDecision(ctx context.Context, g *shard.Group, how role) (context.Context, trace.Span) {
-	return r.tracer.Start(ctx, "weir.decide", trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
-		attribute.String("weir.role", roleNames[how]), attribute.String("weir.owner", r.Owner(g.Takes[0].Key))))
+func (o *ownReplicas) startDecision(ctx context.Context, g *shard.Group, how role) (context.Context, trace.Span) {
+	return o.router.tracer.Start(ctx, "weir.decide", trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
+		attribute.String("weir.role", roleNames[how]), attribute.String("weir.owner", o.router.Owner(g.Takes[0].Key))))
 }
 
 // endDecisions ends spans, with what was decided about their groups.
@@ -146,15 +145,4 @@ func endDecision(span trace.Span, groups []shard.Group) {
 		span.SetAttributes(attribute.String("weir.source", source))
 	}
 	span.End()
-}
-
-// decideCopies is answerAsStandby for groups of this node's own checks, which are those of ctx.
-func (r *Router) decideCopies(ctx context.Context, groups []shard.Group, how role, due time.Time) (wait time.Duration) {
-	as := func(int) role { return how }
-	if r.tracerOf(ctx) == nil {
-		return r.answerAsStandby(context.Background(), r.local, groups, nil, as, due)
-	}
-	ctx, span := r.startDecision(context.WithoutCancel(ctx), &groups[0], how)
-	defer func() { endDecision(span, groups) }()
-	return r.answerAsStandby(ctx, r.local, groups, nil, as, due)
 }

@@ -224,9 +224,10 @@ func TestRevisionOfAPeer(t *testing.T) {
 // A node with a tracer allocates nothing for requests that are not traced.
 func TestUntracedRequestsAllocateNothing(t *testing.T) {
 	r := &Router{tracer: sdktrace.NewTracerProvider().Tracer("test")}
+	r.own.router = r
 	run := make([]request, 8)
 	if n := testing.AllocsPerRun(100, func() {
-		_, spans := r.startDecisions(run)
+		_, spans := r.own.startDecisions(run)
 		endDecisions(spans, nil)
 		endHop(r.startHop(context.Background(), Member{}, asOwner), nil)
 	}); n != 0 {

@@ -1,0 +1,69 @@
+package cluster
+
+import (
+	"slices"
+
+	"github.com/weirlimit/weir/shard"
+)
+
+// giveBack has the local shard undo takes.
+func (o *ownReplicas) giveBack(takes []shard.Take) { o.denialLeases.giveBack(o.local, takes) }
+
+// giveBackTo has takes undone by the node of that mark, which has decided them in the place of another. If this
+// node does not reach that, it has them undone through via, the peer that it has asked, unless that is nil.
+func (o *ownReplicas) giveBackTo(mark uint64, via *conn, takes []shard.Take) {
+	t := o.router.table.Load()
+	to := noMember
+	if t != nil {
+		to = slices.Index(t.marks, mark)
+	}
+	k := takes[0].Key
+	switch {
+	case to != noMember && t.peers[to] == nil:
+		o.giveBack(takes)
+	case to != noMember && (via == nil || t.answers(to, k)) && t.conn(to, k).giveBack(takes, 0) == nil:
+	case via != nil && via.giveBack(takes, mark) == nil:
+	default:
+		o.router.metrics.lostReturns.Inc()
+	}
+}
+
+// passOn has takes undone by the nodes that have their counters now: what this node had decided as the owner, and does
+// not have any more. What was passed on already is lost.
+func (o *ownReplicas) passOn(takes []shard.Take) {
+	for i := range takes {
+		o.passTo("", takes[i])
+	}
+}
+
+// returnGranted has takes undone that this node has granted as the standby, by the owner, once that has the grants.
+func (o *ownReplicas) returnGranted(takes []shard.Take) {
+	for i := range takes {
+		if o.locator == nil {
+			o.router.metrics.lostReturns.Inc()
+		} else if to := o.locator.ReturnGranted(takes[i]); to != "" {
+			o.passTo(to, takes[i])
+		}
+	}
+}
+
+// passTo has a take undone by the member of that id, by the one that has its counter if that is "", or else by the one that is
+// asked about the counter.
+func (o *ownReplicas) passTo(id string, take shard.Take) {
+	t := o.router.table.Load()
+	if t == nil {
+		o.router.metrics.lostReturns.Inc()
+		return
+	}
+	if id == "" {
+		id = t.has(take.Key)
+	}
+	to, member := t.view.Index(id)
+	if !member || to == t.self {
+		to = t.route(take.Key)
+	}
+	take.Source = shard.Redirected
+	if t.peers[to] == nil || t.conn(to, take.Key).giveBack([]shard.Take{take}, 0) != nil {
+		o.router.metrics.lostReturns.Inc()
+	}
+}

@@ -1,0 +1,92 @@
+package cluster
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/weirlimit/weir/shard"
+)
+
+// ownReplicas decides from the replicas of this node: as the owner from its counters, or as the standby from copies. It answers
+// this node's own checks and those of other nodes.
+type ownReplicas struct {
+	router       *Router // asks other nodes
+	local        Local
+	locator      Locator       // nil if this node knows of none
+	denialLeases *DenialLeases // of this node as an owner
+}
+
+// decideHere has the local shard decide, as DenialLeases.decide does, and again what it may not decide
+// just now because its decision lease is suspended.
+func (o *ownReplicas) decideHere(groups []shard.Group, due time.Time) (wait time.Duration) {
+	wait = o.denialLeases.decide(o.local, groups)
+	wait = max(wait, o.decideOnceResumed(o.local, groups, nil, due))
+	return max(wait, o.decideApart(o.local, groups))
+}
+
+// decideOnceResumed has the local shard decide again what this node holds and could not decide
+// because its decision lease is suspended. It waits until that is valid, but not for long, and until due at most, unless that is zero. Others' requests
+// are run: what the asker has given up meanwhile stays Unanswered.
+func (o *ownReplicas) decideOnceResumed(local Local, groups []shard.Group, run []request, due time.Time) (wait time.Duration) {
+	t, waited := o.router.table.Load(), false
+	if t == nil || o.locator == nil {
+		return 0
+	}
+	for i := range groups {
+		g := &groups[i]
+		if !redirected(g) || !slices.ContainsFunc(g.Takes, func(take shard.Take) bool { return isRedirected(take) && t.isOwnerOf(take.Key) }) {
+			continue
+		}
+		if resumed := o.locator.Returning(); resumed != nil && !waited {
+			waited = true
+			patience := min(o.router.attempt/2, resumePatience)
+			if !due.IsZero() {
+				patience = min(patience, time.Until(due))
+			}
+			pauseFor(resumed, patience)
+		}
+		forget(g)
+		if run == nil || !run[i].lateAt(time.Now()) {
+			wait = max(wait, o.denialLeases.decide(local, groups[i:i+1]))
+		}
+	}
+	return wait
+}
+
+// decideApart decides from copies what this node owns and waits for, while it reaches none that it waits for.
+func (o *ownReplicas) decideApart(local Local, groups []shard.Group) (wait time.Duration) {
+	t := o.router.table.Load()
+	if o.locator == nil || t == nil {
+		return 0
+	}
+	apart := func(take shard.Take) bool { return o.locator.DecidesApart(t.partition(take.Key)) }
+	for i := range groups {
+		g := &groups[i]
+		if !redirected(g) || !slices.ContainsFunc(g.Takes, apart) ||
+			slices.ContainsFunc(g.Takes, func(take shard.Take) bool { return !apart(take) && !t.isOwnerOf(take.Key) }) {
+			continue
+		}
+		forget(g)
+		g.Lend, g.Provisional = 0, true // what this node decides as the owner, it does not decide without the decision lease
+		wait = max(wait, o.denialLeases.decide(local, groups[i:i+1]))
+	}
+	return wait
+}
+
+// decideCopies answers, until due, groups of this node's own check, which is that of ctx. The role in which this node is asked is how.
+func (o *ownReplicas) decideCopies(ctx context.Context, groups []shard.Group, how role, due time.Time) (wait time.Duration) {
+	q := relaying{own: o, ctx: context.Background(), local: o.local, groups: groups, as: how, due: due}
+	if o.router.tracerOf(ctx) != nil {
+		var span trace.Span
+		q.ctx, span = o.startDecision(context.WithoutCancel(ctx), &groups[0], how)
+		defer func() { endDecision(span, groups) }()
+	}
+	return q.answer()
+}
+
+// patience is how long what is asked of a standby waits for what is relayed: the asker waits for an attempt. So does one that is this node: its client
+// waits for two, of which the owner has cost one, and turns to another node then.
+func (o *ownReplicas) patience() time.Duration { return min(o.router.attempt*3/4, relayPatience) }
