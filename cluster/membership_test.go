@@ -139,8 +139,9 @@ type prompt struct {
 	m    *membershipTest
 	node *testNode
 
-	mu   sync.Mutex
-	view *view.View // guarded by mu
+	mu      sync.Mutex
+	view    *view.View      // guarded by mu
+	planned view.CachedPlan // guarded by mu
 }
 
 func (e *prompt) Update(RegistryContent) {}
@@ -173,11 +174,14 @@ func (e *prompt) Reports() (reports view.Reports) {
 }
 
 func (e *prompt) Plan(v *view.View) view.Plan {
-	plan, err := view.PlanOf(e.m.params, v)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	plan, err := e.planned.For(e.m.params, v)
 	if err != nil {
 		e.m.t.Error(err)
 	}
-	return plan
+	e.planned = plan
+	return plan.Plan
 }
 
 func (e *prompt) Reached(l Life) bool    { return !e.m.killed(l.ID) }
