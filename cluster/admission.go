@@ -87,8 +87,8 @@ func isCandidate(v *View, n Node) bool {
 	return !member || v.Members[i].Address != n.Address
 }
 
-// consider records the view and the nodes as the registry has them.
-func (a *admission) consider(v *View, nodes []Node) {
+// Consider implements Electorate: it records the view and the nodes as the registry has them.
+func (a *admission) Consider(v *View, nodes []Node) {
 	now := time.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -270,7 +270,7 @@ func (a *admission) lacks(c *candidate, now time.Time) (lack []Lack) {
 }
 
 // Admits implements Electorate.
-func (a *admission) admits(n Node) bool {
+func (a *admission) Admits(n Node) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	c := a.candidates[n.Member().life()]
@@ -329,8 +329,8 @@ func (a *admission) lackingLocked(now time.Time) (all []Unreached) {
 	return all
 }
 
-// unreached is lackingLocked for other goroutines.
-func (a *admission) unreached() []Unreached {
+// Unreached returns the nodes that would be members and that too few members have reached for a while, sorted by id.
+func (a *admission) Unreached() []Unreached {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.lackingLocked(time.Now())

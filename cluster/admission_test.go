@@ -54,7 +54,7 @@ func TestAdmissionRule(t *testing.T) {
 			}
 		}
 		adm := newAdmission("a", nil, nil, func(string) bool { return false }, nil, slog.New(slog.DiscardHandler))
-		adm.consider(view, nodes)
+		adm.Consider(view, nodes)
 		say := func(ids string, reached bool) {
 			for _, id := range strings.Fields(ids) {
 				if c := adm.candidates[Life{ID: "x", Incarnation: 2}]; id == "a" {
@@ -73,7 +73,7 @@ func TestAdmissionRule(t *testing.T) {
 		if got := strings.Join(named, " "); got != tc.want {
 			t.Errorf("members %q, reached by %q, refused by %q: %q lack, want %q", tc.members, tc.reached, tc.refused, got, tc.want)
 		}
-		if got := adm.admits(candidate); got != (tc.want == "") {
+		if got := adm.Admits(candidate); got != (tc.want == "") {
 			t.Errorf("members %q, reached by %q, refused by %q: admitted is %v", tc.members, tc.reached, tc.refused, got)
 		}
 	}
@@ -84,18 +84,18 @@ func TestAdmissionIgnoresOtherReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		candidate := Node{ID: "x", Address: "x:1", Incarnation: 2, State: Ready}
 		adm := newAdmission("a", nil, nil, func(string) bool { return false }, nil, slog.New(slog.DiscardHandler))
-		adm.consider(parseView("b"), append(parseNodes("b"), candidate))
+		adm.Consider(parseView("b"), append(parseNodes("b"), candidate))
 		adm.hear("b", []*peerv1.Finding{{Id: "x", Incarnation: 1, Reached: true}})
 		adm.hear("stranger", []*peerv1.Finding{{Id: "x", Incarnation: 2, Reached: true}})
-		if len(adm.reports) != 1 || adm.admits(candidate) {
+		if len(adm.reports) != 1 || adm.Admits(candidate) {
 			t.Error("admitted by reports of another incarnation, or of no member")
 		}
 		adm.hear("b", []*peerv1.Finding{{Id: "x", Incarnation: 2, Reached: true}})
-		if !adm.admits(candidate) {
+		if !adm.Admits(candidate) {
 			t.Error("not admitted although the only member reaches it")
 		}
 		time.Sleep(reportKnown)
-		if adm.admits(candidate) {
+		if adm.Admits(candidate) {
 			t.Error("admitted by a report of long ago")
 		}
 	})
@@ -108,24 +108,24 @@ func TestCandidates(t *testing.T) {
 	for _, state := range []State{Joining, Leaving, Left} {
 		nodes = append(nodes, Node{ID: string(state), Address: "x:1", Incarnation: 1, State: state})
 	}
-	if adm.consider(parseView("a"), nodes); len(adm.candidates) > 0 {
+	if adm.Consider(parseView("a"), nodes); len(adm.candidates) > 0 {
 		t.Errorf("nodes that are not ready are candidates: %v", adm.candidates)
 	}
 	moving := Node{ID: "x", Address: "x:1", Incarnation: 1, State: Ready}
-	adm.consider(parseView("a"), append(parseNodes("a"), moving))
+	adm.Consider(parseView("a"), append(parseNodes("a"), moving))
 	c := adm.candidates[Life{ID: "x", Incarnation: 1}]
 	c.tried, c.foundAt, c.found = true, time.Now(), finding{reached: true}
-	if !adm.admits(moving) {
+	if !adm.Admits(moving) {
 		t.Error("not admitted although it is reached")
 	}
 	moving.Address = "x:2"
-	if adm.consider(parseView("a"), append(parseNodes("a"), moving)); adm.admits(moving) {
+	if adm.Consider(parseView("a"), append(parseNodes("a"), moving)); adm.Admits(moving) {
 		t.Error("admitted at an address at which it was not reached")
 	}
 	for i := range 2 * maxCandidate {
 		nodes = append(nodes, Node{ID: fmt.Sprint("n", i), Address: "n:1", Incarnation: 1, State: Ready})
 	}
-	if adm.consider(parseView("a"), nodes); len(adm.candidates) != 64 {
+	if adm.Consider(parseView("a"), nodes); len(adm.candidates) != 64 {
 		t.Errorf("%d candidates at a time", len(adm.candidates))
 	}
 }

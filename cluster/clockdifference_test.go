@@ -32,7 +32,7 @@ func TestClocks(t *testing.T) {
 		if got, want := a.owners.Clocks(), []ClockDifference{{"b", 0}}; !slices.Equal(got, want) {
 			t.Errorf("without c %v, want %v", got, want)
 		}
-		b := a.owners.peerOf(Life{ID: "b", Incarnation: 1})
+		b := a.owners.otherMembers.of(Life{ID: "b", Incarnation: 1})
 		const asked, answered = int64(1000 * time.Second), int64(1000*time.Second + 300*time.Millisecond)
 		for clock, want := range map[int64]time.Duration{
 			asked: 0, answered: 0, answered - 1: 0, answered + int64(time.Second): time.Second, asked - int64(time.Hour): -time.Hour,
@@ -82,7 +82,7 @@ func TestClockOfACandidate(t *testing.T) {
 	} {
 		candidate := Node{ID: "x", Address: "x:1", Incarnation: 2, State: Ready}
 		adm := newAdmission("none", nil, nil, func(string) bool { return false }, nil, slog.New(slog.DiscardHandler))
-		adm.consider(parseView(tc.members), append(parseNodes(tc.members), candidate))
+		adm.Consider(parseView(tc.members), append(parseNodes(tc.members), candidate))
 		for _, id := range strings.Fields(tc.members) {
 			ahead := -MaxClockDifference
 			if strings.Contains(tc.apart, id) {
@@ -94,7 +94,7 @@ func TestClockOfACandidate(t *testing.T) {
 		for _, l := range adm.lacks(adm.candidates[Life{ID: "x", Incarnation: 2}], time.Now()) {
 			named = append(named, l.By)
 		}
-		if got := strings.Join(named, " "); got != tc.want || adm.admits(candidate) != (tc.want == "") {
+		if got := strings.Join(named, " "); got != tc.want || adm.Admits(candidate) != (tc.want == "") {
 			t.Errorf("apart from %q of %q: %q are named, want %q", tc.apart, tc.members, got, tc.want)
 		}
 	}

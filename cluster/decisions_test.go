@@ -36,13 +36,13 @@ func TestDecisionsOfOtherNodes(t *testing.T) {
 		c.settled()
 		since := time.Unix(77, 5)
 		long := bytes.Repeat([]byte("a line of b\n"), 5*decisionPiece/12)
-		c.alive["b"].owners.log = func(from time.Time) (io.ReadCloser, error) {
+		c.alive["b"].owners.inquiries.log = func(from time.Time) (io.ReadCloser, error) {
 			if !from.Equal(since) {
 				t.Errorf("since %v, want %v", from, since)
 			}
 			return io.NopCloser(bytes.NewReader(long)), nil
 		}
-		c.alive["c"].owners.log = func(time.Time) (io.ReadCloser, error) {
+		c.alive["c"].owners.inquiries.log = func(time.Time) (io.ReadCloser, error) {
 			return nil, status.Error(codes.FailedPrecondition, "logs only the checks that are denied")
 		}
 		a := c.alive["a"].owners
@@ -58,7 +58,7 @@ func TestDecisionsOfOtherNodes(t *testing.T) {
 
 		goOn := make(chan struct{})
 		defer close(goOn)
-		c.alive["b"].owners.log = func(time.Time) (io.ReadCloser, error) {
+		c.alive["b"].owners.inquiries.log = func(time.Time) (io.ReadCloser, error) {
 			return io.NopCloser(pausing{strings.NewReader("first\n"), goOn}), nil
 		}
 		ctx, cancel := context.WithCancel(t.Context())

@@ -206,7 +206,7 @@ func (c *ownershipCluster) launch(id string, incarnation uint64) *ownershipNode 
 	n.started = time.Now()
 	c.decide(n, log)
 	for _, s := range c.disks[id] {
-		if err := n.owners.Restore(s.partition, s.snapshot, s.records, s.grants); err != nil {
+		if err := n.owners.SnapshotCopies().Restore(s.partition, s.snapshot, s.records, s.grants); err != nil {
 			c.t.Fatal(err)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,6 +25,9 @@ import (
 type Owners struct {
 	OwnersConfig
 	inquiries
+	otherMembers
+	goneLeases
+	*admission
 	node    *ownership.Node
 	params  ring.Params
 	metrics ownershipMetrics
@@ -33,14 +35,8 @@ type Owners struct {
 	standbys []atomic.Pointer[otherMember] // by partition that this node decides for, for those that do not lock
 	cohort   *errgroup.Group               // the goroutines of Run
 
-	admission *admission
-
 	planning sync.Mutex
 	planned  view.CachedPlan // guarded by planning
-
-	peers  atomic.Pointer[map[view.Life]*otherMember] // those that the view names
-	goneMu sync.Mutex
-	gone   map[view.Life]uint64 // by life whose etcd lease was gone, the number of the newest view that was written before; guarded by goneMu
 
 	mu       sync.Mutex
 	view     *view.View         // the newest that was adopted; guarded by mu
@@ -109,9 +105,9 @@ func NewOwners(c OwnersConfig, params ring.Params) *Owners {
 	o := &Owners{
 		OwnersConfig: c, params: params,
 		standbys: make([]atomic.Pointer[otherMember], params.Partitions), cohort: new(errgroup.Group),
-		gone: make(map[view.Life]uint64),
 	}
-	o.peers.Store(new(map[view.Life]*otherMember))
+	o.otherMembers.self, o.otherMembers.router = o.life, c.Router
+	o.otherMembers.byLife.Store(new(map[view.Life]*otherMember))
 	if o.State == nil {
 		o.State = func() State { return Ready }
 	}
@@ -119,7 +115,7 @@ func NewOwners(c OwnersConfig, params ring.Params) *Owners {
 		o.Load = func() Load { return Load{} }
 	}
 	o.inquiries = inquiries{
-		self: c.Self.ID, greeter: c.Greeter, router: c.Router, members: o.others, caller: o.caller, status: o.HandoverStatus, load: o.Load,
+		self: c.Self.ID, greeter: c.Greeter, router: c.Router, members: o.otherMembers.all, caller: o.caller, status: o.HandoverStatus, load: o.Load,
 		top: c.Top, events: c.Events, log: c.Decisions, sendsDecisions: make(chan struct{}, decisionStreams),
 	}
 	if c.Self.Incarnation == 0 {
@@ -189,7 +185,7 @@ func (o *Owners) Adopt(v *view.View) {
 	o.newest.Note(o.node.Report())
 	o.Router.SetView(routing)
 	o.Keep(v)
-	o.beatSoon()
+	o.otherMembers.beatSoon()
 }
 
 // number returns the number of the newest view, 0 before the first.
@@ -211,48 +207,18 @@ func (o *Owners) Reports() view.Reports {
 	return o.newest.All()
 }
 
-// Update records what the registry holds.
-func (o *Owners) Update(content RegistryContent) {
-	if content.View == nil {
-		return
-	}
-	o.goneMu.Lock()
-	defer o.goneMu.Unlock()
-	registered := func(l view.Life) bool {
-		return slices.ContainsFunc(content.Nodes, func(n Node) bool { return n.ID == l.ID && n.Incarnation == l.Incarnation })
-	}
-	for _, m := range content.View.Members {
-		if !registered(m.Life) {
-			o.gone[m.Life] = max(o.gone[m.Life], content.View.Number)
-		}
-	}
-	for l := range o.gone {
-		if !content.View.Names(l) {
-			delete(o.gone, l)
-		}
-	}
-}
-
-// isGone reports whether the etcd lease of a life was gone at some moment after the view of that number was written.
-func (o *Owners) isGone(l view.Life, number uint64) bool {
-	o.goneMu.Lock()
-	defer o.goneMu.Unlock()
-	at, gone := o.gone[l]
-	return gone && at >= number
-}
-
 // Run drives the copies until ctx ends.
 func (o *Owners) Run(ctx context.Context) {
 	o.mu.Lock()
 	o.ctx = ctx
-	for _, c := range *o.peers.Load() {
+	for _, c := range *o.otherMembers.byLife.Load() {
 		o.attend(c)
 	}
 	o.cohort.Go(func() error { o.admission.run(ctx); return nil })
 	o.mu.Unlock()
 	o.node.Run(ctx)
 	o.mu.Lock()
-	for _, c := range *o.peers.Load() {
+	for _, c := range *o.otherMembers.byLife.Load() {
 		c.leave()
 	}
 	o.mu.Unlock()
@@ -278,7 +244,7 @@ func (o *Owners) attest() {
 		o.node.Renewed(renewed)
 	}
 	if settled {
-		o.beatSoon()
+		o.otherMembers.beatSoon()
 	}
 }
 
@@ -301,6 +267,3 @@ func (o *Owners) read(ctx context.Context, granted time.Time) {
 		pauseFor(ctx.Done(), readAgain)
 	}
 }
-
-// peerOf returns the member that is that life, nil if the view does not name it.
-func (o *Owners) peerOf(l view.Life) *otherMember { return (*o.peers.Load())[l] }

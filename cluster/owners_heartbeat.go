@@ -2,8 +2,6 @@ package cluster
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -13,15 +11,12 @@ import (
 	"github.com/weirlimit/weir/cluster/view"
 )
 
-// others returns the other members and predecessors.
-func (o *Owners) others() []*otherMember { return slices.Collect(maps.Values(*o.peers.Load())) }
-
 // meet has an otherMember for each other life that v names. o.mu is held.
 func (o *Owners) meet(v *view.View) {
 	if o.ctx != nil && o.ctx.Err() != nil {
 		return // Run has left them all
 	}
-	old, peers := *o.peers.Load(), make(map[view.Life]*otherMember, len(v.Members))
+	old, peers := *o.otherMembers.byLife.Load(), make(map[view.Life]*otherMember, len(v.Members))
 	for _, m := range v.Members {
 		if m.Life == o.life() {
 			continue
@@ -35,7 +30,7 @@ func (o *Owners) meet(v *view.View) {
 			o.attend(c)
 		}
 	}
-	o.peers.Store(&peers)
+	o.otherMembers.byLife.Store(&peers)
 	for l, c := range old {
 		if peers[l] != c {
 			c.leave()
@@ -117,16 +112,6 @@ func (o *Owners) beatOnce(ctx context.Context, c *otherMember) (answered bool) {
 	return true
 }
 
-// beatSoon has all other members sent what this node reports: it is news, for which a view may wait.
-func (o *Owners) beatSoon() {
-	for _, c := range o.others() {
-		select {
-		case c.due <- struct{}{}:
-		default: // it is due already
-		}
-	}
-}
-
 // hear records what a member reports of all nodes, and what it has found of those that would join.
 func (o *Owners) hear(from string, encoded []byte, findings []*peerv1.Finding) {
 	o.admission.hear(from, findings)
@@ -158,93 +143,22 @@ func (o *Owners) catchUp(ctx context.Context, from peerv1.PeerClient, caller *pe
 	o.Adopt(v)
 }
 
-// reached returns the ids of the members that this node reaches: those lives that its view names.
-func (o *Owners) reached() (ids []string) {
-	members, reaches := o.Router.Members()
-	for i, m := range members {
-		if c := o.peerOf(m.life()); c != nil && reaches[i] && c.isItself() {
-			ids = append(ids, m.ID)
-		}
-	}
-	return ids
-}
-
 // carrier returns what carries messages about copies to other nodes.
 func (o *Owners) carrier() *replicaClient {
 	return &replicaClient{
 		partitions: o.params.Partitions,
 		member: func(l view.Life) (peerv1.ReplicasClient, *peerv1.Caller, error) {
-			c := o.peerOf(l)
+			c := o.otherMembers.of(l)
 			if c == nil {
 				return nil, nil, status.Errorf(codes.NotFound, "node %s, incarnation %d, is not named by the view", l.ID, l.Incarnation)
 			}
 			return c.replicas, o.caller(c), nil
 		},
-		reaches: o.Reached, reachesID: o.Router.Reaches, hasEnded: o.hasEnded,
+		reaches: o.otherMembers.Reached, reachesID: o.Router.Reaches, hasEnded: o.otherMembers.hasEnded,
 		heard: func(ctx context.Context, l view.Life, number uint64) {
-			if c := o.peerOf(l); c != nil && number > o.number() {
+			if c := o.otherMembers.of(l); c != nil && number > o.number() {
 				o.catchUp(ctx, c.client, o.caller(c))
 			}
 		},
 	}
-}
-
-// Reached reports whether a life answers this node, or another one that has said so since it does not answer this one, or may say so yet. A life does
-// not once another one of its id is a member, or answers.
-func (o *Owners) Reached(l view.Life) bool {
-	c := o.peerOf(l)
-	if c == nil {
-		return l == o.life()
-	}
-	if !c.isItself() || o.hasEnded(l) {
-		return false
-	}
-	lost, reaches := o.Router.lostAt(l.ID)
-	return reaches || len(reachingAmong(o.others(), l.ID, lost)) > 0 || o.awaitsWord(l.ID, lost)
-}
-
-// Apart implements Electorate.
-func (o *Owners) Apart() (apart []view.Pair) {
-	others := o.others()
-	for _, c := range others {
-		if !o.Router.Reaches(c.member.ID) || c.missesLately(o.Self.ID) {
-			apart = append(apart, view.Pair{o.life(), c.member.life()})
-		}
-		for _, other := range others {
-			if other != c && c.missesLately(other.member.ID) {
-				apart = append(apart, view.Pair{c.member.life(), other.member.life()})
-			}
-		}
-	}
-	return apart
-}
-
-// wordWithin is how long others may take to say whether they reach a member that this node has lost.
-const wordWithin = 150 * time.Millisecond
-
-// awaitsWord reports whether a member that this node reaches has not said yet whether it reaches one that this node has lost just now. It is asked.
-func (o *Owners) awaitsWord(id string, lost time.Time) bool {
-	if time.Since(lost) >= wordWithin {
-		return false
-	}
-	for _, c := range o.others() {
-		if c.member.ID != id && o.Router.Reaches(c.member.ID) && !c.heardSince(lost) {
-			o.beatSoon()
-			return true
-		}
-	}
-	return false
-}
-
-// hasEnded reports whether a later life of an id is a member, or has answered, or is this node.
-func (o *Owners) hasEnded(l view.Life) bool {
-	if l.ID == o.Self.ID {
-		return l != o.life()
-	}
-	v := o.Router.View()
-	if i, member := v.Index(l.ID); member && v.Members[i].Incarnation > l.Incarnation {
-		return true
-	}
-	c := o.peerOf(l)
-	return c != nil && c.answered.Load() > l.Incarnation
 }

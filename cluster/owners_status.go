@@ -117,43 +117,13 @@ func (o *Owners) Depart() {
 // Sought reports whether this node has a view, which names the node that has each partition.
 func (o *Owners) Sought() bool { return o.number() > 0 }
 
+// SnapshotCopies returns this node's copies, as snapshots have them.
+func (o *Owners) SnapshotCopies() SnapshotCopies {
+	return SnapshotCopies{o.node, o.Shard, o.params.Partitions}
+}
+
 // Flush leaves the partitions to their standbys. It gives up when ctx ends.
 func (o *Owners) Flush(ctx context.Context) { o.node.Flush(ctx) }
-
-// Unreached returns the nodes that would be members and that too few members have reached for a while, sorted by id.
-func (o *Owners) Unreached() []Unreached { return o.admission.unreached() }
-
-// Save returns what this node has of p for a snapshot: its version, the counters that outlive a time, appended to buf, and how many they are. ok says whether it has a copy.
-func (o *Owners) Save(p uint32, outlive time.Duration, buf []byte) (s SnapshotVersion, records []byte, counters int, ok bool) {
-	v, records, counters, ok := o.node.Save(p, outlive, buf)
-	return SnapshotVersion{Term: v.Term, Sequence: v.Sequence}, records, counters, ok
-}
-
-// Restore lays what a snapshot has of p down as a copy, with the grants that Undelivered has returned. It must be called before Adopt and Run, once for each partition.
-func (o *Owners) Restore(p uint32, s SnapshotVersion, records, encoded []byte) error {
-	if int(p) >= o.params.Partitions || s.Term == 0 {
-		return fmt.Errorf("partition %d of term %d is none of %d", p, s.Term, o.params.Partitions)
-	}
-	var grants []shard.Grant
-	err := eachGrantBatch(encoded, func(batch []byte) error {
-		some, err := parseGrants(batch)
-		grants = append(grants, some...)
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("grants of partition %d: %w", p, err)
-	}
-	o.Shard.Reserve(p, len(records))
-	return o.node.Restore(p, replica.Version{Term: s.Term, Sequence: s.Sequence}, records, grants)
-}
-
-// Forget takes back what Restore has laid down.
-func (o *Owners) Forget() { o.node.Forget() }
-
-// Undelivered returns, encoded for Restore, the grants of p that the owner is not known to have. It must be called after Run has returned.
-func (o *Owners) Undelivered(p uint32) []byte {
-	return appendGrantBatches(nil, o.node.Undelivered(p))
-}
 
 // lags returns by member how late the copies are that it has of what this node decides: 0 of one that is no standby.
 func (o *Owners) lags(now time.Time) map[string]time.Duration {
@@ -162,7 +132,7 @@ func (o *Owners) lags(now time.Time) map[string]time.Duration {
 		standbys[o.standbys[p].Load()] = true
 	}
 	lags := make(map[string]time.Duration)
-	for _, c := range o.others() {
+	for _, c := range o.otherMembers.all() {
 		lag := time.Duration(0)
 		if standbys[c] {
 			lag = c.lag.at(now)
@@ -173,12 +143,3 @@ func (o *Owners) lags(now time.Time) map[string]time.Duration {
 }
 
 var _ Locator = (*Owners)(nil)
-
-// Consider implements Electorate.
-func (o *Owners) Consider(v *View, nodes []Node) { o.admission.consider(v, nodes) }
-
-// Admits implements Electorate.
-func (o *Owners) Admits(n Node) bool { return o.admission.admits(n) }
-
-// Accused implements Electorate.
-func (o *Owners) Accused() []Life { return o.admission.accused() }

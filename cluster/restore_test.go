@@ -23,7 +23,7 @@ func (c *ownershipCluster) save(ids ...string) {
 	for _, id := range ids {
 		c.disks[id] = nil
 		for p := range uint32(ownershipRing.Partitions) {
-			if v, records, _, ok := c.alive[id].owners.Save(p, 0, nil); ok {
+			if v, records, _, ok := c.alive[id].owners.SnapshotCopies().Save(p, 0, nil); ok {
 				c.disks[id] = append(c.disks[id], savedPartition{p, v, records, nil})
 			}
 		}
@@ -38,8 +38,8 @@ func (c *ownershipCluster) saveAtEnd(ids ...string) {
 		synctest.Wait()
 		c.disks[id] = nil
 		for p := range uint32(ownershipRing.Partitions) {
-			if v, records, _, ok := k.Save(p, 0, nil); ok {
-				c.disks[id] = append(c.disks[id], savedPartition{p, v, records, k.Undelivered(p)})
+			if v, records, _, ok := k.SnapshotCopies().Save(p, 0, nil); ok {
+				c.disks[id] = append(c.disks[id], savedPartition{p, v, records, k.SnapshotCopies().Undelivered(p)})
 			}
 		}
 	}
@@ -204,23 +204,23 @@ func TestRestoreRefuses(t *testing.T) {
 	inOwners(t, func(t *testing.T, c *ownershipCluster) {
 		k := c.launch("a", 1).owners
 		for name, err := range map[string]error{
-			"no term":      k.Restore(0, SnapshotVersion{}, nil, nil),
-			"partition 64": k.Restore(64, SnapshotVersion{1, 1}, nil, nil),
-			"records":      k.Restore(0, SnapshotVersion{1, 1}, []byte{99}, nil),
-			"grants":       k.Restore(0, SnapshotVersion{1, 1}, nil, []byte{5, 1}),
+			"no term":      k.SnapshotCopies().Restore(0, SnapshotVersion{}, nil, nil),
+			"partition 64": k.SnapshotCopies().Restore(64, SnapshotVersion{1, 1}, nil, nil),
+			"records":      k.SnapshotCopies().Restore(0, SnapshotVersion{1, 1}, []byte{99}, nil),
+			"grants":       k.SnapshotCopies().Restore(0, SnapshotVersion{1, 1}, nil, []byte{5, 1}),
 		} {
 			if err == nil {
 				t.Errorf("%s: no error", name)
 			}
 		}
-		if err := k.Restore(0, SnapshotVersion{1, 1}, nil, nil); err != nil {
+		if err := k.SnapshotCopies().Restore(0, SnapshotVersion{1, 1}, nil, nil); err != nil {
 			t.Error(err)
 		}
-		if _, _, _, ok := k.Save(0, 0, nil); !ok {
+		if _, _, _, ok := k.SnapshotCopies().Save(0, 0, nil); !ok {
 			t.Error("what was restored is not saved again")
 		}
-		k.Forget()
-		if _, _, _, ok := k.Save(0, 0, nil); ok {
+		k.SnapshotCopies().Forget()
+		if _, _, _, ok := k.SnapshotCopies().Save(0, 0, nil); ok {
 			t.Error("what was forgotten is saved")
 		}
 	})

@@ -134,8 +134,8 @@ func (a *admission) accusesLocked(now time.Time) (accused []Life) {
 	return accused
 }
 
-// accused returns the members that a majority of the members that stay accuses. Two members never are one.
-func (a *admission) accused() (all []Life) {
+// Accused implements Electorate: it returns the members that a majority of the members that stay accuses. Two members never are one.
+func (a *admission) Accused() (all []Life) {
 	now := time.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()

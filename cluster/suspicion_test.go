@@ -206,7 +206,7 @@ func TestSlowMember(t *testing.T) {
 			return nil, ctx.Err()
 		}
 		adm := newAdmission("a", newTestGreeter("a", 1), dial, func(string) bool { return false }, time.Now, nil)
-		adm.consider(parseView("a b c"), parseNodes("a b c"))
+		adm.Consider(parseView("a b c"), parseNodes("a b c"))
 		look := func(during time.Duration, answers ...string) (accused []Life) {
 			for end := time.Now().Add(during); time.Now().Before(end); {
 				for _, s := range adm.dueSuspects() {
@@ -233,7 +233,7 @@ func TestAccuserWasStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		renewed := time.Now
 		adm := newAdmission("a", nil, nil, func(string) bool { return false }, renewed, nil)
-		adm.consider(parseView("a b c"), parseNodes("a b c"))
+		adm.Consider(parseView("a b c"), parseNodes("a b c"))
 		refused := time.Now()
 		find := func() {
 			for _, s := range adm.dueSuspects() {

@@ -28,7 +28,7 @@ type snapshots struct {
 	head     snapshot.Head
 	every    time.Duration
 	outlive  time.Duration // how much longer than a periodic snapshot a counter must matter
-	owners   *cluster.Owners
+	copies   cluster.SnapshotCopies
 	shard    *shard.Shard
 	log      *slog.Logger
 	failed   atomic.Pointer[string] // why the last one was not written, nil if it was
@@ -42,7 +42,7 @@ type snapshots struct {
 func (n *node) newSnapshots(params cluster.Params, incarnation uint64) *snapshots {
 	s := &snapshots{
 		dir: n.opts.DataDir, every: n.opts.SnapshotEvery, outlive: n.opts.SnapshotMinWindow,
-		owners: n.owners, shard: n.shard, log: n.log,
+		copies: n.owners.SnapshotCopies(), shard: n.shard, log: n.log,
 		head: snapshot.Head{
 			Cluster: fingerprint(params), Partitions: uint32(params.Ring.Partitions), Node: n.opts.ID, Incarnation: incarnation,
 		},
@@ -86,12 +86,12 @@ func (s *snapshots) restore() {
 		return nil
 	}, func(p snapshot.Partition) error {
 		partitions++
-		return s.owners.Restore(p.Number, cluster.SnapshotVersion{Term: p.Term, Sequence: p.Sequence}, p.Records, p.Grants)
+		return s.copies.Restore(p.Number, cluster.SnapshotVersion{Term: p.Term, Sequence: p.Sequence}, p.Records, p.Grants)
 	})
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
-		s.owners.Forget()
+		s.copies.Forget()
 		s.setAside(err)
 	default:
 		s.log.Info("counters restored from a snapshot; they count where no running member has newer ones",
@@ -159,7 +159,7 @@ func (s *snapshots) write(ctx context.Context, outlive time.Duration, atEnd bool
 	var buf []byte
 	size, err := snapshot.Save(s.dir, s.head, func(w *snapshot.Writer) error {
 		for p := range s.head.Partitions {
-			v, records, n, ok := s.owners.Save(p, outlive, buf[:0])
+			v, records, n, ok := s.copies.Save(p, outlive, buf[:0])
 			buf = records
 			if !ok {
 				continue
@@ -167,7 +167,7 @@ func (s *snapshots) write(ctx context.Context, outlive time.Duration, atEnd bool
 			counters += n
 			part := snapshot.Partition{Number: p, Term: v.Term, Sequence: v.Sequence, Records: records}
 			if atEnd {
-				part.Grants = s.owners.Undelivered(p)
+				part.Grants = s.copies.Undelivered(p)
 			}
 			if err := w.Add(part); err != nil {
 				return err

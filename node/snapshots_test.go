@@ -170,7 +170,7 @@ func partitionTimes(b *testing.B, n *node) (mean, most time.Duration) {
 	var sum time.Duration
 	for p := range n.snapshots.head.Partitions {
 		before := used()
-		_, buf, _, _ = n.owners.Save(p, 0, buf[:0])
+		_, buf, _, _ = n.owners.SnapshotCopies().Save(p, 0, buf[:0])
 		took := used() - before
 		sum += took
 		most = max(most, took)

@@ -1,0 +1,104 @@
+package cluster
+
+import (
+	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirlimit/weir/cluster/view"
+)
+
+// otherMembers are the other members and predecessors that the newest view names, and which of them this node reaches. It is safe for concurrent use.
+type otherMembers struct {
+	self   func() view.Life // this life of the node
+	router *Router
+	byLife atomic.Pointer[map[view.Life]*otherMember] // replaced by Owners.meet
+}
+
+// all returns the other members and predecessors.
+func (m *otherMembers) all() []*otherMember { return slices.Collect(maps.Values(*m.byLife.Load())) }
+
+// of returns the member that is that life, nil if the view does not name it.
+func (m *otherMembers) of(l view.Life) *otherMember { return (*m.byLife.Load())[l] }
+
+// beatSoon has all other members sent what this node reports: it is news, for which a view may wait.
+func (m *otherMembers) beatSoon() {
+	for _, c := range m.all() {
+		select {
+		case c.due <- struct{}{}:
+		default: // it is due already
+		}
+	}
+}
+
+// reached returns the ids of the members that this node reaches: those lives that its view names.
+func (m *otherMembers) reached() (ids []string) {
+	members, reaches := m.router.Members()
+	for i, member := range members {
+		if c := m.of(member.life()); c != nil && reaches[i] && c.isItself() {
+			ids = append(ids, member.ID)
+		}
+	}
+	return ids
+}
+
+// Reached reports whether a life answers this node, or another one that has said so since it does not answer this one, or may say so yet. A life does
+// not once another one of its id is a member, or answers.
+func (m *otherMembers) Reached(l view.Life) bool {
+	c := m.of(l)
+	if c == nil {
+		return l == m.self()
+	}
+	if !c.isItself() || m.hasEnded(l) {
+		return false
+	}
+	lost, reaches := m.router.lostAt(l.ID)
+	return reaches || len(reachingAmong(m.all(), l.ID, lost)) > 0 || m.awaitsWord(l.ID, lost)
+}
+
+// Apart implements Electorate.
+func (m *otherMembers) Apart() (apart []view.Pair) {
+	others := m.all()
+	for _, c := range others {
+		if !m.router.Reaches(c.member.ID) || c.missesLately(m.self().ID) {
+			apart = append(apart, view.Pair{m.self(), c.member.life()})
+		}
+		for _, other := range others {
+			if other != c && c.missesLately(other.member.ID) {
+				apart = append(apart, view.Pair{c.member.life(), other.member.life()})
+			}
+		}
+	}
+	return apart
+}
+
+// wordWithin is how long others may take to say whether they reach a member that this node has lost.
+const wordWithin = 150 * time.Millisecond
+
+// awaitsWord reports whether a member that this node reaches has not said yet whether it reaches one that this node has lost just now. It is asked.
+func (m *otherMembers) awaitsWord(id string, lost time.Time) bool {
+	if time.Since(lost) >= wordWithin {
+		return false
+	}
+	for _, c := range m.all() {
+		if c.member.ID != id && m.router.Reaches(c.member.ID) && !c.heardSince(lost) {
+			m.beatSoon()
+			return true
+		}
+	}
+	return false
+}
+
+// hasEnded reports whether a later life of an id is a member, or has answered, or is this node.
+func (m *otherMembers) hasEnded(l view.Life) bool {
+	if l.ID == m.self().ID {
+		return l != m.self()
+	}
+	v := m.router.View()
+	if i, member := v.Index(l.ID); member && v.Members[i].Incarnation > l.Incarnation {
+		return true
+	}
+	c := m.of(l)
+	return c != nil && c.answered.Load() > l.Incarnation
+}

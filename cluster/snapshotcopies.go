@@ -1,0 +1,61 @@
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/weirlimit/weir/cluster/ownership"
+	"github.com/weirlimit/weir/cluster/replica"
+	"github.com/weirlimit/weir/shard"
+)
+
+// SnapshotVersion orders the snapshots of one partition. The zero SnapshotVersion is that of none.
+type SnapshotVersion struct {
+	Term     uint64 // that of the counters
+	Sequence uint64 // of the last change in them
+}
+
+// Compare returns whether s is older than t, -1, or newer, 1.
+func (s SnapshotVersion) Compare(t SnapshotVersion) int {
+	return cmp.Or(cmp.Compare(s.Term, t.Term), cmp.Compare(s.Sequence, t.Sequence))
+}
+
+// SnapshotCopies are a node's copies, as snapshots on disk have them.
+type SnapshotCopies struct {
+	node       *ownership.Node
+	shard      *shard.Shard
+	partitions int
+}
+
+// Save returns what this node has of p for a snapshot: its version, the counters that outlive a time, appended to buf, and how many they are. ok says whether it has a copy.
+func (c SnapshotCopies) Save(p uint32, outlive time.Duration, buf []byte) (s SnapshotVersion, records []byte, counters int, ok bool) {
+	v, records, counters, ok := c.node.Save(p, outlive, buf)
+	return SnapshotVersion{Term: v.Term, Sequence: v.Sequence}, records, counters, ok
+}
+
+// Restore lays what a snapshot has of p down as a copy, with the grants that Undelivered has returned. It must be called before Owners.Adopt and Owners.Run, once for each partition.
+func (c SnapshotCopies) Restore(p uint32, s SnapshotVersion, records, encoded []byte) error {
+	if int(p) >= c.partitions || s.Term == 0 {
+		return fmt.Errorf("partition %d of term %d is none of %d", p, s.Term, c.partitions)
+	}
+	var grants []shard.Grant
+	err := eachGrantBatch(encoded, func(batch []byte) error {
+		some, err := parseGrants(batch)
+		grants = append(grants, some...)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("grants of partition %d: %w", p, err)
+	}
+	c.shard.Reserve(p, len(records))
+	return c.node.Restore(p, replica.Version{Term: s.Term, Sequence: s.Sequence}, records, grants)
+}
+
+// Forget takes back what Restore has laid down.
+func (c SnapshotCopies) Forget() { c.node.Forget() }
+
+// Undelivered returns, encoded for Restore, the grants of p that the owner is not known to have. It must be called after Owners.Run has returned.
+func (c SnapshotCopies) Undelivered(p uint32) []byte {
+	return appendGrantBatches(nil, c.node.Undelivered(p))
+}
