@@ -24,16 +24,13 @@ func (n *Node) askOthers(ctx context.Context) {
 
 func (n *Node) askOthersOnce(ctx context.Context) {
 	numbers := make(map[uint32]uint64) // by partition that is unasked, the view that it has adopted
-	for p := range n.parts {
-		x := &n.parts[p]
-		x.mu.Lock()
-		if x.others.asked == unasked {
-			numbers[uint32(p)] = x.replica.Claim.Number
+	for x := range n.parts.each {
+		if x.deltas.asked == unasked {
+			numbers[x.p] = x.replica.Claim.Number
 		}
-		x.mu.Unlock()
 	}
 	var lives []view.Life
-	for l := range *n.peers.Load() {
+	for l := range *n.byLife.Load() {
 		if n.Peers.Reaches(l) {
 			lives = append(lives, l)
 		}
@@ -46,10 +43,10 @@ func (n *Node) askOthersOnce(ctx context.Context) {
 	for p, number := range numbers {
 		x := &n.parts[p]
 		x.mu.Lock()
-		if x.others.asked == unasked && x.replica.Claim.Number == number {
-			x.others.asked = wasAsked
-			n.setGate(p, x.replica.State)
-		} else if x.others.asked == unasked {
+		if x.deltas.asked == unasked && x.replica.Claim.Number == number {
+			x.deltas.asked = wasAsked
+			x.setGate(x.replica.State)
+		} else if x.deltas.asked == unasked {
 			fill(n.unasked)
 		}
 		x.mu.Unlock()

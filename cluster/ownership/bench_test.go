@@ -71,7 +71,7 @@ func BenchmarkFeed(b *testing.B) {
 		}
 		for more := true; more; {
 			var changes []*Changes
-			if changes, more = from.pack(c); !from.send(b.Context(), c, changes) {
+			if changes, more = c.pack(); !c.send(b.Context(), changes) {
 				b.Fatal("not sent")
 			}
 		}

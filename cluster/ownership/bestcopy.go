@@ -29,70 +29,66 @@ type salvage struct {
 }
 
 // beginSalvage has the best copy searched if this node is to begin without one. had says whether it had one, not from a snapshot. x.mu is held.
-func (n *Node) beginSalvage(p uint32, had bool) {
-	x := &n.parts[p]
+func (x *partition) beginSalvage(had bool) {
 	switch {
 	case x.replica.State != replica.Waiting:
-		x.salvage.since, x.salvage.isDone = time.Time{}, false
-	case !had && x.salvage.since.IsZero() && len(x.replica.Claim.Predecessors) > 0:
-		x.salvage = salvage{restored: x.salvage.restored, since: time.Now(), version: x.replica.Version}
+		x.in.search.since, x.in.search.isDone = time.Time{}, false
+	case !had && x.in.search.since.IsZero() && len(x.replica.Claim.Predecessors) > 0:
+		x.in.search = salvage{restored: x.in.search.restored, since: time.Now(), version: x.replica.Version}
 	}
 	if x.replica.State == replica.Deciding {
-		x.salvage.restored = false
+		x.in.search.restored = false
 	}
 }
 
 // searches reports whether this node takes over the best copy that it finds.
 func (x *partition) searches() bool {
-	return !x.salvage.since.IsZero() && x.replica.State == replica.Waiting
+	return !x.in.search.since.IsZero() && x.replica.State == replica.Waiting
 }
 
 // salvages reports whether this node does not decide before it has found the best copy.
 func (x *partition) salvages() bool {
-	return x.searches() && !x.salvage.isDone && time.Since(x.salvage.since) < salvagePatience
+	return x.searches() && !x.in.search.isDone && time.Since(x.in.search.since) < salvagePatience
 }
 
 // askVersions asks a peer which copies it has of what this node searches, then the best of all peers for its copy.
-func (n *Node) askVersions(ctx context.Context, c *peer) {
-	if n.waiting.Load() == 0 || !n.Peers.Reaches(c.life) {
+func (c *peer) askVersions(ctx context.Context) {
+	if c.node.waiting.Load() == 0 || !c.node.Peers.Reaches(c.life) {
 		return
 	}
-	unknown, requests := n.searched(c.life)
+	unknown, requests := c.searched()
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if len(unknown) > 0 {
-		versions, err := n.Peers.Versions(call, c.life, unknown)
+		versions, err := c.node.Peers.Versions(call, c.life, unknown)
 		if err == nil && len(versions) == len(unknown) {
-			n.noteVersions(c.life, unknown, versions)
+			c.noteVersions(unknown, versions)
 		}
 	}
 	if len(requests) > 0 {
-		if err := n.Peers.Ask(call, c.life, requests); err != nil {
-			n.Logger.Debug("copies not asked for", "from", c.life.ID, "partitions", len(requests), "error", err)
+		if err := c.node.Peers.Ask(call, c.life, requests); err != nil {
+			c.node.Logger.Debug("copies not asked for", "from", c.life.ID, "partitions", len(requests), "error", err)
 		}
 	}
 }
 
-// searched returns the partitions of which a member is to say what copy it has, and those of which it has the best.
-func (n *Node) searched(l view.Life) (unknown []uint32, requests []Request) {
-	for p := range n.parts {
-		x := &n.parts[p]
-		x.mu.Lock()
+// searched returns the partitions of which a peer is to say what copy it has, and those of which it has the best.
+func (c *peer) searched() (unknown []uint32, requests []Request) {
+	for x := range c.node.parts.each {
 		switch {
 		case !x.searches():
-		case !slices.Contains(x.salvage.asked, l):
-			unknown = append(unknown, uint32(p))
-		case x.salvage.best == l && x.intake.from != l && n.haveAnswered(x.salvage.asked):
-			requests = append(requests, Request{Partition: uint32(p), Term: x.replica.Claim.Term, Salvages: true})
+		case !slices.Contains(x.in.search.asked, c.life):
+			unknown = append(unknown, x.p)
+		case x.in.search.best == c.life && x.in.feed.from != c.life && c.node.haveAnswered(x.in.search.asked):
+			requests = append(requests, Request{Partition: x.p, Term: x.replica.Claim.Term, Salvages: true})
 		}
-		x.mu.Unlock()
 	}
 	return unknown, requests
 }
 
 // haveAnswered reports whether all peers that are reached are among some lives.
-func (n *Node) haveAnswered(asked []view.Life) bool {
-	for l := range *n.peers.Load() {
+func (n *shared) haveAnswered(asked []view.Life) bool {
+	for l := range *n.byLife.Load() {
 		if !slices.Contains(asked, l) && n.Peers.Reaches(l) {
 			return false
 		}
@@ -100,18 +96,18 @@ func (n *Node) haveAnswered(asked []view.Life) bool {
 	return true
 }
 
-// noteVersions records which copies a member has. The search is over if all have answered, and none has a later copy.
-func (n *Node) noteVersions(l view.Life, partitions []uint32, versions []replica.Version) {
+// noteVersions records which copies a peer has. The search is over if all have answered, and none has a later copy.
+func (c *peer) noteVersions(partitions []uint32, versions []replica.Version) {
 	for i, p := range partitions {
-		x := &n.parts[p]
+		x := &c.node.parts[p]
 		x.mu.Lock()
-		s := &x.salvage
-		if x.searches() && !slices.Contains(s.asked, l) {
-			s.asked = append(s.asked, l)
+		s := &x.in.search
+		if x.searches() && !slices.Contains(s.asked, c.life) {
+			s.asked = append(s.asked, c.life)
 			if versions[i].After(s.version) {
-				s.best, s.version = l, versions[i]
+				s.best, s.version = c.life, versions[i]
 			}
-			s.isDone = s.best == view.Life{} && n.haveAnswered(s.asked)
+			s.isDone = s.best == view.Life{} && c.node.haveAnswered(s.asked)
 		}
 		x.mu.Unlock()
 	}
@@ -151,14 +147,11 @@ func (n *Node) Save(p uint32, outlive time.Duration, buf []byte) (version replic
 
 // Forget takes back what Restore has laid down.
 func (n *Node) Forget() {
-	for p := range n.parts {
-		x := &n.parts[p]
-		x.mu.Lock()
-		n.trimBatches(uint32(p), x.replica.Deltas.Next)
+	for x := range n.parts.each {
+		x.trimBatches(x.replica.Deltas.Next)
 		x.replica.Deltas.First = x.replica.Deltas.Next
-		n.Shard.Clear(uint32(p))
-		x.replica.State, x.replica.Version, x.salvage.restored = replica.None, replica.Version{}, false
-		x.mu.Unlock()
+		n.Shard.Clear(x.p)
+		x.replica.State, x.replica.Version, x.in.search.restored = replica.None, replica.Version{}, false
 	}
 }
 
@@ -170,8 +163,8 @@ func (n *Node) Undelivered(p uint32) (grants []shard.Grant) {
 	if x.replica.State == replica.Deciding { // they are among its counters
 		return nil
 	}
-	for _, b := range x.deltas.batches {
-		if b.Number > x.deltas.added {
+	for _, b := range x.deltas.own.batches {
+		if b.Number > x.deltas.own.added {
 			grants = append(grants, b.Grants...)
 		}
 	}
@@ -198,10 +191,10 @@ func (n *Node) Restore(p uint32, version replica.Version, records []byte, grants
 	for some := range slices.Chunk(grants, batchSize) {
 		r, number := x.replica.GrantedFromCopy()
 		x.replica = r
-		x.deltas.batches = append(x.deltas.batches, Batch{number, some})
+		x.deltas.own.batches = append(x.deltas.own.batches, Batch{number, some})
 		n.batches.Add(1)
 	}
 	n.Shard.Underway(p, grants)
-	x.replica.State, x.replica.Version, x.salvage.restored = replica.Learning, version, true
+	x.replica.State, x.replica.Version, x.in.search.restored = replica.Learning, version, true
 	return nil
 }

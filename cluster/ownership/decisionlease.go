@@ -2,12 +2,15 @@ package ownership
 
 import (
 	"context"
+	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirlimit/weir/cluster/replica"
 	"github.com/weirlimit/weir/cluster/view"
+	"github.com/weirlimit/weir/shard"
 )
 
 // Times of the decision lease.
@@ -17,71 +20,126 @@ const (
 	dropEvery  = 5 * time.Second
 )
 
-// watch looks at the clock every lookEvery: a node that does not was stopped. It has the standbys heard, and finds out which predecessors
-// have ended.
-func (n *Node) watch(ctx context.Context) {
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
-	dropped := time.Now()
-	for looks := 0; ; looks++ {
-		n.Attest()
-		n.look(func(l replica.Lease) replica.Lease { return l })
-		if looks%int(feedEvery/lookEvery) == 0 {
-			n.remind()
-		}
-		n.endPredecessors()
-		n.standIn()
-		if time.Since(dropped) >= dropEvery {
-			dropped = time.Now()
-			n.dropUnused()
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+// decisionLease is a node's decision lease, by which the shard decides. It is safe for concurrent use.
+type decisionLease struct {
+	shard   *shard.Shard
+	started time.Time
+	until   atomic.Int64 // end of the decision lease, in nanoseconds since started; math.MaxInt64 for none
+	isOver  atomic.Bool  // this node has ceased to decide, for good
+	// hear begins to ask the standbys for their deltas, and reports whether it has. It is called with mu held.
+	hear func() bool
+
+	mu      sync.Mutex // held while a view is adopted; over partition.mu
+	lease   replica.Lease
+	hearing bool          // standbys are asked for their deltas
+	resumed chan struct{} // closed when the decision lease is valid again, and then another one
+	lapsed  time.Time     // when this node has found last that its decision lease had lapsed
+	halted  time.Time     // when it has found last that it had not looked at the clock for long
+}
+
+// isValid reports whether the decision lease is valid.
+func (d *decisionLease) isValid() bool { return int64(time.Since(d.started)) < d.until.Load() }
+
+// noteUntil records until when the decision lease is valid. d.mu is held.
+func (d *decisionLease) noteUntil() (until time.Time, forever bool) {
+	until, forever = d.lease.Until()
+	if d.isOver.Load() {
+		until, forever = time.Time{}, false
+	}
+	if forever {
+		d.until.Store(math.MaxInt64)
+	} else {
+		d.until.Store(int64(until.Sub(d.started)))
+	}
+	return until, forever
+}
+
+// setLease has the shard decide as long as the decision lease is valid. d.mu is held.
+func (d *decisionLease) setLease() {
+	switch until, forever := d.noteUntil(); {
+	case forever:
+		d.shard.SetDecisionLease(time.Time{})
+	case until.IsZero():
+		d.shard.SetDecisionLease(d.started)
+	default:
+		d.shard.SetDecisionLease(until)
 	}
 }
 
+// adopt takes over the members of a newer view. The shard decides no longer than by them, and no longer than before until setLease. d.mu is held.
+func (d *decisionLease) adopt(v *view.View) {
+	d.lease = d.lease.Look(time.Now()).Adopt(v.Number, v.Lives())
+	d.noteUntil()
+	if !d.isValid() {
+		d.setLease()
+	}
+}
+
+// become makes it the lease of another life of the node. d.mu is held.
+func (d *decisionLease) become(l view.Life) {
+	lease := replica.NewLease(l)
+	lease.Number, lease.Looked = d.lease.Number, d.lease.Looked
+	d.lease = lease
+}
+
+// end ends that this node decides, for good.
+func (d *decisionLease) end() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.isOver.Store(true)
+	d.setLease()
+}
+
+// IsOver reports whether this node has ceased to decide, for good.
+func (d *decisionLease) IsOver() bool { return d.isOver.Load() }
+
 // look has the decision lease look at the clock, then learn something, and the shard decide by it. If nothing but the standbys' replies is
 // outstanding, they are asked.
-func (n *Node) look(learn func(replica.Lease) replica.Lease) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+func (d *decisionLease) look(learn func(replica.Lease) replica.Lease) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	now := time.Now()
-	if looked := n.lease.Looked; !looked.IsZero() && now.Sub(looked) >= replica.SuspendAfter {
-		n.halted = now
+	if looked := d.lease.Looked; !looked.IsZero() && now.Sub(looked) >= replica.SuspendAfter {
+		d.halted = now
 	}
-	lapses := n.lease.Lapses
-	n.lease = learn(n.lease.Look(now))
-	if n.lease.Lapses != lapses && n.lease.Role == replica.IsMember {
-		n.lapsed = now
+	lapses := d.lease.Lapses
+	d.lease = learn(d.lease.Look(now))
+	if d.lease.Lapses != lapses && d.lease.Role == replica.IsMember {
+		d.lapsed = now
 	}
-	n.setLease()
-	if n.lease.Due() && !n.hearing && n.ctx != nil && n.ctx.Err() == nil {
-		n.hearing = true
-		n.running.Go(func() { n.resume(n.ctx) })
+	d.setLease()
+	if d.lease.Due() && !d.hearing {
+		d.hearing = d.hear()
 	}
 }
 
 // Answered records that a node has answered a heartbeat that was sent then, with the number of the newest view that it knew.
-func (n *Node) Answered(by view.Life, number uint64, sent time.Time) {
-	n.look(func(l replica.Lease) replica.Lease { return l.Answered(by, number, sent) })
+func (d *decisionLease) Answered(by view.Life, number uint64, sent time.Time) {
+	d.look(func(l replica.Lease) replica.Lease { return l.Answered(by, number, sent) })
 }
 
 // Granted records that etcd has granted a lease to this node just now.
-func (n *Node) Granted() {
-	n.look(func(l replica.Lease) replica.Lease { return l.Granted(time.Now()) })
+func (d *decisionLease) Granted() {
+	d.look(func(l replica.Lease) replica.Lease { return l.Granted(time.Now()) })
 }
 
 // Read records that a linearizable read of the view, which began then, has found the view of that number, 0 for none. It was adopted.
-func (n *Node) Read(began time.Time, number uint64) {
-	n.look(func(l replica.Lease) replica.Lease { return l.Read(began, number) })
+func (d *decisionLease) Read(began time.Time, number uint64) {
+	d.look(func(l replica.Lease) replica.Lease { return l.Read(began, number) })
 }
 
 // Renewed records a renewal of the etcd lease that was sent then and has succeeded.
-func (n *Node) Renewed(sent time.Time) {
-	n.look(func(l replica.Lease) replica.Lease { return l.Renewed(sent) })
+func (d *decisionLease) Renewed(sent time.Time) {
+	d.look(func(l replica.Lease) replica.Lease { return l.Renewed(sent) })
+}
+
+// startResume starts to resume, if the node runs, and reports whether it has. n.mu is held.
+func (n *Node) startResume() bool {
+	if n.ctx == nil || n.ctx.Err() != nil {
+		return false
+	}
+	n.running.Go(func() { n.resume(n.ctx) })
+	return true
 }
 
 // resume hears the standbys, then lets this node decide again. If the decision lease lapses meanwhile, or another view is adopted, it hears them again.
@@ -90,11 +148,11 @@ func (n *Node) resume(ctx context.Context) {
 	defer cancel()
 	for {
 		n.mu.Lock()
-		number, lapses := n.number(), n.lease.Lapses
+		number, lapses := n.lease.Number, n.lease.Lapses
 		n.mu.Unlock()
-		heard := n.hearStandbys(call)
+		heard := n.hearAll(call, n.parts.standbys())
 		n.mu.Lock()
-		if n.number() != number && call.Err() == nil {
+		if n.lease.Number != number && call.Err() == nil {
 			n.mu.Unlock()
 			continue
 		}
@@ -115,40 +173,32 @@ func (n *Node) resume(ctx context.Context) {
 const returnWithin = 500 * time.Millisecond
 
 // Returning returns a channel that is closed when this node may decide again, if its decision lease has lapsed just now, or else nil.
-func (n *Node) Returning() <-chan struct{} {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.isValid() || !n.standsStill() && (n.lapsed.IsZero() || time.Since(n.lapsed) >= returnWithin) {
+func (d *decisionLease) Returning() <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.isValid() || !d.standsStill() && (d.lapsed.IsZero() || time.Since(d.lapsed) >= returnWithin) {
 		return nil
 	}
-	return n.resumed
+	return d.resumed
 }
 
 // standsStill reports whether this node has not looked at the clock for long, and so goes on only now. n.mu is held.
-func (n *Node) standsStill() bool {
-	return !n.lease.Looked.IsZero() && time.Since(n.lease.Looked) >= replica.SuspendAfter
+func (d *decisionLease) standsStill() bool {
+	return !d.lease.Looked.IsZero() && time.Since(d.lease.Looked) >= replica.SuspendAfter
 }
 
 // WasHalted reports whether this node has gone on just now after it did not run for a while.
-func (n *Node) WasHalted() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.standsStill() || !n.halted.IsZero() && time.Since(n.halted) < returnWithin
+func (d *decisionLease) WasHalted() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.standsStill() || !d.halted.IsZero() && time.Since(d.halted) < returnWithin
 }
 
 // Until returns when the decision lease ends if no witness answers from now on, and whether it never does.
-func (n *Node) Until() (until time.Time, forever bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.lease.Witnessed()
-}
-
-// number returns the number of the newest view, 0 before the first.
-func (n *Node) number() uint64 {
-	if n.view == nil {
-		return 0
-	}
-	return n.view.Number
+func (d *decisionLease) Until() (until time.Time, forever bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.lease.Witnessed()
 }
 
 // hearing is what one standby has granted.
@@ -157,22 +207,18 @@ type hearing struct {
 	posts []Post
 }
 
-// hearStandbys asks the standbys of all partitions that this node decides for what they have granted.
-func (n *Node) hearStandbys(ctx context.Context) (heard []hearing) {
-	var lives []view.Life
-	for p := range n.parts {
-		x := &n.parts[p]
-		x.mu.Lock()
+// standbys returns those of all partitions that this node decides.
+func (ps partitions) standbys() (lives []view.Life) {
+	for x := range ps.each {
 		if l := x.replica.Claim.Standby; x.replica.State == replica.Deciding && l != (view.Life{}) && !slices.Contains(lives, l) {
 			lives = append(lives, l)
 		}
-		x.mu.Unlock()
 	}
-	return n.hearAll(ctx, lives)
+	return lives
 }
 
 // hearAll asks nodes for what they have granted of partitions that this node owns, or is the standby of while they do not reach the owner.
-func (n *Node) hearAll(ctx context.Context, lives []view.Life) []hearing {
+func (n *shared) hearAll(ctx context.Context, lives []view.Life) []hearing {
 	heard := make([]hearing, len(lives))
 	var all sync.WaitGroup
 	for i, l := range lives {
@@ -191,12 +237,9 @@ func (n *Node) resumeParts(heard []hearing) {
 	for _, h := range heard {
 		n.Add(h.from, h.posts)
 	}
-	for p := range n.parts {
-		x := &n.parts[p]
-		x.mu.Lock()
+	for x := range n.parts.each {
 		if x.replica.State == replica.Waiting {
-			n.step(uint32(p), replica.Event{Kind: replica.Resumed}, nil)
+			x.step(replica.Event{Kind: replica.Resumed}, nil)
 		}
-		x.mu.Unlock()
 	}
 }

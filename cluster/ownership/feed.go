@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirlimit/weir/cluster/replica"
@@ -41,60 +42,65 @@ type feed struct {
 	finalFor uint64
 }
 
+// sending is what a node sends others of one partition.
+type sending struct {
+	feeds   [followers]feed      // by follower of the shard; of different nodes
+	final   Request              // the final state that is due, to the owner of the newest view; Term 0 for none
+	standby atomic.Pointer[peer] // whom the owner feeds as standby, nil for none; for those that do not lock
+}
+
 // assignFeeds has those fed that are to have copies: the standby and a learner by the owner, or the owner by a predecessor. x.mu is held.
-func (n *Node) assignFeeds(p uint32) {
-	x := &n.parts[p]
+func (x *partition) assignFeeds() {
 	var to [followers]view.Life
 	switch {
 	case x.replica.State == replica.Deciding:
 		to[0], to[1] = x.replica.Claim.Standby, x.place.learner
-	case x.final.Term > 0 && x.final.Term == x.replica.Claim.Term:
+	case x.out.final.Term > 0 && x.out.final.Term == x.replica.Claim.Term:
 		to[0] = x.replica.Claim.Owner
 	}
-	for f := range x.feeds {
-		if d := &x.feeds[f]; d.to != (view.Life{}) && (!slices.Contains(to[:], d.to) || n.peer(d.to) == nil) {
-			n.endFeed(p, shard.Follower(f))
+	for f := range x.out.feeds {
+		if d := &x.out.feeds[f]; d.to != (view.Life{}) && (!slices.Contains(to[:], d.to) || x.node.peer(d.to) == nil) {
+			x.endFeed(shard.Follower(f))
 		}
 	}
 	for _, l := range to {
-		if c := n.peer(l); c != nil && !slices.ContainsFunc(x.feeds[:], func(d feed) bool { return d.to == l }) {
-			f := slices.IndexFunc(x.feeds[:], func(d feed) bool { return d.to == view.Life{} })
-			n.beginFeed(p, shard.Follower(f), l)
-			c.setFed(p, true)
+		if c := x.node.peer(l); c != nil && !slices.ContainsFunc(x.out.feeds[:], func(d feed) bool { return d.to == l }) {
+			f := slices.IndexFunc(x.out.feeds[:], func(d feed) bool { return d.to == view.Life{} })
+			x.beginFeed(shard.Follower(f), l)
+			c.setFed(x.p, true)
 		}
 	}
-	for f := range x.feeds {
-		n.tuneFeed(p, shard.Follower(f))
+	for f := range x.out.feeds {
+		x.tuneFeed(shard.Follower(f))
 	}
 	var standby *peer
 	if x.replica.State == replica.Deciding {
-		standby = n.peer(x.replica.Claim.Standby)
+		standby = x.node.peer(x.replica.Claim.Standby)
 	}
-	if n.standbys[p].Swap(standby) != standby {
-		n.Observer.Followed(p, standby.lifeOr())
+	if x.out.standby.Swap(standby) != standby {
+		x.node.Observer.Followed(x.p, standby.lifeOr())
 	}
 }
 
 // tuneFeed has a feed be what its receiver needs it for. x.mu is held.
-func (n *Node) tuneFeed(p uint32, f shard.Follower) {
-	x := &n.parts[p]
-	d := &x.feeds[f]
+func (x *partition) tuneFeed(f shard.Follower) {
+	d := &x.out.feeds[f]
 	if d.to == (view.Life{}) {
 		return
 	}
 	isFinal := x.replica.State != replica.Deciding
 	brief := isFinal || d.to == x.place.target && x.place.owner
-	if isFinal && d.finalFor != x.final.Term {
+	if isFinal && d.finalFor != x.out.final.Term {
 		if d.brief.IsZero() || time.Since(d.brief) < shard.Brief {
-			n.beginFeed(p, f, d.to) // it lacks counters that are short-lived
-			d = &x.feeds[f]
+			x.beginFeed(f, d.to) // it lacks counters that are short-lived
+			d = &x.out.feeds[f]
 		}
-		d.finalFor = x.final.Term
-		if c := n.peer(d.to); c != nil {
+		d.finalFor = x.out.final.Term
+		if c := x.node.peer(d.to); c != nil {
 			fill(c.soon)
 		}
 	}
-	n.Shard.SetWants(p, f, shard.Wants{Brief: brief, Urgent: d.to == x.replica.Claim.Standby})
+	x.node.Shard.SetWants(x.p, f, shard.Wants{Brief: brief, Urgent: d.to == x.replica.Claim.Standby})
 	switch {
 	case !brief:
 		d.brief = time.Time{}
@@ -104,31 +110,31 @@ func (n *Node) tuneFeed(p uint32, f shard.Follower) {
 }
 
 // beginFeed begins to feed a node, with everything. x.mu is held.
-func (n *Node) beginFeed(p uint32, f shard.Follower, to view.Life) {
-	n.Shard.Follow(p, f)
-	n.parts[p].feeds[f] = feed{to: to, session: n.session.Add(1)}
+func (x *partition) beginFeed(f shard.Follower, to view.Life) {
+	x.node.Shard.Follow(x.p, f)
+	x.out.feeds[f] = feed{to: to, session: x.node.session.Add(1)}
 }
 
 // endFeed ends what a node is fed. x.mu is held.
-func (n *Node) endFeed(p uint32, f shard.Follower) {
-	d := &n.parts[p].feeds[f]
-	if c := n.peer(d.to); c != nil {
-		c.setFed(p, false)
+func (x *partition) endFeed(f shard.Follower) {
+	d := &x.out.feeds[f]
+	if c := x.node.peer(d.to); c != nil {
+		c.setFed(x.p, false)
 	}
-	n.Shard.Unfollow(p, f)
+	x.node.Shard.Unfollow(x.p, f)
 	*d = feed{}
 }
 
 // Hurry has the standby of a partition fed at once. Checks call it, so it takes no lock.
 func (n *Node) Hurry(p uint32) {
-	if c := n.standbys[p].Load(); c != nil {
+	if c := n.parts[p].out.standby.Load(); c != nil {
 		fill(c.soon)
 	}
 }
 
 // feed sends a peer all changes that it is to have, and returns how long to rest. It takes its time over long copies: checks are decided
 // meanwhile. A peer that cannot take a final state yet is soon sent it again.
-func (n *Node) feed(ctx context.Context, c *peer) (rest time.Duration) {
+func (c *peer) feed(ctx context.Context) (rest time.Duration) {
 	defer func() {
 		if c.retry {
 			c.retry = false
@@ -136,12 +142,12 @@ func (n *Node) feed(ctx context.Context, c *peer) (rest time.Duration) {
 		}
 	}()
 	for {
-		changes, more := n.pack(c)
+		changes, more := c.pack()
 		if len(changes) == 0 {
 			return hurryEvery
 		}
 		began := time.Now()
-		if !n.send(ctx, c, changes) {
+		if !c.send(ctx, changes) {
 			return feedEvery
 		}
 		if !more {
@@ -161,7 +167,7 @@ func pause(ctx context.Context, wait time.Duration) {
 }
 
 // pack returns one message of each partition of which a peer is to have something, as far as they fit into a call, and whether there is more.
-func (n *Node) pack(c *peer) (changes []*Changes, more bool) {
+func (c *peer) pack() (changes []*Changes, more bool) {
 	partitions, size := c.partitions(), 0
 	for i := range partitions { // another one is first each time
 		p := partitions[(i+int(c.turn))%len(partitions)]
@@ -169,7 +175,7 @@ func (n *Node) pack(c *peer) (changes []*Changes, more bool) {
 			c.turn = p
 			return changes, true
 		}
-		m, again := n.collect(p, c)
+		m, again := c.node.parts[p].collect(c)
 		if m == nil {
 			continue
 		}
@@ -181,30 +187,29 @@ func (n *Node) pack(c *peer) (changes []*Changes, more bool) {
 }
 
 // collect returns the next message about a partition for a peer, nil if there is none, and whether there is more. What has not arrived comes again.
-func (n *Node) collect(p uint32, c *peer) (m *Changes, more bool) {
-	x := &n.parts[p]
+func (x *partition) collect(c *peer) (m *Changes, more bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	f := slices.IndexFunc(x.feeds[:], func(d feed) bool { return d.to == c.life })
+	f := slices.IndexFunc(x.out.feeds[:], func(d feed) bool { return d.to == c.life })
 	if f < 0 {
 		return nil, false
 	}
-	d := &x.feeds[f]
+	d := &x.out.feeds[f]
 	switch {
 	case time.Now().Before(d.later):
 		return nil, false
 	case d.unsent != nil:
 		return d.unsent, true
 	}
-	over, round := n.isOver.Load(), uint64(0)
+	over, round := x.node.isOver.Load(), uint64(0)
 	if d.to == x.replica.Claim.Standby {
-		round = n.Observer.Begin(p)
+		round = x.node.Observer.Begin(x.p)
 	}
-	c.buf, more = n.Shard.Changes(p, shard.Follower(f), c.buf[:0], recordBytes)
+	c.buf, more = x.node.Shard.Changes(x.p, shard.Follower(f), c.buf[:0], recordBytes)
 	records := bytes.Clone(c.buf)
 	number := uint64(0)
 	// The next owner would not know what nodes are lent. They are lent nothing more since the feed is given brief counters.
-	if d.to == x.place.target && !more && (!x.place.owner || !d.brief.IsZero() && time.Since(d.brief) >= shard.Brief && !n.Shard.HasNodeLeases(p)) {
+	if d.to == x.place.target && !more && (!x.place.owner || !d.brief.IsZero() && time.Since(d.brief) >= shard.Brief && !x.node.Shard.HasNodeLeases(x.p)) {
 		number = x.replica.Claim.Number
 	}
 	if len(records) == 0 && !more && d.finalFor == 0 && d.index > 0 && (number == 0 || number == d.told) && round == 0 {
@@ -217,41 +222,39 @@ func (n *Node) collect(p uint32, c *peer) (m *Changes, more bool) {
 	d.index++
 	d.round = max(d.round, round)
 	d.unsent = &Changes{
-		Partition: p, Session: d.session, Index: d.index, Version: x.replica.Version, Acknowledged: x.replica.Acknowledged,
+		Partition: x.p, Session: d.session, Index: d.index, Version: x.replica.Version, Acknowledged: x.replica.Acknowledged,
 		Records: records, Complete: !more, Number: number, FinalFor: d.finalFor,
 	}
 	return d.unsent, more
 }
 
 // send sends changes, and reports whether they were answered.
-func (n *Node) send(ctx context.Context, c *peer, changes []*Changes) bool {
+func (c *peer) send(ctx context.Context, changes []*Changes) bool {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	began := time.Now()
-	receipts, err := n.Peers.Feed(call, c.life, changes)
+	receipts, err := c.node.Peers.Feed(call, c.life, changes)
 	if err != nil || len(receipts) != len(changes) {
 		return false
 	}
 	for i, m := range changes {
-		n.sent(c, m, receipts[i], began)
+		c.node.parts[m.Partition].sent(c, m, receipts[i], began)
 	}
 	return true
 }
 
 // sent records what a node has answered to a message that was sent then.
-func (n *Node) sent(c *peer, m *Changes, receipt Receipt, began time.Time) {
-	p := m.Partition
-	x := &n.parts[p]
+func (x *partition) sent(c *peer, m *Changes, receipt Receipt, began time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	f := slices.IndexFunc(x.feeds[:], func(d feed) bool { return d.unsent == m })
+	f := slices.IndexFunc(x.out.feeds[:], func(d feed) bool { return d.unsent == m })
 	if f < 0 { // the feed has begun again, or has ended
 		return
 	}
-	d := &x.feeds[f]
+	d := &x.out.feeds[f]
 	switch {
 	case receipt == Again:
-		n.restartFeed(p, shard.Follower(f))
+		x.restartFeed(shard.Follower(f))
 		return
 	case receipt == Later && m.FinalFor > 0:
 		d.later = time.Now().Add(hurryEvery)
@@ -263,8 +266,8 @@ func (n *Node) sent(c *peer, m *Changes, receipt Receipt, began time.Time) {
 	}
 	d.unsent = nil
 	if m.FinalFor > 0 && (m.Complete || receipt == Useless) {
-		x.final = Request{}
-		n.assignFeeds(p)
+		x.out.final = Request{}
+		x.assignFeeds()
 		return
 	}
 	if receipt == Fit {
@@ -272,31 +275,30 @@ func (n *Node) sent(c *peer, m *Changes, receipt Receipt, began time.Time) {
 	}
 	if m.Complete {
 		d.version, d.acknowledged = m.Version, m.Acknowledged
-		n.noteCopied(p, d)
+		x.noteCopied(d)
 		if d.round > 0 && d.to == x.replica.Claim.Standby {
-			n.Observer.Acknowledged(p, d.round, began)
+			x.node.Observer.Acknowledged(x.p, d.round, began)
 		}
 		d.round = 0
 	}
 }
 
 // noteCopied tells the replica what copy a node has that is fed. x.mu is held.
-func (n *Node) noteCopied(p uint32, d *feed) {
+func (x *partition) noteCopied(d *feed) {
 	if len(d.acknowledged) > 0 { // else there are no deltas to answer for
-		n.step(p, replica.Event{Kind: replica.Copied, From: d.to, Version: d.version, Acknowledged: d.acknowledged}, nil)
+		x.step(replica.Event{Kind: replica.Copied, From: d.to, Version: d.version, Acknowledged: d.acknowledged}, nil)
 	}
 }
 
 // restartFeed feeds a node everything again. x.mu is held.
-func (n *Node) restartFeed(p uint32, f shard.Follower) {
-	x := &n.parts[p]
-	d := x.feeds[f]
-	n.beginFeed(p, f, d.to)
-	x.feeds[f].finalFor, x.feeds[f].brief = d.finalFor, d.brief
-	n.Shard.SetWants(p, f, shard.Wants{Brief: !d.brief.IsZero(), Urgent: d.to == x.replica.Claim.Standby})
+func (x *partition) restartFeed(f shard.Follower) {
+	d := x.out.feeds[f]
+	x.beginFeed(f, d.to)
+	x.out.feeds[f].finalFor, x.out.feeds[f].brief = d.finalFor, d.brief
+	x.node.Shard.SetWants(x.p, f, shard.Wants{Brief: !d.brief.IsZero(), Urgent: d.to == x.replica.Claim.Standby})
 }
 
-// intake is how far a feed has been taken.
+// intake is how far a feed has been taken. The zero value is that of none.
 type intake struct {
 	from           view.Life
 	session, index uint64 // of the last message
@@ -306,26 +308,25 @@ type intake struct {
 func (n *Node) Take(from view.Life, changes []*Changes) []Receipt {
 	receipts := make([]Receipt, 0, len(changes))
 	for _, m := range changes {
-		receipts = append(receipts, n.take(from, m))
+		receipt := Useless
+		if int(m.Partition) < len(n.parts) {
+			receipt = n.parts[m.Partition].take(from, m)
+		}
+		receipts = append(receipts, receipt)
 	}
 	return receipts
 }
 
-func (n *Node) take(from view.Life, m *Changes) Receipt {
-	if int(m.Partition) >= len(n.parts) {
-		return Useless
-	}
-	p := m.Partition
-	x := &n.parts[p]
+func (x *partition) take(from view.Life, m *Changes) Receipt {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if receipt := x.mayTake(from, m, n.isValid()); receipt != Taken {
+	if receipt := x.mayTake(from, m, x.node.isValid()); receipt != Taken {
 		if receipt == Useless && m.FinalFor > 0 { // it is heard all the same
-			n.step(p, replica.Event{Kind: replica.Final, From: from, Term: m.FinalFor, Version: m.Version, Acknowledged: m.Acknowledged}, nil)
+			x.step(replica.Event{Kind: replica.Final, From: from, Term: m.FinalFor, Version: m.Version, Acknowledged: m.Acknowledged}, nil)
 		}
 		return receipt
 	}
-	at := &x.intake
+	at := &x.in.feed
 	continues := at.from == from && at.session == m.Session
 	switch {
 	case at.from == from && m.Session < at.session, continues && m.Index <= at.index:
@@ -333,9 +334,9 @@ func (n *Node) take(from view.Life, m *Changes) Receipt {
 	case m.Index != 1 && !(continues && m.Index == at.index+1):
 		return Again
 	}
-	n.trimBatches(p, m.Acknowledged.Of(x.replica.Self)+1) // they are among the records, or in what was laid down before
-	if err := n.Shard.Apply(p, m.Records); err != nil {
-		n.Logger.Error("changes of another node refused", "partition", p, "from", from.ID, "error", err)
+	x.trimBatches(m.Acknowledged.Of(x.replica.Self) + 1) // they are among the records, or in what was laid down before
+	if err := x.node.Shard.Apply(x.p, m.Records); err != nil {
+		x.node.Logger.Error("changes of another node refused", "partition", x.p, "from", from.ID, "error", err)
 		return Useless
 	}
 	if *at = (intake{from, m.Session, m.Index}); len(m.Records) > 0 {
@@ -344,22 +345,27 @@ func (n *Node) take(from view.Life, m *Changes) Receipt {
 	if !m.Complete {
 		return Taken
 	}
-	e := replica.Event{Kind: replica.Feed, From: from, Number: m.Number, Version: m.Version, Acknowledged: m.Acknowledged}
-	switch {
-	case m.FinalFor > 0 && !slices.Contains(x.replica.Claim.Predecessors, from):
-		e = replica.Event{Kind: replica.Salvaged, From: from, Term: m.FinalFor, Version: m.Version, Acknowledged: m.Acknowledged}
-		x.salvage.isDone = true
-	case m.FinalFor > 0:
-		e = replica.Event{Kind: replica.Final, From: from, Term: m.FinalFor, Version: m.Version, Acknowledged: m.Acknowledged}
-	}
-	n.step(p, e, nil)
-	if x.replica.Version == m.Version {
-		x.salvage.restored = false
-	}
+	x.takeCopy(from, m)
 	if m.Number > 0 && x.replica.Complete == m.Number {
 		return Fit
 	}
 	return Taken
+}
+
+// takeCopy tells the replica that all of a copy was laid down. x.mu is held.
+func (x *partition) takeCopy(from view.Life, m *Changes) {
+	e := replica.Event{Kind: replica.Feed, From: from, Number: m.Number, Version: m.Version, Acknowledged: m.Acknowledged}
+	switch {
+	case m.FinalFor > 0 && !slices.Contains(x.replica.Claim.Predecessors, from):
+		e.Kind, e.Number, e.Term = replica.Salvaged, 0, m.FinalFor
+		x.in.search.isDone = true
+	case m.FinalFor > 0:
+		e.Kind, e.Number, e.Term = replica.Final, 0, m.FinalFor
+	}
+	x.step(e, nil)
+	if x.replica.Version == m.Version {
+		x.in.search.restored = false
+	}
 }
 
 // mayTake says whether changes are of use. valid says whether the decision lease is valid.

@@ -12,26 +12,23 @@ import (
 const maxRequests = 1 << 14
 
 // ask asks a peer for the final states that this node waits for.
-func (n *Node) ask(ctx context.Context, c *peer) {
-	if n.waiting.Load() == 0 {
+func (c *peer) ask(ctx context.Context) {
+	if c.node.waiting.Load() == 0 {
 		return
 	}
 	var requests []Request
-	for p := range n.parts {
-		x := &n.parts[p]
-		x.mu.Lock()
-		if r := &x.replica; r.Lacks(c.life) && x.intake.from != c.life && len(requests) < maxRequests {
-			requests = append(requests, Request{Partition: uint32(p), Term: r.Claim.Term})
+	for x := range c.node.parts.each {
+		if r := &x.replica; r.Lacks(c.life) && x.in.feed.from != c.life && len(requests) < maxRequests {
+			requests = append(requests, Request{Partition: x.p, Term: r.Claim.Term})
 		}
-		x.mu.Unlock()
 	}
 	if len(requests) == 0 {
 		return
 	}
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if err := n.Peers.Ask(call, c.life, requests); err != nil {
-		n.Logger.Debug("predecessor not asked", "predecessor", c.life.ID, "partitions", len(requests), "error", err)
+	if err := c.node.Peers.Ask(call, c.life, requests); err != nil {
+		c.node.Logger.Debug("predecessor not asked", "predecessor", c.life.ID, "partitions", len(requests), "error", err)
 	}
 }
 
@@ -44,12 +41,12 @@ func (n *Node) Give(owner view.Life, requests []Request) {
 		x := &n.parts[q.Partition]
 		x.mu.Lock()
 		switch r := &x.replica; {
-		case r.Claim.Term != q.Term, x.final.Term == q.Term:
+		case r.Claim.Term != q.Term, x.out.final.Term == q.Term:
 		case q.Salvages && r.Claim.Owner == owner && r.Version.Term > 0:
-			x.final = q
-			n.assignFeeds(q.Partition)
+			x.out.final = q
+			x.assignFeeds()
 		case !q.Salvages:
-			n.step(q.Partition, replica.Event{Kind: replica.Ask, From: owner}, nil)
+			x.step(replica.Event{Kind: replica.Ask, From: owner}, nil)
 		}
 		x.mu.Unlock()
 	}
@@ -61,9 +58,7 @@ func (n *Node) endPredecessors() {
 		return
 	}
 	waited := make(map[view.Life]uint64) // the term of the latest owner that waits for it
-	for p := range n.parts {
-		x := &n.parts[p]
-		x.mu.Lock()
+	for x := range n.parts.each {
 		if r := &x.replica; r.State == replica.Waiting {
 			for _, l := range r.Claim.Predecessors {
 				if r.Lacks(l) {
@@ -71,7 +66,6 @@ func (n *Node) endPredecessors() {
 				}
 			}
 		}
-		x.mu.Unlock()
 	}
 	for _, l := range n.observe(waited) {
 		n.endPredecessor(l)
@@ -94,12 +88,9 @@ func (n *Node) observe(waited map[view.Life]uint64) (ended []view.Life) {
 }
 
 func (n *Node) endPredecessor(l view.Life) {
-	for p := range n.parts {
-		x := &n.parts[p]
-		x.mu.Lock()
+	for x := range n.parts.each {
 		if x.replica.Lacks(l) && !x.salvages() {
-			n.step(uint32(p), replica.Event{Kind: replica.Ended, From: l}, nil)
+			x.step(replica.Event{Kind: replica.Ended, From: l}, nil)
 		}
-		x.mu.Unlock()
 	}
 }

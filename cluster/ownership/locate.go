@@ -11,7 +11,7 @@ func (n *Node) Decider(p uint32) view.Life {
 	x := &n.parts[p]
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	w := n.waitsFor(&x.replica)
+	w := x.waitsFor()
 	switch {
 	case x.place.standsIn && x.replica.State < replica.Waiting:
 		return view.Life{}
@@ -29,7 +29,7 @@ func (n *Node) DecidesApart(p uint32) bool {
 	x := &n.parts[p]
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	w := n.waitsFor(&x.replica)
+	w := x.waitsFor()
 	return x.place.standsIn || w.isOn && !w.isReached && x.isGrantable()
 }
 
@@ -40,16 +40,16 @@ type wait struct {
 	isReached bool      // by this node or another one
 }
 
-// waitsFor returns whether an owner waits for predecessors. x.mu of the replica is held.
-func (n *Node) waitsFor(r *replica.Replica) (w wait) {
-	for _, l := range r.Claim.Predecessors {
-		if !r.Lacks(l) {
+// waitsFor returns whether an owner waits for predecessors. x.mu is held.
+func (x *partition) waitsFor() (w wait) {
+	for _, l := range x.replica.Claim.Predecessors {
+		if !x.replica.Lacks(l) {
 			continue
 		}
 		w.isOn = true
-		if n.Peers.Reaches(l) {
+		if x.node.Peers.Reaches(l) {
 			w.isReached = true
-			if w.answers == (view.Life{}) && n.Peers.ReachesID(l.ID) {
+			if w.answers == (view.Life{}) && x.node.Peers.ReachesID(l.ID) {
 				w.answers = l
 			}
 		}
@@ -89,26 +89,23 @@ func (n *Node) Count() (c Counts) {
 	n.mu.Lock()
 	plan := n.plan
 	n.mu.Unlock()
-	for p := range n.parts {
-		x := &n.parts[p]
-		x.mu.Lock()
+	for x := range n.parts.each {
 		switch r := &x.replica; {
 		case r.State == replica.Deciding:
 			c.Deciding++
 		case r.State == replica.Waiting:
 			c.Waiting++
 		default:
-			if p < len(plan) && plan[p].Owner == r.Self.ID && r.Claim.Owner != r.Self {
+			if int(x.p) < len(plan) && plan[x.p].Owner == r.Self.ID && r.Claim.Owner != r.Self {
 				c.Planned++
 			}
-			if p < len(plan) && plan[p].Standby != "" && r.Claim.Standby == r.Self {
+			if int(x.p) < len(plan) && plan[x.p].Standby != "" && r.Claim.Standby == r.Self {
 				c.Standby++
 			}
-			if x.final.Term > 0 || r.Deltas.Count() > 0 || n.Shard.HasGrants(uint32(p)) {
+			if x.out.final.Term > 0 || r.Deltas.Count() > 0 || n.Shard.HasGrants(x.p) {
 				c.Owed++
 			}
 		}
-		x.mu.Unlock()
 	}
 	return c
 }
@@ -118,5 +115,5 @@ func (n *Node) Replica(p uint32) (r replica.Replica, deltas int) {
 	x := &n.parts[p]
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.replica, len(x.deltas.batches)
+	return x.replica, len(x.deltas.own.batches)
 }

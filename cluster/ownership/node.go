@@ -8,9 +8,6 @@ import (
 	"context"
 	"log/slog"
 	"maps"
-	"math"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/weirlimit/weir/cluster/replica"
@@ -92,47 +89,30 @@ type Peers interface {
 
 // Node drives the replicas of all partitions on one life of a node. It is safe for concurrent use.
 type Node struct {
-	Config
-	parts    []partition
-	standbys []atomic.Pointer[peer] // by partition that this node decides for, for those that do not lock
-	started  time.Time
-	until    atomic.Int64 // end of the decision lease, in nanoseconds since started; math.MaxInt64 for none
-	batches  atomic.Int64 // own deltas in all partitions
-	waiting  atomic.Int64 // partitions whose replica is Waiting
-	isOver   atomic.Bool  // this node has ceased to decide, for good
-	session  atomic.Uint64
-	// reportDue says that what a replica reports has changed since report was made. It is set after the change.
-	reportDue atomic.Bool
-	standsIn  bool          // in some partition; owned by watch
-	unasked   chan struct{} // full when a partition is unasked; has room for one
-	peers     atomic.Pointer[map[view.Life]*peer]
-	running   sync.WaitGroup
+	shared
+	parts    partitions
+	standsIn bool // in some partition; owned by watch
 
-	mu      sync.Mutex // over partition.mu
-	ctx     context.Context
+	// Guarded by mu of decisionLease.
 	view    *view.View
 	plan    view.Plan // of view
 	report  view.Report
-	lease   replica.Lease
-	hearing bool          // standbys are asked for their deltas
-	resumed chan struct{} // closed when the decision lease is valid again, and then another one
-	lapsed  time.Time     // when this node has found last that its decision lease had lapsed
-	halted  time.Time     // when it has found last that it had not looked at the clock for long
-	endings map[view.Life]replica.Ending
+	endings map[view.Life]replica.Ending // of lives that view names
 }
 
 // NewNode returns the driver of a node that has no copy of anything. It seals all partitions.
 func NewNode(c Config) *Node {
-	n := &Node{
-		Config: c, parts: make([]partition, c.Partitions), standbys: make([]atomic.Pointer[peer], c.Partitions), unasked: make(chan struct{}, 1), started: time.Now(), lease: replica.NewLease(c.Self), resumed: make(chan struct{}),
-		report: view.Report{Life: c.Self}, endings: make(map[view.Life]replica.Ending),
-	}
-	n.peers.Store(&map[view.Life]*peer{})
+	n := &Node{parts: make(partitions, c.Partitions), report: view.Report{Life: c.Self}, endings: make(map[view.Life]replica.Ending)}
+	n.Config, n.unasked = c, make(chan struct{}, 1)
+	n.shard, n.started, n.hear, n.lease, n.resumed = c.Shard, time.Now(), n.startResume, replica.NewLease(c.Self), make(chan struct{})
+	n.byLife.Store(&map[view.Life]*peer{})
 	for p := range n.parts {
-		n.parts[p].replica.Self = c.Self
-		n.parts[p].replica.Deltas = replica.Deltas{First: 1, Next: 1}
-		c.Shard.Seal(uint32(p))
-		c.Shard.Withhold(uint32(p), true)
+		x := &n.parts[p]
+		x.node, x.p = &n.shared, uint32(p)
+		x.replica.Self = c.Self
+		x.replica.Deltas = replica.Deltas{First: 1, Next: 1}
+		c.Shard.Seal(x.p)
+		c.Shard.Withhold(x.p, true)
 	}
 	c.Shard.OnUrgent(n.Hurry)
 	n.setLease()
@@ -150,11 +130,37 @@ func (n *Node) Run(ctx context.Context) {
 	n.running.Go(func() { n.askOthers(ctx) })
 	n.watch(ctx)
 	n.mu.Lock()
-	for _, c := range *n.peers.Load() {
+	for _, c := range *n.byLife.Load() {
 		c.leave()
 	}
 	n.mu.Unlock()
 	n.running.Wait()
+}
+
+// watch looks at the clock every lookEvery: a node that does not was stopped. It has the standbys heard, and finds out which predecessors
+// have ended.
+func (n *Node) watch(ctx context.Context) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	dropped := time.Now()
+	for looks := 0; ; looks++ {
+		n.Attest()
+		n.look(func(l replica.Lease) replica.Lease { return l })
+		if looks%int(feedEvery/lookEvery) == 0 {
+			n.remind()
+		}
+		n.endPredecessors()
+		n.standIn()
+		if time.Since(dropped) >= dropEvery {
+			dropped = time.Now()
+			n.dropUnused()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
 }
 
 // Adopt makes v the view, unless a newer one is.
@@ -164,16 +170,12 @@ func (n *Node) Adopt(v *view.View) {
 	if n.view != nil && v.Number <= n.view.Number || len(v.Partitions) != len(n.parts) {
 		return
 	}
-	n.lease = n.lease.Look(time.Now()).Adopt(v.Number, v.Lives())
+	n.decisionLease.adopt(v)
 	n.view = v
 	n.meet(v)
-	n.noteUntil()
-	if !n.isValid() {
-		n.setLease()
-	}
 	n.plan = n.Plan(v)
-	for p := range n.parts {
-		n.adopt(uint32(p), v, n.plan)
+	for x := range n.parts.each {
+		x.adopt(v, n.plan)
 	}
 	n.setLease()
 	maps.DeleteFunc(n.endings, func(l view.Life, _ replica.Ending) bool { return !v.Names(l) })
@@ -183,14 +185,10 @@ func (n *Node) Adopt(v *view.View) {
 func (n *Node) Become(l view.Life) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	lease := replica.NewLease(l)
-	lease.Number, lease.Looked = n.lease.Number, n.lease.Looked
-	n.lease, n.report = lease, view.Report{Life: l}
-	for p := range n.parts {
-		x := &n.parts[p]
-		x.mu.Lock()
+	n.decisionLease.become(l)
+	n.report = view.Report{Life: l}
+	for x := range n.parts.each {
 		x.replica.Self = l
-		x.mu.Unlock()
 	}
 }
 
@@ -201,45 +199,13 @@ func (n *Node) View() *view.View {
 	return n.view
 }
 
-// isValid reports whether the decision lease is valid.
-func (n *Node) isValid() bool { return int64(time.Since(n.started)) < n.until.Load() }
-
-// noteUntil records until when the decision lease is valid.
-func (n *Node) noteUntil() (until time.Time, forever bool) {
-	until, forever = n.lease.Until()
-	if n.isOver.Load() {
-		until, forever = time.Time{}, false
-	}
-	if forever {
-		n.until.Store(math.MaxInt64)
-	} else {
-		n.until.Store(int64(until.Sub(n.started)))
-	}
-	return until, forever
-}
-
-// setLease has the shard decide as long as the decision lease is valid.
-func (n *Node) setLease() {
-	switch until, forever := n.noteUntil(); {
-	case forever:
-		n.Shard.SetDecisionLease(time.Time{})
-	case until.IsZero():
-		n.Shard.SetDecisionLease(n.started)
-	default:
-		n.Shard.SetDecisionLease(until)
-	}
-}
-
 // Deciding returns by partition the term in which this node decides at the moment, 0 where it does not.
 func (n *Node) Deciding() []uint64 {
 	terms := make([]uint64, len(n.parts))
-	for p := range n.parts {
-		x := &n.parts[p]
-		x.mu.Lock()
+	for x := range n.parts.each {
 		if x.replica.State == replica.Deciding && n.isValid() {
-			terms[p] = x.replica.Claim.Term
+			terms[x.p] = x.replica.Claim.Term
 		}
-		x.mu.Unlock()
 	}
 	return terms
 }
@@ -255,10 +221,10 @@ func (n *Node) Report() view.Report {
 		return n.report
 	}
 	r, news := n.report.Following(n.view, n.plan, func(p int) bool {
-		settled, _ := n.reported(p)
+		settled, _ := n.parts[p].report()
 		return settled
 	}, func(p int) bool {
-		_, complete := n.reported(p)
+		_, complete := n.parts[p].report()
 		return complete
 	})
 	if news {
@@ -267,22 +233,12 @@ func (n *Node) Report() view.Report {
 	return n.report
 }
 
-func (n *Node) reported(p int) (settled, complete bool) {
-	x := &n.parts[p]
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.replica.Report()
-}
-
 // Owed returns in how many partitions this node has something that others are yet to get: it owns them, a final state is due, or deltas.
 func (n *Node) Owed() (partitions int) {
-	for p := range n.parts {
-		x := &n.parts[p]
-		x.mu.Lock()
-		if x.replica.State >= replica.Waiting || x.final.Term > 0 || x.replica.Deltas.Count() > 0 || n.Shard.HasGrants(uint32(p)) {
+	for x := range n.parts.each {
+		if x.replica.State >= replica.Waiting || x.out.final.Term > 0 || x.replica.Deltas.Count() > 0 || n.Shard.HasGrants(x.p) {
 			partitions++
 		}
-		x.mu.Unlock()
 	}
 	return partitions
 }

@@ -401,6 +401,12 @@ type outcome struct {
 	source  shard.Source
 }
 
+// mayGrant reports whether a node may grant from its copy: it is the owner, or does not reach that.
+func (x *worldNodeRun) mayGrant(p uint32) bool {
+	r, _ := x.Replica(p)
+	return x.IsGrantable(p) && (r.Claim.Owner == x.Self || !x.Reaches(r.Claim.Owner))
+}
+
 // check asks a node that runs for one token: the owner by its view, which may name a predecessor, or else the standby.
 func (w *nodeWorld) check(key ring.Key) outcome {
 	p := key.Partition(uint32(w.params.Partitions))
@@ -422,7 +428,7 @@ func (w *nodeWorld) check(key ring.Key) outcome {
 		}
 		for _, l := range []view.Life{part.Owner, part.Standby} {
 			x := w.reached(asked, l)
-			if x == nil || !x.IsGrantable(p) || x.Self != part.Owner && x.Reaches(part.Owner) {
+			if x == nil || !x.mayGrant(p) {
 				continue
 			}
 			if g := x.decide(key, true); g.Takes[0].Source == shard.Provisional {
@@ -520,7 +526,7 @@ func (w *nodeWorld) describe() string {
 		for _, x := range w.living() {
 			q := &x.parts[p]
 			fmt.Fprintf(&b, "    %v: state %d, version %v, complete %d, claim %d, deltas %v acknowledged %v safe %v added %d\n    feeds %+v\n    intake %+v\n", x.Self, q.replica.State, q.replica.Version,
-				q.replica.Complete, q.replica.Claim.Number, q.replica.Deltas, q.replica.Acknowledged, q.others.safe, q.deltas.added, q.feeds, q.intake)
+				q.replica.Complete, q.replica.Claim.Number, q.replica.Deltas, q.replica.Acknowledged, q.deltas.safe, q.deltas.own.added, q.out.feeds, q.in.feed)
 		}
 		break
 	}
@@ -533,7 +539,7 @@ func (w *nodeWorld) describe() string {
 // unposted returns how many deltas of a partition nodes have.
 func (w *nodeWorld) unposted(p int) (n int) {
 	for _, x := range w.living() {
-		n += len(x.parts[p].deltas.batches)
+		n += len(x.parts[p].deltas.own.batches)
 	}
 	return n
 }

@@ -3,6 +3,7 @@ package ownership
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirlimit/weir/cluster/replica"
@@ -17,17 +18,59 @@ const (
 	batchSize       = 500 // grants of one
 )
 
-// partition is a node's replica of one partition, with what drives it. mu is held over locks of the shard, and never over a call.
+// shared is what all partitions of a node use.
+type shared struct {
+	Config
+	decisionLease
+	peerTable
+	session atomic.Uint64 // of the last feed that was begun
+	batches atomic.Int64  // own deltas in all partitions
+	waiting atomic.Int64  // partitions whose replica is Waiting
+	unasked chan struct{} // full when a partition is unasked; has room for one
+	// reportDue says that what a replica reports has changed since Node.report was made. It is set after the change.
+	reportDue atomic.Bool
+}
+
+// partition is a node's replica of one partition, with what drives it. mu is held over locks of the shard, and never over a call. It guards
+// all that follows it, except out.standby.
 type partition struct {
+	node    *shared
+	p       uint32 // its number: it is node.parts[p], for the Node that node is a part of
 	mu      sync.Mutex
-	replica replica.Replica
-	feeds   [followers]feed // by follower of the shard
-	intake  intake
-	final   Request   // the final state that is due, to the owner of the newest view; Term 0 for none
-	deltas  ownDeltas // this node's own
-	others  othersDeltas
+	replica replica.Replica // replica.Self is the node's life
+	out     sending
+	in      receiving
+	deltas  deltas
 	place   place
-	salvage salvage
+}
+
+// receiving is what a node gets of one partition from others.
+type receiving struct {
+	feed   intake  // of the node that has fed it last
+	search salvage // search.since is zero unless replica.State == Waiting
+}
+
+// deltas are the grants from copies of one partition, as far as nodes do not have them yet.
+type deltas struct {
+	own   ownDeltas
+	safe  replica.Acknowledged // those of other nodes that the standby has
+	asked asked                // notGrantable unless replica.IsGrantable
+}
+
+// partitions are all partitions of a node, by number.
+type partitions []partition
+
+// each yields all partitions, each with its lock held.
+func (ps partitions) each(yield func(*partition) bool) {
+	for p := range ps {
+		x := &ps[p]
+		x.mu.Lock()
+		goesOn := yield(x)
+		x.mu.Unlock()
+		if !goesOn {
+			return
+		}
+	}
 }
 
 // place is where the newest view and its plan want the partition.
@@ -54,12 +97,6 @@ type ownDeltas struct {
 	idle    time.Time
 }
 
-// othersDeltas is what is known of the deltas of other nodes.
-type othersDeltas struct {
-	safe  replica.Acknowledged // those that the standby has
-	asked asked
-}
-
 // asked says whether the members were asked for what they have granted, before this node grants from a copy: another standby may have been named while the
 // owner was not reached, and have granted.
 type asked uint8
@@ -71,132 +108,133 @@ const (
 )
 
 // step hands an event to the replica and carries out its actions. added are the grants of Posted.
-func (n *Node) step(p uint32, e replica.Event, added []Batch) {
-	x := &n.parts[p]
+func (x *partition) step(e replica.Event, added []Batch) {
 	was, wasGrantable := x.replica.State, x.replica.IsGrantable()
 	wasSettled, wasComplete := x.replica.Report()
-	r, actions := x.replica.Step(e, n.isValid())
+	r, actions := x.replica.Step(e, x.node.isValid())
 	x.replica = r
 	for i := range actions {
-		n.act(p, &actions[i], added)
+		x.act(&actions[i], added)
 	}
 	if settled, complete := r.Report(); settled != wasSettled || complete != wasComplete {
-		n.reportDue.Store(true)
+		x.node.reportDue.Store(true)
 	}
 	if (e.Kind == replica.Feed || e.Kind == replica.Copied) && r.State == was && r.IsGrantable() == wasGrantable {
 		return // as most are: what follows depends on nothing else that they change
 	}
-	n.setGate(p, was)
-	n.assignFeeds(p)
+	x.setGate(was)
+	x.assignFeeds()
 	switch {
 	case was == r.State:
 	case r.State == replica.Waiting:
-		n.waiting.Add(1)
+		x.node.waiting.Add(1)
 	case was == replica.Waiting:
-		n.waiting.Add(-1)
-		n.noteArrival(r, e.Kind)
+		x.node.waiting.Add(-1)
+		x.noteArrival(e.Kind)
 	}
 }
 
-// noteArrival tells how this node has got a partition in which it has waited until an event of that kind.
-func (n *Node) noteArrival(r replica.Replica, kind replica.EventKind) {
-	switch {
+// noteArrival tells how this node has got the partition, in which it has waited until an event of that kind.
+func (x *partition) noteArrival(kind replica.EventKind) {
+	switch r := &x.replica; {
 	case r.State != replica.Deciding || len(r.Claim.Predecessors) == 0:
 	case kind == replica.Ended:
-		n.Observer.Moved(Continued)
+		x.node.Observer.Moved(Continued)
 	default:
-		n.Observer.Moved(Received)
+		x.node.Observer.Moved(Received)
 	}
+}
+
+// report returns what the node reports of it.
+func (x *partition) report() (settled, complete bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.replica.Report()
 }
 
 // act carries out one action. Records are in the counters before the event that has them.
-func (n *Node) act(p uint32, a *replica.Action, added []Batch) {
-	x := &n.parts[p]
+func (x *partition) act(a *replica.Action, added []Batch) {
 	switch a.Kind {
 	case replica.AddDeltas:
 		for _, b := range added { // its own are in its counters
 			if a.To != x.replica.Self && a.Deltas.First <= b.Number && b.Number < a.Deltas.Next {
 				if x.replica.State == replica.Deciding {
-					n.Shard.AddGrants(b.Grants)
+					x.node.Shard.AddGrants(b.Grants)
 				} else {
-					n.Shard.AddGrantsToCopy(p, b.Grants)
+					x.node.Shard.AddGrantsToCopy(x.p, b.Grants)
 				}
-				n.Observer.Added(len(b.Grants))
+				x.node.Observer.Added(len(b.Grants))
 			}
 		}
 	case replica.TrimDeltas:
-		n.trimBatches(p, a.Number)
+		x.trimBatches(a.Number)
 	case replica.SendFinal:
-		x.final = Request{Partition: p, Term: a.Term}
+		x.out.final = Request{Partition: x.p, Term: a.Term}
 	case replica.SendAnswer:
-		x.others.safe = x.others.safe.With(a.To, a.Number)
+		x.deltas.safe = x.deltas.safe.With(a.To, a.Number)
 	case replica.Discard:
-		n.Shard.Clear(p)
-		x.intake = intake{}
+		x.node.Shard.Clear(x.p)
+		x.in.feed = intake{}
 	case replica.Install, replica.ReportSettled: // the records are laid down, and reports say what is settled
 	}
 }
 
 // setGate has the shard decide, or grant from its copy, as the state of the replica allows. was is the state before.
-func (n *Node) setGate(p uint32, was replica.State) {
-	x := &n.parts[p]
+func (x *partition) setGate(was replica.State) {
 	r := &x.replica
 	switch {
-	case r.State == replica.Deciding && (was != replica.Deciding || n.Shard.IsSealed(p)):
-		n.Observer.Opened(p)
-		n.Shard.Unseal(p)
-		n.Shard.Withhold(p, true) // without the decision lease it decides nothing
+	case r.State == replica.Deciding && (was != replica.Deciding || x.node.Shard.IsSealed(x.p)):
+		x.node.Observer.Opened(x.p)
+		x.node.Shard.Unseal(x.p)
+		x.node.Shard.Withhold(x.p, true) // without the decision lease it decides nothing
 		return
 	case r.State == replica.Deciding:
-		n.Shard.Withhold(p, !x.place.standsIn)
+		x.node.Shard.Withhold(x.p, !x.place.standsIn)
 		return
 	case was == replica.Deciding:
-		n.Shard.Seal(p)
+		x.node.Shard.Seal(x.p)
 	}
 	switch {
 	case !r.IsGrantable():
-		x.others.asked = notGrantable
-	case x.others.asked == notGrantable:
-		x.others.asked = unasked
-		fill(n.unasked)
+		x.deltas.asked = notGrantable
+	case x.deltas.asked == notGrantable:
+		x.deltas.asked = unasked
+		fill(x.node.unasked)
 	}
-	n.Shard.Withhold(p, !x.isGrantable())
+	x.node.Shard.Withhold(x.p, !x.isGrantable())
 }
 
 // isGrantable reports whether this node may grant from its copy while the owner, or a predecessor, is not reached. x.mu is held.
 func (x *partition) isGrantable() bool {
-	return x.place.standsIn || x.others.asked == wasAsked && x.replica.IsGrantable()
+	return x.place.standsIn || x.deltas.asked == wasAsked && x.replica.IsGrantable()
 }
 
-// adopt takes over what a newer view says about a partition.
-func (n *Node) adopt(p uint32, v *view.View, plan view.Plan) {
-	x := &n.parts[p]
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	claim := replica.Claim{Number: v.Number, Partition: v.Partitions[p]}
+// adopt takes over what a newer view says. x.mu is held.
+func (x *partition) adopt(v *view.View, plan view.Plan) {
+	claim := replica.Claim{Number: v.Number, Partition: v.Partitions[x.p]}
 	if x.replica.State == replica.Deciding && (claim.Owner != x.replica.Self || claim.Term != x.replica.Version.Term) {
-		n.Shard.Seal(p) // first: nothing is granted after what is sent as the final state
+		x.node.Shard.Seal(x.p) // first: nothing is granted after what is sent as the final state
 		x.replica = x.replica.Granted()
 		switch {
 		case claim.Owner == x.replica.Self:
 		case v.IsMember(x.replica.Self):
-			n.Observer.Moved(HandedOver)
+			x.node.Observer.Moved(HandedOver)
 		default:
-			n.Observer.Moved(Displaced)
+			x.node.Observer.Moved(Displaced)
 		}
 	}
 	if claim.Term != x.replica.Claim.Term {
-		x.others.safe, x.deltas.added, x.final = nil, 0, Request{}
+		x.deltas.safe, x.deltas.own.added, x.out.final = nil, 0, Request{}
 	}
-	x.place = placeOf(v, plan, int(p))
-	if c := n.peer(claim.Standby); c != nil && (x.replica.Deltas.Count() > 0 || n.Shard.HasGrants(p)) {
+	x.place = placeOf(v, plan, int(x.p))
+	if c := x.node.peer(claim.Standby); c != nil && (x.replica.Deltas.Count() > 0 || x.node.Shard.HasGrants(x.p)) {
 		fill(c.due) // it may lack them, if the owner has died
 	}
-	had := x.replica.Version.Term > 0 && !x.salvage.restored
-	n.step(p, replica.Event{Kind: replica.Adopt, Claim: claim}, nil)
-	n.beginSalvage(p, had)
-	for f := range x.feeds {
-		n.noteCopied(p, &x.feeds[f]) // a learner may be the standby now
+	had := x.replica.Version.Term > 0 && !x.in.search.restored
+	x.step(replica.Event{Kind: replica.Adopt, Claim: claim}, nil)
+	x.beginSalvage(had)
+	for f := range x.out.feeds {
+		x.noteCopied(&x.out.feeds[f]) // a learner may be the standby now
 	}
 }
 
@@ -216,15 +254,14 @@ func placeOf(v *view.View, plan view.Plan, p int) (at place) {
 }
 
 // trimBatches forgets own deltas below a number: the copy has them, or the owner and its standby.
-func (n *Node) trimBatches(p uint32, below uint64) {
-	x := &n.parts[p]
-	had := len(x.deltas.batches)
-	x.deltas.batches = slices.DeleteFunc(x.deltas.batches, func(b Batch) bool { return b.Number < below })
-	if len(x.deltas.batches) == had {
+func (x *partition) trimBatches(below uint64) {
+	had := len(x.deltas.own.batches)
+	x.deltas.own.batches = slices.DeleteFunc(x.deltas.own.batches, func(b Batch) bool { return b.Number < below })
+	if len(x.deltas.own.batches) == had {
 		return
 	}
-	n.Shard.Underway(p, flatten(x.deltas.batches))
-	n.batches.Add(int64(len(x.deltas.batches) - had))
+	x.node.Shard.Underway(x.p, flatten(x.deltas.own.batches))
+	x.node.batches.Add(int64(len(x.deltas.own.batches) - had))
 }
 
 func flatten(batches []Batch) (grants []shard.Grant) {

@@ -18,8 +18,16 @@ const (
 	callTimeout = 500 * time.Millisecond // of one call
 )
 
+// peerTable has a peer for each other life that the newest view names.
+type peerTable struct {
+	byLife  atomic.Pointer[map[view.Life]*peer] // replaced by meet
+	running sync.WaitGroup                      // the goroutines of all, and others of the node
+	ctx     context.Context                     // ends with Node.Run; nil before it; guarded by decisionLease.mu
+}
+
 // peer is another node, as its driver sees it: one goroutine sends it changes, deltas and requests in turn.
 type peer struct {
+	node       *Node // whose peer it is
 	life       view.Life
 	stop       context.CancelFunc // nil before it runs
 	due        chan struct{}      // full when it is time to look for changes; has room for one
@@ -40,35 +48,34 @@ func (n *Node) meet(v *view.View) {
 	if n.ctx != nil && n.ctx.Err() != nil {
 		return
 	}
-	old := *n.peers.Load()
-	peers := make(map[view.Life]*peer, len(v.Members))
+	old, all := *n.byLife.Load(), make(map[view.Life]*peer, len(v.Members))
 	for _, m := range v.Members {
 		if m.Life == n.lease.Self {
 			continue
 		}
 		c := old[m.Life]
 		if c == nil {
-			c = &peer{life: m.Life, due: make(chan struct{}, 1), soon: make(chan struct{}, 1), fed: make(map[uint32]bool)}
+			c = &peer{node: n, life: m.Life, due: make(chan struct{}, 1), soon: make(chan struct{}, 1), fed: make(map[uint32]bool)}
 		}
-		peers[m.Life] = c
+		all[m.Life] = c
 		n.attend(c)
 	}
-	n.peers.Store(&peers)
+	n.byLife.Store(&all)
 	for l, c := range old {
-		if peers[l] == nil {
+		if all[l] == nil {
 			c.leave()
 		}
 	}
 }
 
-// attend starts the goroutine of a peer, once the node runs. n.mu is held.
-func (n *Node) attend(c *peer) {
-	if n.ctx == nil || c.stop != nil {
+// attend starts the goroutine of a peer, once the node runs. decisionLease.mu is held.
+func (t *peerTable) attend(c *peer) {
+	if t.ctx == nil || c.stop != nil {
 		return
 	}
-	ctx, stop := context.WithCancel(n.ctx)
+	ctx, stop := context.WithCancel(t.ctx)
 	c.stop = stop
-	n.running.Go(func() { n.serve(ctx, c) })
+	t.running.Go(func() { c.serve(ctx) })
 }
 
 // lifeOr returns the life of a peer, the zero value of none.
@@ -86,10 +93,10 @@ func (c *peer) leave() {
 }
 
 // peer returns the peer of a life, nil if the view does not name it.
-func (n *Node) peer(l view.Life) *peer { return (*n.peers.Load())[l] }
+func (t *peerTable) peer(l view.Life) *peer { return (*t.byLife.Load())[l] }
 
 // serve sends a peer what is due, until ctx ends.
-func (n *Node) serve(ctx context.Context, c *peer) {
+func (c *peer) serve(ctx context.Context) {
 	rest := time.NewTimer(hurryEvery)
 	defer rest.Stop()
 	for {
@@ -97,12 +104,12 @@ func (n *Node) serve(ctx context.Context, c *peer) {
 		case <-ctx.Done():
 			return
 		case <-c.due:
-			n.post(ctx, c)
-			n.ask(ctx, c)
-			n.askVersions(ctx, c)
+			c.post(ctx)
+			c.ask(ctx)
+			c.askVersions(ctx)
 		case <-c.soon:
 		}
-		rest.Reset(n.feed(ctx, c))
+		rest.Reset(c.feed(ctx))
 		select {
 		case <-ctx.Done():
 			return
@@ -112,8 +119,8 @@ func (n *Node) serve(ctx context.Context, c *peer) {
 }
 
 // remind has all peers served. It is called every feedEvery, when the node is awake anyway.
-func (n *Node) remind() {
-	for _, c := range *n.peers.Load() {
+func (t *peerTable) remind() {
+	for _, c := range *t.byLife.Load() {
 		fill(c.due)
 	}
 }

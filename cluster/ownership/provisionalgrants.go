@@ -13,25 +13,25 @@ const maxPosts = 64
 
 // post tells a peer what this node has granted in partitions that the peer owns, if it is reached. It tells the standby as well, if the owner is not: a former
 // standby may have granted just before another one was named.
-func (n *Node) post(ctx context.Context, c *peer) {
-	if !n.Shard.HasAnyGrants() && n.batches.Load() == 0 || !n.Peers.Reaches(c.life) {
+func (c *peer) post(ctx context.Context) {
+	if !c.node.Shard.HasAnyGrants() && c.node.batches.Load() == 0 || !c.node.Peers.Reaches(c.life) {
 		return
 	}
-	for from := 0; from < len(n.parts); {
+	for from := 0; from < len(c.node.parts); {
 		var posts []Post
-		posts, from = n.postsFor(c.life, from, true)
+		posts, from = c.node.postsFor(c.life, from, true)
 		if len(posts) == 0 {
 			return
 		}
 		call, cancel := context.WithTimeout(ctx, callTimeout)
-		answers, err := n.Peers.Post(call, c.life, posts)
+		answers, err := c.node.Peers.Post(call, c.life, posts)
 		cancel()
 		for i, m := range posts {
 			a := Posting{Refused: true}
 			if err == nil && i < len(answers) {
 				a = answers[i]
 			}
-			n.posted(c.life, m, a)
+			c.node.parts[m.Partition].posted(c.life, m, a)
 		}
 		if err != nil {
 			return
@@ -45,16 +45,16 @@ func (n *Node) postsFor(owner view.Life, from int, begins bool) (posts []Post, n
 	for ; from < len(n.parts) && len(posts) < maxPosts; from++ {
 		x := &n.parts[from]
 		x.mu.Lock()
-		if after, ok := n.owes(x, owner, begins); ok && !(begins && x.deltas.busy) {
-			switch last := len(x.deltas.batches) - 1; {
+		if after, ok := x.owes(owner, begins); ok && !(begins && x.deltas.own.busy) {
+			switch last := len(x.deltas.own.batches) - 1; {
 			case !begins:
-				n.takeGrants(uint32(from), maxHeardBatches)
-			case last < 0 || x.deltas.batches[last].Number <= after: // else what may have been lost on its way is sent again, as it was
-				n.takeGrants(uint32(from), maxBatches)
+				x.takeGrants(maxHeardBatches)
+			case last < 0 || x.deltas.own.batches[last].Number <= after: // else what may have been lost on its way is sent again, as it was
+				x.takeGrants(maxBatches)
 			}
-			m := x.deltas.after(uint32(from), after, begins)
+			m := x.deltas.own.after(uint32(from), after, begins)
 			if m != nil && (len(m.Batches) > 0 || x.replica.Claim.Owner == owner) {
-				x.deltas.busy = begins
+				x.deltas.own.busy = begins
 				posts = append(posts, *m)
 			}
 		}
@@ -65,16 +65,16 @@ func (n *Node) postsFor(owner view.Life, from int, begins bool) (posts []Post, n
 
 // owes reports whether a node is to have this one's deltas of a partition: the owner, and the standby if the owner is not reached, or if the standby asks, which
 // may not reach it. after is the last that it is known to have. x.mu is held.
-func (n *Node) owes(x *partition, to view.Life, begins bool) (after uint64, ok bool) {
+func (x *partition) owes(to view.Life, begins bool) (after uint64, ok bool) {
 	switch r := &x.replica; {
 	case r.State >= replica.Waiting:
 		return 0, false
 	case r.Claim.Owner == to:
-		return x.deltas.added, true
-	case r.Claim.Standby != to || begins && n.Peers.Reaches(r.Claim.Owner):
+		return x.deltas.own.added, true
+	case r.Claim.Standby != to || begins && x.node.Peers.Reaches(r.Claim.Owner):
 		return 0, false
-	case x.deltas.shared.at == to:
-		return x.deltas.shared.last, true
+	case x.deltas.own.shared.at == to:
+		return x.deltas.own.shared.last, true
 	default:
 		return 0, true
 	}
@@ -96,76 +96,74 @@ func (d *ownDeltas) after(p uint32, last uint64, begins bool) *Post {
 }
 
 // takeGrants makes deltas of what the shard has granted from its copy, until there are most. x.mu is held.
-func (n *Node) takeGrants(p uint32, most int) {
-	x := &n.parts[p]
-	for len(x.deltas.batches) < most {
-		grants := n.Shard.TakeGrants(p, batchSize)
+func (x *partition) takeGrants(most int) {
+	for len(x.deltas.own.batches) < most {
+		grants := x.node.Shard.TakeGrants(x.p, batchSize)
 		if len(grants) == 0 {
 			return
 		}
 		r, number := x.replica.GrantedFromCopy()
 		x.replica = r
-		x.deltas.batches = append(x.deltas.batches, Batch{number, grants})
-		n.batches.Add(1)
+		x.deltas.own.batches = append(x.deltas.own.batches, Batch{number, grants})
+		x.node.batches.Add(1)
 	}
 }
 
 // posted records what an owner has answered.
-func (n *Node) posted(owner view.Life, m Post, a Posting) {
-	x := &n.parts[m.Partition]
+func (x *partition) posted(owner view.Life, m Post, a Posting) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.deltas.busy = false
+	x.deltas.own.busy = false
 	switch {
 	case a.Refused:
 		return
 	case x.replica.Claim.Standby == owner:
-		x.deltas.shared = mark{owner, a.Added}
+		x.deltas.own.shared = mark{owner, a.Added}
 		return
 	case x.replica.Claim.Owner != owner:
 		return
 	}
-	x.deltas.added = max(x.deltas.added, a.Added)
-	n.step(m.Partition, replica.Event{Kind: replica.Answered, From: owner, Number: a.Safe}, nil)
+	x.deltas.own.added = max(x.deltas.own.added, a.Added)
+	x.step(replica.Event{Kind: replica.Answered, From: owner, Number: a.Safe}, nil)
 }
 
 // Add adds deltas that another node has posted. There is one answer for each post.
 func (n *Node) Add(from view.Life, posts []Post) []Posting {
 	answers := make([]Posting, 0, len(posts))
 	for i := range posts {
-		answers = append(answers, n.add(from, &posts[i]))
+		a, p := Posting{Refused: true}, posts[i].Partition
+		if int(p) < len(n.parts) && posts[i].isValid(len(n.parts)) {
+			a = n.parts[p].add(from, posts[i].Batches)
+		}
+		answers = append(answers, a)
 	}
 	return answers
 }
 
-func (n *Node) add(from view.Life, m *Post) Posting {
-	if int(m.Partition) >= len(n.parts) || !n.areOf(m) {
-		return Posting{Refused: true}
-	}
-	x := &n.parts[m.Partition]
+func (x *partition) add(from view.Life, batches []Batch) Posting {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	r := &x.replica
-	if !r.IsGrantable() && (r.State != replica.Deciding || !n.isValid()) {
+	if !r.IsGrantable() && (r.State != replica.Deciding || !x.node.isValid()) {
 		return Posting{Refused: true}
 	}
-	if last := len(m.Batches) - 1; last >= 0 {
-		n.step(m.Partition, replica.Event{Kind: replica.Posted, From: from, Deltas: replica.Deltas{First: m.Batches[0].Number, Next: m.Batches[last].Number + 1}}, m.Batches)
+	if last := len(batches) - 1; last >= 0 {
+		x.step(replica.Event{Kind: replica.Posted, From: from, Deltas: replica.Deltas{First: batches[0].Number, Next: batches[last].Number + 1}}, batches)
 	}
 	if r.State == replica.Waiting { // they are added for as long as it grants from its copy
 		return Posting{Refused: true}
 	}
-	return Posting{Added: max(r.Acknowledged.Of(from), r.Shared.Of(from)), Safe: x.others.safe.Of(from)}
+	return Posting{Added: max(r.Acknowledged.Of(from), r.Shared.Of(from)), Safe: x.deltas.safe.Of(from)}
 }
 
-// areOf reports whether the numbers of a post ascend by one, and all its grants are of its partition.
-func (n *Node) areOf(m *Post) bool {
+// isValid reports whether the numbers of a post ascend by one, and all its grants are of its partition.
+func (m *Post) isValid(partitions int) bool {
 	for i, b := range m.Batches {
 		if b.Number == 0 || i > 0 && b.Number != m.Batches[i-1].Number+1 {
 			return false
 		}
 		for j := range b.Grants {
-			if b.Grants[j].Key.Partition(uint32(len(n.parts))) != m.Partition {
+			if b.Grants[j].Key.Partition(uint32(partitions)) != m.Partition {
 				return false
 			}
 		}
@@ -188,18 +186,15 @@ const keepUnused = 30 * time.Second
 
 // dropUnused gives up copies that have been of no use for long.
 func (n *Node) dropUnused() {
-	for p := range n.parts {
-		x := &n.parts[p]
-		x.mu.Lock()
-		switch may := x.replica.MayDrop() && !n.Shard.HasGrants(uint32(p)); {
+	for x := range n.parts.each {
+		switch may := x.replica.MayDrop() && !n.Shard.HasGrants(x.p); {
 		case !may:
-			x.deltas.idle = time.Time{}
-		case x.deltas.idle.IsZero():
-			x.deltas.idle = time.Now()
-		case time.Since(x.deltas.idle) >= keepUnused:
-			x.deltas.idle = time.Time{}
-			n.step(uint32(p), replica.Event{Kind: replica.Drop}, nil)
+			x.deltas.own.idle = time.Time{}
+		case x.deltas.own.idle.IsZero():
+			x.deltas.own.idle = time.Now()
+		case time.Since(x.deltas.own.idle) >= keepUnused:
+			x.deltas.own.idle = time.Time{}
+			x.step(replica.Event{Kind: replica.Drop}, nil)
 		}
-		x.mu.Unlock()
 	}
 }

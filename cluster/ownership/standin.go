@@ -40,27 +40,24 @@ func (n *Node) standIn() {
 		return
 	}
 	n.standsIn = false
-	for p := range n.parts {
-		x := &n.parts[p]
-		x.mu.Lock()
+	for x := range n.parts.each {
 		in := false
 		switch r := &x.replica; {
 		case isLater:
-			in = n.standsInFor(r, former)
+			in = x.node.standsInFor(r, former)
 		case isLapsed:
 			in = r.State == replica.Deciding && r.Claim.Standby != view.Life{} && n.Peers.HasEnded(r.Claim.Standby)
 		}
 		if in != x.place.standsIn {
 			x.place.standsIn = in
-			n.setGate(uint32(p), x.replica.State)
+			x.setGate(x.replica.State)
 		}
 		n.standsIn = n.standsIn || in
-		x.mu.Unlock()
 	}
 }
 
 // standsInFor reports whether this node stands in for its former life in a partition.
-func (n *Node) standsInFor(r *replica.Replica, former view.Life) bool {
+func (n *common) standsInFor(r *replica.Replica, former view.Life) bool {
 	switch former {
 	case r.Claim.Owner:
 		return r.Claim.Standby == view.Life{} || n.isOut(r.Claim.Standby)
@@ -71,7 +68,7 @@ func (n *Node) standsInFor(r *replica.Replica, former view.Life) bool {
 }
 
 // isOut reports whether a life has ended, or is not reached although it was before, or there was time to connect to it.
-func (n *Node) isOut(l view.Life) bool {
+func (n *common) isOut(l view.Life) bool {
 	c := n.peer(l)
 	switch reached := n.Peers.Reaches(l); {
 	case n.Peers.HasEnded(l):
