@@ -59,3 +59,25 @@ func TestFlush(t *testing.T) {
 		c.exact(allowed, keys, 10)
 	})
 }
+
+// TestFlushWithoutAStandby ends a node that alone has some partitions: the standby has died, and etcd is unreachable, so that no view names another one. It
+// decides until it has ended.
+func TestFlushWithoutAStandby(t *testing.T) {
+	inOwners(t, func(t *testing.T, c *ownershipCluster) {
+		c.start("a", "b", "c")
+		c.settled()
+		c.replicated()
+		a, b := c.alive["a"], c.alive["b"]
+		keys := c.keysOf("b", "c", 20)
+		c.loseRegistry()
+		c.crash("c")
+		pass(time.Second)
+		b.owners.Flush(t.Context())
+		pass(time.Second)
+		for i, key := range keys {
+			if ok, source := c.checkAt(a, key); !ok || source == shard.Unanswered || source == shard.Redirected {
+				t.Errorf("key %d: allowed %v by %d", i, ok, source)
+			}
+		}
+	})
+}

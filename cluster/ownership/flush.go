@@ -14,6 +14,7 @@ const flushEvery = 5 * time.Millisecond
 
 // Flush ends that this node decides, for good, and returns once the standbys and learners that it reaches have all that it has: no view has given its
 // partitions to others, and it is about to end. So they miss nothing. It gives up when ctx ends. A view that is on its way to etcd may name a learner as standby.
+// Where no standby can decide, this node goes on until its end, without the right to: see standIn.
 func (n *Node) Flush(ctx context.Context) {
 	for x := range n.parts.each {
 		x.wantAll()

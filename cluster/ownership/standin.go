@@ -7,10 +7,11 @@ import (
 	"github.com/weirlimit/weir/cluster/view"
 )
 
-// Without etcd no view replaces lives that have ended. Two kinds of nodes stand in for them: they grant from what they have, as a standby does while
+// Without etcd no view replaces lives that have ended. Three kinds of nodes stand in for them: they grant from what they have, as a standby does while
 // the owner is not reached.
 //
 //	an owner without the decision lease    the life of its standby has ended, so that no other node has a copy
+//	an owner that is about to end          the view names no standby, or that has ended or is not reached
 //	a later life of a member               its former life owns the partition, and the standby has ended or is not reached; or that
 //	                                       was the standby, and the owner has ended or is not reached, and no later life of it is there
 
@@ -34,7 +35,7 @@ func (n *Node) former() (l view.Life, ok bool) {
 func (n *Node) standIn() {
 	n.mu.Lock()
 	former, isLater := n.former()
-	isLapsed := n.view != nil && n.lease.Role == replica.IsMember && !n.isValid() && !n.isOver.Load()
+	isLapsed := n.view != nil && n.lease.Role == replica.IsMember && !n.isValid()
 	n.mu.Unlock()
 	if !isLater && !isLapsed && !n.standsIn {
 		return
@@ -45,8 +46,8 @@ func (n *Node) standIn() {
 		switch r := &x.replica; {
 		case isLater:
 			in = x.node.standsInFor(r, former)
-		case isLapsed:
-			in = r.State == replica.Deciding && r.Claim.Standby != view.Life{} && n.Peers.HasEnded(r.Claim.Standby)
+		case isLapsed && r.State == replica.Deciding:
+			in = n.standsInForStandby(r.Claim.Standby)
 		}
 		if in != x.place.standsIn {
 			x.place.standsIn = in
@@ -57,7 +58,7 @@ func (n *Node) standIn() {
 }
 
 // standsInFor reports whether this node stands in for its former life in a partition.
-func (n *common) standsInFor(r *replica.Replica, former view.Life) bool {
+func (n *shared) standsInFor(r *replica.Replica, former view.Life) bool {
 	switch former {
 	case r.Claim.Owner:
 		return r.Claim.Standby == view.Life{} || n.isOut(r.Claim.Standby)
@@ -67,8 +68,16 @@ func (n *common) standsInFor(r *replica.Replica, former view.Life) bool {
 	return false
 }
 
+// standsInForStandby reports whether this node, which owns a partition and has no decision lease, stands in for its standby.
+func (n *shared) standsInForStandby(standby view.Life) bool {
+	if n.isOver.Load() {
+		return standby == view.Life{} || n.isOut(standby)
+	}
+	return standby != view.Life{} && n.Peers.HasEnded(standby)
+}
+
 // isOut reports whether a life has ended, or is not reached although it was before, or there was time to connect to it.
-func (n *common) isOut(l view.Life) bool {
+func (n *shared) isOut(l view.Life) bool {
 	c := n.peer(l)
 	switch reached := n.Peers.Reaches(l); {
 	case n.Peers.HasEnded(l):
