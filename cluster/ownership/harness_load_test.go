@@ -1,0 +1,105 @@
+package ownership
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirlimit/weir/cluster/replica"
+	"github.com/weirlimit/weir/shard"
+)
+
+// tally counts what checks of some keys have become.
+type tally struct {
+	granted, asked [worldKeys]atomic.Int64
+	provisional    atomic.Int64
+	unanswered     atomic.Int64
+}
+
+const worldKeys = 40
+
+// load asks for tokens of all keys until stop is closed.
+func (w *nodeWorld) load(stop <-chan struct{}) *tally {
+	c := new(tally)
+	for i := range 4 {
+		w.running.Go(func() {
+			for n := i; ; n++ {
+				select {
+				case <-stop:
+					return
+				case <-w.ctx.Done():
+					return
+				default:
+				}
+				c.count(n%worldKeys, w.check(worldKey(n%worldKeys)))
+				w.wait(10 * time.Millisecond)
+			}
+		})
+	}
+	return c
+}
+
+func (c *tally) count(key int, o outcome) {
+	c.asked[key].Add(1)
+	switch {
+	case o.source == shard.Unanswered:
+		c.unanswered.Add(1)
+	case o.allowed:
+		c.granted[key].Add(1)
+		if o.source == shard.Provisional {
+			c.provisional.Add(1)
+		}
+	}
+}
+
+// finish asks until no key has tokens left, and returns how many were granted beyond the limits, and how many fewer.
+func (w *nodeWorld) finish(c *tally) (over, under int64) {
+	var all sync.WaitGroup
+	for key := range worldKeys {
+		all.Go(func() {
+			for range worldLimit.Limit + 1 {
+				c.count(key, w.check(worldKey(key)))
+			}
+		})
+	}
+	all.Wait()
+	for key := range worldKeys {
+		granted := c.granted[key].Load()
+		over += max(0, granted-worldLimit.Limit)
+		under += max(0, worldLimit.Limit-granted)
+	}
+	return over, under
+}
+
+// snapshotPart is what a snapshot has of a partition.
+type snapshotPart struct {
+	version replica.Version
+	records []byte
+	grants  []shard.Grant
+}
+
+func (x *worldNodeRun) saveAll() (all []snapshotPart) {
+	for p := range x.parts {
+		version, records, _, _ := x.Save(uint32(p), 0, nil)
+		all = append(all, snapshotPart{version, records, x.Undelivered(uint32(p))})
+	}
+	return all
+}
+
+// startWith runs a life of a node that has a snapshot.
+func (w *nodeWorld) startWith(id string, incarnation uint64, parts []snapshotPart) {
+	w.t.Helper()
+	x := w.newNode(id, incarnation)
+	x.restoreAll(parts)
+	w.begin(x)
+}
+
+func (x *worldNodeRun) restoreAll(parts []snapshotPart) {
+	for p, s := range parts {
+		if s.version.Term > 0 {
+			if err := x.Restore(uint32(p), s.version, s.records, s.grants); err != nil {
+				x.world.t.Fatal(err)
+			}
+		}
+	}
+}
