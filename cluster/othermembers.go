@@ -95,9 +95,10 @@ func (m *otherMembers) hasEnded(l view.Life) bool {
 	if l.ID == m.self().ID {
 		return l != m.self()
 	}
-	v := m.router.View()
-	if i, member := v.Index(l.ID); member && v.Members[i].Incarnation > l.Incarnation {
-		return true
+	if v := m.router.View(); v != nil { // it has none while the first is adopted
+		if i, member := v.Index(l.ID); member && v.Members[i].Incarnation > l.Incarnation {
+			return true
+		}
 	}
 	c := m.of(l)
 	return c != nil && c.answered.Load() > l.Incarnation
