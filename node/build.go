@@ -89,6 +89,7 @@ type node struct {
 	state                      *etcd.State // on disk
 	shard                      *shard.Shard
 	evictions                  *evictions
+	ownAddress                 atomic.Pointer[error] // why the only member does not reach itself, nil if it does
 	snapshots                  *snapshots
 	greeter                    *cluster.Greeter
 	overload                   *overload.Control

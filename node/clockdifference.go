@@ -12,7 +12,7 @@ import (
 // clockPatience is how long a node waits for members to say what time it is, before it asks to become one. They may be dead.
 const clockPatience = time.Second
 
-// enter asks for a place in the view, unless this node's clock is too far from the members'. It may be seen only then that there
+// enter asks for a place in the view once members answer, unless this node's clock is too far from theirs. It may be seen only then that there
 // are any, so it is compared until this node is one of them.
 func (n *node) enter(ctx, failed context.Context) error {
 	if !n.await(ctx, failed, 0, n.seen.Load) {
@@ -21,6 +21,9 @@ func (n *node) enter(ctx, failed context.Context) error {
 	n.await(ctx, failed, clockPatience, func() bool { return len(n.owners.Clocks()) >= n.othersInView() })
 	if err := n.refuseClock(0); err != nil || ctx.Err() != nil {
 		return err
+	}
+	if n.awaitMembers(ctx, failed); ctx.Err() != nil || failed.Err() != nil {
+		return nil
 	}
 	n.announce(func(self *cluster.Node) {
 		if self.State == cluster.Joining {

@@ -35,6 +35,9 @@ func (n *node) problems() (problems []problem) {
 	} else if !n.isMember() {
 		problems = append(problems, problem{"not a member of the view", "this node is not a member of the view: it only forwards checks"})
 	}
+	if err := n.ownAddress.Load(); err != nil {
+		problems = append(problems, problemAbout("this node does not answer at the address that it advertises", "this node does not answer at the address that it advertises, %s, so that other nodes may not join: %v; look at its --advertise", n.opts.Advertise, *err))
+	}
 	for _, u := range n.owners.Unreached() {
 		until, lookAt := "until enough members reach it", "look at its --advertise, and at what is between the nodes"
 		if u.IsApart() {

@@ -158,6 +158,7 @@ func (n *node) run(ctx context.Context, ready func(Info)) error {
 		g.Go(func() error { n.ui.Run(failed); return nil })
 	}
 	g.Go(func() error { n.evictions.Run(failed); return nil })
+	g.Go(func() error { n.watchOwnAddress(failed); return nil })
 	g.Go(func() error { n.snapshots.Run(failed); return nil })
 	g.Go(func() error { n.membership.Run(failed); return nil })
 	g.Go(func() error { n.owners.Run(failed); return nil })

@@ -165,6 +165,40 @@ func command(t *testing.T, args ...string) (cmd *exec.Cmd, log *output, ended <-
 	return cmd, log, end
 }
 
+// Nobody listens where the first node of a cluster says that it is reached. It says so, and the second node does not join: it would forward in vain.
+func TestUnreachableFirstNode(t *testing.T) {
+	t.Parallel()
+	etcd, nowhere := process.StartEtcd(t), freeAddress(t)
+	first := process.Start(t, "--etcd", etcd.Endpoint, "--advertise", nowhere, "--rules", writeRules(t, rulesPerYear(3)))
+	process.Await(t, process.Patience, func() error {
+		if text := reasons(first); !strings.Contains(text, "does not answer at the address that it advertises, "+nowhere) {
+			return fmt.Errorf("the first node's health: %q", text)
+		}
+		return nil
+	})
+	grpc, http := freeAddress(t), freeAddress(t)
+	cmd, log, ended := command(t, "--id", "second", "--etcd", etcd.Endpoint, "--grpc", grpc, "--http", http, "--rules", writeRules(t, rulesPerYear(3)))
+	said := first.ID + " at " + nowhere
+	process.Await(t, process.Patience, func() error {
+		if text := log.String(); !strings.Contains(text, "not joining before members answer this node") || !strings.Contains(text, said) {
+			return fmt.Errorf("the second node's log: %s", text)
+		}
+		return nil
+	})
+	if status := readyz(http); status != 503 {
+		t.Errorf("/readyz is %d", status)
+	}
+	for _, n := range first.Nodes().GetNodes() {
+		if n.GetId() == "second" && n.GetMember() {
+			t.Errorf("%v", n)
+		}
+	}
+	_ = cmd.Process.Signal(syscall.SIGTERM)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
 // A node that advertises an address where it is not reached stays outside, says so, and takes no time to stop.
 func TestUnreachableAdvertisedAddress(t *testing.T) {
 	t.Parallel()
