@@ -77,6 +77,9 @@ The exit code is 0 if the archive was written, also if parts are missing, and 2 
 		if err := a.secure(cmd, &f.asking); err != nil {
 			return &exitError{err: err, code: 2}
 		}
+		if err := f.checkAddress(); err != nil {
+			return err
+		}
 		return a.writeBundle(cmd, &f)
 	}
 	return cmd

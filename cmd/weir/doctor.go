@@ -73,6 +73,9 @@ The exit code is 0 if there is no error, 1 if there is one, and 2 if the command
 			if err := a.secure(cmd, &q); err != nil {
 				return &exitError{err: err, code: 2}
 			}
+			if err := q.checkAddress(); err != nil {
+				return err
+			}
 			findings = q.examine(ctx)
 		} else {
 			if tokenFile != "" {

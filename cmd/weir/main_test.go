@@ -151,6 +151,8 @@ func TestBadValues(t *testing.T) {
 		{"", "check user=alice --cost=0", `--cost: 0 is not between`},
 		{"", "check user=alice --node=9090", `--node: address "9090" is not host:port`},
 		{"WEIR_NODE=9090", "status user=alice", `WEIR_NODE: address "9090" is not host:port`},
+		{"", "doctor --node=9090", `--node: address "9090" is not host:port`},
+		{"WEIR_NODE=9090", "support-bundle", `WEIR_NODE: address "9090" is not host:port`},
 		{"", "explain alice", `"alice" is not KEY=VALUE`},
 		{"", "reset user=a user=b", `user is given twice`},
 		{"", "nodes --timeout=-1s", `--timeout: -1s is not above 0`},

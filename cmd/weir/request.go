@@ -100,6 +100,15 @@ func (a *app) locate(cmd *cobra.Command, q *asking) {
 	}
 }
 
+// checkAddress refuses the address of a node that is none, for commands that go on if the node does not answer.
+func (q *asking) checkAddress() error {
+	c, err := q.connect(q.node)
+	if err != nil {
+		return &exitError{err: fmt.Errorf("%s: %w", q.where, err), code: 2}
+	}
+	return c.Close()
+}
+
 // secure reads the files of TLS, each from its flag or its variable.
 func (a *app) secure(cmd *cobra.Command, q *asking) (err error) {
 	for _, f := range []struct {
