@@ -26,8 +26,10 @@ type conn struct {
 	late       func(n int)        // told how many requests were given up; set before run
 	redirected redirectFunc       // called under mu; set before run
 	healthy    atomic.Bool        // equals breaker.healthy, readable without mu
-	base       time.Time          // what the conn's stamps count from
-	wake       chan struct{}
+	// incarnation is the one that the peer has said last, which may be later than the member's; 0 before, or if it has none yet.
+	incarnation atomic.Uint64
+	base        time.Time // what the conn's stamps count from
+	wake        chan struct{}
 
 	undone    func(lost bool) // called when what was counted too late is given back, or that is lost; set before run
 	uncertain func(n int)     // told how many requests may be counted and are not answered; set before run
@@ -424,6 +426,7 @@ func (l *conn) useLocked(conn net.Conn) {
 	l.conn = conn
 	if to, greeted := conn.(*greetedConn); greeted {
 		l.revision = to.revision
+		l.incarnation.Store(to.incarnation)
 	}
 }
 

@@ -141,20 +141,21 @@ func GreetingDialer(connect func(ctx context.Context, address string) (net.Conn,
 		if err != nil {
 			return nil, err
 		}
-		return &greetedConn{conn, answer.revision}, nil
+		return &greetedConn{conn, answer}, nil
 	}
 }
 
 // greetedConn is a connection to a node that has said hello. Two of them are compared by their addresses.
 type greetedConn struct {
 	net.Conn
-	revision uint8 // up to which that node reads connVersion
+	introduction
 }
 
 // introduction is what a node says of itself in its hello.
 type introduction struct {
-	ahead    time.Duration // by how much its clock is ahead
-	revision uint8         // up to which it reads connVersion
+	ahead       time.Duration // by how much its clock is ahead
+	revision    uint8         // up to which it reads connVersion
+	incarnation uint64        // 0 if no registry has counted it
 }
 
 // greet connects to a member and says hello. It closes the connection and returns an error if another
@@ -214,7 +215,11 @@ func (g *Greeter) exchange(ctx context.Context, conn net.Conn, to Member) (said 
 		g.note(s)
 		return said, s.error(self)
 	}
-	return introduction{aheadOf(answer.clock, asked, g.now()), answer.revision}, nil
+	said = introduction{aheadOf(answer.clock, asked, g.now()), answer.revision, answer.from.Incarnation}
+	if said.incarnation >= uncounted {
+		said.incarnation = 0
+	}
+	return said, nil
 }
 
 // refuseVersion refuses a node that speaks another version, and says this node's: the other one names it then, too.

@@ -101,5 +101,5 @@ func (m *otherMembers) hasEnded(l view.Life) bool {
 		}
 	}
 	c := m.of(l)
-	return c != nil && c.answered.Load() > l.Incarnation
+	return c != nil && max(c.answered.Load(), m.router.incarnationOf(l.ID)) > l.Incarnation
 }

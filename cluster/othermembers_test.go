@@ -1,6 +1,11 @@
 package cluster
 
-import "testing"
+import (
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir/shard"
+)
 
 // Goroutines that serve other nodes ask who is reached while the first view is adopted, before the router has it.
 func TestReachedBeforeTheRouterHasAView(t *testing.T) {
@@ -11,6 +16,31 @@ func TestReachedBeforeTheRouterHasAView(t *testing.T) {
 		defer n.owners.otherMembers.byLife.Store(new(map[Life]*otherMember))
 		if n.router.View() != nil || n.owners.Reached(b) {
 			t.Error("it reaches a member that its router does not know")
+		}
+	})
+}
+
+// A member that died was dropped, and comes back as another life before its partitions were settled elsewhere. Its connection answers before its heartbeat
+// does: the next owners do not take it for the life that they wait for, and go on to decide from their copies.
+func TestLaterLifeThatAnswers(t *testing.T) {
+	inOwners(t, func(t *testing.T, c *ownershipCluster) {
+		c.start("a", "b", "c", "d")
+		c.settled()
+		c.replicated()
+		keys := c.ownedBy("b", 10)
+		c.crash("b")
+		pass(200 * time.Millisecond)
+		c.registry.expire("b")
+		c.await("b was dropped", func() bool { return !c.alive["a"].owners.View().IsMember(Life{ID: "b", Incarnation: 1}) })
+		c.starts["b"]++
+		c.launch("b", c.starts["b"]) // it is not registered yet
+		for range 60 {
+			for i, key := range keys {
+				if _, source := c.checkAt(c.alive["a"], key); source == shard.Unanswered {
+					t.Fatalf("key %d: no node decides", i)
+				}
+			}
+			pass(10 * time.Millisecond)
 		}
 	})
 }

@@ -110,6 +110,16 @@ func (r *Router) peerOf(id string) *peer {
 	return nil
 }
 
+// incarnationOf returns the latest incarnation of that id that has answered on a connection for checks, 0 if that is not known.
+func (r *Router) incarnationOf(id string) (latest uint64) {
+	if p := r.peerOf(id); p != nil {
+		for _, l := range p.conns {
+			latest = max(latest, l.incarnation.Load())
+		}
+	}
+	return latest
+}
+
 // lostAt reports whether the member of that id answers this node, and if not, since when.
 func (r *Router) lostAt(id string) (at time.Time, reaches bool) {
 	if p := r.peerOf(id); p != nil {

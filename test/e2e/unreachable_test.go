@@ -165,7 +165,7 @@ func command(t *testing.T, args ...string) (cmd *exec.Cmd, log *output, ended <-
 	return cmd, log, end
 }
 
-// Nobody listens where the first node of a cluster says that it is reached. It says so, and the second node does not join: it would forward in vain.
+// No node listens where the first one of a cluster says that it is reached. It says so, and the second node does not join: it would forward in vain.
 func TestUnreachableFirstNode(t *testing.T) {
 	t.Parallel()
 	etcd, nowhere := process.StartEtcd(t), freeAddress(t)
