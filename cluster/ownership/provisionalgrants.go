@@ -31,7 +31,7 @@ func (c *peer) post(ctx context.Context) {
 			if err == nil && i < len(answers) {
 				a = answers[i]
 			}
-			c.node.parts[m.Partition].posted(c.life, m, a)
+			c.node.parts[m.Partition].posted(c.life, a)
 		}
 		if err != nil {
 			return
@@ -110,7 +110,7 @@ func (x *partition) takeGrants(most int) {
 }
 
 // posted records what an owner has answered.
-func (x *partition) posted(owner view.Life, m Post, a Posting) {
+func (x *partition) posted(owner view.Life, a Posting) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.deltas.own.busy = false
