@@ -47,7 +47,7 @@ func (o *Owners) HandoverStatus() HandoverStatus {
 		s.Until = until
 	}
 	counts := o.node.Count()
-	if o.node.IsOver() {
+	if o.IsOver() {
 		counts.Deciding = 0
 	}
 	if o.isLeaving() {
@@ -124,6 +124,9 @@ func (o *Owners) SnapshotCopies() SnapshotCopies {
 
 // Flush leaves the partitions to their standbys. It gives up when ctx ends.
 func (o *Owners) Flush(ctx context.Context) { o.node.Flush(ctx) }
+
+// IsOver reports whether Flush was called.
+func (o *Owners) IsOver() bool { return o.node.IsOver() }
 
 // lags returns by member how late the copies are that it has of what this node decides: 0 of one that is no standby.
 func (o *Owners) lags(now time.Time) map[string]time.Duration {

@@ -344,6 +344,9 @@ func (n *node) othersReady() bool {
 
 // stopServers lets calls under way finish.
 func (n *node) stopServers() {
+	if n.owners.IsOver() {
+		n.peers.Close() // views still name it: others would take it for one that hands over, and not decide from their copies
+	}
 	n.config.Stop()
 	n.limiter.Stop()
 	patience, cancel := context.WithTimeout(context.Background(), drainPatience+n.opts.AuthMaxDelay)
