@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weirlimit/weir/shard"
@@ -11,6 +12,7 @@ import (
 func TestReachedBeforeTheRouterHasAView(t *testing.T) {
 	inOwners(t, func(t *testing.T, c *ownershipCluster) {
 		n := c.launch("a", 1)
+		synctest.Wait() // Run has begun, and serves no other member
 		b := Life{ID: "b", Incarnation: 1}
 		n.owners.otherMembers.byLife.Store(&map[Life]*otherMember{b: {member: Member{ID: "b", Incarnation: 1}}})
 		defer n.owners.otherMembers.byLife.Store(new(map[Life]*otherMember))
