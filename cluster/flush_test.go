@@ -60,24 +60,45 @@ func TestFlush(t *testing.T) {
 	})
 }
 
-// TestFlushWithoutAStandby ends a node that alone has some partitions: the standby has died, and etcd is unreachable, so that no view names another one. It
-// decides until it has ended.
+// TestFlushWithoutAStandby ends a node that alone has some partitions. It decides there until it has ended: its standby has died, and etcd is
+// unreachable, so that no view names another one; or a view names none yet.
 func TestFlushWithoutAStandby(t *testing.T) {
-	inOwners(t, func(t *testing.T, c *ownershipCluster) {
-		c.start("a", "b", "c")
-		c.settled()
-		c.replicated()
-		a, b := c.alive["a"], c.alive["b"]
-		keys := c.keysOf("b", "c", 20)
-		c.loseRegistry()
-		c.crash("c")
-		pass(time.Second)
-		b.owners.Flush(t.Context())
-		pass(time.Second)
-		for i, key := range keys {
-			if ok, source := c.checkAt(a, key); !ok || source == shard.Unanswered || source == shard.Redirected {
-				t.Errorf("key %d: allowed %v by %d", i, ok, source)
-			}
-		}
-	})
+	for name, tc := range map[string]struct {
+		die    func(c *ownershipCluster)
+		isNone bool // the view names no standby
+	}{
+		"it has died": {die: func(c *ownershipCluster) {
+			c.loseRegistry()
+			c.crash("c")
+			pass(time.Second)
+		}},
+		"the view names none": {isNone: true, die: func(c *ownershipCluster) {
+			c.crash("c")
+			c.registry.expire("c")
+			c.await("c was dropped", func() bool { return !c.alive["b"].owners.View().IsMember(Life{ID: "c", Incarnation: 1}) })
+			c.registry.mu.Lock()
+			c.registry.down = true
+			c.registry.mu.Unlock()
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inOwners(t, func(t *testing.T, c *ownershipCluster) {
+				c.start("a", "b", "c")
+				c.settled()
+				c.replicated()
+				b, keys := c.alive["b"], c.keysOf("b", "c", 20)
+				tc.die(c)
+				b.owners.Flush(t.Context())
+				pass(100 * time.Millisecond)
+				for i, key := range keys {
+					if isNone := b.owners.View().Partitions[key.Partition(uint32(ownershipRing.Partitions))].Standby == (Life{}); isNone != tc.isNone {
+						t.Fatalf("key %d: no standby %v, want %v", i, isNone, tc.isNone)
+					}
+					if ok, source := c.checkAt(c.alive["a"], key); !ok || source != shard.Provisional {
+						t.Errorf("key %d: allowed %v by %d", i, ok, source)
+					}
+				}
+			})
+		})
+	}
 }

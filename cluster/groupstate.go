@@ -43,7 +43,7 @@ func setSource(g *shard.Group, s shard.Source) {
 	}
 }
 
-// nameDecider has g say that the peer to has decided it, unless it says already who has, in the place of that.
+// nameDecider names the peer to as the one that has decided g, unless the answer names another node already.
 func nameDecider(g *shard.Group, to *peer) {
 	if g.By == 0 {
 		g.By = markOf(to.member.ID)

@@ -8,7 +8,7 @@ import (
 	"github.com/weirlimit/weir/shard"
 )
 
-// Goroutines that serve other nodes ask who is reached while the first view is adopted, before the router has it.
+// While the first view is adopted, goroutines that serve other nodes ask whether a member is reached. The router gets the view last.
 func TestReachedBeforeTheRouterHasAView(t *testing.T) {
 	inOwners(t, func(t *testing.T, c *ownershipCluster) {
 		n := c.launch("a", 1)

@@ -221,8 +221,8 @@ func (t *table) peerOf(member int) *peer {
 	return t.peers[member]
 }
 
-// forsake has the owners asked for what the member from, who does not answer, was asked
-// for instead of them. It reports whether that concerns a counter of g.
+// forsake turns the routes of g's counters from the member from, which does not answer, back to their owners. It reports whether it
+// has changed a route.
 func (t *table) forsake(from int, g *shard.Group) (changed bool) {
 	for i := range g.Takes {
 		k := g.Takes[i].Key

@@ -61,8 +61,8 @@ func (t *table) relaysTo(k ring.Key, id string) (members []int) {
 	return members[:min(len(members), maxRelays)]
 }
 
-// direct returns who is said to have g, unless there is doubt whether that is there. Where the one that was asked last does not
-// answer, that may be another one.
+// direct returns the member that is said to have g, noMember if that one is late to say anything. If the member on the route does not
+// answer, the Locator may name another one.
 func (t *table) direct(g *shard.Group, _ role) (to int) {
 	t.redirectedHere(g)
 	to, one := t.routeOf(g)
@@ -84,7 +84,7 @@ func (t *table) hinted(g *shard.Group, how role) (to int) {
 	return to
 }
 
-// otherOwner returns who has g as this node knows by other means than by asking, if the one that is asked for it does not answer.
+// otherOwner returns the member that has g as the Locator says, if the member on the route does not answer and is another one; else noMember.
 func (t *table) otherOwner(g *shard.Group, _ role) int {
 	to, one := t.routeOf(g)
 	k := g.Takes[0].Key
@@ -94,8 +94,8 @@ func (t *table) otherOwner(g *shard.Group, _ role) int {
 	return noMember
 }
 
-// inDoubt returns who is said to have g although there is doubt, if this node would decide from a
-// copy now. One that would not says at once that it does not reach it, so that others are asked.
+// inDoubt returns the member that is said to have g and is late to say anything, if this node would decide from a copy now; else noMember. A
+// node that would not says at once that it does not reach that member, so that others are asked.
 func (t *table) inDoubt(g *shard.Group, _ role) (to int) {
 	to, one := t.routeOf(g)
 	if !one || !t.doubts(to, g) || !t.keeps(g) {

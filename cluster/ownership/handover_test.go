@@ -35,21 +35,29 @@ func TestJoinsAndLeavesAreExact(t *testing.T) {
 // leave has a node leave: it ends once nothing is owed to others.
 func (w *nodeWorld) leave(x *worldNodeRun) {
 	w.t.Helper()
-	w.mu.Lock()
-	w.wishes[x.Self] = view.Leaving
-	w.mu.Unlock()
-	for range 400 {
-		w.wait(50 * time.Millisecond)
-		if x.Owed() == 0 {
+	if owed := w.leaveWithin(x, 20*time.Second); owed > 0 {
+		w.t.Fatalf("after 20 s, %d partitions are owed", owed)
+	}
+	w.wait(time.Second)
+	w.kill(x)
+}
+
+// leaveWithin has views take a node's partitions for a while, then says that it has left. It returns in how many partitions the node still owes something.
+func (w *nodeWorld) leaveWithin(x *worldNodeRun, patience time.Duration) (owed int) {
+	const look = 50 * time.Millisecond
+	w.setWish(x.Self, view.Leaving)
+	for range patience / look {
+		w.wait(look)
+		if owed = x.Owed(); owed == 0 {
 			break
 		}
 	}
-	if owed := x.Owed(); owed > 0 {
-		w.t.Fatalf("after 20 s, %d partitions are owed", owed)
-	}
+	w.setWish(x.Self, view.Left)
+	return owed
+}
+
+func (w *nodeWorld) setWish(l view.Life, s view.State) {
 	w.mu.Lock()
-	w.wishes[x.Self] = view.Left
-	w.mu.Unlock()
-	w.wait(time.Second)
-	w.kill(x)
+	defer w.mu.Unlock()
+	w.wishes[l] = s
 }

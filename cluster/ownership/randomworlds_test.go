@@ -56,7 +56,10 @@ func playRandom(w *nodeWorld, random *rand.Rand) {
 			w.kill(x)
 		case what == 1 && len(w.living()) > 2 && w.wish(x) == view.Ready:
 			w.note("%s leaves", id)
-			w.running.Go(func() { w.leaveInTime(x) })
+			w.running.Go(func() {
+				w.leaveWithin(x, 4*time.Second)
+				w.kill(x)
+			})
 		case what < 5 && id != other:
 			w.note("%s and %s are separated", id, other)
 			w.separate(id, other, true)
@@ -95,23 +98,6 @@ func (w *nodeWorld) note(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.story = append(w.story, fmt.Sprintf("%v ", time.Since(w.began).Round(time.Millisecond))+fmt.Sprintf(format, args...))
-}
-
-// leaveInTime has a node leave, and end after some seconds at most.
-func (w *nodeWorld) leaveInTime(x *worldNodeRun) {
-	w.mu.Lock()
-	w.wishes[x.Self] = view.Leaving
-	w.mu.Unlock()
-	for range 80 {
-		w.wait(50 * time.Millisecond)
-		if x.Owed() == 0 {
-			break
-		}
-	}
-	w.mu.Lock()
-	w.wishes[x.Self] = view.Left
-	w.mu.Unlock()
-	w.kill(x)
 }
 
 // watchDeciders fails the test if two nodes decide in one partition at a moment.
