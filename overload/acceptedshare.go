@@ -11,15 +11,17 @@ const (
 	minWaiting = 32                     // calls that may always wait for the processor
 	leastShare = 1.0 / 64               // of calls, that is accepted in any case
 	below      = 0.95                   // of what the node has answered while it was late: what it accepts then
-	fallen     = 0.75                   // of that: at less the load has fallen
+	fallen     = 0.75                   // of its capacity: at less the load has fallen
 	smoothing  = 200 * time.Millisecond // of the rate by which that is seen
 	doubling   = time.Second            // in which the share doubles that the node accepts, while it is in time
+	perRefusal = 0.25                   // of the time of a decision, which a refusal takes
 )
 
 // share is the rule by which a node refuses calls: the share of them that it accepts, by how late its probes come
 // back. As in CoDel (Nichols and Jacobson, 2012) a queue that drains within an interval is a burst, and only one
 // that stands for longer is too much. Then the node accepts hardly any call until the queue has drained. As it was
-// busy all the time, it has just answered as many calls as it can, and accepts a little less than that from then on.
+// busy all the time, it has just answered as many calls as it can while it refuses others, and accepts a little less than
+// that from then on. Refusals take time, too, which it has for other calls once the load has fallen.
 //
 // It is a pure state machine; make it with newShare.
 type share struct {
@@ -33,7 +35,7 @@ type share struct {
 
 	last     time.Time // when offered was brought up to date
 	offered  float64   // work per second
-	capacity float64   // work per second that the node has answered while it was late
+	capacity float64   // work per second that the node could have answered while it was late, had it refused none
 }
 
 // counts are numbers of calls, and their work. A call of many checks is worth several calls.
@@ -102,7 +104,7 @@ func (s *share) late() bool { return !s.since.IsZero() }
 
 // resume ends that the queue drains.
 func (s *share) resume(now time.Time) {
-	s.capacity = s.calls.work / now.Sub(s.since).Seconds()
+	s.capacity = (s.calls.work + perRefusal*s.calls.refused) / now.Sub(s.since).Seconds()
 	s.open = max(leastShare, below*s.calls.work/max(1, s.calls.work+s.calls.refused))
 	s.draining, s.since, s.from = false, time.Time{}, now
 }

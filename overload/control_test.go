@@ -24,7 +24,8 @@ const (
 // processor works off calls and probes in the order in which they come.
 type processor struct {
 	*Control
-	jobs chan func()
+	jobs    chan func()
+	refusal time.Duration // that it takes to refuse a call
 
 	mu      sync.Mutex
 	served  int             // guarded by mu
@@ -99,6 +100,9 @@ func (p *processor) call() {
 		p.mu.Lock()
 		p.refused++
 		p.mu.Unlock()
+		if p.refusal > 0 {
+			p.jobs <- func() { time.Sleep(p.refusal) }
+		}
 		return
 	}
 	p.jobs <- func() {
@@ -139,6 +143,18 @@ func TestOverload(t *testing.T) {
 		time.Sleep(time.Second)
 		if p.Busy() {
 			t.Error("busy although there is nothing to do")
+		}
+	})
+}
+
+// So many calls that the processor has hardly time to refuse them: it decides few, and knows that it can decide more once these calls stop.
+func TestRefusalsTakeTime(t *testing.T) {
+	inProcessor(t, func(t *testing.T, p *processor) {
+		p.refusal = service / 4
+		p.offer(4*capacity, 20*time.Second)
+		p.offer(capacity/7, 3*time.Second) // the load falls, and what waits is worked off
+		if _, refused, _ := p.offer(capacity/7, 3*time.Second); refused > 0 {
+			t.Errorf("%d are refused of what the processor has time for", refused)
 		}
 	})
 }
