@@ -143,7 +143,7 @@ func TestOverloadIsRefused(t *testing.T) {
 		nodes[i] = process.How{Env: []string{"GOMAXPROCS=1"}}.Start(t, "--etcd", etcd.Endpoint, "--rules", rules)
 		hold(nodes[i])
 	}
-	process.AwaitMembers(t, process.Patience, nodes...)
+	process.AwaitSettled(t, process.Patience, nodes...)
 	for _, way := range []struct {
 		name        string
 		send        func(*testing.T, []*process.Node, demand) offered
