@@ -31,7 +31,7 @@ const (
 	// Brief is how much longer than the take a counter must matter to be given to a standby.
 	Brief = 300 * time.Millisecond
 	// urgentShares is the number of equal parts of a limit; a counter that enters a new part is given to
-	// the standby at once.
+	// followers at once.
 	urgentShares = 20
 )
 
@@ -261,7 +261,7 @@ func (t *Take) urgent() bool {
 	return used*urgentShares/capacity != (used-t.Cost)*urgentShares/capacity
 }
 
-// OnUrgent sets f, which is called after a take for which ToStandby should be given the Changes of a
+// OnUrgent sets f, which is called after a take for which followers that want it should be given the Changes of a
 // partition at once: the take has brought a counter over a multiple of a twentieth of its limit. f is also
 // called for partitions of the same group without a follower. It is called without locks, in the goroutine
 // that decides, and must not block.

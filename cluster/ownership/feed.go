@@ -47,6 +47,7 @@ type sending struct {
 	feeds   [followers]feed      // by follower of the shard; of different nodes
 	final   Request              // the final state that is due, to the owner of the newest view; Term 0 for none
 	standby atomic.Pointer[peer] // whom the owner feeds as standby, nil for none; for those that do not lock
+	learner atomic.Pointer[peer] // whom it feeds apart from the standby, likewise
 }
 
 // assignFeeds has those fed that are to have copies: the standby and a learner by the owner, or the owner by a predecessor. x.mu is held.
@@ -73,10 +74,11 @@ func (x *partition) assignFeeds() {
 	for f := range x.out.feeds {
 		x.tuneFeed(shard.Follower(f))
 	}
-	var standby *peer
+	var standby, learner *peer
 	if x.replica.State == replica.Deciding {
-		standby = x.node.peer(x.replica.Claim.Standby)
+		standby, learner = x.node.peer(x.replica.Claim.Standby), x.node.peer(x.place.learner)
 	}
+	x.out.learner.Store(learner)
 	if x.out.standby.Swap(standby) != standby {
 		x.node.Observer.Followed(x.p, standby.lifeOr())
 	}
@@ -100,7 +102,7 @@ func (x *partition) tuneFeed(f shard.Follower) {
 			fill(c.soon)
 		}
 	}
-	x.node.Shard.SetWants(x.p, f, shard.Wants{Brief: brief, Urgent: d.to == x.replica.Claim.Standby})
+	x.node.Shard.SetWants(x.p, f, shard.Wants{Brief: brief, Urgent: !isFinal})
 	switch {
 	case !brief:
 		d.brief = time.Time{}
@@ -125,9 +127,14 @@ func (x *partition) endFeed(f shard.Follower) {
 	*d = feed{}
 }
 
-// Hurry has the standby of a partition fed at once. Checks call it, so it takes no lock.
+// Hurry has the standby of a partition fed at once, and the learner, which is the standby as soon as a view says so. Checks call it,
+// so it takes no lock.
 func (n *Node) Hurry(p uint32) {
-	if c := n.parts[p].out.standby.Load(); c != nil {
+	out := &n.parts[p].out
+	if c := out.standby.Load(); c != nil {
+		fill(c.soon)
+	}
+	if c := out.learner.Load(); c != nil {
 		fill(c.soon)
 	}
 }
@@ -295,7 +302,7 @@ func (x *partition) restartFeed(f shard.Follower) {
 	d := x.out.feeds[f]
 	x.beginFeed(f, d.to)
 	x.out.feeds[f].finalFor, x.out.feeds[f].brief = d.finalFor, d.brief
-	x.node.Shard.SetWants(x.p, f, shard.Wants{Brief: !d.brief.IsZero(), Urgent: d.to == x.replica.Claim.Standby})
+	x.node.Shard.SetWants(x.p, f, shard.Wants{Brief: !d.brief.IsZero(), Urgent: x.replica.State == replica.Deciding})
 }
 
 // intake is how far a feed has been taken. The zero value is that of none.
