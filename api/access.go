@@ -70,9 +70,9 @@ var needs = map[string]need{
 	// It has identifiers of the clients' own users.
 	"/weir.v1.Cluster/ListTopKeys": {role: access.Rules, port: AdminPort},
 
-	"/weir.v1.Cluster/CreateToken": {role: access.Admin, port: AdminPort, changes: true},
-	"/weir.v1.Cluster/ListTokens":  {role: access.Admin, port: AdminPort},
-	"/weir.v1.Cluster/RevokeToken": {role: access.Admin, port: AdminPort, changes: true},
+	"/weir.v1.Cluster/CreateAccessToken": {role: access.Admin, port: AdminPort, changes: true},
+	"/weir.v1.Cluster/ListAccessTokens":  {role: access.Admin, port: AdminPort},
+	"/weir.v1.Cluster/RevokeAccessToken": {role: access.Admin, port: AdminPort, changes: true},
 
 	"/weir.peer.v1.Peer/Heartbeat":       {role: access.Peer, port: PublicPort},
 	"/weir.peer.v1.Peer/GetView":         {role: access.Peer, port: PublicPort},

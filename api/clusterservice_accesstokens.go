@@ -27,14 +27,14 @@ type AccessTokenStore interface {
 // errNoStore answers where there are no tokens of the cluster.
 var errNoStore = status.Error(codes.FailedPrecondition, "this node has no TLS (--tls-cert): a token would travel unencrypted")
 
-// CreateToken implements weirv1.ClusterServer.
-func (s clusterServer) CreateToken(ctx context.Context, req *weirv1.CreateTokenRequest) (*weirv1.CreateTokenResponse, error) {
+// CreateAccessToken implements weirv1.ClusterServer.
+func (s clusterServer) CreateAccessToken(ctx context.Context, req *weirv1.CreateAccessTokenRequest) (*weirv1.CreateAccessTokenResponse, error) {
 	removed, err := s.createToken(ctx, req)
-	auditedCall(ctx, s.audit, "Cluster.CreateToken", tokenTarget(clip(req.GetName())+" "+clip(req.GetRoles()), removed), err)
-	return &weirv1.CreateTokenResponse{}, err
+	auditedCall(ctx, s.audit, "Cluster.CreateAccessToken", tokenTarget(clip(req.GetName())+" "+clip(req.GetRoles()), removed), err)
+	return &weirv1.CreateAccessTokenResponse{}, err
 }
 
-func (s clusterServer) createToken(ctx context.Context, req *weirv1.CreateTokenRequest) (removed string, err error) {
+func (s clusterServer) createToken(ctx context.Context, req *weirv1.CreateAccessTokenRequest) (removed string, err error) {
 	if s.tokens == nil {
 		return "", errNoStore
 	}
@@ -53,25 +53,25 @@ func (s clusterServer) createToken(ctx context.Context, req *weirv1.CreateTokenR
 	return removed, tokenError(t.Name, err)
 }
 
-// RevokeToken implements weirv1.ClusterServer.
-func (s clusterServer) RevokeToken(ctx context.Context, req *weirv1.RevokeTokenRequest) (*weirv1.RevokeTokenResponse, error) {
+// RevokeAccessToken implements weirv1.ClusterServer.
+func (s clusterServer) RevokeAccessToken(ctx context.Context, req *weirv1.RevokeAccessTokenRequest) (*weirv1.RevokeAccessTokenResponse, error) {
 	removed, err := "", errNoStore
 	if s.tokens != nil {
 		removed, err = s.tokens.Remove(ctx, req.GetName())
 		err = tokenError(req.GetName(), err)
 	}
-	auditedCall(ctx, s.audit, "Cluster.RevokeToken", tokenTarget(clip(req.GetName()), removed), err)
-	return &weirv1.RevokeTokenResponse{}, err
+	auditedCall(ctx, s.audit, "Cluster.RevokeAccessToken", tokenTarget(clip(req.GetName()), removed), err)
+	return &weirv1.RevokeAccessTokenResponse{}, err
 }
 
-// ListTokens implements weirv1.ClusterServer.
-func (s clusterServer) ListTokens(context.Context, *weirv1.ListTokensRequest) (*weirv1.ListTokensResponse, error) {
+// ListAccessTokens implements weirv1.ClusterServer.
+func (s clusterServer) ListAccessTokens(context.Context, *weirv1.ListAccessTokensRequest) (*weirv1.ListAccessTokensResponse, error) {
 	if s.tokens == nil {
 		return nil, errNoStore
 	}
-	resp := &weirv1.ListTokensResponse{}
+	resp := &weirv1.ListAccessTokensResponse{}
 	for _, t := range s.tokens.List() {
-		resp.Tokens = append(resp.Tokens, &weirv1.Token{Name: t.Name, Roles: access.FormatGrants(t.Grants)})
+		resp.AccessTokens = append(resp.AccessTokens, &weirv1.AccessToken{Name: t.Name, Roles: access.FormatGrants(t.Grants)})
 	}
 	return resp, nil
 }

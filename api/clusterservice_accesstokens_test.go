@@ -52,11 +52,11 @@ func TestChangesOfTokens(t *testing.T) {
 	nodes := weirv1.NewClusterClient(f.dial(t))
 	digest := access.Hash("secret")
 	create := func(name, roles string, digest []byte) error {
-		_, err := nodes.CreateToken(t.Context(), &weirv1.CreateTokenRequest{Name: name, Roles: roles, Digest: digest})
+		_, err := nodes.CreateAccessToken(t.Context(), &weirv1.CreateAccessTokenRequest{Name: name, Roles: roles, Digest: digest})
 		return err
 	}
 	revoke := func(name string) error {
-		_, err := nodes.RevokeToken(t.Context(), &weirv1.RevokeTokenRequest{Name: name})
+		_, err := nodes.RevokeAccessToken(t.Context(), &weirv1.RevokeAccessTokenRequest{Name: name})
 		return err
 	}
 	for i, tc := range []struct {
@@ -76,8 +76,8 @@ func TestChangesOfTokens(t *testing.T) {
 			t.Errorf("%d: %v, want %v %s", i, tc.err, tc.code, tc.want)
 		}
 	}
-	list, err := nodes.ListTokens(t.Context(), nil)
-	if want := `tokens:{name:"checkout" roles:"check:shop,metrics"}`; err != nil || strings.ReplaceAll(fmt.Sprint(list), "  ", " ") != want {
+	list, err := nodes.ListAccessTokens(t.Context(), nil)
+	if want := `access_tokens:{name:"checkout" roles:"check:shop,metrics"}`; err != nil || strings.ReplaceAll(fmt.Sprint(list), "  ", " ") != want {
 		t.Errorf("%v, %v, want %s", list, err, want)
 	}
 	if err := revoke("checkout"); err != nil || len(store.tokens) != 0 {
@@ -88,7 +88,7 @@ func TestChangesOfTokens(t *testing.T) {
 		t.Error(err)
 	}
 	entries := f.audit.Entries()
-	if len(entries) != 9 || entries[0].Target != "checkout check:shop,metrics" || entries[0].Outcome != "OK" || entries[7].Action != "Cluster.RevokeToken" {
+	if len(entries) != 9 || entries[0].Target != "checkout check:shop,metrics" || entries[0].Outcome != "OK" || entries[7].Action != "Cluster.RevokeAccessToken" {
 		t.Errorf("recorded: %+v", entries)
 	}
 	store.err, store.removed = nil, "early, late"
@@ -109,9 +109,9 @@ func TestChangesOfTokens(t *testing.T) {
 func TestTokensWithoutTLS(t *testing.T) {
 	f := newFixture(t, accessRules)
 	nodes := weirv1.NewClusterClient(f.dial(t))
-	_, create := nodes.CreateToken(t.Context(), &weirv1.CreateTokenRequest{Name: "a", Roles: "check", Digest: make([]byte, 32)})
-	_, list := nodes.ListTokens(t.Context(), nil)
-	_, revoke := nodes.RevokeToken(t.Context(), &weirv1.RevokeTokenRequest{Name: "a"})
+	_, create := nodes.CreateAccessToken(t.Context(), &weirv1.CreateAccessTokenRequest{Name: "a", Roles: "check", Digest: make([]byte, 32)})
+	_, list := nodes.ListAccessTokens(t.Context(), nil)
+	_, revoke := nodes.RevokeAccessToken(t.Context(), &weirv1.RevokeAccessTokenRequest{Name: "a"})
 	for _, err := range []error{create, list, revoke} {
 		if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "no TLS") {
 			t.Error(err)

@@ -235,26 +235,26 @@ func (n *Node) ListAudit(ctx context.Context) (*weirv1.ListAuditResponse, error)
 	return n.cluster.ListAudit(ctx, &weirv1.ListAuditRequest{})
 }
 
-// CreateToken stores an access token, of which the SHA-256 is digest, for all nodes of the cluster.
-func (n *Node) CreateToken(ctx context.Context, name, roles string, digest []byte) error {
+// CreateAccessToken stores an access token, of which the SHA-256 is digest, for all nodes of the cluster.
+func (n *Node) CreateAccessToken(ctx context.Context, name, roles string, digest []byte) error {
 	ctx, done := n.bound(ctx)
 	defer done()
-	_, err := n.cluster.CreateToken(ctx, &weirv1.CreateTokenRequest{Name: name, Roles: roles, Digest: digest})
+	_, err := n.cluster.CreateAccessToken(ctx, &weirv1.CreateAccessTokenRequest{Name: name, Roles: roles, Digest: digest})
 	return err
 }
 
-// ListTokens returns the access tokens of the cluster that are in force on the asked node.
-func (n *Node) ListTokens(ctx context.Context) (*weirv1.ListTokensResponse, error) {
+// ListAccessTokens returns the access tokens of the cluster that are in force on the asked node.
+func (n *Node) ListAccessTokens(ctx context.Context) (*weirv1.ListAccessTokensResponse, error) {
 	ctx, done := n.bound(ctx)
 	defer done()
-	return n.cluster.ListTokens(ctx, &weirv1.ListTokensRequest{})
+	return n.cluster.ListAccessTokens(ctx, &weirv1.ListAccessTokensRequest{})
 }
 
-// RevokeToken removes an access token of the cluster.
-func (n *Node) RevokeToken(ctx context.Context, name string) error {
+// RevokeAccessToken removes an access token of the cluster.
+func (n *Node) RevokeAccessToken(ctx context.Context, name string) error {
 	ctx, done := n.bound(ctx)
 	defer done()
-	_, err := n.cluster.RevokeToken(ctx, &weirv1.RevokeTokenRequest{Name: name})
+	_, err := n.cluster.RevokeAccessToken(ctx, &weirv1.RevokeAccessTokenRequest{Name: name})
 	return err
 }
 

@@ -30,7 +30,7 @@ type fakeNode struct {
 	failure error // instead of an answer
 	drain   []*weirv1.DrainNodeRequest
 	removed []string
-	tokens  []*weirv1.CreateTokenRequest
+	tokens  []*weirv1.CreateAccessTokenRequest
 	id      string // in its health
 	imports []bool // whether each was dry
 	reset   *weirv1.ResetRateLimitRequest

@@ -89,7 +89,7 @@ cluster accept it within a second. Nodes read a file again when it changes.`,
 		}
 		if inCluster {
 			err = a.ask(cmd, &p.q, func(ctx context.Context, c *client.Node) error {
-				return c.CreateToken(ctx, token.Name, access.FormatGrants(grants), token.Digest[:])
+				return c.CreateAccessToken(ctx, token.Name, access.FormatGrants(grants), token.Digest[:])
 			})
 		} else if err = addToken(p.file, token); err != nil {
 			err = &exitError{err: err, code: 2}
@@ -120,7 +120,7 @@ func (a *app) tokensListCommand() *cobra.Command {
 		}
 		if inCluster {
 			return a.ask(cmd, &p.q, func(ctx context.Context, c *client.Node) error {
-				response, err := c.ListTokens(ctx)
+				response, err := c.ListAccessTokens(ctx)
 				if err != nil {
 					return err
 				}
@@ -131,9 +131,9 @@ func (a *app) tokensListCommand() *cobra.Command {
 		if err != nil {
 			return &exitError{err: err, code: 2}
 		}
-		response := &weirv1.ListTokensResponse{}
+		response := &weirv1.ListAccessTokensResponse{}
 		for _, t := range tokens {
-			response.Tokens = append(response.Tokens, &weirv1.Token{Name: t.Name, Roles: access.FormatGrants(t.Grants)})
+			response.AccessTokens = append(response.AccessTokens, &weirv1.AccessToken{Name: t.Name, Roles: access.FormatGrants(t.Grants)})
 		}
 		return a.print(p.q.json, response, formatTokens(response))
 	}
@@ -141,9 +141,9 @@ func (a *app) tokensListCommand() *cobra.Command {
 }
 
 // formatTokens returns a line per token.
-func formatTokens(response *weirv1.ListTokensResponse) string {
+func formatTokens(response *weirv1.ListAccessTokensResponse) string {
 	var b strings.Builder
-	for _, t := range response.GetTokens() {
+	for _, t := range response.GetAccessTokens() {
 		fmt.Fprintln(&b, t.GetName(), t.GetRoles())
 	}
 	return b.String()
@@ -167,7 +167,7 @@ the file, refuse the token within a second, and end its streams.`,
 			return err
 		}
 		if inCluster {
-			return a.ask(cmd, &p.q, func(ctx context.Context, c *client.Node) error { return c.RevokeToken(ctx, args[0]) })
+			return a.ask(cmd, &p.q, func(ctx context.Context, c *client.Node) error { return c.RevokeAccessToken(ctx, args[0]) })
 		}
 		if err := revokeInFile(p.file, args[0]); err != nil {
 			return &exitError{err: err, code: 2}

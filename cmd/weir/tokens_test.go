@@ -14,28 +14,28 @@ import (
 	"github.com/weirlimit/weir/internal/access"
 )
 
-// CreateToken keeps the request.
-func (f *fakeNode) CreateToken(_ context.Context, request *weirv1.CreateTokenRequest) (*weirv1.CreateTokenResponse, error) {
+// CreateAccessToken keeps the request.
+func (f *fakeNode) CreateAccessToken(_ context.Context, request *weirv1.CreateAccessTokenRequest) (*weirv1.CreateAccessTokenResponse, error) {
 	f.tokens = append(f.tokens, request)
-	return &weirv1.CreateTokenResponse{}, f.failure
+	return &weirv1.CreateAccessTokenResponse{}, f.failure
 }
 
-// RevokeToken forgets the request of that name.
-func (f *fakeNode) RevokeToken(_ context.Context, request *weirv1.RevokeTokenRequest) (*weirv1.RevokeTokenResponse, error) {
+// RevokeAccessToken forgets the request of that name.
+func (f *fakeNode) RevokeAccessToken(_ context.Context, request *weirv1.RevokeAccessTokenRequest) (*weirv1.RevokeAccessTokenResponse, error) {
 	for i, t := range f.tokens {
 		if t.GetName() == request.GetName() {
 			f.tokens = append(f.tokens[:i], f.tokens[i+1:]...)
-			return &weirv1.RevokeTokenResponse{}, f.failure
+			return &weirv1.RevokeAccessTokenResponse{}, f.failure
 		}
 	}
 	return nil, status.Errorf(codes.NotFound, "name: %q: there is no token of this name", request.GetName())
 }
 
-// ListTokens returns what CreateToken has kept.
-func (f *fakeNode) ListTokens(context.Context, *weirv1.ListTokensRequest) (*weirv1.ListTokensResponse, error) {
-	response := &weirv1.ListTokensResponse{}
+// ListAccessTokens returns what CreateAccessToken has kept.
+func (f *fakeNode) ListAccessTokens(context.Context, *weirv1.ListAccessTokensRequest) (*weirv1.ListAccessTokensResponse, error) {
+	response := &weirv1.ListAccessTokensResponse{}
 	for _, t := range f.tokens {
-		response.Tokens = append(response.Tokens, &weirv1.Token{Name: t.GetName(), Roles: t.GetRoles()})
+		response.AccessTokens = append(response.AccessTokens, &weirv1.AccessToken{Name: t.GetName(), Roles: t.GetRoles()})
 	}
 	return response, f.failure
 }
@@ -71,7 +71,7 @@ func TestTokens(t *testing.T) {
 		}
 		for args, want := range map[string]outcome{
 			"list":        {0, "checkout check:shop,metrics\n", ""},
-			"list --json": {0, `{"tokens":[{"name":"checkout","roles":"check:shop,metrics"}]}` + "\n", ""},
+			"list --json": {0, `{"access_tokens":[{"name":"checkout","roles":"check:shop,metrics"}]}` + "\n", ""},
 		} {
 			if got := tokens(strings.Fields(args)...); got != want {
 				t.Errorf("%v: %s: %+v", place, args, got)

@@ -27,9 +27,9 @@ var byHand = map[string]string{
 	"RateLimiter.StreamRateLimits": "",
 	"Cluster.ListAudit":            "",
 	"Cluster.GetRuleCounts":        "",
-	"Cluster.CreateToken":          "",
-	"Cluster.ListTokens":           "",
-	"Cluster.RevokeToken":          "",
+	"Cluster.CreateAccessToken":    "",
+	"Cluster.ListAccessTokens":     "",
+	"Cluster.RevokeAccessToken":    "",
 }
 
 // commands has, for each method, the command of weir that calls it, or none.
@@ -52,9 +52,9 @@ var commands = map[string]string{
 	"Cluster.GetRuleCounts":              "weir rules promote",
 	"Cluster.GetOptions":                 "weir doctor",
 	"Cluster.ListAudit":                  "weir audit",
-	"Cluster.CreateToken":                "weir tokens create",
-	"Cluster.ListTokens":                 "weir tokens list",
-	"Cluster.RevokeToken":                "weir tokens revoke",
+	"Cluster.CreateAccessToken":          "weir tokens create",
+	"Cluster.ListAccessTokens":           "weir tokens list",
+	"Cluster.RevokeAccessToken":          "weir tokens revoke",
 	"RateLimiterConfig.CreateRateLimit":  "", // weir rules apply changes several at once
 	"RateLimiterConfig.UpdateRateLimit":  "",
 	"RateLimiterConfig.DeleteRateLimit":  "weir rules delete",

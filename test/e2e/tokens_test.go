@@ -98,7 +98,7 @@ func TestTokensOfTheCluster(t *testing.T) {
 		awaitRefused(t, revoked, func() error { return check(n, checkout) })
 	}
 	out, err := weirWith(t, p, "client-admin", "audit", "--node", a.GRPC)
-	for _, want := range []string{`Cluster.CreateToken  "checkout check"  OK`, `Cluster.RevokeToken  "checkout"  OK`, `Cluster.CreateToken  "checkout admin"  AlreadyExists`} {
+	for _, want := range []string{`Cluster.CreateAccessToken  "checkout check"  OK`, `Cluster.RevokeAccessToken  "checkout"  OK`, `Cluster.CreateAccessToken  "checkout admin"  AlreadyExists`} {
 		if err != nil || !strings.Contains(out, want) || strings.Contains(out, "weir_") {
 			t.Errorf("weir audit: %v\n%s, want %q", err, out, want)
 		}

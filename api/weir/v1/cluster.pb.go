@@ -630,10 +630,10 @@ func (x *GetRuleCountsResponse) GetLimitsPerCheck() uint32 {
 	return 0
 }
 
-// CreateTokenRequest describes a token.
-type CreateTokenRequest struct {
+// CreateAccessTokenRequest describes an access token.
+type CreateAccessTokenRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The name of the client: 1 to 128 letters, digits and "_-.". No other token of the cluster has it.
+	// The name of the client: 1 to 128 letters, digits and "_-.". No other access token of the cluster has it.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Its roles with commas in between, such as "check:shop,metrics". Up to 64, of up to 2048 bytes.
 	Roles string `protobuf:"bytes,2,opt,name=roles,proto3" json:"roles,omitempty"`
@@ -643,20 +643,20 @@ type CreateTokenRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *CreateTokenRequest) Reset() {
-	*x = CreateTokenRequest{}
+func (x *CreateAccessTokenRequest) Reset() {
+	*x = CreateAccessTokenRequest{}
 	mi := &file_weir_v1_cluster_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *CreateTokenRequest) String() string {
+func (x *CreateAccessTokenRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*CreateTokenRequest) ProtoMessage() {}
+func (*CreateAccessTokenRequest) ProtoMessage() {}
 
-func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
+func (x *CreateAccessTokenRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_weir_v1_cluster_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -668,53 +668,53 @@ func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use CreateTokenRequest.ProtoReflect.Descriptor instead.
-func (*CreateTokenRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use CreateAccessTokenRequest.ProtoReflect.Descriptor instead.
+func (*CreateAccessTokenRequest) Descriptor() ([]byte, []int) {
 	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{7}
 }
 
-func (x *CreateTokenRequest) GetName() string {
+func (x *CreateAccessTokenRequest) GetName() string {
 	if x != nil {
 		return x.Name
 	}
 	return ""
 }
 
-func (x *CreateTokenRequest) GetRoles() string {
+func (x *CreateAccessTokenRequest) GetRoles() string {
 	if x != nil {
 		return x.Roles
 	}
 	return ""
 }
 
-func (x *CreateTokenRequest) GetDigest() []byte {
+func (x *CreateAccessTokenRequest) GetDigest() []byte {
 	if x != nil {
 		return x.Digest
 	}
 	return nil
 }
 
-// CreateTokenResponse has no fields.
-type CreateTokenResponse struct {
+// CreateAccessTokenResponse has no fields.
+type CreateAccessTokenResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *CreateTokenResponse) Reset() {
-	*x = CreateTokenResponse{}
+func (x *CreateAccessTokenResponse) Reset() {
+	*x = CreateAccessTokenResponse{}
 	mi := &file_weir_v1_cluster_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *CreateTokenResponse) String() string {
+func (x *CreateAccessTokenResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*CreateTokenResponse) ProtoMessage() {}
+func (*CreateAccessTokenResponse) ProtoMessage() {}
 
-func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
+func (x *CreateAccessTokenResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_weir_v1_cluster_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -726,32 +726,32 @@ func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use CreateTokenResponse.ProtoReflect.Descriptor instead.
-func (*CreateTokenResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use CreateAccessTokenResponse.ProtoReflect.Descriptor instead.
+func (*CreateAccessTokenResponse) Descriptor() ([]byte, []int) {
 	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{8}
 }
 
-// ListTokensRequest has no fields.
-type ListTokensRequest struct {
+// ListAccessTokensRequest has no fields.
+type ListAccessTokensRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ListTokensRequest) Reset() {
-	*x = ListTokensRequest{}
+func (x *ListAccessTokensRequest) Reset() {
+	*x = ListAccessTokensRequest{}
 	mi := &file_weir_v1_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ListTokensRequest) String() string {
+func (x *ListAccessTokensRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ListTokensRequest) ProtoMessage() {}
+func (*ListAccessTokensRequest) ProtoMessage() {}
 
-func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
+func (x *ListAccessTokensRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_weir_v1_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -763,34 +763,34 @@ func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ListTokensRequest.ProtoReflect.Descriptor instead.
-func (*ListTokensRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListAccessTokensRequest.ProtoReflect.Descriptor instead.
+func (*ListAccessTokensRequest) Descriptor() ([]byte, []int) {
 	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{9}
 }
 
-// ListTokensResponse lists tokens in the order in which they were created.
-type ListTokensResponse struct {
+// ListAccessTokensResponse lists access tokens in the order in which they were created.
+type ListAccessTokensResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The tokens, at most 1000.
-	Tokens        []*Token `protobuf:"bytes,1,rep,name=tokens,proto3" json:"tokens,omitempty"`
+	// The access tokens, at most 1000.
+	AccessTokens  []*AccessToken `protobuf:"bytes,1,rep,name=access_tokens,json=accessTokens,proto3" json:"access_tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ListTokensResponse) Reset() {
-	*x = ListTokensResponse{}
+func (x *ListAccessTokensResponse) Reset() {
+	*x = ListAccessTokensResponse{}
 	mi := &file_weir_v1_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ListTokensResponse) String() string {
+func (x *ListAccessTokensResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ListTokensResponse) ProtoMessage() {}
+func (*ListAccessTokensResponse) ProtoMessage() {}
 
-func (x *ListTokensResponse) ProtoReflect() protoreflect.Message {
+func (x *ListAccessTokensResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_weir_v1_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -802,20 +802,20 @@ func (x *ListTokensResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ListTokensResponse.ProtoReflect.Descriptor instead.
-func (*ListTokensResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListAccessTokensResponse.ProtoReflect.Descriptor instead.
+func (*ListAccessTokensResponse) Descriptor() ([]byte, []int) {
 	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{10}
 }
 
-func (x *ListTokensResponse) GetTokens() []*Token {
+func (x *ListAccessTokensResponse) GetAccessTokens() []*AccessToken {
 	if x != nil {
-		return x.Tokens
+		return x.AccessTokens
 	}
 	return nil
 }
 
-// Token is an access token, without its text and its digest.
-type Token struct {
+// AccessToken is an access token of a client, without its text and its digest.
+type AccessToken struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The name of the client.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -825,20 +825,20 @@ type Token struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Token) Reset() {
-	*x = Token{}
+func (x *AccessToken) Reset() {
+	*x = AccessToken{}
 	mi := &file_weir_v1_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Token) String() string {
+func (x *AccessToken) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Token) ProtoMessage() {}
+func (*AccessToken) ProtoMessage() {}
 
-func (x *Token) ProtoReflect() protoreflect.Message {
+func (x *AccessToken) ProtoReflect() protoreflect.Message {
 	mi := &file_weir_v1_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -850,27 +850,27 @@ func (x *Token) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Token.ProtoReflect.Descriptor instead.
-func (*Token) Descriptor() ([]byte, []int) {
+// Deprecated: Use AccessToken.ProtoReflect.Descriptor instead.
+func (*AccessToken) Descriptor() ([]byte, []int) {
 	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{11}
 }
 
-func (x *Token) GetName() string {
+func (x *AccessToken) GetName() string {
 	if x != nil {
 		return x.Name
 	}
 	return ""
 }
 
-func (x *Token) GetRoles() string {
+func (x *AccessToken) GetRoles() string {
 	if x != nil {
 		return x.Roles
 	}
 	return ""
 }
 
-// RevokeTokenRequest names a token.
-type RevokeTokenRequest struct {
+// RevokeAccessTokenRequest names an access token.
+type RevokeAccessTokenRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The name of the client.
 	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -878,20 +878,20 @@ type RevokeTokenRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *RevokeTokenRequest) Reset() {
-	*x = RevokeTokenRequest{}
+func (x *RevokeAccessTokenRequest) Reset() {
+	*x = RevokeAccessTokenRequest{}
 	mi := &file_weir_v1_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *RevokeTokenRequest) String() string {
+func (x *RevokeAccessTokenRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*RevokeTokenRequest) ProtoMessage() {}
+func (*RevokeAccessTokenRequest) ProtoMessage() {}
 
-func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
+func (x *RevokeAccessTokenRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_weir_v1_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -903,39 +903,39 @@ func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use RevokeTokenRequest.ProtoReflect.Descriptor instead.
-func (*RevokeTokenRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use RevokeAccessTokenRequest.ProtoReflect.Descriptor instead.
+func (*RevokeAccessTokenRequest) Descriptor() ([]byte, []int) {
 	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{12}
 }
 
-func (x *RevokeTokenRequest) GetName() string {
+func (x *RevokeAccessTokenRequest) GetName() string {
 	if x != nil {
 		return x.Name
 	}
 	return ""
 }
 
-// RevokeTokenResponse has no fields.
-type RevokeTokenResponse struct {
+// RevokeAccessTokenResponse has no fields.
+type RevokeAccessTokenResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *RevokeTokenResponse) Reset() {
-	*x = RevokeTokenResponse{}
+func (x *RevokeAccessTokenResponse) Reset() {
+	*x = RevokeAccessTokenResponse{}
 	mi := &file_weir_v1_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *RevokeTokenResponse) String() string {
+func (x *RevokeAccessTokenResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*RevokeTokenResponse) ProtoMessage() {}
+func (*RevokeAccessTokenResponse) ProtoMessage() {}
 
-func (x *RevokeTokenResponse) ProtoReflect() protoreflect.Message {
+func (x *RevokeAccessTokenResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_weir_v1_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -947,8 +947,8 @@ func (x *RevokeTokenResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use RevokeTokenResponse.ProtoReflect.Descriptor instead.
-func (*RevokeTokenResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use RevokeAccessTokenResponse.ProtoReflect.Descriptor instead.
+func (*RevokeAccessTokenResponse) Descriptor() ([]byte, []int) {
 	return file_weir_v1_cluster_proto_rawDescGZIP(), []int{13}
 }
 
@@ -2142,21 +2142,21 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"unanswered\x18\a \x01(\x04R\n" +
 	"unanswered\x12(\n" +
-	"\x10limits_per_check\x18\b \x01(\rR\x0elimitsPerCheck\"V\n" +
-	"\x12CreateTokenRequest\x12\x12\n" +
+	"\x10limits_per_check\x18\b \x01(\rR\x0elimitsPerCheck\"\\\n" +
+	"\x18CreateAccessTokenRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05roles\x18\x02 \x01(\tR\x05roles\x12\x16\n" +
-	"\x06digest\x18\x03 \x01(\fR\x06digest\"\x15\n" +
-	"\x13CreateTokenResponse\"\x13\n" +
-	"\x11ListTokensRequest\"<\n" +
-	"\x12ListTokensResponse\x12&\n" +
-	"\x06tokens\x18\x01 \x03(\v2\x0e.weir.v1.TokenR\x06tokens\"1\n" +
-	"\x05Token\x12\x12\n" +
+	"\x06digest\x18\x03 \x01(\fR\x06digest\"\x1b\n" +
+	"\x19CreateAccessTokenResponse\"\x19\n" +
+	"\x17ListAccessTokensRequest\"U\n" +
+	"\x18ListAccessTokensResponse\x129\n" +
+	"\raccess_tokens\x18\x01 \x03(\v2\x14.weir.v1.AccessTokenR\faccessTokens\"7\n" +
+	"\vAccessToken\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05roles\x18\x02 \x01(\tR\x05roles\"(\n" +
-	"\x12RevokeTokenRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"\x15\n" +
-	"\x13RevokeTokenResponse\"\x13\n" +
+	"\x05roles\x18\x02 \x01(\tR\x05roles\".\n" +
+	"\x18RevokeAccessTokenRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\x1b\n" +
+	"\x19RevokeAccessTokenResponse\"\x13\n" +
 	"\x11GetOptionsRequest\"X\n" +
 	"\x12GetOptionsResponse\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12)\n" +
@@ -2239,7 +2239,7 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\x12NODE_STATE_JOINING\x10\x01\x12\x14\n" +
 	"\x10NODE_STATE_READY\x10\x02\x12\x16\n" +
 	"\x12NODE_STATE_LEAVING\x10\x03\x12\x13\n" +
-	"\x0fNODE_STATE_LEFT\x10\x042\xdd\x06\n" +
+	"\x0fNODE_STATE_LEFT\x10\x042\x93\a\n" +
 	"\aCluster\x12B\n" +
 	"\tListNodes\x12\x19.weir.v1.ListNodesRequest\x1a\x1a.weir.v1.ListNodesResponse\x12<\n" +
 	"\aGetRing\x12\x17.weir.v1.GetRingRequest\x1a\x18.weir.v1.GetRingResponse\x12B\n" +
@@ -2252,11 +2252,10 @@ const file_weir_v1_cluster_proto_rawDesc = "" +
 	"\rGetRuleCounts\x12\x1d.weir.v1.GetRuleCountsRequest\x1a\x1e.weir.v1.GetRuleCountsResponse\x12E\n" +
 	"\n" +
 	"GetOptions\x12\x1a.weir.v1.GetOptionsRequest\x1a\x1b.weir.v1.GetOptionsResponse\x12B\n" +
-	"\tListAudit\x12\x19.weir.v1.ListAuditRequest\x1a\x1a.weir.v1.ListAuditResponse\x12H\n" +
-	"\vCreateToken\x12\x1b.weir.v1.CreateTokenRequest\x1a\x1c.weir.v1.CreateTokenResponse\x12E\n" +
-	"\n" +
-	"ListTokens\x12\x1a.weir.v1.ListTokensRequest\x1a\x1b.weir.v1.ListTokensResponse\x12H\n" +
-	"\vRevokeToken\x12\x1b.weir.v1.RevokeTokenRequest\x1a\x1c.weir.v1.RevokeTokenResponseB.Z,github.com/weirlimit/weir/api/weir/v1;weirv1b\x06proto3"
+	"\tListAudit\x12\x19.weir.v1.ListAuditRequest\x1a\x1a.weir.v1.ListAuditResponse\x12Z\n" +
+	"\x11CreateAccessToken\x12!.weir.v1.CreateAccessTokenRequest\x1a\".weir.v1.CreateAccessTokenResponse\x12W\n" +
+	"\x10ListAccessTokens\x12 .weir.v1.ListAccessTokensRequest\x1a!.weir.v1.ListAccessTokensResponse\x12Z\n" +
+	"\x11RevokeAccessToken\x12!.weir.v1.RevokeAccessTokenRequest\x1a\".weir.v1.RevokeAccessTokenResponseB.Z,github.com/weirlimit/weir/api/weir/v1;weirv1b\x06proto3"
 
 var (
 	file_weir_v1_cluster_proto_rawDescOnce sync.Once
@@ -2273,45 +2272,45 @@ func file_weir_v1_cluster_proto_rawDescGZIP() []byte {
 var file_weir_v1_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
 var file_weir_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_weir_v1_cluster_proto_goTypes = []any{
-	(NodeState)(0),                // 0: weir.v1.NodeState
-	(*ListTopKeysRequest)(nil),    // 1: weir.v1.ListTopKeysRequest
-	(*ListTopKeysResponse)(nil),   // 2: weir.v1.ListTopKeysResponse
-	(*UnansweredNode)(nil),        // 3: weir.v1.UnansweredNode
-	(*TopKey)(nil),                // 4: weir.v1.TopKey
-	(*KeyEntry)(nil),              // 5: weir.v1.KeyEntry
-	(*GetRuleCountsRequest)(nil),  // 6: weir.v1.GetRuleCountsRequest
-	(*GetRuleCountsResponse)(nil), // 7: weir.v1.GetRuleCountsResponse
-	(*CreateTokenRequest)(nil),    // 8: weir.v1.CreateTokenRequest
-	(*CreateTokenResponse)(nil),   // 9: weir.v1.CreateTokenResponse
-	(*ListTokensRequest)(nil),     // 10: weir.v1.ListTokensRequest
-	(*ListTokensResponse)(nil),    // 11: weir.v1.ListTokensResponse
-	(*Token)(nil),                 // 12: weir.v1.Token
-	(*RevokeTokenRequest)(nil),    // 13: weir.v1.RevokeTokenRequest
-	(*RevokeTokenResponse)(nil),   // 14: weir.v1.RevokeTokenResponse
-	(*GetOptionsRequest)(nil),     // 15: weir.v1.GetOptionsRequest
-	(*GetOptionsResponse)(nil),    // 16: weir.v1.GetOptionsResponse
-	(*Option)(nil),                // 17: weir.v1.Option
-	(*ListAuditRequest)(nil),      // 18: weir.v1.ListAuditRequest
-	(*ListAuditResponse)(nil),     // 19: weir.v1.ListAuditResponse
-	(*AuditEntry)(nil),            // 20: weir.v1.AuditEntry
-	(*ListNodesRequest)(nil),      // 21: weir.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),     // 22: weir.v1.ListNodesResponse
-	(*Node)(nil),                  // 23: weir.v1.Node
-	(*ImportViewRequest)(nil),     // 24: weir.v1.ImportViewRequest
-	(*ImportViewResponse)(nil),    // 25: weir.v1.ImportViewResponse
-	(*DrainNodeRequest)(nil),      // 26: weir.v1.DrainNodeRequest
-	(*RemoveNodeRequest)(nil),     // 27: weir.v1.RemoveNodeRequest
-	(*RemoveNodeResponse)(nil),    // 28: weir.v1.RemoveNodeResponse
-	(*DrainNodeResponse)(nil),     // 29: weir.v1.DrainNodeResponse
-	(*GetRingRequest)(nil),        // 30: weir.v1.GetRingRequest
-	(*GetRingResponse)(nil),       // 31: weir.v1.GetRingResponse
-	(*RingShare)(nil),             // 32: weir.v1.RingShare
+	(NodeState)(0),                    // 0: weir.v1.NodeState
+	(*ListTopKeysRequest)(nil),        // 1: weir.v1.ListTopKeysRequest
+	(*ListTopKeysResponse)(nil),       // 2: weir.v1.ListTopKeysResponse
+	(*UnansweredNode)(nil),            // 3: weir.v1.UnansweredNode
+	(*TopKey)(nil),                    // 4: weir.v1.TopKey
+	(*KeyEntry)(nil),                  // 5: weir.v1.KeyEntry
+	(*GetRuleCountsRequest)(nil),      // 6: weir.v1.GetRuleCountsRequest
+	(*GetRuleCountsResponse)(nil),     // 7: weir.v1.GetRuleCountsResponse
+	(*CreateAccessTokenRequest)(nil),  // 8: weir.v1.CreateAccessTokenRequest
+	(*CreateAccessTokenResponse)(nil), // 9: weir.v1.CreateAccessTokenResponse
+	(*ListAccessTokensRequest)(nil),   // 10: weir.v1.ListAccessTokensRequest
+	(*ListAccessTokensResponse)(nil),  // 11: weir.v1.ListAccessTokensResponse
+	(*AccessToken)(nil),               // 12: weir.v1.AccessToken
+	(*RevokeAccessTokenRequest)(nil),  // 13: weir.v1.RevokeAccessTokenRequest
+	(*RevokeAccessTokenResponse)(nil), // 14: weir.v1.RevokeAccessTokenResponse
+	(*GetOptionsRequest)(nil),         // 15: weir.v1.GetOptionsRequest
+	(*GetOptionsResponse)(nil),        // 16: weir.v1.GetOptionsResponse
+	(*Option)(nil),                    // 17: weir.v1.Option
+	(*ListAuditRequest)(nil),          // 18: weir.v1.ListAuditRequest
+	(*ListAuditResponse)(nil),         // 19: weir.v1.ListAuditResponse
+	(*AuditEntry)(nil),                // 20: weir.v1.AuditEntry
+	(*ListNodesRequest)(nil),          // 21: weir.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),         // 22: weir.v1.ListNodesResponse
+	(*Node)(nil),                      // 23: weir.v1.Node
+	(*ImportViewRequest)(nil),         // 24: weir.v1.ImportViewRequest
+	(*ImportViewResponse)(nil),        // 25: weir.v1.ImportViewResponse
+	(*DrainNodeRequest)(nil),          // 26: weir.v1.DrainNodeRequest
+	(*RemoveNodeRequest)(nil),         // 27: weir.v1.RemoveNodeRequest
+	(*RemoveNodeResponse)(nil),        // 28: weir.v1.RemoveNodeResponse
+	(*DrainNodeResponse)(nil),         // 29: weir.v1.DrainNodeResponse
+	(*GetRingRequest)(nil),            // 30: weir.v1.GetRingRequest
+	(*GetRingResponse)(nil),           // 31: weir.v1.GetRingResponse
+	(*RingShare)(nil),                 // 32: weir.v1.RingShare
 }
 var file_weir_v1_cluster_proto_depIdxs = []int32{
 	4,  // 0: weir.v1.ListTopKeysResponse.keys:type_name -> weir.v1.TopKey
 	3,  // 1: weir.v1.ListTopKeysResponse.unanswered:type_name -> weir.v1.UnansweredNode
 	5,  // 2: weir.v1.TopKey.entries:type_name -> weir.v1.KeyEntry
-	12, // 3: weir.v1.ListTokensResponse.tokens:type_name -> weir.v1.Token
+	12, // 3: weir.v1.ListAccessTokensResponse.access_tokens:type_name -> weir.v1.AccessToken
 	17, // 4: weir.v1.GetOptionsResponse.options:type_name -> weir.v1.Option
 	20, // 5: weir.v1.ListAuditResponse.entries:type_name -> weir.v1.AuditEntry
 	23, // 6: weir.v1.ListNodesResponse.nodes:type_name -> weir.v1.Node
@@ -2326,9 +2325,9 @@ var file_weir_v1_cluster_proto_depIdxs = []int32{
 	6,  // 15: weir.v1.Cluster.GetRuleCounts:input_type -> weir.v1.GetRuleCountsRequest
 	15, // 16: weir.v1.Cluster.GetOptions:input_type -> weir.v1.GetOptionsRequest
 	18, // 17: weir.v1.Cluster.ListAudit:input_type -> weir.v1.ListAuditRequest
-	8,  // 18: weir.v1.Cluster.CreateToken:input_type -> weir.v1.CreateTokenRequest
-	10, // 19: weir.v1.Cluster.ListTokens:input_type -> weir.v1.ListTokensRequest
-	13, // 20: weir.v1.Cluster.RevokeToken:input_type -> weir.v1.RevokeTokenRequest
+	8,  // 18: weir.v1.Cluster.CreateAccessToken:input_type -> weir.v1.CreateAccessTokenRequest
+	10, // 19: weir.v1.Cluster.ListAccessTokens:input_type -> weir.v1.ListAccessTokensRequest
+	13, // 20: weir.v1.Cluster.RevokeAccessToken:input_type -> weir.v1.RevokeAccessTokenRequest
 	22, // 21: weir.v1.Cluster.ListNodes:output_type -> weir.v1.ListNodesResponse
 	31, // 22: weir.v1.Cluster.GetRing:output_type -> weir.v1.GetRingResponse
 	29, // 23: weir.v1.Cluster.DrainNode:output_type -> weir.v1.DrainNodeResponse
@@ -2338,9 +2337,9 @@ var file_weir_v1_cluster_proto_depIdxs = []int32{
 	7,  // 27: weir.v1.Cluster.GetRuleCounts:output_type -> weir.v1.GetRuleCountsResponse
 	16, // 28: weir.v1.Cluster.GetOptions:output_type -> weir.v1.GetOptionsResponse
 	19, // 29: weir.v1.Cluster.ListAudit:output_type -> weir.v1.ListAuditResponse
-	9,  // 30: weir.v1.Cluster.CreateToken:output_type -> weir.v1.CreateTokenResponse
-	11, // 31: weir.v1.Cluster.ListTokens:output_type -> weir.v1.ListTokensResponse
-	14, // 32: weir.v1.Cluster.RevokeToken:output_type -> weir.v1.RevokeTokenResponse
+	9,  // 30: weir.v1.Cluster.CreateAccessToken:output_type -> weir.v1.CreateAccessTokenResponse
+	11, // 31: weir.v1.Cluster.ListAccessTokens:output_type -> weir.v1.ListAccessTokensResponse
+	14, // 32: weir.v1.Cluster.RevokeAccessToken:output_type -> weir.v1.RevokeAccessTokenResponse
 	21, // [21:33] is the sub-list for method output_type
 	9,  // [9:21] is the sub-list for method input_type
 	9,  // [9:9] is the sub-list for extension type_name

@@ -21,18 +21,18 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Cluster_ListNodes_FullMethodName     = "/weir.v1.Cluster/ListNodes"
-	Cluster_GetRing_FullMethodName       = "/weir.v1.Cluster/GetRing"
-	Cluster_DrainNode_FullMethodName     = "/weir.v1.Cluster/DrainNode"
-	Cluster_RemoveNode_FullMethodName    = "/weir.v1.Cluster/RemoveNode"
-	Cluster_ImportView_FullMethodName    = "/weir.v1.Cluster/ImportView"
-	Cluster_ListTopKeys_FullMethodName   = "/weir.v1.Cluster/ListTopKeys"
-	Cluster_GetRuleCounts_FullMethodName = "/weir.v1.Cluster/GetRuleCounts"
-	Cluster_GetOptions_FullMethodName    = "/weir.v1.Cluster/GetOptions"
-	Cluster_ListAudit_FullMethodName     = "/weir.v1.Cluster/ListAudit"
-	Cluster_CreateToken_FullMethodName   = "/weir.v1.Cluster/CreateToken"
-	Cluster_ListTokens_FullMethodName    = "/weir.v1.Cluster/ListTokens"
-	Cluster_RevokeToken_FullMethodName   = "/weir.v1.Cluster/RevokeToken"
+	Cluster_ListNodes_FullMethodName         = "/weir.v1.Cluster/ListNodes"
+	Cluster_GetRing_FullMethodName           = "/weir.v1.Cluster/GetRing"
+	Cluster_DrainNode_FullMethodName         = "/weir.v1.Cluster/DrainNode"
+	Cluster_RemoveNode_FullMethodName        = "/weir.v1.Cluster/RemoveNode"
+	Cluster_ImportView_FullMethodName        = "/weir.v1.Cluster/ImportView"
+	Cluster_ListTopKeys_FullMethodName       = "/weir.v1.Cluster/ListTopKeys"
+	Cluster_GetRuleCounts_FullMethodName     = "/weir.v1.Cluster/GetRuleCounts"
+	Cluster_GetOptions_FullMethodName        = "/weir.v1.Cluster/GetOptions"
+	Cluster_ListAudit_FullMethodName         = "/weir.v1.Cluster/ListAudit"
+	Cluster_CreateAccessToken_FullMethodName = "/weir.v1.Cluster/CreateAccessToken"
+	Cluster_ListAccessTokens_FullMethodName  = "/weir.v1.Cluster/ListAccessTokens"
+	Cluster_RevokeAccessToken_FullMethodName = "/weir.v1.Cluster/RevokeAccessToken"
 )
 
 // ClusterClient is the client API for Cluster service.
@@ -73,18 +73,18 @@ type ClusterClient interface {
 	GetOptions(ctx context.Context, in *GetOptionsRequest, opts ...grpc.CallOption) (*GetOptionsResponse, error)
 	// ListAudit returns the last changes that the asked node was asked for, over gRPC only.
 	ListAudit(ctx context.Context, in *ListAuditRequest, opts ...grpc.CallOption) (*ListAuditResponse, error)
-	// CreateToken stores an access token of a client in etcd, for all nodes, over gRPC only. The caller makes
+	// CreateAccessToken stores an access token of a client in etcd, for all nodes, over gRPC only. The caller makes
 	// the token and sends its digest: no node learns it. ALREADY_EXISTS means that there is one of this name
 	// or digest. FAILED_PRECONDITION means that the node has no TLS, that there are 1000, or that a token with this
 	// digest was revoked, as a digest cannot be used again. UNAVAILABLE means that etcd does not answer: the token
 	// may be stored or not then.
-	CreateToken(ctx context.Context, in *CreateTokenRequest, opts ...grpc.CallOption) (*CreateTokenResponse, error)
-	// ListTokens returns the access tokens of the cluster that are in force on the asked node, over gRPC only.
-	ListTokens(ctx context.Context, in *ListTokensRequest, opts ...grpc.CallOption) (*ListTokensResponse, error)
-	// RevokeToken removes an access token from etcd, over gRPC only. All nodes that reach etcd refuse it within
+	CreateAccessToken(ctx context.Context, in *CreateAccessTokenRequest, opts ...grpc.CallOption) (*CreateAccessTokenResponse, error)
+	// ListAccessTokens returns the access tokens of the cluster that are in force on the asked node, over gRPC only.
+	ListAccessTokens(ctx context.Context, in *ListAccessTokensRequest, opts ...grpc.CallOption) (*ListAccessTokensResponse, error)
+	// RevokeAccessToken removes an access token from etcd, over gRPC only. All nodes that reach etcd refuse it within
 	// a second, and end its streams. NOT_FOUND means that there is none of this name; other errors are those
-	// of CreateToken.
-	RevokeToken(ctx context.Context, in *RevokeTokenRequest, opts ...grpc.CallOption) (*RevokeTokenResponse, error)
+	// of CreateAccessToken.
+	RevokeAccessToken(ctx context.Context, in *RevokeAccessTokenRequest, opts ...grpc.CallOption) (*RevokeAccessTokenResponse, error)
 }
 
 type clusterClient struct {
@@ -185,30 +185,30 @@ func (c *clusterClient) ListAudit(ctx context.Context, in *ListAuditRequest, opt
 	return out, nil
 }
 
-func (c *clusterClient) CreateToken(ctx context.Context, in *CreateTokenRequest, opts ...grpc.CallOption) (*CreateTokenResponse, error) {
+func (c *clusterClient) CreateAccessToken(ctx context.Context, in *CreateAccessTokenRequest, opts ...grpc.CallOption) (*CreateAccessTokenResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(CreateTokenResponse)
-	err := c.cc.Invoke(ctx, Cluster_CreateToken_FullMethodName, in, out, cOpts...)
+	out := new(CreateAccessTokenResponse)
+	err := c.cc.Invoke(ctx, Cluster_CreateAccessToken_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
 	return out, nil
 }
 
-func (c *clusterClient) ListTokens(ctx context.Context, in *ListTokensRequest, opts ...grpc.CallOption) (*ListTokensResponse, error) {
+func (c *clusterClient) ListAccessTokens(ctx context.Context, in *ListAccessTokensRequest, opts ...grpc.CallOption) (*ListAccessTokensResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(ListTokensResponse)
-	err := c.cc.Invoke(ctx, Cluster_ListTokens_FullMethodName, in, out, cOpts...)
+	out := new(ListAccessTokensResponse)
+	err := c.cc.Invoke(ctx, Cluster_ListAccessTokens_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
 	return out, nil
 }
 
-func (c *clusterClient) RevokeToken(ctx context.Context, in *RevokeTokenRequest, opts ...grpc.CallOption) (*RevokeTokenResponse, error) {
+func (c *clusterClient) RevokeAccessToken(ctx context.Context, in *RevokeAccessTokenRequest, opts ...grpc.CallOption) (*RevokeAccessTokenResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(RevokeTokenResponse)
-	err := c.cc.Invoke(ctx, Cluster_RevokeToken_FullMethodName, in, out, cOpts...)
+	out := new(RevokeAccessTokenResponse)
+	err := c.cc.Invoke(ctx, Cluster_RevokeAccessToken_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -253,18 +253,18 @@ type ClusterServer interface {
 	GetOptions(context.Context, *GetOptionsRequest) (*GetOptionsResponse, error)
 	// ListAudit returns the last changes that the asked node was asked for, over gRPC only.
 	ListAudit(context.Context, *ListAuditRequest) (*ListAuditResponse, error)
-	// CreateToken stores an access token of a client in etcd, for all nodes, over gRPC only. The caller makes
+	// CreateAccessToken stores an access token of a client in etcd, for all nodes, over gRPC only. The caller makes
 	// the token and sends its digest: no node learns it. ALREADY_EXISTS means that there is one of this name
 	// or digest. FAILED_PRECONDITION means that the node has no TLS, that there are 1000, or that a token with this
 	// digest was revoked, as a digest cannot be used again. UNAVAILABLE means that etcd does not answer: the token
 	// may be stored or not then.
-	CreateToken(context.Context, *CreateTokenRequest) (*CreateTokenResponse, error)
-	// ListTokens returns the access tokens of the cluster that are in force on the asked node, over gRPC only.
-	ListTokens(context.Context, *ListTokensRequest) (*ListTokensResponse, error)
-	// RevokeToken removes an access token from etcd, over gRPC only. All nodes that reach etcd refuse it within
+	CreateAccessToken(context.Context, *CreateAccessTokenRequest) (*CreateAccessTokenResponse, error)
+	// ListAccessTokens returns the access tokens of the cluster that are in force on the asked node, over gRPC only.
+	ListAccessTokens(context.Context, *ListAccessTokensRequest) (*ListAccessTokensResponse, error)
+	// RevokeAccessToken removes an access token from etcd, over gRPC only. All nodes that reach etcd refuse it within
 	// a second, and end its streams. NOT_FOUND means that there is none of this name; other errors are those
-	// of CreateToken.
-	RevokeToken(context.Context, *RevokeTokenRequest) (*RevokeTokenResponse, error)
+	// of CreateAccessToken.
+	RevokeAccessToken(context.Context, *RevokeAccessTokenRequest) (*RevokeAccessTokenResponse, error)
 	mustEmbedUnimplementedClusterServer()
 }
 
@@ -302,14 +302,14 @@ func (UnimplementedClusterServer) GetOptions(context.Context, *GetOptionsRequest
 func (UnimplementedClusterServer) ListAudit(context.Context, *ListAuditRequest) (*ListAuditResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListAudit not implemented")
 }
-func (UnimplementedClusterServer) CreateToken(context.Context, *CreateTokenRequest) (*CreateTokenResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method CreateToken not implemented")
+func (UnimplementedClusterServer) CreateAccessToken(context.Context, *CreateAccessTokenRequest) (*CreateAccessTokenResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CreateAccessToken not implemented")
 }
-func (UnimplementedClusterServer) ListTokens(context.Context, *ListTokensRequest) (*ListTokensResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method ListTokens not implemented")
+func (UnimplementedClusterServer) ListAccessTokens(context.Context, *ListAccessTokensRequest) (*ListAccessTokensResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListAccessTokens not implemented")
 }
-func (UnimplementedClusterServer) RevokeToken(context.Context, *RevokeTokenRequest) (*RevokeTokenResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method RevokeToken not implemented")
+func (UnimplementedClusterServer) RevokeAccessToken(context.Context, *RevokeAccessTokenRequest) (*RevokeAccessTokenResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RevokeAccessToken not implemented")
 }
 func (UnimplementedClusterServer) mustEmbedUnimplementedClusterServer() {}
 func (UnimplementedClusterServer) testEmbeddedByValue()                 {}
@@ -494,56 +494,56 @@ func _Cluster_ListAudit_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
-func _Cluster_CreateToken_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(CreateTokenRequest)
+func _Cluster_CreateAccessToken_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CreateAccessTokenRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
 	if interceptor == nil {
-		return srv.(ClusterServer).CreateToken(ctx, in)
+		return srv.(ClusterServer).CreateAccessToken(ctx, in)
 	}
 	info := &grpc.UnaryServerInfo{
 		Server:     srv,
-		FullMethod: Cluster_CreateToken_FullMethodName,
+		FullMethod: Cluster_CreateAccessToken_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ClusterServer).CreateToken(ctx, req.(*CreateTokenRequest))
+		return srv.(ClusterServer).CreateAccessToken(ctx, req.(*CreateAccessTokenRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
-func _Cluster_ListTokens_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ListTokensRequest)
+func _Cluster_ListAccessTokens_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListAccessTokensRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
 	if interceptor == nil {
-		return srv.(ClusterServer).ListTokens(ctx, in)
+		return srv.(ClusterServer).ListAccessTokens(ctx, in)
 	}
 	info := &grpc.UnaryServerInfo{
 		Server:     srv,
-		FullMethod: Cluster_ListTokens_FullMethodName,
+		FullMethod: Cluster_ListAccessTokens_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ClusterServer).ListTokens(ctx, req.(*ListTokensRequest))
+		return srv.(ClusterServer).ListAccessTokens(ctx, req.(*ListAccessTokensRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
-func _Cluster_RevokeToken_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(RevokeTokenRequest)
+func _Cluster_RevokeAccessToken_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RevokeAccessTokenRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
 	if interceptor == nil {
-		return srv.(ClusterServer).RevokeToken(ctx, in)
+		return srv.(ClusterServer).RevokeAccessToken(ctx, in)
 	}
 	info := &grpc.UnaryServerInfo{
 		Server:     srv,
-		FullMethod: Cluster_RevokeToken_FullMethodName,
+		FullMethod: Cluster_RevokeAccessToken_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ClusterServer).RevokeToken(ctx, req.(*RevokeTokenRequest))
+		return srv.(ClusterServer).RevokeAccessToken(ctx, req.(*RevokeAccessTokenRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -592,16 +592,16 @@ var Cluster_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Cluster_ListAudit_Handler,
 		},
 		{
-			MethodName: "CreateToken",
-			Handler:    _Cluster_CreateToken_Handler,
+			MethodName: "CreateAccessToken",
+			Handler:    _Cluster_CreateAccessToken_Handler,
 		},
 		{
-			MethodName: "ListTokens",
-			Handler:    _Cluster_ListTokens_Handler,
+			MethodName: "ListAccessTokens",
+			Handler:    _Cluster_ListAccessTokens_Handler,
 		},
 		{
-			MethodName: "RevokeToken",
-			Handler:    _Cluster_RevokeToken_Handler,
+			MethodName: "RevokeAccessToken",
+			Handler:    _Cluster_RevokeAccessToken_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
