@@ -141,9 +141,9 @@ func writeLastGood(path string, g *lastGood) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// keeper writes the last good resources to a file, so that the caller never waits for the disk. Its methods are safe for
-// concurrent use.
-type keeper struct {
+// lastGoodFile writes the last good resources to a file, in the background, so that its caller never waits for the disk. Its
+// methods are safe for concurrent use.
+type lastGoodFile struct {
 	path string
 	log  *slog.Logger
 	slot chan struct{} // it is filled when there is something to write
@@ -157,82 +157,82 @@ type keeper struct {
 }
 
 // keep has resources written.
-func (k *keeper) keep(g *lastGood, hash [sha256.Size]byte) {
-	k.mu.Lock()
-	k.latest, k.hash = g, hash
-	k.mu.Unlock()
+func (f *lastGoodFile) keep(g *lastGood, hash [sha256.Size]byte) {
+	f.mu.Lock()
+	f.latest, f.hash = g, hash
+	f.mu.Unlock()
 	select {
-	case k.slot <- struct{}{}:
+	case f.slot <- struct{}{}:
 	default: // it has not been written since
 	}
 }
 
 // run writes until ctx ends, and once more then if need be.
-func (k *keeper) run(ctx context.Context) {
+func (f *lastGoodFile) run(ctx context.Context) {
 	again := time.NewTimer(keepAgainIn)
 	defer again.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			select {
-			case <-k.slot:
-				k.save()
+			case <-f.slot:
+				f.save()
 			default:
 			}
 			return
-		case <-k.slot:
+		case <-f.slot:
 		case <-again.C:
-			if k.Err() == nil {
+			if f.Err() == nil {
 				continue
 			}
 		}
-		k.save()
+		f.save()
 		again.Reset(keepAgainIn)
 	}
 }
 
 // save writes the file, unless it has these resources already, and logs when that begins to fail and when it works again.
-func (k *keeper) save() {
-	k.mu.Lock()
-	g, hash, before := k.latest, k.hash, k.err
-	k.mu.Unlock()
-	if hash == k.saved {
+func (f *lastGoodFile) save() {
+	f.mu.Lock()
+	g, hash, before := f.latest, f.hash, f.err
+	f.mu.Unlock()
+	if hash == f.saved {
 		return
 	}
-	err := writeLastGood(k.path, g)
-	if k.saved = hash; err != nil {
-		k.saved = [sha256.Size]byte{} // it may have failed before or after the file was replaced
+	err := writeLastGood(f.path, g)
+	if f.saved = hash; err != nil {
+		f.saved = [sha256.Size]byte{} // it may have failed before or after the file was replaced
 	}
-	k.mu.Lock()
-	k.err = err
-	k.mu.Unlock()
+	f.mu.Lock()
+	f.err = err
+	f.mu.Unlock()
 	switch {
 	case err != nil && before == nil:
-		k.log.Error("the rules of the xDS server cannot be written to disk, so a start without the server would have older ones or none", "file", k.path, "error", err)
+		f.log.Error("the rules of the xDS server cannot be written to disk, so a start without the server would have older ones or none", "file", f.path, "error", err)
 	case err == nil && before != nil:
-		k.log.Info("the rules of the xDS server are written to disk again", "file", k.path)
+		f.log.Info("the rules of the xDS server are written to disk again", "file", f.path)
 	}
 }
 
 // Err returns why the last good resources are not in the file, nil if they are.
-func (k *keeper) Err() error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.err
+func (f *lastGoodFile) Err() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err
 }
 
-// openKeeper reads what an earlier run has kept, which is used when the server is away.
-func (s *Source) openKeeper() {
+// openLastGood reads what an earlier run has kept, which is used when the server is away.
+func (s *Source) openLastGood() {
 	if s.cfg.Keep == "" {
 		return
 	}
-	s.keeper = &keeper{path: s.cfg.Keep, log: s.cfg.Logger, slot: make(chan struct{}, 1)}
+	s.file = &lastGoodFile{path: s.cfg.Keep, log: s.cfg.Logger, slot: make(chan struct{}, 1)}
 	found, err := readLastGood(&s.cfg)
 	if err != nil {
 		s.cfg.Logger.Error("the rules of the xDS server that an earlier run has kept cannot be used and are ignored", "file", s.cfg.Keep, "error", err)
 	}
 	if found != nil {
-		s.found, s.keeper.saved = found, hash(found.resources())
+		s.found, s.file.saved = found, hash(found.resources())
 	}
 }
 
@@ -290,12 +290,12 @@ func (s *Source) use(resources []*anypb.Any, content [sha256.Size]byte) error {
 	s.found = nil
 	s.setKeptAt(time.Time{})
 	s.first.Do(func() { close(s.received) })
-	if s.keeper != nil {
+	if s.file != nil {
 		good := &lastGood{Server: s.cfg.Server, NodeID: s.cfg.NodeID, Asked: s.cfg.asked(), Received: s.cfg.Now().UTC(), Resources: make([][]byte, len(resources))}
 		for i, r := range resources {
 			good.Resources[i] = r.GetValue()
 		}
-		s.keeper.keep(good, content)
+		s.file.keep(good, content)
 	}
 	return nil
 }
@@ -316,8 +316,8 @@ func (s *Source) KeptAt() time.Time {
 
 // KeepErr returns why the last good rules are not in the file Config.Keep, nil if they are, or if there is no such file.
 func (s *Source) KeepErr() error {
-	if s.keeper == nil {
+	if s.file == nil {
 		return nil
 	}
-	return s.keeper.Err()
+	return s.file.Err()
 }

@@ -283,7 +283,7 @@ func writeFile(t *testing.T, path, server, node string, perHour uint32) {
 // A disk that works again has what is in force, also if that is what the file had before.
 func TestRulesAsBeforeTheDiskBroke(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
-	k := &keeper{path: filepath.Join(dir, "rules"), log: slog.New(slog.DiscardHandler), slot: make(chan struct{}, 1)}
+	k := &lastGoodFile{path: filepath.Join(dir, "rules"), log: slog.New(slog.DiscardHandler), slot: make(chan struct{}, 1)}
 	save := func(perHour uint32) error {
 		g := &lastGood{Server: "s", NodeID: "n", Asked: new(Config).asked()}
 		for _, r := range resourcesOf(t, perHour) {

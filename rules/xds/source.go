@@ -78,7 +78,7 @@ type Source struct {
 	detail  *rpcstatus.Status // why they were. Owned by Run.
 	first   sync.Once         // closes received
 
-	keeper  *keeper // nil if nothing is kept
+	file    *lastGoodFile // nil if nothing is kept
 	putting sync.Mutex
 	found   *lastGood // guarded by putting; what an earlier run has kept, nil once the server has sent rules or it was used
 
@@ -108,7 +108,7 @@ func New(cfg Config) (*Source, error) {
 	if err := cfg.Metrics.Register(s.connected); err != nil {
 		return nil, fmt.Errorf("register the metrics of xDS: %w", err)
 	}
-	s.openKeeper()
+	s.openLastGood()
 	return s, nil
 }
 
@@ -135,8 +135,8 @@ func (s *Source) Reread() {
 func (s *Source) Run(ctx context.Context) error {
 	var parts sync.WaitGroup
 	defer parts.Wait()
-	if s.keeper != nil {
-		parts.Go(func() { s.keeper.run(ctx) })
+	if s.file != nil {
+		parts.Go(func() { s.file.run(ctx) })
 		parts.Go(func() { s.recallLater(ctx) })
 	}
 	pause := s.cfg.RetryMin
