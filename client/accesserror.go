@@ -59,8 +59,8 @@ func isAccess(err error) bool {
 // refusal returns the error of one of the nodes, if all of them have refused this client last, and otherwise nil.
 func (c *Client) refusal() *AccessError {
 	var first *AccessError
-	for _, l := range *c.conns.Load() {
-		refusal := l.member.refusal.Load()
+	for _, via := range *c.conns.Load() {
+		refusal := via.member.refusal.Load()
 		if refusal == nil {
 			return nil
 		}

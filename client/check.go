@@ -36,12 +36,12 @@ func (c *Client) ask(ctx context.Context, reqs []*weirv1.RateLimitRequest, batch
 	var refused *AccessError
 	var refusing []*member // have refused this call
 	for tries := 0; tries < maxTries; tries++ {
-		l, waited := c.await(ctx, due, avoid, refusing)
-		if l == nil && tries == 0 && c.tooLate(ctx) {
+		via, waited := c.await(ctx, due, avoid, refusing)
+		if via == nil && tries == 0 && c.tooLate(ctx) {
 			c.stats.failed(errFull)
 			return nil, errFull
 		}
-		if l == nil {
+		if via == nil {
 			break
 		}
 		if tries > 0 || waited {
@@ -55,9 +55,9 @@ func (c *Client) ask(ctx context.Context, reqs []*weirv1.RateLimitRequest, batch
 			c.stats.retried.Add(1)
 		}
 		once := k.givesBack
-		responses, sent, err := c.try(ctx, l, k, tries+1 == maxTries || once)
+		responses, sent, err := c.try(ctx, via, k, tries+1 == maxTries || once)
 		if isRefusal(err) {
-			refused, refusing = &AccessError{Address: l.member.address, Reason: err}, append(refusing, l.member)
+			refused, refusing = &AccessError{Address: via.member.address, Reason: err}, append(refusing, via.member)
 			tries--
 			continue
 		}
@@ -67,7 +67,7 @@ func (c *Client) ask(ctx context.Context, reqs []*weirv1.RateLimitRequest, batch
 		if sent && once || !time.Now().Before(due) {
 			break
 		}
-		avoid = l.member
+		avoid = via.member
 	}
 	return nil, c.gaveUp(ctx, refused)
 }
@@ -79,16 +79,16 @@ func (c *Client) tooLate(ctx context.Context) bool {
 		return false
 	}
 	now := c.live.now()
-	l := c.pick(now, nil)
-	return l != nil && l.usable(now)
+	via := c.pick(now, nil)
+	return via != nil && via.usable(now)
 }
 
 // try asks one node. It fails with errBroken or errLate if another may be asked. Unless
-// this is the last try, half of the time is left for that one, if there is one and l is silent.
-func (c *Client) try(ctx context.Context, l *conn, k *call, last bool) (responses []*weirv1.RateLimitResponse, sent bool, err error) {
-	if err := l.enqueue(k); err != nil {
+// this is the last try, half of the time is left for that one, if there is one and via is silent.
+func (c *Client) try(ctx context.Context, via *conn, k *call, last bool) (responses []*weirv1.RateLimitResponse, sent bool, err error) {
+	if err := via.enqueue(k); err != nil {
 		k.free()
-		if errors.Is(err, errFull) && l.silence(c.live.now()) >= stalledAfter {
+		if errors.Is(err, errFull) && via.silence(c.live.now()) >= stalledAfter {
 			err = errLate // it is not busy, it does not answer
 		}
 		c.stats.failed(err)
@@ -99,11 +99,11 @@ func (c *Client) try(ctx context.Context, l *conn, k *call, last bool) (response
 		until = k.begun.Add(k.due.Sub(k.begun) / 2)
 	}
 	done := k.wait(ctx, until)
-	if !done && !last && ctx.Err() == nil && !(c.silent(l, k, until) && c.hasOther(l.member)) {
+	if !done && !last && ctx.Err() == nil && !(c.silent(via, k, until) && c.hasOther(via.member)) {
 		until, done = k.due, k.wait(ctx, k.due)
 	}
 	if !done {
-		if err := c.leave(ctx, l, k, until); err != nil {
+		if err := c.leave(ctx, via, k, until); err != nil {
 			return nil, true, err
 		}
 	}
@@ -117,18 +117,18 @@ func (c *Client) try(ctx context.Context, l *conn, k *call, last bool) (response
 // silent or the caller has canceled, errFull if there is too much to do, and nil if it is answered after
 // all. A call that was sent to a busy node is counted, so its answer is worth more time, unless
 // ctx has a deadline.
-func (c *Client) leave(ctx context.Context, l *conn, k *call, until time.Time) error {
+func (c *Client) leave(ctx context.Context, via *conn, k *call, until time.Time) error {
 	err := errLate
-	if !errors.Is(ctx.Err(), context.Canceled) && !c.silent(l, k, until) {
+	if !errors.Is(ctx.Err(), context.Canceled) && !c.silent(via, k, until) {
 		err = errFull
-		if l.hasSent(k) && ctx.Err() == nil && k.wait(ctx, k.due.Add(grace)) {
+		if via.hasSent(k) && ctx.Err() == nil && k.wait(ctx, k.due.Add(grace)) {
 			return nil
 		}
 	}
 	if !k.abandon() {
 		return nil
 	}
-	l.abandoned.Store(true)
+	via.abandoned.Store(true)
 	c.stats.failed(err)
 	return err
 }
@@ -137,9 +137,9 @@ func (c *Client) leave(ctx context.Context, l *conn, k *call, until time.Time) e
 // the time that a call has waited, until a moment that is over. If it is false, the
 // node has too much to do, or this process, whose goroutines then run late: what that takes
 // is not the node's silence.
-func (c *Client) silent(l *conn, k *call, until time.Time) bool {
+func (c *Client) silent(via *conn, k *call, until time.Time) bool {
 	late := max(0, time.Since(until))
-	return !l.up.Load() || l.silence(c.live.now())-late >= until.Sub(k.begun)/4*3
+	return !via.up.Load() || via.silence(c.live.now())-late >= until.Sub(k.begun)/4*3
 }
 
 // gaveUp is the error for a caller that gets no answer, or nil if it gets the client's
@@ -162,12 +162,12 @@ func (c *Client) gaveUp(ctx context.Context, refused *AccessError) error {
 
 // await returns the conn to be asked, none of those that have refused the call. While there is none it waits, if there was
 // one until shortly before, and reports that. The conn is nil if that does not help.
-func (c *Client) await(ctx context.Context, due time.Time, avoid *member, refusing []*member) (l *conn, waited bool) {
+func (c *Client) await(ctx context.Context, due time.Time, avoid *member, refusing []*member) (via *conn, waited bool) {
 	if ctx.Err() != nil {
 		return nil, false
 	}
-	if l := c.pick(c.live.now(), avoid, refusing...); l != nil || refusing != nil {
-		return l, false
+	if via := c.pick(c.live.now(), avoid, refusing...); via != nil || refusing != nil {
+		return via, false
 	}
 	timer := time.NewTimer(max(1, time.Until(due)))
 	defer timer.Stop()
@@ -175,8 +175,8 @@ func (c *Client) await(ctx context.Context, due time.Time, avoid *member, refusi
 		c.mu.Lock()
 		seen := c.seen
 		c.mu.Unlock()
-		if l := c.pick(c.live.now(), avoid); l != nil {
-			return l, true
+		if via := c.pick(c.live.now(), avoid); via != nil {
+			return via, true
 		}
 		down := c.downSince.Load()
 		if down == 0 || time.Duration(c.since()-down) >= outage || c.refusal() != nil {
@@ -203,17 +203,17 @@ func (c *Client) pick(now int64, avoid *member, refusing ...*member) *conn {
 	var usable, best *conn
 	shortest := outage
 	for i, start := 0, rand.IntN(len(conns)); i < len(conns); i++ {
-		l := conns[(start+i)%len(conns)]
-		silence := l.silence(now)
+		via := conns[(start+i)%len(conns)]
+		silence := via.silence(now)
 		switch {
-		case !l.up.Load() || slices.Contains(refusing, l.member):
-		case silence < stalledAfter && l.member != avoid:
+		case !via.up.Load() || slices.Contains(refusing, via.member):
+		case silence < stalledAfter && via.member != avoid:
 			if usable != nil {
-				return lessBusy(usable, l)
+				return lessBusy(usable, via)
 			}
-			usable = l
+			usable = via
 		case silence < shortest:
-			best, shortest = l, silence
+			best, shortest = via, silence
 		}
 	}
 	if usable != nil {
@@ -231,14 +231,14 @@ func lessBusy(a, b *conn) *conn {
 
 // hasOther reports whether a node but m can be asked.
 func (c *Client) hasOther(m *member) bool {
-	l := c.pick(c.live.now(), m)
-	return l != nil && l.member != m
+	via := c.pick(c.live.now(), m)
+	return via != nil && via.member != m
 }
 
 // post sends a request without waiting for the answer, if it can be sent at once.
 func (c *Client) post(req *weirv1.RateLimitRequest) {
-	l := c.pick(c.live.now(), nil)
-	if l == nil {
+	via := c.pick(c.live.now(), nil)
+	if via == nil {
 		return
 	}
 	now := time.Now()
@@ -247,7 +247,7 @@ func (c *Client) post(req *weirv1.RateLimitRequest) {
 		return
 	}
 	k.state.Store(abandoned)
-	if l.enqueue(k) != nil {
+	if via.enqueue(k) != nil {
 		k.free()
 	}
 }

@@ -167,11 +167,11 @@ func (c *Client) undecided() *weirv1.RateLimitResponse { return clientAnswer(c.f
 // Node returns a node that the client is connected to, or else a seed, for calls that
 // Client has no methods for. It need not be closed, and is of use until the client is.
 func (c *Client) Node() *Node {
-	l := c.pick(c.live.now(), nil)
-	if l == nil {
-		l = (*c.conns.Load())[0]
+	via := c.pick(c.live.now(), nil)
+	if via == nil {
+		via = (*c.conns.Load())[0]
 	}
-	n := newNode(l.channel, DefaultTimeout)
+	n := newNode(via.channel, DefaultTimeout)
 	n.lent = true
 	return n
 }
@@ -198,12 +198,12 @@ func (c *Client) changed(m *member, problem error) {
 
 // anyDue reports whether a node owes an answer.
 func (c *Client) anyDue() bool {
-	return slices.ContainsFunc(*c.conns.Load(), func(l *conn) bool { return l.silent.Load() != 0 })
+	return slices.ContainsFunc(*c.conns.Load(), func(c *conn) bool { return c.silent.Load() != 0 })
 }
 
 func (c *Client) anyUp() bool {
-	for _, l := range *c.conns.Load() {
-		if l.up.Load() {
+	for _, via := range *c.conns.Load() {
+		if via.up.Load() {
 			return true
 		}
 	}

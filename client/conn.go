@@ -61,103 +61,103 @@ func newConn(to *grpc.ClientConn, id string, live *liveClock, notice, noteEnd fu
 }
 
 // silence is for how long an answer has been due.
-func (l *conn) silence(now int64) time.Duration {
-	if since := l.silent.Load(); since != 0 {
+func (c *conn) silence(now int64) time.Duration {
+	if since := c.silent.Load(); since != 0 {
 		return time.Duration(now - since)
 	}
 	return 0
 }
 
-// usable reports whether l answers, as far as one knows.
-func (l *conn) usable(now int64) bool { return l.up.Load() && l.silence(now) < stalledAfter }
+// usable reports whether c answers, as far as one knows.
+func (c *conn) usable(now int64) bool { return c.up.Load() && c.silence(now) < stalledAfter }
 
 // enqueue takes the call in. It settles it, unless it returns errBroken or errFull.
-func (l *conn) enqueue(k *call) error {
-	l.load.Add(int64(k.checks)) // first, so that pick sees it while others wait for mu
-	l.mu.Lock()
-	if err := l.refuseLocked(k); err != nil {
-		l.mu.Unlock()
-		l.load.Add(int64(-k.checks))
+func (c *conn) enqueue(k *call) error {
+	c.load.Add(int64(k.checks)) // first, so that pick sees it while others wait for mu
+	c.mu.Lock()
+	if err := c.refuseLocked(k); err != nil {
+		c.mu.Unlock()
+		c.load.Add(int64(-k.checks))
 		return err
 	}
-	last := len(l.queue) - 1
-	if last < 0 || !l.queue[last].fits(k) {
-		f := l.spare
-		if l.spare = nil; f == nil {
+	last := len(c.queue) - 1
+	if last < 0 || !c.queue[last].fits(k) {
+		f := c.spare
+		if c.spare = nil; f == nil {
 			f = new(frame)
 		}
-		l.queue = append(l.queue, f)
+		c.queue = append(c.queue, f)
 		last++
 	}
-	l.enqueued++
-	k.place = l.enqueued
-	l.queue[last].add(k)
-	l.queuedBytes += len(k.bytes)
-	idle := len(l.flights) < maxUnderWay
-	l.mu.Unlock()
+	c.enqueued++
+	k.place = c.enqueued
+	c.queue[last].add(k)
+	c.queuedBytes += len(k.bytes)
+	idle := len(c.flights) < maxUnderWay
+	c.mu.Unlock()
 	if idle {
-		l.wake()
+		c.wake()
 	}
 	return nil
 }
 
 // hasSent reports whether a call that was enqueued was sent.
-func (l *conn) hasSent(k *call) bool { return k.place <= l.sent.Load() }
+func (c *conn) hasSent(k *call) bool { return k.place <= c.sent.Load() }
 
 // refuseLocked reports why a call is not taken in.
-func (l *conn) refuseLocked(k *call) error {
+func (c *conn) refuseLocked(k *call) error {
 	switch {
-	case !l.open:
+	case !c.open:
 		return errBroken
-	case l.queuedBytes > 0 && l.queuedBytes+len(k.bytes) > maxQueue:
+	case c.queuedBytes > 0 && c.queuedBytes+len(k.bytes) > maxQueue:
 		return errFull
 	}
 	return nil
 }
 
-func (l *conn) wake() {
+func (c *conn) wake() {
 	select {
-	case l.kick <- struct{}{}:
+	case c.kick <- struct{}{}:
 	default:
 	}
 }
 
 // next returns the frame to send now, nil if there is none. Calls about to be enqueued get the chance to
 // join it.
-func (l *conn) next() *frame {
-	for seen := 0; l.growsFrom(&seen); {
+func (c *conn) next() *frame {
+	for seen := 0; c.growsFrom(&seen); {
 		runtime.Gosched()
 	}
 	now := time.Now()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for len(l.queue) > 0 && len(l.flights) < maxUnderWay {
-		f := l.queue[0]
-		l.queue[0] = nil
-		l.queue = l.queue[1:]
-		l.queuedBytes -= len(f.bytes)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.queue) > 0 && len(c.flights) < maxUnderWay {
+		f := c.queue[0]
+		c.queue[0] = nil
+		c.queue = c.queue[1:]
+		c.queuedBytes -= len(f.bytes)
 		left := f.due.Sub(now)
 		if left <= 0 { // its callers have gone, or are about to: the node was never asked
-			l.load.Add(int64(-f.checks))
+			c.load.Add(int64(-f.checks))
 			f.fail(errFull, false)
 			continue
 		}
-		if l.abandoned.Load() {
-			l.load.Add(int64(-f.dropAbandoned()))
-			if len(l.queue) == 0 {
-				l.abandoned.Store(false)
+		if c.abandoned.Load() {
+			c.load.Add(int64(-f.dropAbandoned()))
+			if len(c.queue) == 0 {
+				c.abandoned.Store(false)
 			}
 			if f.checks == 0 {
 				continue
 			}
 		}
-		l.nextID++
-		l.sent.Store(max(l.sent.Load(), f.calls[len(f.calls)-1].place))
-		f.finish(l.nextID, left)
-		l.flights[f.id] = f
-		if len(l.flights) == 1 {
-			l.silent.Store(l.live.now())
-			l.live.start()
+		c.nextID++
+		c.sent.Store(max(c.sent.Load(), f.calls[len(f.calls)-1].place))
+		f.finish(c.nextID, left)
+		c.flights[f.id] = f
+		if len(c.flights) == 1 {
+			c.silent.Store(c.live.now())
+			c.live.start()
 		}
 		return f
 	}
@@ -167,10 +167,10 @@ func (l *conn) next() *frame {
 // growsFrom reports whether the queue can be sent, is less than a frame, and is longer than when
 // it was last seen. A full frame gains nothing by waiting, and would wait for all who
 // are about to ask, however many these are.
-func (l *conn) growsFrom(seen *int) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	grows := l.queuedBytes > *seen && len(l.queue) == 1 && len(l.flights) < maxUnderWay
-	*seen = l.queuedBytes
+func (c *conn) growsFrom(seen *int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	grows := c.queuedBytes > *seen && len(c.queue) == 1 && len(c.flights) < maxUnderWay
+	*seen = c.queuedBytes
 	return grows
 }

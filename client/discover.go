@@ -42,8 +42,8 @@ var errConnecting = errors.New("not connected yet")
 
 // nodeID is who the node said it is; "" if it has not been asked yet.
 func (m *member) nodeID() string {
-	for _, l := range m.conns {
-		if id := l.nodeID.Load(); id != nil {
+	for _, c := range m.conns {
+		if id := c.nodeID.Load(); id != nil {
 			return *id
 		}
 	}
@@ -51,7 +51,7 @@ func (m *member) nodeID() string {
 }
 
 func (m *member) up() bool {
-	return slices.ContainsFunc(m.conns, func(l *conn) bool { return l.up.Load() })
+	return slices.ContainsFunc(m.conns, func(c *conn) bool { return c.up.Load() })
 }
 
 // addMember connects to a node. The caller holds c.mu.
@@ -62,16 +62,16 @@ func (c *Client) addMember(address, id string) error {
 		if err != nil {
 			return fmt.Errorf("client of %s: %w", address, err)
 		}
-		l := newConn(conn, id, c.live, func(err error) { c.changed(m, err) }, func(err error) { c.noteEnd(m, err) })
-		l.member, l.identity = m, c.identity
-		m.conns = append(m.conns, l)
+		via := newConn(conn, id, c.live, func(err error) { c.changed(m, err) }, func(err error) { c.noteEnd(m, err) })
+		via.member, via.identity = m, c.identity
+		m.conns = append(m.conns, via)
 	}
 	var ctx context.Context
 	ctx, m.stop = context.WithCancel(c.stopped)
-	for _, l := range m.conns {
+	for _, via := range m.conns {
 		c.running.Go(func() {
-			l.run(ctx)
-			_ = l.channel.Close() // nothing is under way
+			via.run(ctx)
+			_ = via.channel.Close() // nothing is under way
 		})
 	}
 	c.members[address] = m

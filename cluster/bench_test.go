@@ -96,13 +96,13 @@ func newTracedPair(b *testing.B, tracer trace.Tracer) (*Router, *testNode) {
 	}
 	s := newShard()
 	owner := &testNode{shard: s, local: s}
-	peers := NewServer(owner, NewDenialLeases(true, true), NewRouter(RouterConfig{Self: "b", DenialLeases: NewDenialLeases(true, true), Tracer: tracer, Metrics: prometheus.NewRegistry()}), newTestGreeter("b", 1))
+	peers := NewServer(owner, NewGivenDenialLeases(true, true), NewRouter(RouterConfig{Self: "b", DenialLeases: NewGivenDenialLeases(true, true), Tracer: tracer, Metrics: prometheus.NewRegistry()}), newTestGreeter("b", 1))
 	b.Cleanup(peers.Close)
 	server := grpc.NewServer(grpc.Creds(peers.Credentials(insecure.NewCredentials())))
 	go func() { _ = server.Serve(l) }()
 	b.Cleanup(server.Stop)
 	r := NewRouter(RouterConfig{
-		Self: "a", DenialLeases: NewDenialLeases(true, true), Tracer: tracer, Local: newShard(), Dial: overTCP, AttemptTimeout: time.Second,
+		Self: "a", DenialLeases: NewGivenDenialLeases(true, true), Tracer: tracer, Local: newShard(), Dial: overTCP, AttemptTimeout: time.Second,
 		Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
 	})
 	b.Cleanup(r.Close)

@@ -155,26 +155,26 @@ func TestLateIsOverloadOnlyOfABusyPeer(t *testing.T) {
 		{"a peer is busy, and this one silent", 10, -time.Millisecond, attempt, busySilence, shard.Unanswered, 1},
 		{"this node dozed", 10, -time.Millisecond, attempt + attempt/5, 0, shard.Unanswered, 1},
 	} {
-		l := newConn(nil, attempt)
-		l.healthy.Store(true)
-		l.breaker.healthy = true
+		c := newConn(nil, attempt)
+		c.healthy.Store(true)
+		c.breaker.healthy = true
 		others, a := &call{sent: t0, due: t0.Add(attempt)}, &call{sent: t0, due: t0.Add(attempt), done: make(chan struct{}, 1)}
-		if _, err := l.enqueue(others, []*shard.Group{{Takes: make([]shard.Take, tc.ahead)}}, nil); err != nil {
+		if _, err := c.enqueue(others, []*shard.Group{{Takes: make([]shard.Take, tc.ahead)}}, nil); err != nil {
 			t.Fatal(err)
 		}
 		g := &shard.Group{Takes: make([]shard.Take, 1)}
-		first, err := l.enqueue(a, []*shard.Group{g}, nil)
+		first, err := c.enqueue(a, []*shard.Group{g}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.breaker.heard = t0.Add(tc.heard)
+		c.breaker.heard = t0.Add(tc.heard)
 		if tc.busy > 0 {
-			l.pace.sending(t0.Add(attempt - tc.busy))
-			l.busy = t0.Add(busyFor)
+			c.pace.sending(t0.Add(attempt - tc.busy))
+			c.busy = t0.Add(busyFor)
 		}
-		late := l.giveUp(a, first, t0.Add(tc.woke))
-		if late != 1 || g.Takes[0].Source != tc.want || l.breaker.timeouts != tc.counted {
-			t.Errorf("%s: source %d, %d late, %d counted", tc.name, g.Takes[0].Source, late, l.breaker.timeouts)
+		late := c.giveUp(a, first, t0.Add(tc.woke))
+		if late != 1 || g.Takes[0].Source != tc.want || c.breaker.timeouts != tc.counted {
+			t.Errorf("%s: source %d, %d late, %d counted", tc.name, g.Takes[0].Source, late, c.breaker.timeouts)
 		}
 	}
 }

@@ -22,7 +22,7 @@ type request struct {
 	span  *trace.SpanContext // of the asker; nil if the check is not traced
 	until time.Time          // when the asker gives up, by this node's clock; zero if that is not known or does not matter
 
-	ticket uint32 // of DenialLeases.quiet, for opHot
+	ticket uint32 // of GivenDenialLeases.quiet, for opHot
 	quiet  bool
 }
 

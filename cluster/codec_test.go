@@ -88,7 +88,7 @@ func TestUndecidedAnswer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := newBatch(NewDenialLeases(true, true), nil)
+		b := newBatch(NewGivenDenialLeases(true, true), nil)
 		b.denialLeases.slot(refund[0].Key).told.Store(b.denialLeases.now() + int64(tc.leased))
 		frame, err := b.answer(silentLocal{}, nil, appendTakes([]byte{connVersion}, opDecide, id, refund))
 		if err != nil {
@@ -103,13 +103,13 @@ func TestUndecidedAnswer(t *testing.T) {
 // An answer redirects every take that has moved, and no other.
 func TestRedirectSurvivesTheWire(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		l := healthyConn()
+		c := healthyConn()
 		type told struct {
 			key  ring.Key
 			mark uint64
 		}
 		var want, got []told
-		l.redirected = func(k ring.Key, mark uint64) bool {
+		c.redirected = func(k ring.Key, mark uint64) bool {
 			got = append(got, told{k, mark})
 			return true
 		}
@@ -124,26 +124,26 @@ func TestRedirectSurvivesTheWire(t *testing.T) {
 			answer.Takes = append(answer.Takes, take)
 		}
 		a := newTestCall()
-		if _, err := l.enqueue(a, []*shard.Group{asked}, nil); err != nil {
+		if _, err := c.enqueue(a, []*shard.Group{asked}, nil); err != nil {
 			t.Fatal(err)
 		}
 		frame := appendRedirect([]byte{connVersion}, 1, answer, func(k ring.Key) uint64 { return k.Lo })
-		if err := l.deliver(frame); err != nil || l.backlog != 0 || !slices.Equal(got, want) || asked.Allowed || !reflect.DeepEqual(asked.Takes, answer.Takes) {
-			t.Fatalf("%v, backlog %d\n got %v %+v\nwant %v", err, l.backlog, got, asked, want)
+		if err := c.deliver(frame); err != nil || c.backlog != 0 || !slices.Equal(got, want) || asked.Allowed || !reflect.DeepEqual(asked.Takes, answer.Takes) {
+			t.Fatalf("%v, backlog %d\n got %v %+v\nwant %v", err, c.backlog, got, asked, want)
 		}
 	})
 }
 
 // What is deferred is told when it is said that it may be, and weighs on nothing meanwhile.
 func TestHeldAnswersOnTheWire(t *testing.T) {
-	l, groups := healthyConn(), groupsOf(1, 3)
+	c, groups := healthyConn(), groupsOf(1, 3)
 	answer := func(frame []byte) {
 		t.Helper()
-		if _, err := l.enqueue(newTestCall(), groups, nil); err != nil {
+		if _, err := c.enqueue(newTestCall(), groups, nil); err != nil {
 			t.Fatal(err)
 		}
-		if err := l.deliver(frame); err != nil || l.waiting != 0 || l.backlog != 0 {
-			t.Fatalf("%v: %d requests wait, %d takes", err, l.waiting, l.backlog)
+		if err := c.deliver(frame); err != nil || c.waiting != 0 || c.backlog != 0 {
+			t.Fatalf("%v: %d requests wait, %d takes", err, c.waiting, c.backlog)
 		}
 	}
 	deferred := shard.Group{Takes: make([]shard.Take, 3), Allowed: true, Deferred: 5}
@@ -165,16 +165,16 @@ func TestHeldAnswersOnTheWire(t *testing.T) {
 
 // A request that is to be asked again keeps no caller waiting any more, and counts against no bound.
 func TestWaitAnswer(t *testing.T) {
-	l, a := healthyConn(), newTestCall()
+	c, a := healthyConn(), newTestCall()
 	groups := groupsOf(1, 3)
-	if _, err := l.enqueue(a, groups, nil); err != nil {
+	if _, err := c.enqueue(a, groups, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.deliver(appendWait([]byte{connVersion}, 1, groups[0], maxDenialLease)); err != nil {
+	if err := c.deliver(appendWait([]byte{connVersion}, 1, groups[0], maxDenialLease)); err != nil {
 		t.Fatal(err)
 	}
-	if again := time.Duration(a.again.Load()); l.waiting != 0 || l.backlog != 0 || again != maxDenialLease || !undecided(groups[0]) {
-		t.Errorf("%d requests wait, %d takes; asked again after %v", l.waiting, l.backlog, again)
+	if again := time.Duration(a.again.Load()); c.waiting != 0 || c.backlog != 0 || again != maxDenialLease || !undecided(groups[0]) {
+		t.Errorf("%d requests wait, %d takes; asked again after %v", c.waiting, c.backlog, again)
 	}
 }
 
@@ -357,7 +357,7 @@ func TestAnswersToAFullFrame(t *testing.T) {
 		for len(frame) < lengthSize+maxFrame-requestSize(&shard.Group{Takes: []shard.Take{take}}) {
 			frame = appendTakes(frame, opDecide, 1, []shard.Take{take})
 		}
-		out, err := newBatch(NewDenialLeases(true, true), nil).answer(answersOf(tc.decision), nil, frame[lengthSize:])
+		out, err := newBatch(NewGivenDenialLeases(true, true), nil).answer(answersOf(tc.decision), nil, frame[lengthSize:])
 		if err != nil || len(out) > lengthSize+maxAnswers {
 			t.Errorf("%s: %d bytes, the bound is %d: %v", name, len(out)-lengthSize, maxAnswers, err)
 		}
@@ -366,10 +366,10 @@ func TestAnswersToAFullFrame(t *testing.T) {
 			_ = writeFrame(there, out)
 			_ = there.Close()
 		}()
-		l := healthyConn()
-		l.inflight.add(waiting{call: newTestCall(), first: 1, groups: []*shard.Group{{Takes: []shard.Take{take}}}})
-		l.waiting = 1
-		if l.receive(here); l.waiting != 0 {
+		c := healthyConn()
+		c.inflight.add(waiting{call: newTestCall(), first: 1, groups: []*shard.Group{{Takes: []shard.Take{take}}}})
+		c.waiting = 1
+		if c.receive(here); c.waiting != 0 {
 			t.Errorf("%s: %d bytes of answers were not read", name, len(out)-lengthSize)
 		}
 		_ = here.Close()
@@ -424,7 +424,7 @@ func TestFramesThatAreRefused(t *testing.T) {
 		{"a flag for nothing", flagged(flagBurst, 0), "burst: 0 has a flag"},
 	} {
 		s := &countingLocal{}
-		if _, err := newBatch(NewDenialLeases(true, true), nil).answer(s, nil, tc.frame); fmt.Sprint(err) != tc.want {
+		if _, err := newBatch(NewGivenDenialLeases(true, true), nil).answer(s, nil, tc.frame); fmt.Sprint(err) != tc.want {
 			t.Errorf("%s: %v, want %s", tc.name, err, tc.want)
 		}
 		if s.decided != 0 {
@@ -459,7 +459,7 @@ func TestRequestsOfOneFrame(t *testing.T) {
 	}
 	frame = appendTakes(frame, opPing, 8, nil)
 	local := &countingLocal{}
-	answers, err := newBatch(NewDenialLeases(true, true), nil).answer(local, nil, frame)
+	answers, err := newBatch(NewGivenDenialLeases(true, true), nil).answer(local, nil, frame)
 	if err != nil || local.decided != 4 || local.returned != 3 || local.kept != 1 {
 		t.Errorf("%v: %d decided, %d returned, %d kept", err, local.decided, local.returned, local.kept)
 	}
@@ -517,9 +517,9 @@ func FuzzServerFrame(f *testing.F) {
 	f.Add(appendTakes(frame, opDecide, 2, []shard.Take{take}))
 	f.Add(appendTakes(appendTrace(frame, testSpan(1)), opDecide, 2, []shard.Take{take}))
 	f.Add(appendTakes(frame, opDecide|opStandby, 2, []shard.Take{take, take}))
-	router := NewRouter(RouterConfig{Self: "a", DenialLeases: NewDenialLeases(true, true), Tracer: sdktrace.NewTracerProvider().Tracer("test"), Metrics: prometheus.NewRegistry()})
+	router := NewRouter(RouterConfig{Self: "a", DenialLeases: NewGivenDenialLeases(true, true), Tracer: sdktrace.NewTracerProvider().Tracer("test"), Metrics: prometheus.NewRegistry()})
 	f.Fuzz(func(t *testing.T, frame []byte) {
-		answers, err := newBatch(NewDenialLeases(true, true), router).answer(&movingLocal{}, nil, frame)
+		answers, err := newBatch(NewGivenDenialLeases(true, true), router).answer(&movingLocal{}, nil, frame)
 		if err != nil {
 			return
 		}
@@ -542,18 +542,18 @@ func FuzzClientFrame(f *testing.F) {
 	f.Add(appendRedirect([]byte{connVersion}, 1, &g, func(ring.Key) uint64 { return 7 }))
 	f.Add(appendWait([]byte{connVersion}, 1, &g, maxDenialLease))
 	f.Fuzz(func(t *testing.T, frame []byte) {
-		l := newConn(nil, DefaultAttemptTimeout)
-		l.healthy.Store(true)
-		l.breaker.healthy = true
+		c := newConn(nil, DefaultAttemptTimeout)
+		c.healthy.Store(true)
+		c.breaker.healthy = true
 		a := &call{done: make(chan struct{}, 1)}
 		a.left.Store(1)
 		groups := []*shard.Group{{Takes: make([]shard.Take, 2)}, {Takes: make([]shard.Take, 1)}}
-		first, err := l.enqueue(a, groups, nil)
+		first, err := c.enqueue(a, groups, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = l.deliver(frame) // for any answer, no caller may be left waiting:
-		l.giveUp(a, first, time.Now())
+		_ = c.deliver(frame) // for any answer, no caller may be left waiting:
+		c.giveUp(a, first, time.Now())
 		a.finish(1)
 		<-a.done
 	})

@@ -123,8 +123,8 @@ func newConn(dial func(context.Context) (net.Conn, error), attempt time.Duration
 // that are ForNode, with a hot counter, are asked as such; hot may be nil. Answers will be written to the
 // groups and counted off a, until when groups and hot must not change. What is not answered in time is
 // given up and counted off as well. If it fails, nothing was appended and a is untouched.
-func (l *conn) enqueue(a *call, groups []*shard.Group, hot []*hotCounter) (first uint32, err error) {
-	if !l.healthy.Load() {
+func (c *conn) enqueue(a *call, groups []*shard.Group, hot []*hotCounter) (first uint32, err error) {
+	if !c.healthy.Load() {
 		return 0, errOpen
 	}
 	size, takes := stampSize+traceSize, 0
@@ -132,28 +132,28 @@ func (l *conn) enqueue(a *call, groups []*shard.Group, hot []*hotCounter) (first
 		size += requestSize(g)
 		takes += len(g.Takes)
 	}
-	l.mu.Lock()
-	if err := l.refuseLocked(len(groups), takes, size, a.sent); err != nil {
-		l.mu.Unlock()
+	c.mu.Lock()
+	if err := c.refuseLocked(len(groups), takes, size, a.sent); err != nil {
+		c.mu.Unlock()
 		return 0, err
 	}
-	l.backlog += takes
+	c.backlog += takes
 	a.left.Add(int32(len(groups)))
-	if l.nextID > math.MaxUint32-maxPending {
-		l.nextID = 0 // those of the last round were answered or given up long ago
+	if c.nextID > math.MaxUint32-maxPending {
+		c.nextID = 0 // those of the last round were answered or given up long ago
 	}
-	first = l.nextID + 1 // pingID is no request's
-	l.inflight.add(waiting{a, first, groups, hot})
-	l.waiting += len(groups)
-	if l.alarmAt.IsZero() || a.due.Before(l.alarmAt) {
-		l.setAlarmLocked(a.due, a.due.Sub(a.sent))
+	first = c.nextID + 1 // pingID is no request's
+	c.inflight.add(waiting{a, first, groups, hot})
+	c.waiting += len(groups)
+	if c.alarmAt.IsZero() || a.due.Before(c.alarmAt) {
+		c.setAlarmLocked(a.due, a.due.Sub(a.sent))
 	}
-	due, span := stampOf(l.base, a.due), a.span
-	if l.revision < 1 {
+	due, span := stampOf(c.base, a.due), a.span
+	if c.revision < 1 {
 		span = nil
 	}
 	for i, g := range groups {
-		l.nextID++
+		c.nextID++
 		o := opOf(g)
 		switch {
 		case a.how != asOwner:
@@ -161,29 +161,29 @@ func (l *conn) enqueue(a *call, groups []*shard.Group, hot []*hotCounter) (first
 		case g.ForNode && hot != nil && hot[i] != nil:
 			o = opHot
 		}
-		l.appendLocked(o, l.nextID, g, due, span)
+		c.appendLocked(o, c.nextID, g, due, span)
 	}
-	idle := l.unacked < maxUnacked
-	l.mu.Unlock()
+	idle := c.unacked < maxUnacked
+	c.mu.Unlock()
 	if idle { // else the goroutine that receives the answer to the frame under way sends the next
-		l.pushAll()
+		c.pushAll()
 	}
 	return first, nil
 }
 
 // refuseLocked returns an error if the queue has no room for the requests, with their takes in size bytes, and nil
 // if it has.
-func (l *conn) refuseLocked(requests, takes, size int, now time.Time) error {
-	stalled := l.pace.stalled(now)
-	full := l.queuedBytes+size > maxQueue || l.waiting+requests > maxPending
+func (c *conn) refuseLocked(requests, takes, size int, now time.Time) error {
+	stalled := c.pace.stalled(now)
+	full := c.queuedBytes+size > maxQueue || c.waiting+requests > maxPending
 	switch {
-	case !l.breaker.healthy: // it may have broken since, without an answer
+	case !c.breaker.healthy: // it may have broken since, without an answer
 		return errOpen
-	case stalled && l.isBusyLocked(now): // what comes now would be late as well
+	case stalled && c.isBusyLocked(now): // what comes now would be late as well
 		return errOverflow
 	case full && stalled:
 		return errStalled
-	case full, !stalled && l.backlog > 0 && l.backlog+takes > l.pace.most():
+	case full, !stalled && c.backlog > 0 && c.backlog+takes > c.pace.most():
 		return errOverflow
 	}
 	return nil
@@ -191,62 +191,62 @@ func (l *conn) refuseLocked(requests, takes, size int, now time.Time) error {
 
 // giveBack sends takes to be returned, all of them decided by one source, and does not wait. Unless it
 // is 0, by is the mark of the node that has decided them in the place of the peer.
-func (l *conn) giveBack(takes []shard.Take, by uint64) error {
-	err := l.queueReturn(takes, by)
+func (c *conn) giveBack(takes []shard.Take, by uint64) error {
+	err := c.queueReturn(takes, by)
 	if err == nil {
-		l.pushAll()
+		c.pushAll()
 	}
 	return err
 }
 
 // queueReturn is giveBack without sending: with what is asked next, or at the next pushAll.
-func (l *conn) queueReturn(takes []shard.Take, by uint64) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.breaker.healthy {
+func (c *conn) queueReturn(takes []shard.Take, by uint64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.breaker.healthy {
 		return errOpen
 	}
-	return l.giveBackLocked(takes, by)
+	return c.giveBackLocked(takes, by)
 }
 
 // giveBackLocked is giveBack without sending, and whether or not the peer is asked at present.
-func (l *conn) giveBackLocked(takes []shard.Take, by uint64) error {
+func (c *conn) giveBackLocked(takes []shard.Take, by uint64) error {
 	g := &shard.Group{Takes: takes, By: by}
-	if l.queuedBytes+stampSize+traceSize+requestSize(g) > maxQueue {
+	if c.queuedBytes+stampSize+traceSize+requestSize(g) > maxQueue {
 		return errOverflow
 	}
-	l.appendLocked(returnOf(takes[0].Source), 0, g, 0, nil)
+	c.appendLocked(returnOf(takes[0].Source), 0, g, 0, nil)
 	return nil
 }
 
 // appendLocked queues a request of a span, nil if it has none. It is given up when due says, unless that is 0.
-func (l *conn) appendLocked(o op, id uint32, g *shard.Group, due stamp, span *trace.SpanContext) {
-	last, before := len(l.queue)-1, stampSize
-	if last >= 0 && span != l.span {
+func (c *conn) appendLocked(o op, id uint32, g *shard.Group, due stamp, span *trace.SpanContext) {
+	last, before := len(c.queue)-1, stampSize
+	if last >= 0 && span != c.span {
 		before += traceSize
 	}
-	if last < 0 || len(l.queue[last])+before+requestSize(g) > lengthSize+maxFrame {
-		l.queue = append(l.queue, newRequests(l.spare))
-		l.spare, l.due, l.span = nil, 0, nil
+	if last < 0 || len(c.queue[last])+before+requestSize(g) > lengthSize+maxFrame {
+		c.queue = append(c.queue, newRequests(c.spare))
+		c.spare, c.due, c.span = nil, 0, nil
 		last++
-		l.queuedBytes += len(l.queue[last])
+		c.queuedBytes += len(c.queue[last])
 	}
-	size := len(l.queue[last])
-	if due != 0 && due != l.due {
-		l.queue[last] = appendStamp(l.queue[last], opDue, due)
-		l.due = due
+	size := len(c.queue[last])
+	if due != 0 && due != c.due {
+		c.queue[last] = appendStamp(c.queue[last], opDue, due)
+		c.due = due
 	}
-	if span != l.span {
-		l.queue[last] = appendTrace(l.queue[last], span)
-		l.span = span
+	if span != c.span {
+		c.queue[last] = appendTrace(c.queue[last], span)
+		c.span = span
 	}
-	l.queue[last] = appendRequest(l.queue[last], o, id, g)
-	l.queuedBytes += len(l.queue[last]) - size
+	c.queue[last] = appendRequest(c.queue[last], o, id, g)
+	c.queuedBytes += len(c.queue[last]) - size
 }
 
-func (l *conn) kick() {
+func (c *conn) kick() {
 	select {
-	case l.wake <- struct{}{}:
+	case c.wake <- struct{}{}:
 	default:
 	}
 }
@@ -254,12 +254,12 @@ func (l *conn) kick() {
 // giveUp stops waiting for those of the requests from first on that were not
 // answered, because their caller does not wait any more, and returns how many they were. When a
 // has no requests left anywhere, no answer will be written to any of its groups any more.
-func (l *conn) giveUp(a *call, first uint32, now time.Time) (late int) {
-	l.mu.Lock()
-	unanswered := l.inflight.take(a, first)
-	l.giveUpLocked(a, unanswered, now)
-	l.mu.Unlock()
-	l.late(len(unanswered))
+func (c *conn) giveUp(a *call, first uint32, now time.Time) (late int) {
+	c.mu.Lock()
+	unanswered := c.inflight.take(a, first)
+	c.giveUpLocked(a, unanswered, now)
+	c.mu.Unlock()
+	c.late(len(unanswered))
 	a.finish(int32(len(unanswered)))
 	return len(unanswered)
 }
@@ -268,123 +268,123 @@ func (l *conn) giveUp(a *call, first uint32, now time.Time) (late int) {
 // them, because much else waits that is being answered, or that this node came to look at
 // too late, their takes are Overloaded, although the peer may still count them. A peer that
 // does not answer at all is not busy.
-func (l *conn) giveUpLocked(a *call, unanswered []*shard.Group, now time.Time) {
-	l.waiting -= len(unanswered)
-	slept := now.Sub(a.due) >= l.pace.attempt/4 // so it is not the peer's fault
-	busy := l.isBusyLocked(now) || l.backlog >= fullFrame && (slept || l.breaker.heard.After(a.sent))
+func (c *conn) giveUpLocked(a *call, unanswered []*shard.Group, now time.Time) {
+	c.waiting -= len(unanswered)
+	slept := now.Sub(a.due) >= c.pace.attempt/4 // so it is not the peer's fault
+	busy := c.isBusyLocked(now) || c.backlog >= fullFrame && (slept || c.breaker.heard.After(a.sent))
 	if busy {
 		for _, g := range unanswered {
 			overload(g)
 		}
 	}
 	if len(unanswered) > 0 && !busy && !slept {
-		l.breaker.timedOut(a.sent, now)
-		l.healthy.Store(l.breaker.healthy)
+		c.breaker.timedOut(a.sent, now)
+		c.healthy.Store(c.breaker.healthy)
 	}
 }
 
 // isBusyLocked reports whether an answer is late because this node or the peer has too much to do. Both know
 // that of themselves, and the peer says so; a peer that has left a frame unanswered for busySilence is believed no
 // more: it may be dead.
-func (l *conn) isBusyLocked(now time.Time) bool {
-	return (now.Before(l.busy) || l.busyHere()) && !l.pace.silent(now)
+func (c *conn) isBusyLocked(now time.Time) bool {
+	return (now.Before(c.busy) || c.busyHere()) && !c.pace.silent(now)
 }
 
 // expire gives up what has had its time, and sets the alarm for the others. One timer for
 // all: most requests are answered, and a timer for each would cost more than the request.
-func (l *conn) expire() {
+func (c *conn) expire() {
 	now := time.Now()
-	l.mu.Lock()
-	due, next := l.inflight.takeDue(now)
+	c.mu.Lock()
+	due, next := c.inflight.takeDue(now)
 	for _, w := range due {
-		l.giveUpLocked(w.call, w.groups, now)
+		c.giveUpLocked(w.call, w.groups, now)
 	}
-	l.setAlarmLocked(next, max(next.Sub(now), alarmRest))
-	l.mu.Unlock()
+	c.setAlarmLocked(next, max(next.Sub(now), alarmRest))
+	c.mu.Unlock()
 	for _, w := range due {
-		l.late(len(w.groups))
+		c.late(len(w.groups))
 		w.call.finish(int32(len(w.groups)))
 	}
 }
 
 // setAlarmLocked has expire called at that time, which is so far away, or never if it is zero.
 // A conn that does not run has no alarm.
-func (l *conn) setAlarmLocked(at time.Time, away time.Duration) {
-	switch l.alarmAt = at; {
-	case l.alarm == nil:
+func (c *conn) setAlarmLocked(at time.Time, away time.Duration) {
+	switch c.alarmAt = at; {
+	case c.alarm == nil:
 	case at.IsZero():
-		l.alarm.Stop()
+		c.alarm.Stop()
 	default:
-		l.alarm.Reset(away)
+		c.alarm.Reset(away)
 	}
 }
 
 // rests reports whether nothing is queued and the peer has answered every frame, or cannot, as
 // the connection is broken.
-func (l *conn) rests() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return !l.breaker.healthy || len(l.queue) == 0 && l.unacked == 0
+func (c *conn) rests() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.breaker.healthy || len(c.queue) == 0 && c.unacked == 0
 }
 
 // run keeps the connection up until ctx ends.
-func (l *conn) run(ctx context.Context) {
+func (c *conn) run(ctx context.Context) {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
-	alarm := time.AfterFunc(connIdle, l.expire)
+	alarm := time.AfterFunc(connIdle, c.expire)
 	alarm.Stop()
-	l.mu.Lock()
-	l.alarm = alarm
-	l.mu.Unlock()
+	c.mu.Lock()
+	c.alarm = alarm
+	c.mu.Unlock()
 	for ctx.Err() == nil {
 		began := time.Now()
-		l.session(ctx, tick.C)
+		c.session(ctx, tick.C)
 		pause := probeEvery // a peer that breaks every connection at once must not keep us busy
-		if l.healthy.Load() {
+		if c.healthy.Load() {
 			pause = redialEvery
 		}
-		l.broken()
-		l.notice()
+		c.broken()
+		c.notice()
 		if pause -= time.Since(began); pause <= 0 {
 			continue
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
-		case <-l.called: // it has just been started, as a rule
+		case <-c.called: // it has just been started, as a rule
 		}
 	}
 }
 
 // hears records that the peer has called this node. A broken connection then connects again at once.
-func (l *conn) hears() {
-	l.mu.Lock()
-	broken := l.conn == nil
-	l.mu.Unlock()
+func (c *conn) hears() {
+	c.mu.Lock()
+	broken := c.conn == nil
+	c.mu.Unlock()
 	if !broken {
 		return
 	}
 	select {
-	case l.called <- struct{}{}:
+	case c.called <- struct{}{}:
 	default:
 	}
 }
 
 // broken gives up everything that waits: its answers cannot come any more.
-func (l *conn) broken() {
-	l.mu.Lock()
-	l.breaker.broken()
-	l.pace.broken()
-	l.healthy.Store(false)
-	lost, uncertain := l.inflight.waiting(), 0
-	if l.unacked > 0 { // else nothing of it was sent
+func (c *conn) broken() {
+	c.mu.Lock()
+	c.breaker.broken()
+	c.pace.broken()
+	c.healthy.Store(false)
+	lost, uncertain := c.inflight.waiting(), 0
+	if c.unacked > 0 { // else nothing of it was sent
 		uncertain = countable(lost)
 	}
-	l.inflight, l.waiting = inflight{}, 0
-	l.conn, l.next, l.queue, l.queuedBytes, l.unacked, l.backlog, l.busy, l.revision = nil, nil, nil, 0, 0, 0, time.Time{}, 0
-	l.setAlarmLocked(time.Time{}, 0)
-	l.mu.Unlock()
-	l.uncertain(uncertain)
+	c.inflight, c.waiting = inflight{}, 0
+	c.conn, c.next, c.queue, c.queuedBytes, c.unacked, c.backlog, c.busy, c.revision = nil, nil, nil, 0, 0, 0, time.Time{}, 0
+	c.setAlarmLocked(time.Time{}, 0)
+	c.mu.Unlock()
+	c.uncertain(uncertain)
 	for _, w := range lost {
 		if w.call != nil {
 			w.call.finish(int32(len(w.groups)))
@@ -394,25 +394,25 @@ func (l *conn) broken() {
 
 // session is the life of one connection, and of those that take its place without a break: one goroutine sends, one receives of each, and this
 // one keeps the time, because a peer that reads no more blocks the one that sends.
-func (l *conn) session(ctx context.Context, tick <-chan time.Time) {
-	conn, err := l.dial(ctx)
+func (c *conn) session(ctx context.Context, tick <-chan time.Time) {
+	conn, err := c.dial(ctx)
 	if err != nil {
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	l.mu.Lock()
-	l.useLocked(conn)
-	l.breaker.connected(time.Now())
-	l.mu.Unlock()
-	r := renewal{conn: l, used: conn, end: cancel}
+	c.mu.Lock()
+	c.useLocked(conn)
+	c.breaker.connected(time.Now())
+	c.mu.Unlock()
+	r := renewal{conn: c, used: conn, end: cancel}
 	r.running.Go(func() { r.receive(conn) })
-	r.running.Go(func() { defer cancel(); l.send(ctx) })
-	for alive := l.tick(); alive && ctx.Err() == nil; { // the first ping closes the breaker
+	r.running.Go(func() { defer cancel(); c.send(ctx) })
+	for alive := c.tick(); alive && ctx.Err() == nil; { // the first ping closes the breaker
 		select {
 		case <-ctx.Done():
 		case <-tick:
-			alive = l.tick()
+			alive = c.tick()
 			r.look(ctx)
 		}
 	}
@@ -422,26 +422,26 @@ func (l *conn) session(ctx context.Context, tick <-chan time.Time) {
 }
 
 // useLocked has conn carry the frames from now on.
-func (l *conn) useLocked(conn net.Conn) {
-	l.conn = conn
+func (c *conn) useLocked(conn net.Conn) {
+	c.conn = conn
 	if to, greeted := conn.(*greetedConn); greeted {
-		l.revision = to.revision
-		l.incarnation.Store(to.incarnation)
+		c.revision = to.revision
+		c.incarnation.Store(to.incarnation)
 	}
 }
 
 // doubtful reports whether the peer has said nothing for a while, not even to a ping, although it is
 // not taken for dead yet.
-func (l *conn) doubtful(now time.Time) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	b := &l.breaker
+func (c *conn) doubtful(now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b := &c.breaker
 	return b.healthy && !b.pingSent.IsZero() && b.pingSent.After(b.heard) && now.Sub(b.pingSent) >= probeEvery/2
 }
 
 // heardSince reports whether the peer has said something after that instant.
-func (l *conn) heardSince(at time.Time) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.breaker.heard.After(at)
+func (c *conn) heardSince(at time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.breaker.heard.After(at)
 }

@@ -10,55 +10,55 @@ import (
 
 // This file is the part of a conn that receives: it hands out the answers.
 
-func (l *conn) receive(conn net.Conn) {
+func (c *conn) receive(conn net.Conn) {
 	for frames := newFrameReader(conn, maxAnswers); ; {
 		frame, err := frames.next()
 		if err != nil {
 			return
 		}
-		if err := l.deliver(frame); err != nil {
+		if err := c.deliver(frame); err != nil {
 			return // a peer that talks nonsense is as good as gone
 		}
 	}
 }
 
 // deliver writes the answers of one frame to the groups that wait for them.
-func (l *conn) deliver(frame []byte) error {
+func (c *conn) deliver(frame []byte) error {
 	now := time.Now()
 	r := openFrame(frame)
 	answered := 0 // takes
 	for r.more() {
-		l.mu.Lock()
+		c.mu.Lock()
 		for n := 0; n < deliverAtOnce && r.more(); n++ {
-			answered += l.deliverLocked(&r, now)
+			answered += c.deliverLocked(&r, now)
 		}
-		l.healthy.Store(l.breaker.healthy)
-		l.mu.Unlock()
+		c.healthy.Store(c.breaker.healthy)
+		c.mu.Unlock()
 	}
-	l.mu.Lock()
-	l.unacked = max(0, l.unacked-1) // an unsolicited frame is no licence to send more
-	l.pace.answered(answered, now)
-	l.mu.Unlock()
-	l.pushAll()
+	c.mu.Lock()
+	c.unacked = max(0, c.unacked-1) // an unsolicited frame is no licence to send more
+	c.pace.answered(answered, now)
+	c.mu.Unlock()
+	c.pushAll()
 	return r.err
 }
 
 // deliverLocked reads an answer, writes it to the group that waits for it, if one still
 // does, and returns how many takes it has.
-func (l *conn) deliverLocked(r *reader, now time.Time) (takes int) {
+func (c *conn) deliverLocked(r *reader, now time.Time) (takes int) {
 	h := r.answerHead()
 	switch {
 	case h.id == pingID && !h.allowed:
-		l.busy = now.Add(busyFor)
+		c.busy = now.Add(busyFor)
 	case h.id == pingID:
-		if l.breaker.pong(now) && l.breaker.tick(now) {
-			l.appendLocked(opPing, pingID, &shard.Group{}, 0, nil)
+		if c.breaker.pong(now) && c.breaker.tick(now) {
+			c.appendLocked(opPing, pingID, &shard.Group{}, 0, nil)
 		}
 	default:
-		l.breaker.answered(now)
+		c.breaker.answered(now)
 	}
-	l.backlog = max(0, l.backlog-h.takes) // before the caller knows, which may ask again at once
-	a, g, c, err := l.nextLocked(h.id)
+	c.backlog = max(0, c.backlog-h.takes) // before the caller knows, which may ask again at once
+	a, g, hot, err := c.nextLocked(h.id)
 	if err != nil {
 		r.fail(err)
 	}
@@ -67,7 +67,7 @@ func (l *conn) deliverLocked(r *reader, now time.Time) (takes int) {
 		g.Allowed, g.By = h.allowed, h.by
 	}
 	if h.redirected > 0 {
-		l.readRedirectLocked(r, &h, g, fits && a != nil)
+		c.readRedirectLocked(r, &h, g, fits && a != nil)
 	}
 	for i := 0; i < h.takes && h.decided(); i++ {
 		d, contended := r.decision()
@@ -77,16 +77,16 @@ func (l *conn) deliverLocked(r *reader, now time.Time) (takes int) {
 	}
 	switch fits = fits && r.err == nil; {
 	case a != nil:
-		a.more(g, c, &h, fits)
+		a.more(g, hot, &h, fits)
 		a.finish(1)
 	case fits && h.decided() && h.allowed:
-		l.undoLocked(g, &h)
+		c.undoLocked(g, &h)
 	}
 	return h.takes
 }
 
 // undoLocked gives back what the peer has counted of g, which was given up before, and what it has lent.
-func (l *conn) undoLocked(g *shard.Group, h *answerHead) {
+func (c *conn) undoLocked(g *shard.Group, h *answerHead) {
 	var lent []shard.Take
 	if h.lent > 0 {
 		for _, t := range g.Takes {
@@ -97,18 +97,18 @@ func (l *conn) undoLocked(g *shard.Group, h *answerHead) {
 	own := slices.DeleteFunc(g.Takes, func(t shard.Take) bool { return !isToUndo(&t) })
 	for _, takes := range [][]shard.Take{own, lent} {
 		if len(takes) > 0 {
-			l.undone(l.giveBackLocked(takes, h.by) != nil)
+			c.undone(c.giveBackLocked(takes, h.by) != nil)
 		}
 	}
 }
 
 // readRedirectLocked reads which takes of g live elsewhere, if g fits the answer.
-func (l *conn) readRedirectLocked(r *reader, h *answerHead, g *shard.Group, fits bool) {
+func (c *conn) readRedirectLocked(r *reader, h *answerHead, g *shard.Group, fits bool) {
 	for range h.redirected {
 		i, mark := r.redirectedTake(h.takes)
 		if fits && r.err == nil {
 			g.Takes[i].Source = shard.Redirected
-			if !l.redirected(g.Takes[i].Key, mark) {
+			if !c.redirected(g.Takes[i].Key, mark) {
 				g.Lost = true
 			}
 		}
@@ -117,13 +117,13 @@ func (l *conn) readRedirectLocked(r *reader, h *answerHead, g *shard.Group, fits
 
 // nextLocked takes the request of that id off those that wait, if a caller still does. A pong, without a
 // caller, may come between others. Of what was given up only the group is returned, if it may be counted.
-func (l *conn) nextLocked(id uint32) (*call, *shard.Group, *hotCounter, error) {
+func (c *conn) nextLocked(id uint32) (*call, *shard.Group, *hotCounter, error) {
 	if id == pingID {
 		return nil, nil, nil, nil
 	}
-	a, g, c, err := l.inflight.next(id)
+	a, g, hot, err := c.inflight.next(id)
 	if a != nil {
-		l.waiting--
+		c.waiting--
 	}
-	return a, g, c, err
+	return a, g, hot, err
 }

@@ -18,10 +18,10 @@ import (
 
 // healthyConn is a conn that takes requests in, and sends none.
 func healthyConn() *conn {
-	l := newConn(nil, DefaultAttemptTimeout)
-	l.healthy.Store(true)
-	l.breaker.healthy = true
-	return l
+	c := newConn(nil, DefaultAttemptTimeout)
+	c.healthy.Store(true)
+	c.breaker.healthy = true
+	return c
 }
 
 func newTestCall() *call { return &call{done: make(chan struct{}, 1)} }
@@ -37,30 +37,30 @@ func groupsOf(n, takes int) []*shard.Group {
 // An answer with more or fewer takes than were asked for answers nothing, and leaves no caller waiting.
 func TestAnswerOfAnotherSize(t *testing.T) {
 	for _, takes := range []int{0, 1, 3} {
-		l, a, groups := healthyConn(), newTestCall(), groupsOf(1, 2)
-		first, err := l.enqueue(a, groups, nil)
+		c, a, groups := healthyConn(), newTestCall(), groupsOf(1, 2)
+		first, err := c.enqueue(a, groups, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		answer := &shard.Group{Allowed: true, Takes: make([]shard.Take, takes)}
-		if err := l.deliver(appendAnswer([]byte{connVersion}, first, answer, false)); err != nil {
+		if err := c.deliver(appendAnswer([]byte{connVersion}, first, answer, false)); err != nil {
 			t.Error(err)
 		}
-		if g := groups[0]; g.Allowed || g.Takes[0].Source != shard.Unanswered || a.left.Load() != 0 || l.backlog < 0 {
-			t.Errorf("%d takes for 2: %+v, %d wait, backlog %d", takes, g, a.left.Load(), l.backlog)
+		if g := groups[0]; g.Allowed || g.Takes[0].Source != shard.Unanswered || a.left.Load() != 0 || c.backlog < 0 {
+			t.Errorf("%d takes for 2: %+v, %d wait, backlog %d", takes, g, a.left.Load(), c.backlog)
 		}
 	}
 }
 
 // An answer that is cut off answers nothing that it does not contain.
 func TestAnswerThatIsCutOff(t *testing.T) {
-	l, a, groups := healthyConn(), newTestCall(), groupsOf(1, 1)
-	first, err := l.enqueue(a, groups, nil)
+	c, a, groups := healthyConn(), newTestCall(), groupsOf(1, 1)
+	first, err := c.enqueue(a, groups, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	answer := appendAnswer([]byte{connVersion}, first, &shard.Group{Allowed: true, Takes: make([]shard.Take, 1)}, false)
-	if err := l.deliver(answer[:len(answer)-1]); err == nil {
+	if err := c.deliver(answer[:len(answer)-1]); err == nil {
 		t.Error("no error")
 	}
 	if g := groups[0]; g.Takes[0].Source != shard.Unanswered || a.left.Load() != 0 {
@@ -71,16 +71,16 @@ func TestAnswerThatIsCutOff(t *testing.T) {
 // sendingConn is a healthy conn with a connection, and the connection's other end.
 func sendingConn() (*conn, net.Conn) {
 	here, there := net.Pipe()
-	l := healthyConn()
-	l.frames = prometheus.NewCounter(prometheus.CounterOpts{Name: "frames"})
-	l.conn = here
-	return l, there
+	c := healthyConn()
+	c.frames = prometheus.NewCounter(prometheus.CounterOpts{Name: "frames"})
+	c.conn = here
+	return c, there
 }
 
 // What is asked while a frame is under way goes out with the answer to that.
 func TestAnswerSendsWhatHasWaited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, there := sendingConn()
+		c, there := sendingConn()
 		frames := newFrameReader(there, maxFrame)
 		request := func() uint32 {
 			frame, err := frames.next()
@@ -93,7 +93,7 @@ func TestAnswerSendsWhatHasWaited(t *testing.T) {
 			return q.id
 		}
 		ask := func() {
-			if _, err := l.enqueue(newTestCall(), groupsOf(1, 1), nil); err != nil {
+			if _, err := c.enqueue(newTestCall(), groupsOf(1, 1), nil); err != nil {
 				t.Error(err)
 			}
 		}
@@ -101,7 +101,7 @@ func TestAnswerSendsWhatHasWaited(t *testing.T) {
 		first := request()
 		synctest.Wait()
 		ask()
-		go func() { _ = l.deliver(appendAnswer([]byte{connVersion}, first, groupsOf(1, 1)[0], false)) }()
+		go func() { _ = c.deliver(appendAnswer([]byte{connVersion}, first, groupsOf(1, 1)[0], false)) }()
 		if second := request(); second == first {
 			t.Errorf("request %d came twice", second)
 		}
@@ -111,10 +111,10 @@ func TestAnswerSendsWhatHasWaited(t *testing.T) {
 // A check does not wait until the peer has read a large frame.
 func TestLargeFramesAreLeftToSend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, there := sendingConn()
-		go l.send(t.Context())
+		c, there := sendingConn()
+		go c.send(t.Context())
 		takes := slices.Repeat([]shard.Take{take(ring.Key{}, 10, 1)}, maxTakes)
-		if err := l.giveBack(takes, 0); err != nil { // no peer reads
+		if err := c.giveBack(takes, 0); err != nil { // no peer reads
 			t.Fatal(err)
 		}
 		frames := newFrameReader(there, maxFrame)
@@ -127,17 +127,17 @@ func TestLargeFramesAreLeftToSend(t *testing.T) {
 
 // A frame under way shares no memory with the one that is filled meanwhile.
 func TestFramesShareNoMemory(t *testing.T) {
-	l := healthyConn()
-	l.conn, _ = net.Pipe()
-	l.reuse(make([]byte, keepBytes+1))
-	if l.spare != nil {
-		t.Errorf("%d bytes are kept, the bound is %d", cap(l.spare), keepBytes)
+	c := healthyConn()
+	c.conn, _ = net.Pipe()
+	c.reuse(make([]byte, keepBytes+1))
+	if c.spare != nil {
+		t.Errorf("%d bytes are kept, the bound is %d", cap(c.spare), keepBytes)
 	}
-	l.reuse(make([]byte, keepBytes))
-	l.appendLocked(opPing, 1, &shard.Group{}, 0, nil)
-	frame, _ := l.takeFrame(maxFrame)
+	c.reuse(make([]byte, keepBytes))
+	c.appendLocked(opPing, 1, &shard.Group{}, 0, nil)
+	frame, _ := c.takeFrame(maxFrame)
 	was := bytes.Clone(frame)
-	l.appendLocked(opPing, 2, &shard.Group{}, 0, nil)
+	c.appendLocked(opPing, 2, &shard.Group{}, 0, nil)
 	if !bytes.Equal(frame, was) {
 		t.Errorf("%x, it was %x", frame, was)
 	}
@@ -146,8 +146,8 @@ func TestFramesShareNoMemory(t *testing.T) {
 // A caller that has its answers may ask for as much again at once, while the rest of the frame is still read.
 func TestWhatIsAnsweredWaitsNoMore(t *testing.T) {
 	const half = firstBacklog / 2 / maxTakes
-	l, groups := healthyConn(), groupsOf(2*half+1, maxTakes)
-	if _, err := l.enqueue(newTestCall(), groups[:half], nil); err != nil {
+	c, groups := healthyConn(), groupsOf(2*half+1, maxTakes)
+	if _, err := c.enqueue(newTestCall(), groups[:half], nil); err != nil {
 		t.Fatal(err)
 	}
 	answer, answers := &shard.Group{Takes: make([]shard.Take, maxTakes)}, []byte{connVersion}
@@ -155,101 +155,101 @@ func TestWhatIsAnsweredWaitsNoMore(t *testing.T) {
 	for id := range half {
 		answers = appendAnswer(answers, uint32(id+1), answer, false)
 	}
-	l.mu.Lock()
+	c.mu.Lock()
 	for frame := openFrame(answers); frame.more(); {
-		l.deliverLocked(&frame, time.Now())
+		c.deliverLocked(&frame, time.Now())
 	}
-	l.mu.Unlock()
-	if _, err := l.enqueue(newTestCall(), groups[half:], nil); err != nil || l.backlog != (half+1)*maxTakes {
-		t.Errorf("%v, %d takes wait", err, l.backlog)
+	c.mu.Unlock()
+	if _, err := c.enqueue(newTestCall(), groups[half:], nil); err != nil || c.backlog != (half+1)*maxTakes {
+		t.Errorf("%v, %d takes wait", err, c.backlog)
 	}
 }
 
 // The next connection owes nothing and is owed nothing.
 func TestBrokenConnStartsAgain(t *testing.T) {
-	l, a := healthyConn(), newTestCall()
-	if _, err := l.enqueue(a, groupsOf(3, fullFrame), nil); err != nil {
+	c, a := healthyConn(), newTestCall()
+	if _, err := c.enqueue(a, groupsOf(3, fullFrame), nil); err != nil {
 		t.Fatal(err)
 	}
-	l.conn, _ = net.Pipe()
-	if frame, _ := l.takeFrame(maxFrame); frame == nil || l.unacked != 1 {
-		t.Fatalf("%d frames under way", l.unacked)
+	c.conn, _ = net.Pipe()
+	if frame, _ := c.takeFrame(maxFrame); frame == nil || c.unacked != 1 {
+		t.Fatalf("%d frames under way", c.unacked)
 	}
-	l.pace.answered(fullFrame, time.Now().Add(time.Second))
-	if l.backlog != 3*fullFrame || l.pace.most() != minBacklog {
-		t.Fatalf("%d takes behind, at most %d", l.backlog, l.pace.most())
+	c.pace.answered(fullFrame, time.Now().Add(time.Second))
+	if c.backlog != 3*fullFrame || c.pace.most() != minBacklog {
+		t.Fatalf("%d takes behind, at most %d", c.backlog, c.pace.most())
 	}
-	l.broken()
-	if l.backlog != 0 || l.unacked != 0 || l.queuedBytes != 0 || l.waiting != 0 || l.pace.most() != firstBacklog || a.left.Load() != 0 {
-		t.Errorf("%+v, %d wait", l, a.left.Load())
+	c.broken()
+	if c.backlog != 0 || c.unacked != 0 || c.queuedBytes != 0 || c.waiting != 0 || c.pace.most() != firstBacklog || a.left.Load() != 0 {
+		t.Errorf("%+v, %d wait", c, a.left.Load())
 	}
 }
 
 // Answers to frames that were never sent do not let more than one be under way.
 func TestUnrequestedAnswersFreeNoSlot(t *testing.T) {
-	l := healthyConn()
-	l.conn, _ = net.Pipe()
+	c := healthyConn()
+	c.conn, _ = net.Pipe()
 	for range 3 {
-		if err := l.deliver([]byte{connVersion}); err != nil {
+		if err := c.deliver([]byte{connVersion}); err != nil {
 			t.Error(err)
 		}
 	}
 	for range 2 {
-		l.queue = append(l.queue, newRequests(nil))
+		c.queue = append(c.queue, newRequests(nil))
 	}
-	if frame, _ := l.takeFrame(maxFrame); frame == nil {
+	if frame, _ := c.takeFrame(maxFrame); frame == nil {
 		t.Error("no frame is sent")
 	}
-	if frame, _ := l.takeFrame(maxFrame); frame != nil {
+	if frame, _ := c.takeFrame(maxFrame); frame != nil {
 		t.Error("two frames are under way")
 	}
 }
 
 // No request is enqueued that would never be given up.
 func TestRequestsAreBounded(t *testing.T) {
-	l := healthyConn()
+	c := healthyConn()
 	for _, tc := range []struct {
 		requests int
 		want     error
 	}{{maxPending + 1, errOverflow}, {maxPending, nil}, {1, errOverflow}} {
-		if _, err := l.enqueue(newTestCall(), groupsOf(tc.requests, 0), nil); !errors.Is(err, tc.want) {
+		if _, err := c.enqueue(newTestCall(), groupsOf(tc.requests, 0), nil); !errors.Is(err, tc.want) {
 			t.Errorf("%d requests: %v, want %v", tc.requests, err, tc.want)
 		}
 	}
-	l.breaker.healthy = false // since enqueue has looked
-	if _, err := l.enqueue(newTestCall(), groupsOf(1, 0), nil); !errors.Is(err, errOpen) || l.waiting != maxPending {
-		t.Errorf("broken: %v, %d wait", err, l.waiting)
+	c.breaker.healthy = false // since enqueue has looked
+	if _, err := c.enqueue(newTestCall(), groupsOf(1, 0), nil); !errors.Is(err, errOpen) || c.waiting != maxPending {
+		t.Errorf("broken: %v, %d wait", err, c.waiting)
 	}
 }
 
 // A frame keeps to its bound, and all that waits fits its bound.
 func TestQueueIsBounded(t *testing.T) {
-	l := healthyConn()
-	if _, err := l.enqueue(newTestCall(), groupsOf(30, maxTakes), nil); !errors.Is(err, errOverflow) || l.queuedBytes != 0 {
-		t.Errorf("%v, %d bytes wait", err, l.queuedBytes)
+	c := healthyConn()
+	if _, err := c.enqueue(newTestCall(), groupsOf(30, maxTakes), nil); !errors.Is(err, errOverflow) || c.queuedBytes != 0 {
+		t.Errorf("%v, %d bytes wait", err, c.queuedBytes)
 	}
-	if _, err := l.enqueue(newTestCall(), groupsOf(10, maxTakes), nil); err != nil {
+	if _, err := c.enqueue(newTestCall(), groupsOf(10, maxTakes), nil); err != nil {
 		t.Error(err)
 	}
 	takes := make([]shard.Take, maxTakes)
 	for range 100 {
-		_ = l.giveBack(takes, 0) // sooner or later there is no room
+		_ = c.giveBack(takes, 0) // sooner or later there is no room
 	}
-	if err := l.giveBack(takes, 0); !errors.Is(err, errOverflow) {
+	if err := c.giveBack(takes, 0); !errors.Is(err, errOverflow) {
 		t.Errorf("after 100 returns of %d takes: %v", maxTakes, err)
 	}
 	sum := 0
-	for _, frame := range l.queue {
+	for _, frame := range c.queue {
 		sum += len(frame)
 		if len(frame) > lengthSize+maxFrame {
 			t.Errorf("a frame of %d bytes, the bound is %d", len(frame)-lengthSize, maxFrame)
 		}
 	}
-	if sum != l.queuedBytes || sum > maxQueue {
-		t.Errorf("%d bytes wait, %d were counted, the bound is %d", sum, l.queuedBytes, maxQueue)
+	if sum != c.queuedBytes || sum > maxQueue {
+		t.Errorf("%d bytes wait, %d were counted, the bound is %d", sum, c.queuedBytes, maxQueue)
 	}
-	l.breaker.healthy = false
-	if err := l.giveBack(takes[:1], 0); !errors.Is(err, errOpen) {
+	c.breaker.healthy = false
+	if err := c.giveBack(takes[:1], 0); !errors.Is(err, errOpen) {
 		t.Errorf("broken: %v", err)
 	}
 }
@@ -257,36 +257,36 @@ func TestQueueIsBounded(t *testing.T) {
 // Of requests that were asked together, some may be answered when the others are given
 // up, or when the connection breaks.
 func TestSomeAreAnswered(t *testing.T) {
-	for name, end := range map[string]func(l *conn, a *call, first uint32){
-		"given up": func(l *conn, a *call, first uint32) {
-			if n := l.giveUp(a, first, time.Now()); n != 2 {
+	for name, end := range map[string]func(c *conn, a *call, first uint32){
+		"given up": func(c *conn, a *call, first uint32) {
+			if n := c.giveUp(a, first, time.Now()); n != 2 {
 				t.Errorf("gave up %d requests of 2", n)
 			}
 		},
-		"broken": func(l *conn, _ *call, _ uint32) { l.broken() },
+		"broken": func(c *conn, _ *call, _ uint32) { c.broken() },
 	} {
-		l, a, groups := healthyConn(), newTestCall(), groupsOf(3, 1)
-		first, err := l.enqueue(a, groups, nil)
+		c, a, groups := healthyConn(), newTestCall(), groupsOf(3, 1)
+		first, err := c.enqueue(a, groups, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		answer := func(id uint32) error {
-			return l.deliver(appendAnswer([]byte{connVersion}, id, &shard.Group{Allowed: true, Takes: make([]shard.Take, 1)}, false))
+			return c.deliver(appendAnswer([]byte{connVersion}, id, &shard.Group{Allowed: true, Takes: make([]shard.Take, 1)}, false))
 		}
-		if err := answer(first); err != nil || !groups[0].Allowed || l.waiting != 2 {
-			t.Errorf("%s: %v, %+v, %d wait", name, err, groups[0], l.waiting)
+		if err := answer(first); err != nil || !groups[0].Allowed || c.waiting != 2 {
+			t.Errorf("%s: %v, %+v, %d wait", name, err, groups[0], c.waiting)
 		}
-		end(l, a, first)
-		if err := answer(first + 1); err != nil || groups[1].Allowed || l.waiting != 0 || a.left.Load() != 0 {
-			t.Errorf("%s: %v, %+v, %d wait, of the asker's %d", name, err, groups[1], l.waiting, a.left.Load())
+		end(c, a, first)
+		if err := answer(first + 1); err != nil || groups[1].Allowed || c.waiting != 0 || a.left.Load() != 0 {
+			t.Errorf("%s: %v, %+v, %d wait, of the asker's %d", name, err, groups[1], c.waiting, a.left.Load())
 		}
 	}
 }
 
 // A peer that leaves out an answer talks nonsense; a pong may come at any time.
 func TestAnswersAreInOrder(t *testing.T) {
-	l, groups := healthyConn(), groupsOf(4, 1)
-	first, err := l.enqueue(newTestCall(), groups, nil)
+	c, groups := healthyConn(), groupsOf(4, 1)
+	first, err := c.enqueue(newTestCall(), groups, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -294,7 +294,7 @@ func TestAnswersAreInOrder(t *testing.T) {
 	for _, id := range []uint32{first, pingID, first + 1, first + 3} {
 		frame = appendAnswer(frame, id, &shard.Group{Allowed: true, Takes: make([]shard.Take, 1)}, false)
 	}
-	err = l.deliver(frame)
+	err = c.deliver(frame)
 	if want := fmt.Sprintf("answer %d comes before answer %d", first+3, first+2); err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}

@@ -111,15 +111,15 @@ func (s *scatter) keep(w *split) {
 
 // keep tells the peer that takes stay, at once, or with what is asked next. If there is no room for that, the peer finds
 // out by itself when they cannot be undone any more.
-func (l *conn) keep(takes []shard.Take, later bool) {
-	l.mu.Lock()
+func (c *conn) keep(takes []shard.Take, later bool) {
+	c.mu.Lock()
 	g := &shard.Group{Takes: takes}
-	fits := l.breaker.healthy && l.queuedBytes+stampSize+requestSize(g) <= maxQueue
+	fits := c.breaker.healthy && c.queuedBytes+stampSize+requestSize(g) <= maxQueue
 	if fits {
-		l.appendLocked(opKeep, 0, g, 0, nil)
+		c.appendLocked(opKeep, 0, g, 0, nil)
 	}
-	l.mu.Unlock()
+	c.mu.Unlock()
 	if fits && !later {
-		l.pushAll()
+		c.pushAll()
 	}
 }

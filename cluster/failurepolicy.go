@@ -8,7 +8,7 @@ const localSalt = 0x6c6f63616c
 
 // applyPolicies decides g once its takes have been answered or given up: the failure
 // policies decide the takes that were not.
-func (r *Router) applyPolicies(t *table, g *shard.Group) {
+func (r *Router) applyPolicies(t *routingTable, g *shard.Group) {
 	g.Allowed = true
 	local, members := false, membersOf(t)
 	for i := range g.Takes {
@@ -25,7 +25,7 @@ func (r *Router) applyPolicies(t *table, g *shard.Group) {
 }
 
 // membersOf returns how many nodes share each limit.
-func membersOf(t *table) uint16 {
+func membersOf(t *routingTable) uint16 {
 	if t == nil {
 		return 1
 	}

@@ -22,7 +22,7 @@ const copyPause = 5 * time.Millisecond
 type fallback struct {
 	router *Router
 	ctx    context.Context
-	t      *table
+	t      *routingTable
 	top    *scatter
 	over   time.Time // no member is asked any more then
 	stages []*scatter

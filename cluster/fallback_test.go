@@ -385,7 +385,7 @@ func TestStandbyCountsOnFromItsCopy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newEmptyCluster(t)
 		c.standbys = true
-		c.start(nil, NewDenialLeases(true, true), NewDenialLeases(true, true), NewDenialLeases(true, true))
+		c.start(nil, NewGivenDenialLeases(true, true), NewGivenDenialLeases(true, true), NewGivenDenialLeases(true, true))
 		defer c.close()
 		k, full := c.keyWith(1, 2, 0), take(c.ownedBy(c.nodes[0], 0), 0, 1)
 		p := c.partition(k)

@@ -50,7 +50,7 @@ func greeting(t *testing.T, id string, incarnation uint64) string {
 
 func TestHandshakeDistinguishesProtocols(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := NewServer(&countingLocal{}, NewDenialLeases(true, true), nil, newTestGreeter("b", 1))
+		s := NewServer(&countingLocal{}, NewGivenDenialLeases(true, true), nil, newTestGreeter("b", 1))
 		defer s.Close()
 		for begin, want := range map[string]string{
 			greeting(t, "b", 1): credentials.ErrConnDispatched.Error(),
@@ -79,7 +79,7 @@ func TestHandshakeDistinguishesProtocols(t *testing.T) {
 
 func TestConnsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := NewServer(&countingLocal{}, NewDenialLeases(true, true), nil, newTestGreeter("b", 1))
+		s := NewServer(&countingLocal{}, NewGivenDenialLeases(true, true), nil, newTestGreeter("b", 1))
 		var conns []net.Conn
 		for range maxAccepted {
 			conn, _, err := handshake(s, greeting(t, "b", 1))
@@ -132,7 +132,7 @@ func TestServerEndsConns(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := NewServer(&countingLocal{}, NewDenialLeases(true, true), nil, newTestGreeter("b", 1))
+				s := NewServer(&countingLocal{}, NewGivenDenialLeases(true, true), nil, newTestGreeter("b", 1))
 				defer s.Close()
 				conn, start := open(t, s), time.Now()
 				if _, err := conn.Write(tc.send); err != nil {
@@ -149,7 +149,7 @@ func TestServerEndsConns(t *testing.T) {
 // A peer that does not read its answers is not waited for.
 func TestServerEndsUnreadConns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := NewServer(&countingLocal{}, NewDenialLeases(true, true), nil, newTestGreeter("b", 1))
+		s := NewServer(&countingLocal{}, NewGivenDenialLeases(true, true), nil, newTestGreeter("b", 1))
 		defer s.Close()
 		if err := writeFrame(open(t, s), appendTakes(newFrame(nil), opPing, pingID, nil)); err != nil {
 			t.Fatal(err)
@@ -175,7 +175,7 @@ func (l stuckLocal) Keep([]shard.Take)    {}
 func TestCloseWaitsForFramesUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		local := stuckLocal{make(chan struct{})}
-		s := NewServer(local, NewDenialLeases(true, true), nil, newTestGreeter("b", 1))
+		s := NewServer(local, NewGivenDenialLeases(true, true), nil, newTestGreeter("b", 1))
 		if err := writeFrame(open(t, s), appendTakes(newFrame(nil), opDecide, 1, []shard.Take{take(ring.Key{}, 10, 1)})); err != nil {
 			t.Fatal(err)
 		}
@@ -198,7 +198,7 @@ func TestCloseWaitsForFramesUnderWay(t *testing.T) {
 // A connection in use outlives its deadline.
 func TestServerKeepsConnsInUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := NewServer(&countingLocal{}, NewDenialLeases(true, true), nil, newTestGreeter("b", 1))
+		s := NewServer(&countingLocal{}, NewGivenDenialLeases(true, true), nil, newTestGreeter("b", 1))
 		defer s.Close()
 		conn := open(t, s)
 		frames := newFrameReader(conn, maxAnswers)
@@ -250,7 +250,7 @@ func TestFramesOfAllSizes(t *testing.T) {
 // Shutdown waits for calls in progress, and no longer than its bound.
 func TestShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := NewServer(&countingLocal{}, NewDenialLeases(true, true), nil, newTestGreeter("b", 1))
+		s := NewServer(&countingLocal{}, NewGivenDenialLeases(true, true), nil, newTestGreeter("b", 1))
 		conn := open(t, s)
 		time.AfterFunc(3*time.Second, func() { _ = conn.Close() })
 		stays := open(t, s)
@@ -270,7 +270,7 @@ func TestShutdown(t *testing.T) {
 			t.Errorf("the one that stayed: %v", err)
 		}
 
-		s = NewServer(&countingLocal{}, NewDenialLeases(true, true), nil, newTestGreeter("b", 1))
+		s = NewServer(&countingLocal{}, NewGivenDenialLeases(true, true), nil, newTestGreeter("b", 1))
 		leaves := open(t, s)
 		time.AfterFunc(time.Second, func() { _ = leaves.Close() })
 		start = time.Now()
@@ -287,7 +287,7 @@ func TestOnePort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := NewServer(&countingLocal{}, NewDenialLeases(true, true), nil, newTestGreeter("b", 1))
+	s := NewServer(&countingLocal{}, NewGivenDenialLeases(true, true), nil, newTestGreeter("b", 1))
 	defer s.Close()
 	server := grpc.NewServer(grpc.Creds(s.Credentials(insecure.NewCredentials())))
 	healthpb.RegisterHealthServer(server, health.NewServer())
@@ -323,7 +323,7 @@ func TestDeadConnsAreReplaced(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			var opened []time.Duration
 			start := time.Now()
-			l := newConn(func(context.Context) (net.Conn, error) {
+			c := newConn(func(context.Context) (net.Conn, error) {
 				opened = append(opened, time.Since(start))
 				here, there := net.Pipe()
 				if reads {
@@ -331,8 +331,8 @@ func TestDeadConnsAreReplaced(t *testing.T) {
 				}
 				return here, nil
 			}, DefaultAttemptTimeout)
-			l.frames, l.notice = prometheus.NewCounter(prometheus.CounterOpts{Name: "frames"}), func() {}
-			go l.run(ctx)
+			c.frames, c.notice = prometheus.NewCounter(prometheus.CounterOpts{Name: "frames"}), func() {}
+			go c.run(ctx)
 			time.Sleep(2*connIdle - probeEvery) // in a bubble
 			cancel()
 			synctest.Wait()
@@ -352,20 +352,20 @@ var overTCP = GreetingDialer(func(ctx context.Context, address string) (net.Conn
 func TestConnToAPeerThatCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dialed := 0
-		l := newConn(func(context.Context) (net.Conn, error) {
+		c := newConn(func(context.Context) (net.Conn, error) {
 			dialed++
 			return nil, net.ErrClosed
 		}, DefaultAttemptTimeout)
-		l.notice = func() {}
+		c.notice = func() {}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
-		go func() { defer close(ended); l.run(ctx) }()
+		go func() { defer close(ended); c.run(ctx) }()
 		for calls := range 3 {
 			synctest.Wait()
 			if dialed != 1+calls {
 				t.Errorf("dialed %d times after %d calls", dialed, calls)
 			}
-			l.hears()
+			c.hears()
 		}
 		cancel()
 		<-ended
@@ -379,7 +379,7 @@ func TestConnThatBreaks(t *testing.T) {
 	for answers, want := range map[bool]int{true: int(time.Second / redialEvery), false: int(time.Second / probeEvery)} {
 		synctest.Test(t, func(t *testing.T) {
 			dialed := 0
-			l := newConn(func(context.Context) (net.Conn, error) {
+			c := newConn(func(context.Context) (net.Conn, error) {
 				dialed++
 				here, there := net.Pipe()
 				go func() {
@@ -392,9 +392,9 @@ func TestConnThatBreaks(t *testing.T) {
 				}()
 				return here, nil
 			}, DefaultAttemptTimeout)
-			l.frames, l.notice = prometheus.NewCounter(prometheus.CounterOpts{Name: "frames"}), func() {}
+			c.frames, c.notice = prometheus.NewCounter(prometheus.CounterOpts{Name: "frames"}), func() {}
 			ctx, cancel := context.WithCancel(t.Context())
-			go l.run(ctx)
+			go c.run(ctx)
 			time.Sleep(time.Second - time.Millisecond)
 			cancel()
 			synctest.Wait()

@@ -196,7 +196,7 @@ func (c *ownershipCluster) launch(id string, incarnation uint64) *ownershipNode 
 		c.t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(&c.log, nil)).With("node", id)
-	n := &ownershipNode{testNode: testNode{id: id, shard: s, local: s, denialLeases: NewDenialLeases(true, true)}, leased: true}
+	n := &ownershipNode{testNode: testNode{id: id, shard: s, local: s, denialLeases: NewGivenDenialLeases(true, true)}, leased: true}
 	n.node = Node{ID: id, Address: id + ":1", Incarnation: incarnation, State: Ready}
 	n.greeter = NewGreeter(Identity{Cluster: 1 + c.other, ID: id, Incarnation: incarnation}, s.Now, log)
 	n.router = NewRouter(RouterConfig{

@@ -42,7 +42,7 @@ type testNode struct {
 	server       *grpc.Server
 	conns        *Server
 	greeter      *Greeter
-	denialLeases *DenialLeases
+	denialLeases *GivenDenialLeases
 	takes        atomic.Int64  // of the peers' groups that were not only looked at
 	frames       atomic.Int64  // of requests that the node has been asked to decide
 	pause        chan struct{} // closed to let peers' requests through; nil for always
@@ -172,15 +172,15 @@ func (c *testCluster) believe(n *testNode, k ring.Key, owner *testNode) {
 func (c *testCluster) partition(k ring.Key) uint32 { return k.Partition(c.view.Ring.Partitions()) }
 
 func newTestCluster(t *testing.T, size int) *testCluster {
-	var denialLeases []*DenialLeases
+	var denialLeases []*GivenDenialLeases
 	for range size {
-		denialLeases = append(denialLeases, NewDenialLeases(true, true))
+		denialLeases = append(denialLeases, NewGivenDenialLeases(true, true))
 	}
 	return newTestClusterOf(t, denialLeases...)
 }
 
 // newTestClusterOf returns a cluster of as many nodes as there are denialLeases.
-func newTestClusterOf(t *testing.T, denialLeases ...*DenialLeases) *testCluster {
+func newTestClusterOf(t *testing.T, denialLeases ...*GivenDenialLeases) *testCluster {
 	c := newEmptyCluster(t)
 	c.start(nil, denialLeases...)
 	return c
@@ -196,7 +196,7 @@ func newEmptyCluster(t *testing.T) *testCluster {
 
 // start adds as many nodes as there are denialLeases, and has locals decide, if there are
 // any, instead of shards.
-func (c *testCluster) start(locals []Local, denialLeases ...*DenialLeases) {
+func (c *testCluster) start(locals []Local, denialLeases ...*GivenDenialLeases) {
 	var members []Member
 	for i := range denialLeases {
 		id := string(rune('a' + i))
@@ -359,7 +359,7 @@ func inCluster(t *testing.T, f func(t *testing.T, c *testCluster)) {
 // inForgetfulCluster is inCluster with nodes that ask for everything.
 func inForgetfulCluster(t *testing.T, f func(t *testing.T, c *testCluster)) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newTestClusterOf(t, NewDenialLeases(false, false), NewDenialLeases(false, false), NewDenialLeases(false, false))
+		c := newTestClusterOf(t, NewGivenDenialLeases(false, false), NewGivenDenialLeases(false, false), NewGivenDenialLeases(false, false))
 		defer c.close()
 		f(t, c)
 	})

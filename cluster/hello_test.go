@@ -93,7 +93,7 @@ func TestStrangersOnConns(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var log syncBuffer
 				there, here := NewGreeter(b, nil, slog.New(slog.NewTextHandler(&log, nil))), NewGreeter(tc.caller, nil, slog.New(slog.NewTextHandler(&log, nil)))
-				s := NewServer(&countingLocal{}, NewDenialLeases(true, true), nil, there)
+				s := NewServer(&countingLocal{}, NewGivenDenialLeases(true, true), nil, there)
 				defer s.Close()
 				tc.meant.Address = "x:1"
 				dial := GreetingDialer(func(context.Context, string) (net.Conn, error) { return served(s), nil }, here)

@@ -67,7 +67,7 @@ type OwnersConfig struct {
 	// Shard has the counters, Router and DenialLeases what is said about them.
 	Shard        *shard.Shard
 	Router       *Router
-	DenialLeases *DenialLeases
+	DenialLeases *GivenDenialLeases
 	// Keep is told of every view that is adopted. It must not block.
 	Keep func(*view.View)
 	// State returns what this node is doing; nil for Ready. It is called with no lock held.

@@ -1,43 +1,13 @@
 package cluster
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/weirlimit/weir/cluster/replica"
 	"github.com/weirlimit/weir/cluster/view"
-	"github.com/weirlimit/weir/shard"
 )
-
-// OwnerOf implements Locator.
-func (o *Owners) OwnerOf(p uint32) (id string, known bool) {
-	l := o.node.Decider(p)
-	return l.ID, l != view.Life{}
-}
-
-// IsGrantable implements Locator.
-func (o *Owners) IsGrantable(p uint32) bool { return o.node.IsGrantable(p) }
-
-// DecidesApart implements Locator.
-func (o *Owners) DecidesApart(p uint32) bool { return o.node.DecidesApart(p) }
-
-// ReturnGranted implements Locator. What the owner may not have yet is not given back: too few tokens are left rather than too many.
-func (o *Owners) ReturnGranted(take shard.Take) string {
-	p := take.Key.Partition(uint32(o.params.Partitions))
-	if !o.node.GrantsAreAdded(p) {
-		return ""
-	}
-	id, _ := o.OwnerOf(p)
-	return id
-}
-
-// Returning implements Locator.
-func (o *Owners) Returning() <-chan struct{} { return o.node.Returning() }
-
-// WasStopped implements Locator.
-func (o *Owners) WasStopped() bool { return o.node.WasHalted() }
 
 // HandoverStatus returns how far handover is.
 func (o *Owners) HandoverStatus() HandoverStatus {
@@ -56,21 +26,6 @@ func (o *Owners) HandoverStatus() HandoverStatus {
 	}
 	s.Active, s.Wanted, s.Leaving = counts.Deciding, counts.Waiting+counts.Planned, counts.Owed
 	return s
-}
-
-// isLeaving reports whether this node is a member that leaves.
-func (o *Owners) isLeaving() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.view == nil {
-		return false
-	}
-	for _, m := range o.view.Members {
-		if m.Life == o.life() {
-			return m.State == view.Leaving
-		}
-	}
-	return false
 }
 
 // Deciding returns by partition the term in which this node decides at the moment, 0 where it does not.
@@ -107,13 +62,6 @@ func (o *Owners) Doubts() (missing, givenUp []Life) {
 	return missing, slices.Clone(o.view.GivenUp)
 }
 
-// Depart ends that this node confirms decision leases of others: it is about to report that it has left, and may end before it learns of another view.
-func (o *Owners) Depart() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.departed = true
-}
-
 // Sought reports whether this node has a view, which names the node that has each partition.
 func (o *Owners) Sought() bool { return o.number() > 0 }
 
@@ -121,12 +69,6 @@ func (o *Owners) Sought() bool { return o.number() > 0 }
 func (o *Owners) SnapshotCopies() SnapshotCopies {
 	return SnapshotCopies{o.node, o.Shard, o.params.Partitions}
 }
-
-// Flush leaves the partitions to their standbys. It gives up when ctx ends.
-func (o *Owners) Flush(ctx context.Context) { o.node.Flush(ctx) }
-
-// IsOver reports whether Flush was called.
-func (o *Owners) IsOver() bool { return o.node.IsOver() }
 
 // lags returns by member how late the copies are that it has of what this node decides: 0 of one that is no standby.
 func (o *Owners) lags(now time.Time) map[string]time.Duration {
@@ -144,5 +86,3 @@ func (o *Owners) lags(now time.Time) map[string]time.Duration {
 	}
 	return lags
 }
-
-var _ Locator = (*Owners)(nil)

@@ -15,11 +15,11 @@ import (
 type ownReplicas struct {
 	router       *Router // asks other nodes
 	local        Local
-	locator      Locator       // nil if this node knows of none
-	denialLeases *DenialLeases // of this node as an owner
+	locator      Locator            // nil if this node knows of none
+	denialLeases *GivenDenialLeases // of this node as an owner
 }
 
-// decideHere has the local shard decide, as DenialLeases.decide does, and again what it may not decide
+// decideHere has the local shard decide, as GivenDenialLeases.decide does, and again what it may not decide
 // just now because its decision lease is suspended.
 func (o *ownReplicas) decideHere(groups []shard.Group, due time.Time) (wait time.Duration) {
 	wait = o.denialLeases.decide(o.local, groups)

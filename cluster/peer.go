@@ -34,8 +34,8 @@ const maxConns = 9 // to one peer
 func connsPerPeer() int { return min(maxConns, max(1, runtime.GOMAXPROCS(0)/2)+1) }
 
 func (p *peer) reachable() bool {
-	for _, l := range p.conns {
-		if !l.healthy.Load() {
+	for _, c := range p.conns {
+		if !c.healthy.Load() {
 			return false
 		}
 	}
@@ -44,7 +44,7 @@ func (p *peer) reachable() bool {
 
 // saidSomethingSince reports whether p has answered anything since then.
 func (p *peer) saidSomethingSince(at time.Time) bool {
-	return slices.ContainsFunc(p.conns, func(l *conn) bool { return l.heardSince(at) })
+	return slices.ContainsFunc(p.conns, func(c *conn) bool { return c.heardSince(at) })
 }
 
 // newPeer returns m as a peer that is asked nothing yet.
@@ -76,18 +76,18 @@ func (r *Router) start(p *peer) {
 			r.tell(p.member, answers)
 		}
 	}
-	for _, l := range p.conns {
-		l.frames, l.notice, l.redirected = p.metrics.frames, notice, r.movedFrom(p)
-		l.late = func(n int) { p.metrics.late.Add(float64(n)) }
-		l.undone = func(lost bool) {
+	for _, c := range p.conns {
+		c.frames, c.notice, c.redirected = p.metrics.frames, notice, r.movedFrom(p)
+		c.late = func(n int) { p.metrics.late.Add(float64(n)) }
+		c.undone = func(lost bool) {
 			r.metrics.undone.Inc()
 			if lost {
 				r.metrics.lostReturns.Inc()
 			}
 		}
-		l.busyHere = r.busy
-		l.uncertain = func(n int) { r.metrics.uncertain.Add(float64(n)) }
-		r.running.Go(func() { l.run(ctx) })
+		c.busyHere = r.busy
+		c.uncertain = func(n int) { r.metrics.uncertain.Add(float64(n)) }
+		r.running.Go(func() { c.run(ctx) })
 	}
 }
 
@@ -113,8 +113,8 @@ func (r *Router) peerOf(id string) *peer {
 // incarnationOf returns the latest incarnation of that id that has answered on a connection for checks, 0 if that is not known.
 func (r *Router) incarnationOf(id string) (latest uint64) {
 	if p := r.peerOf(id); p != nil {
-		for _, l := range p.conns {
-			latest = max(latest, l.incarnation.Load())
+		for _, c := range p.conns {
+			latest = max(latest, c.incarnation.Load())
 		}
 	}
 	return latest
@@ -133,8 +133,8 @@ func (r *Router) lostAt(id string) (at time.Time, reaches bool) {
 func (r *Router) greet(id string) {
 	if p := r.peerOf(id); p != nil {
 		p.spared.Store(0)
-		for _, l := range p.conns {
-			l.greet(time.Now())
+		for _, c := range p.conns {
+			c.greet(time.Now())
 		}
 	}
 }
@@ -142,8 +142,8 @@ func (r *Router) greet(id string) {
 // hears records that the member of that id has called this node: it is there, and its connections can be made again.
 func (r *Router) hears(id string) {
 	if p := r.peerOf(id); p != nil {
-		for _, l := range p.conns {
-			l.hears()
+		for _, c := range p.conns {
+			c.hears()
 		}
 	}
 }

@@ -106,10 +106,10 @@ func inLedger(t *testing.T, size int, f func(t *testing.T, c *testCluster, l *le
 		c := newEmptyCluster(t)
 		c.standbys = true
 		var locals []Local
-		var denialLeases []*DenialLeases
+		var denialLeases []*GivenDenialLeases
 		for i := range size {
 			l.copies = append(l.copies, make(map[ring.Key]int64))
-			locals, denialLeases = append(locals, page{l, i}), append(denialLeases, NewDenialLeases(false, false))
+			locals, denialLeases = append(locals, page{l, i}), append(denialLeases, NewGivenDenialLeases(false, false))
 		}
 		c.start(locals, denialLeases...)
 		defer c.close()
@@ -376,7 +376,7 @@ func TestHintThatLeadsNowhere(t *testing.T) {
 
 func TestRoutesOfANewTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := NewRouter(RouterConfig{Self: "b", DenialLeases: NewDenialLeases(true, true), Metrics: prometheus.NewRegistry()})
+		r := NewRouter(RouterConfig{Self: "b", DenialLeases: NewGivenDenialLeases(true, true), Metrics: prometheus.NewRegistry()})
 		defer r.Close()
 		view := func(owners []uint16, ids ...string) *View {
 			v := &View{}
@@ -389,7 +389,7 @@ func TestRoutesOfANewTable(t *testing.T) {
 			}
 			return v
 		}
-		ids := func(x *table) (s string) {
+		ids := func(x *routingTable) (s string) {
 			for p := range x.routes {
 				s += x.view.Members[x.routes[p].Load()].ID
 			}

@@ -57,19 +57,19 @@ func (q *relaying) answer() (wait time.Duration) {
 		if q.any(func(how role, _ *shard.Group) bool { return how != asRelay }) { // else there is no other member to ask then
 			q.due = q.due.Add(-patience / 3)
 		}
-		q.relay(asOwner, (*table).direct)
+		q.relay(asOwner, (*routingTable).direct)
 		for range relayHops - 1 {
-			q.relay(asOwner, (*table).hinted)
+			q.relay(asOwner, (*routingTable).hinted)
 		}
 		q.due = now.Add(patience) // a member that did not answer has cost all the time of before
 	} else {
-		q.relay(asOwner, (*table).otherOwner)
+		q.relay(asOwner, (*routingTable).otherOwner)
 	}
 	for try := range maxRelays {
 		q.relay(asRelay, indirect(others, try))
 	}
 	if others {
-		q.relay(asOwner, (*table).inDoubt)
+		q.relay(asOwner, (*routingTable).inDoubt)
 	}
 	q.decideFromCopies()
 	return q.wait
@@ -103,7 +103,7 @@ func (q *relaying) askAfterStop() {
 	}
 	moved := func(how role, g *shard.Group) bool { return how != asOwner && redirected(g) }
 	for {
-		q.relay(asOwner, (*table).direct)
+		q.relay(asOwner, (*routingTable).direct)
 		if !q.any(moved) || !time.Now().Add(copyPause).Before(q.due) {
 			break
 		}
@@ -125,7 +125,7 @@ func (q *relaying) any(f func(how role, g *shard.Group) bool) bool {
 // relay has what has moved decided by others, once, asked as what as says. Where it is others' requests
 // they wait meanwhile with all else that they have asked, so who is late is not asked again soon. One that has it is, though, unless it says nothing
 // at all: others may only say that they do not reach it either.
-func (q *relaying) relay(as role, by func(*table, *shard.Group, role) int) {
+func (q *relaying) relay(as role, by func(*routingTable, *shard.Group, role) int) {
 	r, now, others := q.own.router, time.Now(), q.run != nil
 	t := r.table.Load()
 	if t == nil || !now.Before(q.due) {

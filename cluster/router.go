@@ -46,7 +46,7 @@ type Router struct {
 	hot *hotCounters // of others
 
 	full  fullKeys
-	table atomic.Pointer[table]
+	table atomic.Pointer[routingTable]
 	calls sync.Pool // of *ask, this router's own: channels belong to one synctest bubble
 
 	stop    context.CancelFunc
@@ -173,8 +173,8 @@ func (r *Router) rests() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, p := range r.peers {
-		for _, l := range p.conns {
-			if !l.rests() {
+		for _, c := range p.conns {
+			if !c.rests() {
 				return false
 			}
 		}
@@ -235,7 +235,7 @@ func anyFrees(groups []shard.Group) bool {
 }
 
 // decideOne answers the one of groups, for whose counters that member is asked.
-func (r *Router) decideOne(ctx context.Context, t *table, to int, groups []shard.Group) {
+func (r *Router) decideOne(ctx context.Context, t *routingTable, to int, groups []shard.Group) {
 	var due time.Time
 	var hop trace.Span
 	g := &groups[0]
@@ -253,7 +253,7 @@ func (r *Router) decideOne(ctx context.Context, t *table, to int, groups []shard
 
 // forwardOne answers g from what its owner has leased, or else asks the member
 // that has it. It returns until when the request has time, and its span, which is nil unless it is traced.
-func (r *Router) forwardOne(ctx context.Context, t *table, to int, g *shard.Group) (due time.Time, hop trace.Span) {
+func (r *Router) forwardOne(ctx context.Context, t *routingTable, to int, g *shard.Group) (due time.Time, hop trace.Span) {
 	l, m, now := t.conn(to, g.Takes[0].Key), &t.peers[to].metrics, time.Now()
 	c, from := r.hot.consult(g, l, now)
 	if from == known {

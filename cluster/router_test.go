@@ -296,7 +296,7 @@ func TestBatchGoesToEveryOwnerAtOnce(t *testing.T) {
 
 func TestNoViewNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := NewRouter(RouterConfig{Self: "a", DenialLeases: NewDenialLeases(true, true), Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
+		r := NewRouter(RouterConfig{Self: "a", DenialLeases: NewGivenDenialLeases(true, true), Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
 		defer r.Close()
 		groups := []shard.Group{{Takes: []shard.Take{take(ring.Key{}, 1, 1)}}}
 		r.Decide(t.Context(), groups)
@@ -347,7 +347,7 @@ func TestNewViewFinishesChecksUnderWay(t *testing.T) {
 // node asks itself over none.
 func TestPeersOutliveViews(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *testCluster) {
-		old := make([]*table, len(c.nodes))
+		old := make([]*routingTable, len(c.nodes))
 		for i, n := range c.nodes {
 			old[i] = n.router.table.Load()
 		}
@@ -376,7 +376,7 @@ func TestPeersOutliveViews(t *testing.T) {
 
 func TestOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := NewRouter(RouterConfig{Self: "a", DenialLeases: NewDenialLeases(true, true), Metrics: prometheus.NewRegistry()})
+		r := NewRouter(RouterConfig{Self: "a", DenialLeases: NewGivenDenialLeases(true, true), Metrics: prometheus.NewRegistry()})
 		defer r.Close()
 		if got := r.Owner(ring.Key{}); got != "" {
 			t.Errorf("without a view %q owns a counter", got)
@@ -432,27 +432,27 @@ func TestOverflowIsRefusedAtOnce(t *testing.T) {
 // The answer to a ping answers no request that waits.
 func TestPongAnswersNoCheck(t *testing.T) {
 	for _, last := range []uint32{0, math.MaxUint32 - maxPending, math.MaxUint32} {
-		l := newConn(nil, DefaultAttemptTimeout)
-		l.healthy.Store(true)
-		l.breaker.healthy = true
-		l.nextID = last
+		c := newConn(nil, DefaultAttemptTimeout)
+		c.healthy.Store(true)
+		c.breaker.healthy = true
+		c.nextID = last
 		a := &call{done: make(chan struct{}, 1)}
 		a.left.Store(1)
 		groups := []*shard.Group{{Takes: make([]shard.Take, 1)}, {Takes: make([]shard.Take, 1)}}
-		first, err := l.enqueue(a, groups, nil)
+		first, err := c.enqueue(a, groups, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		pong := appendAnswer([]byte{connVersion}, pingID, &shard.Group{Allowed: true}, false)
-		if err := l.deliver(pong); err != nil || l.waiting != 2 {
-			t.Errorf("after id %d: %v, %d of 2 requests wait", last, err, l.waiting)
+		if err := c.deliver(pong); err != nil || c.waiting != 2 {
+			t.Errorf("after id %d: %v, %d of 2 requests wait", last, err, c.waiting)
 		}
 		answers := []byte{connVersion}
 		for i, g := range groups {
 			answers = appendAnswer(answers, first+uint32(i), g, false)
 		}
-		if err := l.deliver(answers); err != nil || l.waiting != 0 || groups[1].Takes[0].Source != shard.Owner {
-			t.Errorf("after id %d: %v, %d requests wait", last, err, l.waiting)
+		if err := c.deliver(answers); err != nil || c.waiting != 0 || groups[1].Takes[0].Source != shard.Owner {
+			t.Errorf("after id %d: %v, %d requests wait", last, err, c.waiting)
 		}
 	}
 }
@@ -460,23 +460,23 @@ func TestPongAnswersNoCheck(t *testing.T) {
 // A call without a request on a conn gives up no other, and what is given up gets no
 // answer any more.
 func TestGiveUpLeavesOtherChecks(t *testing.T) {
-	l := newConn(nil, DefaultAttemptTimeout)
-	l.healthy.Store(true)
-	l.breaker.healthy = true
+	c := newConn(nil, DefaultAttemptTimeout)
+	c.healthy.Store(true)
+	c.breaker.healthy = true
 	a, other := &call{done: make(chan struct{}, 1)}, &call{done: make(chan struct{}, 1)}
 	groups := []*shard.Group{{Takes: make([]shard.Take, 1)}}
-	first, err := l.enqueue(a, groups, nil)
+	first, err := c.enqueue(a, groups, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := l.giveUp(other, first, time.Now()); n != 0 || l.waiting != 1 {
-		t.Errorf("gave up %d requests, %d wait", n, l.waiting)
+	if n := c.giveUp(other, first, time.Now()); n != 0 || c.waiting != 1 {
+		t.Errorf("gave up %d requests, %d wait", n, c.waiting)
 	}
-	if n := l.giveUp(a, first, time.Now()); n != 1 || l.waiting != 0 {
-		t.Errorf("gave up %d of one's own, %d wait", n, l.waiting)
+	if n := c.giveUp(a, first, time.Now()); n != 1 || c.waiting != 0 {
+		t.Errorf("gave up %d of one's own, %d wait", n, c.waiting)
 	}
 	late := &shard.Group{Allowed: true, Takes: make([]shard.Take, 1)}
-	if err := l.deliver(appendAnswer([]byte{connVersion}, first, late, false)); err != nil {
+	if err := c.deliver(appendAnswer([]byte{connVersion}, first, late, false)); err != nil {
 		t.Error(err)
 	}
 	if groups[0].Allowed || a.left.Load() != 0 {

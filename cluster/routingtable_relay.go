@@ -10,7 +10,7 @@ import (
 // standsBy returns whom to ask about a counter if this node does not reach the one that has
 // it: the standby; but if that does not answer either, the try-th of the members that reach one of them, before
 // it.
-func (t *table) standsBy(try int) func(ring.Key) int {
+func (t *routingTable) standsBy(try int) func(ring.Key) int {
 	return func(k ring.Key) int {
 		standby := t.standby(k)
 		if standby == noMember || standby == t.self || t.answers(standby, k) {
@@ -25,7 +25,7 @@ func (t *table) standsBy(try int) func(ring.Key) int {
 
 // relayFor returns whom to ask about a counter if neither the one that has it nor the standby answers this node: the try-th of
 // the members that reach one of them, noMember if there are no more.
-func (t *table) relayFor(try int) func(ring.Key) int {
+func (t *routingTable) relayFor(try int) func(ring.Key) int {
 	return func(k ring.Key) int {
 		relays := t.relaysTo(k, t.has(k))
 		if standby := t.standby(k); len(relays) == 0 && standby != noMember {
@@ -41,7 +41,7 @@ func (t *table) relayFor(try int) func(ring.Key) int {
 // relaysTo returns the indices of some members that have said that they reach the one of that id, and are
 // asked about k's counter in its place. Some may not know yet that they do not any more, and some may have been cut off
 // from this node with it: members that are late to say anything come last.
-func (t *table) relaysTo(k ring.Key, id string) (members []int) {
+func (t *routingTable) relaysTo(k ring.Key, id string) (members []int) {
 	if t.locator == nil || id == "" || id == t.id {
 		return nil
 	}
@@ -63,7 +63,7 @@ func (t *table) relaysTo(k ring.Key, id string) (members []int) {
 
 // direct returns the member that is said to have g, noMember if that one is late to say anything. If the member on the route does not
 // answer, the Locator may name another one.
-func (t *table) direct(g *shard.Group, _ role) (to int) {
+func (t *routingTable) direct(g *shard.Group, _ role) (to int) {
 	t.redirectedHere(g)
 	to, one := t.routeOf(g)
 	if other := t.otherOwner(g, asStandby); other != noMember {
@@ -76,7 +76,7 @@ func (t *table) direct(g *shard.Group, _ role) (to int) {
 }
 
 // hinted is direct once a member was asked: an owner that has just said that it has nothing of g would say so again.
-func (t *table) hinted(g *shard.Group, how role) (to int) {
+func (t *routingTable) hinted(g *shard.Group, how role) (to int) {
 	to = t.direct(g, how)
 	if k := g.Takes[0].Key; to == t.owner(k) && t.isVacant(k) {
 		return noMember
@@ -85,7 +85,7 @@ func (t *table) hinted(g *shard.Group, how role) (to int) {
 }
 
 // otherOwner returns the member that has g as the Locator says, if the member on the route does not answer and is another one; else noMember.
-func (t *table) otherOwner(g *shard.Group, _ role) int {
+func (t *routingTable) otherOwner(g *shard.Group, _ role) int {
 	to, one := t.routeOf(g)
 	k := g.Takes[0].Key
 	if i, member := t.view.Index(t.has(k)); one && member && i != to && !t.answers(to, k) {
@@ -96,7 +96,7 @@ func (t *table) otherOwner(g *shard.Group, _ role) int {
 
 // inDoubt returns the member that is said to have g and is late to say anything, if this node would decide from a copy now; else noMember. A
 // node that would not says at once that it does not reach that member, so that others are asked.
-func (t *table) inDoubt(g *shard.Group, _ role) (to int) {
+func (t *routingTable) inDoubt(g *shard.Group, _ role) (to int) {
 	to, one := t.routeOf(g)
 	if !one || !t.doubts(to, g) || !t.keeps(g) {
 		return noMember
@@ -105,7 +105,7 @@ func (t *table) inDoubt(g *shard.Group, _ role) (to int) {
 }
 
 // inTime reports whether a member answers, and does so while a caller waits for what is relayed to it.
-func (t *table) inTime(i int, g *shard.Group) bool {
+func (t *routingTable) inTime(i int, g *shard.Group) bool {
 	p := t.peers[i]
 	return p != nil && t.answers(i, g.Takes[0].Key) && !t.doubts(i, g) && p.spared.Load() <= int64(time.Since(t.started))
 }
@@ -113,8 +113,8 @@ func (t *table) inTime(i int, g *shard.Group) bool {
 // indirect returns which member is asked for g in the place of the one that has it, if this node does not reach that. If this node may
 // decide from a copy, that is the try-th member that reaches it, as this node decides only if none does. Else it is the standby, for a node that does not
 // reach that. Of others' requests the one that has it was asked just now, if it answers at all.
-func indirect(others bool, try int) func(*table, *shard.Group, role) int {
-	return func(t *table, g *shard.Group, how role) int {
+func indirect(others bool, try int) func(*routingTable, *shard.Group, role) int {
+	return func(t *routingTable, g *shard.Group, how role) int {
 		k := g.Takes[0].Key
 		switch {
 		case how != asStandby:

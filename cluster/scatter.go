@@ -19,7 +19,7 @@ const maxRounds = 3
 // scatter is how groups are split over the members. It is used again for others.
 type scatter struct {
 	router     *Router
-	table      *table
+	table      *routingTable
 	how        role          // as what the members are asked
 	local      []shard.Group // copies, for the local shard
 	from       []*shard.Group
@@ -54,7 +54,7 @@ type orphan struct {
 
 var scatters = sync.Pool{New: func() any { return new(scatter) }}
 
-func newScatter(r *Router, t *table) *scatter {
+func newScatter(r *Router, t *routingTable) *scatter {
 	s := scatters.Get().(*scatter)
 	s.router, s.table = r, t
 	if n := len(t.peers) * maxConns; len(s.conns) < n {
@@ -153,7 +153,7 @@ type part struct {
 // parts, and one has lost its room meanwhile, the owners of the others undo their takes exactly, as
 // they remember them. If a limit is likely full, all parts without such a limit only look at first:
 // their takes would deny others meanwhile.
-func (r *Router) decideMany(ctx context.Context, t *table, groups []shard.Group) {
+func (r *Router) decideMany(ctx context.Context, t *routingTable, groups []shard.Group) {
 	s, now := newScatter(r, t), time.Now()
 	defer s.free()
 	for i := range groups {
@@ -166,7 +166,7 @@ func (r *Router) decideMany(ctx context.Context, t *table, groups []shard.Group)
 
 // decideRest answers those groups that the member to was asked for and that are undecided. The
 // zero due is that of a request that is asked now. The hop is that of the one group, nil if it has none.
-func (r *Router) decideRest(ctx context.Context, t *table, to int, groups []shard.Group, due time.Time, hop trace.Span) {
+func (r *Router) decideRest(ctx context.Context, t *routingTable, to int, groups []shard.Group, due time.Time, hop trace.Span) {
 	s := newScatter(r, t)
 	defer s.free()
 	if due.IsZero() {
@@ -444,19 +444,19 @@ func (s *scatter) assign(to int, g *shard.Group, c *hotCounter, p *part) {
 		}
 		return
 	}
-	l, number := s.table.numbered(to, g.Takes[0].Key, s.how != asOwner)
+	conn, number := s.table.numbered(to, g.Takes[0].Key, s.how != asOwner)
 	at := s.conns[number]
 	if at == 0 {
 		s.dispatches = slices.Grow(s.dispatches, 1)[:len(s.dispatches)+1]
 		at = uint16(len(s.dispatches))
 		s.conns[number] = at
 		e := &s.dispatches[at-1]
-		e.conn, e.number, e.peer = l, number, s.table.peers[to]
+		e.conn, e.number, e.peer = conn, number, s.table.peers[to]
 	}
 	e := &s.dispatches[at-1]
 	e.groups, e.hot, e.parts = append(e.groups, g), append(e.hot, c), append(e.parts, p)
 	if p != nil {
-		p.to, p.conn = to, l
+		p.to, p.conn = to, conn
 	}
 }
 

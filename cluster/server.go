@@ -18,7 +18,7 @@ import (
 // standby, or for a standby, and then only the owner: a request makes three legs at most, even if views differ.
 type Server struct {
 	local        Local
-	denialLeases *DenialLeases
+	denialLeases *GivenDenialLeases
 	router       *Router
 	greeter      *Greeter
 
@@ -30,7 +30,7 @@ type Server struct {
 
 // NewServer returns the server for the counters behind local, of which it gives the denial leases p.
 // The router of the same node knows where the others are, and its greeter which connections are for this node.
-func NewServer(local Local, p *DenialLeases, r *Router, g *Greeter) *Server {
+func NewServer(local Local, p *GivenDenialLeases, r *Router, g *Greeter) *Server {
 	return &Server{local: local, denialLeases: p, router: r, greeter: g, conns: make(map[net.Conn]struct{})}
 }
 
@@ -170,7 +170,7 @@ func (s *Server) serve(conn net.Conn) error {
 
 // batch is what it takes to answer a frame; it is used again for another.
 type batch struct {
-	denialLeases *DenialLeases
+	denialLeases *GivenDenialLeases
 	router       *Router
 	takes        []shard.Take
 	requests     []request
@@ -183,7 +183,7 @@ type batch struct {
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
 
-func newBatch(p *DenialLeases, r *Router) *batch {
+func newBatch(p *GivenDenialLeases, r *Router) *batch {
 	b := batches.Get().(*batch)
 	b.denialLeases, b.router, b.waited = p, r, nil
 	return b

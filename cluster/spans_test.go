@@ -78,7 +78,7 @@ func TestSpansOfNodesThatDecide(t *testing.T) {
 				tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(ended)).Tracer("test")
 				c := newEmptyCluster(t)
 				c.standbys, c.tracer = true, tracer
-				c.start(nil, NewDenialLeases(true, true), NewDenialLeases(true, true), NewDenialLeases(true, true))
+				c.start(nil, NewGivenDenialLeases(true, true), NewGivenDenialLeases(true, true), NewGivenDenialLeases(true, true))
 				defer c.close()
 				k := c.keyWith(1, 2, 0)
 				tc.fails(c)
@@ -107,7 +107,7 @@ func TestAtMostThreeLegs(t *testing.T) {
 			tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(ended)).Tracer("test")
 			c := newEmptyCluster(t)
 			c.standbys, c.tracer, c.telling, c.noCopies = true, tracer, r.IntN(4) > 0, r.IntN(2) > 0
-			c.start(nil, NewDenialLeases(true, true), NewDenialLeases(true, true), NewDenialLeases(true, true), NewDenialLeases(true, true))
+			c.start(nil, NewGivenDenialLeases(true, true), NewGivenDenialLeases(true, true), NewGivenDenialLeases(true, true), NewGivenDenialLeases(true, true))
 			defer c.close()
 			k := c.keyWith(1, 2, 0)
 			for _, from := range c.nodes {
@@ -166,16 +166,16 @@ func TestFramesWithoutTraces(t *testing.T) {
 		"an older peer":  {0, testSpan(1), ""},
 		"traced as well": {connRevision, testSpan(1), fmt.Sprintf("0d%031d1%015d101", 0, 0)},
 	} {
-		l := healthyConn()
-		l.revision = tc.revision
+		c := healthyConn()
+		c.revision = tc.revision
 		a := newTestCall()
-		a.sent, a.due, a.span = l.base, l.base.Add(time.Second), tc.span
+		a.sent, a.due, a.span = c.base, c.base.Add(time.Second), tc.span
 		k := take(ring.Key{Hi: 7}, 10, 1)
-		if _, err := l.enqueue(a, []*shard.Group{{Takes: []shard.Take{k}}}, nil); err != nil {
+		if _, err := c.enqueue(a, []*shard.Group{{Takes: []shard.Take{k}}}, nil); err != nil {
 			t.Fatal(err)
 		}
 		at := len("04" + "0a00000000" + "0b40420f00")
-		if got, want := hex.EncodeToString(l.queue[0][lengthSize:]), before[:at]+tc.want+before[at:]; got != want {
+		if got, want := hex.EncodeToString(c.queue[0][lengthSize:]), before[:at]+tc.want+before[at:]; got != want {
 			t.Errorf("%s: %s, want %s", name, got, want)
 		}
 	}
@@ -183,18 +183,18 @@ func TestFramesWithoutTraces(t *testing.T) {
 
 // The requests of a frame belong to the span that was named last before them.
 func TestRequestsOfSpans(t *testing.T) {
-	l := healthyConn()
-	l.revision = connRevision
+	c := healthyConn()
+	c.revision = connRevision
 	spans := []*trace.SpanContext{nil, testSpan(1), testSpan(1), testSpan(2), nil, testSpan(3)}
 	spans[2] = spans[1]
 	for _, span := range spans {
 		a := newTestCall()
 		a.span = span
-		if _, err := l.enqueue(a, []*shard.Group{{Takes: []shard.Take{take(ring.Key{Hi: 1}, 1, 1)}}}, nil); err != nil {
+		if _, err := c.enqueue(a, []*shard.Group{{Takes: []shard.Take{take(ring.Key{Hi: 1}, 1, 1)}}}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r := openFrame(l.queue[0][lengthSize:])
+	r := openFrame(c.queue[0][lengthSize:])
 	for i, want := range spans {
 		r.preamble()
 		q, _ := r.request(nil)
@@ -211,11 +211,11 @@ func TestRequestsOfSpans(t *testing.T) {
 func TestRevisionOfAPeer(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *testCluster) {
 		for _, p := range c.nodes[0].router.table.Load().peers[1:] {
-			for _, l := range p.conns {
-				if l.mu.Lock(); l.revision != connRevision {
-					t.Errorf("%s reads revision %d, want %d", p.member.ID, l.revision, connRevision)
+			for _, c := range p.conns {
+				if c.mu.Lock(); c.revision != connRevision {
+					t.Errorf("%s reads revision %d, want %d", p.member.ID, c.revision, connRevision)
 				}
-				l.mu.Unlock()
+				c.mu.Unlock()
 			}
 		}
 	})

@@ -284,7 +284,7 @@ func (n *node) register(ctx context.Context) error {
 	n.evictions = &evictions{count: n.shard.Evicted, log: n.log}
 	n.overload = overload.New(n.opts.PeerTimeout/4, n.opts.domainWeights(), n.metrics)
 	local := n.network.local(n.shard)
-	denialLeases := cluster.NewDenialLeases(!n.opts.ForgetDenials, !n.opts.LendNothing)
+	denialLeases := cluster.NewGivenDenialLeases(!n.opts.ForgetDenials, !n.opts.LendNothing)
 	n.router = cluster.NewRouter(cluster.RouterConfig{
 		Self: n.opts.ID, Local: local, DenialLeases: denialLeases, Busy: n.overload.Busy, Tracer: n.tracing.Tracer(), Dial: cluster.GreetingDialer(n.dial, n.greeter), AttemptTimeout: n.opts.PeerTimeout, Logger: n.log, Metrics: n.metrics,
 	})
@@ -305,7 +305,7 @@ func fingerprint(params cluster.Params) uint64 {
 }
 
 // keep builds what follows the cluster and keeps the node's partitions.
-func (n *node) keep(params cluster.Params, denialLeases *cluster.DenialLeases) {
+func (n *node) keep(params cluster.Params, denialLeases *cluster.GivenDenialLeases) {
 	n.owners = cluster.NewOwners(cluster.OwnersConfig{
 		Self:         cluster.Member{ID: n.opts.ID, Address: n.opts.Advertise, Incarnation: n.self.Incarnation},
 		Greeter:      n.greeter,
@@ -331,7 +331,7 @@ func (n *node) keep(params cluster.Params, denialLeases *cluster.DenialLeases) {
 	}
 }
 
-func (n *node) buildServers(params cluster.Params, local cluster.Local, denialLeases *cluster.DenialLeases) error {
+func (n *node) buildServers(params cluster.Params, local cluster.Local, denialLeases *cluster.GivenDenialLeases) error {
 	n.limiter = api.NewLimiter(api.Config{
 		Rules:     n.rules.Set,
 		Hasher:    ring.NewHasher([ring.SecretSize]byte(params.Secret)),

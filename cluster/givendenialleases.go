@@ -26,9 +26,9 @@ const (
 	passOnAfter      = 20 * time.Millisecond // before a give-back goes to where its counter is: that may be on its way there
 )
 
-// DenialLeases are the denial leases that this node has given to its peers, about the counters that it owns. Its
+// GivenDenialLeases are the denial leases that this node has given to its peers, about the counters that it owns. Its
 // router and its server share one.
-type DenialLeases struct {
+type GivenDenialLeases struct {
 	remember, lend bool // whether denial leases and token leases are given at all
 	started        time.Time
 	slots          [denialLeaseSlots]denialLease
@@ -47,21 +47,21 @@ type denialLease struct {
 	begun, end atomic.Uint32 // how often a take has begun and ended to free something
 }
 
-// NewDenialLeases returns the denial leases of one node, which has given none. If remember is false, it never gives one.
+// NewGivenDenialLeases returns the denial leases of one node, which has given none. If remember is false, it never gives one.
 // If lend is false, peers and clients are lent no tokens.
-func NewDenialLeases(remember, lend bool) *DenialLeases {
-	return &DenialLeases{remember: remember, lend: lend, started: time.Now()}
+func NewGivenDenialLeases(remember, lend bool) *GivenDenialLeases {
+	return &GivenDenialLeases{remember: remember, lend: lend, started: time.Now()}
 }
 
 // Opened says that this node is about to decide in a partition, of as many as partitions says. The node that decided there
 // before may have leased denials until now. So nothing is freed in the partition until these leases have ended.
-func (p *DenialLeases) Opened(partition, partitions uint32) {
+func (p *GivenDenialLeases) Opened(partition, partitions uint32) {
 	p.partitions.Store(partitions)
 	raise(&p.opened[partition%openedSlots], p.now()+int64(maxDenialLease))
 }
 
 // inherited returns until when a denial lease of k's counter may last that another node has given.
-func (p *DenialLeases) inherited(k ring.Key) int64 {
+func (p *GivenDenialLeases) inherited(k ring.Key) int64 {
 	n := p.partitions.Load()
 	if n == 0 {
 		return 0
@@ -69,12 +69,12 @@ func (p *DenialLeases) inherited(k ring.Key) int64 {
 	return p.opened[k.Partition(n)%openedSlots].Load()
 }
 
-func (p *DenialLeases) slot(k ring.Key) *denialLease { return &p.slots[k.Hi%denialLeaseSlots] }
+func (p *GivenDenialLeases) slot(k ring.Key) *denialLease { return &p.slots[k.Hi%denialLeaseSlots] }
 
-func (p *DenialLeases) now() int64 { return int64(time.Since(p.started)) }
+func (p *GivenDenialLeases) now() int64 { return int64(time.Since(p.started)) }
 
 // quiet returns a ticket for lease, false if something is just being freed.
-func (p *DenialLeases) quiet(k ring.Key) (ticket uint32, quiet bool) {
+func (p *GivenDenialLeases) quiet(k ring.Key) (ticket uint32, quiet bool) {
 	s := p.slot(k)
 	ended := s.end.Load() // first: what begins later has not ended yet
 	ticket = s.begun.Load()
@@ -83,7 +83,7 @@ func (p *DenialLeases) quiet(k ring.Key) (ticket uint32, quiet bool) {
 
 // lease gives a denial lease for t, which was decided after quiet has given the ticket. It is false if it does not. The peer
 // may remember the denial for as long as remembered says.
-func (p *DenialLeases) lease(t *shard.Take, ticket uint32) bool {
+func (p *GivenDenialLeases) lease(t *shard.Take, ticket uint32) bool {
 	if !p.remember || t.Decision.Allowed || t.Contended || t.Cost != 1 || t.Decision.RetryAt == algorithms.Never {
 		return false
 	}
@@ -105,7 +105,7 @@ func remembered(d *algorithms.Decision) int64 {
 
 // begin begins to free something of the takes' counters, if no node remembers a denial of one. It then
 // returns 0, and end must follow. Else it returns how long that will be.
-func (p *DenialLeases) begin(takes []shard.Take) (wait time.Duration) {
+func (p *GivenDenialLeases) begin(takes []shard.Take) (wait time.Duration) {
 	now := p.now()
 	for i := range takes {
 		s := p.slot(takes[i].Key)
@@ -121,7 +121,7 @@ func (p *DenialLeases) begin(takes []shard.Take) (wait time.Duration) {
 	return wait
 }
 
-func (p *DenialLeases) end(takes []shard.Take) {
+func (p *GivenDenialLeases) end(takes []shard.Take) {
 	for i := range takes {
 		p.slot(takes[i].Key).end.Add(1)
 	}
@@ -152,7 +152,7 @@ func frees(g *shard.Group) bool {
 // decide lets local decide. What frees something that must not be freed yet stays
 // Unanswered and Waits; the result is how long to wait before all of that is asked again. What its standby
 // must have first is Deferred.
-func (p *DenialLeases) decide(local Local, groups []shard.Group) (wait time.Duration) {
+func (p *GivenDenialLeases) decide(local Local, groups []shard.Group) (wait time.Duration) {
 	done, strict := 0, false
 	for i := range groups {
 		g := &groups[i]
@@ -190,7 +190,7 @@ func (p *DenialLeases) decide(local Local, groups []shard.Group) (wait time.Dura
 
 // giveBack lets local give takes back as soon as it may, and does not wait. What another node is to give back
 // it passes on.
-func (p *DenialLeases) giveBack(local Local, takes []shard.Take) {
+func (p *GivenDenialLeases) giveBack(local Local, takes []shard.Take) {
 	wait := p.begin(takes)
 	switch {
 	case wait == 0:
@@ -203,7 +203,7 @@ func (p *DenialLeases) giveBack(local Local, takes []shard.Take) {
 
 // returns lets local give takes back, and passes on once what another node is to give back: what was passed on to
 // this node is lost then.
-func (p *DenialLeases) returns(local Local, takes []shard.Take) {
+func (p *GivenDenialLeases) returns(local Local, takes []shard.Take) {
 	last, granted := isRedirected(takes[0]), takes[0].Source == shard.Provisional
 	local.Return(takes)
 	rest := slices.DeleteFunc(slices.Clone(takes), func(t shard.Take) bool { return !isRedirected(t) })
@@ -221,7 +221,7 @@ func (p *DenialLeases) returns(local Local, takes []shard.Take) {
 func isRedirected(t shard.Take) bool { return t.Source == shard.Redirected }
 
 // later calls do with a copy of takes after a while. It is false if too much waits already.
-func (p *DenialLeases) later(wait time.Duration, takes []shard.Take, do func([]shard.Take)) bool {
+func (p *GivenDenialLeases) later(wait time.Duration, takes []shard.Take, do func([]shard.Take)) bool {
 	if p.putOff.Add(1) > maxPutOff {
 		p.putOff.Add(-1)
 		return false

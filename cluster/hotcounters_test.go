@@ -184,7 +184,7 @@ func TestHotThreshold(t *testing.T) {
 		{"one of many", 100 * time.Microsecond, 1, 9, false},
 		{"as often as two others and more", time.Millisecond, 3, 2, true},
 	} {
-		h := newHotCounters(NewDenialLeases(true, true), nil)
+		h := newHotCounters(NewGivenDenialLeases(true, true), nil)
 		var most int64
 		for at := time.Duration(0); at < time.Second; at += tc.every {
 			for range tc.calls {
@@ -264,7 +264,7 @@ func TestTakesThatLeasesDoNotDecide(t *testing.T) {
 func TestSwitchedOff(t *testing.T) {
 	for _, askerOn := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			c := newTestClusterOf(t, NewDenialLeases(askerOn, askerOn), NewDenialLeases(!askerOn, !askerOn))
+			c := newTestClusterOf(t, NewGivenDenialLeases(askerOn, askerOn), NewGivenDenialLeases(!askerOn, !askerOn))
 			defer c.close()
 			hot := take(c.ownedBy(c.nodes[1], 0), 200, 1)
 			if allowed := c.hammer(500, hot); allowed != 200 {
@@ -285,13 +285,13 @@ func TestSwitchedOff(t *testing.T) {
 func TestHotCountersAreBounded(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *testCluster) {
 		h := c.nodes[0].router.hot
-		l := c.nodes[0].router.table.Load().peers[1].conns[0]
+		conn := c.nodes[0].router.table.Load().peers[1].conns[0]
 		for round := range 2 {
 			for i := range 4 * maxHot {
 				take := take(ring.Key{Hi: uint64(i), Lo: uint64(round)}, 10, 1)
 				s := h.shard(take.Key)
 				s.mu.Lock()
-				found := s.find(&take, l, int64(time.Since(h.started)))
+				found := s.find(&take, conn, int64(time.Since(h.started)))
 				if full := round == 0 && i >= maxHot; (found == nil) != full {
 					t.Fatalf("round %d: counter %d: %+v", round, i, found)
 				}

@@ -219,14 +219,14 @@ func (h *hotCounters) sweep(all bool) (more bool) {
 		more = more || others
 		h.metrics.lostReturns.Add(float64(lost))
 	}
-	for l := range told {
-		l.pushAll()
+	for c := range told {
+		c.pushAll()
 	}
 	return more
 }
 
-func (h *hotCounters) settle(l *conn, takes []shard.Take) {
-	if err := l.giveBack(takes, 0); err != nil {
+func (h *hotCounters) settle(c *conn, takes []shard.Take) {
+	if err := c.giveBack(takes, 0); err != nil {
 		h.metrics.lostReturns.Inc()
 	}
 }

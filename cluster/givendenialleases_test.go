@@ -25,7 +25,7 @@ func denied(k ring.Key) *shard.Take {
 func TestDenialLeaseAndFreeingRace(t *testing.T) {
 	takes := []shard.Take{*denied(ring.Key{})}
 	type run struct {
-		p      *DenialLeases
+		p      *GivenDenialLeases
 		ticket uint32
 		quiet  bool
 		leased bool
@@ -51,7 +51,7 @@ func TestDenialLeaseAndFreeingRace(t *testing.T) {
 		"begun before, ended within": {[]func(*run){begin, look, end, lease}, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			r := &run{p: NewDenialLeases(true, true)}
+			r := &run{p: NewGivenDenialLeases(true, true)}
 			for _, step := range tc.order {
 				step(r)
 			}
@@ -68,7 +68,7 @@ func TestDenialLeaseAndFreeingRace(t *testing.T) {
 // A caller waits once: no denial lease is given until it has come back, or should have.
 func TestNoDenialLeaseWhileAReturnWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, one := NewDenialLeases(true, true), denied(ring.Key{})
+		p, one := NewGivenDenialLeases(true, true), denied(ring.Key{})
 		leased := func() bool {
 			ticket, quiet := p.quiet(one.Key)
 			return quiet && p.lease(one, ticket)
@@ -108,7 +108,7 @@ func TestWhichDenialsAreLeased(t *testing.T) {
 			"a higher cost": {false, func(t *shard.Take) { t.Cost = 2 }, false},
 			"a block":       {false, func(t *shard.Take) { t.Decision.RetryAt = algorithms.Never }, false},
 		} {
-			p, one := NewDenialLeases(!tc.off, true), denied(ring.Key{})
+			p, one := NewGivenDenialLeases(!tc.off, true), denied(ring.Key{})
 			tc.spoil(one)
 			if got := p.lease(one, 0); got != tc.want || p.begin([]shard.Take{*one}) > 0 != tc.want {
 				t.Errorf("%s: leased %v", name, got)
@@ -132,7 +132,7 @@ func TestHowLongADenialIsRemembered(t *testing.T) {
 // A denial lease holds, however many leases and freeing takes come
 // at once. There is room while a take has freed it.
 func TestDenialLeasesAreKept(t *testing.T) {
-	p, one := NewDenialLeases(true, true), denied(ring.Key{})
+	p, one := NewGivenDenialLeases(true, true), denied(ring.Key{})
 	takes := []shard.Take{*one}
 	var room, stop atomic.Bool
 	var wg sync.WaitGroup
@@ -176,7 +176,7 @@ func (r *returns) Return(takes []shard.Take) { r.takes.Add(int64(len(takes))) }
 
 func TestGiveBacksThatWaitAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, one, local := NewDenialLeases(true, true), denied(ring.Key{}), &returns{}
+		p, one, local := NewGivenDenialLeases(true, true), denied(ring.Key{}), &returns{}
 		p.lease(one, 0)
 		for range maxPutOff + 3 {
 			p.giveBack(local, []shard.Take{*one})

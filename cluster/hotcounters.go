@@ -73,13 +73,13 @@ const (
 	known                   // it is answered
 )
 
-func newHotCounters(p *DenialLeases, m *routerMetrics) *hotCounters {
+func newHotCounters(p *GivenDenialLeases, m *routerMetrics) *hotCounters {
 	return &hotCounters{remember: p.remember, lend: p.lend, started: time.Now(), metrics: m}
 }
 
-// consult answers g, whose counters the peer behind l owns, if what is known suffices. It returns the counter if g is to
+// consult answers g, whose counters the peer behind to owns, if what is known suffices. It returns the counter if g is to
 // renew what is known of it.
-func (h *hotCounters) consult(g *shard.Group, l *conn, now time.Time) (*hotCounter, source) {
+func (h *hotCounters) consult(g *shard.Group, to *conn, now time.Time) (*hotCounter, source) {
 	if len(g.Takes) != 1 || g.Takes[0].Cost <= 0 || g.Peek || g.Reset || !h.remember && !h.lend {
 		return nil, fromOwner
 	}
@@ -91,7 +91,7 @@ func (h *hotCounters) consult(g *shard.Group, l *conn, now time.Time) (*hotCount
 	s := h.shard(t.Key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.find(t, l, instant)
+	c := s.find(t, to, instant)
 	if c != nil && c.renewal {
 		c.company = instant + companyFor
 	}
@@ -120,21 +120,21 @@ func (h *hotCounters) consult(g *shard.Group, l *conn, now time.Time) (*hotCount
 	return c, renew
 }
 
-// learn keeps what the peer behind l has answered to g, which was asked at the instant sent: to renew c if that is not
+// learn keeps what the peer behind to has answered to g, which was asked at the instant sent: to renew c if that is not
 // nil.
-func (h *hotCounters) learn(c *hotCounter, g *shard.Group, l *conn, sent time.Time) {
+func (h *hotCounters) learn(c *hotCounter, g *shard.Group, to *conn, sent time.Time) {
 	if c == nil {
-		h.overhear(g, l, int64(sent.Sub(h.started)))
+		h.overhear(g, to, int64(sent.Sub(h.started)))
 		return
 	}
-	l, old := h.learned(c, g, int64(sent.Sub(h.started)))
+	to, old := h.learned(c, g, int64(sent.Sub(h.started)))
 	if old != nil {
-		h.settle(l, old)
+		h.settle(to, old)
 	}
 }
 
 // learned is learn for a renewal, without settling what is left of a lease that is over.
-func (h *hotCounters) learned(c *hotCounter, g *shard.Group, instant int64) (l *conn, old []shard.Take) {
+func (h *hotCounters) learned(c *hotCounter, g *shard.Group, instant int64) (to *conn, old []shard.Take) {
 	t, lease, now := &g.Takes[0], g.TokenLease, int64(time.Since(h.started))
 	told := g.Unused.At > 0
 	g.Lend, g.Tokens, g.TokenLease, g.ForNode, g.Unused = 0, 0, shard.TokenLease{}, false, shard.TokenLease{}
@@ -177,23 +177,23 @@ func (h *hotCounters) learned(c *hotCounter, g *shard.Group, instant int64) (l *
 
 // overhear keeps what remains by the answer to g, which was not asked to renew what is known, and has it leave out what
 // this node has used of its leases. A counter that was not hot when g was asked may be now, or have been before.
-func (h *hotCounters) overhear(g *shard.Group, l *conn, sent int64) {
+func (h *hotCounters) overhear(g *shard.Group, c *conn, sent int64) {
 	if g.Reset || g.LentAt != 0 { // what remains may rise
 		return
 	}
 	for i := range g.Takes {
 		t := &g.Takes[i]
 		if s := h.shard(t.Key); s.known.Load() > 0 && t.Source == shard.Owner && t.Cost >= 0 {
-			s.overhear(t, l, sent)
+			s.overhear(t, c, sent)
 		}
 	}
 }
 
 // overhear is the part of hotCounters.overhear for one take.
-func (s *hotShard) overhear(t *shard.Take, l *conn, sent int64) {
+func (s *hotShard) overhear(t *shard.Take, to *conn, sent int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c := s.counters[t.Key]; c != nil && c.conn == l && c.limit == t.Limit {
+	if c := s.counters[t.Key]; c != nil && c.conn == to && c.limit == t.Limit {
 		c.heed(&t.Decision)
 		c.tell(t, sent)
 	}
@@ -231,14 +231,14 @@ func (h *hotCounters) count(k ring.Key, instant int64) int64 {
 // shard is by other bits than heat is.
 func (h *hotCounters) shard(k ring.Key) *hotShard { return &h.shards[k.Hi>>32%hotShards] }
 
-// find returns what is known of t's counter, which lives behind l. If that is nothing, it
+// find returns what is known of t's counter, which lives behind to. If that is nothing, it
 // makes room; nil if there is none.
-func (s *hotShard) find(t *shard.Take, l *conn, instant int64) *hotCounter {
+func (s *hotShard) find(t *shard.Take, to *conn, instant int64) *hotCounter {
 	c := s.counters[t.Key]
 	switch {
 	case c != nil && c.limit == t.Limit:
-		if c.conn != l { // both leases hold, but the lease is not known where the counter is now
-			c.conn, c.owed = l, false
+		if c.conn != to { // both leases hold, but the lease is not known where the counter is now
+			c.conn, c.owed = to, false
 		}
 		return c
 	case c != nil && (c.renewal || c.owed):
@@ -248,7 +248,7 @@ func (s *hotShard) find(t *shard.Take, l *conn, instant int64) *hotCounter {
 	case c == nil && len(s.counters) == maxHot && !s.evict(instant):
 		return nil
 	}
-	c = &hotCounter{limit: t.Limit, conn: l}
+	c = &hotCounter{limit: t.Limit, conn: to}
 	s.counters[t.Key] = c
 	s.known.Store(int32(len(s.counters)))
 	return c

@@ -1,0 +1,36 @@
+package cluster
+
+import (
+	"github.com/weirlimit/weir/cluster/view"
+	"github.com/weirlimit/weir/shard"
+)
+
+// OwnerOf implements Locator.
+func (o *Owners) OwnerOf(p uint32) (id string, known bool) {
+	l := o.node.Decider(p)
+	return l.ID, l != view.Life{}
+}
+
+// IsGrantable implements Locator.
+func (o *Owners) IsGrantable(p uint32) bool { return o.node.IsGrantable(p) }
+
+// DecidesApart implements Locator.
+func (o *Owners) DecidesApart(p uint32) bool { return o.node.DecidesApart(p) }
+
+// ReturnGranted implements Locator. What the owner may not have yet is not given back: too few tokens are left rather than too many.
+func (o *Owners) ReturnGranted(take shard.Take) string {
+	p := take.Key.Partition(uint32(o.params.Partitions))
+	if !o.node.GrantsAreAdded(p) {
+		return ""
+	}
+	id, _ := o.OwnerOf(p)
+	return id
+}
+
+// Returning implements Locator.
+func (o *Owners) Returning() <-chan struct{} { return o.node.Returning() }
+
+// WasStopped implements Locator.
+func (o *Owners) WasStopped() bool { return o.node.WasHalted() }
+
+var _ Locator = (*Owners)(nil)
