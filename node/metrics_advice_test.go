@@ -52,7 +52,7 @@ var metricSections = []metricSection{
 		{"weir_ready", "0 for minutes: [WeirNotReady](../operations/alerts/not-ready.md)."},
 		{"weir_health_problems", "Above 0: read `GET /v1/health`. It names each problem, and what to do."},
 		{"weir_view_number", "Differs between nodes: [WeirViewsDiffer](../operations/alerts/views-differ.md)."},
-		{"weir_members", "Less than the nodes that run: [WeirMemberMissing](../operations/alerts/member-missing.md)."},
+		{"weir_members", "Less than the nodes that run: [WeirMemberMissing](../operations/alerts/member-missing.md). More than Prometheus scrapes: [WeirNodesNotScraped](../operations/alerts/nodes-not-scraped.md)."},
 		{"weir_decision_lease_seconds", "0: [WeirNoDecisionLease](../operations/alerts/no-decision-lease.md). Up to 1.5 is as it should be."},
 		{"weir_clock_difference_seconds", "Above 0.5: [WeirClocksDiffer](../operations/alerts/clocks-differ.md)."},
 		{"weir_certificate_expiry_timestamp_seconds", "Less than a week away: [WeirCertificateExpires](../operations/alerts/certificate-expires.md)."},
