@@ -230,6 +230,7 @@ func TestRefusedValues(t *testing.T) {
 		`{preStopSleepSeconds: 0}`:                                              "preStopSleepSeconds",
 		`{podDisruptionBudget: {maxUnavailable: 2}}`:                            "maxUnavailable",
 		`{autoscaling: {enabled: true, minReplicas: 9, maxReplicas: 3}}`:        "autoscaling.minReplicas 9",
+		`{autoscaling: {enabled: true, scaleDown: {periodSeconds: 75}}}`:        "autoscaling.scaleDown.periodSeconds 75 is too short",
 		`{counterMemory: 1Gi}`:                                                  "counterMemory",
 	} {
 		if _, err := texts(t, values); err == nil || !strings.Contains(err.Error(), want) {

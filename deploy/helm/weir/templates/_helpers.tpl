@@ -112,6 +112,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if and .Values.autoscaling.enabled (gt (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas)) -}}
 {{- fail (printf "autoscaling.minReplicas %d is above maxReplicas %d" (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas)) -}}
 {{- end -}}
+{{- if and .Values.autoscaling.enabled (le (int .Values.autoscaling.scaleDown.periodSeconds) (int .Values.terminationGracePeriodSeconds)) -}}
+{{- fail (printf "autoscaling.scaleDown.periodSeconds %d is too short: a pod may take terminationGracePeriodSeconds, %d, to hand over before the next one is removed" (int .Values.autoscaling.scaleDown.periodSeconds) (int .Values.terminationGracePeriodSeconds)) -}}
+{{- end -}}
 {{- if and .Values.networkPolicy.enabled .Values.networkPolicy.egress (not .Values.networkPolicy.extraEgress) -}}
 {{- range $name := list "xds-server" "trace-endpoint" -}}
 {{- if hasKey $.Values.options $name -}}
