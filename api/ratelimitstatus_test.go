@@ -8,9 +8,6 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"github.com/weirlimit/weir/shard"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
@@ -202,128 +199,6 @@ func TestStatusOfVeryManyRules(t *testing.T) {
 	refused(t, err, "identifier: chooses 1005 counters, more than 1000; name a rule_id")
 }
 
-func TestExplain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, statusRules)
-		f.check(t, "user=alice endpoint=/posts cost=9")
-		for range 2 { // the second sees that the first has counted nothing
-			resp, err := f.server().ExplainRateLimit(t.Context(), request("user=alice endpoint=/posts cost=2"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if d := resp.GetDecision(); d.GetAllowed() || d.GetRuleId() != "posts" || d.GetRetryAfterSeconds() != 60 {
-				t.Errorf("%v", d)
-			}
-			var b strings.Builder
-			for _, r := range resp.GetRules() {
-				fmt.Fprintf(&b, "%s %t %s\n%s", r.GetRuleId(), r.GetApplies(), r.GetReason(), lines(r.GetLimits()))
-			}
-			expectLines(t, "explained", b.String(), `
-posts true 
-posts 10/1m0s here left 1 denied for 1m0s
-posts 100/1h0m0s here left 91
-likes false endpoint is "/posts", not "/likes"
-pair false the request has no attribute tenant
-all true 
-all 50/1m0s here left 41
-staff false user is "alice", not "root"
-off false is disabled
-`)
-		}
-		for range 2 { // also what it would allow
-			resp, err := f.server().ExplainRateLimit(t.Context(), request("user=bob endpoint=/likes cost=3"))
-			if err != nil || !resp.GetDecision().GetAllowed() {
-				t.Errorf("%v, %v", resp.GetDecision(), err)
-			}
-		}
-		_, err := f.server().ExplainRateLimit(t.Context(), request("user="))
-		refused(t, err, "identifier: must not be empty")
-	})
-}
-
-func TestReset(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, statusRules)
-		server := healthServer{limiter: f.Limiter}
-		use := func() {
-			f.check(t, "user=alice endpoint=/posts cost=10")
-			f.check(t, "user=alice endpoint=/likes cost=5")
-			f.check(t, "user=bob endpoint=/likes cost=5")
-		}
-		left := func(request string, want uint32) {
-			t.Helper()
-			if got := f.check(t, request+" peek"); got.GetRemainingTokens() != want {
-				t.Errorf("%s: %v, want %d left", request, got, want)
-			}
-		}
-		use()
-		for _, tc := range []struct {
-			req  *weirv1.ResetRateLimitRequest
-			want string
-		}{
-			{&weirv1.ResetRateLimitRequest{IdentifierType: "user", Identifier: "alice", RuleId: "likes"}, "\nlikes 5/1m0s here left 5\n"},
-			{&weirv1.ResetRateLimitRequest{IdentifierType: "user", Identifier: "alice"}, `
-posts 10/1m0s here left 10
-posts 100/1h0m0s here left 100
-likes 5/1m0s here left 5
-`},
-			{&weirv1.ResetRateLimitRequest{RuleId: "all"}, "\nall 50/1m0s here left 50\n"},
-			{&weirv1.ResetRateLimitRequest{IdentifierType: "user", Identifier: "alice", RuleId: "pair", Attributes: map[string]string{"tenant": "t"}}, "\npair 3/1m0s here left 3\n"},
-			{&weirv1.ResetRateLimitRequest{IdentifierType: "team", Identifier: "x"}, "\n"},
-		} {
-			resp, err := server.ResetRateLimit(t.Context(), tc.req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			expectLines(t, tc.req.String(), lines(resp.GetLimits()), tc.want)
-		}
-		left("user=alice endpoint=/likes", 4)
-		left("user=alice endpoint=/posts", 9)
-		if got := f.check(t, "user=bob endpoint=/likes"); got.GetAllowed() {
-			t.Errorf("bob was reset as well: %v", got)
-		}
-		_, err := server.ResetRateLimit(t.Context(), &weirv1.ResetRateLimitRequest{RuleId: "none"})
-		if st := status.Convert(err); st.Code() != codes.NotFound || st.Message() != `rule_id: domain "default" has no rule "none"` {
-			t.Errorf("%v", err)
-		}
-		_, err = server.ResetRateLimit(t.Context(), &weirv1.ResetRateLimitRequest{IdentifierType: "user", Identifier: "alice", RuleId: "pair"})
-		refused(t, err, `attributes: rule "pair" counts by tenant and user; give a value for each`)
-		_, err = server.ResetRateLimit(t.Context(), &weirv1.ResetRateLimitRequest{RuleId: "staff"})
-		refused(t, err, `rule_id: "staff" is unlimited and counts nothing`)
-		_, err = server.ResetRateLimit(t.Context(), &weirv1.ResetRateLimitRequest{})
-		refused(t, err, "identifier: must not be empty")
-
-		f.silent = func(take shard.Take) bool { return take.Limit.Limit == 5 }
-		_, err = server.ResetRateLimit(t.Context(), &weirv1.ResetRateLimitRequest{IdentifierType: "user", Identifier: "alice"})
-		const want = "1 of 3 counters were not reset, because their owner does not answer: here; try again"
-		if st := status.Convert(err); st.Code() != codes.Unavailable || st.Message() != want {
-			t.Errorf("%v, want %s", err, want)
-		}
-		f.silent = func(shard.Take) bool { return true }
-		_, err = server.ResetRateLimit(t.Context(), &weirv1.ResetRateLimitRequest{IdentifierType: "user", Identifier: "alice"})
-		if got, want := status.Convert(err).Message(), strings.Replace(want, "1 of", "3 of", 1); got != want {
-			t.Errorf("%s, want %s", got, want)
-		}
-		f.silent = nil
-		for source, want := range map[shard.Source]codes.Code{
-			shard.Local:       codes.Unavailable, // its share of the limit is not the counter,
-			shard.Provisional: codes.Unavailable, // nor is a copy
-			shard.Relayed:     codes.OK,
-		} {
-			f.source = source
-			_, err = server.ResetRateLimit(t.Context(), &weirv1.ResetRateLimitRequest{RuleId: "all"})
-			if status.Code(err) != want {
-				t.Errorf("by source %d: %v", source, err)
-			}
-		}
-		_, err = server.ResetRateLimit(t.Context(), &weirv1.ResetRateLimitRequest{IdentifierType: "user", RuleId: "all"})
-		refused(t, err, "identifier: must not be empty")
-		f = newFixture(t, semanticsRules)
-		_, err = healthServer{limiter: f.Limiter}.ResetRateLimit(t.Context(), &weirv1.ResetRateLimitRequest{RuleId: "hybrid"})
-		refused(t, err, `attributes: rule "hybrid" counts by ip, or by user; give a value for each`)
-	})
-}
-
 // The same over HTTP.
 func TestStatusExplainResetOverHTTP(t *testing.T) {
 	f := newFixture(t, statusRules)
@@ -340,51 +215,6 @@ func TestStatusExplainResetOverHTTP(t *testing.T) {
 		if w := send(h, http.MethodGet, path, ""); w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != http.MethodPost {
 			t.Errorf("GET %s: %d %v", path, w.Code, w.Header())
 		}
-	}
-}
-
-// A person's look at descriptors tells what is wrong with it, and counts nothing.
-func TestExplainDescriptorsRefuses(t *testing.T) {
-	f := newFixture(t, "domain: edge\ndescriptors: [{key: a, rate_limit: {unit: year, requests_per_unit: 1}}]\n---\ndomain: d\nrules: []\n")
-	entry := func(key string) *weirv1.Descriptor {
-		return &weirv1.Descriptor{Entries: []*weirv1.DescriptorEntry{{Key: key, Value: "v"}}}
-	}
-	many := make([]*weirv1.Descriptor, 101)
-	long := &weirv1.Descriptor{}
-	for range maxAttributes + 1 {
-		long.Entries = append(long.Entries, entry("a").GetEntries()...)
-	}
-	for _, c := range []struct {
-		req  *weirv1.DescriptorsRequest
-		want string
-	}{
-		{&weirv1.DescriptorsRequest{Domain: "d", Descriptors: []*weirv1.Descriptor{entry("a")}}, `domain: "d" has no descriptors; ask with an identifier and attributes`},
-		{&weirv1.DescriptorsRequest{Domain: "edge"}, "descriptors: must not be empty"},
-		{&weirv1.DescriptorsRequest{Domain: "edge", Descriptors: many}, "descriptors: 101 items are more than 100"},
-		{&weirv1.DescriptorsRequest{Domain: "edge", Descriptors: []*weirv1.Descriptor{entry("a"), {}}}, "descriptors[1].entries: must not be empty"},
-		{&weirv1.DescriptorsRequest{Domain: "edge", Descriptors: []*weirv1.Descriptor{long}}, "descriptors[0].entries: 17 items are more than 16"},
-		{&weirv1.DescriptorsRequest{Domain: "edge", Descriptors: []*weirv1.Descriptor{entry("")}}, "descriptors[0].entries[0].key: must not be empty"},
-		{&weirv1.DescriptorsRequest{Domain: "edge", Descriptors: []*weirv1.Descriptor{entry("a")}, Hits: -1}, "hits: -1 is not between 0 and 2147483648"},
-	} {
-		_, err := f.server().ExplainDescriptors(t.Context(), c.req)
-		refused(t, err, c.want)
-		if c.req.GetHits() == 0 {
-			_, err = healthServer{limiter: f.Limiter}.ResetDescriptors(t.Context(), c.req)
-			refused(t, err, c.want)
-		}
-	}
-	_, err := healthServer{limiter: f.Limiter}.ResetDescriptors(t.Context(), &weirv1.DescriptorsRequest{Domain: "edge", Descriptors: []*weirv1.Descriptor{entry("a")}, Hits: 1})
-	refused(t, err, "hits: 1 is not 0: a reset costs nothing")
-	for range 3 {
-		resp, err := f.server().ExplainDescriptors(t.Context(), &weirv1.DescriptorsRequest{Domain: "edge", Descriptors: []*weirv1.Descriptor{entry("a")}})
-		if err != nil || !resp.GetAllowed() || resp.GetDescriptors()[0].GetLimit().GetRemainingTokens() != 1 {
-			t.Errorf("%v, %v", resp, err)
-		}
-	}
-	f.silent = func(shard.Take) bool { return true }
-	resp, err := f.server().ExplainDescriptors(t.Context(), &weirv1.DescriptorsRequest{Domain: "edge", Descriptors: []*weirv1.Descriptor{entry("a")}})
-	if err != nil || resp.GetDescriptors()[0].GetLimit().GetResetAfter() != nil {
-		t.Errorf("a silent owner: %v, %v", resp, err)
 	}
 }
 

@@ -216,7 +216,7 @@ func checkExample(t *testing.T, m string, p place, f rules.Field) {
 		return
 	}
 	if plain, err := json.Marshal(docs); err != nil || !strings.Contains(string(plain), `"`+f.Key+`":`) {
-		t.Errorf("%s: lost between a file and its Spec: missing in Rule.Spec of rules/compile.go, or not read into the Rule in rules/format.go; or its example is the default", name)
+		t.Errorf("%s: lost between a file and its Spec: missing in Rule.Spec of rules/spec.go, or not read into the Rule in rules/format.go; or its example is the default", name)
 		return
 	}
 	if text, err := rules.Format(docs); err != nil || !strings.Contains(string(text), f.Key+":") {
@@ -224,7 +224,7 @@ func checkExample(t *testing.T, m string, p place, f rules.Field) {
 		return
 	}
 	if back := readRule(spec.ID, writeRule(spec)); !reflect.DeepEqual(back, spec) {
-		t.Errorf("%s: lost on the way to the API and back: in readRule or writeRule of api/config_messages.go:\n%+v\n%+v", name, spec, back)
+		t.Errorf("%s: lost on the way to the API and back: in readRule or writeRule of api/configservice_messages.go:\n%+v\n%+v", name, spec, back)
 	}
 }
 

@@ -129,3 +129,26 @@ func (c *Checker) Send(ctx context.Context, w *Work) {
 	}
 	c.Decider.Decide(ctx, w.Groups)
 }
+
+// ErrNoRules answers a call at a node that has no rules yet: without them all would be allowed.
+var ErrNoRules = status.Error(codes.Unavailable, "this node has no rules yet, ask another one; GET /v1/health says what it waits for")
+
+// MayAsk refuses requests before there are rules, and in a domain in which their caller may make no checks.
+func (w *Work) MayAsk() error {
+	if w.Set.Missing() {
+		return ErrNoRules
+	}
+	if w.Caller == nil {
+		return nil
+	}
+	return access.StatusOf(w.Caller.In(access.Check, w.Request.Domain))
+}
+
+var policies = [...]shard.Policy{
+	rules.FailAllow: shard.FailOpen,
+	rules.FailLocal: shard.FailLocal,
+	rules.FailDeny:  shard.FailClosed,
+}
+
+// PolicyOf returns what happens to takes of r that no node answers.
+func PolicyOf(r *rules.Rule) shard.Policy { return policies[r.OnFailure] }

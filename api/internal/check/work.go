@@ -5,8 +5,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir/algorithms"
 	"github.com/weirlimit/weir/internal/access"
@@ -78,20 +76,6 @@ func (w *Work) Item(i int) ([]rules.Match, []shard.Take) {
 	return w.Matches[begin:end], w.Takes[begin:end]
 }
 
-// ErrNoRules answers a call at a node that has no rules yet: without them all would be allowed.
-var ErrNoRules = status.Error(codes.Unavailable, "this node has no rules yet, ask another one; GET /v1/health says what it waits for")
-
-// MayAsk refuses requests before there are rules, and in a domain in which their caller may make no checks.
-func (w *Work) MayAsk() error {
-	if w.Set.Missing() {
-		return ErrNoRules
-	}
-	if w.Caller == nil {
-		return nil
-	}
-	return access.StatusOf(w.Caller.In(access.Check, w.Request.Domain))
-}
-
 // WaitAtMost checks the last item against limits without longer waits: this caller cannot wait longer, and
 // would not take its turn.
 func (w *Work) WaitAtMost(longest time.Duration) {
@@ -124,12 +108,3 @@ func (w *Work) AddGroup(peek bool) {
 	w.Ends = append(w.Ends, len(w.Takes))
 	w.Groups = append(w.Groups, shard.Group{Peek: peek})
 }
-
-var policies = [...]shard.Policy{
-	rules.FailAllow: shard.FailOpen,
-	rules.FailLocal: shard.FailLocal,
-	rules.FailDeny:  shard.FailClosed,
-}
-
-// PolicyOf returns what happens to takes of r that no node answers.
-func PolicyOf(r *rules.Rule) shard.Policy { return policies[r.OnFailure] }
