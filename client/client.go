@@ -33,10 +33,10 @@ type Client struct {
 	conns      atomic.Pointer[[]*conn]
 	downSince  atomic.Int64  // when the last conn went down, by since; 0 while one is up
 	rediscover chan struct{} // has room for one
-	live       *liveClock    // of the silence of nodes
+	live       *runClock     // of the silence of nodes
 	calls      *callPool
 	leases     *leaseTable // nil without WithLeases
-	identity   *identity
+	identity   *clusterIdentity
 	stats      counters
 
 	stopped context.Context
@@ -57,11 +57,11 @@ func New(addr string, opts ...Option) (*Client, error) {
 		return nil, fmt.Errorf("client of %s: %w", addr, err)
 	}
 	c := &Client{
-		options: o, started: time.Now(), rediscover: make(chan struct{}, 1), live: newLiveClock(), calls: newCallPool(),
+		options: o, started: time.Now(), rediscover: make(chan struct{}, 1), live: newRunClock(), calls: newCallPool(),
 		members: make(map[string]*member), seen: make(chan struct{}),
 	}
 	c.downSince.Store(c.since())
-	c.identity = newIdentity(o.cluster, c.downFor)
+	c.identity = newClusterIdentity(o.cluster, c.downFor)
 	c.stopped, c.stop = context.WithCancel(context.Background())
 	if err := c.connectSeeds(); err != nil {
 		return nil, errors.Join(err, c.Close())

@@ -28,16 +28,16 @@ const (
 // for answers, batches by itself.
 type conn struct {
 	channel  *grpc.ClientConn
-	member   *member       // to which it connects; set before run
-	identity *identity     // the client's; set before run
-	id       string        // of the node that is expected; "" for any
-	notice   func(error)   // called when the conn has come up, with nil, or gone down
-	noteEnd  func(error)   // called before a conn goes down that has ended by this error
-	live     *liveClock    // the client's
-	kick     chan struct{} // has room for one; makes send look
-	load     atomic.Int64  // checks that are queued or under way
-	up       atomic.Bool   // equals open, readable without mu
-	silent   atomic.Int64  // since when an answer is due, by live; 0 if none is
+	member   *member          // to which it connects; set before run
+	identity *clusterIdentity // the client's; set before run
+	id       string           // of the node that is expected; "" for any
+	notice   func(error)      // called when the conn has come up, with nil, or gone down
+	noteEnd  func(error)      // called before a conn goes down that has ended by this error
+	live     *runClock        // the client's
+	kick     chan struct{}    // has room for one; makes send look
+	load     atomic.Int64     // checks that are queued or under way
+	up       atomic.Bool      // equals open, readable without mu
+	silent   atomic.Int64     // since when an answer is due, by live; 0 if none is
 	nodeID   atomic.Pointer[string]
 
 	sent      atomic.Uint64 // the largest place of a call that was sent
@@ -53,7 +53,7 @@ type conn struct {
 	spare       *frame            // to be used again; guarded by mu
 }
 
-func newConn(to *grpc.ClientConn, id string, live *liveClock, notice, noteEnd func(error)) *conn {
+func newConn(to *grpc.ClientConn, id string, live *runClock, notice, noteEnd func(error)) *conn {
 	return &conn{
 		channel: to, id: id, live: live, notice: notice, noteEnd: noteEnd,
 		kick: make(chan struct{}, 1), flights: make(map[uint64]*frame),

@@ -10,9 +10,9 @@ import (
 
 // The clock runs while an answer is due, and otherwise, as while the process gets nothing done,
 // for two beats at most.
-func TestLiveClock(t *testing.T) {
+func TestRunClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newLiveClock()
+		c := newRunClock()
 		ctx, cancel := context.WithCancel(t.Context())
 		var due atomic.Bool
 		ended := make(chan struct{})

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// beatEvery is how often a liveClock looks whether the process runs.
+// beatEvery is how often a runClock looks whether the process runs.
 const beatEvery = 10 * time.Millisecond
 
-// liveClock is a monotonic clock that stands still while this process gets nothing done: while its
+// runClock is a monotonic clock that stands still while this process gets nothing done: while its
 // goroutines wait for a processor, or it is stopped. A node is silent by this clock: an
 // answer that has come, and waits to be read, is no silence. The clock runs while an answer is
 // due, and for two beats after that.
-type liveClock struct {
+type runClock struct {
 	last atomic.Pointer[beat]
 	kick chan struct{} // has room for one; makes run look
 }
@@ -24,21 +24,21 @@ type beat struct {
 	at   time.Time
 }
 
-func newLiveClock() *liveClock {
-	c := &liveClock{kick: make(chan struct{}, 1)}
+func newRunClock() *runClock {
+	c := &runClock{kick: make(chan struct{}, 1)}
 	c.last.Store(&beat{1, time.Now()})
 	return c
 }
 
 // now is in nanoseconds, above 0. Between two beats it goes on for twice the time that they should
 // be apart.
-func (c *liveClock) now() int64 {
+func (c *runClock) now() int64 {
 	last := c.last.Load()
 	return last.live + int64(min(time.Since(last.at), 2*beatEvery))
 }
 
 // start makes the clock run, if it does not.
-func (c *liveClock) start() {
+func (c *runClock) start() {
 	select {
 	case c.kick <- struct{}{}:
 	default:
@@ -46,7 +46,7 @@ func (c *liveClock) start() {
 }
 
 // run makes the clock run whenever it was started, for as long as it is needed, until ctx ends.
-func (c *liveClock) run(ctx context.Context, needed func() bool) {
+func (c *runClock) run(ctx context.Context, needed func() bool) {
 	ticker := time.NewTicker(beatEvery)
 	defer ticker.Stop()
 	for {
@@ -67,4 +67,4 @@ func (c *liveClock) run(ctx context.Context, needed func() bool) {
 	}
 }
 
-func (c *liveClock) beat() { c.last.Store(&beat{c.now(), time.Now()}) }
+func (c *runClock) beat() { c.last.Store(&beat{c.now(), time.Now()}) }
