@@ -1,19 +1,13 @@
 package cluster
 
 import (
-	"fmt"
+	"context"
+	"errors"
+	"io"
 	"log/slog"
-	"maps"
-	"slices"
+	"net"
 	"sync"
 	"time"
-)
-
-// Bounds of what is remembered of strangers.
-const (
-	maxStrangers   = 64               // more are neither logged nor named
-	strangerNamed  = 10 * time.Second // after it was met last; connections are tried again far more often
-	strangerForgot = 10 * time.Minute // after that it is logged again
 )
 
 // Greeter says to other nodes who this node is, and remembers strangers: nodes that are not the ones
@@ -55,79 +49,134 @@ func (g *Greeter) become(incarnation uint64) {
 	g.self.Incarnation = incarnation
 }
 
-// stranger is a node that was met instead of another one.
-type stranger struct {
-	who     Identity
-	instead Identity         // the node that was meant: by this node at address, or by who of this node
-	address string           // its address; "" if the stranger has called this node
-	version connVersionError // that it speaks, if that is why it is one; else zero
-}
+// Dialer opens a connection to a member, if the node that answers at its address is that member.
+type Dialer func(ctx context.Context, to Member) (net.Conn, error)
 
-// error says how the stranger was met by the node self.
-func (s stranger) error(self Identity) error { return strangerError(s.describe(self)) }
-
-// strangerError says that a connection leads to the wrong node.
-type strangerError string
-
-func (e strangerError) Error() string { return string(e) }
-
-func (s stranger) describe(self Identity) string {
-	if s.version != (connVersionError{}) {
-		if s.who.ID == "" {
-			return fmt.Sprintf("a node at %s %v", s.address, s.version)
+// GreetingDialer returns the Dialer that connects by connect, and says hello in the name of g.
+func GreetingDialer(connect func(ctx context.Context, address string) (net.Conn, error), g *Greeter) Dialer {
+	return func(ctx context.Context, to Member) (net.Conn, error) {
+		conn, answer, err := g.greet(ctx, connect, to)
+		if err != nil {
+			return nil, err
 		}
-		return fmt.Sprintf("node %q at %s %v", s.who.ID, s.address, s.version)
+		return &greetedConn{conn, answer}, nil
 	}
-	who, meant := fmt.Sprintf("node %q", s.who.ID), fmt.Sprintf("node %q", s.instead.ID)
-	switch {
-	case s.who.Cluster != self.Cluster:
-		who += " of another cluster"
-	case s.isEarlier(self):
-		meant = fmt.Sprintf("incarnation %d of %s", s.instead.Incarnation, meant)
-	}
-	if s.address == "" {
-		return fmt.Sprintf("%s calls this node and means %s", who, meant)
-	}
-	return fmt.Sprintf("%s answers at %s instead of %s", who, s.address, meant)
 }
 
-// isEarlier reports whether the node that was met is an earlier incarnation of the one that was meant.
-func (s stranger) isEarlier(self Identity) bool {
-	met := s.who
-	if s.address == "" {
-		met.ID = self.ID
-	}
-	return s.who.Cluster == self.Cluster && met.ID == s.instead.ID
+// greetedConn is a connection to a node that has said hello. Two of them are compared by their addresses.
+type greetedConn struct {
+	net.Conn
+	introduction
 }
 
-// note remembers a stranger, and logs it if it was not met before.
-func (g *Greeter) note(s stranger) {
-	now := time.Now()
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !s.isEarlier(g.self) {
-		s.instead.Incarnation = 0 // the caller means another node
+// introduction is what a node says of itself in its hello.
+type introduction struct {
+	ahead       time.Duration // by how much its clock is ahead
+	revision    uint8         // up to which it reads connVersion
+	incarnation uint64        // 0 if no registry has counted it
+}
+
+// greet connects to a member and says hello. It closes the connection and returns an error if another
+// node than the member answers. It returns what the member says of itself.
+func (g *Greeter) greet(ctx context.Context, connect func(ctx context.Context, address string) (net.Conn, error), to Member) (conn net.Conn, answer introduction, err error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	if conn, err = connect(ctx, to.Address); err != nil {
+		return nil, answer, err
 	}
-	if _, met := g.strangers[s]; !met {
-		maps.DeleteFunc(g.strangers, func(_ stranger, last time.Time) bool { return now.Sub(last) >= strangerForgot })
-		if len(g.strangers) >= maxStrangers {
-			return
+	answer, err = g.exchange(ctx, conn, to)
+	if err != nil {
+		return nil, answer, errors.Join(err, conn.Close())
+	}
+	return conn, answer, nil
+}
+
+// Knock connects to a member and hangs up. The error is nil if that member answers at its address. It returns by how much that member's clock is
+// ahead of this node's at least, negative if it is behind, and 0 if it does not say.
+func (g *Greeter) Knock(ctx context.Context, connect func(ctx context.Context, address string) (net.Conn, error), to Member) (ahead time.Duration, err error) {
+	conn, answer, err := g.greet(ctx, connect, to)
+	if err == nil {
+		_ = conn.Close() // nothing was asked
+	}
+	return answer.ahead, err
+}
+
+// exchange says hello to the node at the other end of conn, and returns what that says of itself.
+func (g *Greeter) exchange(ctx context.Context, conn net.Conn, to Member) (said introduction, err error) {
+	ended := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // nothing waits for the other node any more
+	self := g.Self()
+	meant := Identity{Cluster: self.Cluster, ID: to.ID, Incarnation: to.Incarnation}
+	asked := g.now()
+	if err := writeHello(conn, hello{from: self, to: meant, clock: asked, revision: connRevision}); err != nil {
+		return said, err
+	}
+	if err := readPreface(conn); err != nil {
+		if version, ok := errors.AsType[connVersionError](err); ok {
+			s := stranger{who: Identity{Cluster: self.Cluster, ID: to.ID}, address: to.Address, version: version}
+			g.note(s)
+			return said, s.error(self)
 		}
-		g.log.Warn("a connection leads to the wrong node; check the addresses that the nodes advertise", "reason", s.describe(g.self))
+		return said, err
 	}
-	g.strangers[s] = now
+	answer, err := readHello(conn)
+	if err != nil {
+		return said, err
+	}
+	if !ended() {
+		return said, ctx.Err()
+	}
+	if err := checkConn(conn, answer.from); err != nil {
+		return said, err
+	}
+	if !answer.from.isMeantBy(meant) {
+		s := stranger{who: answer.from, instead: meant, address: to.Address}
+		g.note(s)
+		return said, s.error(self)
+	}
+	said = introduction{aheadOf(answer.clock, asked, g.now()), answer.revision, answer.from.Incarnation}
+	if said.incarnation >= uncounted {
+		said.incarnation = 0
+	}
+	return said, nil
 }
 
-// Strangers says which strangers this node has met in the last seconds, one sentence each, sorted.
-func (g *Greeter) Strangers() (sentences []string) {
-	now := time.Now()
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for s, last := range g.strangers {
-		if now.Sub(last) < strangerNamed {
-			sentences = append(sentences, s.describe(g.self))
-		}
+// refuseVersion refuses a node that speaks another version, and says this node's: the other one names it then, too.
+func (g *Greeter) refuseVersion(conn net.Conn, version connVersionError) error {
+	if _, err := io.WriteString(conn, connPreface); err != nil {
+		return err
 	}
-	slices.Sort(sentences)
-	return sentences
+	address := conn.RemoteAddr().String()
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		address = host
+	}
+	s := stranger{who: Identity{Cluster: g.Self().Cluster}, address: address, version: version}
+	g.note(s)
+	return s.error(g.Self())
+}
+
+// answer reads a hello, of which the preface was read, and says hello in turn. The error says why the connection ends.
+func (g *Greeter) answer(conn net.Conn) error {
+	h, err := readHello(conn)
+	if err != nil {
+		return err
+	}
+	if err := checkConn(conn, h.from); err != nil {
+		return err
+	}
+	self := g.Self()
+	if err := writeHello(conn, hello{from: self, to: h.from, clock: g.now(), revision: connRevision}); err != nil {
+		return err
+	}
+	return g.admit(h.from, h.to)
+}
+
+// admit refuses a node of another cluster, or one that means another node than this one.
+func (g *Greeter) admit(from, meant Identity) error {
+	self := g.Self()
+	if from.Cluster == self.Cluster && self.isMeantBy(meant) {
+		return nil
+	}
+	s := stranger{who: from, instead: meant}
+	g.note(s)
+	return s.error(self)
 }

@@ -1,19 +1,12 @@
 package cluster
 
 import (
-	"cmp"
-	"context"
-	"io"
 	"slices"
 	"sync"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"github.com/weirlimit/weir/cluster/peerv1"
 	"github.com/weirlimit/weir/cluster/replica"
-	"github.com/weirlimit/weir/internal/topkeys"
 )
 
 // memberStatus is what a member has said of itself last, in answer to a heartbeat. The zero value is that of one that has not answered.
@@ -64,115 +57,4 @@ func (s *memberStatus) heardSince(at time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.heard.After(at)
-}
-
-// inquiries are what nodes ask each other for the people who look at a cluster. No check and no copy depends on them.
-type inquiries struct {
-	self    string // this node's id
-	greeter *Greeter
-	router  *Router
-	members func() []*otherMember                  // the other members
-	caller  func(c *otherMember) *peerv1.Caller    // this node, as it calls a member
-	status  func() HandoverStatus                  // this node's own
-	load    func() Load                            // likewise
-	top     *topkeys.Recorder                      // as OwnersConfig.Top
-	events  func(ctx context.Context) []Event      // as OwnersConfig.Events
-	log     func(time.Time) (io.ReadCloser, error) // as OwnersConfig.Decisions
-
-	sendsDecisions chan struct{} // has room for the streams of StreamDecisions
-}
-
-// member returns the member of that id, nil if there is none, or it is this node.
-func (q *inquiries) member(id string) *otherMember {
-	members := q.members()
-	if i := slices.IndexFunc(members, func(c *otherMember) bool { return c.member.ID == id }); i >= 0 {
-		return members[i]
-	}
-	return nil
-}
-
-// LoadOf returns what a member has reported last, the zero Load if that is nothing.
-func (q *inquiries) LoadOf(id string) Load {
-	if id == q.self {
-		return q.load()
-	}
-	c := q.member(id)
-	if c == nil {
-		return Load{}
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.load
-}
-
-// HandoverStatusOf returns how far handover is on a member, as it has said last.
-func (q *inquiries) HandoverStatusOf(id string) HandoverStatus {
-	if id == q.self {
-		return q.status()
-	}
-	c := q.member(id)
-	if c == nil {
-		return HandoverStatus{}
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.handover
-}
-
-// Clocks returns the differences to all members whose clocks were compared with this node's lately, sorted by id.
-func (q *inquiries) Clocks() (all []ClockDifference) {
-	for _, c := range q.members() {
-		c.mu.Lock()
-		if !c.compared.IsZero() && time.Since(c.compared) < clockKnown {
-			all = append(all, ClockDifference{c.member.ID, c.ahead})
-		}
-		c.mu.Unlock()
-	}
-	slices.SortFunc(all, func(a, b ClockDifference) int { return cmp.Compare(a.ID, b.ID) })
-	return all
-}
-
-// Reaching returns the ids of the members that have said lately that they reach the one of that id, sorted.
-func (q *inquiries) Reaching(id string) []string { return reachingAmong(q.members(), id, time.Time{}) }
-
-// reachingAmong returns the ids of those members that have said since an instant, and lately, that they reach the one of that id. They are sorted, so that a
-// node that asks one after the other asks all.
-func reachingAmong(members []*otherMember, id string, since time.Time) (ids []string) {
-	for _, c := range members {
-		if c.reachesLately(id, since) {
-			ids = append(ids, c.member.ID)
-		}
-	}
-	slices.Sort(ids)
-	return ids
-}
-
-// ReachedBy returns the ids of the members that reach a member, sorted; of this node, its own.
-func (q *inquiries) ReachedBy(id string) []string {
-	if id == q.self {
-		return []string{id}
-	}
-	by := q.Reaching(id)
-	if q.router.Reaches(id) {
-		by = append(by, q.self)
-		slices.Sort(by)
-	}
-	return by
-}
-
-// greet refuses a caller that is not the node that it says, one of another cluster, or one that means another node.
-func (q *inquiries) greet(ctx context.Context, c *peerv1.Caller) error {
-	if err := checkCall(ctx, c.GetId()); err != nil {
-		return status.Error(codes.PermissionDenied, err.Error())
-	}
-	if c.GetVersion() != connVersion {
-		other := stranger{who: Identity{Cluster: c.GetCluster(), ID: c.GetId()}, address: c.GetAddress(), version: connVersionError{uint64(c.GetVersion())}}
-		q.greeter.note(other)
-		return status.Errorf(codes.FailedPrecondition, "this node speaks version %d of the protocol between nodes, and %s", connVersion, other.describe(q.greeter.Self()))
-	}
-	from := Identity{Cluster: c.GetCluster(), ID: c.GetId(), Incarnation: c.GetIncarnation()}
-	if err := q.greeter.admit(from, Identity{Cluster: from.Cluster, ID: c.GetToId()}); err != nil {
-		return status.Error(codes.FailedPrecondition, err.Error())
-	}
-	return nil
 }

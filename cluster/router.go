@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/weirlimit/weir/algorithms"
@@ -364,4 +365,29 @@ func (r *Router) Members() (members []Member, reachable []bool) {
 		}
 	}
 	return members, reachable
+}
+
+// RouterConfig says how to build a Router. Every field but Locator and Busy is required.
+type RouterConfig struct {
+	// Self is this node's id.
+	Self string
+	// Local answers for what this node owns.
+	Local Local
+	// Locator knows where the counters are that Local does not have. Nil means that none is known.
+	Locator Locator
+	// DenialLeases are this node's; its Server has the same.
+	DenialLeases *GivenDenialLeases
+	// Busy reports whether this node itself has too much to do, so that answers that it gets late say nothing of
+	// the peers. Nil means that it never has.
+	Busy func() bool
+	// Tracer makes the spans of hops, and of what this node decides for others. Nil makes none.
+	Tracer trace.Tracer
+	// Dial connects to the others.
+	Dial Dialer
+	// AttemptTimeout is the most that a request to a peer waits for its answer.
+	AttemptTimeout time.Duration
+	// Logger is told when a peer ceases to answer, and when it answers again.
+	Logger *slog.Logger
+	// Metrics is where the router's metrics are registered.
+	Metrics prometheus.Registerer
 }

@@ -31,13 +31,6 @@ type TopLists struct {
 	Unanswered []UnansweredMember
 }
 
-// UnansweredMember is a member that has not answered.
-type UnansweredMember struct {
-	ID string
-	// Reason says why, as one sentence.
-	Reason string
-}
-
 // TopLists asks all members for their list, and returns after topTimeout at the latest. It needs OwnershipConfig.Top.
 func (q *inquiries) TopLists(ctx context.Context, of topkeys.Query) *TopLists {
 	all := &TopLists{Lists: []*topkeys.List{q.top.List(of)}, Nodes: []string{q.self}}
@@ -61,17 +54,6 @@ func (q *inquiries) TopLists(ctx context.Context, of topkeys.Query) *TopLists {
 	slices.Sort(all.Nodes)
 	slices.SortFunc(all.Unanswered, func(a, b UnansweredMember) int { return strings.Compare(a.ID, b.ID) })
 	return all
-}
-
-// reasonOf says why a member has not answered.
-func reasonOf(err error) string {
-	switch status.Code(err) {
-	case codes.DeadlineExceeded:
-		return "does not answer within " + topTimeout.String()
-	case codes.Unimplemented:
-		return "runs a version that keeps no lists of keys"
-	}
-	return status.Convert(err).Message()
 }
 
 // listOf asks a member for its list.

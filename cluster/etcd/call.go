@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -54,4 +55,49 @@ func first(resp *clientv3.TxnResponse, i int) *keyValue {
 		return nil
 	}
 	return kvs[0]
+}
+
+// read returns what stands under a key, and its revision.
+func (r *Registry) read(ctx context.Context, key string) (value []byte, revision int64, err error) {
+	resp, err := r.txn(ctx, callTimeout, transaction{then: []clientv3.Op{clientv3.OpGet(key)}})
+	if err != nil {
+		return nil, 0, err
+	}
+	if kv := first(resp, 0); kv != nil {
+		return kv.Value, kv.ModRevision, nil
+	}
+	return nil, 0, nil
+}
+
+// swap stores value, of 1 to most bytes, under a key that is still at revision.
+func (r *Registry) swap(ctx context.Context, key string, value []byte, most int, revision int64) (int64, error) {
+	if n := len(value); n == 0 || n > most {
+		return 0, fmt.Errorf("%d bytes are not 1 to %d", n, most)
+	}
+	r.mu.Lock()
+	params, seen := r.params, r.view
+	r.mu.Unlock()
+	if seen.wiped {
+		return 0, errors.New(seen.alarm)
+	}
+	when := []clientv3.Cmp{unchanged(key, revision)}
+	if params != nil {
+		// Not into an etcd that was wiped a moment ago.
+		when = append(when, clientv3.Compare(clientv3.Value(r.keys.params), "=", string(params)))
+	}
+	resp, err := r.txn(ctx, callTimeout, transaction{
+		when:      when,
+		then:      []clientv3.Op{clientv3.OpPut(key, string(value))},
+		otherwise: []clientv3.Op{clientv3.OpGet(r.keys.params)},
+	})
+	switch {
+	case err != nil:
+		return 0, err
+	case resp.Succeeded:
+		return resp.Header.Revision, nil
+	}
+	if kv := first(resp, 0); params != nil && (kv == nil || !bytes.Equal(kv.Value, params)) {
+		return 0, errors.New("etcd was wiped: it has lost the parameters of this cluster")
+	}
+	return 0, nil
 }

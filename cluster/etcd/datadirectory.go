@@ -1,6 +1,8 @@
 package etcd
 
 import (
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
+
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -86,4 +88,16 @@ func WriteFounding(dir, clusterName, node string, params cluster.Params) error {
 		return err
 	}
 	return writeState(dir, data)
+}
+
+// lockFile is the file that the process has locked which has the directory.
+const lockFile = "weir.lock"
+
+// takeDir takes dir against other servers of this package.
+func takeDir(dir string) (*fileutil.LockedFile, error) {
+	lock, err := fileutil.TryLockFile(filepath.Join(dir, lockFile), os.O_WRONLY|os.O_CREATE, 0o600)
+	if errors.Is(err, fileutil.ErrLocked) {
+		return nil, errDirInUse
+	}
+	return lock, err
 }

@@ -76,3 +76,16 @@ func (r *Registry) inspect(ctx context.Context, endpoint string) InspectedMember
 	}
 	return m
 }
+
+// MayWrite reports whether etcd lets this node write below the keys of the cluster. It writes nothing: etcd looks at all
+// of a transaction, also at what is not carried out.
+func (r *Registry) MayWrite(ctx context.Context) error {
+	_, err := r.txn(ctx, callTimeout, transaction{
+		when: []clientv3.Cmp{unchanged(r.keys.params, -1)}, // no key ever is at that revision
+		then: []clientv3.Op{clientv3.OpPut(r.keys.params, "")},
+	})
+	if err != nil {
+		return fmt.Errorf("writing below %s: %w", r.keys.root, err)
+	}
+	return nil
+}

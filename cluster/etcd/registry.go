@@ -223,3 +223,18 @@ func (r *Registry) Status() Status {
 	s.Alarm, s.Wiped = r.view.alarm, r.view.wiped
 	return s
 }
+
+// Nodes returns the nodes that are announced now, sorted by ID.
+func (r *Registry) Nodes(ctx context.Context) ([]cluster.Node, error) {
+	var resp *clientv3.GetResponse
+	err := r.call(ctx, openTimeout, func(ctx context.Context) (err error) {
+		resp, err = r.client.Get(ctx, r.keys.nodes, clientv3.WithPrefix(), clientv3.WithLimit(maxNodes))
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing nodes of cluster %q: %w", r.cluster, err)
+	}
+	m := newCache(r.keys, r.log)
+	m.replace(resp.Kvs, resp.Header.Revision)
+	return m.sortedNodes(), nil
+}

@@ -201,12 +201,6 @@ func (d *decisionLease) Until() (until time.Time, forever bool) {
 	return d.lease.Witnessed()
 }
 
-// hearing is what one standby has granted.
-type hearing struct {
-	from  view.Life
-	posts []Post
-}
-
 // standbys returns those of all partitions that this node decides.
 func (ps partitions) standbys() (lives []view.Life) {
 	for x := range ps.each {
@@ -215,21 +209,6 @@ func (ps partitions) standbys() (lives []view.Life) {
 		}
 	}
 	return lives
-}
-
-// hearAll asks nodes for what they have granted of partitions that this node owns, or is the standby of while they do not reach the owner.
-func (n *shared) hearAll(ctx context.Context, lives []view.Life) []hearing {
-	heard := make([]hearing, len(lives))
-	var all sync.WaitGroup
-	for i, l := range lives {
-		all.Go(func() {
-			if posts, err := n.Peers.Hear(ctx, l); err == nil {
-				heard[i] = hearing{l, posts}
-			}
-		})
-	}
-	all.Wait()
-	return heard
 }
 
 // resumeParts adds what the standbys have granted, and has those replicas go on that waited for the decision lease. n.mu is held.

@@ -127,7 +127,7 @@ func (n *Node) Run(ctx context.Context) {
 		n.meet(n.view)
 	}
 	n.mu.Unlock()
-	n.running.Go(func() { n.askOthers(ctx) })
+	n.running.Go(func() { n.hearOthers(ctx) })
 	n.watch(ctx)
 	n.mu.Lock()
 	for _, c := range *n.byLife.Load() {

@@ -270,3 +270,21 @@ func flatten(batches []Batch) (grants []shard.Grant) {
 	}
 	return grants
 }
+
+// dropUnused gives up copies that have been of no use for long.
+func (n *Node) dropUnused() {
+	for x := range n.parts.each {
+		switch may := x.replica.MayDrop() && !n.Shard.HasGrants(x.p); {
+		case !may:
+			x.deltas.own.idle = time.Time{}
+		case x.deltas.own.idle.IsZero():
+			x.deltas.own.idle = time.Now()
+		case time.Since(x.deltas.own.idle) >= keepUnused:
+			x.deltas.own.idle = time.Time{}
+			x.step(replica.Event{Kind: replica.Drop}, nil)
+		}
+	}
+}
+
+// keepUnused is how long a copy is kept that is of no use any more.
+const keepUnused = 30 * time.Second

@@ -4,20 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/url"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 	"go.etcd.io/etcd/server/v3/embed"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 	"google.golang.org/grpc"
 )
 
@@ -205,18 +201,6 @@ type stream struct {
 
 func (s stream) Context() context.Context { return s.ctx }
 
-// lockFile is the file that the process has locked which has the directory.
-const lockFile = "weir.lock"
-
-// takeDir takes dir against other servers of this package.
-func takeDir(dir string) (*fileutil.LockedFile, error) {
-	lock, err := fileutil.TryLockFile(filepath.Join(dir, lockFile), os.O_WRONLY|os.O_CREATE, 0o600)
-	if errors.Is(err, fileutil.ErrLocked) {
-		return nil, errDirInUse
-	}
-	return lock, err
-}
-
 // probeBackend finds out whether another etcd has the data open, and whether they can be read at all. etcd
 // itself would wait for ever for the lock, and panic on damaged data.
 func probeBackend(dir string) error {
@@ -234,50 +218,3 @@ func probeBackend(dir string) error {
 	}
 	return db.Close()
 }
-
-// lastWords is a core of etcd's logger. It writes nothing; it keeps the first
-// message with which etcd would have ended the process, and ends the goroutine
-// that said it instead: a full disk must stop etcd, not the rate limiter.
-type lastWords struct {
-	spoken chan struct{} // closed after said is set
-
-	once sync.Once
-	said error
-}
-
-func newLastWords() *lastWords { return &lastWords{spoken: make(chan struct{})} }
-
-// logger returns etcd's logger, which also writes to log.
-func (w *lastWords) logger(log *slog.Logger) *zap.Logger {
-	return zap.New(zapcore.NewTee(w, newLogCore(log)), zap.WithFatalHook(zapcore.WriteThenGoexit), zap.WithPanicHook(zapcore.WriteThenGoexit))
-}
-
-// err returns the words. It may be called when spoken is closed.
-func (w *lastWords) err() error { return w.said }
-
-// Enabled, With, Check, Write and Sync implement zapcore.Core.
-func (w *lastWords) Enabled(l zapcore.Level) bool { return l >= zapcore.PanicLevel }
-
-func (w *lastWords) With([]zapcore.Field) zapcore.Core { return w }
-
-func (w *lastWords) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if w.Enabled(e.Level) {
-		return ce.AddCore(e, w)
-	}
-	return ce
-}
-
-func (w *lastWords) Write(e zapcore.Entry, fields []zapcore.Field) error {
-	w.once.Do(func() {
-		w.said = errors.New(e.Message)
-		for _, f := range fields {
-			if err, ok := f.Interface.(error); ok && f.Type == zapcore.ErrorType {
-				w.said = fmt.Errorf("%s: %w", e.Message, err)
-			}
-		}
-		close(w.spoken)
-	})
-	return nil
-}
-
-func (w *lastWords) Sync() error { return nil }

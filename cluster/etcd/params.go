@@ -6,8 +6,6 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
-	"strconv"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -80,19 +78,6 @@ func (r *Registry) ReadParams(ctx context.Context) (stored cluster.Params, found
 	return stored, value != nil, nil
 }
 
-// MayWrite reports whether etcd lets this node write below the keys of the cluster. It writes nothing: etcd looks at all
-// of a transaction, also at what is not carried out.
-func (r *Registry) MayWrite(ctx context.Context) error {
-	_, err := r.txn(ctx, callTimeout, transaction{
-		when: []clientv3.Cmp{unchanged(r.keys.params, -1)}, // no key ever is at that revision
-		then: []clientv3.Op{clientv3.OpPut(r.keys.params, "")},
-	})
-	if err != nil {
-		return fmt.Errorf("writing below %s: %w", r.keys.root, err)
-	}
-	return nil
-}
-
 // ParseParams reads parameters as they are stored. It refuses what this software cannot run
 // with.
 func ParseParams(value []byte) (stored cluster.Params, err error) {
@@ -162,66 +147,4 @@ func agree(want, stored cluster.Params) error {
 		return nil
 	}
 	return &OtherParamsError{problem}
-}
-
-// NextIncarnation counts one more start of the node with that id and returns its
-// number, from 1, or above the last one that is known from an earlier run. No two calls
-// return the same.
-func (r *Registry) NextIncarnation(ctx context.Context, id string) (uint64, error) {
-	if err := checkName("node", id, maxNodeID); err != nil {
-		return 0, fmt.Errorf("counting starts: %w", err)
-	}
-	above := uint64(0)
-	if r.known != nil {
-		above = r.known.Incarnation
-	}
-	n, err := r.raise(ctx, r.keys.incarnations+id, above)
-	if err != nil {
-		return 0, fmt.Errorf("counting starts of node %q: %w", id, err)
-	}
-	return n, nil
-}
-
-// raise adds one to the number at key, or to above if that is more. The number stands in the
-// value, not in etcd's own version of the key, so that it survives a copy to another etcd.
-func (r *Registry) raise(ctx context.Context, key string, above uint64) (uint64, error) {
-	var number uint64
-	var revision int64 // of number
-	for began := time.Now(); time.Since(began) < openTimeout; {
-		next := max(number, above) + 1
-		resp, err := r.txn(ctx, openTimeout, transaction{
-			when:      []clientv3.Cmp{unchanged(key, revision)},
-			then:      []clientv3.Op{clientv3.OpPut(key, strconv.FormatUint(next, 10))},
-			otherwise: []clientv3.Op{clientv3.OpGet(key)},
-		})
-		if err != nil {
-			return 0, err
-		}
-		if resp.Succeeded {
-			return next, nil
-		}
-		number, revision = 0, 0
-		if kv := first(resp, 0); kv != nil {
-			revision = kv.ModRevision
-			if number, err = strconv.ParseUint(string(kv.Value), 10, 63); err != nil {
-				return 0, fmt.Errorf("%s: %w", key, err)
-			}
-		}
-	}
-	return 0, fmt.Errorf("%s: others changed it for %v", key, openTimeout)
-}
-
-// Nodes returns the nodes that are announced now, sorted by ID.
-func (r *Registry) Nodes(ctx context.Context) ([]cluster.Node, error) {
-	var resp *clientv3.GetResponse
-	err := r.call(ctx, openTimeout, func(ctx context.Context) (err error) {
-		resp, err = r.client.Get(ctx, r.keys.nodes, clientv3.WithPrefix(), clientv3.WithLimit(maxNodes))
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("listing nodes of cluster %q: %w", r.cluster, err)
-	}
-	m := newCache(r.keys, r.log)
-	m.replace(resp.Kvs, resp.Header.Revision)
-	return m.sortedNodes(), nil
 }

@@ -2,6 +2,7 @@ package ownership
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/weirlimit/weir/cluster/view"
@@ -10,19 +11,19 @@ import (
 // askWithin is how long a node waits for the members' answers before it grants from a copy.
 const askWithin = 40 * time.Millisecond
 
-// askOthers asks the members for what they have granted, each time that this node gets copies that it may grant from, until ctx ends.
-func (n *Node) askOthers(ctx context.Context) {
+// hearOthers asks the members for what they have granted, each time that this node gets copies that it may grant from, until ctx ends.
+func (n *Node) hearOthers(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-n.unasked:
-			n.askOthersOnce(ctx)
+			n.hearOthersOnce(ctx)
 		}
 	}
 }
 
-func (n *Node) askOthersOnce(ctx context.Context) {
+func (n *Node) hearOthersOnce(ctx context.Context) {
 	numbers := make(map[uint32]uint64) // by partition that is unasked, the view that it has adopted
 	for x := range n.parts.each {
 		if x.deltas.asked == unasked {
@@ -51,4 +52,25 @@ func (n *Node) askOthersOnce(ctx context.Context) {
 		}
 		x.mu.Unlock()
 	}
+}
+
+// hearing is what one standby has granted.
+type hearing struct {
+	from  view.Life
+	posts []Post
+}
+
+// hearAll asks nodes for what they have granted of partitions that this node owns, or is the standby of while they do not reach the owner.
+func (n *shared) hearAll(ctx context.Context, lives []view.Life) []hearing {
+	heard := make([]hearing, len(lives))
+	var all sync.WaitGroup
+	for i, l := range lives {
+		all.Go(func() {
+			if posts, err := n.Peers.Hear(ctx, l); err == nil {
+				heard[i] = hearing{l, posts}
+			}
+		})
+	}
+	all.Wait()
+	return heard
 }

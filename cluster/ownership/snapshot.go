@@ -1,0 +1,81 @@
+package ownership
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weirlimit/weir/cluster/replica"
+	"github.com/weirlimit/weir/shard"
+)
+
+// Save returns what this node has of a partition for a snapshot: records of the counters that matter after outlive, and how many there are.
+// ok is false if it has no copy. Checks are decided meanwhile.
+func (n *Node) Save(p uint32, outlive time.Duration, buf []byte) (version replica.Version, records []byte, counters int, ok bool) {
+	x := &n.parts[p]
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.replica.State == replica.Deciding {
+		x.replica = x.replica.Granted() // what is in the snapshot is later than all that was fed
+	}
+	version = x.replica.Version
+	if version.Term == 0 {
+		return version, buf, 0, false
+	}
+	records, counters = n.Shard.Save(p, outlive, buf)
+	return version, records, counters, true
+}
+
+// Forget takes back what Restore has laid down.
+func (n *Node) Forget() {
+	for x := range n.parts.each {
+		x.trimBatches(x.replica.Deltas.Next)
+		x.replica.Deltas.First = x.replica.Deltas.Next
+		n.Shard.Clear(x.p)
+		x.replica.State, x.replica.Version, x.in.search.restored = replica.None, replica.Version{}, false
+	}
+}
+
+// Undelivered returns the grants of a partition that its owner is not known to have. Nothing is granted or delivered any more.
+func (n *Node) Undelivered(p uint32) (grants []shard.Grant) {
+	x := &n.parts[p]
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.replica.State == replica.Deciding { // they are among its counters
+		return nil
+	}
+	for _, b := range x.deltas.own.batches {
+		if b.Number > x.deltas.own.added {
+			grants = append(grants, b.Grants...)
+		}
+	}
+	for more := n.Shard.TakeGrants(p, batchSize); len(more) > 0; more = n.Shard.TakeGrants(p, batchSize) {
+		grants = append(grants, more...)
+	}
+	return grants
+}
+
+// Restore lays down what a snapshot has of a partition, with the grants that were undelivered, which are deltas of this life from now on. It must be called before
+// Adopt and Run, once for each partition.
+func (n *Node) Restore(p uint32, version replica.Version, records []byte, grants []shard.Grant) error {
+	x := &n.parts[p]
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if err := n.Shard.Apply(p, records); err != nil {
+		return err
+	}
+	for i := range grants {
+		if grants[i].Key.Partition(uint32(len(n.parts))) != p {
+			return fmt.Errorf("grants: one is not of partition %d", p)
+		}
+	}
+	for some := range slices.Chunk(grants, batchSize) {
+		r, number := x.replica.GrantedFromCopy()
+		x.replica = r
+		x.deltas.own.batches = append(x.deltas.own.batches, Batch{number, some})
+		n.batches.Add(1)
+	}
+	n.Shard.Underway(p, grants)
+	x.replica.State, x.replica.Version, x.in.search.restored = replica.Learning, version, true
+	return nil
+}

@@ -1,0 +1,92 @@
+package cluster
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Bounds of what is remembered of strangers.
+const (
+	maxStrangers   = 64               // more are neither logged nor named
+	strangerNamed  = 10 * time.Second // after it was met last; connections are tried again far more often
+	strangerForgot = 10 * time.Minute // after that it is logged again
+)
+
+// stranger is a node that was met instead of another one.
+type stranger struct {
+	who     Identity
+	instead Identity         // the node that was meant: by this node at address, or by who of this node
+	address string           // its address; "" if the stranger has called this node
+	version connVersionError // that it speaks, if that is why it is one; else zero
+}
+
+// error says how the stranger was met by the node self.
+func (s stranger) error(self Identity) error { return strangerError(s.describe(self)) }
+
+// strangerError says that a connection leads to the wrong node.
+type strangerError string
+
+func (e strangerError) Error() string { return string(e) }
+
+func (s stranger) describe(self Identity) string {
+	if s.version != (connVersionError{}) {
+		if s.who.ID == "" {
+			return fmt.Sprintf("a node at %s %v", s.address, s.version)
+		}
+		return fmt.Sprintf("node %q at %s %v", s.who.ID, s.address, s.version)
+	}
+	who, meant := fmt.Sprintf("node %q", s.who.ID), fmt.Sprintf("node %q", s.instead.ID)
+	switch {
+	case s.who.Cluster != self.Cluster:
+		who += " of another cluster"
+	case s.isEarlier(self):
+		meant = fmt.Sprintf("incarnation %d of %s", s.instead.Incarnation, meant)
+	}
+	if s.address == "" {
+		return fmt.Sprintf("%s calls this node and means %s", who, meant)
+	}
+	return fmt.Sprintf("%s answers at %s instead of %s", who, s.address, meant)
+}
+
+// isEarlier reports whether the node that was met is an earlier incarnation of the one that was meant.
+func (s stranger) isEarlier(self Identity) bool {
+	met := s.who
+	if s.address == "" {
+		met.ID = self.ID
+	}
+	return s.who.Cluster == self.Cluster && met.ID == s.instead.ID
+}
+
+// note remembers a stranger, and logs it if it was not met before.
+func (g *Greeter) note(s stranger) {
+	now := time.Now()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !s.isEarlier(g.self) {
+		s.instead.Incarnation = 0 // the caller means another node
+	}
+	if _, met := g.strangers[s]; !met {
+		maps.DeleteFunc(g.strangers, func(_ stranger, last time.Time) bool { return now.Sub(last) >= strangerForgot })
+		if len(g.strangers) >= maxStrangers {
+			return
+		}
+		g.log.Warn("a connection leads to the wrong node; check the addresses that the nodes advertise", "reason", s.describe(g.self))
+	}
+	g.strangers[s] = now
+}
+
+// Strangers says which strangers this node has met in the last seconds, one sentence each, sorted.
+func (g *Greeter) Strangers() (sentences []string) {
+	now := time.Now()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for s, last := range g.strangers {
+		if now.Sub(last) < strangerNamed {
+			sentences = append(sentences, s.describe(g.self))
+		}
+	}
+	slices.Sort(sentences)
+	return sentences
+}
