@@ -119,7 +119,7 @@ func (a *app) dev(cfg dev.Config) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	// So does output that is not read, whose writing fails then instead of ending the process. The signal itself says nothing: the
-	// relay has it for each node that is killed.
+	// proxy has it for each node that is killed.
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, syscall.SIGPIPE)
 	defer signal.Stop(broken)
@@ -158,9 +158,9 @@ func (a *app) dev(cfg dev.Config) error {
 	return nil
 }
 
-// devNodeCommand is weir serve for a node that reaches others through the relay of weir dev.
+// devNodeCommand is weir serve for a node that reaches others through the proxy of weir dev.
 func (a *app) devNodeCommand() *cobra.Command {
-	var relay string
+	var proxy string
 	cmd := &cobra.Command{
 		Use:    "node",
 		Short:  "Run a node of weir dev, which starts it",
@@ -168,7 +168,7 @@ func (a *app) devNodeCommand() *cobra.Command {
 		Hidden: true,
 	}
 	addOptions(cmd.Flags())
-	cmd.Flags().StringVar(&relay, "relay", "", "`HOST:PORT` of the relay of weir dev")
+	cmd.Flags().StringVar(&proxy, "proxy", "", "`HOST:PORT` of the proxy of weir dev")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		opts, _, err := readOptions(cmd.Flags(), nil)
 		if err != nil {
@@ -177,7 +177,7 @@ func (a *app) devNodeCommand() *cobra.Command {
 		serving := *a
 		serving.env = nil
 		serving.runNode = func(ctx context.Context, network node.Network, opts node.Options, log *slog.Logger, ready func(node.Info)) error {
-			network.Dial = dev.Dialer(relay, opts.ID)
+			network.Dial = dev.Dialer(proxy, opts.ID)
 			return node.RunOn(ctx, network, opts, log, ready)
 		}
 		return serving.serve(opts)

@@ -162,3 +162,44 @@ func awaitNodes(ctx context.Context, c *client.Node, revision string) (members i
 		}
 	}
 }
+
+func (a *app) diffCommand() *cobra.Command {
+	var q asking
+	var f files
+	var prune bool
+	cmd := &cobra.Command{
+		Use:   "diff -f FILE",
+		Short: "Show what a file would change",
+		Long: `Show what "weir rules apply" would change with the same file and flags.
+
+The exit code is 0 if nothing would change, 1 if something would, and 2 on an
+error.`,
+		Example: `  weir rules diff -f rules.yaml
+  weir rules diff -f /etc/weir/rules --prune --json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			request, err := a.request(cmd, f)
+			if err != nil {
+				return err
+			}
+			request.Prune, request.DryRun = prune, true
+			var changed bool
+			err = a.ask(cmd, &q, func(ctx context.Context, c *client.Node) error {
+				response, err := c.Config().ApplyRules(ctx, request)
+				if err != nil {
+					return err
+				}
+				changed = response.GetChanged()
+				return a.print(q.json, response, formatChanges(response))
+			})
+			if err == nil && changed {
+				return &exitError{code: 1}
+			}
+			return err
+		},
+	}
+	f.addTo(cmd)
+	cmd.Flags().BoolVar(&prune, "prune", false, "as if rules that the file lacks were removed, in the domains that it has")
+	q.addTo(cmd)
+	return cmd
+}

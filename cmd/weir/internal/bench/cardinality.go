@@ -89,30 +89,6 @@ func askVictim(s *shard.Shard, limit algorithms.Limit, i uint64, cost int64) alg
 	return groups[0].Takes[0].Decision
 }
 
-// watchPeak looks how much memory this process has until the returned function is called,
-// which returns the most.
-func watchPeak() (end func() int64) {
-	done, most := make(chan struct{}), make(chan int64)
-	go func() {
-		tick := time.NewTicker(cardinalityLook)
-		defer tick.Stop()
-		peak := rss()
-		for {
-			select {
-			case <-tick.C:
-				peak = max(peak, rss())
-			case <-done:
-				most <- max(peak, rss())
-				return
-			}
-		}
-	}()
-	return func() int64 {
-		close(done)
-		return <-most
-	}
-}
-
 // evicted is how many live counters the shard says it has dropped.
 func evicted(g prometheus.Gatherer) (int64, error) {
 	families, err := g.Gather()

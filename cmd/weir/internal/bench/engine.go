@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"os"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -222,34 +221,3 @@ func newShard(budget int64, metrics prometheus.Registerer) (*shard.Shard, error)
 
 // roomFor is a budget that n counters do not fill, however their tables grow.
 func roomFor(n uint64) int64 { return 64<<20 + 64*int64(n) }
-
-// residentBytes is what this process has in memory without garbage, or 0 where that
-// is not known.
-func residentBytes() int64 {
-	debug.FreeOSMemory()
-	return rss()
-}
-
-// settleFor is how long memory that is not needed any more is waited for: the sweeper looks
-// every tenth of a second.
-const settleFor = 2 * time.Second
-
-// settled returns what this process has in memory when that has been given back.
-func settled(ctx context.Context) int64 {
-	wait := time.NewTimer(settleFor)
-	defer wait.Stop()
-	select {
-	case <-wait.C:
-	case <-ctx.Done():
-	}
-	return residentBytes()
-}
-
-// rss is what this process has in memory, or 0 where that is not known.
-func rss() int64 {
-	_, rss, err := readProcess(os.Getpid())
-	if err != nil {
-		return 0
-	}
-	return rss
-}

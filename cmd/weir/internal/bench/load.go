@@ -28,12 +28,6 @@ type Load struct {
 	Timed int
 }
 
-// Progress is how far a run has come.
-type Progress struct {
-	Elapsed time.Duration
-	Counts
-}
-
 // talliesPerProcessor is how many tallies there are, so that callers seldom wait for each
 // other to count.
 const talliesPerProcessor = 4
@@ -156,22 +150,6 @@ func (r *run) ask(ctx context.Context, conn Conn, keys []uint64) (Answers, error
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.Timeout)
 	defer cancel()
 	return conn.Ask(ctx, keys)
-}
-
-// tell reports progress until ctx ends.
-func (r *run) tell(ctx context.Context, progress func(Progress)) {
-	tick := time.NewTicker(progressEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		if progress != nil {
-			progress(Progress{Elapsed: time.Since(r.started), Counts: r.counts()})
-		}
-	}
 }
 
 func (r *run) counts() (sum Counts) {

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"sync"
 	"time"
 )
@@ -34,5 +35,27 @@ func (t Tell) every(say func() string) (end func()) {
 	return func() {
 		close(stop)
 		teller.Wait()
+	}
+}
+
+// Progress is how far a run has come.
+type Progress struct {
+	Elapsed time.Duration
+	Counts
+}
+
+// tell reports progress until ctx ends.
+func (r *run) tell(ctx context.Context, progress func(Progress)) {
+	tick := time.NewTicker(progressEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if progress != nil {
+			progress(Progress{Elapsed: time.Since(r.started), Counts: r.counts()})
+		}
 	}
 }

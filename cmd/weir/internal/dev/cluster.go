@@ -39,7 +39,7 @@ type Cluster struct {
 	dir     string
 	owner   *os.File // says that dir is in use
 	starter *starter
-	relay   *Relay
+	proxy   *Proxy
 	etcd    *process
 	nodes   []*process
 	clients map[string]*client.Node // by node
@@ -90,7 +90,7 @@ func (c *Cluster) start(ctx context.Context) (err error) {
 		names[n.address] = n.name
 		c.nodes = append(c.nodes, n)
 	}
-	if c.relay, err = NewRelay(c.cfg.Host, names); err != nil {
+	if c.proxy, err = NewProxy(c.cfg.Host, names); err != nil {
 		return err
 	}
 	c.etcd.args = []string{"dev", "etcd", "--listen", c.etcd.address, "--data-dir", filepath.Join(c.dir, Etcd)}
@@ -101,7 +101,7 @@ func (c *Cluster) start(ctx context.Context) (err error) {
 		return err
 	}
 	for _, n := range c.nodes {
-		n.args = append([]string{"dev", "node", "--relay", c.relay.Address()}, c.cfg.Options...)
+		n.args = append([]string{"dev", "node", "--proxy", c.proxy.Address()}, c.cfg.Options...)
 		n.args = append(n.args, "--id", n.name, "--grpc", n.address, "--http", n.http, "--etcd", c.etcd.address, "--data-dir", filepath.Join(c.dir, n.name))
 		if c.clients[n.name], err = client.NewNode(n.address); err != nil {
 			return err
@@ -177,8 +177,8 @@ func (c *Cluster) Close() error {
 	for _, n := range c.clients {
 		errs = append(errs, n.Close())
 	}
-	if c.relay != nil {
-		errs = append(errs, c.relay.Close())
+	if c.proxy != nil {
+		errs = append(errs, c.proxy.Close())
 	}
 	return errors.Join(append(errs, os.RemoveAll(c.dir), c.owner.Close())...)
 }
@@ -270,7 +270,7 @@ func (c *Cluster) Cut(names ...string) (string, error) {
 	}
 	defer c.changed()
 	for _, p := range pairs {
-		c.relay.Set(p[0], p[1], true)
+		c.proxy.Set(p[0], p[1], true)
 	}
 	if len(names) == 1 {
 		return names[0] + " is cut from all others; clients still reach it", nil
@@ -292,7 +292,7 @@ func (c *Cluster) Heal(names ...string) (string, error) {
 	}
 	defer c.changed()
 	for _, p := range pairs {
-		c.relay.Set(p[0], p[1], false)
+		c.proxy.Set(p[0], p[1], false)
 	}
 	if len(names) == 0 {
 		return "nothing is cut any more", nil
@@ -358,7 +358,7 @@ func (c *Cluster) Show() string {
 
 func (c *Cluster) cutFrom(p *process) (from []string) {
 	for _, other := range c.parts() {
-		if other != p && c.relay.IsCut(p.name, other.name) {
+		if other != p && c.proxy.IsCut(p.name, other.name) {
 			from = append(from, other.name)
 		}
 	}

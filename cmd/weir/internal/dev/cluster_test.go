@@ -8,7 +8,7 @@ import (
 // newParts returns a cluster whose processes are said to run.
 func newParts(t *testing.T) *Cluster {
 	t.Helper()
-	c := &Cluster{told: make(chan struct{}), relay: startRelay(t, nil)}
+	c := &Cluster{told: make(chan struct{}), proxy: startProxy(t, nil)}
 	for _, name := range []string{"node-1", "node-2", "node-3"} {
 		c.nodes = append(c.nodes, &process{name: name, address: "of " + name, state: Runs})
 	}

@@ -1,7 +1,7 @@
 // Package dev runs a whole cluster on one machine, whose nodes are killed, cut off and started again by typing.
 //
 // Run starts an etcd and the nodes as processes of their own, from the binary that it runs in. Console reads
-// commands, one a line. The nodes reach each other and etcd through a Relay, to which they connect with Dialer: it
+// commands, one a line. The nodes reach each other and etcd through a Proxy, to which they connect with Dialer: it
 // knows which node has dialed which, and forwards nothing between nodes that are cut. Clients reach the nodes directly.
 package dev
 

@@ -78,7 +78,7 @@ func (p *process) start(binary string) error {
 	}
 	defer func() { _ = log.Close() }() // the process has its own
 	cmd := exec.Command(binary, p.args...)
-	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, attributes()
+	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, sysProcAttr()
 	if err := p.starter.start(cmd); err != nil {
 		return err
 	}

@@ -115,7 +115,7 @@ func (c *Cluster) viewOf(n *process, expected []string) uint64 {
 			continue
 		}
 		members++
-		unreached := !m.GetReachable() && !c.relay.IsCut(n.name, m.GetId())
+		unreached := !m.GetReachable() && !c.proxy.IsCut(n.name, m.GetId())
 		if !slices.Contains(expected, m.GetId()) || unreached || isMoving(m) {
 			return 0
 		}

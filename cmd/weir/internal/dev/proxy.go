@@ -13,20 +13,20 @@ import (
 	"time"
 )
 
-// Bounds of a relay.
+// Bounds of a proxy.
 const (
-	maxRelayed     = 4096 // connections at once
+	maxProxied     = 4096 // connections at once
 	maxGreeting    = 512  // bytes
 	greetPatience  = 5 * time.Second
 	heldEvery      = 50 * time.Millisecond // how often a held connection is looked at: its caller may have hung up
 	connectTimeout = 5 * time.Second
-	relayed        = 'c' // what the relay answers once it is connected
+	proxied        = 'c' // what the proxy answers once it is connected
 )
 
-// Relay forwards connections between the parts of a cluster, which are nodes and etcd, each with a name. What is sent
+// Proxy forwards connections between the parts of a cluster, which are nodes and etcd, each with a name. What is sent
 // between parts that are cut stays where it is until they are healed, as in a network that drops packets: no
 // connection is refused or closed. It is safe for concurrent use.
-type Relay struct {
+type Proxy struct {
 	listener net.Listener
 	names    map[string]string // by address
 	wait     sync.WaitGroup
@@ -34,30 +34,30 @@ type Relay struct {
 
 	mu      sync.Mutex
 	cuts    map[[2]string]bool    // guarded by mu; names in order
-	changed chan struct{}         // guarded by mu; closed when cuts change or the relay is closed
+	changed chan struct{}         // guarded by mu; closed when cuts change or the proxy is closed
 	conns   map[net.Conn]struct{} // guarded by mu
 	closed  bool                  // guarded by mu
 }
 
-// NewRelay listens at host, on a free port, for connections to the addresses, each with the name of its part.
-func NewRelay(host string, names map[string]string) (*Relay, error) {
+// NewProxy listens at host, on a free port, for connections to the addresses, each with the name of its part.
+func NewProxy(host string, names map[string]string) (*Proxy, error) {
 	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
 		return nil, err
 	}
-	r := &Relay{
-		listener: l, names: names, slots: make(chan struct{}, maxRelayed),
+	r := &Proxy{
+		listener: l, names: names, slots: make(chan struct{}, maxProxied),
 		cuts: make(map[[2]string]bool), changed: make(chan struct{}), conns: make(map[net.Conn]struct{}),
 	}
 	r.wait.Go(r.accept)
 	return r, nil
 }
 
-// Address is where Dialer finds the relay.
-func (r *Relay) Address() string { return r.listener.Addr().String() }
+// Address is where Dialer finds the proxy.
+func (r *Proxy) Address() string { return r.listener.Addr().String() }
 
 // Set cuts two parts from each other, or heals them.
-func (r *Relay) Set(a, b string, cut bool) {
+func (r *Proxy) Set(a, b string, cut bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if cut {
@@ -72,7 +72,7 @@ func (r *Relay) Set(a, b string, cut bool) {
 }
 
 // IsCut reports whether two parts are cut from each other.
-func (r *Relay) IsCut(a, b string) bool {
+func (r *Proxy) IsCut(a, b string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.cuts[pair(a, b)]
@@ -81,7 +81,7 @@ func (r *Relay) IsCut(a, b string) bool {
 func pair(a, b string) [2]string { return [2]string{min(a, b), max(a, b)} }
 
 // Close ends all connections.
-func (r *Relay) Close() error {
+func (r *Proxy) Close() error {
 	r.mu.Lock()
 	if !r.closed {
 		r.closed = true
@@ -96,7 +96,7 @@ func (r *Relay) Close() error {
 	return err
 }
 
-func (r *Relay) accept() {
+func (r *Proxy) accept() {
 	for {
 		conn, err := r.listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -120,7 +120,7 @@ func (r *Relay) accept() {
 }
 
 // own has Close close a connection, until the function that it returns is called, which closes it as well.
-func (r *Relay) own(conn net.Conn) (end func()) {
+func (r *Proxy) own(conn net.Conn) (end func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
@@ -135,8 +135,8 @@ func (r *Relay) own(conn net.Conn) (end func()) {
 	}
 }
 
-// serve relays one connection: the caller's name and the address come first, in one line.
-func (r *Relay) serve(conn net.Conn) {
+// serve forwards one connection: the caller's name and the address come first, in one line.
+func (r *Proxy) serve(conn net.Conn) {
 	if conn.SetReadDeadline(time.Now().Add(greetPatience)) != nil {
 		return
 	}
@@ -154,7 +154,7 @@ func (r *Relay) serve(conn net.Conn) {
 	if conn.SetReadDeadline(time.Time{}) != nil {
 		return
 	}
-	if _, err := conn.Write([]byte{relayed}); err != nil {
+	if _, err := conn.Write([]byte{proxied}); err != nil {
 		return
 	}
 	var both sync.WaitGroup
@@ -164,7 +164,7 @@ func (r *Relay) serve(conn net.Conn) {
 }
 
 // hold waits while the parts are cut, and reports whether the caller is still there then. It sends nothing before it is answered.
-func (r *Relay) hold(conn net.Conn, from, to string) bool {
+func (r *Proxy) hold(conn net.Conn, from, to string) bool {
 	for r.IsCut(from, to) {
 		if conn.SetReadDeadline(time.Now().Add(heldEvery)) != nil {
 			return false
@@ -177,7 +177,7 @@ func (r *Relay) hold(conn net.Conn, from, to string) bool {
 }
 
 // forward copies until either connection ends, and ends both.
-func (r *Relay) forward(dst, src net.Conn, from, to string) {
+func (r *Proxy) forward(dst, src net.Conn, from, to string) {
 	defer func() { _ = dst.Close() }() // the other direction ends, too
 	defer func() { _ = src.Close() }()
 	buffer := make([]byte, 32<<10)
@@ -197,8 +197,8 @@ func (r *Relay) forward(dst, src net.Conn, from, to string) {
 	}
 }
 
-// await waits while the parts are cut, and reports whether the relay still relays.
-func (r *Relay) await(from, to string) bool {
+// await waits while the parts are cut, and reports whether the proxy still forwards.
+func (r *Proxy) await(from, to string) bool {
 	for {
 		r.mu.Lock()
 		cut, changed, closed := r.cuts[pair(from, to)], r.changed, r.closed
@@ -210,16 +210,16 @@ func (r *Relay) await(from, to string) bool {
 	}
 }
 
-// Dialer returns a function that connects the part of that name to others, through the relay at an address.
-func Dialer(relay, name string) func(ctx context.Context, address string) (net.Conn, error) {
+// Dialer returns a function that connects the part of that name to others, through the proxy at an address.
+func Dialer(proxy, name string) func(ctx context.Context, address string) (net.Conn, error) {
 	return func(ctx context.Context, address string) (net.Conn, error) {
-		conn, err := new(net.Dialer).DialContext(ctx, "tcp", relay)
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", proxy)
 		if err != nil {
-			return nil, fmt.Errorf("relay of weir dev: %w", err)
+			return nil, fmt.Errorf("proxy of weir dev: %w", err)
 		}
 		if err := greet(ctx, conn, name, address); err != nil {
 			_ = conn.Close() // the error says more
-			return nil, fmt.Errorf("connect to %s through the relay of weir dev: %w", address, err)
+			return nil, fmt.Errorf("connect to %s through the proxy of weir dev: %w", address, err)
 		}
 		return conn, nil
 	}

@@ -33,9 +33,9 @@ func echo(t *testing.T) string {
 	return l.Addr().String()
 }
 
-func startRelay(t *testing.T, names map[string]string) *Relay {
+func startProxy(t *testing.T, names map[string]string) *Proxy {
 	t.Helper()
-	r, err := NewRelay("127.0.0.1", names)
+	r, err := NewProxy("127.0.0.1", names)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,9 +63,9 @@ const (
 )
 
 // What is sent between parts that are cut arrives when they are healed, and other parts hear each other meanwhile.
-func TestRelayHoldsWhatIsSentBetweenCutParts(t *testing.T) {
+func TestProxyHoldsWhatIsSentBetweenCutParts(t *testing.T) {
 	address := echo(t)
-	r := startRelay(t, map[string]string{address: "b"})
+	r := startProxy(t, map[string]string{address: "b"})
 	conns := make(map[string]net.Conn)
 	for _, from := range []string{"a", "c"} {
 		conn, err := Dialer(r.Address(), from)(t.Context(), address)
@@ -83,7 +83,7 @@ func TestRelayHoldsWhatIsSentBetweenCutParts(t *testing.T) {
 	}
 	say("a", "before")
 	if !hears(t, conns["a"], "before", patience) {
-		t.Fatal("nothing is relayed")
+		t.Fatal("nothing is proxied")
 	}
 	r.Set("b", "a", true)
 	say("a", "held")
@@ -106,9 +106,9 @@ func TestRelayHoldsWhatIsSentBetweenCutParts(t *testing.T) {
 }
 
 // A dial that began while parts were cut is connected when they are healed.
-func TestRelayConnectsAfterHeal(t *testing.T) {
+func TestProxyConnectsAfterHeal(t *testing.T) {
 	address := echo(t)
-	r := startRelay(t, map[string]string{address: "b"})
+	r := startProxy(t, map[string]string{address: "b"})
 	r.Set("a", "b", true)
 	dialed := make(chan error, 1)
 	go func() {
@@ -129,9 +129,9 @@ func TestRelayConnectsAfterHeal(t *testing.T) {
 	}
 }
 
-func TestRelayRefuses(t *testing.T) {
+func TestProxyRefuses(t *testing.T) {
 	gone := echo(t)
-	r := startRelay(t, map[string]string{"127.0.0.1:1": "dead"})
+	r := startProxy(t, map[string]string{"127.0.0.1:1": "dead"})
 	for name, address := range map[string]string{"an address of no part": gone, "a part that is dead": "127.0.0.1:1"} {
 		if _, err := Dialer(r.Address(), "a")(t.Context(), address); err == nil || !strings.Contains(err.Error(), "connect to "+address) || !strings.Contains(err.Error(), "no answer there") {
 			t.Errorf("%s: %v", name, err)
@@ -153,9 +153,9 @@ func TestRelayRefuses(t *testing.T) {
 }
 
 // Close ends connections that are held.
-func TestRelayCloseEndsHeldConnections(t *testing.T) {
+func TestProxyCloseEndsHeldConnections(t *testing.T) {
 	address := echo(t)
-	r := startRelay(t, map[string]string{address: "b"})
+	r := startProxy(t, map[string]string{address: "b"})
 	conn, err := Dialer(r.Address(), "a")(t.Context(), address)
 	if err != nil {
 		t.Fatal(err)

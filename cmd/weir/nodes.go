@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -80,37 +79,6 @@ node: weir drain hands over what that has. A removed node that lives joins again
 	return cmd
 }
 
-func (a *app) ringCommand() *cobra.Command {
-	var q asking
-	var tables bool
-	cmd := &cobra.Command{
-		Use:   "ring",
-		Short: "Show how much of the ring each node owns",
-		Long: `Show how many partitions each member of the cluster owns and stands by for, as
-one node sees it.`,
-		Example: `  weir ring
-  weir ring --tables         the owner and the standby of every partition
-  weir ring --tables --json`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.ask(cmd, &q, func(ctx context.Context, c *client.Node) error {
-				response, err := c.GetRing(ctx, tables)
-				if err != nil {
-					return err
-				}
-				text := formatRing(response)
-				if tables {
-					text = formatTables(response)
-				}
-				return a.print(q.json, response, text)
-			})
-		},
-	}
-	cmd.Flags().BoolVar(&tables, "tables", false, "list every partition")
-	q.addTo(cmd)
-	return cmd
-}
-
 func formatNodes(response *weirv1.ListNodesResponse) string {
 	var out strings.Builder
 	table := newTable(&out, "NODE", "ADDRESS", "STATE", "MEMBER", "REACHABLE", "PARTITIONS", "MOVING", "STARTS", "VERSION", "RULES")
@@ -158,37 +126,6 @@ func differentRules(nodes []*weirv1.Node) int {
 	return len(revisions)
 }
 
-func formatRing(response *weirv1.GetRingResponse) string {
-	var out strings.Builder
-	table := newTable(&out, "NODE", "OWNED", "SHARE", "STANDBY")
-	for _, s := range response.GetShares() {
-		// At least 1, for a node that has no ring yet.
-		share := 100 * float64(s.GetOwned()) / float64(max(response.GetPartitions(), 1))
-		table.row(s.GetId(), s.GetOwned(), fmt.Sprintf("%.1f%%", share), s.GetStandby())
-	}
-	table.flush()
-	fmt.Fprintf(&out, "\nview %d, %d partitions\n", response.GetView(), response.GetPartitions())
-	return out.String()
-}
-
-func formatTables(response *weirv1.GetRingResponse) string {
-	shares := response.GetShares()
-	name := func(table []uint32, partition int) string {
-		// The table comes from another process, perhaps of another version.
-		if partition >= len(table) || int(table[partition]) >= len(shares) {
-			return "-"
-		}
-		return shares[table[partition]].GetId()
-	}
-	var out strings.Builder
-	table := newTable(&out, "PARTITION", "OWNER", "STANDBY")
-	for p := range response.GetOwners() {
-		table.row(p, name(response.GetOwners(), p), name(response.GetStandbys(), p))
-	}
-	table.flush()
-	return out.String()
-}
-
 func formatState(state weirv1.NodeState) string {
 	switch state {
 	case weirv1.NodeState_NODE_STATE_UNSPECIFIED:
@@ -199,39 +136,3 @@ func formatState(state weirv1.NodeState) string {
 		return strings.ToLower(strings.TrimPrefix(state.String(), "NODE_STATE_"))
 	}
 }
-
-func yesNo(b bool) string {
-	if b {
-		return "yes"
-	}
-	return "no"
-}
-
-func orDash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
-}
-
-// table aligns columns.
-type table struct{ w *tabwriter.Writer }
-
-func newTable(out *strings.Builder, columns ...any) table {
-	t := table{tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)}
-	t.row(columns...)
-	return t
-}
-
-func (t table) row(cells ...any) {
-	for i, cell := range cells {
-		if i > 0 {
-			fmt.Fprint(t.w, "\t")
-		}
-		fmt.Fprint(t.w, cell)
-	}
-	fmt.Fprintln(t.w)
-}
-
-// flush cannot fail: what is below is memory.
-func (t table) flush() { _ = t.w.Flush() }

@@ -1,14 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -17,8 +14,6 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
 
 	weirv1 "github.com/weirlimit/weir/api/weir/v1"
 	"github.com/weirlimit/weir/client"
@@ -248,47 +243,4 @@ func (q *asking) explainUnavailable(message string) error {
 		}
 	}
 	return fmt.Errorf("node %s: %s", q.node, message) // for another node, which it asked
-}
-
-// print writes the text for a person or the message for a program.
-func (a *app) print(asJSON bool, message proto.Message, text string) error {
-	if asJSON {
-		var err error
-		if text, err = toJSON(message); err != nil {
-			return err
-		}
-	}
-	_, err := io.WriteString(a.stdout, text)
-	return err
-}
-
-// toJSON returns one line with the fields' names as in the .proto files. Unlike
-// protojson's own output it is the same every time.
-func toJSON(message proto.Message) (string, error) {
-	// Without the defaults, "allowed" would be missing from a denial.
-	data, err := protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}.Marshal(message)
-	if err != nil {
-		return "", err
-	}
-	var line bytes.Buffer
-	if err := json.Compact(&line, data); err != nil {
-		return "", err
-	}
-	line.WriteByte('\n')
-	return line.String(), nil
-}
-
-func addDomain(cmd *cobra.Command, domain *string) {
-	cmd.Flags().StringVar(domain, "domain", "", "`NAMESPACE` of the rules (default \"default\")")
-}
-
-func addCost(cmd *cobra.Command, cost *int64) {
-	cmd.Flags().Int64Var(cost, "cost", 1, "count the request as `N` tokens; below 0 gives tokens back")
-}
-
-func checkCost(cmd *cobra.Command, cost int64) error {
-	if cost == 0 || cost < -maxCost || cost > maxCost {
-		return usageError(cmd, "--cost: %d is not between 1 and %d, or below 0 to give tokens back; to look and count nothing pass --peek", cost, maxCost)
-	}
-	return nil
 }
