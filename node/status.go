@@ -1,10 +1,7 @@
 package node
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -106,39 +103,6 @@ func (n *node) readiness() cluster.State {
 // HandoverStatus implements api.Status.
 func (n *node) HandoverStatus(id string) cluster.HandoverStatus {
 	return n.owners.HandoverStatusOf(id)
-}
-
-// Drain implements api.Status.
-func (n *node) Drain(cancel bool) error {
-	n.draining.Lock()
-	defer n.draining.Unlock()
-	if n.leaving.Load() {
-		return errors.New("the node is about to stop")
-	}
-	if !cancel && !n.othersReady() {
-		return errors.New("no other node is ready to take over what this one holds")
-	}
-	n.drained.Store(!cancel)
-	n.setServing(cancel && n.isMember() && n.hasRules())
-	state := cluster.Leaving
-	if cancel {
-		state = cluster.Ready
-	}
-	n.announce(func(self *cluster.Node) { self.State = state })
-	n.log.Info("draining", "id", n.opts.ID, "cancelled", cancel)
-	return nil
-}
-
-// Remove implements api.Status.
-func (n *node) Remove(ctx context.Context, id string) (*cluster.View, error) {
-	if by := n.owners.ReachedBy(id); len(by) > 0 {
-		return nil, fmt.Errorf("%q answers %s: %w (weir drain %s)", id, strings.Join(by, ", "), cluster.ErrReached, id)
-	}
-	v, err := n.membership.Remove(ctx, id)
-	if err == nil {
-		n.log.Warn("an operator removed a member from the view", "id", id, "view", v.Number)
-	}
-	return v, err
 }
 
 func (n *node) isMember() bool {

@@ -1,15 +1,12 @@
 package node
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/weirlimit/weir/cluster"
 	"github.com/weirlimit/weir/ring"
@@ -28,61 +25,6 @@ func setView(t *testing.T, n *node, members ...cluster.Member) {
 		t.Fatal(err)
 	}
 	n.router.SetView(&cluster.View{Number: 1, Members: members, Ring: r})
-}
-
-// Every problem is told while it lasts, and no other.
-func TestProblems(t *testing.T) {
-	t.Parallel()
-	n, err := build(t.Context(), Network{}, testOptions(t), quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer n.close()
-	self := cluster.Member{ID: "a", Address: n.opts.GRPC, Incarnation: n.self.Incarnation}
-	restarted, other := self, cluster.Member{ID: "b", Address: freed(t), Incarnation: 1}
-	restarted.Incarnation++
-	died := errors.New("disk full")
-	const otherRules = "other rules than this node's are in force on c, because some nodes have rules of their own"
-	ours := n.Self().RuleRevision
-	rules := func(self, others bool, revision string) func() {
-		return func() {
-			n.announce(func(n *cluster.Node) { n.OwnRules = self })
-			n.membership.Update(cluster.RegistryContent{Nodes: []cluster.Node{n.Self(), {ID: "b", RuleRevision: ours, OwnRules: others}, {ID: "c", RuleRevision: revision, OwnRules: others}}})
-		}
-	}
-	for _, step := range []struct {
-		do    func()
-		ready bool
-		want  []string // how each begins
-	}{
-		{func() {}, false, []string{"this node is not a member of the view"}},
-		{func() { setView(t, n, restarted) }, false, []string{"this node is not a member of the view"}},
-		{func() { setView(t, n, self) }, true, nil},
-		{func() { setView(t, n, self, other) }, true, []string{"node b at " + other.Address + " does not answer"}},
-		{func() { setView(t, n, self) }, true, nil},
-		{rules(false, true, "3f2a"), true, []string{otherRules}},
-		{rules(true, false, "3f2a"), true, []string{otherRules}},
-		{rules(false, false, "3f2a"), true, nil}, // about to follow
-		{rules(true, true, ours), true, nil},
-		{func() {
-			n.etcd.Close()
-			for n.registry.Status().Reachable { // some seconds after the last answer
-				_, _ = n.registry.Nodes(t.Context())
-			}
-		}, true, []string{"etcd does not answer"}},
-		{func() { n.etcdDied.Store(&died) }, true, []string{"the embedded etcd has died, so that nodes cannot join or leave, nor rules change, until this one is restarted; checks go on: disk full"}},
-		{func() { n.leaving.Store(true) }, false, []string{"the embedded etcd has died"}},
-	} {
-		step.do()
-		got := n.Problems()
-		ok := len(got) == len(step.want)
-		for i := range got {
-			ok = ok && strings.HasPrefix(got[i], step.want[i])
-		}
-		if !ok || n.Ready() != step.ready {
-			t.Errorf("ready %t, problems %q, want %t, %q", n.Ready(), got, step.ready, step.want)
-		}
-	}
 }
 
 // stuck is a node's counters, of which every decision waits until the test goes on.
@@ -132,37 +74,6 @@ func TestAnswerNeedsTheCounters(t *testing.T) {
 	if after := checks(); after != before || n.Counters() != 0 {
 		t.Errorf("%d counters, metrics\n%s\nbefore\n%s", n.Counters(), after, before)
 	}
-}
-
-// A node that is drained while it starts does not say that it serves until that is cancelled.
-func TestDrainedWhileStarting(t *testing.T) {
-	t.Parallel()
-	n, err := build(t.Context(), Network{}, testOptions(t), quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer n.close()
-	says := func(want healthpb.HealthCheckResponse_ServingStatus) {
-		t.Helper()
-		resp, err := n.health.Check(t.Context(), &healthpb.HealthCheckRequest{})
-		if err != nil || resp.GetStatus() != want || n.serving.Load() != (want == healthpb.HealthCheckResponse_SERVING) {
-			t.Errorf("%v, %v, want %v", resp, err, want)
-		}
-	}
-	setView(t, n, cluster.Member{ID: "a", Address: n.opts.GRPC, Incarnation: n.self.Incarnation})
-	n.membership.Update(cluster.RegistryContent{Nodes: []cluster.Node{n.Self(), {ID: "b", State: cluster.Ready}}})
-	if err := n.Drain(false); err != nil {
-		t.Fatal(err)
-	}
-	n.beginServing()
-	says(healthpb.HealthCheckResponse_NOT_SERVING)
-	if err := n.Drain(true); err != nil {
-		t.Fatal(err)
-	}
-	says(healthpb.HealthCheckResponse_SERVING)
-	n.setServing(false)
-	n.beginServing()
-	says(healthpb.HealthCheckResponse_SERVING)
 }
 
 // A node says whether its rules are its own.
