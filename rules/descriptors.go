@@ -122,14 +122,3 @@ func (s *Set) WithoutDescriptors() (rest *Set, domains []string, err error) {
 	rest, err = s.how.compileStored("rules in force", docs)
 	return rest, slices.Sorted(maps.Keys(s.descriptors)), err
 }
-
-// HasDomain reports whether there are rules of that domain.
-func (s *Set) HasDomain(domain string) bool {
-	return s.domains[domain] != nil || s.descriptors[domain] != nil
-}
-
-// Options returns how the files were read.
-func (s *Set) Options() Options { return s.how }
-
-// Warnings are what is odd about the files, but no reason to refuse them.
-func (s *Set) Warnings() []Problem { return s.warnings }

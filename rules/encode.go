@@ -1,13 +1,17 @@
 package rules
 
 import (
+	"bytes"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
 
 	"github.com/weirlimit/weir/rules/envoy"
+	"github.com/weirlimit/weir/rules/internal/problem"
 	"github.com/weirlimit/weir/rules/internal/yamlnode"
 )
 
@@ -144,4 +148,45 @@ func (s ModeSpec) node() *yaml.Node {
 func isWhole(text string) bool {
 	digits := strings.TrimPrefix(text, "-")
 	return digits != "" && strings.Trim(digits, "0123456789") == "" && (digits[0] != '0' || digits == "0")
+}
+
+// Format writes documents as a file that Parse reads, unless it is longer than a
+// file may be: then it takes several. It checks nothing that Compile does; the
+// error is of text that YAML has no way to write.
+func Format(docs []Document) ([]byte, error) {
+	if len(docs) == 0 {
+		docs = []Document{{Domain: "default"}} // a file without a document is refused
+	}
+	var b bytes.Buffer
+	e, err := yaml.NewDumper(&b, yaml.WithV3Defaults(), yaml.WithIndent(2), yaml.WithLineWidth(-1))
+	if err != nil {
+		return nil, fmt.Errorf("format rules: %w", err)
+	}
+	for _, doc := range docs {
+		n := doc.node()
+		if err := writable(n); err != nil {
+			return nil, fmt.Errorf("format rules of domain %s: %w", problem.Quote(doc.Domain), err)
+		}
+		if err := e.Dump(n); err != nil {
+			return nil, fmt.Errorf("format rules of domain %s: %w", problem.Quote(doc.Domain), err)
+		}
+	}
+	if err := e.Close(); err != nil {
+		return nil, fmt.Errorf("format rules: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+// writable returns an error if n holds text that is not UTF-8: YAML would have it as
+// binary data, which a file of rules may not.
+func writable(n *yaml.Node) error {
+	if !utf8.ValidString(n.Value) {
+		return fmt.Errorf("%s is not valid UTF-8", problem.Quote(n.Value))
+	}
+	for _, child := range n.Content {
+		if err := writable(child); err != nil {
+			return err
+		}
+	}
+	return nil
 }

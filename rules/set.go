@@ -246,3 +246,14 @@ func (s *Set) Revision() string {
 	}
 	return s.revision
 }
+
+// HasDomain reports whether there are rules of that domain.
+func (s *Set) HasDomain(domain string) bool {
+	return s.domains[domain] != nil || s.descriptors[domain] != nil
+}
+
+// Options returns how the files were read.
+func (s *Set) Options() Options { return s.how }
+
+// Warnings are what is odd about the files, but no reason to refuse them.
+func (s *Set) Warnings() []Problem { return s.warnings }

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -58,5 +59,20 @@ func (d *decoder) address(n *yaml.Node, at problem.Path, p pattern, s string) {
 		d.never(n, at, "%s is not an IP address; %s", problem.Quote(s), forms)
 	case p.kind == kindPrefix && !onlyAddressBytes(p.text) && !strings.HasPrefix(unknownIP, p.text):
 		d.never(n, at, "%s is not the beginning of an IP address; %s", problem.Quote(s), forms)
+	}
+}
+
+// matchable refuses a rule, or a set of its attributes, that no request can match.
+func (d *decoder) matchable(n *yaml.Node, at problem.Path, r *Rule) {
+	for i, set := range r.Per {
+		field := at.Key("per")
+		if len(r.Per) > 1 {
+			field = field.Index(i)
+		}
+		for _, c := range r.When {
+			if c.Absent && slices.Contains(set, c.Attribute) {
+				d.problem(n, field, "has %s, which when wants absent; no request would match", problem.Quote(c.Attribute))
+			}
+		}
 	}
 }

@@ -13,21 +13,6 @@ import (
 
 // This file has what is to be said of a rule whose fields are good one by one.
 
-// matchable refuses a rule, or a set of its attributes, that no request can match.
-func (d *decoder) matchable(n *yaml.Node, at problem.Path, r *Rule) {
-	for i, set := range r.Per {
-		field := at.Key("per")
-		if len(r.Per) > 1 {
-			field = field.Index(i)
-		}
-		for _, c := range r.When {
-			if c.Absent && slices.Contains(set, c.Attribute) {
-				d.problem(n, field, "has %s, which when wants absent; no request would match", problem.Quote(c.Attribute))
-			}
-		}
-	}
-}
-
 // addressed refuses a length of addresses that no counter is told apart by.
 func (d *decoder) addressed(n *yaml.Node, at problem.Path, r *Rule) {
 	hasIP := func(set []string) bool { return slices.Contains(set, IPAttribute) }
