@@ -1,11 +1,3 @@
-// Package algorithms provides the arithmetic of rate limits: pure steps from
-// (limit, state, now, cost) to (state, decision).
-//
-// No step reads a clock, waits, locks or allocates. Instants are Unix
-// nanoseconds and come in with the call; the caller keeps the State between
-// calls and makes sure that two steps on one State never overlap. Algorithms
-// that need more than the 16 bytes of a State keep a Long instead, which is
-// changed in place and allocates while it grows.
 package algorithms
 
 import (
@@ -79,34 +71,3 @@ func (l Limit) Share(of int64) Limit {
 
 // divideUp is v / by rounded up, of a v that is not negative.
 func divideUp(v, by int64) int64 { return (v + by - 1) / by }
-
-// State is what is remembered of one counter. Only the algorithm that wrote it
-// can read it. The zero value is a counter that was never used.
-type State struct{ A, B uint64 }
-
-// Decision is the answer of one step.
-type Decision struct {
-	// Allowed says whether the cost had room. The returned state has counted it
-	// if so; a denial consumes nothing.
-	Allowed bool
-	// At is the instant at which the step took effect, in Unix nanoseconds: its
-	// now, or an instant that the state remembers if that is later: time never
-	// goes backwards for a counter.
-	At int64
-	// Remaining is how much more would have room right after this step, in
-	// tokens and without a Delay if the algorithm has a choice, never negative.
-	Remaining int64
-	// ResetAt is the earliest instant at which the whole limit is free again if
-	// nothing else comes, in Unix nanoseconds; At if it is free already. From
-	// then on the state may be forgotten: it and the zero State decide alike, under
-	// this limit; under a lower one, a state that drains would weigh for longer.
-	// It stops at MaxInt64, the end of time.
-	ResetAt int64
-	// RetryAt is the earliest instant at which the same request would be allowed
-	// if nothing else came, in Unix nanoseconds: At if it was allowed, and Never
-	// if the cost is above the limit or would have to wait for the end of time.
-	RetryAt int64
-	// Delay is how long after At an allowed request has to wait for its turn, in
-	// nanoseconds. Its tokens are booked already. 0 if its cost is not above 0.
-	Delay int64
-}

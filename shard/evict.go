@@ -152,27 +152,3 @@ func (s *Shard) evictLocked(p *partition, victim cursor) {
 	p.table.removeAt(s.arena, victim)
 	s.counters.Add(-1)
 }
-
-// makeRoomForLongLocked keeps the counters of long algorithms within their memory limit, except for those
-// of the group. It evicts from p, the partition of key.
-func (s *Shard) makeRoomForLongLocked(p *partition, key ring.Key, group []Take) {
-	for s.longBytes.Load() > s.maxLong && s.evictLongLocked(p, key, group) {
-		continue
-	}
-}
-
-// evictLongLocked evicts one counter of a long algorithm, not of the group, from p, the partition of key. It
-// reports whether there was one.
-func (s *Shard) evictLongLocked(p *partition, key ring.Key, group []Take) bool {
-	victim := s.levelsOf(key).victim(group, over(p.latest))
-	if victim == nil {
-		return false
-	}
-	s.deleteLongLocked(p, victim)
-	if victim.expires <= over(p.latest) {
-		s.metrics.expired.Inc()
-	} else {
-		s.countEvicted()
-	}
-	return true
-}

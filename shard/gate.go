@@ -103,28 +103,3 @@ func (s *Shard) redirectLocked(g *Group, locked []*partition) bool {
 	g.Allowed = false
 	return true
 }
-
-// Heat returns the number of groups decided in partition p lately; each round of the sweeper halves it.
-func (s *Shard) Heat(p uint32) uint64 {
-	x := &s.partitions[p]
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return uint64(x.heat)
-}
-
-// Probe returns once the lock of every partition was free for a moment, and never if one is stuck.
-func (s *Shard) Probe() {
-	for i := range s.partitions {
-		p := &s.partitions[i]
-		p.mu.Lock()
-		p.mu.Unlock() //nolint:staticcheck // that it was free is the answer
-	}
-}
-
-// Count returns how many counters partition p has, as Len counts them.
-func (s *Shard) Count(p uint32) int {
-	x := &s.partitions[p]
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.table.n + len(x.long)
-}

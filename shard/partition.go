@@ -209,3 +209,55 @@ func unlock(partitions []*partition) {
 		p.mu.Unlock()
 	}
 }
+
+// Heat returns the number of groups decided in partition p lately; each round of the sweeper halves it.
+func (s *Shard) Heat(p uint32) uint64 {
+	x := &s.partitions[p]
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return uint64(x.heat)
+}
+
+// Probe returns once the lock of every partition was free for a moment, and never if one is stuck.
+func (s *Shard) Probe() {
+	for i := range s.partitions {
+		p := &s.partitions[i]
+		p.mu.Lock()
+		p.mu.Unlock() //nolint:staticcheck // that it was free is the answer
+	}
+}
+
+// Count returns how many counters partition p has, as Len counts them.
+func (s *Shard) Count(p uint32) int {
+	x := &s.partitions[p]
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.table.n + len(x.long)
+}
+
+// memory is what a partition knows of counters in addition to their states.
+type memory struct {
+	histories     map[ring.Key]*history // of buckets with tentative takes
+	leaseAccounts map[ring.Key]*account // of token leases
+}
+
+func (p *partition) histories() map[ring.Key]*history {
+	if p.memory == nil {
+		return nil
+	}
+	return p.memory.histories
+}
+
+func (p *partition) ensureMemory() *memory {
+	if p.memory == nil {
+		p.memory = &memory{}
+	}
+	return p.memory
+}
+
+// tidyMemoryLocked drops an empty memory.
+func (p *partition) tidyMemoryLocked() {
+	if m := p.memory; m != nil && len(m.histories)+len(m.leaseAccounts) == 0 {
+		p.memory = nil
+	}
+}

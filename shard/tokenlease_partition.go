@@ -18,33 +18,6 @@ const (
 	settleFor = 250 * time.Millisecond
 )
 
-// memory is what a partition knows of counters in addition to their states.
-type memory struct {
-	histories     map[ring.Key]*history // of buckets with tentative takes
-	leaseAccounts map[ring.Key]*account // of token leases
-}
-
-func (p *partition) histories() map[ring.Key]*history {
-	if p.memory == nil {
-		return nil
-	}
-	return p.memory.histories
-}
-
-func (p *partition) ensureMemory() *memory {
-	if p.memory == nil {
-		p.memory = &memory{}
-	}
-	return p.memory
-}
-
-// tidyMemoryLocked drops an empty memory.
-func (p *partition) tidyMemoryLocked() {
-	if m := p.memory; m != nil && len(m.histories)+len(m.leaseAccounts) == 0 {
-		p.memory = nil
-	}
-}
-
 // accountLocked returns the account of the counter under key, nil if there is none.
 func (p *partition) accountLocked(key ring.Key) *account {
 	if p.memory == nil {
